@@ -1,0 +1,98 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void close_fd(int *fd)
+{
+	int saved = errno;
+
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+	errno = saved;
+}
+
+void free_ptr(void *pp)
+{
+	free(*(void **)pp);
+	*(void **)pp = NULL;
+}
+
+ssize_t file_read(const char *path, char *buf, size_t size)
+{
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t length = 0;
+
+	if (fd < 0)
+		return -errno;
+	while (length < size) {
+		ssize_t n = read(fd, buf + length, size - length);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0) {
+			buf[length] = '\0';
+			return (ssize_t)length;
+		}
+		length += (size_t)n;
+	}
+	return -EFBIG;
+}
+
+int process_start_time(pid_t pid, unsigned long long *ret_ticks)
+{
+	char path[64], text[1024];
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	ssize_t n = file_read(path, text, sizeof(text));
+	if (n < 0)
+		return n == -ENOENT ? -ESRCH : (int)n;
+	/* The name in parentheses may hold anything, so count fields from the last one. */
+	const char *field = strrchr(text, ')');
+	for (int skip = 0; field && skip < 20; skip++)
+		field = strchr(field + 1, ' ');
+	if (!field)
+		return -EINVAL;
+	*ret_ticks = strtoull(field + 1, NULL, 10);
+	return 0;
+}
+
+int executable_dir(char *buf, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", buf, size - 1);
+
+	if (n < 0)
+		return -errno;
+	if ((size_t)n == size - 1)
+		return -ENAMETOOLONG;
+	buf[n] = '\0';
+	char *slash = strrchr(buf, '/');
+	if (!slash)
+		return -EINVAL;
+	*slash = '\0';
+	return 0;
+}
+
+int write_all(int fd, const void *data, size_t size)
+{
+	const char *from = data;
+
+	while (size) {
+		ssize_t n = write(fd, from, size);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		from += n;
+		size -= (size_t)n;
+	}
+	return 0;
+}

@@ -1,0 +1,34 @@
+/* File descriptors and small files. libc only: safe inside a foreign process. */
+#pragma once
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/* Closes *fd when it is >= 0; for __attribute__((cleanup)). Keeps errno. */
+void close_fd(int *fd);
+void free_ptr(void *pp);
+#define cleanup_close __attribute__((cleanup(close_fd)))
+#define cleanup_free __attribute__((cleanup(free_ptr)))
+
+/* Moves a descriptor out of an owned variable, leaving -1. */
+static inline int steal_fd(int *fd)
+{
+	int value = *fd;
+
+	*fd = -1;
+	return value;
+}
+
+/* Reads a whole (small) file into buf, NUL-terminated. Returns its length, or -errno; -EFBIG when
+ * it does not fit. */
+ssize_t file_read(const char *path, char *buf, size_t size);
+
+/* Start time of a process in clock ticks since boot (/proc/PID/stat, field 22): with the PID it
+ * names a process for ever, since PIDs come back. 0 or -errno (-ESRCH: no such process). */
+int process_start_time(pid_t pid, unsigned long long *ret_ticks);
+
+/* Directory of the running executable, without a trailing slash. 0 or -errno. */
+int executable_dir(char *buf, size_t size);
+
+/* Writes all of it, over short writes and EINTR. 0 or -errno. */
+int write_all(int fd, const void *data, size_t size);

@@ -1,0 +1,308 @@
+#include "base/units.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+
+/* A decimal number as written: value = digits / 10^scale. 19 significant digits fit 64 bits. */
+struct decimal {
+	uint64_t digits;
+	unsigned scale;
+	const char *rest; /* what follows the number */
+	bool too_long;
+};
+
+struct unit {
+	const char *suffix;
+	uint64_t bytes;
+};
+
+#define K 1000ULL
+#define KI 1024ULL
+
+static const struct unit vram_units[] = {
+	{"", KI * KI * KI},	  {"B", 1},		{"KB", K},
+	{"MB", K *K},		  {"GB", K *K *K},	{"TB", K *K *K *K},
+	{"KiB", KI},		  {"MiB", KI *KI},	{"GiB", KI *KI *KI},
+	{"TiB", KI *KI *KI *KI},
+};
+
+static const struct unit gpu_memory_units[] = {
+	{"k", K},   {"M", K *K},    {"G", K *K *K},    {"T", K *K *K *K},
+	{"Ki", KI}, {"Mi", KI *KI}, {"Gi", KI *KI *KI}, {"Ti", KI *KI *KI *KI},
+};
+
+/* Reads digits with at most one point. False where no digit stands, or none after the point. */
+static bool decimal_read(const char *text, struct decimal *out)
+{
+	const char *p = text;
+	bool point = false, digit = false;
+
+	*out = (struct decimal){0};
+	for (; (*p >= '0' && *p <= '9') || (*p == '.' && !point); p++) {
+		if (*p == '.') {
+			point = true;
+			digit = false;
+			continue;
+		}
+		digit = true;
+		if (out->digits > (UINT64_MAX - 9) / 10) {
+			out->too_long = true;
+			continue;
+		}
+		out->digits = out->digits * 10 + (uint64_t)(*p - '0');
+		out->scale += point;
+	}
+	out->rest = p;
+	return digit;
+}
+
+static uint64_t power_of_ten(unsigned exponent)
+{
+	uint64_t value = 1;
+
+	while (exponent--)
+		value *= 10;
+	return value;
+}
+
+static const struct unit *unit_find(const struct unit *units, size_t count, const char *suffix,
+				    bool any_case)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (!strcmp(units[i].suffix, suffix) ||
+		    (any_case && *suffix && !strcasecmp(units[i].suffix, suffix)))
+			return &units[i];
+	}
+	return NULL;
+}
+
+static bool is_not_finite_word(const char *text)
+{
+	if (*text == '-' || *text == '+')
+		text++;
+	return !strncasecmp(text, "inf", 3) || !strncasecmp(text, "nan", 3);
+}
+
+/* The part that all sizes share: everything that can be wrong before the unit is looked at. */
+static int number_check(const char *text, const char *option, const char *right,
+			struct decimal *number, struct error *err)
+{
+	if (!text || !*text) {
+		error_set(err, EXIT_CODE_USAGE, "%s: no size given", option);
+	} else if (is_not_finite_word(text)) {
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is not a finite number", option, text);
+	} else if (*text == '-') {
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is negative", option, text);
+	} else if (!decimal_read(text, number)) {
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is not a number", option, text);
+	} else if (number->too_long) {
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' has too many digits", option, text);
+	} else {
+		return 0;
+	}
+	error_hint(err, "for example: %s %s", option, right);
+	return -EXIT_CODE_USAGE;
+}
+
+static int bytes_from(const struct decimal *number, uint64_t unit, const char *option,
+		      const char *text, const char *right, uint64_t *ret_bytes, struct error *err)
+{
+	unsigned __int128 bytes =
+		(unsigned __int128)number->digits * unit / power_of_ten(MIN(number->scale, 19u));
+
+	if (number->digits == 0)
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is zero", option, text);
+	else if (bytes > SLICE_BYTES_MAX)
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is more than any GPU has (128 TiB)",
+			  option, text);
+	else if (bytes < SLICE_BYTES_MIN)
+		error_set(err, EXIT_CODE_USAGE,
+			  "%s: '%.64s' is %" PRIu64 " bytes, below the smallest slice of 100 MB",
+			  option, text, (uint64_t)bytes);
+	else {
+		*ret_bytes = (uint64_t)bytes;
+		return 0;
+	}
+	error_hint(err, "for example: %s %s", option, right);
+	return -EXIT_CODE_USAGE;
+}
+
+int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err)
+{
+	static const char right[] = "4, 2.5GiB, 2560MiB or 4000MB";
+	struct decimal number;
+	int rc = number_check(text, "--vram", right, &number, err);
+
+	if (rc < 0)
+		return rc;
+	const struct unit *unit = unit_find(vram_units, ARRAY_SIZE(vram_units), number.rest, false);
+	if (unit)
+		return bytes_from(&number, unit->bytes, "--vram", text, right, ret_bytes, err);
+	unit = unit_find(vram_units, ARRAY_SIZE(vram_units), number.rest, true);
+	error_set(err, EXIT_CODE_USAGE, "--vram: '%.64s' ends in '%.32s', which is no unit", text,
+		  number.rest);
+	if (unit)
+		error_hint(err, "did you mean %.*s%s?", (int)(number.rest - text), text,
+			   unit->suffix);
+	else
+		error_hint(err, "units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; for example: "
+				"--vram %s", right);
+	return -EXIT_CODE_USAGE;
+}
+
+int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *err)
+{
+	static const char right[] = "4G (4000 MB) or 4Gi (4 GiB)";
+	struct decimal number;
+	int rc = number_check(text, "--gpu-memory", right, &number, err);
+
+	if (rc < 0)
+		return rc;
+	const struct unit *unit = unit_find(gpu_memory_units, ARRAY_SIZE(gpu_memory_units),
+					    number.rest, false);
+	if (unit)
+		return bytes_from(&number, unit->bytes, "--gpu-memory", text, right, ret_bytes,
+				  err);
+	if (!*number.rest) {
+		error_set(err, EXIT_CODE_USAGE, "--gpu-memory: '%.64s' has no unit", text);
+		error_hint(err, "write %.32sG (powers of 1000) or %.32sGi (powers of 1024)", text,
+			   text);
+	} else {
+		error_set(err, EXIT_CODE_USAGE,
+			  "--gpu-memory: '%.64s' ends in '%.32s', which is no unit", text,
+			  number.rest);
+		error_hint(err, "units are k, M, G, T, Ki, Mi, Gi, Ti; for example: "
+				"--gpu-memory %s", right);
+	}
+	return -EXIT_CODE_USAGE;
+}
+
+int units_parse_gpu(const char *text, uint32_t *ret_share, uint32_t *ret_whole, struct error *err)
+{
+	static const char right[] = "0.25 (a quarter of one GPU) or 2 (two whole GPUs)";
+	struct decimal number;
+	int rc = number_check(text, "--gpu", right, &number, err);
+
+	if (rc < 0)
+		return rc;
+	uint64_t one = power_of_ten(MIN(number.scale, 19u));
+	uint64_t whole = number.digits / one, part = number.digits % one;
+	unsigned __int128 share = (unsigned __int128)number.digits * SHARE_ONE / one;
+	if (*number.rest)
+		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' ends in '%.32s'; it takes a bare "
+			  "number", text, number.rest);
+	else if (number.digits == 0)
+		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' is zero", text);
+	else if (whole >= 1 && part)
+		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' is neither a fraction of one GPU "
+			  "nor whole GPUs", text);
+	else if (whole > 1024)
+		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' is more GPUs than a host has",
+			  text);
+	else if (!whole && share < SHARE_MIN)
+		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' is below the smallest fraction, "
+			  "0.001", text);
+	else {
+		*ret_share = whole ? SHARE_ONE : (uint32_t)share;
+		*ret_whole = (uint32_t)whole;
+		return 0;
+	}
+	error_hint(err, "for example: --gpu %s", right);
+	return -EXIT_CODE_USAGE;
+}
+
+int units_parse_share(const char *text, const char *option, uint32_t *ret_share, struct error *err)
+{
+	static const char right[] = "25% or 0.25";
+	struct decimal number;
+	int rc = number_check(text, option, right, &number, err);
+
+	if (rc < 0)
+		return rc;
+	bool percent = !strcmp(number.rest, "%");
+	unsigned __int128 share = (unsigned __int128)number.digits * SHARE_ONE /
+				  power_of_ten(MIN(number.scale, 19u)) / (percent ? 100 : 1);
+	if (*number.rest && !percent)
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' ends in '%.32s'", option, text,
+			  number.rest);
+	else if (share == 0)
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is zero", option, text);
+	else if (share > SHARE_ONE)
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is more than the whole GPU", option,
+			  text);
+	else {
+		*ret_share = (uint32_t)share;
+		return 0;
+	}
+	error_hint(err, "for example: %s %s", option, right);
+	return -EXIT_CODE_USAGE;
+}
+
+int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, struct error *err)
+{
+	static const char right[] = "30";
+	struct decimal number;
+	int rc = number_check(text, option, right, &number, err);
+
+	if (rc < 0)
+		return rc;
+	unsigned __int128 ns = (unsigned __int128)number.digits * 1000000000u /
+			       power_of_ten(MIN(number.scale, 19u));
+	if (*number.rest)
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' ends in '%.32s'; it takes seconds",
+			  option, text, number.rest);
+	else if (ns > (unsigned __int128)1000000000u * 1000000000u)
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is more than 30 years", option, text);
+	else {
+		*ret_ns = (uint64_t)ns;
+		return 0;
+	}
+	error_hint(err, "for example: %s %s", option, right);
+	return -EXIT_CODE_USAGE;
+}
+
+int units_parse_count(const char *text, const char *option, uint64_t min, uint64_t max,
+		      uint64_t *ret, struct error *err)
+{
+	struct decimal number;
+	char right[32];
+
+	snprintf(right, sizeof(right), "%" PRIu64, MAX(min, 1));
+	int rc = number_check(text, option, right, &number, err);
+	if (rc < 0)
+		return rc;
+	if (*number.rest || number.scale) {
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is not a whole number", option, text);
+	} else if (number.digits < min || number.digits > max) {
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is outside %" PRIu64 " to %" PRIu64,
+			  option, text, min, max);
+	} else {
+		*ret = number.digits;
+		return 0;
+	}
+	error_hint(err, "for example: %s %s", option, right);
+	return -EXIT_CODE_USAGE;
+}
+
+const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE])
+{
+	static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	unsigned unit = 0;
+	uint64_t size = 1;
+
+	while (unit + 1 < ARRAY_SIZE(names) && bytes >= size * 1024) {
+		size *= 1024;
+		unit++;
+	}
+	if (bytes % size == 0)
+		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 " %s", bytes / size, names[unit]);
+	else
+		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 ".%02" PRIu64 " %s", bytes / size,
+			 bytes % size * 100 / size, names[unit]);
+	return buf;
+}

@@ -1,0 +1,41 @@
+/* The spellings of sizes, fractions and shares that users write; spec "Sizes". Decimal arithmetic
+ * is exact (no floating point): 2684.35456MB is 2684354560 bytes. What is left of a byte is dropped.
+ *
+ * Every function returns 0, or a negative number with *err saying which text was wrong and which
+ * would be right (code EXIT_CODE_USAGE). Outputs are set on success only. Thread-safe. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct error;
+
+/* The smallest slice, in bytes (spec: 100 MB). */
+#define SLICE_BYTES_MIN 100000000ULL
+/* No GPU is larger: sizes above it are refused as overflow (bytes; 2^47 = 128 TiB, also what the
+ * ledger's word can count). */
+#define SLICE_BYTES_MAX (1ULL << 47)
+/* Fractions and shares are counted in millionths: 0.25 = 250000. */
+#define SHARE_ONE 1000000u
+/* The smallest fraction that is accepted (spec, "Queues": any fraction >= 0.001). */
+#define SHARE_MIN 1000u
+
+/* --vram: bare number is GiB; B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB (of 1024). */
+int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err);
+/* --gpu-memory: K8s quantity; k M G T (powers of 1000), Ki Mi Gi Ti (of 1024); no bare number. */
+int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *err);
+/* --gpu: 0 < F < 1 gives *ret_share (millionths) and *ret_whole 0; a whole number >= 1 gives
+ * *ret_share SHARE_ONE and *ret_whole that number; 1.25 is refused. */
+int units_parse_gpu(const char *text, uint32_t *ret_share, uint32_t *ret_whole, struct error *err);
+/* --gpu-compute: "25%" or "0.25" -> 250000. 0 < share <= 1. */
+int units_parse_share(const char *text, const char *option, uint32_t *ret_share,
+		      struct error *err);
+/* Seconds, decimals allowed ("1.5"), 0 <= s <= 1e9, to nanoseconds. */
+int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, struct error *err);
+/* Whole number in [min, max]. */
+int units_parse_count(const char *text, const char *option, uint64_t min, uint64_t max,
+		      uint64_t *ret, struct error *err);
+
+/* For people: "4 GiB", "3.73 GiB", "512 MiB", "12 B". Returns buf. */
+#define UNITS_TEXT_SIZE 48
+const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE]);

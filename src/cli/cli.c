@@ -1,0 +1,5 @@
+#include "cli/cli.h"
+int cli_main(int argc, char **argv)
+{
+	return 1;
+}

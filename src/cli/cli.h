@@ -1,0 +1,2 @@
+#pragma once
+int cli_main(int argc, char **argv);

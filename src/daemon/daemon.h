@@ -1,0 +1,2 @@
+#pragma once
+int daemon_main(int argc, char **argv);

@@ -1,0 +1,315 @@
+/* The word `committed` is changed by compare-and-swap only, and it names the operation that made it:
+ * {slot, seq}. Whoever overwrites it first notes in that slot that the operation took effect
+ * (`helped`). So for an operation that was under way when its process died, "did it take effect?" has
+ * an answer: yes if the word still names it, or if the slot's note does. Everything after the swap
+ * (the slot's own sum, the intent's end) is redone from the intent record, which holds the value
+ * before. An operation's number is the count of operations of that slot on that GPU that took
+ * effect before, so a refused one leaves no trace and its number is used again. */
+#include "proto/ledger.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/macros.h"
+
+#define SUM_MASK ((1ull << LEDGER_WORD_SUM_BITS) - 1)
+#define SLOT_MASK ((1ull << LEDGER_WORD_SLOT_BITS) - 1)
+#define SEQ_MASK ((1ull << LEDGER_WORD_SEQ_BITS) - 1)
+
+static uint64_t word_make(uint64_t sum, uint32_t slot, uint64_t seq)
+{
+	return sum | (uint64_t)slot << LEDGER_WORD_SUM_BITS |
+	       (seq & SEQ_MASK) << (LEDGER_WORD_SUM_BITS + LEDGER_WORD_SLOT_BITS);
+}
+
+static uint64_t word_sum(uint64_t word)
+{
+	return word & SUM_MASK;
+}
+
+static uint32_t word_slot(uint64_t word)
+{
+	return word >> LEDGER_WORD_SUM_BITS & SLOT_MASK;
+}
+
+static uint16_t word_seq(uint64_t word)
+{
+	return (uint16_t)(word >> (LEDGER_WORD_SUM_BITS + LEDGER_WORD_SLOT_BITS));
+}
+
+static size_t slot_stride(uint32_t gpu_count)
+{
+	return ALIGN_UP(sizeof(struct ledger_slot) + gpu_count * sizeof(struct ledger_slot_gpu),
+			64);
+}
+
+size_t ledger_size(uint32_t gpu_count, uint32_t slot_count)
+{
+	size_t slots = ALIGN_UP(sizeof(struct ledger_header), 128) +
+		       gpu_count * sizeof(struct ledger_gpu);
+
+	return ALIGN_UP(slots + slot_count * slot_stride(gpu_count), 4096);
+}
+
+void ledger_init(struct ledger_header *header, uint32_t gpu_count, uint32_t slot_count)
+{
+	header->version = LEDGER_VERSION;
+	header->version_oldest = LEDGER_VERSION;
+	header->size = ledger_size(gpu_count, slot_count);
+	header->gpu_count = gpu_count;
+	header->slot_count = slot_count;
+	header->gpu_offset = ALIGN_UP(sizeof(*header), 128);
+	header->slot_offset = header->gpu_offset + gpu_count * (uint32_t)sizeof(struct ledger_gpu);
+	header->slot_stride = (uint32_t)slot_stride(gpu_count);
+	/* The word 0 names operation 0 of slot 0, so that slot's count starts at 1. */
+	struct ledger l = {.header = header};
+	for (uint32_t gpu = 0; gpu < gpu_count; gpu++)
+		ledger_slot_gpu(&l, LEDGER_SLOT_DAEMON, gpu)->applied = 1;
+	header->magic = LEDGER_MAGIC;
+}
+
+int ledger_check(const struct ledger_header *h, size_t size)
+{
+	if (size < sizeof(*h) || h->magic != LEDGER_MAGIC)
+		return -EPROTO;
+	if (h->version < LEDGER_VERSION || h->version_oldest > LEDGER_VERSION)
+		return -EPROTONOSUPPORT;
+	if (h->size > size || h->gpu_count == 0 || h->gpu_count > LEDGER_GPUS_MAX ||
+	    h->slot_count < 2 || h->slot_count > LEDGER_SLOTS_MAX ||
+	    h->slot_stride < slot_stride(h->gpu_count) || h->slot_stride % 64 ||
+	    h->gpu_offset < sizeof(*h) || h->gpu_offset % 64 || h->slot_offset % 64 ||
+	    h->slot_offset < h->gpu_offset + h->gpu_count * sizeof(struct ledger_gpu) ||
+	    h->slot_offset + (uint64_t)h->slot_count * h->slot_stride > h->size)
+		return -EPROTO;
+	return 0;
+}
+
+int ledger_limits_check(const struct ledger_limits *limits, size_t size)
+{
+	if (size < sizeof(*limits) || limits->magic != LEDGER_LIMITS_MAGIC)
+		return -EPROTO;
+	if (limits->version < LEDGER_VERSION || limits->version_oldest > LEDGER_VERSION)
+		return -EPROTONOSUPPORT;
+	if (limits->gpu_count == 0 || limits->gpu_count > LEDGER_GPUS_MAX ||
+	    limits->session[LEDGER_SESSION_SIZE - 1])
+		return -EPROTO;
+	return 0;
+}
+
+struct ledger_gpu *ledger_gpu(const struct ledger *l, uint32_t gpu)
+{
+	return (struct ledger_gpu *)((char *)l->header + l->header->gpu_offset) + gpu;
+}
+
+struct ledger_slot *ledger_slot(const struct ledger *l, uint32_t slot)
+{
+	return (struct ledger_slot *)((char *)l->header + l->header->slot_offset +
+				      (size_t)slot * l->header->slot_stride);
+}
+
+struct ledger_slot_gpu *ledger_slot_gpu(const struct ledger *l, uint32_t slot, uint32_t gpu)
+{
+	return (struct ledger_slot_gpu *)(ledger_slot(l, slot) + 1) + gpu;
+}
+
+static _Atomic int64_t *slot_field(const struct ledger *l, const struct ledger_intent *intent)
+{
+	struct ledger_slot_gpu *books = ledger_slot_gpu(l, intent->target, intent->gpu);
+
+	return intent->field == LEDGER_FIELD_SETTLED ? &books->settled : &books->used;
+}
+
+/* Notes in the slot that `word` names that its operation took effect, before the word is overwritten.
+ * The note is only replaced if it did not change since before the word was seen to be current: a
+ * helper that slept can not put an older note over a newer one. */
+static bool word_help(const struct ledger *l, uint32_t gpu, uint64_t word)
+{
+	uint32_t slot = word_slot(word);
+
+	if (slot >= l->header->slot_count)
+		return true; /* only a corrupt ledger says so */
+	struct ledger_slot_gpu *books = ledger_slot_gpu(l, slot, gpu);
+	uint64_t note = word_seq(word) + 1ull, old = atomic_load(&books->helped);
+	if (old == note)
+		return true;
+	if (atomic_load(&ledger_gpu(l, gpu)->committed) != word)
+		return false;
+	return atomic_compare_exchange_strong(&books->helped, &old, note) || old == note;
+}
+
+static bool intent_took_effect(const struct ledger *l, uint32_t slot,
+			       const struct ledger_intent *intent)
+{
+	uint64_t word = atomic_load(&ledger_gpu(l, intent->gpu)->committed);
+	uint64_t helped = atomic_load(&ledger_slot_gpu(l, slot, intent->gpu)->helped);
+
+	return (word_slot(word) == slot && word_seq(word) == intent->seq) ||
+	       helped == intent->seq + 1ull;
+}
+
+/* What follows a swap that took effect; every line may be repeated. */
+static void intent_finish(const struct ledger *l, uint32_t slot, struct ledger_intent *intent)
+{
+	struct ledger_slot_gpu *own = ledger_slot_gpu(l, slot, intent->gpu);
+
+	atomic_store_explicit(slot_field(l, intent), intent->before + intent->delta,
+			      memory_order_relaxed);
+	/* `applied` advances to seq + 1, in the low 16 bits that the word can show. */
+	uint64_t applied = atomic_load_explicit(&own->applied, memory_order_relaxed);
+	if ((applied & SEQ_MASK) == intent->seq)
+		atomic_store_explicit(&own->applied, applied + 1, memory_order_relaxed);
+	atomic_store_explicit(&intent->active, 0, memory_order_release);
+}
+
+static void peak_raise(struct ledger_gpu *gpu, uint64_t bytes)
+{
+	uint64_t peak = atomic_load_explicit(&gpu->peak_bytes, memory_order_relaxed);
+
+	while (bytes > peak && !atomic_compare_exchange_weak_explicit(&gpu->peak_bytes, &peak, bytes,
+								      memory_order_relaxed,
+								      memory_order_relaxed))
+		;
+}
+
+/* The one operation: adds delta bytes to `field` of slot `target` and to the sum, in the name of
+ * `slot`. -ENOMEM where delta > 0 and the sum would pass `limit`. */
+static int ledger_add(const struct ledger *l, uint32_t slot, uint32_t target,
+		      enum ledger_field field, uint32_t gpu, int64_t delta, uint64_t limit)
+{
+	struct ledger_gpu *shared = ledger_gpu(l, gpu);
+	struct ledger_slot_gpu *own = ledger_slot_gpu(l, slot, gpu);
+	struct ledger_intent *intent = &ledger_slot(l, slot)->intent;
+	int64_t units = delta / (int64_t)LEDGER_GRANULE;
+	uint64_t word, next;
+
+	intent->gpu = (uint16_t)gpu;
+	intent->target = (uint16_t)target;
+	intent->field = (uint16_t)field;
+	intent->seq = (uint16_t)atomic_load_explicit(&own->applied, memory_order_relaxed);
+	/* Numbers wrap here: a note of the last round must not pass for one of this. */
+	if (intent->seq == 0)
+		atomic_store(&own->helped, 0);
+	intent->delta = delta;
+	intent->before = atomic_load_explicit(slot_field(l, intent), memory_order_relaxed);
+	atomic_store_explicit(&intent->active, 1, memory_order_release);
+	do {
+		word = atomic_load(&shared->committed);
+		int64_t sum = (int64_t)word_sum(word) + units;
+
+		if (sum < 0)
+			sum = 0; /* only a corrupt ledger gets here */
+		if (delta > 0 && (sum > (int64_t)SUM_MASK ||
+				  (uint64_t)sum * LEDGER_GRANULE > limit)) {
+			atomic_store_explicit(&intent->active, 0, memory_order_release);
+			return -ENOMEM;
+		}
+		next = word_make((uint64_t)sum, slot, intent->seq);
+	} while ((word_slot(word) != slot && !word_help(l, gpu, word)) ||
+		 !atomic_compare_exchange_weak(&shared->committed, &word, next));
+	intent_finish(l, slot, intent);
+	if (delta > 0)
+		peak_raise(shared, word_sum(next) * LEDGER_GRANULE);
+	return 0;
+}
+
+static int64_t round_to_granule(uint64_t bytes)
+{
+	return (int64_t)ALIGN_UP(bytes, LEDGER_GRANULE);
+}
+
+int ledger_charge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes)
+{
+	if (!bytes)
+		return 0;
+	if (bytes > INT64_MAX / 2)
+		return -ENOMEM;
+	return ledger_add(l, slot, slot, LEDGER_FIELD_USED, gpu, round_to_granule(bytes),
+			  ledger_limit(l, gpu));
+}
+
+void ledger_uncharge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes)
+{
+	if (bytes)
+		ledger_add(l, slot, slot, LEDGER_FIELD_USED, gpu, -round_to_granule(bytes), 0);
+}
+
+void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t settled_bytes)
+{
+	int64_t unit = (int64_t)LEDGER_GRANULE, used;
+	struct ledger_slot_gpu *books = ledger_slot_gpu(l, slot, gpu);
+
+	/* A slot never counts for less than nothing. */
+	used = atomic_load(&books->used);
+	if (settled_bytes < -used)
+		settled_bytes = -used;
+	settled_bytes = settled_bytes >= 0 ? (settled_bytes + unit - 1) / unit * unit
+					   : settled_bytes / unit * unit;
+	int64_t delta = settled_bytes - atomic_load(&books->settled);
+	if (delta)
+		ledger_add(l, LEDGER_SLOT_DAEMON, slot, LEDGER_FIELD_SETTLED, gpu, delta,
+			   UINT64_MAX);
+}
+
+void ledger_recover(const struct ledger *l, uint32_t slot)
+{
+	struct ledger_intent *intent = &ledger_slot(l, slot)->intent;
+
+	if (!(atomic_load(&intent->active) & 1))
+		return;
+	/* The record was written by a process that may have been hostile. */
+	bool sane = intent->gpu < l->header->gpu_count && intent->target < l->header->slot_count &&
+		    (slot == LEDGER_SLOT_DAEMON || intent->target == slot);
+	if (sane && intent_took_effect(l, slot, intent))
+		intent_finish(l, slot, intent);
+	else
+		atomic_store(&intent->active, 0);
+}
+
+void ledger_reap(const struct ledger *l, uint32_t slot, uint32_t gpu)
+{
+	struct ledger_slot_gpu *books = ledger_slot_gpu(l, slot, gpu);
+	int64_t used = atomic_load(&books->used);
+	int64_t settled = atomic_load(&books->settled);
+
+	if (settled)
+		ledger_add(l, LEDGER_SLOT_DAEMON, slot, LEDGER_FIELD_SETTLED, gpu, -settled,
+			   UINT64_MAX);
+	if (used)
+		ledger_add(l, LEDGER_SLOT_DAEMON, slot, LEDGER_FIELD_USED, gpu, -used, UINT64_MAX);
+}
+
+void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint64_t start_time)
+{
+	struct ledger_slot *s = ledger_slot(l, slot);
+
+	/* `applied`, `helped` and the word go on from the slot's last user: they number operations of
+	 * the slot, not of the process. */
+	s->pid = pid;
+	s->start_time = start_time;
+	atomic_store(&s->calls_begun, 0);
+	atomic_store(&s->calls_done, 0);
+	atomic_store(&s->state, LEDGER_SLOT_LIVE);
+}
+
+void ledger_slot_release(const struct ledger *l, uint32_t slot)
+{
+	ledger_recover(l, slot);
+	for (uint32_t gpu = 0; gpu < l->header->gpu_count; gpu++)
+		ledger_reap(l, slot, gpu);
+	ledger_slot(l, slot)->pid = 0;
+	atomic_store(&ledger_slot(l, slot)->state, LEDGER_SLOT_FREE);
+}
+
+uint64_t ledger_committed(const struct ledger *l, uint32_t gpu)
+{
+	return word_sum(atomic_load(&ledger_gpu(l, gpu)->committed)) * LEDGER_GRANULE;
+}
+
+uint64_t ledger_slot_bytes(const struct ledger *l, uint32_t slot, uint32_t gpu)
+{
+	struct ledger_slot_gpu *books = ledger_slot_gpu(l, slot, gpu);
+	int64_t bytes = atomic_load(&books->used) + atomic_load(&books->settled);
+
+	return bytes > 0 ? (uint64_t)bytes : 0;
+}

@@ -1,0 +1,147 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+
+struct spelling {
+	const char *text;
+	uint64_t bytes;
+};
+
+static void vram_spellings(void **state)
+{
+	static const struct spelling good[] = {
+		{"4", 4294967296},	      {"2.5", 2684354560},
+		{"2.5GiB", 2684354560},	      {"2560MiB", 2684354560},
+		{"2684.35456MB", 2684354560}, {"2684354560B", 2684354560},
+		{"100MB", 100000000},	      {"0.1GB", 100000000},
+		{".5", 536870912},	      {"1TB", 1000000000000},
+		{"1TiB", 1099511627776},      {"1048576KiB", 1073741824},
+		{"4000000KB", 4000000000},    {"80", 85899345920},
+		{"0.3", 322122547},	      {"00004", 4294967296},
+		{"4.000", 4294967296},	      {"128TiB", 140737488355328},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		uint64_t bytes = 0;
+		struct error err = {0};
+
+		if (units_parse_vram(good[i].text, &bytes, &err) < 0)
+			fail_msg("%s refused: %s", good[i].text, err.message);
+		if (bytes != good[i].bytes)
+			fail_msg("%s is %llu bytes", good[i].text, (unsigned long long)bytes);
+	}
+}
+
+static void vram_malformed(void **state)
+{
+	static const char *const bad[] = {
+		"", " ", "0", "-1", "-0", "+4", "nan", "NaN", "inf", "-inf", "infinity", "4x", "4 GiB",
+		" 4", "4 ", "4G", "4Gi", "4gib", "4gb", "1e3", "0x10", ".", "5.", "1.2.3", "GiB", "99MB",
+		"0.0001", "129TiB", "999999999999999999999999", "1,5", "4GiBGiB", "4B", "5.GiB",
+		"18446744073709551616B", "\xff", "4\n", "--4", "1/2",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		uint64_t bytes = 77;
+		struct error err = {0};
+
+		if (units_parse_vram(bad[i], &bytes, &err) == 0)
+			fail_msg("'%s' accepted as %llu", bad[i], (unsigned long long)bytes);
+		assert_int_equal(bytes, 77);
+		assert_int_equal(err.code, EXIT_CODE_USAGE);
+		assert_true(err.message[0] && err.hint[0]);
+	}
+}
+
+static void gpu_memory_spellings(void **state)
+{
+	static const struct spelling good[] = {
+		{"4G", 4000000000},   {"4Gi", 4294967296},   {"4000M", 4000000000},
+		{"500M", 500000000},  {"512Mi", 536870912},  {"1T", 1000000000000},
+		{"2.5Gi", 2684354560}, {"4000000k", 4000000000}, {"0.1G", 100000000},
+	};
+	static const char *const bad[] = {"4", "4GB", "4GiB", "", "-4G", "0G", "G", "4g", "nanG", "4Gi ", "50M"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		uint64_t bytes = 0;
+		struct error err = {0};
+
+		if (units_parse_gpu_memory(good[i].text, &bytes, &err) < 0)
+			fail_msg("%s refused: %s", good[i].text, err.message);
+		assert_int_equal(bytes, good[i].bytes);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		uint64_t bytes;
+		struct error err = {0};
+
+		assert_true(units_parse_gpu_memory(bad[i], &bytes, &err) < 0);
+		assert_true(err.message[0] && err.hint[0]);
+	}
+}
+
+static void gpu_fractions(void **state)
+{
+	uint32_t share, whole;
+	struct error err;
+	static const char *const bad[] = {"0", "1.25", "-0.5", "nan", "inf", "0.0001", "0.5x", "", "1.0000001", "5000", "1e0"};
+
+	assert_int_equal(units_parse_gpu("0.25", &share, &whole, &err), 0);
+	assert_int_equal(share, 250000);
+	assert_int_equal(whole, 0);
+	assert_int_equal(units_parse_gpu("1", &share, &whole, &err), 0);
+	assert_int_equal(share, SHARE_ONE);
+	assert_int_equal(whole, 1);
+	assert_int_equal(units_parse_gpu("2.0", &share, &whole, &err), 0);
+	assert_int_equal(whole, 2);
+	assert_int_equal(units_parse_gpu("0.001", &share, &whole, &err), 0);
+	assert_int_equal(share, 1000);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		if (units_parse_gpu(bad[i], &share, &whole, &err) == 0)
+			fail_msg("'%s' accepted", bad[i]);
+}
+
+static void shares(void **state)
+{
+	uint32_t share;
+	struct error err;
+	static const char *const bad[] = {"0", "0%", "101%", "1.01", "25 %", "-1%", "50", "%", "nan%"};
+
+	assert_int_equal(units_parse_share("25%", "--gpu-compute", &share, &err), 0);
+	assert_int_equal(share, 250000);
+	assert_int_equal(units_parse_share("0.25", "--gpu-compute", &share, &err), 0);
+	assert_int_equal(share, 250000);
+	assert_int_equal(units_parse_share("100%", "--gpu-compute", &share, &err), 0);
+	assert_int_equal(share, SHARE_ONE);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		if (units_parse_share(bad[i], "--gpu-compute", &share, &err) == 0)
+			fail_msg("'%s' accepted", bad[i]);
+}
+
+static void texts(void **state)
+{
+	char buf[UNITS_TEXT_SIZE];
+
+	assert_string_equal(units_format_bytes(0, buf), "0 B");
+	assert_string_equal(units_format_bytes(4294967296, buf), "4 GiB");
+	assert_string_equal(units_format_bytes(4000000000, buf), "3.72 GiB");
+	assert_string_equal(units_format_bytes(2684354560, buf), "2.50 GiB");
+	assert_string_equal(units_format_bytes(268435456, buf), "256 MiB");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(vram_spellings),	cmocka_unit_test(vram_malformed),
+		cmocka_unit_test(gpu_memory_spellings), cmocka_unit_test(gpu_fractions),
+		cmocka_unit_test(shares),		cmocka_unit_test(texts),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
