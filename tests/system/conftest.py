@@ -1,0 +1,144 @@
+"""Fixtures of the system tests: whole programs, real processes, a simulated host each.
+
+CARVE_BUILD names the build directory (default: build/ of this checkout). With CARVE_TEST_GPU=1 the tests
+marked `gpu` run on the machine's own driver instead of a simulated host (scripts/test --gpu)."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("CARVE_BUILD", ROOT / "build")).resolve()
+# Nothing of the caller's own daemon, slice or host may leak into a test.
+FOREIGN = ("CARVE_HOST", "CARVE_RUNTIME_DIR", "CARVE_SESSION", "CARVE_ATTACH", "CARVE_DRIVER_CUDA",
+           "CARVE_DRIVER_NVML", "SIMGPU_HOST", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD")
+
+
+def clean_env(extra=None):
+    env = {k: v for k, v in os.environ.items() if k not in FOREIGN}
+    env.update(extra or {})
+    return env
+
+
+def run(argv, timeout=60, env=None, **kw):
+    """Runs a command to its end; stdout and stderr as text."""
+    return subprocess.run([str(a) for a in argv], stdin=kw.pop("stdin", subprocess.DEVNULL),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=timeout, env=env if env is not None else clean_env(), **kw)
+
+
+def sim_run(spec, argv, driver=None, **kw):
+    """`carve sim --gpus SPEC -- ARGV...` to its end."""
+    options = ["--gpus", spec] + (["--driver", driver] if driver else [])
+    return run([BUILD / "carve", "sim", *options, "--", *argv], **kw)
+
+
+def wait_until(condition, timeout=10.0, step=0.02):
+    """Waits until condition() is true and returns its value; fails the test after the timeout."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {timeout} s: {condition}")
+        time.sleep(step)
+
+
+class Host:
+    """A simulated host that stays up for a test: `host.run([...])` runs programs on it."""
+
+    def __init__(self, spec, driver=None):
+        self.dir = tempfile.mkdtemp(prefix="carve-test-")
+        options = ["--gpus", spec] + (["--driver", driver] if driver else [])
+        script = f'env -0 > {self.dir}/env.new && mv {self.dir}/env.new {self.dir}/env && exec cat'
+        self.process = subprocess.Popen(
+            [str(BUILD / "carve"), "sim", *options, "--", "/bin/sh", "-c", script],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean_env(), text=True)
+        path = pathlib.Path(self.dir, "env")
+        wait_until(lambda: path.exists() or self.process.poll() is not None)
+        assert self.process.poll() is None, "the simulated host did not start"
+        self.env = dict(e.split("=", 1) for e in path.read_bytes().decode().split("\0") if e)
+
+    def run(self, argv, **kw):
+        env = dict(self.env, **kw.pop("env", {}))
+        return run(argv, env=env, **kw)
+
+    def popen(self, argv, **kw):
+        env = dict(self.env, **kw.pop("env", {}))
+        kw.setdefault("stdin", subprocess.DEVNULL)
+        kw.setdefault("stdout", subprocess.PIPE)
+        kw.setdefault("stderr", subprocess.PIPE)
+        return subprocess.Popen([str(a) for a in argv], text=True, env=env, **kw)
+
+    def carve(self, *argv, **kw):
+        return self.run([BUILD / "carve", *argv], **kw)
+
+    def carve_json(self, *argv, **kw):
+        done = self.carve(*argv, "--json", **kw)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def stat(self):
+        """The driver's own books, never carve's."""
+        return self.carve_json("sim", "stat")
+
+    def daemon_pid(self):
+        done = self.run(["curl", "-s", "--unix-socket",
+                         self.env["CARVE_RUNTIME_DIR"] + "/carved.sock",
+                         "http://localhost/v1/version"])
+        return json.loads(done.stdout)["pid"]
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            raise
+        finally:
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+
+@pytest.fixture
+def build():
+    return BUILD
+
+
+@pytest.fixture
+def programs():
+    return BUILD / "tests" / "programs"
+
+
+@pytest.fixture
+def examples():
+    return BUILD / "examples"
+
+
+@pytest.fixture
+def host():
+    """A host with one H100 80GB."""
+    h = Host("h100-80gb")
+    yield h
+    h.close()
+
+
+@pytest.fixture
+def make_host():
+    """make_host(spec, driver=None) -> Host; closed after the test."""
+    hosts = []
+
+    def make(spec, driver=None):
+        hosts.append(Host(spec, driver))
+        return hosts[-1]
+
+    yield make
+    for h in hosts:
+        h.close()
