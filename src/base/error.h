@@ -1,4 +1,5 @@
-/* What a user is told when something fails: one line of what was wrong, one of what would be right. */
+/* What a user is told when something fails: one line of what was wrong, one of what would be right.
+ */
 #pragma once
 
 #include <stdarg.h>
@@ -8,10 +9,10 @@ enum exit_code {
 	EXIT_CODE_OK = 0,
 	EXIT_CODE_FAILED = 1,
 	EXIT_CODE_USAGE = 2,
-	EXIT_CODE_NO_ROOM = 3,	      /* not enough GPU */
-	EXIT_CODE_UNREACHABLE = 4,    /* no daemon */
+	EXIT_CODE_NO_ROOM = 3,     /* not enough GPU */
+	EXIT_CODE_UNREACHABLE = 4, /* no daemon */
 	EXIT_CODE_NOT_PERMITTED = 5,
-	EXIT_CODE_RUN_FAILED = 125,   /* `carve run`'s own failures */
+	EXIT_CODE_RUN_FAILED = 125, /* `carve run`'s own failures */
 	EXIT_CODE_NOT_EXECUTABLE = 126,
 	EXIT_CODE_NOT_FOUND = 127,
 };

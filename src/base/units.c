@@ -25,14 +25,15 @@ struct unit {
 #define KI 1024ULL
 
 static const struct unit vram_units[] = {
-	{"", KI * KI * KI},	  {"B", 1},		{"KB", K},
-	{"MB", K *K},		  {"GB", K *K *K},	{"TB", K *K *K *K},
-	{"KiB", KI},		  {"MiB", KI *KI},	{"GiB", KI *KI *KI},
-	{"TiB", KI *KI *KI *KI},
+	{"", KI *KI *KI},    {"B", 1},
+	{"KB", K},           {"MB", K *K},
+	{"GB", K *K *K},     {"TB", K *K *K *K},
+	{"KiB", KI},         {"MiB", KI *KI},
+	{"GiB", KI *KI *KI}, {"TiB", KI *KI *KI *KI},
 };
 
 static const struct unit gpu_memory_units[] = {
-	{"k", K},   {"M", K *K},    {"G", K *K *K},    {"T", K *K *K *K},
+	{"k", K},   {"M", K *K},    {"G", K *K *K},     {"T", K *K *K *K},
 	{"Ki", KI}, {"Mi", KI *KI}, {"Gi", KI *KI *KI}, {"Ti", KI *KI *KI *KI},
 };
 
@@ -150,8 +151,10 @@ int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err)
 		error_hint(err, "did you mean %.*s%s?", (int)(number.rest - text), text,
 			   unit->suffix);
 	else
-		error_hint(err, "units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; for example: "
-				"--vram %s", right);
+		error_hint(err,
+			   "units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; for example: "
+			   "--vram %s",
+			   right);
 	return -EXIT_CODE_USAGE;
 }
 
@@ -163,8 +166,8 @@ int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *
 
 	if (rc < 0)
 		return rc;
-	const struct unit *unit = unit_find(gpu_memory_units, ARRAY_SIZE(gpu_memory_units),
-					    number.rest, false);
+	const struct unit *unit =
+		unit_find(gpu_memory_units, ARRAY_SIZE(gpu_memory_units), number.rest, false);
 	if (unit)
 		return bytes_from(&number, unit->bytes, "--gpu-memory", text, right, ret_bytes,
 				  err);
@@ -176,8 +179,10 @@ int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *
 		error_set(err, EXIT_CODE_USAGE,
 			  "--gpu-memory: '%.64s' ends in '%.32s', which is no unit", text,
 			  number.rest);
-		error_hint(err, "units are k, M, G, T, Ki, Mi, Gi, Ti; for example: "
-				"--gpu-memory %s", right);
+		error_hint(err,
+			   "units are k, M, G, T, Ki, Mi, Gi, Ti; for example: "
+			   "--gpu-memory %s",
+			   right);
 	}
 	return -EXIT_CODE_USAGE;
 }
@@ -194,19 +199,25 @@ int units_parse_gpu(const char *text, uint32_t *ret_share, uint32_t *ret_whole, 
 	uint64_t whole = number.digits / one, part = number.digits % one;
 	unsigned __int128 share = (unsigned __int128)number.digits * SHARE_ONE / one;
 	if (*number.rest)
-		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' ends in '%.32s'; it takes a bare "
-			  "number", text, number.rest);
+		error_set(err, EXIT_CODE_USAGE,
+			  "--gpu: '%.64s' ends in '%.32s'; it takes a bare "
+			  "number",
+			  text, number.rest);
 	else if (number.digits == 0)
 		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' is zero", text);
 	else if (whole >= 1 && part)
-		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' is neither a fraction of one GPU "
-			  "nor whole GPUs", text);
+		error_set(err, EXIT_CODE_USAGE,
+			  "--gpu: '%.64s' is neither a fraction of one GPU "
+			  "nor whole GPUs",
+			  text);
 	else if (whole > 1024)
 		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' is more GPUs than a host has",
 			  text);
 	else if (!whole && share < SHARE_MIN)
-		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' is below the smallest fraction, "
-			  "0.001", text);
+		error_set(err, EXIT_CODE_USAGE,
+			  "--gpu: '%.64s' is below the smallest fraction, "
+			  "0.001",
+			  text);
 	else {
 		*ret_share = whole ? SHARE_ONE : (uint32_t)share;
 		*ret_whole = (uint32_t)whole;

@@ -1,5 +1,6 @@
 /* The spellings of sizes, fractions and shares that users write; spec "Sizes". Decimal arithmetic
- * is exact (no floating point): 2684.35456MB is 2684354560 bytes. What is left of a byte is dropped.
+ * is exact (no floating point): 2684.35456MB is 2684354560 bytes. What is left of a byte is
+ * dropped.
  *
  * Every function returns 0, or a negative number with *err saying which text was wrong and which
  * would be right (code EXIT_CODE_USAGE). Outputs are set on success only. Thread-safe. */
@@ -28,8 +29,7 @@ int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *
  * *ret_share SHARE_ONE and *ret_whole that number; 1.25 is refused. */
 int units_parse_gpu(const char *text, uint32_t *ret_share, uint32_t *ret_whole, struct error *err);
 /* --gpu-compute: "25%" or "0.25" -> 250000. 0 < share <= 1. */
-int units_parse_share(const char *text, const char *option, uint32_t *ret_share,
-		      struct error *err);
+int units_parse_share(const char *text, const char *option, uint32_t *ret_share, struct error *err);
 /* Seconds, decimals allowed ("1.5"), 0 <= s <= 1e9, to nanoseconds. */
 int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, struct error *err);
 /* Whole number in [min, max]. */

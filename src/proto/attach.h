@@ -1,7 +1,7 @@
 /* How a process of a session gets its ledger: one message each way on a SOCK_SEQPACKET Unix socket.
  * The daemon knows the peer (host PID, user) from SO_PEERCRED; the message carries no identity but
- * the session's ID. The connection stays open for the life of the process: forked children inherit it as
- * they inherit the driver's descriptors, so its end says that the driver's are gone too.
+ * the session's ID. The connection stays open for the life of the process: forked children inherit
+ * it as they inherit the driver's descriptors, so its end says that the driver's are gone too.
  *
  * Environment of a workload: CARVE_SESSION (ID), CARVE_ATTACH (path of the socket). */
 #pragma once
@@ -14,21 +14,23 @@
 #define ATTACH_VERSION 1u
 #define ATTACH_ENV_SESSION "CARVE_SESSION"
 #define ATTACH_ENV_SOCKET "CARVE_ATTACH"
-/* Absolute paths of the real driver's libraries, found by `carve run` before the front hides them. */
+/* Absolute paths of the real driver's libraries, found by `carve run` before the front hides them.
+ */
 #define ATTACH_ENV_CUDA "CARVE_DRIVER_CUDA"
 #define ATTACH_ENV_NVML "CARVE_DRIVER_NVML"
 
 enum attach_kind {
-	/* I am a process that will use the GPU: reply has the ledger, and a slot. Descriptors in the
-	 * reply: limits (read-only), ledger (read-write). */
+	/* I am a process that will use the GPU: reply has the ledger, and a slot. Descriptors in
+	 * the reply: limits (read-only), ledger (read-write). */
 	ATTACH_WORKLOAD = 1,
 	/* I am the command of a one-off session, before exec: the session lives as long as I do. No
 	 * descriptors, no slot. The connection may be closed after the reply. */
 	ATTACH_COMMAND = 2,
-	/* On a workload's connection: the driver now holds memory that I could not size (a context):
-	 * compare its figures with my slot, then reply. */
+	/* On a workload's connection: the driver now holds memory that I could not size (a
+	 * context): compare its figures with my slot, then reply. */
 	ATTACH_SETTLE = 3,
-	/* Only look at the session (NVML without CUDA): as ATTACH_WORKLOAD, but no slot is taken. */
+	/* Only look at the session (NVML without CUDA): as ATTACH_WORKLOAD, but no slot is taken.
+	 */
 	ATTACH_OBSERVE = 4,
 	/* A child of fork that takes up in a new daemon, or any process after a restart: as
 	 * ATTACH_WORKLOAD, and `slot` names the slot it already has in a ledger it has mapped. */
@@ -46,9 +48,9 @@ struct attach_request {
 
 enum attach_status {
 	ATTACH_OK = 0,
-	ATTACH_NO_SESSION = 1,	  /* no such session, or it ended */
+	ATTACH_NO_SESSION = 1,    /* no such session, or it ended */
 	ATTACH_NOT_PERMITTED = 2, /* it is another user's */
-	ATTACH_FULL = 3,	  /* no free slot */
+	ATTACH_FULL = 3,          /* no free slot */
 	ATTACH_VERSION_MISMATCH = 4,
 	ATTACH_MALFORMED = 5,
 	ATTACH_FAILED = 6,
@@ -58,7 +60,7 @@ struct attach_reply {
 	uint32_t magic;
 	uint16_t version;
 	uint16_t status; /* enum attach_status */
-	uint32_t slot;	 /* LEDGER_SLOT_DAEMON: none was taken */
+	uint32_t slot;   /* LEDGER_SLOT_DAEMON: none was taken */
 	uint32_t reserved[3];
 	char message[232]; /* one line for the user where status is not OK */
 };

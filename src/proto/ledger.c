@@ -1,9 +1,9 @@
-/* The word `committed` is changed by compare-and-swap only, and it names the operation that made it:
- * {slot, seq}. Whoever overwrites it first notes in that slot that the operation took effect
- * (`helped`). So for an operation that was under way when its process died, "did it take effect?" has
- * an answer: yes if the word still names it, or if the slot's note does. Everything after the swap
- * (the slot's own sum, the intent's end) is redone from the intent record, which holds the value
- * before. An operation's number is the count of operations of that slot on that GPU that took
+/* The word `committed` is changed by compare-and-swap only, and it names the operation that made
+ * it: {slot, seq}. Whoever overwrites it first notes in that slot that the operation took effect
+ * (`helped`). So for an operation that was under way when its process died, "did it take effect?"
+ * has an answer: yes if the word still names it, or if the slot's note does. Everything after the
+ * swap (the slot's own sum, the intent's end) is redone from the intent record, which holds the
+ * value before. An operation's number is the count of operations of that slot on that GPU that took
  * effect before, so a refused one leaves no trace and its number is used again. */
 #include "proto/ledger.h"
 
@@ -46,8 +46,8 @@ static size_t slot_stride(uint32_t gpu_count)
 
 size_t ledger_size(uint32_t gpu_count, uint32_t slot_count)
 {
-	size_t slots = ALIGN_UP(sizeof(struct ledger_header), 128) +
-		       gpu_count * sizeof(struct ledger_gpu);
+	size_t slots =
+		ALIGN_UP(sizeof(struct ledger_header), 128) + gpu_count * sizeof(struct ledger_gpu);
 
 	return ALIGN_UP(slots + slot_count * slot_stride(gpu_count), 4096);
 }
@@ -120,9 +120,9 @@ static _Atomic int64_t *slot_field(const struct ledger *l, const struct ledger_i
 	return intent->field == LEDGER_FIELD_SETTLED ? &books->settled : &books->used;
 }
 
-/* Notes in the slot that `word` names that its operation took effect, before the word is overwritten.
- * The note is only replaced if it did not change since before the word was seen to be current: a
- * helper that slept can not put an older note over a newer one. */
+/* Notes in the slot that `word` names that its operation took effect, before the word is
+ * overwritten. The note is only replaced if it did not change since before the word was seen to be
+ * current: a helper that slept can not put an older note over a newer one. */
 static bool word_help(const struct ledger *l, uint32_t gpu, uint64_t word)
 {
 	uint32_t slot = word_slot(word);
@@ -166,9 +166,9 @@ static void peak_raise(struct ledger_gpu *gpu, uint64_t bytes)
 {
 	uint64_t peak = atomic_load_explicit(&gpu->peak_bytes, memory_order_relaxed);
 
-	while (bytes > peak && !atomic_compare_exchange_weak_explicit(&gpu->peak_bytes, &peak, bytes,
-								      memory_order_relaxed,
-								      memory_order_relaxed))
+	while (bytes > peak &&
+	       !atomic_compare_exchange_weak_explicit(&gpu->peak_bytes, &peak, bytes,
+						      memory_order_relaxed, memory_order_relaxed))
 		;
 }
 
@@ -199,8 +199,8 @@ static int ledger_add(const struct ledger *l, uint32_t slot, uint32_t target,
 
 		if (sum < 0)
 			sum = 0; /* only a corrupt ledger gets here */
-		if (delta > 0 && (sum > (int64_t)SUM_MASK ||
-				  (uint64_t)sum * LEDGER_GRANULE > limit)) {
+		if (delta > 0 &&
+		    (sum > (int64_t)SUM_MASK || (uint64_t)sum * LEDGER_GRANULE > limit)) {
 			atomic_store_explicit(&intent->active, 0, memory_order_release);
 			return -ENOMEM;
 		}
@@ -283,8 +283,8 @@ void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint
 {
 	struct ledger_slot *s = ledger_slot(l, slot);
 
-	/* `applied`, `helped` and the word go on from the slot's last user: they number operations of
-	 * the slot, not of the process. */
+	/* `applied`, `helped` and the word go on from the slot's last user: they number operations
+	 * of the slot, not of the process. */
 	s->pid = pid;
 	s->start_time = start_time;
 	atomic_store(&s->calls_begun, 0);

@@ -1,16 +1,18 @@
-/* The ledger: what a session may hold and what its processes do hold, in memory that the daemon makes
- * and every process of the session maps. docs/ledger.md is its specification; this header is the ABI,
- * in which fronts and daemons of different builds meet, so nothing below may move within a version.
+/* The ledger: what a session may hold and what its processes do hold, in memory that the daemon
+ * makes and every process of the session maps. docs/ledger.md is its specification; this header is
+ * the ABI, in which fronts and daemons of different builds meet, so nothing below may move within a
+ * version.
  *
  * Two sealed memfds a session:
  *   limits  written by the daemon, mapped read-only by workloads (they get a read-only descriptor)
  *   ledger  header, one `struct ledger_gpu` a GPU, then slots: one a process
  *
  * Truth is in the slots: what process S holds on GPU G is slot[S].gpu[G].used + .settled. The word
- * `committed` of a GPU carries the sum of those and *which slot's operation made it so*, which makes
- * every operation detectable: after a process died at any instruction, its intent record and the
- * committed word (or the note that whoever overwrote the word left behind, `helped`) say whether its
- * last operation took effect. Nobody waits for anybody; there is no lock. See docs/ledger.md.
+ * `committed` of a GPU carries the sum of those and *which slot's operation made it so*, which
+ * makes every operation detectable: after a process died at any instruction, its intent record and
+ * the committed word (or the note that whoever overwrote the word left behind, `helped`) say
+ * whether its last operation took effect. Nobody waits for anybody; there is no lock. See
+ * docs/ledger.md.
  *
  * Amounts are bytes in slots and units of LEDGER_GRANULE in the committed word. */
 #pragma once
@@ -19,15 +21,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LEDGER_MAGIC 0x52444c43u	/* "CLDR" */
+#define LEDGER_MAGIC 0x52444c43u        /* "CLDR" */
 #define LEDGER_LIMITS_MAGIC 0x4d494c43u /* "CLIM" */
 #define LEDGER_VERSION 1u
 #define LEDGER_GPUS_MAX 64u
 #define LEDGER_SLOTS_MAX 1024u
 /* Slot 0 is the daemon's: its intents cover settling and reaping. */
 #define LEDGER_SLOT_DAEMON 0u
-/* Amounts are multiples of this many bytes (the driver's smallest address alignment: cuMemAlloc returns
- * addresses aligned to at least 256 B; 512 B is the step it hands out). */
+/* Amounts are multiples of this many bytes (the driver's smallest address alignment: cuMemAlloc
+ * returns addresses aligned to at least 256 B; 512 B is the step it hands out). */
 #define LEDGER_GRANULE 512ull
 #define LEDGER_UUID_SIZE 16
 #define LEDGER_SESSION_SIZE 40
@@ -35,22 +37,22 @@
 /* ---- limits page ------------------------------------------------------------------------- */
 
 struct ledger_limit {
-	uint8_t uuid[LEDGER_UUID_SIZE];	 /* the GPU's or MIG device's, as the driver reports it */
-	_Atomic uint64_t limit_bytes;	 /* any number of bytes; resize stores it */
-	_Atomic uint64_t context_bytes;	 /* learned cost of one context; 0: not known */
-	char pci_bus_id[32];		 /* "00000000:01:00.0", NUL-terminated */
-	char uuid_text[48];		 /* "GPU-..." or "MIG-...", NUL-terminated */
+	uint8_t uuid[LEDGER_UUID_SIZE]; /* the GPU's or MIG device's, as the driver reports it */
+	_Atomic uint64_t limit_bytes;   /* any number of bytes; resize stores it */
+	_Atomic uint64_t context_bytes; /* learned cost of one context; 0: not known */
+	char pci_bus_id[32];            /* "00000000:01:00.0", NUL-terminated */
+	char uuid_text[48];             /* "GPU-..." or "MIG-...", NUL-terminated */
 	uint64_t reserved[2];
 };
 
 struct ledger_limits {
 	uint32_t magic;
-	uint16_t version;	 /* of the writer */
+	uint16_t version;        /* of the writer */
 	uint16_t version_oldest; /* the oldest front that may use this */
-	uint32_t size;		 /* bytes of this mapping */
+	uint32_t size;           /* bytes of this mapping */
 	uint32_t gpu_count;
 	char session[LEDGER_SESSION_SIZE]; /* ID, NUL-terminated */
-	_Atomic uint32_t generation;	   /* starts of the daemon; changes when one took over */
+	_Atomic uint32_t generation;       /* starts of the daemon; changes when one took over */
 	uint32_t flags;
 	uint64_t reserved[8];
 	struct ledger_limit gpu[LEDGER_GPUS_MAX];
@@ -67,7 +69,7 @@ struct ledger_gpu {
 	_Atomic uint64_t committed; /* {seq:16, slot:10, sum:38} */
 	_Atomic uint64_t peak_bytes;
 	_Atomic uint64_t refused; /* allocations answered "out of memory" by the slice */
-	_Atomic uint64_t gate;	  /* {state, epoch}; 0: open */
+	_Atomic uint64_t gate;    /* {state, epoch}; 0: open */
 	uint64_t reserved[12];
 };
 
@@ -78,33 +80,34 @@ enum ledger_slot_state {
 };
 
 enum ledger_field {
-	LEDGER_FIELD_USED = 0,	  /* written by the slot's process */
+	LEDGER_FIELD_USED = 0,    /* written by the slot's process */
 	LEDGER_FIELD_SETTLED = 1, /* written by the daemon: implicit memory the driver reports */
 };
 
-/* What an operation is about to do. Valid while `active` is odd; replayed or discarded after a death. */
+/* What an operation is about to do. Valid while `active` is odd; replayed or discarded after a
+ * death. */
 struct ledger_intent {
 	_Atomic uint32_t active;
 	uint16_t gpu;
 	uint16_t target; /* slot whose field changes: the own one, or any for the daemon */
-	uint16_t field;	 /* enum ledger_field */
+	uint16_t field;  /* enum ledger_field */
 	uint16_t seq;
 	uint32_t reserved;
 	int64_t before; /* value of the field before, bytes */
-	int64_t delta;	/* bytes */
+	int64_t delta;  /* bytes */
 };
 
 struct ledger_slot_gpu {
-	_Atomic int64_t used;	     /* bytes charged by the process */
-	_Atomic int64_t settled;     /* bytes posted by the daemon; may be negative */
-	_Atomic uint64_t helped;     /* seq + 1 of an operation of this slot that somebody overwrote */
-	_Atomic uint64_t applied;    /* operations of this slot that took effect on this GPU */
+	_Atomic int64_t used;     /* bytes charged by the process */
+	_Atomic int64_t settled;  /* bytes posted by the daemon; may be negative */
+	_Atomic uint64_t helped;  /* seq + 1 of an operation of this slot that somebody overwrote */
+	_Atomic uint64_t applied; /* operations of this slot that took effect on this GPU */
 };
 
 struct ledger_slot {
-	_Atomic uint32_t state; /* enum ledger_slot_state; the daemon alone writes it */
-	int32_t pid;		/* as the daemon sees it */
-	uint64_t start_time;	/* with pid: names the process for ever */
+	_Atomic uint32_t state;       /* enum ledger_slot_state; the daemon alone writes it */
+	int32_t pid;                  /* as the daemon sees it */
+	uint64_t start_time;          /* with pid: names the process for ever */
 	_Atomic uint32_t calls_begun; /* driver calls that take or give memory: entered ... */
 	_Atomic uint32_t calls_done;  /* ... and returned; equal: the books are settled */
 	struct ledger_intent intent;
@@ -173,11 +176,13 @@ int ledger_charge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t 
 void ledger_uncharge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes);
 /* Daemon: sets slot's settled amount, whatever the limit says. */
 void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t settled_bytes);
-/* Daemon: finishes or discards what a dead process (or a dead daemon: slot 0) was doing. Idempotent. */
+/* Daemon: finishes or discards what a dead process (or a dead daemon: slot 0) was doing.
+ * Idempotent. */
 void ledger_recover(const struct ledger *l, uint32_t slot);
 /* Daemon: gives back on one GPU what a recovered, dead slot still holds. */
 void ledger_reap(const struct ledger *l, uint32_t slot, uint32_t gpu);
-/* Daemon: makes a slot usable by a new process: counters zero, state LIVE. The slot must be FREE. */
+/* Daemon: makes a slot usable by a new process: counters zero, state LIVE. The slot must be FREE.
+ */
 void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint64_t start_time);
 /* Daemon: recovers and reaps all GPUs of a slot and frees it. */
 void ledger_slot_release(const struct ledger *l, uint32_t slot);

@@ -17,15 +17,24 @@ struct spelling {
 static void vram_spellings(void **state)
 {
 	static const struct spelling good[] = {
-		{"4", 4294967296},	      {"2.5", 2684354560},
-		{"2.5GiB", 2684354560},	      {"2560MiB", 2684354560},
-		{"2684.35456MB", 2684354560}, {"2684354560B", 2684354560},
-		{"100MB", 100000000},	      {"0.1GB", 100000000},
-		{".5", 536870912},	      {"1TB", 1000000000000},
-		{"1TiB", 1099511627776},      {"1048576KiB", 1073741824},
-		{"4000000KB", 4000000000},    {"80", 85899345920},
-		{"0.3", 322122547},	      {"00004", 4294967296},
-		{"4.000", 4294967296},	      {"128TiB", 140737488355328},
+		{"4", 4294967296},
+		{"2.5", 2684354560},
+		{"2.5GiB", 2684354560},
+		{"2560MiB", 2684354560},
+		{"2684.35456MB", 2684354560},
+		{"2684354560B", 2684354560},
+		{"100MB", 100000000},
+		{"0.1GB", 100000000},
+		{".5", 536870912},
+		{"1TB", 1000000000000},
+		{"1TiB", 1099511627776},
+		{"1048576KiB", 1073741824},
+		{"4000000KB", 4000000000},
+		{"80", 85899345920},
+		{"0.3", 322122547},
+		{"00004", 4294967296},
+		{"4.000", 4294967296},
+		{"128TiB", 140737488355328},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
@@ -42,10 +51,44 @@ static void vram_spellings(void **state)
 static void vram_malformed(void **state)
 {
 	static const char *const bad[] = {
-		"", " ", "0", "-1", "-0", "+4", "nan", "NaN", "inf", "-inf", "infinity", "4x", "4 GiB",
-		" 4", "4 ", "4G", "4Gi", "4gib", "4gb", "1e3", "0x10", ".", "5.", "1.2.3", "GiB", "99MB",
-		"0.0001", "129TiB", "999999999999999999999999", "1,5", "4GiBGiB", "4B", "5.GiB",
-		"18446744073709551616B", "\xff", "4\n", "--4", "1/2",
+		"",
+		" ",
+		"0",
+		"-1",
+		"-0",
+		"+4",
+		"nan",
+		"NaN",
+		"inf",
+		"-inf",
+		"infinity",
+		"4x",
+		"4 GiB",
+		" 4",
+		"4 ",
+		"4G",
+		"4Gi",
+		"4gib",
+		"4gb",
+		"1e3",
+		"0x10",
+		".",
+		"5.",
+		"1.2.3",
+		"GiB",
+		"99MB",
+		"0.0001",
+		"129TiB",
+		"999999999999999999999999",
+		"1,5",
+		"4GiBGiB",
+		"4B",
+		"5.GiB",
+		"18446744073709551616B",
+		"\xff",
+		"4\n",
+		"--4",
+		"1/2",
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -63,11 +106,12 @@ static void vram_malformed(void **state)
 static void gpu_memory_spellings(void **state)
 {
 	static const struct spelling good[] = {
-		{"4G", 4000000000},   {"4Gi", 4294967296},   {"4000M", 4000000000},
-		{"500M", 500000000},  {"512Mi", 536870912},  {"1T", 1000000000000},
+		{"4G", 4000000000},    {"4Gi", 4294967296},      {"4000M", 4000000000},
+		{"500M", 500000000},   {"512Mi", 536870912},     {"1T", 1000000000000},
 		{"2.5Gi", 2684354560}, {"4000000k", 4000000000}, {"0.1G", 100000000},
 	};
-	static const char *const bad[] = {"4", "4GB", "4GiB", "", "-4G", "0G", "G", "4g", "nanG", "4Gi ", "50M"};
+	static const char *const bad[] = {"4", "4GB", "4GiB", "",     "-4G", "0G",
+					  "G", "4g",  "nanG", "4Gi ", "50M"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
 		uint64_t bytes = 0;
@@ -90,7 +134,8 @@ static void gpu_fractions(void **state)
 {
 	uint32_t share, whole;
 	struct error err;
-	static const char *const bad[] = {"0", "1.25", "-0.5", "nan", "inf", "0.0001", "0.5x", "", "1.0000001", "5000", "1e0"};
+	static const char *const bad[] = {"0",    "1.25", "-0.5",      "nan",  "inf", "0.0001",
+					  "0.5x", "",     "1.0000001", "5000", "1e0"};
 
 	assert_int_equal(units_parse_gpu("0.25", &share, &whole, &err), 0);
 	assert_int_equal(share, 250000);
@@ -111,7 +156,8 @@ static void shares(void **state)
 {
 	uint32_t share;
 	struct error err;
-	static const char *const bad[] = {"0", "0%", "101%", "1.01", "25 %", "-1%", "50", "%", "nan%"};
+	static const char *const bad[] = {"0",   "0%", "101%", "1.01", "25 %",
+					  "-1%", "50", "%",    "nan%"};
 
 	assert_int_equal(units_parse_share("25%", "--gpu-compute", &share, &err), 0);
 	assert_int_equal(share, 250000);
@@ -138,9 +184,12 @@ static void texts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(vram_spellings),	cmocka_unit_test(vram_malformed),
-		cmocka_unit_test(gpu_memory_spellings), cmocka_unit_test(gpu_fractions),
-		cmocka_unit_test(shares),		cmocka_unit_test(texts),
+		cmocka_unit_test(vram_spellings),
+		cmocka_unit_test(vram_malformed),
+		cmocka_unit_test(gpu_memory_spellings),
+		cmocka_unit_test(gpu_fractions),
+		cmocka_unit_test(shares),
+		cmocka_unit_test(texts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
