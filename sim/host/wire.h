@@ -1,0 +1,364 @@
+/* What the simulated driver's libraries and the host server say to each other, over a
+ * SOCK_SEQPACKET Unix socket, $SIMGPU_HOST/driver.sock: one message a packet, the same machine and
+ * build on both sides, so structs go as they are. Who a client is (PID, user) comes from
+ * SO_PEERCRED. Every request but those marked "one-way" gets one reply, in order; a malformed
+ * message ends the connection.
+ *
+ * Beside the socket, the server publishes two pages that clients map read-only:
+ *   struct wire_host     of the host: its GPUs, what is used, which faults are armed
+ *   struct wire_progress of the connection (role CUDA): how far its queues are, and time stamps
+ *
+ * Time is CLOCK_MONOTONIC in nanoseconds: the host's clock is the model's clock.
+ *
+ * A process's driver resources belong to its connection: they live until the last holder of the
+ * socket (forked children inherit it) is gone. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WIRE_ENV_HOST "SIMGPU_HOST"
+#define WIRE_SOCKET_NAME "driver.sock"
+#define WIRE_MAGIC 0x47504d53u /* "SMPG" */
+#define WIRE_VERSION 1u
+#define WIRE_GPUS_MAX 64u
+#define WIRE_PACKET_MAX 32768u /* bytes of the largest message, either way */
+
+/* ---- devices ------------------------------------------------------------------------------- */
+
+/* A whole GPU is its index. A MIG device is its GPU's index, GPU instance ID and compute instance
+ * ID; WIRE_NO_INSTANCE as compute instance means the GPU instance as a whole. */
+typedef uint32_t wire_device;
+#define WIRE_DEVICE_MIG(gpu, gi, ci) \
+	((wire_device)((gpu) | ((uint32_t)(gi) + 1) << 8 | (((uint32_t)(ci) + 1) & 0xff) << 16))
+#define WIRE_NO_INSTANCE 0xffu
+static inline uint32_t wire_device_gpu(wire_device d)
+{
+	return d & 0xff;
+}
+static inline int wire_device_is_mig(wire_device d)
+{
+	return (d >> 8 & 0xff) != 0;
+}
+static inline uint32_t wire_device_gi(wire_device d)
+{
+	return ((d >> 8 & 0xff) - 1) & 0xff;
+}
+static inline uint32_t wire_device_ci(wire_device d)
+{
+	return ((d >> 16 & 0xff) - 1) & 0xff;
+}
+
+/* ---- the host's page ----------------------------------------------------------------------- */
+
+enum wire_gpu_flag {
+	WIRE_GPU_LOST = 1 << 0, /* fell off the bus: every call on it fails until the host ends */
+	WIRE_GPU_ECC_ERROR = 1 << 1,   /* uncorrectable ECC error: see WIRE_FAULT_ECC */
+	WIRE_GPU_MIG = 1 << 2,         /* MIG mode is on now ... */
+	WIRE_GPU_MIG_PENDING = 1 << 3, /* ... and will be on after the next reset */
+};
+
+struct wire_gpu {
+	char model[32];     /* key for sim_model_find() */
+	uint8_t uuid[16];   /* random, of this GPU of this host alone */
+	char uuid_text[48]; /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
+	uint32_t pci_domain, pci_bus, pci_device;
+	uint32_t minor;                  /* of /dev/nvidiaN */
+	_Atomic uint32_t flags;          /* enum wire_gpu_flag */
+	_Atomic uint32_t mig_generation; /* changes whenever an instance comes or goes */
+	uint64_t memory_total;           /* bytes; NVML's total */
+	uint64_t memory_reserved;        /* bytes of it that the driver keeps */
+	_Atomic uint64_t memory_used;    /* bytes held by processes, MIG devices included */
+	_Atomic uint64_t ecc_errors;     /* uncorrectable, since start */
+	char serial[16];                 /* digits */
+	uint64_t spare[8];
+};
+
+struct wire_host {
+	uint32_t magic, version;
+	uint32_t gpu_count;
+	uint32_t driver_branch;      /* 535, 550, 580 */
+	char driver_version[32];     /* "550.163.01" */
+	int32_t cuda_driver_version; /* 12040 */
+	_Atomic uint32_t
+		faults;   /* bit (1 << enum wire_fault): armed for somebody; ask FAULT_TAKE */
+	uint64_t started; /* model time at which the host came up */
+	struct wire_gpu gpu[WIRE_GPUS_MAX];
+};
+
+/* ---- the connection's page ----------------------------------------------------------------- */
+
+#define WIRE_QUEUES_MAX 1024u
+#define WIRE_STAMPS_MAX 65536u
+/* Items a connection may have submitted and not yet finished. */
+#define WIRE_ITEMS_MAX 65536u
+
+struct wire_queue {
+	_Atomic uint64_t done;    /* items of this queue that are finished, since its creation */
+	_Atomic uint64_t started; /* items that have started */
+	_Atomic uint32_t wake;    /* futex: changes whenever one of the above was published */
+	uint32_t spare[11];
+};
+
+struct wire_progress {
+	struct wire_queue queue[WIRE_QUEUES_MAX];
+	_Atomic uint64_t stamp[WIRE_STAMPS_MAX]; /* model times; index 0 is unused */
+};
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+enum wire_type {
+	WIRE_HELLO = 1,
+	WIRE_MEMORY_RESERVE = 16,
+	WIRE_MEMORY_FREE = 17,
+	WIRE_MEMORY_EXPORT = 18,    /* + backing fd; gives a token (IPC) */
+	WIRE_MEMORY_IMPORT = 19,    /* by token; gives backing fd */
+	WIRE_MEMORY_EXPORT_FD = 20, /* + backing fd; gives a shareable fd */
+	WIRE_MEMORY_IMPORT_FD = 21, /* + shareable fd; gives backing fd */
+	WIRE_WORK_SUBMIT = 32,      /* one-way */
+	WIRE_WORK_WAIT = 33,        /* one-way */
+	WIRE_WORK_CANCEL = 34, /* one-way: drops a queue's unfinished items, zeroes its counters */
+	WIRE_PROCESS_LIST = 48,
+	WIRE_UTILIZATION = 49,
+	WIRE_UNSUPPORTED = 50, /* one-way */
+	WIRE_FAULT_TAKE = 64,
+	WIRE_FAULT_SET = 65, /* role TOOL */
+	WIRE_STAT = 80,      /* role TOOL; gives a memfd with JSON */
+	WIRE_TRACE = 81,     /* role TOOL; gives a memfd with a Chrome trace */
+	WIRE_MIG_FIRST = 96, /* 96..127: see host/mig_wire.h */
+	WIRE_MIG_LAST = 127,
+};
+
+struct wire_head {
+	uint32_t type;  /* enum wire_type; a reply has its request's */
+	int32_t status; /* reply: 0 or -errno; request: 0 */
+};
+
+enum wire_role {
+	WIRE_ROLE_CUDA = 1, /* a process that uses GPUs */
+	WIRE_ROLE_NVML = 2, /* one that looks at or manages them */
+	WIRE_ROLE_TOOL = 3, /* simhost's own verbs */
+};
+
+struct wire_hello {
+	struct wire_head head;
+	uint32_t magic, version;
+	uint32_t role; /* enum wire_role */
+	uint32_t spare;
+};
+
+/* Descriptors: struct wire_host, and for role CUDA struct wire_progress, both for mapping
+ * read-only. */
+struct wire_hello_reply {
+	struct wire_head head;
+	uint64_t process; /* the host's number for this connection, never reused */
+	int32_t pid;      /* of the caller as the host sees it */
+	uint32_t spare;
+};
+
+/* What memory is for; `simhost stat` tells them apart, the device does not. */
+enum wire_memory {
+	WIRE_MEMORY_CONTEXT = 0,
+	WIRE_MEMORY_LINEAR = 1,
+	WIRE_MEMORY_POOL = 2,
+	WIRE_MEMORY_VMM = 3,
+	WIRE_MEMORY_ARRAY = 4,
+	WIRE_MEMORY_MANAGED = 5,
+	WIRE_MEMORY_GRAPH = 6,
+	WIRE_MEMORY_MODULE = 7,
+	WIRE_MEMORY_LOCAL = 8, /* local memory, printf and malloc heaps */
+	WIRE_MEMORY_OTHER = 9,
+	WIRE_MEMORY_KINDS = 10,
+};
+
+/* Status: -ENOMEM the device is full, -ENODEV no such device, -EIO GPU lost, -EINVAL. */
+struct wire_memory_reserve {
+	struct wire_head head;
+	wire_device device;
+	uint32_t kind; /* enum wire_memory */
+	uint64_t bytes;
+};
+
+struct wire_memory_reply {
+	struct wire_head head;
+	uint64_t id;        /* this process's reference; FREE gives it back */
+	uint64_t bytes;     /* IMPORT*: size of the memory */
+	wire_device device; /* IMPORT*: where it is */
+	uint32_t kind;      /* IMPORT*: enum wire_memory */
+	uint64_t delay_ns;  /* RESERVE: a fault makes this call slow: sleep before returning */
+	uint8_t token[32];  /* EXPORT */
+	uint8_t note[64];   /* IMPORT*: what the exporter wrote */
+};
+
+/* FREE, EXPORT, EXPORT_FD. */
+struct wire_memory_ref {
+	struct wire_head head;
+	uint64_t id;
+	uint8_t note[64]; /* EXPORT*: the exporter's own words (offset, properties) for importers */
+};
+
+struct wire_memory_import {
+	struct wire_head head;
+	uint8_t token[32]; /* IMPORT; ignored in IMPORT_FD */
+};
+
+enum wire_engine {
+	WIRE_ENGINE_COMPUTE = 0,
+	WIRE_ENGINE_H2D = 1,
+	WIRE_ENGINE_D2H = 2,
+	WIRE_ENGINE_D2D = 3,  /* and peer copies */
+	WIRE_ENGINE_NONE = 4, /* takes no GPU time: events, markers */
+	WIRE_ENGINES = 5,
+};
+
+enum wire_item_flag {
+	WIRE_ITEM_LAUNCH = 1 << 0, /* counts as a kernel launch */
+	WIRE_ITEM_COPY = 1 << 1,   /* counts as a copy of `bytes` */
+	/* When its ns are used up it is done, but the kernel goes on: the queue stays on the GPU,
+	 * taking its turns and being charged, until the queue's next item arrives. For kernels
+	 * whose length is not known beforehand or that really wait. */
+	WIRE_ITEM_HOLD = 1 << 2,
+};
+
+/* One piece of work. Items of a queue run in order, those of different queues at the same time. The
+ * n-th item submitted to a queue is done when wire_queue.done >= n (counting from 1). */
+struct wire_item {
+	wire_device device;
+	uint16_t queue;  /* < WIRE_QUEUES_MAX */
+	uint8_t engine;  /* enum wire_engine */
+	uint8_t flags;   /* enum wire_item_flag */
+	uint64_t ns;     /* time on its engine, running alone */
+	uint64_t bytes;  /* copied */
+	uint32_t lag_ns; /* how much longer than `ns` the client needed to play it */
+	uint16_t fill;   /* COMPUTE: thousandths of the GPU that it fills; kernels of one process
+			    whose   sum is <= 1000 do not slow each other; 0 is 1000 */
+	uint16_t spare;
+	uint16_t stamp_start, stamp_done; /* index into wire_progress.stamp, 0: none */
+	uint32_t spare2;
+};
+
+#define WIRE_SUBMIT_MAX 512u
+struct wire_submit {
+	struct wire_head head;
+	uint32_t count;
+	uint32_t spare;
+	struct wire_item item[]; /* count */
+};
+
+enum wire_wait {
+	WIRE_WAIT_DONE = 0,
+	WIRE_WAIT_STARTED = 1,
+};
+
+/* "Wake me exactly then": without it, progress is published up to 0.2 ms late. */
+struct wire_wait_request {
+	struct wire_head head;
+	uint16_t queue;
+	uint16_t what; /* enum wire_wait */
+	uint32_t spare;
+	uint64_t count;
+};
+
+struct wire_cancel {
+	struct wire_head head;
+	uint16_t queue;
+	uint16_t spare[3];
+};
+
+/* PROCESS_LIST, UTILIZATION: a GPU, or a MIG device's GPU instance. */
+struct wire_device_request {
+	struct wire_head head;
+	wire_device device;
+	uint32_t spare;
+};
+
+struct wire_process {
+	int32_t pid;
+	uint32_t device;     /* wire_device its memory is on: a MIG device, or the GPU */
+	uint64_t start_time; /* clock ticks since boot, see process_start_time() */
+	uint64_t bytes;      /* contexts included */
+	uint64_t peak_bytes;
+	uint64_t busy_ns;     /* compute, since start */
+	uint32_t sm_permille; /* of the last second, compute and copies */
+	uint32_t copy_permille;
+	uint32_t contexts; /* that it has there */
+	uint32_t spare;
+};
+
+#define WIRE_PROCESSES_MAX 400u
+/* One entry per process that holds memory on the GPU, MIG devices included. */
+struct wire_process_list {
+	struct wire_head head;
+	uint32_t count;
+	uint32_t spare;
+	struct wire_process process[]; /* count <= WIRE_PROCESSES_MAX */
+};
+
+struct wire_utilization {
+	struct wire_head head;
+	uint32_t gpu_permille; /* of the last second: some kernel ran */
+	uint32_t memory_permille;
+	uint64_t busy_ns; /* since start */
+	uint64_t copied_bytes[WIRE_ENGINES];
+};
+
+#define WIRE_NAME_MAX 64u
+struct wire_unsupported {
+	struct wire_head head;
+	char name[WIRE_NAME_MAX]; /* NUL-terminated */
+};
+
+/* ---- faults on demand ---------------------------------------------------------------------- */
+
+enum wire_fault {
+	WIRE_FAULT_ALLOC = 0,  /* allocations fail (or are slow); the server applies it itself */
+	WIRE_FAULT_LAUNCH = 1, /* a launch gives an error that sticks to the context */
+	WIRE_FAULT_ECC = 2,    /* uncorrectable ECC error: sticks to every context of the GPU */
+	WIRE_FAULT_LOST = 3,   /* GPU lost: see WIRE_GPU_LOST */
+	WIRE_FAULT_HANG = 4,   /* driver calls hang for a time */
+	WIRE_FAULT_NVML = 5,   /* NVML calls fail */
+	WIRE_FAULT_MIG_DESTROY = 6, /* destroying MIG instances says IN_USE for a time */
+	WIRE_FAULTS = 7,
+};
+
+/* A client that sees the fault's bit in wire_host.faults asks whether it is meant for its call. */
+struct wire_fault_take {
+	struct wire_head head;
+	uint32_t fault; /* enum wire_fault */
+	wire_device device;
+	char call[WIRE_NAME_MAX]; /* the API call, e.g. "cuLaunchKernel" */
+};
+
+struct wire_fault_reply {
+	struct wire_head head;
+	uint32_t hit;      /* 0: not for you, go on */
+	int32_t error;     /* CUresult or nvmlReturn_t to return; 0: the usual one, or only slow */
+	uint64_t delay_ns; /* first sleep so long */
+};
+
+/* Arms one; a zero field means "any" or "for ever". */
+struct wire_fault_set {
+	struct wire_head head;
+	uint32_t fault;
+	uint32_t clear;     /* 1: disarm all of this kind instead; WIRE_FAULTS as kind: all kinds */
+	wire_device device; /* with any_device 0 */
+	uint32_t any_device;
+	int32_t pid;
+	int32_t error;
+	uint32_t skip;            /* let so many calls pass first */
+	uint32_t count;           /* hit so many calls */
+	uint64_t delay_ns;        /* each hit sleeps so long first */
+	uint64_t for_ns;          /* disarmed after that */
+	char call[WIRE_NAME_MAX]; /* only this call */
+};
+
+_Static_assert(sizeof(struct wire_item) == 40, "packed without holes");
+_Static_assert(sizeof(struct wire_queue) == 64, "a cache line each");
+_Static_assert(sizeof(struct wire_submit) + WIRE_SUBMIT_MAX * sizeof(struct wire_item) <=
+		       WIRE_PACKET_MAX,
+	       "fits a packet");
+_Static_assert(sizeof(struct wire_process_list) +
+			       WIRE_PROCESSES_MAX * sizeof(struct wire_process) <=
+		       WIRE_PACKET_MAX,
+	       "fits a packet");
