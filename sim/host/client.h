@@ -75,8 +75,9 @@ int client_memory_import_fd(struct client *c, int fd, struct client_import *ret)
 int client_queue_open(struct client *c);
 /* Drops what is not finished and gives the number back. */
 void client_queue_close(struct client *c, int queue);
-/* Hands items to the GPU; returns at once unless WIRE_ITEMS_MAX / 2 are unfinished. Items of one
- * queue must be submitted by one thread at a time. Batch when you can: a call is a system call. */
+/* Hands items to the GPU; returns at once unless a queue has WIRE_QUEUE_ITEMS_MAX unfinished ones:
+ * then it waits for room. Items of one queue must be submitted by one thread at a time. Batch when
+ * you can: a call is a system call. */
 int client_submit(struct client *c, const struct wire_item *items, size_t count);
 /* Items of the queue finished / started so far, as published (see client_queue_wait). */
 uint64_t client_queue_done(const struct client *c, int queue);

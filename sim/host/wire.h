@@ -91,8 +91,8 @@ struct wire_host {
 
 #define WIRE_QUEUES_MAX 1024u
 #define WIRE_STAMPS_MAX 65536u
-/* Items a connection may have submitted and not yet finished. */
-#define WIRE_ITEMS_MAX 65536u
+/* Items a queue may hold that are not finished; submitting more ends the connection. */
+#define WIRE_QUEUE_ITEMS_MAX 1024u
 
 struct wire_queue {
 	_Atomic uint64_t done;    /* items of this queue that are finished, since its creation */
@@ -118,7 +118,7 @@ enum wire_type {
 	WIRE_MEMORY_IMPORT_FD = 21, /* + shareable fd; gives backing fd */
 	WIRE_WORK_SUBMIT = 32,      /* one-way */
 	WIRE_WORK_WAIT = 33,        /* one-way */
-	WIRE_WORK_CANCEL = 34, /* one-way: drops a queue's unfinished items, zeroes its counters */
+	WIRE_WORK_CANCEL = 34,      /* drops a queue's unfinished items, zeroes its counters */
 	WIRE_PROCESS_LIST = 48,
 	WIRE_UTILIZATION = 49,
 	WIRE_UNSUPPORTED = 50, /* one-way */

@@ -1,0 +1,32 @@
+/* What the files of the client library share. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "host/client.h"
+
+/* In a page of its own that fork zeroes in the child: that is how a child is told from its parent
+ * without a system call. */
+struct client_guard {
+	uint32_t parent;
+};
+
+struct client {
+	struct client_guard *guard;
+	int socket;
+	atomic_bool broken; /* the host is gone, or spoke nonsense */
+	int pid;
+	pthread_mutex_t
+		lock; /* one request and its reply at a time; nothing is called with it held */
+	const struct wire_host *host;
+	const struct wire_progress *progress; /* role CUDA only */
+	pthread_mutex_t queue_lock;           /* guards queue_taken */
+	uint64_t queue_taken[WIRE_QUEUES_MAX / 64];
+	_Atomic uint64_t submitted[WIRE_QUEUES_MAX];
+};
+
+/* Sends a message that has no reply. 0 or -errno. */
+int client_send(struct client *c, const void *message, size_t size);
+/* True once the host has closed the connection. */
+bool client_hung_up(struct client *c);
