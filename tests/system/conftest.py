@@ -1,7 +1,7 @@
 """Fixtures of the system tests: whole programs, real processes, a simulated host each.
 
-CARVE_BUILD names the build directory (default: build/ of this checkout). With CARVE_TEST_GPU=1 the tests
-marked `gpu` run on the machine's own driver instead of a simulated host (scripts/test --gpu)."""
+CARVE_BUILD names the build directory (default: build/ of this checkout). With CARVE_TEST_GPU=1 tests with one GPU
+run on this machine's own driver instead of a simulated host, the others are skipped (scripts/test --gpu)."""
 import json
 import os
 import pathlib
@@ -15,6 +15,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARVE_BUILD", ROOT / "build")).resolve()
+ON_GPU = os.environ.get("CARVE_TEST_GPU") == "1"
 # Nothing of the caller's own daemon, slice or host may leak into a test.
 FOREIGN = ("CARVE_HOST", "CARVE_RUNTIME_DIR", "CARVE_SESSION", "CARVE_ATTACH", "CARVE_DRIVER_CUDA",
            "CARVE_DRIVER_NVML", "SIMGPU_HOST", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD")
@@ -51,20 +52,8 @@ def wait_until(condition, timeout=10.0, step=0.02):
         time.sleep(step)
 
 
-class Host:
-    """A simulated host that stays up for a test: `host.run([...])` runs programs on it."""
-
-    def __init__(self, spec, driver=None):
-        self.dir = tempfile.mkdtemp(prefix="carve-test-")
-        options = ["--gpus", spec] + (["--driver", driver] if driver else [])
-        script = f'env -0 > {self.dir}/env.new && mv {self.dir}/env.new {self.dir}/env && exec cat'
-        self.process = subprocess.Popen(
-            [str(BUILD / "carve"), "sim", *options, "--", "/bin/sh", "-c", script],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean_env(), text=True)
-        path = pathlib.Path(self.dir, "env")
-        wait_until(lambda: path.exists() or self.process.poll() is not None)
-        assert self.process.poll() is None, "the simulated host did not start"
-        self.env = dict(e.split("=", 1) for e in path.read_bytes().decode().split("\0") if e)
+class Runner:
+    """What tests do on a host, simulated or real; self.env is the environment of its programs."""
 
     def run(self, argv, **kw):
         env = dict(self.env, **kw.pop("env", {}))
@@ -85,15 +74,57 @@ class Host:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def stat(self):
-        """The driver's own books, never carve's."""
-        return self.carve_json("sim", "stat")
-
     def daemon_pid(self):
         done = self.run(["curl", "-s", "--unix-socket",
                          self.env["CARVE_RUNTIME_DIR"] + "/carved.sock",
                          "http://localhost/v1/version"])
         return json.loads(done.stdout)["pid"]
+
+
+class RealHost(Runner):
+    """This machine's own GPU and driver, with a daemon of the test's own."""
+
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="carve-test-")
+        self.env = clean_env({"CARVE_RUNTIME_DIR": self.dir})
+        self.baseline = 0
+        self.baseline = self.stat()["gpus"][0]["memory_used_bytes"]
+
+    def stat(self):
+        """The driver's own books, without what was on the GPU before the test."""
+        done = self.run(["nvidia-smi", "--query-gpu=uuid,memory.used",
+                         "--format=csv,noheader,nounits"])
+        gpus = []
+        for index, line in enumerate(done.stdout.splitlines()):
+            uuid, used = line.split(", ")
+            bytes_used = (int(used) << 20) - (self.baseline if index == 0 else 0)
+            gpus.append({"index": index, "uuid": uuid, "memory_used_bytes": max(0, bytes_used)})
+        return {"gpus": gpus}
+
+    def close(self):
+        self.carve("session", "release")
+        os.kill(self.daemon_pid(), signal.SIGTERM)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Host(Runner):
+    """A simulated host that stays up for a test: `host.run([...])` runs programs on it."""
+
+    def __init__(self, spec, driver=None):
+        self.dir = tempfile.mkdtemp(prefix="carve-test-")
+        options = ["--gpus", spec] + (["--driver", driver] if driver else [])
+        script = f'env -0 > {self.dir}/env.new && mv {self.dir}/env.new {self.dir}/env && exec cat'
+        self.process = subprocess.Popen(
+            [str(BUILD / "carve"), "sim", *options, "--", "/bin/sh", "-c", script],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean_env(), text=True)
+        path = pathlib.Path(self.dir, "env")
+        wait_until(lambda: path.exists() or self.process.poll() is not None)
+        assert self.process.poll() is None, "the simulated host did not start"
+        self.env = dict(e.split("=", 1) for e in path.read_bytes().decode().split("\0") if e)
+
+    def stat(self):
+        """The driver's own books, never carve's."""
+        return self.carve_json("sim", "stat")
 
     def close(self):
         self.process.stdin.close()
@@ -124,15 +155,17 @@ def examples():
 
 @pytest.fixture
 def host():
-    """A host with one H100 80GB."""
-    h = Host("h100-80gb")
+    """A host with one GPU: a simulated H100 80GB, or this machine's (scripts/test --gpu)."""
+    h = RealHost() if ON_GPU else Host("h100-80gb")
     yield h
     h.close()
 
 
 @pytest.fixture
 def make_host():
-    """make_host(spec, driver=None) -> Host; closed after the test."""
+    """make_host(spec, driver=None) -> Host; closed after the test. Skips on a real GPU."""
+    if ON_GPU:
+        pytest.skip("needs a simulated host")
     hosts = []
 
     def make(spec, driver=None):
