@@ -1,0 +1,170 @@
+/* A driver that does nothing, as fast as it can: what the front costs is measured over it, and its
+ * loading and forwarding are tested with it. Addresses are handed out one after the other and never
+ * again; nothing is remembered. It plays an imaginary version: it has one function that the front
+ * has not heard of (cuNullOnly), and lacks many that the front knows. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/cuda_abi.h"
+#include "base/macros.h"
+
+#define NULL_DEVICE_BYTES GIB(80)
+
+extern __attribute__((visibility("default"))) CUresult cuNullOnly(void);
+extern __attribute__((visibility("default"))) CUresult cuNullCalls(unsigned long long *ret);
+
+static _Atomic unsigned long long calls;
+static _Atomic CUdeviceptr next_address = GIB(1);
+static _Thread_local CUcontext current;
+
+static void count(void)
+{
+	atomic_store_explicit(&calls, atomic_load_explicit(&calls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+}
+
+/* Calls that took or gave memory, so far. */
+CUresult cuNullCalls(unsigned long long *ret)
+{
+	*ret = atomic_load(&calls);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuNullOnly(void)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuInit(unsigned int flags)
+{
+	return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuDriverGetVersion(int *version)
+{
+	*version = CUDA_ABI_VERSION;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int *ret_count)
+{
+	*ret_count = 1;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+	*device = ordinal;
+	return ordinal ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
+/* The device's UUID counts: 00 01 02 ... 0f. */
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+{
+	for (char i = 0; i < 16; i++)
+		uuid->bytes[(int)i] = i;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+	*bytes = NULL_DEVICE_BYTES;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
+{
+	current = *ctx = (CUcontext)&current;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+	current = NULL;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *ctx)
+{
+	*ctx = current;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice *device)
+{
+	*device = 0;
+	return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
+{
+	count();
+	*ptr = atomic_fetch_add_explicit(&next_address, ALIGN_UP(size, 512), memory_order_relaxed);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr ptr)
+{
+	count();
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	*free_bytes = *total = NULL_DEVICE_BYTES;
+	return CUDA_SUCCESS;
+}
+
+/* The next two say what reached them, as an odd result code: no register or stack argument may be
+ * lost on the way. */
+CUresult cuParamSetf(CUfunction function, int offset, float value)
+{
+	return (CUresult)((float)offset + value);
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+			unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+			unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+			void **params, void **extra)
+{
+	unsigned int sum = grid_x + 2 * grid_y + 3 * grid_z + 4 * block_x + 5 * block_y +
+			   6 * block_z + 7 * shared_bytes;
+
+	return (CUresult)(sum + (uintptr_t)function + (uintptr_t)stream + (uintptr_t)params +
+			  (uintptr_t)extra);
+}
+
+struct known {
+	const char *name;
+	int version; /* since which the name stands for this function */
+	void *function;
+};
+
+CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags,
+			     CUdriverProcAddressQueryResult *status)
+{
+	static const struct known table[] = {
+		{"cuMemAlloc", 3020, cuMemAlloc_v2},
+		{"cuMemFree", 3020, cuMemFree_v2},
+		{"cuInit", 2000, cuInit},
+		{"cuNullOnly", 13000, cuNullOnly},
+		{"cuLaunchKernel", 4000, cuLaunchKernel},
+		{"cuGetProcAddress", 12000, cuGetProcAddress_v2},
+		{"cuGetProcAddress", 11030, cuGetProcAddress},
+	};
+
+	*pfn = NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(table) && !*pfn; i++)
+		if (strcmp(table[i].name, symbol) == 0 && version >= table[i].version)
+			*pfn = table[i].function;
+	if (status)
+		*status = *pfn ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags)
+{
+	CUresult result = cuGetProcAddress_v2(symbol, pfn, version, flags, NULL);
+
+	return result || *pfn ? result : CUDA_ERROR_NOT_FOUND;
+}

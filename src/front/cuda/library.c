@@ -1,0 +1,24 @@
+#include "front/library.h"
+
+#include "base/cuda_abi.h"
+#include "proto/attach.h"
+
+static CUresult function_missing(void)
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult no_driver(void)
+{
+	return CUDA_ERROR_NO_DEVICE;
+}
+
+const struct front_library front_library = {
+	.soname = "libcuda.so.1",
+	.stem = "libcuda.so",
+	.prefix = "cu",
+	.absent_name = "libcuda.so.1 (no driver behind the front)",
+	.driver_env = ATTACH_ENV_CUDA,
+	.missing = (void (*)(void))function_missing,
+	.no_driver = (void (*)(void))no_driver,
+};

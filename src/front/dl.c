@@ -1,0 +1,128 @@
+#include "front/dl.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "front/driver.h"
+#include "front/library.h"
+#include "front/loaded.h"
+
+/* Where the libc's loader cannot be found (it is no glibc), nothing can be opened or looked up. */
+static void *no_dlopen(const char *name, int flags)
+{
+	return NULL;
+}
+
+static void *no_dlmopen(long space, const char *name, int flags)
+{
+	return NULL;
+}
+
+static void *no_dlsym(void *handle, const char *name)
+{
+	return NULL;
+}
+
+static void *no_dlvsym(void *handle, const char *name, const char *version)
+{
+	return NULL;
+}
+
+void *(*dl_true_dlopen)(const char *name, int flags) = no_dlopen;
+void *(*dl_true_dlmopen)(long space, const char *name, int flags) = no_dlmopen;
+void *(*dl_true_dlsym)(void *handle, const char *name) = no_dlsym;
+void *(*dl_true_dlvsym)(void *handle, const char *name, const char *version) = no_dlvsym;
+
+static _Atomic bool ready;
+static void *own_handle;
+
+void dl_init(void)
+{
+	if (atomic_load_explicit(&ready, memory_order_acquire))
+		return;
+	/* By name, dlsym would be the front's own; another interposer's comes before the libc's. */
+	void *(*libc_dlsym)(void *, const char *) = loaded_libc_function("dlsym");
+
+	if (!libc_dlsym)
+		return;
+	dl_true_dlopen = libc_dlsym(RTLD_NEXT, "dlopen");
+	dl_true_dlmopen = libc_dlsym(RTLD_NEXT, "dlmopen");
+	dl_true_dlvsym = libc_dlsym(RTLD_NEXT, "dlvsym");
+	dl_true_dlsym = libc_dlsym(RTLD_NEXT, "dlsym");
+	own_handle = dl_true_dlopen(dl_own_path(), RTLD_LAZY | RTLD_NOLOAD);
+	atomic_store_explicit(&ready, true, memory_order_release);
+}
+
+const char *dl_own_path(void)
+{
+	static const char *_Atomic path;
+
+	if (!atomic_load(&path))
+		atomic_store(&path, loaded_object_path(&front_library));
+	return atomic_load(&path);
+}
+
+/* libX.so, libX.so.1, libX.so.550.54.15, in any directory or none. */
+static bool is_driver_name(const char *name)
+{
+	const char *slash = strrchr(name, '/');
+	const char *base = slash ? slash + 1 : name;
+	size_t stem = strlen(front_library.stem);
+
+	if (strncmp(base, front_library.stem, stem) != 0)
+		return false;
+	base += stem;
+	return !*base || (*base == '.' && base[strspn(base, ".0123456789")] == '\0');
+}
+
+const char *dl_open_name(const char *name)
+{
+	char path[4096];
+
+	dl_init();
+	if (!name || !is_driver_name(name))
+		return name;
+	if (driver_path(path, sizeof(path)) == 0)
+		return dl_own_path();
+	/* No driver here: fail as the loader would, instead of finding the front by its SONAME. */
+	return front_library.absent_name;
+}
+
+/* What the real driver says about a name; NULL with *handle at the driver's where it has none. */
+static void *driver_symbol(void **handle, const char *name, const char *version)
+{
+	void *driver = driver_handle();
+	void *address;
+
+	if (!driver)
+		return NULL;
+	address = version ? dl_true_dlvsym(driver, name, version) : dl_true_dlsym(driver, name);
+	if (!address) {
+		*handle = driver;
+		return NULL;
+	}
+	return driver_hook_for(address);
+}
+
+void *dl_symbol(void **handle, const char *name, const char *version)
+{
+	dl_init();
+	if (!name)
+		return NULL;
+	if (*handle && *handle == own_handle)
+		return driver_symbol(handle, name, version);
+	int index = driver_function_index(name);
+	if (index < 0)
+		return NULL;
+	/* The front stands first in the search order, where the driver stood last: what comes after
+	 * any caller is the driver. */
+	if (*handle == RTLD_NEXT)
+		return driver_symbol(handle, name, version);
+	void *found =
+		version ? dl_true_dlvsym(*handle, name, version) : dl_true_dlsym(*handle, name);
+	if (found != front_entry_address((uint32_t)index))
+		return NULL;
+	return driver_symbol(handle, name, version);
+}

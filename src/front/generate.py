@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Writes what a front library is generated from: its trampolines (.S) and its export list (.map).
+
+    generate.py cuda --classes symbol-classes.tsv --decisions decisions.tsv --hooks hooks.h ...
+    generate.py nvml --names exported-by-550.txt --names newer.txt --hooks hooks.h ...
+
+Fails when a symbol has no known class, or when one whose class takes, gives or reports device memory
+is neither hooked nor has its reason to be forwarded in decisions.tsv: nobody has thought about it.
+"""
+import argparse
+import pathlib
+import re
+import sys
+
+# What a class means for the front. True: must be hooked, or have a reason in decisions.tsv.
+CLASSES = {
+    "capture": False,
+    "data": False,
+    "debugger": False,
+    "entry": True,
+    "graphics": False,
+    "memory.charge": True,
+    "memory.export": False,
+    "memory.graph": True,
+    "memory.host (never charged)": False,
+    "memory.implicit (driver memory taken as a side effect)": True,
+    "memory.import (exporter pays)": False,
+    "memory.map-policy": False,
+    "memory.release": True,
+    "memory.report": True,
+    "other": False,
+    "sync": False,
+    "work.host-callback": False,
+    "work.launch": False,
+    "work.memcpy": False,
+    "work.memset": False,
+    "work.ordering-only": False,
+    "work.stream-memop": False,
+    "work.virtual-memory": False,
+}
+WRAPPERS = ["dlmopen", "dlopen", "dlsym", "dlvsym"]
+
+
+def fail(message):
+    sys.exit(f"generate.py: {message}")
+
+
+def read_rows(path):
+    """Rows of a tab-separated file, without blank lines and comments."""
+    for line in pathlib.Path(path).read_text().splitlines():
+        if line and not line.startswith("#"):
+            yield line.split("\t")
+
+
+def read_hooks(path):
+    """Names in the X-macro list: lines of the form X(name)."""
+    names = re.findall(r"^\tX\((\w+)\)", pathlib.Path(path).read_text(), re.MULTILINE)
+    for name in sorted({n for n in names if names.count(n) > 1}):
+        fail(f"{path}: {name} is hooked twice")
+    return set(names)
+
+
+def read_classes(path):
+    rows = read_rows(path)
+    if next(rows)[:2] != ["symbol", "class"]:
+        fail(f"{path}: not a table of symbols and classes")
+    return {row[0]: row[1] for row in rows}
+
+
+def read_decisions(path):
+    """symbol -> (class or "forward", reason)"""
+    decisions = {}
+    for row in read_rows(path):
+        if len(row) != 3 or not row[2].strip():
+            fail(f"{path}: '{row[0]}' needs a symbol, a decision and a reason")
+        decisions[row[0]] = (row[1], row[2])
+    return decisions
+
+
+def cuda_functions(classes, decisions, hooks, require_hooks):
+    """Functions to export, each with somebody's decision behind it."""
+    functions = []
+    for stray in sorted(set(decisions) - set(classes)):
+        fail(f"decided upon, but in no driver: {stray}")
+    for name, given in classes.items():
+        decision = decisions.get(name, (None,))[0]
+        cls = decision if decision not in (None, "forward") else given
+        if cls not in CLASSES:
+            fail(f"{name} is of class '{cls}': classify it in decisions.tsv")
+        if require_hooks and CLASSES[cls] and name not in hooks and decision != "forward":
+            fail(f"{name} ({cls}) is neither hooked nor has a reason to be forwarded")
+        if decision == "forward" and name in hooks:
+            fail(f"{name} is hooked, so decisions.tsv must not call it forwarded")
+        if cls != "data":
+            functions.append(name)
+    return sorted(functions)
+
+
+def assembly(functions, hooks):
+    """One line a function: TRAMPOLINE or HOOKED of trampoline.inc, then tables in the same order."""
+    yield '#include "front/trampoline.inc"'
+    yield "TRAMPOLINES_BEGIN"
+    for index, name in enumerate(functions):
+        yield f"{'HOOKED' if name in hooks else 'TRAMPOLINE'}({name}, {index})"
+    yield "SLOTS_BEGIN"
+    for name in functions:
+        yield f"SLOT({name})"
+    yield "ENTRIES_BEGIN"
+    for name in functions:
+        yield f"{'ENTRY_HOOKED' if name in hooks else 'ENTRY'}({name})"
+    yield "NAMES_BEGIN"
+    for name in functions:
+        yield f"NAME({name})"
+    yield f"TABLES_END({len(functions)})"
+
+
+def export_map(functions):
+    yield "{"
+    yield "global:"
+    for name in sorted(functions + WRAPPERS):
+        yield f"\t{name};"
+    yield "local: *;"
+    yield "};"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("library", choices=["cuda", "nvml"])
+    parser.add_argument("--classes")
+    parser.add_argument("--decisions")
+    parser.add_argument("--names", action="append", default=[])
+    parser.add_argument("--hooks", required=True)
+    parser.add_argument("--require-hooks", action="store_true")
+    parser.add_argument("--assembly", required=True)
+    parser.add_argument("--map", required=True)
+    args = parser.parse_args()
+
+    hooks = read_hooks(args.hooks)
+    if args.library == "cuda":
+        functions = cuda_functions(read_classes(args.classes), read_decisions(args.decisions), hooks,
+                                   args.require_hooks)
+    else:
+        functions = sorted({row[0] for path in args.names for row in read_rows(path)})
+    for stray in sorted(hooks - set(functions)):
+        fail(f"hooked, but in no driver: {stray}")
+    pathlib.Path(args.assembly).write_text("\n".join(assembly(functions, hooks)) + "\n")
+    pathlib.Path(args.map).write_text("\n".join(export_map(functions)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+/* What differs between the two libraries, and the tables generated for each (generate.py). All of
+ * it is constant but the slots. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One per library, in cuda/library.c and nvml/library.c. */
+struct front_library {
+	const char *soname;      /* "libcuda.so.1" */
+	const char *stem;        /* "libcuda.so": what every name of it begins with */
+	const char *prefix;      /* "cu": what every symbol begins with */
+	const char *absent_name; /* what dlopen is asked for where there is no driver */
+	const char *driver_env;  /* environment variable with the real one's absolute path */
+	/* What a slot leads to when the driver lacks the function, and when there is no driver.
+	 * They are called with any arguments, and return a genuine code of the library. */
+	void (*missing)(void);
+	void (*no_driver)(void);
+};
+
+extern const struct front_library front_library;
+
+struct front_entry {
+	int32_t entry; /* distance of the exported entry from front_entries */
+	int32_t hook;  /* likewise of the hook; 0: none */
+};
+
+/* In order of the names' alphabet. */
+extern const uint32_t front_count;
+extern const struct front_entry front_entries[];
+extern const char front_names[];
+extern void *_Atomic front_slots[];
+
+static inline void *front_entry_address(uint32_t index)
+{
+	return (char *)front_entries + front_entries[index].entry;
+}
+
+/* NULL where the function is not hooked. */
+static inline void *front_hook_address(uint32_t index)
+{
+	int32_t distance = front_entries[index].hook;
+
+	return distance ? (char *)front_entries + distance : NULL;
+}
