@@ -1,5 +1,55 @@
 #include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/help.h"
+#include "cli/output.h"
+
+static int version_print(const struct cli *cli, struct error *err)
+{
+	if (cli->value[OPT_JSON]) {
+		json_t *version = json_pack("{s:s}", "version", CARVE_VERSION);
+		int rc = output_json(version, err);
+
+		json_decref(version);
+		return rc;
+	}
+	printf("carve %s\n", CARVE_VERSION);
+	return 0;
+}
+
+static int cli_act(struct cli *cli, int argc, char **argv, struct error *err)
+{
+	int rc = cli_parse(cli, argc, argv, err);
+
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_HELP]) {
+		help_print(cli->verb, cli->group);
+		return 0;
+	}
+	if (!cli->verb)
+		return version_print(cli, err);
+	return cli->verb->run(cli, err);
+}
+
 int cli_main(int argc, char **argv)
 {
-	return 1;
+	struct cli cli = {0};
+	struct error err = {0};
+	int rc = cli_act(&cli, argc, argv, &err);
+
+	if (fflush(stdout) == EOF && rc >= 0)
+		rc = error_set(&err, EXIT_CODE_FAILED, "cannot write to standard output: %s",
+			       strerrordesc_np(errno));
+	if (rc >= 0)
+		return rc;
+	output_error(&err, cli.value[OPT_JSON]);
+	/* Below it stands the command's own status, which must not look like ours. */
+	bool launches = cli.verb && cli.verb->run == cli_run;
+
+	return launches && err.code < EXIT_CODE_RUN_FAILED ? EXIT_CODE_RUN_FAILED : err.code;
 }

@@ -1,2 +1,100 @@
+/* carve, the command: one table of options, one table of verbs, one file a verb. */
 #pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct error;
+
+/* Every option that any verb takes. Two options of the same spelling and different meaning
+ * (`--gpus 2`, `--gpus h100-80gb`) are two of these. */
+enum cli_option_id {
+	OPT_HELP,
+	OPT_VERSION,
+	OPT_JSON,
+	OPT_HOST,
+	OPT_VRAM,
+	OPT_GPU_MEMORY,
+	OPT_GPU,
+	OPT_MIG_PROFILE,
+	OPT_VRAM_STRICT,
+	OPT_GPU_COMPUTE,
+	OPT_GPUS,
+	OPT_GPU_IDS,
+	OPT_WAIT_FOR,
+	OPT_SESSION_TIMEOUT,
+	OPT_ALL,
+	OPT_FORCE,
+	OPT_EPHEMERAL,
+	OPT_SESSION,
+	OPT_VERBOSE,
+	OPT_SIM_GPUS,
+	OPT_SIM_DRIVER,
+	OPT_SIM_LIST,
+	OPT_COUNT,
+};
+
+struct cli_option {
+	enum cli_option_id id;
+	const char *name;     /* an alias is a second entry of the same id, without help */
+	const char *argument; /* NULL: a flag */
+	const char *help;
+};
+
+enum cli_syntax {
+	CLI_SYNTAX_MIXED,   /* options and arguments in any order */
+	CLI_SYNTAX_COMMAND, /* the first argument ends the options: what follows is somebody else's
+			     */
+	CLI_SYNTAX_RAW,     /* everything is passed on as it stands */
+};
+
+/* The command line, taken apart. Points into argv. */
+struct cli {
+	const struct cli_verb *verb;
+	const char *group;            /* where verb is NULL: the group that was named, if any */
+	const char *value[OPT_COUNT]; /* NULL: not given; a flag that was given is "" */
+	char **arguments;             /* NULL-terminated */
+	int argument_count;
+	bool dashes; /* "--" stood before the arguments */
+};
+
+struct cli_verb {
+	const char *name;  /* "session request"; the first word is its group */
+	const char *usage; /* arguments, for the synopsis */
+	const char *summary;
+	const char *example;
+	uint64_t options; /* mask of 1 << enum cli_option_id; --help, --json, --host come on top */
+	int arguments_min, arguments_max; /* max < 0: any number */
+	enum cli_syntax syntax;
+	/* Returns the exit status, or a negative number with *err set. */
+	int (*run)(struct cli *cli, struct error *err);
+};
+
+/* Ends at an entry whose name is NULL. */
+extern const struct cli_option cli_options[];
+extern const struct cli_verb cli_verbs[];
+
+/* Whether `verb` takes the option. */
+bool cli_verb_takes(const struct cli_verb *verb, enum cli_option_id id);
+/* Whether `verb` is `group` itself or one of its verbs. */
+bool cli_verb_in_group(const struct cli_verb *verb, const char *group);
+
+/* Takes argv apart: finds the verb, its options and arguments. Where only help is asked for, the
+ * verb may stay NULL. 0, or negative with *err set; cli->value[OPT_JSON] is right even then. */
+int cli_parse(struct cli *cli, int argc, char **argv, struct error *err);
+
+/* The whole program; returns its exit status. */
 int cli_main(int argc, char **argv);
+
+/* The verbs. */
+int cli_gpu_list(struct cli *cli, struct error *err);
+int cli_session_request(struct cli *cli, struct error *err);
+int cli_session_list(struct cli *cli, struct error *err);
+int cli_session_show(struct cli *cli, struct error *err);
+int cli_session_resize(struct cli *cli, struct error *err);
+int cli_session_release(struct cli *cli, struct error *err);
+int cli_run(struct cli *cli, struct error *err);
+int cli_sim(struct cli *cli, struct error *err);
+int cli_sim_tool(struct cli *cli, struct error *err);
+int cli_check(struct cli *cli, struct error *err);
+int cli_help(struct cli *cli, struct error *err);

@@ -1,0 +1,195 @@
+/* carve check: what enforces slices on this host, how strongly, and what is missing. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/driver_find.h"
+#include "cli/output.h"
+#include "cli/places.h"
+#include "cli/sessions.h"
+
+/* What stands behind a word of the daemon's. */
+struct means {
+	const char *word;
+	const char *by;
+	const char *strength;
+};
+
+/* By a GPU's "backend". */
+static const struct means memory_means[] = {
+	{"front", "carve's library before the driver, preloaded",
+	 "binds programs that load the driver through ld.so; not one that means to get round it, "
+	 "nor "
+	 "one started with an empty environment or set-user-ID"},
+	{"cgroup", "the driver's limits on a cgroup", "binds every process of the cgroup"},
+	{"mig", "a MIG instance", "binds every program, in hardware"},
+};
+
+/* By a GPU's "compute_mode". */
+static const struct means compute_means[] = {
+	{"off", "nothing", "slices share the GPU's time as the driver shares it, about equally"},
+	{"fair", "leases given by carved", "binds programs that carve's library stands before"},
+	{"strict", "leases given by carved", "binds programs that carve's library stands before"},
+};
+
+static const struct means *means_find(const struct means *table, size_t count, const char *word)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(table[i].word, word))
+			return &table[i];
+	return NULL;
+}
+
+static json_t *means_json(const struct means *means, const char *word)
+{
+	return json_pack("{s:s,s:s}", "enforced_by", means ? means->by : word, "strength",
+			 means ? means->strength : "not known to this carve");
+}
+
+static json_t *gpu_check(const json_t *gpu)
+{
+	const char *backend = session_text(gpu, "backend");
+	const char *mode = session_text(gpu, "compute_mode");
+
+	return json_pack(
+		"{s:O,s:O,s:o,s:o}", "index", json_object_get(gpu, "index"), "name",
+		json_object_get(gpu, "name"), "memory",
+		means_json(means_find(memory_means, ARRAY_SIZE(memory_means), backend), backend),
+		"compute",
+		means_json(means_find(compute_means, ARRAY_SIZE(compute_means), mode), mode));
+}
+
+static void missing_add(json_t *missing, const char *text)
+{
+	json_array_append_new(missing, json_string(text));
+}
+
+static json_t *driver_check(json_t *missing)
+{
+	struct driver_libs driver = {0};
+	struct error err = {0};
+
+	if (driver_find(&driver, &err) < 0)
+		missing_add(missing, err.message);
+	else if (!driver.cuda[0])
+		missing_add(missing, "libcuda.so.1 is not found: install the NVIDIA driver, or try "
+				     "`carve sim`");
+	else if (!driver.nvml[0])
+		missing_add(missing, "libnvidia-ml.so.1 is not found: carve cannot see the GPUs");
+	return json_pack("{s:s,s:s}", "cuda", driver.cuda, "nvml", driver.nvml);
+}
+
+static json_t *front_check(json_t *missing)
+{
+	struct places places = {0};
+	struct error err = {0};
+
+	if (places_find(&places, &err) < 0)
+		missing_add(missing, err.message);
+	else if (access(places.front_cuda, R_OK) < 0 || access(places.front_nvml, R_OK) < 0)
+		missing_add(missing, "carve's front libraries are not where they should be: slices "
+				     "cannot be enforced");
+	else if (strpbrk(places.front_cuda, " :$"))
+		missing_add(missing, "carve's path has a space, ':' or '$' in it: its front "
+				     "libraries cannot be preloaded");
+	return json_pack("{s:s,s:s}", "cuda", places.front_cuda, "nvml", places.front_nvml);
+}
+
+static void gpus_check(const struct client *client, json_t *found, json_t *missing)
+{
+	cleanup_json json_t *gpus = NULL;
+	struct error err = {0};
+	size_t i;
+	json_t *gpu;
+
+	if (client_call(client, "GET", "/v1/gpus", NULL, NULL, &gpus, &err) < 0)
+		missing_add(missing, err.message);
+	else if (!json_array_size(gpus))
+		missing_add(missing, "no GPU found: the daemon sees none through the driver");
+	json_array_foreach(gpus, i, gpu) json_array_append_new(found, gpu_check(gpu));
+}
+
+/* The daemon's own words about itself and its socket, or null. */
+static json_t *daemon_check(const char *host, json_t *found, json_t *missing)
+{
+	cleanup_json json_t *daemon = NULL;
+	struct client client;
+	struct error err = {0};
+
+	if (client_open(&client, host, &err) < 0 ||
+	    client_call(&client, "GET", "/v1/version", NULL, NULL, &daemon, &err) < 0) {
+		missing_add(missing, err.message);
+		return json_null();
+	}
+	json_object_set_new(daemon, "socket", json_string(client.socket));
+	gpus_check(&client, found, missing);
+	return steal_ptr(&daemon);
+}
+
+static const char *or_none(const char *text)
+{
+	return *text ? text : "not found";
+}
+
+static void means_print(const char *what, const json_t *means)
+{
+	printf("  %-9s %s: %s\n", what, session_text(means, "enforced_by"),
+	       session_text(means, "strength"));
+}
+
+static void check_print(const json_t *check)
+{
+	const json_t *driver = json_object_get(check, "driver");
+	const json_t *front = json_object_get(check, "front");
+	const json_t *daemon = json_object_get(check, "daemon");
+	size_t i;
+	json_t *item;
+
+	printf("driver:   %s\n", or_none(session_text(daemon, "driver_version")));
+	printf("  libcuda:   %s\n", or_none(session_text(driver, "cuda")));
+	printf("  nvml:      %s\n", or_none(session_text(driver, "nvml")));
+	if (json_is_object(daemon))
+		printf("daemon:   carved %s, process %" PRIu64 ", at %s\n",
+		       session_text(daemon, "version"), session_number(daemon, "pid"),
+		       session_text(daemon, "socket"));
+	else
+		printf("daemon:   not reachable\n");
+	printf("front:    %s\n", session_text(front, "cuda"));
+	json_array_foreach(json_object_get(check, "gpus"), i, item)
+	{
+		printf("GPU %" PRIu64 ":    %s\n", session_number(item, "index"),
+		       session_text(item, "name"));
+		means_print("memory:", json_object_get(item, "memory"));
+		means_print("compute:", json_object_get(item, "compute"));
+	}
+	printf("missing:  %s\n",
+	       json_array_size(json_object_get(check, "missing")) ? "" : "nothing");
+	json_array_foreach(json_object_get(check, "missing"), i, item)
+		printf("  %s\n", json_string_value(item));
+}
+
+int cli_check(struct cli *cli, struct error *err)
+{
+	json_t *gpus = json_array(), *missing = json_array();
+	json_t *driver = driver_check(missing), *front = front_check(missing);
+	json_t *daemon = daemon_check(cli->value[OPT_HOST], gpus, missing);
+	cleanup_json json_t *check =
+		json_pack("{s:o,s:o,s:o,s:o,s:o}", "driver", driver, "daemon", daemon, "front",
+			  front, "gpus", gpus, "missing", missing);
+	int rc = 0;
+
+	if (!check)
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	if (cli->value[OPT_JSON])
+		rc = output_json(check, err);
+	else
+		check_print(check);
+	if (rc < 0)
+		return rc;
+	return json_array_size(missing) ? EXIT_CODE_FAILED : EXIT_CODE_OK;
+}

@@ -1,0 +1,117 @@
+#include "cli/client.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/daemon_start.h"
+#include "cli/http.h"
+#include "cli/runtime_dir.h"
+
+/* A daemon asks the driver, which may have to wake a GPU up first. */
+#define CALL_TIMEOUT_MS 60000u
+
+static int path_error(const char *path, struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "%.300s is too long for a socket", path);
+	error_hint(err, "a socket's path has at most %zu bytes", CLIENT_PATH_MAX - 1);
+	return -EXIT_CODE_USAGE;
+}
+
+/* Fills both paths: a socket, and the attach socket in the same directory. */
+static int client_place(struct client *client, const char *socket, struct error *err)
+{
+	const char *slash = strrchr(socket, '/');
+	int directory = slash ? (int)(slash - socket) + 1 : 0;
+
+	if (snprintf(client->socket, CLIENT_PATH_MAX, "%s", socket) >= (int)CLIENT_PATH_MAX ||
+	    snprintf(client->attach, CLIENT_PATH_MAX, "%.*s%s", directory, socket,
+		     RUNTIME_ATTACH_SOCKET) >= (int)CLIENT_PATH_MAX)
+		return path_error(socket, err);
+	return 0;
+}
+
+/* A daemon that somebody named: used as it is. Its path is made absolute, as workloads get it. */
+static int client_open_host(struct client *ret, const char *host, struct error *err)
+{
+	char absolute[PATH_MAX];
+	int rc = client_place(ret, realpath(host, absolute) ? absolute : host, err);
+
+	if (rc < 0)
+		return rc;
+	if (runtime_socket_answers(ret->socket))
+		return 0;
+	error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %.200s", host);
+	error_hint(err, "start carved there, or leave --host and CARVE_HOST out");
+	return -EXIT_CODE_UNREACHABLE;
+}
+
+int client_open(struct client *ret, const char *host, struct error *err)
+{
+	char dir[PATH_MAX], socket[PATH_MAX + sizeof(RUNTIME_SOCKET) + 1];
+
+	if (!host)
+		host = getenv("CARVE_HOST");
+	if (host && *host)
+		return client_open_host(ret, host, err);
+	int rc = runtime_dir_choose(dir, sizeof(dir), err);
+	if (rc < 0)
+		return rc;
+	snprintf(socket, sizeof(socket), "%s/%s", dir, RUNTIME_SOCKET);
+	rc = client_place(ret, socket, err);
+	if (rc < 0 || runtime_socket_answers(ret->socket))
+		return rc;
+	return daemon_start(dir, ret->socket, err);
+}
+
+/* The daemon worded its error; where it did not, the status has to do. */
+static int answer_error(const struct client *client, long status, const json_t *answer,
+			struct error *err)
+{
+	const json_t *error = json_object_get(answer, "error");
+	const char *message = json_string_value(json_object_get(error, "message"));
+	const char *hint = json_string_value(json_object_get(error, "hint"));
+	int code = (int)json_integer_value(json_object_get(error, "code"));
+
+	if (!message)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "the daemon at %s answered %ld and said "
+				 "nothing that carve understands",
+				 client->socket, status);
+	error_set(err, code > 0 && code < EXIT_CODE_RUN_FAILED ? code : EXIT_CODE_FAILED, "%s",
+		  message);
+	if (hint && *hint)
+		error_hint(err, "%s", hint);
+	return -err->code;
+}
+
+int client_call(const struct client *client, const char *method, const char *path,
+		const json_t *body, const struct client_patience *patience, json_t **ret,
+		struct error *err)
+{
+	uint64_t wait_ms = patience ? patience->wait_ns / 1000000 : 0;
+	struct http_request request = {
+		.socket = client->socket,
+		.method = method,
+		.path = path,
+		.body = body,
+		/* libcurl counts in an int; who waits for weeks waits without a limit of ours. */
+		.timeout_ms = wait_ms < INT_MAX / 2 ? (long)(CALL_TIMEOUT_MS + wait_ms) : 0,
+		.slow = patience ? patience->slow : NULL,
+		.slow_context = patience ? patience->slow_context : NULL,
+	};
+	cleanup_json json_t *answer = NULL;
+	long status = 0;
+	int rc = http_exchange(&request, &status, &answer, err);
+
+	if (rc < 0)
+		return rc;
+	if (status < 200 || status > 299 || !answer)
+		return answer_error(client, status, answer, err);
+	if (ret)
+		*ret = steal_ptr(&answer);
+	return 0;
+}

@@ -1,0 +1,9 @@
+#pragma once
+
+struct error;
+
+/* Starts a carved of the user's own with its runtime directory `dir`, detached from this process
+ * and its slice, and waits until `socket` (in that directory) answers: at most ten seconds. Where
+ * two do this at once, one daemon gives way and both find the other. 0, or negative with *err set.
+ */
+int daemon_start(const char *dir, const char *socket, struct error *err);

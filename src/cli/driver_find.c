@@ -1,0 +1,83 @@
+#include "cli/driver_find.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/slice_env.h"
+#include "proto/attach.h"
+
+/* In the child, which ends without unloading: a driver's destructors are not ours to run. */
+static void library_locate(const char *name, char path[PATH_MAX])
+{
+	void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+	struct link_map *map;
+
+	if (library && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && !realpath(map->l_name, path))
+		path[0] = '\0';
+}
+
+_Noreturn static void libraries_send(int fd)
+{
+	struct driver_libs found;
+
+	memset(&found, 0, sizeof(found));
+	library_locate("libcuda.so.1", found.cuda);
+	library_locate("libnvidia-ml.so.1", found.nvml);
+	_exit(write_all(fd, &found, sizeof(found)) < 0);
+}
+
+static void path_copy(char to[PATH_MAX], const char *from)
+{
+	snprintf(to, PATH_MAX, "%s", from ? from : "");
+}
+
+/* Reads until `size` bytes or the end. */
+static size_t read_all(int fd, void *to, size_t size)
+{
+	size_t length = 0;
+
+	while (length < size) {
+		ssize_t n = read(fd, (char *)to + length, size - length);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		length += (size_t)n;
+	}
+	return length;
+}
+
+int driver_find(struct driver_libs *ret, struct error *err)
+{
+	int fds[2];
+
+	if (slice_env_session() && getenv(ATTACH_ENV_CUDA)) {
+		path_copy(ret->cuda, getenv(ATTACH_ENV_CUDA));
+		path_copy(ret->nvml, getenv(ATTACH_ENV_NVML));
+		return 0;
+	}
+	if (pipe(fds) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot look for the driver: %s",
+				 strerrordesc_np(errno));
+	cleanup_close int in = fds[0], out = fds[1];
+	pid_t child = fork();
+	if (child == 0)
+		libraries_send(out);
+	close_fd(&out);
+	size_t length = child < 0 ? 0 : read_all(in, ret, sizeof(*ret));
+	if (child > 0)
+		waitpid(child, NULL, 0);
+	if (length != sizeof(*ret))
+		return error_set(err, EXIT_CODE_FAILED,
+				 "looking for the driver failed: libcuda.so.1 does not load");
+	return 0;
+}

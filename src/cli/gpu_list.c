@@ -1,0 +1,59 @@
+#include <inttypes.h>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/sessions.h"
+
+static void gpus_print(const json_t *gpus)
+{
+	static const char *const headings[] = {"GPU",      "NAME",    "MEMORY", "AVAILABLE",
+					       "SESSIONS", "BACKEND", "MODE",   NULL};
+	cleanup_table struct table table;
+	size_t i;
+	json_t *gpu;
+
+	table_begin(&table, headings);
+	json_array_foreach(gpus, i, gpu)
+	{
+		char memory[UNITS_TEXT_SIZE], left[UNITS_TEXT_SIZE];
+		const json_t *sessions = json_object_get(gpu, "sessions");
+
+		table_add(&table, "%" PRIu64, session_number(gpu, "index"));
+		table_add(&table, "%s", session_text(gpu, "name"));
+		table_add(&table, "%s",
+			  units_format_bytes(session_number(gpu, "memory_bytes"), memory));
+		table_add(&table, "%s",
+			  units_format_bytes(session_number(gpu, "available_bytes"), left));
+		/* A count, or the sessions themselves. */
+		table_add(&table, "%" PRIu64,
+			  json_is_array(sessions) ? (uint64_t)json_array_size(sessions)
+						  : session_number(gpu, "sessions"));
+		table_add(&table, "%s", session_text(gpu, "backend"));
+		table_add(&table, "%s", session_text(gpu, "compute_mode"));
+	}
+	table_print(&table);
+}
+
+int cli_gpu_list(struct cli *cli, struct error *err)
+{
+	struct client client;
+	cleanup_json json_t *gpus = NULL;
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	if (rc < 0 || (rc = client_call(&client, "GET", "/v1/gpus", NULL, NULL, &gpus, err)) < 0)
+		return rc;
+	if (cli->value[OPT_JSON] && (rc = output_json(gpus, err)) < 0)
+		return rc;
+	if (!json_array_size(gpus)) {
+		error_set(err, EXIT_CODE_FAILED, "no GPU found: the NVIDIA driver shows none here");
+		error_hint(err, "try `carve sim --gpus h100-80gb -- carve gpu list`; "
+				"`carve check` tells more");
+		return -EXIT_CODE_FAILED;
+	}
+	if (!cli->value[OPT_JSON])
+		gpus_print(gpus);
+	return 0;
+}

@@ -1,0 +1,116 @@
+/* --help and `carve help`, made of the tables of verbs and options. */
+#include "cli/help.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+#include "cli/output.h"
+
+static void options_print(const struct cli_verb *verb)
+{
+	printf("\nOptions:\n");
+	for (const struct cli_option *o = cli_options; o->name; o++) {
+		char left[64];
+
+		if (!o->help || !cli_verb_takes(verb, o->id))
+			continue;
+		snprintf(left, sizeof(left), "--%s%s%s", o->name, o->argument ? " " : "",
+			 o->argument ? o->argument : "");
+		printf("  %-27s %s\n", left, o->help);
+	}
+}
+
+static void verb_help(const struct cli_verb *verb)
+{
+	bool raw = verb->syntax == CLI_SYNTAX_RAW;
+
+	printf("usage: carve %s%s%s%s\n%s\n", verb->name, raw ? "" : " [OPTION]...",
+	       *verb->usage ? " " : "", verb->usage, verb->summary);
+	if (!raw)
+		options_print(verb);
+	printf("\nExample:\n  %s\n", verb->example);
+}
+
+static void verbs_print(const char *group)
+{
+	const char *example = NULL;
+
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
+		if (group && !cli_verb_in_group(verb, group))
+			continue;
+		printf("  %-17s %s\n", verb->name, verb->summary);
+		if (!example)
+			example = verb->example;
+	}
+	if (example)
+		printf("\nExample:\n  %s\n", example);
+}
+
+void help_print(const struct cli_verb *verb, const char *group)
+{
+	if (verb) {
+		verb_help(verb);
+		return;
+	}
+	printf("usage: carve %s%sCOMMAND [OPTION]... [ARG]...\n", group ? group : "",
+	       group ? " " : "");
+	if (!group)
+		printf("Cut GPUs into slices that hold.\n");
+	printf("\nCommands:\n");
+	verbs_print(group);
+	printf("\n`carve %s%sCOMMAND --help` tells more about one.\n", group ? group : "",
+	       group ? " " : "");
+}
+
+static json_t *verb_json(const struct cli_verb *verb)
+{
+	json_t *options = json_array();
+
+	for (const struct cli_option *o = cli_options; o->name; o++)
+		if (verb->syntax != CLI_SYNTAX_RAW && cli_verb_takes(verb, o->id))
+			json_array_append_new(options, json_sprintf("--%s", o->name));
+	return json_pack("{s:s,s:s,s:s,s:s,s:o}", "name", verb->name, "usage", verb->usage,
+			 "summary", verb->summary, "example", verb->example, "options", options);
+}
+
+static int help_json(const char *name, struct error *err)
+{
+	json_t *verbs = json_array();
+
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
+		if (!name || cli_verb_in_group(verb, name))
+			json_array_append_new(verbs, verb_json(verb));
+	int rc = output_json(verbs, err);
+	json_decref(verbs);
+	return rc;
+}
+
+int cli_help(struct cli *cli, struct error *err)
+{
+	char name[64] = "";
+	const char *group = cli->argument_count ? cli->arguments[0] : NULL;
+	bool known = !group;
+
+	if (group)
+		snprintf(name, sizeof(name), "%s%s%s", group, cli->argument_count > 1 ? " " : "",
+			 cli->argument_count > 1 ? cli->arguments[1] : "");
+	const struct cli_verb *found = NULL;
+	for (const struct cli_verb *verb = cli_verbs; verb->name && group; verb++) {
+		known = known || cli_verb_in_group(verb, name);
+		if (!strcmp(verb->name, name))
+			found = verb;
+	}
+	if (!known) {
+		error_set(err, EXIT_CODE_USAGE, "help: unknown command '%.64s'", name);
+		error_hint(err, "see `carve help`");
+		return -EXIT_CODE_USAGE;
+	}
+	if (cli->value[OPT_JSON])
+		return help_json(group ? name : NULL, err);
+	help_print(found, group);
+	return 0;
+}

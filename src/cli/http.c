@@ -1,0 +1,130 @@
+#include "cli/http.h"
+
+#include <curl/curl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+
+/* A daemon's largest honest answer (sessions of a big host) is far below it. */
+#define ANSWER_MAX (64u << 20)
+#define SLOW_AFTER_US 500000
+#define CONNECT_TIMEOUT_MS 5000
+
+struct answer {
+	char *data;
+	size_t size;
+};
+
+struct progress {
+	CURL *curl;
+	const struct http_request *request;
+	bool told;
+};
+
+static size_t answer_append(char *data, size_t unit, size_t count, void *context)
+{
+	struct answer *answer = context;
+	size_t size = unit * count;
+
+	if (size > ANSWER_MAX - answer->size)
+		return 0;
+	char *grown = realloc(answer->data, answer->size + size);
+	if (!grown)
+		return 0;
+	memcpy(grown + answer->size, data, size);
+	answer->data = grown;
+	answer->size += size;
+	return size;
+}
+
+static int progress_tell(void *context, curl_off_t to_get, curl_off_t got, curl_off_t to_put,
+			 curl_off_t put)
+{
+	struct progress *progress = context;
+	curl_off_t elapsed_us = 0;
+
+	curl_easy_getinfo(progress->curl, CURLINFO_TOTAL_TIME_T, &elapsed_us);
+	if (!progress->told && elapsed_us > SLOW_AFTER_US) {
+		progress->told = true;
+		progress->request->slow(progress->request->slow_context);
+	}
+	return 0;
+}
+
+static void free_curl(CURL **curl)
+{
+	curl_easy_cleanup(*curl);
+}
+
+static void free_list(struct curl_slist **list)
+{
+	curl_slist_free_all(*list);
+}
+
+static void request_prepare(CURL *curl, const struct http_request *request, const char *url,
+			    struct progress *progress)
+{
+	curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, request->socket);
+	curl_easy_setopt(curl, CURLOPT_URL, url);
+	curl_easy_setopt(curl, CURLOPT_PROXY, "");
+	curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
+	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
+	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, request->timeout_ms);
+	if (request->slow) {
+		curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+		curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, progress_tell);
+		curl_easy_setopt(curl, CURLOPT_XFERINFODATA, progress);
+	}
+}
+
+static int exchange_error(const struct http_request *request, CURLcode code, struct error *err)
+{
+	if (code == CURLE_COULDNT_CONNECT) {
+		error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %s", request->socket);
+		error_hint(err, "is carved running there? `carve check` looks");
+	} else if (code == CURLE_OPERATION_TIMEDOUT) {
+		error_set(err, EXIT_CODE_UNREACHABLE,
+			  "the daemon at %s did not answer within %ld s", request->socket,
+			  request->timeout_ms / 1000);
+	} else {
+		error_set(err, EXIT_CODE_UNREACHABLE, "the daemon at %s broke off: %s",
+			  request->socket, curl_easy_strerror(code));
+		error_hint(err, "try again; its log is carved.log in that directory");
+	}
+	return -EXIT_CODE_UNREACHABLE;
+}
+
+int http_exchange(const struct http_request *request, long *ret_status, json_t **ret_body,
+		  struct error *err)
+{
+	__attribute__((cleanup(free_curl))) CURL *curl = curl_easy_init();
+	__attribute__((cleanup(free_list))) struct curl_slist *headers =
+		curl_slist_append(NULL, "Content-Type: application/json");
+	cleanup_free char *body = request->body ? json_dumps(request->body, JSON_COMPACT) : NULL;
+	struct answer answer = {0};
+	struct progress progress = {.curl = curl, .request = request};
+	char url[512];
+
+	if (!curl || !headers || (request->body && !body))
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	snprintf(url, sizeof(url), "http://carve%s", request->path);
+	request_prepare(curl, request, url, &progress);
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, answer_append);
+	curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
+	if (body)
+		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+	CURLcode code = curl_easy_perform(curl);
+	cleanup_free char *data = answer.data;
+	if (code != CURLE_OK)
+		return exchange_error(request, code, err);
+	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, ret_status);
+	*ret_body = json_loadb(data ? data : "", answer.size, JSON_DECODE_ANY, NULL);
+	return 0;
+}

@@ -1,0 +1,182 @@
+#include "cli/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "cli/slice_env.h"
+#include "proto/attach.h"
+
+/* How long the daemon may take to note the command, in seconds. */
+#define REGISTER_TIMEOUT_S 10
+
+static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+/* What the parent changed for itself and the child gets back. */
+struct signals {
+	sigset_t mask;
+	struct sigaction child;
+};
+
+static int register_error(const char *why, struct error *err)
+{
+	error_set(err, EXIT_CODE_RUN_FAILED, "the daemon does not take the command up: %s", why);
+	error_hint(err, "try again; `carve check` looks at the daemon");
+	return -EXIT_CODE_RUN_FAILED;
+}
+
+/* Tells the daemon that this process, which becomes the command, keeps the session alive: carve
+ * itself may be killed before its command ends. */
+static int command_register(const struct launch *launch, struct error *err)
+{
+	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct timeval patience = {.tv_sec = REGISTER_TIMEOUT_S};
+	struct attach_request request = {
+		.magic = ATTACH_MAGIC, .version = ATTACH_VERSION, .kind = ATTACH_COMMAND};
+	struct attach_reply reply;
+
+	if (fd < 0)
+		return register_error(strerrordesc_np(errno), err);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s", launch->attach);
+	snprintf(request.session, sizeof(request.session), "%s", launch->session);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    send(fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
+		return register_error(strerrordesc_np(errno), err);
+	ssize_t n = recv(fd, &reply, sizeof(reply), 0);
+	if (n < 0)
+		return register_error(strerrordesc_np(errno), err);
+	if (n != sizeof(reply) || reply.magic != ATTACH_MAGIC)
+		return register_error("its answer is malformed", err);
+	reply.message[sizeof(reply.message) - 1] = '\0';
+	if (reply.status != ATTACH_OK)
+		return register_error(reply.message, err);
+	return 0;
+}
+
+static int exec_error(const char *command, int error, struct error *err)
+{
+	if (error == ENOENT) {
+		error_set(err, EXIT_CODE_NOT_FOUND, "%.400s: command not found", command);
+		error_hint(err, "the command to run comes after carve's own options");
+		return -EXIT_CODE_NOT_FOUND;
+	}
+	return error_set(err, EXIT_CODE_NOT_EXECUTABLE, "%.400s: cannot be executed: %s", command,
+			 strerrordesc_np(error));
+}
+
+/* In the child: becomes the command, or sends the error through `fd`. */
+_Noreturn static void command_become(const struct launch *launch, const struct signals *before,
+				     int fd)
+{
+	struct error err = {0};
+
+	if ((!launch->one_off || command_register(launch, &err) == 0) &&
+	    slice_env_enter(launch->session, launch->attach, launch->places, launch->driver,
+			    &err) == 0) {
+		sigaction(SIGCHLD, &before->child, NULL);
+		sigprocmask(SIG_SETMASK, &before->mask, NULL);
+		execvp(launch->argv[0], launch->argv);
+		exec_error(launch->argv[0], errno, &err);
+	}
+	write_all(fd, &err, sizeof(err));
+	_exit(EXIT_CODE_RUN_FAILED);
+}
+
+static int status_of(int status)
+{
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Whether only this process got the signal. The terminal sends its own to the whole foreground
+ * group, which the command is in. */
+static bool signal_is_for_us(const siginfo_t *info)
+{
+	return info->si_code <= 0;
+}
+
+static int command_wait(pid_t child, const sigset_t *set)
+{
+	for (;;) {
+		siginfo_t info;
+		int status, signal = sigwaitinfo(set, &info);
+
+		if (signal == SIGCHLD && waitpid(child, &status, WNOHANG) == child)
+			return status_of(status);
+		if (signal > 0 && signal != SIGCHLD && signal_is_for_us(&info))
+			kill(child, signal);
+	}
+}
+
+/* Blocks what command_wait waits for, before the child exists: no signal is lost between. */
+static void signals_take(sigset_t *set, struct signals *before)
+{
+	struct sigaction normal = {.sa_handler = SIG_DFL};
+
+	sigemptyset(set);
+	sigaddset(set, SIGCHLD);
+	for (size_t i = 0; i < ARRAY_SIZE(forwarded); i++)
+		sigaddset(set, forwarded[i]);
+	sigprocmask(SIG_BLOCK, set, &before->mask);
+	/* Who started us may ignore SIGCHLD, and then children vanish without a status. */
+	sigaction(SIGCHLD, &normal, &before->child);
+}
+
+static void signals_give_back(const struct signals *before)
+{
+	sigaction(SIGCHLD, &before->child, NULL);
+	sigprocmask(SIG_SETMASK, &before->mask, NULL);
+}
+
+static int command_start(const struct launch *launch, const struct signals *before, pid_t *ret_pid,
+			 struct error *err)
+{
+	int fds[2];
+	struct error failure;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot start %.400s: %s",
+				 launch->argv[0], strerrordesc_np(errno));
+	cleanup_close int in = fds[0], out = fds[1];
+	pid_t child = fork();
+	if (child < 0)
+		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot start %.400s: %s",
+				 launch->argv[0], strerrordesc_np(errno));
+	if (child == 0)
+		command_become(launch, before, out);
+	close_fd(&out);
+	/* Nothing but the end of the pipe comes where the command was started. */
+	ssize_t n = read(in, &failure, sizeof(failure));
+	if (n == sizeof(failure)) {
+		waitpid(child, NULL, 0);
+		*err = failure;
+		return -failure.code;
+	}
+	*ret_pid = child;
+	return 0;
+}
+
+int launch_run(const struct launch *launch, struct error *err)
+{
+	struct signals before;
+	sigset_t set;
+	pid_t child = -1;
+
+	signals_take(&set, &before);
+	int rc = command_start(launch, &before, &child, err);
+	if (rc == 0)
+		rc = command_wait(child, &set);
+	signals_give_back(&before);
+	return rc;
+}

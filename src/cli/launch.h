@@ -1,0 +1,22 @@
+/* Runs the workload's command as a child and stands between it and who started carve. */
+#pragma once
+
+#include <stdbool.h>
+
+struct driver_libs;
+struct error;
+struct places;
+
+struct launch {
+	char **argv;         /* NULL-terminated */
+	const char *session; /* ID of the slice */
+	const char *attach;  /* the attach socket's path */
+	bool one_off;        /* the session lives as long as the command: register it */
+	const struct places *places;
+	const struct driver_libs *driver;
+};
+
+/* Runs it to its end, passing signals on. Returns its status (128 + n where signal n ended it), or
+ * negative with *err set where it could not be started: EXIT_CODE_NOT_FOUND,
+ * EXIT_CODE_NOT_EXECUTABLE or EXIT_CODE_RUN_FAILED. */
+int launch_run(const struct launch *launch, struct error *err);

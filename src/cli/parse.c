@@ -1,0 +1,247 @@
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+#include "cli/suggest.h"
+
+#define OPTIONS_MAX 32
+#define EVERY_VERB (1ull << OPT_HELP | 1ull << OPT_JSON | 1ull << OPT_HOST)
+/* What getopt_long returns for option 0; above every character and '?'. */
+#define OPTION_BASE 256
+
+bool cli_verb_takes(const struct cli_verb *verb, enum cli_option_id id)
+{
+	uint64_t mask = verb ? verb->options | EVERY_VERB : EVERY_VERB | 1ull << OPT_VERSION;
+
+	return mask >> id & 1;
+}
+
+bool cli_verb_in_group(const struct cli_verb *verb, const char *group)
+{
+	size_t length = strlen(group);
+
+	return !strncmp(verb->name, group, length) &&
+	       (verb->name[length] == ' ' || !verb->name[length]);
+}
+
+static const struct cli_verb *verb_find(const char *first, const char *second)
+{
+	char name[128];
+
+	snprintf(name, sizeof(name), "%s%s%s", first, second ? " " : "", second ? second : "");
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
+		if (!strcmp(verb->name, name))
+			return verb;
+	return NULL;
+}
+
+static void options_make(const struct cli_verb *verb, struct option out[OPTIONS_MAX])
+{
+	size_t count = 0;
+
+	for (const struct cli_option *o = cli_options; o->name && count + 1 < OPTIONS_MAX; o++)
+		if (cli_verb_takes(verb, o->id))
+			out[count++] = (struct option){o->name, o->argument != NULL, NULL,
+						       OPTION_BASE + (int)o->id};
+	out[count] = (struct option){0};
+}
+
+/* "session request" or "carve": what an error message names, and what its hint sends to. */
+static const char *verb_path(const struct cli *cli, char buf[64])
+{
+	const char *name = cli->verb ? cli->verb->name : cli->group;
+
+	snprintf(buf, 64, "carve%s%s", name ? " " : "", name ? name : "");
+	return buf;
+}
+
+static void unknown_option(const struct cli *cli, const char *text, struct error *err)
+{
+	struct suggestion near = {0};
+	size_t length = strcspn(text, "=");
+	char typed[64], path[64];
+
+	snprintf(typed, sizeof(typed), "%.*s", (int)MIN(length, sizeof(typed) - 1), text);
+	error_set(err, EXIT_CODE_USAGE, "unknown option %s", typed);
+	for (const struct cli_option *o = cli_options; o->name; o++)
+		if (cli_verb_takes(cli->verb, o->id) && !strncmp(typed, "--", 2))
+			suggest_offer(&near, typed + 2, o->name, strlen(o->name));
+	if (near.word)
+		error_hint(err, "did you mean --%s? see `%s --help`", near.word,
+			   verb_path(cli, path));
+	else
+		error_hint(err, "see `%s --help`", verb_path(cli, path));
+}
+
+/* Words the first thing that is wrong; later ones often only follow from it. `result` and `text`
+ * are what getopt_long answered, and the word it stood on. */
+static void option_error(const struct cli *cli, int result, const char *text, struct error *err)
+{
+	char path[64], letter[3] = {'-', (char)optopt, '\0'};
+
+	if (err->code)
+		return;
+	if (result == '?' && optopt >= OPTION_BASE)
+		error_set(err, EXIT_CODE_USAGE, "%.64s: this option takes no value", text);
+	else if (result == '?')
+		return unknown_option(cli, optopt ? letter : text, err);
+	else
+		error_set(err, EXIT_CODE_USAGE, "%.64s needs a value", text);
+	error_hint(err, "see `%s --help`", verb_path(cli, path));
+}
+
+static int short_option(const struct cli *cli, int letter)
+{
+	static const struct {
+		int letter;
+		enum cli_option_id id;
+	} letters[] = {{'h', OPT_HELP}, {'v', OPT_VERBOSE}, {'V', OPT_VERSION}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(letters); i++)
+		if (letters[i].letter == letter && cli_verb_takes(cli->verb, letters[i].id))
+			return OPTION_BASE + (int)letters[i].id;
+	return '?';
+}
+
+/* Reads the options of argv[1 ...]. Returns the index of the first argument; where the first one
+ * does not end the options, arguments are moved to the end. */
+static int options_read(struct cli *cli, int argc, char **argv, bool stop, struct error *err)
+{
+	struct option options[OPTIONS_MAX];
+	int result;
+
+	options_make(cli->verb, options);
+	optind = 0; /* glibc's way to forget the last scan */
+	opterr = 0;
+	/* One thread; the state that makes getopt unsafe is wanted here. */
+	/* NOLINTNEXTLINE(concurrency-mt-unsafe) */
+	while ((result = getopt_long(argc, argv, stop ? "+:hvV" : ":hvV", options, NULL)) != -1) {
+		if (result != ':' && result != '?' && result < OPTION_BASE) {
+			optopt = result;
+			result = short_option(cli, result);
+		}
+		if (result >= OPTION_BASE)
+			cli->value[result - OPTION_BASE] = optarg ? optarg : "";
+		else
+			option_error(cli, result, argv[optind - 1], err);
+	}
+	cli->dashes = optind > 1 && !strcmp(argv[optind - 1], "--");
+	return optind;
+}
+
+/* The word of a verb's name that a user may have meant. */
+static const char *verb_word(const struct cli_verb *verb, const char *group)
+{
+	const char *gap = strchr(verb->name, ' ');
+
+	if (!group)
+		return verb->name;
+	return gap && cli_verb_in_group(verb, group) ? gap + 1 : NULL;
+}
+
+static int unknown_verb(const struct cli *cli, const char *typed, struct error *err)
+{
+	struct suggestion near = {0};
+	char path[64];
+
+	error_set(err, EXIT_CODE_USAGE, "unknown command '%.64s'", typed);
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
+		const char *word = verb_word(verb, cli->group);
+
+		if (word)
+			suggest_offer(&near, typed, word, strcspn(word, " "));
+	}
+	verb_path(cli, path);
+	if (near.word)
+		error_hint(err, "did you mean `%s %.*s`? see `%s --help`", path, (int)near.length,
+			   near.word, path);
+	else
+		error_hint(err, "see `%s --help`", path);
+	return -err->code;
+}
+
+static bool group_exists(const char *word)
+{
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
+		if (cli_verb_in_group(verb, word))
+			return true;
+	return false;
+}
+
+static int arguments_check(const struct cli *cli, struct error *err)
+{
+	const struct cli_verb *verb = cli->verb;
+	char path[64];
+
+	if (verb->arguments_max >= 0 && cli->argument_count > verb->arguments_max)
+		error_set(err, EXIT_CODE_USAGE, "%s: unexpected argument '%.64s'", verb->name,
+			  cli->arguments[verb->arguments_max]);
+	else if (cli->argument_count < verb->arguments_min)
+		error_set(err, EXIT_CODE_USAGE, "%s: %s is missing", verb->name, verb->usage);
+	else
+		return 0;
+	error_hint(err, "usage: carve %s%s%s; see `%s --help`", verb->name, *verb->usage ? " " : "",
+		   verb->usage, verb_path(cli, path));
+	return -EXIT_CODE_USAGE;
+}
+
+static int verb_parse(struct cli *cli, int argc, char **argv, struct error *err)
+{
+	int first = 1;
+
+	if (cli->verb->syntax != CLI_SYNTAX_RAW)
+		first = options_read(cli, argc, argv, cli->verb->syntax == CLI_SYNTAX_COMMAND, err);
+	else if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
+		cli->value[OPT_HELP] = "";
+	cli->arguments = argv + first;
+	cli->argument_count = argc - first;
+	if (err->code || cli->value[OPT_HELP])
+		return -err->code;
+	return arguments_check(cli, err);
+}
+
+/* argv[0] names a group or a verb. */
+static int words_parse(struct cli *cli, int argc, char **argv, struct error *err)
+{
+	char path[64];
+
+	cli->verb = argc > 1 ? verb_find(argv[0], argv[1]) : NULL;
+	if (cli->verb)
+		return verb_parse(cli, argc - 1, argv + 1, err);
+	cli->verb = verb_find(argv[0], NULL);
+	if (cli->verb)
+		return verb_parse(cli, argc, argv, err);
+	cli->group = argv[0];
+	int next = options_read(cli, argc, argv, true, err);
+
+	if (err->code || cli->value[OPT_HELP])
+		return -err->code;
+	if (next == argc) {
+		error_set(err, EXIT_CODE_USAGE, "%s: which command?", cli->group);
+		error_hint(err, "see `%s --help`", verb_path(cli, path));
+		return -EXIT_CODE_USAGE;
+	}
+	cli->verb = verb_find(cli->group, argv[next]);
+	if (!cli->verb)
+		return unknown_verb(cli, argv[next], err);
+	return verb_parse(cli, argc - next, argv + next, err);
+}
+
+int cli_parse(struct cli *cli, int argc, char **argv, struct error *err)
+{
+	int next = options_read(cli, argc, argv, true, err);
+
+	if (err->code || cli->value[OPT_HELP] || cli->value[OPT_VERSION])
+		return -err->code;
+	if (next == argc) {
+		error_set(err, EXIT_CODE_USAGE, "no command given");
+		error_hint(err, "see `carve --help`; for example: carve gpu list");
+		return -EXIT_CODE_USAGE;
+	}
+	if (!group_exists(argv[next]))
+		return unknown_verb(cli, argv[next], err);
+	return words_parse(cli, argc - next, argv + next, err);
+}

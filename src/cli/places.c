@@ -1,0 +1,43 @@
+#include "cli/places.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+static int place(char buf[PATH_MAX], const char *dir, const char *rest, struct error *err)
+{
+	if (snprintf(buf, PATH_MAX, "%s/%s", dir, rest) >= PATH_MAX)
+		return error_set(err, EXIT_CODE_FAILED, "%s/%s is too long a path", dir, rest);
+	return 0;
+}
+
+int places_find(struct places *ret, struct error *err)
+{
+	char dir[PATH_MAX], probe[PATH_MAX];
+	int rc = executable_dir(dir, sizeof(dir));
+
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot tell where carve is: %s",
+				 strerrordesc_np(-rc));
+	/* A build tree has src/front; an installed carve has its libraries beside bin. */
+	if ((rc = place(probe, dir, "src/front", err)) < 0)
+		return rc;
+	bool built = access(probe, F_OK) == 0;
+	static const char *const names[2][4] = {
+		{"../sbin/carved", "../lib/carve/front/libcuda.so.1",
+		 "../lib/carve/front/libnvidia-ml.so.1", "../lib/carve/sim/simhost"},
+		{"carved", "src/front/libcuda.so.1", "src/front/libnvidia-ml.so.1", "sim/simhost"},
+	};
+	char *const paths[] = {ret->daemon, ret->front_cuda, ret->front_nvml, ret->simhost};
+	for (int i = 0; i < 4; i++)
+		if ((rc = place(paths[i], dir, names[built][i], err)) < 0)
+			return rc;
+	/* Where it was installed with one bin directory only. */
+	if (access(ret->daemon, X_OK) < 0)
+		return place(ret->daemon, dir, "carved", err);
+	return 0;
+}

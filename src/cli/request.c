@@ -1,0 +1,140 @@
+#include "cli/request.h"
+
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "proto/ledger.h"
+
+static const char *option_name(enum cli_option_id id)
+{
+	for (const struct cli_option *o = cli_options; o->name; o++)
+		if (o->id == id)
+			return o->name;
+	return "?";
+}
+
+/* Reads the one size into the body. */
+static int size_read(const struct cli *cli, struct slice_request *r, struct error *err)
+{
+	static const enum cli_option_id sizes[] = {OPT_VRAM, OPT_GPU_MEMORY, OPT_GPU,
+						   OPT_MIG_PROFILE};
+	enum cli_option_id given = OPT_COUNT;
+	uint32_t share, whole;
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		if (!cli->value[sizes[i]])
+			continue;
+		if (given != OPT_COUNT) {
+			error_set(err, EXIT_CODE_USAGE, "--%s and --%s are both given",
+				  option_name(given), option_name(sizes[i]));
+			error_hint(err, "a slice has one size: leave one of them out");
+			return -EXIT_CODE_USAGE;
+		}
+		given = sizes[i];
+	}
+	if (given == OPT_COUNT)
+		return 0;
+	const char *text = cli->value[given];
+	if (given == OPT_VRAM)
+		rc = units_parse_vram(text, &r->bytes, err);
+	else if (given == OPT_GPU_MEMORY)
+		rc = units_parse_gpu_memory(text, &r->bytes, err);
+	else if (given == OPT_GPU)
+		rc = units_parse_gpu(text, &share, &whole, err);
+	if (rc < 0)
+		return rc;
+	r->sized = true;
+	if (r->bytes)
+		json_object_set_new(r->body, "vram_bytes", json_integer((json_int_t)r->bytes));
+	else
+		json_object_set_new(r->body, given == OPT_GPU ? "gpu" : "mig_profile",
+				    json_string(text));
+	return 0;
+}
+
+/* A duration: whole seconds as an integer, others as a fraction. */
+static int seconds_read(const struct cli *cli, enum cli_option_id id, const char *key,
+			struct slice_request *r, uint64_t *ret_ns, struct error *err)
+{
+	char option[32];
+
+	if (!cli->value[id])
+		return 0;
+	snprintf(option, sizeof(option), "--%s", option_name(id));
+	int rc = units_parse_seconds(cli->value[id], option, ret_ns, err);
+	if (rc < 0)
+		return rc;
+	json_object_set_new(r->body, key,
+			    *ret_ns % 1000000000 == 0
+				    ? json_integer((json_int_t)(*ret_ns / 1000000000))
+				    : json_real((double)*ret_ns / 1e9));
+	return 0;
+}
+
+static int placement_read(const struct cli *cli, struct slice_request *r, struct error *err)
+{
+	uint64_t gpus;
+	uint32_t share;
+	int rc;
+
+	if (cli->value[OPT_GPUS]) {
+		rc = units_parse_count(cli->value[OPT_GPUS], "--gpus", 1, LEDGER_GPUS_MAX, &gpus,
+				       err);
+		if (rc < 0)
+			return rc;
+		json_object_set_new(r->body, "gpus", json_integer((json_int_t)gpus));
+	}
+	if (cli->value[OPT_GPU_COMPUTE]) {
+		rc = units_parse_share(cli->value[OPT_GPU_COMPUTE], "--gpu-compute", &share, err);
+		if (rc < 0)
+			return rc;
+		json_object_set_new(r->body, "gpu_compute",
+				    json_string(cli->value[OPT_GPU_COMPUTE]));
+	}
+	if (cli->value[OPT_GPU_IDS])
+		json_object_set_new(r->body, "gpu_ids", json_string(cli->value[OPT_GPU_IDS]));
+	if (cli->value[OPT_VRAM_STRICT])
+		json_object_set_new(r->body, "vram_strict", json_true());
+	return 0;
+}
+
+int slice_request_read(const struct cli *cli, struct slice_request *ret, struct error *err)
+{
+	static const enum cli_option_id details[] = {OPT_VRAM_STRICT, OPT_GPU_COMPUTE,
+						     OPT_GPUS,        OPT_GPU_IDS,
+						     OPT_WAIT_FOR,    OPT_SESSION_TIMEOUT};
+	cleanup_request struct slice_request r = {.body = json_object()};
+	uint64_t timeout_ns;
+	int rc = size_read(cli, &r, err);
+
+	if (rc < 0 || (rc = placement_read(cli, &r, err)) < 0)
+		return rc;
+	if ((rc = seconds_read(cli, OPT_WAIT_FOR, "wait_for", &r, &r.wait_ns, err)) < 0)
+		return rc;
+	rc = seconds_read(cli, OPT_SESSION_TIMEOUT, "session_timeout", &r, &timeout_ns, err);
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < ARRAY_SIZE(details); i++)
+		if (cli->value[details[i]])
+			r.option = option_name(details[i]);
+	*ret = r;
+	r.body = NULL;
+	return 0;
+}
+
+int slice_request_unsized(const char *verb, struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "%s: no size given", verb);
+	error_hint(err, "for example: carve %s --vram 4 (or --gpu-memory 4Gi, --gpu 0.25)", verb);
+	return -EXIT_CODE_USAGE;
+}
+
+void slice_request_free(struct slice_request *request)
+{
+	json_decref(request->body);
+	request->body = NULL;
+}

@@ -1,0 +1,225 @@
+/* carve run: chooses the slice, then launches the command in it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/driver_find.h"
+#include "cli/launch.h"
+#include "cli/places.h"
+#include "cli/request.h"
+#include "cli/sessions.h"
+#include "cli/slice_env.h"
+#include "proto/attach.h"
+
+/* Commands that only ask somebody else to start the work: there it has no slice. */
+static const char *const launchers[] = {
+	"docker", "podman", "nerdctl", "kubectl", "srun",        "sbatch", "salloc",
+	"tmux",   "screen", "ssh",     "at",      "systemd-run", "batch",
+};
+
+/* The session that the command goes to. */
+struct choice {
+	json_t *session; /* owned */
+	bool one_off;
+};
+
+static void choice_free(struct choice *choice)
+{
+	json_decref(choice->session);
+}
+
+static int join_error(const char *what, const char *hint, struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "run: %s", what);
+	error_hint(err, "%s", hint);
+	return -EXIT_CODE_USAGE;
+}
+
+/* Refuses size options where a session that exists already is joined. */
+static int join_check(const struct slice_request *request, struct error *err)
+{
+	char what[96];
+
+	if (!request->sized && !request->option)
+		return 0;
+	snprintf(what, sizeof(what), "%s%s only goes with a slice of its own",
+		 request->option ? "--" : "", request->option ? request->option : "a size");
+	return join_error(what, "leave it out, or run with --ephemeral and a size", err);
+}
+
+static int choose_named(const struct client *client, const char *id,
+			const struct slice_request *request, struct choice *choice,
+			struct error *err)
+{
+	int rc = join_check(request, err);
+
+	if (rc < 0 || (rc = session_get(client, id, &choice->session, err)) < 0)
+		return rc;
+	if (!strcmp(session_text(choice->session, "state"), "active"))
+		return 0;
+	error_set(err, EXIT_CODE_FAILED, "session %s is not active, but %s",
+		  session_text(choice->session, "id"), session_text(choice->session, "state"));
+	error_hint(err, "`carve session list` shows those that are");
+	return -EXIT_CODE_FAILED;
+}
+
+static int choose_one_off(const struct client *client, const struct slice_request *request,
+			  struct choice *choice, struct error *err)
+{
+	if (!request->sized)
+		return slice_request_unsized("run --ephemeral", err);
+	json_object_set_new(request->body, "ephemeral", json_true());
+	choice->one_off = true;
+	return session_request(client, request, &choice->session, err);
+}
+
+static int other_size_error(const json_t *active, struct error *err)
+{
+	char size[UNITS_TEXT_SIZE];
+
+	error_set(err, EXIT_CODE_USAGE,
+		  "your active session %s is %s: it cannot be joined at "
+		  "another size",
+		  session_text(active, "id"),
+		  units_format_bytes(session_number(active, "vram_bytes"), size));
+	error_hint(err, "leave the size out to join it, or add --ephemeral for a slice beside it");
+	return -EXIT_CODE_USAGE;
+}
+
+static int choose(const struct cli *cli, const struct client *client,
+		  const struct slice_request *request, struct choice *choice, struct error *err)
+{
+	if (cli->value[OPT_SESSION] && cli->value[OPT_EPHEMERAL])
+		return join_error("--session and --ephemeral are both given",
+				  "a slice of its own, or that session: leave one out", err);
+	if (cli->value[OPT_SESSION])
+		return choose_named(client, cli->value[OPT_SESSION], request, choice, err);
+	if (cli->value[OPT_EPHEMERAL])
+		return choose_one_off(client, request, choice, err);
+	int rc = session_find_active(client, &choice->session, err);
+	if (rc < 0)
+		return rc;
+	if (!choice->session && request->sized)
+		return choose_one_off(client, request, choice, err);
+	if (!choice->session) {
+		error_set(err, EXIT_CODE_FAILED,
+			  "run: no size given, and you have no active "
+			  "session to join");
+		error_hint(err, "for example: carve run --vram 4 CMD; or first: "
+				"carve session request --vram 4");
+		return -EXIT_CODE_FAILED;
+	}
+	if (!request->sized)
+		return join_check(request, err);
+	if (request->option || !request->bytes ||
+	    request->bytes != session_number(choice->session, "requested_bytes"))
+		return other_size_error(choice->session, err);
+	return 0;
+}
+
+static void launcher_warn(const char *command)
+{
+	const char *slash = strrchr(command, '/'), *name = slash ? slash + 1 : command;
+
+	for (size_t i = 0; i < ARRAY_SIZE(launchers); i++)
+		if (!strcmp(name, launchers[i]))
+			fprintf(stderr,
+				"carve: warning: what %s starts elsewhere is not in the "
+				"slice\n",
+				name);
+}
+
+/* Gives a one-off slice back, and says what it refused. The daemon may be gone or busy: neither
+ * changes the command's status, and the slice ends with its processes anyway. */
+static void finish(const struct cli *cli, const struct client *client, const struct choice *choice)
+{
+	cleanup_json json_t *after = NULL;
+	const char *id = session_text(choice->session, "id");
+	char path[128], peak[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
+	struct error ignored;
+
+	snprintf(path, sizeof(path), "/v1/sessions/%s", id);
+	if (client_call(client, "GET", path, NULL, NULL, &after, &ignored) < 0)
+		return;
+	uint64_t refused = session_gpus_sum(after, "refused");
+	uint64_t before = session_gpus_sum(choice->session, "refused");
+	if (refused > before && (cli->value[OPT_VERBOSE] || isatty(STDERR_FILENO)))
+		fprintf(stderr,
+			"carve: the slice refused memory %" PRIu64 " times: peak use %s of "
+			"%s\n",
+			refused - before,
+			units_format_bytes(session_gpus_sum(after, "peak_bytes"), peak),
+			units_format_bytes(session_gpus_sum(after, "vram_bytes"), size));
+	/* A process that the command left behind keeps its slice. */
+	if (choice->one_off && !json_array_size(json_object_get(after, "pids")))
+		client_call(client, "DELETE", path, NULL, NULL, NULL, &ignored);
+}
+
+/* Inside a slice: the same one, which needs no daemon to be asked. */
+static int run_inside(const struct cli *cli, const struct slice_request *request,
+		      struct launch *launch, struct error *err)
+{
+	const char *other = cli->value[OPT_SESSION];
+
+	launch->session = slice_env_session();
+	launch->attach = getenv(ATTACH_ENV_SOCKET);
+	if (request->sized || request->option || cli->value[OPT_EPHEMERAL] ||
+	    (other && strcmp(other, launch->session) != 0)) {
+		error_set(err, EXIT_CODE_RUN_FAILED,
+			  "run: this is inside slice %.64s already, and "
+			  "there is no other in it",
+			  launch->session);
+		error_hint(err, "leave the options out to share the slice, or run it from outside");
+		return -EXIT_CODE_RUN_FAILED;
+	}
+	if (!launch->attach)
+		return error_set(err, EXIT_CODE_RUN_FAILED,
+				 "%s is set, but not %s: slice %.64s "
+				 "cannot be reached",
+				 ATTACH_ENV_SESSION, ATTACH_ENV_SOCKET, launch->session);
+	return launch_run(launch, err);
+}
+
+static int run_outside(const struct cli *cli, const struct slice_request *request,
+		       struct launch *launch, struct error *err)
+{
+	struct client client;
+	__attribute__((cleanup(choice_free))) struct choice choice = {0};
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	if (rc < 0 || (rc = choose(cli, &client, request, &choice, err)) < 0)
+		return rc;
+	if (cli->value[OPT_VERBOSE] || (choice.one_off && isatty(STDERR_FILENO))) {
+		fprintf(stderr, "carve: ");
+		session_print_grant(stderr, choice.session);
+	}
+	launch->session = session_text(choice.session, "id");
+	launch->attach = client.attach;
+	launch->one_off = choice.one_off;
+	rc = launch_run(launch, err);
+	finish(cli, &client, &choice);
+	return rc;
+}
+
+int cli_run(struct cli *cli, struct error *err)
+{
+	cleanup_request struct slice_request request = {0};
+	struct places places;
+	struct driver_libs driver;
+	struct launch launch = {.argv = cli->arguments, .places = &places, .driver = &driver};
+	int rc = slice_request_read(cli, &request, err);
+
+	if (rc < 0 || (rc = places_find(&places, err)) < 0 || (rc = driver_find(&driver, err)) < 0)
+		return rc;
+	launcher_warn(cli->arguments[0]);
+	if (slice_env_session())
+		return run_inside(cli, &request, &launch, err);
+	return run_outside(cli, &request, &launch, err);
+}

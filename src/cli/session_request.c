@@ -1,0 +1,26 @@
+#include "base/error.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/request.h"
+#include "cli/sessions.h"
+
+int cli_session_request(struct cli *cli, struct error *err)
+{
+	cleanup_request struct slice_request request = {0};
+	cleanup_json json_t *session = NULL;
+	struct client client;
+	int rc = slice_request_read(cli, &request, err);
+
+	if (rc < 0)
+		return rc;
+	if (!request.sized)
+		return slice_request_unsized(cli->verb->name, err);
+	if ((rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
+	    (rc = session_request(&client, &request, &session, err)) < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(session, err);
+	session_print_grant(stdout, session);
+	return 0;
+}

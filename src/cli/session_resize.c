@@ -1,0 +1,29 @@
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/sessions.h"
+
+int cli_session_resize(struct cli *cli, struct error *err)
+{
+	struct client client;
+	cleanup_json json_t *before = NULL, *after = NULL, *body = NULL;
+	char path[128];
+	uint64_t bytes;
+	int rc = units_parse_vram(cli->arguments[1], &bytes, err);
+
+	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
+	    (rc = session_get(&client, cli->arguments[0], &before, err)) < 0)
+		return rc;
+	snprintf(path, sizeof(path), "/v1/sessions/%s", session_text(before, "id"));
+	body = json_pack("{s:I}", "vram_bytes", (json_int_t)bytes);
+	if ((rc = client_call(&client, "PATCH", path, body, NULL, &after, err)) < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(after, err);
+	session_print_grant(stdout, after);
+	return 0;
+}

@@ -1,0 +1,61 @@
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/sessions.h"
+
+static void gpu_print(const json_t *gpu)
+{
+	char size[UNITS_TEXT_SIZE], used[UNITS_TEXT_SIZE], peak[UNITS_TEXT_SIZE];
+
+	printf("GPU %" PRIu64 ":     %s\n", session_number(gpu, "index"),
+	       session_text(gpu, "name"));
+	printf("  size:    %s (%" PRIu64 " bytes)\n",
+	       units_format_bytes(session_number(gpu, "vram_bytes"), size),
+	       session_number(gpu, "vram_bytes"));
+	printf("  used:    %s (%" PRIu64 " bytes)\n",
+	       units_format_bytes(session_number(gpu, "used_bytes"), used),
+	       session_number(gpu, "used_bytes"));
+	if (json_object_get(gpu, "peak_bytes"))
+		printf("  peak:    %s\n",
+		       units_format_bytes(session_number(gpu, "peak_bytes"), peak));
+	if (json_object_get(gpu, "refused"))
+		printf("  refused: %" PRIu64 " allocations\n", session_number(gpu, "refused"));
+}
+
+static void session_print(const json_t *session)
+{
+	size_t i;
+	json_t *item;
+
+	printf("session:   %s, %s\n", session_text(session, "id"), session_text(session, "state"));
+	printf("owner:     %s\n", session_text(session, "owner"));
+	printf("created:   %s\n", session_text(session, "created"));
+	printf("backend:   %s\n", session_text(session, "backend"));
+	printf("processes:");
+	json_array_foreach(json_object_get(session, "pids"), i, item)
+		printf(" %" JSON_INTEGER_FORMAT, json_integer_value(item));
+	printf("%s\n", i ? "" : " none");
+	json_array_foreach(json_object_get(session, "gpus"), i, item) gpu_print(item);
+	if (json_is_true(json_object_get(session, "tolerance_applied")))
+		printf("the 93%% rule was applied: %" PRIu64 " bytes were asked for\n",
+		       session_number(session, "requested_bytes"));
+}
+
+int cli_session_show(struct cli *cli, struct error *err)
+{
+	struct client client;
+	cleanup_json json_t *session = NULL;
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	if (rc < 0 || (rc = session_get(&client, cli->arguments[0], &session, err)) < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(session, err);
+	session_print(session);
+	return 0;
+}

@@ -1,0 +1,170 @@
+#include "cli/sessions.h"
+
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/client.h"
+#include "cli/request.h"
+
+const char *session_text(const json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
+
+uint64_t session_number(const json_t *object, const char *key)
+{
+	json_int_t value = json_integer_value(json_object_get(object, key));
+
+	return value > 0 ? (uint64_t)value : 0;
+}
+
+uint64_t session_gpus_sum(const json_t *session, const char *key)
+{
+	uint64_t sum = 0;
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(json_object_get(session, "gpus"), i, gpu) sum +=
+		session_number(gpu, key);
+	return sum;
+}
+
+const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPUS_SIZE])
+{
+	const json_t *gpus = json_object_get(session, "gpus");
+	size_t i, used;
+	json_t *gpu;
+
+	used = (size_t)snprintf(buf, SESSION_GPUS_SIZE, "GPU%s ",
+				json_array_size(gpus) == 1 ? "" : "s");
+	json_array_foreach(gpus, i, gpu) if (used < SESSION_GPUS_SIZE) used +=
+		(size_t)snprintf(buf + used, SESSION_GPUS_SIZE - used, "%s%" PRIu64, i ? "," : "",
+				 session_number(gpu, "index"));
+	return buf;
+}
+
+/* Whether an owner's name, as the daemon writes it, is this user's. */
+static bool owner_is_me(const char *owner)
+{
+	struct passwd entry, *found = NULL;
+	char text[4096], number[16];
+
+	snprintf(number, sizeof(number), "%u", (unsigned)getuid());
+	if (!strcmp(owner, number))
+		return true;
+	return getpwuid_r(getuid(), &entry, text, sizeof(text), &found) == 0 && found &&
+	       !strcmp(found->pw_name, owner);
+}
+
+int session_find_active(const struct client *client, json_t **ret, struct error *err)
+{
+	cleanup_json json_t *sessions = NULL;
+	size_t i;
+	json_t *session;
+	int rc = client_call(client, "GET", "/v1/sessions", NULL, NULL, &sessions, err);
+
+	if (rc < 0)
+		return rc;
+	*ret = NULL;
+	json_array_foreach(sessions, i, session)
+	{
+		if (!*ret && !strcmp(session_text(session, "state"), "active") &&
+		    !json_is_true(json_object_get(session, "ephemeral")) &&
+		    owner_is_me(session_text(session, "owner")))
+			*ret = json_incref(session);
+	}
+	return 0;
+}
+
+int session_get(const struct client *client, const char *id, json_t **ret, struct error *err)
+{
+	char path[128];
+
+	if (id) {
+		/* What can stand in an ID can stand in a path; anything else names no session. */
+		if (!*id || id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-")] ||
+		    snprintf(path, sizeof(path), "/v1/sessions/%s", id) >= (int)sizeof(path)) {
+			error_set(err, EXIT_CODE_FAILED, "there is no session '%.64s'", id);
+			error_hint(err, "`carve session list` shows them");
+			return -EXIT_CODE_FAILED;
+		}
+		return client_call(client, "GET", path, NULL, NULL, ret, err);
+	}
+	cleanup_json json_t *session = NULL;
+	int rc = session_find_active(client, &session, err);
+	if (rc < 0)
+		return rc;
+	if (!session) {
+		error_set(err, EXIT_CODE_FAILED, "you have no active session");
+		error_hint(err, "name one of `carve session list`, or request one: "
+				"carve session request --vram 4");
+		return -EXIT_CODE_FAILED;
+	}
+	*ret = steal_ptr(&session);
+	return 0;
+}
+
+struct waiting {
+	const struct client *client;
+	const struct slice_request *request;
+};
+
+static void wait_tell(void *context)
+{
+	const struct waiting *waiting = context;
+	cleanup_json json_t *gpus = NULL;
+	char wanted[UNITS_TEXT_SIZE], left[UNITS_TEXT_SIZE];
+	struct error ignored;
+	size_t i;
+	json_t *gpu;
+
+	fprintf(stderr, "carve: waiting up to %" PRIu64 " s for %s",
+		waiting->request->wait_ns / 1000000000,
+		waiting->request->bytes ? units_format_bytes(waiting->request->bytes, wanted)
+					: "room");
+	if (client_call(waiting->client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) == 0)
+		json_array_foreach(gpus, i, gpu)
+			fprintf(stderr, "%s GPU %" PRIu64 " has %s left", i ? "," : ";",
+				session_number(gpu, "index"),
+				units_format_bytes(session_number(gpu, "available_bytes"), left));
+	fprintf(stderr, " (Ctrl-C gives up)\n");
+}
+
+int session_request(const struct client *client, const struct slice_request *request, json_t **ret,
+		    struct error *err)
+{
+	struct waiting waiting = {client, request};
+	struct client_patience patience = {
+		.wait_ns = request->wait_ns,
+		.slow = request->wait_ns && isatty(STDERR_FILENO) ? wait_tell : NULL,
+		.slow_context = &waiting,
+	};
+
+	return client_call(client, "POST", "/v1/sessions", request->body, &patience, ret, err);
+}
+
+void session_print_grant(FILE *out, const json_t *session)
+{
+	uint64_t bytes = session_number(session, "vram_bytes");
+	const json_t *gpus = json_object_get(session, "gpus");
+	char size[UNITS_TEXT_SIZE], asked[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE];
+
+	fprintf(out, "%s: %s (%" PRIu64 " bytes) on %s%s, %s\n", session_text(session, "id"),
+		units_format_bytes(bytes, size), bytes, json_array_size(gpus) > 1 ? "each of " : "",
+		session_gpus_text(session, on), session_text(json_array_get(gpus, 0), "name"));
+	if (json_is_true(json_object_get(session, "tolerance_applied")))
+		fprintf(out,
+			"the 93%% rule was applied: %s asked for, %s left and granted "
+			"(--vram-strict switches that off)\n",
+			units_format_bytes(session_number(session, "requested_bytes"), asked),
+			units_format_bytes(bytes, size));
+}

@@ -1,0 +1,31 @@
+/* Sessions as the daemon tells of them. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct client;
+struct client_patience;
+struct error;
+struct slice_request;
+
+/* The caller's active session, the one that `carve run` joins: 0 with *ret (owned by the caller),
+ * or NULL there where none is. */
+int session_find_active(const struct client *client, json_t **ret, struct error *err);
+/* As session_find_active, but none is an error; `id` (or NULL) names another one. */
+int session_get(const struct client *client, const char *id, json_t **ret, struct error *err);
+/* Requests a slice, telling on a terminal what it waits for. */
+int session_request(const struct client *client, const struct slice_request *request, json_t **ret,
+		    struct error *err);
+
+const char *session_text(const json_t *object, const char *key);
+uint64_t session_number(const json_t *object, const char *key);
+/* Sum of a number over the session's GPUs. */
+uint64_t session_gpus_sum(const json_t *session, const char *key);
+/* "GPU 0", "GPUs 0,1". Returns buf. */
+#define SESSION_GPUS_SIZE 256
+const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPUS_SIZE]);
+/* Prints what was granted: a line, and another where the 93% rule was applied. */
+void session_print_grant(FILE *out, const json_t *session);

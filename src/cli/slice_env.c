@@ -1,0 +1,94 @@
+#include "cli/slice_env.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/driver_find.h"
+#include "cli/places.h"
+#include "proto/attach.h"
+
+/* What ld.so splits LD_PRELOAD at. */
+#define PRELOAD_SEPARATORS " :"
+
+const char *slice_env_session(void)
+{
+	const char *id = getenv(ATTACH_ENV_SESSION);
+
+	return id && *id ? id : NULL;
+}
+
+/* The user's own LD_PRELOAD: without our libraries, entries joined by ':'. Owned by the caller. */
+static char *preload_of_user(const struct places *places)
+{
+	const char *now = getenv("LD_PRELOAD");
+	cleanup_free char *copy = strdup(now ? now : "");
+	char *kept = calloc(1, strlen(now ? now : "") + 1), *state;
+
+	if (!copy || !kept) {
+		free(kept);
+		return NULL;
+	}
+	for (char *entry = strtok_r(copy, PRELOAD_SEPARATORS, &state); entry;
+	     entry = strtok_r(NULL, PRELOAD_SEPARATORS, &state)) {
+		if (!strcmp(entry, places->front_cuda) || !strcmp(entry, places->front_nvml))
+			continue;
+		if (*kept)
+			strcat(kept, ":");
+		strcat(kept, entry);
+	}
+	return kept;
+}
+
+static int preload_enter(const struct places *places, struct error *err)
+{
+	cleanup_free char *user = preload_of_user(places), *value = NULL;
+
+	if (strpbrk(places->front_cuda, PRELOAD_SEPARATORS "$")) {
+		error_set(err, EXIT_CODE_FAILED,
+			  "%s cannot be preloaded: its path has a space, ':' or '$' in it",
+			  places->front_cuda);
+		error_hint(err, "move carve to a directory without those");
+		return -EXIT_CODE_FAILED;
+	}
+	if (!user || asprintf(&value, "%s:%s%s%s", places->front_cuda, places->front_nvml,
+			      *user ? ":" : "", user) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	setenv("LD_PRELOAD", value, 1);
+	return 0;
+}
+
+static void set_or_unset(const char *name, const char *value)
+{
+	if (*value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
+
+int slice_env_enter(const char *id, const char *attach, const struct places *places,
+		    const struct driver_libs *driver, struct error *err)
+{
+	int rc = preload_enter(places, err);
+
+	if (rc < 0)
+		return rc;
+	setenv(ATTACH_ENV_SESSION, id, 1);
+	setenv(ATTACH_ENV_SOCKET, attach, 1);
+	set_or_unset(ATTACH_ENV_CUDA, driver->cuda);
+	set_or_unset(ATTACH_ENV_NVML, driver->nvml);
+	return 0;
+}
+
+void slice_env_leave(const struct places *places)
+{
+	cleanup_free char *user = preload_of_user(places);
+
+	unsetenv(ATTACH_ENV_SESSION);
+	unsetenv(ATTACH_ENV_SOCKET);
+	unsetenv(ATTACH_ENV_CUDA);
+	unsetenv(ATTACH_ENV_NVML);
+	set_or_unset("LD_PRELOAD", user ? user : "");
+}

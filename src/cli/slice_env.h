@@ -1,0 +1,15 @@
+/* The environment by which a process knows its slice; proto/attach.h. */
+#pragma once
+
+struct driver_libs;
+struct error;
+struct places;
+
+/* The ID of the slice that this process runs in, or NULL. */
+const char *slice_env_session(void);
+/* Puts this process's environment into session `id`, whose attach socket is `attach`: for a child
+ * before exec. 0, or negative with *err set. */
+int slice_env_enter(const char *id, const char *attach, const struct places *places,
+		    const struct driver_libs *driver, struct error *err);
+/* Takes this process's environment out of any slice. What the user preloads stays. */
+void slice_env_leave(const struct places *places);
