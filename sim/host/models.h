@@ -1,8 +1,11 @@
 /* The GPU models that a simulated host can be built from. Constant data: no ownership, any thread.
- * Numbers are those of the vendor's data sheets and of published nvidia-smi / deviceQuery output.
- */
+ * Numbers are those of the vendor's data sheets and of published nvidia-smi / deviceQuery output;
+ * what the driver reserves, what a context costs and idle power vary with drivers and are near
+ * what is seen with 535 to 580. A "-mirrored" model is the same board with the other kind of die,
+ * on which MIG instances have other legal places. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,8 +19,9 @@ enum sim_arch {
 };
 
 struct sim_model {
-	const char *key;  /* "h100-80gb": as written in a SPEC */
-	const char *name; /* as the driver reports it */
+	const char *key;   /* "h100-80gb": as written in a SPEC */
+	const char *alias; /* another spelling of the key, or NULL */
+	const char *name;  /* as the driver reports it */
 	enum sim_arch arch;
 	uint16_t cc_major, cc_minor;
 	uint32_t pci_device_id;    /* NVML's form: device << 16 | vendor */
@@ -32,18 +36,22 @@ struct sim_model {
 	uint64_t context_bytes;   /* what one CUDA context costs */
 	uint32_t clock_sm_mhz;    /* maximum */
 	uint32_t clock_mem_mhz;
+	uint32_t clock_video_mhz;
 	uint32_t bus_width; /* bits */
 	uint32_t l2_bytes;
 	uint64_t bandwidth_memory; /* bytes per second, device memory */
 	uint64_t bandwidth_pcie;   /* bytes per second, host copies, each direction */
 	uint32_t pcie_gen, pcie_width;
-	uint32_t power_limit_w;
+	uint32_t power_limit_w; /* default and highest */
+	uint32_t power_min_w;   /* the lowest it can be set to */
+	uint32_t power_idle_w;  /* what it draws then */
 	uint32_t copy_engines;
-	int ecc;               /* has ECC memory */
+	bool ecc;              /* has ECC memory, and it is on: data-centre boards */
+	bool has_fan;          /* of its own */
 	const char *mig_class; /* placement class ("g7", "a30", ...), NULL: no MIG */
 };
 
 /* All models, in the order of `simhost list`. */
 const struct sim_model *sim_models(size_t *ret_count);
-/* NULL: no such key. */
+/* By key or alias. NULL: no such model. */
 const struct sim_model *sim_model_find(const char *key);
