@@ -28,8 +28,8 @@ int places_find(struct places *ret, struct error *err)
 		return rc;
 	bool built = access(probe, F_OK) == 0;
 	static const char *const names[2][4] = {
-		{"../sbin/carved", "../lib/carve/front/libcuda.so.1",
-		 "../lib/carve/front/libnvidia-ml.so.1", "../lib/carve/sim/simhost"},
+		{"../sbin/carved", CARVE_LIB_FROM_BIN "/front/libcuda.so.1",
+		 CARVE_LIB_FROM_BIN "/front/libnvidia-ml.so.1", CARVE_LIB_FROM_BIN "/sim/simhost"},
 		{"carved", "src/front/libcuda.so.1", "src/front/libnvidia-ml.so.1", "sim/simhost"},
 	};
 	char *const paths[] = {ret->daemon, ret->front_cuda, ret->front_nvml, ret->simhost};

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -46,6 +47,10 @@ static int preload_enter(const struct places *places, struct error *err)
 {
 	cleanup_free char *user = preload_of_user(places), *value = NULL;
 
+	/* ld.so would only warn, and the command would run without a limit. */
+	if (access(places->front_cuda, R_OK) < 0 || access(places->front_nvml, R_OK) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "carve's own library %s is not there",
+				 places->front_cuda);
 	if (strpbrk(places->front_cuda, PRELOAD_SEPARATORS "$")) {
 		error_set(err, EXIT_CODE_FAILED,
 			  "%s cannot be preloaded: its path has a space, ':' or '$' in it",

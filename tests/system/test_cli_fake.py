@@ -1,0 +1,602 @@
+"""carve against a daemon of this file's own: what it sends, and what it makes of every answer."""
+import contextlib
+import http.server
+import json
+import os
+import pty
+import select
+import signal
+import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import pytest
+
+from conftest import BUILD, clean_env, wait_until
+
+CARVE = str(BUILD / "carve")
+GIB = 1 << 30
+ATTACH_COMMAND = 2
+GPU = {"index": 0, "uuid": "GPU-0", "name": "Test GPU", "memory_bytes": 80 * GIB,
+       "available_bytes": 76 * GIB, "sessions": 1, "backend": "front", "compute_mode": "off",
+       "mig": False}
+
+
+def session(**changes):
+    base = {"id": "s-abc123", "state": "active", "owner": str(os.getuid()),
+            "created": "2026-01-02T03:04:05Z", "vram_bytes": 4 * GIB, "requested_bytes": 4 * GIB,
+            "tolerance_applied": False, "backend": "front", "pids": [],
+            "gpus": [{"index": 0, "uuid": "GPU-0", "name": "Test GPU", "vram_bytes": 4 * GIB,
+                      "used_bytes": 0, "busy_ns": 0, "peak_bytes": 3 * GIB, "refused": 0}]}
+    return dict(base, **changes)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self):
+        fake = self.server.fake
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        fake.requests.append((self.command, self.path, body))
+        found = fake.answers.get((self.command, self.path.split("?")[0]), (404, {}))
+        status, content = found(body) if callable(found) else found
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        if status == 0:
+            self.close_connection = True
+            return
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_DELETE = do_PATCH = answer
+
+    def address_string(self):
+        return "client"
+
+    def log_message(self, *args):
+        pass
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+class Fake:
+    """Answers by a table, and notes what it was asked."""
+
+    def __init__(self, directory):
+        self.dir = directory
+        self.requests = []
+        self.commands = []  # (session, pid) of ATTACH_COMMAND
+        self.answers = {("GET", "/v1/gpus"): (200, [GPU]), ("GET", "/v1/sessions"): (200, []),
+                        ("GET", "/v1/sessions/s-abc123"): (200, session()),
+                        ("POST", "/v1/sessions"): (201, session()),
+                        ("DELETE", "/v1/sessions/s-abc123"):
+                            (200, {"id": "s-abc123", "state": "released"})}
+        self.server = Server(directory + "/carved.sock", Handler)
+        self.server.fake = self
+        self.attach = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.attach.bind(directory + "/attach.sock")
+        self.attach.listen(8)
+        self.attach_status = 0
+        for target, args in ((self.server.serve_forever, [0.02]), (self.attach_serve, [])):
+            threading.Thread(target=target, args=args, daemon=True).start()
+
+    def attach_serve(self):
+        while True:
+            try:
+                peer, _ = self.attach.accept()
+            except OSError:
+                return
+            with peer:
+                data = peer.recv(4096)
+                pid, _, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET,
+                                                                socket.SO_PEERCRED, 12))
+                magic, version, kind, name = struct.unpack_from("<IHH40s", data)
+                if kind == ATTACH_COMMAND:
+                    self.commands.append((name.rstrip(b"\0").decode(), pid))
+                message = b"it is not known" if self.attach_status else b""
+                peer.send(struct.pack("<IHHI12x232s", magic, version, self.attach_status, 0,
+                                      message))
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.attach.close()
+
+    def sent(self, method):
+        return [(path, body) for m, path, body in self.requests if m == method]
+
+
+@pytest.fixture
+def fake():
+    with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        daemon = Fake(directory)
+        yield daemon
+        daemon.close()
+
+
+def carve(fake, *argv, env=None, **kw):
+    kw.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run([CARVE, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=30,
+                          env=clean_env(dict({"CARVE_RUNTIME_DIR": fake.dir}, **(env or {}))), **kw)
+
+
+def fails(done, code, *words):
+    """It failed as a program should: the code, one line, and a hint where there is one."""
+    assert done.returncode == code, done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("carve: ") and len(lines) <= 2
+    assert all(line.startswith("  hint: ") for line in lines[1:])
+    for word in words:
+        assert word in done.stderr
+    assert done.stdout == ""
+
+
+# ---- sizes ----------------------------------------------------------------------------------
+
+SPELLINGS = [
+    ("--vram", "4", 4294967296), ("--vram", "2.5", 2684354560), ("--vram", "2.5GiB", 2684354560),
+    ("--vram", "2560MiB", 2684354560), ("--vram", "2684.35456MB", 2684354560),
+    ("--vram", "2684354560B", 2684354560), ("--vram", "100MB", 100000000),
+    ("--vram", "1TB", 1000000000000), ("--vram", "4000000KB", 4000000000),
+    ("--vram", "1048576KiB", 1073741824), ("--vram", "1TiB", 1099511627776),
+    ("--gpu-memory", "4G", 4000000000), ("--gpu-memory", "4Gi", 4294967296),
+    ("--gpu-memory", "4000M", 4000000000), ("--gpu-memory", "512Mi", 536870912),
+]
+
+
+@pytest.mark.parametrize("option,text,size", SPELLINGS)
+def test_size_is_sent_in_bytes(fake, option, text, size):
+    done = carve(fake, "session", "request", option, text)
+    assert done.returncode == 0, done.stderr
+    assert fake.sent("POST") == [("/v1/sessions", {"vram_bytes": size})]
+
+
+@pytest.mark.parametrize("text", ["0.25", "1", "2"])
+def test_fraction_is_sent_as_written(fake, text):
+    assert carve(fake, "session", "request", f"--gpu={text}").returncode == 0
+    assert fake.sent("POST") == [("/v1/sessions", {"gpu": text})]
+
+
+MALFORMED = [("--vram", t) for t in
+             ["", " ", "0", "-1", "nan", "inf", "4x", "4 GiB", "4G", "1e3", "0x10", ".", "5.",
+              "99MB", "129TiB", "9" * 40, "1,5", "4gib", "--", "\xff"]]
+MALFORMED += [("--gpu-memory", t) for t in ["4", "4GB", "4GiB", "", "-4G", "0G", "G", "50M"]]
+MALFORMED += [("--gpu", t) for t in ["0", "1.25", "-0.5", "nan", "0.0001", "0.5x", "", "5000"]]
+MALFORMED += [("--gpu-compute", t) for t in ["0", "101%", "x"]]
+MALFORMED += [("--gpus", t) for t in ["0", "-1", "1.5", "65", "two"]]
+MALFORMED += [("--wait-for", t) for t in ["-1", "x", "nan", "10s"]]
+
+
+@pytest.mark.parametrize("option,text", MALFORMED)
+def test_malformed_is_refused_before_any_daemon(option, text):
+    with tempfile.TemporaryDirectory() as directory:
+        env = clean_env({"CARVE_RUNTIME_DIR": directory + "/none"})
+        size = [] if option in ("--vram", "--gpu-memory", "--gpu") else ["--vram", "4"]
+        argv = [CARVE, "session", "request", *size, f"{option}={text}"]
+        done = subprocess.run(argv, capture_output=True, env=env, timeout=30)
+        lines = done.stderr.decode(errors="replace").splitlines()
+        assert done.returncode == 2
+        assert len(lines) == 2 and lines[0].startswith("carve: ") and option in lines[0]
+        assert lines[1].startswith("  hint: ")
+        assert not os.path.exists(directory + "/none")
+        done = subprocess.run([*argv, "--json"], capture_output=True, env=env, timeout=30)
+        assert done.returncode == 2
+        error = json.loads(done.stderr)["error"]
+        assert error["code"] == 2 and error["message"]
+
+
+def test_every_option_is_sent(fake):
+    done = carve(fake, "session", "request", "--vram", "4", "--vram-strict", "--gpu-compute", "25%",
+                 "--gpus", "2", "--gpu-ids", "0-2", "--wait-for", "1.5", "--session-timeout", "60")
+    assert done.returncode == 0, done.stderr
+    assert fake.sent("POST")[0][1] == {
+        "vram_bytes": 4 * GIB, "vram_strict": True, "gpu_compute": "25%", "gpus": 2,
+        "gpu_ids": "0-2", "wait_for": 1.5, "session_timeout": 60}
+    carve(fake, "session", "request", "--mig", "2g.10gb")
+    assert fake.sent("POST")[1][1] == {"mig_profile": "2g.10gb"}
+
+
+def test_resize(fake):
+    fake.answers["PATCH", "/v1/sessions/s-abc123"] = (200, session(vram_bytes=6 * GIB))
+    done = carve(fake, "session", "resize", "s-abc123", "6")
+    assert done.returncode == 0 and str(6 * GIB) in done.stdout
+    assert fake.sent("PATCH") == [("/v1/sessions/s-abc123", {"vram_bytes": 6 * GIB})]
+    fails(carve(fake, "session", "resize", "s-abc123", "6x"), 2, "6x")
+    fails(carve(fake, "session", "resize", "s-abc123"), 2)
+
+
+# ---- usage ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("argv,word", [
+    ([], "--help"), (["sesion"], "carve session"), (["session", "lst"], "session list"),
+    (["session"], "which"), (["gpu", "list", "more"], "more"), (["gpu", "list", "--al"], "--al"),
+    (["session", "list", "--alll"], "--all"), (["session", "request"], "--vram 4"),
+    (["session", "request", "--vram"], "value"), (["gpu", "list", "--json=1"], "no value"),
+    (["session", "request", "--vram", "4", "--gpu", "0.5"], "--gpu"), (["-x"], "-x"),
+    (["session", "show", "a", "b"], "'b'"), (["help", "nothing"], "nothing"),
+])
+def test_usage_errors(fake, argv, word):
+    fails(carve(fake, *argv), 2, word)
+    assert not fake.requests
+
+
+def test_run_usage_errors_are_its_own_failures(fake):
+    fails(carve(fake, "run"), 125, "CMD")
+    fails(carve(fake, "run", "--vram", "4x", "true"), 125, "4x")
+    fails(carve(fake, "run", "--vrm", "4", "true"), 125, "--vram")
+    fails(carve(fake, "run", "--ephemeral", "true"), 125, "no size")
+    fails(carve(fake, "run", "--session", "s-abc123", "--vram", "4", "true"), 125)
+
+
+def verbs():
+    done = subprocess.run([CARVE, "help", "--json"], capture_output=True, env=clean_env())
+    return json.loads(done.stdout)
+
+
+def test_every_verb_has_help_with_an_example(fake):
+    for verb in verbs():
+        for argv in ([*verb["name"].split(), "--help"], ["help", *verb["name"].split()]):
+            done = carve(fake, *argv)
+            assert done.returncode == 0 and done.stderr == ""
+            assert verb["example"] in done.stdout and verb["summary"] in done.stdout
+            assert all(option in done.stdout for option in verb["options"] if option != "--mig")
+    for group in {verb["name"].split()[0] for verb in verbs()}:
+        assert "Example:" in carve(fake, group, "--help").stdout
+    assert not fake.requests
+
+
+def test_version(fake):
+    assert carve(fake, "--version").stdout.startswith("carve ")
+    assert json.loads(carve(fake, "--version", "--json").stdout)["version"]
+
+
+# ---- answers --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("status,code",
+                         [(400, 2), (403, 5), (404, 1), (409, 3), (409, 1), (500, 1)])
+def test_the_daemons_error_is_shown(fake, status, code):
+    error = {"code": code, "message": "what was wrong", "hint": "what would be right"}
+    fake.answers["POST", "/v1/sessions"] = (status, {"error": error})
+    done = carve(fake, "session", "request", "--vram", "4")
+    fails(done, code)
+    assert done.stderr == "carve: what was wrong\n  hint: what would be right\n"
+    done = carve(fake, "session", "request", "--vram", "4", "--json")
+    assert done.returncode == code and json.loads(done.stderr) == {"error": error}
+    done = carve(fake, "run", "--vram", "4", "--json", "true")
+    assert done.returncode == 125 and json.loads(done.stderr) == {"error": error}
+
+
+@pytest.mark.parametrize("answer,code", [
+    ((500, b"<html>"), 1), ((200, b""), 1), ((200, b"\xff\x00{"), 1), ((418, {}), 1),
+    ((400, {"error": "text"}), 1), ((400, {"error": {"code": -7, "message": 3}}), 1),
+    ((400, {"error": {"code": 99999, "message": "m"}}), 1), ((0, b""), 4),
+])
+def test_answers_that_make_no_sense(fake, answer, code):
+    fake.answers["GET", "/v1/gpus"] = answer
+    fails(carve(fake, "gpu", "list"), code)
+
+
+@pytest.mark.parametrize("answer", [[], {}, "x", 7, [7], [{}], [{"index": "x", "name": 3}]])
+def test_json_of_another_shape_is_survived(fake, answer):
+    for path in ("/v1/gpus", "/v1/sessions", "/v1/sessions/s-abc123", "/v1/version"):
+        fake.answers["GET", path] = (200, answer)
+    fake.answers["POST", "/v1/sessions"] = (201, answer)
+    for argv in (["gpu", "list"], ["session", "list"], ["session", "show"], ["check"],
+                 ["session", "show", "s-abc123"], ["session", "request", "--vram", "4"],
+                 ["session", "release"]):
+        assert carve(fake, *argv).returncode in (0, 1)
+
+
+def test_gpu_list(fake):
+    done = carve(fake, "gpu", "list")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1].split("  ")[0] == "0"
+    assert "Test GPU" in done.stdout and "76 GiB" in done.stdout
+    assert json.loads(carve(fake, "gpu", "list", "--json").stdout) == [GPU]
+
+
+def test_no_gpu(fake):
+    fake.answers["GET", "/v1/gpus"] = (200, [])
+    fails(carve(fake, "gpu", "list"), 1, "no GPU found", "carve sim")
+    done = carve(fake, "gpu", "list", "--json")
+    assert done.returncode == 1 and json.loads(done.stdout) == []
+    assert "no GPU found" in json.loads(done.stderr)["error"]["message"]
+
+
+def test_grants_say_bytes_and_the_93_rule(fake):
+    done = carve(fake, "session", "request", "--vram", "4")
+    assert "s-abc123" in done.stdout and "4294967296 bytes" in done.stdout
+    assert "93%" not in done.stdout
+    fake.answers["POST", "/v1/sessions"] = (201, session(
+        tolerance_applied=True, vram_bytes=4000000000))
+    assert "93%" in carve(fake, "session", "request", "--vram", "4").stdout
+
+
+def test_session_show_list_release(fake):
+    fails(carve(fake, "session", "show"), 1, "no active session")
+    fails(carve(fake, "session", "release"), 1, "no active session")
+    fails(carve(fake, "session", "show", "../x"), 1, "no session")
+    fake.answers["GET", "/v1/sessions"] = (200, [
+        session(id="s-other", owner="someone-else"), session(id="s-once", ephemeral=True),
+        session(pids=[11, 12])])
+    done = carve(fake, "session", "list")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == \
+        ["ID", "s-other", "s-once", "s-abc123"]
+    assert "11 12" in carve(fake, "session", "show").stdout
+    assert carve(fake, "session", "release").returncode == 0
+    assert carve(fake, "session", "release", "--force").returncode == 0
+    assert [path for path, _ in fake.sent("DELETE")] == [
+        "/v1/sessions/s-abc123", "/v1/sessions/s-abc123?force=1"]
+
+
+def test_escapes_of_foreign_names_do_not_reach_the_terminal(fake):
+    fake.answers["GET", "/v1/gpus"] = (200, [dict(GPU, name="a\x1b[31mb")])
+    assert "\x1b" not in carve(fake, "gpu", "list").stdout
+
+
+def test_full_output_is_an_error(fake):
+    with open("/dev/full", "w") as full:
+        for argv in (["gpu", "list"], ["gpu", "list", "--json"], ["--version"]):
+            done = subprocess.run([CARVE, *argv], stdout=full, stderr=subprocess.PIPE, text=True,
+                                  env=clean_env({"CARVE_RUNTIME_DIR": fake.dir}))
+            assert done.returncode == 1 and "standard output" in done.stderr
+
+
+# ---- which daemon ---------------------------------------------------------------------------
+
+def test_host_names_a_socket(fake):
+    env = {"CARVE_RUNTIME_DIR": "/nonexistent"}
+    path = fake.dir + "/carved.sock"
+    assert carve(fake, "gpu", "list", "--host", path, env=env).returncode == 0
+    assert carve(fake, "--host", path, "gpu", "list", env=env).returncode == 0
+    assert carve(fake, "gpu", "list", env=dict(env, CARVE_HOST=path)).returncode == 0
+    done = carve(fake, "run", "--host", "carved.sock", "--vram", "4", "sh", "-c",
+                 "echo $CARVE_ATTACH", env=env, cwd=fake.dir)
+    assert done.stdout.strip() == os.path.realpath(fake.dir) + "/attach.sock"
+
+
+def test_unreachable_host(fake):
+    missing = fake.dir + "/none.sock"
+    fails(carve(fake, "gpu", "list", "--host", missing), 4, missing)
+    fails(carve(fake, "gpu", "list", "--host", "/" + "x" * 200), 2, "too long")
+    done = carve(fake, "gpu", "list", "--json", env={"CARVE_HOST": missing})
+    assert done.returncode == 4 and json.loads(done.stderr)["error"]["code"] == 4
+    fails(carve(fake, "run", "--host", missing, "--vram", "4", "true"), 125, missing)
+    assert not os.path.exists(missing)
+
+
+def test_waiting_is_quiet_in_a_pipe_and_told_on_a_terminal(fake):
+    def slowly(body):
+        time.sleep(1.8)
+        return 201, session()
+
+    fake.answers["POST", "/v1/sessions"] = slowly
+    argv = ["session", "request", "--vram", "4", "--wait-for", "30"]
+    done = carve(fake, *argv)
+    assert done.returncode == 0 and done.stderr == ""
+    with terminal([CARVE, *argv], fake) as (process, read):
+        assert "waiting up to 30 s for 4 GiB; GPU 0 has 76 GiB left" in read(b"gives up")
+        assert process.wait() == 0
+
+
+# ---- run ------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def terminal(argv, fake):
+    """The command as the foreground job of a terminal; read(marker) returns what was shown."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve(argv[0], argv, clean_env({"CARVE_RUNTIME_DIR": fake.dir}))
+    shown = b""
+
+    def read(marker, timeout=10):
+        nonlocal shown
+        end = time.monotonic() + timeout
+        while marker not in shown:
+            assert time.monotonic() < end, shown
+            if not select.select([fd], [], [], 0.1)[0]:
+                continue
+            try:
+                shown += os.read(fd, 4096)
+            except OSError:
+                break
+        return shown.decode(errors="replace")
+
+    class Process:
+        terminal = fd
+
+        @staticmethod
+        def wait():
+            done, status = wait_until(lambda: (r := os.waitpid(pid, os.WNOHANG))[0] and r)
+            return os.waitstatus_to_exitcode(status)
+
+    try:
+        yield Process(), read
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+        os.close(fd)
+
+
+def one_off(fake, *command, **kw):
+    return carve(fake, "run", "--vram", "4", *command, **kw)
+
+
+def test_run_passes_everything_through(fake):
+    done = one_off(fake, "sh", "-c", "cat; echo err >&2; exit 7", stdin=None, input="in")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "in", "err\n")
+    assert fake.sent("POST") == [("/v1/sessions", {"vram_bytes": 4 * GIB, "ephemeral": True})]
+    assert [name for name, _ in fake.commands] == ["s-abc123"]
+    assert fake.sent("DELETE") == [("/v1/sessions/s-abc123", None)]
+
+
+def test_run_stops_reading_options_at_the_command(fake):
+    done = one_off(fake, "echo", "--vram", "5", "--help", "--", "-x")
+    assert done.stdout == "--vram 5 --help -- -x\n"
+    assert one_off(fake, "--", "echo", "-n").stdout == ""
+
+
+@pytest.mark.parametrize("name", ["TERM", "KILL", "SEGV", "USR1"])
+def test_run_death_by_signal(fake, name):
+    number = getattr(signal, "SIG" + name)
+    assert one_off(fake, "sh", "-c", f"kill -{name} $$").returncode == 128 + number
+
+
+def test_run_command_errors(fake, tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_text("x")
+    fails(one_off(fake, "no-such-command-here"), 127, "not found")
+    fails(one_off(fake, str(tmp_path / "none")), 127, "not found")
+    fails(one_off(fake, str(plain)), 126, "executed")
+    fails(one_off(fake, str(tmp_path)), 126, "executed")
+    assert len(fake.sent("DELETE")) == 4
+    done = one_off(fake, "--json", "no-such-command-here")
+    assert done.returncode == 127 and json.loads(done.stderr)["error"]["code"] == 127
+
+
+def test_run_sets_the_slices_environment(fake):
+    done = one_off(fake, sys.executable, "-c",
+                   "import json, os; print(json.dumps(dict(os.environ)))",
+                   env={"LD_PRELOAD": "libc.so.6"})
+    got = json.loads(done.stdout)
+    front = f"{BUILD}/src/front"
+    assert got["LD_PRELOAD"] == f"{front}/libcuda.so.1:{front}/libnvidia-ml.so.1:libc.so.6"
+    assert got["CARVE_SESSION"] == "s-abc123" and got["CARVE_ATTACH"] == fake.dir + "/attach.sock"
+
+
+def test_run_joins_the_active_session(fake):
+    fails(carve(fake, "run", "true"), 125, "no active session", "--vram")
+    fake.answers["GET", "/v1/sessions"] = (200, [session()])
+    assert carve(fake, "run", "sh", "-c", "exit 3").returncode == 3
+    assert carve(fake, "run", "--vram", "4GiB", "true").returncode == 0
+    fails(carve(fake, "run", "--vram", "2", "true"), 125, "--ephemeral")
+    fails(carve(fake, "run", "--gpus", "2", "true"), 125, "--gpus")
+    fails(carve(fake, "run", "--session", "s-abc123", "--ephemeral", "true"), 125, "--ephemeral")
+    assert carve(fake, "run", "--session", "s-abc123", "true").returncode == 0
+    assert not fake.sent("POST") and not fake.sent("DELETE") and not fake.commands
+    assert carve(fake, "run", "--ephemeral", "--vram", "2", "true").returncode == 0
+    assert fake.sent("POST")[0][1] == {"vram_bytes": 2 * GIB, "ephemeral": True}
+
+
+def test_run_in_a_session_that_ended(fake):
+    fake.answers["GET", "/v1/sessions/s-abc123"] = (200, session(state="ended"))
+    fails(carve(fake, "run", "--session", "s-abc123", "true"), 125, "ended")
+
+
+def test_run_inside_a_slice_shares_it_or_refuses(fake):
+    inside = {"CARVE_SESSION": "s-in", "CARVE_ATTACH": "/somewhere/attach.sock",
+              "CARVE_DRIVER_CUDA": "/real/libcuda.so.1", "CARVE_DRIVER_NVML": "/real/nvml"}
+    done = carve(fake, "run", "sh", "-c", "echo $CARVE_SESSION $CARVE_ATTACH $CARVE_DRIVER_CUDA",
+                 env=inside)
+    assert done.stdout == "s-in /somewhere/attach.sock /real/libcuda.so.1\n"
+    fails(carve(fake, "run", "--vram", "2", "true", env=inside), 125, "inside slice s-in")
+    fails(carve(fake, "run", "--ephemeral", "--vram", "2", "true", env=inside), 125)
+    fails(carve(fake, "run", "--session", "s-abc123", "true", env=inside), 125)
+    assert carve(fake, "run", "--session", "s-in", "true", env=inside).returncode == 0
+    assert not fake.requests
+
+
+def test_run_says_when_the_daemon_does_not_take_the_command(fake):
+    fake.attach_status = 1
+    fails(one_off(fake, "true"), 125, "it is not known")
+
+
+def test_run_warns_of_commands_that_leave_the_slice(fake, tmp_path):
+    tool = tmp_path / "docker"
+    tool.write_text("#!/bin/sh\nexit 0\n")
+    tool.chmod(0o755)
+    done = one_off(fake, str(tool), "run", "image")
+    assert done.returncode == 0 and "not in the slice" in done.stderr
+
+
+def test_run_reports_refusals_on_a_terminal_only(fake):
+    gpus = session()["gpus"]
+    fake.answers["GET", "/v1/sessions/s-abc123"] = (
+        200, session(gpus=[dict(gpus[0], refused=3, peak_bytes=3 * GIB)]))
+    assert one_off(fake, "true").stderr == ""
+    assert "refused memory 3 times: peak use 3 GiB of 4 GiB" in one_off(fake, "-v", "true").stderr
+    with terminal([CARVE, "run", "--vram", "4", "true"], fake) as (process, read):
+        text = read(b"peak use")
+        assert "4294967296 bytes" in text and "3 GiB of 4 GiB" in text
+
+
+def started(fake, script):
+    """`carve run` of a shell script that writes "ready"; its parts as bytes."""
+    process = subprocess.Popen([CARVE, "run", "--vram", "4", "sh", "-c", script],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=clean_env({"CARVE_RUNTIME_DIR": fake.dir}))
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+@pytest.mark.parametrize("name", ["TERM", "HUP", "USR1", "USR2", "INT", "QUIT"])
+def test_run_forwards_signals(fake, name):
+    process = started(fake, f"trap 'echo got {name}; exit 9' {name}; echo ready; "
+                            "while :; do sleep 0.02; done")
+    process.send_signal(getattr(signal, "SIG" + name))
+    out, _ = process.communicate(timeout=10)
+    assert (process.returncode, out) == (9, f"got {name}\n".encode())
+
+
+def test_run_killed_leaves_its_command_registered(fake):
+    process = started(fake, "echo ready; echo $$; read line; echo $line")
+    pid = int(process.stdout.readline())
+    assert fake.commands == [("s-abc123", pid)]
+    process.kill()
+    process.wait(10)
+    os.kill(pid, 0)
+    os.kill(pid, signal.SIGKILL)
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_ctrl_c_reaches_the_command_once(fake, tmp_path):
+    script = ("import signal, time\nn = []\nsignal.signal(signal.SIGINT, lambda *a: n.append(1))\n"
+              "print('ready', flush=True)\nend = time.monotonic() + 1\n"
+              "while time.monotonic() < end: time.sleep(0.05)\nprint('count', len(n), flush=True)\n")
+    with terminal([CARVE, "run", "--vram", "4", sys.executable, "-c", script], fake) as (
+            process, read):
+        read(b"ready")
+        os.write(process.terminal, b"\x03")
+        assert "count 1" in read(b"count 1")
+        assert process.wait() == 0
+
+
+def test_a_parent_that_ignores_children_gets_the_status(fake):
+    done = subprocess.run([CARVE, "run", "--vram", "4", "sh", "-c", "exit 5"], timeout=30,
+                          env=clean_env({"CARVE_RUNTIME_DIR": fake.dir}),
+                          preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert done.returncode == 5
+
+
+# ---- check ----------------------------------------------------------------------------------
+
+def test_check_says_what_enforces(fake):
+    fake.answers["GET", "/v1/version"] = (200, {"version": "0.1.0", "pid": 77,
+                                                "driver_version": "550.54"})
+    found = json.loads(carve(fake, "check", "--json").stdout)
+    assert found["gpus"][0]["memory"]["enforced_by"].startswith("carve's library")
+    assert found["gpus"][0]["compute"]["enforced_by"] == "nothing"
+    assert found["daemon"]["pid"] == 77 and found["daemon"]["socket"].startswith(fake.dir)
+    text = carve(fake, "check").stdout
+    assert "550.54" in text and "GPU 0" in text and "preloaded" in text
+
+
+def test_check_without_a_daemon(fake):
+    missing = fake.dir + "/none.sock"
+    done = carve(fake, "check", "--host", missing, "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1 and found["daemon"] is None
+    assert any(missing in line for line in found["missing"])
