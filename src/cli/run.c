@@ -164,33 +164,35 @@ static void finish(const struct cli *cli, const struct client *client, const str
 
 /* Inside a slice: the same one, which needs no daemon to be asked. */
 static int run_inside(const struct cli *cli, const struct slice_request *request,
-		      struct launch *launch, struct error *err)
+		      const struct launch *base, struct error *err)
 {
 	const char *other = cli->value[OPT_SESSION];
+	struct launch launch = *base;
 
-	launch->session = slice_env_session();
-	launch->attach = getenv(ATTACH_ENV_SOCKET);
+	launch.session = slice_env_session();
+	launch.attach = getenv(ATTACH_ENV_SOCKET);
 	if (request->sized || request->option || cli->value[OPT_EPHEMERAL] ||
-	    (other && strcmp(other, launch->session) != 0)) {
+	    (other && strcmp(other, launch.session) != 0)) {
 		error_set(err, EXIT_CODE_RUN_FAILED,
 			  "run: this is inside slice %.64s already, and "
 			  "there is no other in it",
-			  launch->session);
+			  launch.session);
 		error_hint(err, "leave the options out to share the slice, or run it from outside");
 		return -EXIT_CODE_RUN_FAILED;
 	}
-	if (!launch->attach)
+	if (!launch.attach)
 		return error_set(err, EXIT_CODE_RUN_FAILED,
 				 "%s is set, but not %s: slice %.64s "
 				 "cannot be reached",
-				 ATTACH_ENV_SESSION, ATTACH_ENV_SOCKET, launch->session);
-	return launch_run(launch, err);
+				 ATTACH_ENV_SESSION, ATTACH_ENV_SOCKET, launch.session);
+	return launch_run(&launch, err);
 }
 
 static int run_outside(const struct cli *cli, const struct slice_request *request,
-		       struct launch *launch, struct error *err)
+		       const struct launch *base, struct error *err)
 {
 	struct client client;
+	struct launch launch = *base;
 	__attribute__((cleanup(choice_free))) struct choice choice = {0};
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
@@ -200,10 +202,10 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 		fprintf(stderr, "carve: ");
 		session_print_grant(stderr, choice.session);
 	}
-	launch->session = session_text(choice.session, "id");
-	launch->attach = client.attach;
-	launch->one_off = choice.one_off;
-	rc = launch_run(launch, err);
+	launch.session = session_text(choice.session, "id");
+	launch.attach = client.attach;
+	launch.one_off = choice.one_off;
+	rc = launch_run(&launch, err);
 	finish(cli, &client, &choice);
 	return rc;
 }

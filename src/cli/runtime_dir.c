@@ -17,9 +17,9 @@ bool runtime_socket_answers(const char *path)
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	if (fd < 0 || strlen(path) >= sizeof(address.sun_path))
+	if (fd < 0 || snprintf(address.sun_path, sizeof(address.sun_path), "%s", path) >=
+			      (int)sizeof(address.sun_path))
 		return false;
-	strcpy(address.sun_path, path);
 	return connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
 }
 

@@ -21,31 +21,35 @@ const char *slice_env_session(void)
 	return id && *id ? id : NULL;
 }
 
-/* The user's own LD_PRELOAD: without our libraries, entries joined by ':'. Owned by the caller. */
+/* The user's own LD_PRELOAD: without our libraries, entries joined by ':'. Owned by the caller;
+ * NULL where memory ran out. */
 static char *preload_of_user(const struct places *places)
 {
 	const char *now = getenv("LD_PRELOAD");
-	cleanup_free char *copy = strdup(now ? now : "");
-	char *kept = calloc(1, strlen(now ? now : "") + 1), *state;
+	char *text = strdup(now ? now : ""), *end = text, *state;
 
-	if (!copy || !kept) {
-		free(kept);
+	if (!text)
 		return NULL;
-	}
-	for (char *entry = strtok_r(copy, PRELOAD_SEPARATORS, &state); entry;
+	/* Kept entries move to the front of the same text: `end` never passes what is still to
+	 * read. */
+	for (char *entry = strtok_r(text, PRELOAD_SEPARATORS, &state); entry;
 	     entry = strtok_r(NULL, PRELOAD_SEPARATORS, &state)) {
+		size_t length = strlen(entry);
+
 		if (!strcmp(entry, places->front_cuda) || !strcmp(entry, places->front_nvml))
 			continue;
-		if (*kept)
-			strcat(kept, ":");
-		strcat(kept, entry);
+		if (end != text)
+			*end++ = ':';
+		memmove(end, entry, length);
+		end += length;
 	}
-	return kept;
+	*end = '\0';
+	return text;
 }
 
 static int preload_enter(const struct places *places, struct error *err)
 {
-	cleanup_free char *user = preload_of_user(places), *value = NULL;
+	cleanup_free char *value = NULL;
 
 	/* ld.so would only warn, and the command would run without a limit. */
 	if (access(places->front_cuda, R_OK) < 0 || access(places->front_nvml, R_OK) < 0)
@@ -58,8 +62,12 @@ static int preload_enter(const struct places *places, struct error *err)
 		error_hint(err, "move carve to a directory without those");
 		return -EXIT_CODE_FAILED;
 	}
-	if (!user || asprintf(&value, "%s:%s%s%s", places->front_cuda, places->front_nvml,
-			      *user ? ":" : "", user) < 0)
+	char *user = preload_of_user(places);
+	int n = !user ? -1
+		      : asprintf(&value, "%s:%s%s%s", places->front_cuda, places->front_nvml,
+				 *user ? ":" : "", user);
+	free(user);
+	if (n < 0)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
 	setenv("LD_PRELOAD", value, 1);
 	return 0;
@@ -89,11 +97,12 @@ int slice_env_enter(const char *id, const char *attach, const struct places *pla
 
 void slice_env_leave(const struct places *places)
 {
-	cleanup_free char *user = preload_of_user(places);
+	char *user = preload_of_user(places);
 
 	unsetenv(ATTACH_ENV_SESSION);
 	unsetenv(ATTACH_ENV_SOCKET);
 	unsetenv(ATTACH_ENV_CUDA);
 	unsetenv(ATTACH_ENV_NVML);
 	set_or_unset("LD_PRELOAD", user ? user : "");
+	free(user);
 }

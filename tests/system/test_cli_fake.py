@@ -551,7 +551,7 @@ def test_run_forwards_signals(fake, name):
 
 
 def test_run_killed_leaves_its_command_registered(fake):
-    process = started(fake, "echo ready; echo $$; read line; echo $line")
+    process = started(fake, "echo ready; echo $$; exec sleep 30")
     pid = int(process.stdout.readline())
     assert fake.commands == [("s-abc123", pid)]
     process.kill()
