@@ -1,0 +1,225 @@
+#include <errno.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "host/command.h"
+#include "host/host.h"
+#include "host/stat.h"
+
+/* Whether memory of this device is meant when `asked` is: a GPU stands for its MIG instances too.
+ */
+static bool device_covers(wire_device asked, wire_device device)
+{
+	if (!wire_device_is_mig(asked))
+		return wire_device_gpu(asked) == wire_device_gpu(device);
+	return wire_device_gpu(asked) == wire_device_gpu(device) &&
+	       wire_device_gi(asked) == wire_device_gi(device);
+}
+
+static struct wire_process *list_entry_for(struct wire_process_list *list, const struct process *p,
+					   wire_device device)
+{
+	for (uint32_t i = 0; i < list->count; i++) {
+		struct wire_process *e = &list->process[i];
+		if (e->pid == p->pid && e->start_time == p->start_time && e->device == device)
+			return e;
+	}
+	if (list->count == WIRE_PROCESSES_MAX)
+		return NULL;
+	struct wire_process *e = &list->process[list->count++];
+	e->pid = p->pid;
+	e->start_time = p->start_time;
+	e->device = device;
+	return e;
+}
+
+static void list_add_memory(struct wire_process_list *list, const struct process *p,
+			    wire_device asked)
+{
+	list_for_each (node, &p->memory.accounts) {
+		const struct book_account *a = list_entry(node, struct book_account, node);
+
+		if (!a->bytes || !device_covers(asked, a->space->device))
+			continue;
+		struct wire_process *e = list_entry_for(list, p, a->space->device);
+		if (!e)
+			return;
+		e->bytes += a->bytes;
+		e->peak_bytes += a->peak;
+		e->contexts += a->blocks[WIRE_MEMORY_CONTEXT];
+	}
+}
+
+static void list_add_work(struct wire_process_list *list, const struct process *p, uint64_t now)
+{
+	list_for_each (node, &p->parts) {
+		const struct process_part *place = list_entry(node, struct process_part, node);
+
+		for (uint32_t i = 0; i < list->count; i++) {
+			struct wire_process *e = &list->process[i];
+
+			if (e->pid != p->pid || e->device != place->part->space->device)
+				continue;
+			e->busy_ns += place->client.busy_ns;
+			e->sm_permille += meter_permille(&place->client.meter, now);
+			e->copy_permille += meter_permille(&place->client.copy_meter, now);
+		}
+	}
+}
+
+static int process_list(struct host *h, struct exchange *x)
+{
+	const struct wire_device_request *request = x->request;
+	struct wire_process_list *reply = (void *)&x->reply;
+
+	if (!host_part_find(h, request->device))
+		return -ENODEV;
+	list_for_each (node, &h->processes)
+		list_add_memory(reply, list_entry(node, struct process, node), request->device);
+	list_for_each (node, &h->processes)
+		list_add_work(reply, list_entry(node, struct process, node), h->now);
+	x->reply_size = sizeof(*reply) + reply->count * sizeof(reply->process[0]);
+	return 0;
+}
+
+static int utilization(struct host *h, struct exchange *x)
+{
+	const struct wire_device_request *request = x->request;
+	struct wire_utilization *reply = (void *)&x->reply;
+
+	if (!host_part_find(h, request->device))
+		return -ENODEV;
+	list_for_each (node, &h->gpu[wire_device_gpu(request->device)].parts) {
+		const struct part *part = list_entry(node, struct part, node);
+
+		if (!device_covers(request->device, part->device))
+			continue;
+		reply->gpu_permille += meter_permille(&part->engine.meter, h->now);
+		reply->memory_permille += meter_permille(&part->engine.copy_meter, h->now);
+		reply->busy_ns += part->engine.busy_ns;
+		for (size_t i = 0; i < WIRE_ENGINES; i++)
+			reply->copied_bytes[i] += part->engine.copied_bytes[i];
+	}
+	reply->gpu_permille = MIN(reply->gpu_permille, 1000);
+	reply->memory_permille = MIN(reply->memory_permille, 1000);
+	return 0;
+}
+
+static int unsupported(struct host *h, struct exchange *x)
+{
+	const struct wire_unsupported *message = x->request;
+	struct process *p = x->process;
+
+	if (memchr(message->name, '\0', sizeof(message->name)) == NULL)
+		return -EPROTO;
+	p->unsupported_calls++;
+	for (uint32_t i = 0; i < p->unsupported_count; i++) {
+		if (!strcmp(p->unsupported[i].name, message->name)) {
+			p->unsupported[i].count++;
+			return 0;
+		}
+	}
+	if (p->unsupported_count < PROCESS_NAMES_MAX) {
+		struct process_name *n = &p->unsupported[p->unsupported_count++];
+		memcpy(n->name, message->name, sizeof(n->name));
+		n->count = 1;
+	}
+	return 0;
+}
+
+static int fault_take(struct host *h, struct exchange *x)
+{
+	const struct wire_fault_take *request = x->request;
+	struct wire_fault_reply *reply = (void *)&x->reply;
+
+	if (request->fault >= WIRE_FAULTS || request->call[WIRE_NAME_MAX - 1])
+		return -EPROTO;
+	reply->hit = faults_take(&h->faults, request->fault, request->device, x->process->pid,
+				 request->call, h->now, &reply->error, &reply->delay_ns);
+	return 0;
+}
+
+/* Faults of a whole GPU show on the host's page, where clients see them without asking. */
+static void gpu_flags_set(struct host *h, const struct wire_fault_set *set, uint32_t flag)
+{
+	for (uint32_t i = 0; i < h->gpu_count; i++) {
+		if (!set->any_device && wire_device_gpu(set->device) != i)
+			continue;
+		if (set->clear)
+			atomic_fetch_and(&h->page->gpu[i].flags, ~flag);
+		else
+			atomic_fetch_or(&h->page->gpu[i].flags, flag);
+		if (!set->clear && flag == WIRE_GPU_ECC_ERROR)
+			atomic_fetch_add(&h->page->gpu[i].ecc_errors, 1);
+	}
+}
+
+static int fault_set(struct host *h, struct exchange *x)
+{
+	const struct wire_fault_set *set = x->request;
+
+	if (!set->any_device && !host_part_find(h, set->device))
+		return -ENODEV;
+	int status = faults_set(&h->faults, set, h->now);
+	if (status < 0)
+		return status;
+	if (set->fault == WIRE_FAULT_LOST || (set->clear && set->fault == WIRE_FAULTS))
+		gpu_flags_set(h, set, WIRE_GPU_LOST);
+	if (set->fault == WIRE_FAULT_ECC || (set->clear && set->fault == WIRE_FAULTS))
+		gpu_flags_set(h, set, WIRE_GPU_ECC_ERROR);
+	host_tick(h, h->now); /* shows the page which faults are armed now */
+	return 0;
+}
+
+static int stat(struct host *h, struct exchange *x)
+{
+	x->reply_fd[0] = stat_write(h);
+	x->reply_fd_owned = x->reply_fd[0] >= 0;
+	return MIN(x->reply_fd[0], 0);
+}
+
+static int trace(struct host *h, struct exchange *x)
+{
+	x->reply_fd[0] = stat_write_trace(h);
+	x->reply_fd_owned = x->reply_fd[0] >= 0;
+	return MIN(x->reply_fd[0], 0);
+}
+
+const struct command commands_look[] = {
+	{.type = WIRE_PROCESS_LIST,
+	 .size = sizeof(struct wire_device_request),
+	 .roles = COMMAND_ROLE_ANY,
+	 .reply_size = sizeof(struct wire_process_list) +
+		       WIRE_PROCESSES_MAX * sizeof(struct wire_process),
+	 .run = process_list},
+	{.type = WIRE_UTILIZATION,
+	 .size = sizeof(struct wire_device_request),
+	 .roles = COMMAND_ROLE_ANY,
+	 .reply_size = sizeof(struct wire_utilization),
+	 .run = utilization},
+	{.type = WIRE_UNSUPPORTED,
+	 .size = sizeof(struct wire_unsupported),
+	 .roles = COMMAND_ROLE_ANY,
+	 .run = unsupported},
+	{.type = WIRE_FAULT_TAKE,
+	 .size = sizeof(struct wire_fault_take),
+	 .roles = COMMAND_ROLE_ANY,
+	 .reply_size = sizeof(struct wire_fault_reply),
+	 .run = fault_take},
+	{.type = WIRE_FAULT_SET,
+	 .size = sizeof(struct wire_fault_set),
+	 .roles = 1u << WIRE_ROLE_TOOL,
+	 .reply_size = sizeof(struct wire_head),
+	 .run = fault_set},
+	{.type = WIRE_STAT,
+	 .size = sizeof(struct wire_head),
+	 .roles = 1u << WIRE_ROLE_TOOL,
+	 .reply_size = sizeof(struct wire_head),
+	 .run = stat},
+	{.type = WIRE_TRACE,
+	 .size = sizeof(struct wire_head),
+	 .roles = 1u << WIRE_ROLE_TOOL,
+	 .reply_size = sizeof(struct wire_head),
+	 .run = trace},
+	{0},
+};

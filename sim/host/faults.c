@@ -1,0 +1,97 @@
+#include "host/faults.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/macros.h"
+
+static void fault_remove(struct faults *f, uint32_t i)
+{
+	f->count--;
+	memmove(&f->list[i], &f->list[i + 1], (f->count - i) * sizeof(f->list[0]));
+}
+
+static void faults_clear(struct faults *f, uint32_t fault)
+{
+	for (uint32_t i = f->count; i-- > 0;) {
+		if (fault == WIRE_FAULTS || f->list[i].set.fault == fault)
+			fault_remove(f, i);
+	}
+}
+
+int faults_set(struct faults *f, const struct wire_fault_set *set, uint64_t now)
+{
+	if (set->fault > WIRE_FAULTS || (set->fault == WIRE_FAULTS && !set->clear) ||
+	    set->call[WIRE_NAME_MAX - 1])
+		return -EINVAL;
+	if (set->clear) {
+		faults_clear(f, set->fault);
+		return 0;
+	}
+	if (f->count == FAULTS_MAX)
+		return -ENOSPC;
+	f->list[f->count++] = (struct fault){
+		.set = *set,
+		.until = set->for_ns && set->for_ns < UINT64_MAX - now ? now + set->for_ns
+								       : UINT64_MAX,
+	};
+	return 0;
+}
+
+static bool fault_fits(const struct fault *fault, enum wire_fault kind, wire_device device,
+		       pid_t pid, const char *call, uint64_t now)
+{
+	const struct wire_fault_set *set = &fault->set;
+
+	/* A fault of a GPU hits its MIG devices too. */
+	bool there =
+		set->any_device || set->device == device || set->device == wire_device_gpu(device);
+
+	return set->fault == kind && now < fault->until && there &&
+	       (!set->pid || set->pid == pid) &&
+	       (!set->call[0] || (call && !strcmp(set->call, call)));
+}
+
+bool faults_take(struct faults *f, enum wire_fault kind, wire_device device, pid_t pid,
+		 const char *call, uint64_t now, int32_t *ret_error, uint64_t *ret_delay_ns)
+{
+	for (uint32_t i = 0; i < f->count; i++) {
+		struct fault *fault = &f->list[i];
+
+		if (!fault_fits(fault, kind, device, pid, call, now))
+			continue;
+		if (fault->skipped < fault->set.skip) {
+			fault->skipped++;
+			continue;
+		}
+		*ret_error = fault->set.error;
+		*ret_delay_ns = fault->set.delay_ns;
+		fault->hits++;
+		if (fault->set.count && fault->hits >= fault->set.count)
+			fault_remove(f, i);
+		return true;
+	}
+	return false;
+}
+
+uint32_t faults_armed(struct faults *f, uint64_t now)
+{
+	uint32_t armed = 0;
+
+	for (uint32_t i = f->count; i-- > 0;) {
+		if (now >= f->list[i].until)
+			fault_remove(f, i);
+		else
+			armed |= 1u << f->list[i].set.fault;
+	}
+	return armed;
+}
+
+uint64_t faults_wake(const struct faults *f)
+{
+	uint64_t wake = UINT64_MAX;
+
+	for (uint32_t i = 0; i < f->count; i++)
+		wake = MIN(wake, f->list[i].until);
+	return wake;
+}

@@ -1,0 +1,281 @@
+/* Three processes: the runner (this one), which waits for the command and passes signals on; the
+ * server, in a session of its own so that the terminal's signals miss it; the command. The server
+ * ends when the runner's end of a socket pair closes, however the runner ends, and takes the
+ * directory with it. */
+#include "host/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "host/directory.h"
+#include "host/host.h"
+#include "host/server.h"
+
+#define HOST_MARK "{host}"
+
+static void complain(const char *what, int error)
+{
+	fprintf(stderr, "simhost: %s: %s\n", what, strerrordesc_np(error < 0 ? -error : error));
+}
+
+/* ---- the server ---- */
+
+static void server_detach(void)
+{
+	static const int ignored[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2};
+	struct rlimit files;
+	sigset_t none;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
+		signal(ignored[i], SIG_IGN);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	setsid();
+	if (chdir("/") < 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 ||
+	    dup2(null, STDOUT_FILENO) < 0)
+		_exit(EXIT_CODE_RUN_FAILED);
+	close(null);
+	/* Two descriptors a process, two more for what each exports. */
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+}
+
+static uint64_t clock_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int serve(const struct run_options *o, const struct directory *directory, int control)
+{
+	static struct host host;
+	struct server *server = NULL;
+	char ready = 'r';
+	int status = host_init(&host, o->spec, o->driver, clock_now());
+
+	if (status == 0)
+		status = server_new(&host, directory->path, &server);
+	if (status < 0)
+		complain(directory->path, status);
+	if (status == 0)
+		status = write_all(control, &ready, 1);
+	if (status == 0)
+		status = server_run(server, control);
+	server_free(server);
+	host_finish(&host);
+	directory_remove(directory->path);
+	return status < 0 ? EXIT_CODE_RUN_FAILED : 0;
+}
+
+/* Forks the server and waits until it listens. Returns its PID, or -1 (said why). */
+static pid_t server_start(const struct run_options *o, const struct directory *directory,
+			  int *ret_control)
+{
+	int ends[2];
+	char ready;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) {
+		complain("socketpair", errno);
+		return -1;
+	}
+	pid_t pid = fork();
+	if (pid == 0) {
+		close(ends[0]);
+		server_detach();
+		_exit(serve(o, directory, ends[1]));
+	}
+	close(ends[1]);
+	if (pid < 0)
+		complain("fork", errno);
+	if (pid < 0 || read(ends[0], &ready, 1) != 1) {
+		close(ends[0]);
+		return -1;
+	}
+	*ret_control = ends[0];
+	return pid;
+}
+
+/* ---- the command ---- */
+
+/* NAME=VALUE with every "{host}" in it replaced. */
+static int env_put(const char *assignment, const char *host)
+{
+	const char *equals = strchr(assignment, '=');
+	cleanup_free char *name = strndup(assignment, (size_t)(equals - assignment));
+	cleanup_free char *value = NULL;
+	size_t size = 0;
+	FILE *f = open_memstream(&value, &size);
+
+	if (!name || !f)
+		return -ENOMEM;
+	const char *at = equals + 1;
+	for (const char *mark; (mark = strstr(at, HOST_MARK)); at = mark + strlen(HOST_MARK))
+		fprintf(f, "%.*s%s", (int)(mark - at), at, host);
+	fputs(at, f);
+	if (fclose(f) != 0)
+		return -ENOMEM;
+	return setenv(name, value, 1) < 0 ? -errno : 0;
+}
+
+/* Puts the directory of the simulated libraries, which is this program's, first. */
+static int library_path_put(void)
+{
+	char directory[PATH_MAX];
+	const char *old = getenv("LD_LIBRARY_PATH");
+	cleanup_free char *path = NULL;
+	int status = executable_dir(directory, sizeof(directory));
+
+	if (status < 0)
+		return status;
+	size_t length = strlen(directory);
+	if (old && !strncmp(old, directory, length) && (old[length] == ':' || !old[length]))
+		return 0;
+	if (asprintf(&path, "%s%s%s", directory, old && old[0] ? ":" : "", old ? old : "") < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	return setenv("LD_LIBRARY_PATH", path, 1) < 0 ? -errno : 0;
+}
+
+/* Becomes the command; returns the exit code where that failed. */
+static int command_exec(const struct run_options *o, const char *host)
+{
+	int status = setenv(WIRE_ENV_HOST, host, 1) < 0 ? -errno : library_path_put();
+
+	for (size_t i = 0; i < o->env_count && status == 0; i++)
+		status = env_put(o->env[i], host);
+	if (status < 0) {
+		complain("environment", status);
+		return EXIT_CODE_RUN_FAILED;
+	}
+	execvp(o->command[0], o->command);
+	status = errno;
+	complain(o->command[0], status);
+	return status == ENOENT || status == ENOTDIR ? EXIT_CODE_NOT_FOUND
+						     : EXIT_CODE_NOT_EXECUTABLE;
+}
+
+static const int passed_on[] = {SIGINT,  SIGQUIT,  SIGTERM, SIGHUP, SIGUSR1,
+				SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
+
+static void signals_block(sigset_t *ret_old)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_SIZE(passed_on); i++)
+		sigaddset(&set, passed_on[i]);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, ret_old);
+}
+
+/* True once the command has ended, with *ret_status its wait status. */
+static bool command_ended(pid_t pid, int *ret_status)
+{
+	int status;
+
+	while (waitpid(pid, &status, WNOHANG | WUNTRACED) == pid) {
+		if (!WIFSTOPPED(status)) {
+			*ret_status = status;
+			return true;
+		}
+		/* Stop too, so that the shell that waits for us sees its job stopped. */
+		raise(SIGSTOP);
+		kill(pid, SIGCONT);
+	}
+	return false;
+}
+
+static int command_wait(pid_t pid)
+{
+	sigset_t set;
+	siginfo_t info;
+	int status;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_SIZE(passed_on); i++)
+		sigaddset(&set, passed_on[i]);
+	sigaddset(&set, SIGCHLD);
+	while (!command_ended(pid, &status)) {
+		int signal_number = sigwaitinfo(&set, &info);
+
+		/* The terminal sends its signals to the whole foreground group: the command has
+		 * them. */
+		if (signal_number > 0 && signal_number != SIGCHLD && info.si_code != SI_KERNEL)
+			kill(pid, signal_number);
+	}
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static int command_run_in(const struct run_options *o, const struct directory *directory)
+{
+	sigset_t old;
+
+	signals_block(&old);
+	pid_t pid = fork();
+	if (pid == 0) {
+		sigprocmask(SIG_SETMASK, &old, NULL);
+		_exit(command_exec(o, directory->path));
+	}
+	if (pid < 0) {
+		complain("fork", errno);
+		return EXIT_CODE_RUN_FAILED;
+	}
+	return command_wait(pid);
+}
+
+static void server_stop(pid_t pid, int control, const struct directory *directory)
+{
+	int status;
+
+	close(control);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFSIGNALED(status)) {
+		fprintf(stderr, "simhost: the simulated host died of signal %d\n",
+			WTERMSIG(status));
+		directory_remove(directory->path);
+	}
+}
+
+int run(const struct run_options *o)
+{
+	struct directory directory;
+	int control;
+
+	if (!o->spec)
+		return command_exec(o, getenv(WIRE_ENV_HOST));
+	directory_sweep();
+	int status = directory_make(&directory);
+	if (status < 0) {
+		complain("cannot make a directory in /tmp", status);
+		return EXIT_CODE_RUN_FAILED;
+	}
+	pid_t server = server_start(o, &directory, &control);
+	if (server < 0) {
+		directory_remove(directory.path);
+		return EXIT_CODE_RUN_FAILED;
+	}
+	int code = command_run_in(o, &directory);
+	server_stop(server, control, &directory);
+	return code;
+}

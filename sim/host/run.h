@@ -1,0 +1,19 @@
+/* `simhost run`: a simulated host for as long as one command runs. */
+#pragma once
+
+#include <stddef.h>
+
+struct spec;
+struct spec_driver;
+
+struct run_options {
+	const struct spec *spec; /* NULL: join the host that this process is in */
+	const struct spec_driver *driver;
+	char *const *env; /* NAME=VALUE; "{host}" in VALUE is the host's directory */
+	size_t env_count;
+	char *const *command; /* NULL-terminated */
+};
+
+/* Returns the exit code to leave with: the command's, 128 + n where signal n killed it, 126 or 127
+ * where it could not be run, 125 where the host could not be made. Says on stderr what failed. */
+int run(const struct run_options *options);

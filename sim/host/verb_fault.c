@@ -1,0 +1,142 @@
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "host/client.h"
+#include "host/verbs.h"
+
+static const char help[] =
+	"usage: simhost fault KIND [--gpu N] [--pid PID] [--call NAME] [--skip N] [--count N]\n"
+	"                          [--delay SECONDS] [--for SECONDS] [--error N]\n"
+	"       simhost fault KIND|all --clear\n\n"
+	"Makes calls fail on this simulated host. KIND: alloc (out of memory; with --delay only "
+	"slow),\n"
+	"launch (an error that sticks), ecc, lost (GPU fell off the bus), hang (calls take "
+	"--delay),\n"
+	"nvml (NVML calls fail), mig-destroy (IN_USE). Without --gpu: any; without --count: until\n"
+	"cleared; --skip lets so many calls pass first; --error is the number to return.\n\n"
+	"  simhost fault alloc --gpu 0 --count 1\n";
+
+static const char *const kinds[WIRE_FAULTS + 1] = {
+	[WIRE_FAULT_ALLOC] = "alloc",
+	[WIRE_FAULT_LAUNCH] = "launch",
+	[WIRE_FAULT_ECC] = "ecc",
+	[WIRE_FAULT_LOST] = "lost",
+	[WIRE_FAULT_HANG] = "hang",
+	[WIRE_FAULT_NVML] = "nvml",
+	[WIRE_FAULT_MIG_DESTROY] = "mig-destroy",
+	[WIRE_FAULTS] = "all",
+};
+
+static int kind_parse(const char *text, struct wire_fault_set *set, struct error *err)
+{
+	for (uint32_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		if (!strcmp(kinds[i], text)) {
+			set->fault = i;
+			return 0;
+		}
+	}
+	error_set(err, EXIT_CODE_USAGE, "fault: '%s': no such kind", text);
+	error_hint(err, "one of alloc, launch, ecc, lost, hang, nvml, mig-destroy");
+	return -EXIT_CODE_USAGE;
+}
+
+static int count_parse(const char *option, uint64_t max, uint32_t *ret, struct error *err)
+{
+	uint64_t value;
+	int status = units_parse_count(optarg, option, 0, max, &value, err);
+
+	if (status == 0)
+		*ret = (uint32_t)value;
+	return status;
+}
+
+static int option_apply(int option, struct wire_fault_set *set, struct error *err)
+{
+	switch (option) {
+	case 'g':
+		set->any_device = 0;
+		return count_parse("--gpu", WIRE_GPUS_MAX - 1, &set->device, err);
+	case 'p':
+		return count_parse("--pid", INT32_MAX, (uint32_t *)&set->pid, err);
+	case 'e':
+		return count_parse("--error", 9999, (uint32_t *)&set->error, err);
+	case 's':
+		return count_parse("--skip", UINT32_MAX, &set->skip, err);
+	case 'n':
+		return count_parse("--count", UINT32_MAX, &set->count, err);
+	case 'd':
+		return units_parse_seconds(optarg, "--delay", &set->delay_ns, err);
+	case 'f':
+		return units_parse_seconds(optarg, "--for", &set->for_ns, err);
+	case 'c':
+		snprintf(set->call, sizeof(set->call), "%s", optarg);
+		return 0;
+	case 'x':
+		set->clear = 1;
+		return 0;
+	default:
+		error_set(err, EXIT_CODE_USAGE, "fault: bad option");
+		error_hint(err, "simhost fault --help");
+		return -EXIT_CODE_USAGE;
+	}
+}
+
+/* 1: help was asked for. */
+static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, struct error *err)
+{
+	static const struct option options[] = {
+		{"gpu", required_argument, NULL, 'g'},
+		{"pid", required_argument, NULL, 'p'},
+		{"call", required_argument, NULL, 'c'},
+		{"skip", required_argument, NULL, 's'},
+		{"count", required_argument, NULL, 'n'},
+		{"delay", required_argument, NULL, 'd'},
+		{"for", required_argument, NULL, 'f'},
+		{"error", required_argument, NULL, 'e'},
+		{"clear", no_argument, NULL, 'x'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
+	};
+	int option;
+
+	/* One thread here: */
+	while ((option = getopt_long(argc, argv, "", options, NULL)) !=
+	       -1) { /* NOLINT(concurrency-mt-unsafe) */
+		if (option == 'h')
+			return 1;
+		int status = option_apply(option, set, err);
+		if (status < 0)
+			return status;
+	}
+	if (optind + 1 != argc)
+		return kind_parse(optind < argc ? argv[optind + 1] : "", set, err);
+	int status = kind_parse(argv[optind], set, err);
+	if (status == 0 && set->fault == WIRE_FAULTS && !set->clear)
+		return error_set(err, EXIT_CODE_USAGE, "fault: 'all' goes with --clear only");
+	return status;
+}
+
+int verb_fault(int argc, char **argv)
+{
+	struct wire_fault_set set = {.head.type = WIRE_FAULT_SET, .any_device = 1};
+	struct wire_head reply;
+	struct error err = {0};
+	int status = arguments_parse(argc, argv, &set, &err);
+
+	if (status < 0)
+		return verb_fail(&err);
+	if (status > 0) {
+		fputs(help, stdout);
+		return EXIT_CODE_OK;
+	}
+	struct client *c = verb_host_open();
+	if (!c)
+		return EXIT_CODE_UNREACHABLE;
+	int n = client_call(c, &set, sizeof(set), -1, &reply, sizeof(reply), NULL);
+	client_disconnect(c);
+	return verb_report("fault", MIN(n, 0));
+}

@@ -1,0 +1,272 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "host/client.h"
+#include "host/models.h"
+#include "host/verbs.h"
+
+static const char stat_help[] =
+	"usage: simhost stat [--json] [--watch]\n\n"
+	"What this simulated host knows: memory by kind, peaks, kernels, busy time, copies, calls "
+	"that\n"
+	"the driver lacks. --watch repeats it every second.\n\n  simhost stat --json\n";
+static const char trace_help[] =
+	"usage: simhost trace FILE\n\n"
+	"Writes who had the GPU when, and every change of memory, in Chrome trace format.\n\n"
+	"  simhost trace /tmp/host.json\n";
+static const char list_help[] =
+	"usage: simhost list [--json]\n\n"
+	"The GPU models that a simulated host can be made of.\n\n  simhost list\n";
+
+struct flags {
+	bool json, watch, help;
+};
+
+static int flags_parse(int argc, char **argv, struct flags *flags)
+{
+	static const struct option options[] = {
+		{"json", no_argument, NULL, 'j'},
+		{"watch", no_argument, NULL, 'w'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
+	};
+	int option;
+
+	/* One thread here: */
+	while ((option = getopt_long(argc, argv, "", options, NULL)) !=
+	       -1) { /* NOLINT(concurrency-mt-unsafe) */
+		if (option == '?')
+			return -EINVAL;
+		flags->json |= option == 'j';
+		flags->watch |= option == 'w';
+		flags->help |= option == 'h';
+	}
+	return 0;
+}
+
+static int bad_arguments(const char *verb)
+{
+	struct error err = {0};
+
+	error_set(&err, EXIT_CODE_USAGE, "%s: bad arguments", verb);
+	error_hint(&err, "simhost %s --help", verb);
+	return verb_fail(&err);
+}
+
+/* ---- list ---- */
+
+static json_t *model_json(const struct sim_model *m)
+{
+	return json_pack("{s:s, s:s, s:I, s:i, s:i, s:b}", "key", m->key, "name", m->name,
+			 "memory_bytes", (json_int_t)m->memory_total, "sm_count", (int)m->sm_count,
+			 "copy_engines", (int)m->copy_engines, "mig", m->mig_class != NULL);
+}
+
+int verb_list(int argc, char **argv)
+{
+	struct flags flags = {0};
+	size_t count;
+	const struct sim_model *models = sim_models(&count);
+
+	if (flags_parse(argc, argv, &flags) < 0 || optind < argc)
+		return bad_arguments("list");
+	if (flags.help) {
+		fputs(list_help, stdout);
+		return EXIT_CODE_OK;
+	}
+	json_t *all = json_array();
+	for (size_t i = 0; i < count; i++) {
+		if (flags.json)
+			json_array_append_new(all, model_json(&models[i]));
+		else
+			printf("%-20s %-40s %7" PRIu64 " MiB%s\n", models[i].key, models[i].name,
+			       models[i].memory_total >> 20, models[i].mig_class ? "  mig" : "");
+	}
+	if (flags.json) {
+		json_dumpf(all, stdout, JSON_INDENT(1));
+		putchar('\n');
+	}
+	json_decref(all);
+	return EXIT_CODE_OK;
+}
+
+/* ---- what the host itself tells ---- */
+
+struct client *verb_host_open(void)
+{
+	struct client *c = NULL;
+	struct error err = {0};
+	int status = client_connect(WIRE_ROLE_TOOL, &c);
+
+	if (status == 0)
+		return c;
+	if (status == -ENODEV) {
+		error_set(&err, EXIT_CODE_UNREACHABLE, "this is not inside a simulated host");
+		error_hint(&err, "simhost run -- CMD makes one");
+	} else {
+		error_set(&err, EXIT_CODE_UNREACHABLE, "the simulated host does not answer: %s",
+			  strerrordesc_np(-status));
+	}
+	verb_fail(&err);
+	return NULL;
+}
+
+/* The memfd that a request is answered with, or -errno. */
+static int host_ask(struct client *c, enum wire_type type)
+{
+	struct wire_head request = {.type = type}, reply;
+	int fd = -1;
+	int n = client_call(c, &request, sizeof(request), -1, &reply, sizeof(reply), &fd);
+
+	if (n < 0)
+		return n;
+	return fd < 0 ? -EPROTO : fd;
+}
+
+static int copy_out(int from, int to)
+{
+	char buf[65536];
+	ssize_t n;
+
+	while ((n = read(from, buf, sizeof(buf))) > 0) {
+		int status = write_all(to, buf, (size_t)n);
+		if (status < 0)
+			return status;
+	}
+	return n < 0 ? -errno : 0;
+}
+
+static uint64_t number(const json_t *o, const char *key)
+{
+	return (uint64_t)json_integer_value(json_object_get(o, key));
+}
+
+static void process_print(const json_t *p)
+{
+	char used[UNITS_TEXT_SIZE], peak[UNITS_TEXT_SIZE];
+	const char *name;
+	json_t *count;
+
+	printf("  %8" PRIu64 "  %-16s %10s  peak %10s  busy %10.3f s  %8" PRIu64
+	       " launches  %6" PRIu64 " copies\n",
+	       number(p, "pid"), json_string_value(json_object_get(p, "command")),
+	       units_format_bytes(number(p, "memory_bytes"), used),
+	       units_format_bytes(number(p, "memory_peak_bytes"), peak),
+	       (double)number(p, "busy_ns") / 1e9, number(p, "launches"), number(p, "copies"));
+	json_object_foreach(json_object_get(p, "unsupported_calls"), name, count)
+		printf("            not supported: %s (%lld times)\n", name,
+		       (long long)json_integer_value(count));
+}
+
+static void stat_print(const json_t *stat)
+{
+	size_t i, k;
+	json_t *gpu, *process;
+	char used[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], peak[UNITS_TEXT_SIZE];
+
+	json_array_foreach(json_object_get(stat, "gpus"), i, gpu)
+	{
+		printf("GPU %zu  %s  %s\n  used %s of %s  peak %s  busy %.3f s\n", i,
+		       json_string_value(json_object_get(gpu, "name")),
+		       json_string_value(json_object_get(gpu, "uuid")),
+		       units_format_bytes(number(gpu, "memory_used_bytes"), used),
+		       units_format_bytes(number(gpu, "memory_total_bytes"), total),
+		       units_format_bytes(number(gpu, "memory_peak_bytes"), peak),
+		       (double)number(gpu, "busy_ns") / 1e9);
+		json_array_foreach(json_object_get(gpu, "processes"), k, process)
+			process_print(process);
+	}
+}
+
+static int stat_show(struct client *c, bool json)
+{
+	cleanup_close int fd = host_ask(c, WIRE_STAT);
+
+	if (fd < 0)
+		return fd;
+	if (json) {
+		int status = copy_out(fd, STDOUT_FILENO);
+		return status < 0 ? status : write_all(STDOUT_FILENO, "\n", 1);
+	}
+	json_t *stat = json_loadfd(fd, 0, NULL);
+	if (!stat)
+		return -EPROTO;
+	stat_print(stat);
+	json_decref(stat);
+	return fflush(stdout) == 0 ? 0 : -errno;
+}
+
+int verb_report(const char *verb, int status)
+{
+	struct error err = {0};
+
+	if (status == 0)
+		return EXIT_CODE_OK;
+	error_set(&err, status == -ENOTCONN ? EXIT_CODE_UNREACHABLE : EXIT_CODE_FAILED, "%s: %s",
+		  verb,
+		  status == -ENOTCONN ? "the simulated host is gone" : strerrordesc_np(-status));
+	return verb_fail(&err);
+}
+
+int verb_stat(int argc, char **argv)
+{
+	const struct timespec second = {.tv_sec = 1};
+	struct flags flags = {0};
+
+	if (flags_parse(argc, argv, &flags) < 0 || optind < argc)
+		return bad_arguments("stat");
+	if (flags.help) {
+		fputs(stat_help, stdout);
+		return EXIT_CODE_OK;
+	}
+	struct client *c = verb_host_open();
+	if (!c)
+		return EXIT_CODE_UNREACHABLE;
+	int status = stat_show(c, flags.json);
+	while (status == 0 && flags.watch) {
+		nanosleep(&second, NULL);
+		if (!flags.json && isatty(STDOUT_FILENO))
+			fputs("\033[H\033[2J", stdout);
+		status = stat_show(c, flags.json);
+	}
+	client_disconnect(c);
+	return verb_report("stat", status);
+}
+
+int verb_trace(int argc, char **argv)
+{
+	struct flags flags = {0};
+
+	if (flags_parse(argc, argv, &flags) < 0 || (!flags.help && optind + 1 != argc))
+		return bad_arguments("trace");
+	if (flags.help) {
+		fputs(trace_help, stdout);
+		return EXIT_CODE_OK;
+	}
+	struct client *c = verb_host_open();
+	if (!c)
+		return EXIT_CODE_UNREACHABLE;
+	cleanup_close int from = host_ask(c, WIRE_TRACE);
+	cleanup_close int to = -1;
+	int status = MIN(from, 0);
+	if (status == 0) {
+		to = open(argv[optind], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+		status = to < 0 ? -errno : copy_out(from, to);
+	}
+	client_disconnect(c);
+	return verb_report(argv[optind], status);
+}

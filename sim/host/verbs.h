@@ -1,0 +1,17 @@
+/* simhost's verbs: each gets its own arguments (argv[0] is the verb) and returns the exit code. */
+#pragma once
+
+int verb_run(int argc, char **argv);
+int verb_list(int argc, char **argv);
+int verb_stat(int argc, char **argv);
+int verb_trace(int argc, char **argv);
+int verb_fault(int argc, char **argv);
+
+struct error;
+/* Prints an error as users read it and returns its code. */
+int verb_fail(const struct error *err);
+/* Says how a request to the host ended (0 or -errno) and returns the exit code. */
+int verb_report(const char *what, int status);
+struct client;
+/* Connects to the host that this is inside of. NULL: there is none, and it has been said. */
+struct client *verb_host_open(void);
