@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -37,6 +38,39 @@ static void gpus_print(const json_t *gpus)
 	table_print(&table);
 }
 
+/* Says which GPUs another daemon has: nothing can be granted on those here. */
+static void holders_print(const json_t *gpus)
+{
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(gpus, i, gpu)
+	{
+		const json_t *holder = json_object_get(gpu, "held_by");
+
+		if (json_is_object(holder))
+			printf("GPU %" PRIu64 " is held by another daemon (process %" PRIu64
+			       " of %s): use that one with --host, or end it\n",
+			       session_number(gpu, "index"), session_number(holder, "pid"),
+			       session_text_or_dash(holder, "user"));
+	}
+}
+
+static int no_gpu(const struct client *client, struct error *err)
+{
+	cleanup_json json_t *version = NULL;
+	struct error ignored;
+
+	if (client_call(client, "GET", "/v1/version", NULL, NULL, &version, &ignored) < 0)
+		version = NULL;
+	const char *why = session_text(version, "no_gpu_reason");
+	error_set(err, EXIT_CODE_FAILED, "no GPU found: %s",
+		  *why ? why : "the NVIDIA driver shows none here");
+	error_hint(err, "try `carve sim --gpus h100-80gb -- carve gpu list`; "
+			"`carve check` tells more");
+	return -EXIT_CODE_FAILED;
+}
+
 int cli_gpu_list(struct cli *cli, struct error *err)
 {
 	struct client client;
@@ -47,13 +81,11 @@ int cli_gpu_list(struct cli *cli, struct error *err)
 		return rc;
 	if (cli->value[OPT_JSON] && (rc = output_json(gpus, err)) < 0)
 		return rc;
-	if (!json_array_size(gpus)) {
-		error_set(err, EXIT_CODE_FAILED, "no GPU found: the NVIDIA driver shows none here");
-		error_hint(err, "try `carve sim --gpus h100-80gb -- carve gpu list`; "
-				"`carve check` tells more");
-		return -EXIT_CODE_FAILED;
-	}
-	if (!cli->value[OPT_JSON])
-		gpus_print(gpus);
+	if (!json_array_size(gpus))
+		return no_gpu(&client, err);
+	if (cli->value[OPT_JSON])
+		return 0;
+	gpus_print(gpus);
+	holders_print(gpus);
 	return 0;
 }

@@ -22,7 +22,6 @@ static int size_read(const struct cli *cli, struct slice_request *r, struct erro
 	static const enum cli_option_id sizes[] = {OPT_VRAM, OPT_GPU_MEMORY, OPT_GPU,
 						   OPT_MIG_PROFILE};
 	enum cli_option_id given = OPT_COUNT;
-	uint32_t share, whole;
 	int rc = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
@@ -44,7 +43,7 @@ static int size_read(const struct cli *cli, struct slice_request *r, struct erro
 	else if (given == OPT_GPU_MEMORY)
 		rc = units_parse_gpu_memory(text, &r->bytes, err);
 	else if (given == OPT_GPU)
-		rc = units_parse_gpu(text, &share, &whole, err);
+		rc = units_parse_gpu(text, &r->share, &r->whole, err);
 	if (rc < 0)
 		return rc;
 	r->sized = true;

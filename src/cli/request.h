@@ -9,9 +9,11 @@ struct cli;
 struct error;
 
 struct slice_request {
-	json_t *body;       /* for POST /v1/sessions; owned */
-	bool sized;         /* a size was given */
-	uint64_t bytes;     /* what it asks for, where it is a number of bytes, else 0 */
+	json_t *body; /* for POST /v1/sessions; owned */
+	bool sized;   /* a size was given; what it asks for is one of */
+	uint64_t bytes;
+	uint32_t share;     /* a fraction of a GPU, in millionths, */
+	uint32_t whole;     /* and whole GPUs, where that is not 0 */
 	uint64_t wait_ns;   /* --wait-for */
 	const char *option; /* an option that only makes sense with a size, or NULL */
 };

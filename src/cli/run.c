@@ -93,6 +93,43 @@ static int other_size_error(const json_t *active, struct error *err)
 	return -EXIT_CODE_USAGE;
 }
 
+/* What the request comes to on the GPU of a session; 0: not known. */
+static uint64_t bytes_on_gpu(const struct client *client, const struct slice_request *request,
+			     const json_t *session)
+{
+	const json_t *own = json_array_get(json_object_get(session, "gpus"), 0);
+	cleanup_json json_t *gpus = NULL;
+	struct error ignored;
+	size_t i;
+	json_t *gpu;
+
+	if (request->bytes)
+		return request->bytes;
+	if (client_call(client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) < 0)
+		return 0;
+	json_array_foreach(gpus, i, gpu)
+	{
+		if (strcmp(session_text(gpu, "uuid"), session_text(own, "uuid")) != 0)
+			continue;
+		uint64_t capacity =
+			session_number(gpu, "memory_bytes") - session_number(gpu, "reserved_bytes");
+
+		return (uint64_t)((unsigned __int128)capacity * request->share / SHARE_ONE);
+	}
+	return 0;
+}
+
+/* Whether the request is the one that the session was made for. */
+static bool same_size(const struct client *client, const struct slice_request *request,
+		      const json_t *session)
+{
+	size_t gpus = json_array_size(json_object_get(session, "gpus"));
+
+	if (request->option || gpus != MAX(request->whole, 1))
+		return false;
+	return bytes_on_gpu(client, request, session) == session_number(session, "requested_bytes");
+}
+
 static int choose(const struct cli *cli, const struct client *client,
 		  const struct slice_request *request, struct choice *choice, struct error *err)
 {
@@ -118,8 +155,7 @@ static int choose(const struct cli *cli, const struct client *client,
 	}
 	if (!request->sized)
 		return join_check(request, err);
-	if (request->option || !request->bytes ||
-	    request->bytes != session_number(choice->session, "requested_bytes"))
+	if (!same_size(client, request, choice->session))
 		return other_size_error(choice->session, err);
 	return 0;
 }

@@ -21,16 +21,16 @@ static void sessions_print(const json_t *sessions)
 		char size[UNITS_TEXT_SIZE], used[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE];
 		size_t pids = json_array_size(json_object_get(session, "pids"));
 
-		table_add(&table, "%s", session_text(session, "id"));
-		table_add(&table, "%s", session_text(session, "state"));
-		table_add(&table, "%s", session_text(session, "owner"));
+		table_add(&table, "%s", session_text_or_dash(session, "id"));
+		table_add(&table, "%s", session_text_or_dash(session, "state"));
+		table_add(&table, "%s", session_text_or_dash(session, "owner"));
 		table_add(&table, "%s",
 			  units_format_bytes(session_number(session, "vram_bytes"), size));
 		table_add(&table, "%s",
 			  units_format_bytes(session_gpus_sum(session, "used_bytes"), used));
 		table_add(&table, "%s", session_gpus_text(session, on));
 		table_add(&table, "%zu", pids);
-		table_add(&table, "%s", session_text(session, "created"));
+		table_add(&table, "%s", session_text_or_dash(session, "created"));
 	}
 	table_print(&table);
 }

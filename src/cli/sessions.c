@@ -20,6 +20,13 @@ const char *session_text(const json_t *object, const char *key)
 	return text ? text : "";
 }
 
+const char *session_text_or_dash(const json_t *object, const char *key)
+{
+	const char *text = session_text(object, key);
+
+	return *text ? text : "-";
+}
+
 uint64_t session_number(const json_t *object, const char *key)
 {
 	json_int_t value = json_integer_value(json_object_get(object, key));
@@ -44,6 +51,8 @@ const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPU
 	size_t i, used;
 	json_t *gpu;
 
+	if (!json_array_size(gpus))
+		return "no GPU";
 	used = (size_t)snprintf(buf, SESSION_GPUS_SIZE, "GPU%s ",
 				json_array_size(gpus) == 1 ? "" : "s");
 	json_array_foreach(gpus, i, gpu) if (used < SESSION_GPUS_SIZE) used +=

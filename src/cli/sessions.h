@@ -20,11 +20,13 @@ int session_get(const struct client *client, const char *id, json_t **ret, struc
 int session_request(const struct client *client, const struct slice_request *request, json_t **ret,
 		    struct error *err);
 
+/* A text of any object, "" where there is none; for people, "-" where there is none. */
 const char *session_text(const json_t *object, const char *key);
+const char *session_text_or_dash(const json_t *object, const char *key);
 uint64_t session_number(const json_t *object, const char *key);
 /* Sum of a number over the session's GPUs. */
 uint64_t session_gpus_sum(const json_t *session, const char *key);
-/* "GPU 0", "GPUs 0,1". Returns buf. */
+/* "GPU 0", "GPUs 0,1", "no GPU". Returns buf, or a literal. */
 #define SESSION_GPUS_SIZE 256
 const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPUS_SIZE]);
 /* Prints what was granted: a line, and another where the 93% rule was applied. */

@@ -26,7 +26,7 @@ const struct cli_option cli_options[] = {
 	{OPT_WAIT_FOR, "wait-for", "SECONDS", "wait up to so long for room"},
 	{OPT_SESSION_TIMEOUT, "session-timeout", "SECONDS", "end the session after so long"},
 	{OPT_ALL, "all", NULL, "ended sessions too"},
-	{OPT_FORCE, "force", NULL, "even while processes use it: they get no more memory"},
+	{OPT_FORCE, "force", NULL, "end the processes that use it first"},
 	{OPT_EPHEMERAL, "ephemeral", NULL, "a slice of its own, released at the end"},
 	{OPT_SESSION, "session", "ID", "run in this session"},
 	{OPT_VERBOSE, "verbose", NULL, "say what was granted, and what was refused"},

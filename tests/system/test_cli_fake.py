@@ -308,6 +308,8 @@ def test_gpu_list(fake):
 def test_no_gpu(fake):
     fake.answers["GET", "/v1/gpus"] = (200, [])
     fails(carve(fake, "gpu", "list"), 1, "no GPU found", "carve sim")
+    fake.answers["GET", "/v1/version"] = (200, {"no_gpu_reason": "the reason"})
+    fails(carve(fake, "gpu", "list"), 1, "no GPU found: the reason", "carve sim")
     done = carve(fake, "gpu", "list", "--json")
     assert done.returncode == 1 and json.loads(done.stdout) == []
     assert "no GPU found" in json.loads(done.stderr)["error"]["message"]
@@ -337,6 +339,19 @@ def test_session_show_list_release(fake):
     assert carve(fake, "session", "release", "--force").returncode == 0
     assert [path for path, _ in fake.sent("DELETE")] == [
         "/v1/sessions/s-abc123", "/v1/sessions/s-abc123?force=1"]
+
+
+def test_what_is_hidden_or_missing_is_a_dash(fake):
+    fake.answers["GET", "/v1/sessions"] = (200, [
+        {"id": None, "state": "active", "owner": None, "vram_bytes": GIB, "gpus": []}])
+    assert carve(fake, "session", "list").stdout.splitlines()[1].split()[:3] == \
+        ["-", "active", "-"]
+
+
+def test_gpus_of_another_daemon_are_named(fake):
+    held = dict(GPU, held_by={"pid": 77, "user": "ann"}, available_bytes=0)
+    fake.answers["GET", "/v1/gpus"] = (200, [held])
+    assert "held by another daemon (process 77 of ann)" in carve(fake, "gpu", "list").stdout
 
 
 def test_escapes_of_foreign_names_do_not_reach_the_terminal(fake):
@@ -488,6 +503,16 @@ def test_run_joins_the_active_session(fake):
     assert not fake.sent("POST") and not fake.sent("DELETE") and not fake.commands
     assert carve(fake, "run", "--ephemeral", "--vram", "2", "true").returncode == 0
     assert fake.sent("POST")[0][1] == {"vram_bytes": 2 * GIB, "ephemeral": True}
+
+
+def test_run_compares_fractions_by_what_they_come_to(fake):
+    fake.answers["GET", "/v1/gpus"] = (200, [dict(GPU, uuid="GPU-1"),
+                                             dict(GPU, memory_bytes=9 * GIB, reserved_bytes=GIB)])
+    fake.answers["GET", "/v1/sessions"] = (200, [session()])
+    assert carve(fake, "run", "--gpu", "0.5", "true").returncode == 0
+    fails(carve(fake, "run", "--gpu", "0.25", "true"), 125, "--ephemeral")
+    fails(carve(fake, "run", "--gpu", "2", "true"), 125, "--ephemeral")
+    assert not fake.sent("POST")
 
 
 def test_run_in_a_session_that_ended(fake):

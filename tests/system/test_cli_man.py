@@ -1,0 +1,64 @@
+"""The manual pages: one for each verb, every option in it, and none that the formatter complains of."""
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import BUILD, ROOT, clean_env
+
+PAGES = ROOT / "docs" / "man"
+
+
+def verbs():
+    done = subprocess.run([str(BUILD / "carve"), "help", "--json"], capture_output=True,
+                          env=clean_env(), check=True)
+    return json.loads(done.stdout)
+
+
+def page_of(verb):
+    own = PAGES / f"carve-{verb.split()[0]}.1"
+    return own if own.exists() else PAGES / "carve.1"
+
+
+def plain(page):
+    """A page's words, as its source has them: mdoc writes --x as Fl -x."""
+    return page.read_text().replace("\\-", "-")
+
+
+def options_in(page):
+    return {"--" + name for name in re.findall(r"\bFl -([a-z][a-z-]*)", plain(page))}
+
+
+def test_every_verb_and_option_stands_in_its_page():
+    for verb in verbs():
+        page = page_of(verb["name"])
+        for word in verb["name"].split():
+            assert re.search(rf"\b{word}\b", plain(page)), (verb["name"], page.name)
+        missing = set(verb["options"]) - options_in(page)
+        assert not missing, f"{page.name} lacks {missing} of {verb['name']}"
+
+
+def test_no_page_has_an_option_that_no_verb_takes():
+    known = {"--version"}
+    for verb in verbs():
+        known |= set(verb["options"])
+    for page in PAGES.glob("carve*.1"):
+        assert options_in(page) <= known, page.name
+
+
+def test_every_page_is_named_in_carve_1():
+    text = plain(PAGES / "carve.1")
+    for page in PAGES.glob("*.[18]"):
+        if page.name != "carve.1":
+            assert f".Xr {page.stem} {page.suffix[1]}" in text
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in PAGES.glob("*.[18]")))
+def test_pages_format_without_warnings(page):
+    if not shutil.which("groff"):
+        pytest.skip("groff is not installed")
+    done = subprocess.run(["groff", "-mandoc", "-Tutf8", "-ww", "-z", str(PAGES / page)],
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
