@@ -43,6 +43,7 @@ static const struct command *const tables[] = {
 	commands_memory,
 	commands_work,
 	commands_look,
+	commands_mig,
 };
 
 static const struct command *command_find(uint32_t type)

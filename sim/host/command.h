@@ -41,7 +41,8 @@ struct command {
 #define COMMAND_ROLE_ANY (1u << WIRE_ROLE_CUDA | 1u << WIRE_ROLE_NVML | 1u << WIRE_ROLE_TOOL)
 
 /* The tables, each ended by an entry of type 0. */
-extern const struct command commands_memory[], commands_work[], commands_look[];
+extern const struct command commands_memory[], commands_work[], commands_look[],
+	commands_mig[];
 
 /* Answers one message of a process. `x` has process, request, size and fd set. True: send
  * x->reply (reply_size bytes; 0: nothing). False: the message was malformed, end the connection. */

@@ -9,6 +9,7 @@
 #include "host/books.h"
 #include "host/engine.h"
 #include "host/faults.h"
+#include "host/mig.h"
 #include "host/spec.h"
 #include "host/trace.h"
 #include "host/wire.h"
@@ -34,7 +35,7 @@ struct host_gpu {
 	const struct sim_model *model;
 	struct list parts;
 	uint64_t peak;       /* bytes held at once, MIG instances included */
-	struct mig_gpu *mig; /* NULL: no MIG state (yet) */
+	struct mig_state mig; /* its instances */
 };
 
 /* What a process runs on one part. */

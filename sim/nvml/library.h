@@ -1,0 +1,71 @@
+/* What the entry points of the simulated libnvidia-ml share: the connection to the host and
+ * handles.
+ *
+ * A handle is a place in a static table, so any pointer a caller passes can be checked without
+ * being followed. Handles outlive nvmlShutdown/nvmlInit and fork; whether a MIG instance still
+ * exists is the host's knowledge and asked at each use.
+ *
+ * All functions may be called from any thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/nvml_functions.h"
+#include "host/client.h"
+#include "host/models.h"
+
+/* A device handle, looked up. `gpu` and `model` are the whole GPU's, for MIG devices too. */
+struct device {
+	wire_device id;
+	unsigned int index; /* of the GPU */
+	const struct wire_gpu *gpu;
+	const struct sim_model *model;
+	struct client *client;
+};
+
+/* The connection, while NVML is initialized in this process; else NULL. A forked child gets one of
+ * its own at its first call. */
+struct client *library_client(void);
+/* Every entry point starts with one of these. `call` is the entry point's name (__func__): armed
+ * faults hit by it. `out` is the caller's output pointer: NULL gives INVALID_ARGUMENT.
+ *
+ * library_enter: UNINITIALIZED, or an armed fault's error. */
+nvmlReturn_t library_enter(const char *call, const void *out, struct client **ret);
+/* A GPU or MIG device; INVALID_ARGUMENT for what never was a handle or, of a MIG device, is none
+ * any more; GPU_IS_LOST. */
+nvmlReturn_t device_enter(nvmlDevice_t handle, const char *call, const void *out,
+			  struct device *ret);
+/* A GPU; NOT_SUPPORTED for a MIG device. */
+nvmlReturn_t gpu_enter(nvmlDevice_t handle, const char *call, const void *out, struct device *ret);
+
+nvmlDevice_t handle_of_device(wire_device id);
+nvmlGpuInstance_t handle_of_gpu_instance(wire_device id);
+nvmlComputeInstance_t handle_of_compute_instance(wire_device id);
+/* False where the pointer is not in the table. */
+bool handle_device(nvmlDevice_t handle, wire_device *ret);
+bool handle_gpu_instance(nvmlGpuInstance_t handle, wire_device *ret);
+bool handle_compute_instance(nvmlComputeInstance_t handle, wire_device *ret);
+
+static inline bool device_is_mig(const struct device *d)
+{
+	return wire_device_is_mig(d->id);
+}
+static inline bool device_mig_mode(const struct device *d)
+{
+	return d->gpu->flags & WIRE_GPU_MIG;
+}
+
+/* NVML's word for a failure of the host's client library (-errno). */
+nvmlReturn_t library_error(int error);
+/* The processes that hold memory on a device; of a MIG device, its own alone. Fills up to max
+ * entries and returns how many there are (0 with *ret set to the error). */
+unsigned int device_processes(const struct device *d, struct wire_process *processes,
+			      unsigned int max, nvmlReturn_t *ret);
+/* A process's name as NVML gives it; size > 0, cut where it does not fit. NOT_FOUND. */
+nvmlReturn_t process_name(unsigned int pid, char *name, size_t size);
+/* Copies text into a caller's buffer of `length` bytes: INSUFFICIENT_SIZE where it does not fit. */
+nvmlReturn_t library_text(const char *text, char *buf, unsigned int length);
+/* The end of every generated entry point: notes the call for `simhost stat`, and says whether the
+ * played driver (since: the branch that brought the function) lacks it or the device does. */
+nvmlReturn_t library_unsupported(const char *call, unsigned int since);
