@@ -53,13 +53,12 @@ _Noreturn static void daemon_become(const struct places *places, const char *dir
 	slice_env_leave(places);
 	unsetenv("LD_PRELOAD");
 	unsetenv("CARVE_HOST");
-	setenv("CARVE_RUNTIME_DIR", dir, 1);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (chdir("/") < 0)
 		_exit(1);
-	execl(places->daemon, "carved", "--ready-fd", number, "--idle-exit", IDLE_EXIT_SECONDS,
-	      (char *)NULL);
+	execl(places->daemon, "carved", "--runtime-dir", dir, "--ready-fd", number, "--idle-exit",
+	      IDLE_EXIT_SECONDS, (char *)NULL);
 	fprintf(stderr, "carved: cannot start %s: %s\n", places->daemon, strerrordesc_np(errno));
 	_exit(127);
 }

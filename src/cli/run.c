@@ -177,12 +177,11 @@ static void launcher_warn(const char *command)
 static void finish(const struct cli *cli, const struct client *client, const struct choice *choice)
 {
 	cleanup_json json_t *after = NULL;
-	const char *id = session_text(choice->session, "id");
-	char path[128], peak[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
+	char path[SESSION_PATH_SIZE], peak[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
 	struct error ignored;
 
-	snprintf(path, sizeof(path), "/v1/sessions/%s", id);
-	if (client_call(client, "GET", path, NULL, NULL, &after, &ignored) < 0)
+	if (session_path(session_text(choice->session, "id"), path, &ignored) < 0 ||
+	    client_call(client, "GET", path, NULL, NULL, &after, &ignored) < 0)
 		return;
 	uint64_t refused = session_gpus_sum(after, "refused");
 	uint64_t before = session_gpus_sum(choice->session, "refused");

@@ -10,20 +10,19 @@
 int cli_session_resize(struct cli *cli, struct error *err)
 {
 	struct client client;
-	cleanup_json json_t *before = NULL, *after = NULL, *body = NULL;
-	char path[128];
+	cleanup_json json_t *session = NULL, *body = NULL;
+	char path[SESSION_PATH_SIZE];
 	uint64_t bytes;
 	int rc = units_parse_vram(cli->arguments[1], &bytes, err);
 
 	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
-	    (rc = session_get(&client, cli->arguments[0], &before, err)) < 0)
+	    (rc = session_locate(&client, cli->arguments[0], path, err)) < 0)
 		return rc;
-	snprintf(path, sizeof(path), "/v1/sessions/%s", session_text(before, "id"));
 	body = json_pack("{s:I}", "vram_bytes", (json_int_t)bytes);
-	if ((rc = client_call(&client, "PATCH", path, body, NULL, &after, err)) < 0)
+	if ((rc = client_call(&client, "PATCH", path, body, NULL, &session, err)) < 0)
 		return rc;
 	if (cli->value[OPT_JSON])
-		return output_json(after, err);
-	session_print_grant(stdout, after);
+		return output_json(session, err);
+	session_print_grant(stdout, session);
 	return 0;
 }

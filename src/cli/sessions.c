@@ -94,32 +94,41 @@ int session_find_active(const struct client *client, json_t **ret, struct error 
 	return 0;
 }
 
-int session_get(const struct client *client, const char *id, json_t **ret, struct error *err)
+int session_path(const char *id, char buf[static SESSION_PATH_SIZE], struct error *err)
 {
-	char path[128];
+	/* What can stand in an ID can stand in a path; anything else names no session. */
+	if (*id && !id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-")] &&
+	    snprintf(buf, SESSION_PATH_SIZE, "/v1/sessions/%s", id) < SESSION_PATH_SIZE)
+		return 0;
+	error_set(err, EXIT_CODE_FAILED, "there is no session '%.64s'", id);
+	error_hint(err, "`carve session list` shows them");
+	return -EXIT_CODE_FAILED;
+}
 
-	if (id) {
-		/* What can stand in an ID can stand in a path; anything else names no session. */
-		if (!*id || id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-")] ||
-		    snprintf(path, sizeof(path), "/v1/sessions/%s", id) >= (int)sizeof(path)) {
-			error_set(err, EXIT_CODE_FAILED, "there is no session '%.64s'", id);
-			error_hint(err, "`carve session list` shows them");
-			return -EXIT_CODE_FAILED;
-		}
-		return client_call(client, "GET", path, NULL, NULL, ret, err);
-	}
-	cleanup_json json_t *session = NULL;
-	int rc = session_find_active(client, &session, err);
+int session_locate(const struct client *client, const char *id, char buf[static SESSION_PATH_SIZE],
+		   struct error *err)
+{
+	cleanup_json json_t *active = NULL;
+
+	if (id)
+		return session_path(id, buf, err);
+	int rc = session_find_active(client, &active, err);
 	if (rc < 0)
 		return rc;
-	if (!session) {
-		error_set(err, EXIT_CODE_FAILED, "you have no active session");
-		error_hint(err, "name one of `carve session list`, or request one: "
-				"carve session request --vram 4");
-		return -EXIT_CODE_FAILED;
-	}
-	*ret = steal_ptr(&session);
-	return 0;
+	if (active)
+		return session_path(session_text(active, "id"), buf, err);
+	error_set(err, EXIT_CODE_FAILED, "you have no active session");
+	error_hint(err, "name one of `carve session list`, or request one: "
+			"carve session request --vram 4");
+	return -EXIT_CODE_FAILED;
+}
+
+int session_get(const struct client *client, const char *id, json_t **ret, struct error *err)
+{
+	char path[SESSION_PATH_SIZE];
+	int rc = session_locate(client, id, path, err);
+
+	return rc < 0 ? rc : client_call(client, "GET", path, NULL, NULL, ret, err);
 }
 
 struct waiting {

@@ -14,7 +14,13 @@ struct slice_request;
 /* The caller's active session, the one that `carve run` joins: 0 with *ret (owned by the caller),
  * or NULL there where none is. */
 int session_find_active(const struct client *client, json_t **ret, struct error *err);
-/* As session_find_active, but none is an error; `id` (or NULL) names another one. */
+/* Where a session is in the daemon's API: `id`, or where that is NULL, the caller's active one. 0,
+ * or negative with *err set: no ID can look like this, or none is active. */
+#define SESSION_PATH_SIZE 96
+int session_path(const char *id, char buf[static SESSION_PATH_SIZE], struct error *err);
+int session_locate(const struct client *client, const char *id, char buf[static SESSION_PATH_SIZE],
+		   struct error *err);
+/* Looks at the session that session_locate() finds; *ret is owned by the caller. */
 int session_get(const struct client *client, const char *id, json_t **ret, struct error *err);
 /* Requests a slice, telling on a terminal what it waits for. */
 int session_request(const struct client *client, const struct slice_request *request, json_t **ret,

@@ -334,7 +334,9 @@ def test_session_show_list_release(fake):
     done = carve(fake, "session", "list")
     assert [line.split()[0] for line in done.stdout.splitlines()] == \
         ["ID", "s-other", "s-once", "s-abc123"]
+    fake.answers["GET", "/v1/sessions/s-abc123"] = (200, session(pids=[11, 12]))
     assert "11 12" in carve(fake, "session", "show").stdout
+    assert "11 12" in carve(fake, "session", "show", "s-abc123").stdout
     assert carve(fake, "session", "release").returncode == 0
     assert carve(fake, "session", "release", "--force").returncode == 0
     assert [path for path, _ in fake.sent("DELETE")] == [
@@ -625,3 +627,33 @@ def test_check_without_a_daemon(fake):
     found = json.loads(done.stdout)
     assert done.returncode == 1 and found["daemon"] is None
     assert any(missing in line for line in found["missing"])
+
+
+# ---- the C API ------------------------------------------------------------------------------
+
+def api_client(*argv):
+    return subprocess.run([str(BUILD / "tests/programs/api_client"), *argv], env=clean_env(),
+                          capture_output=True, text=True, timeout=30)
+
+
+def test_c_api(fake):
+    done = api_client(fake.dir + "/carved.sock", "2560MiB")
+    assert done.returncode == 0, done.stderr
+    gpus, granted = map(json.loads, done.stdout.splitlines())
+    assert gpus == [GPU] and granted["id"] == "s-abc123"
+    assert fake.sent("POST") == [("/v1/sessions", {"vram_bytes": 2684354560, "wait_for": 0})]
+    assert fake.sent("DELETE") == [("/v1/sessions/s-abc123", None)]
+
+
+def test_c_api_errors(fake):
+    missing = api_client(fake.dir + "/none.sock", "4")
+    assert missing.returncode == 4 and "no daemon answers" in missing.stderr
+    malformed = api_client(fake.dir + "/carved.sock", "4x")
+    assert malformed.returncode == 2 and "4x" in malformed.stderr
+
+
+def test_c_api_exports_only_itself():
+    done = subprocess.run(["nm", "-D", "--defined-only", str(BUILD / "src/cli/libcarve.so")],
+                          capture_output=True, text=True, check=True)
+    names = [line.split()[-1] for line in done.stdout.splitlines()]
+    assert names and all(name.startswith("carve_") for name in names)
