@@ -1,0 +1,406 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "host/engine.h"
+
+#define US 1000ull
+#define MS 1000000ull
+#define CLIENTS 8
+#define LOG_MAX 4096
+
+struct done {
+	uint64_t at;
+	const struct engine_queue *queue;
+};
+
+/* What the engine told, in order. */
+static struct {
+	struct done done[LOG_MAX];
+	uint32_t count;
+	uint64_t last_at, turn_ns;
+	uint64_t stamps[8];
+} heard;
+
+static void hear_started(struct engine_queue *q, const struct engine_item *item, uint64_t at)
+{
+	assert_true(at >= heard.last_at);
+	heard.last_at = at;
+	heard.stamps[item->stamp_start] = at;
+}
+
+static void hear_done(struct engine_queue *q, const struct engine_item *item, uint64_t at)
+{
+	assert_true(at >= heard.last_at);
+	heard.last_at = at;
+	heard.stamps[item->stamp_done] = at;
+	if (heard.count < LOG_MAX)
+		heard.done[heard.count] = (struct done){.at = at, .queue = q};
+	heard.count++;
+}
+
+static void hear_turn(struct engine_client *client, uint64_t from, uint64_t to)
+{
+	assert_true(to > from);
+	heard.turn_ns += to - from;
+}
+
+static void hear_copy(struct engine_queue *q, const struct engine_item *item, uint64_t from,
+		      uint64_t to)
+{
+}
+
+static const struct engine_events events = {hear_started, hear_done, hear_turn, hear_copy};
+
+struct rig {
+	struct engine engine;
+	struct engine_client client[CLIENTS];
+	struct engine_queue queue[CLIENTS][2];
+};
+
+static int rig_make(void **state)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+
+	memset(&heard, 0, sizeof(heard));
+	engine_init(&r->engine, &events, 0);
+	for (size_t i = 0; i < CLIENTS; i++) {
+		engine_client_init(&r->client[i], &r->engine, r);
+		for (size_t k = 0; k < 2; k++)
+			engine_queue_init(&r->queue[i][k], &r->client[i], r);
+	}
+	*state = r;
+	return 0;
+}
+
+static int rig_free(void **state)
+{
+	struct rig *r = *state;
+
+	for (size_t i = 0; i < CLIENTS; i++) {
+		for (size_t k = 0; k < 2; k++)
+			engine_queue_finish(&r->queue[i][k]);
+		engine_client_finish(&r->client[i]);
+	}
+	assert_true(list_empty(&r->engine.ring));
+	free(r);
+	return 0;
+}
+
+static void compute(struct engine_queue *q, uint64_t ns, uint16_t fill, uint8_t flags)
+{
+	struct engine_item item = {
+		.ns = ns, .fill = fill, .flags = flags, .engine = WIRE_ENGINE_COMPUTE};
+
+	assert_int_equal(engine_submit(q, &item), 0);
+}
+
+static void copy(struct engine_queue *q, enum wire_engine engine, uint64_t ns)
+{
+	assert_int_equal(
+		engine_submit(q, &(struct engine_item){.ns = ns, .bytes = 7, .engine = engine}), 0);
+}
+
+static void alone(void **state)
+{
+	struct rig *r = *state;
+
+	for (int i = 0; i < 3; i++)
+		compute(&r->queue[0][0], 3 * MS, 0, 0);
+	engine_advance(&r->engine, 100 * MS);
+	assert_int_equal(heard.count, 3);
+	for (uint64_t i = 0; i < 3; i++)
+		assert_int_equal(heard.done[i].at, (i + 1) * 3 * MS);
+	assert_int_equal(r->client[0].busy_ns, 9 * MS);
+	assert_int_equal(r->engine.busy_ns, 9 * MS);
+	assert_int_equal(heard.turn_ns, 9 * MS);
+	assert_int_equal(engine_next_done(&r->engine), UINT64_MAX);
+}
+
+/* Two with one long kernel each alternate in slices: 2 ms each. */
+static void round_robin(void **state)
+{
+	struct rig *r = *state;
+
+	compute(&r->queue[0][0], 5 * MS, 0, 0);
+	compute(&r->queue[1][0], 3 * MS, 0, 0);
+	engine_advance(&r->engine, 100 * MS);
+	/* 0: 0-2, 1: 2-4, 0: 4-6, 1: 6-7 (done), 0: 7-8 (done) */
+	assert_ptr_equal(heard.done[0].queue, &r->queue[1][0]);
+	assert_int_equal(heard.done[0].at, 7 * MS);
+	assert_int_equal(heard.done[1].at, 8 * MS);
+	assert_int_equal(r->client[0].busy_ns, 5 * MS);
+	assert_int_equal(r->client[1].busy_ns, 3 * MS);
+}
+
+/* Who comes while another ran alone for long waits for the rest of that one's slice. */
+static void newcomer(void **state)
+{
+	struct rig *r = *state;
+
+	compute(&r->queue[0][0], 100 * MS, 0, 0);
+	engine_advance(&r->engine, 7 * MS + 500 * US);
+	compute(&r->queue[1][0], 1 * MS, 0, 0);
+	engine_advance(&r->engine, 20 * MS);
+	assert_int_equal(heard.count, 1);
+	assert_int_equal(heard.done[0].at, 9 * MS);
+}
+
+/* Kernels of one client run together: at full speed while they fit, slowed down otherwise. */
+static void concurrent_kernels(void **state)
+{
+	struct rig *r = *state;
+
+	compute(&r->queue[0][0], 4 * MS, 500, 0);
+	compute(&r->queue[0][1], 6 * MS, 500, 0);
+	engine_advance(&r->engine, 10 * MS);
+	assert_int_equal(heard.done[0].at, 4 * MS);
+	assert_int_equal(heard.done[1].at, 6 * MS);
+	assert_int_equal(r->client[0].busy_ns, 6 * MS);
+
+	compute(&r->queue[0][0], 4 * MS, 1000, 0);
+	compute(&r->queue[0][1], 6 * MS, 1000, 0);
+	engine_advance(&r->engine, 30 * MS);
+	assert_int_equal(heard.done[2].at, 18 * MS);
+	assert_int_equal(heard.done[3].at, 20 * MS);
+	assert_int_equal(r->client[0].busy_ns, 16 * MS);
+}
+
+static void copies_beside_compute(void **state)
+{
+	struct rig *r = *state;
+
+	compute(&r->queue[0][0], 4 * MS, 0, 0);
+	copy(&r->queue[0][1], WIRE_ENGINE_H2D, 3 * MS);
+	copy(&r->queue[1][0], WIRE_ENGINE_H2D, 2 * MS);
+	copy(&r->queue[1][1], WIRE_ENGINE_D2H, 1 * MS);
+	compute(&r->queue[1][0], 1 * MS, 0, 0); /* behind its copy */
+	engine_advance(&r->engine, 50 * MS);
+	assert_int_equal(heard.done[0].at, 1 * MS);
+	assert_int_equal(heard.done[1].at, 3 * MS);
+	assert_int_equal(heard.done[2].at, 4 * MS);
+	assert_int_equal(heard.done[3].at, 5 * MS);
+	assert_int_equal(heard.done[4].at, 6 * MS);
+	assert_int_equal(r->engine.copied_bytes[WIRE_ENGINE_H2D], 14);
+	assert_int_equal(r->client[1].copy_ns, 3 * MS);
+	assert_int_equal(r->engine.busy_ns, 5 * MS);
+}
+
+/* A kernel of unknown length keeps its turns, and is charged, until its next part comes. */
+static void hold(void **state)
+{
+	struct rig *r = *state;
+
+	compute(&r->queue[0][0], 0, 0, WIRE_ITEM_HOLD);
+	engine_advance(&r->engine, 3 * MS);
+	assert_int_equal(heard.count, 1);
+	assert_int_equal(r->client[0].busy_ns, 3 * MS);
+	compute(&r->queue[1][0], 4 * MS, 0, 0);
+	engine_advance(&r->engine, 11 * MS); /* 0 to 4, 1 to 6, 0 to 8, 1 to 10 (done), 0 */
+	assert_int_equal(heard.done[1].at, 10 * MS);
+	assert_int_equal(r->client[0].busy_ns, 7 * MS);
+	compute(&r->queue[0][0], 1 * MS, 0, 0);
+	engine_advance(&r->engine, 50 * MS);
+	assert_int_equal(heard.done[2].at, 12 * MS);
+	assert_int_equal(r->engine.busy_ns, 12 * MS);
+}
+
+static void markers(void **state)
+{
+	struct rig *r = *state;
+	struct engine_item mark = {.engine = WIRE_ENGINE_NONE, .stamp_done = 3};
+
+	engine_advance(&r->engine, 1 * MS);
+	assert_int_equal(engine_submit(&r->queue[0][0], &mark), 0);
+	assert_int_equal(heard.stamps[3], 1 * MS);
+	compute(&r->queue[0][0], 2 * MS, 0, 0);
+	mark.stamp_done = 4;
+	assert_int_equal(engine_submit(&r->queue[0][0], &mark), 0);
+	engine_advance(&r->engine, 9 * MS);
+	assert_int_equal(heard.stamps[4], 3 * MS);
+	assert_int_equal(r->queue[0][0].done, 3);
+}
+
+static void full_queue(void **state)
+{
+	struct rig *r = *state;
+	struct engine_item item = {.ns = MS, .engine = WIRE_ENGINE_COMPUTE};
+
+	for (uint32_t i = 0; i < WIRE_QUEUE_ITEMS_MAX; i++)
+		assert_int_equal(engine_submit(&r->queue[0][0], &item), 0);
+	assert_int_equal(engine_submit(&r->queue[0][0], &item), -EAGAIN);
+	engine_advance(&r->engine, 1 * MS);
+	assert_int_equal(engine_submit(&r->queue[0][0], &item), 0);
+}
+
+/* A process that dies in its turn: the next one has the engine at once. */
+static void death(void **state)
+{
+	struct rig *r = *state;
+
+	compute(&r->queue[0][0], 50 * MS, 0, 0);
+	compute(&r->queue[1][0], 1 * MS, 0, 0);
+	engine_advance(&r->engine, 1 * MS);
+	engine_queue_finish(&r->queue[0][0]);
+	engine_advance(&r->engine, 5 * MS);
+	assert_int_equal(heard.done[0].at, 2 * MS);
+	assert_int_equal(r->client[0].busy_ns, 1 * MS);
+}
+
+static uint64_t random_next(uint64_t *seed)
+{
+	*seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+	return *seed >> 33;
+}
+
+/* Whatever lengths their kernels have, and however late the server looks, those that always have
+ * work get equal shares, and every nanosecond of the GPU is somebody's. */
+static void fair_shares(void **state)
+{
+	struct rig *r = *state;
+	uint64_t seed = 1, now = 0, end = 20000 * MS;
+
+	while (now < end) {
+		for (size_t i = 0; i < CLIENTS; i++) {
+			while (r->queue[i][0].count < 64)
+				compute(&r->queue[i][0],
+					(1 + random_next(&seed) % 3000) * US * (i + 1), 0, 0);
+		}
+		now += random_next(&seed) % (5 * MS);
+		engine_advance(&r->engine, now);
+	}
+	uint64_t sum = 0;
+	for (size_t i = 0; i < CLIENTS; i++) {
+		uint64_t busy = r->client[i].busy_ns;
+
+		sum += busy;
+		if (busy < now / CLIENTS - 2 * MS || busy > now / CLIENTS + 2 * MS)
+			fail_msg("client %zu had %llu of %llu ns", i, (unsigned long long)busy,
+				 (unsigned long long)now);
+	}
+	assert_int_equal(sum, now);
+	assert_int_equal(r->engine.busy_ns, now);
+}
+
+/* The times told do not depend on when the server looks. */
+static void late_looks(void **state)
+{
+	static struct done first[LOG_MAX];
+	uint32_t count = 0;
+
+	for (int pass = 0; pass < 2; pass++) {
+		struct rig *r;
+		uint64_t seed = 7;
+
+		rig_make((void **)&r);
+		for (size_t i = 0; i < CLIENTS; i++) {
+			for (int k = 0; k < 100; k++) {
+				compute(&r->queue[i][k % 2], random_next(&seed) % (4 * MS),
+					200 + random_next(&seed) % 800, 0);
+				copy(&r->queue[i][k % 2], WIRE_ENGINE_H2D + k % 3,
+				     random_next(&seed) % MS);
+			}
+		}
+		for (uint64_t now = 0; now < 3000 * MS; now += pass ? 3000 * MS : 77 * US)
+			engine_advance(&r->engine, now);
+		engine_advance(&r->engine, 3000 * MS);
+		assert_int_equal(heard.count, CLIENTS * 200);
+		for (uint32_t i = 0; pass && i < count; i++) {
+			/* Slowing down in steps rounds by a nanosecond each. */
+			uint64_t a = first[i].at, b = heard.done[i].at;
+			assert_true((a > b ? a - b : b - a) < 50 * US);
+		}
+		count = heard.count;
+		memcpy(first, heard.done, sizeof(first));
+		rig_free((void **)&r);
+	}
+}
+
+/* Looking only when engine_queue_wake says so, a waited-for item is seen exactly when it is done.
+ */
+static void wakes_exactly(void **state)
+{
+	struct rig *r = *state;
+	uint64_t seed = 3, now = 0;
+	uint32_t looks = 0, waits = 0;
+
+	for (size_t i = 0; i < CLIENTS; i++) {
+		for (int k = 0; k < 200; k++)
+			compute(&r->queue[i][0], random_next(&seed) % (300 * US), 0, 0);
+	}
+	while (r->queue[0][0].done < 200) {
+		uint64_t ahead = random_next(&seed) % 30;
+		uint64_t target = MIN(r->queue[0][0].done + 1 + ahead, 200);
+
+		engine_wait(&r->queue[0][0], WIRE_WAIT_DONE, target);
+		waits++;
+		while (!engine_wait_fulfil(&r->queue[0][0])) {
+			uint64_t wake = engine_queue_wake(&r->queue[0][0]);
+
+			assert_true(wake > now && wake != UINT64_MAX);
+			now = wake;
+			engine_advance(&r->engine, now);
+			looks++;
+		}
+		assert_int_equal(r->queue[0][0].done, target);
+	}
+	assert_true(looks < waits * 20);
+}
+
+/* Very short kernels cost little: a million of them. */
+static void short_kernels(void **state)
+{
+	struct rig *r = *state;
+	uint64_t now = 0;
+
+	while (r->queue[0][0].done < 1000000) {
+		while (r->queue[0][0].count < WIRE_QUEUE_ITEMS_MAX)
+			compute(&r->queue[0][0], 1 * US, 0, 0);
+		now += 500 * US;
+		engine_advance(&r->engine, now);
+	}
+	assert_int_equal(r->client[0].busy_ns, now);
+}
+
+static void meters(void **state)
+{
+	struct meter m = {0};
+
+	meter_add(&m, 0, 500 * MS);
+	assert_int_equal(meter_permille(&m, 1000 * MS), 500);
+	meter_add(&m, 1000 * MS, 1250 * MS);
+	assert_int_equal(meter_permille(&m, 1300 * MS), 200 + 250); /* 0.3-0.5 and 1.0-1.25 */
+	assert_int_equal(meter_permille(&m, 5000 * MS), 0);
+	meter_add(&m, 0, 100000 * MS);
+	assert_int_equal(meter_permille(&m, 100000 * MS), 1000);
+}
+
+int main(void)
+{
+#define RIGGED(f) cmocka_unit_test_setup_teardown(f, rig_make, rig_free)
+	const struct CMUnitTest tests[] = {
+		RIGGED(alone),
+		RIGGED(round_robin),
+		RIGGED(newcomer),
+		RIGGED(concurrent_kernels),
+		RIGGED(copies_beside_compute),
+		RIGGED(hold),
+		RIGGED(markers),
+		RIGGED(full_queue),
+		RIGGED(death),
+		RIGGED(fair_shares),
+		cmocka_unit_test(late_looks),
+		RIGGED(wakes_exactly),
+		RIGGED(short_kernels),
+		cmocka_unit_test(meters),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
