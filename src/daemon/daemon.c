@@ -1,5 +1,277 @@
 #include "daemon/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/node.h"
+#include "daemon/probe.h"
+#include "daemon/runtime.h"
+
+// NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
+
+static const char help[] =
+	"carved - the node daemon of carve: it owns this host's GPUs and grants slices of them\n"
+	"\n"
+	"usage: carved [--system | --runtime-dir DIR] [--idle-exit SECONDS] [--foreground]\n"
+	"\n"
+	"  --system             serve all users, in /run/carve (what root gets without "
+	"--runtime-dir)\n"
+	"  --runtime-dir DIR    sockets, database and log go here (default: $CARVE_RUNTIME_DIR, "
+	"else\n"
+	"                       as root /run/carve, else $XDG_RUNTIME_DIR/carve or "
+	"/tmp/carve-UID)\n"
+	"  --idle-exit SECONDS  end after that long without sessions and connections\n"
+	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
+	"  --ready-fd N         write one byte to descriptor N when the sockets listen\n"
+	"  --help, --version\n"
+	"\n"
+	"example: carved --runtime-dir /tmp/c --foreground &\n"
+	"         curl --unix-socket /tmp/c/carved.sock http://localhost/v1/gpus\n";
+
+struct arguments {
+	const char *runtime_dir, *probe_uuid;
+	bool system, foreground;
+	uint64_t idle_exit_ns;
+	int ready_fd;
+};
+
+enum {
+	OPTION_SYSTEM = 256,
+	OPTION_DIR,
+	OPTION_IDLE,
+	OPTION_FOREGROUND,
+	OPTION_READY,
+	OPTION_PROBE,
+	OPTION_HELP,
+	OPTION_VERSION
+};
+
+static const struct option options[] = {
+	{"system", no_argument, NULL, OPTION_SYSTEM},
+	{"runtime-dir", required_argument, NULL, OPTION_DIR},
+	{"idle-exit", required_argument, NULL, OPTION_IDLE},
+	{"foreground", no_argument, NULL, OPTION_FOREGROUND},
+	{"ready-fd", required_argument, NULL, OPTION_READY},
+	{"probe-context", required_argument, NULL, OPTION_PROBE},
+	{"help", no_argument, NULL, OPTION_HELP},
+	{"version", no_argument, NULL, OPTION_VERSION},
+	{0},
+};
+
+static int fail(const struct error *err)
+{
+	fprintf(stderr, "carved: %s\n", err->message);
+	if (err->hint[0])
+		fprintf(stderr, "carved: %s\n", err->hint);
+	return err->code ? err->code : EXIT_CODE_FAILED;
+}
+
+/* True: goes on. False: *ret_code is the exit code. */
+static bool option_take(int option, struct arguments *args, int *ret_code)
+{
+	struct error err = {0};
+	uint64_t number;
+
+	switch (option) {
+	case OPTION_SYSTEM:
+		args->system = true;
+		return true;
+	case OPTION_DIR:
+		args->runtime_dir = optarg;
+		return true;
+	case OPTION_FOREGROUND:
+		args->foreground = true;
+		return true;
+	case OPTION_PROBE:
+		args->probe_uuid = optarg;
+		return true;
+	case OPTION_IDLE:
+		if (units_parse_seconds(optarg, "--idle-exit", &args->idle_exit_ns, &err) == 0)
+			return true;
+		break;
+	case OPTION_READY:
+		if (units_parse_count(optarg, "--ready-fd", 3, 1 << 20, &number, &err) == 0) {
+			args->ready_fd = (int)number;
+			return true;
+		}
+		break;
+	case OPTION_HELP:
+		fputs(help, stdout);
+		*ret_code = EXIT_CODE_OK;
+		return false;
+	case OPTION_VERSION:
+		puts("carved " CARVE_VERSION);
+		*ret_code = EXIT_CODE_OK;
+		return false;
+	default:
+		error_set(&err, EXIT_CODE_USAGE, "see carved --help");
+		break;
+	}
+	*ret_code = fail(&err);
+	return false;
+}
+
+static bool arguments_parse(int argc, char **argv, struct arguments *args, int *ret_code)
+{
+	int option;
+
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
+		if (!option_take(option, args, ret_code))
+			return false;
+	if (optind < argc) {
+		fprintf(stderr, "carved: unexpected argument '%s'; see carved --help\n",
+			argv[optind]);
+		*ret_code = EXIT_CODE_USAGE;
+		return false;
+	}
+	return true;
+}
+
+/* Started from inside a slice, the daemon would see that slice as its GPU: start again without the
+ * front. */
+static void leave_slice(char **argv)
+{
+	const char *preload = getenv("LD_PRELOAD");
+	bool fronted = preload &&
+		       (strstr(preload, "libcuda.so.1") || strstr(preload, "libnvidia-ml.so.1"));
+
+	if (!fronted && !getenv("CARVE_SESSION"))
+		return;
+	unsetenv("LD_PRELOAD");
+	unsetenv("CARVE_SESSION");
+	unsetenv("CARVE_ATTACH");
+	execv("/proc/self/exe", argv);
+}
+
+/* Each session takes two descriptors, each process and each client one or two. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	limit.rlim_cur = MIN(limit.rlim_max, (rlim_t)1 << 20);
+	(void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* ---- the background ---------------------------------------------------------------------- */
+
+/* Waits for the daemon that was forked: 'R' when it listens, else its last words. */
+static int background_wait(int fd)
+{
+	char text[1024];
+	size_t length = 0;
+	ssize_t n;
+
+	while (length < sizeof(text) - 1 &&
+	       ((n = read(fd, text + length, sizeof(text) - 1 - length)) > 0 ||
+		(n < 0 && errno == EINTR)))
+		length += n > 0 ? (size_t)n : 0;
+	if (length && text[0] == 'R')
+		return EXIT_CODE_OK;
+	(void)!write(STDERR_FILENO, text, length);
+	return EXIT_CODE_FAILED;
+}
+
+/* Leaves the terminal. Its standard error stays the pipe until the log is open. */
+static int background_enter(const struct runtime *runtime)
+{
+	char path[128];
+
+	runtime_path(runtime, "carved.log", path, sizeof(path));
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (null < 0 || log < 0 || chdir("/") < 0)
+		return -errno;
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDOUT_FILENO);
+	dup2(log, STDERR_FILENO);
+	close(null);
+	close(log);
+	return 0;
+}
+
+/* ---- the whole --------------------------------------------------------------------------- */
+
+static int serve(struct node *node, bool background, struct error *err)
+{
+	if (runtime_lock(&node->runtime, node->options.system, err) < 0)
+		return EXIT_CODE_FAILED;
+	if (background && background_enter(&node->runtime) < 0) {
+		error_set(err, EXIT_CODE_FAILED, "cannot write %s/carved.log: %s",
+			  node->runtime.dir, strerror(errno));
+		return EXIT_CODE_FAILED;
+	}
+	int code = node_run(node, err);
+	runtime_leave(&node->runtime);
+	return code;
+}
+
+static int serve_in_background(struct node *node)
+{
+	int ends[2];
+	struct error err = {0};
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return EXIT_CODE_FAILED;
+	pid_t pid = fork();
+	if (pid < 0)
+		return EXIT_CODE_FAILED;
+	if (pid > 0) {
+		close(ends[1]);
+		return background_wait(ends[0]);
+	}
+	close(ends[0]);
+	setsid();
+	int words = fcntl(ends[1], F_DUPFD_CLOEXEC, 3);
+	if (node->options.ready_fd < 0)
+		node->options.ready_fd = ends[1];
+	int code = serve(node, true, &err);
+	if (err.message[0])
+		dprintf(words, "carved: %s\n", err.message);
+	return code;
+}
+
 int daemon_main(int argc, char **argv)
 {
-	return 1;
+	/* Large: on the heap's side of things, not the stack's. */
+	static struct node node;
+	struct arguments args = {.ready_fd = -1};
+	struct error err = {0};
+	int code;
+
+	leave_slice(argv);
+	if (!arguments_parse(argc, argv, &args, &code))
+		return code;
+	if (args.probe_uuid)
+		return probe_main(args.probe_uuid);
+	if (!args.runtime_dir && !args.system)
+		args.runtime_dir = getenv("CARVE_RUNTIME_DIR");
+	if (args.system && !args.runtime_dir)
+		args.runtime_dir = "/run/carve";
+	if (runtime_choose(&node.runtime, args.runtime_dir, &err) < 0)
+		return fail(&err);
+	node.options.system = args.system || (!args.runtime_dir && geteuid() == 0);
+	node.options.idle_exit_ns = args.idle_exit_ns;
+	node.options.ready_fd = args.ready_fd;
+	umask(077);
+	signal(SIGPIPE, SIG_IGN);
+	raise_descriptor_limit();
+	if (!args.foreground)
+		return serve_in_background(&node);
+	code = serve(&node, false, &err);
+	return err.message[0] ? fail(&err) : code;
 }
+
+// NOLINTEND(concurrency-mt-unsafe)

@@ -1,2 +1,4 @@
+/* The program carved. */
 #pragma once
+
 int daemon_main(int argc, char **argv);

@@ -1,0 +1,113 @@
+#include "backend/context.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/gpus.h"
+#include "base/cuda_abi.h"
+#include "base/macros.h"
+
+struct cuda {
+	__typeof__(cuInit) *init;
+	__typeof__(cuDeviceGetCount) *get_count;
+	__typeof__(cuDeviceGet) *get;
+	__typeof__(cuDeviceGetUuid) *get_uuid;
+	__typeof__(cuCtxCreate_v2) *create;
+};
+
+static int cuda_load(struct cuda *ret)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} symbols[] = {
+		{"cuInit", offsetof(struct cuda, init)},
+		{"cuDeviceGetCount", offsetof(struct cuda, get_count)},
+		{"cuDeviceGet", offsetof(struct cuda, get)},
+		{"cuDeviceGetUuid", offsetof(struct cuda, get_uuid)},
+		{"cuCtxCreate_v2", offsetof(struct cuda, create)},
+	};
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	if (!library)
+		return -ENODEV;
+	for (size_t i = 0; i < ARRAY_SIZE(symbols); i++) {
+		void *address = dlsym(library, symbols[i].name);
+
+		if (!address)
+			return -ENODEV;
+		*(void **)((char *)ret + symbols[i].offset) = address;
+	}
+	return ret->init(0) == CUDA_SUCCESS ? 0 : -ENODEV;
+}
+
+static int device_find(const struct cuda *cuda, const char *uuid_text, CUdevice *ret)
+{
+	uint8_t wanted[LEDGER_UUID_SIZE];
+	int count = 0;
+
+	if (gpu_uuid_parse(uuid_text, wanted) < 0 || cuda->get_count(&count) != CUDA_SUCCESS)
+		return -ENODEV;
+	for (int i = 0; i < count; i++) {
+		CUdevice device;
+		CUuuid uuid;
+
+		if (cuda->get(&device, i) == CUDA_SUCCESS &&
+		    cuda->get_uuid(&uuid, device) == CUDA_SUCCESS &&
+		    !memcmp(&uuid, wanted, sizeof(wanted))) {
+			*ret = device;
+			return 0;
+		}
+	}
+	return -ENODEV;
+}
+
+/* One look at the GPU: its use, and this process's. */
+static int look(struct gpus *gpus, const char *uuid_text, uint64_t *ret_used, uint64_t *ret_own)
+{
+	static struct gpu_info list[GPUS_MAX];
+	struct gpu_sample sample;
+	size_t count = 0;
+	int rc = gpus_list(gpus, list, GPUS_MAX, &count);
+
+	for (size_t i = 0; rc == 0 && i < count; i++) {
+		if (strcmp(list[i].uuid_text, uuid_text) != 0)
+			continue;
+		gpus_sample(gpus, list[i].index, &sample);
+		rc = sample.error;
+		*ret_used = sample.used;
+		*ret_own = gpu_sample_process_bytes(&sample, getpid());
+		gpu_sample_clear(&sample);
+		return rc;
+	}
+	return rc < 0 ? rc : -ENODEV;
+}
+
+int context_measure(const char *uuid_text, uint64_t *ret_bytes)
+{
+	struct cuda cuda;
+	struct gpus *gpus = NULL;
+	CUdevice device;
+	CUcontext context;
+	uint64_t before, after, own;
+	int rc = cuda_load(&cuda);
+
+	if (rc == 0)
+		rc = device_find(&cuda, uuid_text, &device);
+	if (rc == 0)
+		rc = gpus_open(&gpus, NULL);
+	if (rc == 0)
+		rc = look(gpus, uuid_text, &before, &own);
+	if (rc == 0 && cuda.create(&context, 0, device) != CUDA_SUCCESS)
+		rc = -EIO;
+	if (rc == 0)
+		rc = look(gpus, uuid_text, &after, &own);
+	gpus_close(gpus);
+	if (rc < 0)
+		return rc;
+	*ret_bytes = own ? own : after > before ? after - before : 0;
+	return 0;
+}

@@ -1,0 +1,336 @@
+#include "backend/gpus.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/nvml_functions.h"
+
+struct gpus {
+	void *library;
+	char driver_version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
+	__typeof__(nvmlInit_v2) *init;
+	__typeof__(nvmlShutdown) *shutdown;
+	__typeof__(nvmlErrorString) *error_string;
+	__typeof__(nvmlSystemGetDriverVersion) *get_driver_version;
+	__typeof__(nvmlDeviceGetCount_v2) *get_count;
+	__typeof__(nvmlDeviceGetHandleByIndex_v2) *get_handle;
+	__typeof__(nvmlDeviceGetName) *get_name;
+	__typeof__(nvmlDeviceGetUUID) *get_uuid;
+	__typeof__(nvmlDeviceGetPciInfo_v3) *get_pci_info;
+	__typeof__(nvmlDeviceGetMemoryInfo) *get_memory;
+	/* May be missing from older drivers. */
+	__typeof__(nvmlDeviceGetMemoryInfo_v2) *get_memory_v2;
+	__typeof__(nvmlDeviceGetMigMode) *get_mig_mode;
+	/* Newest first; the first that the driver has is used. v1 has the smaller entry. */
+	__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *get_compute, *get_graphics;
+	__typeof__(nvmlDeviceGetComputeRunningProcesses) *get_compute_v1, *get_graphics_v1;
+};
+
+struct symbol {
+	const char *name;
+	size_t offset;
+	bool required;
+};
+
+#define SYMBOL(name, member, required)                         \
+	{                                                      \
+#name, offsetof(struct gpus, member), required \
+	}
+/* A member named twice takes the first symbol that exists. */
+static const struct symbol symbols[] = {
+	SYMBOL(nvmlInit_v2, init, true),
+	SYMBOL(nvmlShutdown, shutdown, true),
+	SYMBOL(nvmlErrorString, error_string, true),
+	SYMBOL(nvmlSystemGetDriverVersion, get_driver_version, true),
+	SYMBOL(nvmlDeviceGetCount_v2, get_count, true),
+	SYMBOL(nvmlDeviceGetHandleByIndex_v2, get_handle, true),
+	SYMBOL(nvmlDeviceGetName, get_name, true),
+	SYMBOL(nvmlDeviceGetUUID, get_uuid, true),
+	SYMBOL(nvmlDeviceGetPciInfo_v3, get_pci_info, true),
+	SYMBOL(nvmlDeviceGetMemoryInfo, get_memory, true),
+	SYMBOL(nvmlDeviceGetMemoryInfo_v2, get_memory_v2, false),
+	SYMBOL(nvmlDeviceGetMigMode, get_mig_mode, false),
+	SYMBOL(nvmlDeviceGetComputeRunningProcesses_v3, get_compute, false),
+	SYMBOL(nvmlDeviceGetComputeRunningProcesses_v2, get_compute, false),
+	SYMBOL(nvmlDeviceGetGraphicsRunningProcesses_v3, get_graphics, false),
+	SYMBOL(nvmlDeviceGetGraphicsRunningProcesses_v2, get_graphics, false),
+	SYMBOL(nvmlDeviceGetComputeRunningProcesses, get_compute_v1, false),
+	SYMBOL(nvmlDeviceGetGraphicsRunningProcesses, get_graphics_v1, false),
+};
+
+static int errno_of(nvmlReturn_t rc)
+{
+	switch (rc) {
+	case NVML_SUCCESS:
+		return 0;
+	case NVML_ERROR_DRIVER_NOT_LOADED:
+	case NVML_ERROR_LIBRARY_NOT_FOUND:
+		return -ENODEV;
+	case NVML_ERROR_GPU_IS_LOST:
+	case NVML_ERROR_GPU_NOT_FOUND:
+		return -ENXIO;
+	case NVML_ERROR_NO_PERMISSION:
+		return -EACCES;
+	default:
+		return -EIO;
+	}
+}
+
+static int symbols_load(struct gpus *gpus, struct error *err)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(symbols); i++) {
+		void **slot = (void **)((char *)gpus + symbols[i].offset);
+
+		if (!*slot)
+			*slot = dlsym(gpus->library, symbols[i].name);
+		if (!*slot && symbols[i].required) {
+			error_set(err, EXIT_CODE_FAILED,
+				  "the driver's libnvidia-ml.so.1 has no %s: it is too old",
+				  symbols[i].name);
+			return -ENODEV;
+		}
+	}
+	return 0;
+}
+
+int gpus_open(struct gpus **ret, struct error *err)
+{
+	cleanup_free struct gpus *gpus = calloc(1, sizeof(*gpus));
+
+	if (!gpus)
+		return -ENOMEM;
+	gpus->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!gpus->library) {
+		error_set(err, EXIT_CODE_FAILED,
+			  "no NVIDIA driver: libnvidia-ml.so.1 is not found");
+		return -ENODEV;
+	}
+	int rc = symbols_load(gpus, err);
+	if (rc < 0) {
+		dlclose(gpus->library);
+		return rc;
+	}
+	nvmlReturn_t status = gpus->init();
+	if (status != NVML_SUCCESS) {
+		error_set(err, EXIT_CODE_FAILED, "the driver does not start: %s",
+			  gpus->error_string(status));
+		dlclose(gpus->library);
+		return errno_of(status);
+	}
+	if (gpus->get_driver_version(gpus->driver_version, sizeof(gpus->driver_version)))
+		gpus->driver_version[0] = '\0';
+	*ret = steal_ptr(&gpus);
+	return 0;
+}
+
+void gpus_close(struct gpus *gpus)
+{
+	if (!gpus)
+		return;
+	gpus->shutdown();
+	dlclose(gpus->library);
+	free(gpus);
+}
+
+const char *gpus_driver_version(const struct gpus *gpus)
+{
+	return gpus->driver_version;
+}
+
+int gpu_uuid_parse(const char *text, uint8_t ret[static LEDGER_UUID_SIZE])
+{
+	uint8_t uuid[LEDGER_UUID_SIZE];
+	const char *from = strchr(text, '-');
+
+	for (unsigned i = 0; from && i < LEDGER_UUID_SIZE; i++) {
+		char pair[3] = {0}, *end;
+
+		from += *from == '-';
+		memcpy(pair, from, strnlen(from, 2));
+		uuid[i] = (uint8_t)strtoul(pair, &end, 16);
+		if (end != pair + 2)
+			return -EINVAL;
+		from += 2;
+	}
+	if (!from || *from)
+		return -EINVAL;
+	memcpy(ret, uuid, sizeof(uuid));
+	return 0;
+}
+
+static int memory_read(const struct gpus *gpus, nvmlDevice_t device, uint64_t *total,
+		       uint64_t *reserved, uint64_t *used)
+{
+	nvmlMemory_v2_t v2 = {.version = NVML_MEMORY_V2};
+	nvmlMemory_t v1;
+
+	if (gpus->get_memory_v2 && gpus->get_memory_v2(device, &v2) == NVML_SUCCESS) {
+		*total = v2.total;
+		*reserved = v2.reserved;
+		*used = v2.used;
+		return 0;
+	}
+	nvmlReturn_t status = gpus->get_memory(device, &v1);
+	if (status != NVML_SUCCESS)
+		return errno_of(status);
+	/* Here what is reserved is part of what is used, and counts as held by others. */
+	*total = v1.total;
+	*reserved = 0;
+	*used = v1.used;
+	return 0;
+}
+
+static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *info)
+{
+	nvmlDevice_t device;
+	nvmlPciInfo_t pci;
+	unsigned mig = NVML_FEATURE_DISABLED, mig_pending;
+	uint64_t used;
+	nvmlReturn_t status = gpus->get_handle(index, &device);
+
+	if (status == NVML_SUCCESS)
+		status = gpus->get_uuid(device, info->uuid_text, sizeof(info->uuid_text));
+	if (status == NVML_SUCCESS)
+		status = gpus->get_name(device, info->name, sizeof(info->name));
+	if (status == NVML_SUCCESS)
+		status = gpus->get_pci_info(device, &pci);
+	if (status != NVML_SUCCESS)
+		return errno_of(status);
+	if (gpus->get_mig_mode && gpus->get_mig_mode(device, &mig, &mig_pending) != NVML_SUCCESS)
+		mig = NVML_FEATURE_DISABLED;
+	info->index = index;
+	info->mig = mig == NVML_FEATURE_ENABLED;
+	snprintf(info->pci_bus_id, sizeof(info->pci_bus_id), "%s", pci.busId);
+	int rc = gpu_uuid_parse(info->uuid_text, info->uuid);
+	return rc < 0 ? rc : memory_read(gpus, device, &info->total, &info->reserved, &used);
+}
+
+int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count)
+{
+	unsigned total = 0;
+	size_t count = 0;
+	nvmlReturn_t status = gpus->get_count(&total);
+
+	if (status != NVML_SUCCESS)
+		return errno_of(status);
+	for (unsigned index = 0; index < total && count < max; index++) {
+		list[count] = (struct gpu_info){0};
+		if (info_read(gpus, index, &list[count]) == 0)
+			count++;
+	}
+	*ret_count = count;
+	return 0;
+}
+
+/* The driver's figure may be "not available". */
+static uint64_t known_bytes(unsigned long long bytes)
+{
+	return bytes == (unsigned long long)NVML_VALUE_NOT_AVAILABLE ? 0 : bytes;
+}
+
+static void process_add(struct gpu_sample *sample, pid_t pid, uint64_t bytes)
+{
+	/* A process that computes and draws is in both lists, with the same figure. */
+	for (size_t i = 0; i < sample->process_count; i++)
+		if (sample->processes[i].pid == pid) {
+			sample->processes[i].bytes = MAX(sample->processes[i].bytes, bytes);
+			return;
+		}
+	sample->processes[sample->process_count++] = (struct gpu_process){pid, bytes};
+}
+
+static int processes_add(__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *get,
+			 nvmlDevice_t device, struct gpu_sample *sample)
+{
+	cleanup_free nvmlProcessInfo_v2_t *list = malloc(GPU_PROCESSES_MAX * sizeof(*list));
+	unsigned count = GPU_PROCESSES_MAX;
+
+	if (!list)
+		return -ENOMEM;
+	nvmlReturn_t status = get(device, &count, list);
+	if (status != NVML_SUCCESS)
+		return status == NVML_ERROR_NOT_SUPPORTED ? 0 : errno_of(status);
+	for (unsigned i = 0; i < MIN(count, GPU_PROCESSES_MAX); i++)
+		process_add(sample, (pid_t)list[i].pid, known_bytes(list[i].usedGpuMemory));
+	return 0;
+}
+
+static int processes_add_v1(__typeof__(nvmlDeviceGetComputeRunningProcesses) *get,
+			    nvmlDevice_t device, struct gpu_sample *sample)
+{
+	cleanup_free nvmlProcessInfo_v1_t *list = malloc(GPU_PROCESSES_MAX * sizeof(*list));
+	unsigned count = GPU_PROCESSES_MAX;
+
+	if (!list)
+		return -ENOMEM;
+	nvmlReturn_t status = get(device, &count, list);
+	if (status != NVML_SUCCESS)
+		return status == NVML_ERROR_NOT_SUPPORTED ? 0 : errno_of(status);
+	for (unsigned i = 0; i < MIN(count, GPU_PROCESSES_MAX); i++)
+		process_add(sample, (pid_t)list[i].pid, known_bytes(list[i].usedGpuMemory));
+	return 0;
+}
+
+static int processes_read(struct gpus *gpus, nvmlDevice_t device, struct gpu_sample *sample)
+{
+	int rc = 0;
+
+	sample->processes = calloc(2 * GPU_PROCESSES_MAX, sizeof(*sample->processes));
+	if (!sample->processes)
+		return -ENOMEM;
+	if (gpus->get_compute)
+		rc = processes_add(gpus->get_compute, device, sample);
+	else if (gpus->get_compute_v1)
+		rc = processes_add_v1(gpus->get_compute_v1, device, sample);
+	if (rc < 0)
+		return rc;
+	if (gpus->get_graphics)
+		rc = processes_add(gpus->get_graphics, device, sample);
+	else if (gpus->get_graphics_v1)
+		rc = processes_add_v1(gpus->get_graphics_v1, device, sample);
+	return rc;
+}
+
+void gpus_sample(struct gpus *gpus, uint32_t index, struct gpu_sample *ret)
+{
+	struct gpu_sample sample = {0};
+	nvmlDevice_t device;
+
+	sample.error = errno_of(gpus->get_handle(index, &device));
+	/* What is not carve's is the difference of two figures that the driver gives one after the
+	 * other: look again while they move. */
+	for (int tries = 0; tries < 3 && !sample.error; tries++) {
+		uint64_t before;
+
+		gpu_sample_clear(&sample);
+		sample.error = memory_read(gpus, device, &sample.total, &sample.reserved, &before);
+		if (!sample.error)
+			sample.error = processes_read(gpus, device, &sample);
+		if (!sample.error)
+			sample.error = memory_read(gpus, device, &sample.total, &sample.reserved,
+						   &sample.used);
+		if (before == sample.used)
+			break;
+	}
+	*ret = sample;
+}
+
+void gpu_sample_clear(struct gpu_sample *sample)
+{
+	free(sample->processes);
+	*sample = (struct gpu_sample){0};
+}
+
+uint64_t gpu_sample_process_bytes(const struct gpu_sample *sample, pid_t pid)
+{
+	for (size_t i = 0; i < sample->process_count; i++)
+		if (sample->processes[i].pid == pid)
+			return sample->processes[i].bytes;
+	return 0;
+}

@@ -1,0 +1,58 @@
+/* The GPUs of this host as the driver reports them, through NVML loaded at run time. Every call may
+ * block for milliseconds (opening: for seconds), so none is made on the daemon's loop; all are
+ * thread-safe once opened. Sizes in bytes. Errors: -errno; -ENODEV: no driver or no GPU, -ENXIO:
+ * this GPU is lost, -EIO: anything else that the driver says. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "proto/ledger.h"
+
+#define GPUS_MAX LEDGER_GPUS_MAX
+/* Processes on one GPU that are looked at; more than the driver keeps channels for. */
+#define GPU_PROCESSES_MAX 1024u
+
+struct error;
+struct gpus;
+
+struct gpu_info {
+	uint32_t index;     /* NVML's */
+	char uuid_text[48]; /* "GPU-..." */
+	uint8_t uuid[LEDGER_UUID_SIZE];
+	char name[96];
+	char pci_bus_id[32];
+	uint64_t total, reserved;
+	bool mig; /* MIG mode is on */
+};
+
+struct gpu_process {
+	pid_t pid;
+	uint64_t bytes;
+};
+
+/* What one GPU holds at one moment. `processes` is owned by the struct. */
+struct gpu_sample {
+	int error;                      /* 0, or why the rest is not set */
+	uint64_t total, reserved, used; /* used: without reserved */
+	struct gpu_process *processes;
+	size_t process_count;
+};
+
+/* Loads libnvidia-ml.so.1 and initialises it. -ENODEV with *err where there is no driver. */
+int gpus_open(struct gpus **ret, struct error *err);
+void gpus_close(struct gpus *gpus);
+/* Text, valid until gpus_close. */
+const char *gpus_driver_version(const struct gpus *gpus);
+/* Fills at most `max` entries; *ret_count may be 0. A GPU that does not answer is left out. */
+int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count);
+/* Memory and processes of one GPU. The result's `error` says what went wrong. */
+void gpus_sample(struct gpus *gpus, uint32_t index, struct gpu_sample *ret);
+void gpu_sample_clear(struct gpu_sample *sample);
+/* Bytes that the driver says a process holds; 0 where it lists none. */
+uint64_t gpu_sample_process_bytes(const struct gpu_sample *sample, pid_t pid);
+
+/* "GPU-xxxxxxxx-xxxx-..." or "MIG-..." to 16 bytes. 0 or -EINVAL. */
+int gpu_uuid_parse(const char *text, uint8_t ret[static LEDGER_UUID_SIZE]);

@@ -1,0 +1,222 @@
+#include "core/place.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/units.h"
+
+uint64_t place_capacity(const struct place_gpu *gpu)
+{
+	return gpu->total > gpu->reserved ? gpu->total - gpu->reserved : 0;
+}
+
+uint64_t place_available(const struct place_gpu *gpu)
+{
+	uint64_t left = place_capacity(gpu);
+
+	left -= gpu->outside < left ? gpu->outside : left;
+	left -= gpu->promised < left ? gpu->promised : left;
+	return left;
+}
+
+uint64_t place_requested(const struct place_gpu *gpu, const struct place_request *request)
+{
+	switch (request->kind) {
+	case PLACE_FRACTION:
+		return (uint64_t)((unsigned __int128)place_capacity(gpu) * request->share /
+				  SHARE_ONE);
+	case PLACE_WHOLE:
+		return place_capacity(gpu);
+	case PLACE_BYTES:
+		break;
+	}
+	return request->bytes;
+}
+
+/* The share of time that this request wants promised on this GPU. */
+static uint32_t compute_wanted(const struct place_gpu *gpu, const struct place_request *request)
+{
+	if (!gpu->shared_time)
+		return 0;
+	return request->kind == PLACE_WHOLE ? SHARE_ONE : request->compute;
+}
+
+/* Everything but the room. */
+static enum place_reason eligible(const struct place_gpu *gpu, size_t index,
+				  const struct place_request *request)
+{
+	uint64_t requested = place_requested(gpu, request);
+
+	if (request->allowed && !request->allowed[index])
+		return PLACE_NOT_ALLOWED;
+	if (!gpu->offered)
+		return PLACE_NOT_OFFERED;
+	if (requested < SLICE_BYTES_MIN || requested < gpu->context)
+		return PLACE_TOO_SMALL;
+	if (request->kind == PLACE_WHOLE && gpu->sessions)
+		return PLACE_NOT_EMPTY;
+	if (compute_wanted(gpu, request) >
+	    SHARE_ONE - (gpu->share < SHARE_ONE ? gpu->share : SHARE_ONE))
+		return PLACE_NO_COMPUTE;
+	return PLACE_FITS;
+}
+
+enum place_reason place_check(const struct place_gpu *gpus, size_t index,
+			      const struct place_request *request)
+{
+	enum place_reason reason = eligible(&gpus[index], index, request);
+
+	if (reason == PLACE_FITS &&
+	    place_requested(&gpus[index], request) > place_available(&gpus[index]))
+		reason = PLACE_NO_MEMORY;
+	return reason;
+}
+
+/* Whether the remainder may stand in for the request. */
+static bool tolerable(const struct place_gpu *gpu, const struct place_request *request)
+{
+	uint64_t left = place_available(gpu);
+
+	return left >= SLICE_BYTES_MIN && left >= gpu->context &&
+	       (unsigned __int128)left * 100 >=
+		       (unsigned __int128)place_requested(gpu, request) * PLACE_TOLERANCE_PERCENT;
+}
+
+/* Keeps `grant` sorted by key, smallest first, and drops what falls off the end. */
+struct shortlist {
+	struct place_grant grant[PLACE_GPUS_MAX];
+	uint64_t key[PLACE_GPUS_MAX];
+	uint32_t count, limit;
+};
+
+static void shortlist_offer(struct shortlist *list, struct place_grant grant, uint64_t key)
+{
+	uint32_t at = list->count;
+
+	/* Equal keys stay in the order of the GPUs. */
+	while (at && key < list->key[at - 1])
+		at--;
+	if (at == list->limit)
+		return;
+	if (list->count < list->limit)
+		list->count++;
+	memmove(&list->grant[at + 1], &list->grant[at],
+		(list->count - at - 1) * sizeof(list->grant[0]));
+	memmove(&list->key[at + 1], &list->key[at], (list->count - at - 1) * sizeof(list->key[0]));
+	list->grant[at] = grant;
+	list->key[at] = key;
+}
+
+/* Fills the list with GPUs that fulfil the request in full, the tightest first. */
+static void collect_full(const struct place_gpu *gpus, size_t gpu_count,
+			 const struct place_request *request, struct shortlist *list)
+{
+	for (size_t i = 0; i < gpu_count; i++) {
+		uint64_t requested = place_requested(&gpus[i], request);
+
+		if (place_check(gpus, i, request) == PLACE_FITS)
+			shortlist_offer(list,
+					(struct place_grant){(uint32_t)i, requested, requested},
+					place_available(&gpus[i]) - requested);
+	}
+}
+
+/* Likewise with remainders that the tolerance allows, the largest first; those that hold the whole
+ * request count as just that. */
+static void collect_tolerable(const struct place_gpu *gpus, size_t gpu_count,
+			      const struct place_request *request, struct shortlist *list)
+{
+	for (size_t i = 0; i < gpu_count; i++) {
+		uint64_t requested = place_requested(&gpus[i], request);
+		uint64_t left = place_available(&gpus[i]);
+		uint64_t bytes = left < requested ? left : requested;
+
+		if (eligible(&gpus[i], i, request) == PLACE_FITS && tolerable(&gpus[i], request))
+			shortlist_offer(list, (struct place_grant){(uint32_t)i, bytes, requested},
+					UINT64_MAX - left);
+	}
+}
+
+/* A session has the same amount on each of its GPUs where it asked for an amount. */
+static void level(struct shortlist *list, enum place_kind kind)
+{
+	uint64_t least = UINT64_MAX;
+
+	if (kind != PLACE_BYTES)
+		return;
+	for (uint32_t i = 0; i < list->count; i++)
+		least = list->grant[i].bytes < least ? list->grant[i].bytes : least;
+	for (uint32_t i = 0; i < list->count; i++)
+		list->grant[i].bytes = least;
+}
+
+static bool only_too_small(const struct place_gpu *gpus, size_t gpu_count,
+			   const struct place_request *request)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < gpu_count; i++) {
+		enum place_reason reason = eligible(&gpus[i], i, request);
+
+		if (reason != PLACE_TOO_SMALL && reason != PLACE_NOT_OFFERED &&
+		    reason != PLACE_NOT_ALLOWED)
+			return false;
+		any |= reason == PLACE_TOO_SMALL;
+	}
+	return any;
+}
+
+static void sort_by_index(struct place_grant *grant, uint32_t count)
+{
+	for (uint32_t i = 1; i < count; i++)
+		for (uint32_t j = i; j && grant[j].gpu < grant[j - 1].gpu; j--) {
+			struct place_grant swap = grant[j];
+
+			grant[j] = grant[j - 1];
+			grant[j - 1] = swap;
+		}
+}
+
+int place_decide(const struct place_gpu *gpus, size_t gpu_count,
+		 const struct place_request *request, struct place_result *ret)
+{
+	struct shortlist list = {.limit = request->count};
+
+	if (request->count == 0 || request->count > PLACE_GPUS_MAX)
+		return -ENOSPC;
+	collect_full(gpus, gpu_count, request, &list);
+	bool tolerance = list.count < request->count;
+	if (tolerance) {
+		list.count = 0;
+		if (!request->strict)
+			collect_tolerable(gpus, gpu_count, request, &list);
+		level(&list, request->kind);
+	}
+	if (list.count < request->count)
+		return only_too_small(gpus, gpu_count, request) ? -EDOM : -ENOSPC;
+	sort_by_index(list.grant, list.count);
+	memcpy(ret->grant, list.grant, list.count * sizeof(list.grant[0]));
+	ret->count = list.count;
+	ret->tolerance_applied = tolerance;
+	return 0;
+}
+
+bool place_possible(const struct place_gpu *gpus, size_t gpu_count,
+		    const struct place_request *request)
+{
+	uint32_t found = 0;
+
+	for (size_t i = 0; i < gpu_count; i++) {
+		struct place_gpu empty = gpus[i];
+
+		empty.outside = 0;
+		empty.promised = 0;
+		empty.sessions = 0;
+		empty.share = 0;
+		found += eligible(&empty, i, request) == PLACE_FITS &&
+			 (request->strict
+				  ? place_requested(&empty, request) <= place_available(&empty)
+				  : tolerable(&empty, request));
+	}
+	return found >= request->count;
+}

@@ -1,0 +1,86 @@
+/* Placement: which GPUs a request lands on and how much it is granted. Pure: plain structs in,
+ * plain structs out, no clock, no I/O, no allocation. All sizes in bytes, shares in millionths
+ * (SHARE_ONE).
+ *
+ * Best fit: of the GPUs that can fulfil a request the one with the least left afterwards takes it,
+ * so that big requests find big holes; ties go to the lower index. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of the request, per hundred: what a remainder must hold to be granted instead (spec: the 93%
+ * rule). */
+#define PLACE_TOLERANCE_PERCENT 93u
+/* GPUs of one session, at most (what a ledger has room for). */
+#define PLACE_GPUS_MAX 64u
+
+struct place_gpu {
+	uint64_t total;    /* the driver's figure */
+	uint64_t reserved; /* of it, what the driver keeps for itself */
+	uint64_t outside;  /* held by programs outside carve */
+	uint64_t promised; /* sum of the slices on it, whole */
+	uint64_t context;  /* cost of one CUDA context; 0: not known */
+	uint32_t sessions; /* slices on it */
+	uint32_t share;    /* sum of the compute requests on it */
+	bool shared_time;  /* in a time-slicing mode: compute is promised too, at most SHARE_ONE */
+	bool offered;      /* false: not ours to give (another daemon's, lost, failing) */
+};
+
+enum place_kind {
+	PLACE_BYTES,    /* `bytes` on each GPU */
+	PLACE_FRACTION, /* `share` of what each GPU can grant when empty */
+	PLACE_WHOLE,    /* whole, empty GPUs */
+};
+
+struct place_request {
+	enum place_kind kind;
+	uint64_t bytes;
+	uint32_t share;         /* PLACE_FRACTION: of the memory */
+	uint32_t compute;       /* compute request; promised on GPUs with shared_time */
+	uint32_t count;         /* GPUs, 1 to PLACE_GPUS_MAX */
+	const uint8_t *allowed; /* one flag a GPU; NULL: all */
+	bool strict;            /* no tolerance */
+};
+
+struct place_grant {
+	uint32_t gpu; /* index into the array of GPUs */
+	uint64_t bytes;
+	uint64_t requested; /* in bytes of this GPU */
+};
+
+struct place_result {
+	struct place_grant grant[PLACE_GPUS_MAX];
+	uint32_t count;
+	bool tolerance_applied;
+};
+
+/* Why one GPU does not fulfil a request. */
+enum place_reason {
+	PLACE_FITS,
+	PLACE_NOT_OFFERED,
+	PLACE_NOT_ALLOWED, /* not in `allowed` */
+	PLACE_TOO_SMALL,   /* the slice would not hold one context */
+	PLACE_NOT_EMPTY,   /* a whole GPU was asked */
+	PLACE_NO_MEMORY,
+	PLACE_NO_COMPUTE,
+};
+
+/* What an empty GPU can grant: the base of fractions. */
+uint64_t place_capacity(const struct place_gpu *gpu);
+/* What the GPU can grant now. */
+uint64_t place_available(const struct place_gpu *gpu);
+/* What the request means on this GPU, in bytes. */
+uint64_t place_requested(const struct place_gpu *gpu, const struct place_request *request);
+/* Whether GPU number `index` can fulfil the request in full, and if not, why. */
+enum place_reason place_check(const struct place_gpu *gpus, size_t index,
+			      const struct place_request *request);
+
+/* Decides. 0; -ENOSPC: not now (or never: see place_possible); -EDOM: every GPU that is offered and
+ * allowed would get a slice too small for one context. */
+int place_decide(const struct place_gpu *gpus, size_t gpu_count,
+		 const struct place_request *request, struct place_result *ret);
+/* Whether the request would be granted if nobody else held anything on these GPUs. */
+bool place_possible(const struct place_gpu *gpus, size_t gpu_count,
+		    const struct place_request *request);

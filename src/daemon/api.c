@@ -1,0 +1,456 @@
+#include "daemon/api.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/http.h"
+#include "daemon/node.h"
+#include "daemon/process.h"
+#include "daemon/refusal.h"
+#include "daemon/request.h"
+#include "daemon/session.h"
+#include "daemon/view.h"
+#include "daemon/waiting.h"
+
+#define SESSIONS_PREFIX "/v1/sessions/"
+
+/* ---- errors ------------------------------------------------------------------------------ */
+
+__attribute__((format(printf, 4, 5))) static void reply_failed(struct call *call, unsigned status,
+							       int code, const char *format, ...)
+{
+	struct error err = {0};
+	va_list args;
+
+	va_start(args, format);
+	error_set_va(&err, code, format, args);
+	va_end(args);
+	call_reply_error(call, status, &err);
+}
+
+/* The status that goes with an error's exit code. */
+static unsigned status_of(const struct error *err)
+{
+	switch (err->code) {
+	case EXIT_CODE_USAGE:
+		return MHD_HTTP_BAD_REQUEST;
+	case EXIT_CODE_NOT_PERMITTED:
+		return MHD_HTTP_FORBIDDEN;
+	default:
+		return MHD_HTTP_CONFLICT;
+	}
+}
+
+static json_t *body_parse(struct call *call, struct error *err)
+{
+	json_error_t where;
+	json_t *root = json_loadb(call->body, call->body_size, JSON_REJECT_DUPLICATES, &where);
+
+	if (!root)
+		error_set(err, EXIT_CODE_USAGE, "the body is not JSON: line %d: %.128s", where.line,
+			  where.text);
+	return root;
+}
+
+/* The session of the path that the caller may change; NULL: answered. */
+static struct session *session_or_reply(struct call *call, const char *id)
+{
+	struct session *s = session_find(call->node, id);
+
+	if (!s) {
+		reply_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_FAILED,
+			     "there is no session %.64s", id);
+		return NULL;
+	}
+	if (!view_permitted(call->peer.uid, s->record.uid)) {
+		reply_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			     "session %s is another user's", id);
+		return NULL;
+	}
+	return s;
+}
+
+/* ---- looking ----------------------------------------------------------------------------- */
+
+static void get_version(struct call *call, const char *id)
+{
+	call_reply(call, MHD_HTTP_OK, view_version(call->node));
+}
+
+/* Answers that need the inventory wait for it. */
+struct pending {
+	struct pending *next;
+	struct call *call;
+	uint64_t sample;
+};
+
+static struct pending *pendings;
+
+static void pending_gone(struct call *call)
+{
+	struct pending **at;
+
+	for (at = &pendings; *at && (*at)->call != call; at = &(*at)->next)
+		;
+	if (*at) {
+		struct pending *pending = *at;
+
+		*at = pending->next;
+		free(pending);
+	}
+}
+
+static void get_gpus(struct call *call, const char *id)
+{
+	struct pending *pending = malloc(sizeof(*pending));
+
+	if (!pending) {
+		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
+		return;
+	}
+	*pending = (struct pending){
+		.next = pendings,
+		.call = call,
+		.sample = pool_refresh(&call->node->pool, POOL_ALL),
+	};
+	pendings = pending;
+	call_defer(call, pending_gone);
+	api_sampled(call->node);
+}
+
+void api_sampled(struct node *node)
+{
+	for (struct pending **at = &pendings; *at;) {
+		struct pending *pending = *at;
+		const struct pool *pool = &node->pool;
+
+		if (pool->state == POOL_STARTING ||
+		    (pool->state == POOL_READY && pending->sample > pool->done)) {
+			at = &pending->next;
+			continue;
+		}
+		*at = pending->next;
+		call_reply(pending->call, MHD_HTTP_OK, view_gpus(node));
+		free(pending);
+	}
+}
+
+struct listing {
+	json_t *list;
+	uid_t viewer;
+};
+
+static int list_ended(void *arg, const struct store_session *session)
+{
+	struct listing *listing = arg;
+
+	json_array_append_new(listing->list, view_ended(session, listing->viewer));
+	return 0;
+}
+
+static int by_created(const void *a, const void *b)
+{
+	const struct session *x = *(struct session *const *)a, *y = *(struct session *const *)b;
+
+	return (x->record.created > y->record.created) - (x->record.created < y->record.created);
+}
+
+static void list_living(struct node *node, struct listing *listing)
+{
+	struct session **order = calloc(node->session_count + 1, sizeof(struct session *));
+	uint32_t count = 0;
+
+	if (!order)
+		return;
+	for (struct session *s = node->sessions; s; s = s->next)
+		order[count++] = s;
+	qsort(order, count, sizeof(struct session *), by_created);
+	for (uint32_t i = 0; i < count; i++)
+		json_array_append_new(listing->list, view_session(order[i], listing->viewer));
+	free(order);
+}
+
+static void get_sessions(struct call *call, const char *id)
+{
+	struct node *node = call->node;
+	struct listing listing = {.list = json_array(), .viewer = call->peer.uid};
+	const char *all = call_argument(call, "all");
+
+	if (all && strcmp(all, "0") != 0)
+		(void)store_sessions_each(node->store, true, STORE_HISTORY_MAX, list_ended,
+					  &listing);
+	list_living(node, &listing);
+	for (const struct waiter *w = node->waiters; w; w = w->next)
+		json_array_append_new(listing.list, view_waiter(node, w, call->peer.uid));
+	call_reply(call, MHD_HTTP_OK, listing.list);
+}
+
+static void get_session(struct call *call, const char *id)
+{
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session record = {.gpu = gpus};
+	const struct waiter *w = waiting_find(call->node, id);
+	const struct session *s = session_find(call->node, id);
+
+	if (w && view_permitted(call->peer.uid, w->peer.uid)) {
+		call_reply(call, MHD_HTTP_OK, view_waiter(call->node, w, call->peer.uid));
+	} else if (!s && store_session_find(call->node->store, id, &record) == 0 &&
+		   view_permitted(call->peer.uid, record.uid)) {
+		call_reply(call, MHD_HTTP_OK, view_ended(&record, call->peer.uid));
+	} else if ((s = session_or_reply(call, id)) != NULL) {
+		call_reply(call, MHD_HTTP_OK, view_session(s, call->peer.uid));
+	}
+}
+
+/* ---- asking ------------------------------------------------------------------------------ */
+
+static void on_decided(void *arg, struct session *session, const struct error *err)
+{
+	struct call *call = arg;
+
+	if (session)
+		call_reply(call, MHD_HTTP_CREATED, view_session(session, call->peer.uid));
+	else
+		call_reply_error(call, status_of(err), err);
+}
+
+static void on_asker_gone(struct call *call)
+{
+	waiting_cancel(call->node, call);
+}
+
+static void post_session(struct call *call, const char *id)
+{
+	struct slice_request request;
+	struct error err = {0};
+	json_t *root = body_parse(call, &err);
+	int rc = root ? request_parse(root, &request, &err) : -1;
+
+	json_decref(root);
+	if (rc < 0) {
+		call_reply_error(call, status_of(&err), &err);
+		return;
+	}
+	rc = waiting_add(call->node, &request, &call->peer, on_decided, call);
+	if (rc < 0)
+		reply_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED, "%s",
+			     strerror(-rc));
+	else
+		call_defer(call, on_asker_gone);
+}
+
+/* ---- resizing ---------------------------------------------------------------------------- */
+
+/* The new size on one GPU of the session. 0, or negative with *err. */
+static int resize_check(const struct session *s, uint32_t i, const struct place_request *request,
+			uint64_t *ret_bytes, struct error *err)
+{
+	struct place_gpu gpus[GPUS_MAX];
+	char asked[UNITS_TEXT_SIZE], has[UNITS_TEXT_SIZE];
+	uint64_t now = s->record.gpu[i].bytes, used = session_used(s, i);
+
+	if (s->pool_gpu[i] < 0)
+		return error_set(err, EXIT_CODE_FAILED, "GPU %u is gone", s->record.gpu[i].index);
+	pool_place_gpus(&s->node->pool, gpus);
+	const struct place_gpu *gpu = &gpus[s->pool_gpu[i]];
+	uint64_t bytes = place_requested(gpu, request);
+	units_format_bytes(bytes, asked);
+	if (bytes < MAX(gpu->context, SLICE_BYTES_MIN))
+		return error_set(err, EXIT_CODE_USAGE, "%s is too small for one CUDA context (%s)",
+				 asked, units_format_bytes(gpu->context, has));
+	if (bytes < used)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot shrink to %s: %s are in use on GPU %u", asked,
+				 units_format_bytes(used, has), s->record.gpu[i].index);
+	if (bytes > now && bytes - now > place_available(gpu))
+		return error_set(err, EXIT_CODE_NO_ROOM,
+				 "cannot grow to %s: GPU %u has %s left beside this session", asked,
+				 s->record.gpu[i].index,
+				 units_format_bytes(place_available(gpu), has));
+	*ret_bytes = bytes;
+	return 0;
+}
+
+static int resize(struct session *s, const struct place_request *request, struct error *err)
+{
+	uint64_t bytes[PLACE_GPUS_MAX];
+
+	if (s->state != SESSION_ACTIVE)
+		return error_set(err, EXIT_CODE_FAILED, "session %s is ending", s->record.id);
+	if (request->kind == PLACE_WHOLE)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "a session is resized to an amount of memory "
+				 "or a fraction of a GPU");
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		int rc = resize_check(s, i, request, &bytes[i], err);
+
+		if (rc < 0)
+			return rc;
+	}
+	int rc = session_resize(s, bytes);
+	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
+				  strerror(-rc))
+		      : 0;
+}
+
+static void patch_session(struct call *call, const char *id)
+{
+	struct session *s = session_or_reply(call, id);
+	struct place_request request;
+	struct error err = {0};
+
+	if (!s)
+		return;
+	json_t *root = body_parse(call, &err);
+	int rc = root ? request_parse_size(root, &request, &err) : -1;
+
+	json_decref(root);
+	if (rc == 0)
+		rc = resize(s, &request, &err);
+	if (rc < 0) {
+		call_reply_error(call, status_of(&err), &err);
+		return;
+	}
+	waiting_kick(call->node);
+	call_reply(call, MHD_HTTP_OK, view_session(s, call->peer.uid));
+}
+
+/* ---- releasing --------------------------------------------------------------------------- */
+
+static void reply_released(struct call *call, const char *id)
+{
+	call_reply(call, MHD_HTTP_OK, json_pack("{s:s, s:s}", "id", id, "state", "released"));
+}
+
+static void on_session_ended(void *arg, const char *id)
+{
+	reply_released(arg, id);
+}
+
+static void on_releaser_gone(struct call *call)
+{
+	session_unlisten(call->node, call);
+}
+
+/* "4711, 4712" */
+static void pids_text(const struct session *s, char *buf, size_t size)
+{
+	size_t used = 0;
+
+	buf[0] = '\0';
+	for (const struct process *p = s->processes; p && used + 16 < size; p = p->next)
+		if (!p->dead)
+			used += (size_t)snprintf(buf + used, size - used, "%s%d", used ? ", " : "",
+						 (int)p->id.pid);
+}
+
+static void release_by_force(struct call *call, struct session *s)
+{
+	char id[STORE_ID_SIZE];
+
+	snprintf(id, sizeof(id), "%s", s->record.id);
+	if (s->state == SESSION_ACTIVE && !session_live(s)) {
+		session_end(s, "released");
+		reply_released(call, id);
+		return;
+	}
+	if (session_listen(s, on_session_ended, call) < 0) {
+		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
+		return;
+	}
+	call_defer(call, on_releaser_gone);
+	session_end(s, "released by force");
+}
+
+static void delete_waiter(struct call *call, struct waiter *w)
+{
+	char id[STORE_ID_SIZE];
+
+	if (!view_permitted(call->peer.uid, w->peer.uid)) {
+		reply_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			     "request %s is another user's", w->id);
+		return;
+	}
+	snprintf(id, sizeof(id), "%s", w->id);
+	waiting_release(call->node, w);
+	reply_released(call, id);
+}
+
+static void delete_session(struct call *call, const char *id)
+{
+	struct waiter *w = waiting_find(call->node, id);
+	const char *force = call_argument(call, "force");
+	struct error err = {0};
+	char pids[256];
+
+	if (w) {
+		delete_waiter(call, w);
+		return;
+	}
+	struct session *s = session_or_reply(call, id);
+	if (!s)
+		return;
+	if ((force && strcmp(force, "0") != 0) || !session_live(s)) {
+		release_by_force(call, s);
+		return;
+	}
+	pids_text(s, pids, sizeof(pids));
+	error_set(&err, EXIT_CODE_FAILED, "session %s has processes inside: %s", id, pids);
+	error_hint(&err, "end them first, or let carve end them: carve session release %s --force",
+		   id);
+	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+}
+
+/* ---- routes ------------------------------------------------------------------------------ */
+
+struct route {
+	const char *method, *path;
+	bool takes_id; /* `path` is a prefix, an ID follows */
+	void (*handle)(struct call *call, const char *id);
+};
+
+static const struct route routes[] = {
+	{"GET", "/v1/version", false, get_version},
+	{"GET", "/v1/gpus", false, get_gpus},
+	{"GET", "/v1/sessions", false, get_sessions},
+	{"POST", "/v1/sessions", false, post_session},
+	{"GET", SESSIONS_PREFIX, true, get_session},
+	{"PATCH", SESSIONS_PREFIX, true, patch_session},
+	{"DELETE", SESSIONS_PREFIX, true, delete_session},
+};
+
+static bool route_matches(const struct route *route, const char *path)
+{
+	size_t size = strlen(route->path);
+
+	return route->takes_id ? !strncmp(path, route->path, size) && path[size] &&
+					 !strchr(path + size, '/')
+			       : !strcmp(path, route->path);
+}
+
+void api_handle(struct call *call)
+{
+	bool known = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
+		if (!route_matches(&routes[i], call->path))
+			continue;
+		known = true;
+		if (strcmp(routes[i].method, call->method) != 0)
+			continue;
+		routes[i].handle(call, call->path + strlen(routes[i].path));
+		return;
+	}
+	if (known)
+		reply_failed(call, MHD_HTTP_METHOD_NOT_ALLOWED, EXIT_CODE_USAGE,
+			     "%.16s does not go with %.128s", call->method, call->path);
+	else
+		reply_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %.128s",
+			     call->path);
+}

@@ -1,0 +1,387 @@
+#include "daemon/attach.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/log.h"
+#include "daemon/node.h"
+#include "daemon/peer.h"
+#include "daemon/process.h"
+#include "daemon/session.h"
+#include "proto/attach.h"
+
+#define CONNECTIONS_MAX 8192u
+/* A connection without a slot that is silent for this long is closed. */
+#define SILENCE_MAX_NS 30000000000ull
+/* A process that allocates without a pause is not waited for longer than this many samples. */
+#define SETTLE_TRIES 10u
+
+struct attach_connection {
+	struct attach_connection *next, *previous;
+	struct attach_server *server;
+	uv_poll_t poll;
+	int fd;
+	struct peer peer;
+	struct process *process; /* NULL: it has no slot */
+	uint64_t heard_ns;
+	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
+	unsigned settle_tries;
+};
+
+struct attach_server {
+	struct node *node;
+	uv_poll_t poll;
+	int fd;
+	struct attach_connection *connections;
+	unsigned count;
+};
+
+static void on_connection_closed(uv_handle_t *handle)
+{
+	struct attach_connection *c = handle->data;
+
+	close_fd(&c->fd);
+	free(c);
+}
+
+static void connection_close(struct attach_connection *c)
+{
+	if (c->process)
+		process_disconnected(c->process);
+	if (c->next)
+		c->next->previous = c->previous;
+	*(c->previous ? &c->previous->next : &c->server->connections) = c->next;
+	c->server->count--;
+	uv_poll_stop(&c->poll);
+	uv_close((uv_handle_t *)&c->poll, on_connection_closed);
+}
+
+void attach_forget(struct attach_connection *c)
+{
+	c->process = NULL;
+}
+
+/* ---- replies ----------------------------------------------------------------------------- */
+
+/* False where the peer does not take it: it is of no use any more. */
+static bool reply_send(struct attach_connection *c, const struct attach_reply *reply,
+		       const int *fds, unsigned fd_count)
+{
+	struct iovec part = {.iov_base = (void *)reply, .iov_len = sizeof(*reply)};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+
+	if (fd_count) {
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+		struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+		memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
+	}
+	return sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*reply);
+}
+
+__attribute__((format(printf, 3, 4))) static bool
+reply_status(struct attach_connection *c, enum attach_status status, const char *format, ...)
+{
+	struct attach_reply reply = {
+		.magic = ATTACH_MAGIC,
+		.version = ATTACH_VERSION,
+		.status = (uint16_t)status,
+		.slot = c->process ? c->process->slot : LEDGER_SLOT_DAEMON,
+	};
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(reply.message, sizeof(reply.message), format, args);
+	va_end(args);
+	return reply_send(c, &reply, NULL, 0);
+}
+
+static bool reply_books(struct attach_connection *c, const struct session *session)
+{
+	struct attach_reply reply = {
+		.magic = ATTACH_MAGIC,
+		.version = ATTACH_VERSION,
+		.status = ATTACH_OK,
+		.slot = c->process ? c->process->slot : LEDGER_SLOT_DAEMON,
+	};
+	const int fds[] = {session->books.limits_fd, session->books.ledger_fd};
+
+	return reply_send(c, &reply, fds, ARRAY_SIZE(fds));
+}
+
+/* ---- requests ---------------------------------------------------------------------------- */
+
+static bool books_or_reply(struct attach_connection *c, struct session *s, bool *ret_alive)
+{
+	int rc = session_books(s);
+
+	if (rc == 0)
+		return true;
+	*ret_alive =
+		rc == -EBUSY    ? reply_status(c, ATTACH_FAILED,
+					       "session %s has processes from before a restart whose "
+						  "ledger cannot be reached; end them first",
+					       s->record.id)
+		: rc == -ENODEV ? reply_status(c, ATTACH_FAILED, "the GPU of session %s is gone",
+					       s->record.id)
+				: reply_status(c, ATTACH_FAILED,
+					       "carved cannot make the ledger: %s", strerror(-rc));
+	return false;
+}
+
+static bool handle_workload(struct attach_connection *c, struct session *s)
+{
+	bool alive;
+
+	if (c->process)
+		return reply_status(c, ATTACH_MALFORMED, "this connection has a slot already");
+	if (!books_or_reply(c, s, &alive))
+		return alive;
+	int rc = process_attach(s, c->peer.process, c, &c->process);
+	if (rc == -ENOSPC)
+		return reply_status(c, ATTACH_FULL, "session %s has %u processes already",
+				    s->record.id, BOOKS_SLOTS - 1);
+	if (rc < 0)
+		return reply_status(c, ATTACH_FAILED, "cannot attach: %s", strerror(-rc));
+	return reply_books(c, s);
+}
+
+static bool handle_observe(struct attach_connection *c, struct session *s)
+{
+	bool alive;
+
+	return books_or_reply(c, s, &alive) ? reply_books(c, s) : alive;
+}
+
+static bool handle_command(struct attach_connection *c, struct session *s)
+{
+	int rc = session_holder_add(s, &c->peer.process, true);
+
+	return rc < 0 ? reply_status(c, ATTACH_FAILED, "cannot watch the command: %s",
+				     strerror(-rc))
+		      : reply_status(c, ATTACH_OK, "%s", "");
+}
+
+/* A process that attached to the daemon before this one and goes on here: its slot was taken up
+ * with the ledger, so only the connection is new. */
+static bool handle_resume(struct attach_connection *c, struct session *s, uint32_t slot)
+{
+	for (struct process *p = s->processes; p && !c->process; p = p->next) {
+		if (p->slot != slot || p->dead || p->connection ||
+		    p->id.pid != c->peer.process.pid ||
+		    p->id.start_time != c->peer.process.start_time)
+			continue;
+		p->connection = c;
+		c->process = p;
+		return reply_books(c, s);
+	}
+	return reply_status(c, ATTACH_MALFORMED, "slot %u is not yours to resume", slot);
+}
+
+static bool handle_settle(struct attach_connection *c)
+{
+	if (!c->process || c->settle_sample)
+		return reply_status(c, ATTACH_MALFORMED, "nothing to settle");
+	c->settle_tries = 0;
+	c->settle_sample =
+		pool_refresh(&c->server->node->pool, session_gpu_mask(c->process->session));
+	return true;
+}
+
+/* False: the connection is to be closed. */
+static bool handle_session(struct attach_connection *c, const struct attach_request *request)
+{
+	struct session *s = session_find(c->server->node, request->session);
+
+	if (!s || s->state != SESSION_ACTIVE)
+		return reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s",
+				    request->session);
+	if (c->peer.uid != s->record.uid && c->peer.uid != 0)
+		return reply_status(c, ATTACH_NOT_PERMITTED, "session %s is another user's",
+				    s->record.id);
+	switch (request->kind) {
+	case ATTACH_WORKLOAD:
+		return handle_workload(c, s);
+	case ATTACH_COMMAND:
+		return handle_command(c, s);
+	case ATTACH_OBSERVE:
+		return handle_observe(c, s);
+	case ATTACH_RESUME:
+		return handle_resume(c, s, request->slot);
+	default:
+		return reply_status(c, ATTACH_MALFORMED, "unknown request %u", request->kind);
+	}
+}
+
+static bool handle(struct attach_connection *c, const struct attach_request *request, size_t size)
+{
+	if (size != sizeof(*request) || request->magic != ATTACH_MAGIC)
+		return reply_status(c, ATTACH_MALFORMED, "not an attach request"), false;
+	if (request->version != ATTACH_VERSION)
+		return reply_status(
+			c, ATTACH_VERSION_MISMATCH,
+			"this carved (%s) speaks version %u of the attach protocol, the "
+			"program's carve version %u",
+			CARVE_VERSION, ATTACH_VERSION, request->version);
+	if (request->session[LEDGER_SESSION_SIZE - 1])
+		return reply_status(c, ATTACH_MALFORMED, "not an attach request"), false;
+	if (request->kind == ATTACH_SETTLE)
+		return handle_settle(c);
+	return handle_session(c, request);
+}
+
+static void on_request(uv_poll_t *poll, int status, int events)
+{
+	struct attach_connection *c = poll->data;
+	struct attach_request request = {0};
+	/* One byte more than there should be, so that longer messages show. */
+	char rest;
+	struct iovec parts[] = {
+		{.iov_base = &request, .iov_len = sizeof(request)},
+		{.iov_base = &rest, .iov_len = sizeof(rest)},
+	};
+	/* No room for descriptors: the kernel closes what a client sends. */
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = ARRAY_SIZE(parts)};
+	ssize_t n = recvmsg(c->fd, &message, MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	c->heard_ns = c->server->node->busy_ns = now_monotonic_ns();
+	if (n <= 0 || !handle(c, &request, (size_t)n))
+		connection_close(c);
+}
+
+void attach_sampled(struct attach_server *server)
+{
+	struct node *node = server->node;
+
+	for (struct attach_connection *c = server->connections, *next; c; c = next) {
+		next = c->next;
+		if (!c->settle_sample || c->settle_sample > node->pool.done)
+			continue;
+		/* Only the call that asks, a context creation say, may be under way. */
+		if (c->process && !process_settle(c->process, 1, true) &&
+		    ++c->settle_tries < SETTLE_TRIES) {
+			c->settle_sample =
+				pool_refresh(&node->pool, session_gpu_mask(c->process->session));
+			continue;
+		}
+		c->settle_sample = 0;
+		if (!reply_status(c, ATTACH_OK, "%s", ""))
+			connection_close(c);
+	}
+}
+
+/* ---- the server -------------------------------------------------------------------------- */
+
+static int connection_open(struct attach_server *server, int *fd)
+{
+	struct peer peer;
+	int rc = peer_identify(*fd, &peer);
+
+	if (rc < 0)
+		return rc;
+	struct attach_connection *c = calloc(1, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	rc = uv_poll_init(&server->node->loop, &c->poll, *fd);
+	if (rc < 0) {
+		free(c);
+		return rc;
+	}
+	c->server = server;
+	c->fd = steal_fd(fd);
+	c->peer = peer;
+	c->heard_ns = now_monotonic_ns();
+	c->poll.data = c;
+	c->next = server->connections;
+	if (c->next)
+		c->next->previous = c;
+	server->connections = c;
+	server->count++;
+	return uv_poll_start(&c->poll, UV_READABLE, on_request);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+	struct attach_server *server = poll->data;
+	cleanup_close int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0)
+		return;
+	if (server->count >= CONNECTIONS_MAX) {
+		log_event(LOG_WARNING, "attach.refused reason=\"too many connections\"");
+		return;
+	}
+	int rc = connection_open(server, &fd);
+	if (rc < 0)
+		log_event(LOG_WARNING, "attach.refused reason=\"%s\"", strerror(-rc));
+}
+
+int attach_server_start(struct node *node, int fd, struct attach_server **ret)
+{
+	struct attach_server *server = calloc(1, sizeof(*server));
+
+	if (!server)
+		return -ENOMEM;
+	server->node = node;
+	server->fd = fd;
+	server->poll.data = server;
+	int rc = uv_poll_init(&node->loop, &server->poll, fd);
+	if (rc == 0)
+		rc = uv_poll_start(&server->poll, UV_READABLE, on_connection);
+	if (rc < 0) {
+		free(server);
+		return rc;
+	}
+	*ret = server;
+	return 0;
+}
+
+static void on_server_closed(uv_handle_t *handle)
+{
+	struct attach_server *server = handle->data;
+
+	close_fd(&server->fd);
+	free(server);
+}
+
+void attach_server_stop(struct attach_server *server)
+{
+	if (!server)
+		return;
+	for (struct attach_connection *c = server->connections, *next; c; c = next) {
+		next = c->next;
+		c->process = NULL; /* not disconnected: the daemon is going, not they */
+		connection_close(c);
+	}
+	uv_close((uv_handle_t *)&server->poll, on_server_closed);
+}
+
+unsigned attach_connections(const struct attach_server *server)
+{
+	return server->count;
+}
+
+void attach_tick(struct attach_server *server)
+{
+	uint64_t now = now_monotonic_ns();
+
+	for (struct attach_connection *c = server->connections, *next; c; c = next) {
+		next = c->next;
+		if (!c->process && now - c->heard_ns > SILENCE_MAX_NS)
+			connection_close(c);
+	}
+}

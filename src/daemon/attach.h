@@ -1,0 +1,22 @@
+/* The attach socket: how processes of a session get its ledger. Messages are those of
+ * proto/attach.h, from anybody who can reach the socket: everything in them is checked. */
+#pragma once
+
+#include <stdint.h>
+
+struct attach_connection;
+struct attach_server;
+struct node;
+
+/* Serves the listening SOCK_SEQPACKET socket `fd`, which becomes the server's. 0 or -errno. */
+int attach_server_start(struct node *node, int fd, struct attach_server **ret);
+void attach_server_stop(struct attach_server *server);
+/* Open connections. */
+unsigned attach_connections(const struct attach_server *server);
+
+/* The process of this connection is gone from the books: the connection stays, without it. */
+void attach_forget(struct attach_connection *connection);
+/* A sample is in: answers those who asked to be settled. */
+void attach_sampled(struct attach_server *server);
+/* Ends connections that have said nothing for too long. Called about once a second. */
+void attach_tick(struct attach_server *server);

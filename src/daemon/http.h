@@ -1,0 +1,40 @@
+/* The HTTP server on the daemon's Unix socket: libmicrohttpd driven by the daemon's loop. It bounds
+ * what clients may send and how long they may take; what requests mean is api.c's. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "daemon/peer.h"
+
+struct error;
+struct http_server;
+struct node;
+
+/* Bodies above this are refused. */
+#define HTTP_BODY_MAX (64 * 1024)
+
+/* One request, from its last byte until its answer. */
+struct call {
+	struct node *node;
+	struct peer peer;
+	const char *method, *path; /* path without the query */
+	const char *body;
+	size_t body_size;
+};
+
+/* A query argument's value, "" where it has none; NULL: absent. */
+const char *call_argument(struct call *call, const char *name);
+/* Answers. `body` becomes the call's. Exactly one answer a call. */
+void call_reply(struct call *call, unsigned status, json_t *body);
+void call_reply_error(struct call *call, unsigned status, const struct error *err);
+/* The answer comes later; `on_gone` is called if the client goes away before. */
+void call_defer(struct call *call, void (*on_gone)(struct call *call));
+
+/* Serves the listening stream socket `fd`, which becomes the server's. 0 or -errno. */
+int http_server_start(struct node *node, int fd, struct http_server **ret);
+void http_server_stop(struct http_server *server);
+unsigned http_connections(const struct http_server *server);
+/* Called before the loop sleeps. */
+void http_prepare(struct http_server *server);

@@ -1,0 +1,8 @@
+/* The daemon's log: one line an event on stderr, "TIME level event key=value ...". */
+#pragma once
+
+enum log_level { LOG_INFO, LOG_WARNING, LOG_ERROR };
+
+/* `format` is the event and its keys, e.g. "session.granted id=%s uid=%u". Newlines and other
+ * control characters that arguments bring along are written as '?'. */
+void log_event(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

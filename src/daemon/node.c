@@ -1,0 +1,256 @@
+#include "daemon/node.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/api.h"
+#include "daemon/attach.h"
+#include "daemon/http.h"
+#include "daemon/log.h"
+#include "daemon/process.h"
+#include "daemon/session.h"
+#include "daemon/store.h"
+#include "daemon/takeover.h"
+#include "daemon/waiting.h"
+
+/* The tick while requests wait or sessions end by the clock, and while nothing is timed. */
+#define TICK_BUSY_MS 100
+#define TICK_IDLE_MS 1000
+#define SECOND_NS 1000000000ull
+
+static void close_handle(void *handle)
+{
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+static void node_stop(struct node *node, const char *why)
+{
+	if (node->stopping)
+		return;
+	log_event(LOG_INFO, "carved.stopping reason=\"%s\"", why);
+	node->stopping = true;
+	probe_stop(&node->probe);
+	http_server_stop(node->http);
+	sessions_free(node);
+	attach_server_stop(node->attach);
+	close_handle(&node->prepare);
+	close_handle(&node->tick);
+	close_handle(&node->reap);
+	close_handle(&node->on_term);
+	close_handle(&node->on_int);
+	/* Claims are handles of the loop; a sample that still runs reads none of them. */
+	pool_unclaim(&node->pool);
+}
+
+static void node_fail(struct node *node, const char *what)
+{
+	node->exit_code = EXIT_CODE_FAILED;
+	node_stop(node, what);
+}
+
+/* ---- what goes on by the clock ----------------------------------------------------------- */
+
+static void sessions_tick(struct node *node)
+{
+	int64_t now = now_realtime_ns();
+
+	for (struct session *s = node->sessions, *next; s; s = next) {
+		next = s->next;
+		if (s->state == SESSION_ENDING)
+			session_continue_end(s);
+		else if (s->record.ends_at && now >= s->record.ends_at)
+			session_end(s, "its time was up");
+	}
+}
+
+/* What the driver says is compared with the ledgers of living processes once a second. */
+static void settle_tick(struct node *node)
+{
+	uint64_t mask = 0;
+
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		if (s->processes)
+			mask |= session_gpu_mask(s);
+	if (mask)
+		pool_refresh(&node->pool, mask);
+}
+
+static bool node_idle(const struct node *node)
+{
+	return node->ready && !node->sessions && !node->waiters && !node->drains &&
+	       !http_connections(node->http) && !attach_connections(node->attach);
+}
+
+static void second_tick(struct node *node, uint64_t now)
+{
+	attach_tick(node->attach);
+	settle_tick(node);
+	if (!node_idle(node))
+		node->busy_ns = now;
+	if (!runtime_intact(&node->runtime))
+		node_stop(node, "its socket was removed or replaced");
+	else if (node->options.idle_exit_ns && now - node->busy_ns >= node->options.idle_exit_ns)
+		node_stop(node, "idle");
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	struct node *node = timer->data;
+	uint64_t now = now_monotonic_ns();
+
+	sessions_tick(node);
+	if (node->waiters) {
+		pool_refresh(&node->pool, POOL_ALL);
+		waiting_kick(node);
+	}
+	if (now - node->second_ns >= SECOND_NS) {
+		node->second_ns = now;
+		second_tick(node, now);
+	}
+}
+
+static bool anything_timed(const struct node *node)
+{
+	if (node->waiters)
+		return true;
+	for (const struct session *s = node->sessions; s; s = s->next)
+		if (s->record.ends_at || s->state == SESSION_ENDING)
+			return true;
+	return false;
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+	struct node *node = prepare->data;
+
+	if (node->waiters_dirty)
+		waiting_run(node);
+	uint64_t wanted = anything_timed(node) ? TICK_BUSY_MS : TICK_IDLE_MS;
+	if (wanted != node->tick_ms) {
+		node->tick_ms = wanted;
+		uv_timer_start(&node->tick, on_tick, wanted, wanted);
+	}
+	http_prepare(node->http);
+}
+
+/* ---- what the pool says ------------------------------------------------------------------ */
+
+static void on_sampling(void *arg)
+{
+	processes_sampling(arg);
+}
+
+static void on_sample(void *arg)
+{
+	struct node *node = arg;
+
+	if (node->stopping)
+		return;
+	processes_sampled(node);
+	attach_sampled(node->attach);
+	session_drain(node);
+	api_sampled(node);
+	waiting_kick(node);
+}
+
+static void on_costs(void *arg)
+{
+	struct node *node = arg;
+
+	node->ready = true;
+	waiting_kick(node);
+}
+
+/* From here on the daemon answers: its sessions are back. */
+static int node_open(struct node *node, struct error *err)
+{
+	int rc = takeover_run(node);
+
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
+				 strerror(-rc));
+	if (runtime_listen(&node->runtime, node->options.system, err) < 0)
+		return -1;
+	rc = attach_server_start(node, node->runtime.attach_fd, &node->attach);
+	if (rc == 0)
+		rc = http_server_start(node, node->runtime.http_fd, &node->http);
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot serve: %s", strerror(-rc));
+	uv_prepare_start(&node->prepare, on_prepare);
+	node->tick_ms = TICK_IDLE_MS;
+	uv_timer_start(&node->tick, on_tick, TICK_IDLE_MS, TICK_IDLE_MS);
+	return 0;
+}
+
+static void on_inventory(void *arg)
+{
+	struct node *node = arg;
+	struct error err = {0};
+
+	if (node->stopping)
+		return;
+	if (node_open(node, &err) < 0) {
+		log_event(LOG_ERROR, "carved.failed error=\"%s\"", err.message);
+		node_fail(node, "cannot serve");
+		return;
+	}
+	log_event(LOG_INFO, "carved.listening dir=%s version=%s", node->runtime.dir, CARVE_VERSION);
+	if (node->options.ready_fd >= 0) {
+		(void)write_all(node->options.ready_fd, "R", 1);
+		close_fd(&node->options.ready_fd);
+	}
+	if (node->pool.state == POOL_READY)
+		pool_refresh(&node->pool, POOL_ALL);
+	probe_start(&node->probe, &node->loop, &node->pool, node->store, on_costs, node);
+}
+
+/* ---- the whole --------------------------------------------------------------------------- */
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+	node_stop(handle->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
+}
+
+static void handles_init(struct node *node)
+{
+	uv_prepare_init(&node->loop, &node->prepare);
+	uv_timer_init(&node->loop, &node->tick);
+	uv_timer_init(&node->loop, &node->reap);
+	uv_signal_init(&node->loop, &node->on_term);
+	uv_signal_init(&node->loop, &node->on_int);
+	node->prepare.data = node->tick.data = node->reap.data = node;
+	node->on_term.data = node->on_int.data = node;
+	uv_signal_start(&node->on_term, on_signal, SIGTERM);
+	uv_signal_start(&node->on_int, on_signal, SIGINT);
+}
+
+int node_run(struct node *node, struct error *err)
+{
+	char path[128];
+
+	node->started = now_realtime_ns();
+	node->busy_ns = now_monotonic_ns();
+	runtime_path(&node->runtime, "carve.db", path, sizeof(path));
+	if (store_open(&node->store, path, err) < 0)
+		return EXIT_CODE_FAILED;
+	uv_loop_init(&node->loop);
+	handles_init(node);
+	node->pool.on_inventory = on_inventory;
+	node->pool.on_sampling = on_sampling;
+	node->pool.on_sample = on_sample;
+	node->pool.arg = node;
+	int rc = pool_start(&node->pool, &node->loop);
+	if (rc < 0)
+		node_fail(node, strerror(-rc));
+	uv_run(&node->loop, UV_RUN_DEFAULT);
+	pool_close(&node->pool);
+	uv_loop_close(&node->loop);
+	store_close(node->store);
+	return node->exit_code;
+}

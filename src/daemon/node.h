@@ -1,0 +1,65 @@
+/* All state of the daemon. One loop, one thread: nothing here is locked. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/pool.h"
+#include "daemon/probe.h"
+#include "daemon/runtime.h"
+
+struct attach_server;
+struct drain;
+struct error;
+struct http_server;
+struct process;
+struct session;
+struct store;
+struct waiter;
+
+/* Sessions are found by ID and by user in hash tables of this many buckets. */
+#define NODE_BUCKETS 4096u
+
+struct node_options {
+	bool system;
+	uint64_t idle_exit_ns; /* 0: never */
+	int ready_fd;          /* gets one byte when the sockets listen; -1: none */
+};
+
+struct node {
+	uv_loop_t loop;
+	struct node_options options;
+	struct runtime runtime;
+	int64_t started; /* CLOCK_REALTIME, ns */
+	struct pool pool;
+	struct probe probe;
+	struct store *store;
+	bool ready; /* inventory and context costs are in: requests are decided */
+	/* Sessions that have not ended: all; with an ID; a user's active one; with books. */
+	struct session *sessions;
+	struct session *by_id[NODE_BUCKETS];
+	struct session *by_user[NODE_BUCKETS];
+	struct session *attached;
+	uint32_t session_count;
+	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
+	struct drain *drains;
+	struct waiter *waiters; /* in the order they came */
+	bool waiters_dirty;     /* something changed that may let one through */
+	struct attach_server *attach;
+	struct http_server *http;
+	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */
+	uv_timer_t tick;
+	uv_timer_t reap;
+	uint64_t reap_delay_ms;
+	uv_signal_t on_term, on_int;
+	uint64_t tick_ms;
+	uint64_t second_ns; /* CLOCK_MONOTONIC of the last once-a-second work */
+	uint64_t busy_ns;   /* likewise, when something last went on */
+	bool stopping;
+	int exit_code;
+};
+
+/* Serves until a signal, idleness or the loss of its directory ends it. The runtime directory is
+ * locked already. Returns the exit code; *err is set where it could not start. */
+int node_run(struct node *node, struct error *err);

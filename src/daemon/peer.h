@@ -1,0 +1,40 @@
+/* Who is at the other end of a Unix socket, and the end of processes. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+/* A process, named for ever by PID and start time. */
+struct process_id {
+	pid_t pid;
+	uint64_t start_time; /* clock ticks since boot */
+};
+
+struct peer {
+	struct process_id process;
+	uid_t uid;
+	gid_t gid;
+};
+
+/* Reads the peer's credentials, as the kernel noted them when it connected. 0 or -errno; -ESRCH
+ * where the process has ended since, or is in a PID namespace that this one does not see. */
+int peer_identify(int fd, struct peer *ret);
+
+/* Calls once, on the loop, when a process has ended. */
+struct process_watch;
+typedef void (*process_watch_cb)(void *arg);
+/* -ESRCH where that process (this PID with this start time) is gone already; else 0 or -errno. */
+int process_watch_start(uv_loop_t *loop, struct process_id process, process_watch_cb cb, void *arg,
+			struct process_watch **ret);
+/* Takes NULL. The callback is not called any more. */
+void process_watch_stop(struct process_watch *watch);
+/* Sends a signal to just that process. 0 or -errno. */
+int process_watch_signal(const struct process_watch *watch, int signal);
+
+bool process_alive(struct process_id process);
+
+/* CLOCK_MONOTONIC and CLOCK_REALTIME in nanoseconds. */
+uint64_t now_monotonic_ns(void);
+int64_t now_realtime_ns(void);

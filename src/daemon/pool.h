@@ -1,0 +1,80 @@
+/* The GPUs that this daemon offers: inventory, who owns which GPU, what is promised on each, and
+ * the driver's figures, sampled on the thread pool. Everything here runs on the loop's thread.
+ *
+ * Samples are numbered. pool_refresh() returns the number of one that starts after the call, so
+ * that whoever waits for `done` to reach it sees figures no older than his question. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "backend/gpus.h"
+#include "base/error.h"
+#include "core/place.h"
+
+enum pool_state {
+	POOL_STARTING, /* the inventory is being taken */
+	POOL_READY,    /* at least one GPU exists */
+	POOL_NO_GPU,   /* `why` says it */
+};
+
+struct pool_gpu {
+	struct gpu_info info;
+	/* Owning a GPU is listening on the abstract socket named after it; -1: another daemon does.
+	 */
+	int claim_fd;
+	uv_poll_t *claim_poll;
+	pid_t holder_pid; /* of the other daemon; 0: not known */
+	uid_t holder_uid;
+	uint64_t context_bytes; /* 0: not known */
+	bool context_tried;     /* learned, or cannot be */
+	struct gpu_sample sample;
+	/* Sums over the sessions: kept by session.c. */
+	uint64_t promised;
+	uint32_t sessions;
+	uint32_t share;
+	uint64_t outside; /* held by programs outside carve, as of the last sample */
+};
+
+typedef void (*pool_cb)(void *arg);
+
+struct pool {
+	uv_loop_t *loop;
+	struct gpus *gpus;
+	enum pool_state state;
+	struct error why;
+	struct pool_gpu gpu[GPUS_MAX];
+	uint32_t count;
+	uint64_t started, done; /* numbers of samples */
+	uint64_t done_ns;       /* CLOCK_MONOTONIC at the start of the last whole one */
+	bool running;
+	uint64_t mask, mask_next; /* GPUs being sampled; to be sampled next */
+	uint64_t started_ns;
+	uv_work_t work;
+	struct gpu_info found[GPUS_MAX];
+	size_t found_count;
+	struct gpu_sample incoming[GPUS_MAX];
+	pool_cb on_inventory; /* state has left POOL_STARTING */
+	pool_cb on_sampling;  /* just before a sample starts */
+	pool_cb on_sample;    /* a sample is in */
+	void *arg;
+};
+
+/* Starts taking the inventory. 0 or -errno. */
+int pool_start(struct pool *pool, uv_loop_t *loop);
+/* Gives the GPUs up: others may claim them. */
+void pool_unclaim(struct pool *pool);
+/* Closes the driver. The loop must have ended. */
+void pool_close(struct pool *pool);
+
+#define POOL_ALL UINT64_MAX
+/* Asks for a sample of the GPUs in `mask` (bit = index in pool->gpu) and returns its number. */
+uint64_t pool_refresh(struct pool *pool, uint64_t mask);
+/* Tries again for GPUs that another daemon had. True where one was won. */
+bool pool_claim(struct pool *pool);
+
+/* The pool as core/place.h wants it; `ret` has room for GPUS_MAX. */
+void pool_place_gpus(const struct pool *pool, struct place_gpu *ret);
+/* Position of a GPU by its UUID text, or -1. */
+int pool_find(const struct pool *pool, const char *uuid_text);

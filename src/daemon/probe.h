@@ -1,0 +1,40 @@
+/* Learns what a context costs on each GPU of the pool: from the store, else by running
+ * `carved --probe-context UUID`, one model after the other. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct pool;
+struct store;
+
+/* A probe that takes longer is killed, and the cost stays unknown. */
+#define PROBE_TIMEOUT_MS 15000
+
+typedef void (*probe_cb)(void *arg);
+
+struct probe {
+	uv_loop_t *loop;
+	struct pool *pool;
+	struct store *store;
+	bool running; /* costs may still come */
+	bool stopped;
+	uint32_t gpu; /* of the pool, being probed */
+	uv_process_t process;
+	uv_pipe_t output;
+	uv_timer_t timer;
+	unsigned open_handles;
+	char text[64];
+	size_t text_length;
+	probe_cb on_done;
+	void *arg;
+};
+
+/* Calls on_done (at once, maybe) when all that can be known is in pool->gpu[].context_bytes. */
+void probe_start(struct probe *probe, uv_loop_t *loop, struct pool *pool, struct store *store,
+		 probe_cb on_done, void *arg);
+/* No further probe is started and on_done not called; a running one is killed. */
+void probe_stop(struct probe *probe);
+/* The whole of `carved --probe-context UUID`: prints the cost; returns the exit code. */
+int probe_main(const char *uuid_text);

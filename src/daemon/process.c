@@ -1,0 +1,360 @@
+#include "daemon/process.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/attach.h"
+#include "daemon/log.h"
+#include "daemon/node.h"
+#include "daemon/pool.h"
+#include "daemon/session.h"
+
+/* Dead processes are looked for in the driver's lists this often at first, and ever less often. */
+#define REAP_DELAY_MIN_MS 20
+#define REAP_DELAY_MAX_MS 500
+/* Where the driver does not answer, a dead process's memory is given back after this time anyway.
+ */
+#define REAP_GIVE_UP_NS 5000000000ull
+
+static struct ledger *ledger_of(struct process *p)
+{
+	return &p->session->books.ledger;
+}
+
+uint64_t session_gpu_mask(const struct session *s)
+{
+	uint64_t mask = 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] >= 0)
+			mask |= 1ull << s->pool_gpu[i];
+	return mask;
+}
+
+/* ---- death ------------------------------------------------------------------------------- */
+
+static void on_reap_timer(uv_timer_t *timer)
+{
+	struct node *node = timer->data;
+	uint64_t mask = 0;
+
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next)
+			if (p->dead && !p->connection)
+				mask |= session_gpu_mask(s);
+	node->reap_delay_ms = MIN(node->reap_delay_ms * 2, REAP_DELAY_MAX_MS);
+	if (mask)
+		pool_refresh(&node->pool, mask);
+}
+
+/* The memory of `p` may go back as soon as the driver says so. */
+static void reap_await(struct process *p)
+{
+	struct node *node = p->session->node;
+
+	p->reap_sample = pool_refresh(&node->pool, session_gpu_mask(p->session));
+	node->reap_delay_ms = REAP_DELAY_MIN_MS;
+}
+
+static void on_process_ended(void *arg)
+{
+	struct process *p = arg;
+	struct session *s = p->session;
+
+	process_watch_stop(p->watch);
+	p->watch = NULL;
+	p->dead = true;
+	p->dead_ns = now_monotonic_ns();
+	ledger_slot(ledger_of(p), p->slot)->state = LEDGER_SLOT_DEAD;
+	ledger_recover(ledger_of(p), p->slot);
+	log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id, (int)p->id.pid);
+	if (!p->connection)
+		reap_await(p);
+	session_continue_end(s);
+}
+
+void process_disconnected(struct process *p)
+{
+	p->connection = NULL;
+	if (p->dead)
+		reap_await(p);
+}
+
+/* The driver's figure for a dead process. A living process with its PID is another one. */
+static uint64_t figure_of_dead(const struct process *p, const struct gpu_sample *sample)
+{
+	unsigned long long start_time;
+
+	if (process_start_time(p->id.pid, &start_time) == 0 && start_time != p->id.start_time)
+		return 0;
+	return gpu_sample_process_bytes(sample, p->id.pid);
+}
+
+static bool driver_has_it_back(const struct process *p)
+{
+	const struct session *s = p->session;
+	bool patient = now_monotonic_ns() - p->dead_ns < REAP_GIVE_UP_NS;
+
+	if (s->node->pool.done < p->reap_sample)
+		return false;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		if (s->pool_gpu[i] < 0)
+			continue;
+		const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[i]].sample;
+		if (sample->error ? patient : figure_of_dead(p, sample) != 0)
+			return false;
+	}
+	return true;
+}
+
+static void reap(struct process *p)
+{
+	struct session *s = p->session;
+
+	ledger_slot_release(ledger_of(p), p->slot);
+	log_event(LOG_INFO, "process.reaped id=%s pid=%d after_ms=%" PRIu64, s->record.id,
+		  (int)p->id.pid, (now_monotonic_ns() - p->dead_ns) / 1000000);
+	process_free(p);
+}
+
+/* True where some dead process still has to be waited for. */
+static bool reap_all(struct node *node)
+{
+	bool waiting = false;
+
+	for (struct session *s = node->attached, *next; s; s = next) {
+		next = s->next_attached;
+		for (struct process *p = s->processes, *after; p; p = after) {
+			after = p->next;
+			if (!p->dead || p->connection)
+				continue;
+			if (driver_has_it_back(p))
+				reap(p);
+			else
+				waiting = true;
+		}
+		session_check_held(s);
+	}
+	return waiting;
+}
+
+/* ---- life -------------------------------------------------------------------------------- */
+
+static struct process *process_new(struct session *s, struct process_id id, uint32_t slot)
+{
+	struct process *p =
+		calloc(1, sizeof(*p) + s->record.gpu_count * sizeof(struct process_gpu));
+
+	if (!p)
+		return NULL;
+	p->session = s;
+	p->id = id;
+	p->slot = slot;
+	p->next = s->processes;
+	s->processes = p;
+	return p;
+}
+
+int process_attach(struct session *s, struct process_id id, struct attach_connection *connection,
+		   struct process **ret)
+{
+	uint32_t slot = books_slot_free(&s->books);
+
+	if (!slot)
+		return -ENOSPC;
+	struct process *p = process_new(s, id, slot);
+	if (!p)
+		return -ENOMEM;
+	int rc = process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch);
+	if (rc < 0) {
+		process_free(p);
+		return rc;
+	}
+	p->connection = connection;
+	ledger_slot_assign(&s->books.ledger, slot, id.pid, id.start_time);
+	log_event(LOG_INFO, "process.attached id=%s pid=%d slot=%u", s->record.id, (int)id.pid,
+		  slot);
+	*ret = p;
+	return 0;
+}
+
+int process_resume(struct session *s, uint32_t slot)
+{
+	const struct ledger_slot *from = ledger_slot(&s->books.ledger, slot);
+	struct process_id id = {.pid = from->pid, .start_time = from->start_time};
+	struct process *p = process_new(s, id, slot);
+
+	if (!p)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		p->gpu[i].floor = MIN(0, ledger_slot_gpu(&s->books.ledger, slot, i)->settled);
+	int rc = from->state == LEDGER_SLOT_LIVE
+			 ? process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch)
+			 : -ESRCH;
+	if (rc == -ESRCH) {
+		on_process_ended(p);
+		rc = 0;
+	}
+	if (rc < 0)
+		process_free(p);
+	return rc;
+}
+
+void process_free(struct process *p)
+{
+	struct process **at;
+
+	for (at = &p->session->processes; *at != p; at = &(*at)->next)
+		;
+	*at = p->next;
+	if (p->connection)
+		attach_forget(p->connection);
+	process_watch_stop(p->watch);
+	free(p);
+}
+
+/* ---- settling ---------------------------------------------------------------------------- */
+
+void processes_sampling(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next) {
+			struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
+
+			p->seen_done = slot->calls_done;
+			p->seen_begun = slot->calls_begun;
+			for (uint32_t i = 0; i < s->record.gpu_count; i++)
+				p->gpu[i].seen_used =
+					ledger_slot_gpu(&s->books.ledger, p->slot, i)->used;
+		}
+}
+
+static bool stood_still(struct process *p, uint32_t in_flight)
+{
+	const struct session *s = p->session;
+	struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
+
+	if (p->seen_begun - p->seen_done > in_flight || slot->calls_begun != p->seen_begun)
+		return false;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (ledger_slot_gpu(&s->books.ledger, p->slot, i)->used != p->gpu[i].seen_used)
+			return false;
+	return true;
+}
+
+/* What other slots of the same process (a second copy of the front) have charged. */
+static int64_t used_by_twins(const struct process *p, uint32_t position)
+{
+	int64_t sum = 0;
+
+	for (const struct process *q = p->session->processes; q; q = q->next)
+		if (q != p && !q->dead && q->id.pid == p->id.pid)
+			sum += ledger_slot_gpu(&p->session->books.ledger, q->slot, position)->used;
+	return sum;
+}
+
+static bool is_first_twin(const struct process *p)
+{
+	for (const struct process *q = p->session->processes; q != p; q = q->next)
+		if (q->id.pid == p->id.pid && !q->dead)
+			return false;
+	return true;
+}
+
+/* Posts what the driver says beyond what the process charged. Upwards always. Downwards it is not
+ * always right: managed memory that is not on the GPU yet was charged and is not in the driver's
+ * figure, and must stay charged. So the amount falls below zero only as far as it did when the
+ * process itself asked, just after it had charged a context by its learned cost; and never by more
+ * than that cost. */
+static void settle_one(struct process *p, uint32_t position, bool asked)
+{
+	const struct session *s = p->session;
+	const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[position]].sample;
+	uint64_t figure = gpu_sample_process_bytes(sample, p->id.pid);
+	int64_t used = p->gpu[position].seen_used, cost, settled;
+
+	if (sample->error || (!figure && used))
+		return;
+	cost = (int64_t)s->books.limits->gpu[position].context_bytes;
+	settled = (int64_t)figure - used - used_by_twins(p, position);
+	if (asked)
+		p->gpu[position].floor = MIN(0, MAX(settled, -cost));
+	ledger_settle(&s->books.ledger, p->slot, position, MAX(settled, p->gpu[position].floor));
+}
+
+bool process_settle(struct process *p, uint32_t in_flight, bool asked)
+{
+	const struct session *s = p->session;
+
+	if (!is_first_twin(p))
+		return true;
+	if (!stood_still(p, in_flight))
+		return false;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] >= 0 && s->node->pool.mask >> s->pool_gpu[i] & 1)
+			settle_one(p, i, asked);
+	return true;
+}
+
+static void settle_all(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next)
+			if (!p->dead)
+				(void)process_settle(p, 0, false);
+}
+
+/* ---- what is not carve's ----------------------------------------------------------------- */
+
+/* What the session's processes hold on a GPU of it. A dead one whose forked children keep the
+ * driver's descriptors holds what its slot says, whether the driver lists it or not. */
+static uint64_t session_held(const struct session *s, uint32_t position,
+			     const struct gpu_sample *sample)
+{
+	uint64_t held = 0;
+
+	for (const struct process *p = s->processes; p; p = p->next) {
+		uint64_t figure =
+			is_first_twin(p) ? gpu_sample_process_bytes(sample, p->id.pid) : 0;
+
+		if (p->dead && p->connection)
+			figure =
+				MAX(figure, ledger_slot_bytes(&s->books.ledger, p->slot, position));
+		held += figure;
+	}
+	return held;
+}
+
+static void outside_compute(struct node *node)
+{
+	struct pool *pool = &node->pool;
+	uint64_t inside[GPUS_MAX] = {0};
+
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+			int gpu = s->pool_gpu[i];
+
+			/* What goes beyond the slice was never promised: others may not have it. */
+			if (gpu >= 0)
+				inside[gpu] += MIN(session_held(s, i, &pool->gpu[gpu].sample),
+						   s->record.gpu[i].bytes);
+		}
+	for (uint32_t i = 0; i < pool->count; i++) {
+		const struct gpu_sample *sample = &pool->gpu[i].sample;
+
+		if (pool->mask >> i & 1 && !sample->error)
+			pool->gpu[i].outside =
+				sample->used > inside[i] ? sample->used - inside[i] : 0;
+	}
+}
+
+void processes_sampled(struct node *node)
+{
+	outside_compute(node);
+	settle_all(node);
+	if (reap_all(node))
+		uv_timer_start(&node->reap, on_reap_timer, node->reap_delay_ms, 0);
+}

@@ -1,0 +1,94 @@
+#include "daemon/refusal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/pool.h"
+#include "daemon/request.h"
+
+/* One GPU's part: "GPU 0 (NVIDIA H100): 3.20 GiB of 79.1 GiB free". */
+static void gpu_explain(const struct pool_gpu *gpu, const struct place_gpu *place,
+			enum place_reason reason, char *buf, size_t size)
+{
+	char left[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], other[UNITS_TEXT_SIZE];
+	int used = snprintf(buf, size, "GPU %u (%s): ", gpu->info.index, gpu->info.name);
+
+	if (used < 0 || (size_t)used >= size)
+		return;
+	buf += used;
+	size -= (size_t)used;
+	units_format_bytes(place_available(place), left);
+	units_format_bytes(place_capacity(place), total);
+	if (reason == PLACE_NOT_OFFERED && gpu->claim_fd < 0)
+		snprintf(buf, size, "another carved has it (pid %d, user %u)", (int)gpu->holder_pid,
+			 gpu->holder_uid);
+	else if (reason == PLACE_NOT_OFFERED)
+		snprintf(buf, size, "%s",
+			 gpu->info.mig ? "in MIG mode" : "the driver cannot reach it");
+	else if (reason == PLACE_NOT_ALLOWED)
+		snprintf(buf, size, "not in --gpu-ids");
+	else if (reason == PLACE_TOO_SMALL)
+		snprintf(buf, size, "one CUDA context alone takes %s",
+			 units_format_bytes(place->context, other));
+	else if (reason == PLACE_NOT_EMPTY)
+		snprintf(buf, size, "not empty (%u session%s)", place->sessions,
+			 place->sessions == 1 ? "" : "s");
+	else if (reason == PLACE_NO_COMPUTE)
+		snprintf(buf, size, "%u%% of its time is promised",
+			 place->share / (SHARE_ONE / 100));
+	else if (place->outside)
+		snprintf(buf, size, "%s of %s free, programs outside carve hold %s", left, total,
+			 units_format_bytes(place->outside, other));
+	else
+		snprintf(buf, size, "%s of %s free", left, total);
+}
+
+/* Appends what each GPU says, as many as there is room for. */
+static void gpus_explain(const struct pool *pool, const struct place_gpu *gpus,
+			 const struct place_request *request, char *buf, size_t size)
+{
+	size_t used = strlen(buf);
+
+	for (uint32_t i = 0; i < pool->count; i++) {
+		enum place_reason reason = place_check(gpus, i, request);
+		char part[192];
+
+		gpu_explain(&pool->gpu[i], &gpus[i], reason, part, sizeof(part));
+		if (used + strlen(part) + 32 > size) {
+			snprintf(buf + used, size - used, "; and %u more", pool->count - i);
+			return;
+		}
+		used += (size_t)snprintf(buf + used, size - used, "%s%s", i ? "; " : ": ", part);
+	}
+}
+
+void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
+		     struct error *err)
+{
+	struct place_gpu gpus[GPUS_MAX];
+	char asked[REQUEST_TEXT_SIZE], text[sizeof(err->message)];
+
+	pool_place_gpus(pool, gpus);
+	request_text(request, asked);
+	bool possible = place_possible(gpus, pool->count, request);
+	if (rc == -EDOM)
+		snprintf(text, sizeof(text), "a slice of %s is too small", asked);
+	else if (!possible)
+		snprintf(text, sizeof(text), "%s is more than there is", asked);
+	else
+		snprintf(text, sizeof(text), "not enough GPU memory for %s", asked);
+	gpus_explain(pool, gpus, request, text, sizeof(text));
+	error_set(err, rc == -EDOM ? EXIT_CODE_USAGE : EXIT_CODE_NO_ROOM, "%s", text);
+	if (rc != -EDOM && possible)
+		error_hint(err, "ask for less, or wait for room with --wait-for SECONDS");
+}
+
+void refusal_no_gpu(const struct pool *pool, struct error *err)
+{
+	error_set(err, EXIT_CODE_NO_ROOM, "no GPU found: %s", pool->why.message);
+	error_hint(err, "without a GPU, try `carve sim`");
+}

@@ -1,0 +1,14 @@
+/* Why a request was not granted, in words and numbers. */
+#pragma once
+
+#include "core/place.h"
+
+struct error;
+struct pool;
+
+/* Words the refusal of place_decide()'s result `rc` (-ENOSPC or -EDOM) for people: what was asked
+ * and what each GPU has left. */
+void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
+		     struct error *err);
+/* There is no GPU at all. */
+void refusal_no_gpu(const struct pool *pool, struct error *err);

@@ -1,0 +1,142 @@
+#include "daemon/runtime.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+#define LISTEN_BACKLOG 512
+
+int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err)
+{
+	const char *xdg = getenv("XDG_RUNTIME_DIR"); // NOLINT(concurrency-mt-unsafe): at start
+	char path[4096];
+
+	runtime->lock_fd = runtime->http_fd = runtime->attach_fd = -1;
+	if (wanted && *wanted == '/')
+		snprintf(path, sizeof(path), "%s", wanted);
+	else if (wanted && getcwd(path, sizeof(path) / 2))
+		snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", wanted);
+	else if (geteuid() == 0)
+		snprintf(path, sizeof(path), "/run/carve");
+	else if (xdg && *xdg == '/')
+		snprintf(path, sizeof(path), "%s/carve", xdg);
+	else
+		snprintf(path, sizeof(path), "/tmp/carve-%u", geteuid());
+	if (strlen(path) + sizeof("/carved.sock") > sizeof(runtime->dir))
+		return error_set(err, EXIT_CODE_USAGE,
+				 "the runtime directory's path is too long: %s", path);
+	snprintf(runtime->dir, sizeof(runtime->dir), "%s", path);
+	return 0;
+}
+
+void runtime_path(const struct runtime *runtime, const char *name, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s/%s", runtime->dir, name);
+}
+
+static int lock_take(struct runtime *runtime, struct error *err)
+{
+	char path[128], pid[32] = {0};
+
+	runtime_path(runtime, "lock", path, sizeof(path));
+	cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot open %s: %s", path,
+				 strerror(errno));
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		(void)!read(fd, pid, sizeof(pid) - 1);
+		return error_set(err, EXIT_CODE_FAILED, "a carved (pid %ld) serves %s already",
+				 strtol(pid, NULL, 10), runtime->dir);
+	}
+	int length = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+	if (ftruncate(fd, 0) < 0 || write_all(fd, pid, (size_t)length) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s", path,
+				 strerror(errno));
+	runtime->lock_fd = steal_fd(&fd);
+	return 0;
+}
+
+int runtime_lock(struct runtime *runtime, bool system, struct error *err)
+{
+	struct stat st;
+
+	if (mkdir(runtime->dir, system ? 0755 : 0700) < 0 && errno != EEXIST)
+		return error_set(err, EXIT_CODE_FAILED, "cannot make %s: %s", runtime->dir,
+				 strerror(errno));
+	if (lstat(runtime->dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+	    (st.st_mode & 022)) {
+		error_set(err, EXIT_CODE_FAILED,
+			  "%s is not a directory of yours that only you can write", runtime->dir);
+		error_hint(err, "name another with --runtime-dir DIR");
+		return -1;
+	}
+	return lock_take(runtime, err);
+}
+
+static int socket_listen(const struct runtime *runtime, const char *name, int type, mode_t mode,
+			 struct error *err)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	runtime_path(runtime, name, address.sun_path, sizeof(address.sun_path));
+	/* Left by a daemon that was killed: the lock says that none lives. */
+	unlink(address.sun_path);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    chmod(address.sun_path, mode) < 0 || listen(fd, LISTEN_BACKLOG) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot listen on %s: %s", address.sun_path,
+				 strerror(errno));
+	return steal_fd(&fd);
+}
+
+int runtime_listen(struct runtime *runtime, bool system, struct error *err)
+{
+	mode_t mode = system ? 0666 : 0600;
+	char path[128];
+	struct stat st;
+
+	/* The one that the command looks for comes last: when it is there, both are. */
+	runtime->attach_fd = socket_listen(runtime, "attach.sock", SOCK_SEQPACKET, mode, err);
+	if (runtime->attach_fd < 0)
+		return -1;
+	runtime->http_fd = socket_listen(runtime, "carved.sock", SOCK_STREAM, mode, err);
+	if (runtime->http_fd < 0)
+		return -1;
+	runtime_path(runtime, "carved.sock", path, sizeof(path));
+	if (stat(path, &st) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "%s: %s", path, strerror(errno));
+	runtime->device = st.st_dev;
+	runtime->inode = st.st_ino;
+	return 0;
+}
+
+bool runtime_intact(const struct runtime *runtime)
+{
+	char path[128];
+	struct stat st;
+
+	runtime_path(runtime, "carved.sock", path, sizeof(path));
+	return stat(path, &st) == 0 && st.st_dev == runtime->device && st.st_ino == runtime->inode;
+}
+
+void runtime_leave(struct runtime *runtime)
+{
+	char path[128];
+
+	if (runtime->inode && runtime_intact(runtime)) {
+		runtime_path(runtime, "carved.sock", path, sizeof(path));
+		unlink(path);
+		runtime_path(runtime, "attach.sock", path, sizeof(path));
+		unlink(path);
+	}
+	close_fd(&runtime->lock_fd);
+}

@@ -1,0 +1,32 @@
+/* The daemon's runtime directory: the sockets, the database, the log and the lock that keeps a
+ * second daemon out. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+struct error;
+
+struct runtime {
+	char dir[96]; /* absolute; socket paths must fit struct sockaddr_un */
+	int lock_fd;
+	int http_fd, attach_fd; /* listening */
+	dev_t device;           /* of the HTTP socket's file, to notice when it is replaced */
+	ino_t inode;
+};
+
+/* Chooses the directory: `wanted`, or NULL: /run/carve as root, else $XDG_RUNTIME_DIR/carve, else
+ * /tmp/carve-UID. 0 or negative with *err. */
+int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err);
+/* Makes the directory where it is missing (0755 for the system's, else 0700), checks its owner, and
+ * takes the lock. Negative with *err where another daemon serves it. */
+int runtime_lock(struct runtime *runtime, bool system, struct error *err);
+/* Makes the two listening sockets (mode 0666 for the system's, else 0600). */
+int runtime_listen(struct runtime *runtime, bool system, struct error *err);
+/* Whether the socket's file is still the one that was made. */
+bool runtime_intact(const struct runtime *runtime);
+/* Removes the socket files, closes the lock. The listening descriptors have other owners by now. */
+void runtime_leave(struct runtime *runtime);
+/* DIR/NAME */
+void runtime_path(const struct runtime *runtime, const char *name, char *buf, size_t size);

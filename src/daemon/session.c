@@ -1,0 +1,491 @@
+#include "daemon/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/log.h"
+#include "daemon/node.h"
+#include "daemon/pool.h"
+#include "daemon/process.h"
+#include "daemon/waiting.h"
+
+struct drain {
+	struct drain *next;
+	int gpu;
+	uint64_t bytes;
+	uint64_t sample; /* number of the first sample that started after the end */
+};
+
+/* ---- tables ------------------------------------------------------------------------------ */
+
+static uint32_t id_bucket(const char *id)
+{
+	uint32_t hash = 2166136261u;
+
+	for (; *id; id++)
+		hash = (hash ^ (unsigned char)*id) * 16777619u;
+	return hash % NODE_BUCKETS;
+}
+
+struct session *session_find(const struct node *node, const char *id)
+{
+	struct session *s = node->by_id[id_bucket(id)];
+
+	while (s && strcmp(s->record.id, id) != 0)
+		s = s->next_id;
+	return s;
+}
+
+struct session *session_of_user(const struct node *node, uid_t uid)
+{
+	struct session *s = node->by_user[uid % NODE_BUCKETS];
+
+	while (s && s->record.uid != uid)
+		s = s->next_user;
+	return s;
+}
+
+static void table_insert(struct node *node, struct session *s)
+{
+	struct session **by_id = &node->by_id[id_bucket(s->record.id)];
+	struct session **by_user = &node->by_user[s->record.uid % NODE_BUCKETS];
+
+	s->next_id = *by_id;
+	*by_id = s;
+	if (!s->record.ephemeral) {
+		s->next_user = *by_user;
+		*by_user = s;
+	}
+	s->next = node->sessions;
+	if (s->next)
+		s->next->previous = s;
+	node->sessions = s;
+	node->session_count++;
+}
+
+static void table_remove(struct node *node, struct session *s)
+{
+	struct session **at;
+
+	for (at = &node->by_id[id_bucket(s->record.id)]; *at != s; at = &(*at)->next_id)
+		;
+	*at = s->next_id;
+	for (at = &node->by_user[s->record.uid % NODE_BUCKETS]; *at && *at != s;
+	     at = &(*at)->next_user)
+		;
+	if (*at)
+		*at = s->next_user;
+	for (at = &node->attached; *at && *at != s; at = &(*at)->next_attached)
+		;
+	if (*at)
+		*at = s->next_attached;
+	if (s->next)
+		s->next->previous = s->previous;
+	*(s->previous ? &s->previous->next : &node->sessions) = s->next;
+	node->session_count--;
+}
+
+void session_make_id(const struct node *node, char ret[static STORE_ID_SIZE])
+{
+	/* Without letters and digits that look alike. */
+	static const char letters[32] = "abcdefghjkmnpqrstuvwxyz23456789x";
+	unsigned char random[6];
+
+	do {
+		if (getrandom(random, sizeof(random), 0) != sizeof(random))
+			memset(random, 0, sizeof(random));
+		snprintf(ret, STORE_ID_SIZE, "s-%c%c%c%c%c%c", letters[random[0] % 31],
+			 letters[random[1] % 31], letters[random[2] % 31], letters[random[3] % 31],
+			 letters[random[4] % 31], letters[random[5] % 31]);
+	} while (session_find(node, ret));
+}
+
+/* ---- promises ---------------------------------------------------------------------------- */
+
+static void promise_add(struct session *s, uint32_t position)
+{
+	if (s->pool_gpu[position] < 0)
+		return;
+	struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[position]];
+	gpu->promised += s->record.gpu[position].bytes;
+	gpu->sessions++;
+	gpu->share += s->record.compute;
+}
+
+/* What processes held may still be the driver's: the promise stays until figures are newer. */
+static bool drain_add(struct session *s, uint32_t position, uint64_t sample)
+{
+	struct drain *drain = malloc(sizeof(*drain));
+
+	if (!drain)
+		return false;
+	*drain = (struct drain){
+		.next = s->node->drains,
+		.gpu = s->pool_gpu[position],
+		.bytes = s->record.gpu[position].bytes,
+		.sample = sample,
+	};
+	s->node->drains = drain;
+	return true;
+}
+
+static void promises_drop(struct session *s)
+{
+	struct pool *pool = &s->node->pool;
+	bool drains = books_exist(&s->books);
+	uint64_t sample = drains ? pool_refresh(pool, POOL_ALL) : 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		if (s->pool_gpu[i] < 0)
+			continue;
+		struct pool_gpu *gpu = &pool->gpu[s->pool_gpu[i]];
+		gpu->sessions--;
+		gpu->share -= s->record.compute;
+		if (!drains || !drain_add(s, i, sample))
+			gpu->promised -= s->record.gpu[i].bytes;
+	}
+}
+
+bool session_drain(struct node *node)
+{
+	bool any = false;
+
+	for (struct drain **at = &node->drains; *at;) {
+		struct drain *drain = *at;
+
+		if (drain->sample > node->pool.done) {
+			at = &drain->next;
+			continue;
+		}
+		node->pool.gpu[drain->gpu].promised -= drain->bytes;
+		*at = drain->next;
+		free(drain);
+		any = true;
+	}
+	return any;
+}
+
+/* ---- making ------------------------------------------------------------------------------ */
+
+static void session_free(struct session *s)
+{
+	if (!s)
+		return;
+	while (s->holders) {
+		struct holder *holder = s->holders;
+
+		s->holders = holder->next;
+		process_watch_stop(holder->watch);
+		free(holder);
+	}
+	while (s->processes)
+		process_free(s->processes);
+	while (s->listeners) {
+		struct session_listener *listener = s->listeners;
+
+		s->listeners = listener->next;
+		free(listener);
+	}
+	books_clear(&s->books);
+	free(s->pool_gpu);
+	free(s->record.gpu);
+	free(s);
+}
+
+static struct session *session_new(struct node *node, const struct store_session *record)
+{
+	struct session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->node = node;
+	s->record = *record;
+	s->books = BOOKS_NONE;
+	s->record.gpu = calloc(record->gpu_count, sizeof(*record->gpu));
+	s->pool_gpu = calloc(record->gpu_count, sizeof(*s->pool_gpu));
+	if (!s->record.gpu || !s->pool_gpu) {
+		session_free(s);
+		return NULL;
+	}
+	for (uint32_t i = 0; i < record->gpu_count; i++) {
+		s->record.gpu[i] = record->gpu[i];
+		s->pool_gpu[i] = pool_find(&node->pool, record->gpu[i].uuid_text);
+	}
+	return s;
+}
+
+static void session_insert(struct session *s)
+{
+	table_insert(s->node, s);
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		promise_add(s, i);
+}
+
+int session_create(struct node *node, const struct store_session *record,
+		   const struct process_id *owner, struct session **ret)
+{
+	struct session *s = session_new(node, record);
+
+	if (!s)
+		return -ENOMEM;
+	int rc = owner ? session_holder_add(s, owner, false) : 0;
+	if (rc == 0)
+		rc = store_session_add(node->store, &s->record, owner);
+	if (rc < 0) {
+		session_free(s);
+		return rc;
+	}
+	session_insert(s);
+	*ret = s;
+	return 0;
+}
+
+int session_restore(struct node *node, const struct store_session *record, struct session **ret)
+{
+	struct session *s = session_new(node, record);
+
+	if (!s)
+		return -ENOMEM;
+	session_insert(s);
+	*ret = s;
+	return 0;
+}
+
+/* ---- what keeps a one-off session alive -------------------------------------------------- */
+
+static void on_holder_ended(void *arg)
+{
+	struct holder *holder = arg, **at;
+	struct session *s = holder->session;
+
+	for (at = &s->holders; *at != holder; at = &(*at)->next)
+		;
+	*at = holder->next;
+	process_watch_stop(holder->watch);
+	free(holder);
+	session_check_held(s);
+}
+
+int session_holder_add(struct session *s, const struct process_id *process, bool on_disk)
+{
+	for (struct holder *h = s->holders; h; h = h->next)
+		if (h->process.pid == process->pid && h->process.start_time == process->start_time)
+			return 0;
+	struct holder *holder = calloc(1, sizeof(*holder));
+	if (!holder)
+		return -ENOMEM;
+	holder->session = s;
+	holder->process = *process;
+	int rc = process_watch_start(&s->node->loop, *process, on_holder_ended, holder,
+				     &holder->watch);
+	if (rc == 0 && on_disk)
+		rc = store_holder_add(s->node->store, s->record.id, process);
+	if (rc < 0) {
+		process_watch_stop(holder->watch);
+		free(holder);
+		return rc;
+	}
+	holder->next = s->holders;
+	s->holders = holder;
+	return 0;
+}
+
+void session_check_held(struct session *s)
+{
+	if (s->record.ephemeral && s->state == SESSION_ACTIVE && !s->holders && !s->processes)
+		session_end(s, "its command ended");
+}
+
+/* ---- the ledger -------------------------------------------------------------------------- */
+
+void session_set_attached(struct session *s)
+{
+	s->next_attached = s->node->attached;
+	s->node->attached = s;
+}
+
+int session_books(struct session *s)
+{
+	struct books_gpu gpus[LEDGER_GPUS_MAX];
+
+	if (books_exist(&s->books))
+		return 0;
+	if (s->lost)
+		return -EBUSY;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		if (s->pool_gpu[i] < 0)
+			return -ENODEV;
+		const struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[i]];
+		gpus[i] = (struct books_gpu){
+			.uuid_text = gpu->info.uuid_text,
+			.pci_bus_id = gpu->info.pci_bus_id,
+			.limit_bytes = s->record.gpu[i].bytes,
+			.context_bytes = gpu->context_bytes,
+		};
+		memcpy(gpus[i].uuid, gpu->info.uuid, sizeof(gpus[i].uuid));
+	}
+	int rc = books_create(&s->books, s->record.id, gpus, s->record.gpu_count);
+	if (rc == 0)
+		session_set_attached(s);
+	return rc;
+}
+
+uint64_t session_used(const struct session *s, uint32_t position)
+{
+	return books_exist(&s->books) ? ledger_committed(&s->books.ledger, position) : 0;
+}
+
+uint64_t session_peak(const struct session *s, uint32_t position)
+{
+	return books_exist(&s->books) ? ledger_gpu(&s->books.ledger, position)->peak_bytes : 0;
+}
+
+uint32_t session_live(const struct session *s)
+{
+	uint32_t live = 0;
+
+	for (const struct process *p = s->processes; p; p = p->next)
+		live += !p->dead;
+	return live;
+}
+
+int session_resize(struct session *s, const uint64_t *bytes)
+{
+	uint64_t before[PLACE_GPUS_MAX];
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		before[i] = s->record.gpu[i].bytes;
+		s->record.gpu[i].bytes = s->record.gpu[i].requested = bytes[i];
+	}
+	int rc = store_session_resize(s->node->store, &s->record);
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		if (rc < 0) {
+			s->record.gpu[i].bytes = s->record.gpu[i].requested = before[i];
+			continue;
+		}
+		if (s->pool_gpu[i] >= 0)
+			s->node->pool.gpu[s->pool_gpu[i]].promised += bytes[i] - before[i];
+		if (books_exist(&s->books))
+			s->books.limits->gpu[i].limit_bytes = bytes[i];
+	}
+	return rc;
+}
+
+/* ---- the end ----------------------------------------------------------------------------- */
+
+static void listeners_call(struct session *s)
+{
+	while (s->listeners) {
+		struct session_listener *listener = s->listeners;
+
+		s->listeners = listener->next;
+		listener->cb(listener->arg, s->record.id);
+		free(listener);
+	}
+}
+
+static void session_finish(struct session *s)
+{
+	struct node *node = s->node;
+
+	s->record.ended = now_realtime_ns();
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		s->record.gpu[i].peak = session_peak(s, i);
+	int rc = store_session_end(node->store, &s->record);
+	if (rc < 0)
+		log_event(LOG_ERROR, "store.failed id=%s error=\"%s\"", s->record.id,
+			  strerror(-rc));
+	log_event(LOG_INFO, "session.ended id=%s uid=%u reason=\"%s\"", s->record.id, s->record.uid,
+		  s->record.reason);
+	table_remove(node, s);
+	promises_drop(s);
+	listeners_call(s);
+	session_free(s);
+	waiting_kick(node);
+}
+
+static void signal_all(const struct session *s, int signal)
+{
+	for (const struct process *p = s->processes; p; p = p->next)
+		if (!p->dead)
+			(void)process_watch_signal(p->watch, signal);
+}
+
+void session_end(struct session *s, const char *reason)
+{
+	if (s->state != SESSION_ACTIVE)
+		return;
+	s->state = SESSION_ENDING;
+	snprintf(s->record.reason, sizeof(s->record.reason), "%s", reason);
+	/* Nothing more is granted from here on. */
+	for (uint32_t i = 0; books_exist(&s->books) && i < s->record.gpu_count; i++)
+		s->books.limits->gpu[i].limit_bytes = 0;
+	if (session_live(s)) {
+		s->kill_at_ns = now_monotonic_ns() + SESSION_KILL_AFTER_NS;
+		signal_all(s, SIGTERM);
+		return;
+	}
+	session_finish(s);
+}
+
+void session_continue_end(struct session *s)
+{
+	if (s->state != SESSION_ENDING)
+		return;
+	if (!session_live(s)) {
+		session_finish(s);
+	} else if (s->kill_at_ns && now_monotonic_ns() >= s->kill_at_ns) {
+		s->kill_at_ns = 0;
+		signal_all(s, SIGKILL);
+	}
+}
+
+int session_listen(struct session *s, session_end_cb cb, void *arg)
+{
+	struct session_listener *listener = malloc(sizeof(*listener));
+
+	if (!listener)
+		return -ENOMEM;
+	*listener = (struct session_listener){.next = s->listeners, .cb = cb, .arg = arg};
+	s->listeners = listener;
+	return 0;
+}
+
+void session_unlisten(struct node *node, void *arg)
+{
+	for (struct session *s = node->sessions; s; s = s->next)
+		for (struct session_listener **at = &s->listeners; *at;) {
+			struct session_listener *listener = *at;
+
+			if (listener->arg != arg) {
+				at = &listener->next;
+				continue;
+			}
+			*at = listener->next;
+			free(listener);
+		}
+}
+
+void sessions_free(struct node *node)
+{
+	while (node->sessions) {
+		struct session *s = node->sessions;
+
+		table_remove(node, s);
+		session_free(s);
+	}
+	while (node->drains) {
+		struct drain *drain = node->drains;
+
+		node->drains = drain->next;
+		free(drain);
+	}
+}

@@ -1,0 +1,99 @@
+/* Sessions: granted slices, from the grant to the end. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/books.h"
+#include "daemon/peer.h"
+#include "daemon/store.h"
+
+struct node;
+struct process;
+struct session;
+
+enum session_state {
+	SESSION_ACTIVE,
+	SESSION_ENDING, /* its processes are being ended */
+};
+
+/* A process that keeps a one-off session alive: who asked for it, or its command. */
+struct holder {
+	struct holder *next;
+	struct session *session;
+	struct process_id process;
+	struct process_watch *watch;
+};
+
+typedef void (*session_end_cb)(void *arg, const char *id);
+
+/* Who wants to hear of the end of a session that is ending. */
+struct session_listener {
+	struct session_listener *next;
+	session_end_cb cb;
+	void *arg;
+};
+
+struct session {
+	struct session *next, *previous; /* node->sessions */
+	struct session *next_id, *next_user, *next_attached;
+	struct node *node;
+	struct store_session record;
+	int *pool_gpu; /* record.gpu_count positions in the pool; -1: that GPU is gone */
+	enum session_state state;
+	struct books books; /* made when the first process attaches */
+	bool lost;          /* its ledger lives on in processes, out of reach: nobody attaches */
+	struct process *processes; /* slots in use */
+	struct holder *holders;
+	uint64_t kill_at_ns; /* SESSION_ENDING: CLOCK_MONOTONIC when SIGKILL follows; 0: sent */
+	struct session_listener *listeners;
+};
+
+/* A process that does not end by SIGTERM within this time is killed (session timeout, forced
+ * release). */
+#define SESSION_KILL_AFTER_NS 3000000000ull
+
+/* Makes a session from `record` (whose gpu[] is copied): on disk first, then promised. `owner`
+ * keeps a one-off session alive; NULL for others. 0 or -errno of the store; -ESRCH: the owner is
+ * gone. */
+int session_create(struct node *node, const struct store_session *record,
+		   const struct process_id *owner, struct session **ret);
+/* Takes up a session found in the store, without holders. */
+int session_restore(struct node *node, const struct store_session *record, struct session **ret);
+
+/* Another process that keeps a one-off session alive. 0 or -errno. */
+int session_holder_add(struct session *session, const struct process_id *process, bool on_disk);
+/* Ends a one-off session that nothing keeps alive any more. The session may be gone afterwards. */
+void session_check_held(struct session *session);
+
+struct session *session_find(const struct node *node, const char *id);
+/* The user's session that is not a one-off; NULL: none. */
+struct session *session_of_user(const struct node *node, uid_t uid);
+/* A fresh ID. */
+void session_make_id(const struct node *node, char ret[static STORE_ID_SIZE]);
+
+/* The session's ledger, made if need be. 0 or -errno; -EBUSY: see `lost`. */
+int session_books(struct session *session);
+/* Puts the session into the list of those with books. */
+void session_set_attached(struct session *session);
+/* New sizes, already checked for room: on disk, promised and in the ledger. 0 or -errno. */
+int session_resize(struct session *session, const uint64_t *bytes);
+/* Bytes that its processes hold on GPU `position` of it. */
+uint64_t session_used(const struct session *session, uint32_t position);
+uint64_t session_peak(const struct session *session, uint32_t position);
+/* Processes that live. */
+uint32_t session_live(const struct session *session);
+
+/* Ends the session; its living processes get SIGTERM, later SIGKILL, and it ends when they are
+ * gone. `reason` is a literal. The session may be gone afterwards. */
+void session_end(struct session *session, const char *reason);
+/* Goes on with an ending session: called when a process ended and on each tick. */
+void session_continue_end(struct session *session);
+/* Calls cb when the session has ended; the session must be ending. 0 or -ENOMEM. */
+int session_listen(struct session *session, session_end_cb cb, void *arg);
+void session_unlisten(struct node *node, void *arg);
+
+/* Gives promises of ended sessions back that a new sample covers. True where any was. */
+bool session_drain(struct node *node);
+/* Forgets all without ending them: the daemon stops. */
+void sessions_free(struct node *node);

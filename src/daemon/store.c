@@ -1,0 +1,494 @@
+#include "daemon/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+
+#define SCHEMA_VERSION 1
+
+static const char schema[] =
+	"CREATE TABLE session(id TEXT PRIMARY KEY, name TEXT, uid INTEGER, ephemeral INTEGER,"
+	" tolerance INTEGER, kind INTEGER, compute INTEGER, created INTEGER, ends_at INTEGER,"
+	" ended INTEGER, reason TEXT);"
+	"CREATE INDEX session_ended ON session(ended, created);"
+	"CREATE TABLE session_gpu(session TEXT, position INTEGER, uuid TEXT, name TEXT,"
+	" number INTEGER, bytes INTEGER, requested INTEGER, peak INTEGER,"
+	" PRIMARY KEY(session, position)) WITHOUT ROWID;"
+	"CREATE TABLE holder(session TEXT, pid INTEGER, start_time INTEGER);"
+	"CREATE INDEX holder_session ON holder(session);"
+	"CREATE TABLE context(model TEXT, driver TEXT, bytes INTEGER, PRIMARY KEY(model, driver));";
+
+enum statement {
+	BEGIN,
+	COMMIT,
+	ROLLBACK,
+	SESSION_ADD,
+	GPU_ADD,
+	GPU_RESIZE,
+	SESSION_END,
+	GPU_PEAK,
+	HOLDERS_END,
+	HISTORY_OLDEST,
+	SESSION_DELETE,
+	GPUS_DELETE,
+	HOLDER_ADD,
+	SESSIONS_LIVING,
+	SESSIONS_ENDED,
+	SESSION_FIND,
+	GPUS_OF,
+	HOLDERS_OF,
+	CONTEXT_GET,
+	CONTEXT_PUT,
+	STATEMENTS
+};
+
+#define SESSION_COLUMNS                                                                        \
+	"id, name, uid, ephemeral, tolerance, kind, compute, created, ends_at, ended, reason " \
+	"FROM session "
+
+static const char *const texts[STATEMENTS] = {
+	[BEGIN] = "BEGIN IMMEDIATE",
+	[COMMIT] = "COMMIT",
+	[ROLLBACK] = "ROLLBACK",
+	[SESSION_ADD] = "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,0,'')",
+	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0)",
+	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
+		       "position=?2",
+	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3 WHERE id=?1",
+	[GPU_PEAK] = "UPDATE session_gpu SET peak=?3 WHERE session=?1 AND position=?2",
+	[HOLDERS_END] = "DELETE FROM holder WHERE session=?1",
+	[HISTORY_OLDEST] = "SELECT id FROM session WHERE ended > 0 ORDER BY ended DESC LIMIT 1 "
+			   "OFFSET ?1",
+	[SESSION_DELETE] = "DELETE FROM session WHERE id=?1",
+	[GPUS_DELETE] = "DELETE FROM session_gpu WHERE session=?1",
+	[HOLDER_ADD] = "INSERT INTO holder VALUES(?,?,?)",
+	[SESSIONS_LIVING] = "SELECT " SESSION_COLUMNS "WHERE ended=0 ORDER BY created",
+	[SESSIONS_ENDED] = "SELECT * FROM (SELECT " SESSION_COLUMNS "WHERE ended>0 ORDER BY ended "
+			   "DESC LIMIT ?1) ORDER BY ended",
+	[SESSION_FIND] = "SELECT " SESSION_COLUMNS "WHERE id=?1",
+	[GPUS_OF] = "SELECT uuid, name, number, bytes, requested, peak FROM session_gpu WHERE "
+		    "session=?1 ORDER BY position",
+	[HOLDERS_OF] = "SELECT pid, start_time FROM holder WHERE session=?1",
+	[CONTEXT_GET] = "SELECT bytes FROM context WHERE model=?1 AND driver=?2",
+	[CONTEXT_PUT] = "INSERT OR REPLACE INTO context VALUES(?,?,?)",
+};
+
+struct store {
+	sqlite3 *db;
+	sqlite3_stmt *statement[STATEMENTS];
+};
+
+static int errno_of(int rc)
+{
+	switch (rc & 0xff) {
+	case SQLITE_OK:
+	case SQLITE_DONE:
+	case SQLITE_ROW:
+		return 0;
+	case SQLITE_CONSTRAINT:
+		return -EEXIST;
+	case SQLITE_FULL:
+		return -ENOSPC;
+	case SQLITE_READONLY:
+	case SQLITE_CANTOPEN:
+		return -EROFS;
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return -EUCLEAN;
+	case SQLITE_NOMEM:
+		return -ENOMEM;
+	default:
+		return -EIO;
+	}
+}
+
+/* ---- statements -------------------------------------------------------------------------- */
+
+static sqlite3_stmt *statement(struct store *store, enum statement which)
+{
+	sqlite3_stmt *stmt = store->statement[which];
+
+	sqlite3_reset(stmt);
+	sqlite3_clear_bindings(stmt);
+	return stmt;
+}
+
+static void bind_text(sqlite3_stmt *stmt, int at, const char *text)
+{
+	sqlite3_bind_text(stmt, at, text, -1, SQLITE_TRANSIENT);
+}
+
+static void column_text(sqlite3_stmt *stmt, int at, char *to, size_t size)
+{
+	const unsigned char *text = sqlite3_column_text(stmt, at);
+
+	snprintf(to, size, "%s", text ? (const char *)text : "");
+}
+
+/* For statements without rows. */
+static int step_once(sqlite3_stmt *stmt)
+{
+	int rc = sqlite3_step(stmt);
+
+	sqlite3_reset(stmt);
+	return errno_of(rc);
+}
+
+static int begin(struct store *store)
+{
+	return step_once(statement(store, BEGIN));
+}
+
+/* Ends a transaction whose steps came to `rc`. */
+static int finish(struct store *store, int rc)
+{
+	if (rc == 0)
+		rc = step_once(statement(store, COMMIT));
+	if (rc < 0)
+		(void)step_once(statement(store, ROLLBACK));
+	return rc;
+}
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+static int schema_make(sqlite3 *db)
+{
+	sqlite3_stmt *stmt;
+	char version[64];
+	int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &stmt, NULL);
+
+	if (rc != SQLITE_OK)
+		return errno_of(rc);
+	rc = sqlite3_step(stmt);
+	int found = rc == SQLITE_ROW ? sqlite3_column_int(stmt, 0) : -1;
+	sqlite3_finalize(stmt);
+	if (found == SCHEMA_VERSION)
+		return 0;
+	if (found != 0)
+		return found < 0 ? errno_of(rc) : -EPROTONOSUPPORT;
+	snprintf(version, sizeof(version), "PRAGMA user_version=%d; COMMIT;", SCHEMA_VERSION);
+	rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(db, version, NULL, NULL, NULL);
+	return errno_of(rc);
+}
+
+static int prepare_all(struct store *store)
+{
+	for (int i = 0; i < STATEMENTS; i++) {
+		int rc = sqlite3_prepare_v3(store->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+					    &store->statement[i], NULL);
+		if (rc != SQLITE_OK)
+			return errno_of(rc);
+	}
+	return 0;
+}
+
+static int database_open(struct store *store, const char *path)
+{
+	/* Made by us first, so that it never exists with a wider mode. */
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return errno == EROFS || errno == EACCES ? -EROFS : -errno;
+	close(fd);
+	int rc = sqlite3_open_v2(path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
+				 NULL);
+	/* Sessions need to survive this process, not the machine: no sync on each grant. */
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(store->db,
+				  "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
+				  "PRAGMA busy_timeout=1000;",
+				  NULL, NULL, NULL);
+	if (rc != SQLITE_OK)
+		return errno_of(rc);
+	rc = schema_make(store->db);
+	return rc < 0 ? rc : prepare_all(store);
+}
+
+int store_open(struct store **ret, const char *path, struct error *err)
+{
+	struct store *store = calloc(1, sizeof(*store));
+
+	if (!store)
+		return -ENOMEM;
+	int rc = database_open(store, path);
+	if (rc == 0) {
+		*ret = store;
+		return 0;
+	}
+	error_set(err, EXIT_CODE_FAILED, "cannot use the session database %s: %s", path,
+		  rc == -EUCLEAN           ? "it is damaged"
+		  : rc == -EROFS           ? "it cannot be written"
+		  : rc == -EPROTONOSUPPORT ? "it is of another version of carve"
+					   : strerror(-rc));
+	if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT)
+		error_hint(err, "move it away; running workloads keep their limits, but their "
+				"sessions are forgotten");
+	store_close(store);
+	return rc;
+}
+
+void store_close(struct store *store)
+{
+	if (!store)
+		return;
+	for (int i = 0; i < STATEMENTS; i++)
+		sqlite3_finalize(store->statement[i]);
+	sqlite3_close(store->db);
+	free(store);
+}
+
+/* ---- sessions ---------------------------------------------------------------------------- */
+
+static int gpu_insert(struct store *store, const char *id, uint32_t position,
+		      const struct store_gpu *gpu)
+{
+	sqlite3_stmt *stmt = statement(store, GPU_ADD);
+
+	bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, position);
+	bind_text(stmt, 3, gpu->uuid_text);
+	bind_text(stmt, 4, gpu->name);
+	sqlite3_bind_int64(stmt, 5, gpu->index);
+	sqlite3_bind_int64(stmt, 6, (int64_t)gpu->bytes);
+	sqlite3_bind_int64(stmt, 7, (int64_t)gpu->requested);
+	return step_once(stmt);
+}
+
+static int session_insert(struct store *store, const struct store_session *session)
+{
+	sqlite3_stmt *stmt = statement(store, SESSION_ADD);
+
+	bind_text(stmt, 1, session->id);
+	bind_text(stmt, 2, session->name);
+	sqlite3_bind_int64(stmt, 3, session->uid);
+	sqlite3_bind_int(stmt, 4, session->ephemeral);
+	sqlite3_bind_int(stmt, 5, session->tolerance_applied);
+	sqlite3_bind_int(stmt, 6, (int)session->kind);
+	sqlite3_bind_int64(stmt, 7, session->compute);
+	sqlite3_bind_int64(stmt, 8, session->created);
+	sqlite3_bind_int64(stmt, 9, session->ends_at);
+	return step_once(stmt);
+}
+
+static int holder_insert(struct store *store, const char *id, const struct process_id *process)
+{
+	sqlite3_stmt *stmt = statement(store, HOLDER_ADD);
+
+	bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, process->pid);
+	sqlite3_bind_int64(stmt, 3, (int64_t)process->start_time);
+	return step_once(stmt);
+}
+
+int store_session_add(struct store *store, const struct store_session *session,
+		      const struct process_id *owner)
+{
+	int rc = begin(store);
+
+	if (rc < 0)
+		return rc;
+	rc = session_insert(store, session);
+	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++)
+		rc = gpu_insert(store, session->id, i, &session->gpu[i]);
+	if (rc == 0 && owner)
+		rc = holder_insert(store, session->id, owner);
+	return finish(store, rc);
+}
+
+int store_session_resize(struct store *store, const struct store_session *session)
+{
+	int rc = begin(store);
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++) {
+		sqlite3_stmt *stmt = statement(store, GPU_RESIZE);
+
+		bind_text(stmt, 1, session->id);
+		sqlite3_bind_int64(stmt, 2, i);
+		sqlite3_bind_int64(stmt, 3, (int64_t)session->gpu[i].bytes);
+		sqlite3_bind_int64(stmt, 4, (int64_t)session->gpu[i].requested);
+		rc = step_once(stmt);
+	}
+	return finish(store, rc);
+}
+
+static int step_with_id(struct store *store, enum statement which, const char *id)
+{
+	sqlite3_stmt *stmt = statement(store, which);
+
+	bind_text(stmt, 1, id);
+	return step_once(stmt);
+}
+
+/* Forgets the session that has just left the last STORE_HISTORY_MAX. */
+static int history_trim(struct store *store)
+{
+	sqlite3_stmt *stmt = statement(store, HISTORY_OLDEST);
+	char id[STORE_ID_SIZE];
+
+	sqlite3_bind_int(stmt, 1, STORE_HISTORY_MAX);
+	int step = sqlite3_step(stmt);
+	if (step == SQLITE_ROW)
+		column_text(stmt, 0, id, sizeof(id));
+	sqlite3_reset(stmt);
+	if (step != SQLITE_ROW)
+		return errno_of(step);
+	int rc = step_with_id(store, SESSION_DELETE, id);
+	return rc < 0 ? rc : step_with_id(store, GPUS_DELETE, id);
+}
+
+int store_session_end(struct store *store, const struct store_session *session)
+{
+	int rc = begin(store);
+
+	if (rc < 0)
+		return rc;
+	sqlite3_stmt *stmt = statement(store, SESSION_END);
+	bind_text(stmt, 1, session->id);
+	sqlite3_bind_int64(stmt, 2, session->ended);
+	bind_text(stmt, 3, session->reason);
+	rc = step_once(stmt);
+	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++) {
+		stmt = statement(store, GPU_PEAK);
+		bind_text(stmt, 1, session->id);
+		sqlite3_bind_int64(stmt, 2, i);
+		sqlite3_bind_int64(stmt, 3, (int64_t)session->gpu[i].peak);
+		rc = step_once(stmt);
+	}
+	if (rc == 0)
+		rc = step_with_id(store, HOLDERS_END, session->id);
+	if (rc == 0)
+		rc = history_trim(store);
+	return finish(store, rc);
+}
+
+int store_holder_add(struct store *store, const char *id, const struct process_id *process)
+{
+	return holder_insert(store, id, process);
+}
+
+static int gpus_read(struct store *store, struct store_session *session)
+{
+	sqlite3_stmt *stmt = statement(store, GPUS_OF);
+	int step;
+
+	bind_text(stmt, 1, session->id);
+	session->gpu_count = 0;
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && session->gpu_count < PLACE_GPUS_MAX) {
+		struct store_gpu *gpu = &session->gpu[session->gpu_count++];
+
+		column_text(stmt, 0, gpu->uuid_text, sizeof(gpu->uuid_text));
+		column_text(stmt, 1, gpu->name, sizeof(gpu->name));
+		gpu->index = (uint32_t)sqlite3_column_int64(stmt, 2);
+		gpu->bytes = (uint64_t)sqlite3_column_int64(stmt, 3);
+		gpu->requested = (uint64_t)sqlite3_column_int64(stmt, 4);
+		gpu->peak = (uint64_t)sqlite3_column_int64(stmt, 5);
+	}
+	sqlite3_reset(stmt);
+	return errno_of(step);
+}
+
+static int session_read(struct store *store, sqlite3_stmt *stmt, struct store_session *ret)
+{
+	column_text(stmt, 0, ret->id, sizeof(ret->id));
+	column_text(stmt, 1, ret->name, sizeof(ret->name));
+	ret->uid = (uid_t)sqlite3_column_int64(stmt, 2);
+	ret->ephemeral = sqlite3_column_int(stmt, 3) != 0;
+	ret->tolerance_applied = sqlite3_column_int(stmt, 4) != 0;
+	ret->kind = (enum place_kind)sqlite3_column_int(stmt, 5);
+	ret->compute = (uint32_t)sqlite3_column_int64(stmt, 6);
+	ret->created = sqlite3_column_int64(stmt, 7);
+	ret->ends_at = sqlite3_column_int64(stmt, 8);
+	ret->ended = sqlite3_column_int64(stmt, 9);
+	column_text(stmt, 10, ret->reason, sizeof(ret->reason));
+	return gpus_read(store, ret);
+}
+
+int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_session_cb cb,
+			void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, ended ? SESSIONS_ENDED : SESSIONS_LIVING);
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session session = {.gpu = gpus};
+	int step, rc = 0;
+
+	if (ended)
+		sqlite3_bind_int64(stmt, 1, limit);
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		rc = session_read(store, stmt, &session);
+		if (rc == 0)
+			rc = cb(arg, &session);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : errno_of(step);
+}
+
+int store_session_find(struct store *store, const char *id, struct store_session *ret)
+{
+	sqlite3_stmt *stmt = statement(store, SESSION_FIND);
+
+	bind_text(stmt, 1, id);
+	int step = sqlite3_step(stmt);
+	int rc = step == SQLITE_ROW    ? session_read(store, stmt, ret)
+		 : step == SQLITE_DONE ? -ENOENT
+				       : errno_of(step);
+	sqlite3_reset(stmt);
+	return rc;
+}
+
+int store_holders_each(struct store *store, const char *id, store_holder_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, HOLDERS_OF);
+	int step, rc = 0;
+
+	bind_text(stmt, 1, id);
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		struct process_id process = {
+			.pid = (pid_t)sqlite3_column_int64(stmt, 0),
+			.start_time = (uint64_t)sqlite3_column_int64(stmt, 1),
+		};
+
+		rc = cb(arg, &process);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : errno_of(step);
+}
+
+/* ---- context costs ----------------------------------------------------------------------- */
+
+int store_context_get(struct store *store, const char *model, const char *driver,
+		      uint64_t *ret_bytes)
+{
+	sqlite3_stmt *stmt = statement(store, CONTEXT_GET);
+
+	bind_text(stmt, 1, model);
+	bind_text(stmt, 2, driver);
+	int step = sqlite3_step(stmt);
+	if (step == SQLITE_ROW)
+		*ret_bytes = (uint64_t)sqlite3_column_int64(stmt, 0);
+	sqlite3_reset(stmt);
+	return step == SQLITE_DONE ? -ENOENT : errno_of(step);
+}
+
+int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes)
+{
+	sqlite3_stmt *stmt = statement(store, CONTEXT_PUT);
+
+	bind_text(stmt, 1, model);
+	bind_text(stmt, 2, driver);
+	sqlite3_bind_int64(stmt, 3, (int64_t)bytes);
+	return step_once(stmt);
+}

@@ -1,0 +1,73 @@
+/* What outlives the daemon: sessions, who keeps one-off sessions alive, learned context costs.
+ * SQLite in WAL mode. A write is with the kernel when its function returns, so it survives the
+ * death of the daemon at any later moment (not a power cut, which ends the sessions too).
+ *
+ * All functions return 0 or -errno: -EEXIST the ID is taken, -ENOSPC the disk is full, -EROFS it is
+ * read-only, -EUCLEAN the database is damaged, -EIO anything else. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/place.h"
+#include "daemon/peer.h"
+
+struct error;
+struct store;
+
+#define STORE_ID_SIZE 16
+#define STORE_NAME_SIZE 64
+#define STORE_REASON_SIZE 64
+/* Ended sessions that are kept for `list --all`. */
+#define STORE_HISTORY_MAX 10000
+
+struct store_gpu {
+	char uuid_text[48];
+	char name[96];
+	uint32_t index;
+	uint64_t bytes, requested;
+	uint64_t peak; /* set when the session ended */
+};
+
+/* A session as it is on disk. Times in nanoseconds of CLOCK_REALTIME, 0: none. */
+struct store_session {
+	char id[STORE_ID_SIZE];
+	char name[STORE_NAME_SIZE];
+	uid_t uid;
+	bool ephemeral, tolerance_applied;
+	enum place_kind kind;
+	uint32_t compute;
+	int64_t created, ends_at, ended;
+	char reason[STORE_REASON_SIZE]; /* why it ended */
+	uint32_t gpu_count;
+	/* gpu_count entries, owned by whoever owns the struct. Functions that fill a struct want
+	 * room for PLACE_GPUS_MAX here. */
+	struct store_gpu *gpu;
+};
+
+/* Opens or makes the database (mode 0600). *err says what is wrong with it and what to do. */
+int store_open(struct store **ret, const char *path, struct error *err);
+void store_close(struct store *store);
+
+int store_session_add(struct store *store, const struct store_session *session,
+		      const struct process_id *owner);
+/* Sizes and gpu[].bytes, after a resize. */
+int store_session_resize(struct store *store, const struct store_session *session);
+int store_session_end(struct store *store, const struct store_session *session);
+/* A process that keeps a one-off session alive. */
+int store_holder_add(struct store *store, const char *id, const struct process_id *process);
+
+/* Calls for every session, oldest first: the living ones, or the `limit` that ended last. A
+ * callback's negative result ends the walk and is returned. */
+typedef int (*store_session_cb)(void *arg, const struct store_session *session);
+int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_session_cb cb,
+			void *arg);
+/* -ENOENT: no such session, living or ended. ret->gpu must be set. */
+int store_session_find(struct store *store, const char *id, struct store_session *ret);
+typedef int (*store_holder_cb)(void *arg, const struct process_id *process);
+int store_holders_each(struct store *store, const char *id, store_holder_cb cb, void *arg);
+
+/* Learned cost of a context of this GPU model under this driver. -ENOENT: not known. */
+int store_context_get(struct store *store, const char *model, const char *driver,
+		      uint64_t *ret_bytes);
+int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes);

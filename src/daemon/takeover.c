@@ -1,0 +1,195 @@
+#include "daemon/takeover.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "daemon/log.h"
+#include "daemon/node.h"
+#include "daemon/process.h"
+#include "daemon/session.h"
+
+/* "/memfd:carve-ledger:s-abc123 (deleted)" is what /proc calls an open ledger. */
+#define LEDGER_LINK "/memfd:carve-ledger:"
+#define LIMITS_LINK "/memfd:carve-limits:"
+#define PROC_PATH_SIZE 64
+
+/* ---- sessions of the store --------------------------------------------------------------- */
+
+static int restore_holder(void *arg, const struct process_id *process)
+{
+	int rc = session_holder_add(arg, process, false);
+
+	return rc == -ESRCH ? 0 : rc;
+}
+
+static int restore_one(void *arg, const struct store_session *record)
+{
+	struct node *node = arg;
+	struct session *s;
+	int rc = session_restore(node, record, &s);
+
+	if (rc == 0)
+		rc = store_holders_each(node->store, record->id, restore_holder, s);
+	if (rc == 0)
+		log_event(LOG_INFO, "session.restored id=%s uid=%u", record->id, record->uid);
+	return rc;
+}
+
+/* ---- ledgers of living processes --------------------------------------------------------- */
+
+/* The session that a link of /proc belongs to; NULL: it is none of ours. */
+static struct session *session_of_link(const struct node *node, const char *link,
+				       const char *prefix)
+{
+	char id[STORE_ID_SIZE];
+
+	if (strncmp(link, prefix, strlen(prefix)) != 0)
+		return NULL;
+	snprintf(id, sizeof(id), "%.*s", (int)strcspn(link + strlen(prefix), " "),
+		 link + strlen(prefix));
+	return session_find(node, id);
+}
+
+struct found {
+	struct session *session;
+	char ledger[PROC_PATH_SIZE], limits[PROC_PATH_SIZE];
+};
+
+static void adopt(struct found *found)
+{
+	struct session *s = found->session;
+
+	if (!s || books_exist(&s->books) || !found->ledger[0] || !found->limits[0])
+		return;
+	int rc = books_adopt(&s->books, s->record.id, s->record.gpu_count, found->limits,
+			     found->ledger);
+	if (rc < 0) {
+		log_event(LOG_WARNING, "ledger.rejected id=%s from=%s error=\"%s\"", s->record.id,
+			  found->ledger, strerror(-rc));
+		return;
+	}
+	session_set_attached(s);
+	s->lost = false;
+	log_event(LOG_INFO, "ledger.taken_back id=%s from=%s", s->record.id, found->ledger);
+}
+
+/* Looks through one folder of links (/proc/PID/fd or map_files) for the two parts of one session. A
+ * process of several sessions is met in others of theirs, too: each pair is looked for by itself.
+ */
+static void links_scan(const struct node *node, const char *folder)
+{
+	DIR *dir = opendir(folder);
+	struct found found = {0};
+	struct dirent *entry;
+	char path[PROC_PATH_SIZE + 256], link[128];
+
+	if (!dir)
+		return;
+	while ((entry = readdir(dir)) != NULL) { // NOLINT(concurrency-mt-unsafe): one thread has it
+		snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+		ssize_t n = readlink(path, link, sizeof(link) - 1);
+		if (n < 0 || strlen(path) >= PROC_PATH_SIZE)
+			continue;
+		link[n] = '\0';
+		struct session *ledger = session_of_link(node, link, LEDGER_LINK);
+		struct session *limits = session_of_link(node, link, LIMITS_LINK);
+		struct session *s = ledger ? ledger : limits;
+		if (!s)
+			continue;
+		if (s != found.session)
+			found = (struct found){.session = s};
+		snprintf(ledger ? found.ledger : found.limits, PROC_PATH_SIZE, "%s", path);
+		adopt(&found);
+	}
+	closedir(dir);
+}
+
+/* Sessions whose ledger a process has mapped though no descriptor to it could be opened. */
+static void maps_scan(const struct node *node, const char *path)
+{
+	char line[512];
+	FILE *file = fopen(path, "re");
+
+	if (!file)
+		return;
+	while (fgets(line, sizeof(line), file)) {
+		const char *link = strstr(line, LEDGER_LINK);
+		struct session *s = link ? session_of_link(node, link, LEDGER_LINK) : NULL;
+
+		if (s && !books_exist(&s->books) && !s->lost) {
+			s->lost = true;
+			log_event(LOG_ERROR, "ledger.out_of_reach id=%s holder=%s", s->record.id,
+				  path);
+		}
+	}
+	fclose(file);
+}
+
+static void processes_scan(const struct node *node)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	char path[PROC_PATH_SIZE];
+
+	if (!dir)
+		return;
+	while ((entry = readdir(dir)) != NULL) { // NOLINT(concurrency-mt-unsafe): one thread has it
+		if (!isdigit((unsigned char)entry->d_name[0]) ||
+		    strtol(entry->d_name, NULL, 10) == getpid())
+			continue;
+		snprintf(path, sizeof(path), "/proc/%.16s/fd", entry->d_name);
+		links_scan(node, path);
+		/* A program may have closed the front's descriptors; what it has mapped can be
+		 * opened by root only. */
+		snprintf(path, sizeof(path), "/proc/%.16s/map_files", entry->d_name);
+		links_scan(node, path);
+		snprintf(path, sizeof(path), "/proc/%.16s/maps", entry->d_name);
+		maps_scan(node, path);
+	}
+	closedir(dir);
+}
+
+/* ---- slots ------------------------------------------------------------------------------- */
+
+static void books_resume(struct session *s)
+{
+	struct ledger *ledger = &s->books.ledger;
+
+	ledger_recover(ledger, LEDGER_SLOT_DAEMON);
+	for (uint32_t slot = 1; slot < ledger->header->slot_count; slot++) {
+		if (ledger_slot(ledger, slot)->state == LEDGER_SLOT_FREE)
+			continue;
+		int rc = process_resume(s, slot);
+		if (rc < 0)
+			log_event(LOG_ERROR, "process.lost id=%s slot=%u error=\"%s\"",
+				  s->record.id, slot, strerror(-rc));
+	}
+	/* A resize may have been cut off between the store and the ledger. */
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		s->books.limits->gpu[i].limit_bytes = s->record.gpu[i].bytes;
+	s->books.limits->generation++;
+}
+
+int takeover_run(struct node *node)
+{
+	int rc = store_sessions_each(node->store, false, 0, restore_one, node);
+
+	if (rc < 0 || !node->sessions)
+		return rc;
+	processes_scan(node);
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		books_resume(s);
+	for (struct session *s = node->sessions, *next; s; s = next) {
+		next = s->next;
+		if (!s->lost)
+			session_check_held(s);
+	}
+	return 0;
+}

@@ -1,0 +1,221 @@
+#include "daemon/view.h"
+
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/node.h"
+#include "daemon/process.h"
+#include "daemon/session.h"
+#include "daemon/waiting.h"
+
+bool view_permitted(uid_t viewer, uid_t owner)
+{
+	return viewer == owner || viewer == 0;
+}
+
+static json_t *time_json(int64_t ns)
+{
+	char text[40];
+	struct tm utc;
+	time_t seconds = (time_t)(ns / 1000000000);
+
+	if (!ns)
+		return json_null();
+	gmtime_r(&seconds, &utc);
+	size_t used = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+	snprintf(text + used, sizeof(text) - used, ".%03dZ", (int)(ns / 1000000 % 1000));
+	return json_string(text);
+}
+
+static json_t *bytes_json(uint64_t bytes)
+{
+	return json_integer((json_int_t)bytes);
+}
+
+static json_t *user_json(uid_t uid)
+{
+	struct passwd entry, *found = NULL;
+	char buffer[4096], number[16];
+
+	if (getpwuid_r(uid, &entry, buffer, sizeof(buffer), &found) == 0 && found)
+		return json_string(found->pw_name);
+	snprintf(number, sizeof(number), "%u", uid);
+	return json_string(number);
+}
+
+json_t *view_version(const struct node *node)
+{
+	const struct pool *pool = &node->pool;
+
+	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s}", "version", CARVE_VERSION, "pid",
+			 (int)getpid(), "started", time_json(node->started), "driver_version",
+			 pool->gpus ? gpus_driver_version(pool->gpus) : "", "system",
+			 node->options.system, "ready", node->ready, "no_gpu_reason",
+			 pool->state == POOL_NO_GPU ? pool->why.message : "");
+}
+
+/* ---- GPUs -------------------------------------------------------------------------------- */
+
+static json_t *holder_json(const struct pool_gpu *gpu)
+{
+	if (gpu->claim_fd >= 0)
+		return json_null();
+	return json_pack("{s:i, s:o}", "pid", (int)gpu->holder_pid, "user",
+			 user_json(gpu->holder_uid));
+}
+
+json_t *view_gpus(const struct node *node)
+{
+	struct place_gpu place[GPUS_MAX];
+	json_t *list = json_array();
+
+	pool_place_gpus(&node->pool, place);
+	for (uint32_t i = 0; i < node->pool.count; i++) {
+		const struct pool_gpu *gpu = &node->pool.gpu[i];
+		json_t *json = json_pack(
+			"{s:i, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s, s:s, s:b, "
+			"s:o}",
+			"index", (int)gpu->info.index, "uuid", gpu->info.uuid_text, "name",
+			gpu->info.name, "pci_bus_id", gpu->info.pci_bus_id, "memory_bytes",
+			bytes_json(gpu->info.total), "reserved_bytes",
+			bytes_json(gpu->info.reserved), "outside_bytes", bytes_json(gpu->outside),
+			"promised_bytes", bytes_json(gpu->promised), "available_bytes",
+			bytes_json(place[i].offered ? place_available(&place[i]) : 0),
+			"context_bytes", bytes_json(gpu->context_bytes), "sessions",
+			(int)gpu->sessions, "backend", "front", "compute_mode", "off", "mig",
+			gpu->info.mig, "held_by", holder_json(gpu));
+
+		json_array_append_new(list, json);
+	}
+	return list;
+}
+
+/* ---- sessions ---------------------------------------------------------------------------- */
+
+/* The size of the whole: of each of its GPUs, or where those differ of the smallest. */
+static void sizes(const struct store_session *record, uint64_t *ret_bytes, uint64_t *ret_requested)
+{
+	*ret_bytes = *ret_requested = UINT64_MAX;
+	for (uint32_t i = 0; i < record->gpu_count; i++) {
+		*ret_bytes = MIN(*ret_bytes, record->gpu[i].bytes);
+		*ret_requested = MIN(*ret_requested, record->gpu[i].requested);
+	}
+}
+
+/* One GPU's entry; `session` is NULL for one that has ended. */
+static json_t *session_gpu_json(const struct store_session *record, const struct session *session,
+				uint32_t i, bool permitted)
+{
+	const struct store_gpu *gpu = &record->gpu[i];
+	json_t *json =
+		json_pack("{s:i, s:s, s:s, s:o}", "index", (int)gpu->index, "uuid", gpu->uuid_text,
+			  "name", gpu->name, "vram_bytes", bytes_json(gpu->bytes));
+
+	if (!permitted)
+		return json;
+	json_object_set_new(json, "used_bytes", bytes_json(session ? session_used(session, i) : 0));
+	json_object_set_new(json, "peak_bytes",
+			    bytes_json(session ? session_peak(session, i) : gpu->peak));
+	json_object_set_new(
+		json, "refused",
+		json_integer(session && books_exist(&session->books)
+				     ? (json_int_t)ledger_gpu(&session->books.ledger, i)->refused
+				     : 0));
+	/* Nobody measures it yet. */
+	json_object_set_new(json, "busy_ns", json_null());
+	return json;
+}
+
+static json_t *gpus_json(const struct store_session *record, const struct session *session,
+			 bool permitted)
+{
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < record->gpu_count; i++)
+		json_array_append_new(list, session_gpu_json(record, session, i, permitted));
+	return list;
+}
+
+static json_t *pids_json(const struct session *session)
+{
+	json_t *pids = json_array();
+
+	for (const struct process *p = session ? session->processes : NULL; p; p = p->next)
+		if (!p->dead)
+			json_array_append_new(pids, json_integer(p->id.pid));
+	return pids;
+}
+
+static json_t *record_json(const struct store_session *record, const struct session *session,
+			   const char *state, uid_t viewer)
+{
+	bool permitted = view_permitted(viewer, record->uid);
+	uint64_t bytes, requested;
+
+	sizes(record, &bytes, &requested);
+	json_t *json =
+		json_pack("{s:o, s:s, s:o, s:o, s:o}", "id",
+			  permitted ? json_string(record->id) : json_null(), "state", state,
+			  "owner", permitted ? user_json(record->uid) : json_null(), "vram_bytes",
+			  bytes_json(bytes), "gpus", gpus_json(record, session, permitted));
+	if (!permitted)
+		return json;
+	json_object_set_new(json, "created", time_json(record->created));
+	json_object_set_new(json, "ends_at", time_json(record->ends_at));
+	json_object_set_new(json, "ended", time_json(record->ended));
+	json_object_set_new(json, "reason", json_string(record->reason));
+	json_object_set_new(json, "name", json_string(record->name));
+	json_object_set_new(json, "ephemeral", json_boolean(record->ephemeral));
+	json_object_set_new(json, "requested_bytes", bytes_json(requested));
+	json_object_set_new(json, "tolerance_applied", json_boolean(record->tolerance_applied));
+	json_object_set_new(json, "compute_request",
+			    json_real(record->compute / (double)SHARE_ONE));
+	json_object_set_new(json, "compute_limit", json_real(1.0));
+	json_object_set_new(json, "backend", json_string("front"));
+	json_object_set_new(json, "mig_profile", json_null());
+	json_object_set_new(json, "pids", pids_json(session));
+	return json;
+}
+
+json_t *view_session(const struct session *session, uid_t viewer)
+{
+	return record_json(&session->record, session,
+			   session->state == SESSION_ACTIVE ? "active" : "ending", viewer);
+}
+
+json_t *view_ended(const struct store_session *session, uid_t viewer)
+{
+	return record_json(session, NULL, "ended", viewer);
+}
+
+json_t *view_waiter(const struct node *node, const struct waiter *waiter, uid_t viewer)
+{
+	bool permitted = view_permitted(viewer, waiter->peer.uid);
+	char asked[REQUEST_TEXT_SIZE];
+	int position = 1;
+
+	for (const struct waiter *w = node->waiters; w != waiter; w = w->next)
+		position++;
+	json_t *json = json_pack(
+		"{s:o, s:s, s:o, s:s, s:o, s:i, s:[]}", "id",
+		permitted ? json_string(waiter->id) : json_null(), "state", "waiting", "owner",
+		permitted ? user_json(waiter->peer.uid) : json_null(), "asked",
+		request_text(&waiter->request.place, asked), "vram_bytes",
+		waiter->request.place.kind == PLACE_BYTES ? bytes_json(waiter->request.place.bytes)
+							  : json_null(),
+		"position", position, "gpus");
+	if (!permitted)
+		return json;
+	json_object_set_new(json, "created", time_json(waiter->created));
+	json_object_set_new(json, "reason", json_string(waiter->why));
+	json_object_set_new(json, "name", json_string(waiter->request.name));
+	json_object_set_new(json, "ephemeral", json_boolean(waiter->request.ephemeral));
+	json_object_set_new(json, "requester_pid", json_integer(waiter->peer.process.pid));
+	json_object_set_new(json, "pids", json_array());
+	return json;
+}

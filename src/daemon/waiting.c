@@ -1,0 +1,268 @@
+#include "daemon/waiting.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "daemon/log.h"
+#include "daemon/node.h"
+#include "daemon/pool.h"
+#include "daemon/refusal.h"
+#include "daemon/session.h"
+
+/* Figures of the driver that are no older are good enough to decide on: a program outside carve may
+ * take memory the moment after, too. */
+#define SAMPLE_FRESH_NS 200000000ull
+
+int waiting_add(struct node *node, const struct slice_request *request, const struct peer *peer,
+		waiter_cb cb, void *arg)
+{
+	struct waiter *w = calloc(1, sizeof(*w)), **end;
+
+	if (!w)
+		return -ENOMEM;
+	w->request = *request;
+	w->peer = *peer;
+	w->since_ns = now_monotonic_ns();
+	w->deadline_ns = w->since_ns + request->wait_ns;
+	w->created = now_realtime_ns();
+	w->cb = cb;
+	w->arg = arg;
+	do
+		session_make_id(node, w->id);
+	while (waiting_find(node, w->id));
+	if (node->pool.done == 0 || w->since_ns - node->pool.done_ns > SAMPLE_FRESH_NS)
+		w->sample = pool_refresh(&node->pool, POOL_ALL);
+	for (end = &node->waiters; *end; end = &(*end)->next)
+		;
+	*end = w;
+	waiting_kick(node);
+	return 0;
+}
+
+struct waiter *waiting_find(const struct node *node, const char *id)
+{
+	struct waiter *w = node->waiters;
+
+	while (w && strcmp(w->id, id) != 0)
+		w = w->next;
+	return w;
+}
+
+static void waiter_remove(struct node *node, struct waiter *w)
+{
+	struct waiter **at;
+
+	for (at = &node->waiters; *at != w; at = &(*at)->next)
+		;
+	*at = w->next;
+	free(w);
+}
+
+void waiting_cancel(struct node *node, void *arg)
+{
+	for (struct waiter *w = node->waiters, *next; w; w = next) {
+		next = w->next;
+		if (w->arg == arg) {
+			waiter_remove(node, w);
+			waiting_kick(node);
+		}
+	}
+}
+
+static void refuse(struct node *node, struct waiter *w, const struct error *err)
+{
+	w->cb(w->arg, NULL, err);
+	waiter_remove(node, w);
+	waiting_kick(node);
+}
+
+bool waiting_release(struct node *node, struct waiter *w)
+{
+	struct error err = {0};
+
+	error_set(&err, EXIT_CODE_FAILED, "request %s was released while it waited", w->id);
+	refuse(node, w, &err);
+	return true;
+}
+
+void waiting_kick(struct node *node)
+{
+	node->waiters_dirty = true;
+}
+
+/* ---- deciding ---------------------------------------------------------------------------- */
+
+/* One active session a user. */
+static bool user_has_one(struct node *node, const struct waiter *w, struct error *err)
+{
+	const struct session *active = session_of_user(node, w->peer.uid);
+
+	if (w->request.ephemeral || !active)
+		return false;
+	error_set(err, EXIT_CODE_FAILED, "you have an active session already: %s",
+		  active->record.id);
+	error_hint(err,
+		   "for one more slice: carve run --ephemeral; to end it: carve session "
+		   "release %s",
+		   active->record.id);
+	return true;
+}
+
+static void record_fill(const struct node *node, const struct waiter *w,
+			const struct place_result *result, struct store_gpu *gpus,
+			struct store_session *ret)
+{
+	const struct slice_request *request = &w->request;
+	int64_t now = now_realtime_ns();
+
+	*ret = (struct store_session){
+		.uid = w->peer.uid,
+		.ephemeral = request->ephemeral,
+		.tolerance_applied = result->tolerance_applied,
+		.kind = request->place.kind,
+		.compute = request->place.compute,
+		.created = now,
+		.ends_at = request->timeout_ns ? now + (int64_t)request->timeout_ns : 0,
+		.gpu_count = result->count,
+		.gpu = gpus,
+	};
+	snprintf(ret->id, sizeof(ret->id), "%s", w->id);
+	snprintf(ret->name, sizeof(ret->name), "%s", request->name);
+	for (uint32_t i = 0; i < result->count; i++) {
+		const struct gpu_info *info = &node->pool.gpu[result->grant[i].gpu].info;
+
+		gpus[i] = (struct store_gpu){
+			.index = info->index,
+			.bytes = result->grant[i].bytes,
+			.requested = result->grant[i].requested,
+		};
+		snprintf(gpus[i].uuid_text, sizeof(gpus[i].uuid_text), "%s", info->uuid_text);
+		snprintf(gpus[i].name, sizeof(gpus[i].name), "%s", info->name);
+	}
+}
+
+static void grant(struct node *node, struct waiter *w, const struct place_result *result)
+{
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session record;
+	struct session *session;
+	struct error err = {0};
+	int rc;
+
+	record_fill(node, w, result, gpus, &record);
+	/* An ID that an ended session had is taken too. */
+	while ((rc = session_create(node, &record, w->request.ephemeral ? &w->peer.process : NULL,
+				    &session)) == -EEXIST)
+		session_make_id(node, record.id);
+	if (rc < 0) {
+		error_set(&err, EXIT_CODE_FAILED, "the session cannot be recorded: %s",
+			  rc == -ENOSPC  ? "the disk is full"
+			  : rc == -EROFS ? "the database cannot be written"
+			  : rc == -ESRCH ? "the process that asked has ended"
+					 : strerror(-rc));
+		refuse(node, w, &err);
+		return;
+	}
+	log_event(LOG_INFO, "session.granted id=%s uid=%u gpus=%u bytes=%" PRIu64 " tolerance=%d",
+		  record.id, record.uid, record.gpu_count, gpus[0].bytes, record.tolerance_applied);
+	w->cb(w->arg, session, NULL);
+	waiter_remove(node, w);
+}
+
+/* GPUs on which earlier requests have been passed too often. False: on no GPU. */
+static bool fence(const struct node *node, const struct waiter *w, uint8_t *closed)
+{
+	bool any = false;
+
+	memset(closed, 0, GPUS_MAX);
+	for (const struct waiter *e = node->waiters; e != w; e = e->next)
+		for (uint32_t i = 0; e->passed >= WAITING_PASSES && i < node->pool.count; i++)
+			if (!e->request.place.allowed || e->request.place.allowed[i]) {
+				closed[i] = 1;
+				any = true;
+			}
+	return any;
+}
+
+static void count_passes(struct node *node, const struct waiter *w,
+			 const struct place_result *result)
+{
+	for (struct waiter *e = node->waiters; e != w; e = e->next)
+		for (uint32_t i = 0; i < result->count; i++)
+			if (!e->request.place.allowed ||
+			    e->request.place.allowed[result->grant[i].gpu]) {
+				e->passed++;
+				break;
+			}
+}
+
+static int decide(struct node *node, struct waiter *w, struct place_result *ret, struct error *err)
+{
+	struct place_gpu gpus[GPUS_MAX];
+	uint8_t closed[GPUS_MAX];
+	struct place_request place = w->request.place;
+
+	pool_place_gpus(&node->pool, gpus);
+	int rc = place_decide(gpus, node->pool.count, &place, ret);
+	if (rc < 0) {
+		refusal_explain(&node->pool, &place, rc, err);
+		/* What can never be granted is not worth waiting for. */
+		return rc == -ENOSPC && place_possible(gpus, node->pool.count, &place) ? -EAGAIN
+										       : rc;
+	}
+	if (!fence(node, w, closed))
+		return 0;
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		gpus[i].offered &= !closed[i];
+	if (place_decide(gpus, node->pool.count, &place, ret) == 0)
+		return 0;
+	error_set(err, EXIT_CODE_NO_ROOM,
+		  "earlier requests wait for the room that is left and go "
+		  "first");
+	return -EAGAIN;
+}
+
+/* Decides one request, or leaves it waiting. */
+static void waiter_run(struct node *node, struct waiter *w)
+{
+	struct place_result result;
+	struct error err = {0};
+
+	if (node->pool.state == POOL_NO_GPU)
+		refusal_no_gpu(&node->pool, &err);
+	if (err.code || user_has_one(node, w, &err) ||
+	    request_resolve(&w->request, &node->pool, &err) < 0) {
+		refuse(node, w, &err);
+		return;
+	}
+	int rc = decide(node, w, &result, &err);
+	if (rc == 0) {
+		count_passes(node, w, &result);
+		grant(node, w, &result);
+	} else if (rc != -EAGAIN || now_monotonic_ns() >= w->deadline_ns) {
+		refuse(node, w, &err);
+	} else {
+		snprintf(w->why, sizeof(w->why), "%s", err.message);
+	}
+}
+
+void waiting_run(struct node *node)
+{
+	/* The sample that ended sessions' memory waits for is on its way, and so is this call's
+	 * next. */
+	if (!node->ready || node->drains)
+		return;
+	node->waiters_dirty = false;
+	if (node->pool.state == POOL_READY && node->waiters)
+		(void)pool_claim(&node->pool);
+	for (struct waiter *w = node->waiters, *next; w; w = next) {
+		next = w->next;
+		if (w->sample <= node->pool.done || node->pool.state == POOL_NO_GPU)
+			waiter_run(node, w);
+	}
+}

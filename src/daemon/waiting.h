@@ -1,0 +1,49 @@
+/* Requests that are not decided yet, in the order they came. Every request passes through here;
+ * most leave it at once.
+ *
+ * A later request may be granted before an earlier one that does not fit. So that this cannot delay
+ * the earlier one for ever, it is passed at most WAITING_PASSES times: then nothing more is granted
+ * on the GPUs that it may use until it is served or gives up. */
+#pragma once
+
+#include <stdint.h>
+
+#include "daemon/peer.h"
+#include "daemon/request.h"
+
+struct error;
+struct node;
+struct session;
+
+#define WAITING_PASSES 16u
+
+/* The answer: a session, or NULL and why not. */
+typedef void (*waiter_cb)(void *arg, struct session *session, const struct error *err);
+
+struct waiter {
+	struct waiter *next;
+	char id[STORE_ID_SIZE]; /* of the session to be */
+	struct slice_request request;
+	struct peer peer;
+	uint64_t sample;                /* decided on figures no older than this sample */
+	uint64_t since_ns, deadline_ns; /* CLOCK_MONOTONIC */
+	int64_t created;                /* CLOCK_REALTIME, ns */
+	unsigned passed;
+	char why[512]; /* it is not granted yet */
+	waiter_cb cb;
+	void *arg;
+};
+
+/* Queues a request. The callback is called later, even where it can be decided at once. 0 or
+ * -ENOMEM. */
+int waiting_add(struct node *node, const struct slice_request *request, const struct peer *peer,
+		waiter_cb cb, void *arg);
+/* Whoever waited with this `arg` is gone. */
+void waiting_cancel(struct node *node, void *arg);
+/* Refuses a waiting request by its ID, as its owner wishes. False: there is none. */
+bool waiting_release(struct node *node, struct waiter *waiter);
+struct waiter *waiting_find(const struct node *node, const char *id);
+/* Something changed that may let requests through. Decides nothing itself: see waiting_run(). */
+void waiting_kick(struct node *node);
+/* Decides what can be decided. Called on the loop, never from inside another operation. */
+void waiting_run(struct node *node);

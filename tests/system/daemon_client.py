@@ -1,0 +1,183 @@
+"""carved alone, over a driver that says what a file says: what the tests of the daemon share."""
+import array
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+
+from conftest import BUILD, clean_env, wait_until
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout=30):
+        super().__init__("localhost", timeout=timeout)
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Answer:
+    def __init__(self, status, text):
+        self.status = status
+        self.json = json.loads(text) if text else None
+
+    @property
+    def error(self):
+        return self.json["error"]
+
+
+class Daemon:
+    """A carved of its own, with a fake driver. `gpus`: [(total, reserved, outside, name)]."""
+
+    def __init__(self, gpus=((80 * GIB, 0, 0, "Fake H100"),), args=(), dir=None):
+        self.dir = pathlib.Path(dir or tempfile.mkdtemp(prefix="carved-test-"))
+        self.runtime = self.dir / "run"
+        self.gpus, self.processes, self.failing = list(gpus), [], False
+        self.args = list(args)
+        self.write_state()
+        self.process = None
+        self.start()
+
+    def write_state(self):
+        lines = [f"gpu {t} {r} {o} {n}" for t, r, o, n in self.gpus]
+        lines += [f"process {g} {pid} {b}" for g, pid, b in self.processes]
+        lines += ["fail"] if self.failing else []
+        new = self.dir / "state.new"
+        new.write_text("\n".join(lines) + "\n")
+        new.rename(self.dir / "state")
+
+    def env(self):
+        return clean_env({"FAKE_NVML": str(self.dir / "state"),
+                          "LD_LIBRARY_PATH": str(BUILD / "tests/programs/fake_nvml")})
+
+    def start(self, wait=True):
+        log = open(self.dir / "log", "a")
+        read, write = os.pipe()
+        self.process = subprocess.Popen(
+            [BUILD / "carved", "--runtime-dir", self.runtime, "--foreground", "--ready-fd",
+             str(write), *self.args], env=self.env(), stdin=subprocess.DEVNULL, stderr=log,
+            pass_fds=[write])
+        os.close(write)
+        log.close()
+        if wait:
+            assert os.read(read, 1) == b"R", self.log()
+        os.close(read)
+
+    def log(self):
+        return (self.dir / "log").read_text()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self):
+        self.kill()
+        self.start()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                code = self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+            assert code == 0, self.log()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def call(self, method, path, body=None, timeout=30):
+        connection = UnixConnection(self.runtime / "carved.sock", timeout)
+        text = body if isinstance(body, (str, bytes, type(None))) else json.dumps(body)
+        connection.request(method, path, text)
+        response = connection.getresponse()
+        answer = Answer(response.status, response.read())
+        connection.close()
+        return answer
+
+    def request(self, **body):
+        """A slice; one-off unless said otherwise."""
+        return self.call("POST", "/v1/sessions", {"ephemeral": True, **body})
+
+    def grant(self, **body):
+        answer = self.request(**body)
+        assert answer.status == 201, answer.json
+        return answer.json
+
+    def release(self, id, force=False):
+        return self.call("DELETE", f"/v1/sessions/{id}" + ("?force=1" if force else ""))
+
+    def show(self, id):
+        answer = self.call("GET", f"/v1/sessions/{id}")
+        assert answer.status == 200, answer.json
+        return answer.json
+
+    def gpu(self, index=0):
+        return self.call("GET", "/v1/gpus").json[index]
+
+
+# ---- the attach protocol (src/proto/attach.h) ----
+
+WORKLOAD, COMMAND, SETTLE, OBSERVE, RESUME = 1, 2, 3, 4, 5
+OK, NO_SESSION, NOT_PERMITTED, FULL, VERSION, MALFORMED, FAILED = range(7)
+
+
+def attach_message(kind, session, slot=0, magic=0x48435441, version=1):
+    return struct.pack("<IHH40sI12x", magic, version, kind, session.encode(), slot)
+
+
+class Attached:
+    """One connection of this process to the attach socket."""
+
+    def __init__(self, daemon):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(20)
+        self.socket.connect(str(daemon.runtime / "attach.sock"))
+        self.fds = []
+
+    def send(self, data):
+        self.socket.send(data)
+
+    def receive(self):
+        """(status, slot, message); descriptors are kept in .fds. None where the daemon hung up."""
+        data, control, _, _ = self.socket.recvmsg(512, socket.CMSG_SPACE(8 * 4))
+        if not data:
+            return None
+        for level, kind, payload in control:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds = array.array("i")
+                fds.frombytes(payload)
+                self.fds += list(fds)
+        magic, _, status, slot, message = struct.unpack("<IHHI12x232s", data)
+        assert magic == 0x48435441
+        return status, slot, message.rstrip(b"\0").decode()
+
+    def ask(self, kind, session="", slot=0):
+        self.send(attach_message(kind, session, slot))
+        return self.receive()
+
+    def close(self):
+        self.socket.close()
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
+
+def wait_gone(pid):
+    wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
+
+
+__all__ = ["Daemon", "Attached", "attach_message", "MIB", "GIB", "WORKLOAD", "COMMAND", "SETTLE",
+           "OBSERVE", "RESUME", "OK", "NO_SESSION", "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED",
+           "FAILED", "signal", "wait_until", "wait_gone"]
