@@ -1,8 +1,9 @@
 /* nvidia-smi asks the library for a table of functions beside the public ones. NVIDIA describes a
  * few of its slots in its own simulated NVML (github.com/NVIDIA/k8s-test-infra, pkg/gpu/mocknvml,
  * Apache-2.0): device by index, the process lists and the host's highest PCIe generation. Those are
- * answered here; every other slot succeeds and, called with a device and a pointer, says zero,
- * which is what nvidia-smi takes for "none". */
+ * answered here. What any other slot takes is not known, so that nothing is written: called with a
+ * device it says NOT_SUPPORTED, else it succeeds, without which nvidia-smi gives up on whole views.
+ */
 #include <stdbool.h>
 #include <string.h>
 
@@ -73,12 +74,15 @@ static nvmlReturn_t table_call(unsigned int slot, void *first, void *second, voi
 		return nvmlDeviceGetHandleByIndex_v2((unsigned int)(uintptr_t)first, second);
 	if (!second || !handle_device(first, &id))
 		return NVML_SUCCESS;
-	if (slot == SLOT_PROCESSES_FIRST && third && *count > 0 && *count <= LIST_CAPACITY_MAX)
+	if (slot == SLOT_PROCESSES_FIRST && third && *count <= LIST_CAPACITY_MAX)
 		return table_processes(first, count, third);
+	if (slot > SLOT_PROCESSES_FIRST && slot <= SLOT_PROCESSES_LAST) {
+		*count = 0;
+		return NVML_SUCCESS;
+	}
 	if (slot == SLOT_HOST_MAX_LINK_GENERATION)
 		return nvmlDeviceGetMaxPcieLinkGeneration(first, second);
-	*count = 0;
-	return NVML_SUCCESS;
+	return NVML_ERROR_NOT_SUPPORTED;
 }
 
 /* A function for each slot, so that table_call learns which was called. */
@@ -94,9 +98,10 @@ static nvmlReturn_t table_call(unsigned int slot, void *first, void *second, voi
 			each(high, 11) each(high, 12) each(high, 13) each(high, 14) each(high, 15)
 #define ROWS(each)                                                                                 \
 	ROW(each, 0)                                                                               \
-	ROW(each, 1) ROW(each, 2) ROW(each, 3) ROW(each, 4) ROW(each, 5) ROW(each, 6) ROW(each, 7) \
-		ROW(each, 8) ROW(each, 9) ROW(each, 10) ROW(each, 11) ROW(each, 12) ROW(each, 13)  \
-			ROW(each, 14) ROW(each, 15)
+	ROW(each, 1)                                                                               \
+	ROW(each, 2) ROW(each, 3) ROW(each, 4) ROW(each, 5) ROW(each, 6) ROW(each, 7) ROW(each, 8) \
+		ROW(each, 9) ROW(each, 10) ROW(each, 11) ROW(each, 12) ROW(each, 13) ROW(each, 14) \
+			ROW(each, 15)
 
 /* clang-format off */
 ROWS(SLOT)

@@ -124,10 +124,12 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
 					 nvmlEccCounterType_t counter, unsigned long long *count)
 {
 	struct device d;
-	nvmlReturn_t r = ecc_enter(device, __func__, count, &d);
+	nvmlReturn_t r = device_enter(device, __func__, count, &d);
 
 	if (r != NVML_SUCCESS)
 		return r;
+	if (!d.model->ecc)
+		return NVML_ERROR_NOT_SUPPORTED;
 	if ((unsigned int)type >= NVML_MEMORY_ERROR_TYPE_COUNT ||
 	    (unsigned int)counter >= NVML_ECC_COUNTER_TYPE_COUNT)
 		return NVML_ERROR_INVALID_ARGUMENT;
@@ -232,7 +234,7 @@ nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device,
 	if (d.model->arch < SIM_ARCH_AMPERE)
 		return NVML_ERROR_NOT_SUPPORTED;
 	*values = (nvmlRowRemapperHistogramValues_t){
-		.max = (unsigned int)(d.model->memory_total / MIB(32)),
+		.max = (unsigned int)ALIGN_UP(d.model->memory_total / MIB(32), 64),
 	};
 	return NVML_SUCCESS;
 }
@@ -272,6 +274,9 @@ static nvmlReturn_t ecc_current(nvmlDevice_t device, unsigned int *is_on)
 static nvmlReturn_t field_value(nvmlDevice_t handle, const struct device *d,
 				nvmlFieldValue_t *field)
 {
+	/* Scopes other than the GPU itself are those of boards with a CPU. */
+	if (field->scopeId != 0)
+		return NVML_ERROR_NOT_SUPPORTED;
 	switch (field->fieldId) {
 	case NVML_FI_DEV_ECC_CURRENT:
 	case NVML_FI_DEV_ECC_PENDING:

@@ -144,6 +144,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *dev
 	return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
+/* A MIG device's index is that for nvmlDeviceGetMigDeviceHandleByIndex. */
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
 	struct device d;

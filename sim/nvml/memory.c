@@ -57,16 +57,21 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 	return NVML_SUCCESS;
 }
 
-/* Data-centre boards map all their memory through BAR1: the next power of two; others 256 MiB. */
+/* Data-centre boards map all their memory through BAR1: the next power of two; others 256 MiB. A
+ * MIG device has its part. */
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
 {
 	struct device d;
-	nvmlReturn_t r = gpu_enter(device, __func__, memory, &d);
-	uint64_t total = BAR1_BYTES_MIN;
+	struct mig_device mig = {.memory_total = 0};
+	nvmlReturn_t r = device_enter(device, __func__, memory, &d);
+	uint64_t total = BAR1_BYTES_MIN, mapped;
 
 	if (r != NVML_SUCCESS)
 		return r;
-	while (d.model->ecc && total < d.gpu->memory_total)
+	if (device_is_mig(&d) && !mig_device_get(&d, &mig))
+		return NVML_ERROR_NOT_FOUND;
+	mapped = device_is_mig(&d) ? mig.memory_total : d.gpu->memory_total;
+	while (d.model->ecc && total < mapped)
 		total <<= 1;
 	memory->bar1Total = total;
 	memory->bar1Used = MIB(1);

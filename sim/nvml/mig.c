@@ -9,15 +9,10 @@
 #include "base/macros.h"
 
 /* MIG devices. */
-static int mig_devices(const struct device *d, struct mig_device devices[MIG_DEVICES_MAX])
-{
-	return mig_client_devices(d->client, d->index, devices);
-}
-
 bool mig_device_get(const struct device *d, struct mig_device *ret)
 {
 	struct mig_device devices[MIG_DEVICES_MAX];
-	int n = mig_devices(d, devices);
+	int n = mig_client_devices(d->client, d->index, devices);
 
 	for (int i = 0; i < n; i++) {
 		if (devices[i].id != d->id)
@@ -31,7 +26,7 @@ bool mig_device_get(const struct device *d, struct mig_device *ret)
 unsigned int mig_device_index(const struct device *d)
 {
 	struct mig_device devices[MIG_DEVICES_MAX];
-	int n = mig_devices(d, devices);
+	int n = mig_client_devices(d->client, d->index, devices);
 
 	for (int i = 0; i < n; i++)
 		if (devices[i].id == d->id)
@@ -139,7 +134,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
 
 	if (r != NVML_SUCCESS)
 		return r;
-	n = mig_devices(&d, devices);
+	n = mig_client_devices(d.client, d.index, devices);
 	if (n < 0)
 		return library_error(n);
 	if (index >= (unsigned int)n)
