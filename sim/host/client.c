@@ -186,7 +186,7 @@ static int client_greet(struct client *c, enum wire_role role)
 				   .magic = WIRE_MAGIC,
 				   .version = WIRE_VERSION,
 				   .role = role};
-	struct wire_hello_reply reply;
+	struct wire_hello_reply reply = {0};
 	int fds[FDS_MAX] = {-1, -1};
 	ssize_t n = transact(c, &hello, sizeof(hello), -1, &reply, sizeof(reply), fds);
 

@@ -39,11 +39,7 @@ static const struct command commands_first[] = {
 };
 
 static const struct command *const tables[] = {
-	commands_first,
-	commands_memory,
-	commands_work,
-	commands_look,
-	commands_mig,
+	commands_first, commands_memory, commands_work, commands_look, commands_mig,
 };
 
 static const struct command *command_find(uint32_t type)

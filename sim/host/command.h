@@ -20,7 +20,7 @@ struct exchange {
 	/* The reply: zeroed, its head is filled in by the dispatcher. */
 	union {
 		struct wire_head head;
-		char bytes[WIRE_PACKET_MAX];
+		_Alignas(8) char bytes[WIRE_PACKET_MAX];
 	} reply;
 	size_t reply_size;
 	int reply_fd[COMMAND_FDS_MAX]; /* -1: none */
@@ -41,8 +41,7 @@ struct command {
 #define COMMAND_ROLE_ANY (1u << WIRE_ROLE_CUDA | 1u << WIRE_ROLE_NVML | 1u << WIRE_ROLE_TOOL)
 
 /* The tables, each ended by an entry of type 0. */
-extern const struct command commands_memory[], commands_work[], commands_look[],
-	commands_mig[];
+extern const struct command commands_memory[], commands_work[], commands_look[], commands_mig[];
 
 /* Answers one message of a process. `x` has process, request, size and fd set. True: send
  * x->reply (reply_size bytes; 0: nothing). False: the message was malformed, end the connection. */

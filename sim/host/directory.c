@@ -93,8 +93,7 @@ void directory_sweep(void)
 
 	if (!parent)
 		return;
-	/* One thread here: */
-	while ((entry = readdir(parent))) { /* NOLINT(concurrency-mt-unsafe) */
+	while ((entry = readdir(parent))) {
 		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", PARENT, entry->d_name);

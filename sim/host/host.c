@@ -396,24 +396,39 @@ void host_publish(struct host *h)
 	h->published = h->now;
 }
 
+/* When something on the GPU is done: late by the time within which progress is published. */
+static uint64_t gpu_wake(const struct host *h, const struct host_gpu *gpu)
+{
+	uint64_t wake = UINT64_MAX;
+
+	list_for_each (node, &gpu->parts) {
+		uint64_t done = engine_next_done(&list_entry(node, struct part, node)->engine);
+
+		if (done != UINT64_MAX)
+			wake = MIN(wake, MAX(done, h->published + PUBLISH_NS));
+	}
+	return wake;
+}
+
+/* When something that the process waits for is done. */
+static uint64_t process_wake(const struct process *p)
+{
+	uint64_t wake = UINT64_MAX;
+
+	list_for_each (node, &p->queues) {
+		const struct process_queue *q = list_entry(node, struct process_queue, node);
+		wake = MIN(wake, engine_queue_wake(&q->queue));
+	}
+	return wake;
+}
+
 uint64_t host_wake(const struct host *h)
 {
 	uint64_t wake = faults_wake(&h->faults);
 
-	for (uint32_t i = 0; i < h->gpu_count; i++) {
-		list_for_each (node, &h->gpu[i].parts) {
-			uint64_t done =
-				engine_next_done(&list_entry(node, struct part, node)->engine);
-
-			if (done != UINT64_MAX)
-				wake = MIN(wake, MAX(done, h->published + PUBLISH_NS));
-		}
-	}
-	list_for_each (node, &h->processes) {
-		list_for_each (inner, &list_entry(node, struct process, node)->queues)
-			wake = MIN(wake,
-				   engine_queue_wake(
-					   &list_entry(inner, struct process_queue, node)->queue));
-	}
+	for (uint32_t i = 0; i < h->gpu_count; i++)
+		wake = MIN(wake, gpu_wake(h, &h->gpu[i]));
+	list_for_each (node, &h->processes)
+		wake = MIN(wake, process_wake(list_entry(node, struct process, node)));
 	return wake;
 }

@@ -34,7 +34,7 @@ struct part {
 struct host_gpu {
 	const struct sim_model *model;
 	struct list parts;
-	uint64_t peak;       /* bytes held at once, MIG instances included */
+	uint64_t peak;        /* bytes held at once, MIG instances included */
 	struct mig_state mig; /* its instances */
 };
 

@@ -13,7 +13,7 @@ static void meter_turn(struct meter *m, uint64_t slot)
 
 void meter_add(struct meter *m, uint64_t from, uint64_t to)
 {
-	uint64_t horizon = METER_BUCKETS * (uint64_t)METER_BUCKET_NS;
+	uint64_t horizon = (METER_BUCKETS + 1) * (uint64_t)METER_BUCKET_NS;
 
 	if (to - from > horizon)
 		from = to - horizon;

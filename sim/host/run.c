@@ -116,24 +116,34 @@ static pid_t server_start(const struct run_options *o, const struct directory *d
 
 /* ---- the command ---- */
 
-/* NAME=VALUE with every "{host}" in it replaced. */
+/* The text with every "{host}" in it replaced. NULL: out of memory; the caller frees it. */
+static char *host_mark_replace(const char *text, const char *host)
+{
+	size_t host_length = strlen(host), mark_length = strlen(HOST_MARK), marks = 0;
+
+	for (const char *at = text; (at = strstr(at, HOST_MARK)); at += mark_length)
+		marks++;
+	char *result = malloc(strlen(text) + marks * host_length + 1), *to = result;
+	if (!result)
+		return NULL;
+	for (const char *mark; (mark = strstr(text, HOST_MARK)); text = mark + mark_length) {
+		to = mempcpy(to, text, (size_t)(mark - text));
+		to = mempcpy(to, host, host_length);
+	}
+	memcpy(to, text, strlen(text) + 1);
+	return result;
+}
+
 static int env_put(const char *assignment, const char *host)
 {
 	const char *equals = strchr(assignment, '=');
-	cleanup_free char *name = strndup(assignment, (size_t)(equals - assignment));
-	cleanup_free char *value = NULL;
-	size_t size = 0;
-	FILE *f = open_memstream(&value, &size);
+	char *name = strndup(assignment, (size_t)(equals - assignment));
+	char *value = host_mark_replace(equals + 1, host);
+	int status = name && value ? setenv(name, value, 1) : -1;
 
-	if (!name || !f)
-		return -ENOMEM;
-	const char *at = equals + 1;
-	for (const char *mark; (mark = strstr(at, HOST_MARK)); at = mark + strlen(HOST_MARK))
-		fprintf(f, "%.*s%s", (int)(mark - at), at, host);
-	fputs(at, f);
-	if (fclose(f) != 0)
-		return -ENOMEM;
-	return setenv(name, value, 1) < 0 ? -errno : 0;
+	free(name);
+	free(value);
+	return status < 0 ? -ENOMEM : 0;
 }
 
 /* Puts the directory of the simulated libraries, which is this program's, first. */
@@ -262,8 +272,8 @@ int run(const struct run_options *o)
 	struct directory directory;
 	int control;
 
-	if (!o->spec)
-		return command_exec(o, getenv(WIRE_ENV_HOST));
+	if (o->join)
+		return command_exec(o, o->join);
 	directory_sweep();
 	int status = directory_make(&directory);
 	if (status < 0) {

@@ -7,7 +7,8 @@ struct spec;
 struct spec_driver;
 
 struct run_options {
-	const struct spec *spec; /* NULL: join the host that this process is in */
+	const char *join; /* directory of the host to run on; NULL: make one of spec and driver */
+	const struct spec *spec;
 	const struct spec_driver *driver;
 	char *const *env; /* NAME=VALUE; "{host}" in VALUE is the host's directory */
 	size_t env_count;

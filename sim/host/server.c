@@ -53,7 +53,7 @@ struct server {
 	uint64_t armed; /* what the timer is set to; UINT64_MAX: nothing */
 	union {
 		struct wire_head head;
-		char bytes[WIRE_PACKET_MAX];
+		_Alignas(8) char bytes[WIRE_PACKET_MAX];
 	} request;
 	struct exchange exchange;
 };
@@ -163,6 +163,8 @@ static bool connection_serve(struct server *s, struct connection *c, size_t size
 	x->process = c->process;
 	x->request = &s->request;
 	x->size = size;
+	/* Now, not when the round of events began: work must not start before it was handed in. */
+	host_tick(s->host, clock_now());
 	bool ok = command_run(s->host, x);
 	if (ok && x->reply_size)
 		ok = reply_send(s, c->watch.fd);

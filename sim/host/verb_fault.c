@@ -103,9 +103,7 @@ static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, st
 	};
 	int option;
 
-	/* One thread here: */
-	while ((option = getopt_long(argc, argv, "", options, NULL)) !=
-	       -1) { /* NOLINT(concurrency-mt-unsafe) */
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		if (option == 'h')
 			return 1;
 		int status = option_apply(option, set, err);

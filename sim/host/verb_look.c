@@ -46,9 +46,7 @@ static int flags_parse(int argc, char **argv, struct flags *flags)
 	};
 	int option;
 
-	/* One thread here: */
-	while ((option = getopt_long(argc, argv, "", options, NULL)) !=
-	       -1) { /* NOLINT(concurrency-mt-unsafe) */
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		if (option == '?')
 			return -EINVAL;
 		flags->json |= option == 'j';

@@ -54,9 +54,7 @@ static int arguments_parse(int argc, char **argv, struct arguments *a, struct er
 	};
 	int option;
 
-	/* One thread here: */
-	while ((option = getopt_long(argc, argv, "+", options, NULL)) !=
-	       -1) { /* NOLINT(concurrency-mt-unsafe) */
+	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
 		switch (option) {
 		case 'g':
 			a->gpus = optarg;
@@ -80,16 +78,16 @@ static int arguments_parse(int argc, char **argv, struct arguments *a, struct er
 	return 0;
 }
 
-/* True where this process is inside a host that still answers. */
-static bool inside_host(void)
+/* The directory of the host that this process is inside of and that still answers, else NULL. */
+static const char *host_around(void)
 {
 	char path[PATH_MAX];
 	const char *host = getenv(WIRE_ENV_HOST);
 
 	if (!host || !host[0])
-		return false;
+		return NULL;
 	snprintf(path, sizeof(path), "%s/%s", host, WIRE_SOCKET_NAME);
-	return access(path, F_OK) == 0;
+	return access(path, F_OK) == 0 ? host : NULL;
 }
 
 int verb_run(int argc, char **argv)
@@ -107,9 +105,9 @@ int verb_run(int argc, char **argv)
 	}
 	if (!shell[0])
 		shell[0] = "/bin/sh";
-	bool join = !a.gpus && !a.driver && inside_host();
 	struct run_options o = {
-		.spec = join ? NULL : &spec,
+		.join = a.gpus || a.driver ? NULL : host_around(),
+		.spec = &spec,
 		.driver = spec_driver_find(a.driver ? a.driver : SPEC_DRIVER_DEFAULT, &err),
 		.env = a.env,
 		.env_count = a.env_count,

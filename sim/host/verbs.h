@@ -11,7 +11,7 @@ struct error;
 /* Prints an error as users read it and returns its code. */
 int verb_fail(const struct error *err);
 /* Says how a request to the host ended (0 or -errno) and returns the exit code. */
-int verb_report(const char *what, int status);
+int verb_report(const char *verb, int status);
 struct client;
 /* Connects to the host that this is inside of. NULL: there is none, and it has been said. */
 struct client *verb_host_open(void);

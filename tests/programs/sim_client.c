@@ -16,6 +16,11 @@
 
 static struct client *client;
 
+static uint64_t number(const char *word)
+{
+	return strtoull(word, NULL, 0);
+}
+
 static void answer(int status)
 {
 	if (status < 0)
@@ -27,9 +32,8 @@ static void answer(int status)
 static void reserve(char **word)
 {
 	uint64_t id;
-	int status = client_memory_reserve(client, (wire_device)atoi(word[1]),
-					   (enum wire_memory)atoi(word[2]),
-					   strtoull(word[3], NULL, 0), &id);
+	int status = client_memory_reserve(client, (wire_device)number(word[1]),
+					   (enum wire_memory)number(word[2]), number(word[3]), &id);
 
 	if (status < 0)
 		answer(status);
@@ -39,7 +43,7 @@ static void reserve(char **word)
 
 static void release(char **word)
 {
-	answer(client_memory_free(client, strtoull(word[1], NULL, 0)));
+	answer(client_memory_free(client, number(word[1])));
 }
 
 /* Takes blocks of that size until refused. */
@@ -48,9 +52,8 @@ static void fill(char **word)
 	uint64_t count = 0, id;
 	int status;
 
-	while ((status = client_memory_reserve(client, (wire_device)atoi(word[1]),
-					       WIRE_MEMORY_LINEAR, strtoull(word[2], NULL, 0),
-					       &id)) == 0)
+	while ((status = client_memory_reserve(client, (wire_device)number(word[1]),
+					       WIRE_MEMORY_LINEAR, number(word[2]), &id)) == 0)
 		count++;
 	printf("ok %" PRIu64 " %s\n", count, strerrorname_np(-status));
 }
@@ -84,18 +87,18 @@ static void fork_holder(char **word)
 static void items_fill(struct wire_item *items, int queue, char **word)
 {
 	for (int i = 0; i < BATCH; i++)
-		items[i] = (struct wire_item){.device = (wire_device)atoi(word[1]),
+		items[i] = (struct wire_item){.device = (wire_device)number(word[1]),
 					      .queue = (uint16_t)queue,
 					      .engine = WIRE_ENGINE_COMPUTE,
 					      .flags = WIRE_ITEM_LAUNCH,
-					      .ns = strtoull(word[2], NULL, 0)};
+					      .ns = number(word[2])};
 }
 
 /* run DEVICE NS COUNT: so many kernels; answers when all are done, with the time taken. */
 static void run(char **word)
 {
 	struct wire_item items[BATCH];
-	uint64_t count = strtoull(word[3], NULL, 0), start = client_now();
+	uint64_t count = number(word[3]), start = client_now();
 	int queue = client_queue_open(client), status = 0;
 
 	items_fill(items, queue, word);
@@ -115,7 +118,7 @@ static void run(char **word)
 static void sync_run(char **word)
 {
 	struct wire_item items[BATCH];
-	uint64_t count = strtoull(word[3], NULL, 0), start = client_now();
+	uint64_t count = number(word[3]), start = client_now();
 	int queue = client_queue_open(client), status = 0;
 
 	items_fill(items, queue, word);
@@ -145,7 +148,7 @@ static void export(char **word)
 
 	if (fd < 0 || write(fd, "content", 7) != 7)
 		abort();
-	int status = client_memory_export(client, strtoull(word[1], NULL, 0), fd, note, token);
+	int status = client_memory_export(client, number(word[1]), fd, note, token);
 	close(fd);
 	if (status < 0) {
 		answer(status);
@@ -191,8 +194,7 @@ static void export_fd(char **word)
 
 	if (backing < 0 || write(backing, "content", 7) != 7)
 		abort();
-	int status =
-		client_memory_export_fd(client, strtoull(word[1], NULL, 0), backing, note, &fd);
+	int status = client_memory_export_fd(client, number(word[1]), backing, note, &fd);
 	close(backing);
 	if (status < 0)
 		answer(status);
@@ -204,19 +206,19 @@ static void import_fd(char **word)
 {
 	struct client_import result;
 
-	import_answer(client_memory_import_fd(client, atoi(word[1]), &result), &result);
+	import_answer(client_memory_import_fd(client, (int)number(word[1]), &result), &result);
 }
 
 static void close_one(char **word)
 {
-	close(atoi(word[1]));
+	close((int)number(word[1]));
 	answer(0);
 }
 
 static void list(char **word)
 {
 	struct wire_process processes[64];
-	int n = client_process_list(client, (wire_device)atoi(word[1]), processes,
+	int n = client_process_list(client, (wire_device)number(word[1]), processes,
 				    ARRAY_SIZE(processes));
 
 	if (n < 0) {
@@ -232,7 +234,7 @@ static void list(char **word)
 static void utilization(char **word)
 {
 	struct wire_utilization u;
-	int status = client_utilization(client, (wire_device)atoi(word[1]), &u);
+	int status = client_utilization(client, (wire_device)number(word[1]), &u);
 
 	if (status < 0)
 		answer(status);
@@ -243,8 +245,8 @@ static void utilization(char **word)
 static void fault(char **word)
 {
 	int error = 0;
-	bool hit = client_fault(client, (enum wire_fault)atoi(word[1]), (wire_device)atoi(word[2]),
-				word[3], &error);
+	bool hit = client_fault(client, (enum wire_fault)number(word[1]),
+				(wire_device)number(word[2]), word[3], &error);
 
 	printf("ok %d %d\n", hit, error);
 }
@@ -257,7 +259,7 @@ static void unsupported(char **word)
 
 static void gpu(char **word)
 {
-	const struct wire_gpu *g = &client_host(client)->gpu[atoi(word[1])];
+	const struct wire_gpu *g = &client_host(client)->gpu[number(word[1])];
 
 	printf("ok %s %u %" PRIu64 " %u\n", g->uuid_text, g->pci_bus, g->memory_used, g->flags);
 }
@@ -294,7 +296,7 @@ static void command(char *line)
 	     w = strtok_r(NULL, " \n", &state))
 		word[words++] = w;
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
-		if (words == commands[i].words && !strcmp(word[0], commands[i].name)) {
+		if (words && words == commands[i].words && !strcmp(word[0], commands[i].name)) {
 			commands[i].run(word);
 			return;
 		}
