@@ -12,10 +12,13 @@
 
 extern __attribute__((visibility("default"))) CUresult cuNullOnly(void);
 extern __attribute__((visibility("default"))) CUresult cuNullCalls(unsigned long long *ret);
+extern __attribute__((visibility("default"))) CUresult cuNullFail(CUresult result);
 
 static _Atomic unsigned long long calls;
 static _Atomic CUdeviceptr next_address = GIB(1);
 static _Thread_local CUcontext current;
+static _Atomic int primary_users;
+static CUresult failure; /* of the next calls that take or give memory */
 
 static void count(void)
 {
@@ -27,6 +30,12 @@ static void count(void)
 CUresult cuNullCalls(unsigned long long *ret)
 {
 	*ret = atomic_load(&calls);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuNullFail(CUresult result)
+{
+	failure = result;
 	return CUDA_SUCCESS;
 }
 
@@ -96,17 +105,78 @@ CUresult cuCtxGetDevice(CUdevice *device)
 	return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice device)
+{
+	if (failure)
+		return failure;
+	atomic_fetch_add(&primary_users, 1);
+	*ctx = (CUcontext)&primary_users;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	atomic_fetch_sub(&primary_users, 1);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+	atomic_store(&primary_users, 0);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+	*flags = 0;
+	*active = atomic_load(&primary_users) > 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+	current = ctx;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
 {
 	count();
 	*ptr = atomic_fetch_add_explicit(&next_address, ALIGN_UP(size, 512), memory_order_relaxed);
-	return CUDA_SUCCESS;
+	return failure;
+}
+
+CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int size)
+{
+	CUdeviceptr wide;
+	CUresult result = cuMemAlloc_v2(&wide, size);
+
+	*ptr = (CUdeviceptr_v1)wide;
+	return result;
+}
+
+/* Rows as long as asked, in steps of 512 bytes. */
+CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height,
+			    unsigned int element_size)
+{
+	*pitch = ALIGN_UP(width, 512);
+	return cuMemAlloc_v2(ptr, *pitch * height);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
+{
+	return cuMemAlloc_v2(ptr, size);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
 	count();
-	return CUDA_SUCCESS;
+	return failure;
+}
+
+CUresult cuMemFree(CUdeviceptr_v1 ptr)
+{
+	return cuMemFree_v2(ptr);
 }
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)

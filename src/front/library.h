@@ -6,13 +6,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/attach.h"
+
 /* One per library, in cuda/library.c and nvml/library.c. */
 struct front_library {
-	const char *soname;      /* "libcuda.so.1" */
-	const char *stem;        /* "libcuda.so": what every name of it begins with */
-	const char *prefix;      /* "cu": what every symbol begins with */
-	const char *absent_name; /* what dlopen is asked for where there is no driver */
-	const char *driver_env;  /* environment variable with the real one's absolute path */
+	const char *soname;           /* "libcuda.so.1" */
+	const char *stem;             /* "libcuda.so": what every name of it begins with */
+	const char *prefix;           /* "cu": what every symbol begins with */
+	const char *absent_name;      /* what dlopen is asked for where there is no driver */
+	const char *driver_env;       /* environment variable with the real one's absolute path */
+	enum attach_kind attach_kind; /* how its processes attach */
 	/* What a slot leads to when the driver lacks the function, and when there is no driver.
 	 * They are called with any arguments, and return a genuine code of the library. */
 	void (*missing)(void);

@@ -19,6 +19,7 @@ const struct front_library front_library = {
 	.prefix = "cu",
 	.absent_name = "libcuda.so.1 (no driver behind the front)",
 	.driver_env = ATTACH_ENV_CUDA,
+	.attach_kind = ATTACH_WORKLOAD,
 	.missing = (void (*)(void))function_missing,
 	.no_driver = (void (*)(void))no_driver,
 };

@@ -19,6 +19,7 @@ const struct front_library front_library = {
 	.prefix = "nvml",
 	.absent_name = "libnvidia-ml.so.1 (no driver behind the front)",
 	.driver_env = ATTACH_ENV_NVML,
+	.attach_kind = ATTACH_OBSERVE,
 	.missing = (void (*)(void))function_missing,
 	.no_driver = (void (*)(void))no_driver,
 };

@@ -1,0 +1,272 @@
+#include "front/attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+/* Descriptors are moved to this number or above, where the limit allows it. */
+#define HIGH_FD 500
+#define CONNECT_TRIES 40
+#define CONNECT_PAUSE_NS 50000000L
+/* A daemon that accepts and then says nothing must not hang the program. */
+#define REPLY_SECONDS 5
+
+#define SEALS_REQUIRED (F_SEAL_SHRINK | F_SEAL_GROW)
+
+static int move_high(int *fd)
+{
+	int high = fcntl(*fd, F_DUPFD_CLOEXEC, HIGH_FD);
+
+	if (high < 0)
+		return steal_fd(fd);
+	close_fd(fd);
+	return high;
+}
+
+static uint64_t inode_of(int fd)
+{
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_INO, &st) < 0)
+		return 0;
+	return st.stx_ino;
+}
+
+static int connect_once(const struct sockaddr_un *address)
+{
+	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+static int connect_daemon(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct timeval patience = {.tv_sec = REPLY_SECONDS};
+	int fd = -ENAMETOOLONG;
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		return fd;
+	memcpy(address.sun_path, path, strlen(path) + 1);
+	for (int i = 0; i < CONNECT_TRIES; i++) {
+		struct timespec pause = {.tv_nsec = CONNECT_PAUSE_NS};
+
+		fd = connect_once(&address);
+		if (fd != -ECONNREFUSED && fd != -ENOENT && fd != -EAGAIN)
+			break;
+		nanosleep(&pause, NULL);
+	}
+	if (fd >= 0) {
+		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	}
+	return fd;
+}
+
+static int send_request(int fd, const struct attach_request *request)
+{
+	ssize_t n;
+
+	do
+		n = send(fd, request, sizeof(*request), MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n == sizeof(*request) ? 0 : n < 0 ? -errno : -EPROTO;
+}
+
+/* Receives a reply and up to two descriptors; fds not received are -1. */
+static int receive_reply(int fd, struct attach_reply *reply, int fds[2])
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+	} control = {0};
+	struct iovec data = {.iov_base = reply, .iov_len = sizeof(*reply)};
+	struct msghdr message = {.msg_iov = &data,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 .msg_controllen = sizeof(control)};
+	ssize_t n;
+
+	fds[0] = fds[1] = -1;
+	do
+		n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+			memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+	if (n == 0)
+		return -ECONNRESET;
+	return n == sizeof(*reply) && reply->magic == ATTACH_MAGIC ? 0 : -EPROTO;
+}
+
+static struct attach_request request_make(enum attach_kind kind, uint32_t slot)
+{
+	struct attach_request request = {.magic = ATTACH_MAGIC,
+					 .version = ATTACH_VERSION,
+					 .kind = (uint16_t)kind,
+					 .slot = slot};
+	const char *session = getenv(ATTACH_ENV_SESSION);
+
+	if (session && strlen(session) < sizeof(request.session))
+		memcpy(request.session, session, strlen(session) + 1);
+	return request;
+}
+
+/* Maps a descriptor that the daemon sent, if it is sealed so that nobody can take its pages away.
+ */
+static int map_sealed(int fd, int protection, void **ret, size_t *ret_size)
+{
+	struct statx st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || (seals & SEALS_REQUIRED) != SEALS_REQUIRED)
+		return -EPROTO;
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_SIZE, &st) < 0)
+		return -errno;
+	if (st.stx_size < sizeof(struct ledger_header) || st.stx_size > SIZE_MAX / 2)
+		return -EPROTO;
+	void *at = mmap(NULL, st.stx_size, protection, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		return -errno;
+	*ret = at;
+	*ret_size = st.stx_size;
+	return 0;
+}
+
+static int map_ledger(struct attachment *a, uint32_t slot)
+{
+	void *limits = NULL, *header = NULL;
+	size_t limits_size = 0, header_size = 0;
+	int r = map_sealed(a->limits_fd, PROT_READ, &limits, &limits_size);
+
+	if (r == 0)
+		r = map_sealed(a->ledger_fd, PROT_READ | PROT_WRITE, &header, &header_size);
+	if (r == 0)
+		r = ledger_limits_check(limits, limits_size);
+	if (r == 0)
+		r = ledger_check(header, header_size);
+	if (r == 0) {
+		a->ledger = (struct ledger){.limits = limits, .header = header};
+		if (a->ledger.limits->gpu_count > a->ledger.header->gpu_count ||
+		    slot >= a->ledger.header->slot_count)
+			r = -EPROTO;
+	}
+	if (r == 0)
+		return 0;
+	if (limits)
+		munmap(limits, limits_size);
+	if (header)
+		munmap(header, header_size);
+	return r;
+}
+
+static int unusable(char *why, size_t size, const char *text, int error)
+{
+	char buf[64];
+
+	snprintf(why, size, "%s: %s", text, strerror_r(-error, buf, sizeof(buf)));
+	return error;
+}
+
+int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t why_size)
+{
+	const char *session = getenv(ATTACH_ENV_SESSION), *path = getenv(ATTACH_ENV_SOCKET);
+	struct attach_request request = request_make(kind, LEDGER_SLOT_DAEMON);
+	struct attachment a = {.slot = LEDGER_SLOT_DAEMON};
+	struct attach_reply reply = {0};
+	int fds[2];
+
+	if (!session || !session[0] || !path || !path[0]) {
+		snprintf(why, why_size, "it is in no session; start it with `carve run`");
+		return -ENOENT;
+	}
+	cleanup_close int fd = connect_daemon(path);
+	if (fd < 0)
+		return unusable(why, why_size, "the daemon cannot be reached", fd);
+	int r = send_request(fd, &request);
+	if (r == 0)
+		r = receive_reply(fd, &reply, fds);
+	if (r < 0)
+		return unusable(why, why_size, "the daemon did not answer", r);
+	cleanup_close int limits_fd = fds[0];
+	cleanup_close int ledger_fd = fds[1];
+	if (reply.status != ATTACH_OK) {
+		reply.message[sizeof(reply.message) - 1] = '\0';
+		snprintf(why, why_size, "%s",
+			 reply.message[0] ? reply.message : "the daemon refused it");
+		return -EPERM;
+	}
+	if (limits_fd < 0 || ledger_fd < 0)
+		return unusable(why, why_size, "the daemon sent no ledger", -EPROTO);
+	a.limits_fd = limits_fd;
+	a.ledger_fd = ledger_fd;
+	r = map_ledger(&a, reply.slot);
+	if (r < 0)
+		return unusable(why, why_size,
+				r == -EPROTONOSUPPORT ? "the daemon is of another version"
+						      : "the daemon's ledger is unusable",
+				r);
+	a.slot = reply.slot;
+	a.limits_fd = move_high(&limits_fd);
+	a.ledger_fd = move_high(&ledger_fd);
+	a.socket = move_high(&fd);
+	a.socket_inode = inode_of(a.socket);
+	*ret = a;
+	return 0;
+}
+
+static int exchange(struct attachment *a, enum attach_kind kind)
+{
+	struct attach_request request = request_make(kind, a->slot);
+	struct attach_reply reply;
+	int fds[2];
+	int r = send_request(a->socket, &request);
+
+	if (r == 0)
+		r = receive_reply(a->socket, &reply, fds);
+	if (r < 0)
+		return r;
+	close_fd(&fds[0]);
+	close_fd(&fds[1]);
+	return reply.status == ATTACH_OK ? 0 : -EPERM;
+}
+
+/* A new daemon took over: this process goes on with the slot that it has. */
+static bool resume(struct attachment *a)
+{
+	const char *path = getenv(ATTACH_ENV_SOCKET);
+	cleanup_close int fd = path ? connect_daemon(path) : -1;
+
+	if (fd < 0)
+		return false;
+	/* The old number, if it is still the dead connection, goes to the new one. */
+	if (inode_of(a->socket) == a->socket_inode)
+		close(a->socket);
+	a->socket = move_high(&fd);
+	a->socket_inode = inode_of(a->socket);
+	return exchange(a, ATTACH_RESUME) == 0;
+}
+
+bool attach_settle(struct attachment *a)
+{
+	if (inode_of(a->socket) == a->socket_inode && exchange(a, ATTACH_SETTLE) == 0)
+		return true;
+	return resume(a) && exchange(a, ATTACH_SETTLE) == 0;
+}

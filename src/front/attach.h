@@ -1,0 +1,28 @@
+/* One connection to the daemon, and the ledger that came over it. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/attach.h"
+#include "proto/ledger.h"
+
+/* Owned by whoever attached; never given back: it ends with the process. Descriptors are
+ * close-on-exec and have high numbers, out of the way of programs that count on low ones. */
+struct attachment {
+	struct ledger ledger;
+	uint32_t slot; /* LEDGER_SLOT_DAEMON: only observing */
+	int socket;
+	int limits_fd, ledger_fd;
+	uint64_t socket_inode; /* programs close descriptors that they don't know */
+};
+
+/* Connects as the environment says (CARVE_SESSION, CARVE_ATTACH) and maps what it gets, checked.
+ * While nobody listens (the daemon restarts) it tries for about two seconds. 0, or -errno with one
+ * line for the user in `why`. */
+int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t why_size);
+
+/* Has the daemon compare the driver's figures with this process's slot, and waits until it has.
+ * After a restart of the daemon it connects anew. False: nobody there; the books stay as they are.
+ */
+bool attach_settle(struct attachment *a);

@@ -1,0 +1,122 @@
+#include "front/cuda/charge.h"
+
+#include <string.h>
+
+#include "front/books.h"
+#include "front/cuda/hooks.h"
+
+#define DEVICE_NONE UINT8_MAX
+
+static int find_gpu(const struct ledger_limits *limits, CUdevice device)
+{
+	CUuuid uuid;
+
+	/* Only the second version names a MIG device by its own UUID; old drivers lack it. */
+	if (real_cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS &&
+	    real_cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
+		return -1;
+	for (uint32_t gpu = 0; gpu < limits->gpu_count; gpu++)
+		if (memcmp(limits->gpu[gpu].uuid, &uuid, LEDGER_UUID_SIZE) == 0)
+			return (int)gpu;
+	return -1;
+}
+
+int charge_gpu_of(struct process *p, CUdevice device)
+{
+	if (device < 0 || device >= (int)LEDGER_GPUS_MAX)
+		return -1;
+	uint8_t known = atomic_load_explicit(&p->device_gpu[device], memory_order_relaxed);
+	if (!known) {
+		int gpu = find_gpu(p->attachment.ledger.limits, device);
+
+		known = gpu < 0 ? DEVICE_NONE : (uint8_t)(gpu + 1);
+		atomic_store_explicit(&p->device_gpu[device], known, memory_order_relaxed);
+	}
+	return known == DEVICE_NONE ? -1 : known - 1;
+}
+
+int charge_current_gpu(struct process *p)
+{
+	CUdevice device;
+
+	if (real_cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		return -1;
+	return charge_gpu_of(p, device);
+}
+
+CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
+			 uint64_t bytes)
+{
+	*t = (struct taking){.object = {.kind = kind, .gpu = (uint16_t)gpu, .bytes = bytes}};
+	if (gpu < 0 || books_resize(p, (uint32_t)gpu, 0, bytes) < 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	t->process = p;
+	books_call_begin(p);
+	return CUDA_SUCCESS;
+}
+
+CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
+{
+	struct process *p = process_get();
+	CUcontext context = NULL;
+
+	*t = (struct taking){0};
+	if (!p)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	/* Without a context the driver has the better word for what is wrong. */
+	if (real_cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+		return CUDA_SUCCESS;
+	CUresult result = taking_begin_on(t, p, charge_current_gpu(p), kind, bytes);
+	t->object.context = (uintptr_t)context;
+	return result;
+}
+
+bool taking_resize(struct taking *t, uint64_t bytes)
+{
+	if (!t->process)
+		return true;
+	if (books_resize(t->process, t->object.gpu, t->object.bytes, bytes) < 0)
+		return false;
+	t->object.bytes = bytes;
+	return true;
+}
+
+CUresult taking_end(struct taking *t, CUresult result, uint64_t handle)
+{
+	if (!t->process)
+		return result;
+	books_call_end(t->process);
+	t->object.handle = handle;
+	if (result != CUDA_SUCCESS)
+		books_resize(t->process, t->object.gpu, t->object.bytes, 0);
+	else
+		/* Where there is no memory to remember it, it stays charged until the process ends.
+		 */
+		books_put(t->process, &t->object);
+	return result;
+}
+
+void giving_begin(struct giving *g, enum object_kind kind, uint64_t handle)
+{
+	struct process *p = process_peek();
+
+	/* Taken out before the driver's call: once freed, another thread may get the same handle.
+	 */
+	*g = (struct giving){0};
+	if (!p || !books_take(p, kind, handle, &g->object))
+		return;
+	g->process = p;
+	books_call_begin(p);
+}
+
+CUresult giving_end(struct giving *g, CUresult result)
+{
+	if (!g->process)
+		return result;
+	books_call_end(g->process);
+	if (result == CUDA_SUCCESS)
+		books_resize(g->process, g->object.gpu, g->object.bytes, 0);
+	else
+		books_put(g->process, &g->object);
+	return result;
+}

@@ -1,0 +1,40 @@
+/* One driver call that takes device memory, or gives it back: what is reserved before it and booked
+ * after it. No lock is held in between. */
+#pragma once
+
+#include "base/cuda_abi.h"
+#include "front/process.h"
+
+/* The ledger's GPU behind a device of the driver; -1: it is not of the slice. */
+int charge_gpu_of(struct process *p, CUdevice device);
+/* The ledger's GPU of the calling thread's context; -1: none. */
+int charge_current_gpu(struct process *p);
+
+struct taking {
+	struct process *process; /* NULL: nothing was reserved, as the driver will refuse */
+	struct object object;    /* what it will be */
+};
+
+/* Reserves `bytes` on the GPU of the current context. CUDA_SUCCESS: call the driver, then
+ * taking_end(). Else that is the answer, and nothing happened. */
+CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes);
+/* The same on a given GPU, for what belongs to no context. */
+CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
+			 uint64_t bytes);
+/* The driver took another amount than was reserved. False: there is no room for it; undo the call.
+ */
+bool taking_resize(struct taking *t, uint64_t bytes);
+/* The driver answered: books the object by its handle, or rolls back. Returns `result`. */
+CUresult taking_end(struct taking *t, CUresult result, uint64_t handle);
+
+struct giving {
+	struct process *process; /* NULL: not one of ours */
+	struct object object;
+};
+
+/* The object of that handle is about to be freed. To be followed by the driver's call and
+ * giving_end(), whether the handle is known or not. */
+void giving_begin(struct giving *g, enum object_kind kind, uint64_t handle);
+/* Returns what it had reserved, or books it again where the driver did not free it. Returns
+ * `result`. */
+CUresult giving_end(struct giving *g, CUresult result);

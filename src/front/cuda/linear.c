@@ -1,0 +1,169 @@
+/* Linear memory: cuMemAlloc and its family, and what the driver says about sizes. A name without a
+ * suffix is the ABI of CUDA 3.1, with 32-bit addresses and sizes. */
+#include "base/macros.h"
+#include "front/books.h"
+#include "front/cuda/charge.h"
+#include "front/cuda/hooks.h"
+
+/* No pitch is a multiple of more than this. */
+#define PITCH_STEP 512ull
+
+CUresult hook_cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
+{
+	struct taking t;
+	CUresult result = taking_begin(&t, OBJECT_LINEAR, size);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = real_cuMemAlloc_v2(ptr, size);
+	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
+}
+
+CUresult hook_cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int size)
+{
+	struct taking t;
+	CUresult result = taking_begin(&t, OBJECT_LINEAR, size);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = real_cuMemAlloc(ptr, size);
+	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
+}
+
+/* Managed memory may be in the device's whole, so its size counts. */
+CUresult hook_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
+{
+	struct taking t;
+	CUresult result = taking_begin(&t, OBJECT_LINEAR, size);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = real_cuMemAllocManaged(ptr, size, flags);
+	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
+}
+
+/* Rows times their length, or more than any GPU has. */
+static uint64_t area(uint64_t pitch, uint64_t height)
+{
+	uint64_t bytes;
+
+	return __builtin_mul_overflow(pitch, height, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* What the longest pitch would take. */
+static uint64_t pitched_at_most(size_t width, size_t height)
+{
+	return width > BOOKS_MOST ? UINT64_MAX : area(ALIGN_UP(width, PITCH_STEP), height);
+}
+
+/* The driver chose the pitch: what was reserved for the longest becomes what it is. */
+static CUresult pitched_end(struct taking *t, CUresult result, CUdeviceptr ptr, uint64_t bytes)
+{
+	if (result != CUDA_SUCCESS || taking_resize(t, bytes))
+		return taking_end(t, result, ptr);
+	real_cuMemFree_v2(ptr);
+	return taking_end(t, CUDA_ERROR_OUT_OF_MEMORY, 0);
+}
+
+CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height,
+				 unsigned int element_size)
+{
+	struct taking t;
+	CUresult result = taking_begin(&t, OBJECT_LINEAR, pitched_at_most(width, height));
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = real_cuMemAllocPitch_v2(ptr, pitch, width, height, element_size);
+	return result == CUDA_SUCCESS ? pitched_end(&t, result, *ptr, area(*pitch, height))
+				      : taking_end(&t, result, 0);
+}
+
+CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned int width,
+			      unsigned int height, unsigned int element_size)
+{
+	struct taking t;
+	CUresult result = taking_begin(&t, OBJECT_LINEAR, pitched_at_most(width, height));
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = real_cuMemAllocPitch(ptr, pitch, width, height, element_size);
+	return result == CUDA_SUCCESS ? pitched_end(&t, result, *ptr, area(*pitch, height))
+				      : taking_end(&t, result, 0);
+}
+
+CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
+{
+	struct giving g;
+
+	giving_begin(&g, OBJECT_LINEAR, ptr);
+	return giving_end(&g, real_cuMemFree_v2(ptr));
+}
+
+CUresult hook_cuMemFree(CUdeviceptr_v1 ptr)
+{
+	struct giving g;
+
+	giving_begin(&g, OBJECT_LINEAR, ptr);
+	return giving_end(&g, real_cuMemFree(ptr));
+}
+
+/* The slice as it shows: never more than the driver itself has. */
+static void slice_info(uint64_t *free_bytes, uint64_t *total)
+{
+	struct process *p = process_get();
+	int gpu = p ? charge_current_gpu(p) : -1;
+	uint64_t limit = gpu < 0 ? 0 : books_limit(p, (uint32_t)gpu);
+	uint64_t room = gpu < 0 ? 0 : books_free(p, (uint32_t)gpu);
+
+	*total = MIN(*total, limit);
+	*free_bytes = MIN(*free_bytes, room);
+}
+
+CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	CUresult result = real_cuMemGetInfo_v2(free_bytes, total);
+
+	if (result == CUDA_SUCCESS)
+		slice_info(free_bytes, total);
+	return result;
+}
+
+CUresult hook_cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
+{
+	CUresult result = real_cuMemGetInfo(free_bytes, total);
+
+	if (result == CUDA_SUCCESS) {
+		uint64_t wide_free = *free_bytes, wide_total = *total;
+
+		slice_info(&wide_free, &wide_total);
+		*free_bytes = (unsigned int)wide_free;
+		*total = (unsigned int)wide_total;
+	}
+	return result;
+}
+
+static uint64_t slice_total(CUdevice device, uint64_t bytes)
+{
+	struct process *p = process_get();
+	int gpu = p ? charge_gpu_of(p, device) : -1;
+
+	return gpu < 0 ? 0 : MIN(bytes, books_limit(p, (uint32_t)gpu));
+}
+
+CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+	CUresult result = real_cuDeviceTotalMem_v2(bytes, device);
+
+	if (result == CUDA_SUCCESS)
+		*bytes = slice_total(device, *bytes);
+	return result;
+}
+
+CUresult hook_cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
+{
+	CUresult result = real_cuDeviceTotalMem(bytes, device);
+
+	if (result == CUDA_SUCCESS)
+		*bytes = (unsigned int)slice_total(device, *bytes);
+	return result;
+}

@@ -1,0 +1,18 @@
+/* One environment variable with another value for a while, as other threads read the environment:
+ * no string or array that somebody may be reading is freed or changed. */
+#pragma once
+
+#include "front/lock.h"
+
+/* Zeroed: not swapped. Calls may nest or overlap between threads: the first sets, the last
+ * restores. */
+struct environment_swap {
+	struct lock lock;
+	_Atomic unsigned int inside;
+	char **before, **during;
+	char *entry;
+};
+
+/* entry is "NAME=VALUE" and must stay. 0 or -ENOMEM. */
+int environment_swap_begin(struct environment_swap *swap, char *entry);
+void environment_swap_end(struct environment_swap *swap);

@@ -1,0 +1,47 @@
+/* What this process knows of its session. All of it lies in memory that the kernel empties in a
+ * forked child (MADV_WIPEONFORK), however it was forked: a child finds itself unattached, owning
+ * nothing, its locks free, and takes a slot of its own when it first needs one. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "front/attach.h"
+#include "front/environment.h"
+#include "front/lock.h"
+#include "front/table.h"
+
+enum process_state {
+	PROCESS_UNATTACHED = 0,
+	PROCESS_ATTACHED,
+	PROCESS_REFUSED, /* could not attach, and said why: no GPU memory from now on */
+};
+
+struct process_gpu {
+	uint64_t small_bytes;     /* of allocations smaller than a block, see books.h */
+	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
+};
+
+struct process {
+	_Atomic uint32_t state; /* enum process_state */
+	struct lock attaching;  /* held while attaching, and over requests to the daemon */
+	struct lock lock;       /* guards what follows, and the slot's operations */
+	struct attachment attachment;
+	struct table objects;
+	struct process_gpu gpu[LEDGER_GPUS_MAX];
+	uint64_t last_number; /* of OBJECT_PHYSICAL */
+	struct environment_swap environment;
+	/* Ledger GPU of each of the driver's devices, plus 1; 0: not asked yet; UINT8_MAX: none. */
+	_Atomic uint8_t device_gpu[LEDGER_GPUS_MAX];
+};
+
+/* The process, attached. NULL: it has no session and gets no GPU memory; the reason was written to
+ * stderr, in one line, the first time. May block for about two seconds while attaching. */
+struct process *process_get(void);
+
+/* The same without attaching and without a word, for calls that take nothing. NULL: not attached.
+ */
+struct process *process_peek(void);
+
+/* Has the daemon post what the driver says this process holds; see attach_settle(). */
+void process_settle(struct process *p);

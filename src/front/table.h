@@ -1,0 +1,47 @@
+/* What this process allocated, by handle: an open-addressing hash table in memory of its own
+ * (mmap), because the front must not call a program's malloc. Constant time however many are live.
+ * Not thread-safe: the caller serialises. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Handles of different kinds may have the same value. */
+enum object_kind {
+	OBJECT_NONE = 0, /* an empty place */
+	OBJECT_LINEAR,   /* device pointer */
+	OBJECT_ARRAY,
+	OBJECT_MIPMAP,
+	OBJECT_PHYSICAL, /* cuMemCreate's memory, by its latest handle */
+	OBJECT_MAPPING,  /* address of a mapping of an OBJECT_PHYSICAL */
+	OBJECT_POOL,
+	OBJECT_CONTEXT,
+	OBJECT_GRAPH,
+};
+
+struct object {
+	uint64_t handle;
+	uint64_t bytes;   /* as charged, see books.h */
+	uint64_t context; /* it goes when this goes; 0: with the process */
+	uint64_t other;   /* OBJECT_MAPPING: the memory's number; OBJECT_PHYSICAL: its own */
+	uint16_t kind;    /* enum object_kind */
+	uint16_t gpu;
+	uint32_t count; /* references, where the kind has them */
+};
+
+/* Zeroed: empty. Its memory stays until the process ends. */
+struct table {
+	struct object *places;
+	size_t size; /* a power of two, or 0 */
+	size_t used;
+};
+
+/* 0 or -ENOMEM. Replaces an object of the same kind and handle: that one is stale. */
+int table_put(struct table *t, const struct object *object);
+/* NULL: not there. Valid until the next put or take. */
+struct object *table_find(const struct table *t, enum object_kind kind, uint64_t handle);
+/* Moves it out. False: not there. */
+bool table_take(struct table *t, enum object_kind kind, uint64_t handle, struct object *ret);
+/* Moves out any object of that context. False: none left. Slow: looks at every place. */
+bool table_take_of_context(struct table *t, uint64_t context, struct object *ret);

@@ -1,0 +1,249 @@
+/* The daemon's side of the attach protocol and nothing else, for tests of the front: makes a
+ * ledger, runs a command with the front before the driver it is given, and says at the end what the
+ * ledger said.
+ *
+ *   front_host [--limit BYTES] [--context BYTES] [--settled BYTES] [--gpus N] [--answer HOW]
+ *              [--preload PATHS] -- CMD...
+ *
+ * GPU i has the UUID i 1 2 ... 15 (the null driver's). HOW: "ok", "refuse", "silent" (closes),
+ * "unsealed", "newer" (a ledger of a later version). Prints one line of JSON on stderr; exits with
+ * the command's status. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "proto/attach.h"
+#include "proto/ledger.h"
+
+#define SLOTS 256u
+#define SESSION "s-test"
+
+struct host {
+	struct ledger ledger;
+	struct ledger_limits *limits;
+	int limits_fd, ledger_fd;
+	const char *answer;
+	int64_t settled;
+	unsigned attached, settles;
+	struct client {
+		int fd;
+		uint32_t slot;
+	} clients[SLOTS];
+	unsigned client_count;
+};
+
+static int memory_make(const char *name, size_t size, bool seal, void **ret)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+		return -1;
+	if (seal && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return -1;
+	*ret = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return *ret == MAP_FAILED ? -1 : fd;
+}
+
+static bool ledger_make(struct host *h, uint32_t gpus, uint64_t limit, uint64_t context)
+{
+	bool seal = strcmp(h->answer, "unsealed") != 0;
+	void *limits, *header;
+	char path[32];
+
+	int writable = memory_make("limits", sizeof(*h->limits), seal, &limits);
+	h->ledger_fd = memory_make("ledger", ledger_size(gpus, SLOTS), seal, &header);
+	if (writable < 0 || h->ledger_fd < 0)
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", writable);
+	h->limits_fd = open(path, O_RDONLY | O_CLOEXEC);
+	h->limits = limits;
+	h->ledger = (struct ledger){.limits = limits, .header = header};
+	ledger_init(header, gpus, SLOTS);
+	h->limits->magic = LEDGER_LIMITS_MAGIC;
+	h->limits->version = LEDGER_VERSION + (strcmp(h->answer, "newer") == 0);
+	h->limits->version_oldest = h->limits->version;
+	h->limits->size = sizeof(*h->limits);
+	h->limits->gpu_count = gpus;
+	strcpy(h->limits->session, SESSION);
+	for (uint32_t i = 0; i < gpus; i++) {
+		struct ledger_limit *gpu = &h->limits->gpu[i];
+
+		for (uint8_t k = 0; k < LEDGER_UUID_SIZE; k++)
+			gpu->uuid[k] = k ? k : (uint8_t)i;
+		snprintf(gpu->uuid_text, sizeof(gpu->uuid_text),
+			 "GPU-%02x010203-0405-0607-0809-0a0b0c0d0e0f", i);
+		gpu->limit_bytes = limit;
+		gpu->context_bytes = context;
+	}
+	return h->limits_fd >= 0;
+}
+
+static void reply_send(struct host *h, int fd, struct attach_reply *reply, bool books)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+	} control = {.header = {.cmsg_len = CMSG_LEN(2 * sizeof(int)),
+				.cmsg_level = SOL_SOCKET,
+				.cmsg_type = SCM_RIGHTS}};
+	struct iovec data = {.iov_base = reply, .iov_len = sizeof(*reply)};
+	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+	int fds[2] = {h->limits_fd, h->ledger_fd};
+
+	memcpy(CMSG_DATA(&control.header), fds, sizeof(fds));
+	if (books) {
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+	}
+	sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
+/* False: close the connection. */
+static bool serve(struct host *h, struct client *c)
+{
+	struct attach_request request;
+	struct attach_reply reply = {.magic = ATTACH_MAGIC, .version = ATTACH_VERSION};
+	bool books = false;
+
+	if (recv(c->fd, &request, sizeof(request), 0) != sizeof(request) ||
+	    strcmp(h->answer, "silent") == 0)
+		return false;
+	if (strcmp(h->answer, "refuse") == 0) {
+		reply.status = ATTACH_NO_SESSION;
+		snprintf(reply.message, sizeof(reply.message), "session %s ended", request.session);
+	} else if (request.kind == ATTACH_WORKLOAD) {
+		struct ucred peer = {0};
+		socklen_t size = sizeof(peer);
+
+		getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+		c->slot = ++h->attached;
+		ledger_slot_assign(&h->ledger, c->slot, peer.pid, 1);
+		books = true;
+	} else if (request.kind == ATTACH_OBSERVE) {
+		books = true;
+	} else if (request.kind == ATTACH_SETTLE) {
+		h->settles++;
+		ledger_settle(&h->ledger, c->slot, 0, h->settled);
+	}
+	reply.slot = c->slot;
+	reply_send(h, c->fd, &reply, books);
+	return true;
+}
+
+static void serve_all(struct host *h, struct pollfd *polls)
+{
+	for (unsigned i = 0; i < h->client_count; i++) {
+		struct client *c = &h->clients[i];
+
+		if (c->fd < 0 || !polls[i + 1].revents || serve(h, c))
+			continue;
+		if (c->slot)
+			ledger_slot_release(&h->ledger, c->slot);
+		close(c->fd);
+		c->fd = -1;
+	}
+}
+
+static int run(struct host *h, int listener, pid_t child)
+{
+	struct pollfd polls[SLOTS + 1] = {{.fd = listener, .events = POLLIN}};
+	int status = 0;
+
+	while (waitpid(child, &status, WNOHANG) == 0) {
+		for (unsigned i = 0; i < h->client_count; i++)
+			polls[i + 1] = (struct pollfd){.fd = h->clients[i].fd, .events = POLLIN};
+		poll(polls, h->client_count + 1, 10);
+		serve_all(h, polls);
+		if (polls[0].revents && h->client_count < SLOTS)
+			h->clients[h->client_count++].fd =
+				accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static pid_t start(char **argv, const char *preload)
+{
+	pid_t child = fork();
+
+	if (child)
+		return child;
+	setenv(ATTACH_ENV_SESSION, SESSION, 1);
+	setenv("LD_PRELOAD", preload, 1);
+	execvp(argv[0], argv);
+	perror(argv[0]);
+	_exit(127);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"limit", 1, NULL, 'l'},
+		{"context", 1, NULL, 'c'},
+		{"settled", 1, NULL, 's'},
+		{"gpus", 1, NULL, 'g'},
+		{"answer", 1, NULL, 'a'},
+		{"preload", 1, NULL, 'p'},
+		{0},
+	};
+	char dir[] = "/tmp/front-host-XXXXXX";
+	struct host h = {.answer = "ok"};
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	uint64_t limit = GIB(1), context = 0;
+	uint32_t gpus = 1;
+	const char *preload = "";
+
+	for (int c; (c = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
+		switch (c) {
+		case 'l':
+			limit = strtoull(optarg, NULL, 10);
+			break;
+		case 'c':
+			context = strtoull(optarg, NULL, 10);
+			break;
+		case 's':
+			h.settled = strtoll(optarg, NULL, 10);
+			break;
+		case 'g':
+			gpus = (uint32_t)strtoul(optarg, NULL, 10);
+			break;
+		case 'a':
+			h.answer = optarg;
+			break;
+		case 'p':
+			preload = optarg;
+			break;
+		default:
+			return 125;
+		}
+	}
+	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (!argv[optind] || !mkdtemp(dir) || !ledger_make(&h, gpus, limit, context))
+		return 125;
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/attach", dir);
+	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    listen(listener, 64) < 0)
+		return 125;
+	setenv(ATTACH_ENV_SOCKET, address.sun_path, 1);
+	int status = run(&h, listener, start(argv + optind, preload));
+	fprintf(stderr,
+		"{\"attached\": %u, \"settles\": %u, \"committed\": %llu, \"peak\": %llu, "
+		"\"refused\": %llu}\n",
+		h.attached, h.settles, (unsigned long long)ledger_committed(&h.ledger, 0),
+		(unsigned long long)ledger_gpu(&h.ledger, 0)->peak_bytes,
+		(unsigned long long)ledger_gpu(&h.ledger, 0)->refused);
+	unlink(address.sun_path);
+	rmdir(dir);
+	return status;
+}

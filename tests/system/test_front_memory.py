@@ -1,0 +1,78 @@
+"""Linear memory and contexts in a slice, over the null driver and a stand-in for the daemon (front_host)."""
+import json
+
+import pytest
+
+from conftest import BUILD, clean_env, run
+from test_front_loading import FRONTS, NULL_DRIVER
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def in_slice(check, *options):
+    """(exit status, the program's own stderr, what the ledger said)"""
+    done = run([BUILD / "tests/programs/front_host", *options, "--preload", ":".join(map(str, FRONTS)), "--",
+                BUILD / "tests/programs/front_memory", check],
+               env=clean_env({"CARVE_DRIVER_CUDA": str(NULL_DRIVER)}))
+    *lines, books = done.stderr.splitlines()
+    return done.returncode, lines, json.loads(books)
+
+
+@pytest.mark.parametrize("check", ["view", "small", "family", "rollback", "threads", "fork", "killed"])
+def test_check(check):
+    status, lines, books = in_slice(check)
+    assert (status, lines) == (0, [])
+    assert books["committed"] == 0
+    assert 0 < books["peak"] <= GIB
+
+
+def test_exact_at_the_limit():
+    status, lines, books = in_slice("exact")
+    assert (status, lines) == (0, [])
+    assert books == {"attached": 1, "settles": 1, "committed": 0, "peak": GIB, "refused": 4}
+
+
+def test_context_is_charged_and_settled():
+    status, lines, books = in_slice("context", "--context", 100 * MIB, "--settled", 20 * MIB)
+    assert (status, lines) == (0, [])
+    assert books["committed"] == 0
+
+
+def test_context_that_does_not_fit_is_refused():
+    status, lines, books = in_slice("context-too-big", "--context", 2 * GIB)
+    assert (status, lines) == (0, [])
+    assert books["refused"] == 2
+
+
+def test_context_that_turns_out_too_big_is_undone():
+    status, lines, books = in_slice("context-too-big", "--settled", 2 * GIB)
+    assert (status, lines) == (0, [])
+    assert books["peak"] == 2 * GIB
+
+
+@pytest.mark.parametrize("answer, why", [
+    ("refuse", "session s-test ended"),
+    ("silent", "the daemon did not answer"),
+    ("unsealed", "the daemon's ledger is unusable"),
+    ("newer", "the daemon is of another version"),
+])
+def test_fails_closed_and_says_why_once(answer, why):
+    status, lines, _ = in_slice("closed", "--answer", answer)
+    assert status == 0
+    assert len(lines) == 1 and lines[0].startswith("carve: ") and why in lines[0]
+
+
+def test_without_a_session_fails_closed():
+    done = run([BUILD / "tests/programs/front_memory", "closed"],
+               env=clean_env({"LD_PRELOAD": str(FRONTS[0]), "CARVE_DRIVER_CUDA": str(NULL_DRIVER)}))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 1 and "no session" in done.stderr
+
+
+def test_daemon_that_is_not_there_fails_closed(tmp_path):
+    done = run([BUILD / "tests/programs/front_memory", "closed"],
+               env=clean_env({"LD_PRELOAD": str(FRONTS[0]), "CARVE_DRIVER_CUDA": str(NULL_DRIVER),
+                              "CARVE_SESSION": "s-test", "CARVE_ATTACH": str(tmp_path / "attach.sock")}))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 1 and "cannot be reached" in done.stderr
