@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "front/environment.h"
 
 /* Descriptors are moved to this number or above, where the limit allows it. */
 #define HIGH_FD 500
@@ -88,7 +88,7 @@ static int send_request(int fd, const struct attach_request *request)
 	return n == sizeof(*request) ? 0 : n < 0 ? -errno : -EPROTO;
 }
 
-/* Receives a reply and up to two descriptors; fds not received are -1. */
+/* Receives a reply and up to two descriptors; fds not received are left alone. */
 static int receive_reply(int fd, struct attach_reply *reply, int fds[2])
 {
 	union {
@@ -102,7 +102,6 @@ static int receive_reply(int fd, struct attach_reply *reply, int fds[2])
 				 .msg_controllen = sizeof(control)};
 	ssize_t n;
 
-	fds[0] = fds[1] = -1;
 	do
 		n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
@@ -122,7 +121,7 @@ static struct attach_request request_make(enum attach_kind kind, uint32_t slot)
 					 .version = ATTACH_VERSION,
 					 .kind = (uint16_t)kind,
 					 .slot = slot};
-	const char *session = getenv(ATTACH_ENV_SESSION);
+	const char *session = environment_get(ATTACH_ENV_SESSION);
 
 	if (session && strlen(session) < sizeof(request.session))
 		memcpy(request.session, session, strlen(session) + 1);
@@ -130,51 +129,45 @@ static struct attach_request request_make(enum attach_kind kind, uint32_t slot)
 }
 
 /* Maps a descriptor that the daemon sent, if it is sealed so that nobody can take its pages away.
- */
-static int map_sealed(int fd, int protection, void **ret, size_t *ret_size)
+ * NULL: it is not, or cannot be mapped. */
+static void *map_sealed(int fd, int protection, size_t *ret_size)
 {
 	struct statx st;
 	int seals = fcntl(fd, F_GET_SEALS);
 
 	if (seals < 0 || (seals & SEALS_REQUIRED) != SEALS_REQUIRED)
-		return -EPROTO;
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_SIZE, &st) < 0)
-		return -errno;
-	if (st.stx_size < sizeof(struct ledger_header) || st.stx_size > SIZE_MAX / 2)
-		return -EPROTO;
+		return NULL;
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_SIZE, &st) < 0 ||
+	    st.stx_size < sizeof(struct ledger_header) || st.stx_size > SIZE_MAX / 2)
+		return NULL;
 	void *at = mmap(NULL, st.stx_size, protection, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED)
-		return -errno;
-	*ret = at;
+		return NULL;
 	*ret_size = st.stx_size;
-	return 0;
+	return at;
 }
 
 static int map_ledger(struct attachment *a, uint32_t slot)
 {
-	void *limits = NULL, *header = NULL;
 	size_t limits_size = 0, header_size = 0;
-	int r = map_sealed(a->limits_fd, PROT_READ, &limits, &limits_size);
+	void *limits = map_sealed(a->limits_fd, PROT_READ, &limits_size);
+	void *header = map_sealed(a->ledger_fd, PROT_READ | PROT_WRITE, &header_size);
+	int r = -EPROTO;
 
-	if (r == 0)
-		r = map_sealed(a->ledger_fd, PROT_READ | PROT_WRITE, &header, &header_size);
-	if (r == 0)
-		r = ledger_limits_check(limits, limits_size);
-	if (r == 0)
-		r = ledger_check(header, header_size);
-	if (r == 0) {
+	if (limits && header) {
 		a->ledger = (struct ledger){.limits = limits, .header = header};
-		if (a->ledger.limits->gpu_count > a->ledger.header->gpu_count ||
-		    slot >= a->ledger.header->slot_count)
-			r = -EPROTO;
+		r = ledger_limits_check(limits, limits_size);
+		if (r == 0)
+			r = ledger_check(header, header_size);
+		if (r == 0 && a->ledger.limits->gpu_count <= a->ledger.header->gpu_count &&
+		    slot < a->ledger.header->slot_count)
+			return 0;
 	}
-	if (r == 0)
-		return 0;
 	if (limits)
 		munmap(limits, limits_size);
 	if (header)
 		munmap(header, header_size);
-	return r;
+	return r < 0 ? r : -EPROTO;
 }
 
 static int unusable(char *why, size_t size, const char *text, int error)
@@ -187,11 +180,12 @@ static int unusable(char *why, size_t size, const char *text, int error)
 
 int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t why_size)
 {
-	const char *session = getenv(ATTACH_ENV_SESSION), *path = getenv(ATTACH_ENV_SOCKET);
+	const char *session = environment_get(ATTACH_ENV_SESSION),
+		   *path = environment_get(ATTACH_ENV_SOCKET);
 	struct attach_request request = request_make(kind, LEDGER_SLOT_DAEMON);
 	struct attachment a = {.slot = LEDGER_SLOT_DAEMON};
 	struct attach_reply reply = {0};
-	int fds[2];
+	int fds[2] = {-1, -1};
 
 	if (!session || !session[0] || !path || !path[0]) {
 		snprintf(why, why_size, "it is in no session; start it with `carve run`");
@@ -235,8 +229,8 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 static int exchange(struct attachment *a, enum attach_kind kind)
 {
 	struct attach_request request = request_make(kind, a->slot);
-	struct attach_reply reply;
-	int fds[2];
+	struct attach_reply reply = {0};
+	int fds[2] = {-1, -1};
 	int r = send_request(a->socket, &request);
 
 	if (r == 0)
@@ -251,7 +245,7 @@ static int exchange(struct attachment *a, enum attach_kind kind)
 /* A new daemon took over: this process goes on with the slot that it has. */
 static bool resume(struct attachment *a)
 {
-	const char *path = getenv(ATTACH_ENV_SOCKET);
+	const char *path = environment_get(ATTACH_ENV_SOCKET);
 	cleanup_close int fd = path ? connect_daemon(path) : -1;
 
 	if (fd < 0)

@@ -6,12 +6,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/macros.h"
 #include "front/dl.h"
+#include "front/environment.h"
 #include "front/library.h"
 
 /* Buckets of the table address -> hook: more than four times the hooks of either library. */
@@ -74,7 +74,7 @@ static int search_list(const char *list, const struct statx *own, char *buf, siz
 int driver_path(char *buf, size_t size)
 {
 	struct statx own = {0};
-	const char *given = getenv(front_library.driver_env);
+	const char *given = environment_get(front_library.driver_env);
 
 	if (statx(AT_FDCWD, dl_own_path(), 0, STATX_INO, &own) < 0)
 		own = (struct statx){0};
@@ -82,7 +82,7 @@ int driver_path(char *buf, size_t size)
 		memcpy(buf, given, strlen(given) + 1);
 		return 0;
 	}
-	if (search_list(getenv("LD_LIBRARY_PATH"), &own, buf, size) == 0)
+	if (search_list(environment_get("LD_LIBRARY_PATH"), &own, buf, size) == 0)
 		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(usual_directories); i++)
 		if (search_list(usual_directories[i], &own, buf, size) == 0)
@@ -169,24 +169,24 @@ void *driver_resolve(uint32_t index)
 	return atomic_load(&front_slots[index]);
 }
 
-int driver_function_index(const char *wanted)
+int driver_function_index(const char *name)
 {
 	/* Names vary in length, so positions are found once: 4 bytes each. */
 	static _Atomic uint32_t offsets[1024];
 	uint32_t low = 0, high = front_count;
 
-	if (strncmp(wanted, front_library.prefix, strlen(front_library.prefix)) != 0)
+	if (strncmp(name, front_library.prefix, strlen(front_library.prefix)) != 0)
 		return -1;
 	if (!atomic_load_explicit(&offsets[front_count - 1], memory_order_acquire)) {
-		const char *name = front_names;
+		const char *at = front_names;
 
-		for (uint32_t i = 0; i < front_count; i++, name += strlen(name) + 1)
-			atomic_store_explicit(&offsets[i], (uint32_t)(name - front_names),
+		for (uint32_t i = 0; i < front_count; i++, at += strlen(at) + 1)
+			atomic_store_explicit(&offsets[i], (uint32_t)(at - front_names),
 					      memory_order_release);
 	}
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
-		int order = strcmp(wanted, front_names + atomic_load(&offsets[middle]));
+		int order = strcmp(name, front_names + atomic_load(&offsets[middle]));
 
 		if (order == 0)
 			return (int)middle;

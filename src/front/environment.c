@@ -14,8 +14,18 @@ static bool same_name(const char *a, const char *b)
 	return strncmp(a, b, length) == 0;
 }
 
+const char *environment_get(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (char **at = environ; at && *at; at++)
+		if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
+			return *at + length + 1;
+	return NULL;
+}
+
 /* A second array of the same strings, but for the one. Its pages stay: somebody may be reading. */
-static char **copy_with(char **from, char *entry)
+static char **copy_with(char **from, char *entry, char **ret_old)
 {
 	size_t count = 0, at = 0;
 
@@ -25,8 +35,11 @@ static char **copy_with(char **from, char *entry)
 			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (copy == MAP_FAILED)
 		return NULL;
+	*ret_old = NULL;
 	for (size_t i = 0; i < count; i++)
-		if (!same_name(entry, from[i]))
+		if (same_name(entry, from[i]))
+			*ret_old = from[i];
+		else
 			copy[at++] = from[i];
 	copy[at] = entry;
 	return copy;
@@ -40,7 +53,7 @@ int environment_swap_begin(struct environment_swap *swap, char *entry)
 	if (swap->inside == 0) {
 		swap->before = environ;
 		swap->entry = entry;
-		swap->during = copy_with(environ, entry);
+		swap->during = copy_with(environ, entry, &swap->old);
 		if (swap->during)
 			environ = swap->during;
 		else
@@ -52,22 +65,32 @@ int environment_swap_begin(struct environment_swap *swap, char *entry)
 	return r;
 }
 
-/* The environment is a third array by now, made by somebody's setenv from ours. */
+/* Nobody changed anything: then the array from before the swap still exists, too. */
+static bool is_unchanged(const struct environment_swap *swap)
+{
+	char **during = swap->during;
+
+	if (environ != during)
+		return false;
+	for (char **at = swap->before; at && *at; at++)
+		if (*at != swap->old && *at != *during++)
+			return false;
+	return *during == swap->entry && !during[1];
+}
+
+/* The environment is changed, or another array, made by somebody's setenv from ours: the array from
+ * before may be freed, but its strings are not. */
 static void put_back(struct environment_swap *swap)
 {
-	char **at = environ, **old = swap->before;
+	char **at = environ;
 
-	while (old && *old && !same_name(swap->entry, *old))
-		old++;
 	while (at && *at && *at != swap->entry)
 		at++;
 	if (!at || !*at)
 		return;
-	if (old && *old) {
-		*at = *old;
-		return;
-	}
-	for (; *at; at++)
+	if (swap->old)
+		*at = swap->old;
+	for (; !swap->old && *at; at++)
 		at[0] = at[1];
 }
 
@@ -75,7 +98,7 @@ void environment_swap_end(struct environment_swap *swap)
 {
 	lock_acquire(&swap->lock);
 	if (--swap->inside == 0) {
-		if (environ == swap->during)
+		if (is_unchanged(swap))
 			environ = swap->before;
 		else
 			put_back(swap);

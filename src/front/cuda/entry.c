@@ -1,10 +1,10 @@
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "front/cuda/hooks.h"
 #include "front/cuda/visible.h"
 #include "front/driver.h"
+#include "front/environment.h"
 #include "front/process.h"
 
 /* Writes what the driver's environment shall say, unless a thread in cuInit has the driver read it.
@@ -15,7 +15,7 @@ static void visible_entry(struct process *p, char *entry, size_t size)
 
 	lock_acquire(&p->attaching);
 	if (!atomic_load(&p->environment.inside)) {
-		visible_list(p->attachment.ledger.limits, getenv(VISIBLE_NAME), list);
+		visible_list(p->attachment.ledger.limits, environment_get(VISIBLE_NAME), list);
 		if (strcmp(entry + sizeof(VISIBLE_NAME), list) != 0 || !entry[0])
 			snprintf(entry, size, VISIBLE_NAME "=%s", list);
 	}

@@ -8,7 +8,7 @@
 
 #define VISIBLE_NAME "CUDA_VISIBLE_DEVICES"
 /* Enough for the UUIDs of all GPUs of a slice. */
-#define VISIBLE_SIZE (LEDGER_GPUS_MAX * 48)
+#define VISIBLE_SIZE (LEDGER_GPUS_MAX * 48ul)
 
 /* Writes the list of UUIDs that CUDA_VISIBLE_DEVICES must be for the driver, where the user's own
  * value is `user` (NULL: not set) and counts within the slice: indices, or "GPU-"/"MIG-" and as
