@@ -53,8 +53,8 @@ def read_rows(path):
 
 
 def read_hooks(path):
-    """Names in the X-macro list: lines of the form X(name)."""
-    names = re.findall(r"^\tX\((\w+)\)", pathlib.Path(path).read_text(), re.MULTILINE)
+    """Names in the X-macro list: indented lines of the form X(name)."""
+    names = re.findall(r"^\s+X\((\w+)\)", pathlib.Path(path).read_text(), re.MULTILINE)
     for name in sorted({n for n in names if names.count(n) > 1}):
         fail(f"{path}: {name} is hooked twice")
     return set(names)

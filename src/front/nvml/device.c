@@ -1,0 +1,118 @@
+/* Counting and finding devices: only the slice's are there, numbered as the slice numbers them.
+ * Each hook asks the driver first, which has the better word for calls that are wrong in
+ * themselves. */
+#include "front/nvml/hooks.h"
+#include "front/nvml/slice.h"
+
+nvmlReturn_t hook_nvmlDeviceGetCount_v2(unsigned int *count)
+{
+	nvmlReturn_t result = real_nvmlDeviceGetCount_v2(count);
+
+	if (result == NVML_SUCCESS)
+		*count = slice_device_count();
+	return result;
+}
+
+nvmlReturn_t hook_nvmlDeviceGetCount(unsigned int *count)
+{
+	nvmlReturn_t result = real_nvmlDeviceGetCount(count);
+
+	if (result == NVML_SUCCESS)
+		*count = slice_device_count();
+	return result;
+}
+
+nvmlReturn_t hook_nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+	/* Asking for the count tells whether NVML is initialised. */
+	unsigned int count;
+	nvmlReturn_t result = real_nvmlDeviceGetCount_v2(&count);
+
+	if (result != NVML_SUCCESS)
+		return result;
+	return device ? slice_device(index, device) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t hook_nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
+{
+	return hook_nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+/* The driver found a device; others' are not there. */
+static nvmlReturn_t found(nvmlReturn_t result, nvmlDevice_t *device)
+{
+	struct process *p = process_get();
+
+	if (result != NVML_SUCCESS || (p && slice_gpus(p, *device)))
+		return result;
+	*device = NULL;
+	return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t hook_nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
+{
+	return found(real_nvmlDeviceGetHandleByUUID(uuid, device), device);
+}
+
+nvmlReturn_t hook_nvmlDeviceGetHandleByUUIDV(const struct nvmlUUID_st *uuid, nvmlDevice_t *device)
+{
+	return found(real_nvmlDeviceGetHandleByUUIDV(uuid, device), device);
+}
+
+nvmlReturn_t hook_nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
+{
+	return found(real_nvmlDeviceGetHandleByPciBusId_v2(bus_id, device), device);
+}
+
+nvmlReturn_t hook_nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device)
+{
+	return found(real_nvmlDeviceGetHandleByPciBusId(bus_id, device), device);
+}
+
+nvmlReturn_t hook_nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
+{
+	return found(real_nvmlDeviceGetHandleBySerial(serial, device), device);
+}
+
+nvmlReturn_t hook_nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
+{
+	nvmlReturn_t result = real_nvmlDeviceGetIndex(device, index);
+	nvmlDevice_t other;
+
+	if (result != NVML_SUCCESS)
+		return result;
+	for (unsigned int i = 0; slice_device(i, &other) == NVML_SUCCESS; i++) {
+		if (other == device) {
+			*index = i;
+			break;
+		}
+	}
+	return NVML_SUCCESS;
+}
+
+/* A GPU that the slice has whole shows all of its MIG devices; else those of the slice. */
+nvmlReturn_t hook_nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
+						      nvmlDevice_t *mig)
+{
+	struct process *p = process_get();
+	nvmlDevice_t candidate;
+	unsigned int seen = 0;
+	nvmlReturn_t result;
+
+	if (!p)
+		return NVML_ERROR_NOT_FOUND;
+	if (!mig)
+		return real_nvmlDeviceGetMigDeviceHandleByIndex(device, index, mig);
+	for (unsigned int i = 0; i < LEDGER_GPUS_MAX; i++) {
+		result = real_nvmlDeviceGetMigDeviceHandleByIndex(device, i, &candidate);
+		if (result == NVML_ERROR_NOT_FOUND)
+			continue;
+		if (result != NVML_SUCCESS)
+			break;
+		if (slice_gpus(p, candidate) && seen++ == index) {
+			*mig = candidate;
+			return NVML_SUCCESS;
+		}
+	}
+	return result == NVML_ERROR_INVALID_ARGUMENT && seen ? NVML_ERROR_NOT_FOUND : result;
+}

@@ -1,0 +1,19 @@
+/* The slice in NVML's terms: which of the driver's devices stand for it. A MIG device of the slice
+ * has a GPU above it that NVML lists; that GPU then stands for all of the slice's MIG devices on
+ * it. */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/nvml_abi.h"
+#include "front/process.h"
+
+/* GPUs of the ledger that a device stands for, one bit each; 0: it is not of the slice. */
+uint64_t slice_gpus(struct process *p, nvmlDevice_t device);
+
+/* The slice's devices as NVML counts them, GPUs only, in the order of the slice. Without a session
+ * there are none. */
+unsigned int slice_device_count(void);
+/* NVML_SUCCESS, or the driver's word where it cannot be had; NVML_ERROR_INVALID_ARGUMENT: no such
+ * index. */
+nvmlReturn_t slice_device(unsigned int index, nvmlDevice_t *ret);

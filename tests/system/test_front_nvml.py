@@ -1,0 +1,92 @@
+"""What NVML shows inside a slice, over the simulated driver's NVML."""
+import json
+import sys
+
+import pytest
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+# Asks NVML what a test wants to know, with nothing between but ctypes.
+LOOK = r"""
+import ctypes as c, json
+nvml = c.CDLL("libnvidia-ml.so.1")
+
+class Memory2(c.Structure):
+    _fields_ = [("version", c.c_uint), ("total", c.c_ulonglong), ("reserved", c.c_ulonglong),
+                ("free", c.c_ulonglong), ("used", c.c_ulonglong)]
+
+def text(call, device):
+    buffer = c.create_string_buffer(96)
+    assert call(device, buffer, 96) == 0
+    return buffer.value.decode()
+
+def look(device):
+    memory, memory2, index = (c.c_ulonglong * 3)(), Memory2(0x02000028), c.c_uint(99)
+    assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
+    assert nvml.nvmlDeviceGetMemoryInfo_v2(device, c.byref(memory2)) == 0
+    assert nvml.nvmlDeviceGetIndex(device, c.byref(index)) == 0
+    found = c.c_void_p()
+    uuid = text(nvml.nvmlDeviceGetUUID, device)
+    assert nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), c.byref(found)) == 0
+    assert found.value == device.value
+    return {"uuid": uuid, "index": index.value, "memory": dict(zip(("total", "free", "used"), memory)),
+            "memory2": {k: getattr(memory2, k) for k in ("total", "reserved", "free", "used")}}
+
+assert nvml.nvmlInit_v2() == 0
+count = c.c_uint(99)
+assert nvml.nvmlDeviceGetCount_v2(c.byref(count)) == 0
+devices = []
+for i in range(count.value):
+    device = c.c_void_p()
+    assert nvml.nvmlDeviceGetHandleByIndex_v2(i, c.byref(device)) == 0
+    devices.append(look(device))
+beyond = nvml.nvmlDeviceGetHandleByIndex_v2(count.value, c.byref(c.c_void_p()))
+foreign = [nvml.nvmlDeviceGetHandleByUUID(u.encode(), c.byref(c.c_void_p())) for u in FOREIGN]
+print(json.dumps({"count": count.value, "devices": devices, "beyond": beyond, "foreign": foreign}))
+"""
+
+
+def look(host, *run, foreign=(), env=None):
+    code = f"FOREIGN = {list(foreign)!r}\n{LOOK}"
+    argv = [sys.executable, "-c", code]
+    done = host.run(argv, env=env or {}) if not run else host.carve("run", *run, "--", *argv)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def pair(make_host):
+    return make_host("h100-80gb,a100-40gb")
+
+
+def test_the_slice_is_the_gpu(pair):
+    all_gpus = look(pair)
+    assert all_gpus["count"] == 2
+    uuids = [d["uuid"] for d in all_gpus["devices"]]
+    seen = look(pair, "--vram", "3", "--gpu-ids", "1", foreign=uuids)
+    assert seen["count"] == 1
+    device = seen["devices"][0]
+    assert device["uuid"] == uuids[1] and device["index"] == 0
+    assert device["memory"] == {"total": 3 * GIB, "free": 3 * GIB, "used": 0}
+    assert device["memory2"] == {"total": 3 * GIB, "reserved": 0, "free": 3 * GIB, "used": 0}
+    assert seen["beyond"] == 2  # NVML_ERROR_INVALID_ARGUMENT
+    assert seen["foreign"] == [6, 0]  # NVML_ERROR_NOT_FOUND
+
+
+def test_decimal_sizes_show_exactly(pair):
+    seen = look(pair, "--gpu-memory", "4G", "--gpu-ids", "0")
+    assert seen["devices"][0]["memory"]["total"] == 4_000_000_000
+
+
+def test_several_gpus_are_numbered_by_the_slice(pair):
+    uuids = [d["uuid"] for d in look(pair)["devices"]]
+    seen = look(pair, "--vram", "2", "--gpus", "2")
+    assert [d["uuid"] for d in seen["devices"]] == uuids
+    assert [d["index"] for d in seen["devices"]] == [0, 1]
+    assert {d["memory"]["total"] for d in seen["devices"]} == {2 * GIB}
+
+
+def test_without_a_session_there_is_no_gpu(pair, build):
+    seen = look(pair, env={"LD_PRELOAD": str(build / "src/front/libnvidia-ml.so.1")})
+    assert seen["count"] == 0 and seen["beyond"] == 2
