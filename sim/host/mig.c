@@ -340,8 +340,9 @@ static bool compute_is_rev1(const struct mig_board *b, const struct mig_profile 
 
 static bool compute_has_slices(const struct mig_profile *p, uint8_t slices)
 {
-	/* 3 of 4 is not offered. */
-	return slices <= p->compute_slices && !(slices == 3 && p->compute_slices == 4);
+	/* The whole; and of parts one, two, and of seven also three and four. */
+	return slices == p->compute_slices ||
+	       (slices < p->compute_slices && slices <= (p->compute_slices == 7 ? 4 : 2));
 }
 
 static uint16_t compute_sm(const struct mig_board *b, const struct mig_profile *p, uint8_t slices)
