@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -12,8 +13,6 @@
 
 static void test_numbers_are_the_vendors(void **state)
 {
-	if (!abi_vendor_count)
-		skip();
 	assert_true(abi_ours_count > ABI_ENTRIES_MIN);
 	assert_int_equal(abi_ours_count, abi_vendor_count);
 	for (size_t i = 0; i < abi_ours_count; i++) {
@@ -28,5 +27,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers_are_the_vendors)};
 
+	/* Said in TAP's own words: cmocka's word for a skipped test counts as failed. */
+	if (!abi_vendor_count) {
+		puts("1..0 # SKIP the vendor's header is not installed");
+		return 0;
+	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
