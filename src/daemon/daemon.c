@@ -33,7 +33,9 @@ static const char help[] =
 	"/tmp/carve-UID)\n"
 	"  --idle-exit SECONDS  end after that long without sessions and connections\n"
 	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
-	"  --ready-fd N         write one byte to descriptor N when the sockets listen\n"
+	"  --ready-fd N         write one byte to descriptor N when the sockets listen; stays in "
+	"the\n"
+	"                       foreground too\n"
 	"  --help, --version\n"
 	"\n"
 	"example: carved --runtime-dir /tmp/c --foreground &\n"
@@ -103,6 +105,7 @@ static bool option_take(int option, struct arguments *args, int *ret_code)
 	case OPTION_READY:
 		if (units_parse_count(optarg, "--ready-fd", 3, 1 << 20, &number, &err) == 0) {
 			args->ready_fd = (int)number;
+			args->foreground = true;
 			return true;
 		}
 		break;
@@ -174,7 +177,7 @@ static int background_wait(int fd)
 	size_t length = 0;
 	ssize_t n;
 
-	while (length < sizeof(text) - 1 &&
+	while (length < sizeof(text) - 1 && !(length && text[0] == 'R') &&
 	       ((n = read(fd, text + length, sizeof(text) - 1 - length)) > 0 ||
 		(n < 0 && errno == EINTR)))
 		length += n > 0 ? (size_t)n : 0;
@@ -235,8 +238,7 @@ static int serve_in_background(struct node *node)
 	close(ends[0]);
 	setsid();
 	int words = fcntl(ends[1], F_DUPFD_CLOEXEC, 3);
-	if (node->options.ready_fd < 0)
-		node->options.ready_fd = ends[1];
+	node->options.ready_fd = ends[1];
 	int code = serve(node, true, &err);
 	if (err.message[0])
 		dprintf(words, "carved: %s\n", err.message);

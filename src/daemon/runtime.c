@@ -69,7 +69,10 @@ int runtime_lock(struct runtime *runtime, bool system, struct error *err)
 {
 	struct stat st;
 
-	if (mkdir(runtime->dir, system ? 0755 : 0700) < 0 && errno != EEXIST)
+	bool made = mkdir(runtime->dir, 0700) == 0;
+
+	/* The umask is no concern of users who look for the system's daemon. */
+	if ((!made && errno != EEXIST) || (made && system && chmod(runtime->dir, 0755) < 0))
 		return error_set(err, EXIT_CODE_FAILED, "cannot make %s: %s", runtime->dir,
 				 strerror(errno));
 	if (lstat(runtime->dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||

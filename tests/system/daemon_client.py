@@ -178,6 +178,6 @@ def wait_gone(pid):
     wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
 
 
-__all__ = ["Daemon", "Attached", "attach_message", "MIB", "GIB", "WORKLOAD", "COMMAND", "SETTLE",
+__all__ = ["Daemon", "Attached", "UnixConnection", "attach_message", "MIB", "GIB", "WORKLOAD", "COMMAND", "SETTLE",
            "OBSERVE", "RESUME", "OK", "NO_SESSION", "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED",
            "FAILED", "signal", "wait_until", "wait_gone"]

@@ -1,0 +1,518 @@
+"""carved alone over a fake driver: the HTTP API, placement through it, waiting, restarts."""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from conftest import BUILD, clean_env, wait_until
+from daemon_client import *
+
+
+@pytest.fixture
+def make_daemon():
+    daemons = []
+
+    def make(*args, **kw):
+        daemons.append(Daemon(*args, **kw))
+        return daemons[-1]
+
+    yield make
+    for d in daemons:
+        d.close()
+
+
+@pytest.fixture
+def daemon(make_daemon):
+    return make_daemon()
+
+
+SLEEPER = ["sleep", "1000"]
+
+
+# ---- HTTP ----
+
+def test_version_and_gpus(daemon):
+    version = daemon.call("GET", "/v1/version").json
+    assert version["pid"] == daemon.process.pid
+    assert version["driver_version"] == "550.0.fake" and version["system"] is False
+    gpu = daemon.gpu()
+    assert gpu["memory_bytes"] == gpu["available_bytes"] == 80 * GIB
+    assert gpu["name"] == "Fake H100" and gpu["sessions"] == 0 and gpu["held_by"] is None
+
+
+def test_curl_reaches_it(daemon):
+    done = subprocess.run(["curl", "-s", "--unix-socket", daemon.runtime / "carved.sock",
+                           "http://localhost/v1/gpus"], stdout=subprocess.PIPE, timeout=20)
+    assert json.loads(done.stdout)[0]["index"] == 0
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"{", b"[]", b"4", b"null", b"{}", b'{"vram": 4}', b'{"vram": "4", "gpu": "1"}',
+    b'{"vram": "4", "vram": "5"}', b'{"vram": "4", "colour": "red"}', b'{"vram_bytes": "4"}',
+    b'{"vram_bytes": -4}', b'{"vram_bytes": 1}', b'{"vram_bytes": 1e30}', b'{"vram": "4 GiB"}',
+    b'{"gpu_memory": "4"}', b'{"gpu": 1.25}', b'{"gpu": "0"}', b'{"gpu": 1e308}',
+    b'{"gpu": "9999999999"}', b'{"vram": "4", "gpus": 0}', b'{"vram": "4", "gpus": 65}',
+    b'{"vram": "4", "gpus": "2"}', b'{"vram": "4", "gpu_ids": "x"}', b'{"vram": "4", "gpu_ids": "1-0"}',
+    b'{"vram": "4", "gpu_ids": "0,"}', b'{"vram": "4", "gpu_ids": "7"}', b'{"vram": "4", "gpu_ids": ""}',
+    b'{"vram": "4", "wait_for": -1}', b'{"vram": "4", "wait_for": true}',
+    b'{"vram": "4", "ephemeral": 1}', b'{"vram": "4", "vram_strict": "yes"}',
+    b'{"vram": "4", "name": "a\\u0007b"}', b'{"vram": "4", "name": "' + b"x" * 200 + b'"}',
+    b'{"vram": "4\\u0000"}', b'\xff\xfe', b'{"vram": "4", "gpu_compute": "200%"}',
+    b'{"mig_profile": "1g.10gb"}', b"[" * 60000,
+])
+def test_malformed_requests_are_refused_in_words(daemon, body):
+    answer = daemon.call("POST", "/v1/sessions", body)
+    assert answer.status == 400, answer.json
+    assert answer.error["code"] == 2 and answer.error["message"]
+    assert daemon.call("GET", "/v1/sessions").json == []
+
+
+def test_unknown_paths_and_methods(daemon):
+    assert daemon.call("GET", "/").status == 404
+    assert daemon.call("GET", "/v2/gpus").status == 404
+    assert daemon.call("GET", "/v1/sessions/s-nobody").status == 404
+    assert daemon.call("GET", "/v1/sessions/a/b").status == 404
+    assert daemon.call("DELETE", "/v1/sessions/s-nobody").status == 404
+    assert daemon.call("PUT", "/v1/gpus").status == 405
+    assert daemon.call("POST", "/v1/version", {}).status == 405
+
+
+def test_bodies_are_bounded(daemon):
+    assert daemon.call("POST", "/v1/sessions", b"x" * 70000).status == 413
+    assert daemon.call("GET", "/v1/version").status == 200
+
+
+def test_slow_clients_stall_nobody(daemon):
+    slow = []
+    for _ in range(50):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(str(daemon.runtime / "carved.sock"))
+        s.send(b"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        slow.append(s)
+    start = time.monotonic()
+    daemon.grant(vram="1")
+    assert time.monotonic() - start < 2
+    for s in slow:
+        s.close()
+
+
+# ---- sizes and grants ----
+
+@pytest.mark.parametrize("size, expected", [
+    ({"vram": "2.5"}, 2684354560), ({"vram": "2560MiB"}, 2684354560),
+    ({"vram": "2684.35456MB"}, 2684354560), ({"gpu_memory": "4G"}, 4000000000),
+    ({"gpu_memory": "4Gi"}, 4294967296), ({"vram_bytes": 123456789}, 123456789),
+    ({"gpu": "0.25"}, 20 * GIB), ({"gpu": 0.5}, 40 * GIB), ({"gpu": "1"}, 80 * GIB),
+    ({"gpu": 1}, 80 * GIB)])
+def test_sizes(daemon, size, expected):
+    session = daemon.grant(**size)
+    assert session["vram_bytes"] == session["requested_bytes"] == expected
+    assert session["gpus"][0]["vram_bytes"] == expected
+    assert not session["tolerance_applied"] and session["state"] == "active"
+    assert daemon.gpu()["available_bytes"] == 80 * GIB - expected
+    assert daemon.gpu()["sessions"] == 1
+    assert daemon.show(session["id"]) == session
+    assert daemon.release(session["id"]).json == {"id": session["id"], "state": "released"}
+    assert daemon.gpu()["available_bytes"] == 80 * GIB
+    assert daemon.call("GET", "/v1/sessions").json == []
+    ended = daemon.call("GET", "/v1/sessions?all=1").json
+    assert [s["state"] for s in ended] == ["ended"] and ended[0]["reason"] == "released"
+    assert daemon.show(session["id"])["state"] == "ended"
+
+
+def test_tolerance(make_daemon):
+    daemon = make_daemon(gpus=[(81559 * MIB, 0, 0, "H100")])
+    for _ in range(15):
+        assert not daemon.grant(vram="5")["tolerance_applied"]
+    refused = daemon.request(vram="5")
+    assert refused.status == 409 and refused.error["code"] == 3
+    assert "4.64 GiB of 79.64 GiB free" in refused.error["message"]
+    granted = daemon.grant(vram="4.9")
+    assert granted["tolerance_applied"] and granted["vram_bytes"] == 4759 * MIB
+    assert granted["requested_bytes"] == int(4.9 * GIB)
+    daemon.release(granted["id"])
+    assert daemon.request(vram="4.9", vram_strict=True).status == 409
+
+
+def test_memory_held_outside_is_not_promised(make_daemon):
+    daemon = make_daemon(gpus=[(80 * GIB, 1 * GIB, 30 * GIB, "H100")])
+    assert daemon.gpu()["available_bytes"] == 49 * GIB
+    refused = daemon.request(vram="60")
+    assert "programs outside carve hold 30 GiB" in refused.error["message"]
+    daemon.gpus[0] = (80 * GIB, 1 * GIB, 0, "H100")
+    daemon.write_state()
+    time.sleep(0.25)  # figures that old are trusted
+    assert daemon.grant(vram="60")["vram_bytes"] == 60 * GIB
+
+
+def test_several_gpus_and_ids(make_daemon):
+    daemon = make_daemon(gpus=[(80 * GIB, 0, 0, "A"), (40 * GIB, 0, 0, "B"), (40 * GIB, 0, 0, "C")])
+    pair = daemon.grant(vram="30", gpus=2)
+    assert [g["index"] for g in pair["gpus"]] == [1, 2]
+    assert [g["vram_bytes"] for g in pair["gpus"]] == [30 * GIB] * 2
+    chosen = daemon.grant(vram="5", gpu_ids="0")
+    assert chosen["gpus"][0]["index"] == 0
+    refused = daemon.request(gpu="2")
+    assert refused.status == 409 and "not empty" in refused.error["message"]
+    daemon.release(pair["id"])
+    assert [g["index"] for g in daemon.grant(gpu="2")["gpus"]] == [1, 2]
+
+
+def test_one_active_session_a_user(daemon):
+    first = daemon.request(vram="1", ephemeral=False)
+    assert first.status == 201
+    second = daemon.request(vram="1", ephemeral=False)
+    assert second.status == 409 and first.json["id"] in second.error["message"]
+    assert "carve run --ephemeral" in second.error["hint"]
+    assert daemon.request(vram="1").status == 201
+    daemon.release(first.json["id"])
+    assert daemon.request(vram="1", ephemeral=False).status == 201
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+def test_other_users_see_the_size_only(make_daemon):
+    daemon = make_daemon(args=["--system"])
+    mine = daemon.grant(vram="7", name="secret")
+    os.chmod(daemon.dir, 0o755)
+    script = ("import sys, json; sys.path.insert(0, %r)\n"
+              "from daemon_client import UnixConnection\n"
+              "for method, path in json.loads(sys.argv[1]):\n"
+              "    c = UnixConnection(%r); c.request(method, path)\n"
+              "    r = c.getresponse(); print(json.dumps([r.status, json.loads(r.read())]))\n")
+    script %= (str(pathlib.Path(__file__).parent), str(daemon.runtime / "carved.sock"))
+    path = f"/v1/sessions/{mine['id']}"
+    calls = [["GET", "/v1/sessions"], ["GET", path], ["DELETE", path + "?force=1"], ["PATCH", path]]
+    done = subprocess.run(["/usr/bin/python3", "-c", script, json.dumps(calls)], user=65534,
+                          group=65534, stdout=subprocess.PIPE, env=clean_env(
+                              {"PYTHONDONTWRITEBYTECODE": "1"}), timeout=30)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [status for status, _ in answers] == [200, 403, 403, 403]
+    shown = answers[0][1][0]
+    assert shown["vram_bytes"] == 7 * GIB and shown["id"] is None and shown["owner"] is None
+    assert "secret" not in json.dumps(answers) and mine["id"] not in json.dumps(answers[0])
+    assert daemon.show(mine["id"])["state"] == "active"
+
+
+def test_no_gpu(make_daemon):
+    daemon = make_daemon(gpus=[])
+    assert daemon.call("GET", "/v1/gpus").json == []
+    refused = daemon.request(vram="1")
+    assert refused.status == 409 and refused.error["code"] == 3
+    assert refused.error["message"].startswith("no GPU found: ")
+    assert "carve sim" in refused.error["hint"]
+
+
+def test_driver_that_fails_gets_nothing_promised(daemon):
+    daemon.failing = True
+    daemon.write_state()
+    time.sleep(0.25)
+    refused = daemon.request(vram="1")
+    assert refused.status == 409 and "cannot reach it" in refused.error["message"]
+    daemon.failing = False
+    daemon.write_state()
+    time.sleep(0.25)
+    daemon.grant(vram="1")
+
+
+# ---- waiting ----
+
+class Asker(threading.Thread):
+    def __init__(self, daemon, **body):
+        super().__init__()
+        self.daemon_, self.body, self.answer, self.at = daemon, body, None, None
+        self.start()
+
+    def run(self):
+        self.answer = self.daemon_.request(**self.body)
+        self.at = time.monotonic()
+
+
+def waiting(daemon):
+    return [s for s in daemon.call("GET", "/v1/sessions").json if s["state"] == "waiting"]
+
+
+def test_waiting_is_first_come(daemon):
+    full = daemon.grant(vram="80")
+    askers = []
+    for i in range(4):
+        askers.append(Asker(daemon, vram="40", wait_for=20, name=f"n{i}"))
+        wait_until(lambda: len(waiting(daemon)) == i + 1)
+    shown = waiting(daemon)
+    assert [s["position"] for s in shown] == [1, 2, 3, 4]
+    assert "not enough GPU memory for 40 GiB" in shown[0]["reason"]
+    daemon.release(full["id"])
+    for a in askers[:2]:
+        a.join(5)
+        assert a.answer.status == 201
+    assert [s["name"] for s in waiting(daemon)] == ["n2", "n3"]
+    daemon.release(askers[0].answer.json["id"])
+    askers[2].join(5)
+    assert askers[2].answer.status == 201 and askers[3].is_alive()
+    daemon.release(askers[1].answer.json["id"])
+    askers[3].join(5)
+    assert askers[3].answer.status == 201
+
+
+def test_waiting_times_out_with_the_reason(daemon):
+    daemon.grant(vram="80")
+    start = time.monotonic()
+    refused = daemon.request(vram="40", wait_for=0.5)
+    assert 0.4 < time.monotonic() - start < 2
+    assert refused.status == 409 and refused.error["code"] == 3
+    assert "GPU 0 (Fake H100): 0 B of 80 GiB free" in refused.error["message"]
+
+
+def test_what_can_never_be_is_not_waited_for(daemon):
+    start = time.monotonic()
+    assert daemon.request(vram="100", wait_for=30).status == 409
+    assert time.monotonic() - start < 5
+
+
+def test_a_waiting_client_that_goes_is_forgotten(daemon):
+    full = daemon.grant(vram="80")
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(str(daemon.runtime / "carved.sock"))
+    body = b'{"vram": "80", "wait_for": 60, "ephemeral": true}'
+    s.send(b"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    wait_until(lambda: waiting(daemon))
+    s.close()
+    wait_until(lambda: not waiting(daemon))
+    daemon.release(full["id"])
+    daemon.grant(vram="80")
+
+
+def test_a_big_request_is_not_passed_for_ever(daemon):
+    base = daemon.grant(vram="40")
+    big = Asker(daemon, vram="70", wait_for=60)
+    wait_until(lambda: waiting(daemon))
+    passed = 0
+    for _ in range(40):
+        small = daemon.request(vram="1")
+        if small.status != 201:
+            break
+        passed += 1
+        daemon.release(small.json["id"])
+    assert passed == 16
+    assert "go first" in small.error["message"]
+    daemon.release(base["id"])
+    big.join(5)
+    assert big.answer.status == 201
+    daemon.grant(vram="1")
+
+
+def test_a_waiting_request_can_be_released(daemon):
+    daemon.grant(vram="80")
+    asker = Asker(daemon, vram="40", wait_for=60)
+    wait_until(lambda: waiting(daemon))
+    assert daemon.release(waiting(daemon)[0]["id"]).status == 200
+    asker.join(5)
+    assert asker.answer.status == 409
+
+
+def test_memory_that_frees_outside_ends_a_wait(make_daemon):
+    daemon = make_daemon(gpus=[(80 * GIB, 0, 60 * GIB, "H100")])
+    asker = Asker(daemon, vram="40", wait_for=30)
+    wait_until(lambda: waiting(daemon))
+    daemon.gpus[0] = (80 * GIB, 0, 0, "H100")
+    daemon.write_state()
+    asker.join(5)
+    assert asker.answer.status == 201
+
+
+# ---- the life of sessions ----
+
+def test_session_timeout(daemon):
+    session = daemon.grant(vram="1", session_timeout=0.6)
+    assert session["ends_at"]
+    wait_until(lambda: daemon.call("GET", "/v1/sessions").json == [], 5)
+    assert daemon.show(session["id"])["reason"] == "its time was up"
+
+
+def ask_in_child(daemon, body, then):
+    """A process that asks for a slice itself, prints the answer, and goes on with `then`."""
+    script = ("import sys, json, time, os; sys.path.insert(0, %r)\n"
+              "from daemon_client import *\n"
+              "class D: runtime = __import__('pathlib').Path(%r)\n"
+              "c = UnixConnection(D.runtime / 'carved.sock')\n"
+              "c.request('POST', '/v1/sessions', %r); s = json.loads(c.getresponse().read())\n"
+              "%s\nprint(json.dumps(s), flush=True)\ntime.sleep(1000)\n")
+    script %= (str(pathlib.Path(__file__).parent), str(daemon.runtime), json.dumps(body), then)
+    child = subprocess.Popen(["/usr/bin/python3", "-c", script], stdout=subprocess.PIPE, text=True,
+                             env=clean_env())
+    return child, json.loads(child.stdout.readline())
+
+
+def test_one_off_ends_with_its_owner(daemon):
+    child, session = ask_in_child(daemon, {"vram": "1", "ephemeral": True}, "")
+    assert daemon.show(session["id"])["state"] == "active"
+    child.kill()
+    child.wait()
+    wait_until(lambda: daemon.show(session["id"])["state"] == "ended", 3)
+
+
+def test_a_session_does_not_end_with_its_owner(daemon):
+    child, session = ask_in_child(daemon, {"vram": "1"}, "")
+    child.kill()
+    child.wait()
+    time.sleep(0.3)
+    assert daemon.show(session["id"])["state"] == "active"
+
+
+def test_one_off_lives_while_a_command_or_an_attached_process_does(daemon):
+    child, session = ask_in_child(daemon, {"vram": "1", "ephemeral": True}, "")
+    command = Attached(daemon)
+    assert command.ask(COMMAND, session["id"])[0] == OK  # this process, that is
+    command.close()
+    child.kill()
+    child.wait()
+    time.sleep(0.3)
+    assert daemon.show(session["id"])["state"] == "active"
+    daemon.release(session["id"])
+
+
+def test_resize(daemon):
+    session = daemon.grant(vram="10")
+    path = f"/v1/sessions/{session['id']}"
+    assert daemon.call("PATCH", path, {"vram": "20"}).json["vram_bytes"] == 20 * GIB
+    assert daemon.gpu()["available_bytes"] == 60 * GIB
+    refused = daemon.call("PATCH", path, {"vram": "81"})
+    assert refused.status == 409 and refused.error["code"] == 3
+    assert daemon.call("PATCH", path, {"vram": "20", "name": "x"}).status == 400
+    assert daemon.call("PATCH", path, {"gpu": "0.5"}).json["vram_bytes"] == 40 * GIB
+    daemon.restart()
+    assert daemon.show(session["id"])["vram_bytes"] == 40 * GIB
+
+
+# ---- restarts and other daemons ----
+
+def test_sessions_survive_a_kill(daemon):
+    sessions = [daemon.grant(vram="3", name=f"n{i}") for i in range(5)]
+    active = daemon.request(vram="2", ephemeral=False).json
+    daemon.restart()
+    after = {s["id"]: s for s in daemon.call("GET", "/v1/sessions").json}
+    assert after == {s["id"]: s for s in sessions + [active]}
+    assert daemon.gpu()["available_bytes"] == (80 - 17) * GIB
+    again = daemon.request(vram="2", ephemeral=False)
+    assert again.status == 409 and active["id"] in again.error["message"]
+
+
+def test_one_off_whose_owner_died_meanwhile_is_gone(daemon):
+    child, session = ask_in_child(daemon, {"vram": "1", "ephemeral": True}, "")
+    daemon.kill()
+    child.kill()
+    child.wait()
+    daemon.start()
+    assert daemon.call("GET", "/v1/sessions").json == []
+
+
+def test_graceful_stop_keeps_sessions_and_answers_those_who_wait(daemon):
+    daemon.grant(vram="80")
+    asker = Asker(daemon, vram="40", wait_for=60)
+    wait_until(lambda: waiting(daemon))
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(10) == 0
+    asker.join(5)
+    assert asker.answer.status == 503 and "stopping" in asker.answer.error["message"]
+    assert not (daemon.runtime / "carved.sock").exists()
+    daemon.start()
+    assert len(daemon.call("GET", "/v1/sessions").json) == 1
+
+
+def test_second_daemon_in_the_same_place(daemon):
+    done = subprocess.run([BUILD / "carved", "--runtime-dir", daemon.runtime, "--foreground"],
+                          env=daemon.env(), stderr=subprocess.PIPE, text=True, timeout=20)
+    assert done.returncode == 1
+    assert f"(pid {daemon.process.pid})" in done.stderr
+    assert daemon.call("GET", "/v1/version").status == 200
+
+
+def test_one_daemon_owns_a_gpu(daemon, tmp_path):
+    """The second sees the same GPUs (its state file has the same name, so the same UUIDs)."""
+    read, write = os.pipe()
+    other = subprocess.Popen([BUILD / "carved", "--runtime-dir", tmp_path / "run", "--ready-fd",
+                              str(write)], env=daemon.env(), stderr=subprocess.DEVNULL,
+                             pass_fds=[write])
+    os.close(write)
+    assert os.read(read, 1) == b"R"
+    os.close(read)
+
+    class Other(Daemon):
+        def __init__(self):
+            self.runtime = tmp_path / "run"
+
+    second = Other()
+    gpu = second.gpu()
+    assert gpu["held_by"]["pid"] == daemon.process.pid and gpu["available_bytes"] == 0
+    refused = second.request(vram="1")
+    assert refused.status == 409
+    assert f"another carved has it (pid {daemon.process.pid}" in refused.error["message"]
+    daemon.process.terminate()
+    assert daemon.process.wait(10) == 0
+    assert second.grant(vram="1")["vram_bytes"] == GIB
+    other.terminate()
+    assert other.wait(10) == 0
+    daemon.start()
+
+
+def test_idle_exit(make_daemon):
+    daemon = make_daemon(args=["--idle-exit", "1"])
+    session = daemon.grant(vram="1")
+    time.sleep(2.5)
+    assert daemon.process.poll() is None
+    daemon.release(session["id"])
+    assert daemon.process.wait(6) == 0
+
+
+def test_exit_when_the_directory_is_gone(daemon):
+    daemon.runtime.rename(daemon.dir / "elsewhere")
+    assert daemon.process.wait(5) == 0
+
+
+def test_background(tmp_path, daemon):
+    done = subprocess.run([BUILD / "carved", "--runtime-dir", tmp_path / "bg", "--idle-exit", "1"],
+                          env=daemon.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "bg" / "carved.sock").exists()
+    pid = int((tmp_path / "bg" / "lock").read_text())
+    os.kill(pid, signal.SIGTERM)
+    wait_gone(pid)
+    assert "carved.listening" in (tmp_path / "bg" / "carved.log").read_text()
+    again = subprocess.run([BUILD / "carved", "--runtime-dir", daemon.runtime], env=daemon.env(),
+                           stderr=subprocess.PIPE, text=True, timeout=20)
+    assert again.returncode == 1 and "serves" in again.stderr
+
+
+def test_damaged_database(daemon):
+    daemon.kill()
+    (daemon.runtime / "carve.db").write_bytes(b"not a database, whatever else" * 200)
+    for left in ("carve.db-wal", "carve.db-shm"):
+        (daemon.runtime / left).unlink(missing_ok=True)
+    daemon.start(wait=False)
+    assert daemon.process.wait(10) == 1
+    assert "is damaged" in daemon.log()
+    (daemon.runtime / "carve.db").unlink()
+    daemon.start()
+
+
+@pytest.mark.parametrize("args", [["--nonsense"], ["extra"], ["--idle-exit", "x"],
+                                  ["--ready-fd", "1"], ["--runtime-dir", "/" + "x" * 200]])
+def test_bad_arguments(args):
+    done = subprocess.run([BUILD / "carved", *args], env=clean_env(), stderr=subprocess.PIPE, text=True,
+                          timeout=20)
+    assert done.returncode == 2 and done.stderr
+
+
+def test_directory_of_somebody_else(tmp_path, daemon):
+    place = tmp_path / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    done = subprocess.run([BUILD / "carved", "--runtime-dir", place], env=daemon.env(),
+                          stderr=subprocess.PIPE, text=True, timeout=20)
+    assert done.returncode == 1 and "only you can write" in done.stderr
