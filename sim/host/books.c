@@ -49,6 +49,7 @@ static struct book_account *account_get(struct book_holder *h, struct book_space
 	if (!a)
 		return NULL;
 	a->space = space;
+	a->device = space->device;
 	list_append(&h->accounts, &a->node);
 	return a;
 }
@@ -118,7 +119,6 @@ static void block_settle(struct books *b, struct book_block *block)
 
 static void block_free(struct books *b, struct book_block *block)
 {
-	block->space->used -= block->bytes;
 	idmap_remove(&b->blocks, block->id);
 	close_fd(&block->fd);
 	free(block);
@@ -135,6 +135,9 @@ static void ref_drop(struct books *b, struct book_ref *ref)
 	list_remove(&ref->in_block);
 	free(ref);
 	bool last = list_empty(&block->refs);
+	/* Before anybody is told, who would read it. */
+	if (last)
+		block->space->used -= block->bytes;
 	if (first) {
 		account_relieve(block->account, block);
 		changed(b, h, block, -(int64_t)block->bytes);

@@ -23,6 +23,7 @@ struct book_space {
 struct book_account {
 	struct list node; /* in book_holder.accounts */
 	struct book_space *space;
+	wire_device device; /* that it last asked for: the space's own, or a compute instance's */
 	uint64_t bytes, peak;
 	uint64_t kind[WIRE_MEMORY_KINDS], kind_peak[WIRE_MEMORY_KINDS];
 	uint32_t blocks[WIRE_MEMORY_KINDS]; /* how many, as long as it is charged for them */

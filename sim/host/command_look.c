@@ -41,7 +41,7 @@ static void list_add_memory(struct wire_process_list *list, const struct process
 
 		if (!a->bytes || !device_covers(asked, a->space->device))
 			continue;
-		struct wire_process *e = list_entry_for(list, p, a->space->device);
+		struct wire_process *e = list_entry_for(list, p, a->device);
 		if (!e)
 			return;
 		e->bytes += a->bytes;
@@ -58,7 +58,7 @@ static void list_add_work(struct wire_process_list *list, const struct process *
 		for (uint32_t i = 0; i < list->count; i++) {
 			struct wire_process *e = &list->process[i];
 
-			if (e->pid != p->pid || e->device != place->part->space->device)
+			if (e->pid != p->pid || e->device != place->part->device)
 				continue;
 			e->busy_ns += place->client.busy_ns;
 			e->sm_permille += meter_permille(&place->client.meter, now);

@@ -42,8 +42,12 @@ static int memory_reserve(struct host *h, struct exchange *x)
 			h->now, &error, &reply->delay_ns) &&
 	    (error || !reply->delay_ns))
 		return -ENOMEM;
-	return books_reserve(&h->books, &x->process->memory, part->space, request->kind,
-			     request->bytes, &reply->id);
+	status = books_reserve(&h->books, &x->process->memory, part->space, request->kind,
+			       request->bytes, &reply->id);
+	if (status == 0)
+		books_block(&h->books, &x->process->memory, reply->id)->account->device =
+			request->device;
+	return status;
 }
 
 static int memory_free(struct host *h, struct exchange *x)

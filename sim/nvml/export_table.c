@@ -99,8 +99,9 @@ static nvmlReturn_t table_call(unsigned int slot, void *first, void *second, voi
 #define ROWS(each)                                                                                 \
 	ROW(each, 0)                                                                               \
 	ROW(each, 1)                                                                               \
-	ROW(each, 2) ROW(each, 3) ROW(each, 4) ROW(each, 5) ROW(each, 6) ROW(each, 7) ROW(each, 8) \
-		ROW(each, 9) ROW(each, 10) ROW(each, 11) ROW(each, 12) ROW(each, 13) ROW(each, 14) \
+	ROW(each, 2)                                                                               \
+	ROW(each, 3) ROW(each, 4) ROW(each, 5) ROW(each, 6) ROW(each, 7) ROW(each, 8) ROW(each, 9) \
+		ROW(each, 10) ROW(each, 11) ROW(each, 12) ROW(each, 13) ROW(each, 14)              \
 			ROW(each, 15)
 
 /* clang-format off */

@@ -9,9 +9,8 @@
 #include "base/macros.h"
 #include "nvml/mig.h"
 
-/* Initialization and the connection. The connection is never closed while the process lives: other
- * threads may be in the middle of a call, and a process that looks at a GPU holds nothing there.
- * nvmlShutdown only counts down; the next nvmlInit takes the same connection again. */
+/* Initialization and the connection. The last nvmlShutdown closes it: as with the real library, no
+ * other call may be under way then. */
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned int library_users; /* under library_lock */
 static _Atomic(struct client *) library_connection;
@@ -81,8 +80,11 @@ nvmlReturn_t nvmlShutdown(void)
 
 	pthread_mutex_lock(&library_lock);
 	if (library_users > 0) {
-		if (--library_users == 0)
+		if (--library_users == 0) {
 			library_initialized = false;
+			client_disconnect(library_connection);
+			library_connection = NULL;
+		}
 		r = NVML_SUCCESS;
 	}
 	pthread_mutex_unlock(&library_lock);

@@ -100,6 +100,7 @@ unsigned int device_processes(const struct device *d, struct wire_process *proce
 
 	*ret = n < 0 ? library_error(n) : NVML_SUCCESS;
 	for (int i = 0; i < MIN(n, (int)ARRAY_SIZE(all)); i++) {
+		/* Asked for a MIG device, the host tells of all its GPU instance. */
 		if (device_is_mig(d) && all[i].device != d->id)
 			continue;
 		if (found < max)

@@ -1,0 +1,448 @@
+"""The simulated libnvidia-ml, called by ctypes in the test's own process on a simulated host."""
+import ctypes
+import json
+import os
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from conftest import BUILD, ON_GPU, ROOT, run, wait_until
+
+pytestmark = pytest.mark.skipif(ON_GPU, reason="tests the simulated driver")
+
+MIB = 1 << 20
+(SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, DRIVER_NOT_LOADED,
+ FUNCTION_NOT_FOUND, GPU_IS_LOST, IN_USE, INSUFFICIENT_RESOURCES,
+ VERSION_MISMATCH) = 0, 1, 2, 3, 6, 7, 9, 13, 15, 19, 23, 25
+NO_INSTANCE = 0xFFFFFFFF
+CONTEXT = 0
+
+
+class Memory(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_ulonglong) for n in ("total", "free", "used")]
+
+
+class MemoryV2(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint)] + [
+        (n, ctypes.c_ulonglong) for n in ("total", "reserved", "free", "used")]
+
+
+class ProcessV1(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong)]
+
+
+class ProcessV2(ctypes.Structure):
+    _fields_ = ProcessV1._fields_ + [("gpuInstanceId", ctypes.c_uint), ("computeInstanceId", ctypes.c_uint)]
+
+
+class Placement(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_uint), ("size", ctypes.c_uint)]
+
+
+class GpuInstanceInfo(ctypes.Structure):
+    _fields_ = [("device", ctypes.c_void_p), ("id", ctypes.c_uint), ("profileId", ctypes.c_uint),
+                ("placement", Placement)]
+
+
+class ComputeInstanceInfo(ctypes.Structure):
+    _fields_ = [("device", ctypes.c_void_p), ("gpuInstance", ctypes.c_void_p), ("id", ctypes.c_uint),
+                ("profileId", ctypes.c_uint), ("placement", Placement)]
+
+
+class Utilization(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class Nvml:
+    """Calls by name, with plain numbers for results: nvml.DeviceGetCount_v2(byref(count)) == SUCCESS."""
+
+    def __init__(self):
+        self.library = ctypes.CDLL(str(BUILD / "sim" / "libnvidia-ml.so.1"))
+
+    def __getattr__(self, name):
+        return getattr(self.library, "nvml" + name)
+
+    def handle(self, index=0):
+        device = ctypes.c_void_p()
+        assert self.DeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == SUCCESS
+        return device
+
+    def text(self, call, *args, size=96):
+        buf = ctypes.create_string_buffer(size)
+        result = getattr(self, call)(*args, buf, size)
+        assert result == SUCCESS, (call, result)
+        return buf.value.decode()
+
+    def number(self, call, *args):
+        value = ctypes.c_uint()
+        result = getattr(self, call)(*args, ctypes.byref(value))
+        assert result == SUCCESS, (call, result)
+        return value.value
+
+    def memory(self, device):
+        v1, v2 = Memory(), MemoryV2(version=ctypes.sizeof(MemoryV2) | 2 << 24)
+        assert self.DeviceGetMemoryInfo(device, ctypes.byref(v1)) == SUCCESS
+        assert self.DeviceGetMemoryInfo_v2(device, ctypes.byref(v2)) == SUCCESS
+        assert (v1.total, v1.free, v1.used) == (v2.total, v2.free, v2.used + v2.reserved)
+        return v2
+
+    def processes(self, device):
+        count, entries = ctypes.c_uint(64), (ProcessV2 * 64)()
+        result = self.DeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), entries)
+        assert result == SUCCESS, result
+        return entries[:count.value]
+
+
+class Holder:
+    """A process that holds memory on a device."""
+
+    def __init__(self, env):
+        self.process = subprocess.Popen([BUILD / "tests" / "programs" / "sim_client", "cuda"], env=env,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = int(self.process.stdout.readline().split()[1])
+
+    def reserve(self, mib, device=0):
+        self.process.stdin.write(f"reserve {device} {CONTEXT} {mib * MIB}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().split()
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def mig_device(gpu, gi, ci=0):
+    """How the host's protocol names a MIG device."""
+    return gpu | (gi + 1) << 8 | (ci + 1) << 16
+
+
+@pytest.fixture
+def nvml(make_host, monkeypatch):
+    """nvml(spec, driver=None): NVML, initialized on a new host. nvml.host is that, nvml.hold(mib, device) has
+    another process hold memory there."""
+    started, holders = [], []
+
+    def start(spec="h100-80gb", driver=None):
+        host = make_host(spec, driver)
+        monkeypatch.setenv("SIMGPU_HOST", host.env["SIMGPU_HOST"])
+        lib = Nvml()
+        assert lib.Init_v2() == SUCCESS
+        started.append(lib)
+        lib.host = host
+
+        def hold(mib, device=0):
+            holder = Holder(host.env)
+            holders.append(holder)
+            assert holder.reserve(mib, device)[0] == "ok"
+            return holder
+
+        lib.hold = hold
+        return lib
+
+    yield start
+    for holder in holders:
+        holder.end()
+    for lib in started:
+        lib.Shutdown()
+
+
+def test_before_init_nothing_works(monkeypatch):
+    monkeypatch.delenv("SIMGPU_HOST", raising=False)
+    lib, count = Nvml(), ctypes.c_uint()
+    assert lib.DeviceGetCount_v2(ctypes.byref(count)) == UNINITIALIZED
+    assert lib.Shutdown() == UNINITIALIZED
+    assert lib.Init_v2() == DRIVER_NOT_LOADED
+    lib.library.nvmlErrorString.restype = ctypes.c_char_p
+    texts = {lib.ErrorString(code) for code in [*range(31), 999]}
+    assert len(texts) == 32
+    assert lib.ErrorString(DRIVER_NOT_LOADED) == b"Driver Not Loaded"
+
+
+def test_init_counts(nvml):
+    lib, count = nvml(), ctypes.c_uint()
+    assert lib.InitWithFlags(1) == SUCCESS
+    assert lib.InitWithFlags(64) == INVALID_ARGUMENT
+    assert lib.Shutdown() == SUCCESS
+    assert lib.DeviceGetCount_v2(ctypes.byref(count)) == SUCCESS
+    assert lib.Shutdown() == SUCCESS
+    assert lib.DeviceGetCount_v2(ctypes.byref(count)) == UNINITIALIZED
+    assert lib.Init_v2() == SUCCESS
+
+
+@pytest.mark.parametrize("driver, cuda", [("535", 12020), ("550", 12040), ("580", 13000)])
+def test_versions(nvml, driver, cuda):
+    lib = nvml(driver=driver)
+    version = lib.text("SystemGetDriverVersion")
+    assert version.startswith(driver + ".")
+    assert lib.text("SystemGetNVMLVersion") == f"{cuda // 1000}.{version}"
+    assert lib.number("SystemGetCudaDriverVersion_v2") == cuda
+    assert lib.SystemGetDriverVersion(ctypes.create_string_buffer(3), 3) == INSUFFICIENT_SIZE
+
+
+def test_devices_by_every_name(nvml):
+    lib = nvml("h100-80gb:2,a100-40gb,t4")
+    assert lib.number("DeviceGetCount_v2") == lib.number("DeviceGetCount") == 4
+    names = [lib.text("DeviceGetName", lib.handle(i)) for i in range(4)]
+    assert names == ["NVIDIA H100 80GB HBM3"] * 2 + ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
+    found = ctypes.c_void_p()
+    for i in range(4):
+        device = lib.handle(i)
+        uuid = lib.text("DeviceGetUUID", device)
+        serial = lib.text("DeviceGetSerial", device, size=30)
+        assert lib.number("DeviceGetIndex", device) == i
+        for call, name in (("DeviceGetHandleByUUID", uuid), ("DeviceGetHandleBySerial", serial),
+                           ("DeviceGetHandleByPciBusId_v2", f"{1 + 3 * i:02x}:00.0"),
+                           ("DeviceGetHandleByPciBusId_v2", f"00000000:{1 + 3 * i:02X}:00.0")):
+            assert getattr(lib, call)(name.encode(), ctypes.byref(found)) == SUCCESS, (call, name)
+            assert found.value == device.value
+    assert lib.DeviceGetHandleByUUID(b"GPU-none", ctypes.byref(found)) == NOT_FOUND
+    assert lib.DeviceGetHandleByPciBusId_v2(b"zz", ctypes.byref(found)) == INVALID_ARGUMENT
+    assert lib.DeviceGetHandleByIndex_v2(4, ctypes.byref(found)) == INVALID_ARGUMENT
+    assert lib.DeviceGetName(None, ctypes.create_string_buffer(96), 96) == INVALID_ARGUMENT
+    assert lib.DeviceGetName(ctypes.c_void_p(0x1234), ctypes.create_string_buffer(96), 96) == INVALID_ARGUMENT
+    assert lib.DeviceGetName(lib.handle(0), None, 96) == INVALID_ARGUMENT
+
+
+def test_memory_follows_the_processes(nvml):
+    lib = nvml()
+    device = lib.handle()
+    before = lib.memory(device)
+    assert before.total == 81559 * MIB and before.used == 0
+    assert before.free == before.total - before.reserved
+    holder = lib.hold(600)
+    assert lib.memory(device).used == 600 * MIB
+    assert lib.memory(device).free == before.free - 600 * MIB
+    holder.end()
+    wait_until(lambda: lib.memory(device).used == 0)
+    wrong = MemoryV2(version=ctypes.sizeof(MemoryV2) | 1 << 24)
+    assert lib.DeviceGetMemoryInfo_v2(device, ctypes.byref(wrong)) == VERSION_MISMATCH
+
+
+def test_process_lists(nvml):
+    lib = nvml("h100-80gb:2")
+    first, second = lib.hold(600), lib.hold(700)
+    device = lib.handle()
+    by_pid = {p.pid: p for p in lib.processes(device)}
+    assert {pid: p.usedGpuMemory // MIB for pid, p in by_pid.items()} == {first.pid: 600, second.pid: 700}
+    assert all(p.gpuInstanceId == p.computeInstanceId == NO_INSTANCE for p in by_pid.values())
+    assert lib.processes(lib.handle(1)) == []
+    # Too small an array is left alone; the count says what is needed.
+    for suffix, kind in (("", ProcessV1), ("_v2", ProcessV2), ("_v3", ProcessV2)):
+        call = getattr(lib, "DeviceGetComputeRunningProcesses" + suffix)
+        count, one = ctypes.c_uint(1), (kind * 1)()
+        assert call(device, ctypes.byref(count), one) == INSUFFICIENT_SIZE
+        assert count.value == 2 and one[0].pid == 0
+        count = ctypes.c_uint(0)
+        assert call(device, ctypes.byref(count), None) == INSUFFICIENT_SIZE
+        two = (kind * 2)()
+        assert call(device, ctypes.byref(count), two) == SUCCESS
+        assert {p.pid for p in two} == set(by_pid)
+    count = ctypes.c_uint(5)
+    assert lib.DeviceGetGraphicsRunningProcesses_v3(device, ctypes.byref(count), None) == SUCCESS
+    assert count.value == 0
+    first.end()
+    wait_until(lambda: [p.pid for p in lib.processes(device)] == [second.pid])
+    name = lib.text("SystemGetProcessName", second.pid, size=1024)
+    assert name.endswith("sim_client")
+    assert lib.SystemGetProcessName(first.pid, ctypes.create_string_buffer(64), 64) == NOT_FOUND
+
+
+def test_works_in_a_forked_child(nvml):
+    lib = nvml()
+    device = lib.handle()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if lib.memory(device).total == 81559 * MIB else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert lib.memory(device).total == 81559 * MIB
+
+
+def test_every_name_of_the_real_library_is_there():
+    lib = Nvml()
+    names = (ROOT / "src" / "front" / "nvml" / "exported-by-550.txt").read_text().split()
+    assert len(names) == 350
+    for name in names:
+        getattr(lib.library, name)
+    exported = run(["nm", "-D", "--defined-only", BUILD / "sim" / "libnvidia-ml.so.1"]).stdout.split("\n")
+    assert all(line.split()[2].startswith("nvml") for line in exported if line)
+
+
+def test_unsupported_calls_are_counted(nvml):
+    lib = nvml()
+    count = ctypes.c_uint()
+    assert lib.UnitGetCount(ctypes.byref(count)) == NOT_SUPPORTED
+    assert lib.DeviceGetPlatformInfo(lib.handle(), ctypes.byref(count)) == FUNCTION_NOT_FOUND
+    stat = run([BUILD / "sim" / "simhost", "stat", "--json"], env=lib.host.env)
+    assert "nvmlUnitGetCount" in stat.stdout
+
+
+def test_a_lost_gpu(nvml):
+    lib = nvml("h100-80gb:2")
+    device = lib.handle()
+    assert run([BUILD / "sim" / "simhost", "fault", "lost", "--gpu", "0"], env=lib.host.env).returncode == 0
+    assert lib.DeviceGetMemoryInfo(device, ctypes.byref(Memory())) == GPU_IS_LOST
+    assert lib.memory(lib.handle(1)).total == 81559 * MIB
+
+
+def test_a_host_that_ends_and_another(nvml):
+    """The library outlives a host, and finds the next one."""
+    first = nvml("t4")
+    first.host.process.stdin.close()
+    first.host.process.wait(10)
+    assert first.DeviceGetComputeRunningProcesses_v3(
+        first.handle(), ctypes.byref(ctypes.c_uint(0)), None) not in (SUCCESS, INSUFFICIENT_SIZE)
+    assert first.Shutdown() == SUCCESS
+    second = nvml("h100-80gb")
+    assert second.text("DeviceGetName", second.handle()) == "NVIDIA H100 80GB HBM3"
+    # For the fixture, which closes it again.
+    first.host.process.stdin = open(os.devnull, "wb")
+
+
+# ---- MIG ----
+
+def create(lib, profile, gpu=0, placement=None, compute=None):
+    """A GPU instance with a compute instance: their handles, and the MIG device's."""
+    device, gi, ci = lib.handle(gpu), ctypes.c_void_p(), ctypes.c_void_p()
+    if placement:
+        result = lib.DeviceCreateGpuInstanceWithPlacement(device, profile, ctypes.byref(placement),
+                                                          ctypes.byref(gi))
+    else:
+        result = lib.DeviceCreateGpuInstance(device, profile, ctypes.byref(gi))
+    if result != SUCCESS:
+        return result
+    if compute is None:
+        compute = {19: 0, 14: 1, 9: 2, 5: 3, 0: 4}[profile]
+    assert lib.GpuInstanceCreateComputeInstance(gi, compute, ctypes.byref(ci)) == SUCCESS
+    info = ComputeInstanceInfo()
+    assert lib.ComputeInstanceGetInfo_v2(ci, ctypes.byref(info)) == SUCCESS
+    return gi, ci, ctypes.c_void_p(info.device)
+
+
+def gpu_instance_id(lib, gi):
+    info = GpuInstanceInfo()
+    assert lib.GpuInstanceGetInfo(gi, ctypes.byref(info)) == SUCCESS
+    return info.id
+
+
+def mig_mode(lib, gpu=0):
+    current, pending = ctypes.c_uint(), ctypes.c_uint()
+    result = lib.DeviceGetMigMode(lib.handle(gpu), ctypes.byref(current), ctypes.byref(pending))
+    return (current.value, pending.value) if result == SUCCESS else result
+
+
+def set_mig_mode(lib, mode, gpu=0):
+    status = ctypes.c_int(-1)
+    return lib.DeviceSetMigMode(lib.handle(gpu), mode, ctypes.byref(status)), status.value
+
+
+def test_mig_mode(nvml):
+    lib = nvml("h100-80gb,a100-40gb+mig,t4")
+    assert [mig_mode(lib, i) for i in range(3)] == [(0, 0), (1, 1), NOT_SUPPORTED]
+    assert set_mig_mode(lib, 1) == (SUCCESS, SUCCESS)
+    assert mig_mode(lib) == (1, 1)
+    assert lib.DeviceGetUtilizationRates(lib.handle(), ctypes.byref(Utilization())) == NOT_SUPPORTED
+    gi, ci, _ = create(lib, 19)
+    assert set_mig_mode(lib, 0)[0] == IN_USE
+    assert lib.GpuInstanceDestroy(gi) == IN_USE
+    assert lib.ComputeInstanceDestroy(ci) == SUCCESS
+    assert lib.GpuInstanceDestroy(gi) == SUCCESS
+    assert lib.GpuInstanceDestroy(gi) == NOT_FOUND
+    assert set_mig_mode(lib, 0) == (SUCCESS, SUCCESS)
+    assert set_mig_mode(lib, 2)[0] == INVALID_ARGUMENT
+
+
+def test_mig_mode_is_pending_while_the_gpu_is_used(nvml):
+    lib = nvml()
+    holder = lib.hold(600)
+    assert set_mig_mode(lib, 1) == (SUCCESS, IN_USE)
+    assert mig_mode(lib) == (0, 1)
+    holder.end()
+    wait_until(lambda: set_mig_mode(lib, 1) == (SUCCESS, SUCCESS))
+    assert mig_mode(lib) == (1, 1)
+    # CUDA has no use for a whole GPU in MIG mode.
+    assert Holder(lib.host.env).reserve(600) == ["error", "ENODEV"]
+
+
+def test_mig_devices(nvml):
+    lib = nvml("a100-40gb+mig")
+    gpu = lib.handle()
+    big, small = create(lib, 9), create(lib, 19)
+    assert [gpu_instance_id(lib, i[0]) for i in (big, small)] == [2, 7]
+    assert create(lib, 0) == INSUFFICIENT_RESOURCES
+    assert create(lib, 19, placement=Placement(4, 1)) == INSUFFICIENT_RESOURCES
+    assert create(lib, 19, placement=Placement(7, 1)) == INVALID_ARGUMENT
+    devices = []
+    for index in range(lib.number("DeviceGetMaxMigDeviceCount", gpu)):
+        found = ctypes.c_void_p()
+        if lib.DeviceGetMigDeviceHandleByIndex(gpu, index, ctypes.byref(found)) == SUCCESS:
+            devices.append(found)
+    assert [d.value for d in devices] == [big[2].value, small[2].value]
+    assert [lib.text("DeviceGetName", d) for d in devices] == [
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA A100-SXM4-40GB MIG 1g.5gb"]
+    assert [lib.memory(d).total // MIB for d in devices] == [20096, 4864]
+    assert [lib.number("DeviceGetGpuInstanceId", d) for d in devices] == [2, 7]
+    assert [lib.number("DeviceGetIndex", d) for d in devices] == [0, 1]
+    assert [lib.number("DeviceIsMigDeviceHandle", d) for d in [gpu, *devices]] == [0, 1, 1]
+    found = ctypes.c_void_p()
+    for d in devices:
+        uuid = lib.text("DeviceGetUUID", d)
+        assert uuid.startswith("MIG-")
+        assert lib.DeviceGetHandleByUUID(uuid.encode(), ctypes.byref(found)) == SUCCESS
+        assert found.value == d.value
+        assert lib.DeviceGetDeviceHandleFromMigDeviceHandle(d, ctypes.byref(found)) == SUCCESS
+        assert found.value == gpu.value
+    # Gone, the handle is none any more; made again at the same place, it has its old UUID.
+    uuid = lib.text("DeviceGetUUID", small[2])
+    assert lib.ComputeInstanceDestroy(small[1]) == SUCCESS
+    assert lib.DeviceGetName(small[2], ctypes.create_string_buffer(96), 96) == INVALID_ARGUMENT
+    assert lib.GpuInstanceDestroy(small[0]) == SUCCESS
+    assert lib.text("DeviceGetUUID", create(lib, 19)[2]) == uuid
+
+
+def test_mig_memory_is_the_instances_own(nvml):
+    lib = nvml("a100-40gb+mig")
+    gi, ci, device = create(lib, 19)
+    gi_id = gpu_instance_id(lib, gi)
+    other = create(lib, 9)[2]
+    holder = lib.hold(600, mig_device(0, gi_id))
+    assert lib.memory(device).used == 600 * MIB
+    assert lib.memory(other).used == 0
+    assert lib.memory(lib.handle()).used == 600 * MIB
+    assert holder.reserve(4864 - 600, mig_device(0, gi_id)) == ["error", "ENOMEM"]
+    for listed in (lib.processes(device), lib.processes(lib.handle())):
+        assert [(p.pid, p.gpuInstanceId, p.computeInstanceId) for p in listed] == [(holder.pid, gi_id, 0)]
+    assert lib.processes(other) == []
+    assert lib.ComputeInstanceDestroy(ci) == IN_USE
+    holder.end()
+    wait_until(lambda: lib.ComputeInstanceDestroy(ci) == SUCCESS)
+    assert lib.GpuInstanceDestroy(gi) == SUCCESS
+
+
+def test_mig_destroy_is_in_use_for_a_while(nvml):
+    """As after a process that is still being cleaned up: what callers must be ready to try again."""
+    lib = nvml("a100-40gb+mig")
+    gi, ci, _ = create(lib, 19)
+    fault = [BUILD / "sim" / "simhost", "fault", "mig-destroy", "--for", "0.3"]
+    done = run(fault, env=lib.host.env)
+    assert done.returncode == 0, done.stderr
+    assert lib.ComputeInstanceDestroy(ci) == IN_USE
+    wait_until(lambda: lib.ComputeInstanceDestroy(ci) == SUCCESS)
+
+
+@pytest.mark.parametrize("model", ["a100-pcie-80gb", "a100-pcie-80gb-mirrored"])
+def test_mig_on_both_dies(nvml, model):
+    lib = nvml(model + "+mig")
+    gpu, count, places = lib.handle(), ctypes.c_uint(8), (Placement * 8)()
+    assert lib.DeviceGetGpuInstancePossiblePlacements_v2(gpu, 19, places, ctypes.byref(count)) == SUCCESS
+    starts = [p.start for p in places[:count.value]]
+    assert starts == ([0, 1, 2, 4, 5, 6, 7] if model.endswith("mirrored") else list(range(7)))
+    assert lib.number("DeviceGetGpuInstanceRemainingCapacity", gpu, 19) == 7
+    instances = [create(lib, 19) for _ in range(7)]
+    assert sorted(gpu_instance_id(lib, i[0]) for i in instances) == [7 + s for s in starts]
+    assert create(lib, 19) == INSUFFICIENT_RESOURCES
+    assert lib.number("DeviceGetGpuInstanceRemainingCapacity", gpu, 19) == 0
