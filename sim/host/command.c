@@ -23,6 +23,8 @@ static int hello(struct host *h, struct exchange *x)
 			return -ENOMEM;
 	}
 	p->role = request->role;
+	if (p->role == WIRE_ROLE_CUDA)
+		host_process_enlist(p);
 	reply->process = p->number;
 	reply->pid = p->pid;
 	x->reply_fd[0] = h->page_fd;

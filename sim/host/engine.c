@@ -26,6 +26,13 @@ bool engine_client_on(const struct engine_client *c)
 	return engine_current(c->engine) == c;
 }
 
+void *engine_turn_owner(const struct engine *e)
+{
+	const struct engine_client *c = engine_current(e);
+
+	return c ? c->owner : NULL;
+}
+
 void engine_init(struct engine *e, const struct engine_events *events, uint64_t now)
 {
 	*e = (struct engine){.events = events, .now = now, .slice_ns = ENGINE_SLICE_NS};

@@ -112,5 +112,7 @@ bool engine_wait_fulfil(struct engine_queue *q);
 uint64_t engine_queue_wake(const struct engine_queue *q);
 /* No item at all is done before this time; UINT64_MAX: nothing runs. */
 uint64_t engine_next_done(const struct engine *e);
+/* The owner of the client that has the turn, since engine.turn_start; NULL: nobody. */
+void *engine_turn_owner(const struct engine *e);
 /* True while this client has the turn. */
 bool engine_client_on(const struct engine_client *c);

@@ -74,6 +74,7 @@ struct process {
 	unsigned long long start_time;
 	uid_t uid;
 	char command[32];
+	uint64_t started;    /* model time */
 	enum wire_role role; /* 0: did not say HELLO yet */
 	struct book_holder memory;
 	struct list parts;
@@ -85,6 +86,18 @@ struct process {
 	uint32_t unsupported_count;
 	uint64_t unsupported_calls;
 };
+
+/* What is remembered of a process on a GPU after its end. */
+struct ended {
+	uint64_t process;
+	pid_t pid;
+	uint32_t gpu;
+	char command[32];
+	uint64_t started, ended; /* model time */
+	uint64_t memory_peak;    /* bytes */
+	uint64_t busy_ns, launches, copies, lag_ns, unsupported;
+};
+#define ENDED_MAX 512u
 
 /* What outlives processes: memory that an exported descriptor keeps alive. */
 struct host_anchor {
@@ -108,6 +121,8 @@ struct host {
 	uint64_t published;
 	struct faults faults;
 	struct trace *trace;
+	struct ended ended[ENDED_MAX]; /* ring of the newest */
+	uint64_t ended_count;          /* ever */
 	/* Told when an anchor comes, so that its descriptor can be watched; may be NULL. */
 	int (*anchor_watch)(void *context, struct host_anchor *anchor);
 	void *watch_context;
@@ -144,5 +159,9 @@ struct process_part *process_part_get(struct process *p, struct part *part);
 void process_queue_soil(struct process_queue *q);
 /* Drops the queue's items and the queue. */
 void process_queue_free(struct process_queue *q);
+/* It has said that it uses GPUs: from now on it is in the trace. */
+void host_process_enlist(struct process *p);
+/* What the process did on a GPU, all its parts together. False: it never used it. */
+bool process_summarize(const struct process *p, uint32_t gpu, struct ended *ret);
 /* Bytes used on a GPU, its MIG instances included. */
 uint64_t host_gpu_used(const struct host *h, uint32_t gpu);

@@ -11,10 +11,10 @@
 #include "base/macros.h"
 #include "host/host.h"
 
-static const char *const kind_names[WIRE_MEMORY_KINDS] = {
+const char *const stat_memory_names[WIRE_MEMORY_KINDS] = {
 	"context", "linear", "pool", "vmm", "array", "managed", "graph", "module", "local", "other",
 };
-static const char *const engine_names[WIRE_ENGINES] = {"compute", "h2d", "d2h", "d2d", "none"};
+const char *const stat_engine_names[WIRE_ENGINES] = {"compute", "h2d", "d2h", "d2d", "none"};
 
 static void set_int(json_t *o, const char *key, uint64_t value)
 {
@@ -34,7 +34,7 @@ static json_t *kinds_json(const uint64_t kind[WIRE_MEMORY_KINDS])
 
 	for (size_t i = 0; i < WIRE_MEMORY_KINDS; i++) {
 		if (kind[i])
-			set_int(o, kind_names[i], kind[i]);
+			set_int(o, stat_memory_names[i], kind[i]);
 	}
 	return o;
 }
@@ -73,7 +73,7 @@ static void process_add_work(json_t *o, const struct process *p, uint32_t gpu)
 		add_int(o, "copies", place->copies);
 		add_int(o, "lag_ns", place->lag_ns);
 		for (size_t i = WIRE_ENGINE_H2D; i <= WIRE_ENGINE_D2D; i++)
-			add_int(copied, engine_names[i], place->copied_bytes[i]);
+			add_int(copied, stat_engine_names[i], place->copied_bytes[i]);
 	}
 }
 
@@ -116,6 +116,33 @@ static bool process_on_gpu(const struct process *p, uint32_t gpu)
 	       list_empty(&p->parts);
 }
 
+/* The processes that are gone, oldest first. */
+static json_t *ended_json(const struct host *h, uint32_t gpu)
+{
+	json_t *all = json_array();
+	uint64_t first = h->ended_count - MIN(h->ended_count, ENDED_MAX);
+
+	for (uint64_t i = first; i < h->ended_count; i++) {
+		const struct ended *e = &h->ended[i % ENDED_MAX];
+
+		if (e->gpu != gpu)
+			continue;
+		json_t *o = json_object();
+		set_int(o, "pid", (uint64_t)e->pid);
+		json_object_set_new(o, "command", json_string_nocheck(e->command));
+		set_int(o, "started_ns", e->started);
+		set_int(o, "ended_ns", e->ended);
+		set_int(o, "memory_peak_bytes", e->memory_peak);
+		set_int(o, "busy_ns", e->busy_ns);
+		set_int(o, "launches", e->launches);
+		set_int(o, "copies", e->copies);
+		set_int(o, "lag_ns", e->lag_ns);
+		set_int(o, "unsupported", e->unsupported);
+		json_array_append_new(all, o);
+	}
+	return all;
+}
+
 static json_t *gpu_json(struct host *h, uint32_t gpu)
 {
 	const struct wire_gpu *page = &h->page->gpu[gpu];
@@ -134,7 +161,7 @@ static json_t *gpu_json(struct host *h, uint32_t gpu)
 
 		add_int(o, "busy_ns", e->busy_ns);
 		for (size_t i = WIRE_ENGINE_H2D; i <= WIRE_ENGINE_D2D; i++)
-			add_int(copied, engine_names[i], e->copied_bytes[i]);
+			add_int(copied, stat_engine_names[i], e->copied_bytes[i]);
 	}
 	json_object_set_new(o, "copied_bytes", copied);
 	list_for_each (node, &h->processes) {
@@ -143,6 +170,7 @@ static json_t *gpu_json(struct host *h, uint32_t gpu)
 			json_array_append_new(processes, process_json(p, gpu));
 	}
 	json_object_set_new(o, "processes", processes);
+	json_object_set_new(o, "ended", ended_json(h, gpu));
 	return o;
 }
 
@@ -169,70 +197,6 @@ int stat_write(struct host *h)
 	int status = json_dumpfd(o, fd, JSON_COMPACT);
 	json_decref(o);
 	if (status < 0 || lseek(fd, 0, SEEK_SET) < 0)
-		return -EIO;
-	return steal_fd(&fd);
-}
-
-/* ---- trace ---- */
-
-static void trace_slice(FILE *f, const struct trace_event *e)
-{
-	const char *name = e->kind == TRACE_TURN ? "compute" : engine_names[e->detail];
-
-	fprintf(f,
-		"{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%d,\"tid\":\"gpu %u %s\",\"ts\":%.3f,"
-		"\"dur\":%.3f,\"args\":{\"device\":%u,\"start_ns\":%llu,\"ns\":%lld,"
-		"\"process\":%llu}}",
-		name, e->pid, wire_device_gpu(e->device), name, (double)e->at / 1000,
-		(double)e->value / 1000, e->device, (unsigned long long)e->at, (long long)e->value,
-		(unsigned long long)e->process);
-}
-
-static void trace_one(FILE *f, const struct trace_event *e)
-{
-	double ts = (double)e->at / 1000;
-
-	switch (e->kind) {
-	case TRACE_TURN:
-	case TRACE_COPY:
-		trace_slice(f, e);
-		return;
-	case TRACE_MEMORY:
-		fprintf(f,
-			"{\"ph\":\"C\",\"name\":\"memory gpu %u\",\"pid\":%d,\"ts\":%.3f,"
-			"\"args\":{\"bytes\":%lld},\"device\":%u,\"kind\":\"%s\"}",
-			wire_device_gpu(e->device), e->pid, ts, (long long)e->value, e->device,
-			kind_names[e->detail]);
-		return;
-	case TRACE_DEVICE:
-		fprintf(f,
-			"{\"ph\":\"C\",\"name\":\"device memory gpu %u\",\"pid\":0,\"ts\":%.3f,"
-			"\"args\":{\"bytes\":%lld},\"device\":%u}",
-			wire_device_gpu(e->device), ts, (long long)e->value, e->device);
-		return;
-	default:
-		fprintf(f, "{\"ph\":\"i\",\"s\":\"p\",\"name\":\"%s\",\"pid\":%d,\"ts\":%.3f}",
-			e->kind == TRACE_START ? "start" : "end", e->pid, ts);
-	}
-}
-
-int stat_write_trace(struct host *h)
-{
-	cleanup_close int fd = memfd_create("simgpu-trace", MFD_CLOEXEC);
-	FILE *f = fd < 0 ? NULL : fdopen(dup(fd), "w");
-
-	if (!f)
-		return -errno;
-	fprintf(f,
-		"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"lost_events\":%llu},"
-		"\"traceEvents\":[",
-		(unsigned long long)trace_lost(h->trace));
-	for (size_t i = 0; i < trace_count(h->trace); i++) {
-		fputs(i ? ",\n" : "\n", f);
-		trace_one(f, trace_get(h->trace, i));
-	}
-	fputs("\n]}\n", f);
-	if (fclose(f) != 0 || lseek(fd, 0, SEEK_SET) < 0)
 		return -EIO;
 	return steal_fd(&fd);
 }

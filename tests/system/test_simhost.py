@@ -409,6 +409,31 @@ def test_turns_in_the_trace_do_not_overlap(sim, tmp_path):
     assert all(a + ns <= b for (a, ns), (b, _) in zip(turns, turns[1:]))
 
 
+def test_ended_processes_are_remembered(sim):
+    host = sim("h100-80gb:2")
+    client = host.client()
+    block = client.ok("reserve", 1, LINEAR, 9 * MIB)[0]
+    client.ok("free", block)
+    client.ok("run", 1, 1_000_000, 3)
+    client.end()
+    ended = wait_until(lambda: host.stat()["gpus"][1]["ended"])
+    assert not host.stat()["gpus"][0]["ended"] and not host.stat()["gpus"][1]["processes"]
+    assert [(e["pid"], e["memory_peak_bytes"], e["busy_ns"], e["launches"]) for e in ended] == \
+        [(client.pid, 9 * MIB, 3_000_000, 3)]
+
+
+def test_trace_has_the_turn_that_goes_on(sim, tmp_path):
+    host = sim()
+    client = host.client()
+    client.send("run", 0, 10_000_000_000, 1)
+    time.sleep(0.3)
+    events = host.trace(tmp_path / "trace")
+    turns = [e for e in events if e["ph"] == "X"]
+    assert [t["pid"] for t in turns] == [client.pid] and 0.2e9 < turns[0]["args"]["ns"] < 5e9
+    assert {e["args"]["name"] for e in events if e["ph"] == "M" and e["pid"] == client.pid} >= \
+        {"GPU 0 compute", "GPU 0 h2d"}
+
+
 def test_idle_host_burns_nothing(sim):
     host = sim()
     client = host.client()

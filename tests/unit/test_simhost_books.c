@@ -169,69 +169,111 @@ static void tokens(void **state)
 	assert_int_equal(fcntl(fd, F_GETFD), -1);
 }
 
-/* Whatever is done in whatever order: what is used is what is charged, and never more than there
- * is. */
-static void random_walk(void **state)
-{
-	struct rig *r = *state;
+/* References that were given out, of any holder. */
+struct walk {
+	struct rig *rig;
 	struct {
 		uint64_t id;
 		size_t holder;
 	} refs[REFS];
-	size_t count = 0;
+	size_t count;
+	uint32_t seed;
+};
 
-	srand(11);
+static size_t below(struct walk *w, size_t limit)
+{
+	w->seed = w->seed * 1664525u + 1013904223u;
+	return (w->seed >> 8) % limit;
+}
+
+static void walk_note(struct walk *w, uint64_t id, size_t holder)
+{
+	w->refs[w->count].id = id;
+	w->refs[w->count++].holder = holder;
+}
+
+static void walk_reserve(struct walk *w)
+{
+	size_t who = below(w, HOLDERS);
+	uint64_t id;
+
+	if (books_reserve(&w->rig->books, &w->rig->holder[who], &w->rig->space[below(w, 2)],
+			  (enum wire_memory)below(w, WIRE_MEMORY_KINDS), below(w, 300), &id) == 0)
+		walk_note(w, id, who);
+}
+
+static void walk_refer(struct walk *w)
+{
+	size_t who = below(w, HOLDERS + 1), of = below(w, w->count);
+	struct book_block *block =
+		books_block(&w->rig->books, &w->rig->holder[w->refs[of].holder], w->refs[of].id);
+	uint64_t id;
+
+	assert_non_null(block);
+	assert_int_equal(books_refer(&w->rig->books, &w->rig->holder[who], block, &id), 0);
+	walk_note(w, id, who);
+}
+
+static void walk_release(struct walk *w)
+{
+	size_t of = below(w, w->count);
+
+	assert_int_equal(
+		books_release(&w->rig->books, &w->rig->holder[w->refs[of].holder], w->refs[of].id),
+		0);
+	w->refs[of] = w->refs[--w->count];
+}
+
+static void walk_death(struct walk *w)
+{
+	size_t who = below(w, HOLDERS + 1);
+	struct book_holder *h = &w->rig->holder[who];
+
+	book_holder_finish(&w->rig->books, h);
+	book_holder_init(h, NULL);
+	if (who == HOLDERS)
+		book_holder_anchor(h);
+	for (size_t i = 0; i < w->count;) {
+		if (w->refs[i].holder == who)
+			w->refs[i] = w->refs[--w->count];
+		else
+			i++;
+	}
+}
+
+static void books_add_up(const struct rig *r)
+{
+	uint64_t charged = 0;
+	int64_t told = 0;
+
+	for (size_t i = 0; i < HOLDERS; i++)
+		charged += account_bytes(&r->holder[i], &r->space[0]) +
+			   account_bytes(&r->holder[i], &r->space[1]);
+	for (size_t i = 0; i <= HOLDERS; i++)
+		told += r->told[i];
+	assert_int_equal(told, r->space[0].used + r->space[1].used);
+	assert_int_equal(charged + (uint64_t)r->told[HOLDERS], told);
+	assert_true(r->space[0].used <= 1000 && r->space[1].used <= 5000);
+}
+
+/* Whatever is done in whatever order: what is used is what is charged, and never more than there
+ * is. */
+static void random_walk(void **state)
+{
+	struct walk w = {.rig = *state, .seed = 11};
+
 	for (int step = 0; step < 200000; step++) {
-		size_t who = (size_t)rand() % (HOLDERS + 1);
-		struct book_holder *h = &r->holder[who];
-		uint64_t id;
-		int what = rand() % 100;
+		size_t what = below(&w, 100);
 
-		if (what < 35 && who < HOLDERS && count < REFS) {
-			if (books_reserve(&r->books, h, &r->space[rand() % 2],
-					  rand() % WIRE_MEMORY_KINDS, (uint64_t)rand() % 300,
-					  &id) == 0) {
-				refs[count].id = id;
-				refs[count++].holder = who;
-			}
-		} else if (what < 60 && count && count < REFS) {
-			size_t of = (size_t)rand() % count;
-			struct book_block *block =
-				books_block(&r->books, &r->holder[refs[of].holder], refs[of].id);
-
-			assert_non_null(block);
-			assert_int_equal(books_refer(&r->books, h, block, &id), 0);
-			refs[count].id = id;
-			refs[count++].holder = who;
-		} else if (what < 99 && count) {
-			size_t of = (size_t)rand() % count;
-
-			assert_int_equal(
-				books_release(&r->books, &r->holder[refs[of].holder], refs[of].id),
-				0);
-			refs[of] = refs[--count];
-		} else if (what == 99) {
-			book_holder_finish(&r->books, h);
-			book_holder_init(h, NULL);
-			if (who == HOLDERS)
-				book_holder_anchor(h);
-			for (size_t i = 0; i < count;) {
-				if (refs[i].holder == who)
-					refs[i] = refs[--count];
-				else
-					i++;
-			}
-		}
-		uint64_t charged = 0;
-		int64_t told = 0;
-		for (size_t i = 0; i < HOLDERS; i++)
-			charged += account_bytes(&r->holder[i], &r->space[0]) +
-				   account_bytes(&r->holder[i], &r->space[1]);
-		for (size_t i = 0; i <= HOLDERS; i++)
-			told += r->told[i];
-		assert_int_equal(told, r->space[0].used + r->space[1].used);
-		assert_int_equal(charged + (uint64_t)r->told[HOLDERS], told);
-		assert_true(r->space[0].used <= 1000 && r->space[1].used <= 5000);
+		if (what == 99)
+			walk_death(&w);
+		else if (what < 35 && w.count < REFS)
+			walk_reserve(&w);
+		else if (what < 60 && w.count && w.count < REFS)
+			walk_refer(&w);
+		else if (w.count)
+			walk_release(&w);
+		books_add_up(w.rig);
 	}
 }
 
