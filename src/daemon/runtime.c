@@ -2,24 +2,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 
 #define LISTEN_BACKLOG 512
-/* A daemon that was killed may leave the lock to a child that it had just forked, until that execs.
- */
-#define LOCK_TRIES 100
-#define LOCK_PAUSE_NS 10000000L
 
 int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err)
 {
@@ -49,34 +43,19 @@ void runtime_path(const struct runtime *runtime, const char *name, char *buf, si
 	snprintf(buf, size, "%s/%s", runtime->dir, name);
 }
 
-/* The daemon that the lock's file names; 0: it has ended. */
-static pid_t lock_holder(int fd)
-{
-	char text[32] = {0};
-
-	(void)!pread(fd, text, sizeof(text) - 1, 0);
-	pid_t pid = (pid_t)strtol(text, NULL, 10);
-	return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM) ? pid : 0;
-}
-
 static int lock_take(struct runtime *runtime, struct error *err)
 {
-	struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
-	char path[128], pid[32];
+	char path[128], pid[32] = {0};
 
 	runtime_path(runtime, "lock", path, sizeof(path));
 	cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot open %s: %s", path,
 				 strerror(errno));
-	for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
-		pid_t holder = lock_holder(fd);
-
-		if (holder || tries == LOCK_TRIES)
-			return error_set(err, EXIT_CODE_FAILED,
-					 "a carved (pid %d) serves %s already", (int)holder,
-					 runtime->dir);
-		nanosleep(&pause, NULL);
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		(void)!read(fd, pid, sizeof(pid) - 1);
+		return error_set(err, EXIT_CODE_FAILED, "a carved (pid %ld) serves %s already",
+				 strtol(pid, NULL, 10), runtime->dir);
 	}
 	int length = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
 	if (ftruncate(fd, 0) < 0 || write_all(fd, pid, (size_t)length) < 0)

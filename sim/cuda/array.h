@@ -1,0 +1,18 @@
+/* CUDA arrays: row-major here, as no program can tell. */
+#pragma once
+
+#include "cuda/memory.h"
+
+struct CUarray_st {
+	CUDA_ARRAY3D_DESCRIPTOR desc;
+	CUcontext ctx;
+	uint8_t *host;
+	size_t pitch; /* bytes a row */
+	size_t rows;  /* a layer */
+	size_t layers;
+	bool is_level; /* of a mipmapped array, which owns the memory */
+	struct block block;
+};
+
+/* Bytes of an element, all channels; 0: not a format that is simulated. */
+size_t array_element_bytes(CUarray_format format, unsigned int channels);

@@ -1,0 +1,263 @@
+/* cuDeviceGetAttribute: what all these models share stands in a table, the rest is worked out from
+ * the model. Values are those that deviceQuery prints for such GPUs. */
+#include "base/macros.h"
+#include "cuda/driver.h"
+
+#define A(name) [CU_DEVICE_ATTRIBUTE_##name]
+/* Marks "known, and zero": the table's other zeros are attributes that do not exist. */
+#define ZERO INT32_MIN
+
+static const int32_t common[CU_DEVICE_ATTRIBUTE_MAX] = {
+	A(MAX_THREADS_PER_BLOCK) = 1024,
+	A(MAX_BLOCK_DIM_X) = 1024,
+	A(MAX_BLOCK_DIM_Y) = 1024,
+	A(MAX_BLOCK_DIM_Z) = 64,
+	A(MAX_GRID_DIM_X) = INT32_MAX,
+	A(MAX_GRID_DIM_Y) = 65535,
+	A(MAX_GRID_DIM_Z) = 65535,
+	A(MAX_SHARED_MEMORY_PER_BLOCK) = 49152,
+	A(TOTAL_CONSTANT_MEMORY) = 65536,
+	A(WARP_SIZE) = 32,
+	A(MAX_PITCH) = INT32_MAX,
+	A(MAX_REGISTERS_PER_BLOCK) = 65536,
+	A(TEXTURE_ALIGNMENT) = 512,
+	A(GPU_OVERLAP) = 1,
+	A(KERNEL_EXEC_TIMEOUT) = ZERO,
+	A(INTEGRATED) = ZERO,
+	A(CAN_MAP_HOST_MEMORY) = 1,
+	A(COMPUTE_MODE) = ZERO,
+	A(MAXIMUM_TEXTURE1D_WIDTH) = 131072,
+	A(MAXIMUM_TEXTURE2D_WIDTH) = 131072,
+	A(MAXIMUM_TEXTURE2D_HEIGHT) = 65536,
+	A(MAXIMUM_TEXTURE3D_WIDTH) = 16384,
+	A(MAXIMUM_TEXTURE3D_HEIGHT) = 16384,
+	A(MAXIMUM_TEXTURE3D_DEPTH) = 16384,
+	A(MAXIMUM_TEXTURE2D_LAYERED_WIDTH) = 32768,
+	A(MAXIMUM_TEXTURE2D_LAYERED_HEIGHT) = 32768,
+	A(MAXIMUM_TEXTURE2D_LAYERED_LAYERS) = 2048,
+	A(SURFACE_ALIGNMENT) = 512,
+	A(CONCURRENT_KERNELS) = 1,
+	A(TCC_DRIVER) = ZERO,
+	A(UNIFIED_ADDRESSING) = 1,
+	A(MAXIMUM_TEXTURE1D_LAYERED_WIDTH) = 32768,
+	A(MAXIMUM_TEXTURE1D_LAYERED_LAYERS) = 2048,
+	A(CAN_TEX2D_GATHER) = 1,
+	A(MAXIMUM_TEXTURE2D_GATHER_WIDTH) = 32768,
+	A(MAXIMUM_TEXTURE2D_GATHER_HEIGHT) = 32768,
+	A(MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE) = 8192,
+	A(MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE) = 8192,
+	A(MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE) = 32768,
+	A(TEXTURE_PITCH_ALIGNMENT) = 32,
+	A(MAXIMUM_TEXTURECUBEMAP_WIDTH) = 32768,
+	A(MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH) = 32768,
+	A(MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS) = 2046,
+	A(MAXIMUM_SURFACE1D_WIDTH) = 32768,
+	A(MAXIMUM_SURFACE2D_WIDTH) = 131072,
+	A(MAXIMUM_SURFACE2D_HEIGHT) = 65536,
+	A(MAXIMUM_SURFACE3D_WIDTH) = 16384,
+	A(MAXIMUM_SURFACE3D_HEIGHT) = 16384,
+	A(MAXIMUM_SURFACE3D_DEPTH) = 16384,
+	A(MAXIMUM_SURFACE1D_LAYERED_WIDTH) = 32768,
+	A(MAXIMUM_SURFACE1D_LAYERED_LAYERS) = 2048,
+	A(MAXIMUM_SURFACE2D_LAYERED_WIDTH) = 32768,
+	A(MAXIMUM_SURFACE2D_LAYERED_HEIGHT) = 32768,
+	A(MAXIMUM_SURFACE2D_LAYERED_LAYERS) = 2048,
+	A(MAXIMUM_SURFACECUBEMAP_WIDTH) = 32768,
+	A(MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH) = 32768,
+	A(MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS) = 2046,
+	A(MAXIMUM_TEXTURE1D_LINEAR_WIDTH) = 268435456,
+	A(MAXIMUM_TEXTURE2D_LINEAR_WIDTH) = 131072,
+	A(MAXIMUM_TEXTURE2D_LINEAR_HEIGHT) = 65000,
+	A(MAXIMUM_TEXTURE2D_LINEAR_PITCH) = 2097120,
+	A(MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH) = 32768,
+	A(MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT) = 32768,
+	A(MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH) = 32768,
+	A(STREAM_PRIORITIES_SUPPORTED) = 1,
+	A(GLOBAL_L1_CACHE_SUPPORTED) = 1,
+	A(LOCAL_L1_CACHE_SUPPORTED) = 1,
+	A(MAX_REGISTERS_PER_MULTIPROCESSOR) = 65536,
+	A(MANAGED_MEMORY) = 1,
+	A(MULTI_GPU_BOARD) = ZERO,
+	A(HOST_NATIVE_ATOMIC_SUPPORTED) = ZERO,
+	A(PAGEABLE_MEMORY_ACCESS) = ZERO,
+	A(CONCURRENT_MANAGED_ACCESS) = 1,
+	A(COMPUTE_PREEMPTION_SUPPORTED) = 1,
+	A(CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) = 1,
+	[92] = 1, /* stream memory operations, first version: all, 64 bit, NOR */
+	[93] = 1,
+	[94] = 1,
+	A(COOPERATIVE_LAUNCH) = 1,
+	A(COOPERATIVE_MULTI_DEVICE_LAUNCH) = ZERO,
+	A(CAN_FLUSH_REMOTE_WRITES) = ZERO,
+	A(HOST_REGISTER_SUPPORTED) = 1,
+	A(PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES) = ZERO,
+	A(DIRECT_MANAGED_MEM_ACCESS_FROM_HOST) = ZERO,
+	A(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) = 1,
+	A(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) = 1,
+	A(HANDLE_TYPE_WIN32_HANDLE_SUPPORTED) = ZERO,
+	A(HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED) = ZERO,
+	A(GENERIC_COMPRESSION_SUPPORTED) = ZERO,
+	A(GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) = ZERO,
+	A(SPARSE_CUDA_ARRAY_SUPPORTED) = ZERO,
+	A(READ_ONLY_HOST_REGISTER_SUPPORTED) = 1,
+	A(TIMELINE_SEMAPHORE_INTEROP_SUPPORTED) = ZERO,
+	A(MEMORY_POOLS_SUPPORTED) = 1,
+	A(GPU_DIRECT_RDMA_SUPPORTED) = ZERO,
+	A(GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) = ZERO,
+	A(GPU_DIRECT_RDMA_WRITES_ORDERING) = ZERO,
+	A(MEMPOOL_SUPPORTED_HANDLE_TYPES) = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+	A(DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED) = ZERO,
+	A(CAN_USE_64_BIT_STREAM_MEM_OPS) = 1,
+	A(CAN_USE_STREAM_WAIT_VALUE_NOR) = 1,
+	A(DMA_BUF_SUPPORTED) = ZERO,
+	A(IPC_EVENT_SUPPORTED) = ZERO,
+	A(TENSOR_MAP_ACCESS_SUPPORTED) = ZERO,
+	A(HANDLE_TYPE_FABRIC_SUPPORTED) = ZERO,
+	A(UNIFIED_FUNCTION_POINTERS) = ZERO,
+	A(NUMA_CONFIG) = ZERO,
+	A(NUMA_ID) = -1,
+	A(MULTICAST_SUPPORTED) = ZERO,
+	A(MPS_ENABLED) = ZERO,
+	A(HOST_NUMA_ID) = ZERO,
+	A(D3D12_CIG_SUPPORTED) = ZERO,
+	A(MEM_DECOMPRESS_ALGORITHM_MASK) = ZERO,
+	A(MEM_DECOMPRESS_MAXIMUM_LENGTH) = ZERO,
+	A(VULKAN_CIG_SUPPORTED) = ZERO,
+	A(HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) = ZERO,
+	A(HOST_NUMA_MEMORY_POOLS_SUPPORTED) = ZERO,
+	A(HOST_NUMA_MULTINODE_IPC_SUPPORTED) = ZERO,
+	A(HOST_MEMORY_POOLS_SUPPORTED) = ZERO,
+	A(HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) = ZERO,
+	A(HOST_ALLOC_DMA_BUF_SUPPORTED) = ZERO,
+	A(ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED) = ZERO,
+};
+
+/* The first attribute that a driver older than CUDA 12.8 and 12.2 does not know. */
+static int attribute_end(void)
+{
+	if (driver.host->cuda_driver_version >= 13000)
+		return CU_DEVICE_ATTRIBUTE_MAX;
+	return driver.host->cuda_driver_version >= 12040 ? CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED
+							 : CU_DEVICE_ATTRIBUTE_MPS_ENABLED;
+}
+
+static bool attribute_of_identity(const struct device *d, CUdevice_attribute attribute, int *ret)
+{
+	const struct sim_model *m = d->model;
+
+	switch (attribute) {
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+		*ret = m->cc_major;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+		*ret = m->cc_minor;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
+		*ret = (int)d->gpu->pci_domain;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+		*ret = (int)d->gpu->pci_bus;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
+		*ret = (int)d->gpu->pci_device;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID:
+		*ret = (int)m->pci_device_id;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID:
+		*ret = (int)m->pci_subsystem_id;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID:
+		*ret = d->ordinal;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_ECC_ENABLED:
+		*ret = m->ecc;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool attribute_of_size(const struct device *d, CUdevice_attribute attribute, int *ret)
+{
+	const struct sim_model *m = d->model;
+
+	switch (attribute) {
+	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+		*ret = (int)d->sm_count;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+		*ret = (int)m->clock_sm_mhz * 1000;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
+		*ret = (int)m->clock_mem_mhz * 1000;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
+		*ret = (int)m->bus_width;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
+		*ret = (int)m->l2_bytes;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
+		*ret = (int)m->max_threads_per_sm;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
+		*ret = (int)m->max_blocks_per_sm;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
+		*ret = (int)m->shared_per_sm;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+		*ret = (int)m->shared_per_block_optin;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
+		*ret = (int)m->copy_engines;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool attribute_of_architecture(const struct device *d, CUdevice_attribute attribute,
+				      int *ret)
+{
+	const struct sim_model *m = d->model;
+	bool ampere = m->cc_major >= 8, hopper = m->cc_major >= 9;
+
+	switch (attribute) {
+	case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO:
+		*ret = m->cc_minor == 0 ? 2 : m->cc_major == 8 ? 64 : 32;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK:
+		*ret = ampere ? 1024 : 0;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE:
+		*ret = ampere ? (int)(m->l2_bytes / 16 * 11) : 0;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE:
+		*ret = ampere ? 134213632 : 0;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
+		*ret = hopper;
+		return true;
+	case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT:
+		*ret = hopper ? 4 : 1;
+		return true;
+	default:
+		return false;
+	}
+}
+
+CUresult device_attribute(const struct device *device, CUdevice_attribute attribute, int *ret)
+{
+	if (attribute <= 0 || (int)attribute >= attribute_end())
+		return CUDA_ERROR_INVALID_VALUE;
+	if (attribute_of_identity(device, attribute, ret) ||
+	    attribute_of_size(device, attribute, ret) ||
+	    attribute_of_architecture(device, attribute, ret))
+		return CUDA_SUCCESS;
+	if (!common[attribute])
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret = common[attribute] == ZERO ? 0 : common[attribute];
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,47 @@
+/* Contexts: what they own, which is current. Handles are valid between creation and destruction;
+ * context_is_alive() tells. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/cuda_abi.h"
+#include "cuda/driver.h"
+
+struct slab;
+
+#define CONTEXT_LIMITS (CU_LIMIT_PERSISTING_L2_CACHE_SIZE + 1)
+
+struct CUctx_st {
+	struct device *device;
+	unsigned long long id;
+	unsigned int flags;
+	unsigned int api_version;
+	unsigned int attached; /* cuCtxAttach */
+	bool is_primary;
+	uint64_t cost_id;  /* the host's booking of what the context itself takes */
+	_Atomic int error; /* CUresult that sticks until the context is destroyed */
+	size_t limits[CONTEXT_LIMITS];
+	CUfunc_cache cache_config;
+	CUsharedconfig shared_config;
+	uint64_t peers; /* devices whose memory it may use, by ordinal */
+
+	struct slab *slabs; /* linear.c's, under its lock */
+	/* Under driver.lock. */
+	CUstream legacy;  /* the NULL stream */
+	CUstream streams; /* all but the legacy one */
+	CUevent events;
+	CUmodule modules;
+};
+
+/* The calling thread's current context, alive or not; NULL: none. */
+CUcontext context_current(void);
+bool context_is_alive(CUcontext ctx);
+CUresult context_error(CUcontext ctx);
+/* The first one sticks. */
+void context_set_error(CUcontext ctx, CUresult error);
+/* Waits for all work of the context, and gives its sticky error. */
+CUresult context_synchronize(CUcontext ctx);
+
+struct device *context_device(CUcontext ctx);
+struct slab **context_slabs(CUcontext ctx);

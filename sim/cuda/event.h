@@ -1,0 +1,24 @@
+/* Events: the fence of the work that recorded them last, and when that was. */
+#pragma once
+
+#include "base/cuda_abi.h"
+#include "cuda/work.h"
+
+struct CUevent_st {
+	CUevent next; /* of the context; under driver.lock */
+	CUcontext ctx;
+	unsigned int flags;
+	uint32_t stamp;      /* index of the host's time stamp; 0: keeps no time */
+	uint64_t lag;        /* of the lane that stamped it */
+	struct fence *fence; /* under driver.lock; NULL: not pending */
+	bool recorded;
+	struct capture *captured_by; /* recorded in a capture that still goes on */
+	CUgraphNode captured_node;
+};
+
+/* A reference to what the event waits for; NULL: nothing (more). */
+struct fence *event_fence(CUevent event);
+/* Makes the event stand for this work from now on. */
+void event_set(CUevent event, struct fence *fence);
+/* On the lane's thread: the GPU notes the time when it gets there. */
+void event_stamp(CUevent event, struct lane *lane);

@@ -1,0 +1,180 @@
+/* Heaps and blocks: addresses and the file behind them. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "cuda/memory.h"
+
+/* Free stretches of the window, in order of their offsets; never two side by side. */
+struct gap {
+	struct gap *next;
+	uint64_t offset, size;
+};
+
+struct heap {
+	int fd;
+	uint64_t size;
+	uint8_t *window; /* what programs see */
+	uint8_t *alias;  /* what the driver uses */
+	struct gap *gaps;
+};
+
+static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Where windows are wished: below the usual place of libraries, so that device pointers look like
+ * those of a real driver and do not change from run to run. */
+#define WINDOW_HINT 0x7d0000000000ull
+
+static uint8_t *window_reserve(struct device *device, uint64_t size)
+{
+	void *hint =
+		(void *)(uintptr_t)(WINDOW_HINT - ((uint64_t)device->ordinal + 1) * (1ull << 40));
+	void *p = mmap(hint, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static struct heap *heap_create(struct device *device)
+{
+	struct heap *heap = calloc(1, sizeof(*heap));
+	struct gap *gap = calloc(1, sizeof(*gap));
+
+	if (!heap || !gap)
+		goto fail;
+	/* Room to spare: freed stretches of odd sizes must not stop a program early. */
+	heap->size = ALIGN_UP(device->gpu->memory_total, BLOCK_SIZE) * 4;
+	heap->fd = memfd_create("gpu-memory", MFD_CLOEXEC);
+	if (heap->fd < 0)
+		goto fail;
+	if (ftruncate(heap->fd, (off_t)heap->size) < 0)
+		goto fail_fd;
+	heap->window = window_reserve(device, heap->size);
+	heap->alias = mmap(NULL, heap->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+			   heap->fd, 0);
+	if (!heap->window || heap->alias == MAP_FAILED)
+		goto fail_fd;
+	*gap = (struct gap){.size = heap->size};
+	heap->gaps = gap;
+	return heap;
+fail_fd:
+	close(heap->fd);
+fail:
+	free(gap);
+	free(heap);
+	return NULL;
+}
+
+/* First fit. */
+static bool gap_take(struct heap *heap, uint64_t size, uint64_t *ret_offset)
+{
+	for (struct gap **link = &heap->gaps; *link; link = &(*link)->next) {
+		struct gap *gap = *link;
+
+		if (gap->size < size)
+			continue;
+		*ret_offset = gap->offset;
+		gap->offset += size;
+		gap->size -= size;
+		if (!gap->size) {
+			*link = gap->next;
+			free(gap);
+		}
+		return true;
+	}
+	return false;
+}
+
+static void gap_give(struct heap *heap, uint64_t offset, uint64_t size)
+{
+	struct gap **link = &heap->gaps, *before = NULL;
+
+	while (*link && (*link)->offset < offset) {
+		before = *link;
+		link = &before->next;
+	}
+	struct gap *after = *link;
+	if (before && before->offset + before->size == offset) {
+		before->size += size;
+		if (after && before->offset + before->size == after->offset) {
+			before->size += after->size;
+			before->next = after->next;
+			free(after);
+		}
+	} else if (after && offset + size == after->offset) {
+		after->offset = offset;
+		after->size += size;
+	} else {
+		struct gap *gap = malloc(sizeof(*gap));
+
+		/* Without memory for its name the stretch of addresses is lost, nothing more. */
+		if (!gap)
+			return;
+		*gap = (struct gap){after, offset, size};
+		*link = gap;
+	}
+}
+
+CUresult block_alloc(struct device *device, enum wire_memory kind, uint64_t bytes,
+		     struct block *ret)
+{
+	struct block block = {.device = device, .size = ALIGN_UP(bytes, BLOCK_SIZE)};
+	bool ok;
+
+	if (block.size < bytes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	int status =
+		client_memory_reserve(driver.client, device->wire, kind, block.size, &block.id);
+	if (status < 0)
+		return result_from_errno(status);
+	pthread_mutex_lock(&heap_lock);
+	if (!device->heap)
+		device->heap = heap_create(device);
+	ok = device->heap && gap_take(device->heap, block.size, &block.offset);
+	pthread_mutex_unlock(&heap_lock);
+	if (!ok) {
+		client_memory_free(driver.client, block.id);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*ret = block;
+	return CUDA_SUCCESS;
+}
+
+void block_free(struct block *block)
+{
+	struct heap *heap = block->device->heap;
+
+	madvise(heap->alias + block->offset, block->size, MADV_REMOVE);
+	pthread_mutex_lock(&heap_lock);
+	gap_give(heap, block->offset, block->size);
+	pthread_mutex_unlock(&heap_lock);
+	client_memory_free(driver.client, block->id);
+}
+
+uint64_t block_address(const struct block *block)
+{
+	return (uint64_t)(uintptr_t)block->device->heap->window + block->offset;
+}
+
+void *block_host(const struct block *block)
+{
+	return block->device->heap->alias + block->offset;
+}
+
+int block_fd(const struct block *block)
+{
+	return block->device->heap->fd;
+}
+
+CUresult block_expose(const struct block *block, bool expose)
+{
+	struct heap *heap = block->device->heap;
+	void *at = heap->window + block->offset;
+	void *p = expose ? mmap(at, block->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+				heap->fd, (off_t)block->offset)
+			 : mmap(at, block->size, PROT_NONE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+
+	return p == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}

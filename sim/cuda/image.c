@@ -1,0 +1,124 @@
+/* What programs hand to cuModuleLoadData: PTX text, or a fat binary with PTX in it. Machine code
+ * (cubin) is not for a simulated GPU. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cuda/library.h"
+
+/* The container that fat binaries are kept in, as far as is needed to find uncompressed PTX. */
+#define FATBIN_WRAPPER_MAGIC 0x466243b1u
+#define FATBIN_MAGIC 0xba55ed50u
+#define FATBIN_KIND_PTX 1
+#define FATBIN_COMPRESSED 0x2000u
+
+struct fatbin_wrapper {
+	uint32_t magic, version;
+	const void *data;
+	const void *unused;
+};
+
+struct fatbin_header {
+	uint32_t magic;
+	uint16_t version, header_size;
+	uint64_t size; /* of the entries that follow */
+};
+
+struct fatbin_entry {
+	uint16_t kind, version;
+	uint32_t header_size;
+	uint64_t size; /* of the data that follows this entry's header */
+	uint32_t compressed_size, options_offset;
+	uint16_t minor, major;
+	uint32_t arch;
+	uint32_t name_offset, name_size;
+	uint64_t flags;
+};
+
+CUresult image_read(const char *path, void **ret, size_t *ret_size)
+{
+	FILE *file = fopen(path, "rbe");
+	char *data = NULL;
+	size_t size = 0, room = 0, n;
+
+	if (!file)
+		return CUDA_ERROR_FILE_NOT_FOUND;
+	do {
+		if (size + 65536 > room) {
+			char *grown = realloc(data, room = room * 2 + 131072);
+
+			if (!grown) {
+				free(data);
+				fclose(file);
+				return CUDA_ERROR_OUT_OF_MEMORY;
+			}
+			data = grown;
+		}
+		n = fread(data + size, 1, 65535, file);
+		size += n;
+	} while (n);
+	fclose(file);
+	data[size] = '\0';
+	*ret = data;
+	*ret_size = size;
+	return CUDA_SUCCESS;
+}
+
+static CUresult text_copy(const char *text, size_t size, char **ret)
+{
+	*ret = strndup(text, size);
+	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult fatbin_text(const struct fatbin_header *header, char **ret)
+{
+	const char *at = (const char *)header + header->header_size, *end = at + header->size;
+	const struct fatbin_entry *best = NULL;
+
+	while (at + sizeof(struct fatbin_entry) <= end) {
+		const struct fatbin_entry *entry = (const struct fatbin_entry *)at;
+
+		if (entry->header_size < sizeof(*entry) ||
+		    entry->size > (uint64_t)(end - at) - entry->header_size)
+			break;
+		if (entry->kind == FATBIN_KIND_PTX && !(entry->flags & FATBIN_COMPRESSED) &&
+		    (!best || entry->arch > best->arch))
+			best = entry;
+		at += entry->header_size + entry->size;
+	}
+	if (!best)
+		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	return text_copy((const char *)best + best->header_size, best->size, ret);
+}
+
+/* PTX begins with comments and directives: look for the first that must be there. */
+static int looks_like_text(const char *image)
+{
+	for (size_t i = 0; i < 8; i++) {
+		unsigned char c = (unsigned char)image[i];
+
+		if (c == '\0')
+			return i > 0;
+		if (c >= 0x7f || (c < 0x20 && c != '\n' && c != '\r' && c != '\t'))
+			return 0;
+	}
+	return 1;
+}
+
+CUresult image_text(const void *image, char **ret_text)
+{
+	uint32_t magic;
+
+	memcpy(&magic, image, sizeof(magic));
+	if (magic == FATBIN_WRAPPER_MAGIC)
+		return image_text(((const struct fatbin_wrapper *)image)->data, ret_text);
+	if (magic == FATBIN_MAGIC)
+		return fatbin_text(image, ret_text);
+	if (memcmp(image, "\177ELF", 4) == 0)
+		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	if (!looks_like_text(image))
+		return CUDA_ERROR_INVALID_IMAGE;
+	return text_copy(image, strlen(image), ret_text);
+}

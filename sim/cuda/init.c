@@ -1,0 +1,186 @@
+/* Beginning: cuInit, versions, names of errors, what every entry point checks first. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "cuda/context.h"
+#include "cuda/driver.h"
+#include "cuda/unsupported.h"
+
+struct driver driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+CUresult result_from_errno(int error)
+{
+	switch (error < 0 ? -error : error) {
+	case 0:
+		return CUDA_SUCCESS;
+	case ENOMEM:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case ENODEV:
+		return CUDA_ERROR_INVALID_DEVICE;
+	case EIO:
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	case ECHILD:
+		return CUDA_ERROR_NOT_INITIALIZED;
+	case EMFILE:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case EINVAL:
+	case ENOENT:
+		return CUDA_ERROR_INVALID_VALUE;
+	case ENOTCONN:
+		return CUDA_ERROR_SYSTEM_NOT_READY;
+	default:
+		return CUDA_ERROR_UNKNOWN;
+	}
+}
+
+CUresult cuInit(unsigned int flags)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&driver.lock);
+	if (driver.client && client_check(driver.client) == -ECHILD) {
+		result = CUDA_ERROR_NOT_INITIALIZED;
+	} else if (!driver.client) {
+		struct client *client;
+		int status = client_connect(WIRE_ROLE_CUDA, &client);
+
+		if (status == 0) {
+			driver.host = client_host(client);
+			driver.client = client;
+			devices_enumerate();
+		}
+		result = status == -ENODEV ? CUDA_ERROR_NO_DEVICE : result_from_errno(status);
+	}
+	if (result == CUDA_SUCCESS && driver.device_count == 0)
+		result = CUDA_ERROR_NO_DEVICE;
+	pthread_mutex_unlock(&driver.lock);
+	return result;
+}
+
+CUresult api_begin(const char *name)
+{
+	int error = 0;
+
+	if (!driver.client)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	int status = client_check(driver.client);
+	if (status < 0)
+		return result_from_errno(status);
+	if (client_fault(driver.client, WIRE_FAULT_HANG, 0, name, &error) && error)
+		return (CUresult)error;
+	return CUDA_SUCCESS;
+}
+
+CUresult api_begin_context(const char *name, CUcontext *ret_ctx)
+{
+	CUresult result = api_begin(name);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	CUcontext ctx = context_current();
+	if (!ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!context_is_alive(ctx))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	result = context_error(ctx);
+	if (result == CUDA_SUCCESS)
+		*ret_ctx = ctx;
+	return result;
+}
+
+int unsupported(const char *name)
+{
+	if (!driver.client)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	client_unsupported(driver.client, name);
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuDriverGetVersion(int *version)
+{
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* Asked before cuInit too, and then the host is not known yet. */
+	if (driver.host) {
+		*version = driver.host->cuda_driver_version;
+		return CUDA_SUCCESS;
+	}
+	struct client *client;
+	int status = client_connect(WIRE_ROLE_NVML, &client);
+	if (status < 0)
+		return status == -ENODEV ? CUDA_ERROR_NO_DEVICE : result_from_errno(status);
+	*version = client_host(client)->cuda_driver_version;
+	client_disconnect(client);
+	return CUDA_SUCCESS;
+}
+
+static const struct {
+	CUresult value;
+	const char *name;
+} results[] = {
+#define RESULT_ROW(name, value) {(CUresult)(value), #name},
+	CUDA_RESULTS(RESULT_ROW)};
+
+CUresult cuGetErrorName(CUresult error, const char **name)
+{
+	if (!name)
+		return CUDA_ERROR_INVALID_VALUE;
+	*name = NULL;
+	for (size_t i = 0; i < sizeof(results) / sizeof(results[0]) && !*name; i++)
+		if (results[i].value == error)
+			*name = results[i].name;
+	return *name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* In lower case, without the prefix: "out of memory" of CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult cuGetErrorString(CUresult error, const char **text)
+{
+	static char texts[sizeof(results) / sizeof(results[0])][64];
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	if (!text)
+		return CUDA_ERROR_INVALID_VALUE;
+	*text = error == CUDA_SUCCESS ? "no error" : NULL;
+	for (size_t i = 1; i < sizeof(results) / sizeof(results[0]) && !*text; i++) {
+		if (results[i].value != error)
+			continue;
+		const char *from = results[i].name + sizeof("CUDA_ERROR_") - 1;
+
+		pthread_mutex_lock(&lock);
+		for (size_t k = 0; from[k] && k + 1 < sizeof(texts[i]); k++)
+			texts[i][k] = (char)(from[k] == '_' ? ' ' : from[k] | 0x20);
+		pthread_mutex_unlock(&lock);
+		*text = texts[i];
+	}
+	return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The vendor's runtime wants private tables from here. There are none, and saying so once saves
+ * its user a hunt. */
+CUresult cuGetExportTable(const void **table, const CUuuid *id)
+{
+	static bool said;
+
+	if (!table || !id)
+		return CUDA_ERROR_INVALID_VALUE;
+	*table = NULL;
+	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		fputs("libcuda.so.1 (simulated): this program uses the CUDA runtime (libcudart, "
+		      "PyTorch), which needs private tables of the vendor's driver; the simulated "
+		      "driver has only the public driver API. Use a real GPU for it.\n",
+		      stderr);
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuProfilerStart(void)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuProfilerStop(void)
+{
+	return CUDA_SUCCESS;
+}

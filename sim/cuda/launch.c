@@ -1,0 +1,366 @@
+/* Kernel launches: checks and parameters when they are called, the kernel itself when it runs. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/macros.h"
+#include "cuda/context.h"
+#include "cuda/function.h"
+#include "cuda/handle.h"
+#include "cuda/memory.h"
+#include "cuda/module.h"
+#include "cuda/stream.h"
+
+/* What a launch costs the GPU besides its instructions. */
+#define LAUNCH_NS 1500u
+/* Instructions that an SM can begin in a clock, and clocks until a warp can begin its next one. */
+#define ISSUE_PER_CLOCK 4.0
+#define CLOCKS_PER_WARP 4.0
+/* Bytes that a warp's access to memory is taken to move. */
+#define ACCESS_BYTES 128.0
+/* A kernel that polls looks again after this. */
+#define POLL_NS 50000u
+
+struct running {
+	struct lane *lane;
+	CUcontext ctx;
+	uint64_t paused_ns; /* modelled time that it has been charged for waiting */
+	uint64_t paused_wall_ns;
+	bool holds; /* has told the host that its length is unknown */
+};
+
+static bool find_range(void *user, uint64_t address, struct ptx_range *ret)
+{
+	struct running *running = user;
+	struct range range;
+
+	if (!range_find(address, &range) || !range.readable)
+		return false;
+	if (range.device != running->ctx->device && range.kind != RANGE_VMM &&
+	    range.kind != RANGE_HOST && range.kind != RANGE_REGISTERED &&
+	    range.kind != RANGE_MANAGED && !(running->ctx->peers >> range.device->ordinal & 1))
+		return false;
+	*ret = (struct ptx_range){range.start, range.size, range.host, range.writable};
+	return true;
+}
+
+static void print(void *user, const char *text, size_t length)
+{
+	fwrite(text, 1, length, stdout);
+	fflush(stdout);
+}
+
+static uint64_t now(void *user)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Sleeping is time on the GPU like any other, so a share of the GPU stretches it. A kernel that
+ * polls holds the GPU until it has seen what it waits for. */
+static void pause_ns(void *user, uint64_t ns)
+{
+	struct running *running = user;
+	uint64_t before = client_now();
+
+	if (ns) {
+		lane_submit(running->lane,
+			    (struct wire_item){.engine = WIRE_ENGINE_COMPUTE, .ns = ns});
+		lane_wait_done(running->lane);
+		running->paused_ns += ns;
+	} else {
+		const struct timespec poll = {.tv_nsec = POLL_NS};
+
+		if (!running->holds)
+			lane_submit(running->lane, (struct wire_item){.engine = WIRE_ENGINE_COMPUTE,
+								      .flags = WIRE_ITEM_HOLD});
+		running->holds = true;
+		nanosleep(&poll, NULL);
+	}
+	running->paused_wall_ns += client_now() - before;
+}
+
+static int checkpoint(void *user, uint64_t warp_instructions)
+{
+	struct running *running = user;
+
+	return lane_is_aborting(running->lane);
+}
+
+static const struct ptx_callbacks callbacks = {
+	.find_range = find_range,
+	.print = print,
+	.now = now,
+	.pause = pause_ns,
+	.checkpoint = checkpoint,
+};
+
+static CUresult result_of_fault(enum ptx_fault_kind fault)
+{
+	switch (fault) {
+	case PTX_FAULT_MISALIGNED_ADDRESS:
+		return CUDA_ERROR_MISALIGNED_ADDRESS;
+	case PTX_FAULT_STACK:
+		return CUDA_ERROR_HARDWARE_STACK_ERROR;
+	case PTX_FAULT_ASSERT:
+		return CUDA_ERROR_ASSERT;
+	case PTX_FAULT_ILLEGAL_CALL:
+		return CUDA_ERROR_INVALID_PC;
+	case PTX_FAULT_DEADLOCK:
+		return CUDA_ERROR_LAUNCH_TIMEOUT;
+	case PTX_FAULT_TRAP:
+		return CUDA_ERROR_LAUNCH_FAILED;
+	default:
+		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	}
+}
+
+/* How long the GPU takes: by its rate of instructions at this many warps, or by its memory. */
+static uint64_t model_ns(const struct device *device, const struct op_kernel *k,
+			 const struct ptx_result *result)
+{
+	double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
+	double warps_per_block = ((double)k->block[0] * k->block[1] * k->block[2] + 31) / 32;
+	double sms = MIN(blocks, device->sm_count);
+	double warps =
+		MIN(blocks * warps_per_block / sms, (double)device->model->max_threads_per_sm / 32);
+	double rate = MIN(ISSUE_PER_CLOCK, warps / CLOCKS_PER_WARP);
+	double clocks = (double)result->warp_instructions / (sms * rate);
+	double issue = clocks * 1000.0 / device->model->clock_sm_mhz;
+	double memory = (double)result->memory_instructions * ACCESS_BYTES * 1e9 /
+			(double)device->model->bandwidth_memory;
+
+	return LAUNCH_NS + (uint64_t)MAX(issue, memory);
+}
+
+/* Thousandths of the GPU that its blocks occupy. */
+static uint16_t gpu_fill(const struct device *device, const struct op_kernel *k)
+{
+	uint64_t blocks = (uint64_t)k->grid[0] * k->grid[1] * k->grid[2];
+	uint64_t threads = (uint64_t)k->block[0] * k->block[1] * k->block[2];
+	uint64_t room = (uint64_t)device->sm_count * device->model->max_threads_per_sm;
+	uint64_t fill = MAX(blocks * threads * 1000 / room,
+			    MIN(blocks, device->sm_count) * 1000 / device->sm_count / 4);
+
+	return (uint16_t)MIN(MAX(fill, 1), 1000);
+}
+
+CUresult op_kernel_run(struct lane *lane, struct op_kernel *k)
+{
+	struct device *device = lane_device(lane);
+	CUmodule module = k->function->module;
+	struct running running = {.lane = lane, .ctx = lane_context(lane)};
+	struct ptx_result result = {0};
+	struct ptx_launch launch = {
+		.module = module->ptx,
+		.kernel = k->function->index,
+		.grid = {k->grid[0], k->grid[1], k->grid[2]},
+		.block = {k->block[0], k->block[1], k->block[2]},
+		.shared_bytes = k->shared_bytes,
+		.params = k->params,
+		.param_bytes = k->param_bytes,
+		.stack_bytes = (uint32_t)running.ctx->limits[CU_LIMIT_STACK_SIZE],
+		.resident_blocks = k->cooperative ? k->grid[0] * k->grid[1] * k->grid[2] : 0,
+		.sm_count = device->sm_count,
+		.clock_khz = device->model->clock_sm_mhz * 1000,
+		.callbacks = &callbacks,
+		.user = &running,
+	};
+
+	if (module->reads_clock) {
+		/* What it reads must lie within its turn on the GPU. */
+		lane_submit(lane,
+			    (struct wire_item){.engine = WIRE_ENGINE_COMPUTE, .ns = LAUNCH_NS});
+		lane_wait_started(lane);
+	}
+	uint64_t start = client_now();
+	int status = ptx_launch_run(&launch, &result);
+	uint64_t took = client_now() - start - running.paused_wall_ns;
+	uint64_t ns = model_ns(device, k, &result);
+	lane_lag_add(lane, took);
+	lane_submit(lane, (struct wire_item){
+				  .engine = WIRE_ENGINE_COMPUTE,
+				  .flags = WIRE_ITEM_LAUNCH,
+				  .ns = ns,
+				  .lag_ns = (uint32_t)MIN(took > ns ? took - ns : 0, UINT32_MAX),
+				  .fill = gpu_fill(device, k),
+			  });
+	if (status == 0 || lane_is_aborting(lane))
+		return CUDA_SUCCESS;
+	return result.fault ? result_of_fault(result.fault) : CUDA_ERROR_LAUNCH_FAILED;
+}
+
+/* Lays the parameters out as the kernel wants them. */
+static CUresult params_pack(const struct ptx_kernel_info *info, void **params, void **extra,
+			    struct op_kernel *k)
+{
+	const void *buffer = NULL;
+	size_t size = 0;
+
+	k->param_bytes = info->param_bytes;
+	k->params = calloc(1, info->param_bytes + 1);
+	if (!k->params)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (params) {
+		for (uint32_t i = 0; i < info->param_count; i++)
+			memcpy((char *)k->params + info->params[i].offset, params[i],
+			       info->params[i].size);
+		return extra ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	}
+	for (; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[1];
+		else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			size = *(size_t *)extra[1];
+		else
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (size < info->param_bytes || (size && !buffer))
+		return info->param_bytes || size ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	memcpy(k->params, buffer, info->param_bytes);
+	return CUDA_SUCCESS;
+}
+
+static CUresult shape_check(const struct device *device, const struct CUfunc_st *f,
+			    const struct op_kernel *k)
+{
+	const struct ptx_kernel_info *info = f->info;
+	uint64_t threads = (uint64_t)k->block[0] * k->block[1] * k->block[2];
+	const uint32_t *want = info->reqntid;
+
+	if (!k->grid[0] || !k->grid[1] || !k->grid[2] || !threads)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (k->grid[0] > INT32_MAX || k->grid[1] > 65535 || k->grid[2] > 65535)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (k->block[0] > 1024 || k->block[1] > 1024 || k->block[2] > 64 || threads > 1024)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (threads > info->max_threads)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (want[0] && (k->block[0] != want[0] || k->block[1] != want[1] || k->block[2] != want[2]))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (info->shared_bytes + k->shared_bytes >
+	    (f->dynamic_shared_max ? device->model->shared_per_block_optin : 49152))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (f->dynamic_shared_max && k->shared_bytes > (uint32_t)f->dynamic_shared_max &&
+	    k->shared_bytes + info->shared_bytes > 49152)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t registers = ALIGN_UP((uint64_t)info->registers, 8) * ALIGN_UP(threads, 32);
+	return registers > 65536 ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS;
+}
+
+CUresult kernel_prepare(CUcontext ctx, const CUDA_KERNEL_NODE_PARAMS *p, bool cooperative,
+			struct op *ret)
+{
+	CUfunction f = function_resolve(ctx, p->func ? p->func : (CUfunction)p->kern);
+	struct op_kernel k = {
+		.function = f,
+		.grid = {p->gridDimX, p->gridDimY, p->gridDimZ},
+		.block = {p->blockDimX, p->blockDimY, p->blockDimZ},
+		.shared_bytes = p->sharedMemBytes,
+		.cooperative = cooperative,
+	};
+
+	if (!f)
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUresult result = shape_check(ctx->device, f, &k);
+	if (result == CUDA_SUCCESS)
+		result = params_pack(f->info, p->kernelParams, p->extra, &k);
+	if (result != CUDA_SUCCESS) {
+		free(k.params);
+		return result;
+	}
+	*ret = (struct op){.kind = OP_KERNEL, .kernel = k};
+	return CUDA_SUCCESS;
+}
+
+/* All blocks of a cooperative launch must be on the GPU at once. */
+static CUresult cooperative_check(const struct device *device, const struct op_kernel *k)
+{
+	uint64_t blocks = (uint64_t)k->grid[0] * k->grid[1] * k->grid[2];
+	int per_sm =
+		occupancy_blocks(device, k->function,
+				 (int)(k->block[0] * k->block[1] * k->block[2]), k->shared_bytes);
+
+	return blocks > (uint64_t)per_sm * device->sm_count
+		       ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+		       : CUDA_SUCCESS;
+}
+
+static CUresult launch(const char *call, const CUDA_KERNEL_NODE_PARAMS *p, CUstream handle,
+		       bool cooperative)
+{
+	CUstream stream;
+	CUcontext ctx;
+	struct op op;
+	int error = 0;
+	CUresult result = api_begin_context(call, &ctx);
+
+	if (result == CUDA_SUCCESS)
+		result = stream_resolve(ctx, handle, &stream);
+	if (result == CUDA_SUCCESS && stream->ctx != ctx)
+		result = CUDA_ERROR_INVALID_HANDLE;
+	if (result == CUDA_SUCCESS)
+		result = kernel_prepare(ctx, p, cooperative, &op);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (cooperative)
+		result = cooperative_check(ctx->device, &op.kernel);
+	if (client_fault(driver.client, WIRE_FAULT_LAUNCH, ctx->device->wire, call, &error)) {
+		context_set_error(ctx, error ? (CUresult)error : CUDA_ERROR_LAUNCH_FAILED);
+		result = context_error(ctx);
+	}
+	if (result != CUDA_SUCCESS) {
+		op_release(&op);
+		return result;
+	}
+	return stream_submit(stream, &op);
+}
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+			unsigned int block_x, unsigned int block_y, unsigned int block_z,
+			unsigned int shared_bytes, CUstream stream, void **params, void **extra)
+{
+	const CUDA_KERNEL_NODE_PARAMS p = {f,       grid_x,       grid_y, grid_z, block_x, block_y,
+					   block_z, shared_bytes, params, extra,  NULL,    NULL};
+
+	return launch(__func__, &p, stream, false);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y,
+				   unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+				   unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+				   void **params)
+{
+	const CUDA_KERNEL_NODE_PARAMS p = {f,       grid_x,       grid_y, grid_z, block_x, block_y,
+					   block_z, shared_bytes, params, NULL,   NULL,    NULL};
+
+	return launch(__func__, &p, stream, true);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **params, void **extra)
+{
+	bool cooperative = false;
+
+	if (!config || (config->numAttrs && !config->attrs))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < config->numAttrs; i++)
+		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+			cooperative = config->attrs[i].value.cooperative != 0;
+	const CUDA_KERNEL_NODE_PARAMS p = {f,
+					   config->gridDimX,
+					   config->gridDimY,
+					   config->gridDimZ,
+					   config->blockDimX,
+					   config->blockDimY,
+					   config->blockDimZ,
+					   config->sharedMemBytes,
+					   params,
+					   extra,
+					   NULL,
+					   NULL};
+	return launch(__func__, &p, config->hStream, cooperative);
+}

@@ -1,0 +1,10 @@
+/* Libraries: code that is loaded once and becomes a module in each context that uses it. */
+#pragma once
+
+#include "base/cuda_abi.h"
+#include "cuda/module.h"
+
+/* A whole file, malloc'ed and with a NUL after it. CUDA_ERROR_FILE_NOT_FOUND. */
+CUresult image_read(const char *path, void **ret, size_t *ret_size);
+/* The kernel's function in the context, made there on first use; NULL: cannot be. */
+CUfunction kernel_function(CUcontext ctx, CUkernel kernel);

@@ -1,0 +1,90 @@
+#include "cuda/op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/context.h"
+#include "cuda/event.h"
+#include "cuda/graph.h"
+#include "cuda/work.h"
+
+CUresult op_run(struct lane *lane, struct op *op)
+{
+	switch (op->kind) {
+	case OP_KERNEL:
+		return op_kernel_run(lane, &op->kernel);
+	case OP_COPY:
+		return op_copy_run(lane, &op->copy);
+	case OP_SET:
+		return op_set_run(lane, &op->set);
+	case OP_HOST:
+		if (op->host.function)
+			op->host.function(op->host.data);
+		else
+			op->host.callback(op->host.stream, context_error(lane_context(lane)),
+					  op->host.data);
+		return CUDA_SUCCESS;
+	case OP_EVENT_RECORD:
+		event_stamp(op->event, lane);
+		return CUDA_SUCCESS;
+	case OP_MEMOPS:
+		return op_memops_run(lane, &op->memops);
+	case OP_GRAPH:
+		return graph_run(lane, op->run);
+	case OP_EMPTY:
+	case OP_EVENT_WAIT: /* a dependency of the work, met by now */
+	case OP_ALLOC:      /* done when the graph was launched */
+	case OP_FREE:
+		return CUDA_SUCCESS;
+	}
+	return CUDA_SUCCESS;
+}
+
+void op_release(struct op *op)
+{
+	switch (op->kind) {
+	case OP_KERNEL:
+		free(op->kernel.params);
+		break;
+	case OP_COPY:
+		free(op->copy.staging);
+		break;
+	case OP_MEMOPS:
+		free(op->memops.list);
+		break;
+	case OP_GRAPH:
+		graph_run_unref(op->run);
+		break;
+	default:
+		break;
+	}
+	op->kind = OP_EMPTY;
+}
+
+static void *duplicate(const void *from, size_t size)
+{
+	void *to = malloc(size ? size : 1);
+
+	if (to && size)
+		memcpy(to, from, size);
+	return to;
+}
+
+bool op_clone(const struct op *from, struct op *to)
+{
+	*to = *from;
+	switch (from->kind) {
+	case OP_KERNEL:
+		to->kernel.params = duplicate(from->kernel.params, from->kernel.param_bytes);
+		return to->kernel.params != NULL;
+	case OP_MEMOPS:
+		to->memops.list = duplicate(from->memops.list,
+					    from->memops.count * sizeof(*from->memops.list));
+		return to->memops.list != NULL;
+	case OP_GRAPH:
+		graph_run_ref(to->run);
+		return true;
+	default:
+		return true;
+	}
+}

@@ -1,0 +1,16 @@
+/* The table behind cuGetProcAddress; generated from procaddr.tsv. */
+#pragma once
+
+#include <stddef.h>
+
+struct procaddr {
+	const char *name;
+	int version; /* of CUDA, since which the name means this function */
+	int only_13; /* the drivers before 13.0 lack it */
+	void *function;
+	int thread_version; /* since which it has a variant on the thread's own stream; 0: none */
+	void *thread_function;
+};
+
+extern const struct procaddr procaddr_table[];
+extern const size_t procaddr_count;

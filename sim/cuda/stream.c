@@ -1,0 +1,465 @@
+/* Streams: creating, what runs after what, waiting. */
+#include "cuda/stream.h"
+
+#include <stdlib.h>
+
+#include "cuda/capture.h"
+#include "cuda/context.h"
+#include "cuda/event.h"
+#include "cuda/handle.h"
+#include "cuda/parts.h"
+
+static __thread int per_thread_calls;
+static _Atomic unsigned long long next_id = 1;
+
+void stream_per_thread_begin(void)
+{
+	per_thread_calls++;
+}
+
+void stream_per_thread_end(void)
+{
+	per_thread_calls--;
+}
+
+static CUstream stream_new(CUcontext ctx, enum stream_kind kind, unsigned int flags, int priority)
+{
+	CUstream stream = calloc(1, sizeof(*stream));
+
+	if (!stream)
+		return NULL;
+	stream->lane = lane_create(ctx->device, ctx);
+	if (!stream->lane || !handle_add(stream, HANDLE_STREAM)) {
+		stream_free(stream);
+		return NULL;
+	}
+	stream->ctx = ctx;
+	stream->kind = kind;
+	stream->flags = flags;
+	stream->priority = priority;
+	stream->id = atomic_fetch_add(&next_id, 1);
+	return stream;
+}
+
+CUstream stream_create_legacy(CUcontext ctx)
+{
+	return stream_new(ctx, STREAM_LEGACY, CU_STREAM_DEFAULT, STREAM_PRIORITY_LEAST);
+}
+
+void stream_free(CUstream stream)
+{
+	if (!stream)
+		return;
+	handle_remove(stream);
+	if (stream->lane)
+		lane_close(stream->lane);
+	free(stream);
+}
+
+static void stream_link(CUstream stream)
+{
+	pthread_mutex_lock(&driver.lock);
+	stream->next = stream->ctx->streams;
+	stream->ctx->streams = stream;
+	pthread_mutex_unlock(&driver.lock);
+}
+
+static void stream_unlink(CUstream stream)
+{
+	pthread_mutex_lock(&driver.lock);
+	for (CUstream *link = &stream->ctx->streams; *link; link = &(*link)->next) {
+		if (*link == stream) {
+			*link = stream->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&driver.lock);
+}
+
+void streams_destroy_all(CUcontext ctx)
+{
+	CUstream list, next;
+
+	pthread_mutex_lock(&driver.lock);
+	list = ctx->streams;
+	ctx->streams = NULL;
+	if (ctx->legacy)
+		ctx->legacy->next = list;
+	list = ctx->legacy ? ctx->legacy : list;
+	ctx->legacy = NULL;
+	pthread_mutex_unlock(&driver.lock);
+	/* First all are told, since one may wait for another. */
+	for (CUstream s = list; s; s = s->next)
+		lane_abort(s->lane);
+	for (; list; list = next) {
+		next = list->next;
+		stream_free(list);
+	}
+}
+
+/* The calling thread's own default stream of the context, made on first use. */
+static CUstream stream_of_thread(CUcontext ctx)
+{
+	CUstream stream;
+
+	pthread_mutex_lock(&driver.lock);
+	for (stream = ctx->streams; stream; stream = stream->next)
+		if (stream->kind == STREAM_PER_THREAD &&
+		    pthread_equal(stream->thread, pthread_self()))
+			break;
+	pthread_mutex_unlock(&driver.lock);
+	if (stream)
+		return stream;
+	stream = stream_new(ctx, STREAM_PER_THREAD, CU_STREAM_DEFAULT, STREAM_PRIORITY_LEAST);
+	if (stream) {
+		stream->thread = pthread_self();
+		stream_link(stream);
+	}
+	return stream;
+}
+
+CUresult stream_resolve(CUcontext ctx, CUstream handle, CUstream *ret)
+{
+	CUstream stream = handle;
+
+	if (!handle)
+		handle = per_thread_calls ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	if (handle == CU_STREAM_LEGACY)
+		stream = ctx->legacy;
+	else if (handle == CU_STREAM_PER_THREAD)
+		stream = stream_of_thread(ctx);
+	else if (!handle_is(handle, HANDLE_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!stream)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*ret = stream;
+	return CUDA_SUCCESS;
+}
+
+static bool stream_blocks(const struct CUstream_st *stream)
+{
+	return !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
+
+/* The fences that work appended to the stream now must wait for, besides its own lane's order: the
+ * NULL stream and the blocking streams wait for each other. Returns how many; all are references.
+ * driver.lock is held. */
+static size_t barrier_fences(CUstream stream, struct fence **fences)
+{
+	CUcontext ctx = stream->ctx;
+	size_t count = 0;
+	struct fence *fence;
+
+	if (!stream_blocks(stream))
+		return 0;
+	if (stream->kind != STREAM_LEGACY) {
+		fence = ctx->legacy ? lane_last(ctx->legacy->lane) : NULL;
+		if (fence)
+			fences[count++] = fence;
+		return count;
+	}
+	for (CUstream s = ctx->streams; s; s = s->next) {
+		fence = stream_blocks(s) ? lane_last(s->lane) : NULL;
+		if (fence)
+			fences[count++] = fence;
+	}
+	return count;
+}
+
+static size_t streams_count(CUcontext ctx)
+{
+	size_t count = 0;
+
+	for (CUstream s = ctx->streams; s; s = s->next)
+		count++;
+	return count;
+}
+
+static CUresult run_op(struct lane *lane, void *data)
+{
+	return op_run(lane, data);
+}
+
+static void release_op(void *data)
+{
+	op_release(data);
+	free(data);
+}
+
+/* These are seen by others the moment they run, so not before the GPU's time for what precedes. */
+static bool op_is_strict(const struct op *op)
+{
+	return op->kind == OP_HOST || op->kind == OP_MEMOPS || op->kind == OP_GRAPH;
+}
+
+CUresult stream_enqueue(CUstream stream, struct op *op, struct fence *after,
+			struct fence **ret_fence)
+{
+	struct op *own = malloc(sizeof(*own));
+	struct work *work = NULL;
+
+	pthread_mutex_lock(&driver.lock);
+	if (own)
+		work = work_create(run_op, release_op, own, streams_count(stream->ctx) + 2);
+	if (!work) {
+		pthread_mutex_unlock(&driver.lock);
+		free(own);
+		op_release(op);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*own = *op;
+	work->strict = op_is_strict(op);
+	work->dependency_count = barrier_fences(stream, work->dependencies);
+	if (after)
+		work->dependencies[work->dependency_count++] = fence_ref(after);
+	*ret_fence = lane_enqueue(stream->lane, work);
+	pthread_mutex_unlock(&driver.lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult stream_submit(CUstream stream, struct op *op)
+{
+	struct fence *fence;
+	CUresult result;
+
+	if (capture_takes(stream, op, &result))
+		return result;
+	result = stream_enqueue(stream, op, NULL, &fence);
+	if (result == CUDA_SUCCESS)
+		fence_unref(fence);
+	return result;
+}
+
+CUresult stream_submit_wait(CUstream stream, struct op *op)
+{
+	struct fence *fence;
+	CUresult result = capture_check_sync(stream);
+
+	if (result != CUDA_SUCCESS) {
+		op_release(op);
+		return result;
+	}
+	CUcontext ctx = stream->ctx;
+	result = stream_enqueue(stream, op, NULL, &fence);
+	if (result != CUDA_SUCCESS)
+		return result;
+	fence_wait(fence);
+	fence_unref(fence);
+	return context_error(ctx);
+}
+
+static CUresult fences_wait(struct fence **fences, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		fence_wait(fences[i]);
+		fence_unref(fences[i]);
+	}
+	return CUDA_SUCCESS;
+}
+
+/* The fences of the stream's last work and of what the NULL stream stands for. */
+static size_t pending_fences(CUstream stream, struct fence ***ret)
+{
+	pthread_mutex_lock(&driver.lock);
+	struct fence **fences = calloc(streams_count(stream->ctx) + 2, sizeof(struct fence *));
+	size_t count = 0;
+	if (fences) {
+		if (stream->kind == STREAM_LEGACY)
+			count = barrier_fences(stream, fences);
+		fences[count] = lane_last(stream->lane);
+		count += fences[count] != NULL;
+	}
+	pthread_mutex_unlock(&driver.lock);
+	*ret = fences;
+	return count;
+}
+
+CUresult stream_synchronize(CUstream stream)
+{
+	CUcontext ctx = stream->ctx;
+	struct fence **fences;
+	size_t count = pending_fences(stream, &fences);
+
+	fences_wait(fences, count);
+	free(fences);
+	return context_error(ctx);
+}
+
+CUresult context_synchronize(CUcontext ctx)
+{
+	pthread_mutex_lock(&driver.lock);
+	struct fence **fences = calloc(streams_count(ctx) + 1, sizeof(struct fence *));
+	size_t count = 0;
+	for (CUstream s = ctx->streams; fences && s; s = s->next) {
+		fences[count] = lane_last(s->lane);
+		count += fences[count] != NULL;
+	}
+	if (fences && ctx->legacy) {
+		fences[count] = lane_last(ctx->legacy->lane);
+		count += fences[count] != NULL;
+	}
+	pthread_mutex_unlock(&driver.lock);
+	fences_wait(fences, count);
+	free(fences);
+	return context_error(ctx);
+}
+
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+{
+	API_BEGIN_CONTEXT(ctx);
+	if (!stream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (priority > STREAM_PRIORITY_LEAST)
+		priority = STREAM_PRIORITY_LEAST;
+	if (priority < STREAM_PRIORITY_GREATEST)
+		priority = STREAM_PRIORITY_GREATEST;
+	CUstream made = stream_new(ctx, STREAM_CREATED, flags, priority);
+	if (!made)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	stream_link(made);
+	*stream = made;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
+{
+	return cuStreamCreateWithPriority(stream, flags, STREAM_PRIORITY_LEAST);
+}
+
+/* What is queued still runs: the lane lives on until it has. */
+CUresult cuStreamDestroy_v2(CUstream stream)
+{
+	API_BEGIN();
+	if (!handle_is(stream, HANDLE_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (stream->kind != STREAM_CREATED)
+		return CUDA_ERROR_INVALID_VALUE;
+	capture_abandon(stream);
+	stream_unlink(stream);
+	stream_free(stream);
+	return CUDA_SUCCESS;
+}
+
+/* The context's stream for a handle, for calls that only look at it. */
+#define STREAM_OR_RETURN(stream, handle)                                     \
+	API_BEGIN_CONTEXT(stream##_ctx);                                     \
+	CUstream stream;                                                     \
+	do {                                                                 \
+		CUresult s_ = stream_resolve(stream##_ctx, handle, &stream); \
+		if (s_ != CUDA_SUCCESS)                                      \
+			return s_;                                           \
+	} while (0)
+
+CUresult cuStreamSynchronize(CUstream handle)
+{
+	STREAM_OR_RETURN(stream, handle);
+	CUresult result = capture_check_sync(stream);
+	return result == CUDA_SUCCESS ? stream_synchronize(stream) : result;
+}
+
+CUresult cuStreamQuery(CUstream handle)
+{
+	STREAM_OR_RETURN(stream, handle);
+	struct fence **fences;
+	CUresult result = capture_check_sync(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
+	size_t count = pending_fences(stream, &fences);
+	for (size_t i = 0; i < count; i++) {
+		if (!fence_done(fences[i]))
+			result = CUDA_ERROR_NOT_READY;
+		fence_unref(fences[i]);
+	}
+	free(fences);
+	return context_error(stream_ctx) ? context_error(stream_ctx) : result;
+}
+
+CUresult cuStreamGetPriority(CUstream handle, int *priority)
+{
+	STREAM_OR_RETURN(stream, handle);
+	if (!priority)
+		return CUDA_ERROR_INVALID_VALUE;
+	*priority = stream->priority;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
+{
+	STREAM_OR_RETURN(stream, handle);
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = stream->flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
+{
+	STREAM_OR_RETURN(stream, handle);
+	if (!id)
+		return CUDA_ERROR_INVALID_VALUE;
+	*id = stream->id;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream handle, CUcontext *ctx)
+{
+	STREAM_OR_RETURN(stream, handle);
+	if (!ctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ctx = stream->ctx;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *ctx, CUgreenCtx *green)
+{
+	if (green)
+		*green = NULL;
+	return cuStreamGetCtx(handle, ctx);
+}
+
+CUresult cuStreamGetDevice(CUstream handle, CUdevice *device)
+{
+	STREAM_OR_RETURN(stream, handle);
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	*device = stream->ctx->device->ordinal;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
+{
+	STREAM_OR_RETURN(stream, handle);
+	if (flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!handle_is(event, HANDLE_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	struct op op = {.kind = OP_EVENT_WAIT, .event = event};
+	CUresult result;
+	if (capture_takes(stream, &op, &result))
+		return result;
+	/* An event that was never recorded, or is over, holds nobody up. */
+	struct fence *after = event_fence(event), *fence;
+	if (!after)
+		return CUDA_SUCCESS;
+	result = stream_enqueue(stream, &op, after, &fence);
+	if (result == CUDA_SUCCESS)
+		fence_unref(fence);
+	fence_unref(after);
+	return result;
+}
+
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data)
+{
+	STREAM_OR_RETURN(stream, handle);
+	struct op op = {.kind = OP_HOST, .host = {.function = function, .data = data}};
+	return function ? stream_submit(stream, &op) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void *data,
+			     unsigned int flags)
+{
+	STREAM_OR_RETURN(stream, handle);
+	struct op op = {.kind = OP_HOST,
+			.host = {.callback = callback, .stream = handle, .data = data}};
+	return callback && !flags ? stream_submit(stream, &op) : CUDA_ERROR_INVALID_VALUE;
+}

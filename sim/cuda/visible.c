@@ -1,0 +1,121 @@
+/* Which GPUs of the host the process sees, and in which order: CUDA_DEVICE_ORDER and
+ * CUDA_VISIBLE_DEVICES (indices, or UUIDs that may be cut short). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "cuda/driver.h"
+
+struct candidate {
+	wire_device wire;
+	const struct sim_model *model;
+	const struct wire_gpu *gpu;
+};
+
+/* The default order: the fastest GPU first, equals in order of their PCI addresses. */
+static void sort_by_speed(struct candidate *list, int count)
+{
+	for (int i = 1; i < count; i++) {
+		struct candidate c = list[i];
+		uint64_t speed = (uint64_t)c.model->sm_count * c.model->clock_sm_mhz;
+		int k = i;
+
+		while (k > 0 &&
+		       (uint64_t)list[k - 1].model->sm_count * list[k - 1].model->clock_sm_mhz <
+			       speed) {
+			list[k] = list[k - 1];
+			k--;
+		}
+		list[k] = c;
+	}
+}
+
+static int list_gpus(struct candidate list[DEVICES_MAX])
+{
+	const char *order = getenv("CUDA_DEVICE_ORDER");
+	int count = 0;
+
+	for (uint32_t i = 0; i < driver.host->gpu_count && i < DEVICES_MAX; i++) {
+		const struct wire_gpu *gpu = &driver.host->gpu[i];
+		const struct sim_model *model = sim_model_find(gpu->model);
+
+		if (model && !(gpu->flags & WIRE_GPU_LOST))
+			list[count++] = (struct candidate){i, model, gpu};
+	}
+	if (!order || strcmp(order, "PCI_BUS_ID") != 0)
+		sort_by_speed(list, count);
+	return count;
+}
+
+static void device_add(const struct candidate *c)
+{
+	struct device *d = &driver.devices[driver.device_count];
+
+	*d = (struct device){
+		.ordinal = driver.device_count,
+		.wire = c->wire,
+		.model = c->model,
+		.gpu = c->gpu,
+		.sm_count = c->model->sm_count,
+		.memory_total = c->gpu->memory_total - c->gpu->memory_reserved,
+	};
+	memcpy(d->uuid.bytes, c->gpu->uuid, sizeof(d->uuid.bytes));
+	driver.device_count++;
+}
+
+/* Index of the one candidate that the word names, or -1. */
+static int candidate_find(const struct candidate *list, int count, const char *word)
+{
+	char *end;
+	long index = strtol(word, &end, 10);
+
+	if (end != word && !*end)
+		return index >= 0 && index < count ? (int)index : -1;
+	int found = -1;
+	for (int i = 0; i < count; i++) {
+		if (strncasecmp(list[i].gpu->uuid_text, word, strlen(word)) != 0)
+			continue;
+		if (found >= 0 || strlen(word) <= strlen("GPU-"))
+			return -1;
+		found = i;
+	}
+	return found;
+}
+
+static void add_named(const struct candidate *list, int count, const char *names)
+{
+	char word[128];
+	bool taken[DEVICES_MAX] = {false};
+
+	while (driver.device_count < DEVICES_MAX) {
+		names += strspn(names, " \t");
+		size_t length = strcspn(names, ",");
+		snprintf(word, sizeof(word), "%.*s", (int)length, names);
+		word[strcspn(word, " \t")] = '\0';
+		int i = *word ? candidate_find(list, count, word) : -1;
+		/* The first word that names nothing, or a device again, ends the list. */
+		if (i < 0 || taken[i])
+			return;
+		taken[i] = true;
+		device_add(&list[i]);
+		if (!names[length])
+			return;
+		names += length + 1;
+	}
+}
+
+void devices_enumerate(void)
+{
+	struct candidate list[DEVICES_MAX];
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	int count = list_gpus(list);
+
+	driver.device_count = 0;
+	if (visible) {
+		add_named(list, count, visible);
+		return;
+	}
+	for (int i = 0; i < count; i++)
+		device_add(&list[i]);
+}

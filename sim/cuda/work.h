@@ -1,0 +1,66 @@
+/* Asynchronous work. A lane is what stands behind a stream: pieces of work that run one after
+ * another, on a thread of their own, and the queue of the host's that models their time.
+ *
+ * A piece of work is executed (its memory written) as soon as those before it on the lane have been
+ * and its dependencies are complete; it is complete when, besides, the GPU's modelled time for all
+ * its items is over. Who waits, waits for a fence.
+ *
+ * Thread-safe. Fences and lanes are reference-counted. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cuda_abi.h"
+#include "cuda/driver.h"
+
+struct lane;
+struct fence;
+
+struct work {
+	struct work *next;
+	/* Runs on the lane's thread; submits items for the time it takes with lane_submit(). */
+	CUresult (*run)(struct lane *lane, void *data);
+	void (*release)(void *data); /* may be NULL */
+	void *data;
+	struct fence *fence;
+	bool strict; /* waits for the modelled time of what was before it: others look at it */
+	size_t dependency_count;
+	struct fence *dependencies[]; /* references; complete before it runs */
+};
+
+/* A lane on a device for a context; NULL: no memory, or too many lanes. Starts no thread yet. */
+struct lane *lane_create(struct device *device, CUcontext ctx);
+/* No more work; what is queued still runs. Drops the caller's reference. */
+void lane_close(struct lane *lane);
+/* Waits until the lane's thread has ended; work that has not begun is dropped. */
+void lane_abort(struct lane *lane);
+struct device *lane_device(const struct lane *lane);
+CUcontext lane_context(const struct lane *lane);
+
+/* NULL: no memory. Takes over `data` only on success. */
+struct work *work_create(CUresult (*run)(struct lane *, void *), void (*release)(void *),
+			 void *data, size_t dependency_count);
+/* Appends it; takes the work over. Returns a reference to its fence. */
+struct fence *lane_enqueue(struct lane *lane, struct work *work);
+/* The fence of the last work appended, a new reference; NULL: never had any, or all is done. */
+struct fence *lane_last(struct lane *lane);
+
+/* Items of modelled time for the lane's queue; from its thread only. queue is filled in. */
+void lane_submit(struct lane *lane, struct wire_item item);
+/* Playing a piece of work took this much longer than the GPU would have. The model's clock governs:
+ * time stamps of the lane are read without its lag. */
+void lane_lag_add(struct lane *lane, uint64_t ns);
+uint64_t lane_lag(const struct lane *lane);
+/* Waits until all items submitted so far have started, or are done. */
+void lane_wait_started(struct lane *lane);
+void lane_wait_done(struct lane *lane);
+
+struct fence *fence_ref(struct fence *fence);
+void fence_unref(struct fence *fence); /* NULL is allowed */
+bool fence_done(struct fence *fence);
+/* The calling thread sleeps until it is complete. */
+void fence_wait(struct fence *fence);
+/* True once nobody wants the lane's results any more. */
+bool lane_is_aborting(const struct lane *lane);

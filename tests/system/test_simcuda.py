@@ -1,0 +1,109 @@
+"""The simulated libcuda, by programs against the driver API. What is expected here a real driver does too."""
+import os
+import signal
+import subprocess
+
+import pytest
+
+from conftest import BUILD, run, wait_until
+
+MIB = 1 << 20
+
+
+def checks(program):
+    """The checks that a program has; itself it needs no GPU to name them."""
+    return subprocess.run([BUILD / "tests/programs" / program], stdout=subprocess.PIPE, text=True,
+                          env=dict(os.environ, LD_LIBRARY_PATH=str(BUILD / "sim"))
+                          ).stdout.split()
+
+
+def alone(program):
+    return [c for c in checks(program) if c not in ("hold", "unsupported")]
+
+
+def on_host(argv, gpus="h100-80gb", driver=None, **kw):
+    options = ["--gpus", gpus] + (["--driver", driver] if driver else [])
+    return run([BUILD / "sim/simhost", "run", *options, "--", *argv], **kw)
+
+
+@pytest.mark.parametrize("check", alone("cuda_basic"))
+def test_basic(check, programs):
+    done = on_host([programs / "cuda_basic", check])
+    assert done.returncode == 0, done.stderr
+
+
+def test_event_times_are_the_models(programs):
+    """512 MiB at the memory's speed, however long this machine takes over it."""
+    done = on_host([programs / "cuda_basic", "events"])
+    ms = float(done.stdout)
+    assert 0.12 < ms < 2.0
+
+
+def test_devices_in_the_order_asked_for(programs):
+    def names(**env):
+        done = on_host([programs / "cuda_basic", "devices"], gpus="t4,h100-80gb:2",
+                       env=dict(os.environ, **env))
+        assert done.returncode == 0, done.stderr
+        return [line.split(" GPU-")[0].split(" ", 1)[1] for line in done.stdout.splitlines()]
+
+    h100, t4 = "NVIDIA H100 80GB HBM3", "Tesla T4"
+    assert names() == [h100, h100, t4]
+    assert names(CUDA_DEVICE_ORDER="PCI_BUS_ID") == [t4, h100, h100]
+    assert names(CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES="2,0") == [h100, t4]
+    assert names(CUDA_VISIBLE_DEVICES="2,7,0") == [t4]
+
+
+def test_visible_by_uuid(make_host, programs):
+    host = make_host("h100-80gb:3")
+    uuids = [g["uuid"] for g in host.stat()["gpus"]]
+    listed = host.run([programs / "cuda_basic", "devices"],
+                      env={"CUDA_VISIBLE_DEVICES": f"{uuids[2]},{uuids[0][:14]}"}).stdout
+    assert [line.split()[-3] for line in listed.splitlines()] == [uuids[2], uuids[0]]
+
+
+def test_no_device_without_a_host(programs):
+    done = run([programs / "cuda_basic", "contexts"],
+               env={"LD_LIBRARY_PATH": str(BUILD / "sim"), "PATH": os.environ["PATH"]})
+    assert done.returncode == 1 and "gives 100" in done.stderr
+
+
+def test_version_dependent_functions(programs):
+    for driver, newest in (("550", "v3"), ("580", "v4")):
+        done = on_host([programs / "cuda_basic", "procaddr"], driver=driver)
+        assert (done.returncode, done.stdout.strip()) == (0, newest), done.stderr
+
+
+def used(host):
+    return host.stat()["gpus"][0]["memory_used_bytes"]
+
+
+def test_memory_goes_back_on_kill(make_host, programs):
+    host = make_host("h100-80gb")
+    p = host.popen([programs / "cuda_basic", "hold", str(100 * MIB)], stdin=subprocess.PIPE)
+    assert p.stdout.readline() == "ready\n"
+    assert used(host) > 100 * MIB
+    p.kill()
+    p.wait()
+    wait_until(lambda: used(host) == 0)
+
+
+def test_memory_is_kept_by_a_forked_worker(make_host, programs):
+    host = make_host("h100-80gb")
+    p = host.popen([programs / "cuda_basic", "hold", str(100 * MIB), "fork"],
+                   stdin=subprocess.PIPE, start_new_session=True)
+    assert p.stdout.readline() == "ready\n"
+    p.kill()
+    p.wait()
+    assert used(host) > 100 * MIB
+    os.killpg(p.pid, signal.SIGKILL)
+    wait_until(lambda: used(host) == 0)
+
+
+def test_unsupported_calls_are_counted(make_host, programs):
+    host = make_host("h100-80gb")
+    p = host.popen([programs / "cuda_basic", "unsupported"], stdin=subprocess.PIPE)
+    seen = wait_until(lambda: [q["unsupported"] for g in host.stat()["gpus"]
+                               for q in g["processes"] if q["unsupported"]])
+    assert seen == [1]
+    p.communicate("\n")
+    assert p.returncode == 0
