@@ -41,6 +41,12 @@ static int resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_
 	return 0;
 }
 
+static void count_refused(struct process *p, uint32_t gpu)
+{
+	atomic_fetch_add_explicit(&ledger_gpu(&p->attachment.ledger, gpu)->refused, 1,
+				  memory_order_relaxed);
+}
+
 int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
 {
 	int r = -ENOMEM;
@@ -50,9 +56,15 @@ int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
 		r = resize_locked(p, gpu, from, to);
 	lock_release(&p->lock);
 	if (r < 0)
-		atomic_fetch_add_explicit(&ledger_gpu(&p->attachment.ledger, gpu)->refused, 1,
-					  memory_order_relaxed);
+		count_refused(p, gpu);
 	return r;
+}
+
+/* The slot's counters have one writer at a time: whoever holds the lock. */
+static void count_up(_Atomic uint32_t *counter)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
+			      memory_order_release);
 }
 
 static struct ledger_slot *own_slot(struct process *p)
@@ -60,32 +72,47 @@ static struct ledger_slot *own_slot(struct process *p)
 	return ledger_slot(&p->attachment.ledger, p->attachment.slot);
 }
 
-void books_call_begin(struct process *p)
+int books_call_reserve(struct process *p, uint32_t gpu, uint64_t bytes)
 {
-	atomic_fetch_add_explicit(&own_slot(p)->calls_begun, 1, memory_order_relaxed);
+	int r = -ENOMEM;
+
+	lock_acquire(&p->lock);
+	if (bytes <= BOOKS_MOST)
+		r = resize_locked(p, gpu, 0, bytes);
+	if (r == 0)
+		count_up(&own_slot(p)->calls_begun);
+	lock_release(&p->lock);
+	if (r < 0)
+		count_refused(p, gpu);
+	return r;
 }
 
-void books_call_end(struct process *p)
-{
-	atomic_fetch_add_explicit(&own_slot(p)->calls_done, 1, memory_order_release);
-}
-
-int books_put(struct process *p, const struct object *object)
+void books_call_keep(struct process *p, const struct object *object)
 {
 	struct object stale;
 
 	lock_acquire(&p->lock);
 	if (table_take(&p->objects, object->kind, object->handle, &stale))
 		resize_locked(p, stale.gpu, stale.bytes, 0);
-	int r = table_put(&p->objects, object);
+	table_put(&p->objects, object);
+	count_up(&own_slot(p)->calls_done);
 	lock_release(&p->lock);
-	return r;
 }
 
-bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
+void books_call_return(struct process *p, uint32_t gpu, uint64_t bytes)
+{
+	lock_acquire(&p->lock);
+	resize_locked(p, gpu, bytes, 0);
+	count_up(&own_slot(p)->calls_done);
+	lock_release(&p->lock);
+}
+
+bool books_call_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
 {
 	lock_acquire(&p->lock);
 	bool found = table_take(&p->objects, kind, handle, ret);
+	if (found)
+		count_up(&own_slot(p)->calls_begun);
 	lock_release(&p->lock);
 	return found;
 }

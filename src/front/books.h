@@ -21,16 +21,21 @@
  * slice. */
 int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to);
 
-/* Around a driver call that takes or gives memory: in between, the driver's figures and the slot's
- * may differ. */
-void books_call_begin(struct process *p);
-void books_call_end(struct process *p);
+/* Around a driver call that takes memory: _reserve, then _keep or _return; around one that gives it:
+ * _take, then _return, or _keep where the driver did not free it. The slot counts calls that are under
+ * way in between, when the driver's figures and its own may differ. */
 
-/* Remembers what was reserved, by the handle that the driver gave. What had that handle before is
- * gone without our seeing it, and is returned. 0 or -ENOMEM. */
-int books_put(struct process *p, const struct object *object);
-/* Forgets it; the amount stays charged until it is returned. False: not one of ours. */
-bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret);
+/* Reserves as books_resize(p, gpu, 0, bytes) does. */
+int books_call_reserve(struct process *p, uint32_t gpu, uint64_t bytes);
+/* Remembers what was reserved, by the handle that the driver gave. What had that handle before is gone
+ * without our seeing it, and is returned. Where there is no memory to remember it, it stays charged
+ * until the process ends. */
+void books_call_keep(struct process *p, const struct object *object);
+void books_call_return(struct process *p, uint32_t gpu, uint64_t bytes);
+/* Moves an object out of the books; its amount stays charged. False: not one of ours, and no call is
+ * counted. */
+bool books_call_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret);
+
 /* Changes how often an object is referred to, and returns that; 0: not one of ours. */
 uint32_t books_reference(struct process *p, enum object_kind kind, uint64_t handle, int change);
 /* Forgets and returns everything that belonged to a context. */

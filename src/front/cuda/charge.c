@@ -48,10 +48,9 @@ CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum obje
 			 uint64_t bytes)
 {
 	*t = (struct taking){.object = {.kind = kind, .gpu = (uint16_t)gpu, .bytes = bytes}};
-	if (gpu < 0 || books_resize(p, (uint32_t)gpu, 0, bytes) < 0)
+	if (gpu < 0 || books_call_reserve(p, (uint32_t)gpu, bytes) < 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	t->process = p;
-	books_call_begin(p);
 	return CUDA_SUCCESS;
 }
 
@@ -85,14 +84,11 @@ CUresult taking_end(struct taking *t, CUresult result, uint64_t handle)
 {
 	if (!t->process)
 		return result;
-	books_call_end(t->process);
 	t->object.handle = handle;
-	if (result != CUDA_SUCCESS)
-		books_resize(t->process, t->object.gpu, t->object.bytes, 0);
+	if (result == CUDA_SUCCESS)
+		books_call_keep(t->process, &t->object);
 	else
-		/* Where there is no memory to remember it, it stays charged until the process ends.
-		 */
-		books_put(t->process, &t->object);
+		books_call_return(t->process, t->object.gpu, t->object.bytes);
 	return result;
 }
 
@@ -102,21 +98,16 @@ void giving_begin(struct giving *g, enum object_kind kind, uint64_t handle)
 
 	/* Taken out before the driver's call: once freed, another thread may get the same handle.
 	 */
-	*g = (struct giving){0};
-	if (!p || !books_take(p, kind, handle, &g->object))
-		return;
-	g->process = p;
-	books_call_begin(p);
+	g->process = p && books_call_take(p, kind, handle, &g->object) ? p : NULL;
 }
 
 CUresult giving_end(struct giving *g, CUresult result)
 {
 	if (!g->process)
 		return result;
-	books_call_end(g->process);
 	if (result == CUDA_SUCCESS)
-		books_resize(g->process, g->object.gpu, g->object.bytes, 0);
+		books_call_return(g->process, g->object.gpu, g->object.bytes);
 	else
-		books_put(g->process, &g->object);
+		books_call_keep(g->process, &g->object);
 	return result;
 }
