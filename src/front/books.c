@@ -2,62 +2,31 @@
 
 #include <errno.h>
 
-#include "base/macros.h"
-
-static bool is_small(uint64_t bytes)
-{
-	return bytes < BOOKS_BLOCK;
-}
-
-static uint64_t blocks_of(uint64_t bytes)
-{
-	return ALIGN_UP(bytes, BOOKS_BLOCK);
-}
-
-/* The driver hands small ones out in steps of LEDGER_GRANULE. */
-static uint64_t small_part(uint64_t bytes)
-{
-	return is_small(bytes) ? ALIGN_UP(bytes, LEDGER_GRANULE) : 0;
-}
-
-static uint64_t large_part(uint64_t bytes)
-{
-	return is_small(bytes) ? 0 : blocks_of(bytes);
-}
-
 static int resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
 {
 	const struct ledger *l = &p->attachment.ledger;
-	uint64_t *small = &p->gpu[gpu].small_bytes;
-	uint64_t small_after = *small - small_part(from) + small_part(to);
-	uint64_t before = blocks_of(*small) + large_part(from);
-	uint64_t after = blocks_of(small_after) + large_part(to);
 
-	if (after > before && ledger_charge(l, p->attachment.slot, gpu, after - before) < 0)
+	if (to > BOOKS_MOST)
 		return -ENOMEM;
-	if (after < before)
-		ledger_uncharge(l, p->attachment.slot, gpu, before - after);
-	*small = small_after;
+	if (to > from)
+		return ledger_charge(l, p->attachment.slot, gpu, to - from);
+	if (to < from)
+		ledger_uncharge(l, p->attachment.slot, gpu, from - to);
 	return 0;
+}
+
+static void drop_locked(struct process *p, const struct object *object)
+{
+	if (object->small)
+		small_drop(p, object);
+	else
+		resize_locked(p, object->gpu, object->bytes, 0);
 }
 
 static void count_refused(struct process *p, uint32_t gpu)
 {
 	atomic_fetch_add_explicit(&ledger_gpu(&p->attachment.ledger, gpu)->refused, 1,
 				  memory_order_relaxed);
-}
-
-int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
-{
-	int r = -ENOMEM;
-
-	lock_acquire(&p->lock);
-	if (to <= BOOKS_MOST)
-		r = resize_locked(p, gpu, from, to);
-	lock_release(&p->lock);
-	if (r < 0)
-		count_refused(p, gpu);
-	return r;
 }
 
 /* The slot's counters have one writer at a time: whoever holds the lock. */
@@ -72,42 +41,50 @@ static struct ledger_slot *own_slot(struct process *p)
 	return ledger_slot(&p->attachment.ledger, p->attachment.slot);
 }
 
-int books_call_reserve(struct process *p, uint32_t gpu, uint64_t bytes)
+int books_reserve(struct process *p, struct object *object)
 {
-	int r = -ENOMEM;
-
 	lock_acquire(&p->lock);
-	if (bytes <= BOOKS_MOST)
-		r = resize_locked(p, gpu, 0, bytes);
+	int r = object->small ? small_reserve(p, object)
+			      : resize_locked(p, object->gpu, 0, object->bytes);
 	if (r == 0)
 		count_up(&own_slot(p)->calls_begun);
 	lock_release(&p->lock);
 	if (r < 0)
-		count_refused(p, gpu);
+		count_refused(p, object->gpu);
 	return r;
 }
 
-void books_call_keep(struct process *p, const struct object *object)
+void books_cancel(struct process *p, const struct object *object)
+{
+	lock_acquire(&p->lock);
+	if (object->small)
+		small_cancel(p, object);
+	else
+		resize_locked(p, object->gpu, object->bytes, 0);
+	count_up(&own_slot(p)->calls_done);
+	lock_release(&p->lock);
+}
+
+int books_keep(struct process *p, struct object *object)
 {
 	struct object stale;
 
 	lock_acquire(&p->lock);
 	if (table_take(&p->objects, object->kind, object->handle, &stale))
-		resize_locked(p, stale.gpu, stale.bytes, 0);
-	table_put(&p->objects, object);
-	count_up(&own_slot(p)->calls_done);
+		drop_locked(p, &stale);
+	int r = object->small ? small_keep(p, object) : 0;
+	if (r == 0) {
+		/* Without memory to remember it, it stays charged until the process ends. */
+		table_put(&p->objects, object);
+		count_up(&own_slot(p)->calls_done);
+	}
 	lock_release(&p->lock);
+	if (r < 0)
+		count_refused(p, object->gpu);
+	return r;
 }
 
-void books_call_return(struct process *p, uint32_t gpu, uint64_t bytes)
-{
-	lock_acquire(&p->lock);
-	resize_locked(p, gpu, bytes, 0);
-	count_up(&own_slot(p)->calls_done);
-	lock_release(&p->lock);
-}
-
-bool books_call_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
+bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
 {
 	lock_acquire(&p->lock);
 	bool found = table_take(&p->objects, kind, handle, ret);
@@ -115,6 +92,32 @@ bool books_call_take(struct process *p, enum object_kind kind, uint64_t handle, 
 		count_up(&own_slot(p)->calls_begun);
 	lock_release(&p->lock);
 	return found;
+}
+
+void books_drop(struct process *p, const struct object *object)
+{
+	lock_acquire(&p->lock);
+	drop_locked(p, object);
+	count_up(&own_slot(p)->calls_done);
+	lock_release(&p->lock);
+}
+
+void books_restore(struct process *p, const struct object *object)
+{
+	lock_acquire(&p->lock);
+	table_put(&p->objects, object);
+	count_up(&own_slot(p)->calls_done);
+	lock_release(&p->lock);
+}
+
+int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
+{
+	lock_acquire(&p->lock);
+	int r = resize_locked(p, gpu, from, to);
+	lock_release(&p->lock);
+	if (r < 0)
+		count_refused(p, gpu);
+	return r;
 }
 
 uint32_t books_reference(struct process *p, enum object_kind kind, uint64_t handle, int change)
@@ -132,7 +135,7 @@ void books_drop_context(struct process *p, uint64_t context)
 
 	lock_acquire(&p->lock);
 	while (table_take_of_context(&p->objects, context, &object))
-		resize_locked(p, object.gpu, object.bytes, 0);
+		drop_locked(p, &object);
 	lock_release(&p->lock);
 }
 

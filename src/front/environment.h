@@ -12,7 +12,8 @@ struct environment_swap {
 	struct lock lock;
 	_Atomic unsigned int inside;
 	char **before, **during;
-	char *entry, *old; /* the variable as it is during the swap, and as it was (NULL: not set) */
+	char *entry,
+		*old; /* the variable as it is during the swap, and as it was (NULL: not set) */
 };
 
 /* A variable's value, NULL: not set. Valid until the program changes it. */

@@ -1,9 +1,10 @@
-/* A mutex of two words for threads of one process: free when zero, so that memory the kernel zeroes in a
- * forked child holds free ones. Held for a few dozen instructions, never over a call into a driver.
+/* A mutex of two words for threads of one process: free when zero, so that memory the kernel zeroes
+ * in a forked child holds free ones. Held for a few dozen instructions, never over a call into a
+ * driver.
  *
- * Releasing is a plain store, because a locked instruction there would be a third of what charging an
- * allocation costs. The store can pass the look for waiters on its way to memory; a waiter that went to
- * sleep in between wakes by itself after LOCK_NAP_NS. */
+ * Releasing is a plain store, because a locked instruction there would be a third of what charging
+ * an allocation costs. The store can pass the look for waiters on its way to memory; a waiter that
+ * went to sleep in between wakes by itself after LOCK_NAP_NS. */
 #pragma once
 
 #include <linux/futex.h>
@@ -25,8 +26,8 @@ static inline int lock_try(struct lock *lock)
 {
 	uint32_t nobody = 0;
 
-	return atomic_compare_exchange_strong_explicit(&lock->held, &nobody, 1, memory_order_acquire,
-						       memory_order_relaxed);
+	return atomic_compare_exchange_strong_explicit(&lock->held, &nobody, 1,
+						       memory_order_acquire, memory_order_relaxed);
 }
 
 static inline void lock_acquire(struct lock *lock)

@@ -18,7 +18,7 @@ enum process_state {
 };
 
 struct process_gpu {
-	uint64_t small_bytes;     /* of allocations smaller than a block, see books.h */
+	uint64_t small_room;      /* left in blocks of small ones, see small.h */
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
 };
 
@@ -29,7 +29,7 @@ struct process {
 	struct attachment attachment;
 	struct table objects;
 	struct process_gpu gpu[LEDGER_GPUS_MAX];
-	uint64_t last_number; /* of OBJECT_PHYSICAL */
+	uint64_t last_memory; /* number of the latest OBJECT_PHYSICAL */
 	struct environment_swap environment;
 	/* Ledger GPU of each of the driver's devices, plus 1; 0: not asked yet; UINT8_MAX: none. */
 	_Atomic uint8_t device_gpu[LEDGER_GPUS_MAX];

@@ -10,24 +10,27 @@
 /* Handles of different kinds may have the same value. */
 enum object_kind {
 	OBJECT_NONE = 0, /* an empty place */
-	OBJECT_LINEAR,   /* device pointer */
+	OBJECT_LINEAR,   /* by its device pointer */
+	OBJECT_BLOCK,    /* of small ones: by its address in blocks */
 	OBJECT_ARRAY,
 	OBJECT_MIPMAP,
-	OBJECT_PHYSICAL, /* cuMemCreate's memory, by its latest handle */
-	OBJECT_MAPPING,  /* address of a mapping of an OBJECT_PHYSICAL */
+	OBJECT_PHYSICAL, /* memory of cuMemCreate: by a number of ours */
+	OBJECT_HANDLE,   /* to one: by the driver's handle */
+	OBJECT_MAPPING,  /* of one: by its address; bytes is its length */
 	OBJECT_POOL,
 	OBJECT_CONTEXT,
-	OBJECT_GRAPH,
+	OBJECT_GRAPH, /* executable, with memory nodes; bytes is what those ask for */
 };
 
 struct object {
 	uint64_t handle;
-	uint64_t bytes;   /* as charged, see books.h */
+	uint64_t bytes;   /* charged for it alone */
 	uint64_t context; /* it goes when this goes; 0: with the process */
-	uint64_t other;   /* OBJECT_MAPPING: the memory's number; OBJECT_PHYSICAL: its own */
+	uint64_t memory;  /* number of the OBJECT_PHYSICAL that a handle or mapping refers to */
+	uint32_t small;   /* not 0: bytes in a block shared with others, see small.h */
+	uint32_t count;   /* references, where the kind has them */
 	uint16_t kind;    /* enum object_kind */
 	uint16_t gpu;
-	uint32_t count; /* references, where the kind has them */
 };
 
 /* Zeroed: empty. Its memory stays until the process ends. */

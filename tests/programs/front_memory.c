@@ -90,10 +90,10 @@ static int check_exact(void)
 	return 0;
 }
 
-/* Small ones share blocks. */
+/* Small ones share blocks, which are held as long as any in them lives. */
 static int check_small(void)
 {
-	enum { COUNT = 4096 * 3 };
+	enum { A_BLOCK = 4096, COUNT = A_BLOCK * 3 };
 	static CUdeviceptr small[COUNT];
 
 	for (int i = 0; i < COUNT; i++)
@@ -101,9 +101,33 @@ static int check_small(void)
 	CHECK(room() == LIMIT - 3 * BLOCK);
 	for (int i = 0; i < COUNT; i += 2)
 		OK(cuMemFree_v2(small[i]));
-	CHECK(room() == LIMIT - 2 * BLOCK);
-	for (int i = 1; i < COUNT; i += 2)
+	CHECK(room() == LIMIT - 3 * BLOCK);
+	for (int i = 1; i < A_BLOCK; i += 2)
 		OK(cuMemFree_v2(small[i]));
+	CHECK(room() == LIMIT - 2 * BLOCK);
+	for (int i = A_BLOCK + 1; i < COUNT; i += 2)
+		OK(cuMemFree_v2(small[i]));
+	CHECK(room() == LIMIT);
+	return 0;
+}
+
+/* A small one that should have fitted into a block gets another, and there is no room for that.
+ * (The null driver never uses an address again.) */
+static int check_small_misfit(void)
+{
+	CUdeviceptr first, second, rest, third;
+
+	OK(cuMemAlloc_v2(&first, 512));
+	OK(cuMemAlloc_v2(&second, MIB(1)));
+	OK(cuMemFree_v2(second));
+	OK(cuMemAlloc_v2(&rest, LIMIT - BLOCK));
+	REFUSED(cuMemAlloc_v2(&third, MIB(1)));
+	CHECK(room() == 0);
+	OK(cuMemFree_v2(rest));
+	OK(cuMemAlloc_v2(&third, MIB(1)));
+	CHECK(room() == LIMIT - 2 * BLOCK);
+	OK(cuMemFree_v2(first));
+	OK(cuMemFree_v2(third));
 	CHECK(room() == LIMIT);
 	return 0;
 }
@@ -284,17 +308,12 @@ int main(int argc, char **argv)
 		int (*check)(void);
 		int unstarted;
 	} checks[] = {
-		{"view", check_view, 0},
-		{"exact", check_exact, 0},
-		{"small", check_small, 0},
-		{"family", check_family, 0},
-		{"rollback", check_rollback, 0},
-		{"context", check_context, 0},
-		{"context-too-big", check_context_too_big, 1},
-		{"threads", check_threads, 0},
-		{"fork", check_fork, 0},
-		{"killed", check_killed, 0},
-		{"closed", check_closed, 1},
+		{"view", check_view, 0},       {"exact", check_exact, 0},
+		{"small", check_small, 0},     {"small-misfit", check_small_misfit, 0},
+		{"family", check_family, 0},   {"rollback", check_rollback, 0},
+		{"context", check_context, 0}, {"context-too-big", check_context_too_big, 1},
+		{"threads", check_threads, 0}, {"fork", check_fork, 0},
+		{"killed", check_killed, 0},   {"closed", check_closed, 1},
 	};
 
 	for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(checks); i++)

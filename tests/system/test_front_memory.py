@@ -19,7 +19,7 @@ def in_slice(check, *options):
     return done.returncode, lines, json.loads(books)
 
 
-@pytest.mark.parametrize("check", ["view", "small", "family", "rollback", "threads", "fork", "killed"])
+@pytest.mark.parametrize("check", ["view", "small", "small-misfit", "family", "rollback", "threads", "fork", "killed"])
 def test_check(check):
     status, lines, books = in_slice(check)
     assert (status, lines) == (0, [])

@@ -44,14 +44,19 @@ int charge_current_gpu(struct process *p)
 	return charge_gpu_of(p, device);
 }
 
+static CUresult reserve(struct taking *t, struct process *p)
+{
+	if (books_reserve(p, &t->object) < 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	t->process = p;
+	return CUDA_SUCCESS;
+}
+
 CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
 			 uint64_t bytes)
 {
 	*t = (struct taking){.object = {.kind = kind, .gpu = (uint16_t)gpu, .bytes = bytes}};
-	if (gpu < 0 || books_call_reserve(p, (uint32_t)gpu, bytes) < 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	t->process = p;
-	return CUDA_SUCCESS;
+	return gpu < 0 ? CUDA_ERROR_OUT_OF_MEMORY : reserve(t, p);
 }
 
 CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
@@ -59,24 +64,29 @@ CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
 	struct process *p = process_get();
 	CUcontext context = NULL;
 
-	*t = (struct taking){0};
+	*t = (struct taking){.object = {.kind = kind, .bytes = books_blocks(bytes)}};
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/* Without a context the driver has the better word for what is wrong. */
 	if (real_cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
 		return CUDA_SUCCESS;
-	CUresult result = taking_begin_on(t, p, charge_current_gpu(p), kind, bytes);
+	int gpu = charge_current_gpu(p);
+	if (gpu < 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	t->object.gpu = (uint16_t)gpu;
 	t->object.context = (uintptr_t)context;
-	return result;
+	if (kind == OBJECT_LINEAR && bytes < BLOCK_BYTES)
+		t->object.small = (uint32_t)ALIGN_UP(bytes, LEDGER_GRANULE);
+	return reserve(t, p);
 }
 
 bool taking_resize(struct taking *t, uint64_t bytes)
 {
-	if (!t->process)
+	if (!t->process || t->object.small)
 		return true;
-	if (books_resize(t->process, t->object.gpu, t->object.bytes, bytes) < 0)
+	if (books_resize(t->process, t->object.gpu, t->object.bytes, books_blocks(bytes)) < 0)
 		return false;
-	t->object.bytes = bytes;
+	t->object.bytes = books_blocks(bytes);
 	return true;
 }
 
@@ -85,10 +95,12 @@ CUresult taking_end(struct taking *t, CUresult result, uint64_t handle)
 	if (!t->process)
 		return result;
 	t->object.handle = handle;
-	if (result == CUDA_SUCCESS)
-		books_call_keep(t->process, &t->object);
-	else
-		books_call_return(t->process, t->object.gpu, t->object.bytes);
+	if (result == CUDA_SUCCESS && books_keep(t->process, &t->object) < 0) {
+		real_cuMemFree_v2(handle);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (result != CUDA_SUCCESS)
+		books_cancel(t->process, &t->object);
 	return result;
 }
 
@@ -98,7 +110,7 @@ void giving_begin(struct giving *g, enum object_kind kind, uint64_t handle)
 
 	/* Taken out before the driver's call: once freed, another thread may get the same handle.
 	 */
-	g->process = p && books_call_take(p, kind, handle, &g->object) ? p : NULL;
+	g->process = p && books_take(p, kind, handle, &g->object) ? p : NULL;
 }
 
 CUresult giving_end(struct giving *g, CUresult result)
@@ -106,8 +118,8 @@ CUresult giving_end(struct giving *g, CUresult result)
 	if (!g->process)
 		return result;
 	if (result == CUDA_SUCCESS)
-		books_call_return(g->process, g->object.gpu, g->object.bytes);
+		books_drop(g->process, &g->object);
 	else
-		books_call_keep(g->process, &g->object);
+		books_restore(g->process, &g->object);
 	return result;
 }

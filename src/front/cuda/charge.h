@@ -15,16 +15,18 @@ struct taking {
 	struct object object;    /* what it will be */
 };
 
-/* Reserves `bytes` on the GPU of the current context. CUDA_SUCCESS: call the driver, then
- * taking_end(). Else that is the answer, and nothing happened. */
+/* Reserves `bytes` on the GPU of the current context; only blocks for OBJECT_LINEAR are shared.
+ * CUDA_SUCCESS: call the driver, then taking_end(). Else that is the answer, and nothing happened.
+ */
 CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes);
-/* The same on a given GPU, for what belongs to no context. */
+/* The same on a given GPU (-1: none of the slice), for what belongs to no context. */
 CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
 			 uint64_t bytes);
 /* The driver took another amount than was reserved. False: there is no room for it; undo the call.
  */
 bool taking_resize(struct taking *t, uint64_t bytes);
-/* The driver answered: books the object by its handle, or rolls back. Returns `result`. */
+/* The driver answered: books the object by its handle, or rolls back. Returns `result`, but
+ * CUDA_ERROR_OUT_OF_MEMORY where a small one, already freed again, did not fit. */
 CUresult taking_end(struct taking *t, CUresult result, uint64_t handle);
 
 struct giving {

@@ -30,11 +30,11 @@ CUresult hook_cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int size)
 	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
 }
 
-/* Managed memory may be in the device's whole, so its size counts. */
+/* Managed memory may be in the device's whole, so its size counts, in blocks of its own. */
 CUresult hook_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags)
 {
 	struct taking t;
-	CUresult result = taking_begin(&t, OBJECT_LINEAR, size);
+	CUresult result = taking_begin(&t, OBJECT_LINEAR, MAX(size, BLOCK_BYTES));
 
 	if (result != CUDA_SUCCESS)
 		return result;
