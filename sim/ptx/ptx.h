@@ -107,7 +107,9 @@ void ptx_module_variable_init(const struct ptx_module *module, size_t index, voi
 struct ptx_range {
 	uint64_t start; /* device address */
 	uint64_t size;  /* bytes */
-	void *host; /* where `start` lies in this process; stays mapped until the launch returns */
+	/* Where `start` lies in this process, aligned alike; stays mapped until the launch returns.
+	 */
+	void *host;
 	bool writable;
 };
 

@@ -1,0 +1,13 @@
+#include "ptx/exec/exec.h"
+
+const exec_fn *exec_handlers(void)
+{
+#ifdef PTX_HAVE_V3
+	__builtin_cpu_init();
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+	    __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+	    __builtin_cpu_supports("popcnt"))
+		return exec_table_v3;
+#endif
+	return exec_table_base;
+}

@@ -1,0 +1,515 @@
+/* Runs a grid: blocks become resident, their warps take turns. */
+#include <errno.h>
+#include <fenv.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/macros.h"
+#include "ptx/exec/exec.h"
+
+#define THREADS_MAX 1024
+#define STACK_BYTES_DEFAULT 1024
+/* Warp instructions that a warp runs before the next one's turn. */
+#define TURN 4096
+/* Between two calls of the caller's checkpoint. */
+#define CHECKPOINT_INTERVAL 65536
+/* A grid that runs its blocks one after another gets another resident block after so many
+ * instructions without one ending: those that run may be waiting for it. */
+#define PATIENCE 20000000
+/* Reads of a clock, or of one word with one value, before a warp counts as waiting; then so many
+ * between two pauses. */
+#define SPINS_IDLE 1024
+#define SPINS_AGAIN 64
+#define PAUSE_NS_MAX 1000000
+#define PAUSE_NS_UNKNOWN 50000
+
+/* --- what handlers call */
+
+static uint64_t clock_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t launch_now(const struct launch *launch)
+{
+	const struct ptx_launch *given = launch->given;
+
+	return given->callbacks->now ? given->callbacks->now(given->user) : clock_ns();
+}
+
+void warp_fault(struct warp *warp, enum ptx_fault_kind kind, uint64_t address, unsigned lane)
+{
+	struct launch *launch = warp->launch;
+	struct ptx_result *result = launch->result;
+
+	warp->stop = launch->stop = true;
+	if (launch->status != 0)
+		return;
+	launch->status = -EFAULT;
+	result->fault = kind;
+	result->fault_address = address;
+	for (unsigned i = 0; i < 3; i++) {
+		result->fault_block[i] = warp->block->id[i];
+		result->fault_thread[i] = warp->tid[i][lane];
+	}
+	result->fault_function = warp->frames[warp->frame_count - 1].function->name;
+	result->fault_line = warp->code[warp->pc ? warp->pc - 1 : 0].line;
+}
+
+void warp_out_of_memory(struct warp *warp)
+{
+	warp->stop = warp->launch->stop = true;
+	if (warp->launch->status == 0)
+		warp->launch->status = -ENOMEM;
+}
+
+void warp_polled(struct warp *warp, uint32_t weight)
+{
+	warp->spins += weight;
+	if (warp->spins < SPINS_IDLE)
+		return;
+	warp->spins = SPINS_IDLE - SPINS_AGAIN;
+	warp->idle = true;
+	warp->stop = true;
+}
+
+void warp_polled_value(struct warp *warp, uint64_t place, uint64_t value)
+{
+	if (warp->polled_place == place && warp->polled_value == value) {
+		warp_polled(warp, 1);
+		return;
+	}
+	warp->polled_place = place;
+	warp->polled_value = value;
+	warp->spins = 0;
+	warp->idle = false;
+}
+
+/* --- blocks */
+
+static void block_free(struct block *block)
+{
+	for (uint32_t i = 0; block->warps && i < block->launch->warps_per_block; i++) {
+		free(block->warps[i].registers);
+		free(block->warps[i].frames);
+		free(block->warps[i].simt);
+	}
+	free(block->warps);
+	free(block->shared);
+	free(block->local);
+	*block = (struct block){0};
+}
+
+static int block_allocate(struct launch *launch, struct block *block)
+{
+	size_t lanes = (size_t)launch->warps_per_block * WARP_LANES;
+	size_t local = ALIGN_UP(lanes * launch->local_bytes + 1, (size_t)64);
+
+	block->launch = launch;
+	block->warps = calloc(launch->warps_per_block, sizeof(*block->warps));
+	block->shared = aligned_alloc(64, ALIGN_UP((size_t)launch->shared_bytes + 1, (size_t)64));
+	block->local = aligned_alloc(64, local);
+	if (!block->warps || !block->shared || !block->local)
+		return -ENOMEM;
+	memset(block->local, 0, local);
+	for (uint32_t i = 0; i < launch->warps_per_block; i++) {
+		struct warp *warp = &block->warps[i];
+
+		warp->launch = launch;
+		warp->block = block;
+		warp->number = i;
+		warp->code = launch->module->code;
+		warp->extra = launch->module->extra;
+		warp->base[1] = launch->module->constants.bytes;
+		warp->local = block->local + (size_t)i * WARP_LANES * launch->local_bytes;
+	}
+	return 0;
+}
+
+static int warp_begin(struct warp *warp)
+{
+	const uint32_t *dims = warp->launch->given->block;
+
+	warp->lanes = 0;
+	for (unsigned l = 0; l < WARP_LANES; l++) {
+		uint32_t thread = warp->number * WARP_LANES + l;
+
+		if (thread < warp->launch->threads)
+			warp->lanes |= 1u << l;
+		warp->tid[0][l] = thread % dims[0];
+		warp->tid[1][l] = thread / dims[0] % dims[1];
+		warp->tid[2][l] = thread / dims[0] / dims[1];
+	}
+	warp->live = warp->lanes;
+	warp->state = WARP_READY;
+	warp->idle = false;
+	warp->spins = 0;
+	warp->polled_place = 0;
+	return warp_start(warp, warp->launch->kernel);
+}
+
+/* The block of the grid with this number (x runs fastest) starts in `block`. */
+static int block_begin(struct launch *launch, struct block *block, uint64_t number)
+{
+	const uint32_t *grid = launch->given->grid;
+	int result = block->warps ? 0 : block_allocate(launch, block);
+
+	if (result < 0)
+		return result;
+	block->id[0] = (uint32_t)(number % grid[0]);
+	block->id[1] = (uint32_t)(number / grid[0] % grid[1]);
+	block->id[2] = (uint32_t)(number / grid[0] / grid[1]);
+	memset(block->shared, 0, (size_t)launch->shared_bytes + 1);
+	for (uint32_t i = 0; i <= BARRIER_COUNT; i++)
+		block->barriers[i] = (struct barrier){.all = UINT32_MAX};
+	block->warps_left = launch->warps_per_block;
+	block->running = true;
+	for (uint32_t i = 0; i < launch->warps_per_block && result == 0; i++)
+		result = warp_begin(&block->warps[i]);
+	return result;
+}
+
+/* --- turns */
+
+/* Runs the warp until it waits, ends, or its turn is over; returns the instructions it ran. */
+static uint32_t warp_run(struct warp *warp)
+{
+	uint32_t left = TURN;
+
+	warp->stop = false;
+	while (left > 0 && !warp->stop) {
+		const struct insn *insn = &warp->code[warp->pc++];
+		uint32_t mask = warp->active;
+
+		left--;
+		if (insn->guard) {
+			uint32_t bits = *(const uint32_t *)(warp->base[0] + (insn->guard & ~1u));
+
+			mask &= insn->guard & 1 ? ~bits : bits;
+			if (!mask)
+				continue;
+		}
+		insn->run(warp, insn, mask);
+	}
+	return TURN - left;
+}
+
+/* What came of one round of turns. */
+struct round {
+	uint32_t instructions;
+	bool progress;
+	bool waiting;  /* some warp polls or sleeps */
+	uint64_t wake; /* the earliest, ns; 0: none sleeps */
+	uint64_t now;  /* 0: not read yet */
+	uint32_t blocks_done;
+};
+
+static bool warp_awake(struct warp *warp, struct round *round)
+{
+	if (round->now == 0)
+		round->now = launch_now(warp->launch);
+	if (round->now >= warp->wake) {
+		warp->state = WARP_READY;
+		return true;
+	}
+	round->waiting = true;
+	if (round->wake == 0 || warp->wake < round->wake)
+		round->wake = warp->wake;
+	return false;
+}
+
+static void warp_turn(struct warp *warp, struct round *round)
+{
+	if (warp->state == WARP_SLEEPING && !warp_awake(warp, round))
+		return;
+	if (warp->state != WARP_READY)
+		return;
+	round->instructions += warp_run(warp);
+	if (warp->state == WARP_DONE)
+		block_warp_done(warp->block);
+	if (warp->state == WARP_READY && warp->idle) {
+		round->waiting = true;
+		warp_rotate(warp);
+	} else if (warp->state == WARP_SLEEPING) {
+		warp_rotate(warp);
+		round->waiting = true;
+		if (round->wake == 0 || warp->wake < round->wake)
+			round->wake = warp->wake;
+	} else {
+		round->progress = true;
+	}
+}
+
+static void block_turn(struct block *block, struct round *round)
+{
+	for (uint32_t i = 0; i < block->launch->warps_per_block && !block->launch->stop; i++)
+		warp_turn(&block->warps[i], round);
+	if (block->warps_left == 0) {
+		block->running = false;
+		round->blocks_done++;
+	}
+}
+
+static void pause_launch(const struct launch *launch, const struct round *round)
+{
+	const struct ptx_launch *given = launch->given;
+	uint64_t now = round->wake ? launch_now(launch) : 0;
+	uint64_t ns = round->wake > now ? round->wake - now : 0;
+	struct timespec wait = {0};
+
+	if (round->wake && ns == 0)
+		return;
+	if (given->callbacks->pause) {
+		given->callbacks->pause(given->user, ns);
+		return;
+	}
+	wait.tv_nsec = (long)(ns ? MIN(ns, (uint64_t)PAUSE_NS_MAX) : PAUSE_NS_UNKNOWN);
+	nanosleep(&wait, NULL);
+}
+
+/* All warps wait at barriers that nobody can complete. */
+static void report_deadlock(struct block *blocks, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		for (uint32_t k = 0; blocks[i].running && k < blocks[i].launch->warps_per_block;
+		     k++) {
+			struct warp *warp = &blocks[i].warps[k];
+
+			if (warp->state == WARP_BARRIER) {
+				warp_fault(warp, PTX_FAULT_DEADLOCK, 0,
+					   (unsigned)__builtin_ctz(warp->live | 1u << 31));
+				return;
+			}
+		}
+	}
+}
+
+/* The blocks of a grid that are resident, and those to come. */
+struct residents {
+	struct launch *launch;
+	struct block *blocks;
+	uint32_t count, room; /* resident; allocated */
+	uint32_t wanted;      /* to be resident at once */
+	uint64_t next, total; /* of the grid */
+	uint64_t checkpoint;  /* instructions at which it is due */
+	uint64_t patience;    /* instructions at which another block becomes resident */
+};
+
+/* Fills the places that are free. */
+static int residents_fill(struct residents *r)
+{
+	for (uint32_t i = 0; i < r->wanted && r->next < r->total; i++) {
+		int result;
+
+		if (i < r->count && r->blocks[i].running)
+			continue;
+		result = block_begin(r->launch, &r->blocks[i], r->next++);
+		if (result < 0)
+			return result;
+		r->count = MAX(r->count, i + 1);
+	}
+	return 0;
+}
+
+/* One more place; blocks point to each other's warps nowhere, but warps to their block. */
+static int residents_widen(struct residents *r)
+{
+	if (r->wanted == r->room) {
+		uint32_t room = 2 * r->room;
+		struct block *grown = realloc(r->blocks, room * sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		memset(grown + r->room, 0, (room - r->room) * sizeof(*grown));
+		r->blocks = grown;
+		r->room = room;
+		for (uint32_t i = 0; i < r->count; i++) {
+			for (uint32_t k = 0; k < r->launch->warps_per_block; k++)
+				grown[i].warps[k].block = &grown[i];
+		}
+	}
+	r->wanted++;
+	return 0;
+}
+
+static int checkpoint_when_due(struct residents *r, bool now)
+{
+	const struct ptx_launch *given = r->launch->given;
+	uint64_t count = r->launch->result->warp_instructions;
+
+	if (!given->callbacks->checkpoint || (!now && count < r->checkpoint))
+		return 0;
+	r->checkpoint = count + CHECKPOINT_INTERVAL;
+	return given->callbacks->checkpoint(given->user, count) ? -ECANCELED : 0;
+}
+
+/* After a round in which nothing moved. */
+static int residents_stuck(struct residents *r, const struct round *round)
+{
+	if (r->next < r->total)
+		return residents_widen(r);
+	if (!round->waiting) {
+		report_deadlock(r->blocks, r->count);
+		return r->launch->status;
+	}
+	pause_launch(r->launch, round);
+	return checkpoint_when_due(r, true);
+}
+
+static int residents_round(struct residents *r)
+{
+	struct launch *launch = r->launch;
+	struct round round = {0};
+	int result = residents_fill(r);
+
+	if (result < 0)
+		return result;
+	for (uint32_t i = 0; i < r->count && !launch->stop; i++) {
+		if (r->blocks[i].running)
+			block_turn(&r->blocks[i], &round);
+	}
+	launch->result->warp_instructions += round.instructions;
+	if (launch->stop)
+		return launch->status;
+	if (round.blocks_done > 0 || round.instructions == 0)
+		r->patience = launch->result->warp_instructions + PATIENCE;
+	if (!round.progress && round.blocks_done == 0)
+		return residents_stuck(r, &round);
+	if (launch->result->warp_instructions >= r->patience && r->next < r->total) {
+		r->patience += PATIENCE;
+		result = residents_widen(r);
+	}
+	return result < 0 ? result : checkpoint_when_due(r, false);
+}
+
+static bool residents_left(const struct residents *r)
+{
+	if (r->next < r->total)
+		return true;
+	for (uint32_t i = 0; i < r->count; i++) {
+		if (r->blocks[i].running)
+			return true;
+	}
+	return false;
+}
+
+static int run_grid(struct launch *launch)
+{
+	const uint32_t *grid = launch->given->grid;
+	uint64_t total = (uint64_t)grid[0] * grid[1] * grid[2];
+	struct residents r = {
+		.launch = launch,
+		.wanted = (uint32_t)MIN((uint64_t)MAX(launch->given->resident_blocks, 1u), total),
+		.total = total,
+		.checkpoint = CHECKPOINT_INTERVAL,
+		.patience = PATIENCE,
+	};
+	int result = 0;
+
+	r.room = r.wanted;
+	r.blocks = calloc(r.room, sizeof(*r.blocks));
+	if (!r.blocks)
+		return -ENOMEM;
+	while (result == 0 && residents_left(&r))
+		result = residents_round(&r);
+	for (uint32_t i = 0; i < r.room; i++) {
+		if (r.blocks[i].launch)
+			block_free(&r.blocks[i]);
+	}
+	free(r.blocks);
+	return result;
+}
+
+/* --- the launch */
+
+static bool dims_valid(const struct ptx_launch *given, const struct ptx_kernel_info *info)
+{
+	uint64_t threads = 1;
+
+	for (unsigned i = 0; i < 3; i++) {
+		if (given->grid[i] == 0 || given->block[i] == 0 || given->block[i] > THREADS_MAX)
+			return false;
+		if (info->reqntid[0] && info->reqntid[i] != given->block[i])
+			return false;
+		threads *= given->block[i];
+	}
+	/* The product of a grid's sides stays below 2^64. */
+	if (given->grid[1] > UINT16_MAX || given->grid[2] > UINT16_MAX)
+		return false;
+	return threads <= THREADS_MAX;
+}
+
+static void size_launch(struct launch *launch)
+{
+	const struct ptx_launch *given = launch->given;
+	const struct function *kernel = launch->kernel;
+	uint32_t stack = given->stack_bytes ? given->stack_bytes : STACK_BYTES_DEFAULT;
+	uint32_t local = ALIGN_UP(MAX(kernel->info.local_bytes, 16u), 16u);
+
+	launch->threads = given->block[0] * given->block[1] * given->block[2];
+	launch->warps_per_block = (launch->threads + WARP_LANES - 1) / WARP_LANES;
+	launch->shared_bytes = launch->module->dynamic_shared + given->shared_bytes;
+	launch->param_bytes = kernel->info.param_bytes;
+	/* A kernel that refers to functions may call through pointers, or recurse. */
+	launch->local_bytes = local + (kernel->references ? ALIGN_UP(stack, 16u) : 0);
+}
+
+static int copy_params(struct launch *launch)
+{
+	launch->params = aligned_alloc(64, ALIGN_UP((size_t)launch->param_bytes + 1, (size_t)64));
+	if (!launch->params)
+		return -ENOMEM;
+	if (launch->param_bytes > 0)
+		memcpy(launch->params, launch->given->params, launch->param_bytes);
+	return 0;
+}
+
+int ptx_launch_run(const struct ptx_launch *given, struct ptx_result *ret_result)
+{
+	static struct ptx_range nowhere;
+	const struct ptx_module *module = given->module;
+	struct launch launch = {.given = given, .module = module, .result = ret_result};
+	fenv_t environment;
+	int result;
+
+	*ret_result = (struct ptx_result){0};
+	if (!module->bound || given->kernel >= module->kernel_count)
+		return -EINVAL;
+	launch.kernel = module->kernels[given->kernel];
+	launch.range = &nowhere;
+	if (!dims_valid(given, &launch.kernel->info) ||
+	    given->param_bytes < launch.kernel->info.param_bytes)
+		return -EINVAL;
+	size_launch(&launch);
+	result = copy_params(&launch);
+	if (result < 0)
+		return result;
+	launch.started = launch_now(&launch);
+	fegetenv(&environment);
+	fesetenv(FE_DFL_ENV);
+	result = run_grid(&launch);
+	fesetenv(&environment);
+	free(launch.params);
+	return result;
+}
+
+const char *ptx_fault_text(enum ptx_fault_kind kind)
+{
+	static const char *const texts[] = {
+		[PTX_FAULT_NONE] = "none",
+		[PTX_FAULT_ILLEGAL_ADDRESS] = "illegal address",
+		[PTX_FAULT_MISALIGNED_ADDRESS] = "misaligned address",
+		[PTX_FAULT_READ_ONLY] = "store to read-only memory",
+		[PTX_FAULT_STACK] = "stack overflow",
+		[PTX_FAULT_TRAP] = "trap",
+		[PTX_FAULT_ASSERT] = "assertion failed",
+		[PTX_FAULT_ILLEGAL_CALL] = "illegal call",
+		[PTX_FAULT_DEADLOCK] = "deadlock at a barrier",
+	};
+
+	return (size_t)kind < ARRAY_SIZE(texts) ? texts[kind] : "unknown";
+}
