@@ -85,44 +85,44 @@ static nvmlReturn_t table_call(unsigned int slot, void *first, void *second, voi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
+/* clang-format off */
 /* A function for each slot, so that table_call learns which was called. */
 #define SLOT(high, low)                                                                 \
 	static nvmlReturn_t slot_##high##_##low(void *first, void *second, void *third) \
 	{                                                                               \
-		return table_call(high * 16 + low, first, second, third);               \
+		return table_call((high) * 16 + (low), first, second, third);           \
 	}
 #define SLOT_NAME(high, low) slot_##high##_##low,
-#define ROW(each, high)                                                                     \
-	each(high, 0) each(high, 1) each(high, 2) each(high, 3) each(high, 4) each(high, 5) \
-		each(high, 6) each(high, 7) each(high, 8) each(high, 9) each(high, 10)      \
-			each(high, 11) each(high, 12) each(high, 13) each(high, 14) each(high, 15)
-#define ROWS(each)                                                                                 \
-	ROW(each, 0)                                                                               \
-	ROW(each, 1)                                                                               \
-	ROW(each, 2)                                                                               \
-	ROW(each, 3) ROW(each, 4) ROW(each, 5) ROW(each, 6) ROW(each, 7) ROW(each, 8) ROW(each, 9) \
-		ROW(each, 10) ROW(each, 11) ROW(each, 12) ROW(each, 13) ROW(each, 14)              \
-			ROW(each, 15)
+#define ROW(each, high) each(high, 0) ROW_AFTER_0(each, high)
+#define ROW_AFTER_0(each, high)                                                           \
+	each(high, 1) each(high, 2) each(high, 3)                                         \
+	each(high, 4) each(high, 5) each(high, 6) each(high, 7)                           \
+	each(high, 8) each(high, 9) each(high, 10) each(high, 11)                         \
+	each(high, 12) each(high, 13) each(high, 14) each(high, 15)
+#define ROWS(each)                                                                        \
+	ROW_AFTER_0(each, 0) ROW(each, 1) ROW(each, 2) ROW(each, 3)                       \
+	ROW(each, 4) ROW(each, 5) ROW(each, 6) ROW(each, 7)                               \
+	ROW(each, 8) ROW(each, 9) ROW(each, 10) ROW(each, 11)                             \
+	ROW(each, 12) ROW(each, 13) ROW(each, 14) ROW(each, 15)
 
-/* clang-format off */
 ROWS(SLOT)
 
-static nvmlReturn_t (*const table_functions[TABLE_SLOTS])(void *, void *, void *) = {
-	ROWS(SLOT_NAME)
+/* In place of slot 0 stands the table's size in bytes. */
+static const struct {
+	size_t size;
+	nvmlReturn_t (*slot[TABLE_SLOTS - 1])(void *, void *, void *);
+} table = {
+	.size = TABLE_SLOTS * sizeof(void *),
+	.slot = { ROWS(SLOT_NAME) },
 };
 /* clang-format on */
 
-nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *guid)
+nvmlReturn_t nvmlInternalGetExportTable(const void **ret, const void *guid)
 {
-	/* The first word is the table's size in bytes, in place of slot 0. */
-	static const void *slots[TABLE_SLOTS];
-
-	if (!table || !guid)
+	if (!ret || !guid)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	if (memcmp(guid, table_guid, sizeof(table_guid)) != 0)
 		return NVML_ERROR_NOT_SUPPORTED;
-	memcpy(slots, table_functions, sizeof(slots));
-	slots[0] = (const void *)sizeof(slots);
-	*table = slots;
+	*ret = &table;
 	return NVML_SUCCESS;
 }

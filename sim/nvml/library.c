@@ -195,27 +195,24 @@ static nvmlReturn_t library_fault(struct client *c, wire_device device, const ch
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t library_enter(const char *call, const void *out, struct client **ret)
+nvmlReturn_t library_enter_call(const char *call, struct client **ret)
 {
 	struct client *c = library_client();
 
 	if (!c)
 		return NVML_ERROR_UNINITIALIZED;
-	if (!out)
-		return NVML_ERROR_INVALID_ARGUMENT;
 	*ret = c;
 	return library_fault(c, 0, call);
 }
 
-nvmlReturn_t device_enter(nvmlDevice_t handle, const char *call, const void *out,
-			  struct device *ret)
+nvmlReturn_t device_enter_call(nvmlDevice_t handle, const char *call, struct device *ret)
 {
 	struct client *c = library_client();
 	struct device d = {.client = c};
 
 	if (!c)
 		return NVML_ERROR_UNINITIALIZED;
-	if (!out || !handle_device(handle, &d.id))
+	if (!handle_device(handle, &d.id))
 		return NVML_ERROR_INVALID_ARGUMENT;
 	d.index = wire_device_gpu(d.id);
 	if (d.index >= client_host(c)->gpu_count)
@@ -230,13 +227,6 @@ nvmlReturn_t device_enter(nvmlDevice_t handle, const char *call, const void *out
 		return NVML_ERROR_INVALID_ARGUMENT;
 	*ret = d;
 	return library_fault(c, d.id, call);
-}
-
-nvmlReturn_t gpu_enter(nvmlDevice_t handle, const char *call, const void *out, struct device *ret)
-{
-	nvmlReturn_t r = device_enter(handle, call, out, ret);
-
-	return r == NVML_SUCCESS && device_is_mig(ret) ? NVML_ERROR_NOT_SUPPORTED : r;
 }
 
 nvmlReturn_t library_error(int error)

@@ -28,16 +28,37 @@ struct device {
  * its own at its first call. */
 struct client *library_client(void);
 /* Every entry point starts with one of these. `call` is the entry point's name (__func__): armed
- * faults hit by it. `out` is the caller's output pointer: NULL gives INVALID_ARGUMENT.
+ * faults hit by it. `out` is the caller's output pointer: NULL gives INVALID_ARGUMENT. (Inline, so
+ * that static analysis sees that.)
  *
  * library_enter: UNINITIALIZED, or an armed fault's error. */
-nvmlReturn_t library_enter(const char *call, const void *out, struct client **ret);
+nvmlReturn_t library_enter_call(const char *call, struct client **ret);
+static inline nvmlReturn_t library_enter(const char *call, const void *out, struct client **ret)
+{
+	if (!out)
+		return library_client() ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_UNINITIALIZED;
+	return library_enter_call(call, ret);
+}
+
 /* A GPU or MIG device; INVALID_ARGUMENT for what never was a handle or, of a MIG device, is none
  * any more; GPU_IS_LOST. */
-nvmlReturn_t device_enter(nvmlDevice_t handle, const char *call, const void *out,
-			  struct device *ret);
+nvmlReturn_t device_enter_call(nvmlDevice_t handle, const char *call, struct device *ret);
+static inline nvmlReturn_t device_enter(nvmlDevice_t handle, const char *call, const void *out,
+					struct device *ret)
+{
+	if (!out)
+		return library_client() ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_UNINITIALIZED;
+	return device_enter_call(handle, call, ret);
+}
+
 /* A GPU; NOT_SUPPORTED for a MIG device. */
-nvmlReturn_t gpu_enter(nvmlDevice_t handle, const char *call, const void *out, struct device *ret);
+static inline nvmlReturn_t gpu_enter(nvmlDevice_t handle, const char *call, const void *out,
+				     struct device *ret)
+{
+	nvmlReturn_t r = device_enter(handle, call, out, ret);
+
+	return r == NVML_SUCCESS && wire_device_is_mig(ret->id) ? NVML_ERROR_NOT_SUPPORTED : r;
+}
 
 nvmlDevice_t handle_of_device(wire_device id);
 nvmlGpuInstance_t handle_of_gpu_instance(wire_device id);

@@ -18,7 +18,7 @@ nvmlReturn_t nvmlInit(void);
 nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags);
 nvmlReturn_t nvmlShutdown(void);
-nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *guid);
+nvmlReturn_t nvmlInternalGetExportTable(const void **ret, const void *guid);
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length);
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length);

@@ -1,0 +1,74 @@
+"""Fixtures of the conformance tests: unmodified clients of NVML on simulated hosts."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from .clients import Clients, Unavailable
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("CARVE_BUILD", ROOT / "build")).resolve()
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="session")
+def clients(tmp_path_factory):
+    try:
+        return Clients.get(tmp_path_factory.mktemp("clients"))
+    except Unavailable as reason:
+        pytest.skip(f"the real clients cannot be had here: {reason}")
+
+
+class Host:
+    """A simulated host that stays up until closed."""
+
+    def __init__(self, spec, driver):
+        self.process = subprocess.Popen(
+            [BUILD / "sim" / "simhost", "run", "--gpus", spec, "--driver", driver, "--",
+             "sh", "-c", "env -0; echo; exec cat"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        line = self.process.stdout.readline().decode()
+        self.env = dict(e.split("=", 1) for e in line.rstrip("\n").split("\0") if e)
+        self.holders = []
+
+    def run(self, *argv):
+        return subprocess.run([str(a) for a in argv], env=self.env, text=True, timeout=60,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def out(self, *argv):
+        done = self.run(*argv)
+        assert done.returncode == 0, (argv, done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    def hold(self, mib, device=0):
+        """Another process takes memory on the device and keeps it; its PID."""
+        holder = subprocess.Popen([BUILD / "tests" / "programs" / "sim_client", "cuda"], env=self.env,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.holders.append(holder)
+        pid = int(holder.stdout.readline().split()[1])
+        holder.stdin.write(f"reserve {device} 0 {mib * MIB}\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline().split()[0] == "ok"
+        return pid
+
+    def close(self):
+        for holder in self.holders:
+            holder.kill()
+            holder.wait()
+        self.process.stdin.close()
+        self.process.wait(10)
+
+
+@pytest.fixture
+def host():
+    """host(spec, driver="550") -> Host; closed after the test."""
+    hosts = []
+
+    def start(spec="h100-80gb", driver="550"):
+        hosts.append(Host(spec, driver))
+        return hosts[-1]
+
+    yield start
+    for h in hosts:
+        h.close()
