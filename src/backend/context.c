@@ -92,7 +92,7 @@ int context_measure(const char *uuid_text, uint64_t *ret_bytes)
 	struct gpus *gpus = NULL;
 	CUdevice device;
 	CUcontext context;
-	uint64_t before, after, own;
+	uint64_t before = 0, after = 0, own = 0;
 	int rc = cuda_load(&cuda);
 
 	if (rc == 0)

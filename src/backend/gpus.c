@@ -99,33 +99,43 @@ static int symbols_load(struct gpus *gpus, struct error *err)
 	return 0;
 }
 
-int gpus_open(struct gpus **ret, struct error *err)
+static int library_start(struct gpus *gpus, struct error *err)
 {
-	cleanup_free struct gpus *gpus = calloc(1, sizeof(*gpus));
-
-	if (!gpus)
-		return -ENOMEM;
-	gpus->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	if (!gpus->library) {
-		error_set(err, EXIT_CODE_FAILED,
-			  "no NVIDIA driver: libnvidia-ml.so.1 is not found");
-		return -ENODEV;
-	}
 	int rc = symbols_load(gpus, err);
-	if (rc < 0) {
-		dlclose(gpus->library);
+
+	if (rc < 0)
 		return rc;
-	}
 	nvmlReturn_t status = gpus->init();
 	if (status != NVML_SUCCESS) {
 		error_set(err, EXIT_CODE_FAILED, "the driver does not start: %s",
 			  gpus->error_string(status));
-		dlclose(gpus->library);
 		return errno_of(status);
 	}
 	if (gpus->get_driver_version(gpus->driver_version, sizeof(gpus->driver_version)))
 		gpus->driver_version[0] = '\0';
-	*ret = steal_ptr(&gpus);
+	return 0;
+}
+
+int gpus_open(struct gpus **ret, struct error *err)
+{
+	struct gpus *gpus = calloc(1, sizeof(*gpus));
+
+	if (!gpus)
+		return -ENOMEM;
+	gpus->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	int rc = -ENODEV;
+	if (gpus->library)
+		rc = library_start(gpus, err);
+	else
+		error_set(err, EXIT_CODE_FAILED,
+			  "no NVIDIA driver: libnvidia-ml.so.1 is not found");
+	if (rc < 0) {
+		if (gpus->library)
+			dlclose(gpus->library);
+		free(gpus);
+		return rc;
+	}
+	*ret = gpus;
 	return 0;
 }
 
@@ -281,7 +291,7 @@ static int processes_read(struct gpus *gpus, nvmlDevice_t device, struct gpu_sam
 {
 	int rc = 0;
 
-	sample->processes = calloc(2 * GPU_PROCESSES_MAX, sizeof(*sample->processes));
+	sample->processes = calloc(2 * (size_t)GPU_PROCESSES_MAX, sizeof(*sample->processes));
 	if (!sample->processes)
 		return -ENOMEM;
 	if (gpus->get_compute)
@@ -306,7 +316,7 @@ void gpus_sample(struct gpus *gpus, uint32_t index, struct gpu_sample *ret)
 	/* What is not carve's is the difference of two figures that the driver gives one after the
 	 * other: look again while they move. */
 	for (int tries = 0; tries < 3 && !sample.error; tries++) {
-		uint64_t before;
+		uint64_t before = 0;
 
 		gpu_sample_clear(&sample);
 		sample.error = memory_read(gpus, device, &sample.total, &sample.reserved, &before);

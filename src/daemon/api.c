@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <microhttpd.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,7 +241,7 @@ static void post_session(struct call *call, const char *id)
 	rc = waiting_add(call->node, &request, &call->peer, on_decided, call);
 	if (rc < 0)
 		reply_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED, "%s",
-			     strerror(-rc));
+			     strerrordesc_np(-rc));
 	else
 		call_defer(call, on_asker_gone);
 }
@@ -295,7 +296,7 @@ static int resize(struct session *s, const struct place_request *request, struct
 	}
 	int rc = session_resize(s, bytes);
 	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
-				  strerror(-rc))
+				  strerrordesc_np(-rc))
 		      : 0;
 }
 

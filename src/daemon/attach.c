@@ -1,6 +1,7 @@
 #include "daemon/attach.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,15 +130,16 @@ static bool books_or_reply(struct attach_connection *c, struct session *s, bool 
 
 	if (rc == 0)
 		return true;
-	*ret_alive =
-		rc == -EBUSY    ? reply_status(c, ATTACH_FAILED,
-					       "session %s has processes from before a restart whose "
-						  "ledger cannot be reached; end them first",
-					       s->record.id)
-		: rc == -ENODEV ? reply_status(c, ATTACH_FAILED, "the GPU of session %s is gone",
-					       s->record.id)
-				: reply_status(c, ATTACH_FAILED,
-					       "carved cannot make the ledger: %s", strerror(-rc));
+	*ret_alive = rc == -EBUSY
+			     ? reply_status(c, ATTACH_FAILED,
+					    "session %s has processes from before a restart whose "
+					    "ledger cannot be reached; end them first",
+					    s->record.id)
+		     : rc == -ENODEV
+			     ? reply_status(c, ATTACH_FAILED, "the GPU of session %s is gone",
+					    s->record.id)
+			     : reply_status(c, ATTACH_FAILED, "carved cannot make the ledger: %s",
+					    strerrordesc_np(-rc));
 	return false;
 }
 
@@ -154,7 +156,7 @@ static bool handle_workload(struct attach_connection *c, struct session *s)
 		return reply_status(c, ATTACH_FULL, "session %s has %u processes already",
 				    s->record.id, BOOKS_SLOTS - 1);
 	if (rc < 0)
-		return reply_status(c, ATTACH_FAILED, "cannot attach: %s", strerror(-rc));
+		return reply_status(c, ATTACH_FAILED, "cannot attach: %s", strerrordesc_np(-rc));
 	return reply_books(c, s);
 }
 
@@ -170,7 +172,7 @@ static bool handle_command(struct attach_connection *c, struct session *s)
 	int rc = session_holder_add(s, &c->peer.process, true);
 
 	return rc < 0 ? reply_status(c, ATTACH_FAILED, "cannot watch the command: %s",
-				     strerror(-rc))
+				     strerrordesc_np(-rc))
 		      : reply_status(c, ATTACH_OK, "%s", "");
 }
 
@@ -327,7 +329,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 	}
 	int rc = connection_open(server, &fd);
 	if (rc < 0)
-		log_event(LOG_WARNING, "attach.refused reason=\"%s\"", strerror(-rc));
+		log_event(LOG_WARNING, "attach.refused reason=\"%s\"", strerrordesc_np(-rc));
 }
 
 int attach_server_start(struct node *node, int fd, struct attach_server **ret)

@@ -127,7 +127,7 @@ int books_adopt(struct books *ret, const char *session, uint32_t gpu_count, cons
 		const char *ledger_path)
 {
 	struct books books = BOOKS_NONE;
-	size_t size;
+	size_t size = 0;
 	cleanup_close int limits_rw = open_limits(limits_path);
 	int rc = limits_rw < 0 ? limits_rw : check_memfd(limits_rw, &size);
 

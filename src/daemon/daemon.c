@@ -213,7 +213,7 @@ static int serve(struct node *node, bool background, struct error *err)
 		return EXIT_CODE_FAILED;
 	if (background && background_enter(&node->runtime) < 0) {
 		error_set(err, EXIT_CODE_FAILED, "cannot write %s/carved.log: %s",
-			  node->runtime.dir, strerror(errno));
+			  node->runtime.dir, strerrordesc_np(errno));
 		return EXIT_CODE_FAILED;
 	}
 	int code = node_run(node, err);

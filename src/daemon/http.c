@@ -218,7 +218,7 @@ static void dispatch(struct http_call *c)
 		api_handle(&c->call);
 		return;
 	}
-	snprintf(err.message, sizeof(err.message), "the body is larger than %d bytes",
+	snprintf(err.message, sizeof(err.message), "the body is larger than %zu bytes",
 		 HTTP_BODY_MAX);
 	call_reply_error(&c->call, MHD_HTTP_CONTENT_TOO_LARGE, &err);
 }

@@ -13,7 +13,7 @@ struct http_server;
 struct node;
 
 /* Bodies above this are refused. */
-#define HTTP_BODY_MAX (64 * 1024)
+#define HTTP_BODY_MAX ((size_t)64 * 1024)
 
 /* One request, from its last byte until its answer. */
 struct call {

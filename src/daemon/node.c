@@ -174,14 +174,14 @@ static int node_open(struct node *node, struct error *err)
 
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
-				 strerror(-rc));
+				 strerrordesc_np(-rc));
 	if (runtime_listen(&node->runtime, node->options.system, err) < 0)
 		return -1;
 	rc = attach_server_start(node, node->runtime.attach_fd, &node->attach);
 	if (rc == 0)
 		rc = http_server_start(node, node->runtime.http_fd, &node->http);
 	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "cannot serve: %s", strerror(-rc));
+		return error_set(err, EXIT_CODE_FAILED, "cannot serve: %s", strerrordesc_np(-rc));
 	uv_prepare_start(&node->prepare, on_prepare);
 	node->tick_ms = TICK_IDLE_MS;
 	uv_timer_start(&node->tick, on_tick, TICK_IDLE_MS, TICK_IDLE_MS);
@@ -247,7 +247,7 @@ int node_run(struct node *node, struct error *err)
 	node->pool.arg = node;
 	int rc = pool_start(&node->pool, &node->loop);
 	if (rc < 0)
-		node_fail(node, strerror(-rc));
+		node_fail(node, strerrordesc_np(-rc));
 	uv_run(&node->loop, UV_RUN_DEFAULT);
 	pool_close(&node->pool);
 	uv_loop_close(&node->loop);

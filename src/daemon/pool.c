@@ -6,12 +6,16 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
+
+#define CLAIM_TRIES 50
+#define CLAIM_PAUSE_NS 10000000L
 
 /* ---- one daemon a GPU -------------------------------------------------------------------- */
 
@@ -164,6 +168,22 @@ static void inventory_take(uv_work_t *work)
 		error_set(&pool->why, EXIT_CODE_FAILED, "the driver sees no GPU");
 }
 
+/* A daemon that was killed may leave its claims to a child that it had just forked, until that
+ * execs: a claim that nobody alive holds is worth a moment's wait. */
+static bool gpu_claim_patiently(struct pool *pool, struct pool_gpu *gpu)
+{
+	struct timespec pause = {.tv_nsec = CLAIM_PAUSE_NS};
+
+	for (int tries = 0; tries < CLAIM_TRIES; tries++) {
+		if (gpu_claim(pool, gpu))
+			return true;
+		if (gpu->holder_pid)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+	return false;
+}
+
 static void inventory_done(uv_work_t *work, int status)
 {
 	struct pool *pool = work->data;
@@ -173,7 +193,7 @@ static void inventory_done(uv_work_t *work, int status)
 		struct pool_gpu *gpu = &pool->gpu[i];
 
 		*gpu = (struct pool_gpu){.info = pool->found[i], .claim_fd = -1};
-		if (gpu_claim(pool, gpu))
+		if (gpu_claim_patiently(pool, gpu))
 			log_event(LOG_INFO, "gpu.offered index=%u uuid=%s name=\"%s\"",
 				  gpu->info.index, gpu->info.uuid_text, gpu->info.name);
 		else

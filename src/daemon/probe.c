@@ -186,7 +186,7 @@ int probe_main(const char *uuid_text)
 	int rc = context_measure(uuid_text, &bytes);
 
 	if (rc < 0) {
-		log_event(LOG_WARNING, "context.measure error=\"%s\"", strerror(-rc));
+		log_event(LOG_WARNING, "context.measure error=\"%s\"", strerrordesc_np(-rc));
 		return EXIT_CODE_FAILED;
 	}
 	printf("%" PRIu64 "\n", bytes);

@@ -2,18 +2,24 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 
 #define LISTEN_BACKLOG 512
+/* A daemon that was killed may leave the lock to a child that it had just forked, until that execs.
+ */
+#define LOCK_TRIES 100
+#define LOCK_PAUSE_NS 10000000L
 
 int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err)
 {
@@ -43,24 +49,39 @@ void runtime_path(const struct runtime *runtime, const char *name, char *buf, si
 	snprintf(buf, size, "%s/%s", runtime->dir, name);
 }
 
+/* The daemon that the lock's file names; 0: it has ended. */
+static pid_t lock_holder(int fd)
+{
+	char text[32] = {0};
+
+	(void)!pread(fd, text, sizeof(text) - 1, 0);
+	pid_t pid = (pid_t)strtol(text, NULL, 10);
+	return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM) ? pid : 0;
+}
+
 static int lock_take(struct runtime *runtime, struct error *err)
 {
-	char path[128], pid[32] = {0};
+	struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
+	char path[128], pid[32];
 
 	runtime_path(runtime, "lock", path, sizeof(path));
 	cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot open %s: %s", path,
-				 strerror(errno));
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		(void)!read(fd, pid, sizeof(pid) - 1);
-		return error_set(err, EXIT_CODE_FAILED, "a carved (pid %ld) serves %s already",
-				 strtol(pid, NULL, 10), runtime->dir);
+				 strerrordesc_np(errno));
+	for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+		pid_t holder = lock_holder(fd);
+
+		if (holder || tries == LOCK_TRIES)
+			return error_set(err, EXIT_CODE_FAILED,
+					 "a carved (pid %d) serves %s already", (int)holder,
+					 runtime->dir);
+		nanosleep(&pause, NULL);
 	}
 	int length = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
 	if (ftruncate(fd, 0) < 0 || write_all(fd, pid, (size_t)length) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s", path,
-				 strerror(errno));
+				 strerrordesc_np(errno));
 	runtime->lock_fd = steal_fd(&fd);
 	return 0;
 }
@@ -74,7 +95,7 @@ int runtime_lock(struct runtime *runtime, bool system, struct error *err)
 	/* The umask is no concern of users who look for the system's daemon. */
 	if ((!made && errno != EEXIST) || (made && system && chmod(runtime->dir, 0755) < 0))
 		return error_set(err, EXIT_CODE_FAILED, "cannot make %s: %s", runtime->dir,
-				 strerror(errno));
+				 strerrordesc_np(errno));
 	if (lstat(runtime->dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
 	    (st.st_mode & 022)) {
 		error_set(err, EXIT_CODE_FAILED,
@@ -97,7 +118,7 @@ static int socket_listen(const struct runtime *runtime, const char *name, int ty
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
 	    chmod(address.sun_path, mode) < 0 || listen(fd, LISTEN_BACKLOG) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot listen on %s: %s", address.sun_path,
-				 strerror(errno));
+				 strerrordesc_np(errno));
 	return steal_fd(&fd);
 }
 
@@ -116,7 +137,7 @@ int runtime_listen(struct runtime *runtime, bool system, struct error *err)
 		return -1;
 	runtime_path(runtime, "carved.sock", path, sizeof(path));
 	if (stat(path, &st) < 0)
-		return error_set(err, EXIT_CODE_FAILED, "%s: %s", path, strerror(errno));
+		return error_set(err, EXIT_CODE_FAILED, "%s: %s", path, strerrordesc_np(errno));
 	runtime->device = st.st_dev;
 	runtime->inode = st.st_ino;
 	return 0;

@@ -402,7 +402,7 @@ static void session_finish(struct session *s)
 	int rc = store_session_end(node->store, &s->record);
 	if (rc < 0)
 		log_event(LOG_ERROR, "store.failed id=%s error=\"%s\"", s->record.id,
-			  strerror(-rc));
+			  strerrordesc_np(-rc));
 	log_event(LOG_INFO, "session.ended id=%s uid=%u reason=\"%s\"", s->record.id, s->record.uid,
 		  s->record.reason);
 	table_remove(node, s);
@@ -476,12 +476,14 @@ void session_unlisten(struct node *node, void *arg)
 
 void sessions_free(struct node *node)
 {
-	while (node->sessions) {
-		struct session *s = node->sessions;
-
-		table_remove(node, s);
+	for (struct session *s = node->sessions, *next; s; s = next) {
+		next = s->next;
 		session_free(s);
 	}
+	node->sessions = node->attached = NULL;
+	memset(node->by_id, 0, sizeof(node->by_id));
+	memset(node->by_user, 0, sizeof(node->by_user));
+	node->session_count = 0;
 	while (node->drains) {
 		struct drain *drain = node->drains;
 

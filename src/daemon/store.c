@@ -231,7 +231,7 @@ int store_open(struct store **ret, const char *path, struct error *err)
 		  rc == -EUCLEAN           ? "it is damaged"
 		  : rc == -EROFS           ? "it cannot be written"
 		  : rc == -EPROTONOSUPPORT ? "it is of another version of carve"
-					   : strerror(-rc));
+					   : strerrordesc_np(-rc));
 	if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT)
 		error_hint(err, "move it away; running workloads keep their limits, but their "
 				"sessions are forgotten");

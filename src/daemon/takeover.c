@@ -72,7 +72,7 @@ static void adopt(struct found *found)
 			     found->ledger);
 	if (rc < 0) {
 		log_event(LOG_WARNING, "ledger.rejected id=%s from=%s error=\"%s\"", s->record.id,
-			  found->ledger, strerror(-rc));
+			  found->ledger, strerrordesc_np(-rc));
 		return;
 	}
 	session_set_attached(s);
@@ -169,7 +169,7 @@ static void books_resume(struct session *s)
 		int rc = process_resume(s, slot);
 		if (rc < 0)
 			log_event(LOG_ERROR, "process.lost id=%s slot=%u error=\"%s\"",
-				  s->record.id, slot, strerror(-rc));
+				  s->record.id, slot, strerrordesc_np(-rc));
 	}
 	/* A resize may have been cut off between the store and the ledger. */
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)

@@ -164,7 +164,7 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 			  rc == -ENOSPC  ? "the disk is full"
 			  : rc == -EROFS ? "the database cannot be written"
 			  : rc == -ESRCH ? "the process that asked has ended"
-					 : strerror(-rc));
+					 : strerrordesc_np(-rc));
 		refuse(node, w, &err);
 		return;
 	}

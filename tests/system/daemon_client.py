@@ -2,6 +2,7 @@
 import array
 import http.client
 import json
+import mmap
 import os
 import pathlib
 import shutil
@@ -174,10 +175,50 @@ class Attached:
         self.fds = []
 
 
+class Ledger:
+    """A mapped ledger, seen through its specification (docs/ledger.md) and not through carve's code."""
+
+    GRANULE = 512
+
+    def __init__(self, fd):
+        self.map = mmap.mmap(fd, os.fstat(fd).st_size)
+        (self.magic, self.version, _, self.size, self.gpus, self.slots, self.gpu_offset,
+         self.slot_offset, self.stride) = struct.unpack_from("<IHHQIIIII", self.map)
+
+    def _slot(self, slot):
+        return self.slot_offset + slot * self.stride
+
+    def committed(self, gpu=0):
+        word, = struct.unpack_from("<Q", self.map, self.gpu_offset + gpu * 128)
+        return (word & (1 << 38) - 1) * self.GRANULE
+
+    def state(self, slot):
+        return ["free", "live", "dead"][struct.unpack_from("<I", self.map, self._slot(slot))[0]]
+
+    def pid(self, slot):
+        return struct.unpack_from("<i", self.map, self._slot(slot) + 4)[0]
+
+    def set_calls(self, slot, begun, done):
+        struct.pack_into("<II", self.map, self._slot(slot) + 16, begun, done)
+
+    def books(self, slot, gpu=0):
+        """(used, settled)"""
+        return struct.unpack_from("<qq", self.map, self._slot(slot) + 128 + gpu * 32)
+
+    def charge(self, slot, delta, gpu=0):
+        """What a front does, where nobody else is at it."""
+        at = self._slot(slot) + 128 + gpu * 32
+        used, settled, helped, applied = struct.unpack_from("<qqQQ", self.map, at)
+        units = self.committed(gpu) // self.GRANULE + delta // self.GRANULE
+        struct.pack_into("<Q", self.map, self.gpu_offset + gpu * 128,
+                         units | slot << 38 | (applied & 0xffff) << 48)
+        struct.pack_into("<qqQQ", self.map, at, used + delta, settled, helped, applied + 1)
+
+
 def wait_gone(pid):
     wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
 
 
-__all__ = ["Daemon", "Attached", "UnixConnection", "attach_message", "MIB", "GIB", "WORKLOAD", "COMMAND", "SETTLE",
+__all__ = ["Daemon", "Attached", "Ledger", "UnixConnection", "attach_message", "MIB", "GIB", "WORKLOAD", "COMMAND", "SETTLE",
            "OBSERVE", "RESUME", "OK", "NO_SESSION", "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED",
            "FAILED", "signal", "wait_until", "wait_gone"]

@@ -44,6 +44,7 @@ def test_no_page_has_an_option_that_no_verb_takes():
     known = {"--version"}
     for verb in verbs():
         known |= set(verb["options"])
+        known |= set(re.findall(r"--[a-z-]+", verb["usage"]))
     for page in PAGES.glob("carve*.1"):
         assert options_in(page) <= known, page.name
 
@@ -53,6 +54,13 @@ def test_every_page_is_named_in_carve_1():
     for page in PAGES.glob("*.[18]"):
         if page.name != "carve.1":
             assert f".Xr {page.stem} {page.suffix[1]}" in text
+
+
+def test_the_daemons_page_has_its_options():
+    done = subprocess.run([str(BUILD / "carved"), "--help"], capture_output=True, text=True,
+                          env=clean_env(), check=True)
+    assert set(re.findall(r"--[a-z-]+", done.stdout)) - {"--unix-socket"} == \
+        options_in(PAGES / "carved.8")
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in PAGES.glob("*.[18]")))

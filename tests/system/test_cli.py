@@ -1,0 +1,324 @@
+"""The command with the real daemon on a simulated host: sessions, run, faults."""
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+from conftest import BUILD, clean_env, run, sim_run, wait_until
+
+CARVE = BUILD / "carve"
+GIB = 1 << 30
+
+
+def fails(done, code, *words):
+    assert done.returncode == code, (done.returncode, done.stderr)
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("carve: ") and len(lines) <= 2
+    for word in words:
+        assert word in done.stderr
+    assert done.stdout == ""
+
+
+def active(host):
+    return [s for s in host.carve_json("session", "list") if s["state"] == "active"]
+
+
+# ---- sessions -------------------------------------------------------------------------------
+
+def test_a_session_from_request_to_release(host):
+    granted = host.carve_json("session", "request", "--vram", "2.5")
+    assert set(granted) >= {"id", "state", "owner", "created", "vram_bytes", "requested_bytes",
+                            "tolerance_applied", "compute_request", "compute_limit", "backend",
+                            "mig_profile", "pids", "gpus"}
+    assert granted["vram_bytes"] == granted["requested_bytes"] == 2684354560
+    assert granted["state"] == "active" and granted["backend"] == "front"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", granted["created"])
+    fails(host.carve("session", "request", "--vram", "1"), 1, granted["id"], "run --ephemeral")
+    assert [s["id"] for s in active(host)] == [granted["id"]]
+    assert host.carve_json("session", "show")["id"] == granted["id"]
+    assert host.carve_json("session", "resize", granted["id"], "4GB")["vram_bytes"] == 4 * 10**9
+    assert host.carve("session", "release").stdout == f"{granted['id']}: released\n"
+    assert active(host) == []
+    assert [s["state"] for s in host.carve_json("session", "list", "--all")] == ["ended"]
+    fails(host.carve("session", "release"), 1, "no active session")
+    fails(host.carve("session", "release", "s-none"), 1, "s-none")
+    fails(host.carve("session", "show", "s-none"), 1, "s-none")
+
+
+@pytest.mark.parametrize("option,text,size", [
+    ("--vram", "4", 4 * GIB), ("--vram", "2560MiB", 2684354560),
+    ("--vram", "2684.35456MB", 2684354560), ("--vram", "2684354560B", 2684354560),
+    ("--gpu-memory", "4G", 4 * 10**9), ("--gpu-memory", "4Gi", 4 * GIB),
+])
+def test_grants_are_exact_to_the_byte(host, option, text, size):
+    done = host.carve("session", "request", option, text, "--json")
+    assert json.loads(done.stdout)["vram_bytes"] == size
+
+
+def test_fractions_and_whole_gpus(make_host):
+    host = make_host("a100-40gb:2")
+    gpu = host.carve_json("gpu", "list")[0]
+    half = host.carve_json("session", "request", "--gpu", "0.5")
+    assert abs(half["vram_bytes"] - gpu["available_bytes"] / 2) < gpu["available_bytes"] * 0.02
+    assert host.carve("run", "--gpu", "0.5", "true").returncode == 0
+    fails(host.carve("run", "--gpu", "0.25", "true"), 125, "--ephemeral")
+    host.carve("session", "release")
+    both = host.carve_json("session", "request", "--vram", "2", "--gpus", "2")
+    assert [g["vram_bytes"] for g in both["gpus"]] == [2 * GIB, 2 * GIB]
+    host.carve("session", "release")
+    second = host.carve_json("session", "request", "--vram", "2", "--gpu-ids", "1")
+    assert second["gpus"][0]["index"] == 1
+
+
+def test_more_than_there_is(host):
+    fails(host.carve("session", "request", "--vram", "100TiB"), 3, "GPU 0")
+    done = host.carve("session", "request", "--vram", "100TiB", "--json")
+    assert done.returncode == 3 and json.loads(done.stderr)["error"]["code"] == 3
+    fails(host.carve("run", "--vram", "100TiB", "true"), 125, "GPU 0")
+
+
+def test_the_93_percent_rule_is_said(host):
+    left = host.carve_json("gpu", "list")[0]["available_bytes"]
+    wanted = f"{left + left // 50}B"
+    fails(host.carve("session", "request", "--vram", wanted, "--vram-strict"), 3)
+    done = host.carve("session", "request", "--vram", wanted)
+    assert done.returncode == 0 and "93% rule was applied" in done.stdout
+    assert f"({left} bytes)" in done.stdout
+    assert host.carve_json("session", "show")["tolerance_applied"] is True
+
+
+def test_waiting_for_room(host):
+    left = host.carve_json("gpu", "list")[0]["available_bytes"]
+    host.carve("session", "request", "--vram", f"{left // 2}B")
+    argv = ["run", "--ephemeral", "--vram", f"{left * 3 // 4}B", "--wait-for"]
+    fails(host.carve(*argv, "0.2", "true"), 125)
+    waiting = host.popen([CARVE, *argv, "20", "echo", "served"])
+    wait_until(lambda: any(s["state"] == "waiting" for s in host.carve_json("session", "list")))
+    assert waiting.poll() is None
+    host.carve("session", "release")
+    out, err = waiting.communicate(timeout=10)
+    assert (waiting.returncode, out, err) == (0, "served\n", "")
+
+
+def test_interrupting_a_wait_gives_the_place_up(host):
+    left = host.carve_json("gpu", "list")[0]["available_bytes"]
+    host.carve("session", "request", "--vram", f"{left // 2}B")
+    waiting = host.popen([CARVE, "run", "--ephemeral", "--vram", f"{left * 3 // 4}B",
+                          "--wait-for", "60", "true"])
+    wait_until(lambda: any(s["state"] == "waiting" for s in host.carve_json("session", "list")))
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.wait(10) == -signal.SIGINT
+    wait_until(lambda: all(s["state"] == "active" for s in host.carve_json("session", "list")))
+
+
+# ---- run ------------------------------------------------------------------------------------
+
+def test_a_one_off_ends_with_its_command(host):
+    done = host.carve("run", "--vram", "2", "sh", "-c", "cat; echo $CARVE_SESSION; exit 42",
+                      stdin=subprocess.DEVNULL)
+    assert done.returncode == 42 and done.stderr == ""
+    assert active(host) == []
+    ended = host.carve_json("session", "show", done.stdout.strip())
+    assert ended["state"] == "ended" and ended["vram_bytes"] == 2 * GIB
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_death_by_signal(host, number):
+    done = host.carve("run", "--vram", "2", "sh", "-c", f"kill -{int(number)} $$")
+    assert done.returncode == 128 + number
+    assert active(host) == []
+
+
+def test_command_errors_leave_no_session(host, tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_text("x")
+    fails(host.carve("run", "--vram", "2", "no-such-command-here"), 127)
+    fails(host.carve("run", "--vram", "2", str(plain)), 126)
+    assert active(host) == []
+
+
+def test_a_one_off_outlives_a_killed_carve(host):
+    process = host.popen([CARVE, "run", "--vram", "2", "sh", "-c", "echo $$; exec sleep 60"])
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.wait(10)
+    time.sleep(0.3)
+    assert len(active(host)) == 1
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: active(host) == [])
+
+
+def test_run_joins_a_session_and_leaves_it(host):
+    fails(host.carve("run", "true"), 125, "no active session")
+    own = host.carve_json("session", "request", "--vram", "4")["id"]
+    for argv in (["run"], ["run", "--vram", "4096MiB"], ["run", "--session", own]):
+        done = host.carve(*argv, "sh", "-c", "echo $CARVE_SESSION")
+        assert done.stdout.strip() == own
+    fails(host.carve("run", "--vram", "3", "true"), 125, "--ephemeral")
+    other = host.carve("run", "--ephemeral", "--vram", "3", "sh", "-c", "echo $CARVE_SESSION")
+    assert other.stdout.strip() != own
+    assert [s["id"] for s in active(host)] == [own]
+    fails(host.carve("run", "--session", other.stdout.strip(), "true"), 125, "ended")
+
+
+def test_run_inside_a_slice(host):
+    nested = f"echo $CARVE_SESSION; {CARVE} run sh -c 'echo $CARVE_SESSION'"
+    first, second = host.carve("run", "--vram", "2", "sh", "-c", nested).stdout.split()
+    assert first == second
+    done = host.carve("run", "--vram", "2", CARVE, "run", "--vram", "1", "true")
+    fails(done, 125, "inside slice")
+    listed = host.carve("run", "--vram", "2", CARVE, "session", "list", "--json")
+    assert len(json.loads(listed.stdout)) == 1
+
+
+def test_programs_without_cuda_run_unharmed(host):
+    for argv in (["true"], ["sh", "-c", ":"], ["ls", "/"], ["/usr/bin/python3", "-c", "print(1)"]):
+        done = host.carve("run", "--vram", "2", *argv)
+        assert done.returncode == 0 and done.stderr == ""
+
+
+# ---- the daemon -----------------------------------------------------------------------------
+
+def test_a_killed_daemon_is_followed_by_another(host):
+    granted = host.carve_json("session", "request", "--vram", "2")
+    before = host.daemon_pid()
+    os.kill(before, signal.SIGKILL)
+    assert [s["id"] for s in active(host)] == [granted["id"]]
+    assert host.daemon_pid() != before
+    assert host.carve("run", "true").returncode == 0
+
+
+def test_a_daemon_killed_under_a_command(host):
+    process = host.popen([CARVE, "run", "--vram", "2", "sh", "-c", "echo ready; read x; exit 6"],
+                         stdin=subprocess.PIPE)
+    process.stdout.readline()
+    os.kill(host.daemon_pid(), signal.SIGKILL)
+    assert len(active(host)) == 1
+    process.communicate("\n", timeout=10)
+    assert process.returncode == 6
+    wait_until(lambda: active(host) == [])
+
+
+def test_many_that_start_the_daemon_at_once(make_host):
+    host = make_host("h100-80gb")
+    script = f"for i in 1 2 3 4 5 6; do {CARVE} check --json & done; wait"
+    done = host.run(["sh", "-c", script])
+    assert done.stderr == ""
+    pids = [int(pid) for pid in re.findall(r'"pid": (\d+)', done.stdout)]
+    assert len(pids) == 6 and set(pids) == {host.daemon_pid()}
+
+
+@pytest.fixture
+def bare():
+    """No driver, no daemon, and a runtime directory of the test's own."""
+    with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        path = directory + "/run"
+        yield path
+        done = run([CARVE, "check", "--json", "--host", path + "/carved.sock"])
+        daemon = json.loads(done.stdout)["daemon"] if done.stdout else None
+        if daemon:
+            os.kill(daemon["pid"], signal.SIGTERM)
+
+
+def bare_carve(directory, *argv, **env):
+    return run([CARVE, *argv], env=clean_env(dict(env, CARVE_RUNTIME_DIR=directory)))
+
+
+def test_a_stale_socket_is_replaced(bare):
+    os.mkdir(bare, 0o700)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(bare + "/carved.sock")
+    assert bare_carve(bare, "session", "list").returncode == 0
+
+
+def test_no_gpu(bare):
+    if os.path.exists("/dev/nvidiactl"):
+        pytest.skip("this machine has a GPU")
+    fails(bare_carve(bare, "gpu", "list"), 1, "no GPU found", "carve sim")
+    done = bare_carve(bare, "gpu", "list", "--json")
+    assert done.returncode == 1 and json.loads(done.stdout) == []
+    fails(bare_carve(bare, "run", "--vram", "4", "true"), 125, "no GPU")
+    done = bare_carve(bare, "session", "request", "--vram", "4")
+    assert done.returncode in (1, 3) and "no GPU" in done.stderr
+    done = bare_carve(bare, "check")
+    assert done.returncode == 1 and "libcuda.so.1 is not found" in done.stdout
+
+
+def test_where_no_daemon_can_start():
+    fails(bare_carve("/proc/none", "gpu", "list"), 4, "/proc/none")
+    fails(bare_carve("/tmp/" + "x" * 120, "gpu", "list"), 2, "too long")
+    fails(bare_carve("/proc/none", "run", "--vram", "4", "true"), 125, "/proc/none")
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o777)
+        fails(bare_carve(directory, "gpu", "list"), 5, directory)
+        os.chmod(directory, 0o700)
+        # A directory in the database's place: carved ends at once, and its own words are shown.
+        os.mkdir(directory + "/carve.db")
+        start = time.monotonic()
+        fails(bare_carve(directory, "gpu", "list"), 4, "cannot start carved")
+        assert time.monotonic() - start < 8
+
+
+def test_a_slice_does_not_reach_the_daemon_it_starts(bare):
+    inside = {"CARVE_SESSION": "s-x", "CARVE_ATTACH": "/none", "LD_PRELOAD": "libc.so.6"}
+    done = bare_carve(bare, "check", "--json", **inside)
+    pid = json.loads(done.stdout)["daemon"]["pid"]
+    with open(f"/proc/{pid}/environ") as file:
+        environment = file.read()
+    assert "CARVE_SESSION" not in environment and "LD_PRELOAD" not in environment
+    assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
+
+
+# ---- sim ------------------------------------------------------------------------------------
+
+def test_sim_passes_status_and_input():
+    done = sim_run("h100-80gb", ["sh", "-c", "cat; exit 9"])
+    assert done.returncode == 9
+    assert sim_run("h100-80gb", ["sh", "-c", "kill -TERM $$"]).returncode == 128 + signal.SIGTERM
+
+
+def test_sim_has_the_gpus_asked_for_and_a_daemon_of_its_own():
+    foreign = {"CARVE_HOST": "/none", "CARVE_SESSION": "s-x", "CARVE_ATTACH": "/none"}
+    done = sim_run("h100-80gb:2,a100-40gb", [CARVE, "gpu", "list", "--json"],
+                   env=clean_env(foreign))
+    assert done.returncode == 0, done.stderr
+    names = [gpu["name"] for gpu in json.loads(done.stdout)]
+    assert len(names) == 3 and "H100" in names[0] and "A100" in names[2]
+
+
+def test_nested_sim_shares_the_host(make_host):
+    host = make_host("h100-80gb:3")
+    script = f"{CARVE} gpu list --json"
+    done = host.carve("sim", "--", "sh", "-c", script)
+    assert len(json.loads(done.stdout)) == 3
+    assert host.carve("sim", "sh", "-c", "exit 4").returncode == 4
+    assert host.carve("sim", "--", "no-such-command-here").returncode == 127
+    done = host.carve("sim", "--gpus", "a100-40gb", "--", "sh", "-c", script)
+    assert len(json.loads(done.stdout)) == 1
+
+
+def test_sim_lists_models_and_refuses_others():
+    listed = run([CARVE, "sim", "--list"])
+    assert listed.returncode == 0 and "h100-80gb" in listed.stdout
+    assert json.loads(run([CARVE, "sim", "list", "--json"]).stdout)
+    done = sim_run("no-such-gpu", ["true"])
+    assert done.returncode == 2 and "no-such-gpu" in done.stderr
+    done = sim_run("h100-80gb", ["true"], driver="999")
+    assert done.returncode == 2 and "999" in done.stderr
+
+
+def test_sim_tools_get_their_arguments(make_host):
+    host = make_host("h100-80gb")
+    assert host.carve_json("sim", "stat")["gpus"][0]["memory_used_bytes"] == 0
+    path = host.dir + "/trace.json"
+    assert host.carve("sim", "trace", path).returncode == 0
+    with open(path) as file:
+        json.load(file)
+    assert host.carve("sim", "fault", "nvml", "--count", "1").returncode == 0
+    assert host.carve("sim", "fault", "no-such-fault").returncode == 2

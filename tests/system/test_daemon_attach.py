@@ -1,0 +1,430 @@
+"""The attach socket and the life of attached processes, over a fake driver."""
+import fcntl
+import json
+import mmap
+import os
+import pathlib
+import random
+import signal
+import socket
+import struct
+import subprocess
+import time
+
+import pytest
+
+from conftest import clean_env, wait_until
+from daemon_client import *
+from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
+
+HERE = str(pathlib.Path(__file__).parent)
+F_GET_SEALS = 1034
+
+
+class Child:
+    """A process that attaches and then does as it is told: `say("charge 4096")` and so on."""
+
+    SCRIPT = """
+import sys, os, signal, time
+sys.path.insert(0, %r)
+from daemon_client import *
+class D: runtime = __import__('pathlib').Path(%r)
+if %r: signal.signal(signal.SIGTERM, signal.SIG_IGN)
+a = Attached(D)
+status, slot, message = a.ask(WORKLOAD, %r)
+print(status, slot, os.getpid(), flush=True)
+ledger = Ledger(a.fds[1]) if status == OK else None
+for line in sys.stdin:
+    word, *args = line.split()
+    if word == 'charge': ledger.charge(slot, int(args[0])); print('ok', flush=True)
+    if word == 'settle': print(a.ask(SETTLE)[0], flush=True)
+    if word == 'fork':
+        child = os.fork()
+        if child == 0:
+            os.close(0); os.close(1); time.sleep(1000)
+        print(child, flush=True)
+    if word == 'resume':
+        b = Attached(D); print(b.ask(RESUME, %r, slot)[0], flush=True); a = b
+"""
+
+    def __init__(self, daemon, session, stubborn=False):
+        script = self.SCRIPT % (HERE, str(daemon.runtime), stubborn, session, session)
+        self.process = subprocess.Popen(["/usr/bin/python3", "-c", script], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env=clean_env())
+        self.status, self.slot, self.pid = map(int, self.process.stdout.readline().split())
+
+    def say(self, text):
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def make_child():
+    children = []
+
+    def make(*args, **kw):
+        children.append(Child(*args, **kw))
+        return children[-1]
+
+    yield make
+    for c in children:
+        c.kill()
+
+
+def observe(daemon, session):
+    a = Attached(daemon)
+    assert a.ask(OBSERVE, session)[:2] == (OK, 0)
+    return Ledger(a.fds[1])
+
+
+def test_a_workload_gets_a_sealed_ledger_and_a_slot(daemon):
+    session = daemon.grant(vram="4")
+    a = Attached(daemon)
+    assert a.ask(WORKLOAD, session["id"]) == (OK, 1, "")
+    limits, books = a.fds
+    for fd in a.fds:
+        assert fcntl.fcntl(fd, F_GET_SEALS) & 0x7 == 0x7  # seal, shrink, grow
+        with pytest.raises(OSError):
+            os.ftruncate(fd, 0)
+    with pytest.raises(OSError):
+        mmap.mmap(limits, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    page = mmap.mmap(limits, 4096, prot=mmap.PROT_READ)
+    magic, version = struct.unpack_from("<IH", page)
+    assert magic == 0x4d494c43 and version == 1
+    assert page[16:56].rstrip(b"\0").decode() == session["id"]
+    assert struct.unpack_from("<Q", page, 128 + 16)[0] == 4 * GIB
+    assert page[128 + 64:128 + 112].rstrip(b"\0").decode() == session["gpus"][0]["uuid"]
+    ledger = Ledger(books)
+    assert ledger.slots == 256 and ledger.pid(1) == os.getpid() and ledger.state(1) == "live"
+    assert daemon.show(session["id"])["pids"] == [os.getpid()]
+    a.close()
+
+
+def test_the_book_shows_in_the_api(daemon, make_child):
+    session = daemon.grant(vram="4")
+    child = make_child(daemon, session["id"])
+    child.say(f"charge {MIB}")
+    assert daemon.show(session["id"])["gpus"][0]["used_bytes"] == MIB
+
+
+def test_requests_that_make_no_sense(daemon):
+    session = daemon.grant(vram="4")["id"]
+    cases = [
+        (attach_message(WORKLOAD, "s-nobody"), NO_SESSION),
+        (attach_message(WORKLOAD, session, magic=7), MALFORMED),
+        (attach_message(WORKLOAD, session, version=9), VERSION),
+        (attach_message(99, session), MALFORMED),
+        (attach_message(0, session), MALFORMED),
+        (attach_message(WORKLOAD, "x" * 40), MALFORMED),
+        (attach_message(SETTLE, session), MALFORMED),
+        (attach_message(RESUME, session, slot=1), MALFORMED),
+        (attach_message(RESUME, session, slot=1 << 31), MALFORMED),
+        (b"x", MALFORMED),
+        (attach_message(WORKLOAD, session) + b"x", MALFORMED),
+        (attach_message(WORKLOAD, session)[:-1], MALFORMED),
+    ]
+    for message, status in cases:
+        a = Attached(daemon)
+        a.send(message)
+        assert a.receive()[0] == status, message
+        assert a.fds == []
+        a.close()
+    assert daemon.show(session)["pids"] == []
+
+
+def test_random_messages(daemon):
+    dice = random.Random(4711)
+    session = daemon.grant(vram="4")["id"]
+    good = attach_message(WORKLOAD, session)
+    for _ in range(400):
+        message = bytearray(good)
+        for _ in range(dice.randint(1, 12)):
+            message[dice.randrange(len(message))] = dice.randrange(256)
+        a = Attached(daemon)
+        a.send(bytes(message[:dice.randint(0, 80)]))
+        a.close()
+    assert daemon.call("GET", "/v1/version").json["pid"] == daemon.process.pid
+    # Some were still good, and this process lives.
+    assert set(daemon.show(session)["pids"]) <= {os.getpid()}
+
+
+def test_descriptors_that_a_client_sends_are_dropped(daemon):
+    session = daemon.grant(vram="4")["id"]
+    count = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+    a = Attached(daemon)
+    for _ in range(20):
+        socket.send_fds(a.socket, [attach_message(OBSERVE, session)], [0, 1, 2])
+        assert a.receive()[0] == OK
+    # The connection, and the two parts of the ledger.
+    assert len(os.listdir(f"/proc/{daemon.process.pid}/fd")) <= count + 3
+    a.close()
+
+
+def test_slots_run_out(daemon):
+    session = daemon.grant(vram="4")["id"]
+    attached = [Attached(daemon) for _ in range(256)]
+    assert [a.ask(WORKLOAD, session)[0] for a in attached] == [OK] * 255 + [FULL]
+    for a in attached:
+        a.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+def test_another_user_cannot_attach(make_daemon):
+    daemon = make_daemon(args=["--system"])
+    session = daemon.grant(vram="4")["id"]
+    os.chmod(daemon.dir, 0o755)
+    script = ("import sys; sys.path.insert(0, %r)\nfrom daemon_client import *\n"
+              "class D: runtime = __import__('pathlib').Path(%r)\n"
+              "print(*(Attached(D).ask(k, %r)[0] for k in (WORKLOAD, OBSERVE, COMMAND, RESUME)))")
+    done = subprocess.run(["/usr/bin/python3", "-c", script % (HERE, str(daemon.runtime), session)],
+                          user=65534, group=65534, stdout=subprocess.PIPE, text=True, timeout=30,
+                          env=clean_env({"PYTHONDONTWRITEBYTECODE": "1"}))
+    assert done.stdout.split() == [str(NOT_PERMITTED)] * 4
+
+
+# ---- settling ----
+
+def test_settling_posts_what_the_driver_says(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    ledger = observe(daemon, session)
+    child.say(f"charge {100 * MIB}")
+    daemon.processes = [(0, child.pid, 340 * MIB)]
+    daemon.write_state()
+    assert child.say("settle") == str(OK)
+    assert ledger.books(child.slot) == (100 * MIB, 240 * MIB)
+    assert ledger.committed() == 340 * MIB
+    # Memory that grows later is posted without being asked for, and taken back likewise.
+    for figure in (500, 400, 100):
+        daemon.processes = [(0, child.pid, figure * MIB)]
+        daemon.write_state()
+        wait_until(lambda: ledger.committed() == figure * MIB, 3)
+
+
+def test_memory_charged_but_not_on_the_gpu_yet_stays_charged(daemon, make_child):
+    """Managed memory, that is: the driver's figure is below what was charged."""
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    ledger = observe(daemon, session)
+    child.say(f"charge {1000 * MIB}")
+    daemon.processes = [(0, child.pid, 10 * MIB)]
+    daemon.write_state()
+    time.sleep(2.2)
+    assert ledger.committed() == 1000 * MIB
+
+
+def test_a_process_in_the_middle_of_a_call_is_not_settled(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    ledger = observe(daemon, session)
+    ledger.set_calls(child.slot, 5, 3)
+    daemon.processes = [(0, child.pid, 340 * MIB)]
+    daemon.write_state()
+    assert child.say("settle") == str(OK)  # bounded, though nothing was compared
+    assert ledger.committed() == 0
+    ledger.set_calls(child.slot, 5, 4)
+    assert child.say("settle") == str(OK)
+    assert ledger.committed() == 340 * MIB
+
+
+def test_what_the_slice_holds_is_not_outside(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    daemon.processes = [(0, child.pid, 3 * GIB), (0, 1, 5 * GIB)]
+    daemon.write_state()
+    gpu = daemon.gpu()
+    assert gpu["outside_bytes"] == 5 * GIB and gpu["available_bytes"] == (80 - 4 - 5) * GIB
+    # What goes beyond the slice is not promised to anybody else.
+    daemon.processes[0] = (0, child.pid, 6 * GIB)
+    daemon.write_state()
+    assert daemon.gpu()["outside_bytes"] == 7 * GIB
+
+
+# ---- death ----
+
+def test_a_killed_process_gives_its_memory_back(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    ledger = observe(daemon, session)
+    child.say(f"charge {GIB}")
+    daemon.processes = [(0, child.pid, GIB)]
+    daemon.write_state()
+    child.kill()
+    wait_until(lambda: ledger.state(child.slot) == "dead")
+    time.sleep(0.3)
+    assert ledger.committed() == GIB  # the driver has not freed it yet
+    daemon.processes = []
+    daemon.write_state()
+    start = time.monotonic()
+    wait_until(lambda: ledger.committed() == 0)
+    assert time.monotonic() - start < 1
+    assert ledger.state(child.slot) == "free"
+
+
+def test_a_forked_child_keeps_the_memory_of_its_killed_parent(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    ledger = observe(daemon, session)
+    child.say(f"charge {GIB}")
+    grandchild = int(child.say("fork"))
+    child.kill()
+    wait_until(lambda: ledger.state(child.slot) == "dead")
+    time.sleep(0.5)
+    assert ledger.committed() == GIB
+    assert daemon.show(session)["state"] == "active"
+    os.kill(grandchild, signal.SIGKILL)
+    wait_until(lambda: ledger.committed() == 0, 1.5)
+
+
+def test_a_driver_that_fails_does_not_hold_memory_for_ever(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    ledger = observe(daemon, session)
+    child.say(f"charge {GIB}")
+    daemon.failing = True
+    daemon.write_state()
+    child.kill()
+    time.sleep(1)
+    assert ledger.committed() == GIB
+    wait_until(lambda: ledger.committed() == 0, 8)
+
+
+def test_memory_of_an_ended_session_goes_back_when_the_driver_has_it(daemon, make_child):
+    session = daemon.grant(vram="60")["id"]
+    child = make_child(daemon, session)
+    daemon.processes = [(0, child.pid, 50 * GIB)]
+    daemon.write_state()
+    child.kill()
+    wait_until(lambda: daemon.show(session)["pids"] == [])
+    assert daemon.release(session).status == 200
+    refused = daemon.request(vram="60")
+    assert refused.status == 409 and "hold 50 GiB" in refused.error["message"]
+    daemon.processes = []
+    daemon.write_state()
+    time.sleep(0.25)
+    daemon.grant(vram="60")
+
+
+def test_one_off_ends_when_the_last_attached_process_does(daemon, make_child):
+    from test_daemon import ask_in_child
+    owner, session = ask_in_child(daemon, {"vram": "1", "ephemeral": True}, "")
+    child = make_child(daemon, session["id"])
+    owner.kill()
+    owner.wait()
+    time.sleep(0.3)
+    assert daemon.show(session["id"])["state"] == "active"
+    child.kill()
+    wait_until(lambda: daemon.show(session["id"])["state"] == "ended", 3)
+
+
+# ---- release and time-out with processes inside ----
+
+def test_release_with_processes_inside(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    refused = daemon.release(session)
+    assert refused.status == 409 and str(child.pid) in refused.error["message"]
+    assert daemon.release(session, force=True).json["state"] == "released"
+    assert child.process.wait(5) == -signal.SIGTERM
+    assert daemon.show(session)["reason"] == "released by force"
+
+
+def test_release_by_force_of_a_process_that_ignores_sigterm(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session, stubborn=True)
+    start = time.monotonic()
+    assert daemon.release(session, force=True).status == 200
+    assert 2.5 < time.monotonic() - start < 6
+    assert child.process.wait(5) == -signal.SIGKILL
+
+
+def test_time_out_ends_the_processes_inside(daemon, make_child):
+    session = daemon.grant(vram="4", session_timeout=1)["id"]
+    child = make_child(daemon, session)
+    assert child.process.wait(6) == -signal.SIGTERM
+    wait_until(lambda: daemon.show(session)["state"] == "ended")
+
+
+# ---- restarts ----
+
+def test_shrinking_below_use_is_refused(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    child.say(f"charge {2 * GIB}")
+    path = f"/v1/sessions/{session}"
+    refused = daemon.call("PATCH", path, {"vram": "1"})
+    assert refused.status == 409 and "2 GiB are in use" in refused.error["message"]
+    assert daemon.call("PATCH", path, {"vram": "2"}).status == 200
+
+
+def test_ledgers_survive_a_kill_of_the_daemon(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    first, second = make_child(daemon, session), make_child(daemon, session)
+    ledger = observe(daemon, session)
+    first.say(f"charge {GIB}")
+    second.say(f"charge {MIB}")
+    daemon.kill()
+    second.say(f"charge {MIB}")  # workloads go on without it
+    daemon.start()
+    shown = daemon.show(session)
+    assert sorted(shown["pids"]) == sorted([first.pid, second.pid])
+    assert shown["gpus"][0]["used_bytes"] == GIB + 2 * MIB
+    assert ledger.committed() == GIB + 2 * MIB  # the very same memory
+    third = make_child(daemon, session)
+    assert third.slot == 3
+    second.kill()
+    wait_until(lambda: ledger.committed() == GIB, 2)
+    assert first.say("resume") == str(OK)
+    assert first.say("settle") == str(OK)
+    # A resize reaches the limits that the old daemon made.
+    assert daemon.call("PATCH", f"/v1/sessions/{session}", {"vram": "6"}).status == 200
+    assert daemon.show(session)["vram_bytes"] == 6 * GIB
+
+
+def test_a_process_that_died_without_a_daemon_is_found_out(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    first, second = make_child(daemon, session), make_child(daemon, session)
+    first.say(f"charge {GIB}")
+    second.say(f"charge {MIB}")
+    daemon.kill()
+    first.kill()
+    daemon.start()
+    wait_until(lambda: daemon.show(session)["gpus"][0]["used_bytes"] == MIB, 2)
+    assert daemon.show(session)["pids"] == [second.pid]
+
+
+def test_many_kills_of_the_daemon(daemon, make_child):
+    """No session lost or invented, and the books stay those of the living."""
+    sessions = {}
+    for i in range(50):
+        if i % 10 == 0:
+            session = daemon.grant(vram="2")["id"]
+            sessions[session] = make_child(daemon, session)
+        some = random.Random(i).choice(list(sessions.values()))
+        some.say(f"charge {MIB}")
+        daemon.restart()
+    shown = {s["id"]: s for s in daemon.call("GET", "/v1/sessions").json}
+    assert set(shown) == set(sessions)
+    assert sum(s["gpus"][0]["used_bytes"] for s in shown.values()) == 50 * MIB
+    assert all(s["pids"] == [sessions[id].pid] for id, s in shown.items())
+    assert daemon.gpu()["available_bytes"] == 70 * GIB
+
+
+def test_a_false_ledger_is_not_adopted(daemon, make_child):
+    """A file of the right name that is no ledger: memfds are named by whoever makes them."""
+    session = daemon.grant(vram="4")["id"]
+    false = [os.memfd_create(f"carve-{kind}:{session}", os.MFD_ALLOW_SEALING)
+             for kind in ("limits", "ledger")]
+    for fd in false:
+        os.ftruncate(fd, 65536)
+    daemon.restart()
+    assert "ledger.rejected" in daemon.log()
+    child = make_child(daemon, session)
+    assert child.status == OK and child.slot == 1
+    for fd in false:
+        os.close(fd)
