@@ -1,12 +1,9 @@
 /* C = A * B for square row-major float matrices of n x n, n a multiple of TILE; one thread an element,
  * TILE x TILE threads a block. The products are summed in order of k, so that a CPU doing the same gets
  * the same bits. */
-#define TILE 16
+#include "nvptx.h"
 
-#define tid_x __nvvm_read_ptx_sreg_tid_x()
-#define tid_y __nvvm_read_ptx_sreg_tid_y()
-#define ctaid_x __nvvm_read_ptx_sreg_ctaid_x()
-#define ctaid_y __nvvm_read_ptx_sreg_ctaid_y()
+#define TILE 16
 
 __kernel void matmul(__global const float *a, __global const float *b, __global float *c, int n)
 {
@@ -17,10 +14,10 @@ __kernel void matmul(__global const float *a, __global const float *b, __global 
 	for (int k = 0; k < n; k += TILE) {
 		tile_a[tid_y][tid_x] = a[row * n + k + tid_x];
 		tile_b[tid_y][tid_x] = b[(k + tid_y) * n + column];
-		__nvvm_bar_sync(0);
+		block_sync();
 		for (int i = 0; i < TILE; i++)
 			sum = __builtin_fmaf(tile_a[tid_y][i], tile_b[i][tid_x], sum);
-		__nvvm_bar_sync(0);
+		block_sync();
 	}
 	c[row * n + column] = sum;
 }
