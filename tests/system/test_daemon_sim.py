@@ -1,0 +1,211 @@
+"""carved, the front and the simulated driver together: the books against the driver's own figures."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import BUILD, wait_until
+
+MIB = 1 << 20
+GIB = 1 << 30
+OUT_OF_MEMORY = 2
+
+# A program against the driver API that does what its standard input says.
+PROGRAM = """
+import ctypes, os, sys, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context, blocks = ctypes.c_void_p(), []
+print(os.getpid(), flush=True)
+for line in sys.stdin:
+    word, *args = line.split()
+    if word == "init": r = cuda.cuInit(0) or cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+    if word == "alloc":
+        p = ctypes.c_uint64()
+        r = cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(int(args[0])))
+        if r == 0: blocks.append(p)
+    if word == "free": r = cuda.cuMemFree_v2(blocks.pop())
+    if word == "info":
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)); r = f"{free.value} {total.value}"
+    if word == "destroy": r = cuda.cuCtxDestroy_v2(context)
+    if word == "fork":
+        r = os.fork()
+        if r == 0: os.close(0); os.close(1); time.sleep(1000)
+    print(r, flush=True)
+"""
+
+
+class Workload:
+    def __init__(self, host, *options):
+        self.process = host.popen([BUILD / "carve", "run", *options, "--", "/usr/bin/python3", "-c",
+                                   PROGRAM], stdin=subprocess.PIPE, stderr=None)
+        self.pid = int(self.process.stdout.readline())
+
+    def say(self, text):
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def number(self, text):
+        return int(self.say(text))
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            self.process.wait(20)
+
+
+@pytest.fixture
+def workload(host):
+    started = []
+
+    def start(*options):
+        started.append(Workload(host, *options))
+        return started[-1]
+
+    yield start
+    for w in started:
+        w.close()
+
+
+def sessions(host):
+    return host.carve_json("session", "list")
+
+
+def used(host, index=0):
+    return sessions(host)[index]["gpus"][0]["used_bytes"]
+
+
+def kill_daemon(host):
+    pid = host.daemon_pid()
+    os.kill(pid, signal.SIGKILL)
+    stat = pathlib.Path(f"/proc/{pid}/stat")
+    wait_until(lambda: not stat.exists() or ") Z " in stat.read_text())
+
+
+def driver_bytes(host, pid):
+    """The driver's own figure."""
+    return sum(p["memory_bytes"] for g in host.stat()["gpus"] for p in g["processes"]
+               if p["pid"] == pid)
+
+
+def test_a_context_is_learned_and_smaller_slices_are_refused(host):
+    gpu = wait_until(lambda: next((g for g in host.carve_json("gpu", "list")
+                                   if g["context_bytes"]), None))
+    cost = gpu["context_bytes"]
+    assert 100 * MIB < cost < 2 * GIB
+    done = host.carve("run", "--vram", f"{cost - MIB}B", "true")
+    assert done.returncode != 0 and "too small" in done.stderr
+    assert host.carve("run", "--vram", f"{cost}B", "true").returncode == 0
+    # Known at once by the next daemon.
+    kill_daemon(host)
+    assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
+
+
+def test_the_books_are_the_drivers(host, workload):
+    w = workload("--vram", "4")
+    assert w.number("init") == 0
+    assert used(host) == driver_bytes(host, w.pid) > 100 * MIB
+    for size in (1, 511, 4096, MIB, 2 * MIB + 1, 100 * MIB, 7 * MIB + 13):
+        assert w.number(f"alloc {size}") == 0
+        assert used(host) == driver_bytes(host, w.pid)
+    for _ in range(7):
+        assert w.number("free") == 0
+        assert used(host) == driver_bytes(host, w.pid)
+    assert w.number("destroy") == 0
+    assert used(host) == driver_bytes(host, w.pid)
+
+
+def test_a_slice_ends_at_its_size(host, workload):
+    w = workload("--vram", "2")
+    assert w.number("init") == 0
+    free, total = map(int, w.say("info").split())
+    assert total == 2 * GIB and free == 2 * GIB - used(host)
+    got = 0
+    while w.number(f"alloc {256 * MIB}") == 0:
+        got += 1
+    assert got == free // (256 * MIB)
+    assert w.number(f"alloc {256 * MIB}") == OUT_OF_MEMORY
+    assert driver_bytes(host, w.pid) <= 2 * GIB
+    assert sessions(host)[0]["gpus"][0]["refused"] == 2
+
+
+def test_sigkill_gives_memory_back_within_a_second(host, workload):
+    assert host.carve("session", "request", "--vram", "4").returncode == 0
+    w = workload()
+    w.say("init")
+    assert w.number(f"alloc {GIB}") == 0
+    assert used(host) > GIB
+    os.kill(w.pid, signal.SIGKILL)
+    start = time.monotonic()
+    wait_until(lambda: used(host) == 0, 3)
+    assert time.monotonic() - start < 1
+    assert w.process.wait(10) == 128 + 9
+
+
+def test_a_forked_child_keeps_the_memory(host, workload):
+    assert host.carve("session", "request", "--vram", "4").returncode == 0
+    w = workload()
+    w.say("init")
+    w.say(f"alloc {GIB}")
+    child = w.number("fork")
+    os.kill(w.pid, signal.SIGKILL)
+    time.sleep(1)
+    assert used(host) > GIB
+    assert host.carve_json("gpu", "list")[0]["outside_bytes"] == 0
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: used(host) == 0, 2)
+
+
+def test_a_killed_daemon_changes_nothing_for_workloads(host, workload):
+    w = workload("--vram", "2")
+    w.say("init")
+    assert w.number(f"alloc {GIB}") == 0
+    before = sessions(host)
+    kill_daemon(host)
+    assert w.number(f"alloc {GIB}") == OUT_OF_MEMORY
+    assert w.number(f"alloc {100 * MIB}") == 0
+    after = sessions(host)
+    assert [s["id"] for s in after] == [s["id"] for s in before]
+    assert after[0]["pids"] == [w.pid]
+    assert used(host) == driver_bytes(host, w.pid)
+    assert w.number("free") == 0
+    assert used(host) == driver_bytes(host, w.pid)
+    w.close()
+    wait_until(lambda: sessions(host) == [], 3)
+
+
+def test_fifty_kills_of_the_daemon_under_load(host, workload):
+    workers = [workload("--ephemeral", "--vram", "3") for _ in range(3)]
+    for w in workers:
+        assert w.number("init") == 0
+    ids = {s["id"] for s in sessions(host)}
+    for i in range(50):
+        w = workers[i % 3]
+        assert w.number(f"alloc {3 * MIB}") == 0
+        kill_daemon(host)
+        if i % 5 == 0:
+            assert w.number("free") == 0
+        shown = sessions(host)
+        assert {s["id"] for s in shown} == ids
+    by_pid = {s["pids"][0]: s["gpus"][0]["used_bytes"] for s in sessions(host)}
+    assert by_pid == {w.pid: driver_bytes(host, w.pid) for w in workers}
+
+
+def test_programs_outside_carve_are_not_promised_over(host):
+    outside = host.popen(["/usr/bin/python3", "-c", PROGRAM], stdin=subprocess.PIPE)
+    outside.stdout.readline()
+    for line in ("init", f"alloc {20 * GIB}"):
+        outside.stdin.write(line + "\n")
+        outside.stdin.flush()
+        assert outside.stdout.readline().strip() == "0"
+    gpu = host.carve_json("gpu", "list")[0]
+    assert gpu["outside_bytes"] == driver_bytes(host, outside.pid) > 20 * GIB
+    assert host.carve("session", "request", "--vram", "70").returncode == 3
+    outside.kill()
+    outside.wait()
+    assert host.carve("session", "request", "--vram", "70", "--wait-for", "5").returncode == 0
