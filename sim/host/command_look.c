@@ -139,21 +139,6 @@ static int fault_take(struct host *h, struct exchange *x)
 	return 0;
 }
 
-/* Faults of a whole GPU show on the host's page, where clients see them without asking. */
-static void gpu_flags_set(struct host *h, const struct wire_fault_set *set, uint32_t flag)
-{
-	for (uint32_t i = 0; i < h->gpu_count; i++) {
-		if (!set->any_device && wire_device_gpu(set->device) != i)
-			continue;
-		if (set->clear)
-			atomic_fetch_and(&h->page->gpu[i].flags, ~flag);
-		else
-			atomic_fetch_or(&h->page->gpu[i].flags, flag);
-		if (!set->clear && flag == WIRE_GPU_ECC_ERROR)
-			atomic_fetch_add(&h->page->gpu[i].ecc_errors, 1);
-	}
-}
-
 static int fault_set(struct host *h, struct exchange *x)
 {
 	const struct wire_fault_set *set = x->request;
@@ -161,14 +146,8 @@ static int fault_set(struct host *h, struct exchange *x)
 	if (!set->any_device && !host_part_find(h, set->device))
 		return -ENODEV;
 	int status = faults_set(&h->faults, set, h->now);
-	if (status < 0)
-		return status;
-	if (set->fault == WIRE_FAULT_LOST || (set->clear && set->fault == WIRE_FAULTS))
-		gpu_flags_set(h, set, WIRE_GPU_LOST);
-	if (set->fault == WIRE_FAULT_ECC || (set->clear && set->fault == WIRE_FAULTS))
-		gpu_flags_set(h, set, WIRE_GPU_ECC_ERROR);
-	host_tick(h, h->now); /* shows the page which faults are armed now */
-	return 0;
+	host_tick(h, h->now); /* the page shows it before the order is confirmed */
+	return status;
 }
 
 static int stat(struct host *h, struct exchange *x)

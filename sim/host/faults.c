@@ -7,6 +7,7 @@
 
 static void fault_remove(struct faults *f, uint32_t i)
 {
+	f->changed = true;
 	f->count--;
 	memmove(&f->list[i], &f->list[i + 1], (f->count - i) * sizeof(f->list[0]));
 }
@@ -30,6 +31,7 @@ int faults_set(struct faults *f, const struct wire_fault_set *set, uint64_t now)
 	}
 	if (f->count == FAULTS_MAX)
 		return -ENOSPC;
+	f->changed = true;
 	f->list[f->count++] = (struct fault){
 		.set = *set,
 		.until = set->for_ns && set->for_ns < UINT64_MAX - now ? now + set->for_ns
@@ -74,17 +76,33 @@ bool faults_take(struct faults *f, enum wire_fault kind, wire_device device, pid
 	return false;
 }
 
-uint32_t faults_armed(struct faults *f, uint64_t now)
+void faults_expire(struct faults *f, uint64_t now)
 {
-	uint32_t armed = 0;
-
 	for (uint32_t i = f->count; i-- > 0;) {
 		if (now >= f->list[i].until)
 			fault_remove(f, i);
-		else
-			armed |= 1u << f->list[i].set.fault;
 	}
+}
+
+uint32_t faults_armed(const struct faults *f)
+{
+	uint32_t armed = 0;
+
+	for (uint32_t i = 0; i < f->count; i++)
+		armed |= 1u << f->list[i].set.fault;
 	return armed;
+}
+
+bool faults_on_gpu(const struct faults *f, enum wire_fault kind, uint32_t gpu)
+{
+	for (uint32_t i = 0; i < f->count; i++) {
+		const struct wire_fault_set *set = &f->list[i].set;
+
+		if (set->fault == kind && (set->any_device || set->device == gpu) && !set->pid &&
+		    !set->call[0])
+			return true;
+	}
+	return false;
 }
 
 uint64_t faults_wake(const struct faults *f)

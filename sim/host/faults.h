@@ -18,6 +18,7 @@ struct fault {
 struct faults {
 	struct fault list[FAULTS_MAX];
 	uint32_t count;
+	bool changed; /* something came or went; whoever shows faults to clients resets it */
 };
 
 /* Arms or clears. -ENOSPC: too many; -EINVAL. */
@@ -26,7 +27,11 @@ int faults_set(struct faults *f, const struct wire_fault_set *set, uint64_t now)
  * NULL. */
 bool faults_take(struct faults *f, enum wire_fault fault, wire_device device, pid_t pid,
 		 const char *call, uint64_t now, int32_t *ret_error, uint64_t *ret_delay_ns);
-/* Bits (1 << enum wire_fault) of what is armed; forgets what is over. */
-uint32_t faults_armed(struct faults *f, uint64_t now);
+/* Forgets what is over. */
+void faults_expire(struct faults *f, uint64_t now);
+/* Bits (1 << enum wire_fault) of what is armed. */
+uint32_t faults_armed(const struct faults *f);
+/* Whether one of this kind is armed for everything that happens on a GPU. */
+bool faults_on_gpu(const struct faults *f, enum wire_fault fault, uint32_t gpu);
 /* When the next one is over; UINT64_MAX: none ends by itself. */
 uint64_t faults_wake(const struct faults *f);

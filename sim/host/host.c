@@ -270,6 +270,26 @@ int host_part_remove(struct host *h, struct part *part)
 
 /* ---- time ---- */
 
+/* Faults show on the host's page, where clients see them without asking. */
+static void faults_show(struct host *h)
+{
+	h->faults.changed = false;
+	for (uint32_t i = 0; i < h->gpu_count; i++) {
+		struct wire_gpu *gpu = &h->page->gpu[i];
+		uint32_t old = atomic_load(&gpu->flags);
+		uint32_t flags = old & ~(uint32_t)(WIRE_GPU_LOST | WIRE_GPU_ECC_ERROR);
+
+		if (faults_on_gpu(&h->faults, WIRE_FAULT_LOST, i))
+			flags |= WIRE_GPU_LOST;
+		if (faults_on_gpu(&h->faults, WIRE_FAULT_ECC, i))
+			flags |= WIRE_GPU_ECC_ERROR;
+		if (flags & ~old & WIRE_GPU_ECC_ERROR)
+			atomic_fetch_add(&gpu->ecc_errors, 1);
+		atomic_store(&gpu->flags, flags);
+	}
+	atomic_store(&h->page->faults, faults_armed(&h->faults));
+}
+
 void host_tick(struct host *h, uint64_t now)
 {
 	h->now = MAX(h->now, now);
@@ -277,9 +297,9 @@ void host_tick(struct host *h, uint64_t now)
 		list_for_each (node, &h->gpu[i].parts)
 			engine_advance(&list_entry(node, struct part, node)->engine, h->now);
 	}
-	uint32_t armed = faults_armed(&h->faults, h->now);
-	if (armed != atomic_load_explicit(&h->page->faults, memory_order_relaxed))
-		atomic_store(&h->page->faults, armed);
+	faults_expire(&h->faults, h->now);
+	if (h->faults.changed)
+		faults_show(h);
 }
 
 static void queue_publish(struct process_queue *q)

@@ -53,7 +53,7 @@ static inline uint32_t wire_device_ci(wire_device d)
 /* ---- the host's page ----------------------------------------------------------------------- */
 
 enum wire_gpu_flag {
-	WIRE_GPU_LOST = 1 << 0, /* fell off the bus: every call on it fails until the host ends */
+	WIRE_GPU_LOST = 1 << 0, /* fell off the bus: every call on it fails while the fault lasts */
 	WIRE_GPU_ECC_ERROR = 1 << 1,   /* uncorrectable ECC error: see WIRE_FAULT_ECC */
 	WIRE_GPU_MIG = 1 << 2,         /* MIG mode is on now ... */
 	WIRE_GPU_MIG_PENDING = 1 << 3, /* ... and will be on after the next reset */

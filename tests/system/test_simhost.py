@@ -535,3 +535,8 @@ def test_lost_gpu(sim):
     assert client.ask("reserve", 0, LINEAR, MIB)[0] == "ok"
     assert int(client.ok("gpu", 1)[3]) & 1
     assert simhost("fault", "lost", "--gpu", "7", env=host.env).returncode == 1
+    assert simhost("fault", "lost", "--clear", env=host.env).returncode == 0
+    assert client.ask("reserve", 1, LINEAR, MIB)[0] == "ok"
+    assert simhost("fault", "lost", "--for", "0.2", env=host.env).returncode == 0
+    assert client.ask("reserve", 0, LINEAR, MIB) == ["error", "EIO"]
+    wait_until(lambda: client.ask("reserve", 0, LINEAR, MIB)[0] == "ok", timeout=2)

@@ -302,7 +302,10 @@ static void faults_hit_whom_they_should(void **state)
 	assert_true(hit(&f, WIRE_FAULT_ALLOC, 1, 5, 1));
 	assert_true(hit(&f, WIRE_FAULT_ALLOC, WIRE_DEVICE_MIG(1, 2, 0), 5, 1));
 	assert_false(hit(&f, WIRE_FAULT_LAUNCH, 1, 5, 1));
-	assert_int_equal(faults_armed(&f, 1), 1u << WIRE_FAULT_ALLOC);
+	assert_int_equal(faults_armed(&f), 1u << WIRE_FAULT_ALLOC);
+	assert_true(faults_on_gpu(&f, WIRE_FAULT_ALLOC, 1));
+	assert_false(faults_on_gpu(&f, WIRE_FAULT_ALLOC, 0));
+	assert_false(faults_on_gpu(&f, WIRE_FAULT_ECC, 1));
 
 	set = fault(WIRE_FAULT_HANG);
 	set.for_ns = 100;
@@ -312,13 +315,18 @@ static void faults_hit_whom_they_should(void **state)
 	assert_false(hit(&f, WIRE_FAULT_HANG, 0, 6, 1050));
 	assert_true(hit(&f, WIRE_FAULT_HANG, 0, 7, 1050));
 	assert_false(hit(&f, WIRE_FAULT_HANG, 0, 7, 1100));
-	assert_int_equal(faults_armed(&f, 1100), 1u << WIRE_FAULT_ALLOC);
+	f.changed = false;
+	faults_expire(&f, 1099);
+	assert_false(f.changed);
+	faults_expire(&f, 1100);
+	assert_true(f.changed);
+	assert_int_equal(faults_armed(&f), 1u << WIRE_FAULT_ALLOC);
 
 	set = fault(WIRE_FAULTS);
 	assert_int_equal(faults_set(&f, &set, 0), -EINVAL);
 	set.clear = 1;
 	assert_int_equal(faults_set(&f, &set, 0), 0);
-	assert_int_equal(faults_armed(&f, 0), 0);
+	assert_int_equal(faults_armed(&f), 0);
 	set = fault(WIRE_FAULT_NVML);
 	for (uint32_t i = 0; i < FAULTS_MAX; i++)
 		assert_int_equal(faults_set(&f, &set, 0), 0);
