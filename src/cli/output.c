@@ -30,9 +30,7 @@ void output_error(const struct error *err, bool json)
 		error_print_json(err);
 		return;
 	}
-	fprintf(stderr, "carve: %s\n", err->message);
-	if (err->hint[0])
-		fprintf(stderr, "  hint: %s\n", err->hint);
+	fprintf(stderr, "carve: %s%s%s\n", err->message, err->hint[0] ? "; " : "", err->hint);
 }
 
 int output_json(const json_t *value, struct error *err)
