@@ -183,13 +183,13 @@ static void finish(const struct cli *cli, const struct client *client, const str
 	if (session_path(session_text(choice->session, "id"), path, &ignored) < 0 ||
 	    client_call(client, "GET", path, NULL, NULL, &after, &ignored) < 0)
 		return;
-	uint64_t refused = session_gpus_sum(after, "refused");
-	uint64_t before = session_gpus_sum(choice->session, "refused");
-	if (refused > before && (cli->value[OPT_VERBOSE] || isatty(STDERR_FILENO)))
+	uint64_t refused =
+		session_gpus_sum(after, "refused") - session_gpus_sum(choice->session, "refused");
+	if (refused && (cli->value[OPT_VERBOSE] || isatty(STDERR_FILENO)))
 		fprintf(stderr,
-			"carve: the slice refused memory %" PRIu64 " times: peak use %s of "
+			"carve: the slice refused memory %" PRIu64 " time%s: peak use %s of "
 			"%s\n",
-			refused - before,
+			refused, refused == 1 ? "" : "s",
 			units_format_bytes(session_gpus_sum(after, "peak_bytes"), peak),
 			units_format_bytes(session_gpus_sum(after, "vram_bytes"), size));
 	/* A process that the command left behind keeps its slice. */

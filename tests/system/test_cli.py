@@ -180,6 +180,20 @@ def test_run_inside_a_slice(host):
     assert len(json.loads(listed.stdout)) == 1
 
 
+def test_a_refusal_is_said_at_the_end(host, examples):
+    done = host.carve("run", "--vram", "2", "--verbose", examples / "hog")
+    assert done.returncode == 0
+    granted, refused = done.stderr.splitlines()
+    assert "(2147483648 bytes)" in granted
+    assert re.fullmatch(r"carve: the slice refused memory 1 time: peak use .* of 2 GiB", refused)
+    assert host.carve("run", "--vram", "2", examples / "hog").stderr == ""
+
+
+def test_a_slice_too_small_for_a_context_is_refused(make_host):
+    done = make_host("h100-80gb").carve("session", "request", "--vram", "100MB")
+    fails(done, 2, "context")
+
+
 def test_programs_without_cuda_run_unharmed(host):
     for argv in (["true"], ["sh", "-c", ":"], ["ls", "/"], ["/usr/bin/python3", "-c", "print(1)"]):
         done = host.carve("run", "--vram", "2", *argv)
