@@ -292,6 +292,68 @@ def test_a_slice_does_not_reach_the_daemon_it_starts(bare):
     assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
 
 
+# ---- users ----------------------------------------------------------------------------------
+
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+@pytest.fixture
+def shared(make_host):
+    """A daemon for all users; shared(user, ...) runs carve as that user."""
+    probe = [*NOBODY, str(CARVE), "--version"]
+    if os.geteuid() != 0 or subprocess.run(probe, capture_output=True).returncode != 0:
+        pytest.skip("needs root, and a build that other users can read")
+    host = make_host("h100-80gb")
+    with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        daemon = host.popen([BUILD / "carved", "--system", "--runtime-dir", directory + "/run",
+                             "--foreground"])
+        path = directory + "/run/carved.sock"
+        os.chmod(directory, 0o755)
+        wait_until(lambda: os.path.exists(path))
+
+        def as_user(user, *argv):
+            return host.run([*(NOBODY if user == "nobody" else []), CARVE, *argv],
+                            env={"CARVE_HOST": path})
+
+        yield as_user
+        daemon.terminate()
+        daemon.communicate(timeout=10)
+
+
+def test_another_users_session_is_out_of_reach(shared):
+    theirs = json.loads(shared("root", "session", "request", "--vram", "3", "--json").stdout)["id"]
+    for argv in (["session", "show", theirs], ["session", "resize", theirs, "2"],
+                 ["session", "release", theirs], ["session", "release", theirs, "--force"]):
+        fails(shared("nobody", *argv), 5, "another user's")
+    fails(shared("nobody", "run", "--session", theirs, "true"), 125, "another user's")
+    fails(shared("nobody", "run", "true"), 125, "no active session")
+    assert theirs not in shared("nobody", "session", "list", "--all", "--json").stdout
+    own = json.loads(shared("nobody", "session", "request", "--vram", "2", "--json").stdout)["id"]
+    done = shared("nobody", "run", "sh", "-c", "id -u; echo $CARVE_SESSION")
+    assert done.stdout.split() == ["65534", own]
+    assert shared("nobody", "run", "--ephemeral", "--vram", "1", "true").returncode == 0
+    assert shared("root", "session", "release", own).returncode == 0
+    assert shared("root", "session", "release").stdout == f"{theirs}: released\n"
+
+
+# ---- installed ------------------------------------------------------------------------------
+
+def test_an_installed_carve_finds_its_parts(tmp_path):
+    if not (BUILD / "build.ninja").exists():
+        pytest.skip("not a build directory of its own")
+    done = run(["/usr/bin/meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", tmp_path])
+    assert done.returncode == 0, done.stderr
+    installed = next(tmp_path.glob("**/bin/carve"))
+    assert next(tmp_path.glob("**/man1/carve-run.1*")) and next(tmp_path.glob("**/carve/carve.h"))
+    done = run([installed, "sim", "--", installed, "check", "--json"])
+    assert done.returncode == 0, done.stdout
+    found = json.loads(done.stdout)
+    for path in (found["driver"]["cuda"], found["front"]["cuda"]):
+        assert os.path.realpath(path).startswith(str(tmp_path))
+    done = run([installed, "sim", "--", installed, "run", "--vram", "2", "sh", "-c", "exit 8"])
+    assert done.returncode == 8, done.stderr
+
+
 # ---- sim ------------------------------------------------------------------------------------
 
 def test_sim_passes_status_and_input():
