@@ -23,7 +23,7 @@ static void drop_locked(struct process *p, const struct object *object)
 		resize_locked(p, object->gpu, object->bytes, 0);
 }
 
-static void count_refused(struct process *p, uint32_t gpu)
+void books_count_refused(struct process *p, uint32_t gpu)
 {
 	atomic_fetch_add_explicit(&ledger_gpu(&p->attachment.ledger, gpu)->refused, 1,
 				  memory_order_relaxed);
@@ -49,8 +49,6 @@ int books_reserve(struct process *p, struct object *object)
 	if (r == 0)
 		count_up(&own_slot(p)->calls_begun);
 	lock_release(&p->lock);
-	if (r < 0)
-		count_refused(p, object->gpu);
 	return r;
 }
 
@@ -79,8 +77,6 @@ int books_keep(struct process *p, struct object *object)
 		count_up(&own_slot(p)->calls_done);
 	}
 	lock_release(&p->lock);
-	if (r < 0)
-		count_refused(p, object->gpu);
 	return r;
 }
 
@@ -115,9 +111,106 @@ int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
 	lock_acquire(&p->lock);
 	int r = resize_locked(p, gpu, from, to);
 	lock_release(&p->lock);
-	if (r < 0)
-		count_refused(p, gpu);
 	return r;
+}
+
+int books_hold(struct process *p, enum object_kind kind, uint64_t handle, uint64_t bytes,
+	       uint64_t *reserve)
+{
+	int r = 0;
+
+	lock_acquire(&p->lock);
+	struct object *object = table_find(&p->objects, kind, handle);
+	if (object && bytes > object->bytes) {
+		uint64_t paid = MIN(*reserve, bytes - object->bytes);
+
+		*reserve -= paid;
+		object->bytes += paid;
+		r = resize_locked(p, object->gpu, object->bytes, bytes);
+	} else if (object) {
+		resize_locked(p, object->gpu, object->bytes, bytes);
+	}
+	if (object && r == 0)
+		object->bytes = bytes;
+	lock_release(&p->lock);
+	return r;
+}
+
+void books_note(struct process *p, const struct object *object)
+{
+	lock_acquire(&p->lock);
+	table_put(&p->objects, object);
+	lock_release(&p->lock);
+}
+
+bool books_look(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
+{
+	lock_acquire(&p->lock);
+	const struct object *object = table_find(&p->objects, kind, handle);
+	if (object)
+		*ret = *object;
+	lock_release(&p->lock);
+	return object != NULL;
+}
+
+void books_forget(struct process *p, enum object_kind kind, uint64_t handle, uint64_t keep)
+{
+	struct object object;
+
+	lock_acquire(&p->lock);
+	if (table_take(&p->objects, kind, handle, &object))
+		resize_locked(p, object.gpu, object.bytes, MIN(keep, object.bytes));
+	for (uint32_t i = 0; i < p->growing_count; i++)
+		if (p->growing[i].kind == kind && p->growing[i].handle == handle)
+			p->growing[i] = p->growing[--p->growing_count];
+	lock_release(&p->lock);
+}
+
+bool books_unreference(struct process *p, enum object_kind kind, uint64_t handle,
+		       struct object *ret)
+{
+	lock_acquire(&p->lock);
+	struct object *object = table_find(&p->objects, kind, handle);
+	if (object) {
+		object->count--;
+		*ret = *object;
+		if (!ret->count)
+			table_take(&p->objects, kind, handle, ret);
+	}
+	lock_release(&p->lock);
+	return object != NULL;
+}
+
+bool books_remove(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
+{
+	lock_acquire(&p->lock);
+	bool found = table_take(&p->objects, kind, handle, ret);
+	lock_release(&p->lock);
+	return found;
+}
+
+bool books_look_mapping(struct process *p, uint64_t address, struct object *ret)
+{
+	lock_acquire(&p->lock);
+	const struct object *object = table_find_around(&p->objects, OBJECT_MAPPING, address);
+	if (object)
+		*ret = *object;
+	lock_release(&p->lock);
+	return object != NULL;
+}
+
+void books_call_begin(struct process *p)
+{
+	lock_acquire(&p->lock);
+	count_up(&own_slot(p)->calls_begun);
+	lock_release(&p->lock);
+}
+
+void books_call_end(struct process *p)
+{
+	lock_acquire(&p->lock);
+	count_up(&own_slot(p)->calls_done);
+	lock_release(&p->lock);
 }
 
 uint32_t books_reference(struct process *p, enum object_kind kind, uint64_t handle, int change)

@@ -39,6 +39,28 @@ void books_restore(struct process *p, const struct object *object);
 /* What is charged becomes `to` bytes instead of `from`. 0, or -ENOMEM with nothing changed, which
  * cannot happen where `to` is not more. */
 int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to);
+/* What a growing object holds became `bytes`: growth is paid from *reserve, which is charged
+ * already, and then charged. 0, or -ENOMEM with as much booked as could be paid. */
+int books_hold(struct process *p, enum object_kind kind, uint64_t handle, uint64_t bytes,
+	       uint64_t *reserve);
+/* Books an object outside of any call, as it is; books_look() finds a copy of one. */
+void books_note(struct process *p, const struct object *object);
+bool books_look(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret);
+/* Forgets a growing object; `keep` bytes of it stay charged. */
+void books_forget(struct process *p, enum object_kind kind, uint64_t handle, uint64_t keep);
+/* One reference less; without the last the object is moved out, its amount still charged. *ret is
+ * the object as it is then. False: not one of ours. */
+bool books_unreference(struct process *p, enum object_kind kind, uint64_t handle,
+		       struct object *ret);
+/* Moves out an object outside of any call. False: not one of ours. */
+bool books_remove(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret);
+/* The mapping that an address lies in. Slow. False: none. */
+bool books_look_mapping(struct process *p, uint64_t address, struct object *ret);
+/* A driver call that gives memory begins and ends, where none of the above counts it. */
+void books_call_begin(struct process *p);
+void books_call_end(struct process *p);
+/* For people: the slice refused an allocation. */
+void books_count_refused(struct process *p, uint32_t gpu);
 /* Changes how often an object is referred to, and returns that; 0: not one of ours. */
 uint32_t books_reference(struct process *p, enum object_kind kind, uint64_t handle, int change);
 /* Drops everything that belonged to a context. */

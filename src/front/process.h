@@ -17,6 +17,9 @@ enum process_state {
 	PROCESS_REFUSED, /* could not attach, and said why: no GPU memory from now on */
 };
 
+/* More pools than that are settled by calls on them only, not by synchronising. */
+#define PROCESS_GROWING_MAX 256u
+
 struct process_gpu {
 	uint64_t small_room;      /* left in blocks of small ones, see small.h */
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
@@ -29,7 +32,12 @@ struct process {
 	struct attachment attachment;
 	struct table objects;
 	struct process_gpu gpu[LEDGER_GPUS_MAX];
-	uint64_t last_memory; /* number of the latest OBJECT_PHYSICAL */
+	/* Pools and graph memory in `objects`, for going through them: see cuda/grow.h. */
+	struct object growing[PROCESS_GROWING_MAX];
+	uint32_t growing_count;
+	_Atomic bool growing_restless;   /* something free in one may be given back */
+	_Atomic bool graphs_have_memory; /* some graph may have memory nodes */
+	uint64_t last_memory;            /* number of the latest OBJECT_PHYSICAL */
 	struct environment_swap environment;
 	/* Ledger GPU of each of the driver's devices, plus 1; 0: not asked yet; UINT8_MAX: none. */
 	_Atomic uint8_t device_gpu[LEDGER_GPUS_MAX];

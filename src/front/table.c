@@ -64,6 +64,17 @@ struct object *table_find(const struct table *t, enum object_kind kind, uint64_t
 	return place->kind == OBJECT_NONE ? NULL : place;
 }
 
+struct object *table_find_around(const struct table *t, enum object_kind kind, uint64_t at)
+{
+	for (size_t i = 0; i < t->size; i++) {
+		struct object *object = &t->places[i];
+
+		if (object->kind == kind && at - object->handle < object->bytes)
+			return object;
+	}
+	return NULL;
+}
+
 /* Empties a place and closes the gap: an object further on moves into it if its home is not
  * between. */
 static void remove_at(struct table *t, size_t gap)

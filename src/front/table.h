@@ -14,10 +14,11 @@ enum object_kind {
 	OBJECT_BLOCK,    /* of small ones: by its address in blocks */
 	OBJECT_ARRAY,
 	OBJECT_MIPMAP,
-	OBJECT_PHYSICAL, /* memory of cuMemCreate: by a number of ours */
-	OBJECT_HANDLE,   /* to one: by the driver's handle */
-	OBJECT_MAPPING,  /* of one: by its address; bytes is its length */
-	OBJECT_POOL,
+	OBJECT_PHYSICAL,   /* memory of cuMemCreate: by a number of ours */
+	OBJECT_HANDLE,     /* to one: by the driver's handle */
+	OBJECT_MAPPING,    /* of one: by its address; bytes is its length */
+	OBJECT_POOL,       /* count 0: others pay for it */
+	OBJECT_GRAPH_POOL, /* what graphs hold on a device: by the device */
 	OBJECT_CONTEXT,
 	OBJECT_GRAPH, /* executable, with memory nodes; bytes is what those ask for */
 };
@@ -44,6 +45,8 @@ struct table {
 int table_put(struct table *t, const struct object *object);
 /* NULL: not there. Valid until the next put or take. */
 struct object *table_find(const struct table *t, enum object_kind kind, uint64_t handle);
+/* The object of that kind with `at` within its bytes; NULL: none. Slow: looks at every place. */
+struct object *table_find_around(const struct table *t, enum object_kind kind, uint64_t at);
 /* Moves it out. False: not there. */
 bool table_take(struct table *t, enum object_kind kind, uint64_t handle, struct object *ret);
 /* Moves out any object of that context. False: none left. Slow: looks at every place. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "front/books.h"
+#include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
 #define DEVICE_NONE UINT8_MAX
@@ -44,10 +45,19 @@ int charge_current_gpu(struct process *p)
 	return charge_gpu_of(p, device);
 }
 
+/* Where there is no room, what the process's own pools hold unused is given back first. */
 static CUresult reserve(struct taking *t, struct process *p)
 {
-	if (books_reserve(p, &t->object) < 0)
+	int r = books_reserve(p, &t->object);
+
+	if (r < 0 && p->growing_count) {
+		grow_trim(p, t->object.gpu);
+		r = books_reserve(p, &t->object);
+	}
+	if (r < 0) {
+		books_count_refused(p, t->object.gpu);
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	t->process = p;
 	return CUDA_SUCCESS;
 }
@@ -57,6 +67,16 @@ CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum obje
 {
 	*t = (struct taking){.object = {.kind = kind, .gpu = (uint16_t)gpu, .bytes = bytes}};
 	return gpu < 0 ? CUDA_ERROR_OUT_OF_MEMORY : reserve(t, p);
+}
+
+CUresult taking_try_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
+		       uint64_t bytes)
+{
+	*t = (struct taking){.object = {.kind = kind, .gpu = (uint16_t)gpu, .bytes = bytes}};
+	if (gpu < 0 || books_reserve(p, &t->object) < 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	t->process = p;
+	return CUDA_SUCCESS;
 }
 
 CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
@@ -97,6 +117,7 @@ CUresult taking_end(struct taking *t, CUresult result, uint64_t handle)
 	t->object.handle = handle;
 	if (result == CUDA_SUCCESS && books_keep(t->process, &t->object) < 0) {
 		real_cuMemFree_v2(handle);
+		books_count_refused(t->process, t->object.gpu);
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (result != CUDA_SUCCESS)

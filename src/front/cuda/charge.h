@@ -22,6 +22,9 @@ CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes);
 /* The same on a given GPU (-1: none of the slice), for what belongs to no context. */
 CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
 			 uint64_t bytes);
+/* The same without having pools trimmed and without counting as refused. */
+CUresult taking_try_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
+		       uint64_t bytes);
 /* The driver took another amount than was reserved. False: there is no room for it; undo the call.
  */
 bool taking_resize(struct taking *t, uint64_t bytes);

@@ -2,44 +2,110 @@
  * hook_X stands for it, real_X calls the driver's. generate.py reads this list too. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/cuda_abi.h"
 
-#define CUDA_HOOKS(X)                   \
-	X(cuCtxAttach)                  \
-	X(cuCtxCreate)                  \
-	X(cuCtxCreate_v2)               \
-	X(cuCtxCreate_v3)               \
-	X(cuCtxCreate_v4)               \
-	X(cuCtxDestroy)                 \
-	X(cuCtxDestroy_v2)              \
-	X(cuCtxDetach)                  \
-	X(cuDevicePrimaryCtxRelease)    \
-	X(cuDevicePrimaryCtxRelease_v2) \
-	X(cuDevicePrimaryCtxReset)      \
-	X(cuDevicePrimaryCtxReset_v2)   \
-	X(cuDevicePrimaryCtxRetain)     \
-	X(cuDeviceTotalMem)             \
-	X(cuDeviceTotalMem_v2)          \
-	X(cuGetProcAddress)             \
-	X(cuGetProcAddress_v2)          \
-	X(cuInit)                       \
-	X(cuMemAlloc)                   \
-	X(cuMemAllocManaged)            \
-	X(cuMemAllocPitch)              \
-	X(cuMemAllocPitch_v2)           \
-	X(cuMemAlloc_v2)                \
-	X(cuMemFree)                    \
-	X(cuMemFree_v2)                 \
-	X(cuMemGetInfo)                 \
-	X(cuMemGetInfo_v2)
+#define CUDA_HOOKS(X)                         \
+	X(cuArray3DCreate)                    \
+	X(cuArray3DCreate_v2)                 \
+	X(cuArrayCreate)                      \
+	X(cuArrayCreate_v2)                   \
+	X(cuArrayDestroy)                     \
+	X(cuCtxAttach)                        \
+	X(cuCtxCreate)                        \
+	X(cuCtxCreate_v2)                     \
+	X(cuCtxCreate_v3)                     \
+	X(cuCtxCreate_v4)                     \
+	X(cuCtxDestroy)                       \
+	X(cuCtxDestroy_v2)                    \
+	X(cuCtxDetach)                        \
+	X(cuCtxSetLimit)                      \
+	X(cuCtxSynchronize)                   \
+	X(cuCtxSynchronize_v2)                \
+	X(cuDeviceGraphMemTrim)               \
+	X(cuDevicePrimaryCtxRelease)          \
+	X(cuDevicePrimaryCtxRelease_v2)       \
+	X(cuDevicePrimaryCtxReset)            \
+	X(cuDevicePrimaryCtxReset_v2)         \
+	X(cuDevicePrimaryCtxRetain)           \
+	X(cuDeviceTotalMem)                   \
+	X(cuDeviceTotalMem_v2)                \
+	X(cuEventSynchronize)                 \
+	X(cuGetProcAddress)                   \
+	X(cuGetProcAddress_v2)                \
+	X(cuGraphAddMemAllocNode)             \
+	X(cuGraphAddNode)                     \
+	X(cuGraphAddNode_v2)                  \
+	X(cuGraphExecDestroy)                 \
+	X(cuGraphInstantiate)                 \
+	X(cuGraphInstantiateWithFlags)        \
+	X(cuGraphInstantiateWithParams)       \
+	X(cuGraphInstantiateWithParams_ptsz)  \
+	X(cuGraphInstantiate_v2)              \
+	X(cuGraphLaunch)                      \
+	X(cuGraphLaunch_ptsz)                 \
+	X(cuGraphUpload)                      \
+	X(cuGraphUpload_ptsz)                 \
+	X(cuInit)                             \
+	X(cuLibraryLoadData)                  \
+	X(cuLibraryLoadFromFile)              \
+	X(cuLibraryUnload)                    \
+	X(cuMemAlloc)                         \
+	X(cuMemAllocAsync)                    \
+	X(cuMemAllocAsync_ptsz)               \
+	X(cuMemAllocFromPoolAsync)            \
+	X(cuMemAllocFromPoolAsync_ptsz)       \
+	X(cuMemAllocManaged)                  \
+	X(cuMemAllocPitch)                    \
+	X(cuMemAllocPitch_v2)                 \
+	X(cuMemAlloc_v2)                      \
+	X(cuMemCreate)                        \
+	X(cuMemFree)                          \
+	X(cuMemFreeAsync)                     \
+	X(cuMemFreeAsync_ptsz)                \
+	X(cuMemFree_v2)                       \
+	X(cuMemGetDefaultMemPool)             \
+	X(cuMemGetInfo)                       \
+	X(cuMemGetInfo_v2)                    \
+	X(cuMemGetMemPool)                    \
+	X(cuMemMap)                           \
+	X(cuMemPoolCreate)                    \
+	X(cuMemPoolDestroy)                   \
+	X(cuMemPoolImportFromShareableHandle) \
+	X(cuMemPoolTrimTo)                    \
+	X(cuMemRelease)                       \
+	X(cuMemRetainAllocationHandle)        \
+	X(cuMemUnmap)                         \
+	X(cuMipmappedArrayCreate)             \
+	X(cuMipmappedArrayDestroy)            \
+	X(cuModuleLoad)                       \
+	X(cuModuleLoadData)                   \
+	X(cuModuleLoadDataEx)                 \
+	X(cuModuleLoadFatBinary)              \
+	X(cuModuleUnload)                     \
+	X(cuStreamSynchronize)                \
+	X(cuStreamSynchronize_ptsz)
 
 /* Functions of the driver that hooks call, beside their own. */
-#define CUDA_HELPERS(H)       \
-	H(cuCtxGetCurrent)    \
-	H(cuCtxGetDevice)     \
-	H(cuDeviceGetUuid)    \
-	H(cuDeviceGetUuid_v2) \
-	H(cuDevicePrimaryCtxGetState)
+#define CUDA_HELPERS(H)                  \
+	H(cuCtxGetCurrent)               \
+	H(cuCtxGetDevice)                \
+	H(cuCtxGetLimit)                 \
+	H(cuDeviceGetCount)              \
+	H(cuDeviceGetDefaultMemPool)     \
+	H(cuDeviceGetGraphMemAttribute)  \
+	H(cuDeviceGetMemPool)            \
+	H(cuDeviceGetUuid)               \
+	H(cuDeviceGetUuid_v2)            \
+	H(cuDevicePrimaryCtxGetState)    \
+	H(cuGraphChildGraphNodeGetGraph) \
+	H(cuGraphGetNodes)               \
+	H(cuGraphMemAllocNodeGetParams)  \
+	H(cuGraphNodeGetType)            \
+	H(cuMemPoolGetAttribute)         \
+	H(cuStreamIsCapturing)           \
+	H(cuStreamIsCapturing_ptsz)
 
 #define CUDA_REAL(name) extern __attribute__((visibility("hidden"))) __typeof__(name) *real_##name;
 #define CUDA_HOOK(name) __typeof__(name) hook_##name;

@@ -3,6 +3,7 @@
 #include "base/macros.h"
 #include "front/books.h"
 #include "front/cuda/charge.h"
+#include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
 /* No pitch is a multiple of more than this. */
@@ -93,9 +94,13 @@ CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned
 
 CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 {
+	struct process *p = process_peek();
 	struct giving g;
 
 	giving_begin(&g, OBJECT_LINEAR, ptr);
+	/* What is not ours may be a pool's. */
+	if (!g.process && p && p->growing_count)
+		grow_expect_less(p);
 	return giving_end(&g, real_cuMemFree_v2(ptr));
 }
 
@@ -111,6 +116,9 @@ CUresult hook_cuMemFree(CUdeviceptr_v1 ptr)
 static void slice_info(uint64_t *free_bytes, uint64_t *total)
 {
 	struct process *p = process_get();
+
+	if (p)
+		grow_settle(p);
 	int gpu = p ? charge_current_gpu(p) : -1;
 	uint64_t limit = gpu < 0 ? 0 : books_limit(p, (uint32_t)gpu);
 	uint64_t room = gpu < 0 ? 0 : books_free(p, (uint32_t)gpu);

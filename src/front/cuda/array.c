@@ -1,0 +1,196 @@
+/* Arrays and mipmapped arrays: sized here from their descriptors, as the driver tells the size only
+ * of those that it gives no memory to. Rows are padded as in tiles of 64 bytes by 8 rows. */
+#include "front/books.h"
+#include "front/cuda/charge.h"
+#include "front/cuda/hooks.h"
+
+#define TILE_BYTES 64ull
+#define TILE_ROWS 8ull
+/* Formats that are not in the table are video formats of at most so many bits a pixel. */
+#define BITS_MOST 64u
+/* No GPU has larger extents; larger ones are the driver's to refuse. */
+#define EXTENT_MAX (1ull << 20)
+#define LEVELS_MAX 21u
+
+/* Bits of one channel, or of a whole texel where `channels` says that those are in it. */
+struct format {
+	CUarray_format first, last;
+	uint32_t bits;
+	bool whole;
+};
+
+static uint64_t bits_of(CUarray_format format, unsigned int channels)
+{
+	static const struct format formats[] = {
+		{CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT8, 8, false},
+		{CU_AD_FORMAT_UNSIGNED_INT16, CU_AD_FORMAT_UNSIGNED_INT16, 16, false},
+		{CU_AD_FORMAT_UNSIGNED_INT32, CU_AD_FORMAT_UNSIGNED_INT32, 32, false},
+		{CU_AD_FORMAT_SIGNED_INT8, CU_AD_FORMAT_SIGNED_INT8, 8, false},
+		{CU_AD_FORMAT_SIGNED_INT16, CU_AD_FORMAT_SIGNED_INT16, 16, false},
+		{CU_AD_FORMAT_SIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32, 32, false},
+		{CU_AD_FORMAT_HALF, CU_AD_FORMAT_HALF, 16, false},
+		{CU_AD_FORMAT_FLOAT, CU_AD_FORMAT_FLOAT, 32, false},
+		{CU_AD_FORMAT_UNORM_INT_101010_2, CU_AD_FORMAT_UNORM_INT_101010_2, 32, true},
+		{CU_AD_FORMAT_BC1_UNORM, CU_AD_FORMAT_BC1_UNORM_SRGB, 4, true},
+		{CU_AD_FORMAT_BC2_UNORM, CU_AD_FORMAT_BC3_UNORM_SRGB, 8, true},
+		{CU_AD_FORMAT_BC4_UNORM, CU_AD_FORMAT_BC4_SNORM, 4, true},
+		{CU_AD_FORMAT_BC5_UNORM, CU_AD_FORMAT_BC7_UNORM_SRGB, 8, true},
+		{CU_AD_FORMAT_UNORM_INT8X1, CU_AD_FORMAT_UNORM_INT8X1, 8, true},
+		{CU_AD_FORMAT_UNORM_INT8X2, CU_AD_FORMAT_UNORM_INT8X2, 16, true},
+		{CU_AD_FORMAT_UNORM_INT8X4, CU_AD_FORMAT_UNORM_INT8X4, 32, true},
+		{CU_AD_FORMAT_UNORM_INT16X1, CU_AD_FORMAT_UNORM_INT16X1, 16, true},
+		{CU_AD_FORMAT_UNORM_INT16X2, CU_AD_FORMAT_UNORM_INT16X2, 32, true},
+		{CU_AD_FORMAT_UNORM_INT16X4, CU_AD_FORMAT_UNORM_INT16X4, 64, true},
+		{CU_AD_FORMAT_SNORM_INT8X1, CU_AD_FORMAT_SNORM_INT8X1, 8, true},
+		{CU_AD_FORMAT_SNORM_INT8X2, CU_AD_FORMAT_SNORM_INT8X2, 16, true},
+		{CU_AD_FORMAT_SNORM_INT8X4, CU_AD_FORMAT_SNORM_INT8X4, 32, true},
+		{CU_AD_FORMAT_SNORM_INT16X1, CU_AD_FORMAT_SNORM_INT16X1, 16, true},
+		{CU_AD_FORMAT_SNORM_INT16X2, CU_AD_FORMAT_SNORM_INT16X2, 32, true},
+		{CU_AD_FORMAT_SNORM_INT16X4, CU_AD_FORMAT_SNORM_INT16X4, 64, true},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(formats); i++)
+		if (format >= formats[i].first && format <= formats[i].last)
+			return formats[i].whole ? formats[i].bits
+						: formats[i].bits * (uint64_t)channels;
+	return BITS_MOST;
+}
+
+static uint64_t level_bytes(uint64_t width, uint64_t height, uint64_t depth, uint64_t bits)
+{
+	uint64_t row = ALIGN_UP(ALIGN_UP(width * bits, 8) / 8, TILE_BYTES);
+
+	return row * (height > 1 ? ALIGN_UP(height, TILE_ROWS) : 1) * MAX(depth, 1);
+}
+
+/* Too large for any GPU, or without memory of its own (that is mapped into it later, and was
+ * charged when it was created). */
+static bool takes_nothing(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	return d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) ||
+	       d->Width > EXTENT_MAX || d->Height > EXTENT_MAX || d->Depth > EXTENT_MAX ||
+	       d->Width * MAX(d->Height, 1) > BOOKS_MOST / MAX(d->Depth, 1);
+}
+
+/* The next level's extent; 0 stands for a dimension that is not there. */
+static uint64_t halved(uint64_t extent)
+{
+	return extent > 1 ? extent / 2 : extent;
+}
+
+/* Bytes of an array with that many levels. */
+static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
+{
+	uint64_t width = d->Width, height = d->Height, depth = d->Depth, sum = 0;
+	uint64_t bits = bits_of(d->Format, d->NumChannels);
+	bool layered = d->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
+
+	if (takes_nothing(d))
+		return 0;
+	for (unsigned int level = 0; level < MIN(levels, LEVELS_MAX); level++) {
+		sum += level_bytes(width, height, depth, bits);
+		width = halved(width);
+		height = halved(height);
+		depth = layered ? depth : halved(depth);
+	}
+	return sum;
+}
+
+static CUresult array_begin(struct taking *t, enum object_kind kind,
+			    const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
+{
+	return taking_begin(t, kind, d ? array_bytes(d, levels) : 0);
+}
+
+static CUresult array_end(struct taking *t, CUresult result, const CUarray *array)
+{
+	return taking_end(t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
+}
+
+CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d)
+{
+	CUDA_ARRAY3D_DESCRIPTOR wide = {0};
+	struct taking t;
+
+	if (d)
+		wide = (CUDA_ARRAY3D_DESCRIPTOR){.Width = d->Width,
+						 .Height = d->Height,
+						 .Format = d->Format,
+						 .NumChannels = d->NumChannels};
+	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return array_end(&t, real_cuArrayCreate_v2(array, d), array);
+}
+
+CUresult hook_cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
+{
+	CUDA_ARRAY3D_DESCRIPTOR wide = {0};
+	struct taking t;
+
+	if (d)
+		wide = (CUDA_ARRAY3D_DESCRIPTOR){.Width = d->Width,
+						 .Height = d->Height,
+						 .Format = d->Format,
+						 .NumChannels = d->NumChannels};
+	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return array_end(&t, real_cuArrayCreate(array, d), array);
+}
+
+CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	struct taking t;
+	CUresult result = array_begin(&t, OBJECT_ARRAY, d, 1);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return array_end(&t, real_cuArray3DCreate_v2(array, d), array);
+}
+
+CUresult hook_cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *d)
+{
+	CUDA_ARRAY3D_DESCRIPTOR wide = {0};
+	struct taking t;
+
+	if (d)
+		wide = (CUDA_ARRAY3D_DESCRIPTOR){.Width = d->Width,
+						 .Height = d->Height,
+						 .Depth = d->Depth,
+						 .Format = d->Format,
+						 .NumChannels = d->NumChannels,
+						 .Flags = d->Flags};
+	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return array_end(&t, real_cuArray3DCreate(array, d), array);
+}
+
+CUresult hook_cuArrayDestroy(CUarray array)
+{
+	struct giving g;
+
+	giving_begin(&g, OBJECT_ARRAY, (uintptr_t)array);
+	return giving_end(&g, real_cuArrayDestroy(array));
+}
+
+CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *d,
+				     unsigned int levels)
+{
+	struct taking t;
+	CUresult result = array_begin(&t, OBJECT_MIPMAP, d, levels);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = real_cuMipmappedArrayCreate(array, d, levels);
+	return taking_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
+}
+
+CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
+{
+	struct giving g;
+
+	giving_begin(&g, OBJECT_MIPMAP, (uintptr_t)array);
+	return giving_end(&g, real_cuMipmappedArrayDestroy(array));
+}

@@ -1,0 +1,36 @@
+/* Memory that the driver takes and gives back by itself: pools, and the memory of graphs. Calls
+ * that may make it grow don't say by how much, so an upper bound is reserved before and settled
+ * after them against what the driver then holds; what shrank since is settled whenever it may have.
+ */
+#pragma once
+
+#include "base/cuda_abi.h"
+#include "front/cuda/charge.h"
+
+/* Starts booking one: kind OBJECT_POOL by the pool, OBJECT_GRAPH_POOL by the device. Does nothing
+ * where it is booked already. */
+void grow_track(struct process *p, enum object_kind kind, uint64_t handle, int gpu);
+
+/* One driver call that may make it grow. */
+struct growing {
+	struct taking taking;
+	enum object_kind kind;
+	uint64_t handle;
+};
+
+/* Reserves for a need of `bytes` more. CUDA_SUCCESS: call the driver, then grow_end(). */
+CUresult grow_begin(struct growing *g, struct process *p, enum object_kind kind, uint64_t handle,
+		    int gpu, uint64_t bytes);
+/* Books what is held now. False: it grew beyond what was reserved and the slice has no room for
+ * that. */
+bool grow_end(struct growing *g);
+
+/* Memory may have been freed in one: look again at each synchronisation, until nothing is free in
+ * it. */
+void grow_expect_less(struct process *p);
+/* Books what the driver holds now, where less was expected. */
+void grow_settle(struct process *p);
+/* Books what the driver holds now in one. */
+void grow_settle_one(struct process *p, enum object_kind kind, uint64_t handle);
+/* Has the driver give back what is free in those on a GPU. */
+void grow_trim(struct process *p, int gpu);

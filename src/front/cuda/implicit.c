@@ -1,0 +1,135 @@
+/* Memory that the driver takes as a side effect and nobody can size: modules, libraries, limits.
+ * Where the device's free memory fell over such a call, the daemon posts what the driver says this
+ * process holds; what then passes the limit is undone and refused. Another process's allocation in
+ * the same moment costs one question to the daemon, no more. */
+#include "front/books.h"
+#include "front/cuda/charge.h"
+#include "front/cuda/hooks.h"
+
+struct implicit {
+	struct process *process; /* NULL: there is nothing to compare */
+	int gpu;
+	size_t free_before;
+};
+
+static size_t driver_free(void)
+{
+	size_t free_bytes = 0, total;
+
+	return real_cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS ? free_bytes : 0;
+}
+
+static void implicit_begin(struct implicit *i)
+{
+	i->process = process_peek();
+	i->gpu = i->process ? charge_current_gpu(i->process) : -1;
+	i->free_before = i->gpu < 0 ? 0 : driver_free();
+	if (i->gpu < 0)
+		i->process = NULL;
+}
+
+/* True: it fitted. */
+static bool implicit_end(const struct implicit *i)
+{
+	if (!i->process || driver_free() >= i->free_before)
+		return true;
+	process_settle(i->process);
+	if (books_free(i->process, (uint32_t)i->gpu))
+		return true;
+	const struct ledger *l = &i->process->attachment.ledger;
+	if (ledger_committed(l, (uint32_t)i->gpu) <= ledger_limit(l, (uint32_t)i->gpu))
+		return true;
+	books_count_refused(i->process, (uint32_t)i->gpu);
+	return false;
+}
+
+/* It was undone: the books follow. */
+static CUresult implicit_refuse(const struct implicit *i)
+{
+	process_settle(i->process);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* What every call that loads does around the driver's, and how it is undone. */
+#define LOAD(call, undo)                                \
+	struct implicit i;                              \
+	implicit_begin(&i);                             \
+	CUresult result = call;                         \
+	if (result != CUDA_SUCCESS || implicit_end(&i)) \
+		return result;                          \
+	undo;                                           \
+	return implicit_refuse(&i)
+
+CUresult hook_cuModuleLoad(CUmodule *module, const char *path)
+{
+	LOAD(real_cuModuleLoad(module, path), real_cuModuleUnload(*module));
+}
+
+CUresult hook_cuModuleLoadData(CUmodule *module, const void *image)
+{
+	LOAD(real_cuModuleLoadData(module, image), real_cuModuleUnload(*module));
+}
+
+CUresult hook_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count,
+				 CUjit_option *options, void **values)
+{
+	LOAD(real_cuModuleLoadDataEx(module, image, count, options, values),
+	     real_cuModuleUnload(*module));
+}
+
+CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+	LOAD(real_cuModuleLoadFatBinary(module, image), real_cuModuleUnload(*module));
+}
+
+CUresult hook_cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit_options,
+				void **jit_values, unsigned int jit_count, CUlibraryOption *options,
+				void **values, unsigned int count)
+{
+	LOAD(real_cuLibraryLoadData(library, image, jit_options, jit_values, jit_count, options,
+				    values, count),
+	     real_cuLibraryUnload(*library));
+}
+
+CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_options,
+				    void **jit_values, unsigned int jit_count,
+				    CUlibraryOption *options, void **values, unsigned int count)
+{
+	LOAD(real_cuLibraryLoadFromFile(library, path, jit_options, jit_values, jit_count, options,
+					values, count),
+	     real_cuLibraryUnload(*library));
+}
+
+/* Stacks, the device's heap and its print buffer. */
+CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	size_t before = 0;
+	CUresult known = real_cuCtxGetLimit(&before, limit);
+
+	LOAD(real_cuCtxSetLimit(limit, value),
+	     (void)(known == CUDA_SUCCESS && real_cuCtxSetLimit(limit, before)));
+}
+
+/* What is unloaded is the slice's again at once, not only when the daemon looks next. */
+static CUresult unloaded(const struct implicit *i, CUresult result)
+{
+	if (result == CUDA_SUCCESS && i->process && driver_free() > i->free_before)
+		process_settle(i->process);
+	return result;
+}
+
+CUresult hook_cuModuleUnload(CUmodule module)
+{
+	struct implicit i;
+
+	implicit_begin(&i);
+	return unloaded(&i, real_cuModuleUnload(module));
+}
+
+CUresult hook_cuLibraryUnload(CUlibrary library)
+{
+	struct implicit i;
+
+	implicit_begin(&i);
+	return unloaded(&i, real_cuLibraryUnload(library));
+}

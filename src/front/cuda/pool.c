@@ -1,0 +1,258 @@
+/* Stream-ordered allocation: a pool is charged for what it has reserved. Pools that were imported
+ * are paid by their exporter, those on the host by nobody. */
+#include "front/books.h"
+#include "front/cuda/charge.h"
+#include "front/cuda/grow.h"
+#include "front/cuda/hooks.h"
+
+static uint64_t key_of(CUmemoryPool pool)
+{
+	return (uintptr_t)pool;
+}
+
+static bool is_default_pool(CUmemoryPool pool, CUdevice device)
+{
+	CUmemoryPool other;
+
+	return real_cuDeviceGetDefaultMemPool(&other, device) == CUDA_SUCCESS && other == pool;
+}
+
+/* The ledger's GPU that pays for a pool; -1: none does. */
+static int payer_of(struct process *p, CUmemoryPool pool)
+{
+	struct object known;
+	int count = 0;
+
+	if (books_look(p, OBJECT_POOL, key_of(pool), &known))
+		return known.count ? known.gpu : -1;
+	real_cuDeviceGetCount(&count);
+	for (CUdevice device = 0; device < count; device++)
+		if (is_default_pool(pool, device))
+			return charge_gpu_of(p, device);
+	/* By whatever way it came: somebody here allocates from it. */
+	return charge_current_gpu(p);
+}
+
+/* Does not count: remembers that nobody here pays for it. */
+static void mark_free(CUmemoryPool pool)
+{
+	struct process *p = process_peek();
+	struct object object = {.kind = OBJECT_POOL, .handle = key_of(pool)};
+
+	if (p)
+		books_note(p, &object);
+}
+
+static bool is_capturing(CUstream stream, bool own_default)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = own_default ? real_cuStreamIsCapturing_ptsz(stream, &status)
+				      : real_cuStreamIsCapturing(stream, &status);
+
+	return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+struct pool_call {
+	struct growing growing;
+	bool charged;
+};
+
+/* pool: NULL for the one that is current on the context's device. */
+static CUresult pool_begin(struct pool_call *c, CUmemoryPool pool, size_t bytes, CUstream stream,
+			   bool own_default)
+{
+	struct process *p = process_get();
+	CUdevice device;
+
+	c->charged = false;
+	if (!p)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (is_capturing(stream, own_default)) {
+		/* It becomes a node of a graph, which pays when it is launched. */
+		atomic_store(&p->graphs_have_memory, true);
+		return CUDA_SUCCESS;
+	}
+	/* Without a context or a pool the driver has the better word for what is wrong. */
+	if (real_cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+	    (!pool && real_cuDeviceGetMemPool(&pool, device) != CUDA_SUCCESS))
+		return CUDA_SUCCESS;
+	int gpu = payer_of(p, pool);
+	if (gpu < 0)
+		return CUDA_SUCCESS;
+	CUresult result = grow_begin(&c->growing, p, OBJECT_POOL, key_of(pool), gpu, bytes);
+	c->charged = result == CUDA_SUCCESS;
+	return result;
+}
+
+/* The pool grew by more than the slice has left. What was allocated goes back at once. */
+static CUresult pool_undo(struct pool_call *c, CUdeviceptr ptr, CUstream stream, bool own_default)
+{
+	struct process *p = c->growing.taking.process;
+
+	if (own_default) {
+		real_cuMemFreeAsync_ptsz(ptr, stream);
+		real_cuStreamSynchronize_ptsz(stream);
+	} else {
+		real_cuMemFreeAsync(ptr, stream);
+		real_cuStreamSynchronize(stream);
+	}
+	grow_trim(p, c->growing.taking.object.gpu);
+	books_count_refused(p, c->growing.taking.object.gpu);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult pool_end(struct pool_call *c, CUresult result, const CUdeviceptr *ptr,
+			 CUstream stream, bool own_default)
+{
+	if (!c->charged || grow_end(&c->growing) || result != CUDA_SUCCESS)
+		return result;
+	return pool_undo(c, *ptr, stream, own_default);
+}
+
+CUresult hook_cuMemAllocAsync(CUdeviceptr *ptr, size_t bytes, CUstream stream)
+{
+	struct pool_call c;
+	CUresult result = pool_begin(&c, NULL, bytes, stream, false);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return pool_end(&c, real_cuMemAllocAsync(ptr, bytes, stream), ptr, stream, false);
+}
+
+CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUstream stream)
+{
+	struct pool_call c;
+	CUresult result = pool_begin(&c, NULL, bytes, stream, true);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return pool_end(&c, real_cuMemAllocAsync_ptsz(ptr, bytes, stream), ptr, stream, true);
+}
+
+CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t bytes, CUmemoryPool pool,
+				      CUstream stream)
+{
+	struct pool_call c;
+	CUresult result = pool_begin(&c, pool, bytes, stream, false);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return pool_end(&c, real_cuMemAllocFromPoolAsync(ptr, bytes, pool, stream), ptr, stream,
+			false);
+}
+
+CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUmemoryPool pool,
+					   CUstream stream)
+{
+	struct pool_call c;
+	CUresult result = pool_begin(&c, pool, bytes, stream, true);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return pool_end(&c, real_cuMemAllocFromPoolAsync_ptsz(ptr, bytes, pool, stream), ptr,
+			stream, true);
+}
+
+/* Freed in the order of a stream: the pool may shrink when that is synchronised. Memory that was
+ * not a pool's may be freed so, too. */
+CUresult hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
+{
+	struct process *p = process_peek();
+	struct giving g;
+
+	giving_begin(&g, OBJECT_LINEAR, ptr);
+	CUresult result = giving_end(&g, real_cuMemFreeAsync(ptr, stream));
+	if (p)
+		grow_expect_less(p);
+	return result;
+}
+
+CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
+{
+	struct process *p = process_peek();
+	struct giving g;
+
+	giving_begin(&g, OBJECT_LINEAR, ptr);
+	CUresult result = giving_end(&g, real_cuMemFreeAsync_ptsz(ptr, stream));
+	if (p)
+		grow_expect_less(p);
+	return result;
+}
+
+CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
+{
+	struct process *p = process_get();
+	CUresult result;
+
+	if (!p)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real_cuMemPoolCreate(pool, props);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+		mark_free(*pool);
+		return result;
+	}
+	int gpu = charge_gpu_of(p, props->location.id);
+	if (gpu >= 0) {
+		grow_track(p, OBJECT_POOL, key_of(*pool), gpu);
+		grow_settle_one(p, OBJECT_POOL, key_of(*pool));
+	}
+	return result;
+}
+
+CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
+{
+	struct process *p = process_peek();
+	uint64_t used = 0;
+
+	if (p)
+		real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+	CUresult result = real_cuMemPoolDestroy(pool);
+	/* What is allocated from it stays until that is freed, when nobody can be asked any more:
+	 * it is charged until the process ends. */
+	if (result == CUDA_SUCCESS && p)
+		books_forget(p, OBJECT_POOL, key_of(pool), used);
+	return result;
+}
+
+CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+	struct process *p = process_peek();
+	struct object known;
+	CUresult result = real_cuMemPoolTrimTo(pool, keep);
+
+	if (p && books_look(p, OBJECT_POOL, key_of(pool), &known) && known.count)
+		grow_settle_one(p, OBJECT_POOL, key_of(pool));
+	return result;
+}
+
+CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
+						 CUmemAllocationHandleType type,
+						 unsigned long long flags)
+{
+	CUresult result = real_cuMemPoolImportFromShareableHandle(pool, handle, type, flags);
+
+	if (result == CUDA_SUCCESS)
+		mark_free(*pool);
+	return result;
+}
+
+/* A pool by its location: one on the host is nobody's to pay. */
+static CUresult located(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location)
+{
+	if (result == CUDA_SUCCESS && location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		mark_free(*pool);
+	return result;
+}
+
+CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+				     CUmemAllocationType type)
+{
+	return located(real_cuMemGetDefaultMemPool(pool, location, type), pool, location);
+}
+
+CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+	return located(real_cuMemGetMemPool(pool, location, type), pool, location);
+}
