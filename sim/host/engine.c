@@ -5,6 +5,12 @@
 
 #include "base/macros.h"
 
+/* Kernels that slow each other down share the GPU in small steps: what is left of one is counted so
+ * finely that the steps' rounding does not add up. */
+#define PS_PER_NS 1000u
+/* A kernel that fills the GPU. */
+#define FILL_ONE 1000u
+
 static struct engine_client *engine_current(const struct engine *e)
 {
 	return list_empty(&e->ring) ? NULL
@@ -168,7 +174,7 @@ static void queue_dispatch(struct engine_queue *q)
 		struct engine_item *item = queue_head(q);
 
 		q->holding = false;
-		q->remaining_ns = item->ns;
+		q->remaining_ps = item->ns * PS_PER_NS;
 		if (item->engine == WIRE_ENGINE_COMPUTE) {
 			ready_enter(q);
 			return;
@@ -199,7 +205,7 @@ int engine_submit(struct engine_queue *q, const struct engine_item *item)
 	struct engine_item *slot = &q->items[(q->head + q->count) % WIRE_QUEUE_ITEMS_MAX];
 	*slot = *item;
 	if (!slot->fill)
-		slot->fill = 1000;
+		slot->fill = FILL_ONE;
 	q->total_ns += item->ns;
 	slot->total_ns = q->total_ns;
 	q->submitted++;
@@ -234,17 +240,21 @@ static uint64_t client_fill(const struct engine_client *c)
 		if (!queue_of(node)->holding)
 			fill += queue_head(queue_of(node))->fill;
 	}
-	return MAX(fill, 1000);
+	return MAX(fill, FILL_ONE);
 }
 
-static uint64_t stretch(uint64_t ns, uint64_t fill)
+/* How long so much work takes, rounded up to whole ns ... */
+static uint64_t stretch(uint64_t work_ps, uint64_t fill)
 {
-	return (uint64_t)(((unsigned __int128)ns * fill + 999) / 1000);
+	const uint64_t unit = PS_PER_NS * FILL_ONE;
+
+	return (uint64_t)(((unsigned __int128)work_ps * fill + unit - 1) / unit);
 }
 
+/* ... and how much work is done in that time. */
 static uint64_t shrink(uint64_t ns, uint64_t fill)
 {
-	return (uint64_t)((unsigned __int128)ns * 1000 / fill);
+	return (uint64_t)((unsigned __int128)ns * PS_PER_NS * FILL_ONE / fill);
 }
 
 static uint64_t compute_next_done(const struct engine *e)
@@ -259,7 +269,7 @@ static uint64_t compute_next_done(const struct engine *e)
 		const struct engine_queue *q = queue_of(node);
 
 		if (!q->holding)
-			next = MIN(next, e->now + stretch(q->remaining_ns, fill));
+			next = MIN(next, e->now + stretch(q->remaining_ps, fill));
 	}
 	return next;
 }
@@ -270,7 +280,8 @@ static uint64_t copy_next_done(const struct engine *e)
 
 	for (size_t i = 0; i < ARRAY_SIZE(e->copies); i++) {
 		if (!list_empty(&e->copies[i]))
-			next = MIN(next, e->now + queue_of(e->copies[i].next)->remaining_ns);
+			next = MIN(next,
+				   e->now + queue_of(e->copies[i].next)->remaining_ps / PS_PER_NS);
 	}
 	return next;
 }
@@ -296,7 +307,7 @@ static void compute_pass(struct engine *e, uint64_t to)
 		struct engine_queue *q = queue_of(node);
 
 		if (!q->holding)
-			q->remaining_ns -= MIN(q->remaining_ns, done);
+			q->remaining_ps -= MIN(q->remaining_ps, done);
 	}
 	c->busy_ns += to - e->now;
 	e->busy_ns += to - e->now;
@@ -312,7 +323,7 @@ static void copies_pass(struct engine *e, uint64_t to)
 		if (list_empty(&e->copies[i]))
 			continue;
 		struct engine_queue *q = queue_of(e->copies[i].next);
-		q->remaining_ns -= MIN(q->remaining_ns, to - e->now);
+		q->remaining_ps -= MIN(q->remaining_ps, (to - e->now) * PS_PER_NS);
 		q->client->copy_ns += to - e->now;
 		meter_add(&q->client->copy_meter, e->now, to);
 		any = true;
@@ -331,7 +342,7 @@ static bool compute_finish_one(struct engine *e)
 	list_for_each (node, &c->ready) {
 		struct engine_queue *q = queue_of(node);
 
-		if (q->holding || q->remaining_ns)
+		if (q->holding || q->remaining_ps)
 			continue;
 		head_pop(q);
 		queue_dispatch(q);
@@ -346,7 +357,7 @@ static bool copies_finish_one(struct engine *e)
 		if (list_empty(&e->copies[i]))
 			continue;
 		struct engine_queue *q = queue_of(e->copies[i].next);
-		if (q->remaining_ns)
+		if (q->remaining_ps)
 			continue;
 		e->copied_bytes[i] += queue_head(q)->bytes;
 		e->events->copy(q, queue_head(q), q->head_from, e->now);
@@ -428,7 +439,7 @@ static uint64_t queue_done_bound(const struct engine_queue *q, uint64_t n)
 		from = MAX(from, e->slice_end);
 	else if (!q->computing && !q->head_started)
 		from = copy_next_done(e);
-	return from + (item->total_ns - queue_head(q)->total_ns) + q->remaining_ns;
+	return from + (item->total_ns - queue_head(q)->total_ns) + q->remaining_ps / PS_PER_NS;
 }
 
 static uint64_t queue_started_bound(const struct engine_queue *q, uint64_t n)
