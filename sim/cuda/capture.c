@@ -20,3 +20,9 @@ CUresult capture_check_sync(CUstream stream)
 void capture_abandon(CUstream stream)
 {
 }
+
+bool capture_takes_alloc(CUstream stream, CUmemoryPool pool, size_t bytes, CUdeviceptr *address,
+			 CUresult *ret)
+{
+	return false;
+}

@@ -14,3 +14,6 @@ bool capture_takes_record(CUstream stream, struct op *op, unsigned int flags, CU
 CUresult capture_check_sync(CUstream stream);
 /* The stream goes away: so does its capture. */
 void capture_abandon(CUstream stream);
+/* The same for an allocation: it becomes a node, and *address what it will have. */
+bool capture_takes_alloc(CUstream stream, CUmemoryPool pool, size_t bytes, CUdeviceptr *address,
+			 CUresult *ret);

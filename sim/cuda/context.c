@@ -8,6 +8,7 @@
 #include "cuda/handle.h"
 #include "cuda/memory.h"
 #include "cuda/parts.h"
+#include "cuda/pool.h"
 
 #define STACK_MAX 256
 
@@ -97,6 +98,8 @@ static void context_stop(CUcontext ctx)
 	modules_destroy_all(ctx);
 	while (range_take_of(ctx, &range))
 		memory_release(&range);
+	if (ctx->is_primary)
+		pools_empty(ctx->device);
 	client_memory_free(driver.client, ctx->cost_id);
 }
 

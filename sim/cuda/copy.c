@@ -121,7 +121,8 @@ static CUresult side_check(struct op_copy_side *side, const struct op_copy *copy
 			return CUDA_ERROR_INVALID_HANDLE;
 		side->pitch = side->array->pitch;
 		side->rows = side->array->rows;
-		if (side->x + copy->width > side->pitch || side->y + copy->height > side->rows ||
+		if (side->x + copy->width > side->array->width ||
+		    side->y + copy->height > side->rows ||
 		    side->z + copy->depth > side->array->layers)
 			return CUDA_ERROR_INVALID_VALUE;
 		return CUDA_SUCCESS;

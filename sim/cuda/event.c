@@ -6,6 +6,7 @@
 #include "cuda/context.h"
 #include "cuda/handle.h"
 #include "cuda/parts.h"
+#include "cuda/pool.h"
 #include "cuda/stream.h"
 
 /* Time stamps in use, one bit each; the first is never given out. */
@@ -206,6 +207,7 @@ CUresult cuEventSynchronize(CUevent event)
 		fence_wait(fence);
 		fence_unref(fence);
 	}
+	pools_settle(ctx->device);
 	return context_error(ctx);
 }
 

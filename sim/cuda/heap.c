@@ -5,20 +5,15 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "cuda/gap.h"
 #include "cuda/memory.h"
-
-/* Free stretches of the window, in order of their offsets; never two side by side. */
-struct gap {
-	struct gap *next;
-	uint64_t offset, size;
-};
 
 struct heap {
 	int fd;
 	uint64_t size;
-	uint8_t *window; /* what programs see */
-	uint8_t *alias;  /* what the driver uses */
-	struct gap *gaps;
+	uint8_t *window;  /* what programs see */
+	uint8_t *alias;   /* what the driver uses */
+	struct gap *gaps; /* of the window */
 };
 
 static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -27,7 +22,7 @@ static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
  * those of a real driver and do not change from run to run. */
 #define WINDOW_HINT 0x7d0000000000ull
 
-static uint8_t *window_reserve(struct device *device, uint64_t size)
+static uint8_t *heap_window(struct device *device, uint64_t size)
 {
 	void *hint =
 		(void *)(uintptr_t)(WINDOW_HINT - ((uint64_t)device->ordinal + 1) * (1ull << 40));
@@ -50,7 +45,7 @@ static struct heap *heap_create(struct device *device)
 		goto fail;
 	if (ftruncate(heap->fd, (off_t)heap->size) < 0)
 		goto fail_fd;
-	heap->window = window_reserve(device, heap->size);
+	heap->window = heap_window(device, heap->size);
 	heap->alias = mmap(NULL, heap->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
 			   heap->fd, 0);
 	if (!heap->window || heap->alias == MAP_FAILED)
@@ -64,56 +59,6 @@ fail:
 	free(gap);
 	free(heap);
 	return NULL;
-}
-
-/* First fit. */
-static bool gap_take(struct heap *heap, uint64_t size, uint64_t *ret_offset)
-{
-	for (struct gap **link = &heap->gaps; *link; link = &(*link)->next) {
-		struct gap *gap = *link;
-
-		if (gap->size < size)
-			continue;
-		*ret_offset = gap->offset;
-		gap->offset += size;
-		gap->size -= size;
-		if (!gap->size) {
-			*link = gap->next;
-			free(gap);
-		}
-		return true;
-	}
-	return false;
-}
-
-static void gap_give(struct heap *heap, uint64_t offset, uint64_t size)
-{
-	struct gap **link = &heap->gaps, *before = NULL;
-
-	while (*link && (*link)->offset < offset) {
-		before = *link;
-		link = &before->next;
-	}
-	struct gap *after = *link;
-	if (before && before->offset + before->size == offset) {
-		before->size += size;
-		if (after && before->offset + before->size == after->offset) {
-			before->size += after->size;
-			before->next = after->next;
-			free(after);
-		}
-	} else if (after && offset + size == after->offset) {
-		after->offset = offset;
-		after->size += size;
-	} else {
-		struct gap *gap = malloc(sizeof(*gap));
-
-		/* Without memory for its name the stretch of addresses is lost, nothing more. */
-		if (!gap)
-			return;
-		*gap = (struct gap){after, offset, size};
-		*link = gap;
-	}
 }
 
 CUresult block_alloc(struct device *device, enum wire_memory kind, uint64_t bytes,
@@ -131,7 +76,7 @@ CUresult block_alloc(struct device *device, enum wire_memory kind, uint64_t byte
 	pthread_mutex_lock(&heap_lock);
 	if (!device->heap)
 		device->heap = heap_create(device);
-	ok = device->heap && gap_take(device->heap, block.size, &block.offset);
+	ok = device->heap && gap_take(&device->heap->gaps, block.size, &block.offset);
 	pthread_mutex_unlock(&heap_lock);
 	if (!ok) {
 		client_memory_free(driver.client, block.id);
@@ -147,7 +92,7 @@ void block_free(struct block *block)
 
 	madvise(heap->alias + block->offset, block->size, MADV_REMOVE);
 	pthread_mutex_lock(&heap_lock);
-	gap_give(heap, block->offset, block->size);
+	gap_give(&heap->gaps, block->offset, block->size);
 	pthread_mutex_unlock(&heap_lock);
 	client_memory_free(driver.client, block->id);
 }

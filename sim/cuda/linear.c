@@ -147,6 +147,11 @@ CUresult linear_alloc(CUcontext ctx, uint64_t bytes, enum wire_memory booked, en
 	return CUDA_SUCCESS;
 }
 
+const struct block *linear_block(const struct range *range)
+{
+	return &((const struct slab *)range->owner)->block;
+}
+
 void linear_free(const struct range *range)
 {
 	struct slab *slab = range->owner;

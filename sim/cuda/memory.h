@@ -47,6 +47,7 @@ enum range_kind {
 	RANGE_REGISTERED, /* the program's own, registered */
 	RANGE_IPC,
 	RANGE_MODULE,
+	RANGE_ARRAY,
 	RANGE_EXTERNAL,
 };
 
@@ -57,8 +58,10 @@ struct range {
 	bool readable, writable; /* by the device */
 	CUcontext ctx;           /* NULL: of no context (VMM) */
 	struct device *device;
-	uint64_t id;        /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
-	unsigned int flags; /* of host memory, managed memory */
+	uint64_t id;               /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
+	unsigned int flags;        /* of host memory, managed memory */
+	int preferred, prefetched; /* managed memory: devices, or CU_DEVICE_CPU, _INVALID */
+	bool read_mostly;
 	bool sync_memops;
 	void *owner; /* whoever made it: its block, slab, pool, ... */
 };
@@ -80,5 +83,7 @@ bool range_covers(uint64_t start, uint64_t size);
  * range is; *ret_address is aligned to SMALL_UNIT. */
 CUresult linear_alloc(CUcontext ctx, uint64_t bytes, enum wire_memory booked, enum range_kind kind,
 		      uint64_t *ret_address);
+/* The block that a range of these lies in. */
+const struct block *linear_block(const struct range *range);
 /* Gives back what a range that has been taken out stood for. */
 void linear_free(const struct range *range);

@@ -1,6 +1,5 @@
 /* Pinned host memory: allocated here, or the program's own and registered. The device sees it at
  * the addresses that the CPU does; it never counts as device memory. */
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -133,28 +132,4 @@ CUresult cuMemHostGetFlags(unsigned int *flags, void *pointer)
 		return CUDA_ERROR_INVALID_VALUE;
 	*flags = range.flags;
 	return CUDA_SUCCESS;
-}
-
-void memory_release(const struct range *range)
-{
-	switch (range->kind) {
-	case RANGE_LINEAR:
-	case RANGE_MODULE:
-		linear_free(range);
-		break;
-	case RANGE_MANAGED:
-		block_expose(range->owner, false);
-		block_free(range->owner);
-		free(range->owner);
-		break;
-	case RANGE_HOST:
-		munmap(range->host, page_round(range->size));
-		break;
-	case RANGE_REGISTERED:
-	case RANGE_POOL:
-	case RANGE_VMM:
-	case RANGE_IPC:
-	case RANGE_EXTERNAL:
-		break;
-	}
 }

@@ -68,6 +68,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
 		.ctx = ctx,
 		.device = ctx->device,
 		.flags = flags,
+		.preferred = CU_DEVICE_INVALID,
+		.prefetched = CU_DEVICE_INVALID,
 		.owner = block,
 	};
 	result = block_expose(block, true);

@@ -6,6 +6,7 @@
 #include "cuda/context.h"
 #include "cuda/event.h"
 #include "cuda/graph.h"
+#include "cuda/pool.h"
 #include "cuda/work.h"
 
 CUresult op_run(struct lane *lane, struct op *op)
@@ -34,7 +35,9 @@ CUresult op_run(struct lane *lane, struct op *op)
 	case OP_EMPTY:
 	case OP_EVENT_WAIT: /* a dependency of the work, met by now */
 	case OP_ALLOC:      /* done when the graph was launched */
+		return CUDA_SUCCESS;
 	case OP_FREE:
+		memory_free_in_order(op->memory.address, op->memory.ticket);
 		return CUDA_SUCCESS;
 	}
 	return CUDA_SUCCESS;

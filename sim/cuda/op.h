@@ -69,6 +69,7 @@ struct op_memops {
 
 struct op_memory {
 	uint64_t address;
+	uint64_t ticket; /* see cuMemFreeAsync */
 	size_t size;
 };
 

@@ -3,6 +3,7 @@
 
 #include "cuda/context.h"
 #include "cuda/memory.h"
+#include "cuda/pool.h"
 
 static bool is_host(const struct range *range)
 {
@@ -62,7 +63,7 @@ static CUresult attribute_get(void *data, CUpointer_attribute attribute, const s
 		PUT(unsigned int, !range->writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
 						   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		PUT(CUmemoryPool, range->kind == RANGE_POOL ? (uintptr_t)range->owner : 0);
+		PUT(CUmemoryPool, range->kind == RANGE_POOL ? pool_of_piece(range->owner) : NULL);
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
 		PUT(size_t, range->size);
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:

@@ -8,6 +8,7 @@
 #include "cuda/event.h"
 #include "cuda/handle.h"
 #include "cuda/parts.h"
+#include "cuda/pool.h"
 
 static __thread int per_thread_calls;
 static _Atomic unsigned long long next_id = 1;
@@ -248,13 +249,12 @@ CUresult stream_submit_wait(CUstream stream, struct op *op)
 	return context_error(ctx);
 }
 
-static CUresult fences_wait(struct fence **fences, size_t count)
+static void fences_wait(struct fence **fences, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		fence_wait(fences[i]);
 		fence_unref(fences[i]);
 	}
-	return CUDA_SUCCESS;
 }
 
 /* The fences of the stream's last work and of what the NULL stream stands for. */
@@ -282,6 +282,7 @@ CUresult stream_synchronize(CUstream stream)
 
 	fences_wait(fences, count);
 	free(fences);
+	pools_settle(ctx->device);
 	return context_error(ctx);
 }
 
@@ -301,6 +302,7 @@ CUresult context_synchronize(CUcontext ctx)
 	pthread_mutex_unlock(&driver.lock);
 	fences_wait(fences, count);
 	free(fences);
+	pools_settle(ctx->device);
 	return context_error(ctx);
 }
 

@@ -18,7 +18,8 @@ def checks(program):
 
 
 def alone(program):
-    return [c for c in checks(program) if c not in ("hold", "unsupported")]
+    return [c for c in checks(program)
+            if c not in ("hold", "unsupported") and not c.endswith("-child")]
 
 
 def on_host(argv, gpus="h100-80gb", driver=None, **kw):
@@ -29,6 +30,12 @@ def on_host(argv, gpus="h100-80gb", driver=None, **kw):
 @pytest.mark.parametrize("check", alone("cuda_basic"))
 def test_basic(check, programs):
     done = on_host([programs / "cuda_basic", check])
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("check", alone("cuda_memory"))
+def test_memory(check, programs):
+    done = on_host([programs / "cuda_memory", check])
     assert done.returncode == 0, done.stderr
 
 
