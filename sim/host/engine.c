@@ -7,9 +7,9 @@
 
 /* Kernels that slow each other down share the GPU in small steps: what is left of one is counted so
  * finely that the steps' rounding does not add up. */
-#define PS_PER_NS 1000u
+#define PS_PER_NS 1000ull
 /* A kernel that fills the GPU. */
-#define FILL_ONE 1000u
+#define FILL_ONE 1000ull
 
 static struct engine_client *engine_current(const struct engine *e)
 {

@@ -1,6 +1,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "base/error.h"
 #include "base/macros.h"
 #include "host/verbs.h"
@@ -27,8 +29,17 @@ static void usage(FILE *f)
 	      f);
 }
 
-int verb_fail(const struct error *err)
+int verb_fail(const struct error *err, bool json)
 {
+	if (json) {
+		json_t *o = json_pack("{s:{s:i, s:s, s:s}}", "error", "code", err->code, "message",
+				      err->message, "hint", err->hint);
+
+		json_dumpf(o, stderr, JSON_COMPACT);
+		fputc('\n', stderr);
+		json_decref(o);
+		return err->code;
+	}
 	fprintf(stderr, "simhost: %s%s%s\n", err->message, err->hint[0] ? "; " : "", err->hint);
 	return err->code;
 }
@@ -55,5 +66,5 @@ int main(int argc, char **argv)
 	}
 	error_set(&err, EXIT_CODE_USAGE, "%s: no such verb", argv[1]);
 	error_hint(&err, "one of run, list, stat, trace, fault");
-	return verb_fail(&err);
+	return verb_fail(&err, false);
 }

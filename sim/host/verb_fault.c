@@ -115,6 +115,8 @@ static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, st
 	int status = kind_parse(argv[optind], set, err);
 	if (status == 0 && set->fault == WIRE_FAULTS && !set->clear)
 		return error_set(err, EXIT_CODE_USAGE, "fault: 'all' goes with --clear only");
+	if (status == 0 && set->fault == WIRE_FAULT_HANG && !set->clear && !set->delay_ns)
+		return error_set(err, EXIT_CODE_USAGE, "fault: hang needs --delay, e.g. --delay 2");
 	return status;
 }
 
@@ -126,15 +128,15 @@ int verb_fault(int argc, char **argv)
 	int status = arguments_parse(argc, argv, &set, &err);
 
 	if (status < 0)
-		return verb_fail(&err);
+		return verb_fail(&err, false);
 	if (status > 0) {
 		fputs(help, stdout);
 		return EXIT_CODE_OK;
 	}
-	struct client *c = verb_host_open();
+	struct client *c = verb_host_open(false);
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;
 	int n = client_call(c, &set, sizeof(set), -1, &reply, sizeof(reply), NULL);
 	client_disconnect(c);
-	return verb_report("fault", MIN(n, 0));
+	return verb_report("fault", MIN(n, 0), false);
 }

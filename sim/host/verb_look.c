@@ -56,13 +56,13 @@ static int flags_parse(int argc, char **argv, struct flags *flags)
 	return 0;
 }
 
-static int bad_arguments(const char *verb)
+static int bad_arguments(const char *verb, const struct flags *flags)
 {
 	struct error err = {0};
 
 	error_set(&err, EXIT_CODE_USAGE, "%s: bad arguments", verb);
 	error_hint(&err, "simhost %s --help", verb);
-	return verb_fail(&err);
+	return verb_fail(&err, flags->json);
 }
 
 /* ---- list ---- */
@@ -81,7 +81,7 @@ int verb_list(int argc, char **argv)
 	const struct sim_model *models = sim_models(&count);
 
 	if (flags_parse(argc, argv, &flags) < 0 || optind < argc)
-		return bad_arguments("list");
+		return bad_arguments("list", &flags);
 	if (flags.help) {
 		fputs(list_help, stdout);
 		return EXIT_CODE_OK;
@@ -104,7 +104,7 @@ int verb_list(int argc, char **argv)
 
 /* ---- what the host itself tells ---- */
 
-struct client *verb_host_open(void)
+struct client *verb_host_open(bool json)
 {
 	struct client *c = NULL;
 	struct error err = {0};
@@ -119,7 +119,7 @@ struct client *verb_host_open(void)
 		error_set(&err, EXIT_CODE_UNREACHABLE, "the simulated host does not answer: %s",
 			  strerrordesc_np(-status));
 	}
-	verb_fail(&err);
+	verb_fail(&err, json);
 	return NULL;
 }
 
@@ -208,7 +208,7 @@ static int stat_show(struct client *c, bool json)
 	return fflush(stdout) == 0 ? 0 : -errno;
 }
 
-int verb_report(const char *verb, int status)
+int verb_report(const char *verb, int status, bool json)
 {
 	struct error err = {0};
 
@@ -217,7 +217,7 @@ int verb_report(const char *verb, int status)
 	error_set(&err, status == -ENOTCONN ? EXIT_CODE_UNREACHABLE : EXIT_CODE_FAILED, "%s: %s",
 		  verb,
 		  status == -ENOTCONN ? "the simulated host is gone" : strerrordesc_np(-status));
-	return verb_fail(&err);
+	return verb_fail(&err, json);
 }
 
 int verb_stat(int argc, char **argv)
@@ -226,12 +226,12 @@ int verb_stat(int argc, char **argv)
 	struct flags flags = {0};
 
 	if (flags_parse(argc, argv, &flags) < 0 || optind < argc)
-		return bad_arguments("stat");
+		return bad_arguments("stat", &flags);
 	if (flags.help) {
 		fputs(stat_help, stdout);
 		return EXIT_CODE_OK;
 	}
-	struct client *c = verb_host_open();
+	struct client *c = verb_host_open(flags.json);
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;
 	int status = stat_show(c, flags.json);
@@ -242,7 +242,7 @@ int verb_stat(int argc, char **argv)
 		status = stat_show(c, flags.json);
 	}
 	client_disconnect(c);
-	return verb_report("stat", status);
+	return verb_report("stat", status, flags.json);
 }
 
 int verb_trace(int argc, char **argv)
@@ -250,12 +250,12 @@ int verb_trace(int argc, char **argv)
 	struct flags flags = {0};
 
 	if (flags_parse(argc, argv, &flags) < 0 || (!flags.help && optind + 1 != argc))
-		return bad_arguments("trace");
+		return bad_arguments("trace", &flags);
 	if (flags.help) {
 		fputs(trace_help, stdout);
 		return EXIT_CODE_OK;
 	}
-	struct client *c = verb_host_open();
+	struct client *c = verb_host_open(flags.json);
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;
 	cleanup_close int from = host_ask(c, WIRE_TRACE);
@@ -266,5 +266,5 @@ int verb_trace(int argc, char **argv)
 		status = to < 0 ? -errno : copy_out(from, to);
 	}
 	client_disconnect(c);
-	return verb_report(argv[optind], status);
+	return verb_report(argv[optind], status, flags.json);
 }

@@ -98,7 +98,7 @@ int verb_run(int argc, char **argv)
 	char *shell[] = {getenv("SHELL"), NULL};
 
 	if (arguments_parse(argc, argv, &a, &err) < 0)
-		return verb_fail(&err);
+		return verb_fail(&err, false);
 	if (a.help) {
 		fputs(help, stdout);
 		return EXIT_CODE_OK;
@@ -114,6 +114,6 @@ int verb_run(int argc, char **argv)
 		.command = optind < argc ? argv + optind : shell,
 	};
 	if (!o.driver || spec_parse(a.gpus ? a.gpus : SPEC_DEFAULT, &spec, &err) < 0)
-		return verb_fail(&err);
+		return verb_fail(&err, false);
 	return run(&o);
 }

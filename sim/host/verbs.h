@@ -1,6 +1,8 @@
 /* simhost's verbs: each gets its own arguments (argv[0] is the verb) and returns the exit code. */
 #pragma once
 
+#include <stdbool.h>
+
 int verb_run(int argc, char **argv);
 int verb_list(int argc, char **argv);
 int verb_stat(int argc, char **argv);
@@ -8,10 +10,10 @@ int verb_trace(int argc, char **argv);
 int verb_fault(int argc, char **argv);
 
 struct error;
-/* Prints an error as users read it and returns its code. */
-int verb_fail(const struct error *err);
+/* Prints an error as users read it, or with `json` as programs do, and returns its code. */
+int verb_fail(const struct error *err, bool json);
 /* Says how a request to the host ended (0 or -errno) and returns the exit code. */
-int verb_report(const char *verb, int status);
+int verb_report(const char *verb, int status, bool json);
 struct client;
 /* Connects to the host that this is inside of. NULL: there is none, and it has been said. */
-struct client *verb_host_open(void);
+struct client *verb_host_open(bool json);

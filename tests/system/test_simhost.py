@@ -144,7 +144,7 @@ def test_bad_spec_is_one_line(spec, part):
 
 def test_bad_arguments():
     for argv in (["run", "--driver", "123"], ["run", "--env", "X"], ["run", "--bogus"], ["stat", "x"],
-                 ["trace"], ["fault", "bogus"], ["fault", "alloc", "--gpu", "-1"], ["bogus"], []):
+                 ["trace"], ["fault", "bogus"], ["fault", "hang"], ["fault", "all"], ["fault", "alloc", "--gpu", "-1"], ["bogus"], []):
         done = simhost(*argv)
         assert done.returncode == 2, argv
     for verb in ("run", "list", "stat", "trace", "fault"):
@@ -152,6 +152,8 @@ def test_bad_arguments():
         assert done.returncode == 0 and "simhost " + verb in done.stdout
     done = simhost("stat")
     assert done.returncode == 4 and "simulated host" in done.stderr
+    done = simhost("stat", "--json")
+    assert done.returncode == 4 and json.loads(done.stderr)["error"]["code"] == 4
 
 
 def test_list():
