@@ -4,27 +4,11 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/cuda_abi.h"
-#include "base/macros.h"
-
-#define LIMIT GIB(1)
-#define BLOCK MIB(2)
-
-#define CHECK(e)                                                                \
-	do {                                                                    \
-		if (!(e)) {                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #e); \
-			return 1;                                               \
-		}                                                               \
-	} while (0)
-#define OK(call) CHECK((call) == CUDA_SUCCESS)
-#define REFUSED(call) CHECK((call) == CUDA_ERROR_OUT_OF_MEMORY)
+#include "front_check.h"
 
 /* The null driver's own: have the next calls that take or give memory fail. */
 static void driver_fails(CUresult result)
@@ -33,23 +17,6 @@ static void driver_fails(CUresult result)
 		(CUresult(*)(CUresult))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuNullFail");
 
 	fail(result);
-}
-
-static size_t room(void)
-{
-	size_t free_bytes = 0, total = 0;
-
-	cuMemGetInfo_v2(&free_bytes, &total);
-	return free_bytes;
-}
-
-static int start(void)
-{
-	CUcontext context;
-
-	OK(cuInit(0));
-	OK(cuCtxCreate_v2(&context, 0, 0));
-	return 0;
 }
 
 static int check_view(void)
@@ -303,11 +270,7 @@ static int check_closed(void)
 
 int main(int argc, char **argv)
 {
-	static const struct {
-		const char *name;
-		int (*check)(void);
-		int unstarted;
-	} checks[] = {
+	static const struct check checks[] = {
 		{"view", check_view, 0},       {"exact", check_exact, 0},
 		{"small", check_small, 0},     {"small-misfit", check_small_misfit, 0},
 		{"family", check_family, 0},   {"rollback", check_rollback, 0},
@@ -316,9 +279,5 @@ int main(int argc, char **argv)
 		{"killed", check_killed, 0},   {"closed", check_closed, 1},
 	};
 
-	for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(checks); i++)
-		if (strcmp(argv[1], checks[i].name) == 0)
-			return (!checks[i].unstarted && start()) || checks[i].check();
-	fprintf(stderr, "which check?\n");
-	return 2;
+	return check_run(checks, ARRAY_SIZE(checks), argc, argv);
 }

@@ -10,10 +10,10 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 
-def in_slice(check, *options):
+def in_slice(check, *options, program="front_memory"):
     """(exit status, the program's own stderr, what the ledger said)"""
     done = run([BUILD / "tests/programs/front_host", *options, "--preload", ":".join(map(str, FRONTS)), "--",
-                BUILD / "tests/programs/front_memory", check],
+                BUILD / "tests/programs" / program, check],
                env=clean_env({"CARVE_DRIVER_CUDA": str(NULL_DRIVER)}))
     *lines, books = done.stderr.splitlines()
     return done.returncode, lines, json.loads(books)
@@ -25,6 +25,14 @@ def test_check(check):
     assert (status, lines) == (0, [])
     assert books["committed"] == 0
     assert 0 < books["peak"] <= GIB
+
+
+@pytest.mark.parametrize("check", ["pool", "pool-limit", "pool-on-host", "vmm", "array", "graph"])
+def test_family(check):
+    status, lines, books = in_slice(check, program="front_families")
+    assert (status, lines) == (0, [])
+    assert books["committed"] == 0
+    assert books["peak"] <= GIB
 
 
 def test_exact_at_the_limit():

@@ -1,0 +1,184 @@
+/* The families of allocation beside linear memory, in a slice of 1 GiB over the null driver. */
+#include "front_check.h"
+
+#define STEP MIB(32) /* the null driver's pools grow by this */
+
+static const CUmemAllocationProp on_device = {
+	.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+};
+
+static int check_pool(void)
+{
+	CUdeviceptr a, b;
+	CUmemoryPool own;
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = on_device.location};
+
+	OK(cuMemAllocAsync(&a, MIB(1), NULL));
+	CHECK(room() == LIMIT - STEP);
+	OK(cuMemAllocAsync_ptsz(&b, MIB(31), NULL));
+	CHECK(room() == LIMIT - STEP);
+	OK(cuMemFreeAsync(b, NULL));
+	OK(cuMemFreeAsync_ptsz(a, NULL));
+	CHECK(room() == LIMIT - STEP);
+	OK(cuStreamSynchronize(NULL));
+	CHECK(room() == LIMIT);
+
+	OK(cuMemPoolCreate(&own, &props));
+	OK(cuMemAllocFromPoolAsync(&a, MIB(500), own, NULL));
+	CHECK(room() == LIMIT - MIB(512));
+	REFUSED(cuMemAllocAsync(&b, MIB(600), NULL));
+	CHECK(room() == LIMIT - MIB(512));
+	OK(cuMemFreeAsync(a, NULL));
+	OK(cuMemPoolTrimTo(own, 0));
+	CHECK(room() == LIMIT);
+	OK(cuMemAllocFromPoolAsync(&a, MIB(100), own, NULL));
+	OK(cuMemFreeAsync(a, NULL));
+	OK(cuMemPoolDestroy(own));
+	CHECK(room() == LIMIT);
+	return 0;
+}
+
+/* To one step of growth; and what pools hold unused is given up for what is asked. */
+static int check_pool_limit(void)
+{
+	CUdeviceptr ptr, all;
+	int steps = 0;
+
+	while (cuMemAllocAsync(&ptr, STEP, NULL) == CUDA_SUCCESS)
+		steps++;
+	CHECK(steps == (int)(LIMIT / STEP) && room() == 0);
+	OK(cuMemFreeAsync(ptr, NULL));
+	/* Nothing was synchronised: one step is free in the pool. */
+	REFUSED(cuMemAlloc_v2(&all, STEP + 1));
+	OK(cuMemAlloc_v2(&all, STEP));
+	CHECK(room() == 0);
+	OK(cuMemFree_v2(all));
+	OK(cuMemAllocAsync(&ptr, MIB(16), NULL));
+	OK(cuMemAllocAsync(&ptr, MIB(16), NULL));
+	CHECK(room() == 0);
+	REFUSED(cuMemAllocAsync(&ptr, 512, NULL));
+	return 0;
+}
+
+static int check_pool_on_host(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {.type = CU_MEM_LOCATION_TYPE_HOST}};
+	CUmemoryPool pool;
+	CUdeviceptr ptr;
+
+	OK(cuMemPoolCreate(&pool, &props));
+	OK(cuMemAllocFromPoolAsync(&ptr, GIB(2), pool, NULL));
+	CHECK(room() == LIMIT);
+	return 0;
+}
+
+/* Alive while a handle or a mapping is. */
+static int check_vmm(void)
+{
+	CUmemGenericAllocationHandle handle, again;
+	CUmemAllocationProp on_host = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				       .location = {.type = CU_MEM_LOCATION_TYPE_HOST}};
+	CUdeviceptr at = GIB(700);
+
+	OK(cuMemCreate(&handle, MIB(100), &on_device, 0));
+	CHECK(room() == LIMIT - MIB(100));
+	OK(cuMemMap(at, MIB(100), 0, handle, 0));
+	OK(cuMemMap(at + MIB(100), MIB(100), 0, handle, 0));
+	OK(cuMemRelease(handle));
+	CHECK(room() == LIMIT - MIB(100));
+	OK(cuMemRetainAllocationHandle(&again, (void *)at));
+	OK(cuMemUnmap(at, MIB(200)));
+	CHECK(room() == LIMIT - MIB(100));
+	OK(cuMemRelease(again));
+	CHECK(room() == LIMIT);
+
+	OK(cuMemCreate(&handle, LIMIT, &on_device, 0));
+	REFUSED(cuMemCreate(&again, BLOCK, &on_device, 0));
+	OK(cuMemCreate(&again, LIMIT, &on_host, 0));
+	OK(cuMemRelease(again));
+	CHECK(room() == 0);
+	OK(cuMemRelease(handle));
+	CHECK(room() == LIMIT);
+	/* Not ours, and refused by the driver. */
+	CHECK(cuMemRelease(1) == CUDA_ERROR_INVALID_VALUE);
+	return 0;
+}
+
+static int check_array(void)
+{
+	CUDA_ARRAY_DESCRIPTOR flat = {
+		.Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
+	CUDA_ARRAY3D_DESCRIPTOR deep = {.Width = 256,
+					.Height = 256,
+					.Depth = 64,
+					.Format = CU_AD_FORMAT_UNSIGNED_INT8,
+					.NumChannels = 1};
+	CUarray array, arrays[4];
+	CUmipmappedArray mipmap;
+
+	OK(cuArrayCreate_v2(&array, &flat));
+	CHECK(room() == LIMIT - MIB(16));
+	OK(cuArray3DCreate_v2(&arrays[0], &deep));
+	CHECK(room() == LIMIT - MIB(20));
+	OK(cuMipmappedArrayCreate(&mipmap, &deep, 3));
+	CHECK(room() == LIMIT - MIB(26));
+	OK(cuArrayDestroy(array));
+	OK(cuArrayDestroy(arrays[0]));
+	OK(cuMipmappedArrayDestroy(mipmap));
+	CHECK(room() == LIMIT);
+	flat.Width = flat.Height = 4096; /* 256 MiB */
+	for (size_t i = 0; i < ARRAY_SIZE(arrays); i++)
+		OK(cuArrayCreate_v2(&arrays[i], &flat));
+	REFUSED(cuArrayCreate_v2(&array, &flat));
+	CHECK(room() == 0);
+	deep.Flags = CUDA_ARRAY3D_SPARSE;
+	OK(cuArray3DCreate_v2(&array, &deep));
+	return 0;
+}
+
+static int check_graph(void)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = MIB(300)};
+	CUgraph graph;
+	CUgraphNode node;
+	CUgraphExec exec;
+	CUdeviceptr ptr;
+
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CHECK(room() == LIMIT);
+	OK(cuGraphLaunch(exec, NULL));
+	CHECK(room() == LIMIT - MIB(320));
+	OK(cuGraphLaunch(exec, NULL));
+	CHECK(room() == LIMIT - MIB(320));
+	OK(cuDeviceGraphMemTrim(0));
+	CHECK(room() == LIMIT);
+	OK(cuMemAlloc_v2(&ptr, MIB(800)));
+	REFUSED(cuGraphLaunch(exec, NULL));
+	CHECK(room() == LIMIT - MIB(800));
+	OK(cuMemFree_v2(ptr));
+	OK(cuGraphLaunch(exec, NULL));
+	/* What the graph does not use now makes room for what is asked. */
+	OK(cuMemAlloc_v2(&ptr, LIMIT));
+	OK(cuGraphExecDestroy(exec));
+	CHECK(room() == 0);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct check checks[] = {
+		{"pool", check_pool, 0},
+		{"pool-limit", check_pool_limit, 0},
+		{"pool-on-host", check_pool_on_host, 0},
+		{"vmm", check_vmm, 0},
+		{"array", check_array, 0},
+		{"graph", check_graph, 0},
+	};
+
+	return check_run(checks, ARRAY_SIZE(checks), argc, argv);
+}
