@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/macros.h"
@@ -13,6 +14,9 @@
 
 /* A daemon asks the driver, which may have to wake a GPU up first. */
 #define CALL_TIMEOUT_MS 60000u
+/* For how long a call is tried again when the daemon went away under it: one second. */
+#define SUCCESSOR_TRIES 10
+#define SUCCESSOR_PAUSE_NS 100000000L
 
 static int path_error(const char *path, struct error *err)
 {
@@ -62,9 +66,33 @@ int client_open(struct client *ret, const char *host, struct error *err)
 		return rc;
 	snprintf(socket, sizeof(socket), "%s/%s", dir, RUNTIME_SOCKET);
 	rc = client_place(ret, socket, err);
-	if (rc < 0 || runtime_socket_answers(ret->socket))
+	if (rc < 0)
 		return rc;
-	return daemon_start(dir, ret->socket, err);
+	ret->own = strcmp(dir, RUNTIME_DIR_SYSTEM) != 0;
+	return runtime_socket_answers(ret->socket) ? 0 : daemon_start(dir, ret->socket, err);
+}
+
+/* The daemon went away under a call: gives it a moment, and starts the next one where it was the
+ * user's own. A daemon that is just dying may answer its socket once more. */
+static void client_reopen(const struct client *client)
+{
+	char dir[CLIENT_PATH_MAX];
+	struct error ignored;
+
+	nanosleep(&(struct timespec){.tv_nsec = SUCCESSOR_PAUSE_NS}, NULL);
+	if (!client->own || runtime_socket_answers(client->socket))
+		return;
+	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(client->socket, '/') - client->socket),
+		 client->socket);
+	daemon_start(dir, client->socket, &ignored);
+}
+
+/* What was not sent can be sent again. What broke off may have been carried out: only a request
+ * that makes a new session would then do something else the second time. */
+static bool may_repeat(const struct http_request *request, enum http_reach reach)
+{
+	return reach == HTTP_NOT_SENT ||
+	       (reach == HTTP_BROKE_OFF && strcmp(request->method, "POST") != 0);
 }
 
 /* The daemon worded its error; where it did not, the status has to do. */
@@ -103,15 +131,20 @@ int client_call(const struct client *client, const char *method, const char *pat
 		.slow = patience ? patience->slow : NULL,
 		.slow_context = patience ? patience->slow_context : NULL,
 	};
-	cleanup_json json_t *answer = NULL;
-	long status = 0;
-	int rc = http_exchange(&request, &status, &answer, err);
+	struct http_answer answer;
+	int rc = http_exchange(&request, &answer, err);
 
+	for (int tries = 0; tries < SUCCESSOR_TRIES && rc < 0 && may_repeat(&request, answer.reach);
+	     tries++) {
+		client_reopen(client);
+		rc = http_exchange(&request, &answer, err);
+	}
 	if (rc < 0)
 		return rc;
-	if (status < 200 || status > 299 || !answer)
-		return answer_error(client, status, answer, err);
+	cleanup_json json_t *body_got = answer.body;
+	if (answer.status < 200 || answer.status > 299 || !body_got)
+		return answer_error(client, answer.status, body_got, err);
 	if (ret)
-		*ret = steal_ptr(&answer);
+		*ret = steal_ptr(&body_got);
 	return 0;
 }

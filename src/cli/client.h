@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/un.h>
 
@@ -12,6 +13,7 @@ struct error;
 struct client {
 	char socket[CLIENT_PATH_MAX]; /* HTTP */
 	char attach[CLIENT_PATH_MAX]; /* the attach socket, beside it */
+	bool own;                     /* the user's own daemon, which may be started here */
 };
 
 /* What a call may need beyond its body. A zeroed one is the default. */
@@ -26,8 +28,9 @@ struct client_patience {
  * (EXIT_CODE_UNREACHABLE). */
 int client_open(struct client *ret, const char *host, struct error *err);
 
-/* One call. 0 with *ret (owned by the caller, NULL for none), or negative with the daemon's error
- * in *err. `body` is not taken over. */
+/* One call; where the daemon died meanwhile, again to the next one, if that can do no harm. 0 with
+ * *ret (owned by the caller, NULL for none), or negative with the daemon's error in *err. `body` is
+ * not taken over. */
 int client_call(const struct client *client, const char *method, const char *path,
 		const json_t *body, const struct client_patience *patience, json_t **ret,
 		struct error *err);

@@ -83,8 +83,12 @@ static void request_prepare(CURL *curl, const struct http_request *request, cons
 	}
 }
 
-static int exchange_error(const struct http_request *request, CURLcode code, struct error *err)
+static int exchange_error(const struct http_request *request, CURLcode code,
+			  enum http_reach *ret_reach, struct error *err)
 {
+	*ret_reach = code == CURLE_COULDNT_CONNECT      ? HTTP_NOT_SENT
+		     : code == CURLE_OPERATION_TIMEDOUT ? HTTP_TIMED_OUT
+							: HTTP_BROKE_OFF;
 	if (code == CURLE_COULDNT_CONNECT) {
 		error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %s", request->socket);
 		error_hint(err, "is carved running there? `carve check` looks");
@@ -100,8 +104,7 @@ static int exchange_error(const struct http_request *request, CURLcode code, str
 	return -EXIT_CODE_UNREACHABLE;
 }
 
-int http_exchange(const struct http_request *request, long *ret_status, json_t **ret_body,
-		  struct error *err)
+int http_exchange(const struct http_request *request, struct http_answer *ret, struct error *err)
 {
 	__attribute__((cleanup(free_curl))) CURL *curl = curl_easy_init();
 	__attribute__((cleanup(free_list))) struct curl_slist *headers =
@@ -111,6 +114,7 @@ int http_exchange(const struct http_request *request, long *ret_status, json_t *
 	struct progress progress = {.curl = curl, .request = request};
 	char url[512];
 
+	*ret = (struct http_answer){.reach = HTTP_NOT_SENT};
 	if (!curl || !headers || (request->body && !body))
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
 	snprintf(url, sizeof(url), "http://carve%s", request->path);
@@ -123,8 +127,9 @@ int http_exchange(const struct http_request *request, long *ret_status, json_t *
 	CURLcode code = curl_easy_perform(curl);
 	cleanup_free char *data = answer.data;
 	if (code != CURLE_OK)
-		return exchange_error(request, code, err);
-	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, ret_status);
-	*ret_body = json_loadb(data ? data : "", answer.size, JSON_DECODE_ANY, NULL);
+		return exchange_error(request, code, &ret->reach, err);
+	ret->reach = HTTP_ANSWERED;
+	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &ret->status);
+	ret->body = json_loadb(data ? data : "", answer.size, JSON_DECODE_ANY, NULL);
 	return 0;
 }

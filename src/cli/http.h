@@ -16,8 +16,20 @@ struct http_request {
 	void *slow_context;
 };
 
-/* 0 with *ret_status (HTTP) and *ret_body (owned by the caller; NULL where the answer is no JSON);
- * negative with *err set, EXIT_CODE_UNREACHABLE, where there was no answer. Not for several
- * threads. */
-int http_exchange(const struct http_request *request, long *ret_status, json_t **ret_body,
-		  struct error *err);
+/* How far a request came. */
+enum http_reach {
+	HTTP_ANSWERED,
+	HTTP_NOT_SENT,  /* nobody took it */
+	HTTP_BROKE_OFF, /* taken, perhaps carried out, and then the connection ended */
+	HTTP_TIMED_OUT,
+};
+
+struct http_answer {
+	enum http_reach reach;
+	long status;  /* HTTP's */
+	json_t *body; /* owned by the caller; NULL where the answer is no JSON */
+};
+
+/* 0, or negative with *err set (EXIT_CODE_UNREACHABLE) where there was no answer; *ret says how far
+ * it came either way. Not for several threads. */
+int http_exchange(const struct http_request *request, struct http_answer *ret, struct error *err);

@@ -82,6 +82,13 @@ def test_daemon_killed_while_a_workload_runs(host, session, examples):
     wait_until(lambda: used_in(host, session) == 0)
 
 
+def test_the_next_command_works_however_soon(host, session):
+    """A daemon that is just being killed still has its socket for a moment."""
+    for _ in range(30):
+        os.kill(host.daemon_pid(), signal.SIGKILL)
+        assert host.carve_json("session", "show", session)["id"] == session
+
+
 def test_limits_hold_without_the_daemon(host, session, programs, examples):
     """hog starts allocating before the daemon dies and is refused after it died."""
     hold = host.popen([CARVE, "run", examples / "hog", "4"])
