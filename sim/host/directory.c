@@ -20,18 +20,35 @@
 #define PARENT "/tmp"
 #define PREFIX "simgpu-"
 #define LOCK_NAME "lock"
+#define LOCK_NEW_NAME "lock.new"
 /* One without a lock is being made, unless it is older than this (seconds). */
 #define UNLOCKED_AGE_MAX 60
 /* Others may be writing into it while it is removed. */
 #define REMOVE_ATTEMPTS 5
 
-static int lock_open(const char *path, int flags)
+static int lock_open(const char *path, const char *name, int flags)
 {
-	char lock[PATH_MAX + sizeof(LOCK_NAME)];
+	char lock[PATH_MAX + sizeof(LOCK_NEW_NAME)];
 
-	snprintf(lock, sizeof(lock), "%s/" LOCK_NAME, path);
+	snprintf(lock, sizeof(lock), "%s/%s", path, name);
 	int fd = open(lock, flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
 	return fd < 0 ? -errno : fd;
+}
+
+/* The lock gets its name when it is held: another host's sweep would take one that isn't for a dead
+ * host's. */
+static int lock_make(const char *path)
+{
+	char from[PATH_MAX + sizeof(LOCK_NEW_NAME)], to[PATH_MAX + sizeof(LOCK_NAME)];
+	cleanup_close int fd = lock_open(path, LOCK_NEW_NAME, O_CREAT | O_EXCL);
+
+	if (fd < 0)
+		return fd;
+	snprintf(from, sizeof(from), "%s/" LOCK_NEW_NAME, path);
+	snprintf(to, sizeof(to), "%s/" LOCK_NAME, path);
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0 || rename(from, to) < 0)
+		return -errno;
+	return steal_fd(&fd);
 }
 
 int directory_make(struct directory *ret)
@@ -39,12 +56,10 @@ int directory_make(struct directory *ret)
 	snprintf(ret->path, sizeof(ret->path), "%s/%sXXXXXX", PARENT, PREFIX);
 	if (!mkdtemp(ret->path))
 		return -errno;
-	ret->lock_fd = lock_open(ret->path, O_CREAT | O_EXCL);
-	if (ret->lock_fd < 0 || flock(ret->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		int status = ret->lock_fd < 0 ? ret->lock_fd : -errno;
-
+	ret->lock_fd = lock_make(ret->path);
+	if (ret->lock_fd < 0) {
 		directory_remove(ret->path);
-		return status;
+		return ret->lock_fd;
 	}
 	return 0;
 }
@@ -79,7 +94,7 @@ static bool directory_dead(const char *path)
 
 	if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
 		return false;
-	cleanup_close int fd = lock_open(path, 0);
+	cleanup_close int fd = lock_open(path, LOCK_NAME, 0);
 	if (fd < 0)
 		return time(NULL) - st.st_mtime > UNLOCKED_AGE_MAX;
 	return flock(fd, LOCK_EX | LOCK_NB) == 0;

@@ -401,3 +401,13 @@ def test_sim_tools_get_their_arguments(make_host):
         json.load(file)
     assert host.carve("sim", "fault", "nvml", "--count", "1").returncode == 0
     assert host.carve("sim", "fault", "no-such-fault").returncode == 2
+
+
+def test_hosts_that_start_at_once_leave_each_other_alone():
+    for _ in range(8):
+        hosts = [subprocess.Popen([str(CARVE), "sim", "--", "true"], env=clean_env(),
+                                  stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                 for _ in range(12)]
+        for host in hosts:
+            _, err = host.communicate(timeout=30)
+            assert host.returncode == 0, err
