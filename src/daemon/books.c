@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -46,6 +47,18 @@ static void *map_shared(int fd, size_t size)
 	void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 	return at == MAP_FAILED ? NULL : at;
+}
+
+/* Keeps the numbers by which the ledger is read out of its other users' reach. What is copied is
+ * what is checked. */
+static int shape_keep(struct books *books)
+{
+	books->shape = malloc(sizeof(*books->shape));
+	if (!books->shape)
+		return -ENOMEM;
+	memcpy(books->shape, books->ledger.header, sizeof(*books->shape));
+	books->ledger.shape = books->shape;
+	return ledger_check(books->shape, books->ledger_size);
 }
 
 static void limits_fill(struct ledger_limits *limits, const char *session,
@@ -92,6 +105,11 @@ int books_create(struct books *ret, const char *session, const struct books_gpu 
 	}
 	limits_fill(books.limits, session, gpus, gpu_count);
 	ledger_init(books.ledger.header, gpu_count, BOOKS_SLOTS);
+	int rc = shape_keep(&books);
+	if (rc < 0) {
+		books_clear(&books);
+		return rc;
+	}
 	*ret = books;
 	return 0;
 }
@@ -148,10 +166,10 @@ int books_adopt(struct books *ret, const char *session, uint32_t gpu_count, cons
 	if (rc == 0)
 		rc = ledger_limits_check(books.limits, limits_size());
 	if (rc == 0)
-		rc = ledger_check(books.ledger.header, books.ledger_size);
+		rc = shape_keep(&books);
 	if (rc == 0 &&
 	    (strcmp(books.limits->session, session) != 0 || books.limits->gpu_count != gpu_count ||
-	     books.ledger.header->gpu_count != gpu_count))
+	     books.shape->gpu_count != gpu_count))
 		rc = -EPROTO;
 	if (rc < 0) {
 		books_clear(&books);
@@ -167,6 +185,7 @@ void books_clear(struct books *books)
 		munmap(books->ledger.header, books->ledger_size);
 	if (books->limits)
 		munmap(books->limits, limits_size());
+	free(books->shape);
 	close_fd(&books->limits_fd);
 	close_fd(&books->ledger_fd);
 	*books = BOOKS_NONE;
@@ -174,7 +193,7 @@ void books_clear(struct books *books)
 
 uint32_t books_slot_free(const struct books *books)
 {
-	for (uint32_t slot = 1; slot < books->ledger.header->slot_count; slot++)
+	for (uint32_t slot = 1; slot < books->shape->slot_count; slot++)
 		if (ledger_slot(&books->ledger, slot)->state == LEDGER_SLOT_FREE)
 			return slot;
 	return 0;

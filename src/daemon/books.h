@@ -23,6 +23,7 @@ struct books {
 	int ledger_fd;
 	struct ledger_limits *limits;
 	struct ledger ledger;
+	struct ledger_header *shape; /* the daemon's own copy, see struct ledger */
 	size_t ledger_size;
 };
 

@@ -181,7 +181,7 @@ int process_attach(struct session *s, struct process_id id, struct attach_connec
 	return 0;
 }
 
-int process_resume(struct session *s, uint32_t slot)
+int process_resume(struct session *s, uint32_t slot, bool alive)
 {
 	const struct ledger_slot *from = ledger_slot(&s->books.ledger, slot);
 	struct process_id id = {.pid = from->pid, .start_time = from->start_time};
@@ -191,7 +191,7 @@ int process_resume(struct session *s, uint32_t slot)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		p->gpu[i].floor = MIN(0, ledger_slot_gpu(&s->books.ledger, slot, i)->settled);
-	int rc = from->state == LEDGER_SLOT_LIVE
+	int rc = alive && from->state == LEDGER_SLOT_LIVE
 			 ? process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch)
 			 : -ESRCH;
 	if (rc == -ESRCH) {

@@ -35,8 +35,9 @@ struct process {
 /* Gives a living process a slot. 0; -ENOSPC no slot left, -ESRCH it has ended, or -errno. */
 int process_attach(struct session *session, struct process_id id,
 		   struct attach_connection *connection, struct process **ret);
-/* Takes up a slot that is in use in a ledger taken back: LIVE or DEAD. 0 or -errno. */
-int process_resume(struct session *session, uint32_t slot);
+/* Takes up a slot that is in use in a ledger taken back; `alive`: the process that it names may
+ * still live. 0 or -errno. */
+int process_resume(struct session *session, uint32_t slot, bool alive);
 /* Forgets it, leaving the slot as it is. */
 void process_free(struct process *process);
 /* The connection it attached by has ended. */

@@ -111,25 +111,51 @@ static void links_scan(const struct node *node, const char *folder)
 	closedir(dir);
 }
 
-/* Sessions whose ledger a process has mapped though no descriptor to it could be opened. */
-static void maps_scan(const struct node *node, const char *path)
+/* Calls `cb` with the session of each ledger that a process has mapped, until one returns true. */
+static bool maps_each(const struct node *node, const char *path,
+		      bool (*cb)(struct session *session, const char *path, const void *arg),
+		      const void *arg)
 {
 	char line[512];
+	bool found = false;
 	FILE *file = fopen(path, "re");
 
 	if (!file)
-		return;
-	while (fgets(line, sizeof(line), file)) {
+		return false;
+	while (!found && fgets(line, sizeof(line), file)) {
 		const char *link = strstr(line, LEDGER_LINK);
 		struct session *s = link ? session_of_link(node, link, LEDGER_LINK) : NULL;
 
-		if (s && !books_exist(&s->books) && !s->lost) {
-			s->lost = true;
-			log_event(LOG_ERROR, "ledger.out_of_reach id=%s holder=%s", s->record.id,
-				  path);
-		}
+		found = s && cb(s, path, arg);
 	}
 	fclose(file);
+	return found;
+}
+
+/* Sessions whose ledger a process has mapped though no descriptor to it could be opened. */
+static bool note_lost(struct session *s, const char *path, const void *arg)
+{
+	if (!books_exist(&s->books) && !s->lost) {
+		s->lost = true;
+		log_event(LOG_ERROR, "ledger.out_of_reach id=%s holder=%s", s->record.id, path);
+	}
+	return false;
+}
+
+static bool is_session(struct session *s, const char *path, const void *arg)
+{
+	return s == arg;
+}
+
+/* Whether the process that a slot names really is one of the session: the ledger is written by
+ * others too, and who is named there is watched, and signalled when the session is ended by force.
+ */
+static bool slot_is_true(const struct session *s, uint32_t slot)
+{
+	char path[PROC_PATH_SIZE];
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", ledger_slot(&s->books.ledger, slot)->pid);
+	return maps_each(s->node, path, is_session, s);
 }
 
 static void processes_scan(const struct node *node)
@@ -151,7 +177,7 @@ static void processes_scan(const struct node *node)
 		snprintf(path, sizeof(path), "/proc/%.16s/map_files", entry->d_name);
 		links_scan(node, path);
 		snprintf(path, sizeof(path), "/proc/%.16s/maps", entry->d_name);
-		maps_scan(node, path);
+		(void)maps_each(node, path, note_lost, NULL);
 	}
 	closedir(dir);
 }
@@ -163,10 +189,10 @@ static void books_resume(struct session *s)
 	struct ledger *ledger = &s->books.ledger;
 
 	ledger_recover(ledger, LEDGER_SLOT_DAEMON);
-	for (uint32_t slot = 1; slot < ledger->header->slot_count; slot++) {
+	for (uint32_t slot = 1; slot < ledger->shape->slot_count; slot++) {
 		if (ledger_slot(ledger, slot)->state == LEDGER_SLOT_FREE)
 			continue;
-		int rc = process_resume(s, slot);
+		int rc = process_resume(s, slot, slot_is_true(s, slot));
 		if (rc < 0)
 			log_event(LOG_ERROR, "process.lost id=%s slot=%u error=\"%s\"",
 				  s->record.id, slot, strerrordesc_np(-rc));

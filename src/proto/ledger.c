@@ -97,15 +97,22 @@ int ledger_limits_check(const struct ledger_limits *limits, size_t size)
 	return 0;
 }
 
+static inline const struct ledger_header *shape_of(const struct ledger *l)
+{
+	return l->shape ? l->shape : l->header;
+}
+
 struct ledger_gpu *ledger_gpu(const struct ledger *l, uint32_t gpu)
 {
-	return (struct ledger_gpu *)((char *)l->header + l->header->gpu_offset) + gpu;
+	return (struct ledger_gpu *)((char *)l->header + shape_of(l)->gpu_offset) + gpu;
 }
 
 struct ledger_slot *ledger_slot(const struct ledger *l, uint32_t slot)
 {
-	return (struct ledger_slot *)((char *)l->header + l->header->slot_offset +
-				      (size_t)slot * l->header->slot_stride);
+	const struct ledger_header *shape = shape_of(l);
+
+	return (struct ledger_slot *)((char *)l->header + shape->slot_offset +
+				      (size_t)slot * shape->slot_stride);
 }
 
 struct ledger_slot_gpu *ledger_slot_gpu(const struct ledger *l, uint32_t slot, uint32_t gpu)
@@ -127,7 +134,7 @@ static bool word_help(const struct ledger *l, uint32_t gpu, uint64_t word)
 {
 	uint32_t slot = word_slot(word);
 
-	if (slot >= l->header->slot_count)
+	if (slot >= shape_of(l)->slot_count)
 		return true; /* only a corrupt ledger says so */
 	struct ledger_slot_gpu *books = ledger_slot_gpu(l, slot, gpu);
 	uint64_t note = word_seq(word) + 1ull, old = atomic_load(&books->helped);
@@ -149,17 +156,18 @@ static bool intent_took_effect(const struct ledger *l, uint32_t slot,
 }
 
 /* What follows a swap that took effect; every line may be repeated. */
-static void intent_finish(const struct ledger *l, uint32_t slot, struct ledger_intent *intent)
+static void intent_finish(const struct ledger *l, uint32_t slot, const struct ledger_intent *intent)
 {
 	struct ledger_slot_gpu *own = ledger_slot_gpu(l, slot, intent->gpu);
+	/* Of numbers that a hostile process wrote, anything may be the sum. */
+	int64_t after = (int64_t)((uint64_t)intent->before + (uint64_t)intent->delta);
 
-	atomic_store_explicit(slot_field(l, intent), intent->before + intent->delta,
-			      memory_order_relaxed);
+	atomic_store_explicit(slot_field(l, intent), after, memory_order_relaxed);
 	/* `applied` advances to seq + 1, in the low 16 bits that the word can show. */
 	uint64_t applied = atomic_load_explicit(&own->applied, memory_order_relaxed);
 	if ((applied & SEQ_MASK) == intent->seq)
 		atomic_store_explicit(&own->applied, applied + 1, memory_order_relaxed);
-	atomic_store_explicit(&intent->active, 0, memory_order_release);
+	atomic_store_explicit(&ledger_slot(l, slot)->intent.active, 0, memory_order_release);
 }
 
 static void peak_raise(struct ledger_gpu *gpu, uint64_t bytes)
@@ -182,16 +190,26 @@ static int ledger_add(const struct ledger *l, uint32_t slot, uint32_t target,
 	struct ledger_intent *intent = &ledger_slot(l, slot)->intent;
 	int64_t units = delta / (int64_t)LEDGER_GRANULE;
 	uint64_t word, next;
+	/* What is done is done by these numbers; the record in shared memory is for whoever comes
+	 * after a death. */
+	struct ledger_intent wanted = {
+		.gpu = (uint16_t)gpu,
+		.target = (uint16_t)target,
+		.field = (uint16_t)field,
+		.seq = (uint16_t)atomic_load_explicit(&own->applied, memory_order_relaxed),
+		.delta = delta,
+	};
 
-	intent->gpu = (uint16_t)gpu;
-	intent->target = (uint16_t)target;
-	intent->field = (uint16_t)field;
-	intent->seq = (uint16_t)atomic_load_explicit(&own->applied, memory_order_relaxed);
 	/* Numbers wrap here: a note of the last round must not pass for one of this. */
-	if (intent->seq == 0)
+	if (wanted.seq == 0)
 		atomic_store(&own->helped, 0);
-	intent->delta = delta;
-	intent->before = atomic_load_explicit(slot_field(l, intent), memory_order_relaxed);
+	wanted.before = atomic_load_explicit(slot_field(l, &wanted), memory_order_relaxed);
+	intent->gpu = wanted.gpu;
+	intent->target = wanted.target;
+	intent->field = wanted.field;
+	intent->seq = wanted.seq;
+	intent->delta = wanted.delta;
+	intent->before = wanted.before;
 	atomic_store_explicit(&intent->active, 1, memory_order_release);
 	do {
 		word = atomic_load(&shared->committed);
@@ -204,10 +222,10 @@ static int ledger_add(const struct ledger *l, uint32_t slot, uint32_t target,
 			atomic_store_explicit(&intent->active, 0, memory_order_release);
 			return -ENOMEM;
 		}
-		next = word_make((uint64_t)sum, slot, intent->seq);
+		next = word_make((uint64_t)sum, slot, wanted.seq);
 	} while ((word_slot(word) != slot && !word_help(l, gpu, word)) ||
 		 !atomic_compare_exchange_weak(&shared->committed, &word, next));
-	intent_finish(l, slot, intent);
+	intent_finish(l, slot, &wanted);
 	if (delta > 0)
 		peak_raise(shared, word_sum(next) * LEDGER_GRANULE);
 	return 0;
@@ -234,18 +252,31 @@ void ledger_uncharge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64
 		ledger_add(l, slot, slot, LEDGER_FIELD_USED, gpu, -round_to_granule(bytes), 0);
 }
 
+/* An amount of a slot that another process may have written anything into. What cannot be one is
+ * struck out: the process has spoilt its own slice's books, and that is all. */
+static int64_t amount_read(_Atomic int64_t *field)
+{
+	int64_t bytes = atomic_load(field);
+
+	if (bytes <= (int64_t)(SUM_MASK * LEDGER_GRANULE) &&
+	    bytes >= -(int64_t)(SUM_MASK * LEDGER_GRANULE))
+		return bytes;
+	atomic_store(field, 0);
+	return 0;
+}
+
 void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t settled_bytes)
 {
 	int64_t unit = (int64_t)LEDGER_GRANULE, used;
 	struct ledger_slot_gpu *books = ledger_slot_gpu(l, slot, gpu);
 
 	/* A slot never counts for less than nothing. */
-	used = atomic_load(&books->used);
+	used = amount_read(&books->used);
 	if (settled_bytes < -used)
 		settled_bytes = -used;
 	settled_bytes = settled_bytes >= 0 ? (settled_bytes + unit - 1) / unit * unit
 					   : settled_bytes / unit * unit;
-	int64_t delta = settled_bytes - atomic_load(&books->settled);
+	int64_t delta = settled_bytes - amount_read(&books->settled);
 	if (delta)
 		ledger_add(l, LEDGER_SLOT_DAEMON, slot, LEDGER_FIELD_SETTLED, gpu, delta,
 			   UINT64_MAX);
@@ -257,11 +288,21 @@ void ledger_recover(const struct ledger *l, uint32_t slot)
 
 	if (!(atomic_load(&intent->active) & 1))
 		return;
-	/* The record was written by a process that may have been hostile. */
-	bool sane = intent->gpu < l->header->gpu_count && intent->target < l->header->slot_count &&
-		    (slot == LEDGER_SLOT_DAEMON || intent->target == slot);
-	if (sane && intent_took_effect(l, slot, intent))
-		intent_finish(l, slot, intent);
+	/* The record was written by a process that may have been hostile, and its like may be
+	 * writing on: what is checked is what is used. */
+	struct ledger_intent said = {
+		.gpu = intent->gpu,
+		.target = intent->target,
+		.field = intent->field,
+		.seq = intent->seq,
+		.before = intent->before,
+		.delta = intent->delta,
+	};
+	atomic_signal_fence(memory_order_seq_cst);
+	bool sane = said.gpu < shape_of(l)->gpu_count && said.target < shape_of(l)->slot_count &&
+		    (slot == LEDGER_SLOT_DAEMON || said.target == slot);
+	if (sane && intent_took_effect(l, slot, &said))
+		intent_finish(l, slot, &said);
 	else
 		atomic_store(&intent->active, 0);
 }
@@ -269,8 +310,8 @@ void ledger_recover(const struct ledger *l, uint32_t slot)
 void ledger_reap(const struct ledger *l, uint32_t slot, uint32_t gpu)
 {
 	struct ledger_slot_gpu *books = ledger_slot_gpu(l, slot, gpu);
-	int64_t used = atomic_load(&books->used);
-	int64_t settled = atomic_load(&books->settled);
+	int64_t used = amount_read(&books->used);
+	int64_t settled = amount_read(&books->settled);
 
 	if (settled)
 		ledger_add(l, LEDGER_SLOT_DAEMON, slot, LEDGER_FIELD_SETTLED, gpu, -settled,
@@ -295,7 +336,7 @@ void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint
 void ledger_slot_release(const struct ledger *l, uint32_t slot)
 {
 	ledger_recover(l, slot);
-	for (uint32_t gpu = 0; gpu < l->header->gpu_count; gpu++)
+	for (uint32_t gpu = 0; gpu < shape_of(l)->gpu_count; gpu++)
 		ledger_reap(l, slot, gpu);
 	ledger_slot(l, slot)->pid = 0;
 	atomic_store(&ledger_slot(l, slot)->state, LEDGER_SLOT_FREE);
@@ -309,7 +350,8 @@ uint64_t ledger_committed(const struct ledger *l, uint32_t gpu)
 uint64_t ledger_slot_bytes(const struct ledger *l, uint32_t slot, uint32_t gpu)
 {
 	struct ledger_slot_gpu *books = ledger_slot_gpu(l, slot, gpu);
-	int64_t bytes = atomic_load(&books->used) + atomic_load(&books->settled);
+	int64_t bytes = (int64_t)((uint64_t)atomic_load(&books->used) +
+				  (uint64_t)atomic_load(&books->settled));
 
 	return bytes > 0 ? (uint64_t)bytes : 0;
 }

@@ -151,6 +151,10 @@ LEDGER_ASSERT(LEDGER_WORD_SUM_BITS + LEDGER_WORD_SLOT_BITS + LEDGER_WORD_SEQ_BIT
 struct ledger {
 	const struct ledger_limits *limits; /* the daemon casts const away to write */
 	struct ledger_header *header;
+	/* The header's numbers as they were when they were checked, where whoever else maps the
+	 * ledger is not trusted to leave them alone (the daemon); NULL: the header itself (a
+	 * process of the session, which harms only its own slice). */
+	const struct ledger_header *shape;
 };
 
 /* Bytes of a ledger for that many GPUs and slots. */
