@@ -8,9 +8,9 @@ struct CUevent_st {
 	CUevent next; /* of the context; under driver.lock */
 	CUcontext ctx;
 	unsigned int flags;
-	uint32_t stamp;      /* index of the host's time stamp; 0: keeps no time */
-	uint64_t lag;        /* of the lane that stamped it */
-	struct fence *fence; /* under driver.lock; NULL: not pending */
+	uint32_t stamp;          /* index of the host's time stamp; 0: keeps no time */
+	struct lane_clock clock; /* of the lane that stamped it */
+	struct fence *fence;     /* under driver.lock; NULL: not pending */
 	bool recorded;
 	struct capture *captured_by; /* recorded in a capture that still goes on */
 	CUgraphNode captured_node;

@@ -18,7 +18,7 @@ struct lane {
 	_Atomic bool aborting;
 	struct work *head, **tail;
 	struct fence *last;
-	uint64_t lag; /* of its thread alone */
+	uint64_t lag_ns, modelled_ns; /* its thread's alone */
 };
 
 /* lane, target and executed are set under the lane's lock; executed never goes back. */
@@ -112,17 +112,18 @@ void lane_submit(struct lane *lane, struct wire_item item)
 {
 	item.queue = (uint16_t)lane->queue;
 	item.device = lane->device->wire;
+	lane->modelled_ns += item.ns;
 	client_submit(driver.client, &item, 1);
 }
 
 void lane_lag_add(struct lane *lane, uint64_t ns)
 {
-	lane->lag += ns;
+	lane->lag_ns += ns;
 }
 
-uint64_t lane_lag(const struct lane *lane)
+struct lane_clock lane_clock(const struct lane *lane)
 {
-	return lane->lag;
+	return (struct lane_clock){lane, lane->lag_ns, lane->modelled_ns};
 }
 
 static void lane_wait(struct lane *lane, enum wire_wait what)

@@ -52,7 +52,13 @@ void lane_submit(struct lane *lane, struct wire_item item);
 /* Playing a piece of work took this much longer than the GPU would have. The model's clock governs:
  * time stamps of the lane are read without its lag. */
 void lane_lag_add(struct lane *lane, uint64_t ns);
-uint64_t lane_lag(const struct lane *lane);
+/* How far a lane is, for time stamps: its lag, and the GPU's time for all its items. */
+struct lane_clock {
+	const struct lane *lane; /* to compare, not to use */
+	uint64_t lag_ns, modelled_ns;
+};
+/* On the lane's thread. */
+struct lane_clock lane_clock(const struct lane *lane);
 /* Waits until all items submitted so far have started, or are done. */
 void lane_wait_started(struct lane *lane);
 void lane_wait_done(struct lane *lane);

@@ -313,8 +313,8 @@ static void ipc_child(int argc, char **argv)
 	uint32_t value;
 
 	check_context();
-	size_t before = check_free_bytes();
 	EXPECT(read(3, &handle, sizeof(handle)) == sizeof(handle));
+	size_t before = check_free_bytes();
 	OK(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	EXPECT(check_free_bytes() == before);
 	OK(cuMemcpyDtoH_v2(&value, p + 1000, 4));
@@ -354,8 +354,8 @@ static void vmm_child(int argc, char **argv)
 	uint32_t value;
 
 	check_context();
-	size_t before = check_free_bytes();
 	int fd = receive_fd(3);
+	size_t before = check_free_bytes();
 	OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
 					  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	OK(cuMemAddressReserve(&at, MIB(4), 0, 0, 0));

@@ -19,7 +19,7 @@ def checks(program):
 
 def alone(program):
     return [c for c in checks(program)
-            if c not in ("hold", "unsupported") and not c.endswith("-child")]
+            if c not in ("hold", "unsupported", "work") and not c.endswith("-child")]
 
 
 def on_host(argv, gpus="h100-80gb", driver=None, **kw):
@@ -37,6 +37,31 @@ def test_basic(check, programs):
 def test_memory(check, programs):
     done = on_host([programs / "cuda_memory", check])
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("check", alone("cuda_kernels"))
+def test_kernels(check, programs):
+    done = on_host([programs / "cuda_kernels", check])
+    assert done.returncode == 0, done.stderr
+
+
+def test_processes_share_the_gpu_by_time(make_host, programs):
+    """Kernels of 5 ms, 200 ms of them in each process: alone as long as that, three at once thrice."""
+    host = make_host("h100-80gb")
+
+    def together(count):
+        processes = [host.popen([programs / "cuda_kernels", "work", "200", "wait"],
+                                stdin=subprocess.PIPE) for _ in range(count)]
+        for p in processes:
+            assert p.stdout.readline() == "ready\n"
+        for p in processes:
+            p.stdin.write("\n")
+            p.stdin.flush()
+        return [float(p.communicate()[0]) for p in processes]
+
+    assert 0.2 <= together(1)[0] < 0.4
+    for seconds in together(3):
+        assert 0.55 < seconds < 1.2
 
 
 def test_event_times_are_the_models(programs):

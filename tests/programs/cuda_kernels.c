@@ -1,0 +1,416 @@
+/* Kernels: results against the CPU's, launches and their errors, time. */
+#include <dlfcn.h>
+#include <math.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cuda_check.h"
+
+/* Small kernels of our own, where a compiler would be in the way. */
+static const char *const tiny_ptx =
+	".version 6.4\n.target sm_70\n.address_size 64\n"
+	".visible .global .align 4 .u32 counter = 5;\n"
+	/* *p = value */
+	".visible .entry store(.param .u64 p, .param .u32 value)\n{\n"
+	".reg .b64 %rd<3>; .reg .b32 %r<2>;\n"
+	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [value];\n"
+	"st.global.u32 [%rd1], %r1;\nret;\n}\n"
+	/* counter += 1 in every thread */
+	".visible .entry count()\n{\n"
+	".reg .b32 %r<3>;\n"
+	"atom.global.add.u32 %r1, [counter], 1;\nret;\n}\n"
+	/* waits until %globaltimer is ns later; p[0], p[1]: its start and end */
+	".visible .entry spin(.param .u64 p, .param .u64 ns)\n{\n"
+	".reg .b64 %rd<8>; .reg .pred %p<2>;\n"
+	"ld.param.u64 %rd1, [p]; ld.param.u64 %rd2, [ns];\n"
+	"mov.u64 %rd3, %globaltimer; add.u64 %rd4, %rd3, %rd2;\n"
+	"again: mov.u64 %rd5, %globaltimer; setp.lt.u64 %p1, %rd5, %rd4; @%p1 bra again;\n"
+	"st.global.u64 [%rd1], %rd3; st.global.u64 [%rd1+8], %rd5;\nret;\n}\n"
+	/* sleeps n times for a millisecond; p[0], p[1]: its start and end */
+	".visible .entry nap(.param .u64 p, .param .u32 n)\n{\n"
+	".reg .b64 %rd<8>; .reg .b32 %r<4>; .reg .pred %p<2>;\n"
+	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [n];\n"
+	"mov.u64 %rd3, %globaltimer;\n"
+	"again: nanosleep.u32 1000000; sub.u32 %r1, %r1, 1; setp.ne.u32 %p1, %r1, 0;\n"
+	"@%p1 bra again;\n"
+	"mov.u64 %rd5, %globaltimer;\n"
+	"st.global.u64 [%rd1], %rd3; st.global.u64 [%rd1+8], %rd5;\nret;\n}\n"
+	/* all blocks meet: each adds to *p and waits until all have */
+	".visible .entry meet(.param .u64 p, .param .u32 n)\n{\n"
+	".reg .b64 %rd<3>; .reg .b32 %r<5>; .reg .pred %p<2>;\n"
+	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [n];\n"
+	"atom.global.add.u32 %r2, [%rd1], 1;\n"
+	"again: ld.volatile.global.u32 %r3, [%rd1]; setp.lt.u32 %p1, %r3, %r1; @%p1 bra again;\n"
+	"ret;\n}\n";
+
+static CUmodule module_of(const char *name)
+{
+	char dir[4096], path[8192];
+	CUmodule module;
+
+	EXPECT(executable_dir(dir, sizeof(dir)) == 0);
+	snprintf(path, sizeof(path), "%s/../kernels/%s.ptx", dir, name);
+	OK(cuModuleLoad(&module, path));
+	return module;
+}
+
+static CUfunction kernel_of(const char *name)
+{
+	CUfunction f;
+
+	OK(cuModuleGetFunction(&f, module_of(name), name));
+	return f;
+}
+
+static CUfunction tiny(const char *name)
+{
+	static CUmodule module;
+	CUfunction f;
+
+	if (!module)
+		OK(cuModuleLoadData(&module, tiny_ptx));
+	OK(cuModuleGetFunction(&f, module, name));
+	return f;
+}
+
+static CUresult launch(CUfunction f, unsigned int blocks, unsigned int threads, size_t shared,
+		       void **params)
+{
+	return cuLaunchKernel(f, blocks, 1, 1, threads, 1, 1, (unsigned int)shared, NULL, params,
+			      NULL);
+}
+
+static CUdeviceptr upload(const void *data, size_t bytes)
+{
+	CUdeviceptr p;
+
+	OK(cuMemAlloc_v2(&p, bytes));
+	OK(cuMemcpyHtoD_v2(p, data, bytes));
+	return p;
+}
+
+static void check_vector_add(int argc, char **argv)
+{
+	enum { N = 10007 };
+	static float a[N], b[N], c[N];
+	int n = N;
+
+	check_context();
+	for (int i = 0; i < N; i++) {
+		a[i] = (float)i * 0.3f;
+		b[i] = (float)(N - i) / 7.0f;
+	}
+	CUdeviceptr da = upload(a, sizeof(a)), db = upload(b, sizeof(b)), dc = upload(c, sizeof(c));
+	void *params[] = {&da, &db, &dc, &n};
+	OK(launch(kernel_of("vector_add"), (N + 255) / 256, 256, 0, params));
+	OK(cuMemcpyDtoH_v2(c, dc, sizeof(c)));
+	for (int i = 0; i < N; i++)
+		EXPECT(c[i] == a[i] + b[i]);
+}
+
+static void check_matmul(int argc, char **argv)
+{
+	enum { N = 64 };
+	static float a[N * N], b[N * N], c[N * N];
+	int n = N;
+
+	check_context();
+	for (int i = 0; i < N * N; i++) {
+		a[i] = (float)((i * 37) % 101) / 9.0f;
+		b[i] = (float)((i * 53) % 97) / 11.0f;
+	}
+	CUdeviceptr da = upload(a, sizeof(a)), db = upload(b, sizeof(b)), dc = upload(c, sizeof(c));
+	void *params[] = {&da, &db, &dc, &n};
+	OK(cuLaunchKernel(kernel_of("matmul"), N / 16, N / 16, 1, 16, 16, 1, 0, NULL, params,
+			  NULL));
+	OK(cuMemcpyDtoH_v2(c, dc, sizeof(c)));
+	for (int row = 0; row < N; row++) {
+		for (int column = 0; column < N; column++) {
+			float sum = 0;
+
+			for (int k = 0; k < N; k++)
+				sum = fmaf(a[row * N + k], b[k * N + column], sum);
+			EXPECT(c[row * N + column] == sum);
+		}
+	}
+}
+
+static void check_integers(int argc, char **argv)
+{
+	enum { N = 4096 };
+	static int data[N], got[N], bins[256], want[256];
+	static unsigned char bytes[N];
+	int n = N, sum = 0, total = 0;
+
+	check_context();
+	for (int i = 0; i < N; i++) {
+		data[i] = (i * 7919) % 10007 - 5000;
+		bytes[i] = (unsigned char)(data[i] * 31);
+		sum += data[i];
+		want[bytes[i]]++;
+	}
+	CUdeviceptr d = upload(data, sizeof(data)), out = upload(&total, sizeof(total));
+	void *reduce[] = {&d, &n, &out};
+	OK(launch(kernel_of("reduce"), 7, 160, 0, reduce));
+	OK(cuMemcpyDtoH_v2(&total, out, sizeof(total)));
+	EXPECT(total == sum);
+
+	CUdeviceptr db = upload(bytes, sizeof(bytes)), dw = upload(bins, sizeof(bins));
+	void *histogram[] = {&db, &n, &dw};
+	OK(launch(kernel_of("histogram"), 5, 128, 0, histogram));
+	OK(cuMemcpyDtoH_v2(bins, dw, sizeof(bins)));
+	EXPECT(memcmp(bins, want, sizeof(bins)) == 0);
+
+	CUdeviceptr scanned = upload(got, sizeof(got));
+	void *scan[] = {&d, &scanned};
+	OK(launch(kernel_of("scan"), N / 512, 512, 0, scan));
+	OK(cuMemcpyDtoH_v2(got, scanned, sizeof(got)));
+	for (int i = 0, running = 0; i < N; i++) {
+		running = i % 512 ? running + data[i] : data[i];
+		EXPECT(got[i] == running);
+	}
+
+	unsigned int work = 0; /* the dynamic shared memory's start */
+	void *sort[] = {&d, &work};
+	OK(launch(kernel_of("sort"), 1, 512, 1024 * sizeof(int), sort));
+	OK(cuMemcpyDtoH_v2(got, d, 1024 * sizeof(int)));
+	for (int i = 1; i < 1024; i++)
+		EXPECT(got[i - 1] <= got[i]);
+}
+
+static void check_parameters(int argc, char **argv)
+{
+	CUdeviceptr p;
+	uint32_t value = 17, got = 0;
+	struct {
+		CUdeviceptr p;
+		uint32_t value;
+	} packed;
+	size_t size = sizeof(packed.p) + sizeof(packed.value), offset, bytes;
+
+	check_context();
+	p = upload(&got, sizeof(got));
+	void *params[] = {&p, &value};
+	OK(launch(tiny("store"), 1, 1, 0, params));
+	/* The call has taken the parameters: they may change. */
+	value = 99;
+	OK(cuMemcpyDtoH_v2(&got, p, sizeof(got)));
+	EXPECT(got == 17);
+	packed.p = p;
+	packed.value = 18;
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE,
+			 &size, CU_LAUNCH_PARAM_END};
+	OK(cuLaunchKernel(tiny("store"), 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
+	OK(cuMemcpyDtoH_v2(&got, p, sizeof(got)));
+	EXPECT(got == 18);
+	OK(cuFuncGetParamInfo(tiny("store"), 1, &offset, &bytes));
+	EXPECT(offset == 8 && bytes == 4);
+	EXPECT_RESULT(cuFuncGetParamInfo(tiny("store"), 2, &offset, &bytes),
+		      CUDA_ERROR_INVALID_VALUE);
+	const CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, NULL, NULL, 0};
+	OK(cuLaunchKernelEx(&config, tiny("store"), params, NULL));
+	OK(cuMemcpyDtoH_v2(&got, p, sizeof(got)));
+	EXPECT(got == 99);
+}
+
+static void check_globals(int argc, char **argv)
+{
+	CUmodule module;
+	CUdeviceptr counter;
+	CUfunction f;
+	uint32_t value;
+	size_t size;
+
+	check_context();
+	OK(cuModuleLoadData(&module, tiny_ptx));
+	OK(cuModuleGetGlobal_v2(&counter, &size, module, "counter"));
+	EXPECT(size == 4);
+	OK(cuModuleGetFunction(&f, module, "count"));
+	OK(launch(f, 10, 100, 0, NULL));
+	OK(cuMemcpyDtoH_v2(&value, counter, sizeof(value)));
+	EXPECT(value == 1005);
+	EXPECT_RESULT(cuModuleGetFunction(&f, module, "nothing"), CUDA_ERROR_NOT_FOUND);
+	EXPECT_RESULT(cuModuleGetGlobal_v2(&counter, &size, module, "nothing"),
+		      CUDA_ERROR_NOT_FOUND);
+	OK(cuModuleUnload(module));
+	EXPECT_RESULT(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
+	EXPECT_RESULT(launch(f, 1, 1, 0, NULL), CUDA_ERROR_INVALID_HANDLE);
+}
+
+static void check_shapes(int argc, char **argv)
+{
+	CUfunction f;
+	int blocks, grid, block, value;
+
+	check_context();
+	f = tiny("count");
+	EXPECT_RESULT(launch(f, 1, 1025, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_RESULT(launch(f, 0, 1, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_RESULT(cuLaunchKernel(f, 1, 65536, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+		      CUDA_ERROR_INVALID_VALUE);
+	EXPECT_RESULT(cuLaunchKernel(f, 1, 1, 1, 1, 1, 65, 0, NULL, NULL, NULL),
+		      CUDA_ERROR_INVALID_VALUE);
+	EXPECT_RESULT(launch(f, 1, 32, 49153, NULL), CUDA_ERROR_INVALID_VALUE);
+	OK(cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60000));
+	OK(launch(f, 1, 32, 60000, NULL));
+	EXPECT_RESULT(launch(f, 1, 32, 60001, NULL), CUDA_ERROR_INVALID_VALUE);
+	OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f));
+	EXPECT(value == 1024);
+	OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 1024, 0));
+	EXPECT(blocks == 2);
+	OK(cuOccupancyMaxPotentialBlockSize(&grid, &block, f, NULL, 0, 0));
+	EXPECT(block == 1024 && grid == 2 * 132);
+}
+
+static void check_cooperative(int argc, char **argv)
+{
+	uint32_t zero = 0, n = 40;
+
+	check_context();
+	CUdeviceptr p = upload(&zero, sizeof(zero));
+	void *params[] = {&p, &n};
+	OK(cuLaunchCooperativeKernel(tiny("meet"), 40, 1, 1, 1, 1, 1, 0, NULL, params));
+	OK(cuCtxSynchronize());
+	EXPECT_RESULT(
+		cuLaunchCooperativeKernel(tiny("meet"), 10000, 1, 1, 1024, 1, 1, 0, NULL, params),
+		CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+}
+
+static void check_illegal_address(int argc, char **argv)
+{
+	CUdeviceptr wrong = 0x1000, p;
+	uint32_t value = 1;
+	void *params[] = {&wrong, &value};
+
+	CUcontext ctx = check_context();
+	CUfunction store = tiny("store");
+	OK(cuMemAlloc_v2(&p, 100));
+	OK(launch(store, 1, 1, 0, params));
+	/* It sticks to the context, and to that one alone. */
+	EXPECT_RESULT(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+	EXPECT_RESULT(cuMemFree_v2(p), CUDA_ERROR_ILLEGAL_ADDRESS);
+	EXPECT_RESULT(launch(store, 1, 1, 0, params), CUDA_ERROR_ILLEGAL_ADDRESS);
+	CUcontext other;
+	OK(cuCtxCreate_v2(&other, 0, 0));
+	OK(cuMemAlloc_v2(&p, 100));
+	OK(cuCtxDestroy_v2(ctx));
+	OK(cuMemFree_v2(p));
+}
+
+static void check_bad_ptx(int argc, char **argv)
+{
+	static const char bad[] = ".version 6.4\n.target sm_70\n.address_size 64\n"
+				  ".visible .entry k()\n{\nfrobnicate.u32 %r1;\nret;\n}\n";
+	static const char elf[] = "\177ELF\2\1\1\0\0\0\0\0\0\0\0\0";
+	char log[500] = "";
+	CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+	void *values[] = {log, (void *)(uintptr_t)sizeof(log)};
+	CUmodule module;
+
+	check_context();
+	EXPECT_RESULT(cuModuleLoadDataEx(&module, bad, 2, options, values), CUDA_ERROR_INVALID_PTX);
+	EXPECT(strstr(log, "frobnicate"));
+	EXPECT((size_t)(uintptr_t)values[1] == strlen(log));
+	EXPECT_RESULT(cuModuleLoadData(&module, elf), CUDA_ERROR_NO_BINARY_FOR_GPU);
+	EXPECT_RESULT(cuModuleLoad(&module, "/nonexistent"), CUDA_ERROR_FILE_NOT_FOUND);
+}
+
+static void check_library(int argc, char **argv)
+{
+	CUlibrary library;
+	CUkernel kernel;
+	CUfunction f;
+	CUdeviceptr counter;
+	const char *name;
+	unsigned int count;
+	uint32_t value;
+	size_t size;
+
+	check_context();
+	OK(cuLibraryLoadData(&library, tiny_ptx, NULL, NULL, 0, NULL, NULL, 0));
+	OK(cuLibraryGetKernelCount(&count, library));
+	EXPECT(count == 5);
+	OK(cuLibraryGetKernel(&kernel, library, "count"));
+	OK(cuKernelGetName(&name, kernel));
+	EXPECT(strcmp(name, "count") == 0);
+	/* Both the kernel's handle and its function's can be launched. */
+	OK(launch((CUfunction)kernel, 1, 3, 0, NULL));
+	OK(cuKernelGetFunction(&f, kernel));
+	OK(launch(f, 1, 4, 0, NULL));
+	OK(cuLibraryGetGlobal(&counter, &size, library, "counter"));
+	OK(cuMemcpyDtoH_v2(&value, counter, sizeof(value)));
+	EXPECT(value == 12);
+	OK(cuLibraryUnload(library));
+	EXPECT_RESULT(launch((CUfunction)kernel, 1, 1, 0, NULL), CUDA_ERROR_INVALID_HANDLE);
+}
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void check_asynchronous(int argc, char **argv)
+{
+	uint64_t times[4] = {0}, ns = 30000000;
+	CUstream a, b;
+
+	check_context();
+	CUdeviceptr p = upload(times, sizeof(times)), q = p + 16;
+	CUfunction f = tiny("spin");
+	OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+	void *first[] = {&p, &ns}, *second[] = {&q, &ns};
+	double start = seconds();
+	OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, a, first, NULL));
+	OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, b, second, NULL));
+	EXPECT(seconds() - start < 0.02);
+	EXPECT_RESULT(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
+	OK(cuCtxSynchronize());
+	double took = seconds() - start;
+	EXPECT(took > 0.03 && took < 0.055);
+	/* They ran at the same time, each as long as it was told to. */
+	OK(cuMemcpyDtoH_v2(times, p, sizeof(times)));
+	EXPECT(times[1] - times[0] >= ns && times[3] - times[2] >= ns);
+	EXPECT(times[0] < times[3] && times[2] < times[1]);
+}
+
+/* argv: how many milliseconds of GPU time to use, in kernels of 5 ms. Prints how long it took. */
+static void check_work(int argc, char **argv)
+{
+	uint64_t times[2] = {0};
+	uint32_t n = 5;
+
+	check_context();
+	CUdeviceptr p = upload(times, sizeof(times));
+	CUfunction f = tiny("nap");
+	void *params[] = {&p, &n};
+	OK(launch(f, 1, 1, 0, params));
+	OK(cuCtxSynchronize());
+	puts("ready");
+	fflush(stdout);
+	if (argc > 1)
+		getchar();
+	double start = seconds();
+	for (int i = 0; i < atoi(argv[0]) / 5; i++)
+		OK(launch(f, 1, 1, 0, params));
+	OK(cuCtxSynchronize());
+	printf("%f\n", seconds() - start);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct check checks[] = {
+		{"vector-add", check_vector_add},     {"matmul", check_matmul},
+		{"integers", check_integers},         {"parameters", check_parameters},
+		{"globals", check_globals},           {"shapes", check_shapes},
+		{"cooperative", check_cooperative},   {"illegal-address", check_illegal_address},
+		{"bad-ptx", check_bad_ptx},           {"library", check_library},
+		{"asynchronous", check_asynchronous}, {"work", check_work},
+	};
+
+	return checks_main(argc, argv, checks, ARRAY_SIZE(checks));
+}
