@@ -310,10 +310,14 @@ const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE])
 		size *= 1024;
 		unit++;
 	}
-	if (bytes % size == 0)
+	unsigned hundredths = (unsigned)((unsigned __int128)(bytes % size) * 100 / size);
+	if (hundredths == 0)
 		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 " %s", bytes / size, names[unit]);
+	else if (hundredths % 10 == 0)
+		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 ".%u %s", bytes / size, hundredths / 10,
+			 names[unit]);
 	else
-		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 ".%02" PRIu64 " %s", bytes / size,
-			 bytes % size * 100 / size, names[unit]);
+		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 ".%02u %s", bytes / size, hundredths,
+			 names[unit]);
 	return buf;
 }

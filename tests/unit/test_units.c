@@ -177,7 +177,9 @@ static void texts(void **state)
 	assert_string_equal(units_format_bytes(0, buf), "0 B");
 	assert_string_equal(units_format_bytes(4294967296, buf), "4 GiB");
 	assert_string_equal(units_format_bytes(4000000000, buf), "3.72 GiB");
-	assert_string_equal(units_format_bytes(2684354560, buf), "2.50 GiB");
+	assert_string_equal(units_format_bytes(2684354560, buf), "2.5 GiB");
+	assert_string_equal(units_format_bytes(2158000000, buf), "2 GiB");
+	assert_string_equal(units_format_bytes(UINT64_MAX, buf), "16777215.99 TiB");
 	assert_string_equal(units_format_bytes(268435456, buf), "256 MiB");
 }
 
