@@ -79,6 +79,30 @@ CUresult hook_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsi
 	CREATE(context, device, real_cuCtxCreate_v4(context, params, flags, device));
 }
 
+CUresult hook_cuGLCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
+	CREATE(context, device, real_cuGLCtxCreate(context, flags, device));
+}
+
+CUresult hook_cuGLCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
+{
+	CREATE(context, device, real_cuGLCtxCreate_v2(context, flags, device));
+}
+
+CUresult hook_cuVDPAUCtxCreate(CUcontext *context, unsigned int flags, CUdevice device,
+			       uint32_t vdp_device, void *get_proc_address)
+{
+	CREATE(context, device,
+	       real_cuVDPAUCtxCreate(context, flags, device, vdp_device, get_proc_address));
+}
+
+CUresult hook_cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device,
+				  uint32_t vdp_device, void *get_proc_address)
+{
+	CREATE(context, device,
+	       real_cuVDPAUCtxCreate_v2(context, flags, device, vdp_device, get_proc_address));
+}
+
 /* A context is gone, and everything in it. */
 static CUresult destroy_end(struct giving *g, CUresult result, CUcontext context)
 {

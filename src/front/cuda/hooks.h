@@ -6,86 +6,104 @@
 
 #include "base/cuda_abi.h"
 
-#define CUDA_HOOKS(X)                         \
-	X(cuArray3DCreate)                    \
-	X(cuArray3DCreate_v2)                 \
-	X(cuArrayCreate)                      \
-	X(cuArrayCreate_v2)                   \
-	X(cuArrayDestroy)                     \
-	X(cuCtxAttach)                        \
-	X(cuCtxCreate)                        \
-	X(cuCtxCreate_v2)                     \
-	X(cuCtxCreate_v3)                     \
-	X(cuCtxCreate_v4)                     \
-	X(cuCtxDestroy)                       \
-	X(cuCtxDestroy_v2)                    \
-	X(cuCtxDetach)                        \
-	X(cuCtxSetLimit)                      \
-	X(cuCtxSynchronize)                   \
-	X(cuCtxSynchronize_v2)                \
-	X(cuDeviceGraphMemTrim)               \
-	X(cuDevicePrimaryCtxRelease)          \
-	X(cuDevicePrimaryCtxRelease_v2)       \
-	X(cuDevicePrimaryCtxReset)            \
-	X(cuDevicePrimaryCtxReset_v2)         \
-	X(cuDevicePrimaryCtxRetain)           \
-	X(cuDeviceTotalMem)                   \
-	X(cuDeviceTotalMem_v2)                \
-	X(cuEventSynchronize)                 \
-	X(cuGetProcAddress)                   \
-	X(cuGetProcAddress_v2)                \
-	X(cuGraphAddMemAllocNode)             \
-	X(cuGraphAddNode)                     \
-	X(cuGraphAddNode_v2)                  \
-	X(cuGraphExecDestroy)                 \
-	X(cuGraphInstantiate)                 \
-	X(cuGraphInstantiateWithFlags)        \
-	X(cuGraphInstantiateWithParams)       \
-	X(cuGraphInstantiateWithParams_ptsz)  \
-	X(cuGraphInstantiate_v2)              \
-	X(cuGraphLaunch)                      \
-	X(cuGraphLaunch_ptsz)                 \
-	X(cuGraphUpload)                      \
-	X(cuGraphUpload_ptsz)                 \
-	X(cuInit)                             \
-	X(cuLibraryLoadData)                  \
-	X(cuLibraryLoadFromFile)              \
-	X(cuLibraryUnload)                    \
-	X(cuMemAlloc)                         \
-	X(cuMemAllocAsync)                    \
-	X(cuMemAllocAsync_ptsz)               \
-	X(cuMemAllocFromPoolAsync)            \
-	X(cuMemAllocFromPoolAsync_ptsz)       \
-	X(cuMemAllocManaged)                  \
-	X(cuMemAllocPitch)                    \
-	X(cuMemAllocPitch_v2)                 \
-	X(cuMemAlloc_v2)                      \
-	X(cuMemCreate)                        \
-	X(cuMemFree)                          \
-	X(cuMemFreeAsync)                     \
-	X(cuMemFreeAsync_ptsz)                \
-	X(cuMemFree_v2)                       \
-	X(cuMemGetDefaultMemPool)             \
-	X(cuMemGetInfo)                       \
-	X(cuMemGetInfo_v2)                    \
-	X(cuMemGetMemPool)                    \
-	X(cuMemMap)                           \
-	X(cuMemPoolCreate)                    \
-	X(cuMemPoolDestroy)                   \
+/* Hooked, but not in base/cuda_abi.h: what they are given is only passed on. */
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+CUresult cuGLCtxCreate(CUcontext *context, unsigned int flags, CUdevice device);
+CUresult cuGLCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
+CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device,
+			  unsigned int flags);
+CUresult cuGreenCtxDestroy(CUgreenCtx context);
+CUresult cuVDPAUCtxCreate(CUcontext *context, unsigned int flags, CUdevice device,
+			  uint32_t vdp_device, void *get_proc_address);
+CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device,
+			     uint32_t vdp_device, void *get_proc_address);
+
+#define CUDA_HOOKS(X) \
+	X(cuArray3DCreate) \
+	X(cuArray3DCreate_v2) \
+	X(cuArrayCreate) \
+	X(cuArrayCreate_v2) \
+	X(cuArrayDestroy) \
+	X(cuCtxAttach) \
+	X(cuCtxCreate) \
+	X(cuCtxCreate_v2) \
+	X(cuCtxCreate_v3) \
+	X(cuCtxCreate_v4) \
+	X(cuCtxDestroy) \
+	X(cuCtxDestroy_v2) \
+	X(cuCtxDetach) \
+	X(cuCtxSetLimit) \
+	X(cuCtxSynchronize) \
+	X(cuCtxSynchronize_v2) \
+	X(cuDeviceGraphMemTrim) \
+	X(cuDevicePrimaryCtxRelease) \
+	X(cuDevicePrimaryCtxRelease_v2) \
+	X(cuDevicePrimaryCtxReset) \
+	X(cuDevicePrimaryCtxReset_v2) \
+	X(cuDevicePrimaryCtxRetain) \
+	X(cuDeviceTotalMem) \
+	X(cuDeviceTotalMem_v2) \
+	X(cuEventSynchronize) \
+	X(cuGLCtxCreate) \
+	X(cuGLCtxCreate_v2) \
+	X(cuGetProcAddress) \
+	X(cuGetProcAddress_v2) \
+	X(cuGraphAddMemAllocNode) \
+	X(cuGraphAddNode) \
+	X(cuGraphAddNode_v2) \
+	X(cuGraphExecDestroy) \
+	X(cuGraphInstantiate) \
+	X(cuGraphInstantiateWithFlags) \
+	X(cuGraphInstantiateWithParams) \
+	X(cuGraphInstantiateWithParams_ptsz) \
+	X(cuGraphInstantiate_v2) \
+	X(cuGraphLaunch) \
+	X(cuGraphLaunch_ptsz) \
+	X(cuGraphUpload) \
+	X(cuGraphUpload_ptsz) \
+	X(cuGreenCtxCreate) \
+	X(cuGreenCtxDestroy) \
+	X(cuInit) \
+	X(cuLibraryLoadData) \
+	X(cuLibraryLoadFromFile) \
+	X(cuLibraryUnload) \
+	X(cuMemAlloc) \
+	X(cuMemAllocAsync) \
+	X(cuMemAllocAsync_ptsz) \
+	X(cuMemAllocFromPoolAsync) \
+	X(cuMemAllocFromPoolAsync_ptsz) \
+	X(cuMemAllocManaged) \
+	X(cuMemAllocPitch) \
+	X(cuMemAllocPitch_v2) \
+	X(cuMemAlloc_v2) \
+	X(cuMemCreate) \
+	X(cuMemFree) \
+	X(cuMemFreeAsync) \
+	X(cuMemFreeAsync_ptsz) \
+	X(cuMemFree_v2) \
+	X(cuMemGetDefaultMemPool) \
+	X(cuMemGetInfo) \
+	X(cuMemGetInfo_v2) \
+	X(cuMemGetMemPool) \
+	X(cuMemMap) \
+	X(cuMemPoolCreate) \
+	X(cuMemPoolDestroy) \
 	X(cuMemPoolImportFromShareableHandle) \
-	X(cuMemPoolTrimTo)                    \
-	X(cuMemRelease)                       \
-	X(cuMemRetainAllocationHandle)        \
-	X(cuMemUnmap)                         \
-	X(cuMipmappedArrayCreate)             \
-	X(cuMipmappedArrayDestroy)            \
-	X(cuModuleLoad)                       \
-	X(cuModuleLoadData)                   \
-	X(cuModuleLoadDataEx)                 \
-	X(cuModuleLoadFatBinary)              \
-	X(cuModuleUnload)                     \
-	X(cuStreamSynchronize)                \
-	X(cuStreamSynchronize_ptsz)
+	X(cuMemPoolTrimTo) \
+	X(cuMemRelease) \
+	X(cuMemRetainAllocationHandle) \
+	X(cuMemUnmap) \
+	X(cuMipmappedArrayCreate) \
+	X(cuMipmappedArrayDestroy) \
+	X(cuModuleLoad) \
+	X(cuModuleLoadData) \
+	X(cuModuleLoadDataEx) \
+	X(cuModuleLoadFatBinary) \
+	X(cuModuleUnload) \
+	X(cuStreamSynchronize) \
+	X(cuStreamSynchronize_ptsz) \
+	X(cuVDPAUCtxCreate) \
+	X(cuVDPAUCtxCreate_v2)
 
 /* Functions of the driver that hooks call, beside their own. */
 #define CUDA_HELPERS(H)                  \

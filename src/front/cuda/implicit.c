@@ -19,6 +19,7 @@ static size_t driver_free(void)
 	return real_cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS ? free_bytes : 0;
 }
 
+/* On the current context's GPU. */
 static void implicit_begin(struct implicit *i)
 {
 	i->process = process_peek();
@@ -110,6 +111,14 @@ CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
 	     (void)(known == CUDA_SUCCESS && real_cuCtxSetLimit(limit, before)));
 }
 
+/* A part of a device's primary context, which was charged when that was made. */
+CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device,
+			       unsigned int flags)
+{
+	LOAD(real_cuGreenCtxCreate(context, resources, device, flags),
+	     real_cuGreenCtxDestroy(*context));
+}
+
 /* What is unloaded is the slice's again at once, not only when the daemon looks next. */
 static CUresult unloaded(const struct implicit *i, CUresult result)
 {
@@ -132,4 +141,12 @@ CUresult hook_cuLibraryUnload(CUlibrary library)
 
 	implicit_begin(&i);
 	return unloaded(&i, real_cuLibraryUnload(library));
+}
+
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx context)
+{
+	struct implicit i;
+
+	implicit_begin(&i);
+	return unloaded(&i, real_cuGreenCtxDestroy(context));
 }
