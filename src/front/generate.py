@@ -77,7 +77,7 @@ def read_decisions(path):
     return decisions
 
 
-def cuda_functions(classes, decisions, hooks, require_hooks):
+def cuda_functions(classes, decisions, hooks):
     """Functions to export, each with somebody's decision behind it."""
     functions = []
     for stray in sorted(set(decisions) - set(classes)):
@@ -87,7 +87,7 @@ def cuda_functions(classes, decisions, hooks, require_hooks):
         cls = decision if decision not in (None, "forward") else given
         if cls not in CLASSES:
             fail(f"{name} is of class '{cls}': classify it in decisions.tsv")
-        if require_hooks and CLASSES[cls] and name not in hooks and decision != "forward":
+        if CLASSES[cls] and name not in hooks and decision != "forward":
             fail(f"{name} ({cls}) is neither hooked nor has a reason to be forwarded")
         if decision == "forward" and name in hooks:
             fail(f"{name} is hooked, so decisions.tsv must not call it forwarded")
@@ -130,15 +130,13 @@ def main():
     parser.add_argument("--decisions")
     parser.add_argument("--names", action="append", default=[])
     parser.add_argument("--hooks", required=True)
-    parser.add_argument("--require-hooks", action="store_true")
     parser.add_argument("--assembly", required=True)
     parser.add_argument("--map", required=True)
     args = parser.parse_args()
 
     hooks = read_hooks(args.hooks)
     if args.library == "cuda":
-        functions = cuda_functions(read_classes(args.classes), read_decisions(args.decisions), hooks,
-                                   args.require_hooks)
+        functions = cuda_functions(read_classes(args.classes), read_decisions(args.decisions), hooks)
     else:
         functions = sorted({row[0] for path in args.names for row in read_rows(path)})
     for stray in sorted(hooks - set(functions)):

@@ -1,0 +1,43 @@
+"""The generator of the front refuses what nobody has thought about."""
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+FRONT = pathlib.Path(__file__).resolve().parents[2] / "src" / "front"
+CLASSES = (FRONT / "cuda/symbol-classes.tsv").read_text()
+DECISIONS = (FRONT / "cuda/decisions.tsv").read_text()
+HOOKS = (FRONT / "cuda/hooks.h").read_text()
+
+
+def generate(tmp_path, classes=CLASSES, decisions=DECISIONS, hooks=HOOKS):
+    for name, text in ("classes", classes), ("decisions", decisions), ("hooks", hooks):
+        (tmp_path / name).write_text(text)
+    return subprocess.run(
+        [sys.executable, FRONT / "generate.py", "cuda", "--classes", tmp_path / "classes", "--decisions",
+         tmp_path / "decisions", "--hooks", tmp_path / "hooks", "--assembly", tmp_path / "out.S", "--map",
+         tmp_path / "out.map"], capture_output=True, text=True)
+
+
+def test_all_682_functions_are_exported_and_no_data(tmp_path):
+    assert generate(tmp_path).returncode == 0
+    exported = (tmp_path / "out.map").read_text()
+    assert exported.count("\tcu") == 682
+    assert "cudbgGetAPI;" in exported and "cudbgIpcFlag" not in exported
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"classes": CLASSES + "cuNewThing\tunclassified\ty\tn\n"}, "cuNewThing is of class 'unclassified'"),
+    ({"classes": CLASSES + "cuNewThing\tmemroy.charge\ty\tn\n"}, "cuNewThing is of class 'memroy.charge'"),
+    ({"classes": CLASSES + "cuMemAllocNew\tmemory.charge\ty\tn\n"}, "cuMemAllocNew (memory.charge) is neither"),
+    ({"decisions": DECISIONS + "cuGone\tother\tno reason\n"}, "in no driver: cuGone"),
+    ({"decisions": DECISIONS + "cuMemAlloc_v2\tforward\t\n"}, "'cuMemAlloc_v2' needs"),
+    ({"decisions": DECISIONS + "cuMemAlloc_v2\tforward\twhy not\n"}, "cuMemAlloc_v2 is hooked"),
+    ({"hooks": HOOKS + "\tX(cuMemAllocNew)\n"}, "in no driver: cuMemAllocNew"),
+    ({"hooks": HOOKS + "\tX(cuInit)\n"}, "cuInit is hooked twice"),
+    ({"hooks": HOOKS.replace("X(cuMemAlloc_v2)", "")}, "cuMemAlloc_v2 (memory.charge) is neither"),
+])
+def test_refuses(tmp_path, change, said):
+    done = generate(tmp_path, **change)
+    assert done.returncode == 1 and said in done.stderr
