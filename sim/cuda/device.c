@@ -43,7 +43,7 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 	if (!name || len <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	DEVICE_OR_RETURN(d, dev);
-	snprintf(name, (size_t)len, "%s", d->model->name);
+	snprintf(name, (size_t)len, "%s", d->name);
 	return CUDA_SUCCESS;
 }
 

@@ -24,6 +24,7 @@ struct device {
 	const struct sim_model *model;
 	const struct wire_gpu *gpu;
 	CUuuid uuid;
+	char name[96];
 	uint32_t sm_count;     /* of the MIG device, where it is one */
 	uint64_t memory_total; /* as CUDA reports it, bytes */
 	bool is_mig;

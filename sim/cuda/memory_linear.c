@@ -5,6 +5,7 @@
 #include "cuda/context.h"
 #include "cuda/memory.h"
 #include "cuda/parts.h"
+#include "cuda/visible_mig.h"
 
 /* Rows of pitched memory begin at multiples of this. */
 #define PITCH_UNIT 512u
@@ -114,7 +115,8 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	if (!free_bytes || !total)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct device *device = ctx->device;
-	uint64_t used = atomic_load(&device->gpu->memory_used);
+	uint64_t used =
+		device->is_mig ? mig_visible_used(device) : atomic_load(&device->gpu->memory_used);
 	*total = device->memory_total;
 	*free_bytes = device->memory_total > used ? device->memory_total - used : 0;
 	return CUDA_SUCCESS;

@@ -1,11 +1,18 @@
 /* Which GPUs of the host the process sees, and in which order: CUDA_DEVICE_ORDER and
- * CUDA_VISIBLE_DEVICES (indices, or UUIDs that may be cut short). */
+ * CUDA_VISIBLE_DEVICES (indices, or UUIDs that may be cut short).
+ *
+ * A GPU in MIG mode is used through its MIG devices alone: named as a GPU, it stands for the first
+ * of them. A process sees either GPUs or MIG devices, and of these, before driver 570, only one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "cuda/driver.h"
+#include "cuda/visible_mig.h"
+
+/* From this branch on, a process may use several MIG devices. */
+#define BRANCH_MANY_MIG 570
 
 struct candidate {
 	wire_device wire;
@@ -60,8 +67,60 @@ static void device_add(const struct candidate *c)
 		.sm_count = c->model->sm_count,
 		.memory_total = c->gpu->memory_total - c->gpu->memory_reserved,
 	};
+	snprintf(d->name, sizeof(d->name), "%s", c->model->name);
 	memcpy(d->uuid.bytes, c->gpu->uuid, sizeof(d->uuid.bytes));
 	driver.device_count++;
+}
+
+/* The sixteen bytes behind "MIG-" or "GPU-". */
+static void uuid_parse(const char *text, CUuuid *uuid)
+{
+	const char *p = text + strlen("MIG-");
+
+	for (size_t i = 0; i < sizeof(uuid->bytes); i++, p += 2) {
+		char pair[3] = {0};
+
+		p += strspn(p, "-");
+		memcpy(pair, p, 2);
+		uuid->bytes[i] = (char)strtoul(pair, NULL, 16);
+	}
+}
+
+/* False: it does not go with what is there already. */
+static bool device_add_mig(const struct mig_device *mig)
+{
+	const struct wire_gpu *gpu = &driver.host->gpu[wire_device_gpu(mig->id)];
+	struct device *d = &driver.devices[driver.device_count];
+
+	if (driver.device_count > 0 &&
+	    (driver.host->driver_branch < BRANCH_MANY_MIG || !driver.devices[0].is_mig))
+		return false;
+	*d = (struct device){
+		.ordinal = driver.device_count,
+		.wire = mig->id,
+		.model = sim_model_find(gpu->model),
+		.gpu = gpu,
+		.sm_count = mig->sm,
+		.memory_total = mig->memory_total - mig->memory_reserved,
+		.is_mig = true,
+	};
+	snprintf(d->name, sizeof(d->name), "%s MIG %s", d->model->name, mig->profile);
+	uuid_parse(mig->uuid, &d->uuid);
+	driver.device_count++;
+	return true;
+}
+
+/* Adds what a word that names a GPU stands for. */
+static bool device_add_named(const struct candidate *c)
+{
+	struct mig_device mig;
+
+	if (c->gpu->flags & WIRE_GPU_MIG)
+		return mig_visible_first(c->wire, &mig) && device_add_mig(&mig);
+	if (driver.device_count > 0 && driver.devices[0].is_mig)
+		return false;
+	device_add(c);
+	return true;
 }
 
 /* Index of the one candidate that the word names, or -1. */
@@ -83,6 +142,14 @@ static int candidate_find(const struct candidate *list, int count, const char *w
 	return found;
 }
 
+static bool is_visible(wire_device id)
+{
+	for (int i = 0; i < driver.device_count; i++)
+		if (driver.devices[i].wire == id)
+			return true;
+	return false;
+}
+
 static void add_named(const struct candidate *list, int count, const char *names)
 {
 	char word[128];
@@ -93,12 +160,20 @@ static void add_named(const struct candidate *list, int count, const char *names
 		size_t length = strcspn(names, ",");
 		snprintf(word, sizeof(word), "%.*s", (int)length, names);
 		word[strcspn(word, " \t")] = '\0';
-		int i = *word ? candidate_find(list, count, word) : -1;
 		/* The first word that names nothing, or a device again, ends the list. */
-		if (i < 0 || taken[i])
-			return;
-		taken[i] = true;
-		device_add(&list[i]);
+		if (!strncasecmp(word, "MIG-", 4)) {
+			struct mig_device mig;
+
+			if (!mig_visible_named(word, &mig) || is_visible(mig.id) ||
+			    !device_add_mig(&mig))
+				return;
+		} else {
+			int i = *word ? candidate_find(list, count, word) : -1;
+
+			if (i < 0 || taken[i] || !device_add_named(&list[i]))
+				return;
+			taken[i] = true;
+		}
 		if (!names[length])
 			return;
 		names += length + 1;
@@ -117,5 +192,8 @@ void devices_enumerate(void)
 		return;
 	}
 	for (int i = 0; i < count; i++)
-		device_add(&list[i]);
+		if (!(list[i].gpu->flags & WIRE_GPU_MIG))
+			device_add(&list[i]);
+	for (int i = 0; i < count && driver.device_count == 0; i++)
+		device_add_named(&list[i]);
 }

@@ -446,3 +446,67 @@ def test_mig_on_both_dies(nvml, model):
     assert sorted(gpu_instance_id(lib, i[0]) for i in instances) == [7 + s for s in starts]
     assert create(lib, 19) == INSUFFICIENT_RESOURCES
     assert lib.number("DeviceGetGpuInstanceRemainingCapacity", gpu, 19) == 0
+
+
+CUDA_DEVICES = """
+import ctypes, json, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+count, out = ctypes.c_int(), []
+assert cuda.cuInit(0) in (0, 100)
+cuda.cuDeviceGetCount(ctypes.byref(count))
+for i in range(count.value):
+    name, uuid, total = ctypes.create_string_buffer(96), (ctypes.c_ubyte * 16)(), ctypes.c_size_t()
+    assert cuda.cuDeviceGetName(name, 96, i) == cuda.cuDeviceGetUuid_v2(uuid, i) == 0
+    assert cuda.cuDeviceTotalMem_v2(ctypes.byref(total), i) == 0
+    out.append([name.value.decode(), bytes(uuid).hex(), total.value >> 20])
+if len(sys.argv) > 1:
+    context, free, address = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_uint64()
+    assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+    assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 30)) == 0
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    out.append([total.value - free.value >> 20, cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(4 << 30))])
+print(json.dumps(out), flush=True)
+sys.stdin.read()
+"""
+
+
+def cuda_devices(lib, visible, *argv):
+    """What CUDA sees with CUDA_VISIBLE_DEVICES (None: not set)."""
+    env = dict(lib.host.env) if visible is None else dict(lib.host.env, CUDA_VISIBLE_DEVICES=visible)
+    done = run(["/usr/bin/python3", "-c", CUDA_DEVICES, *argv], env=env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_cuda_sees_mig_devices(nvml):
+    lib = nvml("a100-40gb+mig,t4")
+    small, big = create(lib, 19), create(lib, 9)
+    uuids = [lib.text("DeviceGetUUID", i[2]) for i in (small, big)]
+    names = [[f"NVIDIA A100-SXM4-40GB MIG {p}", u[4:].replace("-", ""), m]
+             for u, p, m in zip(uuids, ("1g.5gb", "3g.20gb"), (4864 - 12, 20096 - 48))]
+    t4 = cuda_devices(lib, None)
+    assert [d[0] for d in t4] == ["Tesla T4"]
+    assert cuda_devices(lib, uuids[0]) == [names[0]]
+    assert cuda_devices(lib, uuids[1][:14]) == [names[1]]
+    gpu = lib.text("DeviceGetUUID", lib.handle())
+    assert cuda_devices(lib, f"MIG-{gpu}/{gpu_instance_id(lib, small[0])}/0") == [names[0]]
+    # Named as a GPU, it stands for the MIG device that NVML lists first; one is all a process gets.
+    assert cuda_devices(lib, gpu) == [names[1]]
+    assert cuda_devices(lib, ",".join(uuids)) == [names[0]]
+    assert cuda_devices(lib, "MIG-11111111-2222-5333-8444-555555555555") == []
+    assert lib.ComputeInstanceDestroy(small[1]) == SUCCESS
+    assert cuda_devices(lib, uuids[0]) == []
+
+
+def test_several_mig_devices_with_a_new_driver(nvml):
+    lib = nvml("h100-80gb+mig", "580")
+    uuids = [lib.text("DeviceGetUUID", create(lib, 19)[2]) for _ in range(2)]
+    assert [d[1] for d in cuda_devices(lib, ",".join(uuids))] == [u[4:].replace("-", "") for u in uuids]
+
+
+def test_cuda_memory_on_a_mig_device(nvml):
+    lib = nvml("a100-40gb+mig")
+    small, big = create(lib, 19), create(lib, 9)
+    lib.hold(600, mig_device(0, gpu_instance_id(lib, big[0])))
+    used, refused = cuda_devices(lib, lib.text("DeviceGetUUID", small[2]), "allocate")[-1]
+    assert 1024 < used < 2048 and refused == 2
