@@ -1,8 +1,12 @@
 /* A driver that does nothing, as fast as it can: what the front costs is measured over it, and its
  * loading and forwarding are tested with it. Addresses are handed out one after the other and never
  * again; nothing is remembered. It plays an imaginary version: it has one function that the front
- * has not heard of (cuNullOnly), and lacks many that the front knows. */
+ * has not heard of (cuNullOnly), and lacks many that the front knows. Its one device is the first
+ * that CUDA_VISIBLE_DEVICES names by UUID, so that it can stand for any GPU of any slice. */
+#include <ctype.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cuda_abi.h"
@@ -18,6 +22,7 @@ static _Atomic unsigned long long calls;
 static _Atomic CUdeviceptr next_address = GIB(1);
 static _Thread_local CUcontext current;
 static _Atomic int primary_users;
+static CUuuid device_uuid = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
 static CUresult failure; /* of the next calls that take or give memory */
 
 static void count(void)
@@ -44,8 +49,32 @@ CUresult cuNullOnly(void)
 	return CUDA_SUCCESS;
 }
 
+/* "GPU-" and 16 bytes as hexadecimal digits, with dashes anywhere; false: anything else. */
+static bool uuid_read(CUuuid *uuid, const char *text)
+{
+	if (strncmp(text, "GPU-", 4) != 0)
+		return false;
+	text += 4;
+	for (int i = 0; i < 16; i++) {
+		char digits[3] = {0};
+
+		text += *text == '-';
+		if (!isxdigit((unsigned char)text[0]) || !isxdigit((unsigned char)text[1]))
+			return false;
+		memcpy(digits, text, 2);
+		uuid->bytes[i] = (char)strtoul(digits, NULL, 16);
+		text += 2;
+	}
+	return true;
+}
+
 CUresult cuInit(unsigned int flags)
 {
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	CUuuid uuid;
+
+	if (visible && uuid_read(&uuid, visible))
+		device_uuid = uuid;
 	return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -67,11 +96,9 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 	return ordinal ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
-/* The device's UUID counts: 00 01 02 ... 0f. */
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-	for (char i = 0; i < 16; i++)
-		uuid->bytes[(int)i] = i;
+	*uuid = device_uuid;
 	return CUDA_SUCCESS;
 }
 
@@ -182,6 +209,11 @@ CUresult cuMemFree(CUdeviceptr_v1 ptr)
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
 	*free_bytes = *total = NULL_DEVICE_BYTES;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size)
+{
 	return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,267 @@
+/* Times driver calls: loops of one call each, in batches. Run without and with an interposer
+ * before the driver, the difference is what the interposer costs.
+ *
+ *   calls [--calls N] [--batches N] [--live N]... [LOOP]...
+ *
+ * LOOP is a name from the table below; alloc loops run once for every --live count of other living
+ * allocations (default 0; ascending). A batch has N calls (--calls), or as many as take about half
+ * a millisecond. cuInit and the making of a context are always timed, once: they come first. Prints
+ * a JSON array of {"loop", "live", "calls", "ns": [of one call, by batch]}.
+ *
+ * Before and after each series, write(2) is called with a descriptor that cannot be: a system call
+ * tracer sees where the series begins and ends. Exit status 1: a call failed. */
+#include <getopt.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cuda_abi.h"
+#include "base/macros.h"
+
+#define BATCH_NS 5e5
+#define BATCHES_MOST 64
+#define LIVE_COUNTS_MOST 16
+#define LIVE_BYTES 1024
+
+static long fixed_calls;
+static long batches = 5;
+static _Atomic unsigned long counter;
+static const char *separator = "";
+
+static double now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void must(CUresult result, const char *what)
+{
+	if (result == CUDA_SUCCESS)
+		return;
+	fprintf(stderr, "calls: %s: error %d\n", what, (int)result);
+	exit(1);
+}
+
+static void loop_forwarded(long n)
+{
+	int version;
+
+	while (n--)
+		cuDriverGetVersion(&version);
+}
+
+static void loop_launch(long n)
+{
+	while (n--)
+		must(cuLaunchKernel(NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL), "cuLaunchKernel");
+}
+
+static void loop_memcpy(long n)
+{
+	char from[16] = {0};
+
+	while (n--)
+		must(cuMemcpyHtoD_v2(GIB(1), from, sizeof(from)), "cuMemcpyHtoD");
+}
+
+static void alloc_free(long n, size_t bytes)
+{
+	while (n--) {
+		CUdeviceptr ptr;
+
+		must(cuMemAlloc_v2(&ptr, bytes), "cuMemAlloc");
+		must(cuMemFree_v2(ptr), "cuMemFree");
+	}
+}
+
+/* A size that is charged by itself: every call changes the session's books. */
+static void loop_alloc_free(long n)
+{
+	alloc_free(n, MIB(2));
+}
+
+/* A size of which the driver packs many into one block. */
+static void loop_alloc_free_small(long n)
+{
+	alloc_free(n, LIVE_BYTES);
+}
+
+static void loop_get_proc_address(long n)
+{
+	while (n--) {
+		void *function;
+
+		must(cuGetProcAddress_v2("cuMemAlloc", &function, CUDA_ABI_VERSION, 0, NULL),
+		     "cuGetProcAddress");
+	}
+}
+
+/* A yardstick: no driver call, but an instruction that books in shared memory are made of. */
+static void loop_locked_add(long n)
+{
+	while (n--)
+		atomic_fetch_add(&counter, 1);
+}
+
+struct loop {
+	const char *name;
+	void (*run)(long n);
+	bool allocates;
+};
+
+static const struct loop loops[] = {
+	{"forwarded", loop_forwarded},
+	{"launch", loop_launch},
+	{"memcpy", loop_memcpy},
+	{"get_proc_address", loop_get_proc_address},
+	{"alloc_free", loop_alloc_free, true},
+	{"alloc_free_small", loop_alloc_free_small, true},
+	{"locked_add", loop_locked_add},
+};
+
+static void mark(const char *what, const char *name, long live, long calls)
+{
+	char text[96];
+	int length =
+		snprintf(text, sizeof(text), "%s %s live=%ld calls=%ld", what, name, live, calls);
+
+	if (write(-1, text, (size_t)length) >= 0)
+		exit(1);
+}
+
+static void print_series(const char *name, long live, long calls, const double *ns, long count)
+{
+	printf("%s{\"loop\": \"%s\", \"live\": %ld, \"calls\": %ld, \"ns\": [", separator, name,
+	       live, calls);
+	for (long i = 0; i < count; i++)
+		printf("%s%.4f", i ? ", " : "", ns[i]);
+	printf("]}");
+	separator = ",\n ";
+}
+
+static double time_batch(const struct loop *loop, long calls)
+{
+	double begin = now_ns();
+
+	loop->run(calls);
+	return now_ns() - begin;
+}
+
+/* How many calls make a batch; finding out warms up, too. */
+static long batch_calls(const struct loop *loop)
+{
+	long calls = 16;
+
+	if (fixed_calls)
+		return fixed_calls;
+	while (time_batch(loop, calls) < BATCH_NS / 2 && calls < 1l << 30)
+		calls *= 2;
+	return calls;
+}
+
+static void run_series(const struct loop *loop, long live)
+{
+	double ns[BATCHES_MOST];
+	long calls = batch_calls(loop);
+
+	mark("begin", loop->name, live, calls * batches);
+	for (long i = 0; i < batches; i++)
+		ns[i] = time_batch(loop, calls) / (double)calls;
+	mark("end", loop->name, live, calls * batches);
+	print_series(loop->name, live, calls, ns, batches);
+}
+
+static void start_driver(void)
+{
+	CUcontext context;
+	double begin = now_ns();
+
+	must(cuInit(0), "cuInit");
+	double ns = now_ns() - begin;
+	print_series("init", 0, 1, &ns, 1);
+	begin = now_ns();
+	must(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+	must(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+	ns = now_ns() - begin;
+	print_series("context", 0, 1, &ns, 1);
+}
+
+static void fill(long *live, long wanted)
+{
+	CUdeviceptr ptr;
+
+	for (; *live < wanted; (*live)++)
+		must(cuMemAlloc_v2(&ptr, LIVE_BYTES), "cuMemAlloc");
+}
+
+static bool wanted(const struct loop *loop, char **names)
+{
+	for (; *names; names++)
+		if (strcmp(*names, loop->name) == 0)
+			return true;
+	return false;
+}
+
+static bool known(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(loops); i++)
+		if (strcmp(loops[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+static void run_loops(char **names, bool allocating, long live)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(loops); i++)
+		if (loops[i].allocates == allocating && wanted(&loops[i], names))
+			run_series(&loops[i], live);
+}
+
+static int usage(void)
+{
+	fprintf(stderr, "usage: calls [--calls N] [--batches N] [--live N]... [LOOP]...\n");
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"calls", 1, NULL, 'c'},
+		{"batches", 1, NULL, 'b'},
+		{"live", 1, NULL, 'l'},
+		{0},
+	};
+	long live_counts[LIVE_COUNTS_MOST] = {0}, live = 0;
+	int live_count = 0;
+
+	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+		if (c == 'c')
+			fixed_calls = strtol(optarg, NULL, 10);
+		else if (c == 'b')
+			batches = strtol(optarg, NULL, 10);
+		else if (c == 'l' && live_count < LIVE_COUNTS_MOST)
+			live_counts[live_count++] = strtol(optarg, NULL, 10);
+		else
+			return usage();
+	}
+	if (batches < 1 || batches > BATCHES_MOST)
+		return usage();
+	for (char **name = argv + optind; *name; name++)
+		if (!known(*name))
+			return usage();
+	printf("[");
+	start_driver();
+	run_loops(argv + optind, false, 0);
+	for (int i = 0; i < MAX(live_count, 1); i++) {
+		fill(&live, live_counts[i]);
+		run_loops(argv + optind, true, live);
+	}
+	printf("]\n");
+	return 0;
+}

@@ -1,0 +1,44 @@
+"""The regression guard: ratios of what is cheap to measure against bounds that are checked in (bounds.json).
+
+Least times only: whatever else runs on the machine adds to a batch and never takes away, and of many short batches
+one is undisturbed. A time divided by one of the same process and machine says the same on a slow and on a fast one."""
+import json
+import pathlib
+
+from bench import calls, report
+
+BOUNDS = pathlib.Path(__file__).with_name("bounds.json")
+ROUNDS = 15
+LOOPS = ["forwarded", "launch", "memcpy", calls.ALLOC, "locked_add"]
+
+
+def least(samples, loop, live, name):
+    return min(samples.by_row[loop, live, 0][name])
+
+
+def ratio(samples, bound):
+    """What the bound is about: carve's least time over that of the direct call, or of another row of carve's."""
+    loop, live = bound["loop"], bound.get("live", 0)
+    own = least(samples, loop, live, "carve")
+    if bound["over"] == "direct":
+        return own / least(samples, loop, live, "direct")
+    return own / least(samples, bound["over"], bound.get("over_live", 0), "carve")
+
+
+def judge(samples, bounds):
+    """[(bound, its ratio)]"""
+    return [(bound, ratio(samples, bound)) for bound in bounds]
+
+
+def check(build, configurations, path):
+    """Measures, prints, and returns an exit status."""
+    bounds = json.loads(path.read_text())["ratios"]
+    live = sorted({b.get("live", 0) for b in bounds} | {0})
+    samples = calls.Samples([c.name for c in configurations])
+    calls.measure_loops(samples, build, configurations, LOOPS, live, ROUNDS)
+    found = judge(samples, bounds)
+    lines = [["ratio", "is", "at most", ""]]
+    lines += [[b["title"], f"{value:.2f}", f"{b['at_most']:g}", "" if value <= b["at_most"] else "ABOVE"]
+              for b, value in found]
+    print("\n".join(report.align(lines)))
+    return int(any(value > b["at_most"] for b, value in found))

@@ -1,0 +1,98 @@
+"""Where the programs run: a simulated host with a session on it, and the environments in which a program meets the
+null driver directly, through carve, or through another interposer."""
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+# Large enough for 128 contexts: the simulated driver knows nothing of those that the null driver makes, so that the
+# daemon leaves each charged at the cost it learned.
+GPU = "h200-141gb"
+# Nothing of the caller's own daemon, slice or host may be measured.
+FOREIGN = ("CARVE_HOST", "CARVE_RUNTIME_DIR", "CARVE_SESSION", "CARVE_ATTACH", "CARVE_DRIVER_CUDA",
+           "CARVE_DRIVER_NVML", "SIMGPU_HOST", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "LD_LIBRARY_PATH",
+           "LD_BIND_NOW")
+INSIDE = "CARVE_BENCH_INSIDE"
+
+
+class BenchError(Exception):
+    """Something that has to work for there to be figures did not; the text is for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    name: str
+    env: dict
+
+
+def enter(build):
+    """Goes on inside a simulated host of its own, which ends with this process; returns where it is inside."""
+    if os.environ.get(INSIDE) == os.environ.get("SIMGPU_HOST", ""):
+        return
+    carve = str(build / "carve")
+    if not os.access(carve, os.X_OK):
+        raise BenchError(f"{carve} is not there: run ./scripts/build first")
+    env = {k: v for k, v in os.environ.items() if k not in FOREIGN}
+    script = f'export {INSIDE}="$SIMGPU_HOST"; exec "$0" "$@"'
+    os.execve(carve, [carve, "sim", "--gpus", GPU, "--", "/bin/sh", "-c", script, sys.executable, *sys.argv], env)
+
+
+def checked(argv, env, timeout=120):
+    """Standard output of a command that must succeed."""
+    done = subprocess.run([str(a) for a in argv], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=timeout)
+    if done.returncode != 0:
+        raise BenchError(f"{' '.join(map(str, argv))}: status {done.returncode}\n{done.stderr.strip()}")
+    return done.stdout
+
+
+def direct(build):
+    env = dict(os.environ)
+    env["LD_LIBRARY_PATH"] = f"{build}/bench/null_driver:{env.get('LD_LIBRARY_PATH', '')}"
+    return Configuration("direct", env)
+
+
+def through_carve(build, base):
+    """The environment that `carve run` gives a command which joins the session."""
+    text = checked([build / "carve", "run", "--", "env", "-0"], base.env)
+    return Configuration("carve", dict(entry.split("=", 1) for entry in text.split("\0") if entry))
+
+
+def through_peer(base, name, library, env):
+    return Configuration(name, {**base.env, "LD_PRELOAD": library, **env})
+
+
+@contextlib.contextmanager
+def session(build):
+    carve = str(build / "carve")
+    granted = json.loads(checked([carve, "session", "request", "--gpu", "1", "--json"], os.environ))
+    try:
+        yield granted["id"]
+    finally:
+        subprocess.run([carve, "session", "release", granted["id"]], stdout=subprocess.DEVNULL, check=False)
+
+
+@contextlib.contextmanager
+def idle_processes(build, configuration, count):
+    """That many processes in the configuration, each with a context and an allocation, until the block's end."""
+    process = subprocess.Popen([build / "bench" / "idle", str(count)], env=configuration.env,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        if process.stdout.readline() != "ready\n":
+            raise BenchError(f"{count} idle processes do not start ({configuration.name})")
+        yield
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+def pin():
+    """To one core, with all children from now on; the last, as the first ones serve interrupts."""
+    core = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})
+    return core

@@ -1,0 +1,64 @@
+"""Tables for people."""
+
+UNITS = ((1e6, "ms"), (1e3, "us"), (1, "ns"))
+
+
+def time_text(ns, sign=""):
+    size = abs(ns)
+    factor, unit = next((u for u in UNITS if size >= u[0]), UNITS[-1])
+    return f"{ns / factor:{sign}.{2 if size < 10 * factor else 1 if size < 100 * factor else 0}f} {unit}"
+
+
+def title(row):
+    parts = [row["title"]]
+    if row["live"]:
+        parts.append(f"{row['live']:,} live")
+    if row["idle_processes"]:
+        parts.append(f"{row['idle_processes']} idle processes")
+    return ", ".join(parts)
+
+
+def goal_text(goal):
+    if not goal:
+        return ""
+    return f"<= {time_text(goal['difference_at_most'])}: {'met' if goal['met'] else 'MISSED'}"
+
+
+def syscalls_text(value):
+    return "-" if value is None else f"{value:g}"
+
+
+def cells(row, name, base):
+    direct, other = row["results"][base], row["results"][name]
+    above, ratio = other["difference"], other["ratio"]
+    return [title(row), time_text(direct["median"]), time_text(other["median"]),
+            f"{time_text(other['q1'])} .. {time_text(other['q3'])}",
+            f"{time_text(above['median'], '+')}",
+            f"{time_text(above['low'], '+')} .. {time_text(above['high'], '+')}",
+            f"{ratio['median']:.2f}", syscalls_text(other["syscalls_per_call"]), goal_text(other.get("goal"))]
+
+
+def align(lines):
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return ["  ".join(text.ljust(w) if i in (0, len(widths) - 1) else text.rjust(w)
+                      for i, (text, w) in enumerate(zip(line, widths))).rstrip() for line in lines]
+
+
+def table(rows, name, base):
+    """One configuration against the base, as lines."""
+    head = ["", base, name, "middle half", "above " + base, "(95% confidence)", "ratio", "syscalls", "goal"]
+    return align([head] + [cells(row, name, base) for row in rows])
+
+
+def machine_text(document):
+    m = document["machine"]
+    return (f"{document['date']}, {m['cpu']}, {m['cores']} cores, pinned to core {m['pinned_core']}, "
+            f"{document['rounds']} rounds")
+
+
+def text(document):
+    names = [c["name"] for c in document["configurations"]]
+    parts = ["Cost per call over a driver that returns at once", machine_text(document)]
+    for name in names[1:]:
+        parts += ["", *table(document["rows"], name, names[0])]
+    return "\n".join(parts) + "\n"

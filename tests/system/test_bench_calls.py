@@ -1,0 +1,152 @@
+"""scripts/bench, part calls, and its regression guard: over the null driver, through a real session."""
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import pytest
+
+from conftest import BUILD, ON_GPU, ROOT, clean_env
+
+sys.path.insert(0, str(ROOT))
+from bench import calls, guard, plot, report, stats, syscalls  # noqa: E402: found by the line above
+
+
+def sanitized():
+    options = json.loads((BUILD / "meson-info" / "intro-buildoptions.json").read_text())
+    return next(o["value"] for o in options if o["name"] == "b_sanitize") != "none"
+
+
+needs_plain_build = pytest.mark.skipif(
+    ON_GPU or sanitized(), reason="the figures of an instrumented build say nothing; the null driver needs no GPU")
+
+
+def bench(*args, timeout=120):
+    return subprocess.run([ROOT / "scripts" / "bench", "--build", BUILD, *args], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, env=clean_env())
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A quick run with the example peer beside: (what it printed, its JSON, its plot)."""
+    folder = tmp_path_factory.mktemp("bench")
+    done = bench("calls", "--quick", "--json", folder / "out.json", "--svg", folder / "out.svg",
+                 "--peer", f"example={BUILD}/bench/libexample_peer.so", "--peer-env", "ANY=1")
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads((folder / "out.json").read_text()), (folder / "out.svg").read_text()
+
+
+def row(document, loop, live=0, idle=0):
+    return next(r for r in document["rows"]
+                if (r["loop"], r["live"], r["idle_processes"]) == (loop, live, idle))
+
+
+@needs_plain_build
+def test_every_row_is_measured_in_every_configuration(measured):
+    printed, document, _ = measured
+    assert document["schema"] == "carve-bench/1" and document["rounds"] == 5
+    expected = {(loop, 0, 0) for loop in [*calls.LOOPS, "init", "context", "process_start"]}
+    expected |= {(loop, live, 0) for loop in ("alloc_free", "alloc_free_small") for live in calls.LIVE}
+    expected |= {("alloc_free", 0, 128)}
+    assert {(r["loop"], r["live"], r["idle_processes"]) for r in document["rows"]} == expected
+    for r in document["rows"]:
+        assert set(r["results"]) == {"direct", "carve", "example"}
+        for result in r["results"].values():
+            assert len(result["samples"]) >= 5 and 0 < result["q1"] <= result["median"] <= result["q3"]
+        assert report.title(r) in printed
+
+
+@needs_plain_build
+def test_hot_paths_make_no_system_call(measured):
+    _, document, _ = measured
+    for r in document["rows"]:
+        if r["loop"] in calls.LOOPS and not r["idle_processes"]:
+            assert r["results"]["carve"]["syscalls_per_call"] == 0, report.title(r)
+
+
+@needs_plain_build
+def test_what_a_peer_costs_shows(measured):
+    """The example makes one system call for each allocation, and lets all else pass."""
+    _, document, _ = measured
+    for live in calls.LIVE:
+        result = row(document, "alloc_free", live)["results"]
+        assert result["example"]["syscalls_per_call"] == 1 and result["direct"]["syscalls_per_call"] == 0
+        assert result["example"]["difference"]["median"] > 10
+    assert row(document, "forwarded")["results"]["example"]["syscalls_per_call"] == 0
+
+
+@needs_plain_build
+def test_calls_go_through_the_session(measured):
+    """The figures called carve's are those of a process that attached: cuInit waits for the daemon's answer."""
+    _, document, _ = measured
+    result = row(document, "init")["results"]
+    assert result["carve"]["difference"]["low"] > 10e3 > abs(result["example"]["difference"]["median"])
+
+
+@needs_plain_build
+def test_the_plot_is_well_formed(measured):
+    tree = xml.etree.ElementTree.fromstring(measured[2])
+    lines = tree.findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(lines) == 3 and all(len(line.get("points").split()) == len(calls.LIVE) for line in lines)
+
+
+@needs_plain_build
+def test_guard_holds():
+    done = bench("--guard", timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_plain_build
+def test_guard_fails_above_a_bound(tmp_path):
+    bounds = json.loads(guard.BOUNDS.read_text())
+    doubled = [b for b in bounds["ratios"] if b["over"] == "locked_add"]
+    for bound in doubled:
+        bound["at_most"] = 1
+    (tmp_path / "bounds.json").write_text(json.dumps(bounds))
+    done = bench("--guard", "--bounds", tmp_path / "bounds.json", timeout=60)
+    assert doubled and done.returncode == 1 and done.stdout.count("ABOVE") == len(doubled)
+
+
+def test_guard_takes_the_least_times():
+    samples = calls.Samples(["direct", "carve"])
+    for direct, carve in ((2.0, 3.0), (9.0, 4.0)):
+        samples.add(("launch", 0, 0), "direct", direct)
+        samples.add(("launch", 0, 0), "carve", carve)
+    samples.add(("alloc_free", 50000, 0), "carve", 12.0)
+    assert guard.ratio(samples, {"loop": "launch", "over": "direct"}) == 1.5
+    assert guard.ratio(samples, {"loop": "alloc_free", "live": 50000, "over": "launch"}) == 4
+
+
+def test_statistics():
+    summary = stats.summary([4, 1, 3, 2, 5])
+    assert (summary["least"], summary["q1"], summary["median"], summary["q3"]) == (1, 2, 3, 4)
+    # Paired by round: what slows both of a round down by the same doesn't show.
+    compared = stats.compare([11, 111, 61], [10, 110, 60])["difference"]
+    assert compared["low"] == compared["median"] == compared["high"] == 1
+    wide = stats.interval(list(range(100)))
+    assert 30 < wide["low"] < wide["median"] < wide["high"] < 70
+    assert wide == stats.interval(list(range(100)))
+
+
+def test_system_calls_are_counted_between_the_marks():
+    log = ['1 futex(0x7f, FUTEX_WAIT) = 0\n',
+           '1 write(-1, "begin launch live=0 calls=4", 27) = -1 EBADF (Bad file descriptor)\n',
+           '1 getppid() = 7\n', '1 getppid() = 7\n',
+           '1 write(-1, "end launch live=0 calls=4", 25) = -1 EBADF (Bad file descriptor)\n',
+           '1 mmap(NULL, 4096) = 0x7f\n',
+           '1 write(-1, "begin alloc_free live=9 calls=4", 31) = -1 EBADF (Bad file descriptor)\n',
+           '1 write(-1, "end alloc_free live=9 calls=4", 29) = -1 EBADF (Bad file descriptor)\n']
+    assert syscalls.rates(log) == {("launch", 0): 0.5, ("alloc_free", 9): 0}
+
+
+def test_plot_of_one_point():
+    result = stats.summary([5.0, 5.0])
+    rows = [{"loop": "alloc_free", "live": 0, "idle_processes": 0, "results": {"a<b": result}}]
+    assert "a&lt;b" in plot.svg(rows)
+
+
+@pytest.mark.parametrize("args", [["--peer", "nothing"], ["--peer", "x=/no/such.so"], ["--peer-env", "A=1"],
+                                  ["nonsense"]])
+def test_wrong_usage_is_refused(args):
+    done = bench(*args)
+    assert done.returncode == 2 and "scripts/bench: error:" in done.stderr
