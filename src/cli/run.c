@@ -85,8 +85,7 @@ static int other_size_error(const json_t *active, struct error *err)
 	char size[UNITS_TEXT_SIZE];
 
 	error_set(err, EXIT_CODE_USAGE,
-		  "your active session %s is %s: it cannot be joined at "
-		  "another size",
+		  "your active session %s is %s: it cannot be joined at another size",
 		  session_text(active, "id"),
 		  units_format_bytes(session_number(active, "vram_bytes"), size));
 	error_hint(err, "leave the size out to join it, or add --ephemeral for a slice beside it");
@@ -147,8 +146,7 @@ static int choose(const struct cli *cli, const struct client *client,
 		return choose_one_off(client, request, choice, err);
 	if (!choice->session) {
 		error_set(err, EXIT_CODE_FAILED,
-			  "run: no size given, and you have no active "
-			  "session to join");
+			  "run: no size given, and you have no active session to join");
 		error_hint(err, "for example: carve run --vram 4 CMD; or first: "
 				"carve session request --vram 4");
 		return -EXIT_CODE_FAILED;
@@ -167,8 +165,7 @@ static void launcher_warn(const char *command)
 	for (size_t i = 0; i < ARRAY_SIZE(launchers); i++)
 		if (!strcmp(name, launchers[i]))
 			fprintf(stderr,
-				"carve: warning: what %s starts elsewhere is not in the "
-				"slice\n",
+				"carve: warning: what %s starts elsewhere is not in the slice\n",
 				name);
 }
 
@@ -223,6 +220,16 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 	return launch_run(&launch, err);
 }
 
+/* Less than was asked for is said wherever the output goes. */
+static bool grant_is_told(const struct cli *cli, const struct choice *choice)
+{
+	if (cli->value[OPT_VERBOSE])
+		return true;
+	return choice->one_off &&
+	       (isatty(STDERR_FILENO) ||
+		json_is_true(json_object_get(choice->session, "tolerance_applied")));
+}
+
 static int run_outside(const struct cli *cli, const struct slice_request *request,
 		       const struct launch *base, struct error *err)
 {
@@ -233,10 +240,8 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 
 	if (rc < 0 || (rc = choose(cli, &client, request, &choice, err)) < 0)
 		return rc;
-	if (cli->value[OPT_VERBOSE] || (choice.one_off && isatty(STDERR_FILENO))) {
-		fprintf(stderr, "carve: ");
-		session_print_grant(stderr, choice.session);
-	}
+	if (grant_is_told(cli, &choice))
+		session_print_grant(stderr, "carve: ", choice.session);
 	launch.session = session_text(choice.session, "id");
 	launch.attach = client.attach;
 	launch.one_off = choice.one_off;

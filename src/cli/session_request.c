@@ -21,6 +21,6 @@ int cli_session_request(struct cli *cli, struct error *err)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(session, err);
-	session_print_grant(stdout, session);
+	session_print_grant(stdout, "", session);
 	return 0;
 }

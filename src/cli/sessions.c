@@ -170,19 +170,21 @@ int session_request(const struct client *client, const struct slice_request *req
 	return client_call(client, "POST", "/v1/sessions", request->body, &patience, ret, err);
 }
 
-void session_print_grant(FILE *out, const json_t *session)
+void session_print_grant(FILE *out, const char *prefix, const json_t *session)
 {
 	uint64_t bytes = session_number(session, "vram_bytes");
 	const json_t *gpus = json_object_get(session, "gpus");
 	char size[UNITS_TEXT_SIZE], asked[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE];
 
-	fprintf(out, "%s: %s (%" PRIu64 " bytes) on %s%s, %s\n", session_text(session, "id"),
-		units_format_bytes(bytes, size), bytes, json_array_size(gpus) > 1 ? "each of " : "",
-		session_gpus_text(session, on), session_text(json_array_get(gpus, 0), "name"));
+	fprintf(out, "%s%s: %s (%" PRIu64 " bytes) on %s%s, %s\n", prefix,
+		session_text(session, "id"), units_format_bytes(bytes, size), bytes,
+		json_array_size(gpus) > 1 ? "each of " : "", session_gpus_text(session, on),
+		session_text(json_array_get(gpus, 0), "name"));
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
 		fprintf(out,
-			"the 93%% rule was applied: %s asked for, %s left and granted "
+			"%sthe 93%% rule was applied: %s asked for, %s left and granted "
 			"(--vram-strict switches that off)\n",
+			prefix,
 			units_format_bytes(session_number(session, "requested_bytes"), asked),
 			units_format_bytes(bytes, size));
 }

@@ -35,5 +35,6 @@ uint64_t session_gpus_sum(const json_t *session, const char *key);
 /* "GPU 0", "GPUs 0,1", "no GPU". Returns buf, or a literal. */
 #define SESSION_GPUS_SIZE 256
 const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPUS_SIZE]);
-/* Prints what was granted: a line, and another where the 93% rule was applied. */
-void session_print_grant(FILE *out, const json_t *session);
+/* Prints what was granted: a line, and another where the 93% rule was applied; each after `prefix`.
+ */
+void session_print_grant(FILE *out, const char *prefix, const json_t *session);

@@ -321,6 +321,9 @@ def test_grants_say_bytes_and_the_93_rule(fake):
     fake.answers["POST", "/v1/sessions"] = (201, session(
         tolerance_applied=True, vram_bytes=4000000000))
     assert "93%" in carve(fake, "session", "request", "--vram", "4").stdout
+    lines = carve(fake, "run", "--vram", "4", "true").stderr.splitlines()
+    assert "4000000000 bytes" in lines[0] and "93%" in lines[1]
+    assert all(line.startswith("carve: ") for line in lines)
 
 
 def test_session_show_list_release(fake):
@@ -598,6 +601,29 @@ def test_ctrl_c_reaches_the_command_once(fake, tmp_path):
         os.write(process.terminal, b"\x03")
         assert "count 1" in read(b"count 1")
         assert process.wait() == 0
+
+
+def test_stopping_and_going_on(fake):
+    process = subprocess.Popen([CARVE, "run", "--vram", "4", "sh", "-c",
+                                "echo $$; while [ ! -e $0/go ]; do sleep 0.05; done; exit 5",
+                                fake.dir], stdout=subprocess.PIPE, start_new_session=True,
+                               env=clean_env({"CARVE_RUNTIME_DIR": fake.dir}))
+    command = int(process.stdout.readline())
+
+    def stopped():
+        states = []
+        for pid in (process.pid, command):
+            with open(f"/proc/{pid}/stat") as file:
+                states.append(file.read().rsplit(")", 1)[1].split()[0])
+        return states == ["T", "T"]
+
+    os.killpg(process.pid, signal.SIGSTOP)  # as Ctrl-Z does, to the whole job
+    wait_until(stopped)
+    os.killpg(process.pid, signal.SIGCONT)
+    wait_until(lambda: not stopped())
+    open(fake.dir + "/go", "w").close()
+    process.communicate(timeout=10)
+    assert process.returncode == 5
 
 
 def test_a_parent_that_ignores_children_gets_the_status(fake):
