@@ -115,8 +115,10 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	if (!free_bytes || !total)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct device *device = ctx->device;
-	uint64_t used =
-		device->is_mig ? mig_visible_used(device) : atomic_load(&device->gpu->memory_used);
+	uint64_t used;
+
+	if (client_memory_look(driver.client, device->wire, &used, NULL) < 0)
+		return CUDA_ERROR_UNKNOWN;
 	*total = device->memory_total;
 	*free_bytes = device->memory_total > used ? device->memory_total - used : 0;
 	return CUDA_SUCCESS;

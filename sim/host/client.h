@@ -44,6 +44,11 @@ int client_memory_reserve(struct client *c, wire_device device, enum wire_memory
 /* Drops a reference got from reserve or import; the bytes are free again with the last one. */
 int client_memory_free(struct client *c, uint64_t id);
 
+/* What all processes together hold of a GPU or MIG device now: a process that has ended before the
+ * call counts no more. Either pointer may be NULL. */
+int client_memory_look(struct client *c, wire_device device, uint64_t *ret_used,
+		       uint64_t *ret_capacity);
+
 #define CLIENT_TOKEN_SIZE 32
 #define CLIENT_NOTE_SIZE 64
 

@@ -39,6 +39,22 @@ int client_memory_free(struct client *c, uint64_t id)
 	return MIN(n, 0);
 }
 
+int client_memory_look(struct client *c, wire_device device, uint64_t *ret_used,
+		       uint64_t *ret_capacity)
+{
+	struct wire_device_request request = {.head.type = WIRE_MEMORY_LOOK, .device = device};
+	struct wire_memory_look reply;
+	int n = client_call(c, &request, sizeof(request), -1, &reply, sizeof(reply), NULL);
+
+	if (n < 0)
+		return n;
+	if (ret_used)
+		*ret_used = reply.used;
+	if (ret_capacity)
+		*ret_capacity = reply.capacity;
+	return 0;
+}
+
 static int export(struct client *c, enum wire_type type, uint64_t id, int fd,
 		  const uint8_t note[CLIENT_NOTE_SIZE], struct wire_memory_reply *reply,
 		  int *ret_fd)

@@ -57,6 +57,21 @@ static int memory_free(struct host *h, struct exchange *x)
 	return books_release(&h->books, &x->process->memory, request->id);
 }
 
+static int memory_look(struct host *h, struct exchange *x)
+{
+	const struct wire_device_request *request = x->request;
+	struct wire_memory_look *reply = (void *)&x->reply;
+	const struct part *part = host_part_find(h, request->device);
+
+	if (!part)
+		return -ENODEV;
+	reply->capacity = part->space->capacity;
+	reply->used = wire_device_is_mig(request->device)
+			      ? part->space->used
+			      : host_gpu_used(h, wire_device_gpu(request->device));
+	return 0;
+}
+
 static int memory_export(struct host *h, struct exchange *x)
 {
 	const struct wire_memory_ref *request = x->request;
@@ -165,6 +180,11 @@ const struct command commands_memory[] = {
 	 .roles = COMMAND_ROLE_CUDA,
 	 .reply_size = sizeof(struct wire_memory_reply),
 	 .run = memory_reserve},
+	{.type = WIRE_MEMORY_LOOK,
+	 .size = sizeof(struct wire_device_request),
+	 .roles = COMMAND_ROLE_ANY,
+	 .reply_size = sizeof(struct wire_memory_look),
+	 .run = memory_look},
 	{.type = WIRE_MEMORY_FREE,
 	 .size = sizeof(struct wire_memory_ref),
 	 .roles = COMMAND_ROLE_CUDA,

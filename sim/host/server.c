@@ -17,7 +17,7 @@
 #include "host/host.h"
 
 #define BACKLOG 512
-#define EVENTS_MAX 64
+#define EVENTS_MAX 512
 /* Messages taken from one connection before the others have their turn. */
 #define MESSAGES_PER_TURN 32
 #define NS_PER_S 1000000000u
@@ -26,6 +26,7 @@
  * of. */
 struct watch {
 	int fd;
+	bool ending; /* the other end is closed: take what is left, then end */
 	void (*ready)(struct server *s, struct watch *w);
 };
 
@@ -180,7 +181,7 @@ static void connection_ready(struct server *s, struct watch *w)
 
 	if (!c->process)
 		return;
-	for (int i = 0; i < MESSAGES_PER_TURN; i++) {
+	for (int i = 0; i < MESSAGES_PER_TURN || w->ending; i++) {
 		s->exchange.fd = -1;
 		ssize_t n = message_receive(s, w->fd);
 
@@ -212,7 +213,7 @@ static void connection_add(struct server *s, int socket_fd)
 	c->watch = (struct watch){.fd = steal_fd(&fd), .ready = connection_ready};
 	c->process = p;
 	list_append(&s->connections, &c->node);
-	if (watch_add(s, &c->watch, EPOLLIN) < 0)
+	if (watch_add(s, &c->watch, EPOLLIN | EPOLLRDHUP) < 0)
 		connection_close(s, c);
 }
 
@@ -255,7 +256,7 @@ static int anchor_add(void *context, struct host_anchor *anchor)
 		return -ENOMEM;
 	a->watch = (struct watch){.fd = anchor->fd, .ready = anchor_ready};
 	a->anchor = anchor;
-	int status = watch_add(s, &a->watch, EPOLLIN);
+	int status = watch_add(s, &a->watch, EPOLLIN | EPOLLRDHUP);
 	if (status < 0) {
 		free(a);
 		return status;
@@ -307,6 +308,24 @@ static void closed_free(struct server *s)
 	}
 }
 
+/* What has ended comes first: who asks after a process's end must see its memory free. */
+static void events_serve(struct server *s, const struct epoll_event *events, int count)
+{
+	for (int i = 0; i < count; i++) {
+		struct watch *w = events[i].data.ptr;
+
+		w->ending = events[i].events & (EPOLLHUP | EPOLLRDHUP);
+		if (w->ending)
+			w->ready(s, w);
+	}
+	for (int i = 0; i < count; i++) {
+		struct watch *w = events[i].data.ptr;
+
+		if (!w->ending)
+			w->ready(s, w);
+	}
+}
+
 int server_run(struct server *s, int stop_fd)
 {
 	struct epoll_event events[EVENTS_MAX];
@@ -319,10 +338,7 @@ int server_run(struct server *s, int stop_fd)
 		if (n < 0 && errno != EINTR)
 			status = -errno;
 		host_tick(s->host, clock_now());
-		for (int i = 0; i < n; i++) {
-			struct watch *w = events[i].data.ptr;
-			w->ready(s, w);
-		}
+		events_serve(s, events, n);
 		closed_free(s);
 		/* What was handed in just now may take no time at all. */
 		host_tick(s->host, clock_now());

@@ -116,6 +116,7 @@ enum wire_type {
 	WIRE_MEMORY_IMPORT = 19,    /* by token; gives backing fd */
 	WIRE_MEMORY_EXPORT_FD = 20, /* + backing fd; gives a shareable fd */
 	WIRE_MEMORY_IMPORT_FD = 21, /* + shareable fd; gives backing fd */
+	WIRE_MEMORY_LOOK = 22,      /* how much of a device is used */
 	WIRE_WORK_SUBMIT = 32,      /* one-way */
 	WIRE_WORK_WAIT = 33,        /* one-way */
 	WIRE_WORK_CANCEL = 34,      /* drops a queue's unfinished items, zeroes its counters */
@@ -203,6 +204,14 @@ struct wire_memory_import {
 	uint8_t token[32]; /* IMPORT; ignored in IMPORT_FD */
 };
 
+/* LOOK. Everything that ended before the question was asked is taken into account, which the figure
+ * on the host's page does not promise. */
+struct wire_memory_look {
+	struct wire_head head;
+	uint64_t capacity; /* bytes that processes can have of the GPU or the GPU instance */
+	uint64_t used;     /* bytes they have; of a GPU with its MIG instances */
+};
+
 enum wire_engine {
 	WIRE_ENGINE_COMPUTE = 0,
 	WIRE_ENGINE_H2D = 1,
@@ -266,7 +275,7 @@ struct wire_cancel {
 	uint16_t spare[3];
 };
 
-/* PROCESS_LIST, UTILIZATION: a GPU, or a MIG device's GPU instance. */
+/* MEMORY_LOOK, PROCESS_LIST, UTILIZATION: a GPU, or a MIG device's GPU instance. */
 struct wire_device_request {
 	struct wire_head head;
 	wire_device device;

@@ -41,6 +41,17 @@ static void reserve(char **word)
 		printf("ok %" PRIu64 "\n", id);
 }
 
+static void look(char **word)
+{
+	uint64_t used, capacity;
+	int status = client_memory_look(client, (wire_device)number(word[1]), &used, &capacity);
+
+	if (status < 0)
+		answer(status);
+	else
+		printf("ok %" PRIu64 " %" PRIu64 "\n", used, capacity);
+}
+
 static void release(char **word)
 {
 	answer(client_memory_free(client, number(word[1])));
@@ -271,6 +282,7 @@ static const struct {
 } commands[] = {
 	{"reserve", 4, reserve},
 	{"free", 2, release},
+	{"look", 2, look},
 	{"fill", 3, fill},
 	{"fork", 1, fork_holder},
 	{"run", 4, run},

@@ -284,6 +284,18 @@ def test_killed_process_leaves_nothing(sim):
     wait_until(lambda: host.used() == 0, timeout=1)
 
 
+def test_memory_is_free_as_soon_as_its_process_is_gone(sim):
+    host = sim()
+    watcher = host.client("nvml")
+    for _ in range(100):
+        client = host.client()
+        client.ok("reserve", 0, LINEAR, MIB)
+        assert watcher.ok("look", 0) == [str(MIB), str(H100_ROOM)]
+        client.kill()
+        assert watcher.ok("look", 0)[0] == "0"
+    assert watcher.ask("look", 1) == ["error", "ENODEV"]
+
+
 def test_forked_child_keeps_the_memory(sim):
     host = sim()
     client = host.client()
