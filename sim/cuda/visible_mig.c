@@ -42,14 +42,3 @@ bool mig_visible_named(const char *word, struct mig_device *ret)
 	}
 	return found == 1;
 }
-
-uint64_t mig_visible_used(const struct device *device)
-{
-	struct mig_device devices[MIG_DEVICES_MAX];
-	int n = mig_client_devices(driver.client, wire_device_gpu(device->wire), devices);
-
-	for (int i = 0; i < n; i++)
-		if (devices[i].id == device->wire)
-			return devices[i].memory_used;
-	return 0;
-}

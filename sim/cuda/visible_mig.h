@@ -12,5 +12,3 @@ bool mig_visible_first(uint32_t gpu, struct mig_device *ret);
 /* The one MIG device that the word names: "MIG-" and its UUID, which may be cut short, or the older
  * form "MIG-GPU-<UUID>/<GPU instance>/<compute instance>". */
 bool mig_visible_named(const char *word, struct mig_device *ret);
-/* Bytes held in the MIG device's GPU instance. */
-uint64_t mig_visible_used(const struct device *device);

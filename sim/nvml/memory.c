@@ -18,13 +18,18 @@ static nvmlReturn_t device_memory(nvmlDevice_t device, const char *call, const v
 
 	if (r != NVML_SUCCESS)
 		return r;
-	if (!device_is_mig(&d))
-		*ret = (struct memory){d.gpu->memory_total, d.gpu->memory_reserved,
-				       d.gpu->memory_used};
-	else if (mig_device_get(&d, &mig))
+	if (!device_is_mig(&d)) {
+		uint64_t used;
+		int error = client_memory_look(d.client, d.id, &used, NULL);
+
+		if (error < 0)
+			return library_error(error);
+		*ret = (struct memory){d.gpu->memory_total, d.gpu->memory_reserved, used};
+	} else if (mig_device_get(&d, &mig)) {
 		*ret = (struct memory){mig.memory_total, mig.memory_reserved, mig.memory_used};
-	else
+	} else {
 		return NVML_ERROR_NOT_FOUND;
+	}
 	return NVML_SUCCESS;
 }
 
