@@ -49,4 +49,5 @@ struct wire_mig_state_reply {
 	uint64_t used[MIG_GI_MAX]; /* bytes held in each GPU instance, in order of state.gi */
 };
 
-_Static_assert((int)WIRE_MIG_CI_DESTROY <= (int)WIRE_MIG_LAST, "within MIG's range of message types");
+_Static_assert((int)WIRE_MIG_CI_DESTROY <= (int)WIRE_MIG_LAST,
+	       "within MIG's range of message types");

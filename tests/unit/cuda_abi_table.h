@@ -14,4 +14,3 @@ extern const size_t abi_ours_count, abi_vendor_count;
 #define ABI_VALUE(name) {#name, (long long)(int)(name)},
 #define ABI_SIZE(type) {"sizeof " #type, (long long)sizeof(type)},
 #define ABI_OFFSET(type, member) {"offset " #type "." #member, (long long)offsetof(type, member)},
-
