@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/fresh.h"
 #include "daemon/http.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
@@ -69,7 +70,7 @@ static struct session *session_or_reply(struct call *call, const char *id)
 			     "there is no session %.64s", id);
 		return NULL;
 	}
-	if (!view_permitted(call->peer.uid, s->record.uid)) {
+	if (!view_permitted(&call->peer, s->record.uid)) {
 		reply_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			     "session %s is another user's", id);
 		return NULL;
@@ -84,67 +85,19 @@ static void get_version(struct call *call, const char *id)
 	call_reply(call, MHD_HTTP_OK, view_version(call->node));
 }
 
-/* Answers that need the inventory wait for it. */
-struct pending {
-	struct pending *next;
-	struct call *call;
-	uint64_t sample;
-};
-
-static struct pending *pendings;
-
-static void pending_gone(struct call *call)
+static void answer_gpus(struct call *call, void *arg)
 {
-	struct pending **at;
-
-	for (at = &pendings; *at && (*at)->call != call; at = &(*at)->next)
-		;
-	if (*at) {
-		struct pending *pending = *at;
-
-		*at = pending->next;
-		free(pending);
-	}
+	call_reply(call, MHD_HTTP_OK, view_gpus(call->node));
 }
 
 static void get_gpus(struct call *call, const char *id)
 {
-	struct pending *pending = malloc(sizeof(*pending));
-
-	if (!pending) {
-		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
-		return;
-	}
-	*pending = (struct pending){
-		.next = pendings,
-		.call = call,
-		.sample = pool_refresh(&call->node->pool, POOL_ALL),
-	};
-	pendings = pending;
-	call_defer(call, pending_gone);
-	api_sampled(call->node);
-}
-
-void api_sampled(struct node *node)
-{
-	for (struct pending **at = &pendings; *at;) {
-		struct pending *pending = *at;
-		const struct pool *pool = &node->pool;
-
-		if (pool->state == POOL_STARTING ||
-		    (pool->state == POOL_READY && pending->sample > pool->done)) {
-			at = &pending->next;
-			continue;
-		}
-		*at = pending->next;
-		call_reply(pending->call, MHD_HTTP_OK, view_gpus(node));
-		free(pending);
-	}
+	fresh_defer(call, answer_gpus, NULL);
 }
 
 struct listing {
 	json_t *list;
-	uid_t viewer;
+	const struct peer *viewer;
 };
 
 static int list_ended(void *arg, const struct store_session *session)
@@ -180,7 +133,7 @@ static void list_living(struct node *node, struct listing *listing)
 static void get_sessions(struct call *call, const char *id)
 {
 	struct node *node = call->node;
-	struct listing listing = {.list = json_array(), .viewer = call->peer.uid};
+	struct listing listing = {.list = json_array(), .viewer = &call->peer};
 	const char *all = call_argument(call, "all");
 
 	if (all && strcmp(all, "0") != 0)
@@ -188,7 +141,7 @@ static void get_sessions(struct call *call, const char *id)
 					  &listing);
 	list_living(node, &listing);
 	for (const struct waiter *w = node->waiters; w; w = w->next)
-		json_array_append_new(listing.list, view_waiter(node, w, call->peer.uid));
+		json_array_append_new(listing.list, view_waiter(node, w, &call->peer));
 	call_reply(call, MHD_HTTP_OK, listing.list);
 }
 
@@ -199,13 +152,13 @@ static void get_session(struct call *call, const char *id)
 	const struct waiter *w = waiting_find(call->node, id);
 	const struct session *s = session_find(call->node, id);
 
-	if (w && view_permitted(call->peer.uid, w->peer.uid)) {
-		call_reply(call, MHD_HTTP_OK, view_waiter(call->node, w, call->peer.uid));
+	if (w && view_permitted(&call->peer, w->peer.uid)) {
+		call_reply(call, MHD_HTTP_OK, view_waiter(call->node, w, &call->peer));
 	} else if (!s && store_session_find(call->node->store, id, &record) == 0 &&
-		   view_permitted(call->peer.uid, record.uid)) {
-		call_reply(call, MHD_HTTP_OK, view_ended(&record, call->peer.uid));
+		   view_permitted(&call->peer, record.uid)) {
+		call_reply(call, MHD_HTTP_OK, view_ended(&record, &call->peer));
 	} else if ((s = session_or_reply(call, id)) != NULL) {
-		call_reply(call, MHD_HTTP_OK, view_session(s, call->peer.uid));
+		call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
 	}
 }
 
@@ -216,7 +169,7 @@ static void on_decided(void *arg, struct session *session, const struct error *e
 	struct call *call = arg;
 
 	if (session)
-		call_reply(call, MHD_HTTP_CREATED, view_session(session, call->peer.uid));
+		call_reply(call, MHD_HTTP_CREATED, view_session(session, &call->peer));
 	else
 		call_reply_error(call, status_of(err), err);
 }
@@ -234,6 +187,9 @@ static void post_session(struct call *call, const char *id)
 	int rc = root ? request_parse(root, &request, &err) : -1;
 
 	json_decref(root);
+	if (rc == 0 && request.priority > 0 && !call->peer.admin)
+		rc = error_set(&err, EXIT_CODE_NOT_PERMITTED,
+			       "--priority: above 0 is for root and members of group carve");
 	if (rc < 0) {
 		call_reply_error(call, status_of(&err), &err);
 		return;
@@ -244,6 +200,35 @@ static void post_session(struct call *call, const char *id)
 			     strerrordesc_np(-rc));
 	else
 		call_defer(call, on_asker_gone);
+}
+
+/* ---- explaining -------------------------------------------------------------------------- */
+
+static void answer_explain(struct call *call, void *arg)
+{
+	struct slice_request *request = arg;
+	struct place_result result = {0};
+	struct error err = {0};
+
+	if (request_resolve(request, &call->node->pool, &err) == 0)
+		(void)waiting_would(call->node, request, &call->peer, &result, &err);
+	call_reply(call, MHD_HTTP_OK, view_explain(call->node, &request->place, &result, &err));
+}
+
+static void post_explain(struct call *call, const char *id)
+{
+	struct slice_request *request = calloc(1, sizeof(*request));
+	struct error err = {0};
+	json_t *root = body_parse(call, &err);
+	int rc = root && request ? request_parse(root, request, &err) : -1;
+
+	json_decref(root);
+	if (rc == 0) {
+		fresh_defer(call, answer_explain, request);
+		return;
+	}
+	free(request);
+	call_reply_error(call, status_of(&err), &err);
 }
 
 /* ---- resizing ---------------------------------------------------------------------------- */
@@ -319,7 +304,7 @@ static void patch_session(struct call *call, const char *id)
 		return;
 	}
 	waiting_kick(call->node);
-	call_reply(call, MHD_HTTP_OK, view_session(s, call->peer.uid));
+	call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
 }
 
 /* ---- releasing --------------------------------------------------------------------------- */
@@ -373,7 +358,7 @@ static void delete_waiter(struct call *call, struct waiter *w)
 {
 	char id[STORE_ID_SIZE];
 
-	if (!view_permitted(call->peer.uid, w->peer.uid)) {
+	if (!view_permitted(&call->peer, w->peer.uid)) {
 		reply_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			     "request %s is another user's", w->id);
 		return;
@@ -421,6 +406,7 @@ static const struct route routes[] = {
 	{"GET", "/v1/gpus", false, get_gpus},
 	{"GET", "/v1/sessions", false, get_sessions},
 	{"POST", "/v1/sessions", false, post_session},
+	{"POST", "/v1/explain", false, post_explain},
 	{"GET", SESSIONS_PREFIX, true, get_session},
 	{"PATCH", SESSIONS_PREFIX, true, patch_session},
 	{"DELETE", SESSIONS_PREFIX, true, delete_session},

@@ -2,9 +2,6 @@
 #pragma once
 
 struct call;
-struct node;
 
 /* Answers the call, now or later. */
 void api_handle(struct call *call);
-/* The inventory or a sample is in: answers calls that waited for it. */
-void api_sampled(struct node *node);

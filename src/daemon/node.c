@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/api.h"
 #include "daemon/attach.h"
+#include "daemon/fresh.h"
 #include "daemon/http.h"
 #include "daemon/log.h"
 #include "daemon/process.h"
@@ -155,7 +155,7 @@ static void on_sample(void *arg)
 	processes_sampled(node);
 	attach_sampled(node->attach);
 	session_drain(node);
-	api_sampled(node);
+	fresh_sampled(node);
 	waiting_kick(node);
 }
 

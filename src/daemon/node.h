@@ -12,6 +12,7 @@
 struct attach_server;
 struct drain;
 struct error;
+struct fresh;
 struct http_server;
 struct process;
 struct session;
@@ -44,7 +45,8 @@ struct node {
 	uint32_t session_count;
 	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
 	struct drain *drains;
-	struct waiter *waiters; /* in the order they came */
+	struct fresh *fresh;    /* calls that wait for the next sample */
+	struct waiter *waiters; /* in the order in which they are served */
 	bool waiters_dirty;     /* something changed that may let one through */
 	struct attach_server *attach;
 	struct http_server *http;

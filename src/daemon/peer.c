@@ -1,6 +1,7 @@
 #include "daemon/peer.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -15,6 +16,47 @@ struct process_watch {
 	process_watch_cb cb;
 	void *arg;
 };
+
+#define ADMIN_GROUP "carve"
+#define GROUPS_MAX 256
+
+/* The group's number; looked up once, as that may ask a server. (gid_t)-1: there is no such group.
+ */
+static gid_t admin_group(void)
+{
+	static gid_t cached;
+	static bool known;
+	struct group entry, *found = NULL;
+	char buffer[4096];
+
+	if (!known) {
+		known = true;
+		cached = getgrnam_r(ADMIN_GROUP, &entry, buffer, sizeof(buffer), &found) == 0 &&
+					 found
+				 ? found->gr_gid
+				 : (gid_t)-1;
+	}
+	return cached;
+}
+
+/* Membership as the kernel noted it when the peer connected: its groups, not the files' of today.
+ */
+static bool in_admin_group(int fd, gid_t primary)
+{
+	gid_t groups[GROUPS_MAX], admin = admin_group();
+	socklen_t size = sizeof(groups);
+
+	if (admin == (gid_t)-1)
+		return false;
+	if (primary == admin)
+		return true;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size) < 0)
+		return false;
+	for (size_t i = 0; i < size / sizeof(gid_t); i++)
+		if (groups[i] == admin)
+			return true;
+	return false;
+}
 
 int peer_identify(int fd, struct peer *ret)
 {
@@ -33,6 +75,7 @@ int peer_identify(int fd, struct peer *ret)
 		.process = {.pid = credentials.pid, .start_time = start_time},
 		.uid = credentials.uid,
 		.gid = credentials.gid,
+		.admin = credentials.uid == 0 || in_admin_group(fd, credentials.gid),
 	};
 	return 0;
 }

@@ -10,17 +10,12 @@
 #include "daemon/pool.h"
 #include "daemon/request.h"
 
-/* One GPU's part: "GPU 0 (NVIDIA H100): 3.20 GiB of 79.1 GiB free". */
-static void gpu_explain(const struct pool_gpu *gpu, const struct place_gpu *place,
-			enum place_reason reason, char *buf, size_t size)
+void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
+		    enum place_reason reason, char *buf, size_t size)
 {
+	const struct pool_gpu *gpu = &pool->gpu[index];
 	char left[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], other[UNITS_TEXT_SIZE];
-	int used = snprintf(buf, size, "GPU %u (%s): ", gpu->info.index, gpu->info.name);
 
-	if (used < 0 || (size_t)used >= size)
-		return;
-	buf += used;
-	size -= (size_t)used;
 	units_format_bytes(place_available(place), left);
 	units_format_bytes(place_capacity(place), total);
 	if (reason == PLACE_NOT_OFFERED && gpu->claim_fd < 0)
@@ -55,9 +50,11 @@ static void gpus_explain(const struct pool *pool, const struct place_gpu *gpus,
 
 	for (uint32_t i = 0; i < pool->count; i++) {
 		enum place_reason reason = place_check(gpus, i, request);
-		char part[192];
+		const struct gpu_info *info = &pool->gpu[i].info;
+		char says[192], part[320];
 
-		gpu_explain(&pool->gpu[i], &gpus[i], reason, part, sizeof(part));
+		refusal_of_gpu(pool, i, &gpus[i], reason, says, sizeof(says));
+		snprintf(part, sizeof(part), "GPU %u (%s): %s", info->index, info->name, says);
 		if (used + strlen(part) + 32 > size) {
 			snprintf(buf + used, size - used, "; and %u more", pool->count - i);
 			return;

@@ -1,6 +1,8 @@
 /* Why a request was not granted, in words and numbers. */
 #pragma once
 
+#include <stddef.h>
+
 #include "core/place.h"
 
 struct error;
@@ -10,5 +12,8 @@ struct pool;
  * and what each GPU has left. */
 void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
 		     struct error *err);
+/* What one GPU says to a request, e.g. "3.20 GiB of 79.1 GiB free". */
+void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
+		    enum place_reason reason, char *buf, size_t size);
 /* There is no GPU at all. */
 void refusal_no_gpu(const struct pool *pool, struct error *err);

@@ -183,6 +183,22 @@ static int parse_session_timeout(const json_t *value, struct slice_request *to, 
 	return parse_time(value, "--session-timeout", &to->timeout_ns, err);
 }
 
+static int parse_priority(const json_t *value, struct slice_request *to, struct error *err)
+{
+	json_int_t priority = json_integer_value(value);
+
+	if (!json_is_integer(value))
+		return WRONG_TYPE;
+	if (priority < -REQUEST_PRIORITY_MAX || priority > REQUEST_PRIORITY_MAX) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "--priority: %" JSON_INTEGER_FORMAT " is outside -%d to %d", priority,
+			  REQUEST_PRIORITY_MAX, REQUEST_PRIORITY_MAX);
+		return -1;
+	}
+	to->priority = (int)priority;
+	return 0;
+}
+
 static int parse_name(const json_t *value, struct slice_request *to, struct error *err)
 {
 	const char *text = json_string_value(value);
@@ -223,6 +239,7 @@ static const struct field fields[] = {
 	{"wait_for", parse_wait_for, false, "a number of seconds"},
 	{"session_timeout", parse_session_timeout, false, "a number of seconds"},
 	{"ephemeral", parse_ephemeral, false, "true or false"},
+	{"priority", parse_priority, false, "a whole number"},
 	{"name", parse_name, false, "a text"},
 };
 

@@ -12,6 +12,9 @@
 struct error;
 struct pool;
 
+/* Priorities are within plus and minus this; above 0 only for administrators. */
+#define REQUEST_PRIORITY_MAX 100
+
 struct slice_request {
 	struct place_request place; /* `allowed` is set by request_resolve() */
 	bool by_index;              /* GPUs were named: */
@@ -19,6 +22,7 @@ struct slice_request {
 	uint8_t allowed[GPUS_MAX];  /* likewise for each position in the pool */
 	uint64_t wait_ns;           /* 0: now or not at all */
 	uint64_t timeout_ns;        /* 0: none */
+	int priority;               /* who waits with a higher one is served first */
 	bool ephemeral;
 	char name[STORE_NAME_SIZE];
 };

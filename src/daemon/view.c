@@ -6,16 +6,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
+#include "daemon/refusal.h"
 #include "daemon/session.h"
 #include "daemon/waiting.h"
 
-bool view_permitted(uid_t viewer, uid_t owner)
+bool view_permitted(const struct peer *viewer, uid_t owner)
 {
-	return viewer == owner || viewer == 0;
+	return viewer->uid == owner || viewer->admin;
 }
 
 static json_t *time_json(int64_t ns)
@@ -37,15 +39,27 @@ static json_t *bytes_json(uint64_t bytes)
 	return json_integer((json_int_t)bytes);
 }
 
+/* A user's name, or where there is none the number. Kept, as a look-up may ask a server. */
 static json_t *user_json(uid_t uid)
 {
+	static struct {
+		bool known;
+		uid_t uid;
+		char name[64];
+	} cache[64];
 	struct passwd entry, *found = NULL;
-	char buffer[4096], number[16];
+	char buffer[4096];
+	uint32_t at = uid % ARRAY_SIZE(cache);
 
-	if (getpwuid_r(uid, &entry, buffer, sizeof(buffer), &found) == 0 && found)
-		return json_string(found->pw_name);
-	snprintf(number, sizeof(number), "%u", uid);
-	return json_string(number);
+	if (!cache[at].known || cache[at].uid != uid) {
+		cache[at].known = true;
+		cache[at].uid = uid;
+		if (getpwuid_r(uid, &entry, buffer, sizeof(buffer), &found) == 0 && found)
+			snprintf(cache[at].name, sizeof(cache[at].name), "%s", found->pw_name);
+		else
+			snprintf(cache[at].name, sizeof(cache[at].name), "%u", uid);
+	}
+	return json_string(cache[at].name);
 }
 
 json_t *view_version(const struct node *node)
@@ -93,6 +107,49 @@ json_t *view_gpus(const struct node *node)
 		json_array_append_new(list, json);
 	}
 	return list;
+}
+
+static const char *const reasons[] = {
+	[PLACE_FITS] = "fits",
+	[PLACE_NOT_OFFERED] = "not_offered",
+	[PLACE_NOT_ALLOWED] = "not_allowed",
+	[PLACE_TOO_SMALL] = "too_small",
+	[PLACE_NOT_EMPTY] = "not_empty",
+	[PLACE_NO_MEMORY] = "no_memory",
+	[PLACE_NO_COMPUTE] = "no_compute",
+};
+
+json_t *view_explain(const struct node *node, const struct place_request *request,
+		     const struct place_result *result, const struct error *err)
+{
+	struct place_gpu place[GPUS_MAX];
+	char asked[REQUEST_TEXT_SIZE], says[192];
+	json_t *gpus = json_array(), *on = json_array();
+
+	pool_place_gpus(&node->pool, place);
+	for (uint32_t i = 0; i < node->pool.count; i++) {
+		enum place_reason reason = place_check(place, i, request);
+
+		refusal_of_gpu(&node->pool, i, &place[i], reason, says, sizeof(says));
+		json_array_append_new(
+			gpus, json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "index",
+					(int)node->pool.gpu[i].info.index, "uuid",
+					node->pool.gpu[i].info.uuid_text, "name",
+					node->pool.gpu[i].info.name, "reason", reasons[reason],
+					"message", says, "requested_bytes",
+					bytes_json(place_requested(&place[i], request)),
+					"available_bytes", bytes_json(place_available(&place[i])),
+					"capacity_bytes", bytes_json(place_capacity(&place[i]))));
+	}
+	for (uint32_t i = 0; !err->code && i < result->count; i++)
+		json_array_append_new(
+			on, json_pack("{s:i, s:o}", "index",
+				      (int)node->pool.gpu[result->grant[i].gpu].info.index,
+				      "vram_bytes", bytes_json(result->grant[i].bytes)));
+	return json_pack("{s:s, s:b, s:b, s:o, s:s, s:s, s:o}", "asked",
+			 request_text(request, asked), "granted", !err->code, "tolerance_applied",
+			 !err->code && result->tolerance_applied, "on", on, "message", err->message,
+			 "hint", err->hint, "gpus", gpus);
 }
 
 /* ---- sessions ---------------------------------------------------------------------------- */
@@ -152,7 +209,7 @@ static json_t *pids_json(const struct session *session)
 }
 
 static json_t *record_json(const struct store_session *record, const struct session *session,
-			   const char *state, uid_t viewer)
+			   const char *state, const struct peer *viewer)
 {
 	bool permitted = view_permitted(viewer, record->uid);
 	uint64_t bytes, requested;
@@ -182,18 +239,18 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	return json;
 }
 
-json_t *view_session(const struct session *session, uid_t viewer)
+json_t *view_session(const struct session *session, const struct peer *viewer)
 {
 	return record_json(&session->record, session,
 			   session->state == SESSION_ACTIVE ? "active" : "ending", viewer);
 }
 
-json_t *view_ended(const struct store_session *session, uid_t viewer)
+json_t *view_ended(const struct store_session *session, const struct peer *viewer)
 {
 	return record_json(session, NULL, "ended", viewer);
 }
 
-json_t *view_waiter(const struct node *node, const struct waiter *waiter, uid_t viewer)
+json_t *view_waiter(const struct node *node, const struct waiter *waiter, const struct peer *viewer)
 {
 	bool permitted = view_permitted(viewer, waiter->peer.uid);
 	char asked[REQUEST_TEXT_SIZE];
@@ -215,6 +272,7 @@ json_t *view_waiter(const struct node *node, const struct waiter *waiter, uid_t 
 	json_object_set_new(json, "reason", json_string(waiter->why));
 	json_object_set_new(json, "name", json_string(waiter->request.name));
 	json_object_set_new(json, "ephemeral", json_boolean(waiter->request.ephemeral));
+	json_object_set_new(json, "priority", json_integer(waiter->request.priority));
 	json_object_set_new(json, "requester_pid", json_integer(waiter->peer.process.pid));
 	json_object_set_new(json, "pids", json_array());
 	return json;

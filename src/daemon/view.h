@@ -6,16 +6,26 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+struct error;
 struct node;
+struct peer;
+struct place_request;
+struct place_result;
 struct session;
 struct store_session;
 struct waiter;
 
+/* What would become of a request now, and what each GPU says to it. `err` is the refusal in words
+ * (unset: it would be granted). */
+json_t *view_explain(const struct node *node, const struct place_request *request,
+		     const struct place_result *result, const struct error *err);
 json_t *view_version(const struct node *node);
 json_t *view_gpus(const struct node *node);
-json_t *view_session(const struct session *session, uid_t viewer);
-json_t *view_waiter(const struct node *node, const struct waiter *waiter, uid_t viewer);
+json_t *view_session(const struct session *session, const struct peer *viewer);
+json_t *view_waiter(const struct node *node, const struct waiter *waiter,
+		    const struct peer *viewer);
 /* A session that has ended. */
-json_t *view_ended(const struct store_session *session, uid_t viewer);
-/* Whether this user may see and change what belongs to `owner`. */
-bool view_permitted(uid_t viewer, uid_t owner);
+json_t *view_ended(const struct store_session *session, const struct peer *viewer);
+/* Whether this peer (the owner, root, or one of group `carve`) may see and change what belongs to
+ * `owner`. */
+bool view_permitted(const struct peer *viewer, uid_t owner);

@@ -37,8 +37,11 @@ int waiting_add(struct node *node, const struct slice_request *request, const st
 	while (waiting_find(node, w->id));
 	if (node->pool.done == 0 || w->since_ns - node->pool.done_ns > SAMPLE_FRESH_NS)
 		w->sample = pool_refresh(&node->pool, POOL_ALL);
-	for (end = &node->waiters; *end; end = &(*end)->next)
+	/* Behind those of the same priority. */
+	for (end = &node->waiters; *end && (*end)->request.priority >= request->priority;
+	     end = &(*end)->next)
 		;
+	w->next = *end;
 	*end = w;
 	waiting_kick(node);
 	return 0;
@@ -98,11 +101,12 @@ void waiting_kick(struct node *node)
 /* ---- deciding ---------------------------------------------------------------------------- */
 
 /* One active session a user. */
-static bool user_has_one(struct node *node, const struct waiter *w, struct error *err)
+static bool user_has_one(const struct node *node, const struct slice_request *request,
+			 const struct peer *peer, struct error *err)
 {
-	const struct session *active = session_of_user(node, w->peer.uid);
+	const struct session *active = session_of_user(node, peer->uid);
 
-	if (w->request.ephemeral || !active)
+	if (request->ephemeral || !active)
 		return false;
 	error_set(err, EXIT_CODE_FAILED, "you have an active session already: %s",
 		  active->record.id);
@@ -174,13 +178,13 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 	waiter_remove(node, w);
 }
 
-/* GPUs on which earlier requests have been passed too often. False: on no GPU. */
+/* GPUs on which requests before `w` (NULL: all) have been passed too often. False: on no GPU. */
 static bool fence(const struct node *node, const struct waiter *w, uint8_t *closed)
 {
 	bool any = false;
 
 	memset(closed, 0, GPUS_MAX);
-	for (const struct waiter *e = node->waiters; e != w; e = e->next)
+	for (const struct waiter *e = node->waiters; e && e != w; e = e->next)
 		for (uint32_t i = 0; e->passed >= WAITING_PASSES && i < node->pool.count; i++)
 			if (!e->request.place.allowed || e->request.place.allowed[i]) {
 				closed[i] = 1;
@@ -201,30 +205,42 @@ static void count_passes(struct node *node, const struct waiter *w,
 			}
 }
 
-static int decide(struct node *node, struct waiter *w, struct place_result *ret, struct error *err)
+/* -EAGAIN: worth waiting for. */
+static int decide(const struct node *node, const struct waiter *w,
+		  const struct place_request *place, struct place_result *ret, struct error *err)
 {
 	struct place_gpu gpus[GPUS_MAX];
 	uint8_t closed[GPUS_MAX];
-	struct place_request place = w->request.place;
 
 	pool_place_gpus(&node->pool, gpus);
-	int rc = place_decide(gpus, node->pool.count, &place, ret);
+	int rc = place_decide(gpus, node->pool.count, place, ret);
 	if (rc < 0) {
-		refusal_explain(&node->pool, &place, rc, err);
+		refusal_explain(&node->pool, place, rc, err);
 		/* What can never be granted is not worth waiting for. */
-		return rc == -ENOSPC && place_possible(gpus, node->pool.count, &place) ? -EAGAIN
-										       : rc;
+		return rc == -ENOSPC && place_possible(gpus, node->pool.count, place) ? -EAGAIN
+										      : rc;
 	}
 	if (!fence(node, w, closed))
 		return 0;
 	for (uint32_t i = 0; i < node->pool.count; i++)
 		gpus[i].offered &= !closed[i];
-	if (place_decide(gpus, node->pool.count, &place, ret) == 0)
+	if (place_decide(gpus, node->pool.count, place, ret) == 0)
 		return 0;
 	error_set(err, EXIT_CODE_NO_ROOM,
-		  "earlier requests wait for the room that is left and go "
-		  "first");
+		  "earlier requests wait for the room that is left and go first");
 	return -EAGAIN;
+}
+
+int waiting_would(const struct node *node, const struct slice_request *request,
+		  const struct peer *peer, struct place_result *ret, struct error *err)
+{
+	if (node->pool.state == POOL_NO_GPU) {
+		refusal_no_gpu(&node->pool, err);
+		return -ENODEV;
+	}
+	if (user_has_one(node, request, peer, err))
+		return -EEXIST;
+	return decide(node, NULL, &request->place, ret, err);
 }
 
 /* Decides one request, or leaves it waiting. */
@@ -235,12 +251,12 @@ static void waiter_run(struct node *node, struct waiter *w)
 
 	if (node->pool.state == POOL_NO_GPU)
 		refusal_no_gpu(&node->pool, &err);
-	if (err.code || user_has_one(node, w, &err) ||
+	if (err.code || user_has_one(node, &w->request, &w->peer, &err) ||
 	    request_resolve(&w->request, &node->pool, &err) < 0) {
 		refuse(node, w, &err);
 		return;
 	}
-	int rc = decide(node, w, &result, &err);
+	int rc = decide(node, w, &w->request.place, &result, &err);
 	if (rc == 0) {
 		count_passes(node, w, &result);
 		grant(node, w, &result);

@@ -1,5 +1,5 @@
-/* Requests that are not decided yet, in the order they came. Every request passes through here;
- * most leave it at once.
+/* Requests that are not decided yet, by priority and then in the order they came. Every request
+ * passes through here; most leave it at once.
  *
  * A later request may be granted before an earlier one that does not fit. So that this cannot delay
  * the earlier one for ever, it is passed at most WAITING_PASSES times: then nothing more is granted
@@ -38,6 +38,10 @@ struct waiter {
  * -ENOMEM. */
 int waiting_add(struct node *node, const struct slice_request *request, const struct peer *peer,
 		waiter_cb cb, void *arg);
+/* What would become of a request that came now and had its GPUs resolved: 0, or negative with *err.
+ */
+int waiting_would(const struct node *node, const struct slice_request *request,
+		  const struct peer *peer, struct place_result *ret, struct error *err);
 /* Whoever waited with this `arg` is gone. */
 void waiting_cancel(struct node *node, void *arg);
 /* Refuses a waiting request by its ID, as its owner wishes. False: there is none. */

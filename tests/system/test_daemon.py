@@ -315,6 +315,40 @@ def test_a_waiting_request_can_be_released(daemon):
     assert asker.answer.status == 409
 
 
+def test_priorities(daemon):
+    full = daemon.grant(vram="80")
+    low = Asker(daemon, vram="80", wait_for=30, priority=-5, name="low")
+    wait_until(lambda: len(waiting(daemon)) == 1)
+    plain = Asker(daemon, vram="80", wait_for=30, name="plain")
+    wait_until(lambda: len(waiting(daemon)) == 2)
+    high = Asker(daemon, vram="80", wait_for=30, priority=100, name="high")
+    wait_until(lambda: len(waiting(daemon)) == 3)
+    assert [s["name"] for s in waiting(daemon)] == ["high", "plain", "low"]
+    for asker in (high, plain, low):
+        daemon.release(full["id"])
+        asker.join(5)
+        full = asker.answer.json
+        assert asker.answer.status == 201
+    assert daemon.request(vram="1", priority=101).status == 400
+
+
+def test_explain(make_daemon):
+    daemon = make_daemon(gpus=[(80 * GIB, 0, 10 * GIB, "A"), (24 * GIB, 0, 0, "B")])
+    daemon.grant(vram="20", gpu_ids="1")
+    explain = lambda **body: daemon.call("POST", "/v1/explain", body)
+    yes = explain(vram="30").json
+    assert yes["granted"] and yes["on"] == [{"index": 0, "vram_bytes": 30 * GIB}]
+    assert [g["reason"] for g in yes["gpus"]] == ["fits", "no_memory"]
+    no = explain(vram="78").json
+    assert not no["granted"] and no["on"] == []
+    assert "programs outside carve hold 10 GiB" in no["gpus"][0]["message"]
+    assert no["gpus"][1]["message"] == "4 GiB of 24 GiB free"
+    assert explain(vram="1", gpu_ids="1").json["gpus"][0]["reason"] == "not_allowed"
+    assert explain(gpu="2").json["gpus"][1]["reason"] == "not_empty"
+    assert explain(vram="x").status == 400
+    assert len(daemon.call("GET", "/v1/sessions").json) == 1  # it takes nothing
+
+
 def test_memory_that_frees_outside_ends_a_wait(make_daemon):
     daemon = make_daemon(gpus=[(80 * GIB, 0, 60 * GIB, "H100")])
     asker = Asker(daemon, vram="40", wait_for=30)
