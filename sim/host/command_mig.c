@@ -58,6 +58,12 @@ static bool gpu_in_use(const struct host *h, uint32_t gpu)
 	return host_part_find(h, gpu)->users > 0 || host_gpu_used(h, gpu) > 0;
 }
 
+/* The GPU instance that a device is, or is in. */
+static wire_device gi_of(wire_device device)
+{
+	return WIRE_DEVICE_MIG(wire_device_gpu(device), wire_device_gi(device), WIRE_NO_INSTANCE);
+}
+
 static void changed(struct target *t)
 {
 	atomic_fetch_add(&t->page->mig_generation, 1);
@@ -176,6 +182,8 @@ static int gi_destroy(struct host *h, struct exchange *x)
 		r = destroy_fault(h, x, request->device);
 	if (r < 0)
 		return r;
+	if (request->device != gi_of(request->device))
+		return -ENOENT;
 	after = *t.state;
 	r = mig_gi_destroy(&after, id);
 	if (r == 0)
@@ -210,7 +218,7 @@ static int ci_create(struct host *h, struct exchange *x)
 	if (r < 0)
 		return r;
 	if (!host_part_add(h, WIRE_DEVICE_MIG(gpu, gi_id, id), 0,
-			   host_part_find(h, request->device))) {
+			   host_part_find(h, gi_of(request->device)))) {
 		mig_ci_destroy(gi, id);
 		return -ENOMEM;
 	}
@@ -224,7 +232,7 @@ static int ci_create(struct host *h, struct exchange *x)
 static int ci_destroy(struct host *h, struct exchange *x)
 {
 	const struct wire_device_request *request = x->request;
-	uint32_t gpu = wire_device_gpu(request->device), gi_id = wire_device_gi(request->device);
+	uint32_t gi_id = wire_device_gi(request->device);
 	struct part *part = host_part_find(h, request->device);
 	struct target t;
 	struct mig_gi *gi;
@@ -242,8 +250,7 @@ static int ci_destroy(struct host *h, struct exchange *x)
 		return -ENOENT;
 	for (size_t i = 0; i < MIG_CI_MAX; i++)
 		compute_instances += gi->ci[i].used;
-	if (compute_instances == 1 &&
-	    host_part_find(h, WIRE_DEVICE_MIG(gpu, gi_id, WIRE_NO_INSTANCE))->own_space.used)
+	if (compute_instances == 1 && host_part_find(h, gi_of(request->device))->own_space.used)
 		return -EBUSY;
 	r = host_part_remove(h, part);
 	if (r < 0)
