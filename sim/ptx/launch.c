@@ -149,6 +149,7 @@ static int warp_begin(struct warp *warp)
 	warp->idle = false;
 	warp->spins = 0;
 	warp->polled_place = 0;
+	warp->gathered = 0;
 	return warp_start(warp, warp->launch->kernel);
 }
 
@@ -452,7 +453,9 @@ static void size_launch(struct launch *launch)
 
 	launch->threads = given->block[0] * given->block[1] * given->block[2];
 	launch->warps_per_block = (launch->threads + WARP_LANES - 1) / WARP_LANES;
-	launch->shared_bytes = launch->module->dynamic_shared + given->shared_bytes;
+	launch->shared_bytes = given->shared_bytes
+				       ? launch->module->dynamic_shared + given->shared_bytes
+				       : kernel->info.shared_bytes;
 	launch->param_bytes = kernel->info.param_bytes;
 	/* A kernel that refers to functions may call through pointers, or recurse. */
 	launch->local_bytes = local + (kernel->references ? ALIGN_UP(stack, 16u) : 0);

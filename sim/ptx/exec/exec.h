@@ -3,12 +3,20 @@
 
 #include "ptx/code.h"
 
+/* Why an entry is not to run although it could. */
+enum hold {
+	HOLD_NONE,
+	HOLD_POLLING, /* it polls: others go first */
+	HOLD_BARRIER, /* it has reached a barrier; other lanes of the warp have not */
+};
+
 /* What a warp's lanes that took different ways wait for: one entry a way, the running one on top.
  * Entries whose lanes have all left are dropped when they come up. */
 struct simt {
 	uint32_t pc;        /* where to go on; of the top one it is warp->pc */
 	uint32_t mask;      /* lanes */
 	int32_t reconverge; /* on reaching this join, the entry ends; -1: never */
+	enum hold held;
 };
 
 struct frame {
@@ -58,6 +66,7 @@ struct warp {
 	uint32_t barrier;
 	const struct insn *barrier_insn; /* bar_red: whose result is awaited */
 	uint32_t barrier_mask;
+	uint32_t gathered; /* lanes that have reached the barrier before the others */
 	/* Polling: the same clock or word read again and again. */
 	bool idle;
 	uint32_t spins;
@@ -131,8 +140,13 @@ void warp_join(struct warp *warp, uint32_t join);
 /* The running lanes poll for something that others of the warp may have to bring: those go first.
  */
 void warp_rotate(struct warp *warp);
+/* The lanes of `mask` have reached a barrier. True: with them all that the warp waits for have;
+ * false: others of the warp run first. */
+bool warp_gather(struct warp *warp, uint32_t mask);
 
-/* --- barriers (barrier.c) */
+/* --- barriers (flow.c) */
+/* The whole warp has reached warp->barrier. */
+void warp_barrier_wait(struct warp *warp);
 void block_warp_done(struct block *block);
 
 /* --- device printf (print.c) */

@@ -240,53 +240,65 @@ void block_warp_done(struct block *block)
 		barrier_check(block, i);
 }
 
-static void barrier_arrive(struct warp *warp, const struct insn *insn, uint32_t mask, bool wait)
+void warp_barrier_wait(struct warp *warp)
+{
+	warp->block->barriers[warp->barrier].arrived++;
+	warp->state = WARP_BARRIER;
+	warp->stop = true;
+	barrier_check(warp->block, warp->barrier);
+}
+
+/* The barrier that an instruction names, with the threads it expects; NULL and a fault: no such
+ * one. */
+static struct barrier *barrier_find(struct warp *warp, const struct insn *insn, uint32_t mask)
 {
 	unsigned lane = (unsigned)__builtin_ctz(mask);
 	uint32_t number = SRC(uint32_t, 0)[lane], threads = 0;
-	struct barrier *barrier;
 
 	if (insn->src[1] != VALUE_NONE)
 		threads = SRC(uint32_t, 1)[lane];
 	if (number > BARRIER_COUNT || threads % WARP_LANES) {
 		warp_fault(warp, PTX_FAULT_TRAP, 0, lane);
-		return;
+		return NULL;
 	}
-	barrier = &warp->block->barriers[number];
-	barrier->arrived++;
-	barrier->expected = threads / WARP_LANES;
-	if (wait) {
-		warp->state = WARP_BARRIER;
-		warp->barrier = number;
-		warp->stop = true;
-	}
-	barrier_check(warp->block, number);
+	warp->block->barriers[number].expected = threads / WARP_LANES;
+	warp->barrier = number;
+	return &warp->block->barriers[number];
 }
 
 HANDLER(bar_sync)
 {
+	if (!barrier_find(warp, insn, mask))
+		return;
 	warp->barrier_insn = NULL;
-	barrier_arrive(warp, insn, mask, true);
+	if (warp_gather(warp, mask))
+		warp_barrier_wait(warp);
 }
 
 HANDLER(bar_arrive)
 {
-	barrier_arrive(warp, insn, mask, false);
+	struct barrier *barrier = barrier_find(warp, insn, mask);
+
+	if (!barrier)
+		return;
+	barrier->arrived++;
+	barrier_check(warp->block, warp->barrier);
 }
 
 HANDLER(bar_red)
 {
-	unsigned lane = (unsigned)__builtin_ctz(mask);
-	uint32_t number = SRC(uint32_t, 0)[lane], bits = *SRC(uint32_t, 2) & mask;
+	struct barrier *barrier = barrier_find(warp, insn, mask);
+	uint32_t bits = *SRC(uint32_t, 2) & mask;
 
-	if (number <= BARRIER_COUNT) {
-		struct barrier *barrier = &warp->block->barriers[number];
-
-		barrier->popc += (uint32_t)__builtin_popcount(bits);
-		barrier->all = barrier->all && bits == mask ? UINT32_MAX : 0;
-		barrier->any = barrier->any || bits ? UINT32_MAX : 0;
-	}
+	if (!barrier)
+		return;
+	barrier->popc += (uint32_t)__builtin_popcount(bits);
+	barrier->all = barrier->all && bits == mask ? UINT32_MAX : 0;
+	barrier->any = barrier->any || bits ? UINT32_MAX : 0;
+	if (warp->gathered == 0)
+		warp->barrier_mask = 0;
+	warp->barrier_mask |= mask;
 	warp->barrier_insn = insn;
-	warp->barrier_mask = mask;
-	barrier_arrive(warp, insn, mask, true);
+	if (warp_gather(warp, mask))
+		warp_barrier_wait(warp);
 }

@@ -24,14 +24,69 @@ static bool simt_push(struct warp *warp, uint32_t pc, uint32_t mask, int32_t rec
 		warp->simt = grown;
 		warp->simt_room = room;
 	}
-	warp->simt[warp->simt_count++] = (struct simt){pc, mask, reconverge};
+	warp->simt[warp->simt_count++] = (struct simt){pc, mask, reconverge, HOLD_NONE};
 	return true;
 }
 
+/* Since Volta, lanes that wait at a join may run on while others of their warp poll or stand at a
+ * barrier. Brings the nearest entry below the top that is not held to the top; false: there is none
+ * in this frame. An entry that waits at a join for those above it parts with their lanes: both will
+ * end where it would have ended. All entries above it run themselves: none of them waits for
+ * another, because it would have been nearer. */
+static bool hoist(struct warp *warp)
+{
+	uint32_t bottom = warp->frames[warp->frame_count - 1].simt_base;
+
+	for (uint32_t k = warp->simt_count - 1; k-- > bottom;) {
+		struct simt chosen = warp->simt[k];
+
+		if (chosen.held)
+			continue;
+		for (uint32_t i = k + 1; i < warp->simt_count; i++) {
+			chosen.mask &= ~warp->simt[i].mask;
+			warp->simt[i].reconverge = chosen.reconverge;
+			warp->simt[i - 1] = warp->simt[i];
+		}
+		warp->simt[warp->simt_count - 1] = chosen;
+		if (chosen.mask)
+			return true;
+		warp->simt_count--;
+	}
+	return false;
+}
+
+static void release_held(struct warp *warp, enum hold hold)
+{
+	for (uint32_t i = 0; i < warp->simt_count; i++) {
+		if (warp->simt[i].held == hold)
+			warp->simt[i].held = HOLD_NONE;
+	}
+}
+
+/* Brings an entry to the top that may run instead of it; those that poll when there is no other. */
+static bool hoist_any(struct warp *warp)
+{
+	if (hoist(warp))
+		return true;
+	release_held(warp, HOLD_POLLING);
+	return hoist(warp);
+}
+
+/* Goes on with the top entry. When that one stands at a barrier, others of the warp run first; when
+ * none can, the warp has arrived with the lanes that have. */
 static void resume(struct warp *warp)
 {
+	bool arrived = top(warp)->held == HOLD_BARRIER && !hoist_any(warp);
+
+	if (arrived) {
+		warp->gathered = 0;
+		release_held(warp, HOLD_BARRIER);
+	}
+	top(warp)->held = HOLD_NONE;
 	warp->pc = top(warp)->pc;
 	warp->active = top(warp)->mask;
+	if (arrived)
+		warp_barrier_wait(warp);
 }
 
 static struct frame *frame_push(struct warp *warp, const struct function *function)
@@ -256,29 +311,33 @@ void warp_join(struct warp *warp, uint32_t join)
 	warp->pc = join + 1;
 }
 
-/* Volta and later let the lanes of a warp that wait at a join run on while others of it spin. The
- * entry below the spinning one takes its place: its lanes that don't spin go on from where they
- * wait, and both join where the lower entry would have ended. */
 void warp_rotate(struct warp *warp)
 {
-	uint32_t bottom = warp->frames[warp->frame_count - 1].simt_base;
-	struct simt spinning, *below;
-
-	if (warp->simt_count < bottom + 2)
-		return;
 	top(warp)->pc = warp->pc;
-	spinning = *top(warp);
-	below = &warp->simt[warp->simt_count - 2];
-	if (below->reconverge != spinning.reconverge) {
-		below->mask &= ~spinning.mask;
-		spinning.reconverge = below->reconverge;
-	}
-	if (below->mask == 0) {
-		*below = spinning;
-		warp->simt_count--;
-	} else {
-		*top(warp) = *below;
-		*below = spinning;
-	}
+	top(warp)->held = HOLD_POLLING;
+	hoist_any(warp);
+	top(warp)->held = HOLD_NONE;
 	resume(warp);
+}
+
+bool warp_gather(struct warp *warp, uint32_t mask)
+{
+	uint32_t passing = warp->active & ~mask;
+	uint32_t pcs[2] = {warp->pc, warp->pc}, masks[2] = {mask, passing};
+
+	warp->gathered |= mask;
+	if ((warp->gathered & warp->live) == warp->live) {
+		warp->gathered = 0;
+		release_held(warp, HOLD_BARRIER);
+		return true;
+	}
+	if (passing) {
+		warp_split(warp, -1, pcs, masks, 2);
+		warp->simt[warp->simt_count - 2].held = HOLD_BARRIER;
+	} else {
+		top(warp)->pc = warp->pc;
+		top(warp)->held = HOLD_BARRIER;
+		resume(warp);
+	}
+	return false;
 }
