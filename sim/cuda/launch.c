@@ -68,8 +68,10 @@ static void pause_ns(void *user, uint64_t ns)
 	uint64_t before = client_now();
 
 	if (ns) {
-		lane_submit(running->lane,
-			    (struct wire_item){.engine = WIRE_ENGINE_COMPUTE, .ns = ns});
+		/* The kernel goes on after it: it keeps its turns on the GPU. */
+		lane_submit(running->lane, (struct wire_item){.engine = WIRE_ENGINE_COMPUTE,
+							      .flags = WIRE_ITEM_HOLD,
+							      .ns = ns});
 		lane_wait_done(running->lane);
 		running->paused_ns += ns;
 	} else {
