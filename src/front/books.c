@@ -17,7 +17,9 @@ static int resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_
 
 static void drop_locked(struct process *p, const struct object *object)
 {
-	if (object->small)
+	if (object->kind == OBJECT_BLOCK)
+		small_drop_block(p, object);
+	else if (object->small)
 		small_drop(p, object);
 	else
 		resize_locked(p, object->gpu, object->bytes, 0);

@@ -9,6 +9,7 @@
 #include "front/attach.h"
 #include "front/environment.h"
 #include "front/lock.h"
+#include "front/small.h"
 #include "front/table.h"
 
 enum process_state {
@@ -21,7 +22,7 @@ enum process_state {
 #define PROCESS_GROWING_MAX 256u
 
 struct process_gpu {
-	uint64_t small_room;      /* left in blocks of small ones, see small.h */
+	struct small_hot hot;
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
 };
 
@@ -37,6 +38,7 @@ struct process {
 	uint32_t growing_count;
 	_Atomic bool growing_restless;   /* something free in one may be given back */
 	_Atomic bool graphs_have_memory; /* some graph may have memory nodes */
+	struct small_map *small_maps;    /* not in use */
 	uint64_t last_memory;            /* number of the latest OBJECT_PHYSICAL */
 	struct environment_swap environment;
 	/* Ledger GPU of each of the driver's devices, plus 1; 0: not asked yet; UINT8_MAX: none. */

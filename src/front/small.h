@@ -1,7 +1,10 @@
-/* Allocations smaller than a block. The driver packs them into blocks of 2 MiB, which it takes and
- * gives back whole; which block one is in shows in its address. So the charge is exactly the blocks
- * that hold live ones, however they are packed: what is reserved before the call is a block where
- * those there are cannot have room, and nothing where they can.
+/* Allocations smaller than a block. The driver packs those of a context into blocks of 2 MiB, which
+ * it takes and gives back whole; which block one is in, and where, shows in its address. So the
+ * charge is exactly the blocks that hold live ones, and what is free in each is known.
+ *
+ * A block is reserved before the call and returned where the driver did not need another one. It is
+ * not reserved where the block that was filled last surely has room; and where the slice has no
+ * room for a block, the call is made only if some block has.
  *
  * An object is small if `small` is not 0: its bytes as the driver hands them out. All functions are
  * called with the process's lock held. */
@@ -9,10 +12,29 @@
 
 #include <stdint.h>
 
-#include "front/process.h"
+#include "base/macros.h"
+#include "front/table.h"
+
+struct process;
 
 /* The granularity of device memory, which cuMemGetAllocationGranularity tells. */
 #define BLOCK_BYTES MIB(2)
+/* What addresses and sizes within a block are multiples of. */
+#define SMALL_UNIT 512u
+
+/* What of a block is taken, a bit a unit. */
+struct small_map {
+	union {
+		uint64_t taken[BLOCK_BYTES / SMALL_UNIT / 64];
+		struct small_map *next; /* of those that are not in use */
+	};
+};
+
+/* The block of a GPU that was filled last. */
+struct small_hot {
+	uint64_t context;
+	uint32_t units; /* free at its end, and not yet promised to a call */
+};
 
 /* 0 or -ENOMEM. */
 int small_reserve(struct process *p, struct object *object);
@@ -23,3 +45,5 @@ void small_cancel(struct process *p, const struct object *object);
 int small_keep(struct process *p, struct object *object);
 /* One that was kept is freed. */
 void small_drop(struct process *p, const struct object *object);
+/* A block, moved out of the books, goes with its context, before or after those in it. */
+void small_drop_block(struct process *p, const struct object *block);

@@ -27,7 +27,7 @@ struct object {
 	uint64_t handle;
 	uint64_t bytes;   /* charged for it alone */
 	uint64_t context; /* it goes when this goes; 0: with the process */
-	uint64_t memory;  /* number of the OBJECT_PHYSICAL that a handle or mapping refers to */
+	uint64_t memory;  /* number of the OBJECT_PHYSICAL that is meant; a block's small_map */
 	uint32_t small;   /* not 0: bytes in a block shared with others, see small.h */
 	uint32_t count;   /* references, where the kind has them */
 	uint16_t kind;    /* enum object_kind */

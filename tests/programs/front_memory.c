@@ -151,8 +151,10 @@ static int check_context(void)
 	CHECK(room() == LIMIT - MIB(120));
 	OK(cuCtxCreate_v2(&second, 0, 0));
 	CHECK(room() == LIMIT - MIB(120));
-	OK(cuMemAlloc_v2(&a, MIB(50)));
-	CHECK(room() == LIMIT - MIB(170));
+	OK(cuMemAlloc_v2(&a, MIB(48)));
+	for (int i = 0; i < 5000; i++)
+		OK(cuMemAlloc_v2(&a, 257));
+	CHECK(room() == LIMIT - MIB(172));
 	OK(cuCtxDestroy_v2(second));
 	/* Its memory went with it. */
 	CHECK(cuCtxGetCurrent(&second) == CUDA_SUCCESS && !second);
@@ -160,7 +162,8 @@ static int check_context(void)
 	OK(cuDevicePrimaryCtxRetain(&primary, 0));
 	OK(cuCtxSetCurrent(primary));
 	CHECK(room() == LIMIT - MIB(120));
-	OK(cuMemAlloc_v2(&a, MIB(50)));
+	OK(cuMemAlloc_v2(&a, MIB(48)));
+	OK(cuMemAlloc_v2(&a, 1));
 	OK(cuDevicePrimaryCtxRelease_v2(0));
 	CHECK(room() == LIMIT - MIB(170));
 	OK(cuDevicePrimaryCtxReset_v2(0));

@@ -1,0 +1,94 @@
+"""A slice holds whichever way memory is taken, by the driver's own books (`carve sim stat`), never carve's."""
+import json
+import subprocess
+
+import pytest
+
+from conftest import BUILD, wait_until
+
+MIB = 1 << 20
+GIB = 1 << 30
+GREEDY = BUILD / "tests/programs/slice_greedy"
+PIECE = 64 * MIB
+# What a family takes and gives in one step beyond what is asked.
+STEP = {"async": 32 * MIB, "pool": 32 * MIB, "mipmap": 32 * MIB, "graph": 32 * MIB}
+FAMILIES = ["linear", "pitch", "managed", "async", "pool", "vmm", "mapped", "array", "mipmap", "graph"]
+
+
+def books(host):
+    gpu = host.stat()["gpus"][0]
+    return gpu["memory_used_bytes"], gpu["memory_peak_bytes"]
+
+
+def greedy(host, family, piece=PIECE, vram="2"):
+    done = host.carve("run", "--vram", vram, "--", GREEDY, family, str(piece))
+    assert done.stdout, done.stderr
+    said = json.loads(done.stdout)
+    if said["result"] == 801:
+        pytest.skip(f"the simulated driver has no {family}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return said
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_family_is_held_and_given_back(host, family):
+    said = greedy(host, family)
+    used, peak = books(host)
+    assert used == 0
+    # Never over; and refused only when there was no room for one more piece.
+    assert 2 * GIB - PIECE - STEP.get(family, 0) < peak <= 2 * GIB
+    assert said["total"] == 2 * GIB
+    assert said["full"] < PIECE + STEP.get(family, 0)
+    assert said["after"] == said["before"]
+
+
+@pytest.mark.parametrize("family", ["linear", "vmm", "array"])
+def test_exact_to_the_last_block(host, family):
+    said = greedy(host, family, piece=2 * MIB)
+    assert said["full"] < 2 * MIB
+    assert said["pieces"] == said["before"] // (2 * MIB)
+    assert books(host)[1] <= 2 * GIB
+
+
+def test_small_ones_share_blocks_as_the_driver_packs_them(host):
+    # Two of a MiB fill a block, three of 700,000 bytes nearly one: 2 to a block.
+    assert greedy(host, "linear", piece=MIB)["full"] < 2 * MIB
+    said = greedy(host, "linear", piece=700_000)
+    assert said["full"] < 2 * MIB
+    assert said["pieces"] == said["before"] // (2 * MIB) * 2
+    assert books(host)[1] <= 2 * GIB
+
+
+def test_contexts_count(host):
+    said = greedy(host, "context")
+    assert said["pieces"] == 2, "two more contexts fit beside the first"
+    assert books(host) == (0, books(host)[1]) and books(host)[1] <= 2 * GIB
+
+
+def test_modules_count(host):
+    said = greedy(host, "module")
+    assert said["pieces"] == said["before"] // PIECE
+    assert said["after"] == said["before"]
+    # The driver alone knows what a module takes: one is loaded too many, and unloaded at once.
+    assert books(host)[1] <= 2 * GIB + PIECE
+
+
+def test_sixteen_processes_race_for_the_last_block(host):
+    session = host.carve_json("session", "request", "--vram", "12")["id"]
+    piece = 2 * MIB
+    racers = [host.popen([BUILD / "carve", "run", "--session", session, "--", GREEDY, family, piece, "race"],
+                         stdin=subprocess.PIPE) for family in ("linear", "vmm") * 8]
+    assert [r.stdout.readline() for r in racers] == ["ready\n"] * 16
+    contexts, _ = books(host)
+    for r in racers:
+        r.stdin.write("\n")
+        r.stdin.flush()
+    counts = [int(r.stdout.readline()) for r in racers]
+    used, peak = books(host)
+    # Everybody was refused, and the slice is full to the last block; never was it passed.
+    assert contexts + sum(counts) * piece == used
+    assert 12 * GIB - piece < used <= 12 * GIB and peak <= 12 * GIB
+    assert host.carve_json("session", "show", session)["gpus"][0]["used_bytes"] == used
+    done = [r.communicate("\n", timeout=60) for r in racers]
+    assert [r.returncode for r in racers] == [0] * 16, done
+    wait_until(lambda: books(host)[0] == 0)
