@@ -19,6 +19,7 @@
 
 /* Progress that nobody announced to wait for is published so late at most. */
 #define PUBLISH_NS 200000u
+/* Events kept of each kind; room is taken as they come. */
 #define TRACE_EVENTS (1u << 19)
 
 /* ---- what the engines tell ---- */
@@ -69,14 +70,14 @@ static void on_turn(struct engine_client *client, uint64_t from, uint64_t to)
 {
 	const struct process_part *place = client->owner;
 
-	trace_add(place->part->host->trace, &(struct trace_event){
-						    .at = from,
-						    .value = (int64_t)(to - from),
-						    .process = place->process->number,
-						    .pid = place->process->pid,
-						    .device = place->part->device,
-						    .kind = TRACE_TURN,
-					    });
+	trace_add(place->part->host->work_trace, &(struct trace_event){
+							 .at = from,
+							 .value = (int64_t)(to - from),
+							 .process = place->process->number,
+							 .pid = place->process->pid,
+							 .device = place->part->device,
+							 .kind = TRACE_TURN,
+						 });
 }
 
 static void on_copy(struct engine_queue *queue, const struct engine_item *item, uint64_t from,
@@ -84,15 +85,15 @@ static void on_copy(struct engine_queue *queue, const struct engine_item *item, 
 {
 	const struct process_queue *q = queue_owner(queue);
 
-	trace_add(q->process->host->trace, &(struct trace_event){
-						   .at = from,
-						   .value = (int64_t)(to - from),
-						   .process = q->process->number,
-						   .pid = q->process->pid,
-						   .device = q->place->part->device,
-						   .kind = TRACE_COPY,
-						   .detail = item->engine,
-					   });
+	trace_add(q->process->host->work_trace, &(struct trace_event){
+							.at = from,
+							.value = (int64_t)(to - from),
+							.process = q->process->number,
+							.pid = q->process->pid,
+							.device = q->place->part->device,
+							.kind = TRACE_COPY,
+							.detail = item->engine,
+						});
 }
 
 static const struct engine_events engine_events = {
@@ -129,13 +130,13 @@ static void on_memory(void *context, const struct book_holder *holder,
 		event.kind = TRACE_MEMORY;
 		event.detail = (uint16_t)block->kind;
 		event.value = (int64_t)book_account_find(holder, block->space)->bytes;
-		trace_add(h->trace, &event);
+		trace_add(h->memory_trace, &event);
 	}
 	h->gpu[gpu].peak = MAX(h->gpu[gpu].peak, used);
 	atomic_store(&h->page->gpu[gpu].memory_used, used);
 	event = (struct trace_event){
 		.at = h->now, .device = gpu, .kind = TRACE_DEVICE, .value = (int64_t)used};
-	trace_add(h->trace, &event);
+	trace_add(h->memory_trace, &event);
 }
 
 /* ---- the host ---- */
@@ -186,9 +187,10 @@ int host_init(struct host *h, const struct spec *spec, const struct spec_driver 
 	books_init(&h->books);
 	h->books.changed = on_memory;
 	h->books.context = h;
-	h->trace = trace_new(TRACE_EVENTS);
+	h->work_trace = trace_new(TRACE_EVENTS);
+	h->memory_trace = trace_new(TRACE_EVENTS);
 	h->page = shared_page_new("simgpu-host", sizeof(*h->page), &h->page_fd);
-	if (!h->trace || !h->page)
+	if (!h->work_trace || !h->memory_trace || !h->page)
 		return -ENOMEM;
 	h->page->magic = WIRE_MAGIC;
 	h->page->version = WIRE_VERSION;
@@ -216,7 +218,8 @@ void host_finish(struct host *h)
 			free(list_entry(node, struct part, node));
 	}
 	books_finish(&h->books);
-	trace_free(h->trace);
+	trace_free(h->work_trace);
+	trace_free(h->memory_trace);
 	shared_page_free(h->page, sizeof(*h->page), &h->page_fd);
 }
 

@@ -120,7 +120,9 @@ struct host {
 	uint64_t now; /* set by host_tick */
 	uint64_t published;
 	struct faults faults;
-	struct trace *trace;
+	/* Two, so that a storm of short kernels does not push out who held how much. */
+	struct trace *work_trace;      /* turns, copies */
+	struct trace *memory_trace;    /* memory, processes */
 	struct ended ended[ENDED_MAX]; /* ring of the newest */
 	uint64_t ended_count;          /* ever */
 	/* Told when an anchor comes, so that its descriptor can be watched; may be NULL. */

@@ -10,7 +10,7 @@
 
 static void process_note(const struct process *p, enum trace_kind kind)
 {
-	trace_add(p->host->trace,
+	trace_add(p->host->memory_trace,
 		  &(struct trace_event){
 			  .at = p->host->now, .process = p->number, .pid = p->pid, .kind = kind});
 }

@@ -70,6 +70,14 @@ static void write_event(FILE *f, const struct trace_event *e)
 	}
 }
 
+static void write_events(FILE *f, const struct trace *t)
+{
+	for (size_t i = 0; i < trace_count(t); i++) {
+		fputs(",\n", f);
+		write_event(f, trace_get(t, i));
+	}
+}
+
 /* Turns that are not over yet are no events: what of them has passed until now. */
 static void write_running(FILE *f, const struct host *h)
 {
@@ -129,14 +137,12 @@ int stat_write_trace(struct host *h)
 	if (!f)
 		return -errno;
 	fprintf(f,
-		"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"lost_events\":%" PRIu64
-		"},\"traceEvents\":[\n",
-		trace_lost(h->trace));
+		"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"lost_work_events\":%" PRIu64
+		",\"lost_memory_events\":%" PRIu64 "},\"traceEvents\":[\n",
+		trace_lost(h->work_trace), trace_lost(h->memory_trace));
 	write_names(f, h);
-	for (size_t i = 0; i < trace_count(h->trace); i++) {
-		fputs(",\n", f);
-		write_event(f, trace_get(h->trace, i));
-	}
+	write_events(f, h->memory_trace);
+	write_events(f, h->work_trace);
 	write_running(f, h);
 	fputs("\n]}\n", f);
 	if (fclose(f) != 0 || lseek(fd, 0, SEEK_SET) < 0)
