@@ -25,9 +25,10 @@ class Host:
 
     def __init__(self, spec, driver):
         self.process = subprocess.Popen(
-            [BUILD / "sim" / "simhost", "run", "--gpus", spec, "--driver", driver, "--",
+            [BUILD / "carve", "sim", "--gpus", spec, "--driver", driver, "--",
              "sh", "-c", "env -0; echo; exec cat"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={k: v for k, v in os.environ.items() if not k.startswith(("CARVE_", "SIMGPU_", "CUDA_", "LD_"))})
         line = self.process.stdout.readline().decode()
         self.env = dict(e.split("=", 1) for e in line.rstrip("\n").split("\0") if e)
         self.holders = []

@@ -32,7 +32,8 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const struct nvmlUUID_st *uuid, nvmlDevi
 	X(nvmlDeviceGetMemoryInfo_v2)                 \
 	X(nvmlDeviceGetMigDeviceHandleByIndex)        \
 	X(nvmlDeviceGetProcessUtilization)            \
-	X(nvmlDeviceGetRunningProcessDetailList)
+	X(nvmlDeviceGetRunningProcessDetailList)      \
+	X(nvmlInternalGetExportTable)
 
 /* Functions of the driver that hooks call, beside their own. */
 #define NVML_HELPERS(H)                                 \

@@ -39,10 +39,10 @@ static bool slice_process(struct process *p, uint32_t pid, uint64_t gpus, uint64
 	return found;
 }
 
-/* Keeps the slice's entries, moved to the front of the list. Returns how many. */
-static unsigned int keep_own(struct process *p, nvmlDevice_t device, char *entries,
-			     unsigned int count, size_t size, bool with_memory)
+unsigned int slice_keep_own(struct process *p, nvmlDevice_t device, void *list, unsigned int count,
+			    size_t size, bool with_memory)
 {
+	char *entries = list;
 	uint64_t gpus = slice_gpus(p, device);
 	unsigned int kept = 0;
 
@@ -109,7 +109,7 @@ static nvmlReturn_t list(list_call *real, nvmlDevice_t device, unsigned int *cou
 		return NVML_ERROR_MEMORY;
 	nvmlReturn_t result = real(device, &all, entries);
 	if (result == NVML_SUCCESS) {
-		all = keep_own(p, device, entries, MIN(all, ENTRIES_MAX), size, true);
+		all = slice_keep_own(p, device, entries, MIN(all, ENTRIES_MAX), size, true);
 		result = hand_out(entries, all, size, infos, count);
 	}
 	entries_unmap(entries);
@@ -154,9 +154,9 @@ nvmlReturn_t hook_nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
 		return NVML_ERROR_MEMORY;
 	nvmlReturn_t result = real_nvmlDeviceGetRunningProcessDetailList(device, &all);
 	if (result == NVML_SUCCESS) {
-		unsigned int kept = keep_own(p, device, (char *)all.procArray,
-					     MIN(all.numProcArrayEntries, ENTRIES_MAX),
-					     sizeof(*all.procArray), true);
+		unsigned int kept = slice_keep_own(p, device, all.procArray,
+						   MIN(all.numProcArrayEntries, ENTRIES_MAX),
+						   sizeof(*all.procArray), true);
 
 		result = hand_out(all.procArray, kept, sizeof(*all.procArray), details->procArray,
 				  &details->numProcArrayEntries);
@@ -175,7 +175,7 @@ nvmlReturn_t hook_nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 
 	/* Without a list it tells a length, which may well be more than are kept. */
 	if (result == NVML_SUCCESS && samples && count)
-		*count = p ? keep_own(p, device, (char *)samples, *count, sizeof(*samples), false)
-			   : 0;
+		*count =
+			p ? slice_keep_own(p, device, samples, *count, sizeof(*samples), false) : 0;
 	return result;
 }

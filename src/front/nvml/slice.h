@@ -3,6 +3,7 @@
  * it. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/nvml_abi.h"
@@ -17,3 +18,9 @@ unsigned int slice_device_count(void);
 /* NVML_SUCCESS, or the driver's word where it cannot be had; NVML_ERROR_INVALID_ARGUMENT: no such
  * index. */
 nvmlReturn_t slice_device(unsigned int index, nvmlDevice_t *ret);
+
+/* Of a driver's list of processes, keeps the slice's, moved to the front, with what the ledger says
+ * they hold (with_memory: as 64 bits after eight). Entries are `size` bytes and begin with the PID.
+ * Returns how many are left. */
+unsigned int slice_keep_own(struct process *p, nvmlDevice_t device, void *list, unsigned int count,
+			    size_t size, bool with_memory);
