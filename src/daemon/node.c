@@ -60,7 +60,7 @@ static void sessions_tick(struct node *node)
 {
 	int64_t now = now_realtime_ns();
 
-	for (struct session *s = node->sessions, *next; s; s = next) {
+	for (struct session *s = node->timed_count ? node->sessions : NULL, *next; s; s = next) {
 		next = s->next;
 		if (s->state == SESSION_ENDING)
 			session_continue_end(s);
@@ -89,6 +89,10 @@ static bool node_idle(const struct node *node)
 
 static void second_tick(struct node *node, uint64_t now)
 {
+	unsigned recorded = store_retry(node->store);
+
+	if (recorded)
+		log_event(LOG_INFO, "store.recorded ends=%u", recorded);
 	attach_tick(node->attach);
 	settle_tick(node);
 	if (!node_idle(node))
@@ -115,23 +119,13 @@ static void on_tick(uv_timer_t *timer)
 	}
 }
 
-static bool anything_timed(const struct node *node)
-{
-	if (node->waiters)
-		return true;
-	for (const struct session *s = node->sessions; s; s = s->next)
-		if (s->record.ends_at || s->state == SESSION_ENDING)
-			return true;
-	return false;
-}
-
 static void on_prepare(uv_prepare_t *prepare)
 {
 	struct node *node = prepare->data;
 
 	if (node->waiters_dirty)
 		waiting_run(node);
-	uint64_t wanted = anything_timed(node) ? TICK_BUSY_MS : TICK_IDLE_MS;
+	uint64_t wanted = node->waiters || node->timed_count ? TICK_BUSY_MS : TICK_IDLE_MS;
 	if (wanted != node->tick_ms) {
 		node->tick_ms = wanted;
 		uv_timer_start(&node->tick, on_tick, wanted, wanted);

@@ -42,7 +42,7 @@ struct node {
 	struct session *by_id[NODE_BUCKETS];
 	struct session *by_user[NODE_BUCKETS];
 	struct session *attached;
-	uint32_t session_count;
+	uint32_t session_count, timed_count;
 	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
 	struct drain *drains;
 	struct fresh *fresh;    /* calls that wait for the next sample */

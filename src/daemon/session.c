@@ -53,6 +53,13 @@ struct session *session_of_user(const struct node *node, uid_t uid)
 	return s;
 }
 
+/* Sessions that the clock ends are counted, so that the tick knows how fine it has to be. */
+static void set_timed(struct session *s)
+{
+	s->node->timed_count += !s->timed;
+	s->timed = true;
+}
+
 static void table_insert(struct node *node, struct session *s)
 {
 	struct session **by_id = &node->by_id[id_bucket(s->record.id)];
@@ -91,6 +98,7 @@ static void table_remove(struct node *node, struct session *s)
 		s->next->previous = s->previous;
 	*(s->previous ? &s->previous->next : &node->sessions) = s->next;
 	node->session_count--;
+	node->timed_count -= s->timed;
 }
 
 void session_make_id(const struct node *node, char ret[static STORE_ID_SIZE])
@@ -225,6 +233,8 @@ static struct session *session_new(struct node *node, const struct store_session
 static void session_insert(struct session *s)
 {
 	table_insert(s->node, s);
+	if (s->record.ends_at)
+		set_timed(s);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		promise_add(s, i);
 }
@@ -400,9 +410,11 @@ static void session_finish(struct session *s)
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		s->record.gpu[i].peak = session_peak(s, i);
 	int rc = store_session_end(node->store, &s->record);
-	if (rc < 0)
+	if (rc < 0) {
 		log_event(LOG_ERROR, "store.failed id=%s error=\"%s\"", s->record.id,
 			  strerrordesc_np(-rc));
+		store_session_end_later(node->store, &s->record);
+	}
 	log_event(LOG_INFO, "session.ended id=%s uid=%u reason=\"%s\"", s->record.id, s->record.uid,
 		  s->record.reason);
 	table_remove(node, s);
@@ -424,6 +436,7 @@ void session_end(struct session *s, const char *reason)
 	if (s->state != SESSION_ACTIVE)
 		return;
 	s->state = SESSION_ENDING;
+	set_timed(s);
 	snprintf(s->record.reason, sizeof(s->record.reason), "%s", reason);
 	/* Nothing more is granted from here on. */
 	for (uint32_t i = 0; books_exist(&s->books) && i < s->record.gpu_count; i++)
@@ -483,7 +496,7 @@ void sessions_free(struct node *node)
 	node->sessions = node->attached = NULL;
 	memset(node->by_id, 0, sizeof(node->by_id));
 	memset(node->by_user, 0, sizeof(node->by_user));
-	node->session_count = 0;
+	node->session_count = node->timed_count = 0;
 	while (node->drains) {
 		struct drain *drain = node->drains;
 

@@ -41,6 +41,7 @@ struct session {
 	struct store_session record;
 	int *pool_gpu; /* record.gpu_count positions in the pool; -1: that GPU is gone */
 	enum session_state state;
+	bool timed;         /* something becomes of it by the clock */
 	struct books books; /* made when the first process attaches */
 	bool lost;          /* its ledger lives on in processes, out of reach: nobody attaches */
 	struct process *processes; /* slots in use */

@@ -13,6 +13,7 @@
 #include "base/macros.h"
 
 #define SCHEMA_VERSION 1
+#define HISTORY_TRIM_EVERY 250
 
 static const char schema[] =
 	"CREATE TABLE session(id TEXT PRIMARY KEY, name TEXT, uid INTEGER, ephemeral INTEGER,"
@@ -36,9 +37,9 @@ enum statement {
 	SESSION_END,
 	GPU_PEAK,
 	HOLDERS_END,
-	HISTORY_OLDEST,
-	SESSION_DELETE,
-	GPUS_DELETE,
+	HISTORY_EDGE,
+	HISTORY_GPUS_DELETE,
+	HISTORY_DELETE,
 	HOLDER_ADD,
 	SESSIONS_LIVING,
 	SESSIONS_ENDED,
@@ -65,10 +66,11 @@ static const char *const texts[STATEMENTS] = {
 	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3 WHERE id=?1",
 	[GPU_PEAK] = "UPDATE session_gpu SET peak=?3 WHERE session=?1 AND position=?2",
 	[HOLDERS_END] = "DELETE FROM holder WHERE session=?1",
-	[HISTORY_OLDEST] = "SELECT id FROM session WHERE ended > 0 ORDER BY ended DESC LIMIT 1 "
-			   "OFFSET ?1",
-	[SESSION_DELETE] = "DELETE FROM session WHERE id=?1",
-	[GPUS_DELETE] = "DELETE FROM session_gpu WHERE session=?1",
+	[HISTORY_EDGE] = "SELECT ended FROM session WHERE ended > 0 ORDER BY ended DESC LIMIT 1 "
+			 "OFFSET ?1",
+	[HISTORY_GPUS_DELETE] = "DELETE FROM session_gpu WHERE session IN (SELECT id FROM session "
+				"WHERE ended > 0 AND ended <= ?1)",
+	[HISTORY_DELETE] = "DELETE FROM session WHERE ended > 0 AND ended <= ?1",
 	[HOLDER_ADD] = "INSERT INTO holder VALUES(?,?,?)",
 	[SESSIONS_LIVING] = "SELECT " SESSION_COLUMNS "WHERE ended=0 ORDER BY created",
 	[SESSIONS_ENDED] = "SELECT * FROM (SELECT " SESSION_COLUMNS "WHERE ended>0 ORDER BY ended "
@@ -81,9 +83,17 @@ static const char *const texts[STATEMENTS] = {
 	[CONTEXT_PUT] = "INSERT OR REPLACE INTO context VALUES(?,?,?)",
 };
 
+/* The end of a session that is not on disk yet. */
+struct unrecorded {
+	struct unrecorded *next;
+	struct store_session session;
+};
+
 struct store {
 	sqlite3 *db;
+	struct unrecorded *unrecorded;
 	sqlite3_stmt *statement[STATEMENTS];
+	unsigned ended_untrimmed; /* sessions since history_trim() last looked */
 };
 
 static int errno_of(int rc)
@@ -239,10 +249,21 @@ int store_open(struct store **ret, const char *path, struct error *err)
 	return rc;
 }
 
+static void unrecorded_drop(struct unrecorded **at)
+{
+	struct unrecorded *entry = *at;
+
+	*at = entry->next;
+	free(entry->session.gpu);
+	free(entry);
+}
+
 void store_close(struct store *store)
 {
 	if (!store)
 		return;
+	while (store->unrecorded)
+		unrecorded_drop(&store->unrecorded);
 	for (int i = 0; i < STATEMENTS; i++)
 		sqlite3_finalize(store->statement[i]);
 	sqlite3_close(store->db);
@@ -333,21 +354,28 @@ static int step_with_id(struct store *store, enum statement which, const char *i
 	return step_once(stmt);
 }
 
-/* Forgets the session that has just left the last STORE_HISTORY_MAX. */
+/* Forgets what lies behind the last STORE_HISTORY_MAX ended sessions. Finding the edge walks over
+ * all of those, so it is looked for once in a while only. */
 static int history_trim(struct store *store)
 {
-	sqlite3_stmt *stmt = statement(store, HISTORY_OLDEST);
-	char id[STORE_ID_SIZE];
-
+	if (store->ended_untrimmed++ < HISTORY_TRIM_EVERY)
+		return 0;
+	store->ended_untrimmed = 0;
+	sqlite3_stmt *stmt = statement(store, HISTORY_EDGE);
 	sqlite3_bind_int(stmt, 1, STORE_HISTORY_MAX);
 	int step = sqlite3_step(stmt);
-	if (step == SQLITE_ROW)
-		column_text(stmt, 0, id, sizeof(id));
+	int64_t edge = step == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
 	sqlite3_reset(stmt);
 	if (step != SQLITE_ROW)
 		return errno_of(step);
-	int rc = step_with_id(store, SESSION_DELETE, id);
-	return rc < 0 ? rc : step_with_id(store, GPUS_DELETE, id);
+	stmt = statement(store, HISTORY_GPUS_DELETE);
+	sqlite3_bind_int64(stmt, 1, edge);
+	int rc = step_once(stmt);
+	if (rc < 0)
+		return rc;
+	stmt = statement(store, HISTORY_DELETE);
+	sqlite3_bind_int64(stmt, 1, edge);
+	return step_once(stmt);
 }
 
 int store_session_end(struct store *store, const struct store_session *session)
@@ -373,6 +401,38 @@ int store_session_end(struct store *store, const struct store_session *session)
 	if (rc == 0)
 		rc = history_trim(store);
 	return finish(store, rc);
+}
+
+void store_session_end_later(struct store *store, const struct store_session *session)
+{
+	struct unrecorded *entry = calloc(1, sizeof(*entry));
+	struct store_gpu *gpus = calloc(session->gpu_count, sizeof(*gpus));
+
+	if (!entry || !gpus) {
+		free(entry);
+		free(gpus);
+		return;
+	}
+	memcpy(gpus, session->gpu, session->gpu_count * sizeof(*gpus));
+	entry->session = *session;
+	entry->session.gpu = gpus;
+	entry->next = store->unrecorded;
+	store->unrecorded = entry;
+}
+
+unsigned store_retry(struct store *store)
+{
+	unsigned count = 0;
+
+	for (struct unrecorded **at = &store->unrecorded; *at;) {
+		if (store_session_end(store, &(*at)->session) < 0) {
+			at = &(*at)->next;
+			continue;
+		}
+		unrecorded_drop(at);
+		count++;
+	}
+	return count;
 }
 
 int store_holder_add(struct store *store, const char *id, const struct process_id *process)

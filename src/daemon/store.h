@@ -18,7 +18,7 @@ struct store;
 #define STORE_ID_SIZE 16
 #define STORE_NAME_SIZE 64
 #define STORE_REASON_SIZE 64
-/* Ended sessions that are kept for `list --all`. */
+/* Ended sessions that are kept for `list --all`; at times a few more. */
 #define STORE_HISTORY_MAX 10000
 
 struct store_gpu {
@@ -54,6 +54,11 @@ int store_session_add(struct store *store, const struct store_session *session,
 /* Sizes and gpu[].bytes, after a resize. */
 int store_session_resize(struct store *store, const struct store_session *session);
 int store_session_end(struct store *store, const struct store_session *session);
+/* Remembers an end that could not be recorded, so that store_retry() does it; else the next daemon
+ * would take the session for living. Without memory it is forgotten. */
+void store_session_end_later(struct store *store, const struct store_session *session);
+/* Records what can be of that. Returns how many were. */
+unsigned store_retry(struct store *store);
 /* A process that keeps a one-off session alive. */
 int store_holder_add(struct store *store, const char *id, const struct process_id *process);
 

@@ -550,3 +550,45 @@ def test_directory_of_somebody_else(tmp_path, daemon):
     done = subprocess.run([BUILD / "carved", "--runtime-dir", place], env=daemon.env(),
                           stderr=subprocess.PIPE, text=True, timeout=20)
     assert done.returncode == 1 and "only you can write" in done.stderr
+
+
+# ---- a database that cannot be written ----
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 3 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "none", place],
+                      stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("cannot mount a file system here")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_full_disk_makes_no_half_grants(small_disk):
+    daemon = Daemon(dir=small_disk)
+    try:
+        before = daemon.grant(vram="2")
+        filler = small_disk / "filler"
+        with open(filler, "wb", buffering=0) as f:
+            with pytest.raises(OSError):
+                while True:
+                    f.write(b"x" * 4096)
+        refused = [daemon.request(vram="1") for _ in range(400)]
+        full = [a for a in refused if a.status != 201]
+        assert full and full[-1].status == 409
+        assert "the disk is full" in full[-1].error["message"]
+        granted = [a.json["id"] for a in refused if a.status == 201] + [before["id"]]
+        assert daemon.gpu()["available_bytes"] == (80 - 1 - len(granted)) * GIB
+        # An end that cannot be recorded yet is recorded when there is room.
+        assert daemon.release(granted.pop()).status == 200
+        assert "store.failed" in daemon.log()
+        filler.unlink()
+        wait_until(lambda: "store.recorded" in daemon.log(), 5)
+        daemon.restart()
+        assert sorted(s["id"] for s in daemon.call("GET", "/v1/sessions").json) == sorted(granted)
+        daemon.grant(vram="1")
+    finally:
+        daemon.kill()
+
