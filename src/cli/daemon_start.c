@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/isolation.h"
 #include "cli/places.h"
 #include "cli/runtime_dir.h"
 #include "cli/slice_env.h"
@@ -119,6 +120,13 @@ int daemon_start(const char *dir, const char *socket, struct error *err)
 	int pipe_fds[2];
 	int rc = places_find(&places, err);
 
+	/* There the driver is our own front, and the daemon would see the slice as its GPU. */
+	if (isolation_mounted()) {
+		error_set(err, EXIT_CODE_UNREACHABLE,
+			  "no daemon answers, and none can be started from inside a slice");
+		error_hint(err, "run any carve command outside of it");
+		return -EXIT_CODE_UNREACHABLE;
+	}
 	if (rc < 0 || (rc = runtime_dir_make(dir, err)) < 0)
 		return rc;
 	if (access(places.daemon, X_OK) < 0)

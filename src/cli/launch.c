@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "cli/driver_find.h"
 #include "cli/slice_env.h"
 #include "proto/attach.h"
 
@@ -76,6 +77,19 @@ static int exec_error(const char *command, int error, struct error *err)
 			 strerrordesc_np(error));
 }
 
+/* In the child: what makes its programs programs of the slice. */
+static int slice_enter(const struct launch *launch, struct error *err)
+{
+	struct driver_libs driver = *launch->driver;
+	bool mount = launch->isolation == ISOLATION_MOUNT;
+	int rc = mount ? isolation_mount(launch->places, &driver, err) : 0;
+
+	if (rc < 0)
+		return rc;
+	rc = slice_env_enter(launch->session, launch->attach, launch->places, &driver, err);
+	return rc < 0 || !mount ? rc : isolation_mount_environment(err);
+}
+
 /* In the child: becomes the command, or sends the error through `fd`. */
 _Noreturn static void command_become(const struct launch *launch, const struct signals *before,
 				     int fd)
@@ -83,8 +97,7 @@ _Noreturn static void command_become(const struct launch *launch, const struct s
 	struct error err = {0};
 
 	if ((!launch->one_off || command_register(launch, &err) == 0) &&
-	    slice_env_enter(launch->session, launch->attach, launch->places, launch->driver,
-			    &err) == 0) {
+	    slice_enter(launch, &err) == 0) {
 		sigaction(SIGCHLD, &before->child, NULL);
 		sigprocmask(SIG_SETMASK, &before->mask, NULL);
 		execvp(launch->argv[0], launch->argv);

@@ -3,6 +3,8 @@
 
 #include <stdbool.h>
 
+#include "cli/isolation.h"
+
 struct driver_libs;
 struct error;
 struct places;
@@ -12,6 +14,7 @@ struct launch {
 	const char *session; /* ID of the slice */
 	const char *attach;  /* the attach socket's path */
 	bool one_off;        /* the session lives as long as the command: register it */
+	enum isolation isolation;
 	const struct places *places;
 	const struct driver_libs *driver;
 };

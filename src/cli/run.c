@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/driver_find.h"
+#include "cli/isolation.h"
 #include "cli/launch.h"
 #include "cli/places.h"
 #include "cli/request.h"
@@ -204,7 +205,7 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 	launch.session = slice_env_session();
 	launch.attach = getenv(ATTACH_ENV_SOCKET);
 	if (request->sized || request->option || cli->value[OPT_EPHEMERAL] ||
-	    (other && strcmp(other, launch.session) != 0)) {
+	    cli->value[OPT_ISOLATION] || (other && strcmp(other, launch.session) != 0)) {
 		error_set(err, EXIT_CODE_RUN_FAILED,
 			  "run: this is inside slice %.64s already, and "
 			  "there is no other in it",
@@ -250,6 +251,18 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	return rc;
 }
 
+static int isolation_choose(const struct cli *cli, enum isolation *ret, struct error *err)
+{
+	const char *why;
+	int rc = isolation_parse(cli->value[OPT_ISOLATION], ret, err);
+
+	if (rc < 0 || *ret != ISOLATION_MOUNT || isolation_mount_possible(&why))
+		return rc;
+	error_set(err, EXIT_CODE_NOT_PERMITTED, "run: --isolation mount: %s", why);
+	error_hint(err, "--isolation preload needs no rights");
+	return -EXIT_CODE_NOT_PERMITTED;
+}
+
 int cli_run(struct cli *cli, struct error *err)
 {
 	cleanup_request struct slice_request request = {0};
@@ -258,7 +271,10 @@ int cli_run(struct cli *cli, struct error *err)
 	struct launch launch = {.argv = cli->arguments, .places = &places, .driver = &driver};
 	int rc = slice_request_read(cli, &request, err);
 
+	isolation_environment_restore();
 	if (rc < 0 || (rc = places_find(&places, err)) < 0 || (rc = driver_find(&driver, err)) < 0)
+		return rc;
+	if ((rc = isolation_choose(cli, &launch.isolation, err)) < 0)
 		return rc;
 	launcher_warn(cli->arguments[0]);
 	if (slice_env_session())

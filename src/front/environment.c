@@ -7,6 +7,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "front/slice_file.h"
+
+/* Ours, which a mount namespace may carry instead. */
+#define OWN_PREFIX "CARVE_"
+
 static bool same_name(const char *a, const char *b)
 {
 	size_t length = strcspn(a, "=") + 1;
@@ -21,7 +26,7 @@ const char *environment_get(const char *name)
 	for (char **at = environ; at && *at; at++)
 		if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
 			return *at + length + 1;
-	return NULL;
+	return strncmp(name, OWN_PREFIX, strlen(OWN_PREFIX)) == 0 ? slice_file_get(name) : NULL;
 }
 
 /* A second array of the same strings, but for the one. Its pages stay: somebody may be reading. */

@@ -16,7 +16,8 @@ struct environment_swap {
 		*old; /* the variable as it is during the swap, and as it was (NULL: not set) */
 };
 
-/* A variable's value, NULL: not set. Valid until the program changes it. */
+/* A variable's value, NULL: not set. Valid until the program changes it. Carve's own variables have
+ * the value of the slice's file (slice_file.h) where the program was started without them. */
 const char *environment_get(const char *name);
 
 /* entry is "NAME=VALUE" and must stay. 0 or -ENOMEM. */

@@ -19,6 +19,12 @@
 #define ATTACH_ENV_CUDA "CARVE_DRIVER_CUDA"
 #define ATTACH_ENV_NVML "CARVE_DRIVER_NVML"
 
+/* In the mount namespace of `carve run --isolation mount`: the variables above as lines NAME=VALUE,
+ * for programs that are started without their environment; and the driver's own libraries. */
+#define ATTACH_SLICE_DIR "/run/carve-slice"
+#define ATTACH_SLICE_FILE ATTACH_SLICE_DIR "/environment"
+#define ATTACH_SLICE_FILE_SIZE 4096
+
 enum attach_kind {
 	/* I am a process that will use the GPU: reply has the ledger, and a slot. Descriptors in
 	 * the reply: limits (read-only), ledger (read-write). */

@@ -200,6 +200,81 @@ def test_programs_without_cuda_run_unharmed(host):
         assert done.returncode == 0 and done.stderr == ""
 
 
+# ---- isolation ------------------------------------------------------------------------------
+
+@pytest.fixture
+def mounting(host):
+    """A host on which carve may mount."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount")
+    return host
+
+
+def bare_environment(host):
+    """What keeps a program on its host, and nothing of a slice."""
+    kept = [f"{name}={host.env[name]}" for name in ("SIMGPU_HOST", "LD_LIBRARY_PATH")
+            if name in host.env]
+    return ["env", "-i", *kept]
+
+
+def test_mount_binds_programs_without_environment(mounting, examples):
+    done = mounting.carve("run", "--isolation", "mount", "--vram", "2",
+                          *bare_environment(mounting), examples / "hog")
+    assert done.returncode == 0, done.stderr
+    assert "this GPU has 2048 MiB" in done.stdout
+
+
+OPEN_BY_PATH = """
+import ctypes, os, sys
+how = {"path": 0, "deepbind": os.RTLD_DEEPBIND}[sys.argv[2]]
+cuda = ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW | how)
+device, context, total = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
+assert cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device) == 0
+print(total.value)
+"""
+
+
+@pytest.mark.parametrize("how", ["path", "deepbind"])
+def test_mount_binds_programs_that_open_the_driver_by_path(mounting, how):
+    driver = mounting.carve_json("check")["driver"]["cuda"]
+    done = mounting.carve("run", "--isolation", "mount", "--vram", "2",
+                          *bare_environment(mounting), "/usr/bin/python3", "-c", OPEN_BY_PATH,
+                          driver, how)
+    assert done.stdout == f"{2 * GIB}\n", done.stderr
+
+
+def test_mount_leaves_nothing_outside(mounting, examples):
+    def mounts():
+        with open("/proc/self/mountinfo") as file:
+            return file.read()
+
+    before = mounts()
+    done = mounting.carve("run", "--isolation", "mount", "--vram", "2", "sh", "-c",
+                          "cat /run/carve-slice/environment; touch /run/carve-slice/x; exit 7")
+    assert done.returncode == 7 and "Read-only" in done.stderr
+    assert done.stdout.startswith("CARVE_SESSION=s-")
+    assert mounts() == before and os.listdir("/run/carve-slice") == []
+    assert mounting.carve("run", "--vram", "2", examples / "matmul").returncode == 0
+
+
+def test_mount_inside_and_without_a_daemon(mounting):
+    lost = ["run", "--isolation", "mount", "--vram", "2", *bare_environment(mounting), CARVE_INSIDE]
+    fails(mounting.carve(*lost, "run", "--vram", "1", "true"), 125, "inside slice")
+    done = mounting.carve(*lost, "run", "sh", "-c", "echo $CARVE_SESSION")
+    assert done.stdout.startswith("s-")
+    done = mounting.carve(*lost, "gpu", "list", "--host", mounting.env["CARVE_RUNTIME_DIR"] + "/no")
+    fails(done, 4)
+    assert mounting.carve_json("check")["isolation"]["mount"] is True
+
+
+def test_isolation_has_two_ways(host):
+    fails(host.carve("run", "--isolation", "jail", "--vram", "2", "true"), 125, "jail")
+    assert host.carve("run", "--isolation", "preload", "--vram", "2", "true").returncode == 0
+    fails(host.carve("run", "--vram", "2", CARVE_INSIDE, "run", "--isolation", "mount", "true"),
+          125, "inside slice")
+
+
 # ---- the daemon -----------------------------------------------------------------------------
 
 def test_a_killed_daemon_is_followed_by_another(host):
@@ -327,6 +402,7 @@ def test_another_users_session_is_out_of_reach(shared):
         fails(shared("nobody", *argv), 5, "another user's")
     fails(shared("nobody", "run", "--session", theirs, "true"), 125, "another user's")
     fails(shared("nobody", "run", "true"), 125, "no active session")
+    fails(shared("nobody", "run", "--isolation", "mount", "--vram", "2", "true"), 125, "only root")
     assert theirs not in shared("nobody", "session", "list", "--all", "--json").stdout
     own = json.loads(shared("nobody", "session", "request", "--vram", "2", "--json").stdout)["id"]
     done = shared("nobody", "run", "sh", "-c", "id -u; echo $CARVE_SESSION")
