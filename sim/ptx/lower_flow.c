@@ -180,7 +180,7 @@ static void lower_cluster_barrier(struct compiler *c)
 
 static void lower_bar(struct compiler *c, int arg)
 {
-	static const char *const forms[] = {"sync", "arrive", "red", "warp", NULL};
+	static const char *const forms[] = {"sync", "arrive", "red", NULL};
 	const struct operand *operands = c->statement.operands;
 	value_ref barrier, threads = VALUE_NONE;
 	int form;
@@ -191,14 +191,14 @@ static void lower_bar(struct compiler *c, int arg)
 	}
 	modifier_take(c, "cta");
 	modifier_take(c, "aligned");
-	form = modifier_choose(c, forms);
-	if (form == 3) {
+	if (modifier_take(c, "warp")) {
 		modifier_take(c, "sync");
 		operands_expect(c, 1, 1);
 		lower_source(c, &operands[0], TYPE_B32);
 		lower_emit(c, OP_fence);
 		return;
 	}
+	form = modifier_choose(c, forms);
 	operands_expect(c, 1, 4);
 	if (form == 2) {
 		lower_barrier_red(c, lower_source(c, &operands[1], TYPE_U32));
