@@ -303,32 +303,6 @@ nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *multi
 	return r;
 }
 
-nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t a, nvmlDevice_t b, int *same)
-{
-	struct device first, second;
-	nvmlReturn_t r = gpu_enter(a, __func__, same, &first);
-
-	if (r == NVML_SUCCESS)
-		r = gpu_enter(b, __func__, same, &second);
-	if (r == NVML_SUCCESS)
-		*same = first.index == second.index;
-	return r;
-}
-
-/* All GPUs hang off one node; none is reached through another. */
-nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b,
-						 nvmlGpuTopologyLevel_t *level)
-{
-	struct device first, second;
-	nvmlReturn_t r = gpu_enter(a, __func__, level, &first);
-
-	if (r == NVML_SUCCESS)
-		r = gpu_enter(b, __func__, level, &second);
-	if (r == NVML_SUCCESS)
-		*level = first.index == second.index ? NVML_TOPOLOGY_INTERNAL : NVML_TOPOLOGY_NODE;
-	return r;
-}
-
 /* Versions that say what they are of: a simulated board. */
 static nvmlReturn_t board_text(nvmlDevice_t device, const char *call, const char *text, char *buf,
 			       unsigned int length)

@@ -53,6 +53,39 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 	return NVML_SUCCESS;
 }
 
+/* Samples: the newest alone, which is as new as the call. */
+nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
+				  unsigned long long last_seen, nvmlValueType_t *value_type,
+				  unsigned int *count, nvmlSample_t *samples)
+{
+	unsigned long long now = client_now() / 1000;
+	nvmlUtilization_t rates = {0};
+	unsigned int value = 0;
+	nvmlReturn_t r;
+
+	if (!value_type || !count)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (type == NVML_TOTAL_POWER_SAMPLES)
+		r = nvmlDeviceGetPowerUsage(device, &value);
+	else if (type == NVML_GPU_UTILIZATION_SAMPLES || type == NVML_MEMORY_UTILIZATION_SAMPLES)
+		r = nvmlDeviceGetUtilizationRates(device, &rates);
+	else
+		return NVML_ERROR_NOT_SUPPORTED;
+	if (r != NVML_SUCCESS)
+		return r;
+	if (last_seen >= now)
+		return NVML_ERROR_NOT_FOUND;
+	if (type != NVML_TOTAL_POWER_SAMPLES)
+		value = type == NVML_GPU_UTILIZATION_SAMPLES ? rates.gpu : rates.memory;
+	*value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
+	if (samples && *count == 0)
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	*count = 1;
+	if (samples)
+		*samples = (nvmlSample_t){.timeStamp = now, .sampleValue.uiVal = value};
+	return NVML_SUCCESS;
+}
+
 /* The engines for video and images, which nothing here uses. */
 static nvmlReturn_t idle_engine(nvmlDevice_t device, const char *call, unsigned int *utilization,
 				unsigned int *period_us)

@@ -510,3 +510,54 @@ def test_cuda_memory_on_a_mig_device(nvml):
     lib.hold(600, mig_device(0, gpu_instance_id(lib, big[0])))
     used, refused = cuda_devices(lib, lib.text("DeviceGetUUID", small[2]), "allocate")[-1]
     assert 1024 < used < 2048 and refused == 2
+
+
+class Event(ctypes.Structure):
+    _fields_ = [("device", ctypes.c_void_p), ("eventType", ctypes.c_ulonglong), ("eventData", ctypes.c_ulonglong),
+                ("gpuInstanceId", ctypes.c_uint), ("computeInstanceId", ctypes.c_uint)]
+
+
+def test_events(nvml):
+    lib = nvml("t4,h100-80gb+mig")
+    events, event, timeout = ctypes.c_void_p(), Event(), 10
+    wait = lambda ms: (lib.EventSetWait_v2(events, ctypes.byref(event), ms), event.eventType, event.eventData)
+    assert lib.EventSetCreate(ctypes.byref(events)) == SUCCESS
+    xid, double_bit, mig = 8, 2, 0x100
+    assert lib.DeviceRegisterEvents(lib.handle(0), ctypes.c_ulonglong(mig), events) == NOT_SUPPORTED
+    assert lib.DeviceRegisterEvents(lib.handle(0), ctypes.c_ulonglong(xid | double_bit), events) == SUCCESS
+    assert lib.DeviceRegisterEvents(lib.handle(1), ctypes.c_ulonglong(xid | mig), events) == SUCCESS
+    assert wait(1)[0] == timeout
+    create(lib, 19, gpu=1)
+    assert wait(1000)[:2] == (SUCCESS, mig) and event.device == lib.handle(1).value
+    assert wait(1)[0] == timeout
+    assert run([BUILD / "sim" / "simhost", "fault", "lost", "--gpu", "0"], env=lib.host.env).returncode == 0
+    assert wait(1000) == (SUCCESS, xid, 79)
+    assert lib.EventSetFree(events) == SUCCESS
+
+
+def test_topology(nvml):
+    lib = nvml("h100-80gb:2,t4")
+    first, second, other = [lib.handle(i) for i in range(3)]
+    status, level, cpus = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ulong * 16)()
+    assert lib.DeviceGetP2PStatus(first, second, 0, ctypes.byref(status)) == SUCCESS and status.value == 0
+    assert lib.DeviceGetP2PStatus(first, other, 0, ctypes.byref(status)) == SUCCESS and status.value == 5
+    assert lib.DeviceGetTopologyCommonAncestor(first, other, ctypes.byref(level)) == SUCCESS and level.value == 40
+    assert lib.DeviceGetCpuAffinity(first, 16, cpus) == SUCCESS
+    assert sum(bin(word).count("1") for word in cpus) == os.sysconf("SC_NPROCESSORS_CONF")
+
+
+def test_clients_survive_every_model(nvml):
+    """Each of the models gives an answer to what monitoring asks for."""
+    listed = json.loads(run([BUILD / "sim" / "simhost", "list", "--json"]).stdout)
+    keys = [m["key"] for m in listed]
+    assert len(keys) >= 24
+    lib = nvml(",".join(keys))
+    for index in range(len(keys)):
+        device = lib.handle(index)
+        memory = lib.memory(device)
+        assert memory.total == memory.reserved + memory.free
+        limit = lib.number("DeviceGetEnforcedPowerLimit", device)
+        assert 0 < lib.number("DeviceGetPowerUsage", device) < limit
+        assert lib.number("DeviceGetTemperature", device, 0) < 60
+        assert lib.number("DeviceGetMaxClockInfo", device, 1) >= lib.number("DeviceGetClockInfo", device, 1)
+        assert mig_mode(lib, index) in ((0, 0), NOT_SUPPORTED)
