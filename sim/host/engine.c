@@ -70,15 +70,24 @@ static void head_start(struct engine_queue *q)
 	e->events->item_started(q, queue_head(q), e->now);
 }
 
+/* Of the slice under way, or of the one that would be if somebody had disputed those before it. */
+static uint64_t slice_left(const struct engine *e)
+{
+	if (e->slice_end > e->now)
+		return e->slice_end - e->now;
+	return e->slice_ns - (e->now - e->turn_start) % e->slice_ns;
+}
+
 /* The first of the ring gets the engine now. */
 static void turn_begin(struct engine *e)
 {
 	struct engine_client *c = engine_current(e);
 
 	e->turn_start = e->now;
-	e->slice_end = e->now + e->slice_ns;
+	e->slice_end = e->now + (c && c->left_ns ? c->left_ns : e->slice_ns);
 	if (!c)
 		return;
+	c->left_ns = 0;
 	list_for_each (node, &c->ready) {
 		if (!queue_of(node)->holding && !queue_of(node)->head_started)
 			head_start(queue_of(node));
@@ -91,6 +100,24 @@ static void turn_end(struct engine *e, struct engine_client *c)
 		e->events->turn(c, e->turn_start, e->now);
 }
 
+static void ring_enter(struct engine_client *c)
+{
+	struct engine *e = c->engine;
+	bool idle = list_empty(&e->ring);
+	bool alone = list_single(&e->ring);
+
+	if (e->now > c->left_until)
+		c->left_ns = 0;
+	if (!idle && c->left_ns)
+		list_insert(e->ring.next, &c->ring_node);
+	else
+		list_append(&e->ring, &c->ring_node);
+	if (idle)
+		turn_begin(e);
+	else if (alone)
+		e->slice_end = e->now + slice_left(e);
+}
+
 static void ready_enter(struct engine_queue *q)
 {
 	struct engine_client *c = q->client;
@@ -100,19 +127,8 @@ static void ready_enter(struct engine_queue *q)
 		list_append(&c->ready, &q->node);
 		q->computing = true;
 	}
-	if (list_empty(&c->ring_node)) {
-		bool idle = list_empty(&e->ring);
-		bool alone = list_single(&e->ring);
-
-		list_append(&e->ring, &c->ring_node);
-		if (idle)
-			turn_begin(e);
-		else if (alone && e->slice_end <= e->now)
-			/* It ran on past its slices undisturbed: it keeps what is left of this one.
-			 */
-			e->slice_end =
-				e->now + e->slice_ns - (e->now - e->turn_start) % e->slice_ns;
-	}
+	if (list_empty(&c->ring_node))
+		ring_enter(c);
 	if (engine_current(e) == c && !q->holding && !q->head_started)
 		head_start(q);
 }
@@ -129,8 +145,11 @@ static void ready_leave(struct engine_queue *q)
 	if (!list_empty(&c->ready))
 		return;
 	bool on = engine_current(e) == c;
-	if (on)
+	if (on) {
 		turn_end(e, c);
+		c->left_ns = q->more ? slice_left(e) : 0;
+		c->left_until = e->now + ENGINE_PATIENCE_NS;
+	}
 	list_remove(&c->ring_node);
 	if (on)
 		turn_begin(e);
@@ -161,6 +180,7 @@ static void head_pop(struct engine_queue *q)
 	q->count--;
 	q->head_started = false;
 	q->holding = item.flags & WIRE_ITEM_HOLD;
+	q->more = item.flags & WIRE_ITEM_MORE;
 	q->holding_fill = item.fill;
 	e->events->item_done(q, &item, e->now);
 }
@@ -423,6 +443,22 @@ bool engine_wait_fulfil(struct engine_queue *q)
 	return any;
 }
 
+/* A time before which the client that has the turn does not lose it. */
+static uint64_t turn_bound(const struct engine *e)
+{
+	uint64_t busy_ns = 0;
+
+	list_for_each (node, &engine_current(e)->ready) {
+		const struct engine_queue *q = queue_of(node);
+
+		if (q->holding)
+			return e->slice_end;
+		uint64_t rest = q->total_ns - queue_head(q)->total_ns;
+		busy_ns = MAX(busy_ns, rest + q->remaining_ps / PS_PER_NS);
+	}
+	return MIN(e->slice_end, e->now + busy_ns);
+}
+
 /* A time before which the queue's n-th item (counting from 1) cannot be done. */
 static uint64_t queue_done_bound(const struct engine_queue *q, uint64_t n)
 {
@@ -436,7 +472,7 @@ static uint64_t queue_done_bound(const struct engine_queue *q, uint64_t n)
 		&q->items[(q->head + (n - q->done - 1)) % WIRE_QUEUE_ITEMS_MAX];
 	uint64_t from = e->now;
 	if (q->computing && !engine_client_on(q->client))
-		from = MAX(from, e->slice_end);
+		from = turn_bound(e);
 	else if (!q->computing && !q->head_started)
 		from = copy_next_done(e);
 	return from + (item->total_ns - queue_head(q)->total_ns) + q->remaining_ps / PS_PER_NS;
@@ -452,7 +488,7 @@ static uint64_t queue_started_bound(const struct engine_queue *q, uint64_t n)
 		return e->now;
 	if (n > q->submitted)
 		return UINT64_MAX;
-	return q->computing ? e->slice_end : copy_next_done(e);
+	return q->computing ? turn_bound(e) : copy_next_done(e);
 }
 
 uint64_t engine_queue_wake(const struct engine_queue *q)

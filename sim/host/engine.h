@@ -2,10 +2,11 @@
  * clock of its own, one thread.
  *
  * The compute engine serves clients (processes) round robin, one slice each, the whole engine to
- * one client at a time; a client without work gives its turn up at once. During its turn the heads
- * of all its queues run together: at full speed while their fills sum up to at most 1000, slowed
- * down in proportion above that. Each copy engine serves one copy at a time, in order of arrival.
- * Queues run their items in order, whichever engines they are for. */
+ * one client at a time; a client without work gives its turn up at once, and comes back at the end
+ * of the round, or, where its work was only late in coming, next, with what is left of its slice.
+ * During its turn the heads of all its queues run together: at full speed while their fills sum up
+ * to at most 1000, slowed down in proportion above that. Each copy engine serves one copy at a
+ * time, in order of arrival. Queues run their items in order, whichever engines they are for. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,6 +20,8 @@
 /* Longer items are refused. */
 #define ENGINE_ITEM_NS_MAX (1ull << 50)
 #define ENGINE_WAITS_MAX 8u
+/* How long a client whose work is on its way (WIRE_ITEM_MORE) keeps its place. */
+#define ENGINE_PATIENCE_NS 20000000u
 
 struct engine_client;
 struct engine_queue;
@@ -62,6 +65,8 @@ struct engine_client {
 	void *owner;
 	struct list ring_node; /* in engine.ring, or empty */
 	struct list ready;     /* queues whose head is compute work */
+	uint64_t left_ns;      /* of the slice that it gave up for want of work, 0: nothing ... */
+	uint64_t left_until;   /* ... and how long that counts */
 	uint64_t busy_ns;
 	uint64_t copy_ns;
 	struct meter meter, copy_meter;
@@ -80,6 +85,7 @@ struct engine_queue {
 	uint32_t head, count;
 	bool head_started;
 	bool holding;   /* no item, but the last one goes on */
+	bool more;      /* the last item was not to be the last */
 	bool computing; /* node is in client.ready */
 	uint16_t holding_fill;
 	uint64_t remaining_ps; /* of the head, running alone */

@@ -39,6 +39,15 @@ static inline void list_append(struct list *head, struct list *node)
 	head->previous = node;
 }
 
+/* Right behind `at`, which is listed. */
+static inline void list_insert(struct list *at, struct list *node)
+{
+	node->previous = at;
+	node->next = at->next;
+	at->next->previous = node;
+	at->next = node;
+}
+
 /* Leaves `node` as an empty list, so that removing it again does nothing. */
 static inline void list_remove(struct list *node)
 {

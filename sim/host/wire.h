@@ -228,6 +228,10 @@ enum wire_item_flag {
 	 * taking its turns and being charged, until the queue's next item arrives. For kernels
 	 * whose length is not known beforehand or that really wait. */
 	WIRE_ITEM_HOLD = 1 << 2,
+	/* The program has handed in more for this queue, which the client has not played yet: if
+	 * that comes soon, it goes on with what was left of its slice, and is charged nothing
+	 * meanwhile. */
+	WIRE_ITEM_MORE = 1 << 3,
 };
 
 /* One piece of work. Items of a queue run in order, those of different queues at the same time. The

@@ -354,6 +354,73 @@ static void wakes_exactly(void **state)
 	assert_true(looks < waits * 20);
 }
 
+/* Likewise where the client that has the GPU runs out of work before its slice ends. */
+static void wakes_when_others_end_early(void **state)
+{
+	struct rig *r = *state;
+
+	compute(&r->queue[0][0], 300 * US, 0, 0);
+	compute(&r->queue[1][0], 500 * US, 0, 0);
+	engine_wait(&r->queue[1][0], WIRE_WAIT_DONE, 1);
+	uint64_t wake = engine_queue_wake(&r->queue[1][0]);
+	assert_true(wake > 0 && wake <= 800 * US);
+	engine_advance(&r->engine, wake);
+	if (!engine_wait_fulfil(&r->queue[1][0]))
+		assert_int_equal(engine_queue_wake(&r->queue[1][0]), 800 * US);
+}
+
+/* Clients whose kernels come in late, though handed in early, have the same share as others, and
+ * are charged nothing for the time between. */
+static void late_work_keeps_its_share(void **state)
+{
+	struct rig *r = *state;
+	uint64_t now = 0, ready_at[CLIENTS] = {0};
+
+	while (now < 4000 * MS) {
+		for (size_t i = 0; i < CLIENTS; i++) {
+			struct engine_queue *q = &r->queue[i][0];
+			bool late = i % 2;
+
+			if (q->count == 0 && late && !ready_at[i])
+				ready_at[i] = now + 150 * US;
+			if (q->count == 0 && now >= ready_at[i]) {
+				for (int k = 0; k < (late ? 1 : 100); k++)
+					compute(q, 300 * US, 0, late ? WIRE_ITEM_MORE : 0);
+				ready_at[i] = 0;
+			}
+		}
+		now += 10 * US;
+		engine_advance(&r->engine, now);
+	}
+	assert_true(r->engine.busy_ns > now - 10 * MS);
+	for (size_t i = 0; i < CLIENTS; i++) {
+		uint64_t share = r->client[i].busy_ns * CLIENTS * 1000 / now;
+
+		if (share < 950 || share > 1050)
+			fail_msg("client %zu has %llu thousandths of its share", i,
+				 (unsigned long long)share);
+	}
+}
+
+/* Without more to come, what was left of a slice is lost. */
+static void unused_slices_are_lost(void **state)
+{
+	struct rig *r = *state;
+
+	compute(&r->queue[0][0], 1 * MS, 0, 0);
+	compute(&r->queue[1][0], 9 * MS, 0, 0);
+	compute(&r->queue[2][0], 9 * MS, 0, 0);
+	engine_advance(&r->engine, 1500 * US); /* 1 since 1 ms */
+	compute(&r->queue[0][0], 1 * MS, 0, WIRE_ITEM_MORE);
+	engine_advance(&r->engine, 6200 * US); /* 1 to 3, 2 to 5, 0 to 6, 1 */
+	assert_int_equal(heard.done[1].at, 6 * MS);
+	compute(&r->queue[0][0], 3 * MS, 0, 0);
+	engine_advance(&r->engine,
+		       40 * MS); /* 1 to 8, 0 to 9: its rest, 2 to 11, 1 to 13, 0 to 15 */
+	assert_int_equal(heard.done[2].at, 15 * MS);
+	assert_ptr_equal(heard.done[2].queue, &r->queue[0][0]);
+}
+
 /* Very short kernels cost little: a million of them. */
 static void short_kernels(void **state)
 {
@@ -398,6 +465,9 @@ int main(void)
 		RIGGED(fair_shares),
 		cmocka_unit_test(late_looks),
 		RIGGED(wakes_exactly),
+		RIGGED(wakes_when_others_end_early),
+		RIGGED(late_work_keeps_its_share),
+		RIGGED(unused_slices_are_lost),
 		RIGGED(short_kernels),
 		cmocka_unit_test(meters),
 	};
