@@ -108,8 +108,18 @@ CUcontext lane_context(const struct lane *lane)
 	return lane->ctx;
 }
 
+static bool lane_has_more(struct lane *lane)
+{
+	pthread_mutex_lock(&lane->lock);
+	bool more = lane->head;
+	pthread_mutex_unlock(&lane->lock);
+	return more;
+}
+
 void lane_submit(struct lane *lane, struct wire_item item)
 {
+	if (lane_has_more(lane))
+		item.flags |= WIRE_ITEM_MORE;
 	item.queue = (uint16_t)lane->queue;
 	item.device = lane->device->wire;
 	lane->modelled_ns += item.ns;
