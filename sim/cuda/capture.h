@@ -5,15 +5,24 @@
 
 #include "cuda/op.h"
 
+/* What a stream's part in a capture is; struct CUstream_st.capture. */
+struct capture;
+
 /* True where the op has become a node, or the capture makes it an error: *ret says which. What the
  * op owns is taken over then. */
 bool capture_takes(CUstream stream, struct op *op, CUresult *ret);
-/* The same for recording an event. */
+/* The same for recording an event, ... */
 bool capture_takes_record(CUstream stream, struct op *op, unsigned int flags, CUresult *ret);
-/* Whether a call that waits is allowed now. Invalidates the capture where it is not. */
-CUresult capture_check_sync(CUstream stream);
-/* The stream goes away: so does its capture. */
-void capture_abandon(CUstream stream);
-/* The same for an allocation: it becomes a node, and *address what it will have. */
+/* ... for waiting for one: this may draw a stream into the event's capture, ... */
+bool capture_takes_wait(CUstream stream, struct op *op, unsigned int flags, CUresult *ret);
+/* ... and for an allocation: *address is what it will have. */
 bool capture_takes_alloc(CUstream stream, CUmemoryPool pool, size_t bytes, CUdeviceptr *address,
 			 CUresult *ret);
+/* Whether a call that waits for the stream is allowed now; it invalidates a capture. */
+CUresult capture_check_sync(CUstream stream);
+/* Whether the calling thread may make a call that captures do not know (cuMemAlloc). */
+CUresult capture_check_unsafe(void);
+/* The stream goes away: so does its part. */
+void capture_abandon(CUstream stream);
+/* The event stands for something else, or goes away. */
+void capture_forget_event(CUevent event);

@@ -1,4 +1,5 @@
 /* What contexts say of themselves, and their settings. */
+#include "cuda/capture.h"
 #include "cuda/context.h"
 #include "cuda/parts.h"
 
@@ -76,7 +77,8 @@ CUresult cuCtxSetFlags(unsigned int flags)
 CUresult cuCtxSynchronize(void)
 {
 	API_BEGIN_CONTEXT(ctx);
-	return context_synchronize(ctx);
+	CUresult result = capture_check_unsafe();
+	return result == CUDA_SUCCESS ? context_synchronize(ctx) : result;
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx)

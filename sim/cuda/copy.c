@@ -35,7 +35,8 @@ static uint8_t *side_host(const struct op_copy_side *side, uint64_t offset, size
 	if (!range_find(address, &range))
 		return NULL;
 	*left = MIN(*left, range.start + range.size - address);
-	return range.host + (address - range.start);
+	/* A graph's memory has nothing behind it before it is launched. */
+	return range.host ? range.host + (address - range.start) : NULL;
 }
 
 static bool row_copy(const struct op_copy *copy, size_t y, size_t z)
@@ -141,10 +142,9 @@ static CUresult side_check(struct op_copy_side *side, const struct op_copy *copy
 	uint64_t end = side_offset(side, copy->height - 1, copy->depth - 1) + copy->width;
 	if (!range_covers(side->address + first, end - first))
 		return CUDA_ERROR_INVALID_VALUE;
-	return range_find(side->address + first, &range) &&
-			       (written ? range.writable : range.readable)
-		       ? CUDA_SUCCESS
-		       : CUDA_ERROR_INVALID_VALUE;
+	range_find(side->address + first, &range);
+	bool allowed = range.kind == RANGE_GRAPH || (written ? range.writable : range.readable);
+	return allowed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult copy_check(struct op_copy *copy)

@@ -4,6 +4,7 @@
 
 #include "base/macros.h"
 #include "cuda/capture.h"
+#include "cuda/capture_private.h"
 #include "cuda/context.h"
 #include "cuda/handle.h"
 #include "cuda/parts.h"
@@ -67,7 +68,7 @@ void event_set(CUevent event, struct fence *fence)
 	struct fence *before = event->fence;
 	event->fence = fence_ref(fence);
 	event->recorded = true;
-	event->captured_by = NULL;
+	event_uncapture(event);
 	pthread_mutex_unlock(&driver.lock);
 	fence_unref(before);
 }
@@ -83,6 +84,7 @@ void event_stamp(CUevent event, struct lane *lane)
 static void event_free(CUevent event)
 {
 	handle_remove(event);
+	capture_forget_event(event);
 	fence_unref(event->fence);
 	stamp_give(event->stamp);
 	free(event);

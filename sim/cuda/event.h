@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/cuda_abi.h"
+#include "cuda/node_set.h"
 #include "cuda/work.h"
 
 struct CUevent_st {
@@ -12,8 +13,11 @@ struct CUevent_st {
 	struct lane_clock clock; /* of the lane that stamped it */
 	struct fence *fence;     /* under driver.lock; NULL: not pending */
 	bool recorded;
-	struct capture *captured_by; /* recorded in a capture that still goes on */
-	CUgraphNode captured_node;
+	/* Recorded in a capture that still goes on: which, and after which nodes. Under
+	 * driver.lock. */
+	struct capture_session *captured_by;
+	CUevent next_captured;
+	struct node_set captured;
 };
 
 /* A reference to what the event waits for; NULL: nothing (more). */

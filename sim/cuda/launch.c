@@ -153,6 +153,9 @@ static uint16_t gpu_fill(const struct device *device, const struct op_kernel *k)
 
 CUresult op_kernel_run(struct lane *lane, struct op_kernel *k)
 {
+	/* A graph does not keep its kernels' modules alive. */
+	if (!handle_is(k->function, HANDLE_FUNCTION))
+		return CUDA_ERROR_INVALID_HANDLE;
 	struct device *device = lane_device(lane);
 	CUmodule module = k->function->module;
 	struct running running = {.lane = lane, .ctx = lane_context(lane)};

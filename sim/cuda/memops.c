@@ -55,7 +55,7 @@ static CUresult memop_run(struct lane *lane, const CUstreamBatchMemOpParams *p)
 	if (p->operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES ||
 	    p->operation == CU_STREAM_MEM_OP_BARRIER)
 		return CUDA_SUCCESS;
-	if (!range_find(p->waitValue.address, &range))
+	if (!range_find(p->waitValue.address, &range) || !range.host)
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	uint8_t *at = range.host + (p->waitValue.address - range.start);
 	switch (p->operation) {

@@ -48,6 +48,7 @@ enum range_kind {
 	RANGE_IPC,
 	RANGE_MODULE,
 	RANGE_ARRAY,
+	RANGE_GRAPH, /* host is NULL until a launch puts memory there */
 	RANGE_EXTERNAL,
 };
 

@@ -2,7 +2,9 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
+#include "cuda/capture.h"
 #include "cuda/context.h"
+#include "cuda/graph.h"
 #include "cuda/memory.h"
 #include "cuda/parts.h"
 #include "cuda/visible_mig.h"
@@ -17,7 +19,9 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 	API_BEGIN_CONTEXT(ctx);
 	if (!address || !bytes)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = linear_alloc(ctx, bytes, WIRE_MEMORY_LINEAR, RANGE_LINEAR, &at);
+	CUresult result = capture_check_unsafe();
+	if (result == CUDA_SUCCESS)
+		result = linear_alloc(ctx, bytes, WIRE_MEMORY_LINEAR, RANGE_LINEAR, &at);
 	if (result == CUDA_SUCCESS)
 		*address = at;
 	return result;
@@ -97,12 +101,19 @@ CUresult cuMemFree_v2(CUdeviceptr address)
 	case RANGE_MANAGED:
 	case RANGE_POOL:
 	case RANGE_EXTERNAL:
+	case RANGE_GRAPH:
 		break;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+	CUresult result = capture_check_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	/* Work that uses it may be under way: as with a real driver, freeing waits for it. */
 	context_synchronize(ctx);
+	if (range.kind == RANGE_GRAPH)
+		return graph_memory_use(range.owner, false) ? CUDA_SUCCESS
+							    : CUDA_ERROR_INVALID_VALUE;
 	if (!range_remove(address, range.kind, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	memory_release(&range);

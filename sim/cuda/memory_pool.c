@@ -7,6 +7,7 @@
 #include "base/macros.h"
 #include "cuda/capture.h"
 #include "cuda/context.h"
+#include "cuda/graph.h"
 #include "cuda/handle.h"
 #include "cuda/parts.h"
 #include "cuda/pool_private.h"
@@ -165,6 +166,11 @@ void pool_piece_free(struct piece *piece)
 	if (pool->is_destroyed && !pool->pieces)
 		pool_free(pool);
 	pthread_mutex_unlock(&pool_lock);
+}
+
+struct device *pool_device(CUmemoryPool pool)
+{
+	return pool->device;
 }
 
 CUmemoryPool pool_of_piece(const struct piece *piece)
@@ -369,10 +375,22 @@ void memory_free_in_order(uint64_t address, uint64_t ticket)
 
 	if (!range_find(address, &range) || range.start != address)
 		return;
+	if (range.kind == RANGE_GRAPH) {
+		graph_memory_use(range.owner, false);
+		return;
+	}
 	if (range.kind == RANGE_POOL && !piece_is_due(range.owner, ticket))
 		return;
 	if (range_remove(address, range.kind, &range))
 		memory_release(&range);
+}
+
+static bool may_free_in_order(const struct range *range)
+{
+	if (range->kind == RANGE_GRAPH)
+		return graph_memory_is_used(range->owner);
+	return range->kind == RANGE_POOL || range->kind == RANGE_LINEAR ||
+	       range->kind == RANGE_MANAGED;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
@@ -387,8 +405,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 		return result;
 	if (capture_takes(stream, &op, &result))
 		return result;
-	if (!range_find(address, &range) || range.start != address ||
-	    (range.kind != RANGE_POOL && range.kind != RANGE_LINEAR && range.kind != RANGE_MANAGED))
+	if (!range_find(address, &range) || range.start != address || !may_free_in_order(&range))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (range.kind == RANGE_POOL && !piece_pend(range.owner, stream->id, &op.memory.ticket))
 		return CUDA_ERROR_INVALID_VALUE;

@@ -53,7 +53,7 @@ CUresult op_set_run(struct lane *lane, struct op_set *set)
 		struct range range;
 
 		while (at < end) {
-			if (!range_find(at, &range))
+			if (!range_find(at, &range) || !range.host)
 				return CUDA_ERROR_ILLEGAL_ADDRESS;
 			size_t n = MIN(end, range.start + range.size) - at;
 			set_bytes(&range, range.host + (at - range.start), set, n);
@@ -80,7 +80,7 @@ static CUresult set_start(CUstream handle, struct op_set set)
 	if (set.address % set.element || (set.height > 1 && set.pitch < row))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!range_covers(set.address, (set.height - 1) * set.pitch + row) ||
-	    !range_find(set.address, &range) || !range.writable)
+	    !range_find(set.address, &range) || !(range.writable || range.kind == RANGE_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct op op = {.kind = OP_SET, .set = set};
 	return stream_submit(stream, &op);

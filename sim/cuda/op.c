@@ -6,6 +6,7 @@
 #include "cuda/context.h"
 #include "cuda/event.h"
 #include "cuda/graph.h"
+#include "cuda/handle.h"
 #include "cuda/pool.h"
 #include "cuda/work.h"
 
@@ -26,7 +27,9 @@ CUresult op_run(struct lane *lane, struct op *op)
 					  op->host.data);
 		return CUDA_SUCCESS;
 	case OP_EVENT_RECORD:
-		event_stamp(op->event, lane);
+		/* A graph does not keep its events alive. */
+		if (handle_is(op->event, HANDLE_EVENT))
+			event_stamp(op->event, lane);
 		return CUDA_SUCCESS;
 	case OP_MEMOPS:
 		return op_memops_run(lane, &op->memops);
@@ -34,7 +37,9 @@ CUresult op_run(struct lane *lane, struct op *op)
 		return graph_run(lane, op->run);
 	case OP_EMPTY:
 	case OP_EVENT_WAIT: /* a dependency of the work, met by now */
-	case OP_ALLOC:      /* done when the graph was launched */
+		return CUDA_SUCCESS;
+	case OP_ALLOC:
+		graph_memory_use_at(op->memory.address);
 		return CUDA_SUCCESS;
 	case OP_FREE:
 		memory_free_in_order(op->memory.address, op->memory.ticket);

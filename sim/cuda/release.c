@@ -31,6 +31,7 @@ void memory_release(const struct range *range)
 		foreign_unmap(range->owner);
 		free(range->owner);
 		break;
+	case RANGE_GRAPH:      /* the graph's */
 	case RANGE_VMM:        /* cuMemUnmap's business */
 	case RANGE_REGISTERED: /* the program's own */
 		break;

@@ -94,6 +94,7 @@ void streams_destroy_all(CUcontext ctx)
 		lane_abort(s->lane);
 	for (; list; list = next) {
 		next = list->next;
+		capture_abandon(list);
 		stream_free(list);
 	}
 }
@@ -437,7 +438,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct op op = {.kind = OP_EVENT_WAIT, .event = event};
 	CUresult result;
-	if (capture_takes(stream, &op, &result))
+	if (capture_takes_wait(stream, &op, flags, &result))
 		return result;
 	/* An event that was never recorded, or is over, holds nobody up. */
 	struct fence *after = event_fence(event), *fence;

@@ -45,6 +45,12 @@ def test_kernels(check, programs):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("check", alone("cuda_graphs"))
+def test_graphs(check, programs):
+    done = on_host([programs / "cuda_graphs", check])
+    assert done.returncode == 0, done.stderr
+
+
 def test_processes_share_the_gpu_by_time(make_host, programs):
     """Kernels of 5 ms, 200 ms of them in each process: alone as long as that, three at once thrice."""
     host = make_host("h100-80gb")
