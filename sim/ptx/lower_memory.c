@@ -211,7 +211,6 @@ static bool atom_fits(int op, enum type type)
 
 	switch (op) {
 	case ATOM_ADD:
-		return type_size(type) >= 4 || real;
 	case ATOM_MIN:
 	case ATOM_MAX:
 		return type_size(type) >= 4 || real;
@@ -328,6 +327,7 @@ static void lower_cp(struct compiler *c, int arg)
 	static const char *const groups[] = {"commit_group", "wait_group", "wait_all", NULL};
 	const struct operand *operands = c->statement.operands;
 	struct address to, from;
+	enum insn_space first;
 	struct insn *insn;
 	value_ref bytes;
 	uint64_t size;
@@ -339,7 +339,8 @@ static void lower_cp(struct compiler *c, int arg)
 		lower_emit(c, OP_nop);
 		return;
 	}
-	if (take_space(c) != SPACE_GLOBAL || take_space(c) != SPACE_SHARED)
+	first = take_space(c); /* global is looked for before shared */
+	if (first != SPACE_GLOBAL || take_space(c) != SPACE_SHARED)
 		lower_fail(c, "unsupported state space");
 	take_hints(c);
 	operands_expect(c, 3, 4);

@@ -35,8 +35,9 @@ static uint32_t next_random(uint32_t *state)
 static void test_matmul(void **state)
 {
 	enum { N = 64, TILE = 16 };
-	uint64_t a = device_alloc(&device, N * N * 4), b = device_alloc(&device, N * N * 4);
-	uint64_t c = device_alloc(&device, N * N * 4);
+	uint64_t a = device_alloc(&device, sizeof(float[N * N])),
+		 b = device_alloc(&device, sizeof(float[N * N]));
+	uint64_t c = device_alloc(&device, sizeof(float[N * N]));
 	float *pa = device_host(&device, a), *pb = device_host(&device, b);
 	const float *pc = device_host(&device, c);
 	uint32_t seed = 1;
@@ -63,8 +64,9 @@ static void test_matmul(void **state)
 static void test_vector_add(void **state)
 {
 	enum { N = 1000 };
-	uint64_t a = device_alloc(&device, N * 4), b = device_alloc(&device, N * 4);
-	uint64_t c = device_alloc(&device, (N + 1) * 4);
+	uint64_t a = device_alloc(&device, sizeof(int[N])),
+		 b = device_alloc(&device, sizeof(int[N]));
+	uint64_t c = device_alloc(&device, sizeof(int[N + 1]));
 	float *pa = device_host(&device, a), *pb = device_host(&device, b);
 	const float *pc = device_host(&device, c);
 
@@ -83,14 +85,14 @@ static void test_vector_add(void **state)
 static void test_histogram(void **state)
 {
 	enum { N = 20000 };
-	uint64_t data = device_alloc(&device, N), bins = device_alloc(&device, 256 * 4);
+	uint64_t data = device_alloc(&device, N), bins = device_alloc(&device, sizeof(int[256]));
 	unsigned char *bytes = device_host(&device, data);
 	const int *counted = device_host(&device, bins);
 	int expected[256] = {0};
 	uint32_t seed = 7;
 
 	for (int i = 0; i < N; i++) {
-		bytes[i] = (unsigned char)(next_random(&seed) & next_random(&seed));
+		bytes[i] = (unsigned char)(next_random(&seed) >> i % 9);
 		expected[bytes[i]]++;
 	}
 	device_load_kernel(&device, "histogram");
@@ -101,7 +103,7 @@ static void test_histogram(void **state)
 static void test_reduce(void **state)
 {
 	enum { N = 12345 };
-	uint64_t data = device_alloc(&device, N * 4), sum = device_alloc(&device, 4);
+	uint64_t data = device_alloc(&device, sizeof(int[N])), sum = device_alloc(&device, 4);
 	int *values = device_host(&device, data), expected = 0;
 	uint32_t seed = 3;
 
@@ -117,7 +119,8 @@ static void test_reduce(void **state)
 static void test_scan(void **state)
 {
 	enum { BLOCKS = 2, THREADS = 1024, N = BLOCKS * THREADS };
-	uint64_t in = device_alloc(&device, N * 4), out = device_alloc(&device, N * 4);
+	uint64_t in = device_alloc(&device, sizeof(int[N])),
+		 out = device_alloc(&device, sizeof(int[N]));
 	int *values = device_host(&device, in), sum = 0;
 	const int *sums = device_host(&device, out);
 
@@ -141,7 +144,7 @@ static int compare_ints(const void *a, const void *b)
 static void test_sort(void **state)
 {
 	enum { N = 512 };
-	uint64_t data = device_alloc(&device, N * 4);
+	uint64_t data = device_alloc(&device, sizeof(int[N]));
 	int *values = device_host(&device, data), expected[N];
 	uint32_t seed = 11;
 
@@ -197,7 +200,7 @@ static uint32_t branchy(uint32_t i)
 static void test_branchy(void **state)
 {
 	enum { N = 1000 };
-	uint64_t out = device_alloc(&device, 1024 * 4);
+	uint64_t out = device_alloc(&device, sizeof(int[1024]));
 	const uint32_t *values = device_host(&device, out);
 
 	device_load_kernel(&device, "branchy");

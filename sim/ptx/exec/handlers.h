@@ -2,6 +2,8 @@
  * and for x86-64-v3; the others once. */
 #pragma once
 
+#include <string.h>
+
 #include "ptx/exec/exec.h"
 
 #define ISA_JOIN_(name, isa) name##_##isa
@@ -27,13 +29,7 @@ PTX_OPS_FLOW(X)
 #define HANDLER(name) void op_##name(struct warp *warp, const struct insn *insn, uint32_t mask)
 #endif
 
-/* Lanes do not depend on each other: an operand may be the destination, but then lane for lane. */
-#ifdef __clang__
-#define LANES \
-	_Pragma("clang loop vectorize(assume_safety)") for (unsigned l = 0; l < WARP_LANES; l++)
-#else
-#define LANES _Pragma("GCC ivdep") for (unsigned l = 0; l < WARP_LANES; l++)
-#endif
+#define LANES for (unsigned l = 0; l < WARP_LANES; l++)
 /* Only the lanes of a mask, one by one: what has side effects. */
 #define LANES_OF(mask)                                                                            \
 	for (uint32_t rest_ = (mask), l = 0; rest_ && (l = (uint32_t)__builtin_ctz(rest_), true); \
@@ -47,18 +43,32 @@ static inline void *value_at(const struct warp *warp, value_ref ref)
 #define SRC(type, index) ((const type *)value_at(warp, insn->src[index]))
 #define DST(type) ((type *)(warp->base[0] + insn->dst))
 
-/* Computes all lanes, also those that are off: expressions have no side effects. */
-#define STORE_LANES(type, to, expression)                                   \
-	do {                                                                \
-		if (mask == UINT32_MAX) {                                   \
-			LANES(to)[l] = (type)(expression);                  \
-		} else {                                                    \
-			LANES                                               \
-			{                                                   \
-				type value_ = (type)(expression);           \
-				(to)[l] = mask >> l & 1 ? value_ : (to)[l]; \
-			}                                                   \
-		}                                                           \
+#define BLEND(V)                                  \
+	for (unsigned l = 0; l < WARP_LANES; l++) \
+		((V *)to)[l] = mask >> l & 1 ? ((const V *)from)[l] : ((V *)to)[l];
+
+/* Writes the lanes of `mask` to a register of `size` bytes. */
+static inline void lanes_store(void *restrict to, const void *restrict from, size_t size,
+			       uint32_t mask)
+{
+	if (mask == UINT32_MAX) {
+		memcpy(to, from, size * WARP_LANES);
+	} else if (size == 8) {
+		BLEND(uint64_t)
+	} else if (size == 4) {
+		BLEND(uint32_t)
+	} else {
+		BLEND(uint16_t)
+	}
+}
+
+/* Computes all lanes, also those that are off: expressions have no side effects. The result goes
+ * through an array of its own, because the destination may be an operand too. */
+#define STORE_LANES(type, to, expression)                      \
+	do {                                                   \
+		type results_[WARP_LANES];                     \
+		LANES results_[l] = (type)(expression);        \
+		lanes_store(to, results_, sizeof(type), mask); \
 	} while (0)
 
 static inline void predicate_store(const struct warp *warp, value_ref ref, uint32_t mask,

@@ -8,58 +8,96 @@ struct lanes {
 	unsigned char *at[WARP_LANES];
 };
 
-static inline uint64_t lane_address(const struct warp *warp, const struct insn *insn, unsigned lane)
+/* The lanes' addresses, `base` added; also of lanes that are off. */
+static void lane_addresses(const struct warp *warp, const struct insn *insn, uint64_t base,
+			   uint64_t addresses[WARP_LANES])
 {
-	if (insn->flags & FLAG_ADDRESS_32)
-		return SRC(uint32_t, 0)[lane] + (uint64_t)insn->offset;
-	return SRC(uint64_t, 0)[lane] + (uint64_t)insn->offset;
+	base += (uint64_t)insn->offset;
+	if (insn->flags & FLAG_ADDRESS_32) {
+		const uint32_t *from = SRC(uint32_t, 0);
+
+		LANES addresses[l] = from[l] + base;
+	} else {
+		const uint64_t *from = SRC(uint64_t, 0);
+
+		LANES addresses[l] = from[l] + base;
+	}
 }
 
-/* Faults of one lane; false. */
-static bool misplaced(struct warp *warp, uint64_t address, uint32_t size, uint64_t limit,
-		      unsigned lane)
+/* Whether `size` bytes at each address lie in [start, start + bytes), aligned; of a power of two.
+ */
+static bool all_inside(const uint64_t addresses[WARP_LANES], uint32_t mask, uint64_t start,
+		       uint64_t bytes, uint32_t size)
 {
-	if (address & (size - 1))
-		warp_fault(warp, PTX_FAULT_MISALIGNED_ADDRESS, address, lane);
-	else if (address > limit || size > limit - address)
-		warp_fault(warp, PTX_FAULT_ILLEGAL_ADDRESS, address, lane);
-	else
+	uint64_t last = bytes - size, outside = 0;
+
+	if (bytes < size)
 		return false;
+	LANES outside |= (mask >> l & 1) * (uint64_t)((addresses[l] - start > last) |
+						      ((addresses[l] & (size - 1)) != 0));
+	return outside == 0;
+}
+
+static bool resolve_each(struct warp *warp, const uint64_t addresses[WARP_LANES], uint32_t mask,
+			 uint32_t size, bool write, struct lanes *lanes)
+{
+	LANES_OF(mask)
+	{
+		lanes->at[l] = warp_resolve(warp, addresses[l], size, write, l);
+		if (!lanes->at[l])
+			return false;
+	}
 	return true;
 }
 
+/* Lanes that are off may have any address: no pointer is formed by adding. */
+static inline unsigned char *place(uintptr_t base, uint64_t address)
+{
+	return (unsigned char *)(base + (uintptr_t)address);
+}
+
+/* Mostly all lanes are in the range that was found last. */
 static bool resolve_global(struct warp *warp, const struct insn *insn, uint32_t mask, uint32_t size,
 			   bool write, struct lanes *lanes)
 {
-	struct ptx_range *range = warp->launch->range;
+	const struct ptx_range *range = warp->launch->range;
+	uint64_t addresses[WARP_LANES];
 
-	LANES_OF(mask)
-	{
-		uint64_t address = lane_address(warp, insn, l), offset = address - range->start;
-
-		if (offset >= range->size || size > range->size - offset ||
-		    (address & (size - 1)) || (write && !range->writable)) {
-			lanes->at[l] = warp_resolve(warp, address, size, write, l);
-			if (!lanes->at[l])
-				return false;
-			range = warp->launch->range;
-			continue;
-		}
-		lanes->at[l] = (unsigned char *)range->host + offset;
-	}
+	lane_addresses(warp, insn, 0, addresses);
+	if ((write && !range->writable) ||
+	    !all_inside(addresses, mask, range->start, range->size, size))
+		return resolve_each(warp, addresses, mask, size, write, lanes);
+	LANES lanes->at[l] = place((uintptr_t)range->host - range->start, addresses[l]);
 	return true;
 }
 
 static bool resolve_generic(struct warp *warp, const struct insn *insn, uint32_t mask,
 			    uint32_t size, bool write, struct lanes *lanes)
 {
+	uint64_t addresses[WARP_LANES];
+
+	lane_addresses(warp, insn, 0, addresses);
+	return resolve_each(warp, addresses, mask, size, write, lanes);
+}
+
+/* The fault of the first lane that is misaligned or not in `limit` bytes. */
+static bool fault_of(struct warp *warp, const uint64_t addresses[WARP_LANES], uint32_t mask,
+		     uint64_t limit, uint32_t size)
+{
 	LANES_OF(mask)
 	{
-		lanes->at[l] = warp_resolve(warp, lane_address(warp, insn, l), size, write, l);
-		if (!lanes->at[l])
-			return false;
+		uint64_t address = addresses[l];
+
+		if (address & (size - 1)) {
+			warp_fault(warp, PTX_FAULT_MISALIGNED_ADDRESS, address, l);
+			break;
+		}
+		if (address > limit || size > limit - address) {
+			warp_fault(warp, PTX_FAULT_ILLEGAL_ADDRESS, address, l);
+			break;
+		}
 	}
-	return true;
+	return false;
 }
 
 /* Local memory: each lane has its own; a frame's variables start at its base. */
@@ -67,30 +105,24 @@ static bool resolve_local(struct warp *warp, const struct insn *insn, uint32_t m
 			  struct lanes *lanes)
 {
 	uint32_t stride = warp->launch->local_bytes;
-	uint64_t base = insn->detail == SPACE_FRAME ? warp->local_base : 0;
+	uint64_t addresses[WARP_LANES];
 
-	LANES_OF(mask)
-	{
-		uint64_t address = lane_address(warp, insn, l) + base;
-
-		if (misplaced(warp, address, size, stride, l))
-			return false;
-		lanes->at[l] = warp->local + (size_t)l * stride + address;
-	}
+	lane_addresses(warp, insn, insn->detail == SPACE_FRAME ? warp->local_base : 0, addresses);
+	if (!all_inside(addresses, mask, 0, stride, size))
+		return fault_of(warp, addresses, mask, stride, size);
+	LANES lanes->at[l] = place((uintptr_t)warp->local + (size_t)l * stride, addresses[l]);
 	return true;
 }
 
 static bool resolve_flat(struct warp *warp, const struct insn *insn, uint32_t mask, uint32_t size,
 			 unsigned char *bytes, uint64_t limit, struct lanes *lanes)
 {
-	LANES_OF(mask)
-	{
-		uint64_t address = lane_address(warp, insn, l);
+	uint64_t addresses[WARP_LANES];
 
-		if (misplaced(warp, address, size, limit, l))
-			return false;
-		lanes->at[l] = bytes + address;
-	}
+	lane_addresses(warp, insn, 0, addresses);
+	if (!all_inside(addresses, mask, 0, limit, size))
+		return fault_of(warp, addresses, mask, limit, size);
+	LANES lanes->at[l] = place((uintptr_t)bytes, addresses[l]);
 	return true;
 }
 
@@ -136,17 +168,20 @@ static void polled(struct warp *warp, const struct insn *insn, uint32_t mask,
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-#define LOAD(name, V)                                                               \
-	HANDLER(name)                                                               \
-	{                                                                           \
-		struct lanes lanes;                                                 \
-		V *d = DST(V);                                                      \
-		if (!resolve(warp, insn, mask, sizeof(V), false, &lanes))           \
-			return;                                                     \
-		LANES_OF(mask)                                                      \
-		d[l] = __atomic_load_n((V *)(void *)lanes.at[l], __ATOMIC_RELAXED); \
-		if (insn->flags & FLAG_POLL)                                        \
-			polled(warp, insn, mask, &lanes);                           \
+#define LOAD(name, V)                                                                             \
+	HANDLER(name)                                                                             \
+	{                                                                                         \
+		struct lanes lanes;                                                               \
+		V *d = DST(V);                                                                    \
+		if (!resolve(warp, insn, mask, sizeof(V), false, &lanes))                         \
+			return;                                                                   \
+		if (mask == UINT32_MAX)                                                           \
+			LANES d[l] = __atomic_load_n((V *)(void *)lanes.at[l], __ATOMIC_RELAXED); \
+		else                                                                              \
+			LANES_OF(mask)                                                            \
+		d[l] = __atomic_load_n((V *)(void *)lanes.at[l], __ATOMIC_RELAXED);               \
+		if (insn->flags & FLAG_POLL)                                                      \
+			polled(warp, insn, mask, &lanes);                                         \
 	}
 LOAD(ld_b32, uint32_t)
 LOAD(ld_b64, uint64_t)
@@ -201,7 +236,8 @@ HANDLER(ld_any)
 			unsigned wide = elements[2 * i + 1];
 
 			bits[i] = widen(bits[i], size, insn->flags & FLAG_SIGNED);
-			memcpy(warp->base[0] + elements[2 * i] + (size_t)l * wide, &bits[i], wide);
+			memcpy(warp->base[0] + elements[(size_t)2 * i] + (size_t)l * wide, &bits[i],
+			       wide);
 		}
 	}
 	if (insn->flags & FLAG_POLL)
@@ -221,7 +257,7 @@ HANDLER(st_any)
 	LANES_OF(mask)
 	{
 		for (unsigned i = 0; i < count; i++) {
-			const unsigned char *from = value_at(warp, elements[2 * i]);
+			const unsigned char *from = value_at(warp, elements[(size_t)2 * i]);
 
 			memcpy(lanes.at[l] + (size_t)i * size,
 			       from + (size_t)l * elements[2 * i + 1], size);
