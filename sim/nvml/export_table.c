@@ -1,9 +1,9 @@
-/* nvidia-smi asks the library for a table of functions beside the public ones. NVIDIA describes a
- * few of its slots in its own simulated NVML (github.com/NVIDIA/k8s-test-infra, pkg/gpu/mocknvml,
- * Apache-2.0): device by index, the process lists and the host's highest PCIe generation. Those are
- * answered here. What any other slot takes is not known, so that nothing is written: called with a
+/* The table of private functions that nvidia-smi asks for: the slots that base/nvml_private.h knows
+ * are answered. What any other slot takes is not known, so that nothing is written: called with a
  * device it says NOT_SUPPORTED, else it succeeds, without which nvidia-smi gives up on whole views.
  */
+#include "base/nvml_private.h"
+
 #include <stdbool.h>
 #include <string.h>
 
@@ -12,29 +12,13 @@
 
 enum {
 	TABLE_SLOTS = 256,
-	SLOT_DEVICE_BY_INDEX = 81,
-	SLOT_PROCESSES_FIRST = 213, /* compute, and two lists that are empty here */
-	SLOT_PROCESSES_LAST = 215,
-	SLOT_HOST_MAX_LINK_GENERATION = 230,
-	DEVICE_BY_INDEX_ARGUMENT = 0x22,
 	LIST_CAPACITY_MAX = 65536,
 };
 
-/* 6c3efec4-8fc9-4e6c-a327-ee696e12f7c4, its first three groups in little-endian order. */
-static const unsigned char table_guid[16] = {
-	0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
-	0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4,
-};
-
-/* An entry of the process lists: the public detail, and the name in place. */
-struct table_process {
-	nvmlProcessDetail_v1_t detail;
-	char name[4096];
-};
-_Static_assert(sizeof(struct table_process) == 4128, "the stride nvidia-smi walks by");
+static const unsigned char table_guid[16] = NVML_PRIVATE_GUID;
 
 static nvmlReturn_t table_processes(nvmlDevice_t handle, unsigned int *count,
-				    struct table_process *out)
+				    struct nvml_private_process *out)
 {
 	struct device d;
 	nvmlReturn_t r = device_enter(handle, __func__, count, &d);
@@ -69,18 +53,19 @@ static nvmlReturn_t table_call(unsigned int slot, void *first, void *second, voi
 	wire_device id;
 	unsigned int *count = second;
 
-	if (slot == SLOT_DEVICE_BY_INDEX && (uintptr_t)third == DEVICE_BY_INDEX_ARGUMENT &&
-	    (uintptr_t)first < WIRE_GPUS_MAX && second)
+	if (slot == NVML_PRIVATE_SLOT_DEVICE_BY_INDEX &&
+	    (uintptr_t)third == NVML_PRIVATE_BY_INDEX && (uintptr_t)first < WIRE_GPUS_MAX && second)
 		return nvmlDeviceGetHandleByIndex_v2((unsigned int)(uintptr_t)first, second);
 	if (!second || !handle_device(first, &id))
 		return NVML_SUCCESS;
-	if (slot == SLOT_PROCESSES_FIRST && third && *count <= LIST_CAPACITY_MAX)
+	if (slot == NVML_PRIVATE_SLOT_PROCESSES && third && *count <= LIST_CAPACITY_MAX)
 		return table_processes(first, count, third);
-	if (slot > SLOT_PROCESSES_FIRST && slot <= SLOT_PROCESSES_LAST) {
+	if (slot > NVML_PRIVATE_SLOT_PROCESSES &&
+	    slot < NVML_PRIVATE_SLOT_PROCESSES + NVML_PRIVATE_PROCESS_LISTS) {
 		*count = 0;
 		return NVML_SUCCESS;
 	}
-	if (slot == SLOT_HOST_MAX_LINK_GENERATION)
+	if (slot == NVML_PRIVATE_SLOT_HOST_LINK_GENERATION)
 		return nvmlDeviceGetMaxPcieLinkGeneration(first, second);
 	return NVML_ERROR_NOT_SUPPORTED;
 }

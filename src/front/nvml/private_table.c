@@ -1,9 +1,8 @@
 /* nvidia-smi reads the driver's lists of processes not by the public functions but by a table of
- * private ones. What NVIDIA itself tells of that table (its own simulated NVML, in
- * github.com/NVIDIA/k8s-test-infra, pkg/gpu/mocknvml, Apache-2.0) is enough to keep the lists to
- * the slice: the table's GUID, its size in its first word, the slots of the lists, and their
- * entries. The program gets a copy of the table in which those slots are ours; all else is the
- * driver's. */
+ * private ones (base/nvml_private.h). The program gets a copy of the table in which the slots of
+ * the lists are ours; all else is the driver's. */
+#include "base/nvml_private.h"
+
 #include <string.h>
 
 #include "front/lock.h"
@@ -11,18 +10,12 @@
 #include "front/nvml/slice.h"
 
 enum {
-	SLOT_LISTS = 213, /* compute, graphics, MPS */
-	LISTS = 3,
-	/* An entry is nvmlProcessDetail_v1_t, then the name in 4096 bytes. */
-	ENTRY_SIZE = 4128,
+	FIRST = NVML_PRIVATE_SLOT_PROCESSES,
+	LISTS = NVML_PRIVATE_PROCESS_LISTS,
 	TABLE_SLOTS_MAX = 4096,
 };
 
-/* 6c3efec4-8fc9-4e6c-a327-ee696e12f7c4, its first three groups in little-endian order. */
-static const unsigned char table_guid[16] = {
-	0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
-	0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4,
-};
+static const unsigned char table_guid[16] = NVML_PRIVATE_GUID;
 
 typedef nvmlReturn_t list_call(nvmlDevice_t device, unsigned int *count, void *entries);
 
@@ -40,7 +33,9 @@ static nvmlReturn_t list(unsigned int which, nvmlDevice_t device, unsigned int *
 	if (result != NVML_SUCCESS || !count || !entries)
 		return result;
 	p = process_get();
-	*count = p ? slice_keep_own(p, device, entries, *count, ENTRY_SIZE, true) : 0;
+	*count = p ? slice_keep_own(p, device, entries, *count, sizeof(struct nvml_private_process),
+				    true)
+		   : 0;
 	return NVML_SUCCESS;
 }
 
@@ -65,13 +60,13 @@ static void table_make(const void *original)
 	static list_call *const ours[LISTS] = {list_compute, list_graphics, list_mps};
 	size_t size = *(const size_t *)original;
 
-	if (size < (SLOT_LISTS + LISTS) * sizeof(void *) || size > sizeof(table_copy))
+	if (size < (FIRST + LISTS) * sizeof(void *) || size > sizeof(table_copy))
 		return;
 	memcpy(table_copy, original, size);
 	for (size_t i = 0; i < LISTS; i++) {
-		memcpy(&table_lists[i], &table_copy[SLOT_LISTS + i], sizeof(table_lists[i]));
+		memcpy(&table_lists[i], &table_copy[FIRST + i], sizeof(table_lists[i]));
 		if (table_lists[i])
-			memcpy(&table_copy[SLOT_LISTS + i], &ours[i], sizeof(ours[i]));
+			memcpy(&table_copy[FIRST + i], &ours[i], sizeof(ours[i]));
 	}
 	table_original = original;
 }
