@@ -10,10 +10,13 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/answer.h"
+#include "daemon/api_quota.h"
 #include "daemon/fresh.h"
 #include "daemon/http.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
+#include "daemon/quotas.h"
 #include "daemon/refusal.h"
 #include "daemon/request.h"
 #include "daemon/session.h"
@@ -22,57 +25,19 @@
 
 #define SESSIONS_PREFIX "/v1/sessions/"
 
-/* ---- errors ------------------------------------------------------------------------------ */
-
-__attribute__((format(printf, 4, 5))) static void reply_failed(struct call *call, unsigned status,
-							       int code, const char *format, ...)
-{
-	struct error err = {0};
-	va_list args;
-
-	va_start(args, format);
-	error_set_va(&err, code, format, args);
-	va_end(args);
-	call_reply_error(call, status, &err);
-}
-
-/* The status that goes with an error's exit code. */
-static unsigned status_of(const struct error *err)
-{
-	switch (err->code) {
-	case EXIT_CODE_USAGE:
-		return MHD_HTTP_BAD_REQUEST;
-	case EXIT_CODE_NOT_PERMITTED:
-		return MHD_HTTP_FORBIDDEN;
-	default:
-		return MHD_HTTP_CONFLICT;
-	}
-}
-
-static json_t *body_parse(struct call *call, struct error *err)
-{
-	json_error_t where;
-	json_t *root = json_loadb(call->body, call->body_size, JSON_REJECT_DUPLICATES, &where);
-
-	if (!root)
-		error_set(err, EXIT_CODE_USAGE, "the body is not JSON: line %d: %.128s", where.line,
-			  where.text);
-	return root;
-}
-
 /* The session of the path that the caller may change; NULL: answered. */
 static struct session *session_or_reply(struct call *call, const char *id)
 {
 	struct session *s = session_find(call->node, id);
 
 	if (!s) {
-		reply_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_FAILED,
-			     "there is no session %.64s", id);
+		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_FAILED,
+			      "there is no session %.64s", id);
 		return NULL;
 	}
 	if (!view_permitted(&call->peer, s->record.uid)) {
-		reply_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
-			     "session %s is another user's", id);
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "session %s is another user's", id);
 		return NULL;
 	}
 	return s;
@@ -171,7 +136,7 @@ static void on_decided(void *arg, struct session *session, const struct error *e
 	if (session)
 		call_reply(call, MHD_HTTP_CREATED, view_session(session, &call->peer));
 	else
-		call_reply_error(call, status_of(err), err);
+		call_reply_error(call, answer_status(err), err);
 }
 
 static void on_asker_gone(struct call *call)
@@ -183,7 +148,7 @@ static void post_session(struct call *call, const char *id)
 {
 	struct slice_request request;
 	struct error err = {0};
-	json_t *root = body_parse(call, &err);
+	json_t *root = answer_body(call, &err);
 	int rc = root ? request_parse(root, &request, &err) : -1;
 
 	json_decref(root);
@@ -191,13 +156,13 @@ static void post_session(struct call *call, const char *id)
 		rc = error_set(&err, EXIT_CODE_NOT_PERMITTED,
 			       "--priority: above 0 is for root and members of group carve");
 	if (rc < 0) {
-		call_reply_error(call, status_of(&err), &err);
+		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
 	rc = waiting_add(call->node, &request, &call->peer, on_decided, call);
 	if (rc < 0)
-		reply_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED, "%s",
-			     strerrordesc_np(-rc));
+		answer_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED, "%s",
+			      strerrordesc_np(-rc));
 	else
 		call_defer(call, on_asker_gone);
 }
@@ -219,7 +184,7 @@ static void post_explain(struct call *call, const char *id)
 {
 	struct slice_request *request = calloc(1, sizeof(*request));
 	struct error err = {0};
-	json_t *root = body_parse(call, &err);
+	json_t *root = answer_body(call, &err);
 	int rc = root && request ? request_parse(root, request, &err) : -1;
 
 	json_decref(root);
@@ -228,7 +193,7 @@ static void post_explain(struct call *call, const char *id)
 		return;
 	}
 	free(request);
-	call_reply_error(call, status_of(&err), &err);
+	call_reply_error(call, answer_status(&err), &err);
 }
 
 /* ---- resizing ---------------------------------------------------------------------------- */
@@ -279,6 +244,8 @@ static int resize(struct session *s, const struct place_request *request, struct
 		if (rc < 0)
 			return rc;
 	}
+	if (quotas_check_resize(s, bytes, err) < 0)
+		return -1;
 	int rc = session_resize(s, bytes);
 	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
 				  strerrordesc_np(-rc))
@@ -293,14 +260,14 @@ static void patch_session(struct call *call, const char *id)
 
 	if (!s)
 		return;
-	json_t *root = body_parse(call, &err);
+	json_t *root = answer_body(call, &err);
 	int rc = root ? request_parse_size(root, &request, &err) : -1;
 
 	json_decref(root);
 	if (rc == 0)
 		rc = resize(s, &request, &err);
 	if (rc < 0) {
-		call_reply_error(call, status_of(&err), &err);
+		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
 	waiting_kick(call->node);
@@ -359,8 +326,8 @@ static void delete_waiter(struct call *call, struct waiter *w)
 	char id[STORE_ID_SIZE];
 
 	if (!view_permitted(&call->peer, w->peer.uid)) {
-		reply_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
-			     "request %s is another user's", w->id);
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "request %s is another user's", w->id);
 		return;
 	}
 	snprintf(id, sizeof(id), "%s", w->id);
@@ -407,6 +374,11 @@ static const struct route routes[] = {
 	{"GET", "/v1/sessions", false, get_sessions},
 	{"POST", "/v1/sessions", false, post_session},
 	{"POST", "/v1/explain", false, post_explain},
+	{"GET", "/v1/quotas", false, api_get_quotas},
+	{"PUT", "/v1/quotas/user/", true, api_put_user_quota},
+	{"PUT", "/v1/quotas/group/", true, api_put_group_quota},
+	{"DELETE", "/v1/quotas/user/", true, api_delete_user_quota},
+	{"DELETE", "/v1/quotas/group/", true, api_delete_group_quota},
 	{"GET", SESSIONS_PREFIX, true, get_session},
 	{"PATCH", SESSIONS_PREFIX, true, patch_session},
 	{"DELETE", SESSIONS_PREFIX, true, delete_session},
@@ -435,9 +407,9 @@ void api_handle(struct call *call)
 		return;
 	}
 	if (known)
-		reply_failed(call, MHD_HTTP_METHOD_NOT_ALLOWED, EXIT_CODE_USAGE,
-			     "%.16s does not go with %.128s", call->method, call->path);
+		answer_failed(call, MHD_HTTP_METHOD_NOT_ALLOWED, EXIT_CODE_USAGE,
+			      "%.16s does not go with %.128s", call->method, call->path);
 	else
-		reply_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %.128s",
-			     call->path);
+		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %.128s",
+			      call->path);
 }

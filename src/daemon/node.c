@@ -13,6 +13,7 @@
 #include "daemon/http.h"
 #include "daemon/log.h"
 #include "daemon/process.h"
+#include "daemon/quotas.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
 #include "daemon/takeover.h"
@@ -38,6 +39,7 @@ static void node_stop(struct node *node, const char *why)
 	probe_stop(&node->probe);
 	http_server_stop(node->http);
 	sessions_free(node);
+	quotas_free(node);
 	attach_server_stop(node->attach);
 	close_handle(&node->prepare);
 	close_handle(&node->tick);
@@ -164,8 +166,10 @@ static void on_costs(void *arg)
 /* From here on the daemon answers: its sessions are back. */
 static int node_open(struct node *node, struct error *err)
 {
-	int rc = takeover_run(node);
+	int rc = quotas_load(node);
 
+	if (rc == 0)
+		rc = takeover_run(node);
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
 				 strerrordesc_np(-rc));

@@ -15,6 +15,7 @@ struct error;
 struct fresh;
 struct http_server;
 struct process;
+struct quota_entry;
 struct session;
 struct store;
 struct waiter;
@@ -45,6 +46,7 @@ struct node {
 	uint32_t session_count, timed_count;
 	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
 	struct drain *drains;
+	struct quota_entry *quotas;
 	struct fresh *fresh;    /* calls that wait for the next sample */
 	struct waiter *waiters; /* in the order in which they are served */
 	bool waiters_dirty;     /* something changed that may let one through */

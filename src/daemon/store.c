@@ -16,7 +16,8 @@
 #define HISTORY_TRIM_EVERY 250
 
 static const char schema[] =
-	"CREATE TABLE session(id TEXT PRIMARY KEY, name TEXT, uid INTEGER, ephemeral INTEGER,"
+	"CREATE TABLE session(id TEXT PRIMARY KEY, name TEXT, uid INTEGER, gid INTEGER,"
+	" ephemeral INTEGER,"
 	" tolerance INTEGER, kind INTEGER, compute INTEGER, created INTEGER, ends_at INTEGER,"
 	" ended INTEGER, reason TEXT);"
 	"CREATE INDEX session_ended ON session(ended, created);"
@@ -25,6 +26,8 @@ static const char schema[] =
 	" PRIMARY KEY(session, position)) WITHOUT ROWID;"
 	"CREATE TABLE holder(session TEXT, pid INTEGER, start_time INTEGER);"
 	"CREATE INDEX holder_session ON holder(session);"
+	"CREATE TABLE quota(kind INTEGER, id INTEGER, vram INTEGER, sessions INTEGER,"
+	" gpus INTEGER, PRIMARY KEY(kind, id));"
 	"CREATE TABLE context(model TEXT, driver TEXT, bytes INTEGER, PRIMARY KEY(model, driver));";
 
 enum statement {
@@ -46,20 +49,24 @@ enum statement {
 	SESSION_FIND,
 	GPUS_OF,
 	HOLDERS_OF,
+	QUOTA_PUT,
+	QUOTA_REMOVE,
+	QUOTAS,
 	CONTEXT_GET,
 	CONTEXT_PUT,
 	STATEMENTS
 };
 
-#define SESSION_COLUMNS                                                                        \
-	"id, name, uid, ephemeral, tolerance, kind, compute, created, ends_at, ended, reason " \
+#define SESSION_COLUMNS                                                                      \
+	"id, name, uid, gid, ephemeral, tolerance, kind, compute, created, ends_at, ended, " \
+	"reason "                                                                            \
 	"FROM session "
 
 static const char *const texts[STATEMENTS] = {
 	[BEGIN] = "BEGIN IMMEDIATE",
 	[COMMIT] = "COMMIT",
 	[ROLLBACK] = "ROLLBACK",
-	[SESSION_ADD] = "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,0,'')",
+	[SESSION_ADD] = "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,0,'')",
 	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0)",
 	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
 		       "position=?2",
@@ -79,6 +86,9 @@ static const char *const texts[STATEMENTS] = {
 	[GPUS_OF] = "SELECT uuid, name, number, bytes, requested, peak FROM session_gpu WHERE "
 		    "session=?1 ORDER BY position",
 	[HOLDERS_OF] = "SELECT pid, start_time FROM holder WHERE session=?1",
+	[QUOTA_PUT] = "INSERT OR REPLACE INTO quota VALUES(?,?,?,?,?)",
+	[QUOTA_REMOVE] = "DELETE FROM quota WHERE kind=?1 AND id=?2",
+	[QUOTAS] = "SELECT kind, id, vram, sessions, gpus FROM quota",
 	[CONTEXT_GET] = "SELECT bytes FROM context WHERE model=?1 AND driver=?2",
 	[CONTEXT_PUT] = "INSERT OR REPLACE INTO context VALUES(?,?,?)",
 };
@@ -294,12 +304,13 @@ static int session_insert(struct store *store, const struct store_session *sessi
 	bind_text(stmt, 1, session->id);
 	bind_text(stmt, 2, session->name);
 	sqlite3_bind_int64(stmt, 3, session->uid);
-	sqlite3_bind_int(stmt, 4, session->ephemeral);
-	sqlite3_bind_int(stmt, 5, session->tolerance_applied);
-	sqlite3_bind_int(stmt, 6, (int)session->kind);
-	sqlite3_bind_int64(stmt, 7, session->compute);
-	sqlite3_bind_int64(stmt, 8, session->created);
-	sqlite3_bind_int64(stmt, 9, session->ends_at);
+	sqlite3_bind_int64(stmt, 4, session->gid);
+	sqlite3_bind_int(stmt, 5, session->ephemeral);
+	sqlite3_bind_int(stmt, 6, session->tolerance_applied);
+	sqlite3_bind_int(stmt, 7, (int)session->kind);
+	sqlite3_bind_int64(stmt, 8, session->compute);
+	sqlite3_bind_int64(stmt, 9, session->created);
+	sqlite3_bind_int64(stmt, 10, session->ends_at);
 	return step_once(stmt);
 }
 
@@ -466,14 +477,15 @@ static int session_read(struct store *store, sqlite3_stmt *stmt, struct store_se
 	column_text(stmt, 0, ret->id, sizeof(ret->id));
 	column_text(stmt, 1, ret->name, sizeof(ret->name));
 	ret->uid = (uid_t)sqlite3_column_int64(stmt, 2);
-	ret->ephemeral = sqlite3_column_int(stmt, 3) != 0;
-	ret->tolerance_applied = sqlite3_column_int(stmt, 4) != 0;
-	ret->kind = (enum place_kind)sqlite3_column_int(stmt, 5);
-	ret->compute = (uint32_t)sqlite3_column_int64(stmt, 6);
-	ret->created = sqlite3_column_int64(stmt, 7);
-	ret->ends_at = sqlite3_column_int64(stmt, 8);
-	ret->ended = sqlite3_column_int64(stmt, 9);
-	column_text(stmt, 10, ret->reason, sizeof(ret->reason));
+	ret->gid = (gid_t)sqlite3_column_int64(stmt, 3);
+	ret->ephemeral = sqlite3_column_int(stmt, 4) != 0;
+	ret->tolerance_applied = sqlite3_column_int(stmt, 5) != 0;
+	ret->kind = (enum place_kind)sqlite3_column_int(stmt, 6);
+	ret->compute = (uint32_t)sqlite3_column_int64(stmt, 7);
+	ret->created = sqlite3_column_int64(stmt, 8);
+	ret->ends_at = sqlite3_column_int64(stmt, 9);
+	ret->ended = sqlite3_column_int64(stmt, 10);
+	column_text(stmt, 11, ret->reason, sizeof(ret->reason));
 	return gpus_read(store, ret);
 }
 
@@ -522,6 +534,50 @@ int store_holders_each(struct store *store, const char *id, store_holder_cb cb, 
 		};
 
 		rc = cb(arg, &process);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : errno_of(step);
+}
+
+/* ---- quotas ------------------------------------------------------------------------------ */
+
+int store_quota_put(struct store *store, const struct store_quota *quota)
+{
+	sqlite3_stmt *stmt = statement(store, QUOTA_PUT);
+
+	sqlite3_bind_int(stmt, 1, (int)quota->kind);
+	sqlite3_bind_int64(stmt, 2, quota->id);
+	/* QUOTA_NONE comes out as -1, and back. */
+	sqlite3_bind_int64(stmt, 3, (int64_t)quota->quota.vram_bytes);
+	sqlite3_bind_int64(stmt, 4, (int64_t)quota->quota.sessions);
+	sqlite3_bind_int64(stmt, 5, (int64_t)quota->quota.gpus);
+	return step_once(stmt);
+}
+
+int store_quota_remove(struct store *store, enum quota_kind kind, uint32_t id)
+{
+	sqlite3_stmt *stmt = statement(store, QUOTA_REMOVE);
+
+	sqlite3_bind_int(stmt, 1, (int)kind);
+	sqlite3_bind_int64(stmt, 2, id);
+	return step_once(stmt);
+}
+
+int store_quotas_each(struct store *store, store_quota_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, QUOTAS);
+	int step, rc = 0;
+
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		struct store_quota quota = {
+			.kind = (enum quota_kind)sqlite3_column_int(stmt, 0),
+			.id = (uint32_t)sqlite3_column_int64(stmt, 1),
+			.quota = {.vram_bytes = (uint64_t)sqlite3_column_int64(stmt, 2),
+				  .sessions = (uint64_t)sqlite3_column_int64(stmt, 3),
+				  .gpus = (uint64_t)sqlite3_column_int64(stmt, 4)},
+		};
+
+		rc = cb(arg, &quota);
 	}
 	sqlite3_reset(stmt);
 	return rc < 0 ? rc : errno_of(step);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "core/place.h"
+#include "core/quota.h"
 #include "daemon/peer.h"
 
 struct error;
@@ -34,6 +35,7 @@ struct store_session {
 	char id[STORE_ID_SIZE];
 	char name[STORE_NAME_SIZE];
 	uid_t uid;
+	gid_t gid; /* the owner's primary group when it asked */
 	bool ephemeral, tolerance_applied;
 	enum place_kind kind;
 	uint32_t compute;
@@ -71,6 +73,19 @@ int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_s
 int store_session_find(struct store *store, const char *id, struct store_session *ret);
 typedef int (*store_holder_cb)(void *arg, const struct process_id *process);
 int store_holders_each(struct store *store, const char *id, store_holder_cb cb, void *arg);
+
+enum quota_kind { QUOTA_OF_USER = 0, QUOTA_OF_GROUP = 1 };
+
+struct store_quota {
+	enum quota_kind kind;
+	uint32_t id; /* uid or gid */
+	struct quota quota;
+};
+
+int store_quota_put(struct store *store, const struct store_quota *quota);
+int store_quota_remove(struct store *store, enum quota_kind kind, uint32_t id);
+typedef int (*store_quota_cb)(void *arg, const struct store_quota *quota);
+int store_quotas_each(struct store *store, store_quota_cb cb, void *arg);
 
 /* Learned cost of a context of this GPU model under this driver. -ENOENT: not known. */
 int store_context_get(struct store *store, const char *model, const char *driver,

@@ -11,6 +11,7 @@
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/pool.h"
+#include "daemon/quotas.h"
 #include "daemon/refusal.h"
 #include "daemon/session.h"
 
@@ -126,6 +127,7 @@ static void record_fill(const struct node *node, const struct waiter *w,
 
 	*ret = (struct store_session){
 		.uid = w->peer.uid,
+		.gid = w->peer.gid,
 		.ephemeral = request->ephemeral,
 		.tolerance_applied = result->tolerance_applied,
 		.kind = request->place.kind,
@@ -207,7 +209,8 @@ static void count_passes(struct node *node, const struct waiter *w,
 
 /* -EAGAIN: worth waiting for. */
 static int decide(const struct node *node, const struct waiter *w,
-		  const struct place_request *place, struct place_result *ret, struct error *err)
+		  const struct place_request *place, const struct peer *peer,
+		  struct place_result *ret, struct error *err)
 {
 	struct place_gpu gpus[GPUS_MAX];
 	uint8_t closed[GPUS_MAX];
@@ -220,8 +223,9 @@ static int decide(const struct node *node, const struct waiter *w,
 		return rc == -ENOSPC && place_possible(gpus, node->pool.count, place) ? -EAGAIN
 										      : rc;
 	}
-	if (!fence(node, w, closed))
-		return 0;
+	rc = quotas_check(node, peer, ret, err);
+	if (rc < 0 || !fence(node, w, closed))
+		return rc;
 	for (uint32_t i = 0; i < node->pool.count; i++)
 		gpus[i].offered &= !closed[i];
 	if (place_decide(gpus, node->pool.count, place, ret) == 0)
@@ -240,7 +244,7 @@ int waiting_would(const struct node *node, const struct slice_request *request,
 	}
 	if (user_has_one(node, request, peer, err))
 		return -EEXIST;
-	return decide(node, NULL, &request->place, ret, err);
+	return decide(node, NULL, &request->place, peer, ret, err);
 }
 
 /* Decides one request, or leaves it waiting. */
@@ -256,7 +260,7 @@ static void waiter_run(struct node *node, struct waiter *w)
 		refuse(node, w, &err);
 		return;
 	}
-	int rc = decide(node, w, &w->request.place, &result, &err);
+	int rc = decide(node, w, &w->request.place, &w->peer, &result, &err);
 	if (rc == 0) {
 		count_passes(node, w, &result);
 		grant(node, w, &result);

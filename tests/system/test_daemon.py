@@ -187,12 +187,13 @@ def test_other_users_see_the_size_only(make_daemon):
               "    r = c.getresponse(); print(json.dumps([r.status, json.loads(r.read())]))\n")
     script %= (str(pathlib.Path(__file__).parent), str(daemon.runtime / "carved.sock"))
     path = f"/v1/sessions/{mine['id']}"
-    calls = [["GET", "/v1/sessions"], ["GET", path], ["DELETE", path + "?force=1"], ["PATCH", path]]
+    calls = [["GET", "/v1/sessions"], ["GET", path], ["DELETE", path + "?force=1"], ["PATCH", path],
+             ["PUT", "/v1/quotas/user/nobody"], ["DELETE", "/v1/quotas/user/nobody"]]
     done = subprocess.run(["/usr/bin/python3", "-c", script, json.dumps(calls)], user=65534,
                           group=65534, stdout=subprocess.PIPE, env=clean_env(
                               {"PYTHONDONTWRITEBYTECODE": "1"}), timeout=30)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [status for status, _ in answers] == [200, 403, 403, 403]
+    assert [status for status, _ in answers] == [200, 403, 403, 403, 403, 403]
     shown = answers[0][1][0]
     assert shown["vram_bytes"] == 7 * GIB and shown["id"] is None and shown["owner"] is None
     assert "secret" not in json.dumps(answers) and mine["id"] not in json.dumps(answers[0])
@@ -592,3 +593,59 @@ def test_a_full_disk_makes_no_half_grants(small_disk):
     finally:
         daemon.kill()
 
+
+# ---- quotas ----
+
+def set_quota(daemon, name="root", kind="user", **limits):
+    answer = daemon.call("PUT", f"/v1/quotas/{kind}/{name}", limits)
+    assert answer.status == 200, answer.json
+    return answer.json
+
+
+def test_quota_of_memory_sessions_and_gpus(make_daemon):
+    me = str(os.geteuid())
+    daemon = make_daemon(gpus=[(80 * GIB, 0, 0, f"G{i}") for i in range(3)])
+    quota = set_quota(daemon, me, vram="16", sessions=3, gpus=2)
+    assert quota["vram_bytes"] == 16 * GIB and quota["id"] == os.geteuid()
+    first = daemon.grant(vram="10")
+    refused = daemon.request(vram="7")
+    assert refused.status == 403 and refused.error["code"] == 5
+    assert "16 GiB of GPU memory: 10 GiB are held, 7 GiB more" in refused.error["message"]
+    assert daemon.request(vram="17", wait_for=20).status == 403  # never: not waited for
+    assert daemon.call("PATCH", f"/v1/sessions/{first['id']}", {"vram": "17"}).status == 403
+    two = daemon.grant(vram="1", gpus=2)
+    assert daemon.request(vram="1", gpus=3).status == 403
+    daemon.grant(vram="1")
+    assert "3 sessions" in daemon.request(vram="1").error["message"]
+    shown, = daemon.call("GET", "/v1/quotas").json
+    assert shown["used"] == {"vram_bytes": 13 * GIB, "sessions": 3, "gpus": 2}
+    daemon.release(two["id"])
+    asker = Asker(daemon, vram="6", wait_for=20)  # may come true
+    wait_until(lambda: waiting(daemon))
+    daemon.release(first["id"])
+    asker.join(5)
+    assert asker.answer.status == 201
+    daemon.restart()
+    assert daemon.request(vram="12").status == 403
+    assert daemon.call("DELETE", f"/v1/quotas/user/{me}").status == 200
+    daemon.grant(vram="12")
+    assert daemon.call("GET", "/v1/quotas").json == []
+
+
+def test_quota_of_a_group_and_nonsense(daemon):
+    gid = str(os.getegid())
+    set_quota(daemon, gid, kind="group", sessions=1)
+    daemon.grant(vram="1")
+    assert "your group's quota is 1 sessions" in daemon.request(vram="1").error["message"]
+    for body in ({"vram": -1}, {"vram": "x"}, {"sessions": "4"}, {"colour": 1}, []):
+        assert daemon.call("PUT", f"/v1/quotas/group/{gid}", body).status == 400
+    assert daemon.call("PUT", "/v1/quotas/user/no-such-user", {"sessions": 1}).status == 404
+
+
+def test_quotas_hold_under_concurrent_requests(daemon):
+    set_quota(daemon, str(os.geteuid()), vram="8")
+    askers = [Asker(daemon, vram="1") for _ in range(40)]
+    for a in askers:
+        a.join(20)
+    assert sum(a.answer.status == 201 for a in askers) == 8
+    assert sum(a.answer.status == 403 for a in askers) == 32

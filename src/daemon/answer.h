@@ -1,0 +1,15 @@
+/* What the parts of the API share: errors as answers, bodies as JSON. */
+#pragma once
+
+#include <jansson.h>
+
+struct call;
+struct error;
+
+/* Answers with an error; `code` is an enum exit_code. */
+void answer_failed(struct call *call, unsigned status, int code, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+/* The HTTP status that goes with an error's exit code. */
+unsigned answer_status(const struct error *err);
+/* The call's body; NULL with *err where it is not JSON. */
+json_t *answer_body(struct call *call, struct error *err);

@@ -1,0 +1,11 @@
+/* Quotas over HTTP: everybody sees the own ones, administrators see and set all. `name` is a user's
+ * or group's name or number. */
+#pragma once
+
+struct call;
+
+void api_get_quotas(struct call *call, const char *name);
+void api_put_user_quota(struct call *call, const char *name);
+void api_put_group_quota(struct call *call, const char *name);
+void api_delete_user_quota(struct call *call, const char *name);
+void api_delete_group_quota(struct call *call, const char *name);
