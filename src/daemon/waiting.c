@@ -61,7 +61,7 @@ static void waiter_remove(struct node *node, struct waiter *w)
 {
 	struct waiter **at;
 
-	for (at = &node->waiters; *at != w; at = &(*at)->next)
+	for (at = &node->waiters; *at && *at != w; at = &(*at)->next)
 		;
 	*at = w->next;
 	free(w);
