@@ -51,7 +51,9 @@ void dl_init(void)
 	dl_true_dlmopen = libc_dlsym(RTLD_NEXT, "dlmopen");
 	dl_true_dlvsym = libc_dlsym(RTLD_NEXT, "dlvsym");
 	dl_true_dlsym = libc_dlsym(RTLD_NEXT, "dlsym");
-	own_handle = dl_true_dlopen(dl_own_path(), RTLD_LAZY | RTLD_NOLOAD);
+	own_handle = loaded_own_handle();
+	if (!own_handle)
+		own_handle = dl_true_dlopen(dl_own_path(), RTLD_LAZY | RTLD_NOLOAD);
 	atomic_store_explicit(&ready, true, memory_order_release);
 }
 

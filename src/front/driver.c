@@ -169,13 +169,25 @@ void *driver_resolve(uint32_t index)
 	return atomic_load(&front_slots[index]);
 }
 
+/* Without the C library: a sanitizer that is not set up yet looks its functions up. */
+static bool has_prefix(const char *name)
+{
+	const char *prefix = front_library.prefix;
+
+	while (*prefix && *prefix == *name) {
+		prefix++;
+		name++;
+	}
+	return !*prefix;
+}
+
 int driver_function_index(const char *name)
 {
 	/* Names vary in length, so positions are found once: 4 bytes each. */
 	static _Atomic uint32_t offsets[1024];
 	uint32_t low = 0, high = front_count;
 
-	if (strncmp(name, front_library.prefix, strlen(front_library.prefix)) != 0)
+	if (!has_prefix(name))
 		return -1;
 	if (!atomic_load_explicit(&offsets[front_count - 1], memory_order_acquire)) {
 		const char *at = front_names;

@@ -13,9 +13,6 @@ import pytest
 from conftest import BUILD, clean_env, run, sim_run, wait_until
 
 CARVE = BUILD / "carve"
-# Programs inside a slice have the front before them, which no sanitizer's build can have: where
-# carve is instrumented, this is the plain one beside the libraries.
-CARVE_INSIDE = (BUILD / "src").resolve().parent / "carve"
 GIB = 1 << 30
 
 
@@ -171,12 +168,12 @@ def test_run_joins_a_session_and_leaves_it(host):
 
 
 def test_run_inside_a_slice(host):
-    nested = f"echo $CARVE_SESSION; {CARVE_INSIDE} run sh -c 'echo $CARVE_SESSION'"
+    nested = f"echo $CARVE_SESSION; {CARVE} run sh -c 'echo $CARVE_SESSION'"
     first, second = host.carve("run", "--vram", "2", "sh", "-c", nested).stdout.split()
     assert first == second
-    done = host.carve("run", "--vram", "2", CARVE_INSIDE, "run", "--vram", "1", "true")
+    done = host.carve("run", "--vram", "2", CARVE, "run", "--vram", "1", "true")
     fails(done, 125, "inside slice")
-    listed = host.carve("run", "--vram", "2", CARVE_INSIDE, "session", "list", "--json")
+    listed = host.carve("run", "--vram", "2", CARVE, "session", "list", "--json")
     assert len(json.loads(listed.stdout)) == 1
 
 
@@ -198,6 +195,20 @@ def test_programs_without_cuda_run_unharmed(host):
     for argv in (["true"], ["sh", "-c", ":"], ["ls", "/"], ["/usr/bin/python3", "-c", "print(1)"]):
         done = host.carve("run", "--vram", "2", *argv)
         assert done.returncode == 0 and done.stderr == ""
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread", "undefined"])
+def test_programs_with_sanitizers_run_unharmed(host, tmp_path, sanitizer):
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text('#include <stdio.h>\nint main(void) { puts("fine"); return 3; }\n')
+    built = subprocess.run(["cc", f"-fsanitize={sanitizer}", "-o", program, source],
+                           capture_output=True)
+    if built.returncode != 0:
+        pytest.skip(f"this compiler has no -fsanitize={sanitizer}")
+    # ASan refuses by itself to be anything but the first library, whatever stands before it.
+    done = host.carve("run", "--vram", "2", program,
+                      env={"ASAN_OPTIONS": "verify_asan_link_order=0"})
+    assert (done.returncode, done.stdout) == (3, "fine\n"), done.stderr
 
 
 # ---- isolation ------------------------------------------------------------------------------
@@ -259,7 +270,7 @@ def test_mount_leaves_nothing_outside(mounting, examples):
 
 
 def test_mount_inside_and_without_a_daemon(mounting):
-    lost = ["run", "--isolation", "mount", "--vram", "2", *bare_environment(mounting), CARVE_INSIDE]
+    lost = ["run", "--isolation", "mount", "--vram", "2", *bare_environment(mounting), CARVE]
     fails(mounting.carve(*lost, "run", "--vram", "1", "true"), 125, "inside slice")
     done = mounting.carve(*lost, "run", "sh", "-c", "echo $CARVE_SESSION")
     assert done.stdout.startswith("s-")
@@ -271,7 +282,7 @@ def test_mount_inside_and_without_a_daemon(mounting):
 def test_isolation_has_two_ways(host):
     fails(host.carve("run", "--isolation", "jail", "--vram", "2", "true"), 125, "jail")
     assert host.carve("run", "--isolation", "preload", "--vram", "2", "true").returncode == 0
-    fails(host.carve("run", "--vram", "2", CARVE_INSIDE, "run", "--isolation", "mount", "true"),
+    fails(host.carve("run", "--vram", "2", CARVE, "run", "--isolation", "mount", "true"),
           125, "inside slice")
 
 
