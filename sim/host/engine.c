@@ -181,7 +181,6 @@ static void head_pop(struct engine_queue *q)
 	q->head_started = false;
 	q->holding = item.flags & WIRE_ITEM_HOLD;
 	q->more = item.flags & WIRE_ITEM_MORE;
-	q->holding_fill = item.fill;
 	e->events->item_done(q, &item, e->now);
 }
 

@@ -87,7 +87,6 @@ struct engine_queue {
 	bool holding;   /* no item, but the last one goes on */
 	bool more;      /* the last item was not to be the last */
 	bool computing; /* node is in client.ready */
-	uint16_t holding_fill;
 	uint64_t remaining_ps; /* of the head, running alone */
 	uint64_t head_from;    /* when it started */
 	uint64_t total_ns;     /* of all items ever submitted */
