@@ -79,11 +79,12 @@ static int reserve(struct rig *r, struct process *p, wire_device device, uint64_
 
 static bool submit(struct rig *r, struct process *p, struct wire_item item)
 {
-	struct {
+	union {
 		struct wire_submit submit;
-		struct wire_item item;
-	} m = {.submit.head.type = WIRE_WORK_SUBMIT, .submit.count = 1, .item = item};
+		uint8_t bytes[sizeof(struct wire_submit) + sizeof(struct wire_item)];
+	} m = {.submit.head.type = WIRE_WORK_SUBMIT, .submit.count = 1};
 
+	m.submit.item[0] = item;
 	return send_bytes(r, p, &m, sizeof(m));
 }
 
