@@ -156,12 +156,22 @@ static void serve_all(struct host *h, struct pollfd *polls)
 	}
 }
 
+static bool anybody_there(const struct host *h)
+{
+	for (unsigned i = 0; i < h->client_count; i++)
+		if (h->clients[i].fd >= 0)
+			return true;
+	return false;
+}
+
+/* Serves until the command and everybody who attached are gone. */
 static int run(struct host *h, int listener, pid_t child)
 {
 	struct pollfd polls[SLOTS + 1] = {{.fd = listener, .events = POLLIN}};
 	int status = 0;
+	bool ended = false;
 
-	while (waitpid(child, &status, WNOHANG) == 0) {
+	while (!ended || anybody_there(h)) {
 		for (unsigned i = 0; i < h->client_count; i++)
 			polls[i + 1] = (struct pollfd){.fd = h->clients[i].fd, .events = POLLIN};
 		poll(polls, h->client_count + 1, 10);
@@ -169,6 +179,7 @@ static int run(struct host *h, int listener, pid_t child)
 		if (polls[0].revents && h->client_count < SLOTS)
 			h->clients[h->client_count++].fd =
 				accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+		ended = ended || waitpid(child, &status, WNOHANG) == child;
 	}
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

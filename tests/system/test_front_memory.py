@@ -10,10 +10,10 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 
-def in_slice(check, *options, program="front_memory"):
+def in_slice(check, *options, program="front_memory", more=()):
     """(exit status, the program's own stderr, what the ledger said)"""
     done = run([BUILD / "tests/programs/front_host", *options, "--preload", ":".join(map(str, FRONTS)), "--",
-                BUILD / "tests/programs" / program, check],
+                BUILD / "tests/programs" / program, check, *more],
                env=clean_env({"CARVE_DRIVER_CUDA": str(NULL_DRIVER)}))
     *lines, books = done.stderr.splitlines()
     return done.returncode, lines, json.loads(books)

@@ -1,0 +1,19 @@
+"""A process that is killed at any instruction of the front leaves the slice whole, and its neighbours unmoved."""
+import os
+
+import pytest
+
+from test_front_memory import GIB, in_slice
+
+# Every how many instructions a process is killed; CARVE_TEST_STRIDE=1 kills it at each of them (minutes).
+STRIDES = {"allocate": 97, "map": 701, "fork": 53, "attach": 2003}
+
+
+@pytest.mark.parametrize("scenario", STRIDES)
+def test_killed_at_any_instruction(scenario):
+    stride = int(os.environ.get("CARVE_TEST_STRIDE", STRIDES[scenario]))
+    status, lines, books = in_slice(scenario, program="front_tracer", more=[str(stride)])
+    assert (status, lines) == (0, [])
+    assert books["committed"] == 0
+    assert 0 < books["peak"] <= GIB
+    assert books["attached"] > 5
