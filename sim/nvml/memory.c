@@ -35,7 +35,7 @@ static nvmlReturn_t device_memory(nvmlDevice_t device, const char *call, const v
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
-	struct memory m;
+	struct memory m = {0};
 	nvmlReturn_t r = device_memory(device, __func__, memory, &m);
 
 	if (r != NVML_SUCCESS)
@@ -51,7 +51,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
-	struct memory m;
+	struct memory m = {0};
 	nvmlReturn_t r = device_memory(device, __func__, memory, &m);
 
 	if (r != NVML_SUCCESS)

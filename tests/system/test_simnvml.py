@@ -597,3 +597,76 @@ assert cuda.cuInit(0) == cuda.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0,
     assert done.returncode == 0, done.stderr
     compute, *others = json.loads(done.stdout)
     assert len(compute) == 1 and compute[0][0] != outsider.pid and others == [[], []]
+
+
+class GpuProfile(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_uint) for n in ("version", "id", "p2p", "slices", "instances", "sm", "ce", "dec", "enc",
+                                             "jpeg", "ofa")] + [("memory_mib", ctypes.c_ulonglong),
+                                                                ("name", ctypes.c_char * 96)]
+
+
+class ComputeProfile(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_uint) for n in ("version", "id", "slices", "instances", "sm", "ce", "dec", "enc", "jpeg",
+                                             "ofa")] + [("name", ctypes.c_char * 96)]
+
+
+class Attributes(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_uint) for n in ("sm", "ce", "dec", "enc", "jpeg", "ofa", "gi_slices", "ci_slices")] + [
+        ("memory_mib", ctypes.c_ulonglong)]
+
+
+def version_of(kind, number):
+    return ctypes.sizeof(kind) | number << 24
+
+
+def gpu_profiles(lib, gpu):
+    for profile_enum in range(17):
+        info = GpuProfile(version=version_of(GpuProfile, 2))
+        result = lib.DeviceGetGpuInstanceProfileInfoV(gpu, profile_enum, ctypes.byref(info))
+        assert result in (SUCCESS, NOT_SUPPORTED)
+        if result == SUCCESS:
+            yield info
+
+
+def whole_compute_profile(lib, gi):
+    """The one with most SMs; and as many compute instances of each as there are places."""
+    found = []
+    for profile_enum in range(8):
+        info = ComputeProfile(version=version_of(ComputeProfile, 2))
+        if lib.GpuInstanceGetComputeInstanceProfileInfoV(gi, profile_enum, 0, ctypes.byref(info)) == SUCCESS:
+            assert lib.number("GpuInstanceGetComputeInstanceRemainingCapacity", gi, info.id) == info.instances
+            found.append(info)
+    return max(found, key=lambda info: (info.sm, info.slices))
+
+
+def check_profile(lib, gpu, info):
+    """Makes an instance of the profile at each of its places, uses it whole, and takes it away."""
+    count, places = ctypes.c_uint(12), (Placement * 12)()
+    assert lib.DeviceGetGpuInstancePossiblePlacements_v2(gpu, info.id, places, ctypes.byref(count)) == SUCCESS
+    assert info.instances <= count.value
+    for place in places[:count.value]:
+        gi, ci, compute = ctypes.c_void_p(), ctypes.c_void_p(), ComputeInstanceInfo()
+        assert lib.DeviceCreateGpuInstanceWithPlacement(gpu, info.id, ctypes.byref(place),
+                                                        ctypes.byref(gi)) == SUCCESS
+        whole = whole_compute_profile(lib, gi)
+        assert (whole.sm, whole.name) == (info.sm, info.name)
+        assert lib.GpuInstanceCreateComputeInstance(gi, whole.id, ctypes.byref(ci)) == SUCCESS
+        assert lib.ComputeInstanceGetInfo_v2(ci, ctypes.byref(compute)) == SUCCESS
+        device, attributes = ctypes.c_void_p(compute.device), Attributes()
+        assert lib.DeviceGetAttributes_v2(device, ctypes.byref(attributes)) == SUCCESS
+        assert (attributes.sm, attributes.memory_mib, attributes.gi_slices) == (info.sm, info.memory_mib, info.slices)
+        assert lib.memory(device).total == info.memory_mib * MIB
+        assert lib.text("DeviceGetName", device).endswith(info.name.decode())
+        assert lib.ComputeInstanceDestroy(ci) == lib.GpuInstanceDestroy(gi) == SUCCESS
+
+
+def test_every_mig_profile_of_every_board(nvml):
+    listed = json.loads(run([BUILD / "sim" / "simhost", "list", "--json"]).stdout)
+    boards = [m["key"] for m in listed if m["mig"]]
+    assert len(boards) >= 15
+    lib = nvml(",".join(key + "+mig" for key in boards))
+    for index in range(len(boards)):
+        profiles = list(gpu_profiles(lib, lib.handle(index)))
+        assert len(profiles) >= 5
+        for info in profiles:
+            check_profile(lib, lib.handle(index), info)

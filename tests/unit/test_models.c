@@ -62,7 +62,10 @@ static void test_key_names_the_memory(void **state)
 		/* "gb200-186gb": the last "gb" is the unit, whose number follows a dash. */
 		while (size && strstr(size + 1, "gb"))
 			size = strstr(size + 1, "gb");
-		assert_non_null(size);
+		if (!size) {
+			fail_msg("%s", key);
+			continue;
+		}
 		while (size > key && size[-1] != '-')
 			size--;
 		said = strtod(size, NULL);
