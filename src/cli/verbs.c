@@ -31,7 +31,7 @@ const struct cli_option cli_options[] = {
 	{OPT_SESSION, "session", "ID", "run in this session"},
 	{OPT_ISOLATION, "isolation", "HOW",
 	 "preload (default); as root also mount: binds more programs"},
-	{OPT_VERBOSE, "verbose", NULL, "say what was granted, and what was refused"},
+	{OPT_VERBOSE, "verbose", NULL, "(-v) say what was granted, and what was refused"},
 	{OPT_SIM_GPUS, "gpus", "SPEC", "MODEL[:COUNT][+mig],... (h100-80gb)"},
 	{OPT_SIM_DRIVER, "driver", "VERSION", "the driver version to play: 535, 550 or 580"},
 	{OPT_SIM_LIST, "list", NULL, "list the models"},
