@@ -102,6 +102,18 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
+/* Other interposers ask for these two. */
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+	return cuDeviceGetUuid_v2(uuid, device);
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+	*value = 1;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
 	*bytes = NULL_DEVICE_BYTES;
