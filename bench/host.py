@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Large enough for 128 contexts: the simulated driver knows nothing of those that the null driver makes, so that the
@@ -79,13 +80,16 @@ def session(build):
 @contextlib.contextmanager
 def idle_processes(build, configuration, count):
     """That many processes in the configuration, each with a context and an allocation, until the block's end."""
-    process = subprocess.Popen([build / "bench" / "idle", str(count)], env=configuration.env,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    words = tempfile.TemporaryFile("w+")
+    process = subprocess.Popen([build / "bench" / "idle", str(count)], env=configuration.env, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=words, text=True)
     try:
         if process.stdout.readline() != "ready\n":
-            raise BenchError(f"{count} idle processes do not start ({configuration.name})")
+            words.seek(0)
+            raise BenchError(f"{count} idle processes do not start ({configuration.name})\n{words.read()[-500:]}")
         yield
     finally:
+        words.close()
         process.stdin.close()
         process.wait()
         process.stdout.close()
