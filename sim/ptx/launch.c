@@ -471,32 +471,32 @@ static int copy_params(struct launch *launch)
 	return 0;
 }
 
-int ptx_launch_run(const struct ptx_launch *given, struct ptx_result *ret_result)
+int ptx_launch_run(const struct ptx_launch *launch, struct ptx_result *ret_result)
 {
 	static struct ptx_range nowhere;
-	const struct ptx_module *module = given->module;
-	struct launch launch = {.given = given, .module = module, .result = ret_result};
+	const struct ptx_module *module = launch->module;
+	struct launch state = {.given = launch, .module = module, .result = ret_result};
 	fenv_t environment;
 	int result;
 
 	*ret_result = (struct ptx_result){0};
-	if (!module->bound || given->kernel >= module->kernel_count)
+	if (!module->bound || launch->kernel >= module->kernel_count)
 		return -EINVAL;
-	launch.kernel = module->kernels[given->kernel];
-	launch.range = &nowhere;
-	if (!dims_valid(given, &launch.kernel->info) ||
-	    given->param_bytes < launch.kernel->info.param_bytes)
+	state.kernel = module->kernels[launch->kernel];
+	state.range = &nowhere;
+	if (!dims_valid(launch, &state.kernel->info) ||
+	    launch->param_bytes < state.kernel->info.param_bytes)
 		return -EINVAL;
-	size_launch(&launch);
-	result = copy_params(&launch);
+	size_launch(&state);
+	result = copy_params(&state);
 	if (result < 0)
 		return result;
-	launch.started = launch_now(&launch);
+	state.started = launch_now(&state);
 	fegetenv(&environment);
 	fesetenv(FE_DFL_ENV);
-	result = run_grid(&launch);
+	result = run_grid(&state);
 	fesetenv(&environment);
-	free(launch.params);
+	free(state.params);
 	return result;
 }
 

@@ -1,6 +1,7 @@
 #include "ptx/lexer.h"
 
 #include <ctype.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,9 @@ static bool is_name(char c)
 
 static char peek(const struct lexer *lexer, size_t ahead)
 {
-	return (size_t)(lexer->end - lexer->at) > ahead ? lexer->at[ahead] : '\0';
+	if ((size_t)(lexer->end - lexer->at) <= ahead)
+		return '\0';
+	return lexer->at[ahead];
 }
 
 static void skip_block_comment(struct lexer *lexer)
@@ -92,31 +95,35 @@ static bool is_decimal_float(const char *text)
 	return text[digits] == '.' || text[digits] == 'e' || text[digits] == 'E';
 }
 
+/* The number that `text` starts with; returns where it stops. A decimal point is a point in any
+ * locale of the process. */
+static const char *read_number(const char *text, struct token *token)
+{
+	bool binary = text[0] == '0' && (text[1] == 'b' || text[1] == 'B');
+	char *stop;
+
+	if (is_decimal_float(text)) {
+		token->kind = TOKEN_FLOAT;
+		token->number = strtod_l(text, &stop, newlocale(LC_ALL_MASK, "C", (locale_t)0));
+		return stop;
+	}
+	token->kind = TOKEN_INT;
+	token->bits = strtoull(binary ? text + 2 : text, &stop, binary ? 2 : 0);
+	return *stop == 'U' ? stop + 1 : stop;
+}
+
 static void lex_number(struct lexer *lexer, struct token *token)
 {
 	char text[NUMBER_CHARS + 1];
 	size_t length = MIN((size_t)(lexer->end - lexer->at), (size_t)NUMBER_CHARS);
-	char second = (char)tolower(peek(lexer, 1));
-	char *stop;
+	int second = tolower(peek(lexer, 1));
 
 	if (peek(lexer, 0) == '0' && (second == 'f' || second == 'd') &&
 	    lex_float_bits(lexer, token))
 		return;
 	memcpy(text, lexer->at, length);
 	text[length] = '\0';
-	if (second != 'x' && is_decimal_float(text)) {
-		token->kind = TOKEN_FLOAT;
-		token->number = strtod(text, &stop);
-	} else if (text[0] == '0' && second == 'b') {
-		token->kind = TOKEN_INT;
-		token->bits = strtoull(text + 2, &stop, 2);
-	} else {
-		token->kind = TOKEN_INT;
-		token->bits = strtoull(text, &stop, 0);
-		if (*stop == 'U')
-			stop++;
-	}
-	lexer->at += MAX(stop - text, 1);
+	lexer->at += MAX(read_number(text, token) - text, 1);
 	if (lexer->at < lexer->end && is_name(*lexer->at))
 		token->kind = TOKEN_BAD;
 }

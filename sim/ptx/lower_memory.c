@@ -151,11 +151,13 @@ static unsigned lower_elements(struct compiler *c, const struct operand *operand
 	for (unsigned i = 0; i < count; i++) {
 		unsigned size;
 
-		words[2 * i] = store ? lower_source_wide(c, &elements[i], type, &size)
-				     : lower_dest_wide(c, &elements[i], type, &size);
+		uint32_t *word = &words[(size_t)2 * i];
+
+		word[0] = store ? lower_source_wide(c, &elements[i], type, &size)
+				: lower_dest_wide(c, &elements[i], type, &size);
 		if (elements[i].kind == OPERAND_SINK)
 			size = MAX(size, 2u);
-		words[2 * i + 1] = size;
+		word[1] = size;
 		widest = MAX(widest, size);
 	}
 	return widest;

@@ -153,7 +153,9 @@ static bool parse_sm(const struct token *token, int *ret_sm, char *ret_suffix)
 		return false;
 	for (; at < token->length && token->text[at] >= '0' && token->text[at] <= '9'; at++)
 		sm = sm * 10 + (token->text[at] - '0');
-	*ret_suffix = at < token->length ? token->text[at] : '\0';
+	*ret_suffix = '\0';
+	if (at < token->length)
+		*ret_suffix = token->text[at];
 	*ret_sm = sm;
 	return at + (*ret_suffix ? 1 : 0) == token->length &&
 	       (!*ret_suffix || *ret_suffix == 'a' || *ret_suffix == 'f');
@@ -246,24 +248,24 @@ static void parse_declared(struct compiler *c)
 
 static void parse_directive(struct compiler *c)
 {
-	if (token_accept_dot(c, "version"))
+	if (token_accept_dot(c, "version")) {
 		parse_version(c);
-	else if (token_accept_dot(c, "target"))
+	} else if (token_accept_dot(c, "target")) {
 		parse_target(c);
-	else if (token_accept_dot(c, "address_size")) {
+	} else if (token_accept_dot(c, "address_size")) {
 		if (c->token.kind != TOKEN_INT || c->token.bits != 64)
 			compile_fail(c, -EINVAL, c->token.line, "only .address_size 64");
 		token_advance(c);
-	} else if (token_accept_dot(c, "file") || token_accept_dot(c, "loc"))
+	} else if (token_accept_dot(c, "file") || token_accept_dot(c, "loc") ||
+		   token_accept_dot(c, "pragma")) {
 		parse_skip_line(c);
-	else if (token_accept_dot(c, "pragma")) {
-		parse_skip_line(c);
-	} else if (token_accept_dot(c, "section"))
+	} else if (token_accept_dot(c, "section")) {
 		parse_section(c);
-	else if (token_accept_dot(c, "alias"))
+	} else if (token_accept_dot(c, "alias")) {
 		parse_alias(c);
-	else
+	} else {
 		parse_declared(c);
+	}
 }
 
 void parse_module(struct compiler *c)

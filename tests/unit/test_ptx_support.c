@@ -111,7 +111,7 @@ void device_load_kernel(struct device *device, const char *name)
 	FILE *file;
 
 	assert_non_null(text);
-	snprintf(path, sizeof(path), "%s/%s.ptx", getenv("PTX_KERNELS"), name);
+	snprintf(path, sizeof(path), "%s/%s.ptx", PTX_KERNELS, name);
 	file = fopen(path, "r");
 	if (!file)
 		fail_msg("%s is missing", path);

@@ -31,7 +31,7 @@ uint64_t device_alloc(struct device *device, size_t size);
 void *device_host(struct device *device, uint64_t address);
 /* Compiles for sm_90 and binds; replaces the module. Fails the test on an error. */
 void device_load(struct device *device, const char *text);
-/* The named kernel of tests/kernels, as it was built (PTX_KERNELS is its folder). */
+/* The named kernel of tests/kernels, as it was built. */
 void device_load_kernel(struct device *device, const char *name);
 /* Just compiles; device->log says what was wrong. */
 int device_compile(struct device *device, const char *text);

@@ -92,7 +92,8 @@ static uint64_t step(unsigned op, uint64_t old, uint64_t b, uint64_t c, enum typ
 
 #define EXCHANGE(V, at)                                                                          \
 	({                                                                                       \
-		V *word_ = (V *)(void *)(at), old_ = __atomic_load_n(word_, __ATOMIC_RELAXED);   \
+		__auto_type word_ = (V *)(void *)(at);                                           \
+		__auto_type old_ = __atomic_load_n(word_, __ATOMIC_RELAXED);                     \
 		while (!__atomic_compare_exchange_n(word_, &old_, (V)step(op, old_, b, c, type), \
 						    false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))  \
 			;                                                                        \

@@ -339,7 +339,7 @@ HANDLER(cvt_pack_half)
 	HANDLER(name)                             \
 	{                                         \
 		const S *pa = SRC(S, 0);          \
-		D *d = DST(D);                    \
+		__auto_type d = DST(D);           \
 		STORE_LANES(D, d, ({              \
 				    S a = pa[l];  \
 				    (expression); \

@@ -23,9 +23,9 @@
 #define PLAIN(name, V, suffix, sources, expression)                    \
 	HANDLER(name##_##suffix)                                       \
 	{                                                              \
-		const V *pa = SRC(V, 0), *pb = SRC(V, sources > 1),    \
-			*pc = SRC(V, 2 * (sources > 2));               \
-		V *to = DST(V);                                        \
+		const V *pa = SRC(V, 0), *pb = SRC(V, (sources) > 1),  \
+			*pc = SRC(V, (sources) > 2 ? 2 : 0);           \
+		__auto_type to = DST(V);                               \
 		STORE_LANES(V, to, ({                                  \
 				    V a = pa[l], b = pb[l], c = pc[l]; \
 				    (void)b;                           \
@@ -38,10 +38,10 @@
 #define FLAGGED(name, V, suffix, sources, expression)                                  \
 	HANDLER(name##_##suffix##_flags)                                               \
 	{                                                                              \
-		const V *pa = SRC(V, 0), *pb = SRC(V, sources > 1),                    \
-			*pc = SRC(V, 2 * (sources > 2));                               \
+		const V *pa = SRC(V, 0), *pb = SRC(V, (sources) > 1),                  \
+			*pc = SRC(V, (sources) > 2 ? 2 : 0);                           \
 		uint32_t flags = insn->flags;                                          \
-		V *to = DST(V);                                                        \
+		__auto_type to = DST(V);                                               \
 		round_host(flags);                                                     \
 		LANES_OF(mask)                                                         \
 		{                                                                      \
@@ -161,7 +161,7 @@ HANDLER(fcopysign_f64)
 	{                                                                                     \
 		const V *pa = SRC(V, 0), *pb = SRC(V, 1);                                     \
 		uint32_t flags = insn->flags;                                                 \
-		V *d = DST(V);                                                                \
+		__auto_type d = DST(V);                                                       \
 		STORE_LANES(V, d, name##_of_##suffix(pa[l], pb[l], flags));                   \
 	}
 #define LESS(a, b) ((a) < (b))

@@ -126,7 +126,7 @@ I6(COMPARE, ge, a >= b)
 	{                                                      \
 		const V *pa = SRC(V, 0), *pb = SRC(V, 1);      \
 		uint32_t p = *SRC(uint32_t, 2);                \
-		V *d = DST(V);                                 \
+		__auto_type d = DST(V);                        \
 		STORE_LANES(V, d, p >> l & 1 ? pa[l] : pb[l]); \
 	}
 B3(SELECT, selp, )
@@ -136,14 +136,14 @@ B3(SELECT, selp, )
 	HANDLER(mul_wide_##suffix)                                   \
 	{                                                            \
 		const V *pa = SRC(V, 0), *pb = SRC(V, 1);            \
-		D *d = DST(D);                                       \
+		__auto_type d = DST(D);                              \
 		STORE_LANES(D, d, (D)pa[l] * (D)pb[l]);              \
 	}                                                            \
 	HANDLER(mad_wide_##suffix)                                   \
 	{                                                            \
 		const V *pa = SRC(V, 0), *pb = SRC(V, 1);            \
 		const U *pc = SRC(U, 2);                             \
-		U *d = DST(U);                                       \
+		__auto_type d = DST(U);                              \
 		STORE_LANES(U, d, (U)((D)pa[l] * (D)pb[l]) + pc[l]); \
 	}
 WIDE(u16, uint16_t, uint32_t, uint32_t)
@@ -175,7 +175,7 @@ static void carry_store(struct warp *warp, const struct insn *insn, value_ref re
 		const V *pa = SRC(V, 0), *pb = SRC(V, 1);                                   \
 		uint32_t in = insn->flags & FLAG_CARRY_IN ? *SRC(uint32_t, 2) : 0, out = 0; \
 		bool borrow = insn->flags & FLAG_BORROW;                                    \
-		V *d = DST(V);                                                              \
+		__auto_type d = DST(V);                                                     \
 		LANES_OF(mask)                                                              \
 		{                                                                           \
 			W carry = in >> l & 1, a = pa[l], b = pb[l];                        \
@@ -194,7 +194,7 @@ ADD_CC(u64, uint64_t, unsigned __int128)
 		const V *pa = SRC(V, 0), *pb = SRC(V, 1);                                         \
 		const U *pc = SRC(U, 2);                                                          \
 		uint32_t in = insn->flags & FLAG_CARRY_IN ? *SRC(uint32_t, 3) : 0, out = 0;       \
-		U *d = DST(U);                                                                    \
+		__auto_type d = DST(U);                                                           \
 		LANES_OF(mask)                                                                    \
 		{                                                                                 \
 			UW sum = (UW)(U)((W)pa[l] * (W)pb[l] >> (shift)) + pc[l] + (in >> l & 1); \
@@ -249,7 +249,7 @@ BINARY(mul24_hi_s32, uint32_t, uint64_t, (wide)(sign24(a) * sign24(b)) >> 16)
 	{                                                                               \
 		const V *pa = SRC(V, 0);                                                \
 		const uint32_t *pb = SRC(uint32_t, 1), *pc = SRC(uint32_t, 2);          \
-		V *d = DST(V);                                                          \
+		__auto_type d = DST(V);                                                 \
 		STORE_LANES(V, d, field_##suffix(pa[l], pb[l], pc[l]));                 \
 	}
 FIELD(u32, uint32_t, uint32_t, false)
@@ -273,7 +273,7 @@ FIELD(s64, int64_t, uint64_t, true)
 	{                                                                             \
 		const U *pa = SRC(U, 0), *pb = SRC(U, 1);                             \
 		const uint32_t *pc = SRC(uint32_t, 2), *pd = SRC(uint32_t, 3);        \
-		U *d = DST(U);                                                        \
+		__auto_type d = DST(U);                                               \
 		STORE_LANES(U, d, insert_##suffix(pa[l], pb[l], pc[l], pd[l]));       \
 	}
 INSERT(b32, uint32_t)
@@ -551,9 +551,9 @@ HANDLER(pack)
 		for (unsigned i = 0; i < insn->detail; i++) {
 			const unsigned char *from = value_at(warp, elements[i]);
 
-			bits |= load_bits(from + l * size, size) << (8 * size * i);
+			bits |= load_bits(from + (size_t)l * size, size) << (8 * size * i);
 		}
-		memcpy(warp->base[0] + insn->dst + l * whole, &bits, whole);
+		memcpy(warp->base[0] + insn->dst + (size_t)l * whole, &bits, whole);
 	}
 }
 
@@ -565,10 +565,10 @@ HANDLER(unpack)
 
 	LANES_OF(mask)
 	{
-		uint64_t bits = load_bits(from + l * whole, whole);
+		uint64_t bits = load_bits(from + (size_t)l * whole, whole);
 
 		for (unsigned i = 0; i < insn->detail; i++, bits >>= 8 * size)
-			memcpy(warp->base[0] + elements[i] + l * size, &bits, size);
+			memcpy(warp->base[0] + elements[i] + (size_t)l * size, &bits, size);
 	}
 }
 
@@ -577,7 +577,7 @@ HANDLER(unpack)
 #define EXTEND(bits, D, suffix, S)                             \
 	HANDLER(ext##bits##_##suffix)                          \
 	{                                                      \
-		D *d = DST(D);                                 \
+		__auto_type d = DST(D);                        \
 		if (insn->size[1] == 8) {                      \
 			const uint64_t *pa = SRC(uint64_t, 0); \
 			STORE_LANES(D, d, (D)(S)pa[l]);        \

@@ -172,7 +172,7 @@ static void polled(struct warp *warp, const struct insn *insn, uint32_t mask,
 	HANDLER(name)                                                                             \
 	{                                                                                         \
 		struct lanes lanes;                                                               \
-		V *d = DST(V);                                                                    \
+		__auto_type d = DST(V);                                                           \
 		if (!resolve(warp, insn, mask, sizeof(V), false, &lanes))                         \
 			return;                                                                   \
 		if (mask == UINT32_MAX)                                                           \

@@ -1,5 +1,6 @@
 /* The device's vprintf and the arguments of intrinsic calls. */
 #include <inttypes.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,8 @@ static bool print_format(struct printer *p, const char *format)
 void warp_print(struct warp *warp, const struct insn *insn, uint32_t mask)
 {
 	const struct ptx_launch *given = warp->launch->given;
+	/* That of the "C" locale is static: there is nothing to free. */
+	locale_t before = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 	char format[FORMAT_MAX];
 
 	LANES_OF(mask)
@@ -197,9 +200,10 @@ void warp_print(struct warp *warp, const struct insn *insn, uint32_t mask)
 		if (!read_string(warp, call_argument(warp, insn, 0, l), format, sizeof(format),
 				 l) ||
 		    !print_format(&p, format))
-			return;
+			break;
 		if (given->callbacks->print)
 			given->callbacks->print(given->user, p.line, p.length);
 		call_return(warp, insn, p.count, l);
 	}
+	uselocale(before);
 }
