@@ -381,7 +381,7 @@ def test_kernels_take_their_time(sim):
     host = sim()
     client = host.client()
     took = int(client.ok("run", 0, 10_000_000, 20)[0])
-    assert 200e6 <= took < 260e6
+    assert 200e6 <= took < 1e9
     process = host.process_stat(client.pid)
     assert process["busy_ns"] == 200_000_000 and process["launches"] == 20
     assert host.stat()["gpus"][0]["busy_ns"] == 200_000_000
