@@ -16,6 +16,7 @@
 #include "daemon/quotas.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
+#include "daemon/supervisor.h"
 #include "daemon/takeover.h"
 #include "daemon/waiting.h"
 
@@ -35,6 +36,7 @@ static void node_stop(struct node *node, const char *why)
 	if (node->stopping)
 		return;
 	log_event(LOG_INFO, "carved.stopping reason=\"%s\"", why);
+	supervisor_tell("STOPPING=1");
 	node->stopping = true;
 	probe_stop(&node->probe);
 	http_server_stop(node->http);
@@ -95,6 +97,7 @@ static void second_tick(struct node *node, uint64_t now)
 
 	if (recorded)
 		log_event(LOG_INFO, "store.recorded ends=%u", recorded);
+	supervisor_tell("WATCHDOG=1");
 	attach_tick(node->attach);
 	settle_tick(node);
 	if (!node_idle(node))
@@ -199,6 +202,7 @@ static void on_inventory(void *arg)
 		return;
 	}
 	log_event(LOG_INFO, "carved.listening dir=%s version=%s", node->runtime.dir, CARVE_VERSION);
+	supervisor_tell("READY=1");
 	if (node->options.ready_fd >= 0) {
 		(void)write_all(node->options.ready_fd, "R", 1);
 		close_fd(&node->options.ready_fd);

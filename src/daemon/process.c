@@ -351,9 +351,49 @@ static void outside_compute(struct node *node)
 	}
 }
 
+/* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */
+static void over_note(struct session *s, uint64_t over)
+{
+	uint64_t now = now_monotonic_ns();
+
+	s->over_bytes = over;
+	if (!over) {
+		s->over_since_ns = 0;
+		s->over_reported = false;
+		return;
+	}
+	if (!s->over_since_ns)
+		s->over_since_ns = now;
+	if (s->over_reported || now - s->over_since_ns < SESSION_OVER_AFTER_NS)
+		return;
+	s->over_reported = true;
+	log_event(LOG_WARNING, "session.over id=%s uid=%u over_bytes=%" PRIu64, s->record.id,
+		  s->record.uid, over);
+}
+
+static void over_compute(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached) {
+		uint64_t over = 0;
+
+		if (session_gpu_mask(s) & ~node->pool.mask)
+			continue; /* not all of its GPUs were looked at */
+		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+			int gpu = s->pool_gpu[i];
+			uint64_t held =
+				gpu < 0 ? 0 : session_held(s, i, &node->pool.gpu[gpu].sample);
+
+			if (held > s->record.gpu[i].bytes)
+				over = MAX(over, held - s->record.gpu[i].bytes);
+		}
+		over_note(s, over);
+	}
+}
+
 void processes_sampled(struct node *node)
 {
 	outside_compute(node);
+	over_compute(node);
 	settle_all(node);
 	if (reap_all(node))
 		uv_timer_start(&node->reap, on_reap_timer, node->reap_delay_ms, 0);

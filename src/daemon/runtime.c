@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "daemon/supervisor.h"
 
 #define LISTEN_BACKLOG 512
 /* A daemon that was killed may leave the lock to a child that it had just forked, until that execs.
@@ -129,10 +130,19 @@ int runtime_listen(struct runtime *runtime, bool system, struct error *err)
 	struct stat st;
 
 	/* The one that the command looks for comes last: when it is there, both are. */
-	runtime->attach_fd = socket_listen(runtime, "attach.sock", SOCK_SEQPACKET, mode, err);
+	runtime->attach_fd = supervisor_socket("attach");
+	runtime->handed_over = runtime->attach_fd >= 0;
+	if (!runtime->handed_over)
+		runtime->attach_fd =
+			socket_listen(runtime, "attach.sock", SOCK_SEQPACKET, mode, err);
 	if (runtime->attach_fd < 0)
 		return -1;
-	runtime->http_fd = socket_listen(runtime, "carved.sock", SOCK_STREAM, mode, err);
+	runtime->http_fd = runtime->handed_over
+				   ? supervisor_socket("http")
+				   : socket_listen(runtime, "carved.sock", SOCK_STREAM, mode, err);
+	if (runtime->http_fd < 0 && runtime->handed_over)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "a socket `attach` was handed over, but none called `http`");
 	if (runtime->http_fd < 0)
 		return -1;
 	runtime_path(runtime, "carved.sock", path, sizeof(path));
@@ -156,7 +166,8 @@ void runtime_leave(struct runtime *runtime)
 {
 	char path[128];
 
-	if (runtime->inode && runtime_intact(runtime)) {
+	/* Sockets of a supervisor go on listening for the next daemon. */
+	if (runtime->inode && !runtime->handed_over && runtime_intact(runtime)) {
 		runtime_path(runtime, "carved.sock", path, sizeof(path));
 		unlink(path);
 		runtime_path(runtime, "attach.sock", path, sizeof(path));

@@ -12,6 +12,7 @@ struct runtime {
 	char dir[96]; /* absolute; socket paths must fit struct sockaddr_un */
 	int lock_fd;
 	int http_fd, attach_fd; /* listening */
+	bool handed_over;       /* they are a supervisor's */
 	dev_t device;           /* of the HTTP socket's file, to notice when it is replaced */
 	ino_t inode;
 };

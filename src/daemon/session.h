@@ -48,7 +48,15 @@ struct session {
 	struct holder *holders;
 	uint64_t kill_at_ns; /* SESSION_ENDING: CLOCK_MONOTONIC when SIGKILL follows; 0: sent */
 	struct session_listener *listeners;
+	/* By how much its processes hold more than the slice on any GPU, by the driver's figures,
+	 * and since when (CLOCK_MONOTONIC; 0: they don't). Memory taken round the front shows here.
+	 */
+	uint64_t over_bytes, over_since_ns;
+	bool over_reported; /* it lasted, and was logged */
 };
+
+/* More than the slice that is held for a shorter time may be a sample between two figures. */
+#define SESSION_OVER_AFTER_NS 3000000000ull
 
 /* A process that does not end by SIGTERM within this time is killed (session timeout, forced
  * release). */

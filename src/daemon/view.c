@@ -236,6 +236,9 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "backend", json_string("front"));
 	json_object_set_new(json, "mig_profile", json_null());
 	json_object_set_new(json, "pids", pids_json(session));
+	json_object_set_new(
+		json, "over_bytes",
+		bytes_json(session && session->over_reported ? session->over_bytes : 0));
 	return json;
 }
 

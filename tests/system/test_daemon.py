@@ -594,6 +594,41 @@ def test_a_full_disk_makes_no_half_grants(small_disk):
         daemon.kill()
 
 
+# ---- a supervisor's sockets ----
+
+def test_socket_activation_and_readiness(tmp_path, daemon):
+    """As systemd does it: listening sockets from descriptor 3 on, and a socket to be told on."""
+    daemon.process.terminate()
+    daemon.process.wait(10)
+    run = tmp_path / "run"
+    run.mkdir(mode=0o700)
+    http, attach = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    http.bind(str(run / "carved.sock"))
+    attach.bind(str(run / "attach.sock"))
+    http.listen()
+    attach.listen()
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.bind(str(tmp_path / "notify"))
+    told.settimeout(10)
+    shell = f'exec 3<&{http.fileno()} 4<&{attach.fileno()}; LISTEN_PID=$$ exec "$@"'
+    env = dict(daemon.env(), LISTEN_FDS="2", LISTEN_FDNAMES="http:attach",
+               NOTIFY_SOCKET=str(tmp_path / "notify"))
+    carved = subprocess.Popen(["/bin/bash", "-c", shell, "sh", BUILD / "carved", "--runtime-dir", run,
+                               "--foreground"], env=env, stderr=subprocess.DEVNULL,
+                              pass_fds=[http.fileno(), attach.fileno()])
+    assert told.recv(100) == b"READY=1"
+    connection = UnixConnection(run / "carved.sock")
+    connection.request("GET", "/v1/version")
+    assert json.loads(connection.getresponse().read())["pid"] == carved.pid
+    assert told.recv(100) == b"WATCHDOG=1"
+    carved.terminate()
+    assert carved.wait(10) == 0
+    while told.recv(100) != b"STOPPING=1":
+        pass
+    assert (run / "carved.sock").exists()  # the supervisor's, not ours to remove
+    daemon.start()
+
+
 # ---- quotas ----
 
 def set_quota(daemon, name="root", kind="user", **limits):

@@ -245,6 +245,21 @@ def test_what_the_slice_holds_is_not_outside(daemon, make_child):
     assert daemon.gpu()["outside_bytes"] == 7 * GIB
 
 
+def test_what_goes_beyond_the_slice_is_reported(daemon, make_child):
+    """Memory taken round the front: the driver lists it, no charge was made."""
+    session = daemon.grant(vram="2")["id"]
+    child = make_child(daemon, session)
+    daemon.processes = [(0, child.pid, 3 * GIB)]
+    daemon.write_state()
+    time.sleep(1.5)
+    assert daemon.show(session)["over_bytes"] == 0  # it has to last
+    wait_until(lambda: daemon.show(session)["over_bytes"] == GIB, 5)
+    assert f"session.over id={session}" in daemon.log()
+    daemon.processes = [(0, child.pid, GIB)]
+    daemon.write_state()
+    wait_until(lambda: daemon.show(session)["over_bytes"] == 0, 3)
+
+
 # ---- death ----
 
 def test_a_killed_process_gives_its_memory_back(daemon, make_child):
