@@ -41,6 +41,17 @@ void context_set_error(CUcontext ctx, CUresult error)
 	atomic_compare_exchange_strong(&ctx->error, &none, (int)error);
 }
 
+CUresult context_health(CUcontext ctx)
+{
+	const struct wire_gpu *gpu = ctx->device->gpu;
+
+	if (atomic_load_explicit(&gpu->flags, memory_order_relaxed) & WIRE_GPU_LOST)
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	if (atomic_load_explicit(&gpu->ecc_errors, memory_order_relaxed) != ctx->ecc_errors)
+		context_set_error(ctx, CUDA_ERROR_ECC_UNCORRECTABLE);
+	return context_error(ctx);
+}
+
 struct device *context_device(CUcontext ctx)
 {
 	return ctx->device;
@@ -73,6 +84,7 @@ static CUresult context_start(CUcontext ctx, struct device *device, unsigned int
 	if (status < 0)
 		return result_from_errno(status);
 	ctx->device = device;
+	ctx->ecc_errors = atomic_load(&device->gpu->ecc_errors);
 	ctx->id = atomic_fetch_add(&next_id, 1);
 	ctx->flags = flags;
 	ctx->api_version = api_version;

@@ -24,7 +24,8 @@ struct CUctx_st {
 	size_t limits[CONTEXT_LIMITS];
 	CUfunc_cache cache_config;
 	CUsharedconfig shared_config;
-	uint64_t peers; /* devices whose memory it may use, by ordinal */
+	uint64_t ecc_errors; /* the GPU's count when it was made */
+	uint64_t peers;      /* devices whose memory it may use, by ordinal */
 
 	struct slab *slabs; /* linear.c's, under its lock */
 	/* Under driver.lock. */
@@ -38,6 +39,8 @@ struct CUctx_st {
 CUcontext context_current(void);
 bool context_is_alive(CUcontext ctx);
 CUresult context_error(CUcontext ctx);
+/* What has happened to its GPU since: lost, or memory errors, which stick. */
+CUresult context_health(CUcontext ctx);
 /* The first one sticks. */
 void context_set_error(CUcontext ctx, CUresult error);
 /* Waits for all work of the context, and gives its sticky error. */

@@ -1,5 +1,6 @@
 /* Devices: enumeration, names, identities, sizes. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -11,12 +12,14 @@ struct device *device_find(CUdevice ordinal)
 	return ordinal >= 0 && ordinal < driver.device_count ? &driver.devices[ordinal] : NULL;
 }
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared */
 #define DEVICE_OR_RETURN(variable, ordinal)               \
 	struct device *variable = device_find(ordinal);   \
 	do {                                              \
 		if (!variable)                            \
 			return CUDA_ERROR_INVALID_DEVICE; \
 	} while (0)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 CUresult cuDeviceGetCount(int *count)
 {
@@ -148,18 +151,34 @@ CUresult cuDeviceGetPCIBusId(char *text, int len, CUdevice dev)
 	return n < len ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* "[domain:]bus:device[.function]", in hexadecimal. */
+static bool pci_parse(const char *text, unsigned long *domain, unsigned long *bus,
+		      unsigned long *device)
+{
+	unsigned long field[3];
+	char *end = (char *)text - 1;
+	int count = 0;
+
+	do {
+		const char *start = end + 1;
+
+		field[count++] = strtoul(start, &end, 16);
+		if (end == start)
+			return false;
+	} while (*end == ':' && count < 3);
+	*domain = count == 3 ? field[0] : 0;
+	*bus = field[count == 3];
+	*device = field[count - 1];
+	return count >= 2 && (*end == '\0' || *end == '.');
+}
+
 CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *text)
 {
-	unsigned int domain = 0, bus, device;
+	unsigned long domain, bus, device;
 
 	API_BEGIN();
-	if (!dev || !text)
+	if (!dev || !text || !pci_parse(text, &domain, &bus, &device))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (sscanf(text, "%x:%x:%x", &domain, &bus, &device) != 3) {
-		domain = 0;
-		if (sscanf(text, "%x:%x", &bus, &device) != 2)
-			return CUDA_ERROR_INVALID_VALUE;
-	}
 	for (int i = 0; i < driver.device_count; i++) {
 		const struct wire_gpu *gpu = driver.devices[i].gpu;
 

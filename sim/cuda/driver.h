@@ -61,6 +61,7 @@ CUresult api_begin_context(const char *name, CUcontext *ret_ctx);
 			return r_;                 \
 	} while (0)
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared */
 #define API_BEGIN_CONTEXT(ctx)                                   \
 	CUcontext ctx;                                           \
 	do {                                                     \
@@ -68,6 +69,7 @@ CUresult api_begin_context(const char *name, CUcontext *ret_ctx);
 		if (r_ != CUDA_SUCCESS)                          \
 			return r_;                               \
 	} while (0)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* NULL: no such ordinal. */
 struct device *device_find(CUdevice ordinal);

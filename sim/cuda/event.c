@@ -211,7 +211,7 @@ CUresult cuEventSynchronize(CUevent event)
 		fence_unref(fence);
 	}
 	pools_settle(ctx->device);
-	return context_error(ctx);
+	return context_health(ctx);
 }
 
 static CUresult elapsed(float *ms, CUevent start, CUevent end)

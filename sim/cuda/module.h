@@ -44,6 +44,9 @@ CUresult image_text(const void *image, char **ret_text);
 /* Makes a module of PTX texts in a context. */
 CUresult module_build(CUcontext ctx, const struct ptx_source *sources, size_t count,
 		      const struct jit_log *log, CUmodule *ret);
+/* Compiles the sources and throws the result away: for the errors. */
+CUresult sources_check(CUcontext ctx, const struct ptx_source *sources, size_t count,
+		       const struct jit_log *log);
 /* NULL: no such function. */
 CUfunction module_function(CUmodule module, const char *name);
 CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, size_t *size);

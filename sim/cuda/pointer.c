@@ -10,11 +10,8 @@ static bool is_host(const struct range *range)
 	return range->kind == RANGE_HOST || range->kind == RANGE_REGISTERED;
 }
 
-#define PUT(type, value)                       \
-	do {                                   \
-		*(type *)data = (type)(value); \
-		return CUDA_SUCCESS;           \
-	} while (0)
+/* Writes an attribute's value and is the call's result. */
+#define PUT(type, value) return (*(type *)data = (type)(value), CUDA_SUCCESS) /* NOLINT */
 
 static CUresult attribute_of_place(void *data, CUpointer_attribute attribute,
 				   const struct range *range, CUdeviceptr address)

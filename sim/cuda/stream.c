@@ -247,7 +247,7 @@ CUresult stream_submit_wait(CUstream stream, struct op *op)
 		return result;
 	fence_wait(fence);
 	fence_unref(fence);
-	return context_error(ctx);
+	return context_health(ctx);
 }
 
 static void fences_wait(struct fence **fences, size_t count)
@@ -284,7 +284,7 @@ CUresult stream_synchronize(CUstream stream)
 	fences_wait(fences, count);
 	free(fences);
 	pools_settle(ctx->device);
-	return context_error(ctx);
+	return context_health(ctx);
 }
 
 CUresult context_synchronize(CUcontext ctx)
@@ -304,7 +304,7 @@ CUresult context_synchronize(CUcontext ctx)
 	fences_wait(fences, count);
 	free(fences);
 	pools_settle(ctx->device);
-	return context_error(ctx);
+	return context_health(ctx);
 }
 
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
@@ -344,6 +344,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 }
 
 /* The context's stream for a handle, for calls that only look at it. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared */
 #define STREAM_OR_RETURN(stream, handle)                                     \
 	API_BEGIN_CONTEXT(stream##_ctx);                                     \
 	CUstream stream;                                                     \
@@ -352,6 +353,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 		if (s_ != CUDA_SUCCESS)                                      \
 			return s_;                                           \
 	} while (0)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 CUresult cuStreamSynchronize(CUstream handle)
 {

@@ -21,6 +21,8 @@ struct CUstream_st {
 	unsigned int flags;
 	int priority;
 	unsigned long long id;
+	CUaccessPolicyWindow window;
+	CUsynchronizationPolicy sync_policy;
 	pthread_t thread;        /* of STREAM_PER_THREAD */
 	struct capture *capture; /* not NULL: capturing; under driver.lock */
 };

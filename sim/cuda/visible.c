@@ -40,7 +40,8 @@ static void sort_by_speed(struct candidate *list, int count)
 
 static int list_gpus(struct candidate list[DEVICES_MAX])
 {
-	const char *order = getenv("CUDA_DEVICE_ORDER");
+	const char *order =
+		getenv("CUDA_DEVICE_ORDER"); // NOLINT(concurrency-mt-unsafe): as cuInit is
 	int count = 0;
 
 	for (uint32_t i = 0; i < driver.host->gpu_count && i < DEVICES_MAX; i++) {
@@ -183,7 +184,8 @@ static void add_named(const struct candidate *list, int count, const char *names
 void devices_enumerate(void)
 {
 	struct candidate list[DEVICES_MAX];
-	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	const char *visible =
+		getenv("CUDA_VISIBLE_DEVICES"); // NOLINT(concurrency-mt-unsafe): as cuInit is
 	int count = list_gpus(list);
 
 	driver.device_count = 0;

@@ -155,8 +155,7 @@ void lane_wait_done(struct lane *lane)
 struct work *work_create(CUresult (*run)(struct lane *, void *), void (*release)(void *),
 			 void *data, size_t dependency_count)
 {
-	struct work *work =
-		calloc(1, sizeof(*work) + dependency_count * sizeof(work->dependencies[0]));
+	struct work *work = calloc(1, sizeof(*work) + dependency_count * sizeof(struct fence *));
 	struct fence *fence = calloc(1, sizeof(*fence));
 
 	if (!work || !fence) {
@@ -303,7 +302,8 @@ void lane_close(struct lane *lane)
 void lane_abort(struct lane *lane)
 {
 	pthread_mutex_lock(&lane->lock);
-	lane->closing = lane->aborting = true;
+	lane->closing = true;
+	lane->aborting = true;
 	pthread_cond_broadcast(&lane->changed);
 	while (lane->running)
 		pthread_cond_wait(&lane->changed, &lane->lock);
