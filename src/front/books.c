@@ -67,15 +67,15 @@ void books_cancel(struct process *p, const struct object *object)
 
 int books_keep(struct process *p, struct object *object)
 {
-	struct object stale;
+	struct object stale = {0};
 
 	lock_acquire(&p->lock);
-	if (table_take(&p->objects, object->kind, object->handle, &stale))
-		drop_locked(p, &stale);
 	int r = object->small ? small_keep(p, object) : 0;
 	if (r == 0) {
 		/* Without memory to remember it, it stays charged until the process ends. */
-		table_put(&p->objects, object);
+		table_put(&p->objects, object, &stale);
+		if (stale.kind != OBJECT_NONE)
+			drop_locked(p, &stale);
 		count_up(&own_slot(p)->calls_done);
 	}
 	lock_release(&p->lock);
@@ -103,7 +103,7 @@ void books_drop(struct process *p, const struct object *object)
 void books_restore(struct process *p, const struct object *object)
 {
 	lock_acquire(&p->lock);
-	table_put(&p->objects, object);
+	table_put(&p->objects, object, NULL);
 	count_up(&own_slot(p)->calls_done);
 	lock_release(&p->lock);
 }
@@ -141,7 +141,7 @@ int books_hold(struct process *p, enum object_kind kind, uint64_t handle, uint64
 void books_note(struct process *p, const struct object *object)
 {
 	lock_acquire(&p->lock);
-	table_put(&p->objects, object);
+	table_put(&p->objects, object, NULL);
 	lock_release(&p->lock);
 }
 

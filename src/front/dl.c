@@ -8,6 +8,7 @@
 #include "front/driver.h"
 #include "front/library.h"
 #include "front/loaded.h"
+#include "front/lock.h"
 
 /* Where the libc's loader cannot be found (it is no glibc), nothing can be opened or looked up. */
 static void *no_dlopen(const char *name, int flags)
@@ -54,6 +55,9 @@ void dl_init(void)
 	own_handle = loaded_own_handle();
 	if (!own_handle)
 		own_handle = dl_true_dlopen(dl_own_path(), RTLD_LAZY | RTLD_NOLOAD);
+	const char *single = dl_true_dlsym(RTLD_NEXT, "__libc_single_threaded");
+	if (single)
+		lock_single_threaded = single;
 	atomic_store_explicit(&ready, true, memory_order_release);
 }
 

@@ -2,6 +2,9 @@
  * in a forked child holds free ones. Held for a few dozen instructions, never over a call into a
  * driver.
  *
+ * While the process has one thread, as the C library knows, taking it needs no locked instruction:
+ * nobody can appear in between, since it is that thread that would have to start another.
+ *
  * Releasing is a plain store, because a locked instruction there would be a third of what charging
  * an allocation costs. The store can pass the look for waiters on its way to memory; a waiter that
  * went to sleep in between wakes by itself after LOCK_NAP_NS. */
@@ -16,6 +19,10 @@
 
 #define LOCK_SPINS 200
 #define LOCK_NAP_NS 1000000L
+
+/* The C library's __libc_single_threaded, where it has one; else a constant 0. Found by dl_init().
+ */
+extern const char *lock_single_threaded;
 
 struct lock {
 	_Atomic uint32_t held;
@@ -34,6 +41,10 @@ static inline void lock_acquire(struct lock *lock)
 {
 	const struct timespec nap = {.tv_nsec = LOCK_NAP_NS};
 
+	if (*lock_single_threaded) {
+		atomic_store_explicit(&lock->held, 1, memory_order_relaxed);
+		return;
+	}
 	for (int i = 0; i < LOCK_SPINS; i++)
 		if (!atomic_load_explicit(&lock->held, memory_order_relaxed) && lock_try(lock))
 			return;

@@ -139,7 +139,7 @@ static int keep_in_new_block(struct process *p, const struct object *object)
 	if (!map)
 		return -ENOMEM;
 	if ((!object->bytes && charge_block(p, object->gpu) < 0) ||
-	    table_put(&p->objects, &block) < 0) {
+	    table_put(&p->objects, &block, NULL) < 0) {
 		map_free(p, map);
 		return -ENOMEM;
 	}

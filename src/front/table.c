@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #define TABLE_FIRST_SIZE 1024u
+#define LARGE_PAGE_BYTES (2ul << 20)
 
 static size_t home_of(const struct table *t, enum object_kind kind, uint64_t handle)
 {
@@ -24,13 +25,26 @@ static struct object *place_of(const struct table *t, enum object_kind kind, uin
 	return &t->places[at];
 }
 
+/* Places for `size` objects. Large tables lie in large pages, where there are any: look-ups are
+ * spread over them evenly. NULL: no memory. */
+static struct object *places_map(size_t size)
+{
+	size_t bytes = size * sizeof(struct object);
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED)
+		return NULL;
+	if (bytes >= LARGE_PAGE_BYTES)
+		(void)madvise(at, bytes, MADV_HUGEPAGE);
+	return at;
+}
+
 static int grow(struct table *t)
 {
 	struct table bigger = {.size = t->size ? t->size * 2 : TABLE_FIRST_SIZE, .used = t->used};
 
-	bigger.places = mmap(NULL, bigger.size * sizeof(*bigger.places), PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (bigger.places == MAP_FAILED)
+	bigger.places = places_map(bigger.size);
+	if (!bigger.places)
 		return -ENOMEM;
 	for (size_t i = 0; i < t->size; i++) {
 		const struct object *object = &t->places[i];
@@ -44,12 +58,14 @@ static int grow(struct table *t)
 	return 0;
 }
 
-int table_put(struct table *t, const struct object *object)
+int table_put(struct table *t, const struct object *object, struct object *ret_old)
 {
 	if (t->used >= t->size / 4 * 3 && grow(t) < 0)
 		return -ENOMEM;
 	struct object *place = place_of(t, object->kind, object->handle);
 
+	if (ret_old)
+		*ret_old = *place;
 	t->used += place->kind == OBJECT_NONE;
 	*place = *object;
 	return 0;

@@ -41,8 +41,9 @@ struct table {
 	size_t used;
 };
 
-/* 0 or -ENOMEM. Replaces an object of the same kind and handle: that one is stale. */
-int table_put(struct table *t, const struct object *object);
+/* 0 or -ENOMEM. Replaces an object of the same kind and handle, which is returned in *ret_old (may
+ * be NULL); its kind is OBJECT_NONE where there was none. */
+int table_put(struct table *t, const struct object *object, struct object *ret_old);
 /* NULL: not there. Valid until the next put or take. */
 struct object *table_find(const struct table *t, enum object_kind kind, uint64_t handle);
 /* The object of that kind with `at` within its bytes; NULL: none. Slow: looks at every place. */

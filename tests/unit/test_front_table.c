@@ -27,7 +27,7 @@ static void behaves_like_the_model(void **state)
 
 		if (random() % 2) {
 			object.bytes = 1 + (uint64_t)random();
-			assert_int_equal(table_put(&t, &object), 0);
+			assert_int_equal(table_put(&t, &object, NULL), 0);
 			count += !*expected;
 			*expected = object.bytes;
 		} else {
@@ -58,7 +58,7 @@ static void gives_up_all_of_a_context(void **state)
 		struct object object = {
 			.kind = OBJECT_LINEAR, .handle = i * 4096, .bytes = i, .context = i % 3};
 
-		assert_int_equal(table_put(&t, &object), 0);
+		assert_int_equal(table_put(&t, &object, NULL), 0);
 	}
 	while (table_take_of_context(&t, 1, &taken)) {
 		assert_int_equal(taken.context, 1);

@@ -38,7 +38,7 @@ void grow_track(struct process *p, enum object_kind kind, uint64_t handle, int g
 	struct object object = {.kind = kind, .handle = handle, .gpu = (uint16_t)gpu, .count = 1};
 
 	lock_acquire(&p->lock);
-	if (!table_find(&p->objects, kind, handle) && table_put(&p->objects, &object) == 0 &&
+	if (!table_find(&p->objects, kind, handle) && table_put(&p->objects, &object, NULL) == 0 &&
 	    p->growing_count < PROCESS_GROWING_MAX)
 		p->growing[p->growing_count++] = object;
 	lock_release(&p->lock);
