@@ -87,6 +87,14 @@ static CUresult give_async(union piece *p, size_t bytes)
 	return result ? result : cuCtxSynchronize();
 }
 
+/* Pool memory may be freed as linear memory is. */
+static CUresult give_async_at_once(union piece *p, size_t bytes)
+{
+	CUresult result = cuMemFree_v2(p->ptr);
+
+	return result ? result : cuCtxSynchronize();
+}
+
 static const CUmemAllocationProp on_device = {
 	.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 	.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
@@ -215,12 +223,19 @@ static CUresult give_module(union piece *p, size_t bytes)
 }
 
 static const struct family families[] = {
-	{"linear", take_linear, give_linear},    {"pitch", take_pitch, give_linear},
-	{"managed", take_managed, give_linear},  {"async", take_async, give_async},
-	{"pool", take_pool, give_async},         {"vmm", take_vmm, give_vmm},
-	{"mapped", take_mapped, give_mapped},    {"array", take_array, give_array},
-	{"mipmap", take_mipmap, give_mipmap},    {"graph", take_graph, give_graph},
-	{"context", take_context, give_context}, {"module", take_module, give_module},
+	{"linear", take_linear, give_linear},
+	{"pitch", take_pitch, give_linear},
+	{"managed", take_managed, give_linear},
+	{"async", take_async, give_async},
+	{"async-free", take_async, give_async_at_once},
+	{"pool", take_pool, give_async},
+	{"vmm", take_vmm, give_vmm},
+	{"mapped", take_mapped, give_mapped},
+	{"array", take_array, give_array},
+	{"mipmap", take_mipmap, give_mipmap},
+	{"graph", take_graph, give_graph},
+	{"context", take_context, give_context},
+	{"module", take_module, give_module},
 };
 
 static const struct family *find(const char *name)

@@ -11,8 +11,8 @@ GIB = 1 << 30
 GREEDY = BUILD / "tests/programs/slice_greedy"
 PIECE = 64 * MIB
 # What a family takes and gives in one step beyond what is asked.
-STEP = {"async": 32 * MIB, "pool": 32 * MIB, "mipmap": 32 * MIB, "graph": 32 * MIB}
-FAMILIES = ["linear", "pitch", "managed", "async", "pool", "vmm", "mapped", "array", "mipmap", "graph"]
+STEP = {"async": 32 * MIB, "async-free": 32 * MIB, "pool": 32 * MIB, "mipmap": 32 * MIB, "graph": 32 * MIB}
+FAMILIES = ["linear", "pitch", "managed", "async", "async-free", "pool", "vmm", "mapped", "array", "mipmap", "graph"]
 
 
 def books(host):
@@ -71,6 +71,22 @@ def test_modules_count(host):
     assert said["after"] == said["before"]
     # The driver alone knows what a module takes: one is loaded too many, and unloaded at once.
     assert books(host)[1] <= 2 * GIB + PIECE
+
+
+def test_resized_while_it_runs(host):
+    session = host.carve_json("session", "request", "--vram", "2")["id"]
+    holder = host.popen([BUILD / "carve", "run", "--", GREEDY, "linear", PIECE, "race"], stdin=subprocess.PIPE)
+    assert holder.stdout.readline() == "ready\n"
+    assert host.carve("session", "resize", session, "3").returncode == 0
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    assert int(holder.stdout.readline()) == (3 * GIB - 520 * MIB) // PIECE
+    assert host.carve("session", "resize", session, "2").returncode != 0, "less than is in use"
+    out, err = holder.communicate("\n", timeout=60)
+    assert holder.returncode == 0 and json.loads(out)["total"] == 2 * GIB, out + err
+    assert 3 * GIB - PIECE < books(host)[1] <= 3 * GIB
+    assert host.carve("session", "resize", session, "1").returncode == 0
+    assert greedy(host, "linear", vram="1")["total"] == GIB
 
 
 def test_sixteen_processes_race_for_the_last_block(host):
