@@ -87,12 +87,13 @@ static void client_reopen(const struct client *client)
 	daemon_start(dir, client->socket, &ignored);
 }
 
-/* What was not sent can be sent again. What broke off may have been carried out: only a request
- * that makes a new session would then do something else the second time. */
+/* What was not sent can be sent again. What broke off may have been carried out: only a request for
+ * a session without an ID would then do something else the second time. */
 static bool may_repeat(const struct http_request *request, enum http_reach reach)
 {
 	return reach == HTTP_NOT_SENT ||
-	       (reach == HTTP_BROKE_OFF && strcmp(request->method, "POST") != 0);
+	       (reach == HTTP_BROKE_OFF &&
+		(strcmp(request->method, "POST") != 0 || json_object_get(request->body, "id")));
 }
 
 /* The daemon worded its error; where it did not, the status has to do. */

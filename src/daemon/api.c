@@ -139,6 +139,22 @@ static void on_decided(void *arg, struct session *session, const struct error *e
 		call_reply_error(call, answer_status(err), err);
 }
 
+/* Who asks again with the same ID (its first answer was lost with a daemon) gets the session that
+ * it got then. True: answered. */
+static bool answer_asked_before(struct call *call, const struct slice_request *request)
+{
+	struct session *session = request->id[0] ? session_find(call->node, request->id) : NULL;
+
+	if (!session)
+		return false;
+	if (session->record.uid == call->peer.uid)
+		call_reply(call, MHD_HTTP_CREATED, view_session(session, &call->peer));
+	else
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "another session has the ID %s", request->id);
+	return true;
+}
+
 static void on_asker_gone(struct call *call)
 {
 	waiting_cancel(call->node, call);
@@ -159,6 +175,8 @@ static void post_session(struct call *call, const char *id)
 		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
+	if (answer_asked_before(call, &request))
+		return;
 	rc = waiting_add(call->node, &request, &call->peer, on_decided, call);
 	if (rc < 0)
 		answer_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED, "%s",

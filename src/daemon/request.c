@@ -199,6 +199,25 @@ static int parse_priority(const json_t *value, struct slice_request *to, struct 
 	return 0;
 }
 
+static int parse_id(const json_t *value, struct slice_request *to, struct error *err)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+	const char *text = json_string_value(value);
+
+	if (!text)
+		return WRONG_TYPE;
+	size_t length = strlen(text);
+	if (length < 8 || length >= sizeof(to->id) || strncmp(text, "s-", 2) != 0 ||
+	    strspn(text + 2, allowed) != length - 2) {
+		error_set(err, EXIT_CODE_USAGE, "id: '%.64s' is no session ID", text);
+		error_hint(err, "s- and 6 to %zu letters and digits; leave it out to get one",
+			   sizeof(to->id) - 3);
+		return -1;
+	}
+	memcpy(to->id, text, length + 1);
+	return 0;
+}
+
 static int parse_name(const json_t *value, struct slice_request *to, struct error *err)
 {
 	const char *text = json_string_value(value);
@@ -241,6 +260,7 @@ static const struct field fields[] = {
 	{"ephemeral", parse_ephemeral, false, "true or false"},
 	{"priority", parse_priority, false, "a whole number"},
 	{"name", parse_name, false, "a text"},
+	{"id", parse_id, false, "a session ID"},
 };
 
 static const struct field *field_find(const char *name)

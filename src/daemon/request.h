@@ -25,6 +25,7 @@ struct slice_request {
 	int priority;               /* who waits with a higher one is served first */
 	bool ephemeral;
 	char name[STORE_NAME_SIZE];
+	char id[STORE_ID_SIZE]; /* chosen by who asks, so that asking twice is asking once */
 };
 
 /* Body of POST /v1/sessions. 0, or negative with *err naming the field and what it takes. */

@@ -33,9 +33,9 @@ int waiting_add(struct node *node, const struct slice_request *request, const st
 	w->created = now_realtime_ns();
 	w->cb = cb;
 	w->arg = arg;
-	do
+	memcpy(w->id, request->id, sizeof(w->id));
+	while (!w->id[0] || waiting_find(node, w->id))
 		session_make_id(node, w->id);
-	while (waiting_find(node, w->id));
 	if (node->pool.done == 0 || w->since_ns - node->pool.done_ns > SAMPLE_FRESH_NS)
 		w->sample = pool_refresh(&node->pool, POOL_ALL);
 	/* Behind those of the same priority. */

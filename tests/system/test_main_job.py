@@ -224,3 +224,35 @@ def test_demo_tells_its_story():
         pytest.skip("the demo runs from build/")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stdout
+
+
+def test_requests_survive_the_daemons_death(host):
+    """Whenever the daemon dies, `session request` succeeds, and what it names is what there is."""
+    sock = host.env["CARVE_RUNTIME_DIR"] + "/carved.sock"
+    for delay in [i * 0.001 for i in range(20)]:
+        pid = host.daemon_pid() if os.path.exists(sock) else None
+        asking = host.popen([CARVE, "session", "request", "--vram", "1", "--json"])
+        time.sleep(delay)
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+        code, out, err = finish(asking)
+        assert code == 0, err
+        assert [s["id"] for s in host.carve_json("session", "list")] == [json.loads(out)["id"]]
+        assert host.carve("session", "release").returncode == 0
+
+
+def test_asking_twice_with_an_id_is_asking_once(host):
+    sock = host.env["CARVE_RUNTIME_DIR"] + "/carved.sock"
+    host.carve("gpu", "list")
+
+    def post(body):
+        done = host.run(["curl", "-s", "-d", json.dumps(body), "--unix-socket", sock,
+                         "http://localhost/v1/sessions"])
+        return json.loads(done.stdout)
+
+    first = post({"vram": "1", "id": "s-mine42"})
+    assert first["id"] == "s-mine42"
+    assert post({"vram": "1", "id": "s-mine42"})["created"] == first["created"]
+    assert len(host.carve_json("session", "list")) == 1
+    for bad in ("", "x", "s-", "s-ABCDEF", "s-aaaaaaaaaaaaaaaaaaaaaaa", "s-a/../b", 7):
+        assert post({"vram": "1", "id": bad})["error"]["code"] == 2
