@@ -38,6 +38,7 @@ def parse(argv):
     parser.add_argument("--quick", action="store_true", help="few rounds: good for a look")
     parser.add_argument("--json", metavar="FILE", help="write the results and every sample there")
     parser.add_argument("--svg", metavar="FILE", help="write the plot of alloc + free there")
+    parser.add_argument("--markdown", metavar="FILE", help="write the results there as docs/benchmarks.md has them")
     parser.add_argument("--build", type=pathlib.Path, default=host.ROOT / "build", help="the build directory")
     parser.add_argument("--guard", action="store_true", help="only compare cheap ratios with their bounds")
     parser.add_argument("--bounds", type=pathlib.Path, default=guard.BOUNDS, help="other bounds for --guard")
@@ -97,6 +98,7 @@ def run(options):
     document = measure_calls(build, options)
     print(report.text(document), end="")
     write(options.json, json.dumps(document, indent=1) + "\n")
+    write(options.markdown, report.markdown(document))
     write(options.svg, plot.svg(document["rows"]))
     return 0
 

@@ -2,6 +2,8 @@
 import math
 from xml.sax.saxutils import escape
 
+from bench.report import time_text
+
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 80, 150, 50, 60
 COLOURS = ("#4c4c4c", "#0b7a75", "#c8553d", "#5b5fc7", "#b8860b", "#7a306c")
@@ -42,7 +44,7 @@ def grid(axes):
     for decade in range(axes.low, axes.high + 1):
         y = axes.y(10 ** decade)
         yield f'<line x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
-        yield text(LEFT - 8, y + 4, f"{10 ** decade:,} ns", "end")
+        yield text(LEFT - 8, y + 4, time_text(10 ** decade), "end")
     for live in axes.lives:
         yield text(axes.x(live), HEIGHT - BOTTOM + 20, f"{live:,}")
 
@@ -56,7 +58,7 @@ def line(axes, name, points, colour):
                f'stroke="{colour}" stroke-width="6" stroke-opacity="0.35"/>')
         yield f'<circle cx="{x:.1f}" cy="{axes.y(r["median"]):.1f}" r="3.5" fill="{colour}"/>'
     live, last = points[-1]
-    yield text(axes.x(live) + 12, axes.y(last["median"]) + 4, f"{name}: {last['median']:,.0f} ns", "start",
+    yield text(axes.x(live) + 12, axes.y(last["median"]) + 4, f"{name}: {time_text(last['median'])}", "start",
                colour=colour)
 
 

@@ -62,3 +62,22 @@ def text(document):
     for name in names[1:]:
         parts += ["", *table(document["rows"], name, names[0])]
     return "\n".join(parts) + "\n"
+
+
+def markdown_row(row, names):
+    results = row["results"]
+    above = results[names[1]]["difference"]
+    goal = results[names[1]]["goal"]
+    counts = [results[n]["syscalls_per_call"] for n in names[1:]]
+    return [title(row), *(time_text(results[n]["median"]) for n in names),
+            f"{time_text(above['median'], '+')} ({time_text(above['low'], '+')} .. {time_text(above['high'], '+')})",
+            " / ".join(syscalls_text(c if c is None else round(c, 1)) for c in counts), goal_text(goal)]
+
+
+def markdown(document):
+    """All configurations in one table, for docs/benchmarks.md."""
+    names = [c["name"] for c in document["configurations"]]
+    head = ["", *names, f"{names[1]} above {names[0]} (95%)", "system calls, " + " / ".join(names[1:]), "goal"]
+    lines = [head, ["---"] * len(head)] + [markdown_row(row, names) for row in document["rows"]]
+    rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"{machine_text(document)}, revision {document['revision']}\n\n{rows}\n"

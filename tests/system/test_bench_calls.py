@@ -28,12 +28,13 @@ def bench(*args, timeout=120):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """A quick run with the example peer beside: (what it printed, its JSON, its plot)."""
+    """A quick run with the example peer beside: (what it printed, its JSON, its plot, its Markdown)."""
     folder = tmp_path_factory.mktemp("bench")
     done = bench("calls", "--quick", "--json", folder / "out.json", "--svg", folder / "out.svg",
-                 "--peer", f"example={BUILD}/bench/libexample_peer.so", "--peer-env", "ANY=1")
+                 "--markdown", folder / "out.md", "--peer", f"example={BUILD}/bench/libexample_peer.so", "--peer-env", "ANY=1")
     assert done.returncode == 0, done.stderr
-    return done.stdout, json.loads((folder / "out.json").read_text()), (folder / "out.svg").read_text()
+    return (done.stdout, json.loads((folder / "out.json").read_text()), (folder / "out.svg").read_text(),
+            (folder / "out.md").read_text())
 
 
 def row(document, loop, live=0, idle=0):
@@ -43,7 +44,7 @@ def row(document, loop, live=0, idle=0):
 
 @needs_plain_build
 def test_every_row_is_measured_in_every_configuration(measured):
-    printed, document, _ = measured
+    printed, document, _, markdown = measured
     assert document["schema"] == "carve-bench/1" and document["rounds"] == 5
     expected = {(loop, 0, 0) for loop in [*calls.LOOPS, "init", "context", "process_start"]}
     expected |= {(loop, live, 0) for loop in ("alloc_free", "alloc_free_small") for live in calls.LIVE}
@@ -53,12 +54,12 @@ def test_every_row_is_measured_in_every_configuration(measured):
         assert set(r["results"]) == {"direct", "carve", "example"}
         for result in r["results"].values():
             assert len(result["samples"]) >= 5 and 0 < result["q1"] <= result["median"] <= result["q3"]
-        assert report.title(r) in printed
+        assert report.title(r) in printed and f"| {report.title(r)} |" in markdown
 
 
 @needs_plain_build
 def test_hot_paths_make_no_system_call(measured):
-    _, document, _ = measured
+    document = measured[1]
     for r in document["rows"]:
         if r["loop"] in calls.LOOPS and not r["idle_processes"]:
             assert r["results"]["carve"]["syscalls_per_call"] == 0, report.title(r)
@@ -67,7 +68,7 @@ def test_hot_paths_make_no_system_call(measured):
 @needs_plain_build
 def test_what_a_peer_costs_shows(measured):
     """The example makes one system call for each allocation, and lets all else pass."""
-    _, document, _ = measured
+    document = measured[1]
     for live in calls.LIVE:
         result = row(document, "alloc_free", live)["results"]
         assert result["example"]["syscalls_per_call"] == 1 and result["direct"]["syscalls_per_call"] == 0
@@ -78,7 +79,7 @@ def test_what_a_peer_costs_shows(measured):
 @needs_plain_build
 def test_calls_go_through_the_session(measured):
     """The figures called carve's are those of a process that attached: cuInit waits for the daemon's answer."""
-    _, document, _ = measured
+    document = measured[1]
     result = row(document, "init")["results"]
     assert result["carve"]["difference"]["low"] > 10e3 > abs(result["example"]["difference"]["median"])
 
