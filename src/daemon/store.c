@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define HISTORY_TRIM_EVERY 250
 
 static const char schema[] =
