@@ -108,6 +108,8 @@ static int start_error(const char *dir, struct error *err)
 		text[--n] = '\0';
 	const char *last = strrchr(text, '\n');
 	last = last ? last + 1 : text;
+	if (!strncmp(last, "carved: ", 8))
+		last += 8;
 	error_set(err, EXIT_CODE_UNREACHABLE, "cannot start carved%s%.400s", *last ? ": " : "",
 		  last);
 	error_hint(err, "its log is %.200s", path);

@@ -73,9 +73,7 @@ static const struct option options[] = {
 
 static int fail(const struct error *err)
 {
-	fprintf(stderr, "carved: %s\n", err->message);
-	if (err->hint[0])
-		fprintf(stderr, "carved: %s\n", err->hint);
+	fprintf(stderr, "carved: %s%s%s\n", err->message, err->hint[0] ? "; " : "", err->hint);
 	return err->code ? err->code : EXIT_CODE_FAILED;
 }
 
