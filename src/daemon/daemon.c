@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,8 @@ static const char help[] =
 	"/tmp/carve-UID)\n"
 	"  --idle-exit SECONDS  end after that long without sessions and connections\n"
 	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
+	"  --config FILE        read the configuration (again on SIGHUP); see docs/daemon.md\n"
+	"  --check-config       only say whether it is right\n"
 	"  --ready-fd N         write one byte to descriptor N when the sockets listen; stays in "
 	"the\n"
 	"                       foreground too\n"
@@ -42,8 +45,8 @@ static const char help[] =
 	"         curl --unix-socket /tmp/c/carved.sock http://localhost/v1/gpus\n";
 
 struct arguments {
-	const char *runtime_dir, *probe_uuid;
-	bool system, foreground;
+	const char *runtime_dir, *probe_uuid, *config;
+	bool system, foreground, check_config;
 	uint64_t idle_exit_ns;
 	int ready_fd;
 };
@@ -54,6 +57,8 @@ enum {
 	OPTION_IDLE,
 	OPTION_FOREGROUND,
 	OPTION_READY,
+	OPTION_CONFIG,
+	OPTION_CHECK_CONFIG,
 	OPTION_PROBE,
 	OPTION_HELP,
 	OPTION_VERSION
@@ -64,6 +69,8 @@ static const struct option options[] = {
 	{"runtime-dir", required_argument, NULL, OPTION_DIR},
 	{"idle-exit", required_argument, NULL, OPTION_IDLE},
 	{"foreground", no_argument, NULL, OPTION_FOREGROUND},
+	{"config", required_argument, NULL, OPTION_CONFIG},
+	{"check-config", no_argument, NULL, OPTION_CHECK_CONFIG},
 	{"ready-fd", required_argument, NULL, OPTION_READY},
 	{"probe-context", required_argument, NULL, OPTION_PROBE},
 	{"help", no_argument, NULL, OPTION_HELP},
@@ -92,6 +99,12 @@ static bool option_take(int option, struct arguments *args, int *ret_code)
 		return true;
 	case OPTION_FOREGROUND:
 		args->foreground = true;
+		return true;
+	case OPTION_CONFIG:
+		args->config = optarg;
+		return true;
+	case OPTION_CHECK_CONFIG:
+		args->check_config = true;
 		return true;
 	case OPTION_PROBE:
 		args->probe_uuid = optarg;
@@ -243,6 +256,22 @@ static int serve_in_background(struct node *node)
 	return code;
 }
 
+static int config_take(const struct arguments *args, struct node *node)
+{
+	static char path[PATH_MAX]; /* absolute: the daemon leaves this directory */
+	struct error err = {0};
+
+	node->config = config_default;
+	if (!args->config)
+		return EXIT_CODE_OK;
+	if (config_read(args->config, &node->config, &err) < 0)
+		return fail(&err);
+	if (!realpath(args->config, path))
+		return EXIT_CODE_FAILED;
+	node->options.config_path = path;
+	return EXIT_CODE_OK;
+}
+
 int daemon_main(int argc, char **argv)
 {
 	/* Large: on the heap's side of things, not the stack's. */
@@ -256,6 +285,9 @@ int daemon_main(int argc, char **argv)
 		return code;
 	if (args.probe_uuid)
 		return probe_main(args.probe_uuid);
+	code = config_take(&args, &node);
+	if (code || args.check_config)
+		return code;
 	if (!args.runtime_dir && !args.system)
 		args.runtime_dir = getenv("CARVE_RUNTIME_DIR");
 	if (args.system && !args.runtime_dir)

@@ -48,6 +48,7 @@ static void node_stop(struct node *node, const char *why)
 	close_handle(&node->reap);
 	close_handle(&node->on_term);
 	close_handle(&node->on_int);
+	close_handle(&node->on_hup);
 	/* Claims are handles of the loop; a sample that still runs reads none of them. */
 	pool_unclaim(&node->pool);
 }
@@ -219,6 +220,19 @@ static void on_signal(uv_signal_t *handle, int number)
 	node_stop(handle->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
+static void on_reload(uv_signal_t *handle, int number)
+{
+	struct node *node = handle->data;
+	struct error err = {0};
+
+	if (!node->options.config_path)
+		return;
+	if (config_read(node->options.config_path, &node->config, &err) < 0)
+		log_event(LOG_ERROR, "config.refused error=\"%s\"", err.message);
+	else
+		log_event(LOG_INFO, "config.read path=%s", node->options.config_path);
+}
+
 static void handles_init(struct node *node)
 {
 	uv_prepare_init(&node->loop, &node->prepare);
@@ -226,10 +240,12 @@ static void handles_init(struct node *node)
 	uv_timer_init(&node->loop, &node->reap);
 	uv_signal_init(&node->loop, &node->on_term);
 	uv_signal_init(&node->loop, &node->on_int);
+	uv_signal_init(&node->loop, &node->on_hup);
 	node->prepare.data = node->tick.data = node->reap.data = node;
-	node->on_term.data = node->on_int.data = node;
+	node->on_term.data = node->on_int.data = node->on_hup.data = node;
 	uv_signal_start(&node->on_term, on_signal, SIGTERM);
 	uv_signal_start(&node->on_int, on_signal, SIGINT);
+	uv_signal_start(&node->on_hup, on_reload, SIGHUP);
 }
 
 int node_run(struct node *node, struct error *err)

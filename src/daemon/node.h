@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "daemon/config.h"
 #include "daemon/pool.h"
 #include "daemon/probe.h"
 #include "daemon/runtime.h"
@@ -25,13 +26,15 @@ struct waiter;
 
 struct node_options {
 	bool system;
-	uint64_t idle_exit_ns; /* 0: never */
-	int ready_fd;          /* gets one byte when the sockets listen; -1: none */
+	uint64_t idle_exit_ns;   /* 0: never */
+	const char *config_path; /* NULL: none */
+	int ready_fd;            /* gets one byte when the sockets listen; -1: none */
 };
 
 struct node {
 	uv_loop_t loop;
 	struct node_options options;
+	struct config config; /* read anew on SIGHUP */
 	struct runtime runtime;
 	int64_t started; /* CLOCK_REALTIME, ns */
 	struct pool pool;
@@ -56,7 +59,7 @@ struct node {
 	uv_timer_t tick;
 	uv_timer_t reap;
 	uint64_t reap_delay_ms;
-	uv_signal_t on_term, on_int;
+	uv_signal_t on_term, on_int, on_hup;
 	uint64_t tick_ms;
 	uint64_t second_ns; /* CLOCK_MONOTONIC of the last once-a-second work */
 	uint64_t busy_ns;   /* likewise, when something last went on */

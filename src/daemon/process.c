@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -354,21 +355,26 @@ static void outside_compute(struct node *node)
 /* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */
 static void over_note(struct session *s, uint64_t over)
 {
+	const struct config *config = &s->node->config;
 	uint64_t now = now_monotonic_ns();
 
 	s->over_bytes = over;
-	if (!over) {
+	if (over <= config->over_tolerance_bytes) {
 		s->over_since_ns = 0;
 		s->over_reported = false;
 		return;
 	}
 	if (!s->over_since_ns)
 		s->over_since_ns = now;
-	if (s->over_reported || now - s->over_since_ns < SESSION_OVER_AFTER_NS)
+	if (s->over_reported || now - s->over_since_ns < config->over_after_ns)
 		return;
 	s->over_reported = true;
 	log_event(LOG_WARNING, "session.over id=%s uid=%u over_bytes=%" PRIu64, s->record.id,
 		  s->record.uid, over);
+	/* One of them went round its slice; which, the sum of all does not say. */
+	for (struct process *p = s->processes; p && config->over_policy == OVER_KILL; p = p->next)
+		if (!p->dead)
+			(void)process_watch_signal(p->watch, SIGKILL);
 }
 
 static void over_compute(struct node *node)

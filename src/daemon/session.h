@@ -55,9 +55,6 @@ struct session {
 	bool over_reported; /* it lasted, and was logged */
 };
 
-/* More than the slice that is held for a shorter time may be a sample between two figures. */
-#define SESSION_OVER_AFTER_NS 3000000000ull
-
 /* A process that does not end by SIGTERM within this time is killed (session timeout, forced
  * release). */
 #define SESSION_KILL_AFTER_NS 3000000000ull

@@ -83,6 +83,9 @@ class Daemon:
         self.process.kill()
         self.process.wait()
 
+    def reload(self):
+        self.process.send_signal(signal.SIGHUP)
+
     def restart(self):
         self.kill()
         self.start()

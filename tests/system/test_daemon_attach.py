@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import clean_env, wait_until
+from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
 from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
 
@@ -258,6 +258,39 @@ def test_what_goes_beyond_the_slice_is_reported(daemon, make_child):
     daemon.processes = [(0, child.pid, GIB)]
     daemon.write_state()
     wait_until(lambda: daemon.show(session)["over_bytes"] == 0, 3)
+
+
+def test_what_goes_beyond_the_slice_is_ended_where_the_policy_says_so(make_daemon, make_child,
+                                                                     tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text('{"over_policy": "kill", "over_tolerance": "512MiB", "over_seconds": 1}')
+    daemon = make_daemon(args=["--config", config])
+    session = daemon.grant(vram="2")["id"]
+    child = make_child(daemon, session)
+    daemon.processes = [(0, child.pid, 2 * GIB + 500 * MIB)]
+    daemon.write_state()
+    time.sleep(2.5)
+    assert child.process.poll() is None  # within the tolerance
+    config.write_text('{"over_policy": "hang"}')
+    daemon.reload()
+    wait_until(lambda: "config.refused" in daemon.log(), 3)  # and what held goes on holding
+    daemon.processes = [(0, child.pid, 3 * GIB)]
+    daemon.write_state()
+    assert child.process.wait(6) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("text, wrong", [
+    ("{}", None), ('{"over_seconds": 5, "over_tolerance": "1.5GiB"}', None), ("", "line"), ("[]", "object"),
+    ('{"over_policy": 1}', "over_policy"), ('{"over_tolerance": "-1MiB"}', "over_tolerance"),
+    ('{"over_tolerance": "nanMiB"}', "over_tolerance"), ('{"over_seconds": 0}', "over_seconds"),
+    ('{"colour": "red"}', "unknown key 'colour'"), ('{"over_seconds": 2, "over_seconds": 3}', "line")])
+def test_check_config(tmp_path, text, wrong):
+    config = tmp_path / "config.json"
+    config.write_text(text)
+    done = subprocess.run([BUILD / "carved", "--config", config, "--check-config"],
+                          stderr=subprocess.PIPE, text=True, timeout=20, env=clean_env())
+    assert done.returncode == (2 if wrong else 0)
+    assert (wrong or "") in done.stderr
 
 
 # ---- death ----

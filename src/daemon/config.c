@@ -1,0 +1,100 @@
+#include "daemon/config.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+
+const struct config config_default = {
+	.over_policy = OVER_REPORT,
+	.over_after_ns = 3000000000ull,
+};
+
+static int take_policy(const json_t *value, struct config *to, struct error *err)
+{
+	const char *text = json_is_string(value) ? json_string_value(value) : "";
+
+	if (strcmp(text, "report") != 0 && strcmp(text, "kill") != 0)
+		return error_set(err, EXIT_CODE_USAGE, "over_policy takes \"report\" or \"kill\"");
+	to->over_policy = text[0] == 'k' ? OVER_KILL : OVER_REPORT;
+	return 0;
+}
+
+static int take_tolerance(const json_t *value, struct config *to, struct error *err)
+{
+	const char *text = json_is_string(value) ? json_string_value(value) : "";
+	char *unit;
+	double number = strtod(text, &unit);
+
+	if (unit == text || !(number >= 0 && number < 1e6) ||
+	    (strcmp(unit, "MiB") != 0 && strcmp(unit, "GiB") != 0))
+		return error_set(err, EXIT_CODE_USAGE,
+				 "over_tolerance takes a size such as \"64MiB\" or \"1GiB\"");
+	to->over_tolerance_bytes = (uint64_t)(number * (double)(*unit == 'G' ? GIB(1) : MIB(1)));
+	return 0;
+}
+
+static int take_seconds(const json_t *value, struct config *to, struct error *err)
+{
+	double seconds = json_number_value(value);
+
+	if (!json_is_number(value) || !(seconds >= 1 && seconds <= 3600))
+		return error_set(err, EXIT_CODE_USAGE,
+				 "over_seconds takes a number from 1 to 3600");
+	to->over_after_ns = (uint64_t)(seconds * 1e9);
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*take)(const json_t *value, struct config *to, struct error *err);
+} keys[] = {
+	{"over_policy", take_policy},
+	{"over_tolerance", take_tolerance},
+	{"over_seconds", take_seconds},
+};
+
+static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (!strcmp(keys[i].name, name))
+			return keys[i].take(value, to, err);
+	return error_set(err, EXIT_CODE_USAGE, "unknown key '%.64s'", name);
+}
+
+static int object_take(json_t *root, struct config *to, struct error *err)
+{
+	const char *key;
+	json_t *value;
+	int rc = 0;
+
+	if (!json_is_object(root))
+		return error_set(err, EXIT_CODE_USAGE, "it is not a JSON object");
+	json_object_foreach(root, key, value)
+	{
+		rc = key_take(key, value, to, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int config_read(const char *path, struct config *ret, struct error *err)
+{
+	json_error_t where;
+	struct error inner = {0};
+	struct config config = config_default;
+	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
+	int rc = root ? object_take(root, &config, &inner) : -1;
+
+	json_decref(root);
+	if (rc == 0) {
+		*ret = config;
+		return 0;
+	}
+	if (root)
+		return error_set(err, EXIT_CODE_USAGE, "%s: %.400s", path, inner.message);
+	return error_set(err, EXIT_CODE_USAGE, "%s: line %d: %.128s", path, where.line, where.text);
+}

@@ -1,0 +1,26 @@
+/* The daemon's configuration file: JSON, every key optional, unknown ones refused.
+ *
+ *   {"over_policy": "report",     what becomes of a session that holds more than its slice, by the
+ * driver's figures: "report" (shown and logged), or "kill": its processes are killed
+ *    "over_tolerance": "64MiB",   so much more is nothing, in MiB or GiB
+ *    "over_seconds": 3}           and it has to last so long
+ */
+#pragma once
+
+#include <stdint.h>
+
+struct error;
+
+enum over_policy { OVER_REPORT, OVER_KILL };
+
+struct config {
+	enum over_policy over_policy;
+	uint64_t over_tolerance_bytes;
+	uint64_t over_after_ns;
+};
+
+/* What holds without a file. */
+extern const struct config config_default;
+
+/* Reads a file. 0; negative with *err saying which key or line is wrong, *ret as it was. */
+int config_read(const char *path, struct config *ret, struct error *err);
