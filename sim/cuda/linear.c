@@ -49,7 +49,7 @@ static void slab_mark(struct slab *slab, uint32_t first, uint32_t units, bool ta
 }
 
 static CUresult slab_create(struct device *device, enum wire_memory booked, uint64_t bytes,
-			    struct slab **ret)
+			    bool large, struct slab **ret)
 {
 	struct slab *slab = calloc(1, sizeof(*slab));
 	CUresult result =
@@ -60,6 +60,7 @@ static CUresult slab_create(struct device *device, enum wire_memory booked, uint
 		return result;
 	}
 	slab->booked = booked;
+	slab->large = large;
 	*ret = slab;
 	return CUDA_SUCCESS;
 }
@@ -80,7 +81,7 @@ static CUresult small_alloc(CUcontext ctx, uint32_t units, enum wire_memory book
 			break;
 	}
 	if (!slab) {
-		result = slab_create(context_device(ctx), booked, BLOCK_SIZE, &slab);
+		result = slab_create(context_device(ctx), booked, BLOCK_SIZE, false, &slab);
 		if (result == CUDA_SUCCESS) {
 			slab->next = *list;
 			*list = slab;
@@ -123,11 +124,10 @@ CUresult linear_alloc(CUcontext ctx, uint64_t bytes, enum wire_memory booked, en
 	struct slab *slab;
 	uint32_t unit = 0;
 	CUresult result = small ? small_alloc(ctx, units_of(bytes), booked, &slab, &unit)
-				: slab_create(context_device(ctx), booked, bytes, &slab);
+				: slab_create(context_device(ctx), booked, bytes, true, &slab);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	slab->large = !small;
 	struct range range = {
 		.start = block_address(&slab->block) + (uint64_t)unit * SMALL_UNIT,
 		.size = bytes,

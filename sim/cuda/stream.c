@@ -99,6 +99,53 @@ void streams_destroy_all(CUcontext ctx)
 	}
 }
 
+/* A thread's default streams go with it. */
+struct thread_stream {
+	struct thread_stream *next;
+	CUstream stream;
+};
+
+static pthread_key_t thread_key;
+static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
+
+static void thread_streams_end(void *list)
+{
+	struct thread_stream *entry = list, *next;
+
+	/* A forked child has none of its parent's lanes. */
+	bool ours = driver.client && client_check(driver.client) == 0;
+	for (; entry; entry = next) {
+		CUstream stream = entry->stream;
+
+		next = entry->next;
+		free(entry);
+		/* Its context may have ended before, and the address be another stream's by now. */
+		if (!ours || !handle_is(stream, HANDLE_STREAM) ||
+		    stream->kind != STREAM_PER_THREAD ||
+		    !pthread_equal(stream->thread, pthread_self()))
+			continue;
+		capture_abandon(stream);
+		stream_unlink(stream);
+		stream_free(stream);
+	}
+}
+
+static void thread_key_make(void)
+{
+	pthread_key_create(&thread_key, thread_streams_end);
+}
+
+static void thread_stream_note(CUstream stream)
+{
+	struct thread_stream *entry = malloc(sizeof(*entry));
+
+	pthread_once(&thread_key_once, thread_key_make);
+	if (!entry)
+		return;
+	*entry = (struct thread_stream){pthread_getspecific(thread_key), stream};
+	pthread_setspecific(thread_key, entry);
+}
+
 /* The calling thread's own default stream of the context, made on first use. */
 static CUstream stream_of_thread(CUcontext ctx)
 {
@@ -116,6 +163,7 @@ static CUstream stream_of_thread(CUcontext ctx)
 	if (stream) {
 		stream->thread = pthread_self();
 		stream_link(stream);
+		thread_stream_note(stream);
 	}
 	return stream;
 }

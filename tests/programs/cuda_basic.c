@@ -187,6 +187,13 @@ static void host_function(void *data)
 	__atomic_fetch_add((int *)data, 1, __ATOMIC_SEQ_CST);
 }
 
+static CUcontext check_shared;
+
+static void host_count(void *data)
+{
+	__atomic_fetch_add((int *)data, 1, __ATOMIC_SEQ_CST);
+}
+
 static void check_streams(int argc, char **argv)
 {
 	CUstream a, b;
@@ -381,6 +388,30 @@ static void check_procaddr(int argc, char **argv)
 						     : "?");
 }
 
+/* Threads come and go; so do their default streams. */
+static void *default_stream_main(void *arg)
+{
+	int *done = arg;
+
+	OK(cuCtxSetCurrent(check_shared));
+	OK(cuLaunchHostFunc_ptsz(NULL, host_count, done));
+	OK(cuStreamSynchronize_ptsz(NULL));
+	return NULL;
+}
+
+static void check_many_threads(int argc, char **argv)
+{
+	pthread_t thread;
+	int done = 0;
+
+	check_shared = check_context();
+	for (int i = 0; i < 1500; i++) {
+		EXPECT(pthread_create(&thread, NULL, default_stream_main, &done) == 0);
+		EXPECT(pthread_join(thread, NULL) == 0);
+	}
+	EXPECT(done == 1500);
+}
+
 static void check_unsupported(int argc, char **argv)
 {
 	CUmemGenericAllocationHandle handle;
@@ -390,6 +421,29 @@ static void check_unsupported(int argc, char **argv)
 	EXPECT_RESULT(cuMulticastCreate(&handle, &prop), CUDA_ERROR_NOT_SUPPORTED);
 	fflush(stdout);
 	getchar();
+}
+
+/* Before each line that it reads it has allocated, waited and launched, and said what came of it.
+ */
+static void check_ask(int argc, char **argv)
+{
+	static const char *const empty =
+		".version 6.4\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
+	CUmodule module;
+	CUfunction f;
+	CUdeviceptr p;
+
+	check_context();
+	OK(cuModuleLoadData(&module, empty));
+	OK(cuModuleGetFunction(&f, module, "k"));
+	do {
+		CUresult alloc = cuMemAlloc_v2(&p, 1000);
+		if (alloc == CUDA_SUCCESS)
+			cuMemFree_v2(p);
+		CUresult launch = cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+		printf("%d %d %d\n", alloc, launch, cuCtxSynchronize());
+		fflush(stdout);
+	} while (getchar() == '\n');
 }
 
 /* Takes memory, says so, and waits to be killed or told to go. */
@@ -423,8 +477,10 @@ int main(int argc, char **argv)
 		{"fork", check_fork},
 		{"threads", check_threads},
 		{"per-thread", check_per_thread},
+		{"many-threads", check_many_threads},
 		{"procaddr", check_procaddr},
 		{"unsupported", check_unsupported},
+		{"ask", check_ask},
 		{"hold", check_hold},
 	};
 

@@ -171,7 +171,7 @@ static void check_integers(int argc, char **argv)
 		EXPECT(got[i] == running);
 	}
 
-	unsigned int work = 0; /* the dynamic shared memory's start */
+	uint64_t work = 0; /* the dynamic shared memory's start */
 	void *sort[] = {&d, &work};
 	OK(launch(kernel_of("sort"), 1, 512, 1024 * sizeof(int), sort));
 	OK(cuMemcpyDtoH_v2(got, d, 1024 * sizeof(int)));

@@ -19,7 +19,7 @@ def checks(program):
 
 def alone(program):
     return [c for c in checks(program)
-            if c not in ("hold", "unsupported", "work") and not c.endswith("-child")]
+            if c not in ("ask", "hold", "unsupported", "work") and not c.endswith("-child")]
 
 
 def on_host(argv, gpus="h100-80gb", driver=None, **kw):
@@ -145,3 +145,50 @@ def test_unsupported_calls_are_counted(make_host, programs):
     assert seen == [1]
     p.communicate("\n")
     assert p.returncode == 0
+
+
+def test_faults_on_demand(make_host, programs):
+    host = make_host("h100-80gb:2")
+
+    def fault(*argv):
+        done = host.run([BUILD / "sim/simhost", "fault", *argv])
+        assert done.returncode == 0, done.stderr
+
+    def start():
+        p = host.popen([programs / "cuda_basic", "ask"], stdin=subprocess.PIPE)
+        assert p.stdout.readline() == "0 0 0\n"
+        return p
+
+    def again(p):
+        p.stdin.write("\n")
+        p.stdin.flush()
+        return p.stdout.readline().split()
+
+    p = start()
+    fault("alloc", "--count", "1")
+    assert again(p) == ["2", "0", "0"]
+    assert again(p) == ["0", "0", "0"]
+    fault("launch", "--count", "1", "--error", "719")
+    assert again(p) == ["0", "719", "719"]
+    assert again(p) == ["719", "719", "719"]
+    other = start()
+    fault("ecc", "--gpu", "0")
+    assert again(other) == ["214", "214", "214"]
+    fault("ecc", "--clear")
+    assert again(other) == ["214", "214", "214"]
+    fresh = start()
+    fault("lost", "--gpu", "1")
+    assert again(fresh) == ["0", "0", "0"]
+    fault("lost", "--gpu", "0")
+    assert "0" not in again(fresh)
+    for q in (p, other, fresh):
+        q.communicate("x")
+
+
+def test_the_runtime_is_told_why():
+    script = ("import ctypes; c = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_void_p(); "
+              "i = ctypes.create_string_buffer(16); "
+              "print([c.cuGetExportTable(ctypes.byref(p), i) != 0 for _ in range(3)])")
+    done = on_host(["/usr/bin/python3", "-c", script])
+    assert done.stdout.strip() == "[True, True, True]"
+    assert done.stderr.count("CUDA runtime") == 1
