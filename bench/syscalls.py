@@ -20,15 +20,17 @@ def tracer_env(env):
 
 
 def rates(lines):
-    """{(loop, live): system calls per call} of a log's lines."""
+    """{(loop, live): system calls per call, of the thread that makes them} of a log's lines."""
     found, begun, count = {}, None, 0
     for line in lines:
+        thread = line.partition(" ")[0]
         mark = MARK.search(line)
         if not mark:
-            count += 1
+            # A call that another thread's line cut in two has a second line: "<... NAME resumed>".
+            count += begun is not None and thread == begun[0] and "resumed>" not in line
         elif mark[1] == "begin":
-            begun, count = mark[2], 0
-        elif begun == mark[2]:
+            begun, count = (thread, mark[2]), 0
+        elif begun == (thread, mark[2]):
             found[mark[2], int(mark[3])] = count / int(mark[4])
             begun = None
     return found
