@@ -203,6 +203,7 @@ bool capture_takes_record(CUstream stream, struct op *op, unsigned int flags, CU
 	bool takes = capture_route(stream, &part, ret);
 	if (part && flags & CU_EVENT_RECORD_EXTERNAL) {
 		*ret = part_append(part, op, &node);
+		op->kind = OP_EMPTY;
 	} else if (part) {
 		event_uncapture(event);
 		*ret = nodes_set(&event->captured, part->last.nodes, part->last.count)
@@ -213,6 +214,8 @@ bool capture_takes_record(CUstream stream, struct op *op, unsigned int flags, CU
 		part->session->events = event;
 	}
 	pthread_mutex_unlock(&driver.lock);
+	if (takes)
+		op_release(op);
 	return takes;
 }
 
@@ -232,6 +235,7 @@ bool capture_takes_wait(CUstream stream, struct op *op, unsigned int flags, CUre
 	}
 	if (part && flags & CU_EVENT_WAIT_EXTERNAL) {
 		*ret = part_append(part, op, &node);
+		op->kind = OP_EMPTY;
 	} else if (part && event->captured_by == part->session) {
 		*ret = nodes_add(&part->last, event->captured.nodes, event->captured.count)
 			       ? CUDA_SUCCESS
@@ -242,6 +246,8 @@ bool capture_takes_wait(CUstream stream, struct op *op, unsigned int flags, CUre
 					  : CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 	}
 	pthread_mutex_unlock(&driver.lock);
+	if (takes)
+		op_release(op);
 	return takes;
 }
 

@@ -1,5 +1,6 @@
 #include "cuda/event.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/macros.h"
@@ -81,13 +82,27 @@ void event_stamp(CUevent event, struct lane *lane)
 						     .stamp_done = (uint16_t)event->stamp});
 }
 
-static void event_free(CUevent event)
+CUevent event_ref(CUevent event)
 {
-	handle_remove(event);
-	capture_forget_event(event);
+	atomic_fetch_add(&event->refs, 1);
+	return event;
+}
+
+void event_unref(CUevent event)
+{
+	if (atomic_fetch_sub(&event->refs, 1) != 1)
+		return;
 	fence_unref(event->fence);
 	stamp_give(event->stamp);
 	free(event);
+}
+
+/* It is no event of the program's any more. */
+static void event_end(CUevent event)
+{
+	handle_remove(event);
+	capture_forget_event(event);
+	event_unref(event);
 }
 
 void events_destroy_all(CUcontext ctx)
@@ -100,7 +115,7 @@ void events_destroy_all(CUcontext ctx)
 	pthread_mutex_unlock(&driver.lock);
 	for (; list; list = next) {
 		next = list->next;
-		event_free(list);
+		event_end(list);
 	}
 }
 
@@ -120,6 +135,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
 		free(made);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	made->refs = 1;
 	made->ctx = ctx;
 	made->flags = flags;
 	if (!(flags & CU_EVENT_DISABLE_TIMING))
@@ -145,13 +161,7 @@ CUresult cuEventDestroy_v2(CUevent event)
 		}
 	}
 	pthread_mutex_unlock(&driver.lock);
-	/* A lane may still have to stamp it. */
-	struct fence *fence = event_fence(event);
-	if (fence) {
-		fence_wait(fence);
-		fence_unref(fence);
-	}
-	event_free(event);
+	event_end(event);
 	return CUDA_SUCCESS;
 }
 
@@ -170,7 +180,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned int fla
 		return result;
 	if (stream->ctx != event->ctx)
 		return CUDA_ERROR_INVALID_HANDLE;
-	struct op op = {.kind = OP_EVENT_RECORD, .event = event};
+	struct op op = {.kind = OP_EVENT_RECORD, .event = event_ref(event)};
 	if (capture_takes_record(stream, &op, flags, &result))
 		return result;
 	result = stream_enqueue(stream, &op, NULL, &fence);

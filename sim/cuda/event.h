@@ -6,7 +6,8 @@
 #include "cuda/work.h"
 
 struct CUevent_st {
-	CUevent next; /* of the context; under driver.lock */
+	_Atomic unsigned int refs; /* the program's, and one an op */
+	CUevent next;              /* of the context; under driver.lock */
 	CUcontext ctx;
 	unsigned int flags;
 	uint32_t stamp;          /* index of the host's time stamp; 0: keeps no time */
@@ -20,6 +21,9 @@ struct CUevent_st {
 	struct node_set captured;
 };
 
+/* Ops keep their events: a program may destroy one that is still to be recorded. */
+CUevent event_ref(CUevent event);
+void event_unref(CUevent event);
 /* A reference to what the event waits for; NULL: nothing (more). */
 struct fence *event_fence(CUevent event);
 /* Makes the event stand for this work from now on. */

@@ -53,7 +53,7 @@ void graph_run_unref(struct graph_run *run)
 /* In a graph, which recording of the event is meant shows when the node runs. */
 static void event_wait(CUevent event)
 {
-	struct fence *fence = handle_is(event, HANDLE_EVENT) ? event_fence(event) : NULL;
+	struct fence *fence = event_fence(event);
 
 	if (fence)
 		fence_wait(fence);
@@ -419,8 +419,7 @@ static struct graph_run *run_make(CUgraphExec exec)
 static void events_set(const struct graph_run *run, struct fence *fence)
 {
 	for (size_t i = 0; i < run->count; i++)
-		if (run->ops[i].kind == OP_EVENT_RECORD &&
-		    handle_is(run->ops[i].event, HANDLE_EVENT))
+		if (run->ops[i].kind == OP_EVENT_RECORD)
 			event_set(run->ops[i].event, fence);
 }
 

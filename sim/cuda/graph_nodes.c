@@ -56,7 +56,7 @@ CUresult event_op(CUevent event, enum op_kind kind, struct op *ret)
 {
 	if (!handle_is(event, HANDLE_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
-	*ret = (struct op){.kind = kind, .event = event};
+	*ret = (struct op){.kind = kind, .event = event_ref(event)};
 	return CUDA_SUCCESS;
 }
 

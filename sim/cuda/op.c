@@ -6,7 +6,6 @@
 #include "cuda/context.h"
 #include "cuda/event.h"
 #include "cuda/graph.h"
-#include "cuda/handle.h"
 #include "cuda/pool.h"
 #include "cuda/work.h"
 
@@ -27,9 +26,7 @@ CUresult op_run(struct lane *lane, struct op *op)
 					  op->host.data);
 		return CUDA_SUCCESS;
 	case OP_EVENT_RECORD:
-		/* A graph does not keep its events alive. */
-		if (handle_is(op->event, HANDLE_EVENT))
-			event_stamp(op->event, lane);
+		event_stamp(op->event, lane);
 		return CUDA_SUCCESS;
 	case OP_MEMOPS:
 		return op_memops_run(lane, &op->memops);
@@ -63,6 +60,10 @@ void op_release(struct op *op)
 	case OP_GRAPH:
 		graph_run_unref(op->run);
 		break;
+	case OP_EVENT_RECORD:
+	case OP_EVENT_WAIT:
+		event_unref(op->event);
+		break;
 	default:
 		break;
 	}
@@ -91,6 +92,10 @@ bool op_clone(const struct op *from, struct op *to)
 		return to->memops.list != NULL;
 	case OP_GRAPH:
 		graph_run_ref(to->run);
+		return true;
+	case OP_EVENT_RECORD:
+	case OP_EVENT_WAIT:
+		event_ref(to->event);
 		return true;
 	default:
 		return true;

@@ -486,14 +486,16 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!handle_is(event, HANDLE_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
-	struct op op = {.kind = OP_EVENT_WAIT, .event = event};
+	struct op op = {.kind = OP_EVENT_WAIT, .event = event_ref(event)};
 	CUresult result;
 	if (capture_takes_wait(stream, &op, flags, &result))
 		return result;
 	/* An event that was never recorded, or is over, holds nobody up. */
 	struct fence *after = event_fence(event), *fence;
-	if (!after)
+	if (!after) {
+		op_release(&op);
 		return CUDA_SUCCESS;
+	}
 	result = stream_enqueue(stream, &op, after, &fence);
 	if (result == CUDA_SUCCESS)
 		fence_unref(fence);
