@@ -1,91 +1,102 @@
 /* cuGetProcAddress: the name's newest function that is no newer than the version asked for. */
 #include "cuda/procaddr.h"
 
-#include <limits.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "cuda/driver.h"
 
+/* Of the driver that is played. Programs ask before cuInit too, when the host is not known yet. */
+static int played_version(void)
+{
+	static _Atomic int kept;
+	int version = kept;
+
+	if (driver.host)
+		return driver.host->cuda_driver_version;
+	if (version == 0) {
+		if (cuDriverGetVersion(&version) != CUDA_SUCCESS)
+			version = CUDA_ABI_VERSION;
+		kept = version;
+	}
+	return version;
+}
+
 /* Whether the driver that is played has it at all. */
 static bool is_there(const struct procaddr *row)
 {
-	int driver_version = driver.host ? driver.host->cuda_driver_version : CUDA_ABI_VERSION;
+	int version = played_version();
 
-	return row->version <= driver_version && !(row->only_13 && driver_version < 13000);
+	return row->version <= version && !(row->only_13 && version < 13000);
 }
 
-/* The version since which the row answers such a request; INT_MAX: it does not. Where a name has a
- * variant on the thread's own stream, only variants answer requests for that. */
-static int row_version(const struct procaddr *row, bool per_thread, bool has_variant)
+/* Of a name with variants on the thread's own stream only those count where they are asked for. */
+static bool has_thread_variant(const char *symbol)
 {
-	if (!per_thread || !has_variant)
-		return row->version;
-	return row->thread_version ? row->thread_version : INT_MAX;
-}
+	for (size_t i = 0; i < procaddr_count; i++) {
+		const struct procaddr *row = &procaddr_table[i];
 
-static bool name_has_variant(const char *symbol)
-{
-	for (size_t i = 0; i < procaddr_count; i++)
-		if (procaddr_table[i].thread_version && !strcmp(procaddr_table[i].name, symbol))
+		if (row->thread_function && strcmp(row->name, symbol) == 0 && is_there(row))
 			return true;
+	}
 	return false;
 }
 
-static void *look_up(const char *symbol, int version, bool per_thread,
+static void *look_up(const char *symbol, unsigned version, bool per_thread,
 		     CUdriverProcAddressQueryResult *status)
 {
-	bool has_variant = per_thread && name_has_variant(symbol);
-	const struct procaddr *best = NULL;
-	int best_version = 0;
+	void *best = NULL;
+	unsigned best_version = 0;
 
 	*status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	per_thread = per_thread && has_thread_variant(symbol);
 	for (size_t i = 0; i < procaddr_count; i++) {
 		const struct procaddr *row = &procaddr_table[i];
-		int since = row_version(row, per_thread, has_variant);
+		unsigned since = (unsigned)(per_thread ? row->thread_version : row->version);
+		void *function = per_thread ? row->thread_function : row->function;
 
-		if (strcmp(row->name, symbol) != 0 || !is_there(row))
+		if (!function || strcmp(row->name, symbol) != 0 || !is_there(row))
 			continue;
-		*status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
-		if (since <= version && since > best_version) {
-			best = row;
+		if (since > version) {
+			if (!best)
+				*status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+		} else if (since >= best_version) {
+			best = function;
 			best_version = since;
+			*status = CU_GET_PROC_ADDRESS_SUCCESS;
 		}
 	}
-	if (!best)
-		return NULL;
-	*status = CU_GET_PROC_ADDRESS_SUCCESS;
-	return has_variant ? best->thread_function : best->function;
+	return best;
 }
 
-static CUresult get_proc_address(const char *symbol, void **function, int version, cuuint64_t flags,
-				 CUdriverProcAddressQueryResult *status)
-{
-	const cuuint64_t known =
-		CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-
-	if (!symbol || !function || flags & ~known)
-		return CUDA_ERROR_INVALID_VALUE;
-	*function = look_up(symbol, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
-			    status);
-	return CUDA_SUCCESS;
-}
-
+/* Answers as the vendor's driver does, also where that is odd: the version counts as unsigned, the
+ * thread's own stream wins over the legacy one, and not finding anything is a success. */
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
 			     CUdriverProcAddressQueryResult *status)
 {
-	CUdriverProcAddressQueryResult own;
-	CUresult result = get_proc_address(symbol, function, version, flags, &own);
+	const cuuint64_t known =
+		CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+	CUdriverProcAddressQueryResult unread;
+
+	if (!symbol || !function || flags & ~known)
+		return CUDA_ERROR_INVALID_VALUE;
+	*function = look_up(symbol, (unsigned)version,
+			    flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
+			    status ? status : &unread);
+	return CUDA_SUCCESS;
+}
+
+/* The older one has no place to say why, so its result must; and then it writes no address. */
+CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
+{
+	void *found = NULL;
+	CUresult result =
+		cuGetProcAddress_v2(symbol, function ? &found : NULL, version, flags, NULL);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (status)
-		*status = own;
-	/* Without a place to say why, the result must. */
-	return *function || status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
-}
-
-CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
-{
-	return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
+	if (!found)
+		return CUDA_ERROR_NOT_FOUND;
+	*function = found;
+	return CUDA_SUCCESS;
 }

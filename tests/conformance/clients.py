@@ -1,13 +1,26 @@
-"""Real NVML clients, from Debian: downloaded with apt, unpacked into a directory, never installed."""
+"""Real clients, from Debian: downloaded with an apt of its own, unpacked into a directory, never installed."""
+import functools
 import os
 import pathlib
 import platform
-import shutil
 import subprocess
+import tempfile
 
-# From contrib and non-free, which a machine's apt need not know, and what they need from main.
-NON_FREE = ["nvidia-smi", "nvtop", "gpustat", "python3-pynvml"]
-MAIN = ["python3-psutil", "python3-blessed", "python3-wcwidth", "python3-six"]
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+# What is unpacked together: the suite it is from (None: this machine's own) and the packages.
+GROUPS = {
+    "tools": (None, ["nvtop", "gpustat", "python3-pynvml", "python3-psutil", "python3-blessed", "python3-wcwidth",
+                     "python3-six"]),
+    "pycuda": (None, ["python3-pycuda", "libboost-python1.74.0", "libboost-thread1.74.0", "libcurand10",
+                      "python3-numpy", "libblas3", "liblapack3", "libgfortran5", "libquadmath0", "python3-pytools",
+                      "python3-appdirs", "python3-decorator", "python3-platformdirs",
+                      "python3-typing-extensions"]),
+    "nvidia-smi-535": ("bookworm", ["nvidia-smi"]),
+    "nvidia-smi-550": ("trixie", ["nvidia-smi"]),
+    "libcuda-535": ("bookworm", ["libcuda1"]),
+    "libcuda-550": ("trixie", ["libcuda1"]),
+    "old-glibc": ("bullseye", ["libc6", "libc-bin"]),
+}
 
 
 class Unavailable(Exception):
@@ -27,54 +40,55 @@ def apt(*argv, cwd):
     return done.stdout
 
 
+def own_suite():
+    return platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+
+
 def debian_mirror(directory):
-    """The mirror and the suite from which this machine has Debian's main."""
-    suite = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    """The mirror from which this machine has Debian's main."""
     listing = apt("indextargets", "--format", "$(CREATED_BY) $(ORIGIN) $(CODENAME) $(COMPONENT) $(REPO_URI)",
                   cwd=directory)
     for line in listing.splitlines():
         words = line.split()
-        if words[:4] == ["Packages", "Debian", suite, "main"]:
-            return words[4], suite
+        if words[:4] == ["Packages", "Debian", own_suite(), "main"]:
+            return words[4]
     raise Unavailable("this machine's apt has no Debian main")
 
 
-def download(directory):
-    """All packages, unpacked under directory/root."""
-    packages = directory / "packages"
-    packages.mkdir()
-    mirror, suite = debian_mirror(directory)
-    (directory / "lists" / "partial").mkdir(parents=True)
-    (directory / "sources.list").write_text(
-        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror} {suite} contrib non-free\n")
-    own = ["-o", f"Dir::Etc::SourceList={directory}/sources.list", "-o", "Dir::Etc::SourceParts=/dev/null",
-           "-o", f"Dir::State::Lists={directory}/lists", "-o", f"Dir::Cache={directory}/cache"]
-    (directory / "cache" / "archives" / "partial").mkdir(parents=True)
-    apt("update", *own, cwd=directory)
-    apt("download", *own, *NON_FREE, cwd=packages)
-    apt("download", *MAIN, cwd=packages)
-    for package in packages.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package, directory / "root"], check=True)
+@functools.cache
+def archive(directory, suite):
+    """Options of an apt that knows that suite only, and keeps what it knows under the directory."""
+    place = directory / "apt" / suite
+    for folder in "lists/partial", "cache/archives/partial":
+        (place / folder).mkdir(parents=True, exist_ok=True)
+    (place / "sources.list").write_text(
+        f"deb [signed-by={KEYRING}] {debian_mirror(directory)} {suite} main contrib non-free\n")
+    options = ["-o", f"Dir::Etc::SourceList={place}/sources.list", "-o", "Dir::Etc::SourceParts=/dev/null",
+               "-o", f"Dir::State::Lists={place}/lists", "-o", f"Dir::Cache={place}/cache",
+               "-o", "Dir::State::Status=/dev/null", "-o", "Acquire::Languages=none"]
+    apt("update", *options, cwd=directory)
+    return options
 
 
-class Clients:
-    """Command lines for the unpacked programs."""
+@functools.cache
+def unpacked(directory, group):
+    """The directory in which the group's packages lie unpacked; made when first asked for."""
+    root = directory / group
+    if not root.is_dir():
+        suite, packages = GROUPS[group]
+        options = archive(directory, suite or own_suite())
+        with tempfile.TemporaryDirectory(dir=directory) as scratch:
+            apt("download", *options, *packages, cwd=scratch)
+            for package in pathlib.Path(scratch).glob("*.deb"):
+                subprocess.run(["dpkg", "-x", package, f"{scratch}/root"], check=True)
+            os.rename(f"{scratch}/root", root)
+    return root
 
-    def __init__(self, directory):
-        self.root = pathlib.Path(directory) / "root"
-        self.nvidia_smi = self.root / "usr/lib/nvidia/current/nvidia-smi"
-        self.nvtop = self.root / "usr/bin/nvtop"
-        self.python = ["/usr/bin/env", f"PYTHONPATH={self.root}/usr/lib/python3/dist-packages",
-                       "/usr/bin/python3"]
+
+class Tools:
+    """Command lines of what watches GPUs from Python or on a terminal."""
+
+    def __init__(self, root):
+        self.nvtop = root / "usr/bin/nvtop"
+        self.python = ["/usr/bin/env", f"PYTHONPATH={root}/usr/lib/python3/dist-packages", "/usr/bin/python3"]
         self.gpustat = [*self.python, "-m", "gpustat"]
-
-    @classmethod
-    def get(cls, directory):
-        """CARVE_CLIENTS names a directory that keeps them from one run to the next."""
-        kept = os.environ.get("CARVE_CLIENTS")
-        if kept and pathlib.Path(kept, "root").is_dir():
-            return cls(kept)
-        download(pathlib.Path(directory))
-        if kept:
-            shutil.copytree(directory, kept, dirs_exist_ok=True)
-        return cls(directory)

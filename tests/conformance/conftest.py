@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from .clients import Clients, Unavailable
+from .clients import Tools, Unavailable, unpacked
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARVE_BUILD", ROOT / "build")).resolve()
@@ -13,11 +13,35 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="session")
-def clients(tmp_path_factory):
-    try:
-        return Clients.get(tmp_path_factory.mktemp("clients"))
-    except Unavailable as reason:
-        pytest.skip(f"the real clients cannot be had here: {reason}")
+def client_root(tmp_path_factory):
+    """client_root(group) -> where it lies unpacked. CARVE_CLIENTS names a directory that keeps them all."""
+    directory = pathlib.Path(os.environ.get("CARVE_CLIENTS") or tmp_path_factory.mktemp("clients"))
+    directory.mkdir(parents=True, exist_ok=True)
+
+    def get(group):
+        try:
+            return unpacked(directory.resolve(), group)
+        except Unavailable as reason:
+            pytest.skip(f"{group} cannot be had here: {reason}")
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def tools(client_root):
+    return Tools(client_root("tools"))
+
+
+@pytest.fixture(scope="session", params=["535", "550"])
+def driver(request):
+    """The releases of the driver that Debian has."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def smi(client_root, driver):
+    """The nvidia-smi of that release."""
+    return client_root(f"nvidia-smi-{driver}") / "usr/lib/nvidia/current/nvidia-smi"
 
 
 class Host:

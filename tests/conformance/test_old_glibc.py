@@ -1,47 +1,12 @@
 """The front under the C library of the previous Debian release (2.31), as in containers of that age."""
 import json
-import os
-import pathlib
 import subprocess
 
-import pytest
-
-from .clients import Unavailable, apt, debian_mirror
-
-BUILD = pathlib.Path(os.environ.get("CARVE_BUILD",
-                                    pathlib.Path(__file__).resolve().parents[2] / "build")).resolve()
-SUITE = "bullseye"
+from .conftest import BUILD
 
 
-def download(directory):
-    mirror, _ = debian_mirror(directory)
-    for folder in "lists/partial", "cache/archives/partial", "packages":
-        (directory / folder).mkdir(parents=True)
-    (directory / "sources.list").write_text(
-        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror} {SUITE} main\n")
-    own = ["-o", f"Dir::Etc::SourceList={directory}/sources.list", "-o", "Dir::Etc::SourceParts=/dev/null",
-           "-o", f"Dir::State::Lists={directory}/lists", "-o", f"Dir::Cache={directory}/cache",
-           "-o", "Dir::State::Status=/dev/null"]
-    apt("update", *own, cwd=directory)
-    apt("download", *own, "libc6", "libc-bin", cwd=directory / "packages")
-    for package in (directory / "packages").glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package, directory / "root"], check=True)
-
-
-@pytest.fixture(scope="module")
-def old_root(tmp_path_factory):
-    kept = os.environ.get("CARVE_OLD_GLIBC")
-    if kept:
-        return pathlib.Path(kept)
-    directory = tmp_path_factory.mktemp("old-glibc")
-    try:
-        download(directory)
-    except Unavailable as reason:
-        pytest.skip(f"{SUITE}'s C library cannot be had here: {reason}")
-    return directory / "root"
-
-
-def test_slice_holds_under_an_old_glibc(old_root):
+def test_slice_holds_under_an_old_glibc(client_root):
+    old_root = client_root("old-glibc")
     libraries = old_root / "lib/x86_64-linux-gnu"
     fronts = [BUILD / "src/front" / name for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
     preload = ":".join(map(str, [*fronts, BUILD / "tests/programs/libfront_probe.so"]))

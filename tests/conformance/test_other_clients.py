@@ -40,29 +40,29 @@ def screen(argv, env, seconds, until):
     return re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[()][A-Z0-9]", b" ", seen).decode(errors="replace"), status
 
 
-def test_nvtop(clients, host, tmp_path):
+def test_nvtop(tools, host, tmp_path):
     h = host("h100-80gb:2")
     pid = h.hold(8000)
-    text, status = screen([clients.nvtop, "-d", "2"], dict(h.env, HOME=str(tmp_path)), 10, str(pid).encode())
+    text, status = screen([tools.nvtop, "-d", "2"], dict(h.env, HOME=str(tmp_path)), 10, str(pid).encode())
     assert status == 0, text
     assert "NVIDIA H100 80GB HBM3" in text
     assert re.search(r"8000\s*MiB|7\.8\d*Gi", text), text
 
 
-def test_gpustat(clients, host):
+def test_gpustat(tools, host):
     h = host("h100-80gb,t4")
     pid = h.hold(600, 1)
-    answer = json.loads(h.out(*clients.gpustat, "--json"))
+    answer = json.loads(h.out(*tools.gpustat, "--json"))
     first, second = answer["gpus"]
     assert (first["name"], first["memory.total"], first["memory.used"]) == ("NVIDIA H100 80GB HBM3", 81559, 551)
     assert (second["name"], second["memory.total"]) == ("Tesla T4", 15360)
     assert [(p["pid"], p["gpu_memory_usage"]) for p in second["processes"]] == [(pid, 600)]
-    assert "sim_client" in h.out(*clients.gpustat, "--show-cmd", "--no-color")
+    assert "sim_client" in h.out(*tools.gpustat, "--show-cmd", "--no-color")
 
 
-def test_pynvml(clients, host):
+def test_pynvml(tools, smi, host):
     h = host("a100-40gb+mig,t4")
-    h.out(clients.nvidia_smi, "mig", "-i", "0", "-cgi", "19", "-C")
+    h.out(smi, "mig", "-i", "0", "-cgi", "19", "-C")
     script = """
 import json
 from pynvml import *
@@ -84,7 +84,7 @@ print(json.dumps({
     "fan": fan}))
 nvmlShutdown()
 """
-    answer = json.loads(h.out(*clients.python, "-c", script))
+    answer = json.loads(h.out(*tools.python, "-c", script))
     assert answer == {"names": ["NVIDIA A100-SXM4-40GB", "Tesla T4"], "free": [40960 - 571, 15360 - 258],
                       "mig": ["NVIDIA A100-SXM4-40GB MIG 1g.5gb", 14, 4864], "mode": [1, 1], "capability": [7, 5],
                       "fan": "Not Supported"}

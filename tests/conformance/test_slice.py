@@ -32,8 +32,8 @@ def busy_host(host):
     return h
 
 
-def test_nvidia_smi(clients, busy_host):
-    table = busy_host.out(*sliced(clients.nvidia_smi))
+def test_nvidia_smi(smi, busy_host):
+    table = busy_host.out(*sliced(smi))
     assert re.search(r"\|   0  NVIDIA H100 80GB HBM3", table) and "T4" not in table
     used = re.findall(r"(\d+)MiB / +(\d+)MiB", table)
     assert len(used) == 1 and used[0][1] == "4096"
@@ -43,28 +43,28 @@ def test_nvidia_smi(clients, busy_host):
     assert 1024 + CONTEXT_MIB <= int(used[0][0]) < 2048
 
 
-def test_nvidia_smi_reports(clients, busy_host):
-    root = ElementTree.fromstring(busy_host.out(*sliced(clients.nvidia_smi, "-q", "-x")))
+def test_nvidia_smi_reports(smi, busy_host):
+    root = ElementTree.fromstring(busy_host.out(*sliced(smi, "-q", "-x")))
     gpu, = root.findall("gpu")
     assert root.findtext("attached_gpus") == "1" and gpu.findtext("fb_memory_usage/total") == "4096 MiB"
     assert len(list(gpu.iter("process_info"))) == 1
-    answer = busy_host.out(*sliced(clients.nvidia_smi, "--query-gpu=index,memory.total,pci.bus_id",
+    answer = busy_host.out(*sliced(smi, "--query-gpu=index,memory.total,pci.bus_id",
                                    "--format=csv,noheader,nounits"))
     assert answer.strip() == "0, 4096, 00000000:04:00.0"
-    apps = busy_host.out(*sliced(clients.nvidia_smi, "--query-compute-apps=pid", "--format=csv,noheader"))
+    apps = busy_host.out(*sliced(smi, "--query-compute-apps=pid", "--format=csv,noheader"))
     assert len(apps.split()) == 1 and int(apps) not in busy_host.outsiders
 
 
-def test_gpustat(clients, busy_host):
-    gpu, = json.loads(busy_host.out(*sliced(*clients.gpustat, "--json")))["gpus"]
+def test_gpustat(tools, busy_host):
+    gpu, = json.loads(busy_host.out(*sliced(*tools.gpustat, "--json")))["gpus"]
     assert (gpu["name"], gpu["memory.total"]) == ("NVIDIA H100 80GB HBM3", 4096)
     process, = gpu["processes"]
     assert process["pid"] not in busy_host.outsiders and process["gpu_memory_usage"] >= 1024
 
 
-def test_nvtop(clients, busy_host, tmp_path):
+def test_nvtop(tools, busy_host, tmp_path):
     env = dict(busy_host.env, HOME=str(tmp_path))
-    text, status = screen(sliced(clients.nvtop, "-d", "2"), env, 15, b"python3")
+    text, status = screen(sliced(tools.nvtop, "-d", "2"), env, 15, b"python3")
     assert status == 0, text
     assert "NVIDIA H100" in text and "T4" not in text
     assert re.search(r"4\.000Gi|4\.0\d*Gi", text), text

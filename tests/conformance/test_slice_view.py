@@ -54,27 +54,27 @@ def inside(host):
     s.close()
 
 
-def test_nvidia_smi(clients, inside):
-    screen_text = inside.run(clients.nvidia_smi)
+def test_nvidia_smi(smi, inside):
+    screen_text = inside.run(smi)
     used = int(re.search(r"(\d+)MiB / +8192MiB", screen_text).group(1))
     assert used == 1024 + 520, "what it allocated, and its context"
     assert screen_text.count("H100 80GB") == 1
     assert str(inside.pid) in screen_text and str(inside.stranger) not in screen_text
-    assert inside.run(clients.nvidia_smi, "-L").count("GPU-") == 1
-    apps = inside.run(clients.nvidia_smi, "--query-compute-apps=pid,used_memory", "--format=csv,noheader")
+    assert inside.run(smi, "-L").count("GPU-") == 1
+    apps = inside.run(smi, "--query-compute-apps=pid,used_memory", "--format=csv,noheader")
     assert apps == f"{inside.pid}, {used} MiB\n"
-    assert inside.run(clients.nvidia_smi, "--query-gpu=memory.total,memory.used,memory.free",
+    assert inside.run(smi, "--query-gpu=memory.total,memory.used,memory.free",
                       "--format=csv,noheader,nounits") == f"8192, {used}, {8192 - used}\n"
 
 
-def test_gpustat(clients, inside):
-    gpus = json.loads(inside.run(*clients.gpustat, "--json"))["gpus"]
+def test_gpustat(tools, inside):
+    gpus = json.loads(inside.run(*tools.gpustat, "--json"))["gpus"]
     assert [(g["memory.total"], g["memory.used"]) for g in gpus] == [(8192, 1544)]
     assert [(p["pid"], p["gpu_memory_usage"]) for p in gpus[0]["processes"]] == [(inside.pid, 1544)]
 
 
-def test_nvtop(clients, inside, tmp_path):
-    text, status = screen([BUILD / "carve", "run", "--", clients.nvtop, "-d", "2"],
+def test_nvtop(tools, inside, tmp_path):
+    text, status = screen([BUILD / "carve", "run", "--", tools.nvtop, "-d", "2"],
                           dict(inside.env, HOME=str(tmp_path)), 10, str(inside.pid).encode())
     assert status == 0, text
     assert re.search(r"8\.000\s*Gi|8192\s*Mi", text), text

@@ -1,0 +1,82 @@
+"""What cuGetProcAddress of a libcuda answers, as JSON: for each name and flag the versions where it changes.
+
+usage: procaddr_answers.py LIBCUDA SYMBOLS.tsv
+
+An answer is [result, status, the exported symbol that has the address].
+"""
+import csv
+import ctypes
+import json
+import re
+import sys
+
+# Of CUDA: each minor there was or could be, and numbers that are none.
+VERSIONS = [0, 1999, *(major * 1000 + minor * 10 for major in range(2, 14) for minor in range(10)), 3019, 13001,
+            2**31 - 1, -1]
+LEGACY_STREAM, PER_THREAD_STREAM, UNKNOWN_FLAG = 1, 2, 4
+FLAGS = [0, LEGACY_STREAM, PER_THREAD_STREAM, LEGACY_STREAM | PER_THREAD_STREAM, UNKNOWN_FLAG]
+UNTOUCHED = 0x55
+
+
+def address_of(function):
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+def names_to_ask(symbols):
+    """Every symbol, and what it is without its version and stream."""
+    plain = {re.sub(r"_pt(ds|sz)$", "", s) for s in symbols}
+    return sorted({"", "cuNoSuchFunction", *symbols, *plain, *(re.sub(r"_v\d+$", "", p) for p in plain)})
+
+
+def changes(ask, versions=VERSIONS):
+    """[version, answer] wherever the answer differs from that of the version before."""
+    seen = []
+    for version in versions:
+        answer = ask(version)
+        if not seen or seen[-1][1] != answer:
+            seen.append([version, answer])
+    return seen
+
+
+class Driver:
+    """One libcuda, asked without cuInit."""
+
+    def __init__(self, path, symbols):
+        self.cuda = ctypes.CDLL(path)
+        self.symbols = {address_of(getattr(self.cuda, s)): s for s in symbols if hasattr(self.cuda, s)}
+        self.symbols |= {None: None, UNTOUCHED: "untouched"}
+
+    def old(self, name, version, flags):
+        """As the first cuGetProcAddress answers, which has no status."""
+        found = ctypes.c_void_p(UNTOUCHED)
+        result = self.cuda.cuGetProcAddress(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags))
+        return [result, None, self.symbols.get(found.value, "not exported")]
+
+    def new(self, name, version, flags):
+        found, status = ctypes.c_void_p(UNTOUCHED), ctypes.c_int(UNTOUCHED)
+        result = self.cuda.cuGetProcAddress_v2(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags),
+                                               ctypes.byref(status))
+        return [result, status.value, self.symbols.get(found.value, "not exported")]
+
+    def without_status(self, name, version, flags):
+        found = ctypes.c_void_p(UNTOUCHED)
+        result = self.cuda.cuGetProcAddress_v2(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags),
+                                               None)
+        return [result, None, self.symbols.get(found.value, "not exported")]
+
+
+def main(library, table):
+    with open(table, encoding="utf-8") as f:
+        symbols = [row["symbol"] for row in csv.DictReader(f, delimiter="\t")]
+    driver = Driver(library, symbols)
+    answers = {}
+    for name in names_to_ask(symbols):
+        for flags in FLAGS:
+            answers[f"{name} {flags}"] = changes(lambda v, n=name, f=flags: driver.new(n, v, f))
+        answers[f"{name} old"] = changes(lambda v, n=name: driver.old(n, v, 0), [2000, 12000])
+        answers[f"{name} without status"] = changes(lambda v, n=name: driver.without_status(n, v, 0), [2000, 12000])
+    json.dump(answers, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
