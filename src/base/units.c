@@ -52,7 +52,8 @@ static bool decimal_read(const char *text, struct decimal *out)
 		}
 		digit = true;
 		if (out->digits > (UINT64_MAX - 9) / 10) {
-			out->too_long = true;
+			/* Decimals this far down are less than a byte of anything. */
+			out->too_long |= !point;
 			continue;
 		}
 		out->digits = out->digits * 10 + (uint64_t)(*p - '0');
@@ -118,6 +119,8 @@ static int bytes_from(const struct decimal *number, uint64_t unit, const char *o
 
 	if (number->digits == 0)
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is zero", option, text);
+	else if (unit == 1 && number->digits % power_of_ten(MIN(number->scale, 19u)))
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' has a part of a byte", option, text);
 	else if (bytes > SLICE_BYTES_MAX)
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is more than any GPU has (128 TiB)",
 			  option, text);
@@ -173,8 +176,11 @@ int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *
 				  err);
 	if (!*number.rest) {
 		error_set(err, EXIT_CODE_USAGE, "--gpu-memory: '%.64s' has no unit", text);
-		error_hint(err, "write %.32sG (powers of 1000) or %.32sGi (powers of 1024)", text,
-			   text);
+		if (number.digits < 1000 && strlen(text) < 8)
+			error_hint(err, "write %sG (powers of 1000) or %sGi (powers of 1024)", text,
+				   text);
+		else
+			error_hint(err, "for example: --gpu-memory %s", right);
 	} else {
 		error_set(err, EXIT_CODE_USAGE,
 			  "--gpu-memory: '%.64s' ends in '%.32s', which is no unit", text,
@@ -310,14 +316,20 @@ const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE])
 		size *= 1024;
 		unit++;
 	}
-	unsigned hundredths = (unsigned)((unsigned __int128)(bytes % size) * 100 / size);
+	uint64_t whole = bytes / size;
+	unsigned hundredths =
+		(unsigned)(((unsigned __int128)(bytes % size) * 100 + size / 2) / size);
+	if (hundredths == 100) {
+		whole++;
+		hundredths = 0;
+	}
 	if (hundredths == 0)
-		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 " %s", bytes / size, names[unit]);
+		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 " %s", whole, names[unit]);
 	else if (hundredths % 10 == 0)
-		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 ".%u %s", bytes / size, hundredths / 10,
+		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 ".%u %s", whole, hundredths / 10,
 			 names[unit]);
 	else
-		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 ".%02u %s", bytes / size, hundredths,
+		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 ".%02u %s", whole, hundredths,
 			 names[unit]);
 	return buf;
 }

@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import pty
+import re
 import select
 import signal
 import socket
@@ -43,6 +44,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         fake = self.server.fake
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
+        if self.command == "POST" and self.path == "/v1/sessions":
+            fake.ids.append(body.pop("id"))
         fake.requests.append((self.command, self.path, body))
         found = fake.answers.get((self.command, self.path.split("?")[0]), (404, {}))
         status, content = found(body) if callable(found) else found
@@ -74,6 +77,7 @@ class Fake:
     def __init__(self, directory):
         self.dir = directory
         self.requests = []
+        self.ids = []  # that session requests chose
         self.commands = []  # (session, pid) of ATTACH_COMMAND
         self.answers = {("GET", "/v1/gpus"): (200, [GPU]), ("GET", "/v1/sessions"): (200, []),
                         ("GET", "/v1/sessions/s-abc123"): (200, session()),
@@ -273,6 +277,15 @@ def test_the_daemons_error_is_shown(fake, status, code):
     assert done.returncode == code and json.loads(done.stderr) == {"error": error}
     done = carve(fake, "run", "--vram", "4", "--json", "true")
     assert done.returncode == 125 and json.loads(done.stderr) == {"error": error}
+
+
+def test_a_lost_request_is_repeated_with_its_id(fake):
+    """The daemon may have granted it before the connection broke: the ID makes the two one."""
+    answers = [(0, b""), (201, session())]
+    fake.answers["POST", "/v1/sessions"] = lambda body: answers.pop(0)
+    assert carve(fake, "session", "request", "--vram", "4").returncode == 0
+    assert len(fake.ids) == 2 and fake.ids[0] == fake.ids[1]
+    assert re.fullmatch("s-[a-z2-9]{6}", fake.ids[0])
 
 
 @pytest.mark.parametrize("answer,code", [

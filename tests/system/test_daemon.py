@@ -132,7 +132,7 @@ def test_tolerance(make_daemon):
         assert not daemon.grant(vram="5")["tolerance_applied"]
     refused = daemon.request(vram="5")
     assert refused.status == 409 and refused.error["code"] == 3
-    assert "4.64 GiB of 79.64 GiB free" in refused.error["message"]
+    assert "4.65 GiB of 79.65 GiB free" in refused.error["message"]
     granted = daemon.grant(vram="4.9")
     assert granted["tolerance_applied"] and granted["vram_bytes"] == 4759 * MIB
     assert granted["requested_bytes"] == int(4.9 * GIB)

@@ -34,6 +34,8 @@ static void vram_spellings(void **state)
 		{"0.3", 322122547},
 		{"00004", 4294967296},
 		{"4.000", 4294967296},
+		{"4.00000000000000000000000000000000000", 4294967296},
+		{"100000000.000B", 100000000},
 		{"128TiB", 140737488355328},
 	};
 
@@ -85,6 +87,7 @@ static void vram_malformed(void **state)
 		"4B",
 		"5.GiB",
 		"18446744073709551616B",
+		"2684354560.5B",
 		"\xff",
 		"4\n",
 		"--4",
@@ -176,10 +179,11 @@ static void texts(void **state)
 
 	assert_string_equal(units_format_bytes(0, buf), "0 B");
 	assert_string_equal(units_format_bytes(4294967296, buf), "4 GiB");
-	assert_string_equal(units_format_bytes(4000000000, buf), "3.72 GiB");
+	assert_string_equal(units_format_bytes(4000000000, buf), "3.73 GiB");
 	assert_string_equal(units_format_bytes(2684354560, buf), "2.5 GiB");
-	assert_string_equal(units_format_bytes(2158000000, buf), "2 GiB");
-	assert_string_equal(units_format_bytes(UINT64_MAX, buf), "16777215.99 TiB");
+	assert_string_equal(units_format_bytes(15826954485, buf), "14.74 GiB");
+	assert_string_equal(units_format_bytes(2158000000, buf), "2.01 GiB");
+	assert_string_equal(units_format_bytes(UINT64_MAX, buf), "16777216 TiB");
 	assert_string_equal(units_format_bytes(268435456, buf), "256 MiB");
 }
 
