@@ -54,7 +54,7 @@ static int connect_once(const struct sockaddr_un *address)
 	return steal_fd(&fd);
 }
 
-static int connect_daemon(const char *path)
+static int connect_daemon(const char *path, int tries)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct timeval patience = {.tv_sec = REPLY_SECONDS};
@@ -63,13 +63,14 @@ static int connect_daemon(const char *path)
 	if (strlen(path) >= sizeof(address.sun_path))
 		return fd;
 	memcpy(address.sun_path, path, strlen(path) + 1);
-	for (int i = 0; i < CONNECT_TRIES; i++) {
+	for (int i = 0; i < tries; i++) {
 		struct timespec pause = {.tv_nsec = CONNECT_PAUSE_NS};
 
 		fd = connect_once(&address);
 		if (fd != -ECONNREFUSED && fd != -ENOENT && fd != -EAGAIN)
 			break;
-		nanosleep(&pause, NULL);
+		if (i + 1 < tries)
+			nanosleep(&pause, NULL);
 	}
 	if (fd >= 0) {
 		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -191,7 +192,7 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 		snprintf(why, why_size, "it is in no session; start it with `carve run`");
 		return -ENOENT;
 	}
-	cleanup_close int fd = connect_daemon(path);
+	cleanup_close int fd = connect_daemon(path, CONNECT_TRIES);
 	if (fd < 0)
 		return unusable(why, why_size, "the daemon cannot be reached", fd);
 	int r = send_request(fd, &request);
@@ -246,8 +247,9 @@ static int exchange(struct attachment *a, enum attach_kind kind)
 static bool resume(struct attachment *a)
 {
 	const char *path = environment_get(ATTACH_ENV_SOCKET);
-	cleanup_close int fd = path ? connect_daemon(path) : -1;
+	cleanup_close int fd = path ? connect_daemon(path, a->unreachable ? 1 : CONNECT_TRIES) : -1;
 
+	a->unreachable = fd < 0;
 	if (fd < 0)
 		return false;
 	/* The old number, if it is still the dead connection, goes to the new one. */

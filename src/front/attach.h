@@ -15,6 +15,7 @@ struct attachment {
 	int socket;
 	int limits_fd, ledger_fd;
 	uint64_t socket_inode; /* programs close descriptors that they don't know */
+	bool unreachable;      /* nobody listened the last time */
 };
 
 /* Connects as the environment says (CARVE_SESSION, CARVE_ATTACH) and maps what it gets, checked.

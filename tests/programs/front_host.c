@@ -6,8 +6,8 @@
  *              [--preload PATHS] -- CMD...
  *
  * GPU i has the UUID i 1 2 ... 15 (the null driver's). HOW: "ok", "refuse", "silent" (closes),
- * "unsealed", "newer" (a ledger of a later version). Prints one line of JSON on stderr; exits with
- * the command's status. */
+ * "unsealed", "newer" (a ledger of a later version), "leave" (attaches one, then is gone). Prints
+ * one line of JSON on stderr; exits with the command's status. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -35,6 +35,7 @@ struct host {
 	struct ledger_limits *limits;
 	int limits_fd, ledger_fd;
 	const char *answer;
+	int listener; /* -1: gone */
 	int64_t settled;
 	unsigned attached, settles;
 	struct client {
@@ -139,7 +140,11 @@ static bool serve(struct host *h, struct client *c)
 	}
 	reply.slot = c->slot;
 	reply_send(h, c->fd, &reply, books);
-	return true;
+	if (strcmp(h->answer, "leave") == 0) {
+		close(h->listener);
+		h->listener = -1;
+	}
+	return h->listener >= 0;
 }
 
 static void serve_all(struct host *h, struct pollfd *polls)
@@ -149,7 +154,7 @@ static void serve_all(struct host *h, struct pollfd *polls)
 
 		if (c->fd < 0 || !polls[i + 1].revents || serve(h, c))
 			continue;
-		if (c->slot)
+		if (c->slot && h->listener >= 0)
 			ledger_slot_release(&h->ledger, c->slot);
 		close(c->fd);
 		c->fd = -1;
@@ -165,20 +170,21 @@ static bool anybody_there(const struct host *h)
 }
 
 /* Serves until the command and everybody who attached are gone. */
-static int run(struct host *h, int listener, pid_t child)
+static int run(struct host *h, pid_t child)
 {
-	struct pollfd polls[SLOTS + 1] = {{.fd = listener, .events = POLLIN}};
+	struct pollfd polls[SLOTS + 1];
 	int status = 0;
 	bool ended = false;
 
 	while (!ended || anybody_there(h)) {
+		polls[0] = (struct pollfd){.fd = h->listener, .events = POLLIN};
 		for (unsigned i = 0; i < h->client_count; i++)
 			polls[i + 1] = (struct pollfd){.fd = h->clients[i].fd, .events = POLLIN};
 		poll(polls, h->client_count + 1, 10);
 		serve_all(h, polls);
 		if (polls[0].revents && h->client_count < SLOTS)
 			h->clients[h->client_count++].fd =
-				accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+				accept4(h->listener, NULL, NULL, SOCK_CLOEXEC);
 		ended = ended || waitpid(child, &status, WNOHANG) == child;
 	}
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -239,15 +245,15 @@ int main(int argc, char **argv)
 			return 125;
 		}
 	}
-	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	h.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (!argv[optind] || !mkdtemp(dir) || !ledger_make(&h, gpus, limit, context))
 		return 125;
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s/attach", dir);
-	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-	    listen(listener, 64) < 0)
+	if (bind(h.listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    listen(h.listener, 64) < 0)
 		return 125;
 	setenv(ATTACH_ENV_SOCKET, address.sun_path, 1);
-	int status = run(&h, listener, start(argv + optind, preload));
+	int status = run(&h, start(argv + optind, preload));
 	fprintf(stderr,
 		"{\"attached\": %u, \"settles\": %u, \"committed\": %llu, \"peak\": %llu, "
 		"\"refused\": %llu}\n",

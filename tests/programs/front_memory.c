@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "front_check.h"
@@ -174,6 +175,25 @@ static int check_context(void)
 	return 0;
 }
 
+/* --answer leave: nobody is there to settle with; the limit holds, and waiting for somebody is done
+ * once. */
+static int check_alone(void)
+{
+	CUcontext context;
+	CUdeviceptr ptr;
+	time_t begin = time(NULL);
+
+	for (int i = 0; i < 50; i++) {
+		OK(cuCtxCreate_v2(&context, 0, 0));
+		OK(cuCtxDestroy_v2(context));
+	}
+	CHECK(time(NULL) - begin < 10);
+	OK(cuCtxCreate_v2(&context, 0, 0));
+	OK(cuMemAlloc_v2(&ptr, LIMIT));
+	REFUSED(cuMemAlloc_v2(&ptr, 1));
+	return 0;
+}
+
 /* --context more than the slice */
 static int check_context_too_big(void)
 {
@@ -274,12 +294,19 @@ static int check_closed(void)
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
-		{"view", check_view, 0},       {"exact", check_exact, 0},
-		{"small", check_small, 0},     {"small-misfit", check_small_misfit, 0},
-		{"family", check_family, 0},   {"rollback", check_rollback, 0},
-		{"context", check_context, 0}, {"context-too-big", check_context_too_big, 1},
-		{"threads", check_threads, 0}, {"fork", check_fork, 0},
-		{"killed", check_killed, 0},   {"closed", check_closed, 1},
+		{"view", check_view, 0},
+		{"exact", check_exact, 0},
+		{"small", check_small, 0},
+		{"small-misfit", check_small_misfit, 0},
+		{"family", check_family, 0},
+		{"rollback", check_rollback, 0},
+		{"context", check_context, 0},
+		{"alone", check_alone, 0},
+		{"context-too-big", check_context_too_big, 1},
+		{"threads", check_threads, 0},
+		{"fork", check_fork, 0},
+		{"killed", check_killed, 0},
+		{"closed", check_closed, 1},
 	};
 
 	return check_run(checks, ARRAY_SIZE(checks), argc, argv);

@@ -1,5 +1,5 @@
-/* Preloaded after the front into a program of an older system: opens the driver by name and calls it, as
- * soon as it is loaded. Says on stderr how that went. Built for any glibc since 2.2.5. */
+/* Preloaded after the front into a program of an older system: opens the driver by name and calls
+ * it, as soon as it is loaded. Says on stderr how that went. Built for any glibc since 2.2.5. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -47,6 +47,12 @@ def test_context_is_charged_and_settled():
     assert books["committed"] == 0
 
 
+def test_limit_holds_where_the_daemon_is_gone():
+    status, lines, books = in_slice("alone", "--answer", "leave")
+    assert (status, lines) == (0, [])
+    assert books == {"attached": 1, "settles": 0, "committed": GIB, "peak": GIB, "refused": 1}
+
+
 def test_context_that_does_not_fit_is_refused():
     status, lines, books = in_slice("context-too-big", "--context", 2 * GIB)
     assert (status, lines) == (0, [])
