@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from conftest import wait_until
+
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -90,3 +92,61 @@ def test_several_gpus_are_numbered_by_the_slice(pair):
 def test_without_a_session_there_is_no_gpu(pair, build):
     seen = look(pair, env={"LD_PRELOAD": str(build / "src/front/libnvidia-ml.so.1")})
     assert seen["count"] == 0 and seen["beyond"] == 2
+
+
+BUSY = r"""
+import ctypes as c
+nvml = c.CDLL("libnvidia-ml.so.1")
+device, rates = c.c_void_p(), (c.c_uint * 2)()
+assert nvml.nvmlInit_v2() == 0
+assert nvml.nvmlDeviceGetHandleByIndex_v2(0, c.byref(device)) == 0
+assert nvml.nvmlDeviceGetUtilizationRates(device, rates) == 0
+print(rates[0])
+"""
+
+
+# Keeps the GPU busy, 100 ms a kernel, until it is killed.
+WORK = r'''
+import ctypes as c
+cuda = c.CDLL("libcuda.so.1")
+text = b"""
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry spin(.param .u64 length)
+{
+	.reg .u64 %rd<4>;
+	.reg .pred %p;
+	ld.param.u64 %rd1, [length];
+	mov.u64 %rd2, %globaltimer;
+	add.u64 %rd1, %rd1, %rd2;
+again:
+	mov.u64 %rd3, %globaltimer;
+	setp.lt.u64 %p, %rd3, %rd1;
+	@%p bra again;
+	ret;
+}
+"""
+module, function, length = c.c_void_p(), c.c_void_p(), c.c_ulonglong(100_000_000)
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(c.byref(c.c_void_p()), 0, 0) == 0
+assert cuda.cuModuleLoadData(c.byref(module), text) == 0
+assert cuda.cuModuleGetFunction(c.byref(function), module, b"spin") == 0
+params = (c.c_void_p * 1)(c.addressof(length))
+while True:
+    assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, params, None) == 0
+    assert cuda.cuCtxSynchronize() == 0
+'''
+
+
+def test_utilization_is_the_slices(host, build):
+    argv = [sys.executable, "-c", BUSY]
+    session = host.carve_json("session", "request", "--vram", "2")["id"]
+    work = host.popen([build / "carve", "run", "--session", session, "--", sys.executable, "-c", WORK])
+    wait_until(lambda: int(host.run(argv).stdout) > 50 or work.poll() is not None)
+    assert work.poll() is None
+    seen = [int(host.carve("run", "--session", session, "--", *argv).stdout),
+            int(host.carve("run", "--ephemeral", "--vram", "2", "--", *argv).stdout)]
+    work.terminate()
+    work.communicate(timeout=30)
+    assert seen[0] > 50, "its own work shows"
+    assert seen[1] == 0, "the neighbour's does not"

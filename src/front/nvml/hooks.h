@@ -32,7 +32,9 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const struct nvmlUUID_st *uuid, nvmlDevi
 	X(nvmlDeviceGetMemoryInfo_v2)                 \
 	X(nvmlDeviceGetMigDeviceHandleByIndex)        \
 	X(nvmlDeviceGetProcessUtilization)            \
+	X(nvmlDeviceGetProcessesUtilizationInfo)      \
 	X(nvmlDeviceGetRunningProcessDetailList)      \
+	X(nvmlDeviceGetUtilizationRates)              \
 	X(nvmlInternalGetExportTable)
 
 /* Functions of the driver that hooks call, beside their own. */

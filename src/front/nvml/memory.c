@@ -14,7 +14,7 @@ static struct slice_memory slice_memory(nvmlDevice_t device)
 	struct slice_memory sum = {0};
 	uint64_t gpus = p ? slice_gpus(p, device) : 0;
 
-	for (uint32_t gpu = 0; gpus >> gpu; gpu++) {
+	for (uint32_t gpu = 0; gpu < LEDGER_GPUS_MAX; gpu++) {
 		if (!(gpus >> gpu & 1))
 			continue;
 		uint64_t limit = books_limit(p, gpu);

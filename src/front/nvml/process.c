@@ -32,11 +32,18 @@ static bool slice_process(struct process *p, uint32_t pid, uint64_t gpus, uint64
 		    (uint32_t)s->pid != pid)
 			continue;
 		found = true;
-		for (uint32_t gpu = 0; gpus >> gpu; gpu++)
+		for (uint32_t gpu = 0; gpu < l->limits->gpu_count; gpu++)
 			if (gpus >> gpu & 1)
 				*ret_bytes += ledger_slot_bytes(l, slot, gpu);
 	}
 	return found;
+}
+
+bool slice_has_process(struct process *p, uint32_t pid)
+{
+	uint64_t unused;
+
+	return slice_process(p, pid, 0, &unused);
 }
 
 unsigned int slice_keep_own(struct process *p, nvmlDevice_t device, void *list, unsigned int count,
@@ -162,20 +169,5 @@ nvmlReturn_t hook_nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
 				  &details->numProcArrayEntries);
 	}
 	entries_unmap(all.procArray);
-	return result;
-}
-
-nvmlReturn_t hook_nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
-						  nvmlProcessUtilizationSample_t *samples,
-						  unsigned int *count, unsigned long long last_seen)
-{
-	struct process *p = process_get();
-	nvmlReturn_t result =
-		real_nvmlDeviceGetProcessUtilization(device, samples, count, last_seen);
-
-	/* Without a list it tells a length, which may well be more than are kept. */
-	if (result == NVML_SUCCESS && samples && count)
-		*count =
-			p ? slice_keep_own(p, device, samples, *count, sizeof(*samples), false) : 0;
 	return result;
 }

@@ -24,3 +24,5 @@ nvmlReturn_t slice_device(unsigned int index, nvmlDevice_t *ret);
  * Returns how many are left. */
 unsigned int slice_keep_own(struct process *p, nvmlDevice_t device, void *list, unsigned int count,
 			    size_t size, bool with_memory);
+/* Whether a process is one of the slice's. */
+bool slice_has_process(struct process *p, uint32_t pid);
