@@ -11,6 +11,9 @@
 #include "cuda/pool.h"
 
 #define STACK_MAX 256
+/* What a context's cost covers: local memory of a thread, and the heap of the kernels' malloc. */
+#define STACK_BYTES 1024u
+#define HEAP_BYTES MIB(8)
 
 static __thread struct {
 	CUcontext entry[STACK_MAX];
@@ -52,6 +55,55 @@ CUresult context_health(CUcontext ctx)
 	return context_error(ctx);
 }
 
+static CUresult booking_set(CUcontext ctx, struct context_booking *booking, uint64_t bytes)
+{
+	int status = 0;
+
+	if (booking->bytes)
+		client_memory_free(driver.client, booking->id);
+	booking->bytes = 0;
+	if (bytes)
+		status = client_memory_reserve(driver.client, ctx->device->wire, WIRE_MEMORY_LOCAL,
+					       bytes, &booking->id);
+	if (status == 0)
+		booking->bytes = bytes;
+	return result_from_errno(status);
+}
+
+/* As with a real driver, the old makes room for the new. */
+static CUresult book(CUcontext ctx, struct context_booking *booking, uint64_t bytes)
+{
+	uint64_t size = ALIGN_UP(bytes, BLOCK_SIZE);
+	CUresult result = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&driver.lock);
+	uint64_t before = booking->bytes;
+	if (size != before)
+		result = booking_set(ctx, booking, size);
+	if (result != CUDA_SUCCESS)
+		booking_set(ctx, booking, before);
+	pthread_mutex_unlock(&driver.lock);
+	return result;
+}
+
+CUresult context_book_local(CUcontext ctx, uint64_t bytes_per_thread)
+{
+	const struct device *device = ctx->device;
+	uint64_t threads = (uint64_t)device->sm_count * device->model->max_threads_per_sm;
+
+	if (bytes_per_thread <= atomic_load(&ctx->local_per_thread))
+		return CUDA_SUCCESS;
+	CUresult result = book(ctx, &ctx->local, (bytes_per_thread - STACK_BYTES) * threads);
+	if (result == CUDA_SUCCESS)
+		atomic_store(&ctx->local_per_thread, bytes_per_thread);
+	return result;
+}
+
+CUresult context_book_heap(CUcontext ctx, uint64_t bytes)
+{
+	return book(ctx, &ctx->heap, bytes > HEAP_BYTES ? bytes - HEAP_BYTES : 0);
+}
+
 struct device *context_device(CUcontext ctx)
 {
 	return ctx->device;
@@ -64,9 +116,9 @@ struct slab **context_slabs(CUcontext ctx)
 
 static void limits_init(CUcontext ctx)
 {
-	ctx->limits[CU_LIMIT_STACK_SIZE] = 1024;
+	ctx->limits[CU_LIMIT_STACK_SIZE] = STACK_BYTES;
 	ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = MIB(1);
-	ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = MIB(8);
+	ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = HEAP_BYTES;
 	ctx->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
 	ctx->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
 	ctx->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
@@ -89,6 +141,7 @@ static CUresult context_start(CUcontext ctx, struct device *device, unsigned int
 	ctx->flags = flags;
 	ctx->api_version = api_version;
 	ctx->attached = 1;
+	atomic_store(&ctx->local_per_thread, STACK_BYTES);
 	limits_init(ctx);
 	ctx->legacy = stream_create_legacy(ctx);
 	if (!ctx->legacy || !handle_add(ctx, HANDLE_CONTEXT)) {
@@ -112,6 +165,8 @@ static void context_stop(CUcontext ctx)
 		memory_release(&range);
 	if (ctx->is_primary)
 		pools_empty(ctx->device);
+	booking_set(ctx, &ctx->local, 0);
+	booking_set(ctx, &ctx->heap, 0);
 	client_memory_free(driver.client, ctx->cost_id);
 }
 

@@ -22,6 +22,11 @@ struct CUctx_st {
 	uint64_t cost_id;  /* the host's booking of what the context itself takes */
 	_Atomic int error; /* CUresult that sticks until the context is destroyed */
 	size_t limits[CONTEXT_LIMITS];
+	/* What limits and kernels have made it book beyond its cost, under driver.lock. */
+	struct context_booking {
+		uint64_t id, bytes;
+	} local, heap;
+	_Atomic uint64_t local_per_thread;
 	CUfunc_cache cache_config;
 	CUsharedconfig shared_config;
 	uint64_t ecc_errors; /* the GPU's count when it was made */
@@ -45,6 +50,12 @@ CUresult context_health(CUcontext ctx);
 void context_set_error(CUcontext ctx, CUresult error);
 /* Waits for all work of the context, and gives its sticky error. */
 CUresult context_synchronize(CUcontext ctx);
+
+/* Books local memory for so many bytes a thread, for all threads that the GPU holds at once; what
+ * was booked before stays booked. CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult context_book_local(CUcontext ctx, uint64_t bytes_per_thread);
+/* Books device memory for the kernels' malloc. */
+CUresult context_book_heap(CUcontext ctx, uint64_t bytes);
 
 struct device *context_device(CUcontext ctx);
 struct slab **context_slabs(CUcontext ctx);

@@ -15,6 +15,9 @@ CUresult cuCtxGetDevice(CUdevice *device)
 	return CUDA_SUCCESS;
 }
 
+/* Local memory of a thread. */
+#define LOCAL_BYTES_MAX (512u << 10)
+
 /* The context that a call with a context argument means: NULL is the current one. */
 static CUresult context_or_current(CUcontext *ctx)
 {
@@ -93,8 +96,15 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 	API_BEGIN_CONTEXT(ctx);
 	if ((unsigned int)limit >= CONTEXT_LIMITS)
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
-	ctx->limits[limit] = value;
-	return CUDA_SUCCESS;
+	CUresult result = CUDA_SUCCESS;
+	if (limit == CU_LIMIT_STACK_SIZE)
+		result = value > LOCAL_BYTES_MAX ? CUDA_ERROR_INVALID_VALUE
+						 : context_book_local(ctx, value);
+	else if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)
+		result = context_book_heap(ctx, value);
+	if (result == CUDA_SUCCESS)
+		ctx->limits[limit] = value;
+	return result;
 }
 
 CUresult cuCtxGetLimit(size_t *value, CUlimit limit)

@@ -310,11 +310,14 @@ static CUresult launch(const char *call, const CUDA_KERNEL_NODE_PARAMS *p, CUstr
 		result = stream_resolve(ctx, handle, &stream);
 	if (result == CUDA_SUCCESS && stream->ctx != ctx)
 		result = CUDA_ERROR_INVALID_HANDLE;
+	/* What it makes is the op's, and then the stream's. */
 	if (result == CUDA_SUCCESS)
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 		result = kernel_prepare(ctx, p, cooperative, &op);
 	if (result != CUDA_SUCCESS)
-		return result; // NOLINT(clang-analyzer-unix.Malloc): the op has what it made
-	if (cooperative)
+		return result;
+	result = context_book_local(ctx, op.kernel.function->info->local_bytes);
+	if (result == CUDA_SUCCESS && cooperative)
 		result = cooperative_check(ctx->device, &op.kernel);
 	if (client_fault(driver.client, WIRE_FAULT_LAUNCH, ctx->device->wire, call, &error)) {
 		context_set_error(ctx, error ? (CUresult)error : CUDA_ERROR_LAUNCH_FAILED);

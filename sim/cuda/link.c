@@ -53,11 +53,24 @@ CUresult cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **value
 	return CUDA_SUCCESS;
 }
 
+/* Data with a length need not end with a NUL, as images do. */
+static CUresult data_text(const void *data, size_t size, char **ret)
+{
+	char *copy = calloc(1, size + 8);
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (copy) {
+		memcpy(copy, data, size);
+		result = image_text(copy, ret);
+	}
+	free(copy);
+	return result;
+}
+
 CUresult cuLinkAddData_v2(CUlinkState link, CUjitInputType type, void *data, size_t size,
 			  const char *name, unsigned int count, CUjit_option *options,
 			  void **values)
 {
-	cleanup_free char *copy = NULL;
 	cleanup_free char *text = NULL;
 
 	API_BEGIN_CONTEXT(ctx);
@@ -67,11 +80,7 @@ CUresult cuLinkAddData_v2(CUlinkState link, CUjitInputType type, void *data, siz
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY)
 		return CUDA_ERROR_NO_BINARY_FOR_GPU;
-	copy = calloc(1, size + 8);
-	if (!copy)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	memcpy(copy, data, size);
-	CUresult result = image_text(copy, &text);
+	CUresult result = data_text(data, size, &text);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct piece_of_text *grown =
@@ -98,7 +107,23 @@ CUresult cuLinkAddFile_v2(CUlinkState link, CUjitInputType type, const char *pat
 		       : result;
 }
 
-/* Compiles what is there, for its errors; the image is made of the texts, one after another. */
+/* Compiles what is there, for its errors. */
+static CUresult link_check(CUcontext ctx, CUlinkState link)
+{
+	struct ptx_source *sources = calloc(link->count, sizeof(*sources));
+
+	if (!sources)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; i < link->count; i++)
+		sources[i] = (struct ptx_source){.text = link->pieces[i].text,
+						 .length = strlen(link->pieces[i].text),
+						 .name = link->pieces[i].name};
+	CUresult result = sources_check(ctx, sources, link->count, &link->log);
+	free(sources);
+	return result;
+}
+
+/* The image is made of the texts, one after another. */
 CUresult cuLinkComplete(CUlinkState link, void **image, size_t *size)
 {
 	size_t bytes = sizeof(struct linked_image);
@@ -108,18 +133,11 @@ CUresult cuLinkComplete(CUlinkState link, void **image, size_t *size)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!image || !link->count)
 		return CUDA_ERROR_INVALID_VALUE;
-	cleanup_free struct ptx_source *sources = calloc(link->count, sizeof(*sources));
-	if (!sources)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (size_t i = 0; i < link->count; i++) {
-		sources[i] = (struct ptx_source){.text = link->pieces[i].text,
-						 .length = strlen(link->pieces[i].text),
-						 .name = link->pieces[i].name};
-		bytes += sources[i].length + 1;
-	}
-	CUresult result = sources_check(ctx, sources, link->count, &link->log);
+	CUresult result = link_check(ctx, link);
 	if (result != CUDA_SUCCESS)
 		return result;
+	for (size_t i = 0; i < link->count; i++)
+		bytes += strlen(link->pieces[i].text) + 1;
 	free(link->image);
 	link->image = malloc(bytes);
 	if (!link->image)
@@ -128,10 +146,8 @@ CUresult cuLinkComplete(CUlinkState link, void **image, size_t *size)
 	char *at = link->image;
 	memcpy(at, &head, sizeof(head));
 	at += sizeof(head);
-	for (size_t i = 0; i < link->count; i++) {
-		memcpy(at, sources[i].text, sources[i].length + 1);
-		at += sources[i].length + 1;
-	}
+	for (size_t i = 0; i < link->count; i++)
+		at = stpcpy(at, link->pieces[i].text) + 1;
 	*image = link->image;
 	if (size)
 		*size = bytes;

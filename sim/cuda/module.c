@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/macros.h"
 #include "cuda/context.h"
 #include "cuda/handle.h"
 #include "cuda/library.h"
@@ -106,6 +107,17 @@ CUresult sources_check(CUcontext ctx, const struct ptx_source *sources, size_t c
 	return result;
 }
 
+/* Machine code is about as long as its PTX; it is never read. */
+static CUresult code_place(CUmodule module, const struct ptx_source *sources, size_t count)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < count; i++)
+		bytes += sources[i].length;
+	return linear_alloc(module->ctx, MAX(bytes, 1), WIRE_MEMORY_MODULE, RANGE_MODULE,
+			    &module->code);
+}
+
 /* Places the module's variables and writes their first values. */
 static CUresult variables_place(CUmodule module)
 {
@@ -166,6 +178,8 @@ static void module_free(CUmodule module)
 	handle_remove(module);
 	for (size_t i = 0; i < module->function_count; i++)
 		handle_remove(&module->functions[i]);
+	if (module->code && range_remove(module->code, RANGE_MODULE, &range))
+		memory_release(&range);
 	for (size_t i = 0; i < module->variable_count; i++)
 		if (range_remove(module->addresses[i], RANGE_MODULE, &range))
 			memory_release(&range);
@@ -186,6 +200,8 @@ CUresult module_build(CUcontext ctx, const struct ptx_source *sources, size_t co
 	for (size_t i = 0; i < count; i++)
 		module->reads_clock = module->reads_clock || text_reads_clock(sources[i].text);
 	CUresult result = compile(ctx, sources, count, log, &module->ptx);
+	if (result == CUDA_SUCCESS)
+		result = code_place(module, sources, count);
 	if (result == CUDA_SUCCESS)
 		result = variables_place(module);
 	if (result == CUDA_SUCCESS)
@@ -262,7 +278,7 @@ static bool is_linked(const void *image)
 static CUresult linked_load(CUcontext ctx, const struct linked_image *image,
 			    const struct jit_log *log, CUmodule *ret)
 {
-	cleanup_free struct ptx_source *sources = calloc(image->count, sizeof(*sources));
+	struct ptx_source *sources = calloc(image->count, sizeof(*sources));
 	const char *at = (const char *)(image + 1);
 
 	if (!sources)
@@ -271,7 +287,9 @@ static CUresult linked_load(CUcontext ctx, const struct linked_image *image,
 		sources[i] = (struct ptx_source){.text = at, .length = strlen(at)};
 		at += sources[i].length + 1;
 	}
-	return module_build(ctx, sources, image->count, log, ret);
+	CUresult result = module_build(ctx, sources, image->count, log, ret);
+	free(sources);
+	return result;
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count,

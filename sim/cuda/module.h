@@ -22,6 +22,7 @@ struct CUmod_st {
 	CUcontext ctx;
 	struct ptx_module *ptx;
 	bool reads_clock;    /* its kernels can tell when they run */
+	uint64_t code;       /* address of what stands for its code */
 	uint64_t *addresses; /* of its variables */
 	size_t variable_count;
 	size_t function_count;

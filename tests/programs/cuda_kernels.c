@@ -345,6 +345,65 @@ static void check_library(int argc, char **argv)
 	EXPECT_RESULT(launch((CUfunction)kernel, 1, 1, 0, NULL), CUDA_ERROR_INVALID_HANDLE);
 }
 
+static void check_link(int argc, char **argv)
+{
+	static char caller[] = ".version 6.4\n.target sm_70\n.address_size 64\n"
+			       ".extern .func (.param .b32 r) twice(.param .b32 x);\n"
+			       ".visible .entry main(.param .u64 p)\n{\n"
+			       ".reg .b64 %rd<2>; .reg .b32 %r<3>;\n"
+			       "ld.param.u64 %rd1, [p]; ld.global.u32 %r1, [%rd1];\n"
+			       "{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1;\n"
+			       "call (b), twice, (a); ld.param.b32 %r2, [b]; }\n"
+			       "st.global.u32 [%rd1], %r2;\nret;\n}\n";
+	static char callee[] = ".version 6.4\n.target sm_70\n.address_size 64\n"
+			       ".visible .func (.param .b32 r) twice(.param .b32 x)\n{\n"
+			       ".reg .b32 %r<3>; ld.param.b32 %r1, [x]; add.u32 %r2, %r1, %r1;\n"
+			       "st.param.b32 [r], %r2;\nret;\n}\n";
+	char log[500] = "";
+	CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+	void *values[] = {log, (void *)(uintptr_t)sizeof(log)}, *image;
+	CUlinkState link;
+	CUmodule module;
+	CUfunction f;
+	uint32_t value = 21;
+	size_t size;
+
+	check_context();
+	OK(cuLinkCreate_v2(2, options, values, &link));
+	OK(cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, caller, sizeof(caller), "caller", 0, NULL,
+			    NULL));
+	EXPECT(cuLinkComplete(link, &image, &size) != CUDA_SUCCESS);
+	EXPECT(strstr(log, "twice"));
+	OK(cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, callee, strlen(callee), "callee", 0, NULL,
+			    NULL));
+	OK(cuLinkComplete(link, &image, &size));
+	OK(cuModuleLoadData(&module, image));
+	OK(cuLinkDestroy(link));
+	OK(cuModuleGetFunction(&f, module, "main"));
+	CUdeviceptr p = upload(&value, sizeof(value));
+	void *params[] = {&p};
+	OK(launch(f, 1, 1, 0, params));
+	OK(cuMemcpyDtoH_v2(&value, p, sizeof(value)));
+	EXPECT(value == 42);
+}
+
+static void check_old_launch(int argc, char **argv)
+{
+	uint32_t value = 0;
+	CUfunction f;
+
+	check_context();
+	f = tiny("store");
+	CUdeviceptr p = upload(&value, sizeof(value));
+	OK(cuFuncSetBlockShape(f, 1, 1, 1));
+	OK(cuParamSetv(f, 0, &p, sizeof(p)));
+	OK(cuParamSeti(f, 8, 31));
+	OK(cuParamSetSize(f, 12));
+	OK(cuLaunchGrid(f, 1, 1));
+	OK(cuMemcpyDtoH_v2(&value, p, sizeof(value)));
+	EXPECT(value == 31);
+}
+
 static double seconds(void)
 {
 	struct timespec t;
@@ -404,12 +463,20 @@ static void check_work(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
-		{"vector-add", check_vector_add},     {"matmul", check_matmul},
-		{"integers", check_integers},         {"parameters", check_parameters},
-		{"globals", check_globals},           {"shapes", check_shapes},
-		{"cooperative", check_cooperative},   {"illegal-address", check_illegal_address},
-		{"bad-ptx", check_bad_ptx},           {"library", check_library},
-		{"asynchronous", check_asynchronous}, {"work", check_work},
+		{"vector-add", check_vector_add},
+		{"matmul", check_matmul},
+		{"integers", check_integers},
+		{"parameters", check_parameters},
+		{"globals", check_globals},
+		{"shapes", check_shapes},
+		{"cooperative", check_cooperative},
+		{"illegal-address", check_illegal_address},
+		{"bad-ptx", check_bad_ptx},
+		{"library", check_library},
+		{"link", check_link},
+		{"old-launch", check_old_launch},
+		{"asynchronous", check_asynchronous},
+		{"work", check_work},
 	};
 
 	return checks_main(argc, argv, checks, ARRAY_SIZE(checks));

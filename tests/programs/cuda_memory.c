@@ -242,6 +242,37 @@ static void check_host(int argc, char **argv)
 	EXPECT_RESULT(cuMemHostUnregister(own), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
+/* Memory that a program gets without asking for it. */
+static void check_implicit(int argc, char **argv)
+{
+	CUmodule module;
+	size_t value;
+
+	OK(cuInit(0));
+	CUcontext ctx = check_context();
+	size_t before = check_free_bytes();
+	OK(cuCtxGetLimit(&value, CU_LIMIT_MALLOC_HEAP_SIZE));
+	EXPECT(value == MIB(8));
+	OK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, MIB(108)));
+	EXPECT(before - check_free_bytes() == MIB(100));
+	OK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, MIB(8)));
+	EXPECT(check_free_bytes() == before);
+	/* A stack is there for every thread that the GPU can hold. */
+	OK(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096));
+	EXPECT(before - check_free_bytes() >= 132ull * 2048 * 3072);
+	EXPECT_RESULT(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, MIB(1)), CUDA_ERROR_INVALID_VALUE);
+	EXPECT_RESULT(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, before + MIB(64)),
+		      CUDA_ERROR_OUT_OF_MEMORY);
+	before = check_free_bytes();
+	OK(cuModuleLoadData(&module, ".version 6.4\n.target sm_70\n.address_size 64\n"
+				     ".global .align 4 .b8 data[5000000];\n"
+				     ".visible .entry k()\n{\nret;\n}\n"));
+	EXPECT(before - check_free_bytes() == MIB(2) + MIB(6));
+	OK(cuModuleUnload(module));
+	EXPECT(check_free_bytes() == before);
+	OK(cuCtxDestroy_v2(ctx));
+}
+
 /* The other process of a check, which never saw this one's driver. */
 struct peer {
 	pid_t pid;
@@ -465,19 +496,13 @@ static void check_pointers(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
-		{"pool", check_pool},
-		{"own-pool", check_own_pool},
-		{"vmm", check_vmm},
-		{"arrays", check_arrays},
-		{"managed", check_managed},
-		{"host", check_host},
-		{"ipc", check_ipc},
-		{"ipc-child", ipc_child},
-		{"vmm-share", check_vmm_share},
-		{"vmm-child", vmm_child},
-		{"pool-share", check_pool_share},
-		{"pool-child", pool_child},
-		{"pointers", check_pointers},
+		{"pool", check_pool},         {"own-pool", check_own_pool},
+		{"vmm", check_vmm},           {"arrays", check_arrays},
+		{"managed", check_managed},   {"host", check_host},
+		{"implicit", check_implicit}, {"ipc", check_ipc},
+		{"ipc-child", ipc_child},     {"vmm-share", check_vmm_share},
+		{"vmm-child", vmm_child},     {"pool-share", check_pool_share},
+		{"pool-child", pool_child},   {"pointers", check_pointers},
 	};
 
 	return checks_main(argc, argv, checks, ARRAY_SIZE(checks));
