@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -148,4 +149,30 @@ int client_call(const struct client *client, const char *method, const char *pat
 	if (ret)
 		*ret = steal_ptr(&body_got);
 	return 0;
+}
+
+/* The session's ID is chosen here, so that a request whose answer was lost with its daemon can be
+ * made again: it gets the session that it got. */
+static json_t *id_make(void)
+{
+	static const char letters[] = "abcdefghjkmnpqrstuvwxyz23456789";
+	unsigned char random[6];
+	char id[sizeof("s-") + sizeof(random)] = "s-";
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return NULL;
+	for (size_t i = 0; i < sizeof(random); i++)
+		id[2 + i] = letters[random[i] % (sizeof(letters) - 1)];
+	return json_string(id);
+}
+
+int client_session_request(const struct client *client, const json_t *request,
+			   const struct client_patience *patience, json_t **ret, struct error *err)
+{
+	cleanup_json json_t *body = json_copy((json_t *)request);
+	json_t *id = id_make();
+
+	if (!body || (id && json_object_set_new(body, "id", id) < 0))
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	return client_call(client, "POST", "/v1/sessions", body, patience, ret, err);
 }

@@ -35,6 +35,11 @@ int client_call(const struct client *client, const char *method, const char *pat
 		const json_t *body, const struct client_patience *patience, json_t **ret,
 		struct error *err);
 
+/* POST /v1/sessions with `request` and an ID chosen here, so that it may be repeated. As
+ * client_call(). */
+int client_session_request(const struct client *client, const json_t *request,
+			   const struct client_patience *patience, json_t **ret, struct error *err);
+
 static inline void json_free(json_t **value)
 {
 	json_decref(*value);

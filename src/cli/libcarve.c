@@ -56,32 +56,36 @@ static bool call_begin(carve_t *carve)
 	return carve->connected;
 }
 
-static int call_text(carve_t *carve, const char *method, const char *path, const json_t *body,
-		     const struct client_patience *patience, char **ret_json)
+/* The text of a successful answer, which is freed. */
+static int answer_text(carve_t *carve, json_t *answer, char **ret_json)
 {
-	cleanup_json json_t *answer = NULL;
-
-	if (client_call(&carve->client, method, path, body, patience, &answer, &carve->error) < 0)
-		return carve->error.code;
 	char *text = json_dumps(answer, JSON_COMPACT | JSON_ENCODE_ANY);
+
+	json_decref(answer);
 	if (!text)
 		return -error_set(&carve->error, EXIT_CODE_FAILED, "out of memory");
 	*ret_json = text;
 	return 0;
 }
 
+static int get_text(carve_t *carve, const char *path, char **ret_json)
+{
+	json_t *answer;
+
+	if (!call_begin(carve) ||
+	    client_call(&carve->client, "GET", path, NULL, NULL, &answer, &carve->error) < 0)
+		return carve->error.code;
+	return answer_text(carve, answer, ret_json);
+}
+
 int carve_gpu_list_json(carve_t *carve, char **ret_json)
 {
-	if (!call_begin(carve))
-		return carve->error.code;
-	return call_text(carve, "GET", "/v1/gpus", NULL, NULL, ret_json);
+	return get_text(carve, "/v1/gpus", ret_json);
 }
 
 int carve_session_list_json(carve_t *carve, char **ret_json)
 {
-	if (!call_begin(carve))
-		return carve->error.code;
-	return call_text(carve, "GET", "/v1/sessions", NULL, NULL, ret_json);
+	return get_text(carve, "/v1/sessions", ret_json);
 }
 
 int carve_session_request(carve_t *carve, const char *vram, unsigned wait_seconds, char **ret_json)
@@ -93,7 +97,11 @@ int carve_session_request(carve_t *carve, const char *vram, unsigned wait_second
 		return carve->error.code;
 	cleanup_json json_t *body = json_pack("{s:I,s:I}", "vram_bytes", (json_int_t)bytes,
 					      "wait_for", (json_int_t)wait_seconds);
-	return call_text(carve, "POST", "/v1/sessions", body, &patience, ret_json);
+	json_t *session;
+
+	if (client_session_request(&carve->client, body, &patience, &session, &carve->error) < 0)
+		return carve->error.code;
+	return answer_text(carve, session, ret_json);
 }
 
 int carve_session_release(carve_t *carve, const char *id)

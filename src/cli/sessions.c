@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -158,26 +157,9 @@ static void wait_tell(void *context)
 	fprintf(stderr, " (Ctrl-C gives up)\n");
 }
 
-/* The session's ID is chosen here, so that a request whose answer was lost with its daemon can be
- * made again: it gets the session that it got. */
-static json_t *id_make(void)
-{
-	static const char letters[] = "abcdefghjkmnpqrstuvwxyz23456789";
-	unsigned char random[6];
-	char id[sizeof("s-") + sizeof(random)] = "s-";
-
-	if (getrandom(random, sizeof(random), 0) != sizeof(random))
-		return NULL;
-	for (size_t i = 0; i < sizeof(random); i++)
-		id[2 + i] = letters[random[i] % (sizeof(letters) - 1)];
-	return json_string(id);
-}
-
 int session_request(const struct client *client, const struct slice_request *request, json_t **ret,
 		    struct error *err)
 {
-	cleanup_json json_t *body = json_copy(request->body);
-	json_t *id = id_make();
 	struct waiting waiting = {client, request};
 	struct client_patience patience = {
 		.wait_ns = request->wait_ns,
@@ -185,9 +167,7 @@ int session_request(const struct client *client, const struct slice_request *req
 		.slow_context = &waiting,
 	};
 
-	if (!body || (id && json_object_set_new(body, "id", id) < 0))
-		return error_set(err, EXIT_CODE_FAILED, "out of memory");
-	return client_call(client, "POST", "/v1/sessions", body, &patience, ret, err);
+	return client_session_request(client, request->body, &patience, ret, err);
 }
 
 void session_print_grant(FILE *out, const char *prefix, const json_t *session)
