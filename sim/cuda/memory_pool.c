@@ -144,17 +144,22 @@ static void pool_free(CUmemoryPool pool)
 	free(pool);
 }
 
-void pool_piece_free(struct piece *piece)
+static void pending_remove(struct piece *piece)
 {
-	CUmemoryPool pool = piece->pool;
-
-	pthread_mutex_lock(&pool_lock);
-	for (struct piece **link = &pool->pending; *link; link = &(*link)->next_pending) {
+	for (struct piece **link = &piece->pool->pending; *link; link = &(*link)->next_pending) {
 		if (*link == piece) {
 			*link = piece->next_pending;
 			break;
 		}
 	}
+}
+
+void pool_piece_free(struct piece *piece)
+{
+	CUmemoryPool pool = piece->pool;
+
+	pthread_mutex_lock(&pool_lock);
+	pending_remove(piece);
 	if (piece->segment) {
 		gap_give(&piece->segment->gaps, piece->offset, piece->size);
 		pool->used -= piece->size;
@@ -358,13 +363,15 @@ static bool piece_pend(struct piece *piece, unsigned long long stream_id, uint64
 	return ok;
 }
 
-/* False: it was given again meanwhile. */
-static bool piece_is_due(struct piece *piece, uint64_t ticket)
+/* From here on nobody gets it again. False: somebody did meanwhile. */
+static bool piece_claim(struct piece *piece, uint64_t ticket)
 {
 	bool ok;
 
 	pthread_mutex_lock(&pool_lock);
 	ok = piece->is_pending && piece->ticket == ticket;
+	if (ok)
+		pending_remove(piece);
 	pthread_mutex_unlock(&pool_lock);
 	return ok;
 }
@@ -379,7 +386,7 @@ void memory_free_in_order(uint64_t address, uint64_t ticket)
 		graph_memory_use(range.owner, false);
 		return;
 	}
-	if (range.kind == RANGE_POOL && !piece_is_due(range.owner, ticket))
+	if (range.kind == RANGE_POOL && !piece_claim(range.owner, ticket))
 		return;
 	if (range_remove(address, range.kind, &range))
 		memory_release(&range);

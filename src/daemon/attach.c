@@ -186,6 +186,7 @@ static bool handle_resume(struct attach_connection *c, struct session *s, uint32
 		    p->id.start_time != c->peer.process.start_time)
 			continue;
 		p->connection = c;
+		p->left = false;
 		c->process = p;
 		return reply_books(c, s);
 	}

@@ -80,8 +80,8 @@ static void on_process_ended(void *arg)
 void process_disconnected(struct process *p)
 {
 	p->connection = NULL;
-	if (p->dead)
-		reap_await(p);
+	p->left = !p->dead;
+	reap_await(p);
 }
 
 /* The driver's figure for a dead process. A living process with its PID is another one. */
@@ -140,6 +140,48 @@ static bool reap_all(struct node *node)
 		session_check_held(s);
 	}
 	return waiting;
+}
+
+static bool attached_anew(const struct process *p)
+{
+	for (const struct process *q = p->session->processes; q; q = q->next)
+		if (q != p && !q->dead && q->connection && q->id.pid == p->id.pid)
+			return true;
+	return false;
+}
+
+/* Exec ends the connection as it ends what the driver holds. The process keeps its slot: it may
+ * only have closed all descriptors, and go on. */
+static void exec_settle(struct process *p)
+{
+	struct session *s = p->session;
+
+	if (s->node->pool.done < p->reap_sample)
+		return;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		const struct gpu_sample *sample;
+
+		if (s->pool_gpu[i] < 0)
+			return;
+		sample = &s->node->pool.gpu[s->pool_gpu[i]].sample;
+		if (sample->error ||
+		    (gpu_sample_process_bytes(sample, p->id.pid) != 0 && !attached_anew(p)))
+			return;
+	}
+	p->left = false;
+	ledger_recover(ledger_of(p), p->slot);
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		ledger_reap(ledger_of(p), p->slot, i);
+		p->gpu[i] = (struct process_gpu){0};
+	}
+}
+
+static void exec_settle_all(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next)
+			if (p->left && !p->dead)
+				exec_settle(p);
 }
 
 /* ---- life -------------------------------------------------------------------------------- */
@@ -400,6 +442,7 @@ void processes_sampled(struct node *node)
 {
 	outside_compute(node);
 	over_compute(node);
+	exec_settle_all(node);
 	settle_all(node);
 	if (reap_all(node))
 		uv_timer_start(&node->reap, on_reap_timer, node->reap_delay_ms, 0);

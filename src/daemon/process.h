@@ -21,6 +21,7 @@ struct process {
 	 * Forked children hold it as they hold the driver's descriptors. */
 	struct attach_connection *connection;
 	bool dead;
+	bool left;            /* lives, and its connection ended: it may be another program now */
 	uint64_t dead_ns;     /* CLOCK_MONOTONIC */
 	uint64_t reap_sample; /* number of the first sample that can show its memory gone */
 	/* What the slot said when the running sample started: figures compare only if it stood

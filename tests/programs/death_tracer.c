@@ -1,0 +1,355 @@
+/* Steps a process through the front's instructions and kills it at one of them, again and again,
+ * each time further on, until it gets through.
+ *
+ *   death_tracer SCENARIO STRIDE OFFSET
+ *
+ * Runs in a slice, over any driver. Only instructions of the preloaded front count: what it calls
+ * runs to its return at full speed. After every kill a neighbour in the slice must get memory at
+ * once, and within a second all that was free before the killed process began. Tells how far it is
+ * where stderr is a terminal; prints how many were killed. */
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "slice_families.h"
+
+#define BREAKPOINT 0xCCul
+
+/* ---- What is traced ---- */
+
+static void expect(bool holds)
+{
+	if (!holds)
+		_exit(3);
+}
+
+static void begin(void)
+{
+	CUcontext context;
+
+	expect(cuInit(0) == CUDA_SUCCESS);
+	expect(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+	expect(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+}
+
+/* From here on the tracer counts. */
+static void trace_me(void)
+{
+	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+	raise(SIGSTOP);
+}
+
+static void take_and_give(const char *name, size_t bytes)
+{
+	const struct slice_family *family = slice_family_find(name);
+	union slice_piece piece;
+
+	expect(family->take(&piece, bytes) == CUDA_SUCCESS);
+	expect(family->give(&piece, bytes) == CUDA_SUCCESS);
+}
+
+static void run_linear(void)
+{
+	CUdeviceptr ptr;
+
+	begin();
+	trace_me();
+	take_and_give("linear", MIB(10));
+	take_and_give("linear", 1000);
+	expect(cuMemAlloc_v2(&ptr, GIB(64)) == CUDA_ERROR_OUT_OF_MEMORY);
+	expect(cuMemAlloc_v2(&ptr, MIB(30)) == CUDA_SUCCESS);
+}
+
+static void run_vmm(void)
+{
+	begin();
+	trace_me();
+	take_and_give("mapped", MIB(20));
+	take_and_give("vmm", MIB(20));
+}
+
+static void run_pool(void)
+{
+	begin();
+	trace_me();
+	take_and_give("async", MIB(40));
+	take_and_give("pool", MIB(40));
+}
+
+static void run_array(void)
+{
+	begin();
+	trace_me();
+	take_and_give("array", MIB(16));
+	take_and_give("mipmap", MIB(16));
+}
+
+static void run_attach(void)
+{
+	int version;
+
+	/* The driver is loaded; the slice isn't asked for yet. */
+	expect(cuDriverGetVersion(&version) == CUDA_SUCCESS);
+	trace_me();
+	begin();
+}
+
+static void run_context(void)
+{
+	CUcontext context;
+	CUdeviceptr ptr;
+
+	begin();
+	trace_me();
+	expect(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
+	expect(cuMemAlloc_v2(&ptr, MIB(10)) == CUDA_SUCCESS);
+	expect(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
+	expect(cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS);
+}
+
+static CUdeviceptr inherited;
+
+/* A child of fork of a process that holds memory: the parent's is not its own, and the driver's
+ * word for it is that it is not initialised. The child is the one that is traced. */
+static void run_fork(void)
+{
+	CUdeviceptr ptr;
+	size_t total;
+
+	trace_me();
+	expect(cuDeviceTotalMem_v2(&total, 0) != CUDA_SUCCESS);
+	expect(cuMemAlloc_v2(&ptr, MIB(20)) != CUDA_SUCCESS);
+	expect(cuMemFree_v2(inherited) != CUDA_SUCCESS);
+}
+
+static const struct scenario {
+	const char *name;
+	void (*run)(void);
+	bool of_a_user; /* the parent, too, has a context and memory */
+} scenarios[] = {
+	{"linear", run_linear},   {"vmm", run_vmm},       {"pool", run_pool},
+	{"array", run_array},     {"attach", run_attach}, {"context", run_context},
+	{"fork", run_fork, true},
+};
+
+/* ---- The neighbour: a process of the same slice that answers a byte with a byte ---- */
+
+struct neighbour {
+	int ask, answer;
+};
+
+static size_t room(void)
+{
+	size_t free_bytes = 0, total;
+
+	cuMemGetInfo_v2(&free_bytes, &total);
+	return free_bytes;
+}
+
+static bool allocates(size_t bytes)
+{
+	CUdeviceptr ptr;
+
+	return cuMemAlloc_v2(&ptr, bytes) == CUDA_SUCCESS && cuMemFree_v2(ptr) == CUDA_SUCCESS;
+}
+
+static bool all_is_back(size_t all)
+{
+	for (int i = 0; i < 1000; i++) {
+		if (room() == all)
+			return allocates(all);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	fprintf(stderr, "%zu bytes are free a second after a death, not %zu\n", room(), all);
+	return false;
+}
+
+static void neighbour_run(int asked, int answers)
+{
+	char byte = 0;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	begin();
+	size_t all = 0;
+	while (read(asked, &byte, 1) == 1) {
+		all = all ? all : room();
+		byte = !allocates(MIB(100)) || !all_is_back(all);
+		if (write(answers, &byte, 1) != 1)
+			break;
+	}
+	_exit(0);
+}
+
+/* True where the neighbour says that all is well. What is free the first time is what must be. */
+static bool neighbour_agrees(const struct neighbour *n)
+{
+	char byte = 1;
+
+	return write(n->ask, "?", 1) == 1 && read(n->answer, &byte, 1) == 1 && byte == 0;
+}
+
+static bool neighbour_start(struct neighbour *ret)
+{
+	int asked[2], answers[2];
+
+	if (pipe(asked) < 0 || pipe(answers) < 0)
+		return false;
+	if (fork() == 0)
+		neighbour_run(asked[0], answers[1]);
+	*ret = (struct neighbour){asked[1], answers[0]};
+	return true;
+}
+
+/* ---- Tracing ---- */
+
+struct range {
+	uintptr_t start, end;
+};
+
+/* Where the program and the front have their instructions: the same in all children of fork. */
+static struct range front, program;
+
+static bool in(const struct range *r, uintptr_t address)
+{
+	return address >= r->start && address < r->end;
+}
+
+static bool is_front(const char *path)
+{
+	return strstr(path, "front/libcuda.so.1") != NULL;
+}
+
+static bool ranges_find(void)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char line[512];
+
+	while (f && fgets(line, sizeof(line), f)) {
+		struct range r;
+
+		if (sscanf(line, "%lx-%lx r-xp", &r.start, &r.end) != 2 || !strstr(line, " r-xp "))
+			continue;
+		if (is_front(line))
+			front = r;
+		else if (in(&r, (uintptr_t)ranges_find))
+			program = r;
+	}
+	if (f)
+		fclose(f);
+	return front.end && program.end;
+}
+
+/* Runs until the address is reached. The process may have other children: the break-point is for
+ * the time of one call. */
+static void run_to(pid_t child, uintptr_t address, int *status)
+{
+	long word = ptrace(PTRACE_PEEKTEXT, child, address, NULL);
+	struct user_regs_struct registers;
+
+	ptrace(PTRACE_POKETEXT, child, address, (word & ~0xFFl) | BREAKPOINT);
+	ptrace(PTRACE_CONT, child, NULL, NULL);
+	waitpid(child, status, 0);
+	if (!WIFSTOPPED(*status))
+		return;
+	ptrace(PTRACE_POKETEXT, child, address, word);
+	ptrace(PTRACE_GETREGS, child, NULL, &registers);
+	registers.rip = address;
+	ptrace(PTRACE_SETREGS, child, NULL, &registers);
+}
+
+/* One step; out of the front and the program, to the return into them. */
+static void advance(pid_t child, int *status)
+{
+	struct user_regs_struct registers;
+
+	ptrace(PTRACE_SINGLESTEP, child, NULL, NULL);
+	waitpid(child, status, 0);
+	if (!WIFSTOPPED(*status))
+		return;
+	ptrace(PTRACE_GETREGS, child, NULL, &registers);
+	if (in(&front, registers.rip) || in(&program, registers.rip))
+		return;
+	uintptr_t back = (uintptr_t)ptrace(PTRACE_PEEKDATA, child, registers.rsp, NULL);
+	if (in(&front, back) || in(&program, back))
+		run_to(child, back, status);
+}
+
+static bool at_front(pid_t child)
+{
+	struct user_regs_struct registers;
+
+	ptrace(PTRACE_GETREGS, child, NULL, &registers);
+	return in(&front, registers.rip);
+}
+
+/* Kills the child before its so-manieth instruction in the front; false: it ended before. */
+static bool step_and_kill(pid_t child, long instructions, int *status)
+{
+	waitpid(child, status, 0);
+	while (WIFSTOPPED(*status)) {
+		if (at_front(child) && instructions-- == 0)
+			break;
+		advance(child, status);
+	}
+	if (!WIFSTOPPED(*status))
+		return false;
+	kill(child, SIGKILL);
+	waitpid(child, status, 0);
+	return true;
+}
+
+static int run(const struct scenario *scenario, long stride, long offset)
+{
+	struct neighbour neighbour;
+	long kills = 0;
+	int status = 0;
+
+	if (!ranges_find() || !neighbour_start(&neighbour))
+		return 2;
+	if (scenario->of_a_user) {
+		begin();
+		expect(cuMemAlloc_v2(&inherited, MIB(10)) == CUDA_SUCCESS);
+	}
+	if (!neighbour_agrees(&neighbour))
+		return 2;
+	for (long instructions = offset;; instructions += stride, kills++) {
+		pid_t child = fork();
+
+		if (child == 0) {
+			scenario->run();
+			_exit(0);
+		}
+		bool killed = step_and_kill(child, instructions, &status);
+		if (!neighbour_agrees(&neighbour)) {
+			fprintf(stderr, "after a death at instruction %ld\n", instructions);
+			return 1;
+		}
+		if (!killed)
+			break;
+		if (isatty(STDERR_FILENO))
+			fprintf(stderr, "\r%s: %ld killed", scenario->name, kills);
+	}
+	printf("%ld\n", kills);
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	long stride = argc == 4 ? strtol(argv[2], NULL, 10) : 0;
+
+	for (size_t i = 0; stride > 0 && i < ARRAY_SIZE(scenarios); i++)
+		if (strcmp(argv[1], scenarios[i].name) == 0)
+			return run(&scenarios[i], stride, strtol(argv[3], NULL, 10));
+	return 2;
+}

@@ -1,0 +1,172 @@
+"""Whoever dies, whenever: survivors never wait, and what is used is what the driver says the living hold. Judged by
+the driver's own books (`carve sim stat`). CARVE_TEST_KILLS and CARVE_TEST_STRIDE make it longer: scripts/soak."""
+import json
+import os
+import random
+import signal
+import subprocess
+
+import pytest
+
+from conftest import BUILD, run, wait_until
+from test_limits import OK, Driven, driven, on_gpu, session  # noqa: F401: fixtures
+
+MIB = 1 << 20
+GIB = 1 << 30
+PROGRAMS = BUILD / "tests/programs"
+KILLS = int(os.environ.get("CARVE_TEST_KILLS", 300))
+# Each how-manieth instruction of the front a process is killed at; from a random one on.
+STRIDES = {"linear": 397, "vmm": 331, "pool": 397, "array": 251, "attach": 797, "context": 1499, "fork": 97}
+
+
+def used(host, session):
+    """By carve's books."""
+    return host.carve_json("session", "show", session)["gpus"][0]["used_bytes"]
+
+
+def driver_bytes(host, pid):
+    return sum(p["memory_bytes"] for g in host.stat()["gpus"] for p in g["processes"] if p["pid"] == pid)
+
+
+def agree(host, session):
+    return used(host, session) == on_gpu(host)
+
+
+def nothing_is_left(host, session):
+    """Within a second, both books say so, and all of it can be had again."""
+    wait_until(lambda: used(host, session) == on_gpu(host) == 0, 2)
+    assert host.carve_json("session", "show", session)["pids"] == []
+    whole = Driven(host, "--session", session)
+    assert whole.say("device 0") == OK and whole.say(f"take linear {whole.room()}") == OK
+    assert on_gpu(host) == host.carve_json("session", "show", session)["vram_bytes"]
+    whole.close()
+
+
+@pytest.mark.parametrize("scenario", STRIDES)
+def test_killed_at_any_instruction_of_the_front(host, scenario):
+    session = host.carve_json("session", "request", "--vram", "4")["id"]
+    stride = int(os.environ.get("CARVE_TEST_STRIDE", STRIDES[scenario]))
+    done = host.carve("run", "--session", session, "--", PROGRAMS / "death_tracer", scenario, stride,
+                      random.randrange(stride), env={"LD_BIND_NOW": "1"}, timeout=None)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 2
+    nothing_is_left(host, session)
+    assert host.stat()["gpus"][0]["memory_peak_bytes"] <= 4 * GIB
+
+
+# Pools grow before it is seen by how much: six processes, each by what it asks for at most.
+@pytest.mark.parametrize("pools, share, slack", [([], 2 / 3, 0), (["pools"], 1 / 3, 6 * 96 * MIB)])
+def test_random_kills_under_load(host, pools, share, slack):
+    session = host.carve_json("session", "request", "--vram", "4")["id"]
+    kills, seed = int(KILLS * share), random.randrange(1 << 30)
+    done = host.carve("run", "--session", session, "--", PROGRAMS / "death_load", kills, seed, *pools, timeout=None)
+    assert done.returncode == 0, f"seed {seed}: {done.stderr}"
+    assert int(done.stdout) > 10 * kills
+    nothing_is_left(host, session)
+    assert host.stat()["gpus"][0]["memory_peak_bytes"] <= 4 * GIB + slack
+
+
+def test_a_forked_child_is_not_charged_and_keeps_what_the_driver_keeps(host, driven, session):
+    mine = driven("--session", session)
+    assert mine.say(f"take linear {100 * MIB}") == OK
+    child = mine.say("fork")
+    assert agree(host, session)
+    held = on_gpu(host)
+    os.kill(mine.pid, signal.SIGKILL)
+    wait_until(lambda: mine.pid not in host.carve_json("session", "show", session)["pids"], 2)
+    # The driver's memory lives on with the child, and so does the charge.
+    assert used(host, session) == on_gpu(host) == held
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: used(host, session) == on_gpu(host) == 0, 2)
+
+
+def test_exec_gives_everything_back_and_begins_anew(host, driven, session):
+    mine, other = driven("--session", session), driven("--session", session)
+    assert mine.say(f"take linear {300 * MIB}") == mine.say(f"take vmm {100 * MIB}") == OK
+    assert mine.say("exec") == mine.pid
+    wait_until(lambda: used(host, session) == on_gpu(host) == driver_bytes(host, other.pid) > 0, 2)
+    assert mine.say("device 0") == OK
+    assert mine.say(f"take linear {mine.room()}") == OK
+    assert used(host, session) == on_gpu(host) == 2 * GIB
+    assert mine.say("exec") == mine.pid
+    wait_until(lambda: used(host, session) == driver_bytes(host, other.pid), 2)
+
+
+def test_threads_share_one_account(host, driven, session):
+    mine = driven("--session", session)
+    room, held = mine.room(), on_gpu(host)
+    for family in ("linear", "vmm", "array") + ("async",) * 8:
+        assert mine.say(f"threads 8 {family} {20 * MIB}") == OK
+    assert (mine.room(), on_gpu(host)) == (room, held)
+    assert host.carve_json("session", "show", session)["pids"] == [mine.pid]
+
+
+def test_contexts_and_what_goes_with_them(host, driven, session):
+    mine = driven("--session", session)
+    room, held = mine.room(), on_gpu(host)
+    assert mine.say("context") == OK
+    assert agree(host, session)
+    for family in ("linear", "array", "pitch", "managed"):
+        assert mine.say(f"take {family} {20 * MIB}") == OK
+    assert agree(host, session) and on_gpu(host) > held + 80 * MIB
+    # Destroyed with live memory in it: all of that is gone.
+    assert mine.say("destroy") == mine.say("forget") == OK
+    assert agree(host, session) and on_gpu(host) == held
+    assert mine.say("device 0") == OK and mine.room() == room
+    assert mine.say(f"take linear {room}") == OK
+    assert mine.say("reset 0") == mine.say("forget") == OK
+    wait_until(lambda: agree(host, session), 2)
+    assert on_gpu(host) < held
+    assert mine.say("device 0") == OK
+    assert (mine.room(), on_gpu(host)) == (room, held)
+    assert mine.say(f"take linear {room}") == OK
+
+
+# Two processes that get the same PID, the second as soon as the first is dead.
+REUSE = r"""
+import json, os, signal, subprocess, sys
+carve, program = sys.argv[1:]
+def said(*argv): return json.loads(subprocess.check_output([carve, *argv, "--json"]))
+def start(pid):
+    with open("/proc/sys/kernel/ns_last_pid", "w") as f: f.write(str(pid - 1))
+    p = subprocess.Popen([program], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert int(p.stdout.readline()) == p.pid == pid, p.pid
+    return p
+def say(p, line):
+    p.stdin.write(line + "\n"); p.stdin.flush()
+    return int(p.stdout.readline().split()[0])
+session = said("session", "request", "--vram", "2")["id"]
+text = subprocess.check_output([carve, "run", "--session", session, "--", "env", "-0"], text=True)
+env = dict(e.split("=", 1) for e in text.split("\0") if e)
+pid, seen = os.getpid() + 20000, []
+for i in range(20):
+    p = start(pid)
+    assert say(p, "device 0") == 0
+    room = say(p, "room")
+    assert say(p, f"take linear {(100 + 2 * i) << 20}") == 0
+    assert say(p, "room") == room - ((100 + 2 * i) << 20)
+    seen.append(room)
+    p.kill(); p.wait()
+last = start(pid)
+assert say(last, "device 0") == 0
+import time
+time.sleep(1)
+print(json.dumps({"room": say(last, "room"), "used": said("session", "show", session)["gpus"][0]["used_bytes"],
+                  "driver": said("sim", "stat")["gpus"][0]["memory_used_bytes"],
+                  "pids": said("session", "show", session)["pids"], "pid": pid}))
+last.kill()
+"""
+
+
+def test_pid_reuse_harms_nobody():
+    """In a PID namespace, where a PID can be asked for."""
+    namespace = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*namespace, "sh", "-c", "echo 9 > /proc/sys/kernel/ns_last_pid"], check=False,
+                      stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("needs to make a PID namespace")
+    done = run([*namespace, BUILD / "carve", "sim", "--gpus", "h100-80gb", "--", "/usr/bin/python3", "-c", REUSE,
+                BUILD / "carve", PROGRAMS / "limit_driven"])
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["used"] == said["driver"] == 2 * GIB - said["room"]
+    assert said["pids"] == [said["pid"]]

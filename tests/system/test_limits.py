@@ -1,0 +1,170 @@
+"""A slice is exact: what fits is granted and one granule more is refused, from any state, by racing processes, and
+while its size changes. Judged by the driver's own books (`carve sim stat`, `carve sim trace`), never by carve's."""
+import json
+import random
+import subprocess
+
+import pytest
+
+from conftest import BUILD, wait_until
+
+MIB = 1 << 20
+GIB = 1 << 30
+BLOCK = 2 * MIB
+POOL_STEP = 32 * MIB
+OK, OUT_OF_MEMORY = 0, 2
+RACE = BUILD / "tests/programs/limit_race"
+# Smallest step, by family: a block, for pools what they grow by.
+STEPS = {"linear": BLOCK, "pitch": BLOCK, "array": BLOCK, "vmm": BLOCK, "mapped": BLOCK,
+         "async": POOL_STEP, "pool": POOL_STEP}
+
+
+class Driven:
+    """limit_driven inside a slice: say("take linear 100") -> its one line of answer, a number."""
+
+    def __init__(self, host, *run):
+        self.process = host.popen([BUILD / "carve", "run", *run, "--", BUILD / "tests/programs/limit_driven"],
+                                  stdin=subprocess.PIPE, stderr=None)
+        self.pid = int(self.process.stdout.readline())
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().split()
+
+    def say(self, line):
+        return int(self.ask(line)[0])
+
+    def room(self):
+        return self.say("room")
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(20)
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def driven(host):
+    started = []
+
+    def start(*run, on=host, device=0):
+        started.append(Driven(on, *run))
+        assert started[-1].say(f"device {device}") == OK
+        return started[-1]
+
+    yield start
+    for d in started:
+        d.close()
+
+
+@pytest.fixture
+def session(host):
+    return host.carve_json("session", "request", "--vram", "2")["id"]
+
+
+def on_gpu(host, gpu=0):
+    return host.stat()["gpus"][gpu]["memory_used_bytes"]
+
+
+def peak(host, gpu=0):
+    return host.stat()["gpus"][gpu]["memory_peak_bytes"]
+
+
+def peak_of_trace(host, path):
+    """The most that was ever held on GPU 0, by the driver's log of every change."""
+    assert host.carve("sim", "trace", path).returncode == 0
+    log = json.loads(path.read_text())
+    assert log["otherData"]["lost_memory_events"] == 0
+    return max(e["args"]["bytes"] for e in log["traceEvents"] if e["name"] == "device memory gpu 0")
+
+
+def give_all(d, count):
+    for _ in range(count):
+        assert d.say("give") == OK
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("family", STEPS)
+def test_what_fits_is_granted_and_a_granule_more_is_not(host, driven, session, family, seed):
+    mine, neighbour = driven("--session", session), driven("--session", session)
+    chance = random.Random(seed)
+    for _ in range(chance.randrange(12)):
+        kind = chance.choice(["linear", "vmm", "array", "async"])
+        chance.choice([mine, neighbour]).say(f"take {kind} {chance.randrange(1, 90 * MIB // BLOCK) * BLOCK}")
+    step, room, held, highest = STEPS[family], mine.room(), on_gpu(host), peak(host)
+    # What an async take left unused in its pool is no room for another.
+    assert 2 * GIB - held - POOL_STEP < room <= 2 * GIB - held
+    assert mine.say(f"take {family} {room // step * step + step}") == OUT_OF_MEMORY
+    assert (mine.room(), on_gpu(host)) == (room, held), "a refusal changes nothing"
+    assert mine.say(f"take {family} {room // step * step}") == OK
+    assert on_gpu(host) == held + room // step * step <= 2 * GIB
+    left = mine.room()
+    assert neighbour.say(f"take {family} {step}") == OUT_OF_MEMORY
+    assert mine.say(f"take {family} {step}") == OUT_OF_MEMORY
+    assert (mine.room(), neighbour.room()) == (left, left)
+    assert mine.say("give") == OK
+    assert (mine.room(), on_gpu(host)) == (room, held)
+    # A pool with room in pieces only may have grown, by one step, before that was seen and undone.
+    slack = POOL_STEP if step == POOL_STEP else 0
+    assert highest <= 2 * GIB + POOL_STEP and peak(host) <= max(highest, 2 * GIB + slack)
+
+
+@pytest.mark.parametrize("family", STEPS)
+def test_sixteen_racers_get_all_there_is_and_no_more(host, family, tmp_path):
+    done = host.carve("run", "--vram", "12", "--", RACE, family, STEPS[family], 16, 4)
+    assert done.returncode == 0, done.stderr
+    room = int(done.stdout)
+    assert room > 3 * GIB
+    assert 12 * GIB - STEPS[family] < peak(host) <= 12 * GIB
+    assert peak_of_trace(host, tmp_path / "trace.json") == peak(host)
+    wait_until(lambda: on_gpu(host) == 0)
+
+
+def test_two_slices_race_beside_each_other(host):
+    """What one slice takes is never the reason for another's refusal."""
+    racers = [host.popen([BUILD / "carve", "run", "--vram", "6", "--", RACE, family, STEPS[family], 6, 6])
+              for family in ("linear", "vmm", "async")]
+    done = [(r.communicate(timeout=60), r.returncode) for r in racers]
+    assert [code for _, code in done] == [0, 0, 0], done
+    assert peak(host) <= 18 * GIB
+
+
+def test_resized_to_the_block_while_it_runs(host, driven, session):
+    mine = driven("--session", session)
+    assert mine.say(f"take linear {GIB}") == OK
+    held = on_gpu(host)
+
+    def resize(size):
+        return host.carve("session", "resize", session, f"{size}B").returncode
+
+    assert resize(held - 1) != 0 and mine.ask("room")[1] == str(2 * GIB)
+    assert resize(held) == 0
+    assert mine.ask("room") == ["0", str(held)]
+    assert mine.say("take linear 1") == OUT_OF_MEMORY
+    assert resize(held + BLOCK - 1) == 0 and mine.say("take linear 1") == OUT_OF_MEMORY
+    assert resize(held + BLOCK) == 0 and mine.say("take linear 1") == OK
+    assert mine.say("take vmm 2097152") == OUT_OF_MEMORY
+    assert resize(3 * GIB) == 0
+    assert mine.say(f"take vmm {3 * GIB - held - BLOCK}") == OK
+    assert on_gpu(host) == peak(host) == 3 * GIB
+    give_all(mine, 3)
+    assert resize(held - GIB) == 0 and mine.room() == 0
+    assert mine.say("take linear 1") == OUT_OF_MEMORY
+
+
+def test_each_gpu_of_a_session_has_its_own_limit(make_host, driven):
+    pair = make_host("h100-80gb:2")
+    session = pair.carve_json("session", "request", "--vram", "2", "--gpus", "2")["id"]
+    both, second = driven("--session", session, on=pair), driven("--session", session, on=pair, device=1)
+    room = both.room()
+    assert both.say(f"take linear {room}") == OK and both.say("take linear 1") == OUT_OF_MEMORY
+    assert on_gpu(pair, 0) == 2 * GIB
+    assert second.room() == room, "the other GPU is untouched"
+    assert both.say("device 1") == OK
+    assert both.say(f"take pitch {second.room()}") == OK
+    assert second.say("take linear 1") == both.say("take linear 1") == OUT_OF_MEMORY
+    assert on_gpu(pair, 1) == 2 * GIB
+    give_all(both, 2)
+    assert second.say(f"take managed {room - 520 * MIB}") == OK
+    assert [peak(pair, gpu) for gpu in (0, 1)] == [2 * GIB, 2 * GIB]
