@@ -15,8 +15,10 @@
 #include "base/file.h"
 #include "front/environment.h"
 
-/* Descriptors are moved to this number or above, where the limit allows it. */
-#define HIGH_FD 500
+/* Descriptors are moved to this number or above, out of the way of programs that use the first ones
+ * by number. Below 64, as many as a process starts with room for: making more room takes the kernel
+ * 10 ms where the process has threads already. */
+#define HIGH_FD 48
 #define CONNECT_TRIES 40
 #define CONNECT_PAUSE_NS 50000000L
 /* A daemon that accepts and then says nothing must not hang the program. */

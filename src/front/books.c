@@ -227,9 +227,10 @@ uint32_t books_reference(struct process *p, enum object_kind kind, uint64_t hand
 void books_drop_context(struct process *p, uint64_t context)
 {
 	struct object object;
+	size_t cursor = 0;
 
 	lock_acquire(&p->lock);
-	while (table_take_of_context(&p->objects, context, &object))
+	while (table_take_of_context(&p->objects, context, &cursor, &object))
 		drop_locked(p, &object);
 	lock_release(&p->lock);
 }

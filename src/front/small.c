@@ -92,8 +92,8 @@ static bool map_has_run(const struct small_map *map, uint32_t units)
 /* Slow: looks at every block. */
 static bool some_block_has_room(struct process *p, const struct object *object)
 {
-	for (size_t i = 0; i < p->objects.size; i++) {
-		const struct object *block = &p->objects.places[i];
+	for (uint32_t i = 0; i < p->objects.numbers; i++) {
+		const struct object *block = &p->objects.objects[i];
 
 		if (block->kind == OBJECT_BLOCK && block->gpu == object->gpu &&
 		    block->context == object->context &&

@@ -1,73 +1,134 @@
-/* Linear probing; removal moves later objects of the run back, so there are no marks of removed
- * ones that look-ups would have to cross. Grown when 3/4 full. */
+/* Linear probing over places of 8 bytes; removal moves later ones of the run back, so there are no
+ * marks of removed ones that look-ups would have to cross. The objects themselves stay where they
+ * are, and the one given up last is the next one used. So what a call touches at random is small
+ * and stays in a near cache with many objects, too. Grown when half full. */
 #include "front/table.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 
 #define TABLE_FIRST_SIZE 1024u
-#define LARGE_PAGE_BYTES (2ul << 20)
 
-static size_t home_of(const struct table *t, enum object_kind kind, uint64_t handle)
+/* A place holds an object's number, counted from 1, and what its handle hashes to; 0: empty. */
+static uint64_t place_make(uint32_t hash, uint32_t number)
 {
-	uint64_t mixed = (handle ^ (uint64_t)kind << 56) * 0x9e3779b97f4a7c15ull;
-
-	return (mixed >> 32) & (t->size - 1);
+	return (uint64_t)hash << 32 | number;
 }
 
-static struct object *place_of(const struct table *t, enum object_kind kind, uint64_t handle)
+static uint32_t place_hash(uint64_t place)
 {
-	size_t at = home_of(t, kind, handle);
-
-	while (t->places[at].kind != OBJECT_NONE &&
-	       (t->places[at].kind != kind || t->places[at].handle != handle))
-		at = (at + 1) & (t->size - 1);
-	return &t->places[at];
+	return (uint32_t)(place >> 32);
 }
 
-/* Places for `size` objects. Large tables lie in large pages, where there are any: look-ups are
- * spread over them evenly. NULL: no memory. */
-static struct object *places_map(size_t size)
+static struct object *place_object(const struct table *t, uint64_t place)
 {
-	size_t bytes = size * sizeof(struct object);
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return &t->objects[(uint32_t)place - 1];
+}
 
-	if (at == MAP_FAILED)
-		return NULL;
-	if (bytes >= LARGE_PAGE_BYTES)
-		(void)madvise(at, bytes, MADV_HUGEPAGE);
+static uint32_t hash_of(uint32_t kind, uint64_t handle)
+{
+	return (uint32_t)((handle ^ (uint64_t)kind << 56) * 0x9e3779b97f4a7c15ull >> 32);
+}
+
+/* Where the object is, or the empty place where it would be put. */
+static size_t find_place(const struct table *t, uint32_t kind, uint64_t handle)
+{
+	uint32_t hash = hash_of(kind, handle);
+	size_t at = hash & (t->size - 1);
+
+	for (; t->places[at]; at = (at + 1) & (t->size - 1)) {
+		const struct object *object = place_object(t, t->places[at]);
+
+		if (place_hash(t->places[at]) == hash && object->handle == handle &&
+		    object->kind == kind)
+			break;
+	}
 	return at;
+}
+
+static size_t capacity(size_t size)
+{
+	return size / 2;
+}
+
+static void *map(size_t size)
+{
+	void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static bool grow_objects(struct table *t, size_t size)
+{
+	size_t before = capacity(t->size) * sizeof(*t->objects);
+	size_t after = capacity(size) * sizeof(*t->objects);
+	void *at = t->objects ? mremap(t->objects, before, after, MREMAP_MAYMOVE) : map(after);
+
+	if (!at || at == MAP_FAILED)
+		return false;
+	t->objects = at;
+	return true;
 }
 
 static int grow(struct table *t)
 {
-	struct table bigger = {.size = t->size ? t->size * 2 : TABLE_FIRST_SIZE, .used = t->used};
+	size_t size = t->size ? t->size * 2 : TABLE_FIRST_SIZE;
+	uint64_t *places = map(size * sizeof(*places));
 
-	bigger.places = places_map(bigger.size);
-	if (!bigger.places)
+	if (!places)
 		return -ENOMEM;
+	if (!grow_objects(t, size)) {
+		munmap(places, size * sizeof(*places));
+		return -ENOMEM;
+	}
 	for (size_t i = 0; i < t->size; i++) {
-		const struct object *object = &t->places[i];
+		size_t at = place_hash(t->places[i]) & (size - 1);
 
-		if (object->kind != OBJECT_NONE)
-			*place_of(&bigger, object->kind, object->handle) = *object;
+		if (!t->places[i])
+			continue;
+		while (places[at])
+			at = (at + 1) & (size - 1);
+		places[at] = t->places[i];
 	}
 	if (t->places)
 		munmap(t->places, t->size * sizeof(*t->places));
-	*t = bigger;
+	t->places = places;
+	t->size = size;
 	return 0;
+}
+
+/* Unused objects are chained by their handles. */
+static uint32_t number_take(struct table *t)
+{
+	uint32_t number = t->unused;
+
+	if (!number)
+		return ++t->numbers;
+	t->unused = (uint32_t)t->objects[number - 1].handle;
+	return number;
+}
+
+static void number_give(struct table *t, uint32_t number)
+{
+	t->objects[number - 1] = (struct object){.kind = OBJECT_NONE, .handle = t->unused};
+	t->unused = number;
 }
 
 int table_put(struct table *t, const struct object *object, struct object *ret_old)
 {
-	if (t->used >= t->size / 4 * 3 && grow(t) < 0)
+	static const struct object none;
+
+	if (t->used >= capacity(t->size) && grow(t) < 0)
 		return -ENOMEM;
-	struct object *place = place_of(t, object->kind, object->handle);
+	size_t at = find_place(t, object->kind, object->handle);
 
 	if (ret_old)
-		*ret_old = *place;
-	t->used += place->kind == OBJECT_NONE;
-	*place = *object;
+		*ret_old = t->places[at] ? *place_object(t, t->places[at]) : none;
+	if (!t->places[at]) {
+		t->places[at] = place_make(hash_of(object->kind, object->handle), number_take(t));
+		t->used++;
+	}
+	*place_object(t, t->places[at]) = *object;
 	return 0;
 }
 
@@ -75,15 +136,15 @@ struct object *table_find(const struct table *t, enum object_kind kind, uint64_t
 {
 	if (!t->size)
 		return NULL;
-	struct object *place = place_of(t, kind, handle);
+	uint64_t place = t->places[find_place(t, kind, handle)];
 
-	return place->kind == OBJECT_NONE ? NULL : place;
+	return place ? place_object(t, place) : NULL;
 }
 
 struct object *table_find_around(const struct table *t, enum object_kind kind, uint64_t at)
 {
-	for (size_t i = 0; i < t->size; i++) {
-		struct object *object = &t->places[i];
+	for (uint32_t i = 0; i < t->numbers; i++) {
+		struct object *object = &t->objects[i];
 
 		if (object->kind == kind && at - object->handle < object->bytes)
 			return object;
@@ -98,14 +159,14 @@ static void remove_at(struct table *t, size_t gap)
 	size_t mask = t->size - 1, at = gap;
 
 	t->used--;
+	number_give(t, (uint32_t)t->places[gap]);
 	for (;;) {
-		t->places[gap].kind = OBJECT_NONE;
+		t->places[gap] = 0;
 		do {
 			at = (at + 1) & mask;
-			if (t->places[at].kind == OBJECT_NONE)
+			if (!t->places[at])
 				return;
-		} while (((at - home_of(t, t->places[at].kind, t->places[at].handle)) & mask) <
-			 ((at - gap) & mask));
+		} while (((at - place_hash(t->places[at])) & mask) < ((at - gap) & mask));
 		t->places[gap] = t->places[at];
 		gap = at;
 	}
@@ -113,23 +174,24 @@ static void remove_at(struct table *t, size_t gap)
 
 bool table_take(struct table *t, enum object_kind kind, uint64_t handle, struct object *ret)
 {
-	struct object *place = table_find(t, kind, handle);
-
-	if (!place)
+	if (!t->size)
 		return false;
-	*ret = *place;
-	remove_at(t, (size_t)(place - t->places));
+	size_t at = find_place(t, kind, handle);
+
+	if (!t->places[at])
+		return false;
+	*ret = *place_object(t, t->places[at]);
+	remove_at(t, at);
 	return true;
 }
 
-bool table_take_of_context(struct table *t, uint64_t context, struct object *ret)
+bool table_take_of_context(struct table *t, uint64_t context, size_t *cursor, struct object *ret)
 {
-	for (size_t at = 0; at < t->size; at++) {
-		if (t->places[at].kind == OBJECT_NONE || t->places[at].context != context)
-			continue;
-		*ret = t->places[at];
-		remove_at(t, at);
-		return true;
+	while (*cursor < t->numbers) {
+		const struct object *object = &t->objects[(*cursor)++];
+
+		if (object->kind != OBJECT_NONE && object->context == context)
+			return table_take(t, object->kind, object->handle, ret);
 	}
 	return false;
 }

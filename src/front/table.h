@@ -36,9 +36,12 @@ struct object {
 
 /* Zeroed: empty. Its memory stays until the process ends. */
 struct table {
-	struct object *places;
-	size_t size; /* a power of two, or 0 */
+	uint64_t *places;
+	struct object *objects; /* kind OBJECT_NONE: not used now */
+	size_t size;            /* places: a power of two, or 0 */
 	size_t used;
+	uint32_t numbers; /* objects that were ever used */
+	uint32_t unused;  /* the number of one that is not used now; 0: there is none */
 };
 
 /* 0 or -ENOMEM. Replaces an object of the same kind and handle, which is returned in *ret_old (may
@@ -46,9 +49,9 @@ struct table {
 int table_put(struct table *t, const struct object *object, struct object *ret_old);
 /* NULL: not there. Valid until the next put or take. */
 struct object *table_find(const struct table *t, enum object_kind kind, uint64_t handle);
-/* The object of that kind with `at` within its bytes; NULL: none. Slow: looks at every place. */
+/* The object of that kind with `at` within its bytes; NULL: none. Slow: looks at all. */
 struct object *table_find_around(const struct table *t, enum object_kind kind, uint64_t at);
 /* Moves it out. False: not there. */
 bool table_take(struct table *t, enum object_kind kind, uint64_t handle, struct object *ret);
-/* Moves out any object of that context. False: none left. Slow: looks at every place. */
-bool table_take_of_context(struct table *t, uint64_t context, struct object *ret);
+/* Moves out the next object of that context; *cursor begins at 0. False: none left. */
+bool table_take_of_context(struct table *t, uint64_t context, size_t *cursor, struct object *ret);

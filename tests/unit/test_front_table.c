@@ -53,6 +53,7 @@ static void gives_up_all_of_a_context(void **state)
 	struct table t = {0};
 	struct object taken;
 	uint64_t sum = 0;
+	size_t cursor = 0;
 
 	for (uint64_t i = 0; i < 10000; i++) {
 		struct object object = {
@@ -60,7 +61,7 @@ static void gives_up_all_of_a_context(void **state)
 
 		assert_int_equal(table_put(&t, &object, NULL), 0);
 	}
-	while (table_take_of_context(&t, 1, &taken)) {
+	while (table_take_of_context(&t, 1, &cursor, &taken)) {
 		assert_int_equal(taken.context, 1);
 		sum += taken.bytes;
 	}
@@ -72,10 +73,11 @@ static void empty_table_has_nothing(void **state)
 {
 	struct table t = {0};
 	struct object taken;
+	size_t cursor = 0;
 
 	assert_null(table_find(&t, OBJECT_LINEAR, 0));
 	assert_false(table_take(&t, OBJECT_LINEAR, 0, &taken));
-	assert_false(table_take_of_context(&t, 0, &taken));
+	assert_false(table_take_of_context(&t, 0, &cursor, &taken));
 }
 
 int main(void)
