@@ -76,6 +76,10 @@ struct device *device_find(CUdevice ordinal);
 /* Value of a device attribute; CUDA_ERROR_INVALID_VALUE for one that this driver does not know. */
 CUresult device_attribute(const struct device *device, CUdevice_attribute attribute, int *ret);
 
+/* The version of CUDA of the driver that is played, as cuDriverGetVersion gives it; before cuInit
+ * too, and the newest where there is no host. */
+int driver_played_version(void);
+
 /* The CUresult for an error of the host's client. */
 CUresult result_from_errno(int error);
 

@@ -117,6 +117,21 @@ CUresult cuDriverGetVersion(int *version)
 	return CUDA_SUCCESS;
 }
 
+int driver_played_version(void)
+{
+	static _Atomic int kept;
+	int version = kept;
+
+	if (driver.host)
+		return driver.host->cuda_driver_version;
+	if (version == 0) {
+		if (cuDriverGetVersion(&version) != CUDA_SUCCESS)
+			version = CUDA_ABI_VERSION;
+		kept = version;
+	}
+	return version;
+}
+
 static const struct {
 	CUresult value;
 	const char *name;
@@ -124,11 +139,32 @@ static const struct {
 #define RESULT_ROW(name, value) {(CUresult)(value), #name},
 	CUDA_RESULTS(RESULT_ROW)};
 
+/* The first of the drivers played that has a name for it, by its version of CUDA. */
+static int result_since(CUresult error)
+{
+	switch (error) {
+	case CUDA_ERROR_LOSSY_QUERY:
+	case CUDA_ERROR_FUNCTION_NOT_LOADED:
+	case CUDA_ERROR_INVALID_RESOURCE_TYPE:
+	case CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION:
+	case CUDA_ERROR_KEY_ROTATION:
+		return 12040;
+	case CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER:
+	case CUDA_ERROR_CONTAINED:
+	case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+		return 13000;
+	default:
+		return 0;
+	}
+}
+
 CUresult cuGetErrorName(CUresult error, const char **name)
 {
 	if (!name)
 		return CUDA_ERROR_INVALID_VALUE;
 	*name = NULL;
+	if (result_since(error) > driver_played_version())
+		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < sizeof(results) / sizeof(results[0]) && !*name; i++)
 		if (results[i].value == error)
 			*name = results[i].name;
@@ -144,6 +180,8 @@ CUresult cuGetErrorString(CUresult error, const char **text)
 	if (!text)
 		return CUDA_ERROR_INVALID_VALUE;
 	*text = error == CUDA_SUCCESS ? "no error" : NULL;
+	if (result_since(error) > driver_played_version())
+		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 1; i < sizeof(results) / sizeof(results[0]) && !*text; i++) {
 		if (results[i].value != error)
 			continue;

@@ -6,26 +6,10 @@
 
 #include "cuda/driver.h"
 
-/* Of the driver that is played. Programs ask before cuInit too, when the host is not known yet. */
-static int played_version(void)
-{
-	static _Atomic int kept;
-	int version = kept;
-
-	if (driver.host)
-		return driver.host->cuda_driver_version;
-	if (version == 0) {
-		if (cuDriverGetVersion(&version) != CUDA_SUCCESS)
-			version = CUDA_ABI_VERSION;
-		kept = version;
-	}
-	return version;
-}
-
 /* Whether the driver that is played has it at all. */
 static bool is_there(const struct procaddr *row)
 {
-	int version = played_version();
+	int version = driver_played_version();
 
 	return row->version <= version && !(row->only_13 && version < 13000);
 }

@@ -1,8 +1,11 @@
-"""What cuGetProcAddress of a libcuda answers, as JSON: for each name and flag the versions where it changes.
+"""What a libcuda answers without a GPU and without cuInit, as JSON.
 
-usage: procaddr_answers.py LIBCUDA SYMBOLS.tsv
+usage: libcuda_answers.py LIBCUDA SYMBOLS.tsv
 
-An answer is [result, status, the exported symbol that has the address].
+procaddr: of cuGetProcAddress, for each name and flag, the versions where the answer changes; an answer is
+[result, status, the exported symbol that has the address].
+errors: of cuGetErrorName, for each error known.
+version: of cuDriverGetVersion.
 """
 import csv
 import ctypes
@@ -39,7 +42,7 @@ def changes(ask, versions=VERSIONS):
 
 
 class Driver:
-    """One libcuda, asked without cuInit."""
+    """One libcuda."""
 
     def __init__(self, path, symbols):
         self.cuda = ctypes.CDLL(path)
@@ -65,6 +68,16 @@ class Driver:
         return [result, None, self.symbols.get(found.value, "not exported")]
 
 
+    def error_name(self, error):
+        name = ctypes.c_char_p(b"untouched")
+        result = self.cuda.cuGetErrorName(error, ctypes.byref(name))
+        return [result, name.value and name.value.decode()]
+
+    def version(self):
+        version = ctypes.c_int(UNTOUCHED)
+        return [self.cuda.cuDriverGetVersion(ctypes.byref(version)), version.value]
+
+
 def main(library, table):
     with open(table, encoding="utf-8") as f:
         symbols = [row["symbol"] for row in csv.DictReader(f, delimiter="\t")]
@@ -75,7 +88,8 @@ def main(library, table):
             answers[f"{name} {flags}"] = changes(lambda v, n=name, f=flags: driver.new(n, v, f))
         answers[f"{name} old"] = changes(lambda v, n=name: driver.old(n, v, 0), [2000, 12000])
         answers[f"{name} without status"] = changes(lambda v, n=name: driver.without_status(n, v, 0), [2000, 12000])
-    json.dump(answers, sys.stdout)
+    errors = {error: driver.error_name(error) for error in [*range(-1, 1001), 10000]}
+    json.dump({"procaddr": answers, "errors": errors, "version": driver.version()}, sys.stdout)
 
 
 if __name__ == "__main__":

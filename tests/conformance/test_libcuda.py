@@ -1,4 +1,4 @@
-"""cuGetProcAddress of the simulated libcuda against the real one of the same release, which needs no GPU for it."""
+"""The simulated libcuda against the real one of the same release: what both answer without a GPU."""
 import json
 import os
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 from .conftest import BUILD, ROOT
 
 SYMBOLS = ROOT / "src/front/cuda/symbol-classes.tsv"
-SCRIPT = pathlib.Path(__file__).with_name("procaddr_answers.py")
+SCRIPT = pathlib.Path(__file__).with_name("libcuda_answers.py")
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,32 @@ def answers(library, *prefix):
     return json.loads(done.stdout)
 
 
-def test_answers(real, driver):
-    expected = answers(real)
-    assert len(expected) > 4000 and ["cuMemAlloc_v2"] == [a[2] for v, a in expected["cuMemAlloc 0"] if v == 3020]
-    got = answers(BUILD / "sim/libcuda.so.1", BUILD / "sim/simhost", "run", "--gpus", "t4", "--driver",
-                  driver, "--")
-    assert {k: (v, got[k]) for k, v in expected.items() if got[k] != v} == {}
+@pytest.fixture(scope="module")
+def both(real, driver):
+    """What the real one answers, and the simulated one as that driver."""
+    return answers(real), answers(BUILD / "sim/libcuda.so.1", BUILD / "sim/simhost", "run", "--gpus", "t4",
+                                  "--driver", driver, "--")
+
+
+def differing(theirs, ours):
+    return {k: (theirs.get(k), ours.get(k)) for k in theirs | ours if theirs.get(k) != ours.get(k)}
+
+
+def test_get_proc_address(both):
+    theirs, ours = (b["procaddr"] for b in both)
+    assert len(theirs) > 4000 and [3020, [0, 0, "cuMemAlloc_v2"]] in theirs["cuMemAlloc 0"]
+    assert differing(theirs, ours) == {}
+
+
+def test_names_of_errors(both):
+    theirs, ours = (b["errors"] for b in both)
+    assert theirs["2"] == [0, "CUDA_ERROR_OUT_OF_MEMORY"]
+    assert differing(theirs, ours) == {}
+
+
+def test_version(both):
+    theirs, ours = (b["version"] for b in both)
+    assert theirs == ours
 
 
 def exported(library):
