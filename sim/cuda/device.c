@@ -90,6 +90,8 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 {
 	size_t total;
+
+	API_BEGIN();
 	CUresult result = bytes ? cuDeviceTotalMem_v2(&total, dev) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result == CUDA_SUCCESS)

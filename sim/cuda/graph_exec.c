@@ -327,6 +327,7 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_n
 {
 	CUgraphExecUpdateResultInfo info = {0};
 
+	API_BEGIN();
 	if (!update)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = cuGraphExecUpdate_v2(exec, graph, &info);

@@ -119,6 +119,7 @@ CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
 {
 	CUDA_KERNEL_NODE_PARAMS p = {0};
 
+	API_BEGIN();
 	if (!params)
 		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(&p, params, sizeof(*params));

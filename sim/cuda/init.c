@@ -215,10 +215,12 @@ CUresult cuGetExportTable(const void **table, const CUuuid *id)
 
 CUresult cuProfilerStart(void)
 {
+	API_BEGIN();
 	return CUDA_SUCCESS;
 }
 
 CUresult cuProfilerStop(void)
 {
+	API_BEGIN();
 	return CUDA_SUCCESS;
 }

@@ -20,9 +20,10 @@ _Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "fills the h
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
 	struct range range;
-	struct ipc_handle ipc = {.pid = client_pid(driver.client)};
 
 	API_BEGIN_CONTEXT(ctx);
+	struct ipc_handle ipc = {.pid = client_pid(driver.client)};
+
 	if (!handle || !range_find(address, &range) || range.kind != RANGE_LINEAR)
 		return CUDA_ERROR_INVALID_VALUE;
 	const struct block *block = linear_block(&range);

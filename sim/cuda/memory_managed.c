@@ -158,6 +158,7 @@ CUresult cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute a
 CUresult cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attribute *attributes,
 				 size_t attribute_count, CUdeviceptr address, size_t count)
 {
+	API_BEGIN();
 	CUresult result = data && sizes && attributes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
 	for (size_t i = 0; i < attribute_count && result == CUDA_SUCCESS; i++)

@@ -6,10 +6,12 @@ procaddr: of cuGetProcAddress, for each name and flag, the versions where the an
 [result, status, the exported symbol that has the address].
 errors: of cuGetErrorName, for each error known.
 version: of cuDriverGetVersion.
+early: each function's result before cuInit, all its arguments zero.
 """
 import csv
 import ctypes
 import json
+import os
 import re
 import sys
 
@@ -19,6 +21,7 @@ VERSIONS = [0, 1999, *(major * 1000 + minor * 10 for major in range(2, 14) for m
 LEGACY_STREAM, PER_THREAD_STREAM, UNKNOWN_FLAG = 1, 2, 4
 FLAGS = [0, LEGACY_STREAM, PER_THREAD_STREAM, LEGACY_STREAM | PER_THREAD_STREAM, UNKNOWN_FLAG]
 UNTOUCHED = 0x55
+MOST_ARGUMENTS, NO_ANSWER = 14, -1
 
 
 def address_of(function):
@@ -77,6 +80,19 @@ class Driver:
         version = ctypes.c_int(UNTOUCHED)
         return [self.cuda.cuDriverGetVersion(ctypes.byref(version)), version.value]
 
+    def early(self, symbol):
+        """In a process of its own: some libraries' functions fail by a signal on null pointers."""
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            result = getattr(self.cuda, symbol)(*[ctypes.c_uint64(0)] * MOST_ARGUMENTS)
+            os.write(write_end, str(result).encode())
+            os._exit(0)
+        os.close(write_end)
+        os.waitpid(pid, 0)
+        with os.fdopen(read_end) as answer:
+            return int(answer.read() or NO_ANSWER)
+
 
 def main(library, table):
     with open(table, encoding="utf-8") as f:
@@ -89,7 +105,9 @@ def main(library, table):
         answers[f"{name} old"] = changes(lambda v, n=name: driver.old(n, v, 0), [2000, 12000])
         answers[f"{name} without status"] = changes(lambda v, n=name: driver.without_status(n, v, 0), [2000, 12000])
     errors = {error: driver.error_name(error) for error in [*range(-1, 1001), 10000]}
-    json.dump({"procaddr": answers, "errors": errors, "version": driver.version()}, sys.stdout)
+    early = {symbol: driver.early(symbol) for symbol in sorted(set(driver.symbols.values()) & set(symbols))
+             if not symbol.startswith("cudbg")}
+    json.dump({"procaddr": answers, "errors": errors, "version": driver.version(), "early": early}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 from .conftest import BUILD, ROOT
 
 SYMBOLS = ROOT / "src/front/cuda/symbol-classes.tsv"
+NOT_INITIALIZED = 3
 SCRIPT = pathlib.Path(__file__).with_name("libcuda_answers.py")
 
 
@@ -51,6 +52,15 @@ def test_names_of_errors(both):
 def test_version(both):
     theirs, ours = (b["version"] for b in both)
     assert theirs == ours
+
+
+def test_before_init(both):
+    """All arguments are zero. What looks at those first answers as it likes; but nothing of ours may crash."""
+    theirs, ours = (b["early"] for b in both)
+    uninitialized = {name for name, result in theirs.items() if result == NOT_INITIALIZED}
+    assert len(uninitialized) > 300
+    assert {name: ours[name] for name in uninitialized if ours[name] != NOT_INITIALIZED} == {}
+    assert [name for name, result in ours.items() if result == -1] == []
 
 
 def exported(library):
