@@ -84,9 +84,9 @@ struct engine_queue {
 	struct engine_item *items; /* ring of WIRE_QUEUE_ITEMS_MAX, or NULL before the first */
 	uint32_t head, count;
 	bool head_started;
-	bool holding;   /* no item, but the last one goes on */
-	bool more;      /* the last item was not to be the last */
-	bool computing; /* node is in client.ready */
+	bool holding;          /* no item, but the last one goes on */
+	bool more;             /* the last item was not to be the last */
+	bool computing;        /* node is in client.ready */
 	uint64_t remaining_ps; /* of the head, running alone */
 	uint64_t head_from;    /* when it started */
 	uint64_t total_ns;     /* of all items ever submitted */

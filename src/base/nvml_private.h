@@ -17,9 +17,9 @@ enum {
 	/* (index, nvmlDevice_t *ret, NVML_PRIVATE_BY_INDEX) */
 	NVML_PRIVATE_SLOT_DEVICE_BY_INDEX = 81,
 	NVML_PRIVATE_BY_INDEX = 0x22,
-	/* (nvmlDevice_t, unsigned int *count, struct nvml_private_process *): three lists, the first
-	 * of compute processes (nvidia-smi prints it as such); *count is the room, then what is
-	 * there. */
+	/* (nvmlDevice_t, unsigned int *count, struct nvml_private_process *): three lists, the
+	 * first of compute processes (nvidia-smi prints it as such); *count is the room, then what
+	 * is there. */
 	NVML_PRIVATE_SLOT_PROCESSES = 213,
 	NVML_PRIVATE_PROCESS_LISTS = 3,
 	/* (nvmlDevice_t, unsigned int *ret): the host's highest PCIe generation */
