@@ -40,10 +40,11 @@ CUresult cuInit(unsigned int flags)
 
 	if (flags)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* In a forked child, whose parent may have been holding the lock. */
+	if (driver.client && client_check(driver.client) == -ECHILD)
+		return CUDA_ERROR_NOT_INITIALIZED;
 	pthread_mutex_lock(&driver.lock);
-	if (driver.client && client_check(driver.client) == -ECHILD) {
-		result = CUDA_ERROR_NOT_INITIALIZED;
-	} else if (!driver.client) {
+	if (!driver.client) {
 		struct client *client;
 		int status = client_connect(WIRE_ROLE_CUDA, &client);
 

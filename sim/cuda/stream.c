@@ -65,16 +65,42 @@ static void stream_link(CUstream stream)
 	pthread_mutex_unlock(&driver.lock);
 }
 
-static void stream_unlink(CUstream stream)
+/* Frees destroyed streams whose work is over. */
+static void streams_reap(CUcontext ctx)
 {
+	CUstream over = NULL, next;
+
 	pthread_mutex_lock(&driver.lock);
-	for (CUstream *link = &stream->ctx->streams; *link; link = &(*link)->next) {
-		if (*link == stream) {
-			*link = stream->next;
-			break;
+	for (CUstream *link = &ctx->streams; *link;) {
+		CUstream stream = *link;
+		struct fence *last = stream->destroyed ? lane_last(stream->lane) : NULL;
+
+		if (!stream->destroyed || last) {
+			fence_unref(last);
+			link = &stream->next;
+			continue;
 		}
+		*link = stream->next;
+		stream->next = over;
+		over = stream;
 	}
 	pthread_mutex_unlock(&driver.lock);
+	for (; over; over = next) {
+		next = over->next;
+		stream_free(over);
+	}
+}
+
+/* The program is done with it. What is queued still runs, and is waited for with the context's
+ * other work: until then the stream stays in its list. */
+static void stream_end(CUstream stream)
+{
+	handle_remove(stream);
+	capture_abandon(stream);
+	pthread_mutex_lock(&driver.lock);
+	stream->destroyed = true;
+	pthread_mutex_unlock(&driver.lock);
+	streams_reap(stream->ctx);
 }
 
 void streams_destroy_all(CUcontext ctx)
@@ -124,9 +150,7 @@ static void thread_streams_end(void *list)
 		    stream->kind != STREAM_PER_THREAD ||
 		    !pthread_equal(stream->thread, pthread_self()))
 			continue;
-		capture_abandon(stream);
-		stream_unlink(stream);
-		stream_free(stream);
+		stream_end(stream);
 	}
 }
 
@@ -153,7 +177,7 @@ static CUstream stream_of_thread(CUcontext ctx)
 
 	pthread_mutex_lock(&driver.lock);
 	for (stream = ctx->streams; stream; stream = stream->next)
-		if (stream->kind == STREAM_PER_THREAD &&
+		if (stream->kind == STREAM_PER_THREAD && !stream->destroyed &&
 		    pthread_equal(stream->thread, pthread_self()))
 			break;
 	pthread_mutex_unlock(&driver.lock);
@@ -364,6 +388,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
 		priority = STREAM_PRIORITY_LEAST;
 	if (priority < STREAM_PRIORITY_GREATEST)
 		priority = STREAM_PRIORITY_GREATEST;
+	streams_reap(ctx);
 	CUstream made = stream_new(ctx, STREAM_CREATED, flags, priority);
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -377,7 +402,6 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 	return cuStreamCreateWithPriority(stream, flags, STREAM_PRIORITY_LEAST);
 }
 
-/* What is queued still runs: the lane lives on until it has. */
 CUresult cuStreamDestroy_v2(CUstream stream)
 {
 	API_BEGIN();
@@ -385,9 +409,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (stream->kind != STREAM_CREATED)
 		return CUDA_ERROR_INVALID_VALUE;
-	capture_abandon(stream);
-	stream_unlink(stream);
-	stream_free(stream);
+	stream_end(stream);
 	return CUDA_SUCCESS;
 }
 

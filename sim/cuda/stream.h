@@ -19,6 +19,7 @@ struct CUstream_st {
 	struct lane *lane;
 	enum stream_kind kind;
 	unsigned int flags;
+	bool destroyed; /* no handle any more; waits for its work */
 	int priority;
 	unsigned long long id;
 	CUaccessPolicyWindow window;
