@@ -144,14 +144,15 @@ static void pool_free(CUmemoryPool pool)
 	free(pool);
 }
 
+/* pool_lock is held. */
 static void pending_remove(struct piece *piece)
 {
-	for (struct piece **link = &piece->pool->pending; *link; link = &(*link)->next_pending) {
-		if (*link == piece) {
-			*link = piece->next_pending;
-			break;
-		}
-	}
+	struct piece **link = &piece->pool->pending;
+
+	while (*link && *link != piece)
+		link = &(*link)->next_pending;
+	if (*link)
+		*link = piece->next_pending;
 }
 
 void pool_piece_free(struct piece *piece)
@@ -221,7 +222,8 @@ static CUresult pool_alloc(CUmemoryPool pool, uint64_t bytes, unsigned long long
 		return result;
 	*ret = piece_address(piece);
 	uint8_t *host = (uint8_t *)block_host(&piece->segment->block) + piece->offset;
-	return reused ? CUDA_SUCCESS : pool_range_add(piece, *ret, host, bytes);
+	/* All of the piece, since who gets it next may ask for a little more. */
+	return reused ? CUDA_SUCCESS : pool_range_add(piece, *ret, host, size);
 }
 
 CUmemoryPool pool_create(struct device *device, const CUmemPoolProps *props)
@@ -342,42 +344,55 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPoo
 	return pool ? alloc_async(ctx, address, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Notes that the piece will be free when the stream gets there. False: it already is to be freed.
- */
-static bool piece_pend(struct piece *piece, unsigned long long stream_id, uint64_t *ret_ticket)
-{
+/* What is done to a range while nobody can take it out: a program may free the same memory twice,
+ * or from two threads, and one of them is to be told. */
+struct freeing {
+	unsigned long long stream_id;
+	uint64_t ticket;
 	bool ok;
+};
 
+/* Notes that the piece will be free when the stream gets there; not ok: it already is to be freed.
+ */
+static void piece_pend(struct range *range, void *arg)
+{
+	struct freeing *freeing = arg;
+	struct piece *piece = range->owner;
+
+	if (range->kind != RANGE_POOL)
+		return;
 	pthread_mutex_lock(&pool_lock);
-	ok = !piece->is_pending;
-	if (ok) {
+	freeing->ok = !piece->is_pending;
+	if (freeing->ok) {
 		piece->is_pending = true;
-		piece->stream_id = stream_id;
-		*ret_ticket = ++piece->ticket;
+		piece->stream_id = freeing->stream_id;
+		freeing->ticket = ++piece->ticket;
 		if (piece->segment) {
 			piece->next_pending = piece->pool->pending;
 			piece->pool->pending = piece;
 		}
 	}
 	pthread_mutex_unlock(&pool_lock);
-	return ok;
 }
 
-/* From here on nobody gets it again. False: somebody did meanwhile. */
-static bool piece_claim(struct piece *piece, uint64_t ticket)
+/* From now on nobody else can have it; not ok: it was given again meanwhile. */
+static void piece_claim(struct range *range, void *arg)
 {
-	bool ok;
+	struct freeing *freeing = arg;
+	struct piece *piece = range->owner;
 
+	if (range->kind != RANGE_POOL)
+		return;
 	pthread_mutex_lock(&pool_lock);
-	ok = piece->is_pending && piece->ticket == ticket;
-	if (ok)
+	freeing->ok = piece->is_pending && piece->ticket == freeing->ticket;
+	if (freeing->ok)
 		pending_remove(piece);
 	pthread_mutex_unlock(&pool_lock);
-	return ok;
 }
 
 void memory_free_in_order(uint64_t address, uint64_t ticket)
 {
+	struct freeing freeing = {.ticket = ticket};
 	struct range range;
 
 	if (!range_find(address, &range) || range.start != address)
@@ -386,7 +401,8 @@ void memory_free_in_order(uint64_t address, uint64_t ticket)
 		graph_memory_use(range.owner, false);
 		return;
 	}
-	if (range.kind == RANGE_POOL && !piece_claim(range.owner, ticket))
+	if (range.kind == RANGE_POOL &&
+	    (!range_change(address, piece_claim, &freeing) || !freeing.ok))
 		return;
 	if (range_remove(address, range.kind, &range))
 		memory_release(&range);
@@ -414,7 +430,12 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 		return result;
 	if (!range_find(address, &range) || range.start != address || !may_free_in_order(&range))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (range.kind == RANGE_POOL && !piece_pend(range.owner, stream->id, &op.memory.ticket))
-		return CUDA_ERROR_INVALID_VALUE;
+	if (range.kind == RANGE_POOL) {
+		struct freeing freeing = {.stream_id = stream->id};
+
+		if (!range_change(address, piece_pend, &freeing) || !freeing.ok)
+			return CUDA_ERROR_INVALID_VALUE;
+		op.memory.ticket = freeing.ticket;
+	}
 	return stream_submit(stream, &op);
 }

@@ -37,7 +37,8 @@ static void check_pool(int argc, char **argv)
 	for (int i = 0; i < 100; i++) {
 		OK(cuMemFreeAsync(p, stream));
 		EXPECT_RESULT(cuMemFreeAsync(p, stream), CUDA_ERROR_INVALID_VALUE);
-		OK(cuMemAllocAsync(&p, 1000, stream));
+		OK(cuMemAllocAsync(&p, 1001 + (size_t)i % 20, stream));
+		OK(cuMemsetD8Async(p, 1, 1001 + (size_t)i % 20, stream));
 	}
 	EXPECT(pool_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) == MIB(32));
 	OK(cuMemAllocAsync(&q, MIB(100), stream));
