@@ -18,8 +18,10 @@ import sys
 # Of CUDA: each minor there was or could be, and numbers that are none.
 VERSIONS = [0, 1999, *(major * 1000 + minor * 10 for major in range(2, 14) for minor in range(10)), 3019, 13001,
             2**31 - 1, -1]
+FEW_VERSIONS = [2000, 7000, 12000]
 LEGACY_STREAM, PER_THREAD_STREAM, UNKNOWN_FLAG = 1, 2, 4
-FLAGS = [0, LEGACY_STREAM, PER_THREAD_STREAM, LEGACY_STREAM | PER_THREAD_STREAM, UNKNOWN_FLAG]
+FLAGS = {0: VERSIONS, LEGACY_STREAM: VERSIONS, PER_THREAD_STREAM: VERSIONS,
+         LEGACY_STREAM | PER_THREAD_STREAM: FEW_VERSIONS, UNKNOWN_FLAG: FEW_VERSIONS}
 UNTOUCHED = 0x55
 MOST_ARGUMENTS, NO_ANSWER = 14, -1
 
@@ -34,7 +36,7 @@ def names_to_ask(symbols):
     return sorted({"", "cuNoSuchFunction", *symbols, *plain, *(re.sub(r"_v\d+$", "", p) for p in plain)})
 
 
-def changes(ask, versions=VERSIONS):
+def changes(ask, versions):
     """[version, answer] wherever the answer differs from that of the version before."""
     seen = []
     for version in versions:
@@ -100,10 +102,10 @@ def main(library, table):
     driver = Driver(library, symbols)
     answers = {}
     for name in names_to_ask(symbols):
-        for flags in FLAGS:
-            answers[f"{name} {flags}"] = changes(lambda v, n=name, f=flags: driver.new(n, v, f))
-        answers[f"{name} old"] = changes(lambda v, n=name: driver.old(n, v, 0), [2000, 12000])
-        answers[f"{name} without status"] = changes(lambda v, n=name: driver.without_status(n, v, 0), [2000, 12000])
+        for flags, versions in FLAGS.items():
+            answers[f"{name} {flags}"] = changes(lambda v, n=name, f=flags: driver.new(n, v, f), versions)
+        answers[f"{name} old"] = changes(lambda v, n=name: driver.old(n, v, 0), FEW_VERSIONS)
+        answers[f"{name} without status"] = changes(lambda v, n=name: driver.without_status(n, v, 0), FEW_VERSIONS)
     errors = {error: driver.error_name(error) for error in [*range(-1, 1001), 10000]}
     early = {symbol: driver.early(symbol) for symbol in sorted(set(driver.symbols.values()) & set(symbols))
              if not symbol.startswith("cudbg")}
