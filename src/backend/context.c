@@ -16,6 +16,7 @@ struct cuda {
 	__typeof__(cuDeviceGet) *get;
 	__typeof__(cuDeviceGetUuid) *get_uuid;
 	__typeof__(cuCtxCreate_v2) *create;
+	__typeof__(cuCtxDestroy_v2) *destroy;
 };
 
 static int cuda_load(struct cuda *ret)
@@ -29,6 +30,7 @@ static int cuda_load(struct cuda *ret)
 		{"cuDeviceGet", offsetof(struct cuda, get)},
 		{"cuDeviceGetUuid", offsetof(struct cuda, get_uuid)},
 		{"cuCtxCreate_v2", offsetof(struct cuda, create)},
+		{"cuCtxDestroy_v2", offsetof(struct cuda, destroy)},
 	};
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
@@ -103,8 +105,11 @@ int context_measure(const char *uuid_text, uint64_t *ret_bytes)
 		rc = look(gpus, uuid_text, &before, &own);
 	if (rc == 0 && cuda.create(&context, 0, device) != CUDA_SUCCESS)
 		rc = -EIO;
-	if (rc == 0)
+	if (rc == 0) {
 		rc = look(gpus, uuid_text, &after, &own);
+		/* Nobody should see its memory when this process has just ended. */
+		(void)cuda.destroy(context);
+	}
 	gpus_close(gpus);
 	if (rc < 0)
 		return rc;

@@ -62,7 +62,8 @@ void fresh_sampled(struct node *node)
 	for (struct fresh **at = &node->fresh; *at;) {
 		struct fresh *fresh = *at;
 
-		if (node->pool.state == POOL_READY && fresh->sample > node->pool.done) {
+		if (node->pool.state == POOL_READY &&
+		    (!node->ready || fresh->sample > node->pool.done)) {
 			at = &fresh->next;
 			continue;
 		}

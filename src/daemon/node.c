@@ -146,12 +146,24 @@ static void on_sampling(void *arg)
 	processes_sampling(arg);
 }
 
+/* What samples say was used before this may be the probe's own context, which is nobody's. */
+static void ready_check(struct node *node)
+{
+	if (node->ready || !node->ready_sample || node->pool.done < node->ready_sample)
+		return;
+	if (probe_lingers(&node->probe))
+		node->ready_sample = pool_refresh(&node->pool, POOL_ALL);
+	else
+		node->ready = true;
+}
+
 static void on_sample(void *arg)
 {
 	struct node *node = arg;
 
 	if (node->stopping)
 		return;
+	ready_check(node);
 	processes_sampled(node);
 	attach_sampled(node->attach);
 	session_drain(node);
@@ -163,7 +175,10 @@ static void on_costs(void *arg)
 {
 	struct node *node = arg;
 
-	node->ready = true;
+	if (node->pool.state == POOL_READY)
+		node->ready_sample = pool_refresh(&node->pool, POOL_ALL);
+	else
+		node->ready = true;
 	waiting_kick(node);
 }
 
@@ -208,8 +223,6 @@ static void on_inventory(void *arg)
 		(void)write_all(node->options.ready_fd, "R", 1);
 		close_fd(&node->options.ready_fd);
 	}
-	if (node->pool.state == POOL_READY)
-		pool_refresh(&node->pool, POOL_ALL);
 	probe_start(&node->probe, &node->loop, &node->pool, node->store, on_costs, node);
 }
 

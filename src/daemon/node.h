@@ -40,7 +40,10 @@ struct node {
 	struct pool pool;
 	struct probe probe;
 	struct store *store;
-	bool ready; /* inventory and context costs are in: requests are decided */
+	/* Inventory, context costs and a sample without the probe's memory are in: requests are
+	 * decided. */
+	bool ready;
+	uint64_t ready_sample; /* the number of that sample; 0: the probe has not ended */
 	/* Sessions that have not ended: all; with an ID; a user's active one; with books. */
 	struct session *sessions;
 	struct session *by_id[NODE_BUCKETS];

@@ -33,6 +33,7 @@ static void finish(struct probe *probe)
 	const struct pool_gpu *gpu = &probe->pool->gpu[probe->gpu];
 	uint64_t bytes = strtoull(probe->text, NULL, 10);
 
+	probe->ended_ns = now_monotonic_ns();
 	cost_set(probe, gpu->info.name, bytes);
 	if (bytes) {
 		(void)store_context_put(probe->store, gpu->info.name,
@@ -130,6 +131,7 @@ static void probe_spawn(struct probe *probe, char *uuid_text)
 		close_once((uv_handle_t *)&probe->process);
 		return;
 	}
+	probe->pid = probe->process.pid;
 	uv_timer_start(&probe->timer, on_timeout, PROBE_TIMEOUT_MS, 0);
 	uv_read_start((uv_stream_t *)&probe->output, on_alloc, on_output);
 }
@@ -178,6 +180,18 @@ void probe_stop(struct probe *probe)
 	probe->stopped = true;
 	if (probe->open_handles && uv_is_active((uv_handle_t *)&probe->process))
 		uv_process_kill(&probe->process, SIGKILL);
+}
+
+bool probe_lingers(const struct probe *probe)
+{
+	const struct pool *pool = probe->pool;
+
+	if (!probe->pid || now_monotonic_ns() - probe->ended_ns >= PROBE_LINGER_NS)
+		return false;
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (gpu_sample_process_bytes(&pool->gpu[i].sample, probe->pid))
+			return true;
+	return false;
 }
 
 int probe_main(const char *uuid_text)

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <uv.h>
 
 struct pool;
@@ -11,6 +12,8 @@ struct store;
 
 /* A probe that takes longer is killed, and the cost stays unknown. */
 #define PROBE_TIMEOUT_MS 15000
+/* A driver that goes on listing a dead probe is not waited for longer. */
+#define PROBE_LINGER_NS 1000000000ull
 
 typedef void (*probe_cb)(void *arg);
 
@@ -25,6 +28,8 @@ struct probe {
 	uv_pipe_t output;
 	uv_timer_t timer;
 	unsigned open_handles;
+	pid_t pid;         /* of the last probe; 0: none was needed */
+	uint64_t ended_ns; /* when it ended, CLOCK_MONOTONIC */
 	char text[64];
 	size_t text_length;
 	probe_cb on_done;
@@ -36,5 +41,7 @@ void probe_start(struct probe *probe, uv_loop_t *loop, struct pool *pool, struct
 		 probe_cb on_done, void *arg);
 /* No further probe is started and on_done not called; a running one is killed. */
 void probe_stop(struct probe *probe);
+/* Whether the pool's samples still list a probe that has ended. */
+bool probe_lingers(const struct probe *probe);
 /* The whole of `carved --probe-context UUID`: prints the cost; returns the exit code. */
 int probe_main(const char *uuid_text);

@@ -25,7 +25,7 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 		snprintf(buf, size, "%s",
 			 gpu->info.mig ? "in MIG mode" : "the driver cannot reach it");
 	else if (reason == PLACE_NOT_ALLOWED)
-		snprintf(buf, size, "not in --gpu-ids");
+		snprintf(buf, size, "not named");
 	else if (reason == PLACE_TOO_SMALL)
 		snprintf(buf, size, "one CUDA context alone takes %s",
 			 units_format_bytes(place->context, other));
@@ -63,6 +63,32 @@ static void gpus_explain(const struct pool *pool, const struct place_gpu *gpus,
 	}
 }
 
+/* GPUs are short, not memory: says so and returns true. */
+static bool count_explain(const struct pool *pool, const struct place_gpu *gpus,
+			  const struct place_request *request, char *buf, size_t size)
+{
+	uint32_t named = 0, offered = 0;
+
+	for (uint32_t i = 0; i < pool->count; i++) {
+		bool allowed = !request->allowed || request->allowed[i];
+
+		named += allowed;
+		offered += allowed && gpus[i].offered;
+	}
+	if (pool->count < request->count)
+		snprintf(buf, size, "%u GPUs asked, there %s %u", request->count,
+			 pool->count == 1 ? "is" : "are", pool->count);
+	else if (named < request->count)
+		snprintf(buf, size, "%u GPUs asked, %u named", request->count, named);
+	else if (!offered)
+		snprintf(buf, size, "no GPU can be had");
+	else if (offered < request->count)
+		snprintf(buf, size, "%u GPUs asked, %u can be had", request->count, offered);
+	else
+		return false;
+	return true;
+}
+
 void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
 		     struct error *err)
 {
@@ -74,10 +100,10 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 	bool possible = place_possible(gpus, pool->count, request);
 	if (rc == -EDOM)
 		snprintf(text, sizeof(text), "a slice of %s is too small", asked);
-	else if (!possible)
-		snprintf(text, sizeof(text), "%s is more than there is", asked);
-	else
+	else if (possible)
 		snprintf(text, sizeof(text), "not enough GPU memory for %s", asked);
+	else if (!count_explain(pool, gpus, request, text, sizeof(text)))
+		snprintf(text, sizeof(text), "%s is more than there is", asked);
 	gpus_explain(pool, gpus, request, text, sizeof(text));
 	error_set(err, rc == -EDOM ? EXIT_CODE_USAGE : EXIT_CODE_NO_ROOM, "%s", text);
 	if (rc != -EDOM && possible)

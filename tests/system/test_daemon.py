@@ -151,6 +151,18 @@ def test_memory_held_outside_is_not_promised(make_daemon):
     assert daemon.grant(vram="60")["vram_bytes"] == 60 * GIB
 
 
+@pytest.mark.parametrize("asked, lead", [
+    ({"vram": "1", "gpus": 3}, "3 GPUs asked, there are 2: GPU 0 (A): "),
+    ({"gpu": "3"}, "3 GPUs asked, there are 2: "),
+    ({"vram": "1", "gpus": 2, "gpu_ids": "1"}, "2 GPUs asked, 1 named: GPU 0 (A): not named; "),
+    ({"vram": "41", "gpus": 2}, "41 GiB on each of 2 GPUs is more than there is: ")])
+def test_a_refusal_leads_with_its_reason(make_daemon, asked, lead):
+    daemon = make_daemon(gpus=[(80 * GIB, 0, 0, "A"), (40 * GIB, 0, 0, "B")])
+    refused = daemon.request(**asked, vram_strict=True)
+    assert refused.status == 409 and refused.error["code"] == 3
+    assert refused.error["message"].startswith(lead)
+
+
 def test_several_gpus_and_ids(make_daemon):
     daemon = make_daemon(gpus=[(80 * GIB, 0, 0, "A"), (40 * GIB, 0, 0, "B"), (40 * GIB, 0, 0, "C")])
     pair = daemon.grant(vram="30", gpus=2)
@@ -214,7 +226,8 @@ def test_driver_that_fails_gets_nothing_promised(daemon):
     daemon.write_state()
     time.sleep(0.25)
     refused = daemon.request(vram="1")
-    assert refused.status == 409 and "cannot reach it" in refused.error["message"]
+    assert refused.status == 409 and refused.error["code"] == 3
+    assert refused.error["message"] == "no GPU can be had: GPU 0 (Fake H100): the driver cannot reach it"
     daemon.failing = False
     daemon.write_state()
     time.sleep(0.25)
@@ -486,7 +499,8 @@ def test_one_daemon_owns_a_gpu(daemon, tmp_path):
     assert gpu["held_by"]["pid"] == daemon.process.pid and gpu["available_bytes"] == 0
     refused = second.request(vram="1")
     assert refused.status == 409
-    assert f"another carved has it (pid {daemon.process.pid}" in refused.error["message"]
+    assert refused.error["message"].startswith(
+        f"no GPU can be had: GPU 0 (Fake H100): another carved has it (pid {daemon.process.pid}, ")
     daemon.process.terminate()
     assert daemon.process.wait(10) == 0
     assert second.grant(vram="1")["vram_bytes"] == GIB

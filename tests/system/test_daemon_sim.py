@@ -106,6 +106,22 @@ def test_a_context_is_learned_and_smaller_slices_are_refused(host):
     assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
 
 
+def test_the_probe_of_a_new_daemon_is_not_outside_use(make_host):
+    """Whatever the moment: a new daemon makes a context itself to learn what it costs."""
+    host = make_host("t4")
+    for i in range(30):
+        env = {"CARVE_RUNTIME_DIR": f"{host.dir}/run{i}"}
+        gpu, = host.carve_json("gpu", "list", env=env)
+        assert gpu["outside_bytes"] == 0 and gpu["context_bytes"]
+        done = host.carve("session", "request", "--vram-strict", "--vram",
+                          f"{gpu['available_bytes']}B", env=env)
+        assert done.returncode == 0, done.stderr
+        pid = int(pathlib.Path(env["CARVE_RUNTIME_DIR"], "lock").read_text())
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists()
+                   or ") Z " in pathlib.Path(f"/proc/{pid}/stat").read_text())
+
+
 def test_the_books_are_the_drivers(host, workload):
     w = workload("--vram", "4")
     assert w.number("init") == 0
