@@ -1,3 +1,5 @@
+#include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,12 +23,33 @@ static const struct verb {
 
 static void usage(FILE *f)
 {
-	fputs("usage: simhost VERB [OPTIONS]\n\n", f);
+	fprintf(f, "usage: %s VERB [OPTIONS]\n\n", verb_program());
 	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
 		fprintf(f, "  %-8s %s\n", verbs[i].name, verbs[i].help);
-	fputs("\nsimhost VERB --help says more; e.g. simhost run --gpus h100-80gb:2 -- "
-	      "nvidia-smi\n",
-	      f);
+	fprintf(f,
+		"\n%s VERB --help says more; e.g. %s run --gpus h100-80gb:2 -- "
+		"nvidia-smi\n",
+		verb_program(), verb_program());
+}
+
+const char *verb_program(void)
+{
+	return program_invocation_short_name;
+}
+
+int verb_help(const char *text)
+{
+	for (const char *mark; (mark = strstr(text, "{}")); text = mark + 2)
+		printf("%.*s%s", (int)(mark - text), text, verb_program());
+	fputs(text, stdout);
+	return EXIT_CODE_OK;
+}
+
+int verb_bad_option(char **argv, struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "%s: bad option '%.100s'", argv[0], argv[optind - 1]);
+	error_hint(err, "%s %s --help", verb_program(), argv[0]);
+	return -EXIT_CODE_USAGE;
 }
 
 int verb_fail(const struct error *err, bool json)
@@ -40,7 +63,8 @@ int verb_fail(const struct error *err, bool json)
 		json_decref(o);
 		return err->code;
 	}
-	fprintf(stderr, "simhost: %s%s%s\n", err->message, err->hint[0] ? "; " : "", err->hint);
+	fprintf(stderr, "%s: %s%s%s\n", verb_program(), err->message, err->hint[0] ? "; " : "",
+		err->hint);
 	return err->code;
 }
 

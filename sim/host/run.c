@@ -29,7 +29,8 @@
 
 static void complain(const char *what, int error)
 {
-	fprintf(stderr, "simhost: %s: %s\n", what, strerrordesc_np(error < 0 ? -error : error));
+	fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what,
+		strerrordesc_np(error < 0 ? -error : error));
 }
 
 /* ---- the server ---- */
@@ -261,8 +262,8 @@ static void server_stop(pid_t pid, int control, const struct directory *director
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (WIFSIGNALED(status)) {
-		fprintf(stderr, "simhost: the simulated host died of signal %d\n",
-			WTERMSIG(status));
+		fprintf(stderr, "%s: the simulated host died of signal %d\n",
+			program_invocation_short_name, WTERMSIG(status));
 		directory_remove(directory->path);
 	}
 }

@@ -1,5 +1,6 @@
 #include "host/spec.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +34,10 @@ const struct spec_driver *spec_driver_find(const char *text, struct error *err)
 static int part_fail(struct error *err, const char *part, const char *why)
 {
 	error_set(err, EXIT_CODE_USAGE, "--gpus: '%s': %s", part, why);
-	error_hint(err, "MODEL[:COUNT][+mig],... e.g. h100-80gb:2,a100-40gb+mig; "
-			"`simhost list` names the models");
+	error_hint(err,
+		   "MODEL[:COUNT][+mig],... e.g. h100-80gb:2,a100-40gb+mig; "
+		   "`%s list` names the models",
+		   program_invocation_short_name);
 	return -EXIT_CODE_USAGE;
 }
 

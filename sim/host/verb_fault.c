@@ -9,16 +9,27 @@
 #include "host/verbs.h"
 
 static const char help[] =
-	"usage: simhost fault KIND [--gpu N] [--pid PID] [--call NAME] [--skip N] [--count N]\n"
-	"                          [--delay SECONDS] [--for SECONDS] [--error N]\n"
-	"       simhost fault KIND|all --clear\n\n"
-	"Makes calls fail on this simulated host. KIND: alloc (out of memory; with --delay only "
-	"slow),\n"
-	"launch (an error that sticks), ecc, lost (GPU fell off the bus), hang (calls take "
-	"--delay),\n"
-	"nvml (NVML calls fail), mig-destroy (IN_USE). Without --gpu: any; without --count: until\n"
-	"cleared; --skip lets so many calls pass first; --error is the number to return.\n\n"
-	"  simhost fault alloc --gpu 0 --count 1\n";
+	"usage: {} fault KIND [OPTION]...\n"
+	"       {} fault KIND|all --clear\n\n"
+	"make the simulated driver fail. KIND:\n"
+	"  alloc            out of memory; with --delay only slow, with --error that error\n"
+	"  launch           the next launch of a kernel gives an error that sticks\n"
+	"  ecc              the same with an uncorrectable ECC error; NVML counts it\n"
+	"  lost             the GPU fell off the bus, for CUDA and NVML\n"
+	"  hang             calls take --delay longer\n"
+	"  nvml             NVML's calls fail\n"
+	"  mig-destroy      destroying a MIG instance says that it is in use\n\n"
+	"Options:\n"
+	"  --gpu N          only on this GPU, by index (default: any)\n"
+	"  --pid PID        only for this process\n"
+	"  --call NAME      only this function, e.g. cuMemAlloc_v2\n"
+	"  --skip N         so many calls pass first\n"
+	"  --count N        so many fail (default: until cleared)\n"
+	"  --for SECONDS    it clears itself after that\n"
+	"  --delay SECONDS  how long a call takes\n"
+	"  --error N        the number to return (CUresult; with nvml: nvmlReturn_t)\n"
+	"  --clear          no more faults of this kind\n\n"
+	"Example:\n  {} fault alloc --gpu 0 --count 1\n";
 
 static const char *const kinds[WIRE_FAULTS + 1] = {
 	[WIRE_FAULT_ALLOC] = "alloc",
@@ -79,8 +90,6 @@ static int option_apply(int option, struct wire_fault_set *set, struct error *er
 		set->clear = 1;
 		return 0;
 	default:
-		error_set(err, EXIT_CODE_USAGE, "fault: bad option");
-		error_hint(err, "simhost fault --help");
 		return -EXIT_CODE_USAGE;
 	}
 }
@@ -103,9 +112,12 @@ static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, st
 	};
 	int option;
 
-	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
 		if (option == 'h')
 			return 1;
+		if (option == '?')
+			return verb_bad_option(argv, err);
 		int status = option_apply(option, set, err);
 		if (status < 0)
 			return status;
@@ -129,10 +141,8 @@ int verb_fault(int argc, char **argv)
 
 	if (status < 0)
 		return verb_fail(&err, false);
-	if (status > 0) {
-		fputs(help, stdout);
-		return EXIT_CODE_OK;
-	}
+	if (status > 0)
+		return verb_help(help);
 	struct client *c = verb_host_open(false);
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;

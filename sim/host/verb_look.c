@@ -20,17 +20,20 @@
 #include "host/verbs.h"
 
 static const char stat_help[] =
-	"usage: simhost stat [--json] [--watch]\n\n"
-	"What this simulated host knows: memory by kind, peaks, kernels, busy time, copies, calls "
-	"that\n"
-	"the driver lacks. --watch repeats it every second.\n\n  simhost stat --json\n";
+	"usage: {} stat [--json] [--watch]\n\n"
+	"what the simulated GPUs hold and did: memory by kind, peaks, kernels, busy time,\n"
+	"copies, calls that the simulated driver lacks\n\n"
+	"Options:\n"
+	"  --json   print JSON, errors too\n"
+	"  --watch  repeat it every second\n\nExample:\n  {} stat --json\n";
 static const char trace_help[] =
-	"usage: simhost trace FILE\n\n"
-	"Writes who had the GPU when, and every change of memory, in Chrome trace format.\n\n"
-	"  simhost trace /tmp/host.json\n";
+	"usage: {} trace FILE\n\n"
+	"write a timeline in Chrome's trace format: who had the GPU when, and every change of\n"
+	"memory. \"chrome://tracing\" and Perfetto show it.\n\n"
+	"Example:\n  {} trace host.json\n";
 static const char list_help[] =
-	"usage: simhost list [--json]\n\n"
-	"The GPU models that a simulated host can be made of.\n\n  simhost list\n";
+	"usage: {} list [--json]\n\n"
+	"list the models of GPUs that a simulated host can be made of\n\nExample:\n  {} list\n";
 
 struct flags {
 	bool json, watch, help;
@@ -46,7 +49,8 @@ static int flags_parse(int argc, char **argv, struct flags *flags)
 	};
 	int option;
 
-	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
 		if (option == '?')
 			return -EINVAL;
 		flags->json |= option == 'j';
@@ -61,7 +65,7 @@ static int bad_arguments(const char *verb, const struct flags *flags)
 	struct error err = {0};
 
 	error_set(&err, EXIT_CODE_USAGE, "%s: bad arguments", verb);
-	error_hint(&err, "simhost %s --help", verb);
+	error_hint(&err, "%s %s --help", verb_program(), verb);
 	return verb_fail(&err, flags->json);
 }
 
@@ -82,10 +86,8 @@ int verb_list(int argc, char **argv)
 
 	if (flags_parse(argc, argv, &flags) < 0 || optind < argc)
 		return bad_arguments("list", &flags);
-	if (flags.help) {
-		fputs(list_help, stdout);
-		return EXIT_CODE_OK;
-	}
+	if (flags.help)
+		return verb_help(list_help);
 	json_t *all = json_array();
 	for (size_t i = 0; i < count; i++) {
 		if (flags.json)
@@ -114,7 +116,7 @@ struct client *verb_host_open(bool json)
 		return c;
 	if (status == -ENODEV) {
 		error_set(&err, EXIT_CODE_UNREACHABLE, "this is not inside a simulated host");
-		error_hint(&err, "simhost run -- CMD makes one");
+		error_hint(&err, "run this on one; see `%s --help`", verb_program());
 	} else {
 		error_set(&err, EXIT_CODE_UNREACHABLE, "the simulated host does not answer: %s",
 			  strerrordesc_np(-status));
@@ -153,18 +155,35 @@ static uint64_t number(const json_t *o, const char *key)
 	return (uint64_t)json_integer_value(json_object_get(o, key));
 }
 
+/* Microseconds as such: in seconds they would look like nothing. */
+static const char *duration_format(uint64_t ns, char text[UNITS_TEXT_SIZE])
+{
+	static const struct {
+		uint64_t ns;
+		const char *name;
+	} units[] = {{1000000000, "s"}, {1000000, "ms"}, {1000, "us"}, {1, "ns"}};
+	size_t i = 0;
+
+	while (i + 1 < ARRAY_SIZE(units) && ns < units[i].ns)
+		i++;
+	snprintf(text, UNITS_TEXT_SIZE, "%.*f %s", units[i].ns > 1 ? 3 : 0,
+		 (double)ns / (double)units[i].ns, units[i].name);
+	return text;
+}
+
 static void process_print(const json_t *p)
 {
-	char used[UNITS_TEXT_SIZE], peak[UNITS_TEXT_SIZE];
+	char used[UNITS_TEXT_SIZE], peak[UNITS_TEXT_SIZE], busy[UNITS_TEXT_SIZE];
 	const char *name;
 	json_t *count;
 
-	printf("  %8" PRIu64 "  %-16s %10s  peak %10s  busy %10.3f s  %8" PRIu64
-	       " launches  %6" PRIu64 " copies\n",
+	printf("  %8" PRIu64 "  %-16s %10s  peak %10s  busy %10s  %8" PRIu64 " launches  %6" PRIu64
+	       " copies\n",
 	       number(p, "pid"), json_string_value(json_object_get(p, "command")),
 	       units_format_bytes(number(p, "memory_bytes"), used),
 	       units_format_bytes(number(p, "memory_peak_bytes"), peak),
-	       (double)number(p, "busy_ns") / 1e9, number(p, "launches"), number(p, "copies"));
+	       duration_format(number(p, "busy_ns"), busy), number(p, "launches"),
+	       number(p, "copies"));
 	json_object_foreach(json_object_get(p, "unsupported_calls"), name, count)
 		printf("            not supported: %s (%lld times)\n", name,
 		       (long long)json_integer_value(count));
@@ -175,16 +194,17 @@ static void stat_print(const json_t *stat)
 	size_t i, k;
 	json_t *gpu, *process;
 	char used[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], peak[UNITS_TEXT_SIZE];
+	char busy[UNITS_TEXT_SIZE];
 
 	json_array_foreach(json_object_get(stat, "gpus"), i, gpu)
 	{
-		printf("GPU %zu  %s  %s\n  used %s of %s  peak %s  busy %.3f s\n", i,
+		printf("GPU %zu  %s  %s\n  used %s of %s  peak %s  busy %s\n", i,
 		       json_string_value(json_object_get(gpu, "name")),
 		       json_string_value(json_object_get(gpu, "uuid")),
 		       units_format_bytes(number(gpu, "memory_used_bytes"), used),
 		       units_format_bytes(number(gpu, "memory_total_bytes"), total),
 		       units_format_bytes(number(gpu, "memory_peak_bytes"), peak),
-		       (double)number(gpu, "busy_ns") / 1e9);
+		       duration_format(number(gpu, "busy_ns"), busy));
 		json_array_foreach(json_object_get(gpu, "processes"), k, process)
 			process_print(process);
 	}
@@ -227,10 +247,8 @@ int verb_stat(int argc, char **argv)
 
 	if (flags_parse(argc, argv, &flags) < 0 || optind < argc)
 		return bad_arguments("stat", &flags);
-	if (flags.help) {
-		fputs(stat_help, stdout);
-		return EXIT_CODE_OK;
-	}
+	if (flags.help)
+		return verb_help(stat_help);
 	struct client *c = verb_host_open(flags.json);
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;
@@ -251,10 +269,8 @@ int verb_trace(int argc, char **argv)
 
 	if (flags_parse(argc, argv, &flags) < 0 || (!flags.help && optind + 1 != argc))
 		return bad_arguments("trace", &flags);
-	if (flags.help) {
-		fputs(trace_help, stdout);
-		return EXIT_CODE_OK;
-	}
+	if (flags.help)
+		return verb_help(trace_help);
 	struct client *c = verb_host_open(flags.json);
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;

@@ -12,14 +12,14 @@
 
 #define ENV_MAX 64
 
-static const char help[] = "usage: simhost run [--gpus SPEC] [--driver 535|550|580] [--env "
+static const char help[] = "usage: {} run [--gpus SPEC] [--driver 535|550|580] [--env "
 			   "NAME=VALUE]... [--] CMD...\n\n"
 			   "Runs CMD (default: $SHELL) on a simulated host with these GPUs. SPEC "
 			   "is MODEL[:COUNT][+mig],...\n"
 			   "(default: " SPEC_DEFAULT
 			   "). Inside a simulated host, without --gpus and --driver, CMD runs on\n"
 			   "that same host. In VALUE, {host} stands for the host's directory.\n\n"
-			   "  simhost run --gpus h100-80gb:2,a100-40gb+mig -- nvidia-smi -L\n";
+			   "Example:\n  {} run --gpus h100-80gb:2,a100-40gb+mig -- nvidia-smi -L\n";
 
 struct arguments {
 	const char *gpus, *driver;
@@ -54,7 +54,8 @@ static int arguments_parse(int argc, char **argv, struct arguments *a, struct er
 	};
 	int option;
 
-	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
 		switch (option) {
 		case 'g':
 			a->gpus = optarg;
@@ -70,9 +71,7 @@ static int arguments_parse(int argc, char **argv, struct arguments *a, struct er
 			a->help = true;
 			break;
 		default:
-			error_set(err, EXIT_CODE_USAGE, "run: bad option");
-			error_hint(err, "simhost run --help");
-			return -EXIT_CODE_USAGE;
+			return verb_bad_option(argv, err);
 		}
 	}
 	return 0;
@@ -99,10 +98,8 @@ int verb_run(int argc, char **argv)
 
 	if (arguments_parse(argc, argv, &a, &err) < 0)
 		return verb_fail(&err, false);
-	if (a.help) {
-		fputs(help, stdout);
-		return EXIT_CODE_OK;
-	}
+	if (a.help)
+		return verb_help(help);
 	if (!shell[0])
 		shell[0] = "/bin/sh";
 	struct run_options o = {

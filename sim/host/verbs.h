@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 int verb_run(int argc, char **argv);
 int verb_list(int argc, char **argv);
@@ -10,6 +11,12 @@ int verb_trace(int argc, char **argv);
 int verb_fault(int argc, char **argv);
 
 struct error;
+/* What the user called this program: errors and help name it so. */
+const char *verb_program(void);
+/* Prints a help text, in which each "{}" stands for verb_program(). */
+int verb_help(const char *text);
+/* The error of an option that getopt_long() (with opterr = 0) did not take. */
+int verb_bad_option(char **argv, struct error *err);
 /* Prints an error as users read it, or with `json` as programs do, and returns its code. */
 int verb_fail(const struct error *err, bool json);
 /* Says how a request to the host ended (0 or -errno) and returns the exit code. */

@@ -26,12 +26,9 @@ static void options_print(const struct cli_verb *verb)
 
 static void verb_help(const struct cli_verb *verb)
 {
-	bool raw = verb->syntax == CLI_SYNTAX_RAW;
-
-	printf("usage: carve %s%s%s%s\n%s\n", verb->name, raw ? "" : " [OPTION]...",
-	       *verb->usage ? " " : "", verb->usage, verb->summary);
-	if (!raw)
-		options_print(verb);
+	printf("usage: carve %s [OPTION]...%s%s\n%s\n", verb->name, *verb->usage ? " " : "",
+	       verb->usage, verb->summary);
+	options_print(verb);
 	printf("\nExample:\n  %s\n", verb->example);
 }
 
@@ -89,6 +86,17 @@ static int help_json(const char *name, struct error *err)
 	return rc;
 }
 
+/* The program that such a verb is handed to knows its options. */
+static int tool_help(struct cli *cli, const struct cli_verb *verb, struct error *err)
+{
+	char *argument = "--help";
+
+	cli->verb = verb;
+	cli->arguments = &argument;
+	cli->argument_count = 1;
+	return verb->run(cli, err);
+}
+
 int cli_help(struct cli *cli, struct error *err)
 {
 	char name[64] = "";
@@ -111,6 +119,8 @@ int cli_help(struct cli *cli, struct error *err)
 	}
 	if (cli->value[OPT_JSON])
 		return help_json(group ? name : NULL, err);
+	if (found && found->syntax == CLI_SYNTAX_RAW)
+		return tool_help(cli, found, err);
 	help_print(found, group);
 	return 0;
 }

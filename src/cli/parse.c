@@ -194,8 +194,6 @@ static int verb_parse(struct cli *cli, int argc, char **argv, struct error *err)
 
 	if (cli->verb->syntax != CLI_SYNTAX_RAW)
 		first = options_read(cli, argc, argv, cli->verb->syntax == CLI_SYNTAX_COMMAND, err);
-	else if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
-		cli->value[OPT_HELP] = "";
 	cli->arguments = argv + first;
 	cli->argument_count = argc - first;
 	if (err->code || cli->value[OPT_HELP])

@@ -12,6 +12,8 @@
 #include "cli/slice_env.h"
 
 #define SPEC_DEFAULT "h100-80gb"
+/* What simhost is called in what it says: it takes its name from argv[0]. */
+#define SIMHOST_NAME "carve sim"
 /* Set for every program on a simulated host. */
 #define ENV_SIM_HOST "SIMGPU_HOST"
 
@@ -36,7 +38,7 @@ static int command_exec(char **command, struct error *err)
 						     : strerrordesc_np(errno));
 }
 
-/* "simhost", words, arguments, NULL. */
+/* words, arguments, NULL. */
 static char **argv_make(const char *const *words, size_t count, char **arguments,
 			size_t argument_count)
 {
@@ -51,7 +53,7 @@ static char **argv_make(const char *const *words, size_t count, char **arguments
 
 int cli_sim_tool(struct cli *cli, struct error *err)
 {
-	const char *const words[] = {"simhost", strchr(cli->verb->name, ' ') + 1};
+	const char *const words[] = {SIMHOST_NAME, strchr(cli->verb->name, ' ') + 1};
 	struct places places;
 	int rc = places_find(&places, err);
 
@@ -65,7 +67,7 @@ int cli_sim_tool(struct cli *cli, struct error *err)
 
 static int models_list(const struct cli *cli, const struct places *places, struct error *err)
 {
-	char *argv[] = {"simhost", "list", cli->value[OPT_JSON] ? "--json" : NULL, NULL};
+	char *argv[] = {SIMHOST_NAME, "list", cli->value[OPT_JSON] ? "--json" : NULL, NULL};
 
 	return simhost_exec(places, argv, err);
 }
@@ -73,9 +75,9 @@ static int models_list(const struct cli *cli, const struct places *places, struc
 int cli_sim(struct cli *cli, struct error *err)
 {
 	const char *spec = cli->value[OPT_SIM_GPUS], *version = cli->value[OPT_SIM_DRIVER];
-	const char *words[10] = {"simhost", "run",
-				 "--gpus",  spec ? spec : SPEC_DEFAULT,
-				 "--env",   "CARVE_RUNTIME_DIR={host}/carve"};
+	const char *words[10] = {SIMHOST_NAME, "run",
+				 "--gpus",     spec ? spec : SPEC_DEFAULT,
+				 "--env",      "CARVE_RUNTIME_DIR={host}/carve"};
 	size_t count = 6;
 	char *shell[] = {getenv("SHELL"), NULL};
 	struct places places;

@@ -70,8 +70,8 @@ const struct cli_verb cli_verbs[] = {
 	{"sim fault",
 	 "KIND [--gpu N] [--pid PID] [--call NAME] [--skip N] [--count N]\n"
 	 "         [--delay SECONDS] [--for SECONDS] [--error N] [--clear]",
-	 "make the simulated driver fail (KIND: alloc, launch, ecc, lost, hang, nvml, mig-destroy)",
-	 "carve sim fault alloc --gpu 0 --count 1", 0, 0, -1, CLI_SYNTAX_RAW, cli_sim_tool},
+	 "make the simulated driver fail", "carve sim fault alloc --gpu 0 --count 1", 0, 0, -1,
+	 CLI_SYNTAX_RAW, cli_sim_tool},
 	{"check", "", "say what enforces slices here, and what is missing", "carve check", 0, 0, 0,
 	 CLI_SYNTAX_MIXED, cli_check},
 	{"help", "[VERB]...", "show help", "carve help session request", 0, 0, 2, CLI_SYNTAX_MIXED,
