@@ -33,6 +33,12 @@ def test_basic(check, programs):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("check", alone("cuda_breadth"))
+def test_breadth(check, programs):
+    done = on_host([programs / "cuda_breadth", check], gpus="h100-80gb:2")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("check", alone("cuda_memory"))
 def test_memory(check, programs):
     done = on_host([programs / "cuda_memory", check])
