@@ -131,8 +131,11 @@ static CUresult context_start(CUcontext ctx, struct device *device, unsigned int
 	uint64_t cost = ALIGN_UP(device->model->context_bytes, BLOCK_SIZE);
 
 	memset(ctx, 0, sizeof(*ctx));
-	int status = client_memory_reserve(driver.client, device->wire, WIRE_MEMORY_CONTEXT, cost,
-					   &ctx->cost_id);
+	CUresult fault = api_allocation_fault(device);
+	if (fault != CUDA_SUCCESS)
+		return fault;
+	int status = client_memory_reserve_unfailing(driver.client, device->wire,
+						     WIRE_MEMORY_CONTEXT, cost, &ctx->cost_id);
 	if (status < 0)
 		return result_from_errno(status);
 	ctx->device = device;

@@ -54,6 +54,10 @@ CUresult api_begin(const char *name);
  * error. */
 CUresult api_begin_context(const char *name, CUcontext *ret_ctx);
 
+/* The fault, if any, of an allocation on the device in the calling thread's API call; asked for
+ * once a call, whichever part asks first. May sleep. */
+CUresult api_allocation_fault(const struct device *device);
+
 #define API_BEGIN()                                \
 	do {                                       \
 		CUresult r_ = api_begin(__func__); \

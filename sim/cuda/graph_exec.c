@@ -50,12 +50,13 @@ void graph_run_unref(struct graph_run *run)
 	free(run);
 }
 
-/* In a graph, which recording of the event is meant shows when the node runs. */
-static void event_wait(CUevent event)
+/* In a graph, which recording of the event is meant shows when the node runs. One of this very lane
+ * is before it anyway, or is this graph's own, or a later launch's. */
+static void event_wait(CUevent event, const struct lane *lane)
 {
 	struct fence *fence = event_fence(event);
 
-	if (fence)
+	if (fence && !fence_is_of(fence, lane))
 		fence_wait(fence);
 	fence_unref(fence);
 }
@@ -69,7 +70,7 @@ CUresult graph_run(struct lane *lane, struct graph_run *run)
 		if (run->ops[i].kind == OP_HOST || run->ops[i].kind == OP_MEMOPS)
 			lane_wait_done(lane);
 		if (run->ops[i].kind == OP_EVENT_WAIT)
-			event_wait(run->ops[i].event);
+			event_wait(run->ops[i].event, lane);
 		result = op_run(lane, &run->ops[i]);
 	}
 	return result;

@@ -69,8 +69,11 @@ CUresult block_alloc(struct device *device, enum wire_memory kind, uint64_t byte
 
 	if (block.size < bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	int status =
-		client_memory_reserve(driver.client, device->wire, kind, block.size, &block.id);
+	CUresult fault = api_allocation_fault(device);
+	if (fault != CUDA_SUCCESS)
+		return fault;
+	int status = client_memory_reserve_unfailing(driver.client, device->wire, kind, block.size,
+						     &block.id);
 	if (status < 0)
 		return result_from_errno(status);
 	pthread_mutex_lock(&heap_lock);

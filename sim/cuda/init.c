@@ -61,10 +61,30 @@ CUresult cuInit(unsigned int flags)
 	return result;
 }
 
+/* The API call that this thread is in. */
+static __thread struct {
+	const char *name;
+	bool allocation_asked;
+} call = {.name = ""};
+
+CUresult api_allocation_fault(const struct device *device)
+{
+	int error = 0;
+
+	if (call.allocation_asked)
+		return CUDA_SUCCESS;
+	call.allocation_asked = true;
+	if (!client_fault(driver.client, WIRE_FAULT_ALLOC, device->wire, call.name, &error))
+		return CUDA_SUCCESS;
+	return error < 0 ? result_from_errno(error) : (CUresult)error;
+}
+
 CUresult api_begin(const char *name)
 {
 	int error = 0;
 
+	call.name = name;
+	call.allocation_asked = false;
 	if (!driver.client)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	int status = client_check(driver.client);

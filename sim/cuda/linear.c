@@ -123,9 +123,11 @@ CUresult linear_alloc(CUcontext ctx, uint64_t bytes, enum wire_memory booked, en
 	bool small = bytes < BLOCK_SIZE;
 	struct slab *slab;
 	uint32_t unit = 0;
-	CUresult result = small ? small_alloc(ctx, units_of(bytes), booked, &slab, &unit)
-				: slab_create(context_device(ctx), booked, bytes, true, &slab);
+	CUresult result = api_allocation_fault(context_device(ctx));
 
+	if (result == CUDA_SUCCESS)
+		result = small ? small_alloc(ctx, units_of(bytes), booked, &slab, &unit)
+			       : slab_create(context_device(ctx), booked, bytes, true, &slab);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct range range = {

@@ -208,8 +208,10 @@ static CUresult pool_alloc(CUmemoryPool pool, uint64_t bytes, unsigned long long
 {
 	uint64_t size = ALIGN_UP(bytes, SMALL_UNIT);
 	struct piece *piece;
-	CUresult result = CUDA_SUCCESS;
+	CUresult result = api_allocation_fault(pool->device);
 
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (size < bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_lock(&pool_lock);

@@ -60,6 +60,11 @@ bool fence_done(struct fence *fence)
 	       client_queue_done(driver.client, fence->lane->queue) >= fence->target;
 }
 
+bool fence_is_of(const struct fence *fence, const struct lane *lane)
+{
+	return fence->lane == lane;
+}
+
 void fence_wait(struct fence *fence)
 {
 	struct lane *lane = fence->lane;

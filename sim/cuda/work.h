@@ -66,6 +66,8 @@ void lane_wait_done(struct lane *lane);
 struct fence *fence_ref(struct fence *fence);
 void fence_unref(struct fence *fence); /* NULL is allowed */
 bool fence_done(struct fence *fence);
+/* Is it of work of this lane? */
+bool fence_is_of(const struct fence *fence, const struct lane *lane);
 /* The calling thread sleeps until it is complete. */
 void fence_wait(struct fence *fence);
 /* True once nobody wants the lane's results any more. */

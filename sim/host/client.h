@@ -41,6 +41,9 @@ int client_call(struct client *c, const void *request, size_t request_size, int 
 /* -ENOMEM: the device is full. -ENODEV, -EIO (GPU lost). May sleep where a fault says so. */
 int client_memory_reserve(struct client *c, wire_device device, enum wire_memory kind,
 			  uint64_t bytes, uint64_t *ret_id);
+/* The same for who has asked client_fault() for WIRE_FAULT_ALLOC itself. */
+int client_memory_reserve_unfailing(struct client *c, wire_device device, enum wire_memory kind,
+				    uint64_t bytes, uint64_t *ret_id);
 /* Drops a reference got from reserve or import; the bytes are free again with the last one. */
 int client_memory_free(struct client *c, uint64_t id);
 

@@ -15,19 +15,39 @@ static void sleep_ns(uint64_t ns)
 		;
 }
 
-int client_memory_reserve(struct client *c, wire_device device, enum wire_memory kind,
-			  uint64_t bytes, uint64_t *ret_id)
+static int reserve(struct client *c, struct wire_memory_reserve *request, uint64_t *ret_id)
 {
-	struct wire_memory_reserve request = {
-		.head.type = WIRE_MEMORY_RESERVE, .device = device, .kind = kind, .bytes = bytes};
 	struct wire_memory_reply reply = {0};
-	int n = client_call(c, &request, sizeof(request), -1, &reply, sizeof(reply), NULL);
+	int n = client_call(c, request, sizeof(*request), -1, &reply, sizeof(reply), NULL);
 
 	sleep_ns(reply.delay_ns);
 	if (n < 0)
 		return n;
 	*ret_id = reply.id;
 	return 0;
+}
+
+int client_memory_reserve(struct client *c, wire_device device, enum wire_memory kind,
+			  uint64_t bytes, uint64_t *ret_id)
+{
+	struct wire_memory_reserve request = {.head.type = WIRE_MEMORY_RESERVE,
+					      .device = device,
+					      .kind = (uint16_t)kind,
+					      .bytes = bytes};
+
+	return reserve(c, &request, ret_id);
+}
+
+int client_memory_reserve_unfailing(struct client *c, wire_device device, enum wire_memory kind,
+				    uint64_t bytes, uint64_t *ret_id)
+{
+	struct wire_memory_reserve request = {.head.type = WIRE_MEMORY_RESERVE,
+					      .device = device,
+					      .kind = (uint16_t)kind,
+					      .faults_taken = 1,
+					      .bytes = bytes};
+
+	return reserve(c, &request, ret_id);
 }
 
 int client_memory_free(struct client *c, uint64_t id)

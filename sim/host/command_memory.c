@@ -38,7 +38,8 @@ static int memory_reserve(struct host *h, struct exchange *x)
 	if (status < 0)
 		return status;
 	/* A fault without an error only makes the call slow. */
-	if (faults_take(&h->faults, WIRE_FAULT_ALLOC, request->device, x->process->pid, NULL,
+	if (!request->faults_taken &&
+	    faults_take(&h->faults, WIRE_FAULT_ALLOC, request->device, x->process->pid, NULL,
 			h->now, &error, &reply->delay_ns) &&
 	    (error || !reply->delay_ns))
 		return -ENOMEM;

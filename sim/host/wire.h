@@ -177,7 +177,8 @@ enum wire_memory {
 struct wire_memory_reserve {
 	struct wire_head head;
 	wire_device device;
-	uint32_t kind; /* enum wire_memory */
+	uint16_t kind;         /* enum wire_memory */
+	uint16_t faults_taken; /* the client has asked for this call's faults itself */
 	uint64_t bytes;
 };
 

@@ -1,0 +1,90 @@
+"""What users of `carve sim` see of it: its words, its faults, its books."""
+import json
+
+import pytest
+
+from conftest import BUILD, run, sim_run
+
+CARVE = BUILD / "carve"
+MIB = 1 << 20
+
+# Allocates by several families at once; prints each call's result.
+ALLOCATE = """
+import ctypes as C, sys
+cuda = C.CDLL("libcuda.so.1")
+context, pointer = C.c_void_p(), C.c_uint64()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(C.byref(context), 0, 0) == 0
+calls = {"linear": lambda: cuda.cuMemAlloc_v2(C.byref(pointer), C.c_size_t(4096)),
+         "managed": lambda: cuda.cuMemAllocManaged(C.byref(pointer), C.c_size_t(4096), 1),
+         "pool": lambda: cuda.cuMemAllocAsync(C.byref(pointer), C.c_size_t(4096), None)}
+for line in sys.stdin:
+    print(calls[line.strip()](), flush=True)
+"""
+
+
+@pytest.mark.parametrize("argv", [
+    ["--gpus", "bogus", "--", "true"], ["--driver", "999", "--", "true"], ["stat"], ["stat", "--bogus"],
+    ["trace"], ["fault", "bogus"], ["fault", "alloc", "--gpu"], ["fault", "--bogus"]])
+def test_errors_are_one_line_of_carve_sim(argv):
+    done = run([CARVE, "sim", *argv])
+    assert done.returncode in (2, 4)
+    assert done.stderr.startswith("carve sim: ") and len(done.stderr.splitlines()) == 1
+    assert "simhost" not in done.stderr
+
+
+@pytest.mark.parametrize("ask", [lambda verb: ["sim", verb, "--help"], lambda verb: ["help", "sim", verb]])
+@pytest.mark.parametrize("verb,words", [
+    ("list", ["--json"]), ("stat", ["--json", "--watch"]), ("trace", ["FILE"]),
+    ("fault", ["alloc", "launch", "ecc", "lost", "hang", "nvml", "mig-destroy", "--gpu", "--pid", "--call",
+               "--skip", "--count", "--for", "--delay", "--error", "--clear"])])
+def test_help_names_everything(verb, words, ask):
+    done = run([CARVE, *ask(verb)])
+    assert done.returncode == 0 and "simhost" not in done.stdout
+    assert f"carve sim {verb}" in done.stdout
+    assert [w for w in words if w not in done.stdout] == []
+
+
+def test_allocation_faults_hit_every_call(make_host):
+    """Also calls that are served from memory that the process has already."""
+    host = make_host("t4-16gb")
+    p = host.popen(["/usr/bin/python3", "-c", ALLOCATE], stdin=-1)
+
+    def allocate(family):
+        p.stdin.write(family + "\n")
+        p.stdin.flush()
+        return int(p.stdout.readline())
+
+    def fault(*argv):
+        assert host.carve("sim", "fault", *argv).returncode == 0
+
+    assert [allocate(f) for f in ("linear", "managed", "pool")] == [0, 0, 0]
+    for family in ("linear", "managed", "pool"):
+        fault("alloc", "--count", "1")
+        assert [allocate(family), allocate(family)] == [2, 0], family
+    fault("alloc", "--error", "304", "--count", "1")
+    assert [allocate("linear"), allocate("linear")] == [304, 0]
+    fault("alloc", "--call", "cuMemAllocManaged", "--count", "1")
+    assert [allocate("linear"), allocate("managed"), allocate("managed")] == [0, 2, 0]
+    fault("alloc", "--skip", "2", "--count", "1")
+    assert [allocate("linear") for _ in range(4)] == [0, 0, 2, 0]
+    p.communicate("")
+
+
+def test_short_busy_times_are_shown(make_host, programs):
+    host = make_host("h100-80gb")
+    assert host.run([programs / "cuda_kernels", "globals"]).returncode == 0
+    busy = host.stat()["gpus"][0]["busy_ns"]
+    assert 0 < busy < 10**6
+    text = host.carve("sim", "stat").stdout
+    assert "busy 0.000" not in text and " us" in text
+
+
+def test_stat_has_the_keys_of_the_contract():
+    done = sim_run("t4-16gb", ["/usr/bin/python3", "-c", ALLOCATE + f"""
+import subprocess
+subprocess.run([{str(CARVE)!r}, "sim", "stat", "--json"])"""])
+    gpu, = json.loads(done.stdout)["gpus"]
+    assert {"index", "uuid", "memory_used_bytes", "busy_ns", "processes"} <= set(gpu)
+    process, = gpu["processes"]
+    assert {"pid", "memory_bytes", "busy_ns", "launches", "unsupported"} <= set(process)
+    assert gpu["memory_used_bytes"] == process["memory_bytes"] > 50 * MIB
