@@ -36,9 +36,7 @@ void graph_free(CUgraph graph)
 	handle_remove(graph);
 	for (size_t i = 0; i < graph->node_count; i++)
 		node_free(graph->nodes[i]);
-	for (size_t i = 0; i < graph->object_count; i++)
-		user_object_release(graph->objects[i].object, graph->objects[i].refs);
-	free(graph->objects);
+	user_objects_release(graph->objects, graph->object_count);
 	free(graph->nodes);
 	free(graph);
 }

@@ -10,6 +10,7 @@
 #include "cuda/graph_params.h"
 #include "cuda/handle.h"
 #include "cuda/stream.h"
+#include "cuda/user_object.h"
 
 /* A node as it will run. Children's nodes stand in the place of their parent's. */
 struct step {
@@ -27,7 +28,9 @@ struct CUgraphExec_st {
 	cuuint64_t flags;
 	size_t count;
 	struct step *steps;
-	struct fence *last; /* of the last launch: an exec does not overlap itself */
+	struct fence *last;                /* of the last launch: an exec does not overlap itself */
+	struct graph_user_object *objects; /* what the graphs that it is made from keep alive */
+	size_t object_count;
 };
 
 struct graph_run {
@@ -85,6 +88,7 @@ static void exec_free(CUgraphExec exec)
 		op_release(&exec->steps[i].op);
 		graph_memory_unref(exec->steps[i].memory);
 	}
+	user_objects_release(exec->objects, exec->object_count);
 	fence_unref(exec->last);
 	free(exec->steps);
 	free(exec);
@@ -106,6 +110,9 @@ static CUresult steps_append(CUgraphExec exec, CUgraph graph)
 	CUgraphNode *order = graph_order(graph);
 	CUresult result = order ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
+	if (!user_objects_share(graph->objects, graph->object_count, &exec->objects,
+				&exec->object_count))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
 	for (size_t i = 0; i < graph->node_count && result == CUDA_SUCCESS; i++) {
 		CUgraphNode node = order[i];
 		struct step *step = &exec->steps[exec->count];

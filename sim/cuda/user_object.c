@@ -21,6 +21,29 @@ void user_object_release(CUuserObject object, unsigned int count)
 	free(object);
 }
 
+bool user_objects_share(const struct graph_user_object *from, size_t count,
+			struct graph_user_object **to, size_t *to_count)
+{
+	if (!count)
+		return true;
+	struct graph_user_object *grown = realloc(*to, (*to_count + count) * sizeof(*grown));
+	if (!grown)
+		return false;
+	*to = grown;
+	for (size_t i = 0; i < count; i++) {
+		atomic_fetch_add(&from[i].object->refs, 1);
+		grown[(*to_count)++] = (struct graph_user_object){from[i].object, 1};
+	}
+	return true;
+}
+
+void user_objects_release(struct graph_user_object *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		user_object_release(list[i].object, list[i].refs);
+	free(list);
+}
+
 CUresult cuUserObjectCreate(CUuserObject *object, void *data, CUhostFn destroy, unsigned int refs,
 			    unsigned int flags)
 {
