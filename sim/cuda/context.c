@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cuda/device_heap.h"
 #include "cuda/handle.h"
 #include "cuda/memory.h"
 #include "cuda/parts.h"
@@ -164,6 +165,7 @@ static void context_stop(CUcontext ctx)
 	streams_destroy_all(ctx);
 	events_destroy_all(ctx);
 	modules_destroy_all(ctx);
+	device_heap_destroy(ctx->device_heap);
 	while (range_take_of(ctx, &range))
 		memory_release(&range);
 	if (ctx->is_primary)

@@ -9,6 +9,7 @@
 #include "cuda/driver.h"
 
 struct slab;
+struct device_heap;
 
 #define CONTEXT_LIMITS (CU_LIMIT_PERSISTING_L2_CACHE_SIZE + 1)
 
@@ -33,6 +34,7 @@ struct CUctx_st {
 	uint64_t peers;      /* devices whose memory it may use, by ordinal */
 
 	struct slab *slabs; /* linear.c's, under its lock */
+	struct device_heap *device_heap;
 	/* Under driver.lock. */
 	CUstream legacy;  /* the NULL stream */
 	CUstream streams; /* all but the legacy one */

@@ -7,6 +7,7 @@
 
 #include "base/macros.h"
 #include "cuda/context.h"
+#include "cuda/device_heap.h"
 #include "cuda/function.h"
 #include "cuda/handle.h"
 #include "cuda/memory.h"
@@ -93,12 +94,24 @@ static int checkpoint(void *user, uint64_t warp_instructions)
 	return lane_is_aborting(running->lane);
 }
 
+static uint64_t heap_alloc(void *user, uint64_t size)
+{
+	return device_heap_alloc(((struct running *)user)->ctx, size);
+}
+
+static void heap_free(void *user, uint64_t address)
+{
+	device_heap_free(((struct running *)user)->ctx, address);
+}
+
 static const struct ptx_callbacks callbacks = {
 	.find_range = find_range,
 	.print = print,
 	.now = now,
 	.pause = pause_ns,
 	.checkpoint = checkpoint,
+	.heap_alloc = heap_alloc,
+	.heap_free = heap_free,
 };
 
 static CUresult result_of_fault(enum ptx_fault_kind fault)

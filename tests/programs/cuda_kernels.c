@@ -404,6 +404,49 @@ static void check_old_launch(int argc, char **argv)
 	EXPECT(value == 31);
 }
 
+/* Each thread takes a piece, writes to it, reads it back, and gives it back or not. */
+static void check_malloc(int argc, char **argv)
+{
+	static const char text[] =
+		".version 6.4\n.target sm_70\n.address_size 64\n"
+		".extern .func (.param .b64 r) malloc(.param .b64 size);\n"
+		".extern .func free(.param .b64 p);\n"
+		".visible .entry take(.param .u64 sum, .param .u64 size, .param .u32 keep)\n{\n"
+		".reg .b64 %rd<5>; .reg .b32 %r<5>; .reg .pred %p<3>;\n"
+		"ld.param.u64 %rd1, [sum]; ld.param.u64 %rd2, [size]; ld.param.u32 %r3, [keep];\n"
+		"{ .param .b64 a; .param .b64 b; st.param.b64 [a], %rd2;\n"
+		"call (b), malloc, (a); ld.param.b64 %rd3, [b]; }\n"
+		"setp.eq.u64 %p1, %rd3, 0; @%p1 bra end;\n"
+		"mov.u32 %r1, %tid.x; st.u32 [%rd3], %r1; ld.u32 %r2, [%rd3];\n"
+		"atom.global.add.u32 %r4, [%rd1], %r2;\n"
+		"setp.ne.u32 %p2, %r3, 0; @%p2 bra end;\n"
+		"{ .param .b64 a; st.param.b64 [a], %rd3; call free, (a); }\n"
+		"end: ret;\n}\n";
+	uint32_t sum = 0, keep = 0;
+	uint64_t size = 1000;
+	CUmodule module;
+	CUfunction f;
+
+	check_context();
+	OK(cuModuleLoadData(&module, text));
+	OK(cuModuleGetFunction(&f, module, "take"));
+	CUdeviceptr p = upload(&sum, sizeof(sum));
+	void *params[] = {&p, &size, &keep};
+	/* Far more than the heap holds at once would not fit if it were not given back. */
+	for (int i = 0; i < 100; i++)
+		OK(launch(f, 1, 256, 0, params));
+	OK(cuMemcpyDtoH_v2(&sum, p, sizeof(sum)));
+	EXPECT(sum == 100 * 255 * 128);
+	/* 8 MiB hold eight times a little less than 1 MiB. */
+	OK(cuMemsetD32_v2(p, 0, 1));
+	size = 1000000;
+	keep = 1;
+	for (int i = 0; i < 20; i++)
+		OK(launch(f, 1, 2, 0, params));
+	OK(cuMemcpyDtoH_v2(&sum, p, sizeof(sum)));
+	EXPECT(sum == 4);
+}
+
 static double seconds(void)
 {
 	struct timespec t;
@@ -475,6 +518,7 @@ int main(int argc, char **argv)
 		{"library", check_library},
 		{"link", check_link},
 		{"old-launch", check_old_launch},
+		{"malloc", check_malloc},
 		{"asynchronous", check_asynchronous},
 		{"work", check_work},
 	};
