@@ -73,14 +73,11 @@ int client_open(struct client *ret, const char *host, struct error *err)
 	return runtime_socket_answers(ret->socket) ? 0 : daemon_start(dir, ret->socket, err);
 }
 
-/* The daemon went away under a call: gives it a moment, and starts the next one where it was the
- * user's own. A daemon that is just dying may answer its socket once more. */
-static void client_reopen(const struct client *client)
+void client_revive(const struct client *client)
 {
 	char dir[CLIENT_PATH_MAX];
 	struct error ignored;
 
-	nanosleep(&(struct timespec){.tv_nsec = SUCCESSOR_PAUSE_NS}, NULL);
 	if (!client->own || runtime_socket_answers(client->socket))
 		return;
 	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(client->socket, '/') - client->socket),
@@ -138,7 +135,9 @@ int client_call(const struct client *client, const char *method, const char *pat
 
 	for (int tries = 0; tries < SUCCESSOR_TRIES && rc < 0 && may_repeat(&request, answer.reach);
 	     tries++) {
-		client_reopen(client);
+		/* A daemon that is just dying may answer its socket once more. */
+		nanosleep(&(struct timespec){.tv_nsec = SUCCESSOR_PAUSE_NS}, NULL);
+		client_revive(client);
 		rc = http_exchange(&request, &answer, err);
 	}
 	if (rc < 0)

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,21 +11,14 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
+#include "cli/daemon_watch.h"
 #include "cli/driver_find.h"
+#include "cli/relay.h"
 #include "cli/slice_env.h"
 #include "proto/attach.h"
 
 /* How long the daemon may take to note the command, in seconds. */
 #define REGISTER_TIMEOUT_S 10
-
-static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-/* What the parent changed for itself and the child gets back. */
-struct signals {
-	sigset_t mask;
-	struct sigaction child;
-};
 
 static int register_error(const char *why, struct error *err)
 {
@@ -91,15 +83,13 @@ static int slice_enter(const struct launch *launch, struct error *err)
 }
 
 /* In the child: becomes the command, or sends the error through `fd`. */
-_Noreturn static void command_become(const struct launch *launch, const struct signals *before,
-				     int fd)
+_Noreturn static void command_become(const struct launch *launch, struct relay *relay, int fd)
 {
 	struct error err = {0};
 
 	if ((!launch->one_off || command_register(launch, &err) == 0) &&
 	    slice_enter(launch, &err) == 0) {
-		sigaction(SIGCHLD, &before->child, NULL);
-		sigprocmask(SIG_SETMASK, &before->mask, NULL);
+		relay_end(relay);
 		execvp(launch->argv[0], launch->argv);
 		exec_error(launch->argv[0], errno, &err);
 	}
@@ -107,52 +97,7 @@ _Noreturn static void command_become(const struct launch *launch, const struct s
 	_exit(EXIT_CODE_RUN_FAILED);
 }
 
-static int status_of(int status)
-{
-	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-/* Whether only this process got the signal. The terminal sends its own to the whole foreground
- * group, which the command is in. */
-static bool signal_is_for_us(const siginfo_t *info)
-{
-	return info->si_code <= 0;
-}
-
-static int command_wait(pid_t child, const sigset_t *set)
-{
-	for (;;) {
-		siginfo_t info;
-		int status, signal = sigwaitinfo(set, &info);
-
-		if (signal == SIGCHLD && waitpid(child, &status, WNOHANG) == child)
-			return status_of(status);
-		if (signal > 0 && signal != SIGCHLD && signal_is_for_us(&info))
-			kill(child, signal);
-	}
-}
-
-/* Blocks what command_wait waits for, before the child exists: no signal is lost between. */
-static void signals_take(sigset_t *set, struct signals *before)
-{
-	struct sigaction normal = {.sa_handler = SIG_DFL};
-
-	sigemptyset(set);
-	sigaddset(set, SIGCHLD);
-	for (size_t i = 0; i < ARRAY_SIZE(forwarded); i++)
-		sigaddset(set, forwarded[i]);
-	sigprocmask(SIG_BLOCK, set, &before->mask);
-	/* Who started us may ignore SIGCHLD, and then children vanish without a status. */
-	sigaction(SIGCHLD, &normal, &before->child);
-}
-
-static void signals_give_back(const struct signals *before)
-{
-	sigaction(SIGCHLD, &before->child, NULL);
-	sigprocmask(SIG_SETMASK, &before->mask, NULL);
-}
-
-static int command_start(const struct launch *launch, const struct signals *before, pid_t *ret_pid,
+static int command_start(const struct launch *launch, struct relay *relay, pid_t *ret_pid,
 			 struct error *err)
 {
 	int fds[2];
@@ -167,7 +112,7 @@ static int command_start(const struct launch *launch, const struct signals *befo
 		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot start %.400s: %s",
 				 launch->argv[0], strerrordesc_np(errno));
 	if (child == 0)
-		command_become(launch, before, out);
+		command_become(launch, relay, out);
 	close_fd(&out);
 	/* Nothing but the end of the pipe comes where the command was started. */
 	ssize_t n = read(in, &failure, sizeof(failure));
@@ -182,14 +127,19 @@ static int command_start(const struct launch *launch, const struct signals *befo
 
 int launch_run(const struct launch *launch, struct error *err)
 {
-	struct signals before;
-	sigset_t set;
+	struct relay relay;
+	struct daemon_watch watch;
 	pid_t child = -1;
+	int rc = relay_begin(&relay, err);
 
-	signals_take(&set, &before);
-	int rc = command_start(launch, &before, &child, err);
-	if (rc == 0)
-		rc = command_wait(child, &set);
-	signals_give_back(&before);
+	if (rc < 0)
+		return rc;
+	rc = command_start(launch, &relay, &child, err);
+	if (rc == 0) {
+		daemon_watch_begin(&watch, launch->client);
+		rc = relay_wait(&relay, child, &watch);
+		daemon_watch_end(&watch);
+	}
+	relay_end(&relay);
 	return rc;
 }

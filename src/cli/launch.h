@@ -5,15 +5,17 @@
 
 #include "cli/isolation.h"
 
+struct client;
 struct driver_libs;
 struct error;
 struct places;
 
 struct launch {
-	char **argv;         /* NULL-terminated */
-	const char *session; /* ID of the slice */
-	const char *attach;  /* the attach socket's path */
-	bool one_off;        /* the session lives as long as the command: register it */
+	char **argv;                 /* NULL-terminated */
+	const char *session;         /* ID of the slice */
+	const char *attach;          /* the attach socket's path */
+	const struct client *client; /* whose daemon is kept running; NULL: none */
+	bool one_off;                /* the session lives as long as the command: register it */
 	enum isolation isolation;
 	const struct places *places;
 	const struct driver_libs *driver;

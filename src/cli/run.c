@@ -245,6 +245,7 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 		session_print_grant(stderr, "carve: ", choice.session);
 	launch.session = session_text(choice.session, "id");
 	launch.attach = client.attach;
+	launch.client = &client;
 	launch.one_off = choice.one_off;
 	rc = launch_run(&launch, err);
 	finish(cli, &client, &choice);

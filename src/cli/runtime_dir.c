@@ -12,15 +12,38 @@
 #include "base/error.h"
 #include "base/file.h"
 
-bool runtime_socket_answers(const char *path)
+/* A connection, or -errno. */
+static int socket_connect(const char *path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	if (fd < 0 || snprintf(address.sun_path, sizeof(address.sun_path), "%s", path) >=
-			      (int)sizeof(address.sun_path))
-		return false;
-	return connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+	if (fd < 0)
+		return -errno;
+	if (snprintf(address.sun_path, sizeof(address.sun_path), "%s", path) >=
+	    (int)sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+bool runtime_socket_answers(const char *path)
+{
+	cleanup_close int fd = socket_connect(path);
+
+	return fd >= 0;
+}
+
+pid_t runtime_socket_pid(const char *path)
+{
+	cleanup_close int fd = socket_connect(path);
+	struct ucred peer = {0};
+	socklen_t size = sizeof(peer);
+
+	if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		return 0;
+	return peer.pid;
 }
 
 int runtime_dir_choose(char *buf, size_t size, struct error *err)

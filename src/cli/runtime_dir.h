@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 struct error;
 
@@ -12,6 +13,8 @@ struct error;
 
 /* Whether somebody listens on this Unix socket. */
 bool runtime_socket_answers(const char *path);
+/* The process that listens on this Unix socket; 0: none does, or none that can be seen here. */
+pid_t runtime_socket_pid(const char *path);
 /* $CARVE_RUNTIME_DIR; else /run/carve where a system daemon listens; else $XDG_RUNTIME_DIR/carve;
  * else /tmp/carve-UID. 0, or negative with *err set where the path is too long for a socket. */
 int runtime_dir_choose(char *buf, size_t size, struct error *err);

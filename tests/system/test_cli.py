@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -306,6 +307,46 @@ def test_a_daemon_killed_under_a_command(host):
     process.communicate("\n", timeout=10)
     assert process.returncode == 6
     wait_until(lambda: active(host) == [])
+
+
+def daemon_now(host):
+    """The daemon that listens, or 0: asking does not start one."""
+    with socket.socket(socket.AF_UNIX) as s:
+        try:
+            s.connect(host.env["CARVE_RUNTIME_DIR"] + "/carved.sock")
+        except OSError:
+            return 0
+        return struct.unpack("3i", s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+
+
+def test_a_workloads_daemon_is_started_again_at_once(host, examples):
+    host.carve("session", "request", "--vram", "4")
+    with host.popen([CARVE, "run", "sh", "-c", "echo ready; read x; exec $0", examples / "hog"],
+                    stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(2):
+            before = daemon_now(host)
+            os.kill(before, signal.SIGKILL)
+            wait_until(lambda: daemon_now(host) not in (0, before), 3)
+        _, err = process.communicate("\n", timeout=20)
+    assert process.returncode == 0, err
+    with open(f"/proc/{daemon_now(host)}/environ") as file:
+        assert "CARVE_SESSION" not in file.read()
+
+
+def test_a_daemon_that_ends_ever_again_is_given_up(host):
+    with host.popen([CARVE, "run", "--vram", "2", "sh", "-c", "echo ready; read x; exit 6"],
+                    stdin=subprocess.PIPE) as process:
+        process.stdout.readline()
+        for left in range(3, -1, -1):
+            before = daemon_now(host)
+            os.kill(before, signal.SIGKILL)
+            if left:
+                wait_until(lambda: daemon_now(host) not in (0, before), 3)
+        time.sleep(0.3)
+        assert daemon_now(host) == 0
+        process.communicate("\n", timeout=20)
+    assert process.returncode == 6 and active(host) == []
 
 
 def test_many_that_start_the_daemon_at_once(make_host):

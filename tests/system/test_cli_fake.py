@@ -583,11 +583,14 @@ def started(fake, script):
     return process
 
 
-@pytest.mark.parametrize("name", ["TERM", "HUP", "USR1", "USR2", "INT", "QUIT"])
+@pytest.mark.parametrize("name", ["TERM", "HUP", "USR1", "USR2", "INT", "QUIT", "ALRM", "PIPE",
+                                  "PROF", "VTALRM", "POLL", "PWR", "ABRT", "XCPU", "URG", "WINCH",
+                                  "CONT", "RTMIN", "RTMAX"])
 def test_run_forwards_signals(fake, name):
-    process = started(fake, f"trap 'echo got {name}; exit 9' {name}; echo ready; "
+    number = int(getattr(signal, "SIG" + name))
+    process = started(fake, f"trap 'echo got {name}; exit 9' {number}; echo ready; "
                             "while :; do sleep 0.02; done")
-    process.send_signal(getattr(signal, "SIG" + name))
+    process.send_signal(number)
     out, _ = process.communicate(timeout=10)
     assert (process.returncode, out) == (9, f"got {name}\n".encode())
 
@@ -635,6 +638,34 @@ def test_stopping_and_going_on(fake):
     wait_until(stopped)
     os.killpg(process.pid, signal.SIGCONT)
     wait_until(lambda: not stopped())
+    open(fake.dir + "/go", "w").close()
+    process.communicate(timeout=10)
+    assert process.returncode == 5
+
+
+def states_are(wanted, *pids):
+    def state(pid):
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    return lambda: all((state(pid) == "T") == wanted for pid in pids)
+
+
+def test_stopping_carve_alone_stops_the_command(fake):
+    # A job of its own in this session: the last signal to stop counts for nothing elsewhere.
+    process = subprocess.Popen([CARVE, "run", "--vram", "4", "sh", "-c",
+                                "echo $$; while [ ! -e $0/go ]; do sleep 0.05; done; exit 5",
+                                fake.dir], stdout=subprocess.PIPE, preexec_fn=os.setpgrp,
+                               env=clean_env({"CARVE_RUNTIME_DIR": fake.dir}))
+    command = int(process.stdout.readline())
+    for _ in range(2):
+        process.send_signal(signal.SIGTSTP)
+        wait_until(states_are(True, process.pid, command))
+        process.send_signal(signal.SIGCONT)
+        wait_until(states_are(False, process.pid, command))
+    os.kill(command, signal.SIGSTOP)  # somebody else's business
+    wait_until(states_are(True, command))
+    assert states_are(False, process.pid)()
+    os.kill(command, signal.SIGCONT)
     open(fake.dir + "/go", "w").close()
     process.communicate(timeout=10)
     assert process.returncode == 5

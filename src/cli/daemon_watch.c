@@ -1,0 +1,93 @@
+#include "cli/daemon_watch.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/client.h"
+#include "cli/runtime_dir.h"
+
+/* DAEMON_WATCH_STARTS within this time are enough: a daemon that ends so often has a reason. */
+#define STARTS_PERIOD_MS 10000
+
+static long long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+static bool start_is_due(struct daemon_watch *watch)
+{
+	long long *oldest = &watch->starts_ms[watch->count % DAEMON_WATCH_STARTS];
+	long long now = now_ms();
+
+	if (watch->count >= DAEMON_WATCH_STARTS && now - *oldest < STARTS_PERIOD_MS)
+		return false;
+	*oldest = now;
+	watch->count++;
+	return true;
+}
+
+/* Holds nothing open that somebody may wait for the end of: it may outlive the command. */
+_Noreturn static void starter_run(const struct client *client)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (int fd = 0; fd < 3; fd++)
+		dup2(null, fd);
+	close_range(3, ~0u, 0);
+	client_revive(client);
+	_exit(0);
+}
+
+void daemon_watch_ended(struct daemon_watch *watch)
+{
+	close_fd(&watch->fd);
+	if (!watch->client || watch->starter || !start_is_due(watch))
+		return;
+	pid_t pid = fork();
+	if (pid == 0)
+		starter_run(watch->client);
+	if (pid > 0)
+		watch->starter = pid;
+}
+
+static void watch_open(struct daemon_watch *watch)
+{
+	pid_t daemon = runtime_socket_pid(watch->client->socket);
+
+	watch->fd = daemon > 0 ? pidfd_open(daemon, 0) : -1;
+	if (watch->fd < 0)
+		daemon_watch_ended(watch);
+}
+
+void daemon_watch_begin(struct daemon_watch *ret, const struct client *client)
+{
+	*ret = (struct daemon_watch){.fd = -1, .client = client && client->own ? client : NULL};
+	if (ret->client)
+		watch_open(ret);
+}
+
+int daemon_watch_fd(const struct daemon_watch *watch)
+{
+	return watch->fd;
+}
+
+void daemon_watch_reap(struct daemon_watch *watch)
+{
+	if (!watch->starter || waitpid(watch->starter, NULL, WNOHANG) != watch->starter)
+		return;
+	watch->starter = 0;
+	watch_open(watch);
+}
+
+void daemon_watch_end(struct daemon_watch *watch)
+{
+	close_fd(&watch->fd);
+}

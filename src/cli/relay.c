@@ -1,0 +1,106 @@
+#include "cli/relay.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "cli/daemon_watch.h"
+
+/* What others send. Not those that a fault of this process makes, and not TTIN and TTOU, which the
+ * terminal sends to the whole job. The real-time signals come on top. */
+static const int handed_on[] = {
+	SIGINT,  SIGTERM, SIGHUP,    SIGQUIT, SIGUSR1,  SIGUSR2, SIGALRM, SIGPIPE, SIGPROF,
+	SIGABRT, SIGURG,  SIGVTALRM, SIGPOLL, SIGWINCH, SIGPWR,  SIGXCPU, SIGCONT, SIGTSTP,
+};
+
+int relay_begin(struct relay *ret, struct error *err)
+{
+	struct sigaction normal = {.sa_handler = SIG_DFL};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	for (size_t i = 0; i < ARRAY_SIZE(handed_on); i++)
+		sigaddset(&set, handed_on[i]);
+	for (int number = SIGRTMIN; number <= SIGRTMAX; number++)
+		sigaddset(&set, number);
+	ret->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (ret->fd < 0)
+		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot wait for signals: %s",
+				 strerrordesc_np(errno));
+	sigprocmask(SIG_BLOCK, &set, &ret->mask);
+	/* Who started us may ignore SIGCHLD, and then children vanish without a status. */
+	sigaction(SIGCHLD, &normal, &ret->child);
+	return 0;
+}
+
+void relay_end(struct relay *relay)
+{
+	sigaction(SIGCHLD, &relay->child, NULL);
+	sigprocmask(SIG_SETMASK, &relay->mask, NULL);
+	close_fd(&relay->fd);
+}
+
+/* Only what was sent to this process alone. The terminal sends its own to the whole foreground
+ * group, which the command is in. */
+static void signal_hand_on(const struct signalfd_siginfo *info, pid_t command)
+{
+	int number = (int)info->ssi_signo;
+
+	if (info->ssi_code == SI_QUEUE)
+		sigqueue(command, number, (union sigval){.sival_ptr = (void *)info->ssi_ptr});
+	else if (info->ssi_code <= 0)
+		kill(command, number);
+}
+
+/* True: the command has ended, with *ret_status. Where the job was told to stop, this process does
+ * so when the command has, which may put its terminal in order first; that may be known before the
+ * signal is read. A command that somebody else stops is left to them: whoever lets only it go on
+ * would leave this process behind. */
+static bool command_ended(pid_t command, bool *stopping, int *ret_status)
+{
+	int status;
+
+	if (waitpid(command, &status, WNOHANG | (*stopping ? WUNTRACED : 0)) != command)
+		return false;
+	if (!WIFSTOPPED(status)) {
+		*ret_status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+		return true;
+	}
+	*stopping = false;
+	raise(SIGSTOP);
+	return false;
+}
+
+int relay_wait(const struct relay *relay, pid_t command, struct daemon_watch *watch)
+{
+	struct pollfd fds[] = {{.fd = relay->fd, .events = POLLIN}, {.events = POLLIN}};
+	struct signalfd_siginfo info;
+	bool stopping = false;
+	int status;
+
+	for (;;) {
+		fds[1].fd = daemon_watch_fd(watch);
+		if (poll(fds, ARRAY_SIZE(fds), -1) < 0)
+			continue;
+		if (fds[1].revents)
+			daemon_watch_ended(watch);
+		if (read(relay->fd, &info, sizeof(info)) != sizeof(info))
+			continue;
+		if (info.ssi_signo == SIGTSTP || info.ssi_signo == SIGCONT)
+			stopping = info.ssi_signo == SIGTSTP;
+		if (info.ssi_signo == SIGCHLD)
+			daemon_watch_reap(watch);
+		else
+			signal_hand_on(&info, command);
+		if (command_ended(command, &stopping, &status))
+			return status;
+	}
+}

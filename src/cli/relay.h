@@ -1,0 +1,25 @@
+/* Stands between the workload's command and who started carve: hands on signals, and returns the
+ * command's status. */
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+struct daemon_watch;
+struct error;
+
+struct relay {
+	int fd; /* signalfd of what is handed on, and SIGCHLD */
+	/* What was changed for this process, and the command gets back. */
+	sigset_t mask;
+	struct sigaction child;
+};
+
+/* Takes the signals, before the command exists: none is lost between. 0, or negative with *err set.
+ */
+int relay_begin(struct relay *ret, struct error *err);
+/* Gives them back; in the command's process too, before it becomes the command. */
+void relay_end(struct relay *relay);
+/* Until the command ends, while `watch` looks after its daemon. Returns its status, 128 + n where
+ * signal n ended it. */
+int relay_wait(const struct relay *relay, pid_t command, struct daemon_watch *watch);
