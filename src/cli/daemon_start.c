@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,8 +22,8 @@
 #include "cli/slice_env.h"
 
 #define START_TIMEOUT_MS 10000
-/* How long a daemon that was started at the same time may take to listen after ours gave way. */
-#define RIVAL_TIMEOUT_MS 3000
+/* A daemon that was killed while it started is no reason to give up at once. */
+#define START_TRIES 3
 #define RETRY_MS 20
 /* Seconds without sessions and requests after which the daemon goes away by itself. */
 #define IDLE_EXIT_SECONDS "60"
@@ -35,17 +36,16 @@ static long long now_ms(void)
 	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-/* In the grandchild: becomes the daemon. */
-_Noreturn static void daemon_become(const struct places *places, const char *dir, int ready_fd)
+/* In the grandchild: becomes the daemon, with its words going to `out`. */
+_Noreturn static void daemon_become(const struct places *places, const char *dir, int out,
+				    int ready_fd)
 {
-	char log[PATH_MAX], number[16];
+	char number[16];
 	sigset_t none;
 
-	snprintf(log, sizeof(log), "%s/carved.log", dir);
 	snprintf(number, sizeof(number), "%d", ready_fd);
-	int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 	int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
+	if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
 		_exit(1);
 	/* Descriptors of the caller (a pipe somebody waits on) must not live as long as the daemon.
 	 */
@@ -65,7 +65,7 @@ _Noreturn static void daemon_become(const struct places *places, const char *dir
 }
 
 /* Starts it as nobody's child, so that nobody has to wait for it. */
-static int daemon_spawn(const struct places *places, const char *dir, int ready_fd)
+static int daemon_spawn(const struct places *places, const char *dir, int out, int ready_fd)
 {
 	pid_t child = fork();
 	int status;
@@ -77,7 +77,7 @@ static int daemon_spawn(const struct places *places, const char *dir, int ready_
 		pid_t daemon = fork();
 
 		if (daemon == 0)
-			daemon_become(places, dir, ready_fd);
+			daemon_become(places, dir, out, ready_fd);
 		_exit(daemon < 0);
 	}
 	while (waitpid(child, &status, 0) < 0)
@@ -86,40 +86,113 @@ static int daemon_spawn(const struct places *places, const char *dir, int ready_
 	return status ? -EAGAIN : 0;
 }
 
-/* Whether the daemon said that it listens; false when it ended (or took too long) without. */
-static bool ready_wait(int fd)
+static int start_error(const char *why, const char *dir, struct error *err)
 {
-	struct pollfd ready = {.fd = fd, .events = POLLIN};
-	char byte;
-
-	return poll(&ready, 1, START_TIMEOUT_MS) > 0 && read(fd, &byte, 1) == 1;
+	error_set(err, EXIT_CODE_UNREACHABLE, "cannot start carved%s%.400s", *why ? ": " : "", why);
+	error_hint(err, "its log is %.200s/carved.log", dir);
+	return -EXIT_CODE_UNREACHABLE;
 }
 
-static int start_error(const char *dir, struct error *err)
+/* Waits until the daemon says that it listens, or ends without. */
+static void ready_wait(int fd)
 {
-	char path[PATH_MAX], text[4096] = "";
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+	poll(&ready, 1, START_TIMEOUT_MS);
+}
+
+/* Whether the daemon that the lock names lives: ours, or one that was started at the same time. */
+static bool daemon_lives(const char *dir)
+{
+	char path[PATH_MAX], text[32];
+
+	snprintf(path, sizeof(path), "%s/lock", dir);
+	pid_t pid = file_read(path, text, sizeof(text)) > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
+	cleanup_close int fd = pid > 0 ? pidfd_open(pid, 0) : -1;
+	struct pollfd end = {.fd = fd, .events = POLLIN};
+	/* Ended, but waited for by nobody, is ended too. */
+	return fd >= 0 && poll(&end, 1, 0) == 0;
+}
+
+/* One daemon is started, and some daemon waited for. True: `socket` answers. */
+static bool start_try(const struct places *places, const char *dir, const char *socket, int log,
+		      int *ret_rc)
+{
+	int pipe_fds[2];
+	long long deadline = now_ms() + START_TIMEOUT_MS;
+
+	*ret_rc = pipe(pipe_fds) < 0 ? -errno : 0;
+	if (*ret_rc < 0)
+		return false;
+	cleanup_close int ready = pipe_fds[0];
+	*ret_rc = daemon_spawn(places, dir, log, pipe_fds[1]);
+	close(pipe_fds[1]);
+	if (*ret_rc < 0)
+		return false;
+	ready_wait(ready);
+	while (!runtime_socket_answers(socket)) {
+		if (!daemon_lives(dir))
+			return false;
+		*ret_rc = now_ms() > deadline ? -ETIMEDOUT : 0;
+		if (*ret_rc < 0)
+			return false;
+		nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
+	}
+	return true;
+}
+
+/* The daemon's last words since `from` in its log; "" where it had none. */
+static const char *last_words(const char *dir, off_t from, char *buf, size_t size)
+{
+	static const char mark[] = "carved: ";
+	char path[PATH_MAX], *state;
+	const char *words = "";
 
 	snprintf(path, sizeof(path), "%s/carved.log", dir);
 	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-	off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-	off_t from = size > (off_t)sizeof(text) - 1 ? size - (off_t)sizeof(text) + 1 : 0;
-	ssize_t n = fd < 0 ? 0 : pread(fd, text, sizeof(text) - 1, from);
-	while (n > 0 && text[n - 1] == '\n')
-		text[--n] = '\0';
-	const char *last = strrchr(text, '\n');
-	last = last ? last + 1 : text;
-	if (!strncmp(last, "carved: ", 8))
-		last += 8;
-	error_set(err, EXIT_CODE_UNREACHABLE, "cannot start carved%s%.400s", *last ? ": " : "",
-		  last);
-	error_hint(err, "its log is %.200s", path);
-	return -EXIT_CODE_UNREACHABLE;
+	off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+	if (end - from > (off_t)size - 1)
+		from = end - (off_t)size + 1;
+	ssize_t n = fd < 0 ? 0 : pread(fd, buf, size - 1, from);
+	buf[n > 0 ? n : 0] = '\0';
+	for (char *line = strtok_r(buf, "\n", &state); line; line = strtok_r(NULL, "\n", &state))
+		if (!strncmp(line, mark, sizeof(mark) - 1))
+			words = line + sizeof(mark) - 1;
+	return words;
+}
+
+/* Starts daemons until one answers. */
+static int start(const struct places *places, const char *dir, const char *socket,
+		 struct error *err)
+{
+	char path[PATH_MAX], text[4096];
+	int rc = 0;
+
+	snprintf(path, sizeof(path), "%s/carved.log", dir);
+	cleanup_close int log =
+		open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (log < 0) {
+		error_set(err, EXIT_CODE_UNREACHABLE,
+			  "cannot start carved: cannot write %.300s: %s", path,
+			  strerrordesc_np(errno));
+		error_hint(err, "set CARVE_RUNTIME_DIR to a directory for it");
+		return -EXIT_CODE_UNREACHABLE;
+	}
+	off_t from = lseek(log, 0, SEEK_END);
+	for (int tries = 0; tries < START_TRIES && rc == 0; tries++)
+		if (start_try(places, dir, socket, log, &rc))
+			return 0;
+	if (rc == -ETIMEDOUT)
+		return start_error("it does not listen after 10 s", dir, err);
+	if (rc < 0)
+		return start_error(strerrordesc_np(-rc), dir, err);
+	const char *why = last_words(dir, from, text, sizeof(text));
+	return start_error(*why ? why : "it ended while it started", dir, err);
 }
 
 int daemon_start(const char *dir, const char *socket, struct error *err)
 {
 	struct places places;
-	int pipe_fds[2];
 	int rc = places_find(&places, err);
 
 	/* There the driver is our own front, and the daemon would see the slice as its GPU. */
@@ -134,20 +207,5 @@ int daemon_start(const char *dir, const char *socket, struct error *err)
 	if (access(places.daemon, X_OK) < 0)
 		return error_set(err, EXIT_CODE_UNREACHABLE, "no daemon runs, and there is no %s",
 				 places.daemon);
-	if (pipe(pipe_fds) < 0)
-		return error_set(err, EXIT_CODE_UNREACHABLE, "cannot start carved: %s",
-				 strerrordesc_np(errno));
-	cleanup_close int ready = pipe_fds[0];
-	rc = daemon_spawn(&places, dir, pipe_fds[1]);
-	close(pipe_fds[1]);
-	if (rc < 0)
-		return error_set(err, EXIT_CODE_UNREACHABLE, "cannot start carved: %s",
-				 strerrordesc_np(-rc));
-	long long deadline = now_ms() + (ready_wait(ready) ? START_TIMEOUT_MS : RIVAL_TIMEOUT_MS);
-	while (!runtime_socket_answers(socket)) {
-		if (now_ms() > deadline)
-			return start_error(dir, err);
-		nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
-	}
-	return 0;
+	return start(&places, dir, socket, err);
 }

@@ -9,11 +9,16 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "cli/runtime_dir.h"
 
 /* A daemon's largest honest answer (sessions of a big host) is far below it. */
 #define ANSWER_MAX (64u << 20)
 #define SLOW_AFTER_US 500000
 #define CONNECT_TIMEOUT_MS 5000
+/* Whether the daemon is just slow (a driver that wakes a GPU up, a wait for room) or hangs is asked
+ * again after each such time: it always has an answer to what its version is. */
+#define ALIVE_AFTER_US 4000000
+#define ALIVE_TIMEOUT_MS 1500
 
 struct answer {
 	char *data;
@@ -24,6 +29,7 @@ struct progress {
 	CURL *curl;
 	const struct http_request *request;
 	bool told;
+	curl_off_t asked_us; /* when it was last asked whether it lives */
 };
 
 static size_t answer_append(char *data, size_t unit, size_t count, void *context)
@@ -42,6 +48,31 @@ static size_t answer_append(char *data, size_t unit, size_t count, void *context
 	return size;
 }
 
+static size_t answer_ignore(char *data, size_t unit, size_t count, void *context)
+{
+	return unit * count;
+}
+
+static bool daemon_is_alive(const char *socket)
+{
+	CURL *curl = curl_easy_init();
+	CURLcode code = CURLE_FAILED_INIT;
+
+	if (curl) {
+		curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket);
+		curl_easy_setopt(curl, CURLOPT_URL, "http://carve/v1/version");
+		curl_easy_setopt(curl, CURLOPT_PROXY, "");
+		curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+		curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)ALIVE_TIMEOUT_MS);
+		curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, answer_ignore);
+		code = curl_easy_perform(curl);
+	}
+	curl_easy_cleanup(curl);
+	/* One that has ended is known otherwise. */
+	return code != CURLE_OPERATION_TIMEDOUT;
+}
+
+/* Nonzero gives the call up. */
 static int progress_tell(void *context, curl_off_t to_get, curl_off_t got, curl_off_t to_put,
 			 curl_off_t put)
 {
@@ -49,11 +80,14 @@ static int progress_tell(void *context, curl_off_t to_get, curl_off_t got, curl_
 	curl_off_t elapsed_us = 0;
 
 	curl_easy_getinfo(progress->curl, CURLINFO_TOTAL_TIME_T, &elapsed_us);
-	if (!progress->told && elapsed_us > SLOW_AFTER_US) {
+	if (progress->request->slow && !progress->told && elapsed_us > SLOW_AFTER_US) {
 		progress->told = true;
 		progress->request->slow(progress->request->slow_context);
 	}
-	return 0;
+	if (elapsed_us - progress->asked_us < ALIVE_AFTER_US)
+		return 0;
+	progress->asked_us = elapsed_us;
+	return !daemon_is_alive(progress->request->socket);
 }
 
 static void free_curl(CURL **curl)
@@ -76,19 +110,18 @@ static void request_prepare(CURL *curl, const struct http_request *request, cons
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
 	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, request->timeout_ms);
-	if (request->slow) {
-		curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-		curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, progress_tell);
-		curl_easy_setopt(curl, CURLOPT_XFERINFODATA, progress);
-	}
+	curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+	curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, progress_tell);
+	curl_easy_setopt(curl, CURLOPT_XFERINFODATA, progress);
 }
 
 static int exchange_error(const struct http_request *request, CURLcode code,
 			  enum http_reach *ret_reach, struct error *err)
 {
-	*ret_reach = code == CURLE_COULDNT_CONNECT      ? HTTP_NOT_SENT
-		     : code == CURLE_OPERATION_TIMEDOUT ? HTTP_TIMED_OUT
-							: HTTP_BROKE_OFF;
+	*ret_reach = code == CURLE_COULDNT_CONNECT ? HTTP_NOT_SENT
+		     : code == CURLE_OPERATION_TIMEDOUT || code == CURLE_ABORTED_BY_CALLBACK
+			     ? HTTP_TIMED_OUT
+			     : HTTP_BROKE_OFF;
 	if (code == CURLE_COULDNT_CONNECT) {
 		error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %s", request->socket);
 		error_hint(err, "is carved running there? `carve check` looks");
@@ -96,10 +129,19 @@ static int exchange_error(const struct http_request *request, CURLcode code,
 		error_set(err, EXIT_CODE_UNREACHABLE,
 			  "the daemon at %s did not answer within %ld s", request->socket,
 			  request->timeout_ms / 1000);
-	} else {
-		error_set(err, EXIT_CODE_UNREACHABLE, "the daemon at %s broke off: %s",
-			  request->socket, curl_easy_strerror(code));
+	} else if (code == CURLE_ABORTED_BY_CALLBACK) {
+		error_set(err, EXIT_CODE_UNREACHABLE, "the daemon (process %d) does not answer",
+			  (int)runtime_socket_pid(request->socket));
+		error_hint(err, "it hangs or is stopped; its socket is %s", request->socket);
+	} else if (code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR ||
+		   code == CURLE_SEND_ERROR || code == CURLE_PARTIAL_FILE) {
+		error_set(err, EXIT_CODE_UNREACHABLE, "the daemon at %s ended while it was asked",
+			  request->socket);
 		error_hint(err, "try again; its log is carved.log in that directory");
+	} else {
+		error_set(err, EXIT_CODE_UNREACHABLE,
+			  "what answers at %s is no daemon that carve understands",
+			  request->socket);
 	}
 	return -EXIT_CODE_UNREACHABLE;
 }

@@ -7,10 +7,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/client.h"
 #include "cli/daemon_watch.h"
 #include "cli/driver_find.h"
 #include "cli/relay.h"
@@ -18,7 +20,10 @@
 #include "proto/attach.h"
 
 /* How long the daemon may take to note the command, in seconds. */
-#define REGISTER_TIMEOUT_S 10
+#define REGISTER_TIMEOUT_S 5
+/* For how long a daemon that ends meanwhile is followed by the next: one second. */
+#define REGISTER_TRIES 10
+#define REGISTER_PAUSE_NS 100000000L
 
 static int register_error(const char *why, struct error *err)
 {
@@ -27,31 +32,56 @@ static int register_error(const char *why, struct error *err)
 	return -EXIT_CODE_RUN_FAILED;
 }
 
-/* Tells the daemon that this process, which becomes the command, keeps the session alive: carve
- * itself may be killed before its command ends. */
-static int command_register(const struct launch *launch, struct error *err)
+/* One exchange with the daemon: 0 with its reply, or -errno. */
+static int register_ask(const struct launch *launch, struct attach_reply *ret)
 {
 	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct timeval patience = {.tv_sec = REGISTER_TIMEOUT_S};
 	struct attach_request request = {
 		.magic = ATTACH_MAGIC, .version = ATTACH_VERSION, .kind = ATTACH_COMMAND};
-	struct attach_reply reply;
 
 	if (fd < 0)
-		return register_error(strerrordesc_np(errno), err);
+		return -errno;
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s", launch->attach);
 	snprintf(request.session, sizeof(request.session), "%s", launch->session);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
 	    send(fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
-		return register_error(strerrordesc_np(errno), err);
-	ssize_t n = recv(fd, &reply, sizeof(reply), 0);
+		return -errno;
+	ssize_t n = recv(fd, ret, sizeof(*ret), 0);
 	if (n < 0)
-		return register_error(strerrordesc_np(errno), err);
-	if (n != sizeof(reply) || reply.magic != ATTACH_MAGIC)
+		return -errno;
+	if (n == 0)
+		return -ECONNRESET;
+	return n == sizeof(*ret) && ret->magic == ATTACH_MAGIC ? 0 : -EPROTO;
+}
+
+/* Whether the daemon ended before it answered. */
+static bool daemon_ended(int rc)
+{
+	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
+}
+
+/* Tells the daemon that this process, which becomes the command, keeps the session alive: carve
+ * itself may be killed before its command ends. */
+static int command_register(const struct launch *launch, struct error *err)
+{
+	struct attach_reply reply;
+	int rc = register_ask(launch, &reply);
+
+	for (int tries = 0; tries < REGISTER_TRIES && daemon_ended(rc); tries++) {
+		nanosleep(&(struct timespec){.tv_nsec = REGISTER_PAUSE_NS}, NULL);
+		client_revive(launch->client);
+		rc = register_ask(launch, &reply);
+	}
+	if (rc == -EAGAIN)
+		return register_error("it does not answer", err);
+	if (rc == -EPROTO)
 		return register_error("its answer is malformed", err);
+	if (rc < 0)
+		return register_error(strerrordesc_np(-rc), err);
 	reply.message[sizeof(reply.message) - 1] = '\0';
 	if (reply.status != ATTACH_OK)
 		return register_error(reply.message, err);
@@ -61,7 +91,8 @@ static int command_register(const struct launch *launch, struct error *err)
 static int exec_error(const char *command, int error, struct error *err)
 {
 	if (error == ENOENT) {
-		error_set(err, EXIT_CODE_NOT_FOUND, "%.400s: command not found", command);
+		error_set(err, EXIT_CODE_NOT_FOUND, "%.400s: command not found",
+			  *command ? command : "''");
 		error_hint(err, "the command to run comes after carve's own options");
 		return -EXIT_CODE_NOT_FOUND;
 	}

@@ -33,7 +33,7 @@ static int command_exec(char **command, struct error *err)
 	execvp(command[0], command);
 	int code = errno == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_NOT_EXECUTABLE;
 
-	return error_set(err, code, "%.400s: %s", command[0],
+	return error_set(err, code, "%.400s: %s", *command[0] ? command[0] : "''",
 			 code == EXIT_CODE_NOT_FOUND ? "command not found"
 						     : strerrordesc_np(errno));
 }
