@@ -1,0 +1,20 @@
+"""What a slice looks like from inside adds up in every moment, whoever takes and gives memory meanwhile."""
+import os
+
+import pytest
+
+from conftest import BUILD, wait_until
+
+GIB = 1 << 30
+SECONDS = int(os.environ.get("CARVE_TEST_SECONDS", 4))
+
+
+@pytest.mark.parametrize("vram", [4, 8])
+def test_free_and_used_add_up_in_every_moment(host, vram):
+    # With 4 GiB there are refusals all the time, with 8 none.
+    done = host.carve("run", "--vram", vram, "--", BUILD / "tests/programs/limit_view", SECONDS, 4,
+                      timeout=SECONDS + 60)
+    assert done.returncode == 0, done.stderr
+    looks, changes = map(int, done.stdout.split())
+    assert looks > 100 * SECONDS and changes > 10 * SECONDS
+    wait_until(lambda: host.stat()["gpus"][0]["memory_used_bytes"] == 0)
