@@ -29,13 +29,40 @@ unsigned answer_status(const struct error *err)
 	}
 }
 
+static const char *fault_text(enum json_error_code code)
+{
+	switch (code) {
+	case json_error_premature_end_of_input:
+		return "it ends too early";
+	case json_error_end_of_input_expected:
+		return "something follows its end";
+	case json_error_null_character:
+	case json_error_null_byte_in_key:
+		return "a text has the character \\u0000";
+	case json_error_invalid_utf8:
+		return "a text is not UTF-8";
+	case json_error_duplicate_key:
+		return "a field is there twice";
+	case json_error_numeric_overflow:
+		return "a number is too large";
+	case json_error_stack_overflow:
+		return "it is nested too deeply";
+	case json_error_out_of_memory:
+		return "there is no memory for it";
+	default:
+		return "it is not well-formed";
+	}
+}
+
 json_t *answer_body(struct call *call, struct error *err)
 {
 	json_error_t where;
-	json_t *root = json_loadb(call->body, call->body_size, JSON_REJECT_DUPLICATES, &where);
+	json_t *root = json_loadb(call->body, call->body_size,
+				  JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
 
 	if (!root)
-		error_set(err, EXIT_CODE_USAGE, "the body is not JSON: line %d: %.128s", where.line,
-			  where.text);
+		error_set(err, EXIT_CODE_USAGE,
+			  "the body is not JSON that carved takes: line %d: %s", where.line,
+			  fault_text(json_error_code(&where)));
 	return root;
 }

@@ -104,8 +104,11 @@ static int count_take(const json_t *value, const char *field, uint64_t *ret, str
 		*ret = QUOTA_NONE;
 		return 0;
 	}
-	if (!json_is_integer(value) || json_integer_value(value) < 0)
+	if (!json_is_integer(value))
 		return error_set(err, EXIT_CODE_USAGE, "'%s' takes a whole number", field);
+	if (json_integer_value(value) < 0)
+		return error_set(err, EXIT_CODE_USAGE, "%s: %" JSON_INTEGER_FORMAT " is negative",
+				 field, json_integer_value(value));
 	*ret = (uint64_t)json_integer_value(value);
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/probe.h"
 #include "daemon/runtime.h"
@@ -201,19 +202,15 @@ static int background_wait(int fd)
 /* Leaves the terminal. Its standard error stays the pipe until the log is open. */
 static int background_enter(const struct runtime *runtime)
 {
-	char path[128];
+	static char path[128];
 
 	runtime_path(runtime, "carved.log", path, sizeof(path));
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (null < 0 || log < 0 || chdir("/") < 0)
+	cleanup_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null < 0 || chdir("/") < 0)
 		return -errno;
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
-	dup2(log, STDERR_FILENO);
-	close(null);
-	close(log);
-	return 0;
+	return log_to_file(path);
 }
 
 /* ---- the whole --------------------------------------------------------------------------- */
@@ -222,9 +219,10 @@ static int serve(struct node *node, bool background, struct error *err)
 {
 	if (runtime_lock(&node->runtime, node->options.system, err) < 0)
 		return EXIT_CODE_FAILED;
-	if (background && background_enter(&node->runtime) < 0) {
+	int rc = background ? background_enter(&node->runtime) : 0;
+	if (rc < 0) {
 		error_set(err, EXIT_CODE_FAILED, "cannot write %s/carved.log: %s",
-			  node->runtime.dir, strerrordesc_np(errno));
+			  node->runtime.dir, strerrordesc_np(-rc));
 		return EXIT_CODE_FAILED;
 	}
 	int code = node_run(node, err);

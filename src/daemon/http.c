@@ -20,8 +20,9 @@
 #define CONNECTIONS_MAX 1024u
 #define CONNECTION_TIMEOUT_S 15u
 #define CONNECTION_MEMORY 16384u
-/* A client that goes on sending after its body became too large is cut off here. */
-#define BODY_DISCARD_MAX (16 * HTTP_BODY_MAX)
+/* A body that is too large is read to its end all the same, as many clients look for an answer only
+ * then; who sends more than this is cut off. */
+#define BODY_DISCARD_MAX ((size_t)1 << 28)
 
 struct http_server {
 	struct node *node;

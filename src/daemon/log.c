@@ -1,11 +1,42 @@
 #include "daemon/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
+
+static const char *file_path; /* NULL: the standard error is the caller's */
+
+int log_to_file(const char *path)
+{
+	cleanup_close int fd =
+		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)
+		return -errno;
+	file_path = path;
+	return 0;
+}
+
+/* Where that fails, the log goes on in the old file. */
+static void file_turn(size_t more)
+{
+	char old[PATH_MAX];
+	struct stat now;
+
+	if (!file_path || fstat(STDERR_FILENO, &now) < 0 ||
+	    (size_t)now.st_size + more <= LOG_FILE_MAX)
+		return;
+	int length = snprintf(old, sizeof(old), "%s.old", file_path);
+	if (length > 0 && (size_t)length < sizeof(old) && rename(file_path, old) == 0)
+		(void)log_to_file(file_path);
+}
 
 void log_event(enum log_level level, const char *format, ...)
 {
@@ -30,5 +61,6 @@ void log_event(enum log_level level, const char *format, ...)
 		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
 			line[i] = '?';
 	line[end] = '\n';
+	file_turn(end + 1);
 	(void)write_all(STDERR_FILENO, line, end + 1);
 }

@@ -1,7 +1,6 @@
 #include "daemon/request.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +24,25 @@ struct field {
 
 static int parse_vram_bytes(const json_t *value, struct slice_request *to, struct error *err)
 {
-	char text[32];
+	json_int_t bytes = json_integer_value(value);
 
 	if (!json_is_integer(value))
 		return WRONG_TYPE;
-	snprintf(text, sizeof(text), "%" JSON_INTEGER_FORMAT "B", json_integer_value(value));
-	return units_parse_vram(text, &to->place.bytes, err);
+	if (bytes < 0)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "vram_bytes: %" JSON_INTEGER_FORMAT " is negative", bytes);
+	if ((uint64_t)bytes < SLICE_BYTES_MIN)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "vram_bytes: %" JSON_INTEGER_FORMAT
+				 " is below the smallest slice of 100 MB",
+				 bytes);
+	if ((uint64_t)bytes > SLICE_BYTES_MAX)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "vram_bytes: %" JSON_INTEGER_FORMAT
+				 " is more than any GPU has (128 TiB)",
+				 bytes);
+	to->place.bytes = (uint64_t)bytes;
+	return 0;
 }
 
 static int parse_vram(const json_t *value, struct slice_request *to, struct error *err)
@@ -65,7 +77,7 @@ static int parse_gpu(const json_t *value, struct slice_request *to, struct error
 	to->place.kind = whole ? PLACE_WHOLE : PLACE_FRACTION;
 	to->place.share = share;
 	if (whole > PLACE_GPUS_MAX) {
-		error_set(err, EXIT_CODE_USAGE, "--gpu: '%.64s' is more than %u GPUs", text,
+		error_set(err, EXIT_CODE_USAGE, "gpu: '%.64s' is more than %u GPUs", text,
 			  PLACE_GPUS_MAX);
 		return -1;
 	}
@@ -91,7 +103,7 @@ static int parse_ephemeral(const json_t *value, struct slice_request *to, struct
 
 static int parse_gpu_compute(const json_t *value, struct slice_request *to, struct error *err)
 {
-	return json_is_string(value) ? units_parse_share(json_string_value(value), "--gpu-compute",
+	return json_is_string(value) ? units_parse_share(json_string_value(value), "gpu_compute",
 							 &to->place.compute, err)
 				     : WRONG_TYPE;
 }
@@ -102,14 +114,13 @@ static int parse_gpus(const json_t *value, struct slice_request *to, struct erro
 		return WRONG_TYPE;
 	json_int_t count = json_integer_value(value);
 	if (count < 1 || count > PLACE_GPUS_MAX) {
-		error_set(err, EXIT_CODE_USAGE,
-			  "--gpus: %" JSON_INTEGER_FORMAT " is outside 1 to %u", count,
-			  PLACE_GPUS_MAX);
+		error_set(err, EXIT_CODE_USAGE, "gpus: %" JSON_INTEGER_FORMAT " is outside 1 to %u",
+			  count, PLACE_GPUS_MAX);
 		return -1;
 	}
 	if (to->place.kind == PLACE_WHOLE && to->place.count > 1 && to->place.count != count) {
 		error_set(err, EXIT_CODE_USAGE,
-			  "--gpus %" JSON_INTEGER_FORMAT " contradicts --gpu %u", count,
+			  "gpus: %" JSON_INTEGER_FORMAT " contradicts gpu: %u", count,
 			  to->place.count);
 		return -1;
 	}
@@ -138,13 +149,13 @@ static int parse_gpu_ids(const json_t *value, struct slice_request *to, struct e
 			last = strtoul(end + 1, &end, 10);
 		end += strspn(end, " ");
 		if (!digits || last < first || (*end && *end != ',')) {
-			error_set(err, EXIT_CODE_USAGE, "--gpu-ids: '%.64s' is not a list of GPUs",
+			error_set(err, EXIT_CODE_USAGE, "gpu_ids: '%.64s' is not a list of GPUs",
 				  text);
-			error_hint(err, "for example: --gpu-ids 0,1 or 0-2 or all");
+			error_hint(err, "for example: 0,1 or 0-2 or all");
 			return -1;
 		}
 		if (last >= GPUS_MAX) {
-			error_set(err, EXIT_CODE_USAGE, "--gpu-ids: there is no GPU %lu", last);
+			error_set(err, EXIT_CODE_USAGE, "gpu_ids: there is no GPU %lu", last);
 			return -1;
 		}
 		for (unsigned long i = first; i <= last; i++)
@@ -156,31 +167,39 @@ static int parse_gpu_ids(const json_t *value, struct slice_request *to, struct e
 	return 0;
 }
 
-static int parse_time(const json_t *value, const char *option, uint64_t *ret, struct error *err)
+#define SECONDS_MAX 1e9
+
+static int parse_time(const json_t *value, const char *field, uint64_t *ret, struct error *err)
 {
-	char text[64];
+	double seconds = json_number_value(value);
 
 	if (json_is_string(value))
-		return units_parse_seconds(json_string_value(value), option, ret, err);
+		return units_parse_seconds(json_string_value(value), field, ret, err);
 	if (!json_is_number(value))
 		return WRONG_TYPE;
-	/* No option takes "0 seconds" apart from leaving it out. */
-	if (json_number_value(value) == 0) {
-		*ret = 0;
-		return 0;
-	}
-	snprintf(text, sizeof(text), "%.9f", json_number_value(value));
-	return units_parse_seconds(text, option, ret, err);
+	if (seconds < 0)
+		return error_set(err, EXIT_CODE_USAGE, "%s: %.15g is negative", field, seconds);
+	if (seconds > SECONDS_MAX)
+		return error_set(err, EXIT_CODE_USAGE, "%s: %.15g is more than 30 years", field,
+				 seconds);
+	*ret = (uint64_t)(seconds * 1e9);
+	return 0;
 }
 
 static int parse_wait_for(const json_t *value, struct slice_request *to, struct error *err)
 {
-	return parse_time(value, "--wait-for", &to->wait_ns, err);
+	return parse_time(value, "wait_for", &to->wait_ns, err);
 }
 
 static int parse_session_timeout(const json_t *value, struct slice_request *to, struct error *err)
 {
-	return parse_time(value, "--session-timeout", &to->timeout_ns, err);
+	int rc = parse_time(value, "session_timeout", &to->timeout_ns, err);
+
+	if (rc == 0 && to->timeout_ns == 0) {
+		rc = error_set(err, EXIT_CODE_USAGE, "session_timeout: 0 seconds is no session");
+		error_hint(err, "leave it out for a session that ends when it is released");
+	}
+	return rc;
 }
 
 static int parse_priority(const json_t *value, struct slice_request *to, struct error *err)
@@ -191,7 +210,7 @@ static int parse_priority(const json_t *value, struct slice_request *to, struct 
 		return WRONG_TYPE;
 	if (priority < -REQUEST_PRIORITY_MAX || priority > REQUEST_PRIORITY_MAX) {
 		error_set(err, EXIT_CODE_USAGE,
-			  "--priority: %" JSON_INTEGER_FORMAT " is outside -%d to %d", priority,
+			  "priority: %" JSON_INTEGER_FORMAT " is outside -%d to %d", priority,
 			  REQUEST_PRIORITY_MAX, REQUEST_PRIORITY_MAX);
 		return -1;
 	}
@@ -225,13 +244,13 @@ static int parse_name(const json_t *value, struct slice_request *to, struct erro
 	if (!text)
 		return WRONG_TYPE;
 	if (strlen(text) >= sizeof(to->name)) {
-		error_set(err, EXIT_CODE_USAGE, "--name: longer than %zu characters",
+		error_set(err, EXIT_CODE_USAGE, "name: longer than %zu characters",
 			  sizeof(to->name) - 1);
 		return -1;
 	}
 	for (const char *p = text; *p; p++)
 		if ((unsigned char)*p < ' ' || *p == 0x7f) {
-			error_set(err, EXIT_CODE_USAGE, "--name: has a control character");
+			error_set(err, EXIT_CODE_USAGE, "name: has a control character");
 			return -1;
 		}
 	snprintf(to->name, sizeof(to->name), "%s", text);
@@ -240,8 +259,8 @@ static int parse_name(const json_t *value, struct slice_request *to, struct erro
 
 static int parse_mig_profile(const json_t *value, struct slice_request *to, struct error *err)
 {
-	error_set(err, EXIT_CODE_USAGE, "--mig-profile: no GPU here is in dynamic-MIG mode");
-	error_hint(err, "ask for memory: --vram 10");
+	error_set(err, EXIT_CODE_USAGE, "mig_profile: no GPU here is in dynamic-MIG mode");
+	error_hint(err, "ask for an amount of memory");
 	return -1;
 }
 
@@ -271,6 +290,19 @@ static const struct field *field_find(const char *name)
 	return NULL;
 }
 
+/* The parsers of sizes speak of options; who asks here gave a field. */
+static void error_name_field(struct error *err, const struct field *field)
+{
+	char rest[sizeof(err->message)];
+	const char *colon = strchr(err->message, ':');
+
+	if (strncmp(err->message, "--", 2) != 0 || !colon)
+		return;
+	snprintf(rest, sizeof(rest), "%s", colon);
+	error_set(err, err->code, "%s%s", field->name, rest);
+	error_hint(err, "'%s' takes %s", field->name, field->takes);
+}
+
 static int field_apply(const struct field *field, const json_t *value, struct slice_request *to,
 		       struct error *err)
 {
@@ -278,6 +310,8 @@ static int field_apply(const struct field *field, const json_t *value, struct sl
 
 	if (rc == WRONG_TYPE)
 		error_set(err, EXIT_CODE_USAGE, "'%s' takes %s", field->name, field->takes);
+	else if (rc < 0)
+		error_name_field(err, field);
 	return rc;
 }
 
@@ -356,7 +390,7 @@ int request_resolve(struct slice_request *request, const struct pool *pool, stru
 			request->allowed[i] |= found;
 		}
 		if (!found) {
-			error_set(err, EXIT_CODE_USAGE, "--gpu-ids: there is no GPU %u", index);
+			error_set(err, EXIT_CODE_USAGE, "gpu_ids: there is no GPU %u", index);
 			error_hint(err, "`carve gpu list` shows the GPUs");
 			return -1;
 		}

@@ -73,6 +73,30 @@ def test_malformed_requests_are_refused_in_words(daemon, body):
     assert daemon.call("GET", "/v1/sessions").json == []
 
 
+@pytest.mark.parametrize("body, message", [
+    ('{"vram_bytes": -1}', "vram_bytes: -1 is negative"),
+    ('{"vram_bytes": 0}', "vram_bytes: 0 is below the smallest slice of 100 MB"),
+    ('{"vram": "4 GiB"}', "vram: '4 GiB' ends in ' GiB', which is no unit"),
+    ('{"gpu_memory": "4"}', "gpu_memory: '4' has no unit"),
+    ('{"gpu": -1}', "gpu: '-1' is negative"),
+    ('{"vram": "4", "wait_for": -1}', "wait_for: -1 is negative"),
+    ('{"vram": "4", "wait_for": 1e30}', "wait_for: 1e+30 is more than 30 years"),
+    ('{"vram": "4", "session_timeout": -0.5}', "session_timeout: -0.5 is negative"),
+    ('{"vram": "4", "session_timeout": 0}', "session_timeout: 0 seconds is no session"),
+    ('{"vram": "4", "session_timeout": "0"}', "session_timeout: 0 seconds is no session"),
+    ('{"vram": "4", "gpus": 0}', "gpus: 0 is outside 1 to 64"),
+    ('{"vram": "4", "gpu_ids": "9"}', "gpu_ids: there is no GPU 9"),
+    ('null', "the body is not a JSON object"),
+    ('{"vram": "4\\u0000"}',
+     "the body is not JSON that carved takes: line 1: a text has the character \\u0000"),
+    ('{"vram": "4", "vram": "5"}',
+     "the body is not JSON that carved takes: line 1: a field is there twice")])
+def test_errors_name_the_field_and_the_value_as_given(daemon, body, message):
+    answer = daemon.call("POST", "/v1/sessions", body)
+    assert answer.status == 400 and answer.error["message"] == message
+    assert "--" not in answer.error["hint"]
+
+
 def test_unknown_paths_and_methods(daemon):
     assert daemon.call("GET", "/").status == 404
     assert daemon.call("GET", "/v2/gpus").status == 404
@@ -86,6 +110,15 @@ def test_unknown_paths_and_methods(daemon):
 def test_bodies_are_bounded(daemon):
     assert daemon.call("POST", "/v1/sessions", b"x" * 70000).status == 413
     assert daemon.call("GET", "/v1/version").status == 200
+
+
+def test_curl_sees_the_answer_to_a_huge_body(daemon):
+    for options in ([], ["-H", "Expect:"], ["-H", "Transfer-Encoding: chunked"]):
+        done = subprocess.run(["curl", "-sS", *options, "--data-binary", "@-", "--unix-socket",
+                               daemon.runtime / "carved.sock", "http://localhost/v1/sessions"],
+                              input=bytes(50 << 20), stdout=subprocess.PIPE, timeout=30)
+        assert done.returncode == 0
+        assert "larger than 65536 bytes" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_slow_clients_stall_nobody(daemon):
@@ -536,6 +569,25 @@ def test_background(tmp_path, daemon):
     again = subprocess.run([BUILD / "carved", "--runtime-dir", daemon.runtime], env=daemon.env(),
                            stderr=subprocess.PIPE, text=True, timeout=20)
     assert again.returncode == 1 and "serves" in again.stderr
+
+
+def test_the_log_is_bounded(tmp_path, daemon):
+    log, old = tmp_path / "carved.log", tmp_path / "carved.log.old"
+    tmp_path.chmod(0o700)
+    log.write_bytes(b"x" * ((1 << 20) - 300))
+    subprocess.run([BUILD / "carved", "--runtime-dir", tmp_path], env=daemon.env(), check=True,
+                   timeout=20)
+    for _ in range(20):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(str(tmp_path / "carved.sock"))
+        s.send(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n")
+        s.recv(1000)
+        s.close()
+    pid = int((tmp_path / "lock").read_text())
+    os.kill(pid, signal.SIGTERM)
+    wait_gone(pid)
+    assert (1 << 20) - 300 <= old.stat().st_size <= 1 << 20
+    assert 0 < log.stat().st_size < 100000 and b"carved.stopping" in log.read_bytes()
 
 
 def test_damaged_database(daemon):
