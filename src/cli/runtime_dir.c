@@ -1,6 +1,8 @@
 #include "cli/runtime_dir.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,17 +68,53 @@ int runtime_dir_choose(char *buf, size_t size, struct error *err)
 	return -EXIT_CODE_FAILED;
 }
 
+/* The directory, or what it would be in, is another user's. */
+static int foreign_error(const char *dir, uid_t owner, struct error *err)
+{
+	const struct passwd *user = getpwuid(owner); // NOLINT(concurrency-mt-unsafe): one thread
+	char number[16];
+
+	snprintf(number, sizeof(number), "%u", (unsigned)owner);
+	error_set(err, EXIT_CODE_NOT_PERMITTED,
+		  "the daemon's directory %.200s belongs to user %.64s: you cannot use it", dir,
+		  user ? user->pw_name : number);
+	error_hint(err, "unset CARVE_RUNTIME_DIR, or set it to a directory of your own; a "
+			"simulated host of your own: carve sim");
+	return -EXIT_CODE_NOT_PERMITTED;
+}
+
+/* Looks at the directory, or at the nearest one above it that this user may look at. */
+static int nearest_stat(const char *dir, struct stat *ret)
+{
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s", dir) >= (int)sizeof(path))
+		return -ENAMETOOLONG;
+	while (lstat(path, ret) < 0) {
+		char *slash = strrchr(path, '/');
+
+		if (errno != EACCES || !slash || slash == path)
+			return -errno;
+		*slash = '\0';
+	}
+	return 0;
+}
+
 int runtime_dir_make(const char *dir, struct error *err)
 {
 	struct stat st;
+	int error = mkdir(dir, 0700) < 0 && errno != EEXIST ? errno : 0;
+	int rc = nearest_stat(dir, &st);
 
-	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+	if ((error == EACCES || !error) && rc == 0 && st.st_uid != geteuid())
+		return foreign_error(dir, st.st_uid, err);
+	if (error)
 		return error_set(err, EXIT_CODE_UNREACHABLE, "cannot make %s: %s", dir,
-				 strerrordesc_np(errno));
-	if (lstat(dir, &st) < 0)
+				 strerrordesc_np(error));
+	if (rc < 0)
 		return error_set(err, EXIT_CODE_UNREACHABLE, "cannot look at %s: %s", dir,
-				 strerrordesc_np(errno));
-	if (S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)))
+				 strerrordesc_np(-rc));
+	if (S_ISDIR(st.st_mode) && !(st.st_mode & (S_IWGRP | S_IWOTH)))
 		return 0;
 	error_set(err, EXIT_CODE_NOT_PERMITTED, "%s is not a directory of yours alone", dir);
 	error_hint(err, "remove it, or set CARVE_RUNTIME_DIR to another one");

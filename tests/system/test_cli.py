@@ -309,6 +309,34 @@ def test_a_daemon_killed_under_a_command(host):
     wait_until(lambda: active(host) == [])
 
 
+def test_a_daemon_that_hangs_is_named(host):
+    host.carve("session", "list")
+    daemon = daemon_now(host)
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        fails(host.carve("session", "list"), 4, f"the daemon (process {daemon}) does not answer")
+        fails(host.carve("run", "--vram", "1", "--wait-for", "60", "true"), 125, "does not answer")
+        assert time.monotonic() - start < 16
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+
+
+def test_commands_of_daemons_that_are_killed(host):
+    """At any moment: each command succeeds, and leaves no session."""
+    killed = 0
+    for i in range(20):
+        process = host.popen([CARVE, "run", "--ephemeral", "--vram", "1", "true"])
+        time.sleep(i * 0.003)
+        if daemon_now(host):
+            os.kill(daemon_now(host), signal.SIGKILL)
+            killed += 1
+        _, err = process.communicate(timeout=20)
+        assert (process.returncode, err) == (0, "")
+    assert killed > 10
+    wait_until(lambda: active(host) == [])
+
+
 def daemon_now(host):
     """The daemon that listens, or 0: asking does not start one."""
     with socket.socket(socket.AF_UNIX) as s:
@@ -407,6 +435,24 @@ def test_where_no_daemon_can_start():
         start = time.monotonic()
         fails(bare_carve(directory, "gpu", "list"), 4, "cannot start carved")
         assert time.monotonic() - start < 8
+        with open(directory + "/carved.log", "a") as log:
+            log.write("carved: an old story\n")
+        done = bare_carve(directory, "gpu", "list")
+        fails(done, 4, "cannot start carved: ", "carve.db")
+        assert "old story" not in done.stderr
+    if os.geteuid() == 0:
+        fails(bare_carve("/proc", "gpu", "list"), 4, "/proc/carved.log: No such file")
+
+
+def test_another_users_daemon_directory():
+    if os.geteuid() != 0 or subprocess.run([*NOBODY, CARVE, "--version"],
+                                           capture_output=True).returncode != 0:
+        pytest.skip("needs root, and a build that other users can read")
+    with tempfile.TemporaryDirectory() as directory:
+        for path in (directory, directory + "/carve"):
+            done = run([*NOBODY, CARVE, "gpu", "list"],
+                       env=clean_env({"CARVE_RUNTIME_DIR": path}))
+            fails(done, 5, path, "belongs to user root")
 
 
 def test_a_slice_does_not_reach_the_daemon_it_starts(bare):

@@ -376,6 +376,27 @@ def test_escapes_of_foreign_names_do_not_reach_the_terminal(fake):
     assert "\x1b" not in carve(fake, "gpu", "list").stdout
 
 
+def test_errors_stay_one_line_whatever_is_quoted(fake):
+    argv = [CARVE.encode(), b"session", b"request", b"--vram", b"1\x1b[31m\n2\xff\xc2\x9b\xc3\xa4"]
+    env = clean_env({"CARVE_RUNTIME_DIR": fake.dir})
+    done = subprocess.run(argv, stderr=subprocess.PIPE, env=env, timeout=30)
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1
+    assert rb"1\x1b[31m\n2\xff\xc2\x9b" + b"\xc3\xa4" in done.stderr
+    done = subprocess.run([*argv, b"--json"], stderr=subprocess.PIPE, env=env, timeout=30)
+    message = json.loads(done.stderr)["error"]["message"]
+    assert "--vram" in message and "1\x1b[31m\n2\\xff\u009b\u00e4" in message
+
+
+def test_an_empty_command_is_quoted(fake):
+    fails(carve(fake, "run", "--vram", "4", ""), 127, "'': command not found")
+
+
+def test_a_daemon_that_ends_when_asked(fake):
+    fake.answers["GET", "/v1/gpus"] = (0, {})
+    done = carve(fake, "gpu", "list")
+    fails(done, 4, "ended while it was asked")
+
+
 def test_full_output_is_an_error(fake):
     with open("/dev/full", "w") as full:
         for argv in (["gpu", "list"], ["gpu", "list", "--json"], ["--version"]):
