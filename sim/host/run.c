@@ -179,10 +179,12 @@ static int command_exec(const struct run_options *o, const char *host)
 		return EXIT_CODE_RUN_FAILED;
 	}
 	execvp(o->command[0], o->command);
-	status = errno;
-	complain(o->command[0], status);
-	return status == ENOENT || status == ENOTDIR ? EXIT_CODE_NOT_FOUND
-						     : EXIT_CODE_NOT_EXECUTABLE;
+	if (errno != ENOENT && errno != ENOTDIR) {
+		complain(o->command[0], errno);
+		return EXIT_CODE_NOT_EXECUTABLE;
+	}
+	fprintf(stderr, "simhost: %s: command not found\n", *o->command[0] ? o->command[0] : "''");
+	return EXIT_CODE_NOT_FOUND;
 }
 
 static const int passed_on[] = {SIGINT,  SIGQUIT,  SIGTERM, SIGHUP, SIGUSR1,

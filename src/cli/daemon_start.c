@@ -151,6 +151,8 @@ static const char *last_words(const char *dir, off_t from, char *buf, size_t siz
 	snprintf(path, sizeof(path), "%s/carved.log", dir);
 	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
 	off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+	if (end < from) /* a full log was put away meanwhile */
+		from = 0;
 	if (end - from > (off_t)size - 1)
 		from = end - (off_t)size + 1;
 	ssize_t n = fd < 0 ? 0 : pread(fd, buf, size - 1, from);

@@ -68,7 +68,7 @@ static bool daemon_ended(int rc)
  * itself may be killed before its command ends. */
 static int command_register(const struct launch *launch, struct error *err)
 {
-	struct attach_reply reply;
+	struct attach_reply reply = {0};
 	int rc = register_ask(launch, &reply);
 
 	for (int tries = 0; tries < REGISTER_TRIES && daemon_ended(rc); tries++) {

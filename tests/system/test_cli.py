@@ -556,6 +556,11 @@ def test_nested_sim_shares_the_host(make_host):
     assert len(json.loads(done.stdout)) == 1
 
 
+def test_sim_names_a_command_that_is_not_there():
+    done = sim_run("h100-80gb", ["nosuch"])
+    assert done.returncode == 127 and "nosuch: command not found" in done.stderr
+
+
 def test_sim_lists_models_and_refuses_others():
     listed = run([CARVE, "sim", "--list"])
     assert listed.returncode == 0 and "h100-80gb" in listed.stdout
