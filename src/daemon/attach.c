@@ -104,6 +104,7 @@ reply_status(struct attach_connection *c, enum attach_status status, const char 
 	va_list args;
 
 	va_start(args, format);
+	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not follow va_start */
 	vsnprintf(reply.message, sizeof(reply.message), format, args);
 	va_end(args);
 	return reply_send(c, &reply, NULL, 0);

@@ -52,6 +52,7 @@ void log_event(enum log_level level, const char *format, ...)
 	used += (size_t)snprintf(line + used, sizeof(line) - used, ".%03ldZ %s ",
 				 now.tv_nsec / 1000000, names[level]);
 	va_start(args, format);
+	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not follow va_start */
 	int length = vsnprintf(line + used, sizeof(line) - used - 1, format, args);
 	va_end(args);
 	size_t end = used + (length < 0 ? 0 : (size_t)length);
