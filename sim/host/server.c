@@ -18,8 +18,6 @@
 
 #define BACKLOG 512
 #define EVENTS_MAX 512
-/* Messages taken from one connection before the others have their turn. */
-#define MESSAGES_PER_TURN 32
 #define NS_PER_S 1000000000u
 
 /* A descriptor in the epoll set and what to do when it is ready. First member of what it is part
@@ -181,7 +179,9 @@ static void connection_ready(struct server *s, struct watch *w)
 
 	if (!c->process)
 		return;
-	for (int i = 0; i < MESSAGES_PER_TURN || w->ending; i++) {
+	/* One message a turn: between two of them another process may end, which epoll tells, and who
+	 * asks after its end must see its memory free. Of one that ended, all that is left. */
+	do {
 		s->exchange.fd = -1;
 		ssize_t n = message_receive(s, w->fd);
 
@@ -193,7 +193,7 @@ static void connection_ready(struct server *s, struct watch *w)
 			connection_close(s, c);
 			return;
 		}
-	}
+	} while (w->ending);
 }
 
 static void connection_add(struct server *s, int socket_fd)
