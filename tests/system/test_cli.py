@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, clean_env, run, sim_run, wait_until
+from conftest import BUILD, clean_env, machine_has_gpu, run, sim_run, wait_until
 
 CARVE = BUILD / "carve"
 GIB = 1 << 30
@@ -410,7 +410,7 @@ def test_a_stale_socket_is_replaced(bare):
 
 
 def test_no_gpu(bare):
-    if os.path.exists("/dev/nvidiactl"):
+    if machine_has_gpu():
         pytest.skip("this machine has a GPU")
     fails(bare_carve(bare, "gpu", "list"), 1, "no GPU found", "carve sim")
     done = bare_carve(bare, "gpu", "list", "--json")
