@@ -179,8 +179,8 @@ static void connection_ready(struct server *s, struct watch *w)
 
 	if (!c->process)
 		return;
-	/* One message a turn: between two of them another process may end, which epoll tells, and who
-	 * asks after its end must see its memory free. Of one that ended, all that is left. */
+	/* One message a turn: between two of them another process may end, which epoll tells, and
+	 * who asks after its end must see its memory free. Of one that ended, all that is left. */
 	do {
 		s->exchange.fd = -1;
 		ssize_t n = message_receive(s, w->fd);
