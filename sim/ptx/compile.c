@@ -21,8 +21,8 @@ void compile_fail(struct compiler *c, int status, uint32_t line, const char *for
 				  "%s line %u: ", c->source_name ? c->source_name : "ptx", line);
 		if (length >= 0 && (size_t)length < c->log_size) {
 			va_start(args, format);
-			/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not
-			 * follow va_start */
+			/* clang 14 does not follow va_start: */
+			/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
 			vsnprintf(c->log + length, c->log_size - (size_t)length, format, args);
 			va_end(args);
 		}
