@@ -21,6 +21,12 @@ FOREIGN = ("CARVE_HOST", "CARVE_RUNTIME_DIR", "CARVE_SESSION", "CARVE_ATTACH", "
            "CARVE_DRIVER_NVML", "SIMGPU_HOST", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD")
 
 
+# Whoever started the tests in the background may ignore these; programs under test would inherit that.
+for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(ignored) == signal.SIG_IGN:
+        signal.signal(ignored, signal.SIG_DFL)
+
+
 def clean_env(extra=None):
     env = {k: v for k, v in os.environ.items() if k not in FOREIGN}
     env.update(extra or {})
