@@ -223,9 +223,11 @@ def test_signals_are_passed_on(number):
 
 
 def test_stop_and_continue():
+    # A process group of its own: in one whose members' parents are all elsewhere (tests started by setsid),
+    # the kernel drops SIGTSTP.
     process = subprocess.Popen([SIMHOST, "run", "--", "sh", "-c", "echo up; read x; echo $x"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                               env=clean_env())
+                               env=clean_env(), preexec_fn=os.setpgrp)
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGTSTP)
     wait_until(lambda: pathlib.Path(f"/proc/{process.pid}/stat").read_text().split()[2] == "T")
