@@ -27,7 +27,9 @@
 
 enum attach_kind {
 	/* I am a process that will use the GPU: reply has the ledger, and a slot. Descriptors in
-	 * the reply: limits (read-only), ledger (read-write). */
+	 * the reply: limits (read-only), ledger (read-write) and, from daemons that time-slice,
+	 * wake: an eventfd that a process writes 1 to when it starts waiting at the gate, or takes
+	 * an idle lease up again (proto/gate.h). It must not block. */
 	ATTACH_WORKLOAD = 1,
 	/* I am the command of a one-off session, before exec: the session lives as long as I do. No
 	 * descriptors, no slot. The connection may be closed after the reply. */
@@ -39,7 +41,8 @@ enum attach_kind {
 	 */
 	ATTACH_OBSERVE = 4,
 	/* A child of fork that takes up in a new daemon, or any process after a restart: as
-	 * ATTACH_WORKLOAD, and `slot` names the slot it already has in a ledger it has mapped. */
+	 * ATTACH_WORKLOAD (the wake descriptor is a new one), and `slot` names the slot it already
+	 * has in a ledger it has mapped. */
 	ATTACH_RESUME = 5,
 };
 

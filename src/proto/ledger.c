@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "proto/gate.h"
 
 #define SUM_MASK ((1ull << LEDGER_WORD_SUM_BITS) - 1)
 #define SLOT_MASK ((1ull << LEDGER_WORD_SLOT_BITS) - 1)
@@ -44,12 +45,21 @@ static size_t slot_stride(uint32_t gpu_count)
 			64);
 }
 
-size_t ledger_size(uint32_t gpu_count, uint32_t slot_count)
+/* A page a process: it has the driver register it. */
+#define TIME_STRIDE 4096u
+_Static_assert(sizeof(struct gate_process) <= TIME_STRIDE, "one page a process");
+
+static size_t time_offset(uint32_t gpu_count, uint32_t slot_count)
 {
 	size_t slots =
 		ALIGN_UP(sizeof(struct ledger_header), 128) + gpu_count * sizeof(struct ledger_gpu);
 
 	return ALIGN_UP(slots + slot_count * slot_stride(gpu_count), 4096);
+}
+
+size_t ledger_size(uint32_t gpu_count, uint32_t slot_count)
+{
+	return time_offset(gpu_count, slot_count) + (size_t)slot_count * TIME_STRIDE;
 }
 
 void ledger_init(struct ledger_header *header, uint32_t gpu_count, uint32_t slot_count)
@@ -62,11 +72,25 @@ void ledger_init(struct ledger_header *header, uint32_t gpu_count, uint32_t slot
 	header->gpu_offset = ALIGN_UP(sizeof(*header), 128);
 	header->slot_offset = header->gpu_offset + gpu_count * (uint32_t)sizeof(struct ledger_gpu);
 	header->slot_stride = (uint32_t)slot_stride(gpu_count);
+	header->time_offset = (uint32_t)time_offset(gpu_count, slot_count);
+	header->time_stride = TIME_STRIDE;
 	/* The word 0 names operation 0 of slot 0, so that slot's count starts at 1. */
 	struct ledger l = {.header = header};
 	for (uint32_t gpu = 0; gpu < gpu_count; gpu++)
 		ledger_slot_gpu(&l, LEDGER_SLOT_DAEMON, gpu)->applied = 1;
 	header->magic = LEDGER_MAGIC;
+}
+
+/* Ledgers made before there was time-slicing have none. */
+static bool time_area_fits(const struct ledger_header *h)
+{
+	uint64_t slots_end = h->slot_offset + (uint64_t)h->slot_count * h->slot_stride;
+
+	if (!h->time_offset)
+		return true;
+	return h->time_offset % TIME_STRIDE == 0 && h->time_stride % TIME_STRIDE == 0 &&
+	       h->time_stride >= sizeof(struct gate_process) && h->time_offset >= slots_end &&
+	       h->time_offset + (uint64_t)h->slot_count * h->time_stride <= h->size;
 }
 
 int ledger_check(const struct ledger_header *h, size_t size)
@@ -80,7 +104,8 @@ int ledger_check(const struct ledger_header *h, size_t size)
 	    h->slot_stride < slot_stride(h->gpu_count) || h->slot_stride % 64 ||
 	    h->gpu_offset < sizeof(*h) || h->gpu_offset % 64 || h->slot_offset % 64 ||
 	    h->slot_offset < h->gpu_offset + h->gpu_count * sizeof(struct ledger_gpu) ||
-	    h->slot_offset + (uint64_t)h->slot_count * h->slot_stride > h->size)
+	    h->slot_offset + (uint64_t)h->slot_count * h->slot_stride > h->size ||
+	    !time_area_fits(h))
 		return -EPROTO;
 	return 0;
 }
@@ -328,6 +353,8 @@ void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint
 	 * of the slot, not of the process. */
 	s->pid = pid;
 	s->start_time = start_time;
+	if (gate_process(l, slot))
+		memset(gate_process(l, slot), 0, sizeof(struct gate_process));
 	atomic_store(&s->calls_begun, 0);
 	atomic_store(&s->calls_done, 0);
 	atomic_store(&s->state, LEDGER_SLOT_LIVE);

@@ -54,7 +54,11 @@ struct ledger_limits {
 	char session[LEDGER_SESSION_SIZE]; /* ID, NUL-terminated */
 	_Atomic uint32_t generation;       /* starts of the daemon; changes when one took over */
 	uint32_t flags;
-	uint64_t reserved[8];
+	/* GPU time that a process may have in flight while others want the GPU, in us; 0: the
+	 * front's own choice. */
+	_Atomic uint32_t in_flight_us;
+	uint32_t reserved_time;
+	uint64_t reserved[7];
 	struct ledger_limit gpu[LEDGER_GPUS_MAX];
 };
 
@@ -69,7 +73,7 @@ struct ledger_gpu {
 	_Atomic uint64_t committed; /* {seq:16, slot:10, sum:38} */
 	_Atomic uint64_t peak_bytes;
 	_Atomic uint64_t refused; /* allocations answered "out of memory" by the slice */
-	_Atomic uint64_t gate;    /* {state, epoch}; 0: open */
+	_Atomic uint64_t gate;    /* of GPU 0: the session's gate, see proto/gate.h; others: 0 */
 	uint64_t reserved[12];
 };
 
@@ -125,7 +129,10 @@ struct ledger_header {
 	uint32_t gpu_offset;  /* of struct ledger_gpu[gpu_count] */
 	uint32_t slot_offset; /* of slot 0 */
 	uint32_t slot_stride;
-	uint32_t reserved[19];
+	/* Of slot 0's struct gate_process (proto/gate.h), page-aligned; 0: there are none. */
+	uint32_t time_offset;
+	uint32_t time_stride; /* one a slot */
+	uint32_t reserved[17];
 };
 
 #define LEDGER_ASSERT(e) _Static_assert(e, "the ledger is an ABI: " #e)
@@ -145,6 +152,8 @@ LEDGER_ASSERT(sizeof(struct ledger_slot_gpu) == 32);
 LEDGER_ASSERT(offsetof(struct ledger_slot, intent) == 24);
 LEDGER_ASSERT(sizeof(struct ledger_slot) == 128);
 LEDGER_ASSERT(sizeof(struct ledger_header) == 112);
+LEDGER_ASSERT(offsetof(struct ledger_header, time_offset) == 36);
+LEDGER_ASSERT(offsetof(struct ledger_limits, in_flight_us) == 64);
 LEDGER_ASSERT(LEDGER_WORD_SUM_BITS + LEDGER_WORD_SLOT_BITS + LEDGER_WORD_SEQ_BITS == 64);
 
 /* A mapping of both parts. Plain pointers, owned by whoever mapped them. */

@@ -1,0 +1,107 @@
+/* Who gets the GPUs' time, for how long, and what it is charged. Pure: no clock, no I/O; a caller
+ * tells it what happened and when, asks what is to be done, does it, and says when it was done.
+ * One struct lease_table a host. Times are ns on one monotonic clock, which never goes back between
+ * two calls. Not for several threads at once.
+ *
+ * Terms. A client is a session. Shares are parts per million of one GPU's time. A lease is one turn
+ * of exclusive use of all the client's GPUs (a gang). A plan is lease / granularity long.
+ *
+ * The caller's duties:
+ *   wants    a client has work, or a thread waiting (true); it has neither (false). A client that
+ *            holds a lease and goes idle is told as wants = false, then its lease is revoked.
+ *   opened   the gate of a granted client was opened.
+ *   closed   its gate is closed and its last work is done (drained), or was given up waiting for.
+ * From `opened` to `closed` is what it is charged, overrun included. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LEASE_GPUS_MAX 64u
+#define LEASE_PPM 1000000u
+#define LEASE_NS_DEFAULT 250000000ull
+#define LEASE_NS_MIN 5000000ull
+#define LEASE_NS_MAX 10000000000ull
+#define LEASE_GRANULARITY_DEFAULT 50000u /* 5%, ppm */
+/* What all clients with no request of their own get together where requests sum to 1: 1%. */
+#define LEASE_FLOOR_PPM 10000u
+
+enum lease_mode {
+	LEASE_OFF = 0, /* the driver's own sharing: clients on this GPU need no lease for it */
+	LEASE_FAIR,
+	LEASE_STRICT,
+};
+
+/* Limits of the granularity: 1% to 50%. plan_ns = lease_ns / granularity. */
+struct lease_setting {
+	enum lease_mode mode;
+	uint64_t lease_ns;
+	uint32_t granularity_ppm;
+};
+
+uint64_t lease_plan_ns(const struct lease_setting *setting);
+
+struct lease_table;
+
+/* NULL where there is no memory. Caller frees. */
+struct lease_table *lease_table_new(void);
+void lease_table_free(struct lease_table *t);
+
+/* Takes effect from the next decision on. */
+void lease_set(struct lease_table *t, uint32_t gpu, const struct lease_setting *setting,
+	       uint64_t now);
+const struct lease_setting *lease_get(const struct lease_table *t, uint32_t gpu);
+
+/* `fraction_ppm`: the slice's share as asked by --gpu or --gpu-compute; 0: sized by memory only.
+ * Request and limit follow from the GPU's mode: fair request = fraction, limit = 1; strict limit =
+ * fraction too, but 1 where the fraction is 0. `gpus`: bit mask, not 0. `id` is the caller's;
+ * unique. 0, -EEXIST, -EINVAL or -ENOMEM. */
+int lease_client_add(struct lease_table *t, uint64_t id, uint64_t gpus, uint32_t fraction_ppm,
+		     uint64_t now);
+/* Resized. */
+void lease_client_share(struct lease_table *t, uint64_t id, uint32_t fraction_ppm, uint64_t now);
+/* Its gate is closed for ever; what it held is free. */
+void lease_client_remove(struct lease_table *t, uint64_t id, uint64_t now);
+
+void lease_wants(struct lease_table *t, uint64_t id, bool wants, uint64_t now);
+void lease_opened(struct lease_table *t, uint64_t id, uint64_t now);
+void lease_closed(struct lease_table *t, uint64_t id, uint64_t now);
+
+enum lease_action_kind {
+	LEASE_NONE = 0,
+	/* Open the gate (contended: with bounded work in flight), then call lease_opened(). */
+	LEASE_GRANT,
+	/* Close the gate, drain, then call lease_closed(). Because its time is up, it went idle, or
+	 * a client below its guarantee woke up. */
+	LEASE_REVOKE,
+	/* The holder goes on; `contended` is as it says now (others want, or wanted lately, or
+	   not). */
+	LEASE_CHANGE,
+};
+
+struct lease_action {
+	enum lease_action_kind kind;
+	uint64_t id;
+	bool contended;
+	uint64_t until; /* LEASE_GRANT: when it is revoked at the latest, as things stand */
+};
+
+/* What is to be done now: called again until it gives LEASE_NONE; then *ret_next is when to call
+ * again though nothing happened (UINT64_MAX: only when something does). Bounded work per call. Each
+ * action is given once. Clients none of whose GPUs is time-sliced are none of its business. */
+struct lease_action lease_next(struct lease_table *t, uint64_t now, uint64_t *ret_next);
+
+/* For showing. `received`: GPU time held over the last whole plan and over the last 60 s, in ppm of
+ * the time passed (since it came, if that is less). */
+struct lease_client_stat {
+	uint32_t request_ppm, limit_ppm; /* as they follow from mode and fraction */
+	uint32_t received_plan_ppm, received_minute_ppm;
+	uint64_t held_ns;    /* all its leases, drain included */
+	uint64_t overrun_ns; /* the part after a lease was to end */
+	uint64_t waited_ns;  /* wanted, but had no lease */
+	uint64_t leases, preempted;
+	bool wants, holds;
+};
+/* 0 or -ENOENT. */
+int lease_client_stat(const struct lease_table *t, uint64_t id, uint64_t now,
+		      struct lease_client_stat *ret);

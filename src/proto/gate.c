@@ -1,0 +1,92 @@
+#include "proto/gate.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+
+struct gate_process *gate_process(const struct ledger *l, uint32_t slot)
+{
+	const struct ledger_header *shape = l->shape ? l->shape : l->header;
+
+	if (!shape->time_offset)
+		return NULL;
+	return (struct gate_process *)((char *)l->header + shape->time_offset +
+				       (size_t)slot * shape->time_stride);
+}
+
+/* The word off itself is 0, so that looking at it costs least; the epoch starts anew with it. */
+static uint64_t next_word(uint64_t word, enum gate_state state)
+{
+	return state == GATE_OFF ? 0 : (GATE_EPOCH(word) + 1) << GATE_STATE_BITS | state;
+}
+
+static void wake_waiters(const struct ledger *l, enum gate_state state)
+{
+	/* The low half, on the little-endian machines that carve runs on. */
+	if (state != GATE_CLOSED && state != GATE_IDLE)
+		syscall(SYS_futex, (uint32_t *)gate_word(l), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+uint64_t gate_set(const struct ledger *l, enum gate_state state)
+{
+	uint64_t seen = atomic_load_explicit(gate_word(l), memory_order_relaxed);
+
+	while (!atomic_compare_exchange_weak(gate_word(l), &seen, next_word(seen, state)))
+		;
+	wake_waiters(l, state);
+	return next_word(seen, state);
+}
+
+bool gate_replace(const struct ledger *l, uint64_t seen, enum gate_state state)
+{
+	if (!atomic_compare_exchange_strong(gate_word(l), &seen, next_word(seen, state)))
+		return false;
+	wake_waiters(l, state);
+	return true;
+}
+
+int gate_barrier(void)
+{
+	return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) < 0 ? -errno : 0;
+}
+
+bool gate_launching(const struct gate_process *p)
+{
+	uint32_t threads = MIN(atomic_load(&p->threads), GATE_THREADS_MAX);
+
+	if (atomic_load(&p->launching_others))
+		return true;
+	for (uint32_t i = 0; i < threads; i++)
+		if (atomic_load_explicit(&p->thread[i].in_launch, memory_order_acquire))
+			return true;
+	return false;
+}
+
+bool gate_drained(const struct gate_process *p)
+{
+	uint32_t streams = MIN(atomic_load(&p->streams), GATE_STREAMS_MAX);
+
+	for (uint32_t i = 0; i < streams; i++) {
+		const struct gate_stream *s = &p->stream[i];
+
+		if (atomic_load_explicit(&s->done, memory_order_acquire) !=
+		    atomic_load_explicit(&s->submitted, memory_order_acquire))
+			return false;
+	}
+	return true;
+}
+
+uint32_t gate_submitted(const struct gate_process *p)
+{
+	uint32_t streams = MIN(atomic_load(&p->streams), GATE_STREAMS_MAX);
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < streams; i++)
+		sum += atomic_load_explicit(&p->stream[i].submitted, memory_order_relaxed);
+	return sum;
+}
