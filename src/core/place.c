@@ -33,12 +33,16 @@ uint64_t place_requested(const struct place_gpu *gpu, const struct place_request
 	return request->bytes;
 }
 
-/* The share of time that this request wants promised on this GPU. */
-static uint32_t compute_wanted(const struct place_gpu *gpu, const struct place_request *request)
+uint32_t place_compute(const struct place_request *request)
 {
-	if (!gpu->shared_time)
-		return 0;
 	return request->kind == PLACE_WHOLE ? SHARE_ONE : request->compute;
+}
+
+/* Whether the time that is not promised yet covers the request. */
+static bool time_left(const struct place_gpu *gpu, const struct place_request *request)
+{
+	return !gpu->shared_time || gpu->share + place_compute(request) <= SHARE_ONE ||
+	       place_compute(request) == 0;
 }
 
 /* Everything but the room. */
@@ -55,8 +59,7 @@ static enum place_reason eligible(const struct place_gpu *gpu, size_t index,
 		return PLACE_TOO_SMALL;
 	if (request->kind == PLACE_WHOLE && gpu->sessions)
 		return PLACE_NOT_EMPTY;
-	if (compute_wanted(gpu, request) >
-	    SHARE_ONE - (gpu->share < SHARE_ONE ? gpu->share : SHARE_ONE))
+	if (!time_left(gpu, request))
 		return PLACE_NO_COMPUTE;
 	return PLACE_FITS;
 }

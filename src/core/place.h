@@ -23,7 +23,7 @@ struct place_gpu {
 	uint64_t promised; /* sum of the slices on it, whole */
 	uint64_t context;  /* cost of one CUDA context; 0: not known */
 	uint32_t sessions; /* slices on it */
-	uint32_t share;    /* sum of the compute requests on it */
+	uint64_t share;    /* sum of the compute requests on it */
 	bool shared_time;  /* in a time-slicing mode: compute is promised too, at most SHARE_ONE */
 	bool offered;      /* false: not ours to give (another daemon's, lost, failing) */
 };
@@ -38,7 +38,7 @@ struct place_request {
 	enum place_kind kind;
 	uint64_t bytes;
 	uint32_t share;         /* PLACE_FRACTION: of the memory */
-	uint32_t compute;       /* compute request; promised on GPUs with shared_time */
+	uint32_t compute;       /* compute request, see place_compute() */
 	uint32_t count;         /* GPUs, 1 to PLACE_GPUS_MAX */
 	const uint8_t *allowed; /* one flag a GPU; NULL: all */
 	bool strict;            /* no tolerance */
@@ -73,6 +73,9 @@ uint64_t place_capacity(const struct place_gpu *gpu);
 uint64_t place_available(const struct place_gpu *gpu);
 /* What the request means on this GPU, in bytes. */
 uint64_t place_requested(const struct place_gpu *gpu, const struct place_request *request);
+/* The share of a GPU's time that the request is for: a whole GPU is all of its time. Promised on
+ * GPUs with shared_time; elsewhere it is kept for the day when time is shared there. */
+uint32_t place_compute(const struct place_request *request);
 /* Whether GPU number `index` can fulfil the request in full, and if not, why. */
 enum place_reason place_check(const struct place_gpu *gpus, size_t index,
 			      const struct place_request *request);

@@ -216,6 +216,13 @@ static void post_explain(struct call *call, const char *id)
 
 /* ---- resizing ---------------------------------------------------------------------------- */
 
+/* A fraction is one of time too; an amount of memory leaves the session's share of time as it is.
+ */
+static uint32_t resized_compute(const struct session *s, const struct place_request *request)
+{
+	return request->kind == PLACE_FRACTION ? place_compute(request) : s->record.compute;
+}
+
 /* The new size on one GPU of the session. 0, or negative with *err. */
 static int resize_check(const struct session *s, uint32_t i, const struct place_request *request,
 			uint64_t *ret_bytes, struct error *err)
@@ -223,6 +230,7 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 	struct place_gpu gpus[GPUS_MAX];
 	char asked[UNITS_TEXT_SIZE], has[UNITS_TEXT_SIZE];
 	uint64_t now = s->record.gpu[i].bytes, used = session_used(s, i);
+	uint32_t compute = resized_compute(s, request);
 
 	if (s->pool_gpu[i] < 0)
 		return error_set(err, EXIT_CODE_FAILED, "GPU %u is gone", s->record.gpu[i].index);
@@ -242,6 +250,13 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 				 "cannot grow to %s: GPU %u has %s left beside this session", asked,
 				 s->record.gpu[i].index,
 				 units_format_bytes(place_available(gpu), has));
+	if (compute > s->record.compute && gpu->shared_time &&
+	    gpu->share - s->record.compute + compute > SHARE_ONE)
+		return error_set(err, EXIT_CODE_NO_ROOM,
+				 "cannot grow to %g%% of the time of GPU %u: %g%% of it are "
+				 "promised to others",
+				 compute * 100.0 / SHARE_ONE, s->record.gpu[i].index,
+				 (double)(gpu->share - s->record.compute) * 100 / SHARE_ONE);
 	*ret_bytes = bytes;
 	return 0;
 }
@@ -264,7 +279,7 @@ static int resize(struct session *s, const struct place_request *request, struct
 	}
 	if (quotas_check_resize(s, bytes, err) < 0)
 		return -1;
-	int rc = session_resize(s, bytes);
+	int rc = session_resize(s, bytes, resized_compute(s, request));
 	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
 				  strerrordesc_np(-rc))
 		      : 0;

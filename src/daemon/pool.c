@@ -245,6 +245,7 @@ void pool_place_gpus(const struct pool *pool, struct place_gpu *ret)
 			.context = gpu->context_bytes,
 			.sessions = gpu->sessions,
 			.share = gpu->share,
+			.shared_time = compute_mode_promises(gpu->mode),
 			.offered = gpu->claim_fd >= 0 && !gpu->sample.error && !gpu->info.mig,
 		};
 	}

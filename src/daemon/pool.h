@@ -11,6 +11,7 @@
 
 #include "backend/gpus.h"
 #include "base/error.h"
+#include "core/compute.h"
 #include "core/place.h"
 
 enum pool_state {
@@ -33,8 +34,9 @@ struct pool_gpu {
 	/* Sums over the sessions: kept by session.c. */
 	uint64_t promised;
 	uint32_t sessions;
-	uint32_t share;
-	uint64_t outside; /* held by programs outside carve, as of the last sample */
+	uint64_t share; /* of compute requests, in millionths; above SHARE_ONE only in mode off */
+	enum compute_mode mode; /* how its time is shared */
+	uint64_t outside;       /* held by programs outside carve, as of the last sample */
 };
 
 typedef void (*pool_cb)(void *arg);

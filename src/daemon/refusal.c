@@ -11,7 +11,8 @@
 #include "daemon/request.h"
 
 void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
-		    enum place_reason reason, char *buf, size_t size)
+		    const struct place_request *request, enum place_reason reason, char *buf,
+		    size_t size)
 {
 	const struct pool_gpu *gpu = &pool->gpu[index];
 	char left[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], other[UNITS_TEXT_SIZE];
@@ -33,8 +34,9 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 		snprintf(buf, size, "not empty (%u session%s)", place->sessions,
 			 place->sessions == 1 ? "" : "s");
 	else if (reason == PLACE_NO_COMPUTE)
-		snprintf(buf, size, "%u%% of its time is promised",
-			 place->share / (SHARE_ONE / 100));
+		snprintf(buf, size, "%g%% of its time is promised, %g%% more were asked",
+			 (double)place->share * 100 / SHARE_ONE,
+			 place_compute(request) * 100.0 / SHARE_ONE);
 	else if (place->outside)
 		snprintf(buf, size, "%s of %s free, programs outside carve hold %s", left, total,
 			 units_format_bytes(place->outside, other));
@@ -53,7 +55,7 @@ static void gpus_explain(const struct pool *pool, const struct place_gpu *gpus,
 		const struct gpu_info *info = &pool->gpu[i].info;
 		char says[192], part[320];
 
-		refusal_of_gpu(pool, i, &gpus[i], reason, says, sizeof(says));
+		refusal_of_gpu(pool, i, &gpus[i], request, reason, says, sizeof(says));
 		snprintf(part, sizeof(part), "GPU %u (%s): %s", info->index, info->name, says);
 		if (used + strlen(part) + 32 > size) {
 			snprintf(buf + used, size - used, "; and %u more", pool->count - i);
@@ -89,6 +91,21 @@ static bool count_explain(const struct pool *pool, const struct place_gpu *gpus,
 	return true;
 }
 
+/* What there is too little of: where memory would do on as many GPUs as were asked for, it is time.
+ */
+static const char *short_of(const struct place_gpu *gpus, uint32_t count,
+			    const struct place_request *request)
+{
+	uint32_t timeless = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		enum place_reason reason = place_check(gpus, i, request);
+
+		timeless += reason == PLACE_FITS || reason == PLACE_NO_COMPUTE;
+	}
+	return timeless >= request->count ? "time" : "memory";
+}
+
 void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
 		     struct error *err)
 {
@@ -101,7 +118,8 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 	if (rc == -EDOM)
 		snprintf(text, sizeof(text), "a slice of %s is too small", asked);
 	else if (possible)
-		snprintf(text, sizeof(text), "not enough GPU memory for %s", asked);
+		snprintf(text, sizeof(text), "not enough GPU %s for %s",
+			 short_of(gpus, pool->count, request), asked);
 	else if (!count_explain(pool, gpus, request, text, sizeof(text)))
 		snprintf(text, sizeof(text), "%s is more than there is", asked);
 	gpus_explain(pool, gpus, request, text, sizeof(text));

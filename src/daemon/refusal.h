@@ -14,6 +14,7 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 		     struct error *err);
 /* What one GPU says to a request, e.g. "3.20 GiB of 79.1 GiB free". */
 void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
-		    enum place_reason reason, char *buf, size_t size);
+		    const struct place_request *request, enum place_reason reason, char *buf,
+		    size_t size);
 /* There is no GPU at all. */
 void refusal_no_gpu(const struct pool *pool, struct error *err);

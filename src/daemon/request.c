@@ -103,9 +103,13 @@ static int parse_ephemeral(const json_t *value, struct slice_request *to, struct
 
 static int parse_gpu_compute(const json_t *value, struct slice_request *to, struct error *err)
 {
-	return json_is_string(value) ? units_parse_share(json_string_value(value), "gpu_compute",
-							 &to->place.compute, err)
-				     : WRONG_TYPE;
+	if (!json_is_string(value))
+		return WRONG_TYPE;
+	int rc =
+		units_parse_share(json_string_value(value), "gpu_compute", &to->place.compute, err);
+	if (rc < 0 || to->place.kind != PLACE_WHOLE || to->place.compute == SHARE_ONE)
+		return rc;
+	return error_set(err, EXIT_CODE_USAGE, "gpu_compute: a whole GPU is all of its time");
 }
 
 static int parse_gpus(const json_t *value, struct slice_request *to, struct error *err)

@@ -367,10 +367,12 @@ uint32_t session_live(const struct session *s)
 	return live;
 }
 
-int session_resize(struct session *s, const uint64_t *bytes)
+int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 {
 	uint64_t before[PLACE_GPUS_MAX];
+	uint32_t compute_before = s->record.compute;
 
+	s->record.compute = compute;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		before[i] = s->record.gpu[i].bytes;
 		s->record.gpu[i].bytes = s->record.gpu[i].requested = bytes[i];
@@ -381,11 +383,16 @@ int session_resize(struct session *s, const uint64_t *bytes)
 			s->record.gpu[i].bytes = s->record.gpu[i].requested = before[i];
 			continue;
 		}
-		if (s->pool_gpu[i] >= 0)
+		if (s->pool_gpu[i] >= 0) {
 			s->node->pool.gpu[s->pool_gpu[i]].promised += bytes[i] - before[i];
+			s->node->pool.gpu[s->pool_gpu[i]].share += compute;
+			s->node->pool.gpu[s->pool_gpu[i]].share -= compute_before;
+		}
 		if (books_exist(&s->books))
 			s->books.limits->gpu[i].limit_bytes = bytes[i];
 	}
+	if (rc < 0)
+		s->record.compute = compute_before;
 	return rc;
 }
 

@@ -82,8 +82,9 @@ void session_make_id(const struct node *node, char ret[static STORE_ID_SIZE]);
 int session_books(struct session *session);
 /* Puts the session into the list of those with books. */
 void session_set_attached(struct session *session);
-/* New sizes, already checked for room: on disk, promised and in the ledger. 0 or -errno. */
-int session_resize(struct session *session, const uint64_t *bytes);
+/* New sizes and share of time, already checked for room: on disk, promised and in the ledger. 0 or
+ * -errno. */
+int session_resize(struct session *session, const uint64_t *bytes, uint32_t compute);
 /* Bytes that its processes hold on GPU `position` of it. */
 uint64_t session_used(const struct session *session, uint32_t position);
 uint64_t session_peak(const struct session *session, uint32_t position);

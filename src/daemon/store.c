@@ -37,6 +37,7 @@ enum statement {
 	SESSION_ADD,
 	GPU_ADD,
 	GPU_RESIZE,
+	SESSION_RESIZE,
 	SESSION_END,
 	GPU_PEAK,
 	HOLDERS_END,
@@ -70,6 +71,7 @@ static const char *const texts[STATEMENTS] = {
 	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0)",
 	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
 		       "position=?2",
+	[SESSION_RESIZE] = "UPDATE session SET compute=?2 WHERE id=?1",
 	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3 WHERE id=?1",
 	[GPU_PEAK] = "UPDATE session_gpu SET peak=?3 WHERE session=?1 AND position=?2",
 	[HOLDERS_END] = "DELETE FROM holder WHERE session=?1",
@@ -345,8 +347,12 @@ int store_session_resize(struct store *store, const struct store_session *sessio
 
 	if (rc < 0)
 		return rc;
+	sqlite3_stmt *stmt = statement(store, SESSION_RESIZE);
+	bind_text(stmt, 1, session->id);
+	sqlite3_bind_int64(stmt, 2, session->compute);
+	rc = step_once(stmt);
 	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++) {
-		sqlite3_stmt *stmt = statement(store, GPU_RESIZE);
+		stmt = statement(store, GPU_RESIZE);
 
 		bind_text(stmt, 1, session->id);
 		sqlite3_bind_int64(stmt, 2, i);

@@ -92,8 +92,8 @@ json_t *view_gpus(const struct node *node)
 	for (uint32_t i = 0; i < node->pool.count; i++) {
 		const struct pool_gpu *gpu = &node->pool.gpu[i];
 		json_t *json = json_pack(
-			"{s:i, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s, s:s, s:b, "
-			"s:o}",
+			"{s:i, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s, s:s, s:f, "
+			"s:b, s:o}",
 			"index", (int)gpu->info.index, "uuid", gpu->info.uuid_text, "name",
 			gpu->info.name, "pci_bus_id", gpu->info.pci_bus_id, "memory_bytes",
 			bytes_json(gpu->info.total), "reserved_bytes",
@@ -101,8 +101,10 @@ json_t *view_gpus(const struct node *node)
 			"promised_bytes", bytes_json(gpu->promised), "available_bytes",
 			bytes_json(place[i].offered ? place_available(&place[i]) : 0),
 			"context_bytes", bytes_json(gpu->context_bytes), "sessions",
-			(int)gpu->sessions, "backend", "front", "compute_mode", "off", "mig",
-			gpu->info.mig, "held_by", holder_json(gpu));
+			(int)gpu->sessions, "backend", "front", "compute_mode",
+			compute_mode_text(gpu->mode), "compute_promised",
+			(double)gpu->share / SHARE_ONE, "mig", gpu->info.mig, "held_by",
+			holder_json(gpu));
 
 		json_array_append_new(list, json);
 	}
@@ -130,7 +132,7 @@ json_t *view_explain(const struct node *node, const struct place_request *reques
 	for (uint32_t i = 0; i < node->pool.count; i++) {
 		enum place_reason reason = place_check(place, i, request);
 
-		refusal_of_gpu(&node->pool, i, &place[i], reason, says, sizeof(says));
+		refusal_of_gpu(&node->pool, i, &place[i], request, reason, says, sizeof(says));
 		json_array_append_new(
 			gpus, json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "index",
 					(int)node->pool.gpu[i].info.index, "uuid",

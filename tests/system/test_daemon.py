@@ -64,7 +64,7 @@ def test_curl_reaches_it(daemon):
     b'{"vram": "4", "ephemeral": 1}', b'{"vram": "4", "vram_strict": "yes"}',
     b'{"vram": "4", "name": "a\\u0007b"}', b'{"vram": "4", "name": "' + b"x" * 200 + b'"}',
     b'{"vram": "4\\u0000"}', b'\xff\xfe', b'{"vram": "4", "gpu_compute": "200%"}',
-    b'{"mig_profile": "1g.10gb"}', b"[" * 60000,
+    b'{"mig_profile": "1g.10gb"}', b"[" * 60000, b'{"gpu": 1, "gpu_compute": "25%"}',
 ])
 def test_malformed_requests_are_refused_in_words(daemon, body):
     answer = daemon.call("POST", "/v1/sessions", body)
@@ -468,6 +468,23 @@ def test_resize(daemon):
     assert daemon.call("PATCH", path, {"gpu": "0.5"}).json["vram_bytes"] == 40 * GIB
     daemon.restart()
     assert daemon.show(session["id"])["vram_bytes"] == 40 * GIB
+
+
+def test_what_share_of_time_a_session_asks_for(daemon):
+    """Kept in mode off too, and changed by a resize to a fraction."""
+    half = daemon.grant(gpu="0.5")
+    assert half["compute_request"] == 0.5
+    assert daemon.grant(vram="1")["compute_request"] == 0
+    assert daemon.grant(vram="1", gpu_compute="30%")["compute_request"] == 0.3
+    assert daemon.grant(gpu="0.1", gpu_compute="95%")["compute_request"] == 0.95  # nothing is promised
+    assert daemon.gpu()["compute_mode"] == "off" and daemon.gpu()["compute_promised"] == 1.75
+    path = f"/v1/sessions/{half['id']}"
+    assert daemon.call("PATCH", path, {"vram": "10"}).json["compute_request"] == 0.5
+    assert daemon.call("PATCH", path, {"gpu": "0.25"}).json["compute_request"] == 0.25
+    assert daemon.gpu()["compute_promised"] == 1.5
+    daemon.restart()
+    assert daemon.show(half["id"])["compute_request"] == 0.25
+    assert daemon.gpu()["compute_promised"] == 1.5
 
 
 # ---- restarts and other daemons ----

@@ -11,6 +11,7 @@
 
 #include "base/macros.h"
 #include "base/units.h"
+#include "core/compute.h"
 #include "core/place.h"
 
 static struct place_gpu gpu_of(uint64_t total)
@@ -32,7 +33,7 @@ static void take(struct place_gpu *gpus, const struct place_request *request,
 
 		gpu->promised += result->grant[i].bytes;
 		gpu->sessions++;
-		gpu->share += request->compute;
+		gpu->share += place_compute(request);
 	}
 }
 
@@ -289,6 +290,8 @@ static void check_grant(const struct place_gpu *gpus, const struct place_request
 		assert_true(grant->bytes <= grant->requested);
 		assert_true((__int128)grant->bytes * 100 >= (__int128)grant->requested * 93);
 		assert_true(!request->strict || grant->bytes == grant->requested);
+		assert_true(!gpu->shared_time || place_compute(request) == 0 ||
+			    gpu->share + place_compute(request) <= SHARE_ONE);
 	}
 }
 
@@ -325,6 +328,95 @@ static void random_pools(void **state)
 	}
 }
 
+/* Time alone decides here: requests come and go on GPUs with memory for all of them, GPUs change
+ * between modes, and what was promised by a GPU in a time-slicing mode never comes to more than all
+ * of its time, nor is anything refused that some GPU has time for. */
+static void compute_is_promised_once(void **state)
+{
+	struct place_gpu gpus[4];
+	struct {
+		uint32_t gpu, share;
+	} held[64] = {0};
+
+	srandom(20261122);
+	for (int i = 0; i < 4; i++) {
+		gpus[i] = gpu_of(GIB(80));
+		gpus[i].shared_time = true;
+	}
+	for (int step = 0; step < 20000; step++) {
+		size_t at = any(ARRAY_SIZE(held));
+		struct place_request request = bytes_of(GIB(1));
+		struct place_result result;
+		bool room = false;
+
+		if (held[at].share) {
+			gpus[held[at].gpu].share -= held[at].share;
+			gpus[held[at].gpu].promised -= GIB(1);
+			gpus[held[at].gpu].sessions--;
+			held[at].share = 0;
+			continue;
+		}
+		/* Switched on only where that is no promise too many; off at any time. */
+		size_t which = any(4);
+		if (any(4) == 0)
+			gpus[which].shared_time = gpus[which].share <= SHARE_ONE;
+		else if (any(8) == 0)
+			gpus[which].shared_time = false;
+		request.compute = 1 + (uint32_t)any(any(2) ? SHARE_ONE : SHARE_ONE / 20);
+		for (int i = 0; i < 4; i++)
+			room |= !gpus[i].shared_time ||
+				gpus[i].share + request.compute <= SHARE_ONE;
+		int rc = place_decide(gpus, 4, &request, &result);
+		assert_int_equal(rc, room ? 0 : -ENOSPC);
+		if (rc < 0)
+			continue;
+		take(gpus, &request, &result);
+		held[at].gpu = result.grant[0].gpu;
+		held[at].share = request.compute;
+		for (int i = 0; i < 4; i++)
+			assert_true(!gpus[i].shared_time || gpus[i].share <= SHARE_ONE);
+	}
+}
+
+/* Slices sized by memory ask for no time, and are granted where all of it is promised. */
+static void memory_needs_no_time(void **state)
+{
+	struct place_gpu gpu = gpu_of(GIB(80));
+	struct place_request fraction = {
+		.kind = PLACE_FRACTION, .share = SHARE_ONE / 2, .compute = SHARE_ONE, .count = 1};
+	struct place_request memory = bytes_of(GIB(4));
+	struct place_result result;
+
+	gpu.shared_time = true;
+	assert_int_equal(place_decide(&gpu, 1, &fraction, &result), 0);
+	take(&gpu, &fraction, &result);
+	assert_int_equal(place_decide(&gpu, 1, &memory, &result), 0);
+	memory.compute = 1;
+	assert_int_equal(place_decide(&gpu, 1, &memory, &result), -ENOSPC);
+	assert_int_equal(place_check(&gpu, 0, &memory), PLACE_NO_COMPUTE);
+	assert_true(place_possible(&gpu, 1, &memory));
+	/* What was asked for while nothing was promised may be too much by now; memory is granted
+	 * still. */
+	gpu.share = 3 * (uint64_t)SHARE_ONE;
+	memory.compute = 0;
+	assert_int_equal(place_decide(&gpu, 1, &memory, &result), 0);
+}
+
+static void modes_have_names(void **state)
+{
+	static const char *const names[] = {"off", "fair", "strict"};
+	enum compute_mode mode;
+
+	for (int i = 0; i < 3; i++) {
+		assert_true(compute_mode_parse(names[i], &mode));
+		assert_int_equal(mode, i);
+		assert_string_equal(compute_mode_text(mode), names[i]);
+		assert_int_equal(compute_mode_promises(mode), i > 0);
+	}
+	assert_false(compute_mode_parse("Fair", &mode));
+	assert_false(compute_mode_parse("", &mode));
+}
+
 static void thousand_gpus(void **state)
 {
 	struct place_gpu *gpus = calloc(1000, sizeof(*gpus));
@@ -356,11 +448,19 @@ static void thousand_gpus(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tolerance_example), cmocka_unit_test(tolerance_is_last_resort),
-		cmocka_unit_test(best_fit),          cmocka_unit_test(several_gpus),
-		cmocka_unit_test(fractions),         cmocka_unit_test(whole_gpus),
-		cmocka_unit_test(compute),           cmocka_unit_test(contexts),
-		cmocka_unit_test(outside_use),       cmocka_unit_test(random_pools),
+		cmocka_unit_test(tolerance_example),
+		cmocka_unit_test(tolerance_is_last_resort),
+		cmocka_unit_test(best_fit),
+		cmocka_unit_test(several_gpus),
+		cmocka_unit_test(fractions),
+		cmocka_unit_test(whole_gpus),
+		cmocka_unit_test(compute),
+		cmocka_unit_test(contexts),
+		cmocka_unit_test(outside_use),
+		cmocka_unit_test(random_pools),
+		cmocka_unit_test(compute_is_promised_once),
+		cmocka_unit_test(memory_needs_no_time),
+		cmocka_unit_test(modes_have_names),
 		cmocka_unit_test(thousand_gpus),
 	};
 
