@@ -27,6 +27,7 @@ struct gpus {
 	/* May be missing from older drivers. */
 	__typeof__(nvmlDeviceGetMemoryInfo_v2) *get_memory_v2;
 	__typeof__(nvmlDeviceGetMigMode) *get_mig_mode;
+	__typeof__(nvmlDeviceGetUtilizationRates) *get_utilization;
 	/* Newest first; the first that the driver has is used. v1 has the smaller entry. */
 	__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *get_compute, *get_graphics;
 	__typeof__(nvmlDeviceGetComputeRunningProcesses) *get_compute_v1, *get_graphics_v1;
@@ -56,6 +57,7 @@ static const struct symbol symbols[] = {
 	SYMBOL(nvmlDeviceGetMemoryInfo, get_memory, true),
 	SYMBOL(nvmlDeviceGetMemoryInfo_v2, get_memory_v2, false),
 	SYMBOL(nvmlDeviceGetMigMode, get_mig_mode, false),
+	SYMBOL(nvmlDeviceGetUtilizationRates, get_utilization, false),
 	SYMBOL(nvmlDeviceGetComputeRunningProcesses_v3, get_compute, false),
 	SYMBOL(nvmlDeviceGetComputeRunningProcesses_v2, get_compute, false),
 	SYMBOL(nvmlDeviceGetGraphicsRunningProcesses_v3, get_graphics, false),
@@ -307,6 +309,15 @@ static int processes_read(struct gpus *gpus, nvmlDevice_t device, struct gpu_sam
 	return rc;
 }
 
+static int utilization_read(const struct gpus *gpus, nvmlDevice_t device)
+{
+	nvmlUtilization_t rates;
+
+	if (!gpus->get_utilization || gpus->get_utilization(device, &rates) != NVML_SUCCESS)
+		return -1;
+	return (int)MIN(rates.gpu, 100u);
+}
+
 void gpus_sample(struct gpus *gpus, uint32_t index, struct gpu_sample *ret)
 {
 	struct gpu_sample sample = {0};
@@ -328,6 +339,7 @@ void gpus_sample(struct gpus *gpus, uint32_t index, struct gpu_sample *ret)
 		if (before == sample.used)
 			break;
 	}
+	sample.utilization = sample.error ? -1 : utilization_read(gpus, device);
 	*ret = sample;
 }
 

@@ -37,6 +37,7 @@ struct gpu_process {
 struct gpu_sample {
 	int error;                      /* 0, or why the rest is not set */
 	uint64_t total, reserved, used; /* used: without reserved */
+	int utilization;                /* per cent of the time, by the driver; -1: not known */
 	struct gpu_process *processes;
 	size_t process_count;
 };

@@ -214,6 +214,37 @@ static void post_explain(struct call *call, const char *id)
 	call_reply_error(call, answer_status(&err), &err);
 }
 
+/* A request that waits. It may have been decided while the sample was taken. */
+static void answer_explain_waiter(struct call *call, void *id)
+{
+	struct waiter *w = waiting_find(call->node, id);
+	struct place_result result = {0};
+	struct error err = {0};
+
+	if (!w) {
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "%s does not wait any more", (const char *)id);
+		return;
+	}
+	if (request_resolve(&w->request, &call->node->pool, &err) == 0)
+		(void)waiting_explain(call->node, w, &result, &err);
+	call_reply(call, MHD_HTTP_OK, view_explain(call->node, &w->request.place, &result, &err));
+}
+
+static void get_explain(struct call *call, const char *id)
+{
+	const struct waiter *w = waiting_find(call->node, id);
+
+	if (!w && session_or_reply(call, id))
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s does not wait",
+			      id);
+	else if (w && view_permitted(&call->peer, w->peer.uid))
+		fresh_defer(call, answer_explain_waiter, strdup(id));
+	else if (w)
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "request %s is another user's", id);
+}
+
 /* ---- resizing ---------------------------------------------------------------------------- */
 
 /* A fraction is one of time too; an amount of memory leaves the session's share of time as it is.
@@ -407,9 +438,14 @@ static const struct route routes[] = {
 	{"GET", "/v1/sessions", false, get_sessions},
 	{"POST", "/v1/sessions", false, post_session},
 	{"POST", "/v1/explain", false, post_explain},
+	{"GET", "/v1/explain/", true, get_explain},
 	{"GET", "/v1/quotas", false, api_get_quotas},
 	{"PUT", "/v1/quotas/user/", true, api_put_user_quota},
 	{"PUT", "/v1/quotas/group/", true, api_put_group_quota},
+	{"GET", "/v1/quotas/user/", true, api_get_user_quota},
+	{"GET", "/v1/quotas/group/", true, api_get_group_quota},
+	{"PATCH", "/v1/quotas/user/", true, api_patch_user_quota},
+	{"PATCH", "/v1/quotas/group/", true, api_patch_group_quota},
 	{"DELETE", "/v1/quotas/user/", true, api_delete_user_quota},
 	{"DELETE", "/v1/quotas/group/", true, api_delete_group_quota},
 	{"GET", SESSIONS_PREFIX, true, get_session},

@@ -62,6 +62,11 @@ static json_t *name_of(enum quota_kind kind, uint32_t id)
 	return json_string(number);
 }
 
+static const char *kind_text(enum quota_kind kind)
+{
+	return kind == QUOTA_OF_USER ? "user" : "group";
+}
+
 /* ---- showing ----------------------------------------------------------------------------- */
 
 static json_t *limit_json(uint64_t limit)
@@ -73,27 +78,65 @@ static json_t *quota_json(const struct node *node, const struct store_quota *q)
 {
 	struct quota_use use = quotas_use(node, q->kind, q->id);
 
-	return json_pack("{s:s, s:o, s:I, s:o, s:o, s:o, s:{s:I, s:I, s:I}}", "kind",
-			 q->kind == QUOTA_OF_USER ? "user" : "group", "name",
-			 name_of(q->kind, q->id), "id", (json_int_t)q->id, "vram_bytes",
-			 limit_json(q->quota.vram_bytes), "sessions", limit_json(q->quota.sessions),
-			 "gpus", limit_json(q->quota.gpus), "used", "vram_bytes",
-			 (json_int_t)use.vram_bytes, "sessions", (json_int_t)use.sessions, "gpus",
-			 (json_int_t)quota_gpus(use));
+	return json_pack(
+		"{s:s, s:o, s:I, s:o, s:o, s:o, s:{s:I, s:I, s:I}}", "kind", kind_text(q->kind),
+		"name", name_of(q->kind, q->id), "id", (json_int_t)q->id, "vram_bytes",
+		limit_json(q->quota.vram_bytes), "sessions", limit_json(q->quota.sessions), "gpus",
+		limit_json(q->quota.gpus), "used", "vram_bytes", (json_int_t)use.vram_bytes,
+		"sessions", (json_int_t)use.sessions, "gpus", (json_int_t)quota_gpus(use));
+}
+
+static bool may_see(const struct call *call, enum quota_kind kind, uint32_t id)
+{
+	return call->peer.admin || id == (kind == QUOTA_OF_USER ? call->peer.uid : call->peer.gid);
 }
 
 void api_get_quotas(struct call *call, const char *name)
 {
 	json_t *list = json_array();
 
-	for (const struct quota_entry *e = call->node->quotas; e; e = e->next) {
-		bool own = e->stored.id ==
-			   (e->stored.kind == QUOTA_OF_USER ? call->peer.uid : call->peer.gid);
-
-		if (own || call->peer.admin)
+	for (const struct quota_entry *e = call->node->quotas; e; e = e->next)
+		if (may_see(call, e->stored.kind, e->stored.id))
 			json_array_append_new(list, quota_json(call->node, &e->stored));
-	}
 	call_reply(call, MHD_HTTP_OK, list);
+}
+
+/* False: answered, there is nobody of that name. */
+static bool id_or_answer(struct call *call, enum quota_kind kind, const char *name, uint32_t *ret)
+{
+	if (id_of(kind, name, ret) == 0)
+		return true;
+	answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %s %.64s",
+		      kind_text(kind), name);
+	return false;
+}
+
+static void get(struct call *call, enum quota_kind kind, const char *name)
+{
+	struct store_quota wanted = {.kind = kind};
+
+	if (!id_or_answer(call, kind, name, &wanted.id))
+		return;
+	if (!may_see(call, kind, wanted.id)) {
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "the quota of %s %.64s is shown to %s, root and members of group "
+			      "carve",
+			      kind_text(kind), name,
+			      kind == QUOTA_OF_USER ? "that user" : "its members");
+		return;
+	}
+	wanted.quota = quotas_get(call->node, kind, wanted.id);
+	call_reply(call, MHD_HTTP_OK, quota_json(call->node, &wanted));
+}
+
+void api_get_user_quota(struct call *call, const char *name)
+{
+	get(call, QUOTA_OF_USER, name);
+}
+
+void api_get_group_quota(struct call *call, const char *name)
+{
+	get(call, QUOTA_OF_GROUP, name);
 }
 
 /* ---- setting ----------------------------------------------------------------------------- */
@@ -120,10 +163,10 @@ static int vram_take(const json_t *value, uint64_t *ret, struct error *err)
 	return count_take(value, "vram_bytes", ret, err);
 }
 
-/* All fields that are named; the others have no limit. */
-static int quota_parse(const json_t *root, struct quota *ret, struct error *err)
+/* All fields that are named; the others stay as they are in *quota_at. */
+static int quota_parse(const json_t *root, struct quota *quota_at, struct error *err)
 {
-	struct quota quota = {QUOTA_NONE, QUOTA_NONE, QUOTA_NONE};
+	struct quota quota = *quota_at;
 	const char *key;
 	json_t *value;
 	int rc = 0;
@@ -143,7 +186,7 @@ static int quota_parse(const json_t *root, struct quota *ret, struct error *err)
 		if (rc < 0)
 			return rc;
 	}
-	*ret = quota;
+	*quota_at = quota;
 	return 0;
 }
 
@@ -156,63 +199,74 @@ static bool admin_or_answer(struct call *call)
 	return call->peer.admin;
 }
 
-static void set(struct call *call, enum quota_kind kind, const char *name,
-		const struct quota *quota)
+static void set(struct call *call, const struct store_quota *wanted)
 {
-	struct store_quota wanted = {.kind = kind, .quota = *quota};
+	int rc = quotas_set(call->node, wanted);
 
-	if (id_of(kind, name, &wanted.id) < 0) {
-		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %s %.64s",
-			      kind == QUOTA_OF_USER ? "user" : "group", name);
-		return;
-	}
-	int rc = quotas_set(call->node, &wanted);
 	if (rc < 0) {
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
 			      "the quota cannot be recorded: %s", strerrordesc_np(-rc));
 		return;
 	}
 	waiting_kick(call->node);
-	call_reply(call, MHD_HTTP_OK, quota_json(call->node, &wanted));
+	call_reply(call, MHD_HTTP_OK, quota_json(call->node, wanted));
 }
 
-static void put(struct call *call, enum quota_kind kind, const char *name)
-{
-	struct error err = {0};
-	struct quota quota;
+static const struct quota unlimited = {QUOTA_NONE, QUOTA_NONE, QUOTA_NONE};
 
-	if (!admin_or_answer(call))
+/* Sets the limits that the body names; the others stay, or with `whole` are none. */
+static void change(struct call *call, enum quota_kind kind, const char *name, bool whole)
+{
+	struct store_quota wanted = {.kind = kind};
+	struct error err = {0};
+
+	if (!admin_or_answer(call) || !id_or_answer(call, kind, name, &wanted.id))
 		return;
 	json_t *root = answer_body(call, &err);
-	int rc = root ? quota_parse(root, &quota, &err) : -1;
+	wanted.quota = whole ? unlimited : quotas_get(call->node, kind, wanted.id);
+	int rc = root ? quota_parse(root, &wanted.quota, &err) : -1;
 
 	json_decref(root);
 	if (rc < 0)
 		call_reply_error(call, answer_status(&err), &err);
 	else
-		set(call, kind, name, &quota);
+		set(call, &wanted);
 }
-
-static const struct quota unlimited = {QUOTA_NONE, QUOTA_NONE, QUOTA_NONE};
 
 void api_put_user_quota(struct call *call, const char *name)
 {
-	put(call, QUOTA_OF_USER, name);
+	change(call, QUOTA_OF_USER, name, true);
 }
 
 void api_put_group_quota(struct call *call, const char *name)
 {
-	put(call, QUOTA_OF_GROUP, name);
+	change(call, QUOTA_OF_GROUP, name, true);
+}
+
+void api_patch_user_quota(struct call *call, const char *name)
+{
+	change(call, QUOTA_OF_USER, name, false);
+}
+
+void api_patch_group_quota(struct call *call, const char *name)
+{
+	change(call, QUOTA_OF_GROUP, name, false);
+}
+
+static void clear(struct call *call, enum quota_kind kind, const char *name)
+{
+	struct store_quota wanted = {.kind = kind, .quota = unlimited};
+
+	if (admin_or_answer(call) && id_or_answer(call, kind, name, &wanted.id))
+		set(call, &wanted);
 }
 
 void api_delete_user_quota(struct call *call, const char *name)
 {
-	if (admin_or_answer(call))
-		set(call, QUOTA_OF_USER, name, &unlimited);
+	clear(call, QUOTA_OF_USER, name);
 }
 
 void api_delete_group_quota(struct call *call, const char *name)
 {
-	if (admin_or_answer(call))
-		set(call, QUOTA_OF_GROUP, name, &unlimited);
+	clear(call, QUOTA_OF_GROUP, name);
 }

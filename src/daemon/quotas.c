@@ -84,6 +84,14 @@ int quotas_set(struct node *node, const struct store_quota *quota)
 	return 0;
 }
 
+struct quota quotas_get(const struct node *node, enum quota_kind kind, uint32_t id)
+{
+	for (const struct quota_entry *e = node->quotas; e; e = e->next)
+		if (e->stored.kind == kind && e->stored.id == id)
+			return e->stored.quota;
+	return (struct quota){QUOTA_NONE, QUOTA_NONE, QUOTA_NONE};
+}
+
 /* ---- use --------------------------------------------------------------------------------- */
 
 static bool concerns(enum quota_kind kind, uint32_t id, uid_t uid, gid_t gid)

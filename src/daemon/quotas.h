@@ -23,6 +23,8 @@ int quotas_load(struct node *node);
 void quotas_free(struct node *node);
 /* Sets a quota, or with all fields QUOTA_NONE removes it: on disk first. 0 or -errno. */
 int quotas_set(struct node *node, const struct store_quota *quota);
+/* The limits that are set; QUOTA_NONE in all fields: none is. */
+struct quota quotas_get(const struct node *node, enum quota_kind kind, uint32_t id);
 /* What the users that a quota is for hold now. */
 struct quota_use quotas_use(const struct node *node, enum quota_kind kind, uint32_t id);
 

@@ -15,6 +15,9 @@
 #include "daemon/session.h"
 #include "daemon/waiting.h"
 
+/* Programs outside carve that are named on each GPU. */
+#define OUTSIDE_PROCESSES_MAX 64u
+
 bool view_permitted(const struct peer *viewer, uid_t owner)
 {
 	return viewer->uid == owner || viewer->admin;
@@ -83,6 +86,41 @@ static json_t *holder_json(const struct pool_gpu *gpu)
 			 user_json(gpu->holder_uid));
 }
 
+static bool is_inside(const struct node *node, pid_t pid)
+{
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (const struct process *p = s->processes; p; p = p->next)
+			if (p->id.pid == pid)
+				return true;
+	return pid == node->probe.pid;
+}
+
+/* What the driver lists on this GPU and no session has. */
+static json_t *outside_processes_json(const struct node *node, const struct gpu_sample *sample)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < MIN(sample->process_count, OUTSIDE_PROCESSES_MAX); i++)
+		if (!is_inside(node, sample->processes[i].pid))
+			json_array_append_new(
+				list,
+				json_pack("{s:i, s:o}", "pid", (int)sample->processes[i].pid,
+					  "memory_bytes", bytes_json(sample->processes[i].bytes)));
+	return list;
+}
+
+/* The driver's own figures, as of the last sample. */
+static void sample_add(const struct node *node, const struct gpu_sample *sample, json_t *json)
+{
+	bool known = sample->total && !sample->error;
+
+	json_object_set_new(json, "used_bytes", known ? bytes_json(sample->used) : json_null());
+	json_object_set_new(json, "utilization",
+			    known && sample->utilization >= 0 ? json_integer(sample->utilization)
+							      : json_null());
+	json_object_set_new(json, "outside_processes", outside_processes_json(node, sample));
+}
+
 json_t *view_gpus(const struct node *node)
 {
 	struct place_gpu place[GPUS_MAX];
@@ -106,6 +144,7 @@ json_t *view_gpus(const struct node *node)
 			(double)gpu->share / SHARE_ONE, "mig", gpu->info.mig, "held_by",
 			holder_json(gpu));
 
+		sample_add(node, &gpu->sample, json);
 		json_array_append_new(list, json);
 	}
 	return list;

@@ -247,6 +247,14 @@ int waiting_would(const struct node *node, const struct slice_request *request,
 	return decide(node, NULL, &request->place, peer, ret, err);
 }
 
+int waiting_explain(const struct node *node, const struct waiter *w, struct place_result *ret,
+		    struct error *err)
+{
+	if (user_has_one(node, &w->request, &w->peer, err))
+		return -EEXIST;
+	return decide(node, w, &w->request.place, &w->peer, ret, err);
+}
+
 /* Decides one request, or leaves it waiting. */
 static void waiter_run(struct node *node, struct waiter *w)
 {

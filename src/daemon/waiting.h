@@ -42,6 +42,9 @@ int waiting_add(struct node *node, const struct slice_request *request, const st
  */
 int waiting_would(const struct node *node, const struct slice_request *request,
 		  const struct peer *peer, struct place_result *ret, struct error *err);
+/* The same for one that waits. */
+int waiting_explain(const struct node *node, const struct waiter *waiter, struct place_result *ret,
+		    struct error *err);
 /* Whoever waited with this `arg` is gone. */
 void waiting_cancel(struct node *node, void *arg);
 /* Refuses a waiting request by its ID, as its owner wishes. False: there is none. */

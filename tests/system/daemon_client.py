@@ -45,7 +45,7 @@ class Daemon:
     def __init__(self, gpus=((80 * GIB, 0, 0, "Fake H100"),), args=(), dir=None):
         self.dir = pathlib.Path(dir or tempfile.mkdtemp(prefix="carved-test-"))
         self.runtime = self.dir / "run"
-        self.gpus, self.processes, self.failing = list(gpus), [], False
+        self.gpus, self.processes, self.busy, self.failing = list(gpus), [], [], False
         self.args = list(args)
         self.write_state()
         self.process = None
@@ -54,6 +54,7 @@ class Daemon:
     def write_state(self):
         lines = [f"gpu {t} {r} {o} {n}" for t, r, o, n in self.gpus]
         lines += [f"process {g} {pid} {b}" for g, pid, b in self.processes]
+        lines += [f"utilization {g} {percent}" for g, percent in self.busy]
         lines += ["fail"] if self.failing else []
         new = self.dir / "state.new"
         new.write_text("\n".join(lines) + "\n")

@@ -3,6 +3,7 @@
  *
  *   gpu TOTAL RESERVED OUTSIDE NAME...     a GPU (bytes), in order of index
  *   process GPU PID BYTES                  memory held by a process
+ *   utilization GPU PERCENT                how busy it says it is (else 0)
  *   fail                                   every call about memory fails
  */
 #include <stdio.h>
@@ -24,6 +25,7 @@ struct state {
 	struct {
 		unsigned long long total, reserved, outside;
 		char name[64];
+		unsigned utilization;
 	} gpu[GPUS];
 	struct {
 		unsigned gpu, pid;
@@ -36,10 +38,12 @@ static struct nvmlDevice_st devices[GPUS];
 
 static void line_read(const char *line, struct state *state)
 {
-	unsigned g = state->gpu_count, p = state->process_count;
+	unsigned g = state->gpu_count, p = state->process_count, gpu, percent;
 
 	if (!strncmp(line, "fail", 4)) {
 		state->failing = 1;
+	} else if (sscanf(line, "utilization %u %u", &gpu, &percent) == 2 && gpu < GPUS) {
+		state->gpu[gpu].utilization = percent;
 	} else if (g < GPUS && sscanf(line, "gpu %llu %llu %llu %63[^\n]", &state->gpu[g].total,
 				      &state->gpu[g].reserved, &state->gpu[g].outside,
 				      state->gpu[g].name) == 4) {
@@ -187,6 +191,19 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 				.computeInstanceId = NVML_NO_INSTANCE,
 			};
 	*count = found;
+	free(state);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
+{
+	struct state *state = state_read();
+
+	if (!state || state->failing) {
+		free(state);
+		return NVML_ERROR_UNKNOWN;
+	}
+	*rates = (nvmlUtilization_t){.gpu = state->gpu[device->index].utilization};
 	free(state);
 	return NVML_SUCCESS;
 }
