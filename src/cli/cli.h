@@ -29,6 +29,10 @@ enum cli_option_id {
 	OPT_SESSION,
 	OPT_ISOLATION,
 	OPT_VERBOSE,
+	OPT_GROUP,
+	OPT_LIMIT_VRAM,
+	OPT_LIMIT_SESSIONS,
+	OPT_LIMIT_GPUS,
 	OPT_SIM_GPUS,
 	OPT_SIM_DRIVER,
 	OPT_SIM_LIST,
@@ -97,5 +101,10 @@ int cli_session_release(struct cli *cli, struct error *err);
 int cli_run(struct cli *cli, struct error *err);
 int cli_sim(struct cli *cli, struct error *err);
 int cli_sim_tool(struct cli *cli, struct error *err);
+int cli_explain(struct cli *cli, struct error *err);
+int cli_quota_list(struct cli *cli, struct error *err);
+int cli_quota_show(struct cli *cli, struct error *err);
+int cli_quota_set(struct cli *cli, struct error *err);
+int cli_quota_remove(struct cli *cli, struct error *err);
 int cli_check(struct cli *cli, struct error *err);
 int cli_help(struct cli *cli, struct error *err);

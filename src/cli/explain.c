@@ -1,0 +1,179 @@
+/* Why a request waits, or what would become of one. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/request.h"
+#include "cli/sessions.h"
+
+static void gpus_print(const json_t *gpus)
+{
+	static const char *const headings[] = {"GPU",      "NAME", "ASKED", "AVAILABLE",
+					       "CAPACITY", "FITS", "WHY",   NULL};
+	cleanup_table struct table table;
+	size_t i;
+	json_t *gpu;
+
+	table_begin(&table, headings);
+	json_array_foreach(gpus, i, gpu)
+	{
+		char text[UNITS_TEXT_SIZE];
+		bool fits = !strcmp(session_text(gpu, "reason"), "fits");
+
+		table_add(&table, "%" PRIu64, session_number(gpu, "index"));
+		table_add(&table, "%s", session_text(gpu, "name"));
+		table_add(&table, "%s",
+			  units_format_bytes(session_number(gpu, "requested_bytes"), text));
+		table_add(&table, "%s",
+			  units_format_bytes(session_number(gpu, "available_bytes"), text));
+		table_add(&table, "%s",
+			  units_format_bytes(session_number(gpu, "capacity_bytes"), text));
+		table_add(&table, "%s", fits ? "yes" : "no");
+		table_add(&table, "%s", session_text(gpu, "message"));
+	}
+	table_print(&table);
+}
+
+/* The refusal lists the GPUs, as many as a line holds; here a table does. */
+static int message_length(const char *message)
+{
+	const char *gpus = strstr(message, ": GPU ");
+
+	return (int)(gpus ? (size_t)(gpus - message) : strlen(message));
+}
+
+static void verdict_print(const json_t *explanation, bool waits)
+{
+	const char *message = session_text(explanation, "message");
+	const char *hint = session_text(explanation, "hint");
+	bool granted = json_is_true(json_object_get(explanation, "granted"));
+	char size[UNITS_TEXT_SIZE];
+	size_t i;
+	json_t *on;
+
+	printf("%s: ", session_text(explanation, "asked"));
+	if (granted)
+		printf("%s", waits ? "granted any moment" : "would be granted");
+	else
+		printf("%s: %.*s", waits ? "waits" : "would be refused", message_length(message),
+		       message);
+	json_array_foreach(json_object_get(explanation, "on"), i, on)
+		printf("%s%s on GPU %" PRIu64, i ? ", " : ": ",
+		       units_format_bytes(session_number(on, "vram_bytes"), size),
+		       session_number(on, "index"));
+	printf("\n");
+	if (json_is_true(json_object_get(explanation, "tolerance_applied")))
+		printf("the 93%% rule is applied (--vram-strict switches that off)\n");
+	if (!granted && !waits && *hint)
+		printf("hint: %s\n", hint);
+}
+
+/* ---- a request --------------------------------------------------------------------------- */
+
+static int explain_request(const struct cli *cli, const struct client *client, struct error *err)
+{
+	cleanup_request struct slice_request request = {0};
+	cleanup_json json_t *explanation = NULL;
+	int rc = slice_request_read(cli, &request, err);
+
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_EPHEMERAL])
+		json_object_set_new(request.body, "ephemeral", json_true());
+	rc = client_call(client, "POST", "/v1/explain", request.body, NULL, &explanation, err);
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(explanation, err);
+	verdict_print(explanation, false);
+	gpus_print(json_object_get(explanation, "gpus"));
+	return 0;
+}
+
+/* ---- a session or a waiting request ------------------------------------------------------ */
+
+static int waiting_print(const struct cli *cli, const json_t *session, json_t *explanation,
+			 struct error *err)
+{
+	static const char *const keys[] = {"id", "state", "position", "created", "reason", NULL};
+
+	for (int i = 0; keys[i]; i++)
+		json_object_set(explanation, keys[i], json_object_get(session, keys[i]));
+	if (cli->value[OPT_JSON])
+		return output_json(explanation, err);
+	printf("%s: waits since %s, %" PRIu64 " in line\n", session_text(session, "id"),
+	       session_text(session, "created"), session_number(session, "position"));
+	verdict_print(explanation, true);
+	gpus_print(json_object_get(explanation, "gpus"));
+	return 0;
+}
+
+/* One that was granted: there is nothing to explain but where, and why it ended. */
+static int granted_print(const struct cli *cli, const json_t *session, struct error *err)
+{
+	const char *state = session_text(session, "state"),
+		   *reason = session_text(session, "reason");
+	char size[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE];
+
+	if (cli->value[OPT_JSON]) {
+		json_t *json =
+			json_pack("{s:O, s:O, s:b, s:s, s:O}", "id", json_object_get(session, "id"),
+				  "state", json_object_get(session, "state"), "granted", true,
+				  "message", reason, "on", json_object_get(session, "gpus"));
+		int rc = output_json(json, err);
+
+		json_decref(json);
+		return rc;
+	}
+	printf("%s: %s, granted %s: %s on %s%s%s\n", session_text(session, "id"), state,
+	       session_text(session, "created"),
+	       units_format_bytes(session_number(session, "vram_bytes"), size),
+	       session_gpus_text(session, on), *reason ? "; ended: " : "", reason);
+	return 0;
+}
+
+static int explain_session(const struct cli *cli, const struct client *client, struct error *err)
+{
+	const char *id = cli->arguments[0];
+	cleanup_json json_t *session = NULL, *explanation = NULL;
+	char path[SESSION_PATH_SIZE + 16];
+	int rc = session_get(client, id, &session, err);
+
+	if (rc < 0)
+		return rc;
+	if (strcmp(session_text(session, "state"), "waiting") != 0)
+		return granted_print(cli, session, err);
+	snprintf(path, sizeof(path), "/v1/explain/%s", session_text(session, "id"));
+	rc = client_call(client, "GET", path, NULL, NULL, &explanation, err);
+	return rc < 0 ? rc : waiting_print(cli, session, explanation, err);
+}
+
+static bool is_sized(const struct cli *cli)
+{
+	return cli->value[OPT_VRAM] || cli->value[OPT_GPU_MEMORY] || cli->value[OPT_GPU] ||
+	       cli->value[OPT_MIG_PROFILE];
+}
+
+int cli_explain(struct cli *cli, struct error *err)
+{
+	struct client client;
+
+	if (is_sized(cli) == (cli->argument_count > 0)) {
+		error_set(err, EXIT_CODE_USAGE, "explain: %s",
+			  cli->argument_count ? "an ID and a size are both given"
+					      : "no ID and no size given");
+		error_hint(err, "for example: carve explain --vram 40 --gpus 2, or carve explain "
+				"s-7k2m9q");
+		return -EXIT_CODE_USAGE;
+	}
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+	if (rc < 0)
+		return rc;
+	return cli->argument_count ? explain_session(cli, &client, err)
+				   : explain_request(cli, &client, err);
+}
