@@ -9,13 +9,18 @@
  * The caller's duties:
  *   wants    a client has work, or a thread waiting (true); it has neither (false). A client that
  *            holds a lease and goes idle is told as wants = false, then its lease is revoked.
- *   opened   the gate of a granted client was opened.
- *   closed   its gate is closed and its last work is done (drained), or was given up waiting for.
- * From `opened` to `closed` is what it is charged, overrun included. */
+ *   opened   the gate of a granted client was opened; or found open: a client that took its idle
+ *            gate back by itself, or ran freely while the GPU's mode was off. It holds from then
+ * on, and is revoked at once where it may not, or where several hold one GPU (nobody is granted it
+ * before all of those are closed). closed   its gate is closed and its last work is done (drained),
+ * or was given up waiting for. From `opened` to `closed` is what it is charged, overrun included.
+ */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "core/compute.h"
 
 #define LEASE_GPUS_MAX 64u
 #define LEASE_PPM 1000000u
@@ -23,18 +28,14 @@
 #define LEASE_NS_MIN 5000000ull
 #define LEASE_NS_MAX 10000000000ull
 #define LEASE_GRANULARITY_DEFAULT 50000u /* 5%, ppm */
+#define LEASE_GRANULARITY_MIN 10000u
+#define LEASE_GRANULARITY_MAX 500000u
 /* What all clients with no request of their own get together where requests sum to 1: 1%. */
 #define LEASE_FLOOR_PPM 10000u
 
-enum lease_mode {
-	LEASE_OFF = 0, /* the driver's own sharing: clients on this GPU need no lease for it */
-	LEASE_FAIR,
-	LEASE_STRICT,
-};
-
-/* Limits of the granularity: 1% to 50%. plan_ns = lease_ns / granularity. */
+/* plan_ns = lease_ns / granularity. COMPUTE_OFF: clients on this GPU need no lease for it. */
 struct lease_setting {
-	enum lease_mode mode;
+	enum compute_mode mode;
 	uint64_t lease_ns;
 	uint32_t granularity_ppm;
 };
@@ -47,7 +48,7 @@ struct lease_table;
 struct lease_table *lease_table_new(void);
 void lease_table_free(struct lease_table *t);
 
-/* Takes effect from the next decision on. */
+/* Takes effect from the next decision on; lease and granularity are brought within their limits. */
 void lease_set(struct lease_table *t, uint32_t gpu, const struct lease_setting *setting,
 	       uint64_t now);
 const struct lease_setting *lease_get(const struct lease_table *t, uint32_t gpu);
@@ -74,16 +75,19 @@ enum lease_action_kind {
 	/* Close the gate, drain, then call lease_closed(). Because its time is up, it went idle, or
 	 * a client below its guarantee woke up. */
 	LEASE_REVOKE,
-	/* The holder goes on; `contended` is as it says now (others want, or wanted lately, or
-	   not). */
+	/* The holder goes on; `contended` is as it says now. */
 	LEASE_CHANGE,
 };
 
 struct lease_action {
 	enum lease_action_kind kind;
 	uint64_t id;
+	/* Others want its GPUs, or wanted them lately, or its share ends (strict): it will have to
+	   give them back, so little work should be in flight. */
 	bool contended;
-	uint64_t until; /* LEASE_GRANT: when it is revoked at the latest, as things stand */
+	/* LEASE_GRANT: when its lease ends, if it is opened now; UINT64_MAX: when somebody else
+	   wants a GPU of it. A lease may go on after its end where nobody comes before it. */
+	uint64_t until;
 };
 
 /* What is to be done now: called again until it gives LEASE_NONE; then *ret_next is when to call
@@ -99,6 +103,8 @@ struct lease_client_stat {
 	uint64_t held_ns;    /* all its leases, drain included */
 	uint64_t overrun_ns; /* the part after a lease was to end */
 	uint64_t waited_ns;  /* wanted, but had no lease */
+	uint64_t waited_longest_ns;
+	uint64_t waits; /* times that it waited, the present one included */
 	uint64_t leases, preempted;
 	bool wants, holds;
 };
