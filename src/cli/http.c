@@ -14,6 +14,7 @@
 /* A daemon's largest honest answer (sessions of a big host) is far below it. */
 #define ANSWER_MAX (64u << 20)
 #define SLOW_AFTER_US 500000
+#define SLOW_AGAIN_US 1000000
 #define CONNECT_TIMEOUT_MS 5000
 /* Whether the daemon is just slow (a driver that wakes a GPU up, a wait for room) or hangs is asked
  * again after each such time: it always has an answer to what its version is. */
@@ -28,7 +29,7 @@ struct answer {
 struct progress {
 	CURL *curl;
 	const struct http_request *request;
-	bool told;
+	curl_off_t told_us;  /* when the caller was last told that it takes long; 0: not yet */
 	curl_off_t asked_us; /* when it was last asked whether it lives */
 };
 
@@ -80,8 +81,9 @@ static int progress_tell(void *context, curl_off_t to_get, curl_off_t got, curl_
 	curl_off_t elapsed_us = 0;
 
 	curl_easy_getinfo(progress->curl, CURLINFO_TOTAL_TIME_T, &elapsed_us);
-	if (progress->request->slow && !progress->told && elapsed_us > SLOW_AFTER_US) {
-		progress->told = true;
+	if (progress->request->slow && elapsed_us > SLOW_AFTER_US &&
+	    (!progress->told_us || elapsed_us - progress->told_us > SLOW_AGAIN_US)) {
+		progress->told_us = elapsed_us;
 		progress->request->slow(progress->request->slow_context);
 	}
 	if (elapsed_us - progress->asked_us < ALIVE_AFTER_US)

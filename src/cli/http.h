@@ -11,7 +11,7 @@ struct http_request {
 	const char *path;   /* "/v1/gpus" */
 	const json_t *body; /* NULL: none */
 	long timeout_ms;    /* for the whole exchange */
-	/* Called once when no answer came within half a second; may be NULL. */
+	/* Called when no answer came within half a second, and then each second; may be NULL. */
 	void (*slow)(void *context);
 	void *slow_context;
 };

@@ -130,6 +130,10 @@ static size_t column_width(const struct table *t, size_t column)
 
 void table_print(const struct table *t)
 {
+	size_t width[TABLE_COLUMNS_MAX];
+
+	for (size_t column = 0; column < t->columns; column++)
+		width[column] = column_width(t, column);
 	for (size_t i = 0; i < t->count; i++) {
 		size_t column = i % t->columns;
 		const char *text = t->cells[i] ? t->cells[i] : "";
@@ -137,7 +141,7 @@ void table_print(const struct table *t)
 		if (column + 1 == t->columns)
 			printf("%s\n", text);
 		else
-			printf("%-*s  ", (int)column_width(t, column), text);
+			printf("%-*s  ", (int)width[column], text);
 	}
 }
 

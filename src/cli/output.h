@@ -12,13 +12,14 @@ void output_error(const struct error *err, bool json);
  * it. */
 int output_json(const json_t *value, struct error *err);
 
+#define TABLE_COLUMNS_MAX 32u
 /* Rows of text whose columns line up. Zeroed: empty. Not for several threads. */
 struct table {
 	char **cells;
 	size_t count, columns;
 };
 
-/* Starts the table: a NULL-terminated list of headings. */
+/* Starts the table: a NULL-terminated list of headings, TABLE_COLUMNS_MAX at most. */
 void table_begin(struct table *t, const char *const *headings);
 /* Adds the next cell, left to right. Control characters become '?': names come from others. */
 void table_add(struct table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -8,6 +8,9 @@
 #include "cli/cli.h"
 #include "proto/ledger.h"
 
+/* The daemon's bounds of priorities. */
+#define PRIORITY_MAX 100u
+
 static const char *option_name(enum cli_option_id id)
 {
 	for (const struct cli_option *o = cli_options; o->name; o++)
@@ -101,11 +104,31 @@ static int placement_read(const struct cli *cli, struct slice_request *r, struct
 	return 0;
 }
 
+static int priority_read(const struct cli *cli, struct slice_request *r, struct error *err)
+{
+	const char *text = cli->value[OPT_PRIORITY];
+	bool negative = text && *text == '-';
+	uint64_t number;
+
+	if (!text)
+		return 0;
+	if (units_parse_count(text + negative, "--priority", 0, PRIORITY_MAX, &number, err) < 0) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "--priority: '%.64s' is no whole number from -%u to %u", text,
+			  PRIORITY_MAX, PRIORITY_MAX);
+		error_hint(err, "for example: --priority -5; above 0 is for administrators");
+		return -EXIT_CODE_USAGE;
+	}
+	json_object_set_new(r->body, "priority",
+			    json_integer(negative ? -(json_int_t)number : (json_int_t)number));
+	return 0;
+}
+
 int slice_request_read(const struct cli *cli, struct slice_request *ret, struct error *err)
 {
-	static const enum cli_option_id details[] = {OPT_VRAM_STRICT, OPT_GPU_COMPUTE,
-						     OPT_GPUS,        OPT_GPU_IDS,
-						     OPT_WAIT_FOR,    OPT_SESSION_TIMEOUT};
+	static const enum cli_option_id details[] = {
+		OPT_VRAM_STRICT, OPT_GPU_COMPUTE,     OPT_GPUS, OPT_GPU_IDS,
+		OPT_WAIT_FOR,    OPT_SESSION_TIMEOUT, OPT_NAME, OPT_PRIORITY};
 	cleanup_request struct slice_request r = {.body = json_object()};
 	uint64_t timeout_ns;
 	int rc = size_read(cli, &r, err);
@@ -115,8 +138,10 @@ int slice_request_read(const struct cli *cli, struct slice_request *ret, struct 
 	if ((rc = seconds_read(cli, OPT_WAIT_FOR, "wait_for", &r, &r.wait_ns, err)) < 0)
 		return rc;
 	rc = seconds_read(cli, OPT_SESSION_TIMEOUT, "session_timeout", &r, &timeout_ns, err);
-	if (rc < 0)
+	if (rc < 0 || (rc = priority_read(cli, &r, err)) < 0)
 		return rc;
+	if (cli->value[OPT_NAME])
+		json_object_set_new(r.body, "name", json_string(cli->value[OPT_NAME]));
 	for (size_t i = 0; i < ARRAY_SIZE(details); i++)
 		if (cli->value[details[i]])
 			r.option = option_name(details[i]);

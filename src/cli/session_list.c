@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stdbool.h>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -7,31 +8,73 @@
 #include "cli/output.h"
 #include "cli/sessions.h"
 
-static void sessions_print(const json_t *sessions)
+static void bytes_cell(struct table *table, uint64_t bytes)
 {
-	static const char *const headings[] = {"ID",  "STATE", "OWNER",   "SIZE", "USED",
-					       "GPU", "PIDS",  "CREATED", NULL};
+	char text[UNITS_TEXT_SIZE];
+
+	table_add(table, "%s", units_format_bytes(bytes, text));
+}
+
+/* One that waits is at a place in the row. */
+static void state_cell(struct table *table, const json_t *session)
+{
+	uint64_t position = session_number(session, "position");
+
+	if (position)
+		table_add(table, "waiting (%" PRIu64 ")", position);
+	else
+		table_add(table, "%s", session_text_or_dash(session, "state"));
+}
+
+static void received_cell(struct table *table, const json_t *session)
+{
+	const json_t *received = json_object_get(session, "received");
+
+	if (json_is_number(received))
+		table_add(table, "%.1f%%", json_number_value(received) * 100);
+	else
+		table_add(table, "-");
+}
+
+/* What is of interest of those that ended: when, why, the most they held, the time they had. */
+static void history_cells(struct table *table, const json_t *session)
+{
+	table_add(table, "%s", session_text_or_dash(session, "ended"));
+	bytes_cell(table, session_gpus_sum(session, "peak_bytes"));
+	received_cell(table, session);
+	table_add(table, "%s", session_text_or_dash(session, "reason"));
+}
+
+static void session_row(struct table *table, const json_t *session, bool history)
+{
+	char on[SESSION_GPUS_SIZE];
+
+	table_add(table, "%s", session_text_or_dash(session, "id"));
+	table_add(table, "%s", session_text_or_dash(session, "name"));
+	state_cell(table, session);
+	table_add(table, "%s", session_text_or_dash(session, "owner"));
+	bytes_cell(table, session_number(session, "vram_bytes"));
+	bytes_cell(table, session_gpus_sum(session, "used_bytes"));
+	table_add(table, "%s", session_gpus_text(session, on));
+	table_add(table, "%zu", json_array_size(json_object_get(session, "pids")));
+	table_add(table, "%s", session_text_or_dash(session, "created"));
+	if (history)
+		history_cells(table, session);
+}
+
+static void sessions_print(const json_t *sessions, bool history)
+{
+	static const char *const now[] = {"ID",   "NAME", "STATE", "OWNER",   "SIZE",
+					  "USED", "GPU",  "PIDS",  "CREATED", NULL};
+	static const char *const all[] = {"ID",   "NAME",  "STATE",  "OWNER",   "SIZE",
+					  "USED", "GPU",   "PIDS",   "CREATED", "ENDED",
+					  "PEAK", "SHARE", "REASON", NULL};
 	cleanup_table struct table table;
 	size_t i;
 	json_t *session;
 
-	table_begin(&table, headings);
-	json_array_foreach(sessions, i, session)
-	{
-		char size[UNITS_TEXT_SIZE], used[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE];
-		size_t pids = json_array_size(json_object_get(session, "pids"));
-
-		table_add(&table, "%s", session_text_or_dash(session, "id"));
-		table_add(&table, "%s", session_text_or_dash(session, "state"));
-		table_add(&table, "%s", session_text_or_dash(session, "owner"));
-		table_add(&table, "%s",
-			  units_format_bytes(session_number(session, "vram_bytes"), size));
-		table_add(&table, "%s",
-			  units_format_bytes(session_gpus_sum(session, "used_bytes"), used));
-		table_add(&table, "%s", session_gpus_text(session, on));
-		table_add(&table, "%zu", pids);
-		table_add(&table, "%s", session_text_or_dash(session, "created"));
-	}
+	table_begin(&table, history ? all : now);
+	json_array_foreach(sessions, i, session) session_row(&table, session, history);
 	table_print(&table);
 }
 
@@ -46,6 +89,6 @@ int cli_session_list(struct cli *cli, struct error *err)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(sessions, err);
-	sessions_print(sessions);
+	sessions_print(sessions, cli->value[OPT_ALL] != NULL);
 	return 0;
 }

@@ -27,15 +27,29 @@ static void gpu_print(const json_t *gpu)
 		printf("  refused: %" PRIu64 " allocations\n", session_number(gpu, "refused"));
 }
 
+/* Of what has a value only. */
+static void line_print(const char *title, const json_t *session, const char *key)
+{
+	const char *text = session_text(session, key);
+
+	if (*text)
+		printf("%s%s\n", title, text);
+}
+
 static void session_print(const json_t *session)
 {
 	size_t i;
 	json_t *item;
 
 	printf("session:   %s, %s\n", session_text(session, "id"), session_text(session, "state"));
+	line_print("name:      ", session, "name");
 	printf("owner:     %s\n", session_text(session, "owner"));
 	printf("created:   %s\n", session_text(session, "created"));
-	printf("backend:   %s\n", session_text(session, "backend"));
+	line_print("ends at:   ", session, "ends_at");
+	line_print("ended:     ", session, "ended");
+	line_print(session_number(session, "position") ? "waits for: " : "because:   ", session,
+		   "reason");
+	line_print("backend:   ", session, "backend");
 	printf("processes:");
 	json_array_foreach(json_object_get(session, "pids"), i, item)
 		printf(" %" JSON_INTEGER_FORMAT, json_integer_value(item));

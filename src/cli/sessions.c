@@ -96,8 +96,11 @@ int session_find_active(const struct client *client, json_t **ret, struct error 
 
 int session_path(const char *id, char buf[static SESSION_PATH_SIZE], struct error *err)
 {
-	/* What can stand in an ID can stand in a path; anything else names no session. */
-	if (*id && !id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-")] &&
+	static const char allowed[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+
+	/* What can stand in an ID or a name can stand in a path; anything else is neither. */
+	if (*id && !id[strspn(id, allowed)] && strcmp(id, ".") != 0 && strcmp(id, "..") != 0 &&
 	    snprintf(buf, SESSION_PATH_SIZE, "/v1/sessions/%s", id) < SESSION_PATH_SIZE)
 		return 0;
 	error_set(err, EXIT_CODE_FAILED, "there is no session '%.64s'", id);
@@ -134,33 +137,53 @@ int session_get(const struct client *client, const char *id, json_t **ret, struc
 struct waiting {
 	const struct client *client;
 	const struct slice_request *request;
+	bool said;
+	char told[1024]; /* the last time */
 };
+
+/* This process's own request, as the daemon shows it: at which place it waits, and why. */
+static void wait_describe(const struct waiting *waiting, char *buf, size_t size)
+{
+	cleanup_json json_t *sessions = NULL;
+	struct error ignored;
+	size_t i;
+	json_t *session;
+
+	buf[0] = '\0';
+	if (client_call(waiting->client, "GET", "/v1/sessions", NULL, NULL, &sessions, &ignored) <
+	    0)
+		return;
+	json_array_foreach(sessions, i, session)
+	{
+		if (!strcmp(session_text(session, "state"), "waiting") &&
+		    session_number(session, "requester_pid") == (uint64_t)getpid())
+			snprintf(buf, size, ", at place %" PRIu64 ": %s",
+				 session_number(session, "position"),
+				 session_text(session, "reason"));
+	}
+}
 
 static void wait_tell(void *context)
 {
-	const struct waiting *waiting = context;
-	cleanup_json json_t *gpus = NULL;
-	char wanted[UNITS_TEXT_SIZE], left[UNITS_TEXT_SIZE];
-	struct error ignored;
-	size_t i;
-	json_t *gpu;
+	struct waiting *waiting = context;
+	char wanted[UNITS_TEXT_SIZE], now[sizeof(waiting->told)];
 
-	fprintf(stderr, "carve: waiting up to %" PRIu64 " s for %s",
+	wait_describe(waiting, now, sizeof(now));
+	if (waiting->said && !strcmp(now, waiting->told))
+		return;
+	waiting->said = true;
+	memcpy(waiting->told, now, sizeof(now));
+	fprintf(stderr, "carve: waiting up to %" PRIu64 " s for %s%s (Ctrl-C gives up)\n",
 		waiting->request->wait_ns / 1000000000,
 		waiting->request->bytes ? units_format_bytes(waiting->request->bytes, wanted)
-					: "room");
-	if (client_call(waiting->client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) == 0)
-		json_array_foreach(gpus, i, gpu)
-			fprintf(stderr, "%s GPU %" PRIu64 " has %s left", i ? "," : ";",
-				session_number(gpu, "index"),
-				units_format_bytes(session_number(gpu, "available_bytes"), left));
-	fprintf(stderr, " (Ctrl-C gives up)\n");
+					: "room",
+		now);
 }
 
 int session_request(const struct client *client, const struct slice_request *request, json_t **ret,
 		    struct error *err)
 {
-	struct waiting waiting = {client, request};
+	struct waiting waiting = {.client = client, .request = request};
 	struct client_patience patience = {
 		.wait_ns = request->wait_ns,
 		.slow = request->wait_ns && isatty(STDERR_FILENO) ? wait_tell : NULL,

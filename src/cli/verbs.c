@@ -7,7 +7,7 @@
 #define SIZE_OPTIONS                                                                      \
 	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) |      \
 	 BIT(OPT_VRAM_STRICT) | BIT(OPT_GPU_COMPUTE) | BIT(OPT_GPUS) | BIT(OPT_GPU_IDS) | \
-	 BIT(OPT_WAIT_FOR) | BIT(OPT_SESSION_TIMEOUT))
+	 BIT(OPT_WAIT_FOR) | BIT(OPT_SESSION_TIMEOUT) | BIT(OPT_NAME) | BIT(OPT_PRIORITY))
 
 const struct cli_option cli_options[] = {
 	{OPT_HELP, "help", NULL, "show this help"},
@@ -25,6 +25,8 @@ const struct cli_option cli_options[] = {
 	{OPT_GPU_IDS, "gpu-ids", "LIST", "only on these GPUs: 0-2 or 0,1"},
 	{OPT_WAIT_FOR, "wait-for", "SECONDS", "wait up to so long for room"},
 	{OPT_SESSION_TIMEOUT, "session-timeout", "SECONDS", "end the session after so long"},
+	{OPT_NAME, "name", "NAME", "a name to use in place of the session's ID"},
+	{OPT_PRIORITY, "priority", "N", "who waits with a higher one is served first (0)"},
 	{OPT_ALL, "all", NULL, "ended sessions too"},
 	{OPT_FORCE, "force", NULL, "end the processes that use it first"},
 	{OPT_EPHEMERAL, "ephemeral", NULL, "a slice of its own, released at the end"},

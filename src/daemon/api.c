@@ -25,10 +25,32 @@
 
 #define SESSIONS_PREFIX "/v1/sessions/"
 
+/* By its ID, or of the caller's own by its name. */
+static struct session *session_meant(const struct call *call, const char *id)
+{
+	struct session *s = session_find(call->node, id);
+
+	return s ? s : session_named(call->node, call->peer.uid, id);
+}
+
+static struct waiter *waiter_meant(const struct call *call, const char *id)
+{
+	struct waiter *w = waiting_find(call->node, id);
+
+	return w ? w : waiting_named(call->node, call->peer.uid, id);
+}
+
+/* Likewise of those that ended. */
+static bool ended_meant(const struct call *call, const char *id, struct store_session *ret)
+{
+	return store_session_find(call->node->store, id, ret) == 0 ||
+	       store_session_named(call->node->store, call->peer.uid, id, ret) == 0;
+}
+
 /* The session of the path that the caller may change; NULL: answered. */
 static struct session *session_or_reply(struct call *call, const char *id)
 {
-	struct session *s = session_find(call->node, id);
+	struct session *s = session_meant(call, id);
 
 	if (!s) {
 		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_FAILED,
@@ -102,8 +124,7 @@ static void get_sessions(struct call *call, const char *id)
 	const char *all = call_argument(call, "all");
 
 	if (all && strcmp(all, "0") != 0)
-		(void)store_sessions_each(node->store, true, STORE_HISTORY_MAX, list_ended,
-					  &listing);
+		(void)store_sessions_each(node->store, true, UINT32_MAX, list_ended, &listing);
 	list_living(node, &listing);
 	for (const struct waiter *w = node->waiters; w; w = w->next)
 		json_array_append_new(listing.list, view_waiter(node, w, &call->peer));
@@ -114,12 +135,12 @@ static void get_session(struct call *call, const char *id)
 {
 	struct store_gpu gpus[PLACE_GPUS_MAX];
 	struct store_session record = {.gpu = gpus};
-	const struct waiter *w = waiting_find(call->node, id);
-	const struct session *s = session_find(call->node, id);
+	const struct waiter *w = waiter_meant(call, id);
+	const struct session *s = session_meant(call, id);
 
 	if (w && view_permitted(&call->peer, w->peer.uid)) {
 		call_reply(call, MHD_HTTP_OK, view_waiter(call->node, w, &call->peer));
-	} else if (!s && store_session_find(call->node->store, id, &record) == 0 &&
+	} else if (!s && ended_meant(call, id, &record) &&
 		   view_permitted(&call->peer, record.uid)) {
 		call_reply(call, MHD_HTTP_OK, view_ended(&record, &call->peer));
 	} else if ((s = session_or_reply(call, id)) != NULL) {
@@ -401,7 +422,7 @@ static void delete_waiter(struct call *call, struct waiter *w)
 
 static void delete_session(struct call *call, const char *id)
 {
-	struct waiter *w = waiting_find(call->node, id);
+	struct waiter *w = waiter_meant(call, id);
 	const char *force = call_argument(call, "force");
 	struct error err = {0};
 	char pids[256];

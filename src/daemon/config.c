@@ -1,15 +1,23 @@
 #include "daemon/config.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/macros.h"
+#include "daemon/store.h"
+
+/* A file that is larger is no configuration. */
+#define CONFIG_SIZE_MAX 65536
+#define HISTORY_MAX 10000000
 
 const struct config config_default = {
 	.over_policy = OVER_REPORT,
 	.over_after_ns = 3000000000ull,
+	.history_sessions = STORE_HISTORY_DEFAULT,
 };
 
 static int take_policy(const json_t *value, struct config *to, struct error *err)
@@ -47,6 +55,17 @@ static int take_seconds(const json_t *value, struct config *to, struct error *er
 	return 0;
 }
 
+static int take_history(const json_t *value, struct config *to, struct error *err)
+{
+	json_int_t count = json_integer_value(value);
+
+	if (!json_is_integer(value) || count < 0 || count > HISTORY_MAX)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "history_sessions takes a whole number from 0 to %d", HISTORY_MAX);
+	to->history_sessions = (uint32_t)count;
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int (*take)(const json_t *value, struct config *to, struct error *err);
@@ -54,6 +73,7 @@ static const struct {
 	{"over_policy", take_policy},
 	{"over_tolerance", take_tolerance},
 	{"over_seconds", take_seconds},
+	{"history_sessions", take_history},
 };
 
 static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)
@@ -81,20 +101,31 @@ static int object_take(json_t *root, struct config *to, struct error *err)
 	return 0;
 }
 
-int config_read(const char *path, struct config *ret, struct error *err)
+int config_parse(const char *text, size_t size, struct config *ret, struct error *err)
 {
 	json_error_t where;
-	struct error inner = {0};
 	struct config config = config_default;
-	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
-	int rc = root ? object_take(root, &config, &inner) : -1;
+	json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
 
+	if (!root)
+		return error_set(err, EXIT_CODE_USAGE, "line %d: %.128s", where.line, where.text);
+	int rc = object_take(root, &config, err);
 	json_decref(root);
-	if (rc == 0) {
+	if (rc == 0)
 		*ret = config;
-		return 0;
-	}
-	if (root)
-		return error_set(err, EXIT_CODE_USAGE, "%s: %.400s", path, inner.message);
-	return error_set(err, EXIT_CODE_USAGE, "%s: line %d: %.128s", path, where.line, where.text);
+	return rc;
+}
+
+int config_read(const char *path, struct config *ret, struct error *err)
+{
+	struct error inner = {0};
+	cleanup_free char *text = malloc(CONFIG_SIZE_MAX);
+	ssize_t size = text ? file_read(path, text, CONFIG_SIZE_MAX) : -ENOMEM;
+
+	if (size < 0)
+		return error_set(err, EXIT_CODE_USAGE, "%.300s: %s", path,
+				 strerrordesc_np((int)-size));
+	if (config_parse(text, (size_t)size, ret, &inner) < 0)
+		return error_set(err, EXIT_CODE_USAGE, "%.300s: %.200s", path, inner.message);
+	return 0;
 }

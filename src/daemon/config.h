@@ -3,10 +3,12 @@
  *   {"over_policy": "report",     what becomes of a session that holds more than its slice, by the
  * driver's figures: "report" (shown and logged), or "kill": its processes are killed
  *    "over_tolerance": "64MiB",   so much more is nothing, in MiB or GiB
- *    "over_seconds": 3}           and it has to last so long
+ *    "over_seconds": 3,           and it has to last so long
+ *    "history_sessions": 10000}   ended sessions that are kept for `session list --all`
  */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct error;
@@ -17,10 +19,13 @@ struct config {
 	enum over_policy over_policy;
 	uint64_t over_tolerance_bytes;
 	uint64_t over_after_ns;
+	uint32_t history_sessions;
 };
 
 /* What holds without a file. */
 extern const struct config config_default;
 
+/* Of a text. 0; negative with *err saying which key or line is wrong, *ret as it was. */
+int config_parse(const char *text, size_t size, struct config *ret, struct error *err);
 /* Reads a file. 0; negative with *err saying which key or line is wrong, *ret as it was. */
 int config_read(const char *path, struct config *ret, struct error *err);

@@ -240,10 +240,12 @@ static void on_reload(uv_signal_t *handle, int number)
 
 	if (!node->options.config_path)
 		return;
-	if (config_read(node->options.config_path, &node->config, &err) < 0)
+	if (config_read(node->options.config_path, &node->config, &err) < 0) {
 		log_event(LOG_ERROR, "config.refused error=\"%s\"", err.message);
-	else
-		log_event(LOG_INFO, "config.read path=%s", node->options.config_path);
+		return;
+	}
+	store_keep_history(node->store, node->config.history_sessions);
+	log_event(LOG_INFO, "config.read path=%s", node->options.config_path);
 }
 
 static void handles_init(struct node *node)
@@ -270,6 +272,7 @@ int node_run(struct node *node, struct error *err)
 	runtime_path(&node->runtime, "carve.db", path, sizeof(path));
 	if (store_open(&node->store, path, err) < 0)
 		return EXIT_CODE_FAILED;
+	store_keep_history(node->store, node->config.history_sessions);
 	uv_loop_init(&node->loop);
 	handles_init(node);
 	node->pool.on_inventory = on_inventory;

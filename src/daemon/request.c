@@ -243,20 +243,21 @@ static int parse_id(const json_t *value, struct slice_request *to, struct error 
 
 static int parse_name(const json_t *value, struct slice_request *to, struct error *err)
 {
+	static const char allowed[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 	const char *text = json_string_value(value);
 
 	if (!text)
 		return WRONG_TYPE;
-	if (strlen(text) >= sizeof(to->name)) {
-		error_set(err, EXIT_CODE_USAGE, "name: longer than %zu characters",
-			  sizeof(to->name) - 1);
+	size_t length = strlen(text);
+	/* It stands where an ID may stand, in paths too, and must not be taken for one. */
+	if (length >= sizeof(to->name) || strspn(text, allowed) != length ||
+	    !strncmp(text, "s-", 2)) {
+		error_set(err, EXIT_CODE_USAGE, "name: '%.64s' is no name for a session", text);
+		error_hint(err, "at most %zu letters, digits and . _ -, not beginning with s-",
+			   sizeof(to->name) - 1);
 		return -1;
 	}
-	for (const char *p = text; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f) {
-			error_set(err, EXIT_CODE_USAGE, "name: has a control character");
-			return -1;
-		}
 	snprintf(to->name, sizeof(to->name), "%s", text);
 	return 0;
 }

@@ -53,6 +53,15 @@ struct session *session_of_user(const struct node *node, uid_t uid)
 	return s;
 }
 
+struct session *session_named(const struct node *node, uid_t uid, const char *name)
+{
+	struct session *s = *name ? node->sessions : NULL;
+
+	while (s && (s->record.uid != uid || strcmp(s->record.name, name) != 0))
+		s = s->next;
+	return s;
+}
+
 /* Sessions that the clock ends are counted, so that the tick knows how fine it has to be. */
 static void set_timed(struct session *s)
 {

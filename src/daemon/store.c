@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 
+/* Of the schema below, to which the migrations are added. */
 #define SCHEMA_VERSION 2
 #define HISTORY_TRIM_EVERY 250
 
@@ -29,6 +30,15 @@ static const char schema[] =
 	"CREATE TABLE quota(kind INTEGER, id INTEGER, vram INTEGER, sessions INTEGER,"
 	" gpus INTEGER, PRIMARY KEY(kind, id));"
 	"CREATE TABLE context(model TEXT, driver TEXT, bytes INTEGER, PRIMARY KEY(model, driver));";
+
+/* Each takes a database to the next version. What an older carve wrote is taken up by a newer one,
+ * so that an upgrade loses no session; nothing here is ever changed, only added to. */
+static const char *const migrations[] = {
+	/* 3: the share of GPU time that an ended session received. */
+	"ALTER TABLE session ADD COLUMN received INTEGER NOT NULL DEFAULT -1;",
+};
+
+#define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
 
 enum statement {
 	BEGIN,
@@ -48,6 +58,7 @@ enum statement {
 	SESSIONS_LIVING,
 	SESSIONS_ENDED,
 	SESSION_FIND,
+	SESSION_NAMED,
 	GPUS_OF,
 	HOLDERS_OF,
 	QUOTA_PUT,
@@ -60,19 +71,21 @@ enum statement {
 
 #define SESSION_COLUMNS                                                                      \
 	"id, name, uid, gid, ephemeral, tolerance, kind, compute, created, ends_at, ended, " \
-	"reason "                                                                            \
+	"reason, received "                                                                  \
 	"FROM session "
 
 static const char *const texts[STATEMENTS] = {
 	[BEGIN] = "BEGIN IMMEDIATE",
 	[COMMIT] = "COMMIT",
 	[ROLLBACK] = "ROLLBACK",
-	[SESSION_ADD] = "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,0,'')",
+	[SESSION_ADD] =
+		"INSERT INTO session(id, name, uid, gid, ephemeral, tolerance, kind, "
+		"compute, created, ends_at, ended, reason) VALUES(?,?,?,?,?,?,?,?,?,?,0,'')",
 	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0)",
 	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
 		       "position=?2",
 	[SESSION_RESIZE] = "UPDATE session SET compute=?2 WHERE id=?1",
-	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3 WHERE id=?1",
+	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3, received=?4 WHERE id=?1",
 	[GPU_PEAK] = "UPDATE session_gpu SET peak=?3 WHERE session=?1 AND position=?2",
 	[HOLDERS_END] = "DELETE FROM holder WHERE session=?1",
 	[HISTORY_EDGE] = "SELECT ended FROM session WHERE ended > 0 ORDER BY ended DESC LIMIT 1 "
@@ -85,6 +98,8 @@ static const char *const texts[STATEMENTS] = {
 	[SESSIONS_ENDED] = "SELECT * FROM (SELECT " SESSION_COLUMNS "WHERE ended>0 ORDER BY ended "
 			   "DESC LIMIT ?1) ORDER BY ended",
 	[SESSION_FIND] = "SELECT " SESSION_COLUMNS "WHERE id=?1",
+	[SESSION_NAMED] = "SELECT " SESSION_COLUMNS
+			  "WHERE ended>0 AND uid=?1 AND name=?2 ORDER BY ended DESC LIMIT 1",
 	[GPUS_OF] = "SELECT uuid, name, number, bytes, requested, peak FROM session_gpu WHERE "
 		    "session=?1 ORDER BY position",
 	[HOLDERS_OF] = "SELECT pid, start_time FROM holder WHERE session=?1",
@@ -105,6 +120,7 @@ struct store {
 	sqlite3 *db;
 	struct unrecorded *unrecorded;
 	sqlite3_stmt *statement[STATEMENTS];
+	uint32_t history;
 	unsigned ended_untrimmed; /* sessions since history_trim() last looked */
 };
 
@@ -181,27 +197,42 @@ static int finish(struct store *store, int rc)
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
-static int schema_make(sqlite3 *db)
+/* The database's version; 0: it is empty. */
+static int version_read(sqlite3 *db, int *ret)
 {
 	sqlite3_stmt *stmt;
-	char version[64];
 	int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &stmt, NULL);
 
 	if (rc != SQLITE_OK)
 		return errno_of(rc);
 	rc = sqlite3_step(stmt);
-	int found = rc == SQLITE_ROW ? sqlite3_column_int(stmt, 0) : -1;
+	*ret = rc == SQLITE_ROW ? sqlite3_column_int(stmt, 0) : 0;
 	sqlite3_finalize(stmt);
-	if (found == SCHEMA_VERSION)
-		return 0;
-	if (found != 0)
-		return found < 0 ? errno_of(rc) : -EPROTONOSUPPORT;
-	snprintf(version, sizeof(version), "PRAGMA user_version=%d; COMMIT;", SCHEMA_VERSION);
+	return rc == SQLITE_ROW ? 0 : errno_of(rc);
+}
+
+/* Makes the schema, or brings it up to date: wholly or not at all. */
+static int schema_make(sqlite3 *db)
+{
+	char set_version[64];
+	int found, rc = version_read(db, &found);
+
+	if (rc < 0 || found == SCHEMA_NEWEST)
+		return rc;
+	if (found < 0 || found > SCHEMA_NEWEST || (found && found < SCHEMA_VERSION))
+		return -EPROTONOSUPPORT;
 	rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-	if (rc == SQLITE_OK)
+	if (rc == SQLITE_OK && found == 0)
 		rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
+	for (int version = found ? found : SCHEMA_VERSION;
+	     rc == SQLITE_OK && version < SCHEMA_NEWEST; version++)
+		rc = sqlite3_exec(db, migrations[version - SCHEMA_VERSION], NULL, NULL, NULL);
+	snprintf(set_version, sizeof(set_version), "PRAGMA user_version=%d; COMMIT;",
+		 SCHEMA_NEWEST);
 	if (rc == SQLITE_OK)
-		rc = sqlite3_exec(db, version, NULL, NULL, NULL);
+		rc = sqlite3_exec(db, set_version, NULL, NULL, NULL);
+	if (rc != SQLITE_OK)
+		(void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
 	return errno_of(rc);
 }
 
@@ -244,6 +275,7 @@ int store_open(struct store **ret, const char *path, struct error *err)
 
 	if (!store)
 		return -ENOMEM;
+	store->history = STORE_HISTORY_DEFAULT;
 	int rc = database_open(store, path);
 	if (rc == 0) {
 		*ret = store;
@@ -252,13 +284,19 @@ int store_open(struct store **ret, const char *path, struct error *err)
 	error_set(err, EXIT_CODE_FAILED, "cannot use the session database %s: %s", path,
 		  rc == -EUCLEAN           ? "it is damaged"
 		  : rc == -EROFS           ? "it cannot be written"
-		  : rc == -EPROTONOSUPPORT ? "it is of another version of carve"
+		  : rc == -EPROTONOSUPPORT ? "another version of carve wrote it"
 					   : strerrordesc_np(-rc));
 	if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT)
 		error_hint(err, "move it away; running workloads keep their limits, but their "
 				"sessions are forgotten");
 	store_close(store);
 	return rc;
+}
+
+void store_keep_history(struct store *store, uint32_t sessions)
+{
+	store->history = sessions;
+	store->ended_untrimmed = HISTORY_TRIM_EVERY;
 }
 
 static void unrecorded_drop(struct unrecorded **at)
@@ -371,7 +409,7 @@ static int step_with_id(struct store *store, enum statement which, const char *i
 	return step_once(stmt);
 }
 
-/* Forgets what lies behind the last STORE_HISTORY_MAX ended sessions. Finding the edge walks over
+/* Forgets what lies behind the last store->history ended sessions. Finding the edge walks over
  * all of those, so it is looked for once in a while only. */
 static int history_trim(struct store *store)
 {
@@ -379,7 +417,7 @@ static int history_trim(struct store *store)
 		return 0;
 	store->ended_untrimmed = 0;
 	sqlite3_stmt *stmt = statement(store, HISTORY_EDGE);
-	sqlite3_bind_int(stmt, 1, STORE_HISTORY_MAX);
+	sqlite3_bind_int64(stmt, 1, store->history);
 	int step = sqlite3_step(stmt);
 	int64_t edge = step == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
 	sqlite3_reset(stmt);
@@ -405,6 +443,7 @@ int store_session_end(struct store *store, const struct store_session *session)
 	bind_text(stmt, 1, session->id);
 	sqlite3_bind_int64(stmt, 2, session->ended);
 	bind_text(stmt, 3, session->reason);
+	sqlite3_bind_int64(stmt, 4, session->received);
 	rc = step_once(stmt);
 	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++) {
 		stmt = statement(store, GPU_PEAK);
@@ -492,6 +531,7 @@ static int session_read(struct store *store, sqlite3_stmt *stmt, struct store_se
 	ret->ends_at = sqlite3_column_int64(stmt, 9);
 	ret->ended = sqlite3_column_int64(stmt, 10);
 	column_text(stmt, 11, ret->reason, sizeof(ret->reason));
+	ret->received = sqlite3_column_int64(stmt, 12);
 	return gpus_read(store, ret);
 }
 
@@ -514,17 +554,31 @@ int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_s
 	return rc < 0 ? rc : errno_of(step);
 }
 
-int store_session_find(struct store *store, const char *id, struct store_session *ret)
+static int session_found(struct store *store, sqlite3_stmt *stmt, struct store_session *ret)
 {
-	sqlite3_stmt *stmt = statement(store, SESSION_FIND);
-
-	bind_text(stmt, 1, id);
 	int step = sqlite3_step(stmt);
 	int rc = step == SQLITE_ROW    ? session_read(store, stmt, ret)
 		 : step == SQLITE_DONE ? -ENOENT
 				       : errno_of(step);
 	sqlite3_reset(stmt);
 	return rc;
+}
+
+int store_session_find(struct store *store, const char *id, struct store_session *ret)
+{
+	sqlite3_stmt *stmt = statement(store, SESSION_FIND);
+
+	bind_text(stmt, 1, id);
+	return session_found(store, stmt, ret);
+}
+
+int store_session_named(struct store *store, uid_t uid, const char *name, struct store_session *ret)
+{
+	sqlite3_stmt *stmt = statement(store, SESSION_NAMED);
+
+	sqlite3_bind_int64(stmt, 1, uid);
+	bind_text(stmt, 2, name);
+	return session_found(store, stmt, ret);
 }
 
 int store_holders_each(struct store *store, const char *id, store_holder_cb cb, void *arg)

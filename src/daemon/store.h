@@ -19,8 +19,9 @@ struct store;
 #define STORE_ID_SIZE 16
 #define STORE_NAME_SIZE 64
 #define STORE_REASON_SIZE 64
-/* Ended sessions that are kept for `list --all`; at times a few more. */
-#define STORE_HISTORY_MAX 10000
+/* Ended sessions that are kept for `list --all`, unless store_keep_history() says otherwise; at
+ * times a few more. */
+#define STORE_HISTORY_DEFAULT 10000u
 
 struct store_gpu {
 	char uuid_text[48];
@@ -41,6 +42,9 @@ struct store_session {
 	uint32_t compute;
 	int64_t created, ends_at, ended;
 	char reason[STORE_REASON_SIZE]; /* why it ended */
+	/* The share of its GPUs' time that it had over its whole life, in millionths, set when it
+	 * ends; -1: nobody measured. */
+	int64_t received;
 	uint32_t gpu_count;
 	/* gpu_count entries, owned by whoever owns the struct. Functions that fill a struct want
 	 * room for PLACE_GPUS_MAX here. */
@@ -50,6 +54,8 @@ struct store_session {
 /* Opens or makes the database (mode 0600). *err says what is wrong with it and what to do. */
 int store_open(struct store **ret, const char *path, struct error *err);
 void store_close(struct store *store);
+/* From now on so many ended sessions are kept; what lies behind goes with the next that end. */
+void store_keep_history(struct store *store, uint32_t sessions);
 
 int store_session_add(struct store *store, const struct store_session *session,
 		      const struct process_id *owner);
@@ -71,6 +77,9 @@ int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_s
 			void *arg);
 /* -ENOENT: no such session, living or ended. ret->gpu must be set. */
 int store_session_find(struct store *store, const char *id, struct store_session *ret);
+/* Likewise the one of this user that had this name and ended last. */
+int store_session_named(struct store *store, uid_t uid, const char *name,
+			struct store_session *ret);
 typedef int (*store_holder_cb)(void *arg, const struct process_id *process);
 int store_holders_each(struct store *store, const char *id, store_holder_cb cb, void *arg);
 

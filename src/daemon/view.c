@@ -274,6 +274,9 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "compute_request",
 			    json_real(record->compute / (double)SHARE_ONE));
 	json_object_set_new(json, "compute_limit", json_real(1.0));
+	json_object_set_new(json, "received",
+			    record->received < 0 ? json_null()
+						 : json_real((double)record->received / SHARE_ONE));
 	json_object_set_new(json, "backend", json_string("front"));
 	json_object_set_new(json, "mig_profile", json_null());
 	json_object_set_new(json, "pids", pids_json(session));

@@ -48,6 +48,15 @@ int waiting_add(struct node *node, const struct slice_request *request, const st
 	return 0;
 }
 
+struct waiter *waiting_named(const struct node *node, uid_t uid, const char *name)
+{
+	struct waiter *w = *name ? node->waiters : NULL;
+
+	while (w && (w->peer.uid != uid || strcmp(w->request.name, name) != 0))
+		w = w->next;
+	return w;
+}
+
 struct waiter *waiting_find(const struct node *node, const char *id)
 {
 	struct waiter *w = node->waiters;
@@ -118,6 +127,26 @@ static bool user_has_one(const struct node *node, const struct slice_request *re
 	return true;
 }
 
+/* A name is one session's of a user, or one request's that came first (`before` is where to stop).
+ */
+static bool name_taken(const struct node *node, const struct slice_request *request,
+		       const struct peer *peer, const struct waiter *before, struct error *err)
+{
+	const struct session *s = session_named(node, peer->uid, request->name);
+	const char *holder = s ? s->record.id : NULL;
+
+	for (const struct waiter *w = node->waiters; *request->name && w && w != before;
+	     w = w->next)
+		if (w->peer.uid == peer->uid && !strcmp(w->request.name, request->name))
+			holder = w->id;
+	if (!holder)
+		return false;
+	error_set(err, EXIT_CODE_FAILED, "your session %s is called %s already", holder,
+		  request->name);
+	error_hint(err, "choose another name, or release that one");
+	return true;
+}
+
 static void record_fill(const struct node *node, const struct waiter *w,
 			const struct place_result *result, struct store_gpu *gpus,
 			struct store_session *ret)
@@ -129,6 +158,7 @@ static void record_fill(const struct node *node, const struct waiter *w,
 		.uid = w->peer.uid,
 		.gid = w->peer.gid,
 		.ephemeral = request->ephemeral,
+		.received = -1,
 		.tolerance_applied = result->tolerance_applied,
 		.kind = request->place.kind,
 		.compute = place_compute(&request->place),
@@ -242,7 +272,7 @@ int waiting_would(const struct node *node, const struct slice_request *request,
 		refusal_no_gpu(&node->pool, err);
 		return -ENODEV;
 	}
-	if (user_has_one(node, request, peer, err))
+	if (user_has_one(node, request, peer, err) || name_taken(node, request, peer, NULL, err))
 		return -EEXIST;
 	return decide(node, NULL, &request->place, peer, ret, err);
 }
@@ -264,6 +294,7 @@ static void waiter_run(struct node *node, struct waiter *w)
 	if (node->pool.state == POOL_NO_GPU)
 		refusal_no_gpu(&node->pool, &err);
 	if (err.code || user_has_one(node, &w->request, &w->peer, &err) ||
+	    name_taken(node, &w->request, &w->peer, w, &err) ||
 	    request_resolve(&w->request, &node->pool, &err) < 0) {
 		refuse(node, w, &err);
 		return;

@@ -50,6 +50,8 @@ void waiting_cancel(struct node *node, void *arg);
 /* Refuses a waiting request by its ID, as its owner wishes. False: there is none. */
 bool waiting_release(struct node *node, struct waiter *waiter);
 struct waiter *waiting_find(const struct node *node, const char *id);
+/* The user's request of this name. */
+struct waiter *waiting_named(const struct node *node, uid_t uid, const char *name);
 /* Something changed that may let requests through. Decides nothing itself: see waiting_run(). */
 void waiting_kick(struct node *node);
 /* Decides what can be decided. Called on the loop, never from inside another operation. */

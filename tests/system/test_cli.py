@@ -107,6 +107,24 @@ def test_waiting_for_room(host):
     assert (waiting.returncode, out, err) == (0, "served\n", "")
 
 
+def test_names_and_history(host):
+    done = host.carve("session", "request", "--vram", "2", "--name", "lab-1")
+    assert done.returncode == 0, done.stderr
+    assert host.carve("run", "--session", "lab-1", "true").returncode == 0
+    shown = host.carve_json("session", "show", "lab-1")
+    assert shown["name"] == "lab-1" and "lab-1" in host.carve("session", "list").stdout
+    assert host.carve("session", "resize", "lab-1", "3").returncode == 0
+    fails(host.carve("run", "--ephemeral", "--vram", "1", "--name", "lab-1", "true"), 125,
+          f"{shown['id']} is called lab-1 already")
+    assert host.carve("session", "release", "lab-1").stdout == f"{shown['id']}: released\n"
+    fails(host.carve("session", "release", "lab-1"), 1, "no session lab-1")
+    heading, line = host.carve("session", "list", "--all").stdout.splitlines()[:2]
+    assert "PEAK" in heading and "REASON" in heading
+    assert shown["id"] in line and "lab-1" in line and line.endswith("released")
+    shown = host.carve("session", "show", "lab-1").stdout
+    assert "ended:" in shown and "because:   released" in shown
+
+
 def test_interrupting_a_wait_gives_the_place_up(host):
     left = host.carve_json("gpu", "list")[0]["available_bytes"]
     host.carve("session", "request", "--vram", f"{left // 2}B")

@@ -178,6 +178,7 @@ MALFORMED += [("--gpu", t) for t in ["0", "1.25", "-0.5", "nan", "0.0001", "0.5x
 MALFORMED += [("--gpu-compute", t) for t in ["0", "101%", "x"]]
 MALFORMED += [("--gpus", t) for t in ["0", "-1", "1.5", "65", "two"]]
 MALFORMED += [("--wait-for", t) for t in ["-1", "x", "nan", "10s"]]
+MALFORMED += [("--priority", t) for t in ["", "x", "-", "101", "--5", "1.5"]]
 
 
 @pytest.mark.parametrize("option,text", MALFORMED)
@@ -200,11 +201,13 @@ def test_malformed_is_refused_before_any_daemon(option, text):
 
 def test_every_option_is_sent(fake):
     done = carve(fake, "session", "request", "--vram", "4", "--vram-strict", "--gpu-compute", "25%",
-                 "--gpus", "2", "--gpu-ids", "0-2", "--wait-for", "1.5", "--session-timeout", "60")
+                 "--gpus", "2", "--gpu-ids", "0-2", "--wait-for", "1.5", "--session-timeout", "60",
+                 "--name", "train.1", "--priority", "-7")
     assert done.returncode == 0, done.stderr
     assert fake.sent("POST")[0][1] == {
         "vram_bytes": 4 * GIB, "vram_strict": True, "gpu_compute": "25%", "gpus": 2,
-        "gpu_ids": "0-2", "wait_for": 1.5, "session_timeout": 60}
+        "gpu_ids": "0-2", "wait_for": 1.5, "session_timeout": 60, "name": "train.1",
+        "priority": -7}
     carve(fake, "session", "request", "--mig", "2g.10gb")
     assert fake.sent("POST")[1][1] == {"mig_profile": "2g.10gb"}
 
@@ -361,8 +364,8 @@ def test_session_show_list_release(fake):
 def test_what_is_hidden_or_missing_is_a_dash(fake):
     fake.answers["GET", "/v1/sessions"] = (200, [
         {"id": None, "state": "active", "owner": None, "vram_bytes": GIB, "gpus": []}])
-    assert carve(fake, "session", "list").stdout.splitlines()[1].split()[:3] == \
-        ["-", "active", "-"]
+    assert carve(fake, "session", "list").stdout.splitlines()[1].split()[:4] == \
+        ["-", "-", "active", "-"]
 
 
 def test_gpus_of_another_daemon_are_named(fake):
@@ -438,7 +441,26 @@ def test_waiting_is_quiet_in_a_pipe_and_told_on_a_terminal(fake):
     done = carve(fake, *argv)
     assert done.returncode == 0 and done.stderr == ""
     with terminal([CARVE, *argv], fake) as (process, read):
-        assert "waiting up to 30 s for 4 GiB; GPU 0 has 76 GiB left" in read(b"gives up")
+        assert "waiting up to 30 s for 4 GiB (Ctrl-C gives up)" in read(b"gives up")
+        assert process.wait() == 0
+
+
+def test_who_waits_is_told_its_place_and_why_whenever_that_changes(fake):
+    left = threading.Event()
+    fake.answers["POST", "/v1/sessions"] = lambda body: (left.wait(20), (201, session()))[1]
+
+    def sessions(place, why):
+        return 200, [dict(session(), state="waiting", position=1, requester_pid=1, reason="other"),
+                     dict(session(), state="waiting", position=place, requester_pid=process.number, reason=why)]
+
+    argv = [CARVE, "session", "request", "--vram", "4", "--wait-for", "30"]
+    with terminal(argv, fake) as (process, read):
+        fake.answers["GET", "/v1/sessions"] = sessions(3, "GPU 0: 1 GiB free")
+        assert "for 4 GiB, at place 3: GPU 0: 1 GiB free (Ctrl-C" in read(b"place 3")
+        fake.answers["GET", "/v1/sessions"] = sessions(2, "GPU 0: 3 GiB free")
+        shown = read(b"3 GiB free (Ctrl-C gives up)")
+        assert "at place 2: GPU 0: 3 GiB free" in shown and shown.count("place 3") == 1
+        left.set()
         assert process.wait() == 0
 
 
@@ -467,6 +489,7 @@ def terminal(argv, fake):
 
     class Process:
         terminal = fd
+        number = pid
 
         @staticmethod
         def wait():

@@ -1,9 +1,12 @@
 """carved alone over a fake driver: the HTTP API, placement through it, waiting, restarts."""
+import contextlib
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
@@ -62,7 +65,8 @@ def test_curl_reaches_it(daemon):
     b'{"vram": "4", "gpu_ids": "0,"}', b'{"vram": "4", "gpu_ids": "7"}', b'{"vram": "4", "gpu_ids": ""}',
     b'{"vram": "4", "wait_for": -1}', b'{"vram": "4", "wait_for": true}',
     b'{"vram": "4", "ephemeral": 1}', b'{"vram": "4", "vram_strict": "yes"}',
-    b'{"vram": "4", "name": "a\\u0007b"}', b'{"vram": "4", "name": "' + b"x" * 200 + b'"}',
+    b'{"vram": "4", "name": "a\\u0007b"}', b'{"vram": "4", "name": "' + b"x" * 64 + b'"}',
+    b'{"vram": "4", "name": "a/b"}', b'{"vram": "4", "name": "a b"}', b'{"vram": "4", "name": "s-abcdef"}',
     b'{"vram": "4\\u0000"}', b'\xff\xfe', b'{"vram": "4", "gpu_compute": "200%"}',
     b'{"mig_profile": "1g.10gb"}', b"[" * 60000, b'{"gpu": 1, "gpu_compute": "25%"}',
 ])
@@ -353,6 +357,41 @@ def test_a_big_request_is_not_passed_for_ever(daemon):
     daemon.grant(vram="1")
 
 
+def test_a_big_request_is_served_under_a_stream_of_small_ones(make_daemon):
+    """However the small ones come and go: without a bound on passing, none of the big ones ever found the GPU
+    empty, as some small one is always on it."""
+    daemon = make_daemon(gpus=[(80 * GIB, 0, 0, "A"), (24 * GIB, 0, 0, "B")])
+    over = threading.Event()
+    served = [0]
+
+    def small(seed):
+        dice, held = random.Random(seed), None
+        while not over.is_set():
+            answer = daemon.request(vram=str(dice.choice([1, 2, 4])), gpu_ids="0",
+                                    wait_for=dice.choice([0, 0.1]))
+            if held:  # given back only when the next one is there
+                daemon.release(held)
+            held = answer.json["id"] if answer.status == 201 else None
+            served[0] += bool(held)
+        if held:
+            daemon.release(held)
+
+    threads = [threading.Thread(target=small, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    try:
+        for kind in ({"gpu": "1", "gpu_ids": "0"}, {"vram": "80"}, {"vram": "24", "gpus": 2}):
+            wait_until(lambda: served[0] > 20, 30)
+            big = daemon.request(wait_for=30, **kind)
+            assert big.status == 201, big.json
+            daemon.release(big.json["id"])
+            served[0] = 0
+    finally:
+        over.set()
+        for t in threads:
+            t.join()
+
+
 def test_a_waiting_request_can_be_released(daemon):
     daemon.grant(vram="80")
     asker = Asker(daemon, vram="40", wait_for=60)
@@ -468,6 +507,60 @@ def test_resize(daemon):
     assert daemon.call("PATCH", path, {"gpu": "0.5"}).json["vram_bytes"] == 40 * GIB
     daemon.restart()
     assert daemon.show(session["id"])["vram_bytes"] == 40 * GIB
+
+
+def test_a_name_stands_for_the_id(daemon):
+    first = daemon.grant(vram="1", name="train.1")
+    path = "/v1/sessions/train.1"
+    assert daemon.show("train.1") == first
+    assert daemon.call("PATCH", path, {"vram": "2"}).json["vram_bytes"] == 2 * GIB
+    refused = daemon.request(vram="1", name="train.1")
+    assert refused.status == 409
+    assert refused.error["message"] == f"your session {first['id']} is called train.1 already"
+    daemon.restart()
+    assert daemon.request(vram="1", name="train.1").status == 409
+    assert daemon.release("train.1").json["id"] == first["id"]
+    assert daemon.show("train.1")["state"] == "ended"
+    second = daemon.grant(vram="80", name="train.1")
+    assert daemon.show("train.1")["id"] == second["id"] != first["id"]
+    asker = Asker(daemon, vram="1", name="next", wait_for=30)
+    wait_until(lambda: waiting(daemon))
+    assert daemon.show("next")["state"] == "waiting"
+    assert "is called next already" in daemon.request(vram="1", name="next", wait_for=30).error["message"]
+    assert daemon.release("next").status == 200
+    asker.join(5)
+    assert asker.answer.status == 409
+    daemon.release("train.1")
+    assert daemon.show("train.1")["id"] == second["id"]  # of two that ended the later one
+
+
+def test_history_says_who_had_what_when(daemon):
+    session = daemon.grant(vram="3", name="job")
+    daemon.release(session["id"])
+    ended, = daemon.call("GET", "/v1/sessions?all=1").json
+    assert ended["owner"] == session["owner"] and ended["vram_bytes"] == 3 * GIB
+    assert ended["created"] == session["created"] <= ended["ended"] and ended["name"] == "job"
+    assert ended["received"] is None and ended["gpus"][0]["peak_bytes"] == 0
+
+
+def test_history_is_bounded(make_daemon, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text('{"history_sessions": 40}')
+    daemon = make_daemon(args=["--config", config])
+
+    def ended():
+        return [s["name"] for s in daemon.call("GET", "/v1/sessions?all=1").json]
+
+    for i in range(300):
+        daemon.release(daemon.grant(vram="1", name=f"n{i}")["id"])
+    # Looked at once in 250 ends.
+    assert len(ended()) < 300 and ended()[-40:] == [f"n{i}" for i in range(260, 300)]
+    config.write_text('{"history_sessions": 3}')
+    daemon.reload()
+    wait_until(lambda: "config.read" in daemon.log())
+    daemon.release(daemon.grant(vram="1", name="last")["id"])
+    assert ended() == ["n298", "n299", "last"]
+    assert [s["gpus"] != [] for s in daemon.call("GET", "/v1/sessions?all=1").json] == [True] * 3
 
 
 def test_what_share_of_time_a_session_asks_for(daemon):
@@ -605,6 +698,34 @@ def test_the_log_is_bounded(tmp_path, daemon):
     wait_gone(pid)
     assert (1 << 20) - 300 <= old.stat().st_size <= 1 << 20
     assert 0 < log.stat().st_size < 100000 and b"carved.stopping" in log.read_bytes()
+
+
+def database(daemon):
+    return sqlite3.connect(daemon.runtime / "carve.db")
+
+
+def test_a_database_of_an_older_carve_is_taken_up(daemon):
+    """As version 2 had it: without what came later."""
+    session = daemon.grant(vram="3")
+    daemon.kill()
+    with contextlib.closing(database(daemon)) as db, db:
+        newest, = db.execute("PRAGMA user_version").fetchone()
+        db.execute("ALTER TABLE session DROP COLUMN received")
+        db.execute("PRAGMA user_version=2")
+    daemon.start()
+    assert daemon.show(session["id"]) == session
+    daemon.release(session["id"])
+    daemon.kill()
+    with contextlib.closing(database(daemon)) as db, db:
+        assert db.execute("PRAGMA user_version").fetchone() == (newest,) and newest > 2
+        assert db.execute("SELECT received FROM session").fetchall() == [(-1,)]
+        db.execute(f"PRAGMA user_version={newest + 1}")
+    daemon.start(wait=False)
+    assert daemon.process.wait(10) == 1
+    assert "another version of carve wrote it" in daemon.log()
+    with contextlib.closing(database(daemon)) as db, db:
+        db.execute(f"PRAGMA user_version={newest}")
+    daemon.start()
 
 
 def test_damaged_database(daemon):

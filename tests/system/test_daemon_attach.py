@@ -281,6 +281,8 @@ def test_what_goes_beyond_the_slice_is_ended_where_the_policy_says_so(make_daemo
 
 @pytest.mark.parametrize("text, wrong", [
     ("{}", None), ('{"over_seconds": 5, "over_tolerance": "1.5GiB"}', None), ("", "line"), ("[]", "object"),
+    ('{"history_sessions": 0}', None), ('{"history_sessions": -1}', "history_sessions"),
+    ('{"history_sessions": 1.5}', "history_sessions"), ('{"over_seconds": 3} x', "line 1"),
     ('{"over_policy": 1}', "over_policy"), ('{"over_tolerance": "-1MiB"}', "over_tolerance"),
     ('{"over_tolerance": "nanMiB"}', "over_tolerance"), ('{"over_seconds": 0}', "over_seconds"),
     ('{"colour": "red"}', "unknown key 'colour'"), ('{"over_seconds": 2, "over_seconds": 3}', "line")])
