@@ -8,6 +8,8 @@
 
 #define STEP MIB(32)
 #define MOST 256
+/* Pieces of pools are as far from one another. */
+#define PIECE_SHIFT 40
 
 struct CUmemPoolHandle_st {
 	uint64_t reserved, used;
@@ -87,7 +89,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t size, CUmemoryPool poo
 	for (size_t i = 0; i < MOST; i++) {
 		if (pieces[i].ptr)
 			continue;
-		*ptr = (CUdeviceptr)&pieces[i];
+		*ptr = (CUdeviceptr)(i + 1) << PIECE_SHIFT;
 		pieces[i] = (struct piece){*ptr, size, pool};
 		pool->used += size;
 		pool->reserved = MAX(pool->reserved, ALIGN_UP(pool->used, STEP));
@@ -104,6 +106,42 @@ CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t size, CUstream stream)
 {
 	return cuMemAllocAsync(ptr, size, stream);
+}
+
+static const struct piece *piece_find(CUdeviceptr ptr)
+{
+	const struct piece *piece = &pieces[((ptr >> PIECE_SHIFT) - 1) % MOST];
+
+	return piece->ptr == ptr ? piece : NULL;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
+{
+	const struct piece *piece = piece_find(ptr);
+
+	if (!piece)
+		return CUDA_ERROR_INVALID_VALUE;
+	*base = piece->ptr;
+	*size = piece->size;
+	return CUDA_SUCCESS;
+}
+
+/* All that a pool has free lies behind each piece. */
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	const struct piece *piece = piece_find(ptr);
+
+	if (!piece)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+		*(CUmemoryPool *)data = piece->pool;
+	else if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR)
+		*(CUdeviceptr *)data = piece->ptr;
+	else if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE)
+		*(size_t *)data = piece->size + (piece->pool->reserved - piece->pool->used);
+	else
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)

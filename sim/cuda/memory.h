@@ -65,6 +65,9 @@ struct range {
 	bool read_mostly;
 	bool sync_memops;
 	void *owner; /* whoever made it: its block, slab, pool, ... */
+	/* Of a piece of a pool, which may end while its range is looked at: */
+	CUmemoryPool pool;
+	uint64_t mapping, mapping_size; /* the pool's memory around it */
 };
 
 /* Enters a copy of *range (id is filled in). False: no memory, or it overlaps another. */

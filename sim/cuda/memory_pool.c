@@ -179,11 +179,6 @@ struct device *pool_device(CUmemoryPool pool)
 	return pool->device;
 }
 
-CUmemoryPool pool_of_piece(const struct piece *piece)
-{
-	return piece->pool;
-}
-
 CUresult pool_range_add(struct piece *piece, uint64_t address, uint8_t *host, uint64_t size)
 {
 	struct range range = {
@@ -195,6 +190,9 @@ CUresult pool_range_add(struct piece *piece, uint64_t address, uint8_t *host, ui
 		.writable = true,
 		.device = piece->pool->device,
 		.owner = piece,
+		.pool = piece->pool,
+		.mapping = piece->segment ? block_address(&piece->segment->block) : address,
+		.mapping_size = piece->segment ? piece->segment->block.size : size,
 	};
 
 	if (range_add(&range))

@@ -60,11 +60,11 @@ static CUresult attribute_get(void *data, CUpointer_attribute attribute, const s
 		PUT(unsigned int, !range->writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
 						   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		PUT(CUmemoryPool, range->kind == RANGE_POOL ? pool_of_piece(range->owner) : NULL);
+		PUT(CUmemoryPool, range->pool);
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-		PUT(size_t, range->size);
+		PUT(size_t, range->pool ? range->mapping_size : range->size);
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-		PUT(CUdeviceptr, range->start);
+		PUT(CUdeviceptr, range->pool ? range->mapping : range->start);
 	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
 		PUT(unsigned long long, range->id);
 	default:

@@ -10,7 +10,6 @@ struct piece;
 /* Gives the piece behind a range that has been taken out back to its pool. */
 void pool_piece_free(struct piece *piece);
 struct device *pool_device(CUmemoryPool pool);
-CUmemoryPool pool_of_piece(const struct piece *piece);
 /* On a lane's thread: what cuMemFreeAsync asked for with this ticket. */
 void memory_free_in_order(uint64_t address, uint64_t ticket);
 /* After a synchronization: unused memory beyond the release threshold goes back to the device. */

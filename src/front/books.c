@@ -82,12 +82,24 @@ int books_keep(struct process *p, struct object *object)
 	return r;
 }
 
+static bool is_piece(const struct object *object)
+{
+	return object->kind == OBJECT_LINEAR && object->memory;
+}
+
+static void piece_taken_locked(struct process *p, const struct object *object)
+{
+	p->pieces_freeing -= is_piece(object);
+	p->pieces_freed += is_piece(object);
+}
+
 bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
 {
 	lock_acquire(&p->lock);
 	bool found = table_take(&p->objects, kind, handle, ret);
 	if (found)
 		count_up(&own_slot(p)->calls_begun);
+	p->pieces_freeing += found && is_piece(ret);
 	lock_release(&p->lock);
 	return found;
 }
@@ -96,6 +108,7 @@ void books_drop(struct process *p, const struct object *object)
 {
 	lock_acquire(&p->lock);
 	drop_locked(p, object);
+	piece_taken_locked(p, object);
 	count_up(&own_slot(p)->calls_done);
 	lock_release(&p->lock);
 }
@@ -104,6 +117,7 @@ void books_restore(struct process *p, const struct object *object)
 {
 	lock_acquire(&p->lock);
 	table_put(&p->objects, object, NULL);
+	piece_taken_locked(p, object);
 	count_up(&own_slot(p)->calls_done);
 	lock_release(&p->lock);
 }
@@ -116,32 +130,63 @@ int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
 	return r;
 }
 
-int books_hold(struct process *p, enum object_kind kind, uint64_t handle, uint64_t bytes,
-	       uint64_t *reserve)
+void books_look_begin(struct process *p, struct look *look)
 {
-	int r = 0;
-
 	lock_acquire(&p->lock);
-	struct object *object = table_find(&p->objects, kind, handle);
-	if (object && bytes > object->bytes) {
-		uint64_t paid = MIN(*reserve, bytes - object->bytes);
+	look->number = ++p->growing_looks;
+	lock_release(&p->lock);
+}
 
-		*reserve -= paid;
-		object->bytes += paid;
-		r = resize_locked(p, object->gpu, object->bytes, bytes);
-	} else if (object) {
+/* Why no amount that is booked is ever below what is held: a call that made the object grow looks
+ * afterwards, and has its reserve charged until it has booked what it saw. So a look that is not
+ * overtaken saw the growth of every call that ended before, and that of the others is in their
+ * reserves: what is held beyond what is booked is at most the sum of those. */
+static int hold_locked(struct process *p, struct object *object, const struct look *look,
+		       uint64_t bytes, uint64_t *reserve)
+{
+	const struct process_growth *growth = process_growth_of(p, look->kind);
+	bool stale = look->number < object->memory;
+
+	if (stale && !look->last)
+		return -EAGAIN;
+	if (!stale)
+		object->memory = look->number;
+	if (bytes <= object->bytes) {
+		/* Who is alone counts on what is booked, reserving nothing. */
+		if (stale || (growth->alone && !look->in_call))
+			return 0;
 		resize_locked(p, object->gpu, object->bytes, bytes);
-	}
-	if (object && r == 0)
 		object->bytes = bytes;
+		return 0;
+	}
+	uint64_t paid = MIN(*reserve, bytes - object->bytes);
+	*reserve -= paid;
+	object->bytes += paid;
+	if (object->bytes == bytes || growth->calls > look->in_call)
+		return 0;
+	int r = resize_locked(p, object->gpu, object->bytes, bytes);
+	if (r == 0)
+		object->bytes = bytes;
+	return r;
+}
+
+int books_look_end(struct process *p, const struct look *look, uint64_t bytes, uint64_t *reserve)
+{
+	lock_acquire(&p->lock);
+	struct object *object = table_find(&p->objects, look->kind, look->handle);
+	int r = object ? hold_locked(p, object, look, bytes, reserve) : 0;
 	lock_release(&p->lock);
 	return r;
 }
 
 void books_note(struct process *p, const struct object *object)
 {
+	struct object stale = {0};
+
 	lock_acquire(&p->lock);
-	table_put(&p->objects, object, NULL);
+	table_put(&p->objects, object, &stale);
+	if (stale.kind == OBJECT_LINEAR)
+		drop_locked(p, &stale);
 	lock_release(&p->lock);
 }
 
@@ -153,6 +198,24 @@ bool books_look(struct process *p, enum object_kind kind, uint64_t handle, struc
 		*ret = *object;
 	lock_release(&p->lock);
 	return object != NULL;
+}
+
+bool books_pieces_quiet(struct process *p, uint64_t *ret_freed)
+{
+	lock_acquire(&p->lock);
+	*ret_freed = p->pieces_freed;
+	bool quiet = !p->pieces_freeing;
+	lock_release(&p->lock);
+	return quiet;
+}
+
+size_t books_list(struct process *p, enum object_kind kind, uint64_t memory, uint64_t *handles,
+		  size_t room)
+{
+	lock_acquire(&p->lock);
+	size_t count = table_list(&p->objects, kind, memory, handles, room);
+	lock_release(&p->lock);
+	return count;
 }
 
 void books_forget(struct process *p, enum object_kind kind, uint64_t handle, uint64_t keep)
@@ -199,6 +262,36 @@ bool books_look_mapping(struct process *p, uint64_t address, struct object *ret)
 		*ret = *object;
 	lock_release(&p->lock);
 	return object != NULL;
+}
+
+void books_graphs_changed(struct process *p)
+{
+	lock_acquire(&p->lock);
+	p->graph_epoch++;
+	lock_release(&p->lock);
+}
+
+bool books_graph_has_memory(struct process *p, uint64_t exec, uint64_t stream)
+{
+	lock_acquire(&p->lock);
+	const struct object *object = table_find(&p->objects, OBJECT_GRAPH, exec);
+	bool has = object && object->count && object->count == p->graph_epoch &&
+		   stream == p->graph_stream;
+	lock_release(&p->lock);
+	return has;
+}
+
+void books_graph_launched(struct process *p, uint64_t exec, uint64_t stream)
+{
+	lock_acquire(&p->lock);
+	struct object *object = table_find(&p->objects, OBJECT_GRAPH, exec);
+	if (!p->graph_epoch || stream != p->graph_stream) {
+		p->graph_epoch++;
+		p->graph_stream = stream;
+	}
+	if (object)
+		object->count = p->graph_epoch;
+	lock_release(&p->lock);
 }
 
 void books_call_begin(struct process *p)

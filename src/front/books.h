@@ -39,13 +39,29 @@ void books_restore(struct process *p, const struct object *object);
 /* What is charged becomes `to` bytes instead of `from`. 0, or -ENOMEM with nothing changed, which
  * cannot happen where `to` is not more. */
 int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to);
-/* What a growing object holds became `bytes`: growth is paid from *reserve, which is charged
- * already, and then charged. 0, or -ENOMEM with as much booked as could be paid. */
-int books_hold(struct process *p, enum object_kind kind, uint64_t handle, uint64_t bytes,
-	       uint64_t *reserve);
-/* Books an object outside of any call, as it is; books_look() finds a copy of one. */
+/* One look at what a growing object holds, begun before the driver is asked. */
+struct look {
+	enum object_kind kind;
+	uint64_t handle;
+	bool in_call; /* of a call that may make it grow, which is under way and holds a reserve */
+	bool last;    /* is not begun anew where a later one overtook it */
+	uint64_t number;
+};
+
+void books_look_begin(struct process *p, struct look *look);
+/* It holds `bytes`. Growth is paid from *reserve, which is charged already, and then charged, but
+ * that of other calls under way is theirs to pay. 0; -ENOMEM with as much booked as could be paid;
+ * -EAGAIN: a later look was booked already, begin anew. */
+int books_look_end(struct process *p, const struct look *look, uint64_t bytes, uint64_t *reserve);
+/* Books an object outside of any call, as it is; books_look() finds a copy of one. Linear
+ * memory that had that handle before is dropped. */
 void books_note(struct process *p, const struct object *object);
 bool books_look(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret);
+/* The handles of those of that kind and `memory`, as table_list(). */
+size_t books_list(struct process *p, enum object_kind kind, uint64_t memory, uint64_t *handles,
+		  size_t room);
+/* How many pieces of pools were freed so far. False: one is being freed right now. */
+bool books_pieces_quiet(struct process *p, uint64_t *ret_freed);
 /* Forgets a growing object; `keep` bytes of it stay charged. */
 void books_forget(struct process *p, enum object_kind kind, uint64_t handle, uint64_t keep);
 /* One reference less; without the last the object is moved out, its amount still charged. *ret is
@@ -56,6 +72,13 @@ bool books_unreference(struct process *p, enum object_kind kind, uint64_t handle
 bool books_remove(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret);
 /* The mapping that an address lies in. Slow. False: none. */
 bool books_look_mapping(struct process *p, uint64_t address, struct object *ret);
+/* What the driver holds for graphs may go from one to another from here on: it was trimmed, or
+ * graphs run beside each other. */
+void books_graphs_changed(struct process *p);
+/* Whether an executable graph still has all the memory that it had when it was launched last. */
+bool books_graph_has_memory(struct process *p, uint64_t exec, uint64_t stream);
+/* It was launched, and has. */
+void books_graph_launched(struct process *p, uint64_t exec, uint64_t stream);
 /* A driver call that gives memory begins and ends, where none of the above counts it. */
 void books_call_begin(struct process *p);
 void books_call_end(struct process *p);

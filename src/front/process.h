@@ -21,6 +21,13 @@ enum process_state {
 /* More pools than that are settled by calls on them only, not by synchronising. */
 #define PROCESS_GROWING_MAX 256u
 
+/* Calls that may make something grow, and are under way: into pools, or into the memory of graphs.
+ */
+struct process_growth {
+	uint32_t calls;
+	bool alone; /* one of them is to be the only one, or is */
+};
+
 struct process_gpu {
 	struct small_hot hot;
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
@@ -36,14 +43,25 @@ struct process {
 	/* Pools and graph memory in `objects`, for going through them: see cuda/grow.h. */
 	struct object growing[PROCESS_GROWING_MAX];
 	uint32_t growing_count;
-	_Atomic bool growing_restless;   /* something free in one may be given back */
-	_Atomic bool graphs_have_memory; /* some graph may have memory nodes */
-	struct small_map *small_maps;    /* not in use */
-	uint64_t last_memory;            /* number of the latest OBJECT_PHYSICAL */
+	struct process_growth growth[2]; /* see process_growth_of() */
+	uint64_t growing_looks;          /* numbers of looks at what is held: books_look_begin() */
+	uint32_t graph_epoch;  /* changes when the memory behind a graph may have been taken away */
+	uint64_t graph_stream; /* where graphs with memory were launched last */
+	uint64_t pieces_freed, pieces_freeing; /* of pools: how often, and how many are being */
+	_Atomic bool growing_restless;         /* something free in one may be given back */
+	_Atomic bool graphs_have_memory;       /* some graph may have memory nodes */
+	struct small_map *small_maps;          /* not in use */
+	uint64_t last_memory;                  /* number of the latest OBJECT_PHYSICAL */
 	struct environment_swap environment;
 	/* Ledger GPU of each of the driver's devices, plus 1; 0: not asked yet; UINT8_MAX: none. */
 	_Atomic uint8_t device_gpu[LEDGER_GPUS_MAX];
 };
+
+/* By enum object_kind. */
+static inline struct process_growth *process_growth_of(struct process *p, int kind)
+{
+	return &p->growth[kind != OBJECT_POOL];
+}
 
 /* The process, attached. NULL: it has no session and gets no GPU memory; the reason was written to
  * stderr, in one line, the first time. May block for about two seconds while attaching. */

@@ -152,6 +152,23 @@ struct object *table_find_around(const struct table *t, enum object_kind kind, u
 	return NULL;
 }
 
+size_t table_list(const struct table *t, enum object_kind kind, uint64_t memory, uint64_t *handles,
+		  size_t room)
+{
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < t->numbers; i++) {
+		const struct object *object = &t->objects[i];
+
+		if (object->kind != kind || object->memory != memory)
+			continue;
+		if (count < room)
+			handles[count] = object->handle;
+		count++;
+	}
+	return count;
+}
+
 /* Empties a place and closes the gap: an object further on moves into it if its home is not
  * between. */
 static void remove_at(struct table *t, size_t gap)

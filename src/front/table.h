@@ -10,7 +10,7 @@
 /* Handles of different kinds may have the same value. */
 enum object_kind {
 	OBJECT_NONE = 0, /* an empty place */
-	OBJECT_LINEAR,   /* by its device pointer */
+	OBJECT_LINEAR,   /* by its device pointer; 0 bytes: a piece of a pool, which pays */
 	OBJECT_BLOCK,    /* of small ones: by its address in blocks */
 	OBJECT_ARRAY,
 	OBJECT_MIPMAP,
@@ -27,10 +27,12 @@ struct object {
 	uint64_t handle;
 	uint64_t bytes;   /* charged for it alone */
 	uint64_t context; /* it goes when this goes; 0: with the process */
-	uint64_t memory;  /* number of the OBJECT_PHYSICAL that is meant; a block's small_map */
-	uint32_t small;   /* not 0: bytes in a block shared with others, see small.h */
-	uint32_t count;   /* references, where the kind has them */
-	uint16_t kind;    /* enum object_kind */
+	/* Number of the OBJECT_PHYSICAL that is meant; a block's small_map; of a growing one the
+	 * number of the latest look at it; of a piece of a pool that pool. */
+	uint64_t memory;
+	uint32_t small; /* not 0: bytes in a block shared with others, see small.h */
+	uint32_t count; /* references, where the kind has them; a graph's epoch */
+	uint16_t kind;  /* enum object_kind */
 	uint16_t gpu;
 };
 
@@ -51,6 +53,10 @@ int table_put(struct table *t, const struct object *object, struct object *ret_o
 struct object *table_find(const struct table *t, enum object_kind kind, uint64_t handle);
 /* The object of that kind with `at` within its bytes; NULL: none. Slow: looks at all. */
 struct object *table_find_around(const struct table *t, enum object_kind kind, uint64_t at);
+/* The handles of those of that kind and `memory`, as many as there is room for. Returns how many
+ * there are. Slow. */
+size_t table_list(const struct table *t, enum object_kind kind, uint64_t memory, uint64_t *handles,
+		  size_t room);
 /* Moves it out. False: not there. */
 bool table_take(struct table *t, enum object_kind kind, uint64_t handle, struct object *ret);
 /* Moves out the next object of that context; *cursor begins at 0. False: none left. */

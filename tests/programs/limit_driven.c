@@ -4,7 +4,8 @@
  *   take FAMILY BYTES    give (the newest)    room (free and total bytes)    forget (all, ungiven)
  *   device N (its primary context)    context (another)    destroy (the newest)    reset N
  *   threads N FAMILY BYTES (each takes and gives that 50 times)    fork (a child that sleeps)
- *   exec (itself, anew) */
+ *   exec (itself, anew)    graph BYTES (allocates and frees them)    launch (that)    trim (graphs)
+ */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -111,6 +112,36 @@ static CUresult threads_run(size_t count, const char *family, size_t bytes)
 	return result;
 }
 
+static CUgraphExec exec;
+
+/* A graph that allocates and frees. */
+static CUresult graph_make(size_t bytes)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS params = {
+		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+			      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+		.bytesize = bytes,
+	};
+	CUgraphNode nodes[2];
+	CUgraph graph;
+	CUresult result = cuGraphCreate(&graph, 0);
+
+	if (result == CUDA_SUCCESS)
+		result = cuGraphAddMemAllocNode(&nodes[0], graph, NULL, 0, &params);
+	if (result == CUDA_SUCCESS)
+		result = cuGraphAddMemFreeNode(&nodes[1], graph, nodes, 1, params.dptr);
+	if (result == CUDA_SUCCESS)
+		result = cuGraphInstantiateWithFlags(&exec, graph, 0);
+	return result;
+}
+
+static CUresult graph_launch(void)
+{
+	CUresult result = cuGraphLaunch(exec, NULL);
+
+	return result ? result : cuCtxSynchronize();
+}
+
 static void say_room(void)
 {
 	size_t free_bytes = 0, total = 0;
@@ -149,6 +180,12 @@ static void obey(char **argv, char *line)
 		result = cuDevicePrimaryCtxReset_v2((CUdevice)number);
 	} else if (sscanf(line, "%15s", word) == 1 && strcmp(word, "give") == 0) {
 		result = give();
+	} else if (sscanf(line, "graph %zu", &bytes) == 1) {
+		result = graph_make(bytes);
+	} else if (strcmp(word, "launch") == 0) {
+		result = graph_launch();
+	} else if (strcmp(word, "trim") == 0) {
+		result = cuDeviceGraphMemTrim(0);
 	} else if (strcmp(word, "context") == 0) {
 		result = context_add();
 	} else if (strcmp(word, "destroy") == 0 && context_count) {

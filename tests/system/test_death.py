@@ -54,16 +54,15 @@ def test_killed_at_any_instruction_of_the_front(host, scenario):
     assert host.stat()["gpus"][0]["memory_peak_bytes"] <= 4 * GIB
 
 
-# Pools grow before it is seen by how much: six processes, each by what it asks for at most.
-@pytest.mark.parametrize("pools, share, slack", [([], 2 / 3, 0), (["pools"], 1 / 3, 6 * 96 * MIB)])
-def test_random_kills_under_load(host, pools, share, slack):
+@pytest.mark.parametrize("pools, share", [([], 2 / 3), (["pools"], 1 / 3)])
+def test_random_kills_under_load(host, pools, share):
     session = host.carve_json("session", "request", "--vram", "4")["id"]
     kills, seed = int(KILLS * share), random.randrange(1 << 30)
     done = host.carve("run", "--session", session, "--", PROGRAMS / "death_load", kills, seed, *pools, timeout=None)
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
     assert int(done.stdout) > 10 * kills
     nothing_is_left(host, session)
-    assert host.stat()["gpus"][0]["memory_peak_bytes"] <= 4 * GIB + slack
+    assert host.stat()["gpus"][0]["memory_peak_bytes"] <= 4 * GIB
 
 
 def test_a_forked_child_is_not_charged_and_keeps_what_the_driver_keeps(host, driven, session):

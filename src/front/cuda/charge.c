@@ -1,12 +1,16 @@
 #include "front/cuda/charge.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "front/books.h"
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
 #define DEVICE_NONE UINT8_MAX
+/* How often, and after how long each time, room is asked for again. */
+#define AGAIN_MOST 20
+#define AGAIN_NS 50000L
 
 static int find_gpu(const struct ledger_limits *limits, CUdevice device)
 {
@@ -45,15 +49,41 @@ int charge_current_gpu(struct process *p)
 	return charge_gpu_of(p, device);
 }
 
+static bool others_are_calling(struct process *p)
+{
+	const struct ledger *l = &p->attachment.ledger;
+
+	for (uint32_t i = 1; i < l->header->slot_count; i++) {
+		const struct ledger_slot *slot = ledger_slot(l, i);
+
+		if (i != p->attachment.slot &&
+		    atomic_load_explicit(&slot->state, memory_order_relaxed) == LEDGER_SLOT_LIVE &&
+		    atomic_load_explicit(&slot->calls_begun, memory_order_relaxed) !=
+			    atomic_load_explicit(&slot->calls_done, memory_order_relaxed))
+			return true;
+	}
+	return false;
+}
+
+bool charge_again(struct process *p, int *tries)
+{
+	if ((*tries)++ >= AGAIN_MOST || !others_are_calling(p))
+		return false;
+	nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+	return true;
+}
+
 /* Where there is no room, what the process's own pools hold unused is given back first. */
 static CUresult reserve(struct taking *t, struct process *p)
 {
-	int r = books_reserve(p, &t->object);
+	int r = books_reserve(p, &t->object), tries = 0;
 
 	if (r < 0 && p->growing_count) {
 		grow_trim(p, t->object.gpu);
 		r = books_reserve(p, &t->object);
 	}
+	while (r < 0 && t->object.bytes <= books_limit(p, t->object.gpu) && charge_again(p, &tries))
+		r = books_reserve(p, &t->object);
 	if (r < 0) {
 		books_count_refused(p, t->object.gpu);
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -53,7 +53,33 @@ static uint64_t graph_bytes(CUgraph graph, int depth)
 struct graph_call {
 	struct growing growing;
 	uint64_t bytes; /* 0: nothing is charged */
+	uint64_t exec;  /* 0: there is none yet */
+	uint64_t stream;
 };
+
+/* Where the slice has no room for all that the graph asks for, it is launched only if it has its
+ * memory already; else what graphs hold unused is given back first. */
+static CUresult tight_begin(struct graph_call *c, struct process *p, CUdevice device, int gpu)
+{
+	const int kind = OBJECT_GRAPH_POOL;
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (c->exec &&
+	    grow_begin_alone(&c->growing, p, kind, (uint64_t)device, gpu) == CUDA_SUCCESS) {
+		if (books_graph_has_memory(p, c->exec, c->stream))
+			return CUDA_SUCCESS;
+		grow_end(&c->growing);
+	}
+	for (int i = 0; i < 2 && result != CUDA_SUCCESS; i++) {
+		if (i && !grow_quiesce())
+			break;
+		grow_trim(p, gpu);
+		result = grow_begin(&c->growing, p, kind, (uint64_t)device, gpu, c->bytes);
+	}
+	if (result != CUDA_SUCCESS)
+		books_count_refused(p, gpu);
+	return result;
+}
 
 static CUresult graph_begin(struct graph_call *c, struct process *p, uint64_t bytes)
 {
@@ -62,10 +88,16 @@ static CUresult graph_begin(struct graph_call *c, struct process *p, uint64_t by
 	c->bytes = 0;
 	if (!bytes || real_cuCtxGetDevice(&device) != CUDA_SUCCESS)
 		return CUDA_SUCCESS;
-	CUresult result = grow_begin(&c->growing, p, OBJECT_GRAPH_POOL, (uint64_t)device,
-				     charge_gpu_of(p, device), bytes);
-	if (result == CUDA_SUCCESS)
-		c->bytes = bytes;
+	int gpu = charge_gpu_of(p, device);
+	if (gpu < 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	c->bytes = bytes;
+	CUresult result =
+		grow_begin(&c->growing, p, OBJECT_GRAPH_POOL, (uint64_t)device, gpu, bytes);
+	if (result != CUDA_SUCCESS)
+		result = tight_begin(c, p, device, gpu);
+	if (result != CUDA_SUCCESS)
+		c->bytes = 0;
 	return result;
 }
 
@@ -82,7 +114,7 @@ static CUresult instantiate_begin(struct graph_call *c, CUgraph graph)
 {
 	struct process *p = process_peek();
 
-	c->bytes = 0;
+	*c = (struct graph_call){0};
 	if (!p || !atomic_load_explicit(&p->graphs_have_memory, memory_order_relaxed))
 		return CUDA_SUCCESS;
 	return graph_begin(c, p, graph_bytes(graph, 0));
@@ -140,41 +172,54 @@ CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph
 	INSTANTIATE(exec, graph, real_cuGraphInstantiateWithParams_ptsz(exec, graph, params));
 }
 
-static CUresult launch_begin(struct graph_call *c, CUgraphExec exec)
+/* What a stream is called: the two defaults have names of their own. */
+static uint64_t stream_of(CUstream stream, bool own_default)
+{
+	return own_default && !stream ? (uintptr_t)CU_STREAM_PER_THREAD : (uintptr_t)stream;
+}
+
+static CUresult launch_begin(struct graph_call *c, CUgraphExec exec, uint64_t stream)
 {
 	struct process *p = process_peek();
 	struct object object;
 
-	c->bytes = 0;
+	*c = (struct graph_call){.exec = (uintptr_t)exec, .stream = stream};
 	if (!p || !atomic_load_explicit(&p->graphs_have_memory, memory_order_relaxed) ||
 	    !books_look(p, OBJECT_GRAPH, (uintptr_t)exec, &object))
 		return CUDA_SUCCESS;
 	return graph_begin(c, p, object.memory);
 }
 
-#define LAUNCH(exec, call)                        \
-	struct graph_call c;                      \
-	CUresult result = launch_begin(&c, exec); \
-	return result != CUDA_SUCCESS ? result : graph_end(&c, call)
+static CUresult launch_end(struct graph_call *c, CUresult result)
+{
+	if (c->bytes && result == CUDA_SUCCESS)
+		books_graph_launched(c->growing.taking.process, c->exec, c->stream);
+	return graph_end(c, result);
+}
+
+#define LAUNCH(exec, stream, call)                        \
+	struct graph_call c;                              \
+	CUresult result = launch_begin(&c, exec, stream); \
+	return result != CUDA_SUCCESS ? result : launch_end(&c, call)
 
 CUresult hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
-	LAUNCH(exec, real_cuGraphLaunch(exec, stream));
+	LAUNCH(exec, stream_of(stream, false), real_cuGraphLaunch(exec, stream));
 }
 
 CUresult hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
-	LAUNCH(exec, real_cuGraphLaunch_ptsz(exec, stream));
+	LAUNCH(exec, stream_of(stream, true), real_cuGraphLaunch_ptsz(exec, stream));
 }
 
 CUresult hook_cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
-	LAUNCH(exec, real_cuGraphUpload(exec, stream));
+	LAUNCH(exec, stream_of(stream, false), real_cuGraphUpload(exec, stream));
 }
 
 CUresult hook_cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
-	LAUNCH(exec, real_cuGraphUpload_ptsz(exec, stream));
+	LAUNCH(exec, stream_of(stream, true), real_cuGraphUpload_ptsz(exec, stream));
 }
 
 CUresult hook_cuGraphExecDestroy(CUgraphExec exec)
@@ -192,8 +237,10 @@ CUresult hook_cuGraphExecDestroy(CUgraphExec exec)
 CUresult hook_cuDeviceGraphMemTrim(CUdevice device)
 {
 	struct process *p = process_peek();
-	CUresult result = real_cuDeviceGraphMemTrim(device);
 
+	if (p)
+		books_graphs_changed(p);
+	CUresult result = real_cuDeviceGraphMemTrim(device);
 	if (p)
 		grow_settle_one(p, OBJECT_GRAPH_POOL, (uint64_t)device);
 	return result;

@@ -1,12 +1,18 @@
 #include "front/cuda/grow.h"
 
+#include <errno.h>
+#include <time.h>
+
 #include "front/books.h"
 #include "front/cuda/hooks.h"
 
 /* Pools grow in steps of this or of a larger request. */
 #define GROW_STEP MIB(32)
-/* Growth by other threads while looking is looked at again; not for ever. */
-#define SETTLE_ROUNDS 8
+/* A look that a later one overtook is begun anew so often. */
+#define LOOKS_MOST 8
+/* How long calls wait for one another where one must be alone: half a second. */
+#define DOZE_NS 50000L
+#define DOZES_MOST 10000
 
 struct holding {
 	uint64_t reserved, used;
@@ -45,23 +51,79 @@ void grow_track(struct process *p, enum object_kind kind, uint64_t handle, int g
 }
 
 /* Books what one holds; growth is paid from *reserve first. 0 or -ENOMEM. */
-static int settle(struct process *p, enum object_kind kind, uint64_t handle, uint64_t *reserve)
+static int settle(struct process *p, enum object_kind kind, uint64_t handle, bool in_call,
+		  uint64_t *reserve)
 {
-	struct holding h = holding_of(kind, handle), again;
-	int r = 0;
+	struct look look = {.kind = kind, .handle = handle, .in_call = in_call};
+	struct holding h;
+	int r;
 
-	/* Two threads that settle at once may book in the wrong order: whoever sees another figure
-	 * after booking books again. */
-	for (int i = 0; i < SETTLE_ROUNDS; i++) {
-		r = books_hold(p, kind, handle, h.reserved, reserve);
-		again = holding_of(kind, handle);
-		if (again.reserved == h.reserved)
+	for (int i = 1;; i++) {
+		look.last = i == LOOKS_MOST;
+		books_look_begin(p, &look);
+		h = holding_of(kind, handle);
+		r = books_look_end(p, &look, h.reserved, reserve);
+		if (r != -EAGAIN)
 			break;
-		h = again;
 	}
 	if (h.reserved > h.used)
 		grow_expect_less(p);
 	return r;
+}
+
+static void doze(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = DOZE_NS}, NULL);
+}
+
+/* Such calls wait while one is to be alone; not for ever. */
+static void enter(struct process *p, int kind)
+{
+	struct process_growth *growth = process_growth_of(p, kind);
+
+	for (int i = 0;; i++) {
+		lock_acquire(&p->lock);
+		bool waits = growth->alone && i < DOZES_MOST;
+		growth->calls += !waits;
+		lock_release(&p->lock);
+		if (!waits)
+			return;
+		doze();
+	}
+}
+
+static void leave(struct process *p, int kind, bool alone)
+{
+	struct process_growth *growth = process_growth_of(p, kind);
+
+	lock_acquire(&p->lock);
+	growth->calls--;
+	growth->alone = growth->alone && !alone;
+	lock_release(&p->lock);
+}
+
+/* Enters when all others have left. False: they don't, or another one is to be alone. */
+static bool enter_alone(struct process *p, int kind)
+{
+	struct process_growth *growth = process_growth_of(p, kind);
+	bool mine = false, entered = false;
+
+	for (int i = 0; i < DOZES_MOST && !entered; i++) {
+		if (i)
+			doze();
+		lock_acquire(&p->lock);
+		mine = mine || !growth->alone;
+		growth->alone = true;
+		entered = mine && !growth->calls;
+		growth->calls += entered;
+		lock_release(&p->lock);
+	}
+	if (mine && !entered) {
+		lock_acquire(&p->lock);
+		growth->alone = false;
+		lock_release(&p->lock);
+	}
+	return entered;
 }
 
 CUresult grow_begin(struct growing *g, struct process *p, enum object_kind kind, uint64_t handle,
@@ -69,25 +131,43 @@ CUresult grow_begin(struct growing *g, struct process *p, enum object_kind kind,
 {
 	uint64_t bound = bytes > BOOKS_MOST ? UINT64_MAX : ALIGN_UP(bytes, GROW_STEP);
 
-	g->kind = kind;
-	g->handle = handle;
+	*g = (struct growing){.kind = kind, .handle = handle};
 	grow_track(p, kind, handle, gpu);
-	if (taking_try_on(&g->taking, p, gpu, OBJECT_NONE, bound) == CUDA_SUCCESS)
-		return CUDA_SUCCESS;
-	/* It need not grow where it has that much to spare. */
-	struct holding h = holding_of(kind, handle);
-	if (h.reserved - h.used >= bytes)
-		return taking_try_on(&g->taking, p, gpu, OBJECT_NONE, 0);
-	return taking_begin_on(&g->taking, p, gpu, OBJECT_NONE, bound);
+	CUresult result = taking_try_on(&g->taking, p, gpu, OBJECT_NONE, bound);
+	if (result == CUDA_SUCCESS)
+		enter(p, kind);
+	return result;
+}
+
+CUresult grow_begin_alone(struct growing *g, struct process *p, enum object_kind kind,
+			  uint64_t handle, int gpu)
+{
+	*g = (struct growing){.kind = kind, .handle = handle, .alone = true};
+	if (gpu < 0 || !enter_alone(p, kind))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return taking_try_on(&g->taking, p, gpu, OBJECT_NONE, 0);
 }
 
 bool grow_end(struct growing *g)
 {
 	struct process *p = g->taking.process;
-	int r = settle(p, g->kind, g->handle, &g->taking.object.bytes);
+	int r = settle(p, g->kind, g->handle, true, &g->taking.object.bytes);
 
 	books_cancel(p, &g->taking.object);
+	leave(p, g->kind, g->alone);
 	return r == 0;
+}
+
+/* The capture of another thread forbids what waits, where it has not said otherwise. */
+bool grow_quiesce(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool exchanged = real_cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+	CUresult result = real_cuCtxSynchronize();
+
+	if (exchanged)
+		real_cuThreadExchangeStreamCaptureMode(&mode);
+	return result == CUDA_SUCCESS;
 }
 
 void grow_expect_less(struct process *p)
@@ -110,7 +190,7 @@ void grow_settle_one(struct process *p, enum object_kind kind, uint64_t handle)
 {
 	uint64_t nothing = 0;
 
-	settle(p, kind, handle, &nothing);
+	settle(p, kind, handle, false, &nothing);
 }
 
 void grow_settle(struct process *p)
@@ -124,17 +204,27 @@ void grow_settle(struct process *p)
 		grow_settle_one(p, object.kind, object.handle);
 }
 
+/* As a call of its own, which whoever is alone is not disturbed by. */
+static void trim(struct process *p, const struct object *object)
+{
+	uint64_t nothing = 0;
+
+	enter(p, object->kind);
+	if (object->kind == OBJECT_POOL) {
+		real_cuMemPoolTrimTo((CUmemoryPool)(uintptr_t)object->handle, 0);
+	} else {
+		books_graphs_changed(p);
+		real_cuDeviceGraphMemTrim((CUdevice)object->handle);
+	}
+	settle(p, object->kind, object->handle, true, &nothing);
+	leave(p, object->kind, false);
+}
+
 void grow_trim(struct process *p, int gpu)
 {
 	struct object object;
 
-	for (uint32_t i = 0; list_entry(p, i, &object); i++) {
-		if (object.gpu != gpu)
-			continue;
-		if (object.kind == OBJECT_POOL)
-			real_cuMemPoolTrimTo((CUmemoryPool)(uintptr_t)object.handle, 0);
-		else
-			real_cuDeviceGraphMemTrim((CUdevice)object.handle);
-		grow_settle_one(p, object.kind, object.handle);
-	}
+	for (uint32_t i = 0; list_entry(p, i, &object); i++)
+		if (object.gpu == gpu)
+			trim(p, &object);
 }

@@ -16,14 +16,22 @@ struct growing {
 	struct taking taking;
 	enum object_kind kind;
 	uint64_t handle;
+	bool alone;
 };
 
-/* Reserves for a need of `bytes` more. CUDA_SUCCESS: call the driver, then grow_end(). */
+/* Reserves the most that a need of `bytes` can make it grow by. CUDA_SUCCESS: call the driver, then
+ * grow_end(). CUDA_ERROR_OUT_OF_MEMORY does not count as refused yet. */
 CUresult grow_begin(struct growing *g, struct process *p, enum object_kind kind, uint64_t handle,
 		    int gpu, uint64_t bytes);
+/* The same reserving nothing, for a call that will not make it grow if no other of its kind is
+ * under way: waits, half a second at most, for those that are, and makes others wait. */
+CUresult grow_begin_alone(struct growing *g, struct process *p, enum object_kind kind,
+			  uint64_t handle, int gpu);
 /* Books what is held now. False: it grew beyond what was reserved and the slice has no room for
  * that. */
 bool grow_end(struct growing *g);
+/* Waits until what was freed in the order of streams is free. False: it cannot. */
+bool grow_quiesce(void);
 
 /* Memory may have been freed in one: look again at each synchronisation, until nothing is free in
  * it. */

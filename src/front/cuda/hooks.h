@@ -121,9 +121,12 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	H(cuGraphGetNodes)               \
 	H(cuGraphMemAllocNodeGetParams)  \
 	H(cuGraphNodeGetType)            \
+	H(cuMemGetAddressRange_v2)       \
 	H(cuMemPoolGetAttribute)         \
+	H(cuPointerGetAttribute)         \
 	H(cuStreamIsCapturing)           \
-	H(cuStreamIsCapturing_ptsz)
+	H(cuStreamIsCapturing_ptsz)      \
+	H(cuThreadExchangeStreamCaptureMode)
 
 #define CUDA_REAL(name) extern __attribute__((visibility("hidden"))) __typeof__(name) *real_##name;
 #define CUDA_HOOK(name) __typeof__(name) hook_##name;

@@ -98,8 +98,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 	struct giving g;
 
 	giving_begin(&g, OBJECT_LINEAR, ptr);
-	/* What is not ours may be a pool's. */
-	if (!g.process && p && p->growing_count)
+	/* A piece of a pool; what is not in the books may be a graph's. */
+	if (p && p->growing_count && (!g.process || g.object.memory))
 		grow_expect_less(p);
 	return giving_end(&g, real_cuMemFree_v2(ptr));
 }

@@ -4,6 +4,10 @@
 #include "front/cuda/charge.h"
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
+#include "front/cuda/piece.h"
+
+/* How often a place is looked for while other threads free pieces. */
+#define PLACES_MOST 4
 
 static uint64_t key_of(CUmemoryPool pool)
 {
@@ -54,8 +58,57 @@ static bool is_capturing(CUstream stream, bool own_default)
 
 struct pool_call {
 	struct growing growing;
+	CUmemoryPool pool;
 	bool charged;
 };
+
+/* The call is made alone if the pool surely has a place for it. CUDA_ERROR_NOT_READY: other threads
+ * free pieces meanwhile, so that it cannot be told. */
+static CUresult place_begin(struct pool_call *c, struct process *p, int gpu, size_t bytes)
+{
+	uint64_t key = key_of(c->pool), freed, freed_since;
+	bool quiet = books_pieces_quiet(p, &freed);
+
+	/* What is on its way to be free is waited for: it is in no place that could be taken. */
+	if (!grow_quiesce())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	grow_trim(p, gpu);
+	CUresult result = grow_begin(&c->growing, p, OBJECT_POOL, key, gpu, bytes);
+	if (result == CUDA_SUCCESS)
+		return result;
+	result = grow_begin_alone(&c->growing, p, OBJECT_POOL, key, gpu);
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* One that is freed while the others are looked at is in its place for some time still. */
+	bool fits = piece_fits(p, c->pool, bytes);
+	quiet = quiet && books_pieces_quiet(p, &freed_since) && freed == freed_since;
+	if (quiet && fits)
+		return CUDA_SUCCESS;
+	grow_end(&c->growing);
+	return quiet ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_READY;
+}
+
+/* Where the slice has no room for the most that the pool may grow by, what pools hold unused is
+ * given back; and where there is none even then, the pool must do with what it has. */
+static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, size_t bytes)
+{
+	uint64_t key = key_of(c->pool);
+	int tries = 0;
+
+	grow_trim(p, gpu);
+	CUresult result = grow_begin(&c->growing, p, OBJECT_POOL, key, gpu, bytes);
+	for (int i = 0; i < PLACES_MOST && result != CUDA_SUCCESS; i++) {
+		result = place_begin(c, p, gpu, bytes);
+		if (result != CUDA_ERROR_NOT_READY)
+			break;
+	}
+	while (result != CUDA_SUCCESS && charge_again(p, &tries))
+		result = grow_begin(&c->growing, p, OBJECT_POOL, key, gpu, bytes);
+	if (result == CUDA_SUCCESS)
+		return result;
+	books_count_refused(p, gpu);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
 
 /* pool: NULL for the one that is current on the context's device. */
 static CUresult pool_begin(struct pool_call *c, CUmemoryPool pool, size_t bytes, CUstream stream,
@@ -79,7 +132,10 @@ static CUresult pool_begin(struct pool_call *c, CUmemoryPool pool, size_t bytes,
 	int gpu = payer_of(p, pool);
 	if (gpu < 0)
 		return CUDA_SUCCESS;
+	c->pool = pool;
 	CUresult result = grow_begin(&c->growing, p, OBJECT_POOL, key_of(pool), gpu, bytes);
+	if (result != CUDA_SUCCESS)
+		result = tight_begin(c, p, gpu, bytes);
 	c->charged = result == CUDA_SUCCESS;
 	return result;
 }
@@ -88,7 +144,9 @@ static CUresult pool_begin(struct pool_call *c, CUmemoryPool pool, size_t bytes,
 static CUresult pool_undo(struct pool_call *c, CUdeviceptr ptr, CUstream stream, bool own_default)
 {
 	struct process *p = c->growing.taking.process;
+	struct giving g;
 
+	giving_begin(&g, OBJECT_LINEAR, ptr);
 	if (own_default) {
 		real_cuMemFreeAsync_ptsz(ptr, stream);
 		real_cuStreamSynchronize_ptsz(stream);
@@ -96,6 +154,7 @@ static CUresult pool_undo(struct pool_call *c, CUdeviceptr ptr, CUstream stream,
 		real_cuMemFreeAsync(ptr, stream);
 		real_cuStreamSynchronize(stream);
 	}
+	giving_end(&g, CUDA_SUCCESS);
 	grow_trim(p, c->growing.taking.object.gpu);
 	books_count_refused(p, c->growing.taking.object.gpu);
 	return CUDA_ERROR_OUT_OF_MEMORY;
@@ -104,9 +163,13 @@ static CUresult pool_undo(struct pool_call *c, CUdeviceptr ptr, CUstream stream,
 static CUresult pool_end(struct pool_call *c, CUresult result, const CUdeviceptr *ptr,
 			 CUstream stream, bool own_default)
 {
-	if (!c->charged || grow_end(&c->growing) || result != CUDA_SUCCESS)
+	if (!c->charged)
 		return result;
-	return pool_undo(c, *ptr, stream, own_default);
+	if (result == CUDA_SUCCESS)
+		piece_note(c->growing.taking.process, c->pool, *ptr);
+	return grow_end(&c->growing) || result != CUDA_SUCCESS
+		       ? result
+		       : pool_undo(c, *ptr, stream, own_default);
 }
 
 CUresult hook_cuMemAllocAsync(CUdeviceptr *ptr, size_t bytes, CUstream stream)
@@ -155,28 +218,30 @@ CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUmem
 
 /* Freed in the order of a stream: the pool may shrink when that is synchronised. Memory that was
  * not a pool's may be freed so, too. */
-CUresult hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
+static CUresult freed(struct giving *g, CUresult result)
 {
 	struct process *p = process_peek();
-	struct giving g;
 
-	giving_begin(&g, OBJECT_LINEAR, ptr);
-	CUresult result = giving_end(&g, real_cuMemFreeAsync(ptr, stream));
+	giving_end(g, result);
 	if (p)
 		grow_expect_less(p);
 	return result;
 }
 
-CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
+CUresult hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 {
-	struct process *p = process_peek();
 	struct giving g;
 
 	giving_begin(&g, OBJECT_LINEAR, ptr);
-	CUresult result = giving_end(&g, real_cuMemFreeAsync_ptsz(ptr, stream));
-	if (p)
-		grow_expect_less(p);
-	return result;
+	return freed(&g, real_cuMemFreeAsync(ptr, stream));
+}
+
+CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
+{
+	struct giving g;
+
+	giving_begin(&g, OBJECT_LINEAR, ptr);
+	return freed(&g, real_cuMemFreeAsync_ptsz(ptr, stream));
 }
 
 CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)

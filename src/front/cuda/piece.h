@@ -1,0 +1,14 @@
+/* What is allocated from a pool: whether there is a place in it for more. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/cuda_abi.h"
+#include "front/process.h"
+
+/* The pool gave this. It is booked as linear memory that costs nothing. */
+void piece_note(struct process *p, CUmemoryPool pool, CUdeviceptr ptr);
+/* Whether the pool has that many bytes free in one piece, in memory that it keeps anyway since
+ * other parts of it are allocated. Nothing may be allocated from it meanwhile, nor be on its way to
+ * be freed. Slow: asks the driver about every allocation. False, too, where that cannot be told. */
+bool piece_fits(struct process *p, CUmemoryPool pool, uint64_t bytes);
