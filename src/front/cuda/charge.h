@@ -10,9 +10,9 @@ int charge_gpu_of(struct process *p, CUdevice device);
 /* The ledger's GPU of the calling thread's context; -1: none. */
 int charge_current_gpu(struct process *p);
 
-/* Whether asking again may help where the slice had no room: a call of another process is under way,
- * which may have reserved for a moment more than it needs. Waits for a moment then. False after
- * some tries; *tries begins at 0. Nobody is waited for longer than 2 ms in all. */
+/* Whether asking again may help where the slice had no room: a call of another process is under
+ * way, which may have reserved for a moment more than it needs. Waits for a moment then. False
+ * after some tries; *tries begins at 0. Nobody is waited for longer than 2 ms in all. */
 bool charge_again(struct process *p, int *tries);
 
 struct taking {
