@@ -1,0 +1,212 @@
+#include "base/macros.h"
+#include "core/lease_table.h"
+
+/* No overrun is held against anybody for longer. */
+#define DEBT_MAX (3600ll * 1000000000 * LEASE_PPM)
+/* Credit of one that wants but can't run (a gang): ends somewhere. */
+#define CREDIT_PLANS 4
+
+struct lease_seat *lease_seat(struct lease_client *c, uint32_t gpu)
+{
+	return &c->seat[__builtin_popcountll(c->gpus & ((1ull << gpu) - 1))];
+}
+
+/* What fractions may come to. */
+static uint32_t shares_max(const struct lease_gpu *g)
+{
+	return g->pool_active ? LEASE_PPM - LEASE_FLOOR_PPM : LEASE_PPM;
+}
+
+static uint32_t promised(const struct lease_gpu *g)
+{
+	return g->setting.mode == COMPUTE_STRICT ? g->promised : g->promised_active;
+}
+
+static bool scaled(const struct lease_gpu *g)
+{
+	return promised(g) > shares_max(g);
+}
+
+bool lease_squeezed(const struct lease_gpu *g)
+{
+	return g->pool_active && scaled(g);
+}
+
+uint32_t lease_seat_rate(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	uint64_t rate = s->client->fraction;
+
+	if (scaled(g))
+		rate = rate * shares_max(g) / promised(g);
+	return MAX(rate, 1);
+}
+
+uint32_t lease_pool_rate(const struct lease_gpu *g)
+{
+	if (g->setting.mode == COMPUTE_FAIR || scaled(g))
+		return LEASE_FLOOR_PPM;
+	return MAX(LEASE_PPM - g->promised, 1);
+}
+
+static int64_t credit_clamp(__int128 credit, int64_t max)
+{
+	if (credit < -DEBT_MAX)
+		return -DEBT_MAX;
+	return credit > max ? max : (int64_t)credit;
+}
+
+/* A fair GPU's pool only has what the floor gives it. */
+static int64_t pool_max(const struct lease_gpu *g)
+{
+	uint64_t plan = lease_plan_ns(&g->setting), rate = lease_pool_rate(g);
+
+	if (g->setting.mode == COMPUTE_FAIR && !lease_squeezed(g))
+		return 0;
+	if (g->pool_active)
+		return (int64_t)(CREDIT_PLANS * plan * rate);
+	return (int64_t)MIN(plan * rate, g->setting.lease_ns * LEASE_PPM);
+}
+
+void lease_advance(struct lease_gpu *g, uint64_t ns)
+{
+	__int128 part = ns;
+
+	g->time += ns;
+	if (scaled(g)) {
+		part = part * shares_max(g) + g->share_rest;
+		g->share_rest = (uint64_t)(part % promised(g));
+		part /= promised(g);
+	}
+	g->share_clock += (uint64_t)part;
+	g->pool = credit_clamp((__int128)ns * lease_pool_rate(g) + g->pool, pool_max(g));
+}
+
+void lease_settle(struct lease_gpu *g, uint64_t now)
+{
+	uint64_t ns = now > g->at ? now - g->at : 0;
+	bool stalls = g->holders ? g->opening == g->holders : g->reserved != NULL;
+
+	g->at += ns;
+	if (!ns || g->setting.mode == COMPUTE_OFF)
+		return;
+	if (stalls)
+		g->stalled = MIN(g->stalled + ns, lease_plan_ns(&g->setting));
+	else
+		lease_advance(g, ns);
+}
+
+static int64_t credit_max(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	uint64_t plan = lease_plan_ns(&g->setting);
+
+	return (int64_t)(CREDIT_PLANS * plan * s->client->fraction +
+			 g->setting.lease_ns * LEASE_PPM);
+}
+
+int64_t lease_credit(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	__int128 passed = g->share_clock - s->mark;
+
+	return credit_clamp(passed * s->client->fraction + s->credit, credit_max(g, s));
+}
+
+int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	uint64_t plan = lease_plan_ns(&g->setting) * s->client->fraction;
+
+	return (int64_t)MIN(plan, g->setting.lease_ns * LEASE_PPM);
+}
+
+void lease_seat_fold(struct lease_gpu *g, struct lease_seat *s)
+{
+	s->credit = lease_credit(g, s);
+	s->mark = g->share_clock;
+}
+
+/* Wants again: it may be one lease late at most, so that it does not take from those that stayed
+ * awake what it did not use in its time. In strict mode the rest is not lost. */
+void lease_seat_clamp(struct lease_gpu *g, struct lease_seat *s)
+{
+	int64_t quantum = lease_quantum(g, s);
+	int64_t saved_max = (int64_t)(lease_plan_ns(&g->setting) * s->client->fraction) - quantum;
+	__int128 passed = g->share_clock - s->mark;
+	__int128 credit = passed * s->client->fraction + s->credit;
+
+	if (credit > quantum)
+		s->saved = credit_clamp(credit - quantum + s->saved, saved_max);
+	s->saved = g->setting.mode == COMPUTE_STRICT ? MIN(s->saved, saved_max) : 0;
+	s->credit = credit_clamp(credit, quantum);
+	s->mark = g->share_clock;
+}
+
+void lease_seat_wake(struct lease_gpu *g, struct lease_seat *s)
+{
+	uint64_t lease = g->setting.lease_ns;
+
+	lease_seat_clamp(g, s);
+	if (g->excess > lease)
+		s->excess = MAX(s->excess, g->excess - lease);
+}
+
+/* Nobody waits for it: its share pays what the share is worth, and a debt to clients that are gone
+ * shrinks. */
+static void charge_fluid(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
+{
+	int64_t before = s->credit;
+
+	lease_seat_fold(g, s);
+	s->credit = before < 0 ? MIN(s->credit, 0) : before;
+	if (!s->client->fraction)
+		g->pool = 0;
+	s->excess += ns - ns * MIN(s->client->fraction, LEASE_PPM) / LEASE_PPM;
+}
+
+static void seat_charge(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
+{
+	int64_t cost = (int64_t)(ns * LEASE_PPM);
+
+	if (s->account == ACCOUNT_SHARE) {
+		lease_seat_fold(g, s);
+		s->credit = credit_clamp((__int128)s->credit - cost, INT64_MAX);
+	} else if (s->account == ACCOUNT_SAVED) {
+		int64_t part = MIN(cost, s->saved);
+
+		s->saved -= part;
+		lease_seat_fold(g, s);
+		s->credit = credit_clamp((__int128)s->credit - (cost - part), INT64_MAX);
+	} else if (s->account == ACCOUNT_POOL) {
+		g->pool = credit_clamp((__int128)g->pool - cost, INT64_MAX);
+		s->excess += ns;
+	} else if (s->account == ACCOUNT_FLUID) {
+		charge_fluid(g, s, ns);
+	} else {
+		s->excess += ns;
+	}
+	s->served = g->at;
+	/* Alone it sets the excess clock; else lease_pick() does. */
+	if (g->active == 1)
+		g->excess = MAX(g->excess, s->excess);
+}
+
+void lease_charge(struct lease_table *t, struct lease_client *c, uint64_t now)
+{
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, c->covers, g) lease_settle(g, now);
+	if (c->state != STATE_OPEN && c->state != STATE_CLOSING)
+		return;
+	/* Longer than an hour at once (an open end) would overflow the arithmetic. */
+	for (uint64_t ns; (ns = MIN(now - c->charged, 3600ull * 1000000000)) > 0;) {
+		lease_each_gpu(t, c->covers, g) seat_charge(g, lease_seat(c, g->index), ns);
+		lease_history_add(&c->history, c->charged, c->charged + ns);
+		c->stat.held_ns += ns;
+		c->charged += ns;
+	}
+}
+
+void lease_sync(struct lease_table *t, struct lease_gpu *g, uint64_t now)
+{
+	lease_settle(g, now);
+	if (g->holders == 1)
+		lease_charge(t, g->holder, now);
+}

@@ -1,0 +1,301 @@
+#include "base/macros.h"
+#include "core/lease_table.h"
+
+/* Whose turn it is on one GPU: one pass over its clients. */
+struct look {
+	struct lease_gpu *g;
+	struct lease_seat *share, *crumb, *saved, *excess, *pool;
+	int64_t share_key, crumb_key, saved_key;
+	uint64_t wait;
+};
+
+static uint64_t plan_left(const struct lease_gpu *g)
+{
+	uint64_t plan = lease_plan_ns(&g->setting);
+
+	return plan - (g->time - g->plan_base) % plan;
+}
+
+static uint64_t quotient_up(int64_t amount, uint32_t rate)
+{
+	return ((uint64_t)amount + rate - 1) / rate + 1;
+}
+
+/* What an account is still good for in this plan, ns. */
+static uint64_t plan_rest(const struct lease_gpu *g, int64_t credit, uint32_t rate)
+{
+	__int128 rest = ((__int128)plan_left(g) * rate + credit) / LEASE_PPM;
+
+	return rest < 0 ? 0 : (uint64_t)MIN(rest, INT64_MAX);
+}
+
+/* A whole lease, or what is left of the plan's share, with crumbs swept up or carried over. */
+static uint64_t share_length(const struct lease_gpu *g, uint64_t rest, uint64_t lease)
+{
+	uint64_t useful = lease_useful(g);
+
+	return rest < lease + useful / 2 ? MAX(rest, useful) : lease;
+}
+
+/* Leases of a kind of time that `count` clients take turns at: all of them have one in a plan. */
+static uint64_t turn_length(const struct lease_gpu *g, uint32_t rate, uint32_t count)
+{
+	uint64_t plan = lease_plan_ns(&g->setting);
+	uint64_t turn = plan / LEASE_PPM * rate / MAX(count, 1);
+
+	return MIN(MAX(turn, lease_useful(g)), g->setting.lease_ns);
+}
+
+static bool sooner(const struct lease_seat *s, int64_t key, const struct lease_seat *best,
+		   int64_t best_key)
+{
+	return !best || key < best_key || (key == best_key && s->served < best->served);
+}
+
+/* How far off the moment is by when its next lease should be over. */
+static int64_t deadline(int64_t quantum, int64_t credit, uint32_t rate)
+{
+	return (quantum - credit) / (int64_t)rate;
+}
+
+static void look_share(struct look *l, struct lease_seat *s)
+{
+	const struct lease_gpu *g = l->g;
+	uint32_t rate = lease_seat_rate(g, s);
+	int64_t credit = lease_credit(g, s);
+	int64_t key = deadline(lease_quantum(g, s), credit, rate);
+
+	if (credit < 0) {
+		l->wait = MIN(l->wait, quotient_up(-credit, rate));
+	} else if (plan_rest(g, credit, rate) >= lease_useful(g) / 2) {
+		if (sooner(s, key, l->share, l->share_key))
+			l->share = s, l->share_key = key;
+	} else {
+		l->wait = MIN(l->wait, plan_left(g));
+		if (sooner(s, key, l->crumb, l->crumb_key))
+			l->crumb = s, l->crumb_key = key;
+	}
+	int64_t late = -s->saved / (int64_t)rate;
+	if (s->saved >= (int64_t)(lease_useful(g) / 2 * LEASE_PPM) &&
+	    sooner(s, late, l->saved, l->saved_key))
+		l->saved = s, l->saved_key = late;
+}
+
+static void look_turn(struct lease_seat *s, struct lease_seat **best)
+{
+	if (!*best || s->excess < (*best)->excess ||
+	    (s->excess == (*best)->excess && s->served < (*best)->served))
+		*best = s;
+}
+
+static bool pool_pays(const struct lease_gpu *g)
+{
+	return g->setting.mode == COMPUTE_STRICT || lease_squeezed(g);
+}
+
+/* The pool competes as one client whose turn its least served member takes. */
+static void look_pool(struct look *l)
+{
+	const struct lease_gpu *g = l->g;
+	uint32_t rate = lease_pool_rate(g);
+	int64_t quantum = (int64_t)(turn_length(g, rate, g->pool_active) * LEASE_PPM);
+	int64_t key = deadline(quantum, g->pool, rate);
+
+	if (!l->pool || !pool_pays(g))
+		return;
+	if (g->pool < 0)
+		l->wait = MIN(l->wait, quotient_up(-g->pool, rate));
+	else if (rate < LEASE_PPM && plan_rest(g, g->pool, rate) < lease_useful(g) / 2)
+		l->wait = MIN(l->wait, plan_left(g));
+	else if (sooner(l->pool, key, l->share, l->share_key))
+		l->share = l->pool;
+}
+
+static bool candidate(const struct lease_table *t, const struct lease_client *c,
+		      const struct lease_client *holder, bool singles)
+{
+	if (!c->wants || (c->state != STATE_REST && c != holder) || c->skipped == t->round)
+		return false;
+	return !singles || !lease_is_gang(t, c) || c == holder;
+}
+
+static void look_all(struct look *l, const struct lease_table *t, const struct lease_client *holder,
+		     bool singles)
+{
+	bool fair = l->g->setting.mode == COMPUTE_FAIR;
+
+	for (uint32_t i = 0; i < l->g->count; i++) {
+		struct lease_seat *s = l->g->seats[i];
+
+		if (!candidate(t, s->client, holder, singles))
+			continue;
+		if (s->client->fraction)
+			look_share(l, s);
+		else
+			look_turn(s, &l->pool);
+		if (fair)
+			look_turn(s, &l->excess);
+	}
+	look_pool(l);
+}
+
+static struct lease_choice pool_terms(const struct lease_gpu *g, struct lease_seat *s)
+{
+	uint32_t rate = lease_pool_rate(g);
+	uint64_t length = turn_length(g, rate, g->pool_active);
+
+	if (rate < LEASE_PPM)
+		length = share_length(g, plan_rest(g, g->pool, rate), length);
+	return (struct lease_choice){s, ACCOUNT_POOL, length, 0};
+}
+
+static struct lease_choice saved_terms(const struct lease_gpu *g, struct lease_seat *s)
+{
+	uint64_t length = share_length(g, (uint64_t)s->saved / LEASE_PPM, g->setting.lease_ns);
+
+	return (struct lease_choice){s, ACCOUNT_SAVED, length, 0};
+}
+
+static struct lease_choice excess_terms(struct lease_gpu *g, struct lease_seat *s)
+{
+	g->excess = MAX(g->excess, s->excess);
+	return (struct lease_choice){s, ACCOUNT_EXCESS, turn_length(g, LEASE_PPM, g->active), 0};
+}
+
+static struct lease_choice share_terms(const struct lease_gpu *g, struct lease_seat *s)
+{
+	uint64_t rest = plan_rest(g, lease_credit(g, s), lease_seat_rate(g, s));
+
+	return (struct lease_choice){s, ACCOUNT_SHARE, share_length(g, rest, g->setting.lease_ns),
+				     0};
+}
+
+struct lease_choice lease_terms(struct lease_gpu *g, struct lease_seat *s)
+{
+	bool fair = g->setting.mode == COMPUTE_FAIR;
+
+	if (!s->client->fraction)
+		return pool_pays(g) && (!fair || g->pool >= 0) ? pool_terms(g, s)
+							       : excess_terms(g, s);
+	if (lease_credit(g, s) >= 0)
+		return share_terms(g, s);
+	if (fair)
+		return excess_terms(g, s);
+	return s->saved > 0 ? saved_terms(g, s) : share_terms(g, s);
+}
+
+static struct lease_choice share_choice(struct lease_gpu *g, struct lease_seat *s)
+{
+	if (s->client->fraction)
+		return share_terms(g, s);
+	g->excess = MAX(g->excess, s->excess);
+	return pool_terms(g, s);
+}
+
+struct lease_choice lease_pick(struct lease_table *t, struct lease_gpu *g,
+			       const struct lease_client *holder, bool singles)
+{
+	struct look l = {.g = g, .wait = UINT64_MAX};
+
+	look_all(&l, t, holder, singles);
+	if (!l.share && g->stalled && l.wait != UINT64_MAX) {
+		uint64_t ns = MIN(g->stalled, l.wait);
+
+		/* Time to spare: the clocks catch up with what they stood still for. */
+		g->stalled -= ns;
+		lease_advance(g, ns);
+		l = (struct look){.g = g, .wait = UINT64_MAX};
+		look_all(&l, t, holder, singles);
+	}
+	if (l.share)
+		return share_choice(g, l.share);
+	if (l.saved)
+		return saved_terms(g, l.saved);
+	if (l.excess)
+		return excess_terms(g, l.excess);
+	/* A crumb of a share, and long until the next plan: more of it would be lost by waiting. */
+	if (l.crumb && plan_left(g) > lease_useful(g))
+		return share_terms(g, l.crumb);
+	return (struct lease_choice){.wait = l.wait};
+}
+
+bool lease_all_free(struct lease_table *t, const struct lease_client *c)
+{
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, lease_gpus(t, c),
+		       g) if (g->holders || (g->reserved && g->reserved != c)) return false;
+	return true;
+}
+
+static struct lease_client *open_holder(const struct lease_gpu *g)
+{
+	return g->holders == 1 && g->holder->state == STATE_OPEN ? g->holder : NULL;
+}
+
+/* Whether it is the gang's turn on its other GPUs too: it gets no more than the least that they
+ * owe it. */
+static bool gang_due(struct lease_table *t, struct lease_client *c, const struct lease_gpu *here,
+		     uint64_t now)
+{
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, lease_gpus(t, c), g)
+	{
+		struct lease_seat *s = lease_seat(c, g->index);
+
+		if (g == here)
+			continue;
+		lease_sync(t, g, now);
+		if (c->fraction && lease_credit(g, s) >= 0)
+			continue;
+		if (lease_pick(t, g, open_holder(g), false).seat != s)
+			return false;
+	}
+	return true;
+}
+
+/* Singles that fit the gaps would keep a gang out for ever: after a few times its GPUs are kept
+ * for it as they become free, all or none, so that two gangs can't wait for each other. */
+static bool gang_reserve(struct lease_table *t, struct lease_client *c)
+{
+	struct lease_gpu *g;
+
+	if (++c->passed < LEASE_PASSED_MAX)
+		return false;
+	lease_each_gpu(t, lease_gpus(t, c), g) if (g->reserved && g->reserved != c) return false;
+	lease_each_gpu(t, lease_gpus(t, c), g)
+	{
+		g->reserved = c;
+		g->dirty = true;
+	}
+	return true;
+}
+
+/* All but the GPU that the decision is about. */
+static bool others_free(struct lease_table *t, const struct lease_client *c,
+			const struct lease_gpu *here)
+{
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, lease_gpus(t, c),
+		       g) if (g != here &&
+			      (g->holders || (g->reserved && g->reserved != c))) return false;
+	return true;
+}
+
+struct lease_choice lease_choose(struct lease_table *t, struct lease_gpu *g,
+				 const struct lease_client *holder, uint64_t now)
+{
+	t->round++;
+	for (uint32_t gangs = 0;; gangs++) {
+		struct lease_choice found = lease_pick(t, g, holder, gangs >= LEASE_GANGS_MAX);
+		struct lease_client *c = found.seat ? found.seat->client : NULL;
+
+		if (!c || c == holder || !lease_is_gang(t, c))
+			return found;
+		if (gang_due(t, c, g, now) && (others_free(t, c, g) || gang_reserve(t, c)))
+			return found;
+		c->skipped = t->round;
+	}
+}

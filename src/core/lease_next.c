@@ -1,0 +1,283 @@
+/* What is to be done now. */
+#include "base/macros.h"
+#include "core/lease_table.h"
+
+static const struct lease_action nothing = {.kind = LEASE_NONE};
+
+/* Others that want a GPU of it. */
+static bool rivals(struct lease_table *t, const struct lease_client *c)
+{
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, lease_gpus(t, c), g) if (g->wanting > (c->wants ? 1 : 0)) return true;
+	return false;
+}
+
+/* Its share ends before the GPU's time does. */
+static bool limited(struct lease_table *t, const struct lease_client *c)
+{
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, lease_gpus(t, c), g)
+	{
+		uint32_t left = c->fraction ? c->fraction : LEASE_PPM - MIN(g->promised, LEASE_PPM);
+
+		if (g->setting.mode == COMPUTE_STRICT && left < LEASE_PPM)
+			return true;
+	}
+	return false;
+}
+
+static uint64_t rival_until(struct lease_table *t, const struct lease_client *c)
+{
+	uint64_t until = 0;
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, lease_gpus(t, c), g) until = MAX(until, g->rival_until);
+	return until;
+}
+
+static bool contended(struct lease_table *t, const struct lease_client *c, uint64_t now)
+{
+	return rivals(t, c) || limited(t, c) || now < rival_until(t, c);
+}
+
+/* Decides what pays for its turn on each of its GPUs, and how long it is. */
+static void terms_set(struct lease_table *t, struct lease_client *c,
+		      const struct lease_choice *here)
+{
+	struct lease_gpu *g;
+
+	c->length = UINT64_MAX;
+	c->open_ended = !rivals(t, c) && !limited(t, c);
+	lease_each_gpu(t, lease_gpus(t, c), g)
+	{
+		struct lease_seat *s = lease_seat(c, g->index);
+		struct lease_choice terms = here && here->seat == s ? *here : lease_terms(g, s);
+
+		lease_seat_fold(g, s);
+		s->account = terms.account;
+		c->length = MIN(c->length, terms.length);
+		if (c->open_ended)
+			s->account = ACCOUNT_FLUID;
+	}
+}
+
+static struct lease_action grant(struct lease_table *t, struct lease_client *c,
+				 const struct lease_choice *here, uint64_t now)
+{
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, lease_gpus(t, c), g) lease_settle(g, now);
+	terms_set(t, c, here);
+	c->state = STATE_GRANTED;
+	c->passed = 0;
+	c->contended = contended(t, c, now);
+	c->covers = lease_gpus(t, c);
+	lease_each_gpu(t, c->covers, g)
+	{
+		g->holders++;
+		g->opening++;
+		g->holder = c;
+		g->waker = NULL;
+		g->due = UINT64_MAX;
+		if (g->reserved == c)
+			g->reserved = NULL;
+	}
+	return (struct lease_action){LEASE_GRANT, c->id, c->contended,
+				     c->open_ended ? UINT64_MAX : now + c->length};
+}
+
+static struct lease_action revoke(struct lease_client *c, bool early, uint64_t now)
+{
+	c->state = STATE_CLOSING;
+	/* What it runs on after it was told to end is overrun. */
+	c->until = MIN(c->until, now);
+	c->stat.preempted += early;
+	return (struct lease_action){LEASE_REVOKE, c->id, true, now};
+}
+
+/* Until when the GPUs that a gang waits for are held. */
+static uint64_t gang_start(struct lease_table *t, const struct lease_client *gang)
+{
+	uint64_t until = 0;
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, lease_gpus(t, gang),
+		       g) if (g->holders && g->holder->state == STATE_OPEN &&
+			      g->holder->until != UINT64_MAX) until = MAX(until, g->holder->until);
+	return until;
+}
+
+/* Kept for a gang: a single one may have it for as long as the gang has to wait anyway. */
+static struct lease_action step_reserved(struct lease_table *t, struct lease_gpu *g, uint64_t now)
+{
+	uint64_t start = gang_start(t, g->reserved);
+
+	g->due = UINT64_MAX;
+	if (lease_all_free(t, g->reserved))
+		return grant(t, g->reserved, NULL, now);
+	if (start < now + 2 * lease_useful(g))
+		return nothing;
+	struct lease_choice found = lease_pick(t, g, NULL, true);
+	if (!found.seat) {
+		if (found.wait < start - now)
+			g->due = now + found.wait;
+		return nothing;
+	}
+	found.length = MIN(found.length, start - now);
+	struct lease_client *c = found.seat->client;
+	struct lease_action action = grant(t, c, &found, now);
+
+	c->open_ended = false;
+	action.until = now + c->length;
+	return action;
+}
+
+static struct lease_action step_free(struct lease_table *t, struct lease_gpu *g, uint64_t now)
+{
+	if (g->reserved)
+		return step_reserved(t, g, now);
+	struct lease_choice found = lease_choose(t, g, NULL, now);
+
+	if (g->reserved)
+		return step_reserved(t, g, now);
+	if (found.seat)
+		return grant(t, found.seat->client, &found, now);
+	g->due = found.wait == UINT64_MAX ? UINT64_MAX : now + found.wait;
+	return nothing;
+}
+
+/* Several hold it: its mode was off until now. All of them have to close. */
+static struct lease_action step_crowd(struct lease_gpu *g, uint64_t now)
+{
+	g->due = UINT64_MAX;
+	for (uint32_t i = 0; i < g->count; i++) {
+		struct lease_client *c = g->seats[i]->client;
+
+		if (c->covers >> g->index & 1 && c->state == STATE_OPEN)
+			return revoke(c, false, now);
+	}
+	return nothing;
+}
+
+/* Whether its turn goes on: it would be chosen again on each of its GPUs. */
+static bool turn_again(struct lease_table *t, struct lease_gpu *here, struct lease_client *c,
+		       struct lease_choice *ret, uint64_t now)
+{
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, c->covers, g)
+	{
+		if (g->reserved && g->reserved != c)
+			return false;
+		struct lease_choice found = lease_choose(t, g, c, now);
+
+		if (!found.seat || found.seat->client != c || (g->reserved && g->reserved != c))
+			return false;
+		if (g == here)
+			*ret = found;
+	}
+	return true;
+}
+
+/* The end of its lease: another one, or REVOKE. True: it was extended. */
+static bool extend(struct lease_table *t, struct lease_gpu *g, struct lease_client *c, uint64_t now)
+{
+	struct lease_choice found = {0};
+
+	if (!turn_again(t, g, c, &found, now))
+		return false;
+	terms_set(t, c, &found);
+	c->stat.leases++;
+	c->until = c->open_ended ? UINT64_MAX : now + c->length;
+	return true;
+}
+
+/* What a waker must be owed to end the holder's lease: half a lease of its guarantee, or of equal
+ * shares where the holder lives on excess. Less would make turns short for ever. */
+static bool owed(const struct lease_gpu *g, const struct lease_seat *waker,
+		 const struct lease_seat *holder)
+{
+	uint64_t half = g->setting.lease_ns / 2;
+
+	if (waker->client->fraction && lease_credit(g, waker) >= lease_quantum(g, waker) / 2)
+		return true;
+	return holder->account == ACCOUNT_EXCESS && waker->excess + half <= holder->excess;
+}
+
+/* When its lease is to end for a waker: UINT64_MAX: not. */
+static uint64_t preempted_at(struct lease_table *t, struct lease_gpu *g, struct lease_client *c)
+{
+	struct lease_seat *waker = g->waker;
+
+	if (!waker)
+		return UINT64_MAX;
+	t->round++;
+	if (g->setting.mode != COMPUTE_FAIR || !waker->client->wants ||
+	    waker->client->state != STATE_REST || !owed(g, waker, lease_seat(c, g->index)) ||
+	    lease_pick(t, g, c, false).seat != waker) {
+		g->waker = NULL;
+		return UINT64_MAX;
+	}
+	return c->opened + lease_useful(g);
+}
+
+static struct lease_action step_held(struct lease_table *t, struct lease_gpu *g, uint64_t now)
+{
+	struct lease_client *c = g->holder;
+
+	g->due = UINT64_MAX;
+	if (c->state != STATE_OPEN)
+		return nothing;
+	if (!c->wants)
+		return revoke(c, false, now);
+	lease_charge(t, c, now);
+	if (c->open_ended && rivals(t, c)) {
+		c->open_ended = false;
+		c->until = MAX(now, c->opened + lease_useful(g));
+	}
+	if (now >= c->until && !extend(t, g, c, now))
+		return revoke(c, false, now);
+	uint64_t early = preempted_at(t, g, c);
+	if (now >= early)
+		return revoke(c, true, now);
+	bool tight = contended(t, c, now);
+	g->due = MIN(c->until, early);
+	if (tight && !rivals(t, c) && !limited(t, c))
+		g->due = MIN(g->due, rival_until(t, c));
+	if (tight == c->contended)
+		return nothing;
+	c->contended = tight;
+	return (struct lease_action){LEASE_CHANGE, c->id, tight, c->until};
+}
+
+static struct lease_action step(struct lease_table *t, struct lease_gpu *g, uint64_t now)
+{
+	lease_settle(g, now);
+	if (!g->holders)
+		return step_free(t, g, now);
+	return g->holders > 1 ? step_crowd(g, now) : step_held(t, g, now);
+}
+
+struct lease_action lease_next(struct lease_table *t, uint64_t now, uint64_t *ret_next)
+{
+	uint64_t next = UINT64_MAX;
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, t->sliced, g)
+	{
+		if (g->dirty || g->due <= now) {
+			struct lease_action action = step(t, g, now);
+
+			if (action.kind != LEASE_NONE) {
+				g->dirty = true;
+				return action;
+			}
+			g->dirty = false;
+		}
+		next = MIN(next, g->due);
+	}
+	*ret_next = next;
+	return nothing;
+}

@@ -1,0 +1,196 @@
+/* The inside of the lease policy; for src/core/lease*.c alone.
+ *
+ * Every client has an account (struct seat) on each of its GPUs. It is credited with its share of
+ * the GPU's time as that passes, and debited what it held. A client with credit left is due; of
+ * those that are due the one goes first whose credit must be used soonest (earliest virtual
+ * deadline), so nobody is further behind or ahead than a lease. Credits are in ns * ppm, hence
+ * exact.
+ *
+ * Four accounts can pay for a turn:
+ *   SHARE   the client's own fraction.
+ *   SAVED   strict mode: what it slept through, up to a plan; only time that nobody is due for.
+ *   POOL    memory-sized clients have one credit together: in strict mode what fractions leave, at
+ *           least 1%; in fair mode that 1%, where fractions that are wanted leave less. This is the
+ *           phantom client too: while none of them wants, the time stays idle.
+ *   EXCESS  fair mode: time that nobody is due for. A second virtual clock with equal weights.
+ * FLUID is SHARE and EXCESS at the rate of the share, for a client that nobody else waits for.
+ *
+ * A GPU's clocks stand still while somebody is due but can't run yet (between a grant and the
+ * gate's opening, while it is kept for a gang): so shares are shares of the time that can be used.
+ * Where it has time to spare later, they catch up. */
+#pragma once
+
+#include "core/lease.h"
+
+/* A shorter lease than that isn't worth the switch (0.3 ms): 2%. */
+#define LEASE_USEFUL_NS 5000000ull
+/* How long after the last rival went a holder still runs with little in flight. */
+#define LEASE_LATELY_NS 1000000000ull
+/* Times that a gang whose turn it is lets others go before GPUs are kept for it. */
+#define LEASE_PASSED_MAX 2u
+/* Gangs looked at in one decision; then it is a single one's turn. */
+#define LEASE_GANGS_MAX 4u
+#define LEASE_BUCKETS 1024u
+#define LEASE_SECONDS 60u
+
+enum lease_account {
+	ACCOUNT_SHARE,
+	ACCOUNT_SAVED,
+	ACCOUNT_POOL,
+	ACCOUNT_EXCESS,
+	ACCOUNT_FLUID,
+};
+
+enum lease_state {
+	STATE_REST,
+	STATE_GRANTED, /* told the caller to open */
+	STATE_OPEN,
+	STATE_CLOSING, /* told the caller to close */
+};
+
+struct lease_client;
+
+struct lease_seat {
+	struct lease_client *client;
+	uint32_t gpu, index; /* index: in the GPU's array */
+	enum lease_account account;
+	int64_t credit, saved; /* ns * ppm; credit as of `mark` */
+	uint64_t mark;         /* on the GPU's share clock */
+	uint64_t excess;       /* virtual time, ns */
+	uint64_t served;       /* when it was last charged */
+};
+
+/* Time held, by second and by plan. */
+struct lease_history {
+	uint64_t came;
+	uint64_t second[LEASE_SECONDS + 1], second_now;
+	uint64_t plan_from, plan_ns, plan_now, plan_held, plan_last;
+};
+
+struct lease_client {
+	struct lease_client *next; /* of its bucket */
+	uint64_t id, gpus;
+	uint32_t fraction, seat_count;
+	bool wants, open_ended, contended, limited;
+	enum lease_state state;
+	uint64_t covers; /* GPUs that its lease holds */
+	uint64_t length, opened, charged, until;
+	uint64_t wait_from;
+	uint32_t passed;
+	uint64_t skipped; /* the decision that left it out */
+	struct lease_client_stat stat;
+	struct lease_history history;
+	struct lease_seat seat[];
+};
+
+struct lease_gpu {
+	struct lease_setting setting;
+	uint32_t index;
+	struct lease_seat **seats;
+	uint32_t count, room;
+	uint32_t promised, promised_active;    /* ppm; active: wants or holds */
+	uint32_t active, wanting, pool_active; /* clients; pool: memory-sized ones */
+	uint32_t holders, opening;
+	struct lease_client *holder; /* right where holders == 1 */
+	struct lease_client *reserved;
+	struct lease_seat *waker;
+	uint64_t at;                      /* clocks are as of */
+	uint64_t time, plan_base;         /* ns that count, and where plan 0 began */
+	uint64_t share_clock, share_rest; /* as time, but slower where shares are scaled down */
+	uint64_t stalled;
+	int64_t pool;
+	uint64_t excess;
+	uint64_t rival_until;
+	uint64_t due;
+	bool dirty;
+};
+
+struct lease_table {
+	struct lease_client *bucket[LEASE_BUCKETS];
+	uint64_t sliced, round; /* sliced: mask of GPUs whose mode isn't off */
+	struct lease_gpu gpu[LEASE_GPUS_MAX];
+};
+
+/* A turn that somebody could have. seat NULL: nobody; then `wait` is how long at least (ns;
+ * UINT64_MAX: until something happens). */
+struct lease_choice {
+	struct lease_seat *seat;
+	enum lease_account account;
+	uint64_t length, wait;
+};
+
+#define lease_each_gpu(t, mask, g)                                                        \
+	for (uint64_t mask_ = (mask); mask_ && ((g) = &(t)->gpu[__builtin_ctzll(mask_)]); \
+	     mask_ &= mask_ - 1)
+
+static inline uint32_t lease_bucket(uint64_t id)
+{
+	return (uint32_t)(id * 0x9e3779b97f4a7c15ull >> 54);
+}
+
+static inline uint64_t lease_gpus(const struct lease_table *t, const struct lease_client *c)
+{
+	return c->gpus & t->sliced;
+}
+
+static inline bool lease_is_gang(const struct lease_table *t, const struct lease_client *c)
+{
+	uint64_t gpus = lease_gpus(t, c);
+
+	return gpus & (gpus - 1);
+}
+
+static inline bool lease_active(const struct lease_client *c)
+{
+	return c->wants || c->state != STATE_REST;
+}
+
+static inline uint64_t lease_useful(const struct lease_gpu *g)
+{
+	uint64_t half = g->setting.lease_ns / 2;
+
+	return half < LEASE_USEFUL_NS ? half : LEASE_USEFUL_NS;
+}
+
+/* lease_account.c: clocks, credits, charges. */
+struct lease_seat *lease_seat(struct lease_client *c, uint32_t gpu);
+/* Brings the GPU's clocks up to `now`. To be done before anything about it changes. */
+void lease_settle(struct lease_gpu *g, uint64_t now);
+/* Lets `ns` of the clocks pass. */
+void lease_advance(struct lease_gpu *g, uint64_t ns);
+/* Fractions leave the memory-sized too little: they are scaled down. */
+bool lease_squeezed(const struct lease_gpu *g);
+/* What a seat, or the pool, is credited with, in ppm of the GPU's time; at least 1. */
+uint32_t lease_seat_rate(const struct lease_gpu *g, const struct lease_seat *s);
+uint32_t lease_pool_rate(const struct lease_gpu *g);
+/* On settled clocks. */
+int64_t lease_credit(const struct lease_gpu *g, const struct lease_seat *s);
+/* ns * ppm of a lease, or of the share of a plan where that is less. */
+int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s);
+/* Brings the credit up to date. */
+void lease_seat_fold(struct lease_gpu *g, struct lease_seat *s);
+/* The end of its sleep: credit slept through is cut, or saved. */
+void lease_seat_wake(struct lease_gpu *g, struct lease_seat *s);
+/* Brings credits within what the setting allows. */
+void lease_seat_clamp(struct lease_gpu *g, struct lease_seat *s);
+/* Charges what a holder had up to `now`, on settled clocks of its own. */
+void lease_charge(struct lease_table *t, struct lease_client *c, uint64_t now);
+/* lease_settle(), and the holder's charge. */
+void lease_sync(struct lease_table *t, struct lease_gpu *g, uint64_t now);
+
+/* lease_choose.c: who is next. */
+/* Who of the wanting (and `holder`, if any) should run on the GPU now; gangs as if all of
+ * their GPUs were free. Singles: without gangs. */
+struct lease_choice lease_pick(struct lease_table *t, struct lease_gpu *g,
+			       const struct lease_client *holder, bool singles);
+/* Likewise, but a gang is given only where it can be granted, or where the GPU is to be kept for
+ * it. */
+struct lease_choice lease_choose(struct lease_table *t, struct lease_gpu *g,
+				 const struct lease_client *holder, uint64_t now);
+/* What would pay for a turn of `s` now, and for how long. */
+struct lease_choice lease_terms(struct lease_gpu *g, struct lease_seat *s);
+bool lease_all_free(struct lease_table *t, const struct lease_client *c);
+
+/* lease_stat.c */
+void lease_history_begin(struct lease_table *t, struct lease_client *c, uint64_t now);
+void lease_history_add(struct lease_history *h, uint64_t from, uint64_t to);
