@@ -24,12 +24,26 @@ static void options_print(const struct cli_verb *verb)
 	}
 }
 
+/* A verb that is a group as well. */
+static void others_print(const struct cli_verb *verb)
+{
+	bool title = false;
+
+	for (const struct cli_verb *other = cli_verbs; other->name; other++) {
+		if (other == verb || !cli_verb_in_group(other, verb->name))
+			continue;
+		printf("%s  %-21s %s\n", title ? "" : "\nSee also:\n", other->name, other->summary);
+		title = true;
+	}
+}
+
 static void verb_help(const struct cli_verb *verb)
 {
 	printf("usage: carve %s [OPTION]...%s%s\n%s\n", verb->name, *verb->usage ? " " : "",
 	       verb->usage, verb->summary);
 	options_print(verb);
 	printf("\nExample:\n  %s\n", verb->example);
+	others_print(verb);
 }
 
 static void verbs_print(const char *group)

@@ -201,6 +201,31 @@ static int verb_parse(struct cli *cli, int argc, char **argv, struct error *err)
 	return arguments_check(cli, err);
 }
 
+/* A verb without arguments that is a group as well: a first word is one of the group's verbs. */
+static bool leads_group(const struct cli_verb *verb)
+{
+	if (verb->arguments_max)
+		return false;
+	for (const struct cli_verb *other = cli_verbs; other->name; other++)
+		if (other != verb && cli_verb_in_group(other, verb->name))
+			return true;
+	return false;
+}
+
+static int leader_parse(struct cli *cli, int argc, char **argv, struct error *err)
+{
+	const struct cli_verb *leader = cli->verb;
+	int next = options_read(cli, argc, argv, true, err);
+
+	if (err->code || next == argc || cli->dashes)
+		return verb_parse(cli, argc, argv, err);
+	cli->verb = verb_find(leader->name, argv[next]);
+	cli->group = leader->name;
+	if (!cli->verb)
+		return unknown_verb(cli, argv[next], err);
+	return verb_parse(cli, argc - next, argv + next, err);
+}
+
 /* argv[0] names a group or a verb. */
 static int words_parse(struct cli *cli, int argc, char **argv, struct error *err)
 {
@@ -211,7 +236,8 @@ static int words_parse(struct cli *cli, int argc, char **argv, struct error *err
 		return verb_parse(cli, argc - 1, argv + 1, err);
 	cli->verb = verb_find(argv[0], NULL);
 	if (cli->verb)
-		return verb_parse(cli, argc, argv, err);
+		return leads_group(cli->verb) ? leader_parse(cli, argc, argv, err)
+					      : verb_parse(cli, argc, argv, err);
 	cli->group = argv[0];
 	int next = options_read(cli, argc, argv, true, err);
 
