@@ -186,7 +186,8 @@ void lease_opened(struct lease_table *t, uint64_t id, uint64_t now)
 		wait_end(c, now);
 	if (c->state == STATE_REST) {
 		c->length = 0;
-		c->open_ended = c->contended = false;
+		c->open_ended = false;
+		c->contended = true;
 		hold(t, c, lease_gpus(t, c));
 	} else {
 		lease_each_gpu(t, c->covers, g) g->opening--;

@@ -9,12 +9,10 @@
  * The caller's duties:
  *   wants    a client has work, or a thread waiting (true); it has neither (false). A client that
  *            holds a lease and goes idle is told as wants = false, then its lease is revoked.
- *   opened   the gate of a granted client was opened; or found open: a client that took its idle
- *            gate back by itself, or ran freely while the GPU's mode was off. It holds from then
- * on, and is revoked at once where it may not, or where several hold one GPU (nobody is granted it
- * before all of those are closed). closed   its gate is closed and its last work is done (drained),
- * or was given up waiting for. From `opened` to `closed` is what it is charged, overrun included.
- */
+ *   opened   the gate of a granted client was opened; or found open, see lease_opened().
+ *   closed   its gate is closed and its last work is done (drained), or was given up waiting for.
+ *
+ * From `opened` to `closed` is what it is charged, overrun included. */
 #pragma once
 
 #include <stdbool.h>
@@ -53,7 +51,13 @@ void lease_set(struct lease_table *t, uint32_t gpu, const struct lease_setting *
 	       uint64_t now);
 const struct lease_setting *lease_get(const struct lease_table *t, uint32_t gpu);
 
-/* `fraction_ppm`: the slice's share as asked by --gpu or --gpu-compute; 0: sized by memory only.
+/* Strict mode: a client with a fraction gets that, what it slept through late, up to one plan (only
+ * from time that nobody else is promised); those without share what no fraction has been promised,
+ * whether those that it has been promised to use it or not. Fair mode: what nobody's guarantee
+ * needs goes round equally among those that want it. In both, where the fractions (fair: those that
+ * want) leave less than 1% while a client without wants, they are scaled down to leave 1%.
+ *
+ * `fraction_ppm`: the slice's share as asked by --gpu or --gpu-compute; 0: sized by memory only.
  * Request and limit follow from the GPU's mode: fair request = fraction, limit = 1; strict limit =
  * fraction too, but 1 where the fraction is 0. `gpus`: bit mask, not 0. `id` is the caller's;
  * unique. 0, -EEXIST, -EINVAL or -ENOMEM. */
@@ -65,6 +69,10 @@ void lease_client_share(struct lease_table *t, uint64_t id, uint32_t fraction_pp
 void lease_client_remove(struct lease_table *t, uint64_t id, uint64_t now);
 
 void lease_wants(struct lease_table *t, uint64_t id, bool wants, uint64_t now);
+/* Granted, or not: a client may have taken its idle gate back by itself, or have run freely while
+ * the GPU's mode was off. It holds from then on (contended, until LEASE_CHANGE says otherwise) and
+ * is revoked at once where it may not. Where several hold one GPU so, all are revoked, and nobody
+ * is granted it before they are closed. */
 void lease_opened(struct lease_table *t, uint64_t id, uint64_t now);
 void lease_closed(struct lease_table *t, uint64_t id, uint64_t now);
 

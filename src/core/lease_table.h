@@ -71,7 +71,7 @@ struct lease_client {
 	struct lease_client *next; /* of its bucket */
 	uint64_t id, gpus;
 	uint32_t fraction, seat_count;
-	bool wants, open_ended, contended, limited;
+	bool wants, open_ended, contended;
 	enum lease_state state;
 	uint64_t covers; /* GPUs that its lease holds */
 	uint64_t length, opened, charged, until;
