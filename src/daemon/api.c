@@ -20,6 +20,7 @@
 #include "daemon/refusal.h"
 #include "daemon/request.h"
 #include "daemon/session.h"
+#include "daemon/upgrade.h"
 #include "daemon/view.h"
 #include "daemon/waiting.h"
 
@@ -458,6 +459,7 @@ static const struct route routes[] = {
 	{"GET", "/v1/gpus", false, get_gpus},
 	{"GET", "/v1/sessions", false, get_sessions},
 	{"POST", "/v1/sessions", false, post_session},
+	{"POST", "/v1/upgrade", false, upgrade_post},
 	{"POST", "/v1/explain", false, post_explain},
 	{"GET", "/v1/explain/", true, get_explain},
 	{"GET", "/v1/quotas", false, api_get_quotas},

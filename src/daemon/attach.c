@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/macros.h"
+#include "daemon/handover.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/peer.h"
@@ -290,24 +291,22 @@ void attach_sampled(struct attach_server *server)
 
 /* ---- the server -------------------------------------------------------------------------- */
 
-static int connection_open(struct attach_server *server, int *fd)
+/* The descriptor becomes the connection's. */
+static int connection_open(struct attach_server *server, int *fd, const struct peer *peer,
+			   struct attach_connection **ret)
 {
-	struct peer peer;
-	int rc = peer_identify(*fd, &peer);
-
-	if (rc < 0)
-		return rc;
 	struct attach_connection *c = calloc(1, sizeof(*c));
+
 	if (!c)
 		return -ENOMEM;
-	rc = uv_poll_init(&server->node->loop, &c->poll, *fd);
+	int rc = uv_poll_init(&server->node->loop, &c->poll, *fd);
 	if (rc < 0) {
 		free(c);
 		return rc;
 	}
 	c->server = server;
 	c->fd = steal_fd(fd);
-	c->peer = peer;
+	c->peer = *peer;
 	c->heard_ns = now_monotonic_ns();
 	c->poll.data = c;
 	c->next = server->connections;
@@ -315,6 +314,7 @@ static int connection_open(struct attach_server *server, int *fd)
 		c->next->previous = c;
 	server->connections = c;
 	server->count++;
+	*ret = c;
 	return uv_poll_start(&c->poll, UV_READABLE, on_request);
 }
 
@@ -329,7 +329,11 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 		log_event(LOG_WARNING, "attach.refused reason=\"too many connections\"");
 		return;
 	}
-	int rc = connection_open(server, &fd);
+	struct attach_connection *c;
+	struct peer peer;
+	int rc = peer_identify(fd, &peer);
+	if (rc == 0)
+		rc = connection_open(server, &fd, &peer, &c);
 	if (rc < 0)
 		log_event(LOG_WARNING, "attach.refused reason=\"%s\"", strerrordesc_np(-rc));
 }
@@ -388,4 +392,63 @@ void attach_tick(struct attach_server *server)
 		if (!c->process && now - c->heard_ns > SILENCE_MAX_NS)
 			connection_close(c);
 	}
+}
+
+/* ---- upgrades ---------------------------------------------------------------------------- */
+
+void attach_hand_over(const struct attach_server *server, struct handover *h)
+{
+	for (const struct attach_connection *c = server->connections; c; c = c->next) {
+		json_t *left =
+			json_pack("{s:o, s:o, s:b}", "fd", handover_fd(h, c->fd), "peer",
+				  handover_peer(&c->peer), "settling", c->settle_sample != 0);
+
+		if (c->process) {
+			json_object_set_new(left, "session",
+					    json_string(c->process->session->record.id));
+			json_object_set_new(left, "slot", json_integer(c->process->slot));
+		}
+		handover_add(h, "attached", left);
+	}
+}
+
+static struct process *process_of(const struct node *node, const json_t *from)
+{
+	const char *id = json_string_value(json_object_get(from, "session"));
+	json_int_t slot = json_integer_value(json_object_get(from, "slot"));
+	struct session *s = id ? session_find(node, id) : NULL;
+	struct process *p = s ? s->processes : NULL;
+
+	while (p && (p->slot != slot || p->connection))
+		p = p->next;
+	return p;
+}
+
+static void connection_take_over(struct attach_server *server, struct handover *h,
+				 const json_t *from)
+{
+	cleanup_close int fd = handover_take(h, json_object_get(from, "fd"));
+	struct attach_connection *c;
+	struct peer peer;
+
+	/* Who the peer is was asked when it connected: by now its process may have ended, and its
+	 * children hold the connection. */
+	if (fd < 0 || !handover_take_peer(json_object_get(from, "peer"), &peer) ||
+	    connection_open(server, &fd, &peer, &c) < 0)
+		return;
+	c->process = process_of(server->node, from);
+	if (!c->process)
+		return;
+	c->process->connection = c;
+	if (json_is_true(json_object_get(from, "settling")))
+		(void)handle_settle(c);
+}
+
+void attach_take_over(struct attach_server *server, struct handover *h)
+{
+	size_t i;
+	json_t *from;
+
+	json_array_foreach(json_object_get(h->root, "attached"), i, from)
+		connection_take_over(server, h, from);
 }

@@ -6,6 +6,7 @@
 
 struct attach_connection;
 struct attach_server;
+struct handover;
 struct node;
 
 /* Serves the listening SOCK_SEQPACKET socket `fd`, which becomes the server's. 0 or -errno. */
@@ -18,5 +19,8 @@ unsigned attach_connections(const struct attach_server *server);
 void attach_forget(struct attach_connection *connection);
 /* A sample is in: answers those who asked to be settled. */
 void attach_sampled(struct attach_server *server);
+/* What is left to the next program, and taken up from the last one: all connections. */
+void attach_hand_over(const struct attach_server *server, struct handover *handover);
+void attach_take_over(struct attach_server *server, struct handover *handover);
 /* Ends connections that have said nothing for too long. Called about once a second. */
 void attach_tick(struct attach_server *server);

@@ -15,10 +15,12 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/handover.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/probe.h"
 #include "daemon/runtime.h"
+#include "daemon/upgrade.h"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
 
@@ -26,6 +28,7 @@ static const char help[] =
 	"carved - the node daemon of carve: it owns this host's GPUs and grants slices of them\n"
 	"\n"
 	"usage: carved [--system | --runtime-dir DIR] [--idle-exit SECONDS] [--foreground]\n"
+	"       carved [--system | --runtime-dir DIR] --takeover\n"
 	"\n"
 	"  --system             serve all users, in /run/carve (what root gets without "
 	"--runtime-dir)\n"
@@ -37,6 +40,9 @@ static const char help[] =
 	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
 	"  --config FILE        read the configuration (again on SIGHUP); see docs/daemon.md\n"
 	"  --check-config       only say whether it is right\n"
+	"  --takeover           have the daemon that serves DIR become this program: sessions, "
+	"sockets\n"
+	"                       and calls under way go on\n"
 	"  --ready-fd N         write one byte to descriptor N when the sockets listen; stays in "
 	"the\n"
 	"                       foreground too\n"
@@ -46,8 +52,8 @@ static const char help[] =
 	"         curl --unix-socket /tmp/c/carved.sock http://localhost/v1/gpus\n";
 
 struct arguments {
-	const char *runtime_dir, *probe_uuid, *config;
-	bool system, foreground, check_config;
+	const char *runtime_dir, *probe_uuid, *config, *takeover_check;
+	bool system, foreground, check_config, takeover;
 	uint64_t idle_exit_ns;
 	int ready_fd;
 };
@@ -61,6 +67,8 @@ enum {
 	OPTION_CONFIG,
 	OPTION_CHECK_CONFIG,
 	OPTION_PROBE,
+	OPTION_TAKEOVER,
+	OPTION_TAKEOVER_CHECK,
 	OPTION_HELP,
 	OPTION_VERSION
 };
@@ -73,6 +81,8 @@ static const struct option options[] = {
 	{"config", required_argument, NULL, OPTION_CONFIG},
 	{"check-config", no_argument, NULL, OPTION_CHECK_CONFIG},
 	{"ready-fd", required_argument, NULL, OPTION_READY},
+	{"takeover", no_argument, NULL, OPTION_TAKEOVER},
+	{"takeover-check", required_argument, NULL, OPTION_TAKEOVER_CHECK},
 	{"probe-context", required_argument, NULL, OPTION_PROBE},
 	{"help", no_argument, NULL, OPTION_HELP},
 	{"version", no_argument, NULL, OPTION_VERSION},
@@ -109,6 +119,12 @@ static bool option_take(int option, struct arguments *args, int *ret_code)
 		return true;
 	case OPTION_PROBE:
 		args->probe_uuid = optarg;
+		return true;
+	case OPTION_TAKEOVER:
+		args->takeover = true;
+		return true;
+	case OPTION_TAKEOVER_CHECK:
+		args->takeover_check = optarg;
 		return true;
 	case OPTION_IDLE:
 		if (units_parse_seconds(optarg, "--idle-exit", &args->idle_exit_ns, &err) == 0)
@@ -215,9 +231,27 @@ static int background_enter(const struct runtime *runtime)
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
+/* The descriptors of the last program are this one's, its log too. */
+static bool handover_begin(struct node *node)
+{
+	static char path[PATH_MAX];
+
+	node->handover = handover_find();
+	if (node->handover && !runtime_take_over(&node->runtime, node->handover)) {
+		handover_free(node->handover);
+		node->handover = NULL;
+	}
+	const json_t *log = node->handover ? json_object_get(node->handover->root, "log") : NULL;
+	if (json_is_string(log)) {
+		snprintf(path, sizeof(path), "%s", json_string_value(log));
+		(void)log_to_file(path);
+	}
+	return node->handover != NULL;
+}
+
 static int serve(struct node *node, bool background, struct error *err)
 {
-	if (runtime_lock(&node->runtime, node->options.system, err) < 0)
+	if (!node->handover && runtime_lock(&node->runtime, node->options.system, err) < 0)
 		return EXIT_CODE_FAILED;
 	int rc = background ? background_enter(&node->runtime) : 0;
 	if (rc < 0) {
@@ -254,20 +288,32 @@ static int serve_in_background(struct node *node)
 	return code;
 }
 
-static int config_take(const struct arguments *args, struct node *node)
+static int config_take(const struct arguments *args, struct node *node, struct error *err)
 {
 	static char path[PATH_MAX]; /* absolute: the daemon leaves this directory */
-	struct error err = {0};
 
 	node->config = config_default;
 	if (!args->config)
 		return EXIT_CODE_OK;
-	if (config_read(args->config, &node->config, &err) < 0)
-		return fail(&err);
+	if (config_read(args->config, &node->config, err) < 0)
+		return err->code;
 	if (!realpath(args->config, path))
-		return EXIT_CODE_FAILED;
+		return -error_set(err, EXIT_CODE_FAILED, "%.300s: %s", args->config,
+				  strerrordesc_np(errno));
 	node->options.config_path = path;
 	return EXIT_CODE_OK;
+}
+
+/* Who asks reads its answer from here, whichever it is. */
+static int takeover_check(const struct arguments *args, const struct node *node, int config_code,
+			  struct error *err)
+{
+	int code = config_code ? config_code
+			       : upgrade_check(args->takeover_check, node->runtime.dir, err);
+
+	if (code)
+		printf("%s%s%s\n", err->message, err->hint[0] ? "; " : "", err->hint);
+	return code;
 }
 
 int daemon_main(int argc, char **argv)
@@ -283,21 +329,29 @@ int daemon_main(int argc, char **argv)
 		return code;
 	if (args.probe_uuid)
 		return probe_main(args.probe_uuid);
-	code = config_take(&args, &node);
-	if (code || args.check_config)
-		return code;
+	code = config_take(&args, &node, &err);
+	if (args.check_config || (code && !args.takeover_check))
+		return code ? fail(&err) : code;
 	if (!args.runtime_dir && !args.system)
 		args.runtime_dir = getenv("CARVE_RUNTIME_DIR");
 	if (args.system && !args.runtime_dir)
 		args.runtime_dir = "/run/carve";
 	if (runtime_choose(&node.runtime, args.runtime_dir, &err) < 0)
 		return fail(&err);
+	if (args.takeover_check)
+		return takeover_check(&args, &node, code, &err);
+	if (args.takeover) {
+		code = upgrade_ask(node.runtime.dir, &err);
+		return code ? fail(&err) : code;
+	}
 	node.options.system = args.system || (!args.runtime_dir && geteuid() == 0);
 	node.options.idle_exit_ns = args.idle_exit_ns;
 	node.options.ready_fd = args.ready_fd;
 	umask(077);
 	signal(SIGPIPE, SIG_IGN);
 	raise_descriptor_limit();
+	if (handover_begin(&node))
+		args.foreground = true;
 	if (!args.foreground)
 		return serve_in_background(&node);
 	code = serve(&node, false, &err);

@@ -1,19 +1,18 @@
 #include "daemon/http.h"
 
 #include <errno.h>
-#include <microhttpd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <uv.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/api.h"
+#include "daemon/http_private.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 
@@ -23,36 +22,6 @@
 /* A body that is too large is read to its end all the same, as many clients look for an answer only
  * then; who sends more than this is cut off. */
 #define BODY_DISCARD_MAX ((size_t)1 << 28)
-
-struct http_server {
-	struct node *node;
-	struct MHD_Daemon *mhd;
-	uv_poll_t poll;
-	uv_timer_t timer;
-	unsigned open_handles;
-	unsigned connections;
-	struct http_call *deferred; /* calls whose answer comes later */
-	bool resumed;               /* some have theirs; libmicrohttpd has not seen it */
-};
-
-struct http_call {
-	struct call call;                  /* first, so that one is the other */
-	struct http_call *next, *previous; /* server->deferred */
-	struct MHD_Connection *connection;
-	char *buffer;
-	size_t received; /* bytes of body, kept or not */
-	struct MHD_Response *response;
-	unsigned status;
-	bool dispatched, deferred;
-	void (*on_gone)(struct call *call);
-	/* Sees the client go while libmicrohttpd does not look at the connection. */
-	uv_poll_t *watch;
-};
-
-static struct http_call *http_call(struct call *call)
-{
-	return (struct http_call *)call;
-}
 
 /* ---- waiting for an answer --------------------------------------------------------------- */
 
@@ -89,7 +58,7 @@ static void on_disconnect(uv_poll_t *poll, int status, int events)
 	call_abort(poll->data, "the client went away");
 }
 
-static int connection_fd(struct MHD_Connection *connection)
+int http_connection_fd(struct MHD_Connection *connection)
 {
 	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 }
@@ -100,7 +69,8 @@ static void watch_start(struct http_call *c)
 
 	if (!watch)
 		return;
-	watch->fd = fcntl(connection_fd(c->connection), F_DUPFD_CLOEXEC, 0);
+	watch->fd = fcntl(c->connection ? http_connection_fd(c->connection) : c->fd,
+			  F_DUPFD_CLOEXEC, 0);
 	if (watch->fd < 0 || uv_poll_init(&c->call.node->loop, &watch->poll, watch->fd) < 0) {
 		close_fd(&watch->fd);
 		free(watch);
@@ -124,8 +94,21 @@ void call_defer(struct call *call, void (*on_gone)(struct call *call))
 	if (c->next)
 		c->next->previous = c;
 	server->deferred = c;
-	MHD_suspend_connection(c->connection);
+	server->deferred_count++;
+	if (c->connection)
+		MHD_suspend_connection(c->connection);
 	watch_start(c);
+}
+
+void http_call_free(struct http_call *c)
+{
+	watch_stop(c);
+	if (c->response)
+		MHD_destroy_response(c->response);
+	close_fd(&c->fd);
+	json_decref(c->taken);
+	free(c->buffer);
+	free(c);
 }
 
 /* ---- answers ----------------------------------------------------------------------------- */
@@ -135,10 +118,27 @@ const char *call_argument(struct call *call, const char *name)
 	const char *value = NULL;
 	size_t size;
 
+	if (!http_call(call)->connection)
+		return http_taken_argument(http_call(call), name);
 	if (MHD_lookup_connection_value_n(http_call(call)->connection, MHD_GET_ARGUMENT_KIND, name,
 					  strlen(name), &value, &size) == MHD_NO)
 		return NULL;
 	return value ? value : "";
+}
+
+/* The answer is known: the call is no longer one that waits for it. */
+static void undefer(struct http_call *c)
+{
+	struct http_server *server = c->call.node->http;
+
+	if (!c->deferred)
+		return;
+	c->deferred = false;
+	if (c->next)
+		c->next->previous = c->previous;
+	*(c->previous ? &c->previous->next : &server->deferred) = c->next;
+	server->deferred_count--;
+	watch_stop(c);
 }
 
 void call_reply(struct call *call, unsigned status, json_t *body)
@@ -152,17 +152,20 @@ void call_reply(struct call *call, unsigned status, json_t *body)
 		text = strdup(
 			"{\"error\":{\"code\":1,\"message\":\"out of memory\",\"hint\":\"\"}}");
 	}
+	if (!c->connection) {
+		undefer(c);
+		http_taken_answer(c, status, text);
+		c->next = call->node->http->spent;
+		call->node->http->spent = c;
+		return;
+	}
 	c->status = status;
 	c->response = MHD_create_response_from_buffer(text ? strlen(text) : 0, text,
 						      MHD_RESPMEM_MUST_FREE);
 	MHD_add_response_header(c->response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
 	if (!c->deferred)
 		return;
-	c->deferred = false;
-	if (c->next)
-		c->next->previous = c->previous;
-	*(c->previous ? &c->previous->next : &call->node->http->deferred) = c->next;
-	watch_stop(c);
+	undefer(c);
 	MHD_resume_connection(c->connection);
 	call->node->http->resumed = true;
 }
@@ -176,21 +179,42 @@ void call_reply_error(struct call *call, unsigned status, const struct error *er
 
 /* ---- libmicrohttpd's callbacks ----------------------------------------------------------- */
 
+static struct http_connection *connection_of(struct MHD_Connection *connection)
+{
+	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+		->socket_context;
+}
+
+/* Whether the client waits for the connection's end behind the answer. */
+static bool client_closes(struct MHD_Connection *connection, const char *version)
+{
+	const char *wish = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+						       MHD_HTTP_HEADER_CONNECTION);
+
+	return strcmp(version, MHD_HTTP_VERSION_1_1) != 0 || (wish && strcasestr(wish, "close"));
+}
+
 static struct http_call *call_open(struct http_server *server, struct MHD_Connection *connection,
-				   const char *url, const char *method)
+				   const char *url, const char *method, const char *version)
 {
 	struct http_call *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return NULL;
 	c->connection = connection;
+	c->fd = -1;
+	c->closes = client_closes(connection, version);
 	c->call.node = server->node;
 	c->call.method = method;
 	c->call.path = url;
-	if (peer_identify(connection_fd(connection), &c->call.peer) < 0) {
+	if (peer_identify(http_connection_fd(connection), &c->call.peer) < 0) {
 		free(c);
 		return NULL;
 	}
+	struct http_connection *open = connection_of(connection);
+	if (open)
+		open->in_call = true;
+	server->calls++;
 	return c;
 }
 
@@ -231,7 +255,7 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *connection, c
 	struct http_call *c = *state;
 
 	if (!c) {
-		*state = call_open(arg, connection, url, method);
+		*state = call_open(arg, connection, url, method, version);
 		return *state ? MHD_YES : MHD_NO;
 	}
 	if (*size) {
@@ -250,13 +274,15 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 {
 	struct http_call *c = *state;
 
+	struct http_server *server = arg;
+
 	if (!c)
 		return;
-	watch_stop(c);
-	if (c->response)
-		MHD_destroy_response(c->response);
-	free(c->buffer);
-	free(c);
+	struct http_connection *open = connection_of(connection);
+	if (open)
+		open->in_call = false;
+	server->calls--;
+	http_call_free(c);
 	*state = NULL;
 }
 
@@ -264,11 +290,28 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 			  enum MHD_ConnectionNotificationCode code)
 {
 	struct http_server *server = arg;
+	struct http_connection *open = *state;
 
-	if (code == MHD_CONNECTION_NOTIFY_STARTED)
+	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
 		server->connections++;
-	else
-		server->connections--;
+		*state = open = calloc(1, sizeof(*open));
+		if (!open)
+			return;
+		open->connection = connection;
+		open->next = server->open;
+		if (open->next)
+			open->next->previous = open;
+		server->open = open;
+		return;
+	}
+	server->connections--;
+	if (!open)
+		return;
+	if (open->next)
+		open->next->previous = open->previous;
+	*(open->previous ? &open->previous->next : &server->open) = open->next;
+	free(open);
+	*state = NULL;
 }
 
 __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *format,
@@ -300,6 +343,12 @@ void http_prepare(struct http_server *server)
 {
 	MHD_UNSIGNED_LONG_LONG timeout;
 
+	while (server->spent) {
+		struct http_call *c = server->spent;
+
+		server->spent = c->next;
+		http_call_free(c);
+	}
 	/* Driven from outside, it is not woken by MHD_resume_connection(). */
 	while (server->resumed) {
 		server->resumed = false;

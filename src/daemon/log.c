@@ -24,6 +24,11 @@ int log_to_file(const char *path)
 	return 0;
 }
 
+const char *log_path(void)
+{
+	return file_path;
+}
+
 /* Where that fails, the log goes on in the old file. */
 static void file_turn(size_t more)
 {

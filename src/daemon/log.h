@@ -8,6 +8,8 @@ enum log_level { LOG_INFO, LOG_WARNING, LOG_ERROR };
 
 /* Makes the file the standard error. `path` must stay valid. 0 or -errno. */
 int log_to_file(const char *path);
+/* That file; NULL: there is none. */
+const char *log_path(void);
 /* `format` is the event and its keys, e.g. "session.granted id=%s uid=%u". Newlines and other
  * control characters that arguments bring along are written as '?'. */
 void log_event(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -10,7 +10,9 @@
 #include "base/macros.h"
 #include "daemon/attach.h"
 #include "daemon/fresh.h"
+#include "daemon/handover.h"
 #include "daemon/http.h"
+#include "daemon/http_handover.h"
 #include "daemon/log.h"
 #include "daemon/process.h"
 #include "daemon/quotas.h"
@@ -18,6 +20,7 @@
 #include "daemon/store.h"
 #include "daemon/supervisor.h"
 #include "daemon/takeover.h"
+#include "daemon/upgrade.h"
 #include "daemon/waiting.h"
 
 /* The tick while requests wait or sessions end by the clock, and while nothing is timed. */
@@ -39,6 +42,7 @@ static void node_stop(struct node *node, const char *why)
 	supervisor_tell("STOPPING=1");
 	node->stopping = true;
 	probe_stop(&node->probe);
+	upgrade_stop(node);
 	http_server_stop(node->http);
 	sessions_free(node);
 	quotas_free(node);
@@ -131,12 +135,25 @@ static void on_prepare(uv_prepare_t *prepare)
 
 	if (node->waiters_dirty)
 		waiting_run(node);
-	uint64_t wanted = node->waiters || node->timed_count ? TICK_BUSY_MS : TICK_IDLE_MS;
+	uint64_t wanted = node->waiters || node->timed_count || upgrade_pending(node)
+				  ? TICK_BUSY_MS
+				  : TICK_IDLE_MS;
 	if (wanted != node->tick_ms) {
 		node->tick_ms = wanted;
 		uv_timer_start(&node->tick, on_tick, wanted, wanted);
 	}
 	http_prepare(node->http);
+	upgrade_run(node);
+}
+
+/* Connections and calls that the last program left go on here. */
+static void handover_take_up(struct node *node)
+{
+	attach_take_over(node->attach, node->handover);
+	http_take_over(node->http, node->handover);
+	handover_free(steal_ptr(&node->handover));
+	node->pool.handover = NULL;
+	log_event(LOG_INFO, "carved.taken_over version=%s", CARVE_VERSION);
 }
 
 /* ---- what the pool says ------------------------------------------------------------------ */
@@ -199,6 +216,8 @@ static int node_open(struct node *node, struct error *err)
 		rc = http_server_start(node, node->runtime.http_fd, &node->http);
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot serve: %s", strerrordesc_np(-rc));
+	if (node->handover)
+		handover_take_up(node);
 	uv_prepare_start(&node->prepare, on_prepare);
 	node->tick_ms = TICK_IDLE_MS;
 	uv_timer_start(&node->tick, on_tick, TICK_IDLE_MS, TICK_IDLE_MS);
@@ -275,6 +294,7 @@ int node_run(struct node *node, struct error *err)
 	store_keep_history(node->store, node->config.history_sessions);
 	uv_loop_init(&node->loop);
 	handles_init(node);
+	node->pool.handover = node->handover;
 	node->pool.on_inventory = on_inventory;
 	node->pool.on_sampling = on_sampling;
 	node->pool.on_sample = on_sample;

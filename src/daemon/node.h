@@ -14,11 +14,13 @@ struct attach_server;
 struct drain;
 struct error;
 struct fresh;
+struct handover;
 struct http_server;
 struct process;
 struct quota_entry;
 struct session;
 struct store;
+struct upgrade;
 struct waiter;
 
 /* Sessions are found by ID and by user in hash tables of this many buckets. */
@@ -40,6 +42,9 @@ struct node {
 	struct pool pool;
 	struct probe probe;
 	struct store *store;
+	struct handover
+		*handover; /* what the last program left, until it is taken up; NULL: nothing */
+	struct upgrade *upgrade; /* NULL: none is asked for */
 	/* Inventory, context costs and a sample without the probe's memory are in: requests are
 	 * decided. */
 	bool ready;

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/macros.h"
+#include "daemon/handover.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
 
@@ -49,16 +50,53 @@ static void holder_ask(struct pool_gpu *gpu, const struct sockaddr_un *address, 
 	gpu->holder_uid = peer.uid;
 }
 
-static bool gpu_claim(struct pool *pool, struct pool_gpu *gpu)
+/* The claim that the last program left; -1: none. */
+static int claim_left(struct pool *pool, const char *uuid_text)
+{
+	const json_t *claims =
+		pool->handover ? json_object_get(pool->handover->root, "claims") : NULL;
+	size_t i;
+	json_t *claim;
+
+	json_array_foreach(claims, i, claim)
+	{
+		const char *uuid = json_string_value(json_object_get(claim, "uuid"));
+
+		if (uuid && !strcmp(uuid, uuid_text))
+			return handover_take(pool->handover, json_object_get(claim, "fd"));
+	}
+	return -1;
+}
+
+void pool_hand_over(const struct pool *pool, struct handover *h)
+{
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (pool->gpu[i].claim_fd >= 0)
+			handover_add(h, "claims",
+				     json_pack("{s:s, s:o}", "uuid", pool->gpu[i].info.uuid_text,
+					       "fd", handover_fd(h, pool->gpu[i].claim_fd)));
+}
+
+static int claim_make(struct pool_gpu *gpu)
 {
 	struct sockaddr_un address;
 	socklen_t size = claim_address(gpu->info.uuid_text, &address);
 	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, 16) < 0) {
-		holder_ask(gpu, &address, size);
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, 16) == 0)
+		return steal_fd(&fd);
+	holder_ask(gpu, &address, size);
+	return -1;
+}
+
+static bool gpu_claim(struct pool *pool, struct pool_gpu *gpu)
+{
+	cleanup_close int fd = claim_left(pool, gpu->info.uuid_text);
+
+	if (fd < 0)
+		fd = claim_make(gpu);
+	if (fd < 0)
 		return false;
-	}
 	uv_poll_t *poll = calloc(1, sizeof(*poll));
 	if (!poll || uv_poll_init(pool->loop, poll, fd) < 0) {
 		free(poll);

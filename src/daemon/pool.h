@@ -14,6 +14,8 @@
 #include "core/compute.h"
 #include "core/place.h"
 
+struct handover;
+
 enum pool_state {
 	POOL_STARTING, /* the inventory is being taken */
 	POOL_READY,    /* at least one GPU exists */
@@ -43,6 +45,7 @@ typedef void (*pool_cb)(void *arg);
 
 struct pool {
 	uv_loop_t *loop;
+	struct handover *handover; /* where claims may come from; NULL: none */
 	struct gpus *gpus;
 	enum pool_state state;
 	struct error why;
@@ -67,6 +70,8 @@ struct pool {
 int pool_start(struct pool *pool, uv_loop_t *loop);
 /* Gives the GPUs up: others may claim them. */
 void pool_unclaim(struct pool *pool);
+/* Leaves the claims to the next program. */
+void pool_hand_over(const struct pool *pool, struct handover *handover);
 /* Closes the driver. The loop must have ended. */
 void pool_close(struct pool *pool);
 

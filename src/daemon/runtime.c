@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "daemon/handover.h"
 #include "daemon/supervisor.h"
 
 #define LISTEN_BACKLOG 512
@@ -87,6 +88,31 @@ static int lock_take(struct runtime *runtime, struct error *err)
 	return 0;
 }
 
+void runtime_hand_over(const struct runtime *runtime, struct handover *h)
+{
+	json_object_set_new(
+		h->root, "runtime",
+		json_pack("{s:o, s:o, s:o, s:b}", "lock", handover_fd(h, runtime->lock_fd), "http",
+			  handover_fd(h, runtime->http_fd), "attach",
+			  handover_fd(h, runtime->attach_fd), "supervised", runtime->handed_over));
+}
+
+bool runtime_take_over(struct runtime *runtime, struct handover *h)
+{
+	const json_t *from = json_object_get(h->root, "runtime");
+
+	runtime->lock_fd = handover_take(h, json_object_get(from, "lock"));
+	runtime->http_fd = handover_take(h, json_object_get(from, "http"));
+	runtime->attach_fd = handover_take(h, json_object_get(from, "attach"));
+	runtime->handed_over = json_is_true(json_object_get(from, "supervised"));
+	if (runtime->lock_fd >= 0 && runtime->http_fd >= 0 && runtime->attach_fd >= 0)
+		return true;
+	close_fd(&runtime->lock_fd);
+	close_fd(&runtime->http_fd);
+	close_fd(&runtime->attach_fd);
+	return false;
+}
+
 int runtime_lock(struct runtime *runtime, bool system, struct error *err)
 {
 	struct stat st;
@@ -123,11 +149,9 @@ static int socket_listen(const struct runtime *runtime, const char *name, int ty
 	return steal_fd(&fd);
 }
 
-int runtime_listen(struct runtime *runtime, bool system, struct error *err)
+static int sockets_make(struct runtime *runtime, bool system, struct error *err)
 {
 	mode_t mode = system ? 0666 : 0600;
-	char path[128];
-	struct stat st;
 
 	/* The one that the command looks for comes last: when it is there, both are. */
 	runtime->attach_fd = supervisor_socket("attach");
@@ -143,7 +167,15 @@ int runtime_listen(struct runtime *runtime, bool system, struct error *err)
 	if (runtime->http_fd < 0 && runtime->handed_over)
 		return error_set(err, EXIT_CODE_FAILED,
 				 "a socket `attach` was handed over, but none called `http`");
-	if (runtime->http_fd < 0)
+	return runtime->http_fd < 0 ? -1 : 0;
+}
+
+int runtime_listen(struct runtime *runtime, bool system, struct error *err)
+{
+	char path[128];
+	struct stat st;
+
+	if (runtime->http_fd < 0 && sockets_make(runtime, system, err) < 0)
 		return -1;
 	runtime_path(runtime, "carved.sock", path, sizeof(path));
 	if (stat(path, &st) < 0)

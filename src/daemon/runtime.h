@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 struct error;
+struct handover;
 
 struct runtime {
 	char dir[96]; /* absolute; socket paths must fit struct sockaddr_un */
@@ -17,13 +18,19 @@ struct runtime {
 	ino_t inode;
 };
 
+/* Leaves lock and sockets to the next program. */
+void runtime_hand_over(const struct runtime *runtime, struct handover *handover);
+/* Takes up what the last program left. False: it is not all there. */
+bool runtime_take_over(struct runtime *runtime, struct handover *handover);
+
 /* Chooses the directory: `wanted`, or NULL: /run/carve as root, else $XDG_RUNTIME_DIR/carve, else
  * /tmp/carve-UID. 0 or negative with *err. */
 int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err);
 /* Makes the directory where it is missing (0755 for the system's, else 0700), checks its owner, and
  * takes the lock. Negative with *err where another daemon serves it. */
 int runtime_lock(struct runtime *runtime, bool system, struct error *err);
-/* Makes the two listening sockets (mode 0666 for the system's, else 0600). */
+/* Makes the two listening sockets, where they were not taken over (mode 0666 for the system's, else
+ * 0600). */
 int runtime_listen(struct runtime *runtime, bool system, struct error *err);
 /* Whether the socket's file is still the one that was made. */
 bool runtime_intact(const struct runtime *runtime);

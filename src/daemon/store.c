@@ -15,6 +15,7 @@
 /* Of the schema below, to which the migrations are added. */
 #define SCHEMA_VERSION 2
 #define HISTORY_TRIM_EVERY 250
+#define BUSY_TIMEOUT_MS 1000
 
 static const char schema[] =
 	"CREATE TABLE session(id TEXT PRIMARY KEY, name TEXT, uid INTEGER, gid INTEGER,"
@@ -211,15 +212,20 @@ static int version_read(sqlite3 *db, int *ret)
 	return rc == SQLITE_ROW ? 0 : errno_of(rc);
 }
 
+static bool version_known(int version)
+{
+	return version == 0 || (version >= SCHEMA_VERSION && version <= SCHEMA_NEWEST);
+}
+
 /* Makes the schema, or brings it up to date: wholly or not at all. */
 static int schema_make(sqlite3 *db)
 {
 	char set_version[64];
-	int found, rc = version_read(db, &found);
+	int found = 0, rc = version_read(db, &found);
 
 	if (rc < 0 || found == SCHEMA_NEWEST)
 		return rc;
-	if (found < 0 || found > SCHEMA_NEWEST || (found && found < SCHEMA_VERSION))
+	if (!version_known(found))
 		return -EPROTONOSUPPORT;
 	rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
 	if (rc == SQLITE_OK && found == 0)
@@ -257,16 +263,47 @@ static int database_open(struct store *store, const char *path)
 	close(fd);
 	int rc = sqlite3_open_v2(path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
 				 NULL);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
 	/* Sessions need to survive this process, not the machine: no sync on each grant. */
 	if (rc == SQLITE_OK)
-		rc = sqlite3_exec(store->db,
-				  "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
-				  "PRAGMA busy_timeout=1000;",
+		rc = sqlite3_exec(store->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;",
 				  NULL, NULL, NULL);
 	if (rc != SQLITE_OK)
 		return errno_of(rc);
 	rc = schema_make(store->db);
 	return rc < 0 ? rc : prepare_all(store);
+}
+
+static void open_error(const char *path, int rc, struct error *err)
+{
+	error_set(err, EXIT_CODE_FAILED, "cannot use the session database %s: %s", path,
+		  rc == -EUCLEAN           ? "it is damaged"
+		  : rc == -EROFS           ? "it cannot be written"
+		  : rc == -EPROTONOSUPPORT ? "another version of carve wrote it"
+					   : strerrordesc_np(-rc));
+	if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT)
+		error_hint(err, "move it away; running workloads keep their limits, but their "
+				"sessions are forgotten");
+}
+
+int store_check(const char *path, struct error *err)
+{
+	sqlite3 *db = NULL;
+	int version = 0;
+	int rc = errno_of(
+		sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL));
+
+	if (rc == 0)
+		(void)sqlite3_busy_timeout(db, BUSY_TIMEOUT_MS);
+	if (rc == 0)
+		rc = version_read(db, &version);
+	if (rc == 0 && !version_known(version))
+		rc = -EPROTONOSUPPORT;
+	sqlite3_close(db);
+	if (rc < 0)
+		open_error(path, rc, err);
+	return rc;
 }
 
 int store_open(struct store **ret, const char *path, struct error *err)
@@ -281,14 +318,7 @@ int store_open(struct store **ret, const char *path, struct error *err)
 		*ret = store;
 		return 0;
 	}
-	error_set(err, EXIT_CODE_FAILED, "cannot use the session database %s: %s", path,
-		  rc == -EUCLEAN           ? "it is damaged"
-		  : rc == -EROFS           ? "it cannot be written"
-		  : rc == -EPROTONOSUPPORT ? "another version of carve wrote it"
-					   : strerrordesc_np(-rc));
-	if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT)
-		error_hint(err, "move it away; running workloads keep their limits, but their "
-				"sessions are forgotten");
+	open_error(path, rc, err);
 	store_close(store);
 	return rc;
 }
@@ -474,6 +504,11 @@ void store_session_end_later(struct store *store, const struct store_session *se
 	entry->session.gpu = gpus;
 	entry->next = store->unrecorded;
 	store->unrecorded = entry;
+}
+
+bool store_has_unrecorded(const struct store *store)
+{
+	return store->unrecorded != NULL;
 }
 
 unsigned store_retry(struct store *store)

@@ -54,6 +54,8 @@ struct store_session {
 /* Opens or makes the database (mode 0600). *err says what is wrong with it and what to do. */
 int store_open(struct store **ret, const char *path, struct error *err);
 void store_close(struct store *store);
+/* Whether store_open() would take this database, without touching it. 0, or negative with *err. */
+int store_check(const char *path, struct error *err);
 /* From now on so many ended sessions are kept; what lies behind goes with the next that end. */
 void store_keep_history(struct store *store, uint32_t sessions);
 
@@ -65,6 +67,8 @@ int store_session_end(struct store *store, const struct store_session *session);
 /* Remembers an end that could not be recorded, so that store_retry() does it; else the next daemon
  * would take the session for living. Without memory it is forgotten. */
 void store_session_end_later(struct store *store, const struct store_session *session);
+/* Whether any such end is still to be recorded. */
+bool store_has_unrecorded(const struct store *store);
 /* Records what can be of that. Returns how many were. */
 unsigned store_retry(struct store *store);
 /* A process that keeps a one-off session alive. */

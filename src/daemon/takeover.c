@@ -9,7 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/macros.h"
+#include "daemon/handover.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
@@ -182,6 +184,81 @@ static void processes_scan(const struct node *node)
 	closedir(dir);
 }
 
+/* ---- ledgers that were left over an upgrade ----------------------------------------------- */
+
+void takeover_leave(const struct node *node, struct handover *h)
+{
+	for (const struct session *s = node->sessions; s; s = s->next) {
+		if (s->lost)
+			handover_add(h, "lost", json_string(s->record.id));
+		if (!books_exist(&s->books))
+			continue;
+		handover_add(h, "books",
+			     json_pack("{s:s, s:o, s:o}", "session", s->record.id, "limits",
+				       handover_fd(h, s->books.limits_fd), "ledger",
+				       handover_fd(h, s->books.ledger_fd)));
+		for (const struct process *p = s->processes; p; p = p->next)
+			if (p->left)
+				handover_add(h, "left",
+					     json_pack("{s:s, s:i}", "session", s->record.id,
+						       "slot", (int)p->slot));
+	}
+}
+
+static struct session *session_named_by(const struct node *node, const json_t *id)
+{
+	return json_is_string(id) ? session_find(node, json_string_value(id)) : NULL;
+}
+
+static void books_take(struct node *node, const json_t *from)
+{
+	cleanup_close int limits = handover_take(node->handover, json_object_get(from, "limits"));
+	cleanup_close int ledger = handover_take(node->handover, json_object_get(from, "ledger"));
+	struct found found = {.session = session_named_by(node, json_object_get(from, "session"))};
+
+	if (!found.session || limits < 0 || ledger < 0)
+		return;
+	snprintf(found.limits, sizeof(found.limits), "/proc/self/fd/%d", limits);
+	snprintf(found.ledger, sizeof(found.ledger), "/proc/self/fd/%d", ledger);
+	adopt(&found);
+	/* Its processes go on with a ledger that this program cannot read: there must be no second
+	 * one. */
+	found.session->lost = !books_exist(&found.session->books);
+}
+
+/* Instead of looking for them in other processes: the last program named them all. */
+static void books_take_all(struct node *node)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach(json_object_get(node->handover->root, "books"), i, item)
+		books_take(node, item);
+	json_array_foreach(json_object_get(node->handover->root, "lost"), i, item)
+	{
+		struct session *s = session_named_by(node, item);
+
+		if (s)
+			s->lost = true;
+	}
+}
+
+static void left_take_all(const struct node *node)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach(json_object_get(node->handover->root, "left"), i, item)
+	{
+		const struct session *s = session_named_by(node, json_object_get(item, "session"));
+		json_int_t slot = json_integer_value(json_object_get(item, "slot"));
+
+		for (struct process *p = s ? s->processes : NULL; p; p = p->next)
+			if (p->slot == slot && !p->dead)
+				process_disconnected(p);
+	}
+}
+
 /* ---- slots ------------------------------------------------------------------------------- */
 
 static void books_resume(struct session *s)
@@ -209,9 +286,14 @@ int takeover_run(struct node *node)
 
 	if (rc < 0 || !node->sessions)
 		return rc;
-	processes_scan(node);
+	if (node->handover)
+		books_take_all(node);
+	else
+		processes_scan(node);
 	for (struct session *s = node->attached; s; s = s->next_attached)
 		books_resume(s);
+	if (node->handover)
+		left_take_all(node);
 	for (struct session *s = node->sessions, *next; s; s = next) {
 		next = s->next;
 		if (!s->lost)

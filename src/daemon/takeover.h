@@ -1,8 +1,11 @@
 /* Sessions of a daemon that ran before this one: read from the store, their ledgers taken back from
- * the processes that live in them. */
+ * the processes that live in them, or from what the last program left (node->handover). */
 #pragma once
 
+struct handover;
 struct node;
 
 /* Restores all sessions. The inventory must be in. 0 or -errno of the store. */
 int takeover_run(struct node *node);
+/* Leaves all ledgers to the next program. */
+void takeover_leave(const struct node *node, struct handover *handover);

@@ -1,0 +1,16 @@
+/* The HTTP side of an upgrade: clients keep their connections, and get the answers that are due. */
+#pragma once
+
+#include <stdbool.h>
+
+struct call;
+struct handover;
+struct http_server;
+
+/* Nothing is half received or half sent: all that there is can be handed over. */
+bool http_quiet(const struct http_server *server);
+/* `upgrade` is the call that asked for it. */
+void http_hand_over(struct http_server *server, struct handover *handover,
+		    const struct call *upgrade);
+/* Goes on where the last program left; the server runs already. */
+void http_take_over(struct http_server *server, struct handover *handover);
