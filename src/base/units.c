@@ -283,6 +283,39 @@ int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, 
 	return -EXIT_CODE_USAGE;
 }
 
+static const struct unit duration_units[] = {{"us", 1000u}, {"ms", 1000000u}, {"s", 1000000000u}};
+
+int units_parse_duration(const char *text, const char *option, uint64_t min_ns, uint64_t max_ns,
+			 uint64_t *ret_ns, struct error *err)
+{
+	static const char right[] = "250ms";
+	char min[UNITS_TEXT_SIZE], max[UNITS_TEXT_SIZE];
+	struct decimal number;
+	int rc = number_check(text, option, right, &number, err);
+
+	if (rc < 0)
+		return rc;
+	const struct unit *unit =
+		unit_find(duration_units, ARRAY_SIZE(duration_units), number.rest, false);
+	unsigned __int128 ns = (unsigned __int128)number.digits * (unit ? unit->bytes : 0) /
+			       power_of_ten(MIN(number.scale, 19u));
+	if (!*number.rest)
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' has no unit", option, text);
+	else if (!unit)
+		error_set(err, EXIT_CODE_USAGE,
+			  "%s: '%.64s' ends in '%.32s', which is no unit of time (us, ms, s)",
+			  option, text, number.rest);
+	else if (ns < min_ns || ns > max_ns)
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is outside %s to %s", option, text,
+			  units_format_duration(min_ns, min), units_format_duration(max_ns, max));
+	else {
+		*ret_ns = (uint64_t)ns;
+		return 0;
+	}
+	error_hint(err, "for example: %s %s", option, right);
+	return -EXIT_CODE_USAGE;
+}
+
 int units_parse_count(const char *text, const char *option, uint64_t min, uint64_t max,
 		      uint64_t *ret, struct error *err)
 {
@@ -331,5 +364,20 @@ const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE])
 	else
 		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 ".%02u %s", whole, hundredths,
 			 names[unit]);
+	return buf;
+}
+
+const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE])
+{
+	static const struct {
+		uint64_t ns;
+		const char *name;
+	} scales[] = {{1000000000, "s"}, {1000000, "ms"}, {1000, "us"}, {1, "ns"}};
+	unsigned at = 0;
+
+	while (ns && ns < scales[at].ns)
+		at++;
+	snprintf(buf, UNITS_TEXT_SIZE, "%.*g %s", ns >= 1000 * scales[at].ns ? 9 : 3,
+		 (double)ns / (double)scales[at].ns, scales[at].name);
 	return buf;
 }

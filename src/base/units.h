@@ -32,6 +32,9 @@ int units_parse_gpu(const char *text, uint32_t *ret_share, uint32_t *ret_whole, 
 int units_parse_share(const char *text, const char *option, uint32_t *ret_share, struct error *err);
 /* Seconds, decimals allowed ("1.5"), 0 <= s <= 1e9, to nanoseconds. */
 int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, struct error *err);
+/* A short time with its unit, "250ms", "0.25s", "5000us", in [min, max], to nanoseconds. */
+int units_parse_duration(const char *text, const char *option, uint64_t min_ns, uint64_t max_ns,
+			 uint64_t *ret_ns, struct error *err);
 /* Whole number in [min, max]. */
 int units_parse_count(const char *text, const char *option, uint64_t min, uint64_t max,
 		      uint64_t *ret, struct error *err);
@@ -39,3 +42,5 @@ int units_parse_count(const char *text, const char *option, uint64_t min, uint64
 /* For people: "4 GiB", "3.73 GiB", "512 MiB", "12 B". Returns buf. */
 #define UNITS_TEXT_SIZE 48
 const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE]);
+/* Likewise "250 ms", "1.5 s", "0 s"; three digits that count. */
+const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE]);

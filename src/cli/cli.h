@@ -35,6 +35,11 @@ enum cli_option_id {
 	OPT_LIMIT_VRAM,
 	OPT_LIMIT_SESSIONS,
 	OPT_LIMIT_GPUS,
+	OPT_MODE,
+	OPT_LEASE,
+	OPT_GRANULARITY,
+	OPT_SECONDS,
+	OPT_SVG,
 	OPT_SIM_GPUS,
 	OPT_SIM_DRIVER,
 	OPT_SIM_LIST,
@@ -108,5 +113,7 @@ int cli_quota_list(struct cli *cli, struct error *err);
 int cli_quota_show(struct cli *cli, struct error *err);
 int cli_quota_set(struct cli *cli, struct error *err);
 int cli_quota_remove(struct cli *cli, struct error *err);
+int cli_timeslicing(struct cli *cli, struct error *err);
+int cli_timeslicing_trace(struct cli *cli, struct error *err);
 int cli_check(struct cli *cli, struct error *err);
 int cli_help(struct cli *cli, struct error *err);

@@ -36,6 +36,25 @@ static void line_print(const char *title, const json_t *session, const char *key
 		printf("%s%s\n", title, text);
 }
 
+/* Where its GPUs' time is sliced: what it asked for and what it got. */
+static void share_print(const json_t *session)
+{
+	const json_t *time = json_object_get(session, "timeslicing");
+	char waited[UNITS_TEXT_SIZE], overrun[UNITS_TEXT_SIZE];
+
+	if (!json_is_object(time))
+		return;
+	printf("GPU time:  %.4g%% asked, %.4g%% at most; received %.4g%% in the last plan, %.4g%% "
+	       "in the last minute\n",
+	       100 * json_number_value(json_object_get(session, "compute_request")),
+	       100 * json_number_value(json_object_get(session, "compute_limit")),
+	       100 * json_number_value(json_object_get(time, "received")),
+	       100 * json_number_value(json_object_get(time, "received_minute")));
+	printf("leases:    %" PRIu64 ", waited %s, overrun %s\n", session_number(time, "leases"),
+	       units_format_duration(session_number(time, "waited_ns"), waited),
+	       units_format_duration(session_number(time, "overrun_ns"), overrun));
+}
+
 static void session_print(const json_t *session)
 {
 	size_t i;
@@ -54,6 +73,7 @@ static void session_print(const json_t *session)
 	json_array_foreach(json_object_get(session, "pids"), i, item)
 		printf(" %" JSON_INTEGER_FORMAT, json_integer_value(item));
 	printf("%s\n", i ? "" : " none");
+	share_print(session);
 	json_array_foreach(json_object_get(session, "gpus"), i, item) gpu_print(item);
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
 		printf("the 93%% rule was applied: %" PRIu64 " bytes were asked for\n",

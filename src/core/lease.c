@@ -433,12 +433,7 @@ static void gpu_rescale(struct lease_gpu *g, uint64_t now)
 	for (uint32_t i = 0; i < g->count; i++) {
 		struct lease_seat *s = g->seats[i];
 
-		/* What it is owed for its waiting stays, though turns are shorter now. */
-		if (lease_active(s->client))
-			lease_seat_fold(g, s);
-		else
-			lease_seat_clamp(g, s);
-		s->saved = MIN(s->saved, lease_saved_max(g, s));
+		lease_seat_clamp(g, s);
 		if (s->client->covers >> g->index & 1)
 			s->account = lease_terms(g, s).account;
 		open_end_close(s->client, now);

@@ -21,13 +21,10 @@ static uint64_t quotient_up(int64_t amount, uint32_t rate)
 	return ((uint64_t)amount + rate - 1) / rate + 1;
 }
 
-/* What an account is still good for in this plan, ns; in the next one too, where that is about to
- * begin. */
+/* What an account is still good for in this plan, ns. */
 static uint64_t plan_rest(const struct lease_gpu *g, int64_t credit, uint32_t rate)
 {
-	uint64_t left = plan_left(g);
-	__int128 time = left > lease_useful(g) ? left : left + lease_plan_ns(&g->setting);
-	__int128 rest = (time * rate + credit) / LEASE_PPM;
+	__int128 rest = ((__int128)plan_left(g) * rate + credit) / LEASE_PPM;
 
 	return rest < 0 ? 0 : (uint64_t)MIN(rest, INT64_MAX);
 }
@@ -70,8 +67,7 @@ static void look_share(struct look *l, struct lease_seat *s)
 
 	if (credit < 0) {
 		l->wait = MIN(l->wait, quotient_up(-credit, rate));
-	} else if (g->setting.mode == COMPUTE_FAIR ||
-		   plan_rest(g, credit, rate) >= lease_useful(g) / 2) {
+	} else if (plan_rest(g, credit, rate) >= lease_useful(g) / 2) {
 		if (sooner(s, key, l->share, l->share_key))
 			l->share = s, l->share_key = key;
 	} else {
@@ -218,7 +214,7 @@ struct lease_choice lease_pick(struct lease_table *t, struct lease_gpu *g,
 	if (l.excess)
 		return excess_terms(g, l.excess);
 	/* A crumb of a share, and long until the next plan: more of it would be lost by waiting. */
-	if (l.crumb)
+	if (l.crumb && plan_left(g) > lease_useful(g))
 		return share_terms(g, l.crumb);
 	return (struct lease_choice){.wait = l.wait};
 }

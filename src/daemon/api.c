@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "daemon/answer.h"
 #include "daemon/api_quota.h"
+#include "daemon/api_slicing.h"
 #include "daemon/fresh.h"
 #include "daemon/http.h"
 #include "daemon/node.h"
@@ -471,6 +472,9 @@ static const struct route routes[] = {
 	{"PATCH", "/v1/quotas/group/", true, api_patch_group_quota},
 	{"DELETE", "/v1/quotas/user/", true, api_delete_user_quota},
 	{"DELETE", "/v1/quotas/group/", true, api_delete_group_quota},
+	{"GET", "/v1/timeslicing", false, api_get_slicing},
+	{"PUT", "/v1/timeslicing", false, api_put_slicing},
+	{"GET", "/v1/timeslicing/trace", false, api_get_turns},
 	{"GET", SESSIONS_PREFIX, true, get_session},
 	{"PATCH", SESSIONS_PREFIX, true, patch_session},
 	{"DELETE", SESSIONS_PREFIX, true, delete_session},

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/handover.h"
+#include "daemon/leases.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/peer.h"
@@ -77,7 +78,7 @@ static bool reply_send(struct attach_connection *c, const struct attach_reply *r
 		       const int *fds, unsigned fd_count)
 {
 	struct iovec part = {.iov_base = (void *)reply, .iov_len = sizeof(*reply)};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = {0};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 
 	if (fd_count) {
@@ -119,9 +120,11 @@ static bool reply_books(struct attach_connection *c, const struct session *sessi
 		.status = ATTACH_OK,
 		.slot = c->process ? c->process->slot : LEDGER_SLOT_DAEMON,
 	};
-	const int fds[] = {session->books.limits_fd, session->books.ledger_fd};
+	bool wakes = c->process && session->lease;
+	const int fds[] = {session->books.limits_fd, session->books.ledger_fd,
+			   wakes ? leases_wake_fd(session->lease) : -1};
 
-	return reply_send(c, &reply, fds, ARRAY_SIZE(fds));
+	return reply_send(c, &reply, fds, wakes ? 3 : 2);
 }
 
 /* ---- requests ---------------------------------------------------------------------------- */

@@ -13,11 +13,15 @@
 /* A file that is larger is no configuration. */
 #define CONFIG_SIZE_MAX 65536
 #define HISTORY_MAX 10000000
+#include "daemon/slicing.h"
 
 const struct config config_default = {
 	.over_policy = OVER_REPORT,
 	.over_after_ns = 3000000000ull,
 	.history_sessions = STORE_HISTORY_DEFAULT,
+	.slicing = {.mode = COMPUTE_OFF,
+		    .lease_ns = LEASE_NS_DEFAULT,
+		    .granularity_ppm = LEASE_GRANULARITY_DEFAULT},
 };
 
 static int take_policy(const json_t *value, struct config *to, struct error *err)
@@ -66,14 +70,48 @@ static int take_history(const json_t *value, struct config *to, struct error *er
 	return 0;
 }
 
+/* The keys of the document that time-slicing comes from, and lease and granularity beside them. */
+static int take_slicing(const json_t *value, struct config *to, struct error *err)
+{
+	struct slicing_change change = {0};
+	int rc = json_is_object(value) ? slicing_change_read(value, NULL, &change, err)
+				       : error_set(err, EXIT_CODE_USAGE,
+						   "timeSlicing takes an object such as "
+						   "{\"mode\": \"fair\"}");
+
+	if (rc < 0)
+		return rc;
+	slicing_change_apply(&change, &to->slicing);
+	return 0;
+}
+
+static int take_core(const json_t *value, struct config *to, struct error *err)
+{
+	const json_t *slicing = json_object_get(value, "timeSlicing");
+
+	if (!slicing || json_object_size(value) != 1)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "global.core takes {\"timeSlicing\": {...}}, nothing else");
+	return take_slicing(slicing, to, err);
+}
+
+static int take_global(const json_t *value, struct config *to, struct error *err)
+{
+	const json_t *core = json_object_get(value, "core");
+
+	if (!core || json_object_size(value) != 1)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "global takes {\"core\": {\"timeSlicing\": {...}}}, nothing else");
+	return take_core(core, to, err);
+}
+
 static const struct {
 	const char *name;
 	int (*take)(const json_t *value, struct config *to, struct error *err);
 } keys[] = {
-	{"over_policy", take_policy},
-	{"over_tolerance", take_tolerance},
-	{"over_seconds", take_seconds},
-	{"history_sessions", take_history},
+	{"over_policy", take_policy},   {"over_tolerance", take_tolerance},
+	{"over_seconds", take_seconds}, {"history_sessions", take_history},
+	{"timeSlicing", take_slicing},  {"global", take_global},
 };
 
 static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)

@@ -4,12 +4,17 @@
  * driver's figures: "report" (shown and logged), or "kill": its processes are killed
  *    "over_tolerance": "64MiB",   so much more is nothing, in MiB or GiB
  *    "over_seconds": 3,           and it has to last so long
- *    "history_sessions": 10000}   ended sessions that are kept for `session list --all`
+ *    "history_sessions": 10000,   ended sessions that are kept for `session list --all`
+ *    "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}}
+ *                                 for GPUs that nobody set with `carve timeslicing`; also as
+ *                                 {"global": {"core": {"timeSlicing": {...}}}}
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "core/lease.h"
 
 struct error;
 
@@ -20,6 +25,7 @@ struct config {
 	uint64_t over_tolerance_bytes;
 	uint64_t over_after_ns;
 	uint32_t history_sessions;
+	struct lease_setting slicing;
 };
 
 /* What holds without a file. */

@@ -13,10 +13,12 @@
 #include "daemon/handover.h"
 #include "daemon/http.h"
 #include "daemon/http_handover.h"
+#include "daemon/leases.h"
 #include "daemon/log.h"
 #include "daemon/process.h"
 #include "daemon/quotas.h"
 #include "daemon/session.h"
+#include "daemon/slicing.h"
 #include "daemon/store.h"
 #include "daemon/supervisor.h"
 #include "daemon/takeover.h"
@@ -205,6 +207,8 @@ static int node_open(struct node *node, struct error *err)
 	int rc = quotas_load(node);
 
 	if (rc == 0)
+		rc = slicing_load(node);
+	if (rc == 0)
 		rc = takeover_run(node);
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
@@ -265,6 +269,7 @@ static void on_reload(uv_signal_t *handle, int number)
 	}
 	store_keep_history(node->store, node->config.history_sessions);
 	log_event(LOG_INFO, "config.read path=%s", node->options.config_path);
+	slicing_reload(node);
 }
 
 static void handles_init(struct node *node)
@@ -292,6 +297,12 @@ int node_run(struct node *node, struct error *err)
 	if (store_open(&node->store, path, err) < 0)
 		return EXIT_CODE_FAILED;
 	store_keep_history(node->store, node->config.history_sessions);
+	int rc = leases_start(&node->leases);
+	if (rc < 0) {
+		error_set(err, EXIT_CODE_FAILED, "cannot start: %s", strerrordesc_np(-rc));
+		store_close(node->store);
+		return EXIT_CODE_FAILED;
+	}
 	uv_loop_init(&node->loop);
 	handles_init(node);
 	node->pool.handover = node->handover;
@@ -299,12 +310,13 @@ int node_run(struct node *node, struct error *err)
 	node->pool.on_sampling = on_sampling;
 	node->pool.on_sample = on_sample;
 	node->pool.arg = node;
-	int rc = pool_start(&node->pool, &node->loop);
+	rc = pool_start(&node->pool, &node->loop);
 	if (rc < 0)
 		node_fail(node, strerrordesc_np(-rc));
 	uv_run(&node->loop, UV_RUN_DEFAULT);
 	pool_close(&node->pool);
 	uv_loop_close(&node->loop);
+	leases_stop(node->leases);
 	store_close(node->store);
 	return node->exit_code;
 }

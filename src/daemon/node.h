@@ -16,6 +16,7 @@ struct error;
 struct fresh;
 struct handover;
 struct http_server;
+struct leases;
 struct process;
 struct quota_entry;
 struct session;
@@ -61,6 +62,7 @@ struct node {
 	struct fresh *fresh;    /* calls that wait for the next sample */
 	struct waiter *waiters; /* in the order in which they are served */
 	bool waiters_dirty;     /* something changed that may let one through */
+	struct leases *leases;
 	struct attach_server *attach;
 	struct http_server *http;
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */

@@ -37,8 +37,11 @@ struct pool_gpu {
 	uint64_t promised;
 	uint32_t sessions;
 	uint64_t share; /* of compute requests, in millionths; above SHARE_ONE only in mode off */
-	enum compute_mode mode; /* how its time is shared */
-	uint64_t outside;       /* held by programs outside carve, as of the last sample */
+	enum compute_mode mode; /* how its time is shared: these are slicing.c's */
+	uint64_t lease_ns;
+	uint32_t granularity_ppm;
+	bool slicing_set; /* by somebody: the configuration has no say */
+	uint64_t outside; /* held by programs outside carve, as of the last sample */
 };
 
 typedef void (*pool_cb)(void *arg);

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/attach.h"
+#include "daemon/leases.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/pool.h"
@@ -60,6 +61,19 @@ static void reap_await(struct process *p)
 	node->reap_delay_ms = REAP_DELAY_MIN_MS;
 }
 
+/* What it hands in from now on, or may still have on the GPU, keeps nobody waiting. */
+static void lease_forget(struct process *p)
+{
+	if (p->session->lease)
+		leases_process_gone(p->session->node->leases, p->session->lease, p->slot);
+}
+
+void process_hears(struct process *p, bool hears)
+{
+	if (p->session->lease)
+		leases_process_add(p->session->node->leases, p->session->lease, p->slot, hears);
+}
+
 static void on_process_ended(void *arg)
 {
 	struct process *p = arg;
@@ -69,6 +83,7 @@ static void on_process_ended(void *arg)
 	p->watch = NULL;
 	p->dead = true;
 	p->dead_ns = now_monotonic_ns();
+	lease_forget(p);
 	ledger_slot(ledger_of(p), p->slot)->state = LEDGER_SLOT_DEAD;
 	ledger_recover(ledger_of(p), p->slot);
 	log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id, (int)p->id.pid);
@@ -169,6 +184,8 @@ static void exec_settle(struct process *p)
 			return;
 	}
 	p->left = false;
+	if (attached_anew(p))
+		lease_forget(p);
 	ledger_recover(ledger_of(p), p->slot);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		ledger_reap(ledger_of(p), p->slot, i);
@@ -218,6 +235,7 @@ int process_attach(struct session *s, struct process_id id, struct attach_connec
 	}
 	p->connection = connection;
 	ledger_slot_assign(&s->books.ledger, slot, id.pid, id.start_time);
+	process_hears(p, true);
 	log_event(LOG_INFO, "process.attached id=%s pid=%d slot=%u", s->record.id, (int)id.pid,
 		  slot);
 	*ret = p;
@@ -237,6 +255,8 @@ int process_resume(struct session *s, uint32_t slot, bool alive)
 	int rc = alive && from->state == LEDGER_SLOT_LIVE
 			 ? process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch)
 			 : -ESRCH;
+	if (rc == 0)
+		process_hears(p, false);
 	if (rc == -ESRCH) {
 		on_process_ended(p);
 		rc = 0;

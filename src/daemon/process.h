@@ -39,6 +39,8 @@ int process_attach(struct session *session, struct process_id id,
 /* Takes up a slot that is in use in a ledger taken back; `alive`: the process that it names may
  * still live. 0 or -errno. */
 int process_resume(struct session *session, uint32_t slot, bool alive);
+/* Whether it was handed the session's wake descriptor (proto/attach.h) by this daemon. */
+void process_hears(struct process *process, bool hears);
 /* Forgets it, leaving the slot as it is. */
 void process_free(struct process *process);
 /* The connection it attached by has ended. */

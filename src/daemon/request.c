@@ -381,6 +381,11 @@ int request_parse_size(const json_t *root, struct place_request *ret, struct err
 	return rc;
 }
 
+int request_parse_gpu_ids(const json_t *value, struct slice_request *to, struct error *err)
+{
+	return field_apply(field_find("gpu_ids"), value, to, err);
+}
+
 int request_resolve(struct slice_request *request, const struct pool *pool, struct error *err)
 {
 	request->place.allowed = NULL;

@@ -32,6 +32,8 @@ struct slice_request {
 int request_parse(const json_t *root, struct slice_request *ret, struct error *err);
 /* Body of PATCH: a size and nothing else. */
 int request_parse_size(const json_t *root, struct place_request *ret, struct error *err);
+/* A list of GPUs, "0-2" or "0,1" or "all", into `to`. 0, or negative with *err. */
+int request_parse_gpu_ids(const json_t *value, struct slice_request *to, struct error *err);
 /* Finds the named GPUs in the pool. 0, or negative with *err where one does not exist. */
 int request_resolve(struct slice_request *request, const struct pool *pool, struct error *err);
 /* What was asked, for people: "4 GiB", "0.25 of a GPU", "2 whole GPUs". */

@@ -11,10 +11,12 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/leases.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/pool.h"
 #include "daemon/process.h"
+#include "daemon/slicing.h"
 #include "daemon/waiting.h"
 
 struct drain {
@@ -211,6 +213,7 @@ static void session_free(struct session *s)
 		s->listeners = listener->next;
 		free(listener);
 	}
+	slicing_leave(s);
 	books_clear(&s->books);
 	free(s->pool_gpu);
 	free(s->record.gpu);
@@ -329,6 +332,7 @@ void session_set_attached(struct session *s)
 {
 	s->next_attached = s->node->attached;
 	s->node->attached = s;
+	slicing_join(s);
 }
 
 int session_books(struct session *s)
@@ -402,6 +406,8 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 	}
 	if (rc < 0)
 		s->record.compute = compute_before;
+	else if (s->lease)
+		leases_share(s->node->leases, s->lease, compute);
 	return rc;
 }
 
@@ -423,6 +429,7 @@ static void session_finish(struct session *s)
 	struct node *node = s->node;
 
 	s->record.ended = now_realtime_ns();
+	s->record.received = slicing_received(s);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		s->record.gpu[i].peak = session_peak(s, i);
 	int rc = store_session_end(node->store, &s->record);

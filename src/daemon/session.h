@@ -8,6 +8,7 @@
 #include "daemon/peer.h"
 #include "daemon/store.h"
 
+struct lease_member;
 struct node;
 struct process;
 struct session;
@@ -41,9 +42,10 @@ struct session {
 	struct store_session record;
 	int *pool_gpu; /* record.gpu_count positions in the pool; -1: that GPU is gone */
 	enum session_state state;
-	bool timed;         /* something becomes of it by the clock */
-	struct books books; /* made when the first process attaches */
-	bool lost;          /* its ledger lives on in processes, out of reach: nobody attaches */
+	bool timed;                 /* something becomes of it by the clock */
+	struct books books;         /* made when the first process attaches */
+	struct lease_member *lease; /* its turns on the GPUs; NULL: it has no books yet */
+	bool lost; /* its ledger lives on in processes, out of reach: nobody attaches */
 	struct process *processes; /* slots in use */
 	struct holder *holders;
 	uint64_t kill_at_ns; /* SESSION_ENDING: CLOCK_MONOTONIC when SIGKILL follows; 0: sent */

@@ -37,6 +37,9 @@ static const char schema[] =
 static const char *const migrations[] = {
 	/* 3: the share of GPU time that an ended session received. */
 	"ALTER TABLE session ADD COLUMN received INTEGER NOT NULL DEFAULT -1;",
+	/* 4: how GPUs' time is sliced. */
+	"CREATE TABLE slicing(uuid TEXT PRIMARY KEY, mode INTEGER, lease INTEGER,"
+	" granularity INTEGER);",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
@@ -67,6 +70,8 @@ enum statement {
 	QUOTAS,
 	CONTEXT_GET,
 	CONTEXT_PUT,
+	SLICING_PUT,
+	SLICINGS,
 	STATEMENTS
 };
 
@@ -109,6 +114,8 @@ static const char *const texts[STATEMENTS] = {
 	[QUOTAS] = "SELECT kind, id, vram, sessions, gpus FROM quota",
 	[CONTEXT_GET] = "SELECT bytes FROM context WHERE model=?1 AND driver=?2",
 	[CONTEXT_PUT] = "INSERT OR REPLACE INTO context VALUES(?,?,?)",
+	[SLICING_PUT] = "INSERT OR REPLACE INTO slicing VALUES(?,?,?,?)",
+	[SLICINGS] = "SELECT uuid, mode, lease, granularity FROM slicing",
 };
 
 /* The end of a session that is not on disk yet. */
@@ -702,4 +709,45 @@ int store_context_put(struct store *store, const char *model, const char *driver
 	bind_text(stmt, 2, driver);
 	sqlite3_bind_int64(stmt, 3, (int64_t)bytes);
 	return step_once(stmt);
+}
+
+/* ---- time-slicing ------------------------------------------------------------------------ */
+
+static int slicing_put(struct store *store, const struct store_slicing *slicing)
+{
+	sqlite3_stmt *stmt = statement(store, SLICING_PUT);
+
+	bind_text(stmt, 1, slicing->uuid_text);
+	sqlite3_bind_int(stmt, 2, (int)slicing->setting.mode);
+	sqlite3_bind_int64(stmt, 3, (int64_t)slicing->setting.lease_ns);
+	sqlite3_bind_int64(stmt, 4, slicing->setting.granularity_ppm);
+	return step_once(stmt);
+}
+
+int store_slicing_put(struct store *store, const struct store_slicing *slicing, uint32_t count)
+{
+	int rc = begin(store);
+
+	for (uint32_t i = 0; rc == 0 && i < count; i++)
+		rc = slicing_put(store, &slicing[i]);
+	return finish(store, rc);
+}
+
+int store_slicing_each(struct store *store, store_slicing_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, SLICINGS);
+	int step, rc = 0;
+
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		struct store_slicing slicing = {
+			.setting = {.mode = (enum compute_mode)sqlite3_column_int(stmt, 1),
+				    .lease_ns = (uint64_t)sqlite3_column_int64(stmt, 2),
+				    .granularity_ppm = (uint32_t)sqlite3_column_int64(stmt, 3)},
+		};
+
+		column_text(stmt, 0, slicing.uuid_text, sizeof(slicing.uuid_text));
+		rc = cb(arg, &slicing);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : errno_of(step);
 }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/lease.h"
 #include "core/place.h"
 #include "core/quota.h"
 #include "daemon/peer.h"
@@ -104,3 +105,14 @@ int store_quotas_each(struct store *store, store_quota_cb cb, void *arg);
 int store_context_get(struct store *store, const char *model, const char *driver,
 		      uint64_t *ret_bytes);
 int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes);
+
+/* How a GPU's time is sliced, where somebody set it. */
+struct store_slicing {
+	char uuid_text[48];
+	struct lease_setting setting;
+};
+
+/* All of them or none. */
+int store_slicing_put(struct store *store, const struct store_slicing *slicing, uint32_t count);
+typedef int (*store_slicing_cb)(void *arg, const struct store_slicing *slicing);
+int store_slicing_each(struct store *store, store_slicing_cb cb, void *arg);

@@ -9,10 +9,12 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/api_slicing.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
 #include "daemon/refusal.h"
 #include "daemon/session.h"
+#include "daemon/slicing.h"
 #include "daemon/waiting.h"
 
 /* Programs outside carve that are named on each GPU. */
@@ -253,6 +255,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 			   const char *state, const struct peer *viewer)
 {
 	bool permitted = view_permitted(viewer, record->uid);
+	uint32_t request = record->compute, limit = SHARE_ONE;
 	uint64_t bytes, requested;
 
 	sizes(record, &bytes, &requested);
@@ -271,9 +274,12 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "ephemeral", json_boolean(record->ephemeral));
 	json_object_set_new(json, "requested_bytes", bytes_json(requested));
 	json_object_set_new(json, "tolerance_applied", json_boolean(record->tolerance_applied));
-	json_object_set_new(json, "compute_request",
-			    json_real(record->compute / (double)SHARE_ONE));
-	json_object_set_new(json, "compute_limit", json_real(1.0));
+	if (session)
+		slicing_shares(session, &request, &limit);
+	json_object_set_new(json, "compute_request", json_real(request / (double)SHARE_ONE));
+	json_object_set_new(json, "compute_limit", json_real(limit / (double)SHARE_ONE));
+	json_object_set_new(json, "timeslicing",
+			    session ? api_slicing_session(session) : json_null());
 	json_object_set_new(json, "received",
 			    record->received < 0 ? json_null()
 						 : json_real((double)record->received / SHARE_ONE));

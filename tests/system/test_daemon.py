@@ -711,6 +711,7 @@ def test_a_database_of_an_older_carve_is_taken_up(daemon):
     with contextlib.closing(database(daemon)) as db, db:
         newest, = db.execute("PRAGMA user_version").fetchone()
         db.execute("ALTER TABLE session DROP COLUMN received")
+        db.execute("DROP TABLE slicing")
         db.execute("PRAGMA user_version=2")
     daemon.start()
     assert daemon.show(session["id"]) == session

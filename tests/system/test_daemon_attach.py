@@ -86,8 +86,9 @@ def test_a_workload_gets_a_sealed_ledger_and_a_slot(daemon):
     session = daemon.grant(vram="4")
     a = Attached(daemon)
     assert a.ask(WORKLOAD, session["id"]) == (OK, 1, "")
-    limits, books = a.fds
-    for fd in a.fds:
+    limits, books, wake = a.fds
+    assert os.readlink(f"/proc/self/fd/{wake}") == "anon_inode:[eventfd]"
+    for fd in (limits, books):
         assert fcntl.fcntl(fd, F_GET_SEALS) & 0x7 == 0x7  # seal, shrink, grow
         with pytest.raises(OSError):
             os.ftruncate(fd, 0)

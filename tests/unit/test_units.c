@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -187,6 +188,34 @@ static void texts(void **state)
 	assert_string_equal(units_format_bytes(268435456, buf), "256 MiB");
 }
 
+static void durations(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t ns;
+	} right[] = {{"250ms", 250000000}, {"0.25s", 250000000}, {"5000us", 5000000},
+		     {"5ms", 5000000},     {"10s", 10000000000}, {"12.5ms", 12500000}};
+	static const char *const wrong[] = {"250", "4ms",  "11s",    "1h",  "",
+					    "ms",  "-5ms", "5 ms x", "inf", "1e3ms"};
+	char text[UNITS_TEXT_SIZE];
+	struct error err;
+	uint64_t ns;
+
+	for (size_t i = 0; i < ARRAY_SIZE(right); i++) {
+		assert_true(units_parse_duration(right[i].text, "--lease", 5000000, 10000000000,
+						 &ns, &err) == 0);
+		assert_true(ns == right[i].ns);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+		assert_true(units_parse_duration(wrong[i], "--lease", 5000000, 10000000000, &ns,
+						 &err) < 0);
+	assert_true(!strcmp(units_format_duration(250000000, text), "250 ms"));
+	assert_true(!strcmp(units_format_duration(5000000000, text), "5 s"));
+	assert_true(!strcmp(units_format_duration(0, text), "0 s"));
+	assert_true(!strcmp(units_format_duration(12345678, text), "12.3 ms"));
+	assert_true(!strcmp(units_format_duration(7200000000000, text), "7200 s"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -196,6 +225,7 @@ int main(void)
 		cmocka_unit_test(gpu_fractions),
 		cmocka_unit_test(shares),
 		cmocka_unit_test(texts),
+		cmocka_unit_test(durations),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

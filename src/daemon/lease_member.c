@@ -1,0 +1,103 @@
+#include "daemon/lease_member.h"
+
+#include <stdlib.h>
+
+#include "base/macros.h"
+
+/* ---- one process ------------------------------------------------------------------------- */
+
+/* Sums of numbers that only ever count up: they change when any of them does. */
+static void streams_sum(const struct gate_process *p, uint32_t *ret_marked, uint32_t *ret_done)
+{
+	uint32_t streams = MIN(atomic_load(&p->streams), GATE_STREAMS_MAX);
+
+	*ret_marked = *ret_done = 0;
+	for (uint32_t i = 0; i < streams; i++) {
+		*ret_marked += atomic_load_explicit(&p->stream[i].marked, memory_order_relaxed);
+		*ret_done += atomic_load_explicit(&p->stream[i].done, memory_order_acquire);
+	}
+}
+
+static const struct member_stuck *stuck_find(const struct lease_member *m, uint32_t slot)
+{
+	const struct member_stuck *s = m->stuck;
+
+	while (s && s->slot != slot)
+		s = s->next;
+	return s;
+}
+
+static void process_look(const struct lease_member *m, uint32_t slot, struct member_look *look)
+{
+	const struct gate_process *p = gate_process(m->info.ledger, slot);
+	const struct member_stuck *stuck = stuck_find(m, slot);
+	uint32_t submitted, marked, done;
+
+	if (!p)
+		return;
+	bool launching = gate_launching(p);
+	submitted = gate_submitted(p);
+	streams_sum(p, &marked, &done);
+	look->processes++;
+	look->waiting |= atomic_load(&p->waiting) != 0;
+	look->waits += atomic_load_explicit(&p->waits, memory_order_relaxed);
+	look->submitted += submitted;
+	look->progress += done + launching;
+	if (stuck && stuck->submitted == submitted && stuck->done == done)
+		return;
+	look->launching |= launching;
+	look->drained &= gate_drained(p);
+	look->marked &= !launching && marked == submitted;
+	look->in_flight_ns += MIN(atomic_load_explicit(&p->in_flight_ns, memory_order_relaxed),
+				  LOOK_IN_FLIGHT_MAX_NS);
+}
+
+/* ---- all of a member's ------------------------------------------------------------------- */
+
+void member_look(const struct lease_member *m, struct member_look *ret)
+{
+	struct member_look look = {.drained = true, .marked = true};
+
+	for (unsigned i = 0; i < MEMBER_WORDS; i++)
+		for (uint64_t bits = m->live[i]; bits; bits &= bits - 1)
+			process_look(m, i * 64 + (unsigned)__builtin_ctzll(bits), &look);
+	look.in_flight_ns = MIN(look.in_flight_ns, LOOK_IN_FLIGHT_MAX_NS);
+	*ret = look;
+}
+
+void member_forget_stuck(struct lease_member *m, uint32_t slot)
+{
+	for (struct member_stuck **at = &m->stuck; *at; at = &(*at)->next)
+		if ((*at)->slot == slot) {
+			struct member_stuck *found = *at;
+
+			*at = found->next;
+			free(found);
+			return;
+		}
+}
+
+static void slot_note_stuck(struct lease_member *m, uint32_t slot)
+{
+	const struct gate_process *p = gate_process(m->info.ledger, slot);
+	struct member_stuck *stuck;
+	uint32_t marked, done;
+
+	if (!p || (!gate_launching(p) && gate_drained(p)))
+		return;
+	member_forget_stuck(m, slot);
+	stuck = malloc(sizeof(*stuck));
+	if (!stuck)
+		return;
+	streams_sum(p, &marked, &done);
+	*stuck = (struct member_stuck){
+		.next = m->stuck, .slot = slot, .submitted = gate_submitted(p), .done = done};
+	m->stuck = stuck;
+}
+
+void member_note_stuck(struct lease_member *m)
+{
+	for (unsigned i = 0; i < MEMBER_WORDS; i++)
+		for (uint64_t bits = m->live[i]; bits; bits &= bits - 1)
+			slot_note_stuck(m, i * 64 + (unsigned)__builtin_ctzll(bits));
+}

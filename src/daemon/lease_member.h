@@ -1,0 +1,83 @@
+/* What the lease thread keeps of a session, and what it reads in the pages of its processes. The
+ * pages are written by workloads: nothing in them is an index or a bound here. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/leases.h"
+#include "proto/gate.h"
+
+/* Quiet for so long is idle, at least: what a switch costs. */
+#define LEASE_IDLE_NS_MIN 200000ull
+
+#define MEMBER_WORDS (LEDGER_SLOTS_MAX / 64)
+
+enum member_state {
+	MEMBER_FREE,     /* no GPU of it is time-sliced: its gate is off */
+	MEMBER_SHUT,     /* waits for a lease, or has nothing to do */
+	MEMBER_HOLDS,    /* its gate is open */
+	MEMBER_YIELDS,   /* it went idle: its gate is shut, and its lease is about to be revoked */
+	MEMBER_DRAINING, /* its gate is shut, its work goes on */
+};
+
+/* A slot whose process hung when its lease was to end: as it stood then. */
+struct member_stuck {
+	struct member_stuck *next;
+	uint32_t slot, submitted, done;
+};
+
+struct lease_member {
+	struct lease_member *next;
+	uint64_t number; /* the client's ID in the lease table; never given twice */
+	struct lease_joining info;
+	char id[16];
+	int wake_fd;
+	enum member_state state;
+	bool contended;              /* as the gate was last set */
+	bool wants;                  /* as the table was last told */
+	bool woken;                  /* the wake descriptor said something */
+	uint64_t live[MEMBER_WORDS]; /* slots of living processes */
+	uint64_t deaf[MEMBER_WORDS]; /* those of them that have another daemon's descriptor */
+	uint64_t muted_until;        /* its wake descriptor is not listened to; 0: it is */
+	struct member_stuck *stuck;
+	/* Quiet: no work, no launch, since then; 0: it is not. */
+	uint64_t quiet_since;
+	uint32_t quiet_submitted;
+	uint64_t idle_ns;      /* quiet for so long is idle: follows the gaps inside its bursts */
+	uint64_t ponder_until; /* closed a moment ago: may yet come to the gate; 0: no */
+	/* While draining. */
+	uint64_t progress_at, give_up_at, stall_ns, reopened_until;
+	uint32_t progress;
+	unsigned reopens;
+	uint64_t look_at; /* when to look at its pages again; UINT64_MAX: when something happens */
+	uint64_t stalls, reopened;
+	struct lease_turn turn; /* the one that goes on */
+};
+
+/* What all of a member's living processes come to. */
+struct member_look {
+	bool launching, drained;
+	bool marked;        /* what is not done will say when it is, whatever its process does */
+	uint32_t submitted; /* changes when one submits */
+	uint32_t progress;  /* changes when work ends or a launch does */
+	uint32_t processes;
+	bool waiting;
+	uint64_t in_flight_ns; /* estimate; at most LOOK_IN_FLIGHT_MAX_NS */
+	uint64_t waits;
+};
+#define LOOK_IN_FLIGHT_MAX_NS 10000000000ull
+
+void member_look(const struct lease_member *member, struct member_look *ret);
+/* Those of its processes that are not done are taken for hung until they stir. */
+void member_note_stuck(struct lease_member *member);
+void member_forget_stuck(struct lease_member *member, uint32_t slot);
+
+static inline bool member_any(const uint64_t bits[static MEMBER_WORDS])
+{
+	uint64_t any = 0;
+
+	for (unsigned i = 0; i < MEMBER_WORDS; i++)
+		any |= bits[i];
+	return any != 0;
+}

@@ -1,0 +1,30 @@
+/* The inside of leases.h: what its thread and the loop share, under `lock`. */
+#pragma once
+
+#include <pthread.h>
+
+#include "daemon/lease_member.h"
+
+struct leases {
+	pthread_mutex_t lock;
+	pthread_t thread;
+	int poll_fd, timer_fd, kick_fd;
+	bool stopping;
+	struct lease_table *table;
+	struct lease_member *members;
+	uint64_t next_number;
+	uint64_t sliced;       /* mask of GPUs whose mode is not off */
+	uint64_t look_cost_ns; /* of one pass, a running mean of the thread's CPU time */
+	struct lease_turn turns[LEASE_TURNS_KEPT]; /* a ring: number N is at N % LEASE_TURNS_KEPT */
+	uint64_t turn_count;                       /* numbers start at 1 */
+};
+
+/* Does all that is due at `now` and returns when to be called again (UINT64_MAX: when something
+ * happens). Locked. */
+uint64_t turns_run(struct leases *leases, uint64_t now);
+/* The member's GPUs, or their modes, are others now. Locked. */
+void turns_member_changed(struct leases *leases, struct lease_member *member, uint64_t now);
+/* Takes it out of the table. Locked. */
+void turns_member_remove(struct leases *leases, struct lease_member *member, uint64_t now);
+/* Listens to its wake descriptor, or does not. Locked. */
+void leases_listen(struct leases *leases, struct lease_member *member, bool listens);

@@ -1,0 +1,526 @@
+/* Turns: what becomes of members as the table decides and their pages say. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "daemon/lease_service.h"
+
+#define MS 1000000ull
+/* Pages of who holds a contended lease, or is draining, are looked at this often; less often where
+ * a look costs more than a fiftieth of that, so that it takes 2% of a CPU at most. */
+#define LOOK_EVERY_NS (MS / 4)
+#define LOOK_BUDGET 50u
+/* While draining, for what the driver's own work takes: 100 us, then a quarter of the time so far.
+ */
+#define DRAIN_LOOK_NS (MS / 10)
+/* Processes that have the wake descriptor of a daemon before this one are looked at by the clock.
+ */
+#define DEAF_LOOK_NS (20 * MS)
+/* Who holds a lease that nobody else wants is looked at to see whether it still works. */
+#define ALONE_LOOK_NS (500 * MS)
+/* Quiet for so long is idle: what a switch costs at least; at most what is lost by waiting. */
+#define IDLE_MIN_NS LEASE_IDLE_NS_MIN
+#define IDLE_MAX_NS (5 * MS)
+/* Whose lease ended by time and who is not at the gate yet may come within this time. */
+#define PONDER_NS MS
+/* A drain is given up after this time, or 4 times the estimate of what is in flight; where all that
+ * is left will report itself (a long kernel), not before the third. */
+#define DRAIN_MAX_NS (100 * MS)
+#define DRAIN_LONG_NS (1000 * MS)
+/* Work that does not end for so long, or twice the estimate, while a thread of the process waits at
+ * the gate may wait for that thread: the gate is opened for a moment, a few times. */
+#define STALL_NS (20 * MS)
+#define REOPEN_NS MS
+#define REOPENS_MAX 4u
+/* A wake descriptor that says something though nobody waits is not listened to for so long. */
+#define MUTE_NS MS
+#define ACTIONS_MAX 1024u
+/* GPU time that a process may have in flight while others want the GPU. */
+#define IN_FLIGHT_MAX_US 5000u
+
+static struct lease_member *member_find(const struct leases *l, uint64_t number)
+{
+	struct lease_member *m = l->members;
+
+	while (m && m->number != number)
+		m = m->next;
+	return m;
+}
+
+static void wants_set(struct leases *l, struct lease_member *m, bool wants, uint64_t now)
+{
+	m->ponder_until = 0;
+	if (m->wants == wants)
+		return;
+	m->wants = wants;
+	lease_wants(l->table, m->number, wants, now);
+}
+
+static enum gate_state gate_state(const struct lease_member *m)
+{
+	return GATE_STATE(atomic_load(gate_word(m->info.ledger)));
+}
+
+static void gate_put(const struct lease_member *m, enum gate_state state)
+{
+	if (gate_state(m) != state)
+		(void)gate_set(m->info.ledger, state);
+}
+
+static uint64_t look_interval(const struct leases *l)
+{
+	return MAX(LOOK_EVERY_NS, l->look_cost_ns * LOOK_BUDGET);
+}
+
+/* ---- the trace --------------------------------------------------------------------------- */
+
+static void turn_begin(struct lease_member *m, uint64_t until, bool contended, uint64_t now)
+{
+	m->turn = (struct lease_turn){.uid = m->info.uid,
+				      .gpus = m->info.gpus,
+				      .opened = now,
+				      .until = until,
+				      .contended = contended};
+	memcpy(m->turn.session, m->id, sizeof(m->turn.session));
+}
+
+static void turn_end(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	if (!m->turn.opened)
+		return;
+	m->turn.number = ++l->turn_count;
+	m->turn.closed = now;
+	if (!m->turn.revoked)
+		m->turn.revoked = now;
+	l->turns[m->turn.number % LEASE_TURNS_KEPT] = m->turn;
+	m->turn.opened = 0;
+}
+
+/* ---- how long quiet is idle -------------------------------------------------------------- */
+
+/* Up at once, so that the next such gap is not taken for the end; down by and by. */
+static void gap_learn(struct lease_member *m, uint64_t gap)
+{
+	if (gap <= IDLE_MAX_NS && gap * 5 / 4 > m->idle_ns)
+		m->idle_ns = MIN(gap * 5 / 4, IDLE_MAX_NS);
+	else
+		m->idle_ns -= (m->idle_ns - IDLE_MIN_NS) / 16;
+}
+
+/* It is at work again. */
+static void quiet_end(struct lease_member *m, uint64_t now)
+{
+	if (m->quiet_since)
+		gap_learn(m, now - m->quiet_since);
+	m->quiet_since = 0;
+}
+
+/* ---- the end of a turn ------------------------------------------------------------------- */
+
+static void shut(struct leases *l, struct lease_member *m, bool waiting, uint64_t now)
+{
+	bool was_idle = !m->wants;
+
+	m->state = MEMBER_SHUT;
+	m->look_at = UINT64_MAX;
+	turn_end(l, m, now);
+	lease_closed(l->table, m->number, now);
+	if (waiting) {
+		wants_set(l, m, true, now);
+	} else if (!was_idle) {
+		m->ponder_until = now + PONDER_NS;
+		m->look_at = m->ponder_until;
+	}
+	if (member_any(m->deaf))
+		m->look_at = MIN(m->look_at, now + DEAF_LOOK_NS);
+}
+
+static void drain_plan(struct lease_member *m, const struct member_look *look, uint64_t now)
+{
+	m->progress = look->progress;
+	m->progress_at = now;
+	m->stall_ns = MAX(STALL_NS, 2 * look->in_flight_ns);
+	m->give_up_at = now + MAX(DRAIN_MAX_NS, 4 * look->in_flight_ns);
+	m->reopened_until = 0;
+	m->reopens = 0;
+}
+
+/* The gate is shut, and who passed it before shows in its page. */
+static void gate_shut(const struct lease_member *m)
+{
+	gate_put(m, GATE_CLOSED);
+	(void)gate_barrier();
+}
+
+static void drain_begin(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	struct member_look look;
+
+	gate_shut(m);
+	m->state = MEMBER_DRAINING;
+	m->turn.revoked = now;
+	m->turn.end = LEASE_END_TIME;
+	member_look(m, &look);
+	drain_plan(m, &look, now);
+	m->look_at = now;
+}
+
+/* What is left may wait for a thread that the gate holds up: lets it through for a moment. */
+static bool drain_reopen(struct lease_member *m, const struct member_look *look, uint64_t now)
+{
+	if (m->reopened_until) {
+		if (now < m->reopened_until)
+			return true;
+		gate_shut(m);
+		m->reopened_until = 0;
+		m->progress_at = now;
+		return true;
+	}
+	if (!look->waiting || m->reopens >= REOPENS_MAX || now - m->progress_at < m->stall_ns)
+		return false;
+	gate_put(m, GATE_CONTENDED);
+	m->reopened_until = now + REOPEN_NS;
+	m->reopens++;
+	m->reopened++;
+	return true;
+}
+
+static bool drain_given_up(const struct lease_member *m, const struct member_look *look,
+			   uint64_t now)
+{
+	uint64_t more = look->marked ? DRAIN_LONG_NS - DRAIN_MAX_NS : 0;
+
+	return now >= m->give_up_at + more;
+}
+
+static void drain_look(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	struct member_look look;
+
+	member_look(m, &look);
+	if (look.progress != m->progress) {
+		m->progress = look.progress;
+		m->progress_at = now;
+	}
+	if (!m->reopened_until && !look.launching && look.drained) {
+		shut(l, m, look.waiting, now);
+		return;
+	}
+	m->look_at = now + MAX(DRAIN_LOOK_NS, MIN((now - m->turn.revoked) / 4, look_interval(l)));
+	if (drain_reopen(m, &look, now) || !drain_given_up(m, &look, now))
+		return;
+	member_note_stuck(m);
+	m->stalls++;
+	m->turn.end = LEASE_END_STALLED;
+	shut(l, m, look.waiting, now);
+}
+
+/* ---- a holder ---------------------------------------------------------------------------- */
+
+static void holder_gate(const struct lease_member *m)
+{
+	gate_put(m, m->contended ? GATE_CONTENDED : GATE_OPEN);
+}
+
+/* Takes the gate of a quiet holder away, if it still is quiet then. An idle gate can be taken back
+ * without us, so it is for those whose time nobody counts. */
+static bool holder_yield(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	bool alone = !m->contended && !member_any(m->deaf);
+	struct member_look look;
+
+	(void)gate_set(m->info.ledger, alone ? GATE_IDLE : GATE_CLOSED);
+	(void)gate_barrier();
+	member_look(m, &look);
+	if (look.launching || !look.drained || look.submitted != m->quiet_submitted ||
+	    look.waiting) {
+		holder_gate(m);
+		return false;
+	}
+	m->state = MEMBER_YIELDS;
+	m->turn.revoked = now;
+	m->turn.end = LEASE_END_IDLE;
+	wants_set(l, m, false, now);
+	return true;
+}
+
+static void holder_look(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	bool watched = m->contended;
+	struct member_look look;
+
+	member_look(m, &look);
+	if (!m->quiet_since || look.submitted != m->quiet_submitted) {
+		bool quiet = !look.launching && (look.drained || !watched);
+
+		quiet_end(m, now);
+		m->quiet_submitted = look.submitted;
+		m->quiet_since = quiet ? now : 0;
+		holder_gate(m);
+	} else if (look.launching || (watched && !look.drained)) {
+		quiet_end(m, now);
+	} else if (!look.drained) {
+		/* Alone, and nothing new for a while: marks are put in where others want. */
+		gate_put(m, GATE_CONTENDED);
+	} else if (now - m->quiet_since >= m->idle_ns || !look.processes) {
+		if (holder_yield(l, m, now))
+			return;
+		m->quiet_since = 0;
+	}
+	m->look_at = now + (watched ? look_interval(l) : ALONE_LOOK_NS);
+}
+
+/* ---- who waits --------------------------------------------------------------------------- */
+
+/* Says something though nobody waits: once is a matter of timing, for ever would be an attack. */
+static void wake_was_idle(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	if (!m->muted_until)
+		leases_listen(l, m, false);
+	m->muted_until = now + MUTE_NS;
+	m->look_at = MIN(m->look_at, m->muted_until);
+}
+
+/* Its process opened the idle gate by itself: it holds a lease, or loses it at once. */
+static void taken_back(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	m->state = MEMBER_HOLDS;
+	m->contended = true; /* as lease_opened() takes it */
+	m->look_at = now + look_interval(l);
+	quiet_end(m, now);
+	turn_begin(m, UINT64_MAX, false, now);
+	wants_set(l, m, true, now);
+	lease_opened(l->table, m->number, now);
+}
+
+static void shut_look(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	bool woken = m->woken;
+	struct member_look look;
+
+	m->woken = false;
+	m->look_at = UINT64_MAX;
+	if (gate_state(m) == GATE_CONTENDED) {
+		taken_back(l, m, now);
+		return;
+	}
+	member_look(m, &look);
+	if (look.waiting) {
+		quiet_end(m, now);
+		wants_set(l, m, true, now);
+	} else if (m->ponder_until && now >= m->ponder_until) {
+		m->quiet_since = m->turn.closed;
+		wants_set(l, m, false, now);
+	} else if (!look.processes) {
+		wants_set(l, m, false, now);
+	} else if (woken) {
+		wake_was_idle(l, m, now);
+	}
+	if (m->ponder_until)
+		m->look_at = MIN(m->look_at, m->ponder_until);
+	if (member_any(m->deaf))
+		m->look_at = MIN(m->look_at, now + DEAF_LOOK_NS);
+}
+
+/* Its gate is shut though it holds a lease: somebody may have come in between. */
+static void yield_look(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	struct member_look look;
+
+	m->woken = false;
+	m->look_at = UINT64_MAX;
+	member_look(m, &look);
+	if (!look.waiting && gate_state(m) != GATE_CONTENDED)
+		return;
+	m->state = MEMBER_HOLDS;
+	m->turn.revoked = 0;
+	m->turn.end = LEASE_END_NONE;
+	m->look_at = now + look_interval(l);
+	wants_set(l, m, true, now);
+	holder_gate(m);
+}
+
+static void member_run(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	if (m->muted_until && now >= m->muted_until) {
+		m->muted_until = 0;
+		leases_listen(l, m, true);
+	}
+	switch (m->state) {
+	case MEMBER_SHUT:
+		shut_look(l, m, now);
+		break;
+	case MEMBER_YIELDS:
+		yield_look(l, m, now);
+		break;
+	case MEMBER_DRAINING:
+		drain_look(l, m, now);
+		break;
+	case MEMBER_HOLDS:
+		holder_look(l, m, now);
+		break;
+	case MEMBER_FREE:
+		m->look_at = UINT64_MAX;
+		break;
+	}
+	if (m->state != MEMBER_SHUT)
+		m->woken = false;
+}
+
+/* ---- what the table says ----------------------------------------------------------------- */
+
+/* Idle gates on these GPUs could be taken back: from now on their owners ask. Where one was taken
+ * back just now, the table hears of two holders, and settles it. */
+static void idle_gates_shut(struct leases *l, const struct lease_member *but, uint64_t now)
+{
+	for (struct lease_member *m = l->members; m; m = m->next) {
+		uint64_t word = atomic_load(gate_word(m->info.ledger));
+
+		if (m == but || m->state != MEMBER_SHUT || !(m->info.gpus & but->info.gpus))
+			continue;
+		if (GATE_STATE(word) == GATE_IDLE &&
+		    !gate_replace(m->info.ledger, word, GATE_CLOSED))
+			taken_back(l, m, now);
+	}
+}
+
+static void act_grant(struct leases *l, struct lease_member *m, const struct lease_action *action,
+		      uint64_t now)
+{
+	idle_gates_shut(l, m, now);
+	m->state = MEMBER_HOLDS;
+	m->contended = action->contended;
+	m->quiet_since = 0;
+	m->ponder_until = 0;
+	turn_begin(m, action->until, action->contended, now);
+	holder_gate(m);
+	lease_opened(l->table, m->number, now);
+	m->look_at = now + (m->contended ? look_interval(l) : ALONE_LOOK_NS);
+}
+
+static void act_revoke(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	if (m->state == MEMBER_HOLDS)
+		drain_begin(l, m, now);
+	else if (m->state == MEMBER_YIELDS)
+		shut(l, m, false, now);
+}
+
+static void act_change(struct leases *l, struct lease_member *m, const struct lease_action *action,
+		       uint64_t now)
+{
+	m->contended = action->contended;
+	m->turn.contended |= action->contended;
+	if (m->state != MEMBER_HOLDS)
+		return;
+	holder_gate(m);
+	m->quiet_since = 0;
+	m->look_at = now + (m->contended ? look_interval(l) : ALONE_LOOK_NS);
+}
+
+static void act(struct leases *l, const struct lease_action *action, uint64_t now)
+{
+	struct lease_member *m = member_find(l, action->id);
+
+	if (!m || m->state == MEMBER_FREE)
+		return;
+	switch (action->kind) {
+	case LEASE_GRANT:
+		act_grant(l, m, action, now);
+		break;
+	case LEASE_REVOKE:
+		act_revoke(l, m, now);
+		break;
+	case LEASE_CHANGE:
+		act_change(l, m, action, now);
+		break;
+	case LEASE_NONE:
+		break;
+	}
+}
+
+static bool members_run(struct leases *l, uint64_t now)
+{
+	bool any = false;
+
+	for (struct lease_member *m = l->members; m; m = m->next) {
+		if (!m->woken && m->look_at > now)
+			continue;
+		member_run(l, m, now);
+		any = true;
+	}
+	return any;
+}
+
+uint64_t turns_run(struct leases *l, uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
+	if (!l->sliced)
+		return UINT64_MAX;
+	(void)members_run(l, now);
+	for (unsigned i = 0; i < ACTIONS_MAX; i++) {
+		struct lease_action action = lease_next(l->table, now, &next);
+
+		if (action.kind != LEASE_NONE) {
+			act(l, &action, now);
+			continue;
+		}
+		/* A drain that is over already lets the next one in. */
+		if (!members_run(l, now))
+			break;
+	}
+	for (const struct lease_member *m = l->members; m; m = m->next)
+		next = MIN(next, m->look_at);
+	return next;
+}
+
+/* ---- members ----------------------------------------------------------------------------- */
+
+static void in_flight_set(const struct leases *l, const struct lease_member *m)
+{
+	uint64_t us = IN_FLIGHT_MAX_US;
+
+	for (uint64_t gpus = m->info.gpus & l->sliced; gpus; gpus &= gpus - 1)
+		us = MIN(us, lease_get(l->table, (uint32_t)__builtin_ctzll(gpus))->lease_ns / 4000);
+	atomic_store(&m->info.limits->in_flight_us, (uint32_t)us);
+}
+
+static void lease_drop(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	bool held = m->state != MEMBER_FREE && m->state != MEMBER_SHUT;
+
+	turn_end(l, m, now);
+	wants_set(l, m, false, now);
+	if (held)
+		lease_closed(l->table, m->number, now);
+	m->look_at = UINT64_MAX;
+	m->quiet_since = 0;
+}
+
+void turns_member_changed(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	bool sliced = m->info.gpus & l->sliced;
+
+	in_flight_set(l, m);
+	if (!sliced) {
+		lease_drop(l, m, now);
+		m->state = MEMBER_FREE;
+		gate_put(m, GATE_OFF);
+	} else if (m->state == MEMBER_FREE) {
+		m->state = MEMBER_SHUT;
+		gate_shut(m);
+		m->look_at = now;
+	} else if (m->state == MEMBER_HOLDS) {
+		holder_gate(m);
+		m->look_at = now;
+	}
+}
+
+void turns_member_remove(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	lease_drop(l, m, now);
+	lease_client_remove(l->table, m->number, now);
+	while (m->stuck)
+		member_forget_stuck(m, m->stuck->slot);
+}

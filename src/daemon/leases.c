@@ -1,0 +1,373 @@
+/* The thread, and what the loop tells and asks it. */
+#include "daemon/leases.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/lease_service.h"
+#include "daemon/peer.h"
+
+#define EVENTS 64
+/* What epoll says of descriptors that are no member's; members' numbers are above. */
+#define EVENT_TIMER 0
+#define EVENT_KICK 1
+#define NUMBER_FIRST 16
+/* Where the daemon may: hand-overs come before what else waits for a CPU. */
+#define THREAD_NICE (-10)
+
+static void lock(struct leases *l)
+{
+	pthread_mutex_lock(&l->lock);
+}
+
+/* Something changed that the thread has to look at. */
+static void unlock_kick(struct leases *l)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_unlock(&l->lock);
+	(void)!write(l->kick_fd, &one, sizeof(one));
+}
+
+/* ---- the thread -------------------------------------------------------------------------- */
+
+static void drain_counter(int fd)
+{
+	uint64_t count;
+
+	(void)!read(fd, &count, sizeof(count));
+}
+
+static void event_take(struct leases *l, uint64_t number)
+{
+	if (number == EVENT_TIMER || number == EVENT_KICK) {
+		drain_counter(number == EVENT_TIMER ? l->timer_fd : l->kick_fd);
+		return;
+	}
+	for (struct lease_member *m = l->members; m; m = m->next)
+		if (m->number == number) {
+			drain_counter(m->wake_fd);
+			m->woken = true;
+		}
+}
+
+static void timer_set(const struct leases *l, uint64_t at)
+{
+	struct itimerspec when = {0};
+
+	if (at != UINT64_MAX) {
+		/* 0 would switch it off. */
+		when.it_value.tv_sec = (time_t)(at / 1000000000);
+		when.it_value.tv_nsec = (long)(at % 1000000000) + (at == 0);
+	}
+	(void)timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void *thread_run(void *arg)
+{
+	struct leases *l = arg;
+	struct epoll_event events[EVENTS];
+	bool stopping = false;
+
+	(void)pthread_setname_np(pthread_self(), "leases");
+	(void)prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), THREAD_NICE);
+	while (!stopping) {
+		int count = epoll_wait(l->poll_fd, events, EVENTS, -1);
+		uint64_t began = cpu_ns();
+
+		lock(l);
+		for (int i = 0; i < count; i++)
+			event_take(l, events[i].data.u64);
+		uint64_t next = turns_run(l, now_monotonic_ns());
+		stopping = l->stopping;
+		pthread_mutex_unlock(&l->lock);
+		timer_set(l, next);
+		l->look_cost_ns += (cpu_ns() - began) / 8;
+		l->look_cost_ns -= l->look_cost_ns / 8;
+	}
+	return NULL;
+}
+
+static int poll_add(const struct leases *l, int fd, uint64_t number)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = number};
+
+	return epoll_ctl(l->poll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+void leases_listen(struct leases *l, struct lease_member *m, bool listens)
+{
+	struct epoll_event event = {.events = listens ? EPOLLIN : 0, .data.u64 = m->number};
+
+	(void)epoll_ctl(l->poll_fd, EPOLL_CTL_MOD, m->wake_fd, &event);
+}
+
+static int descriptors_make(struct leases *l)
+{
+	l->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+	l->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	l->kick_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (l->poll_fd < 0 || l->timer_fd < 0 || l->kick_fd < 0)
+		return -errno;
+	int rc = poll_add(l, l->timer_fd, EVENT_TIMER);
+	return rc < 0 ? rc : poll_add(l, l->kick_fd, EVENT_KICK);
+}
+
+/* Signals are the loop's. */
+static int thread_start(struct leases *l)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int rc = -pthread_create(&l->thread, NULL, thread_run, l);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
+static void leases_free(struct leases *l)
+{
+	while (l->members) {
+		struct lease_member *m = l->members;
+
+		l->members = m->next;
+		while (m->stuck)
+			member_forget_stuck(m, m->stuck->slot);
+		close_fd(&m->wake_fd);
+		free(m);
+	}
+	lease_table_free(l->table);
+	pthread_mutex_destroy(&l->lock);
+	close_fd(&l->poll_fd);
+	close_fd(&l->timer_fd);
+	close_fd(&l->kick_fd);
+	free(l);
+}
+
+int leases_start(struct leases **ret)
+{
+	struct leases *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	l->poll_fd = l->timer_fd = l->kick_fd = -1;
+	l->next_number = NUMBER_FIRST;
+	pthread_mutex_init(&l->lock, NULL);
+	l->table = lease_table_new();
+	int rc = l->table ? descriptors_make(l) : -ENOMEM;
+	if (rc == 0)
+		rc = thread_start(l);
+	if (rc < 0) {
+		leases_free(l);
+		return rc;
+	}
+	*ret = l;
+	return 0;
+}
+
+void leases_stop(struct leases *l)
+{
+	if (!l)
+		return;
+	lock(l);
+	l->stopping = true;
+	unlock_kick(l);
+	pthread_join(l->thread, NULL);
+	leases_free(l);
+}
+
+/* ---- GPUs and members -------------------------------------------------------------------- */
+
+void leases_set(struct leases *l, uint32_t gpu, const struct lease_setting *setting)
+{
+	uint64_t bit = 1ull << gpu;
+
+	lock(l);
+	uint64_t now = now_monotonic_ns();
+	l->sliced = setting->mode == COMPUTE_OFF ? l->sliced & ~bit : l->sliced | bit;
+	/* Who needs leases no more gives back what it holds while the table knows of it. */
+	for (struct lease_member *m = l->members; m; m = m->next)
+		if (m->info.gpus & bit && !(m->info.gpus & l->sliced))
+			turns_member_changed(l, m, now);
+	lease_set(l->table, gpu, setting, now);
+	for (struct lease_member *m = l->members; m; m = m->next)
+		if (m->info.gpus & bit && m->info.gpus & l->sliced)
+			turns_member_changed(l, m, now);
+	unlock_kick(l);
+}
+
+static struct lease_member *member_new(const struct lease_joining *joining)
+{
+	struct lease_member *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->info = *joining;
+	snprintf(m->id, sizeof(m->id), "%s", joining->id);
+	m->info.id = m->id;
+	m->idle_ns = LEASE_IDLE_NS_MIN;
+	m->look_at = UINT64_MAX;
+	m->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	return m;
+}
+
+static int member_add(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	m->number = l->next_number++;
+	int rc = m->wake_fd < 0 ? -EMFILE : poll_add(l, m->wake_fd, m->number);
+	if (rc == 0)
+		rc = lease_client_add(l->table, m->number, m->info.gpus, m->info.fraction, now);
+	if (rc < 0)
+		return rc;
+	m->next = l->members;
+	l->members = m;
+	turns_member_changed(l, m, now);
+	return 0;
+}
+
+int leases_join(struct leases *l, const struct lease_joining *joining, struct lease_member **ret)
+{
+	struct lease_member *m = member_new(joining);
+
+	if (!m)
+		return -ENOMEM;
+	lock(l);
+	int rc = member_add(l, m, now_monotonic_ns());
+	unlock_kick(l);
+	if (rc < 0) {
+		close_fd(&m->wake_fd);
+		free(m);
+		return rc;
+	}
+	*ret = m;
+	return 0;
+}
+
+void leases_leave(struct leases *l, struct lease_member *m)
+{
+	struct lease_member **at;
+
+	if (!m)
+		return;
+	lock(l);
+	for (at = &l->members; *at != m; at = &(*at)->next)
+		;
+	*at = m->next;
+	turns_member_remove(l, m, now_monotonic_ns());
+	/* Processes have it open too: closing it here would not take it off the list. */
+	(void)epoll_ctl(l->poll_fd, EPOLL_CTL_DEL, m->wake_fd, NULL);
+	unlock_kick(l);
+	close_fd(&m->wake_fd);
+	free(m);
+}
+
+void leases_share(struct leases *l, struct lease_member *m, uint32_t fraction)
+{
+	lock(l);
+	m->info.fraction = fraction;
+	lease_client_share(l->table, m->number, fraction, now_monotonic_ns());
+	unlock_kick(l);
+}
+
+int leases_wake_fd(const struct lease_member *m)
+{
+	return m->wake_fd;
+}
+
+void leases_process_add(struct leases *l, struct lease_member *m, uint32_t slot, bool hears)
+{
+	uint64_t bit = 1ull << slot % 64;
+
+	if (slot >= LEDGER_SLOTS_MAX)
+		return;
+	lock(l);
+	m->live[slot / 64] |= bit;
+	m->deaf[slot / 64] &= ~bit;
+	if (!hears)
+		m->deaf[slot / 64] |= bit;
+	m->woken = true;
+	unlock_kick(l);
+}
+
+void leases_process_gone(struct leases *l, struct lease_member *m, uint32_t slot)
+{
+	uint64_t bit = 1ull << slot % 64;
+
+	if (slot >= LEDGER_SLOTS_MAX)
+		return;
+	lock(l);
+	m->live[slot / 64] &= ~bit;
+	m->deaf[slot / 64] &= ~bit;
+	member_forget_stuck(m, slot);
+	m->look_at = MIN(m->look_at, now_monotonic_ns());
+	unlock_kick(l);
+}
+
+/* ---- asking ------------------------------------------------------------------------------ */
+
+void leases_standing(struct leases *l, const struct lease_member *m, struct lease_standing *ret)
+{
+	struct member_look look;
+
+	lock(l);
+	*ret = (struct lease_standing){
+		.sliced = m->state != MEMBER_FREE,
+		.stalls = m->stalls,
+		.reopened = m->reopened,
+		.idle_ns = m->idle_ns,
+	};
+	if (lease_client_stat(l->table, m->number, now_monotonic_ns(), &ret->stat) < 0)
+		ret->sliced = false;
+	member_look(m, &look);
+	ret->waits = look.waits;
+	pthread_mutex_unlock(&l->lock);
+}
+
+size_t leases_turns(struct leases *l, uint64_t from, struct lease_turn *turns, size_t room,
+		    uint64_t *ret_next)
+{
+	size_t count = 0;
+
+	lock(l);
+	uint64_t oldest =
+		l->turn_count > LEASE_TURNS_KEPT ? l->turn_count - LEASE_TURNS_KEPT + 1 : 1;
+	uint64_t number = MIN(MAX(from, oldest), l->turn_count + 1);
+	for (; number <= l->turn_count && count < room; number++)
+		turns[count++] = l->turns[number % LEASE_TURNS_KEPT];
+	*ret_next = number;
+	pthread_mutex_unlock(&l->lock);
+	return count;
+}
+
+size_t leases_turns_open(struct leases *l, struct lease_turn *turns, size_t room)
+{
+	size_t count = 0;
+
+	lock(l);
+	for (const struct lease_member *m = l->members; m && count < room; m = m->next)
+		if (m->turn.opened)
+			turns[count++] = m->turn;
+	pthread_mutex_unlock(&l->lock);
+	return count;
+}

@@ -1,0 +1,84 @@
+/* Leases, run: gates of sessions opened and closed as the lease table says (core/lease.h), by a
+ * thread of its own, because a turn must not wait for the daemon's loop (docs/adr/0004).
+ *
+ * All functions are the loop's; they take the lock that the thread holds while it works (some ten
+ * microseconds), and none waits for longer. A session with a ledger is a member. Its mapping is the
+ * thread's to read from leases_join() until leases_leave() has returned. GPUs are positions in the
+ * pool. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/lease.h"
+#include "proto/ledger.h"
+
+struct leases;
+struct lease_member;
+
+/* 0 or -errno. */
+int leases_start(struct leases **ret);
+/* Ends the thread. Gates stay as they are: the next daemon takes them up, or waiters open them.
+ * Takes NULL. */
+void leases_stop(struct leases *leases);
+
+/* Takes effect at once: gates of sessions on it are closed, or done away with. */
+void leases_set(struct leases *leases, uint32_t gpu, const struct lease_setting *setting);
+
+struct lease_joining {
+	const char *id; /* of the session */
+	uid_t uid;
+	const struct ledger *ledger; /* mapped until leases_leave() */
+	struct ledger_limits *limits;
+	uint64_t gpus;     /* mask, not 0 */
+	uint32_t fraction; /* as lease_client_add() takes it */
+};
+/* 0 or -errno. */
+int leases_join(struct leases *leases, const struct lease_joining *joining,
+		struct lease_member **ret);
+/* Takes NULL. */
+void leases_leave(struct leases *leases, struct lease_member *member);
+/* Resized. */
+void leases_share(struct leases *leases, struct lease_member *member, uint32_t fraction);
+
+/* The descriptor that processes get; the member's. */
+int leases_wake_fd(const struct lease_member *member);
+/* A slot belongs to a living process. `hears`: it has the wake descriptor; else it has one of
+ * another daemon, and is looked at by the clock. */
+void leases_process_add(struct leases *leases, struct lease_member *member, uint32_t slot,
+			bool hears);
+/* Its process is gone, or what it had on the GPU is. */
+void leases_process_gone(struct leases *leases, struct lease_member *member, uint32_t slot);
+
+struct lease_standing {
+	bool sliced; /* one of its GPUs is time-sliced: the rest counts */
+	struct lease_client_stat stat;
+	uint64_t stalls;   /* drains that were given up */
+	uint64_t reopened; /* gates opened again so that work could end */
+	uint64_t idle_ns;  /* how long it is quiet until its turn is taken to be over */
+	uint64_t waits;    /* times that threads of its living processes waited at the gate */
+};
+void leases_standing(struct leases *leases, const struct lease_member *member,
+		     struct lease_standing *ret);
+
+/* One turn, for the trace. Times are CLOCK_MONOTONIC, ns. */
+enum lease_end { LEASE_END_NONE, LEASE_END_TIME, LEASE_END_IDLE, LEASE_END_STALLED };
+struct lease_turn {
+	uint64_t number; /* counts up by one */
+	char session[16];
+	uid_t uid;
+	uint64_t gpus;
+	uint64_t opened, until;   /* until: when it was to end at the latest; UINT64_MAX: open */
+	uint64_t revoked, closed; /* 0: it goes on */
+	enum lease_end end;
+	bool contended;
+};
+/* Copies the turns from number `from` on that have ended and are remembered, `room` at most.
+ * Returns how many; *ret_next: where to go on. */
+#define LEASE_TURNS_KEPT 16384u
+size_t leases_turns(struct leases *leases, uint64_t from, struct lease_turn *turns, size_t room,
+		    uint64_t *ret_next);
+/* Copies those that go on. */
+size_t leases_turns_open(struct leases *leases, struct lease_turn *turns, size_t room);

@@ -1,0 +1,44 @@
+/* How each GPU's time is sliced: what was set by the verb (on disk), what the configuration says
+ * for the others, and sessions as members of the leases. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/lease.h"
+
+struct error;
+struct node;
+struct session;
+
+/* What is to be changed; the rest stays. */
+struct slicing_change {
+	bool mode, lease, granularity; /* whether it is given */
+	struct lease_setting to;
+};
+
+/* Reads {"mode": "fair", "lease": "250ms", "granularity": "5%"}, any of them; `ignored` (or NULL)
+ * is a key that is somebody else's. 0; negative with *err. */
+int slicing_change_read(const json_t *object, const char *ignored, struct slicing_change *ret,
+			struct error *err);
+void slicing_change_apply(const struct slicing_change *change, struct lease_setting *to);
+
+/* Gives the pool's GPUs their settings, once the inventory is in. 0 or -errno. */
+int slicing_load(struct node *node);
+/* The configuration may be another. */
+void slicing_reload(struct node *node);
+/* Changes the GPUs of `mask` (bits: positions in the pool), on disk first; all or none. 0; negative
+ * with *err. */
+int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *change,
+		struct error *err);
+
+/* The session has a ledger from now on: its processes take turns where its GPUs' modes say so. */
+void slicing_join(struct session *session);
+void slicing_leave(struct session *session);
+
+/* The share of its GPUs' time that it had since it was granted, in millionths; -1: nobody measured.
+ */
+int64_t slicing_received(const struct session *session);
+/* Request and limit as they follow from the modes of its GPUs, in millionths. */
+void slicing_shares(const struct session *session, uint32_t *ret_request, uint32_t *ret_limit);

@@ -1,0 +1,47 @@
+/* A kernel of a given length that notes when it ran: {start, end} by the GPU's own clock, into a
+ * ring of `slots` pairs. It sleeps `naps` times `nap_ns`, or with `spin` waits on the clock. */
+#pragma once
+
+#define SHARE_KERNEL_NAME "timed"
+#define SHARE_NAP_MAX_NS 500000u
+
+static const char share_kernel_ptx[] =
+	".version 7.0\n"
+	".target sm_70\n"
+	".address_size 64\n"
+	".visible .entry timed(.param .u64 ring, .param .u64 count, .param .u32 slots,\n"
+	"	.param .u32 naps, .param .u32 nap_ns, .param .u32 spin)\n"
+	"{\n"
+	"	.reg .u32 %r<10>;\n"
+	"	.reg .u64 %d<12>;\n"
+	"	.reg .pred %p<3>;\n"
+	"	ld.param.u64 %d1, [ring];\n"
+	"	ld.param.u64 %d2, [count];\n"
+	"	ld.param.u32 %r1, [slots];\n"
+	"	ld.param.u32 %r2, [naps];\n"
+	"	ld.param.u32 %r3, [nap_ns];\n"
+	"	ld.param.u32 %r4, [spin];\n"
+	"	mov.u64 %d3, %globaltimer;\n"
+	"	setp.ne.u32 %p1, %r4, 0;\n"
+	"	@%p1 bra SPIN;\n"
+	"	mov.u32 %r5, 0;\n"
+	"NAP:	setp.ge.u32 %p2, %r5, %r2;\n"
+	"	@%p2 bra DONE;\n"
+	"	nanosleep.u32 %r3;\n"
+	"	add.u32 %r5, %r5, 1;\n"
+	"	bra NAP;\n"
+	"SPIN:	mul.wide.u32 %d4, %r2, %r3;\n"
+	"	add.u64 %d4, %d4, %d3;\n"
+	"AGAIN:	mov.u64 %d5, %globaltimer;\n"
+	"	setp.lt.u64 %p2, %d5, %d4;\n"
+	"	@%p2 bra AGAIN;\n"
+	"DONE:	mov.u64 %d6, %globaltimer;\n"
+	"	atom.global.add.u64 %d7, [%d2], 1;\n"
+	"	cvt.u64.u32 %d8, %r1;\n"
+	"	rem.u64 %d9, %d7, %d8;\n"
+	"	shl.b64 %d9, %d9, 4;\n"
+	"	add.u64 %d10, %d1, %d9;\n"
+	"	st.global.u64 [%d10], %d3;\n"
+	"	st.global.u64 [%d10+8], %d6;\n"
+	"	ret;\n"
+	"}\n";
