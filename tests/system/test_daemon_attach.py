@@ -395,9 +395,9 @@ def test_release_by_force_of_a_process_that_ignores_sigterm(daemon, make_child):
 
 
 def test_time_out_ends_the_processes_inside(daemon, make_child):
-    session = daemon.grant(vram="4", session_timeout=1)["id"]
+    session = daemon.grant(vram="4", session_timeout=4)["id"]
     child = make_child(daemon, session)
-    assert child.process.wait(6) == -signal.SIGTERM
+    assert child.process.wait(20) == -signal.SIGTERM
     wait_until(lambda: daemon.show(session)["state"] == "ended")
 
 
