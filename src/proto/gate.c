@@ -25,11 +25,10 @@ static uint64_t next_word(uint64_t word, enum gate_state state)
 	return state == GATE_OFF ? 0 : (GATE_EPOCH(word) + 1) << GATE_STATE_BITS | state;
 }
 
-static void wake_waiters(const struct ledger *l, enum gate_state state)
+static void wake(const struct ledger *l)
 {
 	/* The low half, on the little-endian machines that carve runs on. */
-	if (state != GATE_CLOSED && state != GATE_IDLE)
-		syscall(SYS_futex, (uint32_t *)gate_word(l), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	syscall(SYS_futex, (uint32_t *)gate_word(l), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 uint64_t gate_set(const struct ledger *l, enum gate_state state)
@@ -38,7 +37,7 @@ uint64_t gate_set(const struct ledger *l, enum gate_state state)
 
 	while (!atomic_compare_exchange_weak(gate_word(l), &seen, next_word(seen, state)))
 		;
-	wake_waiters(l, state);
+	wake(l);
 	return next_word(seen, state);
 }
 
@@ -46,7 +45,7 @@ bool gate_replace(const struct ledger *l, uint64_t seen, enum gate_state state)
 {
 	if (!atomic_compare_exchange_strong(gate_word(l), &seen, next_word(seen, state)))
 		return false;
-	wake_waiters(l, state);
+	wake(l);
 	return true;
 }
 

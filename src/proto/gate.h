@@ -3,7 +3,8 @@
  *
  * One 64-bit word a session, {epoch, state}: that of the session's GPU 0. A session over several
  * GPUs leases them together, so one word stands for all. Every change of the word adds one to the
- * epoch. Waiters sleep on the low 32 bits (FUTEX_WAIT, not private: several processes).
+ * epoch, and wakes who sleeps on its low 32 bits (FUTEX_WAIT, not private: several processes):
+ * threads that wait for it to open, and the front's helper threads, which wait for any change.
  *
  * Who may change it, and by which function:
  *
@@ -44,24 +45,27 @@ enum gate_state {
 #define GATE_STATE(word) ((enum gate_state)((word) & ((1u << GATE_STATE_BITS) - 1)))
 #define GATE_EPOCH(word) ((word) >> GATE_STATE_BITS)
 
-/* More threads than that in a process count themselves in `launching_others`; more streams share
- * the last record (which then is done when all their work is). */
+/* More threads than that in a process count themselves in `launching_others`. A record of a stream
+ * is of one thread's work in it, so that counting needs no locked instruction; what there is no
+ * record for shares the last one, which is done when all of that is. */
 #define GATE_THREADS_MAX 64u
 #define GATE_STREAMS_MAX 128u
 
 /* One a thread that submits. Written by that thread alone. */
 struct gate_thread {
 	_Atomic uint32_t in_launch; /* 1: between the look at the gate and the driver's return */
-	_Atomic uint32_t used;
+	_Atomic uint32_t thread;    /* its ID, as the process sees it; 0: the record is free */
 	uint64_t reserved;
 };
 
-/* One a stream that got work. The stream has finished all of it when done == submitted. Numbers
- * count launches and wrap round. */
+/* One a thread and stream that got work of it. All of it is finished when done == submitted, while
+ * the thread is not in a launch: it counts a launch after the driver's return, before in_launch is
+ * cleared. Numbers count launches and wrap round. */
 struct gate_stream {
 	_Atomic uint32_t submitted; /* by the front: work handed to the driver */
 	_Atomic uint32_t marked;    /* by the front: the last number that a marker was put in for */
-	_Atomic uint32_t done;      /* by the GPU (a stream write-value): the last marker reached */
+	_Atomic uint32_t done;      /* by the GPU (a stream write-value): the last marker reached;
+				       by the front, where it asks the driver instead */
 	_Atomic uint32_t used;
 };
 
@@ -97,10 +101,10 @@ static inline _Atomic uint64_t *gate_word(const struct ledger *l)
 /* The slot's part; NULL: a ledger from before there was time-slicing, whose gate stays off. */
 struct gate_process *gate_process(const struct ledger *l, uint32_t slot);
 
-/* Puts the gate into `state` whatever it was, and wakes its waiters where it opens. Returns the new
- * word. Daemon only; concurrent gate_replace()s of processes are ordered before or after it. */
+/* Puts the gate into `state` whatever it was. Returns the new word. Daemon only; concurrent
+ * gate_replace()s of processes are ordered before or after it. */
 uint64_t gate_set(const struct ledger *l, enum gate_state state);
-/* Puts the gate into `state` if the word still is `seen`; wakes waiters likewise. */
+/* Puts the gate into `state` if the word still is `seen`. */
 bool gate_replace(const struct ledger *l, uint64_t seen, enum gate_state state);
 
 /* Daemon: a barrier on all CPUs that run registered processes; after it gate_launching() is right
