@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,6 +24,9 @@
 #define CONNECT_PAUSE_NS 50000000L
 /* A daemon that accepts and then says nothing must not hang the program. */
 #define REPLY_SECONDS 5
+
+/* limits, ledger, wake */
+#define DESCRIPTORS 3
 
 #define SEALS_REQUIRED (F_SEAL_SHRINK | F_SEAL_GROW)
 
@@ -91,12 +95,12 @@ static int send_request(int fd, const struct attach_request *request)
 	return n == sizeof(*request) ? 0 : n < 0 ? -errno : -EPROTO;
 }
 
-/* Receives a reply and up to two descriptors; fds not received are left alone. */
-static int receive_reply(int fd, struct attach_reply *reply, int fds[2])
+/* Receives a reply and descriptors; fds not received are left alone. */
+static int receive_reply(int fd, struct attach_reply *reply, int fds[DESCRIPTORS])
 {
 	union {
 		struct cmsghdr header;
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		char bytes[CMSG_SPACE(DESCRIPTORS * sizeof(int))];
 	} control = {0};
 	struct iovec data = {.iov_base = reply, .iov_len = sizeof(*reply)};
 	struct msghdr message = {.msg_iov = &data,
@@ -181,14 +185,28 @@ static int unusable(char *why, size_t size, const char *text, int error)
 	return error;
 }
 
+/* Moves the descriptor, -1 for none, into the attachment. */
+static void wake_take(struct attachment *a, int *fd)
+{
+	int before = a->wake;
+
+	if (*fd < 0)
+		return;
+	int wake = move_high(fd);
+	a->wake_inode = inode_of(wake);
+	a->wake = wake;
+	if (before >= 0 && inode_of(before) == a->wake_inode)
+		close(before);
+}
+
 int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t why_size)
 {
 	const char *session = environment_get(ATTACH_ENV_SESSION),
 		   *path = environment_get(ATTACH_ENV_SOCKET);
 	struct attach_request request = request_make(kind, LEDGER_SLOT_DAEMON);
-	struct attachment a = {.slot = LEDGER_SLOT_DAEMON};
+	struct attachment a = {.slot = LEDGER_SLOT_DAEMON, .wake = -1};
 	struct attach_reply reply = {0};
-	int fds[2] = {-1, -1};
+	int fds[DESCRIPTORS] = {-1, -1, -1};
 
 	if (!session || !session[0] || !path || !path[0]) {
 		snprintf(why, why_size, "it is in no session; start it with `carve run`");
@@ -204,6 +222,7 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 		return unusable(why, why_size, "the daemon did not answer", r);
 	cleanup_close int limits_fd = fds[0];
 	cleanup_close int ledger_fd = fds[1];
+	cleanup_close int wake_fd = fds[2];
 	if (reply.status != ATTACH_OK) {
 		reply.message[sizeof(reply.message) - 1] = '\0';
 		snprintf(why, why_size, "%s",
@@ -225,6 +244,8 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 	a.ledger_fd = move_high(&ledger_fd);
 	a.socket = move_high(&fd);
 	a.socket_inode = inode_of(a.socket);
+	wake_take(&a, &wake_fd);
+	a.generation = atomic_load(&a.ledger.limits->generation);
 	*ret = a;
 	return 0;
 }
@@ -233,7 +254,7 @@ static int exchange(struct attachment *a, enum attach_kind kind)
 {
 	struct attach_request request = request_make(kind, a->slot);
 	struct attach_reply reply = {0};
-	int fds[2] = {-1, -1};
+	int fds[DESCRIPTORS] = {-1, -1, -1};
 	int r = send_request(a->socket, &request);
 
 	if (r == 0)
@@ -242,14 +263,16 @@ static int exchange(struct attachment *a, enum attach_kind kind)
 		return r;
 	close_fd(&fds[0]);
 	close_fd(&fds[1]);
+	wake_take(a, &fds[2]);
+	close_fd(&fds[2]);
 	return reply.status == ATTACH_OK ? 0 : -EPERM;
 }
 
 /* A new daemon took over: this process goes on with the slot that it has. */
-static bool resume(struct attachment *a)
+static bool resume(struct attachment *a, int tries)
 {
 	const char *path = environment_get(ATTACH_ENV_SOCKET);
-	cleanup_close int fd = path ? connect_daemon(path, a->unreachable ? 1 : CONNECT_TRIES) : -1;
+	cleanup_close int fd = path ? connect_daemon(path, tries) : -1;
 
 	a->unreachable = fd < 0;
 	if (fd < 0)
@@ -259,6 +282,7 @@ static bool resume(struct attachment *a)
 		close(a->socket);
 	a->socket = move_high(&fd);
 	a->socket_inode = inode_of(a->socket);
+	a->generation = atomic_load(&a->ledger.limits->generation);
 	return exchange(a, ATTACH_RESUME) == 0;
 }
 
@@ -266,5 +290,32 @@ bool attach_settle(struct attachment *a)
 {
 	if (inode_of(a->socket) == a->socket_inode && exchange(a, ATTACH_SETTLE) == 0)
 		return true;
-	return resume(a) && exchange(a, ATTACH_SETTLE) == 0;
+	return resume(a, a->unreachable ? 1 : CONNECT_TRIES) && exchange(a, ATTACH_SETTLE) == 0;
+}
+
+void attach_wake(const struct attachment *a)
+{
+	const uint64_t one = 1;
+	int fd = a->wake;
+
+	/* All eventfds have one inode; a file of the program's has another. */
+	if (fd >= 0 && inode_of(fd) == a->wake_inode && write(fd, &one, sizeof(one)) < 0)
+		return; /* full: it has been told */
+}
+
+static bool connected(const struct attachment *a)
+{
+	struct pollfd poll_socket = {.fd = a->socket, .events = POLLIN};
+
+	if (inode_of(a->socket) != a->socket_inode)
+		return false;
+	/* Nothing comes unasked: what can be read is the end. */
+	return poll(&poll_socket, 1, 0) == 0;
+}
+
+bool attach_refresh(struct attachment *a)
+{
+	if (atomic_load(&a->ledger.limits->generation) == a->generation && connected(a))
+		return true;
+	return resume(a, 1);
 }

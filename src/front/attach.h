@@ -14,8 +14,10 @@ struct attachment {
 	uint32_t slot; /* LEDGER_SLOT_DAEMON: only observing */
 	int socket;
 	int limits_fd, ledger_fd;
-	uint64_t socket_inode; /* programs close descriptors that they don't know */
-	bool unreachable;      /* nobody listened the last time */
+	int wake;                          /* an eventfd (attach.h); -1: the daemon sent none */
+	uint64_t socket_inode, wake_inode; /* programs close descriptors that they don't know */
+	uint32_t generation;               /* the daemon's, when it was last heard of */
+	bool unreachable;                  /* nobody listened the last time */
 };
 
 /* Connects as the environment says (CARVE_SESSION, CARVE_ATTACH) and maps what it gets, checked.
@@ -27,3 +29,10 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
  * After a restart of the daemon it connects anew. False: nobody there; the books stay as they are.
  */
 bool attach_settle(struct attachment *a);
+
+/* Tells the daemon that a thread waits at the gate, or that an idle lease is taken up again. */
+void attach_wake(const struct attachment *a);
+/* Whether the daemon is there, as far as can be seen without asking it. Where it went, or another
+ * one took over, connects anew, in one try. The ledger's and the wake descriptor may be new then.
+ */
+bool attach_refresh(struct attachment *a);
