@@ -53,11 +53,12 @@ def read_rows(path):
 
 
 def read_hooks(path):
-    """Names in the X-macro list: indented lines of the form X(name)."""
-    names = re.findall(r"^\s+X\((\w+)\)", pathlib.Path(path).read_text(), re.MULTILINE)
+    """{name: "HOOKED" or "GATED"} of the X-macro lists: indented lines of the form X(name) or G(name)."""
+    found = re.findall(r"^\s+([XG])\((\w+)\)", pathlib.Path(path).read_text(), re.MULTILINE)
+    names = [name for _, name in found]
     for name in sorted({n for n in names if names.count(n) > 1}):
         fail(f"{path}: {name} is hooked twice")
-    return set(names)
+    return {name: "HOOKED" if letter == "X" else "GATED" for letter, name in found}
 
 
 def read_classes(path):
@@ -97,17 +98,17 @@ def cuda_functions(classes, decisions, hooks):
 
 
 def assembly(functions, hooks):
-    """One line a function: TRAMPOLINE or HOOKED of trampoline.inc, then tables in the same order."""
+    """One line a function: TRAMPOLINE, HOOKED or GATED of trampoline.inc, then tables in the same order."""
     yield '#include "front/trampoline.inc"'
     yield "TRAMPOLINES_BEGIN"
     for index, name in enumerate(functions):
-        yield f"{'HOOKED' if name in hooks else 'TRAMPOLINE'}({name}, {index})"
+        yield f"{hooks.get(name, 'TRAMPOLINE')}({name}, {index})"
     yield "SLOTS_BEGIN"
     for name in functions:
         yield f"SLOT({name})"
     yield "ENTRIES_BEGIN"
     for name in functions:
-        yield f"{'ENTRY_HOOKED' if name in hooks else 'ENTRY'}({name})"
+        yield f"{'ENTRY_' + hooks[name] if name in hooks else 'ENTRY'}({name})"
     yield "NAMES_BEGIN"
     for name in functions:
         yield f"NAME({name})"
@@ -139,7 +140,7 @@ def main():
         functions = cuda_functions(read_classes(args.classes), read_decisions(args.decisions), hooks)
     else:
         functions = sorted({row[0] for path in args.names for row in read_rows(path)})
-    for stray in sorted(hooks - set(functions)):
+    for stray in sorted(set(hooks) - set(functions)):
         fail(f"hooked, but in no driver: {stray}")
     pathlib.Path(args.assembly).write_text("\n".join(assembly(functions, hooks)) + "\n")
     pathlib.Path(args.map).write_text("\n".join(export_map(functions)) + "\n")

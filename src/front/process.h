@@ -33,6 +33,8 @@ struct process_gpu {
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
 };
 
+struct gate;
+
 struct process {
 	_Atomic uint32_t state; /* enum process_state */
 	struct lock attaching;  /* held while attaching, and over requests to the daemon */
@@ -53,6 +55,7 @@ struct process {
 	struct small_map *small_maps;          /* not in use */
 	uint64_t last_memory;                  /* number of the latest OBJECT_PHYSICAL */
 	struct environment_swap environment;
+	struct gate *_Atomic gate; /* cuda/gate_parts.h; NULL: not armed */
 	/* Ledger GPU of each of the driver's devices, plus 1; 0: not asked yet; UINT8_MAX: none. */
 	_Atomic uint8_t device_gpu[LEDGER_GPUS_MAX];
 };

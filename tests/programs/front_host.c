@@ -3,11 +3,12 @@
  * ledger said.
  *
  *   front_host [--limit BYTES] [--context BYTES] [--settled BYTES] [--gpus N] [--answer HOW]
- *              [--preload PATHS] -- CMD...
+ *              [--uuid UUID] [--gate PLAN] [--preload PATHS] -- CMD...
  *
- * GPU i has the UUID i 1 2 ... 15 (the null driver's). HOW: "ok", "refuse", "silent" (closes),
- * "unsealed", "newer" (a ledger of a later version), "leave" (attaches one, then is gone). Prints
- * one line of JSON on stderr; exits with the command's status. */
+ * GPU i has the UUID i 1 2 ... 15 (the null driver's); or the first has another. HOW: "ok",
+ * "refuse", "silent" (closes), "unsealed", "newer" (a ledger of a later version), "leave" (attaches
+ * one, then is gone). PLAN: what the session's gate goes through (front_gate.h); "leave" then
+ * leaves it as it is. Prints one line of JSON on stderr; exits with the command's status. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "front_gate.h"
 #include "proto/attach.h"
 #include "proto/ledger.h"
 
@@ -35,7 +37,8 @@ struct host {
 	struct ledger_limits *limits;
 	int limits_fd, ledger_fd;
 	const char *answer;
-	int listener; /* -1: gone */
+	int listener;           /* -1: gone */
+	struct front_gate gate; /* no plan: it stays off */
 	int64_t settled;
 	unsigned attached, settles;
 	struct client {
@@ -91,22 +94,40 @@ static bool ledger_make(struct host *h, uint32_t gpus, uint64_t limit, uint64_t 
 	return h->limits_fd >= 0;
 }
 
+/* The first GPU's: "GPU-" and 32 hexadecimal digits with dashes among them. */
+static void uuid_set(struct host *h, const char *text)
+{
+	struct ledger_limit *gpu = &h->limits->gpu[0];
+
+	snprintf(gpu->uuid_text, sizeof(gpu->uuid_text), "%s", text);
+	text += strcspn(text, "-");
+	for (int i = 0; i < LEDGER_UUID_SIZE && *text; i++) {
+		unsigned int byte;
+
+		text += strspn(text, "-");
+		if (sscanf(text, "%2x", &byte) == 1)
+			gpu->uuid[i] = (uint8_t)byte;
+		text += 2;
+	}
+}
+
 static void reply_send(struct host *h, int fd, struct attach_reply *reply, bool books)
 {
+	/* Daemons from before there was time-slicing send two. */
+	int fds[] = {h->limits_fd, h->ledger_fd, h->gate.wake}, count = h->gate.plan ? 3 : 2;
 	union {
 		struct cmsghdr header;
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
-	} control = {.header = {.cmsg_len = CMSG_LEN(2 * sizeof(int)),
+		char bytes[CMSG_SPACE(3 * sizeof(int))];
+	} control = {.header = {.cmsg_len = CMSG_LEN((size_t)count * sizeof(int)),
 				.cmsg_level = SOL_SOCKET,
 				.cmsg_type = SCM_RIGHTS}};
 	struct iovec data = {.iov_base = reply, .iov_len = sizeof(*reply)};
 	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-	int fds[2] = {h->limits_fd, h->ledger_fd};
 
-	memcpy(CMSG_DATA(&control.header), fds, sizeof(fds));
+	memcpy(CMSG_DATA(&control.header), fds, (size_t)count * sizeof(int));
 	if (books) {
 		message.msg_control = &control;
-		message.msg_controllen = sizeof(control);
+		message.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
 	}
 	sendmsg(fd, &message, MSG_NOSIGNAL);
 }
@@ -131,6 +152,7 @@ static bool serve(struct host *h, struct client *c)
 		getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
 		c->slot = ++h->attached;
 		ledger_slot_assign(&h->ledger, c->slot, peer.pid, 1);
+		atomic_store(&h->gate.slots, h->attached);
 		books = true;
 	} else if (request.kind == ATTACH_OBSERVE) {
 		books = true;
@@ -206,20 +228,16 @@ static pid_t start(char **argv, const char *preload)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"limit", 1, NULL, 'l'},
-		{"context", 1, NULL, 'c'},
-		{"settled", 1, NULL, 's'},
-		{"gpus", 1, NULL, 'g'},
-		{"answer", 1, NULL, 'a'},
-		{"preload", 1, NULL, 'p'},
-		{0},
+		{"limit", 1, NULL, 'l'},  {"context", 1, NULL, 'c'}, {"settled", 1, NULL, 's'},
+		{"gpus", 1, NULL, 'g'},   {"uuid", 1, NULL, 'u'},    {"gate", 1, NULL, 't'},
+		{"answer", 1, NULL, 'a'}, {"preload", 1, NULL, 'p'}, {0},
 	};
 	char dir[] = "/tmp/front-host-XXXXXX";
 	struct host h = {.answer = "ok"};
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	uint64_t limit = GIB(1), context = 0;
 	uint32_t gpus = 1;
-	const char *preload = "";
+	const char *preload = "", *uuid = NULL;
 
 	for (int c; (c = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
 		switch (c) {
@@ -238,6 +256,12 @@ int main(int argc, char **argv)
 		case 'a':
 			h.answer = optarg;
 			break;
+		case 'u':
+			uuid = optarg;
+			break;
+		case 't':
+			h.gate.plan = optarg;
+			break;
 		case 'p':
 			preload = optarg;
 			break;
@@ -248,18 +272,30 @@ int main(int argc, char **argv)
 	h.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (!argv[optind] || !mkdtemp(dir) || !ledger_make(&h, gpus, limit, context))
 		return 125;
+	if (uuid)
+		uuid_set(&h, uuid);
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s/attach", dir);
 	if (bind(h.listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
 	    listen(h.listener, 64) < 0)
 		return 125;
+	h.gate.ledger = &h.ledger;
+	if (h.gate.plan && !front_gate_start(&h.gate))
+		return 125;
 	setenv(ATTACH_ENV_SOCKET, address.sun_path, 1);
 	int status = run(&h, start(argv + optind, preload));
+	if (h.gate.plan)
+		front_gate_stop(&h.gate);
 	fprintf(stderr,
 		"{\"attached\": %u, \"settles\": %u, \"committed\": %llu, \"peak\": %llu, "
-		"\"refused\": %llu}\n",
+		"\"refused\": %llu",
 		h.attached, h.settles, (unsigned long long)ledger_committed(&h.ledger, 0),
 		(unsigned long long)ledger_gpu(&h.ledger, 0)->peak_bytes,
 		(unsigned long long)ledger_gpu(&h.ledger, 0)->refused);
+	if (h.gate.plan) {
+		fprintf(stderr, ", ");
+		front_gate_print(&h.gate);
+	}
+	fprintf(stderr, "}\n");
 	unlink(address.sun_path);
 	rmdir(dir);
 	return status;

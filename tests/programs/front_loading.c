@@ -79,14 +79,14 @@ static int check_symbols(char **unused)
 {
 	CHECK(in_front(dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2")));
 	CHECK(in_front(dlsym(RTLD_NEXT, "cuGetProcAddress_v2")));
-	CHECK(in_driver(dlsym(RTLD_DEFAULT, "cuLaunchKernel")));
+	CHECK(in_driver(dlsym(RTLD_DEFAULT, "cuParamSetf")));
 	CHECK(!dlsym(RTLD_DEFAULT, "cuLogsCurrent"));
 	CHECK(dlerror());
 	CHECK(!dlsym(RTLD_NEXT, "cuLogsCurrent"));
 	void *malloc_next = dlsym(RTLD_NEXT, "malloc");
 	CHECK(malloc_next && malloc_next == dlsym(RTLD_NEXT, "malloc"));
 	CHECK(dlvsym(RTLD_NEXT, "malloc", "GLIBC_2.2.5") == malloc_next);
-	CHECK(in_driver(dlsym(dlopen(NULL, RTLD_NOW), "cuLaunchKernel")));
+	CHECK(in_driver(dlsym(dlopen(NULL, RTLD_NOW), "cuParamSetf")));
 	return 0;
 }
 
@@ -134,6 +134,8 @@ static int check_proc_address(char **unused)
 	void *found = NULL, *again = NULL;
 
 	CHECK(cuGetProcAddress_v2("cuLaunchKernel", &found, 12000, 0, &status) == CUDA_SUCCESS);
+	CHECK(in_front(found));
+	CHECK(cuGetProcAddress_v2("cuNullOnly", &found, 13000, 0, &status) == CUDA_SUCCESS);
 	CHECK(in_driver(found));
 	/* Version 11030 is answered with the other ABI. */
 	CHECK(cuGetProcAddress_v2("cuGetProcAddress", &found, 12000, 0, &status) == CUDA_SUCCESS);

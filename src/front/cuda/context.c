@@ -2,6 +2,7 @@
  * then the daemon reads what the driver says this process holds, and posts the difference. */
 #include "front/books.h"
 #include "front/cuda/charge.h"
+#include "front/cuda/gate.h"
 #include "front/cuda/hooks.h"
 
 static uint64_t learned_cost(const struct process *p, int gpu)
@@ -15,6 +16,7 @@ static CUresult context_begin(struct taking *t, CUdevice device)
 	int gpu = p ? charge_gpu_of(p, device) : -1;
 
 	*t = (struct taking){0};
+	gate_context_changed();
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/* No device of the slice: the driver may still have another word for what is wrong. */
@@ -35,6 +37,7 @@ static bool context_is_too_much(struct process *p, uint32_t gpu)
 /* primary: the device whose primary context it is, else CU_DEVICE_INVALID. */
 static CUresult context_end(struct taking *t, CUresult result, CUcontext *context, CUdevice primary)
 {
+	gate_context_changed();
 	if (result != CUDA_SUCCESS || !t->process)
 		return taking_end(t, result, 0);
 	t->object.count = 1;
@@ -103,11 +106,19 @@ CUresult hook_cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevi
 	       real_cuVDPAUCtxCreate_v2(context, flags, device, vdp_device, get_proc_address));
 }
 
+/* A context may be about to go. To be followed by destroy_end(). */
+static void destroy_begin(struct giving *g, CUcontext context)
+{
+	gate_context_destroy_begin(context);
+	giving_begin(g, OBJECT_CONTEXT, (uintptr_t)context);
+}
+
 /* A context is gone, and everything in it. */
 static CUresult destroy_end(struct giving *g, CUresult result, CUcontext context)
 {
 	struct process *p = g->process;
 
+	gate_context_destroy_end(context, result == CUDA_SUCCESS);
 	giving_end(g, result);
 	if (!p || result != CUDA_SUCCESS)
 		return result;
@@ -120,7 +131,7 @@ CUresult hook_cuCtxDestroy_v2(CUcontext context)
 {
 	struct giving g;
 
-	giving_begin(&g, OBJECT_CONTEXT, (uintptr_t)context);
+	destroy_begin(&g, context);
 	return destroy_end(&g, real_cuCtxDestroy_v2(context), context);
 }
 
@@ -128,13 +139,15 @@ CUresult hook_cuCtxDestroy(CUcontext context)
 {
 	struct giving g;
 
-	giving_begin(&g, OBJECT_CONTEXT, (uintptr_t)context);
+	destroy_begin(&g, context);
 	return destroy_end(&g, real_cuCtxDestroy(context), context);
 }
 
 CUresult hook_cuCtxAttach(CUcontext *context, unsigned int flags)
 {
 	CUresult result = real_cuCtxAttach(context, flags);
+
+	gate_context_changed();
 	struct process *p = process_peek();
 
 	if (result == CUDA_SUCCESS && p)
@@ -154,7 +167,7 @@ CUresult hook_cuCtxDetach(CUcontext context)
 			books_reference(p, OBJECT_CONTEXT, (uintptr_t)context, -1);
 		return result;
 	}
-	giving_begin(&g, OBJECT_CONTEXT, (uintptr_t)context);
+	destroy_begin(&g, context);
 	return destroy_end(&g, real_cuCtxDetach(context), context);
 }
 
@@ -203,10 +216,10 @@ static CUresult primary_end(struct giving *g, CUresult result, CUdevice device, 
 }
 
 /* What every version of the next two does around the driver's call. */
-#define PRIMARY_END(device, call)                             \
-	CUcontext context = primary_of(device);               \
-	struct giving g;                                      \
-	giving_begin(&g, OBJECT_CONTEXT, (uintptr_t)context); \
+#define PRIMARY_END(device, call)               \
+	CUcontext context = primary_of(device); \
+	struct giving g;                        \
+	destroy_begin(&g, context);             \
 	return primary_end(&g, call, device, context)
 
 CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)

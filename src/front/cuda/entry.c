@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "front/cuda/gate.h"
 #include "front/cuda/hooks.h"
 #include "front/cuda/visible.h"
 #include "front/driver.h"
@@ -31,6 +32,7 @@ CUresult hook_cuInit(unsigned int flags)
 	/* Without a session nothing can be allocated; what the driver is like may be asked. */
 	if (!p)
 		return real_cuInit(flags);
+	gate_bind(p);
 	visible_entry(p, entry, sizeof(entry));
 	if (environment_swap_begin(&p->environment, entry) < 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "front/books.h"
+#include "front/cuda/gate.h"
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
@@ -202,14 +203,35 @@ static CUresult launch_end(struct graph_call *c, CUresult result)
 	CUresult result = launch_begin(&c, exec, stream); \
 	return result != CUDA_SUCCESS ? result : launch_end(&c, call)
 
-CUresult hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
+static CUresult launch(CUgraphExec exec, CUstream stream)
 {
 	LAUNCH(exec, stream_of(stream, false), real_cuGraphLaunch(exec, stream));
 }
 
-CUresult hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+static CUresult launch_ptsz(CUgraphExec exec, CUstream stream)
 {
 	LAUNCH(exec, stream_of(stream, true), real_cuGraphLaunch_ptsz(exec, stream));
+}
+
+/* A graph passes the gate as a whole. */
+CUresult hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+	struct gate_call call;
+
+	if (gate_is_off())
+		return launch(exec, stream);
+	gate_begin(&call, gate_stream_of(stream), (struct gate_work){.what = (uintptr_t)exec});
+	return gate_end(&call, launch(exec, stream));
+}
+
+CUresult hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+{
+	struct gate_call call;
+
+	if (gate_is_off())
+		return launch_ptsz(exec, stream);
+	gate_begin(&call, gate_stream_ptsz(stream), (struct gate_work){.what = (uintptr_t)exec});
+	return gate_end(&call, launch_ptsz(exec, stream));
 }
 
 CUresult hook_cuGraphUpload(CUgraphExec exec, CUstream stream)
@@ -227,6 +249,8 @@ CUresult hook_cuGraphExecDestroy(CUgraphExec exec)
 	struct process *p = process_peek();
 	CUresult result = real_cuGraphExecDestroy(exec);
 
+	if (result == CUDA_SUCCESS)
+		gate_forget_work(exec);
 	if (result == CUDA_SUCCESS && p) {
 		books_forget(p, OBJECT_GRAPH, (uintptr_t)exec, 0);
 		grow_settle(p);

@@ -32,6 +32,11 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuCtxDestroy)                       \
 	X(cuCtxDestroy_v2)                    \
 	X(cuCtxDetach)                        \
+	X(cuCtxPopCurrent)                    \
+	X(cuCtxPopCurrent_v2)                 \
+	X(cuCtxPushCurrent)                   \
+	X(cuCtxPushCurrent_v2)                \
+	X(cuCtxSetCurrent)                    \
 	X(cuCtxSetLimit)                      \
 	X(cuCtxSynchronize)                   \
 	X(cuCtxSynchronize_v2)                \
@@ -100,10 +105,35 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuModuleLoadDataEx)                 \
 	X(cuModuleLoadFatBinary)              \
 	X(cuModuleUnload)                     \
+	X(cuStreamBeginCapture)               \
+	X(cuStreamBeginCaptureToGraph)        \
+	X(cuStreamBeginCaptureToGraph_ptsz)   \
+	X(cuStreamBeginCapture_ptsz)          \
+	X(cuStreamBeginCapture_v2)            \
+	X(cuStreamBeginCapture_v2_ptsz)       \
+	X(cuStreamCreate)                     \
+	X(cuStreamCreateWithPriority)         \
+	X(cuStreamDestroy)                    \
+	X(cuStreamDestroy_v2)                 \
+	X(cuStreamEndCapture)                 \
+	X(cuStreamEndCapture_ptsz)            \
 	X(cuStreamSynchronize)                \
 	X(cuStreamSynchronize_ptsz)           \
 	X(cuVDPAUCtxCreate)                   \
 	X(cuVDPAUCtxCreate_v2)
+
+/* Hooked while the session's gate is not off (gate.h): gated_X stands for it then. */
+#define CUDA_GATED(G)                           \
+	G(cuLaunch)                             \
+	G(cuLaunchCooperativeKernel)            \
+	G(cuLaunchCooperativeKernelMultiDevice) \
+	G(cuLaunchCooperativeKernel_ptsz)       \
+	G(cuLaunchGrid)                         \
+	G(cuLaunchGridAsync)                    \
+	G(cuLaunchKernel)                       \
+	G(cuLaunchKernelEx)                     \
+	G(cuLaunchKernelEx_ptsz)                \
+	G(cuLaunchKernel_ptsz)
 
 /* Functions of the driver that hooks call, beside their own. */
 #define CUDA_HELPERS(H)                  \
@@ -117,19 +147,34 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	H(cuDeviceGetUuid)               \
 	H(cuDeviceGetUuid_v2)            \
 	H(cuDevicePrimaryCtxGetState)    \
+	H(cuEventCreate)                 \
+	H(cuEventDestroy_v2)             \
+	H(cuEventElapsedTime)            \
+	H(cuEventQuery)                  \
+	H(cuEventRecord)                 \
 	H(cuGraphChildGraphNodeGetGraph) \
 	H(cuGraphGetNodes)               \
 	H(cuGraphMemAllocNodeGetParams)  \
 	H(cuGraphNodeGetType)            \
 	H(cuMemGetAddressRange_v2)       \
+	H(cuMemHostGetDevicePointer_v2)  \
+	H(cuMemHostRegister_v2)          \
+	H(cuMemHostUnregister)           \
 	H(cuMemPoolGetAttribute)         \
 	H(cuPointerGetAttribute)         \
+	H(cuStreamGetCtx)                \
 	H(cuStreamIsCapturing)           \
 	H(cuStreamIsCapturing_ptsz)      \
+	H(cuStreamQuery)                 \
+	H(cuStreamWriteValue32)          \
+	H(cuStreamWriteValue32_v2)       \
 	H(cuThreadExchangeStreamCaptureMode)
 
 #define CUDA_REAL(name) extern __attribute__((visibility("hidden"))) __typeof__(name) *real_##name;
 #define CUDA_HOOK(name) __typeof__(name) hook_##name;
+#define CUDA_GATE(name) __typeof__(name) gated_##name;
 CUDA_HOOKS(CUDA_REAL)
 CUDA_HELPERS(CUDA_REAL)
 CUDA_HOOKS(CUDA_HOOK)
+CUDA_GATED(CUDA_REAL)
+CUDA_GATED(CUDA_GATE)

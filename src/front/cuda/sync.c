@@ -1,4 +1,6 @@
-/* Synchronisation is when the driver gives back what was freed in the order of streams. */
+/* Synchronisation is when the driver gives back what was freed in the order of streams; and whoever
+ * waits puts its markers in before. */
+#include "front/cuda/gate.h"
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
@@ -13,25 +15,30 @@ static CUresult synchronised(CUresult result)
 
 CUresult hook_cuCtxSynchronize(void)
 {
+	gate_before_wait();
 	return synchronised(real_cuCtxSynchronize());
 }
 
 CUresult hook_cuCtxSynchronize_v2(CUcontext context)
 {
+	gate_before_wait();
 	return synchronised(real_cuCtxSynchronize_v2(context));
 }
 
 CUresult hook_cuEventSynchronize(CUevent event)
 {
+	gate_before_wait();
 	return synchronised(real_cuEventSynchronize(event));
 }
 
 CUresult hook_cuStreamSynchronize(CUstream stream)
 {
+	gate_before_wait();
 	return synchronised(real_cuStreamSynchronize(stream));
 }
 
 CUresult hook_cuStreamSynchronize_ptsz(CUstream stream)
 {
+	gate_before_wait();
 	return synchronised(real_cuStreamSynchronize_ptsz(stream));
 }

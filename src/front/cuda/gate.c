@@ -1,0 +1,504 @@
+/* Passing the gate, waiting at it, and who passes: threads find what is theirs by their thread
+ * pointer. The order of loads and stores, and why it is enough, is in docs/gate.md. */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "front/cuda/gate_parts.h"
+#include "front/cuda/hooks.h"
+
+/* A waiter looks after the daemon that often; and how long that is gone before it is not waited for
+ * any more. */
+#define LOOK_NS 100000000ull
+#define GONE_NS 1000000000ull
+/* While the gate is closed so much may be copied between host and device. */
+#define BUDGET_BYTES MIB(64)
+/* Markers are put in after so many launches at the latest. */
+#define UNMARKED_MAX 64u
+/* How long nothing may complete before a launch passes though there is no room: a stream may wait
+ * for what this thread launches. Doubled each time that it happens in a row, up to the second. */
+#define STALL_NS 20000000ull
+#define STALL_NS_MOST 320000000ull
+#define ROOM_NAP_NS 20000u
+/* The place of a thread that is gone. */
+#define PLACE_LEFT 1u
+
+static _Atomic uint64_t off;
+static struct gate_front nobody;
+_Atomic uint64_t *gate_at = &off;
+struct gate_front *gate_front = &nobody;
+_Atomic uint32_t gate_captures;
+
+uint64_t gate_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static void word_sleep(uint32_t *word, uint32_t seen, uint64_t ns, int operation)
+{
+	const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u),
+				   .tv_nsec = (long)(ns % 1000000000u)};
+
+	syscall(SYS_futex, word, operation, seen, &t, NULL, 0);
+}
+
+void gate_nap(uint64_t ns)
+{
+	uint32_t never = 0;
+
+	word_sleep(&never, 0, ns, FUTEX_WAIT_PRIVATE);
+}
+
+void gate_sleep_on_word(uint64_t seen, uint64_t ns)
+{
+	/* The low half, on the little-endian machines that carve runs on. */
+	word_sleep((uint32_t *)gate_at, (uint32_t)seen, ns, FUTEX_WAIT);
+}
+
+void gate_bind(struct process *p)
+{
+	if (p && p->attachment.ledger.header->time_offset)
+		gate_at = gate_word(&p->attachment.ledger);
+}
+
+/* ---- the process's, and the thread's ------------------------------------------------------- */
+
+struct gate *gate_peek(void)
+{
+	struct process *p = process_peek();
+
+	return p ? atomic_load_explicit(&p->gate, memory_order_acquire) : NULL;
+}
+
+struct gate *gate_get(struct process *p)
+{
+	struct gate *g = atomic_load_explicit(&p->gate, memory_order_acquire), *none = NULL;
+	struct gate_process *page = gate_process(&p->attachment.ledger, p->attachment.slot);
+
+	if (g || !page || p->attachment.slot == LEDGER_SLOT_DAEMON)
+		return g;
+	g = mmap(NULL, sizeof(*g), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (g == MAP_FAILED)
+		return NULL;
+	g->process = p;
+	g->page = page;
+	if (madvise(g, sizeof(*g), MADV_WIPEONFORK) < 0 ||
+	    !atomic_compare_exchange_strong(&p->gate, &none, g)) {
+		munmap(g, sizeof(*g));
+		return atomic_load(&p->gate);
+	}
+	gate_front = &g->front;
+	atomic_store(&page->armed, 1);
+	return g;
+}
+
+struct gate_local *gate_local_find(struct gate *g)
+{
+	uint64_t thread = thread_pointer();
+	uint32_t at = gate_thread_place(thread), mask = ARRAY_SIZE(g->front.places) - 1;
+
+	for (uint32_t step = 0; step <= mask; step++, at = (at + 1) & mask) {
+		uint64_t found =
+			atomic_load_explicit(&g->front.places[at].thread, memory_order_relaxed);
+
+		if (found == thread)
+			return g->front.places[at].local;
+		if (!found)
+			return NULL;
+	}
+	return NULL;
+}
+
+/* Holding the lock. */
+static void place_make(struct gate *g, struct gate_local *l)
+{
+	uint64_t thread = thread_pointer();
+	uint32_t at = gate_thread_place(thread), mask = ARRAY_SIZE(g->front.places) - 1;
+
+	while (atomic_load(&g->front.places[at].thread) > PLACE_LEFT)
+		at = (at + 1) & mask;
+	g->front.places[at].local = l;
+	atomic_store(&g->front.places[at].thread, thread);
+}
+
+/* Holding the lock. */
+static void place_leave(struct gate *g, const struct gate_local *l)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(g->front.places); i++)
+		if (g->front.places[i].local == l &&
+		    atomic_load(&g->front.places[i].thread) > PLACE_LEFT) {
+			atomic_store(&g->front.places[i].thread, PLACE_LEFT);
+			g->front.places[i].local = NULL;
+		}
+}
+
+/* The record of a thread that ended may be had again. Holding the lock. */
+static bool thread_is_gone(const struct gate_thread *record)
+{
+	return syscall(SYS_tgkill, getpid(), (int)atomic_load(&record->thread), 0) < 0 &&
+	       errno == ESRCH;
+}
+
+static struct gate_local *local_choose(struct gate *g, uint32_t self)
+{
+	struct gate_local *gone = NULL;
+
+	for (uint32_t i = 0; i < GATE_THREADS_MAX; i++) {
+		struct gate_thread *record = &g->page->thread[i];
+		uint32_t thread = atomic_load(&record->thread);
+
+		if (!thread || thread == self)
+			return &g->locals[i];
+	}
+	for (uint32_t i = 0; !gone && i < GATE_THREADS_MAX; i++)
+		if (thread_is_gone(&g->page->thread[i]))
+			gone = &g->locals[i];
+	return gone;
+}
+
+struct gate_local *gate_local_take(struct gate *g)
+{
+	struct gate_local *l = gate_local_find(g);
+	uint32_t self = (uint32_t)syscall(SYS_gettid);
+
+	if (l)
+		return l;
+	lock_acquire(&g->lock);
+	l = local_choose(g, self);
+	if (l) {
+		uint32_t index = (uint32_t)(l - g->locals);
+
+		place_leave(g, l);
+		*l = (struct gate_local){.record = &g->page->thread[index], .index = index};
+		l->last = &g->lanes[0];
+		atomic_store(&l->record->in_launch, 0);
+		atomic_store(&l->record->thread, self);
+		if (atomic_load(&g->page->threads) <= index)
+			atomic_store(&g->page->threads, index + 1);
+		place_make(g, l);
+	}
+	lock_release(&g->lock);
+	return l;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+/* One thread at a time; the others go on waiting. */
+void gate_look_after_daemon(struct gate *g)
+{
+	struct process *p = g->process;
+	uint64_t seen, since, now = gate_now();
+
+	if (!lock_try(&p->attaching))
+		return;
+	bool there = attach_refresh(&p->attachment);
+	lock_release(&p->attaching);
+	since = atomic_load(&g->gone_since);
+	if (there)
+		atomic_store(&g->gone_since, 0);
+	else if (!since)
+		atomic_store(&g->gone_since, now);
+	else if (now - since > GONE_NS) {
+		seen = atomic_load(gate_at);
+		if (GATE_STATE(seen) == GATE_CLOSED || GATE_STATE(seen) == GATE_IDLE)
+			gate_replace(&p->attachment.ledger, seen, GATE_OPEN);
+	}
+}
+
+/* Until the gate is not closed any more. */
+static void wait_while_closed(struct gate *g)
+{
+	uint64_t begin = gate_now(), looked = begin;
+
+	atomic_fetch_add(&g->page->waiting, 1);
+	attach_wake(&g->process->attachment);
+	for (;;) {
+		uint64_t word = atomic_load(gate_at), now;
+
+		if (GATE_STATE(word) != GATE_CLOSED)
+			break;
+		gate_sleep_on_word(word, LOOK_NS);
+		now = gate_now();
+		if (now - looked < LOOK_NS)
+			continue;
+		looked = now;
+		gate_look_after_daemon(g);
+	}
+	atomic_fetch_sub(&g->page->waiting, 1);
+	atomic_fetch_add(&g->page->waits, 1);
+	atomic_fetch_add(&g->page->wait_ns, gate_now() - begin);
+}
+
+/* The driver's threads that call the program back may not call it, and are never held up. */
+static bool is_callback_thread(void)
+{
+	CUcontext context;
+
+	return real_cuCtxGetCurrent(&context) == CUDA_ERROR_NOT_PERMITTED;
+}
+
+/* An idle lease is taken up again. */
+static void take_up(struct gate *g, uint64_t word)
+{
+	if (gate_replace(&g->process->attachment.ledger, word, GATE_CONTENDED))
+		attach_wake(&g->process->attachment);
+}
+
+/* ---- room ---------------------------------------------------------------------------------- */
+
+static uint64_t in_flight(struct gate *g, uint32_t *ret_done)
+{
+	uint32_t lanes = atomic_load(&g->page->streams);
+	uint64_t sum = 0;
+
+	*ret_done = 0;
+	for (uint32_t i = 0; i < MIN(lanes, GATE_STREAMS_MAX - 1); i++) {
+		struct gate_lane *lane = &g->lanes[i];
+
+		if (atomic_load_explicit(&lane->state, memory_order_acquire) == GATE_LANE_FREE)
+			continue;
+		sum += gate_lane_in_flight(lane);
+		*ret_done += atomic_load_explicit(&lane->key.record->done, memory_order_relaxed);
+	}
+	atomic_store_explicit(&g->page->in_flight_ns, sum, memory_order_relaxed);
+	return sum;
+}
+
+/* Waits until `ns` more fit, with nothing locked and the thread in no launch. Gives up where
+ * nothing completes, or the gate is not contended any more. */
+static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
+{
+	uint64_t bound = gate_bound_ns(g), sum, since = 0, stall = STALL_NS, nap = ROOM_NAP_NS;
+	uint32_t done, done_before = 0;
+
+	for (;;) {
+		gate_lanes_mark_own(g, l);
+		sum = in_flight(g, &done);
+		if (!sum || sum + ns <= bound || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
+			break;
+		uint64_t now = gate_now();
+		if (!since || done != done_before)
+			since = now, done_before = done;
+		else if (now - since > MIN(stall << MIN(l->stalls, 4), STALL_NS_MOST)) {
+			l->stalls++;
+			l->room_ns = ns;
+			return;
+		}
+		gate_nap(nap);
+		nap = MIN(nap * 2, ROOM_NAP_NS * 8);
+	}
+	l->stalls = 0;
+	l->room_ns = MAX(ns, MIN(bound > sum ? bound - sum : 0, bound / 8));
+}
+
+/* ---- a launch ------------------------------------------------------------------------------ */
+
+static void enter(struct gate *g, struct gate_call *c)
+{
+	if (c->crowded)
+		atomic_fetch_add(&g->page->launching_others, 1);
+	else
+		atomic_store_explicit(&c->local->record->in_launch, 1, memory_order_relaxed);
+	/* Until the closer's barrier reaches this process. */
+	if (!atomic_load_explicit(&g->page->registered, memory_order_relaxed))
+		atomic_thread_fence(memory_order_seq_cst);
+	else
+		atomic_signal_fence(memory_order_seq_cst);
+}
+
+static void leave(struct gate *g, const struct gate_call *c)
+{
+	if (c->crowded)
+		atomic_fetch_sub(&g->page->launching_others, 1);
+	else
+		atomic_store_explicit(&c->local->record->in_launch, 0, memory_order_release);
+}
+
+static bool is_capturing(CUstream stream)
+{
+	CUstreamCaptureStatus status;
+
+	if (!atomic_load(&gate_captures))
+		return false;
+	/* Where it cannot be said, the launch will be refused likewise. */
+	return real_cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* What was handed in while nobody counted fills the bound until it is done. */
+static void count_what_was(struct gate *g, struct gate_local *l)
+{
+	uint64_t bound = gate_bound_ns(g);
+
+	for (uint32_t i = 0; i < GATE_STREAMS_MAX - 1; i++) {
+		struct gate_lane *lane = &g->lanes[i];
+
+		if (atomic_load(&lane->key.owner) == l && gate_lane_unmarked(lane))
+			atomic_store(&lane->handed_ns, atomic_load(&lane->handed_ns) + bound);
+	}
+}
+
+/* The thread is in the launch; false: it has to come again. */
+static bool pass_contended(struct gate *g, struct gate_call *c, struct gate_work work)
+{
+	struct gate_local *l = c->local;
+
+	c->contended = true;
+	if (!l || !c->lane)
+		return true;
+	struct gate_learned *learned = gate_learned_find(g, work);
+	uint64_t ns = gate_learned_ns(learned, work, &c->unknown);
+	if (l->open_word) {
+		l->open_word = 0;
+		l->room_ns = 0;
+		count_what_was(g, l);
+	}
+	if (l->room_ns < ns) {
+		leave(g, c);
+		make_room(g, l, ns);
+		return false;
+	}
+	l->room_ns -= ns;
+	atomic_store_explicit(&c->lane->handed_ns,
+			      atomic_load_explicit(&c->lane->handed_ns, memory_order_relaxed) + ns,
+			      memory_order_relaxed);
+	c->sample = gate_sample_begin(g, learned, c->lane);
+	return true;
+}
+
+/* True: go on, the thread is in the launch. False: look again. */
+static bool try_pass(struct gate *g, struct gate_call *c, struct gate_work work)
+{
+	enter(g, c);
+	uint64_t word = atomic_load_explicit(gate_at, memory_order_acquire);
+
+	switch (GATE_STATE(word)) {
+	case GATE_CONTENDED:
+		return pass_contended(g, c, work);
+	case GATE_IDLE:
+		leave(g, c);
+		take_up(g, word);
+		return false;
+	case GATE_CLOSED:
+		leave(g, c);
+		if (is_callback_thread()) {
+			enter(g, c);
+			c->contended = true;
+			return true;
+		}
+		wait_while_closed(g);
+		return false;
+	default: /* off by now, open, or of a later version */
+		if (c->local && c->lane && atomic_load(&g->page->registered))
+			c->local->open_word = word;
+		c->contended = !c->lane;
+		return true;
+	}
+}
+
+static bool begin(struct gate_call *c, CUstream stream, struct gate_work work)
+{
+	struct process *p = process_get();
+	struct gate *g = p ? gate_get(p) : NULL;
+
+	if (!g || is_capturing(stream))
+		return false;
+	gate_helper_start(g);
+	c->local = gate_local_take(g);
+	c->crowded = !c->local;
+	c->lane = c->local ? gate_lane_of(g, c->local, stream) : NULL;
+	if (!c->lane)
+		c->stray = stream;
+	while (!try_pass(g, c, work))
+		;
+	return true;
+}
+
+void gate_begin_slow(struct gate_call *c, CUstream stream, struct gate_work work)
+{
+	*c = (struct gate_call){0};
+	if (!begin(c, stream, work))
+		c->contended = true;
+}
+
+static void count(struct gate *g, struct gate_lane *lane, CUstream stream)
+{
+	if (!lane) {
+		gate_stray_note(g, stream);
+		return;
+	}
+	_Atomic uint32_t *submitted = &lane->key.record->submitted;
+
+	atomic_store_explicit(submitted, atomic_load(submitted) + 1, memory_order_release);
+}
+
+void gate_count_more(const struct gate_call *c, CUstream stream)
+{
+	struct gate *g = gate_peek();
+
+	if (g && (c->local || c->crowded))
+		count(g, c->local ? gate_lane_of(g, c->local, stream) : NULL, stream);
+}
+
+void gate_end_slow(struct gate_call *c, CUresult result)
+{
+	struct gate *g = gate_peek();
+
+	if (!g || (!c->local && !c->crowded))
+		return;
+	if (result == CUDA_SUCCESS)
+		count(g, c->lane, c->stray);
+	if (c->sample)
+		gate_sample_end(c->sample, c->lane, result);
+	if (c->contended && c->lane && (c->unknown || ++c->local->unmarked >= UNMARKED_MAX))
+		gate_lanes_mark_own(g, c->local);
+	leave(g, c);
+}
+
+/* ---- what is not a launch ------------------------------------------------------------------ */
+
+void gate_host_copy(uint64_t bytes)
+{
+	uint64_t word = atomic_load_explicit(gate_at, memory_order_acquire);
+	struct gate *g = GATE_STATE(word) == GATE_CLOSED ? gate_peek() : NULL;
+
+	if (!g)
+		return;
+	if (atomic_exchange(&g->budget_word, word) != word)
+		atomic_store(&g->budget_used, 0);
+	if (atomic_fetch_add(&g->budget_used, bytes) + bytes > BUDGET_BYTES &&
+	    !atomic_load(&gate_captures) && !is_callback_thread())
+		wait_while_closed(g);
+}
+
+void gate_before_wait(void)
+{
+	struct gate *g = gate_is_off() ? NULL : gate_peek();
+	struct gate_local *l = g ? gate_local_find(g) : NULL;
+
+	if (l)
+		gate_lanes_mark_own(g, l);
+}
+
+void gate_context_changed(void)
+{
+	struct gate *g = gate_peek();
+	struct gate_local *l = g ? gate_local_find(g) : NULL;
+
+	if (!l)
+		return;
+	/* The last one is no lane. */
+	if (gate_lane_is_default(l->last))
+		l->last = &g->lanes[GATE_STREAMS_MAX - 1];
+	for (uint32_t i = 0; i < GATE_NEAR; i++)
+		if (l->near[i] && gate_lane_is_default(l->near[i]))
+			l->near[i] = NULL;
+}

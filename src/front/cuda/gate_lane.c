@@ -1,0 +1,551 @@
+/* Records of threads' work in streams: finding them, the markers that say how far the GPU is, and
+ * what happens to them when a stream or a context goes.
+ *
+ * A marker is a write of the stream's, behind what it has so far. Never in the NULL stream where
+ * the process has streams that wait for that and it for them: a marker there would be a barrier
+ * that the program didn't ask for, and can be one too many (docs/gate.md). Then, as where the
+ * driver has no such writes, the driver is asked whether the stream is done. */
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "front/cuda/gate_parts.h"
+#include "front/cuda/hooks.h"
+
+/* How long a stream's end waits for another thread's marker to be in. */
+#define BUSY_NS_MOST 1000000000ull
+/* How long it waits for work that no marker can tell of. */
+#define END_NS_MOST 20000000ull
+#define END_NAP_NS 50000u
+#define VIEW_BYTES ALIGN_UP(sizeof(struct gate_process), (size_t)sysconf(_SC_PAGESIZE))
+
+/* Streams were made that the NULL stream waits for: see above. */
+_Atomic bool gate_blocking_streams;
+
+void gate_blocking_stream_made(void)
+{
+	if (!atomic_load_explicit(&gate_blocking_streams, memory_order_relaxed))
+		atomic_store(&gate_blocking_streams, true);
+}
+
+/* ---- calls of our own ---------------------------------------------------------------------- */
+
+void gate_relax(struct gate_relaxed *r)
+{
+	*r = (struct gate_relaxed){.before = CU_STREAM_CAPTURE_MODE_RELAXED};
+	if (atomic_load(&gate_captures))
+		r->changed = real_cuThreadExchangeStreamCaptureMode(&r->before) == CUDA_SUCCESS;
+}
+
+void gate_relax_end(const struct gate_relaxed *r)
+{
+	CUstreamCaptureMode before = r->before;
+
+	if (r->changed)
+		real_cuThreadExchangeStreamCaptureMode(&before);
+}
+
+bool gate_switch_to(struct gate_switch *s, CUcontext context)
+{
+	CUcontext current = NULL;
+
+	s->pushed = false;
+	if (real_cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context)
+		return true;
+	s->pushed = real_cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+	return s->pushed;
+}
+
+void gate_switch_back(const struct gate_switch *s)
+{
+	CUcontext context;
+
+	if (s->pushed)
+		real_cuCtxPopCurrent_v2(&context);
+}
+
+/* ---- contexts ------------------------------------------------------------------------------ */
+
+/* Maps the page once more, so that the registration ends with this context and no other's, and has
+ * the context's driver register it. */
+static void context_prepare(struct gate *g, struct gate_context *context)
+{
+	void *view = mremap(g->page, 0, VIEW_BYTES, MREMAP_MAYMOVE);
+	struct gate_relaxed relaxed;
+	CUdeviceptr at = 0;
+
+	context->state = GATE_CONTEXT_QUERIES;
+	if (view == MAP_FAILED)
+		return;
+	gate_relax(&relaxed);
+	if (real_cuMemHostRegister_v2(view, VIEW_BYTES,
+				      CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE) ==
+	    CUDA_SUCCESS) {
+		if (real_cuMemHostGetDevicePointer_v2(&at, view, 0) == CUDA_SUCCESS)
+			context->state = GATE_CONTEXT_MARKS;
+		else
+			real_cuMemHostUnregister(view);
+	}
+	gate_relax_end(&relaxed);
+	if (context->state == GATE_CONTEXT_MARKS) {
+		context->view = view;
+		context->at = at;
+		context->origin = g->page;
+	} else {
+		munmap(view, VIEW_BYTES);
+	}
+}
+
+static void context_unprepare(struct gate_context *context)
+{
+	if (!context->view)
+		return;
+	real_cuMemHostUnregister(context->view);
+	munmap(context->view, VIEW_BYTES);
+}
+
+/* The context's entry, made and prepared at the first need; NULL: there are too many. Two threads
+ * that are first prepare one each, and one is not used. */
+static struct gate_context *context_of(struct gate *g, CUcontext handle)
+{
+	struct gate_context fresh = {.handle = handle}, *found = NULL;
+	bool prepared = false;
+
+	for (;;) {
+		struct gate_context *spare = NULL;
+
+		lock_acquire(&g->lock);
+		for (uint32_t i = 0; !found && i < GATE_CONTEXTS_MAX; i++) {
+			if (g->contexts[i].handle == handle)
+				found = &g->contexts[i];
+			else if (!g->contexts[i].handle && !spare)
+				spare = &g->contexts[i];
+		}
+		if (!found && spare && prepared) {
+			*spare = fresh;
+			found = spare;
+		}
+		lock_release(&g->lock);
+		if (prepared && (!found || found->view != fresh.view))
+			context_unprepare(&fresh);
+		if (found || !spare)
+			return found;
+		context_prepare(g, &fresh);
+		prepared = true;
+	}
+}
+
+/* ---- finding ------------------------------------------------------------------------------- */
+
+static CUcontext stream_context(CUstream stream)
+{
+	CUcontext context = NULL;
+
+	if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
+	    real_cuStreamGetCtx(stream, &context) == CUDA_SUCCESS && context)
+		return context;
+	return real_cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : NULL;
+}
+
+/* Holding the lock. */
+static bool lane_may_be_taken(struct gate_lane *lane)
+{
+	uint32_t state = atomic_load(&lane->state);
+
+	return state == GATE_LANE_FREE || (state == GATE_LANE_ENDING && gate_lane_done(lane));
+}
+
+/* Holding the lock. The numbers go on: what was before is done. */
+static void lane_take(struct gate *g, struct gate_lane *lane, struct gate_local *l,
+		      struct gate_context *context, CUstream stream)
+{
+	uint32_t index = (uint32_t)(lane - g->lanes);
+	struct gate_stream *record = &g->page->stream[index];
+
+	lane->key.record = record;
+	lane->context = context;
+	atomic_store(&lane->key.owner, l);
+	atomic_store(&lane->key.stream, stream);
+	atomic_store(&lane->state, GATE_LANE_LIVE);
+	if (atomic_load(&g->page->streams) <= index)
+		atomic_store(&g->page->streams, index + 1);
+	if (stream == CU_STREAM_PER_THREAD)
+		gate_blocking_stream_made();
+}
+
+/* One that the thread has; else one that its predecessor on the same record left, or none. */
+static struct gate_lane *lane_find(struct gate *g, struct gate_local *l, CUcontext context,
+				   CUstream stream)
+{
+	struct gate_lane *spare = NULL, *found = NULL;
+	struct gate_context *owner = context_of(g, context);
+
+	if (!owner)
+		return NULL;
+	lock_acquire(&g->lock);
+	/* The last record is the strays'. */
+	for (uint32_t i = 0; !found && i < GATE_STREAMS_MAX - 1; i++) {
+		struct gate_lane *lane = &g->lanes[i];
+
+		if (atomic_load(&lane->state) == GATE_LANE_LIVE && lane->context == owner &&
+		    gate_lane_is(&lane->key, l, stream))
+			found = lane;
+		else if (!spare && lane_may_be_taken(lane))
+			spare = lane;
+	}
+	if (!found && spare) {
+		lane_take(g, spare, l, owner, stream);
+		found = spare;
+	}
+	lock_release(&g->lock);
+	return found;
+}
+
+struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream stream)
+{
+	uint32_t near = (uint32_t)((uintptr_t)stream * 0x9e3779b97f4a7c15ull >> 61) % GATE_NEAR;
+	struct gate_lane *lane = l->near[near];
+
+	if (!lane || !gate_lane_is(&lane->key, l, stream)) {
+		CUcontext context = stream_context(stream);
+
+		lane = context ? lane_find(g, l, context, stream) : NULL;
+		l->near[near] = lane;
+	}
+	if (lane)
+		l->last = lane;
+	return lane;
+}
+
+/* ---- how far the GPU is -------------------------------------------------------------------- */
+
+bool gate_lane_by_query(const struct gate_lane *lane)
+{
+	return lane->context->state == GATE_CONTEXT_QUERIES ||
+	       (atomic_load(&lane->key.stream) == CU_STREAM_LEGACY &&
+		atomic_load_explicit(&gate_blocking_streams, memory_order_relaxed));
+}
+
+static bool lane_try_busy(struct gate_lane *lane)
+{
+	uint32_t free = 0;
+
+	return atomic_compare_exchange_strong(&lane->busy, &free, 1);
+}
+
+/* The release of what was noted while busy. */
+static void lane_leave_busy(struct gate_lane *lane)
+{
+	atomic_store_explicit(&lane->busy, 0, memory_order_release);
+}
+
+static CUresult write_number(const struct gate_lane *lane, CUstream stream, uint32_t number)
+{
+	const struct gate_context *context = lane->context;
+	CUdeviceptr at = context->at + (CUdeviceptr)((char *)&lane->key.record->done -
+						     (char *)lane->context->origin);
+	CUresult result = real_cuStreamWriteValue32_v2(stream, at, number, 0);
+
+	return result == CUDA_ERROR_NOT_SUPPORTED ? real_cuStreamWriteValue32(stream, at, number, 0)
+						  : result;
+}
+
+static void ring_note(struct gate_lane *lane, uint32_t number, uint64_t handed_ns)
+{
+	uint32_t units = (uint32_t)(handed_ns / GATE_UNIT_NS);
+
+	atomic_store_explicit(&lane->ring[lane->ring_at], (uint64_t)number << 32 | units,
+			      memory_order_release);
+	lane->ring_at = (lane->ring_at + 1) % GATE_RING;
+}
+
+/* Busy. All of it is done: its stream says so, or is dead. */
+static void lane_settle(struct gate_lane *lane, uint32_t number, uint64_t handed_ns)
+{
+	atomic_store(&lane->key.record->marked, number);
+	atomic_store_explicit(&lane->done_units, (uint32_t)(handed_ns / GATE_UNIT_NS),
+			      memory_order_relaxed);
+	atomic_store_explicit(&lane->key.record->done, number, memory_order_release);
+}
+
+/* Busy, its context current. */
+static void lane_ask(struct gate_lane *lane, CUstream stream)
+{
+	uint32_t number = atomic_load_explicit(&lane->key.record->submitted, memory_order_acquire);
+	uint64_t handed = atomic_load(&lane->handed_ns);
+
+	/* Asking a stream that captures, or the NULL stream beside one, spoils the capture. */
+	if (atomic_load(&gate_captures))
+		return;
+	if (real_cuStreamQuery(stream) != CUDA_ERROR_NOT_READY)
+		lane_settle(lane, number, handed);
+}
+
+/* Busy, its context current. */
+static void lane_write(struct gate_lane *lane, CUstream stream)
+{
+	uint32_t number = atomic_load_explicit(&lane->key.record->submitted, memory_order_acquire);
+	uint64_t handed = atomic_load(&lane->handed_ns);
+
+	if (number == atomic_load(&lane->key.record->marked))
+		return;
+	CUresult result = write_number(lane, stream, number);
+	if (result == CUDA_SUCCESS) {
+		ring_note(lane, number, handed);
+		atomic_store(&lane->key.record->marked, number);
+	} else {
+		/* It cannot be written to; one whose context is broken is done. */
+		lane->context->state = GATE_CONTEXT_QUERIES;
+		lane_ask(lane, stream);
+	}
+}
+
+static void lane_look(struct gate_lane *lane, CUstream stream)
+{
+	struct gate_relaxed relaxed;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	gate_relax(&relaxed);
+	if (gate_lane_by_query(lane))
+		lane_ask(lane, stream);
+	else if (!atomic_load(&gate_captures) ||
+		 (stream != CU_STREAM_LEGACY &&
+		  real_cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+		  status == CU_STREAM_CAPTURE_STATUS_NONE))
+		lane_write(lane, stream);
+	gate_relax_end(&relaxed);
+}
+
+bool gate_lane_mark(struct gate *g, struct gate_lane *lane)
+{
+	struct gate_switch s;
+
+	if (!lane_try_busy(lane))
+		return false;
+	CUstream stream = atomic_load(&lane->key.stream);
+	if (atomic_load(&lane->state) == GATE_LANE_LIVE && stream &&
+	    gate_switch_to(&s, lane->context->handle)) {
+		lane_look(lane, stream);
+		gate_switch_back(&s);
+	}
+	lane_leave_busy(lane);
+	return true;
+}
+
+void gate_lanes_mark_own(struct gate *g, struct gate_local *l)
+{
+	uint32_t lanes = MIN(atomic_load(&g->page->streams), GATE_STREAMS_MAX - 1);
+
+	l->unmarked = 0;
+	for (uint32_t i = 0; i < lanes; i++) {
+		struct gate_lane *lane = &g->lanes[i];
+
+		if (atomic_load_explicit(&lane->key.owner, memory_order_relaxed) != l ||
+		    atomic_load(&lane->state) != GATE_LANE_LIVE)
+			continue;
+		if (gate_lane_by_query(lane) ? !gate_lane_done(lane) : gate_lane_unmarked(lane))
+			gate_lane_mark(g, lane);
+	}
+}
+
+/* The furthest of its markers that the GPU has passed. */
+static uint32_t done_units(struct gate_lane *lane)
+{
+	uint32_t done = atomic_load_explicit(&lane->key.record->done, memory_order_acquire);
+	uint32_t units = atomic_load_explicit(&lane->done_units, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < GATE_RING; i++) {
+		uint64_t mark = atomic_load_explicit(&lane->ring[i], memory_order_acquire);
+
+		if ((int32_t)(done - (uint32_t)(mark >> 32)) >= 0 &&
+		    (int32_t)((uint32_t)mark - units) > 0)
+			units = (uint32_t)mark;
+	}
+	atomic_store_explicit(&lane->done_units, units, memory_order_relaxed);
+	return units;
+}
+
+uint64_t gate_lane_in_flight(struct gate_lane *lane)
+{
+	uint32_t handed = (uint32_t)(atomic_load(&lane->handed_ns) / GATE_UNIT_NS);
+
+	if (gate_lane_done(lane)) {
+		atomic_store_explicit(&lane->done_units, handed, memory_order_relaxed);
+		return 0;
+	}
+	uint64_t ns = (uint64_t)(handed - done_units(lane)) * GATE_UNIT_NS;
+	return ns ? ns : 1;
+}
+
+/* ---- strays -------------------------------------------------------------------------------- */
+
+/* Threads and streams beyond the records. They are few, or a program's that has so many that a lock
+ * does not show. */
+void gate_stray_note(struct gate *g, CUstream stream)
+{
+	struct gate_stream *record = &g->page->stream[GATE_STREAMS_MAX - 1];
+	CUcontext context = stream_context(stream);
+	struct gate_stray *found = NULL;
+
+	if (stream == CU_STREAM_PER_THREAD)
+		gate_blocking_stream_made();
+	lock_acquire(&g->lock);
+	for (uint32_t i = 0; !found && i < GATE_STRAYS; i++)
+		if (g->strays[i].stream == stream && g->strays[i].context == context)
+			found = &g->strays[i];
+	for (uint32_t i = 0; !found && i < GATE_STRAYS; i++)
+		if (!atomic_load(&g->strays[i].dirty))
+			found = &g->strays[i];
+	if (found) {
+		found->stream = stream;
+		found->context = context;
+		atomic_store(&found->dirty, 1);
+	}
+	lock_release(&g->lock);
+	/* Where even those are used up, what is not seen is billed to whoever comes next. */
+	if (found)
+		atomic_fetch_add(&record->submitted, 1);
+	atomic_store(&g->page->streams, GATE_STREAMS_MAX);
+}
+
+bool gate_strays_look(struct gate *g)
+{
+	struct gate_stream *record = &g->page->stream[GATE_STREAMS_MAX - 1];
+	uint32_t number = atomic_load(&record->submitted);
+	bool done = true;
+
+	if (atomic_load(&record->done) == number || atomic_load(&gate_captures))
+		return atomic_load(&record->done) == number;
+	for (uint32_t i = 0; i < GATE_STRAYS; i++) {
+		struct gate_stray *stray = &g->strays[i];
+		struct gate_switch s;
+
+		if (!atomic_exchange(&stray->dirty, 0))
+			continue;
+		/* Another thread's own stream can only be asked about by that thread. */
+		if (stray->stream == CU_STREAM_PER_THREAD || !gate_switch_to(&s, stray->context))
+			continue;
+		if (real_cuStreamQuery(stray->stream) == CUDA_ERROR_NOT_READY) {
+			atomic_store(&stray->dirty, 1);
+			done = false;
+		}
+		gate_switch_back(&s);
+	}
+	if (done) {
+		atomic_store(&record->marked, number);
+		atomic_store(&record->done, number);
+	}
+	return done;
+}
+
+/* ---- ends ---------------------------------------------------------------------------------- */
+
+/* Nobody marks it from now on. Whoever is just doing so is waited for, with no lock held. */
+static void lane_seize(struct gate_lane *lane)
+{
+	uint64_t begin = gate_now();
+
+	while (!lane_try_busy(lane) && gate_now() - begin < BUSY_NS_MOST)
+		gate_nap(END_NAP_NS);
+}
+
+static void strays_forget(struct gate *g, CUstream stream, CUcontext context)
+{
+	lock_acquire(&g->lock);
+	for (uint32_t i = 0; i < GATE_STRAYS; i++)
+		if (stream ? g->strays[i].stream == stream : g->strays[i].context == context) {
+			g->strays[i].stream = NULL;
+			atomic_store(&g->strays[i].dirty, 0);
+		}
+	lock_release(&g->lock);
+}
+
+/* Busy, its context current. A stream that is destroyed finishes its work all the same. */
+static void lane_end(struct gate_lane *lane, CUstream stream)
+{
+	uint64_t begin = gate_now();
+
+	lane_look(lane, stream);
+	while (gate_lane_by_query(lane) && !gate_lane_done(lane) &&
+	       gate_now() - begin < END_NS_MOST) {
+		gate_nap(END_NAP_NS);
+		lane_look(lane, stream);
+	}
+	if (gate_lane_by_query(lane) || gate_lane_unmarked(lane))
+		lane_settle(lane, atomic_load(&lane->key.record->submitted),
+			    atomic_load(&lane->handed_ns));
+	atomic_store(&lane->key.stream, NULL);
+	atomic_store(&lane->state, GATE_LANE_ENDING);
+}
+
+void gate_stream_destroy(CUstream stream)
+{
+	struct gate *g = gate_peek();
+	struct gate_switch s;
+
+	for (uint32_t i = 0; g && i < GATE_STREAMS_MAX - 1; i++) {
+		struct gate_lane *lane = &g->lanes[i];
+
+		if (atomic_load(&lane->key.stream) != stream)
+			continue;
+		lane_seize(lane);
+		if (atomic_load(&lane->key.stream) == stream &&
+		    gate_switch_to(&s, lane->context->handle)) {
+			lane_end(lane, stream);
+			gate_switch_back(&s);
+		}
+		lane_leave_busy(lane);
+	}
+	if (g)
+		strays_forget(g, stream, NULL);
+}
+
+void gate_context_destroy_begin(CUcontext context)
+{
+	struct gate *g = context ? gate_peek() : NULL;
+
+	for (uint32_t i = 0; g && i < GATE_STREAMS_MAX - 1; i++)
+		if (atomic_load(&g->lanes[i].state) == GATE_LANE_LIVE &&
+		    g->lanes[i].context->handle == context)
+			lane_seize(&g->lanes[i]);
+}
+
+/* All of it ended with the context. */
+static void context_forget(struct gate *g, struct gate_context *context)
+{
+	struct gate_process *view = context->view;
+
+	gate_samples_drop(g, context->handle);
+	strays_forget(g, NULL, context->handle);
+	lock_acquire(&g->lock);
+	*context = (struct gate_context){0};
+	lock_release(&g->lock);
+	if (view)
+		munmap(view, VIEW_BYTES);
+}
+
+void gate_context_destroy_end(CUcontext context, bool gone)
+{
+	struct gate *g = context ? gate_peek() : NULL;
+
+	for (uint32_t i = 0; g && i < GATE_STREAMS_MAX - 1; i++) {
+		struct gate_lane *lane = &g->lanes[i];
+
+		if (atomic_load(&lane->state) == GATE_LANE_FREE || !lane->context ||
+		    lane->context->handle != context)
+			continue;
+		if (gone) {
+			lane_settle(lane, atomic_load(&lane->key.record->submitted),
+				    atomic_load(&lane->handed_ns));
+			atomic_store(&lane->key.stream, NULL);
+			atomic_store(&lane->state, GATE_LANE_FREE);
+		}
+		lane_leave_busy(lane);
+	}
+	for (uint32_t i = 0; g && gone && i < GATE_CONTEXTS_MAX; i++)
+		if (g->contexts[i].handle == context)
+			context_forget(g, &g->contexts[i]);
+	gate_context_changed();
+}

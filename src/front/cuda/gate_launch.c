@@ -1,0 +1,71 @@
+/* Kernels. */
+#include "front/cuda/gate.h"
+#include "front/cuda/hooks.h"
+
+static inline uint64_t blocks(unsigned int x, unsigned int y, unsigned int z)
+{
+	return (uint64_t)x * y * z;
+}
+
+#define GRID                                                                                \
+	CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, \
+		unsigned int block_x, unsigned int block_y, unsigned int block_z,           \
+		unsigned int shared_bytes, CUstream stream, void **params
+#define GRID_GIVEN \
+	function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params
+
+GATED(cuLaunchKernel, (GRID, void **extra), (GRID_GIVEN, extra), gate_stream_of(stream), function,
+      blocks(grid_x, grid_y, grid_z))
+GATED(cuLaunchKernel_ptsz, (GRID, void **extra), (GRID_GIVEN, extra), gate_stream_ptsz(stream),
+      function, blocks(grid_x, grid_y, grid_z))
+GATED(cuLaunchCooperativeKernel, (GRID), (GRID_GIVEN), gate_stream_of(stream), function,
+      blocks(grid_x, grid_y, grid_z))
+GATED(cuLaunchCooperativeKernel_ptsz, (GRID), (GRID_GIVEN), gate_stream_ptsz(stream), function,
+      blocks(grid_x, grid_y, grid_z))
+
+/* Without a configuration the driver has the word. */
+static CUstream config_stream(const CUlaunchConfig *config)
+{
+	return config ? config->hStream : NULL;
+}
+
+static uint64_t config_blocks(const CUlaunchConfig *config)
+{
+	return config ? blocks(config->gridDimX, config->gridDimY, config->gridDimZ) : 0;
+}
+
+GATED(cuLaunchKernelEx,
+      (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
+      (config, function, params, extra), gate_stream_of(config_stream(config)), function,
+      config_blocks(config))
+GATED(cuLaunchKernelEx_ptsz,
+      (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
+      (config, function, params, extra), gate_stream_ptsz(config_stream(config)), function,
+      config_blocks(config))
+
+/* The oldest forms. */
+GATED(cuLaunch, (CUfunction function), (function), CU_STREAM_LEGACY, function, 1)
+GATED(cuLaunchGrid, (CUfunction function, int width, int height), (function, width, height),
+      CU_STREAM_LEGACY, function, blocks((unsigned int)width, (unsigned int)height, 1))
+GATED(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream stream),
+      (function, width, height, stream), gate_stream_of(stream), function,
+      blocks((unsigned int)width, (unsigned int)height, 1))
+
+/* A kernel on several devices at once passes the gate as its first part does; the others are
+ * counted in their streams afterwards. */
+CUresult gated_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count,
+						    unsigned int flags)
+{
+	struct gate_call call;
+
+	if (!list || !count)
+		return real_cuLaunchCooperativeKernelMultiDevice(list, count, flags);
+	gate_begin(&call, gate_stream_of(list[0].hStream),
+		   (struct gate_work){
+			   .what = (uintptr_t)list[0].function,
+			   .size = blocks(list[0].gridDimX, list[0].gridDimY, list[0].gridDimZ)});
+	CUresult result = real_cuLaunchCooperativeKernelMultiDevice(list, count, flags);
+	for (unsigned int i = 1; result == CUDA_SUCCESS && i < count; i++)
+		gate_count_more(&call, gate_stream_of(list[i].hStream));
+	return gate_end(&call, result);
+}

@@ -1,0 +1,181 @@
+/* The gate's parts among themselves: what a process keeps while its session is time-sliced. See
+ * gate.h for what hooks use.
+ *
+ * One `struct gate` a process, from the first submission that finds the gate not off. All of it is
+ * empty in a forked child. */
+#pragma once
+
+#include "front/cuda/gate.h"
+
+#define GATE_CONTEXTS_MAX 32u
+#define GATE_RING 16u
+#define GATE_LEARNED_BITS 10u
+#define GATE_SAMPLES 16u
+#define GATE_STRAYS 128u
+/* Room in flight where the daemon doesn't say. */
+#define GATE_BOUND_NS 4000000u
+
+enum gate_context_state {
+	GATE_CONTEXT_NEW = 0,
+	GATE_CONTEXT_MARKS,   /* streams write their numbers into the page */
+	GATE_CONTEXT_QUERIES, /* they cannot: the driver is asked */
+};
+
+struct gate_context {
+	CUcontext handle;          /* NULL: free; under gate.lock */
+	_Atomic uint32_t state;    /* enum gate_context_state */
+	struct gate_process *view; /* the page, mapped and registered once more for this context */
+	CUdeviceptr at;            /* of the view, as the GPU sees it */
+	const struct gate_process *origin; /* the process's own mapping of it */
+};
+
+enum gate_lane_state {
+	GATE_LANE_FREE = 0,
+	GATE_LANE_LIVE,
+	GATE_LANE_ENDING, /* its stream is gone; free when it is done */
+};
+
+/* One thread's work in one stream. The owner alone counts; `busy` is held by whoever puts a marker
+ * in or asks the driver, so that the stream is not destroyed meanwhile. */
+struct gate_lane {
+	struct gate_lane_key key;
+	_Atomic uint32_t busy;
+	_Atomic uint32_t state;
+	struct gate_context *context;
+	_Atomic uint64_t handed_ns;  /* estimates of all handed in */
+	_Atomic uint32_t done_units; /* of it, at the last marker seen done: GATE_UNIT_NS each */
+	_Atomic uint64_t ring[GATE_RING]; /* markers: number << 32 | handed in, in units */
+	uint32_t ring_at;
+};
+#define GATE_UNIT_NS 256u
+
+/* How long one kind of work takes. Read and written by all threads without a lock: what gets mixed
+ * up is mended by the next sample. */
+struct gate_learned {
+	_Atomic uint64_t key;
+	_Atomic uint32_t ns; /* 0: not known */
+	_Atomic uint32_t uses;
+	_Atomic uint32_t samples;
+};
+
+/* Two timing events around a launch. */
+struct gate_sample {
+	_Atomic uint32_t used; /* 1: being filled or read, 2: waits for the GPU */
+	CUcontext context;     /* of the events; NULL: none made yet */
+	CUevent begin, end;
+	struct gate_learned *learned;
+	uint64_t key;
+};
+
+/* A stream with work of threads, or more streams, than there are records for: its own driver is
+ * asked. */
+struct gate_stray {
+	CUstream stream; /* NULL: free; under gate.lock */
+	CUcontext context;
+	_Atomic uint32_t dirty;
+};
+
+struct gate {
+	struct gate_front front;
+	struct process *process;
+	struct gate_process *page;
+	struct lock lock; /* the tables; never held over a call into the driver */
+	struct gate_local locals[GATE_THREADS_MAX];
+	struct gate_lane lanes[GATE_STREAMS_MAX];
+	struct gate_context contexts[GATE_CONTEXTS_MAX];
+	struct gate_learned learned[1u << GATE_LEARNED_BITS];
+	struct gate_sample samples[GATE_SAMPLES];
+	struct gate_stray strays[GATE_STRAYS];
+	_Atomic uint32_t helper; /* 1: there is a helper thread */
+	_Atomic uint32_t helper_stop;
+	_Atomic uint32_t helper_inside; /* 1: it is in a call into the driver */
+	_Atomic uint64_t gone_since;  /* when the daemon was first seen gone, ns; 0: it is there */
+	_Atomic uint64_t budget_word; /* the closed gate for which `budget_used` counts */
+	_Atomic uint64_t budget_used; /* bytes between host and device that passed it */
+};
+
+static inline uint64_t gate_bound_ns(const struct gate *g)
+{
+	uint32_t us = atomic_load_explicit(&g->process->attachment.ledger.limits->in_flight_us,
+					   memory_order_relaxed);
+
+	return us ? us * 1000ull : GATE_BOUND_NS;
+}
+
+uint64_t gate_now(void);
+/* Sleeps about that long; no cancellation point. */
+void gate_nap(uint64_t ns);
+/* Sleeps while the gate is as it was seen, at most that long. */
+void gate_sleep_on_word(uint64_t seen, uint64_t ns);
+
+/* The process's, made at the first need. NULL: there is none to be had. */
+struct gate *gate_get(struct process *p);
+/* The process's if it has been made. */
+struct gate *gate_peek(void);
+/* The calling thread's. NULL: it has none (gate_local_find), or all are taken. */
+struct gate_local *gate_local_find(struct gate *g);
+struct gate_local *gate_local_take(struct gate *g);
+/* Looks whether the daemon is there; where it has been gone for a second, opens a closed gate. */
+void gate_look_after_daemon(struct gate *g);
+
+/* gate_lane.c */
+extern _Atomic bool gate_blocking_streams;
+/* The calling thread's record of work in that stream. NULL: all are taken. */
+struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream stream);
+/* A handle that means another stream in every context, and maybe thread. */
+static inline bool gate_lane_is_default(const struct gate_lane *lane)
+{
+	CUstream stream = atomic_load(&lane->key.stream);
+
+	return stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+static inline bool gate_lane_unmarked(const struct gate_lane *lane)
+{
+	return atomic_load(&lane->key.record->submitted) != atomic_load(&lane->key.record->marked);
+}
+static inline bool gate_lane_done(const struct gate_lane *lane)
+{
+	return atomic_load_explicit(&lane->key.record->submitted, memory_order_acquire) ==
+	       atomic_load_explicit(&lane->key.record->done, memory_order_acquire);
+}
+/* Whether the driver has to be asked about it. */
+bool gate_lane_by_query(const struct gate_lane *lane);
+/* Puts a marker in behind what it has, or asks the driver. False: somebody else is at it. */
+bool gate_lane_mark(struct gate *g, struct gate_lane *lane);
+/* All of the calling thread's. */
+void gate_lanes_mark_own(struct gate *g, struct gate_local *l);
+/* Estimate of its work in flight. */
+uint64_t gate_lane_in_flight(struct gate_lane *lane);
+/* Work without a record. */
+void gate_stray_note(struct gate *g, CUstream stream);
+/* Helper: has the driver asked about those. True: all of it is done. */
+bool gate_strays_look(struct gate *g);
+
+/* While captures are going on in the process, own calls of the driver must not disturb them. */
+struct gate_relaxed {
+	bool changed;
+	CUstreamCaptureMode before;
+};
+void gate_relax(struct gate_relaxed *r);
+void gate_relax_end(const struct gate_relaxed *r);
+/* A context is made current for some calls. */
+struct gate_switch {
+	bool pushed;
+};
+bool gate_switch_to(struct gate_switch *s, CUcontext context);
+void gate_switch_back(const struct gate_switch *s);
+
+/* gate_learn.c */
+struct gate_learned *gate_learned_find(struct gate *g, struct gate_work work);
+uint64_t gate_learned_ns(const struct gate_learned *learned, struct gate_work work,
+			 bool *ret_unknown);
+/* NULL: not this time. */
+struct gate_sample *gate_sample_begin(struct gate *g, struct gate_learned *learned,
+				      struct gate_lane *lane);
+void gate_sample_end(struct gate_sample *s, struct gate_lane *lane, CUresult result);
+/* Reads those that are done, of the current context. */
+void gate_samples_read(struct gate *g, CUcontext context);
+void gate_samples_drop(struct gate *g, CUcontext context);
+
+/* gate_helper.c */
+void gate_helper_start(struct gate *g);

@@ -1,0 +1,151 @@
+/* What streams and contexts do that the gate's records have to know: captures begin and end,
+ * streams come and go, another context becomes current. */
+#include "front/cuda/gate.h"
+#include "front/cuda/hooks.h"
+
+/* ---- captures ------------------------------------------------------------------------------ */
+
+/* Counted before it begins and until it has ended for certain, so that nobody disturbs it; where
+ * one ends unseen, launches are looked at a little longer, no more. */
+#define BEGIN_CAPTURE(call)                          \
+	atomic_fetch_add(&gate_captures, 1);         \
+	CUresult result_ = call;                     \
+	if (result_ != CUDA_SUCCESS)                 \
+		atomic_fetch_sub(&gate_captures, 1); \
+	return result_
+
+CUresult hook_cuStreamBeginCapture(CUstream stream)
+{
+	BEGIN_CAPTURE(real_cuStreamBeginCapture(stream));
+}
+
+CUresult hook_cuStreamBeginCapture_ptsz(CUstream stream)
+{
+	BEGIN_CAPTURE(real_cuStreamBeginCapture_ptsz(stream));
+}
+
+CUresult hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+	BEGIN_CAPTURE(real_cuStreamBeginCapture_v2(stream, mode));
+}
+
+CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
+{
+	BEGIN_CAPTURE(real_cuStreamBeginCapture_v2_ptsz(stream, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *after,
+					  const CUgraphEdgeData *edges, size_t after_count,
+					  CUstreamCaptureMode mode)
+{
+	BEGIN_CAPTURE(
+		real_cuStreamBeginCaptureToGraph(stream, graph, after, edges, after_count, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
+					       const CUgraphNode *after,
+					       const CUgraphEdgeData *edges, size_t after_count,
+					       CUstreamCaptureMode mode)
+{
+	BEGIN_CAPTURE(real_cuStreamBeginCaptureToGraph_ptsz(stream, graph, after, edges,
+							    after_count, mode));
+}
+
+static bool captures(CUstream stream)
+{
+	CUstreamCaptureStatus status;
+
+	return real_cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* A capture that was spoiled ends with an error, and one of another thread's does not end. */
+#define END_CAPTURE(stream, call)                    \
+	bool before_ = captures(stream);             \
+	CUresult result_ = call;                     \
+	if (before_ && !captures(stream))            \
+		atomic_fetch_sub(&gate_captures, 1); \
+	return result_
+
+CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+	END_CAPTURE(gate_stream_of(stream), real_cuStreamEndCapture(stream, graph));
+}
+
+CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
+{
+	END_CAPTURE(gate_stream_ptsz(stream), real_cuStreamEndCapture_ptsz(stream, graph));
+}
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+/* Before it is made, so that no marker gets in between. */
+static void stream_made(unsigned int flags)
+{
+	if (!(flags & CU_STREAM_NON_BLOCKING))
+		gate_blocking_stream_made();
+}
+
+CUresult hook_cuStreamCreate(CUstream *stream, unsigned int flags)
+{
+	stream_made(flags);
+	return real_cuStreamCreate(stream, flags);
+}
+
+CUresult hook_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+{
+	stream_made(flags);
+	return real_cuStreamCreateWithPriority(stream, flags, priority);
+}
+
+static void stream_ends(CUstream stream)
+{
+	if (atomic_load(&gate_captures) && captures(stream))
+		atomic_fetch_sub(&gate_captures, 1);
+	if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
+		gate_stream_destroy(stream);
+}
+
+CUresult hook_cuStreamDestroy(CUstream stream)
+{
+	stream_ends(stream);
+	return real_cuStreamDestroy(stream);
+}
+
+CUresult hook_cuStreamDestroy_v2(CUstream stream)
+{
+	stream_ends(stream);
+	return real_cuStreamDestroy_v2(stream);
+}
+
+/* ---- contexts ------------------------------------------------------------------------------ */
+
+#define CHANGE_CONTEXT(call)     \
+	CUresult result_ = call; \
+	gate_context_changed();  \
+	return result_
+
+CUresult hook_cuCtxSetCurrent(CUcontext context)
+{
+	CHANGE_CONTEXT(real_cuCtxSetCurrent(context));
+}
+
+CUresult hook_cuCtxPushCurrent(CUcontext context)
+{
+	CHANGE_CONTEXT(real_cuCtxPushCurrent(context));
+}
+
+CUresult hook_cuCtxPushCurrent_v2(CUcontext context)
+{
+	CHANGE_CONTEXT(real_cuCtxPushCurrent_v2(context));
+}
+
+CUresult hook_cuCtxPopCurrent(CUcontext *context)
+{
+	CHANGE_CONTEXT(real_cuCtxPopCurrent(context));
+}
+
+CUresult hook_cuCtxPopCurrent_v2(CUcontext *context)
+{
+	CHANGE_CONTEXT(real_cuCtxPopCurrent_v2(context));
+}

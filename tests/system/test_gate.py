@@ -1,0 +1,53 @@
+"""The session's gate as the front sees it, over the null driver: front_host plays the daemon (front_gate.h)."""
+import json
+
+import pytest
+
+from conftest import BUILD, clean_env, run
+from test_front_loading import FRONTS, NULL_DRIVER
+
+MS = 1_000_000
+
+
+def through(plan, ms, threads=1, answer="ok"):
+    """(what the program says, what the gate's owner saw)"""
+    done = run([BUILD / "tests/programs/front_host", "--gate", plan, "--answer", answer, "--preload",
+                ":".join(map(str, FRONTS)), "--", BUILD / "tests/programs/gate_launch", str(ms), str(threads)],
+               env=clean_env({"CARVE_DRIVER_CUDA": str(NULL_DRIVER)}), timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), json.loads(done.stderr.splitlines()[-1])["gate"]
+
+
+@pytest.mark.parametrize("plan", ["off", "open", "contended"])
+def test_lets_pass(plan):
+    program, gate = through(plan, 200)
+    assert program["launches"] > 1000
+    assert gate["waits"] == gate["woken"] == gate["closes"] == 0
+
+
+def test_closed_waits_and_tells_the_daemon():
+    program, gate = through("closed:500,open", 100)
+    assert program["longest_ns"] > 100 * MS
+    assert (gate["waits"], gate["woken"], gate["leaked"]) == (1, 1, 0)
+    assert gate["wait_ns"] > 100 * MS
+
+
+def test_idle_lease_is_taken_up_again_without_waiting():
+    program, gate = through("contended:50,idle:50,@contended:5,idle:5", 300)
+    assert gate["woken"] > 0
+    assert gate["waits"] == 0
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_nothing_passes_a_closed_gate(threads):
+    program, gate = through("open:20,@closed:3,contended:3,closed:3,open:3", 500, threads)
+    assert gate["drained"] > 0
+    assert gate["waits"] > 0
+    assert (gate["leaked"], gate["given_up"]) == (0, 0)
+
+
+def test_opens_by_itself_where_the_daemon_is_gone():
+    """The daemon leaves a closed gate behind: the program goes on after about a second."""
+    program, gate = through("closed", 3000, answer="leave")
+    assert program["launches"] > 1000
+    assert 900 * MS < gate["wait_ns"] < 10_000 * MS
