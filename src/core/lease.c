@@ -20,6 +20,7 @@ struct lease_table *lease_table_new(void)
 		t->gpu[i].due = UINT64_MAX;
 		t->gpu[i].setting = (struct lease_setting){COMPUTE_OFF, LEASE_NS_DEFAULT,
 							   LEASE_GRANULARITY_DEFAULT};
+		t->gpu[i].plan = lease_plan_ns(&t->gpu[i].setting);
 	}
 	return t;
 }
@@ -433,7 +434,12 @@ static void gpu_rescale(struct lease_gpu *g, uint64_t now)
 	for (uint32_t i = 0; i < g->count; i++) {
 		struct lease_seat *s = g->seats[i];
 
-		lease_seat_clamp(g, s);
+		/* What it is owed for its waiting stays, though turns are shorter now. */
+		if (lease_active(s->client))
+			lease_seat_fold(g, s);
+		else
+			lease_seat_clamp(g, s);
+		s->saved = MIN(s->saved, lease_saved_max(g, s));
 		if (s->client->covers >> g->index & 1)
 			s->account = lease_terms(g, s).account;
 		open_end_close(s->client, now);
@@ -456,6 +462,7 @@ void lease_set(struct lease_table *t, uint32_t gpu, const struct lease_setting *
 	if (before != COMPUTE_OFF && next.mode == COMPUTE_OFF)
 		gpu_off(t, g, now);
 	g->setting = next;
+	g->plan = lease_plan_ns(&next);
 	g->plan_base = g->time;
 	if (before == COMPUTE_OFF && next.mode != COMPUTE_OFF)
 		gpu_on(t, g);

@@ -1,10 +1,10 @@
 #include "base/macros.h"
 #include "core/lease_table.h"
 
-/* No overrun is held against anybody for longer. */
+/* No overrun is held against anybody for longer, and nobody is owed more. */
 #define DEBT_MAX (3600ll * 1000000000 * LEASE_PPM)
-/* Credit of one that wants but can't run (a gang): ends somewhere. */
-#define CREDIT_PLANS 4
+/* What the pool may be owed while somebody of it wants. */
+#define POOL_PLANS 4
 
 struct lease_seat *lease_seat(struct lease_client *c, uint32_t gpu)
 {
@@ -58,12 +58,12 @@ static int64_t credit_clamp(__int128 credit, int64_t max)
 /* A fair GPU's pool only has what the floor gives it. */
 static int64_t pool_max(const struct lease_gpu *g)
 {
-	uint64_t plan = lease_plan_ns(&g->setting), rate = lease_pool_rate(g);
+	uint64_t plan = g->plan, rate = lease_pool_rate(g);
 
 	if (g->setting.mode == COMPUTE_FAIR && !lease_squeezed(g))
 		return 0;
 	if (g->pool_active)
-		return (int64_t)(CREDIT_PLANS * plan * rate);
+		return (int64_t)(POOL_PLANS * plan * rate);
 	return (int64_t)MIN(plan * rate, g->setting.lease_ns * LEASE_PPM);
 }
 
@@ -90,29 +90,21 @@ void lease_settle(struct lease_gpu *g, uint64_t now)
 	if (!ns || g->setting.mode == COMPUTE_OFF)
 		return;
 	if (stalls)
-		g->stalled = MIN(g->stalled + ns, lease_plan_ns(&g->setting));
+		g->stalled = MIN(g->stalled + ns, g->plan);
 	else
 		lease_advance(g, ns);
-}
-
-static int64_t credit_max(const struct lease_gpu *g, const struct lease_seat *s)
-{
-	uint64_t plan = lease_plan_ns(&g->setting);
-
-	return (int64_t)(CREDIT_PLANS * plan * s->client->fraction +
-			 g->setting.lease_ns * LEASE_PPM);
 }
 
 int64_t lease_credit(const struct lease_gpu *g, const struct lease_seat *s)
 {
 	__int128 passed = g->share_clock - s->mark;
 
-	return credit_clamp(passed * s->client->fraction + s->credit, credit_max(g, s));
+	return credit_clamp(passed * s->client->fraction + s->credit, DEBT_MAX);
 }
 
 int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s)
 {
-	uint64_t plan = lease_plan_ns(&g->setting) * s->client->fraction;
+	uint64_t plan = g->plan * s->client->fraction;
 
 	return (int64_t)MIN(plan, g->setting.lease_ns * LEASE_PPM);
 }
@@ -123,18 +115,25 @@ void lease_seat_fold(struct lease_gpu *g, struct lease_seat *s)
 	s->mark = g->share_clock;
 }
 
+int64_t lease_saved_max(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	int64_t plan = (int64_t)(g->plan * s->client->fraction);
+
+	return g->setting.mode == COMPUTE_STRICT ? plan - lease_quantum(g, s) : 0;
+}
+
 /* Wants again: it may be one lease late at most, so that it does not take from those that stayed
  * awake what it did not use in its time. In strict mode the rest is not lost. */
 void lease_seat_clamp(struct lease_gpu *g, struct lease_seat *s)
 {
 	int64_t quantum = lease_quantum(g, s);
-	int64_t saved_max = (int64_t)(lease_plan_ns(&g->setting) * s->client->fraction) - quantum;
+	int64_t saved_max = lease_saved_max(g, s);
 	__int128 passed = g->share_clock - s->mark;
 	__int128 credit = passed * s->client->fraction + s->credit;
 
 	if (credit > quantum)
 		s->saved = credit_clamp(credit - quantum + s->saved, saved_max);
-	s->saved = g->setting.mode == COMPUTE_STRICT ? MIN(s->saved, saved_max) : 0;
+	s->saved = MIN(s->saved, saved_max);
 	s->credit = credit_clamp(credit, quantum);
 	s->mark = g->share_clock;
 }
@@ -148,14 +147,17 @@ void lease_seat_wake(struct lease_gpu *g, struct lease_seat *s)
 		s->excess = MAX(s->excess, g->excess - lease);
 }
 
-/* Nobody waits for it: its share pays what the share is worth, and a debt to clients that are gone
- * shrinks. */
+/* Nobody waits for it: what it was owed is being paid, what it owed to clients that are gone is
+ * forgiven at the rate of its share, and then its share pays what the share is worth. */
 static void charge_fluid(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
 {
 	int64_t before = s->credit;
 
 	lease_seat_fold(g, s);
-	s->credit = before < 0 ? MIN(s->credit, 0) : before;
+	if (before < 0)
+		s->credit = MIN(s->credit, 0);
+	else
+		s->credit = MAX(MIN(s->credit - (int64_t)(ns * LEASE_PPM), before), 0);
 	if (!s->client->fraction)
 		g->pool = 0;
 	s->excess += ns - ns * MIN(s->client->fraction, LEASE_PPM) / LEASE_PPM;

@@ -7,13 +7,14 @@ struct look {
 	struct lease_seat *share, *crumb, *saved, *excess, *pool;
 	int64_t share_key, crumb_key, saved_key;
 	uint64_t wait;
+	/* Of the GPU. */
+	uint64_t plan_left, plan_time;
+	int64_t crumb_max; /* ns * ppm: less isn't worth a lease in this plan */
 };
 
 static uint64_t plan_left(const struct lease_gpu *g)
 {
-	uint64_t plan = lease_plan_ns(&g->setting);
-
-	return plan - (g->time - g->plan_base) % plan;
+	return g->plan - (g->time - g->plan_base) % g->plan;
 }
 
 static uint64_t quotient_up(int64_t amount, uint32_t rate)
@@ -21,12 +22,26 @@ static uint64_t quotient_up(int64_t amount, uint32_t rate)
 	return ((uint64_t)amount + rate - 1) / rate + 1;
 }
 
-/* What an account is still good for in this plan, ns. */
+/* The time whose shares may be used now: what is left of this plan, and the next one where that is
+ * about to begin. */
+static uint64_t plan_time(const struct lease_gpu *g)
+{
+	uint64_t left = plan_left(g);
+
+	return left > lease_useful(g) ? left : left + g->plan;
+}
+
+/* What an account is still good for in that time: ns * ppm, ns. */
+static int64_t rest_credit(uint64_t time, int64_t credit, uint32_t rate)
+{
+	return (int64_t)(time * rate) + credit;
+}
+
 static uint64_t plan_rest(const struct lease_gpu *g, int64_t credit, uint32_t rate)
 {
-	__int128 rest = ((__int128)plan_left(g) * rate + credit) / LEASE_PPM;
+	int64_t rest = rest_credit(plan_time(g), credit, rate);
 
-	return rest < 0 ? 0 : (uint64_t)MIN(rest, INT64_MAX);
+	return rest < 0 ? 0 : (uint64_t)rest / LEASE_PPM;
 }
 
 /* A whole lease, or what is left of the plan's share, with crumbs swept up or carried over. */
@@ -40,8 +55,7 @@ static uint64_t share_length(const struct lease_gpu *g, uint64_t rest, uint64_t 
 /* Leases of a kind of time that `count` clients take turns at: all of them have one in a plan. */
 static uint64_t turn_length(const struct lease_gpu *g, uint32_t rate, uint32_t count)
 {
-	uint64_t plan = lease_plan_ns(&g->setting);
-	uint64_t turn = plan / LEASE_PPM * rate / MAX(count, 1);
+	uint64_t turn = g->plan / LEASE_PPM * rate / MAX(count, 1);
 
 	return MIN(MAX(turn, lease_useful(g)), g->setting.lease_ns);
 }
@@ -67,17 +81,19 @@ static void look_share(struct look *l, struct lease_seat *s)
 
 	if (credit < 0) {
 		l->wait = MIN(l->wait, quotient_up(-credit, rate));
-	} else if (plan_rest(g, credit, rate) >= lease_useful(g) / 2) {
+	} else if (g->setting.mode == COMPUTE_FAIR ||
+		   rest_credit(l->plan_time, credit, rate) >= l->crumb_max) {
 		if (sooner(s, key, l->share, l->share_key))
 			l->share = s, l->share_key = key;
 	} else {
-		l->wait = MIN(l->wait, plan_left(g));
+		l->wait = MIN(l->wait, l->plan_left);
 		if (sooner(s, key, l->crumb, l->crumb_key))
 			l->crumb = s, l->crumb_key = key;
 	}
+	if (s->saved < l->crumb_max)
+		return;
 	int64_t late = -s->saved / (int64_t)rate;
-	if (s->saved >= (int64_t)(lease_useful(g) / 2 * LEASE_PPM) &&
-	    sooner(s, late, l->saved, l->saved_key))
+	if (sooner(s, late, l->saved, l->saved_key))
 		l->saved = s, l->saved_key = late;
 }
 
@@ -105,8 +121,8 @@ static void look_pool(struct look *l)
 		return;
 	if (g->pool < 0)
 		l->wait = MIN(l->wait, quotient_up(-g->pool, rate));
-	else if (rate < LEASE_PPM && plan_rest(g, g->pool, rate) < lease_useful(g) / 2)
-		l->wait = MIN(l->wait, plan_left(g));
+	else if (rate < LEASE_PPM && rest_credit(l->plan_time, g->pool, rate) < l->crumb_max)
+		l->wait = MIN(l->wait, l->plan_left);
 	else if (sooner(l->pool, key, l->share, l->share_key))
 		l->share = l->pool;
 }
@@ -124,6 +140,11 @@ static void look_all(struct look *l, const struct lease_table *t, const struct l
 {
 	bool fair = l->g->setting.mode == COMPUTE_FAIR;
 
+	*l = (struct look){.g = l->g,
+			   .wait = UINT64_MAX,
+			   .plan_left = plan_left(l->g),
+			   .plan_time = plan_time(l->g),
+			   .crumb_max = (int64_t)(lease_useful(l->g) / 2 * LEASE_PPM)};
 	for (uint32_t i = 0; i < l->g->count; i++) {
 		struct lease_seat *s = l->g->seats[i];
 
@@ -195,7 +216,7 @@ static struct lease_choice share_choice(struct lease_gpu *g, struct lease_seat *
 struct lease_choice lease_pick(struct lease_table *t, struct lease_gpu *g,
 			       const struct lease_client *holder, bool singles)
 {
-	struct look l = {.g = g, .wait = UINT64_MAX};
+	struct look l = {.g = g};
 
 	look_all(&l, t, holder, singles);
 	if (!l.share && g->stalled && l.wait != UINT64_MAX) {
@@ -204,7 +225,6 @@ struct lease_choice lease_pick(struct lease_table *t, struct lease_gpu *g,
 		/* Time to spare: the clocks catch up with what they stood still for. */
 		g->stalled -= ns;
 		lease_advance(g, ns);
-		l = (struct look){.g = g, .wait = UINT64_MAX};
 		look_all(&l, t, holder, singles);
 	}
 	if (l.share)
@@ -214,7 +234,7 @@ struct lease_choice lease_pick(struct lease_table *t, struct lease_gpu *g,
 	if (l.excess)
 		return excess_terms(g, l.excess);
 	/* A crumb of a share, and long until the next plan: more of it would be lost by waiting. */
-	if (l.crumb && plan_left(g) > lease_useful(g))
+	if (l.crumb)
 		return share_terms(g, l.crumb);
 	return (struct lease_choice){.wait = l.wait};
 }

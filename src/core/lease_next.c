@@ -53,9 +53,13 @@ static void terms_set(struct lease_table *t, struct lease_client *c,
 	lease_each_gpu(t, lease_gpus(t, c), g)
 	{
 		struct lease_seat *s = lease_seat(c, g->index);
-		struct lease_choice terms = here && here->seat == s ? *here : lease_terms(g, s);
+		struct lease_choice terms =
+			here && here->seat->gpu == g->index ? *here : lease_terms(g, s);
 
 		lease_seat_fold(g, s);
+		/* That a gang waits for its other GPUs is no debt of this one. */
+		if (lease_is_gang(t, c))
+			s->credit = MIN(s->credit, 2 * lease_quantum(g, s));
 		s->account = terms.account;
 		c->length = MIN(c->length, terms.length);
 		if (c->open_ended)

@@ -37,7 +37,8 @@ struct lease_sim {
 	struct client *clients;
 	uint32_t count;
 	uint32_t holders[LEASE_GPUS_MAX];
-	uint64_t idle_from[LEASE_GPUS_MAX], idle[LEASE_GPUS_MAX];
+	uint32_t workers[LEASE_GPUS_MAX];
+	uint64_t books_at[LEASE_GPUS_MAX], idle[LEASE_GPUS_MAX], wasted[LEASE_GPUS_MAX];
 	void (*span)(void *context, const struct lease_sim_span *span);
 	void *context;
 	const char *fault;
@@ -120,6 +121,18 @@ static uint64_t sliced(const struct lease_sim *sim, const struct client *c)
 	return mask;
 }
 
+/* To be called before holders or workers change. */
+static void gpu_books(struct lease_sim *sim, uint32_t gpu)
+{
+	uint64_t ns = sim->now - sim->books_at[gpu];
+
+	sim->books_at[gpu] = sim->now;
+	if (sim->holders[gpu])
+		return;
+	sim->idle[gpu] += ns;
+	sim->wasted[gpu] += sim->workers[gpu] ? ns : 0;
+}
+
 /* Makes `mask` what it holds. `shared`: GPUs whose mode was off may have several holders at first.
  */
 static void gpus_hold(struct lease_sim *sim, struct client *c, uint64_t mask, bool shared)
@@ -127,17 +140,24 @@ static void gpus_hold(struct lease_sim *sim, struct client *c, uint64_t mask, bo
 	for (uint64_t m = c->held ^ mask; m; m &= m - 1) {
 		uint32_t gpu = (uint32_t)__builtin_ctzll(m);
 
-		if (c->held >> gpu & 1) {
+		gpu_books(sim, gpu);
+		if (c->held >> gpu & 1)
 			sim->holders[gpu]--;
-			sim->idle_from[gpu] = sim->now;
-			continue;
-		}
-		if (sim->holders[gpu]++ && !shared)
+		else if (sim->holders[gpu]++ && !shared)
 			sim->fault = "two clients hold one GPU";
-		if (sim->holders[gpu] == 1)
-			sim->idle[gpu] += sim->now - sim->idle_from[gpu];
 	}
 	c->held = mask;
+}
+
+static void works_set(struct lease_sim *sim, struct client *c, bool works)
+{
+	for (uint64_t m = c->works != works ? c->is.gpus : 0; m; m &= m - 1) {
+		uint32_t gpu = (uint32_t)__builtin_ctzll(m);
+
+		gpu_books(sim, gpu);
+		sim->workers[gpu] += works ? 1 : -1;
+	}
+	c->works = works;
 }
 
 /* ---- what clients do by themselves ---- */
@@ -180,7 +200,7 @@ static void tell(struct lease_sim *sim, struct client *c, bool wants)
 static void work_begin(struct lease_sim *sim, struct client *c)
 {
 	use(sim, c);
-	c->works = true;
+	works_set(sim, c, true);
 	c->work = NEVER;
 	if (c->is.work_ns)
 		c->work = (c->is.random ? around(sim, c->is.work_ns) : c->is.work_ns) + 1;
@@ -193,7 +213,7 @@ static void work_end(struct lease_sim *sim, struct client *c)
 {
 	uint64_t took = sim->now - c->burst_at;
 
-	c->works = false;
+	works_set(sim, c, false);
 	c->result.bursts++;
 	c->result.burst_sum_ns += took;
 	c->result.burst_longest_ns = MAX(c->result.burst_longest_ns, took);
@@ -262,7 +282,8 @@ static void leave(struct lease_sim *sim, struct client *c)
 	if (c->works)
 		c->result.wanting_ns += sim->now - c->burst_at;
 	lease_client_remove(sim->table, id_of(sim, c), sim->now);
-	c->here = c->works = c->told = false;
+	works_set(sim, c, false);
+	c->here = c->told = false;
 	c->gate = GATE_SHUT;
 	c->burst_next = c->gate_next = c->quiet_next = c->is.leaves = NEVER;
 }
@@ -384,7 +405,17 @@ int lease_sim_run(struct lease_sim *sim, uint64_t until)
 	sim->now = MAX(sim->now, until);
 	for (uint32_t i = 0; i < sim->count; i++)
 		use(sim, &sim->clients[i]);
+	for (uint32_t gpu = 0; gpu < LEASE_GPUS_MAX; gpu++)
+		gpu_books(sim, gpu);
 	return sim->fault ? -EPROTO : 0;
+}
+
+void lease_sim_forget(struct lease_sim *sim)
+{
+	for (uint32_t i = 0; i < sim->count; i++) {
+		sim->clients[i].result.wait_longest_ns = 0;
+		sim->clients[i].result.burst_longest_ns = 0;
+	}
 }
 
 const char *lease_sim_fault(const struct lease_sim *sim)
@@ -421,5 +452,10 @@ struct lease_sim_result lease_sim_result(const struct lease_sim *sim, uint32_t c
 
 uint64_t lease_sim_idle(const struct lease_sim *sim, uint32_t gpu)
 {
-	return sim->idle[gpu] + (sim->holders[gpu] ? 0 : sim->now - sim->idle_from[gpu]);
+	return sim->idle[gpu];
+}
+
+uint64_t lease_sim_wasted(const struct lease_sim *sim, uint32_t gpu)
+{
+	return sim->wasted[gpu];
 }

@@ -48,11 +48,14 @@ void lease_sim_costs(struct lease_sim *sim, uint64_t open_ns, uint64_t idle_ns);
 /* Goes on until `until`. 0; -EPROTO: the policy broke its own rules (two holders of one GPU,
  * endless actions without time passing), which lease_sim_fault() tells. */
 int lease_sim_run(struct lease_sim *sim, uint64_t until);
+/* Forgets the longest waits and bursts until now. */
+void lease_sim_forget(struct lease_sim *sim);
 const char *lease_sim_fault(const struct lease_sim *sim);
 uint64_t lease_sim_now(const struct lease_sim *sim);
 /* Times that lease_next() was called. */
 uint64_t lease_sim_decisions(const struct lease_sim *sim);
 struct lease_sim_result lease_sim_result(const struct lease_sim *sim, uint32_t client);
-/* GPU time in which nobody held it. */
+/* GPU time in which nobody held it; and of it, while somebody had work for it. */
 uint64_t lease_sim_idle(const struct lease_sim *sim, uint32_t gpu);
+uint64_t lease_sim_wasted(const struct lease_sim *sim, uint32_t gpu);
 struct lease_table *lease_sim_table(struct lease_sim *sim);

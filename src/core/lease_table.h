@@ -85,6 +85,7 @@ struct lease_client {
 
 struct lease_gpu {
 	struct lease_setting setting;
+	uint64_t plan; /* lease_plan_ns(&setting) */
 	uint32_t index;
 	struct lease_seat **seats;
 	uint32_t count, room;
@@ -167,6 +168,8 @@ uint32_t lease_pool_rate(const struct lease_gpu *g);
 int64_t lease_credit(const struct lease_gpu *g, const struct lease_seat *s);
 /* ns * ppm of a lease, or of the share of a plan where that is less. */
 int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s);
+/* The most that it may have in SAVED. */
+int64_t lease_saved_max(const struct lease_gpu *g, const struct lease_seat *s);
 /* Brings the credit up to date. */
 void lease_seat_fold(struct lease_gpu *g, struct lease_seat *s);
 /* The end of its sleep: credit slept through is cut, or saved. */
