@@ -6,7 +6,8 @@
  * After each kill the others must go on: every one of them must soon have taken or given again.
  * Then the killed one is replaced. At the end all are killed. Tells how far it is where stderr is a
  * terminal. Exit 0 if nobody ever waited or was refused in another way than for want of memory;
- * prints the number of operations. */
+ * prints the number of operations, and the longest that a survivor took for one and a new process
+ * for its start, in ms. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -24,8 +25,11 @@
 
 #define WORKERS 6
 #define HELD 8
-/* Of a survivor on a busy machine, in seconds. One that waits for the dead waits on. */
-#define PATIENCE 10
+/* Of a survivor on a busy machine, in ms; a new one asks the daemon and makes a context. However
+ * long that is, it shows who waits for the dead: every other victim is stopped first, which nobody
+ * notices, so that who waits for it waits for ever. */
+#define PATIENCE_MS 10000
+#define START_PATIENCE_MS 30000
 
 static const char *const families[] = {"linear", "pitch", "managed", "vmm",
 				       "mapped", "array", "async",   "pool"};
@@ -34,6 +38,7 @@ static size_t family_count = ARRAY_SIZE(families) - POOL_FAMILIES;
 
 static struct shared {
 	atomic_ulong operations[WORKERS];
+	atomic_bool started[WORKERS];
 } * shared;
 
 struct holding {
@@ -90,6 +95,7 @@ static void work(size_t me, unsigned seed)
 	} while (result == CUDA_ERROR_OUT_OF_MEMORY);
 	if (result != CUDA_SUCCESS || cuCtxSetCurrent(context) != CUDA_SUCCESS)
 		worker_fails("start", "contexts", result);
+	atomic_store(&shared->started[me], true);
 	for (;;) {
 		operate(&held[(unsigned)rand_r(&seed) % HELD], &seed);
 		atomic_fetch_add(&shared->operations[me], 1);
@@ -99,6 +105,7 @@ static void work(size_t me, unsigned seed)
 static pid_t worker_start(size_t me)
 {
 	unsigned seed = (unsigned)rand();
+	atomic_store(&shared->started[me], false);
 	pid_t pid = fork();
 
 	if (pid == 0)
@@ -106,36 +113,86 @@ static pid_t worker_start(size_t me)
 	return pid;
 }
 
-/* True where the worker soon gets on, counted from `before` operations. */
-static bool gets_on(size_t worker, unsigned long before)
+static struct {
+	long operation, start;
+} longest_ms;
+
+static long now_ms(void)
 {
-	time_t end = time(NULL) + PATIENCE;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* For whoever reads of a failure. */
+static void tell_of(pid_t pid)
+{
+	static const char *const files[] = {"wchan", "syscall", "schedstat", "stat"};
+	char path[64], text[512];
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, files[i]);
+		FILE *f = fopen(path, "re");
+		size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+		text[n] = '\0';
+		fprintf(stderr, "%s: %s\n", path, text);
+		if (f)
+			fclose(f);
+	}
+}
+
+/* True where the worker soon gets on, counted from `before` operations. */
+static bool gets_on(size_t worker, pid_t pid, unsigned long before)
+{
+	bool started = atomic_load(&shared->started[worker]);
+	long begun = now_ms(), took = 0;
 
 	while (atomic_load(&shared->operations[worker]) == before) {
-		if (time(NULL) > end)
+		took = now_ms() - begun;
+		if (took > (started ? PATIENCE_MS : START_PATIENCE_MS)) {
+			tell_of(pid);
 			return false;
+		}
 		pause_us(50);
 	}
+	if (started)
+		longest_ms.operation = MAX(longest_ms.operation, took);
+	else
+		longest_ms.start = MAX(longest_ms.start, took);
 	return true;
 }
 
-/* Kills one and sees the others go on. */
-static bool kill_one(pid_t *pids, size_t victim)
+static bool others_get_on(const pid_t *pids, size_t victim)
 {
 	unsigned long before[WORKERS];
-	int status;
 
-	kill(pids[victim], SIGKILL);
-	if (waitpid(pids[victim], &status, 0) < 0 || !WIFSIGNALED(status))
-		return false;
 	for (size_t i = 0; i < WORKERS; i++)
 		before[i] = atomic_load(&shared->operations[i]);
 	for (size_t i = 0; i < WORKERS; i++)
-		if (i != victim && !gets_on(i, before[i])) {
+		if (i != victim && !gets_on(i, pids[i], before[i])) {
 			fprintf(stderr, "process %d waits for the dead\n", (int)pids[i]);
 			return false;
 		}
 	return true;
+}
+
+/* Kills one, which may have been stopped first, and sees the others go on. */
+static bool kill_one(const pid_t *pids, size_t victim, bool stopped)
+{
+	int status;
+
+	if (stopped) {
+		kill(pids[victim], SIGSTOP);
+		if (waitpid(pids[victim], &status, WUNTRACED) < 0 || !WIFSTOPPED(status) ||
+		    !others_get_on(pids, victim))
+			return false;
+	}
+	kill(pids[victim], SIGKILL);
+	if (waitpid(pids[victim], &status, 0) < 0 || !WIFSIGNALED(status))
+		return false;
+	return others_get_on(pids, victim);
 }
 
 int main(int argc, char **argv)
@@ -156,7 +213,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < WORKERS; i++) {
 		pids[i] = worker_start(i);
 		/* One after the other, as contexts take long on some drivers. */
-		if (!gets_on(i, 0))
+		if (!gets_on(i, pids[i], 0))
 			return 1;
 	}
 	for (long i = 0; i < kills; i++) {
@@ -165,7 +222,7 @@ int main(int argc, char **argv)
 		if (isatty(STDERR_FILENO))
 			fprintf(stderr, "\r%ld of %ld killed", i, kills);
 		pause_us((unsigned)rand() % 5000);
-		if (!kill_one(pids, victim))
+		if (!kill_one(pids, victim, i % 2))
 			return 1;
 		pids[victim] = worker_start(victim);
 	}
@@ -174,6 +231,6 @@ int main(int argc, char **argv)
 		waitpid(pids[i], NULL, 0);
 		total += atomic_load(&shared->operations[i]);
 	}
-	printf("%lu\n", total);
+	printf("%lu %ld %ld\n", total, longest_ms.operation, longest_ms.start);
 	return 0;
 }

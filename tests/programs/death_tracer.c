@@ -87,6 +87,25 @@ static void run_pool(void)
 	take_and_give("pool", MIB(40));
 }
 
+/* In a pool that has a gap of 150 MiB, where the slice has too little room for the pool to grow by
+ * as much, and enough for the neighbour. */
+static void run_tight(void)
+{
+	CUdeviceptr gap, rest, ptr;
+	size_t free_bytes, total;
+
+	begin();
+	expect(cuMemAllocAsync(&gap, MIB(150), NULL) == CUDA_SUCCESS);
+	expect(cuMemAllocAsync(&rest, MIB(1), NULL) == CUDA_SUCCESS);
+	expect(cuMemFreeAsync(gap, NULL) == CUDA_SUCCESS && cuCtxSynchronize() == CUDA_SUCCESS);
+	expect(cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS);
+	expect(cuMemAlloc_v2(&ptr, ALIGN_UP(free_bytes - MIB(112), MIB(2))) == CUDA_SUCCESS);
+	trace_me();
+	expect(cuMemAllocAsync(&ptr, MIB(200), NULL) == CUDA_ERROR_OUT_OF_MEMORY);
+	expect(cuMemAllocAsync(&ptr, MIB(120), NULL) == CUDA_SUCCESS);
+	expect(cuMemFreeAsync(ptr, NULL) == CUDA_SUCCESS);
+}
+
 static void run_array(void)
 {
 	begin();
@@ -140,7 +159,7 @@ static const struct scenario {
 } scenarios[] = {
 	{"linear", run_linear},   {"vmm", run_vmm},       {"pool", run_pool},
 	{"array", run_array},     {"attach", run_attach}, {"context", run_context},
-	{"fork", run_fork, true},
+	{"fork", run_fork, true}, {"tight", run_tight},
 };
 
 /* ---- The neighbour: a process of the same slice that answers a byte with a byte ---- */
