@@ -106,7 +106,8 @@ static int receive_reply(int fd, struct attach_reply *reply, int fds[DESCRIPTORS
 	struct msghdr message = {.msg_iov = &data,
 				 .msg_iovlen = 1,
 				 .msg_control = &control,
-				 .msg_controllen = sizeof(control)};
+				 /* What CMSG_SPACE adds would hold one more. */
+				 .msg_controllen = CMSG_LEN(DESCRIPTORS * sizeof(int))};
 	ssize_t n;
 
 	do
@@ -114,6 +115,7 @@ static int receive_reply(int fd, struct attach_reply *reply, int fds[DESCRIPTORS
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
+	/* Whoever calls closes them, whatever the rest is. */
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
 		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
 			memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
@@ -154,7 +156,28 @@ static void *map_sealed(int fd, int protection, size_t *ret_size)
 	return at;
 }
 
-static int map_ledger(struct attachment *a, uint32_t slot)
+/* The content may be hostile and change meanwhile: what is checked is a copy. */
+static int check_ledger(struct attachment *a, enum attach_kind kind, size_t limits_size,
+			size_t ledger_bytes)
+{
+	/* Only who observes has the daemon's slot, which it does not write to. */
+	const uint32_t first = kind == ATTACH_OBSERVE ? LEDGER_SLOT_DAEMON : 1;
+
+	a->shape = *a->ledger.header;
+	a->gpu_count = a->ledger.limits->gpu_count;
+	int r = ledger_limits_check(a->ledger.limits, limits_size);
+
+	if (r == 0)
+		r = ledger_check(&a->shape, ledger_bytes);
+	if (r < 0)
+		return r;
+	return a->gpu_count && a->gpu_count <= a->shape.gpu_count && a->slot >= first &&
+			       a->slot < a->shape.slot_count
+		       ? 0
+		       : -EPROTO;
+}
+
+static int map_ledger(struct attachment *a, enum attach_kind kind)
 {
 	size_t limits_size = 0, header_size = 0;
 	void *limits = map_sealed(a->limits_fd, PROT_READ, &limits_size);
@@ -163,18 +186,15 @@ static int map_ledger(struct attachment *a, uint32_t slot)
 
 	if (limits && header) {
 		a->ledger = (struct ledger){.limits = limits, .header = header};
-		r = ledger_limits_check(limits, limits_size);
+		r = check_ledger(a, kind, limits_size, header_size);
 		if (r == 0)
-			r = ledger_check(header, header_size);
-		if (r == 0 && a->ledger.limits->gpu_count <= a->ledger.header->gpu_count &&
-		    slot < a->ledger.header->slot_count)
 			return 0;
 	}
 	if (limits)
 		munmap(limits, limits_size);
 	if (header)
 		munmap(header, header_size);
-	return r < 0 ? r : -EPROTO;
+	return r;
 }
 
 static int unusable(char *why, size_t size, const char *text, int error)
@@ -199,14 +219,60 @@ static void wake_take(struct attachment *a, int *fd)
 		close(before);
 }
 
+/* What the daemon says is one line, whatever it sent. */
+static void told(char *why, size_t size, struct attach_reply *reply)
+{
+	reply->message[sizeof(reply->message) - 1] = '\0';
+	snprintf(why, size, "%s", reply->message[0] ? reply->message : "the daemon refused it");
+	for (char *c = why; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
+}
+
+int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char *why,
+		   size_t why_size)
+{
+	struct attach_reply reply = {0};
+	int fds[DESCRIPTORS] = {-1, -1, -1};
+	int r = receive_reply(*fd, &reply, fds);
+	cleanup_close int limits_fd = fds[0];
+	cleanup_close int ledger_fd = fds[1];
+	cleanup_close int wake_fd = fds[2];
+
+	if (r < 0)
+		return unusable(why, why_size, "the daemon did not answer", r);
+	if (reply.status != ATTACH_OK) {
+		told(why, why_size, &reply);
+		return -EPERM;
+	}
+	if (limits_fd < 0 || ledger_fd < 0)
+		return unusable(why, why_size, "the daemon sent no ledger", -EPROTO);
+	struct attachment a = {.slot = reply.slot,
+			       .limits_fd = limits_fd,
+			       .ledger_fd = ledger_fd,
+			       .wake = -1};
+	r = map_ledger(&a, kind);
+	if (r < 0)
+		return unusable(why, why_size,
+				r == -EPROTONOSUPPORT ? "the daemon is of another version"
+						      : "the daemon's ledger is unusable",
+				r);
+	a.limits_fd = move_high(&limits_fd);
+	a.ledger_fd = move_high(&ledger_fd);
+	a.socket = move_high(fd);
+	a.socket_inode = inode_of(a.socket);
+	wake_take(&a, &wake_fd);
+	a.generation = atomic_load(&a.ledger.limits->generation);
+	*ret = a;
+	ret->ledger.shape = &ret->shape;
+	return 0;
+}
+
 int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t why_size)
 {
 	const char *session = environment_get(ATTACH_ENV_SESSION),
 		   *path = environment_get(ATTACH_ENV_SOCKET);
 	struct attach_request request = request_make(kind, LEDGER_SLOT_DAEMON);
-	struct attachment a = {.slot = LEDGER_SLOT_DAEMON, .wake = -1};
-	struct attach_reply reply = {0};
-	int fds[DESCRIPTORS] = {-1, -1, -1};
 
 	if (!session || !session[0] || !path || !path[0]) {
 		snprintf(why, why_size, "it is in no session; start it with `carve run`");
@@ -216,38 +282,9 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 	if (fd < 0)
 		return unusable(why, why_size, "the daemon cannot be reached", fd);
 	int r = send_request(fd, &request);
-	if (r == 0)
-		r = receive_reply(fd, &reply, fds);
 	if (r < 0)
 		return unusable(why, why_size, "the daemon did not answer", r);
-	cleanup_close int limits_fd = fds[0];
-	cleanup_close int ledger_fd = fds[1];
-	cleanup_close int wake_fd = fds[2];
-	if (reply.status != ATTACH_OK) {
-		reply.message[sizeof(reply.message) - 1] = '\0';
-		snprintf(why, why_size, "%s",
-			 reply.message[0] ? reply.message : "the daemon refused it");
-		return -EPERM;
-	}
-	if (limits_fd < 0 || ledger_fd < 0)
-		return unusable(why, why_size, "the daemon sent no ledger", -EPROTO);
-	a.limits_fd = limits_fd;
-	a.ledger_fd = ledger_fd;
-	r = map_ledger(&a, reply.slot);
-	if (r < 0)
-		return unusable(why, why_size,
-				r == -EPROTONOSUPPORT ? "the daemon is of another version"
-						      : "the daemon's ledger is unusable",
-				r);
-	a.slot = reply.slot;
-	a.limits_fd = move_high(&limits_fd);
-	a.ledger_fd = move_high(&ledger_fd);
-	a.socket = move_high(&fd);
-	a.socket_inode = inode_of(a.socket);
-	wake_take(&a, &wake_fd);
-	a.generation = atomic_load(&a.ledger.limits->generation);
-	*ret = a;
-	return 0;
+	return attach_receive(kind, &fd, ret, why, why_size);
 }
 
 static int exchange(struct attachment *a, enum attach_kind kind)
@@ -259,12 +296,13 @@ static int exchange(struct attachment *a, enum attach_kind kind)
 
 	if (r == 0)
 		r = receive_reply(a->socket, &reply, fds);
-	if (r < 0)
-		return r;
 	close_fd(&fds[0]);
 	close_fd(&fds[1]);
-	wake_take(a, &fds[2]);
+	if (r == 0)
+		wake_take(a, &fds[2]);
 	close_fd(&fds[2]);
+	if (r < 0)
+		return r;
 	return reply.status == ATTACH_OK ? 0 : -EPERM;
 }
 

@@ -11,6 +11,10 @@
  * close-on-exec and have high numbers, out of the way of programs that count on low ones. */
 struct attachment {
 	struct ledger ledger;
+	/* The ledger's shape and the number of GPUs as they were checked: what is in the mappings
+	 * may be changed afterwards by other processes of the session. */
+	struct ledger_header shape;
+	uint32_t gpu_count;
 	uint32_t slot; /* LEDGER_SLOT_DAEMON: only observing */
 	int socket;
 	int limits_fd, ledger_fd;
@@ -24,6 +28,11 @@ struct attachment {
  * While nobody listens (the daemon restarts) it tries for about two seconds. 0, or -errno with one
  * line for the user in `why`. */
 int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t why_size);
+
+/* The part of it that follows the request: receives the reply, and maps what came with it. On
+ * success the connection is *ret's. */
+int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char *why,
+		   size_t why_size);
 
 /* Has the daemon compare the driver's figures with this process's slot, and waits until it has.
  * After a restart of the daemon it connects anew. False: nobody there; the books stay as they are.

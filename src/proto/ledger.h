@@ -204,6 +204,11 @@ void ledger_slot_release(const struct ledger *l, uint32_t slot);
 uint64_t ledger_committed(const struct ledger *l, uint32_t gpu);
 /* used + settled of one slot, never negative. */
 uint64_t ledger_slot_bytes(const struct ledger *l, uint32_t slot, uint32_t gpu);
+/* How many entries of limits->gpu[] there are, whatever is written there. */
+static inline uint32_t ledger_gpu_count(const struct ledger_limits *limits)
+{
+	return limits->gpu_count < LEDGER_GPUS_MAX ? limits->gpu_count : LEDGER_GPUS_MAX;
+}
 static inline uint64_t ledger_limit(const struct ledger *l, uint32_t gpu)
 {
 	return atomic_load_explicit(&l->limits->gpu[gpu].limit_bytes, memory_order_relaxed);

@@ -5,10 +5,17 @@
  *   front_host [--limit BYTES] [--context BYTES] [--settled BYTES] [--gpus N] [--answer HOW]
  *              [--uuid UUID] [--gate PLAN] [--preload PATHS] -- CMD...
  *
+<<<<<<< HEAD
  * GPU i has the UUID i 1 2 ... 15 (the null driver's); or the first has another. HOW: "ok",
  * "refuse", "silent" (closes), "unsealed", "newer" (a ledger of a later version), "leave" (attaches
  * one, then is gone). PLAN: what the session's gate goes through (front_gate.h); "leave" then
  * leaves it as it is. Prints one line of JSON on stderr; exits with the command's status. */
+=======
+ * GPU i has the UUID i 1 2 ... 15 (the null driver's). HOW: "ok", "refuse", "silent" (closes),
+ * "unsealed", "older", "newer", "newer-compatible" (a ledger of another version; of a later one
+ * that this front still understands), "newer-attach" (speaks a later version), "leave" (attaches
+ * one, then is gone). Prints one line of JSON on stderr; exits with the command's status. */
+>>>>>>> cc80602 (Whatever the daemon answers, and whatever is written into the ledger, the front stays within its mappings)
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -60,6 +67,15 @@ static int memory_make(const char *name, size_t size, bool seal, void **ret)
 	return *ret == MAP_FAILED ? -1 : fd;
 }
 
+/* As another build of carve would have it. */
+static void version_set(const struct host *h, uint16_t *version, uint16_t *oldest)
+{
+	bool newer = strncmp(h->answer, "newer", 5) == 0;
+
+	*version = (uint16_t)(LEDGER_VERSION + newer - (strcmp(h->answer, "older") == 0));
+	*oldest = strcmp(h->answer, "newer-compatible") == 0 ? LEDGER_VERSION : *version;
+}
+
 static bool ledger_make(struct host *h, uint32_t gpus, uint64_t limit, uint64_t context)
 {
 	bool seal = strcmp(h->answer, "unsealed") != 0;
@@ -76,8 +92,8 @@ static bool ledger_make(struct host *h, uint32_t gpus, uint64_t limit, uint64_t 
 	h->ledger = (struct ledger){.limits = limits, .header = header};
 	ledger_init(header, gpus, SLOTS);
 	h->limits->magic = LEDGER_LIMITS_MAGIC;
-	h->limits->version = LEDGER_VERSION + (strcmp(h->answer, "newer") == 0);
-	h->limits->version_oldest = h->limits->version;
+	version_set(h, &h->limits->version, &h->limits->version_oldest);
+	version_set(h, &h->ledger.header->version, &h->ledger.header->version_oldest);
 	h->limits->size = sizeof(*h->limits);
 	h->limits->gpu_count = gpus;
 	strcpy(h->limits->session, SESSION);
@@ -145,6 +161,11 @@ static bool serve(struct host *h, struct client *c)
 	if (strcmp(h->answer, "refuse") == 0) {
 		reply.status = ATTACH_NO_SESSION;
 		snprintf(reply.message, sizeof(reply.message), "session %s ended", request.session);
+	} else if (strcmp(h->answer, "newer-attach") == 0) {
+		reply.version = ATTACH_VERSION + 1;
+		reply.status = ATTACH_VERSION_MISMATCH;
+		snprintf(reply.message, sizeof(reply.message), "this carved speaks version %u",
+			 ATTACH_VERSION + 1);
 	} else if (request.kind == ATTACH_WORKLOAD) {
 		struct ucred peer = {0};
 		socklen_t size = sizeof(peer);

@@ -70,11 +70,19 @@ def test_context_that_turns_out_too_big_is_undone():
     ("silent", "the daemon did not answer"),
     ("unsealed", "the daemon's ledger is unusable"),
     ("newer", "the daemon is of another version"),
+    ("older", "the daemon is of another version"),
+    ("newer-attach", "this carved speaks version 2"),
 ])
 def test_fails_closed_and_says_why_once(answer, why):
     status, lines, _ = in_slice("closed", "--answer", answer)
     assert status == 0
     assert len(lines) == 1 and lines[0].startswith("carve: ") and why in lines[0]
+
+
+def test_a_newer_ledger_that_this_front_understands_is_used():
+    status, lines, books = in_slice("exact", "--answer", "newer-compatible")
+    assert (status, lines) == (0, [])
+    assert (books["peak"], books["refused"]) == (GIB, 4)
 
 
 def test_without_a_session_fails_closed():

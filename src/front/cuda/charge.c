@@ -12,7 +12,7 @@
 #define AGAIN_MOST 20
 #define AGAIN_NS 50000L
 
-static int find_gpu(const struct ledger_limits *limits, CUdevice device)
+static int find_gpu(const struct attachment *a, CUdevice device)
 {
 	CUuuid uuid;
 
@@ -20,8 +20,8 @@ static int find_gpu(const struct ledger_limits *limits, CUdevice device)
 	if (real_cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS &&
 	    real_cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
 		return -1;
-	for (uint32_t gpu = 0; gpu < limits->gpu_count; gpu++)
-		if (memcmp(limits->gpu[gpu].uuid, &uuid, LEDGER_UUID_SIZE) == 0)
+	for (uint32_t gpu = 0; gpu < a->gpu_count; gpu++)
+		if (memcmp(a->ledger.limits->gpu[gpu].uuid, &uuid, LEDGER_UUID_SIZE) == 0)
 			return (int)gpu;
 	return -1;
 }
@@ -32,7 +32,7 @@ int charge_gpu_of(struct process *p, CUdevice device)
 		return -1;
 	uint8_t known = atomic_load_explicit(&p->device_gpu[device], memory_order_relaxed);
 	if (!known) {
-		int gpu = find_gpu(p->attachment.ledger.limits, device);
+		int gpu = find_gpu(&p->attachment, device);
 
 		known = gpu < 0 ? DEVICE_NONE : (uint8_t)(gpu + 1);
 		atomic_store_explicit(&p->device_gpu[device], known, memory_order_relaxed);
@@ -53,7 +53,7 @@ static bool others_are_calling(struct process *p)
 {
 	const struct ledger *l = &p->attachment.ledger;
 
-	for (uint32_t i = 1; i < l->header->slot_count; i++) {
+	for (uint32_t i = 1; i < p->attachment.shape.slot_count; i++) {
 		const struct ledger_slot *slot = ledger_slot(l, i);
 
 		if (i != p->attachment.slot &&

@@ -9,7 +9,7 @@ static int find_uuid(const struct ledger_limits *limits, const char *text, size_
 {
 	int found = -1;
 
-	for (uint32_t i = 0; i < limits->gpu_count; i++) {
+	for (uint32_t i = 0; i < ledger_gpu_count(limits); i++) {
 		const char *uuid = limits->gpu[i].uuid_text;
 
 		if (strnlen(uuid, sizeof(limits->gpu[i].uuid_text)) < length ||
@@ -31,7 +31,7 @@ static int find_index(const struct ledger_limits *limits, const char *text, size
 			return -1;
 		index = index * 10 + (uint32_t)(text[i] - '0');
 	}
-	return length && index < limits->gpu_count ? (int)index : -1;
+	return length && index < ledger_gpu_count(limits) ? (int)index : -1;
 }
 
 static int find_entry(const struct ledger_limits *limits, const char *text, size_t length)
@@ -56,7 +56,7 @@ static void append(char *buf, const struct ledger_limit *gpu)
 void visible_list(const struct ledger_limits *limits, const char *user, char buf[VISIBLE_SIZE])
 {
 	buf[0] = '\0';
-	for (uint32_t i = 0; !user && i < limits->gpu_count; i++)
+	for (uint32_t i = 0; !user && i < ledger_gpu_count(limits); i++)
 		append(buf, &limits->gpu[i]);
 	while (user && *user) {
 		size_t length = strcspn(user, ","), spaces = strspn(user, " \t");

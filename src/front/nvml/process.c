@@ -25,14 +25,14 @@ static bool slice_process(struct process *p, uint32_t pid, uint64_t gpus, uint64
 	bool found = false;
 
 	*ret_bytes = 0;
-	for (uint32_t slot = 1; slot < l->header->slot_count; slot++) {
+	for (uint32_t slot = 1; slot < p->attachment.shape.slot_count; slot++) {
 		const struct ledger_slot *s = ledger_slot(l, slot);
 
 		if (atomic_load_explicit(&s->state, memory_order_relaxed) != LEDGER_SLOT_LIVE ||
 		    (uint32_t)s->pid != pid)
 			continue;
 		found = true;
-		for (uint32_t gpu = 0; gpu < l->limits->gpu_count; gpu++)
+		for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++)
 			if (gpus >> gpu & 1)
 				*ret_bytes += ledger_slot_bytes(l, slot, gpu);
 	}

@@ -31,7 +31,7 @@ uint64_t slice_gpus(struct process *p, nvmlDevice_t device)
 	const struct ledger_limits *limits = p->attachment.ledger.limits;
 	uint64_t below = 0;
 
-	for (uint32_t gpu = 0; gpu < limits->gpu_count; gpu++) {
+	for (uint32_t gpu = 0; gpu < ledger_gpu_count(limits); gpu++) {
 		nvmlDevice_t listed;
 
 		if (has_uuid(device, limits->gpu[gpu].uuid_text))
@@ -50,7 +50,7 @@ static unsigned int walk_devices(const struct ledger_limits *limits, unsigned in
 	nvmlDevice_t seen[LEDGER_GPUS_MAX];
 	unsigned int count = 0;
 
-	for (uint32_t gpu = 0; gpu < limits->gpu_count; gpu++) {
+	for (uint32_t gpu = 0; gpu < ledger_gpu_count(limits); gpu++) {
 		bool known = false;
 
 		*result = listed_device(limits, gpu, &seen[count]);
