@@ -247,10 +247,8 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 	}
 	if (limits_fd < 0 || ledger_fd < 0)
 		return unusable(why, why_size, "the daemon sent no ledger", -EPROTO);
-	struct attachment a = {.slot = reply.slot,
-			       .limits_fd = limits_fd,
-			       .ledger_fd = ledger_fd,
-			       .wake = -1};
+	struct attachment a = {
+		.slot = reply.slot, .limits_fd = limits_fd, .ledger_fd = ledger_fd, .wake = -1};
 	r = map_ledger(&a, kind);
 	if (r < 0)
 		return unusable(why, why_size,

@@ -18,6 +18,8 @@
 #define GPUS 3u
 #define SLOTS 8u
 #define LATER 0x80u
+/* More than are ever sent. */
+#define DESCRIPTORS 5
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -32,7 +34,7 @@ struct answer {
 };
 
 enum how {
-	HOW_COUNT = 0x03, /* descriptors: 3 is taken as 2 */
+	HOW_COUNT = 0x03, /* descriptors: 3 is taken as all that there are */
 	HOW_SWAPPED = 0x04,
 	HOW_UNSEALED = 0x08,
 	HOW_SHORT_LIMITS = 0x10,
@@ -104,10 +106,11 @@ static void answer_send(int socket, struct answer *a, unsigned how)
 {
 	union {
 		struct cmsghdr header;
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		char bytes[CMSG_SPACE(DESCRIPTORS * sizeof(int))];
 	} control = {0};
-	int fds[2] = {a->limits.fd, a->ledger.fd};
-	size_t count = MIN(how & HOW_COUNT, 2u);
+	int fds[DESCRIPTORS] = {a->limits.fd, a->ledger.fd, a->ledger.fd, a->limits.fd,
+				a->ledger.fd};
+	size_t count = (how & HOW_COUNT) < 3 ? how & HOW_COUNT : DESCRIPTORS;
 	struct iovec data = {.iov_base = &a->reply,
 			     .iov_len = how & HOW_SHORT_REPLY ? sizeof(a->reply) - 1
 							      : sizeof(a->reply)};
@@ -182,6 +185,7 @@ static void process_drop(struct process *p)
 	close(a->limits_fd);
 	close(a->ledger_fd);
 	close(a->socket);
+	close_fd(&a->wake);
 }
 
 static void receive(int *socket, unsigned how, struct answer *a, const uint8_t *data, size_t size)

@@ -5,17 +5,12 @@
  *   front_host [--limit BYTES] [--context BYTES] [--settled BYTES] [--gpus N] [--answer HOW]
  *              [--uuid UUID] [--gate PLAN] [--preload PATHS] -- CMD...
  *
-<<<<<<< HEAD
  * GPU i has the UUID i 1 2 ... 15 (the null driver's); or the first has another. HOW: "ok",
- * "refuse", "silent" (closes), "unsealed", "newer" (a ledger of a later version), "leave" (attaches
- * one, then is gone). PLAN: what the session's gate goes through (front_gate.h); "leave" then
- * leaves it as it is. Prints one line of JSON on stderr; exits with the command's status. */
-=======
- * GPU i has the UUID i 1 2 ... 15 (the null driver's). HOW: "ok", "refuse", "silent" (closes),
- * "unsealed", "older", "newer", "newer-compatible" (a ledger of another version; of a later one
- * that this front still understands), "newer-attach" (speaks a later version), "leave" (attaches
- * one, then is gone). Prints one line of JSON on stderr; exits with the command's status. */
->>>>>>> cc80602 (Whatever the daemon answers, and whatever is written into the ledger, the front stays within its mappings)
+ * "refuse", "silent" (closes), "unsealed", "older", "newer", "newer-compatible" (a ledger of
+ * another version; of a later one that this front still understands), "newer-attach" (speaks a
+ * later version), "leave" (attaches one, then is gone). PLAN: what the session's gate goes through
+ * (front_gate.h); "leave" then leaves it as it is. Prints one line of JSON on stderr; exits with
+ * the command's status. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -110,7 +105,7 @@ static bool ledger_make(struct host *h, uint32_t gpus, uint64_t limit, uint64_t 
 	return h->limits_fd >= 0;
 }
 
-/* The first GPU's: "GPU-" and 32 hexadecimal digits with dashes among them. */
+/* The first GPU's: "GPU-" or "MIG-" and 32 hexadecimal digits with dashes among them. */
 static void uuid_set(struct host *h, const char *text)
 {
 	struct ledger_limit *gpu = &h->limits->gpu[0];
