@@ -65,7 +65,7 @@ void gate_sleep_on_word(uint64_t seen, uint64_t ns)
 
 void gate_bind(struct process *p)
 {
-	if (p && p->attachment.ledger.header->time_offset)
+	if (p && p->attachment.shape.time_offset)
 		gate_at = gate_word(&p->attachment.ledger);
 }
 
