@@ -13,22 +13,12 @@
 #include "front/dl.h"
 #include "front/environment.h"
 #include "front/library.h"
+#include "proto/driver_places.h"
 
 /* Buckets of the table address -> hook: more than four times the hooks of either library. */
 #define HOOK_BUCKETS 2048u
 
-static const char *const usual_directories[] = {
-	"/usr/lib/x86_64-linux-gnu",
-	"/lib/x86_64-linux-gnu",
-	"/usr/lib64",
-	"/lib64",
-	"/usr/lib",
-	"/lib",
-	"/usr/lib/wsl/lib",
-	"/usr/local/nvidia/lib64",
-	"/usr/local/lib",
-	"/run/opengl-driver/lib",
-};
+static const char *const usual_directories[] = {DRIVER_DIRECTORIES};
 
 enum driver_state {
 	DRIVER_UNKNOWN = 0,

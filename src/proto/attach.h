@@ -19,10 +19,16 @@
 #define ATTACH_ENV_CUDA "CARVE_DRIVER_CUDA"
 #define ATTACH_ENV_NVML "CARVE_DRIVER_NVML"
 
-/* In the mount namespace of `carve run --isolation mount`: the variables above as lines NAME=VALUE,
- * for programs that are started without their environment; and the driver's own libraries. */
+/* In the mount namespace of `carve run --isolation mount`: a directory with the variables above as
+ * lines NAME=VALUE, for programs that are started without their environment; the driver's own
+ * libraries; and carve's, in `front`. Where there can be none in /run (it is read-only, or not this
+ * user's), the first of the others whose parent is empty has it. */
 #define ATTACH_SLICE_DIR "/run/carve-slice"
-#define ATTACH_SLICE_FILE ATTACH_SLICE_DIR "/environment"
+#define ATTACH_SLICE_DIRS                                                         \
+	ATTACH_SLICE_DIR, "/usr/local/games/carve-slice", "/var/opt/carve-slice", \
+		"/usr/local/src/carve-slice", "/srv/carve-slice", "/mnt/carve-slice"
+#define ATTACH_SLICE_FILE "environment"
+#define ATTACH_SLICE_PATH_SIZE 64
 #define ATTACH_SLICE_FILE_SIZE 4096
 
 enum attach_kind {
