@@ -46,7 +46,8 @@ ssize_t file_read(const char *path, char *buf, size_t size)
 	return -EFBIG;
 }
 
-int process_start_time(pid_t pid, unsigned long long *ret_ticks)
+/* A number of /proc/PID/stat, by its field there. */
+static int process_field(pid_t pid, int number, unsigned long long *ret)
 {
 	char path[64], text[1024];
 
@@ -56,12 +57,27 @@ int process_start_time(pid_t pid, unsigned long long *ret_ticks)
 		return n == -ENOENT ? -ESRCH : (int)n;
 	/* The name in parentheses may hold anything, so count fields from the last one. */
 	const char *field = strrchr(text, ')');
-	for (int skip = 0; field && skip < 20; skip++)
+	for (int skip = 2; field && skip < number; skip++)
 		field = strchr(field + 1, ' ');
 	if (!field)
 		return -EINVAL;
-	*ret_ticks = strtoull(field + 1, NULL, 10);
+	*ret = strtoull(field, NULL, 10);
 	return 0;
+}
+
+int process_start_time(pid_t pid, unsigned long long *ret_ticks)
+{
+	return process_field(pid, 22, ret_ticks);
+}
+
+int process_parent(pid_t pid, pid_t *ret_parent)
+{
+	unsigned long long parent;
+	int rc = process_field(pid, 4, &parent);
+
+	if (rc == 0)
+		*ret_parent = (pid_t)parent;
+	return rc;
 }
 
 int executable_dir(char *buf, size_t size)

@@ -27,6 +27,9 @@ ssize_t file_read(const char *path, char *buf, size_t size);
  * names a process for ever, since PIDs come back. 0 or -errno (-ESRCH: no such process). */
 int process_start_time(pid_t pid, unsigned long long *ret_ticks);
 
+/* The process that a process is a child of, 0: it is not to be seen from here. 0 or -errno. */
+int process_parent(pid_t pid, pid_t *ret_parent);
+
 /* Directory of the running executable, without a trailing slash. 0 or -errno. */
 int executable_dir(char *buf, size_t size);
 

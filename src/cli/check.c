@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "cli/check_isolation.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/driver_find.h"
-#include "cli/isolation.h"
 #include "cli/output.h"
 #include "cli/places.h"
 #include "cli/sessions.h"
@@ -101,15 +101,6 @@ static json_t *front_check(json_t *missing)
 	return json_pack("{s:s,s:s}", "cuda", places.front_cuda, "nvml", places.front_nvml);
 }
 
-static json_t *isolation_check(void)
-{
-	const char *why = "";
-	bool mount = isolation_mount_possible(&why);
-
-	return json_pack("{s:b,s:b,s:s}", "preload", 1, "mount", mount, "why_no_mount",
-			 mount ? "" : why);
-}
-
 static void gpus_check(const struct client *client, json_t *found, json_t *missing)
 {
 	cleanup_json json_t *gpus = NULL;
@@ -157,7 +148,6 @@ static void check_print(const json_t *check)
 	const json_t *driver = json_object_get(check, "driver");
 	const json_t *front = json_object_get(check, "front");
 	const json_t *daemon = json_object_get(check, "daemon");
-	const json_t *isolation = json_object_get(check, "isolation");
 	size_t i;
 	json_t *item;
 
@@ -171,14 +161,7 @@ static void check_print(const json_t *check)
 	else
 		printf("daemon:   not reachable\n");
 	printf("front:    %s\n", session_text(front, "cuda"));
-	if (json_is_true(json_object_get(isolation, "mount")))
-		printf("isolation: preload, or with `carve run --isolation mount` a mount "
-		       "namespace, "
-		       "which also binds programs started with an empty environment or "
-		       "set-user-ID\n");
-	else
-		printf("isolation: preload; no mount namespace: %s\n",
-		       session_text(isolation, "why_no_mount"));
+	check_isolation_print(json_object_get(check, "isolation"));
 	json_array_foreach(json_object_get(check, "gpus"), i, item)
 	{
 		printf("GPU %" PRIu64 ":    %s\n", session_number(item, "index"),
@@ -199,7 +182,7 @@ int cli_check(struct cli *cli, struct error *err)
 	json_t *daemon = daemon_check(cli->value[OPT_HOST], gpus, missing);
 	cleanup_json json_t *check =
 		json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "driver", driver, "daemon", daemon, "front",
-			  front, "isolation", isolation_check(), "gpus", gpus, "missing", missing);
+			  front, "isolation", check_isolation(), "gpus", gpus, "missing", missing);
 	int rc = 0;
 
 	if (!check)

@@ -2,105 +2,114 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "cli/driver_find.h"
+#include "cli/namespace.h"
 #include "cli/places.h"
-#include "proto/attach.h"
+
+static const char *const slice_dirs[] = {ATTACH_SLICE_DIRS};
 
 int isolation_parse(const char *text, enum isolation *ret, struct error *err)
 {
-	if (!text || !strcmp(text, "preload")) {
+	if (!text) {
+		*ret = geteuid() == 0 ? ISOLATION_MOUNT : ISOLATION_PRELOAD;
+	} else if (!strcmp(text, "preload")) {
 		*ret = ISOLATION_PRELOAD;
 	} else if (!strcmp(text, "mount")) {
 		*ret = ISOLATION_MOUNT;
 	} else {
 		error_set(err, EXIT_CODE_USAGE, "--isolation: '%.64s' is no way to isolate", text);
-		error_hint(err, "preload, or as root mount");
+		error_hint(err, "mount (root's default) or preload");
 		return -EXIT_CODE_USAGE;
 	}
 	return 0;
 }
 
-bool isolation_mount_possible(const char **ret_why)
+/* ---- trying it --------------------------------------------------------------------------- */
+
+/* In the child. */
+_Noreturn static void try_send(int fd, struct isolation_mount *mount, const struct places *places,
+			       const struct driver_libs *driver)
 {
-	*ret_why = "only root may mount";
-	return geteuid() == 0;
+	struct places own_places = *places;
+	struct driver_libs own_driver = *driver;
+	struct error err = {0};
+
+	isolation_mount(mount, &own_places, &own_driver, &err);
+	write_all(fd, &err, sizeof(err));
+	write_all(fd, mount, sizeof(*mount));
+	_exit(0);
+}
+
+static int try_error(int error, struct error *err)
+{
+	return error_set(err, EXIT_CODE_FAILED, "cannot try what --isolation mount does: %s",
+			 strerrordesc_np(error));
+}
+
+int isolation_mount_try(struct isolation_mount *mount, const struct places *places,
+			const struct driver_libs *driver, struct error *err)
+{
+	struct error failure;
+	int fds[2], error = pipe2(fds, O_CLOEXEC) < 0 ? errno : 0;
+
+	if (error)
+		return try_error(error, err);
+	cleanup_close int in = fds[0], out = fds[1];
+	pid_t child = fork();
+	if (child == 0)
+		try_send(out, mount, places, driver);
+	error = child < 0 ? errno : 0;
+	close_fd(&out);
+	bool told = child > 0 && read(in, &failure, sizeof(failure)) == sizeof(failure) &&
+		    read(in, mount, sizeof(*mount)) == sizeof(*mount);
+	if (child > 0)
+		waitpid(child, NULL, 0);
+	if (!told)
+		return try_error(error ? error : EIO, err);
+	if (!failure.code)
+		return 0;
+	*err = failure;
+	return -failure.code;
+}
+
+/* ---- inside one -------------------------------------------------------------------------- */
+
+/* The slice's directory; NULL: this is not in one. */
+static const char *slice_dir_find(void)
+{
+	char path[ATTACH_SLICE_PATH_SIZE];
+
+	for (size_t i = 0; i < ARRAY_SIZE(slice_dirs); i++) {
+		snprintf(path, sizeof(path), "%s/" ATTACH_SLICE_FILE, slice_dirs[i]);
+		if (access(path, F_OK) == 0)
+			return slice_dirs[i];
+	}
+	return NULL;
 }
 
 bool isolation_mounted(void)
 {
-	return access(ATTACH_SLICE_FILE, F_OK) == 0;
+	return slice_dir_find() != NULL;
 }
 
-static int mount_error(const char *what, struct error *err)
+static void environment_restore(const char *dir)
 {
-	int error = errno;
+	char text[ATTACH_SLICE_FILE_SIZE + 1], path[ATTACH_SLICE_PATH_SIZE], *state;
 
-	error_set(err, EXIT_CODE_RUN_FAILED, "--isolation mount: cannot mount %.300s: %s", what,
-		  strerrordesc_np(error));
-	error_hint(err, "--isolation preload needs no rights");
-	return -EXIT_CODE_RUN_FAILED;
-}
-
-/* A private place for what is of no concern outside, gone with the last process of the slice. */
-static int namespace_enter(struct error *err)
-{
-	if (mkdir(ATTACH_SLICE_DIR, 0755) < 0 && errno != EEXIST)
-		return mount_error(ATTACH_SLICE_DIR, err);
-	if (unshare(CLONE_NEWNS) < 0)
-		return mount_error("a namespace", err);
-	/* What the host mounts later still shows here; what is mounted here does not show there. */
-	if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
-		return mount_error("/", err);
-	if (mount("carve", ATTACH_SLICE_DIR, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k"))
-		return mount_error(ATTACH_SLICE_DIR, err);
-	return 0;
-}
-
-/* `front` over `driver`, whose own file stays at `own`; its path becomes that one. */
-static int library_cover(const char *front, char driver[PATH_MAX], const char *own,
-			 struct error *err)
-{
-	cleanup_close int point = open(own, O_WRONLY | O_CREAT | O_CLOEXEC, 0444);
-
-	if (point < 0 || mount(driver, own, NULL, MS_BIND, NULL) < 0)
-		return mount_error(driver, err);
-	if (mount(front, driver, NULL, MS_BIND, NULL) < 0)
-		return mount_error(driver, err);
-	snprintf(driver, PATH_MAX, "%s", own);
-	return 0;
-}
-
-int isolation_mount(const struct places *places, struct driver_libs *driver, struct error *err)
-{
-	if (!driver->cuda[0] || !driver->nvml[0])
-		return error_set(err, EXIT_CODE_RUN_FAILED,
-				 "--isolation mount: there is no driver here to lie over");
-	int rc = namespace_enter(err);
-	if (rc < 0)
-		return rc;
-	rc = library_cover(places->front_cuda, driver->cuda, ATTACH_SLICE_DIR "/libcuda.so.1", err);
-	if (rc < 0)
-		return rc;
-	return library_cover(places->front_nvml, driver->nvml,
-			     ATTACH_SLICE_DIR "/libnvidia-ml.so.1", err);
-}
-
-void isolation_environment_restore(void)
-{
-	char text[ATTACH_SLICE_FILE_SIZE + 1], *state;
-
-	if (file_read(ATTACH_SLICE_FILE, text, sizeof(text)) < 0)
+	snprintf(path, sizeof(path), "%s/" ATTACH_SLICE_FILE, dir);
+	if (file_read(path, text, sizeof(text)) < 0)
 		return;
 	for (char *line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
 		char *value = strchr(line, '=');
@@ -112,27 +121,64 @@ void isolation_environment_restore(void)
 	}
 }
 
-int isolation_mount_environment(struct error *err)
+void isolation_rejoin(struct places *places)
 {
-	static const char *const names[] = {ATTACH_ENV_SESSION, ATTACH_ENV_SOCKET, ATTACH_ENV_CUDA,
-					    ATTACH_ENV_NVML};
-	char text[ATTACH_SLICE_FILE_SIZE];
-	size_t length = 0;
+	const char *dir = slice_dir_find();
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		const char *value = getenv(names[i]);
+	if (!dir)
+		return;
+	environment_restore(dir);
+	snprintf(places->front_cuda, sizeof(places->front_cuda), "%s/" ISOLATION_FRONT_CUDA, dir);
+	snprintf(places->front_nvml, sizeof(places->front_nvml), "%s/" ISOLATION_FRONT_NVML, dir);
+}
 
-		if (value && length < sizeof(text))
-			length += (size_t)snprintf(text + length, sizeof(text) - length, "%s=%s\n",
-						   names[i], value);
+bool isolation_is_front(const char *path)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(slice_dirs); i++) {
+		size_t length = strlen(slice_dirs[i]);
+
+		if (!strncmp(path, slice_dirs[i], length) &&
+		    (!strcmp(path + length, "/" ISOLATION_FRONT_CUDA) ||
+		     !strcmp(path + length, "/" ISOLATION_FRONT_NVML)))
+			return true;
 	}
-	errno = ENAMETOOLONG; /* unless one of the calls below says another reason */
-	cleanup_close int fd = open(ATTACH_SLICE_FILE, O_WRONLY | O_CREAT | O_CLOEXEC, 0444);
-	if (fd < 0 || length >= sizeof(text) || write_all(fd, text, length) < 0)
-		return mount_error(ATTACH_SLICE_FILE, err);
-	close_fd(&fd); /* what is open for writing keeps the mount from becoming read-only */
-	if (mount(NULL, ATTACH_SLICE_DIR, NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV,
-		  NULL) < 0)
-		return mount_error(ATTACH_SLICE_FILE, err);
-	return 0;
+	return false;
+}
+
+/* The driver's own file over ours, where ours lies over it. */
+static int uncover(const char *dir, const char *front, const char *own, const char *driver)
+{
+	char front_path[PATH_MAX], own_path[PATH_MAX];
+	struct stat ours, there;
+
+	snprintf(front_path, sizeof(front_path), "%s/%s", dir, front);
+	snprintf(own_path, sizeof(own_path), "%s/%s", dir, own);
+	if (stat(front_path, &ours) < 0 || stat(driver, &there) < 0 ||
+	    ours.st_dev != there.st_dev || ours.st_ino != there.st_ino)
+		return 0;
+	return mount(own_path, driver, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
+}
+
+int isolation_leave(const char *cuda, const char *nvml, struct error *err)
+{
+	const char *dir = slice_dir_find();
+	enum namespace_form form;
+	char why[128];
+
+	if (!dir)
+		return 0;
+	int rc = namespace_enter(true, &form);
+	if (rc == 0)
+		rc = uncover(dir, ISOLATION_FRONT_CUDA, ISOLATION_OWN_CUDA, cuda);
+	if (rc == 0)
+		rc = uncover(dir, ISOLATION_FRONT_NVML, ISOLATION_OWN_NVML, nvml);
+	if (rc == 0 &&
+	    mount("carve", dir, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k") < 0)
+		rc = -errno;
+	if (rc == 0)
+		return 0;
+	error_set(err, EXIT_CODE_NOT_PERMITTED, "cannot leave the slice that this is in: %s",
+		  namespace_why(-rc, true, why, sizeof(why)));
+	error_hint(err, "run it outside of the slice, or in one of --isolation preload");
+	return -EXIT_CODE_NOT_PERMITTED;
 }

@@ -3,6 +3,8 @@
 
 #include <stdbool.h>
 
+#include "proto/attach.h"
+
 struct driver_libs;
 struct error;
 struct places;
@@ -11,21 +13,48 @@ enum isolation {
 	/* LD_PRELOAD: any user, any host; lost where a program loses its environment. */
 	ISOLATION_PRELOAD,
 	/* A mount namespace in which ours lie over the driver's, too: whoever opens the driver, by
-	 * whatever path, gets ours. Needs root. */
+	 * whatever path, gets ours. Root's default. */
 	ISOLATION_MOUNT,
 };
 
-/* "preload" or "mount"; NULL: the default. 0, or negative with *err set (EXIT_CODE_USAGE). */
+/* In the slice's directory: the driver's own libraries, and ours. */
+#define ISOLATION_OWN_CUDA "libcuda.so.1"
+#define ISOLATION_OWN_NVML "libnvidia-ml.so.1"
+#define ISOLATION_FRONT_DIR "front"
+#define ISOLATION_FRONT_CUDA ISOLATION_FRONT_DIR "/" ISOLATION_OWN_CUDA
+#define ISOLATION_FRONT_NVML ISOLATION_FRONT_DIR "/" ISOLATION_OWN_NVML
+
+/* "preload", "mount", or NULL: this user's default. 0, or negative with *err set
+ * (EXIT_CODE_USAGE). */
 int isolation_parse(const char *text, enum isolation *ret, struct error *err);
-/* Whether this process may mount; where not, *ret_why says it. */
-bool isolation_mount_possible(const char **ret_why);
+
+/* What a slice's mount namespace is like. */
+struct isolation_mount {
+	bool user;                        /* in: a user namespace will do; out: it is one */
+	char top[ATTACH_SLICE_PATH_SIZE]; /* where the private file system is mounted */
+	char dir[ATTACH_SLICE_PATH_SIZE]; /* the slice's directory on it */
+};
+
+/* Puts this process into a mount namespace of its own: ours over every copy of the driver's. The
+ * driver's own files and ours get private paths there, which replace those in *driver and *places.
+ * For a child before exec. 0, or negative with *err set: it is to end then. */
+int isolation_mount(struct isolation_mount *mount, struct places *places,
+		    struct driver_libs *driver, struct error *err);
+/* Leaves the slice's variables (proto/attach.h) of this process's environment in that namespace. */
+int isolation_mount_environment(const struct isolation_mount *mount, struct error *err);
+/* Does and drops it in a child: what `carve run` can do here. 0 with *mount as it would be, or
+ * negative with *err set. */
+int isolation_mount_try(struct isolation_mount *mount, const struct places *places,
+			const struct driver_libs *driver, struct error *err);
+
 /* Whether this process is in such a mount namespace already. */
 bool isolation_mounted(void);
-/* There: gives this process's environment back what of its slice it was started without. */
-void isolation_environment_restore(void);
-/* Puts this process into a mount namespace of its own: ours over the driver's, and the driver's at
- * private paths, which replace those in *driver. For a child before exec. 0, or negative with *err
- * set. */
-int isolation_mount(const struct places *places, struct driver_libs *driver, struct error *err);
-/* Leaves the slice's variables (proto/attach.h) of this process's environment in that namespace. */
-int isolation_mount_environment(struct error *err);
+/* There: gives this process's environment back what of its slice it was started without, and names
+ * our libraries by the paths that every user can read. */
+void isolation_rejoin(struct places *places);
+/* Whether `path` is one of those. */
+bool isolation_is_front(const char *path);
+/* There: hides the slice from this process and its children, which go to another (simulated) host:
+ * the driver's own libraries `cuda` and `nvml`, if they are covered, are to be had again. 0, or
+ * negative with *err set. Elsewhere it does nothing. */
+int isolation_leave(const char *cuda, const char *nvml, struct error *err);

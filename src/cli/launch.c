@@ -15,6 +15,7 @@
 #include "cli/client.h"
 #include "cli/daemon_watch.h"
 #include "cli/driver_find.h"
+#include "cli/places.h"
 #include "cli/relay.h"
 #include "cli/slice_env.h"
 #include "proto/attach.h"
@@ -64,8 +65,9 @@ static bool daemon_ended(int rc)
 	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
 }
 
-/* Tells the daemon that this process, which becomes the command, keeps the session alive: carve
- * itself may be killed before its command ends. */
+/* Tells the daemon that this process, which becomes the command, is the session's: it keeps a
+ * one-off session alive, as carve itself may be killed before its command ends, and what descends
+ * from it or shares its mount namespace belongs to the slice. */
 static int command_register(const struct launch *launch, struct error *err)
 {
 	struct attach_reply reply = {0};
@@ -100,60 +102,91 @@ static int exec_error(const char *command, int error, struct error *err)
 			 strerrordesc_np(error));
 }
 
+/* Why a child could not become the command. */
+struct failure {
+	struct error error;
+	bool isolation; /* the namespace could not be made; nothing else was tried */
+};
+
 /* In the child: what makes its programs programs of the slice. */
-static int slice_enter(const struct launch *launch, struct error *err)
+static int slice_enter(const struct launch *launch, struct failure *failure)
 {
 	struct driver_libs driver = *launch->driver;
-	bool mount = launch->isolation == ISOLATION_MOUNT;
-	int rc = mount ? isolation_mount(launch->places, &driver, err) : 0;
+	struct places places = *launch->places;
+	struct isolation_mount mount = {.user = launch->isolation_asked};
+	bool mounts = launch->isolation == ISOLATION_MOUNT;
+	int rc = mounts ? isolation_mount(&mount, &places, &driver, &failure->error) : 0;
 
+	failure->isolation = rc < 0;
 	if (rc < 0)
 		return rc;
-	rc = slice_env_enter(launch->session, launch->attach, launch->places, &driver, err);
-	return rc < 0 || !mount ? rc : isolation_mount_environment(err);
+	rc = slice_env_enter(launch->session, launch->attach, &places, &driver, &failure->error);
+	return rc < 0 || !mounts ? rc : isolation_mount_environment(&mount, &failure->error);
 }
 
 /* In the child: becomes the command, or sends the error through `fd`. */
 _Noreturn static void command_become(const struct launch *launch, struct relay *relay, int fd)
 {
-	struct error err = {0};
+	struct failure failure = {0};
 
-	if ((!launch->one_off || command_register(launch, &err) == 0) &&
-	    slice_enter(launch, &err) == 0) {
+	if (slice_enter(launch, &failure) == 0 &&
+	    (!launch->client || command_register(launch, &failure.error) == 0)) {
 		relay_end(relay);
 		execvp(launch->argv[0], launch->argv);
-		exec_error(launch->argv[0], errno, &err);
+		exec_error(launch->argv[0], errno, &failure.error);
 	}
-	write_all(fd, &err, sizeof(err));
+	write_all(fd, &failure, sizeof(failure));
 	_exit(EXIT_CODE_RUN_FAILED);
 }
 
+static int start_error(const struct launch *launch, struct error *err)
+{
+	return error_set(err, EXIT_CODE_RUN_FAILED, "cannot start %.400s: %s", launch->argv[0],
+			 strerrordesc_np(errno));
+}
+
 static int command_start(const struct launch *launch, struct relay *relay, pid_t *ret_pid,
-			 struct error *err)
+			 struct failure *failure)
 {
 	int fds[2];
-	struct error failure;
 
 	if (pipe2(fds, O_CLOEXEC) < 0)
-		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot start %.400s: %s",
-				 launch->argv[0], strerrordesc_np(errno));
+		return start_error(launch, &failure->error);
 	cleanup_close int in = fds[0], out = fds[1];
 	pid_t child = fork();
 	if (child < 0)
-		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot start %.400s: %s",
-				 launch->argv[0], strerrordesc_np(errno));
+		return start_error(launch, &failure->error);
 	if (child == 0)
 		command_become(launch, relay, out);
 	close_fd(&out);
 	/* Nothing but the end of the pipe comes where the command was started. */
-	ssize_t n = read(in, &failure, sizeof(failure));
-	if (n == sizeof(failure)) {
+	ssize_t n = read(in, failure, sizeof(*failure));
+	if (n == sizeof(*failure)) {
 		waitpid(child, NULL, 0);
-		*err = failure;
-		return -failure.code;
+		return -failure->error.code;
 	}
 	*ret_pid = child;
 	return 0;
+}
+
+/* Where nobody asked for the namespace and none can be made here, the command starts without. */
+static int command_start_isolated(const struct launch *launch, struct relay *relay, pid_t *ret_pid,
+				  struct error *err)
+{
+	struct launch preloading = *launch;
+	struct failure failure = {0};
+	int rc = command_start(launch, relay, ret_pid, &failure);
+
+	if (rc < 0 && failure.isolation && !launch->isolation_asked) {
+		if (launch->verbose)
+			fprintf(stderr, "carve: %s; preloading instead\n", failure.error.message);
+		preloading.isolation = ISOLATION_PRELOAD;
+		failure = (struct failure){0};
+		rc = command_start(&preloading, relay, ret_pid, &failure);
+	}
+	if (rc < 0)
+		*err = failure.error;
+	return rc;
 }
 
 int launch_run(const struct launch *launch, struct error *err)
@@ -165,7 +198,7 @@ int launch_run(const struct launch *launch, struct error *err)
 
 	if (rc < 0)
 		return rc;
-	rc = command_start(launch, &relay, &child, err);
+	rc = command_start_isolated(launch, &relay, &child, err);
 	if (rc == 0) {
 		daemon_watch_begin(&watch, launch->client);
 		rc = relay_wait(&relay, child, &watch);

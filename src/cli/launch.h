@@ -14,9 +14,11 @@ struct launch {
 	char **argv;                 /* NULL-terminated */
 	const char *session;         /* ID of the slice */
 	const char *attach;          /* the attach socket's path */
-	const struct client *client; /* whose daemon is kept running; NULL: none */
-	bool one_off;                /* the session lives as long as the command: register it */
+	const struct client *client; /* whose daemon is kept running, and told of the command; NULL:
+				      * neither, as inside a slice */
 	enum isolation isolation;
+	bool isolation_asked; /* by the user; else what fails makes it ISOLATION_PRELOAD */
+	bool verbose;         /* says so, then */
 	const struct places *places;
 	const struct driver_libs *driver;
 };

@@ -202,6 +202,8 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 	const char *other = cli->value[OPT_SESSION];
 	struct launch launch = *base;
 
+	/* Whatever isolates the slice holds for its children. */
+	launch.isolation = ISOLATION_PRELOAD;
 	launch.session = slice_env_session();
 	launch.attach = getenv(ATTACH_ENV_SOCKET);
 	if (request->sized || request->option || cli->value[OPT_EPHEMERAL] ||
@@ -218,6 +220,7 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 				 "%s is set, but not %s: slice %.64s "
 				 "cannot be reached",
 				 ATTACH_ENV_SESSION, ATTACH_ENV_SOCKET, launch.session);
+	launcher_warn(cli->arguments[0]);
 	return launch_run(&launch, err);
 }
 
@@ -246,22 +249,26 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	launch.session = session_text(choice.session, "id");
 	launch.attach = client.attach;
 	launch.client = &client;
-	launch.one_off = choice.one_off;
 	rc = launch_run(&launch, err);
 	finish(cli, &client, &choice);
 	return rc;
 }
 
-static int isolation_choose(const struct cli *cli, enum isolation *ret, struct error *err)
+/* What was asked for is tried before a slice is waited for. */
+static int isolation_choose(const struct cli *cli, struct launch *launch, struct error *err)
 {
-	const char *why;
-	int rc = isolation_parse(cli->value[OPT_ISOLATION], ret, err);
+	struct isolation_mount mount = {.user = true};
+	int rc = isolation_parse(cli->value[OPT_ISOLATION], &launch->isolation, err);
 
-	if (rc < 0 || *ret != ISOLATION_MOUNT || isolation_mount_possible(&why))
+	launch->isolation_asked = cli->value[OPT_ISOLATION] != NULL;
+	if (rc < 0 || !launch->isolation_asked || launch->isolation != ISOLATION_MOUNT)
 		return rc;
-	error_set(err, EXIT_CODE_NOT_PERMITTED, "run: --isolation mount: %s", why);
-	error_hint(err, "--isolation preload needs no rights");
-	return -EXIT_CODE_NOT_PERMITTED;
+	rc = isolation_mount_try(&mount, launch->places, launch->driver, err);
+	if (rc == 0 && mount.user)
+		fputs("carve: note: in a user namespace set-user-ID programs (sudo, su) gain no "
+		      "rights, and other users' files show as nobody's\n",
+		      stderr);
+	return rc;
 }
 
 int cli_run(struct cli *cli, struct error *err)
@@ -269,16 +276,21 @@ int cli_run(struct cli *cli, struct error *err)
 	cleanup_request struct slice_request request = {0};
 	struct places places;
 	struct driver_libs driver;
-	struct launch launch = {.argv = cli->arguments, .places = &places, .driver = &driver};
+	struct launch launch = {.argv = cli->arguments,
+				.places = &places,
+				.driver = &driver,
+				.verbose = cli->value[OPT_VERBOSE] != NULL};
 	int rc = slice_request_read(cli, &request, err);
 
-	isolation_environment_restore();
-	if (rc < 0 || (rc = places_find(&places, err)) < 0 || (rc = driver_find(&driver, err)) < 0)
+	if (rc < 0 || (rc = places_find(&places, err)) < 0)
 		return rc;
-	if ((rc = isolation_choose(cli, &launch.isolation, err)) < 0)
+	isolation_rejoin(&places);
+	if ((rc = driver_find(&driver, err)) < 0)
 		return rc;
-	launcher_warn(cli->arguments[0]);
 	if (slice_env_session())
 		return run_inside(cli, &request, &launch, err);
+	if ((rc = isolation_choose(cli, &launch, err)) < 0)
+		return rc;
+	launcher_warn(cli->arguments[0]);
 	return run_outside(cli, &request, &launch, err);
 }

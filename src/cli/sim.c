@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/isolation.h"
 #include "cli/places.h"
 #include "cli/slice_env.h"
 
@@ -72,6 +73,17 @@ static int models_list(const struct cli *cli, const struct places *places, struc
 	return simhost_exec(places, argv, err);
 }
 
+/* The simulated driver lies beside simhost. */
+static int sim_slice_leave(const struct places *places, struct error *err)
+{
+	char cuda[PATH_MAX], nvml[PATH_MAX];
+	int length = (int)(strrchr(places->simhost, '/') - places->simhost);
+
+	snprintf(cuda, sizeof(cuda), "%.*s/libcuda.so.1", length, places->simhost);
+	snprintf(nvml, sizeof(nvml), "%.*s/libnvidia-ml.so.1", length, places->simhost);
+	return isolation_leave(cuda, nvml, err);
+}
+
 int cli_sim(struct cli *cli, struct error *err)
 {
 	const char *spec = cli->value[OPT_SIM_GPUS], *version = cli->value[OPT_SIM_DRIVER];
@@ -100,6 +112,8 @@ int cli_sim(struct cli *cli, struct error *err)
 	/* The new host's programs find its own daemon, and are in no slice yet. */
 	unsetenv("CARVE_HOST");
 	slice_env_leave(&places);
+	if ((rc = sim_slice_leave(&places, err)) < 0)
+		return rc;
 	cleanup_free char **argv = argv_make(words, count, command,
 					     cli->argument_count ? (size_t)cli->argument_count : 1);
 	if (!argv)

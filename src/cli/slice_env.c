@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/driver_find.h"
+#include "cli/isolation.h"
 #include "cli/places.h"
 #include "proto/attach.h"
 
@@ -36,7 +37,8 @@ static char *preload_of_user(const struct places *places)
 	     entry = strtok_r(NULL, PRELOAD_SEPARATORS, &state)) {
 		size_t length = strlen(entry);
 
-		if (!strcmp(entry, places->front_cuda) || !strcmp(entry, places->front_nvml))
+		if (!strcmp(entry, places->front_cuda) || !strcmp(entry, places->front_nvml) ||
+		    isolation_is_front(entry))
 			continue;
 		if (end != text)
 			*end++ = ':';

@@ -32,7 +32,7 @@ const struct cli_option cli_options[] = {
 	{OPT_EPHEMERAL, "ephemeral", NULL, "a slice of its own, released at the end"},
 	{OPT_SESSION, "session", "ID", "run in this session"},
 	{OPT_ISOLATION, "isolation", "HOW",
-	 "preload (default); as root also mount: binds more programs"},
+	 "mount (root's default) binds more programs than preload"},
 	{OPT_VERBOSE, "verbose", NULL, "(-v) say what was granted, and what was refused"},
 	{OPT_GROUP, "group", "GROUP", "this group's quota instead of a user's"},
 	{OPT_LIMIT_VRAM, "vram", "SIZE", "GPU memory in all, or none"},

@@ -518,7 +518,6 @@ def test_another_users_session_is_out_of_reach(shared):
         fails(shared("nobody", *argv), 5, "another user's")
     fails(shared("nobody", "run", "--session", theirs, "true"), 125, "another user's")
     fails(shared("nobody", "run", "true"), 125, "no active session")
-    fails(shared("nobody", "run", "--isolation", "mount", "--vram", "2", "true"), 125, "only root")
     assert theirs not in shared("nobody", "session", "list", "--all", "--json").stdout
     own = json.loads(shared("nobody", "session", "request", "--vram", "2", "--json").stdout)["id"]
     done = shared("nobody", "run", "sh", "-c", "id -u; echo $CARVE_SESSION")
