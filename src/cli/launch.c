@@ -90,6 +90,16 @@ static int command_register(const struct launch *launch, struct error *err)
 	return 0;
 }
 
+/* Once more from within the namespace, so that the daemon knows that. Where it does not answer now,
+ * processes that become another user's are refused. */
+static void namespace_register(const struct launch *launch)
+{
+	struct attach_reply ignored;
+
+	if (launch->client)
+		(void)register_ask(launch, &ignored);
+}
+
 static int exec_error(const char *command, int error, struct error *err)
 {
 	if (error == ENOENT) {
@@ -121,7 +131,10 @@ static int slice_enter(const struct launch *launch, struct failure *failure)
 	if (rc < 0)
 		return rc;
 	rc = slice_env_enter(launch->session, launch->attach, &places, &driver, &failure->error);
-	return rc < 0 || !mounts ? rc : isolation_mount_environment(&mount, &failure->error);
+	if (rc < 0 || !mounts)
+		return rc;
+	namespace_register(launch);
+	return isolation_mount_environment(&mount, &failure->error);
 }
 
 /* In the child: becomes the command, or sends the error through `fd`. */
@@ -129,8 +142,9 @@ _Noreturn static void command_become(const struct launch *launch, struct relay *
 {
 	struct failure failure = {0};
 
-	if (slice_enter(launch, &failure) == 0 &&
-	    (!launch->client || command_register(launch, &failure.error) == 0)) {
+	/* First the daemon, which can be started anew only outside of the slice. */
+	if ((!launch->client || command_register(launch, &failure.error) == 0) &&
+	    slice_enter(launch, &failure) == 0) {
 		relay_end(relay);
 		execvp(launch->argv[0], launch->argv);
 		exec_error(launch->argv[0], errno, &failure.error);

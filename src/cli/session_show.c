@@ -55,6 +55,30 @@ static void share_print(const json_t *session)
 	       units_format_duration(session_number(time, "overrun_ns"), overrun));
 }
 
+static void pids_print(const char *what, const json_t *pids)
+{
+	size_t i;
+	json_t *pid;
+
+	printf("%s", what);
+	json_array_foreach(pids, i, pid) printf(" %" JSON_INTEGER_FORMAT, json_integer_value(pid));
+	printf("%s\n", i ? "" : " none");
+}
+
+/* What got round the slice, if anything did. */
+static void around_print(const json_t *session)
+{
+	uint64_t over = session_number(session, "over_bytes");
+	const json_t *strays = json_object_get(session, "stray_pids");
+	char size[UNITS_TEXT_SIZE];
+
+	if (json_array_size(strays))
+		pids_print("not held:  processes that got round the slice:", strays);
+	if (over)
+		printf("beyond:    %s more than the slice is held, by the driver's figures\n",
+		       units_format_bytes(over, size));
+}
+
 static void session_print(const json_t *session)
 {
 	size_t i;
@@ -69,10 +93,8 @@ static void session_print(const json_t *session)
 	line_print(session_number(session, "position") ? "waits for: " : "because:   ", session,
 		   "reason");
 	line_print("backend:   ", session, "backend");
-	printf("processes:");
-	json_array_foreach(json_object_get(session, "pids"), i, item)
-		printf(" %" JSON_INTEGER_FORMAT, json_integer_value(item));
-	printf("%s\n", i ? "" : " none");
+	pids_print("processes:", json_object_get(session, "pids"));
+	around_print(session);
 	share_print(session);
 	json_array_foreach(json_object_get(session, "gpus"), i, item) gpu_print(item);
 	if (json_is_true(json_object_get(session, "tolerance_applied")))

@@ -216,7 +216,8 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 	if (!s || s->state != SESSION_ACTIVE)
 		return reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s",
 				    request->session);
-	if (c->peer.uid != s->record.uid && c->peer.uid != 0)
+	if (c->peer.uid != s->record.uid && c->peer.uid != 0 &&
+	    (request->kind == ATTACH_COMMAND || !session_admits(s, c->peer.process)))
 		return reply_status(c, ATTACH_NOT_PERMITTED, "session %s is another user's",
 				    s->record.id);
 	switch (request->kind) {

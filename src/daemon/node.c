@@ -20,6 +20,7 @@
 #include "daemon/session.h"
 #include "daemon/slicing.h"
 #include "daemon/store.h"
+#include "daemon/strays.h"
 #include "daemon/supervisor.h"
 #include "daemon/takeover.h"
 #include "daemon/upgrade.h"
@@ -47,6 +48,7 @@ static void node_stop(struct node *node, const char *why)
 	upgrade_stop(node);
 	http_server_stop(node->http);
 	sessions_free(node);
+	strays_free(node);
 	quotas_free(node);
 	attach_server_stop(node->attach);
 	close_handle(&node->prepare);
@@ -80,13 +82,14 @@ static void sessions_tick(struct node *node)
 	}
 }
 
-/* What the driver says is compared with the ledgers of living processes once a second. */
+/* What the driver says is compared with the ledgers of living processes once a second; commands may
+ * have children that never attach. */
 static void settle_tick(struct node *node)
 {
 	uint64_t mask = 0;
 
-	for (struct session *s = node->attached; s; s = s->next_attached)
-		if (s->processes)
+	for (struct session *s = node->sessions; s; s = s->next)
+		if (s->processes || s->holders)
 			mask |= session_gpu_mask(s);
 	if (mask)
 		pool_refresh(&node->pool, mask);

@@ -55,6 +55,7 @@ struct node {
 	struct session *by_id[NODE_BUCKETS];
 	struct session *by_user[NODE_BUCKETS];
 	struct session *attached;
+	struct stray *strays;
 	uint32_t session_count, timed_count;
 	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
 	struct drain *drains;

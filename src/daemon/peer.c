@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -86,6 +88,17 @@ bool process_alive(struct process_id process)
 
 	return process_start_time(process.pid, &start_time) == 0 &&
 	       start_time == process.start_time;
+}
+
+uint64_t process_mount_namespace(struct process_id process)
+{
+	struct stat own, its;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)process.pid);
+	if (stat("/proc/self/ns/mnt", &own) < 0 || stat(path, &its) < 0 || !process_alive(process))
+		return 0;
+	return its.st_ino == own.st_ino ? 0 : its.st_ino;
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)

@@ -36,6 +36,10 @@ int process_watch_signal(const struct process_watch *watch, int signal);
 
 bool process_alive(struct process_id process);
 
+/* A number for the mount namespace of a process, for as long as that lives. 0: it is this daemon's
+ * own, or not to be told. */
+uint64_t process_mount_namespace(struct process_id process);
+
 /* CLOCK_MONOTONIC and CLOCK_REALTIME in nanoseconds. */
 uint64_t now_monotonic_ns(void);
 int64_t now_realtime_ns(void);

@@ -13,6 +13,7 @@
 #include "daemon/node.h"
 #include "daemon/pool.h"
 #include "daemon/session.h"
+#include "daemon/strays.h"
 
 /* Dead processes are looked for in the driver's lists this often at first, and ever less often. */
 #define REAP_DELAY_MIN_MS 20
@@ -372,12 +373,13 @@ static void settle_all(struct node *node)
 
 /* ---- what is not carve's ----------------------------------------------------------------- */
 
-/* What the session's processes hold on a GPU of it. A dead one whose forked children keep the
- * driver's descriptors holds what its slot says, whether the driver lists it or not. */
+/* What the session's processes hold on a GPU of it, its strays among them. A dead one whose forked
+ * children keep the driver's descriptors holds what its slot says, whether the driver lists it or
+ * not. */
 static uint64_t session_held(const struct session *s, uint32_t position,
 			     const struct gpu_sample *sample)
 {
-	uint64_t held = 0;
+	uint64_t held = strays_held(s, sample);
 
 	for (const struct process *p = s->processes; p; p = p->next) {
 		uint64_t figure =
@@ -396,7 +398,7 @@ static void outside_compute(struct node *node)
 	struct pool *pool = &node->pool;
 	uint64_t inside[GPUS_MAX] = {0};
 
-	for (struct session *s = node->attached; s; s = s->next_attached)
+	for (struct session *s = node->sessions; s; s = s->next)
 		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 			int gpu = s->pool_gpu[i];
 
@@ -433,6 +435,12 @@ static void over_note(struct session *s, uint64_t over)
 	s->over_reported = true;
 	log_event(LOG_WARNING, "session.over id=%s uid=%u over_bytes=%" PRIu64, s->record.id,
 		  s->record.uid, over);
+	if (config->over_policy == OVER_KILL && strays_kill(s)) {
+		/* The others have as long again to show that it was not they. */
+		s->over_since_ns = now;
+		s->over_reported = false;
+		return;
+	}
 	/* One of them went round its slice; which, the sum of all does not say. */
 	for (struct process *p = s->processes; p && config->over_policy == OVER_KILL; p = p->next)
 		if (!p->dead)
@@ -441,7 +449,7 @@ static void over_note(struct session *s, uint64_t over)
 
 static void over_compute(struct node *node)
 {
-	for (struct session *s = node->attached; s; s = s->next_attached) {
+	for (struct session *s = node->sessions; s; s = s->next) {
 		uint64_t over = 0;
 
 		if (session_gpu_mask(s) & ~node->pool.mask)
@@ -460,6 +468,7 @@ static void over_compute(struct node *node)
 
 void processes_sampled(struct node *node)
 {
+	strays_sampled(node);
 	outside_compute(node);
 	over_compute(node);
 	exec_settle_all(node);

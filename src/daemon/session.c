@@ -17,6 +17,7 @@
 #include "daemon/pool.h"
 #include "daemon/process.h"
 #include "daemon/slicing.h"
+#include "daemon/strays.h"
 #include "daemon/waiting.h"
 
 struct drain {
@@ -205,6 +206,7 @@ static void session_free(struct session *s)
 		process_watch_stop(holder->watch);
 		free(holder);
 	}
+	strays_forget(s);
 	while (s->processes)
 		process_free(s->processes);
 	while (s->listeners) {
@@ -296,19 +298,25 @@ static void on_holder_ended(void *arg)
 	session_check_held(s);
 }
 
-int session_holder_add(struct session *s, const struct process_id *process, bool on_disk)
+int session_holder_add(struct session *s, const struct process_id *process, bool command)
 {
 	for (struct holder *h = s->holders; h; h = h->next)
-		if (h->process.pid == process->pid && h->process.start_time == process->start_time)
+		if (h->process.pid == process->pid &&
+		    h->process.start_time == process->start_time) {
+			h->command |= command;
+			h->mount_namespace = process_mount_namespace(*process);
 			return 0;
+		}
 	struct holder *holder = calloc(1, sizeof(*holder));
 	if (!holder)
 		return -ENOMEM;
 	holder->session = s;
 	holder->process = *process;
+	holder->command = command;
+	holder->mount_namespace = process_mount_namespace(*process);
 	int rc = process_watch_start(&s->node->loop, *process, on_holder_ended, holder,
 				     &holder->watch);
-	if (rc == 0 && on_disk)
+	if (rc == 0 && command && s->record.ephemeral)
 		rc = store_holder_add(s->node->store, s->record.id, process);
 	if (rc < 0) {
 		process_watch_stop(holder->watch);
@@ -318,6 +326,16 @@ int session_holder_add(struct session *s, const struct process_id *process, bool
 	holder->next = s->holders;
 	s->holders = holder;
 	return 0;
+}
+
+bool session_admits(const struct session *s, struct process_id process)
+{
+	uint64_t its = s->record.uid == 0 ? process_mount_namespace(process) : 0;
+
+	for (const struct holder *h = s->holders; its && h; h = h->next)
+		if (h->mount_namespace == its)
+			return true;
+	return false;
 }
 
 void session_check_held(struct session *s)

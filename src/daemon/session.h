@@ -18,12 +18,15 @@ enum session_state {
 	SESSION_ENDING, /* its processes are being ended */
 };
 
-/* A process that keeps a one-off session alive: who asked for it, or its command. */
+/* A process that keeps a one-off session alive: who asked for it, or its command; and the commands
+ * that `carve run` started in any other. */
 struct holder {
 	struct holder *next;
 	struct session *session;
 	struct process_id process;
 	struct process_watch *watch;
+	bool command;             /* of `carve run`: its descendants belong to the slice */
+	uint64_t mount_namespace; /* see process_mount_namespace(), when it said that it is one */
 };
 
 typedef void (*session_end_cb)(void *arg, const char *id);
@@ -69,8 +72,12 @@ int session_create(struct node *node, const struct store_session *record,
 /* Takes up a session found in the store, without holders. */
 int session_restore(struct node *node, const struct store_session *record, struct session **ret);
 
-/* Another process that keeps a one-off session alive. 0 or -errno. */
-int session_holder_add(struct session *session, const struct process_id *process, bool on_disk);
+/* Another holder, or one that tells its mount namespace. One that is a command of a one-off session
+ * goes to disk, too. 0 or -errno. */
+int session_holder_add(struct session *session, const struct process_id *process, bool command);
+/* Whether a process of another user is in the slice: root's command has a mount namespace of its
+ * own, and whoever is in there was put there by root. */
+bool session_admits(const struct session *session, struct process_id process);
 /* Ends a one-off session that nothing keeps alive any more. The session may be gone afterwards. */
 void session_check_held(struct session *session);
 

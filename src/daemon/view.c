@@ -15,6 +15,7 @@
 #include "daemon/refusal.h"
 #include "daemon/session.h"
 #include "daemon/slicing.h"
+#include "daemon/strays.h"
 #include "daemon/waiting.h"
 
 /* Programs outside carve that are named on each GPU. */
@@ -251,6 +252,17 @@ static json_t *pids_json(const struct session *session)
 	return pids;
 }
 
+/* Of strays that hold memory. */
+static json_t *stray_pids_json(const struct session *session)
+{
+	json_t *pids = json_array();
+
+	for (const struct stray *s = session ? session->node->strays : NULL; s; s = s->next)
+		if (s->session == session && s->logged)
+			json_array_append_new(pids, json_integer(s->id.pid));
+	return pids;
+}
+
 static json_t *record_json(const struct store_session *record, const struct session *session,
 			   const char *state, const struct peer *viewer)
 {
@@ -286,6 +298,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "backend", json_string("front"));
 	json_object_set_new(json, "mig_profile", json_null());
 	json_object_set_new(json, "pids", pids_json(session));
+	json_object_set_new(json, "stray_pids", stray_pids_json(session));
 	json_object_set_new(
 		json, "over_bytes",
 		bytes_json(session && session->over_reported ? session->over_bytes : 0));

@@ -1,0 +1,177 @@
+#include "daemon/strays.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "daemon/log.h"
+#include "daemon/node.h"
+#include "daemon/pool.h"
+#include "daemon/process.h"
+#include "daemon/session.h"
+
+/* Further up nobody looks for whom a process belongs to. */
+#define ANCESTORS_MAX 64
+
+static bool same(struct process_id a, struct process_id b)
+{
+	return a.pid == b.pid && a.start_time == b.start_time;
+}
+
+static bool is_attached(const struct node *node, struct process_id id)
+{
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (const struct process *p = s->processes; p; p = p->next)
+			if (same(p->id, id))
+				return true;
+	return false;
+}
+
+/* The session that this process is a command of, or takes part in. */
+static struct session *session_of(const struct node *node, struct process_id id)
+{
+	for (struct session *s = node->sessions; s; s = s->next) {
+		for (const struct holder *h = s->holders; h; h = h->next)
+			if (h->command && same(h->process, id))
+				return s;
+		for (const struct process *p = s->processes; p; p = p->next)
+			if (same(p->id, id))
+				return s;
+	}
+	return NULL;
+}
+
+static bool identify(pid_t pid, struct process_id *ret)
+{
+	unsigned long long start_time;
+
+	if (process_start_time(pid, &start_time) < 0)
+		return false;
+	*ret = (struct process_id){.pid = pid, .start_time = start_time};
+	return true;
+}
+
+/* The session of the nearest ancestor that has one. A parent is older than its child: what is
+ * younger took its number. */
+static struct session *session_of_ancestors(const struct node *node, struct process_id id)
+{
+	struct session *s = session_of(node, id);
+	pid_t parent;
+
+	for (int i = 0; !s && i < ANCESTORS_MAX; i++) {
+		uint64_t born = id.start_time;
+
+		if (process_parent(id.pid, &parent) < 0 || parent <= 1 || !identify(parent, &id) ||
+		    id.start_time > born)
+			return NULL;
+		s = session_of(node, id);
+	}
+	return s;
+}
+
+static struct stray *stray_find(const struct node *node, pid_t pid)
+{
+	struct stray *stray = node->strays;
+
+	while (stray && stray->id.pid != pid)
+		stray = stray->next;
+	return stray;
+}
+
+/* One that ended, or attached after all, is none any more. */
+static void drop_former(struct node *node)
+{
+	for (struct stray **at = &node->strays, *stray; (stray = *at);) {
+		if (process_alive(stray->id) && !is_attached(node, stray->id)) {
+			at = &stray->next;
+			continue;
+		}
+		*at = stray->next;
+		free(stray);
+	}
+}
+
+static void look_at(struct node *node, const struct gpu_process *process)
+{
+	struct stray *stray = stray_find(node, process->pid);
+	struct process_id id;
+
+	if (!stray && identify(process->pid, &id) && !is_attached(node, id)) {
+		stray = calloc(1, sizeof(*stray));
+		if (!stray)
+			return;
+		stray->id = id;
+		stray->session = session_of_ancestors(node, id);
+		stray->next = node->strays;
+		node->strays = stray;
+	}
+	if (!stray || !stray->session || !process->bytes || stray->logged)
+		return;
+	stray->logged = true;
+	log_event(LOG_WARNING, "session.stray id=%s uid=%u pid=%d", stray->session->record.id,
+		  stray->session->record.uid, (int)stray->id.pid);
+}
+
+void strays_sampled(struct node *node)
+{
+	const struct pool *pool = &node->pool;
+
+	drop_former(node);
+	for (uint32_t i = 0; node->sessions && i < pool->count; i++) {
+		const struct gpu_sample *sample = &pool->gpu[i].sample;
+
+		if (!(pool->mask >> i & 1) || sample->error)
+			continue;
+		for (size_t p = 0; p < sample->process_count; p++)
+			look_at(node, &sample->processes[p]);
+	}
+}
+
+uint64_t strays_held(const struct session *s, const struct gpu_sample *sample)
+{
+	uint64_t held = 0;
+
+	for (const struct stray *stray = s->node->strays; stray; stray = stray->next)
+		if (stray->session == s)
+			held += gpu_sample_process_bytes(sample, stray->id.pid);
+	return held;
+}
+
+static bool kill_one(struct process_id id)
+{
+	cleanup_close int pidfd = (int)syscall(SYS_pidfd_open, id.pid, 0);
+
+	return pidfd >= 0 && process_alive(id) &&
+	       syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
+}
+
+bool strays_kill(const struct session *s)
+{
+	bool killed = false;
+
+	for (const struct stray *stray = s->node->strays; stray; stray = stray->next)
+		if (stray->session == s && stray->logged)
+			killed |= kill_one(stray->id);
+	return killed;
+}
+
+void strays_forget(struct session *s)
+{
+	/* A living one holds memory that is nobody's from now on. */
+	for (struct stray *stray = s->node->strays; stray; stray = stray->next)
+		if (stray->session == s)
+			stray->session = NULL;
+}
+
+void strays_free(struct node *node)
+{
+	while (node->strays) {
+		struct stray *stray = node->strays;
+
+		node->strays = stray->next;
+		free(stray);
+	}
+}

@@ -1,0 +1,30 @@
+/* Strays: processes that the driver lists and that never attached, though a command of `carve run`
+ * started them. They reached the driver some way round the front. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/peer.h"
+
+struct gpu_sample;
+struct node;
+struct session;
+
+/* A process of the driver's lists that is attached nowhere. */
+struct stray {
+	struct stray *next; /* node->strays */
+	struct process_id id;
+	struct session *session; /* NULL: no session's, but a program outside carve */
+	bool logged;
+};
+
+/* Learns from the newest sample who is one. */
+void strays_sampled(struct node *node);
+/* What a session's strays hold on a GPU. */
+uint64_t strays_held(const struct session *session, const struct gpu_sample *sample);
+/* Kills a session's strays that hold memory. True: there were any that could be. */
+bool strays_kill(const struct session *session);
+/* The session ends; all: the daemon does. */
+void strays_forget(struct session *session);
+void strays_free(struct node *node);

@@ -1,0 +1,572 @@
+"""Whatever way a program takes to the driver, it ends in the slice; what gets round it is seen, and ended by policy."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+from conftest import BUILD, clean_env, run, wait_until
+
+GIB = 1 << 30
+MIB = 1 << 20
+CARVE = BUILD / "carve"
+PROGRAMS = BUILD / "tests/programs"
+REACH = PROGRAMS / "reach"
+STATIC = PROGRAMS / "reach_static"
+IS_ROOT = os.geteuid() == 0
+OTHER = 65534
+AS_OTHER = ["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups"]
+SLICE = 2 * GIB
+
+
+def others_can_run_it():
+    return IS_ROOT and subprocess.run([*AS_OTHER, str(CARVE), "--version"], capture_output=True).returncode == 0
+
+
+def driver_of(host):
+    return host.carve_json("check")["driver"]["cuda"]
+
+
+def bare(host, *library_path):
+    """env -i, but for what keeps a program on its simulated host."""
+    names = ("SIMGPU_HOST", *(("LD_LIBRARY_PATH",) if library_path else ()))
+    return ["env", "-i", *(f"{n}={host.env[n]}" for n in names if n in host.env)]
+
+
+@pytest.fixture(params=["preload", "mount", "user namespace"])
+def isolated(request, make_host):
+    """isolated(ARGV): the command in a slice of 2 GiB; .kind, .host."""
+    host = make_host("h100-80gb")
+    prefix = []
+    if request.param == "user namespace" and IS_ROOT:
+        if not others_can_run_it():
+            pytest.skip("needs a build that other users can read")
+        open_host_to_others(host)
+        prefix = AS_OTHER
+    if request.param == "mount" and not IS_ROOT:
+        pytest.skip("needs root; the user namespace stands for it")
+    kind = "preload" if request.param == "preload" else "mount"
+
+    def start(*argv, method=host.run, **kw):
+        env = dict(kw.pop("env", {}))
+        if prefix:
+            env["CARVE_RUNTIME_DIR"] = host.other_dir
+        return method([*prefix, CARVE, "run", "--isolation", kind, "--vram", "2", *argv], env=env, **kw)
+
+    start.kind, start.host, start.user = kind, host, request.param == "user namespace"
+    if kind == "mount":
+        tried = start("true")
+        if "cannot isolate by mounting" in tried.stderr:
+            pytest.skip(tried.stderr)
+    yield start
+    if prefix:
+        shutil.rmtree(host.other_dir, ignore_errors=True)
+
+
+def open_host_to_others(host):
+    """Programs of another user play on this simulated host, with a daemon of their own."""
+    directory = host.env["SIMGPU_HOST"]
+    os.chmod(directory, 0o755)
+    for entry in pathlib.Path(directory).iterdir():
+        if entry.is_socket():
+            os.chmod(entry, 0o666)
+    host.other_dir = tempfile.mkdtemp(prefix="carve-test-")
+    os.chown(host.other_dir, OTHER, OTHER)
+
+
+# What each way is, as arguments of `reach` or a whole command; DRIVER is the driver's path.
+BY_NAME = {
+    "name": ["path", "libcuda.so.1"],
+    "unversioned name": ["path", "libcuda.so"],
+    "absolute path": ["path", "DRIVER"],
+    "deepbind": ["deepbind", "DRIVER"],
+    "dlmopen": ["dlmopen", "libcuda.so.1"],
+    "dlmopen by path": ["dlmopen", "DRIVER"],
+    "linked plugin": ["plugin", PROGRAMS / "reach_plugin.so"],
+    "linked plugin with deepbind": ["plugin-deepbind", PROGRAMS / "reach_plugin.so"],
+    "linked plugin in dlmopen": ["plugin-dlmopen", PROGRAMS / "reach_plugin.so"],
+    "plugin with deepbind opens by name": ["plugin-opens", PROGRAMS / "reach_opens.so", "libcuda.so.1"],
+    "plugin with deepbind opens by path": ["plugin-opens", PROGRAMS / "reach_opens.so", "DRIVER"],
+}
+# What LD_PRELOAD does not reach.
+ROUND_PRELOAD = {"linked plugin in dlmopen", "plugin with deepbind opens by path"}
+
+
+def fill_in(argv, driver):
+    return [driver if a == "DRIVER" else a for a in argv]
+
+
+def total(done):
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.split()[0])
+
+
+@pytest.mark.parametrize("way", BY_NAME)
+def test_way_of_opening(isolated, way):
+    seen = total(isolated(REACH, *fill_in(BY_NAME[way], driver_of(isolated.host))))
+    if isolated.kind == "preload" and way in ROUND_PRELOAD:
+        assert seen > 70 * GIB, "preloading reaches this now: say so in carve check and docs/front.md"
+    else:
+        assert seen == SLICE
+
+
+def test_environment_lost(isolated):
+    driver = driver_of(isolated.host)
+    seen = total(isolated(*bare(isolated.host), REACH, "path", driver))
+    assert seen == SLICE if isolated.kind == "mount" else seen > 70 * GIB
+
+
+@pytest.mark.skipif(not STATIC.exists(), reason="no static launcher in a sanitized build")
+@pytest.mark.parametrize("empty", [False, True])
+def test_static_launcher(isolated, empty):
+    driver = driver_of(isolated.host)
+    lost = ["--empty", "/usr/bin/env", *bare(isolated.host)[2:]] if empty else []
+    seen = total(isolated(STATIC, *lost, REACH, "path", driver))
+    assert seen == SLICE if isolated.kind == "mount" or not empty else seen > 70 * GIB
+
+
+LINKED = """
+#include <stdio.h>
+int cuInit(unsigned int flags);
+int cuDeviceTotalMem_v2(size_t *bytes, int device);
+int main(void)
+{
+    size_t bytes;
+    if (cuInit(0) || cuDeviceTotalMem_v2(&bytes, 0)) return 1;
+    printf("%zu\\n", bytes);
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a compiler")
+@pytest.mark.parametrize("how", ["absolute path", "rpath"])
+def test_linked_with_the_driver(isolated, how):
+    driver = pathlib.Path(driver_of(isolated.host))
+    with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        work = pathlib.Path(directory)
+        work.chmod(0o755)
+        (work / "linked.c").write_text(LINKED)
+        library = driver
+        options = ["-Wl,-rpath," + str(driver.parent)]
+        if how == "absolute path":
+            # A library without a SONAME is noted by its path; then the driver takes its place.
+            library, options = work / "libcuda.so.1", []
+            (work / "stub.c").write_text("int cuInit(unsigned f) { return f; }\n"
+                                         "int cuDeviceTotalMem_v2(unsigned long *b, int d) { return d; }\n")
+            run(["cc", "-shared", "-fPIC", "-o", library, work / "stub.c"])
+        built = run(["cc", "-o", work / "linked", work / "linked.c", library, *options])
+        assert built.returncode == 0, built.stderr
+        if how == "absolute path":
+            library.unlink()
+            library.symlink_to(driver)
+        assert total(isolated(work / "linked")) == SLICE
+        if isolated.kind == "mount":
+            assert total(isolated(*bare(isolated.host), work / "linked")) == SLICE
+
+
+def test_status_and_signals_pass_through(isolated):
+    assert isolated("sh", "-c", "exit 7").returncode == 7
+    assert isolated("sh", "-c", "kill -TERM $$").returncode == 128 + 15
+    assert isolated("/nonexistent/command").returncode == 127
+    process = isolated("sh", "-c", "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done",
+                       method=isolated.host.popen)
+    assert process.stdout.readline() == "ready\n"
+    # `carve` may be behind setpriv's exec, which keeps the process.
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 5
+
+
+def test_user_namespace_says_what_it_cannot_do(isolated):
+    done = isolated("sh", "-c", "id -u; id -g")
+    assert ("set-user-ID programs" in done.stderr) == isolated.user
+    mine = [str(OTHER)] * 2 if isolated.user and IS_ROOT else [str(os.geteuid()), str(os.getegid())]
+    assert done.stdout.split() == mine
+
+
+# ---- other users -----------------------------------------------------------------------------
+
+@pytest.fixture
+def setuid_reach():
+    """A set-user-ID copy of the program, of root."""
+    if not others_can_run_it():
+        pytest.skip("needs root, and a build that other users can read")
+    with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        if os.statvfs(directory).f_flag & os.ST_NOSUID:
+            pytest.skip(f"{directory} is mounted nosuid")
+        path = pathlib.Path(directory, "reach")
+        shutil.copy(REACH, path)
+        os.chmod(directory, 0o755)
+        os.chmod(path, 0o4755)
+        yield path
+
+
+def test_set_user_id_program(isolated, setuid_reach):
+    driver = driver_of(isolated.host)
+    other = [] if isolated.user else AS_OTHER
+    seen = total(isolated(*other, setuid_reach, "path", driver))
+    assert seen == SLICE if isolated.kind == "mount" else seen > 70 * GIB
+
+
+@pytest.fixture
+def shared(make_host):
+    """A simulated host with a daemon for all users: shared(user, ARGV of carve...)."""
+    if not others_can_run_it():
+        pytest.skip("needs root, and a build that other users can read")
+    host = make_host("h100-80gb")
+    open_host_to_others(host)
+    shutil.rmtree(host.other_dir)
+    with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        daemon = host.popen([BUILD / "carved", "--system", "--runtime-dir", directory + "/run", "--foreground"])
+        path = directory + "/run/carved.sock"
+        os.chmod(directory, 0o755)
+        wait_until(lambda: os.path.exists(path))
+
+        def as_user(*argv, user="root", method=host.run):
+            return method([*(AS_OTHER if user == "nobody" else []), CARVE, *argv], env={"CARVE_HOST": path})
+
+        as_user.host, as_user.path = host, path
+        yield as_user
+        daemon.terminate()
+        daemon.communicate(timeout=10)
+
+
+def change_user(how, host, *argv):
+    command = " ".join(map(str, [*bare(host)[2:], *argv]))
+    return {"su": ["su", "nobody", "-s", "/bin/sh", "-c", command],
+            "su -l": ["su", "-l", "nobody", "-s", "/bin/sh", "-c", command],
+            "setpriv": [*AS_OTHER, *bare(host), *argv],
+            "sudo": ["sudo", "-n", "-u", "nobody", *bare(host), *argv]}[how]
+
+
+@pytest.mark.parametrize("how", ["su", "su -l", "setpriv", "sudo"])
+def test_another_user_stays_in_roots_slice(shared, how):
+    """By default: root's `carve run` has a mount namespace, and who is in there is in the slice."""
+    driver = driver_of(shared.host)
+    argv = change_user(how, shared.host, REACH, "path", driver)
+    if not shutil.which(argv[0]):
+        pytest.skip(f"no {argv[0]} here")
+    if shared.host.run(change_user(how, shared.host, "true")).returncode != 0:
+        pytest.skip(f"{how} does not work here")
+    for slice_options in (["--vram", "2"], ["--ephemeral", "--vram", "2"]):
+        assert total(shared("run", *slice_options, *argv)) == SLICE
+    shared("session", "request", "--vram", "2")
+    assert total(shared("run", *argv)) == SLICE
+
+
+def test_another_user_outside_roots_namespace_stays_out(shared):
+    """The session's ID alone opens nothing, in a mount namespace of one's own neither."""
+    session = json.loads(shared("session", "request", "--vram", "2", "--json").stdout)["id"]
+    holder = shared("run", "sh", "-c", "echo ready; cat", method=lambda argv, **kw: shared.host.popen(
+        argv, stdin=subprocess.PIPE, **kw))
+    assert holder.stdout.readline() == "ready\n"
+    attach = str(pathlib.Path(shared.path).parent / "attach.sock")
+    env = {"CARVE_SESSION": session, "CARVE_ATTACH": attach, "CARVE_DRIVER_CUDA": driver_of(shared.host),
+           "LD_PRELOAD": str(BUILD / "src/front/libcuda.so.1")}
+    for prefix in ([], ["unshare", "-m"]):
+        done = shared.host.run([*prefix, *AS_OTHER, REACH, "path", "libcuda.so.1"], env=env)
+        assert "another user's" in done.stderr and f"{SLICE}\n" not in done.stdout
+    holder.communicate("")
+
+
+# ---- what the host notices -------------------------------------------------------------------
+
+@pytest.fixture
+def rooted(make_host):
+    host = make_host("h100-80gb")
+    if host.carve_json("check")["isolation"]["default"] != "mount":
+        pytest.skip("mounts are not this user's default here")
+    return host
+
+
+def mounts():
+    return pathlib.Path("/proc/self/mountinfo").read_text()
+
+
+def test_roots_default_is_mount_and_leaves_nothing(rooted):
+    before = mounts()
+    done = rooted.carve("run", "--vram", "2", *bare(rooted), REACH, "path", driver_of(rooted))
+    assert total(done) == SLICE and done.stderr == ""
+    with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        inner = f"echo there > {directory}/file; mkdir {directory}/m; mount -t tmpfs x {directory}/m && touch {directory}/m/y"
+        assert rooted.carve("run", "--vram", "2", "sh", "-c", inner).returncode == 0
+        # Files are shared as ever; what the command mounts is its own.
+        assert pathlib.Path(directory, "file").read_text() == "there\n"
+        assert os.listdir(directory + "/m") == []
+    assert mounts() == before and os.listdir("/run/carve-slice") == []
+
+
+def test_many_runs_leave_nothing(rooted):
+    before = mounts()
+    session = rooted.carve_json("session", "request", "--vram", "2")["id"]
+    for _ in range(60):
+        assert rooted.carve("run", "true").returncode == 0
+    assert mounts() == before
+    daemon = rooted.daemon_pid()
+    # Nothing that the daemon keeps of a command outlives it.
+    wait_until(lambda: len(os.listdir(f"/proc/{daemon}/fd")) < 60)
+    assert rooted.carve("session", "release", session).returncode == 0
+
+
+def test_what_the_host_mounts_later_shows_in_the_slice(rooted):
+    script = "import os, sys; print('ready', flush=True); input(); print(os.listdir(sys.argv[1]))"
+    with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        test = f"""
+mount -t tmpfs shared {directory} && mount --make-shared {directory} && mkdir {directory}/later || exit 99
+mkfifo {directory}/go
+{CARVE} run --vram 2 sh -c 'read x < {directory}/go; ls {directory}/later' &
+mount -t tmpfs later {directory}/later && touch {directory}/later/file && echo > {directory}/go
+wait $!
+"""
+        done = rooted.run(["unshare", "-m", "sh", "-c", test])
+    assert done.stdout == "file\n", done.stderr
+
+
+def chroot_make(root, read_only_run):
+    """What is needed of this host, below a directory that is no mount point."""
+    lines = [f"mkdir -p {root}/run {root}/tmp"]
+    for name in ("usr", "etc", "proc", "dev", *{p.parts[1] for p in (BUILD, pathlib.Path(tempfile.gettempdir()))}):
+        lines.append(f"mkdir -p {root}/{name} && mount --rbind /{name} {root}/{name}")
+    for name in ("bin", "lib", "lib64", "sbin"):
+        if os.path.islink("/" + name):
+            lines.append(f"ln -s usr/{name} {root}/{name}")
+        elif os.path.isdir("/" + name):
+            lines.append(f"mkdir {root}/{name} && mount --rbind /{name} {root}/{name}")
+    if read_only_run:
+        lines.append(f"mount -o bind,ro {root}/run {root}/run")
+    return " && ".join(lines)
+
+
+@pytest.mark.parametrize("read_only_run", [False, True])
+def test_in_a_chroot_of_a_shared_mount(rooted, read_only_run):
+    """Where "/" is no mount point, and its mount is one that others follow; with /run or without."""
+    argv = " ".join(map(str, [*bare(rooted), REACH, "path", driver_of(rooted)]))
+    with tempfile.TemporaryDirectory(prefix="carve-test-", dir="/") as top:
+        root = top + "/mount/root"
+        script = f"""
+mount --make-rprivate / && mkdir {top}/mount && mount -t tmpfs x {top}/mount && mount --make-shared {top}/mount
+{chroot_make(root, read_only_run)} || exit 99
+chroot {root} sh -c 'cd /usr && {CARVE} run --vram 2 sh -c "pwd; {argv}"' || exit 98
+grep -c carve-slice /proc/self/mountinfo
+"""
+        done = rooted.run(["unshare", "-m", "sh", "-c", script])
+    if done.returncode == 99:
+        pytest.skip("cannot make a chroot here: " + done.stderr)
+    assert done.stdout.split() == ["/usr", str(SLICE), "0"], done.stderr
+
+
+def test_simulated_host_inside_a_slice(rooted):
+    inner = f"{CARVE} gpu list --json; {CARVE} run --vram 3 {REACH} path libcuda.so.1"
+    done = rooted.carve("run", "--vram", "2", CARVE, "sim", "--gpus", "a100-40gb", "--", "sh", "-c", inner)
+    assert done.returncode == 0, done.stderr
+    assert "A100" in done.stdout and done.stdout.endswith(f"{3 * GIB}\n")
+    assert total(rooted.carve("run", "--vram", "2", CARVE, "run", REACH, "path", "libcuda.so.1")) == SLICE
+
+
+def test_other_copies_of_the_driver_are_covered(rooted):
+    """Those that ld.so may come upon; what is no library of this machine stays as it is."""
+    driver = driver_of(rooted)
+    with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        for name in ("other", "small"):
+            os.mkdir(f"{directory}/{name}")
+        copy, small = f"{directory}/other/libcuda.so.1", f"{directory}/small/libcuda.so.1"
+        shutil.copy(driver, copy)
+        content = bytearray(pathlib.Path(driver).read_bytes()[:4096])
+        content[4] = 1  # a 32-bit ELF file
+        pathlib.Path(small).write_bytes(content)
+        env = {"LD_LIBRARY_PATH": f"{rooted.env['LD_LIBRARY_PATH']}:{directory}/other:{directory}/small"}
+        assert total(rooted.carve("run", "--vram", "2", *bare(rooted), REACH, "path", copy, env=env)) == SLICE
+        done = rooted.carve("run", "--vram", "2", "cmp", small, "-", env=env, stdin=open(small, "rb"))
+        assert done.returncode == 0, done.stderr
+
+
+# ---- where it cannot be done -----------------------------------------------------------------
+
+NO_MOUNTS = ["setpriv", "--bounding-set=-sys_admin"]
+
+
+def test_root_who_may_not_mount_preloads(rooted):
+    """As in a container."""
+    done = rooted.run([*NO_MOUNTS, CARVE, "run", "--vram", "2", REACH, "path", "libcuda.so.1"])
+    assert total(done) == SLICE and done.stderr == ""
+    done = rooted.run([*NO_MOUNTS, CARVE, "run", "--verbose", "--vram", "2", REACH, "path", "libcuda.so.1"])
+    assert total(done) == SLICE and "CAP_SYS_ADMIN" in done.stderr and "preloading instead" in done.stderr
+    checked = json.loads(rooted.run([*NO_MOUNTS, CARVE, "check", "--json"]).stdout)["isolation"]
+    assert checked["default"] == "preload" and checked["why"] and checked["advice"]
+
+
+@pytest.mark.parametrize("off", ["max_user_namespaces", "max_mnt_namespaces"])
+def test_user_namespaces_switched_off(make_host, off):
+    """In one line, before a slice is asked for, and with the documented status."""
+    host = make_host("h100-80gb")
+    prefix = AS_OTHER if IS_ROOT else []
+    script = f"echo 0 > /proc/sys/user/{off} || exit 99; exec setpriv --bounding-set=-all -- {CARVE} run --isolation mount --vram 2 true"
+    tried = host.run([*prefix, "unshare", "-Ur", "true"])
+    if tried.returncode != 0 or (IS_ROOT and not others_can_run_it()):
+        pytest.skip("needs user namespaces to switch them off in one")
+    env = {}
+    if IS_ROOT:
+        open_host_to_others(host)
+        env["CARVE_RUNTIME_DIR"] = host.other_dir
+    done = host.run([*prefix, "unshare", "-Ur", "sh", "-c", script], env=env)
+    if IS_ROOT:
+        shutil.rmtree(host.other_dir, ignore_errors=True)
+    if done.returncode == 99:
+        pytest.skip(done.stderr)
+    assert done.returncode == 125 and done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1 and f"user.{off}=0" in done.stderr and "preload" in done.stderr
+
+
+def test_check_tells_the_isolation(make_host):
+    host = make_host("h100-80gb")
+    checked = host.carve_json("check")["isolation"]
+    text = host.carve("check").stdout
+    assert checked["default"] == ("mount" if IS_ROOT and checked["mount"] and not checked["user_namespace"] else "preload")
+    assert f"isolation: {checked['default']}: {checked['why']}\n" in text
+    for line in checked["not_reached"] + checked["advice"]:
+        assert line in text
+    inside = json.loads(host.carve("run", "--vram", "2", CARVE, "check", "--json").stdout)["isolation"]
+    assert inside["default"] == checked["default"] and "slice" in inside["why"]
+
+
+# ---- what gets round it ----------------------------------------------------------------------
+
+class Daemon:
+    """A daemon on a simulated host, with a configuration."""
+
+    def __init__(self, host, config):
+        self.host = host
+        self.dir = tempfile.mkdtemp(prefix="carve-test-")
+        self.config = pathlib.Path(self.dir, "config.json")
+        self.config.write_text(json.dumps(config))
+        self.process = host.popen([BUILD / "carved", "--runtime-dir", self.dir + "/run", "--config", self.config,
+                                   "--foreground"])
+        host.env["CARVE_RUNTIME_DIR"] = self.dir + "/run"
+        wait_until(lambda: os.path.exists(self.dir + "/run/carved.sock"))
+
+    def close(self):
+        self.process.terminate()
+        self.log = self.process.communicate(timeout=10)[1]
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+@pytest.fixture
+def policed(make_host):
+    host = make_host("h100-80gb")
+    daemons = []
+
+    def make(**config):
+        daemons.append(Daemon(host, config))
+        return daemons[-1]
+
+    make.host = host
+    yield make
+    for d in daemons:
+        if d.process.poll() is None:
+            d.close()
+
+
+def hold(host, *argv, session=None):
+    process = host.popen([CARVE, "run", "--isolation", "preload", *argv], stdin=subprocess.PIPE)
+    line = process.stdout.readline()
+    while line and line.strip() not in ("holds", "ready"):
+        line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    return process
+
+
+def show(host, session):
+    return host.carve_json("session", "show", session)
+
+
+def test_what_gets_round_preloading_is_shown_and_logged(policed):
+    daemon = policed(over_seconds=1)
+    host = policed.host
+    driver = driver_of(host)
+    session = host.carve_json("session", "request", "--vram", "2")["id"]
+    honest = hold(host, REACH, "path", "libcuda.so.1", GIB)
+    cheat = hold(host, *bare(host), REACH, "path", driver, 3 * GIB)
+    wait_until(lambda: show(host, session)["over_bytes"] >= 2 * GIB, 20)
+    shown = show(host, session)
+    assert len(shown["pids"]) == 1 and len(shown["stray_pids"]) == 1
+    text = host.carve("session", "show", session).stdout
+    assert f"got round the slice: {shown['stray_pids'][0]}" in text and "beyond: " in text
+    # Its memory was never promised to others, nor is it promised twice.
+    gpu = host.carve_json("gpu", "list")[0]
+    assert gpu["available_bytes"] + 2 * GIB <= gpu["memory_bytes"] - 3 * GIB
+    cheat.communicate("", timeout=30)
+    wait_until(lambda: show(host, session)["over_bytes"] == 0, 20)
+    wait_until(lambda: show(host, session)["stray_pids"] == [], 20)
+    honest.communicate("", timeout=30)
+    assert honest.returncode == 0 and cheat.returncode == 0
+    daemon.close()
+    assert f"session.stray id={session}" in daemon.log and f"session.over id={session}" in daemon.log
+
+
+def test_programs_outside_carve_are_nobodys_strays(policed):
+    policed(over_policy="kill", over_seconds=1)
+    host = policed.host
+    session = host.carve_json("session", "request", "--vram", "2")["id"]
+    outside = host.popen([REACH, "path", driver_of(host), str(10 * GIB)], stdin=subprocess.PIPE)
+    inside = hold(host, REACH, "path", "libcuda.so.1", GIB)
+    assert outside.stdout.readline() and outside.stdout.readline() == "holds\n"
+    time.sleep(4)
+    shown = show(host, session)
+    assert shown["stray_pids"] == [] and shown["over_bytes"] == 0
+    for process in (outside, inside):
+        process.communicate("", timeout=30)
+        assert process.returncode == 0
+
+
+def test_policy_ends_who_gets_round_and_nobody_else(policed):
+    policed(over_policy="kill", over_seconds=1)
+    host = policed.host
+    session = host.carve_json("session", "request", "--vram", "2")["id"]
+    honest = hold(host, REACH, "path", "libcuda.so.1", GIB)
+    start = time.monotonic()
+    cheat = hold(host, *bare(host), REACH, "path", driver_of(host), 3 * GIB)
+    assert cheat.wait(30) == 128 + 9
+    assert time.monotonic() - start < 15
+    time.sleep(3)  # as long as it would take to end the other one
+    assert honest.poll() is None
+    honest.communicate("", timeout=30)
+    assert honest.returncode == 0
+    wait_until(lambda: show(host, session)["over_bytes"] == 0)
+
+
+GREEDY = PROGRAMS / "slice_greedy"
+
+
+@pytest.mark.parametrize("family", ["linear", "managed", "pool", "vmm"])
+def test_policy_ends_no_full_slice(policed, family):
+    """A slice that is full to the last block, managed memory among it, is not one that is passed."""
+    policed(over_policy="kill", over_seconds=1)
+    host = policed.host
+    piece = 64 * MIB
+    full = host.popen([CARVE, "run", "--isolation", "preload", "--vram", "2", GREEDY, family, piece, "race"],
+                      stdin=subprocess.PIPE)
+    assert full.stdout.readline() == "ready\n"
+    full.stdin.write("\n")
+    full.stdin.flush()
+    assert int(full.stdout.readline()) > 10
+    time.sleep(4)
+    assert full.poll() is None
+    full.communicate("\n", timeout=60)
+    assert full.returncode == 0
+
+
+def test_policy_ends_no_importer(policed):
+    from test_front_imports import EXPORTER, IMPORTER
+    policed(over_policy="kill", over_seconds=1)
+    # Both hold what they share for longer than the policy has patience. It is one process's memory:
+    # counted twice, it would pass the slice.
+    holding = IMPORTER.replace("ok(cuda.cuMemUnmap(", "import time; time.sleep(4)\nok(cuda.cuMemUnmap(")
+    assert holding != IMPORTER
+    done = policed.host.carve("run", "--isolation", "preload", "--gpu-memory", "1700Mi", "/usr/bin/python3", "-c",
+                              EXPORTER, env={"IMPORTER": holding})
+    assert done.returncode == 0, done.stderr
