@@ -68,7 +68,7 @@ static bool side_is_host(const struct op_copy_side *side)
 	       (range.kind == RANGE_HOST || range.kind == RANGE_REGISTERED);
 }
 
-static uint64_t copy_charge(struct lane *lane, const struct op_copy *copy)
+static void copy_charge(struct lane *lane, const struct op_copy *copy)
 {
 	const struct sim_model *model = lane_device(lane)->model;
 	uint64_t bytes = copy->width * copy->height * copy->depth;
@@ -86,19 +86,21 @@ static uint64_t copy_charge(struct lane *lane, const struct op_copy *copy)
 				  .ns = ns,
 				  .bytes = bytes,
 			  });
-	return ns;
 }
 
 CUresult op_copy_run(struct lane *lane, struct op_copy *copy)
 {
-	uint64_t ns = copy_charge(lane, copy), start = client_now();
+	bool takes_long = copy->width * copy->height * copy->depth > PLAYED_AT_ONCE;
 
+	if (takes_long)
+		lane_sequence_begin(lane);
+	copy_charge(lane, copy);
+	if (takes_long)
+		lane_sequence_end(lane);
 	for (size_t z = 0; z < copy->depth; z++)
 		for (size_t y = 0; y < copy->height; y++)
 			if (!row_copy(copy, y, z))
 				return CUDA_ERROR_ILLEGAL_ADDRESS;
-	uint64_t took = client_now() - start;
-	lane_lag_add(lane, took > ns ? took - ns : 0);
 	return CUDA_SUCCESS;
 }
 

@@ -76,7 +76,6 @@ void event_set(CUevent event, struct fence *fence)
 
 void event_stamp(CUevent event, struct lane *lane)
 {
-	event->clock = lane_clock(lane);
 	if (event->stamp)
 		lane_submit(lane, (struct wire_item){.engine = WIRE_ENGINE_NONE,
 						     .stamp_done = (uint16_t)event->stamp});
@@ -242,10 +241,6 @@ static CUresult elapsed(float *ms, CUevent start, CUevent end)
 	}
 	int64_t ns = (int64_t)(client_stamp(driver.client, end->stamp) -
 			       client_stamp(driver.client, start->stamp));
-	/* Without the time that playing it took, but never less than the GPU takes for it. */
-	if (start->clock.lane == end->clock.lane && ns >= 0)
-		ns = MAX(ns - (int64_t)(end->clock.lag_ns - start->clock.lag_ns),
-			 (int64_t)(end->clock.modelled_ns - start->clock.modelled_ns));
 	*ms = (float)((double)ns / 1e6);
 	return CUDA_SUCCESS;
 }

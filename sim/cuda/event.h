@@ -10,9 +10,8 @@ struct CUevent_st {
 	CUevent next;              /* of the context; under driver.lock */
 	CUcontext ctx;
 	unsigned int flags;
-	uint32_t stamp;          /* index of the host's time stamp; 0: keeps no time */
-	struct lane_clock clock; /* of the lane that stamped it */
-	struct fence *fence;     /* under driver.lock; NULL: not pending */
+	uint32_t stamp;      /* index of the host's time stamp; 0: keeps no time */
+	struct fence *fence; /* under driver.lock; NULL: not pending */
 	bool recorded;
 	/* Recorded in a capture that still goes on: which, and after which nodes. Under
 	 * driver.lock. */

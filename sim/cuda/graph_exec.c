@@ -55,13 +55,29 @@ void graph_run_unref(struct graph_run *run)
 
 /* In a graph, which recording of the event is meant shows when the node runs. One of this very lane
  * is before it anyway, or is this graph's own, or a later launch's. */
-static void event_wait(CUevent event, const struct lane *lane)
+static void event_wait(CUevent event, struct lane *lane)
 {
 	struct fence *fence = event_fence(event);
 
-	if (fence && !fence_is_of(fence, lane))
+	if (fence && !fence_is_of(fence, lane) && !fence_done(fence)) {
+		lane_expect_nothing(lane);
 		fence_wait(fence);
+	}
 	fence_unref(fence);
+}
+
+static CUresult run_node(struct lane *lane, struct op *op)
+{
+	uint64_t sure_until;
+
+	/* What others see happens when the GPU has got there. */
+	if (op->kind == OP_HOST || op->kind == OP_MEMOPS) {
+		lane_expect_nothing(lane);
+		lane_wait_done(lane, &sure_until);
+	}
+	if (op->kind == OP_EVENT_WAIT)
+		event_wait(op->event, lane);
+	return op_run(lane, op);
 }
 
 CUresult graph_run(struct lane *lane, struct graph_run *run)
@@ -69,12 +85,13 @@ CUresult graph_run(struct lane *lane, struct graph_run *run)
 	CUresult result = CUDA_SUCCESS;
 
 	for (size_t i = 0; i < run->count && result == CUDA_SUCCESS; i++) {
-		/* What others see happens when the GPU has got there. */
-		if (run->ops[i].kind == OP_HOST || run->ops[i].kind == OP_MEMOPS)
-			lane_wait_done(lane);
-		if (run->ops[i].kind == OP_EVENT_WAIT)
-			event_wait(run->ops[i].event, lane);
-		result = op_run(lane, &run->ops[i]);
+		bool last = i + 1 == run->count;
+
+		if (!last)
+			lane_sequence_begin(lane);
+		result = run_node(lane, &run->ops[i]);
+		if (!last)
+			lane_sequence_end(lane);
 	}
 	return result;
 }

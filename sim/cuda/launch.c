@@ -21,15 +21,23 @@
 #define CLOCKS_PER_WARP 4.0
 /* Bytes that a warp's access to memory is taken to move. */
 #define ACCESS_BYTES 128.0
-/* A kernel that polls looks again after this. */
-#define POLL_NS 50000u
+/* How far a kernel that polls memory is played ahead of the GPU's clock before the player waits. */
+#define WATCH_AHEAD_NS 40000u
 
+/* A kernel that is being played. Its time is the GPU's: where it last was in step with that, and
+ * what the model takes for what it did since. */
 struct running {
 	struct lane *lane;
 	CUcontext ctx;
-	uint64_t paused_ns; /* modelled time that it has been charged for waiting */
-	uint64_t paused_wall_ns;
-	bool holds; /* has told the host that its length is unknown */
+	const struct op_kernel *kernel;
+	const struct ptx_result *result;
+	uint64_t at, sure_until; /* by the GPU's clock: in step; the end of its turn */
+	uint64_t counted_ns;     /* of instructions, until then */
+	uint64_t slept_ns;       /* since then */
+	uint64_t modelled_ns;    /* all that was handed in */
+	uint64_t waited_ns;      /* of the player's own time, for the GPU */
+	bool reads_clock;
+	bool launched; /* has handed something in */
 };
 
 static bool find_range(void *user, uint64_t address, struct ptx_range *ret)
@@ -53,38 +61,119 @@ static void print(void *user, const char *text, size_t length)
 	fflush(stdout);
 }
 
-static uint64_t now(void *user)
+/* How long the GPU takes for its instructions: by its rate of instructions at this many warps, or
+ * by its memory. */
+static uint64_t model_ns(const struct device *device, const struct op_kernel *k,
+			 const struct ptx_result *result)
 {
-	struct timespec t;
+	double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
+	double warps_per_block = ((double)k->block[0] * k->block[1] * k->block[2] + 31) / 32;
+	double sms = MIN(blocks, device->sm_count);
+	double warps =
+		MIN(blocks * warps_per_block / sms, (double)device->model->max_threads_per_sm / 32);
+	double rate = MIN(ISSUE_PER_CLOCK, warps / CLOCKS_PER_WARP);
+	double clocks = (double)result->warp_instructions / (sms * rate);
+	double issue = clocks * 1000.0 / device->model->clock_sm_mhz;
+	double memory = (double)result->memory_instructions * ACCESS_BYTES * 1e9 /
+			(double)device->model->bandwidth_memory;
 
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	return (uint64_t)MAX(issue, memory);
 }
 
-/* Sleeping is time on the GPU like any other, so a share of the GPU stretches it. A kernel that
- * polls holds the GPU until it has seen what it waits for. */
-static void pause_ns(void *user, uint64_t ns)
+/* Thousandths of the GPU that its blocks occupy. */
+static uint16_t gpu_fill(const struct device *device, const struct op_kernel *k)
 {
-	struct running *running = user;
+	uint64_t blocks = (uint64_t)k->grid[0] * k->grid[1] * k->grid[2];
+	uint64_t threads = (uint64_t)k->block[0] * k->block[1] * k->block[2];
+	uint64_t room = (uint64_t)device->sm_count * device->model->max_threads_per_sm;
+	uint64_t fill = MAX(blocks * threads * 1000 / room,
+			    MIN(blocks, device->sm_count) * 1000 / device->sm_count / 4);
+
+	return (uint16_t)MIN(MAX(fill, 1), 1000);
+}
+
+/* What it did since it was in step. */
+static uint64_t ahead_ns(const struct running *running)
+{
+	return running->slept_ns +
+	       model_ns(lane_device(running->lane), running->kernel, running->result) -
+	       running->counted_ns;
+}
+
+/* Hands in what it did, the launch itself included. */
+static void hand_in(struct running *running, bool goes_on, uint32_t lag_ns)
+{
+	const struct device *device = lane_device(running->lane);
+	uint64_t ahead = ahead_ns(running);
+	uint64_t ns = running->launched ? ahead : LAUNCH_NS + ahead;
+
+	if (goes_on)
+		lane_sequence_begin(running->lane);
+	lane_submit(running->lane, (struct wire_item){
+					   .engine = WIRE_ENGINE_COMPUTE,
+					   .flags = running->launched ? 0 : WIRE_ITEM_LAUNCH,
+					   .ns = ns,
+					   .lag_ns = lag_ns,
+					   .fill = gpu_fill(device, running->kernel),
+				   });
+	if (goes_on)
+		lane_sequence_end(running->lane);
+	running->counted_ns += ahead - running->slept_ns;
+	running->slept_ns = 0;
+	running->modelled_ns += ns;
+	running->launched = true;
+}
+
+/* Waits until the GPU has got there. */
+static void get_in_step(struct running *running)
+{
 	uint64_t before = client_now();
 
-	if (ns) {
-		/* The kernel goes on after it: it keeps its turns on the GPU. */
-		lane_submit(running->lane, (struct wire_item){.engine = WIRE_ENGINE_COMPUTE,
-							      .flags = WIRE_ITEM_HOLD,
-							      .ns = ns});
-		lane_wait_done(running->lane);
-		running->paused_ns += ns;
-	} else {
-		const struct timespec poll = {.tv_nsec = POLL_NS};
+	hand_in(running, true, 0);
+	running->at = lane_wait_done(running->lane, &running->sure_until);
+	running->waited_ns += client_now() - before;
+}
 
-		if (!running->holds)
-			lane_submit(running->lane, (struct wire_item){.engine = WIRE_ENGINE_COMPUTE,
-								      .flags = WIRE_ITEM_HOLD});
-		running->holds = true;
-		nanosleep(&poll, NULL);
-	}
-	running->paused_wall_ns += client_now() - before;
+static bool is_sure(const struct running *running)
+{
+	uint64_t ahead = ahead_ns(running);
+
+	return running->at + ahead <= running->sure_until;
+}
+
+/* A time within its turns on the GPU. */
+static uint64_t now(void *user)
+{
+	struct running *running = user;
+
+	if (!running->reads_clock)
+		return 0;
+	if (!running->launched || (!is_sure(running) && !lane_is_aborting(running->lane)))
+		get_in_step(running);
+	return running->at + ahead_ns(running) + client_host(driver.client)->realtime_offset;
+}
+
+static uint64_t elapsed_ns(void *user)
+{
+	const struct running *running = user;
+
+	return running->modelled_ns + ahead_ns(running);
+}
+
+/* Sleeping is time on the GPU like any other, so a share of the GPU stretches it. */
+static void pause_ns(void *user, uint64_t ns, bool watching)
+{
+	struct running *running = user;
+
+	running->slept_ns += ns;
+	if (watching && ahead_ns(running) > WATCH_AHEAD_NS)
+		get_in_step(running);
+}
+
+static void meet(void *user)
+{
+	if (((const struct running *)user)->slept_ns)
+		get_in_step(user);
 }
 
 static int checkpoint(void *user, uint64_t warp_instructions)
@@ -108,7 +197,9 @@ static const struct ptx_callbacks callbacks = {
 	.find_range = find_range,
 	.print = print,
 	.now = now,
+	.elapsed = elapsed_ns,
 	.pause = pause_ns,
+	.meet = meet,
 	.checkpoint = checkpoint,
 	.heap_alloc = heap_alloc,
 	.heap_free = heap_free,
@@ -134,36 +225,6 @@ static CUresult result_of_fault(enum ptx_fault_kind fault)
 	}
 }
 
-/* How long the GPU takes: by its rate of instructions at this many warps, or by its memory. */
-static uint64_t model_ns(const struct device *device, const struct op_kernel *k,
-			 const struct ptx_result *result)
-{
-	double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
-	double warps_per_block = ((double)k->block[0] * k->block[1] * k->block[2] + 31) / 32;
-	double sms = MIN(blocks, device->sm_count);
-	double warps =
-		MIN(blocks * warps_per_block / sms, (double)device->model->max_threads_per_sm / 32);
-	double rate = MIN(ISSUE_PER_CLOCK, warps / CLOCKS_PER_WARP);
-	double clocks = (double)result->warp_instructions / (sms * rate);
-	double issue = clocks * 1000.0 / device->model->clock_sm_mhz;
-	double memory = (double)result->memory_instructions * ACCESS_BYTES * 1e9 /
-			(double)device->model->bandwidth_memory;
-
-	return LAUNCH_NS + (uint64_t)MAX(issue, memory);
-}
-
-/* Thousandths of the GPU that its blocks occupy. */
-static uint16_t gpu_fill(const struct device *device, const struct op_kernel *k)
-{
-	uint64_t blocks = (uint64_t)k->grid[0] * k->grid[1] * k->grid[2];
-	uint64_t threads = (uint64_t)k->block[0] * k->block[1] * k->block[2];
-	uint64_t room = (uint64_t)device->sm_count * device->model->max_threads_per_sm;
-	uint64_t fill = MAX(blocks * threads * 1000 / room,
-			    MIN(blocks, device->sm_count) * 1000 / device->sm_count / 4);
-
-	return (uint16_t)MIN(MAX(fill, 1), 1000);
-}
-
 CUresult op_kernel_run(struct lane *lane, struct op_kernel *k)
 {
 	/* A graph does not keep its kernels' modules alive. */
@@ -171,8 +232,12 @@ CUresult op_kernel_run(struct lane *lane, struct op_kernel *k)
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct device *device = lane_device(lane);
 	CUmodule module = k->function->module;
-	struct running running = {.lane = lane, .ctx = lane_context(lane)};
 	struct ptx_result result = {0};
+	struct running running = {.lane = lane,
+				  .ctx = lane_context(lane),
+				  .kernel = k,
+				  .result = &result,
+				  .reads_clock = module->reads_clock};
 	struct ptx_launch launch = {
 		.module = module->ptx,
 		.kernel = k->function->index,
@@ -189,24 +254,12 @@ CUresult op_kernel_run(struct lane *lane, struct op_kernel *k)
 		.user = &running,
 	};
 
-	if (module->reads_clock) {
-		/* What it reads must lie within its turn on the GPU. */
-		lane_submit(lane,
-			    (struct wire_item){.engine = WIRE_ENGINE_COMPUTE, .ns = LAUNCH_NS});
-		lane_wait_started(lane);
-	}
+	lane_expect(lane);
 	uint64_t start = client_now();
 	int status = ptx_launch_run(&launch, &result);
-	uint64_t took = client_now() - start - running.paused_wall_ns;
-	uint64_t ns = model_ns(device, k, &result);
-	lane_lag_add(lane, took);
-	lane_submit(lane, (struct wire_item){
-				  .engine = WIRE_ENGINE_COMPUTE,
-				  .flags = WIRE_ITEM_LAUNCH,
-				  .ns = ns,
-				  .lag_ns = (uint32_t)MIN(took > ns ? took - ns : 0, UINT32_MAX),
-				  .fill = gpu_fill(device, k),
-			  });
+	uint64_t took = client_now() - start - running.waited_ns;
+	uint64_t ns = running.modelled_ns + ahead_ns(&running);
+	hand_in(&running, false, (uint32_t)MIN(took > ns ? took - ns : 0, UINT32_MAX));
 	if (status == 0 || lane_is_aborting(lane))
 		return CUDA_SUCCESS;
 	return result.fault ? result_of_fault(result.fault) : CUDA_ERROR_LAUNCH_FAILED;

@@ -45,9 +45,13 @@ CUresult op_set_run(struct lane *lane, struct op_set *set)
 	uint64_t bytes = set->width * set->element;
 	double moved = (double)(bytes * set->height) * 1e9;
 	uint64_t ns = SET_LATENCY_NS + (uint64_t)(moved / (double)model->bandwidth_memory);
-	uint64_t start = client_now();
+	bool takes_long = bytes * set->height > PLAYED_AT_ONCE;
 
+	if (takes_long)
+		lane_sequence_begin(lane);
 	lane_submit(lane, (struct wire_item){.engine = WIRE_ENGINE_COMPUTE, .ns = ns});
+	if (takes_long)
+		lane_sequence_end(lane);
 	for (size_t y = 0; y < set->height; y++) {
 		uint64_t at = set->address + y * set->pitch, end = at + bytes;
 		struct range range;
@@ -60,8 +64,6 @@ CUresult op_set_run(struct lane *lane, struct op_set *set)
 			at += n;
 		}
 	}
-	uint64_t took = client_now() - start;
-	lane_lag_add(lane, took > ns ? took - ns : 0);
 	return CUDA_SUCCESS;
 }
 

@@ -168,7 +168,7 @@ static CUresult functions_make(CUmodule module)
 
 static bool text_reads_clock(const char *text)
 {
-	return strstr(text, "%globaltimer") || strstr(text, "%clock") || strstr(text, "nanosleep");
+	return strstr(text, "%globaltimer") || strstr(text, "%clock");
 }
 
 static void module_free(CUmodule module)

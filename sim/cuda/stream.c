@@ -263,7 +263,7 @@ static void release_op(void *data)
 /* These are seen by others the moment they run, so not before the GPU's time for what precedes. */
 static bool op_is_strict(const struct op *op)
 {
-	return op->kind == OP_HOST || op->kind == OP_MEMOPS || op->kind == OP_GRAPH;
+	return op->kind == OP_HOST || op->kind == OP_MEMOPS;
 }
 
 CUresult stream_enqueue(CUstream stream, struct op *op, struct fence *after,

@@ -18,7 +18,8 @@ struct lane {
 	_Atomic bool aborting;
 	struct work *head, **tail;
 	struct fence *last;
-	uint64_t lag_ns, modelled_ns; /* its thread's alone */
+	bool expects;           /* its thread's alone: the last item said that more follows */
+	unsigned int sequences; /* its thread's alone */
 };
 
 /* lane, target and executed are set under the lane's lock; executed never goes back. */
@@ -121,40 +122,49 @@ static bool lane_has_more(struct lane *lane)
 	return more;
 }
 
-void lane_submit(struct lane *lane, struct wire_item item)
+static void item_submit(struct lane *lane, struct wire_item item)
 {
-	if (lane_has_more(lane))
-		item.flags |= WIRE_ITEM_MORE;
+	lane->expects = item.flags & WIRE_ITEM_MORE;
 	item.queue = (uint16_t)lane->queue;
 	item.device = lane->device->wire;
-	lane->modelled_ns += item.ns;
 	client_submit(driver.client, &item, 1);
 }
 
-void lane_lag_add(struct lane *lane, uint64_t ns)
+void lane_submit(struct lane *lane, struct wire_item item)
 {
-	lane->lag_ns += ns;
+	if (lane->sequences || lane_has_more(lane))
+		item.flags |= WIRE_ITEM_MORE;
+	item_submit(lane, item);
 }
 
-struct lane_clock lane_clock(const struct lane *lane)
+void lane_expect(struct lane *lane)
 {
-	return (struct lane_clock){lane, lane->lag_ns, lane->modelled_ns};
+	if (!lane->expects)
+		item_submit(lane, (struct wire_item){.engine = WIRE_ENGINE_NONE,
+						     .flags = WIRE_ITEM_MORE});
 }
 
-static void lane_wait(struct lane *lane, enum wire_wait what)
+void lane_expect_nothing(struct lane *lane)
 {
-	client_queue_wait(driver.client, lane->queue, what,
+	if (lane->expects)
+		item_submit(lane, (struct wire_item){.engine = WIRE_ENGINE_NONE});
+}
+
+void lane_sequence_begin(struct lane *lane)
+{
+	lane->sequences++;
+}
+
+void lane_sequence_end(struct lane *lane)
+{
+	lane->sequences--;
+}
+
+uint64_t lane_wait_done(struct lane *lane, uint64_t *ret_sure_until)
+{
+	client_queue_wait(driver.client, lane->queue, WIRE_WAIT_DONE,
 			  client_queue_submitted(driver.client, lane->queue), UINT64_MAX);
-}
-
-void lane_wait_started(struct lane *lane)
-{
-	lane_wait(lane, WIRE_WAIT_STARTED);
-}
-
-void lane_wait_done(struct lane *lane)
-{
-	lane_wait(lane, WIRE_WAIT_DONE);
+	return client_queue_done_at(driver.client, lane->queue, ret_sure_until);
 }
 
 struct work *work_create(CUresult (*run)(struct lane *, void *), void (*release)(void *),
@@ -180,13 +190,19 @@ struct work *work_create(CUresult (*run)(struct lane *, void *), void (*release)
 /* After an error that sticks, what is queued in the context no longer runs. */
 static void work_run(struct lane *lane, struct work *work)
 {
+	uint64_t sure_until;
+
 	for (size_t i = 0; i < work->dependency_count; i++) {
-		if (work->dependencies[i] && !lane->aborting)
+		if (!lane->aborting && !fence_done(work->dependencies[i])) {
+			lane_expect_nothing(lane);
 			fence_wait(work->dependencies[i]);
+		}
 		fence_unref(work->dependencies[i]);
 	}
-	if (work->strict)
-		lane_wait_done(lane);
+	if (work->strict) {
+		lane_expect_nothing(lane);
+		lane_wait_done(lane, &sure_until);
+	}
 	if (!lane->aborting && context_error(lane->ctx) == CUDA_SUCCESS) {
 		CUresult result = work->run(lane, work->data);
 
@@ -214,9 +230,15 @@ static void *lane_main(void *arg)
 
 	pthread_mutex_lock(&lane->lock);
 	for (;;) {
-		while (!lane->head && !lane->closing)
+		while (!lane->head && !lane->closing && !lane->expects)
 			pthread_cond_wait(&lane->changed, &lane->lock);
 		struct work *work = lane->head;
+		if (!work && lane->expects) {
+			pthread_mutex_unlock(&lane->lock);
+			lane_expect_nothing(lane);
+			pthread_mutex_lock(&lane->lock);
+			continue;
+		}
 		if (!work)
 			break;
 		lane->head = work->next;

@@ -15,6 +15,9 @@
 #include "base/cuda_abi.h"
 #include "cuda/driver.h"
 
+/* Playing so many bytes of a copy or a fill takes no time worth waiting for (lane_expect). */
+#define PLAYED_AT_ONCE 65536u
+
 struct lane;
 struct fence;
 
@@ -49,19 +52,17 @@ struct fence *lane_last(struct lane *lane);
 
 /* Items of modelled time for the lane's queue; from its thread only. queue is filled in. */
 void lane_submit(struct lane *lane, struct wire_item item);
-/* Playing a piece of work took this much longer than the GPU would have. The model's clock governs:
- * time stamps of the lane are read without its lag. */
-void lane_lag_add(struct lane *lane, uint64_t ns);
-/* How far a lane is, for time stamps: its lag, and the GPU's time for all its items. */
-struct lane_clock {
-	const struct lane *lane; /* to compare, not to use */
-	uint64_t lag_ns, modelled_ns;
-};
-/* On the lane's thread. */
-struct lane_clock lane_clock(const struct lane *lane);
-/* Waits until all items submitted so far have started, or are done. */
-void lane_wait_started(struct lane *lane);
-void lane_wait_done(struct lane *lane);
+/* On the lane's thread: what comes next is being played, and its items follow. The GPU's clock
+ * stands still for it, so it takes no time however long playing it takes. */
+void lane_expect(struct lane *lane);
+/* On the lane's thread, before it waits for anything but its own items: nothing follows at once. */
+void lane_expect_nothing(struct lane *lane);
+/* Between these two, one piece of work submits several items: more follow after each. They nest. */
+void lane_sequence_begin(struct lane *lane);
+void lane_sequence_end(struct lane *lane);
+/* Waits until all items submitted so far are done. Returns when that was, by the GPU's own clock,
+ * and until when the lane has the GPU for itself for certain. */
+uint64_t lane_wait_done(struct lane *lane, uint64_t *ret_sure_until);
 
 struct fence *fence_ref(struct fence *fence);
 void fence_unref(struct fence *fence); /* NULL is allowed */

@@ -96,6 +96,10 @@ uint64_t client_queue_submitted(const struct client *c, int queue);
  * (timeout_ns UINT64_MAX: none), -ENOTCONN, -ECHILD. */
 int client_queue_wait(struct client *c, int queue, enum wire_wait what, uint64_t count,
 		      uint64_t timeout_ns);
+/* When the last item of the queue was done, by the GPU's own clock, and until when the queue has
+ * the GPU for itself for certain from then on (the same: not at all). To be asked when all that was
+ * submitted to the queue is done, by the thread that submits. */
+uint64_t client_queue_done_at(const struct client *c, int queue, uint64_t *ret_sure_until);
 /* Model time written for a stamp index; indices are the library's own to hand out. */
 uint64_t client_stamp(const struct client *c, uint32_t index);
 /* The model's clock: CLOCK_MONOTONIC, ns. */

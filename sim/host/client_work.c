@@ -48,6 +48,14 @@ uint64_t client_queue_done(const struct client *c, int queue)
 	return atomic_load_explicit(&c->progress->queue[queue].done, memory_order_acquire);
 }
 
+uint64_t client_queue_done_at(const struct client *c, int queue, uint64_t *ret_sure_until)
+{
+	const struct wire_queue *state = &c->progress->queue[queue];
+
+	*ret_sure_until = atomic_load_explicit(&state->sure_until, memory_order_relaxed);
+	return atomic_load_explicit(&state->done_at, memory_order_relaxed);
+}
+
 uint64_t client_queue_started(const struct client *c, int queue)
 {
 	return atomic_load_explicit(&c->progress->queue[queue].started, memory_order_acquire);

@@ -50,10 +50,11 @@ static void list_add_memory(struct wire_process_list *list, const struct process
 	}
 }
 
-static void list_add_work(struct wire_process_list *list, const struct process *p, uint64_t now)
+static void list_add_work(struct wire_process_list *list, const struct process *p)
 {
 	list_for_each (node, &p->parts) {
 		const struct process_part *place = list_entry(node, struct process_part, node);
+		uint64_t now = place->part->engine.now;
 
 		for (uint32_t i = 0; i < list->count; i++) {
 			struct wire_process *e = &list->process[i];
@@ -77,7 +78,7 @@ static int process_list(struct host *h, struct exchange *x)
 	list_for_each (node, &h->processes)
 		list_add_memory(reply, list_entry(node, struct process, node), request->device);
 	list_for_each (node, &h->processes)
-		list_add_work(reply, list_entry(node, struct process, node), h->now);
+		list_add_work(reply, list_entry(node, struct process, node));
 	x->reply_size = sizeof(*reply) + reply->count * sizeof(reply->process[0]);
 	return 0;
 }
@@ -94,8 +95,9 @@ static int utilization(struct host *h, struct exchange *x)
 
 		if (!device_covers(request->device, part->device))
 			continue;
-		reply->gpu_permille += meter_permille(&part->engine.meter, h->now);
-		reply->memory_permille += meter_permille(&part->engine.copy_meter, h->now);
+		reply->gpu_permille += meter_permille(&part->engine.meter, part->engine.now);
+		reply->memory_permille +=
+			meter_permille(&part->engine.copy_meter, part->engine.now);
 		reply->busy_ns += part->engine.busy_ns;
 		for (size_t i = 0; i < WIRE_ENGINES; i++)
 			reply->copied_bytes[i] += part->engine.copied_bytes[i];

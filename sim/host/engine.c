@@ -41,7 +41,8 @@ void *engine_turn_owner(const struct engine *e)
 
 void engine_init(struct engine *e, const struct engine_events *events, uint64_t now)
 {
-	*e = (struct engine){.events = events, .now = now, .slice_ns = ENGINE_SLICE_NS};
+	*e = (struct engine){
+		.events = events, .now = now, .seen = now, .slice_ns = ENGINE_SLICE_NS};
 	list_init(&e->ring);
 	for (size_t i = 0; i < ARRAY_SIZE(e->copies); i++)
 		list_init(&e->copies[i]);
@@ -84,12 +85,11 @@ static void turn_begin(struct engine *e)
 	struct engine_client *c = engine_current(e);
 
 	e->turn_start = e->now;
-	e->slice_end = e->now + (c && c->left_ns ? c->left_ns : e->slice_ns);
+	e->slice_end = e->now + e->slice_ns;
 	if (!c)
 		return;
-	c->left_ns = 0;
 	list_for_each (node, &c->ready) {
-		if (!queue_of(node)->holding && !queue_of(node)->head_started)
+		if (!queue_of(node)->awaited && !queue_of(node)->head_started)
 			head_start(queue_of(node));
 	}
 }
@@ -106,12 +106,7 @@ static void ring_enter(struct engine_client *c)
 	bool idle = list_empty(&e->ring);
 	bool alone = list_single(&e->ring);
 
-	if (e->now > c->left_until)
-		c->left_ns = 0;
-	if (!idle && c->left_ns)
-		list_insert(e->ring.next, &c->ring_node);
-	else
-		list_append(&e->ring, &c->ring_node);
+	list_append(&e->ring, &c->ring_node);
 	if (idle)
 		turn_begin(e);
 	else if (alone)
@@ -129,7 +124,7 @@ static void ready_enter(struct engine_queue *q)
 	}
 	if (list_empty(&c->ring_node))
 		ring_enter(c);
-	if (engine_current(e) == c && !q->holding && !q->head_started)
+	if (engine_current(e) == c && !q->awaited && !q->head_started)
 		head_start(q);
 }
 
@@ -145,11 +140,8 @@ static void ready_leave(struct engine_queue *q)
 	if (!list_empty(&c->ready))
 		return;
 	bool on = engine_current(e) == c;
-	if (on) {
+	if (on)
 		turn_end(e, c);
-		c->left_ns = q->more ? slice_left(e) : 0;
-		c->left_until = e->now + ENGINE_PATIENCE_NS;
-	}
 	list_remove(&c->ring_node);
 	if (on)
 		turn_begin(e);
@@ -179,8 +171,7 @@ static void head_pop(struct engine_queue *q)
 	q->head++;
 	q->count--;
 	q->head_started = false;
-	q->holding = item.flags & WIRE_ITEM_HOLD;
-	q->more = item.flags & WIRE_ITEM_MORE;
+	q->awaited = item.flags & WIRE_ITEM_MORE;
 	e->events->item_done(q, &item, e->now);
 }
 
@@ -192,9 +183,10 @@ static void queue_dispatch(struct engine_queue *q)
 	while (q->count) {
 		struct engine_item *item = queue_head(q);
 
-		q->holding = false;
+		q->awaited = false;
 		q->remaining_ps = item->ns * PS_PER_NS;
 		if (item->engine == WIRE_ENGINE_COMPUTE) {
+			q->fill = item->fill;
 			ready_enter(q);
 			return;
 		}
@@ -206,7 +198,7 @@ static void queue_dispatch(struct engine_queue *q)
 		head_start(q);
 		head_pop(q);
 	}
-	if (q->holding)
+	if (q->awaited)
 		ready_enter(q);
 	else
 		ready_leave(q);
@@ -248,6 +240,18 @@ void engine_client_finish(struct engine_client *c)
 	list_remove(&c->ring_node);
 }
 
+uint64_t engine_queue_sure_until(const struct engine_queue *q)
+{
+	const struct engine *e = q->client->engine;
+	uint64_t fill = 0;
+
+	list_for_each (node, &q->client->ready)
+		fill += queue_of(node)->fill;
+	if (!engine_client_on(q->client) || !q->computing || fill > FILL_ONE)
+		return e->now;
+	return e->now + (list_single(&e->ring) ? slice_left(e) : e->slice_end - e->now);
+}
+
 /* ---- passing time ---- */
 
 /* Sum of what the client's running kernels fill, at least 1000: how much they are slowed down. */
@@ -256,7 +260,7 @@ static uint64_t client_fill(const struct engine_client *c)
 	uint64_t fill = 0;
 
 	list_for_each (node, &c->ready) {
-		if (!queue_of(node)->holding)
+		if (!queue_of(node)->awaited)
 			fill += queue_head(queue_of(node))->fill;
 	}
 	return MAX(fill, FILL_ONE);
@@ -287,7 +291,7 @@ static uint64_t compute_next_done(const struct engine *e)
 	list_for_each (node, &c->ready) {
 		const struct engine_queue *q = queue_of(node);
 
-		if (!q->holding)
+		if (!q->awaited)
 			next = MIN(next, e->now + stretch(q->remaining_ps, fill));
 	}
 	return next;
@@ -305,7 +309,8 @@ static uint64_t copy_next_done(const struct engine *e)
 	return next;
 }
 
-uint64_t engine_next_done(const struct engine *e)
+/* The next time at which something happens. */
+static uint64_t next_done(const struct engine *e)
 {
 	uint64_t next = compute_next_done(e);
 
@@ -313,6 +318,16 @@ uint64_t engine_next_done(const struct engine *e)
 	if (!list_empty(&e->ring) && !list_single(&e->ring))
 		next = MIN(next, e->slice_end);
 	return MIN(next, copy_next_done(e));
+}
+
+static uint64_t by_callers_clock(const struct engine *e, uint64_t at)
+{
+	return at == UINT64_MAX ? at : at + e->shift;
+}
+
+uint64_t engine_next_done(const struct engine *e)
+{
+	return e->still ? e->still_until : by_callers_clock(e, next_done(e));
 }
 
 static void compute_pass(struct engine *e, uint64_t to)
@@ -325,7 +340,7 @@ static void compute_pass(struct engine *e, uint64_t to)
 	list_for_each (node, &c->ready) {
 		struct engine_queue *q = queue_of(node);
 
-		if (!q->holding)
+		if (!q->awaited)
 			q->remaining_ps -= MIN(q->remaining_ps, done);
 	}
 	c->busy_ns += to - e->now;
@@ -361,7 +376,7 @@ static bool compute_finish_one(struct engine *e)
 	list_for_each (node, &c->ready) {
 		struct engine_queue *q = queue_of(node);
 
-		if (q->holding || q->remaining_ps)
+		if (q->awaited || q->remaining_ps)
 			continue;
 		head_pop(q);
 		queue_dispatch(q);
@@ -400,20 +415,108 @@ static void turn_pass_on(struct engine *e)
 	turn_begin(e);
 }
 
+/* A queue of the client that has the turn, whose next item is on its way. */
+static struct engine_queue *engine_awaited(const struct engine *e)
+{
+	const struct engine_client *c = engine_current(e);
+
+	if (!c)
+		return NULL;
+	list_for_each (node, &c->ready) {
+		if (queue_of(node)->awaited)
+			return queue_of(node);
+	}
+	return NULL;
+}
+
+/* Does standing still hold up anybody but the client that has the turn? */
+static bool others_wait(const struct engine *e)
+{
+	if (!list_single(&e->ring))
+		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(e->copies); i++) {
+		list_for_each (node, &e->copies[i]) {
+			if (!engine_client_on(queue_of(node)->client))
+				return true;
+		}
+	}
+	return false;
+}
+
+static bool is_idle(const struct engine *e)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(e->copies); i++) {
+		if (!list_empty(&e->copies[i]))
+			return false;
+	}
+	return list_empty(&e->ring);
+}
+
+/* What was waited for is there, or has been given up, at `now` of the caller's. */
+static void go_on(struct engine *e, uint64_t now)
+{
+	uint64_t behind = now - e->shift - e->now;
+
+	e->still = false;
+	e->shift += behind - MIN(behind, ENGINE_CATCH_UP_NS);
+	e->waited_until = now - e->shift;
+}
+
+/* Those of the client that has the turn that are waited for have no more work. */
+static void give_up(struct engine *e)
+{
+	const struct engine_client *c = engine_current(e);
+
+	while (engine_current(e) == c && engine_awaited(e)) {
+		struct engine_queue *q = engine_awaited(e);
+
+		q->awaited = false;
+		ready_leave(q);
+	}
+}
+
+/* Must the clock stand still at `now` of the caller's? */
+static bool stand_still(struct engine *e, uint64_t now)
+{
+	while (engine_awaited(e)) {
+		if (!e->still)
+			e->still_since = now;
+		e->still = true;
+		e->still_until = e->still_since +
+				 (others_wait(e) ? ENGINE_PATIENCE_NS : ENGINE_PATIENCE_ALONE_NS);
+		if (now < e->still_until)
+			return true;
+		give_up(e);
+		go_on(e, now);
+	}
+	/* It came after the last look, when time was that. */
+	if (e->still)
+		go_on(e, e->seen);
+	/* Without work there is nothing to make up for it with. */
+	if (is_idle(e) && e->now < e->waited_until) {
+		e->shift += e->waited_until - e->now;
+		e->waited_until = e->now;
+	}
+	return false;
+}
+
 void engine_advance(struct engine *e, uint64_t now)
 {
-	while (e->now <= now) {
+	while (e->now + e->shift <= now) {
 		while (compute_finish_one(e) || copies_finish_one(e))
 			;
 		turn_pass_on(e);
-		uint64_t next = engine_next_done(e);
-		if (e->now == now && next > now)
-			return;
-		next = MIN(next, now);
+		if (stand_still(e, now))
+			break;
+		uint64_t next = next_done(e), end = now - e->shift;
+		if (e->now == end && next > end)
+			break;
+		next = MIN(next, end);
 		compute_pass(e, next);
 		copies_pass(e, next);
 		e->now = next;
 	}
+	e->seen = MAX(e->seen, now);
 }
 
 /* ---- waiting ---- */
@@ -442,7 +545,7 @@ bool engine_wait_fulfil(struct engine_queue *q)
 	return any;
 }
 
-/* A time before which the client that has the turn does not lose it. */
+/* A time before which the client that has the turn does not lose it. Time passes. */
 static uint64_t turn_bound(const struct engine *e)
 {
 	uint64_t busy_ns = 0;
@@ -450,8 +553,6 @@ static uint64_t turn_bound(const struct engine *e)
 	list_for_each (node, &engine_current(e)->ready) {
 		const struct engine_queue *q = queue_of(node);
 
-		if (q->holding)
-			return e->slice_end;
 		uint64_t rest = q->total_ns - queue_head(q)->total_ns;
 		busy_ns = MAX(busy_ns, rest + q->remaining_ps / PS_PER_NS);
 	}
@@ -492,13 +593,16 @@ static uint64_t queue_started_bound(const struct engine_queue *q, uint64_t n)
 
 uint64_t engine_queue_wake(const struct engine_queue *q)
 {
-	uint64_t wake = q->wait_any ? engine_next_done(q->client->engine) : UINT64_MAX;
+	const struct engine *e = q->client->engine;
+	uint64_t wake = q->wait_any ? next_done(e) : UINT64_MAX;
 
+	if (e->still)
+		return q->wait_count || q->wait_any ? e->still_until : UINT64_MAX;
 	for (uint32_t i = 0; i < q->wait_count; i++) {
 		const struct engine_wait *w = &q->waits[i];
 
 		wake = MIN(wake, w->what == WIRE_WAIT_DONE ? queue_done_bound(q, w->count)
 							   : queue_started_bound(q, w->count));
 	}
-	return wake;
+	return by_callers_clock(e, wake);
 }

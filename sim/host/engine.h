@@ -3,10 +3,17 @@
  *
  * The compute engine serves clients (processes) round robin, one slice each, the whole engine to
  * one client at a time; a client without work gives its turn up at once, and comes back at the end
- * of the round, or, where its work was only late in coming, next, with what is left of its slice.
- * During its turn the heads of all its queues run together: at full speed while their fills sum up
- * to at most 1000, slowed down in proportion above that. Each copy engine serves one copy at a
- * time, in order of arrival. Queues run their items in order, whichever engines they are for. */
+ * of the round. During its turn the heads of all its queues run together: at full speed while their
+ * fills sum up to at most 1000, slowed down in proportion above that. Each copy engine serves one
+ * copy at a time, in order of arrival. Queues run their items in order, whichever engines they are
+ * for.
+ *
+ * The engine's own clock is the caller's less `shift`. Where the client that has the turn still
+ * plays what comes next (WIRE_ITEM_MORE), it stands still: what is handed in then counts as handed
+ * in at once. What it is behind by then it makes up for in no time while there is work, and turns
+ * into shift where there is none or where it is much. So nobody's slowness in playing costs or
+ * gives time on the GPU. It stands still so long at most as ENGINE_PATIENCE_NS says; whoever is
+ * later than that has no work meanwhile. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,8 +27,12 @@
 /* Longer items are refused. */
 #define ENGINE_ITEM_NS_MAX (1ull << 50)
 #define ENGINE_WAITS_MAX 8u
-/* How long a client whose work is on its way (WIRE_ITEM_MORE) keeps its place. */
-#define ENGINE_PATIENCE_NS 20000000u
+/* How long the engine stands still for work on its way where others wait for it, and where nobody
+ * does. */
+#define ENGINE_PATIENCE_NS 200000000u
+#define ENGINE_PATIENCE_ALONE_NS 10000000000u
+/* More than this it does not make up for: time on the GPU would hardly take any. */
+#define ENGINE_CATCH_UP_NS 50000000u
 
 struct engine_client;
 struct engine_queue;
@@ -50,9 +61,14 @@ struct engine_events {
 
 struct engine {
 	const struct engine_events *events;
-	uint64_t now;
+	uint64_t now;   /* by its own clock, like all times but those that say otherwise */
+	uint64_t shift; /* from here to the caller's clock; never falls */
 	uint64_t slice_ns;
-	struct list ring; /* clients with compute work; the first has the turn */
+	bool still;
+	uint64_t still_since, still_until; /* by the caller's clock */
+	uint64_t seen;                     /* the last time it was told, by the caller's clock */
+	uint64_t waited_until;             /* when it last stopped standing still, or before */
+	struct list ring;                  /* clients with compute work; the first has the turn */
 	uint64_t turn_start, slice_end;
 	struct list copies[WIRE_ENGINES]; /* queues whose head is a copy; the first runs */
 	uint64_t busy_ns;                 /* compute */
@@ -65,8 +81,6 @@ struct engine_client {
 	void *owner;
 	struct list ring_node; /* in engine.ring, or empty */
 	struct list ready;     /* queues whose head is compute work */
-	uint64_t left_ns;      /* of the slice that it gave up for want of work, 0: nothing ... */
-	uint64_t left_until;   /* ... and how long that counts */
 	uint64_t busy_ns;
 	uint64_t copy_ns;
 	struct meter meter, copy_meter;
@@ -84,9 +98,9 @@ struct engine_queue {
 	struct engine_item *items; /* ring of WIRE_QUEUE_ITEMS_MAX, or NULL before the first */
 	uint32_t head, count;
 	bool head_started;
-	bool holding;          /* no item, but the last one goes on */
-	bool more;             /* the last item was not to be the last */
+	bool awaited;          /* no item, but the next one is on its way */
 	bool computing;        /* node is in client.ready */
+	uint16_t fill;         /* of the last compute item that was its head */
 	uint64_t remaining_ps; /* of the head, running alone */
 	uint64_t head_from;    /* when it started */
 	uint64_t total_ns;     /* of all items ever submitted */
@@ -104,20 +118,26 @@ void engine_queue_init(struct engine_queue *q, struct engine_client *c, void *ow
 /* Drops its items (a turn may end). The engine must stand at the present time. */
 void engine_queue_finish(struct engine_queue *q);
 
-/* Lets model time pass up to `now`; times in the past change nothing. */
+/* Lets time pass up to `now` by the caller's clock, or as far as what is handed in allows; times in
+ * the past change nothing. */
 void engine_advance(struct engine *e, uint64_t now);
-/* Adds an item to a queue of an engine that stands at the present time. -EAGAIN: the queue is full;
- * -ENOMEM. */
+/* Adds an item to a queue of an engine that was just advanced to the present time. -EAGAIN: the
+ * queue is full; -ENOMEM. */
 int engine_submit(struct engine_queue *q, const struct engine_item *item);
 /* Remembers that somebody waits for this. */
 void engine_wait(struct engine_queue *q, enum wire_wait what, uint64_t count);
 /* Forgets the waits that are fulfilled; true if there were any. */
 bool engine_wait_fulfil(struct engine_queue *q);
-/* No wait of this queue is fulfilled before this time; UINT64_MAX: none without a new item. */
+/* No wait of this queue is fulfilled before this time by the caller's clock; UINT64_MAX: none
+ * without a new item. */
 uint64_t engine_queue_wake(const struct engine_queue *q);
-/* No item at all is done before this time; UINT64_MAX: nothing runs. */
+/* No item at all is done before this time by the caller's clock; UINT64_MAX: nothing runs. */
 uint64_t engine_next_done(const struct engine *e);
 /* The owner of the client that has the turn, since engine.turn_start; NULL: nobody. */
 void *engine_turn_owner(const struct engine *e);
 /* True while this client has the turn. */
 bool engine_client_on(const struct engine_client *c);
+/* Until when the queue's work runs undisturbed for certain, even if other clients come: the end of
+ * the slice. engine.now where its client has no turn, or its queues slow each other down. (Another
+ * kernel of the same client may still come.) */
+uint64_t engine_queue_sure_until(const struct engine_queue *q);

@@ -58,6 +58,8 @@ static void on_item_done(struct engine_queue *queue, const struct engine_item *i
 	struct process_queue *q = queue_owner(queue);
 
 	stamp(q, item->stamp_done, at);
+	q->done_at = at;
+	q->sure_until = engine_queue_sure_until(queue);
 	q->place->lag_ns += item->lag_ns;
 	if (item->flags & WIRE_ITEM_COPY) {
 		q->place->copies++;
@@ -71,7 +73,8 @@ static void on_turn(struct engine_client *client, uint64_t from, uint64_t to)
 	const struct process_part *place = client->owner;
 
 	trace_add(place->part->host->work_trace, &(struct trace_event){
-							 .at = from,
+							 .at = from + place->part->engine.shift,
+							 .shift = place->part->engine.shift,
 							 .value = (int64_t)(to - from),
 							 .process = place->process->number,
 							 .pid = place->process->pid,
@@ -86,7 +89,8 @@ static void on_copy(struct engine_queue *queue, const struct engine_item *item, 
 	const struct process_queue *q = queue_owner(queue);
 
 	trace_add(q->process->host->work_trace, &(struct trace_event){
-							.at = from,
+							.at = from + q->place->part->engine.shift,
+							.shift = q->place->part->engine.shift,
 							.value = (int64_t)(to - from),
 							.process = q->process->number,
 							.pid = q->process->pid,
@@ -310,6 +314,8 @@ static void queue_publish(struct process_queue *q)
 	struct wire_queue *state = &q->process->progress->queue[q->number];
 
 	atomic_store_explicit(&state->started, q->queue.started, memory_order_relaxed);
+	atomic_store_explicit(&state->done_at, q->done_at, memory_order_relaxed);
+	atomic_store_explicit(&state->sure_until, q->sure_until, memory_order_relaxed);
 	atomic_store_explicit(&state->done, q->queue.done, memory_order_release);
 	atomic_fetch_add_explicit(&state->wake, 1, memory_order_release);
 	if (engine_wait_fulfil(&q->queue))

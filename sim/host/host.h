@@ -53,9 +53,10 @@ struct process_queue {
 	struct process *process;
 	struct process_part *place;
 	uint16_t number;
-	bool dirty;             /* progress not published yet */
-	struct list dirty_node; /* in host.dirty */
-	struct list node;       /* in process.queues */
+	bool dirty;                   /* progress not published yet */
+	struct list dirty_node;       /* in host.dirty */
+	struct list node;             /* in process.queues */
+	uint64_t done_at, sure_until; /* to be published, see struct wire_queue */
 	struct engine_queue queue;
 };
 

@@ -58,11 +58,11 @@ static void server_detach(void)
 	}
 }
 
-static uint64_t clock_now(void)
+static uint64_t clock_now(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -71,10 +71,12 @@ static int serve(const struct run_options *o, const struct directory *directory,
 	static struct host host;
 	struct server *server = NULL;
 	char ready = 'r';
-	int status = host_init(&host, o->spec, o->driver, clock_now());
+	int status = host_init(&host, o->spec, o->driver, clock_now(CLOCK_MONOTONIC));
 
-	if (status == 0)
+	if (status == 0) {
+		host.page->realtime_offset = clock_now(CLOCK_REALTIME) - clock_now(CLOCK_MONOTONIC);
 		status = server_new(&host, directory->path, &server);
+	}
 	if (status < 0)
 		complain(directory->path, status);
 	if (status == 0)

@@ -156,13 +156,18 @@ static json_t *gpu_json(struct host *h, uint32_t gpu)
 	set_int(o, "memory_used_bytes", host_gpu_used(h, gpu));
 	set_int(o, "memory_peak_bytes", h->gpu[gpu].peak);
 	set_int(o, "busy_ns", 0);
+	uint64_t clock = h->now;
 	list_for_each (node, &h->gpu[gpu].parts) {
 		const struct engine *e = &list_entry(node, struct part, node)->engine;
 
+		clock = MIN(clock, e->now);
 		add_int(o, "busy_ns", e->busy_ns);
 		for (size_t i = WIRE_ENGINE_H2D; i <= WIRE_ENGINE_D2D; i++)
 			add_int(copied, stat_engine_names[i], e->copied_bytes[i]);
 	}
+	/* Its own clock (its slowest part's), and how far that is behind the host's. */
+	set_int(o, "clock_ns", clock);
+	set_int(o, "lag_ns", h->now - clock);
 	json_object_set_new(o, "copied_bytes", copied);
 	list_for_each (node, &h->processes) {
 		const struct process *p = list_entry(node, struct process, node);

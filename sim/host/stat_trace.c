@@ -20,17 +20,18 @@ static double microseconds(uint64_t ns)
 	return (double)ns / 1000;
 }
 
-static void write_slice(FILE *f, const struct trace_event *e)
+/* clock_ns is the start as kernels see it in %globaltimer. */
+static void write_slice(FILE *f, const struct host *h, const struct trace_event *e)
 {
 	uint32_t engine = e->kind == TRACE_TURN ? WIRE_ENGINE_COMPUTE : e->detail;
 
 	fprintf(f,
 		"{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"gpu\",\"pid\":%d,\"tid\":%u,\"ts\":%.3f,"
 		"\"dur\":%.3f,\"args\":{\"gpu\":%u,\"device\":%u,\"start_ns\":%" PRIu64
-		",\"ns\":%" PRId64 "}}",
+		",\"clock_ns\":%" PRIu64 ",\"ns\":%" PRId64 "}}",
 		stat_engine_names[engine], e->pid, thread_id(e->device, engine),
 		microseconds(e->at), microseconds((uint64_t)e->value), wire_device_gpu(e->device),
-		e->device, e->at, e->value);
+		e->device, e->at, e->at - e->shift + h->page->realtime_offset, e->value);
 }
 
 static void write_memory(FILE *f, const struct trace_event *e)
@@ -50,12 +51,12 @@ static void write_device(FILE *f, const struct trace_event *e)
 		wire_device_gpu(e->device), microseconds(e->at), e->value);
 }
 
-static void write_event(FILE *f, const struct trace_event *e)
+static void write_event(FILE *f, const struct host *h, const struct trace_event *e)
 {
 	switch ((enum trace_kind)e->kind) {
 	case TRACE_TURN:
 	case TRACE_COPY:
-		write_slice(f, e);
+		write_slice(f, h, e);
 		return;
 	case TRACE_MEMORY:
 		write_memory(f, e);
@@ -70,11 +71,11 @@ static void write_event(FILE *f, const struct trace_event *e)
 	}
 }
 
-static void write_events(FILE *f, const struct trace *t)
+static void write_events(FILE *f, const struct host *h, const struct trace *t)
 {
 	for (size_t i = 0; i < trace_count(t); i++) {
 		fputs(",\n", f);
-		write_event(f, trace_get(t, i));
+		write_event(f, h, trace_get(t, i));
 	}
 }
 
@@ -85,16 +86,19 @@ static void write_running(FILE *f, const struct host *h)
 		list_for_each (node, &h->gpu[i].parts) {
 			const struct part *part = list_entry(node, struct part, node);
 			const struct process_part *place = engine_turn_owner(&part->engine);
-			uint64_t from = part->engine.turn_start;
+			const struct engine *e = &part->engine;
 
-			if (!place || h->now <= from)
+			if (!place || e->now <= e->turn_start)
 				continue;
 			fputs(",\n", f);
-			write_slice(f, &(struct trace_event){.kind = TRACE_TURN,
-							     .at = from,
-							     .value = (int64_t)(h->now - from),
-							     .pid = place->process->pid,
-							     .device = part->device});
+			write_slice(
+				f, h,
+				&(struct trace_event){.kind = TRACE_TURN,
+						      .at = e->turn_start + e->shift,
+						      .shift = e->shift,
+						      .value = (int64_t)(e->now - e->turn_start),
+						      .pid = place->process->pid,
+						      .device = part->device});
 		}
 	}
 }
@@ -141,8 +145,8 @@ int stat_write_trace(struct host *h)
 		",\"lost_memory_events\":%" PRIu64 "},\"traceEvents\":[\n",
 		trace_lost(h->work_trace), trace_lost(h->memory_trace));
 	write_names(f, h);
-	write_events(f, h->memory_trace);
-	write_events(f, h->work_trace);
+	write_events(f, h, h->memory_trace);
+	write_events(f, h, h->work_trace);
 	write_running(f, h);
 	fputs("\n]}\n", f);
 	if (fclose(f) != 0 || lseek(fd, 0, SEEK_SET) < 0)

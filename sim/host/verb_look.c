@@ -22,7 +22,9 @@
 static const char stat_help[] =
 	"usage: {} stat [--json] [--watch]\n\n"
 	"what the simulated GPUs hold and did: memory by kind, peaks, kernels, busy time,\n"
-	"copies, calls that the simulated driver lacks\n\n"
+	"copies, calls that the simulated driver lacks. A GPU's own clock falls behind the host's\n"
+	"where work takes longer to play than on a GPU: shares are right by that clock "
+	"(clock_ns).\n\n"
 	"Options:\n"
 	"  --json   print JSON, errors too\n"
 	"  --watch  repeat it every second\n\nExample:\n  {} stat --json\n";
@@ -194,17 +196,18 @@ static void stat_print(const json_t *stat)
 	size_t i, k;
 	json_t *gpu, *process;
 	char used[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], peak[UNITS_TEXT_SIZE];
-	char busy[UNITS_TEXT_SIZE];
+	char busy[UNITS_TEXT_SIZE], lag[UNITS_TEXT_SIZE];
 
 	json_array_foreach(json_object_get(stat, "gpus"), i, gpu)
 	{
-		printf("GPU %zu  %s  %s\n  used %s of %s  peak %s  busy %s\n", i,
+		printf("GPU %zu  %s  %s\n  used %s of %s  peak %s  busy %s  clock %s late\n", i,
 		       json_string_value(json_object_get(gpu, "name")),
 		       json_string_value(json_object_get(gpu, "uuid")),
 		       units_format_bytes(number(gpu, "memory_used_bytes"), used),
 		       units_format_bytes(number(gpu, "memory_total_bytes"), total),
 		       units_format_bytes(number(gpu, "memory_peak_bytes"), peak),
-		       duration_format(number(gpu, "busy_ns"), busy));
+		       duration_format(number(gpu, "busy_ns"), busy),
+		       duration_format(number(gpu, "lag_ns"), lag));
 		json_array_foreach(json_object_get(gpu, "processes"), k, process)
 			process_print(process);
 	}

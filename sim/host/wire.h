@@ -8,7 +8,9 @@
  *   struct wire_host     of the host: its GPUs, what is used, which faults are armed
  *   struct wire_progress of the connection (role CUDA): how far its queues are, and time stamps
  *
- * Time is CLOCK_MONOTONIC in nanoseconds: the host's clock is the model's clock.
+ * Time is CLOCK_MONOTONIC in nanoseconds: the host's clock is the model's clock. A GPU's own clock
+ * falls behind it while the GPU waits for work that is being played (WIRE_ITEM_MORE), and catches
+ * up.
  *
  * A process's driver resources belong to its connection: they live until the last holder of the
  * socket (forked children inherit it) is gone. */
@@ -84,6 +86,7 @@ struct wire_host {
 	_Atomic uint32_t
 		faults;   /* bit (1 << enum wire_fault): armed for somebody; ask FAULT_TAKE */
 	uint64_t started; /* model time at which the host came up */
+	uint64_t realtime_offset; /* model time plus this is time since 1970: what GPUs show */
 	struct wire_gpu gpu[WIRE_GPUS_MAX];
 };
 
@@ -97,8 +100,12 @@ struct wire_host {
 struct wire_queue {
 	_Atomic uint64_t done;    /* items of this queue that are finished, since its creation */
 	_Atomic uint64_t started; /* items that have started */
-	_Atomic uint32_t wake;    /* futex: changes whenever one of the above was published */
-	uint32_t spare[11];
+	/* When the last of the finished items was done, and until when the queue has the GPU for
+	 * itself for certain from then on (the same: not at all). They are those of item n for who
+	 * finds `done` to be n and hands in no other item. */
+	_Atomic uint64_t done_at, sure_until;
+	_Atomic uint32_t wake; /* futex: changes whenever one of the above was published */
+	uint32_t spare[7];
 };
 
 struct wire_progress {
@@ -218,21 +225,17 @@ enum wire_engine {
 	WIRE_ENGINE_H2D = 1,
 	WIRE_ENGINE_D2H = 2,
 	WIRE_ENGINE_D2D = 3,  /* and peer copies */
-	WIRE_ENGINE_NONE = 4, /* takes no GPU time: events, markers */
+	WIRE_ENGINE_NONE = 4, /* takes no GPU time: events, markers, with or without MORE */
 	WIRE_ENGINES = 5,
 };
 
 enum wire_item_flag {
 	WIRE_ITEM_LAUNCH = 1 << 0, /* counts as a kernel launch */
 	WIRE_ITEM_COPY = 1 << 1,   /* counts as a copy of `bytes` */
-	/* When its ns are used up it is done, but the kernel goes on: the queue stays on the GPU,
-	 * taking its turns and being charged, until the queue's next item arrives. For kernels
-	 * whose length is not known beforehand or that really wait. */
-	WIRE_ITEM_HOLD = 1 << 2,
-	/* The program has handed in more for this queue, which the client has not played yet: if
-	 * that comes soon, it goes on with what was left of its slice, and is charged nothing
-	 * meanwhile. */
-	WIRE_ITEM_MORE = 1 << 3,
+	/* The queue's next item is being played: until it arrives, time stands still in the
+	 * process's turns on the GPU (see host/engine.h). Who sets it must hand in another item
+	 * without waiting for anything but this queue. */
+	WIRE_ITEM_MORE = 1 << 2,
 };
 
 /* One piece of work. Items of a queue run in order, those of different queues at the same time. The

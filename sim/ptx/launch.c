@@ -21,8 +21,14 @@
  * between two pauses. */
 #define SPINS_IDLE 1024
 #define SPINS_AGAIN 64
+#define SPINS_AGAIN_CLOCK 8
 #define PAUSE_NS_MAX 1000000
-#define PAUSE_NS_UNKNOWN 50000
+/* How long those pause that poll memory, and those that poll a clock: that one moves faster the
+ * longer they do, so that few polls are enough for any wait and its end is met closely. */
+#define WATCH_NS 50000
+#define SPIN_NS_MIN 1000
+#define SPIN_NS_MAX 20000
+#define SPIN_PART 64
 
 /* --- what handlers call */
 
@@ -34,11 +40,43 @@ static uint64_t clock_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-uint64_t launch_now(const struct launch *launch)
+/* Adds what the running warp did since the last time. */
+static void launch_count(struct launch *launch)
+{
+	struct warp *warp = launch->running;
+
+	if (!warp)
+		return;
+	launch->result->warp_instructions += warp->counted - warp->left;
+	warp->counted = warp->left;
+}
+
+uint64_t launch_now(struct launch *launch)
 {
 	const struct ptx_launch *given = launch->given;
 
+	launch_count(launch);
 	return given->callbacks->now ? given->callbacks->now(given->user) : clock_ns();
+}
+
+uint64_t launch_elapsed(struct launch *launch)
+{
+	const struct ptx_launch *given = launch->given;
+
+	if (!given->callbacks->elapsed)
+		return launch_now(launch);
+	launch_count(launch);
+	return given->callbacks->elapsed(given->user);
+}
+
+void launch_meet(struct launch *launch)
+{
+	const struct ptx_launch *given = launch->given;
+
+	launch->paused_ns = 0;
+	launch_count(launch);
+	if (given->callbacks->meet)
+		given->callbacks->meet(given->user);
 }
 
 void warp_fault(struct warp *warp, enum ptx_fault_kind kind, uint64_t address, unsigned lane)
@@ -72,7 +110,7 @@ void warp_polled(struct warp *warp, uint32_t weight)
 	warp->spins += weight;
 	if (warp->spins < SPINS_IDLE)
 		return;
-	warp->spins = SPINS_IDLE - SPINS_AGAIN;
+	warp->spins = SPINS_IDLE - (warp->watches ? SPINS_AGAIN : SPINS_AGAIN_CLOCK);
 	warp->idle = true;
 	warp->stop = true;
 }
@@ -80,6 +118,7 @@ void warp_polled(struct warp *warp, uint32_t weight)
 void warp_polled_value(struct warp *warp, uint64_t place, uint64_t value)
 {
 	if (warp->polled_place == place && warp->polled_value == value) {
+		warp->watches = true;
 		warp_polled(warp, 1);
 		return;
 	}
@@ -87,6 +126,7 @@ void warp_polled_value(struct warp *warp, uint64_t place, uint64_t value)
 	warp->polled_value = value;
 	warp->spins = 0;
 	warp->idle = false;
+	warp->watches = false;
 }
 
 /* --- blocks */
@@ -147,6 +187,7 @@ static int warp_begin(struct warp *warp)
 	warp->live = warp->lanes;
 	warp->state = WARP_READY;
 	warp->idle = false;
+	warp->watches = false;
 	warp->spins = 0;
 	warp->polled_place = 0;
 	warp->gathered = 0;
@@ -179,14 +220,14 @@ static int block_begin(struct launch *launch, struct block *block, uint64_t numb
 /* Runs the warp until it waits, ends, or its turn is over; returns the instructions it ran. */
 static uint32_t warp_run(struct warp *warp)
 {
-	uint32_t left = TURN;
-
+	warp->launch->running = warp;
+	warp->counted = warp->left = TURN;
 	warp->stop = false;
-	while (left > 0 && !warp->stop) {
+	while (warp->left > 0 && !warp->stop) {
 		const struct insn *insn = &warp->code[warp->pc++];
 		uint32_t mask = warp->active;
 
-		left--;
+		warp->left--;
 		if (insn->guard) {
 			uint32_t bits = *(const uint32_t *)(warp->base[0] + (insn->guard & ~1u));
 
@@ -196,7 +237,8 @@ static uint32_t warp_run(struct warp *warp)
 		}
 		insn->run(warp, insn, mask);
 	}
-	return TURN - left;
+	launch_count(warp->launch);
+	return TURN - warp->left;
 }
 
 /* What came of one round of turns. */
@@ -204,6 +246,8 @@ struct round {
 	uint32_t instructions;
 	bool progress;
 	bool waiting;  /* some warp polls or sleeps */
+	bool spins;    /* some warp polls ... */
+	bool watches;  /* ... memory */
 	uint64_t wake; /* the earliest, ns; 0: none sleeps */
 	uint64_t now;  /* 0: not read yet */
 	uint32_t blocks_done;
@@ -212,12 +256,13 @@ struct round {
 static bool warp_awake(struct warp *warp, struct round *round)
 {
 	if (round->now == 0)
-		round->now = launch_now(warp->launch);
+		round->now = launch_elapsed(warp->launch);
 	if (round->now >= warp->wake) {
 		warp->state = WARP_READY;
 		return true;
 	}
 	round->waiting = true;
+	round->watches |= warp->watches;
 	if (round->wake == 0 || warp->wake < round->wake)
 		round->wake = warp->wake;
 	return false;
@@ -234,10 +279,13 @@ static void warp_turn(struct warp *warp, struct round *round)
 		block_warp_done(warp->block);
 	if (warp->state == WARP_READY && warp->idle) {
 		round->waiting = true;
+		round->spins = true;
+		round->watches |= warp->watches;
 		warp_rotate(warp);
 	} else if (warp->state == WARP_SLEEPING) {
 		warp_rotate(warp);
 		round->waiting = true;
+		round->watches |= warp->watches;
 		if (round->wake == 0 || warp->wake < round->wake)
 			round->wake = warp->wake;
 	} else {
@@ -255,21 +303,34 @@ static void block_turn(struct block *block, struct round *round)
 	}
 }
 
-static void pause_launch(const struct launch *launch, const struct round *round)
+/* For how long nothing can change for those that poll. */
+static uint64_t poll_ns(struct launch *launch, const struct round *round, uint64_t now)
+{
+	if (round->watches)
+		return WATCH_NS;
+	if (!launch->spinning_since)
+		launch->spinning_since = now;
+	uint64_t ns = (now - launch->spinning_since) / SPIN_PART;
+	return MIN(MAX(ns, (uint64_t)SPIN_NS_MIN), (uint64_t)SPIN_NS_MAX);
+}
+
+static void pause_launch(struct launch *launch, const struct round *round)
 {
 	const struct ptx_launch *given = launch->given;
-	uint64_t now = round->wake ? launch_now(launch) : 0;
-	uint64_t ns = round->wake > now ? round->wake - now : 0;
-	struct timespec wait = {0};
+	uint64_t now = launch_elapsed(launch), ns = UINT64_MAX;
 
-	if (round->wake && ns == 0)
+	if (round->wake)
+		ns = round->wake > now ? round->wake - now : 0;
+	if (round->spins)
+		ns = MIN(ns, poll_ns(launch, round, now));
+	if (ns == 0)
 		return;
+	launch->paused_ns += ns;
 	if (given->callbacks->pause) {
-		given->callbacks->pause(given->user, ns);
+		given->callbacks->pause(given->user, ns, round->watches);
 		return;
 	}
-	wait.tv_nsec = (long)(ns ? MIN(ns, (uint64_t)PAUSE_NS_MAX) : PAUSE_NS_UNKNOWN);
-	nanosleep(&wait, NULL);
+	nanosleep(&(struct timespec){.tv_nsec = (long)MIN(ns, (uint64_t)PAUSE_NS_MAX)}, NULL);
 }
 
 /* All warps wait at barriers that nobody can complete. */
@@ -373,13 +434,13 @@ static int residents_round(struct residents *r)
 		if (r->blocks[i].running)
 			block_turn(&r->blocks[i], &round);
 	}
-	launch->result->warp_instructions += round.instructions;
 	if (launch->stop)
 		return launch->status;
 	if (round.blocks_done > 0 || round.instructions == 0)
 		r->patience = launch->result->warp_instructions + PATIENCE;
 	if (!round.progress && round.blocks_done == 0)
 		return residents_stuck(r, &round);
+	launch->spinning_since = 0;
 	if (launch->result->warp_instructions >= r->patience && r->next < r->total) {
 		r->patience += PATIENCE;
 		result = residents_widen(r);

@@ -118,11 +118,18 @@ struct ptx_callbacks {
 	bool (*find_range)(void *user, uint64_t address, struct ptx_range *ret_range);
 	/* The device's printf, one call of it a time, formatted. NULL: dropped. */
 	void (*print)(void *user, const char *text, size_t length);
-	/* %globaltimer, ns. NULL: CLOCK_REALTIME. */
+	/* %globaltimer, ns. The counts in the launch's result are up to date meanwhile, so that the
+	 * answer may depend on them. NULL: CLOCK_REALTIME. */
 	uint64_t (*now)(void *user);
-	/* Nothing in this launch can progress for about `ns` (0: unknown: it polls a clock or
-	 * memory): wait a moment. NULL: sleeps min(ns, 1 ms), or 50 us for 0. */
-	void (*pause)(void *user, uint64_t ns);
+	/* How long the launch has run, ns, by which it sleeps; what is paused counts. NULL: `now`.
+	 */
+	uint64_t (*elapsed)(void *user);
+	/* Nothing in this launch can progress for `ns` (> 0); `watching`: it polls memory, so wait
+	 * really before long. NULL: sleeps min(ns, 1 ms). */
+	void (*pause)(void *user, uint64_t ns, bool watching);
+	/* The launch is about to use memory after pauses of 0.2 ms or more: others may have been
+	 * meant to use it before. NULL: nothing. */
+	void (*meet)(void *user);
 	/* Called about every 65536 warp instructions and after each pause, with the count so far;
 	 * may block; anything but 0 ends the launch with -ECANCELED. NULL: never. */
 	int (*checkpoint)(void *user, uint64_t warp_instructions);

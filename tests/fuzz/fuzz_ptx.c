@@ -27,7 +27,7 @@ static uint64_t now(void *user)
 	return 0;
 }
 
-static void wait_not(void *user, uint64_t ns)
+static void wait_not(void *user, uint64_t ns, bool watching)
 {
 }
 

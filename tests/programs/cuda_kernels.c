@@ -457,7 +457,7 @@ static double seconds(void)
 
 static void check_asynchronous(int argc, char **argv)
 {
-	uint64_t times[4] = {0}, ns = 30000000;
+	uint64_t times[4] = {0}, ns = 200000000;
 	CUstream a, b;
 
 	check_context();
@@ -469,15 +469,16 @@ static void check_asynchronous(int argc, char **argv)
 	double start = seconds();
 	OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, a, first, NULL));
 	OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, b, second, NULL));
-	EXPECT(seconds() - start < 0.02);
-	EXPECT_RESULT(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
+	EXPECT_RESULT(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
 	OK(cuCtxSynchronize());
-	double took = seconds() - start;
-	EXPECT(took > 0.03 && took < 0.055);
+	EXPECT(seconds() - start > 0.2);
 	/* They ran at the same time, each as long as it was told to. */
 	OK(cuMemcpyDtoH_v2(times, p, sizeof(times)));
 	EXPECT(times[1] - times[0] >= ns && times[3] - times[2] >= ns);
 	EXPECT(times[0] < times[3] && times[2] < times[1]);
+	EXPECT((times[1] > times[3] ? times[1] : times[3]) -
+		       (times[0] < times[2] ? times[0] : times[2]) <
+	       ns + ns / 2);
 }
 
 /* argv: how many milliseconds of GPU time to use, in kernels of 5 ms. Prints how long it took. */

@@ -1,4 +1,6 @@
-"""Processes share a simulated GPU through the driver API: kernels that sleep on the GPU are busy on it."""
+"""Time on a simulated GPU: what kernels store of %globaltimer, what their events say, what the host
+books, and what its trace shows are one truth, however slowly this machine plays them."""
+import json
 import subprocess
 import sys
 import time
@@ -10,68 +12,254 @@ from test_simhost import sim  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books")
 
+US, MS = 1000, 1000000
+LAUNCH = 1500  # what a launch costs the GPU besides the kernel's instructions
+SPIN = 21 * US # how closely a kernel that polls the clock meets its end
+
+
+def few(count):
+    """What the instructions beside so many naps may take."""
+    return 200 + 15 * count
+
+
 PROGRAM = r'''
-import ctypes, sys, time
+import ctypes as C, json, sys, time
 PTX = b"""
 .version 7.0
 .target sm_70
 .address_size 64
-.visible .entry sleeper(.param .u32 count, .param .u32 ns)
+.visible .entry sleeper(.param .u64 out, .param .u32 count, .param .u32 ns)
 {
-	.reg .u32 %r<4>;
-	.reg .pred %p;
-	ld.param.u32 %r1, [count];
-	ld.param.u32 %r2, [ns];
+	.reg .u32 %r<4>; .reg .u64 %d<4>; .reg .pred %p;
+	ld.param.u64 %d1, [out]; ld.param.u32 %r1, [count]; ld.param.u32 %r2, [ns];
+	mov.u64 %d2, %globaltimer;
 	mov.u32 %r3, 0;
-L:	setp.ge.u32 %p, %r3, %r1;
-	@%p bra D;
-	nanosleep.u32 %r2;
+L:	nanosleep.u32 %r2;
 	add.u32 %r3, %r3, 1;
-	bra L;
-D:	ret;
+	setp.lt.u32 %p, %r3, %r1;
+	@%p bra L;
+	mov.u64 %d3, %globaltimer;
+	st.global.u64 [%d1], %d2; st.global.u64 [%d1+8], %d3;
+	ret;
+}
+.visible .entry spinner(.param .u64 out, .param .u32 count, .param .u32 ns)
+{
+	.reg .u32 %r<4>; .reg .u64 %d<6>; .reg .pred %p;
+	ld.param.u64 %d1, [out]; ld.param.u32 %r1, [count]; ld.param.u32 %r2, [ns];
+	mov.u64 %d2, %globaltimer;
+	mul.wide.u32 %d4, %r1, %r2; add.u64 %d4, %d4, %d2;
+L:	mov.u64 %d3, %globaltimer;
+	setp.lt.u64 %p, %d3, %d4;
+	@%p bra L;
+	st.global.u64 [%d1], %d2; st.global.u64 [%d1+8], %d3;
+	ret;
+}
+.visible .entry quiet(.param .u64 out, .param .u32 count, .param .u32 ns)
+{
+	.reg .u32 %r<4>; .reg .pred %p;
+	ld.param.u32 %r1, [count]; ld.param.u32 %r2, [ns];
+	mov.u32 %r3, 0;
+L:	nanosleep.u32 %r2;
+	add.u32 %r3, %r3, 1;
+	setp.lt.u32 %p, %r3, %r1;
+	@%p bra L;
+	ret;
 }
 """
-cuda = ctypes.CDLL("libcuda.so.1")
-def ok(result):
-    assert result == 0, result
-device, context, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-ok(cuda.cuInit(0))
-ok(cuda.cuDeviceGet(ctypes.byref(device), 0))
-ok(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device))
-ok(cuda.cuModuleLoadData(ctypes.byref(module), PTX))
-ok(cuda.cuModuleGetFunction(ctypes.byref(function), module, b"sleeper"))
-count, ns = ctypes.c_uint32(int(sys.argv[1])), ctypes.c_uint32(int(sys.argv[2]))
-arguments = (ctypes.c_void_p * 2)(ctypes.addressof(count), ctypes.addressof(ns))
+cuda = C.CDLL("libcuda.so.1")
+def call(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    assert result == 0, (name, result)
+P = C.c_void_p
+device, context, module, function, memory = C.c_int(), P(), P(), P(), C.c_uint64()
+call("cuInit", 0)
+call("cuDeviceGet", C.byref(device), 0)
+call("cuCtxCreate_v2", C.byref(context), 0, device)
+call("cuModuleLoadData", C.byref(module), PTX)
+call("cuModuleGetFunction", C.byref(function), module, sys.argv[1].encode())
+MANY = 4096
+call("cuMemAlloc_v2", C.byref(memory), C.c_size_t(16 * MANY))
+call("cuMemsetD8_v2", memory, C.c_ubyte(0), C.c_size_t(16 * MANY))
+count, ns, ahead = (int(a) for a in sys.argv[2:5])
+def launch(index, count=count):
+    values = [C.c_uint64(memory.value + 16 * (index % MANY)), C.c_uint32(count), C.c_uint32(ns)]
+    arguments = (P * 3)(*[C.addressof(v) for v in values])
+    call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, arguments, None)
+def event():
+    e = P()
+    call("cuEventCreate", C.byref(e), 0)
+    return e
+def stored(kernels):
+    both = (C.c_uint64 * (2 * kernels))()
+    call("cuMemcpyDtoH_v2", both, memory, C.c_size_t(16 * kernels))
+    return list(zip(both[::2], both[1::2]))
+call("cuCtxSynchronize")
+'''
+
+# So many kernels, each waited for; or handed in at once between two events, behind one of `ahead` naps.
+SOME = PROGRAM + r'''
+kernels = int(sys.argv[5])
 print("up", flush=True)
-while True:
-    for _ in range(4):
-        ok(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, arguments, None))
-    ok(cuda.cuCtxSynchronize())
+sys.stdin.readline()
+first, last = event(), event()
+if ahead:
+    launch(MANY - 1, ahead)
+call("cuEventRecord", first, None)
+for i in range(kernels):
+    launch(i)
+    if ahead == 0:
+        call("cuCtxSynchronize")
+call("cuEventRecord", last, None)
+call("cuEventSynchronize", last)
+ms = C.c_float()
+call("cuEventElapsedTime", C.byref(ms), first, last)
+both = stored(MANY)
+print(json.dumps({"ms": ms.value, "first": both[-1], "stored": both[:kernels]}), flush=True)
+sys.stdin.readline()
+'''
+
+# Always so many kernels ahead, for ever.
+ALWAYS = PROGRAM + r'''
+print("up", flush=True)
+events = [event() for _ in range(ahead)]
+for i in range(1 << 30):
+    if i >= ahead:
+        call("cuEventSynchronize", events[i % ahead])
+    launch(i)
+    call("cuEventRecord", events[i % ahead], None)
 '''
 
 
-def test_sleeping_kernels_share_equally(sim):  # noqa: F811
-    host = sim()
-    shapes = [(5, 1_000_000), (20, 300_000), (1, 5_000_000), (10, 700_000)]
-    programs = [subprocess.Popen([sys.executable, "-c", PROGRAM, str(n), str(ns)],
-                                 stdout=subprocess.PIPE, text=True, env=host.env)
-                for n, ns in shapes]
-    try:
-        for program in programs:
-            assert program.stdout.readline() == "up\n"
-        time.sleep(0.5)
-        before = host.stat()
-        time.sleep(3)
-        after = host.stat()
-    finally:
-        for program in programs:
-            program.kill()
-            program.wait()
-    elapsed = after["now_ns"] - before["now_ns"]
+class Process:
+    def __init__(self, host, program, kernel, *numbers):
+        self.popen = subprocess.Popen(
+            [sys.executable, "-c", program, kernel, *map(str, numbers)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, env=host.env)
+        self.pid = self.popen.pid
 
-    def busy(stat):
-        return {p["pid"]: p["busy_ns"] for p in stat["gpus"][0]["processes"]}
+    def up(self):
+        assert self.popen.stdout.readline() == "up\n"
 
-    shares = [(busy(after)[p.pid] - busy(before)[p.pid]) / elapsed for p in programs]
-    assert sum(shares) > 0.97
-    assert all(abs(share - 0.25) < 0.02 for share in shares), shares
+    def go(self):
+        self.popen.stdin.write("\n")
+        self.popen.stdin.flush()
+
+    def answer(self):
+        return json.loads(self.popen.stdout.readline())
+
+    def end(self):
+        self.popen.kill()
+        self.popen.communicate()
+
+
+@pytest.fixture
+def start(sim):  # noqa: F811
+    host, processes = sim(), []
+
+    def begin(program, *arguments):
+        processes.append(Process(host, program, *arguments))
+        return processes[-1]
+
+    begin.host = host
+    yield begin
+    for process in processes:
+        process.end()
+
+
+def busy(stat, process):
+    return next(p["busy_ns"] for p in stat["gpus"][0]["processes"] if p["pid"] == process.pid)
+
+
+@pytest.mark.parametrize("kernel", ["sleeper", "quiet", "spinner"])
+@pytest.mark.parametrize("count,ns,kernels", [(1, 50 * US, 200), (20, 50 * US, 30), (1, 5 * MS, 40),
+                                              (1, 100 * MS, 3), (50, 2 * MS, 2)])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_kernel_takes_what_it_says(start, kernel, count, ns, kernels, ahead):
+    before_naps = 200 * MS // ns if ahead else 0
+    process = start(SOME, kernel, count, ns, before_naps, kernels)
+    process.up()
+    before = busy(start.host.stat(), process)
+    process.go()
+    answer = process.answer()
+    took = busy(start.host.stat(), process) - before
+    each, more = count * ns, SPIN if kernel == "spinner" else few(count)
+    some = kernels * (each + LAUNCH)
+    first = before_naps * ns + LAUNCH * ahead
+    first_more = ahead * (SPIN if kernel == "spinner" else few(before_naps))
+    assert first + some <= took <= first + first_more + some + kernels * more
+    if kernel != "quiet":
+        assert all(each <= b - a <= each + more for a, b in answer["stored"])
+        inside = sum(b - a for a, b in answer["stored"] + [answer["first"]] * ahead)
+        inside += (kernels + ahead) * LAUNCH
+        assert inside <= took <= inside + (kernels + ahead) * few(0)
+    if ahead:  # nothing but kernels between the events
+        assert some * (1 - 1e-6) <= answer["ms"] * MS <= (some + kernels * more) * (1 + 1e-6)
+
+
+def covered(turns, start, end):
+    """How much of this time a process had the GPU."""
+    return sum(max(0, min(b, end) - max(a, start)) for a, b in turns)
+
+
+def test_kernels_see_whose_turn_it_was(start, tmp_path):
+    """Of the time between a kernel's start and end, what was its process's is what it was told to take."""
+    shapes = [("sleeper", 30, 100 * US), ("sleeper", 1, 5 * MS), ("spinner", 1, 3 * MS), ("sleeper", 3, 700 * US)]
+    processes = [start(SOME, kernel, count, ns, count, 40) for kernel, count, ns in shapes]
+    for process in processes:
+        process.up()
+    before = start.host.stat()
+    for process in processes:
+        process.go()
+    answers = [process.answer() for process in processes]
+    after = start.host.stat()
+    turns = {}
+    for e in start.host.trace(tmp_path / "trace"):
+        if e.get("name") == "compute" and e["ph"] == "X":
+            at = e["args"]["clock_ns"]
+            turns.setdefault(e["pid"], []).append((at, at + e["args"]["ns"]))
+    whole = sorted(t for ts in turns.values() for t in ts)
+    assert all(a[1] <= b[0] for a, b in zip(whole, whole[1:]))
+    for process, answer, (kernel, count, ns) in zip(processes, answers, shapes):
+        stored = answer["stored"] + [answer["first"]]
+        own = [covered(turns[process.pid], *both) for both in stored]
+        if kernel == "sleeper":
+            assert all(count * ns <= o <= count * ns + few(count) for o in own), own
+        else:  # it waits for the clock, whoever has the GPU
+            assert all(count * ns <= b - a for a, b in stored)
+        took = busy(after, process) - busy(before, process)
+        assert sum(own) + 41 * LAUNCH <= took <= sum(own) + 41 * (LAUNCH + few(0))
+
+
+@pytest.mark.parametrize("shapes", [
+    [("sleeper", 1, 5 * MS), ("sleeper", 50, 50 * US), ("spinner", 1, 1 * MS), ("quiet", 7, 300 * US)] * 2,
+    [("quiet", 1, 200 * US)] * 8])
+def test_eight_busy_processes_share_equally(start, shapes):
+    """An eighth of the GPU's time each, right to one in a hundred."""
+    processes = [start(ALWAYS, kernel, count, ns, 8 + 20 * MS // (count * ns)) for kernel, count, ns in shapes]
+    for process in processes:
+        process.up()
+    time.sleep(0.3)
+    before = start.host.stat()
+    time.sleep(2)
+    after = start.host.stat()
+    clock = after["gpus"][0]["clock_ns"] - before["gpus"][0]["clock_ns"]
+    took = [busy(after, p) - busy(before, p) for p in processes]
+    assert sum(took) <= clock
+    assert sum(took) > 0.95 * clock
+    # One who looks does so within somebody's turn of 2 ms, twice.
+    share = sum(took) / len(took)
+    assert all(abs(t - share) <= 0.01 * share + 4 * MS for t in took), [t / clock for t in took]
+
+
+def test_slow_players_get_their_share(start):
+    """A kernel that this machine needs far longer for than the GPU would, beside one that only sleeps."""
+    slow = start(ALWAYS.replace("nanosleep.u32 %r2;", "rem.u32 %r2, %r2, %r2;"), "quiet", 4000, 0, 400)
+    fast = start(ALWAYS, "quiet", 1, 500 * US, 48)
+    for process in (slow, fast):
+        process.up()
+    time.sleep(0.3)
+    before = start.host.stat()
+    time.sleep(1.5)
+    after = start.host.stat()
+    took = [busy(after, p) - busy(before, p) for p in (slow, fast)]
+    assert abs(took[0] - took[1]) <= 0.02 * sum(took) + 4 * MS, took

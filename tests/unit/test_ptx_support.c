@@ -38,12 +38,12 @@ static uint64_t device_now(void *user)
 	return device->clock;
 }
 
-static void device_pause(void *user, uint64_t ns)
+static void device_pause(void *user, uint64_t ns, bool watching)
 {
 	struct device *device = user;
 
 	device->pauses++;
-	device->clock += ns ? ns : 1000;
+	device->clock += ns;
 }
 
 void device_open(struct device *device)

@@ -67,6 +67,7 @@ unsigned char *warp_resolve(struct warp *warp, uint64_t address, size_t size, bo
 			warp_fault(warp, PTX_FAULT_ILLEGAL_ADDRESS, address, lane);
 		return at;
 	}
+	launch_meet_when_due(warp->launch);
 	range = launch_range(warp->launch, address);
 	offset = range ? address - range->start : 0;
 	if (!range || size > range->size - offset) {

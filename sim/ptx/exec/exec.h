@@ -41,8 +41,10 @@ struct warp {
 	const struct insn *code;
 	const uint32_t *extra;
 	uint32_t pc;
-	uint32_t active; /* lanes: the top entry's mask */
-	bool stop;       /* leave the loop: see state and launch->stop */
+	uint32_t active;  /* lanes: the top entry's mask */
+	uint32_t left;    /* instructions until its turn is over ... */
+	uint32_t counted; /* ... and as many as that when they were last counted */
+	bool stop;        /* leave the loop: see state and launch->stop */
 	enum warp_state state;
 
 	struct simt *simt;
@@ -69,6 +71,7 @@ struct warp {
 	uint32_t gathered; /* lanes that have reached the barrier before the others */
 	/* Polling: the same clock or word read again and again. */
 	bool idle;
+	bool watches; /* a word, not only a clock */
 	uint32_t spins;
 	uint64_t polled_place, polled_value;
 };
@@ -108,10 +111,25 @@ struct launch {
 	unsigned range_count, range_next;
 	struct ptx_range *range; /* the last one found */
 	uint64_t started;        /* ns, for %clock */
+	struct warp *running;    /* the last one that had a turn */
+	uint64_t paused_ns;      /* since it last met the others */
+	uint64_t spinning_since; /* warps only poll clocks, 0: they don't */
 };
 
 /* --- launch.c */
-uint64_t launch_now(const struct launch *launch);
+uint64_t launch_now(struct launch *launch);
+/* How long it has run, for sleeping. */
+uint64_t launch_elapsed(struct launch *launch);
+/* To be called before anything is used that others see: after long pauses, others were there
+ * before.
+ */
+void launch_meet(struct launch *launch);
+#define MEET_NS 200000u
+static inline void launch_meet_when_due(struct launch *launch)
+{
+	if (launch->paused_ns >= MEET_NS)
+		launch_meet(launch);
+}
 /* Ends the launch; `lane` says which thread. The first fault is kept. */
 void warp_fault(struct warp *warp, enum ptx_fault_kind kind, uint64_t address, unsigned lane);
 void warp_out_of_memory(struct warp *warp);

@@ -190,7 +190,7 @@ HANDLER(nanosleep)
 {
 	uint32_t ns = SRC(uint32_t, 0)[__builtin_ctz(mask)];
 
-	warp->wake = launch_now(warp->launch) + ns;
+	warp->wake = launch_elapsed(warp->launch) + ns;
 	warp->state = WARP_SLEEPING;
 	warp->stop = true;
 }

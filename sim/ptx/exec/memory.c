@@ -63,6 +63,7 @@ static bool resolve_global(struct warp *warp, const struct insn *insn, uint32_t 
 	const struct ptx_range *range = warp->launch->range;
 	uint64_t addresses[WARP_LANES];
 
+	launch_meet_when_due(warp->launch);
 	lane_addresses(warp, insn, 0, addresses);
 	if ((write && !range->writable) ||
 	    !all_inside(addresses, mask, range->start, range->size, size))
@@ -191,6 +192,7 @@ static inline void stored(struct warp *warp, const struct insn *insn)
 	if (!is_private(insn)) {
 		warp->spins = 0;
 		warp->idle = false;
+		warp->watches = false;
 	}
 }
 

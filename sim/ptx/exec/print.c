@@ -192,6 +192,7 @@ void warp_print(struct warp *warp, const struct insn *insn, uint32_t mask)
 	locale_t before = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 	char format[FORMAT_MAX];
 
+	launch_meet_when_due(warp->launch);
 	LANES_OF(mask)
 	{
 		struct printer p = {.warp = warp, .lane = l};
