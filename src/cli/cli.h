@@ -40,6 +40,10 @@ enum cli_option_id {
 	OPT_GRANULARITY,
 	OPT_SECONDS,
 	OPT_SVG,
+	OPT_FRACTIONS,
+	OPT_MEMORY_ONLY,
+	OPT_IDLE,
+	OPT_SIMULATE_SECONDS,
 	OPT_SIM_GPUS,
 	OPT_SIM_DRIVER,
 	OPT_SIM_LIST,
@@ -114,6 +118,7 @@ int cli_quota_show(struct cli *cli, struct error *err);
 int cli_quota_set(struct cli *cli, struct error *err);
 int cli_quota_remove(struct cli *cli, struct error *err);
 int cli_timeslicing(struct cli *cli, struct error *err);
+int cli_timeslicing_simulate(struct cli *cli, struct error *err);
 int cli_timeslicing_trace(struct cli *cli, struct error *err);
 int cli_check(struct cli *cli, struct error *err);
 int cli_help(struct cli *cli, struct error *err);

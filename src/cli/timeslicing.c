@@ -8,6 +8,7 @@
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/sessions.h"
+#include "cli/timeslicing.h"
 #include "core/lease.h"
 
 #define PERCENT_SIZE 32
@@ -94,29 +95,44 @@ static void sessions_print(const json_t *gpus)
 
 /* ---- changing ---------------------------------------------------------------------------- */
 
-static int mode_check(const char *text, struct error *err)
+static int mode_read(const char *text, enum compute_mode *ret, struct error *err)
 {
-	enum compute_mode mode;
-
-	if (compute_mode_parse(text, &mode))
+	if (compute_mode_parse(text, ret))
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "--mode: '%.32s' is none of off, fair, strict", text);
 	error_hint(err, "for example: --mode fair");
 	return -EXIT_CODE_USAGE;
 }
 
-static int granularity_check(const char *text, struct error *err)
+static int granularity_read(const char *text, uint32_t *ret_ppm, struct error *err)
 {
 	uint32_t ppm;
 	int rc = units_parse_share(text, "--granularity", &ppm, err);
 
 	if (rc < 0)
 		return rc;
-	if (ppm >= LEASE_GRANULARITY_MIN && ppm <= LEASE_GRANULARITY_MAX)
+	if (ppm >= LEASE_GRANULARITY_MIN && ppm <= LEASE_GRANULARITY_MAX) {
+		*ret_ppm = ppm;
 		return 0;
+	}
 	error_set(err, EXIT_CODE_USAGE, "--granularity: '%.32s' is outside 1%% to 50%%", text);
 	error_hint(err, "for example: --granularity 5%%");
 	return -EXIT_CODE_USAGE;
+}
+
+int timeslicing_setting_read(const struct cli *cli, struct lease_setting *setting,
+			     struct error *err)
+{
+	const char *mode = cli->value[OPT_MODE], *lease = cli->value[OPT_LEASE];
+	const char *granularity = cli->value[OPT_GRANULARITY];
+	int rc = mode ? mode_read(mode, &setting->mode, err) : 0;
+
+	if (rc == 0 && lease)
+		rc = units_parse_duration(lease, "--lease", LEASE_NS_MIN, LEASE_NS_MAX,
+					  &setting->lease_ns, err);
+	if (rc == 0 && granularity)
+		rc = granularity_read(granularity, &setting->granularity_ppm, err);
+	return rc;
 }
 
 /* The body of PUT; NULL in *ret: nothing is to be changed. */
@@ -124,13 +140,9 @@ static int change_read(const struct cli *cli, json_t **ret, struct error *err)
 {
 	const char *mode = cli->value[OPT_MODE], *lease = cli->value[OPT_LEASE];
 	const char *granularity = cli->value[OPT_GRANULARITY], *ids = cli->value[OPT_GPU_IDS];
-	uint64_t ns;
-	int rc = mode ? mode_check(mode, err) : 0;
+	struct lease_setting setting;
+	int rc = timeslicing_setting_read(cli, &setting, err);
 
-	if (rc == 0 && lease)
-		rc = units_parse_duration(lease, "--lease", LEASE_NS_MIN, LEASE_NS_MAX, &ns, err);
-	if (rc == 0 && granularity)
-		rc = granularity_check(granularity, err);
 	if (rc < 0)
 		return rc;
 	*ret = NULL;

@@ -257,7 +257,7 @@ static void revoked(struct lease_sim *sim, struct client *c)
 	uint64_t kernel = c->is.random ? around(sim, c->is.kernel_ns / 2) : c->is.kernel_ns / 2;
 
 	use(sim, c);
-	c->until = MIN(c->until, sim->now);
+	c->until = sim->now; /* it may have been extended since the grant */
 	c->gate = GATE_DRAINING;
 	c->gate_next = sim->now + (c->works ? MIN(kernel + c->is.drain_ns, c->work) : 0);
 }
@@ -269,7 +269,9 @@ static void arrive(struct lease_sim *sim, struct client *c)
 	    0)
 		sim->fault = "a client could not be added";
 	c->gate = sliced(sim, c) ? GATE_SHUT : GATE_FREE;
-	work_begin(sim, c);
+	c->burst_next = NEVER;
+	if (!c->is.idle)
+		work_begin(sim, c);
 }
 
 static void leave(struct lease_sim *sim, struct client *c)
@@ -408,6 +410,17 @@ int lease_sim_run(struct lease_sim *sim, uint64_t until)
 	for (uint32_t gpu = 0; gpu < LEASE_GPUS_MAX; gpu++)
 		gpu_books(sim, gpu);
 	return sim->fault ? -EPROTO : 0;
+}
+
+void lease_sim_flush(struct lease_sim *sim)
+{
+	for (uint32_t i = 0; i < sim->count; i++) {
+		const struct client *c = &sim->clients[i];
+		struct lease_sim_span span = {i, c->from, sim->now, UINT64_MAX};
+
+		if (sim->span && (c->gate == GATE_HELD || c->gate == GATE_DRAINING))
+			sim->span(sim->context, &span);
+	}
 }
 
 void lease_sim_forget(struct lease_sim *sim)

@@ -14,10 +14,11 @@ struct lease_sim_client {
 	uint64_t drain_ns;        /* and then for that long */
 	uint64_t arrives, leaves; /* leaves 0: it stays */
 	bool random;              /* work, rest and kernel are means, not exact */
+	bool idle;                /* it never has work */
 };
 
-/* A lease from its gate's opening until its last work was done. `until`: when it was to end
- * (UINT64_MAX: open end). */
+/* A lease from its gate's opening until its last work was done. `until`: when it was revoked;
+ * UINT64_MAX: not yet. */
 struct lease_sim_span {
 	uint32_t client;
 	uint64_t from, to, until;
@@ -48,6 +49,8 @@ void lease_sim_costs(struct lease_sim *sim, uint64_t open_ns, uint64_t idle_ns);
 /* Goes on until `until`. 0; -EPROTO: the policy broke its own rules (two holders of one GPU,
  * endless actions without time passing), which lease_sim_fault() tells. */
 int lease_sim_run(struct lease_sim *sim, uint64_t until);
+/* Tells the span callback of the leases that go on, as if they ended now. */
+void lease_sim_flush(struct lease_sim *sim);
 /* Forgets the longest waits and bursts until now. */
 void lease_sim_forget(struct lease_sim *sim);
 const char *lease_sim_fault(const struct lease_sim *sim);

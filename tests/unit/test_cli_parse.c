@@ -103,6 +103,9 @@ static void names_what_is_wrong(void **state)
 		{"run --vram", "--vram needs", "--help"},
 		{"gpu list --json=x", "--json=x", "--help"},
 		{"gpu list --zzz --yyy", "--zzz", "--help"},
+		{"timeslicing simulat", "'simulat'", "carve timeslicing simulate"},
+		{"timeslicing --json tracee", "'tracee'", "carve timeslicing trace"},
+		{"timeslicing --fractions 1", "--fractions", "timeslicing --help"},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -116,6 +119,27 @@ static void names_what_is_wrong(void **state)
 		if (!strstr(err.message, bad[i].message) || !strstr(err.hint, bad[i].hint))
 			fail_msg("'%s': %s (%s)", bad[i].line, err.message, err.hint);
 	}
+}
+
+/* timeslicing is a verb, and a group. */
+static void a_verb_may_lead_a_group(void **state)
+{
+	struct cli cli;
+	struct error err;
+	char buf[256] = "";
+
+	assert_int_equal(parse("timeslicing --mode fair --json", buf, &cli, &err), 0);
+	assert_string_equal(cli.verb->name, "timeslicing");
+	assert_string_equal(cli.value[OPT_MODE], "fair");
+	assert_int_equal(parse("timeslicing simulate --fractions 1", buf, &cli, &err), 0);
+	assert_string_equal(cli.verb->name, "timeslicing simulate");
+	assert_int_equal(parse("timeslicing --json simulate --fractions 1", buf, &cli, &err), 0);
+	assert_string_equal(cli.verb->name, "timeslicing simulate");
+	assert_string_equal(cli.value[OPT_FRACTIONS], "1");
+	assert_non_null(cli.value[OPT_JSON]);
+	assert_int_equal(parse("timeslicing --mode fair trace f", buf, &cli, &err), 0);
+	assert_string_equal(cli.verb->name, "timeslicing trace");
+	assert_int_equal(cli.argument_count, 1);
 }
 
 static void json_is_known_even_after_an_error(void **state)
@@ -154,6 +178,7 @@ int main(void)
 		cmocka_unit_test(one_spelling_may_mean_two_things),
 		cmocka_unit_test(a_command_keeps_its_options),
 		cmocka_unit_test(names_what_is_wrong),
+		cmocka_unit_test(a_verb_may_lead_a_group),
 		cmocka_unit_test(json_is_known_even_after_an_error),
 		cmocka_unit_test(suggests_only_what_is_near),
 	};
