@@ -31,6 +31,8 @@ enum cli_option_id {
 	OPT_SESSION,
 	OPT_ISOLATION,
 	OPT_VERBOSE,
+	OPT_ONCE,
+	OPT_INTERVAL,
 	OPT_GROUP,
 	OPT_LIMIT_VRAM,
 	OPT_LIMIT_SESSIONS,
@@ -112,6 +114,7 @@ int cli_session_release(struct cli *cli, struct error *err);
 int cli_run(struct cli *cli, struct error *err);
 int cli_sim(struct cli *cli, struct error *err);
 int cli_sim_tool(struct cli *cli, struct error *err);
+int cli_top(struct cli *cli, struct error *err);
 int cli_explain(struct cli *cli, struct error *err);
 int cli_quota_list(struct cli *cli, struct error *err);
 int cli_quota_show(struct cli *cli, struct error *err);

@@ -34,6 +34,8 @@ const struct cli_option cli_options[] = {
 	{OPT_ISOLATION, "isolation", "HOW",
 	 "mount (root's default) binds more programs than preload"},
 	{OPT_VERBOSE, "verbose", NULL, "(-v) say what was granted, and what was refused"},
+	{OPT_ONCE, "once", NULL, "print the view once, as text"},
+	{OPT_INTERVAL, "interval", "SECONDS", "look so often (2)"},
 	{OPT_GROUP, "group", "GROUP", "this group's quota instead of a user's"},
 	{OPT_LIMIT_VRAM, "vram", "SIZE", "GPU memory in all, or none"},
 	{OPT_LIMIT_SESSIONS, "sessions", "N", "sessions at a time, or none"},
@@ -99,6 +101,8 @@ const struct cli_verb cli_verbs[] = {
 	 "         [--delay SECONDS] [--for SECONDS] [--error N] [--clear]",
 	 "make the simulated driver fail", "carve sim fault alloc --gpu 0 --count 1", 0, 0, -1,
 	 CLI_SYNTAX_RAW, cli_sim_tool},
+	{"top", "", "watch GPUs, sessions, users and who waits", "carve top --interval 1",
+	 BIT(OPT_ONCE) | BIT(OPT_INTERVAL), 0, 0, CLI_SYNTAX_MIXED, cli_top},
 	{"explain", "[ID]", "say why a request waits, or what would become of one",
 	 "carve explain --vram 40 --gpus 2",
 	 BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) |

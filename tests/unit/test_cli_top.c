@@ -1,0 +1,557 @@
+/* carve top without a terminal or a daemon: what it makes of answers, and of keys. */
+#include <locale.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/macros.h"
+#include "cli/top_model.h"
+#include "cli/top_table.h"
+#include "cli/top_text.h"
+#include "cli/top_view.h"
+
+#define NOW 1767323045 /* 2026-01-02T03:04:05Z */
+
+static const char gpus_text[] =
+	"[{'index': 0, 'name': 'A', 'memory_bytes': 85899345920, 'reserved_bytes': 1073741824,"
+	"  'used_bytes': 8589934592, 'promised_bytes': 42949672960, 'outside_bytes': 4294967296,"
+	"  'available_bytes': 1, 'utilization': 37, 'sessions': 2, 'compute_mode': 'off',"
+	"  'mig': false, 'held_by': null,"
+	"  'outside_processes': [{'pid': 77, 'memory_bytes': 4294967296}]},"
+	" {'index': 3, 'name': 'B', 'memory_bytes': 42949672960, 'used_bytes': null,"
+	"  'utilization': null, 'sessions': 0, 'mig': true, 'compute_mode': 'off',"
+	"  'held_by': {'pid': 12, 'user': 'eve'}, 'outside_processes': []}]";
+
+static const char sessions_text[] =
+	"[{'id': 's-aaaaaa', 'state': 'active', 'owner': 'alice', 'vram_bytes': 4294967296,"
+	"  'created': '2026-01-02T03:03:00.123Z', 'name': 'Train', 'pids': [10, 11],"
+	"  'compute_request': 0.25, 'compute_limit': 1.0,"
+	"  'gpus': [{'index': 0, 'vram_bytes': 4294967296, 'used_bytes': 1073741824,"
+	"            'peak_bytes': 2147483648},"
+	"           {'index': 3, 'vram_bytes': 4294967296, 'used_bytes': 0, 'peak_bytes': 0}]},"
+	" {'id': null, 'state': 'active', 'owner': null, 'vram_bytes': 8589934592,"
+	"  'gpus': [{'index': 0, 'vram_bytes': 8589934592}]},"
+	" {'id': 's-bbbbbb', 'state': 'active', 'owner': 'bob', 'vram_bytes': 1073741824,"
+	"  'created': '2026-01-02T02:04:05Z', 'pids': [],"
+	"  'gpus': [{'index': 3, 'vram_bytes': 1073741824, 'used_bytes': 1073741824}]},"
+	" {'id': 's-cccccc', 'state': 'waiting', 'owner': 'alice', 'asked': '79 GiB',"
+	"  'vram_bytes': 84825604096, 'position': 1, 'created': '2026-01-02T03:04:00Z',"
+	"  'reason': 'no room', 'gpus': []}]";
+
+static const char quotas_text[] =
+	"[{'kind': 'user', 'name': 'alice', 'vram_bytes': 17179869184, 'sessions': null,"
+	"  'gpus': 2, 'used': {'vram_bytes': 8589934592, 'sessions': 1, 'gpus': 2}},"
+	" {'kind': 'group', 'name': 'alice', 'vram_bytes': null, 'sessions': 9, 'gpus': null,"
+	"  'used': {'vram_bytes': 5, 'sessions': 3, 'gpus': 1}}]";
+
+static const char timeslicing_text[] =
+	"[{'gpu': 0, 'mode': 'fair', 'sessions': [{'id': 's-aaaaaa', 'request': 0.5, 'limit': 1.0,"
+	"  'received': 0.4, 'leases': 10, 'waited_ns': 2500000000, 'overrun_ns': 0}]},"
+	" {'gpu': 3, 'mode': 'strict', 'sessions': [{'id': 's-aaaaaa', 'received': 0.3,"
+	"  'leases': 5, 'waited_ns': 500000000}, {'id': 's-gone', 'received': 1}, {'id': null}]}]";
+
+static json_t *parse(const char *text)
+{
+	char *copy = strdup(text);
+
+	for (char *c = copy; *c; c++)
+		if (*c == '\'')
+			*c = '"';
+	json_t *json = json_loads(copy, JSON_DECODE_ANY, NULL);
+	assert_non_null(json);
+	free(copy);
+	return json;
+}
+
+static struct top_model *model_make(bool leases)
+{
+	struct top_answers answers = {
+		.version = parse("{'version': '9.9', 'driver_version': '550', 'pid': 4}"),
+		.gpus = parse(gpus_text),
+		.sessions = parse(sessions_text),
+		.quotas = parse(quotas_text),
+		.timeslicing = leases ? parse(timeslicing_text) : NULL,
+	};
+	struct top_model *model = top_model_read(&answers, NOW);
+
+	assert_non_null(model);
+	json_t *json = top_model_json(model, &answers);
+	assert_int_equal(json_array_size(json_object_get(json, "sessions")), 3);
+	assert_int_equal(json_array_size(json_object_get(json, "waiting")), 1);
+	assert_int_equal(json_array_size(json_object_get(json, "users")), 4);
+	json_decref(json);
+	top_answers_free(&answers);
+	return model;
+}
+
+static int column_named(enum top_list list, const char *title)
+{
+	size_t count;
+	const struct top_column *columns = top_columns(list, &count);
+
+	for (size_t c = 0; c < count; c++)
+		if (!strcmp(columns[c].title, title))
+			return (int)c;
+	fail_msg("no column %s", title);
+	return -1;
+}
+
+static void assert_cell(const struct top_model *model, enum top_list list, size_t item,
+			const char *title, const char *text)
+{
+	struct top_cell cell;
+
+	top_cell(model, list, item, (size_t)column_named(list, title), &cell);
+	assert_string_equal(cell.text, text);
+}
+
+static void test_cells(void **state)
+{
+	struct top_model *m = model_make(false);
+	struct top_cell cell;
+
+	assert_cell(m, TOP_GPUS, 0, "USED", "8G/80G");
+	assert_cell(m, TOP_GPUS, 0, "BUSY", "37%");
+	assert_cell(m, TOP_GPUS, 0, "PROMISED", "40G");
+	assert_cell(m, TOP_GPUS, 1, "USED", "-/40G");
+	assert_cell(m, TOP_GPUS, 1, "BUSY", "-");
+	assert_cell(m, TOP_GPUS, 1, "MODE", "mig");
+	assert_cell(m, TOP_GPUS, 1, "NOTE", "another carved has it: 12 of eve");
+	top_cell(m, TOP_GPUS, 0, (size_t)column_named(TOP_GPUS, "USED"), &cell);
+	assert_true(cell.bar > 0.099 && cell.bar < 0.101);
+	assert_true(cell.bar_light > 0.549 && cell.bar_light < 0.551);
+	assert_cell(m, TOP_SESSIONS, 0, "SESSION", "s-aaaaaa");
+	assert_cell(m, TOP_SESSIONS, 0, "SIZE", "8G");
+	assert_cell(m, TOP_SESSIONS, 0, "USED", "1G");
+	assert_cell(m, TOP_SESSIONS, 0, "PEAK", "2G");
+	assert_cell(m, TOP_SESSIONS, 0, "GPU", "0,3");
+	assert_cell(m, TOP_SESSIONS, 0, "REQ", "25%");
+	assert_cell(m, TOP_SESSIONS, 0, "GOT", "-");
+	assert_cell(m, TOP_SESSIONS, 0, "PROCS", "2");
+	assert_cell(m, TOP_SESSIONS, 0, "AGE", "1m05s");
+	/* Another user's: its size, and nothing else. */
+	assert_cell(m, TOP_SESSIONS, 1, "SIZE", "8G");
+	assert_cell(m, TOP_SESSIONS, 1, "SESSION", "-");
+	assert_cell(m, TOP_SESSIONS, 1, "OWNER", "-");
+	assert_cell(m, TOP_SESSIONS, 1, "USED", "-");
+	assert_cell(m, TOP_SESSIONS, 1, "AGE", "-");
+	assert_cell(m, TOP_SESSIONS, 1, "PROCS", "-");
+	assert_cell(m, TOP_WAITING, 0, "LINE", "1");
+	assert_cell(m, TOP_WAITING, 0, "SINCE", "5s");
+	assert_cell(m, TOP_WAITING, 0, "WAITS FOR", "no room");
+	top_model_free(m);
+}
+
+static void test_users_are_summed_against_quotas(void **state)
+{
+	struct top_model *m = model_make(false);
+
+	assert_int_equal(m->user_count, 4);
+	assert_cell(m, TOP_USERS, 0, "USER", "alice");
+	assert_cell(m, TOP_USERS, 0, "SESSIONS", "1");
+	assert_cell(m, TOP_USERS, 0, "WAITING", "1");
+	assert_cell(m, TOP_USERS, 0, "GPUS", "2/2");
+	assert_cell(m, TOP_USERS, 0, "PROMISED", "8G/16G");
+	assert_cell(m, TOP_USERS, 1, "USER", "(others)");
+	assert_cell(m, TOP_USERS, 2, "USED", "1G");
+	assert_cell(m, TOP_USERS, 2, "PROMISED", "1G");
+	assert_cell(m, TOP_USERS, 3, "KIND", "group");
+	assert_cell(m, TOP_USERS, 3, "SESSIONS", "3/9");
+	assert_cell(m, TOP_USERS, 3, "USED", "-");
+	top_model_free(m);
+}
+
+static void test_leases_are_merged(void **state)
+{
+	struct top_model *m = model_make(true);
+
+	assert_true(m->leases);
+	assert_cell(m, TOP_SESSIONS, 0, "REQ", "50%");
+	assert_cell(m, TOP_SESSIONS, 0, "GOT", "30%"); /* the smaller of two GPUs' */
+	assert_cell(m, TOP_SESSIONS, 0, "LEASES", "15");
+	assert_cell(m, TOP_SESSIONS, 0, "WAITED", "3.00s");
+	assert_cell(m, TOP_SESSIONS, 0, "OVERRUN", "0.00s");
+	assert_cell(m, TOP_SESSIONS, 2, "GOT", "-");
+	assert_cell(m, TOP_GPUS, 0, "MODE", "fair");
+	top_model_free(m);
+}
+
+static void test_answers_of_other_types_are_survived(void **state)
+{
+	static const char *const odd[] = {"{}",
+					  "[]",
+					  "null",
+					  "[1, 'x', [], {}]",
+					  "[{'gpus': 4, 'id': 5, 'pids': {}, 'state': []}]",
+					  "[{'gpus': [1, {'index': -1}], 'created': 'x'}]",
+					  "[{'sessions': [3, {}], 'used': 7, 'name': {}}]"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
+		struct top_answers answers = {parse(odd[i]), parse(odd[i]), parse(odd[i]),
+					      parse(odd[i]), parse(odd[i])};
+		struct top_model *m = top_model_read(&answers, NOW);
+		struct top_view view;
+
+		top_view_init(&view, 1);
+		top_view_update(&view, m);
+		for (int list = 0; list < TOP_LISTS; list++)
+			for (size_t c = 0, n; top_columns((enum top_list)list, &n) && c < n; c++)
+				for (size_t r = 0; r < top_list_size(m, (enum top_list)list); r++) {
+					struct top_cell cell;
+
+					top_cell(m, (enum top_list)list, r, c, &cell);
+				}
+		json_decref(top_model_json(m, &answers));
+		top_view_free(&view);
+		top_model_free(m);
+		top_answers_free(&answers);
+	}
+}
+
+static void test_bytes_and_seconds(void **state)
+{
+	static const struct {
+		uint64_t bytes;
+		const char *text;
+	} sizes[] = {{0, "0"},           {1, "1B"},        {1023, "1023B"},
+		     {1024, "1K"},       {1536, "1.5K"},   {1048575, "1M"},
+		     {MIB(512), "512M"}, {GIB(80), "80G"}, {GIB(80) - MIB(400), "79.6G"},
+		     {GIB(1024), "1T"},  {TOP_NONE, "-"},  {TOP_NONE - 1, "16E"}};
+	static const struct {
+		int64_t seconds;
+		const char *text;
+	} times[] = {{-5, "0s"},      {59, "59s"},      {60, "1m00s"},
+		     {3661, "1h01m"}, {90000, "1d01h"}, {INT64_MAX, "999d00h"}};
+	char buf[TOP_BYTES_SIZE];
+
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
+		assert_string_equal(top_bytes_text(sizes[i].bytes, buf), sizes[i].text);
+	for (size_t i = 0; i < ARRAY_SIZE(times); i++)
+		assert_string_equal(top_seconds_text(times[i].seconds, buf), times[i].text);
+}
+
+/* ---- rows -------------------------------------------------------------------------------- */
+
+static bool all_unfolded(void *context, const char *key)
+{
+	return true;
+}
+
+/* The sessions in their order, as the third letter of their IDs; processes as '.'. */
+static void assert_sessions(const struct top_model *m, const struct top_order *order,
+			    const char *letters)
+{
+	char found[64] = "";
+	size_t count;
+	struct top_row *rows = top_rows(m, TOP_SESSIONS, order, &count);
+
+	for (size_t i = 0; i < count; i++) {
+		const char *id = m->sessions[rows[i].item].id;
+
+		found[i] = rows[i].process >= 0 ? '.' : *id ? id[2] : '-';
+	}
+	assert_string_equal(found, letters);
+	free(rows);
+}
+
+static void test_sorting_and_filtering(void **state)
+{
+	struct top_model *m = model_make(false);
+	struct top_order order = {.column = -1, .filter = ""};
+
+	assert_sessions(m, &order, "a-b");
+	order.column = column_named(TOP_SESSIONS, "SIZE");
+	assert_sessions(m, &order, "ba-"); /* equal ones stay in order */
+	order.reverse = true;
+	assert_sessions(m, &order, "a-b");
+	order.column = column_named(TOP_SESSIONS, "OWNER");
+	assert_sessions(m, &order, "ba-");
+	order.column = column_named(TOP_SESSIONS, "AGE");
+	assert_sessions(m, &order, "ba-");
+	order.filter = "TRAIN";
+	assert_sessions(m, &order, "a");
+	order.filter = "8g";
+	assert_sessions(m, &order, "a-");
+	order.filter = "nothing";
+	assert_sessions(m, &order, "");
+	order.filter = "";
+	order.unfolded = all_unfolded;
+	assert_sessions(m, &order, "ba..-");
+	top_model_free(m);
+}
+
+/* ---- keys -------------------------------------------------------------------------------- */
+
+static void keys(struct top_view *view, const char *text)
+{
+	for (; *text; text++)
+		assert_int_equal(top_view_key(view, *text), TOP_NOTHING);
+}
+
+static const char *selected(const struct top_view *view)
+{
+	return view->pane[view->focus].key;
+}
+
+static void test_selection_follows_its_session(void **state)
+{
+	struct top_model *m = model_make(false), *next = model_make(false);
+	struct top_view view;
+
+	top_view_init(&view, 1000000000);
+	assert_int_equal(top_view_key(&view, 'j'), TOP_NOTHING); /* before any answer */
+	assert_int_equal(top_view_key(&view, 'x'), TOP_NOTHING);
+	keys(&view, "><");
+	top_view_update(&view, m);
+	assert_string_equal(selected(&view), "s-aaaaaa");
+	keys(&view, "jjjjj");
+	assert_string_equal(selected(&view), "s-bbbbbb");
+	/* One that was before it ends. */
+	free(next->sessions[1].processes);
+	memmove(&next->sessions[1], &next->sessions[2], sizeof(next->sessions[2]));
+	next->sessions[2] = (struct top_session){0};
+	next->session_count--;
+	top_view_update(&view, next);
+	assert_string_equal(selected(&view), "s-bbbbbb");
+	assert_int_equal(view.pane[TOP_SESSIONS].selected, 1);
+	keys(&view, "g");
+	assert_string_equal(selected(&view), "s-aaaaaa");
+	top_view_key(&view, TOP_KEY_END);
+	assert_string_equal(selected(&view), "s-bbbbbb");
+	top_view_free(&view);
+	top_model_free(m);
+	top_model_free(next);
+}
+
+static void test_keys_sort_filter_and_fold(void **state)
+{
+	struct top_model *m = model_make(false);
+	struct top_view view;
+	char prompt[256];
+
+	top_view_init(&view, 1000000000);
+	top_view_update(&view, m);
+	keys(&view, ">>>>>");
+	assert_int_equal(view.pane[TOP_SESSIONS].column, column_named(TOP_SESSIONS, "SIZE"));
+	assert_true(view.pane[TOP_SESSIONS].reverse);
+	keys(&view, "<<<<<");
+	assert_int_equal(view.pane[TOP_SESSIONS].column, -1);
+	keys(&view, "<"); /* round the end; columns of leases are not there */
+	assert_int_equal(view.pane[TOP_SESSIONS].column, column_named(TOP_SESSIONS, "NAME"));
+	keys(&view, ">/bob");
+	top_view_prompt(&view, prompt, sizeof(prompt));
+	assert_string_equal(prompt, "Filter: bob_");
+	assert_int_equal(view.pane[TOP_SESSIONS].count, 1);
+	assert_string_equal(selected(&view), "s-bbbbbb");
+	top_view_key(&view, TOP_KEY_BACKSPACE);
+	top_view_key(&view, 0xe9); /* e with an acute accent */
+	assert_string_equal(view.filter, "bo\xc3\xa9");
+	top_view_key(&view, TOP_KEY_BACKSPACE);
+	assert_string_equal(view.filter, "bo");
+	top_view_key(&view, 0x1f600);
+	assert_string_equal(view.filter, "bo\xf0\x9f\x98\x80");
+	top_view_key(&view, TOP_KEY_ESCAPE); /* as it was before */
+	assert_string_equal(view.filter, "");
+	keys(&view, "/alice");
+	top_view_key(&view, TOP_KEY_ENTER);
+	assert_int_equal(view.mode, TOP_LOOKING);
+	assert_int_equal(view.pane[TOP_SESSIONS].count, 1);
+	keys(&view, "t");
+	assert_int_equal(view.pane[TOP_SESSIONS].count, 3);
+	keys(&view, " ");
+	assert_int_equal(view.pane[TOP_SESSIONS].count, 1);
+	top_view_key(&view, TOP_KEY_ESCAPE);
+	assert_int_equal(view.pane[TOP_SESSIONS].count, 3);
+	for (int i = 0; i < 100; i++)
+		keys(&view, "/");
+	assert_true(strlen(view.filter) < TOP_FILTER_SIZE);
+	top_view_free(&view);
+	top_model_free(m);
+}
+
+static void test_releasing_asks_first(void **state)
+{
+	struct top_model *m = model_make(false);
+	struct top_view view;
+	char prompt[256];
+
+	top_view_init(&view, 1000000000);
+	top_view_update(&view, m);
+	keys(&view, "x");
+	top_view_prompt(&view, prompt, sizeof(prompt));
+	assert_non_null(strstr(prompt, "Release s-aaaaaa, with 2 processes inside?"));
+	assert_int_equal(top_view_key(&view, TOP_KEY_ENTER), TOP_NOTHING);
+	assert_string_equal(view.message, "not released");
+	keys(&view, "x");
+	assert_int_equal(top_view_key(&view, 'y'), TOP_RELEASE);
+	assert_string_equal(view.asked, "s-aaaaaa");
+	keys(&view, "x");
+	assert_int_equal(top_view_key(&view, 'f'), TOP_RELEASE_FORCE);
+	keys(&view, "jx"); /* another user's */
+	assert_int_equal(view.mode, TOP_LOOKING);
+	assert_true(view.message_bad);
+	keys(&view, "3x"); /* one that waits */
+	assert_string_equal(view.asked, "s-cccccc");
+	keys(&view, "n1x");
+	assert_int_equal(view.mode, TOP_LOOKING);
+	assert_non_null(strstr(view.message, "select a session"));
+	assert_int_equal(top_view_key(&view, 'q'), TOP_QUIT);
+	top_view_free(&view);
+	top_model_free(m);
+}
+
+static void test_interval_and_focus(void **state)
+{
+	struct top_model *m = model_make(false);
+	struct top_view view;
+
+	top_view_init(&view, 2500000000);
+	top_view_update(&view, m);
+	keys(&view, "+");
+	assert_int_equal(view.interval_ns, 3000000000);
+	keys(&view, "--");
+	assert_int_equal(view.interval_ns, 1000000000);
+	for (int i = 0; i < 30; i++)
+		keys(&view, "-");
+	assert_int_equal(view.interval_ns, TOP_INTERVAL_MIN_NS);
+	for (int i = 0; i < 30; i++)
+		keys(&view, "+");
+	assert_int_equal(view.interval_ns, TOP_INTERVAL_MAX_NS);
+	m->waiting_count = 0;
+	top_view_update(&view, m);
+	keys(&view, "3"); /* nobody waits: not shown */
+	assert_int_equal(view.focus, TOP_SESSIONS);
+	top_view_key(&view, TOP_KEY_TAB);
+	assert_int_equal(view.focus, TOP_USERS);
+	top_view_key(&view, TOP_KEY_TAB);
+	top_view_key(&view, TOP_KEY_BACKTAB);
+	assert_int_equal(view.focus, TOP_USERS);
+	m->user_count = 0;
+	top_view_update(&view, m);
+	assert_int_equal(view.focus, TOP_SESSIONS);
+	keys(&view, "h");
+	assert_int_equal(view.mode, TOP_HELPING);
+	keys(&view, "x");
+	assert_int_equal(view.mode, TOP_LOOKING);
+	m->waiting_count = 1;
+	m->user_count = 4;
+	top_view_free(&view);
+	top_model_free(m);
+}
+
+/* ---- room -------------------------------------------------------------------------------- */
+
+static void test_lists_share_any_screen(void **state)
+{
+	static const size_t counts[] = {0, 1, 3, 64, 500};
+	struct top_place places[TOP_LISTS];
+
+	for (size_t n = 0; n < 5 * 5 * 5 * 5; n++)
+		for (int lines = -1; lines < 80; lines++) {
+			struct top_view view;
+			bool used[100] = {false};
+
+			top_view_init(&view, 1);
+			view.focus = (enum top_list)(n % TOP_LISTS);
+			for (size_t i = 0, rest = n; i < TOP_LISTS; i++, rest /= 5)
+				view.pane[i].count = counts[rest % 5];
+			top_view_layout(&view, 1, 1 + lines, places);
+			for (int i = 0; i < TOP_LISTS; i++)
+				for (int y = 0; y <= places[i].height; y++) {
+					assert_in_range(places[i].y + y, 1, lines);
+					assert_false(used[places[i].y + y]);
+					used[places[i].y + y] = true;
+				}
+			if (lines > 0 && lines < 10)
+				assert_true(places[view.focus].height >= 0);
+			if (lines > 14)
+				assert_true(places[TOP_SESSIONS].height >= 1);
+		}
+}
+
+static void test_scrolling_keeps_the_selected_row_in_sight(void **state)
+{
+	struct top_pane pane = {.count = 500};
+
+	for (int height = 0; height < 40; height++)
+		for (size_t selected = 0; selected < 500; selected += 7) {
+			pane.selected = selected;
+			top_pane_scroll(&pane, height);
+			assert_true(pane.first <= selected);
+			assert_true(selected < pane.first + (size_t)MAX(height, 1));
+			assert_true(pane.first + (size_t)MAX(height, 1) <= 500);
+		}
+	pane = (struct top_pane){.count = 2, .first = 9};
+	top_pane_scroll(&pane, 10);
+	assert_int_equal(pane.first, 0);
+}
+
+static void test_columns_fit_any_width(void **state)
+{
+	int widths[TOP_COLUMNS_MAX];
+
+	for (int list = 0; list < TOP_LISTS; list++)
+		for (int width = 0; width < 300; width++) {
+			size_t count;
+			int total = 0;
+			bool rest = false;
+			const struct top_column *columns = top_columns((enum top_list)list, &count);
+
+			top_columns_fit((enum top_list)list, width % 2, width, widths);
+			for (size_t c = 0; c < count; c++) {
+				total += widths[c] ? widths[c] + 1 : 0;
+				rest |= widths[c] && columns[c].rank;
+				assert_true(columns[c].rank || widths[c] > 0);
+			}
+			assert_true(total - 1 <= width || !rest);
+		}
+}
+
+static void test_text_fits(void **state)
+{
+	char buf[64];
+
+	assert_string_equal(top_text_fit("abc", 5, false, buf, sizeof(buf)), "abc  ");
+	assert_string_equal(top_text_fit("abc", 5, true, buf, sizeof(buf)), "  abc");
+	assert_string_equal(top_text_fit("abcdef", 4, true, buf, sizeof(buf)), "abc~");
+	assert_string_equal(top_text_fit("a\x1b[2Jb\n", 8, false, buf, sizeof(buf)), "a?[2Jb? ");
+	assert_string_equal(top_text_fit("", 0, false, buf, sizeof(buf)), "");
+	assert_string_equal(top_text_fit("x", 20, true, buf, 5), "    ");
+	if (!setlocale(LC_CTYPE, "C.UTF-8"))
+		skip();
+	assert_string_equal(top_text_fit("\xc3\xa9\xe6\xbc\xa2z", 5, false, buf, sizeof(buf)),
+			    "\xc3\xa9\xe6\xbc\xa2z ");
+	assert_string_equal(top_text_fit("\xe6\xbc\xa2\xe6\xbc\xa2", 3, false, buf, sizeof(buf)),
+			    "\xe6\xbc\xa2~");
+	assert_string_equal(top_text_fit("\xff\xc2\x9b", 4, false, buf, sizeof(buf)), "??  ");
+	assert_string_equal(top_text_fit("e\xcc\x81\xcc\x81x", 3, false, buf, sizeof(buf)), "ex ");
+	assert_int_equal(top_text_width("\xe6\xbc\xa2"), 2);
+	setlocale(LC_CTYPE, "C");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cells),
+		cmocka_unit_test(test_users_are_summed_against_quotas),
+		cmocka_unit_test(test_leases_are_merged),
+		cmocka_unit_test(test_answers_of_other_types_are_survived),
+		cmocka_unit_test(test_bytes_and_seconds),
+		cmocka_unit_test(test_sorting_and_filtering),
+		cmocka_unit_test(test_selection_follows_its_session),
+		cmocka_unit_test(test_keys_sort_filter_and_fold),
+		cmocka_unit_test(test_releasing_asks_first),
+		cmocka_unit_test(test_interval_and_focus),
+		cmocka_unit_test(test_lists_share_any_screen),
+		cmocka_unit_test(test_scrolling_keeps_the_selected_row_in_sight),
+		cmocka_unit_test(test_columns_fit_any_width),
+		cmocka_unit_test(test_text_fits),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
