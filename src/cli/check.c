@@ -23,10 +23,8 @@ struct means {
 
 /* By a GPU's "backend". */
 static const struct means memory_means[] = {
-	{"front", "carve's library before the driver, preloaded",
-	 "binds programs that load the driver through ld.so; not one that means to get round it, "
-	 "nor "
-	 "one started with an empty environment or set-user-ID"},
+	{"front", "carve's library before the driver",
+	 "binds the programs that isolation says it reaches; not one that means to get round it"},
 	{"cgroup", "the driver's limits on a cgroup", "binds every process of the cgroup"},
 	{"mig", "a MIG instance", "binds every program, in hardware"},
 };

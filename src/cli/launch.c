@@ -34,13 +34,15 @@ static int register_error(const char *why, struct error *err)
 }
 
 /* One exchange with the daemon: 0 with its reply, or -errno. */
-static int register_ask(const struct launch *launch, struct attach_reply *ret)
+static int register_ask(const struct launch *launch, uint32_t flags, struct attach_reply *ret)
 {
 	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct timeval patience = {.tv_sec = REGISTER_TIMEOUT_S};
-	struct attach_request request = {
-		.magic = ATTACH_MAGIC, .version = ATTACH_VERSION, .kind = ATTACH_COMMAND};
+	struct attach_request request = {.magic = ATTACH_MAGIC,
+					 .version = ATTACH_VERSION,
+					 .kind = ATTACH_COMMAND,
+					 .flags = flags};
 
 	if (fd < 0)
 		return -errno;
@@ -71,12 +73,12 @@ static bool daemon_ended(int rc)
 static int command_register(const struct launch *launch, struct error *err)
 {
 	struct attach_reply reply = {0};
-	int rc = register_ask(launch, &reply);
+	int rc = register_ask(launch, 0, &reply);
 
 	for (int tries = 0; tries < REGISTER_TRIES && daemon_ended(rc); tries++) {
 		nanosleep(&(struct timespec){.tv_nsec = REGISTER_PAUSE_NS}, NULL);
 		client_revive(launch->client);
-		rc = register_ask(launch, &reply);
+		rc = register_ask(launch, 0, &reply);
 	}
 	if (rc == -EAGAIN)
 		return register_error("it does not answer", err);
@@ -97,7 +99,7 @@ static void namespace_register(const struct launch *launch)
 	struct attach_reply ignored;
 
 	if (launch->client)
-		(void)register_ask(launch, &ignored);
+		(void)register_ask(launch, ATTACH_FLAG_NAMESPACE, &ignored);
 }
 
 static int exec_error(const char *command, int error, struct error *err)

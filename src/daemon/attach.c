@@ -172,13 +172,16 @@ static bool handle_observe(struct attach_connection *c, struct session *s)
 	return books_or_reply(c, s, &alive) ? reply_books(c, s) : alive;
 }
 
-static bool handle_command(struct attach_connection *c, struct session *s)
+static bool handle_command(struct attach_connection *c, struct session *s, uint32_t flags)
 {
 	int rc = session_holder_add(s, &c->peer.process, true);
 
-	return rc < 0 ? reply_status(c, ATTACH_FAILED, "cannot watch the command: %s",
-				     strerrordesc_np(-rc))
-		      : reply_status(c, ATTACH_OK, "%s", "");
+	if (rc < 0)
+		return reply_status(c, ATTACH_FAILED, "cannot watch the command: %s",
+				    strerrordesc_np(-rc));
+	if (flags & ATTACH_FLAG_NAMESPACE && c->peer.uid == 0)
+		session_holder_namespace(s, &c->peer.process);
+	return reply_status(c, ATTACH_OK, "%s", "");
 }
 
 /* A process that attached to the daemon before this one and goes on here: its slot was taken up
@@ -224,7 +227,7 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 	case ATTACH_WORKLOAD:
 		return handle_workload(c, s);
 	case ATTACH_COMMAND:
-		return handle_command(c, s);
+		return handle_command(c, s, request->flags);
 	case ATTACH_OBSERVE:
 		return handle_observe(c, s);
 	case ATTACH_RESUME:

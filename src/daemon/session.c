@@ -304,7 +304,6 @@ int session_holder_add(struct session *s, const struct process_id *process, bool
 		if (h->process.pid == process->pid &&
 		    h->process.start_time == process->start_time) {
 			h->command |= command;
-			h->mount_namespace = process_mount_namespace(*process);
 			return 0;
 		}
 	struct holder *holder = calloc(1, sizeof(*holder));
@@ -313,7 +312,6 @@ int session_holder_add(struct session *s, const struct process_id *process, bool
 	holder->session = s;
 	holder->process = *process;
 	holder->command = command;
-	holder->mount_namespace = process_mount_namespace(*process);
 	int rc = process_watch_start(&s->node->loop, *process, on_holder_ended, holder,
 				     &holder->watch);
 	if (rc == 0 && command && s->record.ephemeral)
@@ -326,6 +324,13 @@ int session_holder_add(struct session *s, const struct process_id *process, bool
 	holder->next = s->holders;
 	s->holders = holder;
 	return 0;
+}
+
+void session_holder_namespace(struct session *s, const struct process_id *process)
+{
+	for (struct holder *h = s->holders; h; h = h->next)
+		if (h->process.pid == process->pid && h->process.start_time == process->start_time)
+			h->mount_namespace = process_mount_namespace(*process);
 }
 
 bool session_admits(const struct session *s, struct process_id process)

@@ -25,8 +25,10 @@ struct holder {
 	struct session *session;
 	struct process_id process;
 	struct process_watch *watch;
-	bool command;             /* of `carve run`: its descendants belong to the slice */
-	uint64_t mount_namespace; /* see process_mount_namespace(), when it said that it is one */
+	bool command; /* of `carve run`: its descendants belong to the slice */
+	/* process_mount_namespace() when it said that this was made for the slice; 0: it did not.
+	 */
+	uint64_t mount_namespace;
 };
 
 typedef void (*session_end_cb)(void *arg, const char *id);
@@ -72,9 +74,11 @@ int session_create(struct node *node, const struct store_session *record,
 /* Takes up a session found in the store, without holders. */
 int session_restore(struct node *node, const struct store_session *record, struct session **ret);
 
-/* Another holder, or one that tells its mount namespace. One that is a command of a one-off session
+/* Another holder. One that is a command of a one-off session
  * goes to disk, too. 0 or -errno. */
 int session_holder_add(struct session *session, const struct process_id *process, bool command);
+/* The mount namespace of a holder is the slice's. */
+void session_holder_namespace(struct session *session, const struct process_id *process);
 /* Whether a process of another user is in the slice: root's command has a mount namespace of its
  * own, and whoever is in there was put there by root. */
 bool session_admits(const struct session *session, struct process_id process);

@@ -12,6 +12,9 @@
 
 #define ATTACH_MAGIC 0x48435441u /* "ATCH" */
 #define ATTACH_VERSION 1u
+/* With ATTACH_COMMAND: my mount namespace was made for the slice, and whoever is in it is in the
+ * slice. Of root's commands only. */
+#define ATTACH_FLAG_NAMESPACE 1u
 #define ATTACH_ENV_SESSION "CARVE_SESSION"
 #define ATTACH_ENV_SOCKET "CARVE_ATTACH"
 /* Absolute paths of the real driver's libraries, found by `carve run` before the front hides them.
@@ -58,7 +61,8 @@ struct attach_request {
 	uint16_t kind; /* enum attach_kind */
 	char session[LEDGER_SESSION_SIZE];
 	uint32_t slot;
-	uint32_t reserved[3];
+	uint32_t flags; /* ATTACH_FLAG_* */
+	uint32_t reserved[2];
 };
 
 enum attach_status {

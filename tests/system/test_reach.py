@@ -189,6 +189,29 @@ def test_user_namespace_says_what_it_cannot_do(isolated):
     assert done.stdout.split() == mine
 
 
+def test_slice_survives_the_daemon(isolated):
+    """Its successor finds the process, in whichever namespaces that is, and takes its ledger back."""
+    host = isolated.host
+    held = isolated(REACH, "path", "libcuda.so.1", str(GIB), method=host.popen, stdin=subprocess.PIPE)
+    while (line := held.stdout.readline()) != "holds\n":
+        assert line, held.communicate()[1]
+    as_user = AS_OTHER if isolated.user and IS_ROOT else []
+    env = {"CARVE_RUNTIME_DIR": host.other_dir} if as_user else {}
+
+    def sessions():
+        return json.loads(host.run([*as_user, CARVE, "session", "list", "--json"], env=env).stdout)
+
+    before = sessions()
+    assert len(before[0]["pids"]) == 1 and before[0]["gpus"][0]["used_bytes"] > GIB
+    directory = env.get("CARVE_RUNTIME_DIR", host.env["CARVE_RUNTIME_DIR"])
+    os.kill(int(pathlib.Path(directory, "lock").read_text()), 9)
+    wait_until(lambda: [(s["id"], s["pids"]) for s in sessions()] == [(before[0]["id"], before[0]["pids"])], 20)
+    assert sessions()[0]["gpus"][0]["used_bytes"] == before[0]["gpus"][0]["used_bytes"]
+    held.communicate("", timeout=30)
+    assert held.returncode == 0
+    wait_until(lambda: sessions() == [], 20)
+
+
 # ---- other users -----------------------------------------------------------------------------
 
 @pytest.fixture
@@ -215,14 +238,16 @@ def test_set_user_id_program(isolated, setuid_reach):
 
 @pytest.fixture
 def shared(make_host):
-    """A simulated host with a daemon for all users: shared(user, ARGV of carve...)."""
+    """A simulated host with a daemon for all users, in a mount namespace of its own as systemd's services have:
+    shared(ARGV of carve..., user=)."""
     if not others_can_run_it():
         pytest.skip("needs root, and a build that other users can read")
     host = make_host("h100-80gb")
     open_host_to_others(host)
     shutil.rmtree(host.other_dir)
     with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
-        daemon = host.popen([BUILD / "carved", "--system", "--runtime-dir", directory + "/run", "--foreground"])
+        daemon = host.popen(["unshare", "-m", BUILD / "carved", "--system", "--runtime-dir", directory + "/run",
+                             "--foreground"])
         path = directory + "/run/carved.sock"
         os.chmod(directory, 0o755)
         wait_until(lambda: os.path.exists(path))
@@ -259,11 +284,12 @@ def test_another_user_stays_in_roots_slice(shared, how):
     assert total(shared("run", *argv)) == SLICE
 
 
-def test_another_user_outside_roots_namespace_stays_out(shared):
+@pytest.mark.parametrize("isolation", ["preload", "mount"])
+def test_another_user_outside_roots_namespace_stays_out(shared, isolation):
     """The session's ID alone opens nothing, in a mount namespace of one's own neither."""
     session = json.loads(shared("session", "request", "--vram", "2", "--json").stdout)["id"]
-    holder = shared("run", "sh", "-c", "echo ready; cat", method=lambda argv, **kw: shared.host.popen(
-        argv, stdin=subprocess.PIPE, **kw))
+    holder = shared("run", "--isolation", isolation, "sh", "-c", "echo ready; cat",
+                    method=lambda argv, **kw: shared.host.popen(argv, stdin=subprocess.PIPE, **kw))
     assert holder.stdout.readline() == "ready\n"
     attach = str(pathlib.Path(shared.path).parent / "attach.sock")
     env = {"CARVE_SESSION": session, "CARVE_ATTACH": attach, "CARVE_DRIVER_CUDA": driver_of(shared.host),
@@ -293,7 +319,8 @@ def test_roots_default_is_mount_and_leaves_nothing(rooted):
     done = rooted.carve("run", "--vram", "2", *bare(rooted), REACH, "path", driver_of(rooted))
     assert total(done) == SLICE and done.stderr == ""
     with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
-        inner = f"echo there > {directory}/file; mkdir {directory}/m; mount -t tmpfs x {directory}/m && touch {directory}/m/y"
+        inner = (f"echo there > {directory}/file; mkdir {directory}/m; "
+                 f"mount -t tmpfs x {directory}/m && touch {directory}/m/y")
         assert rooted.carve("run", "--vram", "2", "sh", "-c", inner).returncode == 0
         # Files are shared as ever; what the command mounts is its own.
         assert pathlib.Path(directory, "file").read_text() == "there\n"
@@ -405,7 +432,8 @@ def test_user_namespaces_switched_off(make_host, off):
     """In one line, before a slice is asked for, and with the documented status."""
     host = make_host("h100-80gb")
     prefix = AS_OTHER if IS_ROOT else []
-    script = f"echo 0 > /proc/sys/user/{off} || exit 99; exec setpriv --bounding-set=-all -- {CARVE} run --isolation mount --vram 2 true"
+    script = (f"echo 0 > /proc/sys/user/{off} || exit 99; "
+              f"exec setpriv --bounding-set=-all -- {CARVE} run --isolation mount --vram 2 true")
     tried = host.run([*prefix, "unshare", "-Ur", "true"])
     if tried.returncode != 0 or (IS_ROOT and not others_can_run_it()):
         pytest.skip("needs user namespaces to switch them off in one")
@@ -426,7 +454,8 @@ def test_check_tells_the_isolation(make_host):
     host = make_host("h100-80gb")
     checked = host.carve_json("check")["isolation"]
     text = host.carve("check").stdout
-    assert checked["default"] == ("mount" if IS_ROOT and checked["mount"] and not checked["user_namespace"] else "preload")
+    mounts_are_default = IS_ROOT and checked["mount"] and not checked["user_namespace"]
+    assert checked["default"] == ("mount" if mounts_are_default else "preload")
     assert f"isolation: {checked['default']}: {checked['why']}\n" in text
     for line in checked["not_reached"] + checked["advice"]:
         assert line in text
