@@ -8,9 +8,9 @@
  * GPU i has the UUID i 1 2 ... 15 (the null driver's); or the first has another. HOW: "ok",
  * "refuse", "silent" (closes), "unsealed", "older", "newer", "newer-compatible" (a ledger of
  * another version; of a later one that this front still understands), "newer-attach" (speaks a
- * later version), "leave" (attaches one, then is gone). PLAN: what the session's gate goes through
- * (front_gate.h); "leave" then leaves it as it is. Prints one line of JSON on stderr; exits with
- * the command's status. */
+ * later version), "leave" (attaches one, then is gone), "shrink" (to 512 MiB at the second
+ * settling). PLAN: what the session's gate goes through (front_gate.h); "leave" then leaves it as
+ * it is. Prints one line of JSON on stderr; exits with the command's status. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -174,6 +174,8 @@ static bool serve(struct host *h, struct client *c)
 		books = true;
 	} else if (request.kind == ATTACH_SETTLE) {
 		h->settles++;
+		if (strcmp(h->answer, "shrink") == 0 && h->settles > 1)
+			atomic_store(&h->limits->gpu[0].limit_bytes, MIB(512));
 		ledger_settle(&h->ledger, c->slot, 0, h->settled);
 	}
 	reply.slot = c->slot;

@@ -194,6 +194,31 @@ static int check_alone(void)
 	return 0;
 }
 
+/* --answer shrink: the slice is smaller than what is held in it. */
+static int check_over(void)
+{
+	size_t free_bytes = 1, total = 0;
+	CUcontext context, first;
+	CUdeviceptr a, b, c;
+
+	OK(cuMemAlloc_v2(&a, MIB(400)));
+	OK(cuMemAlloc_v2(&b, MIB(400)));
+	OK(cuCtxGetCurrent(&first));
+	REFUSED(cuCtxCreate_v2(&context, 0, 0));
+	OK(cuCtxSetCurrent(first));
+	OK(cuMemGetInfo_v2(&free_bytes, &total));
+	CHECK(free_bytes == 0 && total == MIB(512));
+	OK(cuDeviceTotalMem_v2(&total, 0));
+	CHECK(total == MIB(512));
+	REFUSED(cuMemAlloc_v2(&c, 1));
+	REFUSED(cuMemAllocAsync(&c, 1, NULL));
+	OK(cuMemFree_v2(a));
+	CHECK(room() == MIB(112));
+	OK(cuMemAlloc_v2(&c, MIB(112)));
+	CHECK(room() == 0);
+	return 0;
+}
+
 /* --context more than the slice */
 static int check_context_too_big(void)
 {
@@ -294,19 +319,13 @@ static int check_closed(void)
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
-		{"view", check_view, 0},
-		{"exact", check_exact, 0},
-		{"small", check_small, 0},
-		{"small-misfit", check_small_misfit, 0},
-		{"family", check_family, 0},
-		{"rollback", check_rollback, 0},
-		{"context", check_context, 0},
-		{"alone", check_alone, 0},
-		{"context-too-big", check_context_too_big, 1},
-		{"threads", check_threads, 0},
-		{"fork", check_fork, 0},
-		{"killed", check_killed, 0},
-		{"closed", check_closed, 1},
+		{"view", check_view, 0},       {"exact", check_exact, 0},
+		{"small", check_small, 0},     {"small-misfit", check_small_misfit, 0},
+		{"family", check_family, 0},   {"rollback", check_rollback, 0},
+		{"context", check_context, 0}, {"alone", check_alone, 0},
+		{"over", check_over, 0},       {"context-too-big", check_context_too_big, 1},
+		{"threads", check_threads, 0}, {"fork", check_fork, 0},
+		{"killed", check_killed, 0},   {"closed", check_closed, 1},
 	};
 
 	return check_run(checks, ARRAY_SIZE(checks), argc, argv);

@@ -88,6 +88,7 @@ def test_a_workload_gets_a_sealed_ledger_and_a_slot(daemon):
     assert a.ask(WORKLOAD, session["id"]) == (OK, 1, "")
     limits, books, wake = a.fds
     assert os.readlink(f"/proc/self/fd/{wake}") == "anon_inode:[eventfd]"
+    assert [os.fstat(fd).st_mode & 0o777 for fd in (limits, books)] == [0o400, 0o600]
     for fd in (limits, books):
         assert fcntl.fcntl(fd, F_GET_SEALS) & 0x7 == 0x7  # seal, shrink, grow
         with pytest.raises(OSError):

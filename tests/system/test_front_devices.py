@@ -88,3 +88,30 @@ def test_visible_devices_count_within_the_slice(trio, uuids, visible, order):
         assert device["total"] == 2 * GIB and device["taken"] == (i + 1) * 64 * MIB
         assert seen["used"][device["uuid"]] == device["taken"] + 520 * MIB
     assert list(seen["used"]) == [uuids[1], uuids[2]], "NVML does not look at CUDA_VISIBLE_DEVICES"
+
+
+def test_a_whole_gpu_has_its_size(trio, uuids):
+    seen = look(trio, "--gpu", "1")
+    assert [d["uuid"] for d in seen["devices"]] == [uuids[0]]
+    assert 78 * GIB < seen["devices"][0]["total"] < 80 * GIB
+
+
+# What a library can do to the process that it is loaded into, after it was used.
+MANNERS = r"""
+import ctypes as c, json, os, re
+cuda = c.CDLL("libcuda.so.1")
+assert cuda.cuInit(0) == cuda.cuCtxCreate_v2(c.byref(c.c_void_p()), 0, 0) == 0
+assert cuda.cuMemAlloc_v2(c.byref(c.c_void_p()), c.c_size_t(64 << 20)) == 0
+assert cuda.cuMemAlloc_v2(c.byref(c.c_void_p()), c.c_size_t(1 << 50)) == 2
+status = open("/proc/self/status").read()
+print(json.dumps({name: re.search(rf"^{name}:\s*(\S+)$", status, re.M)[1]
+                  for name in ("Umask", "SigBlk", "SigIgn", "SigCgt", "Threads")} | {"directory": os.getcwd()}))
+"""
+
+
+def test_the_program_is_left_as_it_is(host):
+    argv = [sys.executable, "-c", MANNERS]
+    alone, inside = host.run(argv), host.carve("run", "--vram", "2", "--", *argv)
+    assert alone.returncode == inside.returncode == 0, alone.stderr + inside.stderr
+    assert json.loads(inside.stdout) == json.loads(alone.stdout)
+    assert inside.stderr == ""

@@ -53,6 +53,12 @@ def test_limit_holds_where_the_daemon_is_gone():
     assert books == {"attached": 1, "settles": 0, "committed": GIB, "peak": GIB, "refused": 1}
 
 
+def test_a_slice_that_is_smaller_than_what_it_holds():
+    status, lines, books = in_slice("over", "--answer", "shrink")
+    assert (status, lines) == (0, [])
+    assert (books["peak"], books["refused"]) == (800 * MIB, 2)
+
+
 def test_context_that_does_not_fit_is_refused():
     status, lines, books = in_slice("context-too-big", "--context", 2 * GIB)
     assert (status, lines) == (0, [])

@@ -193,3 +193,9 @@ def test_each_gpu_of_a_session_has_its_own_limit(make_host, driven):
     give_all(both, 2)
     assert second.say(f"take managed {room - 520 * MIB}") == OK
     assert [peak(pair, gpu) for gpu in (0, 1)] == [2 * GIB, 2 * GIB]
+    # Resized, it is so on both.
+    assert pair.carve("session", "resize", session, "1").returncode != 0, "GPU 1 is full"
+    assert pair.carve("session", "resize", session, "3").returncode == 0
+    assert second.say("take linear " + str(GIB)) == both.say("device 0") == OK
+    assert both.say(f"take linear {both.room()}") == OK and both.say("take linear 1") == OUT_OF_MEMORY
+    assert [peak(pair, gpu) for gpu in (0, 1)] == [3 * GIB, 3 * GIB]
