@@ -28,7 +28,7 @@ wrong, counts = [], {"linked": 0, "dlsym": 0, "cuGetProcAddress": 0, "cuGetProcA
 def see(way, asked, address):
     file, name = where(address)
     counts[way] += 1
-    if ("/src/front/" not in file and (name in hooks or asked in hooks)) or ("/src/front/" in file and asked not in hooks
+    if ("/front/" not in file and (name in hooks or asked in hooks)) or ("/front/" in file and asked not in hooks
                                                                               and way == "dlsym"):
         wrong.append([way, asked, file, name])
 for name in sorted(functions):
