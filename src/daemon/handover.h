@@ -5,7 +5,7 @@
  *
  *   fds          all descriptors in it
  *   runtime      lock, http, attach: descriptors; supervised: the sockets are a supervisor's; log:
- * path claims       uuid, fd: the sockets that own GPUs books        session, limits, ledger:
+ * path claims       uuid, fd: the sockets that own GPUs books        session, limits, ledger, wake:
  * descriptors lost         sessions whose ledger is out of reach left         session, slot:
  * processes that ended their connection and live attached     fd, peer, session, slot, settling:
  * connections of the attach socket connections  descriptors of idle HTTP connections calls fd,

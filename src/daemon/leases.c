@@ -228,7 +228,8 @@ static struct lease_member *member_new(const struct lease_joining *joining)
 	m->info.id = m->id;
 	m->idle_ns = LEASE_IDLE_NS_MIN;
 	m->look_at = UINT64_MAX;
-	m->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	m->wake_fd =
+		joining->wake_fd >= 0 ? joining->wake_fd : eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	return m;
 }
 
@@ -249,9 +250,12 @@ static int member_add(struct leases *l, struct lease_member *m, uint64_t now)
 int leases_join(struct leases *l, const struct lease_joining *joining, struct lease_member **ret)
 {
 	struct lease_member *m = member_new(joining);
+	int wake_fd = joining->wake_fd;
 
-	if (!m)
+	if (!m) {
+		close_fd(&wake_fd);
 		return -ENOMEM;
+	}
 	lock(l);
 	int rc = member_add(l, m, now_monotonic_ns());
 	unlock_kick(l);

@@ -34,8 +34,9 @@ struct lease_joining {
 	struct ledger_limits *limits;
 	uint64_t gpus;     /* mask, not 0 */
 	uint32_t fraction; /* as lease_client_add() takes it */
+	int wake_fd; /* that its processes have already; it becomes the member's. -1: make one */
 };
-/* 0 or -errno. */
+/* 0 or -errno; then the descriptor is closed. */
 int leases_join(struct leases *leases, const struct lease_joining *joining,
 		struct lease_member **ret);
 /* Takes NULL. */

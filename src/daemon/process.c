@@ -257,7 +257,7 @@ int process_resume(struct session *s, uint32_t slot, bool alive)
 			 ? process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch)
 			 : -ESRCH;
 	if (rc == 0)
-		process_hears(p, false);
+		process_hears(p, s->wake_kept);
 	if (rc == -ESRCH) {
 		on_process_ended(p);
 		rc = 0;

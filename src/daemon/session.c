@@ -216,6 +216,7 @@ static void session_free(struct session *s)
 		free(listener);
 	}
 	slicing_leave(s);
+	close_fd(&s->wake_fd);
 	books_clear(&s->books);
 	free(s->pool_gpu);
 	free(s->record.gpu);
@@ -231,6 +232,7 @@ static struct session *session_new(struct node *node, const struct store_session
 	s->node = node;
 	s->record = *record;
 	s->books = BOOKS_NONE;
+	s->wake_fd = -1;
 	s->record.gpu = calloc(record->gpu_count, sizeof(*record->gpu));
 	s->pool_gpu = calloc(record->gpu_count, sizeof(*s->pool_gpu));
 	if (!s->record.gpu || !s->pool_gpu) {

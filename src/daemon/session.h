@@ -50,7 +50,9 @@ struct session {
 	bool timed;                 /* something becomes of it by the clock */
 	struct books books;         /* made when the first process attaches */
 	struct lease_member *lease; /* its turns on the GPUs; NULL: it has no books yet */
-	bool lost; /* its ledger lives on in processes, out of reach: nobody attaches */
+	int wake_fd; /* its processes' wake descriptor, kept over an upgrade, until it is leased */
+	bool wake_kept; /* there was one */
+	bool lost;      /* its ledger lives on in processes, out of reach: nobody attaches */
 	struct process *processes; /* slots in use */
 	struct holder *holders;
 	uint64_t kill_at_ns; /* SESSION_ENDING: CLOCK_MONOTONIC when SIGKILL follows; 0: sent */

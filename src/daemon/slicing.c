@@ -255,11 +255,13 @@ void slicing_join(struct session *s)
 		.limits = s->books.limits,
 		.gpus = session_gpu_mask(s),
 		.fraction = s->record.compute,
+		.wake_fd = s->wake_fd,
 	};
 
 	/* A ledger of before there was time-slicing has no gate. */
 	if (s->lease || !joining.gpus || !gate_process(&s->books.ledger, 0))
 		return;
+	s->wake_fd = -1;
 	int rc = leases_join(s->node->leases, &joining, &s->lease);
 	if (rc < 0)
 		log_event(LOG_ERROR, "session.not_sliced id=%s error=\"%s\"", s->record.id,

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/handover.h"
+#include "daemon/leases.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
@@ -193,10 +194,13 @@ void takeover_leave(const struct node *node, struct handover *h)
 			handover_add(h, "lost", json_string(s->record.id));
 		if (!books_exist(&s->books))
 			continue;
-		handover_add(h, "books",
-			     json_pack("{s:s, s:o, s:o}", "session", s->record.id, "limits",
-				       handover_fd(h, s->books.limits_fd), "ledger",
-				       handover_fd(h, s->books.ledger_fd)));
+		json_t *books = json_pack("{s:s, s:o, s:o}", "session", s->record.id, "limits",
+					  handover_fd(h, s->books.limits_fd), "ledger",
+					  handover_fd(h, s->books.ledger_fd));
+		if (s->lease)
+			json_object_set_new(books, "wake",
+					    handover_fd(h, leases_wake_fd(s->lease)));
+		handover_add(h, "books", books);
 		for (const struct process *p = s->processes; p; p = p->next)
 			if (p->left)
 				handover_add(h, "left",
@@ -214,12 +218,15 @@ static void books_take(struct node *node, const json_t *from)
 {
 	cleanup_close int limits = handover_take(node->handover, json_object_get(from, "limits"));
 	cleanup_close int ledger = handover_take(node->handover, json_object_get(from, "ledger"));
+	cleanup_close int wake = handover_take(node->handover, json_object_get(from, "wake"));
 	struct found found = {.session = session_named_by(node, json_object_get(from, "session"))};
 
 	if (!found.session || limits < 0 || ledger < 0)
 		return;
 	snprintf(found.limits, sizeof(found.limits), "/proc/self/fd/%d", limits);
 	snprintf(found.ledger, sizeof(found.ledger), "/proc/self/fd/%d", ledger);
+	found.session->wake_kept = wake >= 0;
+	found.session->wake_fd = steal_fd(&wake);
 	adopt(&found);
 	/* Its processes go on with a ledger that this program cannot read: there must be no second
 	 * one. */
