@@ -257,42 +257,63 @@ static void drawing_name(struct drawing *d)
 	}
 }
 
-static int picture_write(const char *path, const struct watched *w, struct error *err)
+static void drawing_clear(struct drawing *d)
+{
+	free(d->lanes);
+	free(d->of);
+	free(d->spans);
+}
+
+static int drawing_make(const struct watched *w, struct drawing *d)
 {
 	size_t room = 1, i, at;
 	json_t *turn, *gpu;
 
 	json_array_foreach(w->turns, i, turn) room +=
 		json_array_size(json_object_get(turn, "gpus"));
-	struct drawing d = {.lanes = calloc(room, sizeof(*d.lanes)),
-			    .of = calloc(room, sizeof(*d.of)),
-			    .spans = calloc(2 * room, sizeof(*d.spans))};
-	FILE *file = d.lanes && d.of && d.spans ? fopen(path, "we") : NULL;
-	int rc = file ? 0 : -(errno ? errno : ENOMEM);
-
+	d->lanes = calloc(room, sizeof(*d->lanes));
+	d->of = calloc(room, sizeof(*d->of));
+	d->spans = calloc(2 * room, sizeof(*d->spans));
+	if (!d->lanes || !d->of || !d->spans)
+		return -ENOMEM;
 	json_array_foreach(w->turns, i, turn)
-		json_array_foreach(json_object_get(turn, "gpus"), at, gpu) if (rc == 0)
-			drawing_turn(&d, turn, (uint64_t)json_integer_value(gpu), w->now_ns);
-	d.to_ns = MAX(d.to_ns, d.from_ns + 1);
-	if (rc == 0) {
-		drawing_name(&d);
-		rc = lanes_svg_write(
-			file,
-			&(struct lane_picture){
-				.title = "Leases",
-				.subtitle = "as carved gave them; darker: work after a lease's end",
-				.lanes = d.lanes,
-				.count = d.lane_count,
-				.from_ns = d.from_ns,
-				.to_ns = d.to_ns,
-				.spans = d.spans,
-				.span_count = d.span_count});
-	}
-	if (file && fclose(file) != 0 && rc == 0)
+		json_array_foreach(json_object_get(turn, "gpus"), at, gpu)
+			drawing_turn(d, turn, (uint64_t)json_integer_value(gpu), w->now_ns);
+	d->to_ns = MAX(d->to_ns, d->from_ns + 1);
+	drawing_name(d);
+	return 0;
+}
+
+static int drawing_write(const struct drawing *d, const char *path)
+{
+	const struct lane_picture picture = {
+		.title = "Leases",
+		.subtitle = "as carved gave them; darker: work after a lease's end",
+		.lanes = d->lanes,
+		.count = d->lane_count,
+		.from_ns = d->from_ns,
+		.to_ns = d->to_ns,
+		.spans = d->spans,
+		.span_count = d->span_count,
+	};
+	FILE *file = fopen(path, "we");
+
+	if (!file)
+		return -errno;
+	int rc = lanes_svg_write(file, &picture);
+	if (fclose(file) != 0 && rc == 0)
 		rc = -errno;
-	free(d.lanes);
-	free(d.of);
-	free(d.spans);
+	return rc;
+}
+
+static int picture_write(const char *path, const struct watched *w, struct error *err)
+{
+	struct drawing drawing = {0};
+	int rc = drawing_make(w, &drawing);
+
+	if (rc == 0)
+		rc = drawing_write(&drawing, path);
+	drawing_clear(&drawing);
 	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s", path,
 				  strerrordesc_np(-rc))
 		      : 0;

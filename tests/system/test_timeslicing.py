@@ -1,0 +1,172 @@
+"""Shares of GPU time, on the simulated host: what the driver's own books say that each session had. The machine may be
+busy, so ratios are judged, with wide margins; `scripts/bench shares` has the exact goals."""
+import os
+import signal
+import time
+
+import pytest
+
+from conftest import BUILD, ON_GPU, wait_until
+from sharing import Workload, shares, slice_time, wait_busy
+
+pytestmark = pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books")
+
+
+def fraction(f):
+    return ["--gpu", str(f)]
+
+
+MEMORY = ["--vram", "2"]
+
+
+@pytest.fixture
+def run(host):
+    """run(size, *args) -> Workload; ended after the test."""
+    workloads = []
+
+    def start(size, *args, on=host, **kw):
+        workloads.append(Workload(on, size, *args, **kw))
+        return workloads[-1]
+
+    yield start
+    for w in workloads:
+        w.kill()
+
+
+def close_to(value, wanted, factor=1.5):
+    return wanted / factor < value < wanted * factor
+
+
+@pytest.mark.parametrize("mode, fractions", [("strict", (0.25, 0.75)), ("fair", (0.2, 0.3, 0.5)),
+                                             ("fair", (0.1, 0.9))])
+def test_time_is_shared_as_asked(host, run, mode, fractions):
+    slice_time(host, mode)
+    had = shares(host, [run(fraction(f)) for f in fractions])
+    assert all(close_to(s / sum(had), f, 1.7) for s, f in zip(had, fractions)), had
+
+
+def test_off_is_the_drivers_own_sharing(host, run):
+    had = shares(host, [run(fraction(0.25)), run(fraction(0.75))], seconds=2)
+    assert close_to(had[0] / sum(had), 0.5, 1.3), had
+
+
+def test_strict_alone_gets_its_fraction_only(host, run):
+    slice_time(host, "strict")
+    one, = shares(host, [run(fraction(0.25))])
+    assert 0.1 < one < 0.33
+
+
+def test_fair_gives_what_an_idle_one_leaves_to_the_others(host, run):
+    slice_time(host, "fair")
+    idle = run(fraction(0.5), "--duty", "1", "--period-ms", "1000")
+    had = shares(host, [run(fraction(0.2)), run(fraction(0.3)), idle])
+    assert had[2] < 0.1 and had[0] + had[1] > 0.6, had
+    assert close_to(had[0] / (had[0] + had[1]), 0.45), had
+
+
+def test_memory_sized_ones_get_what_is_not_promised(host, run):
+    """Alone all of it, even in strict mode; beside a fraction the rest; beside fractions of 1 not nothing."""
+    slice_time(host, "strict", "--lease", "50ms")
+    memory = run(MEMORY)
+    alone, = shares(host, [memory], seconds=2)
+    assert alone > 0.5
+    first = run(fraction(0.25))
+    had = shares(host, [memory, first])
+    assert close_to(had[0] / sum(had), 0.75), had
+    second = run(fraction(0.75))
+    had = shares(host, [memory, first, second])
+    assert had[0] / sum(had) < 0.12 and close_to(had[1] / sum(had), 0.25), had
+    wait_busy(host, memory, timeout=60)  # 1%: a turn every 5 s
+
+
+def test_modes_change_under_running_workloads(host, run):
+    a, b = run(fraction(0.2)), run(fraction(0.8))
+    for mode, part in [("strict", 0.2), ("off", 0.5), ("fair", 0.2)]:
+        slice_time(host, mode)
+        time.sleep(1.5)  # the first turns pay for the start of tracking
+        had = shares(host, [a, b], seconds=2)
+        assert close_to(had[0] / sum(had), part, 1.6), (mode, had)
+
+
+def test_a_session_counts_once_however_many_processes_it_has(host, run):
+    slice_time(host, "strict")
+    had = shares(host, [run(fraction(0.5), processes=4), run(fraction(0.5))])
+    assert close_to(had[0] / sum(had), 0.5), had
+
+
+def test_short_leases_and_mixed_work(host, run):
+    slice_time(host, "fair", "--lease", "10ms")
+    had = shares(host, [run(fraction(0.3), "--kernel-us", "500,5000", "--streams", "3"),
+                        run(fraction(0.3), "--graph", "4", "--kernel-us", "500"),
+                        run(fraction(0.4), "--sync-every", "0")])
+    assert all(close_to(s / sum(had), f, 1.7) for s, f in zip(had, (0.3, 0.3, 0.4))), had
+
+
+def test_several_gpus_are_leased_together(make_host, run):
+    host = make_host("h100-80gb:2")
+    slice_time(host, "strict")
+    gang = run(fraction(0.5) + ["--gpus", "2"], "--gpus", "2", on=host)
+    single = [run(fraction(0.5) + ["--gpu-ids", str(i)], on=host) for i in (0, 1)]
+    for gpu in (0, 1):
+        had = shares(host, [gang, single[gpu]], gpu=gpu)
+        assert close_to(had[0] / sum(had), 0.5, 1.7), (gpu, had)
+
+
+# ---- what goes wrong ----
+
+def test_a_stopped_holder_is_passed_over(host, run):
+    slice_time(host, "fair")
+    a, b = run(fraction(0.5)), run(fraction(0.5))
+    stopped, = a.pids()
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        time.sleep(0.5)
+        had = shares(host, [a, b], seconds=2)
+        # The simulated GPU cannot end a kernel of a stopped process, and shares with it as long as that is.
+        assert had[1] > 0.2, had
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    wait_busy(host, a)
+
+
+def test_a_killed_holder_is_passed_over(host, run):
+    slice_time(host, "fair")
+    a, b = run(fraction(0.75)), run(fraction(0.25))
+    a.kill()
+    time.sleep(0.2)
+    assert shares(host, [b], seconds=1.5)[0] > 0.6
+
+
+def test_workloads_outlive_the_daemon_and_the_next_one_shares_again(host, run):
+    slice_time(host, "strict")
+    a, b = run(fraction(0.2)), run(fraction(0.8))
+    os.kill(host.daemon_pid(), signal.SIGKILL)
+    for w in (a, b):
+        wait_busy(host, w)
+    gpu, = host.carve_json("timeslicing")  # starts the next daemon
+    assert gpu["mode"] == "strict" and gpu["lease_ns"] == 100_000_000 and len(gpu["sessions"]) == 2
+    time.sleep(1)
+    had = shares(host, [a, b])
+    assert close_to(had[0] / sum(had), 0.2), had
+
+
+def test_a_daemon_that_upgrades_goes_on_sharing(host, run):
+    slice_time(host, "strict")
+    a, b = run(fraction(0.2)), run(fraction(0.8))
+    done = host.run([BUILD / "carved", "--takeover", "--runtime-dir",
+                     host.env["CARVE_RUNTIME_DIR"]])
+    assert done.returncode == 0, done.stderr
+    time.sleep(0.5)
+    had = shares(host, [a, b])
+    assert close_to(had[0] / sum(had), 0.2), had
+
+
+def test_a_session_ends_while_it_waits_for_its_turn(host, run):
+    slice_time(host, "fair", "--lease", "5s", "--granularity", "50%")
+    a, b = run(fraction(0.5), wait=False), run(fraction(0.5), wait=False)
+    ids = wait_until(lambda: [s["id"] for s in host.carve_json("session", "list") if s["pids"]][1:] and
+                     [s["id"] for s in host.carve_json("session", "list")])
+    for id in ids:
+        assert host.carve("session", "release", id, "--force").returncode == 0
+    for w in (a, b):
+        w.process.wait(20)

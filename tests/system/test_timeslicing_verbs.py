@@ -1,0 +1,174 @@
+"""carve timeslicing: what it shows, what it takes, who may; the configuration's keys."""
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from conftest import BUILD, ON_GPU, wait_until
+from daemon_client import Daemon, wait_gone
+from sharing import LEASE, Workload, slice_time
+from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
+
+pytestmark = pytest.mark.skipif(ON_GPU, reason="changes how a simulated GPU is shared")
+
+
+def settings(gpus):
+    return [(g["mode"], g["lease_ns"], g["granularity"]) for g in gpus]
+
+
+OFF = ("off", 250_000_000, 0.05)
+
+
+def test_settings_are_shown_changed_and_kept(make_host):
+    host = make_host("h100-80gb:2")
+    assert settings(host.carve_json("timeslicing")) == [OFF, OFF]
+    one = host.carve_json("timeslicing", "--mode", "strict", "--lease", "0.1s", "--gpu-ids", "1")
+    assert settings(one) == [OFF, ("strict", 100_000_000, 0.05)]
+    assert one[1]["plan_ns"] == 2_000_000_000 and one[1]["set"] and not one[0]["set"]
+    both = host.carve_json("timeslicing", "--granularity", "10%")
+    assert settings(both) == [("off", 250_000_000, 0.1), ("strict", 100_000_000, 0.1)]
+    pid = host.daemon_pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_gone(pid)
+    assert settings(host.carve_json("timeslicing")) == settings(both)
+    assert [g["compute_mode"] for g in host.carve_json("gpu", "list")] == ["off", "strict"]
+    table = host.carve("timeslicing").stdout
+    assert "strict" in table and "100 ms" in table and "1 s" in table
+
+
+@pytest.mark.parametrize("options, wrong", [
+    (["--mode", "equal"], "none of off, fair, strict"),
+    (["--lease", "250"], "no unit"),
+    (["--lease", "4ms"], "outside 5 ms to 10 s"),
+    (["--lease", "11s"], "outside 5 ms to 10 s"),
+    (["--lease", "1h"], "no unit of time"),
+    (["--granularity", "0.5%"], "outside 1% to 50%"),
+    (["--granularity", "60%"], "outside 1% to 50%"),
+    (["--granularity", "x"], "not a number"),
+    (["--mode", "fair", "--gpu-ids", "7"], "there is no GPU 7"),
+    (["--mode", "fair", "--gpu-ids", "x"], "not a list of GPUs"),
+    (["--gpu-ids", "0"], "what to change"),
+])
+def test_what_makes_no_sense_changes_nothing(host, options, wrong):
+    done = host.carve("timeslicing", *options)
+    assert done.returncode == 2 and wrong in done.stderr and done.stderr.count("\n") <= 2
+    assert settings(host.carve_json("timeslicing")) == [OFF]
+
+
+def test_request_and_limit_follow_the_mode(host):
+    fraction = host.carve_json("session", "request", "--gpu", "0.25")
+    with_memory = Workload(host, ["--vram", "2"])
+    with_compute = Workload(host, ["--vram", "2", "--gpu-compute", "10%"])
+    try:
+        for mode, limits in [("fair", [1, 1, 1]), ("strict", [0.25, 1, 0.1]), ("off", [1, 1, 1])]:
+            gpu, = host.carve_json("timeslicing", "--mode", mode, *LEASE)
+            assert sorted((s["request"], s["limit"]) for s in gpu["sessions"]) == \
+                sorted(zip([0.25, 0, 0.1], limits))
+            shown = host.carve_json("session", "show", fraction["id"])
+            assert (shown["compute_request"], shown["compute_limit"]) == (0.25, limits[0])
+    finally:
+        with_memory.kill()
+        with_compute.kill()
+
+
+def test_a_session_shows_what_it_received(host, tmp_path):
+    slice_time(host, "strict")
+    a, b = Workload(host, ["--gpu", "0.5"]), Workload(host, ["--gpu", "0.5"])
+    try:
+        time.sleep(2)
+        for session in host.carve_json("session", "list"):
+            took = session["timeslicing"]
+            assert 0.2 < took["received"] < 0.8 and took["leases"] > 5
+            assert took["waited_ns"] > 100_000_000 and took["held_ns"] > 100_000_000
+            text = host.carve("session", "show", session["id"]).stdout
+            assert "50% asked, 50% at most" in text and "leases:" in text
+        file, picture = tmp_path / "t.json", tmp_path / "t.svg"
+        done = host.carve("timeslicing", "trace", file, "--seconds", "1", "--svg", picture)
+        assert done.returncode == 0, done.stderr
+        events = [e for e in json.loads(file.read_text())["traceEvents"] if e["ph"] == "X"]
+        leases = sorted((e["ts"], e["ts"] + e["dur"], e["tid"]) for e in events if e["name"] == "lease")
+        assert len(leases) > 5 and len({lane for _, _, lane in leases}) == 2
+        # One at a time.
+        assert all(first[1] <= second[0] + 1 for first, second in zip(leases, leases[1:]))
+        assert 0.9e6 < leases[-1][1] - leases[0][0] < 5e6
+        assert picture.read_text().lstrip().startswith("<svg")
+    finally:
+        a.kill()
+        b.kill()
+    wait_until(lambda: not host.carve_json("session", "list"))
+    assert all(0.1 < s["received"] < 0.9 for s in host.carve_json("session", "list", "--all"))
+
+
+def test_a_mode_is_refused_where_too_much_was_promised(daemon):  # noqa: F811
+    ids = [daemon.grant(vram="4", gpu_compute="60%")["id"] for _ in range(2)]
+    answer = daemon.call("PUT", "/v1/timeslicing", {"mode": "fair"})
+    assert answer.status == 409 and all(id in answer.error["message"] for id in ids)
+    assert daemon.gpu()["compute_mode"] == "off"
+    daemon.release(ids[0])
+    assert daemon.call("PUT", "/v1/timeslicing", {"mode": "fair"}).status == 200
+    assert daemon.gpu()["compute_mode"] == "fair"
+
+
+def test_the_configuration_is_for_gpus_that_nobody_set(make_daemon, tmp_path):  # noqa: F811
+    config = tmp_path / "config.json"
+    config.write_text('{"timeSlicing": {"mode": "fair", "lease": "100ms", "granularity": "10%"}}')
+    daemon = make_daemon(args=("--config", str(config)))  # noqa: F811
+
+    def now():
+        return settings(daemon.call("GET", "/v1/timeslicing").json)
+
+    assert now() == [("fair", 100_000_000, 0.1)]
+    config.write_text('{"global": {"core": {"timeSlicing": {"mode": "strict"}}}}')
+    daemon.reload()
+    wait_until(lambda: now() == [("strict", 250_000_000, 0.05)])
+    daemon.call("PUT", "/v1/timeslicing", {"lease": "50ms"})
+    assert now() == [("strict", 50_000_000, 0.05)]
+    config.write_text('{"timeSlicing": {"mode": "off"}}')
+    daemon.reload()
+    wait_until(lambda: "config.read" in daemon.log())
+    daemon.restart()
+    assert now() == [("strict", 50_000_000, 0.05)]
+
+
+@pytest.mark.parametrize("text, wrong", [
+    ('{"timeSlicing": "fair"}', "takes an object"),
+    ('{"timeSlicing": {"mode": "x"}}', "none of off, fair, strict"),
+    ('{"timeSlicing": {"lease": "1ms"}}', "outside 5 ms to 10 s"),
+    ('{"timeSlicing": {"plan": "1s"}}', "unknown field"),
+    ('{"global": {"core": {}}}', "timeSlicing"),
+    ('{"global": {"clusterURL": "x"}}', "timeSlicing"),
+])
+def test_wrong_configurations(tmp_path, text, wrong):
+    import subprocess
+    config = tmp_path / "config.json"
+    config.write_text(text)
+    done = subprocess.run([BUILD / "carved", "--config", config, "--check-config"],
+                          capture_output=True, text=True)
+    assert done.returncode == 2 and wrong in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_only_administrators_change_it_on_a_system_daemon(make_daemon):  # noqa: F811
+    daemon = make_daemon(args=("--system",))  # noqa: F811
+    os.chmod(daemon.dir, 0o755)
+    mine = daemon.grant(vram="2")
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            seen = daemon.call("GET", "/v1/timeslicing").json[0]["sessions"]
+            answer = daemon.call("PUT", "/v1/timeslicing", {"mode": "fair"})
+            code = 0 if answer.status == 403 and [s["id"] for s in seen] == [None] else 3
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert daemon.gpu()["compute_mode"] == "off"
+    assert daemon.call("GET", "/v1/timeslicing").json[0]["sessions"][0]["id"] == mine["id"]
+
+
+__all__ = ["Daemon"]
