@@ -21,6 +21,8 @@
 /* A daemon that was killed may leave the lock to a child that it had just forked, until that execs.
  */
 #define LOCK_TRIES 100
+/* One that was killed a moment ago may still be about to end. */
+#define LOCK_TRIES_ALIVE 20
 #define LOCK_PAUSE_NS 10000000L
 
 int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err)
@@ -74,7 +76,7 @@ static int lock_take(struct runtime *runtime, struct error *err)
 	for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
 		pid_t holder = lock_holder(fd);
 
-		if (holder || tries == LOCK_TRIES)
+		if ((holder && tries >= LOCK_TRIES_ALIVE) || tries == LOCK_TRIES)
 			return error_set(err, EXIT_CODE_FAILED,
 					 "a carved (pid %d) serves %s already", (int)holder,
 					 runtime->dir);

@@ -284,7 +284,9 @@ static void books_resume(struct session *s)
 	/* A resize may have been cut off between the store and the ledger. */
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		s->books.limits->gpu[i].limit_bytes = s->record.gpu[i].bytes;
-	s->books.limits->generation++;
+	/* Over an upgrade the connections stay: there is nothing for the processes to resume. */
+	if (!s->node->handover)
+		s->books.limits->generation++;
 }
 
 int takeover_run(struct node *node)

@@ -225,11 +225,13 @@ static bool fence(const struct node *node, const struct waiter *w, uint8_t *clos
 	return any;
 }
 
+/* One that was not decided yet, as it waits for figures of the driver, is not passed: nobody knows
+ * that it does not fit. */
 static void count_passes(struct node *node, const struct waiter *w,
 			 const struct place_result *result)
 {
 	for (struct waiter *e = node->waiters; e != w; e = e->next)
-		for (uint32_t i = 0; i < result->count; i++)
+		for (uint32_t i = 0; e->why[0] && i < result->count; i++)
 			if (!e->request.place.allowed ||
 			    e->request.place.allowed[result->grant[i].gpu]) {
 				e->passed++;

@@ -46,6 +46,7 @@ class Daemon:
         self.dir = pathlib.Path(dir or tempfile.mkdtemp(prefix="carved-test-"))
         self.runtime = self.dir / "run"
         self.gpus, self.processes, self.busy, self.failing = list(gpus), [], [], False
+        self.delay = 0  # of the driver's answers, ms
         self.args = list(args)
         self.write_state()
         self.process = None
@@ -56,6 +57,7 @@ class Daemon:
         lines += [f"process {g} {pid} {b}" for g, pid, b in self.processes]
         lines += [f"utilization {g} {percent}" for g, percent in self.busy]
         lines += ["fail"] if self.failing else []
+        lines += [f"delay {self.delay}"] if self.delay else []
         new = self.dir / "state.new"
         new.write_text("\n".join(lines) + "\n")
         new.rename(self.dir / "state")

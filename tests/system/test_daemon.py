@@ -392,6 +392,28 @@ def test_a_big_request_is_served_under_a_stream_of_small_ones(make_daemon):
             t.join()
 
 
+def test_who_waits_for_figures_is_not_passed(daemon):
+    """A request that only waits until the driver has said what is free is no reason to refuse others."""
+    daemon.delay = 25
+    daemon.write_state()
+    time.sleep(0.4)
+    askers = [Asker(daemon, vram="1")]  # the figures are old: a sample is taken
+    time.sleep(0.04)
+    askers += [Asker(daemon, vram="1")]  # this one waits for the sample after it
+    askers[0].join(20)
+    connection = UnixConnection(daemon.runtime / "carved.sock")
+    statuses = []
+    for _ in range(40):  # and these find figures that are new enough
+        connection.request("POST", "/v1/sessions", '{"vram": "1", "ephemeral": true}')
+        response = connection.getresponse()
+        response.read()
+        statuses.append(response.status)
+    connection.close()
+    askers[1].join(20)
+    assert statuses == [201] * 40
+    assert [a.answer.status for a in askers] == [201, 201]
+
+
 def test_a_waiting_request_can_be_released(daemon):
     daemon.grant(vram="80")
     asker = Asker(daemon, vram="40", wait_for=60)

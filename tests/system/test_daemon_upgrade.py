@@ -171,7 +171,9 @@ def test_upgrades_under_load(daemon):
         t.start()
     count = int(os.environ.get("CARVE_TEST_UPGRADES", "12"))
     for i in range(count):
-        held.append(daemon.grant(vram="0.5", name=f"h{i}")["id"])
+        held.append(daemon.grant(vram="100MB", name=f"h{i}")["id"])
+        if len(held) > 40:  # the GPU has an end
+            daemon.release(held.pop(0))
         before = pairs[0]
         upgrade(daemon)
         wait_until(lambda: pairs[0] > before or failures, 20)
@@ -181,8 +183,9 @@ def test_upgrades_under_load(daemon):
     assert failures == []
     assert [s["id"] for s in daemon.call("GET", "/v1/sessions").json] == held
     ended = [s for s in daemon.call("GET", "/v1/sessions?all=1").json if s["state"] == "ended"]
-    assert len(ended) == min(pairs[0], len(ended)) and all(s["reason"] == "released" for s in ended)
-    assert daemon.gpu()["available_bytes"] == 80 * GIB - count * GIB // 2
+    assert len(ended) == pairs[0] + count - len(held) or len(ended) >= 10000  # of which history keeps no more
+    assert all(s["reason"] == "released" for s in ended)
+    assert daemon.gpu()["available_bytes"] == 80 * GIB - len(held) * 100000000
     assert daemon.log().count("carved.taken_over") == count
 
 

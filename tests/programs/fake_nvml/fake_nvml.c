@@ -5,10 +5,12 @@
  *   process GPU PID BYTES                  memory held by a process
  *   utilization GPU PERCENT                how busy it says it is (else 0)
  *   fail                                   every call about memory fails
+ *   delay MS                               each call about the memory of a GPU takes so long
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "base/nvml_functions.h"
@@ -32,6 +34,7 @@ struct state {
 		unsigned long long bytes;
 	} process[PROCESSES];
 	int failing;
+	unsigned delay_ms;
 };
 
 static struct nvmlDevice_st devices[GPUS];
@@ -42,6 +45,7 @@ static void line_read(const char *line, struct state *state)
 
 	if (!strncmp(line, "fail", 4)) {
 		state->failing = 1;
+	} else if (sscanf(line, "delay %u", &state->delay_ms) == 1) {
 	} else if (sscanf(line, "utilization %u %u", &gpu, &percent) == 2 && gpu < GPUS) {
 		state->gpu[gpu].utilization = percent;
 	} else if (g < GPUS && sscanf(line, "gpu %llu %llu %llu %63[^\n]", &state->gpu[g].total,
@@ -147,6 +151,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 {
 	struct state *state = state_read();
 
+	if (state && state->delay_ms)
+		usleep(state->delay_ms * 1000);
 	if (!state || state->failing) {
 		free(state);
 		return NVML_ERROR_UNKNOWN;
