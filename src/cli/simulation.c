@@ -15,7 +15,7 @@
 #define PLANS 20u
 /* One that is idle for a part of the time has so much work at a time. */
 #define BURST_NS 10000000ull
-#define LENGTH_MAX_NS (24 * 3600 * 1000000000ull)
+#define LENGTH_MAX_NS (24 * 3600ull * 1000000000)
 
 /* Copies the next item of a list with commas. False: there is none left. */
 static bool item_next(const char **list, char item[static ITEM_SIZE])

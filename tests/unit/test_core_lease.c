@@ -1,4 +1,5 @@
 /* The lease policy under imagined clients (src/core/lease_sim.h): hours of imagined time. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -698,6 +699,97 @@ static void gangs(void **state)
 		}
 }
 
+/* A gang with a GPU that nobody else wants gets no more of the other one for it. */
+static void a_gang_has_the_least_of_its_shares(void **state)
+{
+	struct lease_setting setting = {COMPUTE_FAIR, 250 * MS, LEASE_GRANULARITY_DEFAULT};
+	struct lease_sim *sim = sim_new(COMPUTE_FAIR, 250 * MS, NULL);
+
+	lease_sim_set(sim, 1, &setting);
+	lease_sim_add(sim, &(struct lease_sim_client){
+				   .gpus = 3, .fraction_ppm = 250000, .kernel_ns = 1 * MS});
+	busy(sim, 500000);
+	busy(sim, 250000);
+	go(sim, 300 * SEC);
+	assert_share(sim, 0, 25, 1.5);
+	assert_share(sim, 1, 50, 1.5);
+	assert_share(sim, 2, 25, 1.5);
+	lease_sim_free(sim);
+}
+
+/* What it left to others as excess isn't owed to one that slept. */
+static void excess_is_not_saved(void **state)
+{
+	struct lease_sim *sim = sim_new(COMPUTE_FAIR, 250 * MS, NULL);
+	struct lease_sim_client c = {.gpus = 1, .work_ns = 20 * SEC, .rest_ns = 60 * SEC};
+
+	lease_sim_add(sim, &c);
+	busy(sim, 0);
+	go(sim, 1000 * SEC);
+	struct lease_sim_result r = lease_sim_result(sim, 0);
+	assert_true(r.bursts > 5 && r.burst_sum_ns / r.bursts > 38 * SEC);
+	lease_sim_free(sim);
+}
+
+struct overlap {
+	uint64_t ends[2], spans;
+};
+
+static void overlap_span(void *context, const struct lease_sim_span *span)
+{
+	struct overlap *o = context;
+
+	if (o->spans < 2)
+		o->ends[o->spans] = span->to;
+	o->spans++;
+}
+
+/* Both ran as they liked; when the mode is switched on both have to stop before one may go on. */
+static void switching_on_while_several_run(void **state)
+{
+	struct overlap o = {0};
+	struct lease_setting setting = {COMPUTE_FAIR, 250 * MS, LEASE_GRANULARITY_DEFAULT};
+	struct lease_sim *sim = lease_sim_new(1, overlap_span, &o);
+
+	busy(sim, 500000);
+	busy(sim, 500000);
+	go(sim, 1 * SEC);
+	lease_sim_set(sim, 0, &setting);
+	go(sim, 2 * SEC);
+	assert_true(o.spans > 2 && o.ends[0] < 1010 * MS && o.ends[1] < 1010 * MS);
+	lease_sim_free(sim);
+}
+
+/* One that is gone between its grant and its gate's opening leaves no trace. */
+static void gone_before_it_was_opened(void **state)
+{
+	struct lease_setting setting = {COMPUTE_STRICT, 250 * MS, LEASE_GRANULARITY_DEFAULT};
+	struct lease_table *t = lease_table_new();
+	uint64_t next;
+
+	lease_set(t, 0, &setting, 0);
+	assert_int_equal(lease_client_add(t, 1, 1, 500000, 0), 0);
+	assert_int_equal(lease_client_add(t, 1, 1, 500000, 0), -EEXIST);
+	assert_int_equal(lease_client_add(t, 2, 0, 500000, 0), -EINVAL);
+	assert_int_equal(lease_client_add(t, 2, 1, 500000, 0), 0);
+	lease_wants(t, 1, true, 0);
+	assert_int_equal(lease_next(t, 0, &next).kind, LEASE_GRANT);
+	lease_client_remove(t, 1, 1 * MS);
+	lease_wants(t, 2, true, 1 * MS);
+	struct lease_action a = lease_next(t, 1 * MS, &next);
+	assert_true(a.kind == LEASE_GRANT && a.id == 2 && a.until == 251 * MS);
+	lease_opened(t, 2, 1 * MS);
+	assert_int_equal(lease_next(t, 1 * MS, &next).kind, LEASE_NONE);
+	assert_true(next == 251 * MS);
+	assert_int_equal(lease_next(t, next, &next).kind, LEASE_REVOKE);
+	lease_closed(t, 2, 251 * MS);
+	assert_int_equal(lease_next(t, 251 * MS, &next).kind, LEASE_NONE);
+	/* 250 ms of half the time. */
+	assert_true(next >= 499 * MS && next < 502 * MS);
+	assert_int_equal(lease_next(t, next, &next).kind, LEASE_GRANT);
+	lease_table_free(t);
+}
+
 /* Gangs that overlap in a ring all get on. */
 static void overlapping_gangs(void **state)
 {
@@ -820,6 +912,10 @@ int main(void)
 		cmocka_unit_test(interactive_beside_batch),
 		cmocka_unit_test(gangs),
 		cmocka_unit_test(overlapping_gangs),
+		cmocka_unit_test(a_gang_has_the_least_of_its_shares),
+		cmocka_unit_test(excess_is_not_saved),
+		cmocka_unit_test(switching_on_while_several_run),
+		cmocka_unit_test(gone_before_it_was_opened),
 		cmocka_unit_test(coming_and_going),
 		cmocka_unit_test(settings_change),
 		cmocka_unit_test(the_same_every_time),
