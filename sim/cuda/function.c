@@ -244,6 +244,64 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction 
 							 limit, 0);
 }
 
+/* The most blocks of a cluster that every GPU with clusters takes. */
+#define CLUSTER_BLOCKS_PORTABLE 8
+/* And that it takes of functions that allow it. */
+#define CLUSTER_BLOCKS_MAX 16
+
+static int cluster_blocks(const struct CUfunc_st *f, const CUlaunchConfig *config)
+{
+	const uint32_t *want = f->info->reqnctapercluster;
+	uint64_t blocks = want[0] ? (uint64_t)want[0] * want[1] * want[2] : 1;
+
+	for (unsigned int i = 0; i < config->numAttrs; i++) {
+		const CUlaunchAttribute *a = &config->attrs[i];
+
+		if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+			blocks = (uint64_t)a->value.clusterDim.x * a->value.clusterDim.y *
+				 a->value.clusterDim.z;
+	}
+	return blocks > CLUSTER_BLOCKS_MAX ? 0 : (int)blocks;
+}
+
+static int config_blocks(const struct device *device, const struct CUfunc_st *f,
+			 const CUlaunchConfig *config)
+{
+	uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
+
+	if (!threads || threads > f->info->max_threads)
+		return 0;
+	return occupancy_blocks(device, f, (int)threads, config->sharedMemBytes);
+}
+
+CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction handle,
+				      const CUlaunchConfig *config)
+{
+	FUNCTION_OR_RETURN(f, handle);
+	if (!clusters || !config || (config->numAttrs && !config->attrs))
+		return CUDA_ERROR_INVALID_VALUE;
+	const struct device *device = f_ctx->device;
+	int blocks = cluster_blocks(f, config);
+	if (!blocks || (blocks > 1 && device->model->cc_major < 9))
+		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	*clusters = config_blocks(device, f, config) * (int)device->sm_count / blocks;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction handle,
+					    const CUlaunchConfig *config)
+{
+	FUNCTION_OR_RETURN(f, handle);
+	if (!size || !config || (config->numAttrs && !config->attrs))
+		return CUDA_ERROR_INVALID_VALUE;
+	const struct device *device = f_ctx->device;
+	if (device->model->cc_major < 9)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	int room = config_blocks(device, f, config) * (int)device->sm_count;
+	*size = MIN(room, CLUSTER_BLOCKS_PORTABLE);
+	return CUDA_SUCCESS;
+}
+
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction handle, int blocks,
 						 int threads)
 {

@@ -4,6 +4,7 @@ usage: gen_entry.py SYMBOLS.tsv PROCADDR.tsv FUNCTIONS.h NM IMPLEMENTED.a ENTRY.
 
 - variants on the thread's own stream (name_ptsz, name_ptds), around the plain function;
 - older names of the same type (cuCtxDestroy), which call the newer one (cuCtxDestroy_v2);
+- functions of before CUDA 3.2 that have a newer form of another type (cuMemAlloc): their contexts are not;
 - every other public function: counted by the host, CUDA_ERROR_NOT_SUPPORTED;
 - the table of cuGetProcAddress, and the list of exports.
 """
@@ -82,20 +83,23 @@ def main(symbols_path, procaddr_path, functions_path, nm, archive, out_entry, ou
              if not r["symbol"].startswith("cudbg")}
     args = read_prototypes(functions_path)
     known = defined_in(nm, archive)
-    calls, stubs = [], []
+    calls, stubs, older = [], [], []
     for name in sorted(set(names) - known):
         variant = name.endswith(("_ptsz", "_ptds"))
         plain = name[:-5] if variant else name
         target = plain if variant and plain in known else newer_name(plain, args, known)
         if target:
             calls.append(call_of(name, target, args[plain], variant))
+        elif name + "_v2" in known:
+            older.append(name)
         else:
             stubs.append(name)
     rows = read_table(procaddr_path)
     undeclared = sorted({r["symbol"] for r in rows} | {r["thread_symbol"] for r in rows} - {""})
     undeclared = [n for n in undeclared if n not in args]
     write(out_entry, entry_source(calls, undeclared, rows, names))
-    write(out_stubs, ['#include "cuda/unsupported.h"', ""] + [f"UNSUPPORTED({n})" for n in stubs])
+    write(out_stubs, ['#include "cuda/unsupported.h"', ""] + [f"UNSUPPORTED({n})" for n in stubs] +
+          [f"OLDER_API({n})" for n in older])
     write(out_map, ["{", "global:"] + [f"\t{n};" for n in sorted(names)] +
           ["local:", "\t*;", "};"])
 

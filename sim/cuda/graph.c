@@ -174,7 +174,8 @@ static CUgraphNode node_clone(CUgraph graph, CUgraphNode from, CUresult *ret_res
 CUgraph graph_clone(CUgraph graph, CUresult *ret_result)
 {
 	CUgraph clone = graph_new();
-	bool ok = clone != NULL;
+	bool ok = clone && user_objects_share(graph->objects, graph->object_count, &clone->objects,
+					      &clone->object_count);
 
 	*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
 	for (size_t i = 0; i < graph->node_count && ok; i++) {

@@ -79,6 +79,17 @@ CUresult api_allocation_fault(const struct device *device)
 	return error < 0 ? result_from_errno(error) : (CUresult)error;
 }
 
+/* The GPU that the calling thread uses; the first where it uses none yet. */
+static wire_device calling_device(void)
+{
+	CUcontext ctx = context_current();
+
+	/* Nobody wants to know but where a fault is armed. */
+	if (!ctx || !atomic_load(&driver.host->faults) || !context_is_alive(ctx))
+		return driver.device_count ? driver.devices[0].wire : 0;
+	return ctx->device->wire;
+}
+
 CUresult api_begin(const char *name)
 {
 	int error = 0;
@@ -90,7 +101,7 @@ CUresult api_begin(const char *name)
 	int status = client_check(driver.client);
 	if (status < 0)
 		return result_from_errno(status);
-	if (client_fault(driver.client, WIRE_FAULT_HANG, 0, name, &error) && error)
+	if (client_fault(driver.client, WIRE_FAULT_HANG, calling_device(), name, &error) && error)
 		return (CUresult)error;
 	return CUDA_SUCCESS;
 }
@@ -118,6 +129,14 @@ int unsupported(const char *name)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	client_unsupported(driver.client, name);
 	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+int older_api(const char *name)
+{
+	CUcontext ctx;
+	CUresult result = api_begin_context(name, &ctx);
+
+	return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result;
 }
 
 CUresult cuDriverGetVersion(int *version)

@@ -417,6 +417,39 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_x, unsigned i
 	return launch(__func__, &p, stream, true);
 }
 
+/* Each on a device and a stream of its own. */
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count,
+					      unsigned int flags)
+{
+	CUresult result = CUDA_SUCCESS;
+	uint64_t devices = 0;
+
+	API_BEGIN_CONTEXT(ctx);
+	if (!list || !count || flags >> 2)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < count; i++) {
+		if (!handle_is(list[i].hStream, HANDLE_STREAM))
+			return CUDA_ERROR_INVALID_HANDLE;
+		uint64_t device = 1ull << list[i].hStream->ctx->device->ordinal;
+		if (devices & device)
+			return CUDA_ERROR_INVALID_DEVICE;
+		devices |= device;
+	}
+	for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++) {
+		const CUDA_LAUNCH_PARAMS *p = &list[i];
+		CUcontext popped;
+
+		result = cuCtxPushCurrent_v2(p->hStream->ctx);
+		if (result != CUDA_SUCCESS)
+			break;
+		result = cuLaunchCooperativeKernel(
+			p->function, p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX,
+			p->blockDimY, p->blockDimZ, p->sharedMemBytes, p->hStream, p->kernelParams);
+		cuCtxPopCurrent_v2(&popped);
+	}
+	return result;
+}
+
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **params, void **extra)
 {
 	bool cooperative = false;

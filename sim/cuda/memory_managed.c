@@ -97,6 +97,62 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t count, CUmemLocation 
 		     : cuMemPrefetchAsync(address, count, location_device(location), stream);
 }
 
+static CUresult batch_check(const CUdeviceptr *addresses, const size_t *sizes, size_t count,
+			    unsigned long long flags, CUstream stream)
+{
+	if (!addresses || !sizes || !count || flags || !stream)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++) {
+		CUresult result = managed_check(addresses[i], sizes[i], CU_DEVICE_CPU);
+
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* A location holds from the index where it starts to the next one's. */
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
+				 CUmemLocation *locations, size_t *starts, size_t location_count,
+				 unsigned long long flags, CUstream stream)
+{
+	API_BEGIN_CONTEXT(ctx);
+	CUresult result = batch_check(addresses, sizes, count, flags, stream);
+	if (result == CUDA_SUCCESS &&
+	    (!locations || !starts || !location_count || location_count > count || starts[0] != 0))
+		result = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0, at = 0; i < count && result == CUDA_SUCCESS; i++) {
+		if (at + 1 < location_count && starts[at + 1] <= i)
+			at++;
+		result = cuMemPrefetchAsync(addresses[i], sizes[i], location_device(locations[at]),
+					    stream);
+	}
+	return result;
+}
+
+/* What was there may still be there afterwards. */
+CUresult cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
+				unsigned long long flags, CUstream handle)
+{
+	CUstream stream;
+	struct op op = {.kind = OP_EMPTY};
+
+	API_BEGIN_CONTEXT(ctx);
+	CUresult result = batch_check(addresses, sizes, count, flags, handle);
+	if (result == CUDA_SUCCESS)
+		result = stream_resolve(ctx, handle, &stream);
+	return result == CUDA_SUCCESS ? stream_submit(stream, &op) : result;
+}
+
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
+					   CUmemLocation *locations, size_t *starts,
+					   size_t location_count, unsigned long long flags,
+					   CUstream stream)
+{
+	return cuMemPrefetchBatchAsync(addresses, sizes, count, locations, starts, location_count,
+				       flags, stream);
+}
+
 CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t length,
 				unsigned int flags)
 {

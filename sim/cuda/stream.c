@@ -266,7 +266,21 @@ static bool op_is_strict(const struct op *op)
 	return op->kind == OP_HOST || op->kind == OP_MEMOPS;
 }
 
-CUresult stream_enqueue(CUstream stream, struct op *op, struct fence *after,
+/* The fences of all work of all the context's streams. driver.lock is held. */
+static size_t context_fences(CUcontext ctx, struct fence **fences)
+{
+	size_t count = 0;
+
+	for (CUstream s = ctx->streams; s; s = s->next) {
+		fences[count] = lane_last(s->lane);
+		count += fences[count] != NULL;
+	}
+	return count;
+}
+
+/* With `every`, after all work of the context, and else after what comes before it on the stream.
+ */
+static CUresult enqueue(CUstream stream, struct op *op, bool every, struct fence *after,
 			struct fence **ret_fence)
 {
 	struct op *own = malloc(sizeof(*own));
@@ -283,12 +297,24 @@ CUresult stream_enqueue(CUstream stream, struct op *op, struct fence *after,
 	}
 	*own = *op;
 	work->strict = op_is_strict(op);
-	work->dependency_count = barrier_fences(stream, work->dependencies);
+	work->dependency_count = every ? context_fences(stream->ctx, work->dependencies)
+				       : barrier_fences(stream, work->dependencies);
 	if (after)
 		work->dependencies[work->dependency_count++] = fence_ref(after);
 	*ret_fence = lane_enqueue(stream->lane, work);
 	pthread_mutex_unlock(&driver.lock);
 	return CUDA_SUCCESS;
+}
+
+CUresult stream_enqueue(CUstream stream, struct op *op, struct fence *after,
+			struct fence **ret_fence)
+{
+	return enqueue(stream, op, false, after, ret_fence);
+}
+
+CUresult context_enqueue(CUcontext ctx, struct op *op, struct fence **ret_fence)
+{
+	return enqueue(ctx->legacy, op, true, NULL, ret_fence);
 }
 
 CUresult stream_submit(CUstream stream, struct op *op)
@@ -521,6 +547,76 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
 	result = stream_enqueue(stream, &op, after, &fence);
 	if (result == CUDA_SUCCESS)
 		fence_unref(fence);
+	fence_unref(after);
+	return result;
+}
+
+static bool context_captures(CUcontext ctx)
+{
+	bool any = ctx->legacy->capture != NULL;
+
+	pthread_mutex_lock(&driver.lock);
+	for (CUstream s = ctx->streams; s; s = s->next)
+		any |= s->capture != NULL;
+	pthread_mutex_unlock(&driver.lock);
+	return any;
+}
+
+CUresult cuCtxRecordEvent(CUcontext ctx, CUevent event)
+{
+	struct fence *fence;
+
+	API_BEGIN();
+	if (!context_is_alive(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!handle_is(event, HANDLE_EVENT) || event->ctx != ctx)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (context_captures(ctx))
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	struct op op = {.kind = OP_EVENT_RECORD, .event = event_ref(event)};
+	CUresult result = context_enqueue(ctx, &op, &fence);
+	if (result == CUDA_SUCCESS) {
+		event_set(event, fence);
+		fence_unref(fence);
+	}
+	return result;
+}
+
+/* Of the context's streams that there are. */
+CUresult cuCtxWaitEvent(CUcontext ctx, CUevent event)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct fence *fence;
+	size_t count = 0;
+
+	API_BEGIN();
+	if (!context_is_alive(ctx))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!handle_is(event, HANDLE_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (context_captures(ctx))
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	struct fence *after = event_fence(event);
+	if (!after)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&driver.lock);
+	CUstream *streams = calloc(streams_count(ctx) + 1, sizeof(CUstream));
+	for (CUstream s = streams ? ctx->streams : NULL; s; s = s->next)
+		if (!s->destroyed)
+			streams[count++] = s;
+	pthread_mutex_unlock(&driver.lock);
+	if (!streams)
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	else
+		streams[count++] = ctx->legacy;
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+		struct op op = {.kind = OP_EVENT_WAIT, .event = event_ref(event)};
+
+		result = stream_enqueue(streams[i], &op, after, &fence);
+		if (result == CUDA_SUCCESS)
+			fence_unref(fence);
+	}
+	free(streams);
 	fence_unref(after);
 	return result;
 }

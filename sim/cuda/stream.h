@@ -43,4 +43,6 @@ CUresult stream_submit_wait(CUstream stream, struct op *op);
 /* Like stream_submit, never to the capture; the fence is NULL on failure. */
 CUresult stream_enqueue(CUstream stream, struct op *op, struct fence *after,
 			struct fence **ret_fence);
+/* Appends it to the context's NULL stream, after all work of all its streams. */
+CUresult context_enqueue(CUcontext ctx, struct op *op, struct fence **ret_fence);
 CUresult stream_synchronize(CUstream stream);

@@ -481,6 +481,7 @@ CUDA_API(cuGraphClone, (CUgraph *, CUgraph));
 CUDA_API(cuGraphConditionalHandleCreate,
 	 (CUgraphConditionalHandle *, CUgraph, CUcontext, unsigned int, unsigned int));
 CUDA_API(cuGraphCreate, (CUgraph *, unsigned int));
+CUDA_API(cuGraphDebugDotPrint, (CUgraph, const char *, unsigned int));
 CUDA_API(cuGraphDestroy, (CUgraph));
 CUDA_API(cuGraphDestroyNode, (CUgraphNode));
 CUDA_API(cuGraphEventRecordNodeGetEvent, (CUgraphNode, CUevent *));

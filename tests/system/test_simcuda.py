@@ -39,6 +39,12 @@ def test_breadth(check, programs):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("check", alone("cuda_extras"))
+def test_extras(check, programs):
+    done = on_host([programs / "cuda_extras", check], gpus="h100-80gb:2", driver="580")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("check", alone("cuda_memory"))
 def test_memory(check, programs):
     done = on_host([programs / "cuda_memory", check])
@@ -189,6 +195,23 @@ def test_faults_on_demand(make_host, programs):
     assert "0" not in again(fresh)
     for q in (p, other, fresh):
         q.communicate("x")
+
+
+def test_hangs_hit_the_gpu_they_are_meant_for(make_host):
+    """Calls on GPU 1 return an error there, and those on GPU 0 don't."""
+    script = ("import ctypes as C; c = C.CDLL('libcuda.so.1'); p = C.c_void_p(); c.cuInit(0)\n"
+              "for gpu in 0, 1:\n"
+              "    c.cuCtxCreate_v2(C.byref(p), 0, gpu); print(c.cuCtxSynchronize(), flush=True); input()\n"
+              "    print(c.cuCtxSynchronize(), flush=True)")
+    host = make_host("t4:2")
+    p = host.popen(["/usr/bin/python3", "-c", script], stdin=subprocess.PIPE)
+    assert p.stdout.readline() == "0\n"
+    assert host.run([BUILD / "sim/simhost", "fault", "hang", "--gpu", "1", "--delay", "0.01", "--error", "702",
+                     "--call", "cuCtxSynchronize"]).returncode == 0
+    p.stdin.write("\n")
+    p.stdin.flush()
+    assert [p.stdout.readline() for _ in range(2)] == ["0\n", "702\n"]
+    assert p.communicate("\n")[0] == "702\n"
 
 
 def test_the_runtime_is_told_why():

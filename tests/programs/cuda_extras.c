@@ -1,0 +1,315 @@
+/* The driver API's rarer calls, and what older programs call. */
+#include <dlfcn.h>
+#include <time.h>
+
+#include "cuda_check.h"
+
+static const char *const ptx =
+	".version 7.8\n.target sm_90\n.address_size 64\n"
+	".visible .entry add(.param .u64 p, .param .u32 value)\n{\n"
+	".reg .b64 %rd<2>; .reg .b32 %r<3>;\n"
+	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [value];\n"
+	"red.global.add.u32 [%rd1], %r1;\nret;\n}\n"
+	".visible .entry sleep(.param .u32 ns)\n{\n"
+	".reg .b32 %r<2>;\nld.param.u32 %r1, [ns]; nanosleep.u32 %r1;\nret;\n}\n"
+	/* sleeps, and then stores */
+	".visible .entry late(.param .u64 p, .param .u32 ns)\n{\n"
+	".reg .b64 %rd<2>; .reg .b32 %r<2>;\n"
+	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [ns]; nanosleep.u32 %r1;\n"
+	"st.global.u32 [%rd1], 1;\nret;\n}\n";
+
+static CUfunction kernel(const char *name)
+{
+	CUmodule module;
+	CUfunction f;
+
+	OK(cuModuleLoadData(&module, ptx));
+	OK(cuModuleGetFunction(&f, module, name));
+	return f;
+}
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void launch(CUfunction f, CUstream stream, void **params)
+{
+	OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+}
+
+/* cuMemAlloc without "_v2" is not what cuda.h means by it: it belongs to contexts of CUDA 3.1. */
+static void check_older_forms(int argc, char **argv)
+{
+	static const char *const names[] = {"cuMemAlloc",   "cuMemFree",    "cuMemcpyHtoD",
+					    "cuMemcpyDtoH", "cuMemGetInfo", "cuMemsetD8",
+					    "cuArrayCreate"};
+	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+	uint64_t space[32] = {0};
+
+	EXPECT(library);
+	for (int pass = 0; pass < 3; pass++) {
+		if (pass == 1)
+			OK(cuInit(0));
+		if (pass == 2)
+			check_context();
+		for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+			CUresult (*call)(void *, void *, void *);
+
+			*(void **)&call = dlsym(library, names[i]);
+			EXPECT(call);
+			EXPECT_RESULT(call(space, space, space), pass ? CUDA_ERROR_INVALID_CONTEXT
+								      : CUDA_ERROR_NOT_INITIALIZED);
+		}
+	}
+}
+
+static void check_cooperative_devices(int argc, char **argv)
+{
+	CUDA_LAUNCH_PARAMS list[2] = {{0}};
+	CUcontext contexts[2];
+	CUdeviceptr p[2];
+	uint32_t value = 5, got;
+	void *params[2][2];
+
+	OK(cuInit(0));
+	for (int i = 0; i < 2; i++) {
+		OK(cuCtxCreate_v2(&contexts[i], 0, i));
+		OK(cuMemAlloc_v2(&p[i], 4));
+		OK(cuMemsetD32_v2(p[i], 1, 1));
+		params[i][0] = &p[i];
+		params[i][1] = &value;
+		list[i] = (CUDA_LAUNCH_PARAMS){.function = kernel("add"),
+					       .gridDimX = 3,
+					       .gridDimY = 1,
+					       .gridDimZ = 1,
+					       .blockDimX = 2,
+					       .blockDimY = 1,
+					       .blockDimZ = 1,
+					       .kernelParams = params[i]};
+		OK(cuStreamCreate(&list[i].hStream, 0));
+	}
+	OK(cuLaunchCooperativeKernelMultiDevice(list, 2, 0));
+	for (int i = 0; i < 2; i++) {
+		OK(cuCtxSetCurrent(contexts[i]));
+		OK(cuCtxSynchronize());
+		OK(cuMemcpyDtoH_v2(&got, p[i], 4));
+		EXPECT(got == 1 + 3 * 2 * value);
+	}
+	EXPECT_RESULT(cuLaunchCooperativeKernelMultiDevice(list, 0, 0), CUDA_ERROR_INVALID_VALUE);
+	list[1].hStream = list[0].hStream;
+	EXPECT_RESULT(cuLaunchCooperativeKernelMultiDevice(list, 2, 0), CUDA_ERROR_INVALID_DEVICE);
+	list[1].hStream = NULL;
+	EXPECT_RESULT(cuLaunchCooperativeKernelMultiDevice(list, 2, 0), CUDA_ERROR_INVALID_HANDLE);
+}
+
+/* An event after all streams of a context, and one that all of them wait for. */
+static void check_context_events(int argc, char **argv)
+{
+	CUcontext ctx = check_context();
+	CUfunction f = kernel("sleep");
+	CUstream a, b;
+	CUevent all, one;
+	uint32_t ns = 150000000;
+	void *params[] = {&ns};
+
+	OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&all, CU_EVENT_DISABLE_TIMING));
+	OK(cuEventCreate(&one, CU_EVENT_DISABLE_TIMING));
+	double start = seconds();
+	launch(f, a, params);
+	OK(cuCtxRecordEvent(ctx, all));
+	EXPECT_RESULT(cuEventQuery(all), CUDA_ERROR_NOT_READY);
+	EXPECT_RESULT(cuStreamQuery(b), CUDA_SUCCESS);
+	OK(cuEventSynchronize(all));
+	EXPECT(seconds() - start >= 0.15);
+	OK(cuStreamQuery(a));
+
+	launch(f, a, params);
+	OK(cuEventRecord(one, a));
+	OK(cuCtxWaitEvent(ctx, one));
+	EXPECT_RESULT(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
+	OK(cuStreamSynchronize(b));
+	OK(cuStreamQuery(a));
+	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+	EXPECT_RESULT(cuCtxRecordEvent(ctx, all), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	EXPECT_RESULT(cuCtxWaitEvent(ctx, one), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+static void check_prefetch_batches(int argc, char **argv)
+{
+	CUdeviceptr p[3], none[1];
+	size_t sizes[] = {1 << 20, 1 << 20, 1 << 20}, starts[] = {0, 2};
+	CUmemLocation places[] = {{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+				  {.type = CU_MEM_LOCATION_TYPE_HOST}};
+	CUstream stream;
+	int where;
+
+	check_context();
+	OK(cuStreamCreate(&stream, 0));
+	for (int i = 0; i < 3; i++)
+		OK(cuMemAllocManaged(&p[i], sizes[i], CU_MEM_ATTACH_GLOBAL));
+	OK(cuMemPrefetchBatchAsync(p, sizes, 3, places, starts, 2, 0, stream));
+	for (int i = 0; i < 3; i++) {
+		OK(cuMemRangeGetAttribute(&where, sizeof(where),
+					  CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, p[i],
+					  sizes[i]));
+		EXPECT(where == (i < 2 ? 0 : CU_DEVICE_CPU));
+	}
+	OK(cuMemDiscardBatchAsync(p, sizes, 3, 0, stream));
+	OK(cuMemDiscardAndPrefetchBatchAsync(p, sizes, 3, places, starts, 1, 0, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemAlloc_v2(none, 4096));
+	EXPECT_RESULT(cuMemPrefetchBatchAsync(none, sizes, 1, places, starts, 1, 0, stream),
+		      CUDA_ERROR_INVALID_VALUE);
+	EXPECT_RESULT(cuMemDiscardBatchAsync(p, sizes, 3, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+	starts[0] = 1;
+	EXPECT_RESULT(cuMemPrefetchBatchAsync(p, sizes, 3, places, starts, 2, 0, stream),
+		      CUDA_ERROR_INVALID_VALUE);
+}
+
+static void check_clusters(int argc, char **argv)
+{
+	CUlaunchAttribute dims = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
+	CUlaunchConfig config = {.gridDimX = 64,
+				 .gridDimY = 1,
+				 .gridDimZ = 1,
+				 .blockDimX = 1024,
+				 .blockDimY = 1,
+				 .blockDimZ = 1,
+				 .attrs = &dims,
+				 .numAttrs = 1};
+	int sms, count, size;
+
+	check_context();
+	CUfunction f = kernel("add");
+	OK(cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+	dims.value.clusterDim.x = 4;
+	dims.value.clusterDim.y = dims.value.clusterDim.z = 1;
+	OK(cuOccupancyMaxActiveClusters(&count, f, &config));
+	EXPECT(count == sms * 2 / 4);
+	OK(cuOccupancyMaxPotentialClusterSize(&size, f, &config));
+	EXPECT(size == 8);
+	dims.value.clusterDim.x = 1000;
+	EXPECT_RESULT(cuOccupancyMaxActiveClusters(&count, f, &config),
+		      CUDA_ERROR_INVALID_CLUSTER_SIZE);
+}
+
+/* A picture names the kernels, the edges and what is in children. */
+static void check_dot(int argc, char **argv)
+{
+	char path[] = "/tmp/cuda-extras-XXXXXX", text[4096] = "";
+	CUgraph graph, child;
+	CUgraphNode root, node;
+	uint32_t ns = 1;
+	void *params[] = {&ns};
+	CUDA_KERNEL_NODE_PARAMS p = {.gridDimX = 7,
+				     .gridDimY = 1,
+				     .gridDimZ = 1,
+				     .blockDimX = 32,
+				     .blockDimY = 1,
+				     .blockDimZ = 1,
+				     .kernelParams = params};
+
+	check_context();
+	p.func = kernel("sleep");
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuGraphCreate(&child, 0));
+	OK(cuGraphAddEmptyNode(&root, child, NULL, 0));
+	OK(cuGraphAddKernelNode_v2(&root, graph, NULL, 0, &p));
+	OK(cuGraphAddChildGraphNode(&node, graph, &root, 1, child));
+	int fd = mkstemp(path);
+	EXPECT(fd >= 0);
+	OK(cuGraphDebugDotPrint(graph, path, 0));
+	FILE *f = fdopen(fd, "r");
+	EXPECT(f && fread(text, 1, sizeof(text) - 1, f) > 0);
+	remove(path);
+	EXPECT(strncmp(text, "digraph", 7) == 0 && strstr(text, " -> "));
+	EXPECT(strstr(text, "sleep") && strstr(text, "(7,1,1)") && strstr(text, "empty"));
+	EXPECT_RESULT(cuGraphDebugDotPrint(graph, "/no/such/place", 0),
+		      CUDA_ERROR_OPERATING_SYSTEM);
+}
+
+static void note_end(void *count)
+{
+	++*(int *)count;
+}
+
+/* A clone keeps what its original keeps. */
+static void check_clones_keep_objects(int argc, char **argv)
+{
+	CUgraph graph, clone;
+	CUuserObject object;
+	int ends = 0;
+
+	check_context();
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuUserObjectCreate(&object, &ends, note_end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	OK(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+	OK(cuGraphClone(&clone, graph));
+	OK(cuGraphDestroy(graph));
+	EXPECT(ends == 0);
+	OK(cuGraphDestroy(clone));
+	EXPECT(ends == 1);
+}
+
+/* What a stream writes is there when what was before it is over, not sooner; likewise what a kernel
+ * stores after it has slept. */
+static void check_order(int argc, char **argv)
+{
+	uint32_t ns = 200000000;
+	volatile uint32_t *words;
+	CUdeviceptr p;
+	CUstream stream;
+	CUevent between;
+
+	check_context();
+	CUfunction sleeper = kernel("sleep"), late = kernel("late");
+	OK(cuMemHostAlloc((void **)&words, 64, CU_MEMHOSTALLOC_DEVICEMAP));
+	OK(cuMemHostGetDevicePointer_v2(&p, (void *)words, 0));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&between, CU_EVENT_DISABLE_TIMING));
+	words[0] = words[1] = words[2] = 0;
+	CUdeviceptr q = p + 8;
+	void *sleep_params[] = {&ns}, *late_params[] = {&q, &ns};
+	double start = seconds();
+	launch(sleeper, stream, sleep_params);
+	OK(cuEventRecord(between, stream));
+	OK(cuStreamWriteValue32_v2(stream, p, 1, 0));
+	OK(cuStreamWriteValue64_v2(stream, p + 16, 2, 0));
+	EXPECT(words[0] == 0 && words[4] == 0);
+	while (!words[0])
+		EXPECT(seconds() - start < 30);
+	OK(cuEventQuery(between));
+	EXPECT(seconds() - start >= 0.2);
+	OK(cuStreamSynchronize(stream));
+	EXPECT(words[4] == 2);
+
+	start = seconds();
+	launch(late, stream, late_params);
+	EXPECT(words[2] == 0);
+	while (!words[2])
+		EXPECT(seconds() - start < 30);
+	EXPECT(seconds() - start >= 0.2);
+	OK(cuStreamSynchronize(stream));
+}
+
+int main(int argc, char **argv)
+{
+	static const struct check checks[] = {
+		{"older-forms", check_older_forms},
+		{"cooperative-devices", check_cooperative_devices},
+		{"context-events", check_context_events},
+		{"prefetch-batches", check_prefetch_batches},
+		{"clusters", check_clusters},
+		{"dot", check_dot},
+		{"clones-keep-objects", check_clones_keep_objects},
+		{"order", check_order},
+	};
+
+	return checks_main(argc, argv, checks, ARRAY_SIZE(checks));
+}
