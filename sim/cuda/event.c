@@ -71,11 +71,21 @@ void event_set(CUevent event, struct fence *fence)
 	event->recorded = true;
 	event_uncapture(event);
 	pthread_mutex_unlock(&driver.lock);
+	if (event->shared)
+		event_shared_recorded(event->shared);
 	fence_unref(before);
 }
 
 void event_stamp(CUevent event, struct lane *lane)
 {
+	uint64_t sure_until;
+
+	if (event->shared) {
+		/* Others see it at once. */
+		lane_expect_nothing(lane);
+		lane_wait_done(lane, &sure_until);
+		event_shared_over(event->shared);
+	}
 	if (event->stamp)
 		lane_submit(lane, (struct wire_item){.engine = WIRE_ENGINE_NONE,
 						     .stamp_done = (uint16_t)event->stamp});
@@ -93,6 +103,7 @@ void event_unref(CUevent event)
 		return;
 	fence_unref(event->fence);
 	stamp_give(event->stamp);
+	event_shared_close(event->shared);
 	free(event);
 }
 
@@ -126,14 +137,27 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
 	API_BEGIN_CONTEXT(ctx);
 	if (!event || flags & ~known)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Events between processes are not simulated; see cuIpcGetEventHandle. */
-	if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING))
-		return CUDA_ERROR_INVALID_VALUE;
+	struct event_shared *shared = NULL;
+	if (flags & CU_EVENT_INTERPROCESS) {
+		if (!(flags & CU_EVENT_DISABLE_TIMING))
+			return CUDA_ERROR_INVALID_VALUE;
+		shared = event_shared_make();
+		if (!shared)
+			return CUDA_ERROR_OPERATING_SYSTEM;
+	}
+	return event_make(ctx, flags, shared, event);
+}
+
+CUresult event_make(CUcontext ctx, unsigned int flags, struct event_shared *shared, CUevent *ret)
+{
 	CUevent made = calloc(1, sizeof(*made));
+
 	if (!made || !handle_add(made, HANDLE_EVENT)) {
+		event_shared_close(shared);
 		free(made);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	made->shared = shared;
 	made->refs = 1;
 	made->ctx = ctx;
 	made->flags = flags;
@@ -143,7 +167,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
 	made->next = ctx->events;
 	ctx->events = made;
 	pthread_mutex_unlock(&driver.lock);
-	*event = made;
+	*ret = made;
 	return CUDA_SUCCESS;
 }
 
@@ -204,6 +228,9 @@ CUresult cuEventQuery(CUevent event)
 		return CUDA_ERROR_CAPTURED_EVENT;
 	struct fence *fence = event_fence(event);
 	fence_unref(fence);
+	if (event->shared &&
+	    !event_shared_reached(event->shared, event_shared_target(event->shared)))
+		return CUDA_ERROR_NOT_READY;
 	return fence ? CUDA_ERROR_NOT_READY : context_error(ctx);
 }
 
@@ -219,6 +246,8 @@ CUresult cuEventSynchronize(CUevent event)
 		fence_wait(fence);
 		fence_unref(fence);
 	}
+	if (event->shared)
+		event_shared_wait(event->shared, event_shared_target(event->shared), NULL);
 	pools_settle(ctx->device);
 	return context_health(ctx);
 }

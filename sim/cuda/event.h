@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/cuda_abi.h"
+#include "cuda/event_ipc.h"
 #include "cuda/node_set.h"
 #include "cuda/work.h"
 
@@ -13,6 +14,7 @@ struct CUevent_st {
 	uint32_t stamp;      /* index of the host's time stamp; 0: keeps no time */
 	struct fence *fence; /* under driver.lock; NULL: not pending */
 	bool recorded;
+	struct event_shared *shared; /* with other processes; NULL: with none */
 	/* Recorded in a capture that still goes on: which, and after which nodes. Under
 	 * driver.lock. */
 	struct capture_session *captured_by;
@@ -20,6 +22,8 @@ struct CUevent_st {
 	struct node_set captured;
 };
 
+/* A new one of the context. Takes over what it shares, always. */
+CUresult event_make(CUcontext ctx, unsigned int flags, struct event_shared *shared, CUevent *ret);
 /* Ops keep their events: a program may destroy one that is still to be recorded. */
 CUevent event_ref(CUevent event);
 void event_unref(CUevent event);

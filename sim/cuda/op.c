@@ -9,6 +9,16 @@
 #include "cuda/pool.h"
 #include "cuda/work.h"
 
+static void shared_wait(struct lane *lane, const struct op_wait *wait)
+{
+	struct event_shared *shared = wait->event->shared;
+
+	if (!shared)
+		return;
+	lane_expect_nothing(lane);
+	event_shared_wait(shared, wait->target ? wait->target : event_shared_target(shared), lane);
+}
+
 CUresult op_run(struct lane *lane, struct op *op)
 {
 	switch (op->kind) {
@@ -32,8 +42,10 @@ CUresult op_run(struct lane *lane, struct op *op)
 		return op_memops_run(lane, &op->memops);
 	case OP_GRAPH:
 		return graph_run(lane, op->run);
+	case OP_EVENT_WAIT: /* a dependency of the work, met by now, but for other processes */
+		shared_wait(lane, &op->wait);
+		return CUDA_SUCCESS;
 	case OP_EMPTY:
-	case OP_EVENT_WAIT: /* a dependency of the work, met by now */
 		return CUDA_SUCCESS;
 	case OP_ALLOC:
 		graph_memory_use_at(op->memory.address);

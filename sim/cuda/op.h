@@ -73,6 +73,13 @@ struct op_memory {
 	size_t size;
 };
 
+/* Of an event that is shared with other processes: how many recordings must be over. 0: those that
+ * there are when it runs. */
+struct op_wait {
+	CUevent event;
+	uint64_t target;
+};
+
 struct graph_run;
 
 struct op {
@@ -83,6 +90,7 @@ struct op {
 		struct op_set set;
 		struct op_host host;
 		CUevent event;
+		struct op_wait wait; /* begins with the event */
 		struct op_memops memops;
 		struct op_memory memory;
 		struct graph_run *run; /* owned */

@@ -540,7 +540,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
 		return result;
 	/* An event that was never recorded, or is over, holds nobody up. */
 	struct fence *after = event_fence(event), *fence;
-	if (!after) {
+	if (event->shared)
+		op.wait.target = event_shared_target(event->shared);
+	if (!after && !op.wait.target) {
 		op_release(&op);
 		return CUDA_SUCCESS;
 	}

@@ -1,6 +1,8 @@
 /* The driver API's rarer calls, and what older programs call. */
 #include <dlfcn.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cuda_check.h"
 
@@ -298,6 +300,85 @@ static void check_order(int argc, char **argv)
 	OK(cuStreamSynchronize(stream));
 }
 
+/* The other process: opens what it reads, waits for it on a stream, and records it itself. */
+static void check_shared_events_child(int argc, char **argv)
+{
+	CUipcEventHandle handle;
+	CUevent event;
+	CUstream stream;
+	uint32_t ns = 300000000;
+	void *params[] = {&ns};
+
+	check_context();
+	CUfunction f = kernel("sleep");
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	EXPECT(fread(&handle, sizeof(handle), 1, stdin) == 1);
+	OK(cuIpcOpenEventHandle(&event, handle));
+	double start = seconds();
+	EXPECT_RESULT(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+	OK(cuStreamWaitEvent(stream, event, 0));
+	OK(cuStreamSynchronize(stream));
+	EXPECT(seconds() - start > 0.05);
+	OK(cuEventQuery(event));
+	launch(f, stream, params);
+	OK(cuEventRecord(event, stream));
+	puts("recorded");
+	fflush(stdout);
+	OK(cuStreamSynchronize(stream));
+	getchar();
+	OK(cuEventDestroy_v2(event));
+}
+
+static void check_shared_events(int argc, char **argv)
+{
+	CUipcEventHandle handle;
+	CUevent event, own;
+	CUstream stream;
+	char line[16] = "", self[4096] = "", command[8192];
+	uint32_t ns = 1000000000;
+	void *params[] = {&ns};
+
+	check_context();
+	CUfunction f = kernel("sleep");
+	EXPECT(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+	EXPECT_RESULT(cuEventCreate(&event, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
+	OK(cuEventCreate(&own, CU_EVENT_DISABLE_TIMING));
+	EXPECT_RESULT(cuIpcGetEventHandle(&handle, own), CUDA_ERROR_INVALID_HANDLE);
+	OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+	OK(cuEventQuery(event));
+	OK(cuIpcGetEventHandle(&handle, event));
+	EXPECT_RESULT(cuIpcOpenEventHandle(&own, handle), CUDA_ERROR_INVALID_CONTEXT);
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+
+	int from[2], to[2];
+	EXPECT(pipe(from) == 0 && pipe(to) == 0);
+	snprintf(command, sizeof(command), "exec '%s' shared-events-child <&%d >&%d %d<&- %d>&-",
+		 self, to[0], from[1], to[1], from[0]);
+	launch(f, stream, params);
+	OK(cuEventRecord(event, stream));
+	OK(cuEventRecord(event, stream));
+	pid_t pid = fork();
+	if (pid == 0) {
+		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		_exit(127);
+	}
+	close(from[1]);
+	close(to[0]);
+	EXPECT(write(to[1], &handle, sizeof(handle)) == sizeof(handle));
+	OK(cuEventSynchronize(event));
+	EXPECT(read(from[0], line, sizeof(line)) > 0);
+	/* Now it is the other's. */
+	double start = seconds();
+	EXPECT_RESULT(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+	OK(cuEventSynchronize(event));
+	EXPECT(seconds() - start > 0.05);
+	EXPECT(write(to[1], "\n", 1) == 1);
+	int status;
+	EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+	OK(cuEventQuery(event));
+	OK(cuEventDestroy_v2(event));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
@@ -309,6 +390,8 @@ int main(int argc, char **argv)
 		{"dot", check_dot},
 		{"clones-keep-objects", check_clones_keep_objects},
 		{"order", check_order},
+		{"shared-events", check_shared_events},
+		{"shared-events-child", check_shared_events_child},
 	};
 
 	return checks_main(argc, argv, checks, ARRAY_SIZE(checks));
