@@ -28,6 +28,7 @@ struct gpus {
 	__typeof__(nvmlDeviceGetMemoryInfo_v2) *get_memory_v2;
 	__typeof__(nvmlDeviceGetMigMode) *get_mig_mode;
 	__typeof__(nvmlDeviceGetUtilizationRates) *get_utilization;
+	__typeof__(nvmlDeviceGetComputeMode) *get_compute_mode;
 	/* Newest first; the first that the driver has is used. v1 has the smaller entry. */
 	__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *get_compute, *get_graphics;
 	__typeof__(nvmlDeviceGetComputeRunningProcesses) *get_compute_v1, *get_graphics_v1;
@@ -58,6 +59,7 @@ static const struct symbol symbols[] = {
 	SYMBOL(nvmlDeviceGetMemoryInfo_v2, get_memory_v2, false),
 	SYMBOL(nvmlDeviceGetMigMode, get_mig_mode, false),
 	SYMBOL(nvmlDeviceGetUtilizationRates, get_utilization, false),
+	SYMBOL(nvmlDeviceGetComputeMode, get_compute_mode, false),
 	SYMBOL(nvmlDeviceGetComputeRunningProcesses_v3, get_compute, false),
 	SYMBOL(nvmlDeviceGetComputeRunningProcesses_v2, get_compute, false),
 	SYMBOL(nvmlDeviceGetGraphicsRunningProcesses_v3, get_graphics, false),
@@ -309,6 +311,16 @@ static int processes_read(struct gpus *gpus, nvmlDevice_t device, struct gpu_sam
 	return rc;
 }
 
+static int exclusive_read(const struct gpus *gpus, nvmlDevice_t device)
+{
+	nvmlComputeMode_t mode = NVML_COMPUTEMODE_DEFAULT;
+
+	if (!gpus->get_compute_mode || gpus->get_compute_mode(device, &mode) != NVML_SUCCESS ||
+	    mode == NVML_COMPUTEMODE_DEFAULT)
+		return GPU_SHARED;
+	return mode == NVML_COMPUTEMODE_PROHIBITED ? GPU_PROHIBITED : GPU_EXCLUSIVE;
+}
+
 static int utilization_read(const struct gpus *gpus, nvmlDevice_t device)
 {
 	nvmlUtilization_t rates;
@@ -340,6 +352,7 @@ void gpus_sample(struct gpus *gpus, uint32_t index, struct gpu_sample *ret)
 			break;
 	}
 	sample.utilization = sample.error ? -1 : utilization_read(gpus, device);
+	sample.exclusive = sample.error ? GPU_SHARED : exclusive_read(gpus, device);
 	*ret = sample;
 }
 

@@ -28,6 +28,13 @@ struct gpu_info {
 	bool mig; /* MIG mode is on */
 };
 
+/* Who may use a GPU, by the driver's compute mode. */
+enum gpu_exclusive {
+	GPU_SHARED = 0,
+	GPU_EXCLUSIVE,  /* one process at a time */
+	GPU_PROHIBITED, /* nobody */
+};
+
 struct gpu_process {
 	pid_t pid;
 	uint64_t bytes;
@@ -38,6 +45,7 @@ struct gpu_sample {
 	int error;                      /* 0, or why the rest is not set */
 	uint64_t total, reserved, used; /* used: without reserved */
 	int utilization;                /* per cent of the time, by the driver; -1: not known */
+	int exclusive;                  /* enum gpu_exclusive */
 	struct gpu_process *processes;
 	size_t process_count;
 };

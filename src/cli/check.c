@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "cli/check_conditions.h"
 #include "cli/check_isolation.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -99,9 +100,10 @@ static json_t *front_check(json_t *missing)
 	return json_pack("{s:s,s:s}", "cuda", places.front_cuda, "nvml", places.front_nvml);
 }
 
-static void gpus_check(const struct client *client, json_t *found, json_t *missing)
+/* The daemon's GPUs, as it shows them; NULL: it does not answer. */
+static json_t *gpus_check(const struct client *client, json_t *found, json_t *missing)
 {
-	cleanup_json json_t *gpus = NULL;
+	json_t *gpus = NULL;
 	struct error err = {0};
 	size_t i;
 	json_t *gpu;
@@ -111,10 +113,11 @@ static void gpus_check(const struct client *client, json_t *found, json_t *missi
 	else if (!json_array_size(gpus))
 		missing_add(missing, "no GPU found: the daemon sees none through the driver");
 	json_array_foreach(gpus, i, gpu) json_array_append_new(found, gpu_check(gpu));
+	return gpus;
 }
 
 /* The daemon's own words about itself and its socket, or null. */
-static json_t *daemon_check(const char *host, json_t *found, json_t *missing)
+static json_t *daemon_check(const char *host, json_t *found, json_t **ret_gpus, json_t *missing)
 {
 	cleanup_json json_t *daemon = NULL;
 	struct client client;
@@ -126,7 +129,7 @@ static json_t *daemon_check(const char *host, json_t *found, json_t *missing)
 		return json_null();
 	}
 	json_object_set_new(daemon, "socket", json_string(client.socket));
-	gpus_check(&client, found, missing);
+	*ret_gpus = gpus_check(&client, found, missing);
 	return steal_ptr(&daemon);
 }
 
@@ -167,20 +170,49 @@ static void check_print(const json_t *check)
 		means_print("memory:", json_object_get(item, "memory"));
 		means_print("compute:", json_object_get(item, "compute"));
 	}
+	check_conditions_print(json_object_get(check, "conditions"));
 	printf("missing:  %s\n",
 	       json_array_size(json_object_get(check, "missing")) ? "" : "nothing");
 	json_array_foreach(json_object_get(check, "missing"), i, item)
 		printf("  %s\n", json_string_value(item));
 }
 
+/* What stands in carve's way is missing, too: its absence is. */
+static json_t *conditions_check(const json_t *daemon, const json_t *gpus, json_t *missing)
+{
+	struct places places;
+	struct error err = {0};
+	struct check_input input = {
+		.places = places_find(&places, &err) == 0 ? &places : NULL,
+		.daemon = json_is_object(daemon) ? daemon : NULL,
+		.gpus = gpus,
+	};
+	json_t *conditions = check_conditions(&input), *item;
+	char line[1024];
+	size_t i;
+
+	json_array_foreach(conditions, i, item)
+	{
+		if (strcmp(session_text(item, "state"), "problem") != 0)
+			continue;
+		snprintf(line, sizeof(line), "%s; %s", session_text(item, "message"),
+			 session_text(item, "advice"));
+		missing_add(missing, line);
+	}
+	return conditions;
+}
+
 int cli_check(struct cli *cli, struct error *err)
 {
 	json_t *gpus = json_array(), *missing = json_array();
 	json_t *driver = driver_check(missing), *front = front_check(missing);
-	json_t *daemon = daemon_check(cli->value[OPT_HOST], gpus, missing);
+	cleanup_json json_t *shown = NULL;
+	json_t *daemon = daemon_check(cli->value[OPT_HOST], gpus, &shown, missing);
+	json_t *conditions = conditions_check(daemon, shown, missing);
 	cleanup_json json_t *check =
-		json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "driver", driver, "daemon", daemon, "front",
-			  front, "isolation", check_isolation(), "gpus", gpus, "missing", missing);
+		json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "driver", driver, "daemon", daemon,
+			  "front", front, "isolation", check_isolation(), "gpus", gpus,
+			  "conditions", conditions, "missing", missing);
 	int rc = 0;
 
 	if (!check)

@@ -112,12 +112,20 @@ static json_t *outside_processes_json(const struct node *node, const struct gpu_
 	return list;
 }
 
+static const char *const driver_modes[] = {
+	[GPU_SHARED] = "shared",
+	[GPU_EXCLUSIVE] = "exclusive",
+	[GPU_PROHIBITED] = "prohibited",
+};
+
 /* The driver's own figures, as of the last sample. */
 static void sample_add(const struct node *node, const struct gpu_sample *sample, json_t *json)
 {
 	bool known = sample->total && !sample->error;
 
 	json_object_set_new(json, "used_bytes", known ? bytes_json(sample->used) : json_null());
+	json_object_set_new(json, "driver_mode",
+			    known ? json_string(driver_modes[sample->exclusive]) : json_null());
 	json_object_set_new(json, "utilization",
 			    known && sample->utilization >= 0 ? json_integer(sample->utilization)
 							      : json_null());

@@ -46,6 +46,7 @@ class Daemon:
         self.dir = pathlib.Path(dir or tempfile.mkdtemp(prefix="carved-test-"))
         self.runtime = self.dir / "run"
         self.gpus, self.processes, self.busy, self.failing = list(gpus), [], [], False
+        self.modes = {}  # of GPUs: the driver's compute mode
         self.delay = 0  # of the driver's answers, ms
         self.args = list(args)
         self.write_state()
@@ -56,6 +57,7 @@ class Daemon:
         lines = [f"gpu {t} {r} {o} {n}" for t, r, o, n in self.gpus]
         lines += [f"process {g} {pid} {b}" for g, pid, b in self.processes]
         lines += [f"utilization {g} {percent}" for g, percent in self.busy]
+        lines += [f"driver_mode {g} {mode}" for g, mode in self.modes.items()]
         lines += ["fail"] if self.failing else []
         lines += [f"delay {self.delay}"] if self.delay else []
         new = self.dir / "state.new"

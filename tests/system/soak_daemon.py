@@ -9,7 +9,6 @@ import os
 import pathlib
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -188,8 +187,15 @@ class Killed:
         return process if ready else None
 
     def serving(self):
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
-            return s.connect_ex(str(self.place / "carved.sock")) == 0
+        """It answers: the socket of one that is just ending can still be connected to."""
+        connection = UnixConnection(self.place / "carved.sock", timeout=3)
+        try:
+            connection.request("GET", "/v1/version")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
 
     def kill_once(self):
         pid = self.daemon_pid()

@@ -3,6 +3,7 @@
  *
  *   gpu TOTAL RESERVED OUTSIDE NAME...     a GPU (bytes), in order of index
  *   process GPU PID BYTES                  memory held by a process
+ *   driver_mode GPU MODE                   the driver's compute mode (nvmlComputeMode_t; else 0)
  *   utilization GPU PERCENT                how busy it says it is (else 0)
  *   fail                                   every call about memory fails
  *   delay MS                               each call about the memory of a GPU takes so long
@@ -27,7 +28,7 @@ struct state {
 	struct {
 		unsigned long long total, reserved, outside;
 		char name[64];
-		unsigned utilization;
+		unsigned utilization, driver_mode;
 	} gpu[GPUS];
 	struct {
 		unsigned gpu, pid;
@@ -46,6 +47,8 @@ static void line_read(const char *line, struct state *state)
 	if (!strncmp(line, "fail", 4)) {
 		state->failing = 1;
 	} else if (sscanf(line, "delay %u", &state->delay_ms) == 1) {
+	} else if (sscanf(line, "driver_mode %u %u", &gpu, &percent) == 2 && gpu < GPUS) {
+		state->gpu[gpu].driver_mode = percent;
 	} else if (sscanf(line, "utilization %u %u", &gpu, &percent) == 2 && gpu < GPUS) {
 		state->gpu[gpu].utilization = percent;
 	} else if (g < GPUS && sscanf(line, "gpu %llu %llu %llu %63[^\n]", &state->gpu[g].total,
@@ -197,6 +200,17 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 				.computeInstanceId = NVML_NO_INSTANCE,
 			};
 	*count = found;
+	free(state);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode)
+{
+	struct state *state = state_read();
+
+	if (!state)
+		return NVML_ERROR_UNKNOWN;
+	*mode = (nvmlComputeMode_t)state->gpu[device->index].driver_mode;
 	free(state);
 	return NVML_SUCCESS;
 }

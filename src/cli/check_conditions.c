@@ -1,0 +1,389 @@
+#include "cli/check_conditions.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/membarrier.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/places.h"
+#include "cli/sessions.h"
+
+enum state { OK, NOTE, PROBLEM };
+
+struct finding {
+	enum state state;
+	char message[512], advice[256];
+};
+
+/* ---- helpers ------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 3, 4))) static void find(struct finding *f, enum state state,
+						       const char *format, ...)
+{
+	va_list args;
+
+	f->state = state;
+	va_start(args, format);
+	vsnprintf(f->message, sizeof(f->message), format, args);
+	va_end(args);
+}
+
+static void advise(struct finding *f, const char *advice)
+{
+	snprintf(f->advice, sizeof(f->advice), "%s", advice);
+}
+
+/* A path of the host, below the root that a test may have named. */
+static const char *host_path(const char *path, char buf[static PATH_MAX])
+{
+	const char *root = getenv("CARVE_CHECK_ROOT");
+
+	snprintf(buf, PATH_MAX, "%s%s", root ? root : "", path);
+	return buf;
+}
+
+static bool exists(const char *path)
+{
+	char buf[PATH_MAX];
+
+	return access(host_path(path, buf), F_OK) == 0;
+}
+
+/* The first process of this name (as /proc/PID/comm has it, 15 characters); 0: none. */
+static pid_t process_named(const char *name)
+{
+	char root[PATH_MAX], path[PATH_MAX + 300], comm[64];
+	DIR *dir = opendir(host_path("/proc", root));
+	struct dirent *entry;
+	pid_t found = 0;
+
+	while (dir && !found && (entry = readdir(dir)) != NULL) {
+		if (!isdigit((unsigned char)entry->d_name[0]))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s/comm", root, entry->d_name);
+		if (file_read(path, comm, sizeof(comm)) <= 0)
+			continue;
+		comm[strcspn(comm, "\n")] = '\0';
+		if (!strncmp(comm, name, 15))
+			found = (pid_t)strtol(entry->d_name, NULL, 10);
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* ---- other libraries in the way ------------------------------------------------------------- */
+
+/* Whether a library of that name stands before the driver, or stands before calls that do. */
+static bool stands_before_driver(const char *library)
+{
+	static const char *const marks[] = {"cuda", "nvidia", "nvml", "gpu", "hami", "gemini"};
+	const char *slash = strrchr(library, '/');
+
+	for (size_t i = 0; i < ARRAY_SIZE(marks); i++)
+		if (strcasestr(slash ? slash + 1 : library, marks[i]))
+			return true;
+	return false;
+}
+
+/* Looks through a list of libraries; those of carve are no others. */
+static void preload_look(struct finding *f, const struct check_input *in, char *list,
+			 const char *where)
+{
+	char *state;
+
+	for (char *library = strtok_r(list, " :\t\n", &state); library && f->state != PROBLEM;
+	     library = strtok_r(NULL, " :\t\n", &state)) {
+		if (in->places && (!strcmp(library, in->places->front_cuda) ||
+				   !strcmp(library, in->places->front_nvml)))
+			continue;
+		if (stands_before_driver(library))
+			find(f, PROBLEM, "%s preloads %.200s, which stands before the driver, too",
+			     where, library);
+		else
+			find(f, NOTE, "%s preloads %.200s", where, library);
+		advise(f, "two libraries before the driver undo each other's limits: take that one "
+			  "out");
+		if (f->state == NOTE)
+			advise(f, "nothing, unless it stands before the driver");
+	}
+}
+
+static void check_preload(const struct check_input *in, struct finding *f)
+{
+	char path[PATH_MAX], list[4096];
+	const char *variable = getenv("LD_PRELOAD");
+
+	find(f, OK, "nobody else's library is preloaded");
+	if (file_read(host_path("/etc/ld.so.preload", path), list, sizeof(list)) > 0)
+		preload_look(f, in, list, "/etc/ld.so.preload");
+	if (f->state == PROBLEM || !variable)
+		return;
+	snprintf(list, sizeof(list), "%s", variable);
+	preload_look(f, in, list, "LD_PRELOAD");
+}
+
+static void check_mps(const struct check_input *in, struct finding *f)
+{
+	const char *variable = getenv("CUDA_MPS_PIPE_DIRECTORY");
+	pid_t pid = process_named("nvidia-cuda-mps-server");
+	char pipe[512];
+
+	if (!pid)
+		pid = process_named("nvidia-cuda-mps-control");
+	snprintf(pipe, sizeof(pipe), "%.480s/control", variable ? variable : "/tmp/nvidia-mps");
+	find(f, OK, "MPS does not run");
+	if (pid)
+		find(f, PROBLEM,
+		     "MPS runs (process %d): the driver shows its clients' memory as the server's, "
+		     "so "
+		     "that carve cannot tell whose it is",
+		     (int)pid);
+	else if (exists(pipe))
+		find(f, NOTE, "MPS has run here: its pipe is at %.300s", pipe);
+	advise(f, f->state == PROBLEM ? "end it: echo quit | nvidia-cuda-mps-control"
+		  : f->state == NOTE  ? "nothing, as long as nobody starts it"
+				      : "");
+}
+
+/* ---- the GPUs ------------------------------------------------------------------------------- */
+
+static void check_driver_mode(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "the driver lets several processes share each GPU");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		const char *mode = session_text(gpu, "driver_mode");
+
+		if (!*mode || !strcmp(mode, "shared"))
+			continue;
+		find(f, PROBLEM, "GPU %" PRIu64 " is in compute mode %s: %s",
+		     session_number(gpu, "index"), mode,
+		     !strcmp(mode, "prohibited") ? "no program may use it"
+						 : "one process at a time may use it");
+		advise(f, "as root: nvidia-smi --compute-mode=0");
+	}
+}
+
+static void check_owner(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "every GPU is this daemon's");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		const json_t *holder = json_object_get(gpu, "held_by");
+
+		if (!json_is_object(holder))
+			continue;
+		find(f, PROBLEM,
+		     "GPU %" PRIu64 " belongs to another carved (process %" PRIu64 ", user %s)",
+		     session_number(gpu, "index"), session_number(holder, "pid"),
+		     session_text(holder, "user"));
+		advise(f, "use that one (--host), or end it: a GPU has one daemon");
+	}
+}
+
+static void check_outside(const struct check_input *in, struct finding *f)
+{
+	char text[UNITS_TEXT_SIZE];
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "no program outside carve holds GPU memory");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		uint64_t bytes = session_number(gpu, "outside_bytes");
+
+		if (!bytes)
+			continue;
+		find(f, NOTE,
+		     "programs outside carve hold %s of GPU %" PRIu64
+		     "; what they take is not limited",
+		     units_format_bytes(bytes, text), session_number(gpu, "index"));
+		advise(f, "nvidia-smi names them; run them in slices");
+	}
+}
+
+/* ---- carve's own parts ---------------------------------------------------------------------- */
+
+static void check_versions(const struct check_input *in, struct finding *f)
+{
+	const char *version = session_text(in->daemon, "version");
+	char link[64], target[PATH_MAX];
+
+	if (!in->daemon) {
+		find(f, OK, "no daemon answers: there is nothing to compare");
+		return;
+	}
+	if (strcmp(version, CARVE_VERSION) != 0) {
+		find(f, PROBLEM, "the daemon is carved %s, this is carve %s with its libraries",
+		     version, CARVE_VERSION);
+		advise(f, "have the daemon become the new program: carved --takeover");
+		return;
+	}
+	find(f, OK, "command, libraries and daemon are of one version, %s", version);
+	snprintf(link, sizeof(link), "/proc/%" PRIu64 "/exe", session_number(in->daemon, "pid"));
+	ssize_t n = readlink(link, target, sizeof(target) - 1);
+	if (n <= 0 || !in->places)
+		return;
+	target[n] = '\0';
+	if (!strcmp(target, in->places->daemon))
+		return;
+	if (strstr(target, " (deleted)"))
+		find(f, NOTE, "the daemon's program was replaced since it was started");
+	else
+		find(f, NOTE, "the daemon runs another build: %.300s", target);
+	advise(f, "have the daemon become the present program: carved --takeover");
+}
+
+static void check_permissions(const struct check_input *in, struct finding *f)
+{
+	static const char *const nodes[] = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"};
+	char path[PATH_MAX];
+
+	find(f, OK, "the driver's devices may be opened");
+	for (size_t i = 0; i < ARRAY_SIZE(nodes); i++)
+		if (exists(nodes[i]) && access(host_path(nodes[i], path), R_OK | W_OK) < 0) {
+			find(f, PROBLEM, "%s cannot be opened for reading and writing by you",
+			     nodes[i]);
+			advise(f, "it wants mode 0666, or you in its group; the driver's udev "
+				  "rules set that");
+			return;
+		}
+	if (!exists("/dev/nvidiactl"))
+		find(f, OK, "there are no devices of the driver");
+}
+
+/* ---- the kernel ----------------------------------------------------------------------------- */
+
+static void check_memfd(const struct check_input *in, struct finding *f)
+{
+	cleanup_close int fd = memfd_create("carve-check", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	find(f, OK, "the kernel makes sealed memory files");
+	if (fd >= 0)
+		return;
+	find(f, PROBLEM, "memfd_create: %s: no ledger can be made", strerrordesc_np(errno));
+	advise(f, "a kernel of 3.17 or newer; a seccomp filter of a container must let it through");
+}
+
+static void check_pidfd(const struct check_input *in, struct finding *f)
+{
+	cleanup_close int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	find(f, OK, "the kernel tells of the end of processes");
+	if (fd >= 0)
+		return;
+	find(f, PROBLEM, "pidfd_open: %s: the end of processes cannot be watched",
+	     strerrordesc_np(errno));
+	advise(f, "a kernel of 5.3 or newer; a seccomp filter of a container must let it through");
+}
+
+static void check_membarrier(const struct check_input *in, struct finding *f)
+{
+	long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+
+	find(f, OK, "the kernel has memory barriers for other processes");
+	if (commands >= 0 && (commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED))
+		return;
+	find(f, PROBLEM, "membarrier: %s: the time of a GPU cannot be divided",
+	     commands < 0 ? strerrordesc_np(errno) : "not expedited");
+	advise(f, "a kernel of 4.16 or newer; slices of memory work without");
+}
+
+static void check_cgroup(const struct check_input *in, struct finding *f)
+{
+	find(f, OK, "cgroups are of version 2");
+	if (exists("/sys/fs/cgroup/cgroup.controllers"))
+		return;
+	find(f, NOTE,
+	     "cgroups of version 2 are not mounted: limits of the driver's own cannot be used");
+	advise(f, "boot with systemd.unified_cgroup_hierarchy=1");
+}
+
+static void check_persistence(const struct check_input *in, struct finding *f)
+{
+	find(f, OK, "the driver stays loaded between programs");
+	if (!exists("/proc/driver/nvidia/version")) {
+		find(f, OK, "no kernel driver whose GPUs would have to be woken up");
+		return;
+	}
+	if (in->daemon || exists("/run/nvidia-persistenced/socket") ||
+	    process_named("nvidia-persistenced"))
+		return; /* the daemon holds the driver open, too */
+	find(f, NOTE, "nothing keeps the GPUs awake: the first program on each waits for seconds");
+	advise(f, "start nvidia-persistenced, or carved as a service");
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+static const struct {
+	const char *name;
+	void (*look)(const struct check_input *input, struct finding *finding);
+} checks[] = {
+	{"preload", check_preload},
+	{"mps", check_mps},
+	{"compute_mode", check_driver_mode},
+	{"owner", check_owner},
+	{"outside", check_outside},
+	{"versions", check_versions},
+	{"permissions", check_permissions},
+	{"memfd", check_memfd},
+	{"pidfd", check_pidfd},
+	{"membarrier", check_membarrier},
+	{"cgroup", check_cgroup},
+	{"persistence", check_persistence},
+};
+
+static const char *const state_names[] = {[OK] = "ok", [NOTE] = "note", [PROBLEM] = "problem"};
+
+json_t *check_conditions(const struct check_input *input)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
+		struct finding finding = {0};
+
+		checks[i].look(input, &finding);
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:s, s:s}", "name", checks[i].name,
+						"state", state_names[finding.state], "message",
+						finding.message, "advice", finding.advice));
+	}
+	return list;
+}
+
+void check_conditions_print(const json_t *conditions)
+{
+	size_t i, quiet = 0;
+	json_t *item;
+
+	json_array_foreach(conditions, i, item)
+	{
+		const char *state = session_text(item, "state");
+
+		if (!strcmp(state, "ok"))
+			quiet++;
+		else
+			printf("%s:%*s %s; %s\n", state, (int)(9 - strlen(state)), "",
+			       session_text(item, "message"), session_text(item, "advice"));
+	}
+	printf("looked at: %zu conditions of this host, %zu as they should be\n", i, quiet);
+}

@@ -1,0 +1,20 @@
+/* carve check: conditions of this host that carve needs, or that get into its way, each with what
+ * to do about it. */
+#pragma once
+
+#include <jansson.h>
+
+struct places;
+
+struct check_input {
+	const struct places *places; /* NULL: not known */
+	const json_t *daemon;        /* its answer to GET /v1/version; NULL: none answers */
+	const json_t *gpus;          /* its GPUs; NULL likewise */
+};
+
+/* Looks at all of them. An array of {name, state, message, advice}; state is "ok", "note" (works,
+ * but worth knowing) or "problem". CARVE_CHECK_ROOT, for tests, is where /proc, /etc, /dev, /sys,
+ * /run and /tmp are looked for. */
+json_t *check_conditions(const struct check_input *input);
+/* Prints notes and problems for people. */
+void check_conditions_print(const json_t *conditions);
