@@ -732,7 +732,7 @@ def test_check_says_what_enforces(fake):
     assert found["gpus"][0]["compute"]["enforced_by"] == "nothing"
     assert found["daemon"]["pid"] == 77 and found["daemon"]["socket"].startswith(fake.dir)
     text = carve(fake, "check").stdout
-    assert "550.54" in text and "GPU 0" in text and "preloaded" in text
+    assert "550.54" in text and "GPU 0" in text and "isolation:" in text
 
 
 def test_check_without_a_daemon(fake):
