@@ -124,4 +124,5 @@ int cli_timeslicing(struct cli *cli, struct error *err);
 int cli_timeslicing_simulate(struct cli *cli, struct error *err);
 int cli_timeslicing_trace(struct cli *cli, struct error *err);
 int cli_check(struct cli *cli, struct error *err);
+int cli_completion(struct cli *cli, struct error *err);
 int cli_help(struct cli *cli, struct error *err);

@@ -122,6 +122,8 @@ const struct cli_verb cli_verbs[] = {
 	 cli_quota_remove},
 	{"check", "", "say what enforces slices here, and what is missing", "carve check", 0, 0, 0,
 	 CLI_SYNTAX_MIXED, cli_check},
+	{"completion", "SHELL", "print the completion of a shell (bash)",
+	 "source <(carve completion bash)", 0, 1, 1, CLI_SYNTAX_MIXED, cli_completion},
 	{"help", "[VERB]...", "show help", "carve help session request", 0, 0, 2, CLI_SYNTAX_MIXED,
 	 cli_help},
 	{NULL, NULL, NULL, NULL, 0, 0, 0, CLI_SYNTAX_MIXED, NULL},

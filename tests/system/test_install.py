@@ -1,0 +1,145 @@
+"""scripts/install and scripts/uninstall: what they place, that it works from there, upgrades, and what stays."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+import conftest
+from conftest import BUILD, ROOT, clean_env, run, wait_until
+from daemon_client import GIB
+
+HOG = BUILD / "examples" / "hog"
+pytestmark = pytest.mark.skipif(BUILD != ROOT / "build" or os.environ.get("CARVE_TEST_GPU") == "1",
+                                reason="installs the ordinary build")
+
+
+def script(name, *argv, code=0):
+    done = run([ROOT / "scripts" / name, *argv], timeout=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def tree(root):
+    return sorted(str(p.relative_to(root)) for p in pathlib.Path(root).rglob("*"))
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    """A place with something of somebody else in it."""
+    p = tmp_path / "opt"
+    (p / "bin").mkdir(parents=True)
+    (p / "bin" / "other").write_text("not carve's")
+    script("install", "--prefix", p)
+    return p
+
+
+@pytest.fixture
+def host(prefix, monkeypatch):
+    """A simulated host of the installed programs."""
+    monkeypatch.setattr(conftest, "BUILD", prefix / "bin")
+    h = conftest.Host("h100-80gb")
+    yield h
+    h.close()
+
+
+def upgrade_disturbs_no_workload(host, prefix):
+    carved = prefix / "bin/carved"
+    with open(carved.with_suffix(".older"), "wb") as older:  # another file, of the same program
+        older.write(carved.read_bytes() + b"older")
+    carved.with_suffix(".older").chmod(0o755)
+    carved.with_suffix(".older").rename(carved)
+    hog = host.popen([prefix / "bin/carve", "run", "--vram", "2", HOG, "600"])
+    session = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["pids"]], 30)[0]
+    pid = host.daemon_pid()
+    told = script("install", "--prefix", prefix)
+    assert f"(process {pid}) is the new one now" in told and "1 files changed" in told
+    assert os.readlink(f"/proc/{host.daemon_pid()}/exe") == str(carved)
+    assert not carved.read_bytes().endswith(b"older")
+    after, = host.carve_json("session", "list")
+    for key in ("id", "pids", "created", "vram_bytes"):
+        assert after[key] == session[key]
+    assert hog.poll() is None
+    assert "1 sessions or requests are held" in script("uninstall", "--prefix", prefix, code=1)
+    assert carved.exists()
+    hog.terminate()
+    hog.wait(20)
+    wait_until(lambda: host.carve_json("session", "list") == [], 20)
+    script("uninstall", "--prefix", prefix)
+    assert not carved.exists()
+    (prefix / "bin/carve").symlink_to(BUILD / "carve")  # for the fixture's end
+
+
+def test_it_works_from_where_it_was_installed(host, prefix):
+    carve = prefix / "bin" / "carve"
+    done = host.carve("run", "--vram", "2", HOG)
+    assert done.returncode == 0 and "this GPU has 2048 MiB" in done.stdout, done.stderr
+    assert os.readlink(f"/proc/{host.daemon_pid()}/exe") == str(prefix / "bin" / "carved")
+    shown = host.carve("run", "--isolation", "preload", "--vram", "1", "sh", "-c",
+                       "echo $LD_PRELOAD").stdout
+    assert str(prefix) in shown and str(BUILD) not in shown
+    # Other programs find the library, and this installation's units and configuration name it.
+    flags = run(["pkg-config", "--cflags", "--libs", "carve"], env=clean_env(
+        {"PKG_CONFIG_PATH": str(next(prefix.glob("lib/*/pkgconfig")))}))
+    program = prefix / "program"
+    built = run(["cc", "-o", program, "-x", "c", "-", *flags.stdout.split()], stdin=None,
+                input="#include <carve/carve.h>\nint main(void) { carve_t *c; return carve_connect(0, &c); }")
+    assert built.returncode == 0, built.stderr
+    assert host.run([program], env={"LD_LIBRARY_PATH": ":".join(
+        [str(next(prefix.glob("lib/*/libcarve.so")).parent),
+         host.env.get("LD_LIBRARY_PATH", "")])}).returncode == 0
+    program.unlink()
+    unit = (prefix / "lib/systemd/system/carved.service").read_text()
+    config = prefix / "etc/carve/carved.json"
+    assert f"ExecStart={prefix}/bin/carved --system --foreground --config {config}\n" in unit
+    assert run([prefix / "bin/carved", "--config", config, "--check-config"]).returncode == 0
+    assert (prefix / "share/man/man1/carve-top.1").exists()
+    completion = prefix / "share/bash-completion/completions/carve.bash"
+    words = run(["bash", "-c", f"source {completion}; COMP_WORDS=(carve session re); COMP_CWORD=2; _carve; "
+                 "echo ${COMPREPLY[*]}"]).stdout.split()
+    assert words == ["request", "resize", "release"]
+    assert carve.stat().st_mode & 0o777 == 0o755
+    upgrade_disturbs_no_workload(host, prefix)
+
+
+def test_again_it_changes_nothing_and_uninstall_removes_what_it_placed(prefix):
+    before = tree(prefix)
+    manifest = prefix / "lib/carve/manifest"
+    text = manifest.read_text()
+    manifest.write_text(text + f"file {prefix}/bin/of-an-older-version\n")
+    (prefix / "bin/of-an-older-version").write_text("")
+    assert "0 files changed" in script("install", "--prefix", prefix)
+    assert tree(prefix) == before and manifest.read_text() == text
+    # A configuration that was changed stays, unless it is purged.
+    config = prefix / "etc/carve/carved.json"
+    config.write_text('{"over_policy": "kill"}\n')
+    assert f"kept: {config}" in script("uninstall", "--prefix", prefix)
+    assert tree(prefix) == ["bin", "bin/other", "etc", "etc/carve", "etc/carve/carved.json"]
+    script("install", "--prefix", prefix)
+    assert "kill" in config.read_text()
+    script("uninstall", "--prefix", prefix, "--purge")
+    assert not config.exists() and (prefix / "bin/other").exists()
+    assert not [p for p in tree(prefix) if not (prefix / p).is_dir() and p != "bin/other"]
+    assert "nothing that scripts/install placed" in script("uninstall", "--prefix", prefix, code=1)
+
+
+def test_for_packages(tmp_path):
+    script("install", "--destdir", tmp_path / "root", "--prefix", "/usr")
+    root = tmp_path / "root"
+    assert {p.name for p in root.iterdir()} == {"usr", "etc"}
+    assert (root / "etc/carve/carved.json").exists() and (root / "usr/bin/carved").exists()
+    unit = (root / "usr/lib/systemd/system/carved.service").read_text()
+    assert "ExecStart=/usr/bin/carved --system --foreground --config /etc/carve/carved.json" in unit
+    assert str(root) not in (root / "usr/lib/carve/manifest").read_text()
+    script("uninstall", "--destdir", root, "--prefix", "/usr")
+    assert [p for p in tree(root) if not (root / p).is_dir()] == []
+
+
+@pytest.mark.parametrize("name, argv, words", [
+    ("install", ["--colour"], "unknown option --colour"), ("install", ["--prefix"], "--prefix needs"),
+    ("install", ["--prefix", "/"], "/ itself"), ("uninstall", ["x"], "unknown option x"),
+    ("uninstall", ["--destdir", ""], "--destdir needs")])
+def test_what_makes_no_sense_is_refused_in_words(name, argv, words):
+    told = script(name, *argv, code=2)
+    assert words in told and f"usage: scripts/{name}" in told
