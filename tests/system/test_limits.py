@@ -155,6 +155,33 @@ def test_two_slices_race_beside_each_other(host):
     assert peak(host) <= 18 * GIB
 
 
+def test_what_a_module_takes_too_much_is_nobody_elses_trouble(host, driven):
+    """Nobody can size a module before it is loaded: one too large is unloaded at once. On a GPU that is promised to the
+    last byte, that moment must not fail another slice's allocation."""
+    greedy, innocent = driven("--vram", "2"), None
+    room = greedy.room()
+    assert greedy.say(f"take linear {room // BLOCK * BLOCK}") == OK
+    left = host.carve_json("gpu", "list")[0]["available_bytes"]
+    innocent = driven("--vram", f"{left // BLOCK * BLOCK}B")
+    assert innocent.say(f"take linear {innocent.room() // BLOCK * BLOCK - BLOCK}") == OK
+    for _ in range(3):
+        greedy.process.stdin.write(f"take module {32 * MIB}\n" * 2)
+        greedy.process.stdin.flush()
+        assert innocent.say(f"threads 1 linear {BLOCK}") == OK
+        assert [greedy.process.stdout.readline().strip() for _ in range(2)] == [str(OUT_OF_MEMORY)] * 2
+    assert greedy.room() < BLOCK
+
+
+def test_what_a_module_takes_too_much_is_no_trouble_of_its_own_slice(host, driven, session):
+    greedy, innocent = driven("--session", session), driven("--session", session)
+    assert greedy.say(f"take linear {(greedy.room() - 4 * BLOCK) // BLOCK * BLOCK}") == OK
+    for _ in range(3):
+        greedy.process.stdin.write(f"take module {32 * MIB}\n" * 2)
+        greedy.process.stdin.flush()
+        assert innocent.say(f"threads 1 linear {3 * BLOCK}") == OK
+        assert [greedy.process.stdout.readline().strip() for _ in range(2)] == [str(OUT_OF_MEMORY)] * 2
+
+
 def test_resized_to_the_block_while_it_runs(host, driven, session):
     mine = driven("--session", session)
     assert mine.say(f"take linear {GIB}") == OK

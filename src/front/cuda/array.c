@@ -120,7 +120,7 @@ CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d)
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return array_end(&t, real_cuArrayCreate_v2(array, d), array);
+	return array_end(&t, TAKE(&t, real_cuArrayCreate_v2(array, d)), array);
 }
 
 CUresult hook_cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
@@ -136,7 +136,7 @@ CUresult hook_cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return array_end(&t, real_cuArrayCreate(array, d), array);
+	return array_end(&t, TAKE(&t, real_cuArrayCreate(array, d)), array);
 }
 
 CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *d)
@@ -146,7 +146,7 @@ CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return array_end(&t, real_cuArray3DCreate_v2(array, d), array);
+	return array_end(&t, TAKE(&t, real_cuArray3DCreate_v2(array, d)), array);
 }
 
 CUresult hook_cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *d)
@@ -164,7 +164,7 @@ CUresult hook_cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return array_end(&t, real_cuArray3DCreate(array, d), array);
+	return array_end(&t, TAKE(&t, real_cuArray3DCreate(array, d)), array);
 }
 
 CUresult hook_cuArrayDestroy(CUarray array)
@@ -183,7 +183,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = real_cuMipmappedArrayCreate(array, d, levels);
+	result = TAKE(&t, real_cuMipmappedArrayCreate(array, d, levels));
 	return taking_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
 

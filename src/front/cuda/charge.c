@@ -11,6 +11,10 @@
 /* How often, and after how long each time, room is asked for again. */
 #define AGAIN_MOST 20
 #define AGAIN_NS 50000L
+#define OVER_AGAIN_NS 10000000L
+/* The same for the driver, which has it when another process's is given back. */
+#define TAKE_AGAIN_MOST 100
+#define TAKE_AGAIN_NS 10000000L
 
 static int find_gpu(const struct attachment *a, CUdevice device)
 {
@@ -65,11 +69,17 @@ static bool others_are_calling(struct process *p)
 	return false;
 }
 
-bool charge_again(struct process *p, int *tries)
+bool charge_again(struct process *p, int gpu, int *tries)
 {
-	if ((*tries)++ >= AGAIN_MOST || !others_are_calling(p))
+	const struct ledger *l = &p->attachment.ledger;
+	bool over = ledger_committed(l, (uint32_t)gpu) > ledger_limit(l, (uint32_t)gpu);
+
+	if (!over && !others_are_calling(p))
 		return false;
-	nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+	*tries += over ? 2 : 1;
+	if (*tries > AGAIN_MOST)
+		return false;
+	nanosleep(&(struct timespec){.tv_nsec = over ? OVER_AGAIN_NS : AGAIN_NS}, NULL);
 	return true;
 }
 
@@ -82,7 +92,8 @@ static CUresult reserve(struct taking *t, struct process *p)
 		grow_trim(p, t->object.gpu);
 		r = books_reserve(p, &t->object);
 	}
-	while (r < 0 && t->object.bytes <= books_limit(p, t->object.gpu) && charge_again(p, &tries))
+	while (r < 0 && t->object.bytes <= books_limit(p, t->object.gpu) &&
+	       charge_again(p, t->object.gpu, &tries))
 		r = books_reserve(p, &t->object);
 	if (r < 0) {
 		books_count_refused(p, t->object.gpu);
@@ -128,6 +139,15 @@ CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
 	if (kind == OBJECT_LINEAR && bytes < BLOCK_BYTES)
 		t->object.small = (uint32_t)ALIGN_UP(bytes, LEDGER_GRANULE);
 	return reserve(t, p);
+}
+
+bool taking_again(const struct taking *t, CUresult result, int *tries)
+{
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || !t->process || !t->object.bytes ||
+	    (*tries)++ >= TAKE_AGAIN_MOST)
+		return false;
+	nanosleep(&(struct timespec){.tv_nsec = TAKE_AGAIN_NS}, NULL);
+	return true;
 }
 
 bool taking_resize(struct taking *t, uint64_t bytes)

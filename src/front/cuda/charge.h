@@ -11,9 +11,10 @@ int charge_gpu_of(struct process *p, CUdevice device);
 int charge_current_gpu(struct process *p);
 
 /* Whether asking again may help where the slice had no room: a call of another process is under
- * way, which may have reserved for a moment more than it needs. Waits for a moment then. False
- * after some tries; *tries begins at 0. Nobody is waited for longer than 2 ms in all. */
-bool charge_again(struct process *p, int *tries);
+ * way, which may have reserved for a moment more than it needs; or the slice is over, by something
+ * that is about to be undone. Waits for a moment then. False after some tries; *tries begins at 0.
+ * That is 2 ms in all, 100 where the slice is over. */
+bool charge_again(struct process *p, int gpu, int *tries);
 
 struct taking {
 	struct process *process; /* NULL: nothing was reserved, as the driver will refuse */
@@ -30,6 +31,20 @@ CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum obje
 /* The same without having pools trimmed and without counting as refused. */
 CUresult taking_try_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
 		       uint64_t bytes);
+/* The driver's word for a call whose memory is reserved. Where that is that there is none, somebody
+ * else holds more than is his, for a moment: a module that is about to be undone, a process that
+ * has just died. So it is asked again, for a second at most. */
+#define TAKE(taking, call)                                     \
+	({                                                     \
+		CUresult taken_;                               \
+		int tries_ = 0;                                \
+		do                                             \
+			taken_ = (call);                       \
+		while (taking_again(taking, taken_, &tries_)); \
+		taken_;                                        \
+	})
+/* Waits for a moment; false where asking again makes no sense, or not any more. */
+bool taking_again(const struct taking *t, CUresult result, int *tries);
 /* The driver took another amount than was reserved. False: there is no room for it; undo the call.
  */
 bool taking_resize(struct taking *t, uint64_t bytes);

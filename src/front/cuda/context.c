@@ -57,7 +57,9 @@ static CUresult context_end(struct taking *t, CUresult result, CUcontext *contex
 #define CREATE(context, device, call)                \
 	struct taking t;                             \
 	CUresult result = context_begin(&t, device); \
-	return result != CUDA_SUCCESS ? result : context_end(&t, call, context, CU_DEVICE_INVALID)
+	return result != CUDA_SUCCESS                \
+		       ? result                      \
+		       : context_end(&t, TAKE(&t, call), context, CU_DEVICE_INVALID)
 
 CUresult hook_cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
 {
@@ -192,7 +194,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 		return process_peek() && primary_is_active(device)
 			       ? real_cuDevicePrimaryCtxRetain(context, device)
 			       : result;
-	result = real_cuDevicePrimaryCtxRetain(context, device);
+	result = TAKE(&t, real_cuDevicePrimaryCtxRetain(context, device));
 	if (result == CUDA_SUCCESS && t.process)
 		t.process->gpu[t.object.gpu].primary = (uintptr_t)*context;
 	return context_end(&t, result, context, device);

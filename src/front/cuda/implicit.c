@@ -1,15 +1,22 @@
 /* Memory that the driver takes as a side effect and nobody can size: modules, libraries, limits.
  * Where the device's free memory fell over such a call, the daemon posts what the driver says this
- * process holds; what then passes the limit is undone and refused. Another process's allocation in
- * the same moment costs one question to the daemon, no more. */
+ * process holds; what then passes the limit is undone and refused. Where it fell by more than the
+ * slice has left, the call is undone first, and how much that gives back says whether it was this
+ * call's: so that nothing is posted that others in the slice would be refused for. Another
+ * process's allocation in the same moment costs one question to the daemon, or a second call, no
+ * more. */
+#include "base/macros.h"
 #include "front/books.h"
 #include "front/cuda/charge.h"
 #include "front/cuda/hooks.h"
 
+/* A call whose memory cannot be told from others' is made so often. */
+#define TRIES_MOST 3
+
 struct implicit {
 	struct process *process; /* NULL: there is nothing to compare */
 	int gpu;
-	size_t free_before;
+	size_t free_before, free_after;
 };
 
 static size_t driver_free(void)
@@ -22,44 +29,69 @@ static size_t driver_free(void)
 /* On the current context's GPU. */
 static void implicit_begin(struct implicit *i)
 {
+	i->free_after = 0;
 	i->process = process_peek();
 	i->gpu = i->process ? charge_current_gpu(i->process) : -1;
 	i->free_before = i->gpu < 0 ? 0 : driver_free();
 	if (i->gpu < 0)
 		i->process = NULL;
+	else
+		books_call_begin(i->process);
 }
 
-/* True: it fitted. */
-static bool implicit_end(const struct implicit *i)
+/* True: it fitted. last: what the daemon says is taken for it. */
+static bool implicit_end(struct implicit *i, bool last)
 {
-	if (!i->process || driver_free() >= i->free_before)
+	i->free_after = i->process ? driver_free() : 0;
+	if (!i->process || i->free_after >= i->free_before)
 		return true;
+	if (!last && i->free_before - i->free_after > books_free(i->process, (uint32_t)i->gpu))
+		return false;
 	process_settle(i->process);
 	if (books_free(i->process, (uint32_t)i->gpu))
 		return true;
 	const struct ledger *l = &i->process->attachment.ledger;
-	if (ledger_committed(l, (uint32_t)i->gpu) <= ledger_limit(l, (uint32_t)i->gpu))
-		return true;
-	books_count_refused(i->process, (uint32_t)i->gpu);
-	return false;
+	return ledger_committed(l, (uint32_t)i->gpu) <= ledger_limit(l, (uint32_t)i->gpu);
 }
 
-/* It was undone: the books follow. */
-static CUresult implicit_refuse(const struct implicit *i)
+/* It was undone, and the books follow. False: it may have been others' memory; try it again. */
+static bool implicit_refused(const struct implicit *i, bool last)
 {
-	process_settle(i->process);
-	return CUDA_ERROR_OUT_OF_MEMORY;
+	size_t free_now = driver_free();
+	size_t given = free_now > i->free_after ? free_now - i->free_after : 0;
+	size_t took = MIN(given, i->free_before - i->free_after);
+
+	if (last)
+		process_settle(i->process);
+	if (!last && took <= books_free(i->process, (uint32_t)i->gpu))
+		return false;
+	books_count_refused(i->process, (uint32_t)i->gpu);
+	return true;
+}
+
+/* While it is under way, the daemon posts nothing of its own accord. */
+static CUresult implicit_done(const struct implicit *i, CUresult result)
+{
+	if (i->process)
+		books_call_end(i->process);
+	return result;
 }
 
 /* What every call that loads does around the driver's, and how it is undone. */
-#define LOAD(call, undo)                                \
-	struct implicit i;                              \
-	implicit_begin(&i);                             \
-	CUresult result = call;                         \
-	if (result != CUDA_SUCCESS || implicit_end(&i)) \
-		return result;                          \
-	undo;                                           \
-	return implicit_refuse(&i)
+#define LOAD(call, undo)                                                                        \
+	for (int tries_ = 1;; tries_++) {                                                       \
+		const bool last_ = tries_ == TRIES_MOST;                                        \
+		struct implicit i;                                                              \
+		implicit_begin(&i);                                                             \
+		CUresult result = call;                                                         \
+		if (result != CUDA_SUCCESS || implicit_end(&i, last_))                          \
+			return implicit_done(&i, result);                                       \
+		undo;                                                                           \
+		result = implicit_refused(&i, last_) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS; \
+		implicit_done(&i, result);                                                      \
+		if (result != CUDA_SUCCESS)                                                     \
+			return result;                                                          \
+	}
 
 CUresult hook_cuModuleLoad(CUmodule *module, const char *path)
 {
@@ -124,7 +156,7 @@ static CUresult unloaded(const struct implicit *i, CUresult result)
 {
 	if (result == CUDA_SUCCESS && i->process && driver_free() > i->free_before)
 		process_settle(i->process);
-	return result;
+	return implicit_done(i, result);
 }
 
 CUresult hook_cuModuleUnload(CUmodule module)

@@ -16,7 +16,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = real_cuMemAlloc_v2(ptr, size);
+	result = TAKE(&t, real_cuMemAlloc_v2(ptr, size));
 	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
 }
 
@@ -27,7 +27,7 @@ CUresult hook_cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int size)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = real_cuMemAlloc(ptr, size);
+	result = TAKE(&t, real_cuMemAlloc(ptr, size));
 	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
 }
 
@@ -39,7 +39,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flag
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = real_cuMemAllocManaged(ptr, size, flags);
+	result = TAKE(&t, real_cuMemAllocManaged(ptr, size, flags));
 	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
 }
 
@@ -74,7 +74,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, 
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = real_cuMemAllocPitch_v2(ptr, pitch, width, height, element_size);
+	result = TAKE(&t, real_cuMemAllocPitch_v2(ptr, pitch, width, height, element_size));
 	return result == CUDA_SUCCESS ? pitched_end(&t, result, *ptr, area(*pitch, height))
 				      : taking_end(&t, result, 0);
 }
@@ -87,7 +87,7 @@ CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = real_cuMemAllocPitch(ptr, pitch, width, height, element_size);
+	result = TAKE(&t, real_cuMemAllocPitch(ptr, pitch, width, height, element_size));
 	return result == CUDA_SUCCESS ? pitched_end(&t, result, *ptr, area(*pitch, height))
 				      : taking_end(&t, result, 0);
 }

@@ -102,7 +102,7 @@ static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, siz
 		if (result != CUDA_ERROR_NOT_READY)
 			break;
 	}
-	while (result != CUDA_SUCCESS && charge_again(p, &tries))
+	while (result != CUDA_SUCCESS && charge_again(p, gpu, &tries))
 		result = grow_begin(&c->growing, p, OBJECT_POOL, key, gpu, bytes);
 	if (result == CUDA_SUCCESS)
 		return result;
@@ -117,7 +117,7 @@ static CUresult pool_begin(struct pool_call *c, CUmemoryPool pool, size_t bytes,
 	struct process *p = process_get();
 	CUdevice device;
 
-	c->charged = false;
+	*c = (struct pool_call){0};
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (is_capturing(stream, own_default)) {
@@ -179,7 +179,8 @@ CUresult hook_cuMemAllocAsync(CUdeviceptr *ptr, size_t bytes, CUstream stream)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return pool_end(&c, real_cuMemAllocAsync(ptr, bytes, stream), ptr, stream, false);
+	return pool_end(&c, TAKE(&c.growing.taking, real_cuMemAllocAsync(ptr, bytes, stream)), ptr,
+			stream, false);
 }
 
 CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUstream stream)
@@ -189,7 +190,8 @@ CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUstream stre
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return pool_end(&c, real_cuMemAllocAsync_ptsz(ptr, bytes, stream), ptr, stream, true);
+	return pool_end(&c, TAKE(&c.growing.taking, real_cuMemAllocAsync_ptsz(ptr, bytes, stream)),
+			ptr, stream, true);
 }
 
 CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t bytes, CUmemoryPool pool,
@@ -200,8 +202,9 @@ CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t bytes, CUmemoryPo
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return pool_end(&c, real_cuMemAllocFromPoolAsync(ptr, bytes, pool, stream), ptr, stream,
-			false);
+	return pool_end(
+		&c, TAKE(&c.growing.taking, real_cuMemAllocFromPoolAsync(ptr, bytes, pool, stream)),
+		ptr, stream, false);
 }
 
 CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUmemoryPool pool,
@@ -212,8 +215,10 @@ CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUmem
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return pool_end(&c, real_cuMemAllocFromPoolAsync_ptsz(ptr, bytes, pool, stream), ptr,
-			stream, true);
+	return pool_end(&c,
+			TAKE(&c.growing.taking,
+			     real_cuMemAllocFromPoolAsync_ptsz(ptr, bytes, pool, stream)),
+			ptr, stream, true);
 }
 
 /* Freed in the order of a stream: the pool may shrink when that is synchronised. Memory that was

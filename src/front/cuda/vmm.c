@@ -38,7 +38,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 					  OBJECT_PHYSICAL, books_blocks(size));
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = real_cuMemCreate(handle, size, prop, flags);
+	result = TAKE(&t, real_cuMemCreate(handle, size, prop, flags));
 	if (result != CUDA_SUCCESS)
 		return taking_end(&t, result, 0);
 	struct object reference = {
