@@ -58,8 +58,8 @@ def direct(build):
 
 
 def through_carve(build, base):
-    """The environment that `carve run` gives a command which joins the session."""
-    text = checked([build / "carve", "run", "--", "env", "-0"], base.env)
+    """The environment that `carve run` gives a command which joins the session; one that holds outside of it, too."""
+    text = checked([build / "carve", "run", "--isolation", "preload", "--", "env", "-0"], base.env)
     return Configuration("carve", dict(entry.split("=", 1) for entry in text.split("\0") if entry))
 
 

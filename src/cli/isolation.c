@@ -128,6 +128,8 @@ void isolation_rejoin(struct places *places)
 	if (!dir)
 		return;
 	environment_restore(dir);
+	if (places_serve_everyone(places))
+		return;
 	snprintf(places->front_cuda, sizeof(places->front_cuda), "%s/" ISOLATION_FRONT_CUDA, dir);
 	snprintf(places->front_nvml, sizeof(places->front_nvml), "%s/" ISOLATION_FRONT_NVML, dir);
 }

@@ -36,7 +36,8 @@ struct isolation_mount {
 };
 
 /* Puts this process into a mount namespace of its own: ours over every copy of the driver's. The
- * driver's own files and ours get private paths there, which replace those in *driver and *places.
+ * driver's own files get private paths there, which replace those in *driver; ours in *places, too,
+ * where not every user can read them.
  * For a child before exec. 0, or negative with *err set: it is to end then. */
 int isolation_mount(struct isolation_mount *mount, struct places *places,
 		    struct driver_libs *driver, struct error *err);
@@ -50,7 +51,7 @@ int isolation_mount_try(struct isolation_mount *mount, const struct places *plac
 /* Whether this process is in such a mount namespace already. */
 bool isolation_mounted(void);
 /* There: gives this process's environment back what of its slice it was started without, and names
- * our libraries by the paths that every user can read. */
+ * our libraries by paths that every user can read. */
 void isolation_rejoin(struct places *places);
 /* Whether `path` is one of those. */
 bool isolation_is_front(const char *path);

@@ -164,8 +164,15 @@ static int mount_files(struct isolation_mount *mount, struct places *places,
 	rc = slice_dir_make(mount);
 	if (rc < 0)
 		return mount_error(slice_dirs[0], -rc, user, err);
-	rc = files_keep(mount, places, driver, user, err);
-	return rc < 0 ? rc : files_cover(files, places, user, err);
+	struct places kept = *places;
+
+	rc = files_keep(mount, &kept, driver, user, err);
+	if (rc < 0 || (rc = files_cover(files, &kept, user, err)) < 0)
+		return rc;
+	/* A process that leaves the namespace still finds what it preloads, if it can be there. */
+	if (!places_serve_everyone(places))
+		*places = kept;
+	return 0;
 }
 
 int isolation_mount(struct isolation_mount *mount, struct places *places,

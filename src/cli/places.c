@@ -1,8 +1,8 @@
 #include "cli/places.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -40,4 +40,26 @@ int places_find(struct places *ret, struct error *err)
 	if (access(ret->daemon, X_OK) < 0)
 		return place(ret->daemon, dir, "carved", err);
 	return 0;
+}
+
+static bool everyone_reads(const char *file)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	/* What separates entries of LD_PRELOAD, and what ld.so expands there. */
+	if (strpbrk(file, " :$") || stat(file, &st) < 0 || !(st.st_mode & S_IROTH))
+		return false;
+	snprintf(path, sizeof(path), "%s", file);
+	for (char *slash = strrchr(path, '/'); slash && slash > path; slash = strrchr(path, '/')) {
+		*slash = '\0';
+		if (stat(path, &st) < 0 || !(st.st_mode & S_IXOTH))
+			return false;
+	}
+	return true;
+}
+
+bool places_serve_everyone(const struct places *places)
+{
+	return everyone_reads(places->front_cuda) && everyone_reads(places->front_nvml);
 }

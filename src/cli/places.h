@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits.h>
+#include <stdbool.h>
 
 struct error;
 
@@ -14,3 +15,5 @@ struct places {
 
 /* Absolute paths; none is checked to exist. 0, or negative with *err set. */
 int places_find(struct places *ret, struct error *err);
+/* Whether the programs of every user can preload our libraries from where they are. */
+bool places_serve_everyone(const struct places *places);

@@ -138,7 +138,7 @@ def say(p, line):
     p.stdin.write(line + "\n"); p.stdin.flush()
     return int(p.stdout.readline().split()[0])
 session = said("session", "request", "--vram", "2")["id"]
-text = subprocess.check_output([carve, "run", "--session", session, "--", "env", "-0"], text=True)
+text = subprocess.check_output([carve, "run", "--isolation", "preload", "--session", session, "--", "env", "-0"], text=True)
 env = dict(e.split("=", 1) for e in text.split("\0") if e)
 pid = os.getpid() + 20000
 for i in range(20):

@@ -28,7 +28,8 @@ def others_can_run_it():
 
 
 def driver_of(host):
-    return host.carve_json("check")["driver"]["cuda"]
+    # Whatever else it finds wrong: the host may have another daemon than the one that it looks for.
+    return json.loads(host.carve("check", "--json").stdout)["driver"]["cuda"]
 
 
 def bare(host, *library_path):
@@ -582,7 +583,7 @@ def test_policy_ends_no_full_slice(policed, family):
     assert full.stdout.readline() == "ready\n"
     full.stdin.write("\n")
     full.stdin.flush()
-    assert int(full.stdout.readline()) > 10
+    assert 10 < int(full.stdout.readline()) <= 2 * GIB // piece
     time.sleep(4)
     assert full.poll() is None
     full.communicate("\n", timeout=60)
