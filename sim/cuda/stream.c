@@ -266,7 +266,7 @@ static bool op_is_strict(const struct op *op)
 	return op->kind == OP_HOST || op->kind == OP_MEMOPS;
 }
 
-/* The fences of all work of all the context's streams. driver.lock is held. */
+/* The fences of all work of the context's streams but the NULL stream. driver.lock is held. */
 static size_t context_fences(CUcontext ctx, struct fence **fences)
 {
 	size_t count = 0;
@@ -387,13 +387,12 @@ CUresult stream_synchronize(CUstream stream)
 
 CUresult context_synchronize(CUcontext ctx)
 {
+	size_t count = 0;
+
 	pthread_mutex_lock(&driver.lock);
 	struct fence **fences = calloc(streams_count(ctx) + 1, sizeof(struct fence *));
-	size_t count = 0;
-	for (CUstream s = ctx->streams; fences && s; s = s->next) {
-		fences[count] = lane_last(s->lane);
-		count += fences[count] != NULL;
-	}
+	if (fences)
+		count = context_fences(ctx, fences);
 	if (fences && ctx->legacy) {
 		fences[count] = lane_last(ctx->legacy->lane);
 		count += fences[count] != NULL;

@@ -120,13 +120,26 @@ static int set_mode(struct host *h, struct exchange *x)
 	return 0;
 }
 
-/* A fault makes destroying fail for a time, as a real driver does while a process is still being
- * cleaned up. */
-static int destroy_fault(struct host *h, const struct exchange *x, wire_device device)
+/* May this client make instances there? */
+static int change_begin(struct host *h, const struct exchange *x, wire_device device,
+			struct target *ret)
+{
+	int r = may_change(x);
+
+	return r < 0 ? r : target_get_on(h, device, ret);
+}
+
+/* And destroy them? A fault makes that fail for a time, as a real driver does while a process is
+ * still being cleaned up. */
+static int destroy_begin(struct host *h, const struct exchange *x, wire_device device,
+			 struct target *ret)
 {
 	int32_t error;
 	uint64_t delay;
+	int r = change_begin(h, x, device, ret);
 
+	if (r < 0)
+		return r;
 	return faults_take(&h->faults, WIRE_FAULT_MIG_DESTROY, device, x->process->pid, NULL,
 			   h->now, &error, &delay)
 		       ? -EBUSY
@@ -147,10 +160,8 @@ static int gi_create(struct host *h, struct exchange *x)
 	uint32_t gpu = wire_device_gpu(request->device);
 	struct target t;
 	uint8_t id;
-	int r = may_change(x);
+	int r = change_begin(h, x, request->device, &t);
 
-	if (r == 0)
-		r = target_get_on(h, request->device, &t);
 	if (r < 0)
 		return r;
 	if (request->start > MIG_ANYWHERE)
@@ -174,12 +185,8 @@ static int gi_destroy(struct host *h, struct exchange *x)
 	uint8_t id = (uint8_t)wire_device_gi(request->device);
 	struct mig_state after;
 	struct target t;
-	int r = may_change(x);
+	int r = destroy_begin(h, x, request->device, &t);
 
-	if (r == 0)
-		r = target_get_on(h, request->device, &t);
-	if (r == 0)
-		r = destroy_fault(h, x, request->device);
 	if (r < 0)
 		return r;
 	if (request->device != gi_of(request->device))
@@ -203,10 +210,8 @@ static int ci_create(struct host *h, struct exchange *x)
 	struct target t;
 	struct mig_gi *gi;
 	uint8_t id;
-	int r = may_change(x);
+	int r = change_begin(h, x, request->device, &t);
 
-	if (r == 0)
-		r = target_get_on(h, request->device, &t);
 	if (r < 0)
 		return r;
 	gi = mig_gi_find(t.state, (uint8_t)gi_id);
@@ -237,12 +242,8 @@ static int ci_destroy(struct host *h, struct exchange *x)
 	struct target t;
 	struct mig_gi *gi;
 	uint32_t compute_instances = 0;
-	int r = may_change(x);
+	int r = destroy_begin(h, x, request->device, &t);
 
-	if (r == 0)
-		r = target_get_on(h, request->device, &t);
-	if (r == 0)
-		r = destroy_fault(h, x, request->device);
 	if (r < 0)
 		return r;
 	gi = mig_gi_find(t.state, (uint8_t)gi_id);
