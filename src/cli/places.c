@@ -1,6 +1,9 @@
 #include "cli/places.h"
 
+#include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,10 +18,45 @@ static int place(char buf[PATH_MAX], const char *dir, const char *rest, struct e
 	return 0;
 }
 
+/* Whether carve is in this directory. */
+static bool is_ours(const char *dir)
+{
+	char probe[PATH_MAX];
+	struct stat st;
+
+	return snprintf(probe, sizeof(probe), "%s/carve", dir) < PATH_MAX &&
+	       stat(probe, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & S_IXUSR);
+}
+
+/* The directory of the command `carve`: that of this program, or where this is libcarve in somebody
+ * else's, the nearest one above the library (LIBDIR/../../bin, or that of the build). */
+static int command_dir(char dir[static PATH_MAX])
+{
+	char above[PATH_MAX], bin[PATH_MAX];
+	Dl_info library;
+	int rc = executable_dir(dir, PATH_MAX);
+
+	if (rc < 0 || is_ours(dir) || !dladdr((const void *)places_find, &library) ||
+	    !realpath(library.dli_fname, above))
+		return rc;
+	for (char *slash; (slash = strrchr(above, '/')) && slash != above;) {
+		*slash = '\0';
+		if (snprintf(bin, sizeof(bin), "%s/bin", above) < PATH_MAX && is_ours(bin)) {
+			memcpy(dir, bin, sizeof(bin));
+			return 0;
+		}
+		if (is_ours(above)) {
+			memcpy(dir, above, sizeof(above));
+			return 0;
+		}
+	}
+	return 0;
+}
+
 int places_find(struct places *ret, struct error *err)
 {
 	char dir[PATH_MAX], probe[PATH_MAX];
-	int rc = executable_dir(dir, sizeof(dir));
+	int rc = command_dir(dir);
 
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot tell where carve is: %s",

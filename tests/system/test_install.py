@@ -1,14 +1,14 @@
 """scripts/install and scripts/uninstall: what they place, that it works from there, upgrades, and what stays."""
-import json
 import os
 import pathlib
-import subprocess
+import shutil
+import signal
+import tempfile
 
 import pytest
 
 import conftest
 from conftest import BUILD, ROOT, clean_env, run, wait_until
-from daemon_client import GIB
 
 HOG = BUILD / "examples" / "hog"
 pytestmark = pytest.mark.skipif(BUILD != ROOT / "build" or os.environ.get("CARVE_TEST_GPU") == "1",
@@ -82,14 +82,23 @@ def test_it_works_from_where_it_was_installed(host, prefix):
     # Other programs find the library, and this installation's units and configuration name it.
     flags = run(["pkg-config", "--cflags", "--libs", "carve"], env=clean_env(
         {"PKG_CONFIG_PATH": str(next(prefix.glob("lib/*/pkgconfig")))}))
-    program = prefix / "program"
+    program = prefix / "elsewhere" / "program"
+    program.parent.mkdir()
     built = run(["cc", "-o", program, "-x", "c", "-", *flags.stdout.split()], stdin=None,
                 input="#include <carve/carve.h>\nint main(void) { carve_t *c; return carve_connect(0, &c); }")
     assert built.returncode == 0, built.stderr
-    assert host.run([program], env={"LD_LIBRARY_PATH": ":".join(
-        [str(next(prefix.glob("lib/*/libcarve.so")).parent),
-         host.env.get("LD_LIBRARY_PATH", "")])}).returncode == 0
-    program.unlink()
+    # It finds the daemon to start beside the library, not beside the program.
+    runtime = tempfile.mkdtemp(prefix="carve-test-")
+    done = host.run([program], env={"CARVE_RUNTIME_DIR": runtime, "LD_LIBRARY_PATH": ":".join(
+        [str(next(prefix.glob("lib/*/libcarve.so")).parent), host.env.get("LD_LIBRARY_PATH", "")])})
+    assert done.returncode == 0
+    started = int(pathlib.Path(runtime, "lock").read_text())
+    assert os.readlink(f"/proc/{started}/exe") == str(prefix / "bin" / "carved")
+    os.kill(started, signal.SIGTERM)
+    wait_until(lambda: not os.path.exists(runtime + "/carved.sock"), 20)
+    shutil.rmtree(runtime, ignore_errors=True)
+    (prefix / "elsewhere" / "program").unlink()
+    (prefix / "elsewhere").rmdir()
     unit = (prefix / "lib/systemd/system/carved.service").read_text()
     config = prefix / "etc/carve/carved.json"
     assert f"ExecStart={prefix}/bin/carved --system --foreground --config {config}\n" in unit
