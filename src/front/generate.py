@@ -4,8 +4,8 @@
     generate.py cuda --classes symbol-classes.tsv --decisions decisions.tsv --hooks hooks.h ...
     generate.py nvml --names exported-by-550.txt --names newer.txt --hooks hooks.h ...
 
-Fails when a symbol has no known class, or when one whose class takes, gives or reports device memory
-is neither hooked nor has its reason to be forwarded in decisions.tsv: nobody has thought about it.
+Fails when a symbol has no known class, or when one whose class takes, gives or reports device memory or
+submits work is neither hooked nor has its reason to be forwarded in decisions.tsv: nobody has thought about it.
 """
 import argparse
 import pathlib
@@ -31,9 +31,9 @@ CLASSES = {
     "other": False,
     "sync": False,
     "work.host-callback": False,
-    "work.launch": False,
-    "work.memcpy": False,
-    "work.memset": False,
+    "work.launch": True,
+    "work.memcpy": True,
+    "work.memset": True,
     "work.ordering-only": False,
     "work.stream-memop": False,
     "work.virtual-memory": False,

@@ -25,13 +25,13 @@
 #define STALL_NS 20000000ull
 #define STALL_NS_MOST 320000000ull
 #define ROOM_NAP_NS 20000u
-/* The place of a thread that is gone. */
-#define PLACE_LEFT 1u
 
 static _Atomic uint64_t off;
-static struct gate_front nobody;
+/* The word while captures go on: nobody's, so that everybody looks closer. */
+static _Atomic uint64_t capturing = UINT64_MAX;
 _Atomic uint64_t *gate_at = &off;
-struct gate_front *gate_front = &nobody;
+_Atomic uint64_t *_Atomic gate_short = &off;
+_Thread_local struct gate_local *gate_self;
 _Atomic uint32_t gate_captures;
 
 uint64_t gate_now(void)
@@ -65,8 +65,27 @@ void gate_sleep_on_word(uint64_t seen, uint64_t ns)
 
 void gate_bind(struct process *p)
 {
-	if (p && p->attachment.shape.time_offset)
-		gate_at = gate_word(&p->attachment.ledger);
+	if (!p || !p->attachment.shape.time_offset)
+		return;
+	gate_at = gate_word(&p->attachment.ledger);
+	gate_capture_begins();
+	gate_capture_ended();
+}
+
+void gate_capture_begins(void)
+{
+	atomic_fetch_add(&gate_captures, 1);
+	atomic_store(&gate_short, &capturing);
+}
+
+/* Where one begins just now, it has counted itself, and is seen here or puts its word back. */
+void gate_capture_ended(void)
+{
+	if (atomic_fetch_sub(&gate_captures, 1) != 1)
+		return;
+	atomic_store(&gate_short, gate_at);
+	if (atomic_load(&gate_captures))
+		atomic_store(&gate_short, &capturing);
 }
 
 /* ---- the process's, and the thread's ------------------------------------------------------- */
@@ -95,49 +114,8 @@ struct gate *gate_get(struct process *p)
 		munmap(g, sizeof(*g));
 		return atomic_load(&p->gate);
 	}
-	gate_front = &g->front;
 	atomic_store(&page->armed, 1);
 	return g;
-}
-
-struct gate_local *gate_local_find(struct gate *g)
-{
-	uint64_t thread = thread_pointer();
-	uint32_t at = gate_thread_place(thread), mask = ARRAY_SIZE(g->front.places) - 1;
-
-	for (uint32_t step = 0; step <= mask; step++, at = (at + 1) & mask) {
-		uint64_t found =
-			atomic_load_explicit(&g->front.places[at].thread, memory_order_relaxed);
-
-		if (found == thread)
-			return g->front.places[at].local;
-		if (!found)
-			return NULL;
-	}
-	return NULL;
-}
-
-/* Holding the lock. */
-static void place_make(struct gate *g, struct gate_local *l)
-{
-	uint64_t thread = thread_pointer();
-	uint32_t at = gate_thread_place(thread), mask = ARRAY_SIZE(g->front.places) - 1;
-
-	while (atomic_load(&g->front.places[at].thread) > PLACE_LEFT)
-		at = (at + 1) & mask;
-	g->front.places[at].local = l;
-	atomic_store(&g->front.places[at].thread, thread);
-}
-
-/* Holding the lock. */
-static void place_leave(struct gate *g, const struct gate_local *l)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(g->front.places); i++)
-		if (g->front.places[i].local == l &&
-		    atomic_load(&g->front.places[i].thread) > PLACE_LEFT) {
-			atomic_store(&g->front.places[i].thread, PLACE_LEFT);
-			g->front.places[i].local = NULL;
-		}
 }
 
 /* The record of a thread that ended may be had again. Holding the lock. */
@@ -166,26 +144,24 @@ static struct gate_local *local_choose(struct gate *g, uint32_t self)
 
 struct gate_local *gate_local_take(struct gate *g)
 {
-	struct gate_local *l = gate_local_find(g);
-	uint32_t self = (uint32_t)syscall(SYS_gettid);
+	struct gate_local *l = gate_local_find();
 
 	if (l)
 		return l;
+	uint32_t self = (uint32_t)syscall(SYS_gettid);
 	lock_acquire(&g->lock);
 	l = local_choose(g, self);
 	if (l) {
 		uint32_t index = (uint32_t)(l - g->locals);
 
-		place_leave(g, l);
 		*l = (struct gate_local){.record = &g->page->thread[index], .index = index};
-		l->last = &g->lanes[0];
 		atomic_store(&l->record->in_launch, 0);
 		atomic_store(&l->record->thread, self);
 		if (atomic_load(&g->page->threads) <= index)
 			atomic_store(&g->page->threads, index + 1);
-		place_make(g, l);
 	}
 	lock_release(&g->lock);
+	gate_self = l;
 	return l;
 }
 
@@ -266,7 +242,7 @@ static uint64_t in_flight(struct gate *g, uint32_t *ret_done)
 		if (atomic_load_explicit(&lane->state, memory_order_acquire) == GATE_LANE_FREE)
 			continue;
 		sum += gate_lane_in_flight(lane);
-		*ret_done += atomic_load_explicit(&lane->key.record->done, memory_order_relaxed);
+		*ret_done += atomic_load_explicit(&lane->record->done, memory_order_relaxed);
 	}
 	atomic_store_explicit(&g->page->in_flight_ns, sum, memory_order_relaxed);
 	return sum;
@@ -280,7 +256,7 @@ static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
 	uint32_t done, done_before = 0;
 
 	for (;;) {
-		gate_lanes_mark_own(g, l);
+		gate_lanes_mark_own(g, l, NULL);
 		sum = in_flight(g, &done);
 		if (!sum || sum + ns <= bound || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
 			break;
@@ -341,7 +317,7 @@ static void count_what_was(struct gate *g, struct gate_local *l)
 	for (uint32_t i = 0; i < GATE_STREAMS_MAX - 1; i++) {
 		struct gate_lane *lane = &g->lanes[i];
 
-		if (atomic_load(&lane->key.owner) == l && gate_lane_unmarked(lane))
+		if (atomic_load(&lane->owner) == l && gate_lane_unmarked(lane))
 			atomic_store(&lane->handed_ns, atomic_load(&lane->handed_ns) + bound);
 	}
 }
@@ -391,7 +367,6 @@ static bool try_pass(struct gate *g, struct gate_call *c, struct gate_work work)
 		leave(g, c);
 		if (is_callback_thread()) {
 			enter(g, c);
-			c->contended = true;
 			return true;
 		}
 		wait_while_closed(g);
@@ -399,18 +374,17 @@ static bool try_pass(struct gate *g, struct gate_call *c, struct gate_work work)
 	default: /* off by now, open, or of a later version */
 		if (c->local && c->lane && atomic_load(&g->page->registered))
 			c->local->open_word = word;
-		c->contended = !c->lane;
 		return true;
 	}
 }
 
-static bool begin(struct gate_call *c, CUstream stream, struct gate_work work)
+static void begin(struct gate_call *c, CUstream stream, struct gate_work work)
 {
 	struct process *p = process_get();
 	struct gate *g = p ? gate_get(p) : NULL;
 
 	if (!g || is_capturing(stream))
-		return false;
+		return;
 	gate_helper_start(g);
 	c->local = gate_local_take(g);
 	c->crowded = !c->local;
@@ -419,14 +393,12 @@ static bool begin(struct gate_call *c, CUstream stream, struct gate_work work)
 		c->stray = stream;
 	while (!try_pass(g, c, work))
 		;
-	return true;
 }
 
-void gate_begin_slow(struct gate_call *c, CUstream stream, struct gate_work work)
+void gate_begin(struct gate_call *c, CUstream stream, struct gate_work work)
 {
 	*c = (struct gate_call){0};
-	if (!begin(c, stream, work))
-		c->contended = true;
+	begin(c, stream, work);
 }
 
 static void count(struct gate *g, struct gate_lane *lane, CUstream stream)
@@ -435,7 +407,7 @@ static void count(struct gate *g, struct gate_lane *lane, CUstream stream)
 		gate_stray_note(g, stream);
 		return;
 	}
-	_Atomic uint32_t *submitted = &lane->key.record->submitted;
+	_Atomic uint32_t *submitted = &lane->record->submitted;
 
 	atomic_store_explicit(submitted, atomic_load(submitted) + 1, memory_order_release);
 }
@@ -448,19 +420,20 @@ void gate_count_more(const struct gate_call *c, CUstream stream)
 		count(g, c->local ? gate_lane_of(g, c->local, stream) : NULL, stream);
 }
 
-void gate_end_slow(struct gate_call *c, CUresult result)
+CUresult gate_end(struct gate_call *c, CUresult result)
 {
 	struct gate *g = gate_peek();
 
 	if (!g || (!c->local && !c->crowded))
-		return;
+		return result;
 	if (result == CUDA_SUCCESS)
 		count(g, c->lane, c->stray);
 	if (c->sample)
 		gate_sample_end(c->sample, c->lane, result);
 	if (c->contended && c->lane && (c->unknown || ++c->local->unmarked >= UNMARKED_MAX))
-		gate_lanes_mark_own(g, c->local);
+		gate_lanes_mark_own(g, c->local, NULL);
 	leave(g, c);
+	return result;
 }
 
 /* ---- what is not a launch ------------------------------------------------------------------ */
@@ -479,25 +452,25 @@ void gate_host_copy(uint64_t bytes)
 		wait_while_closed(g);
 }
 
+/* While nobody else wants the GPU, only what no other thread can put a marker into. */
 void gate_before_wait(void)
 {
-	struct gate *g = gate_is_off() ? NULL : gate_peek();
-	struct gate_local *l = g ? gate_local_find(g) : NULL;
+	uint64_t word = atomic_load_explicit(gate_at, memory_order_acquire);
+	struct gate *g = word ? gate_peek() : NULL;
+	struct gate_local *l = g ? gate_local_find() : NULL;
 
 	if (l)
-		gate_lanes_mark_own(g, l);
+		gate_lanes_mark_own(g, l,
+				    GATE_STATE(word) == GATE_OPEN ? CU_STREAM_PER_THREAD : NULL);
 }
 
 void gate_context_changed(void)
 {
-	struct gate *g = gate_peek();
-	struct gate_local *l = g ? gate_local_find(g) : NULL;
+	struct gate_local *l = gate_local_find();
 
 	if (!l)
 		return;
-	/* The last one is no lane. */
-	if (gate_lane_is_default(l->last))
-		l->last = &g->lanes[GATE_STREAMS_MAX - 1];
+	atomic_store(&l->stream, NULL);
 	for (uint32_t i = 0; i < GATE_NEAR; i++)
 		if (l->near[i] && gate_lane_is_default(l->near[i]))
 			l->near[i] = NULL;

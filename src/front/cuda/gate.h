@@ -7,7 +7,6 @@
 
 #include "base/cuda_abi.h"
 #include "front/process.h"
-#include "front/thread.h"
 #include "proto/gate.h"
 
 #define GATE_UNLIKELY(e) __builtin_expect(!!(e), 0)
@@ -26,12 +25,14 @@ struct gate_work {
 
 struct gate_lane;
 
-/* What a thread that submits keeps, written by it alone. In memory that is empty in a forked child.
- */
+/* What a thread that submits keeps, written by it alone, but for `stream`. In memory that is empty
+ * in a forked child. */
 struct gate_local {
-	struct gate_thread *record; /* NULL: not in use */
-	uint64_t open_word;         /* the gate as it was found open; 0: look closer */
-	struct gate_lane *last;
+	struct gate_thread *record;  /* NULL: not in use */
+	uint64_t open_word;          /* the gate as it was found open; 0: look closer */
+	_Atomic(CUstream) stream;    /* the last one submitted to; NULL: look closer */
+	_Atomic uint32_t *submitted; /* its count */
+	struct gate_lane *_Atomic last;
 	struct gate_lane *near[GATE_NEAR];
 	uint64_t room_ns;  /* what it may hand in before it adds up what is in flight */
 	uint32_t unmarked; /* launches since it last put markers in */
@@ -39,47 +40,23 @@ struct gate_local {
 	uint32_t index;
 };
 
-/* One a thread and stream: see gate_lane.h for the rest. */
-struct gate_lane_key {
-	_Atomic(CUstream) stream; /* CU_STREAM_LEGACY, _PER_THREAD, or a handle; NULL: none */
-	struct gate_local *_Atomic owner;
-	struct gate_stream *record;
-};
-
-static inline bool gate_lane_is(const struct gate_lane_key *lane, const struct gate_local *l,
-				CUstream stream)
-{
-	return atomic_load_explicit(&lane->stream, memory_order_relaxed) == stream &&
-	       atomic_load_explicit(&lane->owner, memory_order_relaxed) == l;
-}
-
-/* Thread pointer -> gate_local: open addressing. */
-#define GATE_THREAD_BITS 9u
-struct gate_thread_place {
-	_Atomic uint64_t thread;
-	struct gate_local *local;
-};
-
-/* What the hooks look at. In memory that is empty in a forked child, too. */
-struct gate_front {
-	struct gate_thread_place places[1u << GATE_THREAD_BITS];
-};
-
 /* The session's gate word; before there is one, a word that is off. */
 extern __attribute__((visibility("hidden"))) _Atomic uint64_t *gate_at;
-/* Before there is one, an empty one. */
-extern __attribute__((visibility("hidden"))) struct gate_front *gate_front;
-/* Captures that may be going on in this process; see gate_capture.c. */
-extern __attribute__((visibility("hidden"))) _Atomic uint32_t gate_captures;
+/* The same, or while captures may be going on in this process one that nobody finds open. */
+extern __attribute__((visibility("hidden"))) _Atomic uint64_t *_Atomic gate_short;
+/* The calling thread's; what it points to is empty in a forked child. The only thread-local storage
+ * of the front, of a kind that needs no call. */
+extern __attribute__((visibility("hidden"),
+		      tls_model("initial-exec"))) _Thread_local struct gate_local *gate_self;
 
-/* One submission under way. An open gate sets the first three only. */
+/* One submission that did not go the short way. */
 struct gate_call {
-	struct gate_local *local; /* NULL: nothing to leave */
+	struct gate_local *local; /* NULL: not counted, or the thread has no record */
 	struct gate_lane *lane;   /* NULL: not counted, or among the strays */
-	bool contended;           /* gate_end has more to do */
 	struct gate_sample *sample;
 	CUstream stray; /* not NULL: a stream, or a thread, without a record of its own */
 	bool crowded;   /* the thread has no record */
+	bool contended; /* it passed with its work bounded */
 	bool unknown;   /* nobody knows yet how long it takes */
 };
 
@@ -98,63 +75,65 @@ static inline CUstream gate_stream_ptsz(CUstream handle)
 	return handle ? handle : CU_STREAM_PER_THREAD;
 }
 
-static inline uint32_t gate_thread_place(uint64_t thread)
-{
-	return (uint32_t)(thread * 0x9e3779b97f4a7c15ull >> (64 - GATE_THREAD_BITS));
-}
-
 /* Passes the gate, or waits. To be followed by the driver's call and gate_end(). */
-void gate_begin_slow(struct gate_call *c, CUstream stream, struct gate_work work);
-void gate_end_slow(struct gate_call *c, CUresult result);
+void gate_begin(struct gate_call *c, CUstream stream, struct gate_work work);
+CUresult gate_end(struct gate_call *c, CUresult result);
 
-static inline void gate_begin(struct gate_call *c, CUstream stream, struct gate_work work)
+/* The short way, through a gate that this thread has found open before, to the stream that it last
+ * submitted to. NULL: go the other. To be followed by the driver's call and gate_leave(). */
+static __attribute__((always_inline)) inline struct gate_local *gate_enter(CUstream stream)
 {
-	uint64_t thread = thread_pointer();
-	const struct gate_thread_place *place = &gate_front->places[gate_thread_place(thread)];
+	struct gate_local *l = gate_self;
 
-	if (!GATE_UNLIKELY(atomic_load_explicit(&place->thread, memory_order_relaxed) != thread)) {
-		struct gate_local *l = place->local;
-		const struct gate_lane_key *lane = (const struct gate_lane_key *)l->last;
-
-		/* The closer's barrier stands between this store and the next load. */
-		atomic_store_explicit(&l->record->in_launch, 1, memory_order_relaxed);
-		atomic_signal_fence(memory_order_seq_cst);
-		if (!GATE_UNLIKELY(atomic_load_explicit(gate_at, memory_order_acquire) !=
-					   l->open_word ||
-				   !gate_lane_is(lane, l, stream) ||
-				   atomic_load_explicit(&gate_captures, memory_order_relaxed))) {
-			c->local = l;
-			c->lane = l->last;
-			c->contended = false;
-			return;
-		}
-		atomic_store_explicit(&l->record->in_launch, 0, memory_order_release);
-	}
-	gate_begin_slow(c, stream, work);
+	if (GATE_UNLIKELY(!l || !l->record))
+		return NULL;
+	/* The closer's barrier stands between this store and the next load. */
+	atomic_store_explicit(&l->record->in_launch, 1, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	_Atomic uint64_t *word = atomic_load_explicit(&gate_short, memory_order_relaxed);
+	if (!GATE_UNLIKELY(atomic_load_explicit(word, memory_order_acquire) != l->open_word ||
+			   atomic_load_explicit(&l->stream, memory_order_relaxed) != stream))
+		return l;
+	atomic_store_explicit(&l->record->in_launch, 0, memory_order_release);
+	return NULL;
 }
 
-static inline CUresult gate_end(struct gate_call *c, CUresult result)
+/* Counted when it is in, and also where it was refused, which harms nothing. */
+static __attribute__((always_inline)) inline void gate_leave(struct gate_local *l)
 {
-	if (GATE_UNLIKELY(c->contended || result != CUDA_SUCCESS)) {
-		gate_end_slow(c, result);
-		return result;
-	}
-	struct gate_stream *record = ((struct gate_lane_key *)c->lane)->record;
-
-	atomic_store_explicit(&record->submitted,
-			      atomic_load_explicit(&record->submitted, memory_order_relaxed) + 1,
+	atomic_store_explicit(l->submitted,
+			      atomic_load_explicit(l->submitted, memory_order_relaxed) + 1,
 			      memory_order_release);
-	atomic_store_explicit(&c->local->record->in_launch, 0, memory_order_release);
-	return result;
+	atomic_store_explicit(&l->record->in_launch, 0, memory_order_release);
 }
-
-/* The call submits to one more stream. */
-void gate_count_more(const struct gate_call *c, CUstream stream);
 
 /* Defines gated_NAME, which submits: parameters and arguments in parentheses; the stream as
  * gate_stream_of() has it. NAME is in CUDA_GATED of hooks.h: while the gate is off the exported
  * entry jumps to the driver without coming here. */
 #define GATED(name, parameters, arguments, stream, what_, size_)                             \
+	static __attribute__((noinline)) CUresult slowly_##name parameters                   \
+	{                                                                                    \
+		struct gate_call call_;                                                      \
+		gate_begin(&call_, stream,                                                   \
+			   (struct gate_work){.what = (uintptr_t)(what_), .size = (size_)}); \
+		return gate_end(&call_, real_##name arguments);                              \
+	}                                                                                    \
+	CUresult gated_##name parameters                                                     \
+	{                                                                                    \
+		struct gate_local *local_ = gate_enter(stream);                              \
+		CUresult result_;                                                            \
+		if (GATE_UNLIKELY(!local_)) {                                                \
+			result_ = slowly_##name arguments;                                   \
+			/* Not as a jump: the arguments would be carried about for it. */    \
+			__asm__ volatile("");                                                \
+		} else {                                                                     \
+			result_ = real_##name arguments;                                     \
+			gate_leave(local_);                                                  \
+		}                                                                            \
+		return result_;                                                              \
+	}
+/* The same for what is handed in less often. */
+#define GATED_SELDOM(name, parameters, arguments, stream, what_, size_)                      \
 	CUresult gated_##name parameters                                                     \
 	{                                                                                    \
 		struct gate_call call_;                                                      \
@@ -163,6 +142,12 @@ void gate_count_more(const struct gate_call *c, CUstream stream);
 		return gate_end(&call_, real_##name arguments);                              \
 	}
 
+/* The call submits to one more stream. */
+void gate_count_more(const struct gate_call *c, CUstream stream);
+
+/* Captures that may be going on in this process: one more, one less. */
+void gate_capture_begins(void);
+void gate_capture_ended(void);
 /* The process is attached: from now on its session's gate counts. */
 void gate_bind(struct process *p);
 /* A copy between host and device of so many bytes: passes a closed gate on a budget. */

@@ -28,7 +28,7 @@
 /* True: something was not done yet. */
 static bool look_at_lane(struct gate *g, struct gate_lane *lane)
 {
-	CUstream stream = atomic_load(&lane->key.stream);
+	CUstream stream = atomic_load(&lane->stream);
 
 	if (atomic_load(&lane->state) == GATE_LANE_FREE || gate_lane_done(lane))
 		return false;

@@ -164,10 +164,10 @@ static void lane_take(struct gate *g, struct gate_lane *lane, struct gate_local 
 	uint32_t index = (uint32_t)(lane - g->lanes);
 	struct gate_stream *record = &g->page->stream[index];
 
-	lane->key.record = record;
+	lane->record = record;
 	lane->context = context;
-	atomic_store(&lane->key.owner, l);
-	atomic_store(&lane->key.stream, stream);
+	atomic_store(&lane->owner, l);
+	atomic_store(&lane->stream, stream);
 	atomic_store(&lane->state, GATE_LANE_LIVE);
 	if (atomic_load(&g->page->streams) <= index)
 		atomic_store(&g->page->streams, index + 1);
@@ -190,7 +190,7 @@ static struct gate_lane *lane_find(struct gate *g, struct gate_local *l, CUconte
 		struct gate_lane *lane = &g->lanes[i];
 
 		if (atomic_load(&lane->state) == GATE_LANE_LIVE && lane->context == owner &&
-		    gate_lane_is(&lane->key, l, stream))
+		    gate_lane_is(lane, l, stream))
 			found = lane;
 		else if (!spare && lane_may_be_taken(lane))
 			spare = lane;
@@ -208,15 +208,30 @@ struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream st
 	uint32_t near = (uint32_t)((uintptr_t)stream * 0x9e3779b97f4a7c15ull >> 61) % GATE_NEAR;
 	struct gate_lane *lane = l->near[near];
 
-	if (!lane || !gate_lane_is(&lane->key, l, stream)) {
+	if (!lane || !gate_lane_is(lane, l, stream)) {
 		CUcontext context = stream_context(stream);
 
 		lane = context ? lane_find(g, l, context, stream) : NULL;
 		l->near[near] = lane;
 	}
-	if (lane)
-		l->last = lane;
+	if (lane) {
+		/* Whoever ends the stream meanwhile leaves no stream there. */
+		atomic_store(&l->stream, NULL);
+		atomic_store(&l->last, lane);
+		l->submitted = &lane->record->submitted;
+		atomic_store(&l->stream, stream);
+	}
 	return lane;
+}
+
+/* The owner doesn't take the short way to it any more. */
+static void lane_leave_owner(struct gate_lane *lane)
+{
+	struct gate_local *l = atomic_load(&lane->owner);
+
+	atomic_store(&lane->stream, NULL);
+	if (l && atomic_load(&l->last) == lane)
+		atomic_store(&l->stream, NULL);
 }
 
 /* ---- how far the GPU is -------------------------------------------------------------------- */
@@ -224,7 +239,7 @@ struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream st
 bool gate_lane_by_query(const struct gate_lane *lane)
 {
 	return lane->context->state == GATE_CONTEXT_QUERIES ||
-	       (atomic_load(&lane->key.stream) == CU_STREAM_LEGACY &&
+	       (atomic_load(&lane->stream) == CU_STREAM_LEGACY &&
 		atomic_load_explicit(&gate_blocking_streams, memory_order_relaxed));
 }
 
@@ -244,8 +259,8 @@ static void lane_leave_busy(struct gate_lane *lane)
 static CUresult write_number(const struct gate_lane *lane, CUstream stream, uint32_t number)
 {
 	const struct gate_context *context = lane->context;
-	CUdeviceptr at = context->at + (CUdeviceptr)((char *)&lane->key.record->done -
-						     (char *)lane->context->origin);
+	CUdeviceptr at = context->at +
+			 (CUdeviceptr)((char *)&lane->record->done - (char *)lane->context->origin);
 	CUresult result = real_cuStreamWriteValue32_v2(stream, at, number, 0);
 
 	return result == CUDA_ERROR_NOT_SUPPORTED ? real_cuStreamWriteValue32(stream, at, number, 0)
@@ -264,16 +279,16 @@ static void ring_note(struct gate_lane *lane, uint32_t number, uint64_t handed_n
 /* Busy. All of it is done: its stream says so, or is dead. */
 static void lane_settle(struct gate_lane *lane, uint32_t number, uint64_t handed_ns)
 {
-	atomic_store(&lane->key.record->marked, number);
+	atomic_store(&lane->record->marked, number);
 	atomic_store_explicit(&lane->done_units, (uint32_t)(handed_ns / GATE_UNIT_NS),
 			      memory_order_relaxed);
-	atomic_store_explicit(&lane->key.record->done, number, memory_order_release);
+	atomic_store_explicit(&lane->record->done, number, memory_order_release);
 }
 
 /* Busy, its context current. */
 static void lane_ask(struct gate_lane *lane, CUstream stream)
 {
-	uint32_t number = atomic_load_explicit(&lane->key.record->submitted, memory_order_acquire);
+	uint32_t number = atomic_load_explicit(&lane->record->submitted, memory_order_acquire);
 	uint64_t handed = atomic_load(&lane->handed_ns);
 
 	/* Asking a stream that captures, or the NULL stream beside one, spoils the capture. */
@@ -286,15 +301,15 @@ static void lane_ask(struct gate_lane *lane, CUstream stream)
 /* Busy, its context current. */
 static void lane_write(struct gate_lane *lane, CUstream stream)
 {
-	uint32_t number = atomic_load_explicit(&lane->key.record->submitted, memory_order_acquire);
+	uint32_t number = atomic_load_explicit(&lane->record->submitted, memory_order_acquire);
 	uint64_t handed = atomic_load(&lane->handed_ns);
 
-	if (number == atomic_load(&lane->key.record->marked))
+	if (number == atomic_load(&lane->record->marked))
 		return;
 	CUresult result = write_number(lane, stream, number);
 	if (result == CUDA_SUCCESS) {
 		ring_note(lane, number, handed);
-		atomic_store(&lane->key.record->marked, number);
+		atomic_store(&lane->record->marked, number);
 	} else {
 		/* It cannot be written to; one whose context is broken is done. */
 		lane->context->state = GATE_CONTEXT_QUERIES;
@@ -324,7 +339,7 @@ bool gate_lane_mark(struct gate *g, struct gate_lane *lane)
 
 	if (!lane_try_busy(lane))
 		return false;
-	CUstream stream = atomic_load(&lane->key.stream);
+	CUstream stream = atomic_load(&lane->stream);
 	if (atomic_load(&lane->state) == GATE_LANE_LIVE && stream &&
 	    gate_switch_to(&s, lane->context->handle)) {
 		lane_look(lane, stream);
@@ -334,7 +349,7 @@ bool gate_lane_mark(struct gate *g, struct gate_lane *lane)
 	return true;
 }
 
-void gate_lanes_mark_own(struct gate *g, struct gate_local *l)
+void gate_lanes_mark_own(struct gate *g, struct gate_local *l, CUstream only)
 {
 	uint32_t lanes = MIN(atomic_load(&g->page->streams), GATE_STREAMS_MAX - 1);
 
@@ -342,8 +357,9 @@ void gate_lanes_mark_own(struct gate *g, struct gate_local *l)
 	for (uint32_t i = 0; i < lanes; i++) {
 		struct gate_lane *lane = &g->lanes[i];
 
-		if (atomic_load_explicit(&lane->key.owner, memory_order_relaxed) != l ||
-		    atomic_load(&lane->state) != GATE_LANE_LIVE)
+		if (atomic_load_explicit(&lane->owner, memory_order_relaxed) != l ||
+		    atomic_load(&lane->state) != GATE_LANE_LIVE ||
+		    (only && atomic_load(&lane->stream) != only))
 			continue;
 		if (gate_lane_by_query(lane) ? !gate_lane_done(lane) : gate_lane_unmarked(lane))
 			gate_lane_mark(g, lane);
@@ -353,7 +369,7 @@ void gate_lanes_mark_own(struct gate *g, struct gate_local *l)
 /* The furthest of its markers that the GPU has passed. */
 static uint32_t done_units(struct gate_lane *lane)
 {
-	uint32_t done = atomic_load_explicit(&lane->key.record->done, memory_order_acquire);
+	uint32_t done = atomic_load_explicit(&lane->record->done, memory_order_acquire);
 	uint32_t units = atomic_load_explicit(&lane->done_units, memory_order_relaxed);
 
 	for (uint32_t i = 0; i < GATE_RING; i++) {
@@ -474,9 +490,9 @@ static void lane_end(struct gate_lane *lane, CUstream stream)
 		lane_look(lane, stream);
 	}
 	if (gate_lane_by_query(lane) || gate_lane_unmarked(lane))
-		lane_settle(lane, atomic_load(&lane->key.record->submitted),
+		lane_settle(lane, atomic_load(&lane->record->submitted),
 			    atomic_load(&lane->handed_ns));
-	atomic_store(&lane->key.stream, NULL);
+	lane_leave_owner(lane);
 	atomic_store(&lane->state, GATE_LANE_ENDING);
 }
 
@@ -488,10 +504,10 @@ void gate_stream_destroy(CUstream stream)
 	for (uint32_t i = 0; g && i < GATE_STREAMS_MAX - 1; i++) {
 		struct gate_lane *lane = &g->lanes[i];
 
-		if (atomic_load(&lane->key.stream) != stream)
+		if (atomic_load(&lane->stream) != stream)
 			continue;
 		lane_seize(lane);
-		if (atomic_load(&lane->key.stream) == stream &&
+		if (atomic_load(&lane->stream) == stream &&
 		    gate_switch_to(&s, lane->context->handle)) {
 			lane_end(lane, stream);
 			gate_switch_back(&s);
@@ -537,9 +553,9 @@ void gate_context_destroy_end(CUcontext context, bool gone)
 		    lane->context->handle != context)
 			continue;
 		if (gone) {
-			lane_settle(lane, atomic_load(&lane->key.record->submitted),
+			lane_settle(lane, atomic_load(&lane->record->submitted),
 				    atomic_load(&lane->handed_ns));
-			atomic_store(&lane->key.stream, NULL);
+			lane_leave_owner(lane);
 			atomic_store(&lane->state, GATE_LANE_FREE);
 		}
 		lane_leave_busy(lane);

@@ -165,7 +165,7 @@ struct gate_sample *gate_sample_begin(struct gate *g, struct gate_learned *learn
 		return NULL;
 	s->learned = learned;
 	s->key = atomic_load(&learned->key);
-	if (real_cuEventRecord(s->begin, atomic_load(&lane->key.stream)) == CUDA_SUCCESS)
+	if (real_cuEventRecord(s->begin, atomic_load(&lane->stream)) == CUDA_SUCCESS)
 		return s;
 	atomic_store(&s->used, 0);
 	return NULL;
@@ -174,7 +174,7 @@ struct gate_sample *gate_sample_begin(struct gate *g, struct gate_learned *learn
 void gate_sample_end(struct gate_sample *s, struct gate_lane *lane, CUresult result)
 {
 	bool ok = result == CUDA_SUCCESS &&
-		  real_cuEventRecord(s->end, atomic_load(&lane->key.stream)) == CUDA_SUCCESS;
+		  real_cuEventRecord(s->end, atomic_load(&lane->stream)) == CUDA_SUCCESS;
 
 	atomic_store(&s->used, ok ? 2 : 0);
 }

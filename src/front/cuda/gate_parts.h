@@ -38,7 +38,9 @@ enum gate_lane_state {
 /* One thread's work in one stream. The owner alone counts; `busy` is held by whoever puts a marker
  * in or asks the driver, so that the stream is not destroyed meanwhile. */
 struct gate_lane {
-	struct gate_lane_key key;
+	_Atomic(CUstream) stream; /* CU_STREAM_LEGACY, _PER_THREAD, or a handle; NULL: none */
+	struct gate_local *_Atomic owner;
+	struct gate_stream *record;
 	_Atomic uint32_t busy;
 	_Atomic uint32_t state;
 	struct gate_context *context;
@@ -76,7 +78,6 @@ struct gate_stray {
 };
 
 struct gate {
-	struct gate_front front;
 	struct process *process;
 	struct gate_process *page;
 	struct lock lock; /* the tables; never held over a call into the driver */
@@ -113,8 +114,12 @@ struct gate *gate_get(struct process *p);
 /* The process's if it has been made. */
 struct gate *gate_peek(void);
 /* The calling thread's. NULL: it has none (gate_local_find), or all are taken. */
-struct gate_local *gate_local_find(struct gate *g);
+static inline struct gate_local *gate_local_find(void)
+{
+	return gate_self && gate_self->record ? gate_self : NULL;
+}
 struct gate_local *gate_local_take(struct gate *g);
+extern __attribute__((visibility("hidden"))) _Atomic uint32_t gate_captures;
 /* Looks whether the daemon is there; where it has been gone for a second, opens a closed gate. */
 void gate_look_after_daemon(struct gate *g);
 
@@ -122,28 +127,34 @@ void gate_look_after_daemon(struct gate *g);
 extern _Atomic bool gate_blocking_streams;
 /* The calling thread's record of work in that stream. NULL: all are taken. */
 struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream stream);
+static inline bool gate_lane_is(const struct gate_lane *lane, const struct gate_local *l,
+				CUstream stream)
+{
+	return atomic_load_explicit(&lane->stream, memory_order_relaxed) == stream &&
+	       atomic_load_explicit(&lane->owner, memory_order_relaxed) == l;
+}
 /* A handle that means another stream in every context, and maybe thread. */
 static inline bool gate_lane_is_default(const struct gate_lane *lane)
 {
-	CUstream stream = atomic_load(&lane->key.stream);
+	CUstream stream = atomic_load(&lane->stream);
 
 	return stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 static inline bool gate_lane_unmarked(const struct gate_lane *lane)
 {
-	return atomic_load(&lane->key.record->submitted) != atomic_load(&lane->key.record->marked);
+	return atomic_load(&lane->record->submitted) != atomic_load(&lane->record->marked);
 }
 static inline bool gate_lane_done(const struct gate_lane *lane)
 {
-	return atomic_load_explicit(&lane->key.record->submitted, memory_order_acquire) ==
-	       atomic_load_explicit(&lane->key.record->done, memory_order_acquire);
+	return atomic_load_explicit(&lane->record->submitted, memory_order_acquire) ==
+	       atomic_load_explicit(&lane->record->done, memory_order_acquire);
 }
 /* Whether the driver has to be asked about it. */
 bool gate_lane_by_query(const struct gate_lane *lane);
 /* Puts a marker in behind what it has, or asks the driver. False: somebody else is at it. */
 bool gate_lane_mark(struct gate *g, struct gate_lane *lane);
-/* All of the calling thread's. */
-void gate_lanes_mark_own(struct gate *g, struct gate_local *l);
+/* All of the calling thread's, or those in one stream only. */
+void gate_lanes_mark_own(struct gate *g, struct gate_local *l, CUstream only);
 /* Estimate of its work in flight. */
 uint64_t gate_lane_in_flight(struct gate_lane *lane);
 /* Work without a record. */

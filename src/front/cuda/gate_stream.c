@@ -7,11 +7,11 @@
 
 /* Counted before it begins and until it has ended for certain, so that nobody disturbs it; where
  * one ends unseen, launches are looked at a little longer, no more. */
-#define BEGIN_CAPTURE(call)                          \
-	atomic_fetch_add(&gate_captures, 1);         \
-	CUresult result_ = call;                     \
-	if (result_ != CUDA_SUCCESS)                 \
-		atomic_fetch_sub(&gate_captures, 1); \
+#define BEGIN_CAPTURE(call)           \
+	gate_capture_begins();        \
+	CUresult result_ = call;      \
+	if (result_ != CUDA_SUCCESS)  \
+		gate_capture_ended(); \
 	return result_
 
 CUresult hook_cuStreamBeginCapture(CUstream stream)
@@ -60,11 +60,11 @@ static bool captures(CUstream stream)
 }
 
 /* A capture that was spoiled ends with an error, and one of another thread's does not end. */
-#define END_CAPTURE(stream, call)                    \
-	bool before_ = captures(stream);             \
-	CUresult result_ = call;                     \
-	if (before_ && !captures(stream))            \
-		atomic_fetch_sub(&gate_captures, 1); \
+#define END_CAPTURE(stream, call)         \
+	bool before_ = captures(stream);  \
+	CUresult result_ = call;          \
+	if (before_ && !captures(stream)) \
+		gate_capture_ended();     \
 	return result_
 
 CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph *graph)
@@ -100,8 +100,8 @@ CUresult hook_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, i
 
 static void stream_ends(CUstream stream)
 {
-	if (atomic_load(&gate_captures) && captures(stream))
-		atomic_fetch_sub(&gate_captures, 1);
+	if (captures(stream))
+		gate_capture_ended();
 	if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
 		gate_stream_destroy(stream);
 }

@@ -220,8 +220,15 @@ CUresult hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
 
 	if (gate_is_off())
 		return launch(exec, stream);
-	gate_begin(&call, gate_stream_of(stream), (struct gate_work){.what = (uintptr_t)exec});
-	return gate_end(&call, launch(exec, stream));
+	struct gate_local *local = gate_enter(gate_stream_of(stream));
+	if (!local) {
+		gate_begin(&call, gate_stream_of(stream),
+			   (struct gate_work){.what = (uintptr_t)exec});
+		return gate_end(&call, launch(exec, stream));
+	}
+	CUresult result = launch(exec, stream);
+	gate_leave(local);
+	return result;
 }
 
 CUresult hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
@@ -230,8 +237,15 @@ CUresult hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 
 	if (gate_is_off())
 		return launch_ptsz(exec, stream);
-	gate_begin(&call, gate_stream_ptsz(stream), (struct gate_work){.what = (uintptr_t)exec});
-	return gate_end(&call, launch_ptsz(exec, stream));
+	struct gate_local *local = gate_enter(gate_stream_ptsz(stream));
+	if (!local) {
+		gate_begin(&call, gate_stream_ptsz(stream),
+			   (struct gate_work){.what = (uintptr_t)exec});
+		return gate_end(&call, launch_ptsz(exec, stream));
+	}
+	CUresult result = launch_ptsz(exec, stream);
+	gate_leave(local);
+	return result;
 }
 
 CUresult hook_cuGraphUpload(CUgraphExec exec, CUstream stream)
