@@ -37,21 +37,20 @@ static void nap(uint64_t ns)
 	nanosleep(&t, NULL);
 }
 
-static bool any_launching(struct front_gate *f)
+/* A process that is gone has no work any more. */
+static bool is_live(struct front_gate *f, uint32_t slot)
 {
-	for (uint32_t slot = 1; slot <= atomic_load(&f->slots); slot++)
-		if (gate_launching(gate_process(f->ledger, slot)))
-			return true;
-	return false;
+	return atomic_load(&ledger_slot(f->ledger, slot)->state) == LEDGER_SLOT_LIVE;
 }
 
 static bool all_drained(struct front_gate *f)
 {
-	if (any_launching(f))
-		return false;
-	for (uint32_t slot = 1; slot <= atomic_load(&f->slots); slot++)
-		if (!gate_drained(gate_process(f->ledger, slot)))
+	for (uint32_t slot = 1; slot <= atomic_load(&f->slots); slot++) {
+		const struct gate_process *p = gate_process(f->ledger, slot);
+
+		if (is_live(f, slot) && (gate_launching(p) || !gate_drained(p)))
 			return false;
+	}
 	return true;
 }
 
@@ -60,7 +59,8 @@ static uint32_t waiting(struct front_gate *f)
 	uint32_t sum = 0;
 
 	for (uint32_t slot = 1; slot <= atomic_load(&f->slots); slot++)
-		sum += atomic_load(&gate_process(f->ledger, slot)->waiting);
+		if (is_live(f, slot))
+			sum += atomic_load(&gate_process(f->ledger, slot)->waiting);
 	return sum;
 }
 

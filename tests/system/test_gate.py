@@ -1,5 +1,6 @@
 """The session's gate as the front sees it, over the null driver: front_host plays the daemon (front_gate.h)."""
 import json
+import pathlib
 
 import pytest
 
@@ -51,3 +52,30 @@ def test_opens_by_itself_where_the_daemon_is_gone():
     program, gate = through("closed", 3000, answer="leave")
     assert program["launches"] > 1000
     assert 900 * MS < gate["wait_ns"] < 10_000 * MS
+
+
+def driver_of(host):
+    """The simulated driver's own library."""
+    return next(path for path in (pathlib.Path(d, "libcuda.so.1") for d in host.env["LD_LIBRARY_PATH"].split(":"))
+                if path.exists()).resolve()
+
+
+def on_sim(host, plan, *argv):
+    """(the program's output, what the gate's owner saw)"""
+    done = host.run([BUILD / "tests/programs/front_host", "--limit", str(60 << 30), "--uuid",
+                     host.stat()["gpus"][0]["uuid"], "--gate", plan, "--preload", FRONTS[0], "--", *argv],
+                    env={"CARVE_DRIVER_CUDA": str(driver_of(host))}, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(done.stderr.splitlines()[-1])["gate"]
+
+
+@pytest.mark.parametrize("seed", [1, 4, 5])
+def test_random_program_ends_and_computes_the_same(make_host, seed):
+    """Streams of all kinds, events, captures, graphs, host functions, words that streams wait for; a gate at random."""
+    host = make_host("h100-80gb")
+    program = [BUILD / "tests/programs/gate_stress", str(seed), "3", "100"]
+    direct = host.run(program, timeout=60)
+    assert direct.returncode == 0, direct.stderr
+    through_gate, gate = on_sim(host, f"random:{seed}", *program)
+    assert through_gate == direct.stdout, f"seed {seed}"
+    assert gate["leaked"] == 0 and gate["drained"] > 0

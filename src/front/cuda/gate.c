@@ -193,7 +193,11 @@ void gate_look_after_daemon(struct gate *g)
 static void wait_while_closed(struct gate *g)
 {
 	uint64_t begin = gate_now(), looked = begin;
+	struct gate_local *l = gate_local_find();
 
+	/* What no other thread can put a marker into, too. */
+	if (l)
+		gate_lanes_mark_own(g, l, NULL);
 	atomic_fetch_add(&g->page->waiting, 1);
 	attach_wake(&g->process->attachment);
 	for (;;) {
@@ -265,14 +269,16 @@ static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
 			since = now, done_before = done;
 		else if (now - since > MIN(stall << MIN(l->stalls, 4), STALL_NS_MOST)) {
 			l->stalls++;
-			l->room_ns = ns;
+			l->room_ns = MAX(ns, bound / 8);
 			return;
 		}
 		gate_nap(nap);
 		nap = MIN(nap * 2, ROOM_NAP_NS * 8);
 	}
+	/* Where the gate closed meanwhile there is nothing to divide. */
 	l->stalls = 0;
-	l->room_ns = MAX(ns, MIN(bound > sum ? bound - sum : 0, bound / 8));
+	l->room_ns = sum && sum + ns <= bound ? MAX(ns, MIN(bound - sum, bound / 8))
+					      : MAX(ns, bound / 8);
 }
 
 /* ---- a launch ------------------------------------------------------------------------------ */
