@@ -141,10 +141,9 @@ CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
 	return reserve(t, p);
 }
 
-bool taking_again(const struct taking *t, CUresult result, int *tries)
+bool taking_again(const struct taking *t, int *tries)
 {
-	if (result != CUDA_ERROR_OUT_OF_MEMORY || !t->process || !t->object.bytes ||
-	    (*tries)++ >= TAKE_AGAIN_MOST)
+	if (!t->process || !t->object.bytes || (*tries)++ >= TAKE_AGAIN_MOST)
 		return false;
 	nanosleep(&(struct timespec){.tv_nsec = TAKE_AGAIN_NS}, NULL);
 	return true;

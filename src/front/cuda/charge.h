@@ -34,17 +34,17 @@ CUresult taking_try_on(struct taking *t, struct process *p, int gpu, enum object
 /* The driver's word for a call whose memory is reserved. Where that is that there is none, somebody
  * else holds more than is his, for a moment: a module that is about to be undone, a process that
  * has just died. So it is asked again, for a second at most. */
-#define TAKE(taking, call)                                     \
-	({                                                     \
-		CUresult taken_;                               \
-		int tries_ = 0;                                \
-		do                                             \
-			taken_ = (call);                       \
-		while (taking_again(taking, taken_, &tries_)); \
-		taken_;                                        \
+#define TAKE(taking, call)                                                                   \
+	({                                                                                   \
+		CUresult taken_;                                                             \
+		int tries_ = 0;                                                              \
+		do                                                                           \
+			taken_ = (call);                                                     \
+		while (taken_ == CUDA_ERROR_OUT_OF_MEMORY && taking_again(taking, &tries_)); \
+		taken_;                                                                      \
 	})
 /* Waits for a moment; false where asking again makes no sense, or not any more. */
-bool taking_again(const struct taking *t, CUresult result, int *tries);
+bool taking_again(const struct taking *t, int *tries);
 /* The driver took another amount than was reserved. False: there is no room for it; undo the call.
  */
 bool taking_resize(struct taking *t, uint64_t bytes);
