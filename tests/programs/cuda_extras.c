@@ -136,7 +136,8 @@ static void check_context_events(int argc, char **argv)
 	OK(cuCtxWaitEvent(ctx, one));
 	EXPECT_RESULT(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
 	OK(cuStreamSynchronize(b));
-	OK(cuStreamQuery(a));
+	OK(cuEventQuery(one));
+	OK(cuStreamSynchronize(a));
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));
 	EXPECT_RESULT(cuCtxRecordEvent(ctx, all), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	EXPECT_RESULT(cuCtxWaitEvent(ctx, one), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
