@@ -197,10 +197,11 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 		session_make_id(node, record.id);
 	if (rc < 0) {
 		error_set(&err, EXIT_CODE_FAILED, "the session cannot be recorded: %s",
-			  rc == -ENOSPC  ? "the disk is full"
-			  : rc == -EROFS ? "the database cannot be written"
-			  : rc == -ESRCH ? "the process that asked has ended"
-					 : strerrordesc_np(-rc));
+			  rc == -ENOSPC    ? "the disk is full"
+			  : rc == -EROFS   ? "the database cannot be written"
+			  : rc == -EUCLEAN ? "the database is damaged"
+			  : rc == -ESRCH   ? "the process that asked has ended"
+					   : strerrordesc_np(-rc));
 		refuse(node, w, &err);
 		return;
 	}

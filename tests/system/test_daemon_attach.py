@@ -467,6 +467,66 @@ def test_many_kills_of_the_daemon(daemon, make_child):
     assert daemon.gpu()["available_bytes"] == 70 * GIB
 
 
+# ---- a database that is of no use: running sessions keep their limits ----
+
+def limit_of(daemon, session):
+    a = Attached(daemon)
+    assert a.ask(OBSERVE, session)[0] == OK
+    limit, = struct.unpack_from("<Q", mmap.mmap(a.fds[0], 4096, prot=mmap.PROT_READ), 128 + 16)
+    a.close()
+    return limit
+
+
+def test_a_database_that_is_damaged_while_it_is_used(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    free = daemon.gpu()["available_bytes"]
+    for file in daemon.runtime.glob("carve.db*"):
+        with open(file, "r+b") as f:
+            f.write(b"\xff" * file.stat().st_size)
+    refused = daemon.request(vram="1")
+    assert refused.status == 409 and "the session cannot be recorded: " in refused.error["message"]
+    gpu = daemon.gpu()
+    assert gpu["available_bytes"] == free and gpu["sessions"] == 1
+    assert child.say(f"charge {MIB}") == "ok" and limit_of(daemon, session) == 4 * GIB
+    assert [s["id"] for s in daemon.call("GET", "/v1/sessions").json] == [session]
+    daemon.kill()
+    for file in daemon.runtime.glob("carve.db*"):
+        file.unlink()
+    daemon.start()
+
+
+def test_a_database_that_cannot_be_written(make_daemon, make_child, tmp_path):
+    """Read-only when a daemon starts: it says so; workloads go on, and are taken up again when it can be written."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "none", place],
+                      stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("cannot mount a file system here")
+    daemon = Daemon(dir=tmp_path)
+    try:
+        daemon.process.terminate()
+        daemon.process.wait(10)
+        daemon.runtime = place / "run"
+        daemon.start()
+        session = daemon.grant(vram="4")["id"]
+        child = make_child(daemon, session)
+        daemon.kill()
+        assert subprocess.run(["mount", "-o", "remount,ro", place]).returncode == 0
+        daemon.start(wait=False)
+        assert daemon.process.wait(10) == 1
+        assert "Read-only file system" in daemon.log() or "cannot be written" in daemon.log()
+        assert child.say(f"charge {MIB}") == "ok"
+        assert subprocess.run(["mount", "-o", "remount,rw", place]).returncode == 0
+        daemon.start()
+        assert limit_of(daemon, session) == 4 * GIB
+        assert daemon.show(session)["gpus"][0]["used_bytes"] == MIB
+        assert daemon.gpu()["available_bytes"] == 76 * GIB
+    finally:
+        daemon.kill()
+        subprocess.run(["umount", "-l", place], check=True)
+
+
 def test_a_false_ledger_is_not_adopted(daemon, make_child):
     """A file of the right name that is no ledger: memfds are named by whoever makes them."""
     session = daemon.grant(vram="4")["id"]
