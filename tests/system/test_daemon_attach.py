@@ -281,6 +281,22 @@ def test_what_goes_beyond_the_slice_is_ended_where_the_policy_says_so(make_daemo
     assert child.process.wait(6) == -signal.SIGKILL
 
 
+def test_policy_waits_out_what_the_driver_reports_late(make_daemon, make_child, tmp_path):
+    """A moment's figure beyond the slice ends nobody: it has to be there each time, and for so long."""
+    config = tmp_path / "config.json"
+    config.write_text('{"over_policy": "kill", "over_seconds": 30}')
+    daemon = make_daemon(args=["--config", config])
+    session = daemon.grant(vram="2")["id"]
+    child = make_child(daemon, session)
+    for figure in (3 * GIB, 2 * GIB) * 3:
+        daemon.processes = [(0, child.pid, figure)]
+        daemon.write_state()
+        time.sleep(1.2)
+    assert child.process.poll() is None and "session.over" not in daemon.log()
+    assert child.say("settle") == str(OK)
+    assert daemon.show(session)["over_bytes"] == 0
+
+
 @pytest.mark.parametrize("text, wrong", [
     ("{}", None), ('{"over_seconds": 5, "over_tolerance": "1.5GiB"}', None), ("", "line"), ("[]", "object"),
     ('{"history_sessions": 0}', None), ('{"history_sessions": -1}', "history_sessions"),
