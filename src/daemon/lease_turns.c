@@ -7,9 +7,11 @@
 
 #define MS 1000000ull
 /* Pages of who holds a contended lease, or is draining, are looked at this often; less often where
- * a look costs more than a fiftieth of that, so that it takes 2% of a CPU at most. */
+ * a look costs more than a twentieth of that, so that it takes 5% of a CPU at most. */
 #define LOOK_EVERY_NS (MS / 4)
-#define LOOK_BUDGET 50u
+#define LOOK_BUDGET 20u
+/* Who has work in for a while is not idle before that is done: half of the estimate, at most. */
+#define LOOK_BUSY_NS MS
 /* While draining, for what the driver's own work takes: 100 us, then a quarter of the time so far.
  */
 #define DRAIN_LOOK_NS (MS / 10)
@@ -244,6 +246,13 @@ static bool holder_yield(struct leases *l, struct lease_member *m, uint64_t now)
 	return true;
 }
 
+static uint64_t holder_interval(const struct leases *l, const struct member_look *look)
+{
+	uint64_t busy = look->drained ? 0 : look->in_flight_ns / 2;
+
+	return MAX(look_interval(l), MIN(busy, LOOK_BUSY_NS));
+}
+
 static void holder_look(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	bool watched = m->contended;
@@ -267,7 +276,7 @@ static void holder_look(struct leases *l, struct lease_member *m, uint64_t now)
 			return;
 		m->quiet_since = 0;
 	}
-	m->look_at = now + (watched ? look_interval(l) : ALONE_LOOK_NS);
+	m->look_at = now + (watched ? holder_interval(l, &look) : ALONE_LOOK_NS);
 }
 
 /* ---- who waits --------------------------------------------------------------------------- */

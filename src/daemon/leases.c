@@ -87,24 +87,28 @@ static void *thread_run(void *arg)
 {
 	struct leases *l = arg;
 	struct epoll_event events[EVENTS];
+	uint64_t began, spent = 0;
 	bool stopping = false;
 
 	(void)pthread_setname_np(pthread_self(), "leases");
 	(void)prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), THREAD_NICE);
+	began = cpu_ns();
 	while (!stopping) {
 		int count = epoll_wait(l->poll_fd, events, EVENTS, -1);
-		uint64_t began = cpu_ns();
 
 		lock(l);
+		l->look_cost_ns += spent / 8;
+		l->look_cost_ns -= l->look_cost_ns / 8;
 		for (int i = 0; i < count; i++)
 			event_take(l, events[i].data.u64);
 		uint64_t next = turns_run(l, now_monotonic_ns());
 		stopping = l->stopping;
 		pthread_mutex_unlock(&l->lock);
 		timer_set(l, next);
-		l->look_cost_ns += (cpu_ns() - began) / 8;
-		l->look_cost_ns -= l->look_cost_ns / 8;
+		/* All of a round, the kernel's part in waiting included. */
+		spent = cpu_ns() - began;
+		began += spent;
 	}
 	return NULL;
 }
