@@ -196,6 +196,7 @@ static bool handle_resume(struct attach_connection *c, struct session *s, uint32
 		p->connection = c;
 		p->left = false;
 		c->process = p;
+		process_hears(p, true);
 		return reply_books(c, s);
 	}
 	return reply_status(c, ATTACH_MALFORMED, "slot %u is not yours to resume", slot);

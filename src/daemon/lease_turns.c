@@ -26,9 +26,11 @@
 /* Whose lease ended by time and who is not at the gate yet may come within this time. */
 #define PONDER_NS MS
 /* A drain is given up after this time, or 4 times the estimate of what is in flight; where all that
- * is left will report itself (a long kernel), not before the third. */
+ * is left will report itself (a long kernel), the third more. */
 #define DRAIN_MAX_NS (100 * MS)
 #define DRAIN_LONG_NS (1000 * MS)
+/* Whatever the estimate, which is its process's own. */
+#define DRAIN_MOST_NS (5000 * MS)
 /* Work that does not end for so long, or twice the estimate, while a thread of the process waits at
  * the gate may wait for that thread: the gate is opened for a moment, a few times. */
 #define STALL_NS (20 * MS)
@@ -142,7 +144,8 @@ static void drain_plan(struct lease_member *m, const struct member_look *look, u
 	m->progress = look->progress;
 	m->progress_at = now;
 	m->stall_ns = MAX(STALL_NS, 2 * look->in_flight_ns);
-	m->give_up_at = now + MAX(DRAIN_MAX_NS, 4 * look->in_flight_ns);
+	m->give_up_at =
+		now + MIN(MAX(DRAIN_MAX_NS, 4 * look->in_flight_ns), DRAIN_MOST_NS - DRAIN_LONG_NS);
 	m->reopened_until = 0;
 	m->reopens = 0;
 }
@@ -190,7 +193,7 @@ static bool drain_reopen(struct lease_member *m, const struct member_look *look,
 static bool drain_given_up(const struct lease_member *m, const struct member_look *look,
 			   uint64_t now)
 {
-	uint64_t more = look->marked ? DRAIN_LONG_NS - DRAIN_MAX_NS : 0;
+	uint64_t more = look->marked ? DRAIN_LONG_NS : 0;
 
 	return now >= m->give_up_at + more;
 }

@@ -1,0 +1,288 @@
+/* The lease thread with processes that are threads of this one: what tools for races can see, and
+ * pages full of nonsense. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#include "base/macros.h"
+#include "daemon/leases.h"
+#include "proto/gate.h"
+
+#define SLOTS 4u
+#define SLOT 1u
+#define WORK_NS 200000L
+#define MS 1000000l
+
+struct fake {
+	struct ledger_limits limits;
+	struct ledger ledger;
+	struct ledger_header shape;
+	struct lease_member *member;
+	pthread_t thread;
+	atomic_bool stop, hostile;
+	atomic_uint_fast64_t turns;
+};
+
+static atomic_int running; /* sessions that are on the GPU now */
+static atomic_int most;
+
+static void pause_ns(long ns)
+{
+	struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+
+	nanosleep(&t, NULL);
+}
+
+static void wake(const struct fake *f)
+{
+	uint64_t one = 1;
+
+	(void)!write(leases_wake_fd(f->member), &one, sizeof(one));
+}
+
+/* ---- a front, in its plainest form ------------------------------------------------------- */
+
+static bool pass(struct fake *f, struct gate_process *page)
+{
+	bool counted = false;
+
+	while (!atomic_load(&f->stop)) {
+		atomic_store(&page->thread[0].in_launch, 1);
+		uint64_t word = atomic_load(gate_word(&f->ledger));
+		enum gate_state state = GATE_STATE(word);
+
+		if (state == GATE_IDLE && gate_replace(&f->ledger, word, GATE_CONTENDED)) {
+			wake(f);
+			continue;
+		}
+		if (state != GATE_CLOSED && state != GATE_IDLE) {
+			if (counted)
+				atomic_fetch_sub(&page->waiting, 1);
+			return true;
+		}
+		atomic_store(&page->thread[0].in_launch, 0);
+		if (!counted) {
+			atomic_fetch_add(&page->waiting, 1);
+			wake(f);
+		}
+		counted = true;
+		pause_ns(MS / 10);
+	}
+	return false;
+}
+
+static void on_gpu(struct fake *f)
+{
+	int now = atomic_fetch_add(&running, 1) + 1, before = atomic_load(&most);
+
+	while (before < now && !atomic_compare_exchange_weak(&most, &before, now))
+		;
+	pause_ns(WORK_NS);
+	atomic_fetch_sub(&running, 1);
+	atomic_fetch_add(&f->turns, 1);
+}
+
+static void *work(void *arg)
+{
+	struct fake *f = arg;
+	struct gate_process *page = gate_process(&f->ledger, SLOT);
+
+	atomic_store(&page->threads, 1);
+	atomic_store(&page->streams, 1);
+	while (pass(f, page)) {
+		atomic_fetch_add(&page->stream[0].submitted, 1);
+		atomic_fetch_add(&page->stream[0].marked, 1);
+		atomic_store(&page->thread[0].in_launch, 0);
+		on_gpu(f);
+		atomic_fetch_add(&page->stream[0].done, 1);
+	}
+	atomic_store(&page->thread[0].in_launch, 0);
+	return NULL;
+}
+
+/* Writes whatever it likes over its page and its gate, and never stops waking. */
+static void *rage(void *arg)
+{
+	struct fake *f = arg;
+	_Atomic uint32_t *words = (void *)gate_process(&f->ledger, SLOT);
+	unsigned seed = 1;
+
+	while (!atomic_load(&f->stop)) {
+		for (size_t i = 0; i < sizeof(struct gate_process) / sizeof(*words); i++)
+			atomic_store(&words[i], (uint32_t)rand_r(&seed) * 2654435761u);
+		atomic_store(gate_word(&f->ledger), (uint64_t)rand_r(&seed) << 20 | rand_r(&seed));
+		wake(f);
+		pause_ns(MS / 20);
+	}
+	return NULL;
+}
+
+/* ---- sessions ---------------------------------------------------------------------------- */
+
+static struct fake *fake_new(void)
+{
+	struct fake *f = calloc(1, sizeof(*f));
+	size_t size = ledger_size(1, SLOTS);
+
+	assert_non_null(f);
+	f->ledger.header = aligned_alloc(4096, ALIGN_UP(size, 4096));
+	assert_non_null(f->ledger.header);
+	memset(f->ledger.header, 0, size);
+	ledger_init(f->ledger.header, 1, SLOTS);
+	f->shape = *f->ledger.header;
+	f->ledger.shape = &f->shape;
+	f->ledger.limits = &f->limits;
+	return f;
+}
+
+static void fake_join(struct fake *f, struct leases *leases, uint32_t fraction)
+{
+	const struct lease_joining joining = {.id = "s-fake",
+					      .ledger = &f->ledger,
+					      .limits = &f->limits,
+					      .gpus = 1,
+					      .fraction = fraction,
+					      .wake_fd = -1};
+
+	assert_int_equal(leases_join(leases, &joining, &f->member), 0);
+	leases_process_add(leases, f->member, SLOT, true);
+}
+
+static struct fake *fake_start(struct leases *leases, uint32_t fraction, void *(*run)(void *))
+{
+	struct fake *f = fake_new();
+
+	fake_join(f, leases, fraction);
+	assert_int_equal(pthread_create(&f->thread, NULL, run, f), 0);
+	return f;
+}
+
+static void fake_end(struct fake *f, struct leases *leases)
+{
+	atomic_store(&f->stop, true);
+	pthread_join(f->thread, NULL);
+	leases_process_gone(leases, f->member, SLOT);
+	leases_leave(leases, f->member);
+	free(f->ledger.header);
+	free(f);
+}
+
+static struct leases *start(enum compute_mode mode)
+{
+	const struct lease_setting setting = {mode, 20 * MS, 100000};
+	struct leases *leases;
+
+	assert_int_equal(leases_start(&leases), 0);
+	leases_set(leases, 0, &setting);
+	atomic_store(&most, 0);
+	return leases;
+}
+
+/* Until it had so many more turns on the GPU; fails after a minute. */
+static void wait_turns(struct fake *f, uint64_t more)
+{
+	uint64_t wanted = atomic_load(&f->turns) + more;
+
+	for (int i = 0; i < 6000 && atomic_load(&f->turns) < wanted; i++)
+		pause_ns(10 * MS);
+	assert_true(atomic_load(&f->turns) >= wanted);
+}
+
+/* ---- tests ------------------------------------------------------------------------------- */
+
+static void one_at_a_time(void **state)
+{
+	struct leases *leases = start(COMPUTE_STRICT);
+	struct fake *a = fake_start(leases, 250000, work), *b = fake_start(leases, 750000, work);
+	struct lease_standing small, large;
+
+	wait_turns(a, 500);
+	wait_turns(b, 500);
+	leases_standing(leases, a->member, &small);
+	leases_standing(leases, b->member, &large);
+	assert_true(small.sliced && large.sliced && small.stat.leases > 1);
+	/* By the leases' own books: the GPU is none here. */
+	double part =
+		(double)small.stat.held_ns / (double)(small.stat.held_ns + large.stat.held_ns);
+	assert_true(part > 0.1 && part < 0.5);
+	if (!small.stalls && !large.stalls && !small.reopened && !large.reopened)
+		assert_int_equal(atomic_load(&most), 1);
+	fake_end(a, leases);
+	fake_end(b, leases);
+	leases_stop(leases);
+}
+
+static void alone_it_goes_idle_and_comes_back(void **state)
+{
+	struct leases *leases = start(COMPUTE_FAIR);
+	struct fake *a = fake_start(leases, 0, work);
+
+	wait_turns(a, 100);
+	atomic_store(&a->stop, true);
+	pthread_join(a->thread, NULL);
+	for (int i = 0; i < 6000 && GATE_STATE(atomic_load(gate_word(&a->ledger))) != GATE_IDLE;
+	     i++)
+		pause_ns(10 * MS);
+	assert_int_equal(GATE_STATE(atomic_load(gate_word(&a->ledger))), GATE_IDLE);
+	atomic_store(&a->stop, false);
+	assert_int_equal(pthread_create(&a->thread, NULL, work, a), 0);
+	wait_turns(a, 100);
+	fake_end(a, leases);
+	leases_stop(leases);
+}
+
+static void settings_change_while_sessions_come_and_go(void **state)
+{
+	struct leases *leases = start(COMPUTE_FAIR);
+	struct fake *stays = fake_start(leases, 300000, work);
+
+	for (unsigned i = 0; i < 12; i++) {
+		const struct lease_setting setting = {(enum compute_mode)(i % 3), 5 * MS, 50000};
+		struct fake *guest = fake_start(leases, i % 2 ? 400000 : 0, work);
+		struct lease_turn turns[16];
+		uint64_t next;
+
+		leases_set(leases, 0, &setting);
+		leases_share(leases, stays->member, 200000 + i * 10000);
+		wait_turns(stays, 20);
+		wait_turns(guest, 20);
+		(void)leases_turns(leases, 0, turns, ARRAY_SIZE(turns), &next);
+		(void)leases_turns_open(leases, turns, ARRAY_SIZE(turns));
+		fake_end(guest, leases);
+	}
+	fake_end(stays, leases);
+	leases_stop(leases);
+}
+
+static void a_hostile_session_keeps_nobody_from_his_turns(void **state)
+{
+	struct leases *leases = start(COMPUTE_FAIR);
+	struct fake *honest = fake_start(leases, 500000, work);
+	struct fake *hostile = fake_start(leases, 500000, rage);
+
+	wait_turns(honest, 300);
+	fake_end(hostile, leases);
+	wait_turns(honest, 100);
+	fake_end(honest, leases);
+	leases_stop(leases);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_at_a_time),
+		cmocka_unit_test(alone_it_goes_idle_and_comes_back),
+		cmocka_unit_test(settings_change_while_sessions_come_and_go),
+		cmocka_unit_test(a_hostile_session_keeps_nobody_from_his_turns),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
