@@ -65,6 +65,11 @@ static enum gate_state gate_state(const struct lease_member *m)
 	return GATE_STATE(atomic_load(gate_word(m->info.ledger)));
 }
 
+static bool gate_is_open(const struct lease_member *m)
+{
+	return gate_state(m) == GATE_OPEN || gate_state(m) == GATE_CONTENDED;
+}
+
 static void gate_put(const struct lease_member *m, enum gate_state state)
 {
 	if (gate_state(m) != state)
@@ -293,13 +298,15 @@ static void wake_was_idle(struct leases *l, struct lease_member *m, uint64_t now
 	m->look_at = MIN(m->look_at, m->muted_until);
 }
 
-/* Its process opened the idle gate by itself: it holds a lease, or loses it at once. */
+/* Its process opened the gate by itself: the idle one, or while there was no daemon to ask. It
+ * holds a lease, or loses it at once. */
 static void taken_back(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	m->state = MEMBER_HOLDS;
 	m->contended = true; /* as lease_opened() takes it */
 	m->look_at = now + look_interval(l);
 	quiet_end(m, now);
+	holder_gate(m);
 	turn_begin(m, UINT64_MAX, false, now);
 	wants_set(l, m, true, now);
 	lease_opened(l->table, m->number, now);
@@ -312,7 +319,7 @@ static void shut_look(struct leases *l, struct lease_member *m, uint64_t now)
 
 	m->woken = false;
 	m->look_at = UINT64_MAX;
-	if (gate_state(m) == GATE_CONTENDED) {
+	if (gate_is_open(m)) {
 		taken_back(l, m, now);
 		return;
 	}
@@ -342,7 +349,7 @@ static void yield_look(struct leases *l, struct lease_member *m, uint64_t now)
 	m->woken = false;
 	m->look_at = UINT64_MAX;
 	member_look(m, &look);
-	if (!look.waiting && gate_state(m) != GATE_CONTENDED)
+	if (!look.waiting && !gate_is_open(m))
 		return;
 	m->state = MEMBER_HOLDS;
 	m->turn.revoked = 0;

@@ -239,6 +239,29 @@ static void alone_it_goes_idle_and_comes_back(void **state)
 	leases_stop(leases);
 }
 
+/* As waiters do that find no daemon, while the next one is about to come. */
+static void a_gate_that_was_opened_without_a_daemon_is_closed_again(void **state)
+{
+	struct leases *leases = start(COMPUTE_STRICT);
+	struct fake *other = fake_start(leases, 750000, work), *f = fake_new();
+	struct lease_standing standing = {0};
+
+	fake_join(f, leases, 250000);
+	leases_process_add(leases, f->member, SLOT, false);
+	assert_int_equal(GATE_STATE(atomic_load(gate_word(&f->ledger))), GATE_CLOSED);
+	gate_set(&f->ledger, GATE_OPEN);
+	assert_int_equal(pthread_create(&f->thread, NULL, work, f), 0);
+	for (int i = 0; i < 6000 && standing.stat.leases < 5; i++) {
+		pause_ns(10 * MS);
+		leases_standing(leases, f->member, &standing);
+	}
+	assert_true(standing.stat.leases >= 5);
+	wait_turns(other, 100);
+	fake_end(f, leases);
+	fake_end(other, leases);
+	leases_stop(leases);
+}
+
 static void settings_change_while_sessions_come_and_go(void **state)
 {
 	struct leases *leases = start(COMPUTE_FAIR);
@@ -280,6 +303,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_at_a_time),
 		cmocka_unit_test(alone_it_goes_idle_and_comes_back),
+		cmocka_unit_test(a_gate_that_was_opened_without_a_daemon_is_closed_again),
 		cmocka_unit_test(settings_change_while_sessions_come_and_go),
 		cmocka_unit_test(a_hostile_session_keeps_nobody_from_his_turns),
 	};
