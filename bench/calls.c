@@ -1,11 +1,12 @@
 /* Times driver calls: loops of one call each, in batches. Run without and with an interposer
  * before the driver, the difference is what the interposer costs.
  *
- *   calls [--calls N] [--batches N] [--live N]... [LOOP]...
+ *   calls [--calls N] [--batches N] [--live N]... [--pause MS] [LOOP]...
  *
  * LOOP is a name from the table below; alloc loops run once for every --live count of other living
  * allocations (default 0; ascending). A batch has N calls (--calls), or as many as take about half
- * a millisecond. cuInit and the making of a context are always timed, once: they come first. Prints
+ * a millisecond. After a first launch it pauses (--pause), for what happens once in the background.
+ * cuInit and the making of a context are always timed, once: they come first. Prints
  * a JSON array of {"loop", "live", "calls", "ns": [of one call, by batch]}.
  *
  * A second thread does nothing: every program has more than one that uses a real driver, and locks
@@ -65,6 +66,19 @@ static void loop_launch(long n)
 		must(cuLaunchKernel(NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL), "cuLaunchKernel");
 }
 
+static void loop_graph_launch(long n)
+{
+	static CUgraphExec exec;
+	CUgraph graph;
+
+	if (!exec) {
+		must(cuGraphCreate(&graph, 0), "cuGraphCreate");
+		must(cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
+	}
+	while (n--)
+		must(cuGraphLaunch(exec, NULL), "cuGraphLaunch");
+}
+
 static void loop_memcpy(long n)
 {
 	char from[16] = {0};
@@ -121,6 +135,7 @@ struct loop {
 static const struct loop loops[] = {
 	{"forwarded", loop_forwarded},
 	{"launch", loop_launch},
+	{"graph_launch", loop_graph_launch},
 	{"memcpy", loop_memcpy},
 	{"get_proc_address", loop_get_proc_address},
 	{"alloc_free", loop_alloc_free, true},
@@ -237,7 +252,8 @@ static void *sleep_for_ever(void *unused)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: calls [--calls N] [--batches N] [--live N]... [LOOP]...\n");
+	fprintf(stderr,
+		"usage: calls [--calls N] [--batches N] [--live N]... [--pause MS] [LOOP]...\n");
 	return 2;
 }
 
@@ -247,9 +263,10 @@ int main(int argc, char **argv)
 		{"calls", 1, NULL, 'c'},
 		{"batches", 1, NULL, 'b'},
 		{"live", 1, NULL, 'l'},
+		{"pause", 1, NULL, 'p'},
 		{0},
 	};
-	long live_counts[LIVE_COUNTS_MOST] = {0}, live = 0;
+	long live_counts[LIVE_COUNTS_MOST] = {0}, live = 0, pause_ms = 0;
 	int live_count = 0;
 
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -259,6 +276,8 @@ int main(int argc, char **argv)
 			batches = strtol(optarg, NULL, 10);
 		else if (c == 'l' && live_count < LIVE_COUNTS_MOST)
 			live_counts[live_count++] = strtol(optarg, NULL, 10);
+		else if (c == 'p')
+			pause_ms = strtol(optarg, NULL, 10);
 		else
 			return usage();
 	}
@@ -272,6 +291,10 @@ int main(int argc, char **argv)
 		return 1;
 	printf("[");
 	start_driver();
+	if (pause_ms > 0) {
+		loop_launch(1);
+		usleep((useconds_t)pause_ms * 1000);
+	}
 	run_loops(argv + optind, false, 0);
 	for (int i = 0; i < MAX(live_count, 1); i++) {
 		fill(&live, live_counts[i]);

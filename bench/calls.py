@@ -10,13 +10,21 @@ from bench import host, stats, syscalls
 
 ALLOC = "alloc_free"
 ALLOC_SMALL = "alloc_free_small"
-LOOPS = ["forwarded", "launch", "memcpy", "get_proc_address", ALLOC, ALLOC_SMALL, "locked_add"]
+GATED = ["launch", "graph_launch"]
+GATE_STATES = ["open", "contended"]
+GATE_PAUSE_MS = 200  # until the process has registered for the closer's barrier
+LOOPS = ["forwarded", *GATED, "memcpy", "get_proc_address", ALLOC, ALLOC_SMALL, "locked_add"]
 LIVE = [0, 1000, 10000, 50000]
 IDLE = 128
 NEVER_CUDA = shutil.which("true") or "/bin/true"
 TITLES = {
     "forwarded": "a call that is only forwarded",
-    "launch": "kernel launch",
+    "launch": "kernel launch, time-slicing off",
+    "launch_open": "kernel launch, gate open, all armed",
+    "launch_contended": "kernel launch, others want the GPU",
+    "graph_launch": "graph launch, time-slicing off",
+    "graph_launch_open": "graph launch, gate open, all armed",
+    "graph_launch_contended": "graph launch, others want the GPU",
     "memcpy": "memory copy",
     "get_proc_address": "cuGetProcAddress",
     ALLOC: "cuMemAlloc + cuMemFree, 2 MiB",
@@ -27,7 +35,8 @@ TITLES = {
     "locked_add": "yardstick: one locked add",
 }
 # Most nanoseconds above direct.
-GOALS = {"forwarded": 0.5, ALLOC: 100.0, ALLOC_SMALL: 100.0, "init": 1e6, "process_start": 150e3}
+GOALS = {"forwarded": 0.5, "launch": 0.5, "launch_open": 2.0, "launch_contended": 50.0, "graph_launch_open": 2.0,
+         "graph_launch_contended": 50.0, ALLOC: 100.0, ALLOC_SMALL: 100.0, "init": 1e6, "process_start": 150e3}
 
 
 class Samples:
@@ -45,8 +54,8 @@ def row_of(series, idle=0):
     return series["loop"], series["live"], idle
 
 
-def run_calls(build, configuration, loops, live=(0,), batches=12, calls=0, prefix=()):
-    argv = [*prefix, build / "bench" / "calls", "--batches", batches, "--calls", calls]
+def run_calls(build, configuration, loops, live=(0,), batches=12, calls=0, prefix=(), pause_ms=0):
+    argv = [*prefix, build / "bench" / "calls", "--batches", batches, "--calls", calls, "--pause", pause_ms]
     for count in live:
         argv += ["--live", count]
     return json.loads(host.checked([*argv, *loops], configuration.env, timeout=600))
@@ -79,6 +88,26 @@ def measure_idle(samples, build, configurations, count, rounds):
         for index in range(rounds):
             for configuration in in_turn(configurations, index):
                 add_round(samples, build, configuration, [ALLOC], [0], count)
+
+
+def through_gate(build, configuration, state):
+    """carve's configuration beside a stand-in for the daemon that leaves the gate in that state: (configuration,
+    prefix). The others have no gate."""
+    if configuration.name != "carve":
+        return configuration, ()
+    env = {**host.direct(build).env, "CARVE_DRIVER_CUDA": str(build / "bench/null_driver/libcuda.so.1")}
+    return host.Configuration("carve", env), [build / "tests/programs/front_host", "--gate", state, "--preload",
+                                              build / "src/front/libcuda.so.1", "--"]
+
+
+def measure_gate(samples, build, configurations, rounds):
+    for index in range(rounds):
+        for state in GATE_STATES:
+            for configuration in in_turn(configurations, index):
+                through, prefix = through_gate(build, configuration, state)
+                for series in run_calls(build, through, GATED, prefix=prefix, pause_ms=GATE_PAUSE_MS):
+                    if series["loop"] in GATED:
+                        samples.add((f"{series['loop']}_{state}", 0, 0), configuration.name, min(series["ns"]))
 
 
 def measure_start(samples, build, configurations, rounds, each=5):
@@ -145,6 +174,7 @@ def measure(build, configurations, rounds, live=tuple(LIVE), idle=IDLE):
     samples = Samples([c.name for c in configurations])
     counted = count_syscalls(build, configurations, live)
     measure_loops(samples, build, configurations, LOOPS, live, rounds)
+    measure_gate(samples, build, configurations, rounds)
     measure_idle(samples, build, configurations, idle, rounds)
     measure_start(samples, build, configurations, rounds)
     measure_process_start(samples, configurations, rounds)

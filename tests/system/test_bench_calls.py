@@ -49,6 +49,7 @@ def test_every_row_is_measured_in_every_configuration(measured):
     expected = {(loop, 0, 0) for loop in [*calls.LOOPS, "init", "context", "process_start"]}
     expected |= {(loop, live, 0) for loop in ("alloc_free", "alloc_free_small") for live in calls.LIVE}
     expected |= {("alloc_free", 0, 128)}
+    expected |= {(f"{loop}_{state}", 0, 0) for loop in calls.GATED for state in calls.GATE_STATES}
     assert {(r["loop"], r["live"], r["idle_processes"]) for r in document["rows"]} == expected
     for r in document["rows"]:
         assert set(r["results"]) == {"direct", "carve", "example"}
