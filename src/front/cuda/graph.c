@@ -198,8 +198,18 @@ static CUresult launch_end(struct graph_call *c, CUresult result)
 	return graph_end(c, result);
 }
 
+/* No graph of the process has memory nodes. */
+static inline bool graphs_are_plain(void)
+{
+	const struct process *p = process_peek();
+
+	return !p || !atomic_load_explicit(&p->graphs_have_memory, memory_order_relaxed);
+}
+
 #define LAUNCH(exec, stream, call)                        \
 	struct graph_call c;                              \
+	if (graphs_are_plain())                           \
+		return call;                              \
 	CUresult result = launch_begin(&c, exec, stream); \
 	return result != CUDA_SUCCESS ? result : launch_end(&c, call)
 
