@@ -30,6 +30,7 @@ struct process_growth {
 
 struct process_gpu {
 	struct small_hot hot;
+	struct small_calls small;
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
 };
 

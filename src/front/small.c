@@ -17,7 +17,32 @@ static int charge_block(struct process *p, uint32_t gpu)
 
 static void uncharge_block(struct process *p, uint32_t gpu)
 {
-	ledger_uncharge(&p->attachment.ledger, p->attachment.slot, gpu, BLOCK_BYTES);
+	if (p->gpu[gpu].small.uncovered)
+		p->gpu[gpu].small.withheld++;
+	else
+		ledger_uncharge(&p->attachment.ledger, p->attachment.slot, gpu, BLOCK_BYTES);
+}
+
+/* For a call that reserved none and got one. */
+static int charge_late(struct process *p, uint32_t gpu)
+{
+	struct small_calls *calls = &p->gpu[gpu].small;
+
+	if (!calls->withheld)
+		return charge_block(p, gpu);
+	calls->withheld--;
+	return 0;
+}
+
+static void uncovered_end(struct process *p, uint32_t gpu)
+{
+	struct small_calls *calls = &p->gpu[gpu].small;
+
+	calls->on_any_room = false;
+	if (--calls->uncovered)
+		return;
+	for (; calls->withheld; calls->withheld--)
+		uncharge_block(p, gpu);
 }
 
 static struct small_map *map_new(struct process *p)
@@ -103,27 +128,44 @@ static bool some_block_has_room(struct process *p, const struct object *object)
 	return false;
 }
 
+static int reserve_any_room(struct process *p, struct object *object)
+{
+	struct small_calls *calls = &p->gpu[object->gpu].small;
+
+	if (!some_block_has_room(p, object))
+		return -ENOMEM;
+	if (calls->uncovered)
+		return -EAGAIN;
+	calls->uncovered = 1;
+	calls->on_any_room = true;
+	return 0;
+}
+
 int small_reserve(struct process *p, struct object *object)
 {
 	struct small_hot *hot = &p->gpu[object->gpu].hot;
+	struct small_calls *calls = &p->gpu[object->gpu].small;
 	uint32_t units = object->small / SMALL_UNIT;
 
 	object->bytes = 0;
-	if (hot->context == object->context && hot->units >= units) {
+	if (hot->context == object->context && hot->units >= units && !calls->on_any_room) {
 		hot->units -= units;
+		calls->uncovered++;
 		return 0;
 	}
 	if (charge_block(p, object->gpu) == 0) {
 		object->bytes = BLOCK_BYTES;
 		return 0;
 	}
-	return some_block_has_room(p, object) ? 0 : -ENOMEM;
+	return reserve_any_room(p, object);
 }
 
 void small_cancel(struct process *p, const struct object *object)
 {
 	if (object->bytes)
 		uncharge_block(p, object->gpu);
+	else
+		uncovered_end(p, object->gpu);
 }
 
 static int keep_in_new_block(struct process *p, const struct object *object)
@@ -138,8 +180,13 @@ static int keep_in_new_block(struct process *p, const struct object *object)
 
 	if (!map)
 		return -ENOMEM;
-	if ((!object->bytes && charge_block(p, object->gpu) < 0) ||
-	    table_put(&p->objects, &block, NULL) < 0) {
+	if (!object->bytes && charge_late(p, object->gpu) < 0) {
+		map_free(p, map);
+		return -ENOMEM;
+	}
+	if (table_put(&p->objects, &block, NULL) < 0) {
+		if (!object->bytes)
+			uncharge_block(p, object->gpu);
 		map_free(p, map);
 		return -ENOMEM;
 	}
@@ -151,6 +198,7 @@ static int keep_in_new_block(struct process *p, const struct object *object)
 int small_keep(struct process *p, struct object *object)
 {
 	struct object *block = table_find(&p->objects, OBJECT_BLOCK, block_of(object));
+	bool covered = object->bytes;
 
 	if (!block) {
 		if (keep_in_new_block(p, object) < 0)
@@ -161,6 +209,8 @@ int small_keep(struct process *p, struct object *object)
 		if (object->bytes)
 			uncharge_block(p, object->gpu);
 	}
+	if (!covered)
+		uncovered_end(p, object->gpu);
 	object->bytes = 0;
 	return 0;
 }

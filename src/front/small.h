@@ -4,12 +4,15 @@
  *
  * A block is reserved before the call and returned where the driver did not need another one. It is
  * not reserved where the block that was filled last surely has room; and where the slice has no
- * room for a block, the call is made only if some block has.
+ * room for a block, the call is made only if some block has, and no other thread's call may be
+ * given that room by the driver. While a call without a block of its own is under way, no block is
+ * returned: should the driver take one for it after all, it is paid for.
  *
  * An object is small if `small` is not 0: its bytes as the driver hands them out. All functions are
  * called with the process's lock held. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/macros.h"
@@ -36,7 +39,14 @@ struct small_hot {
 	uint32_t units; /* free at its end, and not yet promised to a call */
 };
 
-/* 0 or -ENOMEM. */
+/* A GPU's calls under way that have not reserved a block. */
+struct small_calls {
+	uint32_t uncovered;
+	bool on_any_room;  /* one of them counts on room anywhere, and is alone */
+	uint32_t withheld; /* blocks to be returned when there are none */
+};
+
+/* 0; -ENOMEM; -EAGAIN: not while another thread's call is under way. */
 int small_reserve(struct process *p, struct object *object);
 /* The driver refused: undoes the reservation. */
 void small_cancel(struct process *p, const struct object *object);

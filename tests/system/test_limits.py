@@ -129,6 +129,21 @@ def test_pools_with_room_in_pieces_never_pass_the_limit(host, processes, threads
     wait_until(lambda: on_gpu(host) == 0)
 
 
+def test_threads_with_small_pieces_in_a_full_slice_never_pass_it(host, driven, session):
+    """What is left in a block is promised to one of them at a time."""
+    mine = driven("--session", session)
+    for _ in range(3):
+        assert mine.say(f"take linear {BLOCK // 4}") == OK
+    assert mine.say(f"take linear {mine.room() // BLOCK * BLOCK}") == OK
+    full = on_gpu(host)
+    for _ in range(5):
+        for size in (BLOCK // 5, BLOCK // 9):
+            mine.say(f"threads 16 linear {size}")
+            assert (on_gpu(host), peak(host)) == (full, full)
+    assert mine.say(f"take linear {BLOCK // 4}") == OK
+    assert peak(host) == full
+
+
 def test_a_graph_runs_again_in_a_full_slice_with_the_memory_it_has(host, driven, session):
     mine = driven("--session", session)
     assert mine.say(f"graph {GIB}") == mine.say("launch") == OK

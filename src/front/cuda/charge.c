@@ -1,5 +1,6 @@
 #include "front/cuda/charge.h"
 
+#include <errno.h>
 #include <string.h>
 #include <time.h>
 
@@ -12,6 +13,8 @@
 #define AGAIN_MOST 20
 #define AGAIN_NS 50000L
 #define OVER_AGAIN_NS 10000000L
+/* How often a thread looks whether another's call is over. */
+#define TURNS_MOST 2000
 /* The same for the driver, which has it when another process's is given back. */
 #define TAKE_AGAIN_MOST 100
 #define TAKE_AGAIN_NS 10000000L
@@ -88,6 +91,10 @@ static CUresult reserve(struct taking *t, struct process *p)
 {
 	int r = books_reserve(p, &t->object), tries = 0;
 
+	for (int turn = 0; r == -EAGAIN && turn < TURNS_MOST; turn++) {
+		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+		r = books_reserve(p, &t->object);
+	}
 	if (r < 0 && p->growing_count) {
 		grow_trim(p, t->object.gpu);
 		r = books_reserve(p, &t->object);
