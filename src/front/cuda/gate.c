@@ -24,7 +24,8 @@
  * for what this thread launches. Doubled each time that it happens in a row, up to the second. */
 #define STALL_NS 20000000ull
 #define STALL_NS_MOST 320000000ull
-#define ROOM_NAP_NS 20000u
+#define ROOM_NAP_NS 20000ull
+#define ROOM_NAP_NS_MOST 160000ull
 
 static _Atomic uint64_t off;
 /* The word while captures go on: nobody's, so that everybody looks closer. */
@@ -252,33 +253,50 @@ static uint64_t in_flight(struct gate *g, uint32_t *ret_done)
 	return sum;
 }
 
+/* How long nothing has completed, and what for. */
+struct stall {
+	uint64_t since; /* 0: it has just begun */
+	uint32_t done;
+};
+
+/* Whether nothing has completed for too long. */
+static bool stalled(struct stall *s, const struct gate_local *l, uint32_t done)
+{
+	uint64_t now = gate_now();
+
+	if (!s->since || done != s->done) {
+		*s = (struct stall){.since = now, .done = done};
+		return false;
+	}
+	return now - s->since > MIN(STALL_NS << MIN(l->stalls, 4), STALL_NS_MOST);
+}
+
 /* Waits until `ns` more fit, with nothing locked and the thread in no launch. Gives up where
  * nothing completes, or the gate is not contended any more. */
 static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
 {
-	uint64_t bound = gate_bound_ns(g), sum, since = 0, stall = STALL_NS, nap = ROOM_NAP_NS;
-	uint32_t done, done_before = 0;
+	uint64_t bound = gate_bound_ns(g), nap = ROOM_NAP_NS, sum;
+	struct stall stall = {0};
+	uint32_t done;
 
 	for (;;) {
 		gate_lanes_mark_own(g, l, NULL);
 		sum = in_flight(g, &done);
 		if (!sum || sum + ns <= bound || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
 			break;
-		uint64_t now = gate_now();
-		if (!since || done != done_before)
-			since = now, done_before = done;
-		else if (now - since > MIN(stall << MIN(l->stalls, 4), STALL_NS_MOST)) {
+		if (stalled(&stall, l, done)) {
 			l->stalls++;
 			l->room_ns = MAX(ns, bound / 8);
 			return;
 		}
 		gate_nap(nap);
-		nap = MIN(nap * 2, ROOM_NAP_NS * 8);
+		nap = MIN(nap * 2, ROOM_NAP_NS_MOST);
 	}
-	/* Where the gate closed meanwhile there is nothing to divide. */
 	l->stalls = 0;
-	l->room_ns = sum && sum + ns <= bound ? MAX(ns, MIN(bound - sum, bound / 8))
-					      : MAX(ns, bound / 8);
+	/* Where the gate closed meanwhile there is nothing to divide. */
+	l->room_ns = MAX(ns, bound / 8);
+	if (sum && sum + ns <= bound)
+		l->room_ns = MAX(ns, MIN(bound - sum, bound / 8));
 }
 
 /* ---- a launch ------------------------------------------------------------------------------ */
@@ -436,7 +454,7 @@ CUresult gate_end(struct gate_call *c, CUresult result)
 		count(g, c->lane, c->stray);
 	if (c->sample)
 		gate_sample_end(c->sample, c->lane, result);
-	if (c->contended && c->lane && (c->unknown || ++c->local->unmarked >= UNMARKED_MAX))
+	if (c->contended && c->local && (c->unknown || ++c->local->unmarked >= UNMARKED_MAX))
 		gate_lanes_mark_own(g, c->local, NULL);
 	leave(g, c);
 	return result;

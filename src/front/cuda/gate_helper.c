@@ -146,9 +146,9 @@ static bool thread_start(struct gate *g)
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	sigfillset(&all);
 	/* For this thread alone, as pthread_sigmask, which older C libraries keep elsewhere. */
-	sigprocmask(SIG_SETMASK, &all, &before);
+	sigprocmask(SIG_SETMASK, &all, &before); /* NOLINT(concurrency-mt-unsafe) */
 	int r = create(&thread, &attributes, helper_main, g);
-	sigprocmask(SIG_SETMASK, &before, NULL);
+	sigprocmask(SIG_SETMASK, &before, NULL); /* NOLINT(concurrency-mt-unsafe) */
 	pthread_attr_destroy(&attributes);
 	return r == 0;
 }

@@ -189,6 +189,8 @@ static struct gate_lane *lane_find(struct gate *g, struct gate_local *l, CUconte
 	for (uint32_t i = 0; !found && i < GATE_STREAMS_MAX - 1; i++) {
 		struct gate_lane *lane = &g->lanes[i];
 
+		/* The analyser takes the array's first element for NULL. */
+		/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
 		if (atomic_load(&lane->state) == GATE_LANE_LIVE && lane->context == owner &&
 		    gate_lane_is(lane, l, stream))
 			found = lane;
