@@ -1,11 +1,14 @@
-/* Launches for some time and says how long the longest launch took: gate_launch MS [THREADS]. Over
- * the null driver. One line of JSON; exit status 1: a launch failed. */
+/* Launches for some time and says how long the longest launch took: gate_launch MS [THREADS
+ * [fork]]. With "fork" a child that is forked after the first launch does the same beside. Over the
+ * null driver. One line of JSON each; exit status 1: a launch failed. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cuda_abi.h"
 #include "base/macros.h"
@@ -54,11 +57,20 @@ int main(int argc, char **argv)
 	long count = argc > 2 ? strtol(argv[2], NULL, 10) : 1;
 	uint64_t launches = 0, longest = 0;
 	bool failed = false;
+	pid_t child = -1;
 
 	if (ms <= 0 || count <= 0 || count > THREADS_MOST || cuInit(0) != CUDA_SUCCESS ||
 	    cuCtxCreate_v2(&context, 0, 0) != CUDA_SUCCESS)
 		return 2;
 	until = now_ns() + (uint64_t)ms * 1000000u;
+	if (argc > 3) {
+		/* So that there is something of the parent's to find. */
+		if (cuLaunchKernel(NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL) != CUDA_SUCCESS)
+			return 1;
+		child = fork();
+		if (child < 0)
+			return 2;
+	}
 	for (long i = 0; i < count; i++)
 		if (pthread_create(&threads[i].id, NULL, run, &threads[i]) != 0)
 			return 2;
@@ -70,5 +82,9 @@ int main(int argc, char **argv)
 	}
 	printf("{\"launches\": %llu, \"longest_ns\": %llu}\n", (unsigned long long)launches,
 	       (unsigned long long)longest);
-	return failed;
+	fflush(stdout);
+	int status = 0;
+	if (child > 0 && waitpid(child, &status, 0) < 0)
+		return 2;
+	return failed || status;
 }

@@ -11,13 +11,13 @@ from test_front_loading import FRONTS, NULL_DRIVER
 MS = 1_000_000
 
 
-def through(plan, ms, threads=1, answer="ok"):
+def through(plan, ms, *args, answer="ok"):
     """(what the program says, what the gate's owner saw)"""
     done = run([BUILD / "tests/programs/front_host", "--gate", plan, "--answer", answer, "--preload",
-                ":".join(map(str, FRONTS)), "--", BUILD / "tests/programs/gate_launch", str(ms), str(threads)],
+                ":".join(map(str, FRONTS)), "--", BUILD / "tests/programs/gate_launch", str(ms), *map(str, args)],
                env=clean_env({"CARVE_DRIVER_CUDA": str(NULL_DRIVER)}), timeout=60)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), json.loads(done.stderr.splitlines()[-1])["gate"]
+    return json.loads(done.stdout.splitlines()[-1]), json.loads(done.stderr.splitlines()[-1])["gate"]
 
 
 @pytest.mark.parametrize("plan", ["off", "open", "contended"])
@@ -45,6 +45,13 @@ def test_nothing_passes_a_closed_gate(threads):
     program, gate = through("open:20,@closed:3,contended:3,closed:3,open:3", 500, threads)
     assert gate["drained"] > 0
     assert gate["waits"] > 0
+    assert (gate["leaked"], gate["given_up"]) == (0, 0)
+
+
+def test_forked_child_has_a_record_of_its_own():
+    program, gate = through("open:20,@closed:3,contended:3,closed:3,open:3", 500, 1, "fork")
+    assert program["launches"] > 1000
+    assert gate["waits"] > 0 and gate["registered"] == 2
     assert (gate["leaked"], gate["given_up"]) == (0, 0)
 
 
