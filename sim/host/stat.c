@@ -165,9 +165,11 @@ static json_t *gpu_json(struct host *h, uint32_t gpu)
 		for (size_t i = WIRE_ENGINE_H2D; i <= WIRE_ENGINE_D2D; i++)
 			add_int(copied, stat_engine_names[i], e->copied_bytes[i]);
 	}
-	/* Its own clock (its slowest part's), and how far that is behind the host's. */
+	/* Its own clock (its slowest part's), how far that is behind the host's, and as kernels
+	 * read it. */
 	set_int(o, "clock_ns", clock);
 	set_int(o, "lag_ns", h->now - clock);
+	set_int(o, "globaltimer_ns", clock + h->page->realtime_offset);
 	json_object_set_new(o, "copied_bytes", copied);
 	list_for_each (node, &h->processes) {
 		const struct process *p = list_entry(node, struct process, node);

@@ -24,7 +24,7 @@ static const char stat_help[] =
 	"what the simulated GPUs hold and did: memory by kind, peaks, kernels, busy time,\n"
 	"copies, calls that the simulated driver lacks. A GPU's own clock falls behind the host's\n"
 	"where work takes longer to play than on a GPU: shares are right by that clock "
-	"(clock_ns).\n\n"
+	"(clock_ns; globaltimer_ns: as kernels read it).\n\n"
 	"Options:\n"
 	"  --json   print JSON, errors too\n"
 	"  --watch  repeat it every second\n\nExample:\n  {} stat --json\n";
