@@ -101,9 +101,9 @@ def test_guard_holds():
 @needs_plain_build
 def test_guard_fails_above_a_bound(tmp_path):
     bounds = json.loads(guard.BOUNDS.read_text())
-    doubled = [b for b in bounds["ratios"] if b["over"] == "locked_add"]
+    doubled = [b for b in bounds["ratios"] if b["loop"] == "alloc_free"]
     for bound in doubled:
-        bound["at_most"] = 1
+        bound["at_most"] = 0.5
     (tmp_path / "bounds.json").write_text(json.dumps(bounds))
     done = bench("--guard", "--bounds", tmp_path / "bounds.json", timeout=60)
     assert doubled and done.returncode == 1 and done.stdout.count("ABOVE") == len(doubled)
