@@ -37,7 +37,7 @@ def enter(build):
     carve = str(build / "carve")
     if not os.access(carve, os.X_OK):
         raise BenchError(f"{carve} is not there: run ./scripts/build first")
-    env = {k: v for k, v in os.environ.items() if k not in FOREIGN}
+    env = fresh_env()
     script = f'export {INSIDE}="$SIMGPU_HOST"; exec "$0" "$@"'
     os.execve(carve, [carve, "sim", "--gpus", GPU, "--", "/bin/sh", "-c", script, sys.executable, *sys.argv], env)
 
@@ -64,7 +64,8 @@ def through_carve(build, base):
 
 
 def through_peer(base, name, library, env):
-    return Configuration(name, {**base.env, "LD_PRELOAD": library, **env})
+    given = {key: value.replace("{mib}", str(100 << 10)) for key, value in env.items()}
+    return Configuration(name, {**base.env, "LD_PRELOAD": library, **given})
 
 
 @contextlib.contextmanager
@@ -95,8 +96,18 @@ def idle_processes(build, configuration, count):
         process.stdout.close()
 
 
-def pin():
-    """To one core, with all children from now on; the last, as the first ones serve interrupts."""
-    core = max(os.sched_getaffinity(0))
+@contextlib.contextmanager
+def pinned():
+    """To one core, with all children until the block's end; the last, as the first ones serve interrupts."""
+    before = os.sched_getaffinity(0)
+    core = max(before)
     os.sched_setaffinity(0, {core})
-    return core
+    try:
+        yield core
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def fresh_env():
+    """For `carve sim` to make another host than the one around this."""
+    return {k: v for k, v in os.environ.items() if k not in (*FOREIGN, INSIDE)}

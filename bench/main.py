@@ -9,9 +9,10 @@ import re
 import subprocess
 import sys
 
-from bench import calls, guard, host, plot, report
+from bench import guard, host, part_calls, part_limits, part_shares
 
 SCHEMA = "carve-bench/1"
+PARTS = {"calls": part_calls, "limits": part_limits, "shares": part_shares}
 
 
 class AddPeer(argparse.Action):
@@ -30,23 +31,49 @@ class AddPeerEnv(argparse.Action):
         options.peers[-1][2][key] = text
 
 
+def seconds(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text}: not a number from 1 to 3600")
+    return value
+
+
 def parse(argv):
     parser = argparse.ArgumentParser(
-        prog="scripts/bench", description="Measures what carve costs, beside its peers; docs/benchmarks.md "
-        "explains every figure.", epilog="example: scripts/bench --quick --json /tmp/calls.json")
-    parser.add_argument("part", nargs="?", default="calls", choices=["calls"], help="what to measure")
-    parser.add_argument("--quick", action="store_true", help="few rounds: good for a look")
+        prog="scripts/bench", description="Measures what carve costs and keeps, beside its peers; docs/benchmarks.md "
+        "explains every figure. calls: what a call costs. limits: whether slices hold. shares: who gets how much of a "
+        "GPU's time. scale: how times grow with sizes.",
+        epilog="example: scripts/bench shares --quick --scenario 25-75 --json /tmp/shares.json")
+    parser.add_argument("part", nargs="?", choices=list(PARTS), help="what to measure (without: all, one after the other)")
+    parser.add_argument("--quick", action="store_true", help="little of each: good for a look")
     parser.add_argument("--json", metavar="FILE", help="write the results and every sample there")
-    parser.add_argument("--svg", metavar="FILE", help="write the plot of alloc + free there")
+    parser.add_argument("--svg", metavar="FILE", help="write the part's picture there (all parts: FILE with the part's "
+                        "name before its suffix)")
     parser.add_argument("--markdown", metavar="FILE", help="write the results there as docs/benchmarks.md has them")
     parser.add_argument("--build", type=pathlib.Path, default=host.ROOT / "build", help="the build directory")
+    parser.add_argument("--scenario", dest="scenarios", metavar="NAME", action="append", default=[],
+                        help="shares: only this one; may be repeated")
+    parser.add_argument("--seconds", type=seconds, metavar="N", help="shares: so long each scenario (60; --quick: 4)")
     parser.add_argument("--guard", action="store_true", help="only compare cheap ratios with their bounds")
     parser.add_argument("--bounds", type=pathlib.Path, default=guard.BOUNDS, help="other bounds for --guard")
+    parser.add_argument("--driver", metavar="LIBRARY", help="calls: over this libcuda.so.1, not over one that returns at "
+                        "once")
     parser.add_argument("--peer", dest="peers", metavar="NAME=LIBRARY", action=AddPeer, default=[],
                         help="another interposer, preloaded instead of carve's")
     parser.add_argument("--peer-env", metavar="NAME=VALUE", action=AddPeerEnv,
                         help="for the --peer before it")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if (options.scenarios or options.seconds) and options.part != "shares":
+        parser.error("--scenario and --seconds are for the part shares")
+    if options.driver and options.part != "calls":
+        parser.error("--driver is for the part calls")
+    for name in options.scenarios:
+        if name not in part_shares.names():
+            parser.error(f"--scenario {name}: none of {', '.join(part_shares.names())}")
+    return options
 
 
 def cpu_model():
@@ -61,26 +88,26 @@ def revision():
     return done.stdout.strip() or None
 
 
-def configurations(build, peers):
-    direct = host.direct(build)
-    found = [direct, host.through_carve(build, direct)]
-    return found + [host.through_peer(direct, *peer) for peer in peers]
+def machine():
+    return {"cpu": cpu_model(), "cores": os.cpu_count(), "kernel": platform.release()}
 
 
-def machine(core):
-    return {"cpu": cpu_model(), "cores": os.cpu_count(), "kernel": platform.release(), "pinned_core": core}
+def say(text):
+    """What goes on, for who waits at a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def measure_calls(build, options):
-    rounds = 5 if options.quick else 61
-    with host.session(build):
-        core = host.pin()
-        found = configurations(build, options.peers)
-        rows = calls.measure(build, found, rounds)
-    return {"schema": SCHEMA, "part": options.part,
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "machine": machine(core), "revision": revision(), "rounds": rounds,
-            "configurations": [{"name": c.name} for c in found], "rows": rows}
+def measure(part, build, options):
+    """The part's document; docs/benchmarks.md, "JSON"."""
+    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    before = os.getloadavg()[0]
+    found = PARTS[part].run(build, options, lambda text: say(f"{part}: {text}"))
+    say("")
+    document = {"schema": SCHEMA, "part": part, "date": date, "quick": options.quick, "machine": machine(),
+                "revision": revision(), "load": [before, os.getloadavg()[0]]}
+    document["machine"].update(found.pop("machine", {}))
+    return {**document, **found}
 
 
 def write(path, text):
@@ -88,18 +115,26 @@ def write(path, text):
         pathlib.Path(path).write_text(text)
 
 
+def picture_path(options, part):
+    path = pathlib.Path(options.svg)
+    return path if options.part else path.with_name(f"{path.stem}-{part}{path.suffix}")
+
+
 def run(options):
     build = options.build.resolve()
     host.enter(build)
     if options.guard:
-        with host.session(build):
-            host.pin()
-            return guard.check(build, configurations(build, []), options.bounds)
-    document = measure_calls(build, options)
-    print(report.text(document), end="")
-    write(options.json, json.dumps(document, indent=1) + "\n")
-    write(options.markdown, report.markdown(document))
-    write(options.svg, plot.svg(document["rows"]))
+        with host.session(build), host.pinned():
+            return guard.check(build, part_calls.configurations(build, []), options.bounds)
+    documents = []
+    for part in [options.part] if options.part else PARTS:
+        documents.append(measure(part, build, options))
+        print(("\n" if len(documents) > 1 else "") + PARTS[part].text(documents[-1]), end="", flush=True)
+        if options.svg:
+            picture_path(options, part).write_text(PARTS[part].svg(documents[-1]))
+    whole = documents[0] if options.part else {"schema": SCHEMA, "parts": documents}
+    write(options.json, json.dumps(whole, indent=1) + "\n")
+    write(options.markdown, "\n".join(PARTS[d["part"]].markdown(d) for d in documents))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A plot as SVG: alloc + free against living allocations, one line a configuration, logarithmic upwards."""
+"""Plots as SVG: alloc + free against living allocations, bars beside their goals, growth curves."""
 import math
 from xml.sax.saxutils import escape
 
@@ -71,4 +71,64 @@ def svg(rows, loop="alloc_free"):
              text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, "other living allocations of the process"), *grid(axes)]
     for i, (name, points) in enumerate(lines.items()):
         parts += line(axes, name, points, COLOURS[i % len(COLOURS)])
+    return "\n".join(parts + ["</svg>"]) + "\n"
+
+
+def frame(height, title):
+    return [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+            f'<rect width="{WIDTH}" height="{height}" fill="white"/>', text(WIDTH / 2, 26, title, size=16)]
+
+
+def bars(title, rows, most=2.0, line="goal"):
+    """Rows of (name, value as a part of its goal, value as text), with a line where the goal is."""
+    left, step, top = 300, 20, 46
+    scale = (WIDTH - left - 90) / most
+    height = top + step * len(rows) + 30
+    parts = frame(height, title)
+    for i, (name, part, words) in enumerate(rows):
+        y = top + step * i
+        wide = scale * max(0.0, min(part, most))
+        parts += [text(left - 8, y + 14, name, "end", 12),
+                  f'<rect x="{left}" y="{y + 3}" width="{wide:.1f}" height="{step - 6}" '
+                  f'fill="{COLOURS[1] if part <= 1 else COLOURS[2]}"/>',
+                  text(left + wide + 6, y + 14, words + (" >" if part > most else ""), "start", 11)]
+    goal = left + scale
+    parts += [f'<line x1="{goal:.1f}" x2="{goal:.1f}" y1="{top}" y2="{height - 26}" stroke="#222"/>',
+              text(goal, height - 10, line, size=12)]
+    return "\n".join(parts + ["</svg>"]) + "\n"
+
+
+def parts_of_one(title, rows):
+    """Rows of (name, part, part as text)."""
+    return bars(title, rows, most=1.0, line="")
+
+
+def log_range(values):
+    low = math.floor(math.log10(min(values)))
+    return low, max(math.ceil(math.log10(max(values))), low + 1)
+
+
+def growth(title, curves):
+    """{name: [(size, ns)]}, both logarithmic: a straight line's slope is the exponent of its growth."""
+    points = [p for curve in curves.values() for p in curve]
+    low_x, high_x = log_range([size for size, _ in points])
+    low_y, high_y = log_range([ns for _, ns in points])
+    right, bottom = WIDTH - 260, HEIGHT - BOTTOM
+
+    def x(size):
+        return LEFT + (math.log10(size) - low_x) / (high_x - low_x) * (right - LEFT)
+
+    def y(ns):
+        return bottom - (math.log10(ns) - low_y) / (high_y - low_y) * (bottom - TOP)
+
+    parts = frame(HEIGHT, title) + [text((LEFT + right) / 2, HEIGHT - 16, "size")]
+    for decade in range(low_y, high_y + 1):
+        parts += [f'<line x1="{LEFT}" x2="{right}" y1="{y(10 ** decade):.1f}" y2="{y(10 ** decade):.1f}" stroke="#ddd"/>',
+                  text(LEFT - 8, y(10 ** decade) + 4, time_text(10 ** decade), "end")]
+    parts += [text(x(10 ** d), bottom + 20, f"{10 ** d:,}") for d in range(max(low_x, 0), high_x + 1)]
+    for i, (name, curve) in enumerate(curves.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        path = " ".join(f"{x(size):.1f},{y(ns):.1f}" for size, ns in curve)
+        parts += [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>',
+                  text(right + 12, TOP + 20 + 20 * i, name, "start", 12, colour)]
     return "\n".join(parts + ["</svg>"]) + "\n"

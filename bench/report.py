@@ -50,15 +50,26 @@ def table(rows, name, base):
     return align([head] + [cells(row, name, base) for row in rows])
 
 
-def machine_text(document):
+def conditions(document):
+    """When, where and how busy that machine was."""
     m = document["machine"]
-    return (f"{document['date']}, {m['cpu']}, {m['cores']} cores, pinned to core {m['pinned_core']}, "
+    load = document["load"]
+    return (f"{document['date']}, {m['cpu']}, {m['cores']} cores, load {load[0]:.1f} .. {load[1]:.1f}, revision "
+            f"{document['revision']}" + (", --quick" if document["quick"] else ""))
+
+
+def machine_text(document):
+    return (f"{conditions(document)}, pinned to core {document['machine']['pinned_core']}, "
             f"{document['rounds']} rounds")
+
+
+def markdown_table(head, rows):
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *rows]) + "\n"
 
 
 def text(document):
     names = [c["name"] for c in document["configurations"]]
-    parts = ["Cost per call over a driver that returns at once", machine_text(document)]
+    parts = [f"Cost per call over {document['driver']}", machine_text(document)]
     for name in names[1:]:
         parts += ["", *table(document["rows"], name, names[0])]
     return "\n".join(parts) + "\n"
@@ -78,6 +89,5 @@ def markdown(document):
     """All configurations in one table, for docs/benchmarks.md."""
     names = [c["name"] for c in document["configurations"]]
     head = ["", *names, f"{names[1]} above {names[0]} (95%)", "system calls, " + " / ".join(names[1:]), "goal"]
-    lines = [head, ["---"] * len(head)] + [markdown_row(row, names) for row in document["rows"]]
-    rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{machine_text(document)}, revision {document['revision']}\n\n{rows}\n"
+    rows = [markdown_row(row, names) for row in document["rows"]]
+    return f"{machine_text(document)}\n\n{markdown_table(head, rows)}"

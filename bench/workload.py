@@ -1,0 +1,125 @@
+"""Workloads on the simulated host that the bench runs in, and the driver's own books of what each had of a GPU."""
+import contextlib
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+
+from bench.host import BenchError
+
+WAIT_S = 90  # for what takes a fraction of a second on a machine that is not overloaded
+
+
+class Workload:
+    """`carve run --ephemeral SIZE -- share_client ARGS`; `processes`: so many clients in its one session."""
+
+    def __init__(self, build, size, args=(), processes=1, times=None):
+        self.count, self.times = processes, times
+        self.words = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+")
+        client = [str(build / "tests/programs/share_client"), *map(str, args)]
+        line = shlex.join(client)
+        if times:
+            line += f" --times {shlex.quote(str(times))}.$i"
+        each = f"for i in $(seq {processes}); do {line} & done; wait"
+        argv = [str(build / "carve"), "run", "--ephemeral", *map(str, size), "--", "sh", "-c", each]
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.words, stderr=self.errors,
+                                        start_new_session=True)
+        self.own = []
+
+    def lines(self):
+        self.words.seek(0)
+        return self.words.read().splitlines()
+
+    def failed(self, what):
+        self.errors.seek(0)
+        return BenchError(f"{what}: {shlex.join(map(str, self.process.args))}\n{self.errors.read()[-500:]}")
+
+    def wait_up(self):
+        """Until all clients are at work; from then on pids() is known."""
+        end = time.monotonic() + WAIT_S
+        while self.lines().count("up") < self.count:
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise self.failed("a workload does not start")
+            time.sleep(0.02)
+        self.own = self.pids()
+
+    def pids(self):
+        found, left = [], [self.process.pid]
+        while left:
+            proc = pathlib.Path(f"/proc/{left.pop()}")
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                for task in proc.glob("task/*/children"):
+                    left += map(int, task.read_text().split())
+                if (proc / "comm").read_text() == "share_client\n":
+                    found.append(int(proc.name))
+        return found
+
+    def end(self):
+        """Has the clients finish; returns what each said of itself."""
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        try:
+            self.process.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            raise self.failed("a workload does not end") from None
+        if self.process.returncode:
+            raise self.failed(f"a workload ended with status {self.process.returncode}")
+        return [json.loads(line) for line in self.lines() if line.startswith("{")]
+
+    def stored(self):
+        """(start, end) of the last kernels of each client, as they stored them, in ns of the GPU's clock."""
+        found = []
+        for i in range(1, self.count + 1):
+            text = pathlib.Path(f"{self.times}.{i}").read_text()
+            found.append([tuple(map(int, line.split())) for line in text.splitlines()])
+        return found
+
+    def close(self):
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.words.close()
+        self.errors.close()
+
+
+def carve(build, *args):
+    done = subprocess.run([str(build / "carve"), *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=WAIT_S, check=False)
+    if done.returncode:
+        raise BenchError(f"carve {' '.join(map(str, args))}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def books(build):
+    """(the GPU's clock in ns as kernels read it, {pid: ns of compute}) of the first GPU, by `carve sim stat`."""
+    gpu = json.loads(carve(build, "sim", "stat", "--json"))["gpus"][0]
+    return gpu["globaltimer_ns"], {p["pid"]: p["busy_ns"] for p in gpu["processes"]}
+
+
+def turns(build):
+    """[(start, end, pid)] of who had the first GPU's compute engine, in ns of its clock, by `carve sim trace`."""
+    with tempfile.NamedTemporaryFile("r") as file:
+        carve(build, "sim", "trace", file.name)
+        events = json.load(file)["traceEvents"]
+    found = [(e["args"]["clock_ns"], e["args"]["clock_ns"] + e["args"]["ns"], e["pid"])
+             for e in events if e.get("name") == "compute" and e["ph"] == "X"]
+    return sorted(found)
+
+
+def set_mode(build, mode, lease_ms, granularity):
+    carve(build, "timeslicing", "--mode", mode, "--lease", f"{lease_ms}ms", "--granularity", f"{granularity}%")
+
+
+def wait_no_sessions(build):
+    end = time.monotonic() + WAIT_S
+    while json.loads(carve(build, "session", "list", "--json")):
+        if time.monotonic() > end:
+            raise BenchError("sessions of a scenario that is over do not end")
+        time.sleep(0.05)
