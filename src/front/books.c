@@ -17,12 +17,14 @@ static int resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_
 
 static void drop_locked(struct process *p, const struct object *object)
 {
-	if (object->kind == OBJECT_BLOCK)
+	if (object->kind == OBJECT_BLOCK) {
 		small_drop_block(p, object);
-	else if (object->small)
+	} else if (object->small) {
+		small_leave(p, object);
 		small_drop(p, object);
-	else
+	} else {
 		resize_locked(p, object->gpu, object->bytes, 0);
+	}
 }
 
 void books_count_refused(struct process *p, uint32_t gpu)
@@ -99,6 +101,8 @@ bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struc
 	bool found = table_take(&p->objects, kind, handle, ret);
 	if (found)
 		count_up(&own_slot(p)->calls_begun);
+	if (found && ret->small)
+		small_leave(p, ret);
 	p->pieces_freeing += found && is_piece(ret);
 	lock_release(&p->lock);
 	return found;
@@ -107,7 +111,10 @@ bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struc
 void books_drop(struct process *p, const struct object *object)
 {
 	lock_acquire(&p->lock);
-	drop_locked(p, object);
+	if (object->small)
+		small_drop(p, object);
+	else
+		drop_locked(p, object);
 	piece_taken_locked(p, object);
 	count_up(&own_slot(p)->calls_done);
 	lock_release(&p->lock);
@@ -117,6 +124,8 @@ void books_restore(struct process *p, const struct object *object)
 {
 	lock_acquire(&p->lock);
 	table_put(&p->objects, object, NULL);
+	if (object->small)
+		small_return(p, object);
 	piece_taken_locked(p, object);
 	count_up(&own_slot(p)->calls_done);
 	lock_release(&p->lock);

@@ -132,10 +132,10 @@ static int reserve_any_room(struct process *p, struct object *object)
 {
 	struct small_calls *calls = &p->gpu[object->gpu].small;
 
+	if (calls->uncovered || calls->freeing)
+		return -EAGAIN;
 	if (!some_block_has_room(p, object))
 		return -ENOMEM;
-	if (calls->uncovered)
-		return -EAGAIN;
 	calls->uncovered = 1;
 	calls->on_any_room = true;
 	return 0;
@@ -191,13 +191,15 @@ static int keep_in_new_block(struct process *p, const struct object *object)
 		return -ENOMEM;
 	}
 	map_mark(map, first_unit(object), end_unit(object), true);
-	p->gpu[object->gpu].hot = (struct small_hot){object->context, UNITS - end_unit(object)};
+	p->gpu[object->gpu].hot =
+		(struct small_hot){object->context, block_of(object), UNITS - end_unit(object)};
 	return 0;
 }
 
 int small_keep(struct process *p, struct object *object)
 {
 	struct object *block = table_find(&p->objects, OBJECT_BLOCK, block_of(object));
+	struct small_hot *hot = &p->gpu[object->gpu].hot;
 	bool covered = object->bytes;
 
 	if (!block) {
@@ -206,6 +208,8 @@ int small_keep(struct process *p, struct object *object)
 	} else {
 		block->count++;
 		map_mark(map_of(block), first_unit(object), end_unit(object), true);
+		if (hot->block == block->handle && end_unit(object) > UNITS - hot->units)
+			hot->units = 0; /* the driver put it where it was not promised */
 		if (object->bytes)
 			uncharge_block(p, object->gpu);
 	}
@@ -215,15 +219,31 @@ int small_keep(struct process *p, struct object *object)
 	return 0;
 }
 
+void small_leave(struct process *p, const struct object *object)
+{
+	struct object *block = table_find(&p->objects, OBJECT_BLOCK, block_of(object));
+
+	p->gpu[object->gpu].small.freeing++;
+	if (block)
+		map_mark(map_of(block), first_unit(object), end_unit(object), false);
+}
+
+void small_return(struct process *p, const struct object *object)
+{
+	struct object *block = table_find(&p->objects, OBJECT_BLOCK, block_of(object));
+
+	p->gpu[object->gpu].small.freeing--;
+	if (block)
+		map_mark(map_of(block), first_unit(object), end_unit(object), true);
+}
+
 void small_drop(struct process *p, const struct object *object)
 {
 	struct object *block = table_find(&p->objects, OBJECT_BLOCK, block_of(object));
 	struct object gone;
 
-	if (!block)
-		return;
-	map_mark(map_of(block), first_unit(object), end_unit(object), false);
-	if (--block->count)
+	p->gpu[object->gpu].small.freeing--;
+	if (!block || --block->count)
 		return;
 	table_take(&p->objects, OBJECT_BLOCK, block_of(object), &gone);
 	small_drop_block(p, &gone);

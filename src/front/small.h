@@ -36,6 +36,7 @@ struct small_map {
 /* The block of a GPU that was filled last. */
 struct small_hot {
 	uint64_t context;
+	uint64_t block; /* its address in blocks */
 	uint32_t units; /* free at its end, and not yet promised to a call */
 };
 
@@ -44,6 +45,7 @@ struct small_calls {
 	uint32_t uncovered;
 	bool on_any_room;  /* one of them counts on room anywhere, and is alone */
 	uint32_t withheld; /* blocks to be returned when there are none */
+	uint32_t freeing;  /* given to the driver to free: it may have done so already or not */
 };
 
 /* 0; -ENOMEM; -EAGAIN: not while another thread's call is under way. */
@@ -53,7 +55,12 @@ void small_cancel(struct process *p, const struct object *object);
 /* The driver gave object->handle. -ENOMEM: it took another block for it after all, and there is no
  * room for one; the reservation still stands. */
 int small_keep(struct process *p, struct object *object);
-/* One that was kept is freed. */
+/* One that was kept is about to be freed: from now on, the driver may give its place to another. To
+ * be followed by one of the next two. */
+void small_leave(struct process *p, const struct object *object);
+/* It was freed. */
 void small_drop(struct process *p, const struct object *object);
+/* It was not. */
+void small_return(struct process *p, const struct object *object);
 /* A block, moved out of the books, goes with its context, before or after those in it. */
 void small_drop_block(struct process *p, const struct object *block);
