@@ -1,5 +1,7 @@
 /* What a decision of the lease policy costs: one line a case on stdout, "NAME CLIENTS NS".
- * Decisions are grants and extensions; what a lease's end tells the policy is counted in. */
+ * Decisions are grants and extensions; what a lease's end tells the policy is counted in.
+ *
+ *   lease_decide [CLIENTS...] */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,14 +80,20 @@ static void measure(const char *name, enum compute_mode mode, uint32_t gpus, uin
 	lease_table_free(w.table);
 }
 
-int main(void)
+static void measure_all(uint32_t clients)
+{
+	measure("strict-1-gpu", COMPUTE_STRICT, 1, clients);
+	measure("fair-1-gpu", COMPUTE_FAIR, 1, clients);
+	measure("fair-64-gpus-gangs", COMPUTE_FAIR, 64, clients);
+}
+
+int main(int argc, char **argv)
 {
 	static const uint32_t counts[] = {8, 64, 512};
 
-	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
-		measure("strict-1-gpu", COMPUTE_STRICT, 1, counts[i]);
-		measure("fair-1-gpu", COMPUTE_FAIR, 1, counts[i]);
-		measure("fair-64-gpus-gangs", COMPUTE_FAIR, 64, counts[i]);
-	}
+	for (int i = 1; i < argc; i++)
+		measure_all((uint32_t)strtoul(argv[i], NULL, 10));
+	for (size_t i = 0; argc < 2 && i < ARRAY_SIZE(counts); i++)
+		measure_all(counts[i]);
 	return 0;
 }

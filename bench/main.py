@@ -9,10 +9,10 @@ import re
 import subprocess
 import sys
 
-from bench import guard, host, part_calls, part_limits, part_shares
+from bench import guard, host, part_calls, part_limits, part_scale, part_shares
 
 SCHEMA = "carve-bench/1"
-PARTS = {"calls": part_calls, "limits": part_limits, "shares": part_shares}
+PARTS = {"calls": part_calls, "limits": part_limits, "shares": part_shares, "scale": part_scale}
 
 
 class AddPeer(argparse.Action):

@@ -1,0 +1,88 @@
+"""How times grow with sizes: docs/benchmarks.md, "Scale"."""
+import json
+import math
+import subprocess
+import sys
+
+from bench import calls, host
+
+# Of a whole that grows as n log n, one piece grows as log n, and what looks at everything once as n: over our
+# ranges log n adds up to 0.2 to an exponent, and a busy machine some.
+MARGIN = 0.25
+TITLES = {
+    "place-1": ("placement of one GPU's slice, by GPUs", 1),
+    "place-8": ("placement on 8 GPUs, by GPUs", 1),
+    "place-refused": ("a refusal, by GPUs", 1),
+    "sessions": ("request and release, by living sessions", 1),
+    "waiting-asked": ("asking, each, by requests that wait", 1),
+    "waiting-granted": ("granting, each, by requests that wait", 1),
+    "strict-1-gpu": ("a lease decision, strict, by clients of a GPU", 1),
+    "fair-1-gpu": ("a lease decision, fair, by clients of a GPU", 1),
+    "fair-64-gpus-gangs": ("a lease decision, 64 GPUs with gangs, by clients", 1),
+    "ledger": ("alloc + free, by other processes of the session", 0),
+}
+
+
+def exponent(points):
+    """The slope of log ns over log size, of the upper half of the sizes: what is constant hides growth in the lower."""
+    upper = points[-max(3, (len(points) + 1) // 2):]
+    xs = [math.log(size) for size, _ in upper]
+    ys = [math.log(ns) for _, ns in upper]
+    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys)) / sum((a - x) ** 2 for a in xs)
+
+
+def lines(text):
+    """[(curve, size, ns)] of a program's lines."""
+    return [(name, int(size), float(ns)) for name, size, ns in map(str.split, text.splitlines())]
+
+
+def programs(build, quick):
+    sizes = [10, 100, 1000] if quick else [10, 30, 100, 300, 1000, 3000, 10000]
+    clients = [8, 64, 256] if quick else [8, 32, 128, 512, 1024]
+    env = host.fresh_env()
+    return (lines(host.checked([build / "bench/place_growth", *sizes], env)) +
+            lines(host.checked([build / "bench/lease_decide", *clients], env)))
+
+
+def daemon(build, kind, sizes):
+    program = host.ROOT / "bench" / "daemon_growth.py"
+    carve = build / "carve"
+    done = subprocess.run([str(a) for a in (carve, "sim", "--gpus", "b300-269gb:8", "--", sys.executable, program, carve, kind,
+                                            *sizes)], env=host.fresh_env(), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=900, check=False)
+    if done.returncode:
+        raise host.BenchError(f"daemon_growth {kind}: {done.stderr.strip()[-300:]}")
+    return [tuple(point) for point in json.loads(done.stdout)]
+
+
+def ledger(build, quick):
+    """One process takes and gives beside so many others of its session, each with a context and an allocation."""
+    found = []
+    with host.session(build), host.pinned():
+        carve = host.through_carve(build, host.direct(build))
+        for count in [1, 16, 64] if quick else [1, 4, 16, 64, 128]:
+            samples = calls.Samples([carve.name])
+            with host.idle_processes(build, carve, count):
+                for _ in range(3):
+                    calls.add_round(samples, build, carve, [calls.ALLOC], [0])
+            found.append(("ledger", count, min(samples.by_row[calls.ALLOC, 0, 0][carve.name])))
+    return found
+
+
+def measure(build, quick, say):
+    say("placement and leases")
+    points = programs(build, quick)
+    say("sessions")
+    points += daemon(build, "sessions", [1, 10, 100, 300] if quick else [1, 10, 100, 300, 1000, 2000])
+    say("waiting requests")
+    points += daemon(build, "waiting", [10, 30, 100] if quick else [10, 30, 100, 300, 1000])
+    say("processes of a session")
+    points += ledger(build, quick)
+    rows = []
+    for curve, (title, expected) in TITLES.items():
+        own = [(size, ns) for name, size, ns in points if name == curve]
+        slope = exponent(own)
+        rows.append({"curve": curve, "title": title, "unit": "ns", "points": own, "exponent": slope,
+                     "at_most": expected + MARGIN, "pass": slope <= expected + MARGIN})
+    return rows

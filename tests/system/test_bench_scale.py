@@ -1,0 +1,39 @@
+"""scripts/bench scale: that each curve is measured, and that the exponent is the curve's."""
+import json
+import math
+import sys
+import xml.etree.ElementTree
+
+import pytest
+
+from conftest import ON_GPU, ROOT
+from test_bench_calls import bench, sanitized
+
+sys.path.insert(0, str(ROOT))
+from bench import scale  # noqa: E402: found by the line above
+
+
+@pytest.mark.skipif(ON_GPU or sanitized(), reason="the figures of an instrumented build say nothing")
+def test_every_curve_is_measured(tmp_path):
+    done = bench("scale", "--quick", "--json", tmp_path / "out.json", "--svg", tmp_path / "out.svg",
+                 "--markdown", tmp_path / "out.md")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [r["curve"] for r in rows] == list(scale.TITLES)
+    for r in rows:
+        assert len(r["points"]) >= 3 and all(ns > 0 for _, ns in r["points"]) and r["title"] in done.stdout
+        assert r["exponent"] < 2, r
+    lines = xml.etree.ElementTree.parse(tmp_path / "out.svg").findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(lines) == len(rows) and "| a refusal, by GPUs |" in (tmp_path / "out.md").read_text()
+
+
+@pytest.mark.parametrize("power", [0, 0.5, 1, 2])
+def test_the_exponent_is_that_of_the_upper_half(power):
+    points = [(n, 1000 + n ** power) for n in (10, 100)] + [(n, 3 * n ** power) for n in (1000, 10000, 100000)]
+    assert scale.exponent(points) == pytest.approx(power)
+
+
+def test_n_log_n_is_told_from_a_square():
+    sizes = (10, 100, 1000, 10000)
+    assert scale.exponent([(n, n * math.log(n)) for n in sizes]) < 1 + scale.MARGIN
+    assert scale.exponent([(n, n ** 1.5) for n in sizes]) > 1 + scale.MARGIN
