@@ -59,8 +59,6 @@ def parse(argv):
     parser.add_argument("--seconds", type=seconds, metavar="N", help="shares: so long each scenario (60; --quick: 4)")
     parser.add_argument("--guard", action="store_true", help="only compare cheap ratios with their bounds")
     parser.add_argument("--bounds", type=pathlib.Path, default=guard.BOUNDS, help="other bounds for --guard")
-    parser.add_argument("--driver", metavar="LIBRARY", help="calls: over this libcuda.so.1, not over one that returns at "
-                        "once")
     parser.add_argument("--peer", dest="peers", metavar="NAME=LIBRARY", action=AddPeer, default=[],
                         help="another interposer, preloaded instead of carve's")
     parser.add_argument("--peer-env", metavar="NAME=VALUE", action=AddPeerEnv,
@@ -68,8 +66,6 @@ def parse(argv):
     options = parser.parse_args(argv)
     if (options.scenarios or options.seconds) and options.part != "shares":
         parser.error("--scenario and --seconds are for the part shares")
-    if options.driver and options.part != "calls":
-        parser.error("--driver is for the part calls")
     for name in options.scenarios:
         if name not in part_shares.names():
             parser.error(f"--scenario {name}: none of {', '.join(part_shares.names())}")
