@@ -2,7 +2,9 @@
 import dataclasses
 
 LEASE_MS, GRANULARITY = 250, 5
-KERNELS = ("--kernel-us", 1000)
+# Enough in the queue that a session has work for its whole turn: what it leaves idle while it waits for a processor
+# is charged to it, and would look like a share that it did not get.
+KERNELS = ("--kernel-us", 1000, "--sync-every", 64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +85,11 @@ SCENARIOS = [
              (compute(0.25, 0.2475), compute(0.75, 0.7425), memory(wanted=0.005),
               memory(wanted=0.005)), lease_ms=50, fixed_lease=True, per_plan=False),
     Scenario("mixed", "kernels of 50 us, 5 ms and 100 ms: a third each", "strict",
-             (fraction(0.33, "--kernel-us", 50, "--sync-every", 64, wanted=0.33),
-              fraction(0.33, "--kernel-us", 5000, wanted=0.33),
-              fraction(0.34, "--kernel-us", 100000, "--sync-every", 1, wanted=0.34)), goal=1, per_plan=False),
+             (fraction(0.33, "--kernel-us", 50, "--sync-every", 1024, wanted=0.33),
+              fraction(0.33, "--kernel-us", 5000, "--sync-every", 32, wanted=0.33),
+              fraction(0.34, "--kernel-us", 100000, "--sync-every", 8, wanted=0.34)), goal=1, per_plan=False),
     Scenario("graphs", "graphs of 20 kernels beside single ones", "strict",
-             (fraction(0.5, "--graph", 20, "--kernel-us", 500), fraction(0.5)), goal=1),
+             (fraction(0.5, "--graph", 20, "--kernel-us", 500, "--sync-every", 16), fraction(0.5)), goal=1),
     Scenario("never-syncs", "one never synchronises", "strict",
              (fraction(0.5, "--sync-every", 0, "--kernel-us", 1000), fraction(0.5))),
     Scenario("1us", "kernels of 1 us as fast as it can, beside 50%", "strict",
