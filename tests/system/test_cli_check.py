@@ -139,7 +139,7 @@ def test_a_daemon_of_another_version(tmp_path, root):
     assert "carved --takeover" in found["advice"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+@pytest.mark.usefixtures("another_user")
 def test_devices_that_cannot_be_opened(check, root, daemon, tmp_path):
     path = root({"dev": {"nvidiactl": "", "nvidia0": ""}}) / "dev/nvidiactl"
     assert check("permissions")["message"] == "the driver's devices may be opened"

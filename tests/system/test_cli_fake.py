@@ -514,7 +514,8 @@ def test_run_passes_everything_through(fake):
     done = one_off(fake, "sh", "-c", "cat; echo err >&2; exit 7", stdin=None, input="in")
     assert (done.returncode, done.stdout, done.stderr) == (7, "in", "err\n")
     assert fake.sent("POST") == [("/v1/sessions", {"vram_bytes": 4 * GIB, "ephemeral": True})]
-    assert [name for name, _ in fake.commands] == ["s-abc123"]
+    # Root's first try, to isolate by mounting, ends for want of a driver; the second is the command.
+    assert [name for name, _ in fake.commands] == ["s-abc123"] * (2 if os.geteuid() == 0 else 1)
     assert fake.sent("DELETE") == [("/v1/sessions/s-abc123", None)]
 
 
@@ -561,7 +562,8 @@ def test_run_joins_the_active_session(fake):
     fails(carve(fake, "run", "--gpus", "2", "true"), 125, "--gpus")
     fails(carve(fake, "run", "--session", "s-abc123", "--ephemeral", "true"), 125, "--ephemeral")
     assert carve(fake, "run", "--session", "s-abc123", "true").returncode == 0
-    assert not fake.sent("POST") and not fake.sent("DELETE") and not fake.commands
+    assert not fake.sent("POST") and not fake.sent("DELETE")
+    assert {name for name, _ in fake.commands} == {"s-abc123"}
     assert carve(fake, "run", "--ephemeral", "--vram", "2", "true").returncode == 0
     assert fake.sent("POST")[0][1] == {"vram_bytes": 2 * GIB, "ephemeral": True}
 
@@ -642,7 +644,7 @@ def test_run_forwards_signals(fake, name):
 def test_run_killed_leaves_its_command_registered(fake):
     process = started(fake, "echo ready; echo $$; exec sleep 30")
     pid = int(process.stdout.readline())
-    assert fake.commands == [("s-abc123", pid)]
+    assert fake.commands[-1] == ("s-abc123", pid)
     process.kill()
     process.wait(10)
     os.kill(pid, 0)

@@ -224,7 +224,7 @@ def test_one_active_session_a_user(daemon):
     assert daemon.request(vram="1", ephemeral=False).status == 201
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+@pytest.mark.usefixtures("another_user")
 def test_other_users_see_the_size_only(make_daemon):
     daemon = make_daemon(args=["--system"])
     mine = daemon.grant(vram="7", name="secret")

@@ -175,7 +175,7 @@ def test_slots_run_out(daemon):
         a.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+@pytest.mark.usefixtures("another_user")
 def test_another_user_cannot_attach(make_daemon):
     daemon = make_daemon(args=["--system"])
     session = daemon.grant(vram="4")["id"]

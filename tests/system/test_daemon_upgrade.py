@@ -256,7 +256,7 @@ def test_bodies_of_upgrades(daemon):
         assert answer.status == 400, body
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+@pytest.mark.usefixtures("another_user")
 def test_another_user_upgrades_nothing(make_daemon):
     daemon = make_daemon(args=["--system"])
     os.chmod(daemon.dir, 0o755)
