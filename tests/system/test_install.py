@@ -81,7 +81,7 @@ def test_it_works_from_where_it_was_installed(host, prefix):
     assert str(prefix) in shown and str(BUILD) not in shown
     # Other programs find the library, and this installation's units and configuration name it.
     flags = run(["pkg-config", "--cflags", "--libs", "carve"], env=clean_env(
-        {"PKG_CONFIG_PATH": str(next(prefix.glob("lib/*/pkgconfig")))}))
+        {"PKG_CONFIG_PATH": str(next(prefix.glob("lib*/**/pkgconfig")))}))
     program = prefix / "elsewhere" / "program"
     program.parent.mkdir()
     built = run(["cc", "-o", program, "-x", "c", "-", *flags.stdout.split()], stdin=None,
@@ -90,7 +90,7 @@ def test_it_works_from_where_it_was_installed(host, prefix):
     # It finds the daemon to start beside the library, not beside the program.
     runtime = tempfile.mkdtemp(prefix="carve-test-")
     done = host.run([program], env={"CARVE_RUNTIME_DIR": runtime, "LD_LIBRARY_PATH": ":".join(
-        [str(next(prefix.glob("lib/*/libcarve.so")).parent), host.env.get("LD_LIBRARY_PATH", "")])})
+        [str(next(prefix.glob("lib*/**/libcarve.so")).parent), host.env.get("LD_LIBRARY_PATH", "")])})
     assert done.returncode == 0
     started = int(pathlib.Path(runtime, "lock").read_text())
     assert os.readlink(f"/proc/{started}/exe") == str(prefix / "bin" / "carved")

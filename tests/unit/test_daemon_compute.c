@@ -26,7 +26,7 @@ static void session_on(int number, int gpu, uint32_t compute)
 	struct session *s = &sessions[number];
 
 	*s = (struct session){.node = &node, .next = node.sessions, .pool_gpu = positions[number]};
-	snprintf(s->record.id, sizeof(s->record.id), "s-test%02d", number);
+	snprintf(s->record.id, sizeof(s->record.id), "s-test%02u", (unsigned)number % 100);
 	s->record.compute = compute;
 	s->record.gpu_count = gpu < 0 ? 2 : 1;
 	positions[number][0] = gpu < 0 ? 0 : gpu;
