@@ -10,6 +10,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/api_slicing.h"
+#include "daemon/leases.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
 #include "daemon/refusal.h"
@@ -216,6 +217,29 @@ static void sizes(const struct store_session *record, uint64_t *ret_bytes, uint6
 	}
 }
 
+/* How long it had the GPU; where its time is not sliced nobody knows. */
+static json_t *busy_json(const struct session *session, uint32_t i)
+{
+	struct lease_standing standing;
+	int position = session ? session->pool_gpu[i] : -1;
+
+	if (position < 0 || session->node->pool.gpu[position].mode == COMPUTE_OFF)
+		return json_null();
+	/* No process yet; a ledger from before there were leases has none either. */
+	if (!session->lease)
+		return books_exist(&session->books) ? json_null() : bytes_json(0);
+	leases_standing(session->node->leases, session->lease, &standing);
+	return bytes_json(standing.stat.held_ns);
+}
+
+/* The share of time over its life. */
+static json_t *received_json(const struct store_session *record, const struct session *session)
+{
+	int64_t ppm = session ? slicing_received(session) : record->received;
+
+	return ppm < 0 ? json_null() : json_real((double)ppm / SHARE_ONE);
+}
+
 /* One GPU's entry; `session` is NULL for one that has ended. */
 static json_t *session_gpu_json(const struct store_session *record, const struct session *session,
 				uint32_t i, bool permitted)
@@ -235,8 +259,7 @@ static json_t *session_gpu_json(const struct store_session *record, const struct
 		json_integer(session && books_exist(&session->books)
 				     ? (json_int_t)ledger_gpu(&session->books.ledger, i)->refused
 				     : 0));
-	/* Nobody measures it yet. */
-	json_object_set_new(json, "busy_ns", json_null());
+	json_object_set_new(json, "busy_ns", busy_json(session, i));
 	return json;
 }
 
@@ -300,9 +323,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "compute_limit", json_real(limit / (double)SHARE_ONE));
 	json_object_set_new(json, "timeslicing",
 			    session ? api_slicing_session(session) : json_null());
-	json_object_set_new(json, "received",
-			    record->received < 0 ? json_null()
-						 : json_real((double)record->received / SHARE_ONE));
+	json_object_set_new(json, "received", received_json(record, session));
 	json_object_set_new(json, "backend", json_string("front"));
 	json_object_set_new(json, "mig_profile", json_null());
 	json_object_set_new(json, "pids", pids_json(session));
