@@ -224,6 +224,7 @@ static void timeslicing_read(struct top_model *model, const json_t *list)
 	json_array_foreach(list, i, entry)
 	{
 		uint64_t index = number_get(entry, "gpu", TOP_NONE);
+		const char *mode = json_string_value(json_object_get(entry, "mode"));
 
 		for (size_t g = 0; g < model->gpu_count; g++)
 			if (model->gpus[g].index == index && json_object_get(entry, "mode"))
@@ -237,7 +238,9 @@ static void timeslicing_read(struct top_model *model, const json_t *list)
 			if (!s)
 				continue;
 			model->leases = true;
-			lease_read(s, session);
+			/* Nobody measures what is not sliced. */
+			if (!mode || strcmp(mode, "off") != 0)
+				lease_read(s, session);
 		}
 	}
 }

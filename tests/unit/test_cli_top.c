@@ -53,7 +53,9 @@ static const char timeslicing_text[] =
 	"[{'gpu': 0, 'mode': 'fair', 'sessions': [{'id': 's-aaaaaa', 'request': 0.5, 'limit': 1.0,"
 	"  'received': 0.4, 'leases': 10, 'waited_ns': 2500000000, 'overrun_ns': 0}]},"
 	" {'gpu': 3, 'mode': 'strict', 'sessions': [{'id': 's-aaaaaa', 'received': 0.3,"
-	"  'leases': 5, 'waited_ns': 500000000}, {'id': 's-gone', 'received': 1}, {'id': null}]}]";
+	"  'leases': 5, 'waited_ns': 500000000}, {'id': 's-gone', 'received': 1}, {'id': null}]},"
+	" {'gpu': 7, 'mode': 'off', 'sessions': [{'id': 's-aaaaaa', 'request': 0.5, 'received': 0,"
+	"  'leases': 0, 'waited_ns': 0, 'overrun_ns': 0}]}]";
 
 static json_t *parse(const char *text)
 {
