@@ -44,6 +44,13 @@ static int client_add(struct simulation *s, const char *option, uint32_t fractio
 	return 0;
 }
 
+static int fraction_missing(const char *list, struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "--fractions: '%.64s' has an empty place", list);
+	error_hint(err, "a fraction before and after each comma: --fractions 0.25,0.75");
+	return -EXIT_CODE_USAGE;
+}
+
 static int fractions_read(const char *list, struct simulation *s, struct error *err)
 {
 	uint64_t sum = 0;
@@ -51,7 +58,8 @@ static int fractions_read(const char *list, struct simulation *s, struct error *
 
 	for (const char *left = list; item_next(&left, item);) {
 		uint32_t ppm;
-		int rc = units_parse_share(item, "--fractions", &ppm, err);
+		int rc = *item ? units_parse_share(item, "--fractions", &ppm, err)
+			       : fraction_missing(list, err);
 
 		if (rc < 0 || (rc = client_add(s, "--fractions", ppm, err)) < 0)
 			return rc;

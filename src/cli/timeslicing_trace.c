@@ -319,6 +319,17 @@ static int picture_write(const char *path, const struct watched *w, struct error
 		      : 0;
 }
 
+static int seconds_read(const char *text, uint64_t *ret_ns, struct error *err)
+{
+	int rc = units_parse_seconds(text, "--seconds", ret_ns, err);
+
+	if (rc < 0 || *ret_ns)
+		return rc;
+	error_set(err, EXIT_CODE_USAGE, "--seconds: '%.32s' is no time to watch", text);
+	error_hint(err, "for example: --seconds 10; without it what is remembered is written");
+	return -EXIT_CODE_USAGE;
+}
+
 int cli_timeslicing_trace(struct cli *cli, struct error *err)
 {
 	const char *path = cli->arguments[0];
@@ -326,9 +337,7 @@ int cli_timeslicing_trace(struct cli *cli, struct error *err)
 	struct watched watched = {.turns = turns};
 	struct client client;
 	uint64_t for_ns = 0;
-	int rc = cli->value[OPT_SECONDS]
-			 ? units_parse_seconds(cli->value[OPT_SECONDS], "--seconds", &for_ns, err)
-			 : 0;
+	int rc = cli->value[OPT_SECONDS] ? seconds_read(cli->value[OPT_SECONDS], &for_ns, err) : 0;
 
 	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
 	    (rc = turns_watch(&client, for_ns, &watched, err)) < 0 ||

@@ -91,7 +91,7 @@ def test_the_picture(tmp_path):
 
 @pytest.mark.parametrize("options,words", [
     (["--fractions", "0.5,0.6"], ["0.5,0.6", "1.1", "0.25,0.75"]),
-    (["--fractions", "0.5,"], ["--fractions"]), (["--fractions", "half"], ["'half'"]),
+    (["--fractions", "0.5,"], ["--fractions: '0.5,' has an empty place"]), (["--fractions", "half"], ["'half'"]),
     (["--fractions", "0.5", "--lease", "1ms"], ["'1ms'", "5 ms", "10 s"]),
     (["--fractions", "0.5", "--lease", "11s"], ["'11s'"]),
     (["--fractions", "0.5", "--lease", "50"], ["'50'", "unit"]),
