@@ -36,6 +36,28 @@ static int cli_act(struct cli *cli, int argc, char **argv, struct error *err)
 	return cli->verb->run(cli, err);
 }
 
+/* The daemon names the field that is wrong, as all who ask it have fields; here an option was
+ * typed. */
+static void error_name_option(const struct cli *cli, struct error *err)
+{
+	char field[32], rest[sizeof(err->message)];
+
+	for (const struct cli_option *o = cli_options; o->name; o++) {
+		size_t length = strlen(o->name);
+
+		if (!cli->value[o->id] || length >= sizeof(field))
+			continue;
+		for (size_t i = 0; i <= length; i++)
+			field[i] = (char)(o->name[i] == '-' ? '_' : o->name[i]);
+		if (strncmp(err->message, field, length) != 0 || err->message[length] != ':')
+			continue;
+		snprintf(rest, sizeof(rest), "%s", err->message + length);
+		snprintf(err->message, sizeof(err->message), "--%s%.*s", o->name,
+			 (int)(sizeof(err->message) - sizeof("--") - length), rest);
+		return;
+	}
+}
+
 int cli_main(int argc, char **argv)
 {
 	struct cli cli = {0};
@@ -47,6 +69,7 @@ int cli_main(int argc, char **argv)
 			       strerrordesc_np(errno));
 	if (rc >= 0)
 		return rc;
+	error_name_option(&cli, &err);
 	output_error(&err, cli.value[OPT_JSON]);
 	/* Below it stands the command's own status, which must not look like ours. */
 	bool launches = cli.verb && cli.verb->run == cli_run;

@@ -132,6 +132,20 @@ static int parse_gpus(const json_t *value, struct slice_request *to, struct erro
 	return 0;
 }
 
+static int indexes_add(struct slice_request *to, unsigned long first, unsigned long last,
+		       struct error *err)
+{
+	for (unsigned long i = first; i <= last; i++) {
+		if (to->index[i]) {
+			error_set(err, EXIT_CODE_USAGE, "gpu_ids: GPU %lu is named twice", i);
+			error_hint(err, "for example: 0,1 or 0-2 or all");
+			return -1;
+		}
+		to->index[i] = 1;
+	}
+	return 0;
+}
+
 /* "0-2", "0,1", "0, 1", "all". */
 static int parse_gpu_ids(const json_t *value, struct slice_request *to, struct error *err)
 {
@@ -162,8 +176,8 @@ static int parse_gpu_ids(const json_t *value, struct slice_request *to, struct e
 			error_set(err, EXIT_CODE_USAGE, "gpu_ids: there is no GPU %lu", last);
 			return -1;
 		}
-		for (unsigned long i = first; i <= last; i++)
-			to->index[i] = 1;
+		if (indexes_add(to, first, last, err) < 0)
+			return -1;
 		at = *end ? end + 1 : end;
 		if (*end && !*at)
 			at = " ,"; /* a list that ends in a comma */
@@ -265,7 +279,7 @@ static int parse_name(const json_t *value, struct slice_request *to, struct erro
 static int parse_mig_profile(const json_t *value, struct slice_request *to, struct error *err)
 {
 	error_set(err, EXIT_CODE_USAGE, "mig_profile: no GPU here is in dynamic-MIG mode");
-	error_hint(err, "ask for an amount of memory");
+	error_hint(err, "ask for an amount of memory, for example vram 10GiB (--vram 10GiB)");
 	return -1;
 }
 

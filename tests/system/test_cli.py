@@ -52,6 +52,19 @@ def test_a_session_from_request_to_release(host):
     fails(host.carve("session", "show", "s-none"), 1, "s-none")
 
 
+@pytest.mark.parametrize("options,words", [
+    (["--gpu-ids", "0,0"], ["--gpu-ids: GPU 0 is named twice", "0-2"]),
+    (["--gpu-ids", "x"], ["--gpu-ids: 'x' is not a list of GPUs"]),
+    (["--gpu-ids", "9"], ["--gpu-ids: there is no GPU 9"]),
+    (["--session-timeout", "0"], ["--session-timeout: 0 seconds is no session"]),
+    (["--name", "s-x"], ["--name: 's-x' is no name"]),
+])
+def test_errors_name_the_option_that_was_typed(host, options, words):
+    fails(host.carve("session", "request", "--vram", "1", *options), 2, *words)
+    fails(host.carve("session", "request", "--mig-profile", "1g.10gb"), 2, "--mig-profile: ",
+          "--vram 10GiB")
+
+
 @pytest.mark.parametrize("option,text,size", [
     ("--vram", "4", 4 * GIB), ("--vram", "2560MiB", 2684354560),
     ("--vram", "2684.35456MB", 2684354560), ("--vram", "2684354560B", 2684354560),

@@ -90,6 +90,8 @@ def test_malformed_requests_are_refused_in_words(daemon, body):
     ('{"vram": "4", "session_timeout": "0"}', "session_timeout: 0 seconds is no session"),
     ('{"vram": "4", "gpus": 0}', "gpus: 0 is outside 1 to 64"),
     ('{"vram": "4", "gpu_ids": "9"}', "gpu_ids: there is no GPU 9"),
+    ('{"vram": "4", "gpu_ids": "0,0"}', "gpu_ids: GPU 0 is named twice"),
+    ('{"vram": "4", "gpu_ids": "0-2,1"}', "gpu_ids: GPU 1 is named twice"),
     ('null', "the body is not a JSON object"),
     ('{"vram": "4\\u0000"}',
      "the body is not JSON that carved takes: line 1: a text has the character \\u0000"),
