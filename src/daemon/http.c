@@ -17,6 +17,8 @@
 #include "daemon/node.h"
 
 #define CONNECTIONS_MAX 1024u
+/* Shares are millionths: 0.05, not 0.050000000000000003. */
+#define REAL_DIGITS 9
 #define CONNECTION_TIMEOUT_S 15u
 #define CONNECTION_MEMORY 16384u
 /* A body that is too large is read to its end all the same, as many clients look for an answer only
@@ -144,7 +146,9 @@ static void undefer(struct http_call *c)
 void call_reply(struct call *call, unsigned status, json_t *body)
 {
 	struct http_call *c = http_call(call);
-	char *text = body ? json_dumps(body, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+	char *text = body ? json_dumps(body, JSON_COMPACT | JSON_PRESERVE_ORDER |
+						     JSON_REAL_PRECISION(REAL_DIGITS))
+			  : NULL;
 
 	json_decref(body);
 	if (!text) {

@@ -24,6 +24,7 @@ OFF = ("off", 250_000_000, 0.05)
 def test_settings_are_shown_changed_and_kept(make_host):
     host = make_host("h100-80gb:2")
     assert settings(host.carve_json("timeslicing")) == [OFF, OFF]
+    assert host.carve("timeslicing", "--json").stdout.count('"granularity": 0.05,') == 2
     one = host.carve_json("timeslicing", "--mode", "strict", "--lease", "0.1s", "--gpu-ids", "1")
     assert settings(one) == [OFF, ("strict", 100_000_000, 0.05)]
     assert one[1]["plan_ns"] == 2_000_000_000 and one[1]["set"] and not one[0]["set"]
@@ -48,13 +49,21 @@ def test_settings_are_shown_changed_and_kept(make_host):
     (["--granularity", "60%"], "outside 1% to 50%"),
     (["--granularity", "x"], "not a number"),
     (["--mode", "fair", "--gpu-ids", "7"], "there is no GPU 7"),
-    (["--mode", "fair", "--gpu-ids", "x"], "not a list of GPUs"),
+    (["--mode", "fair", "--gpu-ids", "x"], "--gpu-ids: 'x' is not a list of GPUs"),
+    (["--mode", "fair", "--gpu-ids", "0,0"], "--gpu-ids: GPU 0 is named twice"),
     (["--gpu-ids", "0"], "what to change"),
 ])
 def test_what_makes_no_sense_changes_nothing(host, options, wrong):
     done = host.carve("timeslicing", *options)
     assert done.returncode == 2 and wrong in done.stderr and done.stderr.count("\n") <= 2
     assert settings(host.carve_json("timeslicing")) == [OFF]
+
+
+@pytest.mark.parametrize("seconds", ["0", "0.0", "-1", "x"])
+def test_a_trace_of_no_time(host, tmp_path, seconds):
+    file = tmp_path / "t.json"
+    done = host.carve("timeslicing", "trace", file, "--seconds", seconds)
+    assert done.returncode == 2 and "--seconds: " in done.stderr and not file.exists()
 
 
 def test_request_and_limit_follow_the_mode(host):
@@ -68,6 +77,7 @@ def test_request_and_limit_follow_the_mode(host):
                 sorted(zip([0.25, 0, 0.1], limits))
             shown = host.carve_json("session", "show", fraction["id"])
             assert (shown["compute_request"], shown["compute_limit"]) == (0.25, limits[0])
+            assert (shown["gpus"][0]["busy_ns"] is None) == (mode == "off")
     finally:
         with_memory.kill()
         with_compute.kill()
@@ -82,6 +92,8 @@ def test_a_session_shows_what_it_received(host, tmp_path):
             took = session["timeslicing"]
             assert 0.2 < took["received"] < 0.8 and took["leases"] > 5
             assert took["waited_ns"] > 100_000_000 and took["held_ns"] > 100_000_000
+            assert 0.1 < session["received"] < 0.9
+            assert session["gpus"][0]["busy_ns"] > 100_000_000
             text = host.carve("session", "show", session["id"]).stdout
             assert "50% asked, 50% at most" in text and "leases:" in text
         file, picture = tmp_path / "t.json", tmp_path / "t.svg"
