@@ -1,4 +1,6 @@
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -7,18 +9,59 @@
 #include "cli/output.h"
 #include "cli/sessions.h"
 
+/* What the daemon is to be sent. */
+static int size_read(const struct cli *cli, json_t **ret, struct error *err)
+{
+	const char *fraction = cli->value[OPT_GPU];
+	const char *size = cli->argument_count > 1 ? cli->arguments[1] : NULL;
+	uint32_t share, whole;
+	uint64_t bytes;
+
+	if (!size == !fraction) {
+		error_set(err, EXIT_CODE_USAGE, "session resize: %s",
+			  size ? "an amount of memory and --gpu are both given" : "no size given");
+		error_hint(err, "for example: carve session resize %.32s 6GiB (or --gpu 0.5)",
+			   cli->arguments[0]);
+		return -EXIT_CODE_USAGE;
+	}
+	int rc = size ? units_parse_vram(size, &bytes, err)
+		      : units_parse_gpu(fraction, &share, &whole, err);
+	if (rc < 0)
+		return rc;
+	*ret = size ? json_pack("{s:I}", "vram_bytes", (json_int_t)bytes)
+		    : json_pack("{s:s}", "gpu", fraction);
+	return 0;
+}
+
+/* A bare number below 1 is GiB. Who has a fraction of a GPU may mean a fraction. */
+static int size_check(const struct client *client, const char *path, const char *size,
+		      struct error *err)
+{
+	cleanup_json json_t *session = NULL;
+
+	if (!size || size[strspn(size, "0123456789.")] || strtod(size, NULL) >= 1)
+		return 0;
+	int rc = client_call(client, "GET", path, NULL, NULL, &session, err);
+	if (rc < 0 || json_number_value(json_object_get(session, "compute_request")) <= 0)
+		return rc;
+	error_set(err, EXIT_CODE_USAGE,
+		  "SIZE: '%.32s' would be GiB, and this session has a share of a GPU", size);
+	error_hint(err, "say --gpu %.32s, or %.32sGiB", size, size);
+	return -EXIT_CODE_USAGE;
+}
+
 int cli_session_resize(struct cli *cli, struct error *err)
 {
 	struct client client;
 	cleanup_json json_t *session = NULL, *body = NULL;
 	char path[SESSION_PATH_SIZE];
-	uint64_t bytes;
-	int rc = units_parse_vram(cli->arguments[1], &bytes, err);
+	int rc = size_read(cli, &body, err);
 
 	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
-	    (rc = session_locate(&client, cli->arguments[0], path, err)) < 0)
+	    (rc = session_locate(&client, cli->arguments[0], path, err)) < 0 ||
+	    (rc = size_check(&client, path, cli->value[OPT_GPU] ? NULL : cli->arguments[1], err)) <
+		    0)
 		return rc;
-	body = json_pack("{s:I}", "vram_bytes", (json_int_t)bytes);
 	if ((rc = client_call(&client, "PATCH", path, body, NULL, &session, err)) < 0)
 		return rc;
 	if (cli->value[OPT_JSON])

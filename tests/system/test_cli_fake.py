@@ -218,7 +218,21 @@ def test_resize(fake):
     assert done.returncode == 0 and str(6 * GIB) in done.stdout
     assert fake.sent("PATCH") == [("/v1/sessions/s-abc123", {"vram_bytes": 6 * GIB})]
     fails(carve(fake, "session", "resize", "s-abc123", "6x"), 2, "6x")
-    fails(carve(fake, "session", "resize", "s-abc123"), 2)
+    fails(carve(fake, "session", "resize", "s-abc123"), 2, "no size given")
+    fails(carve(fake, "session", "resize", "s-abc123", "6", "--gpu", "0.5"), 2, "both given")
+
+
+def test_resize_of_a_share(fake):
+    path = "/v1/sessions/s-abc123"
+    fake.answers["PATCH", path] = (200, session())
+    fake.answers["GET", path] = (200, session(compute_request=0.5))
+    fails(carve(fake, "session", "resize", "s-abc123", "0.75"), 2, "--gpu 0.75", "0.75GiB")
+    assert fake.sent("PATCH") == []
+    fake.answers["GET", path] = (200, session(compute_request=0))
+    for argv in (["0.75"], ["0.75GiB"], ["--gpu", "0.75"]):
+        assert carve(fake, "session", "resize", "s-abc123", *argv).returncode == 0
+    memory = {"vram_bytes": 3 * GIB // 4}
+    assert [body for _, body in fake.sent("PATCH")] == [memory, memory, {"gpu": "0.75"}]
 
 
 # ---- usage ----------------------------------------------------------------------------------
