@@ -193,7 +193,7 @@ static bool extend(struct lease_table *t, struct lease_gpu *g, struct lease_clie
 	if (!turn_again(t, g, c, &found, now))
 		return false;
 	c->stat.leases += c->length > 0; /* not where it took its idle gate back just now */
-	terms_set(t, c, &found);
+	terms_set(t, c, found.seat ? &found : NULL);
 	c->until = c->open_ended ? UINT64_MAX : now + c->length;
 	return true;
 }

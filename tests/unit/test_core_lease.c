@@ -94,7 +94,7 @@ static void shares_of_busy_clients(void **state)
 			     mode++) {
 				struct lease_sim *sim = sim_new(mode, leases[l], NULL);
 				/* A switch costs 0.1 ms of a lease. */
-				double loss = 100.0 * 0.12 * MS / leases[l] * 1.2;
+				double loss = 100.0 * 0.12 * MS / (double)leases[l] * 1.2;
 
 				for (uint32_t c = 0; c < 8 && sets[i][c]; c++)
 					busy(sim, sets[i][c]);
