@@ -73,6 +73,15 @@ static CUresult memop_run(struct lane *lane, const CUstreamBatchMemOpParams *p)
 	return CUDA_SUCCESS;
 }
 
+bool op_memops_only_write(const struct op_memops *memops)
+{
+	for (unsigned int i = 0; i < memops->count; i++)
+		if (memops->list[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+		    memops->list[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)
+			return false;
+	return true;
+}
+
 CUresult op_memops_run(struct lane *lane, struct op_memops *memops)
 {
 	CUresult result = CUDA_SUCCESS;

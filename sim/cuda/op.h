@@ -108,4 +108,6 @@ bool op_clone(const struct op *from, struct op *to);
 CUresult op_kernel_run(struct lane *lane, struct op_kernel *kernel);
 CUresult op_copy_run(struct lane *lane, struct op_copy *copy);
 CUresult op_set_run(struct lane *lane, struct op_set *set);
+/* Nothing in it waits. */
+bool op_memops_only_write(const struct op_memops *memops);
 CUresult op_memops_run(struct lane *lane, struct op_memops *memops);

@@ -297,6 +297,7 @@ static CUresult enqueue(CUstream stream, struct op *op, bool every, struct fence
 	}
 	*own = *op;
 	work->strict = op_is_strict(op);
+	work->prompt = op->kind == OP_MEMOPS && op_memops_only_write(&op->memops);
 	work->dependency_count = every ? context_fences(stream->ctx, work->dependencies)
 				       : barrier_fences(stream, work->dependencies);
 	if (after)

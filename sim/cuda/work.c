@@ -187,11 +187,22 @@ struct work *work_create(CUresult (*run)(struct lane *, void *), void (*release)
 	return work;
 }
 
-/* After an error that sticks, what is queued in the context no longer runs. */
-static void work_run(struct lane *lane, struct work *work)
+/* Until the GPU is done with what was before. How long this thread takes to hear of that is not
+ * the GPU's time: where it is about to go on, its clock stands still meanwhile. */
+static void wait_for_previous(struct lane *lane, const struct work *work)
 {
 	uint64_t sure_until;
 
+	if (work->prompt && lane_has_more(lane))
+		lane_expect(lane);
+	else
+		lane_expect_nothing(lane);
+	lane_wait_done(lane, &sure_until);
+}
+
+/* After an error that sticks, what is queued in the context no longer runs. */
+static void work_run(struct lane *lane, struct work *work)
+{
 	for (size_t i = 0; i < work->dependency_count; i++) {
 		if (!lane->aborting && !fence_done(work->dependencies[i])) {
 			lane_expect_nothing(lane);
@@ -199,10 +210,8 @@ static void work_run(struct lane *lane, struct work *work)
 		}
 		fence_unref(work->dependencies[i]);
 	}
-	if (work->strict) {
-		lane_expect_nothing(lane);
-		lane_wait_done(lane, &sure_until);
-	}
+	if (work->strict)
+		wait_for_previous(lane, work);
 	if (!lane->aborting && context_error(lane->ctx) == CUDA_SUCCESS) {
 		CUresult result = work->run(lane, work->data);
 

@@ -29,6 +29,7 @@ struct work {
 	void *data;
 	struct fence *fence;
 	bool strict; /* waits for the modelled time of what was before it: others look at it */
+	bool prompt; /* strict, but the GPU has done it as soon as it is there */
 	size_t dependency_count;
 	struct fence *dependencies[]; /* references; complete before it runs */
 };

@@ -1,10 +1,12 @@
 /* Devices, contexts, linear memory, copies, streams and events. */
 #include <pthread.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cuda_check.h"
+#include "share_kernel.h"
 
 static void check_not_initialised(int argc, char **argv)
 {
@@ -257,6 +259,58 @@ static void check_memops(int argc, char **argv)
 	EXPECT(word[1] == 9);
 }
 
+/* The GPU's time for 100 kernels that are all there when the first starts. */
+static float kernels_ms(CUfunction function, CUdeviceptr ring, CUdeviceptr word, bool marked)
+{
+	uint32_t slots = 1, naps = 1, nap_ns = 20000, spin = 0;
+	CUdeviceptr count = ring + 16;
+	void *arguments[] = {&ring, &count, &slots, &naps, &nap_ns, &spin};
+	CUstream stream, other;
+	CUevent start, end;
+	float ms;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&start, 0));
+	OK(cuEventCreate(&end, 0));
+	OK(cuStreamWriteValue32_v2(other, word, 0, 0));
+	OK(cuStreamSynchronize(other));
+	OK(cuStreamWaitValue32(stream, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+	OK(cuEventRecord(start, stream));
+	for (uint32_t i = 0; i < 100; i++) {
+		OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
+		if (marked)
+			OK(cuStreamWriteValue32_v2(stream, word + 4, i, 0));
+	}
+	OK(cuEventRecord(end, stream));
+	OK(cuStreamWriteValue32_v2(other, word, 1, 0));
+	OK(cuStreamSynchronize(stream));
+	OK(cuEventElapsedTime(&ms, start, end));
+	return ms;
+}
+
+/* Writes of a stream's between its kernels take none of the GPU's time. */
+static void check_marks(int argc, char **argv)
+{
+	CUmodule module;
+	CUfunction function;
+	CUdeviceptr ring, word;
+	void *words;
+
+	check_context();
+	OK(cuModuleLoadData(&module, share_kernel_ptx));
+	OK(cuModuleGetFunction(&function, module, SHARE_KERNEL_NAME));
+	OK(cuMemAlloc_v2(&ring, 24));
+	OK(cuMemsetD8_v2(ring, 0, 24));
+	OK(cuMemHostAlloc(&words, 64, CU_MEMHOSTALLOC_DEVICEMAP));
+	OK(cuMemHostGetDevicePointer_v2(&word, words, 0));
+	(void)kernels_ms(function, ring, word, false);
+	float plain = kernels_ms(function, ring, word, false);
+	float marked = kernels_ms(function, ring, word, true);
+	printf("%f %f\n", plain, marked);
+	EXPECT(marked < plain * 1.25f);
+}
+
 static void check_events(int argc, char **argv)
 {
 	CUevent start, end, mute;
@@ -472,6 +526,7 @@ int main(int argc, char **argv)
 		{"copies", check_copies},
 		{"streams", check_streams},
 		{"memops", check_memops},
+		{"marks", check_marks},
 		{"events", check_events},
 		{"fork", check_fork},
 		{"threads", check_threads},
