@@ -136,7 +136,7 @@ int older_api(const char *name)
 	CUcontext ctx;
 	CUresult result = api_begin_context(name, &ctx);
 
-	return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result;
+	return (int)(result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result);
 }
 
 CUresult cuDriverGetVersion(int *version)

@@ -7,6 +7,7 @@ const exec_fn *exec_handlers(void)
 {
 #ifdef PTX_HAVE_V3
 	__builtin_cpu_init();
+	/* The tests set it before the program starts. NOLINTNEXTLINE(concurrency-mt-unsafe) */
 	if (!getenv("SIMGPU_PTX_BASE") && __builtin_cpu_supports("avx2") &&
 	    __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
 	    __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt"))
