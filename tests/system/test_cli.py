@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, clean_env, machine_has_gpu, run, sim_run, wait_until
+from conftest import BUILD, another_user_can_read, clean_env, machine_has_gpu, run, sim_run, wait_until
 
 CARVE = BUILD / "carve"
 GIB = 1 << 30
@@ -504,9 +504,8 @@ NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 @pytest.fixture
 def shared(make_host):
     """A daemon for all users; shared(user, ...) runs carve as that user."""
-    probe = [*NOBODY, str(CARVE), "--version"]
-    if os.geteuid() != 0 or subprocess.run(probe, capture_output=True).returncode != 0:
-        pytest.skip("needs root, and a build that other users can read")
+    if not another_user_can_read():
+        pytest.skip("needs to be root, in a checkout that other users can read")
     host = make_host("h100-80gb")
     with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
         daemon = host.popen([BUILD / "carved", "--system", "--runtime-dir", directory + "/run",
