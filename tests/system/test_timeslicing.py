@@ -8,6 +8,7 @@ import pytest
 
 from conftest import BUILD, ON_GPU, wait_until
 from sharing import Workload, shares, slice_time, wait_busy
+from test_bench_calls import sanitized
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books")
 
@@ -56,6 +57,7 @@ def test_strict_alone_gets_its_fraction_only(host, run):
     assert 0.1 < one < 0.33
 
 
+@pytest.mark.skipif(sanitized(), reason="bursts of an instrumented build are long")
 def test_fair_gives_what_an_idle_one_leaves_to_the_others(host, run):
     slice_time(host, "fair")
     idle = run(fraction(0.5), "--duty", "1", "--period-ms", "1000")
