@@ -1,11 +1,13 @@
 /* Times driver calls: loops of one call each, in batches. Run without and with an interposer
  * before the driver, the difference is what the interposer costs.
  *
- *   calls [--calls N] [--batches N] [--live N]... [--pause MS] [LOOP]...
+ *   calls [--calls N] [--batches N] [--live N]... [--pause MS] [--real] [LOOP]...
  *
  * LOOP is a name from the table below; alloc loops run once for every --live count of other living
  * allocations (default 0; ascending). A batch has N calls (--calls), or as many as take about half
  * a millisecond. After a first launch it pauses (--pause), for what happens once in the background.
+ * --real: the driver is no null driver. Launches are of a kernel that does nothing, few enough in a
+ * batch that the driver never has to wait for room in its queue; batches end before the next.
  * cuInit and the making of a context are always timed, once: they come first. Prints
  * a JSON array of {"loop", "live", "calls", "ns": [of one call, by batch]}.
  *
@@ -13,6 +15,7 @@
  * that cost nothing without it would flatter. Before and after each series, write(2) is called with
  * a descriptor that cannot be: a system call tracer sees where the series begins and ends. Exit
  * status 1: a call failed. */
+#include <dlfcn.h>
 #include <getopt.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,6 +33,7 @@
 #define BATCHES_MOST 64
 #define LIVE_COUNTS_MOST 16
 #define LIVE_BYTES 1024
+#define REAL_CALLS_MOST 512l
 
 static long fixed_calls;
 static long batches = 5;
@@ -60,6 +64,25 @@ static void loop_forwarded(long n)
 		cuDriverGetVersion(&version);
 }
 
+/* A yardstick: the driver's function as a linked program calls it, with one jump through memory
+ * more on the way, the least that can stand before it. */
+CUresult (*jump_first)(int *version);
+CUresult (*jump_second)(int *version);
+CUresult jump_trampoline(int *version);
+CUresult jump_again(int *version);
+__asm__(".text; .balign 16; jump_trampoline: jmp *jump_first(%rip);"
+	".balign 16; jump_again: jmp *jump_second(%rip)");
+
+static void loop_jump(long n)
+{
+	int version;
+
+	jump_first = jump_again;
+	jump_second = (CUresult(*)(int *))dlsym(RTLD_DEFAULT, "cuDriverGetVersion");
+	while (n--)
+		jump_trampoline(&version);
+}
+
 static void loop_launch(long n)
 {
 	while (n--)
@@ -77,6 +100,73 @@ static void loop_graph_launch(long n)
 	}
 	while (n--)
 		must(cuGraphLaunch(exec, NULL), "cuGraphLaunch");
+}
+
+/* ---- over a real driver ------------------------------------------------------------------- */
+
+static struct {
+	bool wanted;
+	CUfunction kernel;
+	CUgraphExec graph;
+	CUdeviceptr buffer;
+	CUresult (*synchronize)(void);
+} real;
+
+/* What the null driver does not have is looked up. */
+#define REAL(name, ...) ((CUresult(*)(__VA_ARGS__))real_find(#name))
+
+static void *real_find(const char *name)
+{
+	void *function = dlsym(RTLD_DEFAULT, name);
+
+	must(function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND, name);
+	return function;
+}
+
+static void real_launch(long n)
+{
+	while (n--)
+		must(cuLaunchKernel(real.kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+		     "cuLaunchKernel");
+}
+
+static void real_graph_launch(long n)
+{
+	while (n--)
+		must(cuGraphLaunch(real.graph, NULL), "cuGraphLaunch");
+}
+
+static void real_memcpy(long n)
+{
+	char from[16] = {0};
+
+	while (n--)
+		must(cuMemcpyHtoD_v2(real.buffer, from, sizeof(from)), "cuMemcpyHtoD");
+}
+
+static void real_start(void)
+{
+	static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+				  ".visible .entry nothing()\n{\n\tret;\n}\n";
+	CUmodule module;
+	CUstream stream;
+	CUgraph graph;
+
+	real.synchronize = (CUresult(*)(void))real_find("cuCtxSynchronize");
+	must(REAL(cuModuleLoadData, CUmodule *, const void *)(&module, ptx), "cuModuleLoadData");
+	must(REAL(cuModuleGetFunction, CUfunction *, CUmodule, const char *)(&real.kernel, module,
+									     "nothing"),
+	     "cuModuleGetFunction");
+	must(cuMemAlloc_v2(&real.buffer, LIVE_BYTES), "cuMemAlloc");
+	must(REAL(cuStreamCreate, CUstream *, unsigned int)(&stream, CU_STREAM_NON_BLOCKING),
+	     "cuStreamCreate");
+	must(REAL(cuStreamBeginCapture_v2, CUstream,
+		  CUstreamCaptureMode)(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+	     "cuStreamBeginCapture");
+	must(cuLaunchKernel(real.kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL),
+	     "cuLaunchKernel");
+	must(REAL(cuStreamEndCapture, CUstream, CUgraph *)(stream, &graph), "cuStreamEndCapture");
+	must(cuGraphInstantiateWithFlags(&real.graph, graph, 0), "cuGraphInstantiate");
 }
 
 static void loop_memcpy(long n)
@@ -130,13 +220,15 @@ struct loop {
 	const char *name;
 	void (*run)(long n);
 	bool allocates;
+	void (*real)(long n); /* over a real driver; NULL: the same */
 };
 
 static const struct loop loops[] = {
 	{"forwarded", loop_forwarded},
-	{"launch", loop_launch},
-	{"graph_launch", loop_graph_launch},
-	{"memcpy", loop_memcpy},
+	{"jump", loop_jump},
+	{"launch", loop_launch, .real = real_launch},
+	{"graph_launch", loop_graph_launch, .real = real_graph_launch},
+	{"memcpy", loop_memcpy, .real = real_memcpy},
 	{"get_proc_address", loop_get_proc_address},
 	{"alloc_free", loop_alloc_free, true},
 	{"alloc_free_small", loop_alloc_free_small, true},
@@ -163,12 +255,20 @@ static void print_series(const char *name, long live, long calls, const double *
 	separator = ",\n ";
 }
 
+static void run_loop(const struct loop *loop, long calls)
+{
+	(real.wanted && loop->real ? loop->real : loop->run)(calls);
+}
+
 static double time_batch(const struct loop *loop, long calls)
 {
 	double begin = now_ns();
 
-	loop->run(calls);
-	return now_ns() - begin;
+	run_loop(loop, calls);
+	double ns = now_ns() - begin;
+	if (real.wanted)
+		must(real.synchronize(), "cuCtxSynchronize");
+	return ns;
 }
 
 /* How many calls make a batch. Finding out makes some: what is set up once was, then. */
@@ -176,11 +276,13 @@ static long batch_calls(const struct loop *loop)
 {
 	long calls = 16;
 
+	long most = real.wanted && loop->real ? REAL_CALLS_MOST : 1l << 30;
+
 	if (fixed_calls) {
-		loop->run(fixed_calls);
+		(void)time_batch(loop, fixed_calls);
 		return fixed_calls;
 	}
-	while (time_batch(loop, calls) < BATCH_NS / 2 && calls < 1l << 30)
+	while (time_batch(loop, calls) < BATCH_NS / 2 && calls < most)
 		calls *= 2;
 	return calls;
 }
@@ -253,18 +355,16 @@ static void *sleep_for_ever(void *unused)
 static int usage(void)
 {
 	fprintf(stderr,
-		"usage: calls [--calls N] [--batches N] [--live N]... [--pause MS] [LOOP]...\n");
+		"usage: calls [--calls N] [--batches N] [--live N]... [--pause MS] [--real] "
+		"[LOOP]...\n");
 	return 2;
 }
 
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"calls", 1, NULL, 'c'},
-		{"batches", 1, NULL, 'b'},
-		{"live", 1, NULL, 'l'},
-		{"pause", 1, NULL, 'p'},
-		{0},
+		{"calls", 1, NULL, 'c'}, {"batches", 1, NULL, 'b'}, {"live", 1, NULL, 'l'},
+		{"pause", 1, NULL, 'p'}, {"real", 0, NULL, 'r'},    {0},
 	};
 	long live_counts[LIVE_COUNTS_MOST] = {0}, live = 0, pause_ms = 0;
 	int live_count = 0;
@@ -278,6 +378,8 @@ int main(int argc, char **argv)
 			live_counts[live_count++] = strtol(optarg, NULL, 10);
 		else if (c == 'p')
 			pause_ms = strtol(optarg, NULL, 10);
+		else if (c == 'r')
+			real.wanted = true;
 		else
 			return usage();
 	}
@@ -291,8 +393,10 @@ int main(int argc, char **argv)
 		return 1;
 	printf("[");
 	start_driver();
+	if (real.wanted)
+		real_start();
 	if (pause_ms > 0) {
-		loop_launch(1);
+		(real.wanted ? real_launch : loop_launch)(1);
 		usleep((useconds_t)pause_ms * 1000);
 	}
 	run_loops(argv + optind, false, 0);

@@ -2,9 +2,13 @@
  * put off the next request), from 64 clients that keep their connections. Prints how long each call
  * took from when it was due.
  *
- * usage: daemon_load SOCKET [PAIRS-PER-SECOND [SECONDS]] */
+ * usage: daemon_load SOCKET [PAIRS-PER-SECOND [SECONDS [SIZE]]]
+ *
+ * SIZE is that of a slice: above what a CUDA context takes, which a daemon learns at its start and
+ * refuses to go below, and so small that 64 of them fit (1 GiB). */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +19,11 @@
 #include <unistd.h>
 
 #define CLIENTS 64
-#define ASK                                                                   \
-	"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 36\r\n\r\n" \
-	"{\"vram\": \"100MB\", \"ephemeral\": true}"
+#define SIZE_DEFAULT "1GiB"
 
 static const char *path;
+static char ask[256];     /* the request for a slice */
+static char refusal[512]; /* the first answer that was none of those that are wanted */
 static unsigned pairs, rate;
 static uint64_t start_ns, *took_ns; /* two a pair: request, release */
 static atomic_uint next_pair, failed;
@@ -67,9 +71,17 @@ static int call(int fd, const char *text, char *answer, size_t size)
 	}
 }
 
+static void fail(const char *answer)
+{
+	const char *body = strstr(answer, "\r\n\r\n");
+
+	if (atomic_fetch_add(&failed, 1) == 0)
+		snprintf(refusal, sizeof(refusal), "%s", body ? body + 4 : answer);
+}
+
 static void *client(void *arg)
 {
-	char answer[8192], text[256], id[32];
+	char answer[8192] = "", text[256], id[32];
 	int fd = dial();
 	unsigned pair;
 
@@ -82,18 +94,18 @@ static void *client(void *arg)
 			nanosleep(&(struct timespec){(time_t)((due - now) / 1000000000u),
 						     (long)((due - now) % 1000000000u)},
 				  NULL);
-		int status = call(fd, ASK, answer, sizeof(answer));
+		int status = call(fd, ask, answer, sizeof(answer));
 		uint64_t granted = now_ns();
 		took_ns[2 * (size_t)pair] = granted - due;
 		const char *at = strstr(answer, "\"id\":\"");
 		if (status != 201 || !at || sscanf(at + 6, "%31[^\"]", id) != 1) {
-			atomic_fetch_add(&failed, 1);
+			fail(answer);
 			continue;
 		}
 		snprintf(text, sizeof(text), "DELETE /v1/sessions/%s HTTP/1.1\r\nHost: x\r\n\r\n",
 			 id);
 		if (call(fd, text, answer, sizeof(answer)) != 200)
-			atomic_fetch_add(&failed, 1);
+			fail(answer);
 		took_ns[2 * (size_t)pair + 1] = now_ns() - granted;
 	}
 	if (fd >= 0)
@@ -108,12 +120,23 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static bool ask_make(const char *size)
+{
+	char body[128];
+	int length = snprintf(body, sizeof(body), "{\"vram\": \"%s\", \"ephemeral\": true}", size);
+
+	snprintf(ask, sizeof(ask),
+		 "POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", length,
+		 body);
+	return (size_t)length < sizeof(body);
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t threads[CLIENTS];
 
-	if (argc < 2) {
-		fprintf(stderr, "usage: daemon_load SOCKET [PAIRS-PER-SECOND [SECONDS]]\n");
+	if (argc < 2 || !ask_make(argc > 4 ? argv[4] : SIZE_DEFAULT)) {
+		fprintf(stderr, "usage: daemon_load SOCKET [PAIRS-PER-SECOND [SECONDS [SIZE]]]\n");
 		return 2;
 	}
 	path = argv[1];
@@ -133,5 +156,7 @@ int main(int argc, char **argv)
 		 most = took_ns[calls - 1];
 	printf("%u pairs at %u/s: p50 %.2f ms, p99 %.2f ms, most %.2f ms; %u failed\n", pairs, rate,
 	       (double)p50 / 1e6, (double)p99 / 1e6, (double)most / 1e6, failed);
+	if (failed)
+		printf("the first that failed: %s\n", refusal);
 	return failed ? 1 : 0;
 }

@@ -9,7 +9,8 @@ from bench import calls, report
 
 BOUNDS = pathlib.Path(__file__).with_name("bounds.json")
 ROUNDS = 15
-LOOPS = ["forwarded", "launch", "memcpy", calls.ALLOC, "locked_add"]
+ATTEMPTS = 4
+LOOPS = ["forwarded", "launch", "graph_launch", "memcpy", "get_proc_address", calls.ALLOC, calls.ALLOC_SMALL, "locked_add"]
 
 
 def least(samples, loop, live, name):
@@ -30,15 +31,28 @@ def judge(samples, bounds):
     return [(bound, ratio(samples, bound)) for bound in bounds]
 
 
-def check(build, configurations, path):
-    """Measures, prints, and returns an exit status."""
-    bounds = json.loads(path.read_text())["ratios"]
+def passed(found):
+    return all(value <= bound["at_most"] for bound, value in found)
+
+
+def measure(build, configurations, bounds):
+    """What is above its bound is measured again, some times: a busy machine spoils rounds, and more of them can only lower
+    the least time; what became slower stays above."""
     live = sorted({b.get("live", 0) for b in bounds} | {0})
     samples = calls.Samples([c.name for c in configurations])
-    calls.measure_loops(samples, build, configurations, LOOPS, live, ROUNDS)
-    found = judge(samples, bounds)
+    for _ in range(ATTEMPTS):
+        calls.measure_loops(samples, build, configurations, LOOPS, live, ROUNDS)
+        found = judge(samples, bounds)
+        if passed(found):
+            break
+    return found
+
+
+def check(build, configurations, path):
+    """Measures, prints, and returns an exit status."""
+    found = measure(build, configurations, json.loads(path.read_text())["ratios"])
     lines = [["ratio", "is", "at most", ""]]
     lines += [[b["title"], f"{value:.2f}", f"{b['at_most']:g}", "" if value <= b["at_most"] else "ABOVE"]
               for b, value in found]
     print("\n".join(report.align(lines)))
-    return int(any(value > b["at_most"] for b, value in found))
+    return 0 if passed(found) else 1

@@ -8,6 +8,9 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
+
+from bench import children, peers
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Large enough for 128 contexts: the simulated driver knows nothing of those that the null driver makes, so that the
@@ -18,6 +21,7 @@ FOREIGN = ("CARVE_HOST", "CARVE_RUNTIME_DIR", "CARVE_SESSION", "CARVE_ATTACH", "
            "CARVE_DRIVER_NVML", "SIMGPU_HOST", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "LD_LIBRARY_PATH",
            "LD_BIND_NOW")
 INSIDE = "CARVE_BENCH_INSIDE"
+IDLE_START_S = 120
 
 
 class BenchError(Exception):
@@ -28,6 +32,9 @@ class BenchError(Exception):
 class Configuration:
     name: str
     env: dict
+    broken: str = None  # why nothing can be run in it
+    real: dict = None   # the driver below, where that is not the null driver
+    by_name: pathlib.Path = None  # peers.by_name()
 
 
 def enter(build):
@@ -44,15 +51,21 @@ def enter(build):
 
 def checked(argv, env, timeout=120):
     """Standard output of a command that must succeed."""
-    done = subprocess.run([str(a) for a in argv], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=timeout)
+    try:
+        done = subprocess.run([str(a) for a in argv], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, errors="replace", timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"{' '.join(map(str, argv))}: it did not end in {timeout} s") from None
     if done.returncode != 0:
-        raise BenchError(f"{' '.join(map(str, argv))}: status {done.returncode}\n{done.stderr.strip()}")
+        raise BenchError(f"{' '.join(map(str, argv))}: {peers.ended(done.returncode)}\n{done.stderr.strip()}")
     return done.stdout
 
 
-def direct(build):
+def direct(build, real=None):
+    """`real`: over the driver that is there (real.driver()) instead of the null driver."""
     env = dict(os.environ)
+    if real:
+        return Configuration("direct", env, real=real)
     env["LD_LIBRARY_PATH"] = f"{build}/bench/null_driver:{env.get('LD_LIBRARY_PATH', '')}"
     return Configuration("direct", env)
 
@@ -60,12 +73,17 @@ def direct(build):
 def through_carve(build, base):
     """The environment that `carve run` gives a command which joins the session; one that holds outside of it, too."""
     text = checked([build / "carve", "run", "--isolation", "preload", "--", "env", "-0"], base.env)
-    return Configuration("carve", dict(entry.split("=", 1) for entry in text.split("\0") if entry))
+    return Configuration("carve", dict(entry.split("=", 1) for entry in text.split("\0") if entry), real=base.real)
 
 
-def through_peer(base, name, library, env):
-    given = {key: value.replace("{mib}", str(100 << 10)) for key, value in env.items()}
-    return Configuration(name, {**base.env, "LD_PRELOAD": library, **given})
+def through_peer(build, base, peer, scratch):
+    """Some ask for the driver by the name that it has for linking, too."""
+    link = pathlib.Path(scratch, "libcuda.so")
+    if not base.real and not link.exists():
+        link.symlink_to(build / "bench/null_driver/libcuda.so.1")
+        base.env["LD_LIBRARY_PATH"] += f":{scratch}"
+    return Configuration(peer.name, {**base.env, **peer.environment(scratch=scratch)}, peers.why_not(peer, base.env),
+                         base.real)
 
 
 @contextlib.contextmanager
@@ -81,15 +99,19 @@ def session(build):
 @contextlib.contextmanager
 def idle_processes(build, configuration, count):
     """That many processes in the configuration, each with a context and an allocation, until the block's end."""
-    words = tempfile.TemporaryFile("w+")
+    words = tempfile.TemporaryFile("w+", errors="replace")
     process = subprocess.Popen([build / "bench" / "idle", str(count)], env=configuration.env, stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=words, text=True)
+    late = threading.Timer(IDLE_START_S, process.kill)
+    late.start()
     try:
         if process.stdout.readline() != "ready\n":
             words.seek(0)
             raise BenchError(f"{count} idle processes do not start ({configuration.name})\n{words.read()[-500:]}")
+        late.cancel()
         yield
     finally:
+        late.cancel()
         words.close()
         process.stdin.close()
         process.wait()
@@ -106,6 +128,21 @@ def pinned():
         yield core
     finally:
         os.sched_setaffinity(0, before)
+
+
+def on_a_host(build, spec, argv, timeout):
+    """Runs a command on a simulated host of its own; None where it did not end in time. A host is never killed: what it
+    keeps in files would stay."""
+    command = [str(a) for a in (build / "carve", "sim", "--gpus", spec, "--", *argv)]
+    process = subprocess.Popen(command, env=fresh_env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, errors="replace")
+    try:
+        out, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        children.end_all(under=process.pid)
+        process.communicate()
+        return None
+    return subprocess.CompletedProcess(command, process.returncode, out, errors)
 
 
 def fresh_env():

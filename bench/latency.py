@@ -1,8 +1,10 @@
 """Figures of time-slicing that are no shares: what switching costs, how long a hand-over takes, and how long an
-interactive job waits for its GPU beside a batch job; each beside the driver's default sharing (mode off)."""
+interactive job waits for its GPU beside a batch job. Each function measures one of bench/sharers.py; `memo` has what
+the others are compared with, once it was measured: the driver by itself."""
 import dataclasses
 
 from bench import shares, stats
+from bench.sharers import CARVE, DRIVER
 from bench.scenarios import Client, Scenario, fraction, fractions
 
 MS = 1e6
@@ -26,7 +28,8 @@ def gaps(run, ends_of=None):
     """ns from one client's last work to the next one's first, on the GPU's clock; only those after `ends_of`."""
     owner = {pid: i for i, pids in enumerate(run.pids) for pid in pids}
     known = [(a, b, owner[pid]) for a, b, pid in run.turns if pid in owner]
-    return sorted(later[0] - earlier[1] for earlier, later in zip(known, known[1:])
+    # Where the driver lets several work at once, the next one does not wait.
+    return sorted(max(0, later[0] - earlier[1]) for earlier, later in zip(known, known[1:])
                   if earlier[2] != later[2] and ends_of in (None, earlier[2]))
 
 
@@ -37,50 +40,59 @@ def percentile_rows(s, what, values, goals, **more):
             for q, goal in goals]
 
 
-def losses(build, seconds, form):
+def once(memo, key, measure):
+    if key not in memo:
+        memo[key] = measure()
+    return memo[key]
+
+
+def used(build, s, seconds, by):
+    """(the part of the time that was used, the part that the GPU's clock stood still for)"""
+    run = shares.measure(build, s, seconds, by=by)
+    return sum(run.busy) / run.passed, run.lagged
+
+
+def losses(build, seconds, form, by=CARVE, memo=None):
     """GPU time that nobody had, beside what nobody had by the driver's own sharing."""
-    rows = []
+    rows, memo = [], {} if memo is None else memo
     for count, goal in LOSS_GOALS.items():
-        used = {}
-        for mode in ("off", "fair"):
-            s = form(scenario(f"loss-{count}", f"{count} equal, 250 ms", mode, equal(count)))
-            s = dataclasses.replace(s, lease_ms=250)
-            run = shares.measure(build, s, seconds)
-            used[mode] = sum(run.busy) / run.passed
-        rows.append(shares.row(s, "throughput lost", 100 * (1 - used["fair"] / used["off"]), goal, unit="%", used=used))
+        s = form(scenario(f"loss-{count}", f"{count} equal, 250 ms", "fair", equal(count)))
+        s = dataclasses.replace(s, lease_ms=250)
+        free = once(memo, count, lambda: used(build, s, seconds, DRIVER))
+        own = free if by is DRIVER else used(build, s, seconds, by)
+        rows.append(shares.row(s, "throughput lost", 100 * (1 - own[0] / free[0]), goal, unit="%",
+                               lagged=max(own[1], free[1]), used={"off": free[0], "fair": own[0]}))
     return rows
 
 
-def switches(build, seconds, form):
+def switches(build, seconds, form, by=CARVE, memo=None):
     s = form(scenario("switch", "two busy ones, kernels of 1 ms", "fair", equal(2)))
-    run = shares.measure(build, s, seconds, trace=True)
-    return percentile_rows(s, "switch", gaps(run), [(50, 0.3), (99, 3)])
+    run = shares.measure(build, s, seconds, trace=True, by=by)
+    return percentile_rows(s, "switch", gaps(run), [(50, 0.3), (99, 3)], lagged=run.lagged)
 
 
-def handovers(build, seconds, form):
+def handovers(build, seconds, form, by=CARVE, memo=None):
     s = form(scenario("hand-over", "bursts of 10 ms beside a batch", "fair", (fraction(0.5, *BURSTS), BATCH)))
-    run = shares.measure(build, s, seconds, trace=True)
-    return percentile_rows(s, "from idle to the batch", gaps(run, ends_of=0), [(50, 1), (99, 5)])
+    run = shares.measure(build, s, seconds, trace=True, by=by)
+    return percentile_rows(s, "from idle to the batch", gaps(run, ends_of=0), [(50, 1), (99, 5)], lagged=run.lagged)
 
 
 def bursts(run):
     answer, = run.answers[0]
-    return {q: answer[f"burst_p{q}_ns"] / MS for q in (50, 99)}
+    return {**{q: answer[f"burst_p{q}_ns"] / MS for q in (50, 99)}, "lagged": run.lagged}
 
 
-def interactive(build, seconds, form):
-    """Its response time alone, by the driver's own sharing and in fair mode, beside a batch that never idles."""
-    alone = Client(("--gpu", 0.5), INTERACTIVE)
-    s = form(scenario("interactive", "5 ms each 50 ms beside a batch", "off", (alone,)))
-    solo = bursts(shares.measure(build, s, seconds))
-    found = {}
-    for mode in ("off", "fair"):
-        both = dataclasses.replace(s, mode=mode, clients=(alone, BATCH))
-        found[mode] = bursts(shares.measure(build, both, seconds))
-    rows = [shares.row(both, f"response p{q} above alone", found["fair"][q] - solo[q], goal, unit="ms",
-                       alone=solo[q], off=found["off"][q], fair=found["fair"][q])
+def interactive(build, seconds, form, by=CARVE, memo=None):
+    """Its response time alone on the bare driver, and beside a batch that never idles."""
+    memo, job = {} if memo is None else memo, Client(("--gpu", 0.5), INTERACTIVE)
+    alone = form(scenario("interactive", "5 ms each 50 ms", "fair", (job,)))
+    both = form(scenario("interactive", "5 ms each 50 ms beside a batch", "fair", (job, BATCH)))
+    solo = once(memo, "alone", lambda: bursts(shares.measure(build, alone, seconds, by=DRIVER)))
+    off = once(memo, "beside", lambda: bursts(shares.measure(build, both, seconds, by=DRIVER)))
+    found = off if by is DRIVER else bursts(shares.measure(build, both, seconds, by=by))
+    return [shares.row(both, f"response p{q} above alone", found[q] - solo[q], goal, unit="ms",
+                       lagged=max(found["lagged"], solo["lagged"]), alone=solo[q], off=off[q], fair=found[q])
             for q, goal in ((50, None), (99, 25))]
-    return rows
 
 
 MEASURES = {"loss": losses, "switch": switches, "hand-over": handovers, "interactive": interactive}

@@ -1,18 +1,23 @@
 """The command line of scripts/bench."""
 import argparse
+import dataclasses
 import datetime
 import json
 import os
 import pathlib
 import platform
 import re
+import signal
 import subprocess
 import sys
 
-from bench import guard, host, part_calls, part_limits, part_scale, part_shares
+from bench import (children, guard, host, limits, outputs, part_calls, part_limits, part_pytorch, part_scale, part_shares,
+                   peers, real)
 
 SCHEMA = "carve-bench/1"
-PARTS = {"calls": part_calls, "limits": part_limits, "shares": part_shares, "scale": part_scale}
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RESERVED = ("direct", "carve", "none", "driver")  # columns of ours
+PARTS = {"calls": part_calls, "limits": part_limits, "shares": part_shares, "scale": part_scale, "pytorch": part_pytorch}
 
 
 class AddPeer(argparse.Action):
@@ -20,7 +25,12 @@ class AddPeer(argparse.Action):
         name, _, library = value.partition("=")
         if not name or not os.path.isfile(library):
             parser.error(f"{option_string} {value}: not NAME=/path/of/a/library.so that is there")
-        options.peers.append((name, os.path.abspath(library), {}))
+        if name in (*RESERVED, *(p.name for p in options.peers)):
+            parser.error(f"{option_string} {value}: the name {name} is taken")
+        unfit = peers.unfit(library)
+        if unfit:
+            parser.error(f"{option_string} {value}: {unfit}")
+        options.peers = [*options.peers, peers.Peer(name, os.path.abspath(library))]
 
 
 class AddPeerEnv(argparse.Action):
@@ -28,7 +38,8 @@ class AddPeerEnv(argparse.Action):
         key, equals, text = value.partition("=")
         if not options.peers or not key or not equals:
             parser.error(f"{option_string} {value}: not NAME=VALUE after a --peer")
-        options.peers[-1][2][key] = text
+        *others, last = options.peers
+        options.peers = [*others, dataclasses.replace(last, env=(*last.env, (key, text)))]
 
 
 def seconds(text):
@@ -41,11 +52,23 @@ def seconds(text):
     return value
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        """One line: the usage has as many as there are options."""
+        self.exit(2, f"{self.prog}: error: {message} (--help tells more)\n")
+
+
+def count(text):
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text}: not a whole number from 1 to 65535")
+    return int(text)
+
+
 def parse(argv):
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="scripts/bench", description="Measures what carve costs and keeps, beside its peers; docs/benchmarks.md "
         "explains every figure. calls: what a call costs. limits: whether slices hold. shares: who gets how much of a "
-        "GPU's time. scale: how times grow with sizes.",
+        "GPU's time. scale: how times grow with sizes. pytorch (--gpu): training and inference inside a slice.",
         epilog="example: scripts/bench shares --quick --scenario 25-75 --json /tmp/shares.json")
     parser.add_argument("part", nargs="?", choices=list(PARTS), help="what to measure (without: all, one after the other)")
     parser.add_argument("--quick", action="store_true", help="little of each: good for a look")
@@ -57,6 +80,17 @@ def parse(argv):
     parser.add_argument("--scenario", dest="scenarios", metavar="NAME", action="append", default=[],
                         help="shares: only this one; may be repeated")
     parser.add_argument("--seconds", type=seconds, metavar="N", help="shares: so long each scenario (60; --quick: 4)")
+    parser.add_argument("--blocks", type=count, metavar="N", help="shares: kernels are grids of so many blocks (1), for "
+                        "peers that go by these")
+    parser.add_argument("--check", dest="checks", metavar="NAME", action="append", default=[], choices=limits.CHECKS,
+                        help=f"limits: only this one ({', '.join(limits.CHECKS)}); may be repeated")
+    parser.add_argument("--driver", action="store_true", help="calls: over the driver that is there instead of the null "
+                        "driver")
+    parser.add_argument("--gpu", action="store_true", help="all on this machine's first GPU, through its own driver; "
+                        "without a part also PyTorch inside a slice against outside")
+    parser.add_argument("--by-name", action="store_true", help="programs look the driver's functions up with dlsym, as the "
+                        "CUDA runtime does, for peers that stand before that alone")
+    parser.add_argument("--python", metavar="PROGRAM", default="python3", help="pytorch: a Python that has torch (python3)")
     parser.add_argument("--guard", action="store_true", help="only compare cheap ratios with their bounds")
     parser.add_argument("--bounds", type=pathlib.Path, default=guard.BOUNDS, help="other bounds for --guard")
     parser.add_argument("--peer", dest="peers", metavar="NAME=LIBRARY", action=AddPeer, default=[],
@@ -64,12 +98,46 @@ def parse(argv):
     parser.add_argument("--peer-env", metavar="NAME=VALUE", action=AddPeerEnv,
                         help="for the --peer before it")
     options = parser.parse_args(argv)
-    if (options.scenarios or options.seconds) and options.part != "shares":
-        parser.error("--scenario and --seconds are for the part shares")
+    if (options.scenarios or options.seconds or options.blocks) and options.part not in ("shares", None):
+        parser.error("--scenario, --seconds and --blocks are for the part shares")
+    if options.driver and options.part != "calls":
+        parser.error("--driver is for the part calls; --gpu is for all")
+    options.real = options.driver or options.gpu
+    if options.part == "pytorch" and not options.gpu:
+        parser.error("the part pytorch is for --gpu")
+    if options.guard and (options.part or options.real):
+        parser.error("--guard goes without a part, --driver and --gpu")
+    if options.checks and options.part not in ("limits", None):
+        parser.error("--check is for the part limits")
+    check_outputs(parser, options)
+    if not os.access(options.build / "carve", os.X_OK):
+        parser.error(f"--build {options.build}: no carve is there; ./scripts/build makes one in build/")
+    if options.guard and not options.bounds.is_file():
+        parser.error(f"--bounds {options.bounds}: no such file")
     for name in options.scenarios:
         if name not in part_shares.names():
             parser.error(f"--scenario {name}: none of {', '.join(part_shares.names())}")
     return options
+
+
+def check_outputs(parser, options):
+    """Before anything is measured: what cannot be kept need not be."""
+    given = [("--json", options.json), ("--markdown", options.markdown),
+             *(("--svg", picture_path(options, part)) for part in (parts(options) if options.svg else []))]
+    seen = {}
+    for option, path in given:
+        if not path:
+            continue
+        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            parser.error(f"{option} {path}: there is no such folder")
+        try:
+            outputs.check(path)
+        except OSError as error:
+            parser.error(f"{option} {path}: cannot be written: {outputs.why(error)}")
+        whole = os.path.realpath(path)
+        if whole in seen and outputs.replaced(whole):
+            parser.error(f"{option} {path}: {seen[whole]} goes there already")
+        seen[whole] = option
 
 
 def cpu_model():
@@ -106,9 +174,25 @@ def measure(part, build, options):
     return {**document, **found}
 
 
-def write(path, text):
-    if path:
-        pathlib.Path(path).write_text(text)
+class Keeper:
+    """Writes what was measured; one output that cannot be written does not cost the others."""
+
+    def __init__(self):
+        self.failed = False
+
+    def write(self, option, path, text):
+        if not path:
+            return
+        try:
+            outputs.write(path, text)
+        except OSError as error:
+            self.failed = True
+            say("")
+            print(f"scripts/bench: {option} {path}: not written: {outputs.why(error)}", file=sys.stderr)
+
+
+def parts(options):
+    return [options.part] if options.part else [p for p in PARTS if options.gpu or p != "pytorch"]
 
 
 def picture_path(options, part):
@@ -118,25 +202,58 @@ def picture_path(options, part):
 
 def run(options):
     build = options.build.resolve()
-    host.enter(build)
+    options.by_name = build / "bench/libby_name.so" if options.by_name else None
+    if not options.real:
+        host.enter(build)
+        return run_parts(build, options)
+    real.driver()
+    with real.own_daemon():
+        return run_parts(build, options)
+
+
+def run_parts(build, options):
     if options.guard:
         with host.session(build), host.pinned():
-            return guard.check(build, part_calls.configurations(build, []), options.bounds)
-    documents = []
-    for part in [options.part] if options.part else PARTS:
+            return guard.check(build, part_calls.configurations(build), options.bounds)
+    documents, keeper = [], Keeper()
+    for part in parts(options):
         documents.append(measure(part, build, options))
         print(("\n" if len(documents) > 1 else "") + PARTS[part].text(documents[-1]), end="", flush=True)
         if options.svg:
-            picture_path(options, part).write_text(PARTS[part].svg(documents[-1]))
+            keeper.write("--svg", picture_path(options, part), PARTS[part].svg(documents[-1]))
     whole = documents[0] if options.part else {"schema": SCHEMA, "parts": documents}
-    write(options.json, json.dumps(whole, indent=1) + "\n")
-    write(options.markdown, "\n".join(PARTS[d["part"]].markdown(d) for d in documents))
-    return 0
+    keeper.write("--json", options.json, json.dumps(whole, indent=1) + "\n")
+    keeper.write("--markdown", options.markdown, "\n".join(PARTS[d["part"]].markdown(d) for d in documents))
+    return int(keeper.failed)
+
+
+class Ended(BaseException):
+    """A signal that ends programs came; its number is the argument."""
+
+
+def end_by(number, _):
+    """Only once: what has to be tidied up then is not to be cut off."""
+    for other in ENDING:
+        signal.signal(other, signal.SIG_IGN)
+    raise Ended(number)
 
 
 def main(argv=None):
+    options = parse(sys.argv[1:] if argv is None else argv)
+    children.adopt()
+    for number in ENDING:
+        signal.signal(number, end_by)
     try:
-        return run(parse(sys.argv[1:] if argv is None else argv))
+        return run(options)
     except host.BenchError as error:
+        say("")
         print(f"scripts/bench: {error}", file=sys.stderr)
         return 1
+    except Ended as ended:
+        say("")
+        return 128 + ended.args[0]
+    except BrokenPipeError:
+        sys.stdout = None  # nobody reads any more; neither is there anything to flush
+        return 1
+    finally:
+        children.end_all()

@@ -1,22 +1,34 @@
 """scripts/bench calls: what a call costs, beside direct calls and peers."""
-from bench import calls, host, plot, report
+import dataclasses
+import tempfile
+
+from bench import calls, host, plot, real, report
+
+REAL_IDLE = 8
 
 text, markdown = report.text, report.markdown
 
 
-def configurations(build, peers):
-    direct = host.direct(build)
+def configurations(build, peers=(), scratch=None, below=None, by_name=None):
+    direct = host.direct(build, below)
     found = [direct, host.through_carve(build, direct)]
-    return found + [host.through_peer(direct, *peer) for peer in peers]
+    found += [host.through_peer(build, direct, peer, scratch) for peer in peers]
+    return [dataclasses.replace(one, by_name=by_name) for one in found]
 
 
 def run(build, options, say):
-    rounds = 5 if options.quick else 61
-    say(f"{rounds} rounds")
-    with host.session(build), host.pinned() as core:
-        found = configurations(build, options.peers)
-        rows = calls.measure(build, found, rounds)
-    return {"machine": {"pinned_core": core}, "driver": "a driver that returns at once", "rounds": rounds,
+    """Over a real driver calls take a thousand times as long: fewer rounds, and fewer idle processes' contexts."""
+    below = real.driver() if options.real else None
+    rounds = 5 if options.quick else 11 if below else 61
+    if below and options.quick:
+        rounds = 3
+    live = calls.LIVE[:2] if below and options.quick else calls.LIVE
+    with tempfile.TemporaryDirectory(prefix="carve-bench-") as scratch, host.session(build), host.pinned() as core:
+        found = configurations(build, options.peers, scratch, below, options.by_name)
+        rows = calls.measure(build, found, rounds, say, live, REAL_IDLE if below else calls.IDLE)
+    name = f"{below['name']}, CUDA {below['cuda'] // 1000}.{below['cuda'] % 1000 // 10}" if below else None
+    return {"machine": {"pinned_core": core, **({"gpu": name} if name else {})},
+            "driver": f"the driver that is there ({name})" if below else "a driver that returns at once", "rounds": rounds,
             "configurations": [{"name": c.name} for c in found], "rows": rows}
 
 

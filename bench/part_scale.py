@@ -26,4 +26,6 @@ def markdown(document):
 
 
 def svg(document):
-    return plot.growth(TITLE, {f"{r['curve']}: n^{r['exponent']:.2f}": r["points"] for r in document["rows"]})
+    names = {r["curve"]: f"{r['curve']}: n^{r['exponent']:.2f}" for r in document["rows"]}
+    return plot.growth(TITLE, {names[r["curve"]]: r["points"] for r in document["rows"]},
+                       [names[r["curve"]] for r in document["rows"] if not r["pass"]])

@@ -2,49 +2,88 @@
 import dataclasses
 import os
 
-from bench import latency, plot, report, scenarios, shares, workload
+from bench import latency, plot, real, report, scenarios, sharers, shares, stored, workload
 from bench.host import BenchError
 
-TITLE = "Shares of a GPU's time on the simulated host, by the driver's own books"
+TITLES = {False: "Shares of a GPU's time on the simulated host, by the driver's own books",
+          True: "Shares of this GPU's time, by the times that kernels store themselves"}
 QUICK_LEASE_MS = 50
-
-
-def quick_form(scenario):
-    if scenario.fixed_lease or scenario.mode == "off":
-        return scenario
-    return dataclasses.replace(scenario, lease_ms=QUICK_LEASE_MS)
+# The driver's own turns are so short that this is enough to see what they come to.
+DRIVER_SECONDS = 10
 
 
 def names():
     return [s.name for s in scenarios.SCENARIOS] + list(latency.MEASURES)
 
 
-def attempt(build, scenario, rows):
-    """What failed is a row, and takes no other scenario with it."""
+def form_of(options, loops):
+    """How this run changes every scenario. `loops`: stored.loops_per_us()."""
+    more = [*(("--blocks", options.blocks) if options.blocks else ()), *(("--work", loops) if loops else ())]
+
+    def form(scenario):
+        if options.quick and not scenario.fixed_lease and scenario.mode != "off":
+            scenario = dataclasses.replace(scenario, lease_ms=QUICK_LEASE_MS)
+        clients = tuple(dataclasses.replace(c, args=(*c.args, *more)) for c in scenario.clients)
+        return dataclasses.replace(scenario, clients=clients, on_gpu=options.real)
+    return form
+
+
+def ways(build, form):
+    """{scenario: what measures one sharer for so many seconds}. A scenario's `off` is the driver's default, anyway."""
+    found = {}
+    for scenario in map(form, scenarios.SCENARIOS):
+        found[scenario.name] = lambda seconds, by, s=scenario: shares.judge(
+            s, shares.measure(build, s, seconds, by=by), os.getloadavg()[0], by is sharers.CARVE)
+    for name, figures in latency.MEASURES.items():
+        memo = {}
+        found[name] = lambda seconds, by, figures=figures, memo=memo: figures(build, seconds, form, by, memo)
+    return found
+
+
+def attempt(build, name, by, rows):
+    """What failed is a row, and takes nothing else with it."""
     try:
         return rows()
     except BenchError as error:
-        workload.wait_no_sessions(build)
+        by.settle(build)
+        scenario = next((s for s in scenarios.SCENARIOS if s.name == name), latency.scenario(name, "", "fair", ()))
         return [{**shares.row(scenario, "did not run", None, None), "pass": False, "error": str(error)}]
+
+
+NO_ROW = {"scenario": None, "what": None}
+# What of another sharer's row stands beside carve's.
+BESIDE = ("measured", "clients", "error", "count", "idle", "alone", "used")
+
+
+def beside(row, found):
+    """Of another sharer's rows the one for the same figure."""
+    same = next((f for f in found if (f["scenario"], f["what"]) == (row["scenario"], row["what"])), None)
+    if not same:
+        return {"measured": None, **{"error": f["error"] for f in found if "error" in f}}
+    return {key: same[key] for key in BESIDE if key in same}
 
 
 def run(build, options, say):
     """All rows. `say` is told of each scenario before it runs."""
-    wanted, rows = options.scenarios or names(), []
+    wanted, rows = [n for n in names() if n in (options.scenarios or names())], []
     seconds = options.seconds or (4 if options.quick else 60)
-    form = quick_form if options.quick else (lambda s: s)
-    for scenario in scenarios.SCENARIOS:
-        if scenario.name in wanted:
-            say(scenario.name)
-            scenario = form(scenario)
-            rows += attempt(build, scenario, lambda: shares.judge(
-                scenario, shares.measure(build, scenario, seconds), os.getloadavg()[0]))
-    for name, figures in latency.MEASURES.items():
-        if name in wanted:
-            say(name)
-            rows += attempt(build, latency.scenario(name, "", "fair", ()), lambda: figures(build, seconds, form))
+    others = sharers.others(options.peers, options.by_name)
+    broken = {by.name: sharers.why_not(by, os.environ) for by in others}
+    measures = ways(build, form_of(options, stored.loops_per_us(build) if options.real else 0))
+    for i, name in enumerate(wanted):
+        say(f"{name}, carve ({i + 1} of {len(wanted)})")
+        own = attempt(build, name, sharers.CARVE, lambda: measures[name](seconds, sharers.CARVE))
+        for by in others:
+            say(f"{name}, {by.name} ({i + 1} of {len(wanted)})")
+            for_s = min(seconds, DRIVER_SECONDS) if by is sharers.DRIVER else seconds
+            found = [{**NO_ROW, "error": broken[by.name]}] if broken[by.name] else attempt(
+                build, name, by, lambda: measures[name](for_s, by))
+            for row in own:
+                row.setdefault("beside", {})[by.name] = beside(row, found)
+        rows += own
     workload.set_mode(build, "off", scenarios.LEASE_MS, scenarios.GRANULARITY)
-    return {"seconds": seconds, "rows": rows}
+    return {"gpu": real.driver()["name"] if options.real else None, "seconds": seconds, "blocks": options.blocks or 1,
+            "configurations": [{"name": by.name} for by in (sharers.CARVE, *others)], "rows": rows}
 
 
 def number(value, unit):
@@ -54,37 +93,69 @@ def number(value, unit):
 
 
 def verdict(r):
-    return "" if r["pass"] is None else "met" if r["pass"] else "MISSED"
+    if r["pass"] is None:
+        return "" if r["proven"] or r["goal"] is None else "unproven here"
+    return "met" if r["pass"] else "MISSED"
 
 
 def got(r):
     """What each client got, where that was measured."""
     if "error" in r:
-        return r["error"].splitlines()[-1][:90]
+        return last_words(r["error"])
+    return shares_text(r)
+
+
+def last_words(error):
+    return report.last_line(error, "?")[:90]
+
+
+def shares_text(r):
     return ", ".join(f"{100 * c['share']:.1f}%" for c in r.get("clients", []))
 
 
-def cells(r):
+def beside_text(r, name):
+    """Another's figure, and what its clients got."""
+    other = r.get("beside", {}).get(name)
+    if not other:
+        return ""
+    if other["measured"] is None:
+        return f"did not run: {last_words(other['error'])}" if "error" in other else "-"
+    parts = shares_text(other)
+    return number(other["measured"], r["unit"]) + (f" ({parts})" if parts else "")
+
+
+def other_names(document):
+    return [c["name"] for c in document["configurations"][1:]]
+
+
+def cells(r, others):
     goal = "" if r["goal"] is None else "<= " + number(r["goal"], r["unit"])
     return [r["scenario"], r["title"], r["mode"], f"{r['lease_ms']} ms", r["what"], goal, number(r["measured"], r["unit"]),
-            verdict(r), got(r)]
+            verdict(r), f"{100 * r['lagged']:.1f}%", got(r), *(beside_text(r, name) for name in others)]
 
 
-HEAD = ["scenario", "", "mode", "lease", "figure", "goal", "measured", "", "shares"]
+HEAD = ["scenario", "", "mode", "lease", "figure", "goal", "carve", "", "lag", "shares"]
+
+
+def table(document):
+    others = other_names(document)
+    return [*HEAD, *others], [cells(r, others) for r in document["rows"]]
 
 
 def text(document):
-    rows = document["rows"]
-    judged = [r for r in rows if r["pass"] is not None]
-    summary = f"{sum(r['pass'] for r in judged)} of {len(judged)} goals met"
-    lines = [TITLE, f"{report.conditions(document)}, {document['seconds']:g} s each", "",
-             *report.align([HEAD] + [cells(r) for r in rows]), "", summary]
+    head, rows = table(document)
+    judged = [r for r in document["rows"] if r["pass"] is not None]
+    unproven = sum(verdict(r) == "unproven here" for r in document["rows"])
+    summary = f"{sum(r['pass'] for r in judged)} of {len(judged)} goals met" + (
+        f", {unproven} more unproven here" if unproven else "")
+    lines = [TITLES[bool(document["gpu"])], f"{report.conditions(document)}, {document['seconds']:g} s each", "",
+             *report.align([head] + rows), "", summary]
     return "\n".join(lines) + "\n"
 
 
 def markdown(document):
-    head = f"{report.conditions(document)}, {document['seconds']:g} s each\n\n"
-    return head + report.markdown_table(HEAD, [cells(r) for r in document["rows"]])
+    return (f"{report.conditions(document)}, {document['seconds']:g} s each\n\n"
+            f"{report.markdown_table(*table(document))}")
 
 
 def svg(document):

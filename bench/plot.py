@@ -6,7 +6,7 @@ from bench.report import time_text
 
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 80, 150, 50, 60
-COLOURS = ("#4c4c4c", "#0b7a75", "#c8553d", "#5b5fc7", "#b8860b", "#7a306c")
+COLOURS = ("#4c4c4c", "#0b7a75", "#c8553d", "#5b5fc7", "#b8860b", "#7a306c", "#2e8b3d", "#d1408f", "#1f77b4", "#8c6d46")
 
 
 def series_of(rows, loop):
@@ -14,7 +14,8 @@ def series_of(rows, loop):
     lines = {}
     for row in sorted((r for r in rows if r["loop"] == loop and not r["idle_processes"]), key=lambda r: r["live"]):
         for name, result in row["results"].items():
-            lines.setdefault(name, []).append((row["live"], result))
+            if "error" not in result:
+                lines.setdefault(name, []).append((row["live"], result))
     return lines
 
 
@@ -108,8 +109,12 @@ def log_range(values):
     return low, max(math.ceil(math.log10(max(values))), low + 1)
 
 
-def growth(title, curves):
-    """{name: [(size, ns)]}, both logarithmic: a straight line's slope is the exponent of its growth."""
+GUIDES = (("n", lambda n: n), ("n log n", lambda n: n * math.log2(n + 1)))
+
+
+def growth(title, curves, missed=()):
+    """{name: [(size, ns)]}, both logarithmic: a straight line's slope is the exponent of its growth. Dotted guides show what
+    n and n log n look like; curves of `missed` are dashed."""
     points = [p for curve in curves.values() for p in curve]
     low_x, high_x = log_range([size for size, _ in points])
     low_y, high_y = log_range([ns for _, ns in points])
@@ -126,9 +131,19 @@ def growth(title, curves):
         parts += [f'<line x1="{LEFT}" x2="{right}" y1="{y(10 ** decade):.1f}" y2="{y(10 ** decade):.1f}" stroke="#ddd"/>',
                   text(LEFT - 8, y(10 ** decade) + 4, time_text(10 ** decade), "end")]
     parts += [text(x(10 ** d), bottom + 20, f"{10 ** d:,}") for d in range(max(low_x, 0), high_x + 1)]
+    for name, grown in GUIDES:
+        # From the lower left corner, as far as the picture goes.
+        sizes = [10 ** (low_x + (high_x - low_x) * i / 60) for i in range(61)]
+        line_ns = [(size, 10 ** low_y * grown(size) / grown(sizes[0])) for size in sizes]
+        inside = [(size, ns) for size, ns in line_ns if ns <= 10 ** high_y]
+        path = " ".join(f"{'L' if i else 'M'}{x(size):.1f},{y(ns):.1f}" for i, (size, ns) in enumerate(inside))
+        parts += [f'<path d="{path}" fill="none" stroke="#999" stroke-dasharray="1 4"/>',
+                  text(x(inside[-1][0]) + 4, y(inside[-1][1]) + (12 if name == "n" else -2), name, "start", 11, "#777")]
     for i, (name, curve) in enumerate(curves.items()):
         colour = COLOURS[i % len(COLOURS)]
+        dash = ' stroke-dasharray="8 4"' if name in missed else ""
         path = " ".join(f"{x(size):.1f},{y(ns):.1f}" for size, ns in curve)
-        parts += [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>',
-                  text(right + 12, TOP + 20 + 20 * i, name, "start", 12, colour)]
+        parts += [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>',
+                  *(f'<circle cx="{x(size):.1f}" cy="{y(ns):.1f}" r="3" fill="{colour}"/>' for size, ns in curve),
+                  text(right + 12, TOP + 20 + 20 * i, name + (" MISSED" if name in missed else ""), "start", 12, colour)]
     return "\n".join(parts + ["</svg>"]) + "\n"

@@ -9,6 +9,11 @@ def time_text(ns, sign=""):
     return f"{ns / factor:{sign}.{2 if size < 10 * factor else 1 if size < 100 * factor else 0}f} {unit}"
 
 
+def last_line(text, default=""):
+    """What a program said last, which is mostly why it failed."""
+    return (text.strip().splitlines() or [default])[-1]
+
+
 def title(row):
     parts = [row["title"]]
     if row["live"]:
@@ -28,8 +33,14 @@ def syscalls_text(value):
     return "-" if value is None else f"{value:g}"
 
 
+def failed_text(result):
+    return f"did not run: {result['error']}"
+
+
 def cells(row, name, base):
     direct, other = row["results"][base], row["results"][name]
+    if "error" in other:
+        return [title(row), time_text(direct["median"]), *[""] * 6, failed_text(other)]
     above, ratio = other["difference"], other["ratio"]
     return [title(row), time_text(direct["median"]), time_text(other["median"]),
             f"{time_text(other['q1'])} .. {time_text(other['q3'])}",
@@ -79,8 +90,8 @@ def markdown_row(row, names):
     results = row["results"]
     above = results[names[1]]["difference"]
     goal = results[names[1]]["goal"]
-    counts = [results[n]["syscalls_per_call"] for n in names[1:]]
-    return [title(row), *(time_text(results[n]["median"]) for n in names),
+    counts = [results[n].get("syscalls_per_call") for n in names[1:]]
+    return [title(row), *(failed_text(results[n]) if "error" in results[n] else time_text(results[n]["median"]) for n in names),
             f"{time_text(above['median'], '+')} ({time_text(above['low'], '+')} .. {time_text(above['high'], '+')})",
             " / ".join(syscalls_text(c if c is None else round(c, 1)) for c in counts), goal_text(goal)]
 

@@ -1,7 +1,6 @@
 """How times grow with sizes: docs/benchmarks.md, "Scale"."""
 import json
 import math
-import subprocess
 import sys
 
 from bench import calls, host
@@ -47,16 +46,31 @@ def programs(build, quick):
 
 def daemon(build, kind, sizes):
     program = host.ROOT / "bench" / "daemon_growth.py"
-    carve = build / "carve"
-    done = subprocess.run([str(a) for a in (carve, "sim", "--gpus", "b300-269gb:8", "--", sys.executable, program, carve, kind,
-                                            *sizes)], env=host.fresh_env(), stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=900, check=False)
+    done = host.on_a_host(build, "b300-269gb:8", [sys.executable, program, build / "carve", kind, *sizes], 900)
+    if not done:
+        raise host.BenchError(f"daemon_growth {kind}: it did not end in 900 s")
     if done.returncode:
         raise host.BenchError(f"daemon_growth {kind}: {done.stderr.strip()[-300:]}")
     return [tuple(point) for point in json.loads(done.stdout)]
 
 
+LEDGER = """
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from bench import scale
+print(json.dumps(scale.ledger_here(pathlib.Path(sys.argv[2]), sys.argv[3] == "quick")))
+"""
+
+
 def ledger(build, quick):
+    """On a simulated host of its own, whatever this runs on."""
+    done = host.on_a_host(build, host.GPU, [sys.executable, "-c", LEDGER, host.ROOT, build, "quick" if quick else "whole"], 600)
+    if not done or done.returncode:
+        raise host.BenchError(f"the ledger's growth: {done.stderr.strip()[-300:] if done else 'it did not end'}")
+    return [tuple(point) for point in json.loads(done.stdout)]
+
+
+def ledger_here(build, quick):
     """One process takes and gives beside so many others of its session, each with a context and an allocation."""
     found = []
     with host.session(build), host.pinned():

@@ -32,6 +32,7 @@ class Scenario:
     per_plan: bool = True
     visitors: bool = False  # sessions come and go beside, a second each
     fixed_lease: bool = False  # --quick takes no shorter one
+    on_gpu: bool = False       # measured by bench/stored.py, without a simulated driver's books
 
 
 def fraction(f, *args, wanted=None, **more):
@@ -92,9 +93,10 @@ SCENARIOS = [
              (fraction(0.5, "--graph", 20, "--kernel-us", 500, "--sync-every", 16), fraction(0.5)), goal=1),
     Scenario("never-syncs", "one never synchronises", "strict",
              (fraction(0.5, "--sync-every", 0, "--kernel-us", 1000), fraction(0.5))),
-    Scenario("1us", "kernels of 1 us as fast as it can, beside 50%", "strict",
+    # It cannot hand them in as fast as a GPU runs them: what that leaves idle is nobody's loss but its own.
+    Scenario("1us", "kernels of 1 us as fast as it can, beside 50%", "fair",
              (dataclasses.replace(fraction(0.5, "--kernel-us", 1, "--sync-every", 0), wanted=None), fraction(0.5)),
-             of="time", goal=1, checked=False),
+             of="time", goal=1, floor=True, checked=False),
     Scenario("tree", "4 processes in one session, 1 in the other: half each", "strict",
              (fraction(0.5, processes=4), fraction(0.5))),
     *(lease_scenario(ms) for ms in (50, 10, 5)),

@@ -9,26 +9,30 @@ import subprocess
 import tempfile
 import time
 
+from bench import peers
 from bench.host import BenchError
 
 WAIT_S = 90  # for what takes a fraction of a second on a machine that is not overloaded
 
 
 class Workload:
-    """`carve run --ephemeral SIZE -- share_client ARGS`; `processes`: so many clients in its one session."""
+    """`share_client ARGS` in a slice of that size, made by one of bench/sharers.py; `processes`: so many clients in the
+    one slice; `folder`: for what belongs to this workload alone, with the times of its kernels if `stored`."""
 
-    def __init__(self, build, size, args=(), processes=1, times=None):
-        self.count, self.times = processes, times
-        self.words = tempfile.TemporaryFile("w+")
-        self.errors = tempfile.TemporaryFile("w+")
-        client = [str(build / "tests/programs/share_client"), *map(str, args)]
-        line = shlex.join(client)
-        if times:
-            line += f" --times {shlex.quote(str(times))}.$i"
-        each = f"for i in $(seq {processes}); do {line} & done; wait"
-        argv = [str(build / "carve"), "run", "--ephemeral", *map(str, size), "--", "sh", "-c", each]
-        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.words, stderr=self.errors,
-                                        start_new_session=True)
+    def __init__(self, build, by, size, args, processes, folder, stored):
+        self.count, self.times = processes, folder / "times" if stored else None
+        self.words = tempfile.TemporaryFile("w+", errors="replace")
+        self.errors = tempfile.TemporaryFile("w+", errors="replace")
+        client = shlex.join(peers.by_name(by.library, [build / "tests/programs/share_client", *args]))
+        if stored:
+            client += f" --times {shlex.quote(str(self.times))}.$i"
+
+        def line(before):
+            """The shell's command line that runs all clients, each behind those words."""
+            return f"for i in $(seq {processes}); do {before} {client} & done; wait"
+
+        self.process = subprocess.Popen(by.command(build, size, line, folder / "scratch"), stdin=subprocess.DEVNULL,
+                                        stdout=self.words, stderr=self.errors, start_new_session=True)
         self.own = []
 
     def lines(self):
@@ -98,9 +102,10 @@ def carve(build, *args):
 
 
 def books(build):
-    """(the GPU's clock in ns as kernels read it, {pid: ns of compute}) of the first GPU, by `carve sim stat`."""
+    """(the GPU's clock in ns as kernels read it, how far that is behind the machine's, {pid: ns of compute}) of the
+    first GPU, by `carve sim stat`."""
     gpu = json.loads(carve(build, "sim", "stat", "--json"))["gpus"][0]
-    return gpu["globaltimer_ns"], {p["pid"]: p["busy_ns"] for p in gpu["processes"]}
+    return gpu["globaltimer_ns"], gpu["lag_ns"], {p["pid"]: p["busy_ns"] for p in gpu["processes"]}
 
 
 def turns(build):

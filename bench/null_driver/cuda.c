@@ -20,7 +20,7 @@ extern __attribute__((visibility("default"))) CUresult cuNullFail(CUresult resul
 
 static _Atomic unsigned long long calls;
 static _Atomic CUdeviceptr next_address = GIB(1);
-static _Thread_local CUcontext current;
+static _Thread_local CUcontext current __attribute__((tls_model("initial-exec")));
 static _Atomic int primary_users;
 static CUuuid device_uuid = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
 static CUresult failure; /* of the next calls that take or give memory */

@@ -5,37 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fatbin.h"
 #include "base/file.h"
 #include "cuda/library.h"
 
-/* The container that fat binaries are kept in, as far as is needed to find uncompressed PTX. */
-#define FATBIN_WRAPPER_MAGIC 0x466243b1u
-#define FATBIN_MAGIC 0xba55ed50u
-#define FATBIN_KIND_PTX 1
+/* Of an entry: only PTX that is not compressed is looked for. */
 #define FATBIN_COMPRESSED 0x2000u
-
-struct fatbin_wrapper {
-	uint32_t magic, version;
-	const void *data;
-	const void *unused;
-};
-
-struct fatbin_header {
-	uint32_t magic;
-	uint16_t version, header_size;
-	uint64_t size; /* of the entries that follow */
-};
-
-struct fatbin_entry {
-	uint16_t kind, version;
-	uint32_t header_size;
-	uint64_t size; /* of the data that follows this entry's header */
-	uint32_t compressed_size, options_offset;
-	uint16_t minor, major;
-	uint32_t arch;
-	uint32_t name_offset, name_size;
-	uint64_t flags;
-};
 
 CUresult image_read(const char *path, void **ret, size_t *ret_size)
 {
@@ -83,7 +58,7 @@ static CUresult fatbin_text(const struct fatbin_header *header, char **ret)
 		if (entry->header_size < sizeof(*entry) ||
 		    entry->size > (uint64_t)(end - at) - entry->header_size)
 			break;
-		if (entry->kind == FATBIN_KIND_PTX && !(entry->flags & FATBIN_COMPRESSED) &&
+		if (entry->kind == FATBIN_PTX && !(entry->flags & FATBIN_COMPRESSED) &&
 		    (!best || entry->arch > best->arch))
 			best = entry;
 		at += entry->header_size + entry->size;

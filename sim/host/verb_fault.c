@@ -16,7 +16,7 @@ static const char help[] =
 	"  launch           the next launch of a kernel gives an error that sticks\n"
 	"  ecc              the same with an uncorrectable ECC error; NVML counts it\n"
 	"  lost             the GPU fell off the bus, for CUDA and NVML\n"
-	"  hang             calls take --delay longer\n"
+	"  hang             calls take --delay longer; with --error they end with that\n"
 	"  nvml             NVML's calls fail\n"
 	"  mig-destroy      destroying a MIG instance says that it is in use\n\n"
 	"Options:\n"
@@ -127,7 +127,8 @@ static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, st
 	int status = kind_parse(argv[optind], set, err);
 	if (status == 0 && set->fault == WIRE_FAULTS && !set->clear)
 		return error_set(err, EXIT_CODE_USAGE, "fault: 'all' goes with --clear only");
-	if (status == 0 && set->fault == WIRE_FAULT_HANG && !set->clear && !set->delay_ns)
+	if (status == 0 && set->fault == WIRE_FAULT_HANG && !set->clear && !set->delay_ns &&
+	    !set->error)
 		return error_set(err, EXIT_CODE_USAGE, "fault: hang needs --delay, e.g. --delay 2");
 	return status;
 }

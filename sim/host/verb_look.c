@@ -80,6 +80,21 @@ static json_t *model_json(const struct sim_model *m)
 			 "copy_engines", (int)m->copy_engines, "mig", m->mig_class != NULL);
 }
 
+/* With columns as wide as the longest of each. */
+static void models_print(const struct sim_model *models, size_t count)
+{
+	size_t key = 0, name = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		key = MAX(key, strlen(models[i].key));
+		name = MAX(name, strlen(models[i].name));
+	}
+	for (size_t i = 0; i < count; i++)
+		printf("%-*s  %-*s  %7" PRIu64 " MiB%s\n", (int)key, models[i].key, (int)name,
+		       models[i].name, models[i].memory_total >> 20,
+		       models[i].mig_class ? "  mig" : "");
+}
+
 int verb_list(int argc, char **argv)
 {
 	struct flags flags = {0};
@@ -90,18 +105,15 @@ int verb_list(int argc, char **argv)
 		return bad_arguments("list", &flags);
 	if (flags.help)
 		return verb_help(list_help);
+	if (!flags.json) {
+		models_print(models, count);
+		return EXIT_CODE_OK;
+	}
 	json_t *all = json_array();
-	for (size_t i = 0; i < count; i++) {
-		if (flags.json)
-			json_array_append_new(all, model_json(&models[i]));
-		else
-			printf("%-20s %-40s %7" PRIu64 " MiB%s\n", models[i].key, models[i].name,
-			       models[i].memory_total >> 20, models[i].mig_class ? "  mig" : "");
-	}
-	if (flags.json) {
-		json_dumpf(all, stdout, JSON_INDENT(1));
-		putchar('\n');
-	}
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(all, model_json(&models[i]));
+	json_dumpf(all, stdout, JSON_INDENT(1));
+	putchar('\n');
 	json_decref(all);
 	return EXIT_CODE_OK;
 }

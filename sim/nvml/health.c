@@ -313,7 +313,7 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 {
 	struct device d;
 	nvmlReturn_t r = gpu_enter(device, __func__, values, &d);
-	long long now = (long long)(client_now() / 1000);
+	long long now = (long long)library_timestamp_us();
 
 	if (r != NVML_SUCCESS)
 		return r;

@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "nvml/mig.h"
 
@@ -15,6 +15,11 @@ static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned int library_users; /* under library_lock */
 static _Atomic(struct client *) library_connection;
 static atomic_bool library_initialized;
+
+unsigned long long library_timestamp_us(void)
+{
+	return (unsigned long long)now_realtime_ns() / 1000;
+}
 
 static nvmlReturn_t library_connect(void)
 {

@@ -77,6 +77,8 @@ static inline bool device_mig_mode(const struct device *d)
 	return d->gpu->flags & WIRE_GPU_MIG;
 }
 
+/* The time of samples and values: microseconds since 1970, by the machine's own clock. */
+unsigned long long library_timestamp_us(void);
 /* NVML's word for a failure of the host's client library (-errno). */
 nvmlReturn_t library_error(int error);
 /* The processes that hold memory on a device; of a MIG device, its own alone. Fills up to max

@@ -261,11 +261,6 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
 
 /* Processes' use of the GPU over the last second. A sample is as new as the call; asking for later
  * ones than that finds none. */
-static unsigned long long sample_time(void)
-{
-	return client_now() / 1000;
-}
-
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 					     nvmlProcessUtilizationSample_t *samples,
 					     unsigned int *count, unsigned long long last_seen)
@@ -273,7 +268,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 	struct device d;
 	nvmlReturn_t r = gpu_enter(device, __func__, count, &d);
 	struct wire_process found[WIRE_PROCESSES_MAX];
-	unsigned long long now = sample_time();
+	unsigned long long now = library_timestamp_us();
 	unsigned int n;
 
 	if (r != NVML_SUCCESS)

@@ -58,7 +58,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
 				  unsigned long long last_seen, nvmlValueType_t *value_type,
 				  unsigned int *count, nvmlSample_t *samples)
 {
-	unsigned long long now = client_now() / 1000;
+	unsigned long long now = library_timestamp_us();
 	nvmlUtilization_t rates = {0};
 	unsigned int value = 0;
 	nvmlReturn_t r;

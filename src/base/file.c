@@ -70,6 +70,13 @@ int process_start_time(pid_t pid, unsigned long long *ret_ticks)
 	return process_field(pid, 22, ret_ticks);
 }
 
+bool process_is_ending(pid_t pid)
+{
+	unsigned long long address_space = 1;
+
+	return process_field(pid, 23, &address_space) < 0 || address_space == 0;
+}
+
 int process_parent(pid_t pid, pid_t *ret_parent)
 {
 	unsigned long long parent;

@@ -1,6 +1,7 @@
 /* File descriptors and small files. libc only: safe inside a foreign process. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -23,9 +24,12 @@ static inline int steal_fd(int *fd)
  * it does not fit. */
 ssize_t file_read(const char *path, char *buf, size_t size);
 
-/* Start time of a process in clock ticks since boot (/proc/PID/stat, field 22): with the PID it
- * names a process for ever, since PIDs come back. 0 or -errno (-ESRCH: no such process). */
+/* Start time of a process in clock ticks since boot (/proc/PID/stat, field 22).
+ * 0 or -errno (-ESRCH: no such process). */
 int process_start_time(pid_t pid, unsigned long long *ret_ticks);
+/* Whether it is gone or has given up its memory, and the rest of it will be gone in a moment: other
+ * threads of it may hold its descriptors still. */
+bool process_is_ending(pid_t pid);
 
 /* The process that a process is a child of, 0: it is not to be seen from here. 0 or -errno. */
 int process_parent(pid_t pid, pid_t *ret_parent);

@@ -136,29 +136,34 @@ static int bytes_from(const struct decimal *number, uint64_t unit, const char *o
 	return -EXIT_CODE_USAGE;
 }
 
-int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err)
+int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, struct error *err)
 {
 	static const char right[] = "4, 2.5GiB, 2560MiB or 4000MB";
 	struct decimal number;
-	int rc = number_check(text, "--vram", right, &number, err);
+	int rc = number_check(text, option, right, &number, err);
 
 	if (rc < 0)
 		return rc;
 	const struct unit *unit = unit_find(vram_units, ARRAY_SIZE(vram_units), number.rest, false);
 	if (unit)
-		return bytes_from(&number, unit->bytes, "--vram", text, right, ret_bytes, err);
+		return bytes_from(&number, unit->bytes, option, text, right, ret_bytes, err);
 	unit = unit_find(vram_units, ARRAY_SIZE(vram_units), number.rest, true);
-	error_set(err, EXIT_CODE_USAGE, "--vram: '%.64s' ends in '%.32s', which is no unit", text,
-		  number.rest);
+	error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' ends in '%.32s', which is no unit", option,
+		  text, number.rest);
 	if (unit)
 		error_hint(err, "did you mean %.*s%s?", (int)(number.rest - text), text,
 			   unit->suffix);
 	else
 		error_hint(err,
 			   "units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; for example: "
-			   "--vram %s",
-			   right);
+			   "%s %s",
+			   option, right);
 	return -EXIT_CODE_USAGE;
+}
+
+int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err)
+{
+	return units_parse_size(text, "--vram", ret_bytes, err);
 }
 
 int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *err)

@@ -18,10 +18,14 @@ struct error;
 #define SLICE_BYTES_MAX (1ULL << 47)
 /* Fractions and shares are counted in millionths: 0.25 = 250000. */
 #define SHARE_ONE 1000000u
+/* Digits that JSON has them with: 0.05, not 0.050000000000000003. */
+#define SHARE_DIGITS 9
 /* The smallest fraction that is accepted (spec, "Queues": any fraction >= 0.001). */
 #define SHARE_MIN 1000u
 
-/* --vram: bare number is GiB; B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB (of 1024). */
+/* --vram and SIZE: bare number is GiB; B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB (of 1024).
+ */
+int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, struct error *err);
 int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err);
 /* --gpu-memory: K8s quantity; k M G T (powers of 1000), Ki Mi Gi Ti (of 1024); no bare number. */
 int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *err);

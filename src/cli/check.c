@@ -188,7 +188,7 @@ static json_t *conditions_check(const json_t *daemon, const json_t *gpus, json_t
 		.gpus = gpus,
 	};
 	json_t *conditions = check_conditions(&input), *item;
-	char line[1024];
+	char line[5120];
 	size_t i;
 
 	json_array_foreach(conditions, i, item)

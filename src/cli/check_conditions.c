@@ -24,7 +24,7 @@ enum state { OK, NOTE, PROBLEM };
 
 struct finding {
 	enum state state;
-	char message[512], advice[256];
+	char message[4096], advice[256];
 };
 
 /* ---- helpers ------------------------------------------------------------------------------- */
@@ -38,6 +38,24 @@ __attribute__((format(printf, 3, 4))) static void find(struct finding *f, enum s
 	va_start(args, format);
 	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not follow va_start */
 	vsnprintf(f->message, sizeof(f->message), format, args);
+	va_end(args);
+}
+
+/* One of several of a kind, GPUs for one: each is named. Those that OK says are none. */
+__attribute__((format(printf, 3, 4))) static void find_each(struct finding *f, enum state state,
+							    const char *format, ...)
+{
+	size_t used = f->state == OK ? 0 : strlen(f->message);
+	va_list args;
+
+	if (used)
+		used += (size_t)snprintf(f->message + used, sizeof(f->message) - used, "; ");
+	f->state = state;
+	if (used >= sizeof(f->message))
+		return;
+	va_start(args, format);
+	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not follow va_start */
+	vsnprintf(f->message + used, sizeof(f->message) - used, format, args);
 	va_end(args);
 }
 
@@ -173,10 +191,10 @@ static void check_driver_mode(const struct check_input *in, struct finding *f)
 
 		if (!*mode || !strcmp(mode, "shared"))
 			continue;
-		find(f, PROBLEM, "GPU %" PRIu64 " is in compute mode %s: %s",
-		     session_number(gpu, "index"), mode,
-		     !strcmp(mode, "prohibited") ? "no program may use it"
-						 : "one process at a time may use it");
+		find_each(f, PROBLEM, "GPU %" PRIu64 " is in compute mode %s: %s",
+			  session_number(gpu, "index"), mode,
+			  !strcmp(mode, "prohibited") ? "no program may use it"
+						      : "one process at a time may use it");
 		advise(f, "as root: nvidia-smi --compute-mode=0");
 	}
 }
@@ -193,10 +211,11 @@ static void check_owner(const struct check_input *in, struct finding *f)
 
 		if (!json_is_object(holder))
 			continue;
-		find(f, PROBLEM,
-		     "GPU %" PRIu64 " belongs to another carved (process %" PRIu64 ", user %s)",
-		     session_number(gpu, "index"), session_number(holder, "pid"),
-		     session_text(holder, "user"));
+		find_each(f, PROBLEM,
+			  "GPU %" PRIu64 " belongs to another carved (process %" PRIu64
+			  ", user %s)",
+			  session_number(gpu, "index"), session_number(holder, "pid"),
+			  session_text(holder, "user"));
 		advise(f, "use that one (--host), or end it: a GPU has one daemon");
 	}
 }
@@ -214,11 +233,12 @@ static void check_outside(const struct check_input *in, struct finding *f)
 
 		if (!bytes)
 			continue;
-		find(f, NOTE,
-		     "programs outside carve hold %s of GPU %" PRIu64
-		     "; what they take is not limited",
-		     units_format_bytes(bytes, text), session_number(gpu, "index"));
-		advise(f, "nvidia-smi names them; run them in slices");
+		find_each(f, NOTE,
+			  "programs outside carve hold %s of GPU %" PRIu64
+			  "; no more than that is kept free for them",
+			  units_format_bytes(bytes, text), session_number(gpu, "index"));
+		advise(f, "nvidia-smi names them; run them in slices (those of sessions whose "
+			  "database was moved away are in slices, but may still grow)");
 	}
 }
 
@@ -373,18 +393,24 @@ json_t *check_conditions(const struct check_input *input)
 
 void check_conditions_print(const json_t *conditions)
 {
-	size_t i, quiet = 0;
+	size_t i, quiet = 0, notes = 0;
 	json_t *item;
 
 	json_array_foreach(conditions, i, item)
 	{
 		const char *state = session_text(item, "state");
 
+		notes += !strcmp(state, state_names[NOTE]);
 		if (!strcmp(state, "ok"))
 			quiet++;
 		else
 			printf("%s:%*s %s; %s\n", state, (int)(9 - strlen(state)), "",
 			       session_text(item, "message"), session_text(item, "advice"));
 	}
-	printf("looked at: %zu conditions of this host, %zu as they should be\n", i, quiet);
+	printf("looked at: %zu conditions of this host, %zu as they should be", i, quiet);
+	if (notes)
+		printf(", %zu to know of", notes);
+	if (i > quiet + notes)
+		printf(", %zu to mend", i - quiet - notes);
+	printf("\n");
 }

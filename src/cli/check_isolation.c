@@ -73,7 +73,7 @@ static json_t *reaches(const struct finding *finding)
 	add(lines, "programs that load the driver by its name or path, or are linked with it");
 	if (finding->isolation == ISOLATION_MOUNT)
 		add(lines, "those started with an empty environment, set-user-ID, by su or sudo, "
-			   "and plugins loaded with dlmopen or RTLD_DEEPBIND");
+			   "and plugins loaded with RTLD_DEEPBIND");
 	return lines;
 }
 
@@ -84,8 +84,8 @@ static json_t *not_reached(const struct finding *finding)
 	if (finding->isolation == ISOLATION_PRELOAD) {
 		add(lines, "programs started with an empty environment (env -i, su -l, sudo) and "
 			   "set-user-ID programs");
-		add(lines, "plugins that are loaded with dlmopen, or with RTLD_DEEPBIND and open "
-			   "the driver themselves");
+		add(lines, "plugins that are loaded with RTLD_DEEPBIND and open the driver by its "
+			   "path, and programs with another LD_PRELOAD that do");
 	}
 	add(lines, "what runs elsewhere: in containers, chroots with a driver of their own, and "
 		   "through services (docker, systemd-run, ssh)");

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/isolation.h"
@@ -27,14 +28,6 @@
 #define RETRY_MS 20
 /* Seconds without sessions and requests after which the daemon goes away by itself. */
 #define IDLE_EXIT_SECONDS "60"
-
-static long long now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
 
 /* In the grandchild: becomes the daemon, with its words going to `out`. */
 _Noreturn static void daemon_become(const struct places *places, const char *dir, int out,
@@ -119,7 +112,7 @@ static bool start_try(const struct places *places, const char *dir, const char *
 		      int *ret_rc)
 {
 	int pipe_fds[2];
-	long long deadline = now_ms() + START_TIMEOUT_MS;
+	long long deadline = now_monotonic_ms() + START_TIMEOUT_MS;
 
 	*ret_rc = pipe(pipe_fds) < 0 ? -errno : 0;
 	if (*ret_rc < 0)
@@ -133,7 +126,7 @@ static bool start_try(const struct places *places, const char *dir, const char *
 	while (!runtime_socket_answers(socket)) {
 		if (!daemon_lives(dir))
 			return false;
-		*ret_rc = now_ms() > deadline ? -ETIMEDOUT : 0;
+		*ret_rc = now_monotonic_ms() > deadline ? -ETIMEDOUT : 0;
 		if (*ret_rc < 0)
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);

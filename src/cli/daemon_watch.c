@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <sys/pidfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "cli/client.h"
 #include "cli/runtime_dir.h"
@@ -14,18 +14,10 @@
 /* DAEMON_WATCH_STARTS within this time are enough: a daemon that ends so often has a reason. */
 #define STARTS_PERIOD_MS 10000
 
-static long long now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
-
 static bool start_is_due(struct daemon_watch *watch)
 {
 	long long *oldest = &watch->starts_ms[watch->count % DAEMON_WATCH_STARTS];
-	long long now = now_ms();
+	long long now = now_monotonic_ms();
 
 	if (watch->count >= DAEMON_WATCH_STARTS && now - *oldest < STARTS_PERIOD_MS)
 		return false;

@@ -97,60 +97,41 @@ static int explain_request(const struct cli *cli, const struct client *client, s
 
 /* ---- a session or a waiting request ------------------------------------------------------ */
 
-static int waiting_print(const struct cli *cli, const json_t *session, json_t *explanation,
-			 struct error *err)
+static void waiting_print(const json_t *session, const json_t *explanation)
 {
-	static const char *const keys[] = {"id", "state", "position", "created", "reason", NULL};
-
-	for (int i = 0; keys[i]; i++)
-		json_object_set(explanation, keys[i], json_object_get(session, keys[i]));
-	if (cli->value[OPT_JSON])
-		return output_json(explanation, err);
 	printf("%s: waits since %s, %" PRIu64 " in line\n", session_text(session, "id"),
 	       session_text(session, "created"), session_number(session, "position"));
 	verdict_print(explanation, true);
 	gpus_print(json_object_get(explanation, "gpus"));
-	return 0;
 }
 
 /* One that was granted: there is nothing to explain but where, and why it ended. */
-static int granted_print(const struct cli *cli, const json_t *session, struct error *err)
+static void granted_print(const json_t *session)
 {
 	const char *state = session_text(session, "state"),
 		   *reason = session_text(session, "reason");
 	char size[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE];
 
-	if (cli->value[OPT_JSON]) {
-		json_t *json =
-			json_pack("{s:O, s:O, s:b, s:s, s:O}", "id", json_object_get(session, "id"),
-				  "state", json_object_get(session, "state"), "granted", true,
-				  "message", reason, "on", json_object_get(session, "gpus"));
-		int rc = output_json(json, err);
-
-		json_decref(json);
-		return rc;
-	}
 	printf("%s: %s, granted %s: %s on %s%s%s\n", session_text(session, "id"), state,
 	       session_text(session, "created"),
 	       units_format_bytes(session_number(session, "vram_bytes"), size),
 	       session_gpus_text(session, on), *reason ? "; ended: " : "", reason);
-	return 0;
 }
 
 static int explain_session(const struct cli *cli, const struct client *client, struct error *err)
 {
-	const char *id = cli->arguments[0];
 	cleanup_json json_t *session = NULL, *explanation = NULL;
-	char path[SESSION_PATH_SIZE + 16];
-	int rc = session_get(client, id, &session, err);
+	int rc = session_explain(client, cli->arguments[0], &session, &explanation, err);
 
 	if (rc < 0)
 		return rc;
-	if (strcmp(session_text(session, "state"), "waiting") != 0)
-		return granted_print(cli, session, err);
-	snprintf(path, sizeof(path), "/v1/explain/%s", session_text(session, "id"));
-	rc = client_call(client, "GET", path, NULL, NULL, &explanation, err);
-	return rc < 0 ? rc : waiting_print(cli, session, explanation, err);
+	if (cli->value[OPT_JSON])
+		return output_json(explanation, err);
+	if (!strcmp(session_text(session, "state"), "waiting"))
+		waiting_print(session, explanation);
+	else
+		granted_print(session);
+	return 0;
 }
 
 static bool is_sized(const struct cli *cli)

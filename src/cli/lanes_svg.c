@@ -251,6 +251,16 @@ static double left_of(const struct lane_picture *l)
 	return 24 + LETTER * (double)MIN(longest, 40);
 }
 
+static void lanes_all_draw(const struct frame *f)
+{
+	lanes_draw(f);
+	for (uint32_t i = 0; i < f->l->count; i++)
+		lane_spans_draw(f, i);
+	plans_draw(f);
+	ticks_draw(f);
+	legend_draw(f);
+}
+
 int lanes_svg_write(FILE *file, const struct lane_picture *picture)
 {
 	struct frame f = {file, picture, left_of(picture), WIDTH - NOTE_WIDTH,
@@ -268,12 +278,9 @@ int lanes_svg_write(FILE *file, const struct lane_picture *picture)
 		WIDTH, f.bottom + FOOT, WIDTH, f.bottom + FOOT);
 	text(&f, 16, 24, "font-size=\"16\" font-weight=\"bold\"", picture->title);
 	text(&f, 16, 42, "class=\"s\"", picture->subtitle);
-	lanes_draw(&f);
-	for (uint32_t i = 0; i < picture->count; i++)
-		lane_spans_draw(&f, i);
-	plans_draw(&f);
-	ticks_draw(&f);
-	legend_draw(&f);
+	/* Without lanes there is no time to show either. */
+	if (picture->count)
+		lanes_all_draw(&f);
 	fputs("</svg>\n", file);
 	return ferror(file) ? -EIO : 0;
 }

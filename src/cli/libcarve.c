@@ -1,13 +1,19 @@
 /* include/carve/carve.h: the command's client for other programs. */
 #include <carve/carve.h>
 #include <jansson.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/macros.h"
 #include "base/units.h"
 #include "cli/client.h"
 #include "cli/sessions.h"
+
+/* What the daemon takes. */
+#define SECONDS_MAX 1e9
 
 struct carve {
 	struct client client;
@@ -37,14 +43,19 @@ void carve_close(carve_t *carve)
 	free(carve);
 }
 
+int carve_error_code(const carve_t *carve)
+{
+	return carve ? carve->error.code : CARVE_E_FAILED;
+}
+
 const char *carve_error_message(const carve_t *carve)
 {
-	return carve->error.message;
+	return carve ? carve->error.message : "out of memory";
 }
 
 const char *carve_error_hint(const carve_t *carve)
 {
-	return carve->error.hint;
+	return carve ? carve->error.hint : "";
 }
 
 /* Starts a call: forgets the last error. False where the connection never came to be. */
@@ -88,28 +99,214 @@ int carve_session_list_json(carve_t *carve, char **ret_json)
 	return get_text(carve, "/v1/sessions", ret_json);
 }
 
-int carve_session_request(carve_t *carve, const char *vram, unsigned wait_seconds, char **ret_json)
+int carve_session_show_json(carve_t *carve, const char *id, char **ret_json)
 {
-	struct client_patience patience = {.wait_ns = wait_seconds * 1000000000ull};
-	uint64_t bytes;
-
-	if (!call_begin(carve) || units_parse_vram(vram, &bytes, &carve->error) < 0)
-		return carve->error.code;
-	cleanup_json json_t *body = json_pack("{s:I,s:I}", "vram_bytes", (json_int_t)bytes,
-					      "wait_for", (json_int_t)wait_seconds);
 	json_t *session;
 
+	if (!call_begin(carve) || session_get(&carve->client, id, &session, &carve->error) < 0)
+		return carve->error.code;
+	return answer_text(carve, session, ret_json);
+}
+
+/* ---- requests ---------------------------------------------------------------------------- */
+
+/* Takes the caller's struct, which another version of the header may have laid out. */
+static int request_copy(carve_request_t *ret, const carve_request_t *given, struct error *err)
+{
+	const unsigned char *bytes = (const unsigned char *)given;
+
+	*ret = (carve_request_t){0};
+	if (!given || given->size < offsetof(carve_request_t, gpu_compute)) {
+		error_set(err, EXIT_CODE_USAGE, "the request's size is %zu bytes, too few",
+			  given ? given->size : 0);
+		error_hint(err, "begin with: carve_request_t r = {.size = sizeof(r)};");
+		return -EXIT_CODE_USAGE;
+	}
+	for (size_t i = sizeof(*ret); i < given->size; i++)
+		if (bytes[i]) {
+			error_set(err, EXIT_CODE_USAGE,
+				  "the request asks for what this libcarve (%s) does not know",
+				  CARVE_VERSION);
+			error_hint(err, "install the libcarve that the program was built with");
+			return -EXIT_CODE_USAGE;
+		}
+	memcpy(ret, given, given->size < sizeof(*ret) ? given->size : sizeof(*ret));
+	return 0;
+}
+
+/* Checks the one size and puts it into the body. */
+static int size_put(json_t *body, const carve_request_t *r, struct error *err)
+{
+	uint64_t bytes = r->vram_bytes;
+	uint32_t share, whole;
+	int rc = 0;
+
+	if (!!r->vram + !!r->gpu_memory + !!r->gpu + !!r->vram_bytes != 1) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "not exactly one of vram, gpu_memory, gpu and vram_bytes is set");
+		error_hint(err, "for example: .vram = \"4\"");
+		return -EXIT_CODE_USAGE;
+	}
+	if (bytes > SLICE_BYTES_MAX)
+		return error_set(err, EXIT_CODE_USAGE, "vram_bytes: no GPU has so many");
+	if (r->vram)
+		rc = units_parse_vram(r->vram, &bytes, err);
+	else if (r->gpu_memory)
+		rc = units_parse_gpu_memory(r->gpu_memory, &bytes, err);
+	else if (r->gpu)
+		rc = units_parse_gpu(r->gpu, &share, &whole, err);
+	if (rc < 0)
+		return rc;
+	if (r->gpu)
+		return json_object_set_new(body, "gpu", json_string(r->gpu));
+	return json_object_set_new(body, "vram_bytes", json_integer((json_int_t)bytes));
+}
+
+static int text_put(json_t *body, const char *key, const char *text, struct error *err)
+{
+	if (!text || json_object_set_new(body, key, json_string(text)) == 0)
+		return 0;
+	return error_set(err, EXIT_CODE_USAGE, "%s: not a text in UTF-8", key);
+}
+
+static int seconds_put(json_t *body, const char *key, double seconds, struct error *err)
+{
+	if (seconds == 0)
+		return 0;
+	if (!(seconds > 0 && seconds <= SECONDS_MAX))
+		return error_set(err, EXIT_CODE_USAGE, "%s: %g is no number of seconds up to 1e9",
+				 key, seconds);
+	return json_object_set_new(body, key, json_real(seconds));
+}
+
+static int details_put(json_t *body, const carve_request_t *r, struct error *err)
+{
+	int rc;
+
+	if ((rc = text_put(body, "gpu_compute", r->gpu_compute, err)) < 0 ||
+	    (rc = text_put(body, "gpu_ids", r->gpu_ids, err)) < 0 ||
+	    (rc = text_put(body, "name", r->name, err)) < 0 ||
+	    (rc = seconds_put(body, "wait_for", r->wait_for, err)) < 0 ||
+	    (rc = seconds_put(body, "session_timeout", r->timeout, err)) < 0)
+		return rc;
+	if (r->gpus)
+		json_object_set_new(body, "gpus", json_integer(r->gpus));
+	if (r->priority)
+		json_object_set_new(body, "priority", json_integer(r->priority));
+	if (r->ephemeral)
+		json_object_set_new(body, "ephemeral", json_true());
+	if (r->strict)
+		json_object_set_new(body, "vram_strict", json_true());
+	return 0;
+}
+
+/* The request as the daemon is sent it, checked. */
+static int request_body(const carve_request_t *given, carve_request_t *r, json_t **ret,
+			struct error *err)
+{
+	cleanup_json json_t *body = json_object();
+	int rc = request_copy(r, given, err);
+
+	if (rc < 0 || (rc = size_put(body, r, err)) < 0 || (rc = details_put(body, r, err)) < 0)
+		return err->code ? rc : error_set(err, EXIT_CODE_FAILED, "out of memory");
+	*ret = steal_ptr(&body);
+	return 0;
+}
+
+int carve_session_request_with(carve_t *carve, const carve_request_t *request, char **ret_json)
+{
+	cleanup_json json_t *body = NULL;
+	carve_request_t r;
+	json_t *session;
+
+	if (!call_begin(carve) || request_body(request, &r, &body, &carve->error) < 0)
+		return carve->error.code;
+	struct client_patience patience = {.wait_ns = (uint64_t)(r.wait_for * 1e9)};
 	if (client_session_request(&carve->client, body, &patience, &session, &carve->error) < 0)
 		return carve->error.code;
 	return answer_text(carve, session, ret_json);
 }
 
+int carve_session_request(carve_t *carve, const char *vram, unsigned wait_seconds, char **ret_json)
+{
+	const carve_request_t request = {
+		.size = sizeof(request), .vram = vram, .wait_for = wait_seconds};
+
+	return carve_session_request_with(carve, &request, ret_json);
+}
+
+int carve_explain_json(carve_t *carve, const carve_request_t *request, char **ret_json)
+{
+	cleanup_json json_t *body = NULL;
+	carve_request_t r;
+	json_t *explanation;
+
+	if (!call_begin(carve) || request_body(request, &r, &body, &carve->error) < 0 ||
+	    client_call(&carve->client, "POST", "/v1/explain", body, NULL, &explanation,
+			&carve->error) < 0)
+		return carve->error.code;
+	return answer_text(carve, explanation, ret_json);
+}
+
+/* ---- sessions that are there ------------------------------------------------------------- */
+
+/* As request_body(), of a size alone. */
+static int size_body(const carve_request_t *given, json_t **ret, struct error *err)
+{
+	carve_request_t r;
+	int rc = request_body(given, &r, ret, err);
+
+	if (rc < 0 || json_object_size(*ret) == 1)
+		return rc;
+	return error_set(err, EXIT_CODE_USAGE, "a resize takes a size and nothing else");
+}
+
+int carve_session_resize(carve_t *carve, const char *id, const carve_request_t *size,
+			 char **ret_json)
+{
+	cleanup_json json_t *body = NULL;
+	char path[SESSION_PATH_SIZE];
+	json_t *session;
+
+	if (!call_begin(carve) || size_body(size, &body, &carve->error) < 0 ||
+	    session_locate(&carve->client, id, path, &carve->error) < 0 ||
+	    client_call(&carve->client, "PATCH", path, body, NULL, &session, &carve->error) < 0)
+		return carve->error.code;
+	return answer_text(carve, session, ret_json);
+}
+
+int carve_session_release_with(carve_t *carve, const char *id, unsigned flags)
+{
+	char path[SESSION_PATH_SIZE], query[SESSION_PATH_SIZE + sizeof("?force=1")];
+
+	if (!call_begin(carve))
+		return carve->error.code;
+	if (flags & ~CARVE_RELEASE_FORCE)
+		return -error_set(&carve->error, EXIT_CODE_USAGE,
+				  "release: of the flags 0x%x only CARVE_RELEASE_FORCE is known",
+				  flags);
+	if (session_locate(&carve->client, id, path, &carve->error) < 0)
+		return carve->error.code;
+	snprintf(query, sizeof(query), "%s%s", path, flags ? "?force=1" : "");
+	client_call(&carve->client, "DELETE", query, NULL, NULL, NULL, &carve->error);
+	return carve->error.code;
+}
+
 int carve_session_release(carve_t *carve, const char *id)
 {
-	char path[SESSION_PATH_SIZE];
+	return carve_session_release_with(carve, id, 0);
+}
 
-	if (!call_begin(carve) || session_path(id, path, &carve->error) < 0)
+int carve_session_explain_json(carve_t *carve, const char *id, char **ret_json)
+{
+	cleanup_json json_t *session = NULL;
+	json_t *explanation = NULL;
+
+	if (!call_begin(carve))
 		return carve->error.code;
-	client_call(&carve->client, "DELETE", path, NULL, NULL, NULL, &carve->error);
-	return carve->error.code;
+	if (session_explain(&carve->client, id, &session, &explanation, &carve->error) < 0) {
+		json_decref(explanation);
+		return carve->error.code;
+	}
+	return answer_text(carve, explanation, ret_json);
 }

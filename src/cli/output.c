@@ -9,11 +9,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/units.h"
 
 /* Of "\\xff". */
 #define ESCAPE_SIZE 4
-/* Shares are millionths: 0.05, not 0.050000000000000003. */
-#define REAL_DIGITS 9
 
 /* Length of the UTF-8 character that `text` begins with; 0: it begins with none. */
 static size_t character_length(const char *text)
@@ -80,7 +79,7 @@ void output_error(const struct error *err, bool json)
 int output_json(const json_t *value, struct error *err)
 {
 	if (json_dumpf(value, stdout,
-		       JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(REAL_DIGITS)) < 0 ||
+		       JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(SHARE_DIGITS)) < 0 ||
 	    putchar('\n') == EOF || fflush(stdout) == EOF)
 		return error_set(err, EXIT_CODE_FAILED, "cannot write to standard output: %s",
 				 strerrordesc_np(errno));

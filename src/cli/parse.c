@@ -58,12 +58,24 @@ static const char *verb_path(const struct cli *cli, char buf[64])
 	return buf;
 }
 
+/* `resize ID -3`: no option has a digit for its letter. */
+static bool is_negative_size(const struct cli *cli, const char *text)
+{
+	return cli->verb && strstr(cli->verb->usage, "SIZE") && text[0] == '-' &&
+	       ((text[1] >= '0' && text[1] <= '9') || text[1] == '.');
+}
+
 static void unknown_option(const struct cli *cli, const char *text, struct error *err)
 {
 	struct suggestion near = {0};
 	size_t length = strcspn(text, "=");
 	char typed[64], path[64];
 
+	if (is_negative_size(cli, text)) {
+		error_set(err, EXIT_CODE_USAGE, "SIZE: a size cannot be negative");
+		error_hint(err, "for example: %s", cli->verb->example);
+		return;
+	}
 	snprintf(typed, sizeof(typed), "%.*s", (int)MIN(length, sizeof(typed) - 1), text);
 	error_set(err, EXIT_CODE_USAGE, "unknown option %s", typed);
 	for (const struct cli_option *o = cli_options; o->name; o++)

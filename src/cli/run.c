@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -170,6 +171,40 @@ static void launcher_warn(const char *command)
 				name);
 }
 
+/* Whether an entry of CUDA_VISIBLE_DEVICES names one of the session's GPUs. */
+static bool visible_names(const char *entry, size_t length, const json_t *gpus)
+{
+	bool number = strspn(entry, "0123456789") == length;
+	size_t i;
+	json_t *gpu;
+
+	if (number)
+		return strtoull(entry, NULL, 10) < json_array_size(gpus);
+	json_array_foreach(gpus, i, gpu) if (!strncasecmp(session_text(gpu, "uuid"), entry,
+							  length)) return true;
+	return false;
+}
+
+/* CUDA stops at the first entry that it doesn't know. An empty list and -1 are ways to want none.
+ */
+static void visible_warn(const json_t *session)
+{
+	const json_t *gpus = json_object_get(session, "gpus");
+	const char *list = getenv("CUDA_VISIBLE_DEVICES"), *first = list;
+	size_t count = json_array_size(gpus), length;
+
+	if (!list || !count)
+		return;
+	first += strspn(first, " \t");
+	length = strcspn(first, ", \t");
+	if (!length || *first == '-' || visible_names(first, length, gpus))
+		return;
+	fprintf(stderr,
+		"carve: warning: CUDA_VISIBLE_DEVICES=%.64s counts within the slice and names none "
+		"of its %zu GPU%s; unset it, or begin it with 0%s\n",
+		list, count, count == 1 ? "" : "s", count == 1 ? "" : " or another of them");
+}
+
 /* Gives a one-off slice back, and says what it refused. The daemon may be gone or busy: neither
  * changes the command's status, and the slice ends with its processes anyway. */
 static void finish(const struct cli *cli, const struct client *client, const struct choice *choice)
@@ -246,6 +281,7 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 		return rc;
 	if (grant_is_told(cli, &choice))
 		session_print_grant(stderr, "carve: ", choice.session);
+	visible_warn(choice.session);
 	launch.session = session_text(choice.session, "id");
 	launch.attach = client.attach;
 	launch.client = &client;

@@ -1,3 +1,4 @@
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,22 +10,33 @@
 #include "cli/output.h"
 #include "cli/sessions.h"
 
-/* What the daemon is to be sent. */
-static int size_read(const struct cli *cli, json_t **ret, struct error *err)
+/* A lone argument that begins as a number does is a size: the session is the caller's active one.
+ */
+static void arguments_sort(const struct cli *cli, const char **ret_id, const char **ret_size)
 {
-	const char *fraction = cli->value[OPT_GPU];
-	const char *size = cli->argument_count > 1 ? cli->arguments[1] : NULL;
+	const char *first = cli->argument_count > 0 ? cli->arguments[0] : NULL;
+	bool lone =
+		cli->argument_count == 1 && !cli->value[OPT_GPU] && strspn(first, "0123456789.");
+
+	*ret_id = lone ? NULL : first;
+	*ret_size = lone ? first : cli->argument_count > 1 ? cli->arguments[1] : NULL;
+}
+
+/* What the daemon is to be sent. */
+static int size_read(const char *id, const char *size, const char *fraction, json_t **ret,
+		     struct error *err)
+{
 	uint32_t share, whole;
 	uint64_t bytes;
 
 	if (!size == !fraction) {
 		error_set(err, EXIT_CODE_USAGE, "session resize: %s",
 			  size ? "an amount of memory and --gpu are both given" : "no size given");
-		error_hint(err, "for example: carve session resize %.32s 6GiB (or --gpu 0.5)",
-			   cli->arguments[0]);
+		error_hint(err, "for example: carve session resize %.32s%s6GiB (or --gpu 0.5)",
+			   id ? id : "", id ? " " : "");
 		return -EXIT_CODE_USAGE;
 	}
-	int rc = size ? units_parse_vram(size, &bytes, err)
+	int rc = size ? units_parse_size(size, "SIZE", &bytes, err)
 		      : units_parse_gpu(fraction, &share, &whole, err);
 	if (rc < 0)
 		return rc;
@@ -55,12 +67,14 @@ int cli_session_resize(struct cli *cli, struct error *err)
 	struct client client;
 	cleanup_json json_t *session = NULL, *body = NULL;
 	char path[SESSION_PATH_SIZE];
-	int rc = size_read(cli, &body, err);
+	const char *id, *size, *fraction = cli->value[OPT_GPU];
+
+	arguments_sort(cli, &id, &size);
+	int rc = size_read(id, size, fraction, &body, err);
 
 	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
-	    (rc = session_locate(&client, cli->arguments[0], path, err)) < 0 ||
-	    (rc = size_check(&client, path, cli->value[OPT_GPU] ? NULL : cli->arguments[1], err)) <
-		    0)
+	    (rc = session_locate(&client, id, path, err)) < 0 ||
+	    (rc = size_check(&client, path, fraction ? NULL : size, err)) < 0)
 		return rc;
 	if ((rc = client_call(&client, "PATCH", path, body, NULL, &session, err)) < 0)
 		return rc;

@@ -134,6 +134,38 @@ int session_get(const struct client *client, const char *id, json_t **ret, struc
 	return rc < 0 ? rc : client_call(client, "GET", path, NULL, NULL, ret, err);
 }
 
+/* What a waiting one's explanation says beyond that of a request like it. */
+static void explanation_add(json_t *explanation, const json_t *session)
+{
+	static const char *const keys[] = {"id", "state", "position", "created", "reason", NULL};
+
+	for (int i = 0; keys[i]; i++)
+		json_object_set(explanation, keys[i], json_object_get(session, keys[i]));
+}
+
+int session_explain(const struct client *client, const char *id, json_t **ret_session,
+		    json_t **ret_explanation, struct error *err)
+{
+	char path[SESSION_PATH_SIZE + 16];
+	int rc = session_get(client, id, ret_session, err);
+
+	if (rc < 0)
+		return rc;
+	const json_t *session = *ret_session;
+	if (strcmp(session_text(session, "state"), "waiting") != 0) {
+		*ret_explanation = json_pack(
+			"{s:O, s:O, s:b, s:s, s:O}", "id", json_object_get(session, "id"), "state",
+			json_object_get(session, "state"), "granted", true, "message",
+			session_text(session, "reason"), "on", json_object_get(session, "gpus"));
+		return 0;
+	}
+	snprintf(path, sizeof(path), "/v1/explain/%s", session_text(session, "id"));
+	rc = client_call(client, "GET", path, NULL, NULL, ret_explanation, err);
+	if (rc == 0)
+		explanation_add(*ret_explanation, session);
+	return rc;
+}
+
 struct waiting {
 	const struct client *client;
 	const struct slice_request *request;

@@ -22,6 +22,10 @@ int session_locate(const struct client *client, const char *id, char buf[static 
 		   struct error *err);
 /* Looks at the session that session_locate() finds; *ret is owned by the caller. */
 int session_get(const struct client *client, const char *id, json_t **ret, struct error *err);
+/* Why one waits, or where it was granted: the object that `carve explain ID --json` prints. Both
+ * are owned by the caller, also on failure, where they may be NULL. */
+int session_explain(const struct client *client, const char *id, json_t **ret_session,
+		    json_t **ret_explanation, struct error *err);
 /* Requests a slice, telling on a terminal what it waits for. */
 int session_request(const struct client *client, const struct slice_request *request, json_t **ret,
 		    struct error *err);

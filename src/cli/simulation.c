@@ -1,6 +1,7 @@
 #include "cli/simulation.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,10 +85,13 @@ static int idle_read(char *item, struct simulation *s, struct error *err)
 		*part++ = '\0';
 	int rc = units_parse_count(item, "--idle", 1, s->count, &number, err);
 
-	if (rc == 0 && part)
-		rc = units_parse_share(part, "--idle", &ppm, err);
 	if (rc < 0)
 		return rc;
+	if (part && (rc = units_parse_share(part, "--idle", &ppm, err)) < 0) {
+		error_hint(err, "a part of the time after the colon: --idle %" PRIu64 ":25%%",
+			   number);
+		return rc;
+	}
 	struct lease_sim_client *c = &s->clients[number - 1];
 	c->idle = ppm == SHARE_ONE;
 	c->work_ns = BURST_NS;

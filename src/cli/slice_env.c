@@ -1,5 +1,6 @@
 #include "cli/slice_env.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 
 /* What ld.so splits LD_PRELOAD at. */
 #define PRELOAD_SEPARATORS " :"
+/* And LD_LIBRARY_PATH. */
+#define PATH_SEPARATORS ":;"
 
 const char *slice_env_session(void)
 {
@@ -22,23 +25,38 @@ const char *slice_env_session(void)
 	return id && *id ? id : NULL;
 }
 
-/* The user's own LD_PRELOAD: without our libraries, entries joined by ':'. Owned by the caller;
- * NULL where memory ran out. */
-static char *preload_of_user(const struct places *places)
+static bool is_our_library(const struct places *places, const char *entry)
 {
-	const char *now = getenv("LD_PRELOAD");
+	return !strcmp(entry, places->front_cuda) || !strcmp(entry, places->front_nvml) ||
+	       isolation_is_front(entry);
+}
+
+/* Where our libraries are, with the names by which programs look for the driver's. */
+static bool is_our_directory(const struct places *places, const char *entry)
+{
+	size_t length = strlen(entry);
+
+	return !strncmp(entry, places->front_cuda, length) && length &&
+	       places->front_cuda[length] == '/' && !strchr(places->front_cuda + length + 1, '/');
+}
+
+/* A list of the user's own in the environment: without what is ours, entries joined by ':'. Owned
+ * by the caller; NULL where memory ran out. */
+static char *list_of_user(const char *name, const char *separators, const struct places *places,
+			  bool (*is_ours)(const struct places *places, const char *entry))
+{
+	const char *now = getenv(name);
 	char *text = strdup(now ? now : ""), *end = text, *state;
 
 	if (!text)
 		return NULL;
 	/* Kept entries move to the front of the same text: `end` never passes what is still to
 	 * read. */
-	for (char *entry = strtok_r(text, PRELOAD_SEPARATORS, &state); entry;
-	     entry = strtok_r(NULL, PRELOAD_SEPARATORS, &state)) {
+	for (char *entry = strtok_r(text, separators, &state); entry;
+	     entry = strtok_r(NULL, separators, &state)) {
 		size_t length = strlen(entry);
 
-		if (!strcmp(entry, places->front_cuda) || !strcmp(entry, places->front_nvml) ||
-		    isolation_is_front(entry))
+		if (is_ours(places, entry))
 			continue;
 		if (end != text)
 			*end++ = ':';
@@ -47,6 +65,32 @@ static char *preload_of_user(const struct places *places)
 	}
 	*end = '\0';
 	return text;
+}
+
+static char *preload_of_user(const struct places *places)
+{
+	return list_of_user("LD_PRELOAD", PRELOAD_SEPARATORS, places, is_our_library);
+}
+
+static char *paths_of_user(const struct places *places)
+{
+	return list_of_user("LD_LIBRARY_PATH", PATH_SEPARATORS, places, is_our_directory);
+}
+
+/* A program that was started with another LD_PRELOAD, as scripts do for an allocator, finds our
+ * libraries by their names. */
+static int paths_enter(const struct places *places, struct error *err)
+{
+	size_t length = (size_t)(strrchr(places->front_cuda, '/') - places->front_cuda);
+	cleanup_free char *user = paths_of_user(places), *value = NULL;
+
+	if (memchr(places->front_cuda, ';', length))
+		return 0;
+	if (!user || asprintf(&value, "%.*s%s%s", (int)length, places->front_cuda, *user ? ":" : "",
+			      user) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	setenv("LD_LIBRARY_PATH", value, 1);
+	return 0;
 }
 
 static int preload_enter(const struct places *places, struct error *err)
@@ -88,6 +132,8 @@ int slice_env_enter(const char *id, const char *attach, const struct places *pla
 {
 	int rc = preload_enter(places, err);
 
+	if (rc == 0)
+		rc = paths_enter(places, err);
 	if (rc < 0)
 		return rc;
 	setenv(ATTACH_ENV_SESSION, id, 1);
@@ -99,12 +145,14 @@ int slice_env_enter(const char *id, const char *attach, const struct places *pla
 
 void slice_env_leave(const struct places *places)
 {
-	char *user = preload_of_user(places);
+	char *user = preload_of_user(places), *paths = paths_of_user(places);
 
 	unsetenv(ATTACH_ENV_SESSION);
 	unsetenv(ATTACH_ENV_SOCKET);
 	unsetenv(ATTACH_ENV_CUDA);
 	unsetenv(ATTACH_ENV_NVML);
 	set_or_unset("LD_PRELOAD", user ? user : "");
+	set_or_unset("LD_LIBRARY_PATH", paths ? paths : "");
 	free(user);
+	free(paths);
 }

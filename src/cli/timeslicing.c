@@ -1,6 +1,7 @@
 /* carve timeslicing: how the GPUs' time is shared. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -125,6 +126,9 @@ int timeslicing_setting_read(const struct cli *cli, struct lease_setting *settin
 {
 	const char *mode = cli->value[OPT_MODE], *lease = cli->value[OPT_LEASE];
 	const char *granularity = cli->value[OPT_GRANULARITY];
+
+	if (cli->value[OPT_SIMULATE_MODE])
+		mode = cli->value[OPT_SIMULATE_MODE];
 	int rc = mode ? mode_read(mode, &setting->mode, err) : 0;
 
 	if (rc == 0 && lease)
@@ -158,6 +162,23 @@ static int change_read(const struct cli *cli, json_t **ret, struct error *err)
 	return 0;
 }
 
+/* GPUs in MIG mode are left out unless they are named, and then refused. */
+static void left_out_tell(const struct cli *cli, const json_t *gpus)
+{
+	enum compute_mode mode;
+	size_t i;
+	json_t *gpu;
+
+	if (!cli->value[OPT_MODE] || cli->value[OPT_GPU_IDS] ||
+	    !compute_mode_parse(cli->value[OPT_MODE], &mode) || mode == COMPUTE_OFF)
+		return;
+	json_array_foreach(gpus, i, gpu) if (!strcmp(session_text(gpu, "mode"), "off"))
+		fprintf(stderr,
+			"carve: note: GPU %" PRIu64 " stays off: it is in MIG mode, and its "
+			"instances are not time-sliced\n",
+			session_number(gpu, "gpu"));
+}
+
 int cli_timeslicing(struct cli *cli, struct error *err)
 {
 	struct client client;
@@ -170,6 +191,7 @@ int cli_timeslicing(struct cli *cli, struct error *err)
 			 err);
 	if (rc < 0)
 		return rc;
+	left_out_tell(cli, gpus);
 	if (cli->value[OPT_JSON])
 		return output_json(gpus, err);
 	gpus_print(gpus);

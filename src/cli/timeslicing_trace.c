@@ -288,7 +288,8 @@ static int drawing_write(const struct drawing *d, const char *path)
 {
 	const struct lane_picture picture = {
 		.title = "Leases",
-		.subtitle = "as carved gave them; darker: work after a lease's end",
+		.subtitle = d->lane_count ? "as carved gave them; darker: work after a lease's end"
+					  : "there were none",
 		.lanes = d->lanes,
 		.count = d->lane_count,
 		.from_ns = d->from_ns,

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
@@ -25,14 +26,6 @@
 
 #define INTERVAL_DEFAULT_NS 2000000000ull
 #define SECOND_NS 1000000000ull
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
-}
 
 /* ---- once -------------------------------------------------------------------------------- */
 
@@ -130,7 +123,7 @@ static void take_news(struct live *live)
 		live->trouble = news.error;
 		if (!news.model)
 			continue;
-		live->heard_ns = now_ns();
+		live->heard_ns = now_monotonic_ns();
 		top_view_update(&live->view, news.model);
 		top_model_free(live->model);
 		live->model = news.model;
@@ -168,7 +161,7 @@ static void take_keys(struct live *live)
 			break;
 		}
 	if (live->view.interval_ns < interval)
-		live->next_look_ns = now_ns();
+		live->next_look_ns = now_monotonic_ns();
 }
 
 /* Ctrl-Z: the shell gets its terminal, and we get it back with `fg`. */
@@ -209,7 +202,7 @@ static void take_signals(struct live *live)
 
 static void draw(struct live *live)
 {
-	uint64_t silent = now_ns() - live->heard_ns;
+	uint64_t silent = now_monotonic_ns() - live->heard_ns;
 	struct top_status status = {
 		.trouble = live->trouble.code ? live->trouble.message : NULL,
 		.silent_s = (int64_t)(silent / SECOND_NS),
@@ -221,7 +214,7 @@ static void draw(struct live *live)
 /* Milliseconds until the next look, or the next second of a silence. */
 static int patience_ms(const struct live *live)
 {
-	uint64_t now = now_ns(), until = now + SECOND_NS;
+	uint64_t now = now_monotonic_ns(), until = now + SECOND_NS;
 
 	if (!live->looking)
 		until = live->trouble.code ? MIN(until, live->next_look_ns) : live->next_look_ns;
@@ -232,7 +225,7 @@ static int patience_ms(const struct live *live)
 
 static void look_if_due(struct live *live)
 {
-	uint64_t now = now_ns();
+	uint64_t now = now_monotonic_ns();
 
 	if (live->looking || now < live->next_look_ns)
 		return;
@@ -294,7 +287,7 @@ static int live_run(const struct client *client, uint64_t interval_ns, struct er
 
 	if (!live)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
-	live->heard_ns = now_ns();
+	live->heard_ns = now_monotonic_ns();
 	live->signals = signals_open(&before);
 	top_view_init(&live->view, interval_ns);
 	if (live->signals < 0 || top_feed_start(&live->feed, client) < 0) {

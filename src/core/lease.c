@@ -176,7 +176,7 @@ static void rest(struct lease_table *t, struct lease_client *c, uint64_t now)
 
 void lease_opened(struct lease_table *t, uint64_t id, uint64_t now)
 {
-	struct lease_client *c = *slot(t, id);
+	struct lease_client *c = lease_find(t, id);
 	struct lease_gpu *g;
 
 	if (!c || c->state == STATE_OPEN || c->state == STATE_CLOSING || !lease_gpus(t, c))
@@ -202,7 +202,7 @@ void lease_opened(struct lease_table *t, uint64_t id, uint64_t now)
 
 void lease_closed(struct lease_table *t, uint64_t id, uint64_t now)
 {
-	struct lease_client *c = *slot(t, id);
+	struct lease_client *c = lease_find(t, id);
 
 	if (!c || c->state == STATE_REST)
 		return;
@@ -215,6 +215,23 @@ void lease_closed(struct lease_table *t, uint64_t id, uint64_t now)
 			wait_begin(c, now);
 	}
 	rest(t, c, now);
+}
+
+void lease_leaked(struct lease_table *t, uint64_t id, uint64_t ns, uint64_t now)
+{
+	struct lease_client *c = lease_find(t, id);
+	struct lease_gpu *g;
+
+	if (!c)
+		return;
+	lease_charge(t, c, now);
+	lease_each_gpu(t, lease_gpus(t, c), g)
+	{
+		lease_settle(g, now);
+		lease_charge_leak(g, lease_seat(c, g->index), ns);
+		g->dirty = true;
+	}
+	c->stat.overrun_ns += ns;
 }
 
 /* ---- clients ---- */
@@ -297,7 +314,7 @@ static void open_end_close(struct lease_client *c, uint64_t now)
 
 void lease_client_share(struct lease_table *t, uint64_t id, uint32_t fraction_ppm, uint64_t now)
 {
-	struct lease_client *c = *slot(t, id);
+	struct lease_client *c = lease_find(t, id);
 	uint32_t before = c ? c->fraction : 0;
 	struct lease_gpu *g;
 
@@ -370,7 +387,7 @@ static void wake(struct lease_table *t, struct lease_client *c, uint64_t now)
 
 void lease_wants(struct lease_table *t, uint64_t id, bool wants, uint64_t now)
 {
-	struct lease_client *c = *slot(t, id);
+	struct lease_client *c = lease_find(t, id);
 
 	if (!c || c->wants == wants)
 		return;

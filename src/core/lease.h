@@ -75,6 +75,9 @@ void lease_wants(struct lease_table *t, uint64_t id, bool wants, uint64_t now);
  * is granted it before they are closed. */
 void lease_opened(struct lease_table *t, uint64_t id, uint64_t now);
 void lease_closed(struct lease_table *t, uint64_t id, uint64_t now);
+/* It was closed though its work went on, and that ran `ns` more while it held no lease: told when
+ * it has ended. Charged like an overrun. */
+void lease_leaked(struct lease_table *t, uint64_t id, uint64_t ns, uint64_t now);
 
 enum lease_action_kind {
 	LEASE_NONE = 0,

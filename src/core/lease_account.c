@@ -190,6 +190,19 @@ static void seat_charge(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
 		g->excess = MAX(g->excess, s->excess);
 }
 
+void lease_charge_leak(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
+{
+	enum lease_account account = s->account;
+
+	/* Somebody else had the GPU meanwhile, so it is not for nothing. */
+	if (s->client->fraction)
+		s->account = ACCOUNT_SHARE;
+	else
+		s->account = lease_terms(g, s).account;
+	seat_charge(g, s, MIN(ns, 3600ull * 1000000000));
+	s->account = account;
+}
+
 void lease_charge(struct lease_table *t, struct lease_client *c, uint64_t now)
 {
 	struct lease_gpu *g;

@@ -77,7 +77,8 @@ static void look_share(struct look *l, struct lease_seat *s)
 	const struct lease_gpu *g = l->g;
 	uint32_t rate = lease_seat_rate(g, s);
 	int64_t credit = lease_credit(g, s);
-	int64_t key = deadline(lease_quantum(g, s), credit, rate);
+	int64_t key =
+		lease_is_new(s->client) ? INT64_MIN : deadline(lease_quantum(g, s), credit, rate);
 
 	if (credit < 0) {
 		l->wait = MIN(l->wait, quotient_up(-credit, rate));

@@ -199,12 +199,15 @@ static bool extend(struct lease_table *t, struct lease_gpu *g, struct lease_clie
 }
 
 /* What a waker must be owed to end the holder's lease: half a lease of its guarantee, or of equal
- * shares where the holder lives on excess. Less would make turns short for ever. */
+ * shares where the holder lives on excess. Less would make turns short for ever. A client that has
+ * had none of its guarantee yet need not be owed anything: that is once. */
 static bool owed(const struct lease_gpu *g, const struct lease_seat *waker,
 		 const struct lease_seat *holder)
 {
 	uint64_t half = g->setting.lease_ns / 2;
 
+	if (lease_is_new(waker->client))
+		return true;
 	if (waker->client->fraction && lease_credit(g, waker) >= lease_quantum(g, waker) / 2)
 		return true;
 	return holder->account == ACCOUNT_EXCESS && waker->excess + half <= holder->excess;

@@ -89,18 +89,10 @@ static uint32_t received_plan(struct lease_history *h, uint64_t now)
 	return part(h->plan_last, h->plan_ns);
 }
 
-static const struct lease_client *find(const struct lease_table *t, uint64_t id)
-{
-	for (const struct lease_client *c = t->bucket[lease_bucket(id)]; c; c = c->next)
-		if (c->id == id)
-			return c;
-	return NULL;
-}
-
 int lease_client_stat(const struct lease_table *t, uint64_t id, uint64_t now,
 		      struct lease_client_stat *ret)
 {
-	const struct lease_client *c = find(t, id);
+	const struct lease_client *c = lease_find(t, id);
 
 	if (!c)
 		return -ENOENT;

@@ -129,6 +129,16 @@ static inline uint32_t lease_bucket(uint64_t id)
 	return (uint32_t)(id * 0x9e3779b97f4a7c15ull >> 54);
 }
 
+/* NULL: there is no such client. */
+static inline struct lease_client *lease_find(const struct lease_table *t, uint64_t id)
+{
+	struct lease_client *c = t->bucket[lease_bucket(id)];
+
+	while (c && c->id != id)
+		c = c->next;
+	return c;
+}
+
 static inline uint64_t lease_gpus(const struct lease_table *t, const struct lease_client *c)
 {
 	return c->gpus & t->sliced;
@@ -144,6 +154,12 @@ static inline bool lease_is_gang(const struct lease_table *t, const struct lease
 static inline bool lease_active(const struct lease_client *c)
 {
 	return c->wants || c->state != STATE_REST;
+}
+
+/* It has a share, and has had nothing of it yet: its first turn comes before others'. */
+static inline bool lease_is_new(const struct lease_client *c)
+{
+	return c->fraction && !c->stat.leases;
 }
 
 static inline uint64_t lease_useful(const struct lease_gpu *g)
@@ -178,6 +194,8 @@ void lease_seat_wake(struct lease_gpu *g, struct lease_seat *s);
 void lease_seat_clamp(struct lease_gpu *g, struct lease_seat *s);
 /* Charges what a holder had up to `now`, on settled clocks of its own. */
 void lease_charge(struct lease_table *t, struct lease_client *c, uint64_t now);
+/* Charges what ran outside of its leases, on settled clocks. */
+void lease_charge_leak(struct lease_gpu *g, struct lease_seat *s, uint64_t ns);
 /* lease_settle(), and the holder's charge. */
 void lease_sync(struct lease_table *t, struct lease_gpu *g, uint64_t now);
 

@@ -45,12 +45,10 @@ static bool time_left(const struct place_gpu *gpu, const struct place_request *r
 	       place_compute(request) == 0;
 }
 
-/* Everything but the room. */
+/* Everything but the room; `requested` is place_requested(). */
 static enum place_reason eligible(const struct place_gpu *gpu, size_t index,
-				  const struct place_request *request)
+				  const struct place_request *request, uint64_t requested)
 {
-	uint64_t requested = place_requested(gpu, request);
-
 	if (request->allowed && !request->allowed[index])
 		return PLACE_NOT_ALLOWED;
 	if (!gpu->offered)
@@ -67,37 +65,51 @@ static enum place_reason eligible(const struct place_gpu *gpu, size_t index,
 enum place_reason place_check(const struct place_gpu *gpus, size_t index,
 			      const struct place_request *request)
 {
-	enum place_reason reason = eligible(&gpus[index], index, request);
+	uint64_t requested = place_requested(&gpus[index], request);
+	enum place_reason reason = eligible(&gpus[index], index, request, requested);
 
-	if (reason == PLACE_FITS &&
-	    place_requested(&gpus[index], request) > place_available(&gpus[index]))
+	if (reason == PLACE_FITS && requested > place_available(&gpus[index]))
 		reason = PLACE_NO_MEMORY;
 	return reason;
 }
 
 /* Whether the remainder may stand in for the request. */
-static bool tolerable(const struct place_gpu *gpu, const struct place_request *request)
+static bool tolerable(const struct place_gpu *gpu, uint64_t requested, uint64_t left)
 {
-	uint64_t left = place_available(gpu);
-
 	return left >= SLICE_BYTES_MIN && left >= gpu->context &&
 	       (unsigned __int128)left * 100 >=
-		       (unsigned __int128)place_requested(gpu, request) * PLACE_TOLERANCE_PERCENT;
+		       (unsigned __int128)requested * PLACE_TOLERANCE_PERCENT;
 }
 
-/* Keeps `grant` sorted by key, smallest first, and drops what falls off the end. */
+/* How tight the fit is: what would be left of memory, then of time. */
+struct fit {
+	uint64_t memory, time;
+};
+
+/* Keeps `grant` sorted by fit, tightest first, and drops what falls off the end. */
 struct shortlist {
 	struct place_grant grant[PLACE_GPUS_MAX];
-	uint64_t key[PLACE_GPUS_MAX];
+	struct fit fit[PLACE_GPUS_MAX];
 	uint32_t count, limit;
 };
 
-static void shortlist_offer(struct shortlist *list, struct place_grant grant, uint64_t key)
+static bool tighter(struct fit a, struct fit b)
+{
+	return a.memory < b.memory || (a.memory == b.memory && a.time < b.time);
+}
+
+/* The time of a GPU that is not promised yet. Where it is not shared there is nothing to waste. */
+static uint64_t time_unpromised(const struct place_gpu *gpu)
+{
+	return gpu->shared_time && gpu->share < SHARE_ONE ? SHARE_ONE - gpu->share : 0;
+}
+
+static void shortlist_offer(struct shortlist *list, struct place_grant grant, struct fit fit)
 {
 	uint32_t at = list->count;
 
-	/* Equal keys stay in the order of the GPUs. */
-	while (at && key < list->key[at - 1])
+	/* Equal fits stay in the order of the GPUs. */
+	while (at && tighter(fit, list->fit[at - 1]))
 		at--;
 	if (at == list->limit)
 		return;
@@ -105,22 +117,24 @@ static void shortlist_offer(struct shortlist *list, struct place_grant grant, ui
 		list->count++;
 	memmove(&list->grant[at + 1], &list->grant[at],
 		(list->count - at - 1) * sizeof(list->grant[0]));
-	memmove(&list->key[at + 1], &list->key[at], (list->count - at - 1) * sizeof(list->key[0]));
+	memmove(&list->fit[at + 1], &list->fit[at], (list->count - at - 1) * sizeof(list->fit[0]));
 	list->grant[at] = grant;
-	list->key[at] = key;
+	list->fit[at] = fit;
 }
 
-/* Fills the list with GPUs that fulfil the request in full, the tightest first. */
+/* Fills the list with GPUs that fulfil the request in full, the tightest first. Room is looked at
+ * first, as most GPUs of a full pool have none. */
 static void collect_full(const struct place_gpu *gpus, size_t gpu_count,
 			 const struct place_request *request, struct shortlist *list)
 {
 	for (size_t i = 0; i < gpu_count; i++) {
 		uint64_t requested = place_requested(&gpus[i], request);
+		uint64_t left = place_available(&gpus[i]);
 
-		if (place_check(gpus, i, request) == PLACE_FITS)
+		if (requested <= left && eligible(&gpus[i], i, request, requested) == PLACE_FITS)
 			shortlist_offer(list,
 					(struct place_grant){(uint32_t)i, requested, requested},
-					place_available(&gpus[i]) - requested);
+					(struct fit){left - requested, time_unpromised(&gpus[i])});
 	}
 }
 
@@ -134,9 +148,10 @@ static void collect_tolerable(const struct place_gpu *gpus, size_t gpu_count,
 		uint64_t left = place_available(&gpus[i]);
 		uint64_t bytes = left < requested ? left : requested;
 
-		if (eligible(&gpus[i], i, request) == PLACE_FITS && tolerable(&gpus[i], request))
+		if (tolerable(&gpus[i], requested, left) &&
+		    eligible(&gpus[i], i, request, requested) == PLACE_FITS)
 			shortlist_offer(list, (struct place_grant){(uint32_t)i, bytes, requested},
-					UINT64_MAX - left);
+					(struct fit){UINT64_MAX - left, time_unpromised(&gpus[i])});
 	}
 }
 
@@ -159,7 +174,8 @@ static bool only_too_small(const struct place_gpu *gpus, size_t gpu_count,
 	bool any = false;
 
 	for (size_t i = 0; i < gpu_count; i++) {
-		enum place_reason reason = eligible(&gpus[i], i, request);
+		enum place_reason reason =
+			eligible(&gpus[i], i, request, place_requested(&gpus[i], request));
 
 		if (reason != PLACE_TOO_SMALL && reason != PLACE_NOT_OFFERED &&
 		    reason != PLACE_NOT_ALLOWED)
@@ -216,10 +232,11 @@ bool place_possible(const struct place_gpu *gpus, size_t gpu_count,
 		empty.promised = 0;
 		empty.sessions = 0;
 		empty.share = 0;
-		found += eligible(&empty, i, request) == PLACE_FITS &&
-			 (request->strict
-				  ? place_requested(&empty, request) <= place_available(&empty)
-				  : tolerable(&empty, request));
+		uint64_t requested = place_requested(&empty, request);
+		uint64_t left = place_available(&empty);
+
+		found += eligible(&empty, i, request, requested) == PLACE_FITS &&
+			 (request->strict ? requested <= left : tolerable(&empty, requested, left));
 	}
 	return found >= request->count;
 }

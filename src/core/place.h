@@ -2,8 +2,9 @@
  * plain structs out, no clock, no I/O, no allocation. All sizes in bytes, shares in millionths
  * (SHARE_ONE).
  *
- * Best fit: of the GPUs that can fulfil a request the one with the least left afterwards takes it,
- * so that big requests find big holes; ties go to the lower index. */
+ * Best fit: of the GPUs that can fulfil a request the one with the least memory left afterwards
+ * takes it, so that big requests find big holes; where that is equal, and time is shared, the one
+ * with the least time left to promise; then the lower index. */
 #pragma once
 
 #include <stdbool.h>

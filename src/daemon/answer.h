@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdint.h>
 
 struct call;
 struct error;
@@ -13,3 +14,9 @@ void answer_failed(struct call *call, unsigned status, int code, const char *for
 unsigned answer_status(const struct error *err);
 /* The call's body; NULL with *err where it is not JSON. */
 json_t *answer_body(struct call *call, struct error *err);
+
+/* Bytes, nanoseconds, counts. */
+static inline json_t *answer_number(uint64_t number)
+{
+	return json_integer((json_int_t)number);
+}

@@ -216,8 +216,12 @@ static void answer_explain(struct call *call, void *arg)
 	struct place_result result = {0};
 	struct error err = {0};
 
-	if (request_resolve(request, &call->node->pool, &err) == 0)
-		(void)waiting_would(call->node, request, &call->peer, &result, &err);
+	/* GPUs that there are not: the request is wrong, not refused. */
+	if (request_resolve(request, &call->node->pool, &err) < 0) {
+		call_reply_error(call, answer_status(&err), &err);
+		return;
+	}
+	(void)waiting_would(call->node, request, &call->peer, &result, &err);
 	call_reply(call, MHD_HTTP_OK, view_explain(call->node, &request->place, &result, &err));
 }
 
@@ -304,6 +308,11 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 				 "cannot grow to %s: GPU %u has %s left beside this session", asked,
 				 s->record.gpu[i].index,
 				 units_format_bytes(place_available(gpu), has));
+	if (bytes > now && !waiting_lets_grow(s->node, (uint32_t)s->pool_gpu[i]))
+		return error_set(err, EXIT_CODE_NO_ROOM,
+				 "cannot grow to %s: earlier requests wait for the room that is "
+				 "left and go first",
+				 asked);
 	if (compute > s->record.compute && gpu->shared_time &&
 	    gpu->share - s->record.compute + compute > SHARE_ONE)
 		return error_set(err, EXIT_CODE_NO_ROOM,
@@ -333,7 +342,14 @@ static int resize(struct session *s, const struct place_request *request, struct
 	}
 	if (quotas_check_resize(s, bytes, err) < 0)
 		return -1;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (bytes[i] > s->record.gpu[i].bytes)
+			waiting_grown(s->node, (uint32_t)s->pool_gpu[i]);
 	int rc = session_resize(s, bytes, resized_compute(s, request));
+	if (rc == -EBUSY)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot shrink session %s: more than that came into use just now",
+				 s->record.id);
 	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
 				  strerrordesc_np(-rc))
 		      : 0;
@@ -368,6 +384,24 @@ static void reply_released(struct call *call, const char *id)
 	call_reply(call, MHD_HTTP_OK, json_pack("{s:s, s:s}", "id", id, "state", "released"));
 }
 
+/* One that nobody is in ends at once, unless its end cannot be kept. */
+static void reply_if_released(struct call *call, const char *id)
+{
+	struct error err = {0};
+
+	if (!session_find(call->node, id)) {
+		reply_released(call, id);
+		return;
+	}
+	error_set(&err, EXIT_CODE_FAILED,
+		  "session %s is not released yet: its end cannot be written, the disk of carved's "
+		  "database is full or cannot be written",
+		  id);
+	error_hint(&err, "make room there: carved tries again each second, and lists the session "
+			 "until then");
+	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+}
+
 static void on_session_ended(void *arg, const char *id)
 {
 	reply_released(arg, id);
@@ -395,9 +429,9 @@ static void release_by_force(struct call *call, struct session *s)
 	char id[STORE_ID_SIZE];
 
 	snprintf(id, sizeof(id), "%s", s->record.id);
-	if (s->state == SESSION_ACTIVE && !session_live(s)) {
+	if (!session_live(s)) {
 		session_end(s, "released");
-		reply_released(call, id);
+		reply_if_released(call, id);
 		return;
 	}
 	if (session_listen(s, on_session_ended, call) < 0) {

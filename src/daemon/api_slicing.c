@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -27,11 +28,6 @@ static json_t *share_json(uint32_t ppm)
 	return json_real(ppm / (double)SHARE_ONE);
 }
 
-static json_t *count_json(uint64_t count)
-{
-	return json_integer((json_int_t)count);
-}
-
 /* ---- showing ----------------------------------------------------------------------------- */
 
 static void standing_add(json_t *json, const struct lease_standing *standing)
@@ -40,13 +36,13 @@ static void standing_add(json_t *json, const struct lease_standing *standing)
 
 	json_object_set_new(json, "received", share_json(stat->received_plan_ppm));
 	json_object_set_new(json, "received_minute", share_json(stat->received_minute_ppm));
-	json_object_set_new(json, "leases", count_json(stat->leases));
-	json_object_set_new(json, "preempted", count_json(stat->preempted));
-	json_object_set_new(json, "held_ns", count_json(stat->held_ns));
-	json_object_set_new(json, "waited_ns", count_json(stat->waited_ns));
-	json_object_set_new(json, "overrun_ns", count_json(stat->overrun_ns));
-	json_object_set_new(json, "stalls", count_json(standing->stalls));
-	json_object_set_new(json, "reopened", count_json(standing->reopened));
+	json_object_set_new(json, "leases", answer_number(stat->leases));
+	json_object_set_new(json, "preempted", answer_number(stat->preempted));
+	json_object_set_new(json, "held_ns", answer_number(stat->held_ns));
+	json_object_set_new(json, "waited_ns", answer_number(stat->waited_ns));
+	json_object_set_new(json, "overrun_ns", answer_number(stat->overrun_ns));
+	json_object_set_new(json, "stalls", answer_number(standing->stalls));
+	json_object_set_new(json, "reopened", answer_number(standing->reopened));
 }
 
 json_t *api_slicing_session(const struct session *s)
@@ -92,9 +88,9 @@ static json_t *gpu_json(const struct node *node, uint32_t position, const struct
 			json_array_append_new(sessions, member_json(s, viewer));
 	return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:o}", "gpu",
 			 (int)gpu->info.index, "uuid", gpu->info.uuid_text, "mode",
-			 compute_mode_text(gpu->mode), "lease_ns", count_json(gpu->lease_ns),
+			 compute_mode_text(gpu->mode), "lease_ns", answer_number(gpu->lease_ns),
 			 "granularity", share_json(gpu->granularity_ppm), "plan_ns",
-			 count_json(lease_plan_ns(&setting)), "promised",
+			 answer_number(lease_plan_ns(&setting)), "promised",
 			 json_real((double)gpu->share / SHARE_ONE), "set", gpu->slicing_set,
 			 "sessions", sessions);
 }
@@ -193,11 +189,11 @@ static json_t *turn_json(const struct node *node, const struct lease_turn *turn,
 	return json_pack(
 		"{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b}", "session",
 		view_permitted(viewer, turn->uid) ? json_string(turn->session) : json_null(),
-		"gpus", gpus_json(node, turn->gpus), "opened_ns", count_json(turn->opened),
-		"until_ns", turn->until == UINT64_MAX ? json_null() : count_json(turn->until),
-		"revoked_ns", turn->revoked ? count_json(turn->revoked) : json_null(), "closed_ns",
-		turn->closed ? count_json(turn->closed) : json_null(), "end", ends[turn->end],
-		"contended", turn->contended);
+		"gpus", gpus_json(node, turn->gpus), "opened_ns", answer_number(turn->opened),
+		"until_ns", turn->until == UINT64_MAX ? json_null() : answer_number(turn->until),
+		"revoked_ns", turn->revoked ? answer_number(turn->revoked) : json_null(),
+		"closed_ns", turn->closed ? answer_number(turn->closed) : json_null(), "end",
+		ends[turn->end], "contended", turn->contended);
 }
 
 static json_t *turns_json(const struct call *call, const struct lease_turn *turns, size_t count)
@@ -226,6 +222,6 @@ void api_get_turns(struct call *call, const char *id)
 	json_t *open = turns_json(call, turns, count);
 	free(turns);
 	call_reply(call, MHD_HTTP_OK,
-		   json_pack("{s:o, s:o, s:o, s:o}", "now_ns", count_json(now_monotonic_ns()),
-			     "next", count_json(next), "turns", ended, "open", open));
+		   json_pack("{s:o, s:o, s:o, s:o}", "now_ns", answer_number(now_monotonic_ns()),
+			     "next", answer_number(next), "turns", ended, "open", open));
 }

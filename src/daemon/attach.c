@@ -9,8 +9,10 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "daemon/crowd.h"
 #include "daemon/handover.h"
 #include "daemon/leases.h"
 #include "daemon/log.h"
@@ -20,7 +22,7 @@
 #include "daemon/session.h"
 #include "proto/attach.h"
 
-#define CONNECTIONS_MAX 8192u
+#define CONNECTIONS_MAX 16384u
 /* A connection without a slot that is silent for this long is closed. */
 #define SILENCE_MAX_NS 30000000000ull
 /* A process that allocates without a pause is not waited for longer than this many samples. */
@@ -36,6 +38,8 @@ struct attach_connection {
 	uint64_t heard_ns;
 	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
 	unsigned settle_tries;
+	enum settle_why settle_why;
+	uint32_t settle_gpu; /* whose excess the reply tells, plus 1; 0: none */
 };
 
 struct attach_server {
@@ -43,7 +47,8 @@ struct attach_server {
 	uv_poll_t poll;
 	int fd;
 	struct attach_connection *connections;
-	unsigned count;
+	struct crowd crowd;
+	bool full; /* no descriptor was left: nothing is accepted until the next tick */
 };
 
 static void on_connection_closed(uv_handle_t *handle)
@@ -61,7 +66,7 @@ static void connection_close(struct attach_connection *c)
 	if (c->next)
 		c->next->previous = c->previous;
 	*(c->previous ? &c->previous->next : &c->server->connections) = c->next;
-	c->server->count--;
+	crowd_leave(&c->server->crowd, c->peer.uid);
 	uv_poll_stop(&c->poll);
 	uv_close((uv_handle_t *)&c->poll, on_connection_closed);
 }
@@ -190,8 +195,7 @@ static bool handle_resume(struct attach_connection *c, struct session *s, uint32
 {
 	for (struct process *p = s->processes; p && !c->process; p = p->next) {
 		if (p->slot != slot || p->dead || p->connection ||
-		    p->id.pid != c->peer.process.pid ||
-		    p->id.start_time != c->peer.process.start_time)
+		    !process_same(p->id, c->peer.process))
 			continue;
 		p->connection = c;
 		p->left = false;
@@ -202,11 +206,13 @@ static bool handle_resume(struct attach_connection *c, struct session *s, uint32
 	return reply_status(c, ATTACH_MALFORMED, "slot %u is not yours to resume", slot);
 }
 
-static bool handle_settle(struct attach_connection *c)
+static bool handle_settle(struct attach_connection *c, enum settle_why why, uint32_t gpu)
 {
 	if (!c->process || c->settle_sample)
 		return reply_status(c, ATTACH_MALFORMED, "nothing to settle");
 	c->settle_tries = 0;
+	c->settle_why = why;
+	c->settle_gpu = gpu;
 	c->settle_sample =
 		pool_refresh(&c->server->node->pool, session_gpu_mask(c->process->session));
 	return true;
@@ -251,7 +257,9 @@ static bool handle(struct attach_connection *c, const struct attach_request *req
 	if (request->session[LEDGER_SESSION_SIZE - 1])
 		return reply_status(c, ATTACH_MALFORMED, "not an attach request"), false;
 	if (request->kind == ATTACH_SETTLE)
-		return handle_settle(c);
+		return handle_settle(
+			c, request->flags & ATTACH_FLAG_INEXACT ? SETTLE_INEXACT : SETTLE_EXACT,
+			request->reserved[0]);
 	return handle_session(c, request);
 }
 
@@ -276,6 +284,26 @@ static void on_request(uv_poll_t *poll, int status, int events)
 		connection_close(c);
 }
 
+static bool reply_settled(struct attach_connection *c, bool settled)
+{
+	const struct process *p = c->process;
+	uint32_t gpu = c->settle_gpu - 1;
+	struct attach_reply reply = {
+		.magic = ATTACH_MAGIC,
+		.version = ATTACH_VERSION,
+		.status = ATTACH_OK,
+		.slot = p ? p->slot : LEDGER_SLOT_DAEMON,
+	};
+
+	if (p && settled && c->settle_gpu && gpu < p->session->record.gpu_count) {
+		uint64_t over = process_over(p, gpu);
+
+		reply.reserved[0] = (uint32_t)over;
+		reply.reserved[1] = (uint32_t)(over >> 32);
+	}
+	return reply_send(c, &reply, NULL, 0);
+}
+
 void attach_sampled(struct attach_server *server)
 {
 	struct node *node = server->node;
@@ -285,21 +313,21 @@ void attach_sampled(struct attach_server *server)
 		if (!c->settle_sample || c->settle_sample > node->pool.done)
 			continue;
 		/* Only the call that asks, a context creation say, may be under way. */
-		if (c->process && !process_settle(c->process, 1, true) &&
-		    ++c->settle_tries < SETTLE_TRIES) {
+		bool settled = c->process && process_settle(c->process, c->settle_why);
+		if (c->process && !settled && ++c->settle_tries < SETTLE_TRIES) {
 			c->settle_sample =
 				pool_refresh(&node->pool, session_gpu_mask(c->process->session));
 			continue;
 		}
 		c->settle_sample = 0;
-		if (!reply_status(c, ATTACH_OK, "%s", ""))
+		if (!reply_settled(c, settled))
 			connection_close(c);
 	}
 }
 
 /* ---- the server -------------------------------------------------------------------------- */
 
-/* The descriptor becomes the connection's. */
+/* The descriptor becomes the connection's. -EMFILE: its user has too many. */
 static int connection_open(struct attach_server *server, int *fd, const struct peer *peer,
 			   struct attach_connection **ret)
 {
@@ -307,7 +335,12 @@ static int connection_open(struct attach_server *server, int *fd, const struct p
 
 	if (!c)
 		return -ENOMEM;
-	int rc = uv_poll_init(&server->node->loop, &c->poll, *fd);
+	int rc = crowd_enter(&server->crowd, peer->uid) ? 0 : -EMFILE;
+	if (rc == 0) {
+		rc = uv_poll_init(&server->node->loop, &c->poll, *fd);
+		if (rc < 0)
+			crowd_leave(&server->crowd, peer->uid);
+	}
 	if (rc < 0) {
 		free(c);
 		return rc;
@@ -321,9 +354,19 @@ static int connection_open(struct attach_server *server, int *fd, const struct p
 	if (c->next)
 		c->next->previous = c;
 	server->connections = c;
-	server->count++;
 	*ret = c;
 	return uv_poll_start(&c->poll, UV_READABLE, on_request);
+}
+
+static void connection_refuse(int fd, int rc)
+{
+	struct attach_reply reply = {
+		.magic = ATTACH_MAGIC, .version = ATTACH_VERSION, .status = ATTACH_FAILED};
+
+	snprintf(reply.message, sizeof(reply.message), "%s",
+		 rc == -EMFILE ? "this user has too many connections to carved"
+			       : strerrordesc_np(-rc));
+	(void)!send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events)
@@ -331,10 +374,10 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 	struct attach_server *server = poll->data;
 	cleanup_close int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (fd < 0)
-		return;
-	if (server->count >= CONNECTIONS_MAX) {
-		log_event(LOG_WARNING, "attach.refused reason=\"too many connections\"");
+	if (fd < 0) {
+		server->full = errno == EMFILE || errno == ENFILE;
+		if (server->full)
+			uv_poll_stop(&server->poll);
 		return;
 	}
 	struct attach_connection *c;
@@ -343,7 +386,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 	if (rc == 0)
 		rc = connection_open(server, &fd, &peer, &c);
 	if (rc < 0)
-		log_event(LOG_WARNING, "attach.refused reason=\"%s\"", strerrordesc_np(-rc));
+		connection_refuse(fd, rc);
 }
 
 int attach_server_start(struct node *node, int fd, struct attach_server **ret)
@@ -355,6 +398,7 @@ int attach_server_start(struct node *node, int fd, struct attach_server **ret)
 	server->node = node;
 	server->fd = fd;
 	server->poll.data = server;
+	crowd_begin(&server->crowd, CONNECTIONS_MAX);
 	int rc = uv_poll_init(&node->loop, &server->poll, fd);
 	if (rc == 0)
 		rc = uv_poll_start(&server->poll, UV_READABLE, on_connection);
@@ -371,6 +415,7 @@ static void on_server_closed(uv_handle_t *handle)
 	struct attach_server *server = handle->data;
 
 	close_fd(&server->fd);
+	crowd_free(&server->crowd);
 	free(server);
 }
 
@@ -388,13 +433,17 @@ void attach_server_stop(struct attach_server *server)
 
 unsigned attach_connections(const struct attach_server *server)
 {
-	return server->count;
+	return server->crowd.total;
 }
 
 void attach_tick(struct attach_server *server)
 {
 	uint64_t now = now_monotonic_ns();
 
+	if (server->full) {
+		server->full = false;
+		uv_poll_start(&server->poll, UV_READABLE, on_connection);
+	}
 	for (struct attach_connection *c = server->connections, *next; c; c = next) {
 		next = c->next;
 		if (!c->process && now - c->heard_ns > SILENCE_MAX_NS)
@@ -449,7 +498,7 @@ static void connection_take_over(struct attach_server *server, struct handover *
 		return;
 	c->process->connection = c;
 	if (json_is_true(json_object_get(from, "settling")))
-		(void)handle_settle(c);
+		(void)handle_settle(c, SETTLE_INEXACT, 0);
 }
 
 void attach_take_over(struct attach_server *server, struct handover *h)

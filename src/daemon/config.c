@@ -105,6 +105,35 @@ static int take_global(const json_t *value, struct config *to, struct error *err
 	return take_core(core, to, err);
 }
 
+/* Both ways of writing it may be there as long as they say the same. Both were read before. */
+static int slicing_agree(const json_t *root, struct error *err)
+{
+	const json_t *plain = json_object_get(root, "timeSlicing");
+	const json_t *global = json_object_get(
+		json_object_get(json_object_get(root, "global"), "core"), "timeSlicing");
+	struct slicing_change a = {0}, b = {0};
+
+	if (!plain || !global)
+		return 0;
+	int rc = slicing_change_read(plain, NULL, &a, err);
+	if (rc == 0)
+		rc = slicing_change_read(global, NULL, &b, err);
+	if (rc < 0)
+		return rc;
+	const char *field =
+		a.mode && b.mode && a.to.mode != b.to.mode             ? "mode"
+		: a.lease && b.lease && a.to.lease_ns != b.to.lease_ns ? "lease"
+		: a.granularity && b.granularity && a.to.granularity_ppm != b.to.granularity_ppm
+			? "granularity"
+			: NULL;
+	if (!field)
+		return 0;
+	return error_set(err, EXIT_CODE_USAGE,
+			 "timeSlicing.%s and global.core.timeSlicing.%s say different things: "
+			 "leave one out",
+			 field, field);
+}
+
 static const struct {
 	const char *name;
 	int (*take)(const json_t *value, struct config *to, struct error *err);
@@ -136,7 +165,7 @@ static int object_take(json_t *root, struct config *to, struct error *err)
 		if (rc < 0)
 			return rc;
 	}
-	return 0;
+	return slicing_agree(root, err);
 }
 
 int config_parse(const char *text, size_t size, struct config *ret, struct error *err)

@@ -39,7 +39,7 @@ static const char help[] =
 	"  --idle-exit SECONDS  end after that long without sessions and connections\n"
 	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
 	"  --config FILE        read the configuration (again on SIGHUP); see docs/daemon.md\n"
-	"  --check-config       only say whether it is right\n"
+	"  --check-config       only say whether that file is right\n"
 	"  --takeover           have the daemon that serves DIR become this program: sessions, "
 	"sockets\n"
 	"                       and calls under way go on\n"
@@ -284,7 +284,7 @@ static int serve_in_background(struct node *node)
 	node->options.ready_fd = ends[1];
 	int code = serve(node, true, &err);
 	if (err.message[0])
-		dprintf(words, "carved: %s\n", err.message);
+		dprintf(words, "carved: %s%s%s\n", err.message, err.hint[0] ? "; " : "", err.hint);
 	return code;
 }
 
@@ -301,6 +301,16 @@ static int config_take(const struct arguments *args, struct node *node, struct e
 		return -error_set(err, EXIT_CODE_FAILED, "%.300s: %s", args->config,
 				  strerrordesc_np(errno));
 	node->options.config_path = path;
+	return EXIT_CODE_OK;
+}
+
+static int config_tell(const struct arguments *args)
+{
+	if (args->config)
+		printf("carved: %s is right\n", args->config);
+	else
+		puts("carved: nothing to check: without --config FILE no file is read, and the "
+		     "built-in values hold");
 	return EXIT_CODE_OK;
 }
 
@@ -330,8 +340,10 @@ int daemon_main(int argc, char **argv)
 	if (args.probe_uuid)
 		return probe_main(args.probe_uuid);
 	code = config_take(&args, &node, &err);
-	if (args.check_config || (code && !args.takeover_check))
-		return code ? fail(&err) : code;
+	if (code && !args.takeover_check)
+		return fail(&err);
+	if (args.check_config)
+		return config_tell(&args);
 	if (!args.runtime_dir && !args.system)
 		args.runtime_dir = getenv("CARVE_RUNTIME_DIR");
 	if (args.system && !args.runtime_dir)

@@ -37,7 +37,7 @@ json_t *handover_fd(struct handover *h, int fd)
 json_t *handover_peer(const struct peer *peer)
 {
 	return json_pack("{s:i, s:I, s:I, s:I, s:b}", "pid", (int)peer->process.pid, "start_time",
-			 (json_int_t)peer->process.start_time, "uid", (json_int_t)peer->uid, "gid",
+			 (json_int_t)peer->process.birth, "uid", (json_int_t)peer->uid, "gid",
 			 (json_int_t)peer->gid, "admin", peer->admin);
 }
 
@@ -163,7 +163,7 @@ bool handover_take_peer(const json_t *from, struct peer *ret)
 		return false;
 	*ret = (struct peer){
 		.process = {.pid = (pid_t)json_integer_value(pid),
-			    .start_time = (uint64_t)json_integer_value(
+			    .birth = (uint64_t)json_integer_value(
 				    json_object_get(from, "start_time"))},
 		.uid = (uid_t)json_integer_value(uid),
 		.gid = (gid_t)json_integer_value(json_object_get(from, "gid")),

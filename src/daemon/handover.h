@@ -4,14 +4,19 @@
  * changes its meaning.
  *
  *   fds          all descriptors in it
- *   runtime      lock, http, attach: descriptors; supervised: the sockets are a supervisor's; log:
- * path claims       uuid, fd: the sockets that own GPUs books        session, limits, ledger, wake:
- * descriptors lost         sessions whose ledger is out of reach left         session, slot:
- * processes that ended their connection and live attached     fd, peer, session, slot, settling:
- * connections of the attach socket connections  descriptors of idle HTTP connections calls fd,
- * peer, method, path, arguments, body, close: HTTP calls whose answer is due, in order; upgrade: it
- * is the one that asked for this waiting      id, created, passed: what such calls that wait for
- * room had gained
+ *   runtime      lock, http, attach: descriptors; supervised: the sockets are a supervisor's
+ *   log          its path
+ *   claims       uuid, fd: the sockets that own GPUs
+ *   turns        uuid, account: of time-sliced GPUs (core/lease_left.h)
+ *   sessions     id, counted_from: since when its GPU time is counted (ns since 1970)
+ *   books        session; limits, ledger, wake: descriptors; lease: what its turns left it with
+ *   lost         sessions whose ledger is out of reach
+ *   left         session, slot: processes that ended their connection and live
+ *   attached     fd, peer, session, slot, settling: connections of the attach socket
+ *   connections  descriptors of idle HTTP connections
+ *   calls        fd, peer, method, path, arguments, body, close: HTTP calls whose answer is due,
+ *                in order; upgrade: it is the one that asked for this
+ *   waiting      id, created, passed: what such calls that wait for room had gained
  */
 #pragma once
 

@@ -8,19 +8,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "daemon/api.h"
 #include "daemon/http_private.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 
-#define CONNECTIONS_MAX 1024u
-/* Shares are millionths: 0.05, not 0.050000000000000003. */
-#define REAL_DIGITS 9
+#define CONNECTIONS_MAX 4096u
+/* To be refused on. */
+#define CONNECTIONS_SPARE 64u
 #define CONNECTION_TIMEOUT_S 15u
-#define CONNECTION_MEMORY 16384u
+/* What libmicrohttpd may keep of a request. What does not fit in it gets the library's own page (it
+ * has no hook for that), so it is larger than what we take. */
+#define CONNECTION_MEMORY 65536u
+/* Request line and header fields together. */
+#define HEADER_MAX 16384u
 /* A body that is too large is read to its end all the same, as many clients look for an answer only
  * then; who sends more than this is cut off. */
 #define BODY_DISCARD_MAX ((size_t)1 << 28)
@@ -147,7 +153,7 @@ void call_reply(struct call *call, unsigned status, json_t *body)
 {
 	struct http_call *c = http_call(call);
 	char *text = body ? json_dumps(body, JSON_COMPACT | JSON_PRESERVE_ORDER |
-						     JSON_REAL_PRECISION(REAL_DIGITS))
+						     JSON_REAL_PRECISION(SHARE_DIGITS))
 			  : NULL;
 
 	json_decref(body);
@@ -235,14 +241,42 @@ static bool body_take(struct http_call *c, const char *data, size_t size)
 	return true;
 }
 
+static enum MHD_Result add_length(void *sum, enum MHD_ValueKind kind, const char *key,
+				  const char *value)
+{
+	*(size_t *)sum += strlen(key) + (value ? strlen(value) : 0);
+	return MHD_YES;
+}
+
+/* 0: the request's head is as short as it should be; else HTTP's status for it. */
+static unsigned head_too_long(struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	size_t fields = 0;
+
+	if (!info || info->header_size <= HEADER_MAX)
+		return 0;
+	MHD_get_connection_values(connection, MHD_HEADER_KIND, add_length, &fields);
+	return fields > info->header_size / 2 ? MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE
+					      : MHD_HTTP_URI_TOO_LONG;
+}
+
 static void dispatch(struct http_call *c)
 {
 	struct error err = {.code = EXIT_CODE_USAGE};
+	unsigned status = head_too_long(c->connection);
 
 	c->dispatched = true;
 	c->call.node->busy_ns = now_monotonic_ns();
 	c->call.body = c->buffer ? c->buffer : "";
 	c->call.body_size = c->received;
+	if (status) {
+		snprintf(err.message, sizeof(err.message),
+			 "the request's head is larger than %u bytes", HEADER_MAX);
+		call_reply_error(&c->call, status, &err);
+		return;
+	}
 	if (c->received <= HTTP_BODY_MAX) {
 		api_handle(&c->call);
 		return;
@@ -290,6 +324,46 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 	*state = NULL;
 }
 
+/* The library has no way to refuse a connection that knows its user: the answer is written past it,
+ * and it finds the connection ended. */
+static void connection_refuse(int fd)
+{
+	static const char body[] =
+		"{\"error\":{\"code\":4,\"message\":\"you have too many connections to carved\","
+		"\"hint\":\"close some, or wait for a moment\"}}";
+	char answer[512];
+	int length = snprintf(answer, sizeof(answer),
+			      "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
+			      "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			      sizeof(body) - 1, body);
+
+	(void)!send(fd, answer, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT);
+	(void)shutdown(fd, SHUT_RDWR);
+}
+
+static struct http_connection *connection_begin(struct http_server *server,
+						struct MHD_Connection *connection)
+{
+	struct http_connection *open = calloc(1, sizeof(*open));
+	int fd = http_connection_fd(connection);
+	struct ucred credentials = {.uid = (uid_t)-1};
+	socklen_t size = sizeof(credentials);
+
+	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+	if (!open || !crowd_enter(&server->crowd, credentials.uid)) {
+		connection_refuse(fd);
+		free(open);
+		return NULL;
+	}
+	open->connection = connection;
+	open->uid = credentials.uid;
+	open->next = server->open;
+	if (open->next)
+		open->next->previous = open;
+	server->open = open;
+	return open;
+}
+
 static void on_connection(void *arg, struct MHD_Connection *connection, void **state,
 			  enum MHD_ConnectionNotificationCode code)
 {
@@ -297,20 +371,12 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 	struct http_connection *open = *state;
 
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-		server->connections++;
-		*state = open = calloc(1, sizeof(*open));
-		if (!open)
-			return;
-		open->connection = connection;
-		open->next = server->open;
-		if (open->next)
-			open->next->previous = open;
-		server->open = open;
+		*state = connection_begin(server, connection);
 		return;
 	}
-	server->connections--;
 	if (!open)
 		return;
+	crowd_leave(&server->crowd, open->uid);
 	if (open->next)
 		open->next->previous = open->previous;
 	*(open->previous ? &open->previous->next : &server->open) = open->next;
@@ -321,10 +387,27 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *format,
 							 va_list args)
 {
+	struct http_server *server = arg;
 	char text[256];
 
+	/* Clients can cause any number of these. */
+	if (server->logged) {
+		server->unlogged++;
+		return;
+	}
+	server->logged = true;
 	vsnprintf(text, sizeof(text), format, args);
+	text[strcspn(text, "\n")] = '\0';
 	log_event(LOG_WARNING, "http %s", text);
+}
+
+void http_tick(struct http_server *server)
+{
+	/* A line about those is this second's. */
+	server->logged = server->unlogged > 0;
+	if (server->unlogged)
+		log_event(LOG_WARNING, "http.not_logged lines=%u", server->unlogged);
+	server->unlogged = 0;
 }
 
 /* ---- the loop ---------------------------------------------------------------------------- */
@@ -371,12 +454,13 @@ int http_server_start(struct node *node, int fd, struct http_server **ret)
 	if (!server)
 		return -ENOMEM;
 	server->node = node;
+	crowd_begin(&server->crowd, CONNECTIONS_MAX);
 	server->mhd = MHD_start_daemon(
 		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-		on_access, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
-		MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_S,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+		on_access, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server,
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+		server->crowd.most + CONNECTIONS_SPARE, MHD_OPTION_CONNECTION_TIMEOUT,
+		CONNECTION_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
 		on_connection, server, MHD_OPTION_END);
 	if (!server->mhd) {
@@ -400,6 +484,7 @@ static void on_closed(uv_handle_t *handle)
 	if (--server->open_handles)
 		return;
 	MHD_stop_daemon(server->mhd);
+	crowd_free(&server->crowd);
 	free(server);
 }
 
@@ -416,5 +501,5 @@ void http_server_stop(struct http_server *server)
 
 unsigned http_connections(const struct http_server *server)
 {
-	return server->connections;
+	return server->crowd.total;
 }

@@ -36,5 +36,8 @@ void call_defer(struct call *call, void (*on_gone)(struct call *call));
 int http_server_start(struct node *node, int fd, struct http_server **ret);
 void http_server_stop(struct http_server *server);
 unsigned http_connections(const struct http_server *server);
+/* Called each second: libmicrohttpd's messages come to one line of the log a second, with their
+ * number. */
+void http_tick(struct http_server *server);
 /* Called before the loop sleeps. */
 void http_prepare(struct http_server *server);

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "daemon/api.h"
 #include "daemon/handover.h"

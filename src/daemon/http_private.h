@@ -6,12 +6,14 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "daemon/crowd.h"
 #include "daemon/http.h"
 
 /* A connection that libmicrohttpd has. */
 struct http_connection {
 	struct http_connection *next, *previous; /* server->open */
 	struct MHD_Connection *connection;
+	uid_t uid;
 	bool in_call; /* a request came, and its answer is not out yet */
 };
 
@@ -21,12 +23,14 @@ struct http_server {
 	uv_poll_t poll;
 	uv_timer_t timer;
 	unsigned open_handles;
-	unsigned connections;
+	struct crowd crowd;
 	struct http_connection *open;
 	struct http_call *deferred; /* calls whose answer comes later */
 	struct http_call *spent;    /* those of the last program that have theirs, to be freed */
 	unsigned calls, deferred_count;
-	bool resumed; /* some have theirs; libmicrohttpd has not seen it */
+	bool logged;       /* libmicrohttpd had its line of this second */
+	unsigned unlogged; /* and others since */
+	bool resumed;      /* some have theirs; libmicrohttpd has not seen it */
 };
 
 struct http_call {

@@ -18,16 +18,22 @@ static void streams_sum(const struct gate_process *p, uint32_t *ret_marked, uint
 	}
 }
 
-static const struct member_stuck *stuck_find(const struct lease_member *m, uint32_t slot)
+static struct member_stuck *stuck_find(const struct lease_member *m, uint32_t slot)
 {
-	const struct member_stuck *s = m->stuck;
+	struct member_stuck *s = m->stuck;
 
 	while (s && s->slot != slot)
 		s = s->next;
 	return s;
 }
 
-static void process_look(const struct lease_member *m, uint32_t slot, struct member_look *look)
+static bool is_asleep(const struct member_stuck *stuck, uint64_t waits, uint64_t now)
+{
+	return stuck && now < stuck->asleep_until && waits == stuck->waits;
+}
+
+static void process_look(const struct lease_member *m, uint32_t slot, uint64_t now,
+			 struct member_look *look)
 {
 	const struct gate_process *p = gate_process(m->info.ledger, slot);
 	const struct member_stuck *stuck = stuck_find(m, slot);
@@ -35,15 +41,16 @@ static void process_look(const struct lease_member *m, uint32_t slot, struct mem
 
 	if (!p)
 		return;
+	uint64_t waits = atomic_load_explicit(&p->waits, memory_order_relaxed);
 	bool launching = gate_launching(p);
 	submitted = gate_submitted(p);
 	streams_sum(p, &marked, &done);
 	look->processes++;
-	look->waiting |= atomic_load(&p->waiting) != 0;
-	look->waits += atomic_load_explicit(&p->waits, memory_order_relaxed);
+	look->waiting |= atomic_load(&p->waiting) != 0 && !is_asleep(stuck, waits, now);
+	look->waits += waits;
 	look->submitted += submitted;
 	look->progress += done + launching;
-	if (stuck && stuck->submitted == submitted && stuck->done == done)
+	if (stuck && stuck->hung && stuck->submitted == submitted && stuck->done == done)
 		return;
 	look->launching |= launching;
 	look->drained &= gate_drained(p);
@@ -54,13 +61,13 @@ static void process_look(const struct lease_member *m, uint32_t slot, struct mem
 
 /* ---- all of a member's ------------------------------------------------------------------- */
 
-void member_look(const struct lease_member *m, struct member_look *ret)
+void member_look(const struct lease_member *m, uint64_t now, struct member_look *ret)
 {
 	struct member_look look = {.drained = true, .marked = true};
 
 	for (unsigned i = 0; i < MEMBER_WORDS; i++)
 		for (uint64_t bits = m->live[i]; bits; bits &= bits - 1)
-			process_look(m, i * 64 + (unsigned)__builtin_ctzll(bits), &look);
+			process_look(m, i * 64 + (unsigned)__builtin_ctzll(bits), now, &look);
 	look.in_flight_ns = MIN(look.in_flight_ns, LOOK_IN_FLIGHT_MAX_NS);
 	*ret = look;
 }
@@ -77,22 +84,52 @@ void member_forget_stuck(struct lease_member *m, uint32_t slot)
 		}
 }
 
-static void slot_note_stuck(struct lease_member *m, uint32_t slot)
+/* As it stands now. NULL: no memory. */
+static struct member_stuck *slot_note(struct lease_member *m, uint32_t slot,
+				      const struct gate_process *p)
 {
-	const struct gate_process *p = gate_process(m->info.ledger, slot);
 	struct member_stuck *stuck;
 	uint32_t marked, done;
 
-	if (!p || (!gate_launching(p) && gate_drained(p)))
-		return;
 	member_forget_stuck(m, slot);
 	stuck = malloc(sizeof(*stuck));
 	if (!stuck)
-		return;
+		return NULL;
 	streams_sum(p, &marked, &done);
 	*stuck = (struct member_stuck){
 		.next = m->stuck, .slot = slot, .submitted = gate_submitted(p), .done = done};
 	m->stuck = stuck;
+	return stuck;
+}
+
+static void slot_note_stuck(struct lease_member *m, uint32_t slot)
+{
+	const struct gate_process *p = gate_process(m->info.ledger, slot);
+	struct member_stuck *stuck;
+
+	if (!p || (!gate_launching(p) && gate_drained(p)))
+		return;
+	stuck = slot_note(m, slot, p);
+	if (!stuck)
+		return;
+	stuck->hung = true;
+	stuck->leaks = !gate_drained(p);
+}
+
+static void slot_note_asleep(struct lease_member *m, uint32_t slot, uint64_t until)
+{
+	const struct gate_process *p = gate_process(m->info.ledger, slot);
+	struct member_stuck *stuck;
+
+	if (!p || !atomic_load(&p->waiting))
+		return;
+	stuck = stuck_find(m, slot);
+	if (!stuck)
+		stuck = slot_note(m, slot, p);
+	if (!stuck)
+		return;
+	stuck->asleep_until = until;
+	stuck->waits = atomic_load_explicit(&p->waits, memory_order_relaxed);
 }
 
 void member_note_stuck(struct lease_member *m)
@@ -100,4 +137,44 @@ void member_note_stuck(struct lease_member *m)
 	for (unsigned i = 0; i < MEMBER_WORDS; i++)
 		for (uint64_t bits = m->live[i]; bits; bits &= bits - 1)
 			slot_note_stuck(m, i * 64 + (unsigned)__builtin_ctzll(bits));
+}
+
+void member_note_asleep(struct lease_member *m, uint64_t until)
+{
+	for (unsigned i = 0; i < MEMBER_WORDS; i++)
+		for (uint64_t bits = m->live[i]; bits; bits &= bits - 1)
+			slot_note_asleep(m, i * 64 + (unsigned)__builtin_ctzll(bits), until);
+}
+
+void member_rouse(struct lease_member *m)
+{
+	for (struct member_stuck *s = m->stuck; s; s = s->next)
+		s->asleep_until = 0;
+}
+
+uint64_t member_sleep_ends(const struct lease_member *m, uint64_t now)
+{
+	uint64_t at = UINT64_MAX;
+
+	for (const struct member_stuck *s = m->stuck; s; s = s->next)
+		if (s->asleep_until > now)
+			at = MIN(at, s->asleep_until);
+	return at;
+}
+
+bool member_leaks(struct lease_member *m)
+{
+	bool any = false;
+
+	for (struct member_stuck *s = m->stuck; s; s = s->next) {
+		const struct gate_process *p = gate_process(m->info.ledger, s->slot);
+		uint32_t marked, done;
+
+		if (!s->leaks || !p)
+			continue;
+		streams_sum(p, &marked, &done);
+		s->leaks = (int32_t)(done - s->submitted) < 0;
+		any |= s->leaks;
+	}
+	return any;
 }

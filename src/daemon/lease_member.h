@@ -21,10 +21,15 @@ enum member_state {
 	MEMBER_DRAINING, /* its gate is shut, its work goes on */
 };
 
-/* A slot whose process hung when its lease was to end: as it stood then. */
+/* A slot whose process hung when its lease was to end, or slept through it: as it stood then. */
 struct member_stuck {
 	struct member_stuck *next;
 	uint32_t slot, submitted, done;
+	bool hung;  /* while it stands like that its work is not waited for */
+	bool leaks; /* it had work on the GPU, and still has */
+	/* It waited at a gate that was open, as a stopped process does: until then, or until it has
+	 * passed, or says that it waits, nobody waits for it. 0: it did not. */
+	uint64_t asleep_until, waits;
 };
 
 struct lease_member {
@@ -41,6 +46,7 @@ struct lease_member {
 	uint64_t deaf[MEMBER_WORDS]; /* those of them that have another daemon's descriptor */
 	uint64_t muted_until;        /* its wake descriptor is not listened to; 0: it is */
 	struct member_stuck *stuck;
+	uint64_t asleep_ns; /* who waits at its open gate for so long is taken for asleep */
 	/* Quiet: no work, no launch, since then; 0: it is not. */
 	uint64_t quiet_since;
 	uint32_t quiet_submitted;
@@ -50,6 +56,10 @@ struct lease_member {
 	uint64_t progress_at, give_up_at, stall_ns, reopened_until;
 	uint32_t progress;
 	unsigned reopens;
+	/* Work went on when a drain was given up: how long without a lease until leak_at, and how
+	 * much of that is charged at most. */
+	bool leaks;
+	uint64_t leak_at, leak_ns, leak_ns_most;
 	uint64_t look_at; /* when to look at its pages again; UINT64_MAX: when something happens */
 	uint64_t stalls, reopened;
 	struct lease_turn turn; /* the one that goes on */
@@ -62,16 +72,24 @@ struct member_look {
 	uint32_t submitted; /* changes when one submits */
 	uint32_t progress;  /* changes when work ends or a launch does */
 	uint32_t processes;
-	bool waiting;
+	bool waiting;          /* and is awake, as far as one knows */
 	uint64_t in_flight_ns; /* estimate; at most LOOK_IN_FLIGHT_MAX_NS */
 	uint64_t waits;
 };
 #define LOOK_IN_FLIGHT_MAX_NS 10000000000ull
 
-void member_look(const struct lease_member *member, struct member_look *ret);
+void member_look(const struct lease_member *member, uint64_t now, struct member_look *ret);
 /* Those of its processes that are not done are taken for hung until they stir. */
 void member_note_stuck(struct lease_member *member);
 void member_forget_stuck(struct lease_member *member, uint32_t slot);
+/* Those of its processes that wait are taken for asleep until then. */
+void member_note_asleep(struct lease_member *member, uint64_t until);
+/* One of them says that it waits; nobody knows which. */
+void member_rouse(struct lease_member *member);
+/* When the next of them is looked at again; UINT64_MAX: none is asleep. */
+uint64_t member_sleep_ends(const struct lease_member *member, uint64_t now);
+/* Whether work of those goes on that was handed in before they were noted. */
+bool member_leaks(struct lease_member *member);
 
 static inline bool member_any(const uint64_t bits[static MEMBER_WORDS])
 {

@@ -22,7 +22,7 @@
 #define ALONE_LOOK_NS (500 * MS)
 /* Quiet for so long is idle: what a switch costs at least; at most what is lost by waiting. */
 #define IDLE_MIN_NS LEASE_IDLE_NS_MIN
-#define IDLE_MAX_NS (5 * MS)
+#define IDLE_MAX_NS (4 * MS)
 /* Whose lease ended by time and who is not at the gate yet may come within this time. */
 #define PONDER_NS MS
 /* A drain is given up after this time, or 4 times the estimate of what is in flight; where all that
@@ -38,6 +38,14 @@
 #define REOPENS_MAX 4u
 /* A wake descriptor that says something though nobody waits is not listened to for so long. */
 #define MUTE_NS MS
+/* How often to see whether work ended that a lease's end was not held up for any longer. */
+#define LEAK_LOOK_NS MS
+#define LEAK_LOOK_NS_MOST (100 * MS)
+/* Who waits at a gate that has been open for so long, or half a lease, is asleep: stopped, or
+ * without a CPU. It says so when it finds the gate closed again; if it does not, it gets a turn now
+ * and then. */
+#define ASLEEP_NS (10 * MS)
+#define ASLEEP_MOST_NS (1000 * MS)
 #define ACTIONS_MAX 1024u
 /* GPU time that a process may have in flight while others want the GPU. */
 #define IN_FLIGHT_MAX_US 5000u
@@ -124,21 +132,65 @@ static void quiet_end(struct lease_member *m, uint64_t now)
 	m->quiet_since = 0;
 }
 
+/* ---- work that outlives a drain ----------------------------------------------------------- */
+
+static bool holds(const struct lease_member *m)
+{
+	return m->state == MEMBER_HOLDS || m->state == MEMBER_YIELDS || m->state == MEMBER_DRAINING;
+}
+
+/* To be called before it gets or loses a lease: while it has one it pays anyway. */
+static void leak_count(struct lease_member *m, uint64_t now)
+{
+	if (m->leaks && !holds(m))
+		m->leak_ns += now - m->leak_at;
+	m->leak_at = now;
+}
+
+/* What reports itself is on the GPU until then, but a simulated one's process may be stopped; of
+ * what does not, nobody knows when it ended. */
+static void leak_begin(const struct leases *l, struct lease_member *m,
+		       const struct member_look *look, uint64_t now)
+{
+	uint32_t gpu = (uint32_t)__builtin_ctzll(m->info.gpus & l->sliced);
+	uint64_t plan = lease_plan_ns(lease_get(l->table, gpu));
+
+	leak_count(m, now);
+	m->leaks = true;
+	m->leak_ns_most = m->leak_ns +
+			  (look->marked ? MAX(plan, 2 * look->in_flight_ns) : look->in_flight_ns);
+}
+
+static void leak_look(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	uint64_t interval = MIN(MAX(LEAK_LOOK_NS, m->leak_ns / 16), LEAK_LOOK_NS_MOST);
+
+	leak_count(m, now);
+	if (member_leaks(m)) {
+		m->look_at = MIN(m->look_at, now + interval);
+		return;
+	}
+	lease_leaked(l->table, m->number, MIN(m->leak_ns, m->leak_ns_most), now);
+	m->leaks = false;
+	m->leak_ns = 0;
+}
+
 /* ---- the end of a turn ------------------------------------------------------------------- */
 
 static void shut(struct leases *l, struct lease_member *m, bool waiting, uint64_t now)
 {
 	bool was_idle = !m->wants;
 
+	leak_count(m, now);
 	m->state = MEMBER_SHUT;
-	m->look_at = UINT64_MAX;
+	m->look_at = m->leaks ? now + LEAK_LOOK_NS : member_sleep_ends(m, now);
 	turn_end(l, m, now);
 	lease_closed(l->table, m->number, now);
 	if (waiting) {
 		wants_set(l, m, true, now);
 	} else if (!was_idle) {
 		m->ponder_until = now + PONDER_NS;
-		m->look_at = m->ponder_until;
+		m->look_at = MIN(m->look_at, m->ponder_until);
 	}
 	if (member_any(m->deaf))
 		m->look_at = MIN(m->look_at, now + DEAF_LOOK_NS);
@@ -170,7 +222,7 @@ static void drain_begin(struct leases *l, struct lease_member *m, uint64_t now)
 	m->state = MEMBER_DRAINING;
 	m->turn.revoked = now;
 	m->turn.end = LEASE_END_TIME;
-	member_look(m, &look);
+	member_look(m, now, &look);
 	drain_plan(m, &look, now);
 	m->look_at = now;
 }
@@ -207,7 +259,7 @@ static void drain_look(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	struct member_look look;
 
-	member_look(m, &look);
+	member_look(m, now, &look);
 	if (look.progress != m->progress) {
 		m->progress = look.progress;
 		m->progress_at = now;
@@ -220,6 +272,8 @@ static void drain_look(struct leases *l, struct lease_member *m, uint64_t now)
 	if (drain_reopen(m, &look, now) || !drain_given_up(m, &look, now))
 		return;
 	member_note_stuck(m);
+	if (!look.drained)
+		leak_begin(l, m, &look, now);
 	m->stalls++;
 	m->turn.end = LEASE_END_STALLED;
 	shut(l, m, look.waiting, now);
@@ -241,7 +295,7 @@ static bool holder_yield(struct leases *l, struct lease_member *m, uint64_t now)
 
 	(void)gate_set(m->info.ledger, alone ? GATE_IDLE : GATE_CLOSED);
 	(void)gate_barrier();
-	member_look(m, &look);
+	member_look(m, now, &look);
 	if (look.launching || !look.drained || look.submitted != m->quiet_submitted ||
 	    look.waiting) {
 		holder_gate(m);
@@ -266,7 +320,7 @@ static void holder_look(struct leases *l, struct lease_member *m, uint64_t now)
 	bool watched = m->contended;
 	struct member_look look;
 
-	member_look(m, &look);
+	member_look(m, now, &look);
 	if (!m->quiet_since || look.submitted != m->quiet_submitted) {
 		bool quiet = !look.launching && (look.drained || !watched);
 
@@ -279,7 +333,10 @@ static void holder_look(struct leases *l, struct lease_member *m, uint64_t now)
 	} else if (!look.drained) {
 		/* Alone, and nothing new for a while: marks are put in where others want. */
 		gate_put(m, GATE_CONTENDED);
-	} else if (now - m->quiet_since >= m->idle_ns || !look.processes) {
+	} else if (now - m->quiet_since >= (look.waiting ? m->asleep_ns : m->idle_ns) ||
+		   !look.processes) {
+		if (look.waiting)
+			member_note_asleep(m, now + ASLEEP_MOST_NS);
 		if (holder_yield(l, m, now))
 			return;
 		m->quiet_since = 0;
@@ -302,6 +359,7 @@ static void wake_was_idle(struct leases *l, struct lease_member *m, uint64_t now
  * holds a lease, or loses it at once. */
 static void taken_back(struct leases *l, struct lease_member *m, uint64_t now)
 {
+	leak_count(m, now);
 	m->state = MEMBER_HOLDS;
 	m->contended = true; /* as lease_opened() takes it */
 	m->look_at = now + look_interval(l);
@@ -323,7 +381,9 @@ static void shut_look(struct leases *l, struct lease_member *m, uint64_t now)
 		taken_back(l, m, now);
 		return;
 	}
-	member_look(m, &look);
+	if (woken)
+		member_rouse(m);
+	member_look(m, now, &look);
 	if (look.waiting) {
 		quiet_end(m, now);
 		wants_set(l, m, true, now);
@@ -337,6 +397,7 @@ static void shut_look(struct leases *l, struct lease_member *m, uint64_t now)
 	}
 	if (m->ponder_until)
 		m->look_at = MIN(m->look_at, m->ponder_until);
+	m->look_at = MIN(m->look_at, member_sleep_ends(m, now));
 	if (member_any(m->deaf))
 		m->look_at = MIN(m->look_at, now + DEAF_LOOK_NS);
 }
@@ -346,9 +407,11 @@ static void yield_look(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	struct member_look look;
 
+	if (m->woken)
+		member_rouse(m);
 	m->woken = false;
-	m->look_at = UINT64_MAX;
-	member_look(m, &look);
+	m->look_at = member_sleep_ends(m, now);
+	member_look(m, now, &look);
 	if (!look.waiting && !gate_is_open(m))
 		return;
 	m->state = MEMBER_HOLDS;
@@ -384,6 +447,8 @@ static void member_run(struct leases *l, struct lease_member *m, uint64_t now)
 	}
 	if (m->state != MEMBER_SHUT)
 		m->woken = false;
+	if (m->leaks)
+		leak_look(l, m, now);
 }
 
 /* ---- what the table says ----------------------------------------------------------------- */
@@ -407,6 +472,7 @@ static void act_grant(struct leases *l, struct lease_member *m, const struct lea
 		      uint64_t now)
 {
 	idle_gates_shut(l, m, now);
+	leak_count(m, now);
 	m->state = MEMBER_HOLDS;
 	m->contended = action->contended;
 	m->quiet_since = 0;
@@ -496,19 +562,25 @@ uint64_t turns_run(struct leases *l, uint64_t now)
 
 /* ---- members ----------------------------------------------------------------------------- */
 
-static void in_flight_set(const struct leases *l, const struct lease_member *m)
+/* What follows from the shortest of its GPUs' leases. */
+static void lease_length_set(const struct leases *l, struct lease_member *m)
 {
-	uint64_t us = IN_FLIGHT_MAX_US;
+	uint64_t shortest = UINT64_MAX;
 
 	for (uint64_t gpus = m->info.gpus & l->sliced; gpus; gpus &= gpus - 1)
-		us = MIN(us, lease_get(l->table, (uint32_t)__builtin_ctzll(gpus))->lease_ns / 4000);
-	atomic_store(&m->info.limits->in_flight_us, (uint32_t)us);
+		shortest = MIN(shortest,
+			       lease_get(l->table, (uint32_t)__builtin_ctzll(gpus))->lease_ns);
+	atomic_store(&m->info.limits->in_flight_us,
+		     (uint32_t)MIN(IN_FLIGHT_MAX_US, shortest / 4000));
+	m->asleep_ns = MIN(ASLEEP_NS, shortest / 2);
 }
 
 static void lease_drop(struct leases *l, struct lease_member *m, uint64_t now)
 {
-	bool held = m->state != MEMBER_FREE && m->state != MEMBER_SHUT;
+	bool held = holds(m);
 
+	m->leaks = false;
+	m->leak_ns = 0;
 	turn_end(l, m, now);
 	wants_set(l, m, false, now);
 	if (held)
@@ -521,7 +593,7 @@ void turns_member_changed(struct leases *l, struct lease_member *m, uint64_t now
 {
 	bool sliced = m->info.gpus & l->sliced;
 
-	in_flight_set(l, m);
+	lease_length_set(l, m);
 	if (!sliced) {
 		lease_drop(l, m, now);
 		m->state = MEMBER_FREE;

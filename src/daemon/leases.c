@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/lease_service.h"
@@ -339,15 +340,16 @@ void leases_standing(struct leases *l, const struct lease_member *m, struct leas
 	struct member_look look;
 
 	lock(l);
+	uint64_t now = now_monotonic_ns();
 	*ret = (struct lease_standing){
 		.sliced = m->state != MEMBER_FREE,
 		.stalls = m->stalls,
 		.reopened = m->reopened,
 		.idle_ns = m->idle_ns,
 	};
-	if (lease_client_stat(l->table, m->number, now_monotonic_ns(), &ret->stat) < 0)
+	if (lease_client_stat(l->table, m->number, now, &ret->stat) < 0)
 		ret->sliced = false;
-	member_look(m, &look);
+	member_look(m, now, &look);
 	ret->waits = look.waits;
 	pthread_mutex_unlock(&l->lock);
 }

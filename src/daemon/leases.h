@@ -83,3 +83,12 @@ size_t leases_turns(struct leases *leases, uint64_t from, struct lease_turn *tur
 		    uint64_t *ret_next);
 /* Copies those that go on. */
 size_t leases_turns_open(struct leases *leases, struct lease_turn *turns, size_t room);
+
+/* What turns have left behind, for the program that this one becomes (upgrade.h): the accounts of a
+ * GPU and of a member. Callers free. Taken up: a GPU's after leases_set() and before it has
+ * members, a member's just after leases_join(). What is no such thing (NULL, too) is passed over.
+ */
+json_t *leases_leave_gpu(struct leases *leases, uint32_t gpu);
+void leases_take_up_gpu(struct leases *leases, uint32_t gpu, const json_t *left);
+json_t *leases_leave_member(struct leases *leases, const struct lease_member *member);
+void leases_take_up_member(struct leases *leases, struct lease_member *member, const json_t *left);

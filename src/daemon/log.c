@@ -4,7 +4,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,19 +47,48 @@ static void file_turn(size_t more)
 		(void)log_to_file(file_path);
 }
 
-void log_event(enum log_level level, const char *format, ...)
+/* Whether the standard error is the journal's, which has times of its own and takes a level from
+ * "<N>". */
+static bool is_journal(void)
 {
-	static const char *const names[] = {"info", "warning", "error"};
-	char line[1024];
+	static int known = -1;
+	const char *stream =
+		getenv("JOURNAL_STREAM"); // NOLINT(concurrency-mt-unsafe): never changed
+	char own[64];
+	struct stat st;
+
+	if (known < 0 && fstat(STDERR_FILENO, &st) == 0) {
+		snprintf(own, sizeof(own), "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+		known = stream && strcmp(stream, own) == 0;
+	}
+	return known > 0 && !file_path;
+}
+
+/* What a line begins with. */
+static size_t head_write(enum log_level level, char *line, size_t size)
+{
+	static const struct {
+		const char *name;
+		int priority; /* syslog's */
+	} levels[] = {{"info", 6}, {"warning", 4}, {"error", 3}};
 	struct timespec now;
 	struct tm utc;
-	va_list args;
 
+	if (is_journal())
+		return (size_t)snprintf(line, size, "<%d>", levels[level].priority);
 	clock_gettime(CLOCK_REALTIME, &now);
 	gmtime_r(&now.tv_sec, &utc);
-	size_t used = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &utc);
-	used += (size_t)snprintf(line + used, sizeof(line) - used, ".%03ldZ %s ",
-				 now.tv_nsec / 1000000, names[level]);
+	size_t used = strftime(line, size, "%Y-%m-%dT%H:%M:%S", &utc);
+	return used + (size_t)snprintf(line + used, size - used, ".%03ldZ %s ",
+				       now.tv_nsec / 1000000, levels[level].name);
+}
+
+void log_event(enum log_level level, const char *format, ...)
+{
+	char line[1024];
+	va_list args;
+
+	size_t used = head_write(level, line, sizeof(line));
 	va_start(args, format);
 	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not follow va_start */
 	int length = vsnprintf(line + used, sizeof(line) - used - 1, format, args);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
@@ -83,16 +84,15 @@ static void sessions_tick(struct node *node)
 }
 
 /* What the driver says is compared with the ledgers of living processes once a second; commands may
- * have children that never attach. */
+ * have children that never attach. On every GPU: who went round the front saw them all. */
 static void settle_tick(struct node *node)
 {
-	uint64_t mask = 0;
+	const struct session *s = node->sessions;
 
-	for (struct session *s = node->sessions; s; s = s->next)
-		if (s->processes || s->holders)
-			mask |= session_gpu_mask(s);
-	if (mask)
-		pool_refresh(&node->pool, mask);
+	while (s && !s->processes && !s->holders)
+		s = s->next;
+	if (s || strays_any(node))
+		pool_refresh(&node->pool, POOL_ALL);
 }
 
 static bool node_idle(const struct node *node)
@@ -109,6 +109,7 @@ static void second_tick(struct node *node, uint64_t now)
 		log_event(LOG_INFO, "store.recorded ends=%u", recorded);
 	supervisor_tell("WATCHDOG=1");
 	attach_tick(node->attach);
+	http_tick(node->http);
 	settle_tick(node);
 	if (!node_idle(node))
 		node->busy_ns = now;

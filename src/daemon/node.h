@@ -57,6 +57,7 @@ struct node {
 	struct session *attached;
 	struct stray *strays;
 	uint32_t session_count, timed_count;
+	uint32_t dead_count; /* processes that ended and still have a slot */
 	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
 	struct drain *drains;
 	struct quota_entry *quotas;

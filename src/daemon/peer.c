@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -18,6 +18,15 @@ struct process_watch {
 	process_watch_cb cb;
 	void *arg;
 };
+
+#define TICKS_BITS 40
+#define TICKS_MASK ((1ull << TICKS_BITS) - 1)
+#define SERIAL_MAX ((1ull << (64 - TICKS_BITS)) - 1)
+/* Newer than the C library's headers. */
+#define PIDFS_MAGIC 0x50494446
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
 
 #define ADMIN_GROUP "carve"
 #define GROUPS_MAX 256
@@ -60,21 +69,91 @@ static bool in_admin_group(int fd, gid_t primary)
 	return false;
 }
 
+/* Where a pidfd's inode is the process's own: its file system. */
+static bool is_pidfs(int pidfd)
+{
+	struct statfs fs;
+
+	return fstatfs(pidfd, &fs) == 0 && fs.f_type == PIDFS_MAGIC;
+}
+
+/* Of the kernel's number for the process; never 0. */
+static uint64_t serial_of(int pidfd)
+{
+	struct stat st;
+
+	if (!is_pidfs(pidfd) || fstat(pidfd, &st) < 0)
+		return 0;
+	return st.st_ino % SERIAL_MAX + 1;
+}
+
+/* The process of the descriptor, whose PID is or was this one. */
+static int identify_by(int pidfd, pid_t pid, struct process_id *ret)
+{
+	unsigned long long ticks;
+	int rc = process_start_time(pid, &ticks);
+
+	if (rc < 0)
+		return rc;
+	/* It is not reaped, so it has its PID still, and had it just now. */
+	if (syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) < 0 && errno == ESRCH)
+		return -ESRCH;
+	*ret = (struct process_id){.pid = pid,
+				   .birth = (ticks & TICKS_MASK) | serial_of(pidfd) << TICKS_BITS};
+	return 0;
+}
+
+int process_identify(pid_t pid, struct process_id *ret)
+{
+	cleanup_close int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+	return pidfd < 0 ? -errno : identify_by(pidfd, pid, ret);
+}
+
+bool process_same(struct process_id a, struct process_id b)
+{
+	uint64_t differ = a.birth ^ b.birth;
+
+	if (a.pid != b.pid || differ & TICKS_MASK)
+		return false;
+	return !differ || !(a.birth >> TICKS_BITS) || !(b.birth >> TICKS_BITS);
+}
+
+bool process_not_younger(struct process_id a, struct process_id b)
+{
+	return (a.birth & TICKS_MASK) <= (b.birth & TICKS_MASK);
+}
+
+/* A descriptor of the process that connected, or of who has its PID now where the kernel can't. */
+static int peer_pidfd(int fd, pid_t pid)
+{
+	socklen_t size = sizeof(int);
+	int pidfd = -1;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0)
+		return pidfd;
+	if (errno != ENOPROTOOPT)
+		return -ESRCH;
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	return pidfd < 0 ? -errno : pidfd;
+}
+
 int peer_identify(int fd, struct peer *ret)
 {
 	struct ucred credentials;
 	socklen_t size = sizeof(credentials);
-	unsigned long long start_time;
+	struct process_id process = {0};
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
 		return -errno;
 	if (credentials.pid <= 0)
 		return -ESRCH;
-	int rc = process_start_time(credentials.pid, &start_time);
+	cleanup_close int pidfd = peer_pidfd(fd, credentials.pid);
+	int rc = pidfd < 0 ? pidfd : identify_by(pidfd, credentials.pid, &process);
 	if (rc < 0)
 		return rc;
 	*ret = (struct peer){
-		.process = {.pid = credentials.pid, .start_time = start_time},
+		.process = process,
 		.uid = credentials.uid,
 		.gid = credentials.gid,
 		.admin = credentials.uid == 0 || in_admin_group(fd, credentials.gid),
@@ -84,10 +163,9 @@ int peer_identify(int fd, struct peer *ret)
 
 bool process_alive(struct process_id process)
 {
-	unsigned long long start_time;
+	struct process_id now = {0};
 
-	return process_start_time(process.pid, &start_time) == 0 &&
-	       start_time == process.start_time;
+	return process_identify(process.pid, &now) == 0 && process_same(now, process);
 }
 
 uint64_t process_mount_namespace(struct process_id process)
@@ -124,8 +202,8 @@ int process_watch_start(uv_loop_t *loop, struct process_id process, process_watc
 
 	if (pidfd < 0)
 		return -errno;
-	/* In this order: what the descriptor names now had this start time or is dead. */
-	if (!process_alive(process))
+	struct process_id named = {0};
+	if (identify_by(pidfd, process.pid, &named) < 0 || !process_same(named, process))
 		return -ESRCH;
 	struct process_watch *watch = calloc(1, sizeof(*watch));
 	if (!watch)
@@ -159,22 +237,4 @@ void process_watch_stop(struct process_watch *watch)
 int process_watch_signal(const struct process_watch *watch, int signal)
 {
 	return syscall(SYS_pidfd_send_signal, watch->pidfd, signal, NULL, 0) < 0 ? -errno : 0;
-}
-
-static int64_t clock_ns(clockid_t clock)
-{
-	struct timespec ts;
-
-	clock_gettime(clock, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
-}
-
-uint64_t now_monotonic_ns(void)
-{
-	return (uint64_t)clock_ns(CLOCK_MONOTONIC);
-}
-
-int64_t now_realtime_ns(void)
-{
-	return clock_ns(CLOCK_REALTIME);
 }

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/handover.h"
@@ -44,7 +45,7 @@ static void holder_ask(struct pool_gpu *gpu, const struct sockaddr_un *address, 
 
 	gpu->holder_pid = 0;
 	if (fd < 0 || connect(fd, (const struct sockaddr *)address, size) < 0 ||
-	    peer_identify(fd, &peer) < 0)
+	    peer_identify(fd, &peer) < 0 || process_is_ending(peer.process.pid))
 		return;
 	gpu->holder_pid = peer.process.pid;
 	gpu->holder_uid = peer.uid;
@@ -206,8 +207,9 @@ static void inventory_take(uv_work_t *work)
 		error_set(&pool->why, EXIT_CODE_FAILED, "the driver sees no GPU");
 }
 
-/* A daemon that was killed may leave its claims to a child that it had just forked, until that
- * execs: a claim that nobody alive holds is worth a moment's wait. */
+/* A daemon that was killed may leave its claims for a moment to threads that are still ending, or
+ * to a child that it had just forked, until that execs: a claim that nobody alive holds is worth a
+ * moment's wait. */
 static bool gpu_claim_patiently(struct pool *pool, struct pool_gpu *gpu)
 {
 	struct timespec pause = {.tv_nsec = CLAIM_PAUSE_NS};
@@ -284,7 +286,7 @@ void pool_place_gpus(const struct pool *pool, struct place_gpu *ret)
 			.sessions = gpu->sessions,
 			.share = gpu->share,
 			.shared_time = compute_mode_promises(gpu->mode),
-			.offered = gpu->claim_fd >= 0 && !gpu->sample.error && !gpu->info.mig,
+			.offered = pool_gpu_is_ours(gpu) && !gpu->sample.error,
 		};
 	}
 }

@@ -84,6 +84,12 @@ uint64_t pool_refresh(struct pool *pool, uint64_t mask);
 /* Tries again for GPUs that another daemon had. True where one was won. */
 bool pool_claim(struct pool *pool);
 
+/* Whether this daemon gives out slices of it: what others do with theirs is not its business. */
+static inline bool pool_gpu_is_ours(const struct pool_gpu *gpu)
+{
+	return gpu->claim_fd >= 0 && !gpu->info.mig;
+}
+
 /* The pool as core/place.h wants it; `ret` has room for GPUS_MAX. */
 void pool_place_gpus(const struct pool *pool, struct place_gpu *ret);
 /* Position of a GPU by its UUID text, or -1. */

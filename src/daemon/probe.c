@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "backend/context.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "daemon/log.h"
 #include "daemon/pool.h"
@@ -28,12 +29,16 @@ static void cost_set(struct probe *probe, const char *model, uint64_t bytes)
 	}
 }
 
-static void finish(struct probe *probe)
+static void on_ended(struct child *child)
 {
+	struct probe *probe = child->arg;
 	const struct pool_gpu *gpu = &probe->pool->gpu[probe->gpu];
-	uint64_t bytes = strtoull(probe->text, NULL, 10);
+	uint64_t bytes = child->status ? 0 : strtoull(child->text, NULL, 10);
 
 	probe->ended_ns = now_monotonic_ns();
+	if (child->status)
+		log_event(LOG_WARNING, "context.probe_failed status=%d",
+			  child->status == CHILD_TIMEOUT ? SIGKILL : (int)child->status);
 	cost_set(probe, gpu->info.name, bytes);
 	if (bytes) {
 		(void)store_context_put(probe->store, gpu->info.name,
@@ -48,92 +53,17 @@ static void finish(struct probe *probe)
 		probe_next(probe);
 }
 
-static void on_closed(uv_handle_t *handle)
-{
-	struct probe *probe = handle->data;
-
-	if (--probe->open_handles == 0)
-		finish(probe);
-}
-
-static void close_once(uv_handle_t *handle)
-{
-	if (!uv_is_closing(handle))
-		uv_close(handle, on_closed);
-}
-
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
-{
-	struct probe *probe = handle->data;
-
-	*buf = uv_buf_init(probe->text + probe->text_length,
-			   (unsigned)(sizeof(probe->text) - 1 - probe->text_length));
-}
-
-static void on_output(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
-{
-	struct probe *probe = stream->data;
-
-	if (n < 0)
-		close_once((uv_handle_t *)stream);
-	else
-		probe->text_length += (size_t)n;
-	probe->text[probe->text_length] = '\0';
-}
-
-static void on_exit_status(uv_process_t *process, int64_t status, int signal)
-{
-	struct probe *probe = process->data;
-
-	if (status || signal)
-		log_event(LOG_WARNING, "context.probe_failed status=%d signal=%d", (int)status,
-			  signal);
-	uv_timer_stop(&probe->timer);
-	close_once((uv_handle_t *)&probe->timer);
-	close_once((uv_handle_t *)process);
-}
-
-static void on_timeout(uv_timer_t *timer)
-{
-	struct probe *probe = timer->data;
-
-	uv_process_kill(&probe->process, SIGKILL);
-}
-
 static void probe_spawn(struct probe *probe, char *uuid_text)
 {
 	char *args[] = {"carved", "--probe-context", uuid_text, NULL};
-	uv_stdio_container_t stdio[3] = {
-		{.flags = UV_IGNORE},
-		{.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE,
-		 .data.stream = (uv_stream_t *)&probe->output},
-		{.flags = UV_INHERIT_FD, .data.fd = 2},
-	};
-	uv_process_options_t options = {
-		.file = "/proc/self/exe",
-		.args = args,
-		.stdio = stdio,
-		.stdio_count = 3,
-		.exit_cb = on_exit_status,
-	};
 
-	probe->text_length = 0;
-	probe->text[0] = '\0';
-	probe->open_handles = 3;
-	uv_pipe_init(probe->loop, &probe->output, 0);
-	uv_timer_init(probe->loop, &probe->timer);
-	probe->output.data = probe->timer.data = probe->process.data = probe;
-	int rc = uv_spawn(probe->loop, &probe->process, &options);
-	if (rc < 0) {
+	probe->child.arg = probe;
+	int rc = child_start(&probe->child, probe->loop, "/proc/self/exe", args, PROBE_TIMEOUT_MS,
+			     on_ended);
+	if (rc < 0)
 		log_event(LOG_ERROR, "context.probe_failed error=\"%s\"", uv_strerror(rc));
-		close_once((uv_handle_t *)&probe->output);
-		close_once((uv_handle_t *)&probe->timer);
-		close_once((uv_handle_t *)&probe->process);
-		return;
-	}
-	probe->pid = probe->process.pid;
-	uv_timer_start(&probe->timer, on_timeout, PROBE_TIMEOUT_MS, 0);
-	uv_read_start((uv_stream_t *)&probe->output, on_alloc, on_output);
+	else
+		probe->pid = probe->child.pid;
 }
 
 static void probe_next(struct probe *probe)
@@ -147,7 +77,7 @@ static void probe_next(struct probe *probe)
 
 		/* Nothing can be made on a GPU in MIG mode; another daemon's GPU is its business.
 		 */
-		if (gpu->context_tried || gpu->claim_fd < 0 || gpu->info.mig)
+		if (gpu->context_tried || !pool_gpu_is_ours(gpu))
 			continue;
 		if (store_context_get(probe->store, gpu->info.name, driver, &bytes) == 0) {
 			cost_set(probe, gpu->info.name, bytes);
@@ -178,8 +108,7 @@ void probe_stop(struct probe *probe)
 	if (!probe->running)
 		return;
 	probe->stopped = true;
-	if (probe->open_handles && uv_is_active((uv_handle_t *)&probe->process))
-		uv_process_kill(&probe->process, SIGKILL);
+	child_kill(&probe->child);
 }
 
 bool probe_lingers(const struct probe *probe)

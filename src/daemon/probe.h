@@ -7,6 +7,8 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include "daemon/child.h"
+
 struct pool;
 struct store;
 
@@ -24,14 +26,9 @@ struct probe {
 	bool running; /* costs may still come */
 	bool stopped;
 	uint32_t gpu; /* of the pool, being probed */
-	uv_process_t process;
-	uv_pipe_t output;
-	uv_timer_t timer;
-	unsigned open_handles;
+	struct child child;
 	pid_t pid;         /* of the last probe; 0: none was needed */
 	uint64_t ended_ns; /* when it ended, CLOCK_MONOTONIC */
-	char text[64];
-	size_t text_length;
 	probe_cb on_done;
 	void *arg;
 };

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/attach.h"
@@ -83,6 +84,7 @@ static void on_process_ended(void *arg)
 	process_watch_stop(p->watch);
 	p->watch = NULL;
 	p->dead = true;
+	s->node->dead_count++;
 	p->dead_ns = now_monotonic_ns();
 	lease_forget(p);
 	ledger_slot(ledger_of(p), p->slot)->state = LEDGER_SLOT_DEAD;
@@ -100,14 +102,41 @@ void process_disconnected(struct process *p)
 	reap_await(p);
 }
 
-/* The driver's figure for a dead process. A living process with its PID is another one. */
+/* The driver's figure for a dead process. Who has its PID now is another one. */
 static uint64_t figure_of_dead(const struct process *p, const struct gpu_sample *sample)
 {
-	unsigned long long start_time;
+	uint64_t figure = gpu_sample_process_bytes(sample, p->id.pid);
+	struct process_id now;
 
-	if (process_start_time(p->id.pid, &start_time) == 0 && start_time != p->id.start_time)
+	if (figure && process_identify(p->id.pid, &now) == 0 && !process_same(now, p->id))
 		return 0;
-	return gpu_sample_process_bytes(sample, p->id.pid);
+	return figure;
+}
+
+/* What of the figure of a GPU for a PID is that of the dead who had it before. */
+static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu)
+{
+	uint64_t left = 0;
+
+	for (const struct process *p = s->processes; p; p = p->next)
+		for (uint32_t i = 0; p->dead && p->id.pid == pid && i < s->record.gpu_count; i++)
+			if (s->pool_gpu[i] == gpu)
+				left += ledger_slot_bytes(&s->books.ledger, p->slot, i);
+	return left;
+}
+
+/* The driver's figure for a living process. */
+static uint64_t figure_of_living(const struct process *p, int gpu)
+{
+	const struct node *node = p->session->node;
+	uint64_t figure = gpu_sample_process_bytes(&node->pool.gpu[gpu].sample, p->id.pid);
+	uint64_t left = 0;
+
+	if (!figure || !node->dead_count)
+		return figure;
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		left += left_by_dead(s, p->id.pid, gpu);
+	return figure - MIN(figure, left);
 }
 
 static bool driver_has_it_back(const struct process *p)
@@ -235,7 +264,7 @@ int process_attach(struct session *s, struct process_id id, struct attach_connec
 		return rc;
 	}
 	p->connection = connection;
-	ledger_slot_assign(&s->books.ledger, slot, id.pid, id.start_time);
+	ledger_slot_assign(&s->books.ledger, slot, id.pid, id.birth);
 	process_hears(p, true);
 	log_event(LOG_INFO, "process.attached id=%s pid=%d slot=%u", s->record.id, (int)id.pid,
 		  slot);
@@ -246,7 +275,7 @@ int process_attach(struct session *s, struct process_id id, struct attach_connec
 int process_resume(struct session *s, uint32_t slot, bool alive)
 {
 	const struct ledger_slot *from = ledger_slot(&s->books.ledger, slot);
-	struct process_id id = {.pid = from->pid, .start_time = from->start_time};
+	struct process_id id = {.pid = from->pid, .birth = from->start_time};
 	struct process *p = process_new(s, id, slot);
 
 	if (!p)
@@ -274,6 +303,7 @@ void process_free(struct process *p)
 	for (at = &p->session->processes; *at != p; at = &(*at)->next)
 		;
 	*at = p->next;
+	p->session->node->dead_count -= p->dead;
 	if (p->connection)
 		attach_forget(p->connection);
 	process_watch_stop(p->watch);
@@ -288,6 +318,7 @@ void processes_sampling(struct node *node)
 		for (struct process *p = s->processes; p; p = p->next) {
 			struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
 
+			p->sampled = true;
 			p->seen_done = slot->calls_done;
 			p->seen_begun = slot->calls_begun;
 			for (uint32_t i = 0; i < s->record.gpu_count; i++)
@@ -301,7 +332,9 @@ static bool stood_still(struct process *p, uint32_t in_flight)
 	const struct session *s = p->session;
 	struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
 
-	if (p->seen_begun - p->seen_done > in_flight || slot->calls_begun != p->seen_begun)
+	/* Of before it attached, the figures are of who had its PID. */
+	if (!p->sampled || p->seen_begun - p->seen_done > in_flight ||
+	    slot->calls_begun != p->seen_begun)
 		return false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (ledger_slot_gpu(&s->books.ledger, p->slot, i)->used != p->gpu[i].seen_used)
@@ -328,39 +361,58 @@ static bool is_first_twin(const struct process *p)
 	return true;
 }
 
+/* To what was seen, if that is less than nothing; downwards to `lowest` only. */
+static void floor_move(struct process_gpu *gpu, int64_t settled, int64_t lowest)
+{
+	gpu->floor = MIN(0, MAX(settled, lowest));
+}
+
 /* Posts what the driver says beyond what the process charged. Upwards always. Downwards it is not
  * always right: managed memory that is not on the GPU yet was charged and is not in the driver's
  * figure, and must stay charged. So the amount falls below zero only as far as it did when the
- * process itself asked, just after it had charged a context by its learned cost; and never by more
- * than that cost. */
-static void settle_one(struct process *p, uint32_t position, bool asked)
+ * process itself asked, just after it had charged a context by its learned cost, and said that
+ * there is no such memory; and never by more than that cost. */
+static void settle_one(struct process *p, uint32_t position, enum settle_why why)
 {
 	const struct session *s = p->session;
 	const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[position]].sample;
-	uint64_t figure = gpu_sample_process_bytes(sample, p->id.pid);
+	uint64_t figure = figure_of_living(p, s->pool_gpu[position]);
 	int64_t used = p->gpu[position].seen_used, cost, settled;
 
 	if (sample->error || (!figure && used))
 		return;
 	cost = (int64_t)s->books.limits->gpu[position].context_bytes;
 	settled = (int64_t)figure - used - used_by_twins(p, position);
-	if (asked)
-		p->gpu[position].floor = MIN(0, MAX(settled, -cost));
+	if (why != SETTLE_SECOND)
+		floor_move(&p->gpu[position], settled,
+			   why == SETTLE_EXACT ? -cost : p->gpu[position].floor);
 	ledger_settle(&s->books.ledger, p->slot, position, MAX(settled, p->gpu[position].floor));
 }
 
-bool process_settle(struct process *p, uint32_t in_flight, bool asked)
+bool process_settle(struct process *p, enum settle_why why)
 {
 	const struct session *s = p->session;
 
 	if (!is_first_twin(p))
 		return true;
-	if (!stood_still(p, in_flight))
+	if (!stood_still(p, why == SETTLE_SECOND ? 0 : 1))
 		return false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (s->pool_gpu[i] >= 0 && s->node->pool.mask >> s->pool_gpu[i] & 1)
-			settle_one(p, i, asked);
+			settle_one(p, i, why);
 	return true;
+}
+
+uint64_t process_over(const struct process *p, uint32_t position)
+{
+	const struct session *s = p->session;
+	int gpu = s->pool_gpu[position];
+	uint64_t charged = ledger_slot_bytes(&s->books.ledger, p->slot, position);
+
+	if (gpu < 0 || s->node->pool.gpu[gpu].sample.error || used_by_twins(p, position))
+		return 0;
+	uint64_t figure = figure_of_living(p, gpu);
+	return charged > figure ? charged - figure : 0;
 }
 
 static void settle_all(struct node *node)
@@ -368,7 +420,7 @@ static void settle_all(struct node *node)
 	for (struct session *s = node->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
 			if (!p->dead)
-				(void)process_settle(p, 0, false);
+				(void)process_settle(p, SETTLE_SECOND);
 }
 
 /* ---- what is not carve's ----------------------------------------------------------------- */
@@ -382,9 +434,11 @@ static uint64_t session_held(const struct session *s, uint32_t position,
 	uint64_t held = strays_held(s, sample);
 
 	for (const struct process *p = s->processes; p; p = p->next) {
-		uint64_t figure =
-			is_first_twin(p) ? gpu_sample_process_bytes(sample, p->id.pid) : 0;
+		uint64_t figure = 0;
 
+		if (is_first_twin(p))
+			figure = p->dead ? figure_of_dead(p, sample)
+					 : figure_of_living(p, s->pool_gpu[position]);
 		if (p->dead && p->connection)
 			figure =
 				MAX(figure, ledger_slot_bytes(&s->books.ledger, p->slot, position));
@@ -393,12 +447,24 @@ static uint64_t session_held(const struct session *s, uint32_t position,
 	return held;
 }
 
+/* Only sessions with a ledger have processes; strays may be any session's. There may be thousands
+ * that hold nothing. */
+static struct session *holding_first(const struct node *node)
+{
+	return node->strays ? node->sessions : node->attached;
+}
+
+static struct session *holding_next(const struct session *s)
+{
+	return s->node->strays ? s->next : s->next_attached;
+}
+
 static void outside_compute(struct node *node)
 {
 	struct pool *pool = &node->pool;
 	uint64_t inside[GPUS_MAX] = {0};
 
-	for (struct session *s = node->sessions; s; s = s->next)
+	for (struct session *s = holding_first(node); s; s = holding_next(s))
 		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 			int gpu = s->pool_gpu[i];
 
@@ -447,13 +513,58 @@ static void over_note(struct session *s, uint64_t over)
 			(void)process_watch_signal(p->watch, SIGKILL);
 }
 
+bool process_is_attached(const struct node *node, const struct session *besides,
+			 struct process_id id)
+{
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (const struct process *p = s != besides ? s->processes : NULL; p; p = p->next)
+			if (process_same(p->id, id))
+				return true;
+	return false;
+}
+
+/* Whether the process is attached to another session too, which may have a slice there. */
+static bool is_attached_elsewhere(const struct process *p)
+{
+	return process_is_attached(p->session->node, p->session, p->id);
+}
+
+/* What the session's processes hold on a GPU that it has no slice of: all of it is too much. */
+static uint64_t held_elsewhere(const struct session *s, int gpu)
+{
+	const struct gpu_sample *sample = &s->node->pool.gpu[gpu].sample;
+	uint64_t held = sample->process_count ? strays_held(s, sample) : 0;
+
+	for (const struct process *p = sample->process_count ? s->processes : NULL; p; p = p->next)
+		if (!p->dead && is_first_twin(p)) {
+			uint64_t figure = figure_of_living(p, gpu);
+
+			held += figure && !is_attached_elsewhere(p) ? figure : 0;
+		}
+	return held;
+}
+
+/* The most of any GPU. Other daemons' GPUs are not looked at: there it may have a slice of theirs.
+ */
+static uint64_t over_elsewhere(const struct session *s)
+{
+	const struct pool *pool = &s->node->pool;
+	uint64_t own = session_gpu_mask(s), over = 0;
+
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (!(own >> i & 1) && pool_gpu_is_ours(&pool->gpu[i]) &&
+		    !pool->gpu[i].sample.error)
+			over = MAX(over, held_elsewhere(s, (int)i));
+	return over;
+}
+
 static void over_compute(struct node *node)
 {
-	for (struct session *s = node->sessions; s; s = s->next) {
-		uint64_t over = 0;
-
+	for (struct session *s = holding_first(node); s; s = holding_next(s)) {
 		if (session_gpu_mask(s) & ~node->pool.mask)
 			continue; /* not all of its GPUs were looked at */
+		uint64_t over = over_elsewhere(s);
+
 		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 			int gpu = s->pool_gpu[i];
 			uint64_t held =

@@ -21,6 +21,7 @@ struct process {
 	 * Forked children hold it as they hold the driver's descriptors. */
 	struct attach_connection *connection;
 	bool dead;
+	bool sampled;         /* it was attached when the last sample started */
 	bool left;            /* lives, and its connection ended: it may be another program now */
 	uint64_t dead_ns;     /* CLOCK_MONOTONIC */
 	uint64_t reap_sample; /* number of the first sample that can show its memory gone */
@@ -43,12 +44,25 @@ int process_resume(struct session *session, uint32_t slot, bool alive);
 void process_hears(struct process *process, bool hears);
 /* Forgets it, leaving the slot as it is. */
 void process_free(struct process *process);
+/* Whether that process is attached to any session but `besides` (NULL: to any). */
+bool process_is_attached(const struct node *node, const struct session *besides,
+			 struct process_id id);
 /* The connection it attached by has ended. */
 void process_disconnected(struct process *process);
 
+enum settle_why {
+	SETTLE_SECOND, /* the daemon looks: no call of the process may be under way */
+	/* The process asks, and its own call may be under way; all that it charged is on the
+	 * device, or maybe not. */
+	SETTLE_EXACT,
+	SETTLE_INEXACT,
+};
 /* Compares this process's slot with the newest sample, where it stood still since that started.
- * `in_flight`: how many of its calls may be under way (1: the one that asks). False: it did not. */
-bool process_settle(struct process *process, uint32_t in_flight, bool asked);
+ * False: it did not. */
+bool process_settle(struct process *process, enum settle_why why);
+/* By how many bytes more is charged for it on GPU `position` of its session than the driver says,
+ * where it has just been settled. */
+uint64_t process_over(const struct process *process, uint32_t position);
 
 /* Called when a sample starts and when it is in. */
 void processes_sampling(struct node *node);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -102,9 +103,10 @@ static void table_remove(struct node *node, struct session *s)
 		;
 	if (*at)
 		*at = s->next_user;
-	for (at = &node->attached; *at && *at != s; at = &(*at)->next_attached)
+	for (at = &node->attached; books_exist(&s->books) && *at && *at != s;
+	     at = &(*at)->next_attached)
 		;
-	if (*at)
+	if (*at == s)
 		*at = s->next_attached;
 	if (s->next)
 		s->next->previous = s->previous;
@@ -269,6 +271,7 @@ int session_create(struct node *node, const struct store_session *record,
 		session_free(s);
 		return rc;
 	}
+	s->counted_from = s->record.created;
 	session_insert(s);
 	*ret = s;
 	return 0;
@@ -280,6 +283,7 @@ int session_restore(struct node *node, const struct store_session *record, struc
 
 	if (!s)
 		return -ENOMEM;
+	s->counted_from = now_realtime_ns();
 	session_insert(s);
 	*ret = s;
 	return 0;
@@ -303,8 +307,7 @@ static void on_holder_ended(void *arg)
 int session_holder_add(struct session *s, const struct process_id *process, bool command)
 {
 	for (struct holder *h = s->holders; h; h = h->next)
-		if (h->process.pid == process->pid &&
-		    h->process.start_time == process->start_time) {
+		if (process_same(h->process, *process)) {
 			h->command |= command;
 			return 0;
 		}
@@ -331,7 +334,7 @@ int session_holder_add(struct session *s, const struct process_id *process, bool
 void session_holder_namespace(struct session *s, const struct process_id *process)
 {
 	for (struct holder *h = s->holders; h; h = h->next)
-		if (h->process.pid == process->pid && h->process.start_time == process->start_time)
+		if (process_same(h->process, *process))
 			h->mount_namespace = process_mount_namespace(*process);
 }
 
@@ -405,34 +408,65 @@ uint32_t session_live(const struct session *s)
 	return live;
 }
 
+/* The limits of the first GPUs are what is recorded. */
+static void limits_follow(struct session *s, uint32_t count)
+{
+	for (uint32_t i = 0; i < count && books_exist(&s->books); i++)
+		s->books.limits->gpu[i].limit_bytes = s->record.gpu[i].bytes;
+}
+
+/* What shrinks has its new limit before that is recorded: recording takes time, in which processes
+ * go on allocating. */
+static int limits_shrink(struct session *s, const uint64_t *bytes)
+{
+	for (uint32_t i = 0; i < s->record.gpu_count && books_exist(&s->books); i++) {
+		int rc = bytes[i] < s->record.gpu[i].bytes
+				 ? ledger_shrink(&s->books.ledger, s->books.limits, i, bytes[i])
+				 : 0;
+		if (rc < 0) {
+			limits_follow(s, i);
+			return rc;
+		}
+	}
+	return 0;
+}
+
 int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 {
-	uint64_t before[PLACE_GPUS_MAX];
+	int rc = limits_shrink(s, bytes);
+
+	if (rc < 0)
+		return rc;
+	struct store_gpu before[PLACE_GPUS_MAX];
 	uint32_t compute_before = s->record.compute;
+	bool tolerance_before = s->record.tolerance_applied;
 
 	s->record.compute = compute;
+	/* What is asked now is granted as it is asked. */
+	s->record.tolerance_applied = false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
-		before[i] = s->record.gpu[i].bytes;
+		before[i] = s->record.gpu[i];
 		s->record.gpu[i].bytes = s->record.gpu[i].requested = bytes[i];
 	}
-	int rc = store_session_resize(s->node->store, &s->record);
+	rc = store_session_resize(s->node->store, &s->record);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		if (rc < 0) {
-			s->record.gpu[i].bytes = s->record.gpu[i].requested = before[i];
+			s->record.gpu[i] = before[i];
 			continue;
 		}
 		if (s->pool_gpu[i] >= 0) {
-			s->node->pool.gpu[s->pool_gpu[i]].promised += bytes[i] - before[i];
+			s->node->pool.gpu[s->pool_gpu[i]].promised += bytes[i] - before[i].bytes;
 			s->node->pool.gpu[s->pool_gpu[i]].share += compute;
 			s->node->pool.gpu[s->pool_gpu[i]].share -= compute_before;
 		}
-		if (books_exist(&s->books))
-			s->books.limits->gpu[i].limit_bytes = bytes[i];
 	}
-	if (rc < 0)
+	limits_follow(s, s->record.gpu_count);
+	if (rc < 0) {
 		s->record.compute = compute_before;
-	else if (s->lease)
+		s->record.tolerance_applied = tolerance_before;
+	} else if (s->lease) {
 		leases_share(s->node->leases, s->lease, compute);
+	}
 	return rc;
 }
 
@@ -449,6 +483,26 @@ static void listeners_call(struct session *s)
 	}
 }
 
+/* The end is on disk before anybody hears of it: who comes after a daemon that died has to know it.
+ * Negative: it cannot be kept; the session goes on ending, and this is tried again. */
+static int end_record(struct session *s)
+{
+	struct store *store = s->node->store;
+	int rc = store_session_end(store, &s->record);
+
+	if (rc == 0)
+		return 0;
+	if (!s->record_at_ns)
+		log_event(LOG_ERROR, "store.failed id=%s error=\"%s\"", s->record.id,
+			  strerrordesc_np(-rc));
+	int kept = store_session_end_later(store, &s->record);
+	/* A damaged database is not read again: there is nobody who would take it for living. */
+	if (kept == 0 || rc == -EUCLEAN)
+		return 0;
+	s->record_at_ns = now_monotonic_ns() + SESSION_RECORD_EVERY_NS;
+	return rc;
+}
+
 static void session_finish(struct session *s)
 {
 	struct node *node = s->node;
@@ -457,12 +511,8 @@ static void session_finish(struct session *s)
 	s->record.received = slicing_received(s);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		s->record.gpu[i].peak = session_peak(s, i);
-	int rc = store_session_end(node->store, &s->record);
-	if (rc < 0) {
-		log_event(LOG_ERROR, "store.failed id=%s error=\"%s\"", s->record.id,
-			  strerrordesc_np(-rc));
-		store_session_end_later(node->store, &s->record);
-	}
+	if (end_record(s) < 0)
+		return;
 	log_event(LOG_INFO, "session.ended id=%s uid=%u reason=\"%s\"", s->record.id, s->record.uid,
 		  s->record.reason);
 	table_remove(node, s);
@@ -502,7 +552,8 @@ void session_continue_end(struct session *s)
 	if (s->state != SESSION_ENDING)
 		return;
 	if (!session_live(s)) {
-		session_finish(s);
+		if (now_monotonic_ns() >= s->record_at_ns)
+			session_finish(s);
 	} else if (s->kill_at_ns && now_monotonic_ns() >= s->kill_at_ns) {
 		s->kill_at_ns = 0;
 		signal_all(s, SIGKILL);

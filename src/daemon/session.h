@@ -52,10 +52,15 @@ struct session {
 	struct lease_member *lease; /* its turns on the GPUs; NULL: it has no books yet */
 	int wake_fd; /* its processes' wake descriptor, kept over an upgrade, until it is leased */
 	bool wake_kept; /* there was one */
-	bool lost;      /* its ledger lives on in processes, out of reach: nobody attaches */
+	/* Since when its GPU time is counted (ns since 1970): its beginning, but where a daemon
+	 * died meanwhile the next one's. */
+	int64_t counted_from;
+	bool lost; /* its ledger lives on in processes, out of reach: nobody attaches */
 	struct process *processes; /* slots in use */
 	struct holder *holders;
-	uint64_t kill_at_ns; /* SESSION_ENDING: CLOCK_MONOTONIC when SIGKILL follows; 0: sent */
+	uint64_t record_at_ns; /* its end could not be kept: when it is tried again; 0: it was not
+				  tried */
+	uint64_t kill_at_ns;   /* SESSION_ENDING: CLOCK_MONOTONIC when SIGKILL follows; 0: sent */
 	struct session_listener *listeners;
 	/* By how much its processes hold more than the slice on any GPU, by the driver's figures,
 	 * and since when (CLOCK_MONOTONIC; 0: they don't). Memory taken round the front shows here.
@@ -67,6 +72,8 @@ struct session {
 /* A process that does not end by SIGTERM within this time is killed (session timeout, forced
  * release). */
 #define SESSION_KILL_AFTER_NS 3000000000ull
+/* An end that could not be written to disk is tried again so often. */
+#define SESSION_RECORD_EVERY_NS 1000000000ull
 
 /* Makes a session from `record` (whose gpu[] is copied): on disk first, then promised. `owner`
  * keeps a one-off session alive; NULL for others. 0 or -errno of the store; -ESRCH: the owner is
@@ -100,7 +107,7 @@ int session_books(struct session *session);
 /* Puts the session into the list of those with books. */
 void session_set_attached(struct session *session);
 /* New sizes and share of time, already checked for room: on disk, promised and in the ledger. 0 or
- * -errno. */
+ * -errno; -EBUSY: more than the new size is in use, by now. */
 int session_resize(struct session *session, const uint64_t *bytes, uint32_t compute);
 /* Bytes that its processes hold on GPU `position` of it. */
 uint64_t session_used(const struct session *session, uint32_t position);

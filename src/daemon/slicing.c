@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -285,7 +286,7 @@ void slicing_shares(const struct session *s, uint32_t *ret_request, uint32_t *re
 
 int64_t slicing_received(const struct session *s)
 {
-	int64_t life = now_realtime_ns() - s->record.created;
+	int64_t life = now_realtime_ns() - s->counted_from;
 	struct lease_standing standing;
 
 	if (!s->lease || life <= 0)

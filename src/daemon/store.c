@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "daemon/ends.h"
 
 /* Of the schema below, to which the migrations are added. */
 #define SCHEMA_VERSION 2
@@ -90,7 +91,7 @@ static const char *const texts[STATEMENTS] = {
 	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0)",
 	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
 		       "position=?2",
-	[SESSION_RESIZE] = "UPDATE session SET compute=?2 WHERE id=?1",
+	[SESSION_RESIZE] = "UPDATE session SET compute=?2, tolerance=?3 WHERE id=?1",
 	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3, received=?4 WHERE id=?1",
 	[GPU_PEAK] = "UPDATE session_gpu SET peak=?3 WHERE session=?1 AND position=?2",
 	[HOLDERS_END] = "DELETE FROM holder WHERE session=?1",
@@ -118,7 +119,7 @@ static const char *const texts[STATEMENTS] = {
 	[SLICINGS] = "SELECT uuid, mode, lease, granularity FROM slicing",
 };
 
-/* The end of a session that is not on disk yet. */
+/* The end of a session that the database does not have yet. */
 struct unrecorded {
 	struct unrecorded *next;
 	struct store_session session;
@@ -127,6 +128,7 @@ struct unrecorded {
 struct store {
 	sqlite3 *db;
 	struct unrecorded *unrecorded;
+	struct ends ends; /* where those are meanwhile */
 	sqlite3_stmt *statement[STATEMENTS];
 	uint32_t history;
 	unsigned ended_untrimmed; /* sessions since history_trim() last looked */
@@ -290,8 +292,9 @@ static void open_error(const char *path, int rc, struct error *err)
 		  : rc == -EPROTONOSUPPORT ? "another version of carve wrote it"
 					   : strerrordesc_np(-rc));
 	if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT)
-		error_hint(err, "move it away; running workloads keep their limits, but their "
-				"sessions are forgotten");
+		error_hint(err, "move it away, best after running workloads have ended: they keep "
+				"their limits, but their sessions are forgotten, and what they "
+				"may still take is promised to others");
 }
 
 int store_check(const char *path, struct error *err)
@@ -313,6 +316,36 @@ int store_check(const char *path, struct error *err)
 	return rc;
 }
 
+static int unrecorded_add(void *arg, const struct store_session *session)
+{
+	struct store *store = arg;
+	struct unrecorded *entry = calloc(1, sizeof(*entry));
+	struct store_gpu *gpus = calloc(session->gpu_count, sizeof(*gpus));
+
+	if (!entry || !gpus) {
+		free(entry);
+		free(gpus);
+		return -ENOMEM;
+	}
+	memcpy(gpus, session->gpu, session->gpu_count * sizeof(*gpus));
+	entry->session = *session;
+	entry->session.gpu = gpus;
+	entry->next = store->unrecorded;
+	store->unrecorded = entry;
+	return 0;
+}
+
+/* What the last daemon could not record. Without that file a full disk keeps sessions from ending,
+ * no more. */
+static int ends_take_up(struct store *store, const char *path)
+{
+	(void)ends_open(&store->ends, path);
+	int rc = ends_each(&store->ends, unrecorded_add, store);
+	if (rc == 0)
+		(void)store_retry(store);
+	return rc;
+}
+
 int store_open(struct store **ret, const char *path, struct error *err)
 {
 	struct store *store = calloc(1, sizeof(*store));
@@ -320,7 +353,10 @@ int store_open(struct store **ret, const char *path, struct error *err)
 	if (!store)
 		return -ENOMEM;
 	store->history = STORE_HISTORY_DEFAULT;
+	store->ends = ENDS_NONE;
 	int rc = database_open(store, path);
+	if (rc == 0)
+		rc = ends_take_up(store, path);
 	if (rc == 0) {
 		*ret = store;
 		return 0;
@@ -351,6 +387,7 @@ void store_close(struct store *store)
 		return;
 	while (store->unrecorded)
 		unrecorded_drop(&store->unrecorded);
+	ends_close(&store->ends);
 	for (int i = 0; i < STATEMENTS; i++)
 		sqlite3_finalize(store->statement[i]);
 	sqlite3_close(store->db);
@@ -397,7 +434,7 @@ static int holder_insert(struct store *store, const char *id, const struct proce
 
 	bind_text(stmt, 1, id);
 	sqlite3_bind_int64(stmt, 2, process->pid);
-	sqlite3_bind_int64(stmt, 3, (int64_t)process->start_time);
+	sqlite3_bind_int64(stmt, 3, (int64_t)process->birth);
 	return step_once(stmt);
 }
 
@@ -425,6 +462,7 @@ int store_session_resize(struct store *store, const struct store_session *sessio
 	sqlite3_stmt *stmt = statement(store, SESSION_RESIZE);
 	bind_text(stmt, 1, session->id);
 	sqlite3_bind_int64(stmt, 2, session->compute);
+	sqlite3_bind_int(stmt, 3, session->tolerance_applied);
 	rc = step_once(stmt);
 	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++) {
 		stmt = statement(store, GPU_RESIZE);
@@ -496,21 +534,16 @@ int store_session_end(struct store *store, const struct store_session *session)
 	return finish(store, rc);
 }
 
-void store_session_end_later(struct store *store, const struct store_session *session)
+int store_session_end_later(struct store *store, const struct store_session *session)
 {
-	struct unrecorded *entry = calloc(1, sizeof(*entry));
-	struct store_gpu *gpus = calloc(session->gpu_count, sizeof(*gpus));
+	int rc = unrecorded_add(store, session);
 
-	if (!entry || !gpus) {
-		free(entry);
-		free(gpus);
-		return;
-	}
-	memcpy(gpus, session->gpu, session->gpu_count * sizeof(*gpus));
-	entry->session = *session;
-	entry->session.gpu = gpus;
-	entry->next = store->unrecorded;
-	store->unrecorded = entry;
+	if (rc < 0)
+		return rc;
+	rc = ends_write(&store->ends, session);
+	if (rc < 0)
+		unrecorded_drop(&store->unrecorded);
+	return rc;
 }
 
 bool store_has_unrecorded(const struct store *store)
@@ -530,12 +563,23 @@ unsigned store_retry(struct store *store)
 		unrecorded_drop(at);
 		count++;
 	}
+	if (count && !store->unrecorded)
+		ends_empty(&store->ends);
 	return count;
 }
 
 int store_holder_add(struct store *store, const char *id, const struct process_id *process)
 {
 	return holder_insert(store, id, process);
+}
+
+static struct unrecorded *unrecorded_find(const struct store *store, const char *id)
+{
+	struct unrecorded *entry = store->unrecorded;
+
+	while (entry && strcmp(entry->session.id, id) != 0)
+		entry = entry->next;
+	return entry;
 }
 
 static int gpus_read(struct store *store, struct store_session *session)
@@ -589,7 +633,7 @@ int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_s
 		sqlite3_bind_int64(stmt, 1, limit);
 	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
 		rc = session_read(store, stmt, &session);
-		if (rc == 0)
+		if (rc == 0 && (ended || !unrecorded_find(store, session.id)))
 			rc = cb(arg, &session);
 	}
 	sqlite3_reset(stmt);
@@ -632,7 +676,7 @@ int store_holders_each(struct store *store, const char *id, store_holder_cb cb, 
 	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
 		struct process_id process = {
 			.pid = (pid_t)sqlite3_column_int64(stmt, 0),
-			.start_time = (uint64_t)sqlite3_column_int64(stmt, 1),
+			.birth = (uint64_t)sqlite3_column_int64(stmt, 1),
 		};
 
 		rc = cb(arg, &process);

@@ -62,15 +62,15 @@ void store_keep_history(struct store *store, uint32_t sessions);
 
 int store_session_add(struct store *store, const struct store_session *session,
 		      const struct process_id *owner);
-/* Sizes and gpu[].bytes, after a resize. */
+/* compute, tolerance_applied and the sizes on gpu[], after a resize. */
 int store_session_resize(struct store *store, const struct store_session *session);
 int store_session_end(struct store *store, const struct store_session *session);
-/* Remembers an end that could not be recorded, so that store_retry() does it; else the next daemon
- * would take the session for living. Without memory it is forgotten. */
-void store_session_end_later(struct store *store, const struct store_session *session);
+/* Keeps an end that the database does not take, in a file that needs no more room, so that the next
+ * daemon knows it too and store_retry() records it. Negative: it is not kept. */
+int store_session_end_later(struct store *store, const struct store_session *session);
 /* Whether any such end is still to be recorded. */
 bool store_has_unrecorded(const struct store *store);
-/* Records what can be of that. Returns how many were. */
+/* Records what can be of that. Returns how many were; call it each second. */
 unsigned store_retry(struct store *store);
 /* A process that keeps a one-off session alive. */
 int store_holder_add(struct store *store, const char *id, const struct process_id *process);

@@ -16,42 +16,18 @@
 /* Further up nobody looks for whom a process belongs to. */
 #define ANCESTORS_MAX 64
 
-static bool same(struct process_id a, struct process_id b)
-{
-	return a.pid == b.pid && a.start_time == b.start_time;
-}
-
-static bool is_attached(const struct node *node, struct process_id id)
-{
-	for (const struct session *s = node->attached; s; s = s->next_attached)
-		for (const struct process *p = s->processes; p; p = p->next)
-			if (same(p->id, id))
-				return true;
-	return false;
-}
-
 /* The session that this process is a command of, or takes part in. */
 static struct session *session_of(const struct node *node, struct process_id id)
 {
 	for (struct session *s = node->sessions; s; s = s->next) {
 		for (const struct holder *h = s->holders; h; h = h->next)
-			if (h->command && same(h->process, id))
+			if (h->command && process_same(h->process, id))
 				return s;
 		for (const struct process *p = s->processes; p; p = p->next)
-			if (same(p->id, id))
+			if (process_same(p->id, id))
 				return s;
 	}
 	return NULL;
-}
-
-static bool identify(pid_t pid, struct process_id *ret)
-{
-	unsigned long long start_time;
-
-	if (process_start_time(pid, &start_time) < 0)
-		return false;
-	*ret = (struct process_id){.pid = pid, .start_time = start_time};
-	return true;
 }
 
 /* The session of the nearest ancestor that has one. A parent is older than its child: what is
@@ -62,10 +38,10 @@ static struct session *session_of_ancestors(const struct node *node, struct proc
 	pid_t parent;
 
 	for (int i = 0; !s && i < ANCESTORS_MAX; i++) {
-		uint64_t born = id.start_time;
+		struct process_id child = id;
 
-		if (process_parent(id.pid, &parent) < 0 || parent <= 1 || !identify(parent, &id) ||
-		    id.start_time > born)
+		if (process_parent(id.pid, &parent) < 0 || parent <= 1 ||
+		    process_identify(parent, &id) < 0 || !process_not_younger(id, child))
 			return NULL;
 		s = session_of(node, id);
 	}
@@ -81,15 +57,25 @@ static struct stray *stray_find(const struct node *node, pid_t pid)
 	return stray;
 }
 
+/* Strays were all that a session without a ledger had. */
+static void not_over(struct session *s)
+{
+	if (!s || books_exist(&s->books))
+		return;
+	s->over_bytes = s->over_since_ns = 0;
+	s->over_reported = false;
+}
+
 /* One that ended, or attached after all, is none any more. */
 static void drop_former(struct node *node)
 {
 	for (struct stray **at = &node->strays, *stray; (stray = *at);) {
-		if (process_alive(stray->id) && !is_attached(node, stray->id)) {
+		if (process_alive(stray->id) && !process_is_attached(node, NULL, stray->id)) {
 			at = &stray->next;
 			continue;
 		}
 		*at = stray->next;
+		not_over(stray->session);
 		free(stray);
 	}
 }
@@ -99,7 +85,8 @@ static void look_at(struct node *node, const struct gpu_process *process)
 	struct stray *stray = stray_find(node, process->pid);
 	struct process_id id;
 
-	if (!stray && identify(process->pid, &id) && !is_attached(node, id)) {
+	if (!stray && process_identify(process->pid, &id) == 0 &&
+	    !process_is_attached(node, NULL, id)) {
 		stray = calloc(1, sizeof(*stray));
 		if (!stray)
 			return;
@@ -123,7 +110,7 @@ void strays_sampled(struct node *node)
 	for (uint32_t i = 0; node->sessions && i < pool->count; i++) {
 		const struct gpu_sample *sample = &pool->gpu[i].sample;
 
-		if (!(pool->mask >> i & 1) || sample->error)
+		if (!(pool->mask >> i & 1) || sample->error || !pool_gpu_is_ours(&pool->gpu[i]))
 			continue;
 		for (size_t p = 0; p < sample->process_count; p++)
 			look_at(node, &sample->processes[p]);
@@ -138,6 +125,15 @@ uint64_t strays_held(const struct session *s, const struct gpu_sample *sample)
 		if (stray->session == s)
 			held += gpu_sample_process_bytes(sample, stray->id.pid);
 	return held;
+}
+
+bool strays_any(const struct node *node)
+{
+	const struct stray *stray = node->strays;
+
+	while (stray && !stray->session)
+		stray = stray->next;
+	return stray != NULL;
 }
 
 static bool kill_one(struct process_id id)

@@ -23,6 +23,8 @@ struct stray {
 void strays_sampled(struct node *node);
 /* What a session's strays hold on a GPU. */
 uint64_t strays_held(const struct session *session, const struct gpu_sample *sample);
+/* Whether any session has one. */
+bool strays_any(const struct node *node);
 /* Kills a session's strays that hold memory. True: there were any that could be. */
 bool strays_kill(const struct session *session);
 /* The session ends; all: the daemon does. */

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,14 +151,41 @@ static bool is_session(struct session *s, const char *path, const void *arg)
 	return s == arg;
 }
 
+/* Nobody but root may look at what a process that is not dumpable has mapped. */
+static bool is_closed(const char *maps)
+{
+	cleanup_close int fd = open(maps, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 && (errno == EACCES || errno == EPERM);
+}
+
+/* Who started it: a set-user-ID program's user. False: it is gone. */
+static bool process_user(pid_t pid, uid_t *ret)
+{
+	char path[PROC_PATH_SIZE], text[4096];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	const char *line = file_read(path, text, sizeof(text)) < 0 ? NULL : strstr(text, "\nUid:");
+	if (!line)
+		return false;
+	*ret = (uid_t)strtoul(line + strlen("\nUid:"), NULL, 10);
+	return true;
+}
+
 /* Whether the process that a slot names really is one of the session: the ledger is written by
  * others too, and who is named there is watched, and signalled when the session is ended by force.
+ * Where it does not let itself be looked at, it has to be of the session's user, who could signal
+ * it himself.
  */
 static bool slot_is_true(const struct session *s, uint32_t slot)
 {
+	pid_t pid = ledger_slot(&s->books.ledger, slot)->pid;
 	char path[PROC_PATH_SIZE];
+	uid_t uid;
 
-	snprintf(path, sizeof(path), "/proc/%d/maps", ledger_slot(&s->books.ledger, slot)->pid);
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	if (is_closed(path))
+		return process_user(pid, &uid) && uid == s->record.uid;
 	return maps_each(s->node, path, is_session, s);
 }
 
@@ -187,9 +215,21 @@ static void processes_scan(const struct node *node)
 
 /* ---- ledgers that were left over an upgrade ----------------------------------------------- */
 
+static void turns_leave(const struct node *node, struct handover *h)
+{
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		handover_add(h, "turns",
+			     json_pack("{s:s, s:o}", "uuid", node->pool.gpu[i].info.uuid_text,
+				       "account", leases_leave_gpu(node->leases, i)));
+}
+
 void takeover_leave(const struct node *node, struct handover *h)
 {
+	turns_leave(node, h);
 	for (const struct session *s = node->sessions; s; s = s->next) {
+		handover_add(h, "sessions",
+			     json_pack("{s:s, s:I}", "id", s->record.id, "counted_from",
+				       (json_int_t)s->counted_from));
 		if (s->lost)
 			handover_add(h, "lost", json_string(s->record.id));
 		if (!books_exist(&s->books))
@@ -197,9 +237,12 @@ void takeover_leave(const struct node *node, struct handover *h)
 		json_t *books = json_pack("{s:s, s:o, s:o}", "session", s->record.id, "limits",
 					  handover_fd(h, s->books.limits_fd), "ledger",
 					  handover_fd(h, s->books.ledger_fd));
-		if (s->lease)
+		if (s->lease) {
 			json_object_set_new(books, "wake",
 					    handover_fd(h, leases_wake_fd(s->lease)));
+			json_object_set_new(books, "lease",
+					    leases_leave_member(node->leases, s->lease));
+		}
 		handover_add(h, "books", books);
 		for (const struct process *p = s->processes; p; p = p->next)
 			if (p->left)
@@ -228,9 +271,36 @@ static void books_take(struct node *node, const json_t *from)
 	found.session->wake_kept = wake >= 0;
 	found.session->wake_fd = steal_fd(&wake);
 	adopt(&found);
+	if (found.session->lease)
+		leases_take_up_member(node->leases, found.session->lease,
+				      json_object_get(from, "lease"));
 	/* Its processes go on with a ledger that this program cannot read: there must be no second
 	 * one. */
 	found.session->lost = !books_exist(&found.session->books);
+}
+
+static void turns_take_all(struct node *node)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach(json_object_get(node->handover->root, "turns"), i, item)
+	{
+		const char *uuid = json_string_value(json_object_get(item, "uuid"));
+		int position = uuid ? pool_find(&node->pool, uuid) : -1;
+
+		if (position >= 0)
+			leases_take_up_gpu(node->leases, (uint32_t)position,
+					   json_object_get(item, "account"));
+	}
+	json_array_foreach(json_object_get(node->handover->root, "sessions"), i, item)
+	{
+		struct session *s = session_named_by(node, json_object_get(item, "id"));
+		json_int_t from = json_integer_value(json_object_get(item, "counted_from"));
+
+		if (s && from >= s->record.created)
+			s->counted_from = from;
+	}
 }
 
 /* Instead of looking for them in other processes: the last program named them all. */
@@ -295,10 +365,12 @@ int takeover_run(struct node *node)
 
 	if (rc < 0 || !node->sessions)
 		return rc;
-	if (node->handover)
+	if (node->handover) {
+		turns_take_all(node);
 		books_take_all(node);
-	else
+	} else {
 		processes_scan(node);
+	}
 	for (struct session *s = node->attached; s; s = s->next_attached)
 		books_resume(s);
 	if (node->handover)

@@ -11,11 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/answer.h"
 #include "daemon/attach.h"
+#include "daemon/child.h"
 #include "daemon/handover.h"
 #include "daemon/http.h"
 #include "daemon/http_handover.h"
@@ -35,13 +37,8 @@ struct upgrade {
 	struct node *node;
 	struct call *call; /* who asked; NULL: gone */
 	char program[PATH_MAX];
-	uv_process_t process;
-	uv_pipe_t output;
-	uv_timer_t timer;
-	unsigned open_handles;
-	int64_t status;
-	char text[512]; /* what the check said */
-	size_t text_length;
+	struct child check;
+	bool checking;
 	bool checked; /* it can: to be done at the next good moment */
 	bool stopped; /* the daemon stops */
 	uint64_t since_ns;
@@ -71,79 +68,25 @@ __attribute__((format(printf, 2, 3))) static void give_up(struct upgrade *u, con
 
 /* ---- asking the new program --------------------------------------------------------------- */
 
-static void check_ended(struct upgrade *u)
+static void on_check_ended(struct child *check)
 {
-	char *end = u->text + strcspn(u->text, "\n");
+	struct upgrade *u = check->arg;
 
+	u->checking = false;
 	if (u->stopped) {
 		free(u);
 		return;
 	}
-	if (u->status == 0 && !strcmp(u->text, UPGRADE_CHECKED)) {
+	if (check->status == 0 && !strcmp(check->text, UPGRADE_CHECKED)) {
 		u->checked = true;
 		u->since_ns = now_monotonic_ns();
 		return;
 	}
-	*end = '\0';
+	check->text[strcspn(check->text, "\n")] = '\0';
 	give_up(u, "%.300s cannot take over: %.200s", u->program,
-		u->text[0]               ? u->text
-		: u->status == INT64_MAX ? "it does not answer"
-					 : "it is no carved that knows how");
-}
-
-static void on_closed(uv_handle_t *handle)
-{
-	struct upgrade *u = handle->data;
-
-	if (--u->open_handles == 0)
-		check_ended(u);
-}
-
-static void close_once(void *handle)
-{
-	if (!uv_is_closing(handle))
-		uv_close(handle, on_closed);
-}
-
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
-{
-	struct upgrade *u = handle->data;
-	static char rest[1024]; /* what is too much is read all the same */
-	size_t room = sizeof(u->text) - 1 - u->text_length;
-
-	*buf = room ? uv_buf_init(u->text + u->text_length, (unsigned)room)
-		    : uv_buf_init(rest, sizeof(rest));
-}
-
-static void on_output(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
-{
-	struct upgrade *u = stream->data;
-
-	if (n < 0)
-		close_once(stream);
-	else if (buf->base >= u->text && buf->base < u->text + sizeof(u->text))
-		u->text_length += (size_t)n;
-	u->text[u->text_length] = '\0';
-}
-
-static void on_exit_status(uv_process_t *process, int64_t status, int signal)
-{
-	struct upgrade *u = process->data;
-
-	if (u->status == 0)
-		u->status = signal ? signal : status;
-	uv_timer_stop(&u->timer);
-	close_once(&u->timer);
-	close_once(process);
-}
-
-static void on_timeout(uv_timer_t *timer)
-{
-	struct upgrade *u = timer->data;
-
-	u->status = INT64_MAX;
-	uv_process_kill(&u->process, SIGKILL);
-	close_once(&u->output); /* a child of its own may hold the other end */
+		check->text[0]                   ? check->text
+		: check->status == CHILD_TIMEOUT ? "it does not answer"
+						 : "it is no carved that knows how");
 }
 
 static void check_spawn(struct upgrade *u)
@@ -152,19 +95,6 @@ static void check_spawn(struct upgrade *u)
 	char version[16], config[PATH_MAX];
 	char *args[10] = {"carved", "--takeover-check", version, "--runtime-dir",
 			  (char *)node->runtime.dir};
-	uv_stdio_container_t stdio[3] = {
-		{.flags = UV_IGNORE},
-		{.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE,
-		 .data.stream = (uv_stream_t *)&u->output},
-		{.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
-	};
-	uv_process_options_t options = {
-		.file = u->program,
-		.args = args,
-		.stdio = stdio,
-		.stdio_count = 3,
-		.exit_cb = on_exit_status,
-	};
 
 	snprintf(version, sizeof(version), "%d", HANDOVER_VERSION);
 	if (node->options.config_path) {
@@ -172,21 +102,10 @@ static void check_spawn(struct upgrade *u)
 		args[5] = "--config";
 		args[6] = config;
 	}
-	u->open_handles = 3;
-	uv_pipe_init((uv_loop_t *)&node->loop, &u->output, 0);
-	uv_timer_init((uv_loop_t *)&node->loop, &u->timer);
-	u->output.data = u->timer.data = u->process.data = u;
-	int rc = uv_spawn((uv_loop_t *)&node->loop, &u->process, &options);
-	if (rc < 0) {
-		u->status = 1;
-		snprintf(u->text, sizeof(u->text), "%s", uv_strerror(rc));
-		close_once(&u->output);
-		close_once(&u->timer);
-		close_once(&u->process);
-		return;
-	}
-	uv_timer_start(&u->timer, on_timeout, CHECK_TIMEOUT_MS, 0);
-	uv_read_start((uv_stream_t *)&u->output, on_alloc, on_output);
+	u->checking = true;
+	u->check.arg = u;
+	(void)child_start(&u->check, (uv_loop_t *)&node->loop, u->program, args, CHECK_TIMEOUT_MS,
+			  on_check_ended);
 }
 
 /* ---- becoming it -------------------------------------------------------------------------- */
@@ -287,10 +206,10 @@ void upgrade_stop(struct node *node)
 		return;
 	node->upgrade = NULL;
 	u->stopped = true;
-	if (u->open_handles == 0)
+	if (u->checking)
+		child_kill(&u->check);
+	else
 		free(u);
-	else if (uv_is_active((uv_handle_t *)&u->process))
-		uv_process_kill(&u->process, SIGKILL);
 }
 
 /* ---- who asks ----------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/answer.h"
 #include "daemon/api_slicing.h"
 #include "daemon/leases.h"
 #include "daemon/node.h"
@@ -39,11 +40,6 @@ static json_t *time_json(int64_t ns)
 	size_t used = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
 	snprintf(text + used, sizeof(text) - used, ".%03dZ", (int)(ns / 1000000 % 1000));
 	return json_string(text);
-}
-
-static json_t *bytes_json(uint64_t bytes)
-{
-	return json_integer((json_int_t)bytes);
 }
 
 /* A user's name, or where there is none the number. Kept, as a look-up may ask a server. */
@@ -107,9 +103,9 @@ static json_t *outside_processes_json(const struct node *node, const struct gpu_
 	for (size_t i = 0; i < MIN(sample->process_count, OUTSIDE_PROCESSES_MAX); i++)
 		if (!is_inside(node, sample->processes[i].pid))
 			json_array_append_new(
-				list,
-				json_pack("{s:i, s:o}", "pid", (int)sample->processes[i].pid,
-					  "memory_bytes", bytes_json(sample->processes[i].bytes)));
+				list, json_pack("{s:i, s:o}", "pid", (int)sample->processes[i].pid,
+						"memory_bytes",
+						answer_number(sample->processes[i].bytes)));
 	return list;
 }
 
@@ -124,7 +120,7 @@ static void sample_add(const struct node *node, const struct gpu_sample *sample,
 {
 	bool known = sample->total && !sample->error;
 
-	json_object_set_new(json, "used_bytes", known ? bytes_json(sample->used) : json_null());
+	json_object_set_new(json, "used_bytes", known ? answer_number(sample->used) : json_null());
 	json_object_set_new(json, "driver_mode",
 			    known ? json_string(driver_modes[sample->exclusive]) : json_null());
 	json_object_set_new(json, "utilization",
@@ -146,11 +142,12 @@ json_t *view_gpus(const struct node *node)
 			"s:b, s:o}",
 			"index", (int)gpu->info.index, "uuid", gpu->info.uuid_text, "name",
 			gpu->info.name, "pci_bus_id", gpu->info.pci_bus_id, "memory_bytes",
-			bytes_json(gpu->info.total), "reserved_bytes",
-			bytes_json(gpu->info.reserved), "outside_bytes", bytes_json(gpu->outside),
-			"promised_bytes", bytes_json(gpu->promised), "available_bytes",
-			bytes_json(place[i].offered ? place_available(&place[i]) : 0),
-			"context_bytes", bytes_json(gpu->context_bytes), "sessions",
+			answer_number(gpu->info.total), "reserved_bytes",
+			answer_number(gpu->info.reserved), "outside_bytes",
+			answer_number(gpu->outside), "promised_bytes", answer_number(gpu->promised),
+			"available_bytes",
+			answer_number(place[i].offered ? place_available(&place[i]) : 0),
+			"context_bytes", answer_number(gpu->context_bytes), "sessions",
 			(int)gpu->sessions, "backend", "front", "compute_mode",
 			compute_mode_text(gpu->mode), "compute_promised",
 			(double)gpu->share / SHARE_ONE, "mig", gpu->info.mig, "held_by",
@@ -185,20 +182,21 @@ json_t *view_explain(const struct node *node, const struct place_request *reques
 
 		refusal_of_gpu(&node->pool, i, &place[i], request, reason, says, sizeof(says));
 		json_array_append_new(
-			gpus, json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "index",
-					(int)node->pool.gpu[i].info.index, "uuid",
-					node->pool.gpu[i].info.uuid_text, "name",
-					node->pool.gpu[i].info.name, "reason", reasons[reason],
-					"message", says, "requested_bytes",
-					bytes_json(place_requested(&place[i], request)),
-					"available_bytes", bytes_json(place_available(&place[i])),
-					"capacity_bytes", bytes_json(place_capacity(&place[i]))));
+			gpus,
+			json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "index",
+				  (int)node->pool.gpu[i].info.index, "uuid",
+				  node->pool.gpu[i].info.uuid_text, "name",
+				  node->pool.gpu[i].info.name, "reason", reasons[reason], "message",
+				  says, "requested_bytes",
+				  answer_number(place_requested(&place[i], request)),
+				  "available_bytes", answer_number(place_available(&place[i])),
+				  "capacity_bytes", answer_number(place_capacity(&place[i]))));
 	}
 	for (uint32_t i = 0; !err->code && i < result->count; i++)
 		json_array_append_new(
 			on, json_pack("{s:i, s:o}", "index",
 				      (int)node->pool.gpu[result->grant[i].gpu].info.index,
-				      "vram_bytes", bytes_json(result->grant[i].bytes)));
+				      "vram_bytes", answer_number(result->grant[i].bytes)));
 	return json_pack("{s:s, s:b, s:b, s:o, s:s, s:s, s:o}", "asked",
 			 request_text(request, asked), "granted", !err->code, "tolerance_applied",
 			 !err->code && result->tolerance_applied, "on", on, "message", err->message,
@@ -227,9 +225,9 @@ static json_t *busy_json(const struct session *session, uint32_t i)
 		return json_null();
 	/* No process yet; a ledger from before there were leases has none either. */
 	if (!session->lease)
-		return books_exist(&session->books) ? json_null() : bytes_json(0);
+		return books_exist(&session->books) ? json_null() : answer_number(0);
 	leases_standing(session->node->leases, session->lease, &standing);
-	return bytes_json(standing.stat.held_ns);
+	return answer_number(standing.stat.held_ns);
 }
 
 /* The share of time over its life. */
@@ -247,13 +245,14 @@ static json_t *session_gpu_json(const struct store_session *record, const struct
 	const struct store_gpu *gpu = &record->gpu[i];
 	json_t *json =
 		json_pack("{s:i, s:s, s:s, s:o}", "index", (int)gpu->index, "uuid", gpu->uuid_text,
-			  "name", gpu->name, "vram_bytes", bytes_json(gpu->bytes));
+			  "name", gpu->name, "vram_bytes", answer_number(gpu->bytes));
 
 	if (!permitted)
 		return json;
-	json_object_set_new(json, "used_bytes", bytes_json(session ? session_used(session, i) : 0));
+	json_object_set_new(json, "used_bytes",
+			    answer_number(session ? session_used(session, i) : 0));
 	json_object_set_new(json, "peak_bytes",
-			    bytes_json(session ? session_peak(session, i) : gpu->peak));
+			    answer_number(session ? session_peak(session, i) : gpu->peak));
 	json_object_set_new(
 		json, "refused",
 		json_integer(session && books_exist(&session->books)
@@ -306,7 +305,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 		json_pack("{s:o, s:s, s:o, s:o, s:o}", "id",
 			  permitted ? json_string(record->id) : json_null(), "state", state,
 			  "owner", permitted ? user_json(record->uid) : json_null(), "vram_bytes",
-			  bytes_json(bytes), "gpus", gpus_json(record, session, permitted));
+			  answer_number(bytes), "gpus", gpus_json(record, session, permitted));
 	if (!permitted)
 		return json;
 	json_object_set_new(json, "created", time_json(record->created));
@@ -315,7 +314,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "reason", json_string(record->reason));
 	json_object_set_new(json, "name", json_string(record->name));
 	json_object_set_new(json, "ephemeral", json_boolean(record->ephemeral));
-	json_object_set_new(json, "requested_bytes", bytes_json(requested));
+	json_object_set_new(json, "requested_bytes", answer_number(requested));
 	json_object_set_new(json, "tolerance_applied", json_boolean(record->tolerance_applied));
 	if (session)
 		slicing_shares(session, &request, &limit);
@@ -330,7 +329,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "stray_pids", stray_pids_json(session));
 	json_object_set_new(
 		json, "over_bytes",
-		bytes_json(session && session->over_reported ? session->over_bytes : 0));
+		answer_number(session && session->over_reported ? session->over_bytes : 0));
 	return json;
 }
 
@@ -353,14 +352,15 @@ json_t *view_waiter(const struct node *node, const struct waiter *waiter, const 
 
 	for (const struct waiter *w = node->waiters; w != waiter; w = w->next)
 		position++;
-	json_t *json = json_pack(
-		"{s:o, s:s, s:o, s:s, s:o, s:i, s:[]}", "id",
-		permitted ? json_string(waiter->id) : json_null(), "state", "waiting", "owner",
-		permitted ? user_json(waiter->peer.uid) : json_null(), "asked",
-		request_text(&waiter->request.place, asked), "vram_bytes",
-		waiter->request.place.kind == PLACE_BYTES ? bytes_json(waiter->request.place.bytes)
-							  : json_null(),
-		"position", position, "gpus");
+	json_t *json =
+		json_pack("{s:o, s:s, s:o, s:s, s:o, s:i, s:[]}", "id",
+			  permitted ? json_string(waiter->id) : json_null(), "state", "waiting",
+			  "owner", permitted ? user_json(waiter->peer.uid) : json_null(), "asked",
+			  request_text(&waiter->request.place, asked), "vram_bytes",
+			  waiter->request.place.kind == PLACE_BYTES
+				  ? answer_number(waiter->request.place.bytes)
+				  : json_null(),
+			  "position", position, "gpus");
 	if (!permitted)
 		return json;
 	json_object_set_new(json, "created", time_json(waiter->created));

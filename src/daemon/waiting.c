@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/macros.h"
 #include "daemon/log.h"
@@ -18,6 +19,9 @@
 /* Figures of the driver that are no older are good enough to decide on: a program outside carve may
  * take memory the moment after, too. */
 #define SAMPLE_FRESH_NS 200000000ull
+/* Where requests keep coming new ones are taken before they are needed, so that nobody waits for
+ * the driver. */
+#define SAMPLE_AHEAD_NS 100000000ull
 
 int waiting_add(struct node *node, const struct slice_request *request, const struct peer *peer,
 		waiter_cb cb, void *arg)
@@ -36,8 +40,11 @@ int waiting_add(struct node *node, const struct slice_request *request, const st
 	memcpy(w->id, request->id, sizeof(w->id));
 	while (!w->id[0] || waiting_find(node, w->id))
 		session_make_id(node, w->id);
-	if (node->pool.done == 0 || w->since_ns - node->pool.done_ns > SAMPLE_FRESH_NS)
+	uint64_t age = node->pool.done ? w->since_ns - node->pool.done_ns : UINT64_MAX;
+	if (age > SAMPLE_FRESH_NS)
 		w->sample = pool_refresh(&node->pool, POOL_ALL);
+	else if (age > SAMPLE_AHEAD_NS && !node->pool.running)
+		(void)pool_refresh(&node->pool, POOL_ALL);
 	/* Behind those of the same priority. */
 	for (end = &node->waiters; *end && (*end)->request.priority >= request->priority;
 	     end = &(*end)->next)
@@ -211,6 +218,25 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 	waiter_remove(node, w);
 }
 
+static bool may_use(const struct waiter *w, uint32_t gpu)
+{
+	return !w->request.place.allowed || w->request.place.allowed[gpu];
+}
+
+bool waiting_lets_grow(const struct node *node, uint32_t gpu)
+{
+	for (const struct waiter *w = node->waiters; w; w = w->next)
+		if (w->passed >= WAITING_PASSES && may_use(w, gpu))
+			return false;
+	return true;
+}
+
+void waiting_grown(struct node *node, uint32_t gpu)
+{
+	for (struct waiter *w = node->waiters; w; w = w->next)
+		w->passed += w->why[0] && may_use(w, gpu);
+}
+
 /* GPUs on which requests before `w` (NULL: all) have been passed too often. False: on no GPU. */
 static bool fence(const struct node *node, const struct waiter *w, uint8_t *closed)
 {
@@ -219,7 +245,7 @@ static bool fence(const struct node *node, const struct waiter *w, uint8_t *clos
 	memset(closed, 0, GPUS_MAX);
 	for (const struct waiter *e = node->waiters; e && e != w; e = e->next)
 		for (uint32_t i = 0; e->passed >= WAITING_PASSES && i < node->pool.count; i++)
-			if (!e->request.place.allowed || e->request.place.allowed[i]) {
+			if (may_use(e, i)) {
 				closed[i] = 1;
 				any = true;
 			}
@@ -233,8 +259,7 @@ static void count_passes(struct node *node, const struct waiter *w,
 {
 	for (struct waiter *e = node->waiters; e != w; e = e->next)
 		for (uint32_t i = 0; e->why[0] && i < result->count; i++)
-			if (!e->request.place.allowed ||
-			    e->request.place.allowed[result->grant[i].gpu]) {
+			if (may_use(e, result->grant[i].gpu)) {
 				e->passed++;
 				break;
 			}

@@ -3,9 +3,11 @@
  *
  * A later request may be granted before an earlier one that does not fit. So that this cannot delay
  * the earlier one for ever, it is passed at most WAITING_PASSES times: then nothing more is granted
- * on the GPUs that it may use until it is served or gives up. */
+ * on the GPUs that it may use until it is served or gives up. A session that grows passes it, too.
+ */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/peer.h"
@@ -45,6 +47,10 @@ int waiting_would(const struct node *node, const struct slice_request *request,
 /* The same for one that waits. */
 int waiting_explain(const struct node *node, const struct waiter *waiter, struct place_result *ret,
 		    struct error *err);
+/* A session grows on a GPU of the pool (by its position): whether it may, before requests that
+ * wait; and that it has, which passes them. */
+bool waiting_lets_grow(const struct node *node, uint32_t gpu);
+void waiting_grown(struct node *node, uint32_t gpu);
 /* Whoever waited with this `arg` is gone. */
 void waiting_cancel(struct node *node, void *arg);
 /* Refuses a waiting request by its ID, as its owner wishes. False: there is none. */

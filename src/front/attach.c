@@ -285,15 +285,14 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 	return attach_receive(kind, &fd, ret, why, why_size);
 }
 
-static int exchange(struct attachment *a, enum attach_kind kind)
+static int exchange(struct attachment *a, const struct attach_request *request,
+		    struct attach_reply *reply)
 {
-	struct attach_request request = request_make(kind, a->slot);
-	struct attach_reply reply = {0};
 	int fds[DESCRIPTORS] = {-1, -1, -1};
-	int r = send_request(a->socket, &request);
+	int r = send_request(a->socket, request);
 
 	if (r == 0)
-		r = receive_reply(a->socket, &reply, fds);
+		r = receive_reply(a->socket, reply, fds);
 	close_fd(&fds[0]);
 	close_fd(&fds[1]);
 	if (r == 0)
@@ -301,7 +300,7 @@ static int exchange(struct attachment *a, enum attach_kind kind)
 	close_fd(&fds[2]);
 	if (r < 0)
 		return r;
-	return reply.status == ATTACH_OK ? 0 : -EPERM;
+	return reply->status == ATTACH_OK ? 0 : -EPERM;
 }
 
 /* A new daemon took over: this process goes on with the slot that it has. */
@@ -319,14 +318,24 @@ static bool resume(struct attachment *a, int tries)
 	a->socket = move_high(&fd);
 	a->socket_inode = inode_of(a->socket);
 	a->generation = atomic_load(&a->ledger.limits->generation);
-	return exchange(a, ATTACH_RESUME) == 0;
+	struct attach_request request = request_make(ATTACH_RESUME, a->slot);
+	struct attach_reply reply = {0};
+	return exchange(a, &request, &reply) == 0;
 }
 
-bool attach_settle(struct attachment *a)
+bool attach_settle(struct attachment *a, bool exact, int gpu, uint64_t *ret_over)
 {
-	if (inode_of(a->socket) == a->socket_inode && exchange(a, ATTACH_SETTLE) == 0)
-		return true;
-	return resume(a, a->unreachable ? 1 : CONNECT_TRIES) && exchange(a, ATTACH_SETTLE) == 0;
+	struct attach_request request = request_make(ATTACH_SETTLE, a->slot);
+	struct attach_reply reply = {0};
+
+	request.flags = exact ? 0 : ATTACH_FLAG_INEXACT;
+	request.reserved[0] = (uint32_t)(gpu + 1);
+	*ret_over = 0;
+	if ((inode_of(a->socket) != a->socket_inode || exchange(a, &request, &reply) < 0) &&
+	    (!resume(a, a->unreachable ? 1 : CONNECT_TRIES) || exchange(a, &request, &reply) < 0))
+		return false;
+	*ret_over = reply.reserved[0] | (uint64_t)reply.reserved[1] << 32;
+	return true;
 }
 
 void attach_wake(const struct attachment *a)

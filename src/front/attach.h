@@ -35,9 +35,10 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 		   size_t why_size);
 
 /* Has the daemon compare the driver's figures with this process's slot, and waits until it has.
- * After a restart of the daemon it connects anew. False: nobody there; the books stay as they are.
- */
-bool attach_settle(struct attachment *a);
+ * After a restart of the daemon it connects anew. exact: all that it charged is on the device.
+ * *ret_over: bytes charged on `gpu` (-1: none is meant) that the driver does not know of. False:
+ * nobody there; the books stay as they are. */
+bool attach_settle(struct attachment *a, bool exact, int gpu, uint64_t *ret_over);
 
 /* Tells the daemon that a thread waits at the gate, or that an idle lease is taken up again. */
 void attach_wake(const struct attachment *a);

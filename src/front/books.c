@@ -47,40 +47,53 @@ static struct ledger_slot *own_slot(struct process *p)
 
 int books_reserve(struct process *p, struct object *object)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	int r = object->small ? small_reserve(p, object)
 			      : resize_locked(p, object->gpu, 0, object->bytes);
 	if (r == 0)
 		count_up(&own_slot(p)->calls_begun);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return r;
 }
 
 void books_cancel(struct process *p, const struct object *object)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	if (object->small)
 		small_cancel(p, object);
 	else
 		resize_locked(p, object->gpu, object->bytes, 0);
 	count_up(&own_slot(p)->calls_done);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
+}
+
+/* What had that handle was freed without our seeing it. It is dropped before the new one is put in
+ * its block: they may have the same place there. */
+static int keep_locked(struct process *p, struct object *object)
+{
+	struct object stale;
+	uint64_t reserved = object->bytes;
+
+	if (object->small)
+		object->bytes = 0;
+	/* Without memory to remember it, it stays charged until the process ends. */
+	table_put(&p->objects, object, &stale);
+	if (stale.kind != OBJECT_NONE)
+		drop_locked(p, &stale);
+	if (!object->small || small_keep(p, object, reserved) == 0)
+		return 0;
+	table_take(&p->objects, object->kind, object->handle, &stale);
+	object->bytes = reserved;
+	return -ENOMEM;
 }
 
 int books_keep(struct process *p, struct object *object)
 {
-	struct object stale = {0};
-
-	lock_acquire(&p->lock);
-	int r = object->small ? small_keep(p, object) : 0;
-	if (r == 0) {
-		/* Without memory to remember it, it stays charged until the process ends. */
-		table_put(&p->objects, object, &stale);
-		if (stale.kind != OBJECT_NONE)
-			drop_locked(p, &stale);
+	owned_lock_acquire(&p->lock);
+	int r = keep_locked(p, object);
+	if (r == 0)
 		count_up(&own_slot(p)->calls_done);
-	}
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return r;
 }
 
@@ -97,53 +110,53 @@ static void piece_taken_locked(struct process *p, const struct object *object)
 
 bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	bool found = table_take(&p->objects, kind, handle, ret);
 	if (found)
 		count_up(&own_slot(p)->calls_begun);
 	if (found && ret->small)
 		small_leave(p, ret);
 	p->pieces_freeing += found && is_piece(ret);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return found;
 }
 
 void books_drop(struct process *p, const struct object *object)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	if (object->small)
 		small_drop(p, object);
 	else
 		drop_locked(p, object);
 	piece_taken_locked(p, object);
 	count_up(&own_slot(p)->calls_done);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 void books_restore(struct process *p, const struct object *object)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	table_put(&p->objects, object, NULL);
 	if (object->small)
 		small_return(p, object);
 	piece_taken_locked(p, object);
 	count_up(&own_slot(p)->calls_done);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	int r = resize_locked(p, gpu, from, to);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return r;
 }
 
 void books_look_begin(struct process *p, struct look *look)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	look->number = ++p->growing_looks;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 /* Why no amount that is booked is ever below what is held: a call that made the object grow looks
@@ -181,10 +194,10 @@ static int hold_locked(struct process *p, struct object *object, const struct lo
 
 int books_look_end(struct process *p, const struct look *look, uint64_t bytes, uint64_t *reserve)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	struct object *object = table_find(&p->objects, look->kind, look->handle);
 	int r = object ? hold_locked(p, object, look, bytes, reserve) : 0;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return r;
 }
 
@@ -192,38 +205,38 @@ void books_note(struct process *p, const struct object *object)
 {
 	struct object stale = {0};
 
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	table_put(&p->objects, object, &stale);
 	if (stale.kind == OBJECT_LINEAR)
 		drop_locked(p, &stale);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 bool books_look(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	const struct object *object = table_find(&p->objects, kind, handle);
 	if (object)
 		*ret = *object;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return object != NULL;
 }
 
 bool books_pieces_quiet(struct process *p, uint64_t *ret_freed)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	*ret_freed = p->pieces_freed;
 	bool quiet = !p->pieces_freeing;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return quiet;
 }
 
 size_t books_list(struct process *p, enum object_kind kind, uint64_t memory, uint64_t *handles,
 		  size_t room)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	size_t count = table_list(&p->objects, kind, memory, handles, room);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return count;
 }
 
@@ -231,19 +244,19 @@ void books_forget(struct process *p, enum object_kind kind, uint64_t handle, uin
 {
 	struct object object;
 
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	if (table_take(&p->objects, kind, handle, &object))
 		resize_locked(p, object.gpu, object.bytes, MIN(keep, object.bytes));
 	for (uint32_t i = 0; i < p->growing_count; i++)
 		if (p->growing[i].kind == kind && p->growing[i].handle == handle)
 			p->growing[i] = p->growing[--p->growing_count];
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 bool books_unreference(struct process *p, enum object_kind kind, uint64_t handle,
 		       struct object *ret)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	struct object *object = table_find(&p->objects, kind, handle);
 	if (object) {
 		object->count--;
@@ -251,48 +264,102 @@ bool books_unreference(struct process *p, enum object_kind kind, uint64_t handle
 		if (!ret->count)
 			table_take(&p->objects, kind, handle, ret);
 	}
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return object != NULL;
 }
 
 bool books_remove(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	bool found = table_take(&p->objects, kind, handle, ret);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
+	return found;
+}
+
+bool books_export(struct process *p, enum object_kind kind, uint64_t handle)
+{
+	owned_lock_acquire(&p->lock);
+	struct object *object = table_find(&p->objects, kind, handle);
+	if (object)
+		object->exported = true;
+	owned_lock_release(&p->lock);
+	return object != NULL;
+}
+
+uint32_t books_mappings(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	uint32_t latest = p->last_mapping;
+	owned_lock_release(&p->lock);
+	return latest;
+}
+
+void books_mapped(struct process *p, struct object *mapping, struct object *ret_old,
+		  uint32_t *ret_unmaps)
+{
+	*ret_old = (struct object){0};
+	owned_lock_acquire(&p->lock);
+	mapping->count = ++p->last_mapping;
+	table_put(&p->objects, mapping, ret_old);
+	*ret_unmaps = p->unmaps;
+	owned_lock_release(&p->lock);
+}
+
+uint32_t books_unmaps(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	uint32_t unmaps = p->unmaps;
+	owned_lock_release(&p->lock);
+	return unmaps;
+}
+
+void books_unmapped(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	p->unmaps++;
+	owned_lock_release(&p->lock);
+}
+
+bool books_unmap(struct process *p, uint64_t address, uint32_t latest, struct object *ret)
+{
+	owned_lock_acquire(&p->lock);
+	const struct object *mapping = table_find(&p->objects, OBJECT_MAPPING, address);
+	bool found = mapping && (int32_t)(mapping->count - latest) <= 0 &&
+		     table_take(&p->objects, OBJECT_MAPPING, address, ret);
+	owned_lock_release(&p->lock);
 	return found;
 }
 
 bool books_look_mapping(struct process *p, uint64_t address, struct object *ret)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	const struct object *object = table_find_around(&p->objects, OBJECT_MAPPING, address);
 	if (object)
 		*ret = *object;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return object != NULL;
 }
 
 void books_graphs_changed(struct process *p)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	p->graph_epoch++;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 bool books_graph_has_memory(struct process *p, uint64_t exec, uint64_t stream)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	const struct object *object = table_find(&p->objects, OBJECT_GRAPH, exec);
 	bool has = object && object->count && object->count == p->graph_epoch &&
 		   stream == p->graph_stream;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return has;
 }
 
 void books_graph_launched(struct process *p, uint64_t exec, uint64_t stream)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	struct object *object = table_find(&p->objects, OBJECT_GRAPH, exec);
 	if (!p->graph_epoch || stream != p->graph_stream) {
 		p->graph_epoch++;
@@ -300,29 +367,29 @@ void books_graph_launched(struct process *p, uint64_t exec, uint64_t stream)
 	}
 	if (object)
 		object->count = p->graph_epoch;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 void books_call_begin(struct process *p)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	count_up(&own_slot(p)->calls_begun);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 void books_call_end(struct process *p)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	count_up(&own_slot(p)->calls_done);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 uint32_t books_reference(struct process *p, enum object_kind kind, uint64_t handle, int change)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	struct object *object = table_find(&p->objects, kind, handle);
 	uint32_t count = object ? object->count += (uint32_t)change : 0;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return count;
 }
 
@@ -331,10 +398,10 @@ void books_drop_context(struct process *p, uint64_t context)
 	struct object object;
 	size_t cursor = 0;
 
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	while (table_take_of_context(&p->objects, context, &cursor, &object))
 		drop_locked(p, &object);
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 uint64_t books_limit(const struct process *p, uint32_t gpu)

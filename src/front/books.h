@@ -70,6 +70,20 @@ bool books_unreference(struct process *p, enum object_kind kind, uint64_t handle
 		       struct object *ret);
 /* Moves out an object outside of any call. False: not one of ours. */
 bool books_remove(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret);
+/* Marks an object as exported. False: not one of ours. */
+bool books_export(struct process *p, enum object_kind kind, uint64_t handle);
+/* The number of the latest mapping. */
+uint32_t books_mappings(struct process *p);
+/* Books a mapping, and gives it a number. What had that address before, and is gone without our
+ * having seen it, is moved out; its kind is OBJECT_NONE where there was none. *ret_unmaps: how
+ * often books_unmapped() was called so far. */
+void books_mapped(struct process *p, struct object *mapping, struct object *ret_old,
+		  uint32_t *ret_unmaps);
+uint32_t books_unmaps(struct process *p);
+void books_unmapped(struct process *p);
+/* Moves out the mapping at an address, if its number is not above `latest`. False: there is none.
+ */
+bool books_unmap(struct process *p, uint64_t address, uint32_t latest, struct object *ret);
 /* The mapping that an address lies in. Slow. False: none. */
 bool books_look_mapping(struct process *p, uint64_t address, struct object *ret);
 /* What the driver holds for graphs may go from one to another from here on: it was trimmed, or

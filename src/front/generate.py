@@ -53,12 +53,13 @@ def read_rows(path):
 
 
 def read_hooks(path):
-    """{name: "HOOKED" or "GATED"} of the X-macro lists: indented lines of the form X(name) or G(name)."""
-    found = re.findall(r"^\s+([XG])\((\w+)\)", pathlib.Path(path).read_text(), re.MULTILINE)
+    """{name: "HOOKED", "GATED" or "LAUNCHED"} of the X-macro lists: indented lines of the form X(name), G(name), L(name)."""
+    found = re.findall(r"^\s+([XGL])\((\w+)\)", pathlib.Path(path).read_text(), re.MULTILINE)
     names = [name for _, name in found]
     for name in sorted({n for n in names if names.count(n) > 1}):
         fail(f"{path}: {name} is hooked twice")
-    return {name: "HOOKED" if letter == "X" else "GATED" for letter, name in found}
+    kinds = {"X": "HOOKED", "G": "GATED", "L": "LAUNCHED"}
+    return {name: kinds[letter] for letter, name in found}
 
 
 def read_classes(path):
@@ -98,7 +99,7 @@ def cuda_functions(classes, decisions, hooks):
 
 
 def assembly(functions, hooks):
-    """One line a function: TRAMPOLINE, HOOKED or GATED of trampoline.inc, then tables in the same order."""
+    """One line a function: TRAMPOLINE, HOOKED, GATED or LAUNCHED of trampoline.inc, then tables in the same order."""
     yield '#include "front/trampoline.inc"'
     yield "TRAMPOLINES_BEGIN"
     for index, name in enumerate(functions):

@@ -7,18 +7,12 @@
  *
  * Releasing is a plain store, because a locked instruction there would be a third of what charging
  * an allocation costs. The store can pass the look for waiters on its way to memory; a waiter that
- * went to sleep in between wakes by itself after LOCK_NAP_NS. */
+ * went to sleep in between wakes by itself after a millisecond. */
 #pragma once
 
-#include <linux/futex.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-#define LOCK_SPINS 200
-#define LOCK_NAP_NS 1000000L
 
 /* The C library's __libc_single_threaded, where it has one; else a constant 0. Found by dl_init().
  */
@@ -37,26 +31,79 @@ static inline int lock_try(struct lock *lock)
 						       memory_order_acquire, memory_order_relaxed);
 }
 
+/* Spins, then sleeps. */
+void lock_wait(struct lock *lock);
+void lock_wake(struct lock *lock);
+
 static inline void lock_acquire(struct lock *lock)
 {
-	const struct timespec nap = {.tv_nsec = LOCK_NAP_NS};
-
-	if (*lock_single_threaded) {
+	if (*lock_single_threaded)
 		atomic_store_explicit(&lock->held, 1, memory_order_relaxed);
-		return;
-	}
-	for (int i = 0; i < LOCK_SPINS; i++)
-		if (!atomic_load_explicit(&lock->held, memory_order_relaxed) && lock_try(lock))
-			return;
-	atomic_fetch_add(&lock->waiters, 1);
-	while (!lock_try(lock))
-		syscall(SYS_futex, &lock->held, FUTEX_WAIT_PRIVATE, 1, &nap, NULL, 0);
-	atomic_fetch_sub(&lock->waiters, 1);
+	else if (atomic_load_explicit(&lock->held, memory_order_relaxed) || !lock_try(lock))
+		lock_wait(lock);
 }
 
 static inline void lock_release(struct lock *lock)
 {
 	atomic_store_explicit(&lock->held, 0, memory_order_release);
 	if (atomic_load_explicit(&lock->waiters, memory_order_relaxed))
-		syscall(SYS_futex, &lock->held, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+		lock_wake(lock);
+}
+
+/* The same for what mostly one thread takes: the first to take it owns it, and takes it without any
+ * locked instruction, each of which costs as much as a fifth of charging an allocation otherwise.
+ * The first other thread to want it ends that for good: it waits until no thread of the process can
+ * believe that it is the owner any more, which may take milliseconds, once. Zeroed: free, nobody's.
+ * Where the kernel has no such barrier nobody ever owns it.
+ *
+ * The owner says that it is inside, then looks whether it still is the owner; who ends that changes
+ * the owner, has all threads pass a barrier, then looks whether somebody is inside. */
+struct owned_lock {
+	struct lock lock;            /* of all but the owner */
+	_Atomic uint32_t inside;     /* the owner holds it */
+	bool plain;                  /* it is held by `lock`; written and read by who holds it */
+	_Atomic(const void *) owner; /* its thread pointer; NULL: nobody so far */
+};
+
+/* For good: nobody. */
+#define LOCK_OWNER_NONE ((const void *)1)
+
+static inline const void *lock_self(void)
+{
+#ifdef __x86_64__
+	const void *self;
+
+	__asm__("mov %%fs:0, %0" : "=r"(self));
+	return self;
+#else
+	return __builtin_thread_pointer();
+#endif
+}
+
+void owned_lock_wait(struct owned_lock *lock);
+
+static inline void owned_lock_acquire(struct owned_lock *lock)
+{
+	const void *self = lock_self();
+
+	if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == self &&
+	    !atomic_load_explicit(&lock->inside, memory_order_relaxed)) {
+		atomic_store_explicit(&lock->inside, 1, memory_order_relaxed);
+		atomic_signal_fence(memory_order_seq_cst);
+		if (__builtin_expect(
+			    atomic_load_explicit(&lock->owner, memory_order_acquire) == self, 1))
+			return;
+		atomic_store_explicit(&lock->inside, 0, memory_order_release);
+	}
+	owned_lock_wait(lock);
+}
+
+static inline void owned_lock_release(struct owned_lock *lock)
+{
+	if (!lock->plain) {
+		atomic_store_explicit(&lock->inside, 0, memory_order_release);
+		return;
+	}
+	lock->plain = false;
+	lock_release(&lock->lock);
 }

@@ -53,17 +53,6 @@ static void attach(struct process *p)
 	lock_release(&p->attaching);
 }
 
-struct process *process_get(void)
-{
-	struct process *p = process_page();
-
-	if (!p)
-		return NULL;
-	if (atomic_load_explicit(&p->state, memory_order_acquire) == PROCESS_UNATTACHED)
-		attach(p);
-	return atomic_load(&p->state) == PROCESS_ATTACHED ? p : NULL;
-}
-
 struct process *process_peek(void)
 {
 	struct process *p = atomic_load_explicit(&current, memory_order_acquire);
@@ -73,9 +62,27 @@ struct process *process_peek(void)
 		       : NULL;
 }
 
-void process_settle(struct process *p)
+struct process *process_get(void)
 {
+	struct process *p = process_peek();
+
+	if (p)
+		return p;
+	p = process_page();
+	if (!p)
+		return NULL;
+	if (atomic_load_explicit(&p->state, memory_order_acquire) == PROCESS_UNATTACHED)
+		attach(p);
+	return atomic_load(&p->state) == PROCESS_ATTACHED ? p : NULL;
+}
+
+uint64_t process_settle(struct process *p, int gpu)
+{
+	bool exact = gpu < 0 && !p->growing_count && !atomic_load(&p->has_managed);
+	uint64_t over;
+
 	lock_acquire(&p->attaching);
-	attach_settle(&p->attachment);
+	attach_settle(&p->attachment, exact, gpu, &over);
 	lock_release(&p->attaching);
+	return over;
 }

@@ -39,7 +39,7 @@ struct gate;
 struct process {
 	_Atomic uint32_t state; /* enum process_state */
 	struct lock attaching;  /* held while attaching, and over requests to the daemon */
-	struct lock lock;       /* guards what follows, and the slot's operations */
+	struct owned_lock lock; /* guards what follows, and the slot's operations */
 	struct attachment attachment;
 	struct table objects;
 	struct process_gpu gpu[LEDGER_GPUS_MAX];
@@ -52,9 +52,10 @@ struct process {
 	uint64_t graph_stream; /* where graphs with memory were launched last */
 	uint64_t pieces_freed, pieces_freeing; /* of pools: how often, and how many are being */
 	_Atomic bool growing_restless;         /* something free in one may be given back */
-	_Atomic bool graphs_have_memory;       /* some graph may have memory nodes */
-	struct small_map *small_maps;          /* not in use */
-	uint64_t last_memory;                  /* number of the latest OBJECT_PHYSICAL */
+	_Atomic bool has_managed;      /* some of what is charged may not be on the device */
+	struct small_map *small_maps;  /* not in use */
+	uint64_t last_memory;          /* number of the latest OBJECT_PHYSICAL */
+	uint32_t last_mapping, unmaps; /* number of the latest OBJECT_MAPPING; see cuda/vmm.c */
 	struct environment_swap environment;
 	struct gate *_Atomic gate; /* cuda/gate_parts.h; NULL: not armed */
 	/* Ledger GPU of each of the driver's devices, plus 1; 0: not asked yet; UINT8_MAX: none. */
@@ -75,5 +76,8 @@ struct process *process_get(void);
  */
 struct process *process_peek(void);
 
-/* Has the daemon post what the driver says this process holds; see attach_settle(). */
-void process_settle(struct process *p);
+/* Has the daemon post what the driver says this process holds; see attach_settle(). gpu: after a
+ * call that may have been charged more than it took there; by how much that is, is returned. -1:
+ * after one of contexts, whose learned cost may be too much, and what is beyond it is posted as
+ * less than nothing, where all else that was charged is surely there. */
+uint64_t process_settle(struct process *p, int gpu);

@@ -89,8 +89,13 @@ static uint32_t end_unit(const struct object *object)
 	return MIN(first_unit(object) + object->small / SMALL_UNIT, UNITS);
 }
 
-/* Sets or clears [from, to). */
-static void map_mark(struct small_map *map, uint32_t from, uint32_t to, bool taken)
+static inline struct object *find_block(struct process *p, const struct object *object)
+{
+	return table_find_again(&p->objects, OBJECT_BLOCK, block_of(object),
+				&p->gpu[object->gpu].hot.number);
+}
+
+static void map_mark_long(struct small_map *map, uint32_t from, uint32_t to, bool taken)
 {
 	while (from < to) {
 		uint32_t bit = from % 64, count = MIN(64 - bit, to - from);
@@ -102,6 +107,20 @@ static void map_mark(struct small_map *map, uint32_t from, uint32_t to, bool tak
 			map->taken[from / 64] &= ~bits;
 		from += count;
 	}
+}
+
+/* Sets or clears an object's place. */
+static inline void map_mark(const struct object *block, const struct object *object, bool taken)
+{
+	struct small_map *map = map_of(block);
+	uint32_t from = first_unit(object), to = end_unit(object);
+
+	if (from / 64 != (to - 1) / 64)
+		map_mark_long(map, from, to, taken);
+	else if (taken)
+		map->taken[from / 64] |= UINT64_MAX >> (64 - (to - from)) << from % 64;
+	else
+		map->taken[from / 64] &= ~(UINT64_MAX >> (64 - (to - from)) << from % 64);
 }
 
 /* Whether so many units are free in a row. */
@@ -120,7 +139,7 @@ static bool some_block_has_room(struct process *p, const struct object *object)
 	for (uint32_t i = 0; i < p->objects.numbers; i++) {
 		const struct object *block = &p->objects.objects[i];
 
-		if (block->kind == OBJECT_BLOCK && block->gpu == object->gpu &&
+		if (block->kind == OBJECT_BLOCK && block->count && block->gpu == object->gpu &&
 		    block->context == object->context &&
 		    map_has_run(map_of(block), object->small / SMALL_UNIT))
 			return true;
@@ -168,91 +187,131 @@ void small_cancel(struct process *p, const struct object *object)
 		uncovered_end(p, object->gpu);
 }
 
-static int keep_in_new_block(struct process *p, const struct object *object)
+/* It holds none any more. Only the last such one is kept in mind. */
+static void block_emptied(struct process *p, const struct object *block)
+{
+	struct small_hot *hot = &p->gpu[block->gpu].hot;
+	uint64_t before = hot->empty;
+	struct object gone;
+
+	hot->empty = block->handle;
+	/* It may have been the one filled last. */
+	hot->units = 0;
+	if (!before || before == hot->empty)
+		return;
+	table_take(&p->objects, OBJECT_BLOCK, before, &gone);
+	map_free(p, map_of(&gone));
+}
+
+/* Puts it into the books, with nothing in it. NULL: there is no memory for that. */
+static __attribute__((noinline)) struct object *block_new(struct process *p,
+							  const struct object *object)
 {
 	struct small_map *map = map_new(p);
 	struct object block = {.kind = OBJECT_BLOCK,
 			       .handle = block_of(object),
-			       .context = object->context,
 			       .memory = (uintptr_t)map,
-			       .gpu = object->gpu,
-			       .count = 1};
+			       .gpu = object->gpu};
 
 	if (!map)
-		return -ENOMEM;
-	if (!object->bytes && charge_late(p, object->gpu) < 0) {
-		map_free(p, map);
-		return -ENOMEM;
-	}
+		return NULL;
 	if (table_put(&p->objects, &block, NULL) < 0) {
-		if (!object->bytes)
-			uncharge_block(p, object->gpu);
 		map_free(p, map);
+		return NULL;
+	}
+	return find_block(p, object);
+}
+
+/* The driver took a block that held none. */
+static int block_taken(struct process *p, struct object *block, const struct object *object,
+		       uint64_t reserved)
+{
+	struct small_hot *hot = &p->gpu[object->gpu].hot;
+
+	if (!block)
+		block = block_new(p, object);
+	if (!block)
+		return -ENOMEM;
+	if (!reserved && charge_late(p, object->gpu) < 0) {
+		block_emptied(p, block);
 		return -ENOMEM;
 	}
-	map_mark(map, first_unit(object), end_unit(object), true);
-	p->gpu[object->gpu].hot =
-		(struct small_hot){object->context, block_of(object), UNITS - end_unit(object)};
+	if (p->gpu[block->gpu].hot.empty == block->handle)
+		p->gpu[block->gpu].hot.empty = 0;
+	block->gpu = object->gpu;
+	block->context = object->context;
+	hot->context = object->context;
+	hot->block = block->handle;
+	hot->units = UNITS - end_unit(object);
+	block->count = 1;
+	map_mark(block, object, true);
 	return 0;
 }
 
-int small_keep(struct process *p, struct object *object)
+/* It took a place in one that held some. */
+static void block_joined(struct process *p, struct object *block, const struct object *object,
+			 uint64_t reserved)
 {
-	struct object *block = table_find(&p->objects, OBJECT_BLOCK, block_of(object));
 	struct small_hot *hot = &p->gpu[object->gpu].hot;
-	bool covered = object->bytes;
 
-	if (!block) {
-		if (keep_in_new_block(p, object) < 0)
-			return -ENOMEM;
-	} else {
-		block->count++;
-		map_mark(map_of(block), first_unit(object), end_unit(object), true);
-		if (hot->block == block->handle && end_unit(object) > UNITS - hot->units)
-			hot->units = 0; /* the driver put it where it was not promised */
-		if (object->bytes)
-			uncharge_block(p, object->gpu);
-	}
-	if (!covered)
+	block->count++;
+	map_mark(block, object, true);
+	if (hot->block == block->handle && end_unit(object) > UNITS - hot->units)
+		hot->units = 0; /* the driver put it where it was not promised */
+	if (reserved)
+		uncharge_block(p, object->gpu);
+}
+
+int small_keep(struct process *p, const struct object *object, uint64_t reserved)
+{
+	struct object *block = find_block(p, object);
+
+	if (block && block->count)
+		block_joined(p, block, object, reserved);
+	else if (block_taken(p, block, object, reserved) < 0)
+		return -ENOMEM;
+	if (!reserved)
 		uncovered_end(p, object->gpu);
-	object->bytes = 0;
 	return 0;
 }
 
 void small_leave(struct process *p, const struct object *object)
 {
-	struct object *block = table_find(&p->objects, OBJECT_BLOCK, block_of(object));
+	struct object *block = find_block(p, object);
 
 	p->gpu[object->gpu].small.freeing++;
 	if (block)
-		map_mark(map_of(block), first_unit(object), end_unit(object), false);
+		map_mark(block, object, false);
 }
 
 void small_return(struct process *p, const struct object *object)
 {
-	struct object *block = table_find(&p->objects, OBJECT_BLOCK, block_of(object));
+	struct object *block = find_block(p, object);
 
 	p->gpu[object->gpu].small.freeing--;
 	if (block)
-		map_mark(map_of(block), first_unit(object), end_unit(object), true);
+		map_mark(block, object, true);
 }
 
 void small_drop(struct process *p, const struct object *object)
 {
-	struct object *block = table_find(&p->objects, OBJECT_BLOCK, block_of(object));
-	struct object gone;
+	struct object *block = find_block(p, object);
 
 	p->gpu[object->gpu].small.freeing--;
-	if (!block || --block->count)
+	if (!block || !block->count || --block->count)
 		return;
-	table_take(&p->objects, OBJECT_BLOCK, block_of(object), &gone);
-	small_drop_block(p, &gone);
+	uncharge_block(p, block->gpu);
+	block_emptied(p, block);
 }
 
 void small_drop_block(struct process *p, const struct object *block)
 {
-	/* It may have been the one filled last. */
-	p->gpu[block->gpu].hot.units = 0;
+	struct small_hot *hot = &p->gpu[block->gpu].hot;
+
+	hot->units = 0;
+	if (hot->empty == block->handle)
+		hot->empty = 0;
 	map_free(p, map_of(block));
-	uncharge_block(p, block->gpu);
+	if (block->count)
+		uncharge_block(p, block->gpu);
 }

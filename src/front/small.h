@@ -8,6 +8,8 @@
  * given that room by the driver. While a call without a block of its own is under way, no block is
  * returned: should the driver take one for it after all, it is paid for.
  *
+ * A block in the books that holds none (count 0) is not charged.
+ *
  * An object is small if `small` is not 0: its bytes as the driver hands them out. All functions are
  * called with the process's lock held. */
 #pragma once
@@ -36,8 +38,12 @@ struct small_map {
 /* The block of a GPU that was filled last. */
 struct small_hot {
 	uint64_t context;
-	uint64_t block; /* its address in blocks */
-	uint32_t units; /* free at its end, and not yet promised to a call */
+	uint64_t block;  /* its address in blocks */
+	uint32_t units;  /* free at its end, and not yet promised to a call */
+	uint32_t number; /* of the one looked for last: table_find_again() */
+	/* The one that was emptied last, by its address: not charged, as the driver gave it back,
+	 * but kept in the books, as it often comes again. 0: none. */
+	uint64_t empty;
 };
 
 /* A GPU's calls under way that have not reserved a block. */
@@ -52,9 +58,9 @@ struct small_calls {
 int small_reserve(struct process *p, struct object *object);
 /* The driver refused: undoes the reservation. */
 void small_cancel(struct process *p, const struct object *object);
-/* The driver gave object->handle. -ENOMEM: it took another block for it after all, and there is no
- * room for one; the reservation still stands. */
-int small_keep(struct process *p, struct object *object);
+/* The driver gave object->handle, for which `reserved` bytes are. -ENOMEM: it took another block
+ * for it after all, and there is no room for one; the reservation still stands. */
+int small_keep(struct process *p, const struct object *object, uint64_t reserved);
 /* One that was kept is about to be freed: from now on, the driver may give its place to another. To
  * be followed by one of the next two. */
 void small_leave(struct process *p, const struct object *object);

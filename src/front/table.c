@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "base/macros.h"
+
 #define TABLE_FIRST_SIZE 1024u
 
 /* A place holds an object's number, counted from 1, and what its handle hashes to; 0: empty. */
@@ -25,22 +27,27 @@ static struct object *place_object(const struct table *t, uint64_t place)
 	return &t->objects[(uint32_t)place - 1];
 }
 
-static uint32_t hash_of(uint32_t kind, uint64_t handle)
+/* Addresses that follow one another, in blocks or within one, have their places in the same line of
+ * the cache, eight by eight: what is allocated one after the other is found there. */
+static inline uint32_t hash_of(uint32_t kind, uint64_t handle)
 {
-	return (uint32_t)((handle ^ (uint64_t)kind << 56) * 0x9e3779b97f4a7c15ull >> 32);
+	uint32_t shift = handle % MIB(2) == 0 ? 21 : handle % 512 == 0 ? 9 : 4;
+	uint64_t line = handle >> (shift + 3) ^ handle % 16 << 40 ^ (uint64_t)kind << 56;
+
+	return ((uint32_t)(line * 0x9e3779b97f4a7c15ull >> 32) & ~7u) |
+	       (uint32_t)(handle >> shift & 7);
 }
 
 /* Where the object is, or the empty place where it would be put. */
-static size_t find_place(const struct table *t, uint32_t kind, uint64_t handle)
+static inline size_t find_place(const struct table *t, uint32_t hash, uint32_t kind,
+				uint64_t handle)
 {
-	uint32_t hash = hash_of(kind, handle);
-	size_t at = hash & (t->size - 1);
+	size_t mask = t->size - 1, at = hash & mask;
 
-	for (; t->places[at]; at = (at + 1) & (t->size - 1)) {
-		const struct object *object = place_object(t, t->places[at]);
+	for (uint64_t place; (place = t->places[at]); at = (at + 1) & mask) {
+		const struct object *object = place_object(t, place);
 
-		if (place_hash(t->places[at]) == hash && object->handle == handle &&
-		    object->kind == kind)
+		if (place_hash(place) == hash && object->handle == handle && object->kind == kind)
 			break;
 	}
 	return at;
@@ -70,7 +77,7 @@ static bool grow_objects(struct table *t, size_t size)
 	return true;
 }
 
-static int grow(struct table *t)
+static __attribute__((noinline)) int grow(struct table *t)
 {
 	size_t size = t->size ? t->size * 2 : TABLE_FIRST_SIZE;
 	uint64_t *places = map(size * sizeof(*places));
@@ -110,25 +117,44 @@ static uint32_t number_take(struct table *t)
 
 static void number_give(struct table *t, uint32_t number)
 {
-	t->objects[number - 1] = (struct object){.kind = OBJECT_NONE, .handle = t->unused};
+	t->objects[number - 1].kind = OBJECT_NONE;
+	t->objects[number - 1].handle = t->unused;
 	t->unused = number;
+}
+
+/* Field by field: what was written as fields just before is not in memory yet, and could not be
+ * read as anything wider without waiting for that. All fields. */
+static inline void object_copy(struct object *to, const struct object *from)
+{
+	to->handle = from->handle;
+	to->bytes = from->bytes;
+	to->context = from->context;
+	to->memory = from->memory;
+	to->small = from->small;
+	to->count = from->count;
+	to->kind = from->kind;
+	to->gpu = from->gpu;
+	to->exported = from->exported;
 }
 
 int table_put(struct table *t, const struct object *object, struct object *ret_old)
 {
-	static const struct object none;
-
+	if (ret_old)
+		ret_old->kind = OBJECT_NONE;
 	if (t->used >= capacity(t->size) && grow(t) < 0)
 		return -ENOMEM;
-	size_t at = find_place(t, object->kind, object->handle);
+	uint32_t hash = hash_of(object->kind, object->handle);
+	size_t at = find_place(t, hash, object->kind, object->handle);
+	uint32_t number = (uint32_t)t->places[at];
 
-	if (ret_old)
-		*ret_old = t->places[at] ? *place_object(t, t->places[at]) : none;
-	if (!t->places[at]) {
-		t->places[at] = place_make(hash_of(object->kind, object->handle), number_take(t));
+	if (!number) {
+		number = number_take(t);
+		t->places[at] = place_make(hash, number);
 		t->used++;
+	} else if (ret_old) {
+		*ret_old = t->objects[number - 1];
 	}
-	*place_object(t, t->places[at]) = *object;
+	object_copy(&t->objects[number - 1], object);
 	return 0;
 }
 
@@ -136,9 +162,19 @@ struct object *table_find(const struct table *t, enum object_kind kind, uint64_t
 {
 	if (!t->size)
 		return NULL;
-	uint64_t place = t->places[find_place(t, kind, handle)];
+	uint64_t place = t->places[find_place(t, hash_of(kind, handle), kind, handle)];
 
 	return place ? place_object(t, place) : NULL;
+}
+
+struct object *table_find_anew(const struct table *t, enum object_kind kind, uint64_t handle,
+			       uint32_t *ret_number)
+{
+	struct object *object = table_find(t, kind, handle);
+
+	if (object)
+		*ret_number = (uint32_t)(object - t->objects) + 1;
+	return object;
 }
 
 struct object *table_find_around(const struct table *t, enum object_kind kind, uint64_t at)
@@ -193,11 +229,11 @@ bool table_take(struct table *t, enum object_kind kind, uint64_t handle, struct 
 {
 	if (!t->size)
 		return false;
-	size_t at = find_place(t, kind, handle);
+	size_t at = find_place(t, hash_of(kind, handle), kind, handle);
 
 	if (!t->places[at])
 		return false;
-	*ret = *place_object(t, t->places[at]);
+	object_copy(ret, place_object(t, t->places[at]));
 	remove_at(t, at);
 	return true;
 }

@@ -21,6 +21,8 @@ enum object_kind {
 	OBJECT_GRAPH_POOL, /* what graphs hold on a device: by the device */
 	OBJECT_CONTEXT,
 	OBJECT_GRAPH, /* executable, with memory nodes; bytes is what those ask for */
+	OBJECT_IMAGE, /* a module or library: by its handle; what its image says that it takes */
+	OBJECT_LIMIT, /* of a context: by a number of ours; memory is the limit's first value */
 };
 
 struct object {
@@ -31,9 +33,13 @@ struct object {
 	 * number of the latest look at it; of a piece of a pool that pool. */
 	uint64_t memory;
 	uint32_t small; /* not 0: bytes in a block shared with others, see small.h */
-	uint32_t count; /* references, where the kind has them; a graph's epoch */
-	uint16_t kind;  /* enum object_kind */
+	/* References, where the kind has them; a graph's epoch; of a mapping its number. */
+	uint32_t count;
+	uint16_t kind; /* enum object_kind */
 	uint16_t gpu;
+	/* Others may have a handle to it, by which the driver keeps it when it is given back here.
+	 */
+	bool exported;
 };
 
 /* Zeroed: empty. Its memory stays until the process ends. */
@@ -51,6 +57,20 @@ struct table {
 int table_put(struct table *t, const struct object *object, struct object *ret_old);
 /* NULL: not there. Valid until the next put or take. */
 struct object *table_find(const struct table *t, enum object_kind kind, uint64_t handle);
+struct object *table_find_anew(const struct table *t, enum object_kind kind, uint64_t handle,
+			       uint32_t *ret_number);
+/* The same, looking first where the last one was that was found with this *number (0: none). */
+static inline struct object *table_find_again(const struct table *t, enum object_kind kind,
+					      uint64_t handle, uint32_t *number)
+{
+	if (*number && *number <= t->numbers) {
+		struct object *object = &t->objects[*number - 1];
+
+		if (object->kind == kind && object->handle == handle)
+			return object;
+	}
+	return table_find_anew(t, kind, handle, number);
+}
 /* The object of that kind with `at` within its bytes; NULL: none. Slow: looks at all. */
 struct object *table_find_around(const struct table *t, enum object_kind kind, uint64_t at);
 /* The handles of those of that kind and `memory`, as many as there is room for. Returns how many

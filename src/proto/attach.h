@@ -15,6 +15,11 @@
 /* With ATTACH_COMMAND: my mount namespace was made for the slice, and whoever is in it is in the
  * slice. Of root's commands only. */
 #define ATTACH_FLAG_NAMESPACE 1u
+/* With ATTACH_SETTLE: some of what I charged may not be on the device now (managed memory, what a
+ * pool gave back unseen), so less than I charged says nothing about what I could not size. Where
+ * reserved[0] is a GPU of the ledger plus 1, the reply's reserved[0] and [1] are the low and the
+ * high half of by how many bytes more is charged there than the driver says. */
+#define ATTACH_FLAG_INEXACT 2u
 #define ATTACH_ENV_SESSION "CARVE_SESSION"
 #define ATTACH_ENV_SOCKET "CARVE_ATTACH"
 /* Absolute paths of the real driver's libraries, found by `carve run` before the front hides them.

@@ -195,7 +195,7 @@ static void intent_finish(const struct ledger *l, uint32_t slot, const struct le
 	atomic_store_explicit(&ledger_slot(l, slot)->intent.active, 0, memory_order_release);
 }
 
-static void peak_raise(struct ledger_gpu *gpu, uint64_t bytes)
+static inline void peak_raise(struct ledger_gpu *gpu, uint64_t bytes)
 {
 	uint64_t peak = atomic_load_explicit(&gpu->peak_bytes, memory_order_relaxed);
 
@@ -205,52 +205,69 @@ static void peak_raise(struct ledger_gpu *gpu, uint64_t bytes)
 		;
 }
 
+/* Its four numbers of two bytes, in one store; carve runs on little-endian machines. */
+static inline void intent_name(struct ledger_intent *intent, uint32_t gpu, uint32_t target,
+			       enum ledger_field field, uint64_t seq)
+{
+	uint64_t name = (uint64_t)gpu | (uint64_t)target << 16 | (uint64_t)field << 32 | seq << 48;
+
+	memcpy((char *)intent + offsetof(struct ledger_intent, gpu), &name, sizeof(name));
+}
+LEDGER_ASSERT(offsetof(struct ledger_intent, target) == offsetof(struct ledger_intent, gpu) + 2);
+LEDGER_ASSERT(offsetof(struct ledger_intent, field) == offsetof(struct ledger_intent, gpu) + 4);
+LEDGER_ASSERT(offsetof(struct ledger_intent, seq) == offsetof(struct ledger_intent, gpu) + 6);
+
 /* The one operation: adds delta bytes to `field` of slot `target` and to the sum, in the name of
- * `slot`. -ENOMEM where delta > 0 and the sum would pass `limit`. */
-static int ledger_add(const struct ledger *l, uint32_t slot, uint32_t target,
-		      enum ledger_field field, uint32_t gpu, int64_t delta, uint64_t limit)
+ * `slot`. -ENOMEM where it is limited, delta > 0 and the sum would pass the limit. What is done is
+ * done by the numbers in here; the record in shared memory is for whoever comes after a death. */
+static __attribute__((always_inline)) inline int ledger_add(const struct ledger *l, uint32_t slot,
+							    uint32_t target,
+							    enum ledger_field which, uint32_t gpu,
+							    int64_t delta, bool limited)
 {
 	struct ledger_gpu *shared = ledger_gpu(l, gpu);
-	struct ledger_slot_gpu *own = ledger_slot_gpu(l, slot, gpu);
-	struct ledger_intent *intent = &ledger_slot(l, slot)->intent;
+	struct ledger_slot *record = ledger_slot(l, slot);
+	struct ledger_slot_gpu *own = (struct ledger_slot_gpu *)(record + 1) + gpu;
+	struct ledger_slot_gpu *books = target == slot ? own : ledger_slot_gpu(l, target, gpu);
+	_Atomic int64_t *field = which == LEDGER_FIELD_SETTLED ? &books->settled : &books->used;
+	struct ledger_intent *intent = &record->intent;
 	int64_t units = delta / (int64_t)LEDGER_GRANULE;
-	uint64_t word, next;
-	/* What is done is done by these numbers; the record in shared memory is for whoever comes
-	 * after a death. */
-	struct ledger_intent wanted = {
-		.gpu = (uint16_t)gpu,
-		.target = (uint16_t)target,
-		.field = (uint16_t)field,
-		.seq = (uint16_t)atomic_load_explicit(&own->applied, memory_order_relaxed),
-		.delta = delta,
-	};
+	uint64_t applied = atomic_load_explicit(&own->applied, memory_order_relaxed);
+	uint64_t named = word_make(0, slot, applied), word, next;
+	int64_t before = atomic_load_explicit(field, memory_order_relaxed);
 
 	/* Numbers wrap here: a note of the last round must not pass for one of this. */
-	if (wanted.seq == 0)
+	if (__builtin_expect((applied & SEQ_MASK) == 0, 0))
 		atomic_store(&own->helped, 0);
-	wanted.before = atomic_load_explicit(slot_field(l, &wanted), memory_order_relaxed);
-	intent->gpu = wanted.gpu;
-	intent->target = wanted.target;
-	intent->field = wanted.field;
-	intent->seq = wanted.seq;
-	intent->delta = wanted.delta;
-	intent->before = wanted.before;
+	intent_name(intent, gpu, target, which, applied);
+	intent->delta = delta;
+	intent->before = before;
 	atomic_store_explicit(&intent->active, 1, memory_order_release);
-	do {
-		word = atomic_load(&shared->committed);
+	word = atomic_load(&shared->committed);
+	for (;;) {
+		/* After the word: who swaps a word from after ledger_shrink() has its limit. */
+		uint64_t limit = limited ? ledger_limit(l, gpu) : UINT64_MAX;
 		int64_t sum = (int64_t)word_sum(word) + units;
 
 		if (sum < 0)
 			sum = 0; /* only a corrupt ledger gets here */
 		if (delta > 0 &&
-		    (sum > (int64_t)SUM_MASK || (uint64_t)sum * LEDGER_GRANULE > limit)) {
+		    __builtin_expect(
+			    sum > (int64_t)SUM_MASK || (uint64_t)sum * LEDGER_GRANULE > limit, 0)) {
 			atomic_store_explicit(&intent->active, 0, memory_order_release);
 			return -ENOMEM;
 		}
-		next = word_make((uint64_t)sum, slot, wanted.seq);
-	} while ((word_slot(word) != slot && !word_help(l, gpu, word)) ||
-		 !atomic_compare_exchange_weak(&shared->committed, &word, next));
-	intent_finish(l, slot, &wanted);
+		next = named | (uint64_t)sum;
+		if (__builtin_expect(word_slot(word) != slot, 0) && !word_help(l, gpu, word))
+			word = atomic_load(&shared->committed);
+		else if (atomic_compare_exchange_weak(&shared->committed, &word, next))
+			break;
+	}
+	/* As intent_finish(). */
+	atomic_store_explicit(field, (int64_t)((uint64_t)before + (uint64_t)delta),
+			      memory_order_relaxed);
+	atomic_store_explicit(&own->applied, applied + 1, memory_order_relaxed);
+	atomic_store_explicit(&intent->active, 0, memory_order_release);
 	if (delta > 0)
 		peak_raise(shared, word_sum(next) * LEDGER_GRANULE);
 	return 0;
@@ -267,14 +284,36 @@ int ledger_charge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t 
 		return 0;
 	if (bytes > INT64_MAX / 2)
 		return -ENOMEM;
-	return ledger_add(l, slot, slot, LEDGER_FIELD_USED, gpu, round_to_granule(bytes),
-			  ledger_limit(l, gpu));
+	return ledger_add(l, slot, slot, LEDGER_FIELD_USED, gpu, round_to_granule(bytes), true);
 }
 
 void ledger_uncharge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes)
 {
 	if (bytes)
-		ledger_add(l, slot, slot, LEDGER_FIELD_USED, gpu, -round_to_granule(bytes), 0);
+		ledger_add(l, slot, slot, LEDGER_FIELD_USED, gpu, -round_to_granule(bytes), false);
+}
+
+static __attribute__((noinline)) void daemon_add(const struct ledger *l, uint32_t target,
+						 enum ledger_field field, uint32_t gpu,
+						 int64_t delta)
+{
+	ledger_add(l, LEDGER_SLOT_DAEMON, target, field, gpu, delta, false);
+}
+
+int ledger_shrink(const struct ledger *l, struct ledger_limits *limits, uint32_t gpu,
+		  uint64_t bytes)
+{
+	uint64_t before = ledger_limit(l, gpu);
+
+	if (ledger_committed(l, gpu) > bytes)
+		return -EBUSY;
+	limits->gpu[gpu].limit_bytes = bytes;
+	/* Whoever still goes by the old limit read the word before this, and loses its swap. */
+	daemon_add(l, LEDGER_SLOT_DAEMON, LEDGER_FIELD_USED, gpu, 0);
+	if (ledger_committed(l, gpu) <= bytes)
+		return 0;
+	limits->gpu[gpu].limit_bytes = before;
+	return -EBUSY;
 }
 
 /* An amount of a slot that another process may have written anything into. What cannot be one is
@@ -303,8 +342,7 @@ void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t 
 					   : settled_bytes / unit * unit;
 	int64_t delta = settled_bytes - amount_read(&books->settled);
 	if (delta)
-		ledger_add(l, LEDGER_SLOT_DAEMON, slot, LEDGER_FIELD_SETTLED, gpu, delta,
-			   UINT64_MAX);
+		daemon_add(l, slot, LEDGER_FIELD_SETTLED, gpu, delta);
 }
 
 void ledger_recover(const struct ledger *l, uint32_t slot)
@@ -339,10 +377,9 @@ void ledger_reap(const struct ledger *l, uint32_t slot, uint32_t gpu)
 	int64_t settled = amount_read(&books->settled);
 
 	if (settled)
-		ledger_add(l, LEDGER_SLOT_DAEMON, slot, LEDGER_FIELD_SETTLED, gpu, -settled,
-			   UINT64_MAX);
+		daemon_add(l, slot, LEDGER_FIELD_SETTLED, gpu, -settled);
 	if (used)
-		ledger_add(l, LEDGER_SLOT_DAEMON, slot, LEDGER_FIELD_USED, gpu, -used, UINT64_MAX);
+		daemon_add(l, slot, LEDGER_FIELD_USED, gpu, -used);
 }
 
 void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint64_t start_time)

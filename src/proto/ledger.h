@@ -38,7 +38,7 @@
 
 struct ledger_limit {
 	uint8_t uuid[LEDGER_UUID_SIZE]; /* the GPU's or MIG device's, as the driver reports it */
-	_Atomic uint64_t limit_bytes;   /* any number of bytes; resize stores it */
+	_Atomic uint64_t limit_bytes;   /* any number of bytes */
 	_Atomic uint64_t context_bytes; /* learned cost of one context; 0: not known */
 	char pci_bus_id[32];            /* "00000000:01:00.0", NUL-terminated */
 	char uuid_text[48];             /* "GPU-..." or "MIG-...", NUL-terminated */
@@ -189,6 +189,10 @@ int ledger_charge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t 
 void ledger_uncharge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes);
 /* Daemon: sets slot's settled amount, whatever the limit says. */
 void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t settled_bytes);
+/* Daemon: lowers the limit, through the daemon's own mapping of it. 0: no sum of charges is above
+ * it from now on; -EBUSY: more is charged, and the limit stays as it was. */
+int ledger_shrink(const struct ledger *l, struct ledger_limits *limits, uint32_t gpu,
+		  uint64_t bytes);
 /* Daemon: finishes or discards what a dead process (or a dead daemon: slot 0) was doing.
  * Idempotent. */
 void ledger_recover(const struct ledger *l, uint32_t slot);

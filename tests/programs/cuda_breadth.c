@@ -7,22 +7,8 @@
 enum { WIDE = 64, HIGH = 8, DEEP = 4, CELLS = WIDE * HIGH * DEEP };
 
 static const char *const ptx = ".version 6.4\n.target sm_70\n.address_size 64\n"
-			       ".visible .global .align 4 .u32 level = 7;\n"
-			       ".visible .entry add(.param .u64 p, .param .u32 value)\n{\n"
-			       ".reg .b64 %rd<2>; .reg .b32 %r<3>;\n"
-			       "ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [value];\n"
-			       "red.global.add.u32 [%rd1], %r1;\nret;\n}\n"
+			       ".visible .global .align 4 .u32 level = 7;\n" CHECK_PTX_ADD
 			       ".visible .entry nothing()\n{\nret;\n}\n";
-
-static CUfunction kernel(const char *name)
-{
-	CUmodule module;
-	CUfunction f;
-
-	OK(cuModuleLoadData(&module, ptx));
-	OK(cuModuleGetFunction(&f, module, name));
-	return f;
-}
 
 static CUdeviceptr number_make(uint32_t value)
 {
@@ -270,7 +256,7 @@ static void check_peers(int argc, char **argv)
 	EXPECT(value == 1);
 	OK(cuCtxEnablePeerAccess(first, 0));
 	EXPECT_RESULT(cuCtxEnablePeerAccess(first, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-	OK(cuLaunchKernel(kernel("add"), 1, 1, 1, 2, 1, 1, 0, NULL, params, NULL));
+	OK(cuLaunchKernel(check_kernel(ptx, "add"), 1, 1, 1, 2, 1, 1, 0, NULL, params, NULL));
 	OK(cuCtxSynchronize());
 	EXPECT(number_at(a) == 11);
 	OK(cuCtxDisablePeerAccess(first));
@@ -391,7 +377,7 @@ static void check_graph_changes(int argc, char **argv)
 	CUdeviceptr p = number_make(0);
 	uint32_t value = 5, more = 6, got = 0;
 	void *params[] = {&p, &value}, *changed[] = {&p, &more};
-	CUDA_KERNEL_NODE_PARAMS add = add_params(kernel("add"), params), read;
+	CUDA_KERNEL_NODE_PARAMS add = add_params(check_kernel(ptx, "add"), params), read;
 	CUDA_MEMSET_NODE_PARAMS set = {
 		.dst = p, .value = 100, .elementSize = 4, .width = 1, .height = 1};
 	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -531,7 +517,7 @@ static void check_capture(int argc, char **argv)
 	check_context();
 	p = number_make(0);
 	void *params[] = {&p, &one};
-	CUfunction add = kernel("add");
+	CUfunction add = check_kernel(ptx, "add");
 	host = (CUDA_HOST_NODE_PARAMS){count_up, &called};
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
@@ -611,7 +597,7 @@ static void check_occupancy(int argc, char **argv)
 	CUfunction f;
 
 	check_context();
-	f = kernel("nothing");
+	f = check_kernel(ptx, "nothing");
 	OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 1024, 0));
 	EXPECT(blocks == 2);
 	OK(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, f, 32, 0, 0));

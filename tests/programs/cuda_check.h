@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cuda_abi.h"
 #include "base/macros.h"
@@ -65,4 +66,38 @@ static inline size_t check_free_bytes(void)
 
 	OK(cuMemGetInfo_v2(&bytes, &total));
 	return bytes;
+}
+
+static inline double check_seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* PTX: every thread adds value to *p. */
+#define CHECK_PTX_ADD                                                \
+	".visible .entry add(.param .u64 p, .param .u32 value)\n{\n" \
+	".reg .b64 %rd<2>; .reg .b32 %r<3>;\n"                       \
+	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [value];\n"       \
+	"red.global.add.u32 [%rd1], %r1;\nret;\n}\n"
+
+/* PTX: *p = *p * 10 + digit, so that the order of launches shows. */
+#define CHECK_PTX_DIGIT                                                \
+	".visible .entry digit(.param .u64 p, .param .u32 digit)\n{\n" \
+	".reg .b64 %rd<3>; .reg .b32 %r<4>;\n"                         \
+	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [digit];\n"         \
+	"ld.global.u32 %r2, [%rd1]; mad.lo.u32 %r3, %r2, 10, %r1;\n"   \
+	"st.global.u32 [%rd1], %r3;\nret;\n}\n"
+
+/* A kernel of a module that is made of this text for it alone. */
+static inline CUfunction check_kernel(const char *ptx, const char *name)
+{
+	CUmodule module;
+	CUfunction f;
+
+	OK(cuModuleLoadData(&module, ptx));
+	OK(cuModuleGetFunction(&f, module, name));
+	return f;
 }

@@ -1,17 +1,12 @@
 /* The driver API's rarer calls, and what older programs call. */
 #include <dlfcn.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cuda_check.h"
 
 static const char *const ptx =
-	".version 7.8\n.target sm_90\n.address_size 64\n"
-	".visible .entry add(.param .u64 p, .param .u32 value)\n{\n"
-	".reg .b64 %rd<2>; .reg .b32 %r<3>;\n"
-	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [value];\n"
-	"red.global.add.u32 [%rd1], %r1;\nret;\n}\n"
+	".version 7.8\n.target sm_90\n.address_size 64\n" CHECK_PTX_ADD
 	".visible .entry sleep(.param .u32 ns)\n{\n"
 	".reg .b32 %r<2>;\nld.param.u32 %r1, [ns]; nanosleep.u32 %r1;\nret;\n}\n"
 	/* sleeps, and then stores */
@@ -19,24 +14,6 @@ static const char *const ptx =
 	".reg .b64 %rd<2>; .reg .b32 %r<2>;\n"
 	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [ns]; nanosleep.u32 %r1;\n"
 	"st.global.u32 [%rd1], 1;\nret;\n}\n";
-
-static CUfunction kernel(const char *name)
-{
-	CUmodule module;
-	CUfunction f;
-
-	OK(cuModuleLoadData(&module, ptx));
-	OK(cuModuleGetFunction(&f, module, name));
-	return f;
-}
-
-static double seconds(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static void launch(CUfunction f, CUstream stream, void **params)
 {
@@ -84,7 +61,7 @@ static void check_cooperative_devices(int argc, char **argv)
 		OK(cuMemsetD32_v2(p[i], 1, 1));
 		params[i][0] = &p[i];
 		params[i][1] = &value;
-		list[i] = (CUDA_LAUNCH_PARAMS){.function = kernel("add"),
+		list[i] = (CUDA_LAUNCH_PARAMS){.function = check_kernel(ptx, "add"),
 					       .gridDimX = 3,
 					       .gridDimY = 1,
 					       .gridDimZ = 1,
@@ -112,7 +89,7 @@ static void check_cooperative_devices(int argc, char **argv)
 static void check_context_events(int argc, char **argv)
 {
 	CUcontext ctx = check_context();
-	CUfunction f = kernel("sleep");
+	CUfunction f = check_kernel(ptx, "sleep");
 	CUstream a, b;
 	CUevent all, one;
 	uint32_t ns = 150000000;
@@ -122,13 +99,13 @@ static void check_context_events(int argc, char **argv)
 	OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
 	OK(cuEventCreate(&all, CU_EVENT_DISABLE_TIMING));
 	OK(cuEventCreate(&one, CU_EVENT_DISABLE_TIMING));
-	double start = seconds();
+	double start = check_seconds();
 	launch(f, a, params);
 	OK(cuCtxRecordEvent(ctx, all));
 	EXPECT_RESULT(cuEventQuery(all), CUDA_ERROR_NOT_READY);
 	EXPECT_RESULT(cuStreamQuery(b), CUDA_SUCCESS);
 	OK(cuEventSynchronize(all));
-	EXPECT(seconds() - start >= 0.15);
+	EXPECT(check_seconds() - start >= 0.15);
 	OK(cuStreamQuery(a));
 
 	launch(f, a, params);
@@ -189,7 +166,7 @@ static void check_clusters(int argc, char **argv)
 	int sms, count, size;
 
 	check_context();
-	CUfunction f = kernel("add");
+	CUfunction f = check_kernel(ptx, "add");
 	OK(cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
 	dims.value.clusterDim.x = 4;
 	dims.value.clusterDim.y = dims.value.clusterDim.z = 1;
@@ -219,7 +196,7 @@ static void check_dot(int argc, char **argv)
 				     .kernelParams = params};
 
 	check_context();
-	p.func = kernel("sleep");
+	p.func = check_kernel(ptx, "sleep");
 	OK(cuGraphCreate(&graph, 0));
 	OK(cuGraphCreate(&child, 0));
 	OK(cuGraphAddEmptyNode(&root, child, NULL, 0));
@@ -271,7 +248,7 @@ static void check_order(int argc, char **argv)
 	CUevent between;
 
 	check_context();
-	CUfunction sleeper = kernel("sleep"), late = kernel("late");
+	CUfunction sleeper = check_kernel(ptx, "sleep"), late = check_kernel(ptx, "late");
 	OK(cuMemHostAlloc((void **)&words, 64, CU_MEMHOSTALLOC_DEVICEMAP));
 	OK(cuMemHostGetDevicePointer_v2(&p, (void *)words, 0));
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -279,25 +256,25 @@ static void check_order(int argc, char **argv)
 	words[0] = words[1] = words[2] = 0;
 	CUdeviceptr q = p + 8;
 	void *sleep_params[] = {&ns}, *late_params[] = {&q, &ns};
-	double start = seconds();
+	double start = check_seconds();
 	launch(sleeper, stream, sleep_params);
 	OK(cuEventRecord(between, stream));
 	OK(cuStreamWriteValue32_v2(stream, p, 1, 0));
 	OK(cuStreamWriteValue64_v2(stream, p + 16, 2, 0));
 	EXPECT(words[0] == 0 && words[4] == 0);
 	while (!words[0])
-		EXPECT(seconds() - start < 30);
+		EXPECT(check_seconds() - start < 30);
 	OK(cuEventQuery(between));
-	EXPECT(seconds() - start >= 0.2);
+	EXPECT(check_seconds() - start >= 0.2);
 	OK(cuStreamSynchronize(stream));
 	EXPECT(words[4] == 2);
 
-	start = seconds();
+	start = check_seconds();
 	launch(late, stream, late_params);
 	EXPECT(words[2] == 0);
 	while (!words[2])
-		EXPECT(seconds() - start < 30);
-	EXPECT(seconds() - start >= 0.2);
+		EXPECT(check_seconds() - start < 30);
+	EXPECT(check_seconds() - start >= 0.2);
 	OK(cuStreamSynchronize(stream));
 }
 
@@ -311,15 +288,15 @@ static void check_shared_events_child(int argc, char **argv)
 	void *params[] = {&ns};
 
 	check_context();
-	CUfunction f = kernel("sleep");
+	CUfunction f = check_kernel(ptx, "sleep");
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	EXPECT(fread(&handle, sizeof(handle), 1, stdin) == 1);
 	OK(cuIpcOpenEventHandle(&event, handle));
-	double start = seconds();
+	double start = check_seconds();
 	EXPECT_RESULT(cuEventQuery(event), CUDA_ERROR_NOT_READY);
 	OK(cuStreamWaitEvent(stream, event, 0));
 	OK(cuStreamSynchronize(stream));
-	EXPECT(seconds() - start > 0.05);
+	EXPECT(check_seconds() - start > 0.05);
 	OK(cuEventQuery(event));
 	launch(f, stream, params);
 	OK(cuEventRecord(event, stream));
@@ -340,7 +317,7 @@ static void check_shared_events(int argc, char **argv)
 	void *params[] = {&ns};
 
 	check_context();
-	CUfunction f = kernel("sleep");
+	CUfunction f = check_kernel(ptx, "sleep");
 	EXPECT(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
 	EXPECT_RESULT(cuEventCreate(&event, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
 	OK(cuEventCreate(&own, CU_EVENT_DISABLE_TIMING));
@@ -369,10 +346,10 @@ static void check_shared_events(int argc, char **argv)
 	OK(cuEventSynchronize(event));
 	EXPECT(read(from[0], line, sizeof(line)) > 0);
 	/* Now it is the other's. */
-	double start = seconds();
+	double start = check_seconds();
 	EXPECT_RESULT(cuEventQuery(event), CUDA_ERROR_NOT_READY);
 	OK(cuEventSynchronize(event));
-	EXPECT(seconds() - start > 0.05);
+	EXPECT(check_seconds() - start > 0.05);
 	EXPECT(write(to[1], "\n", 1) == 1);
 	int status;
 	EXPECT(waitpid(pid, &status, 0) == pid && status == 0);

@@ -3,24 +3,15 @@
 
 #include "cuda_check.h"
 
-static const char *const ptx = ".version 6.4\n.target sm_70\n.address_size 64\n"
-			       /* *p = *p * 10 + digit */
-			       ".visible .entry digit(.param .u64 p, .param .u32 digit)\n{\n"
-			       ".reg .b64 %rd<3>; .reg .b32 %r<4>;\n"
-			       "ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [digit];\n"
-			       "ld.global.u32 %r2, [%rd1]; mad.lo.u32 %r3, %r2, 10, %r1;\n"
-			       "st.global.u32 [%rd1], %r3;\nret;\n}\n";
+static const char *const ptx = ".version 6.4\n.target sm_70\n.address_size 64\n" CHECK_PTX_DIGIT;
 
 static CUfunction digit;
 static CUdeviceptr number;
 
 static void start(void)
 {
-	CUmodule module;
-
 	check_context();
-	OK(cuModuleLoadData(&module, ptx));
-	OK(cuModuleGetFunction(&digit, module, "digit"));
+	digit = check_kernel(ptx, "digit");
 	OK(cuMemAlloc_v2(&number, 4));
 	OK(cuMemsetD32_v2(number, 0, 1));
 	OK(cuCtxSynchronize());

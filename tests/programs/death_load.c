@@ -15,12 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "fork_bound.h"
 #include "slice_families.h"
 
 #define WORKERS 6
@@ -86,7 +86,6 @@ static void work(size_t me, unsigned seed)
 	CUcontext context;
 	CUresult result;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	/* Others may have filled the slice meanwhile; being refused is getting on, too. */
 	do {
 		result = cuInit(0) ? CUDA_ERROR_NOT_INITIALIZED
@@ -106,7 +105,7 @@ static pid_t worker_start(size_t me)
 {
 	unsigned seed = (unsigned)rand();
 	atomic_store(&shared->started[me], false);
-	pid_t pid = fork();
+	pid_t pid = fork_bound();
 
 	if (pid == 0)
 		work(me, seed);

@@ -1,19 +1,29 @@
 /* Steps a process through the front's instructions and kills it at one of them, again and again,
  * each time further on, until it gets through.
  *
- *   death_tracer SCENARIO STRIDE OFFSET
+ *   death_tracer SCENARIO STRIDE OFFSET [END]
+ *   death_tracer SCENARIO states STRIDE OFFSET
  *
  * Runs in a slice, over any driver. Only instructions of the preloaded front count: what it calls
- * runs to its return at full speed. After every kill a neighbour in the slice must get memory at
- * once, and within a second all that was free before the killed process began. Tells how far it is
- * where stderr is a terminal; prints how many were killed. */
+ * runs to its return at full speed. With a stride, every so-manieth instruction is killed at
+ * (before END). With `states`, each so-manieth state: one instruction of every run of them between
+ * which nothing changed that outlives the process: the ledger is the same, byte for byte, and
+ * nothing was called. Whichever of those it dies at, the rest of the world is the same, so that is
+ * as good as each.
+ *
+ * After every kill a neighbour in the slice must get memory at once, and within a second all that
+ * was free before the killed process began. Tells how far it is where stderr is a terminal; prints
+ * how many were killed, and how many instructions of the front the last one got through. */
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/user.h>
@@ -22,6 +32,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "proto/ledger.h"
 #include "slice_families.h"
 
 #define BREAKPOINT 0xCCul
@@ -287,21 +298,22 @@ static void run_to(pid_t child, uintptr_t address, int *status)
 	ptrace(PTRACE_SETREGS, child, NULL, &registers);
 }
 
-/* One step; out of the front and the program, to the return into them. */
-static void advance(pid_t child, int *status)
+/* One step; out of the front and the program, to the return into them: true, it was a call. */
+static bool advance(pid_t child, int *status)
 {
 	struct user_regs_struct registers;
 
 	ptrace(PTRACE_SINGLESTEP, child, NULL, NULL);
 	waitpid(child, status, 0);
 	if (!WIFSTOPPED(*status))
-		return;
+		return true;
 	ptrace(PTRACE_GETREGS, child, NULL, &registers);
 	if (in(&front, registers.rip) || in(&program, registers.rip))
-		return;
+		return false;
 	uintptr_t back = (uintptr_t)ptrace(PTRACE_PEEKDATA, child, registers.rsp, NULL);
 	if (in(&front, back) || in(&program, back))
 		run_to(child, back, status);
+	return true;
 }
 
 static bool at_front(pid_t child)
@@ -312,14 +324,78 @@ static bool at_front(pid_t child)
 	return in(&front, registers.rip);
 }
 
-/* Kills the child before its so-manieth instruction in the front; false: it ended before. */
-static bool step_and_kill(pid_t child, long instructions, int *status)
+/* ---- What outlives a process: the session's ledger, as it was when it was last looked at ---- */
+
+static struct {
+	const char *at;
+	char *seen;
+	size_t size; /* 0: it is not known yet */
+} ledger;
+
+/* Maps the ledger that the child has open, if it has. */
+static void ledger_find(pid_t child)
 {
+	char path[64], link[64];
+
+	for (int fd = 3; fd < 256; fd++) {
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)child, fd);
+		ssize_t n = readlink(path, link, sizeof(link) - 1);
+		link[MAX(n, 0)] = '\0';
+		if (!strstr(link, "carve-ledger:"))
+			continue;
+		int own = open(path, O_RDONLY | O_CLOEXEC);
+		void *at = mmap(NULL, sizeof(struct ledger_header), PROT_READ, MAP_SHARED, own, 0);
+		size_t size = at == MAP_FAILED ? 0 : ((struct ledger_header *)at)->time_offset;
+
+		ledger.at = mmap(NULL, size, PROT_READ, MAP_SHARED, own, 0);
+		ledger.seen = calloc(1, size);
+		if (!size || ledger.at == MAP_FAILED || !ledger.seen)
+			_exit(3);
+		ledger.size = size;
+		close(own);
+		return;
+	}
+}
+
+/* Whether it differs from what was seen. Others write to it, too: that is one state more. */
+static bool ledger_changed(pid_t child, bool called)
+{
+	if (!ledger.size && called)
+		ledger_find(child);
+	if (!ledger.size || memcmp(ledger.at, ledger.seen, ledger.size) == 0)
+		return false;
+	memcpy(ledger.seen, ledger.at, ledger.size);
+	return true;
+}
+
+/* ---- Killing ---- */
+
+struct point {
+	bool states; /* what is counted: states, else instructions */
+	long at;     /* which one is to be killed at */
+	long passed; /* instructions of the front that it got through */
+};
+
+/* Kills the child before its so-manieth instruction in the front, or in its so-manieth state;
+ * false: it ended before. */
+static bool step_and_kill(pid_t child, struct point *point, int *status)
+{
+	bool fresh = true;
+	long left = point->at;
+
 	waitpid(child, status, 0);
-	while (WIFSTOPPED(*status)) {
-		if (at_front(child) && instructions-- == 0)
-			break;
-		advance(child, status);
+	if (point->states)
+		(void)ledger_changed(child, true);
+	for (point->passed = 0; WIFSTOPPED(*status);) {
+		if (at_front(child)) {
+			if ((fresh || !point->states) && left-- == 0)
+				break;
+			fresh = false;
+			point->passed++;
+		}
+		bool called = advance(child, status);
+		if (point->states)
+			fresh |= called || ledger_changed(child, called);
 	}
 	if (!WIFSTOPPED(*status))
 		return false;
@@ -328,7 +404,7 @@ static bool step_and_kill(pid_t child, long instructions, int *status)
 	return true;
 }
 
-static int run(const struct scenario *scenario, long stride, long offset)
+static int run(const struct scenario *scenario, struct point point, long stride, long end)
 {
 	struct neighbour neighbour;
 	long kills = 0;
@@ -342,16 +418,17 @@ static int run(const struct scenario *scenario, long stride, long offset)
 	}
 	if (!neighbour_agrees(&neighbour))
 		return 2;
-	for (long instructions = offset;; instructions += stride, kills++) {
+	for (; point.at < end; point.at += stride, kills++) {
 		pid_t child = fork();
 
 		if (child == 0) {
 			scenario->run();
 			_exit(0);
 		}
-		bool killed = step_and_kill(child, instructions, &status);
+		bool killed = step_and_kill(child, &point, &status);
 		if (!neighbour_agrees(&neighbour)) {
-			fprintf(stderr, "after a death at instruction %ld\n", instructions);
+			fprintf(stderr, "after a death at %s %ld, instruction %ld\n",
+				point.states ? "state" : "instruction", point.at, point.passed);
 			return 1;
 		}
 		if (!killed)
@@ -359,16 +436,25 @@ static int run(const struct scenario *scenario, long stride, long offset)
 		if (isatty(STDERR_FILENO))
 			fprintf(stderr, "\r%s: %ld killed", scenario->name, kills);
 	}
-	printf("%ld\n", kills);
+	printf("%ld %ld\n", kills, point.passed);
+	if (point.at >= end)
+		return 0;
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
-	long stride = argc == 4 ? strtol(argv[2], NULL, 10) : 0;
+	struct point point = {.states = argc == 5 && strcmp(argv[2], "states") == 0};
+	char **numbers = argv + 2 + point.states;
+	long stride = argc >= 4 ? strtol(numbers[0], NULL, 10) : 0, end = LONG_MAX;
 
-	for (size_t i = 0; stride > 0 && i < ARRAY_SIZE(scenarios); i++)
-		if (strcmp(argv[1], scenarios[i].name) == 0)
-			return run(&scenarios[i], stride, strtol(argv[3], NULL, 10));
+	if (!point.states && argc > 4)
+		end = strtol(argv[4], NULL, 10);
+	for (size_t i = 0; stride > 0 && i < ARRAY_SIZE(scenarios); i++) {
+		if (strcmp(argv[1], scenarios[i].name) != 0)
+			continue;
+		point.at = strtol(numbers[1], NULL, 10);
+		return run(&scenarios[i], point, stride, end);
+	}
 	return 2;
 }

@@ -39,13 +39,7 @@ struct thread {
 };
 
 static const char *const ptx =
-	".version 6.4\n.target sm_70\n.address_size 64\n"
-	/* *p = *p * 10 + digit */
-	".visible .entry digit(.param .u64 p, .param .u32 digit)\n{\n"
-	".reg .b64 %rd<3>; .reg .b32 %r<4>;\n"
-	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [digit];\n"
-	"ld.global.u32 %r2, [%rd1]; mad.lo.u32 %r3, %r2, 10, %r1;\n"
-	"st.global.u32 [%rd1], %r3;\nret;\n}\n"
+	".version 6.4\n.target sm_70\n.address_size 64\n" CHECK_PTX_DIGIT
 	/* *p = *p * 31 + *q */
 	".visible .entry mix(.param .u64 p, .param .u64 q)\n{\n"
 	".reg .b64 %rd<3>; .reg .b32 %r<4>;\n"

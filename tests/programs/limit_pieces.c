@@ -9,16 +9,15 @@
  * Then they take and free pieces of random sizes, and give all back. Exit 0 if it was so; how much
  * was held in the meantime is for whoever reads the driver's books. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "fork_bound.h"
 #include "slice_families.h"
 
 #define PIECE MIB(8)
@@ -145,7 +144,6 @@ static void process(size_t me)
 	};
 	pthread_t ids[THREADS_MAX];
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	expect(cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
 		       cuCtxSetCurrent(context) == CUDA_SUCCESS &&
 		       cuMemPoolCreate(&pool, &props) == CUDA_SUCCESS,
@@ -176,7 +174,7 @@ int main(int argc, char **argv)
 	pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
 	pthread_barrier_init(barrier, &attributes, (unsigned)(processes * threads));
 	for (size_t i = 0; i < processes; i++)
-		if (fork() == 0)
+		if (fork_bound() == 0)
 			process(i);
 	/* The others end with this one. */
 	for (size_t i = 0; i < processes; i++)

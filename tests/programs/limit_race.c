@@ -7,16 +7,15 @@
  * until each was refused: together they must get the room to the last STEP. When all is given back
  * the room must be what it was. Exit 0 if it was so in every round; prints the bytes raced for. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fork_bound.h"
 #include "slice_families.h"
 
 #define PROCESSES_MAX 64
@@ -112,7 +111,6 @@ static void racer(char **argv, size_t me, size_t processes)
 	long rounds = strtol(argv[4], NULL, 10);
 	CUcontext context;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	expect(cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
 		       cuCtxSetCurrent(context) == CUDA_SUCCESS,
 	       "no context", 0, 0);
@@ -137,7 +135,7 @@ int main(int argc, char **argv)
 	pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
 	pthread_barrier_init(&shared->barrier, &attributes, (unsigned)processes);
 	for (size_t i = 0; i < processes; i++)
-		if (fork() == 0)
+		if (fork_bound() == 0)
 			racer(argv, i, processes);
 	/* The others end with this one. */
 	for (size_t i = 0; i < processes; i++)

@@ -6,17 +6,16 @@
  * negative, and free + used = total. Exit 0 if it was so in every look; prints how many there were,
  * and how many different amounts were seen. */
 #include <dlfcn.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/macros.h"
 #include "base/nvml_abi.h"
+#include "fork_bound.h"
 #include "slice_families.h"
 
 #define HELD 8
@@ -40,7 +39,6 @@ static void churn(unsigned seed)
 		size_t bytes;
 	} held[HELD] = {0};
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (!begin())
 		_exit(1);
 	for (;;) {
@@ -116,7 +114,7 @@ int main(int argc, char **argv)
 	uint64_t free_bytes, before = 0;
 
 	for (long i = 0; i < processes; i++)
-		if (fork() == 0)
+		if (fork_bound() == 0)
 			churn((unsigned)i + 1);
 	if (!begin() || !nvml_open(&device) || cuDeviceTotalMem_v2(&slice, 0) != CUDA_SUCCESS)
 		return 2;

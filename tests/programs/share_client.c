@@ -2,14 +2,18 @@
  *
  *   share_client [--kernel-us N[,N...]] [--sync-every N] [--duty PERCENT] [--period-ms N]
  *                [--graph N] [--streams N] [--seconds S] [--spin] [--times FILE] [--gpus N]
+ *                [--blocks N] [--work N]
  *
  * Launches kernels of these lengths one after the other (1000), on the streams in turn (1), as
- * graphs of N kernels (0: singly), on each of the GPUs in turn (1); waits for them after every N
- * (8; 0: never before the end). With a duty below 100 it works in bursts: so much of each period
- * (50 ms), and then waits. Says "up" once it works, and at the end, after S seconds or SIGTERM, one
- * line of JSON: how many kernels, the sum of their times by their own stored clocks, and of bursts
- * the longest and the middle time from the first launch to the end of the last kernel. --times
- * writes {start, end} of the last kernels, one a line, in ns of the GPU's clock. */
+ * graphs of N kernels (0: singly), on each of the GPUs in turn (1), as grids of N blocks (1), which
+ * others than carve may go by; waits for them after every N
+ * (8; 0: never before the end). --work: instead of sleeping a kernel makes N steps for each us, so
+ * that it takes longer when others have the GPU meanwhile. With a duty below 100 it works in
+ * bursts: so much of each period (50 ms), and then waits. Says "up" once it works, and at the end,
+ * after S seconds or SIGTERM, one line of JSON: how many kernels, the sum of their times by their
+ * own stored clocks, and of bursts the longest and the middle time from the first launch to the end
+ * of the last kernel. --times writes {start, end} of the last kernels, one a line, in ns of the
+ * GPU's clock. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -18,7 +22,7 @@
 #include "cuda_check.h"
 #include "share_kernel.h"
 
-#define SLOTS 65536u
+#define SLOTS 1048576u
 #define STREAMS_MAX 64u
 #define LENGTHS_MAX 16u
 #define GPUS_MAX 8u
@@ -39,7 +43,7 @@ struct gpu {
 
 static struct {
 	unsigned kernel_us[LENGTHS_MAX], lengths;
-	unsigned sync_every, duty, period_ms, graph, streams, gpus, spin;
+	unsigned sync_every, duty, period_ms, graph, streams, gpus, spin, blocks, work;
 	double seconds;
 	const char *times;
 } options = {.kernel_us = {1000},
@@ -49,6 +53,7 @@ static struct {
 	     .period_ms = 50,
 	     .streams = 1,
 	     .gpus = 1,
+	     .blocks = 1,
 	     .seconds = 1e9};
 
 static struct gpu gpus[GPUS_MAX];
@@ -91,6 +96,8 @@ static void options_read(int argc, char **argv)
 					      {"gpus", required_argument, NULL, 'n'},
 					      {"times", required_argument, NULL, 'f'},
 					      {"spin", no_argument, NULL, 'i'},
+					      {"blocks", required_argument, NULL, 'b'},
+					      {"work", required_argument, NULL, 'w'},
 					      {0}};
 	int option;
 
@@ -125,6 +132,12 @@ static void options_read(int argc, char **argv)
 		case 'f':
 			options.times = optarg;
 			break;
+		case 'b':
+			options.blocks = number;
+			break;
+		case 'w':
+			options.work = number;
+			break;
 		case 'i':
 			options.spin = 1;
 			break;
@@ -133,7 +146,7 @@ static void options_read(int argc, char **argv)
 		}
 	}
 	EXPECT(options.streams >= 1 && options.streams <= STREAMS_MAX);
-	EXPECT(options.gpus >= 1 && options.gpus <= GPUS_MAX);
+	EXPECT(options.gpus >= 1 && options.gpus <= GPUS_MAX && options.blocks >= 1);
 	EXPECT(options.duty >= 1 && options.duty <= 100 && options.period_ms >= 1);
 }
 
@@ -144,9 +157,15 @@ static void kernel_launch(struct gpu *gpu, unsigned length, CUstream stream)
 	uint32_t ns = options.kernel_us[length] * 1000u, slots = SLOTS, spin = options.spin;
 	uint32_t naps = (ns + SHARE_NAP_MAX_NS - 1) / SHARE_NAP_MAX_NS;
 	uint32_t nap_ns = naps ? ns / naps : 0;
+	if (options.work) {
+		spin = 2;
+		naps = options.kernel_us[length];
+		nap_ns = options.work;
+	}
 	void *arguments[] = {&gpu->ring, &gpu->count, &slots, &naps, &nap_ns, &spin};
 
-	OK(cuLaunchKernel(gpu->function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
+	OK(cuLaunchKernel(gpu->function, options.blocks, 1, 1, 1, 1, 1, 0, stream, arguments,
+			  NULL));
 }
 
 static CUgraphExec graph_make(struct gpu *gpu, unsigned length)

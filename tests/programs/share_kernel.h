@@ -1,5 +1,7 @@
 /* A kernel of a given length that notes when it ran: {start, end} by the GPU's own clock, into a
- * ring of `slots` pairs. It sleeps `naps` times `nap_ns`, or with `spin` waits on the clock. */
+ * ring of `slots` pairs. It sleeps `naps` times `nap_ns`, or with `spin` 1 waits on the clock, or
+ * with 2 makes `naps` * `nap_ns` steps of the same work, however long these take. Of a grid the
+ * first block does that, and the others nothing. */
 #pragma once
 
 #define SHARE_KERNEL_NAME "timed"
@@ -14,7 +16,10 @@ static const char share_kernel_ptx[] =
 	"{\n"
 	"	.reg .u32 %r<10>;\n"
 	"	.reg .u64 %d<12>;\n"
-	"	.reg .pred %p<3>;\n"
+	"	.reg .pred %p<4>;\n"
+	"	mov.u32 %r6, %ctaid.x;\n"
+	"	setp.ne.u32 %p3, %r6, 0;\n"
+	"	@%p3 ret;\n"
 	"	ld.param.u64 %d1, [ring];\n"
 	"	ld.param.u64 %d2, [count];\n"
 	"	ld.param.u32 %r1, [slots];\n"
@@ -23,6 +28,8 @@ static const char share_kernel_ptx[] =
 	"	ld.param.u32 %r4, [spin];\n"
 	"	mov.u64 %d3, %globaltimer;\n"
 	"	setp.ne.u32 %p1, %r4, 0;\n"
+	"	setp.eq.u32 %p2, %r4, 2;\n"
+	"	@%p2 bra WORK;\n"
 	"	@%p1 bra SPIN;\n"
 	"	mov.u32 %r5, 0;\n"
 	"NAP:	setp.ge.u32 %p2, %r5, %r2;\n"
@@ -35,6 +42,17 @@ static const char share_kernel_ptx[] =
 	"AGAIN:	mov.u64 %d5, %globaltimer;\n"
 	"	setp.lt.u64 %p2, %d5, %d4;\n"
 	"	@%p2 bra AGAIN;\n"
+	"	bra DONE;\n"
+	"WORK:	mul.lo.u32 %r7, %r2, %r3;\n"
+	"	mov.u32 %r8, %r3;\n"
+	"STEP:	mad.lo.u32 %r8, %r8, %r8, %r7;\n"
+	"	sub.u32 %r7, %r7, 1;\n"
+	"	setp.ne.u32 %p2, %r7, 0;\n"
+	"	@%p2 bra STEP;\n"
+	"	setp.ne.u32 %p2, %r8, %r4;\n" /* hardly ever not; but the steps count for something
+					       */
+	"	@%p2 bra DONE;\n"
+	"	add.u64 %d3, %d3, 1;\n"
 	"DONE:	mov.u64 %d6, %globaltimer;\n"
 	"	atom.global.add.u64 %d7, [%d2], 1;\n"
 	"	cvt.u64.u32 %d8, %r1;\n"

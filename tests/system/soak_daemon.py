@@ -21,16 +21,37 @@ OK, OUT_OF_MEMORY = 0, 2
 LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
-class Client(threading.Thread):
+class Stepping(threading.Thread):
+    """Does one step() after another, other than while `pause` is set: `paused` says that it stands still."""
+
+    def __init__(self, seed):
+        super().__init__(daemon=True)
+        self.dice = random.Random(seed)
+        self.over, self.pause, self.paused = False, threading.Event(), threading.Event()
+        self.failure = None
+
+    def run(self):
+        try:
+            while not self.over:
+                if self.pause.is_set():
+                    self.paused.set()
+                    time.sleep(0.002)
+                    continue
+                self.paused.clear()
+                self.step()
+        except BaseException as e:  # noqa: BLE001: told by who waits for it
+            self.failure = repr(e)
+            self.paused.set()
+
+
+class Client(Stepping):
     """Asks for slices, resizes and releases them. Whatever breaks off is asked again: by the same ID, so that it
     is the same request. Keeps the books of what it has, by what it was told."""
 
     def __init__(self, place, seed):
-        super().__init__(daemon=True)
-        self.place, self.dice = place, random.Random(seed)
-        self.held = {}  # ID -> bytes
-        self.over, self.pause, self.paused = False, threading.Event(), threading.Event()
-        self.failure, self.pairs, self.repeats = None, 0, 0
+        super().__init__(seed)
+        self.place, self.held = place, {}  # ID -> bytes
+        self.pairs, self.repeats = 0, 0
 
     def call(self, method, path, body=None):
         """(status, answer, whether it was asked more than once)"""
@@ -74,41 +95,29 @@ class Client(threading.Thread):
         del self.held[id]
         self.pairs += 1
 
-    def run(self):
-        try:
-            while not self.over:
-                if self.pause.is_set():
-                    self.paused.set()
-                    time.sleep(0.002)
-                    continue
-                self.paused.clear()
-                step = self.dice.random()
-                if not self.held or (step < 0.4 and len(self.held) < 4):
-                    self.take()
-                elif step < 0.6:
-                    self.resize()
-                else:
-                    self.give()
-        except BaseException as e:  # noqa: BLE001: told by who waits for it
-            self.failure = repr(e)
-            self.paused.set()
+    def step(self):
+        choice = self.dice.random()
+        if not self.held or (choice < 0.4 and len(self.held) < 4):
+            self.take()
+        elif choice < 0.6:
+            self.resize()
+        else:
+            self.give()
 
 
-class Workload(threading.Thread):
+class Workload(Stepping):
     """A program in a slice that takes and gives memory; whether a daemon lives is nothing to it."""
 
     SIZE = 3 * GIB
 
     def __init__(self, host, seed):
-        super().__init__(daemon=True)
+        super().__init__(seed)
         self.process = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "3", "--",
                                    BUILD / "tests/programs/limit_driven"], stdin=subprocess.PIPE, stderr=None)
         self.pid = int(self.process.stdout.readline())
-        self.dice, self.held = random.Random(seed), []
+        self.held, self.steps = [], 0
         assert self.say("device 0") == OK
         self.room = self.say("room")
-        self.over, self.pause, self.paused = False, threading.Event(), threading.Event()
-        self.failure, self.steps = None, 0
 
     def say(self, line):
         self.process.stdin.write(line + "\n")
@@ -129,19 +138,6 @@ class Workload(threading.Thread):
         self.steps += 1
         if self.steps % 20 == 0:
             assert self.say("room") == self.room - sum(self.held)
-
-    def run(self):
-        try:
-            while not self.over:
-                if self.pause.is_set():
-                    self.paused.set()
-                    time.sleep(0.002)
-                    continue
-                self.paused.clear()
-                self.step()
-        except BaseException as e:  # noqa: BLE001: likewise
-            self.failure = repr(e)
-            self.paused.set()
 
     def close(self):
         self.process.stdin.close()
@@ -304,6 +300,11 @@ def pairs(count, warm=None, report=lambda text: None, args=()):
             seen.append((done, *figures(daemon)))
             report("{} pairs: {:.2f} MiB of memory, {:.2f} MiB of files, {} descriptors".format(
                 done, seen[-1][1] / MIB, seen[-1][2] / MIB, seen[-1][3]))
+        # The daemon may not have heard yet that the last clients hung up.
+        end = time.monotonic() + 20
+        while seen[-1][3] > seen[0][3] and time.monotonic() < end:
+            time.sleep(0.1)
+            seen[-1] = (done, *figures(daemon))
         return seen
     finally:
         daemon.close()

@@ -6,10 +6,14 @@ import xml.etree.ElementTree
 
 import pytest
 
+import bad_peers
+import results_schema
 from conftest import BUILD, ON_GPU, ROOT, clean_env
 
 sys.path.insert(0, str(ROOT))
 from bench import calls, guard, plot, report, stats, syscalls  # noqa: E402: found by the line above
+
+pytestmark = [pytest.mark.alone, pytest.mark.once("a benchmark")]
 
 
 def sanitized():
@@ -45,10 +49,11 @@ def row(document, loop, live=0, idle=0):
 @needs_plain_build
 def test_every_row_is_measured_in_every_configuration(measured):
     printed, document, _, markdown = measured
+    results_schema.check(document)
     assert document["schema"] == "carve-bench/1" and document["rounds"] == 5
     expected = {(loop, 0, 0) for loop in [*calls.LOOPS, "init", "context", "process_start"]}
     expected |= {(loop, live, 0) for loop in ("alloc_free", "alloc_free_small") for live in calls.LIVE}
-    expected |= {("alloc_free", 0, 128)}
+    expected |= {("alloc_free", 0, 128), ("forwarded_now", 0, 0)}
     expected |= {(f"{loop}_{state}", 0, 0) for loop in calls.GATED for state in calls.GATE_STATES}
     assert {(r["loop"], r["live"], r["idle_processes"]) for r in document["rows"]} == expected
     for r in document["rows"]:
@@ -94,8 +99,23 @@ def test_the_plot_is_well_formed(measured):
 
 @needs_plain_build
 def test_guard_holds():
-    done = bench("--guard", timeout=60)
+    done = bench("--guard", timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_plain_build
+def test_guard_catches_a_path_that_doubled(measured):
+    """Each bound on what carve adds to a call is below twice of what that takes now."""
+    bounds = [b for b in json.loads(guard.BOUNDS.read_text())["ratios"] if b["over"] == "direct"]
+    now, doubled = calls.Samples(["direct", "carve"]), calls.Samples(["direct", "carve"])
+    for bound in bounds:
+        results = row(measured[1], bound["loop"])["results"]
+        for samples, factor in ((now, 1), (doubled, 2)):
+            samples.add((bound["loop"], 0, 0), "direct", results["direct"]["least"])
+            samples.add((bound["loop"], 0, 0), "carve", factor * results["carve"]["least"])
+    assert len(bounds) == 7 and {b["loop"] for b in bounds} <= set(guard.LOOPS)
+    for bound, value in guard.judge(doubled, bounds):
+        assert not guard.passed([(bound, value)]), (bound, value)
 
 
 @needs_plain_build
@@ -152,3 +172,23 @@ def test_plot_of_one_point():
 def test_wrong_usage_is_refused(args):
     done = bench(*args)
     assert done.returncode == 2 and "scripts/bench: error:" in done.stderr
+
+
+@needs_plain_build
+def test_a_peer_that_fails_is_a_cell(tmp_path):
+    """And the others, and its own rows that it does manage, are measured."""
+    given = [bad_peers.lacks_a_library(tmp_path),
+             bad_peers.dies_when_loaded(tmp_path), bad_peers.dies_in(tmp_path, "cuLaunchKernel")]
+    args = [arg for peer in given for arg in ("--peer", f"{peer.name}={peer.library}")]
+    done = bench("calls", "--quick", "--json", tmp_path / "out.json", "--svg", tmp_path / "out.svg", *args)
+    assert done.returncode == 0 and done.stderr == ""
+    document = json.loads((tmp_path / "out.json").read_text())
+    results_schema.check(document)
+    for r in document["rows"]:
+        results = r["results"]
+        assert results["carve"]["median"] > 0 and set(results) == {"direct", "carve", *(p.name for p in given)}
+        assert "ends with status 127" in results["lacking"]["error"]
+        assert "ends with signal 4" in results["at-once"]["error"]
+        failed = r["loop"].startswith("launch") or r["loop"].startswith("graph_launch_")  # these begin with a launch
+        assert ("signal 4" in results["in-call"]["error"]) if failed else results["in-call"]["median"] > 0
+    assert "did not run: a process with it ends with status 127" in done.stdout

@@ -1,14 +1,18 @@
 """scripts/bench limits: its checks hold for carve, and fail where nothing limits."""
+import subprocess
 import sys
+import types
 
 import pytest
 
+import bad_peers
 from conftest import BUILD, ON_GPU, ROOT
 
 sys.path.insert(0, str(ROOT))
-from bench import limits, part_limits  # noqa: E402: found by the line above
+from bench import limits, part_limits, peers  # noqa: E402: found by the line above
 
-pytestmark = pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books")
+pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
+              pytest.mark.once("a benchmark; what it runs is also in test_limits and test_death")]
 NONE, CARVE = limits.limiters([])
 
 
@@ -25,7 +29,7 @@ def test_every_check_is_shown_for_everyone():
     rows = [{"configuration": by.name, **limits.result("family", name, by is CARVE, "so\nmuch")}
             for by in (NONE, CARVE) for name in limits.FAMILIES[:-1 if by is NONE else None]]
     document = {"date": "now", "machine": {"cpu": "x", "cores": 2}, "load": [0, 0], "revision": "r", "quick": True,
-                "configurations": [{"name": "none"}, {"name": "carve"}], "rows": rows}
+                "gpu": None, "configurations": [{"name": "none"}, {"name": "carve"}], "rows": rows}
     shown = part_limits.text(document)
     assert shown.count("holds: so much") == 13 and shown.count("FAILS") == 12 and "not tried" in shown
     assert "carve: 13 of 13 hold" in shown and "none: 0 of 12" in shown
@@ -33,5 +37,34 @@ def test_every_check_is_shown_for_everyone():
 
 
 def test_a_peer_is_told_its_limit():
-    peer = limits.limiters([("x", "/lib.so", {"LIMIT": "{mib}m"})])[2]
-    assert peer.command(BUILD, 2, ["true"]) == ["env", "LD_PRELOAD=/lib.so", "LIMIT=2048m", "true"]
+    given = peers.Peer("x", "/lib.so", (("LIMIT", "{mib}m"), ("CACHE", "{scratch}/a")))
+    peer = limits.limiters([given])[2]
+    assert peer.command(BUILD, 2, ["true"], "/s") == ["env", "LD_PRELOAD=/lib.so", "LIMIT=2048m", "CACHE=/s/a", "true"]
+
+
+def test_a_peer_that_takes_nothing_has_not_held(tmp_path):
+    """Where every process dies at once, no limit was passed, and none was kept."""
+    peer = limits.Limiter("dies", bad_peers.dies_in(tmp_path, "cuMemAlloc_v2"))
+    row = limits.race(BUILD, peer, "linear", 1)
+    assert not row["pass"] and row["rounds_over"] == 0 and "were taken" in row["measured"]
+
+
+def test_a_peer_that_cannot_be_loaded_is_said_to_be_that(tmp_path):
+    rows = limits.measure(BUILD, limits.Limiter("text", bad_peers.no_library(tmp_path)),
+                          types.SimpleNamespace(quick=True, checks=[]), lambda text: None)
+    assert len(rows) == 21 and {r["pass"] for r in rows} == {False}
+    assert all("cannot be loaded" in r["measured"] for r in rows)
+
+
+def test_every_driver_call_of_the_programs_can_be_looked_up_by_name():
+    """And a slice holds for programs that do so."""
+    def names(*args):
+        out = subprocess.run(["nm", "-D", *map(str, args)], stdout=subprocess.PIPE, text=True, check=True).stdout
+        return {line.split()[-1] for line in out.splitlines() if line.split()[-1].startswith("cu")}
+    programs = [BUILD / "bench/calls", BUILD / "bench/idle", *(BUILD / "tests/programs" / name for name in (
+        "share_client", "slice_greedy", "limit_race", "limit_view", "death_load"))]
+    by_name = names("--defined-only", BUILD / "bench/libby_name.so")
+    for program in programs:
+        assert names("--undefined-only", program) <= by_name, program
+    row = limits.family(BUILD, limits.Limiter("carve", library=BUILD / "bench/libby_name.so"), "vmm")
+    assert row["pass"], row

@@ -2,6 +2,7 @@
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -85,7 +86,18 @@ def test_compute_mode(check, daemon, mode, words):
     assert found["state"] == "problem" and words in found["message"] and "--compute-mode=0" in found["advice"]
 
 
-def test_another_daemon_has_the_gpu(daemon, check, tmp_path):
+def test_each_gpu_in_the_wrong_mode_is_named(make_daemon, tmp_path):
+    daemon = make_daemon(gpus=[(80 * GIB, 0, GIB, "Fake H100")] * 16)
+    daemon.modes[0] = daemon.modes[1] = daemon.modes[15] = 3
+    daemon.write_state()
+    done = run([CARVE, "check", "--json", "--host", daemon.runtime / "carved.sock"], env=clean_env(daemon.env()))
+    found = {c["name"]: c["message"] for c in json.loads(done.stdout)["conditions"]}
+    assert [n for n in range(16) if f"GPU {n} is in compute mode exclusive" in found["compute_mode"]] == [0, 1, 15]
+    assert re.findall(r"1 GiB of GPU (\d+)", found["outside"]) == [str(n) for n in range(16)]
+
+
+def test_another_daemon_has_the_gpu(make_daemon, tmp_path):
+    daemon = make_daemon(gpus=[(80 * GIB, 0, 0, "Fake H100")] * 16)
     owner = daemon.process.pid
     read, write = os.pipe()
     other = subprocess.Popen([BUILD / "carved", "--runtime-dir", tmp_path / "second", "--ready-fd", str(write)],
@@ -97,7 +109,9 @@ def test_another_daemon_has_the_gpu(daemon, check, tmp_path):
     other.terminate()
     other.wait(10)
     found, = [c for c in json.loads(done.stdout)["conditions"] if c["name"] == "owner"]
-    assert found["state"] == "problem" and f"(process {owner}, user " in found["message"]
+    assert found["state"] == "problem"
+    assert re.findall(rf"GPU (\d+) belongs to another carved \(process {owner}, user ", found["message"]) == [
+        str(n) for n in range(16)]
 
 
 def test_programs_outside(check, daemon):
@@ -105,6 +119,7 @@ def test_programs_outside(check, daemon):
     daemon.write_state()
     found = check("outside")
     assert found["state"] == "note" and "3 GiB of GPU 0" in found["message"]
+    assert "no more than that is kept free" in found["message"]
 
 
 def test_the_daemons_program_was_replaced(daemon, check, tmp_path):
@@ -205,4 +220,4 @@ def test_notes_and_problems_are_told_to_people(daemon, root, tmp_path):
     lines = done.stdout.splitlines()
     assert any(line.startswith("note: ") and "3 GiB of GPU 0" in line for line in lines)
     assert any(line.startswith("problem: ") and "nvidia-smi --compute-mode=0" in line for line in lines)
-    assert any("12 conditions of this host, 10 as they should be" in line for line in lines)
+    assert any("12 conditions of this host, 10 as they should be, 1 to know of, 1 to mend" in line for line in lines)

@@ -18,7 +18,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, clean_env, wait_until
+from conftest import BUILD, ROOT, clean_env, wait_until
 
 CARVE = str(BUILD / "carve")
 GIB = 1 << 30
@@ -220,6 +220,22 @@ def test_resize(fake):
     fails(carve(fake, "session", "resize", "s-abc123", "6x"), 2, "6x")
     fails(carve(fake, "session", "resize", "s-abc123"), 2, "no size given")
     fails(carve(fake, "session", "resize", "s-abc123", "6", "--gpu", "0.5"), 2, "both given")
+    for size, words in (("0", "SIZE: '0' is zero"), ("-3", "SIZE: a size cannot be negative"), ("-3GiB", "negative")):
+        done = carve(fake, "session", "resize", "s-abc123", size)
+        fails(done, 2, words)
+        assert "--vram" not in done.stderr
+
+
+def test_resize_of_the_active_session(fake):
+    fake.answers["PATCH", "/v1/sessions/s-abc123"] = (200, session(vram_bytes=6 * GIB))
+    fails(carve(fake, "session", "resize", "6GiB"), 1, "no active session")
+    fake.answers["GET", "/v1/sessions"] = (200, [session()])
+    for argv in (["6GiB"], ["6"], ["--gpu", "0.5"]):
+        assert carve(fake, "session", "resize", *argv).returncode == 0
+    memory = ("/v1/sessions/s-abc123", {"vram_bytes": 6 * GIB})
+    assert fake.sent("PATCH") == [memory, memory, ("/v1/sessions/s-abc123", {"gpu": "0.5"})]
+    for argv, words in ((["6x"], "SIZE: '6x'"), (["-3"], "negative"), ([], "no size given")):
+        fails(carve(fake, "session", "resize", *argv), 2, words)
 
 
 def test_resize_of_a_share(fake):
@@ -592,6 +608,21 @@ def test_run_compares_fractions_by_what_they_come_to(fake):
     assert not fake.sent("POST")
 
 
+@pytest.mark.parametrize("visible, gpus, warned", [
+    ("2", 1, True), ("1,0", 1, True), ("1", 2, False), ("0", 1, False), ("", 1, False), ("-1", 1, False),
+    ("GPU-7", 1, True), ("GPU-0", 1, False), ("99999999999999999999999", 1, True), (None, 1, False),
+])
+def test_visible_devices_count_within_the_slice(fake, visible, gpus, warned):
+    gpu = session()["gpus"][0]
+    made = session(gpus=[dict(gpu, index=i, uuid=f"GPU-{i}") for i in range(gpus)])
+    fake.answers["POST", "/v1/sessions"] = (201, made)
+    env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    done = carve(fake, "run", "--vram", "4", "true", env=env)
+    words = f"carve: warning: CUDA_VISIBLE_DEVICES={visible} counts within the slice and names none of its {gpus} GPU"
+    assert done.returncode == 0 and (words in done.stderr) == warned, done.stderr
+    assert done.stderr.count("\n") == warned
+
+
 def test_run_in_a_session_that_ended(fake):
     fake.answers["GET", "/v1/sessions/s-abc123"] = (200, session(state="ended"))
     fails(carve(fake, "run", "--session", "s-abc123", "true"), 125, "ended")
@@ -771,7 +802,7 @@ def test_c_api(fake):
     assert done.returncode == 0, done.stderr
     gpus, granted = map(json.loads, done.stdout.splitlines())
     assert gpus == [GPU] and granted["id"] == "s-abc123"
-    assert fake.sent("POST") == [("/v1/sessions", {"vram_bytes": 2684354560, "wait_for": 0})]
+    assert fake.sent("POST") == [("/v1/sessions", {"vram_bytes": 2684354560})]
     assert fake.sent("DELETE") == [("/v1/sessions/s-abc123", None)]
 
 
@@ -786,4 +817,5 @@ def test_c_api_exports_only_itself():
     done = subprocess.run(["nm", "-D", "--defined-only", str(BUILD / "src/cli/libcarve.so")],
                           capture_output=True, text=True, check=True)
     names = [line.split()[-1] for line in done.stdout.splitlines()]
-    assert names and all(name.startswith("carve_") for name in names)
+    header = (ROOT / "include/carve/carve.h").read_text()
+    assert sorted(names) == sorted(re.findall(r"CARVE_API [^(]*?(carve_\w+)\(", header)) and len(names) > 9

@@ -160,6 +160,7 @@ def test_what_cannot_be_explained(two_gpus):
     fails(carve(two_gpus, "explain", "s-abcdef", "--vram", "1"), 2, "both given")
     fails(carve(two_gpus, "explain", "s-abcdef"), 1, "s-abcdef")
     fails(carve(two_gpus, "explain", "--vram", "4 GiB"), 2, "--vram")
+    fails(carve(two_gpus, "explain", "--vram", "4", "--gpu-ids", "7"), 2, "--gpu-ids: there is no GPU 7")
 
 
 def test_gpus_tell_what_is_used_and_by_whom(make_daemon):

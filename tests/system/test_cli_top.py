@@ -213,7 +213,7 @@ def test_it_draws_gpus_sessions_waits_and_users(busy, make_screen):
     screen.wait_for(busy.ids[2], gone=True)
     screen.wait_for("70G/100G")
     screen.keys("h")
-    screen.wait_for("Any key goes back")
+    screen.wait_for("any other key goes back")
     screen.keys("Escape")
     screen.wait_for("70G/100G")
 
@@ -221,8 +221,8 @@ def test_it_draws_gpus_sessions_waits_and_users(busy, make_screen):
 def test_sorting_by_another_column(busy, make_screen):
     screen = make_screen(busy)
     assert rows(screen.wait_for("gamma"), busy) == [0, 1, 2]
-    for _ in range(5):
-        screen.keys(">")
+    for key in (">", "F6", ">", "Right", "F6"):  # F6 as in htop and nvtop
+        screen.keys(key)
     wait_until(lambda: rows(screen.wait_for("SIZEv"), busy) == [1, 0, 2], PATIENCE)
     screen.keys("r")
     wait_until(lambda: rows(screen.wait_for(r"SIZE\^"), busy) == [2, 0, 1], PATIENCE)
@@ -238,6 +238,15 @@ def test_filtering(busy, make_screen):
     assert rows(screen.wait_for("Esc shows all again"), busy) == [1]
     screen.keys("Escape")
     wait_until(lambda: rows(screen.text(), busy) == [0, 1, 2], PATIENCE)
+    for key in ("F3", "F4"):
+        screen.keys(key)
+        screen.wait_for("^Filter: _")
+        screen.keys("Escape")
+        screen.wait_for("^h help")
+    screen.keys("F1")
+    assert "q quits; any other key goes back" in screen.wait_for("F10")
+    screen.keys("x")  # no release
+    assert rows(screen.wait_for("gamma"), busy) == [0, 1, 2]
 
 
 def test_releasing_a_session_and_a_request(busy, make_screen):

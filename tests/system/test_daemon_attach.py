@@ -298,7 +298,9 @@ def test_policy_waits_out_what_the_driver_reports_late(make_daemon, make_child, 
 
 
 @pytest.mark.parametrize("text, wrong", [
-    ("{}", None), ('{"over_seconds": 5, "over_tolerance": "1.5GiB"}', None), ("", "line"), ("[]", "object"),
+    ("{}", None),
+    ('{"timeSlicing": {"mode": "fair"}, "global": {"core": {"timeSlicing": {"mode": "fair", "lease": "50ms"}}}}', None),
+    ('{"over_seconds": 5, "over_tolerance": "1.5GiB"}', None), ("", "line"), ("[]", "object"),
     ('{"history_sessions": 0}', None), ('{"history_sessions": -1}', "history_sessions"),
     ('{"history_sessions": 1.5}', "history_sessions"), ('{"over_seconds": 3} x', "line 1"),
     ('{"over_policy": 1}', "over_policy"), ('{"over_tolerance": "-1MiB"}', "over_tolerance"),
@@ -308,13 +310,21 @@ def test_check_config(tmp_path, text, wrong):
     config = tmp_path / "config.json"
     config.write_text(text)
     done = subprocess.run([BUILD / "carved", "--config", config, "--check-config"],
-                          stderr=subprocess.PIPE, text=True, timeout=20, env=clean_env())
+                          capture_output=True, text=True, timeout=20, env=clean_env())
     assert done.returncode == (2 if wrong else 0)
     assert (wrong or "") in done.stderr
+    assert done.stdout == ("" if wrong else f"carved: {config} is right\n")
+
+
+def test_check_config_without_a_file():
+    done = subprocess.run([BUILD / "carved", "--check-config"], capture_output=True, text=True, timeout=20,
+                          env=clean_env())
+    assert done.returncode == 0 and "nothing to check: without --config FILE" in done.stdout
 
 
 # ---- death ----
 
+@pytest.mark.alone
 def test_a_killed_process_gives_its_memory_back(daemon, make_child):
     session = daemon.grant(vram="4")["id"]
     child = make_child(daemon, session)
@@ -512,6 +522,7 @@ def test_a_database_that_is_damaged_while_it_is_used(daemon, make_child):
     daemon.start()
 
 
+@pytest.mark.alone
 def test_a_database_that_cannot_be_written(make_daemon, make_child, tmp_path):
     """Read-only when a daemon starts: it says so; workloads go on, and are taken up again when it can be written."""
     place = tmp_path / "disk"

@@ -150,6 +150,7 @@ def test_a_slice_ends_at_its_size(host, workload):
     assert sessions(host)[0]["gpus"][0]["refused"] == 2
 
 
+@pytest.mark.alone
 def test_sigkill_gives_memory_back_within_a_second(host, workload):
     assert host.carve("session", "request", "--vram", "4").returncode == 0
     w = workload()

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
+from sharing import CLIENT, KERNELS, Workload, busy, shares, slice_time, wait_busy
 from test_daemon import Asker, ask_in_child, daemon, make_daemon, waiting  # noqa: F401: fixtures
 from test_daemon_attach import make_child, observe  # noqa: F401: fixtures
 
@@ -137,6 +138,82 @@ def test_idle_and_http_1_0_connections(daemon):
     assert answer.startswith(b"HTTP/1.1 409 ") and json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == 3
     connection.close()
     old.close()
+
+
+def upgrade_host(host):
+    done = host.run([BUILD / "carved", "--takeover"])
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.alone
+def test_turns_go_on_as_they_were(make_host):
+    """Alone in strict mode a session has its fraction, however often the daemon is upgraded: gates stay closed and
+    accounts are kept. Processes don't attach anew, and what is shown only grows."""
+    host = make_host("h100-80gb")
+    slice_time(host, "strict", "--lease", "250ms", "--granularity", "5%")
+    workload = Workload(host, ["--gpu", "0.25"])
+    log = pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log")
+    wait_until(lambda: log.read_text().count("process.attached") == 1)
+    wait_busy(host, workload)
+    shown = []
+
+    def upgraded():
+        upgrade_host(host)
+        turns = host.carve_json("session", "list")[0]["timeslicing"]
+        shown.append([turns[k] for k in ("held_ns", "leases", "waited_ns", "overrun_ns")])
+        time.sleep(0.4)
+        return len(shown) == 10
+
+    stat, had = host.stat(), busy(host, workload)
+    wait_until(upgraded, 60)
+    share = (busy(host, workload) - had) / (host.stat()["now_ns"] - stat["now_ns"])
+    assert share < 0.38, share
+    wait_busy(host, workload)
+    assert all(a <= b for before, after in zip(shown, shown[1:]) for a, b in zip(before, after)), shown
+    assert log.read_text().count("process.attached") == 1 and "resumed" not in log.read_text()
+    received = host.carve_json("session", "list")[0]["received"]
+    assert 0.1 < received < 0.4
+    workload.kill()
+
+
+@pytest.mark.alone
+def test_the_share_is_one_of_the_time_that_was_counted(make_host):
+    """A daemon that died counts no more; the next one does not take that time for idle."""
+    host = make_host("h100-80gb")
+    slice_time(host, "fair")
+    session = host.carve_json("session", "request", "--gpu", "0.5")["id"]
+    time.sleep(4)
+    os.kill(host.daemon_pid(), signal.SIGKILL)
+    workload = host.popen([BUILD / "carve", "run", "--session", session, "--", CLIENT, *KERNELS], start_new_session=True)
+    assert workload.stdout.readline() == "up\n"
+    wait_until(lambda: host.carve_json("session", "show", session)["gpus"][0]["busy_ns"] > 5e8, 20)
+    received = host.carve_json("session", "show", session)["received"]
+    os.killpg(workload.pid, signal.SIGKILL)
+    workload.wait()
+    assert received > 0.2, received
+
+
+@pytest.mark.alone
+def test_two_that_share_go_on_sharing(make_host):
+    host = make_host("h100-80gb")
+    slice_time(host, "fair")
+    workloads = [Workload(host, ["--gpu", f]) for f in ("0.2", "0.8")]
+    for w in workloads:
+        wait_busy(host, w)
+    over = threading.Event()
+
+    def upgrades():
+        while not over.wait(0.5):
+            upgrade_host(host)
+
+    upgrader = threading.Thread(target=upgrades)
+    upgrader.start()
+    had = shares(host, workloads, seconds=5)
+    over.set()
+    upgrader.join(60)
+    assert 0.1 < had[0] / sum(had) < 0.35, had
+    for w in workloads:
+        w.kill()
 
 
 def test_upgrades_under_load(daemon):

@@ -5,6 +5,8 @@ import pytest
 
 from test_front_memory import GIB, in_slice
 
+pytestmark = pytest.mark.once("the front beside a stand-in for the daemon: neither is instrumented")
+
 # Every how many instructions a process is killed; CARVE_TEST_STRIDE=1 kills it at each of them (minutes).
 STRIDES = {"allocate": 97, "map": 701, "fork": 53, "attach": 2003}
 

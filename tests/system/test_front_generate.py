@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.once("a script of the build")
+
 FRONT = pathlib.Path(__file__).resolve().parents[2] / "src" / "front"
 CLASSES = (FRONT / "cuda/symbol-classes.tsv").read_text()
 DECISIONS = (FRONT / "cuda/decisions.tsv").read_text()

@@ -6,6 +6,8 @@ import pytest
 
 from conftest import BUILD, clean_env, run
 
+pytestmark = pytest.mark.once("the front beside a stand-in for the daemon: neither is instrumented")
+
 FRONTS = [BUILD / "src/front/libcuda.so.1", BUILD / "src/front/libnvidia-ml.so.1"]
 NULL_DRIVER = BUILD / "bench/null_driver/libcuda.so.1"
 PROGRAM = BUILD / "tests/programs/front_loading"
@@ -31,6 +33,11 @@ def test_check(check, order):
 
 def test_cuda_front_alone():
     holds(preloaded("symbols", fronts=FRONTS[:1]))
+
+
+def test_libraries_that_do_not_name_the_driver_are_bound_in_silence():
+    # Bound before the front is relocated, as what comes later in the list is.
+    holds(preloaded("forwarding", fronts=[*FRONTS, BUILD / "tests/programs/libfront_unlinked.so"], LD_BIND_NOW="1"))
 
 
 def test_every_spelling_of_the_library_leads_to_the_front():

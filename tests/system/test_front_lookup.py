@@ -6,7 +6,7 @@ import re
 import sys
 
 FRONT = pathlib.Path(__file__).resolve().parents[2] / "src" / "front"
-HOOKS = re.findall(r"\t[XG]\((\w+)\)", (FRONT / "cuda/hooks.h").read_text())
+HOOKS = re.findall(r"\t[XGL]\((\w+)\)", (FRONT / "cuda/hooks.h").read_text())
 FUNCTIONS = [line.split("\t")[0] for line in (FRONT / "cuda/symbol-classes.tsv").read_text().splitlines()
              if re.match(r"cu[A-Z]", line)]
 GRANTED = {"cuMemAlloc_v2", "cuMemAllocManaged", "cuMemAllocPitch_v2", "cuMemAllocAsync", "cuMemAllocAsync_ptsz",

@@ -6,6 +6,8 @@ import pytest
 from conftest import BUILD, clean_env, run
 from test_front_loading import FRONTS, NULL_DRIVER
 
+pytestmark = pytest.mark.once("the front beside a stand-in for the daemon: neither is instrumented")
+
 MIB = 1 << 20
 GIB = 1 << 30
 

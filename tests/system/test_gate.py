@@ -21,12 +21,23 @@ def through(plan, ms, *args, answer="ok"):
 
 
 @pytest.mark.parametrize("plan", ["off", "open", "contended"])
+@pytest.mark.once("the front's gate, beside a stand-in for the daemon")
 def test_lets_pass(plan):
     program, gate = through(plan, 200)
     assert program["launches"] > 1000
     assert gate["waits"] == gate["woken"] == gate["closes"] == 0
 
 
+@pytest.mark.once("the front's gate, beside a stand-in for the daemon")
+@pytest.mark.parametrize("plan", ["off", "open", "contended", "open:5,@contended:1,open:1,idle:1,closed:1,open:1"])
+def test_arguments_results_and_the_stack_pass_through(plan):
+    done = run([BUILD / "tests/programs/front_host", "--gate", plan, "--preload", ":".join(map(str, FRONTS)), "--",
+                BUILD / "tests/programs/gate_entry", "300"],
+               env=clean_env({"CARVE_DRIVER_CUDA": str(NULL_DRIVER)}), timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.once("the front's gate, beside a stand-in for the daemon")
 def test_closed_waits_and_tells_the_daemon():
     program, gate = through("closed:500,open", 100)
     assert program["longest_ns"] > 100 * MS
@@ -34,6 +45,7 @@ def test_closed_waits_and_tells_the_daemon():
     assert gate["wait_ns"] > 100 * MS
 
 
+@pytest.mark.once("the front's gate, beside a stand-in for the daemon")
 def test_idle_lease_is_taken_up_again_without_waiting():
     program, gate = through("contended:50,idle:50,@contended:5,idle:5", 300)
     assert gate["woken"] > 0
@@ -41,6 +53,7 @@ def test_idle_lease_is_taken_up_again_without_waiting():
 
 
 @pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.once("the front's gate, beside a stand-in for the daemon")
 def test_nothing_passes_a_closed_gate(threads):
     program, gate = through("open:20,@closed:3,contended:3,closed:3,open:3", 500, threads)
     assert gate["drained"] > 0
@@ -48,6 +61,7 @@ def test_nothing_passes_a_closed_gate(threads):
     assert (gate["leaked"], gate["given_up"]) == (0, 0)
 
 
+@pytest.mark.once("the front's gate, beside a stand-in for the daemon")
 def test_forked_child_has_a_record_of_its_own():
     program, gate = through("open:20,@closed:3,contended:3,closed:3,open:3", 500, 1, "fork")
     assert program["launches"] > 1000
@@ -55,6 +69,7 @@ def test_forked_child_has_a_record_of_its_own():
     assert (gate["leaked"], gate["given_up"]) == (0, 0)
 
 
+@pytest.mark.once("the front's gate, beside a stand-in for the daemon")
 def test_opens_by_itself_where_the_daemon_is_gone():
     """The daemon leaves a closed gate behind: the program goes on after about a second."""
     program, gate = through("closed", 3000, answer="leave")

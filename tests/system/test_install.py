@@ -11,8 +11,9 @@ import conftest
 from conftest import BUILD, ROOT, clean_env, run, wait_until
 
 HOG = BUILD / "examples" / "hog"
-pytestmark = pytest.mark.skipif(BUILD != ROOT / "build" or os.environ.get("CARVE_TEST_GPU") == "1",
-                                reason="installs the ordinary build")
+pytestmark = [pytest.mark.skipif(BUILD != ROOT / "build" or os.environ.get("CARVE_TEST_GPU") == "1",
+                                reason="installs the ordinary build"),
+              pytest.mark.xdist_group("install")]
 
 
 def script(name, *argv, code=0):

@@ -86,6 +86,7 @@ def give_all(d, count):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("family", STEPS)
+@pytest.mark.once("the front's accounts; the others have the daemon's part")
 def test_what_fits_is_granted_and_a_granule_more_is_not(host, driven, session, family, seed):
     mine, neighbour = driven("--session", session), driven("--session", session)
     chance = random.Random(seed)
@@ -109,6 +110,7 @@ def test_what_fits_is_granted_and_a_granule_more_is_not(host, driven, session, f
 
 
 @pytest.mark.parametrize("family", STEPS)
+@pytest.mark.once("the front's accounts; the others have the daemon's part")
 def test_sixteen_racers_get_all_there_is_and_no_more(host, family, tmp_path):
     done = host.carve("run", "--vram", "12", "--", RACE, family, STEPS[family], 16, 4)
     assert done.returncode == 0, done.stderr

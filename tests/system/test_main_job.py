@@ -100,6 +100,7 @@ def test_limits_hold_without_the_daemon(host, session, programs, examples):
     assert host.carve_json("session", "show", session)["vram_bytes"] == 4 * GIB
 
 
+@pytest.mark.alone
 def test_killed_workload_gives_its_memory_back_within_a_second(host, session, examples):
     for _ in range(5):
         hog = host.popen([CARVE, "run", examples / "hog", "60"])

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -92,7 +93,7 @@ BY_NAME = {
     "plugin with deepbind opens by path": ["plugin-opens", PROGRAMS / "reach_opens.so", "DRIVER"],
 }
 # What LD_PRELOAD does not reach.
-ROUND_PRELOAD = {"linked plugin in dlmopen", "plugin with deepbind opens by path"}
+ROUND_PRELOAD = {"plugin with deepbind opens by path"}
 
 
 def fill_in(argv, driver):
@@ -111,6 +112,18 @@ def test_way_of_opening(isolated, way):
         assert seen > 70 * GIB, "preloading reaches this now: say so in carve check and docs/front.md"
     else:
         assert seen == SLICE
+
+
+def test_another_preload(isolated):
+    """As scripts set one for an allocator: in place of ours, or beside it."""
+    driver = driver_of(isolated.host)
+    other = PROGRAMS / "reach_opens.so"
+    for setting in ("LD_PRELOAD=$0", "LD_PRELOAD=$0:$LD_PRELOAD"):
+        said = isolated("sh", "-c", f'{setting} exec "$@"', other, REACH, "path", "libcuda.so.1")
+        assert total(said) == SLICE
+    assert total(isolated(REACH, "path", "libcuda.so.1", env={"LD_PRELOAD": str(other)})) == SLICE
+    seen = total(isolated("env", f"LD_PRELOAD={other}", REACH, "path", driver))
+    assert seen == SLICE if isolated.kind == "mount" else seen > 70 * GIB
 
 
 def test_environment_lost(isolated):
@@ -569,6 +582,61 @@ def test_policy_ends_who_gets_round_and_nobody_else(policed):
     honest.communicate("", timeout=30)
     assert honest.returncode == 0
     wait_until(lambda: show(host, session)["over_bytes"] == 0)
+
+
+@pytest.fixture
+def policed_pair(make_host):
+    """A daemon that kills, on two GPUs: (daemon, host, a session on the second)"""
+    host = make_host("h100-80gb,l4-24gb")
+    daemon = Daemon(host, {"over_policy": "kill", "over_seconds": 1})
+    yield daemon, host, host.carve_json("session", "request", "--vram", "3", "--gpu-ids", "1")["id"]
+    if daemon.process.poll() is None:
+        daemon.close()
+
+
+def test_memory_where_the_session_has_no_slice_is_beyond_it(policed_pair):
+    daemon, host, session = policed_pair
+    honest = hold(host, REACH, "path", "libcuda.so.1", GIB)
+    cheat = hold(host, *bare(host), REACH, "path", driver_of(host), 9 * GIB)
+    assert cheat.wait(30) == 128 + 9
+    time.sleep(3)  # as long as it would take to end the other one
+    assert honest.poll() is None
+    honest.communicate("", timeout=30)
+    assert honest.returncode == 0
+    wait_until(lambda: show(host, session)["over_bytes"] == 0)
+    wait_until(lambda: show(host, session)["stray_pids"] == [])
+    daemon.close()
+    assert f"session.over id={session}" in daemon.log
+
+
+def test_memory_where_the_session_has_no_slice_is_shown(policed_pair):
+    daemon, host, session = policed_pair
+    daemon.config.write_text(json.dumps({"over_policy": "report", "over_seconds": 1}))
+    daemon.process.send_signal(signal.SIGHUP)
+    cheat = hold(host, *bare(host), REACH, "path", driver_of(host), 9 * GIB)
+    wait_until(lambda: show(host, session)["over_bytes"] >= 9 * GIB, 20)
+    assert len(show(host, session)["stray_pids"]) == 1
+    cheat.communicate("", timeout=30)
+    assert cheat.returncode == 0
+    wait_until(lambda: show(host, session)["over_bytes"] == 0, 20)
+
+
+def test_two_sessions_on_two_gpus_are_in_nobodys_way(policed_pair):
+    """Each on its own, and a program outside carve on the first."""
+    _, host, session = policed_pair
+    outside = host.popen([REACH, "path", driver_of(host), str(10 * GIB)], stdin=subprocess.PIPE)
+    assert outside.stdout.readline() and outside.stdout.readline() == "holds\n"
+    first = hold(host, "--ephemeral", "--vram", "4", "--gpu-ids", "0", REACH, "path", "libcuda.so.1", 2 * GIB)
+    second = hold(host, "--session", session, REACH, "path", "libcuda.so.1", 2 * GIB)
+    time.sleep(4)
+    both = host.carve_json("session", "list")
+    assert len(both) == 2
+    for one in both:
+        shown = show(host, one["id"])
+        assert (shown["stray_pids"], shown["over_bytes"]) == ([], 0)
+    for process in (outside, first, second):
+        process.communicate("", timeout=30)
+        assert process.returncode == 0
 
 
 GREEDY = PROGRAMS / "slice_greedy"

@@ -162,6 +162,14 @@ def test_list():
     assert all(m["memory_bytes"] > 1 << 30 for m in models)
 
 
+def test_the_list_has_straight_columns():
+    models = json.loads(simhost("list", "--json").stdout)
+    lines = simhost("list").stdout.splitlines()
+    assert len(lines) == len(models)
+    assert len({line.index(m["name"]) for line, m in zip(lines, models)}) == 1
+    assert len({line.index(" MiB") for line in lines}) == 1
+
+
 def test_hosts_are_separate(sim):
     one, two = sim("h100-80gb:2,a100-40gb"), sim("h100-80gb")
     a, b = one.stat(), two.stat()
@@ -201,6 +209,7 @@ def test_killed_runner_leaves_nothing():
     os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.alone
 def test_dead_hosts_are_swept():
     stale = pathlib.Path("/tmp/simgpu-stale0")
     stale.mkdir(exist_ok=True)
@@ -379,6 +388,7 @@ def test_many_processes_on_many_gpus(sim):
 
 # ---- time ----
 
+@pytest.mark.alone
 def test_kernels_take_their_time(sim):
     host = sim()
     client = host.client()
@@ -389,14 +399,17 @@ def test_kernels_take_their_time(sim):
     assert host.stat()["gpus"][0]["busy_ns"] == 200_000_000
 
 
+@pytest.mark.alone
 def test_short_kernels_are_cheap(sim):
     host = sim()
     client = host.client()
     took = int(client.ok("run", 0, 1_000, 200_000)[0])
-    assert 200e6 <= took < 1e9
+    # Waking somebody for each of them would take ten times as long.
+    assert 200e6 <= took < 4e9
     assert host.process_stat(client.pid)["busy_ns"] == 200_000_000
 
 
+@pytest.mark.alone
 def test_eight_processes_share_equally(sim):
     host = sim()
     clients = [host.client() for _ in range(8)]
@@ -467,6 +480,7 @@ def test_idle_host_burns_nothing(sim):
     assert ticks() - before <= 2
 
 
+@pytest.mark.alone
 def test_utilization(sim):
     host = sim()
     client, watcher = host.client(), host.client("nvml")

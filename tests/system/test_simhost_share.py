@@ -10,7 +10,8 @@ import pytest
 from conftest import ON_GPU
 from test_simhost import sim  # noqa: F401 (a fixture)
 
-pytestmark = pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books")
+pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
+              pytest.mark.once("the engine's arithmetic, which the unit tests have with sanitizers")]
 
 US, MS = 1000, 1000000
 LAUNCH = 1500  # what a launch costs the GPU besides the kernel's instructions
@@ -233,6 +234,7 @@ def test_kernels_see_whose_turn_it_was(start, tmp_path):
 @pytest.mark.parametrize("shapes", [
     [("sleeper", 1, 5 * MS), ("sleeper", 50, 50 * US), ("spinner", 1, 1 * MS), ("quiet", 7, 300 * US)] * 2,
     [("quiet", 1, 200 * US)] * 8])
+@pytest.mark.alone
 def test_eight_busy_processes_share_equally(start, shapes):
     """An eighth of the GPU's time each, right to one in a hundred."""
     processes = [start(ALWAYS, kernel, count, ns, 8 + 20 * MS // (count * ns)) for kernel, count, ns in shapes]
@@ -251,6 +253,7 @@ def test_eight_busy_processes_share_equally(start, shapes):
     assert all(abs(t - share) <= 0.01 * share + 4 * MS for t in took), [t / clock for t in took]
 
 
+@pytest.mark.alone
 def test_slow_players_get_their_share(start):
     """A kernel that this machine needs far longer for than the GPU would, beside one that only sleeps."""
     slow = start(ALWAYS.replace("nanosleep.u32 %r2;", "rem.u32 %r2, %r2, %r2;"), "quiet", 4000, 0, 400)

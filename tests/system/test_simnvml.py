@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -53,6 +54,11 @@ class ComputeInstanceInfo(ctypes.Structure):
 
 class Utilization(ctypes.Structure):
     _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class ProcessSample(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("timeStamp", ctypes.c_ulonglong)] + [
+        (n, ctypes.c_uint) for n in ("smUtil", "memUtil", "encUtil", "decUtil")]
 
 
 class Nvml:
@@ -247,6 +253,21 @@ def test_process_lists(nvml):
     name = lib.text("SystemGetProcessName", second.pid, size=1024)
     assert name.endswith("sim_client")
     assert lib.SystemGetProcessName(first.pid, ctypes.create_string_buffer(64), 64) == NOT_FOUND
+
+
+def test_samples_are_stamped_with_the_time_of_day(nvml):
+    """Programs ask for those of the last second by their own clock, in microseconds since 1970."""
+    lib = nvml()
+    one, count, samples = lib.hold(100), ctypes.c_uint(8), (ProcessSample * 8)()
+    before = time.time_ns() // 1000
+
+    def ask(last_seen):
+        count.value = 8
+        return lib.DeviceGetProcessUtilization(lib.handle(), samples, ctypes.byref(count), ctypes.c_ulonglong(last_seen))
+
+    assert ask(before - 1_000_000) == SUCCESS and (count.value, samples[0].pid) == (1, one.pid)
+    assert before <= samples[0].timeStamp <= time.time_ns() // 1000
+    assert ask(before + 60_000_000) == NOT_FOUND
 
 
 def test_works_in_a_forked_child(nvml):

@@ -31,6 +31,7 @@ def greedy(host, family, piece=PIECE, vram="2"):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.once("the front's accounts; the others have the daemon's part")
 def test_family_is_held_and_given_back(host, family):
     said = greedy(host, family)
     used, peak = books(host)
@@ -65,12 +66,13 @@ def test_contexts_count(host):
     assert books(host) == (0, books(host)[1]) and books(host)[1] <= 2 * GIB
 
 
+@pytest.mark.once("the front's accounts; the others have the daemon's part")
 def test_modules_count(host):
     said = greedy(host, "module")
     assert said["pieces"] == said["before"] // PIECE
     assert said["after"] == said["before"]
-    # The driver alone knows what a module takes: one is loaded too many, and unloaded at once.
-    assert books(host)[1] <= 2 * GIB + PIECE
+    # What its image says that it takes is reserved first: never is one loaded too many.
+    assert books(host)[1] <= 2 * GIB
 
 
 def test_resized_while_it_runs(host):

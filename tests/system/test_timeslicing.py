@@ -10,7 +10,10 @@ from conftest import BUILD, ON_GPU, wait_until
 from sharing import Workload, shares, slice_time, wait_busy
 from test_bench_calls import sanitized
 
-pytestmark = pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books")
+pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
+              pytest.mark.alone]
+# With sanitizers those run in which more happens than that time is shared.
+SHARES_ONLY = pytest.mark.once("nothing but shares")
 
 
 def fraction(f):
@@ -39,18 +42,20 @@ def close_to(value, wanted, factor=1.5):
 
 
 @pytest.mark.parametrize("mode, fractions", [("strict", (0.25, 0.75)), ("fair", (0.2, 0.3, 0.5)),
-                                             ("fair", (0.1, 0.9))])
+                                             pytest.param("fair", (0.1, 0.9), marks=SHARES_ONLY)])
 def test_time_is_shared_as_asked(host, run, mode, fractions):
     slice_time(host, mode)
     had = shares(host, [run(fraction(f)) for f in fractions])
     assert all(close_to(s / sum(had), f, 1.7) for s, f in zip(had, fractions)), had
 
 
+@SHARES_ONLY
 def test_off_is_the_drivers_own_sharing(host, run):
     had = shares(host, [run(fraction(0.25)), run(fraction(0.75))], seconds=2)
     assert close_to(had[0] / sum(had), 0.5, 1.3), had
 
 
+@SHARES_ONLY
 def test_strict_alone_gets_its_fraction_only(host, run):
     slice_time(host, "strict")
     one, = shares(host, [run(fraction(0.25))])
@@ -58,6 +63,7 @@ def test_strict_alone_gets_its_fraction_only(host, run):
 
 
 @pytest.mark.skipif(sanitized(), reason="bursts of an instrumented build are long")
+@SHARES_ONLY
 def test_fair_gives_what_an_idle_one_leaves_to_the_others(host, run):
     slice_time(host, "fair")
     idle = run(fraction(0.5), "--duty", "1", "--period-ms", "1000")
@@ -66,6 +72,7 @@ def test_fair_gives_what_an_idle_one_leaves_to_the_others(host, run):
     assert close_to(had[0] / (had[0] + had[1]), 0.45), had
 
 
+@SHARES_ONLY
 def test_memory_sized_ones_get_what_is_not_promised(host, run):
     """Alone all of it, even in strict mode; beside a fraction the rest; beside fractions of 1 not nothing."""
     slice_time(host, "strict", "--lease", "50ms")
@@ -90,12 +97,14 @@ def test_modes_change_under_running_workloads(host, run):
         assert close_to(had[0] / sum(had), part, 1.6), (mode, had)
 
 
+@SHARES_ONLY
 def test_a_session_counts_once_however_many_processes_it_has(host, run):
     slice_time(host, "strict")
     had = shares(host, [run(fraction(0.5), processes=4), run(fraction(0.5))])
     assert close_to(had[0] / sum(had), 0.5), had
 
 
+@SHARES_ONLY
 def test_short_leases_and_mixed_work(host, run):
     slice_time(host, "fair", "--lease", "10ms")
     had = shares(host, [run(fraction(0.3), "--kernel-us", "500,5000", "--streams", "3"),

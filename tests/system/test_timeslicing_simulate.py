@@ -101,6 +101,7 @@ def test_the_picture(tmp_path):
     (["--fractions", "0.5", "--mode", "fairly"], ["'fairly'"]),
     (["--fractions", "0.5", "--idle", "2"], ["'2'"]),
     (["--fractions", "0.5", "--idle", "1:x"], ["'x'"]),
+    (["--fractions", "0.5", "--idle", "1:200%"], ["'200%'", "--idle 1:25%"]),
     (["--fractions", "0.5", "--seconds", "1"], ["'1'", "plan"]),
     (["--fractions", "0.5", "--memory-only", "65"], ["--memory-only"]),
     (["--memory-only", "0"], ["no sessions"]), ([], ["no sessions"]), (["x"], ["'x'"]),
@@ -121,3 +122,8 @@ def test_a_picture_that_can_not_be_written(tmp_path):
 def test_it_starts_no_daemon(tmp_path):
     done = simulate("--fractions", "1", env={"CARVE_RUNTIME_DIR": str(tmp_path / "run")})
     assert done.returncode == 0 and not (tmp_path / "run").exists()
+
+
+def test_help_offers_the_modes_that_it_takes():
+    help_of = [line for line in simulate("--help").stdout.splitlines() if "--mode" in line and "usage" not in line]
+    assert "fair or strict" in help_of[0] and "off" not in help_of[0]

@@ -59,6 +59,23 @@ def test_what_makes_no_sense_changes_nothing(host, options, wrong):
     assert settings(host.carve_json("timeslicing")) == [OFF]
 
 
+def test_gpus_in_mig_mode_are_left_out_in_words(make_host):
+    host = make_host("a100-40gb+mig,t4")
+    words = "carve: note: GPU 0 stays off: it is in MIG mode"
+    done = host.carve("timeslicing", "--mode", "fair")
+    assert done.returncode == 0 and words in done.stderr and done.stderr.count("\n") == 1
+    assert [g["mode"] for g in host.carve_json("timeslicing")] == ["off", "fair"]
+    for argv in (["--mode", "strict", "--gpu-ids", "1"], ["--lease", "50ms"], ["--mode", "off"], []):
+        assert host.carve("timeslicing", *argv).stderr == ""
+
+
+def test_a_picture_without_leases_says_so(host, tmp_path):
+    picture = tmp_path / "t.svg"
+    assert host.carve("timeslicing", "trace", tmp_path / "t.json", "--svg", picture).returncode == 0
+    text = picture.read_text()
+    assert "there were none" in text and " ns<" not in text and text.endswith("</svg>\n")
+
+
 @pytest.mark.parametrize("seconds", ["0", "0.0", "-1", "x"])
 def test_a_trace_of_no_time(host, tmp_path, seconds):
     file = tmp_path / "t.json"
@@ -83,6 +100,7 @@ def test_request_and_limit_follow_the_mode(host):
         with_compute.kill()
 
 
+@pytest.mark.alone
 def test_a_session_shows_what_it_received(host, tmp_path):
     slice_time(host, "strict")
     a, b = Workload(host, ["--gpu", "0.5"]), Workload(host, ["--gpu", "0.5"])
@@ -150,6 +168,10 @@ def test_the_configuration_is_for_gpus_that_nobody_set(make_daemon, tmp_path):  
     ('{"timeSlicing": {"lease": "1ms"}}', "outside 5 ms to 10 s"),
     ('{"timeSlicing": {"plan": "1s"}}', "unknown field"),
     ('{"global": {"core": {}}}', "timeSlicing"),
+    ('{"timeSlicing": {"mode": "fair"}, "global": {"core": {"timeSlicing": {"mode": "strict"}}}}',
+     "timeSlicing.mode and global.core.timeSlicing.mode say different things"),
+    ('{"global": {"core": {"timeSlicing": {"lease": "50ms"}}}, "timeSlicing": {"lease": "250ms"}}',
+     "timeSlicing.lease and global.core.timeSlicing.lease say different things"),
     ('{"global": {"clusterURL": "x"}}', "timeSlicing"),
 ])
 def test_wrong_configurations(tmp_path, text, wrong):

@@ -5,6 +5,8 @@ import pytest
 
 from conftest import BUILD, wait_until
 
+pytestmark = pytest.mark.once("the front's figures; the daemon has nothing to do meanwhile")
+
 GIB = 1 << 30
 SECONDS = int(os.environ.get("CARVE_TEST_SECONDS", 4))
 
@@ -18,3 +20,10 @@ def test_free_and_used_add_up_in_every_moment(host, vram):
     looks, changes = map(int, done.stdout.split())
     assert looks > 100 * SECONDS and changes > 10 * SECONDS
     wait_until(lambda: host.stat()["gpus"][0]["memory_used_bytes"] == 0)
+
+
+def test_those_who_take_and_give_end_with_the_one_who_looks(host):
+    """Also where it ends before they have begun."""
+    for _ in range(20):
+        # Whoever is left holds its output open.
+        assert host.run([BUILD / "tests/programs/limit_view", 0, 24], timeout=20).returncode == 0

@@ -103,6 +103,37 @@ static void best_fit(void **state)
 	assert_int_equal(place_decide(gpus, 4, &request, &result), -ENOSPC);
 }
 
+/* With equal memory the time that is left decides: a fraction goes where another one is, and leaves
+ * whole time for whole fractions. */
+static void best_fit_by_time(void **state)
+{
+	struct place_gpu gpus[3] = {gpu_of(GIB(80)), gpu_of(GIB(80)), gpu_of(GIB(80))};
+	struct place_request request = {
+		.kind = PLACE_FRACTION, .share = 250000, .compute = 250000, .count = 1};
+	struct place_result result;
+
+	for (int i = 0; i < 3; i++) {
+		gpus[i].promised = GIB(40);
+		gpus[i].sessions = 1;
+		gpus[i].shared_time = true;
+	}
+	gpus[0].share = 100000;
+	gpus[1].share = 500000;
+	gpus[2].share = 800000; /* has not as much left */
+	assert_int_equal(place_decide(gpus, 3, &request, &result), 0);
+	assert_int_equal(result.grant[0].gpu, 1);
+	/* Memory comes first. */
+	gpus[0].promised = GIB(50);
+	assert_int_equal(place_decide(gpus, 3, &request, &result), 0);
+	assert_int_equal(result.grant[0].gpu, 0);
+	/* Where the driver shares time nothing is promised of it. */
+	gpus[0].promised = GIB(40);
+	for (int i = 0; i < 3; i++)
+		gpus[i].shared_time = false;
+	assert_int_equal(place_decide(gpus, 3, &request, &result), 0);
+	assert_int_equal(result.grant[0].gpu, 0);
+}
+
 static void several_gpus(void **state)
 {
 	struct place_gpu gpus[] = {gpu_of(GIB(40)), gpu_of(GIB(80)), gpu_of(GIB(41))};
@@ -451,6 +482,7 @@ int main(void)
 		cmocka_unit_test(tolerance_example),
 		cmocka_unit_test(tolerance_is_last_resort),
 		cmocka_unit_test(best_fit),
+		cmocka_unit_test(best_fit_by_time),
 		cmocka_unit_test(several_gpus),
 		cmocka_unit_test(fractions),
 		cmocka_unit_test(whole_gpus),

@@ -262,6 +262,87 @@ static void a_gate_that_was_opened_without_a_daemon_is_closed_again(void **state
 	leases_stop(leases);
 }
 
+static struct lease_standing standing_of(struct leases *leases, const struct fake *f)
+{
+	struct lease_standing standing;
+
+	leases_standing(leases, f->member, &standing);
+	return standing;
+}
+
+/* A kernel that takes longer than a drain is waited for: the next one gets its turn, and what the
+ * kernel takes from it is paid for when it ends. */
+static void what_outlives_a_drain_is_charged(void **state)
+{
+	struct leases *leases = start(COMPUTE_FAIR);
+	struct fake *other = fake_start(leases, 500000, work), *f = fake_new();
+	struct gate_process *page = gate_process(&f->ledger, SLOT);
+
+	fake_join(f, leases, 500000);
+	atomic_store(&page->threads, 1);
+	atomic_store(&page->streams, 1);
+	assert_true(pass(f, page));
+	atomic_store(&page->stream[0].submitted, 1);
+	atomic_store(&page->stream[0].marked, 1);
+	atomic_store(&page->thread[0].in_launch, 0);
+	for (int i = 0; i < 6000 && !standing_of(leases, f).stalls; i++)
+		pause_ns(10 * MS);
+	uint64_t before = standing_of(leases, f).stat.overrun_ns;
+	uint64_t turns = atomic_load(&other->turns);
+	pause_ns(300 * MS);
+	wait_turns(other, 10);
+	assert_true(atomic_load(&other->turns) > turns);
+	/* It is still at it. */
+	assert_int_equal(standing_of(leases, f).stat.overrun_ns, before);
+	atomic_store(&page->stream[0].done, 1);
+	for (int i = 0; i < 6000 && standing_of(leases, f).stat.overrun_ns == before; i++)
+		pause_ns(10 * MS);
+	/* No more than a plan of what nobody expected to be so long. */
+	uint64_t paid = standing_of(leases, f).stat.overrun_ns - before;
+	assert_int_equal(paid, 200 * MS);
+	fake_end(other, leases);
+	leases_process_gone(leases, f->member, SLOT);
+	leases_leave(leases, f->member);
+	free(f->ledger.header);
+	free(f);
+	leases_stop(leases);
+}
+
+/* One that waits and never comes, as a stopped process: its turns are short and few, until it says
+ * again that it waits. */
+static void waiter_that_does_not_come(uint64_t lease_ns)
+{
+	const struct lease_setting setting = {COMPUTE_FAIR, lease_ns, 100000};
+	struct leases *leases = start(COMPUTE_FAIR);
+
+	leases_set(leases, 0, &setting);
+	struct fake *other = fake_start(leases, 500000, work), *f = fake_new();
+	struct gate_process *page = gate_process(&f->ledger, SLOT);
+
+	fake_join(f, leases, 500000);
+	atomic_store(&page->waiting, 1);
+	wake(f);
+	for (int i = 0; i < 6000 && !standing_of(leases, f).stat.leases; i++)
+		pause_ns(MS);
+	uint64_t before = standing_of(leases, other).stat.held_ns;
+	pause_ns(2000 * MS);
+	uint64_t had = standing_of(leases, other).stat.held_ns - before;
+	assert_true(standing_of(leases, f).stat.held_ns < had / 4);
+	atomic_store(&page->waiting, 0);
+	assert_int_equal(pthread_create(&f->thread, NULL, work, f), 0);
+	wait_turns(f, 100);
+	wait_turns(other, 100);
+	fake_end(f, leases);
+	fake_end(other, leases);
+	leases_stop(leases);
+}
+
+static void a_waiter_that_does_not_come_keeps_nobody_waiting(void **state)
+{
+	waiter_that_does_not_come(20 * MS);
+	waiter_that_does_not_come(5 * MS);
+}
+
 static void settings_change_while_sessions_come_and_go(void **state)
 {
 	struct leases *leases = start(COMPUTE_FAIR);
@@ -304,6 +385,8 @@ int main(void)
 		cmocka_unit_test(one_at_a_time),
 		cmocka_unit_test(alone_it_goes_idle_and_comes_back),
 		cmocka_unit_test(a_gate_that_was_opened_without_a_daemon_is_closed_again),
+		cmocka_unit_test(what_outlives_a_drain_is_charged),
+		cmocka_unit_test(a_waiter_that_does_not_come_keeps_nobody_waiting),
 		cmocka_unit_test(settings_change_while_sessions_come_and_go),
 		cmocka_unit_test(a_hostile_session_keeps_nobody_from_his_turns),
 	};

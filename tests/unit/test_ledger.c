@@ -142,6 +142,7 @@ struct racer {
 	uint32_t slot;
 	unsigned seed;
 	uint64_t grants;
+	_Atomic unsigned *running;
 };
 
 static void *race(void *arg)
@@ -172,13 +173,59 @@ static void racers_never_pass_the_limit(void **state)
 	pthread_t threads[8];
 
 	for (unsigned i = 0; i < 8; i++) {
-		racers[i] = (struct racer){&l, i + 1, i * 77 + 1, 0};
+		racers[i] = (struct racer){&l, i + 1, i * 77 + 1, 0, NULL};
 		pthread_create(&threads[i], NULL, race, &racers[i]);
 	}
 	for (unsigned i = 0; i < 8; i++) {
 		pthread_join(threads[i], NULL);
 		assert_true(racers[i].grants > 0);
 	}
+	assert_int_equal(ledger_committed(&l, 0), 0);
+	assert_int_equal(slots_sum(&l, 0), 0);
+	ledger_drop(&l);
+}
+
+#define HELD (512ull * 30)
+#define HIGH (512ull * 100)
+
+static void *race_unchecked(void *arg)
+{
+	struct racer *me = arg;
+
+	for (int i = 0; i < 50000; i++)
+		if (ledger_charge(me->l, me->slot, 0, HELD) == 0)
+			ledger_uncharge(me->l, me->slot, 0, HELD);
+	atomic_fetch_sub(me->running, 1);
+	return NULL;
+}
+
+static void nobody_charges_by_a_limit_that_was_lowered(void **state)
+{
+	struct ledger l = ledger_new(HIGH);
+	struct ledger_limits *limits = (struct ledger_limits *)l.limits;
+	_Atomic unsigned running = 4;
+	unsigned shrunk = 0;
+	struct racer racers[4];
+	pthread_t threads[4];
+
+	for (unsigned i = 0; i < 4; i++) {
+		racers[i] = (struct racer){.l = &l, .slot = i + 1, .running = &running};
+		pthread_create(&threads[i], NULL, race_unchecked, &racers[i]);
+	}
+	while (atomic_load(&running)) {
+		uint64_t low = 512ull * (shrunk % 3 * 30);
+		int rc = ledger_shrink(&l, limits, 0, low);
+
+		assert_true(rc == 0 || rc == -EBUSY);
+		assert_int_equal(ledger_limit(&l, 0), rc == 0 ? low : HIGH);
+		for (int look = 0; rc == 0 && look < 200; look++)
+			assert_true(ledger_committed(&l, 0) <= low);
+		shrunk += rc == 0;
+		limits->gpu[0].limit_bytes = HIGH;
+	}
+	for (unsigned i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	assert_true(shrunk > 0);
 	assert_int_equal(ledger_committed(&l, 0), 0);
 	assert_int_equal(slots_sum(&l, 0), 0);
 	ledger_drop(&l);
@@ -202,7 +249,7 @@ static void room_is_never_refused(void **state)
 		pthread_t threads[16];
 
 		for (unsigned i = 0; i < 16; i++) {
-			racers[i] = (struct racer){&l, i + 1, 0, 0};
+			racers[i] = (struct racer){&l, i + 1, 0, 0, NULL};
 			pthread_create(&threads[i], NULL, take_one, &racers[i]);
 		}
 		for (unsigned i = 0; i < 16; i++) {
@@ -349,6 +396,7 @@ int main(void)
 		cmocka_unit_test(settling_and_release),
 		cmocka_unit_test(hostile_headers_are_refused),
 		cmocka_unit_test(racers_never_pass_the_limit),
+		cmocka_unit_test(nobody_charges_by_a_limit_that_was_lowered),
 		cmocka_unit_test(room_is_never_refused),
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 		cmocka_unit_test(death_at_every_instruction),

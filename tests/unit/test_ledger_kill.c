@@ -10,13 +10,13 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "../programs/fork_bound.h"
 #include "base/macros.h"
 #include "proto/ledger.h"
 
@@ -35,7 +35,6 @@ static void work(const struct ledger *l, struct shared *shared, unsigned me, uns
 	uint32_t slot = me + 1;
 	uint64_t held[8] = {0};
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (;;) {
 		unsigned i = rand_r(&seed) % ARRAY_SIZE(held);
 
@@ -57,7 +56,7 @@ static void work(const struct ledger *l, struct shared *shared, unsigned me, uns
 static pid_t worker_start(const struct ledger *l, struct shared *shared, unsigned me)
 {
 	ledger_slot_assign(l, me + 1, 1, 1);
-	pid_t pid = fork();
+	pid_t pid = fork_bound();
 
 	if (pid == 0)
 		work(l, shared, me, (unsigned)rand());

@@ -33,27 +33,42 @@ static int find_gpu(const struct attachment *a, CUdevice device)
 	return -1;
 }
 
-int charge_gpu_of(struct process *p, CUdevice device)
+static __attribute__((noinline)) int ask_gpu(struct process *p, CUdevice device)
 {
-	if (device < 0 || device >= (int)LEDGER_GPUS_MAX)
+	int gpu = find_gpu(&p->attachment, device);
+
+	atomic_store_explicit(&p->device_gpu[device], gpu < 0 ? DEVICE_NONE : (uint8_t)(gpu + 1),
+			      memory_order_relaxed);
+	return gpu;
+}
+
+static inline int gpu_of(struct process *p, CUdevice device)
+{
+	if ((uint32_t)device >= LEDGER_GPUS_MAX)
 		return -1;
 	uint8_t known = atomic_load_explicit(&p->device_gpu[device], memory_order_relaxed);
-	if (!known) {
-		int gpu = find_gpu(&p->attachment, device);
-
-		known = gpu < 0 ? DEVICE_NONE : (uint8_t)(gpu + 1);
-		atomic_store_explicit(&p->device_gpu[device], known, memory_order_relaxed);
-	}
+	if (!known)
+		return ask_gpu(p, device);
 	return known == DEVICE_NONE ? -1 : known - 1;
 }
 
-int charge_current_gpu(struct process *p)
+int charge_gpu_of(struct process *p, CUdevice device)
+{
+	return gpu_of(p, device);
+}
+
+static inline int current_gpu(struct process *p)
 {
 	CUdevice device;
 
 	if (real_cuCtxGetDevice(&device) != CUDA_SUCCESS)
 		return -1;
-	return charge_gpu_of(p, device);
+	return gpu_of(p, device);
+}
+
+int charge_current_gpu(struct process *p)
+{
+	return current_gpu(p);
 }
 
 static bool others_are_calling(struct process *p)
@@ -87,9 +102,9 @@ bool charge_again(struct process *p, int gpu, int *tries)
 }
 
 /* Where there is no room, what the process's own pools hold unused is given back first. */
-static CUresult reserve(struct taking *t, struct process *p)
+static __attribute__((noinline)) CUresult reserve_again(struct taking *t, struct process *p, int r)
 {
-	int r = books_reserve(p, &t->object), tries = 0;
+	int tries = 0;
 
 	for (int turn = 0; r == -EAGAIN && turn < TURNS_MOST; turn++) {
 		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
@@ -106,6 +121,16 @@ static CUresult reserve(struct taking *t, struct process *p)
 		books_count_refused(p, t->object.gpu);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	t->process = p;
+	return CUDA_SUCCESS;
+}
+
+static inline CUresult reserve(struct taking *t, struct process *p)
+{
+	int r = books_reserve(p, &t->object);
+
+	if (__builtin_expect(r < 0, 0))
+		return reserve_again(t, p, r);
 	t->process = p;
 	return CUDA_SUCCESS;
 }
@@ -138,7 +163,7 @@ CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
 	/* Without a context the driver has the better word for what is wrong. */
 	if (real_cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
 		return CUDA_SUCCESS;
-	int gpu = charge_current_gpu(p);
+	int gpu = current_gpu(p);
 	if (gpu < 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	t->object.gpu = (uint16_t)gpu;

@@ -3,6 +3,7 @@
 #include "front/books.h"
 #include "front/cuda/charge.h"
 #include "front/cuda/gate.h"
+#include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
 static uint64_t learned_cost(const struct process *p, int gpu)
@@ -30,7 +31,7 @@ static bool context_is_too_much(struct process *p, uint32_t gpu)
 {
 	const struct ledger *l = &p->attachment.ledger;
 
-	process_settle(p);
+	grow_settle_exactly(p, -1);
 	return ledger_committed(l, gpu) > ledger_limit(l, gpu);
 }
 
@@ -47,7 +48,7 @@ static CUresult context_end(struct taking *t, CUresult result, CUcontext *contex
 		else
 			real_cuDevicePrimaryCtxRelease_v2(primary);
 		taking_end(t, CUDA_ERROR_OUT_OF_MEMORY, 0);
-		process_settle(t->process);
+		grow_settle_exactly(t->process, -1);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	return taking_end(t, CUDA_SUCCESS, (uintptr_t)*context);
@@ -125,7 +126,7 @@ static CUresult destroy_end(struct giving *g, CUresult result, CUcontext context
 	if (!p || result != CUDA_SUCCESS)
 		return result;
 	books_drop_context(p, (uintptr_t)context);
-	process_settle(p);
+	grow_settle_exactly(p, -1);
 	return result;
 }
 

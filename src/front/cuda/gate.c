@@ -24,6 +24,8 @@
  * for what this thread launches. Doubled each time that it happens in a row, up to the second. */
 #define STALL_NS 20000000ull
 #define STALL_NS_MOST 320000000ull
+/* What will be done so soon is as good as done: about what this thread takes to hear of it. */
+#define SOON_NS 500000ull
 #define ROOM_NAP_NS 20000ull
 #define ROOM_NAP_NS_MOST 160000ull
 
@@ -32,16 +34,9 @@ static _Atomic uint64_t off;
 static _Atomic uint64_t capturing = UINT64_MAX;
 _Atomic uint64_t *gate_at = &off;
 _Atomic uint64_t *_Atomic gate_short = &off;
-_Thread_local struct gate_local *gate_self;
+static struct gate_local nobody;
+_Thread_local struct gate_local *gate_self = &nobody;
 _Atomic uint32_t gate_captures;
-
-uint64_t gate_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 static void word_sleep(uint32_t *word, uint32_t seen, uint64_t ns, int operation)
 {
@@ -162,7 +157,7 @@ struct gate_local *gate_local_take(struct gate *g)
 			atomic_store(&g->page->threads, index + 1);
 	}
 	lock_release(&g->lock);
-	gate_self = l;
+	gate_self = l ? l : &nobody;
 	return l;
 }
 
@@ -172,7 +167,7 @@ struct gate_local *gate_local_take(struct gate *g)
 void gate_look_after_daemon(struct gate *g)
 {
 	struct process *p = g->process;
-	uint64_t seen, since, now = gate_now();
+	uint64_t seen, since, now = now_monotonic_ns();
 
 	if (!lock_try(&p->attaching))
 		return;
@@ -193,7 +188,7 @@ void gate_look_after_daemon(struct gate *g)
 /* Until the gate is not closed any more. */
 static void wait_while_closed(struct gate *g)
 {
-	uint64_t begin = gate_now(), looked = begin;
+	uint64_t begin = now_monotonic_ns(), looked = begin, seen = atomic_load(gate_at);
 	struct gate_local *l = gate_local_find();
 
 	/* What no other thread can put a marker into, too. */
@@ -206,8 +201,13 @@ static void wait_while_closed(struct gate *g)
 
 		if (GATE_STATE(word) != GATE_CLOSED)
 			break;
+		/* It was open meanwhile, and this thread was too late, or stopped: one that does
+		 * not come is not taken for one that waits. */
+		if (word != seen)
+			attach_wake(&g->process->attachment);
+		seen = word;
 		gate_sleep_on_word(word, LOOK_NS);
-		now = gate_now();
+		now = now_monotonic_ns();
 		if (now - looked < LOOK_NS)
 			continue;
 		looked = now;
@@ -215,7 +215,7 @@ static void wait_while_closed(struct gate *g)
 	}
 	atomic_fetch_sub(&g->page->waiting, 1);
 	atomic_fetch_add(&g->page->waits, 1);
-	atomic_fetch_add(&g->page->wait_ns, gate_now() - begin);
+	atomic_fetch_add(&g->page->wait_ns, now_monotonic_ns() - begin);
 }
 
 /* The driver's threads that call the program back may not call it, and are never held up. */
@@ -259,16 +259,29 @@ struct stall {
 	uint32_t done;
 };
 
-/* Whether nothing has completed for too long. */
-static bool stalled(struct stall *s, const struct gate_local *l, uint32_t done)
+/* Whether nothing has completed for too long, with so much in flight. */
+static bool stalled(struct stall *s, const struct gate_local *l, uint32_t done, uint64_t sum,
+		    uint64_t now)
 {
-	uint64_t now = gate_now();
-
 	if (!s->since || done != s->done) {
 		*s = (struct stall){.since = now, .done = done};
 		return false;
 	}
-	return now - s->since > MIN(STALL_NS << MIN(l->stalls, 4), STALL_NS_MOST);
+	return now - s->since > MAX(2 * sum, MIN(STALL_NS << MIN(l->stalls, 4), STALL_NS_MOST));
+}
+
+/* What is in flight is about to end: one more may be handed in, however long it takes, or the GPU
+ * would have nothing to do until this thread has heard of the end. Once for each completion, since
+ * what is known of durations may be wrong. */
+static bool ends_soon(struct gate_local *l, const struct stall *s, uint64_t sum, uint64_t now,
+		      uint64_t bound)
+{
+	if ((l->ahead && l->ahead_done == s->done) ||
+	    sum > now - s->since + MIN(SOON_NS, bound / 2))
+		return false;
+	l->ahead = true;
+	l->ahead_done = s->done;
+	return true;
 }
 
 /* Waits until `ns` more fit, with nothing locked and the thread in no launch. Gives up where
@@ -284,11 +297,14 @@ static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
 		sum = in_flight(g, &done);
 		if (!sum || sum + ns <= bound || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
 			break;
-		if (stalled(&stall, l, done)) {
+		uint64_t now = now_monotonic_ns();
+		if (stalled(&stall, l, done, sum, now)) {
 			l->stalls++;
 			l->room_ns = MAX(ns, bound / 8);
 			return;
 		}
+		if (ends_soon(l, &stall, sum, now, bound))
+			break;
 		gate_nap(nap);
 		nap = MIN(nap * 2, ROOM_NAP_NS_MOST);
 	}
@@ -422,7 +438,9 @@ static void begin(struct gate_call *c, CUstream stream, struct gate_work work)
 void gate_begin(struct gate_call *c, CUstream stream, struct gate_work work)
 {
 	*c = (struct gate_call){0};
-	begin(c, stream, work);
+	/* Captures bring launches here through a gate that is off, too. */
+	if (!gate_is_off())
+		begin(c, stream, work);
 }
 
 static void count(struct gate *g, struct gate_lane *lane, CUstream stream)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/cuda_abi.h"
+#include "front/cuda/gate_offsets.h"
 #include "front/process.h"
 #include "proto/gate.h"
 
@@ -34,18 +35,27 @@ struct gate_local {
 	_Atomic uint32_t *submitted; /* its count */
 	struct gate_lane *_Atomic last;
 	struct gate_lane *near[GATE_NEAR];
-	uint64_t room_ns;  /* what it may hand in before it adds up what is in flight */
-	uint32_t unmarked; /* launches since it last put markers in */
-	uint32_t stalls;   /* times in a row that it passed without room */
+	uint64_t room_ns;    /* what it may hand in before it adds up what is in flight */
+	uint32_t unmarked;   /* launches since it last put markers in */
+	uint32_t stalls;     /* times in a row that it passed without room */
+	uint32_t ahead_done; /* completions when it passed because work was about to end */
+	bool ahead;          /* that was ever */
 	uint32_t index;
 };
+
+_Static_assert(offsetof(struct gate_local, record) == GATE_LOCAL_RECORD, "for assembly");
+_Static_assert(offsetof(struct gate_local, open_word) == GATE_LOCAL_OPEN_WORD, "for assembly");
+_Static_assert(offsetof(struct gate_local, stream) == GATE_LOCAL_STREAM, "for assembly");
+_Static_assert(offsetof(struct gate_local, submitted) == GATE_LOCAL_SUBMITTED, "for assembly");
+_Static_assert(offsetof(struct gate_thread, in_launch) == 0, "for assembly");
+_Static_assert(offsetof(CUlaunchConfig, hStream) == LAUNCH_CONFIG_STREAM, "for assembly");
 
 /* The session's gate word; before there is one, a word that is off. */
 extern __attribute__((visibility("hidden"))) _Atomic uint64_t *gate_at;
 /* The same, or while captures may be going on in this process one that nobody finds open. */
 extern __attribute__((visibility("hidden"))) _Atomic uint64_t *_Atomic gate_short;
-/* The calling thread's; what it points to is empty in a forked child. The only thread-local storage
- * of the front, of a kind that needs no call. */
+/* The calling thread's, or one without a record; what it points to is empty in a forked child. The
+ * only thread-local storage of the front, of a kind that needs no call. */
 extern __attribute__((visibility("hidden"),
 		      tls_model("initial-exec"))) _Thread_local struct gate_local *gate_self;
 
@@ -79,13 +89,16 @@ static inline CUstream gate_stream_ptsz(CUstream handle)
 void gate_begin(struct gate_call *c, CUstream stream, struct gate_work work);
 CUresult gate_end(struct gate_call *c, CUresult result);
 
-/* The short way, through a gate that this thread has found open before, to the stream that it last
+/* The exported entries of launches go this way by themselves where there is assembly for it
+ * (LAUNCHED in front/x86_64/trampoline.inc), and come here where it is closed to them.
+ *
+ * The short way, through a gate that this thread has found open before, to the stream that it last
  * submitted to. NULL: go the other. To be followed by the driver's call and gate_leave(). */
 static __attribute__((always_inline)) inline struct gate_local *gate_enter(CUstream stream)
 {
 	struct gate_local *l = gate_self;
 
-	if (GATE_UNLIKELY(!l || !l->record))
+	if (GATE_UNLIKELY(!l->record))
 		return NULL;
 	/* The closer's barrier stands between this store and the next load. */
 	atomic_store_explicit(&l->record->in_launch, 1, memory_order_relaxed);
@@ -108,8 +121,8 @@ static __attribute__((always_inline)) inline void gate_leave(struct gate_local *
 }
 
 /* Defines gated_NAME, which submits: parameters and arguments in parentheses; the stream as
- * gate_stream_of() has it. NAME is in CUDA_GATED of hooks.h: while the gate is off the exported
- * entry jumps to the driver without coming here. */
+ * gate_stream_of() has it. NAME is in CUDA_GATED or CUDA_LAUNCHED of hooks.h: while the gate is off
+ * the exported entry jumps to the driver without coming here. */
 #define GATED(name, parameters, arguments, stream, what_, size_)                             \
 	static __attribute__((noinline)) CUresult slowly_##name parameters                   \
 	{                                                                                    \

@@ -82,8 +82,8 @@ static void look_until_off(struct gate *g)
 		if (word)
 			off_since = 0;
 		else if (!off_since)
-			off_since = gate_now();
-		else if (gate_now() - off_since > SLEEP_NS)
+			off_since = now_monotonic_ns();
+		else if (now_monotonic_ns() - off_since > SLEEP_NS)
 			return;
 		tick = step(g, GATE_STATE(word), tick);
 		gate_sleep_on_word(word, tick);
@@ -111,12 +111,12 @@ static void *helper_main(void *data)
 static void stop_at_exit(void)
 {
 	struct gate *g = gate_peek();
-	uint64_t begin = gate_now();
+	uint64_t begin = now_monotonic_ns();
 
 	if (!g)
 		return;
 	atomic_store(&g->helper_stop, 1);
-	while (atomic_load(&g->helper_inside) && gate_now() - begin < STOP_NS_MOST)
+	while (atomic_load(&g->helper_inside) && now_monotonic_ns() - begin < STOP_NS_MOST)
 		gate_nap(TICK_NS / 4);
 }
 

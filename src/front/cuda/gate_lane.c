@@ -463,9 +463,9 @@ bool gate_strays_look(struct gate *g)
 /* Nobody marks it from now on. Whoever is just doing so is waited for, with no lock held. */
 static void lane_seize(struct gate_lane *lane)
 {
-	uint64_t begin = gate_now();
+	uint64_t begin = now_monotonic_ns();
 
-	while (!lane_try_busy(lane) && gate_now() - begin < BUSY_NS_MOST)
+	while (!lane_try_busy(lane) && now_monotonic_ns() - begin < BUSY_NS_MOST)
 		gate_nap(END_NAP_NS);
 }
 
@@ -483,11 +483,11 @@ static void strays_forget(struct gate *g, CUstream stream, CUcontext context)
 /* Busy, its context current. A stream that is destroyed finishes its work all the same. */
 static void lane_end(struct gate_lane *lane, CUstream stream)
 {
-	uint64_t begin = gate_now();
+	uint64_t begin = now_monotonic_ns();
 
 	lane_look(lane, stream);
 	while (gate_lane_by_query(lane) && !gate_lane_done(lane) &&
-	       gate_now() - begin < END_NS_MOST) {
+	       now_monotonic_ns() - begin < END_NS_MOST) {
 		gate_nap(END_NAP_NS);
 		lane_look(lane, stream);
 	}

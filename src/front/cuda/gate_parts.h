@@ -5,6 +5,7 @@
  * empty in a forked child. */
 #pragma once
 
+#include "base/clock.h"
 #include "front/cuda/gate.h"
 
 #define GATE_CONTEXTS_MAX 32u
@@ -103,7 +104,6 @@ static inline uint64_t gate_bound_ns(const struct gate *g)
 	return us ? us * 1000ull : GATE_BOUND_NS;
 }
 
-uint64_t gate_now(void);
 /* Sleeps about that long; no cancellation point. */
 void gate_nap(uint64_t ns);
 /* Sleeps while the gate is as it was seen, at most that long. */
@@ -116,7 +116,7 @@ struct gate *gate_peek(void);
 /* The calling thread's. NULL: it has none (gate_local_find), or all are taken. */
 static inline struct gate_local *gate_local_find(void)
 {
-	return gate_self && gate_self->record ? gate_self : NULL;
+	return gate_self->record ? gate_self : NULL;
 }
 struct gate_local *gate_local_take(struct gate *g);
 extern __attribute__((visibility("hidden"))) _Atomic uint32_t gate_captures;

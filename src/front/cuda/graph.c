@@ -8,6 +8,8 @@
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
+_Atomic bool graphs_have_memory;
+
 /* Graphs in graphs in graphs. */
 #define DEPTH_MAX 8
 
@@ -116,7 +118,7 @@ static CUresult instantiate_begin(struct graph_call *c, CUgraph graph)
 	struct process *p = process_peek();
 
 	*c = (struct graph_call){0};
-	if (!p || !atomic_load_explicit(&p->graphs_have_memory, memory_order_relaxed))
+	if (!p || !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed))
 		return CUDA_SUCCESS;
 	return graph_begin(c, p, graph_bytes(graph, 0));
 }
@@ -185,7 +187,7 @@ static CUresult launch_begin(struct graph_call *c, CUgraphExec exec, uint64_t st
 	struct object object;
 
 	*c = (struct graph_call){.exec = (uintptr_t)exec, .stream = stream};
-	if (!p || !atomic_load_explicit(&p->graphs_have_memory, memory_order_relaxed) ||
+	if (!p || !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed) ||
 	    !books_look(p, OBJECT_GRAPH, (uintptr_t)exec, &object))
 		return CUDA_SUCCESS;
 	return graph_begin(c, p, object.memory);
@@ -201,9 +203,7 @@ static CUresult launch_end(struct graph_call *c, CUresult result)
 /* No graph of the process has memory nodes. */
 static inline bool graphs_are_plain(void)
 {
-	const struct process *p = process_peek();
-
-	return !p || !atomic_load_explicit(&p->graphs_have_memory, memory_order_relaxed);
+	return !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed);
 }
 
 #define LAUNCH(exec, stream, call)                        \
@@ -224,7 +224,7 @@ static CUresult launch_ptsz(CUgraphExec exec, CUstream stream)
 }
 
 /* A graph passes the gate as a whole. */
-CUresult hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
+CUresult gated_cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
 	struct gate_call call;
 
@@ -241,7 +241,7 @@ CUresult hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
 	return result;
 }
 
-CUresult hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+CUresult gated_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
 	struct gate_call call;
 
@@ -295,18 +295,16 @@ CUresult hook_cuDeviceGraphMemTrim(CUdevice device)
 }
 
 /* From now on instantiated graphs are looked into. */
-static void graphs_have_memory(void)
+static void graph_gets_memory(void)
 {
-	struct process *p = process_get();
-
-	if (p)
-		atomic_store(&p->graphs_have_memory, true);
+	process_get();
+	atomic_store(&graphs_have_memory, true);
 }
 
 CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
 				     size_t after_count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
-	graphs_have_memory();
+	graph_gets_memory();
 	return real_cuGraphAddMemAllocNode(node, graph, after, after_count, params);
 }
 
@@ -314,7 +312,7 @@ CUresult hook_cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode
 			     size_t after_count, CUgraphNodeParams *params)
 {
 	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-		graphs_have_memory();
+		graph_gets_memory();
 	return real_cuGraphAddNode(node, graph, after, after_count, params);
 }
 
@@ -323,6 +321,6 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphN
 				CUgraphNodeParams *params)
 {
 	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-		graphs_have_memory();
+		graph_gets_memory();
 	return real_cuGraphAddNode_v2(node, graph, after, edges, after_count, params);
 }

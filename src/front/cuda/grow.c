@@ -10,6 +10,8 @@
 #define GROW_STEP MIB(32)
 /* A look that a later one overtook is begun anew so often. */
 #define LOOKS_MOST 8
+/* How often the daemon is asked where what it was told of pools was too much by then. */
+#define SETTLE_MOST 3
 /* How long calls wait for one another where one must be alone: half a second. */
 #define DOZE_NS 50000L
 #define DOZES_MOST 10000
@@ -43,11 +45,11 @@ void grow_track(struct process *p, enum object_kind kind, uint64_t handle, int g
 {
 	struct object object = {.kind = kind, .handle = handle, .gpu = (uint16_t)gpu, .count = 1};
 
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	if (!table_find(&p->objects, kind, handle) && table_put(&p->objects, &object, NULL) == 0 &&
 	    p->growing_count < PROCESS_GROWING_MAX)
 		p->growing[p->growing_count++] = object;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 /* Books what one holds; growth is paid from *reserve first. 0 or -ENOMEM. */
@@ -82,10 +84,10 @@ static void enter(struct process *p, int kind)
 	struct process_growth *growth = process_growth_of(p, kind);
 
 	for (int i = 0;; i++) {
-		lock_acquire(&p->lock);
+		owned_lock_acquire(&p->lock);
 		bool waits = growth->alone && i < DOZES_MOST;
 		growth->calls += !waits;
-		lock_release(&p->lock);
+		owned_lock_release(&p->lock);
 		if (!waits)
 			return;
 		doze();
@@ -96,10 +98,10 @@ static void leave(struct process *p, int kind, bool alone)
 {
 	struct process_growth *growth = process_growth_of(p, kind);
 
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	growth->calls--;
 	growth->alone = growth->alone && !alone;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 }
 
 /* Enters when all others have left. False: they don't, or another one is to be alone. */
@@ -111,17 +113,17 @@ static bool enter_alone(struct process *p, int kind)
 	for (int i = 0; i < DOZES_MOST && !entered; i++) {
 		if (i)
 			doze();
-		lock_acquire(&p->lock);
+		owned_lock_acquire(&p->lock);
 		mine = mine || !growth->alone;
 		growth->alone = true;
 		entered = mine && !growth->calls;
 		growth->calls += entered;
-		lock_release(&p->lock);
+		owned_lock_release(&p->lock);
 	}
 	if (mine && !entered) {
-		lock_acquire(&p->lock);
+		owned_lock_acquire(&p->lock);
 		growth->alone = false;
-		lock_release(&p->lock);
+		owned_lock_release(&p->lock);
 	}
 	return entered;
 }
@@ -178,11 +180,11 @@ void grow_expect_less(struct process *p)
 /* A copy of the list's entry, as pools come and go meanwhile. False: no such entry. */
 static bool list_entry(struct process *p, uint32_t i, struct object *ret)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	bool found = i < p->growing_count;
 	if (found)
 		*ret = p->growing[i];
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return found;
 }
 
@@ -195,11 +197,44 @@ void grow_settle_one(struct process *p, enum object_kind kind, uint64_t handle)
 
 void grow_settle(struct process *p)
 {
-	struct object object;
-
 	if (!atomic_load_explicit(&p->growing_restless, memory_order_relaxed))
 		return;
 	atomic_store_explicit(&p->growing_restless, false, memory_order_relaxed);
+	grow_settle_all(p);
+}
+
+static bool less_is_used(const struct process *p, const int64_t *used)
+{
+	bool less = false;
+
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++)
+		less |= ledger_slot_gpu(&p->attachment.ledger, p->attachment.slot, gpu)->used <
+			used[gpu];
+	return less;
+}
+
+uint64_t grow_settle_exactly(struct process *p, int gpu)
+{
+	uint64_t over = 0;
+	int64_t used[LEDGER_GPUS_MAX] = {0};
+	bool less = true;
+
+	for (int tries = 0; less && tries < SETTLE_MOST; tries++) {
+		grow_settle_all(p);
+		for (uint32_t i = 0; i < p->attachment.gpu_count; i++)
+			used[i] =
+				ledger_slot_gpu(&p->attachment.ledger, p->attachment.slot, i)->used;
+		over = process_settle(p, gpu);
+		grow_settle_all(p);
+		less = p->growing_count && less_is_used(p, used);
+	}
+	return less ? 0 : over;
+}
+
+void grow_settle_all(struct process *p)
+{
+	struct object object;
+
 	for (uint32_t i = 0; list_entry(p, i, &object); i++)
 		grow_settle_one(p, object.kind, object.handle);
 }

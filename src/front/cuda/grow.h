@@ -7,6 +7,9 @@
 #include "base/cuda_abi.h"
 #include "front/cuda/charge.h"
 
+/* Some graph of the process may have memory nodes. Read by assembly. */
+extern __attribute__((visibility("hidden"))) _Atomic bool graphs_have_memory;
+
 /* Starts booking one: kind OBJECT_POOL by the pool, OBJECT_GRAPH_POOL by the device. Does nothing
  * where it is booked already. */
 void grow_track(struct process *p, enum object_kind kind, uint64_t handle, int gpu);
@@ -38,6 +41,12 @@ bool grow_quiesce(void);
 void grow_expect_less(struct process *p);
 /* Books what the driver holds now, where less was expected. */
 void grow_settle(struct process *p);
+/* Books what the driver holds now, in all. */
+void grow_settle_all(struct process *p);
+/* Has the daemon post what this process holds beyond what it charged. What was charged for pools
+ * and is there no more would be taken for less of that, so it is booked before, and looked for
+ * after. gpu and the result as of process_settle(). */
+uint64_t grow_settle_exactly(struct process *p, int gpu);
 /* Books what the driver holds now in one. */
 void grow_settle_one(struct process *p, enum object_kind kind, uint64_t handle);
 /* Has the driver give back what is free in those on a GPU. */

@@ -62,8 +62,6 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuGraphInstantiateWithParams)       \
 	X(cuGraphInstantiateWithParams_ptsz)  \
 	X(cuGraphInstantiate_v2)              \
-	X(cuGraphLaunch)                      \
-	X(cuGraphLaunch_ptsz)                 \
 	X(cuGraphUpload)                      \
 	X(cuGraphUpload_ptsz)                 \
 	X(cuGreenCtxCreate)                   \
@@ -82,6 +80,7 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuMemAllocPitch_v2)                 \
 	X(cuMemAlloc_v2)                      \
 	X(cuMemCreate)                        \
+	X(cuMemExportToShareableHandle)       \
 	X(cuMemFree)                          \
 	X(cuMemFreeAsync)                     \
 	X(cuMemFreeAsync_ptsz)                \
@@ -125,15 +124,9 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 /* Hooked while the session's gate is not off (gate.h): gated_X stands for it then. */
 #define CUDA_GATED(G)                           \
 	G(cuLaunch)                             \
-	G(cuLaunchCooperativeKernel)            \
 	G(cuLaunchCooperativeKernelMultiDevice) \
-	G(cuLaunchCooperativeKernel_ptsz)       \
 	G(cuLaunchGrid)                         \
 	G(cuLaunchGridAsync)                    \
-	G(cuLaunchKernel)                       \
-	G(cuLaunchKernelEx)                     \
-	G(cuLaunchKernelEx_ptsz)                \
-	G(cuLaunchKernel_ptsz)                  \
 	G(cuMemcpy)                             \
 	G(cuMemcpy2D)                           \
 	G(cuMemcpy2DAsync)                      \
@@ -239,11 +232,23 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	G(cuMemsetD8_v2)                        \
 	G(cuMemsetD8_v2_ptds)
 
+/* The same for launches, whose entries pass an open gate by themselves. */
+#define CUDA_LAUNCHED(L)                  \
+	L(cuGraphLaunch)                  \
+	L(cuGraphLaunch_ptsz)             \
+	L(cuLaunchCooperativeKernel)      \
+	L(cuLaunchCooperativeKernel_ptsz) \
+	L(cuLaunchKernel)                 \
+	L(cuLaunchKernelEx)               \
+	L(cuLaunchKernelEx_ptsz)          \
+	L(cuLaunchKernel_ptsz)
+
 /* Functions of the driver that hooks call, beside their own. */
 #define CUDA_HELPERS(H)                  \
 	H(cuCtxGetCurrent)               \
 	H(cuCtxGetDevice)                \
 	H(cuCtxGetLimit)                 \
+	H(cuDeviceGetAttribute)          \
 	H(cuDeviceGetCount)              \
 	H(cuDeviceGetDefaultMemPool)     \
 	H(cuDeviceGetGraphMemAttribute)  \
@@ -282,3 +287,5 @@ CUDA_HELPERS(CUDA_REAL)
 CUDA_HOOKS(CUDA_HOOK)
 CUDA_GATED(CUDA_REAL)
 CUDA_GATED(CUDA_GATE)
+CUDA_LAUNCHED(CUDA_REAL)
+CUDA_LAUNCHED(CUDA_GATE)

@@ -9,7 +9,7 @@
 /* No pitch is a multiple of more than this. */
 #define PITCH_STEP 512ull
 
-CUresult hook_cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
+__attribute__((flatten)) CUresult hook_cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
 {
 	struct taking t;
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, size);
@@ -39,6 +39,8 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flag
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (t.process)
+		atomic_store(&t.process->has_managed, true);
 	result = TAKE(&t, real_cuMemAllocManaged(ptr, size, flags));
 	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
 }
@@ -92,7 +94,7 @@ CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned
 				      : taking_end(&t, result, 0);
 }
 
-CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
+__attribute__((flatten)) CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 {
 	struct process *p = process_peek();
 	struct giving g;

@@ -122,7 +122,7 @@ static CUresult pool_begin(struct pool_call *c, CUmemoryPool pool, size_t bytes,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (is_capturing(stream, own_default)) {
 		/* It becomes a node of a graph, which pays when it is launched. */
-		atomic_store(&p->graphs_have_memory, true);
+		atomic_store(&graphs_have_memory, true);
 		return CUDA_SUCCESS;
 	}
 	/* Without a context or a pool the driver has the better word for what is wrong. */

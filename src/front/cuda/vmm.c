@@ -4,22 +4,28 @@
  * in the books: its exporter pays. */
 #include "front/books.h"
 #include "front/cuda/charge.h"
+#include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
-/* One handle or mapping less; with the last one the memory is gone. */
+/* One handle or mapping less; with the last one the memory is gone. Where others may have a handle
+ * to it, only the driver knows whether it is: the daemon posts what it still says this process
+ * holds. Within a call that is counted in the slot, but for mappings that were never there. */
 static void memory_unreference(struct process *p, uint64_t memory)
 {
 	struct object object;
 
-	if (books_unreference(p, OBJECT_PHYSICAL, memory, &object) && !object.count)
-		books_resize(p, object.gpu, object.bytes, 0);
+	if (!books_unreference(p, OBJECT_PHYSICAL, memory, &object) || object.count)
+		return;
+	books_resize(p, object.gpu, object.bytes, 0);
+	if (object.exported)
+		grow_settle_exactly(p, object.gpu);
 }
 
 static uint64_t memory_number(struct process *p)
 {
-	lock_acquire(&p->lock);
+	owned_lock_acquire(&p->lock);
 	uint64_t number = ++p->last_memory;
-	lock_release(&p->lock);
+	owned_lock_release(&p->lock);
 	return number;
 }
 
@@ -70,6 +76,29 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 	return result;
 }
 
+static bool is_mapped(CUdeviceptr at)
+{
+	CUmemGenericAllocationHandle handle;
+
+	return real_cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)at) == CUDA_SUCCESS &&
+	       real_cuMemRelease(handle) == CUDA_SUCCESS;
+}
+
+/* Another thread may unmap it as soon as the driver has mapped it, and not find it in the books
+ * yet; or may have unmapped what was there before, and not have got to the books. */
+static void mapped(struct process *p, struct object *mapping, uint32_t unmaps_before)
+{
+	struct object old, own;
+	uint32_t unmaps;
+
+	books_mapped(p, mapping, &old, &unmaps);
+	if (old.kind == OBJECT_MAPPING)
+		memory_unreference(p, old.memory);
+	if (unmaps != unmaps_before && !is_mapped(mapping->handle) &&
+	    books_unmap(p, mapping->handle, mapping->count, &own))
+		memory_unreference(p, own.memory);
+}
+
 CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		       CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -79,24 +108,29 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 	if (!p || !books_look(p, OBJECT_HANDLE, handle, &reference) ||
 	    !books_reference(p, OBJECT_PHYSICAL, reference.memory, 1))
 		return real_cuMemMap(ptr, size, offset, handle, flags);
+	uint32_t unmaps = books_unmaps(p);
+	books_call_begin(p);
 	CUresult result = real_cuMemMap(ptr, size, offset, handle, flags);
 	struct object mapping = {
 		.kind = OBJECT_MAPPING, .handle = ptr, .bytes = size, .memory = reference.memory};
 	if (result == CUDA_SUCCESS)
-		books_note(p, &mapping);
+		mapped(p, &mapping, unmaps);
 	else
 		memory_unreference(p, reference.memory);
+	books_call_end(p);
 	return result;
 }
 
-/* Whole mappings, one after the other; between them may be some of imported memory. */
-static void unmapped(struct process *p, uint64_t at, uint64_t size)
+/* Whole mappings, one after the other; between them may be some of imported memory. Those after
+ * `latest` were made when the driver had unmapped these. */
+static void unmapped(struct process *p, uint64_t at, uint64_t size, uint32_t latest)
 {
 	uint64_t end = at + size;
 	struct object mapping;
 
+	books_unmapped(p);
 	while (at < end) {
-		if (!books_remove(p, OBJECT_MAPPING, at, &mapping)) {
+		if (!books_unmap(p, at, latest, &mapping)) {
 			at += BLOCK_BYTES;
 			continue;
 		}
@@ -111,10 +145,11 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 	if (!p)
 		return real_cuMemUnmap(ptr, size);
+	uint32_t latest = books_mappings(p);
 	books_call_begin(p);
 	CUresult result = real_cuMemUnmap(ptr, size);
 	if (result == CUDA_SUCCESS)
-		unmapped(p, ptr, size);
+		unmapped(p, ptr, size, latest);
 	books_call_end(p);
 	return result;
 }
@@ -134,4 +169,16 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 	if (!books_reference(p, OBJECT_HANDLE, *handle, 1))
 		books_note(p, &reference);
 	return result;
+}
+
+CUresult hook_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+					   CUmemAllocationHandleType type, unsigned long long flags)
+{
+	struct process *p = process_peek();
+	struct object reference;
+
+	/* Before the call: somebody may have it at once. */
+	if (p && books_look(p, OBJECT_HANDLE, handle, &reference))
+		books_export(p, OBJECT_PHYSICAL, reference.memory);
+	return real_cuMemExportToShareableHandle(shareable, handle, type, flags);
 }

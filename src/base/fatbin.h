@@ -1,0 +1,37 @@
+/* The container that fat binaries are kept in: a wrapper that points to a header, behind which are
+ * entries, each with a header of its own and then its data. As compilers write it and cuobjdump
+ * shows it; no public header has it. */
+#pragma once
+
+#include <stdint.h>
+
+#define FATBIN_WRAPPER_MAGIC 0x466243b1u
+#define FATBIN_MAGIC 0xba55ed50u
+
+enum fatbin_kind {
+	FATBIN_PTX = 1,
+	FATBIN_ELF = 2,
+};
+
+struct fatbin_wrapper {
+	uint32_t magic, version;
+	const void *data;
+	const void *unused;
+};
+
+struct fatbin_header {
+	uint32_t magic;
+	uint16_t version, header_size;
+	uint64_t size; /* of the entries that follow */
+};
+
+struct fatbin_entry {
+	uint16_t kind, version; /* enum fatbin_kind */
+	uint32_t header_size;
+	uint64_t size; /* of the data that follows this entry's header */
+	uint32_t compressed_size, options_offset;
+	uint16_t minor, major;
+	uint32_t arch;
+	uint32_t name_offset, name_size;
+	uint64_t flags;
+};

@@ -1,0 +1,27 @@
+/* The ends of sessions that the database cannot take, as its disk is full: a file beside it whose
+ * room was taken beforehand, so that writing there needs none. Once the database has them all, it
+ * is emptied. What is written survives the daemon's death at any later moment. */
+#pragma once
+
+#include <stddef.h>
+
+struct store_session;
+
+struct ends {
+	int fd;      /* -1: there is no such file */
+	size_t used; /* bytes with records */
+};
+
+#define ENDS_NONE ((struct ends){.fd = -1})
+
+/* Opens or makes the file "PATH-ends". 0 or -errno; on error all of the below can be called. */
+int ends_open(struct ends *ret, const char *path);
+void ends_close(struct ends *ends);
+/* Calls for every end in the file: only id, ended, reason, received and gpu[].peak are set. A
+ * callback's negative result ends the walk and is returned. */
+typedef int (*ends_cb)(void *arg, const struct store_session *session);
+int ends_each(struct ends *ends, ends_cb cb, void *arg);
+/* 0 or -errno; -ENOSPC: the file is full, or has no room of its own. */
+int ends_write(struct ends *ends, const struct store_session *session);
+/* The database has them all. */
+void ends_empty(struct ends *ends);

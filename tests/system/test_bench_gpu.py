@@ -1,0 +1,116 @@
+"""scripts/bench --driver and --gpu: over whatever driver is there, which here is the simulated one."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+import results_schema
+from conftest import BUILD, ON_GPU, ROOT, clean_env
+from test_bench_calls import bench, sanitized
+
+pytestmark = [pytest.mark.skipif(ON_GPU or sanitized(), reason="stands in for a GPU by a simulated host"),
+              pytest.mark.once("a benchmark")]
+FAKE_TORCH = pathlib.Path(__file__).with_name("fake_torch")
+
+
+def on_driver(*args, env=None, timeout=240):
+    return subprocess.run([str(a) for a in (BUILD / "carve", "sim", "--gpus", "h100-80gb", "--", ROOT / "scripts/bench",
+                                            "--build", BUILD, *args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=timeout, env=clean_env(env), check=False)
+
+
+def no_driver_here():
+    return not any(pathlib.Path(folder, "libcuda.so.1").exists() for folder in
+                   ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", *os.environ.get("LD_LIBRARY_PATH", "").split(":")))
+
+
+@pytest.mark.skipif(not no_driver_here(), reason="this machine has a driver")
+@pytest.mark.parametrize("args", [["calls", "--driver"], ["--gpu"], ["pytorch", "--gpu"]])
+def test_without_a_driver_it_says_so(args):
+    done = bench(*args)
+    assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert "scripts/bench: no CUDA driver here" in done.stderr
+
+
+def test_calls_over_the_driver_that_is_there(tmp_path):
+    """The simulated driver takes microseconds for an allocation, and launches are real ones."""
+    done = on_driver("calls", "--driver", "--quick", "--json", tmp_path / "out.json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    results_schema.check(document)
+    assert "H100" in document["driver"] and "H100" in document["machine"]["gpu"] and document["driver"] in done.stdout
+    by = {(r["loop"], r["live"]): r["results"] for r in document["rows"]}
+    assert by["alloc_free", 0]["direct"]["median"] > 1000 and by["launch", 0]["direct"]["median"] > 50
+    assert by["init", 0]["carve"]["difference"]["median"] > 0
+    assert {"launch_open", "graph_launch_contended"} <= {loop for loop, _ in by}
+    assert all(result.get("goal") is None and "error" not in result for r in by.values() for result in r.values())
+
+
+def test_limits_as_nvml_tells(tmp_path):
+    done = on_driver("limits", "--gpu", "--quick", "--check", "family", "--json", tmp_path / "out.json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    results_schema.check(document)
+    assert "H100" in document["gpu"] and "as NVML tells" in done.stdout
+    carve = [r for r in document["rows"] if r["configuration"] == "carve"]
+    none = [r for r in document["rows"] if r["configuration"] == "none"]
+    assert len(carve) == 13 and all(r["pass"] for r in carve) and not any(r["pass"] for r in none)
+    # Taken was what the books of the simulated driver say when they are asked instead: all there is.
+    assert all(r["over_bytes"] > 60 << 30 for r in none)
+
+
+@pytest.mark.alone
+def test_shares_by_the_kernels_own_times(tmp_path):
+    done = on_driver("shares", "--gpu", "--quick", "--scenario", "25-75", "--scenario", "tree", "--scenario", "hand-over",
+                     "--json", tmp_path / "out.json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    results_schema.check(document)
+    rows = {(r["scenario"], r["what"]): r for r in document["rows"]}
+    few, many = rows["25-75", "share error"]["clients"]
+    assert few["share"] < 0.4 < 0.6 < many["share"]
+    beside = rows["25-75", "share error"]["beside"]["driver"]["clients"]
+    assert beside[0]["share"] == pytest.approx(0.5, abs=0.05)
+    # Four processes against one: the driver goes round processes.
+    assert rows["tree", "share error"]["beside"]["driver"]["clients"][0]["share"] > 0.7
+    assert rows["hand-over", "from idle to the batch p50"]["count"] > 0
+
+
+@pytest.mark.alone
+def test_kernels_of_fixed_work(host, programs):
+    """They store longer times the more they are to do."""
+    def mean_ns(steps):
+        done = host.run([programs / "share_client", "--work", str(steps), "--kernel-us", "1000", "--seconds", "0.3",
+                         "--sync-every", "1"])
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout.splitlines()[-1])
+        return said["stored_ns"] / said["kernels"]
+    assert mean_ns(20) > 4 * mean_ns(2)
+
+
+def test_pytorch_inside_a_slice_against_outside(tmp_path):
+    """With a torch that does nothing, more slowly inside a slice: this proves the flow, and no figure."""
+    done = on_driver("pytorch", "--gpu", "--quick", "--json", tmp_path / "out.json", "--svg", tmp_path / "out.svg",
+                     "--markdown", tmp_path / "out.md", env={"PYTHONPATH": str(FAKE_TORCH)})
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    results_schema.check(document)
+    assert document["torch"] == "0.fake" and document["rounds"] == 3 and document["skipped"] is None
+    assert [r["title"] for r in document["rows"]] == [
+        f"{model}, {what}" for model in ("convolutions", "transformer") for what in ("training", "inference")]
+    for r in document["rows"]:
+        assert len(r["inside"]["samples"]) == len(r["outside"]["samples"]) == 3
+        assert r["ratio"]["median"] < 0.95 and r["title"] in done.stdout
+
+
+@pytest.mark.parametrize("env, words", [
+    ({"PYTHONPATH": "/no/such"}, "has no torch"),
+    ({"PYTHONPATH": str(FAKE_TORCH), "FAKE_TORCH_NO_GPU": "1"}, "torch 0.fake finds no GPU")])
+def test_pytorch_is_skipped_with_a_line(env, words):
+    done = on_driver("pytorch", "--gpu", "--quick", "--python", "/usr/bin/python3", env=env)
+    if words == "has no torch" and "not measured" not in done.stdout:
+        pytest.skip("/usr/bin/python3 has torch here")
+    assert done.returncode == 0 and done.stdout.startswith("PyTorch:") and words in done.stdout
+    assert len(done.stdout.splitlines()) == 1

@@ -1,0 +1,215 @@
+"""carved's HTTP API over a fake driver: what is well formed, what is not, and clients that mean harm."""
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import time
+
+import pytest
+
+from conftest import clean_env
+from daemon_client import *
+from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
+
+
+def test_version_and_gpus(daemon):
+    version = daemon.call("GET", "/v1/version").json
+    assert version["pid"] == daemon.process.pid
+    assert version["driver_version"] == "550.0.fake" and version["system"] is False
+    gpu = daemon.gpu()
+    assert gpu["memory_bytes"] == gpu["available_bytes"] == 80 * GIB
+    assert gpu["name"] == "Fake H100" and gpu["sessions"] == 0 and gpu["held_by"] is None
+
+
+def test_curl_reaches_it(daemon):
+    done = subprocess.run(["curl", "-s", "--unix-socket", daemon.runtime / "carved.sock",
+                           "http://localhost/v1/gpus"], stdout=subprocess.PIPE, timeout=20)
+    assert json.loads(done.stdout)[0]["index"] == 0
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"{", b"[]", b"4", b"null", b"{}", b'{"vram": 4}', b'{"vram": "4", "gpu": "1"}',
+    b'{"vram": "4", "vram": "5"}', b'{"vram": "4", "colour": "red"}', b'{"vram_bytes": "4"}',
+    b'{"vram_bytes": -4}', b'{"vram_bytes": 1}', b'{"vram_bytes": 1e30}', b'{"vram": "4 GiB"}',
+    b'{"gpu_memory": "4"}', b'{"gpu": 1.25}', b'{"gpu": "0"}', b'{"gpu": 1e308}',
+    b'{"gpu": "9999999999"}', b'{"vram": "4", "gpus": 0}', b'{"vram": "4", "gpus": 65}',
+    b'{"vram": "4", "gpus": "2"}', b'{"vram": "4", "gpu_ids": "x"}', b'{"vram": "4", "gpu_ids": "1-0"}',
+    b'{"vram": "4", "gpu_ids": "0,"}', b'{"vram": "4", "gpu_ids": "7"}', b'{"vram": "4", "gpu_ids": ""}',
+    b'{"vram": "4", "wait_for": -1}', b'{"vram": "4", "wait_for": true}',
+    b'{"vram": "4", "ephemeral": 1}', b'{"vram": "4", "vram_strict": "yes"}',
+    b'{"vram": "4", "name": "a\\u0007b"}', b'{"vram": "4", "name": "' + b"x" * 64 + b'"}',
+    b'{"vram": "4", "name": "a/b"}', b'{"vram": "4", "name": "a b"}', b'{"vram": "4", "name": "s-abcdef"}',
+    b'{"vram": "4\\u0000"}', b'\xff\xfe', b'{"vram": "4", "gpu_compute": "200%"}',
+    b'{"mig_profile": "1g.10gb"}', b"[" * 60000, b'{"gpu": 1, "gpu_compute": "25%"}',
+])
+def test_malformed_requests_are_refused_in_words(daemon, body):
+    answer = daemon.call("POST", "/v1/sessions", body)
+    assert answer.status == 400, answer.json
+    assert answer.error["code"] == 2 and answer.error["message"]
+    assert daemon.call("GET", "/v1/sessions").json == []
+
+
+@pytest.mark.parametrize("body, message", [
+    ('{"vram_bytes": -1}', "vram_bytes: -1 is negative"),
+    ('{"vram_bytes": 0}', "vram_bytes: 0 is below the smallest slice of 100 MB"),
+    ('{"vram": "4 GiB"}', "vram: '4 GiB' ends in ' GiB', which is no unit"),
+    ('{"gpu_memory": "4"}', "gpu_memory: '4' has no unit"),
+    ('{"gpu": -1}', "gpu: '-1' is negative"),
+    ('{"vram": "4", "wait_for": -1}', "wait_for: -1 is negative"),
+    ('{"vram": "4", "wait_for": 1e30}', "wait_for: 1e+30 is more than 30 years"),
+    ('{"vram": "4", "session_timeout": -0.5}', "session_timeout: -0.5 is negative"),
+    ('{"vram": "4", "session_timeout": 0}', "session_timeout: 0 seconds is no session"),
+    ('{"vram": "4", "session_timeout": "0"}', "session_timeout: 0 seconds is no session"),
+    ('{"vram": "4", "gpus": 0}', "gpus: 0 is outside 1 to 64"),
+    ('{"vram": "4", "gpu_ids": "9"}', "gpu_ids: there is no GPU 9"),
+    ('{"vram": "4", "gpu_ids": "0,0"}', "gpu_ids: GPU 0 is named twice"),
+    ('{"vram": "4", "gpu_ids": "0-2,1"}', "gpu_ids: GPU 1 is named twice"),
+    ('null', "the body is not a JSON object"),
+    ('{"vram": "4\\u0000"}',
+     "the body is not JSON that carved takes: line 1: a text has the character \\u0000"),
+    ('{"vram": "4", "vram": "5"}',
+     "the body is not JSON that carved takes: line 1: a field is there twice")])
+def test_errors_name_the_field_and_the_value_as_given(daemon, body, message):
+    answer = daemon.call("POST", "/v1/sessions", body)
+    assert answer.status == 400 and answer.error["message"] == message
+    assert "--" not in answer.error["hint"]
+
+
+def test_unknown_paths_and_methods(daemon):
+    assert daemon.call("GET", "/").status == 404
+    assert daemon.call("GET", "/v2/gpus").status == 404
+    assert daemon.call("GET", "/v1/sessions/s-nobody").status == 404
+    assert daemon.call("GET", "/v1/sessions/a/b").status == 404
+    assert daemon.call("DELETE", "/v1/sessions/s-nobody").status == 404
+    assert daemon.call("PUT", "/v1/gpus").status == 405
+    assert daemon.call("POST", "/v1/version", {}).status == 405
+
+
+def test_bodies_are_bounded(daemon):
+    assert daemon.call("POST", "/v1/sessions", b"x" * 70000).status == 413
+    assert daemon.call("GET", "/v1/version").status == 200
+
+
+def test_curl_sees_the_answer_to_a_huge_body(daemon):
+    for options in ([], ["-H", "Expect:"], ["-H", "Transfer-Encoding: chunked"]):
+        done = subprocess.run(["curl", "-sS", *options, "--data-binary", "@-", "--unix-socket",
+                               daemon.runtime / "carved.sock", "http://localhost/v1/sessions"],
+                              input=bytes(50 << 20), stdout=subprocess.PIPE, timeout=30)
+        assert done.returncode == 0
+        assert "larger than 65536 bytes" in json.loads(done.stdout)["error"]["message"]
+
+
+def test_slow_clients_stall_nobody(daemon):
+    slow = []
+    for _ in range(50):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(str(daemon.runtime / "carved.sock"))
+        s.send(b"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        slow.append(s)
+    start = time.monotonic()
+    daemon.grant(vram="1")
+    assert time.monotonic() - start < 2
+    for s in slow:
+        s.close()
+
+
+def test_slow_clients_do_not_fill_the_log(daemon):
+    """Each broken request is a message of the HTTP library's; the log has one a second, and their number."""
+    start = time.monotonic()
+    broken = []
+    for _ in range(300):
+        broken.append(socket.socket(socket.AF_UNIX))
+        broken[-1].connect(str(daemon.runtime / "carved.sock"))
+        broken[-1].send(b"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    daemon.gpu()
+    for s in broken:
+        s.close()
+
+    def lines():
+        return [line for line in daemon.log().splitlines() if " warning http" in line]
+
+    def told():
+        return sum(int(line.rpartition("lines=")[2]) if "http.not_logged lines=" in line else 1
+                   for line in lines())
+    wait_until(lambda: told() >= 100, 20)
+    assert len(lines()) <= 2 + 2 * (time.monotonic() - start)
+
+
+def raw_answer(daemon, text):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(20)
+        s.connect(str(daemon.runtime / "carved.sock"))
+        s.sendall(text)
+        answer = b""
+        while part := s.recv(65536):
+            answer += part
+    head, body = answer.split(b"\r\n\r\n", 1)
+    return int(head.split()[1]), body
+
+
+@pytest.mark.parametrize("line, field, status", [
+    ("/v1/" + "x" * 40000, "", 414), ("/v1/sessions?" + f"a={'x' * 600}&" * 30, "", 414),
+    ("/v1/gpus", "X-A: " + "y" * 40000 + "\r\n", 431), ("/v1/gpus", f"X-A: {'y' * 60}\r\n" * 300, 431),
+    ("/v1/" + "x" * 15000, "", 404), ("/v1/gpus", "X-A: " + "y" * 15000 + "\r\n", 200)],
+    ids=["path", "query", "field", "fields", "path-below", "field-below"])
+def test_a_head_that_is_too_long_is_answered_in_json(daemon, line, field, status):
+    text = f"GET {line} HTTP/1.1\r\nHost: x\r\n{field}Connection: close\r\n\r\n".encode()
+    got, body = raw_answer(daemon, text)
+    assert got == status, body
+    if status in (414, 431):
+        assert json.loads(body)["error"] == {"code": 2, "hint": "",
+                                             "message": "the request's head is larger than 16384 bytes"}
+
+
+CROWD = """
+import resource, socket, sys, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+path, kind, held = sys.argv[1], int(sys.argv[2]), []
+while True:
+    s = socket.socket(socket.AF_UNIX, kind)
+    s.settimeout(20)
+    s.connect(path)
+    held.append(s)
+    if len(held) % 256 and len(held) < 12000:
+        continue
+    # Whether one of the latest was refused: it has an answer, or its end.
+    held[-1].settimeout(0.5)
+    try:
+        answer = held[-1].recv(1000)
+    except TimeoutError:
+        assert len(held) < 12000
+        continue
+    break
+print(len(held), answer[-250:], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.usefixtures("another_user")
+@pytest.mark.parametrize("name, kind, words", [("carved.sock", socket.SOCK_STREAM, "too many connections to carved"),
+                                               ("attach.sock", socket.SOCK_SEQPACKET, "this user has too many connections")])
+def test_a_user_cannot_take_all_connections(make_daemon, name, kind, words):
+    daemon = make_daemon(args=["--system"])
+    os.chmod(daemon.dir, 0o755)
+    hostile = subprocess.Popen(["/usr/bin/python3", "-c", CROWD, daemon.runtime / name, str(int(kind))], user=65534,
+                               group=65534, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert words in hostile.stdout.readline()
+        # Root, and another user, who gets half of what is left.
+        session = daemon.grant(vram="1")["id"]
+        attached = Attached(daemon)
+        assert attached.ask(WORKLOAD, session)[0] == OK
+        attached.close()
+        script = ("import sys; sys.path.insert(0, %r)\nfrom daemon_client import *\n"
+                  "class D: runtime = __import__('pathlib').Path(%r)\n"
+                  "c = UnixConnection(D.runtime / 'carved.sock'); c.request('GET', '/v1/gpus')\n"
+                  "print(c.getresponse().status, Attached(D).ask(WORKLOAD, 's-nobody')[0] == NO_SESSION)")
+        done = subprocess.run(["/usr/bin/python3", "-c", script % (str(pathlib.Path(__file__).parent), str(daemon.runtime))],
+                              user=65533, group=65533, text=True, stdout=subprocess.PIPE, timeout=60,
+                              env=clean_env({"PYTHONDONTWRITEBYTECODE": "1"}))
+        assert done.stdout == "200 True\n"
+    finally:
+        hostile.stdin.close()
+        hostile.wait(20)

@@ -1,0 +1,352 @@
+"""carved's restarts, database, places and arguments, over a fake driver."""
+import contextlib
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+from conftest import BUILD, clean_env, wait_until
+from daemon_client import *
+from test_daemon import Asker, ask_in_child, daemon, make_daemon, waiting  # noqa: F401: fixtures
+
+
+def test_sessions_survive_a_kill(daemon):
+    sessions = [daemon.grant(vram="3", name=f"n{i}") for i in range(5)]
+    active = daemon.request(vram="2", ephemeral=False).json
+    daemon.restart()
+    after = {s["id"]: s for s in daemon.call("GET", "/v1/sessions").json}
+    assert after == {s["id"]: s for s in sessions + [active]}
+    assert daemon.gpu()["available_bytes"] == (80 - 17) * GIB
+    again = daemon.request(vram="2", ephemeral=False)
+    assert again.status == 409 and active["id"] in again.error["message"]
+
+
+def test_one_off_whose_owner_died_meanwhile_is_gone(daemon):
+    child, session = ask_in_child(daemon, {"vram": "1", "ephemeral": True}, "")
+    daemon.kill()
+    child.kill()
+    child.wait()
+    daemon.start()
+    assert daemon.call("GET", "/v1/sessions").json == []
+
+
+def test_graceful_stop_keeps_sessions_and_answers_those_who_wait(daemon):
+    daemon.grant(vram="80")
+    asker = Asker(daemon, vram="40", wait_for=60)
+    wait_until(lambda: waiting(daemon))
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(10) == 0
+    asker.join(5)
+    assert asker.answer.status == 503 and "stopping" in asker.answer.error["message"]
+    assert not (daemon.runtime / "carved.sock").exists()
+    daemon.start()
+    assert len(daemon.call("GET", "/v1/sessions").json) == 1
+
+
+def test_second_daemon_in_the_same_place(daemon):
+    done = subprocess.run([BUILD / "carved", "--runtime-dir", daemon.runtime, "--foreground"],
+                          env=daemon.env(), stderr=subprocess.PIPE, text=True, timeout=20)
+    assert done.returncode == 1
+    assert f"(pid {daemon.process.pid})" in done.stderr
+    assert daemon.call("GET", "/v1/version").status == 200
+
+
+def test_one_daemon_owns_a_gpu(daemon, tmp_path):
+    """The second sees the same GPUs (its state file has the same name, so the same UUIDs)."""
+    read, write = os.pipe()
+    other = subprocess.Popen([BUILD / "carved", "--runtime-dir", tmp_path / "run", "--ready-fd",
+                              str(write)], env=daemon.env(), stderr=subprocess.DEVNULL,
+                             pass_fds=[write])
+    os.close(write)
+    assert os.read(read, 1) == b"R"
+    os.close(read)
+
+    class Other(Daemon):
+        def __init__(self):
+            self.runtime = tmp_path / "run"
+
+    second = Other()
+    gpu = second.gpu()
+    assert gpu["held_by"]["pid"] == daemon.process.pid and gpu["available_bytes"] == 0
+    refused = second.request(vram="1")
+    assert refused.status == 409
+    assert refused.error["message"].startswith(
+        f"no GPU can be had: GPU 0 (Fake H100): another carved has it (pid {daemon.process.pid}, ")
+    daemon.process.terminate()
+    assert daemon.process.wait(10) == 0
+    assert second.grant(vram="1")["vram_bytes"] == GIB
+    other.terminate()
+    assert other.wait(10) == 0
+    daemon.start()
+
+
+def test_idle_exit(make_daemon):
+    daemon = make_daemon(args=["--idle-exit", "1"])
+    session = daemon.grant(vram="1")
+    time.sleep(2.5)
+    assert daemon.process.poll() is None
+    daemon.release(session["id"])
+    assert daemon.process.wait(6) == 0
+
+
+def test_exit_when_the_directory_is_gone(daemon):
+    daemon.runtime.rename(daemon.dir / "elsewhere")
+    assert daemon.process.wait(5) == 0
+
+
+def test_background(tmp_path, daemon):
+    done = subprocess.run([BUILD / "carved", "--runtime-dir", tmp_path / "bg", "--idle-exit", "1"],
+                          env=daemon.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "bg" / "carved.sock").exists()
+    pid = int((tmp_path / "bg" / "lock").read_text())
+    os.kill(pid, signal.SIGTERM)
+    wait_gone(pid)
+    assert "carved.listening" in (tmp_path / "bg" / "carved.log").read_text()
+    again = subprocess.run([BUILD / "carved", "--runtime-dir", daemon.runtime], env=daemon.env(),
+                           stderr=subprocess.PIPE, text=True, timeout=20)
+    assert again.returncode == 1 and "serves" in again.stderr
+
+
+def test_the_log_is_bounded(tmp_path, daemon):
+    log, old = tmp_path / "carved.log", tmp_path / "carved.log.old"
+    tmp_path.chmod(0o700)
+    log.write_bytes(b"x" * ((1 << 20) - 300))
+    subprocess.run([BUILD / "carved", "--runtime-dir", tmp_path], env=daemon.env(), check=True,
+                   timeout=20)
+    for _ in range(20):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(str(tmp_path / "carved.sock"))
+        s.send(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n")
+        s.recv(1000)
+        s.close()
+    pid = int((tmp_path / "lock").read_text())
+    os.kill(pid, signal.SIGTERM)
+    wait_gone(pid)
+    assert (1 << 20) - 300 <= old.stat().st_size <= 1 << 20
+    assert 0 < log.stat().st_size < 100000 and b"carved.stopping" in log.read_bytes()
+
+
+def database(daemon):
+    return sqlite3.connect(daemon.runtime / "carve.db")
+
+
+def test_a_database_of_an_older_carve_is_taken_up(daemon):
+    """As version 2 had it: without what came later."""
+    session = daemon.grant(vram="3")
+    daemon.kill()
+    with contextlib.closing(database(daemon)) as db, db:
+        newest, = db.execute("PRAGMA user_version").fetchone()
+        db.execute("ALTER TABLE session DROP COLUMN received")
+        db.execute("DROP TABLE slicing")
+        db.execute("PRAGMA user_version=2")
+    daemon.start()
+    assert daemon.show(session["id"]) == session
+    daemon.release(session["id"])
+    daemon.kill()
+    with contextlib.closing(database(daemon)) as db, db:
+        assert db.execute("PRAGMA user_version").fetchone() == (newest,) and newest > 2
+        assert db.execute("SELECT received FROM session").fetchall() == [(-1,)]
+        db.execute(f"PRAGMA user_version={newest + 1}")
+    daemon.start(wait=False)
+    assert daemon.process.wait(10) == 1
+    assert "another version of carve wrote it" in daemon.log()
+    with contextlib.closing(database(daemon)) as db, db:
+        db.execute(f"PRAGMA user_version={newest}")
+    daemon.start()
+
+
+def test_damaged_database(daemon):
+    daemon.kill()
+    (daemon.runtime / "carve.db").write_bytes(b"not a database, whatever else" * 200)
+    for left in ("carve.db-wal", "carve.db-shm"):
+        (daemon.runtime / left).unlink(missing_ok=True)
+    daemon.start(wait=False)
+    assert daemon.process.wait(10) == 1
+    assert "is damaged" in daemon.log() and "may still take is promised to others" in daemon.log()
+    (daemon.runtime / "carve.db").unlink()
+    daemon.start()
+
+
+@pytest.mark.parametrize("args", [["--nonsense"], ["extra"], ["--idle-exit", "x"],
+                                  ["--ready-fd", "1"], ["--runtime-dir", "/" + "x" * 200]])
+def test_bad_arguments(args):
+    done = subprocess.run([BUILD / "carved", *args], env=clean_env(), stderr=subprocess.PIPE, text=True,
+                          timeout=20)
+    assert done.returncode == 2 and done.stderr
+
+
+def test_directory_of_somebody_else(tmp_path, daemon):
+    place = tmp_path / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    done = subprocess.run([BUILD / "carved", "--runtime-dir", place], env=daemon.env(),
+                          stderr=subprocess.PIPE, text=True, timeout=20)
+    assert done.returncode == 1 and "only you can write" in done.stderr
+
+
+# ---- a database that cannot be written ----
+
+@contextlib.contextmanager
+def disk_of(size, place):
+    """A file system of that size (tmpfs's word for it)."""
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", place],
+                      stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("cannot mount a file system here")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    with disk_of("3m", tmp_path / "disk") as place:
+        yield place
+
+
+@pytest.mark.alone
+def test_a_full_disk_makes_no_half_grants(small_disk):
+    daemon = Daemon(dir=small_disk)
+    try:
+        before = daemon.grant(vram="2")
+        filler = small_disk / "filler"
+        with open(filler, "wb", buffering=0) as f:
+            with pytest.raises(OSError):
+                while True:
+                    f.write(b"x" * 4096)
+        refused = [daemon.request(vram="1") for _ in range(400)]
+        full = [a for a in refused if a.status != 201]
+        assert full and full[-1].status == 409
+        assert "the disk is full" in full[-1].error["message"]
+        granted = [a.json["id"] for a in refused if a.status == 201] + [before["id"]]
+        assert daemon.gpu()["available_bytes"] == (80 - 1 - len(granted)) * GIB
+        # An end that the database cannot take yet is there when there is room.
+        assert daemon.release(granted.pop()).status == 200
+        filler.unlink()
+        wait_until(lambda: "store.recorded" in daemon.log(), 5)
+        daemon.restart()
+        assert sorted(s["id"] for s in daemon.call("GET", "/v1/sessions").json) == sorted(granted)
+        daemon.grant(vram="1")
+    finally:
+        daemon.kill()
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    with disk_of("400k", tmp_path / "disk") as place:
+        yield place
+
+
+def fill(filler):
+    with open(filler, "ab", buffering=0) as f, contextlib.suppress(OSError):
+        while f.write(b"x" * 4096):
+            pass
+
+
+def grants_until_full(daemon, filler):
+    """Until no write gets through, so that no room is left in what the database has already."""
+    granted = []
+    while True:
+        fill(filler)
+        answer = daemon.request(vram="0.1")
+        if answer.status != 201:
+            assert "the disk is full" in answer.error["message"]
+            return granted
+        granted.append(answer.json["id"])
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("freed", ["before", "after", "never"])
+def test_a_release_on_a_full_disk_outlives_the_daemon(tiny_disk, freed):
+    """`freed`: when there is room again, seen from the daemon's death."""
+    daemon = Daemon(dir=tiny_disk)
+    filler = tiny_disk / "filler"
+    try:
+        kept = daemon.grant(vram="2")["id"]
+        released = [daemon.grant(vram="0.5", name=f"s{i}")["id"] for i in range(4)]
+        kept = [kept] + grants_until_full(daemon, filler)
+        for id in released:
+            assert daemon.release(id).status == 200
+        if freed == "before":
+            filler.unlink()
+        daemon.kill()
+        if freed == "after":
+            filler.unlink()
+        daemon.start()
+        assert sorted(s["id"] for s in daemon.call("GET", "/v1/sessions").json) == sorted(kept)
+        if freed == "never":
+            filler.unlink()
+
+        def ended():
+            every = daemon.call("GET", "/v1/sessions?all=1").json
+            return {s["id"]: s for s in every if s["state"] == "ended"}
+        wait_until(lambda: set(ended()) == set(released), 10)
+        assert {s["name"] for s in ended().values()} == {f"s{i}" for i in range(4)}
+    finally:
+        daemon.kill()
+
+
+@pytest.mark.alone
+def test_a_release_that_cannot_be_kept_is_refused(tiny_disk):
+    daemon = Daemon(dir=tiny_disk)
+    filler = tiny_disk / "filler"
+    try:
+        session = daemon.grant(vram="4", name="s1")["id"]
+        daemon.kill()
+        for path in tiny_disk.rglob("carve.db-ends"):
+            path.unlink()
+            path.mkdir()
+        daemon.start()
+        kept = grants_until_full(daemon, filler)
+        for _ in range(2):
+            refused = daemon.release(session)
+            assert refused.status == 409
+            assert "is not released yet" in refused.error["message"]
+        assert session in [s["id"] for s in daemon.call("GET", "/v1/sessions").json]
+        filler.unlink()
+        wait_until(lambda: sorted(s["id"] for s in daemon.call("GET", "/v1/sessions").json) == sorted(kept), 10)
+        daemon.restart()
+        assert sorted(s["id"] for s in daemon.call("GET", "/v1/sessions").json) == sorted(kept)
+    finally:
+        daemon.kill()
+
+
+# ---- a supervisor's sockets ----
+
+def test_socket_activation_and_readiness(tmp_path, daemon):
+    """As systemd does it: listening sockets from descriptor 3 on, and a socket to be told on."""
+    daemon.process.terminate()
+    daemon.process.wait(10)
+    run = tmp_path / "run"
+    run.mkdir(mode=0o700)
+    http, attach = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    http.bind(str(run / "carved.sock"))
+    attach.bind(str(run / "attach.sock"))
+    http.listen()
+    attach.listen()
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.bind(str(tmp_path / "notify"))
+    told.settimeout(10)
+    shell = f'exec 3<&{http.fileno()} 4<&{attach.fileno()}; LISTEN_PID=$$ exec "$@"'
+    env = dict(daemon.env(), LISTEN_FDS="2", LISTEN_FDNAMES="http:attach",
+               NOTIFY_SOCKET=str(tmp_path / "notify"))
+    carved = subprocess.Popen(["/bin/bash", "-c", shell, "sh", BUILD / "carved", "--runtime-dir", run,
+                               "--foreground"], env=env, stderr=subprocess.DEVNULL,
+                              pass_fds=[http.fileno(), attach.fileno()])
+    assert told.recv(100) == b"READY=1"
+    connection = UnixConnection(run / "carved.sock")
+    connection.request("GET", "/v1/version")
+    assert json.loads(connection.getresponse().read())["pid"] == carved.pid
+    assert told.recv(100) == b"WATCHDOG=1"
+    carved.terminate()
+    assert carved.wait(10) == 0
+    while told.recv(100) != b"STOPPING=1":
+        pass
+    assert (run / "carved.sock").exists()  # the supervisor's, not ours to remove
+    daemon.start()

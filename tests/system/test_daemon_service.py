@@ -1,0 +1,195 @@
+"""The service: what systemd itself says of the units, and the daemon under what the unit takes away from it."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import BUILD, ROOT, Host, clean_env, run, wait_until
+from daemon_client import *
+from test_daemon_attach import make_child, observe  # noqa: F401: fixtures
+
+pytestmark = pytest.mark.once("the units stand beside the ordinary build, and give the rights that its daemon needs")
+UNITS = BUILD / "systemd"
+analyze = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+
+
+@pytest.fixture
+def units(tmp_path):
+    """As installed, but that the programs they name are there."""
+    for unit in UNITS.glob("carved*.s*"):
+        text = re.sub(r"^ExecStart=\S+", f"ExecStart={BUILD}/carved", unit.read_text(), flags=re.M)
+        text = re.sub(r"^Documentation=.*\n", "", text, flags=re.M)  # looked up with man, which knows no build tree
+        (tmp_path / unit.name).write_text(text)
+    return tmp_path
+
+
+@analyze
+def test_systemd_finds_nothing_wrong_with_the_units(units):
+    done = run(["systemd-analyze", "verify", *sorted(units.glob("carved*"))],
+               env=clean_env({"SYSTEMD_UNIT_PATH": f"{units}:"}))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    service = units / "carved.service"
+    service.write_text(service.read_text().replace("[Service]\n", "[Service]\nNoSuchDirective=1\n"))
+    done = run(["systemd-analyze", "verify", service], env=clean_env({"SYSTEMD_UNIT_PATH": f"{units}:"}))
+    assert "NoSuchDirective" in done.stdout + done.stderr  # it does look
+
+
+@analyze
+def test_the_service_is_exposed_to_little(units):
+    done = run(["systemd-analyze", "security", "--offline=yes", "--threshold=35", units / "carved.service"])
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def directive(name):
+    return re.findall(rf"^{name}=(.*)$", (UNITS / "carved.service").read_text(), re.M)
+
+
+def sandboxed(argv):
+    """With the capabilities that the unit leaves, and no new privileges; None: not for us to do."""
+    keep = ",".join("+" + c.removeprefix("CAP_").lower() for c in directive("CapabilityBoundingSet")[0].split())
+    return ["setpriv", "--no-new-privs", "--bounding-set", f"-all,{keep}", *argv]
+
+
+@pytest.fixture
+def confined():
+    """A system daemon of a simulated host, with the unit's capabilities."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    host = Host("h100-80gb")
+    place = pathlib.Path(host.env["CARVE_RUNTIME_DIR"])
+    read, write = os.pipe()
+    with open(place.parent / "service.log", "w") as log:
+        daemon = subprocess.Popen(sandboxed([BUILD / "carved", "--system", "--runtime-dir", place, "--foreground",
+                                             "--ready-fd", str(write)]), env=host.env, stdin=subprocess.DEVNULL,
+                                  stderr=log, pass_fds=[write])
+    os.close(write)
+    assert os.read(read, 1) == b"R", (place.parent / "service.log").read_text()
+    os.close(read)
+    yield host, daemon, place
+    daemon.terminate()
+    daemon.wait(20)
+    host.close()
+
+
+def test_with_the_units_rights_it_does_all_that_it_must(confined, examples):
+    """Grants, learns, watches, takes ledgers back after its death, ends processes of others; its lease thread is first."""
+    host, daemon, place = confined
+    status = pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
+    assert "NoNewPrivs:\t1" in status
+    bounding = int(re.search(r"CapBnd:\s*(\S+)", status)[1], 16)
+    assert bounding == sum(1 << n for n in (2, 5, 19, 21, 23))  # DAC_READ_SEARCH KILL SYS_PTRACE SYS_ADMIN SYS_NICE
+    threads = {(t / "comm").read_text().strip(): int((t / "stat").read_text().rsplit(") ", 1)[1].split()[16])
+               for t in pathlib.Path(f"/proc/{daemon.pid}/task").iterdir()}
+    assert threads["leases"] == -10
+    hog = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "2", examples / "hog", "600"])
+    session = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["pids"]], 30)[0]
+    # Its program is replaced, with the same rights.
+    done = host.run([BUILD / "carved", "--runtime-dir", place, "--takeover"])
+    assert done.returncode == 0, done.stderr
+    assert "CapBnd:\t0000000000a80024" in pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
+    assert host.carve_json("session", "show", session["id"])["pids"] == session["pids"]
+    done = host.carve("session", "release", "--force", session["id"])
+    assert done.returncode == 0, done.stderr
+    hog.wait(20)
+    log = (place.parent / "service.log").read_text()
+    assert "context.learned" in log and " error " not in log, log
+
+
+def test_no_system_call_that_the_unit_takes_away_is_made(tmp_path, examples):
+    """What the daemon calls while it serves, against systemd's own lists."""
+    if not shutil.which("strace") or not shutil.which("systemd-analyze"):
+        pytest.skip("needs strace and systemd-analyze")
+    taken, names = set(), [s for s in directive("SystemCallFilter")[0].lstrip("~").split()]
+    while names:
+        lines = run(["systemd-analyze", "syscall-filter", names.pop()]).stdout.splitlines()
+        for line in (line.strip() for line in lines[1:]):
+            if line.startswith("@"):
+                names.append(line)
+            elif line and not line.startswith("#"):
+                taken.add(line)
+    assert {"ptrace", "mount", "reboot"} <= taken
+    host = Host("h100-80gb")
+    place = pathlib.Path(host.env["CARVE_RUNTIME_DIR"])
+    read, write = os.pipe()
+    trace = subprocess.Popen(["strace", "-f", "-c", "-o", tmp_path / "calls", BUILD / "carved", "--runtime-dir", place,
+                              "--foreground", "--ready-fd", str(write)], env=host.env, stdin=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL, pass_fds=[write])
+    os.close(write)
+    try:
+        if os.read(read, 1) != b"R":
+            pytest.skip("strace is not permitted here")
+        host.carve_json("timeslicing", "--mode", "fair")
+        assert host.carve("run", "--ephemeral", "--gpu", "0.25", examples / "matmul", timeout=120).returncode == 0
+        assert host.carve("session", "request", "--vram", "2", timeout=60).returncode == 0
+        os.kill(host.daemon_pid(), signal.SIGTERM)
+        trace.wait(30)
+    finally:
+        trace.kill()
+        trace.wait()
+        os.close(read)
+        host.close()
+    called = {line.split()[-1] for line in (tmp_path / "calls").read_text().splitlines()[2:-2]}
+    assert "epoll_wait" in called or "epoll_pwait" in called
+    assert not called & taken
+
+
+@pytest.mark.skipif(not shutil.which("systemd-socket-activate"), reason="needs systemd-socket-activate")
+def test_sockets_that_systemd_makes(tmp_path):
+    """The first client starts it, through systemd's own activator; names and kinds are the units'."""
+    names = {(UNITS / f"{n}.socket").read_text().split("FileDescriptorName=")[1].split()[0]
+             for n in ("carved", "carved-attach")}
+    assert names == {"http", "attach"}
+    dir = tmp_path / "run"
+    dir.mkdir(mode=0o700)
+    # It makes sockets of one kind only: attach.sock is stream here, and nobody attaches.
+    daemon = subprocess.Popen(
+        ["systemd-socket-activate", "-l", dir / "carved.sock", "-l", dir / "attach.sock", "--fdname=http:attach",
+         "-E", "FAKE_NVML", "-E", "LD_LIBRARY_PATH", BUILD / "carved", "--runtime-dir", dir, "--foreground"],
+        env=clean_env({"FAKE_NVML": str(tmp_path / "state"), "LD_LIBRARY_PATH": str(BUILD / "tests/programs/fake_nvml")}),
+        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    (tmp_path / "state").write_text(f"gpu {80 * GIB} 0 0 Fake H100\n")
+    try:
+        wait_until((dir / "attach.sock").exists)
+        inode = os.stat(dir / "carved.sock").st_ino
+        connection = UnixConnection(dir / "carved.sock")
+        connection.request("GET", "/v1/gpus")
+        assert connection.getresponse().status == 200
+        assert os.stat(dir / "carved.sock").st_ino == inode
+        assert run([BUILD / "carve", "gpu", "list"], env=clean_env({"CARVE_RUNTIME_DIR": str(dir)})).returncode == 0
+    finally:
+        daemon.terminate()
+        daemon.wait(20)
+    assert (dir / "carved.sock").exists()
+
+
+def version(dir):
+    connection = UnixConnection(dir / "carved.sock")
+    connection.request("GET", "/v1/version")
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    return answer
+
+
+def test_the_journal_is_told_levels_and_a_file_times(tmp_path):
+    """JOURNAL_STREAM names the standard error that is the journal's; any other standard error has lines with times."""
+    (tmp_path / "state").write_text(f"gpu {80 * GIB} 0 0 Fake H100\n")
+    env = clean_env({"FAKE_NVML": str(tmp_path / "state"), "LD_LIBRARY_PATH": str(BUILD / "tests/programs/fake_nvml")})
+    read, write = os.pipe()
+    stat = os.fstat(write)
+    for stream, head in ((f"{stat.st_dev}:{stat.st_ino}", "<6>carved.listening"), (f"{stat.st_dev}:1", "20"), ("x", "20")):
+        daemon = subprocess.Popen([BUILD / "carved", "--runtime-dir", tmp_path / "run", "--foreground"],
+                                  env=dict(env, JOURNAL_STREAM=stream), stdin=subprocess.DEVNULL, stderr=write)
+        wait_until((tmp_path / "run" / "carved.sock").exists)
+        wait_until(lambda: version(tmp_path / "run")["ready"])
+        daemon.terminate()
+        assert daemon.wait(20) == 0
+        lines = os.read(read, 65536).decode().splitlines()
+        assert all(line.startswith("<" if head[0] == "<" else "20") for line in lines), lines
+        assert any(line.startswith(head) for line in lines) and any("carved.stopping" in line for line in lines)
+        assert "<4>context.unknown" in "".join(lines) or head == "20"
+    os.close(read)
+    os.close(write)

@@ -1,0 +1,182 @@
+/* The books of small allocations against the plainest possible driver: some blocks of some places,
+ * which it hands out and takes back in any order. After every call the session's ledger must hold
+ * exactly the blocks that have something in them. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+/* After what it needs. */
+#include <cmocka.h>
+
+#include "base/macros.h"
+#include "front/books.h"
+#include "front/library.h"
+
+/* What the books are linked with says which library it is of; none is loaded here. */
+const struct front_library front_library = {.soname = "none"};
+const uint32_t front_count = 0;
+const struct front_entry front_entries[1];
+const char front_names[1];
+void *_Atomic front_slots[1];
+
+#define SLOT 1u
+#define BLOCKS 8u
+#define PLACES 16u
+#define PIECE (BLOCK_BYTES / PLACES)
+
+static struct process process;
+static struct ledger_limits limits;
+
+static int setup(void **state)
+{
+	size_t size = ledger_size(1, 4);
+	void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED)
+		return -1;
+	ledger_init(at, 1, 4);
+	memset(&process, 0, sizeof(process));
+	process.attachment.ledger = (struct ledger){.header = at, .limits = &limits};
+	process.attachment.slot = SLOT;
+	limits.gpu[0].limit_bytes = BLOCKS * BLOCK_BYTES;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	return munmap(process.attachment.ledger.header, ledger_size(1, 4));
+}
+
+static uint64_t held(void)
+{
+	return ledger_committed(&process.attachment.ledger, 0);
+}
+
+static uint64_t handle_of(uint32_t block, uint32_t place)
+{
+	return GIB(1) + block * BLOCK_BYTES + place * PIECE;
+}
+
+static struct object piece(uint64_t bytes)
+{
+	return (struct object){.kind = OBJECT_LINEAR, .context = 7, .small = (uint32_t)bytes};
+}
+
+static int allocate(uint64_t handle, uint64_t bytes)
+{
+	struct object object = piece(bytes);
+	int r = books_reserve(&process, &object);
+
+	if (r < 0)
+		return r;
+	object.handle = handle;
+	r = books_keep(&process, &object);
+	if (r < 0)
+		books_cancel(&process, &object);
+	return r;
+}
+
+static void release(uint64_t handle, bool really)
+{
+	struct object object;
+
+	assert_true(books_take(&process, OBJECT_LINEAR, handle, &object));
+	if (really)
+		books_drop(&process, &object);
+	else
+		books_restore(&process, &object);
+}
+
+static void what_is_charged_is_the_blocks_that_hold_something(void **state)
+{
+	bool live[BLOCKS][PLACES] = {0};
+	uint32_t in_block[BLOCKS] = {0};
+
+	srandom(1);
+	for (int i = 0; i < 200000; i++) {
+		uint32_t block = (uint32_t)random() % BLOCKS, place = (uint32_t)random() % PLACES;
+		/* Now and then all of it runs empty, or full. */
+		bool wants = (uint32_t)random() % 100 < (i / 5000 % 2 ? 25u : 75u);
+		uint64_t sum = 0;
+
+		if (wants && !live[block][place]) {
+			assert_int_equal(allocate(handle_of(block, place), PIECE), 0);
+			live[block][place] = true;
+			in_block[block]++;
+		} else if (!wants && live[block][place]) {
+			bool really = random() % 8;
+
+			release(handle_of(block, place), really);
+			live[block][place] = !really;
+			in_block[block] -= really;
+		}
+		for (uint32_t b = 0; b < BLOCKS; b++)
+			sum += in_block[b] ? BLOCK_BYTES : 0;
+		assert_int_equal(held(), sum);
+	}
+	books_drop_context(&process, 7);
+	assert_int_equal(held(), 0);
+	assert_int_equal(process.objects.used, 0);
+	assert_int_equal(ledger_slot(&process.attachment.ledger, SLOT)->calls_begun,
+			 ledger_slot(&process.attachment.ledger, SLOT)->calls_done);
+}
+
+/* A block that was given back stays in the books, but it is neither charged nor room. */
+static void an_emptied_block_is_nothing(void **state)
+{
+	limits.gpu[0].limit_bytes = BLOCK_BYTES;
+	assert_int_equal(allocate(handle_of(0, 0), PIECE), 0);
+	release(handle_of(0, 0), true);
+	assert_int_equal(held(), 0);
+	limits.gpu[0].limit_bytes = BLOCK_BYTES - 1;
+	assert_int_equal(allocate(handle_of(0, 1), PIECE), -ENOMEM);
+	limits.gpu[0].limit_bytes = BLOCK_BYTES;
+	assert_int_equal(allocate(handle_of(0, 1), PIECE), 0);
+	assert_int_equal(held(), BLOCK_BYTES);
+}
+
+/* Two at once, of which the second empties its block last. */
+static void only_one_emptied_block_is_kept(void **state)
+{
+	for (uint32_t block = 0; block < BLOCKS; block++)
+		assert_int_equal(allocate(handle_of(block, 0), PIECE), 0);
+	for (uint32_t block = 0; block < BLOCKS; block++)
+		release(handle_of(block, 0), true);
+	assert_int_equal(held(), 0);
+	assert_int_equal(process.objects.used, 1);
+}
+
+/* What is given the place of another that went without our seeing it holds that place. */
+static void a_stale_one_does_not_free_the_place_of_its_successor(void **state)
+{
+	limits.gpu[0].limit_bytes = BLOCK_BYTES;
+	assert_int_equal(allocate(handle_of(0, 0), PIECE), 0);
+	assert_int_equal(allocate(handle_of(0, 0), PIECE), 0);
+	for (uint32_t place = 1; place < PLACES; place++)
+		assert_int_equal(allocate(handle_of(0, place), PIECE), 0);
+	/* The block is full, and the slice has no room for another. */
+	struct object object = piece(PIECE);
+	assert_int_equal(books_reserve(&process, &object), -ENOMEM);
+	for (uint32_t place = 0; place < PLACES; place++)
+		release(handle_of(0, place), true);
+	assert_int_equal(held(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(what_is_charged_is_the_blocks_that_hold_something,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(an_emptied_block_is_nothing, setup, teardown),
+		cmocka_unit_test_setup_teardown(only_one_emptied_block_is_kept, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_stale_one_does_not_free_the_place_of_its_successor, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
