@@ -15,14 +15,29 @@ from bench.host import BenchError
 WAIT_S = 90  # for what takes a fraction of a second on a machine that is not overloaded
 
 
+def written(file):
+    """What has been written into it. Never by reading on: the position is one with that of the processes that write, and
+    who writes while it is back at the beginning writes over what is there."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
+
+
+def doing(pid):
+    """Each thread's state, and what it waits for in the kernel."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            found.append(f"{(task / 'comm').read_text().strip()}: {state} {(task / 'wchan').read_text()}")
+    return ", ".join(found)
+
+
 class Workload:
     """`share_client ARGS` in a slice of that size, made by one of bench/sharers.py; `processes`: so many clients in the
     one slice; `folder`: for what belongs to this workload alone, with the times of its kernels if `stored`."""
 
     def __init__(self, build, by, size, args, processes, folder, stored):
         self.count, self.times = processes, folder / "times" if stored else None
-        self.words = tempfile.TemporaryFile("w+", errors="replace")
-        self.errors = tempfile.TemporaryFile("w+", errors="replace")
+        self.words, self.errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         client = shlex.join(peers.by_name(by.library, [build / "tests/programs/share_client", *args]))
         if stored:
             client += f" --times {shlex.quote(str(self.times))}.$i"
@@ -36,12 +51,14 @@ class Workload:
         self.own = []
 
     def lines(self):
-        self.words.seek(0)
-        return self.words.read().splitlines()
+        return written(self.words).splitlines()
 
     def failed(self, what):
-        self.errors.seek(0)
-        return BenchError(f"{what}: {shlex.join(map(str, self.process.args))}\n{self.errors.read()[-500:]}")
+        """With what its processes said and are at: whoever reads it cannot ask them any more."""
+        at = [f"{pid} {doing(pid)}" for pid in self.descendants()]
+        said = ", ".join(line for line in self.lines() if not line.startswith("{")) or "nothing"
+        return BenchError("\n".join([f"{what}: {shlex.join(map(str, self.process.args))}", *at,
+                                     f"{what}: its {self.count} clients said {said}", written(self.errors)[-500:]]).strip())
 
     def wait_up(self):
         """Until all clients are at work; from then on pids() is known."""
@@ -52,16 +69,19 @@ class Workload:
             time.sleep(0.02)
         self.own = self.pids()
 
-    def pids(self):
-        found, left = [], [self.process.pid]
+    def descendants(self):
+        """{pid: name} of all that it has started and that is still there."""
+        found, left = {}, [self.process.pid]
         while left:
             proc = pathlib.Path(f"/proc/{left.pop()}")
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 for task in proc.glob("task/*/children"):
                     left += map(int, task.read_text().split())
-                if (proc / "comm").read_text() == "share_client\n":
-                    found.append(int(proc.name))
+                found[int(proc.name)] = (proc / "comm").read_text().strip()
         return found
+
+    def pids(self):
+        return [pid for pid, name in self.descendants().items() if name == "share_client"]
 
     def end(self):
         """Has the clients finish; returns what each said of itself."""

@@ -1,14 +1,19 @@
 """scripts/bench --driver and --gpu: over whatever driver is there, which here is the simulated one."""
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
 import results_schema
 from conftest import BUILD, ON_GPU, ROOT, clean_env
 from test_bench_calls import bench, sanitized
+
+sys.path.insert(0, str(ROOT))
+from bench import workload  # noqa: E402: found by the line above
 
 pytestmark = [pytest.mark.skipif(ON_GPU or sanitized(), reason="stands in for a GPU by a simulated host"),
               pytest.mark.once("a benchmark")]
@@ -61,6 +66,20 @@ def test_limits_as_nvml_tells(tmp_path):
     assert all(r["over_bytes"] > 60 << 30 for r in none)
 
 
+def test_what_clients_say_is_there_however_often_it_is_read(tmp_path):
+    """They write into one file, which is read meanwhile: no word may take another's place."""
+    class Talkers:
+        library = None
+
+        def command(self, *_):
+            return ["sh", "-c", "for i in 1 2 3 4; do for j in $(seq 20000); do echo up; done & done; wait"]
+
+    with contextlib.closing(workload.Workload(BUILD, Talkers(), None, (), 4, tmp_path, False)) as one:
+        while one.process.poll() is None:
+            one.lines()
+        assert (one.lines().count("up"), len(one.lines())) == (80000, 80000)
+
+
 @pytest.mark.alone
 def test_shares_by_the_kernels_own_times(tmp_path):
     done = on_driver("shares", "--gpu", "--quick", "--scenario", "25-75", "--scenario", "tree", "--scenario", "hand-over",
@@ -68,6 +87,8 @@ def test_shares_by_the_kernels_own_times(tmp_path):
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "out.json").read_text())
     results_schema.check(document)
+    assert not [r["error"] for r in document["rows"] if "error" in r]
+    assert not [b["error"] for r in document["rows"] for b in r["beside"].values() if "error" in b]
     rows = {(r["scenario"], r["what"]): r for r in document["rows"]}
     few, many = rows["25-75", "share error"]["clients"]
     assert few["share"] < 0.4 < 0.6 < many["share"]
