@@ -87,9 +87,9 @@ def through_peer(build, base, peer, scratch):
 
 
 @contextlib.contextmanager
-def session(build):
+def session(build, options=()):
     carve = str(build / "carve")
-    granted = json.loads(checked([carve, "session", "request", "--gpu", "1", "--json"], os.environ))
+    granted = json.loads(checked([carve, "session", "request", "--gpu", "1", *options, "--json"], os.environ))
     try:
         yield granted["id"]
     finally:

@@ -1,10 +1,9 @@
 """Figures of time-slicing that are no shares: what switching costs, how long a hand-over takes, and how long an
-interactive job waits for its GPU beside a batch job. Each function measures one of bench/sharers.py; `memo` has what
-the others are compared with, once it was measured: the driver by itself."""
+interactive job waits for its GPU beside a batch job. Each function measures one of bench/sharers.py; `bare` has what
+all are compared with, the driver by itself."""
 import dataclasses
 
 from bench import shares, stats
-from bench.sharers import CARVE, DRIVER
 from bench.scenarios import Client, Scenario, fraction, fractions
 
 MS = 1e6
@@ -40,40 +39,46 @@ def percentile_rows(s, what, values, goals, **more):
             for q, goal in goals]
 
 
-def once(memo, key, measure):
-    if key not in memo:
-        memo[key] = measure()
-    return memo[key]
+class Bare:
+    """What the driver by itself, one of bench/sharers.py, came to: measured once."""
+
+    def __init__(self, driver):
+        self.driver, self.found = driver, {}
+
+    def once(self, key, measure):
+        if key not in self.found:
+            self.found[key] = measure(self.driver)
+        return self.found[key]
 
 
 def used(build, s, seconds, by):
     """(the part of the time that was used, the part that the GPU's clock stood still for)"""
-    run = shares.measure(build, s, seconds, by=by)
+    run = shares.measure(build, s, seconds, by)
     return sum(run.busy) / run.passed, run.lagged
 
 
-def losses(build, seconds, form, by=CARVE, memo=None):
+def losses(build, seconds, form, by, bare):
     """GPU time that nobody had, beside what nobody had by the driver's own sharing."""
-    rows, memo = [], {} if memo is None else memo
+    rows = []
     for count, goal in LOSS_GOALS.items():
         s = form(scenario(f"loss-{count}", f"{count} equal, 250 ms", "fair", equal(count)))
         s = dataclasses.replace(s, lease_ms=250)
-        free = once(memo, count, lambda: used(build, s, seconds, DRIVER))
-        own = free if by is DRIVER else used(build, s, seconds, by)
+        free = bare.once(count, lambda driver: used(build, s, seconds, driver))
+        own = free if by is bare.driver else used(build, s, seconds, by)
         rows.append(shares.row(s, "throughput lost", 100 * (1 - own[0] / free[0]), goal, unit="%",
                                lagged=max(own[1], free[1]), used={"off": free[0], "fair": own[0]}))
     return rows
 
 
-def switches(build, seconds, form, by=CARVE, memo=None):
+def switches(build, seconds, form, by, bare):
     s = form(scenario("switch", "two busy ones, kernels of 1 ms", "fair", equal(2)))
-    run = shares.measure(build, s, seconds, trace=True, by=by)
+    run = shares.measure(build, s, seconds, by, trace=True)
     return percentile_rows(s, "switch", gaps(run), [(50, 0.3), (99, 3)], lagged=run.lagged)
 
 
-def handovers(build, seconds, form, by=CARVE, memo=None):
+def handovers(build, seconds, form, by, bare):
     s = form(scenario("hand-over", "bursts of 10 ms beside a batch", "fair", (fraction(0.5, *BURSTS), BATCH)))
-    run = shares.measure(build, s, seconds, trace=True, by=by)
+    run = shares.measure(build, s, seconds, by, trace=True)
     return percentile_rows(s, "from idle to the batch", gaps(run, ends_of=0), [(50, 1), (99, 5)], lagged=run.lagged)
 
 
@@ -82,14 +87,14 @@ def bursts(run):
     return {**{q: answer[f"burst_p{q}_ns"] / MS for q in (50, 99)}, "lagged": run.lagged}
 
 
-def interactive(build, seconds, form, by=CARVE, memo=None):
+def interactive(build, seconds, form, by, bare):
     """Its response time alone on the bare driver, and beside a batch that never idles."""
-    memo, job = {} if memo is None else memo, Client(("--gpu", 0.5), INTERACTIVE)
+    job = Client(("--gpu", 0.5), INTERACTIVE)
     alone = form(scenario("interactive", "5 ms each 50 ms", "fair", (job,)))
     both = form(scenario("interactive", "5 ms each 50 ms beside a batch", "fair", (job, BATCH)))
-    solo = once(memo, "alone", lambda: bursts(shares.measure(build, alone, seconds, by=DRIVER)))
-    off = once(memo, "beside", lambda: bursts(shares.measure(build, both, seconds, by=DRIVER)))
-    found = off if by is DRIVER else bursts(shares.measure(build, both, seconds, by=by))
+    solo = bare.once("alone", lambda driver: bursts(shares.measure(build, alone, seconds, driver)))
+    off = bare.once("beside", lambda driver: bursts(shares.measure(build, both, seconds, driver)))
+    found = off if by is bare.driver else bursts(shares.measure(build, both, seconds, by))
     return [shares.row(both, f"response p{q} above alone", found[q] - solo[q], goal, unit="ms",
                        lagged=max(found["lagged"], solo["lagged"]), alone=solo[q], off=off[q], fair=found[q])
             for q, goal in ((50, None), (99, 25))]

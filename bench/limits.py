@@ -36,19 +36,19 @@ class Limiter:
     """How a command is limited to so many GiB: by `carve run`, by a preloaded library, or not at all."""
     name: str
     peer: peers.Peer = None
-    real: bool = False  # on the GPU that is there
+    real: tuple = ()  # on the GPU that is there: real.slice_options()
     library: str = None  # peers.by_name()
 
     def command(self, build, gib, argv, scratch="/tmp"):
         argv = peers.by_name(self.library, argv)
         if self.name == "carve":
-            return [str(build / "carve"), "run", "--vram", str(gib), "--", *argv]
+            return [str(build / "carve"), "run", "--vram", str(gib), *self.real, "--", *argv]
         if not self.peer:
             return argv
         return ["env", *(f"{k}={v}" for k, v in self.peer.environment(gib * 1024, 100, scratch).items()), *argv]
 
 
-def limiters(given, on_gpu=False, library=None):
+def limiters(given, on_gpu=(), library=None):
     """No limiter shows what a check says where nothing holds."""
     return [Limiter(name, peer, on_gpu, library) for name, peer in (
         ("none", None), ("carve", None), *((p.name, p) for p in given))]
@@ -203,13 +203,13 @@ def checks(limiter, quick):
 
 
 def measure(build, limiter, options, say):
-    """All checks of one limiter. Where a check cannot be made at all, its row says why, and does not hold."""
+    """The row of each check of one limiter, as it is there. Where a check cannot be made at all, its row says why, and does
+    not hold."""
     broken = limiter.peer and peers.why_not(limiter.peer, dict(os.environ) if limiter.real else host.fresh_env())
-    rows, wanted = [], [c for c in checks(limiter, options.quick) if c[0].split(",")[0] in (options.checks or CHECKS)]
+    wanted = [c for c in checks(limiter, options.quick) if c[0].split(",")[0] in (options.checks or CHECKS)]
     for i, (check, name, attempt) in enumerate(wanted):
         say(f"{limiter.name}: {check}, {name} ({i + 1} of {len(wanted)})")
         try:
-            rows.append(result(check, name, False, f"{NOT_RUN}: {broken}") if broken else attempt(build))
+            yield result(check, name, False, f"{NOT_RUN}: {broken}") if broken else attempt(build)
         except host.BenchError as error:
-            rows.append(result(check, name, False, f"{NOT_RUN}: {report.last_line(str(error))[-100:]}"))
-    return rows
+            yield result(check, name, False, f"{NOT_RUN}: {report.last_line(str(error))[-100:]}")

@@ -1,5 +1,6 @@
 """The command line of scripts/bench."""
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -134,7 +135,7 @@ def check_outputs(parser, options):
             outputs.check(path)
         except OSError as error:
             parser.error(f"{option} {path}: cannot be written: {outputs.why(error)}")
-        whole = os.path.realpath(path)
+        whole = outputs.target(path)
         if whole in seen and outputs.replaced(whole):
             parser.error(f"{option} {path}: {seen[whole]} goes there already")
         seen[whole] = option
@@ -162,33 +163,84 @@ def say(text):
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def measure(part, build, options):
-    """The part's document; docs/benchmarks.md, "JSON"."""
-    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    before = os.getloadavg()[0]
-    found = PARTS[part].run(build, options, lambda text: say(f"{part}: {text}"))
+def warn(text):
     say("")
-    document = {"schema": SCHEMA, "part": part, "date": date, "quick": options.quick, "machine": machine(),
-                "revision": revision(), "load": [before, os.getloadavg()[0]]}
-    document["machine"].update(found.pop("machine", {}))
-    return {**document, **found}
+    print(f"scripts/bench: {text}", file=sys.stderr)
 
 
-class Keeper:
-    """Writes what was measured; one output that cannot be written does not cost the others."""
+def measure(part, build, options, results):
+    """The part's document goes to the results, as far as it is there; docs/benchmarks.md, "JSON"."""
+    head = {"schema": SCHEMA, "part": part, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "quick": options.quick, "revision": revision()}
+    before = os.getloadavg()[0]
 
-    def __init__(self):
-        self.failed = False
+    def document(found, complete):
+        return {**head, "complete": complete, "load": [before, os.getloadavg()[0]], **found,
+                "machine": {**machine(), **found.get("machine", {})}}
 
-    def write(self, option, path, text):
-        if not path:
+    found = PARTS[part].run(build, options, lambda text: say(f"{part}: {text}"),
+                            lambda found: results.keep(document(found, False)))
+    results.keep(document(found, True))
+    say("")
+
+
+class Results:
+    """What was measured so far, on its way to the files that were asked for: they have it all the time. One that cannot be
+    written does not cost the others."""
+
+    def __init__(self, options):
+        self.options = options
+        self.documents = []     # of the parts, in order; the last one may be under way
+        self.unwritten = {}     # {file: why it is not as it should be}
+
+    def keep(self, document):
+        """Takes the place of the same part's earlier document."""
+        if self.documents and self.documents[-1]["part"] == document["part"]:
+            self.documents.pop()
+        self.documents.append(document)
+        self.write()
+
+    def latest(self, part):
+        return next((d for d in self.documents if d["part"] == part), None)
+
+    def fail(self, part, error):
+        """What there is of the part is all there will be."""
+        if self.latest(part):
+            self.keep({**self.latest(part), "error": error})
+
+    def show(self, part):
+        if self.latest(part):
+            print("\n" * (len(self.documents) > 1) + PARTS[part].text(self.latest(part)), end="", flush=True)
+
+    def tell_of_files(self):
+        paths = [p for p in (self.options.json, self.options.markdown) if p and outputs.replaced(p)]
+        if paths and self.documents:
+            warn(f"ended early: {' and '.join(paths)} {'have' if len(paths) > 1 else 'has'} what was measured until then")
+
+    def complete(self):
+        return [d["part"] for d in self.documents if d["complete"]] == parts(self.options)
+
+    def write(self, over=False):
+        """`over`: there will be no more."""
+        options, last = self.options, self.documents[-1]
+        over = over or self.complete()
+        whole = last if options.part else {"schema": SCHEMA, "complete": self.complete(), "parts": self.documents}
+        if options.svg:
+            self.put("--svg", picture_path(options, last["part"]), PARTS[last["part"]].svg(last), over or last["complete"])
+        self.put("--json", options.json, json.dumps(whole, indent=1) + "\n", over)
+        self.put("--markdown", options.markdown, "\n".join(PARTS[d["part"]].markdown(d) for d in self.documents), over)
+
+    def put(self, option, path, text, final):
+        """What is no file gets the final text alone."""
+        if not path or not (final or outputs.replaced(path)):
             return
         try:
             outputs.write(path, text)
+            self.unwritten.pop(path, None)
         except OSError as error:
-            self.failed = True
-            say("")
-            print(f"scripts/bench: {option} {path}: not written: {outputs.why(error)}", file=sys.stderr)
+            if path not in self.unwritten:
+                warn(f"{option} {path}: not written: {outputs.why(error)}")
+            self.unwritten[path] = error
 
 
 def parts(options):
@@ -208,6 +260,8 @@ def run(options):
         return run_parts(build, options)
     real.driver()
     with real.own_daemon():
+        if company := real.company(build):
+            warn(company)
         return run_parts(build, options)
 
 
@@ -215,16 +269,22 @@ def run_parts(build, options):
     if options.guard:
         with host.session(build), host.pinned():
             return guard.check(build, part_calls.configurations(build), options.bounds)
-    documents, keeper = [], Keeper()
+    results = Results(options)
     for part in parts(options):
-        documents.append(measure(part, build, options))
-        print(("\n" if len(documents) > 1 else "") + PARTS[part].text(documents[-1]), end="", flush=True)
-        if options.svg:
-            keeper.write("--svg", picture_path(options, part), PARTS[part].svg(documents[-1]))
-    whole = documents[0] if options.part else {"schema": SCHEMA, "parts": documents}
-    keeper.write("--json", options.json, json.dumps(whole, indent=1) + "\n")
-    keeper.write("--markdown", options.markdown, "\n".join(PARTS[d["part"]].markdown(d) for d in documents))
-    return int(keeper.failed)
+        try:
+            measure(part, build, options, results)
+        except host.BenchError as error:  # the other parts can be measured still
+            warn(error if options.part else f"{part}: {error}")
+            results.fail(part, str(error))
+        except Ended:
+            with contextlib.suppress(OSError):  # a terminal that has gone
+                results.show(part)
+                results.tell_of_files()
+            raise
+        results.show(part)
+    if results.documents and not results.complete():
+        results.write(over=True)
+    return int(not results.complete() or bool(results.unwritten))
 
 
 class Ended(BaseException):
@@ -246,8 +306,7 @@ def main(argv=None):
     try:
         return run(options)
     except host.BenchError as error:
-        say("")
-        print(f"scripts/bench: {error}", file=sys.stderr)
+        warn(error)
         return 1
     except Ended as ended:
         say("")

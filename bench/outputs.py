@@ -4,8 +4,15 @@ import os
 import shutil
 
 
+def target(path):
+    """The file that a link leads to. /dev/stdout leads to something without a path where that is a pipe."""
+    real = os.path.realpath(path)
+    return real if os.path.exists(real) or not os.path.exists(path) else path
+
+
 def replaced(path):
-    """Whether the file is made anew beside `path` and renamed; devices, pipes and the like are written into."""
+    """Whether the file is made anew beside that one and renamed; devices, pipes and the like are written into."""
+    path = target(path)
     return os.path.isfile(path) or not os.path.lexists(path)
 
 
@@ -15,7 +22,7 @@ def beside(path):
 
 def check(path):
     """Raises OSError where nothing could be written there. What is there stays as it is."""
-    path = os.path.realpath(path)
+    path = target(path)
     with open(path, "ab") if os.path.lexists(path) else contextlib.nullcontext():
         pass
     if replaced(path):
@@ -25,7 +32,7 @@ def check(path):
 
 def write(path, text):
     """A file that was there keeps its mode, and all of its contents until the new ones are on the disk."""
-    path = os.path.realpath(path)
+    path = target(path)
     if not replaced(path):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)

@@ -16,14 +16,14 @@ def configurations(build, peers=(), scratch=None, below=None, by_name=None):
     return [dataclasses.replace(one, by_name=by_name) for one in found]
 
 
-def run(build, options, say):
+def run(build, options, say, keep):
     """Over a real driver calls take a thousand times as long: fewer rounds, and fewer idle processes' contexts."""
-    below = real.driver() if options.real else None
+    below, only = (real.driver(), real.slice_options(build)) if options.real else (None, ())
     rounds = 5 if options.quick else 11 if below else 61
     if below and options.quick:
         rounds = 3
     live = calls.LIVE[:2] if below and options.quick else calls.LIVE
-    with tempfile.TemporaryDirectory(prefix="carve-bench-") as scratch, host.session(build), host.pinned() as core:
+    with tempfile.TemporaryDirectory(prefix="carve-bench-") as scratch, host.session(build, only), host.pinned() as core:
         found = configurations(build, options.peers, scratch, below, options.by_name)
         rows = calls.measure(build, found, rounds, say, live, REAL_IDLE if below else calls.IDLE)
     name = f"{below['name']}, CUDA {below['cuda'] // 1000}.{below['cuda'] % 1000 // 10}" if below else None

@@ -4,7 +4,7 @@ import pathlib
 import shutil
 import subprocess
 
-from bench import host, plot, report, stats
+from bench import host, plot, real, report, stats
 
 TITLE = "PyTorch: samples a second, inside a slice of the whole GPU and outside"
 LOAD = pathlib.Path(__file__).with_name("torch_load.py")
@@ -17,8 +17,11 @@ class Skipped(Exception):
 
 
 def rates(argv, seconds, timeout):
-    done = subprocess.run([str(a) for a in (*argv, LOAD, seconds)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=timeout, check=False)
+    try:
+        done = subprocess.run([str(a) for a in (*argv, LOAD, seconds)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, errors="replace", timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise host.BenchError(f"{' '.join(map(str, argv))} {LOAD.name}: it did not end in {timeout} s") from None
     last = report.last_line(done.stderr)
     if done.returncode == SKIPPED:
         raise Skipped(last)
@@ -27,12 +30,20 @@ def rates(argv, seconds, timeout):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def run(build, options, say):
+def result(rounds, about, found):
+    """Of as many rounds as both have behind them."""
+    return {"skipped": None, "rounds": rounds, "torch": about["torch"], "machine": {"gpu": about["gpu"]}, "rows": [
+        {"title": what, "unit": "samples/s", "outside": stats.summary(outside), "inside": stats.summary(found["inside"][what]),
+         "ratio": stats.compare(found["inside"][what], outside)["ratio"]} for what, outside in found["outside"].items()]}
+
+
+def run(build, options, say, keep):
     """In each round both run once, and another one first. What is missing makes a document without rows."""
     python = shutil.which(options.python)
     rounds, seconds = (3, 2) if options.quick else (11, 10)
-    ways = {"outside": [python], "inside": [build / "carve", "run", "--ephemeral", "--gpu", "1", "--", python]}
-    found, about = {name: {} for name in ways}, {}
+    inside = [build / "carve", "run", "--ephemeral", "--gpu", "1", *real.slice_options(build), "--", python]
+    ways = {"outside": [python], "inside": inside}
+    found, document = {name: {} for name in ways}, None
     try:
         if not python:
             raise Skipped(f"there is no {options.python} to run PyTorch with")
@@ -42,11 +53,11 @@ def run(build, options, say):
                 about = rates(ways[name], seconds, 600)
                 for what, rate in about["samples_per_second"].items():
                     found[name].setdefault(what, []).append(rate)
+            document = result(index + 1, about, found)
+            keep(document)
     except Skipped as why:
         return {"skipped": str(why), "rounds": 0, "rows": []}
-    return {"skipped": None, "rounds": rounds, "torch": about["torch"], "machine": {"gpu": about["gpu"]}, "rows": [
-        {"title": what, "unit": "samples/s", "outside": stats.summary(outside), "inside": stats.summary(found["inside"][what]),
-         "ratio": stats.compare(found["inside"][what], outside)["ratio"]} for what, outside in found["outside"].items()]}
+    return document
 
 
 def cells(r):
@@ -72,5 +83,5 @@ def markdown(document):
 
 
 def svg(document):
-    return plot.parts_of_one("PyTorch inside a slice, as a part of outside", [
+    return plot.parts_of_one("PyTorch inside a slice, as a part of outside" + report.unfinished(document), [
         (r["title"], min(1.0, r["ratio"]["median"]), f"{r['ratio']['median']:.3f}") for r in document["rows"]])

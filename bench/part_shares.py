@@ -28,15 +28,15 @@ def form_of(options, loops):
     return form
 
 
-def ways(build, form):
+def ways(build, form, driver):
     """{scenario: what measures one sharer for so many seconds}. A scenario's `off` is the driver's default, anyway."""
     found = {}
     for scenario in map(form, scenarios.SCENARIOS):
         found[scenario.name] = lambda seconds, by, s=scenario: shares.judge(
-            s, shares.measure(build, s, seconds, by=by), os.getloadavg()[0], by is sharers.CARVE)
+            s, shares.measure(build, s, seconds, by), os.getloadavg()[0], isinstance(by, sharers.Carve))
+    bare = latency.Bare(driver)
     for name, figures in latency.MEASURES.items():
-        memo = {}
-        found[name] = lambda seconds, by, figures=figures, memo=memo: figures(build, seconds, form, by, memo)
+        found[name] = lambda seconds, by, figures=figures: figures(build, seconds, form, by, bare)
     return found
 
 
@@ -52,7 +52,7 @@ def attempt(build, name, by, rows):
 
 NO_ROW = {"scenario": None, "what": None}
 # What of another sharer's row stands beside carve's.
-BESIDE = ("measured", "clients", "error", "count", "idle", "alone", "used")
+BESIDE = ("measured", "clients", "error", "count", "idle", "alone", "used", "lagged")
 
 
 def beside(row, found):
@@ -63,27 +63,30 @@ def beside(row, found):
     return {key: same[key] for key in BESIDE if key in same}
 
 
-def run(build, options, say):
-    """All rows. `say` is told of each scenario before it runs."""
-    wanted, rows = [n for n in names() if n in (options.scenarios or names())], []
+def run(build, options, say, keep):
+    """All rows. `say` is told of each scenario before it runs; `keep` is given the rows as they are after each."""
+    wanted = [n for n in names() if n in (options.scenarios or names())]
     seconds = options.seconds or (4 if options.quick else 60)
-    others = sharers.others(options.peers, options.by_name)
+    carve, driver, given = sharers.all_of(options.peers, options.by_name, real.listed(build)["index"] if options.real else None)
+    others = [driver, *given]
     broken = {by.name: sharers.why_not(by, os.environ) for by in others}
-    measures = ways(build, form_of(options, stored.loops_per_us(build) if options.real else 0))
+    measures = ways(build, form_of(options, stored.loops_per_us(build) if options.real else 0), driver)
+    document = {"gpu": real.driver()["name"] if options.real else None, "seconds": seconds, "blocks": options.blocks or 1,
+                "configurations": [{"name": by.name} for by in (carve, *others)], "rows": []}
     for i, name in enumerate(wanted):
         say(f"{name}, carve ({i + 1} of {len(wanted)})")
-        own = attempt(build, name, sharers.CARVE, lambda: measures[name](seconds, sharers.CARVE))
+        own = attempt(build, name, carve, lambda: measures[name](seconds, carve))
         for by in others:
             say(f"{name}, {by.name} ({i + 1} of {len(wanted)})")
-            for_s = min(seconds, DRIVER_SECONDS) if by is sharers.DRIVER else seconds
+            for_s = min(seconds, DRIVER_SECONDS) if by is driver else seconds
             found = [{**NO_ROW, "error": broken[by.name]}] if broken[by.name] else attempt(
                 build, name, by, lambda: measures[name](for_s, by))
             for row in own:
                 row.setdefault("beside", {})[by.name] = beside(row, found)
-        rows += own
+        document["rows"] += own
+        keep(document)
     workload.set_mode(build, "off", scenarios.LEASE_MS, scenarios.GRANULARITY)
-    return {"gpu": real.driver()["name"] if options.real else None, "seconds": seconds, "blocks": options.blocks or 1,
-            "configurations": [{"name": by.name} for by in (sharers.CARVE, *others)], "rows": rows}
+    return document
 
 
 def number(value, unit):
@@ -162,4 +165,4 @@ def svg(document):
     """How far each figure is from its goal: one bar a judged row."""
     bars = [(f"{r['scenario']}: {r['what']}", r["measured"] / r["goal"], number(r["measured"], r["unit"]))
             for r in document["rows"] if r["goal"] and r["measured"] is not None]
-    return plot.bars("Shares: measured, as a part of the goal", bars)
+    return plot.bars("Shares: measured, as a part of the goal" + report.unfinished(document), bars)

@@ -1,7 +1,9 @@
 """The driver that is there, and what it says of itself: for --driver and --gpu. Within `carve sim` that is the simulated one,
-asked in the same ways."""
+asked in the same ways. Of several GPUs the first is taken that CUDA has for this process (CUDA_VISIBLE_DEVICES), by its
+UUID: CUDA and NVML count GPUs in ways of their own, and the daemon as NVML does."""
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import subprocess
@@ -11,7 +13,7 @@ import threading
 import time
 
 from bench import report
-from bench.host import FOREIGN, BenchError
+from bench.host import FOREIGN, BenchError, checked
 
 LOOK_S = 0.001
 BACK_S = 10  # until a driver has memory back whose holders have ended
@@ -41,6 +43,7 @@ def simulated():
     return IN_SIM in os.environ
 
 
+@functools.lru_cache(maxsize=1)
 def driver():
     """{path of libcuda.so.1, name and uuid of the first GPU, cuda: the API's version}; BenchError: there is none."""
     done = subprocess.run([sys.executable, "-c", PROBE], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -51,14 +54,61 @@ def driver():
     return json.loads(done.stdout)
 
 
+class Nvml:
+    """The same GPU's NVML handle, until close()."""
+
+    def __init__(self):
+        try:
+            self.library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError as error:
+            raise BenchError(f"no NVML here: {error}") from None
+        if self.library.nvmlInit_v2():
+            raise BenchError("NVML does not start here")
+        self.device = ctypes.c_void_p()
+        if self.library.nvmlDeviceGetHandleByUUID(driver()["uuid"].encode(), ctypes.byref(self.device)):
+            self.close()
+            raise BenchError(f"NVML knows no GPU {driver()['uuid']}, CUDA's first one here")
+
+    def used(self):
+        memory = Memory()
+        if self.library.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory)):
+            raise BenchError("NVML does not tell the memory that is used")
+        return memory.used
+
+    def close(self):
+        self.library.nvmlShutdown()
+
+
+def listed(build):
+    """The same GPU in carve's list: BenchError where it cannot be measured."""
+    gpus = json.loads(checked([build / "carve", "gpu", "list", "--json"], os.environ))
+    found = next((gpu for gpu in gpus if gpu["uuid"] == driver()["uuid"]), None)
+    if not found or found["mig"]:
+        raise BenchError(f"{driver()['name']} {driver()['uuid']}, CUDA's first one here, is no whole GPU (MIG?): only such are "
+                         "measured; CUDA_VISIBLE_DEVICES can have another one be the first")
+    return found
+
+
+def slice_options(build):
+    """Have carve make slices of this GPU alone."""
+    return "--gpu-ids", str(listed(build)["index"])
+
+
+def company(build):
+    """What has to be known of figures of this GPU, in a line, or None."""
+    count = len(listed(build)["outside_processes"])
+    return f"{count} other process{'es' * (count > 1)} on this GPU: what they take and do is in the figures" if count else None
+
+
 @contextlib.contextmanager
 def own_daemon():
-    """A daemon that nobody else uses, until the block's end: modes are set and slices made in it."""
+    """A daemon that nobody else uses, until the block's end: modes are set and slices made in it. Programs outside of
+    slices have but the GPU that is measured."""
     with tempfile.TemporaryDirectory(prefix="carve-bench-") as folder:
         for name in FOREIGN:
-            if name not in (IN_SIM, "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"):
+            if name not in (IN_SIM, "LD_LIBRARY_PATH"):
                 os.environ.pop(name, None)
-        os.environ["CARVE_RUNTIME_DIR"] = folder
+        os.environ.update(CARVE_RUNTIME_DIR=folder, CUDA_VISIBLE_DEVICES=driver()["uuid"])
         yield
 
 
@@ -67,25 +117,17 @@ class Memory(ctypes.Structure):
 
 
 class UsedMemory:
-    """The first GPU's used bytes, as NVML tells them, looked at without a pause until the block's end: above what was
-    used before. What came and went between two looks is not seen."""
+    """The GPU's used bytes, as NVML tells them, looked at without a pause until the block's end: above what was used before.
+    What came and went between two looks is not seen."""
 
     def __init__(self):
-        self.nvml, self.device = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
-        if self.nvml.nvmlInit_v2() or self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)):
-            raise BenchError("NVML does not start here")
-        self.before = self.peak = self.now()
+        self.nvml = Nvml()
+        self.before = self.peak = self.nvml.used()
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.look)
 
-    def now(self):
-        memory = Memory()
-        if self.nvml.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory)):
-            raise BenchError("NVML does not tell the memory that is used")
-        return memory.used
-
     def look_now(self):
-        self.peak = max(self.peak, self.now())
+        self.peak = max(self.peak, self.nvml.used())
 
     def look(self):
         while not self.stopped.wait(LOOK_S):
@@ -105,9 +147,9 @@ class UsedMemory:
     def left(self):
         """Bytes that stay used; waits for the driver to get back what has no holder any more."""
         end = time.monotonic() + BACK_S
-        while self.now() > self.before and time.monotonic() < end:
+        while self.nvml.used() > self.before and time.monotonic() < end:
             time.sleep(0.05)
-        return max(0, self.now() - self.before)
+        return max(0, self.nvml.used() - self.before)
 
     def close(self):
-        self.nvml.nvmlShutdown()
+        self.nvml.close()

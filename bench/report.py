@@ -66,7 +66,12 @@ def conditions(document):
     m = document["machine"]
     load = document["load"]
     return (f"{document['date']}, {m['cpu']}, {m['cores']} cores, load {load[0]:.1f} .. {load[1]:.1f}, revision "
-            f"{document['revision']}" + (", --quick" if document["quick"] else ""))
+            f"{document['revision']}" + (", --quick" if document["quick"] else "") + unfinished(document))
+
+
+def unfinished(document):
+    """For a title or a line about a document that doesn't have everything."""
+    return "" if document.get("complete", True) else ", incomplete"
 
 
 def machine_text(document):

@@ -84,19 +84,27 @@ def ledger_here(build, quick):
     return found
 
 
-def measure(build, quick, say):
-    say("placement and leases")
-    points = programs(build, quick)
-    say("sessions")
-    points += daemon(build, "sessions", [1, 10, 100, 300] if quick else [1, 10, 100, 300, 1000, 2000])
-    say("waiting requests")
-    points += daemon(build, "waiting", [10, 30, 100] if quick else [10, 30, 100, 300, 1000])
-    say("processes of a session")
-    points += ledger(build, quick)
+def judge(points):
+    """A row for each curve that there are points of, [(curve, size, ns)]."""
     rows = []
     for curve, (title, expected) in TITLES.items():
         own = [(size, ns) for name, size, ns in points if name == curve]
-        slope = exponent(own)
-        rows.append({"curve": curve, "title": title, "unit": "ns", "points": own, "exponent": slope,
-                     "at_most": expected + MARGIN, "pass": slope <= expected + MARGIN})
+        if own:
+            slope = exponent(own)
+            rows.append({"curve": curve, "title": title, "unit": "ns", "points": own, "exponent": slope,
+                         "at_most": expected + MARGIN, "pass": slope <= expected + MARGIN})
     return rows
+
+
+def measure(build, quick, say, keep):
+    """`keep` is given the rows each time there are more."""
+    points = []
+    for what, more in (
+            ("placement and leases", lambda: programs(build, quick)),
+            ("sessions", lambda: daemon(build, "sessions", [1, 10, 100, 300] if quick else [1, 10, 100, 300, 1000, 2000])),
+            ("waiting requests", lambda: daemon(build, "waiting", [10, 30, 100] if quick else [10, 30, 100, 300, 1000])),
+            ("processes of a session", lambda: ledger(build, quick))):
+        say(what)
+        points += more()
+        keep(judge(points))
+    return judge(points)

@@ -5,23 +5,35 @@ import shlex
 from bench import peers, workload
 
 
-class Carve:
-    """A session each, under time-slicing as the scenario says. `library`: peers.by_name()'s, for all of them."""
-    name, library = "carve", None
+class Sharer:
+    """`library`: peers.by_name()'s."""
+
+    def __init__(self, name, library=None):
+        self.name, self.library = name, library
+
+
+class Carve(Sharer):
+    """A session each, under time-slicing as the scenario says. `gpu`: its number, where there are more."""
+
+    def __init__(self, library=None, gpu=None):
+        super().__init__("carve", library)
+        self.only = [] if gpu is None else ["--gpu-ids", str(gpu)]
 
     def prepare(self, build, scenario):
         workload.set_mode(build, scenario.mode, scenario.lease_ms, scenario.granularity)
 
     def command(self, build, size, line, scratch):
-        return [str(build / "carve"), "run", "--ephemeral", *map(str, size), "--", "sh", "-c", line("")]
+        return [str(build / "carve"), "run", "--ephemeral", *map(str, size), *self.only, "--", "sh", "-c", line("")]
 
     def settle(self, build):
         workload.wait_no_sessions(build)
 
 
-class Driver:
+class Driver(Sharer):
     """Nothing but the driver, which shares as it always does, whatever anybody asked for."""
-    name, library = "driver", None
+
+    def __init__(self, library=None, name="driver"):
+        super().__init__(name, library)
 
     def prepare(self, build, scenario):
         """There is nothing to set."""
@@ -36,31 +48,28 @@ class Driver:
 class Peer(Driver):
     """A library in every process, told by its own variables what its slice is to have."""
 
-    def __init__(self, peer):
-        self.peer, self.name = peer, peer.name
+    def __init__(self, peer, library=None, gpu=None):
+        super().__init__(library, peer.name)
+        self.peer, self.gpu = peer, gpu or 0
 
     def command(self, build, size, line, scratch):
-        mib, percent = amounts(build, size)
+        mib, percent = amounts(build, size, self.gpu)
         scratch.mkdir(exist_ok=True)
         given = self.peer.environment(mib, percent, scratch)
         return ["sh", "-c", line(shlex.join(["env", *(f"{k}={v}" for k, v in given.items())]))]
 
 
-def amounts(build, size):
-    """(MiB, percent of the GPU's time) that carve's size options stand for; 100% where none is asked for."""
+def amounts(build, size, gpu=0):
+    """(MiB, percent of that GPU's time) that carve's size options stand for; 100% where none is asked for."""
     options = dict(zip(size[::2], size[1::2]))
-    total = json.loads(workload.carve(build, "gpu", "list", "--json"))[0]["memory_bytes"] / (1 << 20)
+    total = json.loads(workload.carve(build, "gpu", "list", "--json"))[gpu]["memory_bytes"] / (1 << 20)
     part = options.get("--gpu")
     return (total * part if part else options["--vram"] * 1024), 100 * options.get("--gpu-compute", part or 1)
 
 
-CARVE, DRIVER = Carve(), Driver()
-
-
-def others(given, library=None):
-    """What carve is shown beside: the driver's default sharing, then the peers."""
-    Carve.library = Driver.library = library
-    return [DRIVER, *map(Peer, given)]
+def all_of(given, library=None, gpu=None):
+    """(carve, the driver's default sharing, the peers): carve is shown beside the others."""
+    return Carve(library, gpu), Driver(library), [Peer(one, library, gpu) for one in given]
 
 
 def why_not(by, env):

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-from bench import scenarios, sharers, stored, workload
+from bench import scenarios, stored, workload
 from bench.host import BenchError
 
 # Leases go by the machine's clock, busy times by the GPU's: while that stands still more than this part of the time,
@@ -106,8 +106,9 @@ def covered(pairs, began, ended):
     return ns, count
 
 
-def measure(build, scenario, seconds, trace=False, by=sharers.CARVE):
-    """Runs it for that long after a warm-up; everything that it started has ended then."""
+def measure(build, scenario, seconds, by, trace=False):
+    """Runs it, shared out by one of bench/sharers.py, for that long after a warm-up; everything that it started has ended
+    then."""
     if scenario.on_gpu:
         return stored.measure(build, scenario, seconds, by)
     by.prepare(build, scenario)

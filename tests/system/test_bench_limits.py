@@ -50,8 +50,8 @@ def test_a_peer_that_takes_nothing_has_not_held(tmp_path):
 
 
 def test_a_peer_that_cannot_be_loaded_is_said_to_be_that(tmp_path):
-    rows = limits.measure(BUILD, limits.Limiter("text", bad_peers.no_library(tmp_path)),
-                          types.SimpleNamespace(quick=True, checks=[]), lambda text: None)
+    rows = list(limits.measure(BUILD, limits.Limiter("text", bad_peers.no_library(tmp_path)),
+                               types.SimpleNamespace(quick=True, checks=[]), lambda text: None))
     assert len(rows) == 21 and {r["pass"] for r in rows} == {False}
     assert all("cannot be loaded" in r["measured"] for r in rows)
 

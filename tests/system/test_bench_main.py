@@ -21,7 +21,7 @@ from conftest import BUILD, ON_GPU, ROOT, clean_env, wait_until
 from test_bench_calls import bench, sanitized
 
 sys.path.insert(0, str(ROOT))
-from bench import main  # noqa: E402: found by the line above
+from bench import host, main, part_limits, part_scale  # noqa: E402: found by the line above
 
 PEER = BUILD / "bench/libexample_peer.so"
 VIEW = ("limits", "--quick", "--check", "view")
@@ -95,7 +95,7 @@ def test_a_pipe_gets_the_table_alone(tmp_path):
     document = json.loads((tmp_path / "out.json").read_text())
     results_schema.check(document)
     assert {r["check"] for r in document["rows"]} == {"view"}
-    results_schema.check({"schema": "carve-bench/1", "parts": [document]})
+    results_schema.check({"schema": "carve-bench/1", "complete": False, "parts": [document]})
 
 
 def test_the_schema_refuses_what_is_wrong(tmp_path):
@@ -165,14 +165,108 @@ def test_old_results_stay_until_there_are_new_ones(tmp_path):
     assert bench(*VIEW, "--json", kept, "--markdown", tmp_path).returncode == 2
     assert kept.read_text() == "old"
     (tmp_path / "scratch").mkdir()
-    at = AtTerminal(tmp_path / "scratch", "limits", "--json", str(kept))
-    at.wait_for(b"none: race")
+    at = AtTerminal(tmp_path / "scratch", "calls", "--json", str(kept))
+    at.wait_for(b"round 2 of 61")
     assert kept.read_text() == "old"
     os.write(at.fd, b"\x03")
     assert at.end() == 128 + signal.SIGINT and kept.read_text() == "old"
     assert bench(*VIEW, "--json", link).returncode == 0
     assert json.loads(kept.read_text())["part"] == "limits" and kept.stat().st_mode & 0o777 == 0o640
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.json", "old.json", "scratch"] and link.is_symlink()
+
+
+@pytest.mark.parametrize("args, row", [(["limits"], "family"), (["shares", "--quick", "--seconds", "1"], "25-75")])
+def test_a_run_that_is_ended_has_what_was_measured(tmp_path, args, row):
+    """In its files, all the time; and as a table, at the end."""
+    paths = {kind: tmp_path / f"out.{kind}" for kind in ("json", "svg", "md")}
+    (tmp_path / "scratch").mkdir()
+    at = AtTerminal(tmp_path / "scratch", *args, "--json", str(paths["json"]), "--svg", str(paths["svg"]),
+                    "--markdown", str(paths["md"]))
+
+    def seen():
+        document = json.loads(paths["json"].read_text())
+        results_schema.check(document)
+        assert not document["complete"] and row in (document["rows"][0].get("check"), document["rows"][0].get("scenario"))
+        assert "incomplete</text>" in paths["svg"].read_text()
+        assert ", incomplete\n" in paths["md"].read_text().replace(", 1 s each", "") and f"| {row} |" in paths["md"].read_text()
+        return len(document["rows"])
+
+    while not paths["md"].exists():
+        assert at.read(0.1), at.said
+    before = seen()
+    os.write(at.fd, b"\x03")
+    assert at.end() == 128 + signal.SIGINT and b"Traceback" not in at.said
+    assert seen() >= before
+    assert f"ended early: {paths['json']} and {paths['md']} have what was".encode() in at.said
+    assert b", incomplete" in at.said and row.encode() in at.said.partition(b", incomplete")[2]
+
+
+class FakePart:
+    """Has those rows, one after the other, and then what `end` does."""
+
+    def __init__(self, real, rows, end=lambda: None, **more):
+        self.rows, self.end, self.more = rows, end, more
+        self.text, self.markdown, self.svg = real.text, real.markdown, real.svg
+
+    def run(self, build, options, say, keep):
+        for i in range(1, len(self.rows) + 1):
+            keep({**self.more, "rows": self.rows[:i]})
+        self.end()
+        return {**self.more, "rows": self.rows}
+
+
+LIMITS = {"gpu": None, "configurations": [{"name": "carve"}]}
+LIMIT_ROWS = [{"configuration": "carve", "check": "family", "family": name, "pass": True, "measured": "never over"}
+              for name in ("linear", "vmm")]
+SCALE_ROWS = [{"curve": "ledger", "title": "t", "unit": "ns", "points": [[1, 2], [10, 2], [100, 2]], "exponent": 0.0,
+               "at_most": 0.25, "pass": True}]
+
+
+def fail():
+    raise host.BenchError("nothing works")
+
+
+def end():
+    raise main.Ended(signal.SIGTERM)
+
+
+def fake_run(monkeypatch, folder, limits_end=lambda: None, scale_end=lambda: None):
+    """(exit status or the exception, the document that is there then)"""
+    monkeypatch.setattr(main, "PARTS", {"limits": FakePart(part_limits, LIMIT_ROWS, limits_end, **LIMITS),
+                                        "scale": FakePart(part_scale, SCALE_ROWS, scale_end)})
+    options = main.parse(["--build", str(BUILD), "--json", str(folder / "out.json"), "--svg", str(folder / "out.svg")])
+    try:
+        status = main.run_parts(BUILD, options)
+    except main.Ended as ended:
+        status = ended
+    document = json.loads((folder / "out.json").read_text())
+    results_schema.check(document)
+    return status, document
+
+
+def test_a_part_that_fails_takes_no_other_with_it(monkeypatch, tmp_path, capsys):
+    status, document = fake_run(monkeypatch, tmp_path, limits_end=fail)
+    first, second = document["parts"]
+    assert status == 1 and not document["complete"]
+    assert (first["complete"], first["error"], len(first["rows"])) == (False, "nothing works", 2)
+    assert (second["part"], second["complete"]) == ("scale", True) and "error" not in second
+    said = capsys.readouterr()
+    assert said.err.endswith("scripts/bench: limits: nothing works\n") and "vmm" in said.out and "2.00 ns" in said.out
+
+
+def test_a_run_that_is_ended_keeps_the_parts_before(monkeypatch, tmp_path, capsys):
+    status, document = fake_run(monkeypatch, tmp_path, scale_end=end)
+    assert isinstance(status, main.Ended) and not document["complete"]
+    assert [(d["part"], d["complete"]) for d in document["parts"]] == [("limits", True), ("scale", False)]
+    assert capsys.readouterr().out.count("incomplete") == 1
+    assert fake_run(monkeypatch, tmp_path)[0] == 0
+    assert json.loads((tmp_path / "out.json").read_text())["complete"]
+    assert all("incomplete" not in (tmp_path / f"out-{part}.svg").read_text() for part in ("limits", "scale"))
+
+
+def test_what_is_no_file_gets_the_whole_alone():
+    done = bench("limits", "--quick", "--check", "view", "--json", "/dev/stdout")
+    assert done.returncode == 0 and done.stdout.count('"schema"') == 1 and '"complete": true' in done.stdout
 
 
 def test_the_usage_at_its_head_names_every_part():
