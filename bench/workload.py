@@ -43,8 +43,9 @@ class Workload:
             client += f" --times {shlex.quote(str(self.times))}.$i"
 
         def line(before):
-            """The shell's command line that runs all clients, each behind those words."""
-            return f"for i in $(seq {processes}); do {before} {client} & done; wait"
+            """The shell's command line that runs all clients, each behind those words. One that fails ends them all: the
+            others would go on for ever."""
+            return f"for i in $(seq {processes}); do {before} {client} || kill 0 & done; wait"
 
         self.process = subprocess.Popen(by.command(build, size, line, folder / "scratch"), stdin=subprocess.DEVNULL,
                                         stdout=self.words, stderr=self.errors, start_new_session=True)

@@ -13,7 +13,8 @@ from conftest import BUILD, ON_GPU, ROOT, clean_env
 from test_bench_calls import bench, sanitized
 
 sys.path.insert(0, str(ROOT))
-from bench import workload  # noqa: E402: found by the line above
+from bench import sharers, workload  # noqa: E402: found by the line above
+from bench.host import BenchError  # noqa: E402
 
 pytestmark = [pytest.mark.skipif(ON_GPU or sanitized(), reason="stands in for a GPU by a simulated host"),
               pytest.mark.once("a benchmark")]
@@ -78,6 +79,22 @@ def test_what_clients_say_is_there_however_often_it_is_read(tmp_path):
         while one.process.poll() is None:
             one.lines()
         assert (one.lines().count("up"), len(one.lines())) == (80000, 80000)
+
+
+@pytest.mark.parametrize("by", [sharers.CARVE, sharers.DRIVER])
+def test_one_client_that_fails_ends_its_workload(host, tmp_path, by, monkeypatch):
+    """At once, and with its words: it does not count as one that is slow."""
+    client = tmp_path / "tests/programs/share_client"
+    client.parent.mkdir(parents=True)
+    client.write_text('#!/bin/sh\ncase $2 in\n*.3) echo "no third one" >&2; exit 1;;\nesac\necho up\nexec sleep 1000\n')
+    client.chmod(0o755)
+    (tmp_path / "carve").symlink_to(BUILD / "carve")
+    for name, value in host.env.items():
+        monkeypatch.setenv(name, value)
+    with contextlib.closing(workload.Workload(tmp_path, by, ("--gpu", 0.5), (), 4, tmp_path, True)) as one:
+        with pytest.raises(BenchError) as caught:
+            one.wait_up()
+        assert one.process.poll() is not None and "no third one" in str(caught.value).splitlines()
 
 
 @pytest.mark.alone
