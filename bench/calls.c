@@ -1,7 +1,7 @@
 /* Times driver calls: loops of one call each, in batches. Run without and with an interposer
  * before the driver, the difference is what the interposer costs.
  *
- *   calls [--calls N] [--batches N] [--live N]... [--pause MS] [--real] [LOOP]...
+ *   calls [--calls N] [--batches N] [--live N]... [--pause MS] [--real | --instructions] [LOOP]...
  *
  * LOOP is a name from the table below; alloc loops run once for every --live count of other living
  * allocations (default 0; ascending). A batch has N calls (--calls), or as many as take about half
@@ -10,6 +10,9 @@
  * batch that the driver never has to wait for room in its queue; batches end before the next.
  * cuInit and the making of a context are always timed, once: they come first. Prints
  * a JSON array of {"loop", "live", "calls", "ns": [of one call, by batch]}.
+ * --instructions: times nothing, but counts what each of --calls calls (9) executes (step.h), after
+ * some that are not counted: {"loop", "live", "calls", "instructions", "locked", "syscalls": [by
+ * call]}.
  *
  * A second thread does nothing: every program has more than one that uses a real driver, and locks
  * that cost nothing without it would flatter. Before and after each series, write(2) is called with
@@ -20,6 +23,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,15 +32,20 @@
 
 #include "base/cuda_abi.h"
 #include "base/macros.h"
+#include "step.h"
 
 #define BATCH_NS 5e5
 #define BATCHES_MOST 64
 #define LIVE_COUNTS_MOST 16
 #define LIVE_BYTES 1024
 #define REAL_CALLS_MOST 512l
+#define STEPPED 9l
+#define STEPPED_MOST 64
+#define WARM 1000
 
 static long fixed_calls;
 static long batches = 5;
+static bool instructions;
 static _Atomic unsigned long counter;
 static const char *separator = "";
 
@@ -299,6 +308,53 @@ static void run_series(const struct loop *loop, long live)
 	print_series(loop->name, live, calls, ns, batches);
 }
 
+/* ---- instructions -------------------------------------------------------------------------- */
+
+static struct step_count step_calls(const struct loop *loop, long calls)
+{
+	step_begin();
+	loop->run(calls);
+	return step_end();
+}
+
+/* Without what counting and the loop around the call take. */
+static struct step_count step_call(const struct loop *loop)
+{
+	struct step_count none = step_calls(loop, 0), one = step_calls(loop, 1);
+
+	return (struct step_count){
+		.instructions = one.instructions - none.instructions,
+		.locked = one.locked - none.locked,
+		.syscalls = one.syscalls - none.syscalls,
+	};
+}
+
+static void print_counts(const char *name, const struct step_count *counts, long calls,
+			 size_t field)
+{
+	printf(", \"%s\": [", name);
+	for (long i = 0; i < calls; i++)
+		printf("%s%ld", i ? ", " : "", *(const long *)((const char *)&counts[i] + field));
+	printf("]");
+}
+
+static void step_series(const struct loop *loop, long live)
+{
+	struct step_count counts[STEPPED_MOST];
+	long calls = fixed_calls ? fixed_calls : STEPPED;
+
+	loop->run(WARM);
+	for (long i = 0; i < calls; i++)
+		counts[i] = step_call(loop);
+	printf("%s{\"loop\": \"%s\", \"live\": %ld, \"calls\": %ld", separator, loop->name, live,
+	       calls);
+	print_counts("instructions", counts, calls, offsetof(struct step_count, instructions));
+	print_counts("locked", counts, calls, offsetof(struct step_count, locked));
+	print_counts("syscalls", counts, calls, offsetof(struct step_count, syscalls));
+	printf("}");
+	separator = ",\n ";
+}
+
 static void start_driver(void)
 {
 	CUcontext context;
@@ -342,7 +398,7 @@ static void run_loops(char **names, bool allocating, long live)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(loops); i++)
 		if (loops[i].allocates == allocating && wanted(&loops[i], names))
-			run_series(&loops[i], live);
+			(instructions ? step_series : run_series)(&loops[i], live);
 }
 
 static void *sleep_for_ever(void *unused)
@@ -354,40 +410,65 @@ static void *sleep_for_ever(void *unused)
 
 static int usage(void)
 {
-	fprintf(stderr,
-		"usage: calls [--calls N] [--batches N] [--live N]... [--pause MS] [--real] "
-		"[LOOP]...\n");
+	fprintf(stderr, "usage: calls [--calls N] [--batches N] [--live N]... [--pause MS] "
+			"[--real | --instructions] [LOOP]...\n");
 	return 2;
 }
 
-int main(int argc, char **argv)
+/* What the command line says; the loops' names are left over, from argv[optind] on. */
+struct plan {
+	long live_counts[LIVE_COUNTS_MOST];
+	int live_count;
+	long pause_ms;
+};
+
+static bool parse(struct plan *plan, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"calls", 1, NULL, 'c'}, {"batches", 1, NULL, 'b'}, {"live", 1, NULL, 'l'},
-		{"pause", 1, NULL, 'p'}, {"real", 0, NULL, 'r'},    {0},
+		{"calls", 1, NULL, 'c'},
+		{"batches", 1, NULL, 'b'},
+		{"live", 1, NULL, 'l'},
+		{"pause", 1, NULL, 'p'},
+		{"real", 0, NULL, 'r'},
+		{"instructions", 0, NULL, 'i'},
+		{0},
 	};
-	long live_counts[LIVE_COUNTS_MOST] = {0}, live = 0, pause_ms = 0;
-	int live_count = 0;
 
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		if (c == 'c')
 			fixed_calls = strtol(optarg, NULL, 10);
 		else if (c == 'b')
 			batches = strtol(optarg, NULL, 10);
-		else if (c == 'l' && live_count < LIVE_COUNTS_MOST)
-			live_counts[live_count++] = strtol(optarg, NULL, 10);
+		else if (c == 'l' && plan->live_count < LIVE_COUNTS_MOST)
+			plan->live_counts[plan->live_count++] = strtol(optarg, NULL, 10);
 		else if (c == 'p')
-			pause_ms = strtol(optarg, NULL, 10);
+			plan->pause_ms = strtol(optarg, NULL, 10);
 		else if (c == 'r')
 			real.wanted = true;
+		else if (c == 'i')
+			instructions = true;
 		else
-			return usage();
+			return false;
 	}
-	if (batches < 1 || batches > BATCHES_MOST)
-		return usage();
+	if (instructions && (real.wanted || fixed_calls < 0 || fixed_calls > STEPPED_MOST))
+		return false;
 	for (char **name = argv + optind; *name; name++)
 		if (!known(*name))
-			return usage();
+			return false;
+	return batches >= 1 && batches <= BATCHES_MOST;
+}
+
+int main(int argc, char **argv)
+{
+	struct plan plan = {0};
+	long live = 0;
+
+	if (!parse(&plan, argc, argv))
+		return usage();
+	if (instructions && !step_init()) {
+		fprintf(stderr, "calls: this machine does not trap after single instructions\n");
+		return 1;
+	}
 	pthread_t second;
 	if (pthread_create(&second, NULL, sleep_for_ever, NULL) != 0)
 		return 1;
@@ -395,13 +476,13 @@ int main(int argc, char **argv)
 	start_driver();
 	if (real.wanted)
 		real_start();
-	if (pause_ms > 0) {
+	if (plan.pause_ms > 0) {
 		(real.wanted ? real_launch : loop_launch)(1);
-		usleep((useconds_t)pause_ms * 1000);
+		usleep((useconds_t)plan.pause_ms * 1000);
 	}
 	run_loops(argv + optind, false, 0);
-	for (int i = 0; i < MAX(live_count, 1); i++) {
-		fill(&live, live_counts[i]);
+	for (int i = 0; i < MAX(plan.live_count, 1); i++) {
+		fill(&live, plan.live_counts[i]);
 		run_loops(argv + optind, true, live);
 	}
 	printf("]\n");

@@ -88,9 +88,10 @@ def row_of(series, idle=0):
     return series["loop"], series["live"], idle
 
 
-def run_calls(build, configuration, loops, live=(0,), batches=12, calls=0, prefix=(), pause_ms=0):
+def run_calls(build, configuration, loops, live=(0,), batches=12, calls=0, prefix=(), pause_ms=0, instructions=False):
     argv = [build / "bench" / "calls", "--batches", batches, "--calls", calls, "--pause", pause_ms]
     argv += ["--real"] if configuration.real else []
+    argv += ["--instructions"] if instructions else []
     for count in live:
         argv += ["--live", count]
     command = [*prefix, *peers.by_name(configuration.by_name, [*argv, *loops])]

@@ -92,7 +92,7 @@ def parse(argv):
     parser.add_argument("--by-name", action="store_true", help="programs look the driver's functions up with dlsym, as the "
                         "CUDA runtime does, for peers that stand before that alone")
     parser.add_argument("--python", metavar="PROGRAM", default="python3", help="pytorch: a Python that has torch (python3)")
-    parser.add_argument("--guard", action="store_true", help="only compare cheap ratios with their bounds")
+    parser.add_argument("--guard", action="store_true", help="only compare hot paths with their bounds")
     parser.add_argument("--bounds", type=pathlib.Path, default=guard.BOUNDS, help="other bounds for --guard")
     parser.add_argument("--peer", dest="peers", metavar="NAME=LIBRARY", action=AddPeer, default=[],
                         help="another interposer, preloaded instead of carve's")
