@@ -81,7 +81,7 @@ def test_what_clients_say_is_there_however_often_it_is_read(tmp_path):
         assert (one.lines().count("up"), len(one.lines())) == (80000, 80000)
 
 
-@pytest.mark.parametrize("by", [sharers.CARVE, sharers.DRIVER])
+@pytest.mark.parametrize("by", [sharers.Carve(), sharers.Driver()], ids=["carve", "driver"])
 def test_one_client_that_fails_ends_its_workload(host, tmp_path, by, monkeypatch):
     """At once, and with its words: it does not count as one that is slow."""
     client = tmp_path / "tests/programs/share_client"
