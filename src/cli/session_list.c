@@ -36,11 +36,21 @@ static void received_cell(struct table *table, const json_t *session)
 		table_add(table, "-");
 }
 
+static void peak_cell(struct table *table, const json_t *session)
+{
+	const json_t *first = json_array_get(json_object_get(session, "gpus"), 0);
+
+	if (json_is_integer(json_object_get(first, "peak_bytes")))
+		bytes_cell(table, session_gpus_sum(session, "peak_bytes"));
+	else
+		table_add(table, "-");
+}
+
 /* What is of interest of those that ended: when, why, the most they held, the time they had. */
 static void history_cells(struct table *table, const json_t *session)
 {
 	table_add(table, "%s", session_text_or_dash(session, "ended"));
-	bytes_cell(table, session_gpus_sum(session, "peak_bytes"));
+	peak_cell(table, session);
 	received_cell(table, session);
 	table_add(table, "%s", session_text_or_dash(session, "reason"));
 }

@@ -20,7 +20,7 @@ static void gpu_print(const json_t *gpu)
 	printf("  used:    %s (%" PRIu64 " bytes)\n",
 	       units_format_bytes(session_number(gpu, "used_bytes"), used),
 	       session_number(gpu, "used_bytes"));
-	if (json_object_get(gpu, "peak_bytes"))
+	if (json_is_integer(json_object_get(gpu, "peak_bytes")))
 		printf("  peak:    %s\n",
 		       units_format_bytes(session_number(gpu, "peak_bytes"), peak));
 	if (json_object_get(gpu, "refused"))

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,18 @@ static int take_history(const json_t *value, struct config *to, struct error *er
 		return error_set(err, EXIT_CODE_USAGE,
 				 "history_sessions takes a whole number from 0 to %d", HISTORY_MAX);
 	to->history_sessions = (uint32_t)count;
+	return 0;
+}
+
+static int take_state_dir(const json_t *value, struct config *to, struct error *err)
+{
+	const char *path = json_is_string(value) ? json_string_value(value) : "";
+
+	if (*path != '/' || strlen(path) >= sizeof(to->state_dir) ||
+	    strlen(path) != json_string_length(value))
+		return error_set(err, EXIT_CODE_USAGE,
+				 "state_dir takes an absolute path such as \"/var/lib/carve\"");
+	snprintf(to->state_dir, sizeof(to->state_dir), "%s", path);
 	return 0;
 }
 
@@ -140,7 +153,8 @@ static const struct {
 } keys[] = {
 	{"over_policy", take_policy},   {"over_tolerance", take_tolerance},
 	{"over_seconds", take_seconds}, {"history_sessions", take_history},
-	{"timeSlicing", take_slicing},  {"global", take_global},
+	{"state_dir", take_state_dir},  {"timeSlicing", take_slicing},
+	{"global", take_global},
 };
 
 static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)

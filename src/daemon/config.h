@@ -5,6 +5,8 @@
  *    "over_tolerance": "64MiB",   so much more is nothing, in MiB or GiB
  *    "over_seconds": 3,           and it has to last so long
  *    "history_sessions": 10000,   ended sessions that are kept for `session list --all`
+ *    "state_dir": "/var/lib/carve", where sessions, quotas and history are kept (state.h); read
+ * when the daemon starts
  *    "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}}
  *                                 for GPUs that nobody set with `carve timeslicing`; also as
  *                                 {"global": {"core": {"timeSlicing": {...}}}}
@@ -25,6 +27,7 @@ struct config {
 	uint64_t over_tolerance_bytes;
 	uint64_t over_after_ns;
 	uint32_t history_sessions;
+	char state_dir[512]; /* "": none is named */
 	struct lease_setting slicing;
 };
 

@@ -27,15 +27,19 @@
 static const char help[] =
 	"carved - the node daemon of carve: it owns this host's GPUs and grants slices of them\n"
 	"\n"
-	"usage: carved [--system | --runtime-dir DIR] [--idle-exit SECONDS] [--foreground]\n"
+	"usage: carved [--system | --runtime-dir DIR] [--state-dir DIR] [--config FILE]\n"
+	"              [--idle-exit SECONDS] [--foreground] [--ready-fd N]\n"
 	"       carved [--system | --runtime-dir DIR] --takeover\n"
+	"       carved --config FILE --check-config\n"
 	"\n"
 	"  --system             serve all users, in /run/carve (what root gets without "
 	"--runtime-dir)\n"
-	"  --runtime-dir DIR    sockets, database and log go here (default: $CARVE_RUNTIME_DIR, "
-	"else\n"
-	"                       as root /run/carve, else $XDG_RUNTIME_DIR/carve or "
-	"/tmp/carve-UID)\n"
+	"  --runtime-dir DIR    sockets and log go here (default: $CARVE_RUNTIME_DIR, else as "
+	"root\n"
+	"                       /run/carve, else $XDG_RUNTIME_DIR/carve or /tmp/carve-UID)\n"
+	"  --state-dir DIR      sessions, quotas, settings and history are kept here (default:\n"
+	"                       /var/lib/carve for /run/carve, $XDG_STATE_HOME/carve/HOST for a\n"
+	"                       user's daemon where that is set, else the runtime directory)\n"
 	"  --idle-exit SECONDS  end after that long without sessions and connections\n"
 	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
 	"  --config FILE        read the configuration (again on SIGHUP); see docs/daemon.md\n"
@@ -52,7 +56,7 @@ static const char help[] =
 	"         curl --unix-socket /tmp/c/carved.sock http://localhost/v1/gpus\n";
 
 struct arguments {
-	const char *runtime_dir, *probe_uuid, *config, *takeover_check;
+	const char *runtime_dir, *state_dir, *probe_uuid, *config, *takeover_check;
 	bool system, foreground, check_config, takeover;
 	uint64_t idle_exit_ns;
 	int ready_fd;
@@ -61,6 +65,7 @@ struct arguments {
 enum {
 	OPTION_SYSTEM = 256,
 	OPTION_DIR,
+	OPTION_STATE_DIR,
 	OPTION_IDLE,
 	OPTION_FOREGROUND,
 	OPTION_READY,
@@ -76,6 +81,7 @@ enum {
 static const struct option options[] = {
 	{"system", no_argument, NULL, OPTION_SYSTEM},
 	{"runtime-dir", required_argument, NULL, OPTION_DIR},
+	{"state-dir", required_argument, NULL, OPTION_STATE_DIR},
 	{"idle-exit", required_argument, NULL, OPTION_IDLE},
 	{"foreground", no_argument, NULL, OPTION_FOREGROUND},
 	{"config", required_argument, NULL, OPTION_CONFIG},
@@ -107,6 +113,9 @@ static bool option_take(int option, struct arguments *args, int *ret_code)
 		return true;
 	case OPTION_DIR:
 		args->runtime_dir = optarg;
+		return true;
+	case OPTION_STATE_DIR:
+		args->state_dir = optarg;
 		return true;
 	case OPTION_FOREGROUND:
 		args->foreground = true;
@@ -318,8 +327,7 @@ static int config_tell(const struct arguments *args)
 static int takeover_check(const struct arguments *args, const struct node *node, int config_code,
 			  struct error *err)
 {
-	int code = config_code ? config_code
-			       : upgrade_check(args->takeover_check, node->runtime.dir, err);
+	int code = config_code ? config_code : upgrade_check(args->takeover_check, node, err);
 
 	if (code)
 		printf("%s%s%s\n", err->message, err->hint[0] ? "; " : "", err->hint);
@@ -347,8 +355,11 @@ int daemon_main(int argc, char **argv)
 	if (!args.runtime_dir && !args.system)
 		args.runtime_dir = getenv("CARVE_RUNTIME_DIR");
 	if (args.system && !args.runtime_dir)
-		args.runtime_dir = "/run/carve";
-	if (runtime_choose(&node.runtime, args.runtime_dir, &err) < 0)
+		args.runtime_dir = RUNTIME_DIR_SYSTEM;
+	node.options.state_dir = args.state_dir;
+	if (runtime_choose(&node.runtime, args.runtime_dir, &err) < 0 ||
+	    state_choose(&node.state, &node.runtime, args.state_dir, node.config.state_dir, &err) <
+		    0)
 		return fail(&err);
 	if (args.takeover_check)
 		return takeover_check(&args, &node, code, &err);

@@ -5,6 +5,7 @@
  *
  *   fds          all descriptors in it
  *   runtime      lock, http, attach: descriptors; supervised: the sockets are a supervisor's
+ *   state        dir, lock: the state directory and the descriptor of its lock
  *   log          its path
  *   claims       uuid, fd: the sockets that own GPUs
  *   turns        uuid, account: of time-sliced GPUs (core/lease_left.h)

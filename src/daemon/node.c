@@ -244,7 +244,8 @@ static void on_inventory(void *arg)
 		node_fail(node, "cannot serve");
 		return;
 	}
-	log_event(LOG_INFO, "carved.listening dir=%s version=%s", node->runtime.dir, CARVE_VERSION);
+	log_event(LOG_INFO, "carved.listening dir=%s state=%s version=%s", node->runtime.dir,
+		  node->state.dir, CARVE_VERSION);
 	supervisor_tell("READY=1");
 	if (node->options.ready_fd >= 0) {
 		(void)write_all(node->options.ready_fd, "R", 1);
@@ -263,6 +264,7 @@ static void on_signal(uv_signal_t *handle, int number)
 static void on_reload(uv_signal_t *handle, int number)
 {
 	struct node *node = handle->data;
+	struct config before = node->config;
 	struct error err = {0};
 
 	if (!node->options.config_path)
@@ -271,6 +273,8 @@ static void on_reload(uv_signal_t *handle, int number)
 		log_event(LOG_ERROR, "config.refused error=\"%s\"", err.message);
 		return;
 	}
+	if (strcmp(before.state_dir, node->config.state_dir) != 0)
+		log_event(LOG_WARNING, "config.later key=state_dir dir=%s", node->state.dir);
 	store_keep_history(node->store, node->config.history_sessions);
 	log_event(LOG_INFO, "config.read path=%s", node->options.config_path);
 	slicing_reload(node);
@@ -293,12 +297,9 @@ static void handles_init(struct node *node)
 
 int node_run(struct node *node, struct error *err)
 {
-	char path[128];
-
 	node->started = now_realtime_ns();
 	node->busy_ns = now_monotonic_ns();
-	runtime_path(&node->runtime, "carve.db", path, sizeof(path));
-	if (store_open(&node->store, path, err) < 0)
+	if (state_open(&node->state, &node->runtime, node->handover, &node->store, err) < 0)
 		return EXIT_CODE_FAILED;
 	store_keep_history(node->store, node->config.history_sessions);
 	int rc = leases_start(&node->leases);
@@ -322,5 +323,6 @@ int node_run(struct node *node, struct error *err)
 	uv_loop_close(&node->loop);
 	leases_stop(node->leases);
 	store_close(node->store);
+	state_close(&node->state);
 	return node->exit_code;
 }

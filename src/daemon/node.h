@@ -9,6 +9,7 @@
 #include "daemon/pool.h"
 #include "daemon/probe.h"
 #include "daemon/runtime.h"
+#include "daemon/state.h"
 
 struct attach_server;
 struct drain;
@@ -31,6 +32,7 @@ struct node_options {
 	bool system;
 	uint64_t idle_exit_ns;   /* 0: never */
 	const char *config_path; /* NULL: none */
+	const char *state_dir;   /* that was named; NULL: none */
 	int ready_fd;            /* gets one byte when the sockets listen; -1: none */
 };
 
@@ -39,6 +41,7 @@ struct node {
 	struct node_options options;
 	struct config config; /* read anew on SIGHUP */
 	struct runtime runtime;
+	struct state state;
 	int64_t started; /* CLOCK_REALTIME, ns */
 	struct pool pool;
 	struct probe probe;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +26,18 @@
 #define LOCK_TRIES_ALIVE 20
 #define LOCK_PAUSE_NS 10000000L
 
-int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err)
+static void usual_path(char *buf, size_t size)
 {
 	const char *xdg = getenv("XDG_RUNTIME_DIR"); // NOLINT(concurrency-mt-unsafe): at start
+
+	if (xdg && *xdg == '/')
+		snprintf(buf, size, "%s/carve", xdg);
+	else
+		snprintf(buf, size, "/tmp/carve-%u", geteuid());
+}
+
+int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err)
+{
 	char path[4096];
 
 	runtime->lock_fd = runtime->http_fd = runtime->attach_fd = -1;
@@ -36,16 +46,22 @@ int runtime_choose(struct runtime *runtime, const char *wanted, struct error *er
 	else if (wanted && getcwd(path, sizeof(path) / 2))
 		snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", wanted);
 	else if (geteuid() == 0)
-		snprintf(path, sizeof(path), "/run/carve");
-	else if (xdg && *xdg == '/')
-		snprintf(path, sizeof(path), "%s/carve", xdg);
+		snprintf(path, sizeof(path), RUNTIME_DIR_SYSTEM);
 	else
-		snprintf(path, sizeof(path), "/tmp/carve-%u", geteuid());
+		usual_path(path, sizeof(path));
 	if (strlen(path) + sizeof("/carved.sock") > sizeof(runtime->dir))
 		return error_set(err, EXIT_CODE_USAGE,
 				 "the runtime directory's path is too long: %s", path);
 	snprintf(runtime->dir, sizeof(runtime->dir), "%s", path);
 	return 0;
+}
+
+bool runtime_is_usual(const struct runtime *runtime)
+{
+	char path[4096];
+
+	usual_path(path, sizeof(path));
+	return !strcmp(runtime->dir, path);
 }
 
 void runtime_path(const struct runtime *runtime, const char *name, char *buf, size_t size)
@@ -63,12 +79,12 @@ static pid_t lock_holder(int fd)
 	return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM) ? pid : 0;
 }
 
-static int lock_take(struct runtime *runtime, struct error *err)
+int runtime_lock_dir(const char *dir, const char *does, struct error *err)
 {
 	struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
-	char path[128], pid[32];
+	char path[PATH_MAX], pid[32];
 
-	runtime_path(runtime, "lock", path, sizeof(path));
+	snprintf(path, sizeof(path), "%s/lock", dir);
 	cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot open %s: %s", path,
@@ -78,16 +94,15 @@ static int lock_take(struct runtime *runtime, struct error *err)
 
 		if ((holder && tries >= LOCK_TRIES_ALIVE) || tries == LOCK_TRIES)
 			return error_set(err, EXIT_CODE_FAILED,
-					 "a carved (pid %d) serves %s already", (int)holder,
-					 runtime->dir);
+					 "a carved (pid %d) %s %.300s already", (int)holder, does,
+					 dir);
 		nanosleep(&pause, NULL);
 	}
 	int length = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
 	if (ftruncate(fd, 0) < 0 || write_all(fd, pid, (size_t)length) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s", path,
 				 strerrordesc_np(errno));
-	runtime->lock_fd = steal_fd(&fd);
-	return 0;
+	return steal_fd(&fd);
 }
 
 void runtime_hand_over(const struct runtime *runtime, struct handover *h)
@@ -132,7 +147,8 @@ int runtime_lock(struct runtime *runtime, bool system, struct error *err)
 		error_hint(err, "name another with --runtime-dir DIR");
 		return -1;
 	}
-	return lock_take(runtime, err);
+	runtime->lock_fd = runtime_lock_dir(runtime->dir, "serves", err);
+	return runtime->lock_fd < 0 ? -1 : 0;
 }
 
 static int socket_listen(const struct runtime *runtime, const char *name, int type, mode_t mode,

@@ -1,5 +1,5 @@
-/* The daemon's runtime directory: the sockets, the database, the log and the lock that keeps a
- * second daemon out. */
+/* The daemon's runtime directory: the sockets, the log and the lock that keeps a second daemon out;
+ * the database, where no state directory has it (state.h). */
 #pragma once
 
 #include <stdbool.h>
@@ -8,6 +8,8 @@
 
 struct error;
 struct handover;
+
+#define RUNTIME_DIR_SYSTEM "/run/carve"
 
 struct runtime {
 	char dir[96]; /* absolute; socket paths must fit struct sockaddr_un */
@@ -26,6 +28,11 @@ bool runtime_take_over(struct runtime *runtime, struct handover *handover);
 /* Chooses the directory: `wanted`, or NULL: /run/carve as root, else $XDG_RUNTIME_DIR/carve, else
  * /tmp/carve-UID. 0 or negative with *err. */
 int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err);
+/* Whether it is the one that a user has without naming any. */
+bool runtime_is_usual(const struct runtime *runtime);
+/* Takes the lock of a directory, whose holder `does` something there. The descriptor, or negative
+ * with *err, which says who has it. */
+int runtime_lock_dir(const char *dir, const char *does, struct error *err);
 /* Makes the directory where it is missing (0755 for the system's, else 0700), checks its owner, and
  * takes the lock. Negative with *err where another daemon serves it. */
 int runtime_lock(struct runtime *runtime, bool system, struct error *err);

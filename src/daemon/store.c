@@ -17,6 +17,8 @@
 #define SCHEMA_VERSION 2
 #define HISTORY_TRIM_EVERY 250
 #define BUSY_TIMEOUT_MS 1000
+/* The log (16 MiB) is put into the database itself so seldom, as that waits for the disk. */
+#define WAL_PAGES "4000"
 
 static const char schema[] =
 	"CREATE TABLE session(id TEXT PRIMARY KEY, name TEXT, uid INTEGER, gid INTEGER,"
@@ -41,6 +43,8 @@ static const char *const migrations[] = {
 	/* 4: how GPUs' time is sliced. */
 	"CREATE TABLE slicing(uuid TEXT PRIMARY KEY, mode INTEGER, lease INTEGER,"
 	" granularity INTEGER);",
+	/* 5: in which life of the host its sessions began; '': it was not known. */
+	"CREATE TABLE host(boot TEXT NOT NULL); INSERT INTO host VALUES('');",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
@@ -73,6 +77,12 @@ enum statement {
 	CONTEXT_PUT,
 	SLICING_PUT,
 	SLICINGS,
+	LIVING_COUNT,
+	BOOT_GET,
+	BOOT_PUT,
+	BOOT_END_PEAKS,
+	BOOT_END_SESSIONS,
+	BOOT_END_HOLDERS,
 	STATEMENTS
 };
 
@@ -117,6 +127,13 @@ static const char *const texts[STATEMENTS] = {
 	[CONTEXT_PUT] = "INSERT OR REPLACE INTO context VALUES(?,?,?)",
 	[SLICING_PUT] = "INSERT OR REPLACE INTO slicing VALUES(?,?,?,?)",
 	[SLICINGS] = "SELECT uuid, mode, lease, granularity FROM slicing",
+	[LIVING_COUNT] = "SELECT count(*) FROM session WHERE ended=0",
+	[BOOT_GET] = "SELECT boot FROM host",
+	[BOOT_PUT] = "UPDATE host SET boot=?1",
+	[BOOT_END_PEAKS] = "UPDATE session_gpu SET peak=-1 WHERE session IN (SELECT id FROM "
+			   "session WHERE ended=0)",
+	[BOOT_END_SESSIONS] = "UPDATE session SET ended=max(created, ?1), reason=?2 WHERE ended=0",
+	[BOOT_END_HOLDERS] = "DELETE FROM holder",
 };
 
 /* The end of a session that the database does not have yet. */
@@ -132,6 +149,9 @@ struct store {
 	sqlite3_stmt *statement[STATEMENTS];
 	uint32_t history;
 	unsigned ended_untrimmed; /* sessions since history_trim() last looked */
+	struct store_boot boot;
+	bool boot_due;             /* the database does not have it yet */
+	bool living_are_of_before; /* and its living sessions are of another life of the host */
 };
 
 static int errno_of(int rc)
@@ -205,6 +225,22 @@ static int finish(struct store *store, int rc)
 	return rc;
 }
 
+/* What an administrator set is on the disk itself when he is told so. */
+static void sync_each_commit(struct store *store, bool wanted)
+{
+	(void)sqlite3_exec(store->db,
+			   wanted ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", NULL,
+			   NULL, NULL);
+}
+
+static int step_synced(struct store *store, sqlite3_stmt *stmt)
+{
+	sync_each_commit(store, true);
+	int rc = step_once(stmt);
+	sync_each_commit(store, false);
+	return rc;
+}
+
 /* ---- opening ----------------------------------------------------------------------------- */
 
 /* The database's version; 0: it is empty. */
@@ -274,9 +310,12 @@ static int database_open(struct store *store, const char *path)
 				 NULL);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
-	/* Sessions need to survive this process, not the machine: no sync on each grant. */
+	/* Sessions need to survive this process, not the machine: no sync on each grant. But what a
+	 * power cut leaves has to be a database still. */
 	if (rc == SQLITE_OK)
-		rc = sqlite3_exec(store->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;",
+		rc = sqlite3_exec(store->db,
+				  "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
+				  "PRAGMA wal_autocheckpoint=" WAL_PAGES,
 				  NULL, NULL, NULL);
 	if (rc != SQLITE_OK)
 		return errno_of(rc);
@@ -366,6 +405,71 @@ int store_open(struct store **ret, const char *path, struct error *err)
 	return rc;
 }
 
+/* ---- moving ------------------------------------------------------------------------------ */
+
+/* The living sessions are those of `old`, whatever the new place was left with. */
+static const char merge[] =
+	"BEGIN IMMEDIATE;"
+	"UPDATE main.session SET ended=created, reason='forgotten' WHERE ended=0;"
+	"DELETE FROM main.holder;"
+	"DELETE FROM main.session_gpu WHERE session IN (SELECT id FROM old.session);"
+	"INSERT OR REPLACE INTO main.session SELECT * FROM old.session;"
+	"INSERT INTO main.session_gpu SELECT * FROM old.session_gpu;"
+	"INSERT INTO main.holder SELECT * FROM old.holder;"
+	"INSERT OR REPLACE INTO main.quota SELECT * FROM old.quota;"
+	"INSERT OR REPLACE INTO main.context SELECT * FROM old.context;"
+	"INSERT OR REPLACE INTO main.slicing SELECT * FROM old.slicing;"
+	"UPDATE main.host SET boot=(SELECT boot FROM old.host);"
+	"COMMIT;";
+
+static int merge_from(struct store *store, const char *path)
+{
+	sqlite3_stmt *attach = NULL;
+	int rc = sqlite3_prepare_v2(store->db, "ATTACH ?1 AS old", -1, &attach, NULL);
+
+	if (rc != SQLITE_OK)
+		return errno_of(rc);
+	bind_text(attach, 1, path);
+	rc = sqlite3_step(attach);
+	sqlite3_finalize(attach);
+	sync_each_commit(store, true);
+	if (rc == SQLITE_DONE)
+		rc = sqlite3_exec(store->db, merge, NULL, NULL, NULL);
+	if (rc != SQLITE_OK)
+		(void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+	return errno_of(rc);
+}
+
+static int unrecorded_move(const struct store *from, struct store *to)
+{
+	int rc = 0;
+
+	for (struct unrecorded *entry = from->unrecorded; entry && rc == 0; entry = entry->next)
+		rc = store_session_end(to, &entry->session);
+	return rc;
+}
+
+int store_move(const char *from_path, const char *to_path, struct error *err)
+{
+	struct store *from = NULL, *to = NULL;
+	int rc = store_open(&from, from_path, err);
+
+	if (rc == 0)
+		rc = store_open(&to, to_path, err);
+	if (rc == 0) {
+		rc = merge_from(to, from_path);
+		if (rc == 0)
+			rc = unrecorded_move(from, to);
+		if (rc < 0)
+			error_set(err, EXIT_CODE_FAILED,
+				  "cannot move the session database %s to %s: %s", from_path,
+				  to_path, strerrordesc_np(-rc));
+	}
+	store_close(to);
+	store_close(from);
+	return rc;
+}
+
 void store_keep_history(struct store *store, uint32_t sessions)
 {
 	store->history = sessions;
@@ -438,11 +542,81 @@ static int holder_insert(struct store *store, const char *id, const struct proce
 	return step_once(stmt);
 }
 
+/* ---- the life of the host ---------------------------------------------------------------- */
+
+static int living_end(struct store *store)
+{
+	int rc = step_once(statement(store, BOOT_END_PEAKS));
+
+	if (rc < 0)
+		return rc;
+	sqlite3_stmt *stmt = statement(store, BOOT_END_SESSIONS);
+	sqlite3_bind_int64(stmt, 1, store->boot.began);
+	bind_text(stmt, 2, "host restarted");
+	rc = step_once(stmt);
+	return rc < 0 ? rc : step_once(statement(store, BOOT_END_HOLDERS));
+}
+
+static unsigned living_count(struct store *store)
+{
+	sqlite3_stmt *stmt = statement(store, LIVING_COUNT);
+	unsigned count =
+		sqlite3_step(stmt) == SQLITE_ROW ? (unsigned)sqlite3_column_int64(stmt, 0) : 0;
+
+	sqlite3_reset(stmt);
+	return count;
+}
+
+/* Before anything else of this life is recorded, the sessions of the one before are ended. */
+static int boot_record(struct store *store)
+{
+	int rc = store->boot_due ? begin(store) : 0;
+
+	if (rc < 0 || !store->boot_due)
+		return rc;
+	if (store->living_are_of_before)
+		rc = living_end(store);
+	if (rc == 0) {
+		sqlite3_stmt *stmt = statement(store, BOOT_PUT);
+
+		bind_text(stmt, 1, store->boot.id);
+		rc = step_once(stmt);
+	}
+	rc = finish(store, rc);
+	if (rc == 0)
+		store->boot_due = store->living_are_of_before = false;
+	return rc;
+}
+
+int store_boot(struct store *store, const struct store_boot *boot, unsigned *ret_ended)
+{
+	sqlite3_stmt *stmt = statement(store, BOOT_GET);
+	char recorded[STORE_BOOT_SIZE] = "";
+	int step = sqlite3_step(stmt);
+
+	*ret_ended = 0;
+	if (step == SQLITE_ROW)
+		column_text(stmt, 0, recorded, sizeof(recorded));
+	sqlite3_reset(stmt);
+	if (step != SQLITE_ROW)
+		return step == SQLITE_DONE ? -EUCLEAN : errno_of(step);
+	store->boot = *boot;
+	store->boot_due = boot->id[0] && strcmp(recorded, boot->id) != 0;
+	store->living_are_of_before = store->boot_due && recorded[0];
+	if (store->living_are_of_before)
+		*ret_ended = living_count(store);
+	/* On a full disk later, by store_retry(). */
+	int rc = boot_record(store);
+	return rc == -EUCLEAN ? rc : 0;
+}
+
 int store_session_add(struct store *store, const struct store_session *session,
 		      const struct process_id *owner)
 {
-	int rc = begin(store);
+	int rc = boot_record(store);
 
+	if (rc == 0)
+		rc = begin(store);
 	if (rc < 0)
 		return rc;
 	rc = session_insert(store, session);
@@ -555,6 +729,7 @@ unsigned store_retry(struct store *store)
 {
 	unsigned count = 0;
 
+	(void)boot_record(store);
 	for (struct unrecorded **at = &store->unrecorded; *at;) {
 		if (store_session_end(store, &(*at)->session) < 0) {
 			at = &(*at)->next;
@@ -629,6 +804,8 @@ int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_s
 	struct store_session session = {.gpu = gpus};
 	int step, rc = 0;
 
+	if (!ended && store->living_are_of_before)
+		return 0;
 	if (ended)
 		sqlite3_bind_int64(stmt, 1, limit);
 	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
@@ -697,7 +874,7 @@ int store_quota_put(struct store *store, const struct store_quota *quota)
 	sqlite3_bind_int64(stmt, 3, (int64_t)quota->quota.vram_bytes);
 	sqlite3_bind_int64(stmt, 4, (int64_t)quota->quota.sessions);
 	sqlite3_bind_int64(stmt, 5, (int64_t)quota->quota.gpus);
-	return step_once(stmt);
+	return step_synced(store, stmt);
 }
 
 int store_quota_remove(struct store *store, enum quota_kind kind, uint32_t id)
@@ -706,7 +883,7 @@ int store_quota_remove(struct store *store, enum quota_kind kind, uint32_t id)
 
 	sqlite3_bind_int(stmt, 1, (int)kind);
 	sqlite3_bind_int64(stmt, 2, id);
-	return step_once(stmt);
+	return step_synced(store, stmt);
 }
 
 int store_quotas_each(struct store *store, store_quota_cb cb, void *arg)
@@ -770,11 +947,13 @@ static int slicing_put(struct store *store, const struct store_slicing *slicing)
 
 int store_slicing_put(struct store *store, const struct store_slicing *slicing, uint32_t count)
 {
+	sync_each_commit(store, true);
 	int rc = begin(store);
-
 	for (uint32_t i = 0; rc == 0 && i < count; i++)
 		rc = slicing_put(store, &slicing[i]);
-	return finish(store, rc);
+	rc = finish(store, rc);
+	sync_each_commit(store, false);
+	return rc;
 }
 
 int store_slicing_each(struct store *store, store_slicing_cb cb, void *arg)

@@ -1,6 +1,7 @@
-/* What outlives the daemon: sessions, who keeps one-off sessions alive, learned context costs.
- * SQLite in WAL mode. A write is with the kernel when its function returns, so it survives the
- * death of the daemon at any later moment (not a power cut, which ends the sessions too).
+/* What outlives the daemon: sessions, who keeps one-off sessions alive, quotas, settings, learned
+ * context costs. SQLite in WAL mode. A write is with the kernel when its function returns, so it
+ * survives the death of the daemon at any later moment (not a power cut, which ends the sessions
+ * too). Quotas and settings are on the disk.
  *
  * All functions return 0 or -errno: -EEXIST the ID is taken, -ENOSPC the disk is full, -EROFS it is
  * read-only, -EUCLEAN the database is damaged, -EIO anything else. */
@@ -29,7 +30,7 @@ struct store_gpu {
 	char name[96];
 	uint32_t index;
 	uint64_t bytes, requested;
-	uint64_t peak; /* set when the session ended */
+	uint64_t peak; /* set when the session ended; UINT64_MAX: nobody saw it */
 };
 
 /* A session as it is on disk. Times in nanoseconds of CLOCK_REALTIME, 0: none. */
@@ -57,6 +58,21 @@ int store_open(struct store **ret, const char *path, struct error *err);
 void store_close(struct store *store);
 /* Whether store_open() would take this database, without touching it. 0, or negative with *err. */
 int store_check(const char *path, struct error *err);
+/* Puts all that `from` has into `to`, which may have something of its own, too: what is in `from`
+ * goes before it. Wholly or not at all; a second time changes nothing. 0 or negative with *err. */
+int store_move(const char *from, const char *to, struct error *err);
+
+#define STORE_BOOT_SIZE 40
+
+/* A life of the host, from one start of its kernel to the next. */
+struct store_boot {
+	char id[STORE_BOOT_SIZE]; /* "": not known */
+	int64_t began;            /* CLOCK_REALTIME, ns */
+};
+
+/* Says in which life of the host this is, before sessions are read: those that were living in
+ * another one ended with it. */
+int store_boot(struct store *store, const struct store_boot *boot, unsigned *ret_ended);
 /* From now on so many ended sessions are kept; what lies behind goes with the next that end. */
 void store_keep_history(struct store *store, uint32_t sessions);
 

@@ -95,12 +95,17 @@ static void check_spawn(struct upgrade *u)
 	char version[16], config[PATH_MAX];
 	char *args[10] = {"carved", "--takeover-check", version, "--runtime-dir",
 			  (char *)node->runtime.dir};
+	size_t count = 5;
 
 	snprintf(version, sizeof(version), "%d", HANDOVER_VERSION);
 	if (node->options.config_path) {
 		snprintf(config, sizeof(config), "%s", node->options.config_path);
-		args[5] = "--config";
-		args[6] = config;
+		args[count++] = "--config";
+		args[count++] = config;
+	}
+	if (node->options.state_dir) {
+		args[count++] = "--state-dir";
+		args[count++] = (char *)node->options.state_dir;
 	}
 	u->checking = true;
 	u->check.arg = u;
@@ -140,6 +145,7 @@ static struct handover *leave_all(struct node *node)
 	if (!h)
 		return NULL;
 	runtime_hand_over(&node->runtime, h);
+	state_hand_over(&node->state, h);
 	pool_hand_over(&node->pool, h);
 	takeover_leave(node, h);
 	attach_hand_over(node->attach, h);
@@ -165,6 +171,10 @@ static void become(const struct node *node, int memfd)
 	if (node->options.config_path) {
 		args[count++] = "--config";
 		args[count++] = (char *)node->options.config_path;
+	}
+	if (node->options.state_dir) {
+		args[count++] = "--state-dir";
+		args[count++] = (char *)node->options.state_dir;
 	}
 	snprintf(number, sizeof(number), "%d", memfd);
 	/* NOLINTBEGIN(concurrency-mt-unsafe): the loop's thread is the only one that looks at it */

@@ -26,9 +26,10 @@ bool upgrade_pending(const struct node *node);
 void upgrade_stop(struct node *node);
 
 /* The whole of `carved --takeover-check VERSION`: whether this program can follow on a daemon that
- * leaves a handover of this version in `dir`. Prints UPGRADE_CHECKED; returns the exit code. */
+ * leaves a handover of this version in the directories of `node`. Prints UPGRADE_CHECKED; returns
+ * the exit code. */
 #define UPGRADE_CHECKED "carved can take over\n"
-int upgrade_check(const char *version, const char *dir, struct error *err);
+int upgrade_check(const char *version, const struct node *node, struct error *err);
 /* The whole of `carved --takeover`: asks the daemon in `dir` to become this program. Returns the
  * exit code. */
 int upgrade_ask(const char *dir, struct error *err);

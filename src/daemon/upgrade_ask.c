@@ -15,17 +15,15 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/handover.h"
-#include "daemon/store.h"
+#include "daemon/node.h"
 #include "daemon/upgrade.h"
 
 /* The daemon's own patience is below it: the check, the calls under way, the start. */
 #define ANSWER_PATIENCE_S 60
 #define ANSWER_SIZE 65536
 
-int upgrade_check(const char *version, const char *dir, struct error *err)
+int upgrade_check(const char *version, const struct node *node, struct error *err)
 {
-	char path[PATH_MAX];
-
 	if (strtol(version, NULL, 10) != HANDOVER_VERSION) {
 		error_set(err, EXIT_CODE_FAILED,
 			  "carved %s does not know what a daemon with handover %s leaves",
@@ -33,8 +31,7 @@ int upgrade_check(const char *version, const char *dir, struct error *err)
 		error_hint(err, "end that daemon and start this one: sessions survive it");
 		return EXIT_CODE_FAILED;
 	}
-	snprintf(path, sizeof(path), "%s/carve.db", dir);
-	if (store_check(path, err) < 0)
+	if (state_check(&node->state, &node->runtime, err) < 0)
 		return EXIT_CODE_FAILED;
 	fputs(UPGRADE_CHECKED, stdout);
 	return fflush(stdout) == 0 ? EXIT_CODE_OK : EXIT_CODE_FAILED;

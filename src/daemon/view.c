@@ -251,8 +251,9 @@ static json_t *session_gpu_json(const struct store_session *record, const struct
 		return json;
 	json_object_set_new(json, "used_bytes",
 			    answer_number(session ? session_used(session, i) : 0));
+	uint64_t peak = session ? session_peak(session, i) : gpu->peak;
 	json_object_set_new(json, "peak_bytes",
-			    answer_number(session ? session_peak(session, i) : gpu->peak));
+			    peak == UINT64_MAX ? json_null() : answer_number(peak));
 	json_object_set_new(
 		json, "refused",
 		json_integer(session && books_exist(&session->books)

@@ -305,6 +305,7 @@ def test_policy_waits_out_what_the_driver_reports_late(make_daemon, make_child, 
     ('{"history_sessions": 1.5}', "history_sessions"), ('{"over_seconds": 3} x', "line 1"),
     ('{"over_policy": 1}', "over_policy"), ('{"over_tolerance": "-1MiB"}', "over_tolerance"),
     ('{"over_tolerance": "nanMiB"}', "over_tolerance"), ('{"over_seconds": 0}', "over_seconds"),
+    ('{"state_dir": "state"}', "absolute path"), ('{"state_dir": 3}', "absolute path"), ('{"state_dir": "/x"}', None),
     ('{"colour": "red"}', "unknown key 'colour'"), ('{"over_seconds": 2, "over_seconds": 3}', "line")])
 def test_check_config(tmp_path, text, wrong):
     config = tmp_path / "config.json"

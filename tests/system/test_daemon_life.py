@@ -145,6 +145,7 @@ def test_a_database_of_an_older_carve_is_taken_up(daemon):
         newest, = db.execute("PRAGMA user_version").fetchone()
         db.execute("ALTER TABLE session DROP COLUMN received")
         db.execute("DROP TABLE slicing")
+        db.execute("DROP TABLE host")
         db.execute("PRAGMA user_version=2")
     daemon.start()
     assert daemon.show(session["id"]) == session

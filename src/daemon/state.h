@@ -1,0 +1,44 @@
+/* Where the daemon keeps what outlives it (store.h), and the host's restarts: the state directory.
+ *
+ * The system's is /var/lib/carve. It is on disk, and the runtime directory, which holds sockets and
+ * lock, usually is not. `carve.db` in the runtime directory is then a link to the database, so that
+ * whoever starts next finds the living sessions wherever they are kept: a daemon that is told
+ * another place moves them, and until that is complete the old place is the one that counts. A
+ * daemon older than this finds a link there, and refuses instead of starting without sessions.
+ *
+ * Where no place is named or usual, both are the same directory. */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+
+struct error;
+struct handover;
+struct runtime;
+struct store;
+
+#define STATE_DIR_SYSTEM "/var/lib/carve"
+
+struct state {
+	char wanted[PATH_MAX / 2]; /* where it is to be */
+	char dir[PATH_MAX / 2];    /* where it is, once it was opened; absolute */
+	int lock_fd;               /* keeps other daemons out of `dir`; -1: runtime's lock does */
+};
+
+/* Chooses the directory: `named` (by the option) or `configured`, each "" or NULL for none; else
+ * the system's for a runtime directory that is the system's, $XDG_STATE_HOME/carve/HOST for a
+ * user's usual one, and else where the sessions are already, or the runtime directory. 0 or
+ * negative with *err. */
+int state_choose(struct state *state, const struct runtime *runtime, const char *named,
+		 const char *configured, struct error *err);
+/* Opens the database there, moved from where it was if need be. Sessions of before the host's
+ * restart are ended in it. `handover` (or NULL) may have the lock; then what cannot be moved stays
+ * where it is, which is logged. */
+int state_open(struct state *state, const struct runtime *runtime, struct handover *handover,
+	       struct store **ret, struct error *err);
+/* Whether state_open() of a daemon that takes over would find databases that it understands,
+ * without touching them. */
+int state_check(const struct state *state, const struct runtime *runtime, struct error *err);
+void state_close(struct state *state);
+/* Leaves the lock to the next program. */
+void state_hand_over(const struct state *state, struct handover *handover);

@@ -1,0 +1,383 @@
+"""What outlives a reboot: quotas, time-slicing and history, in the state directory; sessions never do."""
+import contextlib
+import os
+import pathlib
+import random
+import shutil
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+from conftest import BUILD, clean_env, run, wait_until
+from daemon_client import *
+from test_daemon import daemon, make_daemon, set_quota  # noqa: F401: fixtures
+from test_daemon_attach import make_child, observe  # noqa: F401: fixtures
+from test_daemon_life import fill, tiny_disk  # noqa: F401: fixtures
+from test_daemon_upgrade import takeover, upgrade
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state" / "carve"
+
+
+@pytest.fixture
+def durable(make_daemon, state):
+    """With a state directory, which it makes."""
+    return make_daemon(args=["--state-dir", state])
+
+
+def database(place):
+    return contextlib.closing(sqlite3.connect(place / "carve.db"))
+
+
+def another_boot(place):
+    """As if the host had been started anew since."""
+    with database(place) as db, db:
+        assert db.execute("SELECT boot FROM host").fetchone()[0] == \
+            pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        db.execute("UPDATE host SET boot='5f0ae3c2-0000-4000-8000-000000000000'")
+
+
+def settings(daemon):
+    slicing = daemon.call("GET", "/v1/timeslicing").json
+    quotas = daemon.call("GET", "/v1/quotas").json
+    return ([{k: v for k, v in quota.items() if k != "used"} for quota in quotas],
+            [(gpu["gpu"], gpu["mode"], gpu["lease_ns"], gpu["granularity"]) for gpu in slicing])
+
+
+def living(daemon):
+    return {s["id"]: s["vram_bytes"] for s in daemon.call("GET", "/v1/sessions").json}
+
+
+def history(daemon):
+    return {s["id"]: s for s in daemon.call("GET", "/v1/sessions?all=1").json if s["state"] == "ended"}
+
+
+def use(daemon):
+    """Something of everything. The living sessions and one that ended."""
+    set_quota(daemon, str(os.geteuid()), vram="70", sessions=100)
+    assert daemon.call("PUT", "/v1/timeslicing", {"mode": "fair", "lease": "100ms"}).status == 200
+    ended = daemon.grant(vram="3", name="done")["id"]
+    assert daemon.release(ended).status == 200
+    daemon.request(vram="2", ephemeral=False, name="mine")
+    daemon.grant(vram="4", name="one-off")
+    return living(daemon), ended
+
+
+def test_a_reboot_ends_sessions_and_nothing_else(durable, state, make_child):
+    before = time.time()
+    sessions, ended = use(durable)
+    child = make_child(durable, next(iter(sessions)))
+    child.say(f"charge {GIB}")
+    was = settings(durable)
+    assert was[0] and was[1][0][1] == "fair"
+    durable.kill()
+    child.kill()
+    shutil.rmtree(durable.runtime)
+    another_boot(state)
+    durable.start()
+    assert settings(durable) == was
+    assert living(durable) == {} and durable.gpu()["available_bytes"] == 80 * GIB
+    told = history(durable)
+    assert set(told) == {*sessions, ended} and told[ended]["reason"] == "released"
+    for id, bytes in sessions.items():
+        assert told[id]["reason"] == "host restarted" and told[id]["vram_bytes"] == bytes
+        assert told[id]["created"] <= told[id]["ended"]
+        assert told[id]["gpus"][0]["peak_bytes"] is None  # nobody saw it
+    assert f"host.restarted sessions_ended={len(sessions)}" in durable.log()
+    # It is said once, and who comes now is of this life of the host.
+    id = durable.request(vram="5", ephemeral=False).json["id"]
+    durable.restart()
+    assert list(living(durable)) == [id] and history(durable) == told
+    listed = run([BUILD / "carve", "session", "list", "--all"], env=clean_env({"CARVE_RUNTIME_DIR": str(durable.runtime)}))
+    assert listed.stdout.count("host restarted") == len(sessions), listed.stdout + listed.stderr
+    assert time.time() - before < 3600  # or the clock was set, and times above mean little
+
+
+def test_without_a_reboot_sessions_live_on(durable, state, make_child):
+    sessions, _ = use(durable)
+    child = make_child(durable, next(iter(sessions)))
+    child.say(f"charge {GIB}")
+    ledger = observe(durable, next(iter(sessions)))
+    durable.kill()
+    shutil.rmtree(durable.runtime)  # who cleans up /run does not end sessions
+    durable.start()
+    assert living(durable) == sessions
+    wait_until(lambda: durable.show(next(iter(sessions)))["pids"] == [child.pid])
+    assert ledger.committed() == GIB
+    assert os.readlink(durable.runtime / "carve.db") == str(state / "carve.db")
+    assert state.stat().st_mode & 0o777 == 0o700 and (state / "carve.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_unwritable_boot_id_is_written_later(tiny_disk, make_daemon, tmp_path):
+    """A disk that is full when the host starts: nothing is resurrected, and nothing granted on top of it."""
+    daemon = make_daemon(args=["--state-dir", tiny_disk / "state"])
+    place, filler = tiny_disk / "state", tiny_disk / "filler"
+    old = daemon.grant(vram="10")["id"]
+    another_boot(place)
+    daemon.kill()
+    fill(filler)
+    daemon.start()
+    full = daemon.request(vram="1")
+    assert living(daemon) == ({} if full.status != 201 else {full.json["id"]: GIB})
+    daemon.restart()  # in the middle of it
+    assert old not in living(daemon)
+    filler.unlink()
+    new = daemon.grant(vram="2")["id"]
+    daemon.restart()
+    assert new in living(daemon) and old not in living(daemon)
+    assert history(daemon)[old]["reason"] == "host restarted"
+
+
+# ---- from one place to another ----
+
+def test_what_an_older_carve_left_in_the_runtime_directory_moves(daemon, state, make_child):
+    sessions, ended = use(daemon)
+    child = make_child(daemon, next(iter(sessions)))
+    child.say(f"charge {GIB}")
+    was = settings(daemon)
+    daemon.kill()
+    with database(daemon.runtime) as db, db:  # as version 4 had it
+        db.execute("DROP TABLE host")
+        db.execute("PRAGMA user_version=4")
+    daemon.args = ["--state-dir", state]
+    daemon.start()
+    assert living(daemon) == sessions and settings(daemon) == was and set(history(daemon)) == {ended}
+    wait_until(lambda: daemon.show(next(iter(sessions)))["pids"] == [child.pid])
+    assert (daemon.runtime / "carve.db").is_symlink()
+    assert not list(daemon.runtime.glob("carve.db-*"))
+    # From then on it is there, whatever the next one is told.
+    daemon.args = []
+    daemon.restart()
+    assert living(daemon) == sessions
+    daemon.args = ["--state-dir", state.parent / "other"]
+    daemon.restart()
+    assert living(daemon) == sessions and settings(daemon) == was and not list(state.glob("carve.db*"))
+    # And back.
+    daemon.args = ["--state-dir", daemon.runtime]
+    daemon.restart()
+    assert living(daemon) == sessions and settings(daemon) == was and set(history(daemon)) == {ended}
+    assert not (daemon.runtime / "carve.db").is_symlink()
+    assert daemon.log().count("state.moved") == 3
+    assert daemon.show(next(iter(sessions)))["pids"] == [child.pid]
+
+
+def test_what_is_there_already_is_kept_but_for_its_sessions(durable, daemon, state):
+    """The quotas and the history of before, where a daemon ran without them meanwhile."""
+    sessions, ended = use(durable)
+    durable.kill()
+    set_quota(daemon, name="daemon", gpus=1)
+    later = daemon.grant(vram="1")["id"]
+    daemon.kill()
+    daemon.args = ["--state-dir", state]
+    daemon.start()
+    assert list(living(daemon)) == [later]
+    assert {*sessions, ended} <= set(history(daemon))
+    assert len(settings(daemon)[0]) == 2
+
+
+def test_killed_at_any_moment_of_a_move(daemon, tmp_path):
+    """The database goes to and fro between two places; whoever is left in the middle is found by the next."""
+    sessions, ended = use(daemon)
+    was = settings(daemon)
+    generator = random.Random(6)
+    places = [daemon.runtime, tmp_path / "a", tmp_path / "b"]
+    began = time.monotonic()
+    daemon.restart()
+    took = time.monotonic() - began
+    for i in range(int(os.environ.get("CARVE_TEST_MOVES", "25"))):
+        daemon.kill()
+        daemon.args = ["--state-dir", generator.choice(places)]
+        daemon.start(wait=False)
+        time.sleep(generator.uniform(0, took))
+        if i % 5 == 4:
+            daemon.restart()
+            assert living(daemon) == sessions and settings(daemon) == was and set(history(daemon)) == {ended}
+    daemon.restart()
+    assert living(daemon) == sessions and settings(daemon) == was and set(history(daemon)) == {ended}
+    assert "state.moved" in daemon.log()
+
+
+def refused(daemon, text):
+    daemon.start(wait=False)
+    assert daemon.process.wait(20) == 1
+    assert text in daemon.log(), daemon.log()
+
+
+def test_a_move_that_cannot_be_completed_is_none(daemon, state):
+    sessions, _ = use(daemon)
+    daemon.kill()
+    (daemon.runtime / "carve.db.new").mkdir()  # where the link would be made
+    daemon.args = ["--state-dir", state]
+    refused(daemon, "cannot make the link")
+    daemon.args = []
+    daemon.start()
+    assert living(daemon) == sessions and "state.moved" not in daemon.log()
+    added = daemon.grant(vram="1")["id"]
+    daemon.kill()
+    (daemon.runtime / "carve.db.new").rmdir()
+    daemon.args = ["--state-dir", state]
+    daemon.start()
+    assert living(daemon) == {**sessions, added: GIB}
+
+
+# ---- who may not ----
+
+def test_a_place_that_cannot_be_used(daemon, tmp_path):
+    sessions, _ = use(daemon)
+    daemon.kill()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    for place, text in ((tmp_path / "file", "cannot write the state directory"),
+                        (tmp_path / "file/below", "cannot write the state directory"),
+                        (tmp_path / "open", "not one of yours that only you can write")):
+        daemon.args = ["--state-dir", place]
+        refused(daemon, text)
+        assert "name another with --state-dir DIR" in daemon.log()
+        (daemon.dir / "log").unlink()
+    daemon.args = []
+    daemon.start()
+    assert living(daemon) == sessions
+    done = run([BUILD / "carved", "--runtime-dir", daemon.runtime, "--state-dir", "relative"])
+    assert done.returncode == 2 and "absolute path" in done.stderr
+
+
+def test_one_daemon_keeps_its_sessions_in_one_place(durable, make_daemon, state):
+    other = make_daemon()
+    other.kill()
+    other.args = ["--state-dir", state]
+    refused(other, f"a carved (pid {durable.process.pid}) keeps its sessions in {state} already")
+    other.args = []
+    other.start()
+    upgrade(durable)  # which keeps the lock
+    other.kill()
+    other.args = ["--state-dir", state]
+    refused(other, "keeps its sessions in")
+    other.args = []
+    other.start()
+
+
+def test_the_database_in_the_state_directory_is_damaged(durable, state):
+    durable.kill()
+    (state / "carve.db").write_bytes(b"not a database, whatever else" * 200)
+    for left in state.glob("carve.db-[ws]*"):
+        left.unlink()
+    refused(durable, f"{state}/carve.db: it is damaged")
+    (state / "carve.db").rename(state / "away")
+    durable.start()
+    assert living(durable) == {}
+
+
+# ---- upgrades ----
+
+def test_an_upgrade_moves_it_where_it_can(make_daemon, tmp_path, state, make_child):
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    daemon = make_daemon(args=["--config", config])
+    sessions, _ = use(daemon)
+    child = make_child(daemon, next(iter(sessions)))
+    child.say(f"charge {GIB}")
+    was = settings(daemon)
+    (tmp_path / "file").write_text("")
+    config.write_text(f'{{"state_dir": "{tmp_path}/file/none"}}')
+    upgrade(daemon)  # it would rather be elsewhere, but goes on
+    assert living(daemon) == sessions and settings(daemon) == was
+    assert "state.stays" in daemon.log() and "cannot write the state directory" in daemon.log()
+    config.write_text(f'{{"state_dir": "{state}"}}')
+    daemon.reload()
+    wait_until(lambda: "config.later key=state_dir" in daemon.log())
+    upgrade(daemon)
+    upgrade(daemon)
+    assert (state / "carve.db").exists() and daemon.log().count("state.moved") == 1
+    assert living(daemon) == sessions and settings(daemon) == was
+    assert daemon.show(next(iter(sessions)))["pids"] == [child.pid]
+    added = daemon.grant(vram="1")["id"]
+    daemon.restart()
+    assert living(daemon) == {**sessions, added: GIB}
+    # What the new program would not understand is looked at where it is.
+    with database(state) as db, db:
+        db.execute("PRAGMA user_version=99")
+    done = takeover(daemon)
+    assert done.returncode == 1 and "another version of carve wrote it" in done.stderr
+    with database(state) as db, db:
+        db.execute("PRAGMA user_version=5")
+
+
+# ---- where it is without being told ----
+
+def inside(script, **env):
+    """Runs a script as root with a /run, a /var/lib and a /tmp of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    mounts = "".join(f"mount -t tmpfs -o mode={mode} none {place} && "
+                     for place, mode in (("/run", 755), ("/var/lib", 755), ("/mnt", 755)))
+    done = run(["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", mounts + "true || exit 99\n" + script],
+               env=clean_env({"LD_LIBRARY_PATH": str(BUILD / "tests/programs/fake_nvml"), **env}))
+    if done.returncode == 99 or "unshare" in done.stderr:
+        pytest.skip("cannot mount here")
+    return done
+
+
+SERVE = f"""
+serve() {{
+    {BUILD}/carved "$@" --foreground --ready-fd 5 5>/mnt/ready 2>>/mnt/log &
+    pid=$!
+    until [ -s /mnt/ready ]; do kill -0 $pid 2>/dev/null || {{ cat /mnt/log; exit 1; }}; sleep 0.05; done
+    rm /mnt/ready
+}}
+"""
+
+
+def test_the_systems_is_var_lib_carve(tmp_path):
+    (tmp_path / "gpus").write_text(f"gpu {80 * GIB} 0 0 Fake H100\n")
+    done = inside(SERVE + f"""
+        serve --system
+        {BUILD}/carve quota set root --vram 16 || exit 1
+        ls -l /run/carve/carve.db
+        stat -c %a /var/lib/carve
+        kill -9 $pid; wait $pid
+        rm -r /run/carve
+        serve
+        {BUILD}/carve quota list
+        kill $pid; wait $pid
+    """, FAKE_NVML=str(tmp_path / "gpus"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "/run/carve/carve.db -> /var/lib/carve/carve.db" in done.stdout and "\n700\n" in done.stdout
+    assert "16 GiB" in done.stdout
+
+
+def test_a_system_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "gpus").write_text(f"gpu {80 * GIB} 0 0 Fake H100\n")
+    done = inside(f"""
+        mount -o remount,ro /var/lib || exit 99
+        {BUILD}/carved --system --foreground
+    """, FAKE_NVML=str(tmp_path / "gpus"))
+    assert done.returncode == 1
+    assert done.stderr.endswith("cannot write the state directory /var/lib/carve: Read-only file system; sessions, quotas "
+                                "and history are kept there; name another with --state-dir DIR\n"), done.stderr
+
+
+def test_a_users_is_where_xdg_says(tmp_path, daemon):
+    """Of each host, as homes may be shared; where nothing is said, in the runtime directory."""
+    env = dict(daemon.env(), XDG_RUNTIME_DIR=str(tmp_path), XDG_STATE_HOME=str(tmp_path / "state"))
+    usual = tmp_path / "carve"
+
+    def served(**more):
+        daemon.kill()
+        process = subprocess.Popen([BUILD / "carved", "--runtime-dir", usual, "--foreground"], env=dict(env, **more),
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        wait_until((usual / "carved.sock").exists)
+        process.terminate()
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    served(XDG_STATE_HOME="")
+    assert (usual / "carve.db").is_file() and not (usual / "carve.db").is_symlink()
+    served()
+    assert os.readlink(usual / "carve.db") == f"{tmp_path}/state/carve/{os.uname().nodename}/carve.db"
+    served(XDG_STATE_HOME="")
+    assert (usual / "carve.db").is_symlink()
+    daemon.start()
