@@ -422,6 +422,10 @@ static void pids_text(const struct session *s, char *buf, size_t size)
 		if (!p->dead)
 			used += (size_t)snprintf(buf + used, size - used, "%s%d", used ? ", " : "",
 						 (int)p->id.pid);
+	for (const struct holder *h = s->holders; h && used + 16 < size; h = h->next)
+		if (h->unread)
+			used += (size_t)snprintf(buf + used, size - used, "%s%d", used ? ", " : "",
+						 (int)h->process.pid);
 }
 
 static void release_by_force(struct call *call, struct session *s)

@@ -20,6 +20,7 @@
 #include "daemon/peer.h"
 #include "daemon/process.h"
 #include "daemon/session.h"
+#include "daemon/takeover.h"
 #include "proto/attach.h"
 
 #define CONNECTIONS_MAX 16384u
@@ -27,6 +28,8 @@
 #define SILENCE_MAX_NS 30000000000ull
 /* A process that allocates without a pause is not waited for longer than this many samples. */
 #define SETTLE_TRIES 10u
+/* Descriptors that a request can have: limits and ledger (ATTACH_RESUME). */
+#define SENT_MAX 2
 
 struct attach_connection {
 	struct attach_connection *next, *previous;
@@ -35,6 +38,7 @@ struct attach_connection {
 	int fd;
 	struct peer peer;
 	struct process *process; /* NULL: it has no slot */
+	int sent[SENT_MAX];      /* descriptors of the request that is being handled; -1: none */
 	uint64_t heard_ns;
 	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
 	unsigned settle_tries;
@@ -193,6 +197,8 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
  * with the ledger, so only the connection is new. */
 static bool handle_resume(struct attach_connection *c, struct session *s, uint32_t slot)
 {
+	if (!books_exist(&s->books) && c->sent[0] >= 0 && c->sent[1] >= 0)
+		takeover_ledger(s, c->sent[0], c->sent[1]);
 	for (struct process *p = s->processes; p && !c->process; p = p->next) {
 		if (p->slot != slot || p->dead || p->connection ||
 		    !process_same(p->id, c->peer.process))
@@ -263,24 +269,51 @@ static bool handle(struct attach_connection *c, const struct attach_request *req
 	return handle_session(c, request);
 }
 
+/* The kernel closes what there is no room for; the rest is the caller's. */
+static void sent_take(struct attach_connection *c, struct msghdr *message)
+{
+	size_t count = 0;
+
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h; h = CMSG_NXTHDR(message, h))
+		for (size_t at = CMSG_LEN(0);
+		     h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS && at < h->cmsg_len;
+		     at += sizeof(int), count++) {
+			int fd;
+
+			memcpy(&fd, (char *)h + at, sizeof(fd));
+			if (count < SENT_MAX)
+				c->sent[count] = fd;
+			else
+				close(fd);
+		}
+}
+
 static void on_request(uv_poll_t *poll, int status, int events)
 {
 	struct attach_connection *c = poll->data;
 	struct attach_request request = {0};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SENT_MAX * sizeof(int))];
 	/* One byte more than there should be, so that longer messages show. */
 	char rest;
 	struct iovec parts[] = {
 		{.iov_base = &request, .iov_len = sizeof(request)},
 		{.iov_base = &rest, .iov_len = sizeof(rest)},
 	};
-	/* No room for descriptors: the kernel closes what a client sends. */
-	struct msghdr message = {.msg_iov = parts, .msg_iovlen = ARRAY_SIZE(parts)};
-	ssize_t n = recvmsg(c->fd, &message, MSG_DONTWAIT);
+	struct msghdr message = {.msg_iov = parts,
+				 .msg_iovlen = ARRAY_SIZE(parts),
+				 .msg_control = control,
+				 .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(c->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
+	if (n > 0)
+		sent_take(c, &message);
 	c->heard_ns = c->server->node->busy_ns = now_monotonic_ns();
-	if (n <= 0 || !handle(c, &request, (size_t)n))
+	bool goes_on = n > 0 && handle(c, &request, (size_t)n);
+	for (size_t i = 0; i < SENT_MAX; i++)
+		close_fd(&c->sent[i]);
+	if (!goes_on)
 		connection_close(c);
 }
 
@@ -348,6 +381,8 @@ static int connection_open(struct attach_server *server, int *fd, const struct p
 	c->server = server;
 	c->fd = steal_fd(fd);
 	c->peer = *peer;
+	for (size_t i = 0; i < SENT_MAX; i++)
+		c->sent[i] = -1;
 	c->heard_ns = now_monotonic_ns();
 	c->poll.data = c;
 	c->next = server->connections;

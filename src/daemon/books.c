@@ -141,6 +141,13 @@ static int check_memfd(int fd, size_t *ret_size)
 	return 0;
 }
 
+bool books_sealed(int fd)
+{
+	size_t size;
+
+	return check_memfd(fd, &size) == 0;
+}
+
 int books_adopt(struct books *ret, const char *session, uint32_t gpu_count, const char *limits_path,
 		const char *ledger_path)
 {

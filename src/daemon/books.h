@@ -42,6 +42,9 @@ int books_create(struct books *ret, const char *session, const struct books_gpu 
  */
 int books_adopt(struct books *ret, const char *session, uint32_t gpu_count, const char *limits_path,
 		const char *ledger_path);
+/* Whether it is a memfd of this daemon's user, sealed as parts of a ledger are: only then may a
+ * descriptor that a client sent be opened anew, which would be done with the daemon's rights. */
+bool books_sealed(int fd);
 void books_clear(struct books *books);
 
 /* A slot that no process has; 0: none left. */

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -76,6 +78,20 @@ void process_hears(struct process *p, bool hears)
 		leases_process_add(p->session->node->leases, p->session->lease, p->slot, hears);
 }
 
+/* For a daemon after this one, where that will not be allowed to look into every process. */
+static void store_note(const struct process *p)
+{
+	struct session *s = p->session;
+
+	if (geteuid() == 0)
+		return;
+	int rc = p->dead ? store_attached_remove(s->node->store, s->record.id, p->slot)
+			 : store_attached_put(s->node->store, s->record.id, p->slot, &p->id);
+	if (rc < 0)
+		log_event(LOG_WARNING, "store.failed id=%s error=\"%s\"", s->record.id,
+			  strerrordesc_np(-rc));
+}
+
 static void on_process_ended(void *arg)
 {
 	struct process *p = arg;
@@ -86,6 +102,7 @@ static void on_process_ended(void *arg)
 	p->dead = true;
 	s->node->dead_count++;
 	p->dead_ns = now_monotonic_ns();
+	store_note(p);
 	lease_forget(p);
 	ledger_slot(ledger_of(p), p->slot)->state = LEDGER_SLOT_DEAD;
 	ledger_recover(ledger_of(p), p->slot);
@@ -266,6 +283,7 @@ int process_attach(struct session *s, struct process_id id, struct attach_connec
 	p->connection = connection;
 	ledger_slot_assign(&s->books.ledger, slot, id.pid, id.birth);
 	process_hears(p, true);
+	store_note(p);
 	log_event(LOG_INFO, "process.attached id=%s pid=%d slot=%u", s->record.id, (int)id.pid,
 		  slot);
 	*ret = p;
@@ -285,8 +303,10 @@ int process_resume(struct session *s, uint32_t slot, bool alive)
 	int rc = alive && from->state == LEDGER_SLOT_LIVE
 			 ? process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch)
 			 : -ESRCH;
-	if (rc == 0)
+	if (rc == 0) {
 		process_hears(p, s->wake_kept);
+		store_note(p);
+	}
 	if (rc == -ESRCH) {
 		on_process_ended(p);
 		rc = 0;

@@ -291,6 +291,22 @@ int session_restore(struct node *node, const struct store_session *record, struc
 
 /* ---- what keeps a one-off session alive -------------------------------------------------- */
 
+static uint32_t unread_count(const struct session *s)
+{
+	uint32_t count = 0;
+
+	for (const struct holder *h = s->holders; h; h = h->next)
+		count += h->unread;
+	return count;
+}
+
+/* With the last of them the ledger is gone: the next process to attach gets a new one. */
+static void unread_ended(struct session *s, const struct process_id *process)
+{
+	s->lost = unread_count(s) != 0;
+	log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id, (int)process->pid);
+}
+
 static void on_holder_ended(void *arg)
 {
 	struct holder *holder = arg, **at;
@@ -299,9 +315,14 @@ static void on_holder_ended(void *arg)
 	for (at = &s->holders; *at != holder; at = &(*at)->next)
 		;
 	*at = holder->next;
+	if (holder->unread)
+		unread_ended(s, &holder->process);
 	process_watch_stop(holder->watch);
 	free(holder);
-	session_check_held(s);
+	if (s->state == SESSION_ENDING)
+		session_continue_end(s);
+	else
+		session_check_held(s);
 }
 
 int session_holder_add(struct session *s, const struct process_id *process, bool command)
@@ -329,6 +350,24 @@ int session_holder_add(struct session *s, const struct process_id *process, bool
 	holder->next = s->holders;
 	s->holders = holder;
 	return 0;
+}
+
+void session_holder_unread(struct session *s, const struct process_id *process)
+{
+	int rc = session_holder_add(s, process, false);
+
+	if (rc == -ESRCH)
+		return;
+	s->lost = true;
+	for (struct holder *h = s->holders; h; h = h->next)
+		h->unread |= rc == 0 && process_same(h->process, *process);
+}
+
+void session_ledger_found(struct session *s)
+{
+	s->lost = false;
+	for (struct holder *h = s->holders; h; h = h->next)
+		h->unread = false;
 }
 
 void session_holder_namespace(struct session *s, const struct process_id *process)
@@ -401,7 +440,7 @@ uint64_t session_peak(const struct session *s, uint32_t position)
 
 uint32_t session_live(const struct session *s)
 {
-	uint32_t live = 0;
+	uint32_t live = unread_count(s);
 
 	for (const struct process *p = s->processes; p; p = p->next)
 		live += !p->dead;
@@ -527,6 +566,9 @@ static void signal_all(const struct session *s, int signal)
 	for (const struct process *p = s->processes; p; p = p->next)
 		if (!p->dead)
 			(void)process_watch_signal(p->watch, signal);
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if (h->unread)
+			(void)process_watch_signal(h->watch, signal);
 }
 
 void session_end(struct session *s, const char *reason)

@@ -26,6 +26,7 @@ struct holder {
 	struct process_id process;
 	struct process_watch *watch;
 	bool command; /* of `carve run`: its descendants belong to the slice */
+	bool unread;  /* it has the session's ledger, which this daemon could not take from it */
 	/* process_mount_namespace() when it said that this was made for the slice; 0: it did not.
 	 */
 	uint64_t mount_namespace;
@@ -55,7 +56,9 @@ struct session {
 	/* Since when its GPU time is counted (ns since 1970): its beginning, but where a daemon
 	 * died meanwhile the next one's. */
 	int64_t counted_from;
-	bool lost; /* its ledger lives on in processes, out of reach: nobody attaches */
+	/* Its ledger lives on in processes, out of reach (holders that are unread, where they are
+	 * known): nobody attaches until they ended, or one of them shows it. */
+	bool lost;
 	struct process *processes; /* slots in use */
 	struct holder *holders;
 	uint64_t record_at_ns; /* its end could not be kept: when it is tried again; 0: it was not
@@ -91,6 +94,9 @@ void session_holder_namespace(struct session *session, const struct process_id *
 /* Whether a process of another user is in the slice: root's command has a mount namespace of its
  * own, and whoever is in there was put there by root. */
 bool session_admits(const struct session *session, struct process_id process);
+/* This process has the session's ledger, and the daemon has not; and now it has. */
+void session_holder_unread(struct session *session, const struct process_id *process);
+void session_ledger_found(struct session *session);
 /* Ends a one-off session that nothing keeps alive any more. The session may be gone afterwards. */
 void session_check_held(struct session *session);
 
@@ -112,7 +118,7 @@ int session_resize(struct session *session, const uint64_t *bytes, uint32_t comp
 /* Bytes that its processes hold on GPU `position` of it. */
 uint64_t session_used(const struct session *session, uint32_t position);
 uint64_t session_peak(const struct session *session, uint32_t position);
-/* Processes that live. */
+/* Processes that live, those that could not be looked into among them. */
 uint32_t session_live(const struct session *session);
 
 /* Ends the session; its living processes get SIGTERM, later SIGKILL, and it ends when they are

@@ -45,6 +45,9 @@ static const char *const migrations[] = {
 	" granularity INTEGER);",
 	/* 5: in which life of the host its sessions began; '': it was not known. */
 	"CREATE TABLE host(boot TEXT NOT NULL); INSERT INTO host VALUES('');",
+	/* 6: processes that the next daemon may not be allowed to look into. */
+	"CREATE TABLE IF NOT EXISTS attached(session TEXT, slot INTEGER, pid INTEGER,"
+	" start_time INTEGER, PRIMARY KEY(session, slot)) WITHOUT ROWID;",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
@@ -75,6 +78,10 @@ enum statement {
 	QUOTAS,
 	CONTEXT_GET,
 	CONTEXT_PUT,
+	ATTACHED_PUT,
+	ATTACHED_REMOVE,
+	ATTACHED_OF,
+	ATTACHED_END,
 	SLICING_PUT,
 	SLICINGS,
 	LIVING_COUNT,
@@ -83,6 +90,7 @@ enum statement {
 	BOOT_END_PEAKS,
 	BOOT_END_SESSIONS,
 	BOOT_END_HOLDERS,
+	BOOT_END_ATTACHED,
 	STATEMENTS
 };
 
@@ -125,6 +133,10 @@ static const char *const texts[STATEMENTS] = {
 	[QUOTAS] = "SELECT kind, id, vram, sessions, gpus FROM quota",
 	[CONTEXT_GET] = "SELECT bytes FROM context WHERE model=?1 AND driver=?2",
 	[CONTEXT_PUT] = "INSERT OR REPLACE INTO context VALUES(?,?,?)",
+	[ATTACHED_PUT] = "INSERT OR REPLACE INTO attached VALUES(?1,?2,?3,?4)",
+	[ATTACHED_REMOVE] = "DELETE FROM attached WHERE session=?1 AND slot=?2",
+	[ATTACHED_OF] = "SELECT slot, pid, start_time FROM attached WHERE session=?1",
+	[ATTACHED_END] = "DELETE FROM attached WHERE session=?1",
 	[SLICING_PUT] = "INSERT OR REPLACE INTO slicing VALUES(?,?,?,?)",
 	[SLICINGS] = "SELECT uuid, mode, lease, granularity FROM slicing",
 	[LIVING_COUNT] = "SELECT count(*) FROM session WHERE ended=0",
@@ -134,6 +146,7 @@ static const char *const texts[STATEMENTS] = {
 			   "session WHERE ended=0)",
 	[BOOT_END_SESSIONS] = "UPDATE session SET ended=max(created, ?1), reason=?2 WHERE ended=0",
 	[BOOT_END_HOLDERS] = "DELETE FROM holder",
+	[BOOT_END_ATTACHED] = "DELETE FROM attached",
 };
 
 /* The end of a session that the database does not have yet. */
@@ -554,7 +567,9 @@ static int living_end(struct store *store)
 	sqlite3_bind_int64(stmt, 1, store->boot.began);
 	bind_text(stmt, 2, "host restarted");
 	rc = step_once(stmt);
-	return rc < 0 ? rc : step_once(statement(store, BOOT_END_HOLDERS));
+	if (rc == 0)
+		rc = step_once(statement(store, BOOT_END_HOLDERS));
+	return rc < 0 ? rc : step_once(statement(store, BOOT_END_ATTACHED));
 }
 
 static unsigned living_count(struct store *store)
@@ -703,6 +718,8 @@ int store_session_end(struct store *store, const struct store_session *session)
 	}
 	if (rc == 0)
 		rc = step_with_id(store, HOLDERS_END, session->id);
+	if (rc == 0)
+		rc = step_with_id(store, ATTACHED_END, session->id);
 	if (rc == 0)
 		rc = history_trim(store);
 	return finish(store, rc);
@@ -857,6 +874,47 @@ int store_holders_each(struct store *store, const char *id, store_holder_cb cb, 
 		};
 
 		rc = cb(arg, &process);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : errno_of(step);
+}
+
+/* ---- attached processes ------------------------------------------------------------------ */
+
+int store_attached_put(struct store *store, const char *id, uint32_t slot,
+		       const struct process_id *process)
+{
+	sqlite3_stmt *stmt = statement(store, ATTACHED_PUT);
+
+	bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, slot);
+	sqlite3_bind_int64(stmt, 3, process->pid);
+	sqlite3_bind_int64(stmt, 4, (int64_t)process->birth);
+	return step_once(stmt);
+}
+
+int store_attached_remove(struct store *store, const char *id, uint32_t slot)
+{
+	sqlite3_stmt *stmt = statement(store, ATTACHED_REMOVE);
+
+	bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, slot);
+	return step_once(stmt);
+}
+
+int store_attached_each(struct store *store, const char *id, store_attached_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, ATTACHED_OF);
+	int step, rc = 0;
+
+	bind_text(stmt, 1, id);
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		struct process_id process = {
+			.pid = (pid_t)sqlite3_column_int64(stmt, 1),
+			.birth = (uint64_t)sqlite3_column_int64(stmt, 2),
+		};
+
+		rc = cb(arg, (uint32_t)sqlite3_column_int64(stmt, 0), &process);
 	}
 	sqlite3_reset(stmt);
 	return rc < 0 ? rc : errno_of(step);

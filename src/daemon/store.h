@@ -104,6 +104,14 @@ int store_session_named(struct store *store, uid_t uid, const char *name,
 typedef int (*store_holder_cb)(void *arg, const struct process_id *process);
 int store_holders_each(struct store *store, const char *id, store_holder_cb cb, void *arg);
 
+/* A process that has a session's ledger, for a daemon after this one that may not look into it.
+ * Whoever ended meanwhile may still be listed. */
+int store_attached_put(struct store *store, const char *id, uint32_t slot,
+		       const struct process_id *process);
+int store_attached_remove(struct store *store, const char *id, uint32_t slot);
+typedef int (*store_attached_cb)(void *arg, uint32_t slot, const struct process_id *process);
+int store_attached_each(struct store *store, const char *id, store_attached_cb cb, void *arg);
+
 enum quota_kind { QUOTA_OF_USER = 0, QUOTA_OF_GROUP = 1 };
 
 struct store_quota {

@@ -21,7 +21,7 @@ static struct session *session_of(const struct node *node, struct process_id id)
 {
 	for (struct session *s = node->sessions; s; s = s->next) {
 		for (const struct holder *h = s->holders; h; h = h->next)
-			if (h->command && process_same(h->process, id))
+			if ((h->command || h->unread) && process_same(h->process, id))
 				return s;
 		for (const struct process *p = s->processes; p; p = p->next)
 			if (process_same(p->id, id))
@@ -80,6 +80,16 @@ static void drop_former(struct node *node)
 	}
 }
 
+/* One that attached to the daemon before this one, and could not be looked into: its memory counts
+ * as a stray's, which it is none of. */
+static bool is_unread(const struct session *s, struct process_id id)
+{
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if (h->unread && process_same(h->process, id))
+			return true;
+	return false;
+}
+
 static void look_at(struct node *node, const struct gpu_process *process)
 {
 	struct stray *stray = stray_find(node, process->pid);
@@ -95,7 +105,8 @@ static void look_at(struct node *node, const struct gpu_process *process)
 		stray->next = node->strays;
 		node->strays = stray;
 	}
-	if (!stray || !stray->session || !process->bytes || stray->logged)
+	if (!stray || !stray->session || !process->bytes || stray->logged ||
+	    is_unread(stray->session, stray->id))
 		return;
 	stray->logged = true;
 	log_event(LOG_WARNING, "session.stray id=%s uid=%u pid=%d", stray->session->record.id,

@@ -80,7 +80,7 @@ static void adopt(struct found *found)
 		return;
 	}
 	session_set_attached(s);
-	s->lost = false;
+	session_ledger_found(s);
 	log_event(LOG_INFO, "ledger.taken_back id=%s from=%s", s->record.id, found->ledger);
 }
 
@@ -117,8 +117,7 @@ static void links_scan(const struct node *node, const char *folder)
 
 /* Calls `cb` with the session of each ledger that a process has mapped, until one returns true. */
 static bool maps_each(const struct node *node, const char *path,
-		      bool (*cb)(struct session *session, const char *path, const void *arg),
-		      const void *arg)
+		      bool (*cb)(struct session *session, const void *arg), const void *arg)
 {
 	char line[512];
 	bool found = false;
@@ -130,23 +129,31 @@ static bool maps_each(const struct node *node, const char *path,
 		const char *link = strstr(line, LEDGER_LINK);
 		struct session *s = link ? session_of_link(node, link, LEDGER_LINK) : NULL;
 
-		found = s && cb(s, path, arg);
+		found = s && cb(s, arg);
 	}
 	fclose(file);
 	return found;
 }
 
 /* Sessions whose ledger a process has mapped though no descriptor to it could be opened. */
-static bool note_lost(struct session *s, const char *path, const void *arg)
+static void lost_in(struct session *s, const struct process_id *process)
 {
-	if (!books_exist(&s->books) && !s->lost) {
-		s->lost = true;
-		log_event(LOG_ERROR, "ledger.out_of_reach id=%s holder=%s", s->record.id, path);
-	}
+	if (!s->lost)
+		log_event(LOG_ERROR, "ledger.out_of_reach id=%s pid=%d", s->record.id,
+			  (int)process->pid);
+	session_holder_unread(s, process);
+}
+
+static bool note_lost(struct session *s, const void *arg)
+{
+	struct process_id process;
+
+	if (!books_exist(&s->books) && process_identify(*(const pid_t *)arg, &process) == 0)
+		lost_in(s, &process);
 	return false;
 }
 
-static bool is_session(struct session *s, const char *path, const void *arg)
+static bool is_session(struct session *s, const void *arg)
 {
 	return s == arg;
 }
@@ -198,8 +205,9 @@ static void processes_scan(const struct node *node)
 	if (!dir)
 		return;
 	while ((entry = readdir(dir)) != NULL) { // NOLINT(concurrency-mt-unsafe): one thread has it
-		if (!isdigit((unsigned char)entry->d_name[0]) ||
-		    strtol(entry->d_name, NULL, 10) == getpid())
+		pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+
+		if (!isdigit((unsigned char)entry->d_name[0]) || pid == getpid())
 			continue;
 		snprintf(path, sizeof(path), "/proc/%.16s/fd", entry->d_name);
 		links_scan(node, path);
@@ -208,7 +216,7 @@ static void processes_scan(const struct node *node)
 		snprintf(path, sizeof(path), "/proc/%.16s/map_files", entry->d_name);
 		links_scan(node, path);
 		snprintf(path, sizeof(path), "/proc/%.16s/maps", entry->d_name);
-		(void)maps_each(node, path, note_lost, NULL);
+		(void)maps_each(node, path, note_lost, &pid);
 	}
 	closedir(dir);
 }
@@ -359,6 +367,53 @@ static void books_resume(struct session *s)
 		s->books.limits->generation++;
 }
 
+struct attached_look {
+	struct session *session;
+	uint32_t gone[LEDGER_SLOTS_MAX], gone_count;
+};
+
+/* One that was attached, and that the ledger could not be had from: it lives, and cannot be looked
+ * at, or has the ledger mapped. */
+static int attached_look_at(void *arg, uint32_t slot, const struct process_id *process)
+{
+	struct attached_look *look = arg;
+	struct session *s = look->session;
+	char maps[PROC_PATH_SIZE];
+
+	snprintf(maps, sizeof(maps), "/proc/%d/maps", (int)process->pid);
+	if (!process_alive(*process)) {
+		if (look->gone_count < LEDGER_SLOTS_MAX)
+			look->gone[look->gone_count++] = slot;
+	} else if (!books_exist(&s->books) &&
+		   (is_closed(maps) || maps_each(s->node, maps, is_session, s))) {
+		lost_in(s, process);
+	}
+	return 0;
+}
+
+static int attached_look_all(struct session *s)
+{
+	struct attached_look look = {.session = s};
+	int rc = store_attached_each(s->node->store, s->record.id, attached_look_at, &look);
+
+	for (uint32_t i = 0; rc == 0 && i < look.gone_count; i++)
+		(void)store_attached_remove(s->node->store, s->record.id, look.gone[i]);
+	return rc;
+}
+
+void takeover_ledger(struct session *s, int limits, int ledger)
+{
+	struct found found = {.session = s};
+
+	if (!books_sealed(limits) || !books_sealed(ledger))
+		return;
+	snprintf(found.limits, sizeof(found.limits), "/proc/self/fd/%d", limits);
+	snprintf(found.ledger, sizeof(found.ledger), "/proc/self/fd/%d", ledger);
+	adopt(&found);
+	if (books_exist(&s->books))
+		books_resume(s);
+}
+
 int takeover_run(struct node *node)
 {
 	int rc = store_sessions_each(node->store, false, 0, restore_one, node);
@@ -375,6 +430,10 @@ int takeover_run(struct node *node)
 		books_resume(s);
 	if (node->handover)
 		left_take_all(node);
+	for (struct session *s = node->sessions; rc == 0 && s; s = s->next)
+		rc = attached_look_all(s);
+	if (rc < 0)
+		return rc;
 	for (struct session *s = node->sessions, *next; s; s = next) {
 		next = s->next;
 		if (!s->lost)

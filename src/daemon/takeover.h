@@ -4,8 +4,12 @@
 
 struct handover;
 struct node;
+struct session;
 
 /* Restores all sessions. The inventory must be in. 0 or -errno of the store. */
 int takeover_run(struct node *node);
+/* Takes the ledger of a session that has none here from descriptors that one of its processes sent
+ * (which stay the caller's), if it is one; checked as those that are found. */
+void takeover_ledger(struct session *session, int limits, int ledger);
 /* Leaves all ledgers to the next program. */
 void takeover_leave(const struct node *node, struct handover *handover);

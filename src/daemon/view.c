@@ -280,6 +280,9 @@ static json_t *pids_json(const struct session *session)
 	for (const struct process *p = session ? session->processes : NULL; p; p = p->next)
 		if (!p->dead)
 			json_array_append_new(pids, json_integer(p->id.pid));
+	for (const struct holder *h = session ? session->holders : NULL; h; h = h->next)
+		if (h->unread)
+			json_array_append_new(pids, json_integer(h->process.pid));
 	return pids;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -85,12 +86,28 @@ static int connect_daemon(const char *path, int tries)
 	return fd;
 }
 
-static int send_request(int fd, const struct attach_request *request)
+/* The first `fd_count` descriptors of the attachment go with it: limits and ledger, or none. */
+static int send_request(int fd, const struct attach_request *request, const int *fds,
+			unsigned fd_count)
 {
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(DESCRIPTORS * sizeof(int))];
+	} control = {0};
+	struct iovec data = {.iov_base = (void *)request, .iov_len = sizeof(*request)};
+	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
 	ssize_t n;
 
+	if (fd_count) {
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+		memcpy(CMSG_DATA(&control.header), fds, fd_count * sizeof(int));
+		message.msg_control = &control;
+		message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+	}
 	do
-		n = send(fd, request, sizeof(*request), MSG_NOSIGNAL);
+		n = sendmsg(fd, &message, MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
 	return n == sizeof(*request) ? 0 : n < 0 ? -errno : -EPROTO;
 }
@@ -257,6 +274,8 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 				r);
 	a.limits_fd = move_high(&limits_fd);
 	a.ledger_fd = move_high(&ledger_fd);
+	a.limits_inode = inode_of(a.limits_fd);
+	a.ledger_inode = inode_of(a.ledger_fd);
 	a.socket = move_high(fd);
 	a.socket_inode = inode_of(a.socket);
 	wake_take(&a, &wake_fd);
@@ -279,7 +298,7 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 	cleanup_close int fd = connect_daemon(path, CONNECT_TRIES);
 	if (fd < 0)
 		return unusable(why, why_size, "the daemon cannot be reached", fd);
-	int r = send_request(fd, &request);
+	int r = send_request(fd, &request, NULL, 0);
 	if (r < 0)
 		return unusable(why, why_size, "the daemon did not answer", r);
 	return attach_receive(kind, &fd, ret, why, why_size);
@@ -288,8 +307,12 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 static int exchange(struct attachment *a, const struct attach_request *request,
 		    struct attach_reply *reply)
 {
+	const int ours[] = {a->limits_fd, a->ledger_fd};
+	/* A daemon that may not look into this process has the ledger from nowhere else. */
+	bool shown = request->kind == ATTACH_RESUME && inode_of(ours[0]) == a->limits_inode &&
+		     inode_of(ours[1]) == a->ledger_inode;
 	int fds[DESCRIPTORS] = {-1, -1, -1};
-	int r = send_request(a->socket, request);
+	int r = send_request(a->socket, request, ours, shown ? 2 : 0);
 
 	if (r == 0)
 		r = receive_reply(a->socket, reply, fds);
@@ -317,10 +340,13 @@ static bool resume(struct attachment *a, int tries)
 		close(a->socket);
 	a->socket = move_high(&fd);
 	a->socket_inode = inode_of(a->socket);
-	a->generation = atomic_load(&a->ledger.limits->generation);
 	struct attach_request request = request_make(ATTACH_RESUME, a->slot);
 	struct attach_reply reply = {0};
-	return exchange(a, &request, &reply) == 0;
+	int r = exchange(a, &request, &reply);
+	/* A daemon that took up the ledger by this has counted it up. Should another one have come
+	 * since, the connection has ended. */
+	a->generation = atomic_load(&a->ledger.limits->generation);
+	return r == 0;
 }
 
 bool attach_settle(struct attachment *a, bool exact, int gpu, uint64_t *ret_over)
@@ -356,6 +382,18 @@ static bool connected(const struct attachment *a)
 		return false;
 	/* Nothing comes unasked: what can be read is the end. */
 	return poll(&poll_socket, 1, 0) == 0;
+}
+
+void attach_look(struct attachment *a)
+{
+	struct pollfd poll_socket = {.fd = a->socket, .events = POLLIN};
+
+	if (poll(&poll_socket, 1, 0) <= 0 || poll_socket.revents & POLLNVAL ||
+	    atomic_load(&a->ledger.limits->generation) != a->generation)
+		return;
+	/* A filter made for what the driver needs may end the process for more than that. */
+	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 0)
+		resume(a, 1);
 }
 
 bool attach_refresh(struct attachment *a)

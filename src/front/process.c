@@ -76,6 +76,14 @@ struct process *process_get(void)
 	return atomic_load(&p->state) == PROCESS_ATTACHED ? p : NULL;
 }
 
+void process_look_after_daemon(struct process *p)
+{
+	if (!lock_try(&p->attaching))
+		return;
+	attach_look(&p->attachment);
+	lock_release(&p->attaching);
+}
+
 uint64_t process_settle(struct process *p, int gpu)
 {
 	bool exact = gpu < 0 && !p->growing_count && !atomic_load(&p->has_managed);

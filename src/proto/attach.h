@@ -56,7 +56,9 @@ enum attach_kind {
 	ATTACH_OBSERVE = 4,
 	/* A child of fork that takes up in a new daemon, or any process after a restart: as
 	 * ATTACH_WORKLOAD (the wake descriptor is a new one), and `slot` names the slot it already
-	 * has in a ledger it has mapped. */
+	 * has in a ledger it has mapped. Descriptors in the request, where the process still has
+	 * them: limits and ledger, as it got them. A daemon that may not look into the process, and
+	 * so has no ledger of this session yet, takes them; others close them. */
 	ATTACH_RESUME = 5,
 };
 

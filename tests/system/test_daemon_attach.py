@@ -558,6 +558,27 @@ def test_a_database_that_cannot_be_written(make_daemon, make_child, tmp_path):
         subprocess.run(["umount", "-l", place], check=True)
 
 
+def test_descriptors_that_are_no_ledger_are_left_alone(daemon, tmp_path):
+    """Whatever a client shows is not opened, nor its mode changed, but for memfds of the daemon's own making."""
+    session = daemon.grant(vram="4")["id"]
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 65536)
+    file.chmod(0o640)
+    shown = [os.open(file, os.O_PATH), os.open(file, os.O_RDONLY), os.open("/dev/null", os.O_RDONLY), os.pipe()[0],
+             os.memfd_create(f"carve-limits:{session}", os.MFD_ALLOW_SEALING)]
+    before = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+    for kind in (RESUME, SETTLE, OBSERVE):
+        for one in shown:
+            a = Attached(daemon)
+            socket.send_fds(a.socket, [attach_message(kind, session, slot=1)], [one] * (1 + len(shown)))
+            assert a.receive()[0] == (OK if kind == OBSERVE else MALFORMED)
+            a.close()
+    assert file.stat().st_mode & 0o777 == 0o640
+    wait_until(lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd")) <= before + 5, 5)  # its ledger, no more
+    for fd in shown:
+        os.close(fd)
+
+
 def test_a_false_ledger_is_not_adopted(daemon, make_child):
     """A file of the right name that is no ledger: memfds are named by whoever makes them."""
     session = daemon.grant(vram="4")["id"]

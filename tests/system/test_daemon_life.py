@@ -146,6 +146,7 @@ def test_a_database_of_an_older_carve_is_taken_up(daemon):
         db.execute("ALTER TABLE session DROP COLUMN received")
         db.execute("DROP TABLE slicing")
         db.execute("DROP TABLE host")
+        db.execute("DROP TABLE attached")
         db.execute("PRAGMA user_version=2")
     daemon.start()
     assert daemon.show(session["id"]) == session

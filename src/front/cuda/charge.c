@@ -106,6 +106,7 @@ static __attribute__((noinline)) CUresult reserve_again(struct taking *t, struct
 {
 	int tries = 0;
 
+	process_look_after_daemon(p);
 	for (int turn = 0; r == -EAGAIN && turn < TURNS_MOST; turn++) {
 		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
 		r = books_reserve(p, &t->object);
@@ -168,6 +169,7 @@ CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	t->object.gpu = (uint16_t)gpu;
 	t->object.context = (uintptr_t)context;
+	process_look_now_and_then(p);
 	if (kind == OBJECT_LINEAR && bytes < BLOCK_BYTES)
 		t->object.small = (uint32_t)ALIGN_UP(bytes, LEDGER_GRANULE);
 	return reserve(t, p);

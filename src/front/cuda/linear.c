@@ -119,8 +119,10 @@ static void slice_info(uint64_t *free_bytes, uint64_t *total)
 {
 	struct process *p = process_get();
 
-	if (p)
+	if (p) {
+		process_look_after_daemon(p);
 		grow_settle(p);
+	}
 	int gpu = p ? charge_current_gpu(p) : -1;
 	uint64_t limit = gpu < 0 ? 0 : books_limit(p, (uint32_t)gpu);
 	uint64_t room = gpu < 0 ? 0 : books_free(p, (uint32_t)gpu);
