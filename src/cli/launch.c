@@ -53,7 +53,11 @@ static int register_ask(const struct launch *launch, uint32_t flags, struct atta
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
 	    send(fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
 		return -errno;
-	ssize_t n = recv(fd, ret, sizeof(*ret), 0);
+	ssize_t n;
+	/* Being stopped and continued is an interruption, too, where there is a timeout. */
+	do
+		n = recv(fd, ret, sizeof(*ret), 0);
+	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
 	if (n == 0)

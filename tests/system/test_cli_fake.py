@@ -90,6 +90,7 @@ class Fake:
         self.attach.bind(directory + "/attach.sock")
         self.attach.listen(8)
         self.attach_status = 0
+        self.before_attach = lambda pid: None  # called before a command is told that it is taken up
         for target, args in ((self.server.serve_forever, [0.02]), (self.attach_serve, [])):
             threading.Thread(target=target, args=args, daemon=True).start()
 
@@ -106,6 +107,7 @@ class Fake:
                 magic, version, kind, name = struct.unpack_from("<IHH40s", data)
                 if kind == ATTACH_COMMAND:
                     self.commands.append((name.rstrip(b"\0").decode(), pid))
+                self.before_attach(pid)
                 message = b"it is not known" if self.attach_status else b""
                 peer.send(struct.pack("<IHHI12x232s", magic, version, self.attach_status, 0,
                                       message))
@@ -644,6 +646,23 @@ def test_run_inside_a_slice_shares_it_or_refuses(fake):
 def test_run_says_when_the_daemon_does_not_take_the_command(fake):
     fake.attach_status = 1
     fails(one_off(fake, "true"), 125, "it is not known")
+
+
+def test_run_is_stopped_and_continued_while_it_waits_for_the_daemon(fake):
+    def state(pid):
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0]
+
+    def stop(pid):
+        time.sleep(0.2)  # until it waits
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: state(pid) == "T")
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.2)
+
+    fake.before_attach = stop
+    done = one_off(fake, "true")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
 def test_run_warns_of_commands_that_leave_the_slice(fake, tmp_path):
