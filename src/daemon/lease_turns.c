@@ -18,6 +18,9 @@
 /* Processes that have the wake descriptor of a daemon before this one are looked at by the clock.
  */
 #define DEAF_LOOK_NS (20 * MS)
+/* Who comes to a shut gate says so; but a program can close the descriptor that its front would
+ * write to. All who have processes are looked at together, that often. */
+#define UNHEARD_LOOK_NS (1000 * MS)
 /* Who holds a lease that nobody else wants is looked at to see whether it still works. */
 #define ALONE_LOOK_NS (500 * MS)
 /* Quiet for so long is idle: what a switch costs at least; at most what is lost by waiting. */
@@ -175,6 +178,18 @@ static void leak_look(struct leases *l, struct lease_member *m, uint64_t now)
 	m->leak_ns = 0;
 }
 
+/* When who is shut out is looked at though it says nothing. */
+static uint64_t unheard_look_at(const struct lease_member *m, uint64_t now)
+{
+	uint64_t at = member_sleep_ends(m, now);
+
+	if (member_any(m->live))
+		at = MIN(at, now - now % UNHEARD_LOOK_NS + 2 * UNHEARD_LOOK_NS);
+	if (member_any(m->deaf))
+		at = MIN(at, now + DEAF_LOOK_NS);
+	return at;
+}
+
 /* ---- the end of a turn ------------------------------------------------------------------- */
 
 static void shut(struct leases *l, struct lease_member *m, bool waiting, uint64_t now)
@@ -183,7 +198,7 @@ static void shut(struct leases *l, struct lease_member *m, bool waiting, uint64_
 
 	leak_count(m, now);
 	m->state = MEMBER_SHUT;
-	m->look_at = m->leaks ? now + LEAK_LOOK_NS : member_sleep_ends(m, now);
+	m->look_at = m->leaks ? now + LEAK_LOOK_NS : unheard_look_at(m, now);
 	turn_end(l, m, now);
 	lease_closed(l->table, m->number, now);
 	if (waiting) {
@@ -192,8 +207,6 @@ static void shut(struct leases *l, struct lease_member *m, bool waiting, uint64_
 		m->ponder_until = now + PONDER_NS;
 		m->look_at = MIN(m->look_at, m->ponder_until);
 	}
-	if (member_any(m->deaf))
-		m->look_at = MIN(m->look_at, now + DEAF_LOOK_NS);
 }
 
 static void drain_plan(struct lease_member *m, const struct member_look *look, uint64_t now)
@@ -397,9 +410,7 @@ static void shut_look(struct leases *l, struct lease_member *m, uint64_t now)
 	}
 	if (m->ponder_until)
 		m->look_at = MIN(m->look_at, m->ponder_until);
-	m->look_at = MIN(m->look_at, member_sleep_ends(m, now));
-	if (member_any(m->deaf))
-		m->look_at = MIN(m->look_at, now + DEAF_LOOK_NS);
+	m->look_at = MIN(m->look_at, unheard_look_at(m, now));
 }
 
 /* Its gate is shut though it holds a lease: somebody may have come in between. */
@@ -410,7 +421,7 @@ static void yield_look(struct leases *l, struct lease_member *m, uint64_t now)
 	if (m->woken)
 		member_rouse(m);
 	m->woken = false;
-	m->look_at = member_sleep_ends(m, now);
+	m->look_at = unheard_look_at(m, now);
 	member_look(m, now, &look);
 	if (!look.waiting && !gate_is_open(m))
 		return;
@@ -539,7 +550,7 @@ static bool members_run(struct leases *l, uint64_t now)
 
 uint64_t turns_run(struct leases *l, uint64_t now)
 {
-	uint64_t next = UINT64_MAX;
+	uint64_t next = now; /* where there is more to do than is done at once */
 
 	if (!l->sliced)
 		return UINT64_MAX;

@@ -343,6 +343,34 @@ static void a_waiter_that_does_not_come_keeps_nobody_waiting(void **state)
 	waiter_that_does_not_come(5 * MS);
 }
 
+/* A program can close the descriptor that its front would write to: it gets its turns all the same.
+ * The other keeps the gate shut in between. */
+static void a_waiter_that_nobody_heard_gets_its_turn(void **state)
+{
+	struct leases *leases = start(COMPUTE_STRICT);
+	struct fake *other = fake_start(leases, 500000, work), *f = fake_new();
+	struct gate_process *page = gate_process(&f->ledger, SLOT);
+
+	fake_join(f, leases, 500000);
+	for (unsigned i = 0; i < 3; i++) {
+		uint64_t before = standing_of(leases, f).stat.leases;
+
+		/* What it was looked at for is over. */
+		wait_turns(other, 500);
+		atomic_store(&page->waiting, 1);
+		for (int j = 0; j < 6000 && standing_of(leases, f).stat.leases == before; j++)
+			pause_ns(10 * MS);
+		assert_true(standing_of(leases, f).stat.leases > before);
+		atomic_store(&page->waiting, 0);
+	}
+	fake_end(other, leases);
+	leases_process_gone(leases, f->member, SLOT);
+	leases_leave(leases, f->member);
+	free(f->ledger.header);
+	free(f);
+	leases_stop(leases);
+}
+
 static void settings_change_while_sessions_come_and_go(void **state)
 {
 	struct leases *leases = start(COMPUTE_FAIR);
@@ -387,6 +415,7 @@ int main(void)
 		cmocka_unit_test(a_gate_that_was_opened_without_a_daemon_is_closed_again),
 		cmocka_unit_test(what_outlives_a_drain_is_charged),
 		cmocka_unit_test(a_waiter_that_does_not_come_keeps_nobody_waiting),
+		cmocka_unit_test(a_waiter_that_nobody_heard_gets_its_turn),
 		cmocka_unit_test(settings_change_while_sessions_come_and_go),
 		cmocka_unit_test(a_hostile_session_keeps_nobody_from_his_turns),
 	};
