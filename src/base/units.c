@@ -344,7 +344,8 @@ int units_parse_count(const char *text, const char *option, uint64_t min, uint64
 	return -EXIT_CODE_USAGE;
 }
 
-const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE])
+/* In hundredths of the largest unit that it has one of, the last one rounded up or down. */
+static const char *bytes_text(uint64_t bytes, bool up, char buf[static UNITS_TEXT_SIZE])
 {
 	static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 	unsigned unit = 0;
@@ -354,12 +355,12 @@ const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE])
 		size *= 1024;
 		unit++;
 	}
-	uint64_t whole = bytes / size;
-	unsigned hundredths =
-		(unsigned)(((unsigned __int128)(bytes % size) * 100 + size / 2) / size);
-	if (hundredths == 100) {
-		whole++;
-		hundredths = 0;
+	unsigned __int128 all = (unsigned __int128)bytes * 100 + (up ? size - 1 : 0);
+	uint64_t whole = (uint64_t)(all / size / 100);
+	unsigned hundredths = (unsigned)(all / size % 100);
+	if (whole == 1024 && unit + 1 < ARRAY_SIZE(names)) {
+		whole = 1;
+		unit++;
 	}
 	if (hundredths == 0)
 		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 " %s", whole, names[unit]);
@@ -370,6 +371,16 @@ const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE])
 		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 ".%02u %s", whole, hundredths,
 			 names[unit]);
 	return buf;
+}
+
+const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE])
+{
+	return bytes_text(bytes, true, buf);
+}
+
+const char *units_format_room(uint64_t bytes, char buf[static UNITS_TEXT_SIZE])
+{
+	return bytes_text(bytes, false, buf);
 }
 
 const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE])

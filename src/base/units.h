@@ -43,8 +43,12 @@ int units_parse_duration(const char *text, const char *option, uint64_t min_ns, 
 int units_parse_count(const char *text, const char *option, uint64_t min, uint64_t max,
 		      uint64_t *ret, struct error *err);
 
-/* For people: "4 GiB", "3.73 GiB", "512 MiB", "12 B". Returns buf. */
+/* For people: "4 GiB", "3.73 GiB", "512 MiB", "12 B". Rounded up: what is taken, held or asked for
+ * is not shown as less than it is, and a size that was typed with two decimals is shown as it was.
+ * Returns buf. */
 #define UNITS_TEXT_SIZE 48
 const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE]);
+/* Likewise what can be had, rounded down: so much of it there is. */
+const char *units_format_room(uint64_t bytes, char buf[static UNITS_TEXT_SIZE]);
 /* Likewise "250 ms", "1.5 s", "0 s"; three digits that count. */
 const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE]);

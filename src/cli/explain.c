@@ -30,9 +30,9 @@ static void gpus_print(const json_t *gpus)
 		table_add(&table, "%s",
 			  units_format_bytes(session_number(gpu, "requested_bytes"), text));
 		table_add(&table, "%s",
-			  units_format_bytes(session_number(gpu, "available_bytes"), text));
+			  units_format_room(session_number(gpu, "available_bytes"), text));
 		table_add(&table, "%s",
-			  units_format_bytes(session_number(gpu, "capacity_bytes"), text));
+			  units_format_room(session_number(gpu, "capacity_bytes"), text));
 		table_add(&table, "%s", fits ? "yes" : "no");
 		table_add(&table, "%s", session_text(gpu, "message"));
 	}

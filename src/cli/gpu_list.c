@@ -27,7 +27,7 @@ static void gpus_print(const json_t *gpus)
 		table_add(&table, "%s",
 			  units_format_bytes(session_number(gpu, "memory_bytes"), memory));
 		table_add(&table, "%s",
-			  units_format_bytes(session_number(gpu, "available_bytes"), left));
+			  units_format_room(session_number(gpu, "available_bytes"), left));
 		/* A count, or the sessions themselves. */
 		table_add(&table, "%" PRIu64,
 			  json_is_array(sessions) ? (uint64_t)json_array_size(sessions)

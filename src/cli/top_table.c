@@ -137,10 +137,19 @@ size_t top_list_size(const struct top_model *model, enum top_list list)
 
 /* ---- cells ------------------------------------------------------------------------------- */
 
-const char *top_bytes_text(uint64_t bytes, char buf[static TOP_BYTES_SIZE])
+/* How many times `size / parts` it is, the last one rounded up or down. */
+static uint64_t parts_of(uint64_t bytes, uint64_t size, unsigned parts, bool up)
+{
+	unsigned __int128 all = (unsigned __int128)bytes * parts + (up ? size - 1 : 0);
+
+	return (uint64_t)(all / size);
+}
+
+/* Three digits, or four of a unit that has as many. */
+static const char *bytes_text(uint64_t bytes, bool up, char buf[static TOP_BYTES_SIZE])
 {
 	static const char units[] = "BKMGTPE";
-	double value = (double)bytes;
+	uint64_t size = 1;
 	int unit = 0;
 
 	if (bytes == TOP_NONE || bytes == 0) {
@@ -148,11 +157,28 @@ const char *top_bytes_text(uint64_t bytes, char buf[static TOP_BYTES_SIZE])
 		return buf;
 	}
 	/* What would be rounded up to 1024 is one of the next. */
-	for (; value >= 1023.5 && units[unit + 1]; unit++)
-		value /= 1024;
-	bool whole = value >= 99.95 || unit == 0 || (int)(value * 10 + 0.5) % 10 == 0;
-	snprintf(buf, TOP_BYTES_SIZE, "%.*f%c", whole ? 0 : 1, value, units[unit]);
+	for (; parts_of(bytes, size, 1, up) >= 1024 && units[unit + 1]; unit++)
+		size *= 1024;
+	uint64_t tenths = parts_of(bytes, size, 10, up);
+	if (tenths >= 1000 || unit == 0)
+		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 "%c", parts_of(bytes, size, 1, up),
+			 units[unit]);
+	else if (tenths % 10)
+		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 ".%u%c", tenths / 10,
+			 (unsigned)(tenths % 10), units[unit]);
+	else
+		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 "%c", tenths / 10, units[unit]);
 	return buf;
+}
+
+const char *top_bytes_text(uint64_t bytes, char buf[static TOP_BYTES_SIZE])
+{
+	return bytes_text(bytes, true, buf);
+}
+
+const char *top_room_text(uint64_t bytes, char buf[static TOP_BYTES_SIZE])
+{
+	return bytes_text(bytes, false, buf);
 }
 
 const char *top_seconds_text(int64_t seconds, char buf[static TOP_BYTES_SIZE])
@@ -192,6 +218,15 @@ static void cell_bytes(struct top_cell *cell, uint64_t bytes)
 	cell->numeric = true;
 	cell->number = bytes == TOP_NONE ? -1 : (double)bytes;
 	cell_text(cell, top_bytes_text(bytes, text));
+}
+
+/* What can be had. */
+static void cell_room(struct top_cell *cell, uint64_t bytes)
+{
+	char text[TOP_BYTES_SIZE];
+
+	cell_bytes(cell, bytes);
+	cell_text(cell, top_room_text(bytes, text));
 }
 
 static void cell_share(struct top_cell *cell, double share)
@@ -273,7 +308,7 @@ static void gpu_cell(const struct top_gpu *gpu, size_t column, struct top_cell *
 	case GPU_OUTSIDE:
 		return cell_bytes(ret, gpu->outside);
 	case GPU_FREE:
-		return cell_bytes(ret, gpu->available);
+		return cell_room(ret, gpu->available);
 	case GPU_BUSY:
 		cell_share(ret, gpu->utilization < 0 ? -1 : gpu->utilization / 100.0);
 		ret->bar = gpu->utilization < 0 ? -1 : gpu->utilization / 100.0;

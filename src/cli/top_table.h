@@ -67,8 +67,10 @@ struct top_row *top_rows(const struct top_model *model, enum top_list list,
 void top_process_text(const struct top_model *model, enum top_list list, const struct top_row *row,
 		      char buf[static TOP_CELL_SIZE]);
 
-/* "79.1G", "512M", "0": at most 6 characters, powers of 1024; TOP_NONE: "-". */
+/* "79.1G", "512M", "0": at most 6 characters, powers of 1024, rounded up; TOP_NONE: "-". */
 #define TOP_BYTES_SIZE 16
 const char *top_bytes_text(uint64_t bytes, char buf[static TOP_BYTES_SIZE]);
+/* Likewise, rounded down: what can be had. */
+const char *top_room_text(uint64_t bytes, char buf[static TOP_BYTES_SIZE]);
 /* "12s", "3m05s", "2h10m", "4d07h" */
 const char *top_seconds_text(int64_t seconds, char buf[static TOP_BYTES_SIZE]);

@@ -307,7 +307,7 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 		return error_set(err, EXIT_CODE_NO_ROOM,
 				 "cannot grow to %s: GPU %u has %s left beside this session", asked,
 				 s->record.gpu[i].index,
-				 units_format_bytes(place_available(gpu), has));
+				 units_format_room(place_available(gpu), has));
 	if (bytes > now && !waiting_lets_grow(s->node, (uint32_t)s->pool_gpu[i]))
 		return error_set(err, EXIT_CODE_NO_ROOM,
 				 "cannot grow to %s: earlier requests wait for the room that is "

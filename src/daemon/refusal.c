@@ -17,8 +17,8 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 	const struct pool_gpu *gpu = &pool->gpu[index];
 	char left[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], other[UNITS_TEXT_SIZE];
 
-	units_format_bytes(place_available(place), left);
-	units_format_bytes(place_capacity(place), total);
+	units_format_room(place_available(place), left);
+	units_format_room(place_capacity(place), total);
 	if (reason == PLACE_NOT_OFFERED && gpu->claim_fd < 0)
 		snprintf(buf, size, "another carved has it (pid %d, user %u)", (int)gpu->holder_pid,
 			 gpu->holder_uid);

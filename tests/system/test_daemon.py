@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import clean_env, wait_until
+from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
 
 
@@ -65,7 +65,7 @@ def test_tolerance(make_daemon):
         assert not daemon.grant(vram="5")["tolerance_applied"]
     refused = daemon.request(vram="5")
     assert refused.status == 409 and refused.error["code"] == 3
-    assert "4.65 GiB of 79.65 GiB free" in refused.error["message"]
+    assert "4.64 GiB of 79.64 GiB free" in refused.error["message"]
     granted = daemon.grant(vram="4.9")
     assert granted["tolerance_applied"] and granted["vram_bytes"] == 4759 * MIB
     assert granted["requested_bytes"] == int(4.9 * GIB)
@@ -579,3 +579,28 @@ def test_quotas_hold_under_concurrent_requests(daemon):
         a.join(20)
     assert sum(a.answer.status == 201 for a in askers) == 8
     assert sum(a.answer.status == 403 for a in askers) == 32
+
+
+# ---- sizes as they are shown ----
+
+def test_what_is_shown_as_available_can_be_requested(make_daemon):
+    """Of 64 GPUs of any size, some of it held outside; what is held then is not shown as less than it is."""
+    dice = random.Random(2)
+    totals = [dice.randrange(1 << dice.randrange(30, 39)) + GIB for _ in range(64)]
+    daemon = make_daemon(gpus=[(total, 0, dice.randrange(total // 2), f"G{i}") for i, total in enumerate(totals)])
+
+    def listed():
+        done = subprocess.run([BUILD / "carve", "gpu", "list"], stdout=subprocess.PIPE, text=True, check=True, timeout=30,
+                              env=clean_env({"CARVE_RUNTIME_DIR": str(daemon.runtime)}))
+        heading, *rows = done.stdout.splitlines()
+        at = heading.index("AVAILABLE")
+        return [row[at:].split("  ")[0].replace(" ", "") for row in rows]
+
+    exact = [gpu["available_bytes"] for gpu in daemon.call("GET", "/v1/gpus").json]
+    for i, text in enumerate(listed()):
+        granted = daemon.grant(vram=text, vram_strict=True, gpu_ids=str(i))
+        assert granted["vram_bytes"] > exact[i] * 0.98
+        shown = subprocess.run([BUILD / "carve", "session", "list"], stdout=subprocess.PIPE, text=True, check=True,
+                               env=clean_env({"CARVE_RUNTIME_DIR": str(daemon.runtime)}), timeout=30).stdout
+        assert text in shown.replace(" ", ""), (text, shown)
+        daemon.release(granted["id"])

@@ -222,7 +222,7 @@ static void test_bytes_and_seconds(void **state)
 		const char *text;
 	} sizes[] = {{0, "0"},           {1, "1B"},        {1023, "1023B"},
 		     {1024, "1K"},       {1536, "1.5K"},   {1048575, "1M"},
-		     {MIB(512), "512M"}, {GIB(80), "80G"}, {GIB(80) - MIB(400), "79.6G"},
+		     {MIB(512), "512M"}, {GIB(80), "80G"}, {GIB(80) - MIB(400), "79.7G"},
 		     {GIB(1024), "1T"},  {TOP_NONE, "-"},  {TOP_NONE - 1, "16E"}};
 	static const struct {
 		int64_t seconds;
@@ -233,6 +233,12 @@ static void test_bytes_and_seconds(void **state)
 
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
 		assert_string_equal(top_bytes_text(sizes[i].bytes, buf), sizes[i].text);
+	assert_string_equal(top_room_text(GIB(80) - MIB(400), buf), "79.6G");
+	assert_string_equal(top_room_text(1048575, buf), "1023K");
+	assert_string_equal(top_room_text(GIB(100) - 1, buf), "99.9G");
+	assert_string_equal(top_bytes_text(GIB(100) - 1, buf), "100G");
+	assert_string_equal(top_room_text(0, buf), "0");
+	assert_string_equal(top_room_text(TOP_NONE, buf), "-");
 	for (size_t i = 0; i < ARRAY_SIZE(times); i++)
 		assert_string_equal(top_seconds_text(times[i].seconds, buf), times[i].text);
 }

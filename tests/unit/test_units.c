@@ -2,6 +2,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -186,6 +188,45 @@ static void texts(void **state)
 	assert_string_equal(units_format_bytes(2158000000, buf), "2.01 GiB");
 	assert_string_equal(units_format_bytes(UINT64_MAX, buf), "16777216 TiB");
 	assert_string_equal(units_format_bytes(268435456, buf), "256 MiB");
+	assert_string_equal(units_format_bytes(1073741823, buf), "1 GiB");
+	assert_string_equal(units_format_bytes(1073741825, buf), "1.01 GiB");
+	assert_string_equal(units_format_room(1073741823, buf), "1023.99 MiB");
+	assert_string_equal(units_format_room(1073741825, buf), "1 GiB");
+	assert_string_equal(units_format_room(15826954485, buf), "14.73 GiB");
+	assert_string_equal(units_format_room(UINT64_MAX, buf), "16777215.99 TiB");
+}
+
+/* As who reads it types it. */
+static uint64_t typed(const char *text)
+{
+	char size[UNITS_TEXT_SIZE];
+	struct error err;
+	uint64_t bytes = 0;
+
+	snprintf(size, sizeof(size), "%.*s%s", (int)strcspn(text, " "), text,
+		 text + strcspn(text, " ") + 1);
+	assert_int_equal(units_parse_size(size, "SIZE", &bytes, &err), 0);
+	return bytes;
+}
+
+static void what_is_shown_can_be_had(void **state)
+{
+	char buf[UNITS_TEXT_SIZE];
+
+	srandom(2);
+	for (int i = 0; i < 100000; i++) {
+		uint64_t bytes = (((uint64_t)random() << 31) | (uint64_t)random()) %
+				 ((uint64_t)1 << (27 + i % 20));
+
+		bytes += SLICE_BYTES_MIN;
+		uint64_t room = typed(units_format_room(bytes, buf));
+		assert_true(room <= bytes && room > bytes - bytes / 99);
+		uint64_t use = typed(units_format_bytes(bytes, buf));
+		/* What is left of a byte is dropped of what is typed. */
+		assert_true(use + 1 >= bytes && use < bytes + bytes / 99);
+		/* Two decimals stay as they were typed. */
+		assert_true(typed(units_format_bytes(use, buf)) == use);
+	}
 }
 
 static void durations(void **state)
@@ -225,6 +266,7 @@ int main(void)
 		cmocka_unit_test(gpu_fractions),
 		cmocka_unit_test(shares),
 		cmocka_unit_test(texts),
+		cmocka_unit_test(what_is_shown_can_be_had),
 		cmocka_unit_test(durations),
 	};
 
