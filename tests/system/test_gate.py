@@ -11,10 +11,10 @@ from test_front_loading import FRONTS, NULL_DRIVER
 MS = 1_000_000
 
 
-def through(plan, ms, *args, answer="ok"):
+def through(plan, ms, *args, answer="ok", program="gate_launch"):
     """(what the program says, what the gate's owner saw)"""
     done = run([BUILD / "tests/programs/front_host", "--gate", plan, "--answer", answer, "--preload",
-                ":".join(map(str, FRONTS)), "--", BUILD / "tests/programs/gate_launch", str(ms), *map(str, args)],
+                ":".join(map(str, FRONTS)), "--", BUILD / "tests/programs" / program, str(ms), *map(str, args)],
                env=clean_env({"CARVE_DRIVER_CUDA": str(NULL_DRIVER)}), timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), json.loads(done.stderr.splitlines()[-1])["gate"]
@@ -59,6 +59,16 @@ def test_nothing_passes_a_closed_gate(threads):
     assert gate["drained"] > 0
     assert gate["waits"] > 0
     assert (gate["leaked"], gate["given_up"]) == (0, 0)
+
+
+@pytest.mark.parametrize("state", ["open", "contended"])
+@pytest.mark.once("the front's gate, beside a stand-in for the daemon")
+def test_a_launch_that_the_gate_closed_on_is_marked_when_it_returns(state):
+    """Its thread does something else then. Until the marker is in, the gate's owner waits for it: it could close the gate
+    once for each launch, if the helper looked no more, and can tens of times."""
+    program, gate = through(f"@{state}:20,closed:1", 3, program="gate_late")
+    assert program["launches"] == 3 and gate["leaked"] == 0
+    assert gate["closes"] > 9, gate
 
 
 @pytest.mark.once("the front's gate, beside a stand-in for the daemon")

@@ -63,11 +63,13 @@ static uint64_t step(struct gate *g, enum gate_state state, uint64_t tick)
 
 	if (state != GATE_CONTENDED && state != GATE_CLOSED)
 		return SLEEP_NS;
+	/* Asked before the look: one that returns in between has counted its work. */
+	bool launching = gate_launching(g->page);
 	atomic_store(&g->helper_inside, 1);
 	if (!stopping(g))
 		busy = look(g);
 	atomic_store(&g->helper_inside, 0);
-	if (state == GATE_CLOSED && !busy)
+	if (state == GATE_CLOSED && !busy && !launching)
 		return SLEEP_NS;
 	return busy ? TICK_NS : MIN(tick * 2, TICK_NS_MOST);
 }
