@@ -73,6 +73,36 @@ static void verdict_print(const json_t *explanation, bool waits)
 		printf("hint: %s\n", hint);
 }
 
+/* At most so many of those that go first are named. */
+#define AHEAD_SHOWN 8
+
+/* Who goes first, where any does: of others the size only. */
+static void ahead_print(const json_t *explanation)
+{
+	const json_t *ahead = json_object_get(explanation, "ahead");
+	size_t count = json_array_size(ahead), i;
+	json_t *one;
+
+	if (!count)
+		return;
+	printf("ahead of it:");
+	json_array_foreach(ahead, i, one)
+	{
+		const char *id = session_text(one, "id");
+
+		if (i == AHEAD_SHOWN)
+			break;
+		if (*id)
+			printf("%s %s of %s (%s)", i ? "," : "", id, session_text(one, "owner"),
+			       session_text(one, "asked"));
+		else
+			printf("%s another user's (%s)", i ? "," : "", session_text(one, "asked"));
+	}
+	if (count > AHEAD_SHOWN)
+		printf(" and %zu more", count - AHEAD_SHOWN);
+	printf("\n");
+}
+
 /* ---- a request --------------------------------------------------------------------------- */
 
 static int explain_request(const struct cli *cli, const struct client *client, struct error *err)
@@ -91,6 +121,7 @@ static int explain_request(const struct cli *cli, const struct client *client, s
 	if (cli->value[OPT_JSON])
 		return output_json(explanation, err);
 	verdict_print(explanation, false);
+	ahead_print(explanation);
 	gpus_print(json_object_get(explanation, "gpus"));
 	return 0;
 }
@@ -99,9 +130,10 @@ static int explain_request(const struct cli *cli, const struct client *client, s
 
 static void waiting_print(const json_t *session, const json_t *explanation)
 {
-	printf("%s: waits since %s, %" PRIu64 " in line\n", session_text(session, "id"),
+	printf("%s: waits since %s, at place %" PRIu64 " in line\n", session_text(session, "id"),
 	       session_text(session, "created"), session_number(session, "position"));
 	verdict_print(explanation, true);
+	ahead_print(explanation);
 	gpus_print(json_object_get(explanation, "gpus"));
 }
 

@@ -210,6 +210,17 @@ static void post_session(struct call *call, const char *id)
 
 /* ---- explaining -------------------------------------------------------------------------- */
 
+static void explain_reply(struct call *call, const struct waiter *w,
+			  const struct slice_request *request, const struct place_result *result,
+			  const struct error *err)
+{
+	json_t *json = view_explain(call->node, &request->place, result, err);
+
+	json_object_set_new(json, "ahead",
+			    view_ahead(call->node, w, request->priority, &call->peer));
+	call_reply(call, MHD_HTTP_OK, json);
+}
+
 static void answer_explain(struct call *call, void *arg)
 {
 	struct slice_request *request = arg;
@@ -222,7 +233,7 @@ static void answer_explain(struct call *call, void *arg)
 		return;
 	}
 	(void)waiting_would(call->node, request, &call->peer, &result, &err);
-	call_reply(call, MHD_HTTP_OK, view_explain(call->node, &request->place, &result, &err));
+	explain_reply(call, NULL, request, &result, &err);
 }
 
 static void post_explain(struct call *call, const char *id)
@@ -255,7 +266,7 @@ static void answer_explain_waiter(struct call *call, void *id)
 	}
 	if (request_resolve(&w->request, &call->node->pool, &err) == 0)
 		(void)waiting_explain(call->node, w, &result, &err);
-	call_reply(call, MHD_HTTP_OK, view_explain(call->node, &w->request.place, &result, &err));
+	explain_reply(call, w, &w->request, &result, &err);
 }
 
 static void get_explain(struct call *call, const char *id)

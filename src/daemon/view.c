@@ -376,3 +376,14 @@ json_t *view_waiter(const struct node *node, const struct waiter *waiter, const 
 	json_object_set_new(json, "pids", json_array());
 	return json;
 }
+
+json_t *view_ahead(const struct node *node, const struct waiter *waiter, int priority,
+		   const struct peer *viewer)
+{
+	json_t *list = json_array();
+
+	for (const struct waiter *w = node->waiters;
+	     w && w != waiter && (waiter || w->request.priority >= priority); w = w->next)
+		json_array_append_new(list, view_waiter(node, w, viewer));
+	return list;
+}

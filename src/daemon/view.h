@@ -19,6 +19,10 @@ struct waiter;
  * (unset: it would be granted). */
 json_t *view_explain(const struct node *node, const struct place_request *request,
 		     const struct place_result *result, const struct error *err);
+/* The requests that go before `waiter`, or, where that is NULL, before a new one of this priority.
+ */
+json_t *view_ahead(const struct node *node, const struct waiter *waiter, int priority,
+		   const struct peer *viewer);
 json_t *view_version(const struct node *node);
 json_t *view_gpus(const struct node *node);
 json_t *view_session(const struct session *session, const struct peer *viewer);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/pool.h"
@@ -313,6 +314,23 @@ int waiting_explain(const struct node *node, const struct waiter *w, struct plac
 	return decide(node, w, &w->request.place, &w->peer, ret, err);
 }
 
+/* It had its time: asking again with the same wish is not what helps. */
+static void waited_in_vain(const struct waiter *w, struct error *err)
+{
+	int64_t since = now_realtime_ns() - w->created;
+	/* Over an upgrade only the rest of its time is known, and when it came. */
+	bool longer = since > (int64_t)w->request.wait_ns + 1000000000;
+	uint64_t waited = longer ? (uint64_t)since : w->request.wait_ns;
+	char text[UNITS_TEXT_SIZE];
+	struct error why = *err;
+
+	if (!w->request.wait_ns)
+		return;
+	error_set(err, why.code, "waited %s in vain: %s", units_format_duration(waited, text),
+		  why.message);
+	error_hint(err, "ask for less, or wait longer; carve session list shows what is held");
+}
+
 /* Decides one request, or leaves it waiting. */
 static void waiter_run(struct node *node, struct waiter *w)
 {
@@ -332,6 +350,8 @@ static void waiter_run(struct node *node, struct waiter *w)
 		count_passes(node, w, &result);
 		grant(node, w, &result);
 	} else if (rc != -EAGAIN || now_monotonic_ns() >= w->deadline_ns) {
+		if (rc == -EAGAIN)
+			waited_in_vain(w, &err);
 		refuse(node, w, &err);
 	} else {
 		snprintf(w->why, sizeof(w->why), "%s", err.message);

@@ -140,10 +140,21 @@ def test_a_waiting_request_is_explained(two_gpus):
     one, = wait_until(lambda: waiting(two_gpus))
     done = carve(two_gpus, "explain", one["id"])
     lines = done.stdout.splitlines()
-    assert lines[0].startswith(f"{one['id']}: waits since 20") and lines[0].endswith("1 in line")
+    assert lines[0].startswith(f"{one['id']}: waits since 20") and lines[0].endswith(", at place 1 in line")
     assert lines[1] == "40 GiB: waits: not enough GPU memory for 40 GiB"
     assert "10 GiB of 80 GiB free, programs outside carve hold 10 GiB" in lines[3]
+    last = Asker(two_gpus, vram="41", wait_for=60)
+    two = wait_until(lambda: [w for w in waiting(two_gpus) if w["position"] == 2])[0]
+    owner = one["owner"]
+    lines = carve(two_gpus, "explain", two["id"]).stdout.splitlines()
+    assert lines[0].endswith(", at place 2 in line") and lines[2] == f"ahead of it: {one['id']} of {owner} (40 GiB)"
+    assert [w["id"] for w in carve_json(two_gpus, "explain", two["id"])["ahead"]] == [one["id"]]
+    lines = carve(two_gpus, "explain", "--vram", "50").stdout.splitlines()
+    assert lines[2] == f"ahead of it: {one['id']} of {owner} (40 GiB), {two['id']} of {owner} (41 GiB)"
+    two_gpus.release(two["id"])
+    last.join(10)
     shown = carve_json(two_gpus, "explain", one["id"])
+    assert shown["ahead"] == []
     assert shown["state"] == "waiting" and shown["position"] == 1 and shown["granted"] is False
     two_gpus.release(first["id"])
     asker.join(10)

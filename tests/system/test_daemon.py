@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import socket
 import subprocess
 import threading
@@ -148,6 +149,14 @@ def test_other_users_see_the_size_only(make_daemon):
     assert shown["vram_bytes"] == 7 * GIB and shown["id"] is None and shown["owner"] is None
     assert "secret" not in json.dumps(answers) and mine["id"] not in json.dumps(answers[0])
     assert daemon.show(mine["id"])["state"] == "active"
+    # Nor of who waits.
+    asker = Asker(daemon, vram="80", wait_for=60, name="secret2")
+    waits, = wait_until(lambda: waiting(daemon))
+    done = subprocess.run([BUILD / "carve", "explain", "--vram", "79"], user=65534, group=65534, text=True,
+                          stdout=subprocess.PIPE, env=clean_env({"CARVE_RUNTIME_DIR": str(daemon.runtime)}), timeout=30)
+    assert "\nahead of it: another user's (80 GiB)\n" in done.stdout and waits["id"] not in done.stdout
+    daemon.release(waits["id"])
+    asker.join(10)
 
 
 def test_no_gpu(make_daemon):
@@ -217,7 +226,12 @@ def test_waiting_times_out_with_the_reason(daemon):
     refused = daemon.request(vram="40", wait_for=0.5)
     assert 0.4 < time.monotonic() - start < 2
     assert refused.status == 409 and refused.error["code"] == 3
-    assert "GPU 0 (Fake H100): 0 B of 80 GiB free" in refused.error["message"]
+    message, hint = refused.error["message"], refused.error["hint"]
+    assert "GPU 0 (Fake H100): 0 B of 80 GiB free" in message
+    assert re.match(r"waited [\d.]+ m?s in vain: not enough GPU memory for 40 GiB", message), message
+    assert "--wait-for" not in hint and "wait longer" in hint
+    at_once = daemon.request(vram="40")
+    assert "--wait-for" in at_once.error["hint"] and "waited" not in at_once.error["message"]
 
 
 def test_what_can_never_be_is_not_waited_for(daemon):
