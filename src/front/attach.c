@@ -9,11 +9,11 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "front/environment.h"
 
@@ -23,8 +23,10 @@
 #define HIGH_FD 48
 #define CONNECT_TRIES 40
 #define CONNECT_PAUSE_NS 50000000L
+/* So many times more where a daemon is there, and has not got round to those who came before. */
+#define CROWDED_TRIES 5
 /* A daemon that accepts and then says nothing must not hang the program. */
-#define REPLY_SECONDS 5
+#define REPLY_NS 5000000000ull
 
 /* limits, ledger, wake */
 #define DESCRIPTORS 3
@@ -50,9 +52,10 @@ static uint64_t inode_of(int fd)
 	return st.stx_ino;
 }
 
+/* -EAGAIN: too many are waiting to be accepted; the kernel would let this one wait without end. */
 static int connect_once(const struct sockaddr_un *address)
 {
-	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return -errno;
@@ -64,26 +67,23 @@ static int connect_once(const struct sockaddr_un *address)
 static int connect_daemon(const char *path, int tries)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct timeval patience = {.tv_sec = REPLY_SECONDS};
-	int fd = -ENAMETOOLONG;
 
 	if (strlen(path) >= sizeof(address.sun_path))
-		return fd;
+		return -ENAMETOOLONG;
 	memcpy(address.sun_path, path, strlen(path) + 1);
-	for (int i = 0; i < tries; i++) {
+	for (int i = 1;; i++) {
 		struct timespec pause = {.tv_nsec = CONNECT_PAUSE_NS};
+		int fd = connect_once(&address), most = tries;
 
-		fd = connect_once(&address);
-		if (fd != -ECONNREFUSED && fd != -ENOENT && fd != -EAGAIN)
-			break;
-		if (i + 1 < tries)
-			nanosleep(&pause, NULL);
+		if (fd == -EAGAIN)
+			most *= CROWDED_TRIES;
+		else if (fd != -ECONNREFUSED && fd != -ENOENT)
+			return fd;
+		if (i >= most)
+			return fd;
+		while (nanosleep(&pause, &pause) < 0 && errno == EINTR)
+			;
 	}
-	if (fd >= 0) {
-		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	}
-	return fd;
 }
 
 /* The first `fd_count` descriptors of the attachment go with it: limits and ledger, or none. */
@@ -112,6 +112,24 @@ static int send_request(int fd, const struct attach_request *request, const int 
 	return n == sizeof(*request) ? 0 : n < 0 ? -errno : -EPROTO;
 }
 
+/* However often the program's signals interrupt it. */
+static int wait_for_reply(int fd)
+{
+	struct pollfd readable = {.fd = fd, .events = POLLIN};
+	uint64_t now = now_monotonic_ns();
+	const uint64_t end = now + REPLY_NS;
+
+	for (; now < end; now = now_monotonic_ns()) {
+		int count = poll(&readable, 1, (int)((end - now) / 1000000) + 1);
+
+		if (count > 0)
+			return 0;
+		if (count < 0 && errno != EINTR)
+			return -errno;
+	}
+	return -EAGAIN;
+}
+
 /* Receives a reply and descriptors; fds not received are left alone. */
 static int receive_reply(int fd, struct attach_reply *reply, int fds[DESCRIPTORS])
 {
@@ -125,11 +143,11 @@ static int receive_reply(int fd, struct attach_reply *reply, int fds[DESCRIPTORS
 				 .msg_control = &control,
 				 /* What CMSG_SPACE adds would hold one more. */
 				 .msg_controllen = CMSG_LEN(DESCRIPTORS * sizeof(int))};
-	ssize_t n;
+	int r = wait_for_reply(fd);
 
-	do
-		n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
+	if (r < 0)
+		return r;
+	ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	if (n < 0)
 		return -errno;
 	/* Whoever calls closes them, whatever the rest is. */

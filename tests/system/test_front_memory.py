@@ -1,5 +1,7 @@
 """Linear memory and contexts in a slice, over the null driver and a stand-in for the daemon (front_host)."""
+import contextlib
 import json
+import socket
 
 import pytest
 
@@ -106,3 +108,33 @@ def test_daemon_that_is_not_there_fails_closed(tmp_path):
                               "CARVE_SESSION": "s-test", "CARVE_ATTACH": str(tmp_path / "attach.sock")}))
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1 and "cannot be reached" in done.stderr
+
+
+# Interrupts every system call of its own that does not begin again by itself.
+INTERRUPTED = """
+import ctypes, signal
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+cuda.cuInit(0)
+print(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
+"""
+
+
+@pytest.mark.parametrize("queue, program, why", [
+    ("full", [BUILD / "tests/programs/front_memory", "closed"], "cannot be reached"),
+    ("empty", ["/usr/bin/python3", "-c", INTERRUPTED], "did not answer")], ids=["full", "empty"])
+def test_a_daemon_that_hangs_is_not_waited_for_for_ever(tmp_path, queue, program, why):
+    """A socket that nobody accepts from, with room for connections or without."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        listener.bind(str(tmp_path / "attach.sock"))
+        listener.listen(0 if queue == "full" else 100)
+        with contextlib.suppress(BlockingIOError):
+            while queue == "full":
+                one = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
+                one.connect(str(tmp_path / "attach.sock"))
+        done = run(program, env=clean_env({"LD_PRELOAD": str(FRONTS[0]), "CARVE_DRIVER_CUDA": str(NULL_DRIVER),
+                                           "CARVE_SESSION": "s-test", "CARVE_ATTACH": str(tmp_path / "attach.sock")}))
+    assert done.returncode == 0 and done.stdout in ("", "2\n"), done.stdout + done.stderr
+    assert done.stderr.count("\n") == 1 and why in done.stderr
