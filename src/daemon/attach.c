@@ -193,12 +193,19 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
 	return reply_status(c, ATTACH_OK, "%s", "");
 }
 
+static void sent_drop(struct attach_connection *c)
+{
+	for (size_t i = 0; i < SENT_MAX; i++)
+		close_fd(&c->sent[i]);
+}
+
 /* A process that attached to the daemon before this one and goes on here: its slot was taken up
  * with the ledger, so only the connection is new. */
 static bool handle_resume(struct attach_connection *c, struct session *s, uint32_t slot)
 {
 	if (!books_exist(&s->books) && c->sent[0] >= 0 && c->sent[1] >= 0)
 		takeover_ledger(s, c->sent[0], c->sent[1]);
+	sent_drop(c);
 	for (struct process *p = s->processes; p && !c->process; p = p->next) {
 		if (p->slot != slot || p->dead || p->connection ||
 		    !process_same(p->id, c->peer.process))
@@ -309,10 +316,11 @@ static void on_request(uv_poll_t *poll, int status, int events)
 		return;
 	if (n > 0)
 		sent_take(c, &message);
+	if (request.kind != ATTACH_RESUME)
+		sent_drop(c);
 	c->heard_ns = c->server->node->busy_ns = now_monotonic_ns();
 	bool goes_on = n > 0 && handle(c, &request, (size_t)n);
-	for (size_t i = 0; i < SENT_MAX; i++)
-		close_fd(&c->sent[i]);
+	sent_drop(c);
 	if (!goes_on)
 		connection_close(c);
 }
