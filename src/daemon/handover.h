@@ -12,7 +12,8 @@
  *   sessions     id, counted_from: since when its GPU time is counted (ns since 1970)
  *   books        session; limits, ledger, wake: descriptors; lease: what its turns left it with
  *   lost         sessions whose ledger is out of reach
- *   left         session, slot: processes that ended their connection and live
+ *   left         session, slot: processes that ended their connection and live; image: a
+ *                descriptor of what they ran
  *   attached     fd, peer, session, slot, settling: connections of the attach socket
  *   connections  descriptors of idle HTTP connections
  *   calls        fd, peer, method, path, arguments, body, close: HTTP calls whose answer is due,

@@ -1,6 +1,7 @@
 #include "daemon/peer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,6 +167,27 @@ bool process_alive(struct process_id process)
 	struct process_id now = {0};
 
 	return process_identify(process.pid, &now) == 0 && process_same(now, process);
+}
+
+/* The file stays that of the memory which the process had when it was opened, and shows nothing
+ * once that has no user. Nor does it of a process whose first thread has ended, when opened only
+ * then. */
+int process_image_open(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	return process_image_gone(fd) ? -ESRCH : steal_fd(&fd);
+}
+
+bool process_image_gone(int fd)
+{
+	char first;
+
+	return pread(fd, &first, sizeof(first), 0) <= 0;
 }
 
 uint64_t process_mount_namespace(struct process_id process)

@@ -17,6 +17,7 @@
 #include "daemon/pool.h"
 #include "daemon/session.h"
 #include "daemon/strays.h"
+#include "daemon/takeover.h"
 
 /* Dead processes are looked for in the driver's lists this often at first, and ever less often. */
 #define REAP_DELAY_MIN_MS 20
@@ -99,6 +100,7 @@ static void on_process_ended(void *arg)
 
 	process_watch_stop(p->watch);
 	p->watch = NULL;
+	close_fd(&p->image_fd);
 	p->dead = true;
 	s->node->dead_count++;
 	p->dead_ns = now_monotonic_ns();
@@ -204,50 +206,6 @@ static bool reap_all(struct node *node)
 	return waiting;
 }
 
-static bool attached_anew(const struct process *p)
-{
-	for (const struct process *q = p->session->processes; q; q = q->next)
-		if (q != p && !q->dead && q->connection && q->id.pid == p->id.pid)
-			return true;
-	return false;
-}
-
-/* Exec ends the connection as it ends what the driver holds. The process keeps its slot: it may
- * only have closed all descriptors, and go on. */
-static void exec_settle(struct process *p)
-{
-	struct session *s = p->session;
-
-	if (s->node->pool.done < p->reap_sample)
-		return;
-	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
-		const struct gpu_sample *sample;
-
-		if (s->pool_gpu[i] < 0)
-			return;
-		sample = &s->node->pool.gpu[s->pool_gpu[i]].sample;
-		if (sample->error ||
-		    (gpu_sample_process_bytes(sample, p->id.pid) != 0 && !attached_anew(p)))
-			return;
-	}
-	p->left = false;
-	if (attached_anew(p))
-		lease_forget(p);
-	ledger_recover(ledger_of(p), p->slot);
-	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
-		ledger_reap(ledger_of(p), p->slot, i);
-		p->gpu[i] = (struct process_gpu){0};
-	}
-}
-
-static void exec_settle_all(struct node *node)
-{
-	for (struct session *s = node->attached; s; s = s->next_attached)
-		for (struct process *p = s->processes; p; p = p->next)
-			if (p->left && !p->dead)
-				exec_settle(p);
-}
-
 /* ---- life -------------------------------------------------------------------------------- */
 
 static struct process *process_new(struct session *s, struct process_id id, uint32_t slot)
@@ -260,6 +218,7 @@ static struct process *process_new(struct session *s, struct process_id id, uint
 	p->session = s;
 	p->id = id;
 	p->slot = slot;
+	p->image_fd = process_image_open(id.pid);
 	p->next = s->processes;
 	s->processes = p;
 	return p;
@@ -327,6 +286,7 @@ void process_free(struct process *p)
 	if (p->connection)
 		attach_forget(p->connection);
 	process_watch_stop(p->watch);
+	close_fd(&p->image_fd);
 	free(p);
 }
 
@@ -399,6 +359,7 @@ static void settle_one(struct process *p, uint32_t position, enum settle_why why
 	uint64_t figure = figure_of_living(p, s->pool_gpu[position]);
 	int64_t used = p->gpu[position].seen_used, cost, settled;
 
+	p->gpu[position].listed |= !sample->error && figure != 0;
 	if (sample->error || (!figure && used))
 		return;
 	cost = (int64_t)s->books.limits->gpu[position].context_bytes;
@@ -441,6 +402,82 @@ static void settle_all(struct node *node)
 		for (struct process *p = s->processes; p; p = p->next)
 			if (!p->dead)
 				(void)process_settle(p, SETTLE_SECOND);
+}
+
+/* ---- living ones whose connection ended ----------------------------------------------- */
+
+static const struct gpu_sample *sample_of(const struct session *s, uint32_t position)
+{
+	return &s->node->pool.gpu[s->pool_gpu[position]].sample;
+}
+
+static bool attached_anew(const struct process *p)
+{
+	for (const struct process *q = p->session->processes; q; q = q->next)
+		if (q != p && !q->dead && q->connection && q->id.pid == p->id.pid)
+			return true;
+	return false;
+}
+
+/* Whether the program that had the slot is gone, and cannot be inside an operation on it. Where it
+ * could not be looked into, only what has no ledger mapped is another program for sure. */
+static bool has_execed(const struct process *p)
+{
+	if (p->image_fd >= 0)
+		return process_image_gone(p->image_fd);
+	return !attached_anew(p) && takeover_has_no_ledger(p->session, p->id.pid);
+}
+
+/* It lives, and what it held is gone with the driver's descriptors: it closed them all, and may be
+ * inside an operation. So its own account is left alone, and the daemon's is set against it. */
+static void closed_settle(struct process *p)
+{
+	const struct session *s = p->session;
+
+	if (!stood_still(p, 0))
+		return;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		if (s->pool_gpu[i] < 0 || !p->gpu[i].listed || sample_of(s, i)->error ||
+		    figure_of_living(p, s->pool_gpu[i]))
+			continue;
+		p->gpu[i].listed = false;
+		p->gpu[i].floor = -MAX(0, p->gpu[i].seen_used);
+		ledger_settle(ledger_of(p), p->slot, i, p->gpu[i].floor);
+	}
+}
+
+/* Exec ends the connection as it ends what the driver holds. The process keeps its slot. */
+static void exec_settle(struct process *p)
+{
+	struct session *s = p->session;
+
+	if (s->node->pool.done < p->reap_sample)
+		return;
+	if (!has_execed(p)) {
+		closed_settle(p);
+		return;
+	}
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] < 0 || sample_of(s, i)->error ||
+		    (gpu_sample_process_bytes(sample_of(s, i), p->id.pid) != 0 &&
+		     !attached_anew(p)))
+			return;
+	p->left = false;
+	if (attached_anew(p))
+		lease_forget(p);
+	ledger_recover(ledger_of(p), p->slot);
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		ledger_reap(ledger_of(p), p->slot, i);
+		p->gpu[i] = (struct process_gpu){0};
+	}
+}
+
+static void exec_settle_all(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next)
+			if (p->left && !p->dead)
+				exec_settle(p);
 }
 
 /* ---- what is not carve's ----------------------------------------------------------------- */

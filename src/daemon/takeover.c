@@ -196,6 +196,15 @@ static bool slot_is_true(const struct session *s, uint32_t slot)
 	return maps_each(s->node, path, is_session, s);
 }
 
+bool takeover_has_no_ledger(const struct session *s, pid_t pid)
+{
+	cleanup_close int image = process_image_open(pid);
+	char path[PROC_PATH_SIZE];
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	return image >= 0 && !maps_each(s->node, path, is_session, s);
+}
+
 static void processes_scan(const struct node *node)
 {
 	DIR *dir = opendir("/proc");
@@ -231,6 +240,16 @@ static void turns_leave(const struct node *node, struct handover *h)
 				       "account", leases_leave_gpu(node->leases, i)));
 }
 
+static void left_leave(struct handover *h, const struct process *p)
+{
+	json_t *left =
+		json_pack("{s:s, s:i}", "session", p->session->record.id, "slot", (int)p->slot);
+
+	if (p->image_fd >= 0)
+		json_object_set_new(left, "image", handover_fd(h, p->image_fd));
+	handover_add(h, "left", left);
+}
+
 void takeover_leave(const struct node *node, struct handover *h)
 {
 	turns_leave(node, h);
@@ -254,9 +273,7 @@ void takeover_leave(const struct node *node, struct handover *h)
 		handover_add(h, "books", books);
 		for (const struct process *p = s->processes; p; p = p->next)
 			if (p->left)
-				handover_add(h, "left",
-					     json_pack("{s:s, s:i}", "session", s->record.id,
-						       "slot", (int)p->slot));
+				left_leave(h, p);
 	}
 }
 
@@ -328,6 +345,15 @@ static void books_take_all(struct node *node)
 	}
 }
 
+/* What it ran when it attached: by now it may be another program, which has the ledger too. */
+static void image_take(struct process *p, int fd)
+{
+	if (fd < 0)
+		return;
+	close_fd(&p->image_fd);
+	p->image_fd = fd;
+}
+
 static void left_take_all(const struct node *node)
 {
 	size_t i;
@@ -339,8 +365,11 @@ static void left_take_all(const struct node *node)
 		json_int_t slot = json_integer_value(json_object_get(item, "slot"));
 
 		for (struct process *p = s ? s->processes : NULL; p; p = p->next)
-			if (p->slot == slot && !p->dead)
+			if (p->slot == slot && !p->dead) {
+				image_take(p, handover_take(node->handover,
+							    json_object_get(item, "image")));
 				process_disconnected(p);
+			}
 	}
 }
 

@@ -43,6 +43,8 @@ for line in sys.stdin:
         if child == 0:
             os.close(0); os.close(1); time.sleep(1000)
         print(child, flush=True)
+    if word == 'close': a.close(); print('ok', flush=True)
+    if word == 'exec': print('ok', flush=True); os.execv('/bin/sleep', ['sleep', '1000'])
     if word == 'resume':
         b = Attached(D); print(b.ask(RESUME, %r, slot)[0], flush=True); a = b
 """
@@ -232,6 +234,32 @@ def test_a_process_in_the_middle_of_a_call_is_not_settled(daemon, make_child):
     ledger.set_calls(child.slot, 5, 4)
     assert child.say("settle") == str(OK)
     assert ledger.committed() == 340 * MIB
+
+
+def test_a_process_that_closed_its_connection_is_charged_on(daemon, make_child):
+    """It may be inside an operation at any moment: its account is not touched as long as its program lives."""
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    ledger = observe(daemon, session)
+    child.say("close")
+    child.say(f"charge {GIB}")  # before the driver lists it
+    time.sleep(2.2)
+    assert ledger.committed() == GIB and ledger.books(child.slot)[0] == GIB
+    daemon.processes = [(0, child.pid, GIB)]
+    daemon.write_state()
+    time.sleep(1.5)
+    assert ledger.committed() == GIB
+    # It closed the driver's too.
+    daemon.processes = []
+    daemon.write_state()
+    wait_until(lambda: ledger.committed() == 0, 5)
+    assert ledger.books(child.slot)[0] == GIB
+    child.say(f"charge {512 * MIB}")
+    time.sleep(1.2)
+    assert ledger.committed() == 512 * MIB
+    child.say("exec")
+    wait_until(lambda: ledger.committed() == 0 and ledger.books(child.slot) == (0, 0), 5)
+    assert daemon.show(session)["pids"] == [child.pid]
 
 
 def test_what_the_slice_holds_is_not_outside(daemon, make_child):
