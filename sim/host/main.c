@@ -45,6 +45,14 @@ int verb_help(const char *text)
 	return EXIT_CODE_OK;
 }
 
+bool verb_wants_json(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (!strcmp(argv[i], "--json"))
+			return true;
+	return false;
+}
+
 int verb_bad_option(char **argv, struct error *err)
 {
 	error_set(err, EXIT_CODE_USAGE, "%s: bad option '%.100s'", argv[0], argv[optind - 1]);

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -28,7 +30,8 @@ static const char help[] =
 	"  --for SECONDS    it clears itself after that\n"
 	"  --delay SECONDS  how long a call takes\n"
 	"  --error N        the number to return (CUresult; with nvml: nvmlReturn_t)\n"
-	"  --clear          no more faults of this kind\n\n"
+	"  --clear          no more faults of this kind\n"
+	"  --json           print what was set as JSON, errors too\n\n"
 	"Example:\n  {} fault alloc --gpu 0 --count 1\n";
 
 static const char *const kinds[WIRE_FAULTS + 1] = {
@@ -89,6 +92,8 @@ static int option_apply(int option, struct wire_fault_set *set, struct error *er
 	case 'x':
 		set->clear = 1;
 		return 0;
+	case 'j':
+		return 0;
 	default:
 		return -EXIT_CODE_USAGE;
 	}
@@ -98,17 +103,12 @@ static int option_apply(int option, struct wire_fault_set *set, struct error *er
 static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, struct error *err)
 {
 	static const struct option options[] = {
-		{"gpu", required_argument, NULL, 'g'},
-		{"pid", required_argument, NULL, 'p'},
-		{"call", required_argument, NULL, 'c'},
-		{"skip", required_argument, NULL, 's'},
-		{"count", required_argument, NULL, 'n'},
-		{"delay", required_argument, NULL, 'd'},
-		{"for", required_argument, NULL, 'f'},
-		{"error", required_argument, NULL, 'e'},
-		{"clear", no_argument, NULL, 'x'},
-		{"help", no_argument, NULL, 'h'},
-		{0},
+		{"gpu", required_argument, NULL, 'g'},   {"pid", required_argument, NULL, 'p'},
+		{"call", required_argument, NULL, 'c'},  {"skip", required_argument, NULL, 's'},
+		{"count", required_argument, NULL, 'n'}, {"delay", required_argument, NULL, 'd'},
+		{"for", required_argument, NULL, 'f'},   {"error", required_argument, NULL, 'e'},
+		{"clear", no_argument, NULL, 'x'},       {"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},        {0},
 	};
 	int option;
 
@@ -122,8 +122,14 @@ static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, st
 		if (status < 0)
 			return status;
 	}
+	if (optind == argc) {
+		error_set(err, EXIT_CODE_USAGE, "fault: KIND is missing");
+		error_hint(err, "one of alloc, launch, ecc, lost, hang, nvml, mig-destroy");
+		return -EXIT_CODE_USAGE;
+	}
 	if (optind + 1 != argc)
-		return kind_parse(optind < argc ? argv[optind + 1] : "", set, err);
+		return error_set(err, EXIT_CODE_USAGE, "fault: unexpected argument '%.64s'",
+				 argv[optind + 1]);
 	int status = kind_parse(argv[optind], set, err);
 	if (status == 0 && set->fault == WIRE_FAULTS && !set->clear)
 		return error_set(err, EXIT_CODE_USAGE, "fault: 'all' goes with --clear only");
@@ -133,21 +139,46 @@ static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, st
 	return status;
 }
 
+static json_t *number_or_null(uint64_t number, bool given)
+{
+	return given ? json_integer((json_int_t)number) : json_null();
+}
+
+/* What was set; null: any, or for ever. */
+static void fault_tell(const struct wire_fault_set *set)
+{
+	json_t *o = json_pack(
+		"{s:s, s:b, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:o}", "fault", kinds[set->fault],
+		"cleared", set->clear != 0, "gpu", number_or_null(set->device, !set->any_device),
+		"pid", number_or_null((uint64_t)set->pid, set->pid != 0), "call",
+		set->call[0] ? json_string_nocheck(set->call) : json_null(), "skip",
+		(json_int_t)set->skip, "count", number_or_null(set->count, set->count != 0),
+		"delay_ns", (json_int_t)set->delay_ns, "for_ns", (json_int_t)set->for_ns, "error",
+		number_or_null((uint64_t)set->error, set->error != 0));
+
+	json_dumpf(o, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(o);
+}
+
 int verb_fault(int argc, char **argv)
 {
+	bool json = verb_wants_json(argc, argv);
 	struct wire_fault_set set = {.head.type = WIRE_FAULT_SET, .any_device = 1};
 	struct wire_head reply;
 	struct error err = {0};
 	int status = arguments_parse(argc, argv, &set, &err);
 
 	if (status < 0)
-		return verb_fail(&err, false);
+		return verb_fail(&err, json);
 	if (status > 0)
 		return verb_help(help);
-	struct client *c = verb_host_open(false);
+	struct client *c = verb_host_open(json);
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;
 	int n = client_call(c, &set, sizeof(set), -1, &reply, sizeof(reply), NULL);
 	client_disconnect(c);
-	return verb_report("fault", MIN(n, 0), false);
+	if (n >= 0 && json)
+		fault_tell(&set);
+	return verb_report("fault", MIN(n, 0), json);
 }

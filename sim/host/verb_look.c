@@ -29,9 +29,11 @@ static const char stat_help[] =
 	"  --json   print JSON, errors too\n"
 	"  --watch  repeat it every second\n\nExample:\n  {} stat --json\n";
 static const char trace_help[] =
-	"usage: {} trace FILE\n\n"
+	"usage: {} trace FILE [--json]\n\n"
 	"write a timeline in Chrome's trace format: who had the GPU when, and every change of\n"
 	"memory. \"chrome://tracing\" and Perfetto show it.\n\n"
+	"Options:\n"
+	"  --json   print what was written as JSON, errors too\n\n"
 	"Example:\n  {} trace host.json\n";
 static const char list_help[] =
 	"usage: {} list [--json]\n\n"
@@ -39,6 +41,7 @@ static const char list_help[] =
 
 struct flags {
 	bool json, watch, help;
+	char wrong[64]; /* the option that is none */
 };
 
 static int flags_parse(int argc, char **argv, struct flags *flags)
@@ -51,22 +54,30 @@ static int flags_parse(int argc, char **argv, struct flags *flags)
 	};
 	int option;
 
+	flags->json = verb_wants_json(argc, argv);
 	opterr = 0;
 	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		if (option == '?')
+		if (option == '?') {
+			snprintf(flags->wrong, sizeof(flags->wrong), "%s", argv[optind - 1]);
 			return -EINVAL;
-		flags->json |= option == 'j';
+		}
 		flags->watch |= option == 'w';
 		flags->help |= option == 'h';
 	}
 	return 0;
 }
 
-static int bad_arguments(const char *verb, const struct flags *flags)
+/* `extra` is the first argument that there should not be; NULL: one is missing. */
+static int bad_arguments(const char *verb, const struct flags *flags, const char *extra)
 {
 	struct error err = {0};
 
-	error_set(&err, EXIT_CODE_USAGE, "%s: bad arguments", verb);
+	if (flags->wrong[0])
+		error_set(&err, EXIT_CODE_USAGE, "%s: unknown option '%s'", verb, flags->wrong);
+	else if (extra)
+		error_set(&err, EXIT_CODE_USAGE, "%s: unexpected argument '%.64s'", verb, extra);
+	else
+		error_set(&err, EXIT_CODE_USAGE, "%s: FILE is missing", verb);
 	error_hint(&err, "%s %s --help", verb_program(), verb);
 	return verb_fail(&err, flags->json);
 }
@@ -102,7 +113,7 @@ int verb_list(int argc, char **argv)
 	const struct sim_model *models = sim_models(&count);
 
 	if (flags_parse(argc, argv, &flags) < 0 || optind < argc)
-		return bad_arguments("list", &flags);
+		return bad_arguments("list", &flags, argv[optind]);
 	if (flags.help)
 		return verb_help(list_help);
 	if (!flags.json) {
@@ -261,7 +272,7 @@ int verb_stat(int argc, char **argv)
 	struct flags flags = {0};
 
 	if (flags_parse(argc, argv, &flags) < 0 || optind < argc)
-		return bad_arguments("stat", &flags);
+		return bad_arguments("stat", &flags, argv[optind]);
 	if (flags.help)
 		return verb_help(stat_help);
 	struct client *c = verb_host_open(flags.json);
@@ -278,12 +289,21 @@ int verb_stat(int argc, char **argv)
 	return verb_report("stat", status, flags.json);
 }
 
+static void trace_tell(const char *path)
+{
+	json_t *o = json_pack("{s:o}", "file", json_string_nocheck(path));
+
+	json_dumpf(o, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(o);
+}
+
 int verb_trace(int argc, char **argv)
 {
 	struct flags flags = {0};
 
 	if (flags_parse(argc, argv, &flags) < 0 || (!flags.help && optind + 1 != argc))
-		return bad_arguments("trace", &flags);
+		return bad_arguments("trace", &flags, optind < argc ? argv[optind + 1] : NULL);
 	if (flags.help)
 		return verb_help(trace_help);
 	struct client *c = verb_host_open(flags.json);
@@ -297,5 +317,7 @@ int verb_trace(int argc, char **argv)
 		status = to < 0 ? -errno : copy_out(from, to);
 	}
 	client_disconnect(c);
+	if (status == 0 && flags.json)
+		trace_tell(argv[optind]);
 	return verb_report(argv[optind], status, flags.json);
 }

@@ -15,6 +15,8 @@ struct error;
 const char *verb_program(void);
 /* Prints a help text, in which each "{}" stands for verb_program(). */
 int verb_help(const char *text);
+/* Whether --json is among the arguments: for errors of what stands before it, too. */
+bool verb_wants_json(int argc, char **argv);
 /* The error of an option that getopt_long() (with opterr = 0) did not take. */
 int verb_bad_option(char **argv, struct error *err);
 /* Prints an error as users read it, or with `json` as programs do, and returns its code. */

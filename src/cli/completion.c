@@ -94,6 +94,12 @@ int cli_completion(struct cli *cli, struct error *err)
 		error_hint(err, "carve completion bash");
 		return -EXIT_CODE_USAGE;
 	}
+	if (cli->value[OPT_JSON]) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "completion: what it prints is for the shell, and never JSON");
+		error_hint(err, "carve completion bash, or for programs: carve help --json");
+		return -EXIT_CODE_USAGE;
+	}
 	bash_print();
 	return 0;
 }

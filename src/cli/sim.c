@@ -54,13 +54,16 @@ static char **argv_make(const char *const *words, size_t count, char **arguments
 
 int cli_sim_tool(struct cli *cli, struct error *err)
 {
-	const char *const words[] = {SIMHOST_NAME, strchr(cli->verb->name, ' ') + 1};
+	/* --json may have stood before the verb. */
+	const char *const words[] = {SIMHOST_NAME, strchr(cli->verb->name, ' ') + 1, "--json"};
+	size_t count = cli->value[OPT_JSON] ? 3 : 2;
 	struct places places;
 	int rc = places_find(&places, err);
 
 	if (rc < 0)
 		return rc;
-	cleanup_free char **argv = argv_make(words, 2, cli->arguments, (size_t)cli->argument_count);
+	cleanup_free char **argv =
+		argv_make(words, count, cli->arguments, (size_t)cli->argument_count);
 	if (!argv)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
 	return simhost_exec(&places, argv, err);

@@ -96,11 +96,11 @@ const struct cli_verb cli_verbs[] = {
 	 cli_sim_tool},
 	{"sim stat", "[--json] [--watch]", "what the simulated GPUs hold and did",
 	 "carve sim stat --json", 0, 0, -1, CLI_SYNTAX_RAW, cli_sim_tool},
-	{"sim trace", "FILE", "write a timeline in Chrome's trace format",
+	{"sim trace", "FILE [--json]", "write a timeline in Chrome's trace format",
 	 "carve sim trace host.json", 0, 0, -1, CLI_SYNTAX_RAW, cli_sim_tool},
 	{"sim fault",
 	 "KIND [--gpu N] [--pid PID] [--call NAME] [--skip N] [--count N]\n"
-	 "         [--delay SECONDS] [--for SECONDS] [--error N] [--clear]",
+	 "         [--delay SECONDS] [--for SECONDS] [--error N] [--clear] [--json]",
 	 "make the simulated driver fail", "carve sim fault alloc --gpu 0 --count 1", 0, 0, -1,
 	 CLI_SYNTAX_RAW, cli_sim_tool},
 	{"top", "", "watch GPUs, sessions, users and who waits", "carve top --interval 1",

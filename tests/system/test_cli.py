@@ -628,6 +628,25 @@ def test_sim_tools_get_their_arguments(make_host):
         json.load(file)
     assert host.carve("sim", "fault", "nvml", "--count", "1").returncode == 0
     assert host.carve("sim", "fault", "no-such-fault").returncode == 2
+    # --json, wherever it stands: what was done, and errors too.
+    fault = json.loads(host.carve("--json", "sim", "fault", "alloc", "--gpu", "0", "--count", "2", "--delay", "0.5").stdout)
+    assert fault == {"fault": "alloc", "cleared": False, "gpu": 0, "pid": None, "call": None, "skip": 0, "count": 2,
+                     "delay_ns": 500000000, "for_ns": 0, "error": None}
+    assert json.loads(host.carve("sim", "fault", "--json", "all", "--clear").stdout)["cleared"] is True
+    assert json.loads(host.carve("sim", "trace", path, "--json").stdout) == {"file": path}
+    assert json.loads(host.carve("--json", "sim", "list").stdout) and json.loads(host.carve("--json", "sim", "stat").stdout)
+    for argv, words in ((("fault",), "KIND is missing"), (("fault", "--colour"), "--colour"), (("fault", "alloc", "x"), "'x'"),
+                        (("fault", "alloc", "--gpu", "63"), "fault"), (("trace",), "FILE is missing"),
+                        (("trace", path, "more"), "'more'"), (("stat", "--jsn"), "unknown option '--jsn'"),
+                        (("list", "more"), "'more'")):
+        for where in (("--json", "sim", *argv), ("sim", *argv, "--json")):
+            done = host.carve(*where)
+            error = json.loads(done.stderr)["error"]
+            assert done.returncode == error["code"] and words in error["message"] and done.stdout == "", done.stderr
+        done = host.carve("sim", *argv)
+        assert words in done.stderr and done.stderr.startswith("carve sim: ") and done.stderr.count("\n") == 1
+    done = host.carve("completion", "bash", "--json")
+    assert done.returncode == 2 and "never JSON" in json.loads(done.stderr)["error"]["message"] and done.stdout == ""
 
 
 def test_hosts_that_start_at_once_leave_each_other_alone():
