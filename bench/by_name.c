@@ -66,13 +66,38 @@ NAMES(SLOT)
 		".popsection\n");
 NAMES(ENTRY)
 
+typedef void *lookup_fn(void *handle, const char *name);
+
+/* The C library's own, whoever stands before it. */
+static lookup_fn *lookup_plain(void)
+{
+	void *libc = dlopen("libc.so.6", RTLD_LAZY);
+	lookup_fn *found;
+
+	*(void **)&found = libc ? dlvsym(libc, "dlsym", "GLIBC_2.34") : NULL;
+	if (libc && !found)
+		*(void **)&found = dlvsym(libc, "dlsym", "GLIBC_2.2.5");
+	return found;
+}
+
+/* What a program that looks for that name is given, but for the entry above: a peer that answers
+ * with the process's function of that name means its own, and gets what comes first, which is this
+ * one. */
+static void *function_find(void *driver, lookup_fn *plain, const char *name)
+{
+	void *own = plain ? plain(RTLD_DEFAULT, name) : NULL, *found = dlsym(driver, name);
+
+	return found && found == own ? plain(RTLD_NEXT, name) : found;
+}
+
 /* Before main: nothing in these programs uses the driver earlier. */
 __attribute__((constructor)) static void slots_fill(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+	lookup_fn *plain = lookup_plain();
 
 	if (!driver)
 		return;
-#define FILL(name) slot_##name = dlsym(driver, #name);
+#define FILL(name) slot_##name = function_find(driver, plain, #name);
 	NAMES(FILL)
 }

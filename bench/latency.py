@@ -96,7 +96,7 @@ def interactive(build, seconds, form, by, bare):
     off = bare.once("beside", lambda driver: bursts(shares.measure(build, both, seconds, driver)))
     found = off if by is bare.driver else bursts(shares.measure(build, both, seconds, by))
     return [shares.row(both, f"response p{q} above alone", found[q] - solo[q], goal, unit="ms",
-                       lagged=max(found["lagged"], solo["lagged"]), alone=solo[q], off=off[q], fair=found[q])
+                       lagged=max(found["lagged"], solo["lagged"]), alone=solo[q], off=off[q], fair=found[q], response=found[q])
             for q, goal in ((50, None), (99, 25))]
 
 

@@ -52,7 +52,7 @@ def attempt(build, name, by, rows):
 
 NO_ROW = {"scenario": None, "what": None}
 # What of another sharer's row stands beside carve's.
-BESIDE = ("measured", "clients", "error", "count", "idle", "alone", "used", "lagged")
+BESIDE = ("measured", "clients", "error", "count", "idle", "alone", "used", "response", "lagged")
 
 
 def beside(row, found):
@@ -102,9 +102,13 @@ def verdict(r):
 
 
 def got(r):
-    """What each client got, where that was measured."""
+    """What each client got, where that was measured, or what the figure comes from."""
     if "error" in r:
         return last_words(r["error"])
+    if "response" in r:
+        return f"{r['response']:.2f} ms, alone {r['alone']:.2f} ms"
+    if "used" in r:
+        return f"{100 * r['used']['fair']:.1f}% used, {100 * r['used']['off']:.1f}% without carve"
     return shares_text(r)
 
 
@@ -113,7 +117,11 @@ def last_words(error):
 
 
 def shares_text(r):
-    return ", ".join(f"{100 * c['share']:.1f}%" for c in r.get("clients", []))
+    """Of more than four the least and the most."""
+    parts = [f"{100 * c['share']:.1f}%" for c in r.get("clients", [])]
+    if len(parts) <= 4:
+        return ", ".join(parts)
+    return f"{len(parts)} of " + " .. ".join(f"{100 * edge(c['share'] for c in r['clients']):.1f}%" for edge in (min, max))
 
 
 def beside_text(r, name):
@@ -123,7 +131,7 @@ def beside_text(r, name):
         return ""
     if other["measured"] is None:
         return f"did not run: {last_words(other['error'])}" if "error" in other else "-"
-    parts = shares_text(other)
+    parts = shares_text(other) or (f"{other['response']:.2f} ms" if "response" in other else "")
     return number(other["measured"], r["unit"]) + (f" ({parts})" if parts else "")
 
 
@@ -137,7 +145,7 @@ def cells(r, others):
             verdict(r), f"{100 * r['lagged']:.1f}%", got(r), *(beside_text(r, name) for name in others)]
 
 
-HEAD = ["scenario", "", "mode", "lease", "figure", "goal", "carve", "", "lag", "shares"]
+HEAD = ["scenario", "", "mode", "lease", "figure", "goal", "carve", "", "lag", "what each got"]
 
 
 def table(document):
@@ -145,14 +153,35 @@ def table(document):
     return [*HEAD, *others], [cells(r, others) for r in document["rows"]]
 
 
+SHORT_HEAD = ["", "goal", "carve", "", "lag", "what each got"]
+
+
+def short_rows(document):
+    """The table's, for a terminal: one line for what a scenario is, and one each for its figures."""
+    lines, others, last = [], other_names(document), None
+    for r in document["rows"]:
+        _, _, _, _, what, goal, measured, *rest = cells(r, others)
+        if r["scenario"] != last:
+            # A line of its own, which no column is as wide as.
+            lines.append(f"{r['scenario']}: {r['title']} ({r['mode']}" + (f", leases of {r['lease_ms']} ms)" if r["mode"] != "off" else ")"))
+            last = r["scenario"]
+        lines.append(["  " + what, goal, measured, *rest])
+    return lines
+
+
+def short_table(document):
+    lines = short_rows(document)
+    aligned = iter(report.align([[*SHORT_HEAD, *other_names(document)], *(line for line in lines if isinstance(line, list))]))
+    return [next(aligned), *(line if isinstance(line, str) else next(aligned) for line in lines)]
+
+
 def text(document):
-    head, rows = table(document)
-    judged = [r for r in document["rows"] if r["pass"] is not None]
+    judged = [r for r in document["rows"] if r["pass"] is not None and r["what"] != shares.BOOKS]
     unproven = sum(verdict(r) == "unproven here" for r in document["rows"])
     summary = f"{sum(r['pass'] for r in judged)} of {len(judged)} goals met" + (
         f", {unproven} more unproven here" if unproven else "")
     lines = [TITLES[bool(document["gpu"])], f"{report.conditions(document)}, {document['seconds']:g} s each", "",
-             *report.align([head] + rows), "", summary]
+             *short_table(document), "", summary]
     return "\n".join(lines) + "\n"
 
 
@@ -162,7 +191,10 @@ def markdown(document):
 
 
 def svg(document):
-    """How far each figure is from its goal: one bar a judged row."""
-    bars = [(f"{r['scenario']}: {r['what']}", r["measured"] / r["goal"], number(r["measured"], r["unit"]))
-            for r in document["rows"] if r["goal"] and r["measured"] is not None]
+    """How far each figure is from its goal, and where others are beside: one bar a judged row. That the books are right
+    is no figure of carve's."""
+    bars = [plot.Bar(f"{r['scenario']}: {r['what']}", r["measured"] / r["goal"], number(r["measured"], r["unit"]), r["proven"],
+                     {name: other["measured"] / r["goal"] for name, other in r.get("beside", {}).items()
+                      if other["measured"] is not None})
+            for r in document["rows"] if r["goal"] and r["measured"] is not None and r["what"] != shares.BOOKS]
     return plot.bars("Shares: measured, as a part of the goal" + report.unfinished(document), bars)

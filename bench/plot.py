@@ -1,4 +1,5 @@
 """Plots as SVG: alloc + free against living allocations, bars beside their goals, growth curves."""
+import dataclasses
 import math
 from xml.sax.saxutils import escape
 
@@ -36,8 +37,20 @@ class Axes:
 
 
 def text(x, y, content, anchor="middle", size=13, colour="#222"):
-    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
-            f'fill="{colour}">{escape(content)}</text>')
+    """With a white edge, so that lines behind it don't cross it out."""
+    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}" stroke="white" '
+            f'stroke-width="3" paint-order="stroke">{escape(content)}</text>')
+
+
+LABEL_PX = 16
+
+
+def apart(wanted):
+    """The heights at which labels don't lie over each other, near those that they should have."""
+    found, last = dict.fromkeys(wanted), -math.inf
+    for name, y in sorted(wanted.items(), key=lambda item: item[1]):
+        found[name] = last = max(y, last + LABEL_PX)
+    return found
 
 
 def grid(axes):
@@ -50,7 +63,7 @@ def grid(axes):
         yield text(axes.x(live), HEIGHT - BOTTOM + 20, f"{live:,}")
 
 
-def line(axes, name, points, colour):
+def line(axes, name, points, colour, label_y):
     path = " ".join(f"{axes.x(live):.1f},{axes.y(r['median']):.1f}" for live, r in points)
     yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
     for live, r in points:
@@ -58,9 +71,7 @@ def line(axes, name, points, colour):
         yield (f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{axes.y(r["q1"]):.1f}" y2="{axes.y(r["q3"]):.1f}" '
                f'stroke="{colour}" stroke-width="6" stroke-opacity="0.35"/>')
         yield f'<circle cx="{x:.1f}" cy="{axes.y(r["median"]):.1f}" r="3.5" fill="{colour}"/>'
-    live, last = points[-1]
-    yield text(axes.x(live) + 12, axes.y(last["median"]) + 4, f"{name}: {time_text(last['median'])}", "start",
-               colour=colour)
+    yield text(axes.x(points[-1][0]) + 12, label_y, f"{name}: {time_text(points[-1][1]['median'])}", "start", colour=colour)
 
 
 def svg(rows, loop="alloc_free"):
@@ -70,8 +81,9 @@ def svg(rows, loop="alloc_free"):
              f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
              text(WIDTH / 2, 26, "cuMemAlloc + cuMemFree over a driver that returns at once", size=16),
              text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, "other living allocations of the process"), *grid(axes)]
+    labels = apart({name: axes.y(points[-1][1]["median"]) + 4 for name, points in lines.items()})
     for i, (name, points) in enumerate(lines.items()):
-        parts += line(axes, name, points, COLOURS[i % len(COLOURS)])
+        parts += line(axes, name, points, COLOURS[i % len(COLOURS)], labels[name])
     return "\n".join(parts + ["</svg>"]) + "\n"
 
 
@@ -80,28 +92,52 @@ def frame(height, title):
             f'<rect width="{WIDTH}" height="{height}" fill="white"/>', text(WIDTH / 2, 26, title, size=16)]
 
 
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """A value as a part of its goal, and in words; `proven`: whether that says anything. `beside`: others' parts, by name."""
+    name: str
+    part: float
+    words: str
+    proven: bool = True
+    beside: dict = dataclasses.field(default_factory=dict)
+
+    def colour(self):
+        return UNPROVEN if not self.proven else COLOURS[1] if self.part <= 1 else COLOURS[2]
+
+
+UNPROVEN = "#a8a8a8"
+STEP = 20
+
+
 def bars(title, rows, most=2.0, line="goal"):
-    """Rows of (name, value as a part of its goal, value as text), with a line where the goal is."""
-    left, step, top = 300, 20, 46
-    scale = (WIDTH - left - 90) / most
-    height = top + step * len(rows) + 30
-    parts = frame(height, title)
-    for i, (name, part, words) in enumerate(rows):
-        y = top + step * i
-        wide = scale * max(0.0, min(part, most))
-        parts += [text(left - 8, y + 14, name, "end", 12),
-                  f'<rect x="{left}" y="{y + 3}" width="{wide:.1f}" height="{step - 6}" '
-                  f'fill="{COLOURS[1] if part <= 1 else COLOURS[2]}"/>',
-                  text(left + wide + 6, y + 14, words + (" >" if part > most else ""), "start", 11)]
+    """A Bar each, with a line where the goal is, and circles for what stands beside."""
+    top, left = 46, 24 + max((6.8 * len(bar.name) for bar in rows), default=100)
+    scale = (WIDTH - left - 100) / most
+    others = list(dict.fromkeys(name for bar in rows for name in bar.beside))
+    keys = [(UNPROVEN, "unproven here")] * any(not bar.proven for bar in rows)
+    keys += [(COLOURS[3 + i % 7], f"{name}{' (at the edge: more)' if not i else ''}") for i, name in enumerate(others)]
+    bottom = top + STEP * len(rows) + 4
     goal = left + scale
-    parts += [f'<line x1="{goal:.1f}" x2="{goal:.1f}" y1="{top}" y2="{height - 26}" stroke="#222"/>',
-              text(goal, height - 10, line, size=12)]
+    parts = frame(bottom + 24 + STEP * len(keys), title) + [
+        f'<line x1="{goal:.1f}" x2="{goal:.1f}" y1="{top}" y2="{bottom}" stroke="#222"/>', text(goal, bottom + 16, line, size=12)]
+    for i, bar in enumerate(rows):
+        y = top + STEP * i
+        wide = scale * max(0.0, min(bar.part, most))
+        parts += [text(left - 8, y + 14, bar.name, "end", 12),
+                  f'<rect x="{left:.1f}" y="{y + 3}" width="{wide:.1f}" height="{STEP - 6}" fill="{bar.colour()}"/>',
+                  text(left + scale * most + 10, y + 14, bar.words + (" >" if bar.part > most else ""), "start", 11)]
+        parts += [f'<circle cx="{left + scale * max(0.0, min(part, most)):.1f}" cy="{y + STEP / 2}" r="4" fill="white" '
+                  f'stroke-width="2" stroke="{COLOURS[3 + others.index(name) % 7]}"/>' for name, part in bar.beside.items()]
+    for i, (colour, words) in enumerate(keys):
+        y = bottom + 12 + STEP * i
+        parts += [f'<circle cx="24" cy="{y}" r="4" fill="{colour if colour == UNPROVEN else "white"}" stroke-width="2" '
+                  f'stroke="{colour}"/>', text(36, y + 4, words, "start", 11)]
     return "\n".join(parts + ["</svg>"]) + "\n"
 
 
 def parts_of_one(title, rows):
     """Rows of (name, part, part as text)."""
-    return bars(title, rows, most=1.0, line="")
+    return bars(title, [Bar(*row) for row in rows], most=1.0, line="")
 
 
 def log_range(values):
@@ -138,7 +174,7 @@ def growth(title, curves, missed=()):
         inside = [(size, ns) for size, ns in line_ns if ns <= 10 ** high_y]
         path = " ".join(f"{'L' if i else 'M'}{x(size):.1f},{y(ns):.1f}" for i, (size, ns) in enumerate(inside))
         parts += [f'<path d="{path}" fill="none" stroke="#999" stroke-dasharray="1 4"/>',
-                  text(x(inside[-1][0]) + 4, y(inside[-1][1]) + (12 if name == "n" else -2), name, "start", 11, "#777")]
+                  text(x(inside[-1][0]) - 6, y(inside[-1][1]) + 14, name, "end", 11, "#777")]
     for i, (name, curve) in enumerate(curves.items()):
         colour = COLOURS[i % len(COLOURS)]
         dash = ' stroke-dasharray="8 4"' if name in missed else ""

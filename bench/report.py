@@ -1,5 +1,7 @@
 """Tables for people."""
+import textwrap
 
+CELL_MOST = 60  # more is continued below
 UNITS = ((1e6, "ms"), (1e3, "us"), (1, "ns"))
 
 
@@ -49,10 +51,26 @@ def cells(row, name, base):
             f"{ratio['median']:.2f}", syscalls_text(other["syscalls_per_call"]), goal_text(other.get("goal"))]
 
 
+def wrapped(line):
+    """As many lines as its longest cell needs; the first one says what it is about, and stays whole."""
+    cells = [line[:1], *(textwrap.wrap(text, CELL_MOST) or [""] for text in line[1:])]
+    return [[cell[i] if i < len(cell) else "" for cell in cells] for i in range(max(map(len, cells)))]
+
+
+def is_words(column):
+    """Words and lists begin at the left, figures end at the right."""
+    figures = [text[:1].isdigit() or text[:1] in "+-" for text in column if text]
+    return sum(figures) * 2 < len(figures) or any(", " in text for text in column)
+
+
 def align(lines):
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return ["  ".join(text.ljust(w) if i in (0, len(widths) - 1) else text.rjust(w)
-                      for i, (text, w) in enumerate(zip(line, widths))).rstrip() for line in lines]
+    """Of a head and rows of cells."""
+    lines = [part for line in lines for part in wrapped(line)]
+    columns = list(zip(*lines))
+    widths = [max(map(len, column)) for column in columns]
+    words = [i == 0 or is_words(column[1:]) for i, column in enumerate(columns)]
+    return ["  ".join(text.ljust(w) if left else text.rjust(w) for text, w, left in zip(line, widths, words)).rstrip()
+            for line in lines]
 
 
 def table(rows, name, base):

@@ -15,6 +15,7 @@ from bench.host import BenchError
 LAG_MAX = 0.01
 # A launch takes the GPU 1.5 us before the kernel reads its clock, and few instructions after it has.
 LAUNCH_NS = 2000
+BOOKS = "books against stored times"
 
 
 @dataclasses.dataclass
@@ -195,7 +196,7 @@ def judge(scenario, run, load, ours=True):
         rows.append(row(scenario, "worst plan", plan_error(scenario, run), float(scenario.granularity),
                         plans=len(run.plans), lagged=run.lagged))
     if scenario.checked and ours and run.stored:
-        rows.append(row(scenario, "books against stored times", book_error(run), 0.5))
+        rows.append(row(scenario, BOOKS, book_error(run), 0.5))
     if scenario.name.endswith("8-equal"):
         rows.append(row(scenario, "1 - Jain index", 1 - jain(run.busy), 0.001, unit="index", lagged=run.lagged))
     return rows

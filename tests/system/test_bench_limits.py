@@ -1,4 +1,6 @@
 """scripts/bench limits: its checks hold for carve, and fail where nothing limits."""
+import json
+import platform
 import subprocess
 import sys
 import types
@@ -54,6 +56,35 @@ def test_a_peer_that_cannot_be_loaded_is_said_to_be_that(tmp_path):
                                types.SimpleNamespace(quick=True, checks=[]), lambda text: None))
     assert len(rows) == 21 and {r["pass"] for r in rows} == {False}
     assert all("cannot be loaded" in r["measured"] for r in rows)
+
+
+# It answers those who look for a function with the process's one of that name, and means its own.
+OF_THAT_NAME = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+int cuMemAlloc_v2(unsigned long long *ptr, unsigned long bytes) { return 2; }
+void *dlsym(void *handle, const char *name)
+{
+	static void *(*next)(void *, const char *);
+
+	if (strcmp(name, "cuMemAlloc_v2") == 0)
+		return (void *)&cuMemAlloc_v2;
+	if (!next)
+		*(void **)&next = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+	return next(handle, name);
+}
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names a version of this machine's C library")
+def test_a_peer_before_dlsym_that_names_its_functions(tmp_path):
+    """Looked up by name, its own are called; for ever, once, was what stands before them."""
+    peer = bad_peers.compiled(tmp_path, "names", OF_THAT_NAME)
+    for library in (None, BUILD / "bench/libby_name.so"):
+        done = limits.run(BUILD, limits.Limiter("names", peer, library=library), 2,
+                          [BUILD / "tests/programs/slice_greedy", "linear", limits.PIECE], timeout=60)
+        assert done.status == 0 and json.loads(done.out)["pieces"] == 0, done
 
 
 def test_every_driver_call_of_the_programs_can_be_looked_up_by_name():

@@ -107,8 +107,18 @@ def test_gaps_are_between_different_sessions():
 
 
 def test_bars_beyond_the_goal_are_cut():
-    picture = plot.bars("x", [("far", 100, "100 ms"), ("near", 0.5, "1 ms")])
-    assert "100 ms &gt;" in picture and xml.etree.ElementTree.fromstring(picture) is not None
+    bars = [plot.Bar("far", 100, "100 ms", beside={"driver": 3}), plot.Bar("near", 0.5, "1 ms"), plot.Bar("?", 0.5, "x", False)]
+    picture = plot.bars("x", bars)
+    tree = xml.etree.ElementTree.fromstring(picture)
+    assert "100 ms &gt;" in picture and "unproven here" in picture and "driver" in picture
+    _, far, near, unproven = tree.findall("{http://www.w3.org/2000/svg}rect")
+    assert far.get("width") > near.get("width") == unproven.get("width")
+    assert len({r.get("fill") for r in (far, near, unproven)}) == 3
+    assert "unproven here" not in plot.bars("x", bars[:2])
+
+
+def test_labels_do_not_lie_over_each_other():
+    assert plot.apart({"a": 100, "b": 10, "c": 104}) == {"a": 100, "b": 10, "c": 100 + plot.LABEL_PX}
 
 
 @pytest.mark.parametrize("args", [["shares", "--scenario", "nothing"], ["shares", "--seconds", "0"],
