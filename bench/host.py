@@ -77,13 +77,13 @@ def through_carve(build, base):
 
 
 def through_peer(build, base, peer, scratch):
-    """Some ask for the driver by the name that it has for linking, too."""
-    link = pathlib.Path(scratch, "libcuda.so")
-    if not base.real and not link.exists():
-        link.symlink_to(build / "bench/null_driver/libcuda.so.1")
-        base.env["LD_LIBRARY_PATH"] += f":{scratch}"
-    return Configuration(peer.name, {**base.env, **peer.environment(scratch=scratch)}, peers.why_not(peer, base.env),
-                         base.real)
+    """Some ask for the driver by the name that it has for linking, which the simulated one has as well."""
+    link, env = pathlib.Path(scratch, "libcuda.so"), dict(base.env)
+    if not base.real:
+        if not link.exists():
+            link.symlink_to(build / "bench/null_driver/libcuda.so.1")
+        env["LD_LIBRARY_PATH"] = f"{scratch}:{env['LD_LIBRARY_PATH']}"
+    return Configuration(peer.name, {**env, **peer.environment(scratch=scratch)}, peers.why_not(peer, env), base.real)
 
 
 @contextlib.contextmanager

@@ -146,6 +146,26 @@ def test_a_peer_for_another_machine_is_refused(tmp_path):
     assert f"--peer x={foreign}: a library for another kind of machine" in done.stderr
 
 
+ONE_DRIVER = """
+#include <dlfcn.h>
+__attribute__((constructor)) static void begin(void)
+{
+	void *first = dlopen("libcuda.so.1", RTLD_LAZY), *second = dlopen("libcuda.so", RTLD_LAZY);
+
+	if (!first || first != second)
+		__builtin_trap();
+}
+"""
+
+
+def test_a_peer_gets_the_null_driver_by_either_name(tmp_path, monkeypatch):
+    """Where the simulated one has both, too."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(BUILD / "sim"))
+    direct = host.direct(BUILD)
+    peer = host.through_peer(BUILD, direct, bad_peers.compiled(tmp_path, "one", ONE_DRIVER), tmp_path)
+    assert peer.broken is None and str(tmp_path) not in direct.env["LD_LIBRARY_PATH"]
+
+
 def test_an_output_that_fails_at_the_end_costs_no_other(tmp_path):
     """A device that is full says so only when it is written to."""
     done = bench(*VIEW, "--svg", "/dev/full", "--json", tmp_path / "out.json", "--markdown", tmp_path / "out.md")
