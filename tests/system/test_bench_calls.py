@@ -77,7 +77,9 @@ def test_hot_paths_make_no_system_call(measured):
     document = measured[1]
     for r in document["rows"]:
         if r["loop"] in calls.LOOPS and not r["idle_processes"]:
-            assert r["results"]["carve"]["syscalls_per_call"] == 0, report.title(r)
+            # One of 1,024 allocations looks whether the daemon is there.
+            most = 0.002 if r["loop"].startswith("alloc") else 0
+            assert r["results"]["carve"]["syscalls_per_call"] <= most, report.title(r)
 
 
 @needs_plain_build
