@@ -50,10 +50,15 @@ struct lease_member {
 	/* Quiet: no work, no launch, since then; 0: it is not. */
 	uint64_t quiet_since;
 	uint32_t quiet_submitted;
+	/* Its gate was opened, and it has not handed anything in yet: until then what its threads
+	 * take to wake up is nobody's time. 0: it has, or that was long enough. */
+	uint64_t opening_until;
+	uint32_t opening_submitted;
 	uint64_t idle_ns;      /* quiet for so long is idle: follows the gaps inside its bursts */
 	uint64_t ponder_until; /* closed a moment ago: may yet come to the gate; 0: no */
 	/* While draining. */
 	uint64_t progress_at, give_up_at, stall_ns, reopened_until;
+	uint64_t near_end; /* by the estimate it is nearly over then */
 	uint32_t progress;
 	unsigned reopens;
 	/* Work went on when a drain was given up: how long without a lease until leak_at, and how

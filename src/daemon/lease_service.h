@@ -15,6 +15,9 @@ struct leases {
 	uint64_t next_number;
 	uint64_t sliced;       /* mask of GPUs whose mode is not off */
 	uint64_t look_cost_ns; /* of one pass, a running mean of the thread's CPU time */
+	/* How long the thread may yet look without sleeping in between, ns; negative: not at all.
+	 */
+	int64_t spin_ns;
 	struct lease_turn turns[LEASE_TURNS_KEPT]; /* a ring: number N is at N % LEASE_TURNS_KEPT */
 	uint64_t turn_count;                       /* numbers start at 1 */
 };

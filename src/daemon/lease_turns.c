@@ -15,6 +15,8 @@
 /* While draining, for what the driver's own work takes: 100 us, then a quarter of the time so far.
  */
 #define DRAIN_LOOK_NS (MS / 10)
+/* Who was let in and hands nothing in for so long pays for its time all the same. */
+#define OPENING_NS (300 * MS / 1000)
 /* Processes that have the wake descriptor of a daemon before this one are looked at by the clock.
  */
 #define DEAF_LOOK_NS (20 * MS)
@@ -90,6 +92,12 @@ static void gate_put(const struct lease_member *m, enum gate_state state)
 static uint64_t look_interval(const struct leases *l)
 {
 	return MAX(LOOK_EVERY_NS, l->look_cost_ns * LOOK_BUDGET);
+}
+
+/* When to look again where each microsecond counts: at once, as long as the thread may. */
+static uint64_t look_soon(const struct leases *l, uint64_t now, uint64_t otherwise)
+{
+	return l->spin_ns > 0 ? now : now + otherwise;
 }
 
 /* ---- the trace --------------------------------------------------------------------------- */
@@ -190,12 +198,51 @@ static uint64_t unheard_look_at(const struct lease_member *m, uint64_t now)
 	return at;
 }
 
+/* ---- the beginning of a turn ------------------------------------------------------------- */
+
+/* The table counts its time from here. */
+static void opening_end(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	if (!m->opening_until)
+		return;
+	m->opening_until = 0;
+	lease_opened(l->table, m->number, now);
+}
+
+static void opening_begin(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	struct member_look look;
+
+	member_look(m, now, &look);
+	m->opening_submitted = look.submitted;
+	m->opening_until = now + OPENING_NS;
+	if (!look.waiting || look.launching)
+		opening_end(l, m, now);
+}
+
+/* True: not yet. */
+static bool opening_look(struct leases *l, struct lease_member *m, uint64_t now)
+{
+	struct member_look look;
+
+	if (!m->opening_until)
+		return false;
+	member_look(m, now, &look);
+	if (!look.launching && look.submitted == m->opening_submitted && now < m->opening_until) {
+		m->look_at = MIN(look_soon(l, now, look_interval(l)), m->opening_until);
+		return true;
+	}
+	opening_end(l, m, now);
+	return false;
+}
+
 /* ---- the end of a turn ------------------------------------------------------------------- */
 
 static void shut(struct leases *l, struct lease_member *m, bool waiting, uint64_t now)
 {
 	bool was_idle = !m->wants;
 
+	opening_end(l, m, now);
 	leak_count(m, now);
 	m->state = MEMBER_SHUT;
 	m->look_at = m->leaks ? now + LEAK_LOOK_NS : unheard_look_at(m, now);
@@ -216,6 +263,7 @@ static void drain_plan(struct lease_member *m, const struct member_look *look, u
 	m->stall_ns = MAX(STALL_NS, 2 * look->in_flight_ns);
 	m->give_up_at =
 		now + MIN(MAX(DRAIN_MAX_NS, 4 * look->in_flight_ns), DRAIN_MOST_NS - DRAIN_LONG_NS);
+	m->near_end = now + look->in_flight_ns / 4 * 3;
 	m->reopened_until = 0;
 	m->reopens = 0;
 }
@@ -231,6 +279,7 @@ static void drain_begin(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	struct member_look look;
 
+	opening_end(l, m, now);
 	gate_shut(m);
 	m->state = MEMBER_DRAINING;
 	m->turn.revoked = now;
@@ -268,6 +317,16 @@ static bool drain_given_up(const struct lease_member *m, const struct member_loo
 	return now >= m->give_up_at + more;
 }
 
+/* Often where it is short, and where by the estimate it is about to be over. */
+static uint64_t drain_look_next(const struct leases *l, const struct lease_member *m, uint64_t now)
+{
+	uint64_t interval = MAX(DRAIN_LOOK_NS, MIN((now - m->turn.revoked) / 4, look_interval(l)));
+
+	if (now >= m->near_end)
+		return look_soon(l, now, interval);
+	return MIN(now + interval, m->near_end);
+}
+
 static void drain_look(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	struct member_look look;
@@ -281,7 +340,7 @@ static void drain_look(struct leases *l, struct lease_member *m, uint64_t now)
 		shut(l, m, look.waiting, now);
 		return;
 	}
-	m->look_at = now + MAX(DRAIN_LOOK_NS, MIN((now - m->turn.revoked) / 4, look_interval(l)));
+	m->look_at = drain_look_next(l, m, now);
 	if (drain_reopen(m, &look, now) || !drain_given_up(m, &look, now))
 		return;
 	member_note_stuck(m);
@@ -333,6 +392,8 @@ static void holder_look(struct leases *l, struct lease_member *m, uint64_t now)
 	bool watched = m->contended;
 	struct member_look look;
 
+	if (opening_look(l, m, now))
+		return;
 	member_look(m, now, &look);
 	if (!m->quiet_since || look.submitted != m->quiet_submitted) {
 		bool quiet = !look.launching && (look.drained || !watched);
@@ -489,9 +550,11 @@ static void act_grant(struct leases *l, struct lease_member *m, const struct lea
 	m->quiet_since = 0;
 	m->ponder_until = 0;
 	turn_begin(m, action->until, action->contended, now);
+	opening_begin(l, m, now);
 	holder_gate(m);
-	lease_opened(l->table, m->number, now);
 	m->look_at = now + (m->contended ? look_interval(l) : ALONE_LOOK_NS);
+	if (m->opening_until)
+		m->look_at = look_soon(l, now, look_interval(l));
 }
 
 static void act_revoke(struct leases *l, struct lease_member *m, uint64_t now)
@@ -511,6 +574,8 @@ static void act_change(struct leases *l, struct lease_member *m, const struct le
 		return;
 	holder_gate(m);
 	m->quiet_since = 0;
+	if (m->opening_until)
+		return;
 	m->look_at = now + (m->contended ? look_interval(l) : ALONE_LOOK_NS);
 }
 
@@ -590,6 +655,7 @@ static void lease_drop(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	bool held = holds(m);
 
+	opening_end(l, m, now);
 	m->leaks = false;
 	m->leak_ns = 0;
 	turn_end(l, m, now);
