@@ -92,6 +92,20 @@ static void loop_jump(long n)
 		jump_trampoline(&version);
 }
 
+/* As the CUDA runtime and what is built on it call the driver. */
+static void loop_looked_up(long n)
+{
+	static CUresult (*get_version)(int *version);
+	int version;
+
+	if (!get_version)
+		must(cuGetProcAddress_v2("cuDriverGetVersion", (void **)&get_version,
+					 CUDA_ABI_VERSION, 0, NULL),
+		     "cuGetProcAddress");
+	while (n--)
+		get_version(&version);
+}
+
 static void loop_launch(long n)
 {
 	while (n--)
@@ -235,6 +249,7 @@ struct loop {
 static const struct loop loops[] = {
 	{"forwarded", loop_forwarded},
 	{"jump", loop_jump},
+	{"looked_up", loop_looked_up},
 	{"launch", loop_launch, .real = real_launch},
 	{"graph_launch", loop_graph_launch, .real = real_graph_launch},
 	{"memcpy", loop_memcpy, .real = real_memcpy},

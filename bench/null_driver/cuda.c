@@ -344,6 +344,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint
 		{"cuLaunchKernel", 4000, cuLaunchKernel},
 		{"cuGetProcAddress", 12000, cuGetProcAddress_v2},
 		{"cuGetProcAddress", 11030, cuGetProcAddress},
+		{"cuDriverGetVersion", 2020, cuDriverGetVersion},
 	};
 
 	*pfn = NULL;
