@@ -210,8 +210,8 @@ static void process_print(const json_t *p)
 	       duration_format(number(p, "busy_ns"), busy), number(p, "launches"),
 	       number(p, "copies"));
 	json_object_foreach(json_object_get(p, "unsupported_calls"), name, count)
-		printf("            not supported: %s (%lld times)\n", name,
-		       (long long)json_integer_value(count));
+		printf("            not supported: %s (%s)\n", name,
+		       units_format_count((uint64_t)json_integer_value(count), "time", used));
 }
 
 static void stat_print(const json_t *stat)

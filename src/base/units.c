@@ -383,6 +383,15 @@ const char *units_format_room(uint64_t bytes, char buf[static UNITS_TEXT_SIZE])
 	return bytes_text(bytes, false, buf);
 }
 
+const char *units_format_count(uint64_t count, const char *one, char buf[static UNITS_TEXT_SIZE])
+{
+	size_t length = strlen(one);
+	const char *ending = count == 1 ? "" : length && strchr("sx", one[length - 1]) ? "es" : "s";
+
+	snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64 " %s%s", count, one, ending);
+	return buf;
+}
+
 const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE])
 {
 	static const struct {

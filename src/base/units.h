@@ -50,5 +50,7 @@ int units_parse_count(const char *text, const char *option, uint64_t min, uint64
 const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE]);
 /* Likewise what can be had, rounded down: so much of it there is. */
 const char *units_format_room(uint64_t bytes, char buf[static UNITS_TEXT_SIZE]);
+/* "1 GPU", "2 GPUs"; "1 process", "0 processes". */
+const char *units_format_count(uint64_t count, const char *one, char buf[static UNITS_TEXT_SIZE]);
 /* Likewise "250 ms", "1.5 s", "0 s"; three digits that count. */
 const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE]);

@@ -192,6 +192,7 @@ static void visible_warn(const json_t *session)
 	const json_t *gpus = json_object_get(session, "gpus");
 	const char *list = getenv("CUDA_VISIBLE_DEVICES"), *first = list;
 	size_t count = json_array_size(gpus), length;
+	char gpus_text[UNITS_TEXT_SIZE];
 
 	if (!list || !count)
 		return;
@@ -201,8 +202,9 @@ static void visible_warn(const json_t *session)
 		return;
 	fprintf(stderr,
 		"carve: warning: CUDA_VISIBLE_DEVICES=%.64s counts within the slice and names none "
-		"of its %zu GPU%s; unset it, or begin it with 0%s\n",
-		list, count, count == 1 ? "" : "s", count == 1 ? "" : " or another of them");
+		"of its %s; unset it, or begin it with 0%s\n",
+		list, units_format_count(count, "GPU", gpus_text),
+		count == 1 ? "" : " or another of them");
 }
 
 /* Gives a one-off slice back, and says what it refused. The daemon may be gone or busy: neither
@@ -211,6 +213,7 @@ static void finish(const struct cli *cli, const struct client *client, const str
 {
 	cleanup_json json_t *after = NULL;
 	char path[SESSION_PATH_SIZE], peak[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
+	char times[UNITS_TEXT_SIZE];
 	struct error ignored;
 
 	if (session_path(session_text(choice->session, "id"), path, &ignored) < 0 ||
@@ -219,10 +222,8 @@ static void finish(const struct cli *cli, const struct client *client, const str
 	uint64_t refused =
 		session_gpus_sum(after, "refused") - session_gpus_sum(choice->session, "refused");
 	if (refused && (cli->value[OPT_VERBOSE] || isatty(STDERR_FILENO)))
-		fprintf(stderr,
-			"carve: the slice refused memory %" PRIu64 " time%s: peak use %s of "
-			"%s\n",
-			refused, refused == 1 ? "" : "s",
+		fprintf(stderr, "carve: the slice refused memory %s: peak use %s of %s\n",
+			units_format_count(refused, "time", times),
 			units_format_bytes(session_gpus_sum(after, "peak_bytes"), peak),
 			units_format_bytes(session_gpus_sum(after, "vram_bytes"), size));
 	/* A process that the command left behind keeps its slice. */

@@ -24,7 +24,8 @@ static void gpu_print(const json_t *gpu)
 		printf("  peak:    %s\n",
 		       units_format_bytes(session_number(gpu, "peak_bytes"), peak));
 	if (json_object_get(gpu, "refused"))
-		printf("  refused: %" PRIu64 " allocations\n", session_number(gpu, "refused"));
+		printf("  refused: %s\n",
+		       units_format_count(session_number(gpu, "refused"), "allocation", size));
 }
 
 /* Of what has a value only. */

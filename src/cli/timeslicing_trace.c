@@ -334,6 +334,7 @@ static int seconds_read(const char *text, uint64_t *ret_ns, struct error *err)
 int cli_timeslicing_trace(struct cli *cli, struct error *err)
 {
 	const char *path = cli->arguments[0];
+	char count[UNITS_TEXT_SIZE];
 	cleanup_json json_t *turns = json_array();
 	struct watched watched = {.turns = turns};
 	struct client client;
@@ -348,6 +349,6 @@ int cli_timeslicing_trace(struct cli *cli, struct error *err)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(turns, err);
-	printf("%s: %zu leases\n", path, json_array_size(turns));
+	printf("%s: %s\n", path, units_format_count(json_array_size(turns), "lease", count));
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include <curses.h>
 
 #include "base/macros.h"
+#include "base/units.h"
 #include "cli/top_model.h"
 #include "cli/top_term.h"
 #include "cli/top_text.h"
@@ -280,6 +281,7 @@ static void draw_title(const struct top_view *view, const struct top_status *sta
 {
 	const struct top_model *m = view->model;
 	char text[600], silent[TOP_BYTES_SIZE], clock[16] = "";
+	char gpus[UNITS_TEXT_SIZE], sessions[UNITS_TEXT_SIZE];
 	time_t now = m ? (time_t)m->now : 0;
 	struct tm local;
 
@@ -297,10 +299,9 @@ static void draw_title(const struct top_view *view, const struct top_status *sta
 	if (localtime_r(&now, &local))
 		strftime(clock, sizeof(clock), "%H:%M:%S", &local);
 	snprintf(text, sizeof(text),
-		 "carve %s  %s  %zu GPU%s, %zu session%s, %zu waiting  every %g s  daemon %d, "
-		 "driver %s",
-		 m->version, clock, m->gpu_count, m->gpu_count == 1 ? "" : "s", m->session_count,
-		 m->session_count == 1 ? "" : "s", m->waiting_count,
+		 "carve %s  %s  %s, %s, %zu waiting  every %g s  daemon %d, driver %s", m->version,
+		 clock, units_format_count(m->gpu_count, "GPU", gpus),
+		 units_format_count(m->session_count, "session", sessions), m->waiting_count,
 		 (double)view->interval_ns / 1e9, (int)m->daemon_pid, m->driver);
 	put(0, 0, COLS, false, A_BOLD, text);
 }

@@ -24,14 +24,14 @@ enum {
 };
 
 static const struct top_column gpu_columns[] = {
-	[GPU_INDEX] = {"GPU", 3, .right = true},
+	[GPU_INDEX] = {"GPU", 4, .right = true},
 	[GPU_NAME] = {"NAME", 22, .rank = 4},
 	[GPU_MEMORY] = {"USED", 30, .flexible = true},
-	[GPU_PROMISED] = {"PROMISED", 8, .right = true, .rank = 1},
-	[GPU_OUTSIDE] = {"OUTSIDE", 7, .right = true, .rank = 3},
+	[GPU_PROMISED] = {"PROMISED", 9, .right = true, .rank = 1},
+	[GPU_OUTSIDE] = {"OUTSIDE", 8, .right = true, .rank = 3},
 	[GPU_FREE] = {"FREE", 6, .right = true, .rank = 2},
 	[GPU_BUSY] = {"BUSY", 12, .rank = 2},
-	[GPU_SESSIONS] = {"SESSIONS", 8, .right = true, .rank = 5},
+	[GPU_SESSIONS] = {"SESSIONS", 9, .right = true, .rank = 5},
 	[GPU_MODE] = {"MODE", 6, .rank = 6},
 	[GPU_NOTE] = {"NOTE", 16, .rank = 7},
 };
@@ -68,8 +68,8 @@ static const struct top_column session_columns[] = {
 	[SESSION_RECEIVED] = {"GOT", 5, .right = true, .leases = true, .rank = 4},
 	[SESSION_LEASES] = {"LEASES", 7, .right = true, .leases = true, .rank = 8},
 	[SESSION_WAITED] = {"WAITED", 7, .right = true, .leases = true, .rank = 8},
-	[SESSION_OVERRUN] = {"OVERRUN", 7, .right = true, .leases = true, .rank = 8},
-	[SESSION_PROCESSES] = {"PROCS", 5, .right = true, .rank = 3},
+	[SESSION_OVERRUN] = {"OVERRUN", 8, .right = true, .leases = true, .rank = 8},
+	[SESSION_PROCESSES] = {"PROCS", 6, .right = true, .rank = 3},
 	[SESSION_AGE] = {"AGE", 6, .right = true, .rank = 4},
 	[SESSION_NAME] = {"NAME", 12, .rank = 7},
 };
@@ -77,7 +77,7 @@ static const struct top_column session_columns[] = {
 enum { WAITING_POSITION, WAITING_ID, WAITING_OWNER, WAITING_ASKED, WAITING_SINCE, WAITING_REASON };
 
 static const struct top_column waiting_columns[] = {
-	[WAITING_POSITION] = {"LINE", 4, .right = true},
+	[WAITING_POSITION] = {"LINE", 5, .right = true},
 	[WAITING_ID] = {"SESSION", 15},
 	[WAITING_OWNER] = {"OWNER", 10, .rank = 2},
 	[WAITING_ASKED] = {"ASKED", 18, .rank = 1},
@@ -90,8 +90,8 @@ enum { USER_NAME, USER_KIND, USER_SESSIONS, USER_WAITING, USER_GPUS, USER_USED, 
 static const struct top_column user_columns[] = {
 	[USER_NAME] = {"USER", 14},
 	[USER_KIND] = {"KIND", 5, .rank = 4},
-	[USER_SESSIONS] = {"SESSIONS", 8, .right = true, .rank = 1},
-	[USER_WAITING] = {"WAITING", 7, .right = true, .rank = 3},
+	[USER_SESSIONS] = {"SESSIONS", 9, .right = true, .rank = 1},
+	[USER_WAITING] = {"WAITING", 8, .right = true, .rank = 3},
 	[USER_GPUS] = {"GPUS", 6, .right = true, .rank = 2},
 	[USER_USED] = {"USED", 6, .right = true, .rank = 2},
 	[USER_SIZE] = {"PROMISED", 20, .flexible = true},

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/units.h"
 #include "cli/top_model.h"
 
 /* Below it one list at a time is shown. */
@@ -419,14 +420,15 @@ static size_t asked_processes(const struct top_view *view)
 void top_view_prompt(const struct top_view *view, char *buf, size_t size)
 {
 	size_t processes = asked_processes(view);
+	char inside[UNITS_TEXT_SIZE];
 
 	if (view->mode == TOP_FILTERING)
 		snprintf(buf, size, "Filter: %s_", view->filter);
 	else if (view->mode == TOP_ASKING && processes)
 		snprintf(buf, size,
-			 "Release %s, with %zu process%s inside? f: yes, end them; y: only if none "
-			 "is left; n: no",
-			 view->asked, processes, processes == 1 ? "" : "es");
+			 "Release %s, with %s inside? f: yes, end them; y: only if none is left; "
+			 "n: no",
+			 view->asked, units_format_count(processes, "process", inside));
 	else if (view->mode == TOP_ASKING)
 		snprintf(buf, size, "Release %s? y: yes; n: no", view->asked);
 	else

@@ -144,16 +144,16 @@ static void word(const struct quota_entry *entry, enum quota_verdict verdict, st
 			  units_format_bytes(more.vram_bytes, asks));
 		break;
 	case QUOTA_SESSIONS:
-		error_set(err, EXIT_CODE_NOT_PERMITTED,
-			  "%s quota is %" PRIu64 " sessions: %" PRIu64 " are held", whose,
-			  quota->sessions, held.sessions);
+		error_set(err, EXIT_CODE_NOT_PERMITTED, "%s quota is %s: %" PRIu64 " %s held",
+			  whose, units_format_count(quota->sessions, "session", may), held.sessions,
+			  held.sessions == 1 ? "is" : "are");
 		break;
 	case QUOTA_GPUS:
 	case QUOTA_WITHIN:
 		error_set(err, EXIT_CODE_NOT_PERMITTED,
-			  "%s quota is %" PRIu64 " GPUs: %" PRIu64 " are used, %" PRIu64
-			  " in all would be",
-			  whose, quota->gpus, quota_gpus(held), quota_gpus(quota_add(held, more)));
+			  "%s quota is %s: %" PRIu64 " %s used, %" PRIu64 " in all would be", whose,
+			  units_format_count(quota->gpus, "GPU", may), quota_gpus(held),
+			  quota_gpus(held) == 1 ? "is" : "are", quota_gpus(quota_add(held, more)));
 		break;
 	}
 	error_hint(err, "release what is not needed, or ask an administrator (carve quota)");

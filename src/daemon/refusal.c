@@ -31,8 +31,8 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 		snprintf(buf, size, "one CUDA context alone takes %s",
 			 units_format_bytes(place->context, other));
 	else if (reason == PLACE_NOT_EMPTY)
-		snprintf(buf, size, "not empty (%u session%s)", place->sessions,
-			 place->sessions == 1 ? "" : "s");
+		snprintf(buf, size, "not empty (%s)",
+			 units_format_count(place->sessions, "session", other));
 	else if (reason == PLACE_NO_COMPUTE)
 		snprintf(buf, size, "%g%% of its time is promised, %g%% more were asked",
 			 (double)place->share * 100 / SHARE_ONE,
@@ -69,6 +69,7 @@ static void gpus_explain(const struct pool *pool, const struct place_gpu *gpus,
 static bool count_explain(const struct pool *pool, const struct place_gpu *gpus,
 			  const struct place_request *request, char *buf, size_t size)
 {
+	char asked[UNITS_TEXT_SIZE];
 	uint32_t named = 0, offered = 0;
 
 	for (uint32_t i = 0; i < pool->count; i++) {
@@ -77,15 +78,16 @@ static bool count_explain(const struct pool *pool, const struct place_gpu *gpus,
 		named += allowed;
 		offered += allowed && gpus[i].offered;
 	}
+	units_format_count(request->count, "GPU", asked);
 	if (pool->count < request->count)
-		snprintf(buf, size, "%u GPUs asked, there %s %u", request->count,
-			 pool->count == 1 ? "is" : "are", pool->count);
+		snprintf(buf, size, "%s asked, there %s %u", asked, pool->count == 1 ? "is" : "are",
+			 pool->count);
 	else if (named < request->count)
-		snprintf(buf, size, "%u GPUs asked, %u named", request->count, named);
+		snprintf(buf, size, "%s asked, %u named", asked, named);
 	else if (!offered)
 		snprintf(buf, size, "no GPU can be had");
 	else if (offered < request->count)
-		snprintf(buf, size, "%u GPUs asked, %u can be had", request->count, offered);
+		snprintf(buf, size, "%s asked, %u can be had", asked, offered);
 	else
 		return false;
 	return true;

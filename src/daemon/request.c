@@ -428,8 +428,8 @@ const char *request_text(const struct place_request *place, char buf[static REQU
 	char size[UNITS_TEXT_SIZE];
 
 	if (place->kind == PLACE_WHOLE)
-		snprintf(buf, REQUEST_TEXT_SIZE, "%u whole GPU%s", place->count,
-			 place->count > 1 ? "s" : "");
+		snprintf(buf, REQUEST_TEXT_SIZE, "%s",
+			 units_format_count(place->count, "whole GPU", size));
 	else if (place->kind == PLACE_FRACTION && place->count == 1)
 		snprintf(buf, REQUEST_TEXT_SIZE, "%g of a GPU", place->share / (double)SHARE_ONE);
 	else if (place->kind == PLACE_FRACTION)

@@ -53,7 +53,7 @@ def test_quota_of_a_group(daemon):
     gid = str(os.getegid())
     assert carve_json(daemon, "quota", "set", "--group", gid, "--sessions", "1")["kind"] == "group"
     daemon.grant(vram="1")
-    assert "group's quota is 1 sessions" in daemon.request(vram="1").error["message"]
+    assert "group's quota is 1 session: 1 is held" in daemon.request(vram="1").error["message"]
     assert carve_json(daemon, "quota", "show", "--group", gid)["used"]["sessions"] == 1
     assert carve_json(daemon, "quota", "remove", "--group", gid)["sessions"] is None
 

@@ -276,7 +276,7 @@ def test_any_size_of_window(busy, make_screen):
     text = screen.wait_for("^SESSION")
     assert "GPU  " not in text.splitlines()[1] and busy.ids[0] in text
     screen.keys("Tab", "Tab", "Tab")
-    screen.wait_for("^GPU")
+    screen.wait_for("^ GPU")
     screen.resize(120, 30)
     screen.wait_for("gamma")
     screen.keys("q")

@@ -62,7 +62,7 @@ def upgrade_disturbs_no_workload(host, prefix):
     for key in ("id", "pids", "created", "vram_bytes"):
         assert after[key] == session[key]
     assert hog.poll() is None
-    assert "1 sessions or requests are held" in script("uninstall", "--prefix", prefix, code=1)
+    assert "1 session or request is held" in script("uninstall", "--prefix", prefix, code=1)
     assert carved.exists()
     hog.terminate()
     hog.wait(20)

@@ -243,6 +243,18 @@ static void test_bytes_and_seconds(void **state)
 		assert_string_equal(top_seconds_text(times[i].seconds, buf), times[i].text);
 }
 
+/* The column that is sorted by has a mark behind its title. */
+static void test_titles_fit(void **state)
+{
+	for (enum top_list list = 0; list < TOP_LISTS; list++) {
+		size_t count;
+		const struct top_column *columns = top_columns(list, &count);
+
+		for (size_t i = 0; i < count; i++)
+			assert_true(columns[i].width > (int)strlen(columns[i].title));
+	}
+}
+
 /* ---- rows -------------------------------------------------------------------------------- */
 
 static bool all_unfolded(void *context, const char *key)
@@ -550,6 +562,7 @@ int main(void)
 		cmocka_unit_test(test_leases_are_merged),
 		cmocka_unit_test(test_answers_of_other_types_are_survived),
 		cmocka_unit_test(test_bytes_and_seconds),
+		cmocka_unit_test(test_titles_fit),
 		cmocka_unit_test(test_sorting_and_filtering),
 		cmocka_unit_test(test_selection_follows_its_session),
 		cmocka_unit_test(test_keys_sort_filter_and_fold),

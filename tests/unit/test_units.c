@@ -229,6 +229,17 @@ static void what_is_shown_can_be_had(void **state)
 	}
 }
 
+static void counts(void **state)
+{
+	char buf[UNITS_TEXT_SIZE];
+
+	assert_string_equal(units_format_count(1, "GPU", buf), "1 GPU");
+	assert_string_equal(units_format_count(2, "GPU", buf), "2 GPUs");
+	assert_string_equal(units_format_count(0, "session", buf), "0 sessions");
+	assert_string_equal(units_format_count(1, "process", buf), "1 process");
+	assert_string_equal(units_format_count(3, "process", buf), "3 processes");
+}
+
 static void durations(void **state)
 {
 	static const struct {
@@ -267,6 +278,7 @@ int main(void)
 		cmocka_unit_test(shares),
 		cmocka_unit_test(texts),
 		cmocka_unit_test(what_is_shown_can_be_had),
+		cmocka_unit_test(counts),
 		cmocka_unit_test(durations),
 	};
 
