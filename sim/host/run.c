@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -272,6 +273,15 @@ static void server_stop(pid_t pid, int control, const struct directory *director
 	}
 }
 
+/* Anybody may look into the directory, and talk to the host. */
+static int open_to_all(const struct directory *directory)
+{
+	char socket_path[PATH_MAX];
+
+	snprintf(socket_path, sizeof(socket_path), "%s/%s", directory->path, WIRE_SOCKET_NAME);
+	return chmod(socket_path, 0666) < 0 || chmod(directory->path, 0755) < 0 ? -errno : 0;
+}
+
 int run(const struct run_options *o)
 {
 	struct directory directory;
@@ -290,7 +300,10 @@ int run(const struct run_options *o)
 		directory_remove(directory.path);
 		return EXIT_CODE_RUN_FAILED;
 	}
-	int code = command_run_in(o, &directory);
+	status = o->shared ? open_to_all(&directory) : 0;
+	if (status < 0)
+		complain(directory.path, status);
+	int code = status < 0 ? EXIT_CODE_RUN_FAILED : command_run_in(o, &directory);
 	server_stop(server, control, &directory);
 	return code;
 }

@@ -1,12 +1,14 @@
 /* `simhost run`: a simulated host for as long as one command runs. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct spec;
 struct spec_driver;
 
 struct run_options {
+	bool shared;      /* other users' programs may join it */
 	const char *join; /* directory of the host to run on; NULL: make one of spec and driver */
 	const struct spec *spec;
 	const struct spec_driver *driver;

@@ -12,20 +12,21 @@
 
 #define ENV_MAX 64
 
-static const char help[] = "usage: {} run [--gpus SPEC] [--driver 535|550|580] [--env "
+static const char help[] = "usage: {} run [--gpus SPEC] [--driver 535|550|580] [--shared] [--env "
 			   "NAME=VALUE]... [--] CMD...\n\n"
 			   "Runs CMD (default: $SHELL) on a simulated host with these GPUs. SPEC "
 			   "is MODEL[:COUNT][+mig],...\n"
 			   "(default: " SPEC_DEFAULT
 			   "). Inside a simulated host, without --gpus and --driver, CMD runs on\n"
-			   "that same host. In VALUE, {host} stands for the host's directory.\n\n"
+			   "that same host. With --shared programs of other users may join it. "
+			   "In VALUE, {host} stands for the host's directory.\n\n"
 			   "Example:\n  {} run --gpus h100-80gb:2,a100-40gb+mig -- nvidia-smi -L\n";
 
 struct arguments {
 	const char *gpus, *driver;
 	char *env[ENV_MAX];
 	size_t env_count;
-	bool help;
+	bool shared, help;
 };
 
 static int env_add(struct arguments *a, char *assignment, struct error *err)
@@ -46,11 +47,9 @@ static int env_add(struct arguments *a, char *assignment, struct error *err)
 static int arguments_parse(int argc, char **argv, struct arguments *a, struct error *err)
 {
 	static const struct option options[] = {
-		{"gpus", required_argument, NULL, 'g'},
-		{"driver", required_argument, NULL, 'd'},
-		{"env", required_argument, NULL, 'e'},
-		{"help", no_argument, NULL, 'h'},
-		{0},
+		{"gpus", required_argument, NULL, 'g'}, {"driver", required_argument, NULL, 'd'},
+		{"env", required_argument, NULL, 'e'},  {"shared", no_argument, NULL, 's'},
+		{"help", no_argument, NULL, 'h'},       {0},
 	};
 	int option;
 
@@ -66,6 +65,9 @@ static int arguments_parse(int argc, char **argv, struct arguments *a, struct er
 		case 'e':
 			if (env_add(a, optarg, err) < 0)
 				return -EXIT_CODE_USAGE;
+			break;
+		case 's':
+			a->shared = true;
 			break;
 		case 'h':
 			a->help = true;
@@ -103,7 +105,8 @@ int verb_run(int argc, char **argv)
 	if (!shell[0])
 		shell[0] = "/bin/sh";
 	struct run_options o = {
-		.join = a.gpus || a.driver ? NULL : host_around(),
+		.shared = a.shared,
+		.join = a.gpus || a.driver || a.shared ? NULL : host_around(),
 		.spec = &spec,
 		.driver = spec_driver_find(a.driver ? a.driver : SPEC_DRIVER_DEFAULT, &err),
 		.env = a.env,

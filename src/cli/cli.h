@@ -50,6 +50,8 @@ enum cli_option_id {
 	OPT_SIM_GPUS,
 	OPT_SIM_DRIVER,
 	OPT_SIM_LIST,
+	OPT_SIM_SHARED,
+	OPT_SIM_JOIN,
 	OPT_COUNT,
 };
 

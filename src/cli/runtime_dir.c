@@ -78,8 +78,12 @@ static int foreign_error(const char *dir, uid_t owner, struct error *err)
 	error_set(err, EXIT_CODE_NOT_PERMITTED,
 		  "the daemon's directory %.200s belongs to user %.64s: you cannot use it", dir,
 		  user ? user->pw_name : number);
-	error_hint(err, "unset CARVE_RUNTIME_DIR, or set it to a directory of your own; a "
-			"simulated host of your own: carve sim");
+	if (getenv("SIMGPU_HOST"))
+		error_hint(err, "a simulated host is its owner's, unless started with carve sim "
+				"--shared: join that one with carve sim --join DIR -- CMD");
+	else
+		error_hint(err, "unset CARVE_RUNTIME_DIR, or set it to a directory of your own; a "
+				"simulated host of your own: carve sim");
 	return -EXIT_CODE_NOT_PERMITTED;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -87,14 +88,97 @@ static int sim_slice_leave(const struct places *places, struct error *err)
 	return isolation_leave(cuda, nvml, err);
 }
 
-int cli_sim(struct cli *cli, struct error *err)
+/* One daemon for all users of the host; then the command takes this shell's place. */
+#define SHARED_SCRIPT                                                                            \
+	"\"$0\" --system --runtime-dir \"$CARVE_RUNTIME_DIR\" || exit 125; "                     \
+	"echo \"carve: other users join with: carve sim --join $" ENV_SIM_HOST " -- CMD\" >&2; " \
+	"exec \"$@\""
+
+/* Whether this user may play on the host, whose directory is `host`. */
+static int join_check(const char *host, struct error *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/driver.sock", host);
+	if (access(path, W_OK) == 0)
+		return 0;
+	if (errno != EACCES || stat(host, &st) < 0) {
+		error_set(err, EXIT_CODE_UNREACHABLE, "there is no simulated host at %.300s", host);
+		error_hint(err, "carve sim --shared says where its host is");
+		return -EXIT_CODE_UNREACHABLE;
+	}
+	error_set(err, EXIT_CODE_NOT_PERMITTED,
+		  "the simulated host at %.300s is of user %u alone: you cannot join it", host,
+		  (unsigned)st.st_uid);
+	error_hint(err, "its owner starts one for all users with carve sim --shared");
+	return -EXIT_CODE_NOT_PERMITTED;
+}
+
+/* What goes to `simhost run`, but for the command itself. */
+struct sim_words {
+	const char *word[16];
+	size_t count;
+};
+
+static void word_add(struct sim_words *words, const char *word)
+{
+	words->word[words->count++] = word;
+}
+
+static int join_begin(const struct cli *cli, struct error *err)
+{
+	const char *host = cli->value[OPT_SIM_JOIN];
+
+	if (cli->value[OPT_SIM_GPUS] || cli->value[OPT_SIM_DRIVER] || cli->value[OPT_SIM_SHARED]) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "--join: the host is there already, with its GPUs and driver");
+		error_hint(err, "carve sim --join %.200s -- CMD", host);
+		return -EXIT_CODE_USAGE;
+	}
+	if (*host != '/')
+		return error_set(err, EXIT_CODE_USAGE,
+				 "--join takes the host's directory, such as /tmp/simgpu-a1b2c3");
+	int rc = join_check(host, err);
+	if (rc == 0)
+		setenv(ENV_SIM_HOST, host, 1);
+	return rc;
+}
+
+static void words_make(const struct cli *cli, const struct places *places, struct sim_words *ret)
 {
 	const char *spec = cli->value[OPT_SIM_GPUS], *version = cli->value[OPT_SIM_DRIVER];
-	const char *words[10] = {SIMHOST_NAME, "run",
-				 "--gpus",     spec ? spec : SPEC_DEFAULT,
-				 "--env",      "CARVE_RUNTIME_DIR={host}/carve"};
-	size_t count = 6;
+
+	*ret = (struct sim_words){0};
+	word_add(ret, SIMHOST_NAME);
+	word_add(ret, "run");
+	if (!cli->value[OPT_SIM_JOIN]) {
+		word_add(ret, "--gpus");
+		word_add(ret, spec ? spec : SPEC_DEFAULT);
+	}
+	word_add(ret, "--env");
+	word_add(ret, "CARVE_RUNTIME_DIR={host}/carve");
+	if (version) {
+		word_add(ret, "--driver");
+		word_add(ret, version);
+	}
+	if (cli->value[OPT_SIM_SHARED])
+		word_add(ret, "--shared");
+	word_add(ret, "--");
+	if (cli->value[OPT_SIM_SHARED]) {
+		word_add(ret, "/bin/sh");
+		word_add(ret, "-c");
+		word_add(ret, SHARED_SCRIPT);
+		word_add(ret, places->daemon);
+	}
+}
+
+int cli_sim(struct cli *cli, struct error *err)
+{
 	char *shell[] = {getenv("SHELL"), NULL};
+	bool new_host = cli->value[OPT_SIM_GPUS] || cli->value[OPT_SIM_DRIVER] ||
+			cli->value[OPT_SIM_SHARED];
+	struct sim_words words;
 	struct places places;
 	int rc = places_find(&places, err);
 
@@ -105,19 +189,17 @@ int cli_sim(struct cli *cli, struct error *err)
 	if (!shell[0] || !*shell[0])
 		shell[0] = "/bin/sh";
 	char **command = cli->argument_count ? cli->arguments : shell;
-	if (getenv(ENV_SIM_HOST) && !spec && !version)
+	if (cli->value[OPT_SIM_JOIN] && (rc = join_begin(cli, err)) < 0)
+		return rc;
+	if (!cli->value[OPT_SIM_JOIN] && getenv(ENV_SIM_HOST) && !new_host)
 		return command_exec(command, err);
-	if (version) {
-		words[count++] = "--driver";
-		words[count++] = version;
-	}
-	words[count++] = "--";
-	/* The new host's programs find its own daemon, and are in no slice yet. */
+	words_make(cli, &places, &words);
+	/* The host's programs find its own daemon, and are in no slice yet. */
 	unsetenv("CARVE_HOST");
 	slice_env_leave(&places);
 	if ((rc = sim_slice_leave(&places, err)) < 0)
 		return rc;
-	cleanup_free char **argv = argv_make(words, count, command,
+	cleanup_free char **argv = argv_make(words.word, words.count, command,
 					     cli->argument_count ? (size_t)cli->argument_count : 1);
 	if (!argv)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");

@@ -53,6 +53,9 @@ const struct cli_option cli_options[] = {
 	{OPT_SIM_GPUS, "gpus", "SPEC", "MODEL[:COUNT][+mig],... (h100-80gb)"},
 	{OPT_SIM_DRIVER, "driver", "VERSION", "the driver version to play: 535, 550 or 580"},
 	{OPT_SIM_LIST, "list", NULL, "list the models"},
+	{OPT_SIM_SHARED, "shared", NULL,
+	 "let programs of other users join, with one daemon for all"},
+	{OPT_SIM_JOIN, "join", "DIR", "run the command on that shared host"},
 	{OPT_COUNT, NULL, NULL, NULL},
 };
 
@@ -90,8 +93,9 @@ const struct cli_verb cli_verbs[] = {
 	 CLI_SYNTAX_MIXED, cli_timeslicing_trace},
 	{"sim", "[--] [CMD [ARG]...]", "run a command on a simulated GPU host",
 	 "carve sim --gpus h100-80gb:2 -- carve gpu list",
-	 BIT(OPT_SIM_GPUS) | BIT(OPT_SIM_DRIVER) | BIT(OPT_SIM_LIST), 0, -1, CLI_SYNTAX_COMMAND,
-	 cli_sim},
+	 BIT(OPT_SIM_GPUS) | BIT(OPT_SIM_DRIVER) | BIT(OPT_SIM_LIST) | BIT(OPT_SIM_SHARED) |
+		 BIT(OPT_SIM_JOIN),
+	 0, -1, CLI_SYNTAX_COMMAND, cli_sim},
 	{"sim list", "[--json]", "list the models", "carve sim list", 0, 0, -1, CLI_SYNTAX_RAW,
 	 cli_sim_tool},
 	{"sim stat", "[--json] [--watch]", "what the simulated GPUs hold and did",

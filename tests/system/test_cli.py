@@ -657,3 +657,48 @@ def test_hosts_that_start_at_once_leave_each_other_alone():
         for host in hosts:
             _, err = host.communicate(timeout=30)
             assert host.returncode == 0, err
+
+
+def as_user(uid, env=()):
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "env", "-i", f"PATH={os.environ['PATH']}", *env]
+
+
+@pytest.mark.parametrize("owner", [0, 65534])
+@pytest.mark.usefixtures("another_user")
+def test_users_share_a_simulated_host(owner, examples):
+    """Each has sessions of its own on it, and sees of the others' the size only."""
+    host = subprocess.Popen([*as_user(owner), str(CARVE), "sim", "--shared", "--", "cat"], stdin=subprocess.PIPE,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        told = host.stderr.readline()
+        place = re.fullmatch(r"carve: other users join with: carve sim --join (/tmp/simgpu-\w+) -- CMD\n", told)[1]
+
+        def joined(uid, *argv):
+            return run([*as_user(uid), CARVE, "sim", "--join", place, "--", *argv])
+
+        for uid in (65533, 65534):
+            done = joined(uid, CARVE, "session", "request", "--vram", str(uid - 65530))
+            assert done.returncode == 0, done.stderr
+            done = joined(uid, CARVE, "run", examples / "matmul")
+            assert done.returncode == 0, done.stderr
+        seen = json.loads(joined(65533, CARVE, "session", "list", "--json").stdout)
+        assert [s["vram_bytes"] >> 30 for s in seen] == [3, 4] and [s["id"] is None for s in seen] == [False, True]
+        gpu, = json.loads(joined(65533, CARVE, "sim", "stat", "--json").stdout)["gpus"]
+        assert gpu["memory_used_bytes"] == 0 and gpu["memory_peak_bytes"] > 0
+        for argv, code in ((("--gpus", "t4-16gb"), 2), (("--shared",), 2)):
+            fails(run([CARVE, "sim", "--join", place, *argv, "--", "true"]), code, "--join")
+    finally:
+        host.stdin.close()
+        assert host.wait(20) == 0
+        host.stderr.close()
+    fails(run([CARVE, "sim", "--join", place, "--", "true"]), 4, "no simulated host")
+    fails(run([CARVE, "sim", "--join", "x", "--", "true"]), 2, "directory")
+
+
+@pytest.mark.usefixtures("another_user")
+def test_a_simulated_host_that_is_not_shared(make_host):
+    host = make_host("h100-80gb")
+    place = host.env["SIMGPU_HOST"]
+    fails(run([*as_user(65534), CARVE, "sim", "--join", place, "--", "true"]), 5, "is of user 0 alone", "--shared")
+    env = [f"{name}={host.env[name]}" for name in ("SIMGPU_HOST", "CARVE_RUNTIME_DIR")]
+    fails(run([*as_user(65534, env), CARVE, "gpu", "list"]), 5, "belongs to user", "carve sim --shared")
