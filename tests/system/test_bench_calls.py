@@ -34,7 +34,7 @@ needs_optimized_build = pytest.mark.skipif(
     reason="the bounds are those of an optimized build")
 
 
-def bench(*args, timeout=300):
+def bench(*args, timeout=600):
     return subprocess.run([ROOT / "scripts" / "bench", "--build", BUILD, *args], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, env=clean_env())
 
