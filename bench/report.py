@@ -116,7 +116,7 @@ def markdown_row(row, names):
     counts = [results[n].get("syscalls_per_call") for n in names[1:]]
     return [title(row), *(failed_text(results[n]) if "error" in results[n] else time_text(results[n]["median"]) for n in names),
             f"{time_text(above['median'], '+')} ({time_text(above['low'], '+')} .. {time_text(above['high'], '+')})",
-            " / ".join(syscalls_text(c if c is None else round(c, 1)) for c in counts), goal_text(goal)]
+            " / ".join(syscalls_text(c if c is None else round(c, 3)) for c in counts), goal_text(goal)]
 
 
 def markdown(document):

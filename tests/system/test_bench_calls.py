@@ -77,8 +77,8 @@ def test_hot_paths_make_no_system_call(measured):
     document = measured[1]
     for r in document["rows"]:
         if r["loop"] in calls.LOOPS and not r["idle_processes"]:
-            # One of 1,024 allocations looks whether the daemon is there.
-            most = 0.002 if r["loop"].startswith("alloc") else 0
+            # One of 1,024 allocations looks whether the daemon is there; a thousand are traced.
+            most = 0.001 if r["loop"].startswith("alloc") else 0
             assert r["results"]["carve"]["syscalls_per_call"] <= most, report.title(r)
 
 
@@ -167,7 +167,8 @@ def test_guard_catches_a_path_that_doubled(guarded):
         now = dict(zip(guard.COUNTED, map(int, added[bound["title"]][::2])))
         for what, most in guard.allowed(bound).items():
             assert most == 0 or most < 2 * now[what], f"{bound}: {what} is {now[what]} now: lower it in bench/bounds.json"
-        assert not guard.holds(bound, {what: 2 * value for what, value in now.items()})
+        doubled = {what: 2 * value for what, value in now.items()}
+        assert doubled == now or not guard.holds(bound, doubled)  # where carve adds nothing, all that it would is above
 
 
 @needs_plain_build
