@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -46,7 +47,11 @@ def sim_run(spec, argv, driver=None, **kw):
     return run([BUILD / "carve", "sim", *options, "--", *argv], **kw)
 
 
-def wait_until(condition, timeout=10.0, step=0.02):
+# How long a test waits for what has to come, where it judges no time: a machine may be slow, or stand still for a while.
+PATIENCE = 60
+
+
+def wait_until(condition, timeout=PATIENCE, step=0.02):
     """Waits until condition() is true and returns its value; fails the test after the timeout."""
     end = time.monotonic() + timeout
     while True:
@@ -157,13 +162,23 @@ class Host(Runner):
     def close(self):
         self.process.stdin.close()
         try:
-            self.process.wait(10)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             raise
         finally:
             shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def listens(path):
+    """Whether a Unix socket is there and taken care of: between bind and listen it is there and refuses."""
+    with socket.socket(socket.AF_UNIX) as s:
+        try:
+            s.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 @pytest.fixture

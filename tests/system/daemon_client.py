@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 
 class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path, timeout=30):
+    def __init__(self, path, timeout=60):
         super().__init__("localhost", timeout=timeout)
         self.path = str(path)
 
@@ -99,14 +99,14 @@ class Daemon:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                code = self.process.wait(10)
+                code = self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise
             assert code == 0, self.log()
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def call(self, method, path, body=None, timeout=30):
+    def call(self, method, path, body=None, timeout=60):
         connection = UnixConnection(self.runtime / "carved.sock", timeout)
         text = body if isinstance(body, (str, bytes, type(None))) else json.dumps(body)
         connection.request(method, path, text)

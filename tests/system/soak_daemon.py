@@ -141,7 +141,7 @@ class Workload(Stepping):
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(60)
         self.process.stdout.close()
 
 

@@ -97,7 +97,7 @@ def test_one_client_that_fails_ends_its_workload(host, tmp_path, by, monkeypatch
         assert one.process.poll() is not None and "no third one" in str(caught.value).splitlines()
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_shares_by_the_kernels_own_times(tmp_path):
     done = on_driver("shares", "--gpu", "--quick", "--scenario", "25-75", "--scenario", "tree", "--scenario", "hand-over",
                      "--json", tmp_path / "out.json")
@@ -116,7 +116,7 @@ def test_shares_by_the_kernels_own_times(tmp_path):
     assert rows["hand-over", "from idle to the batch p50"]["count"] > 0
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_kernels_of_fixed_work(host, programs):
     """They store longer times the more they are to do."""
     def mean_ns(steps):

@@ -85,7 +85,7 @@ def test_control_c_leaves_nothing(tmp_path, args, words):
     os.write(at.fd, b"\x03")
     assert at.end() == 128 + signal.SIGINT
     assert b"Traceback" not in at.said
-    wait_until(lambda: not living(at.mark), timeout=20)
+    wait_until(lambda: not living(at.mark), timeout=60)
     assert [p.name for p in tmp_path.iterdir()] == []
 
 
@@ -132,7 +132,7 @@ def test_a_terminal_is_told_what_goes_on(tmp_path):
     (["calls", "--build", "/no/such"], "/no/such"), (["--guard", "--bounds", "/no/such.json"], "/no/such.json")])
 def test_wrong_usage_is_one_line_and_exit_2(args, words):
     done = subprocess.run([ROOT / "scripts/bench", *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=30, env=clean_env(), check=False)
+                          stderr=subprocess.PIPE, text=True, timeout=60, env=clean_env(), check=False)
     assert done.returncode == 2 and done.stdout == ""
     *_, last = done.stderr.splitlines()
     assert last.startswith("scripts/bench: error: ") and words in last and len(done.stderr.splitlines()) <= 2

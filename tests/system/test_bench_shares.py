@@ -30,7 +30,7 @@ __attribute__((constructor)) static void begin(void)
 }
 """
 
-pytestmark = [pytest.mark.alone, pytest.mark.once("a benchmark")]
+pytestmark = [pytest.mark.timed, pytest.mark.once("a benchmark")]
 
 needs_sim = pytest.mark.skipif(ON_GPU or sanitized(), reason="reads the simulated host's own books")
 

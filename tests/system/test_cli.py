@@ -116,7 +116,7 @@ def test_waiting_for_room(host):
     wait_until(lambda: any(s["state"] == "waiting" for s in host.carve_json("session", "list")))
     assert waiting.poll() is None
     host.carve("session", "release")
-    out, err = waiting.communicate(timeout=10)
+    out, err = waiting.communicate(timeout=60)
     assert (waiting.returncode, out, err) == (0, "served\n", "")
 
 
@@ -145,7 +145,7 @@ def test_interrupting_a_wait_gives_the_place_up(host):
                           "--wait-for", "60", "true"])
     wait_until(lambda: any(s["state"] == "waiting" for s in host.carve_json("session", "list")))
     waiting.send_signal(signal.SIGINT)
-    assert waiting.wait(10) == -signal.SIGINT
+    assert waiting.wait(60) == -signal.SIGINT
     wait_until(lambda: all(s["state"] == "active" for s in host.carve_json("session", "list")))
 
 
@@ -179,7 +179,7 @@ def test_a_one_off_outlives_a_killed_carve(host):
     process = host.popen([CARVE, "run", "--vram", "2", "sh", "-c", "echo $$; exec sleep 60"])
     pid = int(process.stdout.readline())
     process.kill()
-    process.wait(10)
+    process.wait(60)
     time.sleep(0.3)
     assert len(active(host)) == 1
     os.kill(pid, signal.SIGKILL)
@@ -335,7 +335,7 @@ def test_a_daemon_killed_under_a_command(host):
     process.stdout.readline()
     os.kill(host.daemon_pid(), signal.SIGKILL)
     assert len(active(host)) == 1
-    process.communicate("\n", timeout=10)
+    process.communicate("\n", timeout=60)
     assert process.returncode == 6
     wait_until(lambda: active(host) == [])
 
@@ -348,7 +348,7 @@ def test_a_daemon_that_hangs_is_named(host):
         start = time.monotonic()
         fails(host.carve("session", "list"), 4, f"the daemon (process {daemon}) does not answer")
         fails(host.carve("run", "--vram", "1", "--wait-for", "60", "true"), 125, "does not answer")
-        assert time.monotonic() - start < 16
+        assert time.monotonic() - start < 45  # not as long as it would wait for room
     finally:
         os.kill(daemon, signal.SIGCONT)
 
@@ -362,7 +362,7 @@ def test_every_verb_names_a_daemon_that_hangs(host):
             "gpu list", "session show", "session request --vram 1", "session release", "quota list", "timeslicing",
             "explain --vram 1", "top --once")]
         for process in asked:
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=60)
             assert process.returncode == 4 and f"the daemon (process {daemon}) does not answer" in err
     finally:
         os.kill(daemon, signal.SIGCONT)
@@ -377,7 +377,7 @@ def test_commands_of_daemons_that_are_killed(host):
         if daemon_now(host):
             os.kill(daemon_now(host), signal.SIGKILL)
             killed += 1
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
         assert (process.returncode, err) == (0, "")
     assert killed > 10
     wait_until(lambda: active(host) == [])
@@ -401,8 +401,8 @@ def test_a_workloads_daemon_is_started_again_at_once(host, examples):
         for _ in range(2):
             before = daemon_now(host)
             os.kill(before, signal.SIGKILL)
-            wait_until(lambda: daemon_now(host) not in (0, before), 3)
-        _, err = process.communicate("\n", timeout=20)
+            wait_until(lambda: daemon_now(host) not in (0, before), 20)
+        _, err = process.communicate("\n", timeout=60)
     assert process.returncode == 0, err
     with open(f"/proc/{daemon_now(host)}/environ") as file:
         assert "CARVE_SESSION" not in file.read()
@@ -417,13 +417,13 @@ def test_a_daemon_that_ends_ever_again_is_given_up(host):
             before = daemon_now(host)
             os.kill(before, signal.SIGKILL)
             try:
-                wait_until(lambda: daemon_now(host) not in (0, before), 2)
+                wait_until(lambda: daemon_now(host) not in (0, before), 5)
             except AssertionError:
                 break
         else:
             pytest.fail("started again for ever")
         assert daemon_now(host) == 0
-        process.communicate("\n", timeout=20)
+        process.communicate("\n", timeout=60)
     assert process.returncode == 6 and active(host) == []
 
 
@@ -539,7 +539,7 @@ def shared(make_host):
 
         yield as_user
         daemon.terminate()
-        daemon.communicate(timeout=10)
+        daemon.communicate(timeout=60)
 
 
 def test_another_users_session_is_out_of_reach(shared):
@@ -655,7 +655,7 @@ def test_hosts_that_start_at_once_leave_each_other_alone():
                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
                  for _ in range(12)]
         for host in hosts:
-            _, err = host.communicate(timeout=30)
+            _, err = host.communicate(timeout=60)
             assert host.returncode == 0, err
 
 

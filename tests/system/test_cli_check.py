@@ -107,7 +107,7 @@ def test_another_daemon_has_the_gpu(make_daemon, tmp_path):
     os.close(read)
     done = run([CARVE, "check", "--json", "--host", tmp_path / "second/carved.sock"], env=daemon.env())
     other.terminate()
-    other.wait(10)
+    other.wait(60)
     found, = [c for c in json.loads(done.stdout)["conditions"] if c["name"] == "owner"]
     assert found["state"] == "problem"
     assert re.findall(rf"GPU (\d+) belongs to another carved \(process {owner}, user ", found["message"]) == [
@@ -124,7 +124,7 @@ def test_programs_outside(check, daemon):
 
 def test_the_daemons_program_was_replaced(daemon, check, tmp_path):
     daemon.process.terminate()
-    daemon.process.wait(10)
+    daemon.process.wait(60)
     copy = tmp_path / "carved"
     shutil.copy(BUILD / "carved", copy)
     read, write = os.pipe()

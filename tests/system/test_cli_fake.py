@@ -132,7 +132,7 @@ def fake():
 def carve(fake, *argv, env=None, **kw):
     kw.setdefault("stdin", subprocess.DEVNULL)
     return subprocess.run([CARVE, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, timeout=30,
+                          text=True, timeout=60,
                           env=clean_env(dict({"CARVE_RUNTIME_DIR": fake.dir}, **(env or {}))), **kw)
 
 
@@ -189,13 +189,13 @@ def test_malformed_is_refused_before_any_daemon(option, text):
         env = clean_env({"CARVE_RUNTIME_DIR": directory + "/none"})
         size = [] if option in ("--vram", "--gpu-memory", "--gpu") else ["--vram", "4"]
         argv = [CARVE, "session", "request", *size, f"{option}={text}"]
-        done = subprocess.run(argv, capture_output=True, env=env, timeout=30)
+        done = subprocess.run(argv, capture_output=True, env=env, timeout=60)
         lines = done.stderr.decode(errors="replace").splitlines()
         assert done.returncode == 2
         assert len(lines) == 1 and lines[0].startswith("carve: ") and option in lines[0]
         assert "; " in lines[0]
         assert not os.path.exists(directory + "/none")
-        done = subprocess.run([*argv, "--json"], capture_output=True, env=env, timeout=30)
+        done = subprocess.run([*argv, "--json"], capture_output=True, env=env, timeout=60)
         assert done.returncode == 2
         error = json.loads(done.stderr)["error"]
         assert error["code"] == 2 and error["message"]
@@ -414,10 +414,10 @@ def test_escapes_of_foreign_names_do_not_reach_the_terminal(fake):
 def test_errors_stay_one_line_whatever_is_quoted(fake):
     argv = [CARVE.encode(), b"session", b"request", b"--vram", b"1\x1b[31m\n2\xff\xc2\x9b\xc3\xa4"]
     env = clean_env({"CARVE_RUNTIME_DIR": fake.dir})
-    done = subprocess.run(argv, stderr=subprocess.PIPE, env=env, timeout=30)
+    done = subprocess.run(argv, stderr=subprocess.PIPE, env=env, timeout=60)
     assert done.returncode == 2 and done.stderr.count(b"\n") == 1
     assert rb"1\x1b[31m\n2\xff\xc2\x9b" + b"\xc3\xa4" in done.stderr
-    done = subprocess.run([*argv, b"--json"], stderr=subprocess.PIPE, env=env, timeout=30)
+    done = subprocess.run([*argv, b"--json"], stderr=subprocess.PIPE, env=env, timeout=60)
     message = json.loads(done.stderr)["error"]["message"]
     assert "--vram" in message and "1\x1b[31m\n2\\xff\u009b\u00e4" in message
 
@@ -701,7 +701,7 @@ def test_run_forwards_signals(fake, name):
     process = started(fake, f"trap 'echo got {name}; exit 9' {number}; echo ready; "
                             "while :; do sleep 0.02; done")
     process.send_signal(number)
-    out, _ = process.communicate(timeout=10)
+    out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (9, f"got {name}\n".encode())
 
 
@@ -710,7 +710,7 @@ def test_run_killed_leaves_its_command_registered(fake):
     pid = int(process.stdout.readline())
     assert fake.commands[-1] == ("s-abc123", pid)
     process.kill()
-    process.wait(10)
+    process.wait(60)
     os.kill(pid, 0)
     os.kill(pid, signal.SIGKILL)
     process.stdout.close()
@@ -749,7 +749,7 @@ def test_stopping_and_going_on(fake):
     os.killpg(process.pid, signal.SIGCONT)
     wait_until(lambda: not stopped())
     open(fake.dir + "/go", "w").close()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     assert process.returncode == 5
 
 
@@ -777,12 +777,12 @@ def test_stopping_carve_alone_stops_the_command(fake):
     assert states_are(False, process.pid)()
     os.kill(command, signal.SIGCONT)
     open(fake.dir + "/go", "w").close()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     assert process.returncode == 5
 
 
 def test_a_parent_that_ignores_children_gets_the_status(fake):
-    done = subprocess.run([CARVE, "run", "--vram", "4", "sh", "-c", "exit 5"], timeout=30,
+    done = subprocess.run([CARVE, "run", "--vram", "4", "sh", "-c", "exit 5"], timeout=60,
                           env=clean_env({"CARVE_RUNTIME_DIR": fake.dir}),
                           preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
     assert done.returncode == 5
@@ -813,7 +813,7 @@ def test_check_without_a_daemon(fake):
 
 def api_client(*argv):
     return subprocess.run([str(BUILD / "tests/programs/api_client"), *argv], env=clean_env(),
-                          capture_output=True, text=True, timeout=30)
+                          capture_output=True, text=True, timeout=60)
 
 
 def test_c_api(fake):

@@ -157,7 +157,7 @@ def test_a_waiting_request_is_explained(two_gpus):
     assert shown["ahead"] == []
     assert shown["state"] == "waiting" and shown["position"] == 1 and shown["granted"] is False
     two_gpus.release(first["id"])
-    asker.join(10)
+    asker.join(60)
     granted = carve(two_gpus, "explain", one["id"]).stdout
     assert "active, granted 20" in granted and "40 GiB on GPU 0" in granted
     assert two_gpus.call("GET", f"/v1/explain/{one['id']}").status == 409

@@ -24,7 +24,7 @@ def test_version_and_gpus(daemon):
 
 def test_curl_reaches_it(daemon):
     done = subprocess.run(["curl", "-s", "--unix-socket", daemon.runtime / "carved.sock",
-                           "http://localhost/v1/gpus"], stdout=subprocess.PIPE, timeout=20)
+                           "http://localhost/v1/gpus"], stdout=subprocess.PIPE, timeout=60)
     assert json.loads(done.stdout)[0]["index"] == 0
 
 
@@ -95,7 +95,7 @@ def test_curl_sees_the_answer_to_a_huge_body(daemon):
     for options in ([], ["-H", "Expect:"], ["-H", "Transfer-Encoding: chunked"]):
         done = subprocess.run(["curl", "-sS", *options, "--data-binary", "@-", "--unix-socket",
                                daemon.runtime / "carved.sock", "http://localhost/v1/sessions"],
-                              input=bytes(50 << 20), stdout=subprocess.PIPE, timeout=30)
+                              input=bytes(50 << 20), stdout=subprocess.PIPE, timeout=60)
         assert done.returncode == 0
         assert "larger than 65536 bytes" in json.loads(done.stdout)["error"]["message"]
 
@@ -109,7 +109,7 @@ def test_slow_clients_stall_nobody(daemon):
         slow.append(s)
     start = time.monotonic()
     daemon.grant(vram="1")
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 10  # they would be dropped after 15 s
     for s in slow:
         s.close()
 
@@ -132,7 +132,7 @@ def test_slow_clients_do_not_fill_the_log(daemon):
     def told():
         return sum(int(line.rpartition("lines=")[2]) if "http.not_logged lines=" in line else 1
                    for line in lines())
-    wait_until(lambda: told() >= 100, 20)
+    wait_until(lambda: told() >= 100)
     assert len(lines()) <= 2 + 2 * (time.monotonic() - start)
 
 
@@ -212,4 +212,4 @@ def test_a_user_cannot_take_all_connections(make_daemon, name, kind, words):
         assert done.stdout == "200 True\n"
     finally:
         hostile.stdin.close()
-        hostile.wait(20)
+        hostile.wait(60)

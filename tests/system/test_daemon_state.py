@@ -203,7 +203,7 @@ def test_killed_at_any_moment_of_a_move(daemon, tmp_path):
 
 def refused(daemon, text):
     daemon.start(wait=False)
-    assert daemon.process.wait(20) == 1
+    assert daemon.process.wait(60) == 1
     assert text in daemon.log(), daemon.log()
 
 
@@ -372,7 +372,7 @@ def test_a_users_is_where_xdg_says(tmp_path, daemon):
                                    stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         wait_until((usual / "carved.sock").exists)
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode == 0
     served(XDG_STATE_HOME="")
     assert (usual / "carve.db").is_file() and not (usual / "carve.db").is_symlink()

@@ -35,8 +35,8 @@ def agree(host, session):
 
 
 def nothing_is_left(host, session):
-    """Within a second, both books say so, and all of it can be had again."""
-    wait_until(lambda: used(host, session) == on_gpu(host) == 0, 2)
+    """Both books say so, and all of it can be had again."""
+    wait_until(lambda: used(host, session) == on_gpu(host) == 0)
     assert host.carve_json("session", "show", session)["pids"] == []
     whole = Driven(host, "--session", session)
     assert whole.say("device 0") == OK and whole.say(f"take linear {whole.room()}") == OK
@@ -78,23 +78,23 @@ def test_a_forked_child_is_not_charged_and_keeps_what_the_driver_keeps(host, dri
     assert agree(host, session)
     held = on_gpu(host)
     os.kill(mine.pid, signal.SIGKILL)
-    wait_until(lambda: mine.pid not in host.carve_json("session", "show", session)["pids"], 2)
+    wait_until(lambda: mine.pid not in host.carve_json("session", "show", session)["pids"])
     # The driver's memory lives on with the child, and so does the charge.
     assert used(host, session) == on_gpu(host) == held
     os.kill(child, signal.SIGKILL)
-    wait_until(lambda: used(host, session) == on_gpu(host) == 0, 2)
+    wait_until(lambda: used(host, session) == on_gpu(host) == 0)
 
 
 def test_exec_gives_everything_back_and_begins_anew(host, driven, session):
     mine, other = driven("--session", session), driven("--session", session)
     assert mine.say(f"take linear {300 * MIB}") == mine.say(f"take vmm {100 * MIB}") == OK
     assert mine.say("exec") == mine.pid
-    wait_until(lambda: used(host, session) == on_gpu(host) == driver_bytes(host, other.pid) > 0, 2)
+    wait_until(lambda: used(host, session) == on_gpu(host) == driver_bytes(host, other.pid) > 0)
     assert mine.say("device 0") == OK
     assert mine.say(f"take linear {mine.room()}") == OK
     assert used(host, session) == on_gpu(host) == 2 * GIB
     assert mine.say("exec") == mine.pid
-    wait_until(lambda: used(host, session) == driver_bytes(host, other.pid), 2)
+    wait_until(lambda: used(host, session) == driver_bytes(host, other.pid))
 
 
 def test_threads_share_one_account(host, driven, session):
@@ -120,7 +120,7 @@ def test_contexts_and_what_goes_with_them(host, driven, session):
     assert mine.say("device 0") == OK and mine.room() == room
     assert mine.say(f"take linear {room}") == OK
     assert mine.say("reset 0") == mine.say("forget") == OK
-    wait_until(lambda: agree(host, session), 2)
+    wait_until(lambda: agree(host, session))
     assert on_gpu(host) < held
     assert mine.say("device 0") == OK
     assert (mine.room(), on_gpu(host)) == (room, held)
@@ -151,13 +151,13 @@ pid = os.getpid() + 20000
 for i in range(20):
     p = start(pid)
     # Refused at most until the last one's memory is back.
-    end = time.monotonic() + 2
+    end = time.monotonic() + 30
     while say(p, "device 0") != 0: assert time.monotonic() < end
     assert say(p, f"take linear {(100 + 2 * i) << 20}") == 0
     if not TELLS: time.sleep(0.02)  # then by when they started, in ticks of 10 ms
     p.kill(); p.wait()
 last = start(pid)
-end = time.monotonic() + 2
+end = time.monotonic() + 30
 while say(last, "device 0") != 0: assert time.monotonic() < end
 time.sleep(1)
 print(json.dumps({"room": say(last, "room"), "used": said("session", "show", session)["gpus"][0]["used_bytes"],

@@ -40,7 +40,7 @@ class Driven:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(60)
         self.process.stdout.close()
 
 

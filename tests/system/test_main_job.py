@@ -100,17 +100,20 @@ def test_limits_hold_without_the_daemon(host, session, programs, examples):
     assert host.carve_json("session", "show", session)["vram_bytes"] == 4 * GIB
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_killed_workload_gives_its_memory_back_within_a_second(host, session, examples):
+    """The middle one of five: somebody else may have the machine for a moment."""
+    took = []
     for _ in range(5):
         hog = host.popen([CARVE, "run", examples / "hog", "60"])
         wait_until(lambda: used_in(host, session) > 3 * GIB)
         pid = host.carve_json("session", "show", session)["pids"][0]
         os.kill(pid, signal.SIGKILL)
         start = time.monotonic()
-        wait_until(lambda: used_in(host, session) == 0, timeout=5)
-        assert time.monotonic() - start < 1.5
+        wait_until(lambda: used_in(host, session) == 0)
+        took.append(time.monotonic() - start)
         assert finish(hog)[0] == 128 + signal.SIGKILL
+    assert sorted(took)[2] < 1, took
 
 
 def test_no_session(host, examples):
@@ -181,7 +184,7 @@ def test_no_gpu(tmp_path):
 def test_exit_codes_and_streams_pass_through(host):
     pipe = host.popen([CARVE, "run", "--vram", "1", "sh", "-c", "cat; echo err >&2; exit 7"],
                       stdin=subprocess.PIPE)
-    out, err = pipe.communicate("in and out", timeout=30)
+    out, err = pipe.communicate("in and out", timeout=60)
     assert (pipe.returncode, out) == (7, "in and out")
     assert err.splitlines()[-1] == "err"
     done = host.carve("run", "--vram", "1", "sh", "-c", "kill -TERM $$")

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, another_user_can_read, clean_env, run, wait_until
+from conftest import BUILD, another_user_can_read, clean_env, listens, run, wait_until
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -190,7 +190,7 @@ def test_status_and_signals_pass_through(isolated):
     assert process.stdout.readline() == "ready\n"
     # `carve` may be behind setpriv's exec, which keeps the process.
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 5
 
 
@@ -217,11 +217,11 @@ def test_slice_survives_the_daemon(isolated):
     assert len(before[0]["pids"]) == 1 and before[0]["gpus"][0]["used_bytes"] > GIB
     directory = env.get("CARVE_RUNTIME_DIR", host.env["CARVE_RUNTIME_DIR"])
     os.kill(int(pathlib.Path(directory, "lock").read_text()), 9)
-    wait_until(lambda: [(s["id"], s["pids"]) for s in sessions()] == [(before[0]["id"], before[0]["pids"])], 20)
+    wait_until(lambda: [(s["id"], s["pids"]) for s in sessions()] == [(before[0]["id"], before[0]["pids"])])
     assert sessions()[0]["gpus"][0]["used_bytes"] == before[0]["gpus"][0]["used_bytes"]
-    held.communicate("", timeout=30)
+    held.communicate("", timeout=60)
     assert held.returncode == 0
-    wait_until(lambda: sessions() == [], 20)
+    wait_until(lambda: sessions() == [])
 
 
 # ---- other users -----------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def shared(make_host):
         as_user.host, as_user.path = host, path
         yield as_user
         daemon.terminate()
-        daemon.communicate(timeout=10)
+        daemon.communicate(timeout=60)
 
 
 def change_user(how, host, *argv):
@@ -492,11 +492,11 @@ class Daemon:
         self.process = host.popen([BUILD / "carved", "--runtime-dir", self.dir + "/run", "--config", self.config,
                                    "--foreground"])
         host.env["CARVE_RUNTIME_DIR"] = self.dir + "/run"
-        wait_until(lambda: os.path.exists(self.dir + "/run/carved.sock"))
+        wait_until(lambda: listens(self.dir + "/run/carved.sock"))
 
     def close(self):
         self.process.terminate()
-        self.log = self.process.communicate(timeout=10)[1]
+        self.log = self.process.communicate(timeout=60)[1]
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
@@ -536,7 +536,7 @@ def test_what_gets_round_preloading_is_shown_and_logged(policed):
     session = host.carve_json("session", "request", "--vram", "2")["id"]
     honest = hold(host, REACH, "path", "libcuda.so.1", GIB)
     cheat = hold(host, *bare(host), REACH, "path", driver, 3 * GIB)
-    wait_until(lambda: show(host, session)["over_bytes"] >= 2 * GIB, 20)
+    wait_until(lambda: show(host, session)["over_bytes"] >= 2 * GIB)
     shown = show(host, session)
     assert len(shown["pids"]) == 1 and len(shown["stray_pids"]) == 1
     text = host.carve("session", "show", session).stdout
@@ -544,10 +544,10 @@ def test_what_gets_round_preloading_is_shown_and_logged(policed):
     # Its memory was never promised to others, nor is it promised twice.
     gpu = host.carve_json("gpu", "list")[0]
     assert gpu["available_bytes"] + 2 * GIB <= gpu["memory_bytes"] - 3 * GIB
-    cheat.communicate("", timeout=30)
-    wait_until(lambda: show(host, session)["over_bytes"] == 0, 20)
-    wait_until(lambda: show(host, session)["stray_pids"] == [], 20)
-    honest.communicate("", timeout=30)
+    cheat.communicate("", timeout=60)
+    wait_until(lambda: show(host, session)["over_bytes"] == 0)
+    wait_until(lambda: show(host, session)["stray_pids"] == [])
+    honest.communicate("", timeout=60)
     assert honest.returncode == 0 and cheat.returncode == 0
     daemon.close()
     assert f"session.stray id={session}" in daemon.log and f"session.over id={session}" in daemon.log
@@ -564,7 +564,7 @@ def test_programs_outside_carve_are_nobodys_strays(policed):
     shown = show(host, session)
     assert shown["stray_pids"] == [] and shown["over_bytes"] == 0
     for process in (outside, inside):
-        process.communicate("", timeout=30)
+        process.communicate("", timeout=60)
         assert process.returncode == 0
 
 
@@ -575,11 +575,11 @@ def test_policy_ends_who_gets_round_and_nobody_else(policed):
     honest = hold(host, REACH, "path", "libcuda.so.1", GIB)
     start = time.monotonic()
     cheat = hold(host, *bare(host), REACH, "path", driver_of(host), 3 * GIB)
-    assert cheat.wait(30) == 128 + 9
-    assert time.monotonic() - start < 15
+    assert cheat.wait(60) == 128 + 9
+    assert time.monotonic() - start < 45
     time.sleep(3)  # as long as it would take to end the other one
     assert honest.poll() is None
-    honest.communicate("", timeout=30)
+    honest.communicate("", timeout=60)
     assert honest.returncode == 0
     wait_until(lambda: show(host, session)["over_bytes"] == 0)
 
@@ -598,10 +598,10 @@ def test_memory_where_the_session_has_no_slice_is_beyond_it(policed_pair):
     daemon, host, session = policed_pair
     honest = hold(host, REACH, "path", "libcuda.so.1", GIB)
     cheat = hold(host, *bare(host), REACH, "path", driver_of(host), 9 * GIB)
-    assert cheat.wait(30) == 128 + 9
+    assert cheat.wait(60) == 128 + 9
     time.sleep(3)  # as long as it would take to end the other one
     assert honest.poll() is None
-    honest.communicate("", timeout=30)
+    honest.communicate("", timeout=60)
     assert honest.returncode == 0
     wait_until(lambda: show(host, session)["over_bytes"] == 0)
     wait_until(lambda: show(host, session)["stray_pids"] == [])
@@ -614,11 +614,11 @@ def test_memory_where_the_session_has_no_slice_is_shown(policed_pair):
     daemon.config.write_text(json.dumps({"over_policy": "report", "over_seconds": 1}))
     daemon.process.send_signal(signal.SIGHUP)
     cheat = hold(host, *bare(host), REACH, "path", driver_of(host), 9 * GIB)
-    wait_until(lambda: show(host, session)["over_bytes"] >= 9 * GIB, 20)
+    wait_until(lambda: show(host, session)["over_bytes"] >= 9 * GIB)
     assert len(show(host, session)["stray_pids"]) == 1
-    cheat.communicate("", timeout=30)
+    cheat.communicate("", timeout=60)
     assert cheat.returncode == 0
-    wait_until(lambda: show(host, session)["over_bytes"] == 0, 20)
+    wait_until(lambda: show(host, session)["over_bytes"] == 0)
 
 
 def test_two_sessions_on_two_gpus_are_in_nobodys_way(policed_pair):
@@ -635,7 +635,7 @@ def test_two_sessions_on_two_gpus_are_in_nobodys_way(policed_pair):
         shown = show(host, one["id"])
         assert (shown["stray_pids"], shown["over_bytes"]) == ([], 0)
     for process in (outside, first, second):
-        process.communicate("", timeout=30)
+        process.communicate("", timeout=60)
         assert process.returncode == 0
 
 

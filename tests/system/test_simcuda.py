@@ -63,7 +63,7 @@ def test_graphs(check, programs):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_processes_share_the_gpu_by_time(make_host, programs):
     """Kernels of 5 ms, 200 ms of them in each process: alone as long as that, three at once thrice."""
     host = make_host("h100-80gb")

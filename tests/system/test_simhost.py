@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -49,11 +50,11 @@ class Client:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def kill(self):
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 class SimHost:
@@ -94,7 +95,7 @@ class SimHost:
             client.process.kill()
             client.process.wait()
         self.process.stdin.close()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(60) == 0
         assert not self.dir.exists()
 
 
@@ -227,7 +228,7 @@ def test_signals_are_passed_on(number):
     host = process.stdout.readline().strip()
     process.send_signal(number)
     assert process.stdout.read().split() == ["got"]
-    assert process.wait(10) == 9
+    assert process.wait(60) == 9
     assert not os.path.exists(host)
 
 
@@ -241,7 +242,7 @@ def test_stop_and_continue():
     process.send_signal(signal.SIGTSTP)
     wait_until(lambda: pathlib.Path(f"/proc/{process.pid}/stat").read_text().split()[2] == "T")
     process.send_signal(signal.SIGCONT)
-    assert process.communicate("there\n", timeout=10)[0] == "there\n"
+    assert process.communicate("there\n", timeout=60)[0] == "there\n"
     assert process.returncode == 0
 
 
@@ -292,7 +293,7 @@ def test_killed_process_leaves_nothing(sim):
     client = host.client()
     client.ok("reserve", 0, LINEAR, 5000 * MIB)
     client.kill()
-    wait_until(lambda: host.used() == 0, timeout=1)
+    wait_until(lambda: host.used() == 0)
 
 
 def test_memory_is_free_as_soon_as_its_process_is_gone(sim):
@@ -318,7 +319,7 @@ def test_forked_child_keeps_the_memory(sim):
     assert host.used() == 300 * MIB
     assert host.client("nvml").ok("list", 0) == [f"{client.pid}:{300 * MIB}"]
     os.kill(int(child), signal.SIGKILL)
-    wait_until(lambda: host.used() == 0, timeout=1)
+    wait_until(lambda: host.used() == 0)
 
 
 def test_race_for_the_last_bytes(sim, tmp_path):
@@ -388,34 +389,43 @@ def test_many_processes_on_many_gpus(sim):
 
 # ---- time ----
 
-@pytest.mark.alone
 def test_kernels_take_their_time(sim):
     host = sim()
     client = host.client()
-    took = int(client.ok("run", 0, 10_000_000, 20)[0])
-    assert 200e6 <= took < 1e9
+    took = [int(client.ok("run", 0, 10_000_000, 20)[0]) for _ in range(5)]
+    assert 200e6 <= min(took) < 1e9, took
     process = host.process_stat(client.pid)
-    assert process["busy_ns"] == 200_000_000 and process["launches"] == 20
-    assert host.stat()["gpus"][0]["busy_ns"] == 200_000_000
+    assert process["busy_ns"] == 1_000_000_000 and process["launches"] == 100
+    assert host.stat()["gpus"][0]["busy_ns"] == 1_000_000_000
 
 
-@pytest.mark.alone
+def switches(pid):
+    """How often it has slept."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.M).group(1))
+
+
+def server_of(host):
+    return int(pathlib.Path(f"/proc/{host.process.pid}/task/{host.process.pid}/children").read_text().split()[0])
+
+
 def test_short_kernels_are_cheap(sim):
+    """Nobody is woken for each of them."""
     host = sim()
-    client = host.client()
-    took = int(client.ok("run", 0, 1_000, 200_000)[0])
-    # Waking somebody for each of them would take ten times as long.
-    assert 200e6 <= took < 4e9
+    client, server = host.client(), server_of(host)
+    before = switches(client.pid) + switches(server)
+    assert int(client.ok("run", 0, 1_000, 200_000)[0]) >= 200e6
+    assert switches(client.pid) + switches(server) - before < 20_000
     assert host.process_stat(client.pid)["busy_ns"] == 200_000_000
 
 
-@pytest.mark.alone
 def test_eight_processes_share_equally(sim):
     host = sim()
     clients = [host.client() for _ in range(8)]
     for i, client in enumerate(clients):
         client.send("run", 0, (i + 1) * 500_000, 8_000_000_000 // ((i + 1) * 500_000))
-    time.sleep(0.5)
+    # All of them are there, with work for 8 s each.
+    wait_until(lambda: [p["busy_ns"] > 0 for p in host.stat()["gpus"][0]["processes"]] == [True] * 8)
     before = {p["pid"]: p["busy_ns"] for p in host.stat()["gpus"][0]["processes"]}
     time.sleep(2)
     after = {p["pid"]: p["busy_ns"] for p in host.stat()["gpus"][0]["processes"]}
@@ -454,11 +464,11 @@ def test_ended_processes_are_remembered(sim):
 def test_trace_has_the_turn_that_goes_on(sim, tmp_path):
     host = sim()
     client = host.client()
-    client.send("run", 0, 10_000_000_000, 1)
-    time.sleep(0.3)
+    client.send("run", 0, 600_000_000_000, 1)
+    wait_until(lambda: (p := host.process_stat(client.pid)) and p["busy_ns"] > 0.2e9)
     events = host.trace(tmp_path / "trace")
     turns = [e for e in events if e["ph"] == "X"]
-    assert [t["pid"] for t in turns] == [client.pid] and 0.2e9 < turns[0]["args"]["ns"] < 5e9
+    assert [t["pid"] for t in turns] == [client.pid] and 0.2e9 < turns[0]["args"]["ns"] < 300e9
     assert {e["args"]["name"] for e in events if e["ph"] == "M" and e["pid"] == client.pid} >= \
         {"GPU 0 compute", "GPU 0 h2d"}
 
@@ -466,10 +476,9 @@ def test_trace_has_the_turn_that_goes_on(sim, tmp_path):
 def test_idle_host_burns_nothing(sim):
     host = sim()
     client = host.client()
-    client.send("run", 0, 3_000_000_000, 1)
-    time.sleep(0.3)
-    children = pathlib.Path(f"/proc/{host.process.pid}/task/{host.process.pid}/children").read_text()
-    server = children.split()[0]
+    client.send("run", 0, 600_000_000_000, 1)
+    wait_until(lambda: (p := host.process_stat(client.pid)) and p["busy_ns"] > 0)
+    server = server_of(host)
 
     def ticks():
         fields = pathlib.Path(f"/proc/{server}/stat").read_text().rsplit(")", 1)[1].split()
@@ -480,15 +489,19 @@ def test_idle_host_burns_nothing(sim):
     assert ticks() - before <= 2
 
 
-@pytest.mark.alone
 def test_utilization(sim):
+    """Of the last second: as much as there was, and all of it later."""
     host = sim()
     client, watcher = host.client(), host.client("nvml")
-    client.send("run", 0, 1_500_000_000, 1)
-    time.sleep(1.3)
-    permille, busy = (int(w) for w in watcher.ok("utilization", 0))
-    assert permille > 950 and busy > 1e9
-    assert client.receive()[0] == "ok"
+    client.send("run", 0, 600_000_000_000, 1)
+    seen = []
+
+    def whole():
+        seen.append([int(w) for w in watcher.ok("utilization", 0)])
+        return seen[-1][0] > 950
+
+    wait_until(whole)
+    assert seen[-1][1] > 0.9e9, seen
 
 
 def test_killed_process_stops_computing(sim):
@@ -537,10 +550,13 @@ def test_allocation_faults(sim):
     start = time.monotonic()
     client.ok("reserve", 0, LINEAR, MIB)
     assert time.monotonic() - start >= 0.3
-    fault("alloc", "--for", "0.3")
-    assert client.ask("reserve", 0, LINEAR, MIB) == ["error", "ENOMEM"]
-    time.sleep(0.35)
-    assert client.ask("reserve", 0, LINEAR, MIB)[0] == "ok"
+    start = time.monotonic()
+    fault("alloc", "--for", "1")
+    answer = client.ask("reserve", 0, LINEAR, MIB)
+    if time.monotonic() - start < 1:  # else it may have been over
+        assert answer == ["error", "ENOMEM"]
+    wait_until(lambda: client.ask("reserve", 0, LINEAR, MIB)[0] == "ok")
+    assert time.monotonic() - start >= 1
 
 
 def test_faults_that_clients_ask_for(sim):
@@ -567,6 +583,9 @@ def test_lost_gpu(sim):
     assert simhost("fault", "lost", "--gpu", "7", env=host.env).returncode == 1
     assert simhost("fault", "lost", "--clear", env=host.env).returncode == 0
     assert client.ask("reserve", 1, LINEAR, MIB)[0] == "ok"
-    assert simhost("fault", "lost", "--for", "0.2", env=host.env).returncode == 0
-    assert client.ask("reserve", 0, LINEAR, MIB) == ["error", "EIO"]
-    wait_until(lambda: client.ask("reserve", 0, LINEAR, MIB)[0] == "ok", timeout=2)
+    start = time.monotonic()
+    assert simhost("fault", "lost", "--for", "1", env=host.env).returncode == 0
+    answer = client.ask("reserve", 0, LINEAR, MIB)
+    if time.monotonic() - start < 1:  # else it may have been over
+        assert answer == ["error", "EIO"]
+    wait_until(lambda: client.ask("reserve", 0, LINEAR, MIB)[0] == "ok")

@@ -234,7 +234,7 @@ def test_kernels_see_whose_turn_it_was(start, tmp_path):
 @pytest.mark.parametrize("shapes", [
     [("sleeper", 1, 5 * MS), ("sleeper", 50, 50 * US), ("spinner", 1, 1 * MS), ("quiet", 7, 300 * US)] * 2,
     [("quiet", 1, 200 * US)] * 8])
-@pytest.mark.alone
+@pytest.mark.timed
 def test_eight_busy_processes_share_equally(start, shapes):
     """An eighth of the GPU's time each, right to one in a hundred."""
     processes = [start(ALWAYS, kernel, count, ns, 8 + 20 * MS // (count * ns)) for kernel, count, ns in shapes]
@@ -253,7 +253,7 @@ def test_eight_busy_processes_share_equally(start, shapes):
     assert all(abs(t - share) <= 0.01 * share + 4 * MS for t in took), [t / clock for t in took]
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_slow_players_get_their_share(start):
     """A kernel that this machine needs far longer for than the GPU would, beside one that only sleeps."""
     slow = start(ALWAYS.replace("nanosleep.u32 %r2;", "rem.u32 %r2, %r2, %r2;"), "quiet", 4000, 0, 400)

@@ -55,7 +55,7 @@ def gpu(host):
 
 
 def nothing_is_left(host):
-    wait_until(lambda: gpu(host)["memory_used_bytes"] == 0, 3)
+    wait_until(lambda: gpu(host)["memory_used_bytes"] == 0)
 
 
 def test_memory_that_is_held_by_an_import_alone_counts(host):
@@ -72,7 +72,7 @@ while True:
     assert cuda.cuMemRelease(handle) == 0
 full = room()
 for handle in kept: assert cuda.cuMemRelease(handle) == 0
-end = time.monotonic() + 3
+end = time.monotonic() + 30
 while room() != before and time.monotonic() < end: time.sleep(0.02)
 print(json.dumps({"result": result, "kept": len(kept), "before": before, "full": full, "after": room()}))
 """)
@@ -105,7 +105,7 @@ before = room()
 assert cuda.cuMemRelease(handle) == 0
 at_once = room()
 other.communicate("")
-end = time.monotonic() + 3
+end = time.monotonic() + 30
 while room() <= before + 1024 * MIB and time.monotonic() < end: time.sleep(0.02)
 print(json.dumps({"before": before, "at_once": at_once, "after": room()}))
 """)
@@ -166,7 +166,7 @@ def unmap():
     while not stop: cuda.cuMemUnmap(at, size)
 threads = [threading.Thread(target=f) for f in (map_, map_, unmap, unmap)]
 for t in threads: t.start()
-end = time.monotonic() + 20
+end = time.monotonic() + 45
 while maps[0] < 300 and time.monotonic() < end: time.sleep(0.01)
 stop.append(True)
 for t in threads: t.join()
@@ -213,7 +213,7 @@ pool = c.c_void_p()
 assert cuda.cuCtxSynchronize() == cuda.cuDeviceGetDefaultMemPool(c.byref(pool), 0) == 0
 assert cuda.cuMemPoolTrimTo(pool, c.c_size_t(0)) == 0
 at_once = room()
-end = time.monotonic() + 3
+end = time.monotonic() + 30
 while room() != before and time.monotonic() < end: time.sleep(0.02)
 print(json.dumps({"wrong": wrong, "before": before, "at_once": at_once, "after": room()}))
 """

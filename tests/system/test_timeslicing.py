@@ -11,7 +11,7 @@ from sharing import Workload, shares, slice_time, wait_busy
 from test_bench_calls import sanitized
 
 pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
-              pytest.mark.alone]
+              pytest.mark.timed]
 # With sanitizers those run in which more happens than that time is shared.
 SHARES_ONLY = pytest.mark.once("nothing but shares")
 
@@ -180,4 +180,4 @@ def test_a_session_ends_while_it_waits_for_its_turn(host, run):
     for id in ids:
         assert host.carve("session", "release", id, "--force").returncode == 0
     for w in (a, b):
-        w.process.wait(20)
+        w.process.wait(60)

@@ -11,7 +11,7 @@ from conftest import ON_GPU, wait_until
 from sharing import Workload, busy, shares, slice_time, wait_busy
 
 pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
-              pytest.mark.alone, pytest.mark.once("nothing but shares")]
+              pytest.mark.timed, pytest.mark.once("nothing but shares")]
 
 MS = 1_000_000
 
@@ -144,7 +144,7 @@ def test_a_session_that_is_stopped_while_it_waits_costs_nobody_time(host, run):
         time.sleep(0.1)
         return busy(host, b) == before[0] and busy(host, a) > before[1]
 
-    wait_until(b_waits, 30)
+    wait_until(b_waits)
     os.kill(stopped, signal.SIGSTOP)
     try:
         time.sleep(0.6)

@@ -100,7 +100,7 @@ def test_request_and_limit_follow_the_mode(host):
         with_compute.kill()
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_session_shows_what_it_received(host, tmp_path):
     slice_time(host, "strict")
     a, b = Workload(host, ["--gpu", "0.5"]), Workload(host, ["--gpu", "0.5"])
