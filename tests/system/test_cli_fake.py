@@ -689,7 +689,8 @@ def started(fake, script):
     process = subprocess.Popen([CARVE, "run", "--vram", "4", "sh", "-c", script],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                env=clean_env({"CARVE_RUNTIME_DIR": fake.dir}))
-    assert process.stdout.readline() == b"ready\n"
+    line = process.stdout.readline()
+    assert line == b"ready\n", (line, process.communicate(timeout=60))
     return process
 
 

@@ -165,7 +165,7 @@ def test_descriptors_that_a_client_sends_are_dropped(daemon):
         socket.send_fds(a.socket, [attach_message(OBSERVE, session)], [0, 1, 2])
         assert a.receive()[0] == OK
     # The connection, the two parts of the ledger, and what wakes the lease thread.
-    assert len(os.listdir(f"/proc/{daemon.process.pid}/fd")) <= count + 4
+    wait_until(lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd")) <= count + 4)
     a.close()
 
 
