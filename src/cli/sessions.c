@@ -48,16 +48,25 @@ uint64_t session_gpus_sum(const json_t *session, const char *key)
 const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPUS_SIZE])
 {
 	const json_t *gpus = json_object_get(session, "gpus");
-	size_t i, used;
-	json_t *gpu;
+	size_t count = json_array_size(gpus), used;
 
-	if (!json_array_size(gpus))
+	if (!count)
 		return "no GPU";
-	used = (size_t)snprintf(buf, SESSION_GPUS_SIZE, "GPU%s ",
-				json_array_size(gpus) == 1 ? "" : "s");
-	json_array_foreach(gpus, i, gpu) if (used < SESSION_GPUS_SIZE) used +=
-		(size_t)snprintf(buf + used, SESSION_GPUS_SIZE - used, "%s%" PRIu64, i ? "," : "",
-				 session_number(gpu, "index"));
+	used = (size_t)snprintf(buf, SESSION_GPUS_SIZE, "GPU%s ", count == 1 ? "" : "s");
+	for (size_t i = 0, run; i < count && used < SESSION_GPUS_SIZE; i += run) {
+		uint64_t first = session_number(json_array_get(gpus, i), "index");
+
+		for (run = 1; i + run < count; run++)
+			if (session_number(json_array_get(gpus, i + run), "index") != first + run)
+				break;
+		/* As --gpu-ids takes them. */
+		run = run < 3 ? 1 : run;
+		used += (size_t)snprintf(buf + used, SESSION_GPUS_SIZE - used, "%s%" PRIu64,
+					 i ? "," : "", first);
+		if (run > 1 && used < SESSION_GPUS_SIZE)
+			used += (size_t)snprintf(buf + used, SESSION_GPUS_SIZE - used, "-%" PRIu64,
+						 first + run - 1);
+	}
 	return buf;
 }
 

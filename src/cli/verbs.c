@@ -110,11 +110,8 @@ const struct cli_verb cli_verbs[] = {
 	{"top", "", "watch GPUs, sessions, users and who waits", "carve top --interval 1",
 	 BIT(OPT_ONCE) | BIT(OPT_INTERVAL), 0, 0, CLI_SYNTAX_MIXED, cli_top},
 	{"explain", "[ID]", "say why a request waits, or what would become of one",
-	 "carve explain --vram 40 --gpus 2",
-	 BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) |
-		 BIT(OPT_VRAM_STRICT) | BIT(OPT_GPU_COMPUTE) | BIT(OPT_GPUS) | BIT(OPT_GPU_IDS) |
-		 BIT(OPT_EPHEMERAL),
-	 0, 1, CLI_SYNTAX_MIXED, cli_explain},
+	 "carve explain --vram 40 --gpus 2", SIZE_OPTIONS | BIT(OPT_EPHEMERAL), 0, 1,
+	 CLI_SYNTAX_MIXED, cli_explain},
 	{"quota list", "", "list quotas and what is used of them", "carve quota list", 0, 0, 0,
 	 CLI_SYNTAX_MIXED, cli_quota_list},
 	{"quota show", "[USER]", "show a quota (yours, where none is named)",

@@ -163,8 +163,10 @@ static int parse_gpu_ids(const json_t *value, struct slice_request *to, struct e
 		at += strspn(at, " ");
 		first = last = strtoul(at, &end, 10);
 		bool digits = end != at && *at >= '0' && *at <= '9';
-		if (digits && *end == '-' && end[1] >= '0' && end[1] <= '9')
-			last = strtoul(end + 1, &end, 10);
+		if (digits && *end == '-' && end[1] >= '0' && end[1] <= '9') {
+			at = end + 1;
+			last = strtoul(at, &end, 10);
+		}
 		end += strspn(end, " ");
 		if (!digits || last < first || (*end && *end != ',')) {
 			error_set(err, EXIT_CODE_USAGE, "gpu_ids: '%.64s' is not a list of GPUs",
@@ -173,7 +175,9 @@ static int parse_gpu_ids(const json_t *value, struct slice_request *to, struct e
 			return -1;
 		}
 		if (last >= GPUS_MAX) {
-			error_set(err, EXIT_CODE_USAGE, "gpu_ids: there is no GPU %lu", last);
+			error_set(err, EXIT_CODE_USAGE, "gpu_ids: there is no GPU %.*s",
+				  (int)MIN(strcspn(at, ", "), 64), at);
+			error_hint(err, "`carve gpu list` shows the GPUs");
 			return -1;
 		}
 		if (indexes_add(to, first, last, err) < 0)

@@ -308,7 +308,7 @@ int state_open(struct state *state, const struct runtime *runtime, struct handov
 	if (rc < 0)
 		return rc;
 	database_path(state->dir, path);
-	rc = store_open(ret, path, err);
+	rc = store_open(ret, path, strcmp(state->dir, runtime->dir) != 0, err);
 	if (rc < 0)
 		return rc;
 	boot_read(&boot);

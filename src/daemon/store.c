@@ -18,7 +18,10 @@
 #define HISTORY_TRIM_EVERY 250
 #define BUSY_TIMEOUT_MS 1000
 /* The log (16 MiB) is put into the database itself so seldom, as that waits for the disk. */
-#define WAL_PAGES "4000"
+#define ON_DISK                                               \
+	"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" \
+	"PRAGMA wal_autocheckpoint=4000;"
+#define IN_MEMORY "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
 
 static const char schema[] =
 	"CREATE TABLE session(id TEXT PRIMARY KEY, name TEXT, uid INTEGER, gid INTEGER,"
@@ -163,6 +166,7 @@ struct store {
 	uint32_t history;
 	unsigned ended_untrimmed; /* sessions since history_trim() last looked */
 	struct store_boot boot;
+	bool on_disk;              /* it is to survive a power cut */
 	bool boot_due;             /* the database does not have it yet */
 	bool living_are_of_before; /* and its living sessions are of another life of the host */
 };
@@ -241,6 +245,8 @@ static int finish(struct store *store, int rc)
 /* What an administrator set is on the disk itself when he is told so. */
 static void sync_each_commit(struct store *store, bool wanted)
 {
+	if (!store->on_disk)
+		return;
 	(void)sqlite3_exec(store->db,
 			   wanted ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", NULL,
 			   NULL, NULL);
@@ -323,13 +329,11 @@ static int database_open(struct store *store, const char *path)
 				 NULL);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
-	/* Sessions need to survive this process, not the machine: no sync on each grant. But what a
-	 * power cut leaves has to be a database still. */
+	/* Sessions need to survive this process, not the machine: no sync on each grant. But where
+	 * it is on a disk, what a power cut leaves has to be a database still. */
 	if (rc == SQLITE_OK)
-		rc = sqlite3_exec(store->db,
-				  "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
-				  "PRAGMA wal_autocheckpoint=" WAL_PAGES,
-				  NULL, NULL, NULL);
+		rc = sqlite3_exec(store->db, store->on_disk ? ON_DISK : IN_MEMORY, NULL, NULL,
+				  NULL);
 	if (rc != SQLITE_OK)
 		return errno_of(rc);
 	rc = schema_make(store->db);
@@ -398,7 +402,7 @@ static int ends_take_up(struct store *store, const char *path)
 	return rc;
 }
 
-int store_open(struct store **ret, const char *path, struct error *err)
+int store_open(struct store **ret, const char *path, bool on_disk, struct error *err)
 {
 	struct store *store = calloc(1, sizeof(*store));
 
@@ -406,6 +410,7 @@ int store_open(struct store **ret, const char *path, struct error *err)
 		return -ENOMEM;
 	store->history = STORE_HISTORY_DEFAULT;
 	store->ends = ENDS_NONE;
+	store->on_disk = on_disk;
 	int rc = database_open(store, path);
 	if (rc == 0)
 		rc = ends_take_up(store, path);
@@ -465,10 +470,10 @@ static int unrecorded_move(const struct store *from, struct store *to)
 int store_move(const char *from_path, const char *to_path, struct error *err)
 {
 	struct store *from = NULL, *to = NULL;
-	int rc = store_open(&from, from_path, err);
+	int rc = store_open(&from, from_path, false, err);
 
 	if (rc == 0)
-		rc = store_open(&to, to_path, err);
+		rc = store_open(&to, to_path, true, err);
 	if (rc == 0) {
 		rc = merge_from(to, from_path);
 		if (rc == 0)

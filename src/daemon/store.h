@@ -1,7 +1,7 @@
 /* What outlives the daemon: sessions, who keeps one-off sessions alive, quotas, settings, learned
  * context costs. SQLite in WAL mode. A write is with the kernel when its function returns, so it
  * survives the death of the daemon at any later moment (not a power cut, which ends the sessions
- * too). Quotas and settings are on the disk.
+ * too). Quotas and settings are on the disk, where it is on one.
  *
  * All functions return 0 or -errno: -EEXIST the ID is taken, -ENOSPC the disk is full, -EROFS it is
  * read-only, -EUCLEAN the database is damaged, -EIO anything else. */
@@ -53,8 +53,9 @@ struct store_session {
 	struct store_gpu *gpu;
 };
 
-/* Opens or makes the database (mode 0600). *err says what is wrong with it and what to do. */
-int store_open(struct store **ret, const char *path, struct error *err);
+/* Opens or makes the database (mode 0600). `on_disk`: it is to survive a power cut, and so writes
+ * wait for the disk now and then. *err says what is wrong with it and what to do. */
+int store_open(struct store **ret, const char *path, bool on_disk, struct error *err);
 void store_close(struct store *store);
 /* Whether store_open() would take this database, without touching it. 0, or negative with *err. */
 int store_check(const char *path, struct error *err);

@@ -57,7 +57,7 @@ static void store_begin(void)
 
 	check(mkdtemp(dir) != NULL);
 	snprintf(path, sizeof(path), "%s/db", dir);
-	check(store_open(&node.store, path, &err) == 0);
+	check(store_open(&node.store, path, false, &err) == 0);
 	/* Open, and gone from the directory. */
 	for (const char *const *tail = (const char *const[]){"", "-wal", "-shm", NULL}; *tail;
 	     tail++) {

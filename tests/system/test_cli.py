@@ -702,3 +702,25 @@ def test_a_simulated_host_that_is_not_shared(make_host):
     fails(run([*as_user(65534), CARVE, "sim", "--join", place, "--", "true"]), 5, "is of user 0 alone", "--shared")
     env = [f"{name}={host.env[name]}" for name in ("SIMGPU_HOST", "CARVE_RUNTIME_DIR")]
     fails(run([*as_user(65534, env), CARVE, "gpu", "list"]), 5, "belongs to user", "carve sim --shared")
+
+
+def test_gpus_of_a_session_are_told_as_they_are_named(make_host):
+    host = make_host("t4-16gb:64")
+
+    def told(ids, count):
+        done = host.carve("session", "request", "--vram", "1", "--gpu-ids", ids, "--gpus", str(count))
+        assert done.returncode == 0, done.stderr
+        listed = host.carve("session", "list").stdout
+        assert host.carve("session", "release").returncode == 0
+        on = re.search(r" on (?:each of )?(GPUs? [-,0-9]+),", done.stdout)[1]
+        assert on + " " in listed
+        return on
+
+    assert told("0-63", 64) == "GPUs 0-63"
+    assert told("7", 1) == "GPU 7"
+    assert told("0,2-3,5-7,63", 7) == "GPUs 0,2,3,5-7,63"
+    for ids, named in (("99999999999999999999", "GPU 99999999999999999999"), ("0-70", "GPU 70"), ("1,64", "GPU 64")):
+        fails(host.carve("session", "request", "--vram", "1", "--gpu-ids", ids), 2, f"there is no {named}; ")
+    # A request is asked about as it would be made.
+    done = host.carve("explain", "--vram", "1", "--wait-for", "3", "--priority", "-5", "--name", "x", "--session-timeout", "9")
+    assert done.stdout.startswith("1 GiB: would be granted: 1 GiB on GPU "), done.stderr
