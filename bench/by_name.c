@@ -11,6 +11,7 @@
 	X(cuCtxDestroy_v2)             \
 	X(cuCtxSetCurrent)             \
 	X(cuCtxSynchronize)            \
+	X(cuDeviceGetUuid_v2)          \
 	X(cuDeviceGraphMemTrim)        \
 	X(cuDevicePrimaryCtxRetain)    \
 	X(cuDeviceTotalMem_v2)         \

@@ -4,6 +4,7 @@ all are compared with, the driver by itself."""
 import dataclasses
 
 from bench import shares, stats
+from bench.host import BenchError
 from bench.scenarios import Client, Scenario, fraction, fractions
 
 MS = 1e6
@@ -54,6 +55,8 @@ class Bare:
 def used(build, s, seconds, by):
     """(the part of the time that was used, the part that the GPU's clock stood still for)"""
     run = shares.measure(build, s, seconds, by)
+    if not sum(run.busy):
+        raise BenchError("nobody had anything of the GPU")
     return sum(run.busy) / run.passed, run.lagged
 
 

@@ -273,7 +273,7 @@ def run_parts(build, options):
     for part in parts(options):
         try:
             measure(part, build, options, results)
-        except host.BenchError as error:  # the other parts can be measured still
+        except (host.BenchError, subprocess.TimeoutExpired) as error:  # the other parts can be measured still
             warn(error if options.part else f"{part}: {error}")
             results.fail(part, str(error))
         except Ended:

@@ -1,6 +1,7 @@
 """scripts/bench shares: every scenario, judged, as a table, JSON and a picture."""
 import dataclasses
 import os
+import subprocess
 
 from bench import latency, plot, real, report, scenarios, sharers, shares, stored, workload
 from bench.host import BenchError
@@ -44,7 +45,7 @@ def attempt(build, name, by, rows):
     """What failed is a row, and takes nothing else with it."""
     try:
         return rows()
-    except BenchError as error:
+    except (BenchError, subprocess.TimeoutExpired) as error:
         by.settle(build)
         scenario = next((s for s in scenarios.SCENARIOS if s.name == name), latency.scenario(name, "", "fair", ()))
         return [{**shares.row(scenario, "did not run", None, None), "pass": False, "error": str(error)}]
@@ -163,7 +164,8 @@ def short_rows(document):
         _, _, _, _, what, goal, measured, *rest = cells(r, others)
         if r["scenario"] != last:
             # A line of its own, which no column is as wide as.
-            lines.append(f"{r['scenario']}: {r['title']} ({r['mode']}" + (f", leases of {r['lease_ms']} ms)" if r["mode"] != "off" else ")"))
+            about = f"{r['scenario']}: {r['title']}" if r["title"] else r["scenario"]
+            lines.append(f"{about} ({r['mode']}" + (f", leases of {r['lease_ms']} ms)" if r["mode"] != "off" else ")"))
             last = r["scenario"]
         lines.append(["  " + what, goal, measured, *rest])
     return lines

@@ -104,11 +104,12 @@ def company(build):
 def own_daemon():
     """A daemon that nobody else uses, until the block's end: modes are set and slices made in it. Programs outside of
     slices have but the GPU that is measured."""
+    first = driver()["uuid"]
     with tempfile.TemporaryDirectory(prefix="carve-bench-") as folder:
         for name in FOREIGN:
             if name not in (IN_SIM, "LD_LIBRARY_PATH"):
                 os.environ.pop(name, None)
-        os.environ.update(CARVE_RUNTIME_DIR=folder, CUDA_VISIBLE_DEVICES=driver()["uuid"])
+        os.environ.update(CARVE_RUNTIME_DIR=folder, CUDA_VISIBLE_DEVICES=first)
         yield
 
 

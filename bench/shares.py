@@ -138,6 +138,8 @@ def measure(build, scenario, seconds, by, trace=False):
         if scenario.checked:
             by_kernels = [covered(itertools.chain(*w.stored()), looks[0][0], looks[-1][0]) for w in running]
     by.settle(build)
+    if passed <= 0:
+        raise BenchError("the simulated GPU's clock stood still all the time: this machine is too busy")
     plans = [differences(a, b) for a, b in zip(looks, looks[1:])]
     return Run([c.size for c in scenario.clients], looks[0][0], looks[-1][0], busy, plans, answers, by_kernels,
                [t for t in seen if t[1] > looks[0][0] and t[0] < looks[-1][0]], pids, looks[-1][2] - looks[0][2])

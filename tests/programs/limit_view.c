@@ -60,9 +60,27 @@ static void churn(unsigned seed)
 static struct {
 	nvmlReturn_t (*init)(void);
 	nvmlReturn_t (*device)(unsigned int index, nvmlDevice_t *device);
+	nvmlReturn_t (*device_named)(const char *uuid, nvmlDevice_t *device);
 	nvmlReturn_t (*memory)(nvmlDevice_t device, nvmlMemory_t *memory);
 	nvmlReturn_t (*memory_v2)(nvmlDevice_t device, nvmlMemory_v2_t *memory);
 } nvml;
+
+/* NVML's handle of the GPU that is CUDA's first, which outside of a slice need not be NVML's; a
+ * part of a GPU has another kind of name, and is alone. */
+static bool nvml_find(nvmlDevice_t *device)
+{
+	char name[48] = "GPU-";
+	CUuuid uuid;
+
+	if (cuDeviceGetUuid_v2(&uuid, 0) != CUDA_SUCCESS)
+		return false;
+	for (int i = 0, at = 4; i < 16; i++)
+		at += snprintf(name + at, sizeof(name) - (size_t)at,
+			       i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+			       (unsigned char)uuid.bytes[i]);
+	return nvml.device_named(name, device) == NVML_SUCCESS ||
+	       nvml.device(0, device) == NVML_SUCCESS;
+}
 
 static bool nvml_open(nvmlDevice_t *device)
 {
@@ -72,10 +90,11 @@ static bool nvml_open(nvmlDevice_t *device)
 		return false;
 	*(void **)&nvml.init = dlsym(library, "nvmlInit_v2");
 	*(void **)&nvml.device = dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+	*(void **)&nvml.device_named = dlsym(library, "nvmlDeviceGetHandleByUUID");
 	*(void **)&nvml.memory = dlsym(library, "nvmlDeviceGetMemoryInfo");
 	*(void **)&nvml.memory_v2 = dlsym(library, "nvmlDeviceGetMemoryInfo_v2");
-	return nvml.init && nvml.device && nvml.memory && nvml.memory_v2 &&
-	       nvml.init() == NVML_SUCCESS && nvml.device(0, device) == NVML_SUCCESS;
+	return nvml.init && nvml.device && nvml.device_named && nvml.memory && nvml.memory_v2 &&
+	       nvml.init() == NVML_SUCCESS && nvml_find(device);
 }
 
 static bool adds_up(const char *what, uint64_t total, uint64_t free_bytes, uint64_t used,

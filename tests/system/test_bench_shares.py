@@ -1,6 +1,7 @@
 """scripts/bench shares: that it measures and says what it measured. How good the figures are, it says itself."""
 import json
 import pathlib
+import subprocess
 import sys
 import xml.etree.ElementTree
 
@@ -160,3 +161,15 @@ def test_a_peers_amounts_are_those_of_the_size(monkeypatch):
     assert sharers.amounts(None, ("--gpu", 0.25)) == (25 * 1024, 25)
     assert sharers.amounts(None, ("--vram", 2)) == (2048, 100)
     assert sharers.amounts(None, ("--vram", 10, "--gpu-compute", 0.75)) == (10240, 75)
+
+
+def test_nothing_used_is_a_row_that_says_so(monkeypatch):
+    """As is a command that hangs: neither takes the other scenarios with it."""
+    def hangs():
+        raise subprocess.TimeoutExpired("carve", 1)
+
+    monkeypatch.setattr(shares, "measure", lambda *args, **more: run_of([0, 0]))
+    bare = latency.Bare(sharers.Driver())
+    for rows in (lambda: latency.losses(None, 1, lambda s: s, bare.driver, bare), hangs):
+        row, = part_shares.attempt(None, "loss", bare.driver, rows)
+        assert row["what"] == "did not run" and row["error"] and not row["pass"]
