@@ -45,28 +45,35 @@ uint64_t session_gpus_sum(const json_t *session, const char *key)
 	return sum;
 }
 
-const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPUS_SIZE])
+void session_indexes_text(const json_t *gpus, char *buf, size_t size)
 {
-	const json_t *gpus = json_object_get(session, "gpus");
-	size_t count = json_array_size(gpus), used;
+	size_t count = json_array_size(gpus), used = 0;
 
-	if (!count)
-		return "no GPU";
-	used = (size_t)snprintf(buf, SESSION_GPUS_SIZE, "GPU%s ", count == 1 ? "" : "s");
-	for (size_t i = 0, run; i < count && used < SESSION_GPUS_SIZE; i += run) {
+	buf[0] = '\0';
+	for (size_t i = 0, run; i < count && used < size; i += run) {
 		uint64_t first = session_number(json_array_get(gpus, i), "index");
 
 		for (run = 1; i + run < count; run++)
 			if (session_number(json_array_get(gpus, i + run), "index") != first + run)
 				break;
-		/* As --gpu-ids takes them. */
 		run = run < 3 ? 1 : run;
-		used += (size_t)snprintf(buf + used, SESSION_GPUS_SIZE - used, "%s%" PRIu64,
-					 i ? "," : "", first);
-		if (run > 1 && used < SESSION_GPUS_SIZE)
-			used += (size_t)snprintf(buf + used, SESSION_GPUS_SIZE - used, "-%" PRIu64,
+		used += (size_t)snprintf(buf + used, size - used, "%s%" PRIu64, i ? "," : "",
+					 first);
+		if (run > 1 && used < size)
+			used += (size_t)snprintf(buf + used, size - used, "-%" PRIu64,
 						 first + run - 1);
 	}
+}
+
+const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPUS_SIZE])
+{
+	const json_t *gpus = json_object_get(session, "gpus");
+	size_t count = json_array_size(gpus);
+
+	if (!count)
+		return "no GPU";
+	int used = snprintf(buf, SESSION_GPUS_SIZE, "GPU%s ", count == 1 ? "" : "s");
+	session_indexes_text(gpus, buf + used, SESSION_GPUS_SIZE - (size_t)used);
 	return buf;
 }
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/macros.h"
+#include "cli/sessions.h"
 
 /* Of rows that show what belongs to users who may not be told. */
 #define OTHERS "(others)"
@@ -120,15 +121,6 @@ static void gpus_read(struct top_model *model, const json_t *list)
 
 /* ---- sessions ---------------------------------------------------------------------------- */
 
-static void indexes_read(const json_t *gpus, char *buf, size_t size)
-{
-	size_t i, used = 0;
-	json_t *gpu;
-
-	json_array_foreach(gpus, i, gpu) if (used < size) used += (size_t)snprintf(
-		buf + used, size - used, "%s%d", i ? "," : "", (int)number_get(gpu, "index", 0));
-}
-
 static void pids_read(const json_t *pids, struct top_session *ret)
 {
 	size_t i;
@@ -149,7 +141,7 @@ static void session_read(const json_t *json, struct top_session *ret)
 	text_get(json, "state", ret->state, sizeof(ret->state));
 	text_get(json, "asked", ret->asked, sizeof(ret->asked));
 	text_get(json, "reason", ret->reason, sizeof(ret->reason));
-	indexes_read(gpus, ret->gpus, sizeof(ret->gpus));
+	session_indexes_text(gpus, ret->gpus, sizeof(ret->gpus));
 	ret->size = gpus_sum(json, "vram_bytes");
 	if (ret->size == TOP_NONE)
 		ret->size = number_get(json, "vram_bytes", TOP_NONE);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -200,6 +201,11 @@ int config_parse(const char *text, size_t size, struct config *ret, struct error
 int config_read(const char *path, struct config *ret, struct error *err)
 {
 	struct error inner = {0};
+	struct stat st;
+
+	/* A reader of it waits, and with it the daemon. */
+	if (stat(path, &st) == 0 && S_ISFIFO(st.st_mode))
+		return error_set(err, EXIT_CODE_USAGE, "%.300s: it is a pipe, no file", path);
 	cleanup_free char *text = malloc(CONFIG_SIZE_MAX);
 	ssize_t size = text ? file_read(path, text, CONFIG_SIZE_MAX) : -ENOMEM;
 

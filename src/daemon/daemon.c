@@ -363,6 +363,14 @@ int daemon_main(int argc, char **argv)
 		return fail(&err);
 	if (args.takeover_check)
 		return takeover_check(&args, &node, code, &err);
+	if (args.takeover && (args.state_dir || args.config || args.idle_exit_ns)) {
+		error_set(&err, EXIT_CODE_USAGE,
+			  "--takeover: the daemon that runs keeps its options; none but --system "
+			  "or --runtime-dir goes with it");
+		error_hint(&err, "its --config file is read anew; other options change by a "
+				 "restart");
+		return fail(&err);
+	}
 	if (args.takeover) {
 		code = upgrade_ask(node.runtime.dir, &err);
 		return code ? fail(&err) : code;

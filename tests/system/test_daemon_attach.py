@@ -348,6 +348,13 @@ def test_check_config(tmp_path, text, wrong):
     assert done.stdout == ("" if wrong else f"carved: {config} is right\n")
 
 
+def test_a_configuration_that_is_a_pipe_holds_nobody_up(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = subprocess.run([BUILD / "carved", "--config", tmp_path / "pipe", "--check-config"],
+                          capture_output=True, text=True, timeout=60, env=clean_env())
+    assert done.returncode == 2 and "it is a pipe" in done.stderr
+
+
 def test_check_config_without_a_file():
     done = subprocess.run([BUILD / "carved", "--check-config"], capture_output=True, text=True, timeout=60,
                           env=clean_env())

@@ -346,6 +346,14 @@ def test_another_user_upgrades_nothing(make_daemon):
     assert done.stdout == "403\n"
 
 
+def test_options_that_the_running_daemon_would_not_hear_of(daemon, tmp_path):
+    for option, value in (("--state-dir", tmp_path), ("--config", "/dev/null"), ("--idle-exit", "5")):
+        done = subprocess.run([BUILD / "carved", "--takeover", "--runtime-dir", daemon.runtime, option, value],
+                              env=clean_env(), stderr=subprocess.PIPE, text=True, timeout=20)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "carved.taken_over" not in daemon.log()
+
+
 def test_where_no_daemon_is(tmp_path):
     done = subprocess.run([BUILD / "carved", "--takeover", "--runtime-dir", tmp_path], env=clean_env(),
                           stderr=subprocess.PIPE, text=True, timeout=60)
