@@ -169,25 +169,33 @@ bool process_alive(struct process_id process)
 	return process_identify(process.pid, &now) == 0 && process_same(now, process);
 }
 
-/* The file stays that of the memory which the process had when it was opened, and shows nothing
- * once that has no user. Nor does it of a process whose first thread has ended, when opened only
- * then. */
-int process_image_open(pid_t pid)
+static int image_open(pid_t pid, const char *file)
 {
-	char path[64];
+	char path[64], first;
 
-	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
 	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	return process_image_gone(fd) ? -ESRCH : steal_fd(&fd);
+	return pread(fd, &first, sizeof(first), 0) == 1 ? steal_fd(&fd) : -ESRCH;
+}
+
+/* The files stay those of the memory which the process had when they were opened, and show nothing
+ * once that has no user (the second also where its process has been waited for). They don't of a
+ * process whose first thread has ended, when opened only then. */
+int process_image_open(pid_t pid)
+{
+	int fd = image_open(pid, "environ");
+
+	return fd == -ESRCH ? image_open(pid, "maps") : fd;
 }
 
 bool process_image_gone(int fd)
 {
 	char first;
+	ssize_t n = pread(fd, &first, sizeof(first), 0);
 
-	return pread(fd, &first, sizeof(first), 0) <= 0;
+	return n == 0 || (n < 0 && errno == ESRCH);
 }
 
 uint64_t process_mount_namespace(struct process_id process)

@@ -48,10 +48,11 @@ int process_watch_signal(const struct process_watch *watch, int signal);
 
 bool process_alive(struct process_id process);
 
-/* What the process runs now, until it execs or ends: a descriptor, or -errno. -EACCES: this user
- * may not look into it. */
+/* The memory that the process runs in now: a descriptor, or -errno. -EACCES: this user may not look
+ * into it. */
 int process_image_open(pid_t pid);
-/* Whether that is gone: no thread of any process runs it any more. */
+/* Whether that is gone: the process has execed or ended, and none that shares it (CLONE_VM) lives.
+ */
 bool process_image_gone(int fd);
 
 /* A number for the mount namespace of a process, for as long as that lives. 0: it is this daemon's

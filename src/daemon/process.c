@@ -93,6 +93,17 @@ static void store_note(const struct process *p)
 			  strerrordesc_np(-rc));
 }
 
+/* False: a process that shares the dead one's memory may still be at its slot. */
+static bool recover(struct process *p)
+{
+	if (!p->recovered && p->image_fd >= 0 && !process_image_gone(p->image_fd))
+		return false;
+	if (!p->recovered)
+		ledger_recover(ledger_of(p), p->slot);
+	p->recovered = true;
+	return true;
+}
+
 static void on_process_ended(void *arg)
 {
 	struct process *p = arg;
@@ -100,14 +111,13 @@ static void on_process_ended(void *arg)
 
 	process_watch_stop(p->watch);
 	p->watch = NULL;
-	close_fd(&p->image_fd);
 	p->dead = true;
 	s->node->dead_count++;
 	p->dead_ns = now_monotonic_ns();
 	store_note(p);
 	lease_forget(p);
 	ledger_slot(ledger_of(p), p->slot)->state = LEDGER_SLOT_DEAD;
-	ledger_recover(ledger_of(p), p->slot);
+	(void)recover(p);
 	log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id, (int)p->id.pid);
 	if (!p->connection)
 		reap_await(p);
@@ -194,9 +204,12 @@ static bool reap_all(struct node *node)
 		next = s->next_attached;
 		for (struct process *p = s->processes, *after; p; p = after) {
 			after = p->next;
-			if (!p->dead || p->connection)
+			if (!p->dead)
 				continue;
-			if (driver_has_it_back(p))
+			bool recovered = recover(p);
+			if (p->connection)
+				continue;
+			if (recovered && driver_has_it_back(p))
 				reap(p);
 			else
 				waiting = true;
@@ -359,7 +372,6 @@ static void settle_one(struct process *p, uint32_t position, enum settle_why why
 	uint64_t figure = figure_of_living(p, s->pool_gpu[position]);
 	int64_t used = p->gpu[position].seen_used, cost, settled;
 
-	p->gpu[position].listed |= !sample->error && figure != 0;
 	if (sample->error || (!figure && used))
 		return;
 	cost = (int64_t)s->books.limits->gpu[position].context_bytes;
@@ -428,35 +440,16 @@ static bool has_execed(const struct process *p)
 	return !attached_anew(p) && takeover_has_no_ledger(p->session, p->id.pid);
 }
 
-/* It lives, and what it held is gone with the driver's descriptors: it closed them all, and may be
- * inside an operation. So its own account is left alone, and the daemon's is set against it. */
-static void closed_settle(struct process *p)
-{
-	const struct session *s = p->session;
-
-	if (!stood_still(p, 0))
-		return;
-	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
-		if (s->pool_gpu[i] < 0 || !p->gpu[i].listed || sample_of(s, i)->error ||
-		    figure_of_living(p, s->pool_gpu[i]))
-			continue;
-		p->gpu[i].listed = false;
-		p->gpu[i].floor = -MAX(0, p->gpu[i].seen_used);
-		ledger_settle(ledger_of(p), p->slot, i, p->gpu[i].floor);
-	}
-}
-
-/* Exec ends the connection as it ends what the driver holds. The process keeps its slot. */
+/* Exec ends the connection as it ends what the driver holds. The process keeps its slot. Who only
+ * closed descriptors may be inside an operation at any moment, and what it charged stays charged,
+ * also where the driver's were among them and the driver has the memory back: it alone could take
+ * it out of its account. */
 static void exec_settle(struct process *p)
 {
 	struct session *s = p->session;
 
-	if (s->node->pool.done < p->reap_sample)
+	if (s->node->pool.done < p->reap_sample || !has_execed(p))
 		return;
-	if (!has_execed(p)) {
-		closed_settle(p);
-		return;
-	}
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (s->pool_gpu[i] < 0 || sample_of(s, i)->error ||
 		    (gpu_sample_process_bytes(sample_of(s, i), p->id.pid) != 0 &&

@@ -23,7 +23,8 @@ struct process {
 	bool dead;
 	bool sampled;         /* it was attached when the last sample started */
 	bool left;            /* lives, and its connection ended: it may be another program now */
-	int image_fd;         /* process_image_open(); -1: it could not be looked into */
+	int image_fd;         /* process_image_open(); negative: it may not be looked into */
+	bool recovered;       /* dead, and what it was at has been finished or dropped */
 	uint64_t dead_ns;     /* CLOCK_MONOTONIC */
 	uint64_t reap_sample; /* number of the first sample that can show its memory gone */
 	/* What the slot said when the running sample started: figures compare only if it stood
@@ -32,8 +33,6 @@ struct process {
 	struct process_gpu {
 		int64_t seen_used;
 		int64_t floor; /* settled is never set below it; see settle_one() */
-		bool listed;   /* the driver said that it holds memory, and not yet that it has none
-				*/
 	} gpu[];
 };
 

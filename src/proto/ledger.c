@@ -15,18 +15,21 @@
 #include "proto/gate.h"
 
 #define SUM_MASK ((1ull << LEDGER_WORD_SUM_BITS) - 1)
+#define SUM_MOST ((int64_t)(SUM_MASK >> 1))
+#define SUM_LEAST (-SUM_MOST - 1)
 #define SLOT_MASK ((1ull << LEDGER_WORD_SLOT_BITS) - 1)
 #define SEQ_MASK ((1ull << LEDGER_WORD_SEQ_BITS) - 1)
 
-static uint64_t word_make(uint64_t sum, uint32_t slot, uint64_t seq)
+static uint64_t word_make(int64_t sum, uint32_t slot, uint64_t seq)
 {
-	return sum | (uint64_t)slot << LEDGER_WORD_SUM_BITS |
+	return ((uint64_t)sum & SUM_MASK) | (uint64_t)slot << LEDGER_WORD_SUM_BITS |
 	       (seq & SEQ_MASK) << (LEDGER_WORD_SUM_BITS + LEDGER_WORD_SLOT_BITS);
 }
 
-static uint64_t word_sum(uint64_t word)
+/* Below zero where a process has just given back what the daemon had struck off before. */
+static int64_t word_sum(uint64_t word)
 {
-	return word & SUM_MASK;
+	return (int64_t)(word << (64 - LEDGER_WORD_SUM_BITS)) >> (64 - LEDGER_WORD_SUM_BITS);
 }
 
 static uint32_t word_slot(uint64_t word)
@@ -233,7 +236,7 @@ static __attribute__((always_inline)) inline int ledger_add(const struct ledger 
 	struct ledger_intent *intent = &record->intent;
 	int64_t units = delta / (int64_t)LEDGER_GRANULE;
 	uint64_t applied = atomic_load_explicit(&own->applied, memory_order_relaxed);
-	uint64_t named = word_make(0, slot, applied), word, next;
+	uint64_t word, next;
 	int64_t before = atomic_load_explicit(field, memory_order_relaxed);
 
 	/* Numbers wrap here: a note of the last round must not pass for one of this. */
@@ -247,17 +250,18 @@ static __attribute__((always_inline)) inline int ledger_add(const struct ledger 
 	for (;;) {
 		/* After the word: who swaps a word from after ledger_shrink() has its limit. */
 		uint64_t limit = limited ? ledger_limit(l, gpu) : UINT64_MAX;
-		int64_t sum = (int64_t)word_sum(word) + units;
+		int64_t sum = word_sum(word) + units;
 
-		if (sum < 0)
-			sum = 0; /* only a corrupt ledger gets here */
+		if (sum < SUM_LEAST)
+			sum = SUM_LEAST; /* only a corrupt ledger gets here */
 		if (delta > 0 &&
-		    __builtin_expect(
-			    sum > (int64_t)SUM_MASK || (uint64_t)sum * LEDGER_GRANULE > limit, 0)) {
+		    __builtin_expect(sum > SUM_MOST ||
+					     (sum > 0 && (uint64_t)sum * LEDGER_GRANULE > limit),
+				     0)) {
 			atomic_store_explicit(&intent->active, 0, memory_order_release);
 			return -ENOMEM;
 		}
-		next = named | (uint64_t)sum;
+		next = word_make(sum, slot, applied);
 		if (__builtin_expect(word_slot(word) != slot, 0) && !word_help(l, gpu, word))
 			word = atomic_load(&shared->committed);
 		else if (atomic_compare_exchange_weak(&shared->committed, &word, next))
@@ -268,8 +272,8 @@ static __attribute__((always_inline)) inline int ledger_add(const struct ledger 
 			      memory_order_relaxed);
 	atomic_store_explicit(&own->applied, applied + 1, memory_order_relaxed);
 	atomic_store_explicit(&intent->active, 0, memory_order_release);
-	if (delta > 0)
-		peak_raise(shared, word_sum(next) * LEDGER_GRANULE);
+	if (delta > 0 && word_sum(next) > 0)
+		peak_raise(shared, (uint64_t)word_sum(next) * LEDGER_GRANULE);
 	return 0;
 }
 
@@ -408,7 +412,9 @@ void ledger_slot_release(const struct ledger *l, uint32_t slot)
 
 uint64_t ledger_committed(const struct ledger *l, uint32_t gpu)
 {
-	return word_sum(atomic_load(&ledger_gpu(l, gpu)->committed)) * LEDGER_GRANULE;
+	int64_t sum = word_sum(atomic_load(&ledger_gpu(l, gpu)->committed));
+
+	return sum > 0 ? (uint64_t)sum * LEDGER_GRANULE : 0;
 }
 
 uint64_t ledger_slot_bytes(const struct ledger *l, uint32_t slot, uint32_t gpu)

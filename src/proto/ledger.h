@@ -64,7 +64,8 @@ struct ledger_limits {
 
 /* ---- ledger ------------------------------------------------------------------------------ */
 
-/* Bits of the committed word: units of LEDGER_GRANULE, then who put it there. */
+/* Bits of the committed word: units of LEDGER_GRANULE (in two's complement), then who put it there.
+ */
 #define LEDGER_WORD_SUM_BITS 38
 #define LEDGER_WORD_SLOT_BITS 10
 #define LEDGER_WORD_SEQ_BITS 16

@@ -388,12 +388,43 @@ static void death_at_every_instruction(void **state)
 
 #endif
 
+/* What the driver had less of than was charged is given back as it was charged. */
+static void sum_below_nothing(void **state)
+{
+	struct ledger l = ledger_new(MIB(20));
+
+	ledger_slot_assign(&l, 1, 1, 1);
+	ledger_slot_assign(&l, 2, 2, 2);
+	assert_int_equal(ledger_charge(&l, 1, 0, MIB(10)), 0);
+	ledger_settle(&l, 1, 0, -(int64_t)MIB(4));
+	ledger_uncharge(&l, 1, 0, MIB(10));
+	assert_int_equal(ledger_committed(&l, 0), 0);
+	assert_int_equal(ledger_charge(&l, 2, 0, MIB(3)), 0);
+	assert_int_equal(ledger_committed(&l, 0), 0);
+	assert_int_equal(ledger_charge(&l, 2, 0, MIB(3)), 0);
+	assert_int_equal(ledger_committed(&l, 0), MIB(2));
+	ledger_settle(&l, 1, 0, 0);
+	assert_int_equal(ledger_committed(&l, 0), MIB(6));
+	/* The same with the end of the process in between. */
+	assert_int_equal(ledger_charge(&l, 1, 0, MIB(10)), 0);
+	ledger_settle(&l, 1, 0, -(int64_t)MIB(9));
+	ledger_uncharge(&l, 1, 0, MIB(10));
+	ledger_slot_release(&l, 2);
+	ledger_slot_release(&l, 1);
+	assert_int_equal(ledger_committed(&l, 0), 0);
+	ledger_slot_assign(&l, 1, 3, 3);
+	assert_int_equal(ledger_charge(&l, 1, 0, MIB(20)), 0);
+	assert_int_equal(ledger_charge(&l, 1, 0, 512), -ENOMEM);
+	ledger_drop(&l);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(charges_stop_at_the_limit),
 		cmocka_unit_test(limit_need_not_be_a_multiple),
 		cmocka_unit_test(settling_and_release),
+		cmocka_unit_test(sum_below_nothing),
 		cmocka_unit_test(hostile_headers_are_refused),
 		cmocka_unit_test(racers_never_pass_the_limit),
 		cmocka_unit_test(nobody_charges_by_a_limit_that_was_lowered),
