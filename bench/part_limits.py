@@ -1,5 +1,7 @@
 """scripts/bench limits: whether slices hold, under carve, under peers, and what it looks like where nothing does."""
-from bench import limits, plot, real, report
+import os
+
+from bench import host, limits, plot, real, report
 
 TITLES = {False: "Limits on the simulated host, by the driver's own books", True: "Limits on this GPU, as NVML tells used memory"}
 
@@ -8,6 +10,8 @@ def run(build, options, say, keep):
     limiters = limits.limiters(options.peers, real.slice_options(build) if options.real else (), options.by_name)
     found = {"gpu": real.driver()["name"] if options.real else None, "configurations": [{"name": one.name} for one in limiters],
              "rows": []}
+    if options.real:  # what a driver keeps for itself from the first context on is nobody's
+        host.checked([build / "bench/idle", 1], os.environ)
     for one in limiters:
         for row in limits.measure(build, one, options, say):
             found["rows"].append({"configuration": one.name, **row})

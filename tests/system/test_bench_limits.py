@@ -27,6 +27,12 @@ def test_a_check_tells_who_holds(check):
     assert held["pass"] and not not_held["pass"], (held, not_held)
 
 
+def test_managed_memory_that_no_gpu_holds_counts():
+    done = limits.Outcome(0, "", "", peak=500 << 20, left=0)
+    assert limits.most_held("managed", done, 24) == (500 + 24 * 64) << 20
+    assert limits.most_held("managed", done, 7) == limits.most_held("linear", done, 24) == 500 << 20
+
+
 def test_every_check_is_shown_for_everyone():
     rows = [{"configuration": by.name, **limits.result("family", name, by is CARVE, "so\nmuch")}
             for by in (NONE, CARVE) for name in limits.FAMILIES[:-1 if by is NONE else None]]
