@@ -73,7 +73,7 @@ def parse(argv):
         epilog="example: scripts/bench shares --quick --scenario 25-75 --json /tmp/shares.json")
     parser.add_argument("part", nargs="?", choices=list(PARTS), help="what to measure (without: all, one after the other)")
     parser.add_argument("--quick", action="store_true", help="little of each: good for a look")
-    parser.add_argument("--json", metavar="FILE", help="write the results and every sample there")
+    parser.add_argument("--json", metavar="FILE", help="keep the results and every sample there, as they come")
     parser.add_argument("--svg", metavar="FILE", help="write the part's picture there (all parts: FILE with the part's "
                         "name before its suffix)")
     parser.add_argument("--markdown", metavar="FILE", help="write the results there as docs/benchmarks.md has them")
@@ -87,7 +87,7 @@ def parse(argv):
                         help=f"limits: only this one ({', '.join(limits.CHECKS)}); may be repeated")
     parser.add_argument("--driver", action="store_true", help="calls: over the driver that is there instead of the null "
                         "driver")
-    parser.add_argument("--gpu", action="store_true", help="all on this machine's first GPU, through its own driver; "
+    parser.add_argument("--gpu", action="store_true", help="all on this machine's first GPU (CUDA's), through its own driver; "
                         "without a part also PyTorch inside a slice against outside")
     parser.add_argument("--by-name", action="store_true", help="programs look the driver's functions up with dlsym, as the "
                         "CUDA runtime does, for peers that stand before that alone")
