@@ -22,8 +22,9 @@ struct leases {
 	uint64_t turn_count;                       /* numbers start at 1 */
 };
 
-/* Does all that is due at `now` and returns when to be called again (UINT64_MAX: when something
- * happens). Locked. */
+/* Does all that is due at `now` and returns when to be called again: UINT64_MAX: when something
+ * happens; so soon after now: without sleeping. Locked. */
+#define LEASES_AT_ONCE_NS 1u
 uint64_t turns_run(struct leases *leases, uint64_t now);
 /* The member's GPUs, or their modes, are others now. Locked. */
 void turns_member_changed(struct leases *leases, struct lease_member *member, uint64_t now);

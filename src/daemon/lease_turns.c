@@ -94,10 +94,11 @@ static uint64_t look_interval(const struct leases *l)
 	return MAX(LOOK_EVERY_NS, l->look_cost_ns * LOOK_BUDGET);
 }
 
-/* When to look again where each microsecond counts: at once, as long as the thread may. */
+/* When to look again where each microsecond counts: in the next pass, at once, as long as the
+ * thread may. Not in this one, which knows one time and holds the lock. */
 static uint64_t look_soon(const struct leases *l, uint64_t now, uint64_t otherwise)
 {
-	return l->spin_ns > 0 ? now : now + otherwise;
+	return now + (l->spin_ns > 0 ? LEASES_AT_ONCE_NS : otherwise);
 }
 
 /* ---- the trace --------------------------------------------------------------------------- */

@@ -141,7 +141,7 @@ static void *thread_run(void *arg)
 		for (int i = 0; i < count; i++)
 			event_take(l, events[i].data.u64);
 		next = turns_run(l, now);
-		spins = next <= now && l->spin_ns > 0;
+		spins = next <= now + LEASES_AT_ONCE_NS && l->spin_ns > 0;
 		stopping = l->stopping;
 		pthread_mutex_unlock(&l->lock);
 		/* All of a round, the kernel's part in waiting included. */

@@ -6,14 +6,17 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/leases.h"
+#include "daemon/lease_service.h"
 #include "proto/gate.h"
 
 #define SLOTS 4u
@@ -371,6 +374,37 @@ static void a_waiter_that_nobody_heard_gets_its_turn(void **state)
 	leases_stop(leases);
 }
 
+/* Where the thread looks without sleeping it still looks at the clock each time, and lets others at
+ * the lock: a pass, which is told one time, is over after one look. Without the thread. */
+static void a_pass_looks_once_at_a_turn_that_begins(void **state)
+{
+	const struct lease_setting setting = {COMPUTE_STRICT, 20 * MS, 100000};
+	struct leases leases = {.poll_fd = epoll_create1(EPOLL_CLOEXEC),
+				.timer_fd = -1,
+				.kick_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
+				.next_number = 16,
+				.table = lease_table_new(),
+				.spin_ns = MS};
+	struct fake *f = fake_new();
+
+	pthread_mutex_init(&leases.lock, NULL);
+	leases_set(&leases, 0, &setting);
+	fake_join(f, &leases, 500000);
+	atomic_store(&gate_process(&f->ledger, SLOT)->waiting, 1);
+	uint64_t now = now_monotonic_ns(), next = turns_run(&leases, now);
+	enum gate_state gate = GATE_STATE(atomic_load(gate_word(&f->ledger)));
+	assert_true(gate == GATE_OPEN || gate == GATE_CONTENDED);
+	assert_in_range(next, now + 1, now + MS / 100);
+	leases_process_gone(&leases, f->member, SLOT);
+	leases_leave(&leases, f->member);
+	free(f->ledger.header);
+	free(f);
+	lease_table_free(leases.table);
+	pthread_mutex_destroy(&leases.lock);
+	close(leases.poll_fd);
+	close(leases.kick_fd);
+}
+
 static void settings_change_while_sessions_come_and_go(void **state)
 {
 	struct leases *leases = start(COMPUTE_FAIR);
@@ -416,6 +450,7 @@ int main(void)
 		cmocka_unit_test(what_outlives_a_drain_is_charged),
 		cmocka_unit_test(a_waiter_that_does_not_come_keeps_nobody_waiting),
 		cmocka_unit_test(a_waiter_that_nobody_heard_gets_its_turn),
+		cmocka_unit_test(a_pass_looks_once_at_a_turn_that_begins),
 		cmocka_unit_test(settings_change_while_sessions_come_and_go),
 		cmocka_unit_test(a_hostile_session_keeps_nobody_from_his_turns),
 	};
