@@ -2,17 +2,23 @@
 from bench import plot, report, scale
 
 TITLE = "Growth: the time of one operation by the size of what it works among"
-HEAD = ["", "sizes", "times", "grows as n^", "at most", ""]
+HEAD = ["", "sizes", "times", "grows as n^", "at most", "", "one takes"]
 
 
 def run(build, options, say, keep):
     return {"rows": scale.measure(build, options.quick, say, lambda rows: keep({"rows": rows}))}
 
 
+def goal_text(goal):
+    if not goal:
+        return ""
+    return f"<= {report.time_text(goal['at_most'])} at {goal['size']:,}: {'met' if goal['met'] else 'MISSED'}"
+
+
 def cells(r):
     return [r["title"], f"{r['points'][0][0]:,} .. {r['points'][-1][0]:,}",
             " ".join(report.time_text(ns) + "," for _, ns in r["points"])[:-1], f"{r['exponent']:.2f}",
-            f"{r['at_most']:.2f}", "met" if r["pass"] else "MISSED"]
+            f"{r['at_most']:.2f}", "met" if r["pass"] else "MISSED", goal_text(r.get("goal"))]
 
 
 def text(document):

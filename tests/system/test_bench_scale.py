@@ -28,6 +28,8 @@ def test_every_curve_is_measured(tmp_path):
     for r in rows:
         assert len(r["points"]) >= 3 and all(ns > 0 for _, ns in r["points"]) and r["title"] in done.stdout
         assert r["exponent"] < 2, r
+        assert r["goal"] == ({"size": 1000, "at_most": 1e5, "met": dict(map(tuple, r["points"]))[1000] <= 1e5}
+                             if r["curve"].startswith("place") else None)
     lines = xml.etree.ElementTree.parse(tmp_path / "out.svg").findall("{http://www.w3.org/2000/svg}polyline")
     assert len(lines) == len(rows) and "| a refusal, by GPUs |" in (tmp_path / "out.md").read_text()
 
