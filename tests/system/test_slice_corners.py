@@ -114,6 +114,50 @@ print(json.dumps({"before": before, "at_once": at_once, "after": room()}))
     nothing_is_left(host)
 
 
+IPC = r"""
+class Ipc(c.Structure): _fields_ = [("reserved", c.c_ubyte * 64)]  # passed by value
+"""
+
+OPENER = IPC + r"""
+begin()
+print("ready", flush=True)
+for line in sys.stdin:
+    pointer = c.c_uint64()
+    print(cuda.cuIpcOpenMemHandle_v2(c.byref(pointer), Ipc.from_buffer_copy(bytes.fromhex(line)), 1), flush=True)
+"""
+
+
+@pytest.mark.parametrize("give", ["cuda.cuMemFree_v2(p)", "cuda.cuMemFreeAsync(p, None)"])
+def test_memory_that_others_have_open_counts_when_it_is_freed(host, give):
+    """The driver keeps it until they close it, and so the slice must, from the moment of the call on."""
+    said = in_slice(host, f"OPENER = {BEGIN + OPENER!r}" + r"""
+import subprocess
+begin()
+other = subprocess.Popen([sys.executable, "-c", OPENER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+assert other.stdout.readline() == "ready\n"
+before, taken = room(), 0
+while taken < 12:
+    result, p = take(512 * MIB)
+    if result: break
+    handle = c.create_string_buffer(64)
+    assert cuda.cuIpcGetMemHandle(handle, p) == 0
+    other.stdin.write(handle.raw.hex() + "\n")
+    other.stdin.flush()
+    assert other.stdout.readline() == "0\n" and GIVE == 0
+    taken += 1
+full = room()
+other.communicate()
+end = time.monotonic() + 10
+while room() < before and time.monotonic() < end: time.sleep(0.02)
+print(json.dumps({"taken": taken, "before": before, "full": full, "after": room()}))
+""".replace("GIVE", give))
+    assert said["taken"] == said["before"] // (512 * MIB)
+    assert said["full"] == said["before"] - said["taken"] * 512 * MIB
+    assert said["after"] >= said["before"]
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+    nothing_is_left(host)
+
+
 # A raised limit takes memory at once, for each thread that can run; a driver does not always take it back.
 def test_limits_of_a_context_count(host):
     said = in_slice(host, r"""

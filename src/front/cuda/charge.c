@@ -217,13 +217,25 @@ void giving_begin(struct giving *g, enum object_kind kind, uint64_t handle)
 	g->process = p && books_take(p, kind, handle, &g->object) ? p : NULL;
 }
 
+/* Where another process has it open, the driver keeps it: then the daemon posts it, before anything
+ * can be taken in its place. */
+static __attribute__((noinline)) void exported_dropped(struct giving *g)
+{
+	books_call_begin(g->process);
+	books_drop(g->process, &g->object);
+	grow_settle_exactly(g->process, g->object.gpu);
+	books_call_end(g->process);
+}
+
 CUresult giving_end(struct giving *g, CUresult result)
 {
 	if (!g->process)
 		return result;
-	if (result == CUDA_SUCCESS)
-		books_drop(g->process, &g->object);
-	else
+	if (result != CUDA_SUCCESS)
 		books_restore(g->process, &g->object);
+	else if (__builtin_expect(g->object.exported, 0))
+		exported_dropped(g);
+	else
+		books_drop(g->process, &g->object);
 	return result;
 }

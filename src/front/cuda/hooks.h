@@ -67,6 +67,7 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuGreenCtxCreate)                   \
 	X(cuGreenCtxDestroy)                  \
 	X(cuInit)                             \
+	X(cuIpcGetMemHandle)                  \
 	X(cuLibraryLoadData)                  \
 	X(cuLibraryLoadFromFile)              \
 	X(cuLibraryUnload)                    \

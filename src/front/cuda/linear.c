@@ -94,6 +94,18 @@ CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned
 				      : taking_end(&t, result, 0);
 }
 
+CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
+{
+	struct process *p = process_peek();
+	CUdeviceptr start;
+	size_t size;
+
+	/* Before the call: somebody may have it at once. */
+	if (p && real_cuMemGetAddressRange_v2(&start, &size, ptr) == CUDA_SUCCESS)
+		books_export(p, OBJECT_LINEAR, start);
+	return real_cuIpcGetMemHandle(handle, ptr);
+}
+
 __attribute__((flatten)) CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 {
 	struct process *p = process_peek();
