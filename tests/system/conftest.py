@@ -2,6 +2,7 @@
 
 CARVE_BUILD names the build directory (default: build/ of this checkout). With CARVE_TEST_GPU=1 tests with one GPU
 run on this machine's own driver instead of a simulated host, the others are skipped (scripts/test --gpu)."""
+import grp
 import json
 import os
 import pathlib
@@ -68,6 +69,17 @@ def another_user_can_read(path=BUILD / "carve"):
     return os.geteuid() == 0 and subprocess.run(
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "cat", str(path)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def administrator():
+    """Whether carved takes this user for one: root, or a member of group carve."""
+    try:
+        return os.geteuid() == 0 or grp.getgrnam("carve").gr_gid in os.getgroups()
+    except KeyError:
+        return False
+
+
+needs_admin = pytest.mark.skipif(not administrator(), reason="needs root or a member of group carve")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pwd
 
 import pytest
 
-from conftest import BUILD, run, wait_until
+from conftest import BUILD, needs_admin, run, wait_until
 from daemon_client import GIB
 from test_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
 
@@ -33,6 +33,7 @@ def fails(done, code, *words):
 
 # ---- quotas ---------------------------------------------------------------------------------
 
+@needs_admin
 def test_limits_are_set_one_by_one_and_removed(daemon):
     quota = carve_json(daemon, "quota", "set", ME, "--vram", "16", "--sessions", "4", "--gpus", "2")
     assert quota == {"kind": "user", "name": ME, "id": os.geteuid(), "vram_bytes": 16 * GIB,
@@ -49,6 +50,7 @@ def test_limits_are_set_one_by_one_and_removed(daemon):
     daemon.grant(vram="7")
 
 
+@needs_admin
 def test_quota_of_a_group(daemon):
     gid = str(os.getegid())
     assert carve_json(daemon, "quota", "set", "--group", gid, "--sessions", "1")["kind"] == "group"
@@ -72,6 +74,7 @@ def test_quota_of_a_group(daemon):
     (["set", "root", "--sessions", "-1"], ["--sessions", "-1"]),
     (["set", "root", "--gpus", "1.5"], ["--gpus", "1.5"]),
 ])
+@needs_admin
 def test_what_makes_no_sense_is_refused_in_words(daemon, argv, words):
     fails(carve(daemon, "quota", *argv), 2, *words)
     assert carve_json(daemon, "quota", "list") == []
@@ -91,6 +94,7 @@ def test_users_see_their_own_and_change_none(make_daemon):
     assert len(carve_json(daemon, "quota", "list")) == 2
 
 
+@needs_admin
 def test_a_limit_is_changed_without_touching_the_others(daemon):
     path = f"/v1/quotas/user/{os.geteuid()}"
     daemon.call("PUT", path, {"vram": "16", "sessions": 4})

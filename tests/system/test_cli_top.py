@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, clean_env, run, wait_until
+from conftest import BUILD, clean_env, needs_admin, run, wait_until
 from daemon_client import GIB
 from test_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
 
@@ -28,7 +28,7 @@ class Screen:
         with open(self.dir + "/rc", "w") as file:
             file.write("PS1='$ '\n")
         self.tmux("-u", "new-session", "-d", "-x", columns, "-y", lines,
-                  f"bash --rcfile {self.dir}/rc -i",
+                  f"exec bash --rcfile {self.dir}/rc -i",
                   env=clean_env({"LC_ALL": "C.UTF-8", "NO_COLOR": "", **(env or {})}))
         self.tmux("set-option", "-g", "remain-on-exit", "off")
         self.command = " ".join(map(str, [CARVE, "top", "--host", socket, *options]))
@@ -133,6 +133,7 @@ def rows(text, daemon):
 
 # ---- without a screen -----------------------------------------------------------------------
 
+@needs_admin
 def test_once_prints_everything_as_text(busy):
     done = top(busy, "--once")
     assert done.returncode == 0 and done.stderr == "" and "\x1b" not in done.stdout
@@ -149,6 +150,7 @@ def test_once_prints_everything_as_text(busy):
     assert any("75G/100G" in l for l in lines)
 
 
+@needs_admin
 def test_once_as_json(busy):
     for argv in (["--once", "--json"], ["--json"]):
         shown = json.loads(top(busy, *argv).stdout)
@@ -201,6 +203,7 @@ def test_a_dumb_terminal_gets_text(busy, make_screen):
 
 # ---- the screen -----------------------------------------------------------------------------
 
+@needs_admin
 def test_it_draws_gpus_sessions_waits_and_users(busy, make_screen):
     screen = make_screen(busy)
     text = screen.wait_for("75G/100G")
