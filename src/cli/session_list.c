@@ -36,12 +36,32 @@ static void received_cell(struct table *table, const json_t *session)
 		table_add(table, "-");
 }
 
-static void peak_cell(struct table *table, const json_t *session)
+/* Of its GPUs in all, where it is told: not of another user's session. */
+static void sum_cell(struct table *table, const json_t *session, const char *key)
 {
 	const json_t *first = json_array_get(json_object_get(session, "gpus"), 0);
 
-	if (json_is_integer(json_object_get(first, "peak_bytes")))
-		bytes_cell(table, session_gpus_sum(session, "peak_bytes"));
+	if (json_is_integer(json_object_get(first, key)))
+		bytes_cell(table, session_gpus_sum(session, key));
+	else
+		table_add(table, "-");
+}
+
+/* One that waits may have asked for a part of whichever GPU it gets. */
+static void size_cell(struct table *table, const json_t *session)
+{
+	if (json_is_integer(json_object_get(session, "vram_bytes")))
+		bytes_cell(table, session_number(session, "vram_bytes"));
+	else
+		table_add(table, "%s", session_text_or_dash(session, "asked"));
+}
+
+static void pids_cell(struct table *table, const json_t *session)
+{
+	const json_t *pids = json_object_get(session, "pids");
+
+	if (json_is_array(pids))
+		table_add(table, "%zu", json_array_size(pids));
 	else
 		table_add(table, "-");
 }
@@ -50,7 +70,7 @@ static void peak_cell(struct table *table, const json_t *session)
 static void history_cells(struct table *table, const json_t *session)
 {
 	table_add(table, "%s", session_text_or_dash(session, "ended"));
-	peak_cell(table, session);
+	sum_cell(table, session, "peak_bytes");
 	received_cell(table, session);
 	table_add(table, "%s", session_text_or_dash(session, "reason"));
 }
@@ -63,10 +83,10 @@ static void session_row(struct table *table, const json_t *session, bool history
 	table_add(table, "%s", session_text_or_dash(session, "name"));
 	state_cell(table, session);
 	table_add(table, "%s", session_text_or_dash(session, "owner"));
-	bytes_cell(table, session_number(session, "vram_bytes"));
-	bytes_cell(table, session_gpus_sum(session, "used_bytes"));
+	size_cell(table, session);
+	sum_cell(table, session, "used_bytes");
 	table_add(table, "%s", session_gpus_text(session, on));
-	table_add(table, "%zu", json_array_size(json_object_get(session, "pids")));
+	pids_cell(table, session);
 	table_add(table, "%s", session_text_or_dash(session, "created"));
 	if (history)
 		history_cells(table, session);
