@@ -158,6 +158,31 @@ print(json.dumps({"taken": taken, "before": before, "full": full, "after": room(
     nothing_is_left(host)
 
 
+def test_what_stays_of_a_destroyed_pool_counts_at_once(host):
+    """The driver keeps the pieces in which something is allocated whole."""
+    said = in_slice(host, r"""
+class Props(c.Structure):
+    _fields_ = [("type", c.c_int), ("handles", c.c_int), ("at", Location), ("more", c.c_void_p), ("most", c.c_size_t),
+                ("usage", c.c_ushort), ("rest", c.c_ubyte * 54)]
+begin()
+rooms, sizes = [room()], []
+for _ in range(6):
+    pool, count, result = c.c_void_p(), 0, 0
+    if cuda.cuMemPoolCreate(c.byref(pool), c.byref(Props(1, 0, Location(1, 0)))): break
+    while result == 0:
+        pointer = c.c_uint64()
+        result = cuda.cuMemAllocFromPoolAsync(c.byref(pointer), c.c_size_t(70 * MIB), pool, None)
+        count += result == 0
+    sizes.append(count * 70 * MIB)
+    assert result == OOM and cuda.cuMemPoolDestroy(pool) == 0
+    rooms.append(room())
+print(json.dumps({"rooms": rooms, "sizes": sizes}))
+""")
+    assert said["sizes"][0] > said["rooms"][0] // 2
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+    nothing_is_left(host)
+
+
 # A raised limit takes memory at once, for each thread that can run; a driver does not always take it back.
 def test_limits_of_a_context_count(host):
     said = in_slice(host, r"""

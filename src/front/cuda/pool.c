@@ -274,15 +274,24 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 {
 	struct process *p = process_peek();
+	struct object known = {0};
 	uint64_t used = 0;
 
-	if (p)
-		real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+	if (!p)
+		return real_cuMemPoolDestroy(pool);
+	real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+	books_look(p, OBJECT_POOL, key_of(pool), &known);
+	books_call_begin(p);
 	CUresult result = real_cuMemPoolDestroy(pool);
 	/* What is allocated from it stays until that is freed, when nobody can be asked any more:
-	 * it is charged until the process ends. */
-	if (result == CUDA_SUCCESS && p)
+	 * it is charged until the process ends. What else of its pieces stays with that, or until
+	 * it has been freed in a stream, only the driver knows: the daemon posts it. */
+	if (result == CUDA_SUCCESS) {
 		books_forget(p, OBJECT_POOL, key_of(pool), used);
+		if (known.bytes > used)
+			grow_settle_exactly(p, known.gpu);
+	}
+	books_call_end(p);
 	return result;
 }
 
