@@ -69,13 +69,22 @@ static void missing_add(json_t *missing, const char *text)
 	json_array_append_new(missing, json_string(text));
 }
 
+/* With the remedy, where one is known. */
+static void missing_error(json_t *missing, const struct error *err)
+{
+	char line[sizeof(err->message) + sizeof(err->hint) + 2];
+
+	snprintf(line, sizeof(line), "%s%s%s", err->message, *err->hint ? "; " : "", err->hint);
+	missing_add(missing, line);
+}
+
 static json_t *driver_check(json_t *missing)
 {
 	struct driver_libs driver = {0};
 	struct error err = {0};
 
 	if (driver_find(&driver, &err) < 0)
-		missing_add(missing, err.message);
+		missing_error(missing, &err);
 	else if (!driver.cuda[0])
 		missing_add(missing, "libcuda.so.1 is not found: install the NVIDIA driver, or try "
 				     "`carve sim`");
@@ -90,7 +99,7 @@ static json_t *front_check(json_t *missing)
 	struct error err = {0};
 
 	if (places_find(&places, &err) < 0)
-		missing_add(missing, err.message);
+		missing_error(missing, &err);
 	else if (access(places.front_cuda, R_OK) < 0 || access(places.front_nvml, R_OK) < 0)
 		missing_add(missing, "carve's front libraries are not where they should be: slices "
 				     "cannot be enforced");
@@ -109,11 +118,24 @@ static json_t *gpus_check(const struct client *client, json_t *found, json_t *mi
 	json_t *gpu;
 
 	if (client_call(client, "GET", "/v1/gpus", NULL, NULL, &gpus, &err) < 0)
-		missing_add(missing, err.message);
+		missing_error(missing, &err);
 	else if (!json_array_size(gpus))
 		missing_add(missing, "no GPU found: the daemon sees none through the driver");
 	json_array_foreach(gpus, i, gpu) json_array_append_new(found, gpu_check(gpu));
 	return gpus;
+}
+
+static const char *or_none(const char *text)
+{
+	return *text ? text : "not found";
+}
+
+/* What is known of the driver: its version is the daemon's to say. */
+static const char *driver_text(const json_t *daemon, const json_t *driver)
+{
+	if (!json_is_object(daemon) && *session_text(driver, "cuda"))
+		return "version unknown, as no daemon answers";
+	return or_none(session_text(daemon, "driver_version"));
 }
 
 /* The daemon's own words about itself and its socket, or null. */
@@ -125,17 +147,12 @@ static json_t *daemon_check(const char *host, json_t *found, json_t **ret_gpus, 
 
 	if (client_open(&client, host, &err) < 0 ||
 	    client_call(&client, "GET", "/v1/version", NULL, NULL, &daemon, &err) < 0) {
-		missing_add(missing, err.message);
+		missing_error(missing, &err);
 		return json_null();
 	}
 	json_object_set_new(daemon, "socket", json_string(client.socket));
 	*ret_gpus = gpus_check(&client, found, missing);
 	return steal_ptr(&daemon);
-}
-
-static const char *or_none(const char *text)
-{
-	return *text ? text : "not found";
 }
 
 static void means_print(const char *what, const json_t *means)
@@ -152,7 +169,7 @@ static void check_print(const json_t *check)
 	size_t i;
 	json_t *item;
 
-	printf("driver:   %s\n", or_none(session_text(daemon, "driver_version")));
+	printf("driver:   %s\n", driver_text(daemon, driver));
 	printf("  libcuda:   %s\n", or_none(session_text(driver, "cuda")));
 	printf("  nvml:      %s\n", or_none(session_text(driver, "nvml")));
 	if (json_is_object(daemon))
@@ -170,7 +187,10 @@ static void check_print(const json_t *check)
 		means_print("memory:", json_object_get(item, "memory"));
 		means_print("compute:", json_object_get(item, "compute"));
 	}
-	check_conditions_print(json_object_get(check, "conditions"));
+	if (!json_is_object(daemon))
+		printf("GPUs:     unknown, as no daemon answers\n");
+	check_conditions_print(json_object_get(check, "conditions"),
+			       json_array_size(json_object_get(check, "missing")));
 	printf("missing:  %s\n",
 	       json_array_size(json_object_get(check, "missing")) ? "" : "nothing");
 	json_array_foreach(json_object_get(check, "missing"), i, item)

@@ -212,11 +212,10 @@ static void check_owner(const struct check_input *in, struct finding *f)
 		if (!json_is_object(holder))
 			continue;
 		find_each(f, PROBLEM,
-			  "GPU %" PRIu64 " belongs to another carved (process %" PRIu64
-			  ", user %s)",
+			  "GPU %" PRIu64 " is held by another daemon (process %" PRIu64 " of %s)",
 			  session_number(gpu, "index"), session_number(holder, "pid"),
 			  session_text(holder, "user"));
-		advise(f, "use that one (--host), or end it: a GPU has one daemon");
+		advise(f, "use that one with --host, or end it: a GPU has one daemon");
 	}
 }
 
@@ -391,9 +390,9 @@ json_t *check_conditions(const struct check_input *input)
 	return list;
 }
 
-void check_conditions_print(const json_t *conditions)
+void check_conditions_print(const json_t *conditions, size_t missing)
 {
-	size_t i, quiet = 0, notes = 0;
+	size_t i, quiet = 0, notes = 0, problems = 0;
 	json_t *item;
 
 	json_array_foreach(conditions, i, item)
@@ -401,16 +400,19 @@ void check_conditions_print(const json_t *conditions)
 		const char *state = session_text(item, "state");
 
 		notes += !strcmp(state, state_names[NOTE]);
+		problems += !strcmp(state, state_names[PROBLEM]);
 		if (!strcmp(state, "ok"))
 			quiet++;
 		else
 			printf("%s:%*s %s; %s\n", state, (int)(9 - strlen(state)), "",
 			       session_text(item, "message"), session_text(item, "advice"));
 	}
+	/* Every problem is missing, too. */
+	i += missing - problems;
 	printf("looked at: %zu conditions of this host, %zu as they should be", i, quiet);
 	if (notes)
 		printf(", %zu to know of", notes);
-	if (i > quiet + notes)
-		printf(", %zu to mend", i - quiet - notes);
+	if (missing)
+		printf(", %zu to mend", missing);
 	printf("\n");
 }

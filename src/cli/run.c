@@ -207,8 +207,20 @@ static void visible_warn(const json_t *session)
 		count == 1 ? "" : " or another of them");
 }
 
-/* Gives a one-off slice back, and says what it refused. The daemon may be gone or busy: neither
- * changes the command's status, and the slice ends with its processes anyway. */
+/* An end that nobody but the daemon knows the cause of: of the others, one has no processes left
+ * and the other is the command's own end. */
+static void end_tell(const json_t *after)
+{
+	const char *state = session_text(after, "state"), *reason = session_text(after, "reason");
+
+	if (!strcmp(state, "active") || !*reason || !strcmp(reason, "released") ||
+	    !strcmp(reason, "its command ended"))
+		return;
+	fprintf(stderr, "carve: session %s ended: %s\n", session_text(after, "id"), reason);
+}
+
+/* Gives a one-off slice back, and says what it refused, or why it ended. The daemon may be gone or
+ * busy: neither changes the command's status, and the slice ends with its processes anyway. */
 static void finish(const struct cli *cli, const struct client *client, const struct choice *choice)
 {
 	cleanup_json json_t *after = NULL;
@@ -219,6 +231,7 @@ static void finish(const struct cli *cli, const struct client *client, const str
 	if (session_path(session_text(choice->session, "id"), path, &ignored) < 0 ||
 	    client_call(client, "GET", path, NULL, NULL, &after, &ignored) < 0)
 		return;
+	end_tell(after);
 	uint64_t refused =
 		session_gpus_sum(after, "refused") - session_gpus_sum(choice->session, "refused");
 	if (refused && (cli->value[OPT_VERBOSE] || isatty(STDERR_FILENO)))

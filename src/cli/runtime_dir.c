@@ -121,6 +121,9 @@ int runtime_dir_make(const char *dir, struct error *err)
 	if (S_ISDIR(st.st_mode) && !(st.st_mode & (S_IWGRP | S_IWOTH)))
 		return 0;
 	error_set(err, EXIT_CODE_NOT_PERMITTED, "%s is not a directory of yours alone", dir);
-	error_hint(err, "remove it, or set CARVE_RUNTIME_DIR to another one");
+	if (S_ISDIR(st.st_mode))
+		error_hint(err, "chmod 700 it, or set CARVE_RUNTIME_DIR to another one");
+	else
+		error_hint(err, "remove it, or set CARVE_RUNTIME_DIR to another one");
 	return -EXIT_CODE_NOT_PERMITTED;
 }

@@ -10,38 +10,41 @@
 #include "cli/output.h"
 #include "cli/sessions.h"
 
-/* A lone argument that begins as a number does is a size: the session is the caller's active one.
- */
+/* A lone argument that begins as a number does is a size: no session is named. */
 static void arguments_sort(const struct cli *cli, const char **ret_id, const char **ret_size)
 {
 	const char *first = cli->argument_count > 0 ? cli->arguments[0] : NULL;
-	bool lone =
-		cli->argument_count == 1 && !cli->value[OPT_GPU] && strspn(first, "0123456789.");
+	bool lone = cli->argument_count == 1 && !cli->value[OPT_GPU] && !cli->value[OPT_VRAM] &&
+		    strspn(first, "0123456789.");
 
 	*ret_id = lone ? NULL : first;
 	*ret_size = lone ? first : cli->argument_count > 1 ? cli->arguments[1] : NULL;
 }
 
 /* What the daemon is to be sent. */
-static int size_read(const char *id, const char *size, const char *fraction, json_t **ret,
-		     struct error *err)
+static int size_read(const char *id, const char *size, const char *vram, const char *fraction,
+		     json_t **ret, struct error *err)
 {
 	uint32_t share, whole;
 	uint64_t bytes;
 
-	if (!size == !fraction) {
+	if (!!size + !!vram + !!fraction != 1) {
 		error_set(err, EXIT_CODE_USAGE, "session resize: %s",
-			  size ? "an amount of memory and --gpu are both given" : "no size given");
+			  fraction && (size || vram)
+				  ? "an amount of memory and --gpu are both given"
+			  : size ? "SIZE and --vram are both given"
+				 : "no size given");
 		error_hint(err, "for example: carve session resize %.32s%s6GiB (or --gpu 0.5)",
 			   id ? id : "", id ? " " : "");
 		return -EXIT_CODE_USAGE;
 	}
-	int rc = size ? units_parse_size(size, "SIZE", &bytes, err)
-		      : units_parse_gpu(fraction, &share, &whole, err);
+	int rc = size   ? units_parse_size(size, "SIZE", &bytes, err)
+		 : vram ? units_parse_vram(vram, &bytes, err)
+			: units_parse_gpu(fraction, &share, &whole, err);
 	if (rc < 0)
 		return rc;
-	*ret = size ? json_pack("{s:I}", "vram_bytes", (json_int_t)bytes)
-		    : json_pack("{s:s}", "gpu", fraction);
+	*ret = !fraction ? json_pack("{s:I}", "vram_bytes", (json_int_t)bytes)
+			 : json_pack("{s:s}", "gpu", fraction);
 	return 0;
 }
 
@@ -67,14 +70,14 @@ int cli_session_resize(struct cli *cli, struct error *err)
 	struct client client;
 	cleanup_json json_t *session = NULL, *body = NULL;
 	char path[SESSION_PATH_SIZE];
-	const char *id, *size, *fraction = cli->value[OPT_GPU];
+	const char *id, *size, *vram = cli->value[OPT_VRAM], *fraction = cli->value[OPT_GPU];
 
 	arguments_sort(cli, &id, &size);
-	int rc = size_read(id, size, fraction, &body, err);
+	int rc = size_read(id, size, vram, fraction, &body, err);
 
 	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
-	    (rc = session_locate(&client, id, path, err)) < 0 ||
-	    (rc = size_check(&client, path, fraction ? NULL : size, err)) < 0)
+	    (rc = session_locate(&client, session_meant(&client, id), path, err)) < 0 ||
+	    (rc = size_check(&client, path, size, err)) < 0)
 		return rc;
 	if ((rc = client_call(&client, "PATCH", path, body, NULL, &session, err)) < 0)
 		return rc;

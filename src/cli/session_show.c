@@ -109,7 +109,8 @@ int cli_session_show(struct cli *cli, struct error *err)
 	cleanup_json json_t *session = NULL;
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
-	if (rc < 0 || (rc = session_get(&client, cli->arguments[0], &session, err)) < 0)
+	if (rc < 0 || (rc = session_get(&client, session_meant(&client, cli->arguments[0]),
+					&session, err)) < 0)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(session, err);

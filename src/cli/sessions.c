@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -12,6 +13,8 @@
 #include "base/units.h"
 #include "cli/client.h"
 #include "cli/request.h"
+#include "cli/slice_env.h"
+#include "proto/attach.h"
 
 const char *session_text(const json_t *object, const char *key)
 {
@@ -140,6 +143,24 @@ int session_locate(const struct client *client, const char *id, char buf[static 
 	error_hint(err, "name one of `carve session list`, or request one: "
 			"carve session request --vram 4");
 	return -EXIT_CODE_FAILED;
+}
+
+/* One daemon's socket may be named in several ways. */
+static bool same_file(const char *a, const char *b)
+{
+	struct stat one, other;
+
+	return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+	       one.st_ino == other.st_ino;
+}
+
+const char *session_meant(const struct client *client, const char *id)
+{
+	const char *attach = getenv(ATTACH_ENV_SOCKET);
+
+	if (id || !attach || !same_file(attach, client->attach))
+		return id;
+	return slice_env_session();
 }
 
 int session_get(const struct client *client, const char *id, json_t **ret, struct error *err)

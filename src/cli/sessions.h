@@ -20,6 +20,9 @@ int session_find_active(const struct client *client, json_t **ret, struct error 
 int session_path(const char *id, char buf[static SESSION_PATH_SIZE], struct error *err);
 int session_locate(const struct client *client, const char *id, char buf[static SESSION_PATH_SIZE],
 		   struct error *err);
+/* The session that a verb means: `id`, or where that is NULL and this process is in a slice of this
+ * daemon's, the slice's; else NULL, which is the caller's active one. */
+const char *session_meant(const struct client *client, const char *id);
 /* Looks at the session that session_locate() finds; *ret is owned by the caller. */
 int session_get(const struct client *client, const char *id, json_t **ret, struct error *err);
 /* Why one waits, or where it was granted: the object that `carve explain ID --json` prints. Both

@@ -103,7 +103,7 @@ static void gpu_read(const json_t *json, struct top_gpu *ret)
 		char user[40];
 
 		text_get(holder, "user", user, sizeof(user));
-		snprintf(ret->held_by, sizeof(ret->held_by), "another carved has it: %d of %s",
+		snprintf(ret->held_by, sizeof(ret->held_by), "another daemon: process %d of %s",
 			 (int)number_get(holder, "pid", 0), user);
 	}
 	outside_read(json_object_get(json, "outside_processes"), ret);

@@ -70,7 +70,7 @@ const struct cli_verb cli_verbs[] = {
 	{"session show", "[ID]", "show a session (yours, where none is named)",
 	 "carve session show s-7k2m9q", 0, 0, 1, CLI_SYNTAX_MIXED, cli_session_show},
 	{"session resize", "[ID] [SIZE]", "change a session's size while it is in use",
-	 "carve session resize s-7k2m9q 6GiB", BIT(OPT_GPU), 0, 2, CLI_SYNTAX_MIXED,
+	 "carve session resize s-7k2m9q 6GiB", BIT(OPT_VRAM) | BIT(OPT_GPU), 0, 2, CLI_SYNTAX_MIXED,
 	 cli_session_resize},
 	{"session release", "[ID]", "end a session (yours, where none is named)",
 	 "carve session release", BIT(OPT_FORCE), 0, 1, CLI_SYNTAX_MIXED, cli_session_release},

@@ -316,9 +316,9 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 				 units_format_bytes(used, has), s->record.gpu[i].index);
 	if (bytes > now && bytes - now > place_available(gpu))
 		return error_set(err, EXIT_CODE_NO_ROOM,
-				 "cannot grow to %s: GPU %u has %s left beside this session", asked,
-				 s->record.gpu[i].index,
-				 units_format_room(place_available(gpu), has));
+				 "cannot grow to %s: on GPU %u this session can have %s at most",
+				 asked, s->record.gpu[i].index,
+				 units_format_room(now + place_available(gpu), has));
 	if (bytes > now && !waiting_lets_grow(s->node, (uint32_t)s->pool_gpu[i]))
 		return error_set(err, EXIT_CODE_NO_ROOM,
 				 "cannot grow to %s: earlier requests wait for the room that is "

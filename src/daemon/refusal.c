@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "daemon/pool.h"
 #include "daemon/request.h"
+#include "daemon/view.h"
 
 void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
 		    const struct place_request *request, enum place_reason reason, char *buf,
@@ -20,8 +21,8 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 	units_format_room(place_available(place), left);
 	units_format_room(place_capacity(place), total);
 	if (reason == PLACE_NOT_OFFERED && gpu->claim_fd < 0)
-		snprintf(buf, size, "another carved has it (pid %d, user %u)", (int)gpu->holder_pid,
-			 gpu->holder_uid);
+		snprintf(buf, size, "held by another daemon (process %d of %s)",
+			 (int)gpu->holder_pid, view_user(gpu->holder_uid));
 	else if (reason == PLACE_NOT_OFFERED)
 		snprintf(buf, size, "%s",
 			 gpu->info.mig ? "in MIG mode" : "the driver cannot reach it");
@@ -93,19 +94,68 @@ static bool count_explain(const struct pool *pool, const struct place_gpu *gpus,
 	return true;
 }
 
-/* What there is too little of: where memory would do on as many GPUs as were asked for, it is time.
- */
-static const char *short_of(const struct place_gpu *gpus, uint32_t count,
-			    const struct place_request *request)
+/* How many GPUs would do but for this. */
+static uint32_t count_but_for(const struct pool *pool, const struct place_gpu *gpus,
+			      const struct place_request *request, enum place_reason only)
 {
-	uint32_t timeless = 0;
+	uint32_t count = 0;
 
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < pool->count; i++) {
 		enum place_reason reason = place_check(gpus, i, request);
 
-		timeless += reason == PLACE_FITS || reason == PLACE_NO_COMPUTE;
+		count += reason == PLACE_FITS || reason == only;
 	}
-	return timeless >= request->count ? "time" : "memory";
+	return count;
+}
+
+/* Whole GPUs are asked for, and sessions are on them: which, or how many. */
+static void occupied_explain(const struct pool *pool, const struct place_gpu *gpus,
+			     const struct place_request *request, const char *asked, char *buf,
+			     size_t size)
+{
+	uint32_t occupied = 0, last = 0;
+
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (place_check(gpus, i, request) == PLACE_NOT_EMPTY) {
+			occupied++;
+			last = pool->gpu[i].info.index;
+		}
+	if (occupied == 1)
+		snprintf(buf, size, "%s asked, and GPU %u is not empty", asked, last);
+	else
+		snprintf(buf, size, "%s asked, and %u GPUs are not empty", asked, occupied);
+}
+
+/* What there is too little of. Returns what would help. */
+static const char *short_explain(const struct pool *pool, const struct place_gpu *gpus,
+				 const struct place_request *request, const char *asked, char *buf,
+				 size_t size)
+{
+	static const char less[] = "ask for less, or wait for room with --wait-for SECONDS";
+
+	if (request->kind == PLACE_WHOLE &&
+	    count_but_for(pool, gpus, request, PLACE_NOT_EMPTY) >= request->count) {
+		occupied_explain(pool, gpus, request, asked, buf, size);
+		return "ask for a part of a GPU (--gpu 0.5), or wait for room with --wait-for "
+		       "SECONDS";
+	}
+	if (count_but_for(pool, gpus, request, PLACE_NO_COMPUTE) >= request->count)
+		snprintf(buf, size, "not enough GPU time for %g%%%s",
+			 place_compute(request) * 100.0 / SHARE_ONE,
+			 request->count > 1 ? " of each GPU" : "");
+	else
+		snprintf(buf, size, "not enough GPU memory for %s", asked);
+	return less;
+}
+
+/* Whether a GPU that the request could be on is another daemon's. */
+static bool held_elsewhere(const struct pool *pool, const struct place_gpu *gpus,
+			   const struct place_request *request)
+{
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (place_check(gpus, i, request) == PLACE_NOT_OFFERED && pool->gpu[i].claim_fd < 0)
+			return true;
+	return false;
 }
 
 void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
@@ -117,17 +167,19 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 	pool_place_gpus(pool, gpus);
 	request_text(request, asked);
 	bool possible = place_possible(gpus, pool->count, request);
+	const char *hint = NULL;
 	if (rc == -EDOM)
 		snprintf(text, sizeof(text), "a slice of %s is too small", asked);
 	else if (possible)
-		snprintf(text, sizeof(text), "not enough GPU %s for %s",
-			 short_of(gpus, pool->count, request), asked);
+		hint = short_explain(pool, gpus, request, asked, text, sizeof(text));
 	else if (!count_explain(pool, gpus, request, text, sizeof(text)))
 		snprintf(text, sizeof(text), "%s is more than there is", asked);
 	gpus_explain(pool, gpus, request, text, sizeof(text));
 	error_set(err, rc == -EDOM ? EXIT_CODE_USAGE : EXIT_CODE_NO_ROOM, "%s", text);
-	if (rc != -EDOM && possible)
-		error_hint(err, "ask for less, or wait for room with --wait-for SECONDS");
+	if (!possible && held_elsewhere(pool, gpus, request))
+		hint = "use the daemon that holds the GPU with --host, or end it";
+	if (rc != -EDOM && hint)
+		error_hint(err, "%s", hint);
 }
 
 void refusal_no_gpu(const struct pool *pool, struct error *err)

@@ -42,8 +42,8 @@ static json_t *time_json(int64_t ns)
 	return json_string(text);
 }
 
-/* A user's name, or where there is none the number. Kept, as a look-up may ask a server. */
-static json_t *user_json(uid_t uid)
+/* Kept, as a look-up may ask a server. */
+const char *view_user(uid_t uid)
 {
 	static struct {
 		bool known;
@@ -62,7 +62,12 @@ static json_t *user_json(uid_t uid)
 		else
 			snprintf(cache[at].name, sizeof(cache[at].name), "%u", uid);
 	}
-	return json_string(cache[at].name);
+	return cache[at].name;
+}
+
+static json_t *user_json(uid_t uid)
+{
+	return json_string(view_user(uid));
 }
 
 json_t *view_version(const struct node *node)
@@ -189,7 +194,8 @@ json_t *view_explain(const struct node *node, const struct place_request *reques
 				  node->pool.gpu[i].info.name, "reason", reasons[reason], "message",
 				  says, "requested_bytes",
 				  answer_number(place_requested(&place[i], request)),
-				  "available_bytes", answer_number(place_available(&place[i])),
+				  "available_bytes",
+				  answer_number(place[i].offered ? place_available(&place[i]) : 0),
 				  "capacity_bytes", answer_number(place_capacity(&place[i]))));
 	}
 	for (uint32_t i = 0; !err->code && i < result->count; i++)

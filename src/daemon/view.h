@@ -15,6 +15,8 @@ struct session;
 struct store_session;
 struct waiter;
 
+/* A user's name, or where there is none the number; good until the next call. */
+const char *view_user(uid_t uid);
 /* What would become of a request now, and what each GPU says to it. `err` is the refusal in words
  * (unset: it would be granted). */
 json_t *view_explain(const struct node *node, const struct place_request *request,

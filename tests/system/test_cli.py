@@ -97,6 +97,20 @@ def test_more_than_there_is(host):
     fails(host.carve("run", "--vram", "100TiB", "true"), 125, "GPU 0")
 
 
+def test_a_refusal_names_what_is_short(make_host):
+    host = make_host("h100-80gb")
+    session = host.carve_json("session", "request", "--vram", "3", "--gpu-compute", "50%")["id"]
+    done = host.carve("explain", "--ephemeral", "--gpu", "1", "--gpu-ids", "0")
+    assert "1 whole GPU asked, and GPU 0 is not empty" in done.stdout and "ask for a part of a GPU" in done.stdout
+    room = host.carve_json("gpu", "list")[0]["available_bytes"] + (3 << 30)
+    fails(host.carve("session", "resize", "400"), 3, "cannot grow to 400 GiB", "this session can have", "at most")
+    assert host.carve_json("session", "resize", f"{room}B")["vram_bytes"] == room
+    assert host.carve("session", "resize", session, "--vram", "3").returncode == 0
+    assert host.carve("timeslicing", "--mode", "strict").returncode == 0
+    done = host.carve("run", "--ephemeral", "--vram", "4", "--gpu-compute", "60%", "true")
+    fails(done, 125, "not enough GPU time for 60%:", "50% of its time is promised")
+
+
 def test_the_93_percent_rule_is_said(host):
     left = host.carve_json("gpu", "list")[0]["available_bytes"]
     wanted = f"{left + left // 50}B"
@@ -207,6 +221,35 @@ def test_run_inside_a_slice(host):
     fails(done, 125, "inside slice")
     listed = host.carve("run", "--vram", "2", CARVE, "session", "list", "--json")
     assert len(json.loads(listed.stdout)) == 1
+
+
+def test_verbs_inside_a_slice_mean_its_session(host):
+    own = host.carve_json("session", "request", "--vram", "1")["id"]
+    inside = f"echo $CARVE_SESSION; {CARVE} session show --json; {CARVE} session release >&2; echo $?"
+    done = host.carve("run", "--ephemeral", "--vram", "2", "sh", "-c", inside)
+    one_off, rest = done.stdout.split("\n", 1)
+    shown, end = json.JSONDecoder().raw_decode(rest)
+    assert shown["id"] == one_off != own
+    assert rest[end:].split() == ["2"] and own in done.stderr and f"inside slice {one_off}" in done.stderr
+    assert [s["id"] for s in active(host)] == [own]
+    resized = host.carve("run", "--ephemeral", "--vram", "2", CARVE, "session", "resize", "--vram", "3", "--json")
+    assert json.loads(resized.stdout)["id"] != own
+    assert host.carve("run", CARVE, "session", "show", "--json").stdout.count(own)
+    # Another daemon's sessions are not those of this slice.
+    assert host.carve_json("session", "show", env={"CARVE_SESSION": "s-x", "CARVE_ATTACH": "/none"})["id"] == own
+
+
+def test_a_session_that_ends_under_its_command_says_why(host, programs):
+    """By force; one whose time is up ends in the same way, but may do so before its command has begun."""
+    with host.popen([CARVE, "run", "--ephemeral", "--vram", "2", "--name", "x", programs / "slice_greedy", "linear",
+                     64 << 20, "race"], stdin=subprocess.PIPE) as command:
+        assert command.stdout.readline() == "ready\n"
+        session, = active(host)
+        assert host.carve("session", "release", "x", "--force").returncode == 0
+        _, said = command.communicate(timeout=60)
+    assert command.returncode == 128 + signal.SIGTERM
+    assert said == f"carve: session {session['id']} ended: released by force\n"
+    assert host.carve("run", "--ephemeral", "--vram", "2", "true").stderr == ""
 
 
 def test_a_refusal_is_said_at_the_end(host, examples):
@@ -478,7 +521,14 @@ def test_where_no_daemon_can_start():
     fails(bare_carve("/proc/none", "run", "--vram", "4", "true"), 125, "/proc/none")
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o777)
-        fails(bare_carve(directory, "gpu", "list"), 5, directory)
+        fails(bare_carve(directory, "gpu", "list"), 5, directory, "chmod 700")
+        done = bare_carve(directory, "check")
+        assert done.returncode == 1 and "chmod 700 it, or set CARVE_RUNTIME_DIR" in done.stdout
+        assert "GPUs:     unknown, as no daemon answers" in done.stdout
+        found = json.loads(bare_carve(directory, "check", "--json").stdout)
+        text = "version unknown" if found["driver"]["cuda"] else "not found"
+        assert done.stdout.startswith(f"driver:   {text}")
+        assert f", {len(found['missing'])} to mend\n" in done.stdout
         os.chmod(directory, 0o700)
         # A directory in the database's place: carved ends at once, and its own words are shown.
         os.mkdir(directory + "/carve.db")

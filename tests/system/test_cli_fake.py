@@ -222,6 +222,8 @@ def test_resize(fake):
     fails(carve(fake, "session", "resize", "s-abc123", "6x"), 2, "6x")
     fails(carve(fake, "session", "resize", "s-abc123"), 2, "no size given")
     fails(carve(fake, "session", "resize", "s-abc123", "6", "--gpu", "0.5"), 2, "both given")
+    fails(carve(fake, "session", "resize", "s-abc123", "6", "--vram", "6"), 2, "SIZE and --vram are both given")
+    fails(carve(fake, "session", "resize", "--vram", "6x"), 2, "--vram: '6x'")
     for size, words in (("0", "SIZE: '0' is zero"), ("-3", "SIZE: a size cannot be negative"), ("-3GiB", "negative")):
         done = carve(fake, "session", "resize", "s-abc123", size)
         fails(done, 2, words)
@@ -232,10 +234,10 @@ def test_resize_of_the_active_session(fake):
     fake.answers["PATCH", "/v1/sessions/s-abc123"] = (200, session(vram_bytes=6 * GIB))
     fails(carve(fake, "session", "resize", "6GiB"), 1, "no active session")
     fake.answers["GET", "/v1/sessions"] = (200, [session()])
-    for argv in (["6GiB"], ["6"], ["--gpu", "0.5"]):
+    for argv in (["6GiB"], ["6"], ["--vram", "6"], ["s-abc123", "--vram", "6"], ["--gpu", "0.5"]):
         assert carve(fake, "session", "resize", *argv).returncode == 0
     memory = ("/v1/sessions/s-abc123", {"vram_bytes": 6 * GIB})
-    assert fake.sent("PATCH") == [memory, memory, ("/v1/sessions/s-abc123", {"gpu": "0.5"})]
+    assert fake.sent("PATCH") == [memory] * 4 + [("/v1/sessions/s-abc123", {"gpu": "0.5"})]
     for argv, words in ((["6x"], "SIZE: '6x'"), (["-3"], "negative"), ([], "no size given")):
         fails(carve(fake, "session", "resize", *argv), 2, words)
 

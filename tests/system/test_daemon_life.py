@@ -76,7 +76,10 @@ def test_one_daemon_owns_a_gpu(daemon, tmp_path):
     refused = second.request(vram="1")
     assert refused.status == 409
     assert refused.error["message"].startswith(
-        f"no GPU can be had: GPU 0 (Fake H100): another carved has it (pid {daemon.process.pid}, ")
+        f"no GPU can be had: GPU 0 (Fake H100): held by another daemon (process {daemon.process.pid} of ")
+    assert "--host" in refused.error["hint"]
+    asked, = second.call("POST", "/v1/explain", {"vram": "1"}).json["gpus"]
+    assert asked["available_bytes"] == gpu["available_bytes"] == 0
     daemon.process.terminate()
     assert daemon.process.wait(60) == 0
     assert second.grant(vram="1")["vram_bytes"] == GIB
