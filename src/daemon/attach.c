@@ -224,6 +224,7 @@ static bool handle_settle(struct attach_connection *c, enum settle_why why, uint
 	if (!c->process || c->settle_sample)
 		return reply_status(c, ATTACH_MALFORMED, "nothing to settle");
 	c->settle_tries = 0;
+	c->process->restless = 0; /* of before the call that asks nothing counts */
 	c->settle_why = why;
 	c->settle_gpu = gpu;
 	c->settle_sample =

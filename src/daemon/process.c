@@ -25,6 +25,9 @@
 /* Where the driver does not answer, a dead process's memory is given back after this time anyway.
  */
 #define REAP_GIVE_UP_NS 5000000000ull
+/* A process that never stands still is judged by the least of so many comparisons. Fewer than there
+ * are while it waits for one (attach.c), where each sample brings two. */
+#define RESTLESS_COMPARISONS 16
 
 static struct ledger *ledger_of(struct process *p)
 {
@@ -382,14 +385,46 @@ static void settle_one(struct process *p, uint32_t position, enum settle_why why
 	ledger_settle(&s->books.ledger, p->slot, position, MAX(settled, p->gpu[position].floor));
 }
 
+static bool is_sampled(const struct session *s, uint32_t position)
+{
+	return s->pool_gpu[position] >= 0 && s->node->pool.mask >> s->pool_gpu[position] & 1 &&
+	       !s->node->pool.gpu[s->pool_gpu[position]].sample.error;
+}
+
+/* Of a process that never stands still: what the figures were beyond its charges, by the higher of
+ * those before and after, is at most what it holds besides, but where it took something and gave it
+ * back just in between. The least of many is posted, upwards only. */
+static void settle_restless(struct process *p)
+{
+	const struct session *s = p->session;
+	bool enough = p->sampled && p->restless + 1 >= RESTLESS_COMPARISONS;
+
+	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
+		struct ledger_slot_gpu *books = ledger_slot_gpu(ledger_of(p), p->slot, i);
+		struct process_gpu *gpu = &p->gpu[i];
+
+		if (!is_sampled(s, i))
+			return;
+		int64_t beyond = (int64_t)figure_of_living(p, s->pool_gpu[i]) -
+				 MAX(gpu->seen_used, (int64_t)books->used) - used_by_twins(p, i);
+		gpu->least = p->restless ? MIN(gpu->least, beyond) : beyond;
+		if (enough && gpu->least > (int64_t)books->settled)
+			ledger_settle(ledger_of(p), p->slot, i, gpu->least);
+	}
+	p->restless = enough ? 0 : p->restless + p->sampled;
+}
+
 bool process_settle(struct process *p, enum settle_why why)
 {
 	const struct session *s = p->session;
 
 	if (!is_first_twin(p))
 		return true;
-	if (!stood_still(p, why == SETTLE_SECOND ? 0 : 1))
+	if (!stood_still(p, why == SETTLE_SECOND ? 0 : 1)) {
+		settle_restless(p);
 		return false;
+	}
+	p->restless = 0;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (s->pool_gpu[i] >= 0 && s->node->pool.mask >> s->pool_gpu[i] & 1)
 			settle_one(p, i, why);

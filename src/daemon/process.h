@@ -30,9 +30,11 @@ struct process {
 	/* What the slot said when the running sample started: figures compare only if it stood
 	 * still. */
 	uint32_t seen_begun, seen_done;
+	unsigned restless; /* comparisons since it last stood still */
 	struct process_gpu {
 		int64_t seen_used;
 		int64_t floor; /* settled is never set below it; see settle_one() */
+		int64_t least; /* of what the restless one held beyond its charges */
 	} gpu[];
 };
 

@@ -222,15 +222,19 @@ def test_memory_charged_but_not_on_the_gpu_yet_stays_charged(daemon, make_child)
     assert ledger.committed() == 1000 * MIB
 
 
-def test_a_process_in_the_middle_of_a_call_is_not_settled(daemon, make_child):
+def test_a_process_that_is_always_in_the_middle_of_a_call_is_settled_upwards(daemon, make_child):
     session = daemon.grant(vram="4")["id"]
     child = make_child(daemon, session)
     ledger = observe(daemon, session)
     ledger.set_calls(child.slot, 5, 3)
     daemon.processes = [(0, child.pid, 340 * MIB)]
     daemon.write_state()
-    assert child.say("settle") == str(OK)  # bounded, though nothing was compared
-    assert ledger.committed() == 0
+    ledger.charge(child.slot, 400 * MIB)
+    assert child.say("settle") == str(OK)  # bounded; it may be about to have what it charged
+    assert ledger.committed() == 400 * MIB
+    ledger.charge(child.slot, -400 * MIB)
+    assert child.say("settle") == str(OK)  # it holds this beyond all that it charged
+    assert ledger.committed() == 340 * MIB
     ledger.set_calls(child.slot, 5, 4)
     assert child.say("settle") == str(OK)
     assert ledger.committed() == 340 * MIB

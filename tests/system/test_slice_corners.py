@@ -183,6 +183,38 @@ print(json.dumps({"rooms": rooms, "sizes": sizes}))
     nothing_is_left(host)
 
 
+def test_a_process_that_never_stands_still_is_settled_too(host):
+    """Other threads allocate all the time while one of them leaves pieces of pools behind."""
+    said = in_slice(host, r"""
+class Props(c.Structure):
+    _fields_ = [("type", c.c_int), ("handles", c.c_int), ("at", Location), ("more", c.c_void_p), ("most", c.c_size_t),
+                ("usage", c.c_ushort), ("rest", c.c_ubyte * 54)]
+begin()
+before, stop = room(), []
+def work():
+    cuda.cuCtxSetCurrent(context)
+    while not stop:
+        result, pointer = take(4 * MIB)
+        if result == 0: cuda.cuMemFree_v2(pointer)
+threads = [threading.Thread(target=work) for _ in range(3)]
+for t in threads: t.start()
+for _ in range(6):
+    pool, result = c.c_void_p(), 0
+    if cuda.cuMemPoolCreate(c.byref(pool), c.byref(Props(1, 0, Location(1, 0)))): break
+    while result == 0:
+        pointer = c.c_uint64()
+        result = cuda.cuMemAllocFromPoolAsync(c.byref(pointer), c.c_size_t(34 * MIB), pool, None)
+    assert result == OOM and cuda.cuMemPoolDestroy(pool) == 0
+stop.append(True)
+for t in threads: t.join()
+print(json.dumps({"before": before, "after": room()}))
+""")
+    assert said["after"] < said["before"] // 2
+    # What the threads took and gave in between may be missing, once for each pool.
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB + 6 * 12 * MIB
+    nothing_is_left(host)
+
+
 # A raised limit takes memory at once, for each thread that can run; a driver does not always take it back.
 def test_limits_of_a_context_count(host):
     said = in_slice(host, r"""
