@@ -124,11 +124,14 @@ class UsedMemory:
     def __init__(self):
         self.nvml = Nvml()
         self.before = self.peak = self.nvml.used()
+        self.lock = threading.Lock()
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.look)
 
     def look_now(self):
-        self.peak = max(self.peak, self.nvml.used())
+        used = self.nvml.used()
+        with self.lock:  # two threads look, and what one saw may be older than what the other noted
+            self.peak = max(self.peak, used)
 
     def look(self):
         while not self.stopped.wait(LOOK_S):

@@ -5,7 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
-import sys
+import threading
 
 import pytest
 
@@ -14,7 +14,7 @@ from conftest import BUILD, ON_GPU, ROOT, clean_env
 from test_bench_calls import bench, sanitized
 
 sys.path.insert(0, str(ROOT))
-from bench import sharers, workload  # noqa: E402: found by the line above
+from bench import real, sharers, workload  # noqa: E402: found by the line above
 from bench.host import BenchError  # noqa: E402
 
 pytestmark = [pytest.mark.skipif(ON_GPU or sanitized(), reason="stands in for a GPU by a simulated host"),
@@ -77,6 +77,20 @@ def test_of_several_gpus_cudas_first_one_is_measured(visible):
     assert name == listed and ("T4" if visible else "H100") in name
     # Judged by memory that was seen to be used: on another GPU there was none.
     assert family["pass"] and view["pass"], (family, view)
+
+
+def test_no_look_at_memory_is_lost():
+    """One that takes long and tells less does not take the place of one that was noted meanwhile."""
+    memory = real.UsedMemory.__new__(real.UsedMemory)
+
+    class Nvml:
+        def used(self):
+            if not memory.peak:
+                memory.peak = 2  # the other thread's
+            return 1
+    memory.nvml, memory.lock, memory.peak = Nvml(), threading.Lock(), 0
+    memory.look_now()
+    assert memory.peak == 2
 
 
 def test_limits_as_nvml_tells(tmp_path):
