@@ -1,6 +1,8 @@
 /* carve check: what enforces slices on this host, how strongly, and what is missing. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 #include "cli/driver_find.h"
 #include "cli/output.h"
 #include "cli/places.h"
+#include "cli/runtime_dir.h"
 #include "cli/sessions.h"
 
 /* What stands behind a word of the daemon's. */
@@ -197,15 +200,33 @@ static void check_print(const json_t *check)
 		printf("  %s\n", json_string_value(item));
 }
 
-/* What stands in carve's way is missing, too: its absence is. */
-static json_t *conditions_check(const json_t *daemon, const json_t *gpus, json_t *missing)
+/* Of the daemon that answers, or else of the one that would be started; NULL: not known. */
+static const char *runtime_find(const json_t *daemon, const char *host, char buf[static PATH_MAX])
 {
+	const char *socket = session_text(daemon, "socket"), *slash = strrchr(socket, '/');
+	struct error ignored;
+
+	if (slash) {
+		snprintf(buf, PATH_MAX, "%.*s", (int)(slash - socket), socket);
+		return buf;
+	}
+	if (host || getenv("CARVE_HOST") || runtime_dir_choose(buf, PATH_MAX, &ignored) < 0)
+		return NULL;
+	return buf;
+}
+
+/* What stands in carve's way is missing, too: its absence is. */
+static json_t *conditions_check(const json_t *daemon, const char *host, const json_t *gpus,
+				json_t *missing)
+{
+	char runtime[PATH_MAX];
 	struct places places;
 	struct error err = {0};
 	struct check_input input = {
 		.places = places_find(&places, &err) == 0 ? &places : NULL,
 		.daemon = json_is_object(daemon) ? daemon : NULL,
 		.gpus = gpus,
+		.runtime = runtime_find(daemon, host, runtime),
 	};
 	json_t *conditions = check_conditions(&input), *item;
 	char line[5120];
@@ -228,7 +249,7 @@ int cli_check(struct cli *cli, struct error *err)
 	json_t *driver = driver_check(missing), *front = front_check(missing);
 	cleanup_json json_t *shown = NULL;
 	json_t *daemon = daemon_check(cli->value[OPT_HOST], gpus, &shown, missing);
-	json_t *conditions = conditions_check(daemon, shown, missing);
+	json_t *conditions = conditions_check(daemon, cli->value[OPT_HOST], shown, missing);
 	cleanup_json json_t *check =
 		json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "driver", driver, "daemon", daemon,
 			  "front", front, "isolation", check_isolation(), "gpus", gpus,

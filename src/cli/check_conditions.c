@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +21,9 @@
 #include "base/units.h"
 #include "cli/places.h"
 #include "cli/sessions.h"
+
+/* What the database needs to go on for a while; where less is left, sessions are soon refused. */
+#define DISK_BYTES_MIN (1ull << 20)
 
 enum state { OK, NOTE, PROBLEM };
 
@@ -273,6 +278,54 @@ static void check_versions(const struct check_input *in, struct finding *f)
 	advise(f, "have the daemon become the present program: carved --takeover");
 }
 
+/* Where the daemon's database is: `dir` itself, or where the link there says. */
+static void state_dir(const char *dir, char buf[static PATH_MAX])
+{
+	char link[PATH_MAX];
+
+	snprintf(link, sizeof(link), "%s/carve.db", dir);
+	ssize_t n = readlink(link, buf, PATH_MAX - 1);
+	char *slash = n > 0 && buf[0] == '/' ? memrchr(buf, '/', (size_t)n) : NULL;
+	if (slash)
+		*slash = '\0';
+	else
+		snprintf(buf, PATH_MAX, "%s", dir);
+}
+
+static void disk_look(struct finding *f, const char *dir)
+{
+	struct statvfs disk;
+	struct stat st;
+	char left[UNITS_TEXT_SIZE];
+
+	if (statvfs(dir, &disk) < 0 || !disk.f_blocks || stat(dir, &st) < 0)
+		return;
+	/* What is kept for root is its daemon's, too. */
+	bool root = st.st_uid == 0;
+	uint64_t bytes = (uint64_t)disk.f_frsize * (root ? disk.f_bfree : disk.f_bavail);
+	if (bytes < DISK_BYTES_MIN)
+		find_each(f, PROBLEM, "the disk of %.300s is full (%s left)", dir,
+			  units_format_bytes(bytes, left));
+	else if (disk.f_files && !(root ? disk.f_ffree : disk.f_favail))
+		find_each(f, PROBLEM, "the disk of %.300s has no room for another file", dir);
+}
+
+static void check_disk(const struct check_input *in, struct finding *f)
+{
+	char state[PATH_MAX];
+
+	find(f, OK, "there is room for what carved writes");
+	if (!in->runtime)
+		return;
+	disk_look(f, in->runtime);
+	state_dir(in->runtime, state);
+	if (strcmp(state, in->runtime) != 0)
+		disk_look(f, state);
+	if (f->state == PROBLEM)
+		advise(f, "make room there: carved keeps its sessions there, and refuses new ones "
+			  "without");
+}
+
 static void check_permissions(const struct check_input *in, struct finding *f)
 {
 	static const char *const nodes[] = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"};
@@ -364,6 +417,7 @@ static const struct {
 	{"owner", check_owner},
 	{"outside", check_outside},
 	{"versions", check_versions},
+	{"disk", check_disk},
 	{"permissions", check_permissions},
 	{"memfd", check_memfd},
 	{"pidfd", check_pidfd},

@@ -13,6 +13,7 @@ import pytest
 from conftest import BUILD, clean_env, run, wait_until
 from daemon_client import *
 from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
+from test_daemon_life import disk_of, fill
 
 CARVE = BUILD / "carve"
 HEALTHY = {"etc": {}, "proc": {"1": {"comm": "systemd\n"}}, "sys": {"fs": {"cgroup": {"cgroup.controllers": "cpu\n"}}}}
@@ -53,7 +54,7 @@ def check(daemon, root, tmp_path):
 
 
 def test_all_is_well(check):
-    for name in ("preload", "mps", "compute_mode", "owner", "outside", "versions", "permissions", "memfd",
+    for name in ("preload", "mps", "compute_mode", "owner", "outside", "versions", "disk", "permissions", "memfd",
                  "pidfd", "membarrier", "cgroup", "persistence"):
         assert check(name)["state"] == "ok", check(name)
 
@@ -155,6 +156,28 @@ def test_a_daemon_of_another_version(tmp_path, root):
 
 
 @pytest.mark.usefixtures("another_user")
+@pytest.mark.parametrize("apart", [False, True], ids=["one directory", "a state directory"])
+def test_a_full_disk(root, tmp_path, apart):
+    with disk_of("8m", tmp_path / "disk") as disk:
+        home = tmp_path / "daemon" if apart else disk
+        home.mkdir(exist_ok=True)
+        daemon = Daemon(dir=home, args=["--state-dir", disk / "state"] if apart else [])
+        try:
+            def look():
+                done = run([CARVE, "check", "--json", "--host", daemon.runtime / "carved.sock"], env=daemon.env())
+                found = json.loads(done.stdout)
+                condition, = [c for c in found["conditions"] if c["name"] == "disk"]
+                return condition["state"], condition["message"]
+            assert look()[0] == "ok"
+            fill(disk / "filler")
+            state, message = look()
+            assert state == "problem" and re.search(rf"disk of {disk}\S* is full", message)
+            os.unlink(disk / "filler")
+            assert look()[0] == "ok"
+        finally:
+            daemon.kill()
+
+
 def test_devices_that_cannot_be_opened(check, root, daemon, tmp_path):
     path = root({"dev": {"nvidiactl": "", "nvidia0": ""}}) / "dev/nvidiactl"
     assert check("permissions")["message"] == "the driver's devices may be opened"
@@ -222,5 +245,5 @@ def test_notes_and_problems_are_told_to_people(daemon, root, tmp_path):
     missing = len(json.loads(run([*argv, "--json"], env=env).stdout)["missing"])
     assert any(line.startswith("note: ") and "3 GiB of GPU 0" in line for line in lines)
     assert any(line.startswith("problem: ") and "nvidia-smi --compute-mode=0" in line for line in lines)
-    assert (f"looked at: {11 + missing} conditions of this host, 10 as they should be, 1 to know of, {missing} to mend"
+    assert (f"looked at: {12 + missing} conditions of this host, 11 as they should be, 1 to know of, {missing} to mend"
             in lines)

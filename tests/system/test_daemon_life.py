@@ -205,8 +205,10 @@ def disk_of(size, place):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", place],
                       stderr=subprocess.DEVNULL).returncode:
         pytest.skip("cannot mount a file system here")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
 
 
 @pytest.fixture
