@@ -1,13 +1,14 @@
 """Time on a simulated GPU: what kernels store of %globaltimer, what their events say, what the host
 books, and what its trace shows are one truth, however slowly this machine plays them."""
 import json
+import statistics
 import subprocess
 import sys
 import time
 
 import pytest
 
-from conftest import ON_GPU
+from conftest import ON_GPU, wait_until
 from test_simhost import sim  # noqa: F401 (a fixture)
 
 pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
@@ -236,21 +237,27 @@ def test_kernels_see_whose_turn_it_was(start, tmp_path):
     [("quiet", 1, 200 * US)] * 8])
 @pytest.mark.timed
 def test_eight_busy_processes_share_equally(start, shapes):
-    """An eighth of the GPU's time each, right to one in a hundred."""
+    """An eighth of the GPU's time each, right to one in a hundred. One that the machine puts aside for a while has less in
+    that second; so each is judged by the middle one of its seconds."""
     processes = [start(ALWAYS, kernel, count, ns, 8 + 20 * MS // (count * ns)) for kernel, count, ns in shapes]
     for process in processes:
         process.up()
-    time.sleep(0.3)
-    before = start.host.stat()
-    time.sleep(2)
-    after = start.host.stat()
-    clock = after["gpus"][0]["clock_ns"] - before["gpus"][0]["clock_ns"]
-    took = [busy(after, p) - busy(before, p) for p in processes]
-    assert sum(took) <= clock
-    assert sum(took) > 0.95 * clock
-    # One who looks does so within somebody's turn of 2 ms, twice.
-    share = sum(took) / len(took)
-    assert all(abs(t - share) <= 0.01 * share + 4 * MS for t in took), [t / clock for t in took]
+    wait_until(lambda: all(p["busy_ns"] > 0 for p in start.host.stat()["gpus"][0]["processes"]))
+    stats = []
+    for _ in range(4):
+        stats.append(start.host.stat())
+        time.sleep(1)
+    off, parts = [], []
+    for before, after in zip(stats, stats[1:]):
+        clock = after["gpus"][0]["clock_ns"] - before["gpus"][0]["clock_ns"]
+        took = [busy(after, p) - busy(before, p) for p in processes]
+        assert sum(took) <= clock
+        share = statistics.median(took)
+        # One who looks does so within somebody's turn of 2 ms, twice.
+        off.append([max(0, abs(t - share) - 4 * MS) / share for t in took])
+        parts.append(sum(took) / clock)
+    assert statistics.median(parts) > 0.95, parts
+    assert all(statistics.median(seconds) <= 0.01 for seconds in zip(*off)), off
 
 
 @pytest.mark.timed
