@@ -1,5 +1,6 @@
 #include "base/units.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -133,7 +134,7 @@ static int bytes_from(const struct decimal *number, uint64_t unit, const char *o
 		return 0;
 	}
 	error_hint(err, "for example: %s %s", option, right);
-	return -EXIT_CODE_USAGE;
+	return number->digits && bytes < SLICE_BYTES_MIN ? -ERANGE : -EXIT_CODE_USAGE;
 }
 
 int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, struct error *err)

@@ -3,7 +3,8 @@
  * dropped.
  *
  * Every function returns 0, or a negative number with *err saying which text was wrong and which
- * would be right (code EXIT_CODE_USAGE). Outputs are set on success only. Thread-safe. */
+ * would be right (code EXIT_CODE_USAGE); -ERANGE where it is below the smallest slice. Outputs are
+ * set on success only. Thread-safe. */
 #pragma once
 
 #include <stddef.h>

@@ -1,11 +1,17 @@
 #include "cli/request.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/runtime_dir.h"
+#include "cli/sessions.h"
 #include "proto/ledger.h"
 
 /* The daemon's bounds of priorities. */
@@ -17,6 +23,46 @@ static const char *option_name(enum cli_option_id id)
 		if (o->id == id)
 			return o->name;
 	return "?";
+}
+
+/* Whether a daemon runs: for a size that is wrong none is started. */
+static bool daemon_runs(const char *host)
+{
+	char dir[PATH_MAX], socket[PATH_MAX + sizeof(RUNTIME_SOCKET) + 1];
+	struct error ignored;
+
+	if (host || getenv("CARVE_HOST"))
+		return true;
+	if (runtime_dir_choose(dir, sizeof(dir), &ignored) < 0)
+		return false;
+	snprintf(socket, sizeof(socket), "%s/%s", dir, RUNTIME_SOCKET);
+	return runtime_socket_answers(socket);
+}
+
+/* The daemon knows what a slice has to hold at least: a CUDA context, which is mostly more than the
+ * smallest slice. Where it doesn't, the error stands as it is. */
+static void least_tell(const struct cli *cli, enum cli_option_id given, struct error *err)
+{
+	cleanup_json json_t *gpus = NULL;
+	struct client client;
+	struct error ignored;
+	uint64_t least = UINT64_MAX;
+	char text[UNITS_TEXT_SIZE];
+	size_t i;
+	json_t *gpu;
+
+	if (!daemon_runs(cli->value[OPT_HOST]) ||
+	    client_open(&client, cli->value[OPT_HOST], &ignored) < 0 ||
+	    client_call(&client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) < 0)
+		return;
+	json_array_foreach(gpus, i, gpu) least = MIN(least, session_number(gpu, "context_bytes"));
+	if (!i || least <= SLICE_BYTES_MIN)
+		return;
+	error_set(err, EXIT_CODE_USAGE,
+		  "--%s: '%.64s' is too small for one CUDA context, which takes %s",
+		  option_name(given), cli->value[given], units_format_bytes(least, text));
+	error_hint(err, "for example: --%s %s", option_name(given),
+		   given == OPT_VRAM ? "2.5GiB" : "2Gi");
 }
 
 /* Reads the one size into the body. */
@@ -47,6 +93,8 @@ static int size_read(const struct cli *cli, struct slice_request *r, struct erro
 		rc = units_parse_gpu_memory(text, &r->bytes, err);
 	else if (given == OPT_GPU)
 		rc = units_parse_gpu(text, &r->share, &r->whole, err);
+	if (rc == -ERANGE)
+		least_tell(cli, given, err);
 	if (rc < 0)
 		return rc;
 	r->sized = true;

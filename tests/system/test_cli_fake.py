@@ -214,6 +214,17 @@ def test_every_option_is_sent(fake):
     assert fake.sent("POST")[1][1] == {"mig_profile": "2g.10gb"}
 
 
+def test_the_least_size_is_said_at_once(fake):
+    """What a context takes, where the daemon knows it."""
+    for verb in (["session", "request"], ["explain"]):
+        fails(carve(fake, *verb, "--vram", "50MiB"), 2, "--vram: '50MiB' is", "smallest slice of 100 MB")
+    fake.answers["GET", "/v1/gpus"] = (200, [dict(GPU, context_bytes=(520 + n) << 20) for n in (7, 0, 9)])
+    for verb in (["session", "request"], ["explain"]):
+        fails(carve(fake, *verb, "--vram", "50MiB"), 2, "--vram: '50MiB' is too small", "takes 520 MiB")
+    fails(carve(fake, "session", "request", "--vram", "0"), 2, "zero")
+    assert fake.sent("POST") == []
+
+
 def test_resize(fake):
     fake.answers["PATCH", "/v1/sessions/s-abc123"] = (200, session(vram_bytes=6 * GIB))
     done = carve(fake, "session", "resize", "s-abc123", "6")
