@@ -272,7 +272,9 @@ def test_slow_players_get_their_share(start):
     time.sleep(1.5)
     after = start.host.stat()
     took = [busy(after, p) - busy(before, p) for p in (slow, fast)]
-    assert abs(took[0] - took[1]) <= 0.02 * sum(took) + 4 * MS, took
     # What the GPU waited for this machine is told.
     lag, clock = (after["gpus"][0][k] - before["gpus"][0][k] for k in ("lag_ns", "clock_ns"))
     assert lag > 100 * MS and lag + clock >= 1400 * MS, (lag, clock)
+    if clock < 0.1 * lag:
+        pytest.skip("this machine was too busy: a turn that takes 0.2 s to play is passed on")
+    assert abs(took[0] - took[1]) <= 0.02 * sum(took) + 4 * MS, took
