@@ -423,29 +423,40 @@ static void on_releaser_gone(struct call *call)
 	session_unlisten(call->node, call);
 }
 
-/* "4711, 4712" */
-static void pids_text(const struct session *s, char *buf, size_t size)
+/* A command of `carve run` that may use the GPU yet, though it has not so far. Who asks from within
+ * it knows of it. */
+static bool is_command_of_others(const struct holder *h, const struct call *call)
 {
-	size_t used = 0;
-
-	buf[0] = '\0';
-	for (const struct process *p = s->processes; p && used + 16 < size; p = p->next)
-		if (!p->dead)
-			used += (size_t)snprintf(buf + used, size - used, "%s%d", used ? ", " : "",
-						 (int)p->id.pid);
-	for (const struct holder *h = s->holders; h && used + 16 < size; h = h->next)
-		if (h->unread)
-			used += (size_t)snprintf(buf + used, size - used, "%s%d", used ? ", " : "",
-						 (int)h->process.pid);
+	return h->command && !process_descends_from(call->peer.process, h->process);
 }
 
-static void release_by_force(struct call *call, struct session *s)
+static void pid_add(char *buf, size_t size, pid_t pid)
+{
+	size_t used = strlen(buf);
+
+	if (used + 16 < size)
+		(void)snprintf(buf + used, size - used, "%s%d", used ? ", " : "", (int)pid);
+}
+
+/* Whom a release would leave without a GPU: "4711, 4712"; empty: nobody. */
+static void pids_text(const struct session *s, const struct call *call, char *buf, size_t size)
+{
+	buf[0] = '\0';
+	for (const struct process *p = s->processes; p; p = p->next)
+		if (!p->dead)
+			pid_add(buf, size, p->id.pid);
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if (h->unread || is_command_of_others(h, call))
+			pid_add(buf, size, h->process.pid);
+}
+
+static void release(struct call *call, struct session *s, const char *reason)
 {
 	char id[STORE_ID_SIZE];
 
 	snprintf(id, sizeof(id), "%s", s->record.id);
 	if (!session_live(s)) {
-		session_end(s, "released");
+		session_end(s, reason);
 		reply_if_released(call, id);
 		return;
 	}
@@ -454,7 +465,7 @@ static void release_by_force(struct call *call, struct session *s)
 		return;
 	}
 	call_defer(call, on_releaser_gone);
-	session_end(s, "released by force");
+	session_end(s, reason);
 }
 
 static void delete_waiter(struct call *call, struct waiter *w)
@@ -485,11 +496,16 @@ static void delete_session(struct call *call, const char *id)
 	struct session *s = session_or_reply(call, id);
 	if (!s)
 		return;
-	if ((force && strcmp(force, "0") != 0) || !session_live(s)) {
-		release_by_force(call, s);
+	pids_text(s, call, pids, sizeof(pids));
+	if (!pids[0]) {
+		release(call, s, "released");
 		return;
 	}
-	pids_text(s, pids, sizeof(pids));
+	if (force && strcmp(force, "0") != 0) {
+		session_commands_end(s, &call->peer.process);
+		release(call, s, "released by force");
+		return;
+	}
 	error_set(&err, EXIT_CODE_FAILED, "session %s has processes inside: %s", id, pids);
 	error_hint(&err, "end them first, or let carve end them: carve session release %s --force",
 		   id);

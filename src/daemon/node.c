@@ -76,10 +76,12 @@ static void sessions_tick(struct node *node)
 
 	for (struct session *s = node->timed_count ? node->sessions : NULL, *next; s; s = next) {
 		next = s->next;
-		if (s->state == SESSION_ENDING)
+		if (s->state == SESSION_ENDING) {
 			session_continue_end(s);
-		else if (s->record.ends_at && now >= s->record.ends_at)
+		} else if (s->record.ends_at && now >= s->record.ends_at) {
+			session_commands_end(s, NULL);
 			session_end(s, "its time was up");
+		}
 	}
 }
 

@@ -125,6 +125,30 @@ bool process_not_younger(struct process_id a, struct process_id b)
 	return (a.birth & TICKS_MASK) <= (b.birth & TICKS_MASK);
 }
 
+bool process_parent_find(struct process_id process, struct process_id *ret)
+{
+	struct process_id found = {0};
+	pid_t parent;
+
+	if (process_parent(process.pid, &parent) < 0 || parent <= 1 ||
+	    process_identify(parent, &found) < 0 || !process_not_younger(found, process))
+		return false;
+	*ret = found;
+	return true;
+}
+
+bool process_descends_from(struct process_id process, struct process_id ancestor)
+{
+	bool found = process_same(process, ancestor);
+
+	for (int i = 0; !found && i < PROCESS_ANCESTORS_MAX; i++) {
+		if (!process_parent_find(process, &process))
+			return false;
+		found = process_same(process, ancestor);
+	}
+	return found;
+}
+
 /* A descriptor of the process that connected, or of who has its PID now where the kernel can't. */
 static int peer_pidfd(int fd, pid_t pid)
 {

@@ -35,6 +35,14 @@ struct peer {
  * back between the connecting and this call is not noticed). */
 int peer_identify(int fd, struct peer *ret);
 
+/* Further up nobody looks for whom a process belongs to. */
+#define PROCESS_ANCESTORS_MAX 64
+
+/* Its parent, still there. False: there is none, or one that is younger and took its number. */
+bool process_parent_find(struct process_id process, struct process_id *ret);
+/* Whether `ancestor` is this process, or one that it descends from. */
+bool process_descends_from(struct process_id process, struct process_id ancestor);
+
 /* Calls once, on the loop, when a process has ended. */
 struct process_watch;
 typedef void (*process_watch_cb)(void *arg);

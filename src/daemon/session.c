@@ -571,6 +571,13 @@ static void signal_all(const struct session *s, int signal)
 			(void)process_watch_signal(h->watch, signal);
 }
 
+void session_commands_end(const struct session *s, const struct process_id *but)
+{
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if (h->command && !(but && process_descends_from(*but, h->process)))
+			(void)process_watch_signal(h->watch, SIGTERM);
+}
+
 void session_end(struct session *s, const char *reason)
 {
 	if (s->state != SESSION_ACTIVE)

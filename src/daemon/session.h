@@ -89,6 +89,9 @@ int session_restore(struct node *node, const struct store_session *record, struc
 /* Another holder. One that is a command of a one-off session
  * goes to disk, too. 0 or -errno. */
 int session_holder_add(struct session *session, const struct process_id *process, bool command);
+/* Has the commands of `carve run` in it ended (SIGTERM, which these pass on), whether they use the
+ * GPU or not; but for those that `but` is of (NULL: all). */
+void session_commands_end(const struct session *session, const struct process_id *but);
 /* The mount namespace of a holder is the slice's. */
 void session_holder_namespace(struct session *session, const struct process_id *process);
 /* Whether a process of another user is in the slice: root's command has a mount namespace of its

@@ -13,9 +13,6 @@
 #include "daemon/process.h"
 #include "daemon/session.h"
 
-/* Further up nobody looks for whom a process belongs to. */
-#define ANCESTORS_MAX 64
-
 /* The session that this process is a command of, or takes part in. */
 static struct session *session_of(const struct node *node, struct process_id id)
 {
@@ -30,18 +27,13 @@ static struct session *session_of(const struct node *node, struct process_id id)
 	return NULL;
 }
 
-/* The session of the nearest ancestor that has one. A parent is older than its child: what is
- * younger took its number. */
+/* The session of the nearest ancestor that has one. */
 static struct session *session_of_ancestors(const struct node *node, struct process_id id)
 {
 	struct session *s = session_of(node, id);
-	pid_t parent;
 
-	for (int i = 0; !s && i < ANCESTORS_MAX; i++) {
-		struct process_id child = id;
-
-		if (process_parent(id.pid, &parent) < 0 || parent <= 1 ||
-		    process_identify(parent, &id) < 0 || !process_not_younger(id, child))
+	for (int i = 0; !s && i < PROCESS_ANCESTORS_MAX; i++) {
+		if (!process_parent_find(id, &id))
 			return NULL;
 		s = session_of(node, id);
 	}

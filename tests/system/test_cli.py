@@ -213,6 +213,26 @@ def test_run_joins_a_session_and_leaves_it(host):
     fails(host.carve("run", "--session", other.stdout.strip(), "true"), 125, "ended")
 
 
+def test_a_command_that_has_not_used_the_gpu_yet_is_inside(host):
+    """A release would take the GPU away that it is about to use. Who asks from within knows."""
+    own = host.carve_json("session", "request", "--vram", "2")["id"]
+    with host.popen([CARVE, "run", "sh", "-c", "echo $$; exec sleep 60"], stdout=subprocess.PIPE) as command:
+        pid = command.stdout.readline().strip()
+        fails(host.carve("session", "release"), 1, f"has processes inside: {pid};", "--force")
+        fails(host.carve("run", CARVE, "session", "release"), 1, f"inside: {pid};")
+        assert [s["id"] for s in active(host)] == [own]
+        assert host.carve("session", "release", "--force").returncode == 0
+        assert command.wait(60) == 128 + signal.SIGTERM
+    host.carve("session", "request", "--vram", "2")
+    done = host.carve("run", "sh", "-c", f"{CARVE} session release && sleep 0.3 && echo alive")
+    assert done.returncode == 0 and done.stdout.endswith("released\nalive\n") and active(host) == []
+
+
+def test_time_that_is_up_ends_a_command_that_has_not_used_the_gpu(host):
+    done = host.carve("run", "--ephemeral", "--vram", "2", "--session-timeout", "5", "sleep", "60", timeout=100)
+    assert done.returncode == 128 + signal.SIGTERM and "its time was up" in done.stderr
+
+
 def test_run_inside_a_slice(host):
     nested = f"echo $CARVE_SESSION; {CARVE} run sh -c 'echo $CARVE_SESSION'"
     first, second = host.carve("run", "--vram", "2", "sh", "-c", nested).stdout.split()
