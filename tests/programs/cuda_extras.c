@@ -284,7 +284,7 @@ static void check_shared_events_child(int argc, char **argv)
 	CUipcEventHandle handle;
 	CUevent event;
 	CUstream stream;
-	uint32_t ns = 300000000;
+	uint32_t ns = 2000000000;
 	void *params[] = {&ns};
 
 	check_context();
@@ -313,7 +313,7 @@ static void check_shared_events(int argc, char **argv)
 	CUevent event, own;
 	CUstream stream;
 	char line[16] = "", self[4096] = "", command[8192];
-	uint32_t ns = 1000000000;
+	uint32_t ns = 2000000000;
 	void *params[] = {&ns};
 
 	check_context();
