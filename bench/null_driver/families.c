@@ -190,6 +190,13 @@ CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status
 	return cuStreamIsCapturing(stream, status);
 }
 
+CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+				       CUmemAllocationGranularity_flags option)
+{
+	*granularity = MIB(2);
+	return CUDA_SUCCESS;
+}
+
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		     const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -232,6 +239,30 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 		return CUDA_SUCCESS;
 	}
 	return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size,
+				       CUmemRangeHandleType type, unsigned long long flags)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned int count, CUstream stream)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
+			    CUmemGenericAllocationHandle handle, size_t offset, size_t size,
+			    unsigned long long flags)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
+			     CUdeviceptr ptr, size_t size, unsigned long long flags)
+{
+	return CUDA_SUCCESS;
 }
 
 CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)

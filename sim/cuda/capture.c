@@ -178,6 +178,16 @@ static bool capture_route(CUstream stream, struct capture **ret_part, CUresult *
 	return true;
 }
 
+/* A node frees what a node has allocated, nothing else. */
+static bool may_be_node(const struct op *op)
+{
+	struct range range;
+
+	return op->kind != OP_FREE ||
+	       (range_find(op->memory.address, &range) && range.kind == RANGE_GRAPH &&
+		range.start == op->memory.address);
+}
+
 bool capture_takes(CUstream stream, struct op *op, CUresult *ret)
 {
 	struct capture *part;
@@ -185,6 +195,10 @@ bool capture_takes(CUstream stream, struct op *op, CUresult *ret)
 
 	pthread_mutex_lock(&driver.lock);
 	bool takes = capture_route(stream, &part, ret);
+	if (part && !may_be_node(op)) {
+		part = NULL;
+		*ret = CUDA_ERROR_INVALID_VALUE;
+	}
 	if (part)
 		*ret = part_append(part, op, &node);
 	else if (takes)

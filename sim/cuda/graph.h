@@ -62,7 +62,8 @@ void graph_run_unref(struct graph_run *run);
 /* The memory of an alloc node: its address is there from the beginning, what is behind it from the
  * first launch on. These take their own lock. NULL: no addresses left. */
 struct graph_memory *graph_memory_create(struct device *device, size_t bytes);
-/* It belongs to its node and to the executable graphs made of it. NULL is allowed. */
+/* It belongs to its node, to the executable graphs made of it and to their launches; what is
+ * allocated when the last of them goes stays until it is freed. NULL is allowed. */
 struct graph_memory *graph_memory_ref(struct graph_memory *memory);
 void graph_memory_unref(struct graph_memory *memory);
 uint64_t graph_memory_address(const struct graph_memory *memory);
@@ -70,7 +71,9 @@ size_t graph_memory_size(const struct graph_memory *memory);
 struct device *graph_memory_device(const struct graph_memory *memory);
 /* Puts device memory behind it. */
 CUresult graph_memory_back(struct graph_memory *memory);
-/* It is allocated, or freed, as programs see it. False: it was so already. */
-bool graph_memory_use(struct graph_memory *memory, bool use);
-void graph_memory_use_at(uint64_t address);
+/* It is allocated, as programs see it. */
+void graph_memory_use(struct graph_memory *memory);
 bool graph_memory_is_used(const struct graph_memory *memory);
+/* It is allocated, or freed. False: it was so already, or there is none at that address. */
+bool graph_memory_use_at(uint64_t address, bool use);
+bool graph_memory_is_used_at(uint64_t address);

@@ -35,7 +35,8 @@ struct CUgraphExec_st {
 
 struct graph_run {
 	_Atomic unsigned int refs;
-	size_t count;
+	size_t count, memory_count;
+	struct graph_memory **memories; /* the graph may go before */
 	struct op ops[];
 };
 
@@ -50,6 +51,9 @@ void graph_run_unref(struct graph_run *run)
 		return;
 	for (size_t i = 0; i < run->count; i++)
 		op_release(&run->ops[i]);
+	for (size_t i = 0; i < run->memory_count; i++)
+		graph_memory_unref(run->memories[i]);
+	free(run->memories);
 	free(run);
 }
 
@@ -418,7 +422,7 @@ static CUresult memory_begin(CUgraphExec exec)
 	}
 	for (size_t i = 0; i < exec->count; i++)
 		if (exec->steps[i].memory && !exec->steps[i].freed_here)
-			graph_memory_use(exec->steps[i].memory, true);
+			graph_memory_use(exec->steps[i].memory);
 	return CUDA_SUCCESS;
 }
 
@@ -429,7 +433,15 @@ static struct graph_run *run_make(CUgraphExec exec)
 	if (!run)
 		return NULL;
 	run->refs = 1;
+	run->memories = calloc(exec->count + 1, sizeof(struct graph_memory *));
+	if (!run->memories) {
+		graph_run_unref(run);
+		return NULL;
+	}
 	for (size_t i = 0; i < exec->count; i++) {
+		if (exec->steps[i].memory)
+			run->memories[run->memory_count++] =
+				graph_memory_ref(exec->steps[i].memory);
 		if (exec->steps[i].disabled)
 			continue;
 		if (!op_clone(&exec->steps[i].op, &run->ops[run->count])) {

@@ -1,7 +1,7 @@
-/* Memory that graphs allocate. What is behind an address stays until the graph goes, or
- * cuDeviceGraphMemTrim finds it unused. */
+/* Memory that graphs allocate. What is behind an address stays until the graph goes and nobody uses
+ * it, or cuDeviceGraphMemTrim finds it unused: what a graph leaves allocated outlives it, until it
+ * is freed. */
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/macros.h"
@@ -14,7 +14,8 @@ struct graph_memory {
 	struct device *device;
 	uint64_t address;
 	size_t size;
-	_Atomic unsigned int refs;
+	unsigned int refs; /* of nodes, executable graphs and launches; like the rest under
+			      memory_lock */
 	bool is_backed, is_used;
 	struct block block;
 };
@@ -121,44 +122,13 @@ CUresult graph_memory_back(struct graph_memory *memory)
 	return result;
 }
 
-bool graph_memory_use(struct graph_memory *memory, bool use)
-{
-	bool changed;
-
-	pthread_mutex_lock(&memory_lock);
-	changed = memory->is_used != use;
-	if (changed) {
-		memory->is_used = use;
-		count(memory, use ? (int64_t)memory->size : -(int64_t)memory->size, 0);
-		range_change(memory->address, range_show, memory);
-	}
-	pthread_mutex_unlock(&memory_lock);
-	return changed;
-}
-
-void graph_memory_use_at(uint64_t address)
+/* What nobody refers to or uses any more. memory_lock is held. */
+static void free_if_unused(struct graph_memory *memory)
 {
 	struct range range;
 
-	if (range_find(address, &range) && range.kind == RANGE_GRAPH)
-		graph_memory_use(range.owner, true);
-}
-
-struct graph_memory *graph_memory_ref(struct graph_memory *memory)
-{
-	if (memory)
-		atomic_fetch_add(&memory->refs, 1);
-	return memory;
-}
-
-void graph_memory_unref(struct graph_memory *memory)
-{
-	struct range range;
-
-	if (!memory || atomic_fetch_sub(&memory->refs, 1) != 1)
+	if (memory->refs || memory->is_used)
 		return;
-	graph_memory_use(memory, false);
-	pthread_mutex_lock(&memory_lock);
 	for (struct graph_memory **link = &memories; *link; link = &(*link)->next) {
 		if (*link == memory) {
 			*link = memory->next;
@@ -168,8 +138,72 @@ void graph_memory_unref(struct graph_memory *memory)
 	range_remove(memory->address, RANGE_GRAPH, &range);
 	unback(memory);
 	window_release(memory->address, ALIGN_UP(memory->size, BLOCK_SIZE));
-	pthread_mutex_unlock(&memory_lock);
 	free(memory);
+}
+
+/* memory_lock is held. */
+static bool use_change(struct graph_memory *memory, bool use)
+{
+	if (memory->is_used == use)
+		return false;
+	memory->is_used = use;
+	count(memory, use ? (int64_t)memory->size : -(int64_t)memory->size, 0);
+	range_change(memory->address, range_show, memory);
+	free_if_unused(memory);
+	return true;
+}
+
+void graph_memory_use(struct graph_memory *memory)
+{
+	pthread_mutex_lock(&memory_lock);
+	use_change(memory, true);
+	pthread_mutex_unlock(&memory_lock);
+}
+
+/* Who knows it by its address only keeps it from going away by the lock alone. */
+static struct graph_memory *memory_at(uint64_t address)
+{
+	struct range range;
+
+	return range_find(address, &range) && range.kind == RANGE_GRAPH ? range.owner : NULL;
+}
+
+bool graph_memory_use_at(uint64_t address, bool use)
+{
+	pthread_mutex_lock(&memory_lock);
+	struct graph_memory *memory = memory_at(address);
+	bool changed = memory && use_change(memory, use);
+	pthread_mutex_unlock(&memory_lock);
+	return changed;
+}
+
+bool graph_memory_is_used_at(uint64_t address)
+{
+	pthread_mutex_lock(&memory_lock);
+	struct graph_memory *memory = memory_at(address);
+	bool used = memory && memory->is_used;
+	pthread_mutex_unlock(&memory_lock);
+	return used;
+}
+
+struct graph_memory *graph_memory_ref(struct graph_memory *memory)
+{
+	if (!memory)
+		return NULL;
+	pthread_mutex_lock(&memory_lock);
+	memory->refs++;
+	pthread_mutex_unlock(&memory_lock);
+	return memory;
+}
+
+void graph_memory_unref(struct graph_memory *memory)
+{
+	if (!memory)
+		return;
+	pthread_mutex_lock(&memory_lock);
+	memory->refs--;
+	free_if_unused(memory);
+	pthread_mutex_unlock(&memory_lock);
 }
 
 CUresult cuDeviceGraphMemTrim(CUdevice dev)

@@ -156,8 +156,8 @@ static size_t levels_lay_out(CUmipmappedArray mipmap, unsigned int count)
 
 		level.Width = MAX(desc->Width >> i, 1);
 		level.Height = desc->Height ? MAX(desc->Height >> i, 1) : 0;
-		/* Layers do not shrink. */
-		if (desc->Depth && !(desc->Flags & CUDA_ARRAY3D_LAYERED))
+		/* Layers do not shrink, nor do the faces of a cube. */
+		if (desc->Depth && !(desc->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)))
 			level.Depth = MAX(desc->Depth >> i, 1);
 		size_t size = array_lay_out(&level, &mipmap->levels[i]);
 		if (!size)

@@ -112,8 +112,8 @@ CUresult cuMemFree_v2(CUdeviceptr address)
 	/* Work that uses it may be under way: as with a real driver, freeing waits for it. */
 	context_synchronize(ctx);
 	if (range.kind == RANGE_GRAPH)
-		return graph_memory_use(range.owner, false) ? CUDA_SUCCESS
-							    : CUDA_ERROR_INVALID_VALUE;
+		return graph_memory_use_at(address, false) ? CUDA_SUCCESS
+							   : CUDA_ERROR_INVALID_VALUE;
 	if (!range_remove(address, range.kind, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	memory_release(&range);

@@ -398,7 +398,7 @@ void memory_free_in_order(uint64_t address, uint64_t ticket)
 	if (!range_find(address, &range) || range.start != address)
 		return;
 	if (range.kind == RANGE_GRAPH) {
-		graph_memory_use(range.owner, false);
+		graph_memory_use_at(address, false);
 		return;
 	}
 	if (range.kind == RANGE_POOL &&
@@ -411,7 +411,7 @@ void memory_free_in_order(uint64_t address, uint64_t ticket)
 static bool may_free_in_order(const struct range *range)
 {
 	if (range->kind == RANGE_GRAPH)
-		return graph_memory_is_used(range->owner);
+		return graph_memory_is_used_at(range->start);
 	return range->kind == RANGE_POOL || range->kind == RANGE_LINEAR ||
 	       range->kind == RANGE_MANAGED;
 }

@@ -48,7 +48,7 @@ CUresult op_run(struct lane *lane, struct op *op)
 	case OP_EMPTY:
 		return CUDA_SUCCESS;
 	case OP_ALLOC:
-		graph_memory_use_at(op->memory.address);
+		graph_memory_use_at(op->memory.address, true);
 		return CUDA_SUCCESS;
 	case OP_FREE:
 		memory_free_in_order(op->memory.address, op->memory.ticket);

@@ -17,7 +17,9 @@
 
 int client_check(const struct client *c)
 {
-	if (!c->guard->parent)
+	/* Threads that play streams are of the process that made them: no other can wait for them,
+	 * and those that it made would end with it. */
+	if (c->guard->parent != getpid())
 		return -ECHILD;
 	return atomic_load_explicit(&c->broken, memory_order_relaxed) ? -ENOTCONN : 0;
 }
@@ -216,7 +218,7 @@ static int guard_make(struct client *c)
 	c->guard = guard;
 	if (madvise(guard, (size_t)page, MADV_WIPEONFORK) < 0)
 		return -errno;
-	c->guard->parent = 1;
+	c->guard->parent = getpid();
 	return 0;
 }
 

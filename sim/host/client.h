@@ -21,7 +21,7 @@ int client_connect(enum wire_role role, struct client **ret);
  * such a child it only frees the child's own copy. */
 void client_disconnect(struct client *c);
 
-/* 0, -ECHILD (forked child) or -ENOTCONN. Costs one load. */
+/* 0, -ECHILD (another process than the one that connected) or -ENOTCONN. Costs one system call. */
 int client_check(const struct client *c);
 /* The host's page; lives as long as c. */
 const struct wire_host *client_host(const struct client *c);

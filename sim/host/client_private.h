@@ -6,10 +6,11 @@
 
 #include "host/client.h"
 
-/* In a page of its own that fork zeroes in the child: that is how a child is told from its parent
- * without a system call. */
+/* In a page of its own that fork zeroes in the child: that is how a child is told from its parent,
+ * also where it has that one's PID by now. A child that shares the memory (CLONE_VM) has another
+ * PID. */
 struct client_guard {
-	uint32_t parent;
+	pid_t parent;
 };
 
 struct client {

@@ -297,12 +297,20 @@ static void faults_show(struct host *h)
 	atomic_store(&h->page->faults, faults_armed(&h->faults));
 }
 
+static void clock_show(struct wire_gpu *gpu, const struct engine *e)
+{
+	atomic_store_explicit(&gpu->clock_shift, e->shift, memory_order_relaxed);
+	atomic_store_explicit(&gpu->clock_still, e->still ? e->now : 0, memory_order_relaxed);
+}
+
 void host_tick(struct host *h, uint64_t now)
 {
 	h->now = MAX(h->now, now);
 	for (uint32_t i = 0; i < h->gpu_count; i++) {
 		list_for_each (node, &h->gpu[i].parts)
 			engine_advance(&list_entry(node, struct part, node)->engine, h->now);
+		clock_show(&h->page->gpu[i],
+			   &list_entry(h->gpu[i].parts.next, struct part, node)->engine);
 	}
 	faults_expire(&h->faults, h->now);
 	if (h->faults.changed)

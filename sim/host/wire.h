@@ -74,7 +74,10 @@ struct wire_gpu {
 	_Atomic uint64_t memory_used;    /* bytes held by processes, MIG devices included */
 	_Atomic uint64_t ecc_errors;     /* uncorrectable, since start */
 	char serial[16];                 /* digits */
-	uint64_t spare[8];
+	/* Its own clock is the machine's less clock_shift; where clock_still is not 0, the GPU
+	 * waits for work that is being played, and it stands there. */
+	_Atomic uint64_t clock_still, clock_shift;
+	uint64_t spare[6];
 };
 
 struct wire_host {

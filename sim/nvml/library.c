@@ -210,6 +210,22 @@ nvmlReturn_t library_enter_call(const char *call, struct client **ret)
 	return library_fault(c, 0, call);
 }
 
+__attribute__((visibility("default"))) unsigned long long simgpuClockLag(unsigned int index,
+									 unsigned long long now_ns)
+{
+	const struct client *c = library_client();
+
+	if (!c || index >= client_host(c)->gpu_count)
+		return 0;
+	const struct wire_gpu *gpu = &client_host(c)->gpu[index];
+	uint64_t still = atomic_load_explicit(&gpu->clock_still, memory_order_relaxed);
+	uint64_t shift = atomic_load_explicit(&gpu->clock_shift, memory_order_relaxed);
+
+	if (!still || still >= now_ns)
+		return shift;
+	return now_ns - still;
+}
+
 nvmlReturn_t device_enter_call(nvmlDevice_t handle, const char *call, struct device *ret)
 {
 	struct client *c = library_client();

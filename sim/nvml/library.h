@@ -89,6 +89,10 @@ unsigned int device_processes(const struct device *d, struct wire_process *proce
 nvmlReturn_t process_name(unsigned int pid, char *name, size_t size);
 /* Copies text into a caller's buffer of `length` bytes: INSUFFICIENT_SIZE where it does not fit. */
 nvmlReturn_t library_text(const char *text, char *buf, unsigned int length);
+/* What no driver has: how far the clock of a GPU is behind CLOCK_MONOTONIC when that is now_ns
+ * (host/engine.h), ns. Any thread, at any time between nvmlInit and nvmlShutdown; no system call.
+ */
+unsigned long long simgpuClockLag(unsigned int index, unsigned long long now_ns);
 /* The end of every generated entry point: notes the call for `simhost stat`, and says whether the
  * played driver (since: the branch that brought the function) lacks it or the device does. */
 nvmlReturn_t library_unsupported(const char *call, unsigned int since);

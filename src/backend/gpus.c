@@ -32,6 +32,8 @@ struct gpus {
 	/* Newest first; the first that the driver has is used. v1 has the smaller entry. */
 	__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *get_compute, *get_graphics;
 	__typeof__(nvmlDeviceGetComputeRunningProcesses) *get_compute_v1, *get_graphics_v1;
+	/* The simulated driver's alone. */
+	unsigned long long (*clock_lag)(unsigned int index, unsigned long long now_ns);
 };
 
 struct symbol {
@@ -66,6 +68,7 @@ static const struct symbol symbols[] = {
 	SYMBOL(nvmlDeviceGetGraphicsRunningProcesses_v2, get_graphics, false),
 	SYMBOL(nvmlDeviceGetComputeRunningProcesses, get_compute_v1, false),
 	SYMBOL(nvmlDeviceGetGraphicsRunningProcesses, get_graphics_v1, false),
+	SYMBOL(simgpuClockLag, clock_lag, false),
 };
 
 static int errno_of(nvmlReturn_t rc)
@@ -150,6 +153,11 @@ void gpus_close(struct gpus *gpus)
 	gpus->shutdown();
 	dlclose(gpus->library);
 	free(gpus);
+}
+
+uint64_t gpus_clock_lag(const struct gpus *gpus, uint32_t index, uint64_t now_ns)
+{
+	return gpus->clock_lag ? gpus->clock_lag(index, now_ns) : 0;
 }
 
 const char *gpus_driver_version(const struct gpus *gpus)

@@ -59,6 +59,10 @@ const char *gpus_driver_version(const struct gpus *gpus);
 int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count);
 /* Memory and processes of one GPU. The result's `error` says what went wrong. */
 void gpus_sample(struct gpus *gpus, uint32_t index, struct gpu_sample *ret);
+/* How far the GPU's own clock is behind CLOCK_MONOTONIC when that is now_ns, ns. A simulated GPU's
+ * stands still while the machine has not played yet what it does next; a real one's is never
+ * behind: 0. Costs no system call. */
+uint64_t gpus_clock_lag(const struct gpus *gpus, uint32_t index, uint64_t now_ns);
 void gpu_sample_clear(struct gpu_sample *sample);
 /* Bytes that the driver says a process holds; 0 where it lists none. */
 uint64_t gpu_sample_process_bytes(const struct gpu_sample *sample, pid_t pid);

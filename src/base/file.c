@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -70,11 +71,39 @@ int process_start_time(pid_t pid, unsigned long long *ret_ticks)
 	return process_field(pid, 22, ret_ticks);
 }
 
+/* A thread that has ended, or is about to, has no memory any more. */
+static bool has_memory(pid_t thread)
+{
+	unsigned long long address_space = 0;
+
+	return process_field(thread, 23, &address_space) == 0 && address_space;
+}
+
+pid_t process_thread(pid_t pid)
+{
+	const struct dirent *entry;
+	pid_t found = pid;
+	char path[64];
+
+	if (has_memory(pid))
+		return pid;
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	DIR *dir = opendir(path);
+	if (!dir)
+		return pid;
+	while (found == pid && (entry = readdir(dir))) { // NOLINT(concurrency-mt-unsafe): its own
+		pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
+
+		if (thread > 0 && thread != pid && has_memory(thread))
+			found = thread;
+	}
+	closedir(dir);
+	return found;
+}
+
 bool process_is_ending(pid_t pid)
 {
-	unsigned long long address_space = 1;
-
-	return process_field(pid, 23, &address_space) < 0 || address_space == 0;
+	return !has_memory(process_thread(pid));
 }
 
 int process_parent(pid_t pid, pid_t *ret_parent)

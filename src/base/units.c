@@ -95,7 +95,7 @@ static bool is_not_finite_word(const char *text)
 static int number_check(const char *text, const char *option, const char *right,
 			struct decimal *number, struct error *err)
 {
-	if (!text || !*text) {
+	if (!text || !*text || !strcmp(text, "--")) {
 		error_set(err, EXIT_CODE_USAGE, "%s: no size given", option);
 	} else if (is_not_finite_word(text)) {
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is not a finite number", option, text);

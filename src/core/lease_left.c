@@ -164,6 +164,14 @@ size_t lease_client_leave(struct lease_table *t, uint64_t id, uint64_t now,
 	return MIN(l.at, (size_t)LEASE_LEFT_MAX);
 }
 
+uint64_t lease_client_left_at(const int64_t *numbers, size_t count)
+{
+	struct list l = {.in = numbers, .count = count};
+	struct left left = {0};
+
+	return client_list(&l, &left) && l.at <= count ? left.at : 0;
+}
+
 /* It has gone on meanwhile, and so have its claims. */
 static void seat_catch_up(struct lease_gpu *g, struct lease_seat *s, uint64_t gap, bool held)
 {

@@ -21,6 +21,8 @@ int lease_gpu_take_up(struct lease_table *t, uint32_t gpu, const int64_t *number
  * Returns how many numbers; 0: there is no such client. */
 size_t lease_client_leave(struct lease_table *t, uint64_t id, uint64_t now,
 			  int64_t numbers[static LEASE_LEFT_MAX]);
+/* When they were left. 0: these are other numbers. */
+uint64_t lease_client_left_at(const int64_t *numbers, size_t count);
 /* Just after lease_client_add(). What it held on from then until now is charged. 0 or -EINVAL. */
 int lease_client_take_up(struct lease_table *t, uint64_t id, const int64_t *numbers, size_t count,
 			 uint64_t now);

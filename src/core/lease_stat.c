@@ -5,6 +5,30 @@
 
 #define SECOND 1000000000ull
 
+static uint32_t part(uint64_t held, uint64_t of)
+{
+	return of ? (uint32_t)MIN((__uint128_t)held * LEASE_PPM / of, LEASE_PPM) : 0;
+}
+
+static void plan_reach(struct lease_history *h, uint64_t plan)
+{
+	if (plan == h->plan_now)
+		return;
+	h->plan_last = plan == h->plan_now + 1 ? h->plan_held : 0;
+	h->plan_held = 0;
+	h->plan_now = plan;
+}
+
+static uint32_t received_plan(struct lease_history *h, uint64_t now)
+{
+	uint64_t begun = MAX(h->plan_from, h->came);
+
+	if (now - begun < h->plan_ns)
+		return h->changed ? h->received_before : part(h->plan_held, now - begun);
+	plan_reach(h, (now - h->plan_from) / h->plan_ns);
+	return part(h->plan_last, h->plan_ns);
+}
+
 /* The plan that is shown is that of the first GPU. */
 void lease_history_begin(struct lease_table *t, struct lease_client *c, uint64_t now)
 {
@@ -15,6 +39,9 @@ void lease_history_begin(struct lease_table *t, struct lease_client *c, uint64_t
 	if (!h->plan_ns) {
 		h->came = now;
 		h->second_now = now / SECOND;
+	} else {
+		h->received_before = received_plan(h, now);
+		h->changed = true;
 	}
 	h->plan_ns = plan;
 	h->plan_from = now;
@@ -27,15 +54,6 @@ static void second_reach(struct lease_history *h, uint64_t second)
 		h->second_now = second - LEASE_SECONDS - 1;
 	while (h->second_now < second)
 		h->second[++h->second_now % ARRAY_SIZE(h->second)] = 0;
-}
-
-static void plan_reach(struct lease_history *h, uint64_t plan)
-{
-	if (plan == h->plan_now)
-		return;
-	h->plan_last = plan == h->plan_now + 1 ? h->plan_held : 0;
-	h->plan_held = 0;
-	h->plan_now = plan;
 }
 
 void lease_history_add(struct lease_history *h, uint64_t from, uint64_t to)
@@ -63,11 +81,6 @@ void lease_history_add(struct lease_history *h, uint64_t from, uint64_t to)
 	}
 }
 
-static uint32_t part(uint64_t held, uint64_t of)
-{
-	return of ? (uint32_t)MIN((__uint128_t)held * LEASE_PPM / of, LEASE_PPM) : 0;
-}
-
 static uint32_t received_minute(struct lease_history *h, uint64_t now)
 {
 	uint64_t from = now / SECOND * SECOND, held = 0;
@@ -77,16 +90,6 @@ static uint32_t received_minute(struct lease_history *h, uint64_t now)
 	for (uint32_t i = 0; i < ARRAY_SIZE(h->second); i++)
 		held += h->second[i];
 	return part(held, now - MAX(from, h->came));
-}
-
-static uint32_t received_plan(struct lease_history *h, uint64_t now)
-{
-	uint64_t begun = MAX(h->plan_from, h->came);
-
-	if (now - begun < h->plan_ns)
-		return part(h->plan_held, now - begun);
-	plan_reach(h, (now - h->plan_from) / h->plan_ns);
-	return part(h->plan_last, h->plan_ns);
 }
 
 int lease_client_stat(const struct lease_table *t, uint64_t id, uint64_t now,

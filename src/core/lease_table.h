@@ -65,6 +65,10 @@ struct lease_history {
 	uint64_t came;
 	uint64_t second[LEASE_SECONDS + 1], second_now;
 	uint64_t plan_from, plan_ns, plan_now, plan_held, plan_last;
+	/* What was received of the last plan before plans became others, if they did: it is shown
+	 * until one of these is over. */
+	bool changed;
+	uint32_t received_before;
 };
 
 struct lease_client {

@@ -312,8 +312,9 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 				 asked, units_format_bytes(gpu->context, has));
 	if (bytes < used)
 		return error_set(err, EXIT_CODE_FAILED,
-				 "cannot shrink to %s: %s are in use on GPU %u", asked,
-				 units_format_bytes(used, has), s->record.gpu[i].index);
+				 "cannot shrink to %s: %s are in use on GPU %u",
+				 units_format_room(bytes, asked), units_format_bytes(used, has),
+				 s->record.gpu[i].index);
 	if (bytes > now && bytes - now > place_available(gpu))
 		return error_set(err, EXIT_CODE_NO_ROOM,
 				 "cannot grow to %s: on GPU %u this session can have %s at most",
@@ -438,6 +439,15 @@ static void pid_add(char *buf, size_t size, pid_t pid)
 		(void)snprintf(buf + used, size - used, "%s%d", used ? ", " : "", (int)pid);
 }
 
+static bool has_attached(const struct session *s, pid_t pid)
+{
+	const struct process *p = s->processes;
+
+	while (p && (p->dead || p->id.pid != pid))
+		p = p->next;
+	return p;
+}
+
 /* Whom a release would leave without a GPU: "4711, 4712"; empty: nobody. */
 static void pids_text(const struct session *s, const struct call *call, char *buf, size_t size)
 {
@@ -446,7 +456,8 @@ static void pids_text(const struct session *s, const struct call *call, char *bu
 		if (!p->dead)
 			pid_add(buf, size, p->id.pid);
 	for (const struct holder *h = s->holders; h; h = h->next)
-		if (h->unread || is_command_of_others(h, call))
+		if ((h->unread || is_command_of_others(h, call)) &&
+		    !has_attached(s, h->process.pid))
 			pid_add(buf, size, h->process.pid);
 }
 

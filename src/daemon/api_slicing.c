@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -222,6 +221,7 @@ void api_get_turns(struct call *call, const char *id)
 	json_t *open = turns_json(call, turns, count);
 	free(turns);
 	call_reply(call, MHD_HTTP_OK,
-		   json_pack("{s:o, s:o, s:o, s:o}", "now_ns", answer_number(now_monotonic_ns()),
-			     "next", answer_number(next), "turns", ended, "open", open));
+		   json_pack("{s:o, s:o, s:o, s:o}", "now_ns",
+			     answer_number(leases_now(call->node->leases)), "next",
+			     answer_number(next), "turns", ended, "open", open));
 }

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/crowd.h"
+#include "daemon/dying.h"
 #include "daemon/handover.h"
 #include "daemon/leases.h"
 #include "daemon/log.h"
@@ -20,6 +21,7 @@
 #include "daemon/peer.h"
 #include "daemon/process.h"
 #include "daemon/session.h"
+#include "daemon/settle.h"
 #include "daemon/takeover.h"
 #include "proto/attach.h"
 
@@ -27,7 +29,7 @@
 /* A connection without a slot that is silent for this long is closed. */
 #define SILENCE_MAX_NS 30000000000ull
 /* A process that allocates without a pause is not waited for longer than this many samples. */
-#define SETTLE_TRIES 10u
+#define SETTLE_TRIES 20u
 /* Descriptors that a request can have: limits and ledger (ATTACH_RESUME). */
 #define SENT_MAX 2
 
@@ -42,8 +44,11 @@ struct attach_connection {
 	uint64_t heard_ns;
 	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
 	unsigned settle_tries;
-	enum settle_why settle_why;
+	uint64_t settle_leaving;
 	uint32_t settle_gpu; /* whose excess the reply tells, plus 1; 0: none */
+	/* CLOCK_MONOTONIC, since when it waits for what ending processes hold; 0: it does not. */
+	uint64_t sweep_ns;
+	char entering[LEDGER_SESSION_SIZE]; /* the session that it waits for a slot of; "": none */
 };
 
 struct attach_server {
@@ -78,6 +83,16 @@ static void connection_close(struct attach_connection *c)
 void attach_forget(struct attach_connection *c)
 {
 	c->process = NULL;
+}
+
+int attach_descriptor(const struct attach_connection *c)
+{
+	return c->fd;
+}
+
+void attach_hang_up(struct attach_connection *c)
+{
+	connection_close(c);
 }
 
 /* ---- replies ----------------------------------------------------------------------------- */
@@ -157,21 +172,47 @@ static bool books_or_reply(struct attach_connection *c, struct session *s, bool 
 	return false;
 }
 
-static bool handle_workload(struct attach_connection *c, struct session *s)
+/* Whether processes of the session are ending that hold what this connection asks for. It is
+ * answered when that is over. */
+static bool sweep_begin(struct attach_connection *c, struct session *s)
 {
-	bool alive;
+	uint64_t now;
 
-	if (c->process)
-		return reply_status(c, ATTACH_MALFORMED, "this connection has a slot already");
-	if (!books_or_reply(c, s, &alive))
-		return alive;
+	if (s->state != SESSION_ACTIVE)
+		return false;
+	dying_look(s, c);
+	now = now_monotonic_ns();
+	if (!dying_any(s, now))
+		return false;
+	c->sweep_ns = now;
+	processes_await(s);
+	return true;
+}
+
+/* May have to wait for the slot of a process that is just ending, once. */
+static bool enter(struct attach_connection *c, struct session *s, bool waits)
+{
 	int rc = process_attach(s, c->peer.process, c, &c->process);
+
+	if (rc == -ENOSPC && waits && sweep_begin(c, s)) {
+		snprintf(c->entering, sizeof(c->entering), "%s", s->record.id);
+		return true;
+	}
 	if (rc == -ENOSPC)
 		return reply_status(c, ATTACH_FULL, "session %s has %u processes already",
 				    s->record.id, BOOKS_SLOTS - 1);
 	if (rc < 0)
 		return reply_status(c, ATTACH_FAILED, "cannot attach: %s", strerrordesc_np(-rc));
 	return reply_books(c, s);
+}
+
+static bool handle_workload(struct attach_connection *c, struct session *s)
+{
+	bool alive;
+
+	if (c->process || c->sweep_ns)
+		return reply_status(c, ATTACH_MALFORMED, "this connection has a slot already");
+	return books_or_reply(c, s, &alive) ? enter(c, s, true) : alive;
 }
 
 static bool handle_observe(struct attach_connection *c, struct session *s)
@@ -219,17 +260,25 @@ static bool handle_resume(struct attach_connection *c, struct session *s, uint32
 	return reply_status(c, ATTACH_MALFORMED, "slot %u is not yours to resume", slot);
 }
 
-static bool handle_settle(struct attach_connection *c, enum settle_why why, uint32_t gpu)
+/* gpu: a position in the session, plus 1; 0: none is meant. leaving: of that one, in bytes. */
+static bool handle_settle(struct attach_connection *c, enum settle_why why, uint32_t gpu,
+			  uint64_t leaving)
 {
-	if (!c->process || c->settle_sample)
+	if (!c->process || c->settle_sample || c->sweep_ns ||
+	    (leaving && (!gpu || gpu > c->process->session->record.gpu_count)))
 		return reply_status(c, ATTACH_MALFORMED, "nothing to settle");
 	c->settle_tries = 0;
-	c->process->restless = 0; /* of before the call that asks nothing counts */
-	c->settle_why = why;
 	c->settle_gpu = gpu;
-	c->settle_sample =
-		pool_refresh(&c->server->node->pool, session_gpu_mask(c->process->session));
+	c->settle_leaving = leaving;
+	c->settle_sample = process_settle(c->process, why, gpu ? gpu - 1 : 0, leaving);
 	return true;
+}
+
+static bool handle_sweep(struct attach_connection *c)
+{
+	if (!c->process || c->settle_sample || c->sweep_ns)
+		return reply_status(c, ATTACH_MALFORMED, "nothing to sweep");
+	return sweep_begin(c, c->process->session) || reply_status(c, ATTACH_OK, "%s", "");
 }
 
 /* False: the connection is to be closed. */
@@ -273,7 +322,11 @@ static bool handle(struct attach_connection *c, const struct attach_request *req
 	if (request->kind == ATTACH_SETTLE)
 		return handle_settle(
 			c, request->flags & ATTACH_FLAG_INEXACT ? SETTLE_INEXACT : SETTLE_EXACT,
-			request->reserved[0]);
+			request->reserved[0],
+			request->flags & ATTACH_FLAG_LEAVING ? request->reserved[1] * LEDGER_GRANULE
+							     : 0);
+	if (request->kind == ATTACH_SWEEP)
+		return handle_sweep(c);
 	return handle_session(c, request);
 }
 
@@ -326,9 +379,10 @@ static void on_request(uv_poll_t *poll, int status, int events)
 		connection_close(c);
 }
 
+/* What is leaving is in the books before the process hears that it is. */
 static bool reply_settled(struct attach_connection *c, bool settled)
 {
-	const struct process *p = c->process;
+	struct process *p = c->process;
 	uint32_t gpu = c->settle_gpu - 1;
 	struct attach_reply reply = {
 		.magic = ATTACH_MAGIC,
@@ -343,20 +397,58 @@ static bool reply_settled(struct attach_connection *c, bool settled)
 		reply.reserved[0] = (uint32_t)over;
 		reply.reserved[1] = (uint32_t)(over >> 32);
 	}
+	if (c->settle_leaving)
+		reply.reserved[2] = ATTACH_TAKEN_OVER;
+	if (p)
+		process_settle_end(p, settled);
 	return reply_send(c, &reply, NULL, 0);
+}
+
+/* Of a connection that waits; false: it is to be closed. */
+static bool sweep_look(struct attach_connection *c)
+{
+	struct session *s = c->entering[0] ? session_find(c->server->node, c->entering)
+			    : c->process   ? c->process->session
+					   : NULL;
+	bool goes_on = s && s->state == SESSION_ACTIVE && dying_any(s, c->sweep_ns);
+
+	if (goes_on && !(c->entering[0] && books_slot_free(&s->books)))
+		return true;
+	c->sweep_ns = 0;
+	if (!c->entering[0])
+		return reply_status(c, ATTACH_OK, "%s", "");
+	bool found = s && s->state == SESSION_ACTIVE && books_exist(&s->books);
+	bool alive = found ? enter(c, s, false)
+			   : reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s",
+					  c->entering);
+	c->entering[0] = '\0';
+	return alive;
+}
+
+void attach_swept(struct attach_server *server)
+{
+	for (struct attach_connection *c = server->connections, *next; c; c = next) {
+		next = c->next;
+		if (c->sweep_ns && !sweep_look(c))
+			connection_close(c);
+	}
 }
 
 void attach_sampled(struct attach_server *server)
 {
 	struct node *node = server->node;
 
+	attach_swept(server);
+
 	for (struct attach_connection *c = server->connections, *next; c; c = next) {
 		next = c->next;
 		if (!c->settle_sample || c->settle_sample > node->pool.done)
 			continue;
-		/* Only the call that asks, a context creation say, may be under way. */
-		bool settled = c->process && process_settle(c->process, c->settle_why);
-		if (c->process && !settled && ++c->settle_tries < SETTLE_TRIES) {
+		bool settled = c->process && process_settled(c->process);
+		if (c->process && !settled && process_settle_waits(c->process))
+			continue;
+		if (c->process && !settled && !c->settle_leaving &&
+		    ++c->settle_tries < SETTLE_TRIES) {
 			c->settle_sample =
 				pool_refresh(&node->pool, session_gpu_mask(c->process->session));
 			continue;
@@ -500,9 +592,13 @@ void attach_tick(struct attach_server *server)
 void attach_hand_over(const struct attach_server *server, struct handover *h)
 {
 	for (const struct attach_connection *c = server->connections; c; c = c->next) {
-		json_t *left =
-			json_pack("{s:o, s:o, s:b}", "fd", handover_fd(h, c->fd), "peer",
-				  handover_peer(&c->peer), "settling", c->settle_sample != 0);
+		json_t *left = json_pack(
+			"{s:o, s:o, s:b, s:I, s:I}", "fd", handover_fd(h, c->fd), "peer",
+			handover_peer(&c->peer), "settling", c->settle_sample != 0, "settle_gpu",
+			(json_int_t)c->settle_gpu, "leaving", (json_int_t)c->settle_leaving);
+
+		if (c->sweep_ns)
+			json_object_set_new(left, "sweeping", json_string(c->entering));
 
 		if (c->process) {
 			json_object_set_new(left, "session",
@@ -537,12 +633,22 @@ static void connection_take_over(struct attach_server *server, struct handover *
 	if (fd < 0 || !handover_take_peer(json_object_get(from, "peer"), &peer) ||
 	    connection_open(server, &fd, &peer, &c) < 0)
 		return;
+	const char *entering = json_string_value(json_object_get(from, "sweeping"));
+	struct session *s = entering ? session_find(server->node, entering) : NULL;
+
 	c->process = process_of(server->node, from);
+	if (s && !c->process)
+		(void)handle_workload(c, s);
 	if (!c->process)
 		return;
 	c->process->connection = c;
 	if (json_is_true(json_object_get(from, "settling")))
-		(void)handle_settle(c, SETTLE_INEXACT, 0);
+		(void)handle_settle(
+			c, SETTLE_INEXACT,
+			(uint32_t)json_integer_value(json_object_get(from, "settle_gpu")),
+			(uint64_t)json_integer_value(json_object_get(from, "leaving")));
+	if (entering && !s)
+		(void)handle_sweep(c);
 }
 
 void attach_take_over(struct attach_server *server, struct handover *h)

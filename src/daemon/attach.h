@@ -17,6 +17,12 @@ unsigned attach_connections(const struct attach_server *server);
 
 /* The process of this connection is gone from the books: the connection stays, without it. */
 void attach_forget(struct attach_connection *connection);
+/* For looking whether its other end is closed; and what is done then, where the loop has not come
+ * to it yet. */
+int attach_descriptor(const struct attach_connection *connection);
+void attach_hang_up(struct attach_connection *connection);
+/* Answers those who waited for memory of processes that were ending, where that is over. */
+void attach_swept(struct attach_server *server);
 /* A sample is in: answers those who asked to be settled. */
 void attach_sampled(struct attach_server *server);
 /* What is left to the next program, and taken up from the last one: all connections. */

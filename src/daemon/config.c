@@ -42,10 +42,17 @@ static int take_tolerance(const json_t *value, struct config *to, struct error *
 	char *unit;
 	double number = strtod(text, &unit);
 
+	/* Nothing is nothing in any unit. */
+	if ((json_is_number(value) && json_number_value(value) == 0) ||
+	    (unit != text && number == 0 && (!*unit || strcmp(unit, "B") == 0))) {
+		to->over_tolerance_bytes = 0;
+		return 0;
+	}
 	if (unit == text || !(number >= 0 && number < 1e6) ||
 	    (strcmp(unit, "MiB") != 0 && strcmp(unit, "GiB") != 0))
 		return error_set(err, EXIT_CODE_USAGE,
-				 "over_tolerance takes a size such as \"64MiB\" or \"1GiB\"");
+				 "over_tolerance takes a size such as \"64MiB\" or \"1GiB\"; 0 "
+				 "by default");
 	to->over_tolerance_bytes = (uint64_t)(number * (double)(*unit == 'G' ? GIB(1) : MIB(1)));
 	return 0;
 }

@@ -14,7 +14,8 @@
  *   lost         sessions whose ledger is out of reach
  *   left         session, slot: processes that ended their connection and live; image: a
  *                descriptor of what they ran
- *   attached     fd, peer, session, slot, settling: connections of the attach socket
+ *   attached     fd, peer, session, slot, settling: connections of the attach socket; sweeping: it
+ *                waits for what ending processes held, or for a slot of the session of this ID
  *   connections  descriptors of idle HTTP connections
  *   calls        fd, peer, method, path, arguments, body, close: HTTP calls whose answer is due,
  *                in order; upgrade: it is the one that asked for this

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/macros.h"
 #include "core/lease_left.h"
 #include "daemon/lease_service.h"
 #include "daemon/peer.h"
@@ -29,7 +30,7 @@ json_t *leases_leave_gpu(struct leases *l, uint32_t gpu)
 	int64_t numbers[LEASE_LEFT_MAX];
 
 	pthread_mutex_lock(&l->lock);
-	size_t count = lease_gpu_leave(l->table, gpu, now_monotonic_ns(), numbers);
+	size_t count = lease_gpu_leave(l->table, gpu, turns_now(l), numbers);
 	pthread_mutex_unlock(&l->lock);
 	return numbers_json(numbers, count);
 }
@@ -40,7 +41,7 @@ void leases_take_up_gpu(struct leases *l, uint32_t gpu, const json_t *left)
 	size_t count = numbers_read(left, numbers);
 
 	pthread_mutex_lock(&l->lock);
-	(void)lease_gpu_take_up(l->table, gpu, numbers, count, now_monotonic_ns());
+	(void)lease_gpu_take_up(l->table, gpu, numbers, count, turns_now(l));
 	pthread_mutex_unlock(&l->lock);
 }
 
@@ -49,7 +50,7 @@ json_t *leases_leave_member(struct leases *l, const struct lease_member *m)
 	int64_t numbers[LEASE_LEFT_MAX];
 
 	pthread_mutex_lock(&l->lock);
-	size_t count = lease_client_leave(l->table, m->number, now_monotonic_ns(), numbers);
+	size_t count = lease_client_leave(l->table, m->number, turns_now(l), numbers);
 	uint64_t stalls = m->stalls, reopened = m->reopened;
 	pthread_mutex_unlock(&l->lock);
 	return json_pack("{s:o, s:I, s:I}", "account", numbers_json(numbers, count), "stalls",
@@ -62,7 +63,9 @@ void leases_take_up_member(struct leases *l, struct lease_member *m, const json_
 	size_t count = numbers_read(json_object_get(left, "account"), numbers);
 
 	pthread_mutex_lock(&l->lock);
-	(void)lease_client_take_up(l->table, m->number, numbers, count, now_monotonic_ns());
+	/* A clock that never goes back was that of the program before, too. */
+	lease_clock_raise(&l->clock, MIN(lease_client_left_at(numbers, count), now_monotonic_ns()));
+	(void)lease_client_take_up(l->table, m->number, numbers, count, turns_now(l));
 	m->stalls = (uint64_t)json_integer_value(json_object_get(left, "stalls"));
 	m->reopened = (uint64_t)json_integer_value(json_object_get(left, "reopened"));
 	pthread_mutex_unlock(&l->lock);

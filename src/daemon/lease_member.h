@@ -61,6 +61,7 @@ struct lease_member {
 	uint64_t near_end; /* by the estimate it is nearly over then */
 	uint32_t progress;
 	unsigned reopens;
+	bool planned_anew; /* since a waiter opened its gate */
 	/* Work went on when a drain was given up: how long without a lease until leak_at, and how
 	 * much of that is charged at most. */
 	bool leaks;

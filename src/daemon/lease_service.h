@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "daemon/lease_clock.h"
 #include "daemon/lease_member.h"
 
 struct leases {
@@ -13,7 +14,11 @@ struct leases {
 	struct lease_table *table;
 	struct lease_member *members;
 	uint64_t next_number;
-	uint64_t sliced;       /* mask of GPUs whose mode is not off */
+	uint64_t sliced; /* mask of GPUs whose mode is not off */
+	leases_lag *lag; /* NULL: the GPUs have no clocks of their own */
+	const void *lag_arg;
+	struct lease_clock clock;
+	uint64_t beat_ns; /* when members were last told that the thread runs; CLOCK_MONOTONIC */
 	uint64_t look_cost_ns; /* of one pass, a running mean of the thread's CPU time */
 	/* How long the thread may yet look without sleeping in between, ns; negative: not at all.
 	 */
@@ -22,6 +27,8 @@ struct leases {
 	uint64_t turn_count;                       /* numbers start at 1 */
 };
 
+/* leases_now(), locked. */
+uint64_t turns_now(struct leases *leases);
 /* Does all that is due at `now` and returns when to be called again: UINT64_MAX: when something
  * happens; so soon after now: without sleeping. Locked. */
 #define LEASES_AT_ONCE_NS 1u

@@ -287,6 +287,7 @@ static void drain_begin(struct leases *l, struct lease_member *m, uint64_t now)
 	m->turn.end = LEASE_END_TIME;
 	member_look(m, now, &look);
 	drain_plan(m, &look, now);
+	m->planned_anew = false;
 	m->look_at = now;
 }
 
@@ -331,8 +332,17 @@ static uint64_t drain_look_next(const struct leases *l, const struct lease_membe
 static void drain_look(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	struct member_look look;
+	/* By a waiter, while this daemon was stopped. */
+	bool opened = !m->reopened_until && gate_is_open(m);
 
+	if (opened)
+		gate_shut(m);
 	member_look(m, now, &look);
+	/* Once: what opens its gate again and again is drained all the same. */
+	if (opened && !m->planned_anew) {
+		drain_plan(m, &look, now);
+		m->planned_anew = true;
+	}
 	if (look.progress != m->progress) {
 		m->progress = look.progress;
 		m->progress_at = now;

@@ -22,6 +22,7 @@
 #include "daemon/peer.h"
 
 #define EVENTS 64
+#define BEAT_NS (LEDGER_BEAT_MS * 1000000ull)
 /* What epoll says of descriptors that are no member's; members' numbers are above. */
 #define EVENT_TIMER 0
 #define EVENT_KICK 1
@@ -49,6 +50,37 @@ static void unlock_kick(struct leases *l)
 	(void)!write(l->kick_fd, &one, sizeof(one));
 }
 
+/* ---- the clock --------------------------------------------------------------------------- */
+
+/* At `now` by CLOCK_MONOTONIC. */
+static uint64_t turns_at(struct leases *l, uint64_t now)
+{
+	return lease_clock_look(&l->clock, now, l->lag ? l->lag(l->lag_arg, now) : 0);
+}
+
+uint64_t turns_now(struct leases *l)
+{
+	return turns_at(l, now_monotonic_ns());
+}
+
+uint64_t leases_now(struct leases *l)
+{
+	lock(l);
+	uint64_t now = turns_now(l);
+	pthread_mutex_unlock(&l->lock);
+	return now;
+}
+
+void leases_clock(struct leases *l, leases_lag *lag, const void *arg)
+{
+	lock(l);
+	l->lag = lag;
+	l->lag_arg = arg;
+	if (lag)
+		l->clock = (struct lease_clock){0};
+	pthread_mutex_unlock(&l->lock);
+}
+
 /* ---- the thread -------------------------------------------------------------------------- */
 
 static void drain_counter(int fd)
@@ -71,6 +103,7 @@ static void event_take(struct leases *l, uint64_t number)
 		}
 }
 
+/* By CLOCK_MONOTONIC. */
 static void timer_set(const struct leases *l, uint64_t at)
 {
 	struct itimerspec when = {0};
@@ -105,22 +138,41 @@ static void spin_count(struct leases *l, uint64_t passed, bool spun)
 	l->spin_ns = MIN(l->spin_ns + ns / SPIN_PART - (spun ? ns : 0), SPIN_NS_MOST);
 }
 
-/* Waits for what happens, `next` at the latest; returns how many events. */
-static int events_wait(struct leases *l, struct epoll_event *events, uint64_t next, bool spins)
+/* Waits for what happens, until then by CLOCK_MONOTONIC; returns how many events. */
+static int events_wait(struct leases *l, struct epoll_event *events, uint64_t until, bool spins)
 {
 	if (spins) {
 		breathe();
 		return epoll_wait(l->poll_fd, events, EVENTS, 0);
 	}
-	timer_set(l, next);
+	timer_set(l, until);
 	return epoll_wait(l->poll_fd, events, EVENTS, -1);
+}
+
+/* Tells whoever waits at a gate that the daemon runs. Returns when to do so again. */
+static uint64_t beat(struct leases *l, uint64_t now)
+{
+	if (!l->sliced || !l->members)
+		return UINT64_MAX;
+	if (now - l->beat_ns < BEAT_NS)
+		return l->beat_ns + BEAT_NS;
+	l->beat_ns = now;
+	for (struct lease_member *m = l->members; m; m = m->next) {
+		struct ledger_limits *limits = m->info.limits;
+		uint32_t generation = atomic_load(&limits->generation);
+		uint32_t count = atomic_load(&limits->beat) + 1;
+
+		atomic_store(&limits->beat, generation << LEDGER_BEAT_COUNT_BITS |
+						    (count & ((1u << LEDGER_BEAT_COUNT_BITS) - 1)));
+	}
+	return now + BEAT_NS;
 }
 
 static void *thread_run(void *arg)
 {
 	struct leases *l = arg;
 	struct epoll_event events[EVENTS];
-	uint64_t began, spent = 0, next = UINT64_MAX, at = now_monotonic_ns();
+	uint64_t began, spent = 0, until = UINT64_MAX, at = now_monotonic_ns();
 	bool stopping = false, spins = false;
 
 	(void)pthread_setname_np(pthread_self(), "leases");
@@ -128,19 +180,23 @@ static void *thread_run(void *arg)
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), THREAD_NICE);
 	began = cpu_ns();
 	while (!stopping) {
-		int count = events_wait(l, events, next, spins);
+		int count = events_wait(l, events, until, spins);
 
 		lock(l);
-		uint64_t now = now_monotonic_ns();
-		spin_count(l, now - at, spins);
-		at = now;
+		uint64_t woke = now_monotonic_ns(), now = turns_at(l, woke);
+		spin_count(l, woke - at, spins);
+		at = woke;
 		if (!spins) {
 			l->look_cost_ns += spent / 8;
 			l->look_cost_ns -= l->look_cost_ns / 8;
 		}
 		for (int i = 0; i < count; i++)
 			event_take(l, events[i].data.u64);
-		next = turns_run(l, now);
+		uint64_t next = turns_run(l, now);
+		/* A GPU's clock can stand still until then: the next look tells. */
+		until = next == UINT64_MAX ? next : woke + (next - MIN(now, next));
+		until = MIN(until, beat(l, woke));
+		l->clock.due = until == UINT64_MAX ? 0 : until;
 		spins = next <= now + LEASES_AT_ONCE_NS && l->spin_ns > 0;
 		stopping = l->stopping;
 		pthread_mutex_unlock(&l->lock);
@@ -246,7 +302,7 @@ void leases_set(struct leases *l, uint32_t gpu, const struct lease_setting *sett
 	uint64_t bit = 1ull << gpu;
 
 	lock(l);
-	uint64_t now = now_monotonic_ns();
+	uint64_t now = turns_now(l);
 	l->sliced = setting->mode == COMPUTE_OFF ? l->sliced & ~bit : l->sliced | bit;
 	/* Who needs leases no more gives back what it holds while the table knows of it. */
 	for (struct lease_member *m = l->members; m; m = m->next)
@@ -299,7 +355,7 @@ int leases_join(struct leases *l, const struct lease_joining *joining, struct le
 		return -ENOMEM;
 	}
 	lock(l);
-	int rc = member_add(l, m, now_monotonic_ns());
+	int rc = member_add(l, m, turns_now(l));
 	unlock_kick(l);
 	if (rc < 0) {
 		close_fd(&m->wake_fd);
@@ -320,7 +376,7 @@ void leases_leave(struct leases *l, struct lease_member *m)
 	for (at = &l->members; *at != m; at = &(*at)->next)
 		;
 	*at = m->next;
-	turns_member_remove(l, m, now_monotonic_ns());
+	turns_member_remove(l, m, turns_now(l));
 	/* Processes have it open too: closing it here would not take it off the list. */
 	(void)epoll_ctl(l->poll_fd, EPOLL_CTL_DEL, m->wake_fd, NULL);
 	unlock_kick(l);
@@ -332,7 +388,7 @@ void leases_share(struct leases *l, struct lease_member *m, uint32_t fraction)
 {
 	lock(l);
 	m->info.fraction = fraction;
-	lease_client_share(l->table, m->number, fraction, now_monotonic_ns());
+	lease_client_share(l->table, m->number, fraction, turns_now(l));
 	unlock_kick(l);
 }
 
@@ -366,7 +422,7 @@ void leases_process_gone(struct leases *l, struct lease_member *m, uint32_t slot
 	m->live[slot / 64] &= ~bit;
 	m->deaf[slot / 64] &= ~bit;
 	member_forget_stuck(m, slot);
-	m->look_at = MIN(m->look_at, now_monotonic_ns());
+	m->look_at = MIN(m->look_at, turns_now(l));
 	unlock_kick(l);
 }
 
@@ -377,7 +433,7 @@ void leases_standing(struct leases *l, const struct lease_member *m, struct leas
 	struct member_look look;
 
 	lock(l);
-	uint64_t now = now_monotonic_ns();
+	uint64_t now = turns_now(l);
 	*ret = (struct lease_standing){
 		.sliced = m->state != MEMBER_FREE,
 		.stalls = m->stalls,

@@ -24,6 +24,14 @@ int leases_start(struct leases **ret);
  * Takes NULL. */
 void leases_stop(struct leases *leases);
 
+/* Where GPUs have clocks of their own (gpus_clock_lag()): how far the one that is furthest behind
+ * is behind CLOCK_MONOTONIC when that is now_ns, ns. Called under the thread's lock; must not wait.
+ * To be told before anything else; NULL: no more. */
+typedef uint64_t leases_lag(const void *arg, uint64_t now_ns);
+void leases_clock(struct leases *leases, leases_lag *lag, const void *arg);
+/* The time by which leases go, ns: lease_clock.h. All times of turns are this clock's. */
+uint64_t leases_now(struct leases *leases);
+
 /* Takes effect at once: gates of sessions on it are closed, or done away with. */
 void leases_set(struct leases *leases, uint32_t gpu, const struct lease_setting *setting);
 
@@ -64,7 +72,7 @@ struct lease_standing {
 void leases_standing(struct leases *leases, const struct lease_member *member,
 		     struct lease_standing *ret);
 
-/* One turn, for the trace. Times are CLOCK_MONOTONIC, ns. */
+/* One turn, for the trace. Times are those of leases_now(). */
 enum lease_end { LEASE_END_NONE, LEASE_END_TIME, LEASE_END_IDLE, LEASE_END_STALLED };
 struct lease_turn {
 	uint64_t number; /* counts up by one */

@@ -19,6 +19,7 @@
 #include "daemon/process.h"
 #include "daemon/quotas.h"
 #include "daemon/session.h"
+#include "daemon/settle.h"
 #include "daemon/slicing.h"
 #include "daemon/store.h"
 #include "daemon/strays.h"
@@ -55,6 +56,7 @@ static void node_stop(struct node *node, const char *why)
 	close_handle(&node->prepare);
 	close_handle(&node->tick);
 	close_handle(&node->reap);
+	close_handle(&node->hurry);
 	close_handle(&node->on_term);
 	close_handle(&node->on_int);
 	close_handle(&node->on_hup);
@@ -127,6 +129,7 @@ static void on_tick(uv_timer_t *timer)
 	uint64_t now = now_monotonic_ns();
 
 	sessions_tick(node);
+	attach_swept(node->attach);
 	if (node->waiters) {
 		pool_refresh(&node->pool, POOL_ALL);
 		waiting_kick(node);
@@ -234,6 +237,17 @@ static int node_open(struct node *node, struct error *err)
 	return 0;
 }
 
+/* The driver is open from the inventory on, and GPUs keep their positions. */
+static uint64_t clock_lag(const void *arg, uint64_t now_ns)
+{
+	const struct pool *pool = arg;
+	uint64_t lag = 0;
+
+	for (uint32_t i = 0; i < pool->count; i++)
+		lag = MAX(lag, gpus_clock_lag(pool->gpus, pool->gpu[i].info.index, now_ns));
+	return lag;
+}
+
 static void on_inventory(void *arg)
 {
 	struct node *node = arg;
@@ -241,6 +255,7 @@ static void on_inventory(void *arg)
 
 	if (node->stopping)
 		return;
+	leases_clock(node->leases, clock_lag, &node->pool);
 	if (node_open(node, &err) < 0) {
 		log_event(LOG_ERROR, "carved.failed error=\"%s\"", err.message);
 		node_fail(node, "cannot serve");
@@ -287,10 +302,11 @@ static void handles_init(struct node *node)
 	uv_prepare_init(&node->loop, &node->prepare);
 	uv_timer_init(&node->loop, &node->tick);
 	uv_timer_init(&node->loop, &node->reap);
+	uv_timer_init(&node->loop, &node->hurry);
 	uv_signal_init(&node->loop, &node->on_term);
 	uv_signal_init(&node->loop, &node->on_int);
 	uv_signal_init(&node->loop, &node->on_hup);
-	node->prepare.data = node->tick.data = node->reap.data = node;
+	node->prepare.data = node->tick.data = node->reap.data = node->hurry.data = node;
 	node->on_term.data = node->on_int.data = node->on_hup.data = node;
 	uv_signal_start(&node->on_term, on_signal, SIGTERM);
 	uv_signal_start(&node->on_int, on_signal, SIGINT);
@@ -321,6 +337,7 @@ int node_run(struct node *node, struct error *err)
 	if (rc < 0)
 		node_fail(node, strerrordesc_np(-rc));
 	uv_run(&node->loop, UV_RUN_DEFAULT);
+	leases_clock(node->leases, NULL, NULL);
 	pool_close(&node->pool);
 	uv_loop_close(&node->loop);
 	leases_stop(node->leases);

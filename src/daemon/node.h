@@ -74,6 +74,7 @@ struct node {
 	uv_timer_t tick;
 	uv_timer_t reap;
 	uint64_t reap_delay_ms;
+	uv_timer_t hurry; /* sessions that did not stand still are looked at again */
 	uv_signal_t on_term, on_int, on_hup;
 	uint64_t tick_ms;
 	uint64_t second_ns; /* CLOCK_MONOTONIC of the last once-a-second work */

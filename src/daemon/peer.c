@@ -205,13 +205,13 @@ static int image_open(pid_t pid, const char *file)
 }
 
 /* The files stay those of the memory which the process had when they were opened, and show nothing
- * once that has no user (the second also where its process has been waited for). They don't of a
- * process whose first thread has ended, when opened only then. */
+ * once that has no user (the second also where its process has been waited for). */
 int process_image_open(pid_t pid)
 {
-	int fd = image_open(pid, "environ");
+	pid_t thread = process_thread(pid);
+	int fd = image_open(thread, "environ");
 
-	return fd == -ESRCH ? image_open(pid, "maps") : fd;
+	return fd == -ESRCH ? image_open(thread, "maps") : fd;
 }
 
 bool process_image_gone(int fd)
@@ -227,7 +227,7 @@ uint64_t process_mount_namespace(struct process_id process)
 	struct stat own, its;
 	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)process.pid);
+	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)process_thread(process.pid));
 	if (stat("/proc/self/ns/mnt", &own) < 0 || stat(path, &its) < 0 || !process_alive(process))
 		return 0;
 	return its.st_ino == own.st_ino ? 0 : its.st_ino;
@@ -286,6 +286,11 @@ void process_watch_stop(struct process_watch *watch)
 		return;
 	uv_poll_stop(&watch->poll);
 	uv_close((uv_handle_t *)&watch->poll, on_closed);
+}
+
+int process_watch_descriptor(const struct process_watch *watch)
+{
+	return watch ? watch->pidfd : -1;
 }
 
 int process_watch_signal(const struct process_watch *watch, int signal)

@@ -51,6 +51,8 @@ int process_watch_start(uv_loop_t *loop, struct process_id process, process_watc
 			struct process_watch **ret);
 /* Takes NULL. The callback is not called any more. */
 void process_watch_stop(struct process_watch *watch);
+/* Its pidfd, which can be read when the process has ended; -1 of NULL. */
+int process_watch_descriptor(const struct process_watch *watch);
 /* Sends a signal to just that process. 0 or -errno. */
 int process_watch_signal(const struct process_watch *watch, int signal);
 

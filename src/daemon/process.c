@@ -11,11 +11,13 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/attach.h"
+#include "daemon/dying.h"
 #include "daemon/leases.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/pool.h"
 #include "daemon/session.h"
+#include "daemon/settle.h"
 #include "daemon/strays.h"
 #include "daemon/takeover.h"
 
@@ -25,10 +27,6 @@
 /* Where the driver does not answer, a dead process's memory is given back after this time anyway.
  */
 #define REAP_GIVE_UP_NS 5000000000ull
-/* A process that never stands still is judged by the least of so many comparisons. Fewer than there
- * are while it waits for one (attach.c), where each sample brings two. */
-#define RESTLESS_COMPARISONS 16
-
 static struct ledger *ledger_of(struct process *p)
 {
 	return &p->session->books.ledger;
@@ -46,6 +44,14 @@ uint64_t session_gpu_mask(const struct session *s)
 
 /* ---- death ------------------------------------------------------------------------------- */
 
+/* Its memory may come back at any moment. */
+static bool is_awaited(const struct process *p)
+{
+	if (p->dead)
+		return !p->connection;
+	return p->ending_ns && now_monotonic_ns() - p->ending_ns < DYING_MOST_NS;
+}
+
 static void on_reap_timer(uv_timer_t *timer)
 {
 	struct node *node = timer->data;
@@ -53,20 +59,23 @@ static void on_reap_timer(uv_timer_t *timer)
 
 	for (struct session *s = node->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
-			if (p->dead && !p->connection)
+			if (is_awaited(p))
 				mask |= session_gpu_mask(s);
 	node->reap_delay_ms = MIN(node->reap_delay_ms * 2, REAP_DELAY_MAX_MS);
 	if (mask)
 		pool_refresh(&node->pool, mask);
 }
 
+uint64_t processes_await(struct session *s)
+{
+	s->node->reap_delay_ms = REAP_DELAY_MIN_MS;
+	return pool_refresh(&s->node->pool, session_gpu_mask(s));
+}
+
 /* The memory of `p` may go back as soon as the driver says so. */
 static void reap_await(struct process *p)
 {
-	struct node *node = p->session->node;
-
-	p->reap_sample = pool_refresh(&node->pool, session_gpu_mask(p->session));
-	node->reap_delay_ms = REAP_DELAY_MIN_MS;
+	p->reap_sample = processes_await(p->session);
 }
 
 /* What it hands in from now on, or may still have on the GPU, keeps nobody waiting. */
@@ -107,9 +116,8 @@ static bool recover(struct process *p)
 	return true;
 }
 
-static void on_process_ended(void *arg)
+void process_ended(struct process *p)
 {
-	struct process *p = arg;
 	struct session *s = p->session;
 
 	process_watch_stop(p->watch);
@@ -117,6 +125,8 @@ static void on_process_ended(void *arg)
 	p->dead = true;
 	s->node->dead_count++;
 	p->dead_ns = now_monotonic_ns();
+	if (!p->ending_ns)
+		p->ending_ns = p->dead_ns;
 	store_note(p);
 	lease_forget(p);
 	ledger_slot(ledger_of(p), p->slot)->state = LEDGER_SLOT_DEAD;
@@ -127,9 +137,15 @@ static void on_process_ended(void *arg)
 	session_continue_end(s);
 }
 
+static void on_process_ended(void *arg)
+{
+	process_ended(arg);
+}
+
 void process_disconnected(struct process *p)
 {
 	p->connection = NULL;
+	p->ask_sample = 0;
 	p->left = !p->dead;
 	reap_await(p);
 }
@@ -157,8 +173,7 @@ static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu)
 	return left;
 }
 
-/* The driver's figure for a living process. */
-static uint64_t figure_of_living(const struct process *p, int gpu)
+uint64_t process_figure(const struct process *p, int gpu)
 {
 	const struct node *node = p->session->node;
 	uint64_t figure = gpu_sample_process_bytes(&node->pool.gpu[gpu].sample, p->id.pid);
@@ -169,6 +184,15 @@ static uint64_t figure_of_living(const struct process *p, int gpu)
 	for (const struct session *s = node->attached; s; s = s->next_attached)
 		left += left_by_dead(s, p->id.pid, gpu);
 	return figure - MIN(figure, left);
+}
+
+const struct process *process_first_twin(const struct process *p)
+{
+	const struct process *q = p->session->processes;
+
+	while (q != p && (q->id.pid != p->id.pid || q->dead))
+		q = q->next;
+	return q;
 }
 
 static bool driver_has_it_back(const struct process *p)
@@ -192,6 +216,8 @@ static void reap(struct process *p)
 {
 	struct session *s = p->session;
 
+	if (!s->quiet)
+		settle_keep(p);
 	ledger_slot_release(ledger_of(p), p->slot);
 	log_event(LOG_INFO, "process.reaped id=%s pid=%d after_ms=%" PRIu64, s->record.id,
 		  (int)p->id.pid, (now_monotonic_ns() - p->dead_ns) / 1000000);
@@ -207,8 +233,10 @@ static bool reap_all(struct node *node)
 		next = s->next_attached;
 		for (struct process *p = s->processes, *after; p; p = after) {
 			after = p->next;
-			if (!p->dead)
+			if (!p->dead) {
+				waiting |= is_awaited(p);
 				continue;
+			}
 			bool recovered = recover(p);
 			if (p->connection)
 				continue;
@@ -283,7 +311,7 @@ int process_resume(struct session *s, uint32_t slot, bool alive)
 		store_note(p);
 	}
 	if (rc == -ESRCH) {
-		on_process_ended(p);
+		process_ended(p);
 		rc = 0;
 	}
 	if (rc < 0)
@@ -304,151 +332,6 @@ void process_free(struct process *p)
 	process_watch_stop(p->watch);
 	close_fd(&p->image_fd);
 	free(p);
-}
-
-/* ---- settling ---------------------------------------------------------------------------- */
-
-void processes_sampling(struct node *node)
-{
-	for (struct session *s = node->attached; s; s = s->next_attached)
-		for (struct process *p = s->processes; p; p = p->next) {
-			struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
-
-			p->sampled = true;
-			p->seen_done = slot->calls_done;
-			p->seen_begun = slot->calls_begun;
-			for (uint32_t i = 0; i < s->record.gpu_count; i++)
-				p->gpu[i].seen_used =
-					ledger_slot_gpu(&s->books.ledger, p->slot, i)->used;
-		}
-}
-
-static bool stood_still(struct process *p, uint32_t in_flight)
-{
-	const struct session *s = p->session;
-	struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
-
-	/* Of before it attached, the figures are of who had its PID. */
-	if (!p->sampled || p->seen_begun - p->seen_done > in_flight ||
-	    slot->calls_begun != p->seen_begun)
-		return false;
-	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		if (ledger_slot_gpu(&s->books.ledger, p->slot, i)->used != p->gpu[i].seen_used)
-			return false;
-	return true;
-}
-
-/* What other slots of the same process (a second copy of the front) have charged. */
-static int64_t used_by_twins(const struct process *p, uint32_t position)
-{
-	int64_t sum = 0;
-
-	for (const struct process *q = p->session->processes; q; q = q->next)
-		if (q != p && !q->dead && q->id.pid == p->id.pid)
-			sum += ledger_slot_gpu(&p->session->books.ledger, q->slot, position)->used;
-	return sum;
-}
-
-static bool is_first_twin(const struct process *p)
-{
-	for (const struct process *q = p->session->processes; q != p; q = q->next)
-		if (q->id.pid == p->id.pid && !q->dead)
-			return false;
-	return true;
-}
-
-/* To what was seen, if that is less than nothing; downwards to `lowest` only. */
-static void floor_move(struct process_gpu *gpu, int64_t settled, int64_t lowest)
-{
-	gpu->floor = MIN(0, MAX(settled, lowest));
-}
-
-/* Posts what the driver says beyond what the process charged. Upwards always. Downwards it is not
- * always right: managed memory that is not on the GPU yet was charged and is not in the driver's
- * figure, and must stay charged. So the amount falls below zero only as far as it did when the
- * process itself asked, just after it had charged a context by its learned cost, and said that
- * there is no such memory; and never by more than that cost. */
-static void settle_one(struct process *p, uint32_t position, enum settle_why why)
-{
-	const struct session *s = p->session;
-	const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[position]].sample;
-	uint64_t figure = figure_of_living(p, s->pool_gpu[position]);
-	int64_t used = p->gpu[position].seen_used, cost, settled;
-
-	if (sample->error || (!figure && used))
-		return;
-	cost = (int64_t)s->books.limits->gpu[position].context_bytes;
-	settled = (int64_t)figure - used - used_by_twins(p, position);
-	if (why != SETTLE_SECOND)
-		floor_move(&p->gpu[position], settled,
-			   why == SETTLE_EXACT ? -cost : p->gpu[position].floor);
-	ledger_settle(&s->books.ledger, p->slot, position, MAX(settled, p->gpu[position].floor));
-}
-
-static bool is_sampled(const struct session *s, uint32_t position)
-{
-	return s->pool_gpu[position] >= 0 && s->node->pool.mask >> s->pool_gpu[position] & 1 &&
-	       !s->node->pool.gpu[s->pool_gpu[position]].sample.error;
-}
-
-/* Of a process that never stands still: what the figures were beyond its charges, by the higher of
- * those before and after, is at most what it holds besides, but where it took something and gave it
- * back just in between. The least of many is posted, upwards only. */
-static void settle_restless(struct process *p)
-{
-	const struct session *s = p->session;
-	bool enough = p->sampled && p->restless + 1 >= RESTLESS_COMPARISONS;
-
-	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
-		struct ledger_slot_gpu *books = ledger_slot_gpu(ledger_of(p), p->slot, i);
-		struct process_gpu *gpu = &p->gpu[i];
-
-		if (!is_sampled(s, i))
-			return;
-		int64_t beyond = (int64_t)figure_of_living(p, s->pool_gpu[i]) -
-				 MAX(gpu->seen_used, (int64_t)books->used) - used_by_twins(p, i);
-		gpu->least = p->restless ? MIN(gpu->least, beyond) : beyond;
-		if (enough && gpu->least > (int64_t)books->settled)
-			ledger_settle(ledger_of(p), p->slot, i, gpu->least);
-	}
-	p->restless = enough ? 0 : p->restless + p->sampled;
-}
-
-bool process_settle(struct process *p, enum settle_why why)
-{
-	const struct session *s = p->session;
-
-	if (!is_first_twin(p))
-		return true;
-	if (!stood_still(p, why == SETTLE_SECOND ? 0 : 1)) {
-		settle_restless(p);
-		return false;
-	}
-	p->restless = 0;
-	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		if (s->pool_gpu[i] >= 0 && s->node->pool.mask >> s->pool_gpu[i] & 1)
-			settle_one(p, i, why);
-	return true;
-}
-
-uint64_t process_over(const struct process *p, uint32_t position)
-{
-	const struct session *s = p->session;
-	int gpu = s->pool_gpu[position];
-	uint64_t charged = ledger_slot_bytes(&s->books.ledger, p->slot, position);
-
-	if (gpu < 0 || s->node->pool.gpu[gpu].sample.error || used_by_twins(p, position))
-		return 0;
-	uint64_t figure = figure_of_living(p, gpu);
-	return charged > figure ? charged - figure : 0;
-}
-
-static void settle_all(struct node *node)
-{
-	for (struct session *s = node->attached; s; s = s->next_attached)
-		for (struct process *p = s->processes; p; p = p->next)
-			if (!p->dead)
-				(void)process_settle(p, SETTLE_SECOND);
 }
 
 /* ---- living ones whose connection ended ----------------------------------------------- */
@@ -491,9 +374,11 @@ static void exec_settle(struct process *p)
 		     !attached_anew(p)))
 			return;
 	p->left = false;
+	p->ending_ns = 0;
 	if (attached_anew(p))
 		lease_forget(p);
 	ledger_recover(ledger_of(p), p->slot);
+	settle_keep(p);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		ledger_reap(ledger_of(p), p->slot, i);
 		p->gpu[i] = (struct process_gpu){0};
@@ -521,9 +406,9 @@ static uint64_t session_held(const struct session *s, uint32_t position,
 	for (const struct process *p = s->processes; p; p = p->next) {
 		uint64_t figure = 0;
 
-		if (is_first_twin(p))
+		if (process_first_twin(p) == p)
 			figure = p->dead ? figure_of_dead(p, sample)
-					 : figure_of_living(p, s->pool_gpu[position]);
+					 : process_figure(p, s->pool_gpu[position]);
 		if (p->dead && p->connection)
 			figure =
 				MAX(figure, ledger_slot_bytes(&s->books.ledger, p->slot, position));
@@ -594,8 +479,8 @@ static void over_note(struct session *s, uint64_t over)
 	}
 	/* One of them went round its slice; which, the sum of all does not say. */
 	for (struct process *p = s->processes; p && config->over_policy == OVER_KILL; p = p->next)
-		if (!p->dead)
-			(void)process_watch_signal(p->watch, SIGKILL);
+		if (!p->dead && process_watch_signal(p->watch, SIGKILL) == 0)
+			session_over_killed(s, p->id.pid);
 }
 
 bool process_is_attached(const struct node *node, const struct session *besides,
@@ -621,8 +506,8 @@ static uint64_t held_elsewhere(const struct session *s, int gpu)
 	uint64_t held = sample->process_count ? strays_held(s, sample) : 0;
 
 	for (const struct process *p = sample->process_count ? s->processes : NULL; p; p = p->next)
-		if (!p->dead && is_first_twin(p)) {
-			uint64_t figure = figure_of_living(p, gpu);
+		if (!p->dead && process_first_twin(p) == p) {
+			uint64_t figure = process_figure(p, gpu);
 
 			held += figure && !is_attached_elsewhere(p) ? figure : 0;
 		}

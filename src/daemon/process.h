@@ -26,14 +26,27 @@ struct process {
 	int image_fd;         /* process_image_open(); negative: it may not be looked into */
 	bool recovered;       /* dead, and what it was at has been finished or dropped */
 	uint64_t dead_ns;     /* CLOCK_MONOTONIC */
+	uint64_t ending_ns;   /* likewise: since when it is known to be ending; 0: it is not */
 	uint64_t reap_sample; /* number of the first sample that can show its memory gone */
 	/* What the slot said when the running sample started: figures compare only if it stood
 	 * still. */
-	uint32_t seen_begun, seen_done;
+	uint32_t seen_begun, seen_done, seen_leaving;
+	/* It asks to be compared by the sample of this number or a later one; 0: it does not. What
+	 * it gave back on a GPU of its session (position), and has charged still. */
+	uint64_t ask_sample, ask_leaving, ask_until_ns;
+	uint32_t ask_position;
+	enum settle_why {
+		SETTLE_SECOND, /* the daemon looks: no call of the process may be under way */
+		/* The process asks, and its own call may be under way; all that it charged is on
+		 * the device, or maybe not. */
+		SETTLE_EXACT,
+		SETTLE_INEXACT,
+	} ask_why;
+	bool still;        /* it stood still over the newest sample */
 	unsigned restless; /* comparisons since it last stood still */
 	struct process_gpu {
 		int64_t seen_used;
-		int64_t floor; /* settled is never set below it; see settle_one() */
+		int64_t floor; /* settled is never set below it; see settled_aim() */
 		int64_t least; /* of what the restless one held beyond its charges */
 	} gpu[];
 };
@@ -51,25 +64,22 @@ void process_free(struct process *process);
 /* Whether that process is attached to any session but `besides` (NULL: to any). */
 bool process_is_attached(const struct node *node, const struct session *besides,
 			 struct process_id id);
+/* It has ended. Whoever of its session finds that first says so; once. */
+void process_ended(struct process *process);
 /* The connection it attached by has ended. */
 void process_disconnected(struct process *process);
 
-enum settle_why {
-	SETTLE_SECOND, /* the daemon looks: no call of the process may be under way */
-	/* The process asks, and its own call may be under way; all that it charged is on the
-	 * device, or maybe not. */
-	SETTLE_EXACT,
-	SETTLE_INEXACT,
-};
-/* Compares this process's slot with the newest sample, where it stood still since that started.
- * False: it did not. */
-bool process_settle(struct process *process, enum settle_why why);
-/* By how many bytes more is charged for it on GPU `position` of its session than the driver says,
- * where it has just been settled. */
-uint64_t process_over(const struct process *process, uint32_t position);
+/* Bytes that the driver's newest sample of that GPU of the pool says a living process holds. */
+uint64_t process_figure(const struct process *process, int gpu);
 
-/* Called when a sample starts and when it is in. */
-void processes_sampling(struct node *node);
+/* The slot that is compared with the figure of its process, which may have several: that one, if
+ * it has only one. */
+const struct process *process_first_twin(const struct process *process);
+
+/* Called when a sample is in. */
 void processes_sampled(struct node *node);
+/* Has the driver asked soon whether it has the memory of `session`'s ending processes back, and
+ * again until it has. Returns the number of the first sample that can show it. */
+uint64_t processes_await(struct session *session);
 /* Bits of the pool's GPUs that this session is on. */
 uint64_t session_gpu_mask(const struct session *session);

@@ -652,3 +652,9 @@ void sessions_free(struct node *node)
 		free(drain);
 	}
 }
+
+void session_over_killed(struct session *s, pid_t pid)
+{
+	s->over_killed++;
+	log_event(LOG_WARNING, "session.over_killed id=%s pid=%d", s->record.id, (int)pid);
+}

@@ -69,7 +69,17 @@ struct session {
 	 * and since when (CLOCK_MONOTONIC; 0: they don't). Memory taken round the front shows here.
 	 */
 	uint64_t over_bytes, over_since_ns;
-	bool over_reported; /* it lasted, and was logged */
+	bool over_reported;   /* it lasted, and was logged */
+	uint32_t over_killed; /* processes ended for it, since this daemon started */
+	/* Processes of it may have each other's memory: what one gives back may be in another's
+	 * figure. So nobody's charge is lowered but by a sample over which all stood still. */
+	bool exported;
+	bool quiet;           /* they did over the newest one, of all GPUs that it was of */
+	bool spared;          /* somebody may have less than is posted for him */
+	uint64_t kept_sample; /* first one that shows who has what slot 0 is charged with */
+	/* They are made to, for another look: since when (CLOCK_MONOTONIC), 0: not now; and not
+	 * before when again, after such a pause. */
+	uint64_t hurry_since_ns, hurry_after_ns, hurry_pause_ns;
 };
 
 /* A process that does not end by SIGTERM within this time is killed (session timeout, forced
@@ -97,6 +107,8 @@ void session_holder_namespace(struct session *session, const struct process_id *
 /* Whether a process of another user is in the slice: root's command has a mount namespace of its
  * own, and whoever is in there was put there by root. */
 bool session_admits(const struct session *session, struct process_id process);
+/* A process was ended for what the session holds beyond its slice: logged, and counted. */
+void session_over_killed(struct session *session, pid_t pid);
 /* This process has the session's ledger, and the daemon has not; and now it has. */
 void session_holder_unread(struct session *session, const struct process_id *process);
 void session_ledger_found(struct session *session);

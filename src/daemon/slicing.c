@@ -22,11 +22,22 @@
 
 /* ---- reading ----------------------------------------------------------------------------- */
 
+static const char *text_read(const json_t *value, const char *field, const char *example,
+			     struct error *err)
+{
+	if (json_is_string(value))
+		return json_string_value(value);
+	error_set(err, EXIT_CODE_USAGE, "%s takes a string such as \"%s\"", field, example);
+	return NULL;
+}
+
 static int mode_read(const json_t *value, struct slicing_change *to, struct error *err)
 {
-	const char *text = json_is_string(value) ? json_string_value(value) : "";
+	const char *text = text_read(value, "mode", "fair", err);
 
 	to->mode = true;
+	if (!text)
+		return -1;
 	if (compute_mode_parse(text, &to->to.mode))
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "mode: '%.32s' is none of off, fair, strict", text);
@@ -35,9 +46,11 @@ static int mode_read(const json_t *value, struct slicing_change *to, struct erro
 
 static int lease_read(const json_t *value, struct slicing_change *to, struct error *err)
 {
-	const char *text = json_is_string(value) ? json_string_value(value) : "";
+	const char *text = text_read(value, "lease", "250ms", err);
 
 	to->lease = true;
+	if (!text)
+		return -1;
 	return units_parse_duration(text, "lease", LEASE_NS_MIN, LEASE_NS_MAX, &to->to.lease_ns,
 				    err);
 }

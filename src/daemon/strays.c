@@ -147,13 +147,16 @@ static bool kill_one(struct process_id id)
 	       syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
 }
 
-bool strays_kill(const struct session *s)
+bool strays_kill(struct session *s)
 {
 	bool killed = false;
 
-	for (const struct stray *stray = s->node->strays; stray; stray = stray->next)
-		if (stray->session == s && stray->logged)
-			killed |= kill_one(stray->id);
+	for (const struct stray *stray = s->node->strays; stray; stray = stray->next) {
+		if (stray->session != s || !stray->logged || !kill_one(stray->id))
+			continue;
+		session_over_killed(s, stray->id.pid);
+		killed = true;
+	}
 	return killed;
 }
 

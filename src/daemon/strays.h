@@ -26,7 +26,7 @@ uint64_t strays_held(const struct session *session, const struct gpu_sample *sam
 /* Whether any session has one. */
 bool strays_any(const struct node *node);
 /* Kills a session's strays that hold memory. True: there were any that could be. */
-bool strays_kill(const struct session *session);
+bool strays_kill(struct session *session);
 /* The session ends; all: the daemon does. */
 void strays_forget(struct session *session);
 void strays_free(struct node *node);

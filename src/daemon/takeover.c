@@ -190,7 +190,7 @@ static bool slot_is_true(const struct session *s, uint32_t slot)
 	char path[PROC_PATH_SIZE];
 	uid_t uid;
 
-	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)process_thread(pid));
 	if (is_closed(path))
 		return process_user(pid, &uid) && uid == s->record.uid;
 	return maps_each(s->node, path, is_session, s);
@@ -201,7 +201,7 @@ bool takeover_has_no_ledger(const struct session *s, pid_t pid)
 	cleanup_close int image = process_image_open(pid);
 	char path[PROC_PATH_SIZE];
 
-	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)process_thread(pid));
 	return image >= 0 && !maps_each(s->node, path, is_session, s);
 }
 
@@ -218,13 +218,14 @@ static void processes_scan(const struct node *node)
 
 		if (!isdigit((unsigned char)entry->d_name[0]) || pid == getpid())
 			continue;
-		snprintf(path, sizeof(path), "/proc/%.16s/fd", entry->d_name);
+		pid_t thread = process_thread(pid);
+		snprintf(path, sizeof(path), "/proc/%d/fd", (int)thread);
 		links_scan(node, path);
 		/* A program may have closed the front's descriptors; what it has mapped can be
 		 * opened by root only. */
-		snprintf(path, sizeof(path), "/proc/%.16s/map_files", entry->d_name);
+		snprintf(path, sizeof(path), "/proc/%d/map_files", (int)thread);
 		links_scan(node, path);
-		snprintf(path, sizeof(path), "/proc/%.16s/maps", entry->d_name);
+		snprintf(path, sizeof(path), "/proc/%d/maps", (int)thread);
 		(void)maps_each(node, path, note_lost, &pid);
 	}
 	closedir(dir);
@@ -409,7 +410,7 @@ static int attached_look_at(void *arg, uint32_t slot, const struct process_id *p
 	struct session *s = look->session;
 	char maps[PROC_PATH_SIZE];
 
-	snprintf(maps, sizeof(maps), "/proc/%d/maps", (int)process->pid);
+	snprintf(maps, sizeof(maps), "/proc/%d/maps", (int)process_thread(process->pid));
 	if (!process_alive(*process)) {
 		if (look->gone_count < LEDGER_SLOTS_MAX)
 			look->gone[look->gone_count++] = slot;

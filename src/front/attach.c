@@ -264,6 +264,11 @@ static void told(char *why, size_t size, struct attach_reply *reply)
 			*c = '?';
 }
 
+static bool is_filtered(void)
+{
+	return prctl(PR_GET_SECCOMP, 0, 0, 0, 0) != 0;
+}
+
 int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char *why,
 		   size_t why_size)
 {
@@ -298,6 +303,7 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 	a.socket_inode = inode_of(a.socket);
 	wake_take(&a, &wake_fd);
 	a.generation = atomic_load(&a.ledger.limits->generation);
+	a.filtered = is_filtered();
 	*ret = a;
 	ret->ledger.shape = &ret->shape;
 	return 0;
@@ -353,6 +359,7 @@ static bool resume(struct attachment *a, int tries)
 	a->unreachable = fd < 0;
 	if (fd < 0)
 		return false;
+	a->unanswered = false;
 	/* The old number, if it is still the dead connection, goes to the new one. */
 	if (inode_of(a->socket) == a->socket_inode)
 		close(a->socket);
@@ -367,19 +374,60 @@ static bool resume(struct attachment *a, int tries)
 	return r == 0;
 }
 
-bool attach_settle(struct attachment *a, bool exact, int gpu, uint64_t *ret_over)
+bool attach_settle(struct attachment *a, struct attach_settling *s)
 {
 	struct attach_request request = request_make(ATTACH_SETTLE, a->slot);
 	struct attach_reply reply = {0};
 
-	request.flags = exact ? 0 : ATTACH_FLAG_INEXACT;
-	request.reserved[0] = (uint32_t)(gpu + 1);
-	*ret_over = 0;
-	if ((inode_of(a->socket) != a->socket_inode || exchange(a, &request, &reply) < 0) &&
+	request.flags =
+		(s->exact ? 0 : ATTACH_FLAG_INEXACT) | (s->leaving ? ATTACH_FLAG_LEAVING : 0);
+	request.reserved[0] = (uint32_t)(s->gpu + 1);
+	request.reserved[1] = (uint32_t)(s->leaving / LEDGER_GRANULE);
+	s->asked = s->taken_over = false;
+	s->over = 0;
+	if ((a->unanswered || inode_of(a->socket) != a->socket_inode ||
+	     exchange(a, &request, &reply) < 0) &&
 	    (!resume(a, a->unreachable ? 1 : CONNECT_TRIES) || exchange(a, &request, &reply) < 0))
 		return false;
-	*ret_over = reply.reserved[0] | (uint64_t)reply.reserved[1] << 32;
+	s->asked = true;
+	s->over = reply.reserved[0] | (uint64_t)reply.reserved[1] << 32;
+	s->taken_over = reply.reserved[2] == ATTACH_TAKEN_OVER;
 	return true;
+}
+
+static bool connected(const struct attachment *a)
+{
+	struct pollfd poll_socket = {.fd = a->socket, .events = POLLIN};
+
+	if (inode_of(a->socket) != a->socket_inode)
+		return false;
+	/* Nothing comes unasked: what can be read is the end, or what was not waited for. */
+	return poll(&poll_socket, 1, 0) == 0;
+}
+
+/* -EAGAIN: it does not answer. */
+static int sweep(struct attachment *a)
+{
+	struct attach_request request = request_make(ATTACH_SWEEP, a->slot);
+	struct attach_reply reply = {0};
+	int r = exchange(a, &request, &reply);
+
+	a->unanswered = r == -EAGAIN;
+	return r;
+}
+
+bool attach_sweep(struct attachment *a)
+{
+	/* A filter made for what the driver needs may end the process for more than that. */
+	if (is_filtered() && !a->filtered)
+		return false;
+	if (a->unanswered && connected(a))
+		return false;
+	int r = a->unanswered || inode_of(a->socket) != a->socket_inode ? -ECONNRESET : sweep(a);
+	/* A daemon of an earlier version that does not know the question refuses. */
+	if (r == 0 || r == -EPERM || r == -EAGAIN)
+		return r == 0;
+	return resume(a, 1) && sweep(a) == 0;
 }
 
 void attach_wake(const struct attachment *a)
@@ -392,16 +440,6 @@ void attach_wake(const struct attachment *a)
 		return; /* full: it has been told */
 }
 
-static bool connected(const struct attachment *a)
-{
-	struct pollfd poll_socket = {.fd = a->socket, .events = POLLIN};
-
-	if (inode_of(a->socket) != a->socket_inode)
-		return false;
-	/* Nothing comes unasked: what can be read is the end. */
-	return poll(&poll_socket, 1, 0) == 0;
-}
-
 void attach_look(struct attachment *a)
 {
 	struct pollfd poll_socket = {.fd = a->socket, .events = POLLIN};
@@ -409,8 +447,8 @@ void attach_look(struct attachment *a)
 	if (poll(&poll_socket, 1, 0) <= 0 || poll_socket.revents & POLLNVAL ||
 	    atomic_load(&a->ledger.limits->generation) != a->generation)
 		return;
-	/* A filter made for what the driver needs may end the process for more than that. */
-	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 0)
+	/* See attach_sweep(). */
+	if (!is_filtered())
 		resume(a, 1);
 }
 

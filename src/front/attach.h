@@ -23,6 +23,8 @@ struct attachment {
 	uint64_t socket_inode, wake_inode, limits_inode, ledger_inode;
 	uint32_t generation; /* the daemon's, when it was last heard of */
 	bool unreachable;    /* nobody listened the last time */
+	bool unanswered;     /* a daemon that hangs owes a reply */
+	bool filtered;       /* there were filters of system calls before it attached */
 };
 
 /* Connects as the environment says (CARVE_SESSION, CARVE_ATTACH) and maps what it gets, checked.
@@ -35,11 +37,28 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char *why,
 		   size_t why_size);
 
+struct attach_settling {
+	int gpu;          /* what follows is about this one; -1: none is meant */
+	bool exact;       /* all that the process charged is on the device */
+	uint64_t leaving; /* bytes charged that it gave back to the driver */
+	/* Answers: */
+	bool asked;      /* false: nobody there; the books stay as they are */
+	bool taken_over; /* what the driver keeps of `leaving` is charged by others now: uncharge it
+			  */
+	uint64_t over; /* bytes charged, `leaving` not among them, that the driver does not know of
+			*/
+};
+/* No more can be told at a time. */
+#define ATTACH_LEAVING_MOST (UINT32_MAX * LEDGER_GRANULE)
+
 /* Has the daemon compare the driver's figures with this process's slot, and waits until it has.
- * After a restart of the daemon it connects anew. exact: all that it charged is on the device.
- * *ret_over: bytes charged on `gpu` (-1: none is meant) that the driver does not know of. False:
- * nobody there; the books stay as they are. */
-bool attach_settle(struct attachment *a, bool exact, int gpu, uint64_t *ret_over);
+ * After a restart of the daemon it connects anew. False: as s->asked. */
+bool attach_settle(struct attachment *a, struct attach_settling *s);
+
+/* Has the daemon give back what processes of the session held that have ended or are ending, and
+ * waits until the driver has it: some seconds at most, ATTACH_SWEEP_MS, where it does not come.
+ * True: that was looked into. False: nobody there, or one that hangs, which is waited for once. */
+bool attach_sweep(struct attachment *a);
 
 /* Tells the daemon that a thread waits at the gate, or that an idle lease is taken up again. */
 void attach_wake(const struct attachment *a);

@@ -1,6 +1,42 @@
 #include "front/books.h"
 
 #include <errno.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+/* How long a call waits for the daemon's comparison, at most. */
+#define STILL_NS 50000L
+#define STILL_MOST 4000
+
+static __attribute__((noinline)) void stand_still_now(struct process *p)
+{
+	const struct ledger_limits *limits = p->attachment.ledger.limits;
+
+	for (int i = 0; i < STILL_MOST; i++) {
+		uint64_t until =
+			atomic_load_explicit(&limits->still_until_ns, memory_order_acquire);
+
+		if (!until || now_monotonic_ns() >= until)
+			return;
+		nanosleep(&(struct timespec){.tv_nsec = STILL_NS}, NULL);
+	}
+}
+
+/* Before a call that takes or gives memory, where the daemon has asked for it. */
+static inline void stand_still(struct process *p)
+{
+	if (__builtin_expect(atomic_load_explicit(&p->attachment.ledger.limits->still_until_ns,
+						  memory_order_relaxed) != 0,
+			     0))
+		stand_still_now(p);
+}
+
+/* Given back, but the driver may keep it: it stays charged. */
+static void leave_locked(struct process *p, uint32_t gpu, uint64_t bytes)
+{
+	p->gpu[gpu].leaving += bytes;
+}
 
 static int resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
 {
@@ -15,13 +51,46 @@ static int resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_
 	return 0;
 }
 
+static bool is_packed(const struct object *object)
+{
+	return (object->kind == OBJECT_ARRAY || object->kind == OBJECT_MIPMAP) && object->memory;
+}
+
+static void arrays_release_locked(struct process *p, uint32_t gpu, uint32_t blocks)
+{
+	resize_locked(p, gpu, blocks * BLOCK_BYTES, 0);
+	p->gpu[gpu].arrays.blocks -= blocks;
+}
+
+static void array_drop_locked(struct process *p, const struct object *array)
+{
+	struct process_arrays *arrays = &p->gpu[array->gpu].arrays;
+
+	arrays->bytes -= array->memory;
+	arrays->unsure = MIN(arrays->unsure + 1, arrays->blocks);
+	if (!--arrays->count) {
+		arrays_release_locked(p, array->gpu, arrays->blocks);
+		arrays->unsure = 0;
+	}
+}
+
 static void drop_locked(struct process *p, const struct object *object)
 {
+	struct object leaving = *object;
+
+	if (object->kind == OBJECT_FREEING) {
+		leaving.handle = object->memory;
+		object = &leaving;
+	}
 	if (object->kind == OBJECT_BLOCK) {
 		small_drop_block(p, object);
+	} else if (is_packed(object)) {
+		array_drop_locked(p, object);
 	} else if (object->small) {
 		small_leave(p, object);
 		small_drop(p, object);
+	} else if (object->exported) {
+		leave_locked(p, object->gpu, object->bytes);
 	} else {
 		resize_locked(p, object->gpu, object->bytes, 0);
 	}
@@ -40,6 +109,12 @@ static void count_up(_Atomic uint32_t *counter)
 			      memory_order_release);
 }
 
+static void count_down(_Atomic uint32_t *counter)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) - 1,
+			      memory_order_release);
+}
+
 static struct ledger_slot *own_slot(struct process *p)
 {
 	return ledger_slot(&p->attachment.ledger, p->attachment.slot);
@@ -47,6 +122,7 @@ static struct ledger_slot *own_slot(struct process *p)
 
 int books_reserve(struct process *p, struct object *object)
 {
+	stand_still(p);
 	owned_lock_acquire(&p->lock);
 	int r = object->small ? small_reserve(p, object)
 			      : resize_locked(p, object->gpu, 0, object->bytes);
@@ -110,6 +186,7 @@ static void piece_taken_locked(struct process *p, const struct object *object)
 
 bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret)
 {
+	stand_still(p);
 	owned_lock_acquire(&p->lock);
 	bool found = table_take(&p->objects, kind, handle, ret);
 	if (found)
@@ -121,16 +198,19 @@ bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struc
 	return found;
 }
 
-void books_drop(struct process *p, const struct object *object)
+bool books_drop(struct process *p, const struct object *object)
 {
 	owned_lock_acquire(&p->lock);
+	uint64_t before = p->gpu[object->gpu].leaving;
 	if (object->small)
 		small_drop(p, object);
 	else
 		drop_locked(p, object);
 	piece_taken_locked(p, object);
 	count_up(&own_slot(p)->calls_done);
+	bool leaves = p->gpu[object->gpu].leaving != before;
 	owned_lock_release(&p->lock);
+	return leaves;
 }
 
 void books_restore(struct process *p, const struct object *object)
@@ -142,6 +222,149 @@ void books_restore(struct process *p, const struct object *object)
 	piece_taken_locked(p, object);
 	count_up(&own_slot(p)->calls_done);
 	owned_lock_release(&p->lock);
+}
+
+void books_array_packed(struct process *p, struct object *array, uint64_t bytes)
+{
+	struct process_arrays *arrays = &p->gpu[array->gpu].arrays;
+
+	array->memory = bytes;
+	array->bytes = 0;
+	owned_lock_acquire(&p->lock);
+	arrays->count++;
+	arrays->blocks++;
+	arrays->bytes += bytes;
+	arrays->unsure += arrays->blocks > 1;
+	owned_lock_release(&p->lock);
+}
+
+uint32_t books_arrays_unsure(struct process *p, uint32_t gpu)
+{
+	owned_lock_acquire(&p->lock);
+	uint32_t unsure = p->gpu[gpu].arrays.unsure;
+	owned_lock_release(&p->lock);
+	return unsure;
+}
+
+bool books_arrays_ask(struct process *p, uint32_t gpu)
+{
+	struct process_arrays *arrays = &p->gpu[gpu].arrays;
+
+	owned_lock_acquire(&p->lock);
+	bool first = !arrays->asking;
+	arrays->asking = true;
+	owned_lock_release(&p->lock);
+	return first;
+}
+
+/* Never fewer than they fill. An answer that says nothing may be none: then it is asked again, but
+ * ever less often. */
+void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over)
+{
+	struct process_arrays *arrays = &p->gpu[gpu].arrays;
+
+	owned_lock_acquire(&p->lock);
+	uint32_t least = (uint32_t)(books_blocks(arrays->bytes) / BLOCK_BYTES);
+	uint32_t most = arrays->blocks > least ? arrays->blocks - least : 0;
+	arrays_release_locked(p, gpu, (uint32_t)MIN(over / BLOCK_BYTES, most));
+	arrays->unsure = over ? 0 : arrays->unsure / 2;
+	arrays->asking = false;
+	owned_lock_release(&p->lock);
+}
+
+uint64_t books_freeing(struct process *p, const struct object *object)
+{
+	struct object leaving = *object;
+
+	leaving.kind = OBJECT_FREEING;
+	leaving.memory = object->handle;
+	owned_lock_acquire(&p->lock);
+	leaving.handle = ++p->last_freeing;
+	/* Its place in a block stays taken. */
+	if (object->small)
+		small_return(p, object);
+	bool kept = table_put(&p->objects, &leaving, NULL) == 0;
+	if (!kept)
+		drop_locked(p, &leaving);
+	count_up(&own_slot(p)->calls_done);
+	owned_lock_release(&p->lock);
+	return kept ? leaving.handle : 0;
+}
+
+void books_freed(struct process *p, uint64_t number, bool freed)
+{
+	struct object leaving;
+
+	owned_lock_acquire(&p->lock);
+	if (table_take(&p->objects, OBJECT_FREEING, number, &leaving)) {
+		struct object small = leaving;
+
+		small.handle = leaving.memory;
+		if (!freed && leaving.small)
+			small_export(p, &small);
+		leaving.exported |= !freed;
+		drop_locked(p, &leaving);
+	}
+	owned_lock_release(&p->lock);
+}
+
+void books_leave(struct process *p, uint32_t gpu, uint64_t bytes)
+{
+	owned_lock_acquire(&p->lock);
+	leave_locked(p, gpu, bytes);
+	owned_lock_release(&p->lock);
+}
+
+bool books_are_leaving(struct process *p, uint32_t gpu)
+{
+	owned_lock_acquire(&p->lock);
+	bool leaving = p->gpu[gpu].leaving;
+	owned_lock_release(&p->lock);
+	return leaving;
+}
+
+uint64_t books_leaving_begin(struct process *p, uint32_t gpu, uint64_t most)
+{
+	owned_lock_acquire(&p->lock);
+	uint64_t bytes = MIN(p->gpu[gpu].leaving, most);
+	p->gpu[gpu].leaving -= bytes;
+	if (bytes) {
+		count_up(&own_slot(p)->leaving);
+		count_up(&own_slot(p)->parting);
+	}
+	owned_lock_release(&p->lock);
+	return bytes;
+}
+
+bool books_parting_begin(struct process *p)
+{
+	if (!atomic_load_explicit(&own_slot(p)->exported, memory_order_relaxed))
+		return false;
+	owned_lock_acquire(&p->lock);
+	count_up(&own_slot(p)->parting);
+	owned_lock_release(&p->lock);
+	return true;
+}
+
+void books_parting_end(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	count_down(&own_slot(p)->parting);
+	owned_lock_release(&p->lock);
+}
+
+bool books_leaving_end(struct process *p, uint32_t gpu, uint64_t bytes, bool gone)
+{
+	owned_lock_acquire(&p->lock);
+	if (gone)
+		resize_locked(p, gpu, bytes, 0);
+	else
+		leave_locked(p, gpu, bytes);
+	count_down(&own_slot(p)->leaving);
+	count_down(&own_slot(p)->parting);
+	bool others = atomic_load_explicit(&own_slot(p)->leaving, memory_order_relaxed);
+	owned_lock_release(&p->lock);
+	return others;
 }
 
 int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
@@ -177,7 +400,10 @@ static int hold_locked(struct process *p, struct object *object, const struct lo
 		/* Who is alone counts on what is booked, reserving nothing. */
 		if (stale || (growth->alone && !look->in_call))
 			return 0;
-		resize_locked(p, object->gpu, object->bytes, bytes);
+		if (object->exported)
+			leave_locked(p, object->gpu, object->bytes - bytes);
+		else
+			resize_locked(p, object->gpu, object->bytes, bytes);
 		object->bytes = bytes;
 		return 0;
 	}
@@ -245,8 +471,8 @@ void books_forget(struct process *p, enum object_kind kind, uint64_t handle, uin
 	struct object object;
 
 	owned_lock_acquire(&p->lock);
-	if (table_take(&p->objects, kind, handle, &object))
-		resize_locked(p, object.gpu, object.bytes, MIN(keep, object.bytes));
+	if (table_take(&p->objects, kind, handle, &object) && object.bytes > keep)
+		leave_locked(p, object.gpu, object.bytes - keep);
 	for (uint32_t i = 0; i < p->growing_count; i++)
 		if (p->growing[i].kind == kind && p->growing[i].handle == handle)
 			p->growing[i] = p->growing[--p->growing_count];
@@ -282,6 +508,10 @@ bool books_export(struct process *p, enum object_kind kind, uint64_t handle)
 	struct object *object = table_find(&p->objects, kind, handle);
 	if (object)
 		object->exported = true;
+	if (object && object->small)
+		small_export(p, object);
+	if (object)
+		atomic_store_explicit(&own_slot(p)->exported, 1, memory_order_release);
 	owned_lock_release(&p->lock);
 	return object != NULL;
 }
@@ -372,6 +602,7 @@ void books_graph_launched(struct process *p, uint64_t exec, uint64_t stream)
 
 void books_call_begin(struct process *p)
 {
+	stand_still(p);
 	owned_lock_acquire(&p->lock);
 	count_up(&own_slot(p)->calls_begun);
 	owned_lock_release(&p->lock);

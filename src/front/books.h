@@ -33,8 +33,44 @@ void books_cancel(struct process *p, const struct object *object);
 int books_keep(struct process *p, struct object *object);
 /* Moves an object out; its amount stays charged. False: not one of ours, and no call is counted. */
 bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret);
-void books_drop(struct process *p, const struct object *object);
+/* True: it is leaving, see below. */
+bool books_drop(struct process *p, const struct object *object);
 void books_restore(struct process *p, const struct object *object);
+
+/* Instead of _drop: a stream frees it when it gets there, and it stays charged until books_freed(),
+ * by any thread, with the number that is returned. 0: there is no memory to remember it, and it was
+ * dropped. */
+uint64_t books_freeing(struct process *p, const struct object *object);
+/* Does nothing where its context went before. freed: the stream got there; else that is not known.
+ */
+void books_freed(struct process *p, uint64_t number, bool freed);
+
+/* A block is reserved for an array that is smaller: from now on it is one of those that are charged
+ * for such arrays together, and the object has none of its own. To be followed by _keep. */
+void books_array_packed(struct process *p, struct object *array, uint64_t bytes);
+/* How many blocks may be charged too many for such arrays. */
+uint32_t books_arrays_unsure(struct process *p, uint32_t gpu);
+/* The driver is to be asked what it holds; false: another thread does. Then _asked(): `over` bytes
+ * are charged beyond that. */
+bool books_arrays_ask(struct process *p, uint32_t gpu);
+void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over);
+
+/* What the driver may keep when it is given back (others have it open, it is freed when a stream
+ * gets there, only the driver knows how much it is) stays charged, and is *leaving* until the
+ * daemon charges what there still is of it in another place: so it is in the books at every moment.
+ * What is dropped and was exported leaves by itself. */
+void books_leave(struct process *p, uint32_t gpu, uint64_t bytes);
+bool books_are_leaving(struct process *p, uint32_t gpu);
+/* Takes up what is leaving on a GPU, `most` bytes of it, to tell the daemon. 0: nothing is. Else to
+ * be followed by books_leaving_end(): gone: the daemon has it, and it is uncharged; else it is
+ * leaving as before. True: other threads are telling the daemon, too. */
+uint64_t books_leaving_begin(struct process *p, uint32_t gpu, uint64_t most);
+bool books_leaving_end(struct process *p, uint32_t gpu, uint64_t bytes, bool gone);
+/* Around a driver call that may give back what others have, and what follows it, where this process
+ * let others have something: from the call on until it is uncharged, that may be in another's
+ * figure, and be charged twice. Returns whether books_parting_end() is to follow. */
+bool books_parting_begin(struct process *p);
+void books_parting_end(struct process *p);
 
 /* What is charged becomes `to` bytes instead of `from`. 0, or -ENOMEM with nothing changed, which
  * cannot happen where `to` is not more. */
@@ -62,7 +98,7 @@ size_t books_list(struct process *p, enum object_kind kind, uint64_t memory, uin
 		  size_t room);
 /* How many pieces of pools were freed so far. False: one is being freed right now. */
 bool books_pieces_quiet(struct process *p, uint64_t *ret_freed);
-/* Forgets a growing object; `keep` bytes of it stay charged. */
+/* Forgets a growing object; `keep` bytes of it stay charged, the rest is leaving. */
 void books_forget(struct process *p, enum object_kind kind, uint64_t handle, uint64_t keep);
 /* One reference less; without the last the object is moved out, its amount still charged. *ret is
  * the object as it is then. False: not one of ours. */

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/macros.h"
+#include "front/direct.h"
 #include "front/dl.h"
 #include "front/environment.h"
 #include "front/library.h"
@@ -144,6 +145,7 @@ static void load(void)
 	fill_slots(library);
 	atomic_store(&handle, library);
 	atomic_store(&state, library ? DRIVER_LOADED : DRIVER_ABSENT);
+	direct_bind();
 }
 
 void *driver_handle(void)

@@ -34,6 +34,11 @@ extern const uint32_t front_count;
 extern const struct front_entry front_entries[];
 extern const char front_names[];
 extern void *_Atomic front_slots[];
+/* Whole pages with nothing but the entries, and where in them a jump or call goes through a slot:
+ * the distance of each such place from its own number. */
+extern const uint8_t front_code[], front_code_end[];
+extern const int32_t front_sites[];
+extern const uint32_t front_site_count;
 
 static inline void *front_entry_address(uint32_t index)
 {

@@ -84,13 +84,18 @@ void process_look_after_daemon(struct process *p)
 	lock_release(&p->attaching);
 }
 
-uint64_t process_settle(struct process *p, int gpu)
+bool process_sweep(struct process *p)
 {
-	bool exact = gpu < 0 && !p->growing_count && !atomic_load(&p->has_managed);
-	uint64_t over;
-
 	lock_acquire(&p->attaching);
-	attach_settle(&p->attachment, exact, gpu, &over);
+	bool swept = attach_sweep(&p->attachment);
 	lock_release(&p->attaching);
-	return over;
+	return swept;
+}
+
+void process_settle(struct process *p, bool contexts, struct attach_settling *s)
+{
+	s->exact = contexts && !p->growing_count && !atomic_load(&p->has_managed);
+	lock_acquire(&p->attaching);
+	attach_settle(&p->attachment, s);
+	lock_release(&p->attaching);
 }

@@ -28,9 +28,23 @@ struct process_growth {
 	bool alone; /* one of them is to be the only one, or is */
 };
 
+/* Arrays that are smaller than a block. The driver packs them into blocks, too, but nothing shows
+ * into which: one is charged for each, and those that it did not take are given back when it has
+ * said what it holds. */
+struct process_arrays {
+	uint32_t count, blocks; /* arrays, and blocks charged for them */
+	uint64_t bytes;         /* of the arrays */
+	uint32_t unsure;        /* blocks that may be charged too many since it was asked */
+	bool asking;
+};
+
 struct process_gpu {
 	struct small_hot hot;
 	struct small_calls small;
+	struct process_arrays arrays;
+	/* Bytes that were given back to the driver, which may keep them, and stay charged until
+	 * they were told to the daemon: books_leaving_begin(). */
+	uint64_t leaving;
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
 };
 
@@ -53,9 +67,13 @@ struct process {
 	_Atomic uint32_t unlooked; /* times since it was looked whether the daemon is there */
 	uint64_t pieces_freed, pieces_freeing; /* of pools: how often, and how many are being */
 	_Atomic bool growing_restless;         /* something free in one may be given back */
+	/* Pools were destroyed of which something stayed: it was posted by the daemon, and nothing
+	 * else tells when it has gone. */
+	_Atomic bool has_remains;
 	_Atomic bool has_managed;      /* some of what is charged may not be on the device */
 	struct small_map *small_maps;  /* not in use */
 	uint64_t last_memory;          /* number of the latest OBJECT_PHYSICAL */
+	uint64_t last_freeing;         /* number of the latest OBJECT_FREEING */
 	uint32_t last_mapping, unmaps; /* number of the latest OBJECT_MAPPING; see cuda/vmm.c */
 	struct environment_swap environment;
 	struct gate *_Atomic gate; /* cuda/gate_parts.h; NULL: not armed */
@@ -91,8 +109,11 @@ static inline void process_look_now_and_then(struct process *p)
 		process_look_after_daemon(p);
 }
 
-/* Has the daemon post what the driver says this process holds; see attach_settle(). gpu: after a
- * call that may have been charged more than it took there; by how much that is, is returned. -1:
- * after one of contexts, whose learned cost may be too much, and what is beyond it is posted as
- * less than nothing, where all else that was charged is surely there. */
-uint64_t process_settle(struct process *p, int gpu);
+/* Has the daemon give back what processes of the session held that are no more; see
+ * attach_sweep(). */
+bool process_sweep(struct process *p);
+/* Has the daemon post what the driver says this process holds; see attach_settle(). By how much
+ * more is charged on that GPU is told in s->over. contexts: after a call of contexts, whose learned
+ * cost may be too much, and what is beyond it is posted as less than nothing, where all else that
+ * was charged is surely there. */
+void process_settle(struct process *p, bool contexts, struct attach_settling *s);

@@ -23,6 +23,15 @@ static void uncharge_block(struct process *p, uint32_t gpu)
 		ledger_uncharge(&p->attachment.ledger, p->attachment.slot, gpu, BLOCK_BYTES);
 }
 
+/* The driver may keep one that others have a handle to. */
+static void block_given(struct process *p, const struct object *block)
+{
+	if (block->exported)
+		p->gpu[block->gpu].leaving += BLOCK_BYTES;
+	else
+		uncharge_block(p, block->gpu);
+}
+
 /* For a call that reserved none and got one. */
 static int charge_late(struct process *p, uint32_t gpu)
 {
@@ -300,8 +309,17 @@ void small_drop(struct process *p, const struct object *object)
 	p->gpu[object->gpu].small.freeing--;
 	if (!block || !block->count || --block->count)
 		return;
-	uncharge_block(p, block->gpu);
+	block_given(p, block);
+	block->exported = false;
 	block_emptied(p, block);
+}
+
+void small_export(struct process *p, const struct object *object)
+{
+	struct object *block = find_block(p, object);
+
+	if (block)
+		block->exported = true;
 }
 
 void small_drop_block(struct process *p, const struct object *block)
@@ -313,5 +331,5 @@ void small_drop_block(struct process *p, const struct object *block)
 		hot->empty = 0;
 	map_free(p, map_of(block));
 	if (block->count)
-		uncharge_block(p, block->gpu);
+		block_given(p, block);
 }

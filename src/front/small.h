@@ -68,5 +68,7 @@ void small_leave(struct process *p, const struct object *object);
 void small_drop(struct process *p, const struct object *object);
 /* It was not. */
 void small_return(struct process *p, const struct object *object);
+/* Others may have a handle to it, which is one to its block. */
+void small_export(struct process *p, const struct object *object);
 /* A block, moved out of the books, goes with its context, before or after those in it. */
 void small_drop_block(struct process *p, const struct object *block);

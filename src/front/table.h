@@ -23,6 +23,9 @@ enum object_kind {
 	OBJECT_GRAPH, /* executable, with memory nodes; bytes is what those ask for */
 	OBJECT_IMAGE, /* a module or library: by its handle; what its image says that it takes */
 	OBJECT_LIMIT, /* of a context: by a number of ours; memory is the limit's first value */
+	/* Linear memory that a stream frees when it gets there: by a number of ours; memory is its
+	 * device pointer. */
+	OBJECT_FREEING,
 };
 
 struct object {
@@ -30,7 +33,8 @@ struct object {
 	uint64_t bytes;   /* charged for it alone */
 	uint64_t context; /* it goes when this goes; 0: with the process */
 	/* Number of the OBJECT_PHYSICAL that is meant; a block's small_map; of a growing one the
-	 * number of the latest look at it; of a piece of a pool that pool. */
+	 * number of the latest look at it; of a piece of a pool that pool; of a small array its
+	 * bytes. */
 	uint64_t memory;
 	uint32_t small; /* not 0: bytes in a block shared with others, see small.h */
 	/* References, where the kind has them; a graph's epoch; of a mapping its number. */

@@ -20,6 +20,12 @@
  * reserved[0] is a GPU of the ledger plus 1, the reply's reserved[0] and [1] are the low and the
  * high half of by how many bytes more is charged there than the driver says. */
 #define ATTACH_FLAG_INEXACT 2u
+/* With ATTACH_SETTLE of a GPU (reserved[0]): of what I charged there I gave reserved[1] units of
+ * LEDGER_GRANULE back to the driver, which may keep some. The reply's reserved[2] is
+ * ATTACH_TAKEN_OVER: whatever it keeps is charged by the daemon now, and I am to uncharge all of
+ * mine. Else the daemon does not know of this: uncharge it, then settle as ever. */
+#define ATTACH_FLAG_LEAVING 4u
+#define ATTACH_TAKEN_OVER 1u
 #define ATTACH_ENV_SESSION "CARVE_SESSION"
 #define ATTACH_ENV_SOCKET "CARVE_ATTACH"
 /* Absolute paths of the real driver's libraries, found by `carve run` before the front hides them.
@@ -60,7 +66,14 @@ enum attach_kind {
 	 * them: limits and ledger, as it got them. A daemon that may not look into the process, and
 	 * so has no ledger of this session yet, takes them; others close them. */
 	ATTACH_RESUME = 5,
+	/* On a workload's connection: I am about to refuse memory for want of room. What processes
+	 * of the session held that have ended, or are ending, comes back first: the reply is sent
+	 * when the driver has it, at once where there are none, and within ATTACH_SWEEP_MS. A
+	 * daemon that does not know this says ATTACH_MALFORMED, and goes on. */
+	ATTACH_SWEEP = 6,
 };
+
+#define ATTACH_SWEEP_MS 4000
 
 struct attach_request {
 	uint32_t magic;

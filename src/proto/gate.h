@@ -17,7 +17,8 @@
  *   IDLE          CLOSED       daemon: somebody else gets the GPU    gate_replace
  *   IDLE          CONTENDED    a process of the session that has     gate_replace, then it writes
  *                              work again                            to the wake descriptor
- *   CLOSED, IDLE  OPEN         a waiter, when the daemon is gone     gate_replace
+ *   CLOSED, IDLE  OPEN         a waiter, when the daemon is gone,    gate_replace
+ *                              or hangs
  *
  * A launching thread stores 1 to its gate_thread.in_launch, then loads the word; the closer changes
  * the word, then has every CPU pass a barrier (membarrier GLOBAL_EXPEDITED), then reads in_launch.

@@ -349,6 +349,22 @@ void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t 
 		daemon_add(l, slot, LEDGER_FIELD_SETTLED, gpu, delta);
 }
 
+uint64_t ledger_kept(const struct ledger *l, uint32_t gpu)
+{
+	int64_t kept = atomic_load(&ledger_slot_gpu(l, LEDGER_SLOT_DAEMON, gpu)->used);
+
+	return kept > 0 ? (uint64_t)kept : 0;
+}
+
+void ledger_keep(const struct ledger *l, uint32_t gpu, uint64_t bytes)
+{
+	struct ledger_slot_gpu *own = ledger_slot_gpu(l, LEDGER_SLOT_DAEMON, gpu);
+	int64_t delta = round_to_granule(bytes) - amount_read(&own->used);
+
+	if (delta)
+		daemon_add(l, LEDGER_SLOT_DAEMON, LEDGER_FIELD_USED, gpu, delta);
+}
+
 void ledger_recover(const struct ledger *l, uint32_t slot)
 {
 	struct ledger_intent *intent = &ledger_slot(l, slot)->intent;
@@ -396,6 +412,9 @@ void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint
 	s->start_time = start_time;
 	if (gate_process(l, slot))
 		memset(gate_process(l, slot), 0, sizeof(struct gate_process));
+	atomic_store(&s->exported, 0);
+	atomic_store(&s->leaving, 0);
+	atomic_store(&s->parting, 0);
 	atomic_store(&s->calls_begun, 0);
 	atomic_store(&s->calls_done, 0);
 	atomic_store(&s->state, LEDGER_SLOT_LIVE);

@@ -26,13 +26,18 @@
 #define LEDGER_VERSION 1u
 #define LEDGER_GPUS_MAX 64u
 #define LEDGER_SLOTS_MAX 1024u
-/* Slot 0 is the daemon's: its intents cover settling and reaping. */
+/* Slot 0 is the daemon's: its intents cover settling and reaping, and what it holds is memory that
+ * a process gave back, and of which the daemon does not know yet whether the driver keeps it for
+ * another. */
 #define LEDGER_SLOT_DAEMON 0u
 /* Amounts are multiples of this many bytes (the driver's smallest address alignment: cuMemAlloc
  * returns addresses aligned to at least 256 B; 512 B is the step it hands out). */
 #define LEDGER_GRANULE 512ull
 #define LEDGER_UUID_SIZE 16
 #define LEDGER_SESSION_SIZE 40
+
+#define LEDGER_BEAT_MS 1000u
+#define LEDGER_BEAT_COUNT_BITS 16
 
 /* ---- limits page ------------------------------------------------------------------------- */
 
@@ -57,8 +62,14 @@ struct ledger_limits {
 	/* GPU time that a process may have in flight while others want the GPU, in us; 0: the
 	 * front's own choice. */
 	_Atomic uint32_t in_flight_us;
-	uint32_t reserved_time;
-	uint64_t reserved[7];
+	/* That the daemon's lease thread runs: {generation:16, count:16}, another number each
+	 * second (LEDGER_BEAT_MS) while the session's GPU time is sliced. Of another generation
+	 * than the above, or 0: a daemon that does not say. */
+	_Atomic uint32_t beat;
+	/* CLOCK_MONOTONIC in ns; until then no process begins a call that takes or gives memory,
+	 * as the daemon compares. 0: nobody waits. */
+	_Atomic uint64_t still_until_ns;
+	uint64_t reserved[6];
 	struct ledger_limit gpu[LEDGER_GPUS_MAX];
 };
 
@@ -116,7 +127,16 @@ struct ledger_slot {
 	_Atomic uint32_t calls_begun; /* driver calls that take or give memory: entered ... */
 	_Atomic uint32_t calls_done;  /* ... and returned; equal: the books are settled */
 	struct ledger_intent intent;
-	uint8_t reserved[64 - 56 + 64];
+	/* Not 0: others may have been given handles to memory of this process, by which the driver
+	 * keeps it when it is given back, in their figures. Never 0 again. */
+	_Atomic uint32_t exported;
+	/* Calls that gave memory back to the driver, and wait for the daemon's word that they may
+	 * uncharge it. */
+	_Atomic uint32_t leaving;
+	/* Those, and calls that are about to give back what others may have. While there are any,
+	 * some may be charged twice. */
+	_Atomic uint32_t parting;
+	uint8_t reserved[60];
 	/* struct ledger_slot_gpu gpu[gpu_count] follows; the stride is in the header */
 };
 
@@ -151,10 +171,15 @@ LEDGER_ASSERT(sizeof(struct ledger_intent) == 32);
 LEDGER_ASSERT(offsetof(struct ledger_intent, before) == 16);
 LEDGER_ASSERT(sizeof(struct ledger_slot_gpu) == 32);
 LEDGER_ASSERT(offsetof(struct ledger_slot, intent) == 24);
+LEDGER_ASSERT(offsetof(struct ledger_slot, exported) == 56);
+LEDGER_ASSERT(offsetof(struct ledger_slot, leaving) == 60);
+LEDGER_ASSERT(offsetof(struct ledger_slot, parting) == 64);
 LEDGER_ASSERT(sizeof(struct ledger_slot) == 128);
 LEDGER_ASSERT(sizeof(struct ledger_header) == 112);
 LEDGER_ASSERT(offsetof(struct ledger_header, time_offset) == 36);
 LEDGER_ASSERT(offsetof(struct ledger_limits, in_flight_us) == 64);
+LEDGER_ASSERT(offsetof(struct ledger_limits, beat) == 68);
+LEDGER_ASSERT(offsetof(struct ledger_limits, still_until_ns) == 72);
 LEDGER_ASSERT(LEDGER_WORD_SUM_BITS + LEDGER_WORD_SLOT_BITS + LEDGER_WORD_SEQ_BITS == 64);
 
 /* A mapping of both parts. Plain pointers, owned by whoever mapped them. */
@@ -190,6 +215,10 @@ int ledger_charge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t 
 void ledger_uncharge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes);
 /* Daemon: sets slot's settled amount, whatever the limit says. */
 void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t settled_bytes);
+/* Daemon: sets what its own slot holds, whatever the limit says. */
+void ledger_keep(const struct ledger *l, uint32_t gpu, uint64_t bytes);
+/* What that is. */
+uint64_t ledger_kept(const struct ledger *l, uint32_t gpu);
 /* Daemon: lowers the limit, through the daemon's own mapping of it. 0: no sum of charges is above
  * it from now on; -EBUSY: more is charged, and the limit stays as it was. */
 int ledger_shrink(const struct ledger *l, struct ledger_limits *limits, uint32_t gpu,

@@ -1,4 +1,5 @@
 /* Graphs, made by hand and by capture; the memory that they allocate. */
+#include <pthread.h>
 #include <unistd.h>
 
 #include "cuda_check.h"
@@ -254,6 +255,8 @@ static void check_capture_errors(int argc, char **argv)
 	/* Calls that captures do not know, by mode. */
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuMemAlloc_v2(&p, 100));
+	/* A node frees what a node has allocated, nothing else. */
+	EXPECT_RESULT(cuMemFreeAsync(p, a), CUDA_ERROR_INVALID_VALUE);
 	OK(cuStreamEndCapture(a, &graph));
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	EXPECT_RESULT(cuMemAlloc_v2(&p, 100), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -346,14 +349,67 @@ static void check_memory_captured(int argc, char **argv)
 	EXPECT_RESULT(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
 	OK(cuDeviceGraphMemTrim(0));
 	EXPECT(check_free_bytes() == before);
+	/* What a graph has allocated outlives it. */
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
+	OK(cuMemcpyDtoHAsync_v2(&value, p + 396, 4, stream));
+	OK(cuStreamSynchronize(stream));
+	EXPECT(value == 42 && before - check_free_bytes() == MIB(2));
+	OK(cuMemFree_v2(p));
+	OK(cuDeviceGraphMemTrim(0));
+	EXPECT(check_free_bytes() == before);
+}
+
+static void *launch_and_destroy(void *context)
+{
+	OK(cuCtxSetCurrent(context));
+	for (int i = 0; i < 200; i++) {
+		CUDA_MEM_ALLOC_NODE_PARAMS alloc = {
+			.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+			.bytesize = MIB(2)};
+		CUgraph graph;
+		CUgraphNode a, release;
+		CUgraphExec exec;
+
+		OK(cuGraphCreate(&graph, 0));
+		OK(cuGraphAddMemAllocNode(&a, graph, NULL, 0, &alloc));
+		OK(cuGraphAddMemFreeNode(&release, graph, &a, 1, alloc.dptr));
+		OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+		OK(cuGraphLaunch(exec, NULL));
+		OK(cuGraphExecDestroy(exec));
+		OK(cuGraphDestroy(graph));
+	}
+	return NULL;
+}
+
+/* Graphs go while they run. */
+static void check_memory_in_flight(int argc, char **argv)
+{
+	CUcontext context = check_context();
+	pthread_t threads[4];
+
+	size_t before = check_free_bytes();
+	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
+		EXPECT(pthread_create(&threads[i], NULL, launch_and_destroy, context) == 0);
+	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
+		EXPECT(pthread_join(threads[i], NULL) == 0);
+	OK(cuCtxSynchronize());
+	OK(cuDeviceGraphMemTrim(0));
+	EXPECT(check_free_bytes() == before);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
-		{"by-hand", check_by_hand}, {"update", check_update},
-		{"capture", check_capture}, {"capture-errors", check_capture_errors},
-		{"memory", check_memory},   {"memory-captured", check_memory_captured},
+		{"by-hand", check_by_hand},
+		{"update", check_update},
+		{"capture", check_capture},
+		{"capture-errors", check_capture_errors},
+		{"memory", check_memory},
+		{"memory-captured", check_memory_captured},
+		{"memory-in-flight", check_memory_in_flight},
 	};
 
 	return checks_main(argc, argv, checks, ARRAY_SIZE(checks));

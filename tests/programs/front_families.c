@@ -107,6 +107,57 @@ static int check_vmm(void)
 	return 0;
 }
 
+/* The driver may keep memory for what is neither a handle nor a mapping of the process's. The test
+ * counts how often the daemon is asked about it. */
+static int keep(int way)
+{
+	CUarrayMapInfo info = {.memOperationType = CU_MEM_OPERATION_TYPE_MAP};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at = GIB(700);
+	int fd;
+
+	OK(cuMemCreate(&handle, MIB(100), &on_device, 0));
+	OK(cuMemMap(at, MIB(100), 0, handle, 0));
+	info.memHandle.memHandle = handle;
+	if (way == 1)
+		OK(cuMemMapArrayAsync(&info, 1, NULL));
+	if (way == 2)
+		OK(cuMulticastBindMem(1, 0, handle, 0, MIB(100), 0));
+	if (way == 3)
+		OK(cuMulticastBindAddr(1, 0, at + MIB(50), MIB(50), 0));
+	if (way == 4)
+		OK(cuMemGetHandleForAddressRange(&fd, at, MIB(100), 1, 0));
+	OK(cuMemRelease(handle));
+	OK(cuMemUnmap(at, MIB(100)));
+	CHECK(room() == LIMIT);
+	return 0;
+}
+
+static int check_kept_by_nobody(void)
+{
+	return keep(0);
+}
+
+static int check_kept_by_array(void)
+{
+	return keep(1);
+}
+
+static int check_kept_by_multicast(void)
+{
+	return keep(2);
+}
+
+static int check_kept_by_address(void)
+{
+	return keep(3);
+}
+
+static int check_kept_by_handle(void)
+{
+	return keep(4);
+}
+
 static int check_array(void)
 {
 	CUDA_ARRAY_DESCRIPTOR flat = {
@@ -176,6 +227,11 @@ int main(int argc, char **argv)
 		{"pool-limit", check_pool_limit, 0},
 		{"pool-on-host", check_pool_on_host, 0},
 		{"vmm", check_vmm, 0},
+		{"kept-by-nobody", check_kept_by_nobody, 0},
+		{"kept-by-array", check_kept_by_array, 0},
+		{"kept-by-multicast", check_kept_by_multicast, 0},
+		{"kept-by-address", check_kept_by_address, 0},
+		{"kept-by-handle", check_kept_by_handle, 0},
 		{"array", check_array, 0},
 		{"graph", check_graph, 0},
 	};

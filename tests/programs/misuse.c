@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -179,6 +180,34 @@ static void shared_memory(int argc, char **argv)
 	reap(clone(shares, stack + STACK_BYTES, CLONE_VM | SIGCHLD, NULL));
 }
 
+/* A process of the same memory that calls the driver itself: whatever that says, it says it. */
+static int calls(void *arg)
+{
+	CUdeviceptr pointer = 0;
+	CUresult taken = cuMemAlloc_v2(&pointer, PIECE);
+	CUresult set = cuMemsetD8_v2(pointer, 1, PIECE), waited = cuCtxSynchronize();
+	CUresult given = pointer ? cuMemFree_v2(pointer) : taken;
+
+	dprintf(STDOUT_FILENO, "%d %d %d %d\n", taken, set, waited, given);
+	return 0;
+}
+
+static void sibling(int argc, char **argv)
+{
+	char *stack = malloc(STACK_BYTES);
+	CUdeviceptr pointer;
+
+	begin();
+	OK(cuMemAlloc_v2(&pointer, MIB(100)));
+	reap(clone(calls, stack + STACK_BYTES, CLONE_VM | SIGCHLD, NULL));
+	take_and_give(20);
+	OK(cuMemsetD8_v2(pointer, 1, MIB(100)));
+	OK(cuCtxSynchronize());
+	wait_for_test();
+	printf("%u\n", take_all(PIECE));
+	wait_for_test();
+}
+
 /* A daemon in the old way: its descriptors are closed and it has no ancestors. */
 static void daemonised(int argc, char **argv)
 {
@@ -205,6 +234,28 @@ static void daemonised(int argc, char **argv)
 	EXPECT(read(pipes[0], text, sizeof(text) - 1) > 0);
 	printf("%s", text);
 	wait_for_test();
+}
+
+static void *goes_on(void *arg)
+{
+	CUdeviceptr pointer;
+
+	begin();
+	OK(cuMemAlloc_v2(&pointer, MIB(300)));
+	wait_for_test();
+	take_and_give(3000);
+	printf("%u\n", take_all(PIECE));
+	wait_for_test();
+	exit(0);
+}
+
+/* Ends before the others: to /proc the process is a zombie. */
+static void first_thread(int argc, char **argv)
+{
+	pthread_t thread;
+
+	EXPECT(pthread_create(&thread, NULL, goes_on, NULL) == 0);
+	pthread_exit(NULL);
 }
 
 /* ---- descriptors ------------------------------------------------------------------------- */
@@ -399,7 +450,9 @@ int main(int argc, char **argv)
 		{"vfork", by_vfork},
 		{"posix-spawn", by_posix_spawn},
 		{"shared-memory", shared_memory},
+		{"sibling", sibling},
 		{"daemonised", daemonised},
+		{"first-thread", first_thread},
 		{"over-descriptors", over_descriptors},
 		{"closed-all", closed_all},
 		{"few-descriptors", few_descriptors},

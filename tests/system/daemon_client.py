@@ -138,7 +138,7 @@ class Daemon:
 
 # ---- the attach protocol (src/proto/attach.h) ----
 
-WORKLOAD, COMMAND, SETTLE, OBSERVE, RESUME = 1, 2, 3, 4, 5
+WORKLOAD, COMMAND, SETTLE, OBSERVE, RESUME, SWEEP = 1, 2, 3, 4, 5, 6
 OK, NO_SESSION, NOT_PERMITTED, FULL, VERSION, MALFORMED, FAILED = range(7)
 
 
@@ -176,6 +176,12 @@ class Attached:
         self.send(attach_message(kind, session, slot))
         return self.receive()
 
+    def leave(self, size, gpu=0):
+        """Says that so many bytes that it charged were given back: (status, whether they are charged elsewhere now)."""
+        self.send(struct.pack("<IHH40sIIII", 0x48435441, 1, SETTLE, b"", 0, 2 | 4, gpu + 1, size // Ledger.GRANULE))
+        _, _, status, _, _, _, taken_over, _ = struct.unpack("<IHHIIII232s", self.socket.recv(512))
+        return status, taken_over
+
     def close(self):
         self.socket.close()
         for fd in self.fds:
@@ -209,6 +215,9 @@ class Ledger:
     def set_calls(self, slot, begun, done):
         struct.pack_into("<II", self.map, self._slot(slot) + 16, begun, done)
 
+    def set_exported(self, slot):
+        struct.pack_into("<I", self.map, self._slot(slot) + 56, 1)
+
     def books(self, slot, gpu=0):
         """(used, settled)"""
         return struct.unpack_from("<qq", self.map, self._slot(slot) + 128 + gpu * 32)
@@ -228,5 +237,5 @@ def wait_gone(pid):
 
 
 __all__ = ["Daemon", "Attached", "Ledger", "UnixConnection", "attach_message", "MIB", "GIB", "WORKLOAD", "COMMAND", "SETTLE",
-           "OBSERVE", "RESUME", "OK", "NO_SESSION", "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED",
+           "OBSERVE", "RESUME", "SWEEP", "OK", "NO_SESSION", "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED",
            "FAILED", "signal", "wait_until", "wait_gone"]

@@ -5,6 +5,7 @@ import mmap
 import os
 import pathlib
 import random
+import select
 import signal
 import socket
 import struct
@@ -38,6 +39,7 @@ for line in sys.stdin:
     word, *args = line.split()
     if word == 'charge': ledger.charge(slot, int(args[0])); print('ok', flush=True)
     if word == 'settle': print(a.ask(SETTLE)[0], flush=True)
+    if word == 'leave': print(*a.leave(int(args[0]), int(args[1])), flush=True)
     if word == 'fork':
         child = os.fork()
         if child == 0:
@@ -126,6 +128,7 @@ def test_requests_that_make_no_sense(daemon):
         (attach_message(0, session), MALFORMED),
         (attach_message(WORKLOAD, "x" * 40), MALFORMED),
         (attach_message(SETTLE, session), MALFORMED),
+        (attach_message(SWEEP, session), MALFORMED),
         (attach_message(RESUME, session, slot=1), MALFORMED),
         (attach_message(RESUME, session, slot=1 << 31), MALFORMED),
         (b"x", MALFORMED),
@@ -240,6 +243,75 @@ def test_a_process_that_is_always_in_the_middle_of_a_call_is_settled_upwards(dae
     assert ledger.committed() == 340 * MIB
 
 
+@pytest.fixture
+def sharing(daemon, make_child):
+    """The first has given back what the second has open: by the driver's figures it is the second's."""
+    session = daemon.grant(vram="4")["id"]
+    first, second = make_child(daemon, session), make_child(daemon, session)
+    ledger = observe(daemon, session)
+    ledger.set_exported(first.slot)
+    first.say(f"charge {100 * MIB}")
+    daemon.processes = [(0, second.pid, 100 * MIB)]
+    daemon.write_state()
+    return daemon, ledger, first, second
+
+
+def test_what_others_have_is_posted_before_it_is_uncharged(sharing):
+    daemon, ledger, first, second = sharing
+    assert first.say(f"leave {100 * MIB} 0") == f"{OK} 1"
+    assert ledger.books(second.slot) == (0, 100 * MIB) and ledger.books(0) == (0, 0)
+    assert ledger.books(first.slot) == (100 * MIB, 0), "it is the process that uncharges it"
+    first.say(f"charge -{100 * MIB}")
+    assert ledger.committed() == 100 * MIB
+    daemon.processes = []
+    daemon.write_state()
+    wait_until(lambda: ledger.committed() == 0)
+
+
+def test_what_nobody_has_is_nobodys_at_once(sharing):
+    daemon, ledger, first, second = sharing
+    daemon.processes = []
+    daemon.write_state()
+    assert first.say(f"leave {100 * MIB} 0") == f"{OK} 1"
+    assert ledger.committed() == 100 * MIB == ledger.books(first.slot)[0]
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["", "crash"])
+def test_what_somebody_may_have_is_kept_until_that_can_be_told(sharing, crash):
+    """He is inside a call all the time, so his figure says nothing."""
+    daemon, ledger, first, second = sharing
+    ledger.set_calls(second.slot, 5, 3)
+    assert first.say(f"leave {100 * MIB} 0") == f"{OK} 1"
+    first.say(f"charge -{100 * MIB}")
+    # In two places maybe, as the second seems to have something.
+    assert ledger.books(0) == (100 * MIB, 0) and ledger.committed() >= 100 * MIB
+    if crash:
+        daemon.restart()
+    time.sleep(1.5)
+    assert ledger.committed() >= 100 * MIB
+    ledger.set_calls(second.slot, 5, 5)
+    wait_until(lambda: ledger.books(0) == (0, 0))
+    assert ledger.books(second.slot) == (0, 100 * MIB) and ledger.committed() == 100 * MIB
+
+
+def test_what_a_dead_process_let_others_have_is_kept_likewise(sharing):
+    daemon, ledger, first, second = sharing
+    ledger.set_calls(second.slot, 5, 3)
+    first.kill()
+    wait_until(lambda: ledger.state(first.slot) == "free")
+    assert ledger.books(0) == (100 * MIB, 0) and ledger.committed() >= 100 * MIB
+    ledger.set_calls(second.slot, 5, 5)
+    wait_until(lambda: ledger.books(0) == (0, 0))
+    assert ledger.books(second.slot) == (0, 100 * MIB) and ledger.committed() == 100 * MIB
+
+
+def test_nothing_leaves_a_gpu_that_is_not_of_the_session(sharing):
+    _, ledger, first, _ = sharing
+    assert first.say(f"leave {100 * MIB} 1") == f"{MALFORMED} 0"
+    # More than it ever charged is not believed.
+    assert first.say(f"leave {GIB} 0") == f"{OK} 1" and ledger.books(0)[0] <= 100 * MIB
+
+
 def test_a_process_that_closed_its_connection_is_charged_on(daemon, make_child):
     """It may be inside an operation at any moment: its account is not touched as long as its program lives."""
     session = daemon.grant(vram="4")["id"]
@@ -302,6 +374,9 @@ def test_what_goes_beyond_the_slice_is_ended_where_the_policy_says_so(make_daemo
     daemon.processes = [(0, child.pid, 3 * GIB)]
     daemon.write_state()
     assert child.process.wait(60) == -signal.SIGKILL
+    # Who asks why finds it.
+    assert f"session.over_killed id={session} pid={child.pid}" in daemon.log()
+    assert daemon.show(session)["over_killed"] == 1
 
 
 def test_policy_waits_out_what_the_driver_reports_late(make_daemon, make_child, tmp_path):
@@ -324,6 +399,10 @@ def test_policy_waits_out_what_the_driver_reports_late(make_daemon, make_child, 
     ("{}", None),
     ('{"timeSlicing": {"mode": "fair"}, "global": {"core": {"timeSlicing": {"mode": "fair", "lease": "50ms"}}}}', None),
     ('{"over_seconds": 5, "over_tolerance": "1.5GiB"}', None), ("", "line"), ("[]", "object"),
+    ('{"over_tolerance": 0}', None), ('{"over_tolerance": "0"}', None), ('{"over_tolerance": "0B"}', None),
+    ('{"over_tolerance": 1}', "over_tolerance"), ('{"over_tolerance": "1"}', "over_tolerance"),
+    ('{"timeSlicing": {"mode": "fair", "lease": 250}}', 'lease takes a string such as "250ms"'),
+    ('{"timeSlicing": {"mode": 5}}', 'mode takes a string such as "fair"'),
     ('{"history_sessions": 0}', None), ('{"history_sessions": -1}', "history_sessions"),
     ('{"history_sessions": 1.5}', "history_sessions"), ('{"over_seconds": 3} x', "line 1"),
     ('{"over_policy": 1}', "over_policy"), ('{"over_tolerance": "-1MiB"}', "over_tolerance"),
@@ -390,6 +469,100 @@ def test_a_forked_child_keeps_the_memory_of_its_killed_parent(daemon, make_child
     assert daemon.show(session)["state"] == "active"
     os.kill(grandchild, signal.SIGKILL)
     wait_until(lambda: ledger.committed() == 0)
+
+
+# ---- what is on its way back ----
+
+def answered(a, within):
+    return bool(select.select([a.socket], [], [], within)[0])
+
+
+def holds_a_gib(daemon, make_child, session):
+    """A process that has charged it, and that the driver says it of."""
+    child = make_child(daemon, session)
+    child.say(f"charge {GIB}")
+    daemon.processes = [(0, child.pid, GIB)]
+    daemon.write_state()
+    return child
+
+
+@pytest.fixture
+def asker(daemon):
+    """A session of 4 GiB, its ledger, and a process of it (this one) that asks."""
+    session = daemon.grant(vram="4")["id"]
+    a = Attached(daemon)
+    assert a.ask(WORKLOAD, session)[0] == OK
+    yield session, observe(daemon, session), a
+    a.close()
+
+
+def test_who_has_no_room_waits_until_the_driver_has_what_the_dead_held(daemon, make_child, asker):
+    session, ledger, a = asker
+    child = holds_a_gib(daemon, make_child, session)
+    child.kill()
+    a.send(attach_message(SWEEP, session))
+    assert not answered(a, 0.3)
+    a.send(attach_message(SWEEP, session))
+    assert a.receive()[0] == MALFORMED  # one question at a time
+    assert ledger.committed() == GIB and not answered(a, 0)
+    daemon.processes = []
+    daemon.write_state()
+    assert a.receive()[0] == OK and ledger.committed() == 0
+
+
+def test_who_has_no_room_does_not_wait_for_what_the_living_hold(daemon, make_child, asker):
+    session, ledger, a = asker
+    child = holds_a_gib(daemon, make_child, session)
+    assert [a.ask(SWEEP, session) for _ in range(100)] == [(OK, 1, "")] * 100
+    # Nor for a child of the dead that has it now.
+    grandchild = int(child.say("fork"))
+    child.kill()
+    assert a.ask(SWEEP, session)[0] == OK and ledger.committed() == GIB
+    daemon.processes = []
+    daemon.write_state()
+    os.kill(grandchild, signal.SIGKILL)
+    wait_until(lambda: ledger.committed() == 0)
+
+
+def test_what_the_driver_does_not_give_back_is_not_waited_for_for_ever(daemon, make_child, asker):
+    session, ledger, a = asker
+    child = holds_a_gib(daemon, make_child, session)
+    child.kill()
+    assert a.ask(SWEEP, session)[0] == OK and ledger.committed() == GIB
+    # From then on at once: the driver is not even asked.
+    daemon.delay = 7000
+    daemon.write_state()
+    time.sleep(1.2)
+    start = time.monotonic()
+    assert a.ask(SWEEP, session)[0] == OK
+    assert time.monotonic() - start < 5
+    daemon.delay, daemon.processes = 0, []
+    daemon.write_state()
+    wait_until(lambda: ledger.committed() == 0)
+
+
+def test_who_finds_no_slot_gets_that_of_one_that_has_just_ended(daemon):
+    session = daemon.grant(vram="4")["id"]
+    script = f"""
+import sys, time
+sys.path.insert(0, {HERE!r})
+from daemon_client import *
+class D: runtime = __import__('pathlib').Path({str(daemon.runtime)!r})
+attached = [Attached(D) for _ in range(255)]
+assert all(a.ask(WORKLOAD, {session!r})[0] == OK for a in attached)
+print("full", flush=True)
+time.sleep(1000)
+"""
+    child = subprocess.Popen(["/usr/bin/python3", "-c", script], stdout=subprocess.PIPE, env=clean_env())
+    assert child.stdout.readline() == b"full\n"
+    a = Attached(daemon)
+    assert a.ask(WORKLOAD, session)[0] == FULL
+    child.kill()
+    child.wait()
+    assert a.ask(WORKLOAD, session)[0] == OK
+    assert daemon.show(session)["pids"] == [os.getpid()]
+    a.close()
+    child.stdout.close()
 
 
 def test_a_driver_that_fails_does_not_hold_memory_for_ever(daemon, make_child):

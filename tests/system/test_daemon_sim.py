@@ -112,7 +112,9 @@ def test_the_probe_of_a_new_daemon_is_not_outside_use(make_host):
     for i in range(30):
         env = {"CARVE_RUNTIME_DIR": f"{host.dir}/run{i}"}
         gpu, = host.carve_json("gpu", "list", env=env)
-        assert gpu["outside_bytes"] == 0 and gpu["context_bytes"]
+        assert gpu["outside_bytes"] == 0
+        # A list waits for the probe, but not for ever.
+        wait_until(lambda: host.carve_json("gpu", "list", env=env)[0]["context_bytes"])
         done = host.carve("session", "request", "--vram-strict", "--vram",
                           f"{gpu['available_bytes']}B", env=env)
         assert done.returncode == 0, done.stderr

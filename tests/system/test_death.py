@@ -3,13 +3,15 @@ the driver's own books (`carve sim stat`). CARVE_TEST_KILLS, CARVE_TEST_STATES a
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
 from conftest import BUILD, run, wait_until
-from test_limits import OK, Driven, driven, on_gpu, session  # noqa: F401: fixtures
+from test_limits import OK, OUT_OF_MEMORY, Driven, driven, on_gpu, peak, session  # noqa: F401: fixtures
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -55,6 +57,8 @@ def test_killed_at_any_instruction_of_the_front(host, scenario):
         assert done.returncode == 0, done.stderr
         kills, instructions = map(int, done.stdout.split())
         assert kills > 2 and instructions > 1000
+        # The next one asks first thing how much there is.
+        wait_until(lambda: used(host, session) == 0)
     nothing_is_left(host, session)
     assert host.stat()["gpus"][0]["memory_peak_bytes"] <= 4 * GIB
 
@@ -69,6 +73,72 @@ def test_random_kills_under_load(host, pools, share):
     assert operations > 10 * kills
     nothing_is_left(host, session)
     assert host.stat()["gpus"][0]["memory_peak_bytes"] <= 4 * GIB
+
+
+# Ways to end, and what is taken so.
+ROOM = {"killed": ["linear", "vmm", "async", "graph"], "exited": ["linear", "array", "pool", "module"],
+        "execed": ["linear", "mapped", "async"], "parent": ["linear", "managed", "pool", "module"]}
+
+
+@pytest.mark.parametrize("beside", [[], ["bystander"]], ids=["alone", "beside-another"])
+@pytest.mark.parametrize("how, family", [(how, family) for how in ROOM for family in ROOM[how]])
+def test_room_that_the_dead_leave_is_there_at_once(host, how, family, beside):
+    rounds = 40 if family == "linear" else 5
+    done = host.carve("run", "--vram", "2", "--", PROGRAMS / "death_room", how, family, rounds, *beside, timeout=None)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 400 * MIB
+    assert peak(host) <= 2 * GIB
+    wait_until(lambda: on_gpu(host) == 0)
+
+
+def refusals_counted(d, log, count):
+    """System calls of so many refusals, by name."""
+    trace = subprocess.Popen(["strace", "-f", "-c", "-o", log, "-p", str(d.pid)], stdin=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, text=True)
+    if "attached" not in trace.stderr.readline():
+        pytest.skip("strace is not permitted here")
+    for _ in range(count):
+        assert d.say(f"take linear {100 * MIB}") == OUT_OF_MEMORY
+    trace.send_signal(signal.SIGINT)
+    trace.communicate(timeout=60)
+    lines = [line.split() for line in log.read_text().splitlines()[2:-2]]
+    # What the test's program and the simulated driver call besides.
+    return {words[-1]: int(words[3]) for words in lines if words[-1] not in ("read", "write", "getpid")}
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+@pytest.mark.once("the front's calls")
+def test_what_a_refusal_costs(host, driven, session, tmp_path):
+    """In system calls (docs/front.md): whether the daemon is there; and one question where others hold what is missing."""
+    mine = driven("--session", session)
+    assert mine.say(f"take linear {mine.room()}") == OK
+    assert refusals_counted(mine, tmp_path / "alone", 50) == {"poll": 50}
+    assert mine.say("give") == OK
+    other = driven("--session", session)
+    assert mine.say(f"take linear {mine.room()}") == OK
+    counted = refusals_counted(mine, tmp_path / "beside", 50)
+    assert counted == {"poll": 100, "prctl": 50, "statx": 50, "sendmsg": 50, "recvmsg": 50}
+
+
+def test_a_daemon_that_hangs_holds_refusals_up_once(host, driven, session):
+    mine, other = driven("--session", session), driven("--session", session)
+    assert mine.say(f"take linear {mine.room()}") == OK
+    daemon = host.daemon_pid()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        assert mine.say(f"take linear {100 * MIB}") == OUT_OF_MEMORY
+        start = time.monotonic()
+        for _ in range(20):
+            assert mine.say(f"take linear {100 * MIB}") == OUT_OF_MEMORY
+        assert time.monotonic() - start < 20
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    # It goes on, and is asked again.
+    wait_until(lambda: mine.say(f"take linear {100 * MIB}") == OUT_OF_MEMORY and agree(host, session))
+    os.kill(other.pid, signal.SIGKILL)
+    wait_until(lambda: not os.path.exists(f"/proc/{other.pid}"))
+    assert mine.say(f"take linear {100 * MIB}") == OK
+    assert mine.say("give") == mine.say("context") == OK and agree(host, session)
 
 
 def test_a_forked_child_is_not_charged_and_keeps_what_the_driver_keeps(host, driven, session):

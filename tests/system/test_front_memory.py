@@ -39,6 +39,17 @@ def test_family(check):
     assert books["peak"] <= GIB
 
 
+@pytest.mark.parametrize("keeper", ["array", "multicast", "address", "handle"])
+def test_whether_the_driver_keeps_what_was_given_back_is_asked(keeper):
+    """A sparse array, a multicast object or a handle that is not CUDA's may hold memory of which nothing else is left."""
+    settles = {}
+    for check in ("nobody", keeper):
+        status, lines, books = in_slice(f"kept-by-{check}", program="front_families")
+        assert (status, lines, books["committed"]) == (0, [], 0)
+        settles[check] = books["settles"]
+    assert settles[keeper] > settles["nobody"]
+
+
 def test_exact_at_the_limit():
     status, lines, books = in_slice("exact")
     assert (status, lines) == (0, [])

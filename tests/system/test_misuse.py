@@ -1,6 +1,7 @@
 """Programs that treat the process which they share with the front in unusual ways: none is the worse for it, none gets
 past its slice, and the books stay those of the driver (`carve sim stat`)."""
 import os
+import pathlib
 import signal
 import time
 
@@ -13,6 +14,7 @@ GIB = 1 << 30
 PIECE = 20 * MIB
 VRAM = 3 * GIB
 CONTEXT = 520 * MIB
+NOT_INITIALIZED = 3
 PROGRAM = BUILD / "tests/programs/misuse"
 
 
@@ -90,6 +92,41 @@ def test_a_process_that_shares_a_dead_ones_memory(case):
     assert c.shown() == (held, [])
     os.kill(child, signal.SIGKILL)
     c.is_whole()
+
+
+def test_a_process_of_the_same_memory_calls_the_driver(case):
+    """It is told that it may not, or it may: it is not kept waiting, and leaves no trace."""
+    c = case("sibling")
+    assert set(map(int, c.line().split())) in ({0}, {NOT_INITIALIZED})
+    c.ready()
+    c.agrees()
+    c.go_on()
+    assert int(c.line()) == (VRAM - CONTEXT - 100 * MIB) // PIECE
+    c.ready()
+    c.agrees()
+    c.end()
+
+
+def test_a_process_whose_first_thread_has_ended_lives_for_the_next_daemon_too(case):
+    c = case("first-thread")
+    c.ready()
+    c.agrees()
+    held = c.shown()
+    pid, = held[1]
+    status = pathlib.Path(f"/proc/{pid}/stat")
+    wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "Z")
+    daemon = c.host.daemon_pid()
+    os.kill(daemon, signal.SIGKILL)
+    wait_until(lambda: not pathlib.Path(f"/proc/{daemon}").exists())
+    assert c.shown() == held and c.driver() == held[0]
+    time.sleep(1.5)
+    assert c.shown() == held and c.driver() == held[0]
+    c.go_on()
+    assert int(c.line()) == (VRAM - CONTEXT - 300 * MIB) // PIECE
+    c.ready()
+    c.agrees()
+    assert c.shown()[1] == [pid]
+    c.end()
 
 
 def test_a_daemon_of_its_own_is_in_the_slice(case):

@@ -583,6 +583,8 @@ def test_policy_ends_who_gets_round_and_nobody_else(policed):
     honest.communicate("", timeout=60)
     assert honest.returncode == 0
     wait_until(lambda: show(host, session)["over_bytes"] == 0)
+    assert show(host, session)["over_killed"] == 1
+    assert "ended:     1 of its processes, which held more" in host.carve("session", "show", session).stdout
 
 
 @pytest.fixture

@@ -1,6 +1,9 @@
 """Time on a simulated GPU: what kernels store of %globaltimer, what their events say, what the host
 books, and what its trace shows are one truth, however slowly this machine plays them."""
+import ctypes
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -8,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import ON_GPU, wait_until
+from conftest import BUILD, ON_GPU, wait_until
 from test_simhost import sim  # noqa: F401 (a fixture)
 
 pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
@@ -278,3 +281,36 @@ def test_slow_players_get_their_share(start):
     if clock < 0.1 * lag:
         pytest.skip("this machine was too busy: a turn that takes 0.2 s to play is passed on")
     assert abs(took[0] - took[1]) <= 0.02 * sum(took) + 4 * MS, took
+
+
+def test_leases_can_go_by_the_gpus_own_clock(start, monkeypatch):
+    """What the daemon asks libnvidia-ml for: how far the GPU's clock is behind the machine's. It stands still for a kernel
+    that is being played."""
+    slow = start(ALWAYS.replace("nanosleep.u32 %r2;", "rem.u32 %r2, %r2, %r2;"), "quiet", 4000, 0, 400)
+    slow.up()
+    monkeypatch.setenv("SIMGPU_HOST", start.host.env["SIMGPU_HOST"])
+    nvml = ctypes.CDLL(BUILD / "sim/libnvidia-ml.so.1")
+    nvml.simgpuClockLag.restype, nvml.simgpuClockLag.argtypes = ctypes.c_ulonglong, [ctypes.c_uint, ctypes.c_ulonglong]
+
+    def clock():
+        now = time.monotonic_ns()
+        return now - nvml.simgpuClockLag(0, now)
+
+    assert nvml.simgpuClockLag(0, time.monotonic_ns()) == 0  # not initialised
+    assert nvml.nvmlInit_v2() == 0
+    try:
+        assert nvml.simgpuClockLag(64, time.monotonic_ns()) == 0  # no such GPU
+        # Where it stands still it is told to have gone on until the host has looked, which a busy machine does late.
+        def agree():
+            first, stat, last = clock(), start.host.stat()["gpus"][0], clock()
+            return stat["lag_ns"] > 10 * MS and first - 5 * MS <= stat["clock_ns"] <= last + 5 * MS
+
+        wait_until(lambda: agree() and agree() and agree())
+        os.kill(slow.pid, signal.SIGSTOP)
+        time.sleep(0.5)
+        before = clock()
+        time.sleep(0.5)
+        assert clock() - before < 300 * MS
+        os.kill(slow.pid, signal.SIGCONT)
+    finally:
+        nvml.nvmlShutdown()

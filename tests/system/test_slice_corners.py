@@ -18,6 +18,9 @@ cuda, MIB, OOM = c.CDLL("libcuda.so.1"), 1 << 20, 2
 class Location(c.Structure): _fields_ = [("type", c.c_int), ("id", c.c_int)]
 class Prop(c.Structure):
     _fields_ = [("type", c.c_int), ("handles", c.c_int), ("at", Location), ("more", c.c_void_p), ("flags", c.c_ubyte * 8)]
+class Props(c.Structure):
+    _fields_ = [("type", c.c_int), ("handles", c.c_int), ("at", Location), ("more", c.c_void_p), ("most", c.c_size_t),
+                ("usage", c.c_ushort), ("rest", c.c_ubyte * 54)]
 context = c.c_void_p()
 def begin():
     assert cuda.cuInit(0) == 0
@@ -40,6 +43,17 @@ def import_(fd):
     handle = c.c_uint64()
     assert cuda.cuMemImportFromShareableHandle(c.byref(handle), c.c_void_p(fd), 1) == 0
     return handle
+"""
+
+GRAPHS = r"""
+class Props(c.Structure):
+    _fields_ = [("type", c.c_int), ("handles", c.c_int), ("at", Location), ("more", c.c_void_p), ("rest", c.c_ubyte * 64)]
+class Alloc(c.Structure):
+    _fields_ = [("props", Props), ("access", c.c_void_p), ("count", c.c_size_t), ("bytes", c.c_size_t), ("at", c.c_uint64)]
+def allocate_in(graph, size, device):
+    node, alloc = c.c_void_p(), Alloc(Props(1, 0, Location(1, device)), None, 0, size, 0)
+    assert cuda.cuGraphAddMemAllocNode(c.byref(node), graph, None, c.c_size_t(0), c.byref(alloc)) == 0
+    return node, c.c_uint64(alloc.at)
 """
 
 
@@ -114,6 +128,11 @@ print(json.dumps({"before": before, "at_once": at_once, "after": room()}))
     nothing_is_left(host)
 
 
+TAKER = r"""
+begin()
+for line in sys.stdin: print(room() if line.strip() == "room" else take(2 * MIB)[0], flush=True)
+"""
+
 IPC = r"""
 class Ipc(c.Structure): _fields_ = [("reserved", c.c_ubyte * 64)]  # passed by value
 """
@@ -158,12 +177,48 @@ print(json.dumps({"taken": taken, "before": before, "full": full, "after": room(
     nothing_is_left(host)
 
 
+@pytest.mark.parametrize("size", [512 << 20, 1 << 20])
+def test_memory_that_a_stream_is_to_free_counts_until_it_does(host, size):
+    """Also in blocks that it shares; and where the context goes before."""
+    said = in_slice(host, f"SIZE = {size}" + r"""
+begin()
+def busy():
+    stream, word, at = c.c_void_p(), c.c_void_p(), c.c_uint64()
+    assert cuda.cuStreamCreate(c.byref(stream), 1) == cuda.cuMemHostAlloc(c.byref(word), c.c_size_t(4096), 0) == 0
+    assert cuda.cuMemHostGetDevicePointer_v2(c.byref(at), word, 0) == cuda.cuStreamWaitValue32_v2(stream, at, 1, 0) == 0
+    return stream, c.cast(word, c.POINTER(c.c_int))
+def take_and_free(stream):
+    count = 0
+    while count < 10000:
+        result, pointer = take(SIZE)
+        if result: return count
+        assert cuda.cuMemFreeAsync(pointer, stream) == 0
+        count += 1
+before, counts, rooms = room(), [], []
+stream, word = busy()
+counts.append(take_and_free(stream))
+rooms.append(room())
+word[0] = 1
+assert cuda.cuStreamSynchronize(stream) == 0
+rooms.append(room())
+other = c.c_void_p()
+assert cuda.cuCtxCreate_v2(c.byref(other), 0, 0) == 0
+less = room()
+stream, word = busy()
+counts.append(take_and_free(stream))
+assert cuda.cuCtxDestroy_v2(other) == cuda.cuCtxSetCurrent(context) == 0
+rooms.append(room())
+print(json.dumps({"before": before, "less": less, "counts": counts, "rooms": rooms}))
+""")
+    assert said["counts"] == [said["before"] // size, said["less"] // size]
+    assert said["rooms"] == [said["before"] - said["counts"][0] * size, said["before"], said["before"]]
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+    nothing_is_left(host)
+
+
 def test_what_stays_of_a_destroyed_pool_counts_at_once(host):
     """The driver keeps the pieces in which something is allocated whole."""
     said = in_slice(host, r"""
-class Props(c.Structure):
-    _fields_ = [("type", c.c_int), ("handles", c.c_int), ("at", Location), ("more", c.c_void_p), ("most", c.c_size_t),
-                ("usage", c.c_ushort), ("rest", c.c_ubyte * 54)]
 begin()
 rooms, sizes = [room()], []
 for _ in range(6):
@@ -186,9 +241,6 @@ print(json.dumps({"rooms": rooms, "sizes": sizes}))
 def test_a_process_that_never_stands_still_is_settled_too(host):
     """Other threads allocate all the time while one of them leaves pieces of pools behind."""
     said = in_slice(host, r"""
-class Props(c.Structure):
-    _fields_ = [("type", c.c_int), ("handles", c.c_int), ("at", Location), ("more", c.c_void_p), ("most", c.c_size_t),
-                ("usage", c.c_ushort), ("rest", c.c_ubyte * 54)]
 begin()
 before, stop = room(), []
 def work():
@@ -246,6 +298,146 @@ print(json.dumps({"before": before, "heap": heap, "again": again, "too_much": to
     nothing_is_left(host)
 
 
+def test_small_arrays_take_what_the_driver_packs_them_into(host):
+    """Not a block each; and what is left of the slice can be had, by another process too."""
+    said = in_slice(host, f"OTHER = {BEGIN + TAKER!r}" + r"""
+import random, subprocess
+class Descriptor(c.Structure):
+    _fields_ = [("width", c.c_size_t), ("height", c.c_size_t), ("depth", c.c_size_t), ("format", c.c_int),
+                ("channels", c.c_uint), ("flags", c.c_uint)]
+def array(size):
+    handle = c.c_void_p()
+    return cuda.cuArray3DCreate_v2(c.byref(handle), c.byref(Descriptor(size, size, 0, 1, 4, 0))), handle
+def mipmap(size):
+    handle = c.c_void_p()
+    return cuda.cuMipmappedArrayCreate(c.byref(handle), c.byref(Descriptor(size, size, 0, 1, 4, 0)), 5), handle
+WAYS = [(array, cuda.cuArrayDestroy), (mipmap, cuda.cuMipmappedArrayDestroy)]
+begin()
+other = subprocess.Popen([sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def others(line):
+    other.stdin.write(line + "\n")
+    other.stdin.flush()
+    return int(other.stdout.readline())
+assert others("room") > 0
+before, chance, held, results = room(), random.Random(1), [], set()
+for i in range(2500):
+    make, destroy = WAYS[i % 2]
+    result, handle = make(chance.randrange(1, 100))
+    results.add(result)
+    held.append((destroy, handle))
+rooms = [room()]
+chance.shuffle(held)
+for destroy, handle in held[::2]: assert destroy(handle) == 0
+left = room()
+while take(min(room(), 64 * MIB))[0] == 0: pass
+full = [others("room"), others("take")]
+for destroy, handle in held[1::2]: assert destroy(handle) == 0
+print(json.dumps({"results": list(results), "before": before, "most": rooms[0], "left": left, "full": full,
+                  "after": room(), "others": others("take")}))
+other.communicate()
+""")
+    assert said["results"] == [0]
+    assert said["most"] > said["before"] - 300 * MIB and said["left"] >= said["most"]
+    assert said["full"] == [0, 2] and said["after"] > 0 and said["others"] == 0
+    assert 3 * GIB - 2 * MIB < gpu(host)["memory_peak_bytes"] <= 3 * GIB
+    nothing_is_left(host)
+
+
+def test_what_is_wrong_with_a_call_is_the_drivers_to_say(host):
+    """Where the slice would have no room for it, too; and nothing of it is charged."""
+    said = in_slice(host, r"""
+begin()
+before, handle = room(), c.c_uint64()
+def create(size, flags=0, kind=1, handles=1, location=1, device=0):
+    return cuda.cuMemCreate(c.byref(handle), c.c_size_t(size), c.byref(Prop(kind, handles, Location(location, device))),
+                            c.c_uint64(flags))
+results = []
+for size in (2 * MIB, 1 << 40):
+    results.append([create(size, device=7), create(size, device=-1), create(size + 1), create(size, flags=4),
+                    create(size, kind=9), cuda.cuMemCreate(None, c.c_size_t(size), c.byref(Prop(1, 1, Location(1, 0))), c.c_uint64(0))])
+results.append([create(0), create((1 << 64) - 1), create(1 << 63)])
+print(json.dumps({"results": results, "before": before, "after": room()}))
+""")
+    assert said["results"] == [[101, 101, 1, 1, 1, 1], [101, 101, 1, 1, 1, 1], [1, 1, 2]]
+    assert said["after"] == said["before"]
+
+
+def test_a_call_before_the_first_does_no_harm(host):
+    """What the driver does not say before cuInit is asked again after it."""
+    said = in_slice(host, r"""
+early = c.c_void_p()
+too_early = [cuda.cuDevicePrimaryCtxRetain(c.byref(early), 0), cuda.cuCtxCreate_v2(c.byref(early), 0, 0), create(2 * MIB)[0]]
+begin()
+pointer, before = c.c_uint64(), room()
+results = [take(64 * MIB)[0], create(64 * MIB)[0], cuda.cuMemAllocAsync(c.byref(pointer), c.c_size_t(64 * MIB), None)]
+print(json.dumps({"too_early": too_early, "results": results, "taken": before - room()}))
+""")
+    assert said == {"too_early": [3, 3, 3], "results": [0, 0, 0], "taken": 192 * MIB}
+
+
+SILENT = BEGIN + GRAPHS + r"""
+begin()
+kept = c.c_uint64()
+if sys.argv[1] == "cuMemPoolGetAttribute":
+    assert cuda.cuMemAllocAsync(c.byref(kept), c.c_size_t(1024 * MIB), None) == 0
+    assert cuda.cuMemAllocAsync(c.byref(kept), c.c_size_t(100 * MIB), None) == cuda.cuMemFreeAsync(kept, None) == 0
+else:
+    graph, exec_ = c.c_void_p(), c.c_void_p()
+    assert cuda.cuGraphCreate(c.byref(graph), 0) == 0
+    allocate_in(graph, 1024 * MIB, 0)
+    assert cuda.cuGraphInstantiateWithFlags(c.byref(exec_), graph, c.c_uint64(0)) == cuda.cuGraphLaunch(exec_, None) == 0
+    assert cuda.cuMemAllocAsync(c.byref(kept), c.c_size_t(100 * MIB), None) == cuda.cuMemFreeAsync(kept, None) == 0
+print("up", flush=True)
+for line in sys.stdin: print(cuda.cuCtxSynchronize(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("call", ["cuMemPoolGetAttribute", "cuDeviceGetGraphMemAttribute"])
+def test_what_the_driver_does_not_say_any_more_is_held_still(make_host, call):
+    """As after a kernel's fault, when calls give that alone: no other process gets what it holds."""
+    said = in_slice(make_host("h100-80gb"), f"CALL, SILENT, CARVE = {call!r}, {SILENT!r}, {str(BUILD / 'carve')!r}" + r"""
+import subprocess
+begin()
+other = subprocess.Popen([sys.executable, "-c", SILENT, CALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+assert other.stdout.readline().strip() == "up"
+before = room()
+subprocess.run([CARVE, "sim", "fault", "hang", "--call", CALL, "--error", "700", "--pid", str(other.pid)], check=True)
+print("go", file=other.stdin, flush=True)
+assert other.stdout.readline().strip() == "0"
+after = room()
+subprocess.run([CARVE, "sim", "fault", "all", "--clear"], check=True)
+other.communicate("go")
+print(json.dumps([before, after]))
+""")
+    assert 3 * GIB - 1024 * MIB > said[1] and said[1] <= said[0] + 128 * MIB
+
+
+MIPMAPS = [(1024, 1024, 0, 0, 11), (1024, 1024, 0, 0, 30), (512, 512, 64, 0, 10), (512, 512, 64, 1, 10), (512, 512, 6, 4, 10),
+           (512, 512, 12, 5, 10), (16, 16, 2000, 1, 21), (609, 160, 0, 0, 9), (4000, 0, 0, 0, 12), (4, 0, 2000, 1, 11)]
+
+
+def test_mipmaps_are_charged_as_the_driver_sizes_them(make_host):
+    """Levels that there are not, layers and faces that do not shrink, levels that begin at whole steps."""
+    host = make_host("h100-80gb")
+    said = in_slice(host, f"MIPMAPS = {MIPMAPS}" + r"""
+class Descriptor(c.Structure):
+    _fields_ = [("width", c.c_size_t), ("height", c.c_size_t), ("depth", c.c_size_t), ("format", c.c_int),
+                ("channels", c.c_uint), ("flags", c.c_uint)]
+class Needs(c.Structure): _fields_ = [("size", c.c_size_t), ("rest", c.c_size_t * 6)]
+begin()
+sizes = []
+for width, height, depth, flags, levels in MIPMAPS:
+    handle, needs, before = c.c_void_p(), Needs(), room()
+    d = Descriptor(width, height, depth, 0x20, 4, flags)
+    assert cuda.cuMipmappedArrayCreate(c.byref(handle), c.byref(d), levels) == 0
+    assert cuda.cuMipmappedArrayGetMemoryRequirements(c.byref(needs), handle, 0) == 0
+    sizes.append([before - room(), needs.size])
+    assert cuda.cuMipmappedArrayDestroy(handle) == 0 and room() == before
+print(json.dumps(sizes))
+""")
+    assert [charged for charged, _ in said] == [needed for _, needed in said]
+
+
 def test_what_one_thread_maps_where_another_unmaps_is_accounted_right(host):
     said = in_slice(host, r"""
 begin()
@@ -290,8 +482,27 @@ def module(size):
 def async_(size):
     pointer = c.c_uint64()
     return cuda.cuMemAllocAsync(c.byref(pointer), c.c_size_t(size), None), pointer
+class Descriptor(c.Structure):
+    _fields_ = [("width", c.c_size_t), ("height", c.c_size_t), ("depth", c.c_size_t), ("format", c.c_int),
+                ("channels", c.c_uint), ("flags", c.c_uint)]
+def array(height):
+    handle = c.c_void_p()
+    return cuda.cuArray3DCreate_v2(c.byref(handle), c.byref(Descriptor(1024, height, 0, 1, 4, 0))), handle
+def free_async(pointer): return cuda.cuMemFreeAsync(pointer, None)
+def graph(size):
+    graph, exec_, freed = c.c_void_p(), c.c_void_p(), c.c_void_p()
+    assert cuda.cuGraphCreate(c.byref(graph), 0) == 0
+    node, at = allocate_in(graph, size, 0)
+    assert cuda.cuGraphAddMemFreeNode(c.byref(freed), graph, c.byref(node), c.c_size_t(1), at) == 0
+    result = cuda.cuGraphInstantiateWithFlags(c.byref(exec_), graph, c.c_uint64(0))
+    result = result or cuda.cuGraphLaunch(exec_, None)
+    if result and exec_: cuda.cuGraphExecDestroy(exec_)
+    if result: cuda.cuGraphDestroy(graph)
+    return result, (graph, exec_)
 WAYS = [(take, cuda.cuMemFree_v2), (lambda size: create((size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB), cuda.cuMemRelease),
-        (async_, lambda p: cuda.cuMemFreeAsync(p, None)), (module, cuda.cuModuleUnload)]
+        (async_, free_async), (module, cuda.cuModuleUnload), (take, free_async), (lambda size: take(size // 20000 + 1), free_async),
+        (lambda size: array(size // 4096 + 1), cuda.cuArrayDestroy), (lambda size: array(size // MIB + 1), cuda.cuArrayDestroy),
+        (graph, lambda pair: cuda.cuGraphExecDestroy(pair[1]) or cuda.cuGraphDestroy(pair[0]))]
 def work(seed):
     cuda.cuCtxSetCurrent(context)
     chance, held = random.Random(seed), []
@@ -312,7 +523,7 @@ stop.append(True)
 for t in threads: t.join()
 pool = c.c_void_p()
 assert cuda.cuCtxSynchronize() == cuda.cuDeviceGetDefaultMemPool(c.byref(pool), 0) == 0
-assert cuda.cuMemPoolTrimTo(pool, c.c_size_t(0)) == 0
+assert cuda.cuMemPoolTrimTo(pool, c.c_size_t(0)) == cuda.cuDeviceGraphMemTrim(0) == 0
 at_once = room()
 end = time.monotonic() + 30
 while room() != before and time.monotonic() < end: time.sleep(0.02)
@@ -322,8 +533,8 @@ print(json.dumps({"wrong": wrong, "before": before, "at_once": at_once, "after":
 
 @pytest.mark.parametrize("seed", range(3))
 def test_never_less_is_charged_than_is_held_whatever_is_mixed(host, seed):
-    """Modules, pools and all else in threads: what the driver has, the slice has charged, at once."""
-    said = in_slice(host, f"SEED = {seed * 10}" + MIXED)
+    """Modules, pools, graphs, arrays and all else in threads: what the driver has, the slice has charged, at once."""
+    said = in_slice(host, f"SEED = {seed * 10}" + GRAPHS + MIXED)
     assert said["wrong"] == []
     assert said["at_once"] <= said["before"] == said["after"]
     assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
@@ -453,3 +664,117 @@ def test_a_ledger_that_went_with_its_process_is_made_anew():
     said = as_another_user(GONE)
     assert said["lost"] == [said["pid"]] and said["shown"]["pids"] == [said["other"]]
     assert said["shown"]["gpus"][0]["used_bytes"] >= 700 * MIB
+
+
+TWO_GPUS = GRAPHS + r"""
+contexts = [c.c_void_p(), c.c_void_p()]
+assert cuda.cuInit(0) == 0
+for device in (0, 1): assert cuda.cuDevicePrimaryCtxRetain(c.byref(contexts[device]), device) == 0
+def use(device): assert cuda.cuCtxSetCurrent(contexts[device]) == 0
+def rooms():
+    both = []
+    for device in (1, 0):
+        use(device)
+        both.append(room())
+    return both[::-1]
+"""
+
+
+OTHER = r"""
+begin()
+for line in sys.stdin: print(room(), flush=True)
+"""
+
+
+def on_two(make_host, code):
+    host = make_host("h100-80gb:2")
+    said = in_slice(host, TWO_GPUS + code, "--vram", "3", "--gpus", "2")
+    assert all(g["memory_peak_bytes"] <= 3 * GIB for g in host.stat()["gpus"])
+    return said
+
+
+def test_a_stream_takes_from_the_pool_of_its_own_device(make_host):
+    said = on_two(make_host, r"""
+use(1)
+stream = c.c_void_p()
+assert cuda.cuStreamCreate(c.byref(stream), 1) == 0
+before, taken, result = rooms(), [], 0
+while len(taken) < 12:
+    pointer = c.c_uint64()
+    result = cuda.cuMemAllocAsync(c.byref(pointer), c.c_size_t(512 * MIB), stream)
+    if result: break
+    taken.append(pointer)
+full = rooms()
+for pointer in taken: assert cuda.cuMemFreeAsync(pointer, stream) == 0
+assert cuda.cuStreamSynchronize(stream) == 0
+print(json.dumps({"result": result, "taken": len(taken), "before": before, "full": full, "after": rooms()}))
+""")
+    assert said["result"] == 2 and said["taken"] == said["before"][1] // (512 * MIB)
+    assert said["full"] == [said["before"][0], said["before"][1] - said["taken"] * 512 * MIB]
+    assert said["after"] == said["before"]
+
+
+def test_memory_of_graphs_is_paid_on_the_device_that_it_is_on(make_host):
+    """Whichever context is current: each graph takes from both."""
+    said = on_two(make_host, r"""
+before, sizes, result, execs = rooms(), [128 * MIB, 512 * MIB], 0, []
+while len(execs) < 12:
+    graph, exec_ = c.c_void_p(), c.c_void_p()
+    assert cuda.cuGraphCreate(c.byref(graph), 0) == 0
+    for device in (0, 1): allocate_in(graph, sizes[device], device)
+    result = cuda.cuGraphInstantiateWithFlags(c.byref(exec_), graph, c.c_uint64(0)) or cuda.cuGraphLaunch(exec_, None)
+    if result: break
+    execs.append(exec_)
+print(json.dumps({"result": result, "count": len(execs), "before": before, "full": rooms()}))
+""")
+    assert said["result"] == 2 and said["count"] == said["before"][1] // (512 * MIB)
+    assert said["full"] == [said["before"][0] - said["count"] * 128 * MIB,
+                            said["before"][1] - said["count"] * 512 * MIB]
+
+
+def test_what_a_graph_gives_back_as_it_goes_is_the_slices_at_once(host):
+    said = in_slice(host, f"OTHER = {BEGIN + OTHER!r}" + GRAPHS + r"""
+import subprocess
+begin()
+other = subprocess.Popen([sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def others_room():
+    other.stdin.write("\n")
+    other.stdin.flush()
+    return int(other.stdout.readline())
+rooms = [others_room()]
+for wait in (True, False):
+    graph, exec_, freed = c.c_void_p(), c.c_void_p(), c.c_void_p()
+    assert cuda.cuGraphCreate(c.byref(graph), 0) == 0
+    node, at = allocate_in(graph, 500 * MIB, 0)
+    assert cuda.cuGraphAddMemFreeNode(c.byref(freed), graph, c.byref(node), c.c_size_t(1), at) == 0
+    assert cuda.cuGraphInstantiateWithFlags(c.byref(exec_), graph, c.c_uint64(0)) == 0
+    assert cuda.cuGraphLaunch(exec_, None) == 0
+    if wait: assert cuda.cuCtxSynchronize() == 0
+    rooms.append(others_room())
+    assert cuda.cuGraphExecDestroy(exec_) == cuda.cuGraphDestroy(graph) == 0
+    if not wait: assert cuda.cuCtxSynchronize() == 0
+    rooms.append(others_room())
+other.communicate()
+print(json.dumps(rooms))
+""")
+    most = said[0]
+    assert said == [most, most - 500 * MIB, most, most - 500 * MIB, most]
+
+
+def test_a_graph_on_two_devices_is_launched_again_in_a_full_slice(make_host):
+    said = on_two(make_host, r"""
+graph, exec_ = c.c_void_p(), c.c_void_p()
+use(0)
+assert cuda.cuGraphCreate(c.byref(graph), 0) == 0
+for device in (0, 1):
+    freed, (node, at) = c.c_void_p(), allocate_in(graph, 500 * MIB, device)
+    assert cuda.cuGraphAddMemFreeNode(c.byref(freed), graph, c.byref(node), c.c_size_t(1), at) == 0
+assert cuda.cuGraphInstantiateWithFlags(c.byref(exec_), graph, c.c_uint64(0)) == cuda.cuGraphLaunch(exec_, None) == 0
+assert cuda.cuCtxSynchronize() == 0
+for device in (1, 0):
+    use(device)
+    while room(): assert take(min(room(), 256 * MIB))[0] == 0
+again = [cuda.cuGraphLaunch(exec_, None) for _ in range(5)]
+print(json.dumps({"again": again, "rooms": rooms()}))
+""")
+    assert said == {"again": [0] * 5, "rooms": [0, 0]}

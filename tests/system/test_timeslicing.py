@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, ON_GPU, wait_until
+from conftest import BUILD, ON_GPU, PATIENCE, wait_until
 from sharing import Workload, shares, slice_time, wait_busy
 from test_bench_calls import sanitized
 
@@ -157,6 +157,23 @@ def test_workloads_outlive_the_daemon_and_the_next_one_shares_again(host, run):
     gpu, = host.carve_json("timeslicing")  # starts the next daemon
     assert gpu["mode"] == "strict" and gpu["lease_ns"] == 100_000_000 and len(gpu["sessions"]) == 2
     time.sleep(1)
+    had = shares(host, [a, b])
+    assert close_to(had[0] / sum(had), 0.2), had
+
+
+def test_a_daemon_that_hangs_opens_the_gates_and_shares_again_when_it_goes_on(host, run):
+    slice_time(host, "strict")
+    a, b = run(fraction(0.2)), run(fraction(0.8))
+    daemon = host.daemon_pid()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        # One of them at least was waiting, and no gate is closed any more.
+        for w in (a, b, a, b):
+            wait_busy(host, w, PATIENCE)
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    # After a plan or two, which whoever ran meanwhile is charged.
+    time.sleep(3)
     had = shares(host, [a, b])
     assert close_to(had[0] / sum(had), 0.2), had
 

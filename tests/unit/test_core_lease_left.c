@@ -221,9 +221,32 @@ static void any_numbers(void **state)
 	}
 }
 
+/* Of the first moments of a plan nothing can be told: what is shown is what was received of the
+ * last one. */
+static void a_change_shows_the_last_plan_until_the_next_is_over(void **state)
+{
+	struct world w = {.setting = strict, .count = 1, .fraction = {250000}, .now = 100 * SEC};
+	struct lease_client_stat stat;
+
+	world_begin(&w);
+	go(&w, w.now + 60 * SEC);
+	assert_int_equal(lease_client_stat(w.t, 1, w.now, &stat), 0);
+	uint32_t last = stat.received_plan_ppm;
+	assert_in_range(last, 200000, 300000);
+	lease_set(w.t, 0, &fair, w.now);
+	go(&w, w.now + 3 * MS);
+	assert_int_equal(lease_client_stat(w.t, 1, w.now, &stat), 0);
+	assert_int_equal(stat.received_plan_ppm, last);
+	go(&w, w.now + 2 * lease_plan_ns(&fair));
+	assert_int_equal(lease_client_stat(w.t, 1, w.now, &stat), 0);
+	assert_in_range(stat.received_plan_ppm, 990000, 1000000);
+	lease_table_free(w.t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_change_shows_the_last_plan_until_the_next_is_over),
 		cmocka_unit_test(shares_are_kept),
 		cmocka_unit_test(what_is_no_such_list_is_refused),
 		cmocka_unit_test(any_numbers),

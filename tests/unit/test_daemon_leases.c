@@ -405,6 +405,82 @@ static void a_pass_looks_once_at_a_turn_that_begins(void **state)
 	close(leases.kick_fd);
 }
 
+/* A GPU's own clock, which stands still where this is not 0. */
+static atomic_uint_fast64_t still_since;
+
+static uint64_t clock_lag(const void *arg, uint64_t now_ns)
+{
+	uint64_t still = atomic_load(&still_since);
+
+	return still && still < now_ns ? now_ns - still : 0;
+}
+
+/* Two that always want, on a GPU whose clock goes half as fast, and then never again: that does not
+ * keep them. */
+static uint64_t half_lag(const void *arg, uint64_t now_ns)
+{
+	const uint64_t *began = arg;
+	uint64_t still = atomic_load(&still_since);
+
+	return still ? now_ns - (*began + (still - *began) / 2) : (now_ns - *began) / 2;
+}
+
+static void leases_go_by_the_gpus_clock(void **state)
+{
+	const uint64_t began = now_monotonic_ns();
+	struct leases *leases = start(COMPUTE_STRICT);
+
+	atomic_store(&still_since, 0);
+	leases_clock(leases, half_lag, &began);
+	struct fake *a = fake_start(leases, 500000, work), *b = fake_start(leases, 500000, work);
+
+	uint64_t first = leases_now(leases), before = now_monotonic_ns();
+	wait_turns(a, 100);
+	wait_turns(b, 100);
+	uint64_t last = leases_now(leases), after = now_monotonic_ns();
+	/* Between two looks time can pass unseen, no more than the GPU may stand still. */
+	assert_true(last - first >= (after - before) / 2 - MS);
+	assert_true(last - first <= (after - before) / 2 + MS || after - before > 10000 * MS);
+	atomic_store(&still_since, now_monotonic_ns());
+	wait_turns(a, 500);
+	wait_turns(b, 500);
+	fake_end(a, leases);
+	fake_end(b, leases);
+	leases_clock(leases, NULL, NULL);
+	leases_stop(leases);
+}
+
+/* The next program's clock is further behind than this one's was: it goes on where this one's
+ * stopped. */
+static void what_turns_left_is_taken_up_by_a_clock_further_behind(void **state)
+{
+	struct leases *leases = start(COMPUTE_STRICT);
+	struct fake *f = fake_start(leases, 500000, work);
+
+	wait_turns(f, 50);
+	json_t *left = leases_leave_member(leases, f->member);
+	uint64_t held = standing_of(leases, f).stat.held_ns;
+	fake_end(f, leases);
+	leases_stop(leases);
+
+	atomic_store(&still_since, now_monotonic_ns() - 1000 * MS);
+	leases = start(COMPUTE_STRICT);
+	leases_clock(leases, clock_lag, NULL);
+	f = fake_new();
+	fake_join(f, leases, 500000);
+	leases_take_up_member(leases, f->member, left);
+	assert_true(standing_of(leases, f).stat.leases > 0);
+	assert_true(standing_of(leases, f).stat.held_ns <= held);
+	assert_true(standing_of(leases, f).stat.held_ns > held / 2);
+	atomic_store(&still_since, 0);
+	json_decref(left);
+	assert_int_equal(pthread_create(&f->thread, NULL, work, f), 0);
+	wait_turns(f, 50);
+	fake_end(f, leases);
+	leases_clock(leases, NULL, NULL);
+	leases_stop(leases);
+}
+
 static void settings_change_while_sessions_come_and_go(void **state)
 {
 	struct leases *leases = start(COMPUTE_FAIR);
@@ -451,6 +527,8 @@ int main(void)
 		cmocka_unit_test(a_waiter_that_does_not_come_keeps_nobody_waiting),
 		cmocka_unit_test(a_waiter_that_nobody_heard_gets_its_turn),
 		cmocka_unit_test(a_pass_looks_once_at_a_turn_that_begins),
+		cmocka_unit_test(leases_go_by_the_gpus_clock),
+		cmocka_unit_test(what_turns_left_is_taken_up_by_a_clock_further_behind),
 		cmocka_unit_test(settings_change_while_sessions_come_and_go),
 		cmocka_unit_test(a_hostile_session_keeps_nobody_from_his_turns),
 	};

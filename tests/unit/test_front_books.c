@@ -23,6 +23,9 @@ const uint32_t front_count = 0;
 const struct front_entry front_entries[1];
 const char front_names[1];
 void *_Atomic front_slots[1];
+const uint8_t front_code[1], front_code_end[1];
+const int32_t front_sites[1];
+const uint32_t front_site_count = 0;
 
 #define SLOT 1u
 #define BLOCKS 8u

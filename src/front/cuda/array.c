@@ -1,7 +1,9 @@
 /* Arrays and mipmapped arrays: sized here from their descriptors, as the driver tells the size only
- * of those that it gives no memory to. Rows are padded as in tiles of 64 bytes by 8 rows. */
+ * of those that it gives no memory to. Rows are padded as in tiles of 64 bytes by 8 rows. Several
+ * small ones share a block; into which it packs them, the driver does not tell. */
 #include "front/books.h"
 #include "front/cuda/charge.h"
+#include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
 #define TILE_BYTES 64ull
@@ -10,7 +12,8 @@
 #define BITS_MOST 64u
 /* No GPU has larger extents; larger ones are the driver's to refuse. */
 #define EXTENT_MAX (1ull << 20)
-#define LEVELS_MAX 21u
+/* Levels begin at multiples of this. */
+#define LEVEL_STEP 512ull
 
 /* Bits of one channel, or of a whole texel where `channels` says that those are in it. */
 struct format {
@@ -78,6 +81,16 @@ static uint64_t halved(uint64_t extent)
 	return extent > 1 ? extent / 2 : extent;
 }
 
+/* Until the longest extent is 1; the driver makes no more. */
+static unsigned int levels_most(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	unsigned int count = 1;
+
+	for (size_t longest = MAX(d->Width, MAX(d->Height, d->Depth)); longest > 1; longest /= 2)
+		count++;
+	return count;
+}
+
 /* Bytes of an array with that many levels. */
 static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
 {
@@ -87,8 +100,8 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int level
 
 	if (takes_nothing(d))
 		return 0;
-	for (unsigned int level = 0; level < MIN(levels, LEVELS_MAX); level++) {
-		sum += level_bytes(width, height, depth, bits);
+	for (unsigned int level = 0; level < MIN(levels, levels_most(d)); level++) {
+		sum += ALIGN_UP(level_bytes(width, height, depth, bits), LEVEL_STEP);
 		width = halved(width);
 		height = halved(height);
 		depth = layered ? depth : halved(depth);
@@ -96,15 +109,28 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int level
 	return sum;
 }
 
+/* After so many small arrays, made or destroyed, the driver is asked what it holds. */
+#define UNSURE_MOST 16
+
 static CUresult array_begin(struct taking *t, enum object_kind kind,
 			    const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
 {
-	return taking_begin(t, kind, d ? array_bytes(d, levels) : 0);
+	uint64_t bytes = d ? array_bytes(d, levels) : 0;
+	CUresult result = taking_begin(t, kind, bytes);
+
+	t->object.memory = bytes < BLOCK_BYTES ? bytes : 0;
+	return result;
 }
 
-static CUresult array_end(struct taking *t, CUresult result, const CUarray *array)
+static CUresult array_end(struct taking *t, CUresult result, uint64_t handle)
 {
-	return taking_end(t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
+	struct process *p = t->process;
+
+	if (!p || result != CUDA_SUCCESS || !t->object.memory)
+		return taking_end(t, result, handle);
+	books_array_packed(p, &t->object, t->object.memory);
+	grow_settle_arrays(p, t->object.gpu, UNSURE_MOST);
+	return taking_end(t, result, handle);
 }
 
 CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d)
@@ -120,7 +146,8 @@ CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d)
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return array_end(&t, TAKE(&t, real_cuArrayCreate_v2(array, d)), array);
+	result = TAKE(&t, real_cuArrayCreate_v2(array, d));
+	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
 
 CUresult hook_cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
@@ -136,7 +163,8 @@ CUresult hook_cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return array_end(&t, TAKE(&t, real_cuArrayCreate(array, d)), array);
+	result = TAKE(&t, real_cuArrayCreate(array, d));
+	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
 
 CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *d)
@@ -146,7 +174,8 @@ CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return array_end(&t, TAKE(&t, real_cuArray3DCreate_v2(array, d)), array);
+	result = TAKE(&t, real_cuArray3DCreate_v2(array, d));
+	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
 
 CUresult hook_cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *d)
@@ -164,7 +193,16 @@ CUresult hook_cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return array_end(&t, TAKE(&t, real_cuArray3DCreate(array, d)), array);
+	result = TAKE(&t, real_cuArray3DCreate(array, d));
+	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
+}
+
+static CUresult array_gone(struct giving *g, CUresult result)
+{
+	giving_end(g, result);
+	if (g->process && g->object.memory)
+		grow_settle_arrays(g->process, g->object.gpu, UNSURE_MOST);
+	return result;
 }
 
 CUresult hook_cuArrayDestroy(CUarray array)
@@ -172,7 +210,7 @@ CUresult hook_cuArrayDestroy(CUarray array)
 	struct giving g;
 
 	giving_begin(&g, OBJECT_ARRAY, (uintptr_t)array);
-	return giving_end(&g, real_cuArrayDestroy(array));
+	return array_gone(&g, real_cuArrayDestroy(array));
 }
 
 CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *d,
@@ -184,7 +222,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = TAKE(&t, real_cuMipmappedArrayCreate(array, d, levels));
-	return taking_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
+	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
 
 CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
@@ -192,5 +230,5 @@ CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
 	struct giving g;
 
 	giving_begin(&g, OBJECT_MIPMAP, (uintptr_t)array);
-	return giving_end(&g, real_cuMipmappedArrayDestroy(array));
+	return array_gone(&g, real_cuMipmappedArrayDestroy(array));
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "front/books.h"
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
@@ -13,13 +14,25 @@
 #define AGAIN_MOST 20
 #define AGAIN_NS 50000L
 #define OVER_AGAIN_NS 10000000L
+/* For how long, and after how long each time, while memory is leaving. */
+#define LEAVING_NS 1000000000ull
+#define LEAVING_AGAIN_NS 1000000L
 /* How often a thread looks whether another's call is over. */
 #define TURNS_MOST 2000
 /* The same for the driver, which has it when another process's is given back. */
 #define TAKE_AGAIN_MOST 100
 #define TAKE_AGAIN_NS 10000000L
 
-static int find_gpu(const struct attachment *a, CUdevice device)
+static int find_gpu(const struct attachment *a, const CUuuid *uuid)
+{
+	for (uint32_t gpu = 0; gpu < a->gpu_count; gpu++)
+		if (memcmp(a->ledger.limits->gpu[gpu].uuid, uuid, LEDGER_UUID_SIZE) == 0)
+			return (int)gpu;
+	return -1;
+}
+
+/* Before cuInit the driver does not say: that is not remembered. */
+static __attribute__((noinline)) int ask_gpu(struct process *p, CUdevice device)
 {
 	CUuuid uuid;
 
@@ -27,16 +40,7 @@ static int find_gpu(const struct attachment *a, CUdevice device)
 	if (real_cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS &&
 	    real_cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
 		return -1;
-	for (uint32_t gpu = 0; gpu < a->gpu_count; gpu++)
-		if (memcmp(a->ledger.limits->gpu[gpu].uuid, &uuid, LEDGER_UUID_SIZE) == 0)
-			return (int)gpu;
-	return -1;
-}
-
-static __attribute__((noinline)) int ask_gpu(struct process *p, CUdevice device)
-{
-	int gpu = find_gpu(&p->attachment, device);
-
+	int gpu = find_gpu(&p->attachment, &uuid);
 	atomic_store_explicit(&p->device_gpu[device], gpu < 0 ? DEVICE_NONE : (uint8_t)(gpu + 1),
 			      memory_order_relaxed);
 	return gpu;
@@ -50,6 +54,13 @@ static inline int gpu_of(struct process *p, CUdevice device)
 	if (!known)
 		return ask_gpu(p, device);
 	return known == DEVICE_NONE ? -1 : known - 1;
+}
+
+bool charge_is_device(CUdevice device)
+{
+	int count = 0;
+
+	return real_cuDeviceGetCount(&count) == CUDA_SUCCESS && device >= 0 && device < count;
 }
 
 int charge_gpu_of(struct process *p, CUdevice device)
@@ -87,36 +98,105 @@ static bool others_are_calling(struct process *p)
 	return false;
 }
 
-bool charge_again(struct process *p, int gpu, int *tries)
+static bool is_alone(const struct process *p)
+{
+	const struct ledger *l = &p->attachment.ledger;
+
+	for (uint32_t i = 1; i < p->attachment.shape.slot_count; i++)
+		if (i != p->attachment.slot &&
+		    atomic_load_explicit(&ledger_slot(l, i)->state, memory_order_relaxed) !=
+			    LEDGER_SLOT_FREE)
+			return false;
+	return true;
+}
+
+bool charge_sweep(struct process *p, int gpu, uint64_t bytes)
+{
+	const struct ledger *l = &p->attachment.ledger;
+	uint64_t limit = ledger_limit(l, (uint32_t)gpu);
+	uint64_t own = ledger_slot_bytes(l, p->attachment.slot, (uint32_t)gpu);
+
+	if (own > limit || bytes > limit - own)
+		return false;
+	/* Who is alone by now may not have been when there was no room. */
+	return is_alone(p) || process_sweep(p);
+}
+
+/* The daemon keeps some charged until it knows more, or other threads and processes are asking. */
+static bool memory_is_leaving(struct process *p, uint32_t gpu)
+{
+	const struct ledger *l = &p->attachment.ledger;
+
+	if (ledger_kept(l, gpu))
+		return true;
+	for (uint32_t i = 1; i < p->attachment.shape.slot_count; i++) {
+		const struct ledger_slot *slot = ledger_slot(l, i);
+
+		if (atomic_load_explicit(&slot->parting, memory_order_relaxed) &&
+		    atomic_load_explicit(&slot->state, memory_order_relaxed) == LEDGER_SLOT_LIVE)
+			return true;
+	}
+	return false;
+}
+
+static bool leaving_is_waited_for(struct charge_tries *tries)
+{
+	uint64_t now = now_monotonic_ns();
+
+	if (!tries->leaving_until_ns)
+		tries->leaving_until_ns = now + LEAVING_NS;
+	return now < tries->leaving_until_ns;
+}
+
+/* False: it has been waited for long enough, or there is nothing to wait for. */
+static bool nap(struct process *p, int gpu, struct charge_tries *tries)
 {
 	const struct ledger *l = &p->attachment.ledger;
 	bool over = ledger_committed(l, (uint32_t)gpu) > ledger_limit(l, (uint32_t)gpu);
 
-	if (!over && !others_are_calling(p))
-		return false;
-	*tries += over ? 2 : 1;
-	if (*tries > AGAIN_MOST)
+	if (memory_is_leaving(p, (uint32_t)gpu) && leaving_is_waited_for(tries)) {
+		nanosleep(&(struct timespec){.tv_nsec = LEAVING_AGAIN_NS}, NULL);
+		return true;
+	}
+	if (!over && !others_are_calling(p)) {
+		bool again = !tries->last;
+
+		tries->last = true;
+		return again;
+	}
+	tries->naps += over ? 2 : 1;
+	if (tries->naps > AGAIN_MOST)
 		return false;
 	nanosleep(&(struct timespec){.tv_nsec = over ? OVER_AGAIN_NS : AGAIN_NS}, NULL);
+	return true;
+}
+
+bool charge_again(struct process *p, int gpu, uint64_t bytes, struct charge_tries *tries)
+{
+	if (nap(p, gpu, tries))
+		return true;
+	if (tries->swept || !charge_sweep(p, gpu, bytes))
+		return false;
+	*tries = (struct charge_tries){.swept = true};
 	return true;
 }
 
 /* Where there is no room, what the process's own pools hold unused is given back first. */
 static __attribute__((noinline)) CUresult reserve_again(struct taking *t, struct process *p, int r)
 {
-	int tries = 0;
+	struct charge_tries tries = {0};
 
 	process_look_after_daemon(p);
 	for (int turn = 0; r == -EAGAIN && turn < TURNS_MOST; turn++) {
 		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
 		r = books_reserve(p, &t->object);
 	}
-	if (r < 0 && p->growing_count) {
+	if (r < 0) {
 		grow_trim(p, t->object.gpu);
 		r = books_reserve(p, &t->object);
 	}
 	while (r < 0 && t->object.bytes <= books_limit(p, t->object.gpu) &&
-	       charge_again(p, t->object.gpu, &tries))
+	       charge_again(p, t->object.gpu, t->object.bytes, &tries))
 		r = books_reserve(p, &t->object);
 	if (r < 0) {
 		books_count_refused(p, t->object.gpu);
@@ -193,12 +273,22 @@ bool taking_resize(struct taking *t, uint64_t bytes)
 	return true;
 }
 
+/* One in a shared block may need another block than was thought. */
+static int keep(struct taking *t)
+{
+	int r = books_keep(t->process, &t->object);
+
+	if (__builtin_expect(r < 0, 0) && charge_sweep(t->process, t->object.gpu, BLOCK_BYTES))
+		r = books_keep(t->process, &t->object);
+	return r;
+}
+
 CUresult taking_end(struct taking *t, CUresult result, uint64_t handle)
 {
 	if (!t->process)
 		return result;
 	t->object.handle = handle;
-	if (result == CUDA_SUCCESS && books_keep(t->process, &t->object) < 0) {
+	if (result == CUDA_SUCCESS && keep(t) < 0) {
 		real_cuMemFree_v2(handle);
 		books_count_refused(t->process, t->object.gpu);
 		result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -215,16 +305,15 @@ void giving_begin(struct giving *g, enum object_kind kind, uint64_t handle)
 	/* Taken out before the driver's call: once freed, another thread may get the same handle.
 	 */
 	g->process = p && books_take(p, kind, handle, &g->object) ? p : NULL;
+	g->parting = g->process && (g->object.exported || kind == OBJECT_CONTEXT) &&
+		     books_parting_begin(p);
 }
 
-/* Where another process has it open, the driver keeps it: then the daemon posts it, before anything
- * can be taken in its place. */
-static __attribute__((noinline)) void exported_dropped(struct giving *g)
+void giving_left(struct giving *g)
 {
-	books_call_begin(g->process);
-	books_drop(g->process, &g->object);
-	grow_settle_exactly(g->process, g->object.gpu);
-	books_call_end(g->process);
+	if (g->parting)
+		books_parting_end(g->process);
+	g->parting = false;
 }
 
 CUresult giving_end(struct giving *g, CUresult result)
@@ -233,9 +322,8 @@ CUresult giving_end(struct giving *g, CUresult result)
 		return result;
 	if (result != CUDA_SUCCESS)
 		books_restore(g->process, &g->object);
-	else if (__builtin_expect(g->object.exported, 0))
-		exported_dropped(g);
-	else
-		books_drop(g->process, &g->object);
+	else if (__builtin_expect(books_drop(g->process, &g->object), 0))
+		grow_settle_exactly(g->process, g->object.gpu);
+	giving_left(g);
 	return result;
 }

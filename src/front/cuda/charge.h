@@ -7,14 +7,29 @@
 
 /* The ledger's GPU behind a device of the driver; -1: it is not of the slice. */
 int charge_gpu_of(struct process *p, CUdevice device);
+/* Whether it is a device of the driver's at all. False before cuInit. */
+bool charge_is_device(CUdevice device);
 /* The ledger's GPU of the calling thread's context; -1: none. */
 int charge_current_gpu(struct process *p);
 
-/* Whether asking again may help where the slice had no room: a call of another process is under
- * way, which may have reserved for a moment more than it needs; or the slice is over, by something
- * that is about to be undone. Waits for a moment then. False after some tries; *tries begins at 0.
- * That is 2 ms in all, 100 where the slice is over. */
-bool charge_again(struct process *p, int gpu, int *tries);
+/* Whether asking again may help where the slice had no room for `bytes`: a call of another process
+ * is under way, which may have reserved for a moment more than it needs; the slice is over, by
+ * something that is about to be undone; memory was given back, of which it is being looked whether
+ * the driver still has it; or others hold it who are no more (charge_sweep()). Waits for a moment
+ * then. False after some tries; *tries begins as {0}. That is 2 ms in all, 100 where the slice is
+ * over, a second where memory is leaving, and as long again after a sweep. What was so may just be
+ * over: once it is asked again in any case. */
+struct charge_tries {
+	int naps;
+	bool last, swept;
+	uint64_t leaving_until_ns; /* 0: nothing was leaving yet */
+};
+bool charge_again(struct process *p, int gpu, uint64_t bytes, struct charge_tries *tries);
+/* Where others have what `bytes` do not fit beside, the daemon is asked to take from processes that
+ * have ended; where any are just ending, that takes seconds at most (ATTACH_SWEEP_MS). True: look
+ * again. It costs no system call where it cannot help: the process is alone, or `bytes` would not
+ * fit if it were. */
+bool charge_sweep(struct process *p, int gpu, uint64_t bytes);
 
 struct taking {
 	struct process *process; /* NULL: nothing was reserved, as the driver will refuse */
@@ -55,6 +70,7 @@ CUresult taking_end(struct taking *t, CUresult result, uint64_t handle);
 struct giving {
 	struct process *process; /* NULL: not one of ours */
 	struct object object;
+	bool parting; /* giving_left() is due */
 };
 
 /* The object of that handle is about to be freed. To be followed by the driver's call and
@@ -63,3 +79,5 @@ void giving_begin(struct giving *g, enum object_kind kind, uint64_t handle);
 /* Returns what it had reserved, or books it again where the driver did not free it. Returns
  * `result`. */
 CUresult giving_end(struct giving *g, CUresult result);
+/* In place of that, after it was dropped and what is leaving was told to the daemon. */
+void giving_left(struct giving *g);

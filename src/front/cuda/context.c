@@ -20,9 +20,9 @@ static CUresult context_begin(struct taking *t, CUdevice device)
 	gate_context_changed();
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	/* No device of the slice: the driver may still have another word for what is wrong. */
+	/* No device at all: the driver has the better word for what is wrong. */
 	if (gpu < 0)
-		return CUDA_SUCCESS;
+		return charge_is_device(device) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 	return taking_begin_on(t, p, gpu, OBJECT_CONTEXT, learned_cost(p, gpu));
 }
 
@@ -31,8 +31,9 @@ static bool context_is_too_much(struct process *p, uint32_t gpu)
 {
 	const struct ledger *l = &p->attachment.ledger;
 
-	grow_settle_exactly(p, -1);
-	return ledger_committed(l, gpu) > ledger_limit(l, gpu);
+	grow_settle_contexts(p, -1);
+	return ledger_committed(l, gpu) > ledger_limit(l, gpu) &&
+	       (!charge_sweep(p, (int)gpu, 0) || ledger_committed(l, gpu) > ledger_limit(l, gpu));
 }
 
 /* primary: the device whose primary context it is, else CU_DEVICE_INVALID. */
@@ -48,7 +49,7 @@ static CUresult context_end(struct taking *t, CUresult result, CUcontext *contex
 		else
 			real_cuDevicePrimaryCtxRelease_v2(primary);
 		taking_end(t, CUDA_ERROR_OUT_OF_MEMORY, 0);
-		grow_settle_exactly(t->process, -1);
+		grow_settle_contexts(t->process, -1);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	return taking_end(t, CUDA_SUCCESS, (uintptr_t)*context);
@@ -116,17 +117,21 @@ static void destroy_begin(struct giving *g, CUcontext context)
 	giving_begin(g, OBJECT_CONTEXT, (uintptr_t)context);
 }
 
-/* A context is gone, and everything in it. */
+/* A context is gone, and everything in it. What it took itself may be less than what was charged by
+ * the learned cost, and the daemon has posted the difference: so it is leaving until that is posted
+ * anew. */
 static CUresult destroy_end(struct giving *g, CUresult result, CUcontext context)
 {
 	struct process *p = g->process;
 
 	gate_context_destroy_end(context, result == CUDA_SUCCESS);
-	giving_end(g, result);
 	if (!p || result != CUDA_SUCCESS)
-		return result;
+		return giving_end(g, result);
 	books_drop_context(p, (uintptr_t)context);
-	grow_settle_exactly(p, -1);
+	g->object.exported = true;
+	books_drop(p, &g->object);
+	grow_settle_contexts(p, g->object.gpu);
+	giving_left(g);
 	return result;
 }
 

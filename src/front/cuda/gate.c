@@ -16,6 +16,11 @@
  * any more. */
 #define LOOK_NS 100000000ull
 #define GONE_NS 1000000000ull
+/* How long the daemon may be silent, LEDGER_BEAT_MS being what it promises, before it is taken for
+ * one that hangs. Counted in looks, of so much each at most: where this process has no CPU the
+ * daemon may have none either. */
+#define SILENT_NS 8000000000ull
+#define SILENT_LOOK_NS (2 * LOOK_NS)
 /* While the gate is closed so much may be copied between host and device. */
 #define BUDGET_BYTES MIB(64)
 /* Markers are put in after so many launches at the latest. */
@@ -163,11 +168,41 @@ struct gate_local *gate_local_take(struct gate *g)
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
+/* No daemon opens it any more. */
+static void open_by_oneself(struct gate *g)
+{
+	uint64_t seen = atomic_load(gate_at);
+
+	if (GATE_STATE(seen) == GATE_CLOSED || GATE_STATE(seen) == GATE_IDLE)
+		gate_replace(&g->process->attachment.ledger, seen, GATE_OPEN);
+}
+
+/* What a waiter heard of the daemon's beat. */
+struct pulse {
+	uint32_t beat;
+	uint64_t silent_ns;
+};
+
+/* After `passed` ns more; whether the daemon hangs. */
+static bool pulse_is_gone(struct pulse *pulse, const struct gate *g, uint64_t passed)
+{
+	const struct ledger_limits *limits = g->process->attachment.ledger.limits;
+	uint32_t beat = atomic_load(&limits->beat);
+	uint16_t generation = (uint16_t)atomic_load(&limits->generation);
+
+	/* One of another generation is of a daemon before this one, which may not tell. */
+	if (beat != pulse->beat || beat >> LEDGER_BEAT_COUNT_BITS != generation)
+		*pulse = (struct pulse){.beat = beat};
+	else
+		pulse->silent_ns += MIN(passed, SILENT_LOOK_NS);
+	return pulse->silent_ns > SILENT_NS;
+}
+
 /* One thread at a time; the others go on waiting. */
 void gate_look_after_daemon(struct gate *g)
 {
 	struct process *p = g->process;
-	uint64_t seen, since, now = now_monotonic_ns();
+	uint64_t since, now = now_monotonic_ns();
 
 	if (!lock_try(&p->attaching))
 		return;
@@ -178,11 +213,8 @@ void gate_look_after_daemon(struct gate *g)
 		atomic_store(&g->gone_since, 0);
 	else if (!since)
 		atomic_store(&g->gone_since, now);
-	else if (now - since > GONE_NS) {
-		seen = atomic_load(gate_at);
-		if (GATE_STATE(seen) == GATE_CLOSED || GATE_STATE(seen) == GATE_IDLE)
-			gate_replace(&p->attachment.ledger, seen, GATE_OPEN);
-	}
+	else if (now - since > GONE_NS)
+		open_by_oneself(g);
 }
 
 /* Until the gate is not closed any more. */
@@ -190,6 +222,7 @@ static void wait_while_closed(struct gate *g)
 {
 	uint64_t begin = now_monotonic_ns(), looked = begin, seen = atomic_load(gate_at);
 	struct gate_local *l = gate_local_find();
+	struct pulse pulse = {0};
 
 	/* What no other thread can put a marker into, too. */
 	if (l)
@@ -210,6 +243,8 @@ static void wait_while_closed(struct gate *g)
 		now = now_monotonic_ns();
 		if (now - looked < LOOK_NS)
 			continue;
+		if (pulse_is_gone(&pulse, g, now - looked))
+			open_by_oneself(g);
 		looked = now;
 		gate_look_after_daemon(g);
 	}

@@ -13,127 +13,190 @@ _Atomic bool graphs_have_memory;
 /* Graphs in graphs in graphs. */
 #define DEPTH_MAX 8
 
-static uint64_t graph_bytes(CUgraph graph, int depth);
+/* What memory nodes ask for together, by the device that they are on, whichever is current. */
+struct graph_needs {
+	uint64_t bytes[LEDGER_GPUS_MAX];
+};
 
-static uint64_t node_bytes(CUgraphNode node, int depth)
+static void graph_needs_add(struct graph_needs *needs, CUgraph graph, int depth);
+
+static void node_needs_add(struct graph_needs *needs, CUgraphNode node, int depth)
 {
 	CUDA_MEM_ALLOC_NODE_PARAMS params;
 	CUgraphNodeType type;
 	CUgraph child;
 
 	if (real_cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
-		return 0;
-	if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
-	    real_cuGraphMemAllocNodeGetParams(node, &params) == CUDA_SUCCESS)
-		return books_blocks(params.bytesize);
+		return;
 	if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
 	    real_cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS)
-		return graph_bytes(child, depth + 1);
-	return 0;
+		graph_needs_add(needs, child, depth + 1);
+	if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+	    real_cuGraphMemAllocNodeGetParams(node, &params) != CUDA_SUCCESS)
+		return;
+	CUdevice device = params.poolProps.location.id;
+	/* A driver that does not say where means here. */
+	if (params.poolProps.location.type == CU_MEM_LOCATION_TYPE_INVALID &&
+	    real_cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		return;
+	if (params.poolProps.location.type <= CU_MEM_LOCATION_TYPE_DEVICE &&
+	    (uint32_t)device < LEDGER_GPUS_MAX && needs->bytes[device] < BOOKS_MOST)
+		needs->bytes[device] += books_blocks(MIN(params.bytesize, BOOKS_MOST));
 }
 
-/* What its memory nodes ask for together. */
-static uint64_t graph_bytes(CUgraph graph, int depth)
+static void graph_needs_add(struct graph_needs *needs, CUgraph graph, int depth)
 {
 	size_t count = 0;
-	uint64_t sum = 0;
 
 	if (depth > DEPTH_MAX || real_cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS ||
 	    !count)
-		return 0;
+		return;
 	CUgraphNode *nodes = mmap(NULL, count * sizeof(CUgraphNode), PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (nodes == MAP_FAILED)
-		return 0;
+		return;
 	size_t mapped = count * sizeof(CUgraphNode);
 	if (real_cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS)
-		for (size_t i = 0; i < count && sum < BOOKS_MOST; i++)
-			sum += node_bytes(nodes[i], depth);
+		for (size_t i = 0; i < count; i++)
+			node_needs_add(needs, nodes[i], depth);
 	munmap(nodes, mapped);
-	return sum;
 }
 
-struct graph_call {
+/* On one device. */
+struct graph_part {
+	CUdevice device;
+	int gpu;
+	uint64_t bytes;
+	bool is_growing;
 	struct growing growing;
-	uint64_t bytes; /* 0: nothing is charged */
-	uint64_t exec;  /* 0: there is none yet */
+};
+
+struct graph_call {
+	struct process *process;
+	uint32_t count; /* 0: nothing is charged */
+	struct graph_part parts[LEDGER_GPUS_MAX];
+	uint64_t exec; /* 0: there is none yet */
 	uint64_t stream;
 };
 
-/* Where the slice has no room for all that the graph asks for, it is launched only if it has its
- * memory already; else what graphs hold unused is given back first. */
-static CUresult tight_begin(struct graph_call *c, struct process *p, CUdevice device, int gpu)
+static void part_add(struct graph_call *c, CUdevice device, uint64_t bytes)
 {
-	const int kind = OBJECT_GRAPH_POOL;
-	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-
-	if (c->exec &&
-	    grow_begin_alone(&c->growing, p, kind, (uint64_t)device, gpu) == CUDA_SUCCESS) {
-		if (books_graph_has_memory(p, c->exec, c->stream))
-			return CUDA_SUCCESS;
-		grow_end(&c->growing);
-	}
-	for (int i = 0; i < 2 && result != CUDA_SUCCESS; i++) {
-		if (i && !grow_quiesce())
-			break;
-		grow_trim(p, gpu);
-		result = grow_begin(&c->growing, p, kind, (uint64_t)device, gpu, c->bytes);
-	}
-	if (result != CUDA_SUCCESS)
-		books_count_refused(p, gpu);
-	return result;
-}
-
-static CUresult graph_begin(struct graph_call *c, struct process *p, uint64_t bytes)
-{
-	CUdevice device;
-
-	c->bytes = 0;
-	if (!bytes || real_cuCtxGetDevice(&device) != CUDA_SUCCESS)
-		return CUDA_SUCCESS;
-	int gpu = charge_gpu_of(p, device);
-	if (gpu < 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	c->bytes = bytes;
-	CUresult result =
-		grow_begin(&c->growing, p, OBJECT_GRAPH_POOL, (uint64_t)device, gpu, bytes);
-	if (result != CUDA_SUCCESS)
-		result = tight_begin(c, p, device, gpu);
-	if (result != CUDA_SUCCESS)
-		c->bytes = 0;
-	return result;
+	if (bytes)
+		c->parts[c->count++] = (struct graph_part){.device = device, .bytes = bytes};
 }
 
 /* What it grew beyond the reservation, which is rare, the daemon posts: the call cannot be undone.
  */
-static CUresult graph_end(struct graph_call *c, CUresult result)
+static void parts_end(struct graph_call *c)
 {
-	if (c->bytes)
-		(void)grow_end(&c->growing);
+	for (uint32_t i = 0; i < c->count; i++) {
+		if (c->parts[i].is_growing)
+			(void)grow_end(&c->parts[i].growing);
+		c->parts[i].is_growing = false;
+	}
+}
+
+static CUresult parts_begin(struct graph_call *c)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint32_t i = 0; i < c->count && result == CUDA_SUCCESS; i++) {
+		struct graph_part *part = &c->parts[i];
+
+		result = grow_begin(&part->growing, c->process, OBJECT_GRAPH_POOL,
+				    (uint64_t)part->device, part->gpu, part->bytes);
+		part->is_growing = result == CUDA_SUCCESS;
+	}
+	if (result != CUDA_SUCCESS)
+		parts_end(c);
+	return result;
+}
+
+/* That it has its memory already is true of all devices or none. */
+static CUresult alone_begin(struct graph_call *c)
+{
+	struct graph_part *part = &c->parts[0];
+
+	if (!c->exec || grow_begin_alone(&part->growing, c->process, OBJECT_GRAPH_POOL,
+					 (uint64_t)part->device, part->gpu) != CUDA_SUCCESS)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	part->is_growing = true;
+	if (books_graph_has_memory(c->process, c->exec + (uint32_t)part->device, c->stream))
+		return CUDA_SUCCESS;
+	parts_end(c);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Where the slice has no room for all that the graph asks for, it is launched only if it has its
+ * memory already; else what graphs hold unused is given back first. */
+static CUresult tight_begin(struct graph_call *c)
+{
+	CUresult result = alone_begin(c);
+
+	for (int i = 0; i < 2 && result != CUDA_SUCCESS; i++) {
+		if (i && !grow_quiesce())
+			break;
+		for (uint32_t k = 0; k < c->count; k++)
+			grow_trim(c->process, c->parts[k].gpu);
+		result = parts_begin(c);
+	}
+	for (uint32_t k = 0; k < c->count; k++) {
+		const struct graph_part *part = &c->parts[k];
+		struct charge_tries tries = {0};
+
+		while (result != CUDA_SUCCESS &&
+		       charge_again(c->process, part->gpu, part->bytes, &tries))
+			result = parts_begin(c);
+	}
+	if (result != CUDA_SUCCESS)
+		books_count_refused(c->process, (uint32_t)c->parts[0].gpu);
+	return result;
+}
+
+static CUresult graph_begin(struct graph_call *c, struct process *p)
+{
+	c->process = p;
+	for (uint32_t i = 0; i < c->count; i++) {
+		c->parts[i].gpu = charge_gpu_of(p, c->parts[i].device);
+		if (c->parts[i].gpu < 0) {
+			c->count = 0;
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	}
+	CUresult result = c->count ? parts_begin(c) : CUDA_SUCCESS;
+	if (result != CUDA_SUCCESS)
+		result = tight_begin(c);
+	if (result != CUDA_SUCCESS)
+		c->count = 0;
 	return result;
 }
 
 static CUresult instantiate_begin(struct graph_call *c, CUgraph graph)
 {
 	struct process *p = process_peek();
+	struct graph_needs needs = {0};
 
-	*c = (struct graph_call){0};
+	c->count = 0;
+	c->exec = 0;
 	if (!p || !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed))
 		return CUDA_SUCCESS;
-	return graph_begin(c, p, graph_bytes(graph, 0));
+	graph_needs_add(&needs, graph, 0);
+	for (uint32_t device = 0; device < LEDGER_GPUS_MAX; device++)
+		part_add(c, (CUdevice)device, needs.bytes[device]);
+	return graph_begin(c, p);
 }
 
+/* What it needs on each device is booked by the exec's handle and the device: handles are no two so
+ * near to each other. */
 static CUresult instantiate_end(struct graph_call *c, CUresult result, const CUgraphExec *exec)
 {
-	if (!c->bytes)
-		return result;
-	struct process *p = c->growing.taking.process;
-	struct object object = {.kind = OBJECT_GRAPH, .memory = c->bytes};
+	parts_end(c);
+	for (uint32_t i = 0; i < c->count && result == CUDA_SUCCESS; i++) {
+		struct object object = {.kind = OBJECT_GRAPH,
+					.handle = (uintptr_t)*exec + (uint32_t)c->parts[i].device,
+					.memory = c->parts[i].bytes};
 
-	graph_end(c, result);
-	if (result == CUDA_SUCCESS) {
-		object.handle = (uintptr_t)*exec;
-		books_note(p, &object);
+		books_note(c->process, &object);
 	}
 	return result;
 }
@@ -181,23 +244,37 @@ static uint64_t stream_of(CUstream stream, bool own_default)
 	return own_default && !stream ? (uintptr_t)CU_STREAM_PER_THREAD : (uintptr_t)stream;
 }
 
+/* The driver's devices that memory nodes may be on. */
+static uint32_t device_count(void)
+{
+	int count = 0;
+
+	real_cuDeviceGetCount(&count);
+	return (uint32_t)MAX(0, MIN(count, (int)LEDGER_GPUS_MAX));
+}
+
 static CUresult launch_begin(struct graph_call *c, CUgraphExec exec, uint64_t stream)
 {
 	struct process *p = process_peek();
 	struct object object;
 
-	*c = (struct graph_call){.exec = (uintptr_t)exec, .stream = stream};
-	if (!p || !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed) ||
-	    !books_look(p, OBJECT_GRAPH, (uintptr_t)exec, &object))
+	c->count = 0;
+	c->exec = (uintptr_t)exec;
+	c->stream = stream;
+	if (!p || !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed))
 		return CUDA_SUCCESS;
-	return graph_begin(c, p, object.memory);
+	for (uint32_t device = 0, count = device_count(); device < count; device++)
+		if (books_look(p, OBJECT_GRAPH, c->exec + device, &object))
+			part_add(c, (CUdevice)device, object.memory);
+	return graph_begin(c, p);
 }
 
 static CUresult launch_end(struct graph_call *c, CUresult result)
 {
-	if (c->bytes && result == CUDA_SUCCESS)
-		books_graph_launched(c->growing.taking.process, c->exec, c->stream);
-	return graph_end(c, result);
+	for (uint32_t i = 0; i < c->count && result == CUDA_SUCCESS; i++)
+		books_graph_launched(c->process, c->exec + (uint32_t)c->parts[i].device, c->stream);
+	parts_end(c);
+	return result;
 }
 
 /* No graph of the process has memory nodes. */
@@ -268,6 +345,13 @@ CUresult hook_cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 	LAUNCH(exec, stream_of(stream, true), real_cuGraphUpload_ptsz(exec, stream));
 }
 
+/* The driver may give its memory back with it, now or when its launches are over. */
+static void graph_gone(struct process *p)
+{
+	grow_settle_all(p);
+	grow_expect_less(p);
+}
+
 CUresult hook_cuGraphExecDestroy(CUgraphExec exec)
 {
 	struct process *p = process_peek();
@@ -276,9 +360,20 @@ CUresult hook_cuGraphExecDestroy(CUgraphExec exec)
 	if (result == CUDA_SUCCESS)
 		gate_forget_work(exec);
 	if (result == CUDA_SUCCESS && p) {
-		books_forget(p, OBJECT_GRAPH, (uintptr_t)exec, 0);
-		grow_settle(p);
+		for (uint32_t device = 0, count = device_count(); device < count; device++)
+			books_forget(p, OBJECT_GRAPH, (uintptr_t)exec + device, 0);
+		graph_gone(p);
 	}
+	return result;
+}
+
+CUresult hook_cuGraphDestroy(CUgraph graph)
+{
+	struct process *p = process_peek();
+	CUresult result = real_cuGraphDestroy(graph);
+
+	if (result == CUDA_SUCCESS && p && !graphs_are_plain())
+		graph_gone(p);
 	return result;
 }
 

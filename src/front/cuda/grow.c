@@ -20,25 +20,44 @@ struct holding {
 	uint64_t reserved, used;
 };
 
-/* A pool that is destroyed, or a device without a context, holds nothing that could be asked. */
-static struct holding holding_of(enum object_kind kind, uint64_t handle)
+static CUresult ask(struct holding *h, enum object_kind kind, uint64_t handle)
 {
-	struct holding h = {0};
-
 	if (kind == OBJECT_POOL) {
 		CUmemoryPool pool = (CUmemoryPool)(uintptr_t)handle;
+		CUresult result = real_cuMemPoolGetAttribute(
+			pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &h->reserved);
 
-		real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &h.reserved);
-		real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &h.used);
-	} else {
-		CUdevice device = (CUdevice)handle;
-
-		real_cuDeviceGetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
-						  &h.reserved);
-		real_cuDeviceGetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
-						  &h.used);
+		return result ? result
+			      : real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+							   &h->used);
 	}
-	return h;
+	CUdevice device = (CUdevice)handle;
+	CUresult result = real_cuDeviceGetGraphMemAttribute(
+		device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &h->reserved);
+
+	return result ? result
+		      : real_cuDeviceGetGraphMemAttribute(
+				device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &h->used);
+}
+
+/* A pool that is destroyed, or a device without a context, holds nothing that could be asked.
+ * False: the driver does not say, as after a kernel's fault: then what is held is held still. */
+static bool holding_of(struct holding *h, enum object_kind kind, uint64_t handle)
+{
+	*h = (struct holding){0};
+	switch (ask(h, kind, handle)) {
+	case CUDA_SUCCESS:
+		return true;
+	case CUDA_ERROR_INVALID_VALUE:
+	case CUDA_ERROR_INVALID_HANDLE:
+	case CUDA_ERROR_INVALID_DEVICE:
+	case CUDA_ERROR_INVALID_CONTEXT:
+	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+		*h = (struct holding){0};
+		return true;
+	default:
+		return false;
+	}
 }
 
 void grow_track(struct process *p, enum object_kind kind, uint64_t handle, int gpu)
@@ -63,7 +82,15 @@ static int settle(struct process *p, enum object_kind kind, uint64_t handle, boo
 	for (int i = 1;; i++) {
 		look.last = i == LOOKS_MOST;
 		books_look_begin(p, &look);
-		h = holding_of(kind, handle);
+		if (!holding_of(&h, kind, handle)) {
+			struct object known = {0};
+
+			/* It may have grown by all that was reserved. */
+			grow_expect_less(p);
+			if (!*reserve || !books_look(p, kind, handle, &known))
+				return 0;
+			h = (struct holding){.reserved = known.bytes + *reserve};
+		}
 		r = books_look_end(p, &look, h.reserved, reserve);
 		if (r != -EAGAIN)
 			break;
@@ -201,6 +228,14 @@ void grow_settle(struct process *p)
 		return;
 	atomic_store_explicit(&p->growing_restless, false, memory_order_relaxed);
 	grow_settle_all(p);
+	grow_settle_leaving(p);
+}
+
+void grow_settle_leaving(struct process *p)
+{
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++)
+		if (books_are_leaving(p, gpu))
+			grow_settle_exactly(p, (int)gpu);
 }
 
 static bool less_is_used(const struct process *p, const int64_t *used)
@@ -213,22 +248,63 @@ static bool less_is_used(const struct process *p, const int64_t *used)
 	return less;
 }
 
-uint64_t grow_settle_exactly(struct process *p, int gpu)
+/* A daemon from before there was ATTACH_FLAG_LEAVING looks at what is charged. */
+static uint64_t leave_first(struct process *p, struct attach_settling *s)
 {
-	uint64_t over = 0;
+	books_leaving_end(p, (uint32_t)s->gpu, s->leaving, true);
+	s->leaving = 0;
+	process_settle(p, false, s);
+	return s->over;
+}
+
+static uint64_t settle_exactly(struct process *p, int gpu, bool contexts)
+{
+	struct attach_settling s = {.gpu = gpu};
 	int64_t used[LEDGER_GPUS_MAX] = {0};
 	bool less = true;
 
+	if (gpu >= 0)
+		s.leaving = books_leaving_begin(p, (uint32_t)gpu, ATTACH_LEAVING_MOST);
 	for (int tries = 0; less && tries < SETTLE_MOST; tries++) {
 		grow_settle_all(p);
 		for (uint32_t i = 0; i < p->attachment.gpu_count; i++)
 			used[i] =
 				ledger_slot_gpu(&p->attachment.ledger, p->attachment.slot, i)->used;
-		over = process_settle(p, gpu);
+		process_settle(p, contexts, &s);
 		grow_settle_all(p);
 		less = p->growing_count && less_is_used(p, used);
 	}
-	return less ? 0 : over;
+	if (s.leaving && s.asked && !s.taken_over)
+		return leave_first(p, &s);
+	/* What other threads gave back meanwhile counts as too much, too. */
+	if (s.leaving && books_leaving_end(p, (uint32_t)gpu, s.leaving, s.taken_over))
+		return 0;
+	return less ? 0 : s.over;
+}
+
+uint64_t grow_settle_exactly(struct process *p, int gpu)
+{
+	return settle_exactly(p, gpu, false);
+}
+
+/* The daemon has posted more than the process charged itself. */
+static bool is_posted(const struct process *p, uint32_t gpu)
+{
+	return ledger_slot_gpu(&p->attachment.ledger, p->attachment.slot, gpu)->settled > 0;
+}
+
+void grow_import_closed(struct process *p)
+{
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++)
+		if (is_posted(p, gpu)) {
+			grow_settle_exactly(p, (int)gpu);
+			return;
+		}
+}
+
+void grow_settle_contexts(struct process *p, int gpu)
+{
+	settle_exactly(p, gpu, true);
 }
 
 void grow_settle_all(struct process *p)
@@ -255,11 +331,28 @@ static void trim(struct process *p, const struct object *object)
 	leave(p, object->kind, false);
 }
 
+/* Memory that may be elsewhere is charged and not held: then nothing can be told from what is. */
+void grow_settle_arrays(struct process *p, int gpu, uint32_t blocks)
+{
+	uint32_t unsure = gpu < 0 ? 0 : books_arrays_unsure(p, (uint32_t)gpu);
+
+	if (unsure && unsure >= blocks && !atomic_load(&p->has_managed) &&
+	    books_arrays_ask(p, (uint32_t)gpu))
+		books_arrays_asked(p, (uint32_t)gpu, grow_settle_exactly(p, gpu));
+}
+
 void grow_trim(struct process *p, int gpu)
 {
 	struct object object;
 
+	grow_settle_arrays(p, gpu, 1);
 	for (uint32_t i = 0; list_entry(p, i, &object); i++)
 		if (object.gpu == gpu)
 			trim(p, &object);
+	/* Who is refused all the time never stands still, and the daemon does not lower what it
+	 * posted.
+	 */
+	if (books_are_leaving(p, (uint32_t)gpu) ||
+	    (atomic_load(&p->has_remains) && is_posted(p, (uint32_t)gpu)))
+		grow_settle_exactly(p, gpu);
 }

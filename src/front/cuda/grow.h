@@ -43,11 +43,23 @@ void grow_expect_less(struct process *p);
 void grow_settle(struct process *p);
 /* Books what the driver holds now, in all. */
 void grow_settle_all(struct process *p);
-/* Has the daemon post what this process holds beyond what it charged. What was charged for pools
- * and is there no more would be taken for less of that, so it is booked before, and looked for
- * after. gpu and the result as of process_settle(). */
+/* Has the daemon post what this process holds beyond what it charged, and take over what is leaving
+ * on that GPU (books.h; -1: on none). What was charged for pools and is there no more would be
+ * taken for less of that, so it is booked before, and looked for after. Returns how many bytes more
+ * are charged on the GPU than the driver says, as far as that is sure. */
 uint64_t grow_settle_exactly(struct process *p, int gpu);
+/* Gives back what is charged too much for small arrays on a GPU, if it is at least so many blocks
+ * that may be. */
+void grow_settle_arrays(struct process *p, int gpu, uint32_t blocks);
+/* The same after a call of contexts; see process_settle(). */
+void grow_settle_contexts(struct process *p, int gpu);
+/* Imported memory was given back. Where its exporter did so before, it was posted for this process,
+ * and is the slice's again at once, not only when the daemon looks next. */
+void grow_import_closed(struct process *p);
+/* The same for all GPUs where something is leaving. */
+void grow_settle_leaving(struct process *p);
 /* Books what the driver holds now in one. */
 void grow_settle_one(struct process *p, enum object_kind kind, uint64_t handle);
-/* Has the driver give back what is free in those on a GPU. */
+/* Has the driver give back what is free in those on a GPU, and the daemon take over what is leaving
+ * there; settles small arrays there. */
 void grow_trim(struct process *p, int gpu);

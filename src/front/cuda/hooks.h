@@ -56,6 +56,7 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuGraphAddMemAllocNode)             \
 	X(cuGraphAddNode)                     \
 	X(cuGraphAddNode_v2)                  \
+	X(cuGraphDestroy)                     \
 	X(cuGraphExecDestroy)                 \
 	X(cuGraphInstantiate)                 \
 	X(cuGraphInstantiateWithFlags)        \
@@ -67,6 +68,7 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuGreenCtxCreate)                   \
 	X(cuGreenCtxDestroy)                  \
 	X(cuInit)                             \
+	X(cuIpcCloseMemHandle)                \
 	X(cuIpcGetMemHandle)                  \
 	X(cuLibraryLoadData)                  \
 	X(cuLibraryLoadFromFile)              \
@@ -87,12 +89,16 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuMemFreeAsync_ptsz)                \
 	X(cuMemFree_v2)                       \
 	X(cuMemGetDefaultMemPool)             \
+	X(cuMemGetHandleForAddressRange)      \
 	X(cuMemGetInfo)                       \
 	X(cuMemGetInfo_v2)                    \
 	X(cuMemGetMemPool)                    \
 	X(cuMemMap)                           \
+	X(cuMemMapArrayAsync)                 \
+	X(cuMemMapArrayAsync_ptsz)            \
 	X(cuMemPoolCreate)                    \
 	X(cuMemPoolDestroy)                   \
+	X(cuMemPoolExportToShareableHandle)   \
 	X(cuMemPoolImportFromShareableHandle) \
 	X(cuMemPoolTrimTo)                    \
 	X(cuMemRelease)                       \
@@ -105,6 +111,8 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuModuleLoadDataEx)                 \
 	X(cuModuleLoadFatBinary)              \
 	X(cuModuleUnload)                     \
+	X(cuMulticastBindAddr)                \
+	X(cuMulticastBindMem)                 \
 	X(cuStreamBeginCapture)               \
 	X(cuStreamBeginCaptureToGraph)        \
 	X(cuStreamBeginCaptureToGraph_ptsz)   \
@@ -266,7 +274,9 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	H(cuGraphGetNodes)               \
 	H(cuGraphMemAllocNodeGetParams)  \
 	H(cuGraphNodeGetType)            \
+	H(cuLaunchHostFunc)              \
 	H(cuMemGetAddressRange_v2)       \
+	H(cuMemGetAllocationGranularity) \
 	H(cuMemHostGetDevicePointer_v2)  \
 	H(cuMemHostRegister_v2)          \
 	H(cuMemHostUnregister)           \

@@ -95,10 +95,13 @@ static bool implicit_refused(const struct implicit *i, bool last)
 	size_t free_now = driver_free();
 	size_t given = free_now > i->free_after ? free_now - i->free_after : 0;
 	size_t took = MIN(given, i->free_before - i->free_after);
+	uint64_t more = took - MIN(took, reserved(i));
 
 	if (last)
 		grow_settle_exactly(i->process, i->gpu);
-	if (!last && took <= reserved(i) + books_free(i->process, (uint32_t)i->gpu))
+	if (!last && (more <= books_free(i->process, (uint32_t)i->gpu) ||
+		      (charge_sweep(i->process, i->gpu, more) &&
+		       more <= books_free(i->process, (uint32_t)i->gpu))))
 		return false;
 	books_count_refused(i->process, (uint32_t)i->gpu);
 	return true;
@@ -192,15 +195,20 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources,
 	     real_cuGreenCtxDestroy(*context), *context);
 }
 
-/* What is unloaded is the slice's again at once, not only when the daemon looks next. */
-#define UNLOAD(handle, call)                                                                     \
-	struct implicit i;                                                                       \
-	struct giving g;                                                                         \
-	implicit_begin(&i, OBJECT_IMAGE, (struct image_memory){0});                              \
-	giving_begin(&g, OBJECT_IMAGE, (uintptr_t)(handle));                                     \
-	CUresult result = giving_end(&g, call);                                                  \
-	if (result == CUDA_SUCCESS && i.process && (g.process || driver_free() > i.free_before)) \
-		grow_settle_exactly(i.process, i.gpu);                                           \
+/* What is unloaded is the slice's again at once, not only when the daemon looks next. The driver
+ * may keep some of it: that is the daemon's to say. */
+#define UNLOAD(handle, call)                                        \
+	struct implicit i;                                          \
+	struct giving g;                                            \
+	implicit_begin(&i, OBJECT_IMAGE, (struct image_memory){0}); \
+	giving_begin(&g, OBJECT_IMAGE, (uintptr_t)(handle));        \
+	CUresult result = call;                                     \
+	g.object.exported = result == CUDA_SUCCESS;                 \
+	giving_end(&g, result);                                     \
+	bool settled = g.process && g.object.bytes;                 \
+	if (result == CUDA_SUCCESS && i.process && !settled &&      \
+	    (g.process || driver_free() > i.free_before))           \
+		grow_settle_exactly(i.process, i.gpu);              \
 	return implicit_done(&i, result, 0)
 
 CUresult hook_cuModuleUnload(CUmodule module)
@@ -295,7 +303,7 @@ static CUresult limit_lower(struct process *p, CUlimit limit, size_t value, uint
 	if (result == CUDA_SUCCESS && driver_free() > free_before) {
 		if (books_remove(p, OBJECT_LIMIT, limit_number(limit), &booked)) {
 			bytes = MIN(bytes, booked.bytes);
-			books_resize(p, booked.gpu, booked.bytes, bytes);
+			books_leave(p, booked.gpu, booked.bytes - bytes);
 			booked.bytes = bytes;
 			books_note(p, &booked);
 		}

@@ -106,6 +106,16 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 	return real_cuIpcGetMemHandle(handle, ptr);
 }
 
+CUresult hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
+{
+	struct process *p = process_peek();
+	CUresult result = real_cuIpcCloseMemHandle(ptr);
+
+	if (p && result == CUDA_SUCCESS)
+		grow_import_closed(p);
+	return result;
+}
+
 __attribute__((flatten)) CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 {
 	struct process *p = process_peek();
@@ -134,8 +144,11 @@ static void slice_info(uint64_t *free_bytes, uint64_t *total)
 	if (p) {
 		process_look_after_daemon(p);
 		grow_settle(p);
+		grow_settle_leaving(p);
 	}
 	int gpu = p ? charge_current_gpu(p) : -1;
+	if (p)
+		grow_settle_arrays(p, gpu, 1);
 	uint64_t limit = gpu < 0 ? 0 : books_limit(p, (uint32_t)gpu);
 	uint64_t room = gpu < 0 ? 0 : books_free(p, (uint32_t)gpu);
 

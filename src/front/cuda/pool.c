@@ -21,14 +21,17 @@ static bool is_default_pool(CUmemoryPool pool, CUdevice device)
 	return real_cuDeviceGetDefaultMemPool(&other, device) == CUDA_SUCCESS && other == pool;
 }
 
-/* The ledger's GPU that pays for a pool; -1: none does. */
+#define POOL_FREE (-2)
+
+/* The ledger's GPU that pays for a pool; -1: it is none of the slice; POOL_FREE: nobody here pays.
+ */
 static int payer_of(struct process *p, CUmemoryPool pool)
 {
 	struct object known;
 	int count = 0;
 
 	if (books_look(p, OBJECT_POOL, key_of(pool), &known))
-		return known.count ? known.gpu : -1;
+		return known.count ? known.gpu : POOL_FREE;
 	real_cuDeviceGetCount(&count);
 	for (CUdevice device = 0; device < count; device++)
 		if (is_default_pool(pool, device))
@@ -93,7 +96,7 @@ static CUresult place_begin(struct pool_call *c, struct process *p, int gpu, siz
 static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, size_t bytes)
 {
 	uint64_t key = key_of(c->pool);
-	int tries = 0;
+	struct charge_tries tries = {0};
 
 	grow_trim(p, gpu);
 	CUresult result = grow_begin(&c->growing, p, OBJECT_POOL, key, gpu, bytes);
@@ -102,7 +105,7 @@ static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, siz
 		if (result != CUDA_ERROR_NOT_READY)
 			break;
 	}
-	while (result != CUDA_SUCCESS && charge_again(p, gpu, &tries))
+	while (result != CUDA_SUCCESS && charge_again(p, gpu, bytes, &tries))
 		result = grow_begin(&c->growing, p, OBJECT_POOL, key, gpu, bytes);
 	if (result == CUDA_SUCCESS)
 		return result;
@@ -111,11 +114,44 @@ static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, siz
 }
 
 /* pool: NULL for the one that is current on the context's device. */
+static CUresult take_begin(struct pool_call *c, struct process *p, CUmemoryPool pool, size_t bytes)
+{
+	CUdevice device;
+
+	/* Without a context or a pool the driver has the better word for what is wrong. */
+	if (real_cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+	    (!pool && real_cuDeviceGetMemPool(&pool, device) != CUDA_SUCCESS))
+		return CUDA_SUCCESS;
+	int gpu = payer_of(p, pool);
+	if (gpu < 0)
+		return gpu == POOL_FREE ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	c->pool = pool;
+	CUresult result = grow_begin(&c->growing, p, OBJECT_POOL, key_of(pool), gpu, bytes);
+	if (result != CUDA_SUCCESS)
+		result = tight_begin(c, p, gpu, bytes);
+	c->charged = result == CUDA_SUCCESS;
+	return result;
+}
+
+/* A stream stands for the device of its own context, whichever is current. True: pop it. */
+static bool stream_context_push(struct process *p, CUstream stream)
+{
+	CUcontext current = NULL, context = NULL;
+
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+		return false;
+	if (real_cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
+	    p->attachment.gpu_count < 2)
+		return false;
+	return real_cuStreamGetCtx(stream, &context) == CUDA_SUCCESS && context != current &&
+	       real_cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+}
+
 static CUresult pool_begin(struct pool_call *c, CUmemoryPool pool, size_t bytes, CUstream stream,
 			   bool own_default)
 {
 	struct process *p = process_get();
-	CUdevice device;
+	CUcontext popped;
 
 	*c = (struct pool_call){0};
 	if (!p)
@@ -125,18 +161,10 @@ static CUresult pool_begin(struct pool_call *c, CUmemoryPool pool, size_t bytes,
 		atomic_store(&graphs_have_memory, true);
 		return CUDA_SUCCESS;
 	}
-	/* Without a context or a pool the driver has the better word for what is wrong. */
-	if (real_cuCtxGetDevice(&device) != CUDA_SUCCESS ||
-	    (!pool && real_cuDeviceGetMemPool(&pool, device) != CUDA_SUCCESS))
-		return CUDA_SUCCESS;
-	int gpu = payer_of(p, pool);
-	if (gpu < 0)
-		return CUDA_SUCCESS;
-	c->pool = pool;
-	CUresult result = grow_begin(&c->growing, p, OBJECT_POOL, key_of(pool), gpu, bytes);
-	if (result != CUDA_SUCCESS)
-		result = tight_begin(c, p, gpu, bytes);
-	c->charged = result == CUDA_SUCCESS;
+	bool pushed = stream_context_push(p, stream);
+	CUresult result = take_begin(c, p, pool, bytes);
+	if (pushed)
+		real_cuCtxPopCurrent_v2(&popped);
 	return result;
 }
 
@@ -221,13 +249,39 @@ CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUmem
 			ptr, stream, true);
 }
 
-/* Freed in the order of a stream: the pool may shrink when that is synchronised. Memory that was
- * not a pool's may be freed so, too. */
-static CUresult freed(struct giving *g, CUresult result)
+/* The driver's thread says that a stream has got to where it frees something. */
+static void left(void *number)
 {
 	struct process *p = process_peek();
 
-	giving_end(g, result);
+	if (p)
+		books_freed(p, (uintptr_t)number, true);
+}
+
+/* Memory of its own, not a piece of a pool, is held until the stream gets there; where others have
+ * it, longer. Where nobody would say that it got there, the daemon can. */
+static void own_freed(struct giving *g, CUstream stream, bool own_default)
+{
+	struct process *p = g->process;
+
+	uint64_t number = books_freeing(p, &g->object);
+	if (own_default && !stream)
+		stream = CU_STREAM_PER_THREAD;
+	if (number &&
+	    real_cuLaunchHostFunc(stream, left, (void *)(uintptr_t)number) != CUDA_SUCCESS)
+		books_freed(p, number, false);
+	giving_left(g);
+}
+
+/* Freed in the order of a stream: the pool may shrink when that is synchronised. */
+static CUresult freed(struct giving *g, CUresult result, CUstream stream, bool own_default)
+{
+	struct process *p = process_peek();
+
+	if (result == CUDA_SUCCESS && g->process && !g->object.memory)
+		own_freed(g, stream, own_default);
+	else
+		giving_end(g, result);
 	if (p)
 		grow_expect_less(p);
 	return result;
@@ -238,7 +292,7 @@ CUresult hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 	struct giving g;
 
 	giving_begin(&g, OBJECT_LINEAR, ptr);
-	return freed(&g, real_cuMemFreeAsync(ptr, stream));
+	return freed(&g, real_cuMemFreeAsync(ptr, stream), stream, false);
 }
 
 CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
@@ -246,7 +300,7 @@ CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
 	struct giving g;
 
 	giving_begin(&g, OBJECT_LINEAR, ptr);
-	return freed(&g, real_cuMemFreeAsync_ptsz(ptr, stream));
+	return freed(&g, real_cuMemFreeAsync_ptsz(ptr, stream), stream, true);
 }
 
 CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
@@ -279,18 +333,25 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 
 	if (!p)
 		return real_cuMemPoolDestroy(pool);
-	real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+	if (atomic_load(&p->has_managed))
+		real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
 	books_look(p, OBJECT_POOL, key_of(pool), &known);
 	books_call_begin(p);
+	bool parting = books_parting_begin(p);
 	CUresult result = real_cuMemPoolDestroy(pool);
-	/* What is allocated from it stays until that is freed, when nobody can be asked any more:
-	 * it is charged until the process ends. What else of its pieces stays with that, or until
-	 * it has been freed in a stream, only the driver knows: the daemon posts it. */
+	/* What is allocated from it stays until that is freed, and so do the pieces that it is in,
+	 * or until it has been freed in a stream: how much that is only the driver knows. Where the
+	 * process has memory that may be elsewhere, that cannot be told from this: then what is
+	 * allocated is charged until the process ends. */
 	if (result == CUDA_SUCCESS) {
 		books_forget(p, OBJECT_POOL, key_of(pool), used);
-		if (known.bytes > used)
+		if (known.bytes > used) {
+			atomic_store(&p->has_remains, true);
 			grow_settle_exactly(p, known.gpu);
+		}
 	}
+	if (parting)
+		books_parting_end(p);
 	books_call_end(p);
 	return result;
 }
@@ -299,11 +360,28 @@ CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
 	struct process *p = process_peek();
 	struct object known;
+	bool parting = p && books_parting_begin(p);
 	CUresult result = real_cuMemPoolTrimTo(pool, keep);
 
 	if (p && books_look(p, OBJECT_POOL, key_of(pool), &known) && known.count)
 		grow_settle_one(p, OBJECT_POOL, key_of(pool));
+	if (p)
+		grow_settle_leaving(p);
+	if (parting)
+		books_parting_end(p);
 	return result;
+}
+
+/* Its pieces can be handed out from now on, one by one. */
+CUresult hook_cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool,
+					       CUmemAllocationHandleType type,
+					       unsigned long long flags)
+{
+	struct process *p = process_peek();
+
+	if (p)
+		books_export(p, OBJECT_POOL, key_of(pool));
+	return real_cuMemPoolExportToShareableHandle(handle, pool, type, flags);
 }
 
 CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,

@@ -8,17 +8,21 @@
 #include "front/cuda/hooks.h"
 
 /* One handle or mapping less; with the last one the memory is gone. Where others may have a handle
- * to it, only the driver knows whether it is: the daemon posts what it still says this process
- * holds. Within a call that is counted in the slot, but for mappings that were never there. */
+ * to it, or a sparse array, a multicast object or another device's driver may use it, only the
+ * driver knows whether it is. Within a call that is counted in the slot, but for mappings that were
+ * never there. */
 static void memory_unreference(struct process *p, uint64_t memory)
 {
 	struct object object;
 
 	if (!books_unreference(p, OBJECT_PHYSICAL, memory, &object) || object.count)
 		return;
-	books_resize(p, object.gpu, object.bytes, 0);
-	if (object.exported)
-		grow_settle_exactly(p, object.gpu);
+	if (!object.exported) {
+		books_resize(p, object.gpu, object.bytes, 0);
+		return;
+	}
+	books_leave(p, object.gpu, object.bytes);
+	grow_settle_exactly(p, object.gpu);
 }
 
 static uint64_t memory_number(struct process *p)
@@ -29,6 +33,19 @@ static uint64_t memory_number(struct process *p)
 	return number;
 }
 
+/* The slice has no room for it; the driver might have had another word for what is wrong. */
+static CUresult refused(size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	size_t granularity = 0;
+	CUresult result = real_cuMemGetAllocationGranularity(&granularity, prop,
+							     CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return flags || (granularity && size % granularity) ? CUDA_ERROR_INVALID_VALUE
+							    : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 			  const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -37,13 +54,14 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	/* Memory on the host is not the slice's. */
-	if (!prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+	/* Memory on the host is not the slice's; on no device there is none. */
+	if (!handle || !prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+	    !charge_is_device(prop->location.id))
 		return real_cuMemCreate(handle, size, prop, flags);
 	CUresult result = taking_begin_on(&t, p, charge_gpu_of(p, prop->location.id),
 					  OBJECT_PHYSICAL, books_blocks(size));
 	if (result != CUDA_SUCCESS)
-		return result;
+		return refused(size, prop, flags);
 	result = TAKE(&t, real_cuMemCreate(handle, size, prop, flags));
 	if (result != CUDA_SUCCESS)
 		return taking_end(&t, result, 0);
@@ -60,9 +78,15 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 	struct object reference;
 
 	/* Before the call, after which another thread may get the same handle. */
-	if (!p || !books_unreference(p, OBJECT_HANDLE, handle, &reference))
-		return real_cuMemRelease(handle);
+	if (!p || !books_unreference(p, OBJECT_HANDLE, handle, &reference)) {
+		CUresult result = real_cuMemRelease(handle);
+
+		if (p && result == CUDA_SUCCESS)
+			grow_import_closed(p);
+		return result;
+	}
 	books_call_begin(p);
+	bool parting = books_parting_begin(p);
 	CUresult result = real_cuMemRelease(handle);
 	if (result == CUDA_SUCCESS) {
 		memory_unreference(p, reference.memory);
@@ -72,6 +96,8 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 		reference.count = 1;
 		books_note(p, &reference);
 	}
+	if (parting)
+		books_parting_end(p);
 	books_call_end(p);
 	return result;
 }
@@ -126,17 +152,21 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 static void unmapped(struct process *p, uint64_t at, uint64_t size, uint32_t latest)
 {
 	uint64_t end = at + size;
+	bool imported = false;
 	struct object mapping;
 
 	books_unmapped(p);
 	while (at < end) {
 		if (!books_unmap(p, at, latest, &mapping)) {
 			at += BLOCK_BYTES;
+			imported = true;
 			continue;
 		}
 		memory_unreference(p, mapping.memory);
 		at += mapping.bytes;
 	}
+	if (imported)
+		grow_import_closed(p);
 }
 
 CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
@@ -147,9 +177,12 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 		return real_cuMemUnmap(ptr, size);
 	uint32_t latest = books_mappings(p);
 	books_call_begin(p);
+	bool parting = books_parting_begin(p);
 	CUresult result = real_cuMemUnmap(ptr, size);
 	if (result == CUDA_SUCCESS)
 		unmapped(p, ptr, size, latest);
+	if (parting)
+		books_parting_end(p);
 	books_call_end(p);
 	return result;
 }
@@ -171,14 +204,81 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 	return result;
 }
 
-CUresult hook_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
-					   CUmemAllocationHandleType type, unsigned long long flags)
+/* ---- What else the driver keeps memory for, beside handles and mappings ---- */
+
+/* Before the call: somebody may have it at once. */
+static void handle_exported(CUmemGenericAllocationHandle handle)
 {
 	struct process *p = process_peek();
 	struct object reference;
 
-	/* Before the call: somebody may have it at once. */
 	if (p && books_look(p, OBJECT_HANDLE, handle, &reference))
 		books_export(p, OBJECT_PHYSICAL, reference.memory);
+}
+
+static void range_exported(CUdeviceptr ptr, size_t size)
+{
+	struct process *p = process_peek();
+	struct object mapping;
+	CUdeviceptr start;
+	size_t length;
+
+	for (uint64_t at = ptr; p && at - ptr < size; at = mapping.handle + mapping.bytes) {
+		if (books_look_mapping(p, at, &mapping)) {
+			books_export(p, OBJECT_PHYSICAL, mapping.memory);
+			continue;
+		}
+		if (real_cuMemGetAddressRange_v2(&start, &length, at) == CUDA_SUCCESS)
+			books_export(p, OBJECT_LINEAR, start);
+		return;
+	}
+}
+
+CUresult hook_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+					   CUmemAllocationHandleType type, unsigned long long flags)
+{
+	handle_exported(handle);
 	return real_cuMemExportToShareableHandle(shareable, handle, type, flags);
+}
+
+CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size,
+					    CUmemRangeHandleType type, unsigned long long flags)
+{
+	range_exported(ptr, size);
+	return real_cuMemGetHandleForAddressRange(handle, ptr, size, type, flags);
+}
+
+CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
+				 CUmemGenericAllocationHandle handle, size_t offset, size_t size,
+				 unsigned long long flags)
+{
+	handle_exported(handle);
+	return real_cuMulticastBindMem(multicast, multicast_offset, handle, offset, size, flags);
+}
+
+CUresult hook_cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
+				  CUdeviceptr ptr, size_t size, unsigned long long flags)
+{
+	range_exported(ptr, size);
+	return real_cuMulticastBindAddr(multicast, multicast_offset, ptr, size, flags);
+}
+
+/* Sparse arrays have no address that a mapping could be known by. */
+static void sparse_exported(const CUarrayMapInfo *list, unsigned int count)
+{
+	for (unsigned int i = 0; list && i < count; i++)
+		if (list[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP)
+			handle_exported(list[i].memHandle.memHandle);
+}
+
+CUresult hook_cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned int count, CUstream stream)
+{
+	sparse_exported(list, count);
+	return real_cuMemMapArrayAsync(list, count, stream);
+}
+
+CUresult hook_cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned int count, CUstream stream)
+{
+	sparse_exported(list, count);
+	return real_cuMemMapArrayAsync_ptsz(list, count, stream);
 }

@@ -1,0 +1,388 @@
+#include "daemon/settle.h"
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/leases.h"
+#include "daemon/node.h"
+#include "daemon/pool.h"
+#include "daemon/session.h"
+
+/* A process that never stands still is judged by the least of so many comparisons. Fewer than there
+ * are while it waits for one (attach.c). */
+#define RESTLESS_COMPARISONS 16
+/* A session that did not stand still is looked at again this often, for this long, and its
+ * processes begin no call meanwhile. If one of them does not get out of its call even so, the
+ * others go on for a while, ever longer, before that is tried again. */
+#define HURRY_EVERY_MS 1
+#define HURRY_NS 100000000ull
+#define HURRY_PAUSE_MIN_NS 100000000ull
+#define HURRY_PAUSE_MAX_NS 2000000000ull
+/* What is leaving is waited for so long, before the daemon keeps it. */
+#define LEAVING_NS 300000000ull
+
+/* By the next sample over which all stand still, it is known who has it, if anybody. */
+static void keep(struct session *s, uint32_t position, uint64_t bytes)
+{
+	const struct ledger *l = &s->books.ledger;
+
+	ledger_keep(l, position, ledger_kept(l, position) + bytes);
+	s->kept_sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
+}
+
+void settle_keep(const struct process *p)
+{
+	struct session *s = p->session;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (ledger_slot(&s->books.ledger, p->slot)->exported)
+			keep(s, i, ledger_slot_bytes(&s->books.ledger, p->slot, i));
+}
+
+void processes_sampling(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next) {
+			struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
+
+			p->sampled = true;
+			p->seen_done = slot->calls_done;
+			p->seen_begun = slot->calls_begun;
+			p->seen_leaving = slot->leaving;
+			for (uint32_t i = 0; i < s->record.gpu_count; i++)
+				p->gpu[i].seen_used =
+					ledger_slot_gpu(&s->books.ledger, p->slot, i)->used;
+		}
+}
+
+/* Its question is about the newest sample. */
+static bool asks(const struct process *p)
+{
+	return p->ask_sample && p->ask_sample <= p->session->node->pool.done;
+}
+
+/* What it has charged and gave back. */
+static int64_t leaving(const struct process *p, uint32_t position)
+{
+	return asks(p) && p->ask_position == position ? (int64_t)p->ask_leaving : 0;
+}
+
+/* Calls that wait for the daemon, which was asked or is to be, change nothing. */
+static bool stood_still(struct process *p)
+{
+	const struct session *s = p->session;
+	struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
+	uint32_t waiting = MAX(p->seen_leaving, asks(p) ? 1u : 0u);
+
+	/* Of before it attached, the figures are of who had its PID. */
+	if (!p->sampled || p->seen_begun - p->seen_done > waiting ||
+	    slot->calls_begun != p->seen_begun)
+		return false;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (ledger_slot_gpu(&s->books.ledger, p->slot, i)->used != p->gpu[i].seen_used)
+			return false;
+	return true;
+}
+
+/* What other slots of the same process (a second copy of the front) have charged. */
+static int64_t used_by_twins(const struct process *p, uint32_t position)
+{
+	int64_t sum = 0;
+
+	for (const struct process *q = p->session->processes; q; q = q->next)
+		if (q != p && !q->dead && q->id.pid == p->id.pid)
+			sum += ledger_slot_gpu(&p->session->books.ledger, q->slot, position)->used -
+			       leaving(q, position);
+	return sum;
+}
+
+static bool is_first_twin(const struct process *p)
+{
+	return process_first_twin(p) == p;
+}
+
+/* To what was seen, if that is less than nothing; downwards to `lowest` only. */
+static void floor_move(struct process_gpu *gpu, int64_t settled, int64_t lowest)
+{
+	gpu->floor = MIN(0, MAX(settled, lowest));
+}
+
+/* What the driver says beyond what the process charged, which is to be posted. Upwards always.
+ * Downwards it is not always right: managed memory that is not on the GPU yet was charged and is
+ * not in the driver's figure, and must stay charged. So the amount falls below zero only as far as
+ * it did when the process itself asked, just after it had charged a context by its learned cost,
+ * and said that there is no such memory; and never by more than that cost. False: it cannot be
+ * told. */
+static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
+{
+	const struct session *s = p->session;
+	const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[position]].sample;
+	uint64_t figure = process_figure(p, s->pool_gpu[position]);
+	int64_t used = p->gpu[position].seen_used - leaving(p, position), cost, settled;
+
+	if (sample->error || (!figure && used > 0))
+		return false;
+	cost = (int64_t)s->books.limits->gpu[position].context_bytes;
+	settled = (int64_t)figure - used - used_by_twins(p, position);
+	if (asks(p))
+		floor_move(&p->gpu[position], settled,
+			   p->ask_why == SETTLE_EXACT ? -cost : p->gpu[position].floor);
+	*ret = MAX(settled, p->gpu[position].floor);
+	return true;
+}
+
+static bool is_sampled(const struct session *s, uint32_t position)
+{
+	return s->pool_gpu[position] >= 0 && s->node->pool.mask >> s->pool_gpu[position] & 1 &&
+	       !s->node->pool.gpu[s->pool_gpu[position]].sample.error;
+}
+
+/* Of a process that never stands still: what the figures were beyond its charges, by the higher of
+ * those before and after, is at most what it holds besides, but where it took something and gave it
+ * back just in between. The least of many is posted, upwards only. */
+static void settle_restless(struct process *p)
+{
+	const struct session *s = p->session;
+	bool enough = p->sampled && p->restless + 1 >= RESTLESS_COMPARISONS;
+
+	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
+		struct ledger_slot_gpu *books =
+			ledger_slot_gpu(&p->session->books.ledger, p->slot, i);
+		struct process_gpu *gpu = &p->gpu[i];
+
+		if (!is_sampled(s, i))
+			return;
+		int64_t beyond = (int64_t)process_figure(p, s->pool_gpu[i]) -
+				 MAX(gpu->seen_used, (int64_t)books->used) - used_by_twins(p, i);
+		gpu->least = p->restless ? MIN(gpu->least, beyond) : beyond;
+		if (enough && gpu->least > (int64_t)books->settled)
+			ledger_settle(&p->session->books.ledger, p->slot, i, gpu->least);
+	}
+	p->restless = enough ? 0 : p->restless + p->sampled;
+}
+
+/* False: there is something to be posted in the other direction. */
+static bool post(struct process *p, bool upwards)
+{
+	const struct session *s = p->session;
+	bool all = true;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		int64_t aim, now = ledger_slot_gpu(&p->session->books.ledger, p->slot, i)->settled;
+
+		if (!is_sampled(s, i) || !settled_aim(p, i, &aim))
+			continue;
+		if (upwards ? aim > now : aim < now)
+			ledger_settle(&p->session->books.ledger, p->slot, i, aim);
+		all &= upwards ? aim >= now : aim <= now;
+	}
+	return all;
+}
+
+/* One that did not stand still seems to have less than is posted for it. */
+static bool may_have_less(const struct process *p)
+{
+	const struct session *s = p->session;
+	bool less = false;
+
+	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
+		const struct ledger_slot_gpu *books = ledger_slot_gpu(&s->books.ledger, p->slot, i);
+
+		if (is_sampled(s, i) && books->settled > MAX(p->gpu[i].floor, 0))
+			less |= (int64_t)process_figure(p, s->pool_gpu[i]) - (int64_t)books->used -
+					used_by_twins(p, i) <
+				(int64_t)books->settled;
+	}
+	return less;
+}
+
+static bool is_compared(const struct process *p)
+{
+	return !p->dead && is_first_twin(p);
+}
+
+/* Whoever stood still is posted to have what he has, before anybody is posted to have less: what
+ * one gave up may be in another's figure now. Where that can be, nobody is while not all stood
+ * still. Returns whether somebody was spared for that. */
+static bool session_post(struct session *s)
+{
+	bool lower = false;
+
+	s->quiet = true;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		s->quiet &= s->pool_gpu[i] < 0 || is_sampled(s, i);
+	for (struct process *p = s->processes; p; p = p->next) {
+		if (!is_compared(p))
+			continue;
+		p->still = stood_still(p);
+		s->quiet &= p->still;
+		if (p->still) {
+			p->restless = 0;
+			lower |= !post(p, true);
+		} else {
+			settle_restless(p);
+			lower |= s->exported && may_have_less(p);
+		}
+	}
+	if (!lower || (s->exported && !s->quiet))
+		return lower;
+	for (struct process *p = s->processes; p; p = p->next)
+		if (is_compared(p) && p->still)
+			post(p, false);
+	return false;
+}
+
+static uint64_t kept(const struct session *s)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		sum += ledger_kept(&s->books.ledger, i);
+	return sum;
+}
+
+/* False: something is kept still. */
+static bool kept_give(struct session *s)
+{
+	if (!kept(s))
+		return true;
+	/* A daemon before this one kept it. */
+	if (!s->kept_sample)
+		s->kept_sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
+	if (!s->quiet || s->node->pool.done < s->kept_sample)
+		return false;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		ledger_keep(&s->books.ledger, i, 0);
+	s->kept_sample = 0;
+	return true;
+}
+
+/* Where something has to be known, its processes stand still for another look, or have a pause. */
+static void hurry(struct session *s, bool wanted)
+{
+	_Atomic uint64_t *until = &s->books.limits->still_until_ns;
+	uint64_t now = wanted || s->hurry_since_ns ? now_monotonic_ns() : 0;
+
+	if (!wanted) {
+		s->hurry_since_ns = s->hurry_after_ns = s->hurry_pause_ns = 0;
+	} else if (s->hurry_since_ns && now - s->hurry_since_ns > HURRY_NS) {
+		s->hurry_pause_ns =
+			MIN(MAX(2 * s->hurry_pause_ns, HURRY_PAUSE_MIN_NS), HURRY_PAUSE_MAX_NS);
+		s->hurry_after_ns = now + s->hurry_pause_ns;
+		s->hurry_since_ns = 0;
+	} else if (!s->hurry_since_ns && now >= s->hurry_after_ns) {
+		s->hurry_since_ns = now;
+	}
+	if (s->hurry_since_ns)
+		*until = s->hurry_since_ns + 2 * HURRY_NS;
+	else if (*until)
+		*until = 0;
+}
+
+static void on_hurry_timer(uv_timer_t *timer)
+{
+	struct node *node = timer->data;
+	uint64_t mask = 0;
+
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		if (s->hurry_since_ns || s->hurry_after_ns)
+			mask |= session_gpu_mask(s);
+	if (mask)
+		pool_refresh(&node->pool, mask);
+}
+
+/* The next look at those who hurry, or have a pause. */
+static void hurry_all(struct node *node)
+{
+	uint64_t delay = UINT64_MAX, now = 0;
+
+	for (struct session *s = node->attached; s; s = s->next_attached) {
+		if (s->hurry_since_ns)
+			delay = HURRY_EVERY_MS;
+		if (s->hurry_since_ns || !s->hurry_after_ns)
+			continue;
+		now = now ? now : now_monotonic_ns();
+		uint64_t left = s->hurry_after_ns > now ? s->hurry_after_ns - now : 0;
+		delay = MIN(delay, left / 1000000 + 1);
+	}
+	if (delay != UINT64_MAX)
+		uv_timer_start(&node->hurry, on_hurry_timer, delay, 0);
+}
+
+static bool somebody_exported(const struct session *s)
+{
+	for (const struct process *p = s->processes; p; p = p->next)
+		if (ledger_slot(&s->books.ledger, p->slot)->exported)
+			return true;
+	return s->exported && s->processes;
+}
+
+static bool somebody_waits(const struct session *s)
+{
+	for (struct process *p = s->processes; p; p = p->next)
+		if (!p->dead && asks(p) && p->ask_leaving && !process_settled(p))
+			return true;
+	return false;
+}
+
+static void session_settle(struct session *s)
+{
+	s->exported = somebody_exported(s);
+	s->spared = session_post(s);
+	bool gave = kept_give(s);
+
+	hurry(s, !s->quiet && (s->spared || !gave || somebody_waits(s)));
+}
+
+uint64_t process_settle(struct process *p, enum settle_why why, uint32_t position,
+			uint64_t leaving_bytes)
+{
+	int64_t used = position < p->session->record.gpu_count
+			       ? ledger_slot_gpu(&p->session->books.ledger, p->slot, position)->used
+			       : 0;
+
+	p->restless = 0; /* of before the call that asks nothing counts */
+	p->ask_why = why;
+	p->ask_position = position;
+	p->ask_leaving = MIN(leaving_bytes, (uint64_t)MAX(used, 0));
+	p->ask_until_ns = now_monotonic_ns() + LEAVING_NS;
+	p->ask_sample = pool_refresh(&p->session->node->pool, session_gpu_mask(p->session));
+	return p->ask_sample;
+}
+
+bool process_settled(const struct process *p)
+{
+	if (!p->ask_leaving)
+		return !is_first_twin(p) || (p->still && !p->session->spared);
+	return process_first_twin(p)->still && (p->session->quiet || !p->session->exported);
+}
+
+bool process_settle_waits(const struct process *p)
+{
+	return (p->ask_leaving || p->session->spared) && now_monotonic_ns() < p->ask_until_ns;
+}
+
+void process_settle_end(struct process *p, bool settled)
+{
+	if (!settled && p->ask_leaving)
+		keep(p->session, p->ask_position, p->ask_leaving);
+	p->ask_sample = 0;
+}
+
+uint64_t process_over(const struct process *p, uint32_t position)
+{
+	const struct session *s = p->session;
+	int gpu = s->pool_gpu[position];
+	uint64_t charged = ledger_slot_bytes(&s->books.ledger, p->slot, position);
+
+	if (gpu < 0 || s->node->pool.gpu[gpu].sample.error || used_by_twins(p, position))
+		return 0;
+	uint64_t figure = process_figure(p, gpu) + (uint64_t)leaving(p, position);
+	return charged > figure ? charged - figure : 0;
+}
+
+void settle_all(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		session_settle(s);
+	hurry_all(node);
+}

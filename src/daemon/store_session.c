@@ -1,0 +1,390 @@
+/* Sessions, who holds them and which processes have attached, as the database has them. */
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "daemon/store_db.h"
+
+/* Ended sessions: how often the history is looked at for too many of them. */
+#define HISTORY_TRIM_EVERY 250
+
+/* ---- changing ---------------------------------------------------------------------------- */
+
+static int gpu_insert(struct store *store, const char *id, uint32_t position,
+		      const struct store_gpu *gpu)
+{
+	sqlite3_stmt *stmt = store_statement(store, GPU_ADD);
+
+	store_bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, position);
+	store_bind_text(stmt, 3, gpu->uuid_text);
+	store_bind_text(stmt, 4, gpu->name);
+	sqlite3_bind_int64(stmt, 5, gpu->index);
+	sqlite3_bind_int64(stmt, 6, (int64_t)gpu->bytes);
+	sqlite3_bind_int64(stmt, 7, (int64_t)gpu->requested);
+	return store_step(stmt);
+}
+
+static int session_insert(struct store *store, const struct store_session *session)
+{
+	sqlite3_stmt *stmt = store_statement(store, SESSION_ADD);
+
+	store_bind_text(stmt, 1, session->id);
+	store_bind_text(stmt, 2, session->name);
+	sqlite3_bind_int64(stmt, 3, session->uid);
+	sqlite3_bind_int64(stmt, 4, session->gid);
+	sqlite3_bind_int(stmt, 5, session->ephemeral);
+	sqlite3_bind_int(stmt, 6, session->tolerance_applied);
+	sqlite3_bind_int(stmt, 7, (int)session->kind);
+	sqlite3_bind_int64(stmt, 8, session->compute);
+	sqlite3_bind_int64(stmt, 9, session->created);
+	sqlite3_bind_int64(stmt, 10, session->ends_at);
+	return store_step(stmt);
+}
+
+static int holder_insert(struct store *store, const char *id, const struct process_id *process)
+{
+	sqlite3_stmt *stmt = store_statement(store, HOLDER_ADD);
+
+	store_bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, process->pid);
+	sqlite3_bind_int64(stmt, 3, (int64_t)process->birth);
+	return store_step(stmt);
+}
+
+int store_unrecorded_add(void *arg, const struct store_session *session)
+{
+	struct store *store = arg;
+	struct unrecorded *entry = calloc(1, sizeof(*entry));
+	struct store_gpu *gpus = calloc(session->gpu_count, sizeof(*gpus));
+
+	if (!entry || !gpus) {
+		free(entry);
+		free(gpus);
+		return -ENOMEM;
+	}
+	memcpy(gpus, session->gpu, session->gpu_count * sizeof(*gpus));
+	entry->session = *session;
+	entry->session.gpu = gpus;
+	entry->next = store->unrecorded;
+	store->unrecorded = entry;
+	return 0;
+}
+
+void store_unrecorded_drop(struct unrecorded **at)
+{
+	struct unrecorded *entry = *at;
+
+	*at = entry->next;
+	free(entry->session.gpu);
+	free(entry);
+}
+
+int store_session_add(struct store *store, const struct store_session *session,
+		      const struct process_id *owner)
+{
+	int rc = store_boot_record(store);
+
+	if (rc == 0)
+		rc = store_begin(store);
+	if (rc < 0)
+		return rc;
+	rc = session_insert(store, session);
+	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++)
+		rc = gpu_insert(store, session->id, i, &session->gpu[i]);
+	if (rc == 0 && owner)
+		rc = holder_insert(store, session->id, owner);
+	return store_finish(store, rc);
+}
+
+/* Of one GPU of a session, which it begins with. */
+static sqlite3_stmt *gpu_statement(struct store *store, enum statement which, const char *id,
+				   uint32_t position)
+{
+	sqlite3_stmt *stmt = store_statement(store, which);
+
+	store_bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, position);
+	return stmt;
+}
+
+int store_session_resize(struct store *store, const struct store_session *session)
+{
+	int rc = store_begin(store);
+
+	if (rc < 0)
+		return rc;
+	sqlite3_stmt *stmt = store_statement(store, SESSION_RESIZE);
+	store_bind_text(stmt, 1, session->id);
+	sqlite3_bind_int64(stmt, 2, session->compute);
+	sqlite3_bind_int(stmt, 3, session->tolerance_applied);
+	rc = store_step(stmt);
+	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++) {
+		stmt = gpu_statement(store, GPU_RESIZE, session->id, i);
+		sqlite3_bind_int64(stmt, 3, (int64_t)session->gpu[i].bytes);
+		sqlite3_bind_int64(stmt, 4, (int64_t)session->gpu[i].requested);
+		rc = store_step(stmt);
+	}
+	return store_finish(store, rc);
+}
+
+static int step_with_id(struct store *store, enum statement which, const char *id)
+{
+	sqlite3_stmt *stmt = store_statement(store, which);
+
+	store_bind_text(stmt, 1, id);
+	return store_step(stmt);
+}
+
+void store_keep_history(struct store *store, uint32_t sessions)
+{
+	store->history = sessions;
+	store->ended_untrimmed = HISTORY_TRIM_EVERY;
+}
+
+/* Forgets what lies behind the last store->history ended sessions. Finding the edge walks over
+ * all of those, so it is looked for once in a while only. */
+static int history_trim(struct store *store)
+{
+	if (store->ended_untrimmed++ < HISTORY_TRIM_EVERY)
+		return 0;
+	store->ended_untrimmed = 0;
+	sqlite3_stmt *stmt = store_statement(store, HISTORY_EDGE);
+	sqlite3_bind_int64(stmt, 1, store->history);
+	int step = sqlite3_step(stmt);
+	int64_t edge = step == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
+	sqlite3_reset(stmt);
+	if (step != SQLITE_ROW)
+		return store_errno(step);
+	stmt = store_statement(store, HISTORY_GPUS_DELETE);
+	sqlite3_bind_int64(stmt, 1, edge);
+	int rc = store_step(stmt);
+	if (rc < 0)
+		return rc;
+	stmt = store_statement(store, HISTORY_DELETE);
+	sqlite3_bind_int64(stmt, 1, edge);
+	return store_step(stmt);
+}
+
+int store_session_end(struct store *store, const struct store_session *session)
+{
+	int rc = store_begin(store);
+
+	if (rc < 0)
+		return rc;
+	sqlite3_stmt *stmt = store_statement(store, SESSION_END);
+	store_bind_text(stmt, 1, session->id);
+	sqlite3_bind_int64(stmt, 2, session->ended);
+	store_bind_text(stmt, 3, session->reason);
+	sqlite3_bind_int64(stmt, 4, session->received);
+	rc = store_step(stmt);
+	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++) {
+		stmt = gpu_statement(store, GPU_PEAK, session->id, i);
+		sqlite3_bind_int64(stmt, 3, (int64_t)session->gpu[i].peak);
+		rc = store_step(stmt);
+	}
+	if (rc == 0)
+		rc = step_with_id(store, HOLDERS_END, session->id);
+	if (rc == 0)
+		rc = step_with_id(store, ATTACHED_END, session->id);
+	if (rc == 0)
+		rc = history_trim(store);
+	return store_finish(store, rc);
+}
+
+int store_session_end_later(struct store *store, const struct store_session *session)
+{
+	int rc = store_unrecorded_add(store, session);
+
+	if (rc < 0)
+		return rc;
+	rc = ends_write(&store->ends, session);
+	if (rc < 0)
+		store_unrecorded_drop(&store->unrecorded);
+	return rc;
+}
+
+bool store_has_unrecorded(const struct store *store)
+{
+	return store->unrecorded != NULL;
+}
+
+unsigned store_retry(struct store *store)
+{
+	unsigned count = 0;
+
+	(void)store_boot_record(store);
+	for (struct unrecorded **at = &store->unrecorded; *at;) {
+		if (store_session_end(store, &(*at)->session) < 0) {
+			at = &(*at)->next;
+			continue;
+		}
+		store_unrecorded_drop(at);
+		count++;
+	}
+	if (count && !store->unrecorded)
+		ends_empty(&store->ends);
+	return count;
+}
+
+int store_holder_add(struct store *store, const char *id, const struct process_id *process)
+{
+	return holder_insert(store, id, process);
+}
+
+static struct unrecorded *unrecorded_find(const struct store *store, const char *id)
+{
+	struct unrecorded *entry = store->unrecorded;
+
+	while (entry && strcmp(entry->session.id, id) != 0)
+		entry = entry->next;
+	return entry;
+}
+
+static int gpus_read(struct store *store, struct store_session *session)
+{
+	sqlite3_stmt *stmt = store_statement(store, GPUS_OF);
+	int step;
+
+	store_bind_text(stmt, 1, session->id);
+	session->gpu_count = 0;
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && session->gpu_count < PLACE_GPUS_MAX) {
+		struct store_gpu *gpu = &session->gpu[session->gpu_count++];
+
+		store_column_text(stmt, 0, gpu->uuid_text, sizeof(gpu->uuid_text));
+		store_column_text(stmt, 1, gpu->name, sizeof(gpu->name));
+		gpu->index = (uint32_t)sqlite3_column_int64(stmt, 2);
+		gpu->bytes = (uint64_t)sqlite3_column_int64(stmt, 3);
+		gpu->requested = (uint64_t)sqlite3_column_int64(stmt, 4);
+		gpu->peak = (uint64_t)sqlite3_column_int64(stmt, 5);
+	}
+	sqlite3_reset(stmt);
+	return store_errno(step);
+}
+
+static int session_read(struct store *store, sqlite3_stmt *stmt, struct store_session *ret)
+{
+	store_column_text(stmt, 0, ret->id, sizeof(ret->id));
+	store_column_text(stmt, 1, ret->name, sizeof(ret->name));
+	ret->uid = (uid_t)sqlite3_column_int64(stmt, 2);
+	ret->gid = (gid_t)sqlite3_column_int64(stmt, 3);
+	ret->ephemeral = sqlite3_column_int(stmt, 4) != 0;
+	ret->tolerance_applied = sqlite3_column_int(stmt, 5) != 0;
+	ret->kind = (enum place_kind)sqlite3_column_int(stmt, 6);
+	ret->compute = (uint32_t)sqlite3_column_int64(stmt, 7);
+	ret->created = sqlite3_column_int64(stmt, 8);
+	ret->ends_at = sqlite3_column_int64(stmt, 9);
+	ret->ended = sqlite3_column_int64(stmt, 10);
+	store_column_text(stmt, 11, ret->reason, sizeof(ret->reason));
+	ret->received = sqlite3_column_int64(stmt, 12);
+	return gpus_read(store, ret);
+}
+
+int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_session_cb cb,
+			void *arg)
+{
+	sqlite3_stmt *stmt = store_statement(store, ended ? SESSIONS_ENDED : SESSIONS_LIVING);
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session session = {.gpu = gpus};
+	int step, rc = 0;
+
+	if (!ended && store->living_are_of_before)
+		return 0;
+	if (ended)
+		sqlite3_bind_int64(stmt, 1, limit);
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		rc = session_read(store, stmt, &session);
+		if (rc == 0 && (ended || !unrecorded_find(store, session.id)))
+			rc = cb(arg, &session);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
+}
+
+static int session_found(struct store *store, sqlite3_stmt *stmt, struct store_session *ret)
+{
+	int step = sqlite3_step(stmt);
+	int rc = step == SQLITE_ROW    ? session_read(store, stmt, ret)
+		 : step == SQLITE_DONE ? -ENOENT
+				       : store_errno(step);
+	sqlite3_reset(stmt);
+	return rc;
+}
+
+int store_session_find(struct store *store, const char *id, struct store_session *ret)
+{
+	sqlite3_stmt *stmt = store_statement(store, SESSION_FIND);
+
+	store_bind_text(stmt, 1, id);
+	return session_found(store, stmt, ret);
+}
+
+int store_session_named(struct store *store, uid_t uid, const char *name, struct store_session *ret)
+{
+	sqlite3_stmt *stmt = store_statement(store, SESSION_NAMED);
+
+	sqlite3_bind_int64(stmt, 1, uid);
+	store_bind_text(stmt, 2, name);
+	return session_found(store, stmt, ret);
+}
+
+int store_holders_each(struct store *store, const char *id, store_holder_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = store_statement(store, HOLDERS_OF);
+	int step, rc = 0;
+
+	store_bind_text(stmt, 1, id);
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		struct process_id process = {
+			.pid = (pid_t)sqlite3_column_int64(stmt, 0),
+			.birth = (uint64_t)sqlite3_column_int64(stmt, 1),
+		};
+
+		rc = cb(arg, &process);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
+}
+
+/* ---- attached processes ------------------------------------------------------------------ */
+
+int store_attached_put(struct store *store, const char *id, uint32_t slot,
+		       const struct process_id *process)
+{
+	sqlite3_stmt *stmt = store_statement(store, ATTACHED_PUT);
+
+	store_bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, slot);
+	sqlite3_bind_int64(stmt, 3, process->pid);
+	sqlite3_bind_int64(stmt, 4, (int64_t)process->birth);
+	return store_step(stmt);
+}
+
+int store_attached_remove(struct store *store, const char *id, uint32_t slot)
+{
+	sqlite3_stmt *stmt = store_statement(store, ATTACHED_REMOVE);
+
+	store_bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, slot);
+	return store_step(stmt);
+}
+
+int store_attached_each(struct store *store, const char *id, store_attached_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = store_statement(store, ATTACHED_OF);
+	int step, rc = 0;
+
+	store_bind_text(stmt, 1, id);
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		struct process_id process = {
+			.pid = (pid_t)sqlite3_column_int64(stmt, 1),
+			.birth = (uint64_t)sqlite3_column_int64(stmt, 2),
+		};
+
+		rc = cb(arg, (uint32_t)sqlite3_column_int64(stmt, 0), &process);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
+}
