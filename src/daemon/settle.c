@@ -144,6 +144,9 @@ static void settle_restless(struct process *p)
 	const struct session *s = p->session;
 	bool enough = p->sampled && p->restless + 1 >= RESTLESS_COMPARISONS;
 
+	/* It asks about what it has just given back, which a sample of before that has seen. */
+	if (p->ask_sample && !asks(p))
+		return;
 	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
 		struct ledger_slot_gpu *books =
 			ledger_slot_gpu(&p->session->books.ledger, p->slot, i);

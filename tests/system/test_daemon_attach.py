@@ -57,10 +57,16 @@ for line in sys.stdin:
                                         stdout=subprocess.PIPE, text=True, env=clean_env())
         self.status, self.slot, self.pid = map(int, self.process.stdout.readline().split())
 
-    def say(self, text):
+    def begin(self, text):
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
+
+    def end(self):
         return self.process.stdout.readline().strip()
+
+    def say(self, text):
+        self.begin(text)
+        return self.end()
 
     def kill(self):
         self.process.kill()
@@ -240,6 +246,23 @@ def test_a_process_that_is_always_in_the_middle_of_a_call_is_settled_upwards(dae
     assert ledger.committed() == 340 * MIB
     ledger.set_calls(child.slot, 5, 4)
     assert child.say("settle") == str(OK)
+    assert ledger.committed() == 340 * MIB
+
+
+def test_a_sample_of_before_a_process_asks_says_nothing_of_it(daemon, make_child):
+    """One that never stands still gives something back while the daemon samples for another one."""
+    session = daemon.grant(vram="4")["id"]
+    child, other = make_child(daemon, session), make_child(daemon, session)
+    ledger = observe(daemon, session)
+    ledger.set_calls(child.slot, 5, 3)
+    daemon.processes, daemon.delay = [(0, child.pid, 340 * MIB)], 100
+    daemon.write_state()
+    ledger.charge(child.slot, 400 * MIB)
+    time.sleep(1.2)  # the driver is slow from now on
+    other.begin("settle")
+    time.sleep(0.05)
+    ledger.charge(child.slot, -400 * MIB)
+    assert child.say("settle") == str(OK) == other.end()
     assert ledger.committed() == 340 * MIB
 
 
