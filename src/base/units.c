@@ -239,21 +239,54 @@ int units_parse_gpu(const char *text, uint32_t *ret_share, uint32_t *ret_whole, 
 	return -EXIT_CODE_USAGE;
 }
 
-int units_parse_share(const char *text, const char *option, uint32_t *ret_share, struct error *err)
+/* In millionths, whatever it is; 0 or -EXIT_CODE_USAGE. */
+static int part_parse(const char *text, const char *option, const char *right,
+		      unsigned __int128 *ret, struct error *err)
 {
-	static const char right[] = "25% or 0.25";
 	struct decimal number;
 	int rc = number_check(text, option, right, &number, err);
 
 	if (rc < 0)
 		return rc;
 	bool percent = !strcmp(number.rest, "%");
-	unsigned __int128 share = (unsigned __int128)number.digits * SHARE_ONE /
-				  power_of_ten(MIN(number.scale, 19u)) / (percent ? 100 : 1);
-	if (*number.rest && !percent)
+	if (*number.rest && !percent) {
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' ends in '%.32s'", option, text,
 			  number.rest);
-	else if (share == 0)
+		error_hint(err, "for example: %s %s", option, right);
+		return -EXIT_CODE_USAGE;
+	}
+	*ret = (unsigned __int128)number.digits * SHARE_ONE / power_of_ten(MIN(number.scale, 19u)) /
+	       (percent ? 100 : 1);
+	return 0;
+}
+
+int units_parse_part(const char *text, const char *option, const struct units_part *bounds,
+		     uint32_t *ret_part, struct error *err)
+{
+	unsigned __int128 part;
+	int rc = part_parse(text, option, bounds->right, &part, err);
+
+	if (rc < 0)
+		return rc;
+	if (part >= bounds->least && part <= bounds->most) {
+		*ret_part = (uint32_t)part;
+		return 0;
+	}
+	error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is outside %g%% to %g%%", option, text,
+		  bounds->least * 100.0 / SHARE_ONE, bounds->most * 100.0 / SHARE_ONE);
+	error_hint(err, "for example: %s %s", option, bounds->right);
+	return -EXIT_CODE_USAGE;
+}
+
+int units_parse_share(const char *text, const char *option, uint32_t *ret_share, struct error *err)
+{
+	static const char right[] = "25% or 0.25";
+	unsigned __int128 share;
+	int rc = part_parse(text, option, right, &share, err);
+
+	if (rc < 0)
+		return rc;
+	if (share == 0)
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is zero", option, text);
 	else if (share > SHARE_ONE)
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is more than the whole GPU", option,

@@ -35,6 +35,13 @@ int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *
 int units_parse_gpu(const char *text, uint32_t *ret_share, uint32_t *ret_whole, struct error *err);
 /* --gpu-compute: "25%" or "0.25" -> 250000. 0 < share <= 1. */
 int units_parse_share(const char *text, const char *option, uint32_t *ret_share, struct error *err);
+/* The same between bounds, in millionths; `right` is an example of what is. */
+struct units_part {
+	uint32_t least, most;
+	const char *right;
+};
+int units_parse_part(const char *text, const char *option, const struct units_part *bounds,
+		     uint32_t *ret_part, struct error *err);
 /* Seconds, decimals allowed ("1.5"), 0 <= s <= 1e9, to nanoseconds. */
 int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, struct error *err);
 /* A short time with its unit, "250ms", "0.25s", "5000us", in [min, max], to nanoseconds. */

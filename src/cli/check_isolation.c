@@ -86,6 +86,8 @@ static json_t *not_reached(const struct finding *finding)
 			   "set-user-ID programs");
 		add(lines, "plugins that are loaded with RTLD_DEEPBIND and open the driver by its "
 			   "path, and programs with another LD_PRELOAD that do");
+		add(lines, "programs that become another user and keep the environment (su, "
+			   "setpriv): they get no GPU memory, as the slice is not that user's");
 	}
 	add(lines, "what runs elsewhere: in containers, chroots with a driver of their own, and "
 		   "through services (docker, systemd-run, ssh)");

@@ -99,6 +99,8 @@ static void session_print(const json_t *session)
 		   "reason");
 	line_print("backend:   ", session, "backend");
 	pids_print("processes:", json_object_get(session, "pids"));
+	if (json_array_size(json_object_get(session, "command_pids")))
+		pids_print("commands: ", json_object_get(session, "command_pids"));
 	around_print(session);
 	share_print(session);
 	json_array_foreach(json_object_get(session, "gpus"), i, item) gpu_print(item);

@@ -105,21 +105,8 @@ static int mode_read(const char *text, enum compute_mode *ret, struct error *err
 	return -EXIT_CODE_USAGE;
 }
 
-static int granularity_read(const char *text, uint32_t *ret_ppm, struct error *err)
-{
-	uint32_t ppm;
-	int rc = units_parse_share(text, "--granularity", &ppm, err);
-
-	if (rc < 0)
-		return rc;
-	if (ppm >= LEASE_GRANULARITY_MIN && ppm <= LEASE_GRANULARITY_MAX) {
-		*ret_ppm = ppm;
-		return 0;
-	}
-	error_set(err, EXIT_CODE_USAGE, "--granularity: '%.32s' is outside 1%% to 50%%", text);
-	error_hint(err, "for example: --granularity 5%%");
-	return -EXIT_CODE_USAGE;
-}
+static const struct units_part lease_granularity = {LEASE_GRANULARITY_MIN, LEASE_GRANULARITY_MAX,
+						    LEASE_GRANULARITY_RIGHT};
 
 int timeslicing_setting_read(const struct cli *cli, struct lease_setting *setting,
 			     struct error *err)
@@ -135,7 +122,8 @@ int timeslicing_setting_read(const struct cli *cli, struct lease_setting *settin
 		rc = units_parse_duration(lease, "--lease", LEASE_NS_MIN, LEASE_NS_MAX,
 					  &setting->lease_ns, err);
 	if (rc == 0 && granularity)
-		rc = granularity_read(granularity, &setting->granularity_ppm, err);
+		rc = units_parse_part(granularity, "--granularity", &lease_granularity,
+				      &setting->granularity_ppm, err);
 	return rc;
 }
 

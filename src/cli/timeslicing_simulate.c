@@ -155,9 +155,12 @@ static void summary_show(const struct simulation *s)
 	       units_format_duration(s->length_ns, length), percent(s, used),
 	       percent(s, s->idle_ns), percent(s, lost),
 	       units_format_duration(SIMULATION_SWITCH_NS, text));
-	printf("With work to do, a session waits for its turn for %s at the longest (session "
-	       "%" PRIu32 ").\n",
-	       units_format_duration(longest_wait(&s->results[worst]), text), worst + 1);
+	if (longest_wait(&s->results[worst]))
+		printf("With work to do, a session waits for its turn for %s at the longest "
+		       "(session %" PRIu32 ").\n",
+		       units_format_duration(longest_wait(&s->results[worst]), text), worst + 1);
+	else
+		puts("No session has to wait for its turn.");
 	units_format_duration(s->setting.lease_ns, lease);
 	printf("Shares are exact over a plan, and within one lease (%s) over any shorter time.\n"
 	       "A shorter --lease makes turns come sooner and costs more switches.\n",

@@ -350,5 +350,7 @@ int cli_timeslicing_trace(struct cli *cli, struct error *err)
 	if (cli->value[OPT_JSON])
 		return output_json(turns, err);
 	printf("%s: %s\n", path, units_format_count(json_array_size(turns), "lease", count));
+	if (cli->value[OPT_SVG])
+		printf("The picture is in %s.\n", cli->value[OPT_SVG]);
 	return 0;
 }

@@ -29,6 +29,7 @@
 #define LEASE_GRANULARITY_DEFAULT 50000u /* 5%, ppm */
 #define LEASE_GRANULARITY_MIN 10000u
 #define LEASE_GRANULARITY_MAX 500000u
+#define LEASE_GRANULARITY_RIGHT "5%"
 /* What all clients with no request of their own get together where requests sum to 1: 1%. */
 #define LEASE_FLOOR_PPM 10000u
 

@@ -439,15 +439,6 @@ static void pid_add(char *buf, size_t size, pid_t pid)
 		(void)snprintf(buf + used, size - used, "%s%d", used ? ", " : "", (int)pid);
 }
 
-static bool has_attached(const struct session *s, pid_t pid)
-{
-	const struct process *p = s->processes;
-
-	while (p && (p->dead || p->id.pid != pid))
-		p = p->next;
-	return p;
-}
-
 /* Whom a release would leave without a GPU: "4711, 4712"; empty: nobody. */
 static void pids_text(const struct session *s, const struct call *call, char *buf, size_t size)
 {
@@ -457,7 +448,7 @@ static void pids_text(const struct session *s, const struct call *call, char *bu
 			pid_add(buf, size, p->id.pid);
 	for (const struct holder *h = s->holders; h; h = h->next)
 		if ((h->unread || is_command_of_others(h, call)) &&
-		    !has_attached(s, h->process.pid))
+		    !session_has_attached(s, h->process.pid))
 			pid_add(buf, size, h->process.pid);
 }
 

@@ -10,12 +10,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "daemon/slicing.h"
 #include "daemon/store.h"
 
 /* A file that is larger is no configuration. */
 #define CONFIG_SIZE_MAX 65536
 #define HISTORY_MAX 10000000
-#include "daemon/slicing.h"
 
 const struct config config_default = {
 	.over_policy = OVER_REPORT,
@@ -91,10 +91,28 @@ static int take_state_dir(const json_t *value, struct config *to, struct error *
 	return 0;
 }
 
+static const char *null_field(const json_t *object)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)object, key, value)
+	{
+		if (json_is_null(value))
+			return key;
+	}
+	return NULL;
+}
+
 /* The keys of the document that time-slicing comes from, and lease and granularity beside them. */
 static int take_slicing(const json_t *value, struct config *to, struct error *err)
 {
 	struct slicing_change change = {0};
+	const char *key = null_field(value);
+
+	if (key)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "timeSlicing: %.64s is null; leave it out for the default", key);
 	int rc = json_is_object(value) ? slicing_change_read(value, NULL, &change, err)
 				       : error_set(err, EXIT_CODE_USAGE,
 						   "timeSlicing takes an object such as "
@@ -190,6 +208,15 @@ static int object_take(json_t *root, struct config *to, struct error *err)
 	return slicing_agree(root, err);
 }
 
+static bool begins_as_json(const char *text, size_t size)
+{
+	size_t i = 0;
+
+	while (i < size && strchr(" \t\r\n", text[i]) && text[i])
+		i++;
+	return i == size || text[i] == '{' || text[i] == '[';
+}
+
 int config_parse(const char *text, size_t size, struct config *ret, struct error *err)
 {
 	json_error_t where;
@@ -197,7 +224,11 @@ int config_parse(const char *text, size_t size, struct config *ret, struct error
 	json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
 
 	if (!root)
-		return error_set(err, EXIT_CODE_USAGE, "line %d: %.128s", where.line, where.text);
+		return error_set(err, EXIT_CODE_USAGE, "line %d: %.128s%s", where.line, where.text,
+				 begins_as_json(text, size)
+					 ? ""
+					 : "; it is JSON, as {\"timeSlicing\": {\"mode\": "
+					   "\"fair\"}}, not YAML");
 	int rc = object_take(root, &config, err);
 	json_decref(root);
 	if (rc == 0)

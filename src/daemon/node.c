@@ -50,6 +50,7 @@ static void node_stop(struct node *node, const char *why)
 	upgrade_stop(node);
 	http_server_stop(node->http);
 	sessions_free(node);
+	descriptors_free(node);
 	strays_free(node);
 	quotas_free(node);
 	attach_server_stop(node->attach);

@@ -6,6 +6,7 @@
 #include <uv.h>
 
 #include "daemon/config.h"
+#include "daemon/descriptors.h"
 #include "daemon/pool.h"
 #include "daemon/probe.h"
 #include "daemon/runtime.h"
@@ -63,6 +64,7 @@ struct node {
 	uint32_t dead_count; /* processes that ended and still have a slot */
 	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
 	struct drain *drains;
+	struct descriptors descriptors;
 	struct quota_entry *quotas;
 	struct fresh *fresh;    /* calls that wait for the next sample */
 	struct waiter *waiters; /* in the order in which they are served */

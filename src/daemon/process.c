@@ -216,8 +216,7 @@ static void reap(struct process *p)
 {
 	struct session *s = p->session;
 
-	if (!s->quiet)
-		settle_keep(p);
+	settle_keep(p);
 	ledger_slot_release(ledger_of(p), p->slot);
 	log_event(LOG_INFO, "process.reaped id=%s pid=%d after_ms=%" PRIu64, s->record.id,
 		  (int)p->id.pid, (now_monotonic_ns() - p->dead_ns) / 1000000);
@@ -440,7 +439,8 @@ static void outside_compute(struct node *node)
 
 			/* What goes beyond the slice was never promised: others may not have it. */
 			if (gpu >= 0)
-				inside[gpu] += MIN(session_held(s, i, &pool->gpu[gpu].sample),
+				inside[gpu] += MIN(session_held(s, i, &pool->gpu[gpu].sample) +
+							   descriptors_keep(s, i),
 						   s->record.gpu[i].bytes);
 		}
 	for (uint32_t i = 0; i < pool->count; i++) {
@@ -549,6 +549,7 @@ static void over_compute(struct node *node)
 
 void processes_sampled(struct node *node)
 {
+	descriptors_read(node);
 	strays_sampled(node);
 	outside_compute(node);
 	over_compute(node);

@@ -370,6 +370,15 @@ void session_ledger_found(struct session *s)
 		h->unread = false;
 }
 
+bool session_has_attached(const struct session *s, pid_t pid)
+{
+	const struct process *p = s->processes;
+
+	while (p && (p->dead || p->id.pid != pid))
+		p = p->next;
+	return p;
+}
+
 void session_holder_namespace(struct session *s, const struct process_id *process)
 {
 	for (struct holder *h = s->holders; h; h = h->next)

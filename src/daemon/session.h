@@ -76,6 +76,7 @@ struct session {
 	bool exported;
 	bool quiet;           /* they did over the newest one, of all GPUs that it was of */
 	bool spared;          /* somebody may have less than is posted for him */
+	bool described;       /* slot 0 is charged with what only open descriptors keep */
 	uint64_t kept_sample; /* first one that shows who has what slot 0 is charged with */
 	/* They are made to, for another look: since when (CLOCK_MONOTONIC), 0: not now; and not
 	 * before when again, after such a pause. */
@@ -102,6 +103,8 @@ int session_holder_add(struct session *session, const struct process_id *process
 /* Has the commands of `carve run` in it ended (SIGTERM, which these pass on), whether they use the
  * GPU or not; but for those that `but` is of (NULL: all). */
 void session_commands_end(const struct session *session, const struct process_id *but);
+/* Whether a living process has a slot. */
+bool session_has_attached(const struct session *session, pid_t pid);
 /* The mount namespace of a holder is the slice's. */
 void session_holder_namespace(struct session *session, const struct process_id *process);
 /* Whether a process of another user is in the slice: root's command has a mount namespace of its

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/descriptors.h"
 #include "daemon/leases.h"
 #include "daemon/node.h"
 #include "daemon/pool.h"
@@ -17,6 +18,8 @@
 #define HURRY_NS 100000000ull
 #define HURRY_PAUSE_MIN_NS 100000000ull
 #define HURRY_PAUSE_MAX_NS 2000000000ull
+/* Who closed a descriptor has what it kept after so long. */
+#define DESCRIBED_EVERY_MS 100
 /* What is leaving is waited for so long, before the daemon keeps it. */
 #define LEAVING_NS 300000000ull
 
@@ -33,6 +36,8 @@ void settle_keep(const struct process *p)
 {
 	struct session *s = p->session;
 
+	if (s->quiet && !descriptors_of(p))
+		return;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (ledger_slot(&s->books.ledger, p->slot)->exported)
 			keep(s, i, ledger_slot_bytes(&s->books.ledger, p->slot, i));
@@ -234,19 +239,36 @@ static bool session_post(struct session *s)
 	return false;
 }
 
-static uint64_t kept(const struct session *s)
+bool settle_keeps(const struct session *s)
 {
-	uint64_t sum = 0;
-
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		sum += ledger_kept(&s->books.ledger, i);
-	return sum;
+		if (ledger_kept(&s->books.ledger, i))
+			return true;
+	return false;
 }
 
-/* False: something is kept still. */
+/* What only open descriptors keep is nobody's, as long as they are. Returns whether more is kept
+ * than that. */
+static bool keep_described(struct session *s)
+{
+	bool more = false;
+
+	s->described = false;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		uint64_t bytes = descriptors_keep(s, i), kept = ledger_kept(&s->books.ledger, i);
+
+		if (kept < bytes)
+			ledger_keep(&s->books.ledger, i, bytes);
+		s->described |= bytes > 0;
+		more |= kept > bytes;
+	}
+	return more;
+}
+
+/* False: more is kept still. */
 static bool kept_give(struct session *s)
 {
-	if (!kept(s))
+	if (!keep_described(s))
 		return true;
 	/* A daemon before this one kept it. */
 	if (!s->kept_sample)
@@ -254,7 +276,7 @@ static bool kept_give(struct session *s)
 	if (!s->quiet || s->node->pool.done < s->kept_sample)
 		return false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		ledger_keep(&s->books.ledger, i, 0);
+		ledger_keep(&s->books.ledger, i, descriptors_keep(s, i));
 	s->kept_sample = 0;
 	return true;
 }
@@ -287,7 +309,7 @@ static void on_hurry_timer(uv_timer_t *timer)
 	uint64_t mask = 0;
 
 	for (struct session *s = node->attached; s; s = s->next_attached)
-		if (s->hurry_since_ns || s->hurry_after_ns)
+		if (s->hurry_since_ns || s->hurry_after_ns || s->described)
 			mask |= session_gpu_mask(s);
 	if (mask)
 		pool_refresh(&node->pool, mask);
@@ -299,6 +321,8 @@ static void hurry_all(struct node *node)
 	uint64_t delay = UINT64_MAX, now = 0;
 
 	for (struct session *s = node->attached; s; s = s->next_attached) {
+		if (s->described)
+			delay = MIN(delay, DESCRIBED_EVERY_MS);
 		if (s->hurry_since_ns)
 			delay = HURRY_EVERY_MS;
 		if (s->hurry_since_ns || !s->hurry_after_ns)
@@ -311,7 +335,7 @@ static void hurry_all(struct node *node)
 		uv_timer_start(&node->hurry, on_hurry_timer, delay, 0);
 }
 
-static bool somebody_exported(const struct session *s)
+bool settle_exported(const struct session *s)
 {
 	for (const struct process *p = s->processes; p; p = p->next)
 		if (ledger_slot(&s->books.ledger, p->slot)->exported)
@@ -329,7 +353,7 @@ static bool somebody_waits(const struct session *s)
 
 static void session_settle(struct session *s)
 {
-	s->exported = somebody_exported(s);
+	s->exported = settle_exported(s);
 	s->spared = session_post(s);
 	bool gave = kept_give(s);
 

@@ -25,9 +25,13 @@ void process_settle_end(struct process *process, bool settled);
  * where it has just been settled. */
 uint64_t process_over(const struct process *process, uint32_t position);
 
-/* It is gone, but what it let others have may be in their figures: charged to the daemon until that
- * is known. */
+/* It is gone. Where what it let others have may be in their figures, or descriptors of it are open,
+ * that is charged to the daemon until it is known. */
 void settle_keep(const struct process *process);
+/* Whether a process of it let others have memory of its own, and there are any. */
+bool settle_exported(const struct session *session);
+/* Whether slot 0 is charged with anything. */
+bool settle_keeps(const struct session *session);
 /* Called when a sample starts. */
 void processes_sampling(struct node *node);
 /* Compares all, by the sample that is in. */

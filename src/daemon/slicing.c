@@ -55,28 +55,23 @@ static int lease_read(const json_t *value, struct slicing_change *to, struct err
 				    err);
 }
 
+static const struct units_part lease_granularity = {LEASE_GRANULARITY_MIN, LEASE_GRANULARITY_MAX,
+						    LEASE_GRANULARITY_RIGHT};
+
 static int granularity_read(const json_t *value, struct slicing_change *to, struct error *err)
 {
 	char number[32];
 	const char *text = json_is_string(value) ? json_string_value(value) : "";
-	uint32_t ppm;
 
 	if (json_is_number(value)) {
-		snprintf(number, sizeof(number), "%.6f", json_number_value(value));
+		double part = json_number_value(value);
+
+		snprintf(number, sizeof(number), part < 0.001 ? "%.6f" : "%.10g", part);
 		text = number;
 	}
-	int rc = units_parse_share(text, "granularity", &ppm, err);
-	if (rc < 0)
-		return rc;
-	if (ppm < LEASE_GRANULARITY_MIN || ppm > LEASE_GRANULARITY_MAX) {
-		error_set(err, EXIT_CODE_USAGE, "granularity: '%.32s' is outside 1%% to 50%%",
-			  text);
-		error_hint(err, "for example: granularity 5%%");
-		return -1;
-	}
 	to->granularity = true;
-	to->to.granularity_ppm = ppm;
-	return 0;
+	return units_parse_part(text, "granularity", &lease_granularity, &to->to.granularity_ppm,
+				err);
 }
 
 static const struct {

@@ -292,6 +292,17 @@ static json_t *pids_json(const struct session *session)
 	return pids;
 }
 
+/* Commands of `carve run` that have not used the GPU themselves, but may yet. */
+static json_t *command_pids_json(const struct session *session)
+{
+	json_t *pids = json_array();
+
+	for (const struct holder *h = session ? session->holders : NULL; h; h = h->next)
+		if (h->command && !session_has_attached(session, h->process.pid))
+			json_array_append_new(pids, json_integer(h->process.pid));
+	return pids;
+}
+
 /* Of strays that hold memory. */
 static json_t *stray_pids_json(const struct session *session)
 {
@@ -336,6 +347,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "backend", json_string("front"));
 	json_object_set_new(json, "mig_profile", json_null());
 	json_object_set_new(json, "pids", pids_json(session));
+	json_object_set_new(json, "command_pids", command_pids_json(session));
 	json_object_set_new(json, "stray_pids", stray_pids_json(session));
 	json_object_set_new(
 		json, "over_bytes",

@@ -1,9 +1,11 @@
 #include "front/books.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "proto/mark.h"
 
 /* How long a call waits for the daemon's comparison, at most. */
 #define STILL_NS 50000L
@@ -36,6 +38,19 @@ static inline void stand_still(struct process *p)
 static void leave_locked(struct process *p, uint32_t gpu, uint64_t bytes)
 {
 	p->gpu[gpu].leaving += bytes;
+}
+
+static struct ledger_slot *own_slot(struct process *p)
+{
+	return ledger_slot(&p->attachment.ledger, p->attachment.slot);
+}
+
+/* The daemon is to know of descriptors that were given out before it is told that this leaves. */
+static void object_leave_locked(struct process *p, const struct object *object)
+{
+	if (object->described)
+		atomic_fetch_add(&own_slot(p)->described, object->bytes);
+	leave_locked(p, object->gpu, object->bytes);
 }
 
 static int resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
@@ -90,7 +105,7 @@ static void drop_locked(struct process *p, const struct object *object)
 		small_leave(p, object);
 		small_drop(p, object);
 	} else if (object->exported) {
-		leave_locked(p, object->gpu, object->bytes);
+		object_leave_locked(p, object);
 	} else {
 		resize_locked(p, object->gpu, object->bytes, 0);
 	}
@@ -113,11 +128,6 @@ static void count_down(_Atomic uint32_t *counter)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) - 1,
 			      memory_order_release);
-}
-
-static struct ledger_slot *own_slot(struct process *p)
-{
-	return ledger_slot(&p->attachment.ledger, p->attachment.slot);
 }
 
 int books_reserve(struct process *p, struct object *object)
@@ -312,6 +322,13 @@ void books_leave(struct process *p, uint32_t gpu, uint64_t bytes)
 {
 	owned_lock_acquire(&p->lock);
 	leave_locked(p, gpu, bytes);
+	owned_lock_release(&p->lock);
+}
+
+void books_leave_object(struct process *p, const struct object *object)
+{
+	owned_lock_acquire(&p->lock);
+	object_leave_locked(p, object);
 	owned_lock_release(&p->lock);
 }
 
@@ -514,6 +531,37 @@ bool books_export(struct process *p, enum object_kind kind, uint64_t handle)
 		atomic_store_explicit(&own_slot(p)->exported, 1, memory_order_release);
 	owned_lock_release(&p->lock);
 	return object != NULL;
+}
+
+/* Shared, so that none is in another's way. */
+static bool mark_set(struct process *p, const struct object *object, int fd)
+{
+	const struct mark mark = {
+		.session = mark_session(p->attachment.ledger.limits->session),
+		.slot = p->attachment.slot,
+		.life = mark_life(own_slot(p)),
+		.gpu = object->gpu,
+		.number = (uint32_t)object->handle,
+	};
+	struct flock lock = {
+		.l_type = F_RDLCK,
+		.l_whence = SEEK_SET,
+		.l_start = (off_t)mark_start(&mark),
+		.l_len = (off_t)mark_length(object->bytes),
+	};
+
+	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+bool books_describe(struct process *p, enum object_kind kind, uint64_t handle, int fd)
+{
+	owned_lock_acquire(&p->lock);
+	struct object *object = table_find(&p->objects, kind, handle);
+	bool marked = object && object->bytes && mark_set(p, object, fd);
+	if (marked)
+		object->described = true;
+	owned_lock_release(&p->lock);
+	return marked;
 }
 
 uint32_t books_mappings(struct process *p)

@@ -60,6 +60,7 @@ void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over);
  * daemon charges what there still is of it in another place: so it is in the books at every moment.
  * What is dropped and was exported leaves by itself. */
 void books_leave(struct process *p, uint32_t gpu, uint64_t bytes);
+void books_leave_object(struct process *p, const struct object *object);
 bool books_are_leaving(struct process *p, uint32_t gpu);
 /* Takes up what is leaving on a GPU, `most` bytes of it, to tell the daemon. 0: nothing is. Else to
  * be followed by books_leaving_end(): gone: the daemon has it, and it is uncharged; else it is
@@ -110,6 +111,9 @@ bool books_remove(struct process *p, enum object_kind kind, uint64_t handle, str
 bool books_export(struct process *p, enum object_kind kind, uint64_t handle);
 /* The number of the latest mapping. */
 uint32_t books_mappings(struct process *p);
+/* A descriptor of it that others may open was given out: marks that, for the daemon. False: not one
+ * of ours, or no file that can be marked. */
+bool books_describe(struct process *p, enum object_kind kind, uint64_t handle, int fd);
 /* Books a mapping, and gives it a number. What had that address before, and is gone without our
  * having seen it, is moved out; its kind is OBJECT_NONE where there was none. *ret_unmaps: how
  * often books_unmapped() was called so far. */

@@ -44,6 +44,7 @@ struct object {
 	/* Others may have a handle to it, by which the driver keeps it when it is given back here.
 	 */
 	bool exported;
+	bool described; /* by a descriptor that is marked: proto/mark.h */
 };
 
 /* Zeroed: empty. Its memory stays until the process ends. */

@@ -415,6 +415,7 @@ void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint
 	atomic_store(&s->exported, 0);
 	atomic_store(&s->leaving, 0);
 	atomic_store(&s->parting, 0);
+	atomic_store(&s->described, 0);
 	atomic_store(&s->calls_begun, 0);
 	atomic_store(&s->calls_done, 0);
 	atomic_store(&s->state, LEDGER_SLOT_LIVE);

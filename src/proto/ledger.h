@@ -136,7 +136,11 @@ struct ledger_slot {
 	/* Those, and calls that are about to give back what others may have. While there are any,
 	 * some may be charged twice. */
 	_Atomic uint32_t parting;
-	uint8_t reserved[60];
+	uint32_t unused;
+	/* Bytes of memory that this process gave back while a descriptor of it, which it exported
+	 * and marked (proto/mark.h), may have been open. Never less again. */
+	_Atomic uint64_t described;
+	uint8_t reserved[48];
 	/* struct ledger_slot_gpu gpu[gpu_count] follows; the stride is in the header */
 };
 
@@ -174,6 +178,7 @@ LEDGER_ASSERT(offsetof(struct ledger_slot, intent) == 24);
 LEDGER_ASSERT(offsetof(struct ledger_slot, exported) == 56);
 LEDGER_ASSERT(offsetof(struct ledger_slot, leaving) == 60);
 LEDGER_ASSERT(offsetof(struct ledger_slot, parting) == 64);
+LEDGER_ASSERT(offsetof(struct ledger_slot, described) == 72);
 LEDGER_ASSERT(sizeof(struct ledger_slot) == 128);
 LEDGER_ASSERT(sizeof(struct ledger_header) == 112);
 LEDGER_ASSERT(offsetof(struct ledger_header, time_offset) == 36);

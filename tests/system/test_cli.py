@@ -218,6 +218,9 @@ def test_a_command_that_has_not_used_the_gpu_yet_is_inside(host):
     own = host.carve_json("session", "request", "--vram", "2")["id"]
     with host.popen([CARVE, "run", "sh", "-c", "echo $$; exec sleep 60"], stdout=subprocess.PIPE) as command:
         pid = command.stdout.readline().strip()
+        shown = host.carve_json("session", "show")
+        assert (shown["pids"], shown["command_pids"]) == ([], [int(pid)])
+        assert f"\ncommands:  {pid}\n" in host.carve("session", "show").stdout
         fails(host.carve("session", "release"), 1, f"has processes inside: {pid};", "--force")
         fails(host.carve("run", CARVE, "session", "release"), 1, f"inside: {pid};")
         assert [s["id"] for s in active(host)] == [own]

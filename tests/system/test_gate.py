@@ -118,3 +118,10 @@ def test_random_program_ends_and_computes_the_same(make_host, seed):
     through_gate, gate = on_sim(host, f"random:{seed}", *program)
     assert through_gate == direct.stdout, f"seed {seed}"
     assert gate["leaked"] == 0 and gate["drained"] > 0
+
+
+@pytest.mark.parametrize("mode", ["relaxed", "thread", "global"])
+def test_nothing_of_the_front_gets_into_a_capture(make_host, mode):
+    """Markers are put into streams by another thread: not into one in which a capture is just beginning."""
+    captures, gate = on_sim(make_host("h100-80gb"), "contended", BUILD / "tests/programs/capture_beside", "3", mode)
+    assert int(captures) > 100 and gate["leaked"] == 0

@@ -2,8 +2,10 @@
 Judged by the driver's own books (`carve sim stat`)."""
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -126,6 +128,138 @@ print(json.dumps({"before": before, "at_once": at_once, "after": room()}))
     assert said["at_once"] == said["before"], "the driver still has it"
     assert said["after"] > said["before"] + GIB
     nothing_is_left(host)
+
+
+# Memory of `size` that nothing keeps but a descriptor.
+DESCRIBED = r"""
+import array, socket, subprocess
+def described(size):
+    result, handle = create(size)
+    if result: return None
+    fd = export(handle)
+    assert cuda.cuMemRelease(handle) == 0
+    return fd
+def come_back(bytes):
+    end = time.monotonic() + 30
+    while room() != bytes and time.monotonic() < end: time.sleep(0.02)
+    return room()
+"""
+
+
+@pytest.mark.parametrize("kept", ["open", "another", "on its way"])
+def test_memory_that_is_held_by_a_descriptor_alone_counts(host, kept):
+    """Exported and released: the driver keeps it for whoever may import it, and it is in no process's figure."""
+    said = in_slice(host, f"KEPT = {kept!r}" + DESCRIBED + r"""
+begin()
+before, fds, ways = room(), [], []
+while len(fds) < 12:
+    fd = described(500 * MIB)
+    if fd is None: break
+    if KEPT == "another": fd, first = os.dup(fd), os.close(fd)
+    if KEPT == "on its way":
+        ways.append(socket.socketpair())
+        socket.send_fds(ways[-1][0], [b"x"], [fd])
+        os.close(fd)
+    fds.append(fd)
+full = room()
+time.sleep(1.5)  # the daemon has looked again, and has not forgotten it
+later = room()
+def give(i):
+    if KEPT == "on its way": ways[i][0].close(), ways[i][1].close()
+    else: os.close(fds[i])
+give(0)
+again, pointer = take(500 * MIB)
+if again == 0: assert cuda.cuMemFree_v2(pointer) == 0
+for i in range(1, len(fds)): give(i)
+print(json.dumps({"before": before, "kept": len(fds), "full": full, "later": later, "again": again,
+                  "after": come_back(before)}))
+""")
+    assert said["kept"] == said["before"] // (500 * MIB)
+    assert said["full"] == said["later"] == said["before"] - said["kept"] * 500 * MIB
+    assert said["again"] == 0, "what was given up is to be had"
+    assert said["after"] == said["before"]
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+    nothing_is_left(host)
+
+
+def test_memory_of_the_dead_that_is_held_by_a_descriptor_counts(host):
+    """What a process sent on before it ended; also for a daemon that was started since."""
+    child = BEGIN + DESCRIBED + r"""
+begin()
+here = socket.socket(fileno=int(sys.argv[1]))
+socket.send_fds(here, [b"x"], [described(512 * MIB)])
+"""
+    said = in_slice(host, f"CHILD = {child!r}" + DESCRIBED + r"""
+begin()
+before, fds = room(), []
+for _ in range(2):
+    here, there = socket.socketpair()
+    subprocess.run([sys.executable, "-c", CHILD, str(there.fileno())], pass_fds=[there.fileno()], check=True)
+    fds += socket.recv_fds(here, 1, 1)[1]
+at_once = come_back(before - 1024 * MIB)
+result, pointer = take(at_once + 2 * MIB)
+time.sleep(1.5)
+later = room()
+for fd in fds: os.close(fd)
+print(json.dumps({"before": before, "at_once": at_once, "result": result, "later": later, "after": come_back(before)}))
+""")
+    assert said["at_once"] == said["later"] == said["before"] - GIB and said["result"] == 2
+    assert said["after"] == said["before"]
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+    nothing_is_left(host)
+
+
+def test_memory_that_a_descriptor_keeps_is_not_charged_twice_where_it_is_imported(host):
+    said = in_slice(host, f"IMPORTER = {BEGIN + IMPORTER!r}" + DESCRIBED + r"""
+begin()
+result, handle = create(1024 * MIB)
+fd = export(handle)
+other = subprocess.Popen([sys.executable, "-c", IMPORTER, str(fd)], pass_fds=[fd], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, text=True)
+assert result == 0 and other.stdout.readline() == "held\n"
+before = room()
+assert cuda.cuMemRelease(handle) == 0
+time.sleep(1.5)
+imported = room()
+other.communicate("")
+time.sleep(1.5)
+alone = room()
+os.close(fd)
+print(json.dumps({"before": before, "imported": imported, "alone": alone,
+                  "after": come_back(alone + 1024 * MIB)}))
+""")
+    assert said["imported"] == said["before"]
+    # The other's context has gone.
+    assert said["before"] <= said["alone"] < said["before"] + GIB
+    assert said["after"] == said["alone"] + GIB
+    nothing_is_left(host)
+
+
+def test_a_new_daemon_knows_what_descriptors_keep(host):
+    program = host.popen([BUILD / "carve", "run", "--vram", "3", "--", sys.executable, "-c", BEGIN + DESCRIBED + r"""
+begin()
+before, fd = room(), described(1024 * MIB)
+print(before, flush=True)
+for line in sys.stdin:
+    if line == "close\n":
+        os.close(fd)
+        print(come_back(before), flush=True)
+    else: print(room(), flush=True)
+"""], stdin=subprocess.PIPE)
+
+    def say(word):
+        program.stdin.write(word + "\n")
+        program.stdin.flush()
+        return int(program.stdout.readline())
+    before = int(program.stdout.readline())
+    assert say("room") == before - GIB
+    os.kill(host.daemon_pid(), signal.SIGKILL)
+    assert host.carve("session", "list").returncode == 0  # starts another one
+    time.sleep(2.5)
+    assert say("room") == before - GIB
+    assert say("close") == before
+    program.communicate("")
+    assert program.returncode == 0
 
 
 TAKER = r"""

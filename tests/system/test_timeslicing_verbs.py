@@ -47,6 +47,9 @@ def test_settings_are_shown_changed_and_kept(make_host):
     (["--lease", "1h"], "no unit of time"),
     (["--granularity", "0.5%"], "outside 1% to 50%"),
     (["--granularity", "60%"], "outside 1% to 50%"),
+    (["--granularity", "200%"], "--granularity: '200%' is outside 1% to 50%"),
+    (["--granularity", "0"], "--granularity: '0' is outside 1% to 50%"),
+    (["--granularity", "x"], "for example: --granularity 5%"),
     (["--granularity", "x"], "not a number"),
     (["--mode", "fair", "--gpu-ids", "7"], "there is no GPU 7"),
     (["--mode", "fair", "--gpu-ids", "x"], "--gpu-ids: 'x' is not a list of GPUs"),
@@ -117,6 +120,7 @@ def test_a_session_shows_what_it_received(host, tmp_path):
         file, picture = tmp_path / "t.json", tmp_path / "t.svg"
         done = host.carve("timeslicing", "trace", file, "--seconds", "1", "--svg", picture)
         assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith(f"The picture is in {picture}.\n")
         events = [e for e in json.loads(file.read_text())["traceEvents"] if e["ph"] == "X"]
         leases = sorted((e["ts"], e["ts"] + e["dur"], e["tid"]) for e in events if e["name"] == "lease")
         assert len(leases) > 5 and len({lane for _, _, lane in leases}) == 2

@@ -12,6 +12,9 @@
 #include "front/cuda/gate_parts.h"
 #include "front/cuda/hooks.h"
 
+/* How long the beginning of a capture waits for calls of the front's own to be over. */
+#define LOOK_END_NS_MOST 1000000000ull
+#define LOOK_END_NAP_NS 20000u
 /* A waiter looks after the daemon that often; and how long that is gone before it is not waited for
  * any more. */
 #define LOOK_NS 100000000ull
@@ -42,6 +45,8 @@ _Atomic uint64_t *_Atomic gate_short = &off;
 static struct gate_local nobody;
 _Thread_local struct gate_local *gate_self = &nobody;
 _Atomic uint32_t gate_captures;
+/* Threads that are making calls of the front's own, which a capture would be spoiled by. */
+static _Atomic uint32_t looking;
 
 static void word_sleep(uint32_t *word, uint32_t seen, uint64_t ns, int operation)
 {
@@ -73,10 +78,26 @@ void gate_bind(struct process *p)
 	gate_capture_ended();
 }
 
+void gate_look_begin(void)
+{
+	atomic_fetch_add(&looking, 1);
+}
+
+void gate_look_end(void)
+{
+	atomic_fetch_sub(&looking, 1);
+}
+
+/* Who looks from here on sees it; who does already is waited for. */
 void gate_capture_begins(void)
 {
 	atomic_fetch_add(&gate_captures, 1);
 	atomic_store(&gate_short, &capturing);
+	if (!atomic_load(&looking))
+		return;
+	for (uint64_t begin = now_monotonic_ns();
+	     atomic_load(&looking) && now_monotonic_ns() - begin < LOOK_END_NS_MOST;)
+		gate_nap(LOOK_END_NAP_NS);
 }
 
 /* Where one begins just now, it has counted itself, and is seen here or puts its word back. */

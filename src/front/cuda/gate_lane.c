@@ -35,6 +35,7 @@ void gate_blocking_stream_made(void)
 void gate_relax(struct gate_relaxed *r)
 {
 	*r = (struct gate_relaxed){.before = CU_STREAM_CAPTURE_MODE_RELAXED};
+	gate_look_begin();
 	if (atomic_load(&gate_captures))
 		r->changed = real_cuThreadExchangeStreamCaptureMode(&r->before) == CUDA_SUCCESS;
 }
@@ -45,6 +46,7 @@ void gate_relax_end(const struct gate_relaxed *r)
 
 	if (r->changed)
 		real_cuThreadExchangeStreamCaptureMode(&before);
+	gate_look_end();
 }
 
 bool gate_switch_to(struct gate_switch *s, CUcontext context)
@@ -428,7 +430,7 @@ void gate_stray_note(struct gate *g, CUstream stream)
 	atomic_store(&g->page->streams, GATE_STREAMS_MAX);
 }
 
-bool gate_strays_look(struct gate *g)
+static bool strays_look(struct gate *g)
 {
 	struct gate_stream *record = &g->page->stream[GATE_STREAMS_MAX - 1];
 	uint32_t number = atomic_load(&record->submitted);
@@ -455,6 +457,14 @@ bool gate_strays_look(struct gate *g)
 		atomic_store(&record->marked, number);
 		atomic_store(&record->done, number);
 	}
+	return done;
+}
+
+bool gate_strays_look(struct gate *g)
+{
+	gate_look_begin();
+	bool done = strays_look(g);
+	gate_look_end();
 	return done;
 }
 

@@ -157,10 +157,14 @@ struct gate_sample *gate_sample_begin(struct gate *g, struct gate_learned *learn
 	struct gate_sample *s = NULL;
 
 	/* Events in the NULL stream are barriers as markers are. */
-	if (!is_wanted(learned) || gate_lane_by_query(lane) || atomic_load(&gate_captures))
+	if (!is_wanted(learned) || gate_lane_by_query(lane))
 		return NULL;
-	gate_samples_read(g, context);
-	s = sample_choose(g, context);
+	gate_look_begin();
+	if (!atomic_load(&gate_captures)) {
+		gate_samples_read(g, context);
+		s = sample_choose(g, context);
+	}
+	gate_look_end();
 	if (!s)
 		return NULL;
 	s->learned = learned;

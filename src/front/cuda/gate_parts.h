@@ -120,6 +120,10 @@ static inline struct gate_local *gate_local_find(void)
 }
 struct gate_local *gate_local_take(struct gate *g);
 extern __attribute__((visibility("hidden"))) _Atomic uint32_t gate_captures;
+/* Around calls of the front's own that must not meet a capture, and the look at gate_captures
+ * before them: one that begins meanwhile waits for their end. */
+void gate_look_begin(void);
+void gate_look_end(void);
 /* Looks whether the daemon is there; where it has been gone for a second, opens a closed gate. */
 void gate_look_after_daemon(struct gate *g);
 

@@ -21,7 +21,7 @@ static void memory_unreference(struct process *p, uint64_t memory)
 		books_resize(p, object.gpu, object.bytes, 0);
 		return;
 	}
-	books_leave(p, object.gpu, object.bytes);
+	books_leave_object(p, &object);
 	grow_settle_exactly(p, object.gpu);
 }
 
@@ -234,11 +234,25 @@ static void range_exported(CUdeviceptr ptr, size_t size)
 	}
 }
 
+/* The memory has a reference more over the call: without one, another thread could give it up
+ * before the descriptor is marked. */
 CUresult hook_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
 					   CUmemAllocationHandleType type, unsigned long long flags)
 {
-	handle_exported(handle);
-	return real_cuMemExportToShareableHandle(shareable, handle, type, flags);
+	struct process *p = process_peek();
+	struct object reference;
+
+	if (!p || !books_look(p, OBJECT_HANDLE, handle, &reference) ||
+	    !books_reference(p, OBJECT_PHYSICAL, reference.memory, 1))
+		return real_cuMemExportToShareableHandle(shareable, handle, type, flags);
+	books_export(p, OBJECT_PHYSICAL, reference.memory);
+	books_call_begin(p);
+	CUresult result = real_cuMemExportToShareableHandle(shareable, handle, type, flags);
+	if (result == CUDA_SUCCESS && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		books_describe(p, OBJECT_PHYSICAL, reference.memory, *(const int *)shareable);
+	memory_unreference(p, reference.memory);
+	books_call_end(p);
+	return result;
 }
 
 CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size,

@@ -1,0 +1,42 @@
+/* Marks on descriptors of GPU memory (cuMemExportToShareableHandle), by which the daemon knows that
+ * one of them is open still, in whatever process, or on its way through a socket: a lock of the
+ * open file (F_OFD_SETLK, shared, which nobody else would set at such places) that the front takes
+ * when the driver has given the descriptor out. The kernel drops it with the last descriptor, and
+ * lists it in /proc/locks meanwhile. Its place says whose memory it is, its length how much. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/ledger.h"
+
+/* Bits of a lock's start, from below: a number, the GPU's position in the session, and in the slot
+ * of the process that exported it, together with that process and the session. */
+#define MARK_NUMBER_BITS 14
+#define MARK_GPU_BITS 6
+#define MARK_LIFE_BITS 12
+#define MARK_SLOT_BITS 10
+#define MARK_SESSION_BITS 20
+/* A byte of its length stands for so many of memory, rounded up. */
+#define MARK_UNIT (2ull << 20)
+#define MARK_BYTES_MOST (1ull << 46)
+
+struct mark {
+	uint32_t session; /* mark_session() */
+	uint32_t slot;
+	uint32_t life; /* mark_life() */
+	uint32_t gpu;
+	uint32_t number; /* tells one of another; others may have the same */
+};
+
+/* Of an ID, and of the process that has a slot: some bits of each. */
+uint32_t mark_session(const char *id);
+uint32_t mark_life(const struct ledger_slot *slot);
+
+/* Where the lock starts. */
+uint64_t mark_start(const struct mark *mark);
+struct mark mark_of(uint64_t start);
+static inline uint64_t mark_length(uint64_t bytes)
+{
+	return bytes / MARK_UNIT + (bytes % MARK_UNIT != 0);
+}
