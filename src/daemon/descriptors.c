@@ -1,6 +1,6 @@
 #include "daemon/descriptors.h"
 
-#include <inttypes.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,14 +57,39 @@ static const struct session *session_of(const struct node *node, const struct ma
 	return NULL;
 }
 
-/* "1: OFDLCK ADVISORY  READ -1 00:09:102389 FIRST LAST"; what waits for a lock has "->" before the
- * kind. */
-static void read_line(struct node *node, const char *line)
+/* The fields of a line: "1: OFDLCK ADVISORY  READ -1 00:09:102389 FIRST LAST". */
+enum { FIELD_KIND = 1, FIELD_TYPE = 3, FIELD_FIRST = 6, FIELD_LAST, FIELDS };
+
+/* False: fewer than that. */
+static bool fields_read(char *line, char *fields[static FIELDS])
 {
+	char *rest = line;
+
+	for (int i = 0; i < FIELDS; i++)
+		if (!(fields[i] = strtok_r(i ? NULL : line, " \n", &rest)))
+			return false;
+	return true;
+}
+
+static bool number_read(const char *text, uint64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtoull(text, &end, 10);
+	return end != text && !*end && !errno;
+}
+
+static void read_line(struct node *node, char *line)
+{
+	char *fields[FIELDS];
 	uint64_t first, last;
 
-	if (sscanf(line, "%*d: OFDLCK %*s READ %*d %*s %" SCNu64 " %" SCNu64, &first, &last) != 2 ||
-	    last < first || last - first >= MARK_BYTES_MOST / MARK_UNIT)
+	/* A range without an end has no number there. */
+	if (!fields_read(line, fields) || strcmp(fields[FIELD_KIND], "OFDLCK") != 0 ||
+	    strcmp(fields[FIELD_TYPE], "READ") != 0 || !number_read(fields[FIELD_FIRST], &first) ||
+	    !number_read(fields[FIELD_LAST], &last) || last < first ||
+	    last - first >= MARK_BYTES_MOST / MARK_UNIT)
 		return;
 	struct mark mark = mark_of(first);
 	if (session_of(node, &mark))

@@ -12,6 +12,8 @@
 #define LOOK_BUDGET 20u
 /* Who has work in for a while is not idle before that is done: half of the estimate, at most. */
 #define LOOK_BUSY_NS MS
+/* Who is quiet is looked at more often: for so long it is idle, or at work again. */
+#define LOOK_QUIET_NS (MS / 10)
 /* While draining, for what the driver's own work takes: 100 us, then a quarter of the time so far.
  */
 #define DRAIN_LOOK_NS (MS / 10)
@@ -391,10 +393,14 @@ static bool holder_yield(struct leases *l, struct lease_member *m, uint64_t now)
 	return true;
 }
 
-static uint64_t holder_interval(const struct leases *l, const struct member_look *look)
+static uint64_t holder_interval(const struct leases *l, const struct lease_member *m,
+				const struct member_look *look, uint64_t now)
 {
 	uint64_t busy = look->drained ? 0 : look->in_flight_ns / 2;
 
+	if (m->quiet_since && !look->waiting)
+		return MIN(MAX(LOOK_QUIET_NS, l->look_cost_ns * LOOK_BUDGET),
+			   MAX(m->quiet_since + m->idle_ns, now) - now);
 	return MAX(look_interval(l), MIN(busy, LOOK_BUSY_NS));
 }
 
@@ -426,7 +432,7 @@ static void holder_look(struct leases *l, struct lease_member *m, uint64_t now)
 			return;
 		m->quiet_since = 0;
 	}
-	m->look_at = now + (watched ? holder_interval(l, &look) : ALONE_LOOK_NS);
+	m->look_at = now + (watched ? holder_interval(l, m, &look, now) : ALONE_LOOK_NS);
 }
 
 /* ---- who waits --------------------------------------------------------------------------- */

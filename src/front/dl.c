@@ -39,19 +39,45 @@ void *(*dl_true_dlvsym)(void *handle, const char *name, const char *version) = n
 static _Atomic bool ready;
 static void *own_handle;
 
+typedef void *dlsym_fn(void *handle, const char *name);
+
+/* As the C library's own parts say it where they open one: glibc's elf/dl-open.c before 2.34. */
+#define LIBC_DLOPEN (RTLD_LAZY | (int)0x80000000)
+
+/* Before glibc 2.34 it is in a library of its own, which a program that is linked to the driver
+ * need not have: the front is not linked to it, as loading one more would cost every process. */
+static dlsym_fn *find_dlsym(void)
+{
+	dlsym_fn *found = loaded_libc_function("dlsym");
+	void *(*libc_dlopen)(const char *, int) =
+		found ? NULL : loaded_libc_function("__libc_dlopen_mode");
+
+	if (libc_dlopen && libc_dlopen("libdl.so.2", LIBC_DLOPEN))
+		found = loaded_libc_function("dlsym");
+	return found;
+}
+
+/* The definition after the front's, which may be another interposer's. */
+static void *next_of(dlsym_fn *libc_dlsym, const char *name)
+{
+	void *next = libc_dlsym(RTLD_NEXT, name);
+
+	return next ? next : loaded_libc_function(name);
+}
+
 void dl_init(void)
 {
 	if (atomic_load_explicit(&ready, memory_order_acquire))
 		return;
 	/* By name, dlsym would be the front's own; another interposer's comes before the libc's. */
-	void *(*libc_dlsym)(void *, const char *) = loaded_libc_function("dlsym");
+	dlsym_fn *libc_dlsym = find_dlsym();
 
 	if (!libc_dlsym)
 		return;
-	dl_true_dlopen = libc_dlsym(RTLD_NEXT, "dlopen");
-	dl_true_dlmopen = libc_dlsym(RTLD_NEXT, "dlmopen");
-	dl_true_dlvsym = libc_dlsym(RTLD_NEXT, "dlvsym");
-	dl_true_dlsym = libc_dlsym(RTLD_NEXT, "dlsym");
+	dl_true_dlopen = next_of(libc_dlsym, "dlopen");
+	dl_true_dlmopen = next_of(libc_dlsym, "dlmopen");
+	dl_true_dlvsym = next_of(libc_dlsym, "dlvsym");
+	dl_true_dlsym = next_of(libc_dlsym, "dlsym");
 	own_handle = loaded_own_handle();
 	if (!own_handle)
 		own_handle = dl_true_dlopen(dl_own_path(), RTLD_LAZY | RTLD_NOLOAD);

@@ -2,14 +2,17 @@
 import json
 import subprocess
 
+import pytest
+
 from .conftest import BUILD
 
 
-def test_slice_holds_under_an_old_glibc(client_root):
+@pytest.mark.parametrize("probe", ["libfront_probe.so", "libfront_probe_linked.so"], ids=["opened", "linked"])
+def test_slice_holds_under_an_old_glibc(client_root, probe):
     old_root = client_root("old-glibc")
     libraries = old_root / "lib/x86_64-linux-gnu"
     fronts = [BUILD / "src/front" / name for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
-    preload = ":".join(map(str, [*fronts, BUILD / "tests/programs/libfront_probe.so"]))
+    preload = ":".join(map(str, [*fronts, BUILD / "tests/programs" / probe]))
     # The stand-in for the daemon is of today's system: only what it runs gets the preloads.
     done = subprocess.run(
         [BUILD / "tests/programs/front_host", "--", libraries / "ld-linux-x86-64.so.2", "--library-path", libraries,
