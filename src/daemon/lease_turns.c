@@ -10,7 +10,8 @@
  * a look costs more than a twentieth of that, so that it takes 5% of a CPU at most. */
 #define LOOK_EVERY_NS (MS / 4)
 #define LOOK_BUDGET 20u
-/* Who has work in for a while is not idle before that is done: half of the estimate, at most. */
+/* Who has work in for a while is not idle before that is done: a quarter of the estimate, at most.
+ */
 #define LOOK_BUSY_NS MS
 /* Who is quiet is looked at more often: for so long it is idle, or at work again. */
 #define LOOK_QUIET_NS (MS / 10)
@@ -396,7 +397,7 @@ static bool holder_yield(struct leases *l, struct lease_member *m, uint64_t now)
 static uint64_t holder_interval(const struct leases *l, const struct lease_member *m,
 				const struct member_look *look, uint64_t now)
 {
-	uint64_t busy = look->drained ? 0 : look->in_flight_ns / 2;
+	uint64_t busy = look->drained ? 0 : look->in_flight_ns / 4;
 
 	if (m->quiet_since && !look->waiting)
 		return MIN(MAX(LOOK_QUIET_NS, l->look_cost_ns * LOOK_BUDGET),

@@ -90,6 +90,30 @@ static void run_vmm(void)
 	take_and_give("vmm", MIB(20));
 }
 
+/* What others may have a handle to: the driver keeps it for an import, and for a descriptor. */
+static void run_exported(void)
+{
+	const CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+	};
+	CUmemGenericAllocationHandle handle, import;
+	int fd;
+
+	begin();
+	trace_me();
+	expect(cuMemCreate(&handle, MIB(20), &prop, 0) == CUDA_SUCCESS);
+	expect(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					    0) == CUDA_SUCCESS);
+	expect(cuMemRelease(handle) == CUDA_SUCCESS);
+	expect(cuMemImportFromShareableHandle(&import, (void *)(intptr_t)fd,
+					      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ==
+	       CUDA_SUCCESS);
+	close(fd);
+	expect(cuMemRelease(import) == CUDA_SUCCESS);
+}
+
 static void run_pool(void)
 {
 	begin();
@@ -170,7 +194,7 @@ static const struct scenario {
 } scenarios[] = {
 	{"linear", run_linear},   {"vmm", run_vmm},       {"pool", run_pool},
 	{"array", run_array},     {"attach", run_attach}, {"context", run_context},
-	{"fork", run_fork, true}, {"tight", run_tight},
+	{"fork", run_fork, true}, {"tight", run_tight},   {"exported", run_exported},
 };
 
 /* ---- The neighbour: a process of the same slice that answers a byte with a byte ---- */

@@ -912,3 +912,21 @@ again = [cuda.cuGraphLaunch(exec_, None) for _ in range(5)]
 print(json.dumps({"again": again, "rooms": rooms()}))
 """)
     assert said == {"again": [0] * 5, "rooms": [0, 0]}
+
+
+def test_who_has_no_place_for_the_result_is_told_so_whatever_the_size(host):
+    """As by the driver, and not that the slice has no room."""
+    said = in_slice(host, r"""
+begin()
+class Array(c.Structure): _fields_ = [("sizes", c.c_size_t * 3), ("more", c.c_uint * 3)]
+place, pitch, big = c.c_uint64(), c.c_size_t(), c.c_size_t(8 << 30)
+array = Array((65536, 65536, 0), (0x20, 4, 0))
+print(json.dumps([
+    [cuda.cuMemAlloc_v2(None, big), cuda.cuMemAllocManaged(None, big, 1),
+     cuda.cuMemAllocPitch_v2(None, c.byref(pitch), big, c.c_size_t(8), 4),
+     cuda.cuMemAllocPitch_v2(c.byref(place), None, big, c.c_size_t(8), 4), cuda.cuArray3DCreate_v2(None, c.byref(array)),
+     cuda.cuMipmappedArrayCreate(None, c.byref(array), 2)],
+    [cuda.cuMemAlloc_v2(c.byref(place), big), cuda.cuArray3DCreate_v2(c.byref(place), c.byref(array))]]))
+""")
+    assert said == [[1] * 6, [2] * 2]
+    nothing_is_left(host)

@@ -145,7 +145,7 @@ CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d)
 						 .NumChannels = d->NumChannels};
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(array, real_cuArrayCreate_v2(array, d));
 	result = TAKE(&t, real_cuArrayCreate_v2(array, d));
 	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
@@ -162,7 +162,7 @@ CUresult hook_cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
 						 .NumChannels = d->NumChannels};
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(array, real_cuArrayCreate(array, d));
 	result = TAKE(&t, real_cuArrayCreate(array, d));
 	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
@@ -173,7 +173,7 @@ CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *
 	CUresult result = array_begin(&t, OBJECT_ARRAY, d, 1);
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(array, real_cuArray3DCreate_v2(array, d));
 	result = TAKE(&t, real_cuArray3DCreate_v2(array, d));
 	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
@@ -192,7 +192,7 @@ CUresult hook_cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *
 						 .Flags = d->Flags};
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(array, real_cuArray3DCreate(array, d));
 	result = TAKE(&t, real_cuArray3DCreate(array, d));
 	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
@@ -220,7 +220,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D
 	CUresult result = array_begin(&t, OBJECT_MIPMAP, d, levels);
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(array, real_cuMipmappedArrayCreate(array, d, levels));
 	result = TAKE(&t, real_cuMipmappedArrayCreate(array, d, levels));
 	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }

@@ -36,6 +36,10 @@ struct taking {
 	struct object object;    /* what it will be */
 };
 
+/* What a call that the slice refused returns: where there is no place for the result, the driver
+ * has the better word, and takes nothing. */
+#define REFUSED(has_place, call) ((has_place) ? CUDA_ERROR_OUT_OF_MEMORY : (call))
+
 /* Reserves `bytes` on the GPU of the current context; only blocks for OBJECT_LINEAR are shared.
  * CUDA_SUCCESS: call the driver, then taking_end(). Else that is the answer, and nothing happened.
  */

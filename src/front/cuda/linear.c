@@ -15,7 +15,7 @@ __attribute__((flatten)) CUresult hook_cuMemAlloc_v2(CUdeviceptr *ptr, size_t si
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, size);
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(ptr, real_cuMemAlloc_v2(ptr, size));
 	result = TAKE(&t, real_cuMemAlloc_v2(ptr, size));
 	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
 }
@@ -26,7 +26,7 @@ CUresult hook_cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int size)
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, size);
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(ptr, real_cuMemAlloc(ptr, size));
 	result = TAKE(&t, real_cuMemAlloc(ptr, size));
 	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
 }
@@ -38,7 +38,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flag
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, MAX(size, BLOCK_BYTES));
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(ptr, real_cuMemAllocManaged(ptr, size, flags));
 	if (t.process)
 		atomic_store(&t.process->has_managed, true);
 	result = TAKE(&t, real_cuMemAllocManaged(ptr, size, flags));
@@ -75,7 +75,8 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, 
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, pitched_at_most(width, height));
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(ptr && pitch,
+			       real_cuMemAllocPitch_v2(ptr, pitch, width, height, element_size));
 	result = TAKE(&t, real_cuMemAllocPitch_v2(ptr, pitch, width, height, element_size));
 	return result == CUDA_SUCCESS ? pitched_end(&t, result, *ptr, area(*pitch, height))
 				      : taking_end(&t, result, 0);
@@ -88,7 +89,8 @@ CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, pitched_at_most(width, height));
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(ptr && pitch,
+			       real_cuMemAllocPitch(ptr, pitch, width, height, element_size));
 	result = TAKE(&t, real_cuMemAllocPitch(ptr, pitch, width, height, element_size));
 	return result == CUDA_SUCCESS ? pitched_end(&t, result, *ptr, area(*pitch, height))
 				      : taking_end(&t, result, 0);
