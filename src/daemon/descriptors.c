@@ -51,7 +51,7 @@ static void add(struct descriptors *d, struct mark mark, uint64_t bytes)
 
 static const struct session *session_of(const struct node *node, const struct mark *mark)
 {
-	for (const struct session *s = node->attached; s; s = s->next_attached)
+	for (const struct session *s = node->sessions; s; s = s->next)
 		if (mark_session(s->record.id) == mark->session)
 			return s;
 	return NULL;
@@ -96,14 +96,6 @@ static void read_line(struct node *node, char *line)
 		add(&node->descriptors, mark, (last - first + 1) * MARK_UNIT);
 }
 
-static bool are_wanted(const struct node *node)
-{
-	for (const struct session *s = node->attached; s; s = s->next_attached)
-		if (settle_exported(s) || settle_keeps(s))
-			return true;
-	return false;
-}
-
 static void read_all(struct node *node)
 {
 	FILE *file = fopen("/proc/locks", "re");
@@ -118,14 +110,52 @@ static void read_all(struct node *node)
 	fclose(file);
 }
 
+static bool is_of(const struct process *p, const struct mark *mark)
+{
+	return p->slot == mark->slot && mark_session(p->session->record.id) == mark->session &&
+	       mark_life(ledger_slot(&p->session->books.ledger, p->slot)) == mark->life;
+}
+
+bool descriptors_of(const struct process *p)
+{
+	const struct descriptors *d = &p->session->node->descriptors;
+
+	for (size_t i = 0; i < d->count; i++)
+		if (is_of(p, &d->list[i].mark))
+			return true;
+	return false;
+}
+
+/* What was given back while a descriptor was open is as any other when none is. It is looked at
+ * before the list: who gives something back in between has changed it. */
+static void stale_begin(const struct node *node)
+{
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next)
+			p->described =
+				atomic_load(&ledger_slot(&s->books.ledger, p->slot)->described);
+}
+
+static void stale_end(const struct node *node)
+{
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next)
+			if (p->described && !descriptors_of(p))
+				atomic_compare_exchange_strong(
+					&ledger_slot(&s->books.ledger, p->slot)->described,
+					&p->described, 0);
+}
+
 void descriptors_read(struct node *node)
 {
 	struct descriptors *d = &node->descriptors;
 	struct pool *pool = &node->pool;
 
 	d->count = 0;
-	if (are_wanted(node))
+	stale_begin(node);
+	if (node->sessions)
 		read_all(node);
+	stale_end(node);
 	/* Right after the last was closed the sample may be of before. */
 	for (uint32_t i = 0; i < pool->count && !d->count; i++) {
 		if (!(pool->mask >> i & 1) || pool->gpu[i].sample.error)
@@ -143,22 +173,6 @@ void descriptors_free(struct node *node)
 {
 	free(node->descriptors.list);
 	node->descriptors = (struct descriptors){0};
-}
-
-static bool is_of(const struct process *p, const struct mark *mark)
-{
-	return p->slot == mark->slot && mark_session(p->session->record.id) == mark->session &&
-	       mark_life(ledger_slot(&p->session->books.ledger, p->slot)) == mark->life;
-}
-
-bool descriptors_of(const struct process *p)
-{
-	const struct descriptors *d = &p->session->node->descriptors;
-
-	for (size_t i = 0; i < d->count; i++)
-		if (is_of(p, &d->list[i].mark))
-			return true;
-	return false;
 }
 
 static const struct process *process_of(const struct session *s, const struct mark *mark)

@@ -31,6 +31,7 @@ struct process {
 	/* What the slot said when the running sample started: figures compare only if it stood
 	 * still. */
 	uint32_t seen_begun, seen_done, seen_leaving;
+	uint64_t described; /* of its slot, when marks were read last */
 	/* It asks to be compared by the sample of this number or a later one; 0: it does not. What
 	 * it gave back on a GPU of its session (position), and has charged still. */
 	uint64_t ask_sample, ask_leaving, ask_until_ns;

@@ -541,7 +541,7 @@ static bool mark_set(struct process *p, const struct object *object, int fd)
 		.slot = p->attachment.slot,
 		.life = mark_life(own_slot(p)),
 		.gpu = object->gpu,
-		.number = (uint32_t)object->handle,
+		.number = (uint32_t)object->memory,
 	};
 	struct flock lock = {
 		.l_type = F_RDLCK,
@@ -553,10 +553,12 @@ static bool mark_set(struct process *p, const struct object *object, int fd)
 	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-bool books_describe(struct process *p, enum object_kind kind, uint64_t handle, int fd)
+bool books_describe(struct process *p, uint64_t memory, int fd)
 {
 	owned_lock_acquire(&p->lock);
-	struct object *object = table_find(&p->objects, kind, handle);
+	struct object *object = table_find(&p->objects, OBJECT_PHYSICAL, memory);
+	if (object && !object->memory)
+		object->memory = ++p->last_described;
 	bool marked = object && object->bytes && mark_set(p, object, fd);
 	if (marked)
 		object->described = true;

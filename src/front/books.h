@@ -111,9 +111,9 @@ bool books_remove(struct process *p, enum object_kind kind, uint64_t handle, str
 bool books_export(struct process *p, enum object_kind kind, uint64_t handle);
 /* The number of the latest mapping. */
 uint32_t books_mappings(struct process *p);
-/* A descriptor of it that others may open was given out: marks that, for the daemon. False: not one
- * of ours, or no file that can be marked. */
-bool books_describe(struct process *p, enum object_kind kind, uint64_t handle, int fd);
+/* A descriptor of an OBJECT_PHYSICAL, which others may open, was given out: marks that, for the
+ * daemon. False: not one of ours, or no file that can be marked. */
+bool books_describe(struct process *p, uint64_t memory, int fd);
 /* Books a mapping, and gives it a number. What had that address before, and is gone without our
  * having seen it, is moved out; its kind is OBJECT_NONE where there was none. *ret_unmaps: how
  * often books_unmapped() was called so far. */

@@ -74,6 +74,7 @@ struct process {
 	struct small_map *small_maps;  /* not in use */
 	uint64_t last_memory;          /* number of the latest OBJECT_PHYSICAL */
 	uint64_t last_freeing;         /* number of the latest OBJECT_FREEING */
+	uint64_t last_described;       /* number of the latest mark (proto/mark.h) */
 	uint32_t last_mapping, unmaps; /* number of the latest OBJECT_MAPPING; see cuda/vmm.c */
 	struct environment_swap environment;
 	struct gate *_Atomic gate; /* cuda/gate_parts.h; NULL: not armed */

@@ -138,7 +138,7 @@ struct ledger_slot {
 	_Atomic uint32_t parting;
 	uint32_t unused;
 	/* Bytes of memory that this process gave back while a descriptor of it, which it exported
-	 * and marked (proto/mark.h), may have been open. Never less again. */
+	 * and marked (proto/mark.h), may have been open. The daemon makes it 0 when none is. */
 	_Atomic uint64_t described;
 	uint8_t reserved[48];
 	/* struct ledger_slot_gpu gpu[gpu_count] follows; the stride is in the header */

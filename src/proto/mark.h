@@ -12,11 +12,11 @@
 
 /* Bits of a lock's start, from below: a number, the GPU's position in the session, and in the slot
  * of the process that exported it, together with that process and the session. */
-#define MARK_NUMBER_BITS 14
+#define MARK_NUMBER_BITS 17
 #define MARK_GPU_BITS 6
 #define MARK_LIFE_BITS 12
 #define MARK_SLOT_BITS 10
-#define MARK_SESSION_BITS 20
+#define MARK_SESSION_BITS 17
 /* A byte of its length stands for so many of memory, rounded up. */
 #define MARK_UNIT (2ull << 20)
 #define MARK_BYTES_MOST (1ull << 46)

@@ -3,6 +3,7 @@ Judged by the driver's own books (`carve sim stat`)."""
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -232,6 +233,75 @@ print(json.dumps({"before": before, "imported": imported, "alone": alone,
     # The other's context has gone.
     assert said["before"] <= said["alone"] < said["before"] + GIB
     assert said["after"] == said["alone"] + GIB
+    nothing_is_left(host)
+
+
+def test_descriptors_of_many_memories_are_told_apart(host):
+    said = in_slice(host, DESCRIBED + r"""
+begin()
+before, fds = room(), []
+for _ in range(2):
+    fds.append(described(512 * MIB))
+    for _ in range(1 << 14):
+        assert cuda.cuMemRelease(create(2 * MIB)[1]) == 0
+print(json.dumps({"before": before, "kept": room()}))
+""")
+    assert said["kept"] == said["before"] - GIB
+    nothing_is_left(host)
+
+
+def test_a_session_does_not_pay_for_descriptors_of_another(host):
+    """Though it has given something back so, and has descriptors open of memory that it has by handles."""
+    other = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "3", "--", sys.executable, "-c", BEGIN + DESCRIBED + r"""
+begin()
+sys.stdin.readline()
+fd = described(1024 * MIB)
+print("kept", flush=True)
+sys.stdin.read()
+"""], stdin=subprocess.PIPE)
+    mine = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "3", "--", sys.executable, "-c", BEGIN + DESCRIBED + r"""
+begin()
+before = room()
+os.close(described(1024 * MIB))
+assert come_back(before) == before
+result, handle = create(1024 * MIB)
+fd = export(handle)
+time.sleep(1.5)
+print(before, flush=True)
+sys.stdin.readline()
+print(room(), flush=True)
+"""], stdin=subprocess.PIPE)
+    before = int(mine.stdout.readline())
+    other.stdin.write("\n")
+    other.stdin.flush()
+    assert other.stdout.readline() == "kept\n"
+    time.sleep(1.5)
+    assert int(mine.communicate("\n")[0]) == before - GIB
+    other.communicate("")
+    nothing_is_left(host)
+
+
+def test_a_daemon_that_finds_nobody_alive_knows_what_descriptors_keep(host):
+    """The exporter and the daemon are gone, and so is the ledger; the descriptor is not."""
+    session = host.carve_json("session", "request", "--vram", "3")["id"]
+    here, there = socket.socketpair()
+    with there:
+        program = host.popen([BUILD / "carve", "run", "--session", session, "--", sys.executable, "-c", BEGIN + DESCRIBED + r"""
+begin()
+before, there = room(), socket.socket(fileno=int(sys.argv[1]))
+socket.send_fds(there, [b"x"], [described(1024 * MIB)])
+print(before, flush=True)
+sys.stdin.read()
+""", str(there.fileno())], stdin=subprocess.PIPE, pass_fds=[there.fileno()])
+        before = int(program.stdout.readline())
+    _, (fd,), *_ = socket.recv_fds(here, 1, 1)
+    for pid in (*host.carve_json("session", "show", session)["pids"], host.daemon_pid()):
+        os.kill(pid, signal.SIGKILL)
+    program.communicate()
+    said = in_slice(host, "begin()\nprint(room())", "--session", session)
+    assert said == before - GIB
+    os.close(fd)
+    here.close()
     nothing_is_left(host)
 
 

@@ -249,7 +249,7 @@ CUresult hook_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocati
 	books_call_begin(p);
 	CUresult result = real_cuMemExportToShareableHandle(shareable, handle, type, flags);
 	if (result == CUDA_SUCCESS && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		books_describe(p, OBJECT_PHYSICAL, reference.memory, *(const int *)shareable);
+		books_describe(p, reference.memory, *(const int *)shareable);
 	memory_unreference(p, reference.memory);
 	books_call_end(p);
 	return result;
