@@ -41,14 +41,18 @@ static void line_print(const char *title, const json_t *session, const char *key
 static void share_print(const json_t *session)
 {
 	const json_t *time = json_object_get(session, "timeslicing");
+	double asked = 100 * json_number_value(json_object_get(session, "compute_request"));
 	char waited[UNITS_TEXT_SIZE], overrun[UNITS_TEXT_SIZE];
 
-	if (!json_is_object(time))
+	if (!json_is_object(time) && asked == 0)
 		return;
-	printf("GPU time:  %.4g%% asked, %.4g%% at most; received %.4g%% in the last plan, %.4g%% "
-	       "in the last minute\n",
-	       100 * json_number_value(json_object_get(session, "compute_request")),
-	       100 * json_number_value(json_object_get(session, "compute_limit")),
+	printf("GPU time:  %.4g%% asked, %.4g%% at most", asked,
+	       100 * json_number_value(json_object_get(session, "compute_limit")));
+	if (!json_is_object(time)) {
+		puts("; none measured");
+		return;
+	}
+	printf("; received %.4g%% in the last plan, %.4g%% in the last minute\n",
 	       100 * json_number_value(json_object_get(time, "received")),
 	       100 * json_number_value(json_object_get(time, "received_minute")));
 	printf("leases:    %" PRIu64 ", waited %s, overrun %s\n", session_number(time, "leases"),

@@ -341,6 +341,13 @@ int cli_timeslicing_trace(struct cli *cli, struct error *err)
 	uint64_t for_ns = 0;
 	int rc = cli->value[OPT_SECONDS] ? seconds_read(cli->value[OPT_SECONDS], &for_ns, err) : 0;
 
+	if (rc == 0 && cli->value[OPT_SVG] && !strcmp(cli->value[OPT_SVG], path)) {
+		error_set(err, EXIT_CODE_USAGE, "--svg: the leases are to be written to %s, too",
+			  path);
+		error_hint(err,
+			   "for example: carve timeslicing trace leases.json --svg leases.svg");
+		return -EXIT_CODE_USAGE;
+	}
 	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
 	    (rc = turns_watch(&client, for_ns, &watched, err)) < 0 ||
 	    (rc = file_write(path, &watched, err)) < 0)

@@ -125,3 +125,10 @@ def test_nothing_of_the_front_gets_into_a_capture(make_host, mode):
     """Markers are put into streams by another thread: not into one in which a capture is just beginning."""
     captures, gate = on_sim(make_host("h100-80gb"), "contended", BUILD / "tests/programs/capture_beside", "3", mode)
     assert int(captures) > 100 and gate["leaked"] == 0
+
+
+def test_what_waits_for_work_that_is_handed_in_later_is_handed_in_soon(make_host):
+    """Nothing that is in flight ends before all is: what passes then without room doubles."""
+    host = make_host("h100-80gb")
+    took, gate = on_sim(host, "contended", BUILD / "tests/programs/enqueue_behind", "200")
+    assert float(took) < 5 and gate["leaked"] == 0, took

@@ -79,6 +79,18 @@ def test_a_picture_without_leases_says_so(host, tmp_path):
     assert "there were none" in text and " ns<" not in text and text.endswith("</svg>\n")
 
 
+def test_a_trace_and_its_picture_are_two_files(host, tmp_path):
+    done = host.carve("timeslicing", "trace", tmp_path / "t", "--svg", tmp_path / "t")
+    assert done.returncode == 2 and "--svg: the leases are to be written to" in done.stderr
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_session_shows_what_it_asked_for_before_it_has_any(host):
+    session = host.carve_json("session", "request", "--gpu", "0.25")["id"]
+    host.carve("timeslicing", "--mode", "strict")
+    assert "\nGPU time:  25% asked, 25% at most; none measured\n" in host.carve("session", "show", session).stdout
+
+
 @pytest.mark.parametrize("seconds", ["0", "0.0", "-1", "x"])
 def test_a_trace_of_no_time(host, tmp_path, seconds):
     file = tmp_path / "t.json"

@@ -28,10 +28,14 @@
 #define BUDGET_BYTES MIB(64)
 /* Markers are put in after so many launches at the latest. */
 #define UNMARKED_MAX 64u
-/* How long nothing may complete before a launch passes though there is no room: a stream may wait
- * for what this thread launches. Doubled each time that it happens in a row, up to the second. */
+/* How long nothing may complete before a launch passes though there is no room, and twice what is
+ * in flight by the estimate: a stream may wait for what this thread launches. And how long again,
+ * where nothing has completed since. */
 #define STALL_NS 20000000ull
-#define STALL_NS_MOST 320000000ull
+#define STALL_NS_AGAIN 40000000ull
+/* What passes then is an eighth of the bound, and twice as much each time in a row: what is in
+ * flight may all wait for the last of many launches. */
+#define STALLS_DOUBLED 8u
 /* What will be done so soon is as good as done: about what this thread takes to hear of it. */
 #define SOON_NS 500000ull
 #define ROOM_NAP_NS 20000ull
@@ -323,7 +327,7 @@ static bool stalled(struct stall *s, const struct gate_local *l, uint32_t done, 
 		*s = (struct stall){.since = now, .done = done};
 		return false;
 	}
-	return now - s->since > MAX(2 * sum, MIN(STALL_NS << MIN(l->stalls, 4), STALL_NS_MOST));
+	return now - s->since > (l->stalls ? STALL_NS_AGAIN : MAX(2 * sum, STALL_NS));
 }
 
 /* What is in flight is about to end: one more may be handed in, however long it takes, or the GPU
@@ -340,6 +344,19 @@ static bool ends_soon(struct gate_local *l, const struct stall *s, uint64_t sum,
 	return true;
 }
 
+/* It passes without room, for what it hands in next as well. */
+static void stall_pass(struct gate_local *l, uint64_t ns, uint64_t bound, uint32_t done)
+{
+	l->room_ns = MAX(ns, bound / 8 << MIN(l->stalls, STALLS_DOUBLED));
+	l->stalls++;
+	l->stall_done = done;
+}
+
+static bool has_room(uint64_t sum, uint64_t ns, uint64_t bound)
+{
+	return !sum || sum + ns <= bound;
+}
+
 /* Waits until `ns` more fit, with nothing locked and the thread in no launch. Gives up where
  * nothing completes, or the gate is not contended any more. */
 static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
@@ -351,12 +368,12 @@ static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
 	for (;;) {
 		gate_lanes_mark_own(g, l, NULL);
 		sum = in_flight(g, &done);
-		if (!sum || sum + ns <= bound || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
+		if (has_room(sum, ns, bound) || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
 			break;
 		uint64_t now = now_monotonic_ns();
+		l->stalls = done == l->stall_done ? l->stalls : 0;
 		if (stalled(&stall, l, done, sum, now)) {
-			l->stalls++;
-			l->room_ns = MAX(ns, bound / 8);
+			stall_pass(l, ns, bound, done);
 			return;
 		}
 		if (ends_soon(l, &stall, sum, now, bound))
@@ -364,10 +381,9 @@ static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
 		gate_nap(nap);
 		nap = MIN(nap * 2, ROOM_NAP_NS_MOST);
 	}
-	l->stalls = 0;
 	/* Where the gate closed meanwhile there is nothing to divide. */
 	l->room_ns = MAX(ns, bound / 8);
-	if (sum && sum + ns <= bound)
+	if (sum && has_room(sum, ns, bound))
 		l->room_ns = MAX(ns, MIN(bound - sum, bound / 8));
 }
 

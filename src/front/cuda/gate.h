@@ -38,6 +38,7 @@ struct gate_local {
 	uint64_t room_ns;    /* what it may hand in before it adds up what is in flight */
 	uint32_t unmarked;   /* launches since it last put markers in */
 	uint32_t stalls;     /* times in a row that it passed without room */
+	uint32_t stall_done; /* what was completed by then, of all that is in flight */
 	uint32_t ahead_done; /* completions when it passed because work was about to end */
 	bool ahead;          /* that was ever */
 	uint32_t index;
