@@ -284,7 +284,7 @@ static void check_shared_events_child(int argc, char **argv)
 	CUipcEventHandle handle;
 	CUevent event;
 	CUstream stream;
-	uint32_t ns = 2000000000;
+	uint32_t ns = 4000000000;
 	void *params[] = {&ns};
 
 	check_context();

@@ -127,8 +127,9 @@ def test_nothing_of_the_front_gets_into_a_capture(make_host, mode):
     assert int(captures) > 100 and gate["leaked"] == 0
 
 
+@pytest.mark.timed
 def test_what_waits_for_work_that_is_handed_in_later_is_handed_in_soon(make_host):
     """Nothing that is in flight ends before all is: what passes then without room doubles."""
     host = make_host("h100-80gb")
     took, gate = on_sim(host, "contended", BUILD / "tests/programs/enqueue_behind", "200")
-    assert float(took) < 5 and gate["leaked"] == 0, took
+    assert float(took) < 12 and gate["leaked"] == 0, took

@@ -49,8 +49,9 @@ _Atomic uint64_t *_Atomic gate_short = &off;
 static struct gate_local nobody;
 _Thread_local struct gate_local *gate_self = &nobody;
 _Atomic uint32_t gate_captures;
-/* Threads that are making calls of the front's own, which a capture would be spoiled by. */
-static _Atomic uint32_t looking;
+/* Threads that are making calls of the front's own, which a capture would be spoiled by; and those
+ * that are just beginning one. */
+static _Atomic uint32_t looking, beginning;
 
 static void word_sleep(uint32_t *word, uint32_t seen, uint64_t ns, int operation)
 {
@@ -79,12 +80,17 @@ void gate_bind(struct process *p)
 		return;
 	gate_at = gate_word(&p->attachment.ledger);
 	gate_capture_begins();
+	gate_capture_begun();
 	gate_capture_ended();
 }
 
-void gate_look_begin(void)
+bool gate_look_begin(void)
 {
 	atomic_fetch_add(&looking, 1);
+	if (!atomic_load(&beginning))
+		return true;
+	gate_look_end();
+	return false;
 }
 
 void gate_look_end(void)
@@ -92,9 +98,10 @@ void gate_look_end(void)
 	atomic_fetch_sub(&looking, 1);
 }
 
-/* Who looks from here on sees it; who does already is waited for. */
+/* Nobody looks from here on until it has begun; who does already is waited for. */
 void gate_capture_begins(void)
 {
+	atomic_fetch_add(&beginning, 1);
 	atomic_fetch_add(&gate_captures, 1);
 	atomic_store(&gate_short, &capturing);
 	if (!atomic_load(&looking))
@@ -102,6 +109,11 @@ void gate_capture_begins(void)
 	for (uint64_t begin = now_monotonic_ns();
 	     atomic_load(&looking) && now_monotonic_ns() - begin < LOOK_END_NS_MOST;)
 		gate_nap(LOOK_END_NAP_NS);
+}
+
+void gate_capture_begun(void)
+{
+	atomic_fetch_sub(&beginning, 1);
 }
 
 /* Where one begins just now, it has counted itself, and is seen here or puts its word back. */

@@ -159,8 +159,10 @@ static __attribute__((always_inline)) inline void gate_leave(struct gate_local *
 /* The call submits to one more stream. */
 void gate_count_more(const struct gate_call *c, CUstream stream);
 
-/* Captures that may be going on in this process: one more, one less. */
+/* Captures that may be going on in this process: one more, from before the driver's call on and
+ * begun after it; one less. */
 void gate_capture_begins(void);
+void gate_capture_begun(void);
 void gate_capture_ended(void);
 /* The process is attached: from now on its session's gate counts. */
 void gate_bind(struct process *p);

@@ -32,12 +32,14 @@ void gate_blocking_stream_made(void)
 
 /* ---- calls of our own ---------------------------------------------------------------------- */
 
-void gate_relax(struct gate_relaxed *r)
+bool gate_relax(struct gate_relaxed *r)
 {
 	*r = (struct gate_relaxed){.before = CU_STREAM_CAPTURE_MODE_RELAXED};
-	gate_look_begin();
+	if (!gate_look_begin())
+		return false;
 	if (atomic_load(&gate_captures))
 		r->changed = real_cuThreadExchangeStreamCaptureMode(&r->before) == CUDA_SUCCESS;
+	return true;
 }
 
 void gate_relax_end(const struct gate_relaxed *r)
@@ -81,7 +83,8 @@ static void context_prepare(struct gate *g, struct gate_context *context)
 	context->state = GATE_CONTEXT_QUERIES;
 	if (view == MAP_FAILED)
 		return;
-	gate_relax(&relaxed);
+	while (!gate_relax(&relaxed))
+		gate_nap(END_NAP_NS);
 	if (real_cuMemHostRegister_v2(view, VIEW_BYTES,
 				      CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE) ==
 	    CUDA_SUCCESS) {
@@ -326,7 +329,8 @@ static void lane_look(struct gate_lane *lane, CUstream stream)
 	struct gate_relaxed relaxed;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-	gate_relax(&relaxed);
+	if (!gate_relax(&relaxed))
+		return;
 	if (gate_lane_by_query(lane))
 		lane_ask(lane, stream);
 	else if (!atomic_load(&gate_captures) ||
@@ -462,7 +466,8 @@ static bool strays_look(struct gate *g)
 
 bool gate_strays_look(struct gate *g)
 {
-	gate_look_begin();
+	if (!gate_look_begin())
+		return false;
 	bool done = strays_look(g);
 	gate_look_end();
 	return done;

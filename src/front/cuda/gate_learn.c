@@ -159,7 +159,8 @@ struct gate_sample *gate_sample_begin(struct gate *g, struct gate_learned *learn
 	/* Events in the NULL stream are barriers as markers are. */
 	if (!is_wanted(learned) || gate_lane_by_query(lane))
 		return NULL;
-	gate_look_begin();
+	if (!gate_look_begin())
+		return NULL;
 	if (!atomic_load(&gate_captures)) {
 		gate_samples_read(g, context);
 		s = sample_choose(g, context);

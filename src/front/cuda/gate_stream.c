@@ -10,6 +10,7 @@
 #define BEGIN_CAPTURE(call)           \
 	gate_capture_begins();        \
 	CUresult result_ = call;      \
+	gate_capture_begun();         \
 	if (result_ != CUDA_SUCCESS)  \
 		gate_capture_ended(); \
 	return result_
