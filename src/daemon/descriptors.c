@@ -9,7 +9,6 @@
 #include "daemon/node.h"
 #include "daemon/process.h"
 #include "daemon/session.h"
-#include "daemon/settle.h"
 #include "proto/mark.h"
 
 struct descriptor {

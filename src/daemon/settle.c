@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/descriptors.h"
-#include "daemon/leases.h"
 #include "daemon/node.h"
 #include "daemon/pool.h"
 #include "daemon/session.h"
@@ -239,14 +238,6 @@ static bool session_post(struct session *s)
 	return false;
 }
 
-bool settle_keeps(const struct session *s)
-{
-	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		if (ledger_kept(&s->books.ledger, i))
-			return true;
-	return false;
-}
-
 /* What only open descriptors keep is nobody's, as long as they are. Returns whether more is kept
  * than that. */
 static bool keep_described(struct session *s)
@@ -335,7 +326,7 @@ static void hurry_all(struct node *node)
 		uv_timer_start(&node->hurry, on_hurry_timer, delay, 0);
 }
 
-bool settle_exported(const struct session *s)
+static bool somebody_exported(const struct session *s)
 {
 	for (const struct process *p = s->processes; p; p = p->next)
 		if (ledger_slot(&s->books.ledger, p->slot)->exported)
@@ -353,7 +344,7 @@ static bool somebody_waits(const struct session *s)
 
 static void session_settle(struct session *s)
 {
-	s->exported = settle_exported(s);
+	s->exported = somebody_exported(s);
 	s->spared = session_post(s);
 	bool gave = kept_give(s);
 

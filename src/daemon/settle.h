@@ -28,10 +28,6 @@ uint64_t process_over(const struct process *process, uint32_t position);
 /* It is gone. Where what it let others have may be in their figures, or descriptors of it are open,
  * that is charged to the daemon until it is known. */
 void settle_keep(const struct process *process);
-/* Whether a process of it let others have memory of its own, and there are any. */
-bool settle_exported(const struct session *session);
-/* Whether slot 0 is charged with anything. */
-bool settle_keeps(const struct session *session);
 /* Called when a sample starts. */
 void processes_sampling(struct node *node);
 /* Compares all, by the sample that is in. */

@@ -106,10 +106,8 @@ held = import_(int(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
 """
-
-
-def test_memory_that_another_process_holds_counts_when_its_exporter_gave_it_up(host):
-    said = in_slice(host, f"IMPORTER = {BEGIN + IMPORTER!r}" + r"""
+# A GiB that another process has imported, by a descriptor that it keeps.
+SHARED = f"IMPORTER = {BEGIN + IMPORTER!r}" + r"""
 import subprocess
 begin()
 result, handle = create(1024 * MIB)
@@ -117,6 +115,11 @@ fd = export(handle)
 other = subprocess.Popen([sys.executable, "-c", IMPORTER, str(fd)], pass_fds=[fd], stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, text=True)
 assert result == 0 and other.stdout.readline() == "held\n"
+"""
+
+
+def test_memory_that_another_process_holds_counts_when_its_exporter_gave_it_up(host):
+    said = in_slice(host, SHARED + r"""
 os.close(fd)
 before = room()
 assert cuda.cuMemRelease(handle) == 0
@@ -211,13 +214,7 @@ print(json.dumps({"before": before, "at_once": at_once, "result": result, "later
 
 
 def test_memory_that_a_descriptor_keeps_is_not_charged_twice_where_it_is_imported(host):
-    said = in_slice(host, f"IMPORTER = {BEGIN + IMPORTER!r}" + DESCRIBED + r"""
-begin()
-result, handle = create(1024 * MIB)
-fd = export(handle)
-other = subprocess.Popen([sys.executable, "-c", IMPORTER, str(fd)], pass_fds=[fd], stdin=subprocess.PIPE,
-                         stdout=subprocess.PIPE, text=True)
-assert result == 0 and other.stdout.readline() == "held\n"
+    said = in_slice(host, SHARED + DESCRIBED + r"""
 before = room()
 assert cuda.cuMemRelease(handle) == 0
 time.sleep(1.5)
