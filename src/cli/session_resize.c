@@ -35,7 +35,7 @@ static int size_read(const char *id, const char *size, const char *vram, const c
 			  : size ? "SIZE and --vram are both given"
 				 : "no size given");
 		error_hint(err, "for example: carve session resize %.32s%s6GiB (or --gpu 0.5)",
-			   id ? id : "", id ? " " : "");
+			   id ? id : "", id && *id ? " " : "");
 		return -EXIT_CODE_USAGE;
 	}
 	int rc = size   ? units_parse_size(size, "SIZE", &bytes, err)
