@@ -188,6 +188,14 @@ static bool may_be_node(const struct op *op)
 		range.start == op->memory.address);
 }
 
+bool capture_is_on(CUstream stream)
+{
+	pthread_mutex_lock(&driver.lock);
+	bool is_on = stream->capture != NULL;
+	pthread_mutex_unlock(&driver.lock);
+	return is_on;
+}
+
 bool capture_takes(CUstream stream, struct op *op, CUresult *ret)
 {
 	struct capture *part;
@@ -203,6 +211,27 @@ bool capture_takes(CUstream stream, struct op *op, CUresult *ret)
 		*ret = part_append(part, op, &node);
 	else if (takes)
 		op_release(op);
+	pthread_mutex_unlock(&driver.lock);
+	return takes;
+}
+
+bool capture_takes_graph(CUstream stream, CUgraph child, CUresult *ret)
+{
+	struct op op = {.kind = OP_EMPTY};
+	struct capture *part;
+	CUgraphNode node;
+
+	pthread_mutex_lock(&driver.lock);
+	bool takes = capture_route(stream, &part, ret);
+	if (part)
+		*ret = part_append(part, &op, &node);
+	if (part && *ret == CUDA_SUCCESS) {
+		node->type = CU_GRAPH_NODE_TYPE_GRAPH;
+		node->child = child;
+		child->is_child = true;
+	} else if (takes) {
+		graph_free(child);
+	}
 	pthread_mutex_unlock(&driver.lock);
 	return takes;
 }

@@ -8,9 +8,13 @@
 /* What a stream's part in a capture is; struct CUstream_st.capture. */
 struct capture;
 
+/* Whether what the stream is told now becomes a node. */
+bool capture_is_on(CUstream stream);
 /* True where the op has become a node, or the capture makes it an error: *ret says which. What the
  * op owns is taken over then. */
 bool capture_takes(CUstream stream, struct op *op, CUresult *ret);
+/* The same for a graph, which becomes the child of a node. */
+bool capture_takes_graph(CUstream stream, CUgraph child, CUresult *ret);
 /* The same for recording an event, ... */
 bool capture_takes_record(CUstream stream, struct op *op, unsigned int flags, CUresult *ret);
 /* ... for waiting for one: this may draw a stream into the event's capture, ... */

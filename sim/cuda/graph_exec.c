@@ -6,6 +6,7 @@
 #include "cuda/capture.h"
 #include "cuda/context.h"
 #include "cuda/event.h"
+#include "cuda/function.h"
 #include "cuda/graph.h"
 #include "cuda/graph_params.h"
 #include "cuda/handle.h"
@@ -218,14 +219,33 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *er
 	return result;
 }
 
-/* Puts memory behind what the graph allocates. */
+/* The local memory of what runs in it, also of a launch that was captured. */
+static CUresult op_book_local(const struct op *op)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (op->kind == OP_KERNEL)
+		return kernel_book_local(&op->kernel);
+	if (op->kind != OP_GRAPH)
+		return CUDA_SUCCESS;
+	for (size_t i = 0; i < op->run->count && result == CUDA_SUCCESS; i++)
+		result = op_book_local(&op->run->ops[i]);
+	return result;
+}
+
+/* Puts memory behind what the graph allocates, and what its kernels need. */
 static CUresult exec_upload(CUgraphExec exec)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	for (size_t i = 0; i < exec->count && result == CUDA_SUCCESS; i++)
-		if (exec->steps[i].memory)
-			result = graph_memory_back(exec->steps[i].memory);
+	for (size_t i = 0; i < exec->count && result == CUDA_SUCCESS; i++) {
+		struct step *step = &exec->steps[i];
+
+		if (step->memory)
+			result = graph_memory_back(step->memory);
+		if (result == CUDA_SUCCESS && !step->disabled)
+			result = op_book_local(&step->op);
+	}
 	return result;
 }
 
@@ -461,6 +481,50 @@ static void events_set(const struct graph_run *run, struct fence *fence)
 			event_set(run->ops[i].event, fence);
 }
 
+/* What runs, one after the other. NULL: no memory, or it has memory of its own, which stays where
+ * it is. */
+static CUgraph graph_of_exec(CUgraphExec exec)
+{
+	CUgraph graph = graph_new();
+	CUgraphNode last = NULL;
+
+	for (size_t i = 0; graph && i < exec->count; i++) {
+		const struct step *step = &exec->steps[i];
+		CUgraphNodeType type = step->type;
+		struct op op;
+
+		if (step->op.kind == OP_EMPTY)
+			type = CU_GRAPH_NODE_TYPE_EMPTY;
+		if (step->memory || !op_clone(&step->op, &op)) {
+			graph_free(graph);
+			return NULL;
+		}
+		if (step->disabled) {
+			op_release(&op);
+			continue;
+		}
+		last = graph_node_add(graph, type, &op, &last, last != NULL);
+		if (!last) {
+			graph_free(graph);
+			return NULL;
+		}
+	}
+	return graph;
+}
+
+/* True: *ret says how. */
+static bool launch_is_captured(CUgraphExec exec, CUstream stream, CUresult *ret)
+{
+	CUgraph graph = capture_is_on(stream) ? graph_of_exec(exec) : NULL;
+
+	if (!graph)
+		return false;
+	bool takes = capture_takes_graph(stream, graph, ret);
+	if (!takes)
+		graph_free(graph);
+	return takes;
+}
+
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
 {
 	CUstream stream;
@@ -470,6 +534,8 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
 	if (!handle_is(exec, HANDLE_GRAPH_EXEC))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = stream_resolve(ctx, handle, &stream);
+	if (result == CUDA_SUCCESS && launch_is_captured(exec, stream, &result))
+		return result;
 	if (result == CUDA_SUCCESS)
 		result = exec_upload(exec);
 	if (result == CUDA_SUCCESS)

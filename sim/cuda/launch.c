@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/macros.h"
+#include "cuda/capture.h"
 #include "cuda/context.h"
 #include "cuda/device_heap.h"
 #include "cuda/function.h"
@@ -363,6 +364,11 @@ static CUresult cooperative_check(const struct device *device, const struct op_k
 		       : CUDA_SUCCESS;
 }
 
+CUresult kernel_book_local(const struct op_kernel *k)
+{
+	return context_book_local(k->function->module->ctx, k->function->info->local_bytes);
+}
+
 static CUresult launch(const char *call, const CUDA_KERNEL_NODE_PARAMS *p, CUstream handle,
 		       bool cooperative)
 {
@@ -382,7 +388,8 @@ static CUresult launch(const char *call, const CUDA_KERNEL_NODE_PARAMS *p, CUstr
 		result = kernel_prepare(ctx, p, cooperative, &op);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = context_book_local(ctx, op.kernel.function->info->local_bytes);
+	if (!capture_is_on(stream))
+		result = kernel_book_local(&op.kernel);
 	if (result == CUDA_SUCCESS && cooperative)
 		result = cooperative_check(ctx->device, &op.kernel);
 	if (client_fault(driver.client, WIRE_FAULT_LAUNCH, ctx->device->wire, call, &error)) {

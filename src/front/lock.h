@@ -1,6 +1,6 @@
 /* A mutex of two words for threads of one process: free when zero, so that memory the kernel zeroes
  * in a forked child holds free ones. Held for a few dozen instructions, never over a call into a
- * driver.
+ * driver, but for those that say so.
  *
  * While the process has one thread, as the C library knows, taking it needs no locked instruction:
  * nobody can appear in between, since it is that thread that would have to start another.

@@ -45,6 +45,8 @@ struct process_gpu {
 	/* Bytes that were given back to the driver, which may keep them, and stay charged until
 	 * they were told to the daemon: books_leaving_begin(). */
 	uint64_t leaving;
+	/* Held over a driver call that may make local memory grow: cuda/local.h. */
+	struct lock local_growing;
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
 };
 
@@ -77,6 +79,11 @@ struct process {
 	uint64_t last_described;       /* number of the latest mark (proto/mark.h) */
 	uint32_t last_mapping, unmaps; /* number of the latest OBJECT_MAPPING; see cuda/vmm.c */
 	struct environment_swap environment;
+	/* cuda/local.h: guards who looks closer; bytes a thread of the function that needs most;
+	 * functions that were not asked yet. */
+	struct lock local_lock;
+	_Atomic uint64_t local_most;
+	_Atomic uint32_t local_unknown;
 	struct gate *_Atomic gate; /* cuda/gate_parts.h; NULL: not armed */
 	/* Ledger GPU of each of the driver's devices, plus 1; 0: not asked yet; UINT8_MAX: none. */
 	_Atomic uint8_t device_gpu[LEDGER_GPUS_MAX];

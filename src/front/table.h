@@ -22,7 +22,14 @@ enum object_kind {
 	OBJECT_CONTEXT,
 	OBJECT_GRAPH, /* executable, with memory nodes; bytes is what those ask for */
 	OBJECT_IMAGE, /* a module or library: by its handle; what its image says that it takes */
-	OBJECT_LIMIT, /* of a context: by a number of ours; memory is the limit's first value */
+	/* A limit of a context: by a number of ours; memory is its first value, count by how much
+	 * more the highest is that it took memory for. */
+	OBJECT_LIMIT,
+	/* What needs more local memory than contexts have at first: memory is how much a thread, or
+	 * UINT64_MAX where that is to be asked. */
+	OBJECT_FUNCTION,
+	OBJECT_KERNEL,
+	OBJECT_GRAPH_LOCAL, /* the same of an executable graph in a context: by it and the GPU */
 	/* Linear memory that a stream frees when it gets there: by a number of ours; memory is its
 	 * device pointer. */
 	OBJECT_FREEING,

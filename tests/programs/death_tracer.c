@@ -172,6 +172,25 @@ static void run_context(void)
 	expect(cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS);
 }
 
+/* Kernels whose threads need more than a context has: they get it, and are refused. */
+static void run_local(void)
+{
+	static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
+				  ".visible .entry some()\n{\n.local .b8 l[1200];\nret;\n}\n"
+				  ".visible .entry most()\n{\n.local .b8 l[90000];\nret;\n}\n";
+	CUfunction some, most;
+	CUmodule module;
+
+	begin();
+	expect(cuModuleLoadData(&module, ptx) == CUDA_SUCCESS);
+	trace_me();
+	expect(cuModuleGetFunction(&some, module, "some") == CUDA_SUCCESS);
+	expect(cuModuleGetFunction(&most, module, "most") == CUDA_SUCCESS);
+	expect(cuLaunchKernel(some, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == CUDA_SUCCESS);
+	expect(cuLaunchKernel(most, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) ==
+	       CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 static CUdeviceptr inherited;
 
 /* A child of fork of a process that holds memory: the parent's is not its own, and the driver's
@@ -195,6 +214,7 @@ static const struct scenario {
 	{"linear", run_linear},   {"vmm", run_vmm},       {"pool", run_pool},
 	{"array", run_array},     {"attach", run_attach}, {"context", run_context},
 	{"fork", run_fork, true}, {"tight", run_tight},   {"exported", run_exported},
+	{"local", run_local},
 };
 
 /* ---- The neighbour: a process of the same slice that answers a byte with a byte ---- */

@@ -5,6 +5,7 @@
 #include "front/cuda/gate.h"
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
+#include "front/cuda/local.h"
 
 static uint64_t learned_cost(const struct process *p, int gpu)
 {
@@ -52,7 +53,9 @@ static CUresult context_end(struct taking *t, CUresult result, CUcontext *contex
 		grow_settle_contexts(t->process, -1);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	return taking_end(t, CUDA_SUCCESS, (uintptr_t)*context);
+	result = taking_end(t, CUDA_SUCCESS, (uintptr_t)*context);
+	local_look_again();
+	return result;
 }
 
 /* What every version of cuCtxCreate does around the driver's call. */

@@ -42,8 +42,8 @@
 #define ROOM_NAP_NS_MOST 160000ull
 
 static _Atomic uint64_t off;
-/* The word while captures go on: nobody's, so that everybody looks closer. */
-static _Atomic uint64_t capturing = UINT64_MAX;
+/* A word that is nobody's: everybody looks closer. */
+static _Atomic uint64_t closer = UINT64_MAX;
 _Atomic uint64_t *gate_at = &off;
 _Atomic uint64_t *_Atomic gate_short = &off;
 static struct gate_local nobody;
@@ -52,6 +52,8 @@ _Atomic uint32_t gate_captures;
 /* Threads that are making calls of the front's own, which a capture would be spoiled by; and those
  * that are just beginning one. */
 static _Atomic uint32_t looking, beginning;
+/* Threads that may just be putting the word back. */
+static _Atomic uint32_t reopening;
 
 static void word_sleep(uint32_t *word, uint32_t seen, uint64_t ns, int operation)
 {
@@ -98,17 +100,55 @@ void gate_look_end(void)
 	atomic_fetch_sub(&looking, 1);
 }
 
+static void wait_for_none(_Atomic uint32_t *count)
+{
+	if (!atomic_load(count))
+		return;
+	for (uint64_t begin = now_monotonic_ns();
+	     atomic_load(count) && now_monotonic_ns() - begin < LOOK_END_NS_MOST;)
+		gate_nap(LOOK_END_NAP_NS);
+}
+
+/* What it is for was said before. Who has not seen that may put the word back still. */
+static void look_closer(void)
+{
+	atomic_store(&gate_short, &closer);
+	wait_for_none(&reopening);
+	atomic_store(&gate_short, &closer);
+}
+
+static bool closer_is_needed(void)
+{
+	return atomic_load(&gate_captures) || atomic_load(&local_is_watched);
+}
+
+/* Who asks for it just now has said so before, and is seen here or puts its word back. */
+static void look_as_needed(void)
+{
+	atomic_fetch_add(&reopening, 1);
+	if (!closer_is_needed())
+		atomic_store(&gate_short, gate_at);
+	if (closer_is_needed())
+		atomic_store(&gate_short, &closer);
+	atomic_fetch_sub(&reopening, 1);
+}
+
+void gate_watch(bool on)
+{
+	atomic_store(&local_is_watched, on);
+	if (on)
+		look_closer();
+	else
+		look_as_needed();
+}
+
 /* Nobody looks from here on until it has begun; who does already is waited for. */
 void gate_capture_begins(void)
 {
 	atomic_fetch_add(&beginning, 1);
 	atomic_fetch_add(&gate_captures, 1);
-	atomic_store(&gate_short, &capturing);
-	if (!atomic_load(&looking))
-		return;
-	for (uint64_t begin = now_monotonic_ns();
-	     atomic_load(&looking) && now_monotonic_ns() - begin < LOOK_END_NS_MOST;)
-		gate_nap(LOOK_END_NAP_NS);
+	look_closer();
+	wait_for_none(&looking);
 }
 
 void gate_capture_begun(void)
@@ -116,14 +156,10 @@ void gate_capture_begun(void)
 	atomic_fetch_sub(&beginning, 1);
 }
 
-/* Where one begins just now, it has counted itself, and is seen here or puts its word back. */
 void gate_capture_ended(void)
 {
-	if (atomic_fetch_sub(&gate_captures, 1) != 1)
-		return;
-	atomic_store(&gate_short, gate_at);
-	if (atomic_load(&gate_captures))
-		atomic_store(&gate_short, &capturing);
+	if (atomic_fetch_sub(&gate_captures, 1) == 1)
+		look_as_needed();
 }
 
 /* ---- the process's, and the thread's ------------------------------------------------------- */
@@ -422,7 +458,7 @@ static void leave(struct gate *g, const struct gate_call *c)
 		atomic_store_explicit(&c->local->record->in_launch, 0, memory_order_release);
 }
 
-static bool is_capturing(CUstream stream)
+bool gate_is_capturing(CUstream stream)
 {
 	CUstreamCaptureStatus status;
 
@@ -507,7 +543,7 @@ static void begin(struct gate_call *c, CUstream stream, struct gate_work work)
 	struct process *p = process_get();
 	struct gate *g = p ? gate_get(p) : NULL;
 
-	if (!g || is_capturing(stream))
+	if (!g || gate_is_capturing(stream))
 		return;
 	gate_helper_start(g);
 	c->local = gate_local_take(g);

@@ -7,6 +7,7 @@
 
 #include "base/cuda_abi.h"
 #include "front/cuda/gate_offsets.h"
+#include "front/cuda/local.h"
 #include "front/process.h"
 #include "proto/gate.h"
 
@@ -53,7 +54,8 @@ _Static_assert(offsetof(CUlaunchConfig, hStream) == LAUNCH_CONFIG_STREAM, "for a
 
 /* The session's gate word; before there is one, a word that is off. */
 extern __attribute__((visibility("hidden"))) _Atomic uint64_t *gate_at;
-/* The same, or while captures may be going on in this process one that nobody finds open. */
+/* The same, or one that nobody finds open: while captures may be going on in this process, or
+ * launches may need local memory (cuda/local.h). */
 extern __attribute__((visibility("hidden"))) _Atomic uint64_t *_Atomic gate_short;
 /* The calling thread's, or one without a record; what it points to is empty in a forked child. The
  * only thread-local storage of the front, of a kind that needs no call. */
@@ -121,16 +123,16 @@ static __attribute__((always_inline)) inline void gate_leave(struct gate_local *
 	atomic_store_explicit(&l->record->in_launch, 0, memory_order_release);
 }
 
-/* Defines gated_NAME, which submits: parameters and arguments in parentheses; the stream as
- * gate_stream_of() has it. NAME is in CUDA_GATED or CUDA_LAUNCHED of hooks.h: while the gate is off
- * the exported entry jumps to the driver without coming here. */
+/* Defines gated_NAME, which launches a kernel: parameters and arguments in parentheses; the stream
+ * as gate_stream_of() has it. NAME is in CUDA_GATED or CUDA_LAUNCHED of hooks.h: while the gate is
+ * off the exported entry jumps to the driver without coming here. */
 #define GATED(name, parameters, arguments, stream, what_, size_)                             \
 	static __attribute__((noinline)) CUresult slowly_##name parameters                   \
 	{                                                                                    \
 		struct gate_call call_;                                                      \
 		gate_begin(&call_, stream,                                                   \
 			   (struct gate_work){.what = (uintptr_t)(what_), .size = (size_)}); \
-		return gate_end(&call_, real_##name arguments);                              \
+		return gate_end(&call_, LOCAL_LAUNCH(what_, stream, real_##name arguments)); \
 	}                                                                                    \
 	CUresult gated_##name parameters                                                     \
 	{                                                                                    \
@@ -146,7 +148,7 @@ static __attribute__((always_inline)) inline void gate_leave(struct gate_local *
 		}                                                                            \
 		return result_;                                                              \
 	}
-/* The same for what is handed in less often. */
+/* The same for what is no kernel, and handed in less often. */
 #define GATED_SELDOM(name, parameters, arguments, stream, what_, size_)                      \
 	CUresult gated_##name parameters                                                     \
 	{                                                                                    \
@@ -164,6 +166,10 @@ void gate_count_more(const struct gate_call *c, CUstream stream);
 void gate_capture_begins(void);
 void gate_capture_begun(void);
 void gate_capture_ended(void);
+/* Whether what is handed into it becomes part of a graph. */
+bool gate_is_capturing(CUstream stream);
+/* From now on launches of this process come to gated_X, or not any more: local_is_watched. */
+void gate_watch(bool on);
 /* The process is attached: from now on its session's gate counts. */
 void gate_bind(struct process *p);
 /* A copy between host and device of so many bytes: passes a closed gate on a budget. */

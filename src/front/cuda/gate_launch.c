@@ -51,6 +51,25 @@ GATED(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream s
       (function, width, height, stream), gate_stream_of(stream), function,
       blocks((unsigned int)width, (unsigned int)height, 1))
 
+/* Each in its stream's context. */
+static CUresult launch_list(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsigned int flags)
+{
+	struct local_need needs[LEDGER_GPUS_MAX] = {0};
+	struct local_calls local;
+
+	for (unsigned int i = 0; i < count && local_watched(); i++) {
+		CUcontext context = NULL;
+
+		real_cuStreamGetCtx(list[i].hStream, &context);
+		local_need_add(needs, list[i].function, NULL, context);
+	}
+	CUresult result = local_begin_all(&local, needs);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = real_cuLaunchCooperativeKernelMultiDevice(list, count, flags);
+	return local_end_all(&local, result, true);
+}
+
 /* A kernel on several devices at once passes the gate as its first part does; the others are
  * counted in their streams afterwards. */
 CUresult gated_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count,
@@ -64,7 +83,7 @@ CUresult gated_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, un
 		   (struct gate_work){
 			   .what = (uintptr_t)list[0].function,
 			   .size = blocks(list[0].gridDimX, list[0].gridDimY, list[0].gridDimZ)});
-	CUresult result = real_cuLaunchCooperativeKernelMultiDevice(list, count, flags);
+	CUresult result = launch_list(list, count, flags);
 	for (unsigned int i = 1; result == CUDA_SUCCESS && i < count; i++)
 		gate_count_more(&call, gate_stream_of(list[i].hStream));
 	return gate_end(&call, result);

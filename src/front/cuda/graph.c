@@ -1,6 +1,8 @@
 /* Memory nodes of graphs: the driver takes their memory when an executable graph is made, uploaded
  * or launched, into what it holds for graphs on the device, and gives it back when asked to trim.
- * Graphs without memory nodes go straight to the driver. */
+ * So it does with local memory that kernels of a graph need (local.h). Graphs without any of these
+ * go straight to the driver. */
+#include <string.h>
 #include <sys/mman.h>
 
 #include "front/books.h"
@@ -13,12 +15,26 @@ _Atomic bool graphs_have_memory;
 /* Graphs in graphs in graphs. */
 #define DEPTH_MAX 8
 
-/* What memory nodes ask for together, by the device that they are on, whichever is current. */
+/* What memory nodes ask for together, by the device that they are on, whichever is current; and
+ * what its kernels' threads need, by the ledger's GPU. */
 struct graph_needs {
 	uint64_t bytes[LEDGER_GPUS_MAX];
+	struct local_need local[LEDGER_GPUS_MAX];
 };
 
 static void graph_needs_add(struct graph_needs *needs, CUgraph graph, int depth);
+
+/* Old drivers lack the second form. */
+static void kernel_needs_add(struct graph_needs *needs, CUgraphNode node)
+{
+	CUDA_KERNEL_NODE_PARAMS params = {0};
+	CUDA_KERNEL_NODE_PARAMS_v1 old;
+
+	if (real_cuGraphKernelNodeGetParams_v2(node, &params) == CUDA_SUCCESS)
+		local_need_add(needs->local, params.func, params.kern, params.ctx);
+	else if (real_cuGraphKernelNodeGetParams(node, &old) == CUDA_SUCCESS)
+		local_need_add(needs->local, old.func, NULL, NULL);
+}
 
 static void node_needs_add(struct graph_needs *needs, CUgraphNode node, int depth)
 {
@@ -28,6 +44,8 @@ static void node_needs_add(struct graph_needs *needs, CUgraphNode node, int dept
 
 	if (real_cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
 		return;
+	if (type == CU_GRAPH_NODE_TYPE_KERNEL)
+		kernel_needs_add(needs, node);
 	if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
 	    real_cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS)
 		graph_needs_add(needs, child, depth + 1);
@@ -77,6 +95,8 @@ struct graph_call {
 	struct graph_part parts[LEDGER_GPUS_MAX];
 	uint64_t exec; /* 0: there is none yet */
 	uint64_t stream;
+	struct local_need needs[LEDGER_GPUS_MAX];
+	struct local_calls local;
 };
 
 static void part_add(struct graph_call *c, CUdevice device, uint64_t bytes)
@@ -153,7 +173,7 @@ static CUresult tight_begin(struct graph_call *c)
 	return result;
 }
 
-static CUresult graph_begin(struct graph_call *c, struct process *p)
+static CUresult nodes_begin(struct graph_call *c, struct process *p)
 {
 	c->process = p;
 	for (uint32_t i = 0; i < c->count; i++) {
@@ -171,19 +191,64 @@ static CUresult graph_begin(struct graph_call *c, struct process *p)
 	return result;
 }
 
+static CUresult graph_begin(struct graph_call *c, struct process *p)
+{
+	CUresult result = nodes_begin(c, p);
+
+	if (result == CUDA_SUCCESS)
+		result = local_begin_all(&c->local, c->needs);
+	if (result != CUDA_SUCCESS)
+		parts_end(c);
+	return result;
+}
+
+/* No graph of the process has memory nodes, and no kernel needs local memory. */
+static inline bool graphs_are_plain(void)
+{
+	return !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed) && !local_watched();
+}
+
+/* Also while no context has too little for any kernel: that may be so when it is launched. */
+static bool graphs_are_looked_into(const struct process *p)
+{
+	return atomic_load_explicit(&graphs_have_memory, memory_order_relaxed) ||
+	       local_is_needed(p);
+}
+
 static CUresult instantiate_begin(struct graph_call *c, CUgraph graph)
 {
 	struct process *p = process_peek();
 	struct graph_needs needs = {0};
 
-	c->count = 0;
+	c->process = NULL;
+	c->count = c->local.count = 0;
 	c->exec = 0;
-	if (!p || !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed))
+	memset(c->needs, 0, sizeof(c->needs));
+	if (!p || !graphs_are_looked_into(p))
 		return CUDA_SUCCESS;
 	graph_needs_add(&needs, graph, 0);
 	for (uint32_t device = 0; device < LEDGER_GPUS_MAX; device++)
 		part_add(c, (CUdevice)device, needs.bytes[device]);
+	memcpy(c->needs, needs.local, sizeof(c->needs));
 	return graph_begin(c, p);
+}
+
+/* What its kernels need is booked by the exec's handle and the GPU, and grows where it is changed.
+ */
+static void exec_needs_note(struct process *p, CUgraphExec exec, const struct local_need *needs)
+{
+	struct object object = {.kind = OBJECT_GRAPH_LOCAL}, before;
+
+	for (uint32_t gpu = 0; gpu < LEDGER_GPUS_MAX; gpu++) {
+		object.handle = (uintptr_t)exec + gpu;
+		object.gpu = (uint16_t)gpu;
+		object.context = needs[gpu].context;
+		object.memory = needs[gpu].bytes;
+		if (needs[gpu].bytes &&
+		    (!books_look(p, OBJECT_GRAPH_LOCAL, object.handle, &before) ||
+		     before.memory < needs[gpu].bytes))
+			books_note(p, &object);
+	}
 }
 
 /* What it needs on each device is booked by the exec's handle and the device: handles are no two so
@@ -191,6 +256,9 @@ static CUresult instantiate_begin(struct graph_call *c, CUgraph graph)
 static CUresult instantiate_end(struct graph_call *c, CUresult result, const CUgraphExec *exec)
 {
 	parts_end(c);
+	local_end_all(&c->local, result, false);
+	if (result == CUDA_SUCCESS && c->process)
+		exec_needs_note(c->process, *exec, c->needs);
 	for (uint32_t i = 0; i < c->count && result == CUDA_SUCCESS; i++) {
 		struct object object = {.kind = OBJECT_GRAPH,
 					.handle = (uintptr_t)*exec + (uint32_t)c->parts[i].device,
@@ -258,46 +326,49 @@ static CUresult launch_begin(struct graph_call *c, CUgraphExec exec, uint64_t st
 	struct process *p = process_peek();
 	struct object object;
 
-	c->count = 0;
+	c->count = c->local.count = 0;
 	c->exec = (uintptr_t)exec;
 	c->stream = stream;
-	if (!p || !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed))
+	memset(c->needs, 0, sizeof(c->needs));
+	if (!p)
 		return CUDA_SUCCESS;
 	for (uint32_t device = 0, count = device_count(); device < count; device++)
 		if (books_look(p, OBJECT_GRAPH, c->exec + device, &object))
 			part_add(c, (CUdevice)device, object.memory);
+	/* In a stream that captures it takes nothing yet. */
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count && local_watched(); gpu++)
+		if (books_look(p, OBJECT_GRAPH_LOCAL, c->exec + gpu, &object) &&
+		    !gate_is_capturing((CUstream)(uintptr_t)stream))
+			c->needs[gpu] =
+				(struct local_need){object.context, (int)gpu, object.memory};
 	return graph_begin(c, p);
 }
 
-static CUresult launch_end(struct graph_call *c, CUresult result)
+static CUresult launch_end(struct graph_call *c, CUresult result, bool surely)
 {
+	local_end_all(&c->local, result, surely);
 	for (uint32_t i = 0; i < c->count && result == CUDA_SUCCESS; i++)
 		books_graph_launched(c->process, c->exec + (uint32_t)c->parts[i].device, c->stream);
 	parts_end(c);
 	return result;
 }
 
-/* No graph of the process has memory nodes. */
-static inline bool graphs_are_plain(void)
-{
-	return !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed);
-}
-
-#define LAUNCH(exec, stream, call)                        \
+/* surely: a driver that does not take a kernel's local memory then, has it. */
+#define LAUNCH(exec, stream, call, surely)                \
 	struct graph_call c;                              \
 	if (graphs_are_plain())                           \
 		return call;                              \
 	CUresult result = launch_begin(&c, exec, stream); \
-	return result != CUDA_SUCCESS ? result : launch_end(&c, call)
+	return result != CUDA_SUCCESS ? result : launch_end(&c, call, surely)
 
 static CUresult launch(CUgraphExec exec, CUstream stream)
 {
-	LAUNCH(exec, stream_of(stream, false), real_cuGraphLaunch(exec, stream));
+	LAUNCH(exec, stream_of(stream, false), real_cuGraphLaunch(exec, stream), true);
 }
 
 static CUresult launch_ptsz(CUgraphExec exec, CUstream stream)
 {
-	LAUNCH(exec, stream_of(stream, true), real_cuGraphLaunch_ptsz(exec, stream));
+	LAUNCH(exec, stream_of(stream, true), real_cuGraphLaunch_ptsz(exec, stream), true);
 }
 
 /* A graph passes the gate as a whole. */
@@ -337,12 +408,12 @@ CUresult gated_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 
 CUresult hook_cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
-	LAUNCH(exec, stream_of(stream, false), real_cuGraphUpload(exec, stream));
+	LAUNCH(exec, stream_of(stream, false), real_cuGraphUpload(exec, stream), false);
 }
 
 CUresult hook_cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
-	LAUNCH(exec, stream_of(stream, true), real_cuGraphUpload_ptsz(exec, stream));
+	LAUNCH(exec, stream_of(stream, true), real_cuGraphUpload_ptsz(exec, stream), false);
 }
 
 /* The driver may give its memory back with it, now or when its launches are over. */
@@ -362,6 +433,8 @@ CUresult hook_cuGraphExecDestroy(CUgraphExec exec)
 	if (result == CUDA_SUCCESS && p) {
 		for (uint32_t device = 0, count = device_count(); device < count; device++)
 			books_forget(p, OBJECT_GRAPH, (uintptr_t)exec + device, 0);
+		for (uint32_t gpu = 0; local_is_needed(p) && gpu < p->attachment.gpu_count; gpu++)
+			books_forget(p, OBJECT_GRAPH_LOCAL, (uintptr_t)exec + gpu, 0);
 		graph_gone(p);
 	}
 	return result;
@@ -372,7 +445,8 @@ CUresult hook_cuGraphDestroy(CUgraph graph)
 	struct process *p = process_peek();
 	CUresult result = real_cuGraphDestroy(graph);
 
-	if (result == CUDA_SUCCESS && p && !graphs_are_plain())
+	if (result == CUDA_SUCCESS && p &&
+	    atomic_load_explicit(&graphs_have_memory, memory_order_relaxed))
 		graph_gone(p);
 	return result;
 }
@@ -418,4 +492,87 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphN
 	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		graph_gets_memory();
 	return real_cuGraphAddNode_v2(node, graph, after, edges, after_count, params);
+}
+
+/* ---- executable graphs that are changed ---- */
+
+/* True: what kernels need is looked into. */
+static bool change_begin(struct graph_needs *needs, CUresult result)
+{
+	const struct process *p = process_peek();
+
+	if (result != CUDA_SUCCESS || !p || !local_is_needed(p))
+		return false;
+	*needs = (struct graph_needs){0};
+	return true;
+}
+
+static CUresult changed_to_graph(CUgraphExec exec, CUgraph graph, CUresult result)
+{
+	struct graph_needs needs;
+
+	if (change_begin(&needs, result)) {
+		graph_needs_add(&needs, graph, 0);
+		exec_needs_note(process_peek(), exec, needs.local);
+	}
+	return result;
+}
+
+static CUresult changed_to_kernel(CUgraphExec exec, CUfunction function, CUkernel kernel,
+				  CUcontext context, CUresult result)
+{
+	struct graph_needs needs;
+
+	if (change_begin(&needs, result)) {
+		local_need_add(needs.local, function, kernel, context);
+		exec_needs_note(process_peek(), exec, needs.local);
+	}
+	return result;
+}
+
+CUresult hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
+				CUgraphExecUpdateResult *update)
+{
+	return changed_to_graph(exec, graph,
+				real_cuGraphExecUpdate(exec, graph, error_node, update));
+}
+
+CUresult hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
+				   CUgraphExecUpdateResultInfo *info)
+{
+	return changed_to_graph(exec, graph, real_cuGraphExecUpdate_v2(exec, graph, info));
+}
+
+CUresult hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child)
+{
+	return changed_to_graph(exec, child,
+				real_cuGraphExecChildGraphNodeSetParams(exec, node, child));
+}
+
+CUresult hook_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+					     const CUDA_KERNEL_NODE_PARAMS_v1 *params)
+{
+	CUresult result = real_cuGraphExecKernelNodeSetParams(exec, node, params);
+
+	return params ? changed_to_kernel(exec, params->func, NULL, NULL, result) : result;
+}
+
+CUresult hook_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+						const CUDA_KERNEL_NODE_PARAMS *params)
+{
+	CUresult result = real_cuGraphExecKernelNodeSetParams_v2(exec, node, params);
+
+	return params ? changed_to_kernel(exec, params->func, params->kern, params->ctx, result)
+		      : result;
+}
+
+CUresult hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
+				       CUgraphNodeParams *params)
+{
+	CUresult result = real_cuGraphExecNodeSetParams(exec, node, params);
+
+	return params && params->type == CU_GRAPH_NODE_TYPE_KERNEL
+		       ? changed_to_kernel(exec, params->kernel.func, params->kernel.kern,
+					   params->kernel.ctx, result)
+		       : result;
 }

@@ -57,7 +57,13 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuGraphAddNode)                     \
 	X(cuGraphAddNode_v2)                  \
 	X(cuGraphDestroy)                     \
+	X(cuGraphExecChildGraphNodeSetParams) \
 	X(cuGraphExecDestroy)                 \
+	X(cuGraphExecKernelNodeSetParams)     \
+	X(cuGraphExecKernelNodeSetParams_v2)  \
+	X(cuGraphExecNodeSetParams)           \
+	X(cuGraphExecUpdate)                  \
+	X(cuGraphExecUpdate_v2)               \
 	X(cuGraphInstantiate)                 \
 	X(cuGraphInstantiateWithFlags)        \
 	X(cuGraphInstantiateWithParams)       \
@@ -70,6 +76,9 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuInit)                             \
 	X(cuIpcCloseMemHandle)                \
 	X(cuIpcGetMemHandle)                  \
+	X(cuKernelGetFunction)                \
+	X(cuLibraryEnumerateKernels)          \
+	X(cuLibraryGetKernel)                 \
 	X(cuLibraryLoadData)                  \
 	X(cuLibraryLoadFromFile)              \
 	X(cuLibraryUnload)                    \
@@ -106,6 +115,8 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuMemUnmap)                         \
 	X(cuMipmappedArrayCreate)             \
 	X(cuMipmappedArrayDestroy)            \
+	X(cuModuleEnumerateFunctions)         \
+	X(cuModuleGetFunction)                \
 	X(cuModuleLoad)                       \
 	X(cuModuleLoadData)                   \
 	X(cuModuleLoadDataEx)                 \
@@ -270,17 +281,23 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	H(cuEventElapsedTime)            \
 	H(cuEventQuery)                  \
 	H(cuEventRecord)                 \
+	H(cuFuncGetAttribute)            \
 	H(cuGraphChildGraphNodeGetGraph) \
 	H(cuGraphGetNodes)               \
+	H(cuGraphKernelNodeGetParams)    \
+	H(cuGraphKernelNodeGetParams_v2) \
 	H(cuGraphMemAllocNodeGetParams)  \
 	H(cuGraphNodeGetType)            \
+	H(cuKernelGetAttribute)          \
 	H(cuLaunchHostFunc)              \
+	H(cuLibraryGetKernelCount)       \
 	H(cuMemGetAddressRange_v2)       \
 	H(cuMemGetAllocationGranularity) \
 	H(cuMemHostGetDevicePointer_v2)  \
 	H(cuMemHostRegister_v2)          \
 	H(cuMemHostUnregister)           \
 	H(cuMemPoolGetAttribute)         \
+	H(cuModuleGetFunctionCount)      \
 	H(cuPointerGetAttribute)         \
 	H(cuStreamGetCtx)                \
 	H(cuStreamIsCapturing)           \

@@ -1,0 +1,64 @@
+/* Memory that the driver takes as a side effect: modules, libraries, limits of a context, launches.
+ * What is known of it beforehand is reserved as for any allocation, and stays charged until it is
+ * given back. What the driver takes beyond that (or less), the daemon posts from the driver's
+ * figure for this process, where the device's free memory fell over the call; what then passes the
+ * limit is undone and refused. Where it fell by more than the slice has left, the call is undone
+ * first, and how much that gives back says whether it was this call's: so that nothing is posted
+ * that others in the slice would be refused for. Another process's allocation in the same moment
+ * costs one question to the daemon, or a second call, no more. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "front/cuda/charge.h"
+#include "front/cuda/image.h"
+
+/* A call whose memory cannot be told from others' is made so often. */
+#define IMPLICIT_TRIES 3
+
+/* One such call. */
+struct implicit {
+	struct process *process; /* NULL: there is nothing to compare */
+	int gpu;
+	size_t free_before, free_after;
+	struct taking taking; /* what was known beforehand; without a process: nothing was */
+	uint64_t surely;      /* of it; a driver that takes it at the first use finds it reserved */
+};
+
+/* What the driver says is free on the current context's GPU. 0: it does not say. */
+size_t implicit_driver_free(void);
+/* On the current context's GPU. CUDA_ERROR_OUT_OF_MEMORY: what it surely takes does not fit. Else
+ * to be followed by the driver's call, which goes by TAKE(), and implicit_done(). */
+CUresult implicit_begin(struct implicit *i, enum object_kind kind, struct image_memory e);
+/* The same in a context on a GPU (-1: none of the slice). */
+CUresult implicit_begin_in(struct implicit *i, struct process *p, int gpu, uint64_t context,
+			   enum object_kind kind, struct image_memory e);
+/* After a call that succeeded. True: it fitted. last: what the daemon says is taken for it. */
+bool implicit_end(struct implicit *i, bool last);
+/* It was undone, and the books follow. False: it may have been others' memory; try it again. */
+bool implicit_refused(const struct implicit *i, bool last);
+/* The end of every call that implicit_begin() let through; while it is under way, the daemon posts
+ * nothing of its own accord. What was reserved is booked by that number, or given back. */
+CUresult implicit_done(struct implicit *i, CUresult result, uint64_t number);
+
+/* What every call that takes such memory does around the driver's: how it is undone, and the number
+ * by which it is booked. */
+#define TAKING(kind, expected, call, undo, number)                    \
+	for (int attempt_ = 1;; attempt_++) {                         \
+		const bool last_ = attempt_ == IMPLICIT_TRIES;        \
+		struct implicit i;                                    \
+		CUresult result = implicit_begin(&i, kind, expected); \
+		if (result != CUDA_SUCCESS)                           \
+			return result;                                \
+		result = TAKE(&i.taking, call);                       \
+		if (result != CUDA_SUCCESS)                           \
+			return implicit_done(&i, result, 0);          \
+		if (implicit_end(&i, last_))                          \
+			return implicit_done(&i, result, number);     \
+		undo;                                                 \
+		bool refused_ = implicit_refused(&i, last_);          \
+		implicit_done(&i, CUDA_ERROR_OUT_OF_MEMORY, 0);       \
+		if (refused_)                                         \
+			return CUDA_ERROR_OUT_OF_MEMORY;              \
+	}

@@ -1,0 +1,481 @@
+#include "front/cuda/local.h"
+
+#include "base/macros.h"
+#include "front/books.h"
+#include "front/cuda/gate.h"
+#include "front/cuda/grow.h"
+#include "front/cuda/hooks.h"
+
+/* What any context has for a thread at first: the stack that the CUDA documentation calls the
+ * default (cudaLimitStackSize). */
+#define FIRST_BYTES 1024u
+/* No driver gives a thread a larger stack. */
+#define STACK_MOST (512u << 10)
+/* Of a function that could not be asked yet. */
+#define NEED_UNKNOWN UINT64_MAX
+/* Contexts of one process that are looked at; with more, launches go on being. */
+#define CONTEXTS_MOST 64
+
+_Atomic bool local_is_watched;
+
+/* ---- what a limit takes ---- */
+
+/* Bytes on the device for each that the limit is higher. A stack is there for every thread that can
+ * run at a time. 0: it takes none. */
+static uint64_t limit_unit(CUlimit limit)
+{
+	int processors = 0, threads = 0;
+	CUdevice device;
+
+	if (limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE)
+		return 1;
+	if (limit != CU_LIMIT_STACK_SIZE || real_cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+	    real_cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+				      device) != CUDA_SUCCESS ||
+	    real_cuDeviceGetAttribute(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+				      device) != CUDA_SUCCESS ||
+	    processors < 0 || threads < 0)
+		return 0;
+	return (uint64_t)processors * (uint64_t)threads;
+}
+
+/* What a limit takes beyond what it took at first. */
+static uint64_t limit_bytes(CUlimit limit, uint64_t first, uint64_t value)
+{
+	uint64_t unit = limit_unit(limit);
+
+	if (value <= first || !unit)
+		return 0;
+	return value - first > BOOKS_MOST / unit ? BOOKS_MOST + 1
+						 : ALIGN_UP((value - first) * unit, BLOCK_BYTES);
+}
+
+/* The number by which it is booked: contexts are no two so near to each other. */
+static uint64_t limit_number(uint64_t context, CUlimit limit)
+{
+	return context + (unsigned int)limit;
+}
+
+/* What is known of a limit: its first value, and the highest that it took memory for, which for the
+ * stack a kernel may have raised. */
+struct limit_known {
+	uint64_t first, most;
+	struct object booked;
+};
+
+static struct limit_known limit_look(struct process *p, uint64_t context, CUlimit limit)
+{
+	struct limit_known known = {0};
+	size_t value = 0;
+
+	if (books_look(p, OBJECT_LIMIT, limit_number(context, limit), &known.booked)) {
+		known.first = known.booked.memory;
+		known.most = known.first + known.booked.count;
+	} else if (real_cuCtxGetLimit(&value, limit) == CUDA_SUCCESS) {
+		known.first = known.most = value;
+	}
+	return known;
+}
+
+/* What is booked for a limit becomes one object. */
+static uint64_t limit_booked(struct implicit *i, uint64_t context, CUlimit limit, uint64_t first,
+			     uint64_t most)
+{
+	uint64_t number = limit_number(context, limit);
+	struct object before;
+
+	if (!i->taking.process)
+		return number;
+	if (books_remove(i->process, OBJECT_LIMIT, number, &before))
+		i->taking.object.bytes += before.bytes;
+	i->taking.object.memory = first;
+	i->taking.object.count = (uint32_t)MIN(most - first, UINT32_MAX);
+	return number;
+}
+
+/* ---- functions ---- */
+
+/* Whether the calling thread has a device to ask about. */
+static bool kernel_ask(CUkernel kernel, int *ret)
+{
+	CUdevice device;
+
+	return real_cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+	       real_cuKernelGetAttribute(ret, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, kernel, device) ==
+		       CUDA_SUCCESS;
+}
+
+static uint64_t need_ask(enum object_kind kind, uint64_t handle)
+{
+	int bytes = 0;
+	bool known =
+		kind == OBJECT_KERNEL
+			? kernel_ask((CUkernel)(uintptr_t)handle, &bytes)
+			: real_cuFuncGetAttribute(&bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+						  (CUfunction)(uintptr_t)handle) == CUDA_SUCCESS;
+
+	return known ? (uint64_t)MAX(bytes, 0) : NEED_UNKNOWN;
+}
+
+bool local_is_needed(const struct process *p)
+{
+	return atomic_load_explicit(&p->local_most, memory_order_relaxed) ||
+	       atomic_load_explicit(&p->local_unknown, memory_order_relaxed);
+}
+
+static bool some_context_has_less(struct process *p)
+{
+	uint64_t contexts[CONTEXTS_MOST], most = atomic_load(&p->local_most);
+	size_t count = books_list(p, OBJECT_CONTEXT, 0, contexts, CONTEXTS_MOST);
+
+	if (count > CONTEXTS_MOST)
+		return true;
+	for (size_t i = 0; i < count; i++)
+		if (limit_look(p, contexts[i], CU_LIMIT_STACK_SIZE).most < most)
+			return true;
+	return false;
+}
+
+/* Holding the lock. */
+static void watch_as_needed(struct process *p)
+{
+	bool watch = atomic_load(&p->local_unknown) ||
+		     (atomic_load(&p->local_most) && some_context_has_less(p));
+
+	if (watch != atomic_load(&local_is_watched))
+		gate_watch(watch);
+}
+
+/* Holding the lock. What had that handle before may have been another function. */
+static void need_note(struct process *p, enum object_kind kind, uint64_t handle, uint64_t bytes)
+{
+	struct object object = {.kind = kind, .handle = handle, .memory = bytes}, before;
+
+	if (books_remove(p, kind, handle, &before) && before.memory == NEED_UNKNOWN)
+		atomic_fetch_sub(&p->local_unknown, 1);
+	if (bytes <= FIRST_BYTES)
+		return;
+	books_note(p, &object);
+	if (bytes == NEED_UNKNOWN)
+		atomic_fetch_add(&p->local_unknown, 1);
+	else if (bytes > atomic_load(&p->local_most))
+		atomic_store(&p->local_most, bytes);
+}
+
+static void got(enum object_kind kind, uint64_t handle, uint64_t bytes)
+{
+	struct process *p = process_peek();
+
+	if (!p || (bytes <= FIRST_BYTES && !local_is_needed(p)))
+		return;
+	lock_acquire(&p->local_lock);
+	need_note(p, kind, handle, bytes);
+	watch_as_needed(p);
+	lock_release(&p->local_lock);
+}
+
+/* Many of which few may ever be launched: each is asked when it is. */
+static void got_many(enum object_kind kind, const void *handles, unsigned int count)
+{
+	struct process *p = process_peek();
+	const uint64_t *handle = handles;
+	struct object known;
+
+	if (!p || !handles || !count)
+		return;
+	lock_acquire(&p->local_lock);
+	for (unsigned int i = 0; i < count; i++)
+		if (handle[i] && !books_look(p, kind, handle[i], &known))
+			need_note(p, kind, handle[i], NEED_UNKNOWN);
+	watch_as_needed(p);
+	lock_release(&p->local_lock);
+}
+
+CUresult hook_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+	CUresult result = real_cuModuleGetFunction(function, module, name);
+
+	if (result == CUDA_SUCCESS)
+		got(OBJECT_FUNCTION, (uintptr_t)*function,
+		    need_ask(OBJECT_FUNCTION, (uintptr_t)*function));
+	return result;
+}
+
+CUresult hook_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module)
+{
+	unsigned int all = 0;
+	CUresult result = real_cuModuleEnumerateFunctions(functions, count, module);
+
+	if (result == CUDA_SUCCESS && real_cuModuleGetFunctionCount(&all, module) == CUDA_SUCCESS)
+		got_many(OBJECT_FUNCTION, functions, MIN(count, all));
+	return result;
+}
+
+CUresult hook_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
+	CUresult result = real_cuLibraryGetKernel(kernel, library, name);
+
+	if (result == CUDA_SUCCESS)
+		got(OBJECT_KERNEL, (uintptr_t)*kernel, need_ask(OBJECT_KERNEL, (uintptr_t)*kernel));
+	return result;
+}
+
+CUresult hook_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary library)
+{
+	unsigned int all = 0;
+	CUresult result = real_cuLibraryEnumerateKernels(kernels, count, library);
+
+	if (result == CUDA_SUCCESS && real_cuLibraryGetKernelCount(&all, library) == CUDA_SUCCESS)
+		got_many(OBJECT_KERNEL, kernels, MIN(count, all));
+	return result;
+}
+
+CUresult hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+	CUresult result = real_cuKernelGetFunction(function, kernel);
+
+	if (result == CUDA_SUCCESS)
+		got(OBJECT_FUNCTION, (uintptr_t)*function,
+		    need_ask(OBJECT_FUNCTION, (uintptr_t)*function));
+	return result;
+}
+
+void local_look_again(void)
+{
+	struct process *p = process_peek();
+
+	if (!p || !local_is_needed(p))
+		return;
+	lock_acquire(&p->local_lock);
+	watch_as_needed(p);
+	lock_release(&p->local_lock);
+}
+
+/* ---- launches ---- */
+
+static uint64_t need_look(struct process *p, uint64_t handle)
+{
+	enum object_kind kind = OBJECT_FUNCTION;
+	struct object known;
+
+	if (!books_look(p, kind, handle, &known)) {
+		kind = OBJECT_KERNEL;
+		if (!books_look(p, kind, handle, &known))
+			return 0;
+	}
+	if (known.memory != NEED_UNKNOWN)
+		return known.memory;
+	uint64_t bytes = need_ask(kind, handle);
+	if (bytes == NEED_UNKNOWN)
+		return 0;
+	lock_acquire(&p->local_lock);
+	need_note(p, kind, handle, bytes);
+	watch_as_needed(p);
+	lock_release(&p->local_lock);
+	return bytes;
+}
+
+struct local_need local_need_of(CUfunction function)
+{
+	struct process *p = process_peek();
+	struct local_need need = {.gpu = -1};
+	CUcontext context = NULL;
+
+	if (!p || !function)
+		return need;
+	need.bytes = need_look(p, (uintptr_t)function);
+	if (need.bytes && real_cuCtxGetCurrent(&context) == CUDA_SUCCESS && context) {
+		need.context = (uintptr_t)context;
+		need.gpu = charge_current_gpu(p);
+	}
+	return need;
+}
+
+/* Holding the GPU's lock. */
+static CUresult grow_begin_locked(struct local_call *c, struct process *p)
+{
+	struct limit_known known = limit_look(p, c->need.context, CU_LIMIT_STACK_SIZE);
+
+	if (known.most >= c->need.bytes)
+		return CUDA_SUCCESS;
+	uint64_t bytes = limit_bytes(CU_LIMIT_STACK_SIZE, known.first, c->need.bytes) -
+			 limit_bytes(CU_LIMIT_STACK_SIZE, known.first, known.most);
+	CUresult result = implicit_begin_in(&c->implicit, p, c->need.gpu, c->need.context,
+					    OBJECT_LIMIT, (struct image_memory){.surely = bytes});
+	c->first = known.first;
+	c->grows = result == CUDA_SUCCESS && c->implicit.process;
+	/* A driver that needs less for it gives the rest back. */
+	c->implicit.surely = 0;
+	return result;
+}
+
+CUresult local_begin(struct local_call *c, struct local_need need)
+{
+	struct process *p = process_peek();
+
+	*c = (struct local_call){.need = need};
+	if (!p || need.gpu < 0 || need.bytes <= FIRST_BYTES ||
+	    limit_look(p, need.context, CU_LIMIT_STACK_SIZE).most >= need.bytes)
+		return CUDA_SUCCESS;
+	lock_acquire(&p->gpu[need.gpu].local_growing);
+	CUresult result = grow_begin_locked(c, p);
+	if (!c->grows)
+		lock_release(&p->gpu[need.gpu].local_growing);
+	return result;
+}
+
+static bool nothing_fell(const struct local_call *c)
+{
+	CUcontext context = NULL;
+
+	return real_cuCtxGetCurrent(&context) == CUDA_SUCCESS &&
+	       (uintptr_t)context == c->need.context &&
+	       implicit_driver_free() >= c->implicit.free_before;
+}
+
+CUresult local_end(struct local_call *c, CUresult result, bool surely)
+{
+	struct implicit *i = &c->implicit;
+	struct process *p = i->process;
+
+	if (!c->grows)
+		return result;
+	if (result != CUDA_SUCCESS || (!surely && nothing_fell(c))) {
+		implicit_done(i, CUDA_ERROR_OUT_OF_MEMORY, 0);
+	} else {
+		implicit_end(i, true);
+		implicit_done(i, CUDA_SUCCESS,
+			      limit_booked(i, c->need.context, CU_LIMIT_STACK_SIZE, c->first,
+					   c->need.bytes));
+	}
+	lock_release(&p->gpu[i->gpu].local_growing);
+	local_look_again();
+	return result;
+}
+
+CUresult local_begin_all(struct local_calls *c, const struct local_need *needs)
+{
+	const struct process *p = process_peek();
+	uint32_t gpus = p ? p->attachment.gpu_count : 0;
+	CUresult result = CUDA_SUCCESS;
+
+	c->count = 0;
+	for (uint32_t gpu = 0; gpu < gpus && result == CUDA_SUCCESS; gpu++) {
+		if (!needs[gpu].bytes)
+			continue;
+		result = local_begin(&c->calls[c->count], needs[gpu]);
+		c->count += result == CUDA_SUCCESS;
+	}
+	return result == CUDA_SUCCESS ? result : local_end_all(c, result, false);
+}
+
+CUresult local_end_all(struct local_calls *c, CUresult result, bool surely)
+{
+	while (c->count)
+		local_end(&c->calls[--c->count], result, surely);
+	return result;
+}
+
+void local_need_add(struct local_need *needs, CUfunction function, CUkernel kernel,
+		    CUcontext context)
+{
+	struct process *p = process_peek();
+	struct local_need need = local_need_of(function ? function : (CUfunction)kernel);
+	struct object object;
+
+	/* A capture may have put another one in the place of a kernel's handle. */
+	if (p && function && !need.bytes) {
+		got(OBJECT_FUNCTION, (uintptr_t)function,
+		    need_ask(OBJECT_FUNCTION, (uintptr_t)function));
+		need = local_need_of(function);
+	}
+	if (!need.bytes)
+		return;
+	if (context && (uintptr_t)context != need.context &&
+	    books_look(p, OBJECT_CONTEXT, (uintptr_t)context, &object)) {
+		need.context = (uintptr_t)context;
+		need.gpu = object.gpu;
+	}
+	if (need.gpu >= 0 && need.bytes > needs[need.gpu].bytes)
+		needs[need.gpu] = need;
+}
+
+CUresult local_launch_begin(struct local_call *c, CUfunction function, CUstream stream)
+{
+	struct local_need need = local_need_of(function);
+
+	if (need.bytes && gate_is_capturing(stream))
+		need.bytes = 0;
+	return local_begin(c, need);
+}
+
+/* ---- limits of a context ---- */
+
+static uint64_t current_context(void)
+{
+	CUcontext context = NULL;
+
+	real_cuCtxGetCurrent(&context);
+	return (uintptr_t)context;
+}
+
+static CUresult limit_raise(CUlimit limit, size_t value, size_t before, uint64_t first,
+			    uint64_t growth)
+{
+	TAKING(OBJECT_LIMIT, ((struct image_memory){.surely = growth}),
+	       real_cuCtxSetLimit(limit, value), (void)real_cuCtxSetLimit(limit, before),
+	       limit_booked(&i, current_context(), limit, first, value));
+}
+
+static uint64_t limit_growth(CUlimit limit, size_t value, const struct limit_known *known)
+{
+	uint64_t bytes = limit_bytes(limit, known->first, value), has = known->booked.bytes;
+
+	/* The driver refuses that. */
+	if (limit == CU_LIMIT_STACK_SIZE && value > STACK_MOST)
+		return 0;
+	/* Of which the driver may have taken less than was thought. */
+	if (limit == CU_LIMIT_STACK_SIZE)
+		has = limit_bytes(limit, known->first, known->most);
+	return bytes > has ? bytes - has : 0;
+}
+
+/* Some are taken back by a driver, others stay as high as they were. */
+static CUresult limit_lower(struct process *p, CUlimit limit, size_t value,
+			    const struct limit_known *known)
+{
+	size_t free_before = implicit_driver_free();
+	uint64_t bytes = limit_bytes(limit, known->first, value);
+	struct object booked;
+
+	books_call_begin(p);
+	CUresult result = real_cuCtxSetLimit(limit, value);
+	if (result == CUDA_SUCCESS && implicit_driver_free() > free_before) {
+		if (books_remove(p, OBJECT_LIMIT, known->booked.handle, &booked)) {
+			bytes = MIN(bytes, booked.bytes);
+			books_leave(p, booked.gpu, booked.bytes - bytes);
+			booked.bytes = bytes;
+			booked.count = value > known->first ? (uint32_t)(value - known->first) : 0;
+			books_note(p, &booked);
+		}
+		grow_settle_exactly(p, charge_current_gpu(p));
+	}
+	books_call_end(p);
+	return result;
+}
+
+CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	struct process *p = process_peek();
+	size_t before = 0;
+
+	if (!p || real_cuCtxGetLimit(&before, limit) != CUDA_SUCCESS)
+		return real_cuCtxSetLimit(limit, value);
+	struct limit_known known = limit_look(p, current_context(), limit);
+	if (value < before)
+		return limit_lower(p, limit, value, &known);
+	CUresult result =
+		limit_raise(limit, value, before, known.first, limit_growth(limit, value, &known));
+	local_look_again();
+	return result;
+}

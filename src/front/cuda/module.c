@@ -1,0 +1,92 @@
+/* Modules, libraries, green contexts. */
+#include "front/books.h"
+#include "front/cuda/grow.h"
+#include "front/cuda/hooks.h"
+#include "front/cuda/implicit.h"
+
+/* A module or a library, whose image says what it takes. */
+#define LOAD(image, call, undo, handle) TAKING(OBJECT_IMAGE, image, call, undo, (uintptr_t)(handle))
+
+CUresult hook_cuModuleLoad(CUmodule *module, const char *path)
+{
+	LOAD(image_of_file(path), real_cuModuleLoad(module, path), real_cuModuleUnload(*module),
+	     *module);
+}
+
+CUresult hook_cuModuleLoadData(CUmodule *module, const void *image)
+{
+	LOAD(image_in_memory(image), real_cuModuleLoadData(module, image),
+	     real_cuModuleUnload(*module), *module);
+}
+
+CUresult hook_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count,
+				 CUjit_option *options, void **values)
+{
+	LOAD(image_in_memory(image), real_cuModuleLoadDataEx(module, image, count, options, values),
+	     real_cuModuleUnload(*module), *module);
+}
+
+CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+	LOAD(image_in_memory(image), real_cuModuleLoadFatBinary(module, image),
+	     real_cuModuleUnload(*module), *module);
+}
+
+CUresult hook_cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit_options,
+				void **jit_values, unsigned int jit_count, CUlibraryOption *options,
+				void **values, unsigned int count)
+{
+	LOAD(image_in_memory(image),
+	     real_cuLibraryLoadData(library, image, jit_options, jit_values, jit_count, options,
+				    values, count),
+	     real_cuLibraryUnload(*library), *library);
+}
+
+CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_options,
+				    void **jit_values, unsigned int jit_count,
+				    CUlibraryOption *options, void **values, unsigned int count)
+{
+	LOAD(image_of_file(path),
+	     real_cuLibraryLoadFromFile(library, path, jit_options, jit_values, jit_count, options,
+					values, count),
+	     real_cuLibraryUnload(*library), *library);
+}
+
+/* A part of a device's primary context, which was charged when that was made. */
+CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device,
+			       unsigned int flags)
+{
+	LOAD((struct image_memory){0}, real_cuGreenCtxCreate(context, resources, device, flags),
+	     real_cuGreenCtxDestroy(*context), *context);
+}
+
+/* What is unloaded is the slice's again at once, not only when the daemon looks next. The driver
+ * may keep some of it: that is the daemon's to say. */
+#define UNLOAD(handle, call)                                        \
+	struct implicit i;                                          \
+	struct giving g;                                            \
+	implicit_begin(&i, OBJECT_IMAGE, (struct image_memory){0}); \
+	giving_begin(&g, OBJECT_IMAGE, (uintptr_t)(handle));        \
+	CUresult result = call;                                     \
+	g.object.exported = result == CUDA_SUCCESS;                 \
+	giving_end(&g, result);                                     \
+	bool settled = g.process && g.object.bytes;                 \
+	if (result == CUDA_SUCCESS && i.process && !settled &&      \
+	    (g.process || implicit_driver_free() > i.free_before))  \
+		grow_settle_exactly(i.process, i.gpu);              \
+	return implicit_done(&i, result, 0)
+
+CUresult hook_cuModuleUnload(CUmodule module)
+{
+	UNLOAD(module, real_cuModuleUnload(module));
+}
+
+CUresult hook_cuLibraryUnload(CUlibrary library)
+{
+	UNLOAD(library, real_cuLibraryUnload(library));
+}
+
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx context)
+{
+	UNLOAD(context, real_cuGreenCtxDestroy(context));
+}

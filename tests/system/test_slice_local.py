@@ -1,0 +1,219 @@
+"""Local memory that kernels need is the slice's, whichever way they are launched: by the driver's own books."""
+import json
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BUILD, wait_until
+from sharing import slice_time
+
+MIB = 1 << 20
+GIB = 1 << 30
+LOCAL = BUILD / "tests/programs/slice_local"
+OOM = 2
+# Of a simulated H100: processors times threads of each; and what a context has for a thread at first.
+THREADS = 132 * 2048
+FIRST = 1024
+WAYS = ["kernel", "kernel-ptsz", "null-stream", "ex", "ex-ptsz", "cooperative", "cooperative-ptsz", "multi-device",
+        "launch", "launch-grid", "launch-grid-async", "library-kernel", "kernel-function", "library-module",
+        "enumerated-kernel", "enumerated-function", "reloaded-module", "capture", "captured-library-kernel",
+        "graph-ptsz", "upload", "upload-alone", "node", "old-node", "child", "update", "old-update", "exec-params",
+        "old-exec-params", "exec-child", "captured-graph", "second-context", "limit", "threads"]
+
+
+def grows_by(local):
+    return -(-(local - FIRST) * THREADS // (2 * MIB)) * 2 * MIB
+
+
+def gpu(host):
+    return host.stat()["gpus"][0]
+
+
+def launch(host, way, local, *run):
+    done = host.carve("run", "--vram", "3", *run, "--", LOCAL, way, str(local))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_way_is_tried(host):
+    assert host.run([BUILD / "carve", "sim", "--gpus", "h100-80gb", "--", LOCAL]).stdout.split() == WAYS
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.once("the front's accounts; the others have the daemon's part")
+def test_what_does_not_fit_is_refused_and_what_does_is_counted(host, way):
+    """17 GiB in a slice of 3 GiB, and 1.25 GiB."""
+    said = launch(host, way, 70_000)
+    assert said["result"] == said["again"] == OOM
+    if way != "second-context":
+        assert said["end"] == said["after"] == said["before"]
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+    said = launch(host, way, 6_000)
+    assert said["result"] == said["again"] == 0
+    taken = said["before"] - said["after"]
+    assert said["end"] == said["after"]
+    if way == "second-context":
+        assert taken > grows_by(6_000)
+    else:
+        assert taken == grows_by(6_000)
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+    wait_until(lambda: gpu(host)["memory_used_bytes"] == 0)
+
+
+def test_exact_to_the_last_block(host):
+    room = launch(host, "kernel", 512)["before"]
+    most = (room // (2 * MIB) * (2 * MIB) // THREADS + FIRST) // 8 * 8
+    assert grows_by(most) <= room < grows_by(most + 16)
+    said = launch(host, "kernel", most)
+    assert said["result"] == 0 and said["end"] == room - grows_by(most)
+    assert launch(host, "kernel", most + 16)["result"] == OOM
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+
+
+def test_what_every_context_has_costs_nothing(host):
+    said = launch(host, "kernel", FIRST)
+    assert said["result"] == 0 and said["end"] == said["before"]
+
+
+@pytest.mark.parametrize("way", ["kernel", "ex", "graph-ptsz", "launch"])
+def test_while_the_gpu_is_shared(host, way):
+    slice_time(host, "fair", "--lease", "20ms")
+    beside = host.popen([BUILD / "carve", "run", "--gpu", "0.2", "--", BUILD / "tests/programs/enqueue_behind", "32"])
+    try:
+        for local, result in ((70_000, OOM), (6_000, 0)):
+            said = launch(host, way, local, "--gpu-compute", "30%")
+            assert said["result"] == said["again"] == result
+            assert said["before"] - said["end"] == (0 if result else grows_by(local))
+    finally:
+        beside.kill()
+        beside.communicate()
+
+
+PROGRAM = r"""
+import ctypes as c, json, subprocess, sys, time
+cuda, MIB = c.CDLL("libcuda.so.1"), 1 << 20
+PTX = b'''.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry needs(.param .u32 at)
+{
+.local .align 8 .b8 depot[%d];
+.reg .b64 %%rd<5>; .reg .b32 %%r<3>;
+ld.param.u32 %%r1, [at]; cvt.u64.u32 %%rd2, %%r1; mov.u64 %%rd3, depot; add.u64 %%rd4, %%rd3, %%rd2;
+st.local.u8 [%%rd4], %%r1;
+ret;
+}
+'''
+def ok(result): assert result == 0, result
+def context(device=0):
+    at = c.c_void_p()
+    ok(cuda.cuDevicePrimaryCtxRetain(c.byref(at), device))
+    ok(cuda.cuCtxSetCurrent(at))
+    return at
+def function(size):
+    module, f = c.c_void_p(), c.c_void_p()
+    ok(cuda.cuModuleLoadData(c.byref(module), PTX % size))
+    ok(cuda.cuModuleGetFunction(c.byref(f), module, b"needs"))
+    return f
+zero = c.c_uint32(0)
+params = (c.c_void_p * 1)(c.addressof(zero))
+def launch(f):
+    return cuda.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, params, None)
+def room():
+    free, total = c.c_size_t(), c.c_size_t()
+    ok(cuda.cuMemGetInfo_v2(c.byref(free), c.byref(total)))
+    return free.value
+ok(cuda.cuInit(0))
+"""
+GREEDY = PROGRAM + r"""
+context()
+f = function(70000)
+print("up", flush=True)
+while launch(f): pass
+"""
+
+
+def program(host, code, *run):
+    done = host.carve("run", *(run or ("--vram", "3")), "--", sys.executable, "-c", PROGRAM + code, GREEDY)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_more_costs_the_difference_and_less_nothing(host):
+    said = program(host, r"""
+context()
+functions = [function(n) for n in (2000, 3000, 1500, 3900, 5000)]
+rooms = [room()]
+for f in functions[:3]: ok(launch(f)); rooms.append(room())
+for limit in 2500, 4000: ok(cuda.cuCtxSetLimit(0, c.c_size_t(limit))); rooms.append(room())
+for f in functions[3:]: ok(launch(f)); rooms.append(room())
+print(json.dumps(rooms))
+""")
+    assert [said[0] - each for each in said] == [
+        0, *(grows_by(n) for n in (2000, 3000, 3000, 3000, 4000, 4000, 5000))]
+
+
+def test_it_goes_with_the_context(host):
+    said = program(host, r"""
+rooms = []
+for _ in range(2):
+    context()
+    f = function(6000)
+    rooms.append(room())
+    ok(launch(f))
+    rooms.append(room())
+    ok(cuda.cuDevicePrimaryCtxReset_v2(0))
+print(json.dumps(rooms))
+""")
+    assert said[0] == said[2] == said[1] + grows_by(6000) and said[3] == said[1]
+
+
+def test_who_is_refused_all_the_time_is_no_trouble_of_its_slice(host):
+    """Another process of the session gets what there is room for, while one launches what does not fit."""
+    said = program(host, r"""
+greedy = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)
+context()
+assert greedy.stdout.readline() == "up\n"
+time.sleep(1.2) # what the contexts took is posted
+refused, count, size = 0, 0, room() // (2 * MIB) * (2 * MIB)
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    at = c.c_uint64()
+    result = cuda.cuMemAlloc_v2(c.byref(at), c.c_size_t(size))
+    refused += result != 0
+    count += 1
+    if not result: ok(cuda.cuMemFree_v2(at))
+assert greedy.poll() is None
+greedy.kill()
+print(json.dumps({"refused": refused, "count": count}))
+""")
+    assert said["count"] > 100 and said["refused"] == 0
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+
+
+def test_a_graph_over_two_gpus_needs_it_on_each(make_host):
+    host = make_host("h100-80gb:2")
+    said = program(host, r"""
+class Params(c.Structure):
+    _fields_ = [("f", c.c_void_p), ("n", c.c_uint * 7), ("params", c.c_void_p), ("extra", c.c_void_p), ("kernel", c.c_void_p),
+                ("context", c.c_void_p)]
+contexts, functions, before = [], [], []
+for device in range(2):
+    contexts.append(context(device))
+    functions.append(function(6000))
+    before.append(room())
+graph, node, run = c.c_void_p(), c.c_void_p(), c.c_void_p()
+ok(cuda.cuGraphCreate(c.byref(graph), 0))
+for at, f in zip(contexts, functions):
+    ok(cuda.cuCtxSetCurrent(at))
+    p = Params(f, (c.c_uint * 7)(1, 1, 1, 1, 1, 1, 0), c.cast(params, c.c_void_p), None, None, at)
+    ok(cuda.cuGraphAddKernelNode_v2(c.byref(node), graph, None, c.c_size_t(0), c.byref(p)))
+ok(cuda.cuGraphInstantiateWithFlags(c.byref(run), graph, c.c_uint64(0)))
+result, after = cuda.cuGraphLaunch(run, None), []
+for at in contexts:
+    ok(cuda.cuCtxSetCurrent(at))
+    after.append(room())
+print(json.dumps([result] + [b - a for a, b in zip(after, before)]))
+""", "--gpus", "2", "--vram", "3")
+    assert said == [0, grows_by(6000), grows_by(6000)]
