@@ -49,6 +49,8 @@ CUresult context_health(CUcontext ctx)
 {
 	const struct wire_gpu *gpu = ctx->device->gpu;
 
+	if (client_is_lost(driver.client))
+		return CUDA_ERROR_SYSTEM_NOT_READY;
 	if (atomic_load_explicit(&gpu->flags, memory_order_relaxed) & WIRE_GPU_LOST)
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	if (atomic_load_explicit(&gpu->ecc_errors, memory_order_relaxed) != ctx->ecc_errors)

@@ -46,7 +46,8 @@ struct CUctx_st {
 CUcontext context_current(void);
 bool context_is_alive(CUcontext ctx);
 CUresult context_error(CUcontext ctx);
-/* What has happened to its GPU since: lost, or memory errors, which stick. */
+/* What has happened to its GPU since: lost, alone or with its host, or memory errors, which stick.
+ */
 CUresult context_health(CUcontext ctx);
 /* The first one sticks. */
 void context_set_error(CUcontext ctx, CUresult error);

@@ -1,5 +1,6 @@
 #include "cuda/work.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -106,7 +107,7 @@ struct device *lane_device(const struct lane *lane)
 
 bool lane_is_aborting(const struct lane *lane)
 {
-	return lane->aborting;
+	return lane->aborting || client_check(driver.client) == -ENOTCONN;
 }
 
 CUcontext lane_context(const struct lane *lane)

@@ -72,5 +72,6 @@ bool fence_done(struct fence *fence);
 bool fence_is_of(const struct fence *fence, const struct lane *lane);
 /* The calling thread sleeps until it is complete. */
 void fence_wait(struct fence *fence);
-/* True once nobody wants the lane's results any more. */
+/* True once nobody wants the lane's results any more, or the host is gone, without which what it
+ * plays may never end. */
 bool lane_is_aborting(const struct lane *lane);

@@ -15,13 +15,43 @@
 
 #define FDS_MAX 2
 
-int client_check(const struct client *c)
+/* A host that died without a word wakes nobody: whoever waits or asks looks for its hanging up so
+ * often. */
+#define HANGUP_CHECK_NS 200000000u
+
+static bool hung_up(const struct client *c)
+{
+	char byte;
+	ssize_t n = recv(c->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	return n == 0 || (n < 0 && errno == ECONNRESET);
+}
+
+static bool hangup_check_is_due(struct client *c)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	uint64_t last = atomic_load_explicit(&c->looked, memory_order_relaxed);
+	return now - last >= HANGUP_CHECK_NS &&
+	       atomic_compare_exchange_strong(&c->looked, &last, now);
+}
+
+bool client_is_lost(const struct client *c)
+{
+	return atomic_load_explicit(&c->broken, memory_order_relaxed);
+}
+
+int client_check(struct client *c)
 {
 	/* Threads that play streams are of the process that made them: no other can wait for them,
 	 * and those that it made would end with it. */
 	if (c->guard->parent != getpid())
 		return -ECHILD;
-	return atomic_load_explicit(&c->broken, memory_order_relaxed) ? -ENOTCONN : 0;
+	if (!client_is_lost(c) && hangup_check_is_due(c) && hung_up(c))
+		atomic_store(&c->broken, true);
+	return client_is_lost(c) ? -ENOTCONN : 0;
 }
 
 const struct wire_host *client_host(const struct client *c)
@@ -142,16 +172,6 @@ int client_send(struct client *c, const void *message, size_t size)
 	int status = client_check(c);
 
 	return status < 0 ? status : packet_send(c, message, size, -1);
-}
-
-bool client_hung_up(struct client *c)
-{
-	char byte;
-	ssize_t n = recv(c->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-
-	if (n == 0 || (n < 0 && errno == ECONNRESET))
-		atomic_store(&c->broken, true);
-	return atomic_load(&c->broken);
 }
 
 static int host_connect(void)

@@ -21,8 +21,11 @@ int client_connect(enum wire_role role, struct client **ret);
  * such a child it only frees the child's own copy. */
 void client_disconnect(struct client *c);
 
-/* 0, -ECHILD (another process than the one that connected) or -ENOTCONN. Costs one system call. */
-int client_check(const struct client *c);
+/* 0, -ECHILD (another process than the one that connected) or -ENOTCONN: within half a second of
+ * the host's end, so who polls for anything asks this too. Costs one system call, seldom two. */
+int client_check(struct client *c);
+/* True once anybody has seen that the host is gone. Costs a load. */
+bool client_is_lost(const struct client *c);
 /* The host's page; lives as long as c. */
 const struct wire_host *client_host(const struct client *c);
 /* The caller's PID as the host (and NVML) names it. */

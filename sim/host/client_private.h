@@ -16,7 +16,8 @@ struct client_guard {
 struct client {
 	struct client_guard *guard;
 	int socket;
-	atomic_bool broken; /* the host is gone, or spoke nonsense */
+	atomic_bool broken;      /* the host is gone, or spoke nonsense */
+	_Atomic uint64_t looked; /* when client_check() last looked for its hanging up, ns */
 	int pid;
 	pthread_mutex_t
 		lock; /* one request and its reply at a time; nothing is called with it held */
@@ -29,5 +30,3 @@ struct client {
 
 /* Sends a message that has no reply. 0 or -errno. */
 int client_send(struct client *c, const void *message, size_t size);
-/* True once the host has closed the connection. */
-bool client_hung_up(struct client *c);

@@ -152,6 +152,9 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 
 		if (now >= end)
 			return NVML_ERROR_TIMEOUT;
+		int status = client_check(c);
+		if (status < 0)
+			return library_error(status);
 		nanosleep(&nap, NULL);
 	}
 	*data = event;

@@ -41,7 +41,12 @@ static const char *const tiny_ptx =
 	"ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [n];\n"
 	"atom.global.add.u32 %r2, [%rd1], 1;\n"
 	"again: ld.volatile.global.u32 %r3, [%rd1]; setp.lt.u32 %p1, %r3, %r1; @%p1 bra again;\n"
-	"ret;\n}\n";
+	"ret;\n}\n"
+	/* never ends, and looks at nothing after its start */
+	".visible .entry endless(.param .u64 p)\n{\n"
+	".reg .b64 %rd<3>; .reg .b32 %r<2>;\n"
+	"ld.param.u64 %rd1, [p]; mov.u64 %rd2, %globaltimer; st.global.u64 [%rd1], %rd2;\n"
+	"again: add.u32 %r1, %r1, 1; bra again;\n}\n";
 
 static CUmodule module_of(const char *name)
 {
@@ -329,7 +334,7 @@ static void check_library(int argc, char **argv)
 	check_context();
 	OK(cuLibraryLoadData(&library, tiny_ptx, NULL, NULL, 0, NULL, NULL, 0));
 	OK(cuLibraryGetKernelCount(&count, library));
-	EXPECT(count == 5);
+	EXPECT(count == 6);
 	OK(cuLibraryGetKernel(&kernel, library, "count"));
 	OK(cuKernelGetName(&name, kernel));
 	EXPECT(strcmp(name, "count") == 0);
@@ -495,6 +500,35 @@ static void check_work(int argc, char **argv)
 	printf("%f\n", check_seconds() - start);
 }
 
+/* argv: what is in a kernel that would take years, or else what is waited for as long. Prints the
+ * error that ends it. */
+static void check_years(int argc, char **argv)
+{
+	uint64_t words[2] = {0}, ns = UINT64_C(1) << 60;
+	uint32_t n = strcmp(argv[0], "value") ? 1u << 20 : 1;
+	CUresult result;
+
+	check_context();
+	CUdeviceptr p = upload(words, sizeof(words)), q = upload(words, sizeof(words));
+	void *until[] = {&p, &ns}, *times[] = {&p, &n};
+	if (!strcmp(argv[0], "clock"))
+		OK(launch(tiny("spin"), 1, 1, 0, until));
+	else if (!strcmp(argv[0], "memory"))
+		OK(launch(tiny("meet"), 1, 1, 0, times));
+	else if (!strcmp(argv[0], "steps"))
+		OK(launch(tiny("endless"), 1, 1, 0, until));
+	else
+		OK(launch(tiny("nap"), 1, 1, 0, times));
+	if (!strcmp(argv[0], "value"))
+		OK(cuStreamWaitValue32_v2(NULL, q, 1, CU_STREAM_WAIT_VALUE_EQ));
+	puts("ready");
+	fflush(stdout);
+	do {
+		result = strcmp(argv[0], "query") ? cuCtxSynchronize() : cuStreamQuery(NULL);
+	} while (result == CUDA_ERROR_NOT_READY);
+	printf("%d\n", result);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
@@ -513,6 +547,7 @@ int main(int argc, char **argv)
 		{"malloc", check_malloc},
 		{"asynchronous", check_asynchronous},
 		{"work", check_work},
+		{"years", check_years},
 	};
 
 	return checks_main(argc, argv, checks, ARRAY_SIZE(checks));

@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -170,6 +171,13 @@ class Host(Runner):
     def stat(self):
         """The driver's own books, never carve's."""
         return self.carve_json("sim", "stat")
+
+    def kill(self):
+        """Its server, which is the GPU, dies without a word."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            s.connect(self.env["SIMGPU_HOST"] + "/driver.sock")
+            peer = s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        os.kill(struct.unpack("3i", peer)[0], signal.SIGKILL)
 
     def close(self):
         self.process.stdin.close()

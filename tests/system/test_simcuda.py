@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, run, wait_until
+from conftest import BUILD, PATIENCE, run, wait_until
 
 MIB = 1 << 20
 
@@ -19,7 +19,7 @@ def checks(program):
 
 def alone(program):
     return [c for c in checks(program)
-            if c not in ("ask", "hold", "unsupported", "work") and not c.endswith("-child")]
+            if c not in ("ask", "hold", "unsupported", "work", "years") and not c.endswith("-child")]
 
 
 def on_host(argv, gpus="h100-80gb", driver=None, **kw):
@@ -148,6 +148,21 @@ def test_memory_is_kept_by_a_forked_worker(make_host, programs):
     assert used(host) > 100 * MIB
     os.killpg(p.pid, signal.SIGKILL)
     wait_until(lambda: used(host) == 0)
+
+
+@pytest.mark.parametrize("inside", ["clock", "memory", "steps", "sleep", "query", "value"])
+def test_nobody_outlives_the_host(make_host, programs, inside):
+    """What would take years ends with the GPU that it is on."""
+    host = make_host("h100-80gb")
+    p = host.popen([programs / "cuda_kernels", "years", inside])
+    assert p.stdout.readline() == "ready\n"
+    wait_until(lambda: host.stat()["gpus"][0]["busy_ns"] > 0)
+    host.kill()
+    try:
+        assert p.communicate(timeout=PATIENCE) == ("802\n", "")
+        assert p.returncode == 0
+    finally:
+        p.kill()
 
 
 def test_unsupported_calls_are_counted(make_host, programs):

@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from conftest import BUILD, ON_GPU, ROOT, run, wait_until
+from conftest import BUILD, ON_GPU, PATIENCE, ROOT, run, wait_until
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="tests the simulated driver")
 
 MIB = 1 << 20
 (SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, DRIVER_NOT_LOADED,
- FUNCTION_NOT_FOUND, GPU_IS_LOST, IN_USE, INSUFFICIENT_RESOURCES,
- VERSION_MISMATCH) = 0, 1, 2, 3, 6, 7, 9, 13, 15, 19, 23, 25
+ FUNCTION_NOT_FOUND, GPU_IS_LOST, IN_USE, INSUFFICIENT_RESOURCES, VERSION_MISMATCH,
+ UNKNOWN) = 0, 1, 2, 3, 6, 7, 9, 13, 15, 19, 23, 25, 999
 NO_INSTANCE = 0xFFFFFFFF
 CONTEXT = 0
 
@@ -554,6 +554,9 @@ def test_events(nvml):
     assert wait(1)[0] == timeout
     assert run([BUILD / "sim" / "simhost", "fault", "lost", "--gpu", "0"], env=lib.host.env).returncode == 0
     assert wait(1000) == (SUCCESS, xid, 79)
+    assert wait(1)[0] == timeout
+    lib.host.kill()
+    assert wait(1000 * PATIENCE)[0] == UNKNOWN
     assert lib.EventSetFree(events) == SUCCESS
 
 
