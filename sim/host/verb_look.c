@@ -31,7 +31,7 @@ static const char stat_help[] =
 static const char trace_help[] =
 	"usage: {} trace FILE [--json]\n\n"
 	"write a timeline in Chrome's trace format: who had the GPU when, and every change of\n"
-	"memory. \"chrome://tracing\" and Perfetto show it.\n\n"
+	"memory. \"chrome://tracing\" and Perfetto show it. FILE - is standard output.\n\n"
 	"Options:\n"
 	"  --json   print what was written as JSON, errors too\n\n"
 	"Example:\n  {} trace host.json\n";
@@ -298,6 +298,16 @@ static void trace_tell(const char *path)
 	json_decref(o);
 }
 
+static int trace_is_stdout_already(void)
+{
+	struct error err = {0};
+
+	error_set(&err, EXIT_CODE_USAGE,
+		  "--json: the timeline is to be written to standard output, too");
+	error_hint(&err, "give the timeline a file");
+	return verb_fail(&err, true);
+}
+
 int verb_trace(int argc, char **argv)
 {
 	struct flags flags = {0};
@@ -306,6 +316,9 @@ int verb_trace(int argc, char **argv)
 		return bad_arguments("trace", &flags, optind < argc ? argv[optind + 1] : NULL);
 	if (flags.help)
 		return verb_help(trace_help);
+	bool to_stdout = !strcmp(argv[optind], "-");
+	if (to_stdout && flags.json)
+		return trace_is_stdout_already();
 	struct client *c = verb_host_open(flags.json);
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;
@@ -313,11 +326,12 @@ int verb_trace(int argc, char **argv)
 	cleanup_close int to = -1;
 	int status = MIN(from, 0);
 	if (status == 0) {
-		to = open(argv[optind], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+		to = to_stdout ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+			       : open(argv[optind], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 		status = to < 0 ? -errno : copy_out(from, to);
 	}
 	client_disconnect(c);
 	if (status == 0 && flags.json)
 		trace_tell(argv[optind]);
-	return verb_report(argv[optind], status, flags.json);
+	return verb_report(to_stdout ? "standard output" : argv[optind], status, flags.json);
 }

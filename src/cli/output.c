@@ -1,10 +1,14 @@
 #include "cli/output.h"
 
 #include <errno.h>
+#include <libgen.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -84,6 +88,66 @@ int output_json(const json_t *value, struct error *err)
 		return error_set(err, EXIT_CODE_FAILED, "cannot write to standard output: %s",
 				 strerrordesc_np(errno));
 	return 0;
+}
+
+bool output_is_stdout(const char *path)
+{
+	return path && !strcmp(path, "-");
+}
+
+static int file_fill(FILE *file, int (*write)(FILE *file, const void *data), const void *data)
+{
+	int rc = write(file, data);
+
+	if (rc == 0 && (fflush(file) == EOF || ferror(file)))
+		rc = errno ? -errno : -EIO;
+	return rc;
+}
+
+int output_file(const char *path, int (*write)(FILE *file, const void *data), const void *data,
+		struct error *err)
+{
+	FILE *file = output_is_stdout(path) ? stdout : fopen(path, "we");
+	int rc = file ? file_fill(file, write, data) : -errno;
+
+	if (file && file != stdout && fclose(file) != 0 && rc == 0)
+		rc = -errno;
+	if (rc == 0)
+		return 0;
+	return error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s",
+			 output_is_stdout(path) ? "to standard output" : path,
+			 strerrordesc_np(-rc));
+}
+
+int output_check_path(const char *path, struct error *err)
+{
+	char copy[PATH_MAX];
+	struct stat st;
+	int error = 0;
+
+	if (output_is_stdout(path))
+		return 0;
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		error = EISDIR;
+	else if (access(path, W_OK) < 0)
+		error = errno;
+	if (error == ENOENT && *path) {
+		snprintf(copy, sizeof(copy), "%s", path);
+		error = access(dirname(copy), W_OK | X_OK) < 0 ? errno : 0;
+	}
+	return error ? error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s", path,
+				 strerrordesc_np(error))
+		     : 0;
+}
+
+int output_check_json(bool json, const char *path, const char *option, const char *what,
+		      struct error *err)
+{
+	if (!json || !output_is_stdout(path))
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "--json: %s to be written to standard output, too", what);
+	error_hint(err, "give %s a file", option);
+	return -EXIT_CODE_USAGE;
 }
 
 static void cell_append(struct table *t, char *text)

@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 struct error;
 
@@ -11,6 +12,20 @@ void output_error(const struct error *err, bool json);
 /* A value and a newline on stdout. Returns 0, or negative with *err set where stdout does not take
  * it. */
 int output_json(const json_t *value, struct error *err);
+
+/* Whether a path that the user gave means standard output: "-". NULL doesn't. */
+bool output_is_stdout(const char *path);
+/* Has `write` (0 or -errno) fill the file, or standard output. Returns 0, or negative with *err
+ * set. */
+int output_file(const char *path, int (*write)(FILE *file, const void *data), const void *data,
+		struct error *err);
+/* Refuses a path at which no file can be written, before long work: 0, or negative with *err set.
+ */
+int output_check_path(const char *path, struct error *err);
+/* Only one thing can go to standard output. Refuses --json (`json`) where `option`, as the user
+ * knows it, has sent `what` there. */
+int output_check_json(bool json, const char *path, const char *option, const char *what,
+		      struct error *err);
 
 #define TABLE_COLUMNS_MAX 32u
 /* Rows of text whose columns line up. Zeroed: empty. Not for several threads. */

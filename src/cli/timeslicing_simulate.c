@@ -207,6 +207,8 @@ static json_t *simulation_json(const struct simulation *s)
 /* ---- as a picture -------------------------------------------------------------------------- */
 
 struct drawing {
+	const struct simulation *simulation;
+	uint64_t end; /* of what is shown */
 	struct lane lanes[SIMULATION_CLIENTS_MAX + 1];
 	char names[SIMULATION_CLIENTS_MAX + 1][NAME_SIZE],
 		notes[SIMULATION_CLIENTS_MAX + 1][NAME_SIZE];
@@ -214,8 +216,10 @@ struct drawing {
 	size_t count;
 };
 
-static void drawing_lanes(struct drawing *d, const struct simulation *s)
+static void drawing_lanes(struct drawing *d)
 {
+	const struct simulation *s = d->simulation;
+
 	for (uint32_t i = 0; i <= s->count; i++) {
 		uint64_t ns = i == IDLE_LANE ? s->idle_ns : s->results[i].busy_ns;
 
@@ -224,8 +228,9 @@ static void drawing_lanes(struct drawing *d, const struct simulation *s)
 	}
 }
 
-static void drawing_spans(struct drawing *d, const struct simulation *s, uint64_t end)
+static void drawing_spans(struct drawing *d)
 {
+	const struct simulation *s = d->simulation;
 	uint64_t at = 0;
 
 	for (size_t i = 0; i < s->span_count; i++) {
@@ -243,23 +248,21 @@ static void drawing_spans(struct drawing *d, const struct simulation *s, uint64_
 								  LANE_OVERRUN, NULL};
 		at = span->to;
 	}
-	if (at + 2 * SIMULATION_SWITCH_NS < end)
-		d->spans[d->count++] = (struct lane_span){IDLE_LANE, at, end, LANE_IDLE, NULL};
+	if (at + 2 * SIMULATION_SWITCH_NS < d->end)
+		d->spans[d->count++] = (struct lane_span){IDLE_LANE, at, d->end, LANE_IDLE, NULL};
 }
 
-static int drawing_write(const struct drawing *d, const struct simulation *s, const char *path,
-			 uint64_t end)
+static int drawing_write(FILE *file, const void *data)
 {
+	const struct drawing *d = data;
+	const struct simulation *s = d->simulation;
 	char title[128], lease[UNITS_TEXT_SIZE], plan[UNITS_TEXT_SIZE];
-	FILE *file = fopen(path, "we");
 
-	if (!file)
-		return -errno;
 	snprintf(title, sizeof(title), "Time-slicing, %s: leases of %s, plans of %s",
 		 compute_mode_text(s->setting.mode),
 		 units_format_duration(s->setting.lease_ns, lease),
 		 units_format_duration(lease_plan_ns(&s->setting), plan));
-	int rc = lanes_svg_write(
+	return lanes_svg_write(
 		file,
 		&(struct lane_picture){
 			.title = title,
@@ -267,34 +270,32 @@ static int drawing_write(const struct drawing *d, const struct simulation *s, co
 				    "whole simulation.",
 			.lanes = d->lanes,
 			.count = s->count + 1,
-			.to_ns = end,
+			.to_ns = d->end,
 			.plan_ns = lease_plan_ns(&s->setting),
 			.spans = d->spans,
 			.span_count = d->count});
-	if (fclose(file) != 0 && rc == 0)
-		rc = -errno;
-	return rc;
 }
 
 static int picture_write(const struct simulation *s, const char *path, struct error *err)
 {
-	uint64_t end = MIN(SIMULATION_PLANS_SHOWN * lease_plan_ns(&s->setting), s->length_ns);
 	struct drawing *d = calloc(1, sizeof(*d));
-	int rc = -ENOMEM;
+	int rc;
 
 	if (d)
 		d->spans = calloc(3 * s->span_count + 1, sizeof(*d->spans));
 	if (d && d->spans) {
-		drawing_lanes(d, s);
-		drawing_spans(d, s, end);
-		rc = drawing_write(d, s, path, end);
+		d->simulation = s;
+		d->end = MIN(SIMULATION_PLANS_SHOWN * lease_plan_ns(&s->setting), s->length_ns);
+		drawing_lanes(d);
+		drawing_spans(d);
+		rc = output_file(path, drawing_write, d, err);
+	} else {
+		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
 	}
 	if (d)
 		free(d->spans);
 	free(d);
-	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s", path,
-				  strerrordesc_np(-rc))
-		      : 0;
+	return rc;
 }
 
 static int simulation_show(const struct cli *cli, const struct simulation *s, struct error *err)
@@ -302,7 +303,7 @@ static int simulation_show(const struct cli *cli, const struct simulation *s, st
 	const char *svg = cli->value[OPT_SVG];
 	int rc = svg ? picture_write(s, svg, err) : 0;
 
-	if (rc < 0)
+	if (rc < 0 || output_is_stdout(svg))
 		return rc;
 	if (cli->value[OPT_JSON]) {
 		cleanup_json json_t *json = simulation_json(s);
@@ -319,9 +320,12 @@ static int simulation_show(const struct cli *cli, const struct simulation *s, st
 
 int cli_timeslicing_simulate(struct cli *cli, struct error *err)
 {
-	struct simulation s;
-	int rc = simulation_read(cli, &s, err);
+	struct simulation s = {0};
+	int rc = output_check_json(cli->value[OPT_JSON], cli->value[OPT_SVG], "--svg",
+				   "the picture is", err);
 
+	if (rc == 0)
+		rc = simulation_read(cli, &s, err);
 	if (rc == 0)
 		rc = simulation_run(&s, err);
 	if (rc == 0)

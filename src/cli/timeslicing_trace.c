@@ -180,15 +180,14 @@ static json_t *events_make(const struct watched *w)
 	return events;
 }
 
-static int file_write(const char *path, const struct watched *w, struct error *err)
+static int trace_write(FILE *file, const void *data)
 {
 	cleanup_json json_t *root =
-		json_pack("{s:s, s:o}", "displayTimeUnit", "ms", "traceEvents", events_make(w));
+		json_pack("{s:s, s:o}", "displayTimeUnit", "ms", "traceEvents", events_make(data));
 
-	if (root && json_dump_file(root, path, JSON_COMPACT) == 0)
-		return 0;
-	return error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s", path,
-			 strerrordesc_np(errno));
+	if (!root)
+		return -ENOMEM;
+	return json_dumpf(root, file, JSON_COMPACT) < 0 || fputc('\n', file) == EOF ? -errno : 0;
 }
 
 /* ---- the picture ------------------------------------------------------------------------- */
@@ -284,8 +283,9 @@ static int drawing_make(const struct watched *w, struct drawing *d)
 	return 0;
 }
 
-static int drawing_write(const struct drawing *d, const char *path)
+static int drawing_write(FILE *file, const void *data)
 {
+	const struct drawing *d = data;
 	const struct lane_picture picture = {
 		.title = "Leases",
 		.subtitle = d->lane_count ? "as carved gave them; darker: work after a lease's end"
@@ -297,27 +297,18 @@ static int drawing_write(const struct drawing *d, const char *path)
 		.spans = d->spans,
 		.span_count = d->span_count,
 	};
-	FILE *file = fopen(path, "we");
 
-	if (!file)
-		return -errno;
-	int rc = lanes_svg_write(file, &picture);
-	if (fclose(file) != 0 && rc == 0)
-		rc = -errno;
-	return rc;
+	return lanes_svg_write(file, &picture);
 }
 
 static int picture_write(const char *path, const struct watched *w, struct error *err)
 {
 	struct drawing drawing = {0};
-	int rc = drawing_make(w, &drawing);
+	int rc = drawing_make(w, &drawing) < 0 ? error_set(err, EXIT_CODE_FAILED, "out of memory")
+					       : output_file(path, drawing_write, &drawing, err);
 
-	if (rc == 0)
-		rc = drawing_write(&drawing, path);
 	drawing_clear(&drawing);
-	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s", path,
-				  strerrordesc_np(-rc))
-		      : 0;
+	return rc;
 }
 
 static int seconds_read(const char *text, uint64_t *ret_ns, struct error *err)
@@ -331,9 +322,27 @@ static int seconds_read(const char *text, uint64_t *ret_ns, struct error *err)
 	return -EXIT_CODE_USAGE;
 }
 
+static int targets_check(const char *path, const char *svg, bool json, struct error *err)
+{
+	int rc = output_check_json(json, path, "the leases", "the leases are", err);
+
+	if (rc == 0)
+		rc = output_check_json(json, svg, "--svg", "the picture is", err);
+	if (rc == 0)
+		rc = output_check_path(path, err);
+	if (rc == 0 && svg)
+		rc = output_check_path(svg, err);
+	if (rc < 0 || !svg || strcmp(svg, path) != 0)
+		return rc;
+	error_set(err, EXIT_CODE_USAGE, "--svg: the leases are to be written to %s, too",
+		  output_is_stdout(path) ? "standard output" : path);
+	error_hint(err, "for example: carve timeslicing trace leases.json --svg leases.svg");
+	return -EXIT_CODE_USAGE;
+}
+
 int cli_timeslicing_trace(struct cli *cli, struct error *err)
 {
-	const char *path = cli->arguments[0];
+	const char *path = cli->arguments[0], *svg = cli->value[OPT_SVG];
 	char count[UNITS_TEXT_SIZE];
 	cleanup_json json_t *turns = json_array();
 	struct watched watched = {.turns = turns};
@@ -341,23 +350,19 @@ int cli_timeslicing_trace(struct cli *cli, struct error *err)
 	uint64_t for_ns = 0;
 	int rc = cli->value[OPT_SECONDS] ? seconds_read(cli->value[OPT_SECONDS], &for_ns, err) : 0;
 
-	if (rc == 0 && cli->value[OPT_SVG] && !strcmp(cli->value[OPT_SVG], path)) {
-		error_set(err, EXIT_CODE_USAGE, "--svg: the leases are to be written to %s, too",
-			  path);
-		error_hint(err,
-			   "for example: carve timeslicing trace leases.json --svg leases.svg");
-		return -EXIT_CODE_USAGE;
-	}
-	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
+	if (rc < 0 || (rc = targets_check(path, svg, cli->value[OPT_JSON], err)) < 0 ||
+	    (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
 	    (rc = turns_watch(&client, for_ns, &watched, err)) < 0 ||
-	    (rc = file_write(path, &watched, err)) < 0)
+	    (rc = output_file(path, trace_write, &watched, err)) < 0)
 		return rc;
-	if (cli->value[OPT_SVG] && (rc = picture_write(cli->value[OPT_SVG], &watched, err)) < 0)
+	if (svg && (rc = picture_write(svg, &watched, err)) < 0)
 		return rc;
+	if (output_is_stdout(path) || output_is_stdout(svg))
+		return 0;
 	if (cli->value[OPT_JSON])
 		return output_json(turns, err);
 	printf("%s: %s\n", path, units_format_count(json_array_size(turns), "lease", count));
-	if (cli->value[OPT_SVG])
-		printf("The picture is in %s.\n", cli->value[OPT_SVG]);
+	if (svg)
+		printf("The picture is in %s.\n", svg);
 	return 0;
 }

@@ -44,7 +44,7 @@ const struct cli_option cli_options[] = {
 	{OPT_LEASE, "lease", "TIME", "how long a turn is: 5ms to 10s (250ms)"},
 	{OPT_GRANULARITY, "granularity", "G", "a turn's part of the plan: 1% to 50% (5%)"},
 	{OPT_SECONDS, "seconds", "N", "watch from now on, for so long (what is remembered)"},
-	{OPT_SVG, "svg", "FILE", "draw a picture, too"},
+	{OPT_SVG, "svg", "FILE", "draw a picture, too (-: to standard output)"},
 	{OPT_FRACTIONS, "fractions", "LIST", "sessions with these fractions: 0.25,0.75"},
 	{OPT_MEMORY_ONLY, "memory-only", "N", "so many sessions sized by memory besides"},
 	{OPT_IDLE, "idle", "LIST", "2: the 2nd has no work; 2:90%: it is idle 90% of the time"},
@@ -88,7 +88,8 @@ const struct cli_verb cli_verbs[] = {
 	 BIT(OPT_FRACTIONS) | BIT(OPT_MEMORY_ONLY) | BIT(OPT_IDLE) | BIT(OPT_SIMULATE_MODE) |
 		 BIT(OPT_LEASE) | BIT(OPT_GRANULARITY) | BIT(OPT_SIMULATE_SECONDS) | BIT(OPT_SVG),
 	 0, 0, CLI_SYNTAX_MIXED, cli_timeslicing_simulate},
-	{"timeslicing trace", "FILE", "write the timeline of leases in Chrome's trace format",
+	{"timeslicing trace", "FILE",
+	 "write the timeline of leases in Chrome's trace format (-: to standard output)",
 	 "carve timeslicing trace leases.json --seconds 10", BIT(OPT_SECONDS) | BIT(OPT_SVG), 1, 1,
 	 CLI_SYNTAX_MIXED, cli_timeslicing_trace},
 	{"sim", "[--] [CMD [ARG]...]", "run a command on a simulated GPU host",

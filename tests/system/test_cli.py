@@ -707,6 +707,8 @@ def test_sim_tools_get_their_arguments(make_host):
                      "delay_ns": 500000000, "for_ns": 0, "error": None}
     assert json.loads(host.carve("sim", "fault", "--json", "all", "--clear").stdout)["cleared"] is True
     assert json.loads(host.carve("sim", "trace", path, "--json").stdout) == {"file": path}
+    assert "traceEvents" in json.loads(host.carve("sim", "trace", "-", cwd=host.dir).stdout)
+    assert not os.path.exists(host.dir + "/-")
     assert json.loads(host.carve("--json", "sim", "list").stdout) and json.loads(host.carve("--json", "sim", "stat").stdout)
     for argv, words in ((("fault",), "KIND is missing"), (("fault", "--colour"), "--colour"), (("fault", "alloc", "x"), "'x'"),
                         (("fault", "alloc", "--gpu", "63"), "fault"), (("trace",), "FILE is missing"),

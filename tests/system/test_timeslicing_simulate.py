@@ -114,6 +114,13 @@ def test_bad_input_is_one_line_and_exit_2(options, words):
         assert word in done.stderr
 
 
+def test_a_picture_to_standard_output():
+    done = simulate("--fractions", "0.5", "--svg", "-")
+    assert done.returncode == 0 and done.stdout.startswith("<svg ") and done.stdout.endswith("</svg>\n")
+    done = simulate("--fractions", "0.5", "--svg", "-", "--json")
+    assert done.returncode == 2 and "--json: the picture" in done.stderr and done.stdout == ""
+
+
 def test_a_picture_that_can_not_be_written(tmp_path):
     done = simulate("--fractions", "0.5", "--svg", str(tmp_path / "no" / "plan.svg"))
     assert done.returncode == 1 and "plan.svg" in done.stderr and done.stdout == ""

@@ -85,6 +85,29 @@ def test_a_trace_and_its_picture_are_two_files(host, tmp_path):
     assert not (tmp_path / "t").exists()
 
 
+def test_a_trace_or_its_picture_goes_to_standard_output(host, tmp_path):
+    done = host.carve("timeslicing", "trace", "-", "--svg", tmp_path / "t.svg", cwd=tmp_path)
+    assert done.returncode == 0 and "traceEvents" in json.loads(done.stdout) and done.stderr == ""
+    file = tmp_path / "t.json"
+    done = host.carve("timeslicing", "trace", file, "--svg", "-", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout == (tmp_path / "t.svg").read_text() and done.stderr == ""
+    assert sorted(tmp_path.iterdir()) == [file, tmp_path / "t.svg"]
+    for argv, wrong in ((["-", "--svg", "-"], "--svg: the leases are to be written to standard output, too"),
+                        (["-", "--json"], "--json: the leases are to be written to standard output, too"),
+                        ([file, "--svg", "-", "--json"], "--json: the picture is to be written to standard output, too")):
+        done = host.carve("timeslicing", "trace", *argv)
+        assert done.returncode == 2 and wrong in done.stderr and done.stdout == ""
+    done = host.run(["sh", "-c", '"$0" timeslicing trace - > /dev/full', BUILD / "carve"])
+    assert done.returncode == 1 and "cannot write to standard output: No space left on device" in done.stderr
+
+
+def test_a_trace_to_nowhere_is_not_waited_for(host, tmp_path):
+    for argv, wrong in ((["no/t.json"], "cannot write no/t.json: No such file"), (["."], "cannot write .: Is a directory"),
+                        (["t.json", "--svg", "no/t.svg"], "cannot write no/t.svg: No such file")):
+        done = host.carve("timeslicing", "trace", *argv, "--seconds", "3600", cwd=tmp_path)
+        assert done.returncode == 1 and wrong in done.stderr and not list(tmp_path.iterdir())
+
+
 def test_a_session_shows_what_it_asked_for_before_it_has_any(host):
     session = host.carve_json("session", "request", "--gpu", "0.25")["id"]
     host.carve("timeslicing", "--mode", "strict")
