@@ -141,16 +141,16 @@ static const char *driver_text(const json_t *daemon, const json_t *driver)
 	return or_none(session_text(daemon, "driver_version"));
 }
 
-/* The daemon's own words about itself and its socket, or null. */
-static json_t *daemon_check(const char *host, json_t *found, json_t **ret_gpus, json_t *missing)
+/* The daemon's own words about itself and its socket, or null: then *err says why. */
+static json_t *daemon_check(const char *host, json_t *found, json_t **ret_gpus, json_t *missing,
+			    struct error *err)
 {
 	cleanup_json json_t *daemon = NULL;
 	struct client client;
-	struct error err = {0};
 
-	if (client_open(&client, host, &err) < 0 ||
-	    client_call(&client, "GET", "/v1/version", NULL, NULL, &daemon, &err) < 0) {
-		missing_error(missing, &err);
+	if (client_open(&client, host, err) < 0 ||
+	    client_call(&client, "GET", "/v1/version", NULL, NULL, &daemon, err) < 0) {
+		missing_error(missing, err);
 		return json_null();
 	}
 	json_object_set_new(daemon, "socket", json_string(client.socket));
@@ -248,7 +248,8 @@ int cli_check(struct cli *cli, struct error *err)
 	json_t *gpus = json_array(), *missing = json_array();
 	json_t *driver = driver_check(missing), *front = front_check(missing);
 	cleanup_json json_t *shown = NULL;
-	json_t *daemon = daemon_check(cli->value[OPT_HOST], gpus, &shown, missing);
+	struct error unreachable = {0};
+	json_t *daemon = daemon_check(cli->value[OPT_HOST], gpus, &shown, missing, &unreachable);
 	json_t *conditions = conditions_check(daemon, cli->value[OPT_HOST], shown, missing);
 	cleanup_json json_t *check =
 		json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "driver", driver, "daemon", daemon,
@@ -264,5 +265,8 @@ int cli_check(struct cli *cli, struct error *err)
 		check_print(check);
 	if (rc < 0)
 		return rc;
+	/* Without a daemon every command ends so, whatever else is missing. */
+	if (unreachable.code)
+		return unreachable.code;
 	return json_array_size(missing) ? EXIT_CODE_FAILED : EXIT_CODE_OK;
 }

@@ -819,8 +819,10 @@ def test_check_without_a_daemon(fake):
     missing = fake.dir + "/none.sock"
     done = carve(fake, "check", "--host", missing, "--json")
     found = json.loads(done.stdout)
-    assert done.returncode == 1 and found["daemon"] is None
+    assert done.returncode == 4 and found["daemon"] is None
     assert any(missing in line for line in found["missing"])
+    done = carve(fake, "check", "--host", missing)
+    assert done.returncode == 4 and "daemon:   not reachable" in done.stdout and done.stderr == ""
 
 
 # ---- the C API ------------------------------------------------------------------------------
