@@ -10,12 +10,22 @@
 #include "cli/output.h"
 #include "cli/sessions.h"
 
-/* A lone argument that begins as a number does is a size: no session is named. */
+/* A lone argument that begins as a number does is a size: no session is named. Beside an option
+ * that gives one, only what is a size in full: a name may begin so, too. */
+static bool is_size(const struct cli *cli, const char *text)
+{
+	struct error ignored;
+	uint64_t bytes;
+
+	if (cli->value[OPT_GPU] || cli->value[OPT_VRAM])
+		return units_parse_size(text, "SIZE", &bytes, &ignored) == 0;
+	return strspn(text, "0123456789.") > 0;
+}
+
 static void arguments_sort(const struct cli *cli, const char **ret_id, const char **ret_size)
 {
 	const char *first = cli->argument_count > 0 ? cli->arguments[0] : NULL;
-	bool lone = cli->argument_count == 1 && !cli->value[OPT_GPU] && !cli->value[OPT_VRAM] &&
-		    strspn(first, "0123456789.");
+	bool lone = cli->argument_count == 1 && is_size(cli, first);
 
 	*ret_id = lone ? NULL : first;
 	*ret_size = lone ? first : cli->argument_count > 1 ? cli->arguments[1] : NULL;
@@ -43,6 +53,13 @@ static int size_read(const char *id, const char *size, const char *vram, const c
 			: units_parse_gpu(fraction, &share, &whole, err);
 	if (rc < 0)
 		return rc;
+	if (fraction && whole) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "--gpu: '%.32s' is whole GPUs; a session is resized to a part of one",
+			  fraction);
+		error_hint(err, "for example: --gpu 0.5 or --vram 6GiB");
+		return -EXIT_CODE_USAGE;
+	}
 	*ret = !fraction ? json_pack("{s:I}", "vram_bytes", (json_int_t)bytes)
 			 : json_pack("{s:s}", "gpu", fraction);
 	return 0;

@@ -234,6 +234,9 @@ def test_resize(fake):
     fails(carve(fake, "session", "resize", "s-abc123"), 2, "no size given")
     fails(carve(fake, "session", "resize", "s-abc123", "6", "--gpu", "0.5"), 2, "both given")
     fails(carve(fake, "session", "resize", "s-abc123", "6", "--vram", "6"), 2, "SIZE and --vram are both given")
+    fails(carve(fake, "session", "resize", "--vram", "2", "3"), 2, "SIZE and --vram are both given")
+    fails(carve(fake, "session", "resize", "--gpu", "0.5", "3GiB"), 2, "an amount of memory and --gpu are both given")
+    fails(carve(fake, "session", "resize", "--gpu", "2"), 2, "--gpu: '2'", "--gpu 0.5")
     fails(carve(fake, "session", "resize", "--vram", "6x"), 2, "--vram: '6x'")
     for size, words in (("0", "SIZE: '0' is zero"), ("-3", "SIZE: a size cannot be negative"), ("-3GiB", "negative")):
         done = carve(fake, "session", "resize", "s-abc123", size)
@@ -245,6 +248,11 @@ def test_resize_of_the_active_session(fake):
     fake.answers["PATCH", "/v1/sessions/s-abc123"] = (200, session(vram_bytes=6 * GIB))
     fails(carve(fake, "session", "resize", "6GiB"), 1, "no active session")
     fake.answers["GET", "/v1/sessions"] = (200, [session()])
+    # A name may begin as a size does.
+    fake.answers["PATCH", "/v1/sessions/3d-lab"] = (200, session(vram_bytes=6 * GIB))
+    assert carve(fake, "session", "resize", "3d-lab", "--vram", "6").returncode == 0
+    assert fake.sent("PATCH") == [("/v1/sessions/3d-lab", {"vram_bytes": 6 * GIB})]
+    fake.requests.clear()
     for argv in (["6GiB"], ["6"], ["--vram", "6"], ["s-abc123", "--vram", "6"], ["--gpu", "0.5"]):
         assert carve(fake, "session", "resize", *argv).returncode == 0
     memory = ("/v1/sessions/s-abc123", {"vram_bytes": 6 * GIB})
