@@ -96,7 +96,7 @@ static int number_check(const char *text, const char *option, const char *right,
 			struct decimal *number, struct error *err)
 {
 	if (!text || !*text || !strcmp(text, "--")) {
-		error_set(err, EXIT_CODE_USAGE, "%s: no size given", option);
+		error_set(err, EXIT_CODE_USAGE, "%s: no value given", option);
 	} else if (is_not_finite_word(text)) {
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is not a finite number", option, text);
 	} else if (*text == '-') {

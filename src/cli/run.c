@@ -120,13 +120,13 @@ static uint64_t bytes_on_gpu(const struct client *client, const struct slice_req
 	return 0;
 }
 
-/* Whether the request is the one that the session was made for. */
+/* Whether the request's size is the one that the session was made for. */
 static bool same_size(const struct client *client, const struct slice_request *request,
 		      const json_t *session)
 {
 	size_t gpus = json_array_size(json_object_get(session, "gpus"));
 
-	if (request->option || gpus != MAX(request->whole, 1))
+	if (gpus != MAX(request->whole, 1))
 		return false;
 	return bytes_on_gpu(client, request, session) == session_number(session, "requested_bytes");
 }
@@ -157,7 +157,7 @@ static int choose(const struct cli *cli, const struct client *client,
 		return join_check(request, err);
 	if (!same_size(client, request, choice->session))
 		return other_size_error(choice->session, err);
-	return 0;
+	return request->option ? join_check(request, err) : 0;
 }
 
 static void launcher_warn(const char *command)

@@ -53,10 +53,12 @@ static bool ended_meant(const struct call *call, const char *id, struct store_se
 static struct session *session_or_reply(struct call *call, const char *id)
 {
 	struct session *s = session_meant(call, id);
+	struct error err = {0};
 
 	if (!s) {
-		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_FAILED,
-			      "there is no session %.64s", id);
+		error_set(&err, EXIT_CODE_FAILED, "there is no session %.64s", id);
+		error_hint(&err, "`carve session list` shows them");
+		call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
 		return NULL;
 	}
 	if (!view_permitted(&call->peer, s->record.uid)) {

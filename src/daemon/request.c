@@ -269,10 +269,10 @@ static int parse_name(const json_t *value, struct slice_request *to, struct erro
 		return WRONG_TYPE;
 	size_t length = strlen(text);
 	/* It stands where an ID may stand, in paths too, and must not be taken for one. */
-	if (length >= sizeof(to->name) || strspn(text, allowed) != length ||
+	if (!length || length >= sizeof(to->name) || strspn(text, allowed) != length ||
 	    !strncmp(text, "s-", 2)) {
 		error_set(err, EXIT_CODE_USAGE, "name: '%.64s' is no name for a session", text);
-		error_hint(err, "at most %zu letters, digits and . _ -, not beginning with s-",
+		error_hint(err, "1 to %zu letters, digits and . _ -, not beginning with s-",
 			   sizeof(to->name) - 1);
 		return -1;
 	}
@@ -283,7 +283,7 @@ static int parse_name(const json_t *value, struct slice_request *to, struct erro
 static int parse_mig_profile(const json_t *value, struct slice_request *to, struct error *err)
 {
 	error_set(err, EXIT_CODE_USAGE, "mig_profile: no GPU here is in dynamic-MIG mode");
-	error_hint(err, "ask for an amount of memory, for example vram 10GiB (--vram 10GiB)");
+	error_hint(err, "ask for an amount of memory, for example --vram 10GiB");
 	return -1;
 }
 

@@ -58,11 +58,13 @@ def test_a_session_from_request_to_release(host):
     (["--gpu-ids", "9"], ["--gpu-ids: there is no GPU 9"]),
     (["--session-timeout", "0"], ["--session-timeout: 0 seconds is no session"]),
     (["--name", "s-x"], ["--name: 's-x' is no name"]),
+    (["--name", ""], ["--name: '' is no name", "1 to 63 letters"]),
+    (["--gpus", ""], ["--gpus: no value given"]), (["--wait-for", ""], ["--wait-for: no value given"]),
 ])
 def test_errors_name_the_option_that_was_typed(host, options, words):
     fails(host.carve("session", "request", "--vram", "1", *options), 2, *words)
     fails(host.carve("session", "request", "--mig-profile", "1g.10gb"), 2, "--mig-profile: ",
-          "--vram 10GiB")
+          "for example --vram 10GiB\n")
 
 
 @pytest.mark.parametrize("option,text,size", [
@@ -82,6 +84,7 @@ def test_fractions_and_whole_gpus(make_host):
     assert abs(half["vram_bytes"] - gpu["available_bytes"] / 2) < gpu["available_bytes"] * 0.02
     assert host.carve("run", "--gpu", "0.5", "true").returncode == 0
     fails(host.carve("run", "--gpu", "0.25", "true"), 125, "--ephemeral")
+    fails(host.carve("run", "--gpu", "0.5", "--name", "x", "true"), 125, "--name only goes with a slice of its own")
     host.carve("session", "release")
     both = host.carve_json("session", "request", "--vram", "2", "--gpus", "2")
     assert [g["vram_bytes"] for g in both["gpus"]] == [2 * GIB, 2 * GIB]
@@ -144,7 +147,7 @@ def test_names_and_history(host):
     fails(host.carve("run", "--ephemeral", "--vram", "1", "--name", "lab-1", "true"), 125,
           f"{shown['id']} is called lab-1 already")
     assert host.carve("session", "release", "lab-1").stdout == f"{shown['id']}: released\n"
-    fails(host.carve("session", "release", "lab-1"), 1, "no session lab-1")
+    fails(host.carve("session", "release", "lab-1"), 1, "no session lab-1", "`carve session list`")
     heading, line = host.carve("session", "list", "--all").stdout.splitlines()[:2]
     assert "PEAK" in heading and "REASON" in heading
     assert shown["id"] in line and "lab-1" in line and line.endswith("released")
