@@ -163,6 +163,13 @@ static int vram_take(const json_t *value, uint64_t *ret, struct error *err)
 	return count_take(value, "vram_bytes", ret, err);
 }
 
+static int unknown_field(const char *key, struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "unknown field '%.64s'", key);
+	error_hint(err, "there are vram, vram_bytes, sessions, gpus");
+	return -EXIT_CODE_USAGE;
+}
+
 /* All fields that are named; the others stay as they are in *quota_at. */
 static int quota_parse(const json_t *root, struct quota *quota_at, struct error *err)
 {
@@ -182,7 +189,7 @@ static int quota_parse(const json_t *root, struct quota *quota_at, struct error 
 		else if (!strcmp(key, "gpus"))
 			rc = count_take(value, key, &quota.gpus, err);
 		else
-			rc = error_set(err, EXIT_CODE_USAGE, "unknown field '%.64s'", key);
+			rc = unknown_field(key, err);
 		if (rc < 0)
 			return rc;
 	}

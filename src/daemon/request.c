@@ -338,6 +338,19 @@ static int field_apply(const struct field *field, const json_t *value, struct sl
 	return rc;
 }
 
+static void unknown_field(const char *key, bool sizes_only, struct error *err)
+{
+	char list[sizeof(err->hint)];
+	size_t used = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(fields) && used < sizeof(list); i++)
+		if (fields[i].is_size || !sizes_only)
+			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
+						 i ? ", " : "", fields[i].name);
+	error_set(err, EXIT_CODE_USAGE, "unknown field '%.64s'", key);
+	error_hint(err, "there are %s", list);
+}
+
 /* Every key must be a field; null counts as absent. Exactly one size. */
 static int keys_check(const json_t *root, bool sizes_only, struct error *err)
 {
@@ -350,7 +363,7 @@ static int keys_check(const json_t *root, bool sizes_only, struct error *err)
 		const struct field *field = field_find(key);
 
 		if (!field || (sizes_only && !field->is_size)) {
-			error_set(err, EXIT_CODE_USAGE, "unknown field '%.64s'", key);
+			unknown_field(key, sizes_only, err);
 			return -1;
 		}
 		sizes += field->is_size && !json_is_null(value);

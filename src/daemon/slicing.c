@@ -83,14 +83,15 @@ static const struct {
 	{"granularity", granularity_read},
 };
 
-static int field_read(const char *key, const json_t *value, struct slicing_change *to,
-		      struct error *err)
+static int field_read(const char *key, const json_t *value, const char *other,
+		      struct slicing_change *to, struct error *err)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
 		if (!strcmp(fields[i].name, key))
 			return fields[i].read(value, to, err);
 	error_set(err, EXIT_CODE_USAGE, "unknown field '%.64s'", key);
-	error_hint(err, "time-slicing takes mode, lease, granularity");
+	error_hint(err, "time-slicing takes mode, lease, granularity%s%s", other ? ", " : "",
+		   other ? other : "");
 	return -1;
 }
 
@@ -105,7 +106,7 @@ int slicing_change_read(const json_t *object, const char *ignored, struct slicin
 	{
 		if ((ignored && !strcmp(key, ignored)) || json_is_null(value))
 			continue;
-		if (field_read(key, value, &change, err) < 0)
+		if (field_read(key, value, ignored, &change, err) < 0)
 			return -1;
 	}
 	*ret = change;

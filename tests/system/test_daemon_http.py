@@ -50,6 +50,20 @@ def test_malformed_requests_are_refused_in_words(daemon, body):
     assert daemon.call("GET", "/v1/sessions").json == []
 
 
+def test_an_unknown_field_is_told_what_there_is(daemon):
+    sizes = "vram_bytes, vram, gpu_memory, gpu, mig_profile"
+    created = daemon.call("POST", "/v1/sessions", {"vram": "4", "gpu_id": "0"}).error
+    assert created["message"] == "unknown field 'gpu_id'"
+    assert created["hint"] == f"there are {sizes}, vram_strict, gpu_compute, gpus, gpu_ids, wait_for, " \
+        "session_timeout, ephemeral, priority, name, id"
+    session = daemon.call("POST", "/v1/sessions", {"vram": "4"}).json["id"]
+    assert daemon.call("PATCH", f"/v1/sessions/{session}", {"size": "4"}).error["hint"] == f"there are {sizes}"
+    hint = daemon.call("PUT", "/v1/timeslicing", {"modes": "fair"}).error["hint"]
+    assert hint == "time-slicing takes mode, lease, granularity, gpu_ids"
+    assert daemon.call("PUT", "/v1/quotas/user/root", {"vrams": 1}).error["hint"] == \
+        "there are vram, vram_bytes, sessions, gpus"
+
+
 @pytest.mark.parametrize("body, message", [
     ('{"vram_bytes": -1}', "vram_bytes: -1 is negative"),
     ('{"vram_bytes": 0}', "vram_bytes: 0 is below the smallest slice of 100 MB"),
