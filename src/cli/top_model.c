@@ -413,8 +413,6 @@ static json_t *sessions_json(const struct top_model *model, const json_t *sessio
 			continue;
 		json_t *copy = json_copy(session);
 		const struct top_session *s = waiting ? NULL : &model->sessions[at++];
-		if (s && s->received >= 0)
-			json_object_set_new(copy, "received", json_real(s->received));
 		if (s && s->leases != TOP_NONE) {
 			json_object_set_new(copy, "leases", known_json(s->leases));
 			json_object_set_new(copy, "waited_ns", known_json(s->waited_ns));

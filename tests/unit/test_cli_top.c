@@ -30,7 +30,7 @@ static const char gpus_text[] =
 static const char sessions_text[] =
 	"[{'id': 's-aaaaaa', 'state': 'active', 'owner': 'alice', 'vram_bytes': 4294967296,"
 	"  'created': '2026-01-02T03:03:00.123Z', 'name': 'Train', 'pids': [10, 11],"
-	"  'compute_request': 0.25, 'compute_limit': 1.0,"
+	"  'compute_request': 0.25, 'compute_limit': 1.0, 'received': 0.0625,"
 	"  'gpus': [{'index': 0, 'vram_bytes': 4294967296, 'used_bytes': 1073741824,"
 	"            'peak_bytes': 2147483648},"
 	"           {'index': 3, 'vram_bytes': 4294967296, 'used_bytes': 0, 'peak_bytes': 0}]},"
@@ -86,6 +86,10 @@ static struct top_model *model_make(bool leases)
 	assert_int_equal(json_array_size(json_object_get(json, "sessions")), 3);
 	assert_int_equal(json_array_size(json_object_get(json, "waiting")), 1);
 	assert_int_equal(json_array_size(json_object_get(json, "users")), 4);
+	/* Over its life, as in `carve session list`, whatever the last plan was. */
+	const json_t *first = json_array_get(json_object_get(json, "sessions"), 0);
+	assert_true(json_number_value(json_object_get(first, "received")) == 0.0625);
+	assert_int_equal(json_integer_value(json_object_get(first, "leases")), leases ? 15 : 0);
 	json_decref(json);
 	top_answers_free(&answers);
 	return model;
