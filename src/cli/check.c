@@ -194,8 +194,8 @@ static void check_print(const json_t *check)
 		printf("GPUs:     unknown, as no daemon answers\n");
 	check_conditions_print(json_object_get(check, "conditions"),
 			       json_array_size(json_object_get(check, "missing")));
-	printf("missing:  %s\n",
-	       json_array_size(json_object_get(check, "missing")) ? "" : "nothing");
+	printf("missing:%s\n",
+	       json_array_size(json_object_get(check, "missing")) ? "" : "  nothing");
 	json_array_foreach(json_object_get(check, "missing"), i, item)
 		printf("  %s\n", json_string_value(item));
 }

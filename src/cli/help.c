@@ -49,11 +49,15 @@ static void verb_help(const struct cli_verb *verb)
 static void verbs_print(const char *group)
 {
 	const char *example = NULL;
+	int width = 0;
 
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
+		if (!group || cli_verb_in_group(verb, group))
+			width = MAX(width, (int)strlen(verb->name));
 	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
 		if (group && !cli_verb_in_group(verb, group))
 			continue;
-		printf("  %-17s %s\n", verb->name, verb->summary);
+		printf("  %-*s  %s\n", width, verb->name, verb->summary);
 		if (!example)
 			example = verb->example;
 	}

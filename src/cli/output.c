@@ -127,11 +127,16 @@ int output_check_path(const char *path, struct error *err)
 
 	if (output_is_stdout(path))
 		return 0;
+	if (!*path) {
+		error_set(err, EXIT_CODE_USAGE, "an empty text is no file's name");
+		error_hint(err, "name a file, or - for standard output");
+		return -EXIT_CODE_USAGE;
+	}
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
 		error = EISDIR;
 	else if (access(path, W_OK) < 0)
 		error = errno;
-	if (error == ENOENT && *path) {
+	if (error == ENOENT) {
 		snprintf(copy, sizeof(copy), "%s", path);
 		error = access(dirname(copy), W_OK | X_OK) < 0 ? errno : 0;
 	}

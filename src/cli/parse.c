@@ -210,6 +210,12 @@ static int verb_parse(struct cli *cli, int argc, char **argv, struct error *err)
 	cli->argument_count = argc - first;
 	if (err->code || cli->value[OPT_HELP])
 		return -err->code;
+	/* Somebody's variable that is not set: another daemon than the one that was meant. */
+	if (cli->value[OPT_HOST] && !*cli->value[OPT_HOST]) {
+		error_set(err, EXIT_CODE_USAGE, "--host: no socket is named");
+		error_hint(err, "leave it out for the daemon of this host or user");
+		return -EXIT_CODE_USAGE;
+	}
 	return arguments_check(cli, err);
 }
 
@@ -256,7 +262,7 @@ static int words_parse(struct cli *cli, int argc, char **argv, struct error *err
 	if (err->code || cli->value[OPT_HELP])
 		return -err->code;
 	if (next == argc) {
-		error_set(err, EXIT_CODE_USAGE, "%s: which command?", cli->group);
+		error_set(err, EXIT_CODE_USAGE, "%s: no command given", cli->group);
 		error_hint(err, "see `%s --help`", verb_path(cli, path));
 		return -EXIT_CODE_USAGE;
 	}

@@ -48,7 +48,7 @@ static int quota_path(const struct cli *cli, bool own, char buf[static QUOTA_PAT
 		error_set(err, EXIT_CODE_USAGE, "a user and --group are both given");
 		error_hint(err, "a quota is one user's or one group's: leave one of them out");
 	} else if (!user && !group && !own) {
-		error_set(err, EXIT_CODE_USAGE, "%s: whose quota?", cli->verb->name);
+		error_set(err, EXIT_CODE_USAGE, "%s: no user given", cli->verb->name);
 		error_hint(err, "name a user, or --group GROUP; for example: %s",
 			   cli->verb->example);
 	} else if ((user && !*user) || (group && !*group)) {

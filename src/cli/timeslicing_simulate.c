@@ -324,6 +324,8 @@ int cli_timeslicing_simulate(struct cli *cli, struct error *err)
 	int rc = output_check_json(cli->value[OPT_JSON], cli->value[OPT_SVG], "--svg",
 				   "the picture is", err);
 
+	if (rc == 0 && cli->value[OPT_SVG])
+		rc = output_check_path(cli->value[OPT_SVG], err);
 	if (rc == 0)
 		rc = simulation_read(cli, &s, err);
 	if (rc == 0)

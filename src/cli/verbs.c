@@ -88,8 +88,7 @@ const struct cli_verb cli_verbs[] = {
 	 BIT(OPT_FRACTIONS) | BIT(OPT_MEMORY_ONLY) | BIT(OPT_IDLE) | BIT(OPT_SIMULATE_MODE) |
 		 BIT(OPT_LEASE) | BIT(OPT_GRANULARITY) | BIT(OPT_SIMULATE_SECONDS) | BIT(OPT_SVG),
 	 0, 0, CLI_SYNTAX_MIXED, cli_timeslicing_simulate},
-	{"timeslicing trace", "FILE",
-	 "write the timeline of leases in Chrome's trace format (-: to standard output)",
+	{"timeslicing trace", "FILE|-", "write the timeline of leases in Chrome's trace format",
 	 "carve timeslicing trace leases.json --seconds 10", BIT(OPT_SECONDS) | BIT(OPT_SVG), 1, 1,
 	 CLI_SYNTAX_MIXED, cli_timeslicing_trace},
 	{"sim", "[--] [CMD [ARG]...]", "run a command on a simulated GPU host",

@@ -278,7 +278,7 @@ def test_resize_of_a_share(fake):
 
 @pytest.mark.parametrize("argv,word", [
     ([], "--help"), (["sesion"], "carve session"), (["session", "lst"], "session list"),
-    (["session"], "which"), (["gpu", "list", "more"], "more"), (["gpu", "list", "--al"], "--al"),
+    (["session"], "no command given"), (["gpu", "list", "more"], "more"), (["gpu", "list", "--al"], "--al"),
     (["session", "list", "--alll"], "--all"), (["session", "request"], "--vram 4"),
     (["session", "request", "--vram"], "value"), (["gpu", "list", "--json=1"], "no value"),
     (["session", "request", "--vram", "4", "--gpu", "0.5"], "--gpu"), (["-x"], "-x"),
@@ -312,6 +312,9 @@ def test_every_verb_has_help_with_an_example(fake):
     for group in {verb["name"].split()[0] for verb in verbs()}:
         assert "Example:" in carve(fake, group, "--help").stdout
     assert not fake.requests
+    listed, width = carve(fake, "--help").stdout, max(len(verb["name"]) for verb in verbs())
+    assert all(f"  {verb['name']:{width}}  {verb['summary']}\n" in listed for verb in verbs())
+
 
 
 def test_version(fake):
@@ -478,6 +481,8 @@ def test_unreachable_host(fake):
     missing = fake.dir + "/none.sock"
     fails(carve(fake, "gpu", "list", "--host", missing), 4, missing)
     fails(carve(fake, "gpu", "list", "--host", "/" + "x" * 200), 2, "too long")
+    for argv in (["gpu", "list", "--host", ""], ["--host=", "timeslicing", "--mode", "fair"]):
+        fails(carve(fake, *argv), 2, "--host: no socket is named")
     done = carve(fake, "gpu", "list", "--json", env={"CARVE_HOST": missing})
     assert done.returncode == 4 and json.loads(done.stderr)["error"]["code"] == 4
     fails(carve(fake, "run", "--host", missing, "--vram", "4", "true"), 125, missing)

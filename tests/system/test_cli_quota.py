@@ -62,7 +62,7 @@ def test_quota_of_a_group(daemon):
 
 @pytest.mark.parametrize("argv, words", [
     (["set", "root"], ["no limit is given", "--vram 16"]),
-    (["set", "--vram", "1"], ["whose quota?"]),
+    (["set", "--vram", "1"], ["quota set: no user given; name a user"]),
     (["set", "root", "--group", "root", "--vram", "1"], ["both given"]),
     (["set", "no-such-user", "--sessions", "1"], ["there is no user no-such-user"]),
     (["set", "--group", "no-such-group", "--sessions", "1"], ["there is no group no-such-group"]),

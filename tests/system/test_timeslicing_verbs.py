@@ -103,9 +103,11 @@ def test_a_trace_or_its_picture_goes_to_standard_output(host, tmp_path):
 
 def test_a_trace_to_nowhere_is_not_waited_for(host, tmp_path):
     for argv, wrong in ((["no/t.json"], "cannot write no/t.json: No such file"), (["."], "cannot write .: Is a directory"),
-                        (["t.json", "--svg", "no/t.svg"], "cannot write no/t.svg: No such file")):
+                        (["t.json", "--svg", "no/t.svg"], "cannot write no/t.svg: No such file"),
+                        ([""], "no file's name"), (["t.json", "--svg", ""], "no file's name")):
         done = host.carve("timeslicing", "trace", *argv, "--seconds", "3600", cwd=tmp_path)
-        assert done.returncode == 1 and wrong in done.stderr and not list(tmp_path.iterdir())
+        assert done.returncode == (2 if "" in argv else 1) and wrong in done.stderr
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_session_shows_what_it_asked_for_before_it_has_any(host):

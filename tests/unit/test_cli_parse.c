@@ -94,7 +94,7 @@ static void names_what_is_wrong(void **state)
 		{"", "no command", "--help"},
 		{"gpus", "'gpus'", "carve gpu"},
 		{"session relase", "'relase'", "carve session release"},
-		{"session", "which", "carve session --help"},
+		{"session", "no command given", "carve session --help"},
 		{"gpu list x", "'x'", "carve gpu list"},
 		{"run", "CMD", "carve run"},
 		{"run --vrma 3 x", "--vrma", "--vram"},
