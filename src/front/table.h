@@ -26,7 +26,7 @@ enum object_kind {
 	 * more the highest is that it took memory for. */
 	OBJECT_LIMIT,
 	/* What needs more local memory than contexts have at first: memory is how much a thread, or
-	 * UINT64_MAX where that is to be asked. */
+	 * UINT64_MAX where that is to be asked; context is its module or library. */
 	OBJECT_FUNCTION,
 	OBJECT_KERNEL,
 	OBJECT_GRAPH_LOCAL, /* the same of an executable graph in a context: by it and the GPU */

@@ -289,6 +289,7 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	H(cuGraphMemAllocNodeGetParams)  \
 	H(cuGraphNodeGetType)            \
 	H(cuKernelGetAttribute)          \
+	H(cuKernelGetLibrary)            \
 	H(cuLaunchHostFunc)              \
 	H(cuLibraryGetKernelCount)       \
 	H(cuMemGetAddressRange_v2)       \

@@ -146,10 +146,13 @@ static void watch_as_needed(struct process *p)
 		gate_watch(watch);
 }
 
-/* Holding the lock. What had that handle before may have been another function. */
-static void need_note(struct process *p, enum object_kind kind, uint64_t handle, uint64_t bytes)
+/* Holding the lock. What had that handle before may have been another function. owner: the module
+ * or library; 0: not known. */
+static void need_note(struct process *p, enum object_kind kind, uint64_t handle, uint64_t owner,
+		      uint64_t bytes)
 {
-	struct object object = {.kind = kind, .handle = handle, .memory = bytes}, before;
+	struct object object = {.kind = kind, .handle = handle, .context = owner, .memory = bytes};
+	struct object before;
 
 	if (books_remove(p, kind, handle, &before) && before.memory == NEED_UNKNOWN)
 		atomic_fetch_sub(&p->local_unknown, 1);
@@ -162,20 +165,36 @@ static void need_note(struct process *p, enum object_kind kind, uint64_t handle,
 		atomic_store(&p->local_most, bytes);
 }
 
-static void got(enum object_kind kind, uint64_t handle, uint64_t bytes)
+static void got(enum object_kind kind, uint64_t handle, uint64_t owner)
 {
 	struct process *p = process_peek();
+	uint64_t bytes = p ? need_ask(kind, handle) : 0;
 
 	if (!p || (bytes <= FIRST_BYTES && !local_is_needed(p)))
 		return;
 	lock_acquire(&p->local_lock);
-	need_note(p, kind, handle, bytes);
+	need_note(p, kind, handle, owner, bytes);
+	watch_as_needed(p);
+	lock_release(&p->local_lock);
+}
+
+void local_forget(uint64_t owner)
+{
+	struct process *p = process_peek();
+
+	if (!p || !local_is_needed(p))
+		return;
+	lock_acquire(&p->local_lock);
+	books_drop_context(p, owner);
+	atomic_store(&p->local_unknown,
+		     books_list(p, OBJECT_FUNCTION, NEED_UNKNOWN, NULL, 0) +
+			     books_list(p, OBJECT_KERNEL, NEED_UNKNOWN, NULL, 0));
 	watch_as_needed(p);
 	lock_release(&p->local_lock);
 }
 
 /* Many of which few may ever be launched: each is asked when it is. */
-static void got_many(enum object_kind kind, const void *handles, unsigned int count)
+static void got_many(enum object_kind kind, const void *handles, unsigned int count, uint64_t owner)
 {
 	struct process *p = process_peek();
 	const uint64_t *handle = handles;
@@ -186,7 +205,7 @@ static void got_many(enum object_kind kind, const void *handles, unsigned int co
 	lock_acquire(&p->local_lock);
 	for (unsigned int i = 0; i < count; i++)
 		if (handle[i] && !books_look(p, kind, handle[i], &known))
-			need_note(p, kind, handle[i], NEED_UNKNOWN);
+			need_note(p, kind, handle[i], owner, NEED_UNKNOWN);
 	watch_as_needed(p);
 	lock_release(&p->local_lock);
 }
@@ -196,8 +215,7 @@ CUresult hook_cuModuleGetFunction(CUfunction *function, CUmodule module, const c
 	CUresult result = real_cuModuleGetFunction(function, module, name);
 
 	if (result == CUDA_SUCCESS)
-		got(OBJECT_FUNCTION, (uintptr_t)*function,
-		    need_ask(OBJECT_FUNCTION, (uintptr_t)*function));
+		got(OBJECT_FUNCTION, (uintptr_t)*function, (uintptr_t)module);
 	return result;
 }
 
@@ -207,7 +225,7 @@ CUresult hook_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int cou
 	CUresult result = real_cuModuleEnumerateFunctions(functions, count, module);
 
 	if (result == CUDA_SUCCESS && real_cuModuleGetFunctionCount(&all, module) == CUDA_SUCCESS)
-		got_many(OBJECT_FUNCTION, functions, MIN(count, all));
+		got_many(OBJECT_FUNCTION, functions, MIN(count, all), (uintptr_t)module);
 	return result;
 }
 
@@ -216,7 +234,7 @@ CUresult hook_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char
 	CUresult result = real_cuLibraryGetKernel(kernel, library, name);
 
 	if (result == CUDA_SUCCESS)
-		got(OBJECT_KERNEL, (uintptr_t)*kernel, need_ask(OBJECT_KERNEL, (uintptr_t)*kernel));
+		got(OBJECT_KERNEL, (uintptr_t)*kernel, (uintptr_t)library);
 	return result;
 }
 
@@ -226,17 +244,19 @@ CUresult hook_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, C
 	CUresult result = real_cuLibraryEnumerateKernels(kernels, count, library);
 
 	if (result == CUDA_SUCCESS && real_cuLibraryGetKernelCount(&all, library) == CUDA_SUCCESS)
-		got_many(OBJECT_KERNEL, kernels, MIN(count, all));
+		got_many(OBJECT_KERNEL, kernels, MIN(count, all), (uintptr_t)library);
 	return result;
 }
 
 CUresult hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
 	CUresult result = real_cuKernelGetFunction(function, kernel);
+	CUlibrary library = NULL;
 
-	if (result == CUDA_SUCCESS)
-		got(OBJECT_FUNCTION, (uintptr_t)*function,
-		    need_ask(OBJECT_FUNCTION, (uintptr_t)*function));
+	if (result == CUDA_SUCCESS) {
+		(void)real_cuKernelGetLibrary(&library, kernel);
+		got(OBJECT_FUNCTION, (uintptr_t)*function, (uintptr_t)library);
+	}
 	return result;
 }
 
@@ -269,7 +289,7 @@ static uint64_t need_look(struct process *p, uint64_t handle)
 	if (bytes == NEED_UNKNOWN)
 		return 0;
 	lock_acquire(&p->local_lock);
-	need_note(p, kind, handle, bytes);
+	need_note(p, kind, handle, known.context, bytes);
 	watch_as_needed(p);
 	lock_release(&p->local_lock);
 	return bytes;
@@ -385,8 +405,7 @@ void local_need_add(struct local_need *needs, CUfunction function, CUkernel kern
 
 	/* A capture may have put another one in the place of a kernel's handle. */
 	if (p && function && !need.bytes) {
-		got(OBJECT_FUNCTION, (uintptr_t)function,
-		    need_ask(OBJECT_FUNCTION, (uintptr_t)function));
+		got(OBJECT_FUNCTION, (uintptr_t)function, 0);
 		need = local_need_of(function);
 	}
 	if (!need.bytes)

@@ -36,6 +36,8 @@ struct local_call {
 
 /* What a function needs, in the current context; 0 bytes: no more than any context has. */
 struct local_need local_need_of(CUfunction function);
+/* A module or library has gone, and its functions. */
+void local_forget(uint64_t owner);
 /* A context has been made, which has what all have at first; or one got more. */
 void local_look_again(void);
 /* Adds what a function, or without one a kernel, needs to what is needed on each GPU of the ledger.

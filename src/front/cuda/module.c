@@ -3,6 +3,7 @@
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 #include "front/cuda/implicit.h"
+#include "front/cuda/local.h"
 
 /* A module or a library, whose image says what it takes. */
 #define LOAD(image, call, undo, handle) TAKING(OBJECT_IMAGE, image, call, undo, (uintptr_t)(handle))
@@ -69,6 +70,8 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources,
 	giving_begin(&g, OBJECT_IMAGE, (uintptr_t)(handle));        \
 	CUresult result = call;                                     \
 	g.object.exported = result == CUDA_SUCCESS;                 \
+	if (result == CUDA_SUCCESS)                                 \
+		local_forget((uintptr_t)(handle));                  \
 	giving_end(&g, result);                                     \
 	bool settled = g.process && g.object.bytes;                 \
 	if (result == CUDA_SUCCESS && i.process && !settled &&      \
