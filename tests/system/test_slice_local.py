@@ -217,3 +217,113 @@ for at in contexts:
 print(json.dumps([result] + [b - a for a, b in zip(after, before)]))
 """, "--gpus", "2", "--vram", "3")
     assert said == [0, grows_by(6000), grows_by(6000)]
+
+
+def test_a_limit_of_one_context_says_nothing_of_another(make_host):
+    """Of another on the same GPU, and on the other one."""
+    host = make_host("h100-80gb:2")
+    for device in 0, 1:
+        assert program(host, r"""
+here, there = c.c_void_p(), c.c_void_p()
+ok(cuda.cuCtxCreate_v2(c.byref(there), 0, %d))
+f = function(9000)
+filler = c.c_uint64()
+ok(cuda.cuMemAlloc_v2(c.byref(filler), c.c_size_t(%d << 30)))
+ok(cuda.cuCtxCreate_v2(c.byref(here), 0, 0))
+ok(cuda.cuCtxSetLimit(0, c.c_size_t(9000)))
+ok(cuda.cuCtxSetCurrent(there))
+print(json.dumps(launch(f)))
+""" % (device, 1 + 2 * device), "--gpus", "2", "--vram", "5") == OOM
+        assert all(each["memory_peak_bytes"] <= 5 * GIB for each in host.stat()["gpus"])
+
+
+GRAPH_ELSEWHERE = r"""
+class Params(c.Structure):
+    _fields_ = [("f", c.c_void_p), ("n", c.c_uint * 7), ("params", c.c_void_p), ("extra", c.c_void_p), ("kernel", c.c_void_p),
+                ("context", c.c_void_p)]
+here = context(0)
+there, filler = c.c_void_p(), c.c_uint64()
+ok(cuda.cuCtxCreate_v2(c.byref(there), 0, %d))
+f = function(9000)
+graph, node, run = c.c_void_p(), c.c_void_p(), c.c_void_p()
+ok(cuda.cuGraphCreate(c.byref(graph), 0))
+p = Params(f, (c.c_uint * 7)(1, 1, 1, 1, 1, 1, 0), c.cast(params, c.c_void_p), None, None, there)
+ok(cuda.cuGraphAddKernelNode_v2(c.byref(node), graph, None, c.c_size_t(0), c.byref(p)))
+ok(cuda.cuCtxSetCurrent(here))
+ok(cuda.cuGraphInstantiateWithFlags(c.byref(run), graph, c.c_uint64(0)))
+ok(cuda.cuCtxSetCurrent(there))
+ok(cuda.cuMemAlloc_v2(c.byref(filler), c.c_size_t(2 << 30)))
+ok(cuda.cuCtxSetCurrent(here))
+print(json.dumps(cuda.cuGraphLaunch(run, None)))
+"""
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_a_graph_that_is_handed_in_from_another_context(make_host, device):
+    host = make_host("a100-80gb,h100-80gb")
+    assert program(host, GRAPH_ELSEWHERE % device, "--gpus", "2", "--vram", "4") == OOM
+    assert all(each["memory_peak_bytes"] <= 4 * GIB for each in host.stat()["gpus"])
+
+
+@pytest.mark.parametrize("before, then, result", [(2000, 70_000, OOM), (70_000, 1100, 0)])
+def test_an_enumerated_function_is_not_who_had_its_handle(host, before, then, result):
+    assert program(host, r"""
+context()
+for _ in range(100):
+    old, module, name, found = function(%d), c.c_void_p(), c.c_char_p(), (c.c_void_p * 1)()
+    ok(cuda.cuFuncGetModule(c.byref(module), old))
+    ok(cuda.cuModuleUnload(module))
+    ok(cuda.cuModuleLoadData(c.byref(module), PTX %% %d))
+    ok(cuda.cuModuleEnumerateFunctions(found, 1, module))
+    if found[0] == old.value: break
+else: sys.exit("no handle was used again")
+function(2000) # so that launches look
+print(json.dumps(launch(c.c_void_p(found[0]))))
+""" % (before, then)) == result
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+
+
+def test_limits_that_are_set_while_others_launch_are_counted_once(host):
+    said = program(host, r"""
+import threading
+at, rooms = context(), []
+functions = [function(n) for n in (1500, 2600, 3700, 4800, 6000)]
+rooms.append(room())
+end = time.monotonic() + 1
+def launches():
+    ok(cuda.cuCtxSetCurrent(at))
+    while time.monotonic() < end:
+        for f in functions: ok(launch(f))
+def limits():
+    ok(cuda.cuCtxSetCurrent(at))
+    while time.monotonic() < end:
+        for n in 1500, 3500, 1024, 5500: ok(cuda.cuCtxSetLimit(0, c.c_size_t(n)))
+threads = [threading.Thread(target=each) for each in (launches, limits, launches, limits)]
+for each in threads: each.start()
+for each in threads: each.join()
+ok(cuda.cuCtxSynchronize())
+rooms.append(room())
+print(json.dumps(rooms))
+""")
+    assert said[0] - said[1] == grows_by(6000)
+
+
+def test_what_needs_no_more_blocks_is_looked_at_once(make_host):
+    """On smaller GPUs two functions may need the same blocks: that costs no question to the driver a launch."""
+    host = make_host("t4-16gb")
+    said = program(host, r"""
+PTX = PTX.replace(b"sm_80", b"sm_70")
+context()
+f, g = function(1032), function(1040)
+def takes(each):
+    times = []
+    for _ in range(15):
+        start = time.perf_counter()
+        for _ in range(100): ok(launch(each))
+        times.append(time.perf_counter() - start)
+        ok(cuda.cuCtxSynchronize())
+    return sorted(times)[7]
+ok(launch(f)), ok(launch(g))
+print(json.dumps([takes(f), takes(g)]))
+""")
+    assert said[1] < 8 * said[0]

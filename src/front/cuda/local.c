@@ -39,6 +39,24 @@ static uint64_t limit_unit(CUlimit limit)
 	return (uint64_t)processors * (uint64_t)threads;
 }
 
+/* A driver says what a limit is, and what is free, of the current context only. True: it was made
+ * current, and visit_end() is to follow. */
+static bool visit_begin(uint64_t context)
+{
+	CUcontext current = NULL;
+
+	return real_cuCtxGetCurrent(&current) == CUDA_SUCCESS && (uintptr_t)current != context &&
+	       real_cuCtxPushCurrent_v2((CUcontext)(uintptr_t)context) == CUDA_SUCCESS;
+}
+
+static void visit_end(bool visiting)
+{
+	CUcontext context;
+
+	if (visiting)
+		real_cuCtxPopCurrent_v2(&context);
+}
+
 /* What a limit takes beyond what it took at first. */
 static uint64_t limit_bytes(CUlimit limit, uint64_t first, uint64_t value)
 {
@@ -77,6 +95,18 @@ static struct limit_known limit_look(struct process *p, uint64_t context, CUlimi
 	return known;
 }
 
+/* It takes no more blocks for it than it has. */
+static void limit_reaches(struct process *p, uint64_t number, uint64_t first, uint64_t most)
+{
+	struct object object;
+
+	if (!books_look(p, OBJECT_LIMIT, number, &object) || object.count >= most - first ||
+	    !books_remove(p, OBJECT_LIMIT, number, &object))
+		return;
+	object.count = (uint32_t)MIN(most - first, UINT32_MAX);
+	books_note(p, &object);
+}
+
 /* What is booked for a limit becomes one object. */
 static uint64_t limit_booked(struct implicit *i, uint64_t context, CUlimit limit, uint64_t first,
 			     uint64_t most)
@@ -84,8 +114,11 @@ static uint64_t limit_booked(struct implicit *i, uint64_t context, CUlimit limit
 	uint64_t number = limit_number(context, limit);
 	struct object before;
 
-	if (!i->taking.process)
+	if (!i->taking.process) {
+		if (i->process && most > first)
+			limit_reaches(i->process, number, first, most);
 		return number;
+	}
 	if (books_remove(i->process, OBJECT_LIMIT, number, &before))
 		i->taking.object.bytes += before.bytes;
 	i->taking.object.memory = first;
@@ -130,9 +163,14 @@ static bool some_context_has_less(struct process *p)
 
 	if (count > CONTEXTS_MOST)
 		return true;
-	for (size_t i = 0; i < count; i++)
-		if (limit_look(p, contexts[i], CU_LIMIT_STACK_SIZE).most < most)
+	for (size_t i = 0; i < count; i++) {
+		bool visiting = visit_begin(contexts[i]);
+		uint64_t has = limit_look(p, contexts[i], CU_LIMIT_STACK_SIZE).most;
+
+		visit_end(visiting);
+		if (has < most)
 			return true;
+	}
 	return false;
 }
 
@@ -193,18 +231,18 @@ void local_forget(uint64_t owner)
 	lock_release(&p->local_lock);
 }
 
-/* Many of which few may ever be launched: each is asked when it is. */
+/* Many of which few may ever be launched: each is asked when it is, also one known by that handle,
+ * which may have been another's. */
 static void got_many(enum object_kind kind, const void *handles, unsigned int count, uint64_t owner)
 {
 	struct process *p = process_peek();
 	const uint64_t *handle = handles;
-	struct object known;
 
 	if (!p || !handles || !count)
 		return;
 	lock_acquire(&p->local_lock);
 	for (unsigned int i = 0; i < count; i++)
-		if (handle[i] && !books_look(p, kind, handle[i], &known))
+		if (handle[i])
 			need_note(p, kind, handle[i], owner, NEED_UNKNOWN);
 	watch_as_needed(p);
 	lock_release(&p->local_lock);
@@ -329,13 +367,11 @@ static CUresult grow_begin_locked(struct local_call *c, struct process *p)
 	return result;
 }
 
-CUresult local_begin(struct local_call *c, struct local_need need)
+static CUresult begin_there(struct local_call *c, struct process *p)
 {
-	struct process *p = process_peek();
+	const struct local_need need = c->need;
 
-	*c = (struct local_call){.need = need};
-	if (!p || need.gpu < 0 || need.bytes <= FIRST_BYTES ||
-	    limit_look(p, need.context, CU_LIMIT_STACK_SIZE).most >= need.bytes)
+	if (limit_look(p, need.context, CU_LIMIT_STACK_SIZE).most >= need.bytes)
 		return CUDA_SUCCESS;
 	lock_acquire(&p->gpu[need.gpu].local_growing);
 	CUresult result = grow_begin_locked(c, p);
@@ -344,13 +380,22 @@ CUresult local_begin(struct local_call *c, struct local_need need)
 	return result;
 }
 
+CUresult local_begin(struct local_call *c, struct local_need need)
+{
+	struct process *p = process_peek();
+
+	*c = (struct local_call){.need = need};
+	if (!p || need.gpu < 0 || need.bytes <= FIRST_BYTES)
+		return CUDA_SUCCESS;
+	bool visiting = visit_begin(need.context);
+	CUresult result = begin_there(c, p);
+	visit_end(visiting);
+	return result;
+}
+
 static bool nothing_fell(const struct local_call *c)
 {
-	CUcontext context = NULL;
-
-	return real_cuCtxGetCurrent(&context) == CUDA_SUCCESS &&
-	       (uintptr_t)context == c->need.context &&
-	       implicit_driver_free() >= c->implicit.free_before;
+	return implicit_driver_free() >= c->implicit.free_before;
 }
 
 CUresult local_end(struct local_call *c, CUresult result, bool surely)
@@ -360,6 +405,7 @@ CUresult local_end(struct local_call *c, CUresult result, bool surely)
 
 	if (!c->grows)
 		return result;
+	bool visiting = visit_begin(c->need.context);
 	if (result != CUDA_SUCCESS || (!surely && nothing_fell(c))) {
 		implicit_done(i, CUDA_ERROR_OUT_OF_MEMORY, 0);
 	} else {
@@ -368,6 +414,7 @@ CUresult local_end(struct local_call *c, CUresult result, bool surely)
 			      limit_booked(i, c->need.context, CU_LIMIT_STACK_SIZE, c->first,
 					   c->need.bytes));
 	}
+	visit_end(visiting);
 	lock_release(&p->gpu[i->gpu].local_growing);
 	local_look_again();
 	return result;
@@ -483,18 +530,29 @@ static CUresult limit_lower(struct process *p, CUlimit limit, size_t value,
 	return result;
 }
 
+static CUresult limit_set(struct process *p, CUlimit limit, size_t value, size_t before)
+{
+	struct limit_known known = limit_look(p, current_context(), limit);
+
+	return value < before ? limit_lower(p, limit, value, &known)
+			      : limit_raise(limit, value, before, known.first,
+					    limit_growth(limit, value, &known));
+}
+
 CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	struct process *p = process_peek();
+	int gpu = p ? charge_current_gpu(p) : -1;
 	size_t before = 0;
 
-	if (!p || real_cuCtxGetLimit(&before, limit) != CUDA_SUCCESS)
+	if (gpu < 0)
 		return real_cuCtxSetLimit(limit, value);
-	struct limit_known known = limit_look(p, current_context(), limit);
-	if (value < before)
-		return limit_lower(p, limit, value, &known);
-	CUresult result =
-		limit_raise(limit, value, before, known.first, limit_growth(limit, value, &known));
+	/* Of which a launch may make it take more just now. */
+	lock_acquire(&p->gpu[gpu].local_growing);
+	CUresult result = real_cuCtxGetLimit(&before, limit) != CUDA_SUCCESS
+				  ? real_cuCtxSetLimit(limit, value)
+				  : limit_set(p, limit, value, before);
+	lock_release(&p->gpu[gpu].local_growing);
 	local_look_again();
 	return result;
 }
