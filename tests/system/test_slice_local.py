@@ -327,3 +327,36 @@ ok(launch(f)), ok(launch(g))
 print(json.dumps([takes(f), takes(g)]))
 """)
     assert said[1] < 8 * said[0]
+
+
+def test_what_others_took_meanwhile_is_not_for_a_graph(host):
+    """Instantiating takes nothing here; the slice's other process allocates and frees all the time."""
+    noise = r"""
+context()
+print("up", flush=True)
+at = c.c_uint64()
+while True:
+    if not cuda.cuMemAlloc_v2(c.byref(at), c.c_size_t(64 * MIB)): cuda.cuMemFree_v2(at)
+"""
+    code = GRAPH_ELSEWHERE.replace("%d", "0").replace("ok(cuda.cuGraphInstantiateWithFlags", r"""
+beside = subprocess.Popen([sys.executable, "-c", sys.argv[2]], stdout=subprocess.PIPE, text=True)
+beside.stdout.readline()
+for _ in range(50): ok(cuda.cuGraphInstantiateWithFlags(c.byref(run), graph, c.c_uint64(0)))
+beside.kill()
+beside.communicate()
+ok(cuda.cuGraphInstantiateWithFlags""")
+    done = host.carve("run", "--vram", "4", "--", sys.executable, "-c", PROGRAM + code, GREEDY, PROGRAM + noise)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == OOM
+    assert gpu(host)["memory_peak_bytes"] <= 4 * GIB
+
+
+def test_a_launch_that_fails_after_it_took_memory_has_it_counted(host):
+    said = program(host, r"""
+context()
+f, rooms = function(6000), [room()]
+result = cuda.cuLaunchCooperativeKernel(f, 1000000, 1, 1, 32, 1, 1, 0, None, params)
+print(json.dumps([result, rooms[0] - room()]))
+""")
+    assert said[0] == 720 and said[1] in (0, grows_by(6000))
+    assert gpu(host)["memory_peak_bytes"] - said[1] < GIB

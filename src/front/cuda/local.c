@@ -393,9 +393,13 @@ CUresult local_begin(struct local_call *c, struct local_need need)
 	return result;
 }
 
-static bool nothing_fell(const struct local_call *c)
+/* Also where a call failed after that. What fell may have been another process's. */
+static bool it_took(struct local_call *c, bool surely)
 {
-	return implicit_driver_free() >= c->implicit.free_before;
+	if (!surely && implicit_driver_free() >= c->implicit.free_before)
+		return false;
+	implicit_end(&c->implicit, true);
+	return surely || (c->implicit.taking.process && c->implicit.taking.object.bytes);
 }
 
 CUresult local_end(struct local_call *c, CUresult result, bool surely)
@@ -406,14 +410,12 @@ CUresult local_end(struct local_call *c, CUresult result, bool surely)
 	if (!c->grows)
 		return result;
 	bool visiting = visit_begin(c->need.context);
-	if (result != CUDA_SUCCESS || (!surely && nothing_fell(c))) {
-		implicit_done(i, CUDA_ERROR_OUT_OF_MEMORY, 0);
-	} else {
-		implicit_end(i, true);
+	if (it_took(c, result == CUDA_SUCCESS && surely))
 		implicit_done(i, CUDA_SUCCESS,
 			      limit_booked(i, c->need.context, CU_LIMIT_STACK_SIZE, c->first,
 					   c->need.bytes));
-	}
+	else
+		implicit_done(i, CUDA_ERROR_OUT_OF_MEMORY, 0);
 	visit_end(visiting);
 	lock_release(&p->gpu[i->gpu].local_growing);
 	local_look_again();
