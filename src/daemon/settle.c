@@ -79,7 +79,7 @@ static bool stood_still(struct process *p)
 
 	/* Of before it attached, the figures are of who had its PID. */
 	if (!p->sampled || p->seen_begun - p->seen_done > waiting ||
-	    slot->calls_begun != p->seen_begun)
+	    slot->calls_begun != p->seen_begun || slot->leaving < p->seen_leaving)
 		return false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (ledger_slot_gpu(&s->books.ledger, p->slot, i)->used != p->gpu[i].seen_used)

@@ -353,6 +353,20 @@ uint64_t books_leaving_begin(struct process *p, uint32_t gpu, uint64_t most)
 	return bytes;
 }
 
+void books_waiting_begin(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	count_up(&own_slot(p)->leaving);
+	owned_lock_release(&p->lock);
+}
+
+void books_waiting_end(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	count_down(&own_slot(p)->leaving);
+	owned_lock_release(&p->lock);
+}
+
 bool books_parting_begin(struct process *p)
 {
 	if (!atomic_load_explicit(&own_slot(p)->exported, memory_order_relaxed))

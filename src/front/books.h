@@ -133,6 +133,10 @@ void books_graphs_changed(struct process *p);
 bool books_graph_has_memory(struct process *p, uint64_t exec, uint64_t stream);
 /* It was launched, and has. */
 void books_graph_launched(struct process *p, uint64_t exec, uint64_t stream);
+/* Within a call that is counted: until _end() it waits for the daemon's word, and changes nothing.
+ * books_leaving_begin() says so by itself. */
+void books_waiting_begin(struct process *p);
+void books_waiting_end(struct process *p);
 /* A driver call that gives memory begins and ends, where none of the above counts it. */
 void books_call_begin(struct process *p);
 void books_call_end(struct process *p);

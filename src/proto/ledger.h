@@ -130,8 +130,8 @@ struct ledger_slot {
 	/* Not 0: others may have been given handles to memory of this process, by which the driver
 	 * keeps it when it is given back, in their figures. Never 0 again. */
 	_Atomic uint32_t exported;
-	/* Calls that gave memory back to the driver, and wait for the daemon's word that they may
-	 * uncharge it. */
+	/* Calls that wait for the daemon's word, as on whether they may uncharge what they gave
+	 * back to the driver, and change nothing until it comes. */
 	_Atomic uint32_t leaving;
 	/* Those, and calls that are about to give back what others may have. While there are any,
 	 * some may be charged twice. */

@@ -360,3 +360,50 @@ print(json.dumps([result, rooms[0] - room()]))
 """)
     assert said[0] == 720 and said[1] in (0, grows_by(6000))
     assert gpu(host)["memory_peak_bytes"] - said[1] < GIB
+
+
+# Threads that load modules at the same time; each asks the daemon what its own took.
+LOADERS = r"""
+import threading
+at = context()
+def load():
+    module, f = c.c_void_p(), c.c_void_p()
+    ok(cuda.cuModuleLoadData(c.byref(module), PTX % 8))
+    ok(cuda.cuModuleGetFunction(c.byref(f), module, b"needs"))
+    ok(launch(f))
+    return module
+failed = []
+def run(rounds, keep):
+    try:
+        ok(cuda.cuCtxSetCurrent(at))
+        for _ in range(rounds):
+            module = load()
+            if not keep:
+                ok(cuda.cuCtxSynchronize())
+                ok(cuda.cuModuleUnload(module))
+    except AssertionError as error:
+        failed.append(str(error))
+def together(count, rounds, keep):
+    threads = [threading.Thread(target=run, args=(rounds, keep)) for _ in range(count)]
+    begin = time.monotonic()
+    for t in threads: t.start()
+    for t in threads: t.join()
+    assert not failed, failed
+    return time.monotonic() - begin
+"""
+
+
+def test_modules_that_threads_load_at_the_same_time_are_charged_once(host):
+    """As the driver packs them; not a block for each that was under way when another was asked about."""
+    said = program(host, LOADERS + r"""
+load()
+before = room()
+together(6, 40, True)
+print(json.dumps(before - room()))
+""")
+    assert said <= 8 * MIB
+
+
+def test_threads_that_load_and_unload_do_not_wait_for_each_other(host):
+    """Each unloading asks the daemon, which waits until nobody is inside a call: who waits for an answer is not."""
+    assert program(host, LOADERS + "print(json.dumps(together(4, 100, False)))") < 20

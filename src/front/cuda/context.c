@@ -32,7 +32,7 @@ static bool context_is_too_much(struct process *p, uint32_t gpu)
 {
 	const struct ledger *l = &p->attachment.ledger;
 
-	grow_settle_contexts(p, -1);
+	grow_settle_contexts(p, -1, true);
 	return ledger_committed(l, gpu) > ledger_limit(l, gpu) &&
 	       (!charge_sweep(p, (int)gpu, 0) || ledger_committed(l, gpu) > ledger_limit(l, gpu));
 }
@@ -50,7 +50,7 @@ static CUresult context_end(struct taking *t, CUresult result, CUcontext *contex
 		else
 			real_cuDevicePrimaryCtxRelease_v2(primary);
 		taking_end(t, CUDA_ERROR_OUT_OF_MEMORY, 0);
-		grow_settle_contexts(t->process, -1);
+		grow_settle_contexts(t->process, -1, false);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	result = taking_end(t, CUDA_SUCCESS, (uintptr_t)*context);
@@ -133,7 +133,7 @@ static CUresult destroy_end(struct giving *g, CUresult result, CUcontext context
 	books_drop_context(p, (uintptr_t)context);
 	g->object.exported = true;
 	books_drop(p, &g->object);
-	grow_settle_contexts(p, g->object.gpu);
+	grow_settle_contexts(p, g->object.gpu, false);
 	giving_left(g);
 	return result;
 }

@@ -13,7 +13,7 @@
 _Atomic bool graphs_have_memory;
 
 /* Graphs in graphs in graphs. */
-#define DEPTH_MAX 8
+#define DEPTH_MAX 128
 
 /* What memory nodes ask for together, by the device that they are on, whichever is current; and
  * what its kernels' threads need, by the ledger's GPU. */

@@ -257,7 +257,19 @@ static uint64_t leave_first(struct process *p, struct attach_settling *s)
 	return s->over;
 }
 
-static uint64_t settle_exactly(struct process *p, int gpu, bool contexts)
+/* in_call: the caller is within a driver call that is counted. */
+static void ask_daemon(struct process *p, bool contexts, bool in_call, struct attach_settling *s)
+{
+	bool waits = in_call && !s->leaving;
+
+	if (waits)
+		books_waiting_begin(p);
+	process_settle(p, contexts, s);
+	if (waits)
+		books_waiting_end(p);
+}
+
+static uint64_t settle_exactly(struct process *p, int gpu, bool contexts, bool in_call)
 {
 	struct attach_settling s = {.gpu = gpu};
 	int64_t used[LEDGER_GPUS_MAX] = {0};
@@ -270,7 +282,7 @@ static uint64_t settle_exactly(struct process *p, int gpu, bool contexts)
 		for (uint32_t i = 0; i < p->attachment.gpu_count; i++)
 			used[i] =
 				ledger_slot_gpu(&p->attachment.ledger, p->attachment.slot, i)->used;
-		process_settle(p, contexts, &s);
+		ask_daemon(p, contexts, in_call, &s);
 		grow_settle_all(p);
 		less = p->growing_count && less_is_used(p, used);
 	}
@@ -284,7 +296,12 @@ static uint64_t settle_exactly(struct process *p, int gpu, bool contexts)
 
 uint64_t grow_settle_exactly(struct process *p, int gpu)
 {
-	return settle_exactly(p, gpu, false);
+	return settle_exactly(p, gpu, false, false);
+}
+
+uint64_t grow_settle_in_call(struct process *p, int gpu)
+{
+	return settle_exactly(p, gpu, false, true);
 }
 
 /* The daemon has posted more than the process charged itself. */
@@ -302,9 +319,9 @@ void grow_import_closed(struct process *p)
 		}
 }
 
-void grow_settle_contexts(struct process *p, int gpu)
+void grow_settle_contexts(struct process *p, int gpu, bool in_call)
 {
-	settle_exactly(p, gpu, true);
+	settle_exactly(p, gpu, true, in_call);
 }
 
 void grow_settle_all(struct process *p)

@@ -48,11 +48,14 @@ void grow_settle_all(struct process *p);
  * taken for less of that, so it is booked before, and looked for after. Returns how many bytes more
  * are charged on the GPU than the driver says, as far as that is sure. */
 uint64_t grow_settle_exactly(struct process *p, int gpu);
+/* The same within a driver call that is counted (books_call_begin(), a taking or giving that has not
+ * ended): other threads' questions need not wait for its end. */
+uint64_t grow_settle_in_call(struct process *p, int gpu);
 /* Gives back what is charged too much for small arrays on a GPU, if it is at least so many blocks
  * that may be. */
 void grow_settle_arrays(struct process *p, int gpu, uint32_t blocks);
 /* The same after a call of contexts; see process_settle(). */
-void grow_settle_contexts(struct process *p, int gpu);
+void grow_settle_contexts(struct process *p, int gpu, bool in_call);
 /* Imported memory was given back. Where its exporter did so before, it was posted for this process,
  * and is the slice's again at once, not only when the daemon looks next. */
 void grow_import_closed(struct process *p);

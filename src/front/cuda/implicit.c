@@ -64,7 +64,7 @@ bool implicit_end(struct implicit *i, bool last)
 		return true;
 	if (!last && fell > reserved(i) + books_free(i->process, (uint32_t)i->gpu))
 		return false;
-	uint64_t over = grow_settle_exactly(i->process, i->gpu);
+	uint64_t over = grow_settle_in_call(i->process, i->gpu);
 	if (reserved(i) > i->surely)
 		taking_resize(&i->taking, reserved(i) - MIN(over, reserved(i) - i->surely));
 	if (books_free(i->process, (uint32_t)i->gpu))
@@ -81,7 +81,7 @@ bool implicit_refused(const struct implicit *i, bool last)
 	uint64_t more = took - MIN(took, reserved(i));
 
 	if (last)
-		grow_settle_exactly(i->process, i->gpu);
+		grow_settle_in_call(i->process, i->gpu);
 	if (!last && (more <= books_free(i->process, (uint32_t)i->gpu) ||
 		      (charge_sweep(i->process, i->gpu, more) &&
 		       more <= books_free(i->process, (uint32_t)i->gpu))))

@@ -526,7 +526,7 @@ static CUresult limit_lower(struct process *p, CUlimit limit, size_t value,
 			booked.count = value > known->first ? (uint32_t)(value - known->first) : 0;
 			books_note(p, &booked);
 		}
-		grow_settle_exactly(p, charge_current_gpu(p));
+		grow_settle_in_call(p, charge_current_gpu(p));
 	}
 	books_call_end(p);
 	return result;

@@ -76,7 +76,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources,
 	bool settled = g.process && g.object.bytes;                 \
 	if (result == CUDA_SUCCESS && i.process && !settled &&      \
 	    (g.process || implicit_driver_free() > i.free_before))  \
-		grow_settle_exactly(i.process, i.gpu);              \
+		grow_settle_in_call(i.process, i.gpu);              \
 	return implicit_done(&i, result, 0)
 
 CUresult hook_cuModuleUnload(CUmodule module)
