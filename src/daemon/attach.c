@@ -396,6 +396,7 @@ static bool reply_settled(struct attach_connection *c, bool settled)
 
 		reply.reserved[0] = (uint32_t)over;
 		reply.reserved[1] = (uint32_t)(over >> 32);
+		reply.reserved[2] = ATTACH_SURE;
 	}
 	if (c->settle_leaving)
 		reply.reserved[2] = ATTACH_TAKEN_OVER;

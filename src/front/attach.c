@@ -383,7 +383,7 @@ bool attach_settle(struct attachment *a, struct attach_settling *s)
 		(s->exact ? 0 : ATTACH_FLAG_INEXACT) | (s->leaving ? ATTACH_FLAG_LEAVING : 0);
 	request.reserved[0] = (uint32_t)(s->gpu + 1);
 	request.reserved[1] = (uint32_t)(s->leaving / LEDGER_GRANULE);
-	s->asked = s->taken_over = false;
+	s->asked = s->taken_over = s->sure = false;
 	s->over = 0;
 	if ((a->unanswered || inode_of(a->socket) != a->socket_inode ||
 	     exchange(a, &request, &reply) < 0) &&
@@ -392,6 +392,7 @@ bool attach_settle(struct attachment *a, struct attach_settling *s)
 	s->asked = true;
 	s->over = reply.reserved[0] | (uint64_t)reply.reserved[1] << 32;
 	s->taken_over = reply.reserved[2] == ATTACH_TAKEN_OVER;
+	s->sure = reply.reserved[2] == ATTACH_SURE;
 	return true;
 }
 

@@ -47,6 +47,7 @@ struct attach_settling {
 			  */
 	uint64_t over; /* bytes charged, `leaving` not among them, that the driver does not know of
 			*/
+	bool sure;     /* nothing was under way that it may have been told wrong for */
 };
 /* No more can be told at a time. */
 #define ATTACH_LEAVING_MOST (UINT32_MAX * LEDGER_GRANULE)

@@ -26,6 +26,9 @@
  * mine. Else the daemon does not know of this: uncharge it, then settle as ever. */
 #define ATTACH_FLAG_LEAVING 4u
 #define ATTACH_TAKEN_OVER 1u
+/* In reserved[2] of the reply to an ATTACH_SETTLE without ATTACH_FLAG_LEAVING: the process stood
+ * still over the sample, so that there is no more charged than the reply tells. */
+#define ATTACH_SURE 2u
 #define ATTACH_ENV_SESSION "CARVE_SESSION"
 #define ATTACH_ENV_SOCKET "CARVE_ATTACH"
 /* Absolute paths of the real driver's libraries, found by `carve run` before the front hides them.

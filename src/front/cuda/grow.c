@@ -269,7 +269,8 @@ static void ask_daemon(struct process *p, bool contexts, bool in_call, struct at
 		books_waiting_end(p);
 }
 
-static uint64_t settle_exactly(struct process *p, int gpu, bool contexts, bool in_call)
+static uint64_t settle_exactly(struct process *p, int gpu, bool contexts, bool in_call,
+			       bool *ret_sure)
 {
 	struct attach_settling s = {.gpu = gpu};
 	int64_t used[LEDGER_GPUS_MAX] = {0};
@@ -286,6 +287,7 @@ static uint64_t settle_exactly(struct process *p, int gpu, bool contexts, bool i
 		grow_settle_all(p);
 		less = p->growing_count && less_is_used(p, used);
 	}
+	*ret_sure = s.sure && !less;
 	if (s.leaving && s.asked && !s.taken_over)
 		return leave_first(p, &s);
 	/* What other threads gave back meanwhile counts as too much, too. */
@@ -296,12 +298,14 @@ static uint64_t settle_exactly(struct process *p, int gpu, bool contexts, bool i
 
 uint64_t grow_settle_exactly(struct process *p, int gpu)
 {
-	return settle_exactly(p, gpu, false, false);
+	bool sure;
+
+	return settle_exactly(p, gpu, false, false, &sure);
 }
 
-uint64_t grow_settle_in_call(struct process *p, int gpu)
+uint64_t grow_settle_in_call(struct process *p, int gpu, bool *ret_sure)
 {
-	return settle_exactly(p, gpu, false, true);
+	return settle_exactly(p, gpu, false, true, ret_sure);
 }
 
 /* The daemon has posted more than the process charged itself. */
@@ -321,7 +325,9 @@ void grow_import_closed(struct process *p)
 
 void grow_settle_contexts(struct process *p, int gpu, bool in_call)
 {
-	settle_exactly(p, gpu, true, in_call);
+	bool sure;
+
+	settle_exactly(p, gpu, true, in_call, &sure);
 }
 
 void grow_settle_all(struct process *p)

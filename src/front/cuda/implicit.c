@@ -54,6 +54,24 @@ static uint64_t reserved(const struct implicit *i)
 	return i->taking.process ? i->taking.object.bytes : 0;
 }
 
+/* Of what it took perhaps, it keeps what the driver is sure to have taken. Where that cannot be
+ * told now, as other threads' calls are under way, it is the daemon's to find out. */
+static void settle(struct implicit *i)
+{
+	bool sure;
+	uint64_t over = grow_settle_in_call(i->process, i->gpu, &sure);
+	uint64_t perhaps = reserved(i) - MIN(reserved(i), i->surely);
+
+	if (!perhaps)
+		return;
+	over = MIN(over, perhaps);
+	taking_resize(&i->taking, reserved(i) - over);
+	if (!sure && perhaps > over) {
+		books_leave(i->process, (uint32_t)i->gpu, perhaps - over);
+		i->taking.object.bytes -= perhaps - over;
+	}
+}
+
 bool implicit_end(struct implicit *i, bool last)
 {
 	i->free_after = i->process ? implicit_driver_free() : 0;
@@ -64,9 +82,7 @@ bool implicit_end(struct implicit *i, bool last)
 		return true;
 	if (!last && fell > reserved(i) + books_free(i->process, (uint32_t)i->gpu))
 		return false;
-	uint64_t over = grow_settle_in_call(i->process, i->gpu);
-	if (reserved(i) > i->surely)
-		taking_resize(&i->taking, reserved(i) - MIN(over, reserved(i) - i->surely));
+	settle(i);
 	if (books_free(i->process, (uint32_t)i->gpu))
 		return true;
 	const struct ledger *l = &i->process->attachment.ledger;
@@ -80,8 +96,9 @@ bool implicit_refused(const struct implicit *i, bool last)
 	size_t took = MIN(given, i->free_before - i->free_after);
 	uint64_t more = took - MIN(took, reserved(i));
 
+	bool sure;
 	if (last)
-		grow_settle_in_call(i->process, i->gpu);
+		grow_settle_in_call(i->process, i->gpu, &sure);
 	if (!last && (more <= books_free(i->process, (uint32_t)i->gpu) ||
 		      (charge_sweep(i->process, i->gpu, more) &&
 		       more <= books_free(i->process, (uint32_t)i->gpu))))

@@ -526,7 +526,8 @@ static CUresult limit_lower(struct process *p, CUlimit limit, size_t value,
 			booked.count = value > known->first ? (uint32_t)(value - known->first) : 0;
 			books_note(p, &booked);
 		}
-		grow_settle_in_call(p, charge_current_gpu(p));
+		bool sure;
+		grow_settle_in_call(p, charge_current_gpu(p), &sure);
 	}
 	books_call_end(p);
 	return result;
