@@ -15,6 +15,7 @@
 /* What a context's cost covers: local memory of a thread, and the heap of the kernels' malloc. */
 #define STACK_BYTES 1024u
 #define HEAP_BYTES MIB(8)
+#define FIFO_BYTES MIB(1) /* of printf */
 
 static __thread struct {
 	CUcontext entry[STACK_MAX];
@@ -107,6 +108,11 @@ CUresult context_book_heap(CUcontext ctx, uint64_t bytes)
 	return book(ctx, &ctx->heap, bytes > HEAP_BYTES ? bytes - HEAP_BYTES : 0);
 }
 
+CUresult context_book_fifo(CUcontext ctx, uint64_t bytes)
+{
+	return book(ctx, &ctx->fifo, bytes > FIFO_BYTES ? bytes - FIFO_BYTES : 0);
+}
+
 struct device *context_device(CUcontext ctx)
 {
 	return ctx->device;
@@ -120,7 +126,7 @@ struct slab **context_slabs(CUcontext ctx)
 static void limits_init(CUcontext ctx)
 {
 	ctx->limits[CU_LIMIT_STACK_SIZE] = STACK_BYTES;
-	ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = MIB(1);
+	ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = FIFO_BYTES;
 	ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = HEAP_BYTES;
 	ctx->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
 	ctx->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
@@ -174,6 +180,7 @@ static void context_stop(CUcontext ctx)
 		pools_empty(ctx->device);
 	booking_set(ctx, &ctx->local, 0);
 	booking_set(ctx, &ctx->heap, 0);
+	booking_set(ctx, &ctx->fifo, 0);
 	client_memory_free(driver.client, ctx->cost_id);
 }
 

@@ -26,7 +26,7 @@ struct CUctx_st {
 	/* What limits and kernels have made it book beyond its cost, under driver.lock. */
 	struct context_booking {
 		uint64_t id, bytes;
-	} local, heap;
+	} local, heap, fifo;
 	_Atomic uint64_t local_per_thread;
 	CUfunc_cache cache_config;
 	CUsharedconfig shared_config;
@@ -57,8 +57,9 @@ CUresult context_synchronize(CUcontext ctx);
 /* Books local memory for so many bytes a thread, for all threads that the GPU holds at once; what
  * was booked before stays booked. CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult context_book_local(CUcontext ctx, uint64_t bytes_per_thread);
-/* Books device memory for the kernels' malloc. */
+/* Books device memory for the kernels' malloc, and for their printf. */
 CUresult context_book_heap(CUcontext ctx, uint64_t bytes);
+CUresult context_book_fifo(CUcontext ctx, uint64_t bytes);
 
 struct device *context_device(CUcontext ctx);
 struct slab **context_slabs(CUcontext ctx);

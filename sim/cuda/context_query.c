@@ -102,6 +102,8 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 						 : context_book_local(ctx, value);
 	else if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)
 		result = context_book_heap(ctx, value);
+	else if (limit == CU_LIMIT_PRINTF_FIFO_SIZE)
+		result = context_book_fifo(ctx, value);
 	if (result == CUDA_SUCCESS)
 		ctx->limits[limit] = value;
 	return result;

@@ -394,6 +394,9 @@ static void exec_settle_all(struct node *node)
 
 /* ---- what is not carve's ----------------------------------------------------------------- */
 
+/* How long after an exporter gave memory back others' figures may rise by it. */
+#define ORPHANS_NS 3000000000ull
+
 /* What the session's processes hold on a GPU of it, its strays among them. A dead one whose forked
  * children keep the driver's descriptors holds what its slot says, whether the driver lists it or
  * not. */
@@ -452,14 +455,41 @@ static void outside_compute(struct node *node)
 	}
 }
 
+void process_orphans(struct process *p, uint64_t bytes)
+{
+	struct node *node = p->session->node;
+	uint64_t now = now_monotonic_ns();
+
+	if (!bytes || !atomic_load(&ledger_slot(&p->session->books.ledger, p->slot)->exported))
+		return;
+	if (now - node->orphans_ns > ORPHANS_NS)
+		node->orphans_bytes = 0;
+	node->orphans_bytes += bytes;
+	node->orphans_ns = now;
+}
+
+/* Of what goes beyond the slice, what may be imported memory whose exporter gave it back or died
+ * just when it began: that is nobody's fault in this session. */
+static uint64_t over_inherited(struct session *s, uint64_t over, uint64_t now)
+{
+	const struct node *node = s->node;
+
+	if (node->orphans_bytes && now - node->orphans_ns <= ORPHANS_NS)
+		s->over_inherited_bytes =
+			MAX(s->over_inherited_bytes, MIN(over, node->orphans_bytes));
+	return MIN(s->over_inherited_bytes, over);
+}
+
 /* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */
 static void over_note(struct session *s, uint64_t over)
 {
 	const struct config *config = &s->node->config;
 	uint64_t now = now_monotonic_ns();
+	uint64_t inherited = over_inherited(s, over, now);
 
 	s->over_bytes = over;
 	if (over <= config->over_tolerance_bytes) {
+		s->over_inherited_bytes = 0;
 		s->over_since_ns = 0;
 		s->over_reported = false;
 		return;
@@ -471,6 +501,8 @@ static void over_note(struct session *s, uint64_t over)
 	s->over_reported = true;
 	log_event(LOG_WARNING, "session.over id=%s uid=%u over_bytes=%" PRIu64, s->record.id,
 		  s->record.uid, over);
+	if (over - inherited <= config->over_tolerance_bytes)
+		return;
 	if (config->over_policy == OVER_KILL && strays_kill(s)) {
 		/* The others have as long again to show that it was not they. */
 		s->over_since_ns = now;
@@ -540,6 +572,8 @@ static void over_compute(struct node *node)
 			uint64_t held =
 				gpu < 0 ? 0 : session_held(s, i, &node->pool.gpu[gpu].sample);
 
+			if (held && books_exist(&s->books))
+				ledger_peak(&s->books.ledger, i, held);
 			if (held > s->record.gpu[i].bytes)
 				over = MAX(over, held - s->record.gpu[i].bytes);
 		}

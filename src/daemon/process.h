@@ -77,6 +77,8 @@ uint64_t process_figure(const struct process *process, int gpu);
  * it has only one. */
 const struct process *process_first_twin(const struct process *process);
 
+/* So many bytes are given back that the driver may keep for others, if the process exported any. */
+void process_orphans(struct process *process, uint64_t bytes);
 /* Called when a sample is in. */
 void processes_sampled(struct node *node);
 /* Has the driver asked soon whether it has the memory of `session`'s ending processes back, and

@@ -69,8 +69,9 @@ struct session {
 	 * and since when (CLOCK_MONOTONIC; 0: they don't). Memory taken round the front shows here.
 	 */
 	uint64_t over_bytes, over_since_ns;
-	bool over_reported;   /* it lasted, and was logged */
-	uint32_t over_killed; /* processes ended for it, since this daemon started */
+	uint64_t over_inherited_bytes; /* of that, what may have been others' that it imported */
+	bool over_reported;            /* it lasted, and was logged */
+	uint32_t over_killed;          /* processes ended for it, since this daemon started */
 	/* Processes of it may have each other's memory: what one gives back may be in another's
 	 * figure. So nobody's charge is lowered but by a sample over which all stood still. */
 	bool exported;

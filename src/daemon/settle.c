@@ -31,10 +31,12 @@ static void keep(struct session *s, uint32_t position, uint64_t bytes)
 	s->kept_sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
 }
 
-void settle_keep(const struct process *p)
+void settle_keep(struct process *p)
 {
 	struct session *s = p->session;
 
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		process_orphans(p, ledger_slot_bytes(&s->books.ledger, p->slot, i));
 	if (s->quiet && !descriptors_of(p))
 		return;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
@@ -362,6 +364,7 @@ uint64_t process_settle(struct process *p, enum settle_why why, uint32_t positio
 	p->ask_why = why;
 	p->ask_position = position;
 	p->ask_leaving = MIN(leaving_bytes, (uint64_t)MAX(used, 0));
+	process_orphans(p, p->ask_leaving);
 	p->ask_until_ns = now_monotonic_ns() + LEAVING_NS;
 	p->ask_sample = pool_refresh(&p->session->node->pool, session_gpu_mask(p->session));
 	return p->ask_sample;

@@ -272,9 +272,16 @@ static __attribute__((always_inline)) inline int ledger_add(const struct ledger 
 			      memory_order_relaxed);
 	atomic_store_explicit(&own->applied, applied + 1, memory_order_relaxed);
 	atomic_store_explicit(&intent->active, 0, memory_order_release);
-	if (delta > 0 && word_sum(next) > 0)
+	/* What is posted may be charged twice for a moment: the daemon raises it by what is held.
+	 */
+	if (delta > 0 && limited && word_sum(next) > 0)
 		peak_raise(shared, (uint64_t)word_sum(next) * LEDGER_GRANULE);
 	return 0;
+}
+
+void ledger_peak(const struct ledger *l, uint32_t gpu, uint64_t bytes)
+{
+	peak_raise(ledger_gpu(l, gpu), bytes);
 }
 
 static int64_t round_to_granule(uint64_t bytes)

@@ -218,6 +218,8 @@ struct ledger_slot_gpu *ledger_slot_gpu(const struct ledger *l, uint32_t slot, u
 int ledger_charge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes);
 /* Gives `bytes` (rounded up likewise) back. */
 void ledger_uncharge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes);
+/* So much was held: the most that ever was is at least that. */
+void ledger_peak(const struct ledger *l, uint32_t gpu, uint64_t bytes);
 /* Daemon: sets slot's settled amount, whatever the limit says. */
 void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t settled_bytes);
 /* Daemon: sets what its own slot holds, whatever the limit says. */

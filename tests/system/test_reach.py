@@ -673,3 +673,53 @@ def test_policy_ends_no_importer(policed):
     done = policed.host.carve("run", "--isolation", "preload", "--gpu-memory", "1700Mi", "/usr/bin/python3", "-c",
                               EXPORTER, env={"IMPORTER": holding})
     assert done.returncode == 0, done.stderr
+
+
+IPC = r"""
+import ctypes as c, os, sys
+cuda, MIB = c.CDLL("libcuda.so.1"), 1 << 20
+class Handle(c.Structure): _fields_ = [("bytes", c.c_ubyte * 64)]
+def ok(result): assert result == 0, result
+context = c.c_void_p()
+ok(cuda.cuInit(0)); ok(cuda.cuDevicePrimaryCtxRetain(c.byref(context), 0)); ok(cuda.cuCtxSetCurrent(context))
+at, handle = c.c_uint64(), Handle()
+def take(size): ok(cuda.cuMemAlloc_v2(c.byref(at), c.c_size_t(size)))
+"""
+IPC_EXPORTER = IPC + r"""
+take(700 * MIB)
+ok(cuda.cuIpcGetMemHandle(c.byref(handle), at))
+print(bytes(handle).hex(), flush=True)
+if sys.stdin.readline() == "dies\n": os.kill(os.getpid(), 9)
+ok(cuda.cuMemFree_v2(at))
+sys.stdin.read()
+"""
+IPC_IMPORTER = IPC + r"""
+handle = Handle.from_buffer_copy(bytes.fromhex(sys.stdin.readline()))
+ok(cuda.cuIpcOpenMemHandle_v2(c.byref(at), handle, 1))
+take(300 * MIB)
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["frees", "dies"])
+def test_policy_ends_nobody_for_what_an_exporter_of_another_session_left(policed, how):
+    policed(over_policy="kill", over_seconds=1)
+    host = policed.host
+
+    def start(vram, code):
+        return host.popen([CARVE, "run", "--isolation", "preload", "--ephemeral", "--vram", vram, "--", "/usr/bin/python3", "-c", code],
+                          stdin=subprocess.PIPE)
+    exporter, importer = start("4", IPC_EXPORTER), start("1", IPC_IMPORTER)
+    importer.stdin.write(exporter.stdout.readline())
+    importer.stdin.flush()
+    assert importer.stdout.readline() == "holds\n"
+    exporter.stdin.write(how + "\n")
+    exporter.stdin.flush()
+    # It is shown, and stays so.
+    wait_until(lambda: any(s["over_bytes"] for s in host.carve_json("session", "list")))
+    time.sleep(4)
+    assert importer.poll() is None
+    importer.communicate("", timeout=60)
+    assert importer.returncode == 0
+    exporter.communicate("", timeout=60)

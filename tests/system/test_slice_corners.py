@@ -997,3 +997,58 @@ print(json.dumps([
 """)
     assert said == [[1] * 6, [2] * 2]
     nothing_is_left(host)
+
+
+# Calls that wait for all work, so that the driver gives back what was freed in the order of streams.
+WAITING = {
+    "cuMemFree": ("result, at = take(MIB)", "cuda.cuMemFree_v2(at)"),
+    "cuMemFree, of a pool": ("at = c.c_uint64(); cuda.cuMemAllocAsync(c.byref(at), c.c_size_t(MIB), None)", "cuda.cuMemFree_v2(at)"),
+    "cuMemFreeHost": ("at = c.c_void_p(); cuda.cuMemAllocHost_v2(c.byref(at), c.c_size_t(MIB))", "cuda.cuMemFreeHost(at)"),
+    "cuMemHostUnregister": (
+        "import mmap; m = mmap.mmap(-1, MIB); at = c.c_void_p(c.addressof(c.c_char.from_buffer(m)))\n"
+        "assert cuda.cuMemHostRegister_v2(at, c.c_size_t(MIB), 0) == 0", "cuda.cuMemHostUnregister(at)"),
+}
+
+
+@pytest.mark.parametrize("call", WAITING)
+def test_what_a_stream_freed_is_the_slices_again_when_the_driver_waited(host, call):
+    """Though this process never asks, nor waits by a call of its own."""
+    prepare, end = WAITING[call]
+    session = host.carve_json("session", "request", "--vram", "3")["id"]
+    program = host.popen([BUILD / "carve", "run", "--session", session, "--", sys.executable, "-c", BEGIN + f"""
+begin()
+{prepare}
+freed = c.c_uint64()
+assert cuda.cuMemAllocAsync(c.byref(freed), c.c_size_t(300 * MIB), None) == 0
+assert cuda.cuMemFreeAsync(freed, None) == 0
+assert {end} == 0
+print("up", flush=True)
+sys.stdin.read()
+"""], stdin=subprocess.PIPE)
+    assert program.stdout.readline() == "up\n"
+    wait_until(lambda: host.carve_json("session", "show", session)["gpus"][0]["used_bytes"]
+               == gpu(host)["memory_used_bytes"], timeout=10)
+    program.communicate("", timeout=60)
+    assert program.returncode == 0
+
+
+def test_the_most_that_a_session_had_is_not_more_than_it_may_have(host):
+    """What is charged twice for a moment, as it goes from one to another, was never held twice."""
+    session = host.carve_json("session", "request", "--vram", "3")["id"]
+    done = host.carve("run", "--session", session, "--", sys.executable, "-c", BEGIN + r"""
+begin()
+for _ in range(3):
+    pool, pieces = c.c_void_p(), []
+    assert cuda.cuMemPoolCreate(c.byref(pool), c.byref(Props(1, 0, Location(1, 0)))) == 0
+    while True:
+        at = c.c_uint64()
+        if cuda.cuMemAllocFromPoolAsync(c.byref(at), c.c_size_t(256 * MIB), pool, None): break
+        pieces.append(at)
+    assert cuda.cuMemPoolDestroy(pool) == 0
+    for at in pieces: assert cuda.cuMemFree_v2(at) == 0
+    result, at = take(room() // (2 * MIB) * (2 * MIB))
+    assert result == 0 and cuda.cuMemFree_v2(at) == 0
+""")
+    assert done.returncode == 0, done.stderr
+    peak = host.carve_json("session", "show", session)["gpus"][0]["peak_bytes"]
+    assert gpu(host)["memory_peak_bytes"] - 2 * MIB <= peak <= 3 * GIB

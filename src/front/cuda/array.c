@@ -202,7 +202,7 @@ static CUresult array_gone(struct giving *g, CUresult result)
 	giving_end(g, result);
 	if (g->process && g->object.memory)
 		grow_settle_arrays(g->process, g->object.gpu, UNSURE_MOST);
-	return result;
+	return grow_settled(result);
 }
 
 CUresult hook_cuArrayDestroy(CUarray array)

@@ -222,9 +222,18 @@ void grow_settle_one(struct process *p, enum object_kind kind, uint64_t handle)
 	settle(p, kind, handle, false, &nothing);
 }
 
+CUresult grow_settled(CUresult result)
+{
+	struct process *p = process_peek();
+
+	if (p)
+		grow_settle(p);
+	return result;
+}
+
 void grow_settle(struct process *p)
 {
-	if (!atomic_load_explicit(&p->growing_restless, memory_order_relaxed))
+	if (!grow_is_restless(p))
 		return;
 	atomic_store_explicit(&p->growing_restless, false, memory_order_relaxed);
 	grow_settle_all(p);

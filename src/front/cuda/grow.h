@@ -39,8 +39,14 @@ bool grow_quiesce(void);
 /* Memory may have been freed in one: look again at each synchronisation, until nothing is free in
  * it. */
 void grow_expect_less(struct process *p);
+static inline bool grow_is_restless(const struct process *p)
+{
+	return atomic_load_explicit(&p->growing_restless, memory_order_relaxed);
+}
 /* Books what the driver holds now, where less was expected. */
 void grow_settle(struct process *p);
+/* The same after a call of the driver's that waited for work. Returns `result`. */
+CUresult grow_settled(CUresult result);
 /* Books what the driver holds now, in all. */
 void grow_settle_all(struct process *p);
 /* Has the daemon post what this process holds beyond what it charged, and take over what is leaving
@@ -48,9 +54,9 @@ void grow_settle_all(struct process *p);
  * taken for less of that, so it is booked before, and looked for after. Returns how many bytes more
  * are charged on the GPU than the driver says, as far as that is sure. */
 uint64_t grow_settle_exactly(struct process *p, int gpu);
-/* The same within a driver call that is counted (books_call_begin(), a taking or giving that has not
- * ended): other threads' questions need not wait for its end. *ret_sure: there is not more charged,
- * which cannot be told while other threads' calls are under way. */
+/* The same within a driver call that is counted (books_call_begin(), a taking or giving that has
+ * not ended): other threads' questions need not wait for its end. *ret_sure: there is not more
+ * charged, which cannot be told while other threads' calls are under way. */
 uint64_t grow_settle_in_call(struct process *p, int gpu, bool *ret_sure);
 /* Gives back what is charged too much for small arrays on a GPU, if it is at least so many blocks
  * that may be. */

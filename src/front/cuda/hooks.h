@@ -97,11 +97,13 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuMemFreeAsync)                     \
 	X(cuMemFreeAsync_ptsz)                \
 	X(cuMemFree_v2)                       \
+	X(cuMemFreeHost)                      \
 	X(cuMemGetDefaultMemPool)             \
 	X(cuMemGetHandleForAddressRange)      \
 	X(cuMemGetInfo)                       \
 	X(cuMemGetInfo_v2)                    \
 	X(cuMemGetMemPool)                    \
+	X(cuMemHostUnregister)                \
 	X(cuMemMap)                           \
 	X(cuMemMapArrayAsync)                 \
 	X(cuMemMapArrayAsync_ptsz)            \
@@ -296,7 +298,6 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	H(cuMemGetAllocationGranularity) \
 	H(cuMemHostGetDevicePointer_v2)  \
 	H(cuMemHostRegister_v2)          \
-	H(cuMemHostUnregister)           \
 	H(cuMemPoolGetAttribute)         \
 	H(cuModuleGetFunctionCount)      \
 	H(cuPointerGetAttribute)         \

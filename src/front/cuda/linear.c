@@ -118,6 +118,18 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
 	return result;
 }
 
+/* The driver has waited for all work, and given back what was freed in the order of streams. Of a
+ * pool that was destroyed, only the daemon can say how much that was. */
+static __attribute__((noinline)) void freed_at_once(struct process *p, const struct giving *g)
+{
+	struct object pool;
+
+	grow_settle(p);
+	if (g->process && g->object.memory && atomic_load(&p->has_remains) &&
+	    !books_look(p, OBJECT_POOL, g->object.memory, &pool))
+		grow_settle_exactly(p, g->object.gpu);
+}
+
 __attribute__((flatten)) CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 {
 	struct process *p = process_peek();
@@ -127,15 +139,35 @@ __attribute__((flatten)) CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 	/* A piece of a pool; what is not in the books may be a graph's. */
 	if (p && p->growing_count && (!g.process || g.object.memory))
 		grow_expect_less(p);
-	return giving_end(&g, real_cuMemFree_v2(ptr));
+	CUresult result = giving_end(&g, real_cuMemFree_v2(ptr));
+	if (__builtin_expect(p && (grow_is_restless(p) ||
+				   atomic_load_explicit(&p->has_remains, memory_order_relaxed)),
+			     0))
+		freed_at_once(p, &g);
+	return result;
 }
 
 CUresult hook_cuMemFree(CUdeviceptr_v1 ptr)
 {
+	struct process *p = process_peek();
 	struct giving g;
 
 	giving_begin(&g, OBJECT_LINEAR, ptr);
-	return giving_end(&g, real_cuMemFree(ptr));
+	CUresult result = giving_end(&g, real_cuMemFree(ptr));
+	if (p)
+		grow_settle(p);
+	return result;
+}
+
+/* Waits for what uses it, as the driver does, and so pools may shrink. */
+CUresult hook_cuMemFreeHost(void *memory)
+{
+	return grow_settled(real_cuMemFreeHost(memory));
+}
+
+CUresult hook_cuMemHostUnregister(void *memory)
+{
+	return grow_settled(real_cuMemHostUnregister(memory));
 }
 
 /* The slice as it shows: never more than the driver itself has. */

@@ -4,41 +4,32 @@
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
-static CUresult synchronised(CUresult result)
-{
-	struct process *p = process_peek();
-
-	if (p)
-		grow_settle(p);
-	return result;
-}
-
 CUresult hook_cuCtxSynchronize(void)
 {
 	gate_before_wait();
-	return synchronised(real_cuCtxSynchronize());
+	return grow_settled(real_cuCtxSynchronize());
 }
 
 CUresult hook_cuCtxSynchronize_v2(CUcontext context)
 {
 	gate_before_wait();
-	return synchronised(real_cuCtxSynchronize_v2(context));
+	return grow_settled(real_cuCtxSynchronize_v2(context));
 }
 
 CUresult hook_cuEventSynchronize(CUevent event)
 {
 	gate_before_wait();
-	return synchronised(real_cuEventSynchronize(event));
+	return grow_settled(real_cuEventSynchronize(event));
 }
 
 CUresult hook_cuStreamSynchronize(CUstream stream)
 {
 	gate_before_wait();
-	return synchronised(real_cuStreamSynchronize(stream));
+	return grow_settled(real_cuStreamSynchronize(stream));
 }
 
 CUresult hook_cuStreamSynchronize_ptsz(CUstream stream)
 {
 	gate_before_wait();
-	return synchronised(real_cuStreamSynchronize_ptsz(stream));
+	return grow_settled(real_cuStreamSynchronize_ptsz(stream));
 }

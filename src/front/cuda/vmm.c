@@ -184,7 +184,7 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 	if (parting)
 		books_parting_end(p);
 	books_call_end(p);
-	return result;
+	return grow_settled(result);
 }
 
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *at)
