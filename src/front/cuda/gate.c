@@ -343,22 +343,11 @@ static void take_up(struct gate *g, uint64_t word)
 
 /* ---- room ---------------------------------------------------------------------------------- */
 
-static uint64_t in_flight(struct gate *g, uint32_t *ret_done)
+/* What the bound counts of it. A stream that holds more than the bound by itself, as one launch or
+ * because it waits, is as long as it is; beside it others have the bound. */
+static uint64_t in_the_way(const struct gate_flight *f, const struct gate_local *l, uint64_t bound)
 {
-	uint32_t lanes = atomic_load(&g->page->streams);
-	uint64_t sum = 0;
-
-	*ret_done = 0;
-	for (uint32_t i = 0; i < MIN(lanes, GATE_STREAMS_MAX - 1); i++) {
-		struct gate_lane *lane = &g->lanes[i];
-
-		if (atomic_load_explicit(&lane->state, memory_order_acquire) == GATE_LANE_FREE)
-			continue;
-		sum += gate_lane_in_flight(lane);
-		*ret_done += atomic_load_explicit(&lane->record->done, memory_order_relaxed);
-	}
-	atomic_store_explicit(&g->page->in_flight_ns, sum, memory_order_relaxed);
-	return sum;
+	return f->most > bound && f->longest != atomic_load(&l->last) ? f->sum - f->most : f->sum;
 }
 
 /* How long nothing has completed, and what for. */
@@ -400,39 +389,39 @@ static void stall_pass(struct gate_local *l, uint64_t ns, uint64_t bound, uint32
 	l->stall_done = done;
 }
 
-static bool has_room(uint64_t sum, uint64_t ns, uint64_t bound)
-{
-	return !sum || sum + ns <= bound;
-}
-
 /* Waits until `ns` more fit, with nothing locked and the thread in no launch. Gives up where
  * nothing completes, or the gate is not contended any more. */
 static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
 {
-	uint64_t bound = gate_bound_ns(g), nap = ROOM_NAP_NS, sum;
+	uint64_t bound, nap = ROOM_NAP_NS, counted;
 	struct stall stall = {0};
-	uint32_t done;
+	struct gate_flight f;
+	bool fits;
 
+	gate_lanes_count_own(g, l, false);
 	for (;;) {
+		bound = gate_bound_ns(g);
 		gate_lanes_mark_own(g, l, NULL);
-		sum = in_flight(g, &done);
-		if (has_room(sum, ns, bound) || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
+		gate_in_flight(g, &f);
+		counted = in_the_way(&f, l, bound);
+		fits = !f.sum || counted + ns <= bound;
+		if (fits || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
 			break;
 		uint64_t now = now_monotonic_ns();
-		l->stalls = done == l->stall_done ? l->stalls : 0;
-		if (stalled(&stall, l, done, sum, now)) {
-			stall_pass(l, ns, bound, done);
+		l->stalls = f.done == l->stall_done ? l->stalls : 0;
+		if (stalled(&stall, l, f.done, counted, now)) {
+			stall_pass(l, ns, bound, f.done);
 			return;
 		}
-		if (ends_soon(l, &stall, sum, now, bound))
+		if (ends_soon(l, &stall, f.sum, now, bound))
 			break;
 		gate_nap(nap);
 		nap = MIN(nap * 2, ROOM_NAP_NS_MOST);
 	}
 	/* Where the gate closed meanwhile there is nothing to divide. */
 	l->room_ns = MAX(ns, bound / 8);
-	if (sum && has_room(sum, ns, bound))
-		l->room_ns = MAX(ns, MIN(bound - sum, bound / 8));
+	if (f.sum && fits)
+		l->room_ns = MAX(ns, MIN(bound - counted, bound / 8));
 }
 
 /* ---- a launch ------------------------------------------------------------------------------ */
@@ -469,19 +458,6 @@ bool gate_is_capturing(CUstream stream)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* What was handed in while nobody counted fills the bound until it is done. */
-static void count_what_was(struct gate *g, struct gate_local *l)
-{
-	uint64_t bound = gate_bound_ns(g);
-
-	for (uint32_t i = 0; i < GATE_STREAMS_MAX - 1; i++) {
-		struct gate_lane *lane = &g->lanes[i];
-
-		if (atomic_load(&lane->owner) == l && gate_lane_unmarked(lane))
-			atomic_store(&lane->handed_ns, atomic_load(&lane->handed_ns) + bound);
-	}
-}
-
 /* The thread is in the launch; false: it has to come again. */
 static bool pass_contended(struct gate *g, struct gate_call *c, struct gate_work work)
 {
@@ -495,7 +471,7 @@ static bool pass_contended(struct gate *g, struct gate_call *c, struct gate_work
 	if (l->open_word) {
 		l->open_word = 0;
 		l->room_ns = 0;
-		count_what_was(g, l);
+		gate_lanes_count_own(g, l, true);
 	}
 	if (l->room_ns < ns) {
 		leave(g, c);

@@ -59,6 +59,7 @@ static bool stopping(struct gate *g)
 /* How long to sleep if the gate stays as it is. */
 static uint64_t step(struct gate *g, enum gate_state state, uint64_t tick)
 {
+	struct gate_flight flight;
 	bool busy = false;
 
 	if (state != GATE_CONTENDED && state != GATE_CLOSED)
@@ -69,6 +70,9 @@ static uint64_t step(struct gate *g, enum gate_state state, uint64_t tick)
 	if (!stopping(g))
 		busy = look(g);
 	atomic_store(&g->helper_inside, 0);
+	/* While the gate is contended launching threads do. */
+	if (state == GATE_CLOSED)
+		gate_in_flight(g, &flight);
 	if (state == GATE_CLOSED && !busy && !launching)
 		return SLEEP_NS;
 	return busy ? TICK_NS : MIN(tick * 2, TICK_NS_MOST);

@@ -19,6 +19,9 @@
 /* How long it waits for work that no marker can tell of. */
 #define END_NS_MOST 20000000ull
 #define END_NAP_NS 50000u
+/* Of launches that were handed in while nobody counted so many are taken for what takes as long as
+ * what nobody knows: there may have been thousands of them, each of a microsecond. */
+#define UNCOUNTED_MAX 64u
 #define VIEW_BYTES ALIGN_UP(sizeof(struct gate_process), (size_t)sysconf(_SC_PAGESIZE))
 
 /* Streams were made that the NULL stream waits for: see above. */
@@ -391,16 +394,70 @@ static uint32_t done_units(struct gate_lane *lane)
 	return units;
 }
 
-uint64_t gate_lane_in_flight(struct gate_lane *lane)
+static uint64_t uncounted_ns(const struct gate_lane *lane)
+{
+	uint32_t launches = atomic_load_explicit(&lane->record->submitted, memory_order_relaxed) -
+			    atomic_load_explicit(&lane->record->done, memory_order_relaxed);
+
+	return MIN(launches, UNCOUNTED_MAX) * (uint64_t)(GATE_BOUND_NS / 4);
+}
+
+/* Of what was counted. */
+static uint64_t lane_counted_ns(struct gate_lane *lane)
 {
 	uint32_t handed = (uint32_t)(atomic_load(&lane->handed_ns) / GATE_UNIT_NS);
 
+	return (uint64_t)(handed - done_units(lane)) * GATE_UNIT_NS;
+}
+
+uint64_t gate_lane_in_flight(struct gate_lane *lane)
+{
 	if (gate_lane_done(lane)) {
-		atomic_store_explicit(&lane->done_units, handed, memory_order_relaxed);
+		atomic_store_explicit(&lane->done_units,
+				      (uint32_t)(atomic_load(&lane->handed_ns) / GATE_UNIT_NS),
+				      memory_order_relaxed);
 		return 0;
 	}
-	uint64_t ns = (uint64_t)(handed - done_units(lane)) * GATE_UNIT_NS;
-	return ns ? ns : 1;
+	uint64_t ns = lane_counted_ns(lane);
+	return ns ? ns : MAX(uncounted_ns(lane), 1);
+}
+
+void gate_lanes_count_own(struct gate *g, const struct gate_local *l, bool opened)
+{
+	uint32_t lanes = MIN(atomic_load(&g->page->streams), GATE_STREAMS_MAX - 1);
+	uint64_t bound = gate_bound_ns(g);
+
+	for (uint32_t i = 0; i < lanes; i++) {
+		struct gate_lane *lane = &g->lanes[i];
+
+		if (atomic_load_explicit(&lane->owner, memory_order_relaxed) != l ||
+		    atomic_load(&lane->state) == GATE_LANE_FREE || gate_lane_done(lane))
+			continue;
+		if ((opened && gate_lane_unmarked(lane)) || !lane_counted_ns(lane))
+			atomic_store(&lane->handed_ns, atomic_load(&lane->handed_ns) +
+							       MAX(bound, uncounted_ns(lane)));
+	}
+}
+
+void gate_in_flight(struct gate *g, struct gate_flight *ret)
+{
+	uint32_t lanes = atomic_load(&g->page->streams);
+
+	*ret = (struct gate_flight){0};
+	for (uint32_t i = 0; i < MIN(lanes, GATE_STREAMS_MAX - 1); i++) {
+		struct gate_lane *lane = &g->lanes[i];
+
+		if (atomic_load_explicit(&lane->state, memory_order_acquire) == GATE_LANE_FREE)
+			continue;
+		uint64_t ns = gate_lane_in_flight(lane);
+		ret->sum += ns;
+		if (ns > ret->most) {
+			ret->most = ns;
+			ret->longest = lane;
+		}
+		ret->done += atomic_load_explicit(&lane->record->done, memory_order_relaxed);
+	}
+	atomic_store_explicit(&g->page->in_flight_ns, ret->sum, memory_order_relaxed);
 }
 
 /* ---- strays -------------------------------------------------------------------------------- */

@@ -163,6 +163,16 @@ bool gate_lane_mark(struct gate *g, struct gate_lane *lane);
 void gate_lanes_mark_own(struct gate *g, struct gate_local *l, CUstream only);
 /* Estimate of its work in flight. */
 uint64_t gate_lane_in_flight(struct gate_lane *lane);
+/* What the calling thread handed in while nobody counted fills the bound until it is done.
+ * `opened`: the gate has been open since. */
+void gate_lanes_count_own(struct gate *g, const struct gate_local *l, bool opened);
+struct gate_flight {
+	uint64_t sum, most; /* of all lanes; of the one that has most */
+	const struct gate_lane *longest;
+	uint32_t done; /* changes when something completes */
+};
+/* Says the sum in the page, too. */
+void gate_in_flight(struct gate *g, struct gate_flight *ret);
 /* Work without a record. */
 void gate_stray_note(struct gate *g, CUstream stream);
 /* Helper: has the driver asked about those. True: all of it is done. */
