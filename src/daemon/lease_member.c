@@ -162,6 +162,58 @@ uint64_t member_sleep_ends(const struct lease_member *m, uint64_t now)
 	return at;
 }
 
+static uint32_t stalled_done(const struct member_stalled *s, const struct gate_process *p)
+{
+	uint32_t done = 0;
+
+	for (uint32_t i = 0; i < GATE_STREAMS_MAX; i++)
+		if (s->streams[i / 64] >> i % 64 & 1)
+			done += atomic_load_explicit(&p->stream[i].done, memory_order_acquire);
+	return done;
+}
+
+static void slot_note_stalled(struct lease_member *m, uint32_t slot)
+{
+	const struct gate_process *p = gate_process(m->info.ledger, slot);
+	struct member_stalled *s;
+
+	if (!p || gate_drained(p) || !(s = calloc(1, sizeof(*s))))
+		return;
+	s->slot = slot;
+	for (uint32_t i = 0; i < MIN(atomic_load(&p->streams), GATE_STREAMS_MAX); i++)
+		if (atomic_load(&p->stream[i].done) != atomic_load(&p->stream[i].submitted))
+			s->streams[i / 64] |= 1ull << i % 64;
+	s->done = stalled_done(s, p);
+	s->next = m->stalled;
+	m->stalled = s;
+}
+
+void member_note_stalled(struct lease_member *m)
+{
+	member_forget_stalled(m);
+	for (unsigned i = 0; i < MEMBER_WORDS; i++)
+		for (uint64_t bits = m->live[i]; bits; bits &= bits - 1)
+			slot_note_stalled(m, i * 64 + (unsigned)__builtin_ctzll(bits));
+}
+
+bool member_stalled_moved(const struct lease_member *m)
+{
+	for (const struct member_stalled *s = m->stalled; s; s = s->next)
+		if (stalled_done(s, gate_process(m->info.ledger, s->slot)) != s->done)
+			return true;
+	return false;
+}
+
+void member_forget_stalled(struct lease_member *m)
+{
+	while (m->stalled) {
+		struct member_stalled *s = m->stalled;
+
+		m->stalled = s->next;
+		free(s);
+	}
+}
+
 bool member_leaks(struct lease_member *m)
 {
 	bool any = false;

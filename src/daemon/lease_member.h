@@ -32,6 +32,13 @@ struct member_stuck {
 	uint64_t asleep_until, waits;
 };
 
+/* The streams of a slot whose work stood still when the gate was opened for it. */
+struct member_stalled {
+	struct member_stalled *next;
+	uint32_t slot, done; /* done: their sum then */
+	uint64_t streams[GATE_STREAMS_MAX / 64];
+};
+
 struct lease_member {
 	struct lease_member *next;
 	uint64_t number; /* the client's ID in the lease table; never given twice */
@@ -46,6 +53,7 @@ struct lease_member {
 	uint64_t deaf[MEMBER_WORDS]; /* those of them that have another daemon's descriptor */
 	uint64_t muted_until;        /* its wake descriptor is not listened to; 0: it is */
 	struct member_stuck *stuck;
+	struct member_stalled *stalled;
 	uint64_t asleep_ns; /* who waits at its open gate for so long is taken for asleep */
 	/* Quiet: no work, no launch, since then; 0: it is not. */
 	uint64_t quiet_since;
@@ -61,6 +69,11 @@ struct lease_member {
 	uint64_t near_end; /* by the estimate it is nearly over then */
 	uint32_t progress;
 	unsigned reopens;
+	uint64_t reopened_at; /* since when it is closed again; 0: nothing is to be learned of it */
+	/* Of the drains before: so many more are opened soon, as the last time it helped; and how
+	 * often the next opening's room is doubled. */
+	unsigned stalls_known, doubled;
+	uint32_t room_us;  /* GPU time that a process may have in flight */
 	bool planned_anew; /* since a waiter opened its gate */
 	/* Work went on when a drain was given up: how long without a lease until leak_at, and how
 	 * much of that is charged at most. */
@@ -94,6 +107,11 @@ void member_note_asleep(struct lease_member *member, uint64_t until);
 void member_rouse(struct lease_member *member);
 /* When the next of them is looked at again; UINT64_MAX: none is asleep. */
 uint64_t member_sleep_ends(const struct lease_member *member, uint64_t now);
+/* What is not done stands still. */
+void member_note_stalled(struct lease_member *member);
+/* Some of that has moved since. */
+bool member_stalled_moved(const struct lease_member *member);
+void member_forget_stalled(struct lease_member *member);
 /* Whether work of those goes on that was handed in before they were noted. */
 bool member_leaks(struct lease_member *member);
 

@@ -311,6 +311,120 @@ static void what_outlives_a_drain_is_charged(void **state)
 	leases_stop(leases);
 }
 
+/* ---- work that waits for what is handed in later ------------------------------------------- */
+
+#define WAITS_FOR 40u /* launches */
+
+static atomic_uint room_us_most; /* as processes were told while they waited */
+
+static bool waits_for_gate(struct fake *f, enum gate_state state)
+{
+	while (!atomic_load(&f->stop) && GATE_STATE(atomic_load(gate_word(&f->ledger))) != state)
+		pause_ns(MS / 10);
+	return !atomic_load(&f->stop);
+}
+
+static void one_launch(struct gate_process *page, unsigned stream)
+{
+	atomic_fetch_add(&page->stream[stream].submitted, 1);
+	atomic_fetch_add(&page->stream[stream].marked, 1);
+	atomic_store(&page->thread[0].in_launch, 0);
+}
+
+/* Something that waits for many launches of which none is in when the turn ends. */
+static void *wait_for_later(void *arg)
+{
+	struct fake *f = arg;
+	struct gate_process *page = gate_process(&f->ledger, SLOT);
+
+	atomic_store(&page->threads, 1);
+	atomic_store(&page->streams, 2);
+	while (pass(f, page)) {
+		one_launch(page, 0);
+		if (!waits_for_gate(f, GATE_CLOSED))
+			break;
+		for (unsigned i = 0; i < WAITS_FOR && pass(f, page); i++) {
+			unsigned us = atomic_load(&f->limits.in_flight_us);
+
+			if (us > atomic_load(&room_us_most))
+				atomic_store(&room_us_most, us);
+			one_launch(page, 1);
+			pause_ns(WORK_NS);
+			atomic_fetch_add(&page->stream[1].done, 1);
+		}
+		atomic_fetch_add(&page->stream[0].done, 1);
+		atomic_fetch_add(&f->turns, 1);
+		/* It has to hear of that before it goes on. */
+		pause_ns(2 * MS);
+	}
+	atomic_store(&page->thread[0].in_launch, 0);
+	return NULL;
+}
+
+/* Its turn has ended, and what it waits for gets in all the same; it pays for that time. */
+static void what_waits_for_launches_at_the_gate_has_them_soon(void **state)
+{
+	struct leases *leases = start(COMPUTE_FAIR);
+	struct fake *other = fake_start(leases, 500000, work);
+	struct fake *f = fake_start(leases, 500000, wait_for_later);
+	const unsigned rounds = 12;
+
+	atomic_store(&room_us_most, 0);
+	wait_turns(f, rounds);
+	wait_turns(other, 20);
+	struct lease_standing standing = standing_of(leases, f);
+	/* A machine that stands still may be too slow for one or the other. */
+	assert_in_range(standing.stalls, 0, rounds / 3);
+	assert_true(standing.reopened >= rounds / 2);
+	uint64_t others = standing_of(leases, other).stat.held_ns;
+	assert_true(others > standing.stat.held_ns / 2);
+	/* What fits doubles; afterwards it is what it was. */
+	assert_true(atomic_load(&room_us_most) > 5000);
+	for (int i = 0; i < 6000 && atomic_load(&f->limits.in_flight_us) != 5000; i++)
+		pause_ns(MS);
+	assert_int_equal(atomic_load(&f->limits.in_flight_us), 5000);
+	fake_end(f, leases);
+	fake_end(other, leases);
+	leases_stop(leases);
+}
+
+/* Long work, known to be as long, while another thread of the process waits at the gate. */
+static void *long_work(void *arg)
+{
+	struct fake *f = arg;
+	struct gate_process *page = gate_process(&f->ledger, SLOT);
+
+	atomic_store(&page->threads, 1);
+	atomic_store(&page->streams, 1);
+	while (pass(f, page)) {
+		atomic_store(&page->in_flight_ns, 100 * MS);
+		one_launch(page, 0);
+		atomic_fetch_add(&page->waiting, 1);
+		pause_ns(60 * MS);
+		atomic_fetch_sub(&page->waiting, 1);
+		atomic_store(&page->in_flight_ns, 0);
+		atomic_fetch_add(&page->stream[0].done, 1);
+		atomic_fetch_add(&f->turns, 1);
+	}
+	atomic_store(&page->thread[0].in_launch, 0);
+	return NULL;
+}
+
+static void what_is_as_long_as_known_is_not_opened_for(void **state)
+{
+	struct leases *leases = start(COMPUTE_FAIR);
+	struct fake *other = fake_start(leases, 500000, work);
+	struct fake *f = fake_start(leases, 500000, long_work);
+
+	wait_turns(f, 10);
+	wait_turns(other, 20);
+	/* But where this machine stood still. */
+	assert_in_range(standing_of(leases, f).reopened, 0, 3);
+	fake_end(f, leases);
+	fake_end(other, leases);
+	leases_stop(leases);
+}
+
 /* One that waits and never comes, as a stopped process: its turns are short and few, until it says
  * again that it waits. */
 static void waiter_that_does_not_come(uint64_t lease_ns)
@@ -524,6 +638,8 @@ int main(void)
 		cmocka_unit_test(alone_it_goes_idle_and_comes_back),
 		cmocka_unit_test(a_gate_that_was_opened_without_a_daemon_is_closed_again),
 		cmocka_unit_test(what_outlives_a_drain_is_charged),
+		cmocka_unit_test(what_waits_for_launches_at_the_gate_has_them_soon),
+		cmocka_unit_test(what_is_as_long_as_known_is_not_opened_for),
 		cmocka_unit_test(a_waiter_that_does_not_come_keeps_nobody_waiting),
 		cmocka_unit_test(a_waiter_that_nobody_heard_gets_its_turn),
 		cmocka_unit_test(a_pass_looks_once_at_a_turn_that_begins),

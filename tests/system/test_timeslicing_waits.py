@@ -1,0 +1,124 @@
+"""Work that waits for work which is handed in later, while turns end in between: a closed gate may not hold up what is waited
+for, and whoever works beside has his share all the same."""
+import os
+import signal
+import time
+
+import pytest
+
+from conftest import BUILD, ON_GPU, wait_until
+from sharing import Workload, slice_time
+
+pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
+              pytest.mark.timed, pytest.mark.once("nothing but shares and times")]
+
+PROGRAM = BUILD / "tests/programs/wait_later"
+LEASE = ("--lease", "50ms", "--granularity", "10%")
+
+
+@pytest.fixture
+def waits(host):
+    """waits(fraction, *args) -> a running wait_later in a session of its own; ended after the test."""
+    started = []
+
+    def start(fraction, *args):
+        started.append(host.popen([BUILD / "carve", "run", "--ephemeral", "--gpu", str(fraction), "--", PROGRAM, *args],
+                                  start_new_session=True))
+        assert started[-1].stdout.readline() == "up\n", started[-1].stderr.read()
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.fixture
+def beside(host):
+    workloads = []
+
+    def start(fraction):
+        workloads.append(Workload(host, ["--gpu", str(fraction)], "--sync-every", "32"))
+        return workloads[-1]
+
+    yield start
+    for w in workloads:
+        w.kill()
+
+
+def ended(process, rounds, timeout=60):
+    """Seconds that each of its rounds took."""
+    out, errors = process.communicate(timeout=timeout)
+    assert process.returncode == 0, errors
+    took = list(map(float, out.split()))
+    assert len(took) == rounds
+    return took
+
+
+def used(host, pids=None):
+    """(the GPU's time so far, what these processes had of it, what all others had)"""
+    stat = host.stat()
+    gpu, = stat["gpus"]
+    busy = {p["pid"]: p["busy_ns"] for p in gpu["ended"] + gpu["processes"]}
+    own = sum(ns for pid, ns in busy.items() if pid in (pids or ()))
+    return stat["now_ns"] - gpu["lag_ns"], own, sum(busy.values()) - own
+
+
+# Without a turn that ends in between 8 rounds take half a second to a second. Where what is waited for was let in a few
+# launches a drain, the third of them took minutes.
+@pytest.mark.parametrize("mode", ["fair", "strict"])
+@pytest.mark.parametrize("how", ["spin", "thread", "value", "callback"])
+def test_what_is_waited_for_gets_in(host, waits, beside, how, mode):
+    slice_time(host, mode, *LEASE)
+    other = beside(0.3)
+    ended(waits(0.7, how, "8", "40", "1000"), 8)
+    assert other.process.poll() is None
+
+
+@pytest.mark.parametrize("how, count", [("value", "200"), ("callback", "150")])
+def test_much_that_waits_alone_in_strict_mode(host, waits, how, count):
+    """More than what may be in flight stands behind what waits; what fits doubles."""
+    slice_time(host, "strict", *LEASE)
+    took, = ended(waits(0.5, how, "1", count, "1000"), 1)
+    assert took < 8
+
+
+def test_with_leases_of_5_ms(host, waits, beside):
+    slice_time(host, "fair", "--lease", "5ms", "--granularity", "10%")
+    beside(0.3)
+    assert sum(ended(waits(0.7, "callback", "4", "40", "1000"), 4)) < 12
+
+
+@pytest.mark.parametrize("mode", ["fair", "strict"])
+def test_who_works_beside_has_his_share(host, waits, beside, mode):
+    """A kernel that looks at a word works, as the GPU has it: where drains are given up it takes half of the other's turns,
+    who had 14% of his 30% then."""
+    slice_time(host, mode, *LEASE)
+    other = beside(0.3)
+    pids = set(other.pids())
+    process = waits(0.7, "spin", "1000", "40", "1000")
+    time.sleep(1)
+    began, own, rest = used(host, pids)
+    time.sleep(6)
+    now, own_now, rest_now = used(host, pids)
+    had, all_had = own_now - own, own_now - own + rest_now - rest
+    if all_had < (now - began) / 2:
+        pytest.skip("this machine was too busy")
+    assert had > 0.2 * all_had, (had / all_had, all_had / (now - began))
+    if mode == "strict":
+        assert had < 0.4 * all_had, (had / all_had, all_had / (now - began))
+    assert process.poll() is None
+
+
+def test_what_only_takes_long_is_not_let_on(host, waits, beside):
+    """Kernels of 100 ms, while another thread of theirs waits at the gate: how long they take is known after a few."""
+    slice_time(host, "fair", *LEASE)
+    beside(0.3)
+    process = waits(0.7, "long", "60", "100", "1000", "5000")
+    reopened, = wait_until(lambda: process.poll() is None and
+                           [s["reopened"] for s in host.carve_json("timeslicing")[0]["sessions"]
+                            if s["request"] == 0.7 and s["leases"] > 10])
+    time.sleep(3)
+    more = [s["reopened"] for s in host.carve_json("timeslicing")[0]["sessions"] if s["request"] == 0.7]
+    assert process.poll() is None and more[0] - reopened < 8
