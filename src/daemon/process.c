@@ -480,6 +480,13 @@ static uint64_t over_inherited(struct session *s, uint64_t over, uint64_t now)
 	return MIN(s->over_inherited_bytes, over);
 }
 
+/* now: since when it is over; 0: it is not. */
+static void over_begin(struct session *s, uint64_t now)
+{
+	s->over_since_ns = now;
+	s->over_reported = s->over_spared = false;
+}
+
 /* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */
 static void over_note(struct session *s, uint64_t over)
 {
@@ -490,23 +497,26 @@ static void over_note(struct session *s, uint64_t over)
 	s->over_bytes = over;
 	if (over <= config->over_tolerance_bytes) {
 		s->over_inherited_bytes = 0;
-		s->over_since_ns = 0;
-		s->over_reported = false;
+		over_begin(s, 0);
 		return;
 	}
 	if (!s->over_since_ns)
 		s->over_since_ns = now;
+	bool spared = over - inherited <= config->over_tolerance_bytes;
+	/* Now it is more than that, and has to last. */
+	if (s->over_spared && !spared)
+		over_begin(s, now);
 	if (s->over_reported || now - s->over_since_ns < config->over_after_ns)
 		return;
 	s->over_reported = true;
+	s->over_spared = spared;
 	log_event(LOG_WARNING, "session.over id=%s uid=%u over_bytes=%" PRIu64, s->record.id,
 		  s->record.uid, over);
-	if (over - inherited <= config->over_tolerance_bytes)
+	if (spared)
 		return;
 	if (config->over_policy == OVER_KILL && strays_kill(s)) {
 		/* The others have as long again to show that it was not they. */
-		s->over_since_ns = now;
-		s->over_reported = false;
+		over_begin(s, now);
 		return;
 	}
 	/* One of them went round its slice; which, the sum of all does not say. */

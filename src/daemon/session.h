@@ -70,6 +70,7 @@ struct session {
 	 */
 	uint64_t over_bytes, over_since_ns;
 	uint64_t over_inherited_bytes; /* of that, what may have been others' that it imported */
+	bool over_spared;              /* for what it inherited it is not ended */
 	bool over_reported;            /* it lasted, and was logged */
 	uint32_t over_killed;          /* processes ended for it, since this daemon started */
 	/* Processes of it may have each other's memory: what one gives back may be in another's
