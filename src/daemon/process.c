@@ -24,9 +24,12 @@
 /* Dead processes are looked for in the driver's lists this often at first, and ever less often. */
 #define REAP_DELAY_MIN_MS 20
 #define REAP_DELAY_MAX_MS 500
+/* How long after an exporter gave memory back others' figures may rise by it. */
+#define ORPHANS_NS 3000000000ull
 /* Where the driver does not answer, a dead process's memory is given back after this time anyway.
  */
 #define REAP_GIVE_UP_NS 5000000000ull
+
 static struct ledger *ledger_of(struct process *p)
 {
 	return &p->session->books.ledger;
@@ -116,6 +119,27 @@ static bool recover(struct process *p)
 	return true;
 }
 
+void process_orphans(struct process *p, uint64_t bytes)
+{
+	struct node *node = p->session->node;
+	uint64_t now = now_monotonic_ns();
+
+	if (!bytes || !atomic_load(&ledger_slot(&p->session->books.ledger, p->slot)->exported))
+		return;
+	if (now - node->orphans_ns > ORPHANS_NS)
+		node->orphans_bytes = 0;
+	node->orphans_bytes += bytes;
+	node->orphans_ns = now;
+}
+
+void process_orphans_all(struct process *p)
+{
+	const struct session *s = p->session;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		process_orphans(p, ledger_slot_bytes(&s->books.ledger, p->slot, i));
+}
+
 void process_ended(struct process *p)
 {
 	struct session *s = p->session;
@@ -131,6 +155,7 @@ void process_ended(struct process *p)
 	lease_forget(p);
 	ledger_slot(ledger_of(p), p->slot)->state = LEDGER_SLOT_DEAD;
 	(void)recover(p);
+	process_orphans_all(p);
 	log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id, (int)p->id.pid);
 	if (!p->connection)
 		reap_await(p);
@@ -394,9 +419,6 @@ static void exec_settle_all(struct node *node)
 
 /* ---- what is not carve's ----------------------------------------------------------------- */
 
-/* How long after an exporter gave memory back others' figures may rise by it. */
-#define ORPHANS_NS 3000000000ull
-
 /* What the session's processes hold on a GPU of it, its strays among them. A dead one whose forked
  * children keep the driver's descriptors holds what its slot says, whether the driver lists it or
  * not. */
@@ -453,19 +475,6 @@ static void outside_compute(struct node *node)
 			pool->gpu[i].outside =
 				sample->used > inside[i] ? sample->used - inside[i] : 0;
 	}
-}
-
-void process_orphans(struct process *p, uint64_t bytes)
-{
-	struct node *node = p->session->node;
-	uint64_t now = now_monotonic_ns();
-
-	if (!bytes || !atomic_load(&ledger_slot(&p->session->books.ledger, p->slot)->exported))
-		return;
-	if (now - node->orphans_ns > ORPHANS_NS)
-		node->orphans_bytes = 0;
-	node->orphans_bytes += bytes;
-	node->orphans_ns = now;
 }
 
 /* Of what goes beyond the slice, what may be imported memory whose exporter gave it back or died

@@ -35,8 +35,8 @@ void settle_keep(struct process *p)
 {
 	struct session *s = p->session;
 
-	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		process_orphans(p, ledger_slot_bytes(&s->books.ledger, p->slot, i));
+	if (!p->dead)
+		process_orphans_all(p);
 	if (s->quiet && !descriptors_of(p))
 		return;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
