@@ -104,7 +104,7 @@ def refusals_counted(d, log, count):
     trace.communicate(timeout=60)
     lines = [line.split() for line in log.read_text().splitlines()[2:-2]]
     # What the test's program and the simulated driver call besides.
-    return {words[-1]: int(words[3]) for words in lines if words[-1] not in ("read", "write", "getpid")}
+    return {words[-1]: int(words[3]) for words in lines if words[-1] not in ("read", "write", "getpid", "recvfrom")}
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
