@@ -66,7 +66,7 @@ static void settle(struct implicit *i)
 		return;
 	over = MIN(over, perhaps);
 	taking_resize(&i->taking, reserved(i) - over);
-	if (!sure && perhaps > over) {
+	if (!sure && perhaps > over && !i->keeps) {
 		books_leave(i->process, (uint32_t)i->gpu, perhaps - over);
 		i->taking.object.bytes -= perhaps - over;
 	}

@@ -24,6 +24,7 @@ struct implicit {
 	size_t free_before, free_after;
 	struct taking taking; /* what was known beforehand; without a process: nothing was */
 	uint64_t surely;      /* of it; a driver that takes it at the first use finds it reserved */
+	bool keeps;           /* the rest, too, where it cannot be told what the driver took */
 };
 
 /* What the driver says is free on the current context's GPU. 0: it does not say. */

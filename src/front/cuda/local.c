@@ -364,6 +364,7 @@ static CUresult grow_begin_locked(struct local_call *c, struct process *p)
 	c->grows = result == CUDA_SUCCESS && c->implicit.process;
 	/* A driver that needs less for it gives the rest back. */
 	c->implicit.surely = 0;
+	c->implicit.keeps = true;
 	return result;
 }
 
