@@ -132,7 +132,8 @@ void process_orphans(struct process *p, uint64_t bytes)
 	node->orphans_ns = now;
 }
 
-void process_orphans_all(struct process *p)
+/* All that it has. */
+static void orphans_all(struct process *p)
 {
 	const struct session *s = p->session;
 
@@ -155,7 +156,7 @@ void process_ended(struct process *p)
 	lease_forget(p);
 	ledger_slot(ledger_of(p), p->slot)->state = LEDGER_SLOT_DEAD;
 	(void)recover(p);
-	process_orphans_all(p);
+	orphans_all(p);
 	log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id, (int)p->id.pid);
 	if (!p->connection)
 		reap_await(p);
@@ -402,6 +403,7 @@ static void exec_settle(struct process *p)
 	if (attached_anew(p))
 		lease_forget(p);
 	ledger_recover(ledger_of(p), p->slot);
+	orphans_all(p);
 	settle_keep(p);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		ledger_reap(ledger_of(p), p->slot, i);

@@ -79,8 +79,6 @@ const struct process *process_first_twin(const struct process *process);
 
 /* So many bytes are given back that the driver may keep for others, if the process exported any. */
 void process_orphans(struct process *process, uint64_t bytes);
-/* All that it has. */
-void process_orphans_all(struct process *process);
 /* Called when a sample is in. */
 void processes_sampled(struct node *node);
 /* Has the driver asked soon whether it has the memory of `session`'s ending processes back, and

@@ -31,12 +31,10 @@ static void keep(struct session *s, uint32_t position, uint64_t bytes)
 	s->kept_sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
 }
 
-void settle_keep(struct process *p)
+void settle_keep(const struct process *p)
 {
 	struct session *s = p->session;
 
-	if (!p->dead)
-		process_orphans_all(p);
 	if (s->quiet && !descriptors_of(p))
 		return;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)

@@ -27,7 +27,7 @@ uint64_t process_over(const struct process *process, uint32_t position);
 
 /* It is gone. Where what it let others have may be in their figures, or descriptors of it are open,
  * that is charged to the daemon until it is known. */
-void settle_keep(struct process *process);
+void settle_keep(const struct process *process);
 /* Called when a sample starts. */
 void processes_sampling(struct node *node);
 /* Compares all, by the sample that is in. */

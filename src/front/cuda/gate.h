@@ -186,3 +186,9 @@ void gate_context_destroy_end(CUcontext context, bool gone);
 void gate_blocking_stream_made(void);
 /* An executable graph is gone; its handle may come to name another. */
 void gate_forget_work(const void *what);
+/* A context is made current for some calls. */
+struct gate_switch {
+	bool pushed;
+};
+bool gate_switch_to(struct gate_switch *s, CUcontext context);
+void gate_switch_back(const struct gate_switch *s);

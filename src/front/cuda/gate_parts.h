@@ -186,12 +186,6 @@ struct gate_relaxed {
 };
 bool gate_relax(struct gate_relaxed *r);
 void gate_relax_end(const struct gate_relaxed *r);
-/* A context is made current for some calls. */
-struct gate_switch {
-	bool pushed;
-};
-bool gate_switch_to(struct gate_switch *s, CUcontext context);
-void gate_switch_back(const struct gate_switch *s);
 
 /* gate_learn.c */
 struct gate_learned *gate_learned_find(struct gate *g, struct gate_work work);

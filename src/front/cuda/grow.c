@@ -296,7 +296,8 @@ static uint64_t settle_exactly(struct process *p, int gpu, bool contexts, bool i
 		grow_settle_all(p);
 		less = p->growing_count && less_is_used(p, used);
 	}
-	*ret_sure = s.sure && !less;
+	if (ret_sure)
+		*ret_sure = s.sure && !less;
 	if (s.leaving && s.asked && !s.taken_over)
 		return leave_first(p, &s);
 	/* What other threads gave back meanwhile counts as too much, too. */
@@ -307,9 +308,7 @@ static uint64_t settle_exactly(struct process *p, int gpu, bool contexts, bool i
 
 uint64_t grow_settle_exactly(struct process *p, int gpu)
 {
-	bool sure;
-
-	return settle_exactly(p, gpu, false, false, &sure);
+	return settle_exactly(p, gpu, false, false, NULL);
 }
 
 uint64_t grow_settle_in_call(struct process *p, int gpu, bool *ret_sure)
@@ -334,9 +333,7 @@ void grow_import_closed(struct process *p)
 
 void grow_settle_contexts(struct process *p, int gpu, bool in_call)
 {
-	bool sure;
-
-	settle_exactly(p, gpu, true, in_call, &sure);
+	settle_exactly(p, gpu, true, in_call, NULL);
 }
 
 void grow_settle_all(struct process *p)

@@ -55,8 +55,8 @@ void grow_settle_all(struct process *p);
  * are charged on the GPU than the driver says, as far as that is sure. */
 uint64_t grow_settle_exactly(struct process *p, int gpu);
 /* The same within a driver call that is counted (books_call_begin(), a taking or giving that has
- * not ended): other threads' questions need not wait for its end. *ret_sure: there is not more
- * charged, which cannot be told while other threads' calls are under way. */
+ * not ended): other threads' questions need not wait for its end. *ret_sure (may be NULL): there is
+ * not more charged, which cannot be told while other threads' calls are under way. */
 uint64_t grow_settle_in_call(struct process *p, int gpu, bool *ret_sure);
 /* Gives back what is charged too much for small arrays on a GPU, if it is at least so many blocks
  * that may be. */

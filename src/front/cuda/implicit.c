@@ -96,9 +96,8 @@ bool implicit_refused(const struct implicit *i, bool last)
 	size_t took = MIN(given, i->free_before - i->free_after);
 	uint64_t more = took - MIN(took, reserved(i));
 
-	bool sure;
 	if (last)
-		grow_settle_in_call(i->process, i->gpu, &sure);
+		grow_settle_in_call(i->process, i->gpu, NULL);
 	if (!last && (more <= books_free(i->process, (uint32_t)i->gpu) ||
 		      (charge_sweep(i->process, i->gpu, more) &&
 		       more <= books_free(i->process, (uint32_t)i->gpu))))

@@ -149,14 +149,10 @@ __attribute__((flatten)) CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 
 CUresult hook_cuMemFree(CUdeviceptr_v1 ptr)
 {
-	struct process *p = process_peek();
 	struct giving g;
 
 	giving_begin(&g, OBJECT_LINEAR, ptr);
-	CUresult result = giving_end(&g, real_cuMemFree(ptr));
-	if (p)
-		grow_settle(p);
-	return result;
+	return grow_settled(giving_end(&g, real_cuMemFree(ptr)));
 }
 
 /* Waits for what uses it, as the driver does, and so pools may shrink. */

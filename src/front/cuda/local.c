@@ -39,24 +39,6 @@ static uint64_t limit_unit(CUlimit limit)
 	return (uint64_t)processors * (uint64_t)threads;
 }
 
-/* A driver says what a limit is, and what is free, of the current context only. True: it was made
- * current, and visit_end() is to follow. */
-static bool visit_begin(uint64_t context)
-{
-	CUcontext current = NULL;
-
-	return real_cuCtxGetCurrent(&current) == CUDA_SUCCESS && (uintptr_t)current != context &&
-	       real_cuCtxPushCurrent_v2((CUcontext)(uintptr_t)context) == CUDA_SUCCESS;
-}
-
-static void visit_end(bool visiting)
-{
-	CUcontext context;
-
-	if (visiting)
-		real_cuCtxPopCurrent_v2(&context);
-}
-
 /* What a limit takes beyond what it took at first. */
 static uint64_t limit_bytes(CUlimit limit, uint64_t first, uint64_t value)
 {
@@ -81,6 +63,7 @@ struct limit_known {
 	struct object booked;
 };
 
+/* In the current context, of which alone a driver says what a limit is. */
 static struct limit_known limit_look(struct process *p, uint64_t context, CUlimit limit)
 {
 	struct limit_known known = {0};
@@ -164,10 +147,11 @@ static bool some_context_has_less(struct process *p)
 	if (count > CONTEXTS_MOST)
 		return true;
 	for (size_t i = 0; i < count; i++) {
-		bool visiting = visit_begin(contexts[i]);
-		uint64_t has = limit_look(p, contexts[i], CU_LIMIT_STACK_SIZE).most;
+		struct gate_switch there;
 
-		visit_end(visiting);
+		gate_switch_to(&there, (CUcontext)(uintptr_t)contexts[i]);
+		uint64_t has = limit_look(p, contexts[i], CU_LIMIT_STACK_SIZE).most;
+		gate_switch_back(&there);
 		if (has < most)
 			return true;
 	}
@@ -203,6 +187,15 @@ static void need_note(struct process *p, enum object_kind kind, uint64_t handle,
 		atomic_store(&p->local_most, bytes);
 }
 
+static void need_learn(struct process *p, enum object_kind kind, uint64_t handle, uint64_t owner,
+		       uint64_t bytes)
+{
+	lock_acquire(&p->local_lock);
+	need_note(p, kind, handle, owner, bytes);
+	watch_as_needed(p);
+	lock_release(&p->local_lock);
+}
+
 static void got(enum object_kind kind, uint64_t handle, uint64_t owner)
 {
 	struct process *p = process_peek();
@@ -210,10 +203,7 @@ static void got(enum object_kind kind, uint64_t handle, uint64_t owner)
 
 	if (!p || (bytes <= FIRST_BYTES && !local_is_needed(p)))
 		return;
-	lock_acquire(&p->local_lock);
-	need_note(p, kind, handle, owner, bytes);
-	watch_as_needed(p);
-	lock_release(&p->local_lock);
+	need_learn(p, kind, handle, owner, bytes);
 }
 
 void local_forget(uint64_t owner)
@@ -326,10 +316,7 @@ static uint64_t need_look(struct process *p, uint64_t handle)
 	uint64_t bytes = need_ask(kind, handle);
 	if (bytes == NEED_UNKNOWN)
 		return 0;
-	lock_acquire(&p->local_lock);
-	need_note(p, kind, handle, known.context, bytes);
-	watch_as_needed(p);
-	lock_release(&p->local_lock);
+	need_learn(p, kind, handle, known.context, bytes);
 	return bytes;
 }
 
@@ -384,13 +371,14 @@ static CUresult begin_there(struct local_call *c, struct process *p)
 CUresult local_begin(struct local_call *c, struct local_need need)
 {
 	struct process *p = process_peek();
+	struct gate_switch there;
 
 	*c = (struct local_call){.need = need};
 	if (!p || need.gpu < 0 || need.bytes <= FIRST_BYTES)
 		return CUDA_SUCCESS;
-	bool visiting = visit_begin(need.context);
+	gate_switch_to(&there, (CUcontext)(uintptr_t)need.context);
 	CUresult result = begin_there(c, p);
-	visit_end(visiting);
+	gate_switch_back(&there);
 	return result;
 }
 
@@ -407,17 +395,18 @@ CUresult local_end(struct local_call *c, CUresult result, bool surely)
 {
 	struct implicit *i = &c->implicit;
 	struct process *p = i->process;
+	struct gate_switch there;
 
 	if (!c->grows)
 		return result;
-	bool visiting = visit_begin(c->need.context);
+	gate_switch_to(&there, (CUcontext)(uintptr_t)c->need.context);
 	if (it_took(c, result == CUDA_SUCCESS && surely))
 		implicit_done(i, CUDA_SUCCESS,
 			      limit_booked(i, c->need.context, CU_LIMIT_STACK_SIZE, c->first,
 					   c->need.bytes));
 	else
 		implicit_done(i, CUDA_ERROR_OUT_OF_MEMORY, 0);
-	visit_end(visiting);
+	gate_switch_back(&there);
 	lock_release(&p->gpu[i->gpu].local_growing);
 	local_look_again();
 	return result;
@@ -527,8 +516,7 @@ static CUresult limit_lower(struct process *p, CUlimit limit, size_t value,
 			booked.count = value > known->first ? (uint32_t)(value - known->first) : 0;
 			books_note(p, &booked);
 		}
-		bool sure;
-		grow_settle_in_call(p, charge_current_gpu(p), &sure);
+		grow_settle_in_call(p, charge_current_gpu(p), NULL);
 	}
 	books_call_end(p);
 	return result;

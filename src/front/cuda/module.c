@@ -73,10 +73,10 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources,
 	if (result == CUDA_SUCCESS)                                 \
 		local_forget((uintptr_t)(handle));                  \
 	giving_end(&g, result);                                     \
-	bool settled = g.process && g.object.bytes, sure;           \
+	bool settled = g.process && g.object.bytes;                 \
 	if (result == CUDA_SUCCESS && i.process && !settled &&      \
 	    (g.process || implicit_driver_free() > i.free_before))  \
-		grow_settle_in_call(i.process, i.gpu, &sure);       \
+		grow_settle_in_call(i.process, i.gpu, NULL);        \
 	return implicit_done(&i, result, 0)
 
 CUresult hook_cuModuleUnload(CUmodule module)
