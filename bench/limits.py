@@ -180,7 +180,7 @@ def view(build, limiter, seconds):
     """free + used = total in every look of cuMemGetInfo and NVML, while others take and give."""
     done = run(build, limiter, VIEW_GIB, [build / "tests/programs/limit_view", seconds, 4])
     looks = done.out.split()
-    ok = done.status == 0 and done.peak <= VIEW_GIB * GIB
+    ok = done.status == 0 and int(looks[0]) > 0 and done.peak <= VIEW_GIB * GIB
     words = f"{int(looks[0]):,} looks agree" if done.status == 0 and looks else trouble(done)
     return result("view", "all", ok, f"{words}, {over_text(done.peak - VIEW_GIB * GIB)}")
 

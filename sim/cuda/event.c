@@ -241,13 +241,15 @@ CUresult cuEventSynchronize(CUevent event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (event->captured_by)
 		return CUDA_ERROR_CAPTURED_EVENT;
+	/* What another process records meanwhile is not waited for. */
+	uint64_t target = event->shared ? event_shared_target(event->shared) : 0;
 	struct fence *fence = event_fence(event);
 	if (fence) {
 		fence_wait(fence);
 		fence_unref(fence);
 	}
 	if (event->shared)
-		event_shared_wait(event->shared, event_shared_target(event->shared), NULL);
+		event_shared_wait(event->shared, target, NULL);
 	pools_settle(ctx->device);
 	return context_health(ctx);
 }

@@ -1,16 +1,18 @@
 /* What programs hand to cuModuleLoadData: PTX text, or a fat binary with PTX in it. Machine code
  * (cubin) is not for a simulated GPU. */
 #include <errno.h>
+#include <lz4.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fatbin.h"
 #include "base/file.h"
+#include "base/macros.h"
 #include "cuda/library.h"
 
-/* Of an entry: only PTX that is not compressed is looked for. */
-#define FATBIN_COMPRESSED 0x2000u
+/* A text that is said to be larger is no PTX. */
+#define PTX_SIZE_MAX (1u << 30)
 
 CUresult image_read(const char *path, void **ret, size_t *ret_size)
 {
@@ -47,6 +49,41 @@ static CUresult text_copy(const char *text, size_t size, char **ret)
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static uint64_t plain_size(const struct fatbin_entry *entry)
+{
+	return ((const struct fatbin_compressed *)entry)->plain_size;
+}
+
+static bool is_readable(const struct fatbin_entry *entry)
+{
+	if (!(entry->flags & FATBIN_COMPRESSED))
+		return true;
+	return (entry->flags & FATBIN_COMPRESSED) == FATBIN_LZ4 &&
+	       entry->header_size >= sizeof(struct fatbin_compressed) &&
+	       entry->compressed_size <= MIN(entry->size, PTX_SIZE_MAX) &&
+	       plain_size(entry) <= PTX_SIZE_MAX;
+}
+
+static CUresult entry_text(const struct fatbin_entry *entry, char **ret)
+{
+	const char *data = (const char *)entry + entry->header_size;
+
+	if (!(entry->flags & FATBIN_COMPRESSED))
+		return text_copy(data, entry->size, ret);
+	char *text = malloc(plain_size(entry) + 1);
+	if (!text)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	int size = LZ4_decompress_safe(data, text, (int)entry->compressed_size,
+				       (int)plain_size(entry));
+	if (size < 0) {
+		free(text);
+		return CUDA_ERROR_INVALID_IMAGE;
+	}
+	text[size] = '\0';
+	*ret = text;
+	return CUDA_SUCCESS;
+}
+
 static CUresult fatbin_text(const struct fatbin_header *header, char **ret)
 {
 	const char *at = (const char *)header + header->header_size, *end = at + header->size;
@@ -55,17 +92,16 @@ static CUresult fatbin_text(const struct fatbin_header *header, char **ret)
 	while (at + sizeof(struct fatbin_entry) <= end) {
 		const struct fatbin_entry *entry = (const struct fatbin_entry *)at;
 
-		if (entry->header_size < sizeof(*entry) ||
+		if (entry->header_size < sizeof(struct fatbin_entry) ||
+		    entry->header_size > (uint64_t)(end - at) ||
 		    entry->size > (uint64_t)(end - at) - entry->header_size)
 			break;
-		if (entry->kind == FATBIN_PTX && !(entry->flags & FATBIN_COMPRESSED) &&
+		if (entry->kind == FATBIN_PTX && is_readable(entry) &&
 		    (!best || entry->arch > best->arch))
 			best = entry;
 		at += entry->header_size + entry->size;
 	}
-	if (!best)
-		return CUDA_ERROR_NO_BINARY_FOR_GPU;
-	return text_copy((const char *)best + best->header_size, best->size, ret);
+	return best ? entry_text(best, ret) : CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
 /* PTX begins with comments and directives: look for the first that must be there. */

@@ -38,6 +38,7 @@ struct running {
 	uint64_t modelled_ns;    /* all that was handed in */
 	uint64_t waited_ns;      /* of the player's own time, for the GPU */
 	bool reads_clock;
+	bool in_step;  /* `at` and `sure_until` are known */
 	bool launched; /* has handed something in */
 };
 
@@ -132,6 +133,7 @@ static void get_in_step(struct running *running)
 
 	hand_in(running, true, 0);
 	running->at = lane_wait_done(running->lane, &running->sure_until);
+	running->in_step = true;
 	running->waited_ns += client_now() - before;
 }
 
@@ -149,7 +151,7 @@ static uint64_t now(void *user)
 
 	if (!running->reads_clock)
 		return 0;
-	if (!running->launched || (!is_sure(running) && !lane_is_aborting(running->lane)))
+	if (!running->in_step || (!is_sure(running) && !lane_is_aborting(running->lane)))
 		get_in_step(running);
 	return running->at + ahead_ns(running) + client_host(driver.client)->realtime_offset;
 }
@@ -181,6 +183,7 @@ static int checkpoint(void *user, uint64_t warp_instructions)
 {
 	struct running *running = user;
 
+	lane_hand_in(running->lane);
 	return lane_is_aborting(running->lane);
 }
 
@@ -226,6 +229,16 @@ static CUresult result_of_fault(enum ptx_fault_kind fault)
 	}
 }
 
+/* Where the one before it ended, if that is known. */
+static void clock_take_over(struct running *running)
+{
+	const struct lane_clock *clock = lane_clock(running->lane);
+
+	running->in_step = clock->known;
+	running->at = clock->at + LAUNCH_NS;
+	running->sure_until = clock->sure_until;
+}
+
 CUresult op_kernel_run(struct lane *lane, struct op_kernel *k)
 {
 	/* A graph does not keep its kernels' modules alive. */
@@ -251,11 +264,13 @@ CUresult op_kernel_run(struct lane *lane, struct op_kernel *k)
 		.resident_blocks = k->cooperative ? k->grid[0] * k->grid[1] * k->grid[2] : 0,
 		.sm_count = device->sm_count,
 		.clock_khz = device->model->clock_sm_mhz * 1000,
+		.spare = lane_spare(lane),
 		.callbacks = &callbacks,
 		.user = &running,
 	};
 
 	lane_expect(lane);
+	clock_take_over(&running);
 	uint64_t start = client_now();
 	int status = ptx_launch_run(&launch, &result);
 	uint64_t took = client_now() - start - running.waited_ns;

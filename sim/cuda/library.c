@@ -19,7 +19,29 @@ struct CUlib_st {
 	size_t kernel_count;
 	struct CUkern_st *kernels;
 	struct ptx_module *ptx; /* for names alone: never bound, never run */
+	CUmodule modules;       /* in each context that uses it; under driver.lock */
 };
+
+static void library_gain(CUlibrary library, CUmodule module)
+{
+	pthread_mutex_lock(&driver.lock);
+	module->library = library;
+	module->library_next = library->modules;
+	library->modules = module;
+	pthread_mutex_unlock(&driver.lock);
+}
+
+void library_lose(CUlibrary library, CUmodule module)
+{
+	pthread_mutex_lock(&driver.lock);
+	for (CUmodule *link = &library->modules; *link; link = &(*link)->library_next) {
+		if (*link == module) {
+			*link = module->library_next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&driver.lock);
+}
 
 /* The library's module in the context, loaded there on first use. */
 static CUresult library_module(CUcontext ctx, CUlibrary library, CUmodule *ret)
@@ -37,7 +59,7 @@ static CUresult library_module(CUcontext ctx, CUlibrary library, CUmodule *ret)
 	if (!module) {
 		result = module_build(ctx, &source, 1, &log, &module);
 		if (result == CUDA_SUCCESS)
-			module->library = library;
+			library_gain(library, module);
 	}
 	*ret = module;
 	return result;
@@ -133,14 +155,14 @@ CUresult cuLibraryUnload(CUlibrary library)
 	API_BEGIN_CONTEXT(ctx);
 	if (!handle_is(library, HANDLE_LIBRARY))
 		return CUDA_ERROR_INVALID_HANDLE;
-	context_synchronize(ctx);
 	do {
 		pthread_mutex_lock(&driver.lock);
-		for (found = ctx->modules; found && found->library != library;)
-			found = found->next;
+		found = library->modules;
 		pthread_mutex_unlock(&driver.lock);
-		if (found)
+		if (found) {
+			context_synchronize(found->ctx);
 			module_destroy(found);
+		}
 	} while (found);
 	library_free(library);
 	return CUDA_SUCCESS;
@@ -221,7 +243,11 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!handle_is(kernel, HANDLE_KERNEL))
 		return CUDA_ERROR_INVALID_HANDLE;
-	CUfunction found = kernel_function(ctx, kernel);
+	CUmodule module;
+	CUresult result = library_module(ctx, kernel->library, &module);
+	if (result != CUDA_SUCCESS)
+		return result;
+	CUfunction found = module_function(module, kernel->name);
 	if (!found)
 		return CUDA_ERROR_NOT_FOUND;
 	*function = found;

@@ -15,3 +15,5 @@ struct linked_image {
 CUresult image_read(const char *path, void **ret, size_t *ret_size);
 /* The kernel's function in the context, made there on first use; NULL: cannot be. */
 CUfunction kernel_function(CUcontext ctx, CUkernel kernel);
+/* A module of it is about to go, with its context or before. */
+void library_lose(CUlibrary library, CUmodule module);

@@ -33,6 +33,9 @@ CUresult block_alloc(struct device *device, enum wire_memory kind, uint64_t byte
 void block_free(struct block *block);
 uint64_t block_address(const struct block *block);
 void *block_host(const struct block *block);
+/* Zeros in device memory, by the driver's alias of it; whole blocks cost no memory: their pages are
+ * given back. */
+void memory_zero(void *host, size_t bytes);
 /* The file behind the device's blocks; offsets are block.offset. The heap's own. */
 int block_fd(const struct block *block);
 /* Makes a block accessible to the CPU at its own address (managed memory), or no longer. */

@@ -143,21 +143,25 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	struct range range;
 
 	API_BEGIN();
-	if (!handle || !range_find((uint64_t)(uintptr_t)address, &range) || range.kind != RANGE_VMM)
+	if (!handle)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct physical *p = range.owner;
+	/* Whoever unmaps it drops the memory after that, with the lock held. */
 	pthread_mutex_lock(&driver.lock);
-	/* The handle may have been released before: it comes back to life. */
-	bool ok = p->handles || handle_add(p, HANDLE_PHYSICAL);
-	p->handles += ok;
+	if (range_find((uint64_t)(uintptr_t)address, &range) && range.kind == RANGE_VMM) {
+		struct physical *p = range.owner;
+
+		/* The handle may have been released before: it comes back to life. */
+		result = p->handles || handle_add(p, HANDLE_PHYSICAL) ? CUDA_SUCCESS
+								      : CUDA_ERROR_OUT_OF_MEMORY;
+		p->handles += result == CUDA_SUCCESS;
+		*handle = (uintptr_t)p;
+	}
 	pthread_mutex_unlock(&driver.lock);
-	if (!ok)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*handle = (uintptr_t)p;
-	return CUDA_SUCCESS;
+	return result;
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish,

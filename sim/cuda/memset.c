@@ -22,21 +22,27 @@ static void fill(uint8_t *to, uint32_t value, uint32_t element, size_t bytes)
 	}
 }
 
-/* Zeros over whole blocks cost no memory: their pages are given back. */
+void memory_zero(void *host, size_t bytes)
+{
+	uint8_t *to = host, *last = to + bytes;
+	uint8_t *first = (uint8_t *)ALIGN_UP((uintptr_t)to, (uintptr_t)BLOCK_SIZE);
+	uint8_t *end = (uint8_t *)((uintptr_t)last / BLOCK_SIZE * BLOCK_SIZE);
+
+	if (first < end && madvise(first, (size_t)(end - first), MADV_REMOVE) == 0) {
+		memset(to, 0, (size_t)(first - to));
+		memset(end, 0, (size_t)(last - end));
+		return;
+	}
+	memset(to, 0, bytes);
+}
+
 static void set_bytes(const struct range *range, uint8_t *to, const struct op_set *set,
 		      size_t bytes)
 {
-	uint8_t *first = (uint8_t *)ALIGN_UP((uintptr_t)to, (uintptr_t)BLOCK_SIZE);
-	uint8_t *end = (uint8_t *)((uintptr_t)(to + bytes) / BLOCK_SIZE * BLOCK_SIZE);
-	bool device = range->kind != RANGE_HOST && range->kind != RANGE_REGISTERED;
-
-	if (!set->value && device && first < end &&
-	    madvise(first, (size_t)(end - first), MADV_REMOVE) == 0) {
-		memset(to, 0, (size_t)(first - to));
-		memset(end, 0, (size_t)(to + bytes - end));
-		return;
-	}
-	fill(to, set->value, set->element, bytes);
+	if (!set->value && range->kind != RANGE_HOST && range->kind != RANGE_REGISTERED)
+		memory_zero(to, bytes);
+	else
+		fill(to, set->value, set->element, bytes);
 }
 
 CUresult op_set_run(struct lane *lane, struct op_set *set)

@@ -138,8 +138,10 @@ static CUresult variables_place(CUmodule module)
 	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
 		struct range range;
 
-		if (range_find(module->addresses[i], &range))
-			ptx_module_variable_init(module->ptx, i, range.host);
+		if (!range_find(module->addresses[i], &range))
+			continue;
+		memory_zero(range.host, ptx_module_variable(module->ptx, i)->size);
+		ptx_module_variable_init(module->ptx, i, range.host);
 	}
 	return result;
 }
@@ -175,6 +177,8 @@ static void module_free(CUmodule module)
 {
 	struct range range;
 
+	if (module->library)
+		library_lose(module->library, module);
 	handle_remove(module);
 	for (size_t i = 0; i < module->function_count; i++)
 		handle_remove(&module->functions[i]);

@@ -27,7 +27,8 @@ struct CUmod_st {
 	size_t variable_count;
 	size_t function_count;
 	struct CUfunc_st *functions;
-	CUlibrary library; /* NULL: loaded by cuModuleLoad* */
+	CUlibrary library;     /* NULL: loaded by cuModuleLoad* */
+	CUmodule library_next; /* of its library, in other contexts; under driver.lock */
 };
 
 /* What JIT options ask for and get. */

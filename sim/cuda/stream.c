@@ -95,12 +95,15 @@ static void streams_reap(CUcontext ctx)
  * other work: until then the stream stays in its list. */
 static void stream_end(CUstream stream)
 {
+	CUcontext ctx = stream->ctx;
+
 	handle_remove(stream);
 	capture_abandon(stream);
 	pthread_mutex_lock(&driver.lock);
 	stream->destroyed = true;
 	pthread_mutex_unlock(&driver.lock);
-	streams_reap(stream->ctx);
+	/* By now another thread may have freed it. */
+	streams_reap(ctx);
 }
 
 void streams_destroy_all(CUcontext ctx)

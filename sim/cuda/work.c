@@ -6,7 +6,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/macros.h"
 #include "cuda/context.h"
+#include "ptx/ptx.h"
+
+/* So many items go to the host in one message, and none waits longer than this for others. */
+#define BATCH_ITEMS_MAX 64u
+#define BATCH_NS_MAX 200000u
 
 struct lane {
 	_Atomic unsigned int refs; /* the owner's, the thread's, and one a fence */
@@ -15,20 +21,34 @@ struct lane {
 	CUcontext ctx;
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* work came, a fence was executed, closing */
-	bool closing, running;
+	bool closing, running, asleep;
 	_Atomic bool aborting;
-	struct work *head, **tail;
+	struct work *_Atomic head; /* what came since its thread last looked */
+	struct work **tail_next;
 	struct fence *last;
-	bool expects;           /* its thread's alone: the last item said that more follows */
-	unsigned int sequences; /* its thread's alone */
+	/* Its thread's alone: */
+	struct work *taken; /* before what is at `head` */
+	bool expects;       /* the last item said that more follows */
+	unsigned int sequences;
+	/* Items that are not handed in yet; the last of them says that more follows. */
+	struct wire_item batch[BATCH_ITEMS_MAX];
+	unsigned int batched;
+	uint64_t batched_at; /* when the first of them came, by the host's clock */
+	struct ptx_spare *spare;
+	struct lane_clock clock;
+	uint64_t clock_items; /* of all lanes, when that was so */
 };
 
-/* lane, target and executed are set under the lane's lock; executed never goes back. */
+/* Items of compute work of all lanes: who else hands some in may slow a lane's down. */
+static _Atomic uint64_t compute_items;
+
+/* lane and target are set before executed, which never goes back. */
 struct fence {
 	_Atomic unsigned int refs;
 	struct lane *lane;
 	uint64_t target;
 	_Atomic bool executed;
+	_Atomic bool awaited; /* somebody sleeps until it is */
 };
 
 static void lane_unref(struct lane *lane)
@@ -38,6 +58,7 @@ static void lane_unref(struct lane *lane)
 	client_queue_close(driver.client, lane->queue);
 	pthread_mutex_destroy(&lane->lock);
 	pthread_cond_destroy(&lane->changed);
+	ptx_spare_free(lane->spare);
 	free(lane);
 }
 
@@ -73,7 +94,8 @@ void fence_wait(struct fence *fence)
 
 	if (!atomic_load_explicit(&fence->executed, memory_order_acquire)) {
 		pthread_mutex_lock(&lane->lock);
-		while (!atomic_load_explicit(&fence->executed, memory_order_acquire))
+		atomic_store(&fence->awaited, true);
+		while (!atomic_load(&fence->executed))
 			pthread_cond_wait(&lane->changed, &lane->lock);
 		pthread_mutex_unlock(&lane->lock);
 	}
@@ -94,7 +116,6 @@ struct lane *lane_create(struct device *device, CUcontext ctx)
 	lane->refs = 1;
 	lane->device = device;
 	lane->ctx = ctx;
-	lane->tail = &lane->head;
 	pthread_mutex_init(&lane->lock, NULL);
 	pthread_cond_init(&lane->changed, NULL);
 	return lane;
@@ -107,7 +128,7 @@ struct device *lane_device(const struct lane *lane)
 
 bool lane_is_aborting(const struct lane *lane)
 {
-	return lane->aborting || client_check(driver.client) == -ENOTCONN;
+	return lane->aborting || client_looks_lost(driver.client);
 }
 
 CUcontext lane_context(const struct lane *lane)
@@ -115,12 +136,42 @@ CUcontext lane_context(const struct lane *lane)
 	return lane->ctx;
 }
 
+struct ptx_spare **lane_spare(struct lane *lane)
+{
+	return &lane->spare;
+}
+
 static bool lane_has_more(struct lane *lane)
 {
-	pthread_mutex_lock(&lane->lock);
-	bool more = lane->head;
-	pthread_mutex_unlock(&lane->lock);
-	return more;
+	return lane->taken || atomic_load_explicit(&lane->head, memory_order_relaxed);
+}
+
+static void lane_flush(struct lane *lane)
+{
+	if (lane->batched)
+		client_submit(driver.client, lane->batch, lane->batched);
+	lane->batched = 0;
+}
+
+void lane_hand_in(struct lane *lane)
+{
+	if (lane->batched && client_now() - lane->batched_at > BATCH_NS_MAX)
+		lane_flush(lane);
+}
+
+/* While more follows, the GPU's clock stands still at the end of what was handed in: so an item
+ * begins there, and nothing but its own length is between that and its end. */
+static void clock_pass(struct lane *lane, const struct wire_item *item)
+{
+	if (item->engine == WIRE_ENGINE_COMPUTE) {
+		atomic_fetch_add_explicit(&compute_items, 1, memory_order_relaxed);
+		lane->clock_items++;
+		lane->clock.at += item->ns;
+	} else if (item->engine != WIRE_ENGINE_NONE) {
+		lane->clock.known = false;
+	}
+	if (!lane->expects)
+		lane->clock.known = false;
 }
 
 static void item_submit(struct lane *lane, struct wire_item item)
@@ -128,7 +179,24 @@ static void item_submit(struct lane *lane, struct wire_item item)
 	lane->expects = item.flags & WIRE_ITEM_MORE;
 	item.queue = (uint16_t)lane->queue;
 	item.device = lane->device->wire;
-	client_submit(driver.client, &item, 1);
+	clock_pass(lane, &item);
+	uint64_t now = lane->clock.known ? client_now() : 0;
+	if (!lane->batched)
+		lane->batched_at = now;
+	lane->batch[lane->batched++] = item;
+	if (!lane->clock.known || lane->batched == BATCH_ITEMS_MAX ||
+	    now - lane->batched_at > BATCH_NS_MAX)
+		lane_flush(lane);
+}
+
+const struct lane_clock *lane_clock(const struct lane *lane)
+{
+	static const struct lane_clock unknown;
+
+	return lane->clock.known && lane->clock_items == atomic_load_explicit(&compute_items,
+									      memory_order_relaxed)
+		       ? &lane->clock
+		       : &unknown;
 }
 
 void lane_submit(struct lane *lane, struct wire_item item)
@@ -163,9 +231,16 @@ void lane_sequence_end(struct lane *lane)
 
 uint64_t lane_wait_done(struct lane *lane, uint64_t *ret_sure_until)
 {
+	uint64_t items = atomic_load_explicit(&compute_items, memory_order_relaxed);
+
+	lane_flush(lane);
 	client_queue_wait(driver.client, lane->queue, WIRE_WAIT_DONE,
 			  client_queue_submitted(driver.client, lane->queue), UINT64_MAX);
-	return client_queue_done_at(driver.client, lane->queue, ret_sure_until);
+	lane->clock.at = client_queue_done_at(driver.client, lane->queue, &lane->clock.sure_until);
+	lane->clock.known = lane->expects;
+	lane->clock_items = items;
+	*ret_sure_until = lane->clock.sure_until;
+	return lane->clock.at;
 }
 
 struct work *work_create(CUresult (*run)(struct lane *, void *), void (*release)(void *),
@@ -189,12 +264,12 @@ struct work *work_create(CUresult (*run)(struct lane *, void *), void (*release)
 }
 
 /* Until the GPU is done with what was before. How long this thread takes to hear of that is not
- * the GPU's time: where it is about to go on, its clock stands still meanwhile. */
+ * the GPU's time: where the GPU goes on by itself, its clock stands still meanwhile. */
 static void wait_for_previous(struct lane *lane, const struct work *work)
 {
 	uint64_t sure_until;
 
-	if (work->prompt && lane_has_more(lane))
+	if (work->prompt)
 		lane_expect(lane);
 	else
 		lane_expect_nothing(lane);
@@ -226,7 +301,7 @@ static void work_run(struct lane *lane, struct work *work)
 static void work_finish(struct lane *lane, struct work *work)
 {
 	pthread_mutex_lock(&lane->lock);
-	work->fence->target = client_queue_submitted(driver.client, lane->queue);
+	work->fence->target = client_queue_submitted(driver.client, lane->queue) + lane->batched;
 	atomic_store_explicit(&work->fence->executed, true, memory_order_release);
 	pthread_cond_broadcast(&lane->changed);
 	pthread_mutex_unlock(&lane->lock);
@@ -234,34 +309,42 @@ static void work_finish(struct lane *lane, struct work *work)
 	free(work);
 }
 
+/* The next piece of work; NULL: nobody wants anything of the lane any more. */
+static struct work *work_next(struct lane *lane)
+{
+	struct work *work = lane->taken;
+
+	if (!work) {
+		pthread_mutex_lock(&lane->lock);
+		while (!lane->head && !lane->closing && !lane->expects) {
+			lane->asleep = true;
+			pthread_cond_wait(&lane->changed, &lane->lock);
+		}
+		lane->asleep = false;
+		work = lane->head;
+		lane->head = NULL;
+		lane->running = work || lane->expects;
+		if (!lane->running)
+			pthread_cond_broadcast(&lane->changed);
+		pthread_mutex_unlock(&lane->lock);
+	}
+	lane->taken = work ? work->next : NULL;
+	return work;
+}
+
 static void *lane_main(void *arg)
 {
 	struct lane *lane = arg;
+	struct work *work;
 
-	pthread_mutex_lock(&lane->lock);
-	for (;;) {
-		while (!lane->head && !lane->closing && !lane->expects)
-			pthread_cond_wait(&lane->changed, &lane->lock);
-		struct work *work = lane->head;
-		if (!work && lane->expects) {
-			pthread_mutex_unlock(&lane->lock);
+	while ((work = work_next(lane)) || lane->expects) {
+		if (work) {
+			work_run(lane, work);
+			work_finish(lane, work);
+		} else {
 			lane_expect_nothing(lane);
-			pthread_mutex_lock(&lane->lock);
-			continue;
 		}
-		if (!work)
-			break;
-		lane->head = work->next;
-		if (!lane->head)
-			lane->tail = &lane->head;
-		pthread_mutex_unlock(&lane->lock);
-		work_run(lane, work);
-		work_finish(lane, work);
-		pthread_mutex_lock(&lane->lock);
 	}
-	lane->running = false;
-	pthread_cond_broadcast(&lane->changed);
-	pthread_mutex_unlock(&lane->lock);
 	lane_unref(lane);
 	return NULL;
 }
@@ -292,12 +375,18 @@ struct fence *lane_enqueue(struct lane *lane, struct work *work)
 	fence->lane = lane;
 	atomic_fetch_add(&lane->refs, 1);
 	pthread_mutex_lock(&lane->lock);
-	*lane->tail = work;
-	lane->tail = &work->next;
+	if (lane->head)
+		*lane->tail_next = work;
+	else
+		lane->head = work;
+	lane->tail_next = &work->next;
 	before = lane->last;
 	lane->last = fence_ref(fence);
 	if (!lane->running)
 		lane->running = lane_start(lane);
+	else if (lane->asleep && !lane->expects && !work->strict && !work->dependency_count)
+		/* Nor is how long the thread takes to wake up. */
+		lane_expect(lane);
 	pthread_cond_broadcast(&lane->changed);
 	pthread_mutex_unlock(&lane->lock);
 	fence_unref(before);

@@ -20,6 +20,14 @@
 
 struct lane;
 struct fence;
+struct ptx_spare;
+
+/* What a lane's thread knows of the GPU's clock without asking: all that it handed in is done then,
+ * at once, and until `sure_until` the lane has the GPU for itself for certain. */
+struct lane_clock {
+	bool known;
+	uint64_t at, sure_until;
+};
 
 struct work {
 	struct work *next;
@@ -42,6 +50,8 @@ void lane_close(struct lane *lane);
 void lane_abort(struct lane *lane);
 struct device *lane_device(const struct lane *lane);
 CUcontext lane_context(const struct lane *lane);
+/* On the lane's thread: what its kernels leave each other. */
+struct ptx_spare **lane_spare(struct lane *lane);
 
 /* NULL: no memory. Takes over `data` only on success. */
 struct work *work_create(CUresult (*run)(struct lane *, void *), void (*release)(void *),
@@ -64,6 +74,12 @@ void lane_sequence_end(struct lane *lane);
 /* Waits until all items submitted so far are done. Returns when that was, by the GPU's own clock,
  * and until when the lane has the GPU for itself for certain. */
 uint64_t lane_wait_done(struct lane *lane, uint64_t *ret_sure_until);
+
+/* On the lane's thread: the same without waiting, where that is known. */
+const struct lane_clock *lane_clock(const struct lane *lane);
+/* On the lane's thread, now and then while something takes long to play: what was submitted is not
+ * kept back for long. */
+void lane_hand_in(struct lane *lane);
 
 struct fence *fence_ref(struct fence *fence);
 void fence_unref(struct fence *fence); /* NULL is allowed */

@@ -43,15 +43,20 @@ bool client_is_lost(const struct client *c)
 	return atomic_load_explicit(&c->broken, memory_order_relaxed);
 }
 
+bool client_looks_lost(struct client *c)
+{
+	if (!client_is_lost(c) && hangup_check_is_due(c) && hung_up(c))
+		atomic_store(&c->broken, true);
+	return client_is_lost(c);
+}
+
 int client_check(struct client *c)
 {
 	/* Threads that play streams are of the process that made them: no other can wait for them,
 	 * and those that it made would end with it. */
 	if (c->guard->parent != getpid())
 		return -ECHILD;
-	if (!client_is_lost(c) && hangup_check_is_due(c) && hung_up(c))
-		atomic_store(&c->broken, true);
-	return client_is_lost(c) ? -ENOTCONN : 0;
+	return client_looks_lost(c) ? -ENOTCONN : 0;
 }
 
 const struct wire_host *client_host(const struct client *c)

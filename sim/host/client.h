@@ -26,6 +26,8 @@ void client_disconnect(struct client *c);
 int client_check(struct client *c);
 /* True once anybody has seen that the host is gone. Costs a load. */
 bool client_is_lost(const struct client *c);
+/* The same, after a look at the connection now and then. */
+bool client_looks_lost(struct client *c);
 /* The host's page; lives as long as c. */
 const struct wire_host *client_host(const struct client *c);
 /* The caller's PID as the host (and NVML) names it. */

@@ -131,9 +131,18 @@ void warp_polled_value(struct warp *warp, uint64_t place, uint64_t value)
 
 /* --- blocks */
 
-static void block_free(struct block *block)
+/* What a block of so many warps has, if that is not more memory than this. */
+#define SPARE_WARPS_MAX 4u
+#define SPARE_BYTES_MAX 65536u
+
+struct ptx_spare {
+	struct block block; /* no warps: there is none */
+	uint32_t warps, shared_bytes, local_bytes;
+};
+
+static void block_free(struct block *block, uint32_t warps)
 {
-	for (uint32_t i = 0; block->warps && i < block->launch->warps_per_block; i++) {
+	for (uint32_t i = 0; block->warps && i < warps; i++) {
 		free(block->warps[i].registers);
 		free(block->warps[i].frames);
 		free(block->warps[i].simt);
@@ -144,15 +153,56 @@ static void block_free(struct block *block)
 	*block = (struct block){0};
 }
 
+void ptx_spare_free(struct ptx_spare *spare)
+{
+	if (spare)
+		block_free(&spare->block, spare->warps);
+	free(spare);
+}
+
+static bool spare_is_of(const struct ptx_spare *spare, const struct launch *launch)
+{
+	return spare && spare->block.warps && spare->warps == launch->warps_per_block &&
+	       spare->shared_bytes == launch->shared_bytes &&
+	       spare->local_bytes == launch->local_bytes;
+}
+
+/* Leaves it for the next launch. False: that is to have none. */
+static bool spare_keep(const struct launch *launch, struct block *block)
+{
+	struct ptx_spare **spare = launch->given->spare;
+
+	if (!spare || launch->stop || launch->status || !block->warps || !block->shared ||
+	    !block->local || launch->warps_per_block > SPARE_WARPS_MAX ||
+	    launch->shared_bytes + launch->local_bytes > SPARE_BYTES_MAX)
+		return false;
+	if (!*spare)
+		*spare = calloc(1, sizeof(**spare));
+	if (!*spare || (*spare)->block.warps)
+		return false;
+	**spare = (struct ptx_spare){.block = *block,
+				     .warps = launch->warps_per_block,
+				     .shared_bytes = launch->shared_bytes,
+				     .local_bytes = launch->local_bytes};
+	return true;
+}
+
 static int block_allocate(struct launch *launch, struct block *block)
 {
+	struct ptx_spare *spare = launch->given->spare ? *launch->given->spare : NULL;
 	size_t lanes = (size_t)launch->warps_per_block * WARP_LANES;
 	size_t local = ALIGN_UP(lanes * launch->local_bytes + 1, (size_t)64);
 
+	if (spare_is_of(spare, launch)) {
+		*block = spare->block;
+		spare->block = (struct block){0};
+	} else {
+		block->warps = calloc(launch->warps_per_block, sizeof(*block->warps));
+		block->shared =
+			aligned_alloc(64, ALIGN_UP((size_t)launch->shared_bytes + 1, (size_t)64));
+		block->local = aligned_alloc(64, local);
+	}
 	block->launch = launch;
-	block->warps = calloc(launch->warps_per_block, sizeof(*block->warps));
-	block->shared = aligned_alloc(64, ALIGN_UP((size_t)launch->shared_bytes + 1, (size_t)64));
-	block->local = aligned_alloc(64, local);
 	if (!block->warps || !block->shared || !block->local)
 		return -ENOMEM;
 	memset(block->local, 0, local);
@@ -173,16 +223,22 @@ static int block_allocate(struct launch *launch, struct block *block)
 static int warp_begin(struct warp *warp)
 {
 	const uint32_t *dims = warp->launch->given->block;
+	uint32_t first = warp->number * WARP_LANES;
+	uint32_t tid[3] = {first % dims[0], first / dims[0] % dims[1], first / dims[0] / dims[1]};
 
 	warp->lanes = 0;
 	for (unsigned l = 0; l < WARP_LANES; l++) {
-		uint32_t thread = warp->number * WARP_LANES + l;
-
-		if (thread < warp->launch->threads)
+		if (first + l < warp->launch->threads)
 			warp->lanes |= 1u << l;
-		warp->tid[0][l] = thread % dims[0];
-		warp->tid[1][l] = thread / dims[0] % dims[1];
-		warp->tid[2][l] = thread / dims[0] / dims[1];
+		for (unsigned i = 0; i < 3; i++)
+			warp->tid[i][l] = tid[i];
+		if (++tid[0] < dims[0])
+			continue;
+		tid[0] = 0;
+		if (++tid[1] < dims[1])
+			continue;
+		tid[1] = 0;
+		tid[2]++;
 	}
 	warp->live = warp->lanes;
 	warp->state = WARP_READY;
@@ -479,8 +535,8 @@ static int run_grid(struct launch *launch)
 	while (result == 0 && residents_left(&r))
 		result = residents_round(&r);
 	for (uint32_t i = 0; i < r.room; i++) {
-		if (r.blocks[i].launch)
-			block_free(&r.blocks[i]);
+		if (r.blocks[i].launch && !spare_keep(launch, &r.blocks[i]))
+			block_free(&r.blocks[i], launch->warps_per_block);
 	}
 	free(r.blocks);
 	return result;
@@ -524,7 +580,10 @@ static void size_launch(struct launch *launch)
 
 static int copy_params(struct launch *launch)
 {
-	launch->params = aligned_alloc(64, ALIGN_UP((size_t)launch->param_bytes + 1, (size_t)64));
+	launch->params =
+		launch->param_bytes < sizeof(launch->few_params)
+			? launch->few_params
+			: aligned_alloc(64, ALIGN_UP((size_t)launch->param_bytes + 1, (size_t)64));
 	if (!launch->params)
 		return -ENOMEM;
 	if (launch->param_bytes > 0)
@@ -557,7 +616,8 @@ int ptx_launch_run(const struct ptx_launch *launch, struct ptx_result *ret_resul
 	fesetenv(FE_DFL_ENV);
 	result = run_grid(&state);
 	fesetenv(&environment);
-	free(state.params);
+	if (state.params != state.few_params)
+		free(state.params);
 	return result;
 }
 

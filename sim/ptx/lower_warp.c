@@ -9,6 +9,12 @@ static const struct operand *operand(struct compiler *c, unsigned index)
 	return &c->statement.operands[index];
 }
 
+/* The lanes that a .sync form names, which may be others for each lane; else all that are on. */
+static value_ref lower_members(struct compiler *c, bool sync, unsigned index)
+{
+	return sync ? lower_source(c, operand(c, index), TYPE_B32) : VALUE_NONE;
+}
+
 /* shfl.sync.down.b32 d|p, a, b, c, lanes */
 static void lower_shfl(struct compiler *c, int arg)
 {
@@ -37,13 +43,14 @@ static void lower_vote(struct compiler *c, int arg)
 	bool sync = modifier_take(c, "sync");
 	int mode = modifier_choose(c, modes);
 	enum type type = modifier_type(c);
-	value_ref a;
+	value_ref a, members;
 
 	if (mode < 0 || type != (mode == 3 ? TYPE_B32 : TYPE_PRED))
 		lower_fail(c, "unsupported form");
 	operands_expect(c, sync ? 3 : 2, sync ? 3 : 2);
 	a = lower_predicate(c, operand(c, 1));
-	lower_emit1(c, OP_vote_all + mode, lower_dest(c, operand(c, 0), type), a);
+	members = lower_members(c, sync, 2);
+	lower_emit2(c, OP_vote_all + mode, lower_dest(c, operand(c, 0), type), a, members);
 }
 
 static void lower_match(struct compiler *c, int arg)
@@ -52,15 +59,17 @@ static void lower_match(struct compiler *c, int arg)
 	bool sync = modifier_take(c, "sync");
 	int mode = modifier_choose(c, modes);
 	enum type type = modifier_type(c);
-	value_ref a, pair;
+	value_ref a, members, pair;
 	struct insn *insn;
 
 	if (!sync || mode < 0 || (type != TYPE_B32 && type != TYPE_B64))
 		lower_fail(c, "unsupported form");
 	operands_expect(c, 3, 3);
 	a = lower_source(c, operand(c, 1), type);
+	members = lower_members(c, true, 2);
 	pair = lower_pair_dest(c, operand(c, 0));
-	insn = lower_emit1(c, OP_match_any + mode, lower_dest(c, operand(c, 0), TYPE_B32), a);
+	insn = lower_emit2(c, OP_match_any + mode, lower_dest(c, operand(c, 0), TYPE_B32), a,
+			   members);
 	insn->extra = pair;
 	insn->size[1] = (uint8_t)type_size(type);
 }
@@ -75,13 +84,14 @@ static void lower_redux(struct compiler *c, int arg)
 	int op = modifier_choose(c, ops);
 	enum type type = modifier_type(c);
 	struct insn *insn;
-	value_ref a;
+	value_ref a, members;
 
 	if (!sync || op < 0 || type_size(type) != 4 || index_b3(c, type) != 1)
 		lower_fail(c, "unsupported form");
 	operands_expect(c, 3, 3);
 	a = lower_source(c, operand(c, 1), type);
-	insn = lower_emit1(c, OP_redux, lower_dest(c, operand(c, 0), type), a);
+	members = lower_members(c, true, 2);
+	insn = lower_emit2(c, OP_redux, lower_dest(c, operand(c, 0), type), a, members);
 	insn->detail = (uint8_t)op;
 	insn->type = (uint8_t)type;
 }
@@ -96,12 +106,16 @@ static void lower_activemask(struct compiler *c, int arg)
 
 static void lower_elect(struct compiler *c, int arg)
 {
-	value_ref pair;
+	value_ref members, pair;
+	struct insn *insn;
 
 	modifier_take(c, "sync");
 	operands_expect(c, 2, 2);
+	members = lower_members(c, true, 1);
 	pair = lower_pair_dest(c, operand(c, 0));
-	lower_emit1(c, OP_elect, lower_dest(c, operand(c, 0), TYPE_B32), 0)->extra = pair;
+	insn = lower_emit2(c, OP_elect, lower_dest(c, operand(c, 0), TYPE_B32), VALUE_NONE,
+			   members);
+	insn->extra = pair;
 }
 
 static const struct {

@@ -99,7 +99,6 @@ void ptx_module_variable_init(const struct ptx_module *module, size_t index, voi
 	const struct variable *variable = module->placed[index];
 	unsigned char *to = bytes;
 
-	memset(to, 0, variable->size);
 	if (variable->init_size > 0)
 		memcpy(to, variable->init, variable->init_size);
 	for (size_t i = 0; i < variable->relocation_count; i++) {

@@ -99,8 +99,8 @@ int ptx_module_variable_find(const struct ptx_module *module, const char *name);
 /* Says where each variable lies (one address a variable, in order; count is checked: -EINVAL). To
  * be called once before the first launch, also with count 0; it patches the code. */
 int ptx_module_bind(struct ptx_module *module, const uint64_t *addresses, size_t count);
-/* Writes the variable's initial bytes (zeros where the text gives none; addresses of variables and
- * functions resolved) to `bytes` of info->size. After ptx_module_bind. */
+/* Writes the variable's initial bytes (addresses of variables and functions resolved) to `bytes` of
+ * info->size, which are zeros: those that the text does not give stay so. After ptx_module_bind. */
 void ptx_module_variable_init(const struct ptx_module *module, size_t index, void *bytes);
 
 /* --- launches */
@@ -138,6 +138,10 @@ struct ptx_callbacks {
 	void (*heap_free)(void *user, uint64_t address);
 };
 
+/* Memory of a block, which launches that follow each other on one thread leave for the next one. */
+struct ptx_spare;
+void ptx_spare_free(struct ptx_spare *spare); /* NULL is allowed */
+
 struct ptx_launch {
 	const struct ptx_module *module;
 	size_t kernel;
@@ -150,9 +154,10 @@ struct ptx_launch {
 	/* Blocks that are resident at once. 0: they run one after another, and more become resident
 	 * when those that run only spin; a cooperative launch wants the whole grid. */
 	uint32_t resident_blocks;
-	uint32_t sm_count;  /* %nsmid; 0: 1 */
-	uint32_t clock_khz; /* %clock ticks per ms of `now`; 0: 1000000 */
-	uint64_t grid_id;   /* %gridid */
+	uint32_t sm_count;        /* %nsmid; 0: 1 */
+	uint32_t clock_khz;       /* %clock ticks per ms of `now`; 0: 1000000 */
+	uint64_t grid_id;         /* %gridid */
+	struct ptx_spare **spare; /* the caller's, to be freed by it; NULL: none is kept */
 	const struct ptx_callbacks *callbacks;
 	void *user;
 };

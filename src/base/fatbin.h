@@ -35,3 +35,16 @@ struct fatbin_entry {
 	uint32_t name_offset, name_size;
 	uint64_t flags;
 };
+
+/* Of one whose data is compressed. */
+struct fatbin_compressed {
+	struct fatbin_entry entry;
+	uint64_t unused;
+	uint64_t plain_size; /* of the data when it is not */
+};
+
+/* flags: the data is compressed, by any of the methods; as blocks of LZ4, by compilers up to
+ * CUDA 12.
+ */
+#define FATBIN_COMPRESSED 0xf000u
+#define FATBIN_LZ4 0x2000u

@@ -255,8 +255,11 @@ static int part_parse(const char *text, const char *option, const char *right,
 		error_hint(err, "for example: %s %s", option, right);
 		return -EXIT_CODE_USAGE;
 	}
-	*ret = (unsigned __int128)number.digits * SHARE_ONE / power_of_ten(MIN(number.scale, 19u)) /
-	       (percent ? 100 : 1);
+	unsigned __int128 millionths = (unsigned __int128)number.digits * SHARE_ONE;
+	unsigned __int128 unit =
+		(unsigned __int128)power_of_ten(MIN(number.scale, 19u)) * (percent ? 100 : 1);
+	/* A little more than all is more than all. */
+	*ret = millionths / unit + (millionths > SHARE_ONE * unit && millionths % unit);
 	return 0;
 }
 

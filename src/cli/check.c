@@ -54,17 +54,21 @@ static json_t *means_json(const struct means *means, const char *word)
 			 means ? means->strength : "not known to this carve");
 }
 
+static const struct means means_none = {"mig", "nothing",
+					"it is in MIG mode, in which no slices of it are granted"};
+
 static json_t *gpu_check(const json_t *gpu)
 {
 	const char *backend = session_text(gpu, "backend");
 	const char *mode = session_text(gpu, "compute_mode");
+	const struct means *memory = means_find(memory_means, ARRAY_SIZE(memory_means), backend);
+	const struct means *compute = means_find(compute_means, ARRAY_SIZE(compute_means), mode);
 
-	return json_pack(
-		"{s:O,s:O,s:o,s:o}", "index", json_object_get(gpu, "index"), "name",
-		json_object_get(gpu, "name"), "memory",
-		means_json(means_find(memory_means, ARRAY_SIZE(memory_means), backend), backend),
-		"compute",
-		means_json(means_find(compute_means, ARRAY_SIZE(compute_means), mode), mode));
+	if (json_is_true(json_object_get(gpu, "mig")))
+		memory = compute = &means_none;
+	return json_pack("{s:O,s:O,s:o,s:o}", "index", json_object_get(gpu, "index"), "name",
+			 json_object_get(gpu, "name"), "memory", means_json(memory, backend),
+			 "compute", means_json(compute, mode));
 }
 
 static void missing_add(json_t *missing, const char *text)

@@ -29,13 +29,38 @@
 /* Seconds without sessions and requests after which the daemon goes away by itself. */
 #define IDLE_EXIT_SECONDS "60"
 
+/* How the daemon was started that served the directory and did not end in order: the next one has
+ * its settings. */
+struct successor {
+	bool system;
+	char config[PATH_MAX]; /* "": none */
+};
+
+static void successor_read(const char *dir, struct successor *ret)
+{
+	char path[PATH_MAX], text[PATH_MAX + 64], *rest = NULL;
+
+	*ret = (struct successor){0};
+	snprintf(path, sizeof(path), "%s/lock", dir);
+	if (file_read(path, text, sizeof(text)) <= 0)
+		return;
+	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		if (!strcmp(line, "system"))
+			ret->system = true;
+		if (!strncmp(line, "config ", strlen("config ")))
+			snprintf(ret->config, sizeof(ret->config), "%s", line + strlen("config "));
+	}
+}
+
 /* In the grandchild: becomes the daemon, with its words going to `out`. */
 _Noreturn static void daemon_become(const struct places *places, const char *dir, int out,
 				    int ready_fd)
 {
+	struct successor successor;
 	char number[16];
 	sigset_t none;
 
+	successor_read(dir, &successor);
 	snprintf(number, sizeof(number), "%d", ready_fd);
 	int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
@@ -51,8 +76,17 @@ _Noreturn static void daemon_become(const struct places *places, const char *dir
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (chdir("/") < 0)
 		_exit(1);
-	execl(places->daemon, "carved", "--runtime-dir", dir, "--ready-fd", number, "--idle-exit",
-	      IDLE_EXIT_SECONDS, (char *)NULL);
+	char *arguments[] = {"carved",      "--runtime-dir",   (char *)dir, "--ready-fd", number,
+			     "--idle-exit", IDLE_EXIT_SECONDS, NULL,        NULL,         NULL,
+			     NULL};
+	size_t count = 7;
+	if (successor.system)
+		arguments[count++] = "--system";
+	if (*successor.config) {
+		arguments[count++] = "--config";
+		arguments[count++] = successor.config;
+	}
+	execv(places->daemon, arguments);
 	fprintf(stderr, "carved: cannot start %s: %s\n", places->daemon, strerrordesc_np(errno));
 	_exit(127);
 }

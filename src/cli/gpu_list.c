@@ -56,6 +56,19 @@ static void holders_print(const json_t *gpus)
 	}
 }
 
+static void mig_print(const json_t *gpus)
+{
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(gpus, i, gpu)
+	{
+		if (json_is_true(json_object_get(gpu, "mig")))
+			printf("GPU %" PRIu64 " is in MIG mode: no slices of it are granted\n",
+			       session_number(gpu, "index"));
+	}
+}
+
 static int no_gpu(const struct client *client, struct error *err)
 {
 	cleanup_json json_t *version = NULL;
@@ -87,5 +100,6 @@ int cli_gpu_list(struct cli *cli, struct error *err)
 		return 0;
 	gpus_print(gpus);
 	holders_print(gpus);
+	mig_print(gpus);
 	return 0;
 }

@@ -93,6 +93,12 @@ static int idle_read(char *item, struct simulation *s, struct error *err)
 		return rc;
 	}
 	struct lease_sim_client *c = &s->clients[number - 1];
+	if (c->work_ns) {
+		error_set(err, EXIT_CODE_USAGE, "--idle: session %" PRIu64 " is given twice",
+			  number);
+		error_hint(err, "each session once: --idle 1:50%%,2:20%%");
+		return -EXIT_CODE_USAGE;
+	}
 	c->idle = ppm == SHARE_ONE;
 	c->work_ns = BURST_NS;
 	c->rest_ns = c->idle ? 0 : BURST_NS * ppm / (SHARE_ONE - ppm);

@@ -250,6 +250,7 @@ static int seat_take(struct lease_gpu *g, struct lease_seat *s)
 	s->gpu = g->index;
 	s->index = g->count;
 	s->mark = g->share_clock;
+	s->since = g->time;
 	s->excess = g->excess;
 	g->seats[g->count++] = s;
 	g->promised += s->client->fraction;

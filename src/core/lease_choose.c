@@ -1,6 +1,9 @@
 #include "base/macros.h"
 #include "core/lease_table.h"
 
+/* What newcomers begin with: their share of so many parts of a plan. */
+#define YOUNG_PART 64
+
 /* Whose turn it is on one GPU: one pass over its clients. */
 struct look {
 	struct lease_gpu *g;
@@ -184,12 +187,23 @@ static struct lease_choice excess_terms(struct lease_gpu *g, struct lease_seat *
 	return (struct lease_choice){s, ACCOUNT_EXCESS, turn_length(g, LEASE_PPM, g->active), 0};
 }
 
+/* Who leaves takes what he owes along. So a newcomer, who may leave soon, has no more at a time
+ * than his share of the time since he came, and a little to begin with. */
+static uint64_t young_length(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	uint64_t age = g->time - s->since;
+
+	if (age >= g->plan)
+		return UINT64_MAX;
+	return MAX((age + g->plan / YOUNG_PART) * s->client->fraction / LEASE_PPM, lease_useful(g));
+}
+
 static struct lease_choice share_terms(const struct lease_gpu *g, struct lease_seat *s)
 {
 	uint64_t rest = plan_rest(g, lease_credit(g, s), lease_seat_rate(g, s));
+	uint64_t length = share_length(g, rest, g->setting.lease_ns);
 
-	return (struct lease_choice){s, ACCOUNT_SHARE, share_length(g, rest, g->setting.lease_ns),
-				     0};
+	return (struct lease_choice){s, ACCOUNT_SHARE, MIN(length, young_length(g, s)), 0};
 }
 
 struct lease_choice lease_terms(struct lease_gpu *g, struct lease_seat *s)

@@ -56,6 +56,7 @@ struct lease_seat {
 	enum lease_account account;
 	int64_t credit, saved; /* ns * ppm; credit as of `mark` */
 	uint64_t mark;         /* on the GPU's share clock */
+	uint64_t since;        /* when it came, by the GPU's time */
 	uint64_t excess;       /* virtual time, ns */
 	uint64_t served;       /* when it was last charged */
 };

@@ -1,5 +1,7 @@
 #include "daemon/api_slicing.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,18 +206,37 @@ static json_t *turns_json(const struct call *call, const struct lease_turn *turn
 	return list;
 }
 
+/* Digits alone, as `next` of an answer is. */
+static bool number_read(const char *text, uint64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtoull(text, &end, 10);
+	return isdigit((unsigned char)*text) && !*end && !errno;
+}
+
 void api_get_turns(struct call *call, const char *id)
 {
 	const char *from = call_argument(call, "from");
-	struct lease_turn *turns = calloc(TURNS_MAX, sizeof(*turns));
-	uint64_t next = 0;
+	uint64_t first = 0, next = 0;
 
+	if (from && !number_read(from, &first)) {
+		struct error err = {0};
+
+		error_set(&err, EXIT_CODE_USAGE,
+			  "from: '%.64s' is no number; it takes what the answer before named as "
+			  "next",
+			  from);
+		call_reply_error(call, MHD_HTTP_BAD_REQUEST, &err);
+		return;
+	}
+	struct lease_turn *turns = calloc(TURNS_MAX, sizeof(*turns));
 	if (!turns) {
 		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
 		return;
 	}
-	size_t count = leases_turns(call->node->leases, from ? strtoull(from, NULL, 10) : 0, turns,
-				    TURNS_MAX, &next);
+	size_t count = leases_turns(call->node->leases, first, turns, TURNS_MAX, &next);
 	json_t *ended = turns_json(call, turns, count);
 	count = leases_turns_open(call->node->leases, turns, TURNS_MAX);
 	json_t *open = turns_json(call, turns, count);

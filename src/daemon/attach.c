@@ -46,8 +46,10 @@ struct attach_connection {
 	unsigned settle_tries;
 	uint64_t settle_leaving;
 	uint32_t settle_gpu; /* whose excess the reply tells, plus 1; 0: none */
-	/* CLOCK_MONOTONIC, since when it waits for what ending processes hold; 0: it does not. */
+	/* CLOCK_MONOTONIC, since when it waits for what ending processes hold, or for the sample
+	 * (0: none) that shows what others do; 0: it does not. */
 	uint64_t sweep_ns;
+	uint64_t sweep_sample;
 	char entering[LEDGER_SESSION_SIZE]; /* the session that it waits for a slot of; "": none */
 };
 
@@ -172,8 +174,8 @@ static bool books_or_reply(struct attach_connection *c, struct session *s, bool 
 	return false;
 }
 
-/* Whether processes of the session are ending that hold what this connection asks for. It is
- * answered when that is over. */
+/* Whether processes of the session are ending that hold what this connection asks for, or may hold
+ * less than is posted. It is answered when that is over. */
 static bool sweep_begin(struct attach_connection *c, struct session *s)
 {
 	uint64_t now;
@@ -182,11 +184,22 @@ static bool sweep_begin(struct attach_connection *c, struct session *s)
 		return false;
 	dying_look(s, c);
 	now = now_monotonic_ns();
-	if (!dying_any(s, now))
+	bool dying = dying_any(s, now);
+	c->sweep_sample = c->process ? settle_room(s) : 0;
+	if (!dying && !c->sweep_sample)
 		return false;
 	c->sweep_ns = now;
-	processes_await(s);
+	if (dying)
+		processes_await(s);
 	return true;
+}
+
+/* Somebody is still ending, or the figures are not there yet. */
+static bool sweep_waits(struct attach_connection *c, struct session *s)
+{
+	bool known = !c->sweep_sample || settle_room_known(s, &c->sweep_sample);
+
+	return dying_any(s, c->sweep_ns) || !known;
 }
 
 /* May have to wait for the slot of a process that is just ending, once. */
@@ -368,7 +381,8 @@ static void on_request(uv_poll_t *poll, int status, int events)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n > 0)
+	/* An empty message may have some, too. */
+	if (n >= 0)
 		sent_take(c, &message);
 	if (request.kind != ATTACH_RESUME)
 		sent_drop(c);
@@ -411,7 +425,7 @@ static bool sweep_look(struct attach_connection *c)
 	struct session *s = c->entering[0] ? session_find(c->server->node, c->entering)
 			    : c->process   ? c->process->session
 					   : NULL;
-	bool goes_on = s && s->state == SESSION_ACTIVE && dying_any(s, c->sweep_ns);
+	bool goes_on = s && s->state == SESSION_ACTIVE && sweep_waits(c, s);
 
 	if (goes_on && !(c->entering[0] && books_slot_free(&s->books)))
 		return true;

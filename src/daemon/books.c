@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -114,16 +116,31 @@ int books_create(struct books *ret, const char *session, const struct books_gpu 
 	return 0;
 }
 
+/* The path is of another process, which may have put anything there: only what may be a memfd is
+ * opened, as opening others can do something. -errno. */
+static int open_memory(const char *path)
+{
+	cleanup_close int at = open(path, O_PATH | O_CLOEXEC);
+	struct statfs fs;
+	struct stat st;
+
+	if (at < 0 || fstat(at, &st) < 0 || fstatfs(at, &fs) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_nlink || fs.f_type != TMPFS_MAGIC)
+		return -EPROTO;
+	return reopen(at, O_RDWR);
+}
+
 /* The limits' mode shuts out their owner too, where that is not root: open it up for a moment. */
 static int open_limits(const char *path)
 {
-	int fd = open(path, O_RDWR | O_CLOEXEC);
+	int fd = open_memory(path);
 
-	if (fd < 0 && errno == EACCES && chmod(path, 0600) == 0) {
-		fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd == -EACCES && chmod(path, 0600) == 0) {
+		fd = open_memory(path);
 		(void)chmod(path, 0400);
 	}
-	return fd < 0 ? -errno : fd;
+	return fd;
 }
 
 static int check_memfd(int fd, size_t *ret_size)
@@ -160,7 +177,7 @@ int books_adopt(struct books *ret, const char *session, uint32_t gpu_count, cons
 		rc = -EPROTO;
 	if (rc < 0)
 		return rc;
-	books.ledger_fd = open(ledger_path, O_RDWR | O_CLOEXEC);
+	books.ledger_fd = open_memory(ledger_path);
 	books.limits_fd = reopen(limits_rw, O_RDONLY);
 	books.limits = map_shared(limits_rw, limits_size());
 	books.ledger.limits = books.limits;

@@ -188,7 +188,10 @@ static int key_take(const char *name, const json_t *value, struct config *to, st
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
 		if (!strcmp(keys[i].name, name))
 			return keys[i].take(value, to, err);
-	return error_set(err, EXIT_CODE_USAGE, "unknown key '%.64s'", name);
+	error_set(err, EXIT_CODE_USAGE, "unknown key '%.64s'", name);
+	error_hint(err, "there are over_policy, over_tolerance, over_seconds, history_sessions, "
+			"state_dir, timeSlicing, global");
+	return -EXIT_CODE_USAGE;
 }
 
 static int object_take(json_t *root, struct config *to, struct error *err)
@@ -250,7 +253,9 @@ int config_read(const char *path, struct config *ret, struct error *err)
 	if (size < 0)
 		return error_set(err, EXIT_CODE_USAGE, "%.300s: %s", path,
 				 strerrordesc_np((int)-size));
-	if (config_parse(text, (size_t)size, ret, &inner) < 0)
-		return error_set(err, EXIT_CODE_USAGE, "%.300s: %.200s", path, inner.message);
-	return 0;
+	if (config_parse(text, (size_t)size, ret, &inner) == 0)
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "%.300s: %.200s", path, inner.message);
+	error_hint(err, "%s", inner.hint);
+	return -EXIT_CODE_USAGE;
 }

@@ -260,7 +260,8 @@ static bool handover_begin(struct node *node)
 
 static int serve(struct node *node, bool background, struct error *err)
 {
-	if (!node->handover && runtime_lock(&node->runtime, node->options.system, err) < 0)
+	if (!node->handover &&
+	    runtime_lock(&node->runtime, node->options.system, node->options.config_path, err) < 0)
 		return EXIT_CODE_FAILED;
 	int rc = background ? background_enter(&node->runtime) : 0;
 	if (rc < 0) {

@@ -8,15 +8,16 @@
 #include <stdint.h>
 
 #include "backend/gpus.h"
+#include "daemon/locks.h"
 
 struct node;
 struct process;
 struct session;
-struct descriptor;
 
 struct descriptors {
-	struct descriptor *list; /* marked ones of the sessions, as of the newest sample */
-	size_t count, room;
+	struct locks now;    /* marked ones of the sessions, as of the newest sample */
+	struct locks before; /* and of the one before it */
+	uint64_t read_ns;    /* how long it took to find them */
 	/* By GPU of the pool: bytes that no process had while there were none, the less of two
 	 * samples, one after the other; and by the last one. */
 	uint64_t unlisted[GPUS_MAX], last[GPUS_MAX];
@@ -28,6 +29,14 @@ void descriptors_read(struct node *node);
 void descriptors_free(struct node *node);
 /* Whether any of a process's is open. */
 bool descriptors_of(const struct process *process);
+/* Bytes that open descriptors of GPU `position` of a session stand for, which may have ended, of
+ * what its processes, living or not, gave back; and whether there are any, by this sample or the
+ * one before it. */
+uint64_t descriptors_marked(const struct node *node, const char *id, uint32_t position);
+bool descriptors_open(const struct node *node, const char *id, uint32_t position);
+/* What the driver holds for no process on that GPU of the pool, beyond what is usual. Of its newest
+ * sample. */
+uint64_t descriptors_unlisted(const struct node *node, int gpu);
 /* Bytes on GPU `position` of a session that its processes, living or not, gave back and that open
  * descriptors keep: at most what the driver holds for no process. Of the newest sample. */
 uint64_t descriptors_keep(const struct session *session, uint32_t position);

@@ -230,3 +230,13 @@ bool member_leaks(struct lease_member *m)
 	}
 	return any;
 }
+
+void member_beat(struct lease_member *m)
+{
+	struct ledger_limits *limits = m->info.limits;
+	uint32_t generation = atomic_load(&limits->generation);
+	uint32_t count = atomic_load(&limits->beat) + 1;
+
+	atomic_store(&limits->beat, generation << LEDGER_BEAT_COUNT_BITS |
+					    (count & ((1u << LEDGER_BEAT_COUNT_BITS) - 1)));
+}

@@ -98,6 +98,8 @@ struct member_look {
 #define LOOK_IN_FLIGHT_MAX_NS 10000000000ull
 
 void member_look(const struct lease_member *member, uint64_t now, struct member_look *ret);
+/* Tells whoever waits at its gate that the daemon runs, and goes on telling. */
+void member_beat(struct lease_member *member);
 /* Those of its processes that are not done are taken for hung until they stir. */
 void member_note_stuck(struct lease_member *member);
 void member_forget_stuck(struct lease_member *member, uint32_t slot);

@@ -783,6 +783,8 @@ void turns_member_changed(struct leases *l, struct lease_member *m, uint64_t now
 		gate_put(m, GATE_OFF);
 	} else if (m->state == MEMBER_FREE) {
 		m->state = MEMBER_SHUT;
+		/* A daemon that stops before its first beat would be waited for forever. */
+		member_beat(m);
 		gate_shut(m);
 		m->look_at = now;
 	} else if (m->state == MEMBER_HOLDS) {

@@ -157,14 +157,8 @@ static uint64_t beat(struct leases *l, uint64_t now)
 	if (now - l->beat_ns < BEAT_NS)
 		return l->beat_ns + BEAT_NS;
 	l->beat_ns = now;
-	for (struct lease_member *m = l->members; m; m = m->next) {
-		struct ledger_limits *limits = m->info.limits;
-		uint32_t generation = atomic_load(&limits->generation);
-		uint32_t count = atomic_load(&limits->beat) + 1;
-
-		atomic_store(&limits->beat, generation << LEDGER_BEAT_COUNT_BITS |
-						    (count & ((1u << LEDGER_BEAT_COUNT_BITS) - 1)));
-	}
+	for (struct lease_member *m = l->members; m; m = m->next)
+		member_beat(m);
 	return now + BEAT_NS;
 }
 

@@ -51,6 +51,7 @@ static void node_stop(struct node *node, const char *why)
 	http_server_stop(node->http);
 	sessions_free(node);
 	descriptors_free(node);
+	orphans_free(node);
 	strays_free(node);
 	quotas_free(node);
 	attach_server_stop(node->attach);
@@ -288,7 +289,8 @@ static void on_reload(uv_signal_t *handle, int number)
 	if (!node->options.config_path)
 		return;
 	if (config_read(node->options.config_path, &node->config, &err) < 0) {
-		log_event(LOG_ERROR, "config.refused error=\"%s\"", err.message);
+		log_event(LOG_ERROR, "config.refused error=\"%s%s%s\"", err.message,
+			  err.hint[0] ? "; " : "", err.hint);
 		return;
 	}
 	if (strcmp(before.state_dir, node->config.state_dir) != 0)

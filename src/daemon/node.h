@@ -7,6 +7,7 @@
 
 #include "daemon/config.h"
 #include "daemon/descriptors.h"
+#include "daemon/orphans.h"
 #include "daemon/pool.h"
 #include "daemon/probe.h"
 #include "daemon/runtime.h"
@@ -65,8 +66,7 @@ struct node {
 	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
 	struct drain *drains;
 	struct descriptors descriptors;
-	/* Exported memory that was given back, or whose process died, and when that was last so. */
-	uint64_t orphans_bytes, orphans_ns;
+	struct orphans orphans;
 	struct quota_entry *quotas;
 	struct fresh *fresh;    /* calls that wait for the next sample */
 	struct waiter *waiters; /* in the order in which they are served */

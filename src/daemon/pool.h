@@ -40,8 +40,9 @@ struct pool_gpu {
 	enum compute_mode mode; /* how its time is shared: these are slicing.c's */
 	uint64_t lease_ns;
 	uint32_t granularity_ppm;
-	bool slicing_set; /* by somebody: the configuration has no say */
-	uint64_t outside; /* held by programs outside carve, as of the last sample */
+	bool slicing_set;     /* by somebody: the configuration has no say */
+	bool slicing_refused; /* the configuration's mode, as too much time is promised */
+	uint64_t outside;     /* held by programs outside carve, as of the last sample */
 };
 
 typedef void (*pool_cb)(void *arg);

@@ -24,8 +24,6 @@
 /* Dead processes are looked for in the driver's lists this often at first, and ever less often. */
 #define REAP_DELAY_MIN_MS 20
 #define REAP_DELAY_MAX_MS 500
-/* How long after an exporter gave memory back others' figures may rise by it. */
-#define ORPHANS_NS 3000000000ull
 /* Where the driver does not answer, a dead process's memory is given back after this time anyway.
  */
 #define REAP_GIVE_UP_NS 5000000000ull
@@ -119,17 +117,10 @@ static bool recover(struct process *p)
 	return true;
 }
 
-void process_orphans(struct process *p, uint64_t bytes)
+void process_orphans(struct process *p, uint32_t position, uint64_t bytes)
 {
-	struct node *node = p->session->node;
-	uint64_t now = now_monotonic_ns();
-
-	if (!bytes || !atomic_load(&ledger_slot(&p->session->books.ledger, p->slot)->exported))
-		return;
-	if (now - node->orphans_ns > ORPHANS_NS)
-		node->orphans_bytes = 0;
-	node->orphans_bytes += bytes;
-	node->orphans_ns = now;
+	if (bytes && atomic_load(&ledger_slot(ledger_of(p), p->slot)->exported))
+		orphans_give(p->session, position, bytes);
 }
 
 /* All that it has. */
@@ -138,7 +129,7 @@ static void orphans_all(struct process *p)
 	const struct session *s = p->session;
 
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		process_orphans(p, ledger_slot_bytes(&s->books.ledger, p->slot, i));
+		process_orphans(p, i, ledger_slot_bytes(&s->books.ledger, p->slot, i));
 }
 
 void process_ended(struct process *p)
@@ -327,7 +318,9 @@ int process_resume(struct session *s, uint32_t slot, bool alive)
 	if (!p)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		p->gpu[i].floor = MIN(0, ledger_slot_gpu(&s->books.ledger, slot, i)->settled);
+		p->gpu[i].floor =
+			from->lowered ? 0
+				      : MIN(0, ledger_slot_gpu(&s->books.ledger, slot, i)->settled);
 	int rc = alive && from->state == LEDGER_SLOT_LIVE
 			 ? process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch)
 			 : -ESRCH;
@@ -479,16 +472,24 @@ static void outside_compute(struct node *node)
 	}
 }
 
-/* Of what goes beyond the slice, what may be imported memory whose exporter gave it back or died
- * just when it began: that is nobody's fault in this session. */
-static uint64_t over_inherited(struct session *s, uint64_t over, uint64_t now)
+/* Of what goes beyond the slice, what may be memory imported from another session, whose exporter
+ * gave it back or died just when it began: that is nobody's fault in this one. What its own
+ * processes exported was in its slice before. */
+static uint64_t over_inherited(struct session *s, uint64_t over)
 {
-	const struct node *node = s->node;
+	uint64_t others = orphans_of_others(s);
 
-	if (node->orphans_bytes && now - node->orphans_ns <= ORPHANS_NS)
-		s->over_inherited_bytes =
-			MAX(s->over_inherited_bytes, MIN(over, node->orphans_bytes));
+	s->over_inherited_bytes = MAX(s->over_inherited_bytes, MIN(over, others));
 	return MIN(s->over_inherited_bytes, over);
+}
+
+/* So that the next daemon ends nobody for it either. What could not be written is tried again with
+ * the next sample. */
+static void inherited_store(struct session *s)
+{
+	if (s->over_inherited_bytes != s->over_inherited_stored &&
+	    store_inherited_put(s->node->store, s->record.id, s->over_inherited_bytes) == 0)
+		s->over_inherited_stored = s->over_inherited_bytes;
 }
 
 /* now: since when it is over; 0: it is not. */
@@ -503,7 +504,7 @@ static void over_note(struct session *s, uint64_t over)
 {
 	const struct config *config = &s->node->config;
 	uint64_t now = now_monotonic_ns();
-	uint64_t inherited = over_inherited(s, over, now);
+	uint64_t inherited = over_inherited(s, over);
 
 	s->over_bytes = over;
 	if (over <= config->over_tolerance_bytes) {
@@ -581,6 +582,15 @@ static uint64_t over_elsewhere(const struct session *s)
 	return over;
 }
 
+/* Of a GPU whose driver does not answer nobody can tell what is on it. */
+static bool is_silent(const struct session *s)
+{
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] >= 0 && sample_of(s, i)->error)
+			return true;
+	return false;
+}
+
 static void over_compute(struct node *node)
 {
 	for (struct session *s = holding_first(node); s; s = holding_next(s)) {
@@ -598,13 +608,18 @@ static void over_compute(struct node *node)
 			if (held > s->record.gpu[i].bytes)
 				over = MAX(over, held - s->record.gpu[i].bytes);
 		}
+		/* What seems to be gone may be there still. */
+		if (over < s->over_bytes && is_silent(s))
+			continue;
 		over_note(s, over);
+		inherited_store(s);
 	}
 }
 
 void processes_sampled(struct node *node)
 {
 	descriptors_read(node);
+	orphans_sampled(node);
 	strays_sampled(node);
 	outside_compute(node);
 	over_compute(node);
@@ -612,4 +627,5 @@ void processes_sampled(struct node *node)
 	settle_all(node);
 	if (reap_all(node))
 		uv_timer_start(&node->reap, on_reap_timer, node->reap_delay_ms, 0);
+	orphans_store(node);
 }

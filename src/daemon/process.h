@@ -30,7 +30,10 @@ struct process {
 	uint64_t reap_sample; /* number of the first sample that can show its memory gone */
 	/* What the slot said when the running sample started: figures compare only if it stood
 	 * still. */
-	uint32_t seen_begun, seen_done, seen_leaving;
+	uint32_t seen_begun, seen_done, seen_leaving, seen_lessened;
+	uint64_t seen_unsure;
+	bool seen_managed;
+	bool seen_certain;
 	uint64_t described; /* of its slot, when marks were read last */
 	/* It asks to be compared by the sample of this number or a later one; 0: it does not. What
 	 * it gave back on a GPU of its session (position), and has charged still. */
@@ -77,8 +80,9 @@ uint64_t process_figure(const struct process *process, int gpu);
  * it has only one. */
 const struct process *process_first_twin(const struct process *process);
 
-/* So many bytes are given back that the driver may keep for others, if the process exported any. */
-void process_orphans(struct process *process, uint64_t bytes);
+/* So many bytes on GPU `position` of its session are given back that the driver may keep for
+ * others, if the process exported any. */
+void process_orphans(struct process *process, uint32_t position, uint64_t bytes);
 /* Called when a sample is in. */
 void processes_sampled(struct node *node);
 /* Has the driver asked soon whether it has the memory of `session`'s ending processes back, and

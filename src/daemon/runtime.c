@@ -130,7 +130,18 @@ bool runtime_take_over(struct runtime *runtime, struct handover *h)
 	return false;
 }
 
-int runtime_lock(struct runtime *runtime, bool system, struct error *err)
+/* Without it the next daemon would have other settings: that is no reason not to serve. */
+static void successor_note(int fd, bool system, const char *config)
+{
+	char path[PATH_MAX], text[PATH_MAX + 32];
+	bool found = config && realpath(config, path);
+	int length = snprintf(text, sizeof(text), "%s%s%s%s", system ? "system\n" : "",
+			      found ? "config " : "", found ? path : "", found ? "\n" : "");
+
+	(void)!write_all(fd, text, (size_t)length);
+}
+
+int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err)
 {
 	struct stat st;
 
@@ -148,7 +159,10 @@ int runtime_lock(struct runtime *runtime, bool system, struct error *err)
 		return -1;
 	}
 	runtime->lock_fd = runtime_lock_dir(runtime->dir, "serves", err);
-	return runtime->lock_fd < 0 ? -1 : 0;
+	if (runtime->lock_fd < 0)
+		return -1;
+	successor_note(runtime->lock_fd, system, config);
+	return 0;
 }
 
 static int socket_listen(const struct runtime *runtime, const char *name, int type, mode_t mode,
@@ -223,5 +237,7 @@ void runtime_leave(struct runtime *runtime)
 		runtime_path(runtime, "attach.sock", path, sizeof(path));
 		unlink(path);
 	}
+	if (runtime->lock_fd >= 0)
+		(void)!ftruncate(runtime->lock_fd, 0);
 	close_fd(&runtime->lock_fd);
 }

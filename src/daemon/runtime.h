@@ -34,8 +34,10 @@ bool runtime_is_usual(const struct runtime *runtime);
  * with *err, which says who has it. */
 int runtime_lock_dir(const char *dir, const char *does, struct error *err);
 /* Makes the directory where it is missing (0755 for the system's, else 0700), checks its owner, and
- * takes the lock. Negative with *err where another daemon serves it. */
-int runtime_lock(struct runtime *runtime, bool system, struct error *err);
+ * takes the lock. Negative with *err where another daemon serves it. The lock's file says below the
+ * PID, as long as the daemon has not ended in order, how the next one is to be started: a line
+ * "system" for the system's, a line "config PATH" (absolute) where `config` is not NULL. */
+int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err);
 /* Makes the two listening sockets, where they were not taken over (mode 0666 for the system's, else
  * 0600). */
 int runtime_listen(struct runtime *runtime, bool system, struct error *err);

@@ -283,6 +283,12 @@ int session_restore(struct node *node, const struct store_session *record, struc
 
 	if (!s)
 		return -ENOMEM;
+	int rc = store_inherited_get(node->store, record->id, &s->over_inherited_bytes);
+	if (rc < 0) {
+		session_free(s);
+		return rc;
+	}
+	s->over_inherited_stored = s->over_inherited_bytes;
 	s->counted_from = now_realtime_ns();
 	session_insert(s);
 	*ret = s;
@@ -512,8 +518,10 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 	if (rc < 0) {
 		s->record.compute = compute_before;
 		s->record.tolerance_applied = tolerance_before;
-	} else if (s->lease) {
-		leases_share(s->node->leases, s->lease, compute);
+	} else {
+		if (s->lease)
+			leases_share(s->node->leases, s->lease, compute);
+		slicing_retry(s->node);
 	}
 	return rc;
 }
@@ -567,6 +575,7 @@ static void session_finish(struct session *s)
 	promises_drop(s);
 	listeners_call(s);
 	session_free(s);
+	slicing_retry(node);
 	waiting_kick(node);
 }
 

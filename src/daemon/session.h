@@ -69,20 +69,23 @@ struct session {
 	 * and since when (CLOCK_MONOTONIC; 0: they don't). Memory taken round the front shows here.
 	 */
 	uint64_t over_bytes, over_since_ns;
-	uint64_t over_inherited_bytes; /* of that, what may have been others' that it imported */
-	bool over_spared;              /* for what it inherited it is not ended */
-	bool over_reported;            /* it lasted, and was logged */
-	uint32_t over_killed;          /* processes ended for it, since this daemon started */
+	/* Of that, what may have been others' that it imported; and what the database has of it. */
+	uint64_t over_inherited_bytes, over_inherited_stored;
+	bool over_spared;     /* for what it inherited it is not ended */
+	bool over_reported;   /* it lasted, and was logged */
+	uint32_t over_killed; /* processes ended for it, since this daemon started */
 	/* Processes of it may have each other's memory: what one gives back may be in another's
 	 * figure. So nobody's charge is lowered but by a sample over which all stood still. */
 	bool exported;
 	bool quiet;           /* they did over the newest one, of all GPUs that it was of */
 	bool spared;          /* somebody may have less than is posted for him */
+	bool less;            /* or one who did not stand still seems to */
 	bool described;       /* slot 0 is charged with what only open descriptors keep */
 	uint64_t kept_sample; /* first one that shows who has what slot 0 is charged with */
 	/* They are made to, for another look: since when (CLOCK_MONOTONIC), 0: not now; and not
 	 * before when again, after such a pause. */
 	uint64_t hurry_since_ns, hurry_after_ns, hurry_pause_ns;
+	uint64_t room_until_ns; /* until then somebody without room waits for what is posted */
 };
 
 /* A process that does not end by SIGTERM within this time is killed (session timeout, forced

@@ -17,8 +17,12 @@
 #define HURRY_NS 100000000ull
 #define HURRY_PAUSE_MIN_NS 100000000ull
 #define HURRY_PAUSE_MAX_NS 2000000000ull
-/* Who closed a descriptor has what it kept after so long. */
+/* Who closed a descriptor has what it kept after so long, or after so many times as long as it
+ * takes to find those that are open. */
 #define DESCRIBED_EVERY_MS 100
+#define DESCRIBED_EVERY_READINGS 20
+/* More than any GPU has. */
+#define UNSURE_MOST (1ull << 60)
 /* What is leaving is waited for so long, before the daemon keeps it. */
 #define LEAVING_NS 300000000ull
 
@@ -42,6 +46,18 @@ void settle_keep(const struct process *p)
 			keep(s, i, ledger_slot_bytes(&s->books.ledger, p->slot, i));
 }
 
+/* What it has charged and need not hold, by its own word. */
+static uint64_t unsure_of(const struct ledger_slot *slot)
+{
+	return MIN(slot->unsure, UNSURE_MOST);
+}
+
+/* All that it has charged it held when it last looked, and it has just looked. */
+static bool is_certain(const struct ledger_slot *slot)
+{
+	return !slot->unsure && !(slot->restless && slot->growing);
+}
+
 void processes_sampling(struct node *node)
 {
 	for (struct session *s = node->attached; s; s = s->next_attached)
@@ -52,6 +68,10 @@ void processes_sampling(struct node *node)
 			p->seen_done = slot->calls_done;
 			p->seen_begun = slot->calls_begun;
 			p->seen_leaving = slot->leaving;
+			p->seen_lessened = slot->lessened;
+			p->seen_unsure = unsure_of(slot);
+			p->seen_managed = slot->managed;
+			p->seen_certain = is_certain(slot);
 			for (uint32_t i = 0; i < s->record.gpu_count; i++)
 				p->gpu[i].seen_used =
 					ledger_slot_gpu(&s->books.ledger, p->slot, i)->used;
@@ -62,6 +82,12 @@ void processes_sampling(struct node *node)
 static bool asks(const struct process *p)
 {
 	return p->ask_sample && p->ask_sample <= p->session->node->pool.done;
+}
+
+/* Some of what it had charged when it was sampled, or has by now, may be elsewhere. */
+static bool has_managed(const struct process *p)
+{
+	return p->seen_managed || ledger_slot(&p->session->books.ledger, p->slot)->managed;
 }
 
 /* What it has charged and gave back. */
@@ -110,6 +136,26 @@ static void floor_move(struct process_gpu *gpu, int64_t settled, int64_t lowest)
 	gpu->floor = MIN(0, MAX(settled, lowest));
 }
 
+static bool has_twin(const struct process *p)
+{
+	for (const struct process *q = p->session->processes; q; q = q->next)
+		if (q != p && !q->dead && q->id.pid == p->id.pid)
+			return true;
+	return false;
+}
+
+/* Of the driver's figure, which is less, nobody can tell of which of two slots that is; and calls
+ * that wait for the daemon may have reserved what they do not hold yet. */
+static int64_t unsure(const struct process *p)
+{
+	const struct ledger_slot *slot = ledger_slot(&p->session->books.ledger, p->slot);
+	uint64_t bytes = MIN(p->seen_unsure, unsure_of(slot));
+	bool waits = asks(p) || p->seen_leaving || p->seen_begun != p->seen_done;
+
+	/* Most have none: the others of the session are gone through for the rest alone. */
+	return !bytes || waits || has_managed(p) || has_twin(p) ? 0 : (int64_t)bytes;
+}
+
 /* What the driver says beyond what the process charged, which is to be posted. Upwards always.
  * Downwards it is not always right: managed memory that is not on the GPU yet was charged and is
  * not in the driver's figure, and must stay charged. So the amount falls below zero only as far as
@@ -122,15 +168,17 @@ static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
 	const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[position]].sample;
 	uint64_t figure = process_figure(p, s->pool_gpu[position]);
 	int64_t used = p->gpu[position].seen_used - leaving(p, position), cost, settled;
+	int64_t less = unsure(p);
 
-	if (sample->error || (!figure && used > 0))
+	if (sample->error || (!figure && used > less))
 		return false;
 	cost = (int64_t)s->books.limits->gpu[position].context_bytes;
 	settled = (int64_t)figure - used - used_by_twins(p, position);
 	if (asks(p))
 		floor_move(&p->gpu[position], settled,
-			   p->ask_why == SETTLE_EXACT ? -cost : p->gpu[position].floor);
-	*ret = MAX(settled, p->gpu[position].floor);
+			   p->ask_why == SETTLE_EXACT && !has_managed(p) ? -cost
+									 : p->gpu[position].floor);
+	*ret = MAX(settled, p->gpu[position].floor - less);
 	return true;
 }
 
@@ -167,6 +215,52 @@ static void settle_restless(struct process *p)
 	p->restless = enough ? 0 : p->restless + p->sampled;
 }
 
+/* Calls of it that have memory leaving, which its question stands for. */
+static uint32_t partings_known(const struct process *p)
+{
+	if (!asks(p) || !p->ask_leaving)
+		return 0;
+	return ledger_slot(&p->session->books.ledger, p->slot)->exported ? 2 : 1;
+}
+
+/* Before less is posted for one that may uncharge some of that itself: from now on it asks. It may
+ * just have looked whether it has to. */
+static bool lowers(struct process *p)
+{
+	struct ledger_slot *slot = ledger_slot(&p->session->books.ledger, p->slot);
+
+	/* One that was answered may not have uncharged yet what it was told that it may. */
+	if (slot->parting > partings_known(p))
+		return false;
+	if (slot->growing || p->seen_unsure || unsure_of(slot))
+		slot->lowered = 1;
+	return slot->lessened == p->seen_lessened && stood_still(p);
+}
+
+/* What is posted for one that asks, or posted anew, is too little by what it has booked and does
+ * not hold, which it may be about to uncharge without asking: from now on it asks. False: it may
+ * just have. */
+static bool raises(struct process *p)
+{
+	const struct session *s = p->session;
+	struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
+	bool posts = asks(p);
+
+	if ((p->seen_certain && is_certain(slot)) ||
+	    (!slot->growing && !p->seen_unsure && !unsure_of(slot)))
+		return true;
+	for (uint32_t i = 0; i < s->record.gpu_count && !posts; i++) {
+		int64_t aim;
+
+		posts = is_sampled(s, i) && settled_aim(p, i, &aim) &&
+			aim > ledger_slot_gpu(&s->books.ledger, p->slot, i)->settled;
+	}
+	if (!posts)
+		return true;
+	slot->lowered = 1;
+	return slot->lessened == p->seen_lessened && stood_still(p);
+}
+
 /* False: there is something to be posted in the other direction. */
 static bool post(struct process *p, bool upwards)
 {
@@ -178,11 +272,20 @@ static bool post(struct process *p, bool upwards)
 
 		if (!is_sampled(s, i) || !settled_aim(p, i, &aim))
 			continue;
-		if (upwards ? aim > now : aim < now)
+		if (upwards ? aim > now : aim < now && lowers(p))
 			ledger_settle(&p->session->books.ledger, p->slot, i, aim);
 		all &= upwards ? aim >= now : aim <= now;
 	}
 	return all;
+}
+
+/* All that it charged is held for certain, and what is posted is exact. */
+static void certain_note(struct process *p)
+{
+	struct ledger_slot *slot = ledger_slot(&p->session->books.ledger, p->slot);
+
+	if (slot->lowered && p->seen_certain && is_certain(slot))
+		slot->lowered = 0;
 }
 
 /* One that did not stand still seems to have less than is posted for it. */
@@ -194,7 +297,7 @@ static bool may_have_less(const struct process *p)
 	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
 		const struct ledger_slot_gpu *books = ledger_slot_gpu(&s->books.ledger, p->slot, i);
 
-		if (is_sampled(s, i) && books->settled > MAX(p->gpu[i].floor, 0))
+		if (is_sampled(s, i) && books->settled > MAX(p->gpu[i].floor, 0) - unsure(p))
 			less |= (int64_t)process_figure(p, s->pool_gpu[i]) - (int64_t)books->used -
 					used_by_twins(p, i) <
 				(int64_t)books->settled;
@@ -215,21 +318,27 @@ static bool session_post(struct session *s)
 	bool lower = false;
 
 	s->quiet = true;
+	s->less = false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		s->quiet &= s->pool_gpu[i] < 0 || is_sampled(s, i);
 	for (struct process *p = s->processes; p; p = p->next) {
 		if (!is_compared(p))
 			continue;
-		p->still = stood_still(p);
+		p->still = stood_still(p) && raises(p);
 		s->quiet &= p->still;
 		if (p->still) {
 			p->restless = 0;
-			lower |= !post(p, true);
+			bool exact = post(p, true);
+
+			if (exact)
+				certain_note(p);
+			lower |= !exact;
 		} else {
 			settle_restless(p);
-			lower |= s->exported && may_have_less(p);
+			s->less |= may_have_less(p);
 		}
 	}
+	lower |= s->exported && s->less;
 	if (!lower || (s->exported && !s->quiet))
 		return lower;
 	for (struct process *p = s->processes; p; p = p->next)
@@ -306,6 +415,11 @@ static void on_hurry_timer(uv_timer_t *timer)
 		pool_refresh(&node->pool, mask);
 }
 
+static uint64_t described_every_ms(const struct descriptors *d)
+{
+	return MAX(DESCRIBED_EVERY_MS, DESCRIBED_EVERY_READINGS * d->read_ns / 1000000);
+}
+
 /* The next look at those who hurry, or have a pause. */
 static void hurry_all(struct node *node)
 {
@@ -313,7 +427,7 @@ static void hurry_all(struct node *node)
 
 	for (struct session *s = node->attached; s; s = s->next_attached) {
 		if (s->described)
-			delay = MIN(delay, DESCRIBED_EVERY_MS);
+			delay = MIN(delay, described_every_ms(&node->descriptors));
 		if (s->hurry_since_ns)
 			delay = HURRY_EVERY_MS;
 		if (s->hurry_since_ns || !s->hurry_after_ns)
@@ -342,13 +456,51 @@ static bool somebody_waits(const struct session *s)
 	return false;
 }
 
+static bool room_is_waited_for(const struct session *s)
+{
+	return s->room_until_ns && now_monotonic_ns() < s->room_until_ns;
+}
+
 static void session_settle(struct session *s)
 {
 	s->exported = somebody_exported(s);
 	s->spared = session_post(s);
 	bool gave = kept_give(s);
 
-	hurry(s, !s->quiet && (s->spared || !gave || somebody_waits(s)));
+	hurry(s, !s->quiet && (s->spared || !gave || somebody_waits(s) ||
+			       (s->less && room_is_waited_for(s))));
+}
+
+static bool is_lowerable(const struct session *s)
+{
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		if (ledger_kept(&s->books.ledger, i))
+			return true;
+		for (const struct process *p = s->processes; p; p = p->next)
+			if (ledger_slot_gpu(&s->books.ledger, p->slot, i)->settled > 0 ||
+			    unsure_of(ledger_slot(&s->books.ledger, p->slot)))
+				return true;
+	}
+	return false;
+}
+
+uint64_t settle_room(struct session *s)
+{
+	if (!books_exist(&s->books) || !is_lowerable(s))
+		return 0;
+	s->room_until_ns = now_monotonic_ns() + LEAVING_NS;
+	return pool_refresh(&s->node->pool, session_gpu_mask(s));
+}
+
+bool settle_room_known(struct session *s, uint64_t *sample)
+{
+	bool in = s->node->pool.done >= *sample;
+
+	if (!room_is_waited_for(s) || (in && !s->less && !s->spared && !s->kept_sample))
+		return true;
+	if (in)
+		*sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
+	return false;
 }
 
 uint64_t process_settle(struct process *p, enum settle_why why, uint32_t position,
@@ -362,7 +514,7 @@ uint64_t process_settle(struct process *p, enum settle_why why, uint32_t positio
 	p->ask_why = why;
 	p->ask_position = position;
 	p->ask_leaving = MIN(leaving_bytes, (uint64_t)MAX(used, 0));
-	process_orphans(p, p->ask_leaving);
+	process_orphans(p, position, p->ask_leaving);
 	p->ask_until_ns = now_monotonic_ns() + LEAVING_NS;
 	p->ask_sample = pool_refresh(&p->session->node->pool, session_gpu_mask(p->session));
 	return p->ask_sample;
@@ -393,7 +545,8 @@ uint64_t process_over(const struct process *p, uint32_t position)
 	int gpu = s->pool_gpu[position];
 	uint64_t charged = ledger_slot_bytes(&s->books.ledger, p->slot, position);
 
-	if (gpu < 0 || s->node->pool.gpu[gpu].sample.error || used_by_twins(p, position))
+	if (gpu < 0 || s->node->pool.gpu[gpu].sample.error || used_by_twins(p, position) ||
+	    has_managed(p))
 		return 0;
 	uint64_t figure = process_figure(p, gpu) + (uint64_t)leaving(p, position);
 	return charged > figure ? charged - figure : 0;

@@ -149,13 +149,14 @@ static void gpu_apply(struct node *node, uint32_t position, const struct lease_s
 }
 
 /* The configuration's, where nobody set it. Sessions from before may ask for more time than there
- * is: then the mode stays off. */
+ * is: then the mode stays off until they end (slicing_retry()). */
 static void gpu_configure(struct node *node, uint32_t position)
 {
 	struct pool_gpu *gpu = &node->pool.gpu[position];
 	struct lease_setting setting = node->config.slicing;
 	struct error err = {0};
 
+	gpu->slicing_refused = false;
 	if (gpu->slicing_set)
 		return;
 	if (gpu->info.mig)
@@ -164,8 +165,16 @@ static void gpu_configure(struct node *node, uint32_t position)
 		log_event(LOG_WARNING, "gpu.timeslicing_refused index=%u error=\"%s\"",
 			  gpu->info.index, err.message);
 		setting.mode = COMPUTE_OFF;
+		gpu->slicing_refused = true;
 	}
 	gpu_apply(node, position, &setting);
+}
+
+void slicing_retry(struct node *node)
+{
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		if (node->pool.gpu[i].slicing_refused && node->pool.gpu[i].share <= SHARE_ONE)
+			gpu_configure(node, i);
 }
 
 static int take_stored(void *arg, const struct store_slicing *stored)
@@ -248,6 +257,7 @@ int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *c
 	for (uint32_t i = 0, at = 0; i < node->pool.count; i++)
 		if (mask >> i & 1) {
 			node->pool.gpu[i].slicing_set = true;
+			node->pool.gpu[i].slicing_refused = false;
 			gpu_apply(node, i, &stored[at++].setting);
 		}
 	waiting_kick(node);

@@ -28,6 +28,9 @@ void slicing_change_apply(const struct slicing_change *change, struct lease_sett
 int slicing_load(struct node *node);
 /* The configuration may be another. */
 void slicing_reload(struct node *node);
+/* A session ended, or asks for less: where too much time was promised for the configuration's mode,
+ * that may begin. */
+void slicing_retry(struct node *node);
 /* Changes the GPUs of `mask` (bits: positions in the pool), on disk first; all or none. 0; negative
  * with *err. */
 int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *change,

@@ -51,6 +51,12 @@ static const char *const migrations[] = {
 	/* 6: processes that the next daemon may not be allowed to look into. */
 	"CREATE TABLE IF NOT EXISTS attached(session TEXT, slot INTEGER, pid INTEGER,"
 	" start_time INTEGER, PRIMARY KEY(session, slot)) WITHOUT ROWID;",
+	/* 7: what exporters of memory left, and what nobody is ended for therefore. */
+	"CREATE TABLE IF NOT EXISTS inherited(session TEXT PRIMARY KEY, bytes INTEGER)"
+	" WITHOUT ROWID;"
+	"CREATE TABLE IF NOT EXISTS exporter(session TEXT, position INTEGER, uuid TEXT,"
+	" slice INTEGER, remains INTEGER, kept INTEGER, given INTEGER, exports INTEGER,"
+	" PRIMARY KEY(session, position)) WITHOUT ROWID;",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
@@ -108,6 +114,15 @@ static const char *const texts[STATEMENTS] = {
 	[BOOT_END_SESSIONS] = "UPDATE session SET ended=max(created, ?1), reason=?2 WHERE ended=0",
 	[BOOT_END_HOLDERS] = "DELETE FROM holder",
 	[BOOT_END_ATTACHED] = "DELETE FROM attached",
+	[BOOT_END_INHERITED] = "DELETE FROM inherited",
+	[BOOT_END_EXPORTERS] = "DELETE FROM exporter",
+	[INHERITED_PUT] = "INSERT OR REPLACE INTO inherited VALUES(?1,?2)",
+	[INHERITED_REMOVE] = "DELETE FROM inherited WHERE session=?1",
+	[INHERITED_OF] = "SELECT bytes FROM inherited WHERE session=?1",
+	[EXPORTER_PUT] = "INSERT OR REPLACE INTO exporter VALUES(?1,?2,?3,?4,?5,?6,?7,?8)",
+	[EXPORTER_REMOVE] = "DELETE FROM exporter WHERE session=?1 AND position=?2",
+	[EXPORTERS] = "SELECT session, position, uuid, slice, remains, kept, given, exports "
+		      "FROM exporter",
 };
 
 int store_errno(int rc)
@@ -351,6 +366,10 @@ static const char merge[] =
 	"INSERT OR REPLACE INTO main.session SELECT * FROM old.session;"
 	"INSERT INTO main.session_gpu SELECT * FROM old.session_gpu;"
 	"INSERT INTO main.holder SELECT * FROM old.holder;"
+	"DELETE FROM main.inherited;"
+	"INSERT INTO main.inherited SELECT * FROM old.inherited;"
+	"DELETE FROM main.exporter;"
+	"INSERT INTO main.exporter SELECT * FROM old.exporter;"
 	"INSERT OR REPLACE INTO main.quota SELECT * FROM old.quota;"
 	"INSERT OR REPLACE INTO main.context SELECT * FROM old.context;"
 	"INSERT OR REPLACE INTO main.slicing SELECT * FROM old.slicing;"
@@ -432,7 +451,11 @@ static int living_end(struct store *store)
 	rc = store_step(stmt);
 	if (rc == 0)
 		rc = store_step(store_statement(store, BOOT_END_HOLDERS));
-	return rc < 0 ? rc : store_step(store_statement(store, BOOT_END_ATTACHED));
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_ATTACHED));
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_INHERITED));
+	return rc < 0 ? rc : store_step(store_statement(store, BOOT_END_EXPORTERS));
 }
 
 static unsigned living_count(struct store *store)

@@ -126,6 +126,28 @@ int store_quota_remove(struct store *store, enum quota_kind kind, uint32_t id);
 typedef int (*store_quota_cb)(void *arg, const struct store_quota *quota);
 int store_quotas_each(struct store *store, store_quota_cb cb, void *arg);
 
+/* What of the memory that a living session holds beyond its slice was others', which it imported
+ * (orphans.h); 0: nothing. */
+int store_inherited_put(struct store *store, const char *id, uint64_t bytes);
+int store_inherited_get(struct store *store, const char *id, uint64_t *ret_bytes);
+
+/* A session that exported memory, on one of its GPUs; it may have ended. */
+struct store_exporter {
+	char session[STORE_ID_SIZE];
+	char uuid_text[48];
+	uint32_t position; /* of the GPU in the session */
+	bool exports;      /* it lives, and has processes that exported something, or had */
+	uint64_t slice;    /* bytes; none of the below is more */
+	uint64_t remains;  /* given up since there are descriptors of its memory */
+	uint64_t kept;     /* by these alone, and so in nobody's figure */
+	uint64_t given;    /* given up just now: others' figures may rise by it */
+};
+
+int store_exporter_put(struct store *store, const struct store_exporter *exporter);
+int store_exporter_remove(struct store *store, const struct store_exporter *exporter);
+typedef int (*store_exporter_cb)(void *arg, const struct store_exporter *exporter);
+int store_exporters_each(struct store *store, store_exporter_cb cb, void *arg);
+
 /* Learned cost of a context of this GPU model under this driver. -ENOENT: not known. */
 int store_context_get(struct store *store, const char *model, const char *driver,
 		      uint64_t *ret_bytes);

@@ -1,4 +1,5 @@
-/* Sessions, who holds them and which processes have attached, as the database has them. */
+/* Sessions, who holds them, which processes have attached, and what exporters of memory left, as
+ * the database has it. */
 #include <errno.h>
 #include <sqlite3.h>
 #include <stdlib.h>
@@ -189,6 +190,8 @@ int store_session_end(struct store *store, const struct store_session *session)
 		rc = step_with_id(store, HOLDERS_END, session->id);
 	if (rc == 0)
 		rc = step_with_id(store, ATTACHED_END, session->id);
+	if (rc == 0)
+		rc = step_with_id(store, INHERITED_REMOVE, session->id);
 	if (rc == 0)
 		rc = history_trim(store);
 	return store_finish(store, rc);
@@ -384,6 +387,78 @@ int store_attached_each(struct store *store, const char *id, store_attached_cb c
 		};
 
 		rc = cb(arg, (uint32_t)sqlite3_column_int64(stmt, 0), &process);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
+}
+
+/* ---- what exporters left ----------------------------------------------------------------- */
+
+int store_inherited_put(struct store *store, const char *id, uint64_t bytes)
+{
+	if (!bytes)
+		return step_with_id(store, INHERITED_REMOVE, id);
+	sqlite3_stmt *stmt = store_statement(store, INHERITED_PUT);
+
+	store_bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, (int64_t)bytes);
+	return store_step(stmt);
+}
+
+int store_inherited_get(struct store *store, const char *id, uint64_t *ret_bytes)
+{
+	sqlite3_stmt *stmt = store_statement(store, INHERITED_OF);
+
+	store_bind_text(stmt, 1, id);
+	int step = sqlite3_step(stmt);
+	int rc = store_errno(step);
+	if (rc == 0)
+		*ret_bytes = step == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(stmt, 0) : 0;
+	sqlite3_reset(stmt);
+	return rc;
+}
+
+int store_exporter_put(struct store *store, const struct store_exporter *exporter)
+{
+	sqlite3_stmt *stmt =
+		gpu_statement(store, EXPORTER_PUT, exporter->session, exporter->position);
+
+	store_bind_text(stmt, 3, exporter->uuid_text);
+	sqlite3_bind_int64(stmt, 4, (int64_t)exporter->slice);
+	sqlite3_bind_int64(stmt, 5, (int64_t)exporter->remains);
+	sqlite3_bind_int64(stmt, 6, (int64_t)exporter->kept);
+	sqlite3_bind_int64(stmt, 7, (int64_t)exporter->given);
+	sqlite3_bind_int(stmt, 8, exporter->exports);
+	return store_step(stmt);
+}
+
+int store_exporter_remove(struct store *store, const struct store_exporter *exporter)
+{
+	return store_step(
+		gpu_statement(store, EXPORTER_REMOVE, exporter->session, exporter->position));
+}
+
+int store_exporters_each(struct store *store, store_exporter_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = store_statement(store, EXPORTERS);
+	int step, rc = 0;
+
+	/* They are of another life of the host, as its sessions. */
+	if (store->living_are_of_before)
+		return 0;
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		struct store_exporter exporter = {
+			.position = (uint32_t)sqlite3_column_int64(stmt, 1),
+			.slice = (uint64_t)sqlite3_column_int64(stmt, 3),
+			.remains = (uint64_t)sqlite3_column_int64(stmt, 4),
+			.kept = (uint64_t)sqlite3_column_int64(stmt, 5),
+			.given = (uint64_t)sqlite3_column_int64(stmt, 6),
+			.exports = sqlite3_column_int(stmt, 7) != 0,
+		};
+
+		store_column_text(stmt, 0, exporter.session, sizeof(exporter.session));
+		store_column_text(stmt, 2, exporter.uuid_text, sizeof(exporter.uuid_text));
+		rc = cb(arg, &exporter);
 	}
 	sqlite3_reset(stmt);
 	return rc < 0 ? rc : store_errno(step);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -115,6 +116,20 @@ static void links_scan(const struct node *node, const char *folder)
 	closedir(dir);
 }
 
+/* Whoever makes a memfd names it. Where it can be seen whose it is (by root), it has to be the
+ * daemon's. The line begins with the range that it is mapped at: "START-END ". */
+static bool may_be_ours(const char *maps, const char *line)
+{
+	char *rest, path[PROC_PATH_SIZE];
+	uint64_t start = strtoull(line, &rest, 16);
+	uint64_t end = strtoull(rest + (*rest == '-'), NULL, 16);
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%.*s/map_files/%" PRIx64 "-%" PRIx64,
+		 (int)(strrchr(maps, '/') - maps), maps, start, end);
+	return stat(path, &st) < 0 || st.st_uid == geteuid();
+}
+
 /* Calls `cb` with the session of each ledger that a process has mapped, until one returns true. */
 static bool maps_each(const struct node *node, const char *path,
 		      bool (*cb)(struct session *session, const void *arg), const void *arg)
@@ -129,7 +144,7 @@ static bool maps_each(const struct node *node, const char *path,
 		const char *link = strstr(line, LEDGER_LINK);
 		struct session *s = link ? session_of_link(node, link, LEDGER_LINK) : NULL;
 
-		found = s && cb(s, arg);
+		found = s && may_be_ours(path, line) && cb(s, arg);
 	}
 	fclose(file);
 	return found;
@@ -446,8 +461,10 @@ void takeover_ledger(struct session *s, int limits, int ledger)
 
 int takeover_run(struct node *node)
 {
-	int rc = store_sessions_each(node->store, false, 0, restore_one, node);
+	int rc = orphans_load(node);
 
+	if (rc == 0)
+		rc = store_sessions_each(node->store, false, 0, restore_one, node);
 	if (rc < 0 || !node->sessions)
 		return rc;
 	if (node->handover) {
@@ -464,6 +481,7 @@ int takeover_run(struct node *node)
 		rc = attached_look_all(s);
 	if (rc < 0)
 		return rc;
+	orphans_resume(node);
 	for (struct session *s = node->sessions, *next; s; s = next) {
 		next = s->next;
 		if (!s->lost)

@@ -1,11 +1,9 @@
 #include "front/books.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <time.h>
 
 #include "base/clock.h"
-#include "proto/mark.h"
 
 /* How long a call waits for the daemon's comparison, at most. */
 #define STILL_NS 50000L
@@ -34,23 +32,51 @@ static inline void stand_still(struct process *p)
 		stand_still_now(p);
 }
 
-/* Given back, but the driver may keep it: it stays charged. */
-static void leave_locked(struct process *p, uint32_t gpu, uint64_t bytes)
+static uint32_t arrays_extra(const struct process_arrays *arrays)
 {
-	p->gpu[gpu].leaving += bytes;
+	uint32_t least = (uint32_t)(books_blocks(arrays->bytes) / BLOCK_BYTES);
+
+	return arrays->blocks > least ? arrays->blocks - least : 0;
 }
 
-static struct ledger_slot *own_slot(struct process *p)
+/* Tells the daemon how much of what is charged need not be held. */
+static void unsure_tell_locked(struct process *p)
 {
-	return ledger_slot(&p->attachment.ledger, p->attachment.slot);
+	uint64_t unsure = 0;
+
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++)
+		unsure += p->gpu[gpu].leaving + arrays_extra(&p->gpu[gpu].arrays) * BLOCK_BYTES;
+	/* Of graphs that are gone it goes without a call. */
+	if (!p->graph_count)
+		unsure += p->graph_bytes;
+	atomic_store_explicit(&process_slot(p)->unsure, unsure, memory_order_release);
+}
+
+/* A pool or what graphs hold is booked with so much. */
+static void growing_tell_locked(struct process *p, enum object_kind kind, uint64_t before,
+				uint64_t now)
+{
+	p->growing_bytes += now - before;
+	atomic_store_explicit(&process_slot(p)->growing, p->growing_bytes, memory_order_release);
+	if (kind != OBJECT_GRAPH_POOL)
+		return;
+	p->graph_bytes += now - before;
+	unsure_tell_locked(p);
+}
+
+/* Given back, but the driver may keep it: it stays charged. */
+void books_leave_locked(struct process *p, uint32_t gpu, uint64_t bytes)
+{
+	p->gpu[gpu].leaving += bytes;
+	unsure_tell_locked(p);
 }
 
 /* The daemon is to know of descriptors that were given out before it is told that this leaves. */
 static void object_leave_locked(struct process *p, const struct object *object)
 {
 	if (object->described)
-		atomic_fetch_add(&own_slot(p)->described, object->bytes);
-	leave_locked(p, object->gpu, object->bytes);
+		atomic_fetch_add(&process_slot(p)->described, object->bytes);
+	books_leave_locked(p, object->gpu, object->bytes);
 }
 
 static int resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_t to)
@@ -66,6 +92,22 @@ static int resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_
 	return 0;
 }
 
+/* Uncharges what the driver may have had for some time. Where the daemon may have posted that, it
+ * stays charged until the daemon was asked: of this count and that word, one of the two sees what
+ * the other one did. */
+void books_lessen_locked(struct process *p, uint32_t gpu, uint64_t bytes)
+{
+	struct ledger_slot *slot = process_slot(p);
+
+	if (!bytes)
+		return;
+	atomic_fetch_add(&slot->lessened, 1);
+	if (atomic_load(&slot->lowered))
+		books_leave_locked(p, gpu, bytes);
+	else
+		resize_locked(p, gpu, bytes, 0);
+}
+
 static bool is_packed(const struct object *object)
 {
 	return (object->kind == OBJECT_ARRAY || object->kind == OBJECT_MIPMAP) && object->memory;
@@ -73,8 +115,9 @@ static bool is_packed(const struct object *object)
 
 static void arrays_release_locked(struct process *p, uint32_t gpu, uint32_t blocks)
 {
-	resize_locked(p, gpu, blocks * BLOCK_BYTES, 0);
+	books_lessen_locked(p, gpu, blocks * BLOCK_BYTES);
 	p->gpu[gpu].arrays.blocks -= blocks;
+	unsure_tell_locked(p);
 }
 
 static void array_drop_locked(struct process *p, const struct object *array)
@@ -86,6 +129,24 @@ static void array_drop_locked(struct process *p, const struct object *array)
 	if (!--arrays->count) {
 		arrays_release_locked(p, array->gpu, arrays->blocks);
 		arrays->unsure = 0;
+	}
+	unsure_tell_locked(p);
+}
+
+/* It is uncharged. Without any the driver's figures tell all again. */
+static void managed_end_locked(struct process *p, const struct object *object)
+{
+	if (!object->managed || atomic_fetch_sub(&p->managed_count, 1) > 1)
+		return;
+	atomic_store(&process_slot(p)->managed, 0);
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++) {
+		uint64_t bytes = p->gpu[gpu].remains;
+
+		p->gpu[gpu].remains = 0;
+		if (!bytes)
+			continue;
+		books_leave_locked(p, gpu, bytes);
+		atomic_store(&p->has_remains, true);
 	}
 }
 
@@ -106,9 +167,12 @@ static void drop_locked(struct process *p, const struct object *object)
 		small_drop(p, object);
 	} else if (object->exported) {
 		object_leave_locked(p, object);
+	} else if (p->lessening) {
+		books_lessen_locked(p, object->gpu, object->bytes);
 	} else {
 		resize_locked(p, object->gpu, object->bytes, 0);
 	}
+	managed_end_locked(p, object);
 }
 
 void books_count_refused(struct process *p, uint32_t gpu)
@@ -137,7 +201,7 @@ int books_reserve(struct process *p, struct object *object)
 	int r = object->small ? small_reserve(p, object)
 			      : resize_locked(p, object->gpu, 0, object->bytes);
 	if (r == 0)
-		count_up(&own_slot(p)->calls_begun);
+		count_up(&process_slot(p)->calls_begun);
 	owned_lock_release(&p->lock);
 	return r;
 }
@@ -149,8 +213,47 @@ void books_cancel(struct process *p, const struct object *object)
 		small_cancel(p, object);
 	else
 		resize_locked(p, object->gpu, object->bytes, 0);
-	count_up(&own_slot(p)->calls_done);
+	managed_end_locked(p, object);
+	count_up(&process_slot(p)->calls_done);
 	owned_lock_release(&p->lock);
+}
+
+void books_unsure_leave(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++) {
+		struct process_arrays *arrays = &p->gpu[gpu].arrays;
+		uint32_t extra = arrays_extra(arrays);
+
+		if (!extra)
+			continue;
+		arrays->blocks -= extra;
+		arrays->unsure = 0;
+		books_leave_locked(p, gpu, extra * BLOCK_BYTES);
+		/* What was taken of them is posted by the daemon from now on. */
+		atomic_store(&p->has_remains, true);
+	}
+	owned_lock_release(&p->lock);
+}
+
+void books_managed(struct process *p, struct object *object)
+{
+	owned_lock_acquire(&p->lock);
+	object->managed = true;
+	atomic_fetch_add(&p->managed_count, 1);
+	atomic_store(&process_slot(p)->managed, 1);
+	owned_lock_release(&p->lock);
+}
+
+bool books_cancel_growing(struct process *p, const struct object *object)
+{
+	owned_lock_acquire(&p->lock);
+	uint64_t before = p->gpu[object->gpu].leaving;
+	books_lessen_locked(p, object->gpu, object->bytes);
+	count_up(&process_slot(p)->calls_done);
+	bool leaves = p->gpu[object->gpu].leaving != before;
+	owned_lock_release(&p->lock);
+	return leaves;
 }
 
 /* What had that handle was freed without our seeing it. It is dropped before the new one is put in
@@ -178,7 +281,7 @@ int books_keep(struct process *p, struct object *object)
 	owned_lock_acquire(&p->lock);
 	int r = keep_locked(p, object);
 	if (r == 0)
-		count_up(&own_slot(p)->calls_done);
+		count_up(&process_slot(p)->calls_done);
 	owned_lock_release(&p->lock);
 	return r;
 }
@@ -200,7 +303,7 @@ bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struc
 	owned_lock_acquire(&p->lock);
 	bool found = table_take(&p->objects, kind, handle, ret);
 	if (found)
-		count_up(&own_slot(p)->calls_begun);
+		count_up(&process_slot(p)->calls_begun);
 	if (found && ret->small)
 		small_leave(p, ret);
 	p->pieces_freeing += found && is_piece(ret);
@@ -217,7 +320,7 @@ bool books_drop(struct process *p, const struct object *object)
 	else
 		drop_locked(p, object);
 	piece_taken_locked(p, object);
-	count_up(&own_slot(p)->calls_done);
+	count_up(&process_slot(p)->calls_done);
 	bool leaves = p->gpu[object->gpu].leaving != before;
 	owned_lock_release(&p->lock);
 	return leaves;
@@ -230,7 +333,7 @@ void books_restore(struct process *p, const struct object *object)
 	if (object->small)
 		small_return(p, object);
 	piece_taken_locked(p, object);
-	count_up(&own_slot(p)->calls_done);
+	count_up(&process_slot(p)->calls_done);
 	owned_lock_release(&p->lock);
 }
 
@@ -245,6 +348,7 @@ void books_array_packed(struct process *p, struct object *array, uint64_t bytes)
 	arrays->blocks++;
 	arrays->bytes += bytes;
 	arrays->unsure += arrays->blocks > 1;
+	unsure_tell_locked(p);
 	owned_lock_release(&p->lock);
 }
 
@@ -274,12 +378,16 @@ void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over)
 	struct process_arrays *arrays = &p->gpu[gpu].arrays;
 
 	owned_lock_acquire(&p->lock);
-	uint32_t least = (uint32_t)(books_blocks(arrays->bytes) / BLOCK_BYTES);
-	uint32_t most = arrays->blocks > least ? arrays->blocks - least : 0;
-	arrays_release_locked(p, gpu, (uint32_t)MIN(over / BLOCK_BYTES, most));
+	arrays_release_locked(p, gpu, (uint32_t)MIN(over / BLOCK_BYTES, arrays_extra(arrays)));
 	arrays->unsure = over ? 0 : arrays->unsure / 2;
 	arrays->asking = false;
 	owned_lock_release(&p->lock);
+}
+
+/* That the driver may have had back before it is dropped. */
+static uint64_t freeing_bytes(const struct object *freeing)
+{
+	return freeing->small ? BLOCK_BYTES : freeing->bytes;
 }
 
 uint64_t books_freeing(struct process *p, const struct object *object)
@@ -294,9 +402,13 @@ uint64_t books_freeing(struct process *p, const struct object *object)
 	if (object->small)
 		small_return(p, object);
 	bool kept = table_put(&p->objects, &leaving, NULL) == 0;
-	if (!kept)
+	if (kept) {
+		p->freeing_count++;
+		growing_tell_locked(p, OBJECT_FREEING, 0, freeing_bytes(&leaving));
+	} else {
 		drop_locked(p, &leaving);
-	count_up(&own_slot(p)->calls_done);
+	}
+	count_up(&process_slot(p)->calls_done);
 	owned_lock_release(&p->lock);
 	return kept ? leaving.handle : 0;
 }
@@ -313,7 +425,11 @@ void books_freed(struct process *p, uint64_t number, bool freed)
 		if (!freed && leaving.small)
 			small_export(p, &small);
 		leaving.exported |= !freed;
+		p->lessening = true;
 		drop_locked(p, &leaving);
+		p->lessening = false;
+		p->freeing_count--;
+		growing_tell_locked(p, OBJECT_FREEING, freeing_bytes(&leaving), 0);
 	}
 	owned_lock_release(&p->lock);
 }
@@ -321,7 +437,7 @@ void books_freed(struct process *p, uint64_t number, bool freed)
 void books_leave(struct process *p, uint32_t gpu, uint64_t bytes)
 {
 	owned_lock_acquire(&p->lock);
-	leave_locked(p, gpu, bytes);
+	books_leave_locked(p, gpu, bytes);
 	owned_lock_release(&p->lock);
 }
 
@@ -345,9 +461,10 @@ uint64_t books_leaving_begin(struct process *p, uint32_t gpu, uint64_t most)
 	owned_lock_acquire(&p->lock);
 	uint64_t bytes = MIN(p->gpu[gpu].leaving, most);
 	p->gpu[gpu].leaving -= bytes;
+	unsure_tell_locked(p);
 	if (bytes) {
-		count_up(&own_slot(p)->leaving);
-		count_up(&own_slot(p)->parting);
+		count_up(&process_slot(p)->leaving);
+		count_up(&process_slot(p)->parting);
 	}
 	owned_lock_release(&p->lock);
 	return bytes;
@@ -356,23 +473,23 @@ uint64_t books_leaving_begin(struct process *p, uint32_t gpu, uint64_t most)
 void books_waiting_begin(struct process *p)
 {
 	owned_lock_acquire(&p->lock);
-	count_up(&own_slot(p)->leaving);
+	count_up(&process_slot(p)->leaving);
 	owned_lock_release(&p->lock);
 }
 
 void books_waiting_end(struct process *p)
 {
 	owned_lock_acquire(&p->lock);
-	count_down(&own_slot(p)->leaving);
+	count_down(&process_slot(p)->leaving);
 	owned_lock_release(&p->lock);
 }
 
 bool books_parting_begin(struct process *p)
 {
-	if (!atomic_load_explicit(&own_slot(p)->exported, memory_order_relaxed))
+	if (!atomic_load_explicit(&process_slot(p)->exported, memory_order_relaxed))
 		return false;
 	owned_lock_acquire(&p->lock);
-	count_up(&own_slot(p)->parting);
+	count_up(&process_slot(p)->parting);
 	owned_lock_release(&p->lock);
 	return true;
 }
@@ -380,7 +497,7 @@ bool books_parting_begin(struct process *p)
 void books_parting_end(struct process *p)
 {
 	owned_lock_acquire(&p->lock);
-	count_down(&own_slot(p)->parting);
+	count_down(&process_slot(p)->parting);
 	owned_lock_release(&p->lock);
 }
 
@@ -390,10 +507,10 @@ bool books_leaving_end(struct process *p, uint32_t gpu, uint64_t bytes, bool gon
 	if (gone)
 		resize_locked(p, gpu, bytes, 0);
 	else
-		leave_locked(p, gpu, bytes);
-	count_down(&own_slot(p)->leaving);
-	count_down(&own_slot(p)->parting);
-	bool others = atomic_load_explicit(&own_slot(p)->leaving, memory_order_relaxed);
+		books_leave_locked(p, gpu, bytes);
+	count_down(&process_slot(p)->leaving);
+	count_down(&process_slot(p)->parting);
+	bool others = atomic_load_explicit(&process_slot(p)->leaving, memory_order_relaxed);
 	owned_lock_release(&p->lock);
 	return others;
 }
@@ -429,23 +546,32 @@ static int hold_locked(struct process *p, struct object *object, const struct lo
 		object->memory = look->number;
 	if (bytes <= object->bytes) {
 		/* Who is alone counts on what is booked, reserving nothing. */
-		if (stale || (growth->alone && !look->in_call))
+		if (stale || (growth->alone && !look->in_call)) {
+			if (bytes < object->bytes)
+				atomic_store(&process_slot(p)->restless, 1);
 			return 0;
-		if (object->exported)
-			leave_locked(p, object->gpu, object->bytes - bytes);
-		else
-			resize_locked(p, object->gpu, object->bytes, bytes);
+		}
+		uint64_t less = object->bytes - bytes;
+
+		growing_tell_locked(p, look->kind, object->bytes, bytes);
 		object->bytes = bytes;
+		if (object->exported)
+			books_leave_locked(p, object->gpu, less);
+		else
+			books_lessen_locked(p, object->gpu, less);
 		return 0;
 	}
 	uint64_t paid = MIN(*reserve, bytes - object->bytes);
 	*reserve -= paid;
+	growing_tell_locked(p, look->kind, object->bytes, object->bytes + paid);
 	object->bytes += paid;
 	if (object->bytes == bytes || growth->calls > look->in_call)
 		return 0;
 	int r = resize_locked(p, object->gpu, object->bytes, bytes);
-	if (r == 0)
+	if (r == 0) {
+		growing_tell_locked(p, look->kind, object->bytes, bytes);
 		object->bytes = bytes;
+	}
 	return r;
 }
 
@@ -466,6 +592,10 @@ void books_note(struct process *p, const struct object *object)
 	table_put(&p->objects, object, &stale);
 	if (stale.kind == OBJECT_LINEAR)
 		drop_locked(p, &stale);
+	if (object->kind == OBJECT_GRAPH && stale.kind == OBJECT_NONE) {
+		p->graph_count++;
+		unsure_tell_locked(p);
+	}
 	owned_lock_release(&p->lock);
 }
 
@@ -497,16 +627,63 @@ size_t books_list(struct process *p, enum object_kind kind, uint64_t memory, uin
 	return count;
 }
 
-void books_forget(struct process *p, enum object_kind kind, uint64_t handle, uint64_t keep)
+static void forget_locked(struct process *p, enum object_kind kind, uint64_t handle,
+			  struct object *ret)
+{
+	bool found = table_take(&p->objects, kind, handle, ret);
+
+	if (found && (kind == OBJECT_POOL || kind == OBJECT_GRAPH_POOL))
+		growing_tell_locked(p, kind, ret->bytes, 0);
+	if (found && kind == OBJECT_GRAPH) {
+		p->graph_count--;
+		unsure_tell_locked(p);
+	}
+	for (uint32_t i = 0; i < p->growing_count; i++)
+		if (p->growing[i].kind == kind && p->growing[i].handle == handle)
+			p->growing[i] = p->growing[--p->growing_count];
+}
+
+void books_forget(struct process *p, enum object_kind kind, uint64_t handle)
 {
 	struct object object;
 
 	owned_lock_acquire(&p->lock);
-	if (table_take(&p->objects, kind, handle, &object) && object.bytes > keep)
-		leave_locked(p, object.gpu, object.bytes - keep);
-	for (uint32_t i = 0; i < p->growing_count; i++)
-		if (p->growing[i].kind == kind && p->growing[i].handle == handle)
-			p->growing[i] = p->growing[--p->growing_count];
+	forget_locked(p, kind, handle, &object);
+	owned_lock_release(&p->lock);
+}
+
+void books_pool_ending(struct process *p, uint64_t handle, struct object *ret)
+{
+	*ret = (struct object){0};
+	owned_lock_acquire(&p->lock);
+	forget_locked(p, OBJECT_POOL, handle, ret);
+	owned_lock_release(&p->lock);
+}
+
+void books_pool_ended(struct process *p, const struct object *pool, uint64_t keep)
+{
+	owned_lock_acquire(&p->lock);
+	if (pool->bytes > keep)
+		books_leave_locked(p, pool->gpu, pool->bytes - keep);
+	/* That may have gone meanwhile. */
+	if (atomic_load(&p->managed_count))
+		p->gpu[pool->gpu].remains += MIN(keep, pool->bytes);
+	else
+		books_leave_locked(p, pool->gpu, MIN(keep, pool->bytes));
+	owned_lock_release(&p->lock);
+}
+
+void books_pool_restore(struct process *p, const struct object *pool)
+{
+	owned_lock_acquire(&p->lock);
+	if (table_find(&p->objects, OBJECT_POOL, pool->handle) ||
+	    table_put(&p->objects, pool, NULL) < 0) {
+		books_leave_locked(p, pool->gpu, pool->bytes);
+	} else {
+		if (p->growing_count < PROCESS_GROWING_MAX)
+			p->growing[p->growing_count++] = *pool;
+		growing_tell_locked(p, OBJECT_POOL, 0, pool->bytes);
+	}
 	owned_lock_release(&p->lock);
 }
 
@@ -542,94 +719,7 @@ bool books_export(struct process *p, enum object_kind kind, uint64_t handle)
 	if (object && object->small)
 		small_export(p, object);
 	if (object)
-		atomic_store_explicit(&own_slot(p)->exported, 1, memory_order_release);
-	owned_lock_release(&p->lock);
-	return object != NULL;
-}
-
-/* Shared, so that none is in another's way. */
-static bool mark_set(struct process *p, const struct object *object, int fd)
-{
-	const struct mark mark = {
-		.session = mark_session(p->attachment.ledger.limits->session),
-		.slot = p->attachment.slot,
-		.life = mark_life(own_slot(p)),
-		.gpu = object->gpu,
-		.number = (uint32_t)object->memory,
-	};
-	struct flock lock = {
-		.l_type = F_RDLCK,
-		.l_whence = SEEK_SET,
-		.l_start = (off_t)mark_start(&mark),
-		.l_len = (off_t)mark_length(object->bytes),
-	};
-
-	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
-}
-
-bool books_describe(struct process *p, uint64_t memory, int fd)
-{
-	owned_lock_acquire(&p->lock);
-	struct object *object = table_find(&p->objects, OBJECT_PHYSICAL, memory);
-	if (object && !object->memory)
-		object->memory = ++p->last_described;
-	bool marked = object && object->bytes && mark_set(p, object, fd);
-	if (marked)
-		object->described = true;
-	owned_lock_release(&p->lock);
-	return marked;
-}
-
-uint32_t books_mappings(struct process *p)
-{
-	owned_lock_acquire(&p->lock);
-	uint32_t latest = p->last_mapping;
-	owned_lock_release(&p->lock);
-	return latest;
-}
-
-void books_mapped(struct process *p, struct object *mapping, struct object *ret_old,
-		  uint32_t *ret_unmaps)
-{
-	*ret_old = (struct object){0};
-	owned_lock_acquire(&p->lock);
-	mapping->count = ++p->last_mapping;
-	table_put(&p->objects, mapping, ret_old);
-	*ret_unmaps = p->unmaps;
-	owned_lock_release(&p->lock);
-}
-
-uint32_t books_unmaps(struct process *p)
-{
-	owned_lock_acquire(&p->lock);
-	uint32_t unmaps = p->unmaps;
-	owned_lock_release(&p->lock);
-	return unmaps;
-}
-
-void books_unmapped(struct process *p)
-{
-	owned_lock_acquire(&p->lock);
-	p->unmaps++;
-	owned_lock_release(&p->lock);
-}
-
-bool books_unmap(struct process *p, uint64_t address, uint32_t latest, struct object *ret)
-{
-	owned_lock_acquire(&p->lock);
-	const struct object *mapping = table_find(&p->objects, OBJECT_MAPPING, address);
-	bool found = mapping && (int32_t)(mapping->count - latest) <= 0 &&
-		     table_take(&p->objects, OBJECT_MAPPING, address, ret);
-	owned_lock_release(&p->lock);
-	return found;
-}
-
-bool books_look_mapping(struct process *p, uint64_t address, struct object *ret)
-{
-	owned_lock_acquire(&p->lock);
-	const struct object *object = table_find_around(&p->objects, OBJECT_MAPPING, address);
-	if (object)
-		*ret = *object;
+		atomic_store_explicit(&process_slot(p)->exported, 1, memory_order_release);
 	owned_lock_release(&p->lock);
 	return object != NULL;
 }
@@ -668,14 +758,21 @@ void books_call_begin(struct process *p)
 {
 	stand_still(p);
 	owned_lock_acquire(&p->lock);
-	count_up(&own_slot(p)->calls_begun);
+	count_up(&process_slot(p)->calls_begun);
+	owned_lock_release(&p->lock);
+}
+
+void books_question_begin(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	count_up(&process_slot(p)->calls_begun);
 	owned_lock_release(&p->lock);
 }
 
 void books_call_end(struct process *p)
 {
 	owned_lock_acquire(&p->lock);
-	count_up(&own_slot(p)->calls_done);
+	count_up(&process_slot(p)->calls_done);
 	owned_lock_release(&p->lock);
 }
 

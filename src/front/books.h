@@ -28,6 +28,19 @@ static inline uint64_t books_blocks(uint64_t bytes)
  * changed, which counts as refused by the slice. */
 int books_reserve(struct process *p, struct object *object);
 void books_cancel(struct process *p, const struct object *object);
+/* The same for what was reserved for a pool or graph to grow by. True: it is leaving, and the
+ * daemon is to be asked (grow_settle_exactly()). */
+bool books_cancel_growing(struct process *p, const struct object *object);
+/* For small.c, with the process's lock held: uncharges what the driver may have had for some time.
+ */
+void books_lessen_locked(struct process *p, uint32_t gpu, uint64_t bytes);
+/* Likewise: what was given back, but the driver may keep. It stays charged. */
+void books_leave_locked(struct process *p, uint32_t gpu, uint64_t bytes);
+/* Where the daemon may have posted less for what the driver packs as it likes, that is leaving:
+ * then what is charged is held again. */
+void books_unsure_leave(struct process *p);
+/* What was reserved may be elsewhere, until it is cancelled or dropped. */
+void books_managed(struct process *p, struct object *object);
 /* Books it by its handle. What had that handle before is gone without our seeing it, and is
  * dropped. -ENOMEM: it did not fit where it was expected to: free it, then books_cancel(). */
 int books_keep(struct process *p, struct object *object);
@@ -99,8 +112,15 @@ size_t books_list(struct process *p, enum object_kind kind, uint64_t memory, uin
 		  size_t room);
 /* How many pieces of pools were freed so far. False: one is being freed right now. */
 bool books_pieces_quiet(struct process *p, uint64_t *ret_freed);
-/* Forgets a growing object; `keep` bytes of it stay charged, the rest is leaving. */
-void books_forget(struct process *p, enum object_kind kind, uint64_t handle, uint64_t keep);
+/* Forgets a growing object that has no bytes of its own. */
+void books_forget(struct process *p, enum object_kind kind, uint64_t handle);
+/* Around the driver's call that destroys a pool: it is out of the books before, as its handle may
+ * be another one's afterwards, or say nothing, while what is in it is held still. It stays charged
+ * (*ret; kind OBJECT_NONE: it was not booked). Then it was destroyed, of which `keep` bytes stay
+ * charged as long as something may be elsewhere, and the rest is leaving; or was not. */
+void books_pool_ending(struct process *p, uint64_t handle, struct object *ret);
+void books_pool_ended(struct process *p, const struct object *pool, uint64_t keep);
+void books_pool_restore(struct process *p, const struct object *pool);
 /* One reference less; without the last the object is moved out, its amount still charged. *ret is
  * the object as it is then. False: not one of ours. */
 bool books_unreference(struct process *p, enum object_kind kind, uint64_t handle,
@@ -140,6 +160,9 @@ void books_waiting_end(struct process *p);
 /* A driver call that gives memory begins and ends, where none of the above counts it. */
 void books_call_begin(struct process *p);
 void books_call_end(struct process *p);
+/* The same for a call that is a question to the daemon, which does not wait until others stand
+ * still. */
+void books_question_begin(struct process *p);
 /* For people: the slice refused an allocation. */
 void books_count_refused(struct process *p, uint32_t gpu);
 /* Changes how often an object is referred to, and returns that; 0: not one of ours. */

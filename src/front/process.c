@@ -94,7 +94,7 @@ bool process_sweep(struct process *p)
 
 void process_settle(struct process *p, bool contexts, struct attach_settling *s)
 {
-	s->exact = contexts && !p->growing_count && !atomic_load(&p->has_managed);
+	s->exact = contexts && !p->growing_count && !atomic_load(&p->managed_count);
 	lock_acquire(&p->attaching);
 	attach_settle(&p->attachment, s);
 	lock_release(&p->attaching);

@@ -45,6 +45,11 @@ struct process_gpu {
 	/* Bytes that were given back to the driver, which may keep them, and stay charged until
 	 * they were told to the daemon: books_leaving_begin(). */
 	uint64_t leaving;
+	/* Of that what stays charged while some of what is charged may not be on the device. */
+	uint64_t remains;
+	/* What the daemon kept when it was last waited for in vain. */
+	_Atomic uint64_t kept_in_vain;
+	_Atomic uint64_t parting_in_vain; /* the same of parting_of() */
 	/* Held over a driver call that may make local memory grow: cuda/local.h. */
 	struct lock local_growing;
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
@@ -63,31 +68,44 @@ struct process {
 	struct object growing[PROCESS_GROWING_MAX];
 	uint32_t growing_count;
 	struct process_growth growth[2]; /* see process_growth_of() */
-	uint64_t growing_looks;          /* numbers of looks at what is held: books_look_begin() */
+	uint64_t growing_bytes;          /* booked for those */
+	uint64_t graph_bytes;            /* of that, for the memory of graphs */
+	uint32_t graph_count;            /* OBJECT_GRAPHs */
+	uint32_t freeing_count;          /* OBJECT_FREEINGs */
+	bool lessening;         /* what is dropped just now the driver may have had for some time */
+	uint64_t growing_looks; /* numbers of looks at what is held: books_look_begin() */
 	uint32_t graph_epoch;  /* changes when the memory behind a graph may have been taken away */
 	uint64_t graph_stream; /* where graphs with memory were launched last */
 	_Atomic uint32_t unlooked; /* times since it was looked whether the daemon is there */
 	uint64_t pieces_freed, pieces_freeing; /* of pools: how often, and how many are being */
 	_Atomic bool growing_restless;         /* something free in one may be given back */
+	_Atomic uint32_t growing_waits;        /* threads in calls that may do that just now */
 	/* Pools were destroyed of which something stayed: it was posted by the daemon, and nothing
 	 * else tells when it has gone. */
 	_Atomic bool has_remains;
-	_Atomic bool has_managed;      /* some of what is charged may not be on the device */
-	struct small_map *small_maps;  /* not in use */
-	uint64_t last_memory;          /* number of the latest OBJECT_PHYSICAL */
-	uint64_t last_freeing;         /* number of the latest OBJECT_FREEING */
-	uint64_t last_described;       /* number of the latest mark (proto/mark.h) */
-	uint32_t last_mapping, unmaps; /* number of the latest OBJECT_MAPPING; see cuda/vmm.c */
+	_Atomic uint32_t managed_count; /* objects that may not be on the device */
+	struct small_map *small_maps;   /* not in use */
+	uint64_t last_memory;           /* number of the latest OBJECT_PHYSICAL */
+	uint64_t last_freeing;          /* number of the latest OBJECT_FREEING */
+	uint64_t last_described;        /* number of the latest mark (proto/mark.h) */
+	uint32_t last_mapping, unmaps;  /* number of the latest OBJECT_MAPPING; see cuda/vmm.c */
 	struct environment_swap environment;
 	/* cuda/local.h: guards who looks closer; bytes a thread of the function that needs most;
 	 * functions that were not asked yet. */
 	struct lock local_lock;
 	_Atomic uint64_t local_most;
 	_Atomic uint32_t local_unknown;
-	struct gate *_Atomic gate; /* cuda/gate_parts.h; NULL: not armed */
+	_Atomic uint32_t libraries; /* OBJECT_LIBRARY that there are */
+	struct gate *_Atomic gate;  /* cuda/gate_parts.h; NULL: not armed */
 	/* Ledger GPU of each of the driver's devices, plus 1; 0: not asked yet; UINT8_MAX: none. */
 	_Atomic uint8_t device_gpu[LEDGER_GPUS_MAX];
 };
+
+/* Its own in the ledger; it must be attached. */
+static inline struct ledger_slot *process_slot(const struct process *p)
+{
+	return ledger_slot(&p->attachment.ledger, p->attachment.slot);
+}
 
 /* By enum object_kind. */
 static inline struct process_growth *process_growth_of(struct process *p, int kind)

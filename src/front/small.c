@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "front/process.h"
+#include "front/books.h"
 
 #define UNITS (uint32_t)(BLOCK_BYTES / SMALL_UNIT)
 #define MAPS_AT_ONCE 128
@@ -19,6 +19,8 @@ static void uncharge_block(struct process *p, uint32_t gpu)
 {
 	if (p->gpu[gpu].small.uncovered)
 		p->gpu[gpu].small.withheld++;
+	else if (p->lessening)
+		books_lessen_locked(p, gpu, BLOCK_BYTES);
 	else
 		ledger_uncharge(&p->attachment.ledger, p->attachment.slot, gpu, BLOCK_BYTES);
 }
@@ -27,7 +29,7 @@ static void uncharge_block(struct process *p, uint32_t gpu)
 static void block_given(struct process *p, const struct object *block)
 {
 	if (block->exported)
-		p->gpu[block->gpu].leaving += BLOCK_BYTES;
+		books_leave_locked(p, block->gpu, BLOCK_BYTES);
 	else
 		uncharge_block(p, block->gpu);
 }

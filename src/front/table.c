@@ -136,6 +136,7 @@ static inline void object_copy(struct object *to, const struct object *from)
 	to->gpu = from->gpu;
 	to->exported = from->exported;
 	to->described = from->described;
+	to->managed = from->managed;
 }
 
 int table_put(struct table *t, const struct object *object, struct object *ret_old)

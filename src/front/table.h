@@ -30,6 +30,14 @@ enum object_kind {
 	OBJECT_FUNCTION,
 	OBJECT_KERNEL,
 	OBJECT_GRAPH_LOCAL, /* the same of an executable graph in a context: by it and the GPU */
+	/* A library whose modules surely take memory: count is how many KiB; and how many their
+	 * code and small variables take; and that it is in a context, by a number of both: memory
+	 * is the library, count is 0 or those KiB, where it need not have been used there; and a
+	 * kernel of it. They go with their library, or the context. */
+	OBJECT_LIBRARY,
+	OBJECT_LIBRARY_CODE,
+	OBJECT_LIBRARY_IN,
+	OBJECT_LIBRARY_KERNEL,
 	/* Linear memory that a stream frees when it gets there: by a number of ours; memory is its
 	 * device pointer. */
 	OBJECT_FREEING,
@@ -52,6 +60,7 @@ struct object {
 	 */
 	bool exported;
 	bool described; /* by a descriptor that is marked: proto/mark.h */
+	bool managed;   /* may be elsewhere than on the device */
 };
 
 /* Zeroed: empty. Its memory stays until the process ends. */

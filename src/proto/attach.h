@@ -70,8 +70,9 @@ enum attach_kind {
 	 * so has no ledger of this session yet, takes them; others close them. */
 	ATTACH_RESUME = 5,
 	/* On a workload's connection: I am about to refuse memory for want of room. What processes
-	 * of the session held that have ended, or are ending, comes back first: the reply is sent
-	 * when the driver has it, at once where there are none, and within ATTACH_SWEEP_MS. A
+	 * of the session held that have ended, or are ending, comes back first, and so does what
+	 * others are posted with and have no more: the reply is sent when the driver has it, at
+	 * once where there is none of either, and within ATTACH_SWEEP_MS. A
 	 * daemon that does not know this says ATTACH_MALFORMED, and goes on. */
 	ATTACH_SWEEP = 6,
 };

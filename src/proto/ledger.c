@@ -423,6 +423,12 @@ void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint
 	atomic_store(&s->leaving, 0);
 	atomic_store(&s->parting, 0);
 	atomic_store(&s->described, 0);
+	atomic_store(&s->unsure, 0);
+	atomic_store(&s->growing, 0);
+	atomic_store(&s->restless, 0);
+	atomic_store(&s->managed, 0);
+	atomic_store(&s->lessened, 0);
+	atomic_store(&s->lowered, 0);
 	atomic_store(&s->calls_begun, 0);
 	atomic_store(&s->calls_done, 0);
 	atomic_store(&s->state, LEDGER_SLOT_LIVE);

@@ -140,7 +140,21 @@ struct ledger_slot {
 	/* Bytes of memory that this process gave back while a descriptor of it, which it exported
 	 * and marked (proto/mark.h), may have been open. The daemon makes it 0 when none is. */
 	_Atomic uint64_t described;
-	uint8_t reserved[48];
+	/* Charged, but perhaps not held any more, which nobody tells the process: bytes that it
+	 * gave back, or that the driver packs as it likes. Where it has memory that may be
+	 * elsewhere (`managed`) figures don't tell. */
+	_Atomic uint64_t unsure;
+	/* What its pools and graphs were seen to hold, and may have given back since, but while
+	 * they were just looked at (`restless` is 0): it looks soon. */
+	_Atomic uint64_t growing;
+	_Atomic uint32_t restless;
+	_Atomic uint32_t managed;
+	/* How often the process began to uncharge such bytes. */
+	_Atomic uint32_t lessened;
+	/* Not 0: the daemon may have posted less for such bytes, so that they are uncharged by its
+	 * leave alone, as what is leaving. */
+	_Atomic uint32_t lowered;
+	uint8_t reserved[16];
 	/* struct ledger_slot_gpu gpu[gpu_count] follows; the stride is in the header */
 };
 
@@ -179,6 +193,12 @@ LEDGER_ASSERT(offsetof(struct ledger_slot, exported) == 56);
 LEDGER_ASSERT(offsetof(struct ledger_slot, leaving) == 60);
 LEDGER_ASSERT(offsetof(struct ledger_slot, parting) == 64);
 LEDGER_ASSERT(offsetof(struct ledger_slot, described) == 72);
+LEDGER_ASSERT(offsetof(struct ledger_slot, unsure) == 80);
+LEDGER_ASSERT(offsetof(struct ledger_slot, growing) == 88);
+LEDGER_ASSERT(offsetof(struct ledger_slot, restless) == 96);
+LEDGER_ASSERT(offsetof(struct ledger_slot, managed) == 100);
+LEDGER_ASSERT(offsetof(struct ledger_slot, lessened) == 104);
+LEDGER_ASSERT(offsetof(struct ledger_slot, lowered) == 108);
 LEDGER_ASSERT(sizeof(struct ledger_slot) == 128);
 LEDGER_ASSERT(sizeof(struct ledger_header) == 112);
 LEDGER_ASSERT(offsetof(struct ledger_header, time_offset) == 36);

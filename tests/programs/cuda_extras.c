@@ -1,5 +1,6 @@
 /* The driver API's rarer calls, and what older programs call. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -278,20 +279,28 @@ static void check_order(int argc, char **argv)
 	OK(cuStreamSynchronize(stream));
 }
 
-/* The other process: opens what it reads, waits for it on a stream, and records it itself. */
-static void check_shared_events_child(int argc, char **argv)
+/* What every other process begins with: the event that it reads, opened. */
+static CUfunction other_begin(CUstream *stream, CUevent *event)
 {
 	CUipcEventHandle handle;
-	CUevent event;
-	CUstream stream;
-	uint32_t ns = 4000000000;
-	void *params[] = {&ns};
 
 	check_context();
 	CUfunction f = check_kernel(ptx, "sleep");
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
 	EXPECT(fread(&handle, sizeof(handle), 1, stdin) == 1);
-	OK(cuIpcOpenEventHandle(&event, handle));
+	OK(cuIpcOpenEventHandle(event, handle));
+	return f;
+}
+
+/* The other process: opens what it reads, waits for it on a stream, and records it itself. */
+static void check_shared_events_child(int argc, char **argv)
+{
+	uint32_t ns = 4000000000;
+	void *params[] = {&ns};
+	CUevent event;
+	CUstream stream;
+	CUfunction f = other_begin(&stream, &event);
+
 	double start = check_seconds();
 	EXPECT_RESULT(cuEventQuery(event), CUDA_ERROR_NOT_READY);
 	OK(cuStreamWaitEvent(stream, event, 0));
@@ -357,6 +366,119 @@ static void check_shared_events(int argc, char **argv)
 	OK(cuEventDestroy_v2(event));
 }
 
+/* The other process: records what it reads before the first one's work is done. */
+static void check_shared_events_again_child(int argc, char **argv)
+{
+	uint32_t ns = 4000000000;
+	void *params[] = {&ns};
+	CUevent event;
+	CUstream stream;
+	CUfunction f = other_begin(&stream, &event);
+
+	launch(f, stream, params);
+	OK(cuEventRecord(event, stream));
+	puts("recorded");
+	fflush(stdout);
+	getchar();
+	OK(cuStreamSynchronize(stream));
+	OK(cuEventDestroy_v2(event));
+}
+
+static void *wait_for_event(void *event)
+{
+	check_context();
+	OK(cuEventSynchronize(event));
+	return NULL;
+}
+
+/* Who waits for an event waits for what was recorded when it began to, whoever records it then. */
+static void check_shared_events_again(int argc, char **argv)
+{
+	CUipcEventHandle handle;
+	CUevent event;
+	CUstream stream;
+	char line[16] = "", self[4096] = "", command[8192];
+	uint32_t ns = 2000000000;
+	void *params[] = {&ns};
+	pthread_t waiter;
+
+	check_context();
+	CUfunction f = check_kernel(ptx, "sleep");
+	EXPECT(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+	OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+	OK(cuIpcGetEventHandle(&handle, event));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+
+	int from[2], to[2];
+	EXPECT(pipe(from) == 0 && pipe(to) == 0);
+	snprintf(command, sizeof(command),
+		 "exec '%s' shared-events-again-child <&%d >&%d %d<&- %d>&-", self, to[0], from[1],
+		 to[1], from[0]);
+	launch(f, stream, params);
+	OK(cuEventRecord(event, stream));
+	EXPECT(pthread_create(&waiter, NULL, wait_for_event, event) == 0);
+	usleep(100000);
+	pid_t pid = fork();
+	if (pid == 0) {
+		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		_exit(127);
+	}
+	close(from[1]);
+	close(to[0]);
+	EXPECT(write(to[1], &handle, sizeof(handle)) == sizeof(handle));
+	EXPECT(read(from[0], line, sizeof(line)) > 0);
+	EXPECT(pthread_join(waiter, NULL) == 0);
+	EXPECT_RESULT(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+	EXPECT(write(to[1], "\n", 1) == 1);
+	int status;
+	EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+	OK(cuEventDestroy_v2(event));
+}
+
+/* As nvcc writes PTX for a driver: in a fat binary, compressed as a block of LZ4. This one is a
+ * single run of literals, which is the simplest there is. */
+static size_t fatbin_make(uint8_t *to, const char *text, uint32_t flags)
+{
+	const size_t length = strlen(text) + 1, header_size = 16, entry_size = 64;
+	uint8_t *data = to + header_size + entry_size;
+	size_t n = 0, rest = length - 15;
+
+	data[n++] = 15 << 4;
+	for (; rest >= 255; rest -= 255)
+		data[n++] = 255;
+	data[n++] = (uint8_t)rest;
+	memcpy(data + n, text, length);
+	n += length;
+	const uint32_t header[4] = {0xba55ed50, 16 << 16 | 1, (uint32_t)(entry_size + n), 0};
+	const uint32_t entry[16] = {
+		[0] = 0x101 << 16 | 1, [1] = entry_size,       [2] = (uint32_t)n,
+		[4] = (uint32_t)n,     [6] = 8 | 7 << 16,      [7] = 70,
+		[10] = flags,          [14] = (uint32_t)length};
+
+	memcpy(to, header, sizeof(header));
+	memcpy(to + header_size, entry, sizeof(entry));
+	return header_size + entry_size + n;
+}
+
+static void check_compressed(int argc, char **argv)
+{
+	static uint8_t image[65536];
+	CUfunction f;
+	CUmodule module;
+
+	check_context();
+	size_t size = fatbin_make(image, ptx, 0x2011);
+	OK(cuModuleLoadData(&module, image));
+	OK(cuModuleGetFunction(&f, module, "sleep"));
+	OK(cuModuleUnload(module));
+	/* It ends in the middle of a run; and one by a newer method. */
+	image[16 + 64] = 0xff;
+	memset(image + 16 + 64 + 1, 255, size - 16 - 64 - 1);
+	EXPECT_RESULT(cuModuleLoadData(&module, image), CUDA_ERROR_INVALID_IMAGE);
+	fatbin_make(image, ptx, 0x8011);
+	EXPECT_RESULT(cuModuleLoadData(&module, image), CUDA_ERROR_NO_BINARY_FOR_GPU);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
@@ -366,10 +488,13 @@ int main(int argc, char **argv)
 		{"prefetch-batches", check_prefetch_batches},
 		{"clusters", check_clusters},
 		{"dot", check_dot},
+		{"compressed", check_compressed},
 		{"clones-keep-objects", check_clones_keep_objects},
 		{"order", check_order},
 		{"shared-events", check_shared_events},
 		{"shared-events-child", check_shared_events_child},
+		{"shared-events-again", check_shared_events_again},
+		{"shared-events-again-child", check_shared_events_again_child},
 	};
 
 	return checks_main(argc, argv, checks, ARRAY_SIZE(checks));

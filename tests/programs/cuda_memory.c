@@ -1,5 +1,8 @@
 /* The allocation families beyond linear memory: pools, virtual memory, arrays, managed and host
  * memory, sharing between processes. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -494,6 +497,43 @@ static void check_pointers(int argc, char **argv)
 		      CUDA_ERROR_INVALID_VALUE);
 }
 
+static _Atomic bool retained_enough;
+
+static void *retain_again(void *address)
+{
+	CUmemGenericAllocationHandle handle;
+
+	while (!retained_enough)
+		if (cuMemRetainAllocationHandle(&handle, address) == CUDA_SUCCESS)
+			OK(cuMemRelease(handle));
+	return NULL;
+}
+
+/* Memory whose last mapping goes just when another thread asks for its handle. */
+static void check_retain(int argc, char **argv)
+{
+	const CUmemAllocationProp prop = device_prop();
+	CUmemGenericAllocationHandle handle;
+	pthread_t threads[3];
+	CUdeviceptr at;
+
+	check_context();
+	size_t before = check_free_bytes();
+	OK(cuMemAddressReserve(&at, MIB(2), 0, 0, 0));
+	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
+		EXPECT(pthread_create(&threads[i], NULL, retain_again, (void *)(uintptr_t)at) == 0);
+	for (int i = 0; i < 4000; i++) {
+		OK(cuMemCreate(&handle, MIB(2), &prop, 0));
+		OK(cuMemMap(at, MIB(2), 0, handle, 0));
+		OK(cuMemRelease(handle));
+		OK(cuMemUnmap(at, MIB(2)));
+	}
+	retained_enough = true;
+	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
+		EXPECT(pthread_join(threads[i], NULL) == 0);
+	EXPECT(check_free_bytes() == before);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
@@ -504,6 +544,7 @@ int main(int argc, char **argv)
 		{"ipc-child", ipc_child},     {"vmm-share", check_vmm_share},
 		{"vmm-child", vmm_child},     {"pool-share", check_pool_share},
 		{"pool-child", pool_child},   {"pointers", check_pointers},
+		{"retain", check_retain},
 	};
 
 	return checks_main(argc, argv, checks, ARRAY_SIZE(checks));

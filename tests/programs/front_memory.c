@@ -279,20 +279,32 @@ static int check_fork(void)
 	return 0;
 }
 
-/* Killed in the middle of everything, many times; the slice is whole afterwards. */
+/* Killed in the middle of everything, many times; the slice is whole afterwards. Half of them are
+ * killed as they come, perhaps before they have anything; the others when they had memory. */
 static int check_killed(void)
 {
 	for (int i = 0; i < 50; i++) {
+		int had[2];
+		CHECK(pipe(had) == 0);
 		pid_t child = fork();
 
 		if (child == 0) {
 			churn(NULL);
+			if (write(had[1], "", 1) != 1)
+				_exit(1);
 			for (;;)
 				churn(NULL);
+		}
+		CHECK(child > 0);
+		close(had[1]);
+		if (i % 2) {
+			char byte;
+			CHECK(read(had[0], &byte, 1) == 1);
 		}
 		usleep(500 + (useconds_t)(i * 137) % 3000);
 		kill(child, SIGKILL);
 		waitpid(child, NULL, 0);
+		close(had[0]);
 	}
 	for (int i = 0; i < 500 && room() != LIMIT; i++)
 		usleep(10000);

@@ -19,6 +19,8 @@
 #include "slice_families.h"
 
 #define HELD 8
+/* For so long it is waited for the others to begin. */
+#define BEGIN_SECONDS 30
 
 static const char *const families[] = {"linear", "pitch", "managed", "async",
 				       "pool",   "vmm",   "mapped",  "array"};
@@ -127,7 +129,6 @@ int main(int argc, char **argv)
 {
 	long seconds = argc == 3 ? strtol(argv[1], NULL, 10) : 0;
 	long processes = argc == 3 ? strtol(argv[2], NULL, 10) : 0, looks = 0, changes = 0;
-	time_t end = time(NULL) + seconds;
 	nvmlDevice_t device;
 	size_t slice;
 	uint64_t free_bytes, before = 0;
@@ -137,11 +138,14 @@ int main(int argc, char **argv)
 			churn((unsigned)i + 1);
 	if (!begin() || !nvml_open(&device) || cuDeviceTotalMem_v2(&slice, 0) != CUDA_SUCCESS)
 		return 2;
-	while (time(NULL) < end) {
+	/* They are at it when what is free changes. */
+	time_t start = time(NULL), end = start + seconds;
+	while (time(NULL) < (changes < 2 && seconds ? start + BEGIN_SECONDS : end)) {
 		if (!look(device, slice, &free_bytes))
 			return 1;
 		looks++;
-		changes += free_bytes != before;
+		if (free_bytes != before && ++changes == 2)
+			end = time(NULL) + seconds;
 		before = free_bytes;
 		if (looks % 100000 == 0 && isatty(STDERR_FILENO))
 			fprintf(stderr, "\r%ld looks", looks);

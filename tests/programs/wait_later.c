@@ -8,6 +8,7 @@
  *   thread    the same, and another thread hands the others in
  *   value     a stream waits for the word with COUNT kernels behind it; as many run in another one
  *   callback  a host function waits until another thread's kernels are done; COUNT more behind it
+ *   lock      host functions between the kernels take a lock, under which all is handed in
  *   long      nothing waits: a kernel of COUNT * KERNEL_US in a stream, and another thread that
  * hands a short one into another, which waits at the gate meanwhile THINK_US: what a thread does
  * between two kernels that it hands in. Says "up" first, then the seconds of each round. */
@@ -46,7 +47,9 @@ static struct {
 	CUfunction wait, set, timed;
 	CUdeviceptr word, ring, slot;
 	sem_t begin, end, called;
-} it;
+	pthread_mutex_t lock;
+	unsigned locked; /* under the lock: host functions that had it */
+} it = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool is(const char *how)
 {
@@ -84,6 +87,38 @@ static void called(void *unused)
 {
 	while (sem_wait(&it.called) < 0)
 		;
+}
+
+static void locked(void *unused)
+{
+	pthread_mutex_lock(&it.lock);
+	it.locked++;
+	pthread_mutex_unlock(&it.lock);
+}
+
+static void locked_in_stream(CUstream stream, CUresult status, void *value)
+{
+	EXPECT(stream == it.waits && status == CUDA_SUCCESS && value == &it);
+	locked(value);
+}
+
+static void under_lock(void)
+{
+	unsigned before = it.locked;
+
+	for (unsigned i = 0; i < it.count; i++) {
+		pthread_mutex_lock(&it.lock);
+		if (i % 2)
+			OK(cuStreamAddCallback(it.waits, locked_in_stream, &it, 0));
+		else
+			OK(cuLaunchHostFunc(it.waits, locked, NULL));
+		pthread_mutex_unlock(&it.lock);
+		pthread_mutex_lock(&it.lock);
+		timed_launch(it.waits, it.us);
+		pthread_mutex_unlock(&it.lock);
+	}
+	OK(cuStreamSynchronize(it.waits));
+	EXPECT(it.locked == before + it.count);
 }
 
 /* What the other thread does in a round. */
@@ -137,6 +172,10 @@ static bool with_thread(void)
 
 static void round_play(uint32_t round)
 {
+	if (is("lock")) {
+		under_lock();
+		return;
+	}
 	if (with_thread() && !is("long"))
 		sem_post(&it.begin);
 	round_begin(round);

@@ -218,6 +218,11 @@ class Ledger:
     def set_exported(self, slot):
         struct.pack_into("<I", self.map, self._slot(slot) + 56, 1)
 
+    def add_used(self, slot, bytes_, gpu=0):
+        at = self._slot(slot) + 128 + gpu * 32
+        used, = struct.unpack_from("<q", self.map, at)
+        struct.pack_into("<q", self.map, at, used + bytes_)
+
     def books(self, slot, gpu=0):
         """(used, settled)"""
         return struct.unpack_from("<qq", self.map, self._slot(slot) + 128 + gpu * 32)

@@ -20,7 +20,7 @@ NONE, CARVE = limits.limiters([])
 
 @pytest.mark.parametrize("check", [
     lambda by: limits.family(BUILD, by, "linear"), lambda by: limits.race(BUILD, by, "async", 1),
-    lambda by: limits.race_exact(BUILD, by, "async", 1), lambda by: limits.view(BUILD, by, 1),
+    lambda by: limits.race_exact(BUILD, by, "async", 1), lambda by: limits.view(BUILD, by, 2),
     lambda by: limits.kills(BUILD, by, 20)])
 def test_a_check_tells_who_holds(check):
     held, not_held = check(CARVE), check(NONE)

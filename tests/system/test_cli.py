@@ -804,3 +804,22 @@ def test_gpus_of_a_session_are_told_as_they_are_named(make_host):
     # A request is asked about as it would be made.
     done = host.carve("explain", "--vram", "1", "--wait-for", "3", "--priority", "-5", "--name", "x", "--session-timeout", "9")
     assert done.stdout.startswith("1 GiB: would be granted: 1 GiB on GPU "), done.stderr
+
+
+def test_the_daemon_that_is_started_after_a_crash_has_the_settings_of_the_one_before(host, tmp_path):
+    """Its configuration; not where that one ended in order."""
+    config = tmp_path / "my config.json"
+    config.write_text('{"timeSlicing": {"mode": "strict", "lease": "100ms"}}')
+    runtime = host.env["CARVE_RUNTIME_DIR"]
+
+    def mode():
+        return host.carve_json("timeslicing")[0]["mode"]
+
+    assert host.run([BUILD / "carved", "--runtime-dir", runtime, "--config", config]).returncode == 0
+    assert mode() == "strict"
+    os.kill(host.daemon_pid(), signal.SIGKILL)
+    assert mode() == "strict"
+    pid = host.daemon_pid()
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not os.path.exists(f"{runtime}/carved.sock"))
+    assert mode() == "off"

@@ -402,6 +402,60 @@ def test_what_goes_beyond_the_slice_is_ended_where_the_policy_says_so(make_daemo
     assert daemon.show(session)["over_killed"] == 1
 
 
+@pytest.mark.parametrize("whose", ["own", "another", "ended"])
+def test_only_what_another_session_exported_is_inherited(make_daemon, make_child, tmp_path, whose):
+    """What a session's own processes gave back it had in its slice: it is no excuse for what goes beyond that."""
+    config = tmp_path / "config.json"
+    config.write_text('{"over_policy": "kill", "over_seconds": 1}')
+    daemon = make_daemon(args=["--config", config])
+    session = daemon.grant(vram="2")["id"]
+    theirs = session if whose == "own" else daemon.grant(vram="8")["id"]
+    exporter, child = make_child(daemon, theirs), make_child(daemon, session)
+    observe(daemon, theirs).set_exported(exporter.slot)
+    assert exporter.say(f"charge {GIB + GIB // 2}") == "ok"
+    # Whatever it writes about itself, it was granted no more.
+    observe(daemon, theirs).add_used(exporter.slot, 64 * GIB)
+    daemon.processes = [(0, child.pid, GIB)]
+    daemon.write_state()
+    exporter.kill()
+    wait_until(lambda: "process.ended" in daemon.log())
+    if whose == "ended":
+        daemon.call("DELETE", f"/v1/sessions/{theirs}?force=1")
+    daemon.processes = [(0, child.pid, (3 if whose != "ended" else 12) * GIB)]
+    daemon.write_state()
+    if whose == "another":
+        wait_until(lambda: "session.over " in daemon.log())
+        time.sleep(2)
+        assert child.process.poll() is None
+        return
+    assert child.process.wait(60) == -signal.SIGKILL
+    assert daemon.show(session)["over_killed"] == 1
+
+
+def test_a_driver_that_fails_takes_nobodys_excuse(make_daemon, make_child, tmp_path):
+    """What a session inherited it has still when the driver answers again."""
+    config = tmp_path / "config.json"
+    config.write_text('{"over_policy": "kill", "over_seconds": 1}')
+    daemon = make_daemon(args=["--config", config])
+    session, theirs = daemon.grant(vram="2")["id"], daemon.grant(vram="8")["id"]
+    exporter, child = make_child(daemon, theirs), make_child(daemon, session)
+    observe(daemon, theirs).set_exported(exporter.slot)
+    assert exporter.say(f"charge {GIB + GIB // 2}") == "ok"
+    exporter.kill()
+    daemon.processes = [(0, child.pid, 3 * GIB)]
+    daemon.write_state()
+    wait_until(lambda: daemon.show(session)["over_bytes"])
+    time.sleep(4)  # longer than what was left is waited for
+    daemon.failing = True
+    daemon.write_state()
+    time.sleep(2.5)
+    daemon.failing = False
+    daemon.write_state()
+    time.sleep(4)
+    assert child.process.poll() is None
+    assert daemon.show(session)["over_bytes"] == GIB
+
+
 def test_policy_waits_out_what_the_driver_reports_late(make_daemon, make_child, tmp_path):
     """A moment's figure beyond the slice ends nobody: it has to be there each time, and for so long."""
     config = tmp_path / "config.json"
@@ -434,7 +488,8 @@ def test_policy_waits_out_what_the_driver_reports_late(make_daemon, make_child, 
     ('{"over_policy": 1}', "over_policy"), ('{"over_tolerance": "-1MiB"}', "over_tolerance"),
     ('{"over_tolerance": "nanMiB"}', "over_tolerance"), ('{"over_seconds": 0}', "over_seconds"),
     ('{"state_dir": "state"}', "absolute path"), ('{"state_dir": 3}', "absolute path"), ('{"state_dir": "/x"}', None),
-    ('{"colour": "red"}', "unknown key 'colour'"), ('{"over_seconds": 2, "over_seconds": 3}', "line")])
+    ('{"colour": "red"}', "unknown key 'colour'; there are over_policy, "),
+    ('{"timeSlicing": {"laese": "5ms"}}', "unknown field 'laese'; time-slicing takes mode, lease, granularity\n"), ('{"over_seconds": 2, "over_seconds": 3}', "line")])
 def test_check_config(tmp_path, text, wrong):
     config = tmp_path / "config.json"
     config.write_text(text)
@@ -826,3 +881,47 @@ def test_a_false_ledger_is_not_adopted(daemon, make_child):
     assert child.status == OK and child.slot == 1
     for fd in false:
         os.close(fd)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_another_users_memory_of_that_name_is_nobodys_ledger(daemon, make_child):
+    """Mapped: else the session would be taken for one whose ledger is out of reach, which nobody may use."""
+    session = daemon.grant(vram="4")["id"]
+    script = f"""
+import mmap, os, sys
+kept = []
+for kind in ("limits", "ledger"):
+    fd = os.memfd_create(f"carve-{{kind}}:{session}", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 65536)
+    kept.append(mmap.mmap(fd, 65536))
+print("mapped", flush=True)
+sys.stdin.read()
+"""
+    other = subprocess.Popen(["/usr/bin/python3", "-c", script], user=65534, group=65534, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == "mapped\n"
+    daemon.restart()
+    assert "ledger.out_of_reach" not in daemon.log()
+    child = make_child(daemon, session)
+    assert child.status == OK and child.slot == 1
+    daemon.restart()  # its own is found among those
+    assert child.say(f"charge {MIB}") == "ok" and daemon.show(session)["gpus"][0]["used_bytes"] == MIB
+    other.communicate()
+
+
+def test_descriptors_in_empty_messages_are_closed(daemon):
+    """As in any other that is not understood: nobody can fill the daemon's table with them."""
+    def held():
+        return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+    assert daemon.call("GET", "/v1/version").status == 200
+    before = held()
+    with open("/dev/null") as null:
+        for _ in range(20):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.connect(str(daemon.runtime / "attach.sock"))
+                socket.send_fds(s, [b""], [null.fileno()] * 2)
+                s.settimeout(10)
+                s.recv(1)  # it hangs up: the message was seen
+    # A sample may be under way, which opens files for a moment; what the messages had would stay.
+    wait_until(lambda: held() <= before + 1, timeout=10)

@@ -115,3 +115,13 @@ def test_a_slice_larger_than_the_device_shows_the_device(mig):
     seen = json.loads(out)
     assert 4 * GIB < seen["cuda total"] < 5 * GIB and seen["memory"][1] == seen["cuda total"]
     assert seen["memory"][0] < seen["memory"][1]
+
+
+def test_a_gpu_in_mig_mode_is_shown_as_one_that_gives_no_slices(make_host):
+    host = make_host("a100-40gb+mig,h100-80gb")
+    assert host.carve("gpu", "list").stdout.endswith("GPU 0 is in MIG mode: no slices of it are granted\n")
+    first, second = json.loads(host.carve("check", "--json").stdout)["gpus"]
+    for what in ("memory", "compute"):
+        assert first[what]["enforced_by"] == "nothing" and "MIG mode" in first[what]["strength"]
+        assert "MIG" not in second[what]["strength"]
+    assert "in MIG mode" in host.carve("explain", "--vram", "4").stdout

@@ -127,9 +127,18 @@ def test_nothing_of_the_front_gets_into_a_capture(make_host, mode):
     assert int(captures) > 100 and gate["leaked"] == 0
 
 
+def test_streams_without_a_record_are_not_asked_about_when_they_are_gone(make_host):
+    streams, gate = on_sim(make_host("h100-80gb"), "contended", BUILD / "tests/programs/stream_churn", "4")
+    assert int(streams) > 100 and gate["leaked"] == 0
+
+
 @pytest.mark.timed
 def test_what_waits_for_work_that_is_handed_in_later_is_handed_in_soon(make_host):
     """Nothing that is in flight ends before all is: what passes then without room doubles."""
     host = make_host("h100-80gb")
-    took, gate = on_sim(host, "contended", BUILD / "tests/programs/enqueue_behind", "200")
-    assert float(took) < 12 and gate["leaked"] == 0, took
+    program = BUILD / "tests/programs/enqueue_behind", "200"
+    direct = host.run(program, timeout=60)
+    assert direct.returncode == 0, direct.stderr
+    took, gate = on_sim(host, "contended", *program)
+    # Most of both is what filling memory takes this machine.
+    assert float(took) < 1.5 * float(direct.stdout) + 3 and gate["leaked"] == 0, (took, direct.stdout)

@@ -4,13 +4,17 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
+import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 
 import pytest
 
 from conftest import BUILD, another_user_can_read, clean_env, listens, run, wait_until
+from test_slice_corners import BEGIN
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -490,10 +494,26 @@ class Daemon:
         self.dir = tempfile.mkdtemp(prefix="carve-test-")
         self.config = pathlib.Path(self.dir, "config.json")
         self.config.write_text(json.dumps(config))
-        self.process = host.popen([BUILD / "carved", "--runtime-dir", self.dir + "/run", "--config", self.config,
-                                   "--foreground"])
         host.env["CARVE_RUNTIME_DIR"] = self.dir + "/run"
+        self.start()
+
+    def start(self):
+        self.process = self.host.popen([BUILD / "carved", "--runtime-dir", self.dir + "/run", "--config", self.config,
+                                        "--foreground"])
         wait_until(lambda: listens(self.dir + "/run/carved.sock"))
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate(timeout=60)
+
+    def renew(self, how):
+        """Another daemon from here on."""
+        if how == "killed":
+            self.kill()
+            self.start()
+        elif how == "taken over":
+            done = self.host.run([BUILD / "carved", "--takeover"])
+            assert done.returncode == 0, done.stderr
 
     def close(self):
         self.process.terminate()
@@ -723,3 +743,140 @@ def test_policy_ends_nobody_for_what_an_exporter_of_another_session_left(policed
     importer.communicate("", timeout=60)
     assert importer.returncode == 0
     exporter.communicate("", timeout=60)
+
+
+LEAVER = r"""
+import socket
+begin()
+result, handle = create(1200 * MIB)
+assert result == 0
+there = socket.socket(fileno=int(sys.argv[1]))
+socket.send_fds(there, [b"x"], [export(handle)])
+sys.stdin.read()
+"""
+TAKER = r"""
+import socket, subprocess
+begin()
+assert take(1400 * MIB)[0] == 0
+here = socket.socket(fileno=int(sys.argv[1]))
+fd = socket.recv_fds(here, 1, 1)[1][0]
+print("has", flush=True)
+for word in sys.stdin:
+    if word == "import\n": handle = import_(fd)
+    if word == "close\n": os.close(fd)
+    if word.startswith("cheat "):
+        cheat = subprocess.Popen(word.split()[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert cheat.stdout.readline() and cheat.stdout.readline() == "holds\n"
+    if word == "caught\n": assert cheat.wait(60) == -9
+    print("done", flush=True)
+"""
+
+
+class Heirs:
+    """A process with 1200 MiB in a session of 3 GiB, and one with 1400 MiB in one of 2 GiB that has a descriptor of those."""
+
+    def __init__(self, host, session=None):
+        self.host = host
+        self.here, there = socket.socketpair()
+        mine = ("--session", session) if session else ("--ephemeral", "--vram", "3")
+        with there:
+            self.leaver = self.start(mine, LEAVER, there)
+        self.taker = self.start(("--ephemeral", "--vram", "2"), TAKER, self.here)
+        assert self.taker.stdout.readline() == "has\n"
+        self.here.close()
+        self.id = next(s["id"] for s in host.carve_json("session", "list") if s["vram_bytes"] == 2 * GIB)
+
+    def start(self, where, code, end):
+        return self.host.popen([CARVE, "run", "--isolation", "preload", *where, "--", sys.executable, "-c", BEGIN + code,
+                                str(end.fileno())], stdin=subprocess.PIPE, pass_fds=[end.fileno()])
+
+    def say(self, *words):
+        for word in words:
+            self.taker.stdin.write(word + "\n")
+            self.taker.stdin.flush()
+            assert self.taker.stdout.readline() == "done\n"
+
+    def leave(self):
+        self.leaver.communicate("", timeout=60)
+        assert self.leaver.returncode == 0
+
+    def is_over(self):
+        return show(self.host, self.id)["over_bytes"] > 256 * MIB
+
+    def stays(self):
+        """What it has is shown, and it lives on."""
+        wait_until(lambda: self.is_over() or self.taker.poll() is not None)
+        time.sleep(4)
+        assert self.taker.poll() is None and self.is_over()
+        assert show(self.host, self.id)["over_killed"] == 0
+        self.taker.communicate("", timeout=60)
+        assert self.taker.returncode == 0
+
+
+@pytest.mark.parametrize("how", ["killed", "taken over"])
+def test_what_an_exporter_left_is_excused_by_a_new_daemon(policed, how):
+    daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=1)
+    heirs = Heirs(policed.host)
+    heirs.say("import", "close")
+    heirs.leave()
+    wait_until(heirs.is_over)
+    time.sleep(4)  # longer than what was left is waited for
+    daemon.renew(how)
+    heirs.stays()
+
+
+def test_what_an_exporter_leaves_while_there_is_no_daemon_is_excused(policed):
+    daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=1)
+    heirs = Heirs(policed.host)
+    heirs.say("import", "close")
+    books = sqlite3.connect(daemon.dir + "/run/carve.db")
+    wait_until(lambda: books.execute("SELECT * FROM exporter WHERE exports").fetchall())
+    books.close()
+    daemon.kill()
+    heirs.leaver.kill()  # its command would start one
+    heirs.leaver.communicate(timeout=60)
+    daemon.start()
+    heirs.stays()
+
+
+@pytest.mark.parametrize("whose, how, open_", [
+    ("one-off", "", "open"), ("one-off", "killed", "closed"), ("session", "", "closed"), ("session", "killed", "open")])
+def test_what_only_a_descriptor_kept_is_excused_when_it_is_imported(policed, whose, how, open_):
+    """Long after its exporter ended, and its session with it."""
+    daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=1)
+    host = policed.host
+    heirs = Heirs(host, host.carve_json("session", "request", "--vram", "3")["id"] if whose == "session" else None)
+    heirs.leave()
+    time.sleep(4)
+    daemon.renew(how)
+    time.sleep(4)
+    heirs.say("import", *(["close"] if open_ == "closed" else []))
+    heirs.stays()
+
+
+def test_what_is_imported_while_there_is_no_daemon_is_excused(policed):
+    daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=1)
+    heirs = Heirs(policed.host)
+    heirs.leave()
+    time.sleep(4)
+    daemon.kill()
+    heirs.say("import", "close")
+    daemon.start()
+    heirs.stays()
+
+
+@pytest.mark.parametrize("how", ["killed", "taken over"])
+def test_nobody_who_gets_round_is_excused_by_a_new_daemon(policed, how):
+    """Also while a descriptor keeps what an exporter left."""
+    daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=3)
+    host = policed.host
+    heirs = Heirs(host)
+    heirs.leave()
+    time.sleep(4)  # longer than what was left is waited for
+    cheat = map(str, (*bare(host), REACH, "path", driver_of(host), GIB))
+    heirs.say("cheat " + " ".join(cheat))
+    daemon.renew(how)
+    heirs.say("caught")
+    wait_until(lambda: show(host, heirs.id)["over_killed"])
+    assert heirs.taker.poll() is None
+    heirs.taker.communicate("", timeout=60)

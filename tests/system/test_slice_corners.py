@@ -302,6 +302,41 @@ sys.stdin.read()
     nothing_is_left(host)
 
 
+# Locks come and go, on every CPU, so that who reads their list piece by piece misses some of it at times.
+CHURN = r"""
+import fcntl, os, sys
+os.sched_setaffinity(0, [int(sys.argv[2])])
+files = [os.open(f"{sys.argv[1]}/{sys.argv[2]}-{i}", os.O_CREAT | os.O_RDWR) for i in range(150)]
+print(flush=True)
+while True:
+    for file in files: fcntl.flock(file, fcntl.LOCK_EX)
+    for file in files: fcntl.flock(file, fcntl.LOCK_UN)
+"""
+
+
+def test_the_locks_of_others_hide_no_descriptor(host, tmp_path):
+    churns = [subprocess.Popen([sys.executable, "-c", CHURN, str(tmp_path), str(cpu)], stdout=subprocess.PIPE)
+              for cpu in sorted(os.sched_getaffinity(0))[:4]]
+    try:
+        for churn in churns:
+            churn.stdout.readline()
+        said = in_slice(host, DESCRIBED + r"""
+begin()
+before, fd = room(), described(1024 * MIB)
+seen, end = set(), time.monotonic() + 5
+while time.monotonic() < end:
+    seen.add(before - room())
+    time.sleep(0.01)
+os.close(fd)
+print(json.dumps([sorted(seen), come_back(before) - before]))
+""")
+    finally:
+        for churn in churns:
+            churn.kill()
+            churn.communicate()
+    assert said == [[GIB], 0]
+
+
 def test_a_new_daemon_knows_what_descriptors_keep(host):
     program = host.popen([BUILD / "carve", "run", "--vram", "3", "--", sys.executable, "-c", BEGIN + DESCRIBED + r"""
 begin()
@@ -468,6 +503,60 @@ print(json.dumps({"before": before, "after": room()}))
     nothing_is_left(host)
 
 
+# What each way to memory is answered with.
+ALL_WAYS = r"""
+class Descriptor(c.Structure):
+    _fields_ = [("width", c.c_size_t), ("height", c.c_size_t), ("depth", c.c_size_t), ("format", c.c_int),
+                ("channels", c.c_uint), ("flags", c.c_uint)]
+pointer, pitch, handle = c.c_uint64(), c.c_size_t(), c.c_void_p()
+def all_ways():
+    array = c.byref(Descriptor(64, 64, 0, 1, 4, 0))
+    return [take(4 * MIB)[0], take(4)[0], cuda.cuMemAllocManaged(c.byref(pointer), c.c_size_t(4 * MIB), 1),
+            cuda.cuMemAllocPitch_v2(c.byref(pointer), c.byref(pitch), c.c_size_t(400), c.c_size_t(400), 4),
+            cuda.cuArray3DCreate_v2(c.byref(handle), array), cuda.cuMipmappedArrayCreate(c.byref(handle), array, 2),
+            cuda.cuMemAllocAsync(c.byref(pointer), c.c_size_t(4 * MIB), None), cuda.cuMemFree_v2(pointer)]
+begin()
+"""
+
+
+def said_alone_and_in_slice(host, code):
+    alone = host.run([sys.executable, "-c", BEGIN + code])
+    assert alone.returncode == 0, alone.stderr
+    return json.loads(alone.stdout), in_slice(host, code)
+
+
+def test_a_context_that_is_no_more_is_what_the_driver_says(host):
+    """Not a slice that is full."""
+    alone, in_it = said_alone_and_in_slice(host, ALL_WAYS + r"""
+assert cuda.cuDevicePrimaryCtxReset_v2(0) == 0
+reset = all_ways()
+begin()
+other = c.c_void_p()
+assert cuda.cuCtxCreate_v2(c.byref(other), 0, 0) == cuda.cuCtxDestroy_v2(other) == cuda.cuCtxSetCurrent(None) == 0
+print(json.dumps([reset, all_ways()]))
+""")
+    assert set(alone[0]) == {709}
+    assert in_it == alone
+
+
+def test_a_kernel_that_went_wrong_is_what_a_full_slice_says(host):
+    alone, in_it = said_alone_and_in_slice(host, ALL_WAYS + r"""
+PTX = b'''.version 8.0
+.target sm_70
+.address_size 64
+.visible .entry wrong() { .reg .u64 %at; mov.u64 %at, 4096; st.global.u32 [%at], 1; ret; }'''
+module, function, size = c.c_void_p(), c.c_void_p(), 64 << 30
+assert cuda.cuModuleLoadData(c.byref(module), PTX) == cuda.cuModuleGetFunction(c.byref(function), module, b"wrong") == 0
+while size >= 2 * MIB:
+    if take(size)[0]: size //= 2
+full = take(2 * MIB)[0]
+assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None) == 0
+print(json.dumps([full, cuda.cuCtxSynchronize(), all_ways()]))
+""")
+    assert alone == [2, 700, [700] * 8]
+    assert in_it == alone
+
+
 # A raised limit takes memory at once, for each thread that can run; a driver does not always take it back.
 def test_limits_of_a_context_count(host):
     said = in_slice(host, r"""
@@ -497,6 +586,48 @@ print(json.dumps({"before": before, "heap": heap, "again": again, "too_much": to
     assert said["after"] == said["before"]
     assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
     nothing_is_left(host)
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_limit_that_is_lowered_while_another_allocates(host, limit):
+    """What the device has free is not what this process gave back."""
+    high, low = {1: (512 * MIB, 1 * MIB), 2: (1024 * MIB, 8 * MIB)}[limit]  # printf's buffer, the heap
+    code = BEGIN + f"""
+begin()
+before = room()
+def limit(value): return cuda.cuCtxSetLimit({limit}, c.c_size_t(value))
+assert limit({high}) == 0
+high = room()
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+began = time.monotonic()
+assert limit({low}) == 0
+assert time.monotonic() > began + 0.9
+low = room()
+print(json.dumps([before, high, low]), flush=True)
+"""
+    process = host.popen([BUILD / "carve", "run", "--vram", "8", "--", sys.executable, "-c", code], stdin=subprocess.PIPE)
+    pid = process.stdout.readline().strip()
+    other = host.popen([sys.executable, "-c", BEGIN + r"""
+begin()
+print("up", flush=True)
+sys.stdin.readline()
+assert take(20 << 30)[0] == 0
+print("taken", flush=True)
+sys.stdin.readline()
+"""], stdin=subprocess.PIPE)
+    assert other.stdout.readline() == "up\n"
+    assert host.carve("sim", "fault", "hang", "--call", "cuCtxSetLimit", "--delay", "1", "--count", "1", "--pid",
+                      pid).returncode == 0
+    for one in (process, other):
+        one.stdin.write("\n")
+        one.stdin.flush()
+        time.sleep(0.3)
+    assert other.stdout.readline() == "taken\n"
+    before, high, low = json.loads(process.stdout.readline())
+    other.communicate()
+    process.communicate()
+    assert high < before and low == before
 
 
 def test_small_arrays_take_what_the_driver_packs_them_into(host):
@@ -640,36 +771,41 @@ print(json.dumps(sizes))
 
 
 def test_what_one_thread_maps_where_another_unmaps_is_accounted_right(host):
+    """After every round: what is booked wrongly is booked right by the next mapping there."""
     said = in_slice(host, r"""
 begin()
-size, at, stop, maps = c.c_size_t(64 * MIB), c.c_uint64(), [], [0]
+size, at = c.c_size_t(64 * MIB), c.c_uint64()
 assert cuda.cuMemAddressReserve(c.byref(at), size, c.c_size_t(0), c.c_uint64(0), c.c_uint64(0)) == 0
 before = room()
-def map_():
-    cuda.cuCtxSetCurrent(context)
-    while not stop:
-        result, handle = create(size.value)
-        if result: continue
-        for _ in range(200):
-            if cuda.cuMemMap(at, size, c.c_size_t(0), handle, c.c_uint64(0)) == 0:
-                maps[0] += 1
-                break
-        cuda.cuMemRelease(handle)
-def unmap():
-    cuda.cuCtxSetCurrent(context)
-    while not stop: cuda.cuMemUnmap(at, size)
-threads = [threading.Thread(target=f) for f in (map_, map_, unmap, unmap)]
-for t in threads: t.start()
-end = time.monotonic() + 45
-while maps[0] < 300 and time.monotonic() < end: time.sleep(0.01)
-stop.append(True)
-for t in threads: t.join()
-cuda.cuMemUnmap(at, size)
-print(json.dumps({"maps": maps[0], "before": before, "after": room()}))
+def round_():
+    stop, maps = [], [0]
+    def map_():
+        cuda.cuCtxSetCurrent(context)
+        while not stop:
+            result, handle = create(size.value)
+            if result: continue
+            for _ in range(200):
+                if cuda.cuMemMap(at, size, c.c_size_t(0), handle, c.c_uint64(0)) == 0:
+                    maps[0] += 1
+                    break
+            cuda.cuMemRelease(handle)
+    def unmap():
+        cuda.cuCtxSetCurrent(context)
+        while not stop: cuda.cuMemUnmap(at, size)
+    threads = [threading.Thread(target=f) for f in (map_, map_, unmap, unmap)]
+    for t in threads: t.start()
+    end = time.monotonic() + 45
+    while maps[0] < 20 and time.monotonic() < end: time.sleep(0.001)
+    stop.append(True)
+    for t in threads: t.join()
+    cuda.cuMemUnmap(at, size)
+    return maps[0], room()
+end, rounds = time.monotonic() + 45, []
+while len(rounds) < 150 and time.monotonic() < end: rounds.append(round_())
+print(json.dumps({"rounds": rounds, "before": before}))
 """)
-    assert said["maps"] >= 300
-    assert said["after"] == said["before"]
-    nothing_is_left(host)
+    assert min(maps for maps, _ in said["rounds"]) >= 20
+    assert {room for _, room in said["rounds"]} == {said["before"]}
 
 
 MIXED = r"""

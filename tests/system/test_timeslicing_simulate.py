@@ -102,6 +102,8 @@ def test_the_picture(tmp_path):
     (["--fractions", "0.5", "--idle", "2"], ["'2'"]),
     (["--fractions", "0.5", "--idle", "1:x"], ["'x'"]),
     (["--fractions", "0.5", "--idle", "1:200%"], ["'200%'", "--idle 1:25%"]),
+    (["--fractions", "0.5,0.2", "--idle", "1:50%,2,1:20%"], ["session 1", "twice"]),
+    (["--fractions", "1.0000000001"], ["'1.0000000001'", "more than the whole GPU"]),
     (["--fractions", "0.5", "--seconds", "1"], ["'1'", "plan"]),
     (["--fractions", "0.5", "--memory-only", "65"], ["--memory-only"]),
     (["--memory-only", "0"], ["no sessions"]), ([], ["no sessions"]), (["x"], ["'x'"]),

@@ -203,6 +203,33 @@ def test_the_configuration_is_for_gpus_that_nobody_set(make_daemon, tmp_path):  
     assert now() == [("strict", 50_000_000, 0.05)]
 
 
+def test_the_configurations_mode_begins_when_what_was_promised_allows(make_daemon, tmp_path):  # noqa: F811
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    daemon = make_daemon(args=("--config", str(config)))  # noqa: F811
+    ids = [daemon.grant(vram="4", gpu_compute="60%")["id"] for _ in range(3)]
+    config.write_text('{"timeSlicing": {"mode": "strict", "lease": "100ms"}}')
+    daemon.reload()
+    wait_until(lambda: "gpu.timeslicing_refused" in daemon.log())
+    daemon.release(ids[0])
+    assert settings(daemon.call("GET", "/v1/timeslicing").json) == [("off", 100_000_000, 0.05)]
+    daemon.release(ids[1])
+    assert settings(daemon.call("GET", "/v1/timeslicing").json) == [("strict", 100_000_000, 0.05)]
+    assert daemon.log().count("gpu.timeslicing_refused") == 1
+    # What somebody set meanwhile stays.
+    daemon.call("PUT", "/v1/timeslicing", {"mode": "off"})
+    daemon.release(ids[2])
+    assert settings(daemon.call("GET", "/v1/timeslicing").json) == [("off", 100_000_000, 0.05)]
+
+
+@pytest.mark.parametrize("wrong", ["x", "-1", "", "1x", "99999999999999999999999"])
+def test_a_trace_from_what_is_no_number_is_refused(daemon, wrong):  # noqa: F811
+    answer = daemon.call("GET", f"/v1/timeslicing/trace?from={wrong}")
+    assert answer.status == 400 and "from" in answer.error["message"]
+    next_ = daemon.call("GET", "/v1/timeslicing/trace").json["next"]
+    assert daemon.call("GET", f"/v1/timeslicing/trace?from={next_}").status == 200
+
+
 @pytest.mark.parametrize("text, wrong", [
     ('{"timeSlicing": "fair"}', "takes an object"),
     ('{"timeSlicing": {"mode": "x"}}', "none of off, fair, strict"),

@@ -618,6 +618,40 @@ static void settings_change_while_sessions_come_and_go(void **state)
 	leases_stop(leases);
 }
 
+static bool beats(const struct fake *f)
+{
+	uint32_t beat = atomic_load(&f->limits.beat);
+
+	return beat && beat >> LEDGER_BEAT_COUNT_BITS == atomic_load(&f->limits.generation);
+}
+
+/* Whoever waits at a gate may have to open it himself, from the first moment that it is closed. */
+static void a_gate_is_not_closed_before_the_daemon_beats(void **state)
+{
+	struct leases *leases = start(COMPUTE_OFF);
+	const struct lease_setting strict = {COMPUTE_STRICT, 20 * MS, 100000};
+	struct fake *first = fake_new(), *second = fake_new();
+
+	atomic_store(&first->limits.generation, 1);
+	atomic_store(&second->limits.generation, 70000);
+	fake_join(first, leases, 500000);
+	assert_false(beats(first));
+	leases_set(leases, 0, &strict);
+	assert_true(beats(first));
+	fake_join(second, leases, 500000);
+	assert_int_equal(atomic_load(&second->limits.beat) >> LEDGER_BEAT_COUNT_BITS,
+			 (uint16_t)70000);
+	for (int i = 0; i < 2; i++) {
+		struct fake *f = i ? second : first;
+
+		leases_process_gone(leases, f->member, SLOT);
+		leases_leave(leases, f->member);
+		free(f->ledger.header);
+		free(f);
+	}
+	leases_stop(leases);
+}
+
 static void a_hostile_session_keeps_nobody_from_his_turns(void **state)
 {
 	struct leases *leases = start(COMPUTE_FAIR);
@@ -646,6 +680,7 @@ int main(void)
 		cmocka_unit_test(leases_go_by_the_gpus_clock),
 		cmocka_unit_test(what_turns_left_is_taken_up_by_a_clock_further_behind),
 		cmocka_unit_test(settings_change_while_sessions_come_and_go),
+		cmocka_unit_test(a_gate_is_not_closed_before_the_daemon_beats),
 		cmocka_unit_test(a_hostile_session_keeps_nobody_from_his_turns),
 	};
 

@@ -144,6 +144,30 @@ static void test_votes(void **state)
 		assert_int_equal(words[i], 31 + (0x11111111u << i % 4) + 496 + i);
 }
 
+/* Parts of 8 lanes, each with its own members: what a part decides is not another's. */
+static void test_votes_of_parts(void **state)
+{
+	must_run_body(
+		"",
+		"and.b32 %r4, %r3, 24; shl.b32 %r5, 255, %r4; setp.lt.u32 %p0, %r3, 12;\n"
+		"vote.sync.ballot.b32 %r9, %p0, %r5; vote.sync.any.pred %p1, %p0, %r5;\n"
+		"vote.sync.all.pred %p2, %p0, %r5; vote.sync.uni.pred %p3, %p0, %r5;\n"
+		"@%p1 add.u32 %r9, %r9, 100000; @%p2 add.u32 %r9, %r9, 200000;\n"
+		"@%p3 add.u32 %r9, %r9, 400000; redux.sync.add.u32 %r6, %r3, %r5;\n"
+		"add.u32 %r9, %r9, %r6; and.b32 %r7, %r3, 1; match.any.sync.b32 %r8, %r7, %r5;\n"
+		"xor.b32 %r9, %r9, %r8; match.all.sync.b32 %r8|%p1, %r4, %r5;\n"
+		"@%p1 add.u32 %r9, %r9, %r8;",
+		1, 32);
+	for (uint32_t i = 0; i < 32; i++) {
+		uint32_t part = i / 8, members = 255u << part * 8;
+		uint32_t votes = members & 0xfff;
+		uint32_t sum = votes + (votes ? 100000 : 0) + (votes == members ? 200000 : 0) +
+			       (!votes || votes == members ? 400000 : 0) + part * 64 + 28;
+
+		assert_int_equal(words[i], (sum ^ (members & 0x55555555u << i % 2)) + members);
+	}
+}
+
 static void test_lock_in_a_warp(void **state)
 {
 	/* Lanes spin for a lock that another lane of theirs holds and only gives back behind the
@@ -419,6 +443,7 @@ int main(void)
 		TEST(test_switch),
 		TEST(test_shuffles),
 		TEST(test_votes),
+		TEST(test_votes_of_parts),
 		TEST(test_lock_in_a_warp),
 		TEST(test_recursion),
 		TEST(test_stack_overflow),

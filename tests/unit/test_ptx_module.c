@@ -90,6 +90,12 @@ static void test_registers(void **state)
 	assert_int_equal(ptx_module_kernel(device.module, 0)->registers, few - 1 + 64);
 }
 
+static void initial(size_t index, void *bytes, size_t size)
+{
+	memset(bytes, 0, size);
+	ptx_module_variable_init(device.module, index, bytes);
+}
+
 static void test_variables(void **state)
 {
 	const struct ptx_variable_info *info;
@@ -123,18 +129,18 @@ static void test_variables(void **state)
 	assert_int_equal(ptx_module_variable(device.module, 2)->space, PTX_SPACE_CONST);
 	assert_int_equal(ptx_module_variable_find(device.module, "zero"), 4);
 	assert_int_equal(ptx_module_variable_find(device.module, "none"), -ENOENT);
-	ptx_module_variable_init(device.module, 0, bytes);
+	initial(0, bytes, sizeof(bytes));
 	assert_memory_equal(bytes, ((const unsigned char[]){1, 0xfe, 0x7f, 0, 0}), 5);
-	ptx_module_variable_init(device.module, 1, bytes);
+	initial(1, bytes, sizeof(bytes));
 	memcpy(&address, bytes, 8);
 	assert_int_equal(address, 0x712345678900);
 	memcpy(&address, bytes + 8, 8);
 	assert_int_equal(address, 0x712345678903);
 	memcpy(&address, bytes + 16, 8);
 	assert_true(address > PTX_WINDOW_CODE);
-	ptx_module_variable_init(device.module, 2, bytes);
+	initial(2, bytes, sizeof(bytes));
 	assert_memory_equal(bytes, ((const float[]){1.5f, -2, 1, 0}), 16);
-	ptx_module_variable_init(device.module, 3, bytes);
+	initial(3, bytes, sizeof(bytes));
 	assert_memory_equal(bytes, ((const unsigned char[]){0x00, 0x89, 7, 0x45}), 4);
 }
 

@@ -162,8 +162,9 @@ static void shares(void **state)
 {
 	uint32_t share;
 	struct error err;
-	static const char *const bad[] = {"0",   "0%", "101%", "1.01", "25 %",
-					  "-1%", "50", "%",    "nan%"};
+	static const char *const bad[] = {"0",    "0%",           "101%",         "1.01",
+					  "25 %", "1.0000000001", "-1%",          "50",
+					  "%",    "nan%",         "100.00000001%"};
 
 	assert_int_equal(units_parse_share("25%", "--gpu-compute", &share, &err), 0);
 	assert_int_equal(share, 250000);

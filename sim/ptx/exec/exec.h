@@ -104,6 +104,7 @@ struct launch {
 	uint32_t shared_bytes; /* static and dynamic */
 	uint32_t local_bytes;  /* of a thread */
 	unsigned char *params;
+	_Alignas(64) unsigned char few_params[256];
 	uint32_t param_bytes;
 	bool stop;
 	int status;

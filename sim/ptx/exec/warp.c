@@ -48,24 +48,50 @@ HANDLER(shfl)
 	predicate_store(warp, insn->extra, mask, bits);
 }
 
-HANDLER(vote_all)
+/* Lanes that name the same members do one thing together: those of a part of a warp, beside those
+ * of another. What a group writes is its own lanes' alone. */
+static uint32_t group_next(const uint32_t *members, uint32_t rest)
+{
+	uint32_t first = members[__builtin_ctz(rest)], group = 0;
+
+	LANES group |= (uint32_t)(members[l] == first) << l;
+	return group & rest;
+}
+
+#define GROUPED(name)                                                                           \
+	static inline void name##_group(const struct warp *warp, const struct insn *insn,       \
+					uint32_t mask);                                         \
+	HANDLER(name)                                                                           \
+	{                                                                                       \
+		const uint32_t *members = insn->src[1] == VALUE_NONE ? NULL : SRC(uint32_t, 1); \
+		uint32_t group;                                                                 \
+                                                                                                \
+		for (uint32_t rest = mask; rest; rest &= ~group) {                              \
+			group = members ? group_next(members, rest) : rest;                     \
+			name##_group(warp, insn, group);                                        \
+		}                                                                               \
+	}                                                                                       \
+	static inline void name##_group(const struct warp *warp, const struct insn *insn,       \
+					uint32_t mask)
+
+GROUPED(vote_all)
 {
 	predicate_store(warp, insn->dst, mask, (*SRC(uint32_t, 0) & mask) == mask ? UINT32_MAX : 0);
 }
 
-HANDLER(vote_any)
+GROUPED(vote_any)
 {
 	predicate_store(warp, insn->dst, mask, *SRC(uint32_t, 0) & mask ? UINT32_MAX : 0);
 }
 
-HANDLER(vote_uni)
+GROUPED(vote_uni)
 {
 	uint32_t votes = *SRC(uint32_t, 0) & mask;
 
 	predicate_store(warp, insn->dst, mask, votes == mask || votes == 0 ? UINT32_MAX : 0);
 }
 
-HANDLER(vote_ballot)
+GROUPED(vote_ballot)
 {
 	uint32_t votes = *SRC(uint32_t, 0) & mask, *d = DST(uint32_t);
 
@@ -77,7 +103,7 @@ static uint64_t match_value(const struct warp *warp, const struct insn *insn, un
 	return insn->size[1] == 8 ? SRC(uint64_t, 0)[lane] : SRC(uint32_t, 0)[lane];
 }
 
-HANDLER(match_any)
+GROUPED(match_any)
 {
 	uint32_t same[WARP_LANES] = {0}, *d = DST(uint32_t);
 
@@ -92,7 +118,7 @@ HANDLER(match_any)
 	STORE_LANES(uint32_t, d, same[l]);
 }
 
-HANDLER(match_all)
+GROUPED(match_all)
 {
 	uint64_t first = match_value(warp, insn, (unsigned)__builtin_ctz(mask));
 	uint32_t *d = DST(uint32_t);
@@ -111,7 +137,7 @@ HANDLER(activemask)
 	STORE_LANES(uint32_t, d, warp->active);
 }
 
-HANDLER(elect)
+GROUPED(elect)
 {
 	uint32_t leader = (uint32_t)__builtin_ctz(mask), *d = DST(uint32_t);
 
@@ -139,7 +165,7 @@ static uint32_t reduce(unsigned op, uint32_t a, uint32_t b, bool is_signed)
 	}
 }
 
-HANDLER(redux)
+GROUPED(redux)
 {
 	const uint32_t *pa = SRC(uint32_t, 0);
 	uint32_t *d = DST(uint32_t), total = pa[__builtin_ctz(mask)];

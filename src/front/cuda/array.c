@@ -129,7 +129,7 @@ static CUresult array_end(struct taking *t, CUresult result, uint64_t handle)
 	if (!p || result != CUDA_SUCCESS || !t->object.memory)
 		return taking_end(t, result, handle);
 	books_array_packed(p, &t->object, t->object.memory);
-	grow_settle_arrays(p, t->object.gpu, UNSURE_MOST);
+	grow_settle_arrays(p, t->object.gpu, UNSURE_MOST, true);
 	return taking_end(t, result, handle);
 }
 
@@ -145,7 +145,7 @@ CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d)
 						 .NumChannels = d->NumChannels};
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
-		return REFUSED(array, real_cuArrayCreate_v2(array, d));
+		return REFUSED(result, array, real_cuArrayCreate_v2(array, d));
 	result = TAKE(&t, real_cuArrayCreate_v2(array, d));
 	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
@@ -162,7 +162,7 @@ CUresult hook_cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
 						 .NumChannels = d->NumChannels};
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
-		return REFUSED(array, real_cuArrayCreate(array, d));
+		return REFUSED(result, array, real_cuArrayCreate(array, d));
 	result = TAKE(&t, real_cuArrayCreate(array, d));
 	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
@@ -173,7 +173,7 @@ CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *
 	CUresult result = array_begin(&t, OBJECT_ARRAY, d, 1);
 
 	if (result != CUDA_SUCCESS)
-		return REFUSED(array, real_cuArray3DCreate_v2(array, d));
+		return REFUSED(result, array, real_cuArray3DCreate_v2(array, d));
 	result = TAKE(&t, real_cuArray3DCreate_v2(array, d));
 	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
@@ -192,25 +192,26 @@ CUresult hook_cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *
 						 .Flags = d->Flags};
 	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
 	if (result != CUDA_SUCCESS)
-		return REFUSED(array, real_cuArray3DCreate(array, d));
+		return REFUSED(result, array, real_cuArray3DCreate(array, d));
 	result = TAKE(&t, real_cuArray3DCreate(array, d));
 	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
 
-static CUresult array_gone(struct giving *g, CUresult result)
+static CUresult array_gone(struct giving *g, struct process *waiting, CUresult result)
 {
 	giving_end(g, result);
 	if (g->process && g->object.memory)
-		grow_settle_arrays(g->process, g->object.gpu, UNSURE_MOST);
-	return grow_settled(result);
+		grow_settle_arrays(g->process, g->object.gpu, UNSURE_MOST, false);
+	return grow_waited(waiting, result);
 }
 
 CUresult hook_cuArrayDestroy(CUarray array)
 {
+	struct process *waiting = grow_waits_begin();
 	struct giving g;
 
 	giving_begin(&g, OBJECT_ARRAY, (uintptr_t)array);
-	return array_gone(&g, real_cuArrayDestroy(array));
+	return array_gone(&g, waiting, real_cuArrayDestroy(array));
 }
 
 CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *d,
@@ -220,15 +221,16 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D
 	CUresult result = array_begin(&t, OBJECT_MIPMAP, d, levels);
 
 	if (result != CUDA_SUCCESS)
-		return REFUSED(array, real_cuMipmappedArrayCreate(array, d, levels));
+		return REFUSED(result, array, real_cuMipmappedArrayCreate(array, d, levels));
 	result = TAKE(&t, real_cuMipmappedArrayCreate(array, d, levels));
 	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
 
 CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
+	struct process *waiting = grow_waits_begin();
 	struct giving g;
 
 	giving_begin(&g, OBJECT_MIPMAP, (uintptr_t)array);
-	return array_gone(&g, real_cuMipmappedArrayDestroy(array));
+	return array_gone(&g, waiting, real_cuMipmappedArrayDestroy(array));
 }

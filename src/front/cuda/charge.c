@@ -119,24 +119,45 @@ bool charge_sweep(struct process *p, int gpu, uint64_t bytes)
 	if (own > limit || bytes > limit - own)
 		return false;
 	/* Who is alone by now may not have been when there was no room. */
-	return is_alone(p) || process_sweep(p);
+	return (is_alone(p) && !ledger_kept(l, (uint32_t)gpu)) || process_sweep(p);
 }
 
-/* The daemon keeps some charged until it knows more, or other threads and processes are asking. */
-static bool memory_is_leaving(struct process *p, uint32_t gpu)
+bool charge_sweep_in_call(struct process *p, int gpu, uint64_t bytes)
+{
+	books_waiting_begin(p);
+	bool again = charge_sweep(p, gpu, bytes);
+	books_waiting_end(p);
+	return again;
+}
+
+/* Which threads and processes are asking the daemon about memory that leaves; 0: none. One that is
+ * stopped there stays the same. */
+static uint64_t parting_of(const struct process *p)
 {
 	const struct ledger *l = &p->attachment.ledger;
+	uint64_t all = 0;
 
-	if (ledger_kept(l, gpu))
-		return true;
 	for (uint32_t i = 1; i < p->attachment.shape.slot_count; i++) {
 		const struct ledger_slot *slot = ledger_slot(l, i);
 
 		if (atomic_load_explicit(&slot->parting, memory_order_relaxed) &&
 		    atomic_load_explicit(&slot->state, memory_order_relaxed) == LEDGER_SLOT_LIVE)
-			return true;
+			all = all * 31 +
+			      ((uint64_t)i << 32 |
+			       atomic_load_explicit(&slot->calls_begun, memory_order_relaxed));
 	}
-	return false;
+	return all;
+}
+
+/* The daemon keeps some charged until it knows more, or other threads and processes are asking. */
+static bool memory_is_leaving(struct process *p, uint32_t gpu)
+{
+	uint64_t kept = ledger_kept(&p->attachment.ledger, gpu), parting;
+
+	if (kept && kept != atomic_load(&p->gpu[gpu].kept_in_vain))
+		return true;
+	parting = parting_of(p);
+	return parting && parting != atomic_load(&p->gpu[gpu].parting_in_vain);
 }
 
 static bool leaving_is_waited_for(struct charge_tries *tries)
@@ -154,9 +175,15 @@ static bool nap(struct process *p, int gpu, struct charge_tries *tries)
 	const struct ledger *l = &p->attachment.ledger;
 	bool over = ledger_committed(l, (uint32_t)gpu) > ledger_limit(l, (uint32_t)gpu);
 
-	if (memory_is_leaving(p, (uint32_t)gpu) && leaving_is_waited_for(tries)) {
-		nanosleep(&(struct timespec){.tv_nsec = LEAVING_AGAIN_NS}, NULL);
-		return true;
+	if (memory_is_leaving(p, (uint32_t)gpu)) {
+		if (leaving_is_waited_for(tries)) {
+			nanosleep(&(struct timespec){.tv_nsec = LEAVING_AGAIN_NS}, NULL);
+			return true;
+		}
+		/* Something has it, as an open descriptor or a stopped process does: that is not
+		 * waited for again. */
+		atomic_store(&p->gpu[gpu].kept_in_vain, ledger_kept(l, (uint32_t)gpu));
+		atomic_store(&p->gpu[gpu].parting_in_vain, parting_of(p));
 	}
 	if (!over && !others_are_calling(p)) {
 		bool again = !tries->last;
@@ -233,6 +260,14 @@ CUresult taking_try_on(struct taking *t, struct process *p, int gpu, enum object
 	return CUDA_SUCCESS;
 }
 
+CUresult charge_refusal(void)
+{
+	size_t free_bytes, total;
+	CUresult result = real_cuMemGetInfo_v2(&free_bytes, &total);
+
+	return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
 CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
 {
 	struct process *p = process_get();
@@ -246,13 +281,14 @@ CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
 		return CUDA_SUCCESS;
 	int gpu = current_gpu(p);
 	if (gpu < 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge_refusal();
 	t->object.gpu = (uint16_t)gpu;
 	t->object.context = (uintptr_t)context;
 	process_look_now_and_then(p);
 	if (kind == OBJECT_LINEAR && bytes < BLOCK_BYTES)
 		t->object.small = (uint32_t)ALIGN_UP(bytes, LEDGER_GRANULE);
-	return reserve(t, p);
+	CUresult result = reserve(t, p);
+	return __builtin_expect(result != CUDA_SUCCESS, 0) ? charge_refusal() : result;
 }
 
 bool taking_again(const struct taking *t, int *tries)
@@ -278,7 +314,8 @@ static int keep(struct taking *t)
 {
 	int r = books_keep(t->process, &t->object);
 
-	if (__builtin_expect(r < 0, 0) && charge_sweep(t->process, t->object.gpu, BLOCK_BYTES))
+	if (__builtin_expect(r < 0, 0) &&
+	    charge_sweep_in_call(t->process, t->object.gpu, BLOCK_BYTES))
 		r = books_keep(t->process, &t->object);
 	return r;
 }
@@ -302,6 +339,7 @@ void giving_begin(struct giving *g, enum object_kind kind, uint64_t handle)
 {
 	struct process *p = process_peek();
 
+	g->in_call = false;
 	/* Taken out before the driver's call: once freed, another thread may get the same handle.
 	 */
 	g->process = p && books_take(p, kind, handle, &g->object) ? p : NULL;
@@ -316,6 +354,14 @@ void giving_left(struct giving *g)
 	g->parting = false;
 }
 
+static __attribute__((noinline)) void left(const struct giving *g)
+{
+	if (g->in_call)
+		grow_settle_in_call(g->process, g->object.gpu, NULL);
+	else
+		grow_settle_exactly(g->process, g->object.gpu);
+}
+
 CUresult giving_end(struct giving *g, CUresult result)
 {
 	if (!g->process)
@@ -323,7 +369,7 @@ CUresult giving_end(struct giving *g, CUresult result)
 	if (result != CUDA_SUCCESS)
 		books_restore(g->process, &g->object);
 	else if (__builtin_expect(books_drop(g->process, &g->object), 0))
-		grow_settle_exactly(g->process, g->object.gpu);
+		left(g);
 	giving_left(g);
 	return result;
 }

@@ -30,15 +30,21 @@ bool charge_again(struct process *p, int gpu, uint64_t bytes, struct charge_trie
  * again. It costs no system call where it cannot help: the process is alone, or `bytes` would not
  * fit if it were. */
 bool charge_sweep(struct process *p, int gpu, uint64_t bytes);
+/* The same within a driver call that is counted. */
+bool charge_sweep_in_call(struct process *p, int gpu, uint64_t bytes);
+
+/* What refuses memory in the current context: that there is none; but of a context that is no more,
+ * or in which a kernel went wrong, the driver says that, whatever is asked of it. */
+CUresult charge_refusal(void);
 
 struct taking {
 	struct process *process; /* NULL: nothing was reserved, as the driver will refuse */
 	struct object object;    /* what it will be */
 };
 
-/* What a call that the slice refused returns: where there is no place for the result, the driver
- * has the better word, and takes nothing. */
-#define REFUSED(has_place, call) ((has_place) ? CUDA_ERROR_OUT_OF_MEMORY : (call))
+/* What a call that was refused with `result` before the driver was asked returns: where there is no
+ * place for the result, the driver has the better word, and takes nothing. */
+#define REFUSED(result, has_place, call) ((has_place) ? (result) : (call))
 
 /* Reserves `bytes` on the GPU of the current context; only blocks for OBJECT_LINEAR are shared.
  * CUDA_SUCCESS: call the driver, then taking_end(). Else that is the answer, and nothing happened.
@@ -75,6 +81,7 @@ struct giving {
 	struct process *process; /* NULL: not one of ours */
 	struct object object;
 	bool parting; /* giving_left() is due */
+	bool in_call; /* within another call that is counted */
 };
 
 /* The object of that handle is about to be freed. To be followed by the driver's call and

@@ -34,7 +34,8 @@ static bool context_is_too_much(struct process *p, uint32_t gpu)
 
 	grow_settle_contexts(p, -1, true);
 	return ledger_committed(l, gpu) > ledger_limit(l, gpu) &&
-	       (!charge_sweep(p, (int)gpu, 0) || ledger_committed(l, gpu) > ledger_limit(l, gpu));
+	       (!charge_sweep_in_call(p, (int)gpu, 0) ||
+		ledger_committed(l, gpu) > ledger_limit(l, gpu));
 }
 
 /* primary: the device whose primary context it is, else CU_DEVICE_INVALID. */

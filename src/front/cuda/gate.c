@@ -36,10 +36,19 @@
 /* What passes then is an eighth of the bound, and twice as much each time in a row: what is in
  * flight may all wait for the last of many launches. */
 #define STALLS_DOUBLED 8u
+/* Where that has helped, the next so many times wait no longer than what is in flight takes and
+ * this, and begin with nearly as much as helped. */
+#define HELPED_MOST 8u
+#define STALL_NS_HELPED 1000000ull
 /* What will be done so soon is as good as done: about what this thread takes to hear of it. */
 #define SOON_NS 500000ull
 #define ROOM_NAP_NS 20000ull
 #define ROOM_NAP_NS_MOST 160000ull
+/* While a host function waits that may wait for this thread so many launches pass at a time: it
+ * needs some time to find what the thread holds free. How long it is left alone at a closed gate.
+ */
+#define HOST_BURST 64u
+#define HOST_LOOK_NS 300000ull
 
 static _Atomic uint64_t off;
 /* A word that is nobody's: everybody looks closer. */
@@ -290,7 +299,41 @@ void gate_look_after_daemon(struct gate *g)
 		open_by_oneself(g);
 }
 
-/* Until the gate is not closed any more. */
+/* What is in flight, work without a record included. */
+static uint64_t in_flight(struct gate *g)
+{
+	const struct gate_stream *strays = &g->page->stream[GATE_STREAMS_MAX - 1];
+	struct gate_flight f;
+
+	gate_in_flight(g, &f);
+	return f.sum + (atomic_load(&strays->submitted) != atomic_load(&strays->done));
+}
+
+/* Work is in flight that waits for a host function, and that may wait for this thread: what is
+ * handed in now would be in the way of others, but without it nothing ends. */
+static bool passes_beside(struct gate *g, struct gate_local *l, uint64_t word)
+{
+	if (!l || !gate_host_runs(g))
+		return false;
+	uint64_t ns = in_flight(g);
+	if (!ns || ns >= GATE_HOST_NS_MOST || !gate_host_waits(g))
+		return false;
+	l->beside = HOST_BURST;
+	l->beside_word = word;
+	return true;
+}
+
+/* One of those that may, as long as something is in flight. */
+static bool pass_beside(struct gate *g, struct gate_local *l, uint64_t word)
+{
+	if (!l || !l->beside || l->beside_word != word)
+		return false;
+	uint64_t ns = in_flight(g);
+	l->beside = ns && ns < GATE_HOST_NS_MOST ? l->beside - 1 : 0;
+	return ns > 0;
+}
+
+/* Until the gate is not closed any more, or lets this thread pass beside it. */
 static void wait_while_closed(struct gate *g)
 {
 	uint64_t begin = now_monotonic_ns(), looked = begin, seen = atomic_load(gate_at);
@@ -312,8 +355,10 @@ static void wait_while_closed(struct gate *g)
 		if (word != seen)
 			attach_wake(&g->process->attachment);
 		seen = word;
-		gate_sleep_on_word(word, LOOK_NS);
+		gate_sleep_on_word(word, gate_host_runs(g) ? HOST_LOOK_NS : LOOK_NS);
 		now = now_monotonic_ns();
+		if (passes_beside(g, l, word))
+			break;
 		if (now - looked < LOOK_NS)
 			continue;
 		if (pulse_is_gone(&pulse, g, now - looked))
@@ -364,7 +409,22 @@ static bool stalled(struct stall *s, const struct gate_local *l, uint32_t done, 
 		*s = (struct stall){.since = now, .done = done};
 		return false;
 	}
-	return now - s->since > (l->stalls ? STALL_NS_AGAIN : MAX(2 * sum, STALL_NS));
+	uint64_t patience = l->stalls ? STALL_NS_AGAIN : MAX(2 * sum, STALL_NS);
+
+	if (l->helped)
+		patience = MIN(patience, sum + STALL_NS_HELPED);
+	return now - s->since > patience;
+}
+
+/* What passed without room was what the rest waited for: then it is likely to be so again, and
+ * needs no long wait. */
+static void stall_over(struct gate_local *l)
+{
+	if (!l->stalls)
+		return;
+	l->helped = HELPED_MOST;
+	l->helped_by = l->stalls - 1;
+	l->stalls = 0;
 }
 
 /* What is in flight is about to end: one more may be handed in, however long it takes, or the GPU
@@ -384,9 +444,33 @@ static bool ends_soon(struct gate_local *l, const struct stall *s, uint64_t sum,
 /* It passes without room, for what it hands in next as well. */
 static void stall_pass(struct gate_local *l, uint64_t ns, uint64_t bound, uint32_t done)
 {
+	if (l->helped && !l->stalls) {
+		l->helped--;
+		l->stalls = l->helped_by;
+	}
 	l->room_ns = MAX(ns, bound / 8 << MIN(l->stalls, STALLS_DOUBLED));
 	l->stalls++;
 	l->stall_done = done;
+}
+
+static bool passes_stalled(struct gate_local *l, struct stall *s, const struct gate_flight *f,
+			   uint64_t ns, uint64_t bound, uint64_t now)
+{
+	if (f->done != l->stall_done)
+		stall_over(l);
+	if (!stalled(s, l, f->done, in_the_way(f, l, bound), now))
+		return false;
+	stall_pass(l, ns, bound, f->done);
+	return true;
+}
+
+/* A host function may wait for this thread, and what is in flight for that. */
+static bool room_for_host(struct gate *g, struct gate_local *l, uint64_t ns, uint64_t sum)
+{
+	if (sum >= GATE_HOST_NS_MOST || !gate_host_waits(g))
+		return false;
+	l->room_ns = MAX(ns, MIN(ns * HOST_BURST, GATE_HOST_NS_MOST - sum));
+	return true;
 }
 
 /* Waits until `ns` more fit, with nothing locked and the thread in no launch. Gives up where
@@ -408,11 +492,9 @@ static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
 		if (fits || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
 			break;
 		uint64_t now = now_monotonic_ns();
-		l->stalls = f.done == l->stall_done ? l->stalls : 0;
-		if (stalled(&stall, l, f.done, counted, now)) {
-			stall_pass(l, ns, bound, f.done);
+		if (passes_stalled(l, &stall, &f, ns, bound, now) ||
+		    (nap == ROOM_NAP_NS_MOST && room_for_host(g, l, ns, f.sum)))
 			return;
-		}
 		if (ends_soon(l, &stall, f.sum, now, bound))
 			break;
 		gate_nap(nap);
@@ -458,6 +540,13 @@ bool gate_is_capturing(CUstream stream)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+static void hand_in(struct gate_lane *lane, uint64_t ns)
+{
+	atomic_store_explicit(&lane->handed_ns,
+			      atomic_load_explicit(&lane->handed_ns, memory_order_relaxed) + ns,
+			      memory_order_relaxed);
+}
+
 /* The thread is in the launch; false: it has to come again. */
 static bool pass_contended(struct gate *g, struct gate_call *c, struct gate_work work)
 {
@@ -479,11 +568,17 @@ static bool pass_contended(struct gate *g, struct gate_call *c, struct gate_work
 		return false;
 	}
 	l->room_ns -= ns;
-	atomic_store_explicit(&c->lane->handed_ns,
-			      atomic_load_explicit(&c->lane->handed_ns, memory_order_relaxed) + ns,
-			      memory_order_relaxed);
+	hand_in(c->lane, ns);
 	c->sample = gate_sample_begin(g, learned, c->lane);
 	return true;
+}
+
+static void pass_closed(struct gate *g, struct gate_call *c, struct gate_work work)
+{
+	enter(g, c);
+	c->contended = true;
+	if (c->lane)
+		hand_in(c->lane, gate_learned_ns(gate_learned_find(g, work), work, &c->unknown));
 }
 
 /* True: go on, the thread is in the launch. False: look again. */
@@ -503,6 +598,10 @@ static bool try_pass(struct gate *g, struct gate_call *c, struct gate_work work)
 		leave(g, c);
 		if (is_callback_thread()) {
 			enter(g, c);
+			return true;
+		}
+		if (pass_beside(g, c->local, word)) {
+			pass_closed(g, c, work);
 			return true;
 		}
 		wait_while_closed(g);

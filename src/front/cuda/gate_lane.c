@@ -477,7 +477,7 @@ void gate_stray_note(struct gate *g, CUstream stream)
 		if (g->strays[i].stream == stream && g->strays[i].context == context)
 			found = &g->strays[i];
 	for (uint32_t i = 0; !found && i < GATE_STRAYS; i++)
-		if (!atomic_load(&g->strays[i].dirty))
+		if (!atomic_load(&g->strays[i].dirty) && !atomic_load(&g->strays[i].busy))
 			found = &g->strays[i];
 	if (found) {
 		found->stream = stream;
@@ -491,6 +491,42 @@ void gate_stray_note(struct gate *g, CUstream stream)
 	atomic_store(&g->page->streams, GATE_STREAMS_MAX);
 }
 
+/* Has it asked about, if it has work that was not seen done. False: not now. */
+static bool stray_begin(struct gate *g, struct gate_stray *stray, struct gate_stray *ret)
+{
+	lock_acquire(&g->lock);
+	bool dirty = atomic_exchange(&stray->dirty, 0) && stray->stream;
+	/* Another thread's own stream can only be asked about by that thread. */
+	bool asks = dirty && stray->stream != CU_STREAM_PER_THREAD;
+	ret->stream = stray->stream;
+	ret->context = stray->context;
+	atomic_store(&stray->busy, asks);
+	lock_release(&g->lock);
+	return asks;
+}
+
+/* It may have been given up meanwhile, and be another one's. */
+static void stray_end(struct gate *g, struct gate_stray *stray, const struct gate_stray *asked,
+		      bool done)
+{
+	lock_acquire(&g->lock);
+	if (!done && stray->stream == asked->stream && stray->context == asked->context)
+		atomic_store(&stray->dirty, 1);
+	atomic_store(&stray->busy, 0);
+	lock_release(&g->lock);
+}
+
+static bool stray_is_done(const struct gate_stray *stray)
+{
+	struct gate_switch s;
+
+	if (!gate_switch_to(&s, stray->context))
+		return true;
+	bool done = real_cuStreamQuery(stray->stream) != CUDA_ERROR_NOT_READY;
+	gate_switch_back(&s);
+	return done;
+}
+
 static bool strays_look(struct gate *g)
 {
 	struct gate_stream *record = &g->page->stream[GATE_STREAMS_MAX - 1];
@@ -500,19 +536,13 @@ static bool strays_look(struct gate *g)
 	if (atomic_load(&record->done) == number || atomic_load(&gate_captures))
 		return atomic_load(&record->done) == number;
 	for (uint32_t i = 0; i < GATE_STRAYS; i++) {
-		struct gate_stray *stray = &g->strays[i];
-		struct gate_switch s;
+		struct gate_stray asked;
 
-		if (!atomic_exchange(&stray->dirty, 0))
+		if (!atomic_load(&g->strays[i].dirty) || !stray_begin(g, &g->strays[i], &asked))
 			continue;
-		/* Another thread's own stream can only be asked about by that thread. */
-		if (stray->stream == CU_STREAM_PER_THREAD || !gate_switch_to(&s, stray->context))
-			continue;
-		if (real_cuStreamQuery(stray->stream) == CUDA_ERROR_NOT_READY) {
-			atomic_store(&stray->dirty, 1);
-			done = false;
-		}
-		gate_switch_back(&s);
+		bool stray_done = stray_is_done(&asked);
+		stray_end(g, &g->strays[i], &asked, stray_done);
+		done &= stray_done;
 	}
 	if (done) {
 		atomic_store(&record->marked, number);
@@ -541,15 +571,26 @@ static void lane_seize(struct gate_lane *lane)
 		gate_nap(END_NAP_NS);
 }
 
+/* Nobody asks the driver about them from now on. */
 static void strays_forget(struct gate *g, CUstream stream, CUcontext context)
 {
-	lock_acquire(&g->lock);
-	for (uint32_t i = 0; i < GATE_STRAYS; i++)
-		if (stream ? g->strays[i].stream == stream : g->strays[i].context == context) {
-			g->strays[i].stream = NULL;
-			atomic_store(&g->strays[i].dirty, 0);
+	uint64_t begin = now_monotonic_ns();
+
+	for (uint32_t i = 0; i < GATE_STRAYS; i++) {
+		struct gate_stray *stray = &g->strays[i];
+
+		lock_acquire(&g->lock);
+		bool found = stream ? stray->stream == stream : stray->context == context;
+		if (found) {
+			stray->stream = NULL;
+			stray->context = NULL;
+			atomic_store(&stray->dirty, 0);
 		}
-	lock_release(&g->lock);
+		lock_release(&g->lock);
+		while (found && atomic_load(&stray->busy) &&
+		       now_monotonic_ns() - begin < BUSY_NS_MOST)
+			gate_nap(END_NAP_NS);
+	}
 }
 
 /* Busy, its context current. A stream that is destroyed finishes its work all the same. */
@@ -600,6 +641,8 @@ void gate_context_destroy_begin(CUcontext context)
 		if (atomic_load(&g->lanes[i].state) == GATE_LANE_LIVE &&
 		    g->lanes[i].context->handle == context)
 			lane_seize(&g->lanes[i]);
+	if (g)
+		strays_forget(g, NULL, context);
 }
 
 /* All of it ended with the context. */

@@ -13,6 +13,9 @@
 #define GATE_LEARNED_BITS 10u
 #define GATE_SAMPLES 16u
 #define GATE_STRAYS 128u
+#define GATE_HOSTS_MAX 16u
+/* So much may be in flight by the estimate where a host function waits. */
+#define GATE_HOST_NS_MOST 2000000000ull
 /* Room in flight where the daemon doesn't say. */
 #define GATE_BOUND_NS 4000000u
 
@@ -76,6 +79,7 @@ struct gate_stray {
 	CUstream stream; /* NULL: free; under gate.lock */
 	CUcontext context;
 	_Atomic uint32_t dirty;
+	_Atomic uint32_t busy; /* the driver is being asked; whoever destroys it waits */
 };
 
 struct gate {
@@ -91,6 +95,11 @@ struct gate {
 	_Atomic uint32_t helper; /* 1: there is a helper thread */
 	_Atomic uint32_t helper_stop;
 	_Atomic uint32_t helper_inside; /* 1: it is in a call into the driver */
+	/* gate_host.c: threads that run host functions; 0: none. */
+	_Atomic uint32_t hosts[GATE_HOSTS_MAX];
+	_Atomic uint32_t host_count;
+	struct lock host_lock;
+	struct gate_host_call *host_calls; /* not in use */
 	_Atomic uint64_t gone_since;  /* when the daemon was first seen gone, ns; 0: it is there */
 	_Atomic uint64_t budget_word; /* the closed gate for which `budget_used` counts */
 	_Atomic uint64_t budget_used; /* bytes between host and device that passed it */
@@ -186,6 +195,15 @@ struct gate_relaxed {
 };
 bool gate_relax(struct gate_relaxed *r);
 void gate_relax_end(const struct gate_relaxed *r);
+
+/* gate_host.c */
+static inline bool gate_host_runs(const struct gate *g)
+{
+	return atomic_load(&g->host_count) != 0;
+}
+/* Whether the thread of a host function that runs sleeps: it may wait for what the calling thread
+ * holds. Reads /proc. */
+bool gate_host_waits(struct gate *g);
 
 /* gate_learn.c */
 struct gate_learned *gate_learned_find(struct gate *g, struct gate_work work);

@@ -5,34 +5,67 @@
 
 /* ---- captures ------------------------------------------------------------------------------ */
 
+/* The streams that captures began in, which alone end them; others that joined one may go before.
+ * More than these are counted. */
+#define ORIGINS_MOST 64u
+static _Atomic(CUstream) origins[ORIGINS_MOST];
+static _Atomic uint32_t origins_more;
+
+static void origin_note(CUstream stream)
+{
+	for (uint32_t i = 0; i < ORIGINS_MOST; i++) {
+		CUstream none = NULL;
+
+		if (atomic_compare_exchange_strong(&origins[i], &none, stream))
+			return;
+	}
+	atomic_fetch_add(&origins_more, 1);
+}
+
+static bool origin_forget(CUstream stream)
+{
+	for (uint32_t i = 0; i < ORIGINS_MOST; i++) {
+		CUstream it = stream;
+
+		if (atomic_compare_exchange_strong(&origins[i], &it, NULL))
+			return true;
+	}
+	for (uint32_t more = atomic_load(&origins_more); more;)
+		if (atomic_compare_exchange_weak(&origins_more, &more, more - 1))
+			return true;
+	return false;
+}
+
 /* Counted before it begins and until it has ended for certain, so that nobody disturbs it; where
  * one ends unseen, launches are looked at a little longer, no more. */
-#define BEGIN_CAPTURE(call)           \
+#define BEGIN_CAPTURE(stream, call)   \
 	gate_capture_begins();        \
 	CUresult result_ = call;      \
 	gate_capture_begun();         \
 	if (result_ != CUDA_SUCCESS)  \
 		gate_capture_ended(); \
+	else                          \
+		origin_note(stream);  \
 	return result_
 
 CUresult hook_cuStreamBeginCapture(CUstream stream)
 {
-	BEGIN_CAPTURE(real_cuStreamBeginCapture(stream));
+	BEGIN_CAPTURE(gate_stream_of(stream), real_cuStreamBeginCapture(stream));
 }
 
 CUresult hook_cuStreamBeginCapture_ptsz(CUstream stream)
 {
-	BEGIN_CAPTURE(real_cuStreamBeginCapture_ptsz(stream));
+	BEGIN_CAPTURE(gate_stream_ptsz(stream), real_cuStreamBeginCapture_ptsz(stream));
 }
 
 CUresult hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-	BEGIN_CAPTURE(real_cuStreamBeginCapture_v2(stream, mode));
+	BEGIN_CAPTURE(gate_stream_of(stream), real_cuStreamBeginCapture_v2(stream, mode));
 }
 
 CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-	BEGIN_CAPTURE(real_cuStreamBeginCapture_v2_ptsz(stream, mode));
+	BEGIN_CAPTURE(gate_stream_ptsz(stream), real_cuStreamBeginCapture_v2_ptsz(stream, mode));
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *after,
@@ -40,6 +73,7 @@ CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const 
 					  CUstreamCaptureMode mode)
 {
 	BEGIN_CAPTURE(
+		gate_stream_of(stream),
 		real_cuStreamBeginCaptureToGraph(stream, graph, after, edges, after_count, mode));
 }
 
@@ -48,7 +82,8 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
 					       const CUgraphEdgeData *edges, size_t after_count,
 					       CUstreamCaptureMode mode)
 {
-	BEGIN_CAPTURE(real_cuStreamBeginCaptureToGraph_ptsz(stream, graph, after, edges,
+	BEGIN_CAPTURE(gate_stream_ptsz(stream),
+		      real_cuStreamBeginCaptureToGraph_ptsz(stream, graph, after, edges,
 							    after_count, mode));
 }
 
@@ -61,11 +96,11 @@ static bool captures(CUstream stream)
 }
 
 /* A capture that was spoiled ends with an error, and one of another thread's does not end. */
-#define END_CAPTURE(stream, call)         \
-	bool before_ = captures(stream);  \
-	CUresult result_ = call;          \
-	if (before_ && !captures(stream)) \
-		gate_capture_ended();     \
+#define END_CAPTURE(stream, call)                                  \
+	bool before_ = captures(stream);                           \
+	CUresult result_ = call;                                   \
+	if (before_ && !captures(stream) && origin_forget(stream)) \
+		gate_capture_ended();                              \
 	return result_
 
 CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph *graph)
@@ -101,7 +136,7 @@ CUresult hook_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, i
 
 static void stream_ends(CUstream stream)
 {
-	if (captures(stream))
+	if (captures(stream) && origin_forget(gate_stream_of(stream)))
 		gate_capture_ended();
 	if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
 		gate_stream_destroy(stream);

@@ -432,9 +432,9 @@ CUresult hook_cuGraphExecDestroy(CUgraphExec exec)
 		gate_forget_work(exec);
 	if (result == CUDA_SUCCESS && p) {
 		for (uint32_t device = 0, count = device_count(); device < count; device++)
-			books_forget(p, OBJECT_GRAPH, (uintptr_t)exec + device, 0);
+			books_forget(p, OBJECT_GRAPH, (uintptr_t)exec + device);
 		for (uint32_t gpu = 0; local_is_needed(p) && gpu < p->attachment.gpu_count; gpu++)
-			books_forget(p, OBJECT_GRAPH_LOCAL, (uintptr_t)exec + gpu, 0);
+			books_forget(p, OBJECT_GRAPH_LOCAL, (uintptr_t)exec + gpu);
 		graph_gone(p);
 	}
 	return result;

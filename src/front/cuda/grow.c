@@ -5,6 +5,7 @@
 
 #include "front/books.h"
 #include "front/cuda/hooks.h"
+#include "front/cuda/library_use.h"
 
 /* Pools grow in steps of this or of a larger request. */
 #define GROW_STEP MIB(32)
@@ -12,6 +13,8 @@
 #define LOOKS_MOST 8
 /* How often the daemon is asked where what it was told of pools was too much by then. */
 #define SETTLE_MOST 3
+/* How often what is booked is made certain again for a call that counts on it. */
+#define CERTAIN_MOST 8
 /* How long calls wait for one another where one must be alone: half a second. */
 #define DOZE_NS 50000L
 #define DOZES_MOST 10000
@@ -95,8 +98,9 @@ static int settle(struct process *p, enum object_kind kind, uint64_t handle, boo
 		if (r != -EAGAIN)
 			break;
 	}
+	/* Only calls that say so (grow_waits_begin()) have the driver give that back. */
 	if (h.reserved > h.used)
-		grow_expect_less(p);
+		atomic_store(&p->growing_restless, true);
 	return r;
 }
 
@@ -172,9 +176,21 @@ CUresult grow_begin_alone(struct growing *g, struct process *p, enum object_kind
 			  uint64_t handle, int gpu)
 {
 	*g = (struct growing){.kind = kind, .handle = handle, .alone = true};
-	if (gpu < 0 || !enter_alone(p, kind))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return taking_try_on(&g->taking, p, gpu, OBJECT_NONE, 0);
+	for (int i = 0; gpu >= 0 && i < CERTAIN_MOST; i++) {
+		if (i)
+			grow_settle_exactly(p, gpu);
+		if (!enter_alone(p, kind))
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		CUresult result = taking_try_on(&g->taking, p, gpu, OBJECT_NONE, 0);
+		/* It counts on what is booked, which is to be in the sum. While it is in a call,
+		 * the daemon leaves it there; one of the two sees what the other one did. */
+		atomic_thread_fence(memory_order_seq_cst);
+		if (result != CUDA_SUCCESS || !atomic_load(&process_slot(p)->lowered))
+			return result;
+		books_cancel(p, &g->taking.object);
+		leave(p, kind, true);
+	}
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool grow_end(struct growing *g)
@@ -182,26 +198,56 @@ bool grow_end(struct growing *g)
 	struct process *p = g->taking.process;
 	int r = settle(p, g->kind, g->handle, true, &g->taking.object.bytes);
 
-	books_cancel(p, &g->taking.object);
+	bool leaves = books_cancel_growing(p, &g->taking.object);
 	leave(p, g->kind, g->alone);
+	if (leaves)
+		grow_settle_leaving(p);
 	return r == 0;
 }
 
-/* The capture of another thread forbids what waits, where it has not said otherwise. */
-bool grow_quiesce(void)
+/* What is booked need not be held from now on. */
+static void be_unsure(struct process *p)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	bool exchanged = real_cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
-	CUresult result = real_cuCtxSynchronize();
+	_Atomic uint32_t *restless = &process_slot(p)->restless;
 
-	if (exchanged)
-		real_cuThreadExchangeStreamCaptureMode(&mode);
-	return result == CUDA_SUCCESS;
+	if (!atomic_load(restless))
+		atomic_store(restless, 1);
 }
 
 void grow_expect_less(struct process *p)
 {
-	atomic_store_explicit(&p->growing_restless, true, memory_order_relaxed);
+	atomic_store(&p->growing_restless, true);
+	be_unsure(p);
+}
+
+/* Without a call of the process's. */
+static bool may_go_alone(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	bool goes = p->freeing_count;
+	for (uint32_t i = 0; grow_is_restless(p) && i < p->growing_count; i++)
+		goes |= p->growing[i].kind == OBJECT_GRAPH_POOL;
+	owned_lock_release(&p->lock);
+	return goes;
+}
+
+/* All was just looked at, so that what is booked is held: but where other threads have the driver
+ * give something back just now, and where it may give back without a call what graphs held or
+ * streams are to free. */
+static void certain_begin(struct process *p)
+{
+	atomic_store(&process_slot(p)->restless, 0);
+	if (atomic_load(&p->growing_waits))
+		be_unsure(p);
+	grow_settle_all(p);
+	if (may_go_alone(p))
+		be_unsure(p);
+}
+
+static void certain_end(struct process *p)
+{
+	if (p->growing_count || p->freeing_count)
+		be_unsure(p);
 }
 
 /* A copy of the list's entry, as pools come and go meanwhile. False: no such entry. */
@@ -222,13 +268,47 @@ void grow_settle_one(struct process *p, enum object_kind kind, uint64_t handle)
 	settle(p, kind, handle, false, &nothing);
 }
 
-CUresult grow_settled(CUresult result)
+struct process *grow_waits_begin(void)
+{
+	struct process *p = process_peek();
+
+	if (!p || !p->growing_count)
+		return NULL;
+	atomic_fetch_add(&p->growing_waits, 1);
+	be_unsure(p);
+	return p;
+}
+
+void grow_waits_end(struct process *waiting)
+{
+	if (waiting)
+		atomic_fetch_sub(&waiting->growing_waits, 1);
+}
+
+CUresult grow_waited(struct process *waiting, CUresult result)
 {
 	struct process *p = process_peek();
 
 	if (p)
 		grow_settle(p);
+	grow_waits_end(waiting);
 	return result;
+}
+
+/* The capture of another thread forbids what waits, where it has not said otherwise. */
+bool grow_quiesce(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	struct process *waiting = grow_waits_begin();
+	bool exchanged = real_cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+	CUresult result = real_cuCtxSynchronize();
+
+	if (exchanged)
+		real_cuThreadExchangeStreamCaptureMode(&mode);
+	if (waiting)
+		grow_settle_all(waiting);
+	grow_waits_end(waiting);
+	return result == CUDA_SUCCESS;
 }
 
 void grow_settle(struct process *p)
@@ -266,10 +346,9 @@ static uint64_t leave_first(struct process *p, struct attach_settling *s)
 	return s->over;
 }
 
-/* in_call: the caller is within a driver call that is counted. */
-static void ask_daemon(struct process *p, bool contexts, bool in_call, struct attach_settling *s)
+static void ask_daemon(struct process *p, bool contexts, struct attach_settling *s)
 {
-	bool waits = in_call && !s->leaving;
+	bool waits = !s->leaving;
 
 	if (waits)
 		books_waiting_begin(p);
@@ -278,24 +357,29 @@ static void ask_daemon(struct process *p, bool contexts, bool in_call, struct at
 		books_waiting_end(p);
 }
 
-static uint64_t settle_exactly(struct process *p, int gpu, bool contexts, bool in_call,
-			       bool *ret_sure)
+/* Within a call that is counted. */
+static uint64_t settle_in_call(struct process *p, int gpu, bool contexts, bool *ret_sure)
 {
 	struct attach_settling s = {.gpu = gpu};
 	int64_t used[LEDGER_GPUS_MAX] = {0};
 	bool less = true;
 
+	if (atomic_load(&process_slot(p)->lowered)) {
+		grow_settle_all(p);
+		books_unsure_leave(p);
+	}
 	if (gpu >= 0)
 		s.leaving = books_leaving_begin(p, (uint32_t)gpu, ATTACH_LEAVING_MOST);
 	for (int tries = 0; less && tries < SETTLE_MOST; tries++) {
-		grow_settle_all(p);
+		certain_begin(p);
 		for (uint32_t i = 0; i < p->attachment.gpu_count; i++)
 			used[i] =
 				ledger_slot_gpu(&p->attachment.ledger, p->attachment.slot, i)->used;
-		ask_daemon(p, contexts, in_call, &s);
+		ask_daemon(p, contexts, &s);
 		grow_settle_all(p);
 		less = p->growing_count && less_is_used(p, used);
 	}
+	certain_end(p);
 	if (ret_sure)
 		*ret_sure = s.sure && !less;
 	if (s.leaving && s.asked && !s.taken_over)
@@ -306,14 +390,23 @@ static uint64_t settle_exactly(struct process *p, int gpu, bool contexts, bool i
 	return less ? 0 : s.over;
 }
 
+/* A question is a call that waits, so that the daemon can tell those that wait from others. */
+static uint64_t settle_exactly(struct process *p, int gpu, bool contexts)
+{
+	books_question_begin(p);
+	uint64_t over = settle_in_call(p, gpu, contexts, NULL);
+	books_call_end(p);
+	return over;
+}
+
 uint64_t grow_settle_exactly(struct process *p, int gpu)
 {
-	return settle_exactly(p, gpu, false, false, NULL);
+	return settle_exactly(p, gpu, false);
 }
 
 uint64_t grow_settle_in_call(struct process *p, int gpu, bool *ret_sure)
 {
-	return settle_exactly(p, gpu, false, true, ret_sure);
+	return settle_in_call(p, gpu, false, ret_sure);
 }
 
 /* The daemon has posted more than the process charged itself. */
@@ -333,7 +426,13 @@ void grow_import_closed(struct process *p)
 
 void grow_settle_contexts(struct process *p, int gpu, bool in_call)
 {
-	settle_exactly(p, gpu, true, in_call, NULL);
+	/* Of a library that was not used yet the driver may have nothing, and is to be charged. */
+	bool contexts = !library_is_unused(p);
+
+	if (in_call)
+		settle_in_call(p, gpu, contexts, NULL);
+	else
+		settle_exactly(p, gpu, contexts);
 }
 
 void grow_settle_all(struct process *p)
@@ -347,6 +446,7 @@ void grow_settle_all(struct process *p)
 /* As a call of its own, which whoever is alone is not disturbed by. */
 static void trim(struct process *p, const struct object *object)
 {
+	struct process *waiting = grow_waits_begin();
 	uint64_t nothing = 0;
 
 	enter(p, object->kind);
@@ -358,23 +458,26 @@ static void trim(struct process *p, const struct object *object)
 	}
 	settle(p, object->kind, object->handle, true, &nothing);
 	leave(p, object->kind, false);
+	grow_waits_end(waiting);
 }
 
 /* Memory that may be elsewhere is charged and not held: then nothing can be told from what is. */
-void grow_settle_arrays(struct process *p, int gpu, uint32_t blocks)
+void grow_settle_arrays(struct process *p, int gpu, uint32_t blocks, bool in_call)
 {
 	uint32_t unsure = gpu < 0 ? 0 : books_arrays_unsure(p, (uint32_t)gpu);
 
-	if (unsure && unsure >= blocks && !atomic_load(&p->has_managed) &&
+	if (unsure && unsure >= blocks && !atomic_load(&p->managed_count) &&
 	    books_arrays_ask(p, (uint32_t)gpu))
-		books_arrays_asked(p, (uint32_t)gpu, grow_settle_exactly(p, gpu));
+		books_arrays_asked(p, (uint32_t)gpu,
+				   in_call ? grow_settle_in_call(p, gpu, NULL)
+					   : grow_settle_exactly(p, gpu));
 }
 
 void grow_trim(struct process *p, int gpu)
 {
 	struct object object;
 
-	grow_settle_arrays(p, gpu, 1);
+	grow_settle_arrays(p, gpu, 1, false);
 	for (uint32_t i = 0; list_entry(p, i, &object); i++)
 		if (object.gpu == gpu)
 			trim(p, &object);

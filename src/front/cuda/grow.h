@@ -45,8 +45,15 @@ static inline bool grow_is_restless(const struct process *p)
 }
 /* Books what the driver holds now, where less was expected. */
 void grow_settle(struct process *p);
-/* The same after a call of the driver's that waited for work. Returns `result`. */
-CUresult grow_settled(CUresult result);
+/* Around a call of the driver's that gives back what is free in some: until it has been looked,
+ * what is booked need not be held. NULL: there are none, and nothing is to be ended. */
+struct process *grow_waits_begin(void);
+void grow_waits_end(struct process *waiting);
+/* The same, around one that waits for work, after which it is looked. Returns `result`. */
+CUresult grow_waited(struct process *waiting, CUresult result);
+#define WAITED(call)                                  \
+	struct process *waiting = grow_waits_begin(); \
+	return grow_waited(waiting, call)
 /* Books what the driver holds now, in all. */
 void grow_settle_all(struct process *p);
 /* Has the daemon post what this process holds beyond what it charged, and take over what is leaving
@@ -59,8 +66,8 @@ uint64_t grow_settle_exactly(struct process *p, int gpu);
  * not more charged, which cannot be told while other threads' calls are under way. */
 uint64_t grow_settle_in_call(struct process *p, int gpu, bool *ret_sure);
 /* Gives back what is charged too much for small arrays on a GPU, if it is at least so many blocks
- * that may be. */
-void grow_settle_arrays(struct process *p, int gpu, uint32_t blocks);
+ * that may be. in_call: see grow_settle_in_call(). */
+void grow_settle_arrays(struct process *p, int gpu, uint32_t blocks, bool in_call);
 /* The same after a call of contexts; see process_settle(). */
 void grow_settle_contexts(struct process *p, int gpu, bool in_call);
 /* Imported memory was given back. Where its exporter did so before, it was posted for this process,

@@ -76,9 +76,19 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuInit)                             \
 	X(cuIpcCloseMemHandle)                \
 	X(cuIpcGetMemHandle)                  \
+	X(cuKernelGetAttribute)               \
 	X(cuKernelGetFunction)                \
+	X(cuKernelGetParamInfo)               \
+	X(cuKernelSetAttribute)               \
+	X(cuKernelSetCacheConfig)             \
+	X(cuLaunchHostFunc)                   \
+	X(cuLaunchHostFunc_ptsz)              \
 	X(cuLibraryEnumerateKernels)          \
+	X(cuLibraryGetGlobal)                 \
 	X(cuLibraryGetKernel)                 \
+	X(cuLibraryGetManaged)                \
+	X(cuLibraryGetModule)                 \
+	X(cuLibraryGetUnifiedFunction)        \
 	X(cuLibraryLoadData)                  \
 	X(cuLibraryLoadFromFile)              \
 	X(cuLibraryUnload)                    \
@@ -126,6 +136,8 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuModuleUnload)                     \
 	X(cuMulticastBindAddr)                \
 	X(cuMulticastBindMem)                 \
+	X(cuStreamAddCallback)                \
+	X(cuStreamAddCallback_ptsz)           \
 	X(cuStreamBeginCapture)               \
 	X(cuStreamBeginCaptureToGraph)        \
 	X(cuStreamBeginCaptureToGraph_ptsz)   \
@@ -290,9 +302,7 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	H(cuGraphKernelNodeGetParams_v2) \
 	H(cuGraphMemAllocNodeGetParams)  \
 	H(cuGraphNodeGetType)            \
-	H(cuKernelGetAttribute)          \
 	H(cuKernelGetLibrary)            \
-	H(cuLaunchHostFunc)              \
 	H(cuLibraryGetKernelCount)       \
 	H(cuMemGetAddressRange_v2)       \
 	H(cuMemGetAllocationGranularity) \

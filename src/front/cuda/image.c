@@ -18,7 +18,6 @@
 #include "base/macros.h"
 #include "front/books.h"
 
-#define FATBIN_COMPRESSED 0xf000u /* by any of the methods */
 #define ELF_MACHINE_CUDA 190
 
 /* Sums end at more than any GPU has. */

@@ -12,6 +12,13 @@ size_t implicit_driver_free(void)
 	return real_cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS ? free_bytes : 0;
 }
 
+uint64_t implicit_context(void)
+{
+	CUcontext context = NULL;
+
+	return real_cuCtxGetCurrent(&context) == CUDA_SUCCESS ? (uintptr_t)context : 0;
+}
+
 static CUresult expected_reserve(struct implicit *i, enum object_kind kind, struct image_memory e)
 {
 	uint64_t surely = books_blocks(e.surely), most = books_blocks(e.surely + e.perhaps);
@@ -43,10 +50,8 @@ CUresult implicit_begin_in(struct implicit *i, struct process *p, int gpu, uint6
 CUresult implicit_begin(struct implicit *i, enum object_kind kind, struct image_memory e)
 {
 	struct process *p = process_peek();
-	CUcontext context = NULL;
 
-	real_cuCtxGetCurrent(&context);
-	return implicit_begin_in(i, p, p ? charge_current_gpu(p) : -1, (uintptr_t)context, kind, e);
+	return implicit_begin_in(i, p, p ? charge_current_gpu(p) : -1, implicit_context(), kind, e);
 }
 
 static uint64_t reserved(const struct implicit *i)
@@ -99,7 +104,7 @@ bool implicit_refused(const struct implicit *i, bool last)
 	if (last)
 		grow_settle_in_call(i->process, i->gpu, NULL);
 	if (!last && (more <= books_free(i->process, (uint32_t)i->gpu) ||
-		      (charge_sweep(i->process, i->gpu, more) &&
+		      (charge_sweep_in_call(i->process, i->gpu, more) &&
 		       more <= books_free(i->process, (uint32_t)i->gpu))))
 		return false;
 	books_count_refused(i->process, (uint32_t)i->gpu);

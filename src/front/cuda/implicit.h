@@ -29,6 +29,8 @@ struct implicit {
 
 /* What the driver says is free on the current context's GPU. 0: it does not say. */
 size_t implicit_driver_free(void);
+/* The current context, by which books go; 0: none. */
+uint64_t implicit_context(void);
 /* On the current context's GPU. CUDA_ERROR_OUT_OF_MEMORY: what it surely takes does not fit. Else
  * to be followed by the driver's call, which goes by TAKE(), and implicit_done(). */
 CUresult implicit_begin(struct implicit *i, enum object_kind kind, struct image_memory e);

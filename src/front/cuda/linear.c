@@ -15,7 +15,7 @@ __attribute__((flatten)) CUresult hook_cuMemAlloc_v2(CUdeviceptr *ptr, size_t si
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, size);
 
 	if (result != CUDA_SUCCESS)
-		return REFUSED(ptr, real_cuMemAlloc_v2(ptr, size));
+		return REFUSED(result, ptr, real_cuMemAlloc_v2(ptr, size));
 	result = TAKE(&t, real_cuMemAlloc_v2(ptr, size));
 	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
 }
@@ -26,7 +26,7 @@ CUresult hook_cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int size)
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, size);
 
 	if (result != CUDA_SUCCESS)
-		return REFUSED(ptr, real_cuMemAlloc(ptr, size));
+		return REFUSED(result, ptr, real_cuMemAlloc(ptr, size));
 	result = TAKE(&t, real_cuMemAlloc(ptr, size));
 	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
 }
@@ -38,9 +38,9 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flag
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, MAX(size, BLOCK_BYTES));
 
 	if (result != CUDA_SUCCESS)
-		return REFUSED(ptr, real_cuMemAllocManaged(ptr, size, flags));
+		return REFUSED(result, ptr, real_cuMemAllocManaged(ptr, size, flags));
 	if (t.process)
-		atomic_store(&t.process->has_managed, true);
+		books_managed(t.process, &t.object);
 	result = TAKE(&t, real_cuMemAllocManaged(ptr, size, flags));
 	return taking_end(&t, result, result == CUDA_SUCCESS ? *ptr : 0);
 }
@@ -75,7 +75,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, 
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, pitched_at_most(width, height));
 
 	if (result != CUDA_SUCCESS)
-		return REFUSED(ptr && pitch,
+		return REFUSED(result, ptr && pitch,
 			       real_cuMemAllocPitch_v2(ptr, pitch, width, height, element_size));
 	result = TAKE(&t, real_cuMemAllocPitch_v2(ptr, pitch, width, height, element_size));
 	return result == CUDA_SUCCESS ? pitched_end(&t, result, *ptr, area(*pitch, height))
@@ -89,7 +89,7 @@ CUresult hook_cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned
 	CUresult result = taking_begin(&t, OBJECT_LINEAR, pitched_at_most(width, height));
 
 	if (result != CUDA_SUCCESS)
-		return REFUSED(ptr && pitch,
+		return REFUSED(result, ptr && pitch,
 			       real_cuMemAllocPitch(ptr, pitch, width, height, element_size));
 	result = TAKE(&t, real_cuMemAllocPitch(ptr, pitch, width, height, element_size));
 	return result == CUDA_SUCCESS ? pitched_end(&t, result, *ptr, area(*pitch, height))
@@ -133,6 +133,7 @@ static __attribute__((noinline)) void freed_at_once(struct process *p, const str
 __attribute__((flatten)) CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 {
 	struct process *p = process_peek();
+	struct process *waiting = p && p->growing_count ? grow_waits_begin() : NULL;
 	struct giving g;
 
 	giving_begin(&g, OBJECT_LINEAR, ptr);
@@ -144,6 +145,8 @@ __attribute__((flatten)) CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 				   atomic_load_explicit(&p->has_remains, memory_order_relaxed)),
 			     0))
 		freed_at_once(p, &g);
+	if (__builtin_expect(waiting != NULL, 0))
+		grow_waits_end(waiting);
 	return result;
 }
 
@@ -152,18 +155,18 @@ CUresult hook_cuMemFree(CUdeviceptr_v1 ptr)
 	struct giving g;
 
 	giving_begin(&g, OBJECT_LINEAR, ptr);
-	return grow_settled(giving_end(&g, real_cuMemFree(ptr)));
+	WAITED(giving_end(&g, real_cuMemFree(ptr)));
 }
 
 /* Waits for what uses it, as the driver does, and so pools may shrink. */
 CUresult hook_cuMemFreeHost(void *memory)
 {
-	return grow_settled(real_cuMemFreeHost(memory));
+	WAITED(real_cuMemFreeHost(memory));
 }
 
 CUresult hook_cuMemHostUnregister(void *memory)
 {
-	return grow_settled(real_cuMemHostUnregister(memory));
+	WAITED(real_cuMemHostUnregister(memory));
 }
 
 /* The slice as it shows: never more than the driver itself has. */
@@ -178,7 +181,7 @@ static void slice_info(uint64_t *free_bytes, uint64_t *total)
 	}
 	int gpu = p ? charge_current_gpu(p) : -1;
 	if (p)
-		grow_settle_arrays(p, gpu, 1);
+		grow_settle_arrays(p, gpu, 1, false);
 	uint64_t limit = gpu < 0 ? 0 : books_limit(p, (uint32_t)gpu);
 	uint64_t room = gpu < 0 ? 0 : books_free(p, (uint32_t)gpu);
 

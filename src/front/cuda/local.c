@@ -116,7 +116,8 @@ static bool kernel_ask(CUkernel kernel, int *ret)
 {
 	CUdevice device;
 
-	return real_cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+	return library_is_there((uintptr_t)kernel) &&
+	       real_cuCtxGetDevice(&device) == CUDA_SUCCESS &&
 	       real_cuKernelGetAttribute(ret, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, kernel, device) ==
 		       CUDA_SUCCESS;
 }
@@ -144,9 +145,9 @@ static bool some_context_has_less(struct process *p)
 	uint64_t contexts[CONTEXTS_MOST], most = atomic_load(&p->local_most);
 	size_t count = books_list(p, OBJECT_CONTEXT, 0, contexts, CONTEXTS_MOST);
 
-	if (count > CONTEXTS_MOST)
+	if (count > CONTEXTS_MOST || library_is_missing(p, contexts, count))
 		return true;
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count && most; i++) {
 		struct gate_switch there;
 
 		gate_switch_to(&there, (CUcontext)(uintptr_t)contexts[i]);
@@ -158,11 +159,16 @@ static bool some_context_has_less(struct process *p)
 	return false;
 }
 
+static bool launches_may_take(const struct process *p)
+{
+	return local_is_needed(p) || atomic_load_explicit(&p->libraries, memory_order_relaxed);
+}
+
 /* Holding the lock. */
 static void watch_as_needed(struct process *p)
 {
 	bool watch = atomic_load(&p->local_unknown) ||
-		     (atomic_load(&p->local_most) && some_context_has_less(p));
+		     (launches_may_take(p) && some_context_has_less(p));
 
 	if (watch != atomic_load(&local_is_watched))
 		gate_watch(watch);
@@ -261,8 +267,10 @@ CUresult hook_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char
 {
 	CUresult result = real_cuLibraryGetKernel(kernel, library, name);
 
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
+		library_got((uintptr_t)library, (uintptr_t)*kernel);
 		got(OBJECT_KERNEL, (uintptr_t)*kernel, (uintptr_t)library);
+	}
 	return result;
 }
 
@@ -273,14 +281,21 @@ CUresult hook_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, C
 
 	if (result == CUDA_SUCCESS && real_cuLibraryGetKernelCount(&all, library) == CUDA_SUCCESS)
 		got_many(OBJECT_KERNEL, kernels, MIN(count, all), (uintptr_t)library);
+	for (unsigned int i = 0; kernels && i < MIN(count, all); i++)
+		library_got((uintptr_t)library, (uintptr_t)kernels[i]);
 	return result;
 }
 
 CUresult hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
-	CUresult result = real_cuKernelGetFunction(function, kernel);
+	struct library_call c;
 	CUlibrary library = NULL;
+	CUresult result = library_launch_begin(&c, (uintptr_t)kernel);
 
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = library_end(&c,
+			     TAKE(&c.implicit.taking, real_cuKernelGetFunction(function, kernel)));
 	if (result == CUDA_SUCCESS) {
 		(void)real_cuKernelGetLibrary(&library, kernel);
 		got(OBJECT_FUNCTION, (uintptr_t)*function, (uintptr_t)library);
@@ -292,7 +307,7 @@ void local_look_again(void)
 {
 	struct process *p = process_peek();
 
-	if (!p || !local_is_needed(p))
+	if (!p || (!launches_may_take(p) && !local_watched()))
 		return;
 	lock_acquire(&p->local_lock);
 	watch_as_needed(p);
@@ -382,11 +397,10 @@ CUresult local_begin(struct local_call *c, struct local_need need)
 	return result;
 }
 
-/* Also where a call failed after that. What fell may have been another process's. */
+/* Also where a call failed after that. What the device has free says nothing: another process may
+ * have given back as much meanwhile. */
 static bool it_took(struct local_call *c, bool surely)
 {
-	if (!surely && implicit_driver_free() >= c->implicit.free_before)
-		return false;
 	implicit_end(&c->implicit, true);
 	return surely || (c->implicit.taking.process && c->implicit.taking.object.bytes);
 }
@@ -460,29 +474,34 @@ void local_need_add(struct local_need *needs, CUfunction function, CUkernel kern
 
 CUresult local_launch_begin(struct local_call *c, CUfunction function, CUstream stream)
 {
-	struct local_need need = local_need_of(function);
+	struct library_call library = {0};
+	bool captured = gate_is_capturing(stream);
+	CUresult result =
+		captured ? CUDA_SUCCESS : library_launch_begin(&library, (uintptr_t)function);
 
-	if (need.bytes && gate_is_capturing(stream))
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct local_need need = local_need_of(function);
+	if (captured)
 		need.bytes = 0;
-	return local_begin(c, need);
+	result = local_begin(c, need);
+	c->library = library;
+	return result == CUDA_SUCCESS ? result : library_end(&library, result);
+}
+
+CUresult local_launch_end(struct local_call *c, CUresult result)
+{
+	return local_end(c, library_end(&c->library, result), true);
 }
 
 /* ---- limits of a context ---- */
-
-static uint64_t current_context(void)
-{
-	CUcontext context = NULL;
-
-	real_cuCtxGetCurrent(&context);
-	return (uintptr_t)context;
-}
 
 static CUresult limit_raise(CUlimit limit, size_t value, size_t before, uint64_t first,
 			    uint64_t growth)
 {
 	TAKING(OBJECT_LIMIT, ((struct image_memory){.surely = growth}),
 	       real_cuCtxSetLimit(limit, value), (void)real_cuCtxSetLimit(limit, before),
-	       limit_booked(&i, current_context(), limit, first, value));
+	       limit_booked(&i, implicit_context(), limit, first, value));
 }
 
 static uint64_t limit_growth(CUlimit limit, size_t value, const struct limit_known *known)
@@ -498,7 +517,15 @@ static uint64_t limit_growth(CUlimit limit, size_t value, const struct limit_kno
 	return bytes > has ? bytes - has : 0;
 }
 
-/* Some are taken back by a driver, others stay as high as they were. */
+/* Some are taken back by a driver, others stay as high as they were. What the device has free is
+ * others', too: where that does not show it, the process's own figure may. */
+static bool limit_took_back(struct process *p, uint64_t bytes, size_t free_before)
+{
+	if (implicit_driver_free() > free_before)
+		return true;
+	return bytes && grow_settle_in_call(p, charge_current_gpu(p), NULL) >= bytes;
+}
+
 static CUresult limit_lower(struct process *p, CUlimit limit, size_t value,
 			    const struct limit_known *known)
 {
@@ -508,7 +535,8 @@ static CUresult limit_lower(struct process *p, CUlimit limit, size_t value,
 
 	books_call_begin(p);
 	CUresult result = real_cuCtxSetLimit(limit, value);
-	if (result == CUDA_SUCCESS && implicit_driver_free() > free_before) {
+	uint64_t less = known->booked.bytes > bytes ? known->booked.bytes - bytes : 0;
+	if (result == CUDA_SUCCESS && limit_took_back(p, less, free_before)) {
 		if (books_remove(p, OBJECT_LIMIT, known->booked.handle, &booked)) {
 			bytes = MIN(bytes, booked.bytes);
 			books_leave(p, booked.gpu, booked.bytes - bytes);
@@ -524,7 +552,7 @@ static CUresult limit_lower(struct process *p, CUlimit limit, size_t value,
 
 static CUresult limit_set(struct process *p, CUlimit limit, size_t value, size_t before)
 {
-	struct limit_known known = limit_look(p, current_context(), limit);
+	struct limit_known known = limit_look(p, implicit_context(), limit);
 
 	return value < before ? limit_lower(p, limit, value, &known)
 			      : limit_raise(limit, value, before, known.first,

@@ -10,6 +10,7 @@
 
 #include "base/cuda_abi.h"
 #include "front/cuda/implicit.h"
+#include "front/cuda/library_use.h"
 
 /* Some context may have less than some function needs: launches are to look. */
 extern __attribute__((visibility("hidden"))) _Atomic bool local_is_watched;
@@ -32,6 +33,7 @@ struct local_call {
 	struct local_need need;
 	uint64_t first;
 	bool grows; /* and no other of the process on this GPU at the same time */
+	struct library_call library;
 };
 
 /* What a function needs, in the current context; 0 bytes: no more than any context has. */
@@ -59,21 +61,23 @@ struct local_calls {
 };
 CUresult local_begin_all(struct local_calls *c, const struct local_need *needs);
 CUresult local_end_all(struct local_calls *c, CUresult result, bool surely);
-/* The same for a kernel. In a stream that captures, it takes nothing yet. */
+/* The same for a kernel, and for its library's module (library_use.h). In a stream that captures,
+ * it takes nothing yet. */
 CUresult local_launch_begin(struct local_call *c, CUfunction function, CUstream stream);
+CUresult local_launch_end(struct local_call *c, CUresult result);
 
 /* What every launch of a kernel does around the driver's call. */
-#define LOCAL_LAUNCH(function, stream, call)                                                      \
-	({                                                                                        \
-		CUresult launched_;                                                               \
-		if (!local_watched()) {                                                           \
-			launched_ = call;                                                         \
-		} else {                                                                          \
-			struct local_call local_;                                                 \
-			launched_ = local_launch_begin(&local_, function, stream);                \
-			if (launched_ == CUDA_SUCCESS)                                            \
-				launched_ = local_end(&local_,                                    \
-						      TAKE(&local_.implicit.taking, call), true); \
-		}                                                                                 \
-		launched_;                                                                        \
+#define LOCAL_LAUNCH(function, stream, call)                                                       \
+	({                                                                                         \
+		CUresult launched_;                                                                \
+		if (!local_watched()) {                                                            \
+			launched_ = call;                                                          \
+		} else {                                                                           \
+			struct local_call local_;                                                  \
+			launched_ = local_launch_begin(&local_, function, stream);                 \
+			if (launched_ == CUDA_SUCCESS)                                             \
+				launched_ = local_launch_end(&local_,                              \
+							     TAKE(&local_.implicit.taking, call)); \
+		}                                                                                  \
+		launched_;                                                                         \
 	})

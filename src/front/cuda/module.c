@@ -3,6 +3,7 @@
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 #include "front/cuda/implicit.h"
+#include "front/cuda/library_use.h"
 #include "front/cuda/local.h"
 
 /* A module or a library, whose image says what it takes. */
@@ -33,24 +34,54 @@ CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
 	     real_cuModuleUnload(*module), *module);
 }
 
+/* The library, and whether the driver had less free afterwards by what it surely takes. */
+#define LOADED(library, took)                                                     \
+	(*(took) = i.free_before > i.free_after &&                                \
+		   i.free_before - i.free_after >= books_blocks(expected.surely), \
+	 library)
+
+/* From a file, by its name, or an image. */
+static CUresult library_take(CUlibrary *library, struct image_memory expected, bool *took,
+			     bool file, const void *source, CUjit_option *jit_options,
+			     void **jit_values, unsigned int jit_count, CUlibraryOption *options,
+			     void **values, unsigned int count)
+{
+	LOAD(expected,
+	     file ? real_cuLibraryLoadFromFile(library, source, jit_options, jit_values, jit_count,
+					       options, values, count)
+		  : real_cuLibraryLoadData(library, source, jit_options, jit_values, jit_count,
+					   options, values, count),
+	     real_cuLibraryUnload(*library), LOADED(*library, took));
+}
+
+static CUresult library_load(CUlibrary *library, struct image_memory expected, bool file,
+			     const void *source, CUjit_option *jit_options, void **jit_values,
+			     unsigned int jit_count, CUlibraryOption *options, void **values,
+			     unsigned int count)
+{
+	bool took = false;
+	CUresult result = library_take(library, expected, &took, file, source, jit_options,
+				       jit_values, jit_count, options, values, count);
+
+	if (result == CUDA_SUCCESS)
+		library_loaded((uintptr_t)*library, expected, took);
+	return result;
+}
+
 CUresult hook_cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit_options,
 				void **jit_values, unsigned int jit_count, CUlibraryOption *options,
 				void **values, unsigned int count)
 {
-	LOAD(image_in_memory(image),
-	     real_cuLibraryLoadData(library, image, jit_options, jit_values, jit_count, options,
-				    values, count),
-	     real_cuLibraryUnload(*library), *library);
+	return library_load(library, image_in_memory(image), false, image, jit_options, jit_values,
+			    jit_count, options, values, count);
 }
 
 CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_options,
 				    void **jit_values, unsigned int jit_count,
 				    CUlibraryOption *options, void **values, unsigned int count)
 {
-	LOAD(image_of_file(path),
-	     real_cuLibraryLoadFromFile(library, path, jit_options, jit_values, jit_count, options,
-					values, count),
-	     real_cuLibraryUnload(*library), *library);
+	return library_load(library, image_of_file(path), true, path, jit_options, jit_values,
+			    jit_count, options, values, count);
 }
 
 /* A part of a device's primary context, which was charged when that was made. */
@@ -63,16 +94,19 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources,
 
 /* What is unloaded is the slice's again at once, not only when the daemon looks next. The driver
  * may keep some of it: that is the daemon's to say. */
-#define UNLOAD(handle, call)                                        \
+#define UNLOAD(handle, call, begin, end)                            \
 	struct implicit i;                                          \
 	struct giving g;                                            \
 	implicit_begin(&i, OBJECT_IMAGE, (struct image_memory){0}); \
+	begin;                                                      \
 	giving_begin(&g, OBJECT_IMAGE, (uintptr_t)(handle));        \
+	g.in_call = i.process != NULL;                              \
 	CUresult result = call;                                     \
 	g.object.exported = result == CUDA_SUCCESS;                 \
 	if (result == CUDA_SUCCESS)                                 \
 		local_forget((uintptr_t)(handle));                  \
 	giving_end(&g, result);                                     \
+	end;                                                        \
 	bool settled = g.process && g.object.bytes;                 \
 	if (result == CUDA_SUCCESS && i.process && !settled &&      \
 	    (g.process || implicit_driver_free() > i.free_before))  \
@@ -81,15 +115,19 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources,
 
 CUresult hook_cuModuleUnload(CUmodule module)
 {
-	UNLOAD(module, real_cuModuleUnload(module));
+	UNLOAD(module, real_cuModuleUnload(module), (void)0, (void)0);
 }
 
 CUresult hook_cuLibraryUnload(CUlibrary library)
 {
-	UNLOAD(library, real_cuLibraryUnload(library));
+	struct library_unloading others;
+
+	UNLOAD(library, real_cuLibraryUnload(library),
+	       library_unload_begin(&others, (uintptr_t)library, i.process != NULL),
+	       library_unload_end(&others, result));
 }
 
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx context)
 {
-	UNLOAD(context, real_cuGreenCtxDestroy(context));
+	UNLOAD(context, real_cuGreenCtxDestroy(context), (void)0, (void)0);
 }

@@ -110,7 +110,7 @@ static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, siz
 	if (result == CUDA_SUCCESS)
 		return result;
 	books_count_refused(p, gpu);
-	return CUDA_ERROR_OUT_OF_MEMORY;
+	return charge_refusal();
 }
 
 /* pool: NULL for the one that is current on the context's device. */
@@ -174,6 +174,8 @@ static CUresult pool_undo(struct pool_call *c, CUdeviceptr ptr, CUstream stream,
 	struct process *p = c->growing.taking.process;
 	struct giving g;
 
+	struct process *waiting = grow_waits_begin();
+
 	giving_begin(&g, OBJECT_LINEAR, ptr);
 	if (own_default) {
 		real_cuMemFreeAsync_ptsz(ptr, stream);
@@ -184,6 +186,7 @@ static CUresult pool_undo(struct pool_call *c, CUdeviceptr ptr, CUstream stream,
 	}
 	giving_end(&g, CUDA_SUCCESS);
 	grow_trim(p, c->growing.taking.object.gpu);
+	grow_waits_end(waiting);
 	books_count_refused(p, c->growing.taking.object.gpu);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -273,6 +276,16 @@ static void own_freed(struct giving *g, CUstream stream, bool own_default)
 	giving_left(g);
 }
 
+/* From before the call, as another thread may have the pool shrink before it is over. */
+static void freed_begin(struct giving *g, CUdeviceptr ptr)
+{
+	struct process *p = process_peek();
+
+	if (p)
+		grow_expect_less(p);
+	giving_begin(g, OBJECT_LINEAR, ptr);
+}
+
 /* Freed in the order of a stream: the pool may shrink when that is synchronised. */
 static CUresult freed(struct giving *g, CUresult result, CUstream stream, bool own_default)
 {
@@ -291,7 +304,7 @@ CUresult hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 {
 	struct giving g;
 
-	giving_begin(&g, OBJECT_LINEAR, ptr);
+	freed_begin(&g, ptr);
 	return freed(&g, real_cuMemFreeAsync(ptr, stream), stream, false);
 }
 
@@ -299,7 +312,7 @@ CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
 {
 	struct giving g;
 
-	giving_begin(&g, OBJECT_LINEAR, ptr);
+	freed_begin(&g, ptr);
 	return freed(&g, real_cuMemFreeAsync_ptsz(ptr, stream), stream, true);
 }
 
@@ -333,21 +346,23 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 
 	if (!p)
 		return real_cuMemPoolDestroy(pool);
-	if (atomic_load(&p->has_managed))
+	if (atomic_load(&p->managed_count))
 		real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
-	books_look(p, OBJECT_POOL, key_of(pool), &known);
 	books_call_begin(p);
 	bool parting = books_parting_begin(p);
+	books_pool_ending(p, key_of(pool), &known);
 	CUresult result = real_cuMemPoolDestroy(pool);
+	if (result != CUDA_SUCCESS && known.kind)
+		books_pool_restore(p, &known);
 	/* What is allocated from it stays until that is freed, and so do the pieces that it is in,
 	 * or until it has been freed in a stream: how much that is only the driver knows. Where the
 	 * process has memory that may be elsewhere, that cannot be told from this: then what is
-	 * allocated is charged until the process ends. */
+	 * allocated is charged until it has none. */
 	if (result == CUDA_SUCCESS) {
-		books_forget(p, OBJECT_POOL, key_of(pool), used);
-		if (known.bytes > used) {
+		books_pool_ended(p, &known, used);
+		if (known.bytes && books_are_leaving(p, known.gpu)) {
 			atomic_store(&p->has_remains, true);
-			grow_settle_exactly(p, known.gpu);
+			grow_settle_in_call(p, known.gpu, NULL);
 		}
 	}
 	if (parting)
@@ -361,10 +376,12 @@ CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 	struct process *p = process_peek();
 	struct object known;
 	bool parting = p && books_parting_begin(p);
+	struct process *waiting = grow_waits_begin();
 	CUresult result = real_cuMemPoolTrimTo(pool, keep);
 
 	if (p && books_look(p, OBJECT_POOL, key_of(pool), &known) && known.count)
 		grow_settle_one(p, OBJECT_POOL, key_of(pool));
+	grow_waits_end(waiting);
 	if (p)
 		grow_settle_leaving(p);
 	if (parting)

@@ -7,29 +7,29 @@
 CUresult hook_cuCtxSynchronize(void)
 {
 	gate_before_wait();
-	return grow_settled(real_cuCtxSynchronize());
+	WAITED(real_cuCtxSynchronize());
 }
 
 CUresult hook_cuCtxSynchronize_v2(CUcontext context)
 {
 	gate_before_wait();
-	return grow_settled(real_cuCtxSynchronize_v2(context));
+	WAITED(real_cuCtxSynchronize_v2(context));
 }
 
 CUresult hook_cuEventSynchronize(CUevent event)
 {
 	gate_before_wait();
-	return grow_settled(real_cuEventSynchronize(event));
+	WAITED(real_cuEventSynchronize(event));
 }
 
 CUresult hook_cuStreamSynchronize(CUstream stream)
 {
 	gate_before_wait();
-	return grow_settled(real_cuStreamSynchronize(stream));
+	WAITED(real_cuStreamSynchronize(stream));
 }
 
 CUresult hook_cuStreamSynchronize_ptsz(CUstream stream)
 {
 	gate_before_wait();
-	return grow_settled(real_cuStreamSynchronize_ptsz(stream));
+	WAITED(real_cuStreamSynchronize_ptsz(stream));
 }

@@ -22,7 +22,7 @@ static void memory_unreference(struct process *p, uint64_t memory)
 		return;
 	}
 	books_leave_object(p, &object);
-	grow_settle_exactly(p, object.gpu);
+	grow_settle_in_call(p, object.gpu, NULL);
 }
 
 static uint64_t memory_number(struct process *p)
@@ -147,9 +147,20 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 	return result;
 }
 
-/* Whole mappings, one after the other; between them may be some of imported memory. Those after
- * `latest` were made when the driver had unmapped these. */
-static void unmapped(struct process *p, uint64_t at, uint64_t size, uint32_t latest)
+/* A mapping after `latest` was booked after this thread began to unmap: the driver may have made it
+ * afterwards, and holds it; or before, and has unmapped it. */
+static bool unmapped_one(struct process *p, uint64_t at, uint32_t latest, struct object *ret)
+{
+	struct object later;
+
+	if (books_unmap(p, at, latest, ret))
+		return true;
+	return books_look(p, OBJECT_MAPPING, at, &later) && !is_mapped(at) &&
+	       books_unmap(p, at, later.count, ret);
+}
+
+/* Whole mappings, one after the other; between them may be some of imported memory: true. */
+static bool unmapped(struct process *p, uint64_t at, uint64_t size, uint32_t latest)
 {
 	uint64_t end = at + size;
 	bool imported = false;
@@ -157,7 +168,7 @@ static void unmapped(struct process *p, uint64_t at, uint64_t size, uint32_t lat
 
 	books_unmapped(p);
 	while (at < end) {
-		if (!books_unmap(p, at, latest, &mapping)) {
+		if (!unmapped_one(p, at, latest, &mapping)) {
 			at += BLOCK_BYTES;
 			imported = true;
 			continue;
@@ -165,8 +176,7 @@ static void unmapped(struct process *p, uint64_t at, uint64_t size, uint32_t lat
 		memory_unreference(p, mapping.memory);
 		at += mapping.bytes;
 	}
-	if (imported)
-		grow_import_closed(p);
+	return imported;
 }
 
 CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
@@ -175,16 +185,18 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 	if (!p)
 		return real_cuMemUnmap(ptr, size);
+	struct process *waiting = grow_waits_begin();
 	uint32_t latest = books_mappings(p);
 	books_call_begin(p);
 	bool parting = books_parting_begin(p);
 	CUresult result = real_cuMemUnmap(ptr, size);
-	if (result == CUDA_SUCCESS)
-		unmapped(p, ptr, size, latest);
+	bool imported = result == CUDA_SUCCESS && unmapped(p, ptr, size, latest);
 	if (parting)
 		books_parting_end(p);
 	books_call_end(p);
-	return grow_settled(result);
+	if (imported)
+		grow_import_closed(p);
+	return grow_waited(waiting, result);
 }
 
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *at)

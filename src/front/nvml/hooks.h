@@ -34,6 +34,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const struct nvmlUUID_st *uuid, nvmlDevi
 	X(nvmlDeviceGetProcessUtilization)            \
 	X(nvmlDeviceGetProcessesUtilizationInfo)      \
 	X(nvmlDeviceGetRunningProcessDetailList)      \
+	X(nvmlDeviceGetSamples)                       \
 	X(nvmlDeviceGetUtilizationRates)              \
 	X(nvmlInternalGetExportTable)
 

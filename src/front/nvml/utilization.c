@@ -105,3 +105,23 @@ nvmlReturn_t hook_nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtiliza
 	}
 	return result;
 }
+
+/* Of how busy the device was: nothing above what it is with the slice's processes. */
+nvmlReturn_t hook_nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
+				       unsigned long long last_seen, nvmlValueType_t *value_type,
+				       unsigned int *count, nvmlSample_t *samples)
+{
+	struct process *p = process_get();
+	nvmlReturn_t result =
+		real_nvmlDeviceGetSamples(device, type, last_seen, value_type, count, samples);
+	nvmlUtilization_t own;
+
+	if (result != NVML_SUCCESS || !samples || !p ||
+	    (type != NVML_GPU_UTILIZATION_SAMPLES && type != NVML_MEMORY_UTILIZATION_SAMPLES) ||
+	    !slice_rates(p, device, &own))
+		return result;
+	unsigned int most = type == NVML_GPU_UTILIZATION_SAMPLES ? own.gpu : own.memory;
+	for (unsigned int i = 0; i < *count; i++)
+		samples[i].sampleValue.uiVal = MIN(samples[i].sampleValue.uiVal, most);
+	return result;
+}

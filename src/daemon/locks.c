@@ -1,0 +1,150 @@
+#include "daemon/locks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TEXT_ROOM_LEAST ((size_t)1 << 16)
+
+static int by_start(const void *a, const void *b)
+{
+	uint64_t of_a = mark_start(&((const struct descriptor *)a)->mark);
+	uint64_t of_b = mark_start(&((const struct descriptor *)b)->mark);
+
+	return (of_a > of_b) - (of_a < of_b);
+}
+
+/* There may be several of one memory. */
+static void unify(struct locks *l)
+{
+	size_t kept = 0;
+
+	if (l->count)
+		qsort(l->list, l->count, sizeof(*l->list), by_start);
+	for (size_t i = 0; i < l->count; i++)
+		if (!kept || by_start(&l->list[kept - 1], &l->list[i]) != 0)
+			l->list[kept++] = l->list[i];
+	l->count = kept;
+}
+
+static int add(struct locks *l, struct mark mark, uint64_t bytes)
+{
+	if (l->count == l->room) {
+		size_t room = l->room ? 2 * l->room : 16;
+		struct descriptor *list = realloc(l->list, room * sizeof(*list));
+
+		if (!list)
+			return -ENOMEM;
+		l->list = list;
+		l->room = room;
+	}
+	l->list[l->count++] = (struct descriptor){mark, bytes};
+	return 0;
+}
+
+/* The fields of a line: "1: OFDLCK ADVISORY  READ -1 00:09:102389 FIRST LAST". */
+enum { FIELD_KIND = 1, FIELD_TYPE = 3, FIELD_FIRST = 6, FIELD_LAST, FIELDS };
+
+/* False: fewer than that. */
+static bool fields_read(char *line, char *fields[static FIELDS])
+{
+	char *rest = line;
+
+	for (int i = 0; i < FIELDS; i++)
+		if (!(fields[i] = strtok_r(i ? NULL : line, " ", &rest)))
+			return false;
+	return true;
+}
+
+static bool number_read(const char *text, uint64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtoull(text, &end, 10);
+	return end != text && !*end && !errno;
+}
+
+static int line_read(struct locks *l, char *line, locks_filter *wanted, const void *context)
+{
+	char *fields[FIELDS];
+	uint64_t first, last;
+
+	/* A range without an end has no number there. */
+	if (!fields_read(line, fields) || strcmp(fields[FIELD_KIND], "OFDLCK") != 0 ||
+	    strcmp(fields[FIELD_TYPE], "READ") != 0 || !number_read(fields[FIELD_FIRST], &first) ||
+	    !number_read(fields[FIELD_LAST], &last) || last < first ||
+	    last - first >= MARK_BYTES_MOST / MARK_UNIT)
+		return 0;
+	struct mark mark = mark_of(first);
+	return wanted(&mark, context) ? add(l, mark, (last - first + 1) * MARK_UNIT) : 0;
+}
+
+static int text_grow(struct locks *l)
+{
+	size_t room = l->text_room ? 2 * l->text_room : TEXT_ROOM_LEAST;
+	char *text = realloc(l->text, room);
+
+	if (!text)
+		return -ENOMEM;
+	l->text = text;
+	l->text_room = room;
+	return 0;
+}
+
+/* All of the file, with a 0 at its end, and in how many pieces it came. */
+static int text_read(struct locks *l, int fd, int *ret_pieces)
+{
+	size_t size = 0;
+	int r = 0;
+
+	*ret_pieces = 0;
+	for (;;) {
+		if (size + TEXT_ROOM_LEAST / 2 > l->text_room && (r = text_grow(l)) < 0)
+			return r;
+		ssize_t n = read(fd, l->text + size, l->text_room - size - 1);
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n == 0)
+			break;
+		if (n > 0) {
+			size += (size_t)n;
+			++*ret_pieces;
+		}
+	}
+	l->text[size] = 0;
+	return 0;
+}
+
+int locks_read(struct locks *l, locks_filter *wanted, const void *context, bool *ret_whole)
+{
+	int fd = open("/proc/locks", O_RDONLY | O_CLOEXEC), pieces, r;
+	char *rest;
+
+	if (fd < 0)
+		return -errno;
+	r = text_read(l, fd, &pieces);
+	close(fd);
+	for (char *line = r < 0 ? NULL : strtok_r(l->text, "\n", &rest); line && r == 0;
+	     line = strtok_r(NULL, "\n", &rest))
+		r = line_read(l, line, wanted, context);
+	unify(l);
+	*ret_whole = r == 0 && pieces <= 1;
+	return r;
+}
+
+bool locks_have(const struct locks *l, const struct mark *mark)
+{
+	struct descriptor key = {.mark = *mark};
+
+	return l->count && bsearch(&key, l->list, l->count, sizeof(*l->list), by_start);
+}
+
+void locks_free(struct locks *l)
+{
+	free(l->list);
+	free(l->text);
+	*l = (struct locks){0};
+}

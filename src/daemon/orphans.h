@@ -1,0 +1,40 @@
+/* Exported memory that its exporter gave up, or left when it died, and that whoever imported it has
+ * from then on: for what it takes its session beyond the slice with, nobody is ended.
+ *
+ * An exporter is a session on one of its GPUs. It counts by what its own processes had charged when
+ * they gave it up, and by no more than its slice. What nothing but descriptors keeps afterwards
+ * (descriptors.h) counts again when somebody has it. The database knows all of that, so that a
+ * daemon's end changes nothing. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct exporter;
+struct node;
+struct session;
+
+struct orphans {
+	struct exporter *exporters;
+	uint64_t given_ns;  /* CLOCK_MONOTONIC, when any last gave something up */
+	bool read;          /* from the database; they count from the first sample on */
+	bool store_failing; /* that was logged */
+};
+
+/* The session gave up so many bytes on GPU `position` of it, which others may have. */
+void orphans_give(struct session *session, uint32_t position, uint64_t bytes);
+/* What the exporters of other sessions gave up in the last seconds. */
+uint64_t orphans_of_others(const struct session *session);
+/* Whether descriptors with that mark_session() are an exporter's. */
+bool orphans_have_mark(const struct node *node, uint32_t mark);
+/* Looks what of it descriptors keep. Called when a sample is in and they have been read. */
+void orphans_sampled(struct node *node);
+/* Writes what has changed to the database. */
+void orphans_store(struct node *node);
+
+/* Takes up what the daemon before this one wrote. 0 or -errno. */
+int orphans_load(struct node *node);
+/* The sessions are back: those whose last process ended while there was no daemon gave up what they
+ * may have had. */
+void orphans_resume(struct node *node);
+void orphans_free(struct node *node);
