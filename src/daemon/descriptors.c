@@ -9,12 +9,6 @@
 #include "daemon/session.h"
 #include "proto/mark.h"
 
-/* In how many readings of a long list, one after the other, nothing new is found; and how often it
- * is read at most. With 300 locks that come and go as fast as they can, one reading in 10 to 20
- * misses a given one (measured 2026-11-23, Linux 6). */
-#define READINGS_SAME 4
-#define READINGS_MOST 16
-
 static uint64_t unlisted(const struct gpu_sample *sample)
 {
 	uint64_t listed = 0;
@@ -70,38 +64,30 @@ static void stale_end(const struct node *node)
 					&p->described, 0);
 }
 
-/* One that was open, or of which a process gave memory back, was not found. */
-static bool misses_some(const struct node *node)
+static uint64_t found_of(const struct locks *found, const struct process *p)
 {
-	const struct descriptors *d = &node->descriptors;
+	uint64_t sum = 0;
 
-	for (size_t i = 0; i < d->before.count; i++)
-		if (!locks_have(&d->now, &d->before.list[i].mark))
+	for (size_t i = 0; i < found->count; i++)
+		if (is_of(p, &found->list[i].mark))
+			sum += found->list[i].bytes;
+	return sum;
+}
+
+/* One that was open is not among them, or of what a process gave back some is not. */
+static bool misses_some(const struct locks *found, const void *context)
+{
+	const struct node *node = context;
+	const struct locks *before = &node->descriptors.before;
+
+	for (size_t i = 0; i < before->count; i++)
+		if (!locks_have(found, &before->list[i].mark))
 			return true;
 	for (const struct session *s = node->attached; s; s = s->next_attached)
 		for (const struct process *p = s->processes; p; p = p->next)
-			if (p->described && !descriptors_of(p))
+			if (found_of(found, p) < p->described)
 				return true;
 	return false;
-}
-
-/* A list that comes in pieces is read until it tells nothing new, and longer for what is missed. */
-static int read_often(struct node *node)
-{
-	struct descriptors *d = &node->descriptors;
-	bool whole = false;
-	int r = 0;
-
-	for (int i = 0, same = 0;
-	     i < READINGS_MOST && !whole && (same < READINGS_SAME || misses_some(node)); i++) {
-		size_t count = d->now.count;
-
-		r = locks_read(&d->now, is_wanted, node, &whole);
-		if (r < 0)
-			return r;
-		same = d->now.count == count ? same + 1 : 0;
-	}
-	return r;
 }
 
 /* What cannot be read is as it was. False: it could not. */
@@ -114,7 +100,9 @@ static bool read_all(struct node *node)
 	d->now = d->before;
 	d->before = was;
 	d->now.count = 0;
-	int r = node->sessions || node->orphans.exporters ? read_often(node) : 0;
+	int r = node->sessions || node->orphans.exporters
+			? locks_read(&d->now, is_wanted, misses_some, node)
+			: 0;
 	if (r < 0) {
 		d->before = d->now;
 		d->now = was;

@@ -22,11 +22,14 @@ struct locks {
 };
 
 typedef bool locks_filter(const struct mark *mark, const void *context);
+/* Whether one that should be there, by what else is known, is not among those found so far. */
+typedef bool locks_misses(const struct locks *found, const void *context);
 
-/* Adds those in /proc/locks of which `wanted` is true. *ret_whole: none is missing. Of a long list
- * the kernel gives a page at a time, and what lies where others came or went in between may be
- * passed over, so that it takes several readings to say that something is not there. 0 or -errno,
- * some added or not. Allocates, and blocks for no longer than the kernel takes. */
-int locks_read(struct locks *l, locks_filter *wanted, const void *context, bool *ret_whole);
+/* Those in /proc/locks of which `wanted` is true, in place of what was there. Of a long list the
+ * kernel gives a page at a time and passes over what lies where others come or go in between, so it
+ * is read several times, each time in other pieces, until that tells nothing new; and more often
+ * where `misses` is true. 0 or -errno, some found or not. Allocates, and blocks for no longer than
+ * the kernel takes. */
+int locks_read(struct locks *l, locks_filter *wanted, locks_misses *misses, const void *context);
 bool locks_have(const struct locks *l, const struct mark *mark);
 void locks_free(struct locks *l);
