@@ -3,6 +3,13 @@
 
 /* What newcomers begin with: their share of so many parts of a plan. */
 #define YOUNG_PART 64
+/* Moments within that part of a lease of each other are the same. What kernels take beyond their
+ * turns moves credits by little, but enough for one to go before another in this plan and after it
+ * in the next: a stretch as long as a plan then has a lease too many of one of them. So, turns come
+ * in the same order again and again. (By simulation, of all stretches of 5 s of 50/30/20 and of 8
+ * equal ones 2.5% and 46% were more than a lease off without this; with it the worst of both was
+ * 0.15 points.) */
+#define SAME_PART(of) ((of) / 8 * 3)
 
 /* Whose turn it is on one GPU: one pass over its clients. */
 struct look {
@@ -69,10 +76,40 @@ static bool sooner(const struct lease_seat *s, int64_t key, const struct lease_s
 	return !best || key < best_key || (key == best_key && s->served < best->served);
 }
 
+static int64_t same_moment(const struct lease_gpu *g)
+{
+	return (int64_t)SAME_PART(g->setting.lease_ns);
+}
+
+/* Of those that are due at about the same time always the same one goes first. */
+static bool due_sooner(const struct lease_gpu *g, const struct lease_seat *s, int64_t key,
+		       const struct lease_seat *best, int64_t best_key)
+{
+	if (!best || key == INT64_MIN || best_key == INT64_MIN)
+		return sooner(s, key, best, best_key);
+	if (key < best_key - same_moment(g) || key > best_key + same_moment(g))
+		return key < best_key;
+	if (s->client->fraction != best->client->fraction)
+		return s->client->fraction > best->client->fraction;
+	return s->client->id < best->client->id;
+}
+
 /* How far off the moment is by when its next lease should be over. */
 static int64_t deadline(int64_t quantum, int64_t credit, uint32_t rate)
 {
 	return (quantum - credit) / (int64_t)rate;
+}
+
+/* It came less than a plan ago. */
+static bool is_young(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	return g->time - s->since < g->plan;
+}
+
+/* ns * ppm by which its turn may come too soon, as that is the same moment. */
+static int64_t early_credit(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	return is_young(g, s) ? 0 : SAME_PART(lease_quantum(g, s));
 }
 
 static void look_share(struct look *l, struct lease_seat *s)
@@ -83,11 +120,11 @@ static void look_share(struct look *l, struct lease_seat *s)
 	int64_t key =
 		lease_is_new(s->client) ? INT64_MIN : deadline(lease_quantum(g, s), credit, rate);
 
-	if (credit < 0) {
+	if (credit < -early_credit(g, s)) {
 		l->wait = MIN(l->wait, quotient_up(-credit, rate));
 	} else if (g->setting.mode == COMPUTE_FAIR ||
 		   rest_credit(l->plan_time, credit, rate) >= l->crumb_max) {
-		if (sooner(s, key, l->share, l->share_key))
+		if (due_sooner(g, s, key, l->share, l->share_key))
 			l->share = s, l->share_key = key;
 	} else {
 		l->wait = MIN(l->wait, l->plan_left);
@@ -193,7 +230,7 @@ static uint64_t young_length(const struct lease_gpu *g, const struct lease_seat 
 {
 	uint64_t age = g->time - s->since;
 
-	if (age >= g->plan)
+	if (!is_young(g, s))
 		return UINT64_MAX;
 	return MAX((age + g->plan / YOUNG_PART) * s->client->fraction / LEASE_PPM, lease_useful(g));
 }

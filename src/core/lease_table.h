@@ -1,10 +1,10 @@
 /* The inside of the lease policy; for src/core/lease*.c alone.
  *
  * Every client has an account (struct seat) on each of its GPUs. It is credited with its share of
- * the GPU's time as that passes, and debited what it held. A client with credit left is due; of
- * those that are due the one goes first whose credit must be used soonest (earliest virtual
- * deadline), so nobody is further behind or ahead than a lease. Credits are in ns * ppm, hence
- * exact.
+ * the GPU's time as that passes, and debited what it held. A client with credit left is due, or
+ * nearly left (lease_choose.c); of those that are due the one goes first whose credit must be used
+ * soonest (earliest virtual deadline), so nobody is further behind than a lease, or ahead than a
+ * lease and a half. Credits are in ns * ppm, hence exact.
  *
  * Four accounts can pay for a turn:
  *   SHARE   the client's own fraction.

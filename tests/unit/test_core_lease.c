@@ -1,6 +1,7 @@
 /* What the lease policy gives to imagined clients (src/core/lease_sim.h): shares, and single cases,
  * over hours of imagined time. */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/macros.h"
@@ -91,6 +92,86 @@ static void plans_are_exact(void **state)
 					 plan);
 		}
 	lease_sim_free(sim);
+}
+
+#define BIN (5 * MS)
+#define BINS 12000u
+
+struct bins {
+	uint64_t held[8][BINS + 1];
+};
+
+static void bins_span(void *context, const struct lease_sim_span *span)
+{
+	struct bins *bins = context;
+
+	for (uint64_t at = span->from; at < span->to;) {
+		uint64_t end = MIN(span->to, (at / BIN + 1) * BIN);
+
+		if (at / BIN < BINS)
+			bins->held[span->client][at / BIN] += end - at;
+		at = end;
+	}
+}
+
+/* Points that the worst of all stretches as long as a plan is off, once all have been there for
+ * one. */
+static double worst_stretch(const struct bins *bins, const uint32_t *fractions, size_t count)
+{
+	const size_t length = 5 * SEC / BIN, begin = 12 * SEC / BIN;
+	double worst = 0;
+
+	for (size_t c = 0; c < count; c++) {
+		uint64_t had = 0;
+
+		for (size_t i = begin; i < BINS; i++) {
+			had += bins->held[c][i];
+			if (i < begin + length)
+				continue;
+			had -= bins->held[c][i - length];
+			worst = MAX(worst, fabs(100.0 * (double)had / (double)(length * BIN) -
+						fractions[c] / 1e4));
+		}
+	}
+	return worst;
+}
+
+/* Wherever it begins: turns come in the same order again and again, though kernels take a little
+ * more each time. */
+static void any_stretch_as_long_as_a_plan_has_its_shares(void **state)
+{
+	static const uint32_t sets[][8] = {
+		{250000, 750000},
+		{500000, 300000, 200000},
+		{125000, 125000, 125000, 125000, 125000, 125000, 125000, 125000},
+	};
+
+	for (uint64_t seed = 1; seed <= 30; seed++) {
+		struct lease_setting setting = {COMPUTE_STRICT, 250 * MS,
+						LEASE_GRANULARITY_DEFAULT};
+		const uint32_t *set = sets[seed % ARRAY_SIZE(sets)];
+		struct bins *bins = calloc(1, sizeof(*bins));
+		struct lease_sim *sim = lease_sim_new(seed, bins_span, bins);
+		size_t count = 0;
+
+		lease_sim_set(sim, 0, &setting);
+		for (; count < 8 && set[count]; count++) {
+			struct lease_sim_client c = {.gpus = 1,
+						     .fraction_ppm = set[count],
+						     .kernel_ns = 1 * MS,
+						     .drain_ns = 100000,
+						     .random = true,
+						     .arrives = seed * 977 * count % 400 * MS};
+
+			assert_true(lease_sim_add(sim, &c) == (int)count);
+		}
+		go(sim, BINS * BIN + SEC);
+		double worst = worst_stretch(bins, set, count);
+		if (worst > 1)
+			fail_msg("seed %lu: %.2f points", seed, worst);
+		lease_sim_free(sim);
+		free(bins);
+	}
 }
 
 static void memory_sized(void **state)
@@ -570,6 +651,7 @@ int main(void)
 		cmocka_unit_test(shares_of_busy_clients),
 		cmocka_unit_test(strict_leaves_time_idle),
 		cmocka_unit_test(plans_are_exact),
+		cmocka_unit_test(any_stretch_as_long_as_a_plan_has_its_shares),
 		cmocka_unit_test(memory_sized),
 		cmocka_unit_test(idle_time),
 		cmocka_unit_test(overruns_are_charged),
