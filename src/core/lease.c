@@ -133,6 +133,15 @@ static struct lease_client *any_holder(const struct lease_gpu *g)
 	return NULL;
 }
 
+/* A gang that it is kept for may be able to begin, if who fills one of its other GPUs ends. */
+static void fillers_look(struct lease_table *t, const struct lease_gpu *freed)
+{
+	struct lease_gpu *g;
+
+	if (freed->reserved)
+		lease_each_gpu(t, lease_gpus(t, freed->reserved), g) g->dirty = true;
+}
+
 static void let_go(struct lease_table *t, struct lease_client *c, uint64_t mask)
 {
 	struct lease_gpu *g;
@@ -146,6 +155,7 @@ static void let_go(struct lease_table *t, struct lease_client *c, uint64_t mask)
 		g->holder = g->holders ? any_holder(g) : NULL;
 		g->waker = NULL;
 		g->dirty = true;
+		fillers_look(t, g);
 	}
 }
 
@@ -200,6 +210,12 @@ void lease_opened(struct lease_table *t, uint64_t id, uint64_t now)
 	client_changed(t, c, was, now);
 }
 
+static void overran(struct lease_client *c, uint64_t ns)
+{
+	c->stat.overrun_ns += ns;
+	c->overrun = c->overrun / 4 * 3 + ns / 4;
+}
+
 void lease_closed(struct lease_table *t, uint64_t id, uint64_t now)
 {
 	struct lease_client *c = lease_find(t, id);
@@ -209,8 +225,7 @@ void lease_closed(struct lease_table *t, uint64_t id, uint64_t now)
 	client_settle(t, c, now);
 	if (c->state != STATE_GRANTED) {
 		lease_charge(t, c, now);
-		if (now > c->until)
-			c->stat.overrun_ns += now - c->until;
+		overran(c, now > c->until ? now - c->until : 0);
 		if (c->wants)
 			wait_begin(c, now);
 	}

@@ -344,9 +344,8 @@ static bool gang_reserve(struct lease_table *t, struct lease_client *c)
 	return true;
 }
 
-/* All but the GPU that the decision is about. */
-static bool others_free(struct lease_table *t, const struct lease_client *c,
-			const struct lease_gpu *here)
+bool lease_others_free(struct lease_table *t, const struct lease_client *c,
+		       const struct lease_gpu *here)
 {
 	struct lease_gpu *g;
 
@@ -366,7 +365,7 @@ struct lease_choice lease_choose(struct lease_table *t, struct lease_gpu *g,
 
 		if (!c || c == holder || !lease_is_gang(t, c))
 			return found;
-		if (gang_due(t, c, g, now) && (others_free(t, c, g) || gang_reserve(t, c)))
+		if (gang_due(t, c, g, now) && (lease_others_free(t, c, g) || gang_reserve(t, c)))
 			return found;
 		c->skipped = t->round;
 	}

@@ -75,6 +75,7 @@ static struct lease_action grant(struct lease_table *t, struct lease_client *c,
 	lease_each_gpu(t, lease_gpus(t, c), g) lease_settle(g, now);
 	terms_set(t, c, here);
 	c->state = STATE_GRANTED;
+	c->fills = false;
 	c->passed = 0;
 	c->contended = contended(t, c, now);
 	c->covers = lease_gpus(t, c);
@@ -101,22 +102,30 @@ static struct lease_action revoke(struct lease_client *c, bool early, uint64_t n
 	return (struct lease_action){LEASE_REVOKE, c->id, true, now};
 }
 
+/* Until when it seems to hold its GPUs, with what its work takes beyond its lease. */
+static uint64_t held_until(const struct lease_client *c, uint64_t now)
+{
+	if (c->state == STATE_CLOSING)
+		return MAX(c->until + c->overrun, now + c->overrun / 2);
+	return c->state == STATE_OPEN && c->until != UINT64_MAX ? c->until + c->overrun : 0;
+}
+
 /* Until when the GPUs that a gang waits for are held. */
-static uint64_t gang_start(struct lease_table *t, const struct lease_client *gang)
+static uint64_t gang_start(struct lease_table *t, const struct lease_client *gang, uint64_t now)
 {
 	uint64_t until = 0;
 	struct lease_gpu *g;
 
-	lease_each_gpu(t, lease_gpus(t, gang),
-		       g) if (g->holders && g->holder->state == STATE_OPEN &&
-			      g->holder->until != UINT64_MAX) until = MAX(until, g->holder->until);
+	lease_each_gpu(t, lease_gpus(t, gang), g) if (g->holders) until =
+		MAX(until, held_until(g->holder, now));
 	return until;
 }
 
-/* Kept for a gang: a single one may have it for as long as the gang has to wait anyway. */
+/* Kept for a gang: a single one may have it for as long as the gang has to wait anyway, if it ends
+ * in time, too. */
 static struct lease_action step_reserved(struct lease_table *t, struct lease_gpu *g, uint64_t now)
 {
-	uint64_t start = gang_start(t, g->reserved);
+	uint64_t start = gang_start(t, g->reserved, now);
 
 	g->due = UINT64_MAX;
 	if (lease_all_free(t, g->reserved))
@@ -131,9 +140,12 @@ static struct lease_action step_reserved(struct lease_table *t, struct lease_gpu
 	}
 	found.length = MIN(found.length, start - now);
 	struct lease_client *c = found.seat->client;
+	if (c->overrun > found.length / 2)
+		return nothing;
 	struct lease_action action = grant(t, c, &found, now);
 
 	c->open_ended = false;
+	c->fills = true;
 	action.until = now + c->length;
 	return action;
 }
@@ -237,7 +249,7 @@ static struct lease_action step_held(struct lease_table *t, struct lease_gpu *g,
 	g->due = UINT64_MAX;
 	if (c->state != STATE_OPEN)
 		return nothing;
-	if (!c->wants)
+	if (!c->wants || (c->fills && g->reserved && lease_others_free(t, g->reserved, g)))
 		return revoke(c, false, now);
 	lease_charge(t, c, now);
 	if (c->open_ended && rivals(t, c)) {

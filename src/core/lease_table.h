@@ -77,9 +77,11 @@ struct lease_client {
 	uint64_t id, gpus;
 	uint32_t fraction, seat_count;
 	bool wants, open_ended, contended;
+	bool fills; /* it has a GPU that is kept for a gang, until that can have it */
 	enum lease_state state;
 	uint64_t covers; /* GPUs that its lease holds */
 	uint64_t length, opened, charged, until;
+	uint64_t overrun; /* of its last leases, about; ns */
 	uint64_t wait_from;
 	uint32_t passed;
 	uint64_t skipped; /* the decision that left it out */
@@ -215,7 +217,10 @@ struct lease_choice lease_choose(struct lease_table *t, struct lease_gpu *g,
 				 const struct lease_client *holder, uint64_t now);
 /* What would pay for a turn of `s` now, and for how long. */
 struct lease_choice lease_terms(struct lease_gpu *g, struct lease_seat *s);
+/* Whether a gang could have its GPUs: all; all but that one. */
 bool lease_all_free(struct lease_table *t, const struct lease_client *c);
+bool lease_others_free(struct lease_table *t, const struct lease_client *c,
+		       const struct lease_gpu *here);
 
 /* lease_stat.c */
 void lease_history_begin(struct lease_table *t, struct lease_client *c, uint64_t now);

@@ -459,6 +459,34 @@ static void gangs(void **state)
 		}
 }
 
+/* While a gang waits for one of its GPUs, whose kernels go on beyond their turn, others have the
+ * rest of them. */
+static void a_gang_that_waits_leaves_its_gpus_to_others(void **state)
+{
+	static const uint64_t leases[] = {50 * MS, 250 * MS}, overruns[] = {1 * MS, 100 * MS};
+
+	for (size_t i = 0; i < ARRAY_SIZE(leases) * ARRAY_SIZE(overruns); i++) {
+		struct lease_setting setting = {COMPUTE_FAIR, leases[i / 2],
+						LEASE_GRANULARITY_DEFAULT};
+		struct lease_sim *sim = sim_new(COMPUTE_FAIR, leases[i / 2]);
+
+		lease_sim_set(sim, 1, &setting);
+		lease_sim_add(sim, &(struct lease_sim_client){
+					   .gpus = 3, .fraction_ppm = 500000, .kernel_ns = 1 * MS});
+		busy(sim, 250000);
+		lease_sim_add(sim, &(struct lease_sim_client){.gpus = 2,
+							      .fraction_ppm = 500000,
+							      .kernel_ns = overruns[i % 2],
+							      .random = true});
+		go(sim, 300 * SEC);
+		assert_share(sim, 0, 50, 1);
+		assert_share(sim, 1, 50, 1);
+		assert_share(sim, 2, 50, 1);
+		assert_true(lease_sim_wasted(sim, 0) < 3 * SEC);
+		lease_sim_free(sim);
+	}
+}
+
 /* A gang with a GPU that nobody else wants gets no more of the other one for it. */
 static void a_gang_has_the_least_of_its_shares(void **state)
 {
@@ -661,6 +689,7 @@ int main(void)
 		cmocka_unit_test(slept_through),
 		cmocka_unit_test(interactive_beside_batch),
 		cmocka_unit_test(gangs),
+		cmocka_unit_test(a_gang_that_waits_leaves_its_gpus_to_others),
 		cmocka_unit_test(overlapping_gangs),
 		cmocka_unit_test(a_gang_has_the_least_of_its_shares),
 		cmocka_unit_test(excess_is_not_saved),
