@@ -123,6 +123,20 @@ def test_several_gpus_are_leased_together(make_host, run):
         assert close_to(had[0] / sum(had), 0.5, 1.7), (gpu, had)
 
 
+@SHARES_ONLY
+def test_a_gpu_is_not_idle_while_a_session_waits_for_its_other_one(make_host, run):
+    host = make_host("h100-80gb:2")
+    slice_time(host, "fair", "--lease", "50ms", "--granularity", "10%")
+    long = run(fraction(0.5) + ["--gpu-ids", "1"], "--kernel-us", "100000", "--sync-every", "4", on=host)
+    gang = run(fraction(0.5) + ["--gpus", "2"], "--gpus", "2", on=host)
+    single = run(fraction(0.25) + ["--gpu-ids", "0"], on=host)
+    wait_busy(host, long)
+    time.sleep(2)  # until it is known how long its kernels are
+    had = shares(host, [gang, single], seconds=5)
+    # It was 0.6 of the gang's, and the GPU idle for the rest.
+    assert had[1] > 0.78 * had[0], had
+
+
 # ---- what goes wrong ----
 
 def test_a_stopped_holder_is_passed_over(host, run):
