@@ -132,7 +132,7 @@ def test_a_gpu_is_not_idle_while_a_session_waits_for_its_other_one(make_host, ru
     single = run(fraction(0.25) + ["--gpu-ids", "0"], on=host)
     wait_busy(host, long)
     time.sleep(2)  # until it is known how long its kernels are
-    had = shares(host, [gang, single], seconds=5)
+    had = shares(host, [gang, single], seconds=5, gpu=0)
     # It was 0.6 of the gang's, and the GPU idle for the rest.
     assert had[1] > 0.78 * had[0], had
 
