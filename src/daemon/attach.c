@@ -237,13 +237,13 @@ static bool handle_observe(struct attach_connection *c, struct session *s)
 
 static bool handle_command(struct attach_connection *c, struct session *s, uint32_t flags)
 {
-	int rc = session_holder_add(s, &c->peer.process, true);
+	bool made = flags & ATTACH_FLAG_NAMESPACE && c->peer.uid == 0;
+	int rc = session_command_add(s, &c->peer.process,
+				     made ? process_mount_namespace(c->peer.process) : 0);
 
 	if (rc < 0)
 		return reply_status(c, ATTACH_FAILED, "cannot watch the command: %s",
 				    strerrordesc_np(-rc));
-	if (flags & ATTACH_FLAG_NAMESPACE && c->peer.uid == 0)
-		session_holder_namespace(s, &c->peer.process);
 	return reply_status(c, ATTACH_OK, "%s", "");
 }
 

@@ -264,7 +264,7 @@ int session_create(struct node *node, const struct store_session *record,
 
 	if (!s)
 		return -ENOMEM;
-	int rc = owner ? session_holder_add(s, owner, false) : 0;
+	int rc = owner ? session_holder_add(s, owner) : 0;
 	if (rc == 0)
 		rc = store_session_add(node->store, &s->record, owner);
 	if (rc < 0) {
@@ -323,6 +323,8 @@ static void on_holder_ended(void *arg)
 	*at = holder->next;
 	if (holder->unread)
 		unread_ended(s, &holder->process);
+	if (holder->command)
+		(void)store_command_remove(s->node->store, s->record.id, &holder->process);
 	process_watch_stop(holder->watch);
 	free(holder);
 	if (s->state == SESSION_ENDING)
@@ -331,25 +333,27 @@ static void on_holder_ended(void *arg)
 		session_check_held(s);
 }
 
-int session_holder_add(struct session *s, const struct process_id *process, bool command)
+static struct holder *holder_find(const struct session *s, const struct process_id *process)
 {
-	for (struct holder *h = s->holders; h; h = h->next)
-		if (process_same(h->process, *process)) {
-			h->command |= command;
-			return 0;
-		}
+	struct holder *holder = s->holders;
+
+	while (holder && !process_same(holder->process, *process))
+		holder = holder->next;
+	return holder;
+}
+
+int session_holder_add(struct session *s, const struct process_id *process)
+{
+	if (holder_find(s, process))
+		return 0;
 	struct holder *holder = calloc(1, sizeof(*holder));
 	if (!holder)
 		return -ENOMEM;
 	holder->session = s;
 	holder->process = *process;
-	holder->command = command;
 	int rc = process_watch_start(&s->node->loop, *process, on_holder_ended, holder,
 				     &holder->watch);
-	if (rc == 0 && command && s->record.ephemeral)
-		rc = store_holder_add(s->node->store, s->record.id, process);
 	if (rc < 0) {
-		process_watch_stop(holder->watch);
 		free(holder);
 		return rc;
 	}
@@ -358,9 +362,33 @@ int session_holder_add(struct session *s, const struct process_id *process, bool
 	return 0;
 }
 
+int session_command_restore(struct session *s, const struct process_id *process,
+			    uint64_t mount_namespace)
+{
+	int rc = session_holder_add(s, process);
+
+	if (rc < 0)
+		return rc;
+	struct holder *holder = holder_find(s, process);
+	holder->command = true;
+	holder->mount_namespace = mount_namespace;
+	return 0;
+}
+
+int session_command_add(struct session *s, const struct process_id *process,
+			uint64_t mount_namespace)
+{
+	int rc = store_command_put(s->node->store, s->record.id, process, mount_namespace);
+
+	/* Others go on for as long as somebody has them, whether the next daemon knows or not. */
+	if (rc < 0 && s->record.ephemeral)
+		return rc;
+	return session_command_restore(s, process, mount_namespace);
+}
+
 void session_holder_unread(struct session *s, const struct process_id *process)
 {
-	int rc = session_holder_add(s, process, false);
+	int rc = session_holder_add(s, process);
 
 	if (rc == -ESRCH)
 		return;
@@ -383,13 +411,6 @@ bool session_has_attached(const struct session *s, pid_t pid)
 	while (p && (p->dead || p->id.pid != pid))
 		p = p->next;
 	return p;
-}
-
-void session_holder_namespace(struct session *s, const struct process_id *process)
-{
-	for (struct holder *h = s->holders; h; h = h->next)
-		if (process_same(h->process, *process))
-			h->mount_namespace = process_mount_namespace(*process);
 }
 
 bool session_admits(const struct session *s, struct process_id process)

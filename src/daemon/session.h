@@ -102,16 +102,19 @@ int session_create(struct node *node, const struct store_session *record,
 /* Takes up a session found in the store, without holders. */
 int session_restore(struct node *node, const struct store_session *record, struct session **ret);
 
-/* Another holder. One that is a command of a one-off session
- * goes to disk, too. 0 or -errno. */
-int session_holder_add(struct session *session, const struct process_id *process, bool command);
+/* Another holder. 0 or -errno. */
+int session_holder_add(struct session *session, const struct process_id *process);
+/* Likewise one that is a command, which goes to disk, too; `mount_namespace` was made for the slice
+ * (process_mount_namespace(); 0: none was). And one that a daemon before this one put there. */
+int session_command_add(struct session *session, const struct process_id *process,
+			uint64_t mount_namespace);
+int session_command_restore(struct session *session, const struct process_id *process,
+			    uint64_t mount_namespace);
 /* Has the commands of `carve run` in it ended (SIGTERM, which these pass on), whether they use the
  * GPU or not; but for those that `but` is of (NULL: all). */
 void session_commands_end(const struct session *session, const struct process_id *but);
 /* Whether a living process has a slot. */
 bool session_has_attached(const struct session *session, pid_t pid);
-/* The mount namespace of a holder is the slice's. */
-void session_holder_namespace(struct session *session, const struct process_id *process);
 /* Whether a process of another user is in the slice: root's command has a mount namespace of its
  * own, and whoever is in there was put there by root. */
 bool session_admits(const struct session *session, struct process_id process);

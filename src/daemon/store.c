@@ -57,6 +57,10 @@ static const char *const migrations[] = {
 	"CREATE TABLE IF NOT EXISTS exporter(session TEXT, position INTEGER, uuid TEXT,"
 	" slice INTEGER, remains INTEGER, kept INTEGER, given INTEGER, exports INTEGER,"
 	" PRIMARY KEY(session, position)) WITHOUT ROWID;",
+	/* 8: commands of `carve run`, whose descendants are the session's, and the mount namespace
+	 * that was made for one, or 0. */
+	"CREATE TABLE IF NOT EXISTS command(session TEXT, pid INTEGER, start_time INTEGER,"
+	" namespace INTEGER, PRIMARY KEY(session, pid)) WITHOUT ROWID;",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
@@ -86,6 +90,10 @@ static const char *const texts[STATEMENTS] = {
 				"WHERE ended > 0 AND ended <= ?1)",
 	[HISTORY_DELETE] = "DELETE FROM session WHERE ended > 0 AND ended <= ?1",
 	[HOLDER_ADD] = "INSERT INTO holder VALUES(?,?,?)",
+	[COMMAND_PUT] = "INSERT OR REPLACE INTO command VALUES(?1,?2,?3,?4)",
+	[COMMAND_REMOVE] = "DELETE FROM command WHERE session=?1 AND pid=?2 AND start_time=?3",
+	[COMMANDS_OF] = "SELECT pid, start_time, namespace FROM command WHERE session=?1",
+	[COMMANDS_END] = "DELETE FROM command WHERE session=?1",
 	[SESSIONS_LIVING] = "SELECT " SESSION_COLUMNS "WHERE ended=0 ORDER BY created",
 	[SESSIONS_ENDED] = "SELECT * FROM (SELECT " SESSION_COLUMNS "WHERE ended>0 ORDER BY ended "
 			   "DESC LIMIT ?1) ORDER BY ended",
@@ -113,6 +121,7 @@ static const char *const texts[STATEMENTS] = {
 			   "session WHERE ended=0)",
 	[BOOT_END_SESSIONS] = "UPDATE session SET ended=max(created, ?1), reason=?2 WHERE ended=0",
 	[BOOT_END_HOLDERS] = "DELETE FROM holder",
+	[BOOT_END_COMMANDS] = "DELETE FROM command",
 	[BOOT_END_ATTACHED] = "DELETE FROM attached",
 	[BOOT_END_INHERITED] = "DELETE FROM inherited",
 	[BOOT_END_EXPORTERS] = "DELETE FROM exporter",
@@ -366,6 +375,8 @@ static const char merge[] =
 	"INSERT OR REPLACE INTO main.session SELECT * FROM old.session;"
 	"INSERT INTO main.session_gpu SELECT * FROM old.session_gpu;"
 	"INSERT INTO main.holder SELECT * FROM old.holder;"
+	"DELETE FROM main.command;"
+	"INSERT INTO main.command SELECT * FROM old.command;"
 	"DELETE FROM main.inherited;"
 	"INSERT INTO main.inherited SELECT * FROM old.inherited;"
 	"DELETE FROM main.exporter;"
@@ -451,6 +462,8 @@ static int living_end(struct store *store)
 	rc = store_step(stmt);
 	if (rc == 0)
 		rc = store_step(store_statement(store, BOOT_END_HOLDERS));
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_COMMANDS));
 	if (rc == 0)
 		rc = store_step(store_statement(store, BOOT_END_ATTACHED));
 	if (rc == 0)

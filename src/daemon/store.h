@@ -89,8 +89,6 @@ int store_session_end_later(struct store *store, const struct store_session *ses
 bool store_has_unrecorded(const struct store *store);
 /* Records what can be of that. Returns how many were; call it each second. */
 unsigned store_retry(struct store *store);
-/* A process that keeps a one-off session alive. */
-int store_holder_add(struct store *store, const char *id, const struct process_id *process);
 
 /* Calls for every session, oldest first: the living ones, or the `limit` that ended last. A
  * callback's negative result ends the walk and is returned. */
@@ -104,6 +102,15 @@ int store_session_named(struct store *store, uid_t uid, const char *name,
 			struct store_session *ret);
 typedef int (*store_holder_cb)(void *arg, const struct process_id *process);
 int store_holders_each(struct store *store, const char *id, store_holder_cb cb, void *arg);
+
+/* A command of `carve run`, with the mount namespace that was made for it (0: none). Whoever ended
+ * meanwhile may still be listed. */
+int store_command_put(struct store *store, const char *id, const struct process_id *process,
+		      uint64_t mount_namespace);
+int store_command_remove(struct store *store, const char *id, const struct process_id *process);
+typedef int (*store_command_cb)(void *arg, const struct process_id *process,
+				uint64_t mount_namespace);
+int store_commands_each(struct store *store, const char *id, store_command_cb cb, void *arg);
 
 /* A process that has a session's ledger, for a daemon after this one that may not look into it.
  * Whoever ended meanwhile may still be listed. */

@@ -189,6 +189,8 @@ int store_session_end(struct store *store, const struct store_session *session)
 	if (rc == 0)
 		rc = step_with_id(store, HOLDERS_END, session->id);
 	if (rc == 0)
+		rc = step_with_id(store, COMMANDS_END, session->id);
+	if (rc == 0)
 		rc = step_with_id(store, ATTACHED_END, session->id);
 	if (rc == 0)
 		rc = step_with_id(store, INHERITED_REMOVE, session->id);
@@ -230,11 +232,6 @@ unsigned store_retry(struct store *store)
 	if (count && !store->unrecorded)
 		ends_empty(&store->ends);
 	return count;
-}
-
-int store_holder_add(struct store *store, const char *id, const struct process_id *process)
-{
-	return holder_insert(store, id, process);
 }
 
 static struct unrecorded *unrecorded_find(const struct store *store, const char *id)
@@ -346,6 +343,46 @@ int store_holders_each(struct store *store, const char *id, store_holder_cb cb, 
 		};
 
 		rc = cb(arg, &process);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
+}
+
+int store_command_put(struct store *store, const char *id, const struct process_id *process,
+		      uint64_t mount_namespace)
+{
+	sqlite3_stmt *stmt = store_statement(store, COMMAND_PUT);
+
+	store_bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, process->pid);
+	sqlite3_bind_int64(stmt, 3, (int64_t)process->birth);
+	sqlite3_bind_int64(stmt, 4, (int64_t)mount_namespace);
+	return store_step(stmt);
+}
+
+int store_command_remove(struct store *store, const char *id, const struct process_id *process)
+{
+	sqlite3_stmt *stmt = store_statement(store, COMMAND_REMOVE);
+
+	store_bind_text(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, process->pid);
+	sqlite3_bind_int64(stmt, 3, (int64_t)process->birth);
+	return store_step(stmt);
+}
+
+int store_commands_each(struct store *store, const char *id, store_command_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = store_statement(store, COMMANDS_OF);
+	int step, rc = 0;
+
+	store_bind_text(stmt, 1, id);
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		struct process_id process = {
+			.pid = (pid_t)sqlite3_column_int64(stmt, 0),
+			.birth = (uint64_t)sqlite3_column_int64(stmt, 1),
+		};
+
+		rc = cb(arg, &process, (uint64_t)sqlite3_column_int64(stmt, 2));
 	}
 	sqlite3_reset(stmt);
 	return rc < 0 ? rc : store_errno(step);

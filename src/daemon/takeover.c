@@ -29,7 +29,14 @@
 
 static int restore_holder(void *arg, const struct process_id *process)
 {
-	int rc = session_holder_add(arg, process, false);
+	int rc = session_holder_add(arg, process);
+
+	return rc == -ESRCH ? 0 : rc;
+}
+
+static int restore_command(void *arg, const struct process_id *process, uint64_t mount_namespace)
+{
+	int rc = session_command_restore(arg, process, mount_namespace);
 
 	return rc == -ESRCH ? 0 : rc;
 }
@@ -42,6 +49,8 @@ static int restore_one(void *arg, const struct store_session *record)
 
 	if (rc == 0)
 		rc = store_holders_each(node->store, record->id, restore_holder, s);
+	if (rc == 0)
+		rc = store_commands_each(node->store, record->id, restore_command, s);
 	if (rc == 0)
 		log_event(LOG_INFO, "session.restored id=%s uid=%u", record->id, record->uid);
 	return rc;

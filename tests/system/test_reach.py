@@ -1,4 +1,5 @@
 """Whatever way a program takes to the driver, it ends in the slice; what gets round it is seen, and ended by policy."""
+import contextlib
 import json
 import os
 import pathlib
@@ -300,6 +301,19 @@ def test_another_user_stays_in_roots_slice(shared, how):
         assert total(shared("run", *slice_options, *argv)) == SLICE
     shared("session", "request", "--vram", "2")
     assert total(shared("run", *argv)) == SLICE
+
+
+def test_another_user_is_in_roots_slice_for_the_next_daemon_too(shared):
+    held = shared("run", "--ephemeral", "--vram", "2", "sh", "-c",
+                  'echo ready; read go; exec "$@"', "sh", *change_user("setpriv", shared.host, REACH, "path",
+                                                                       driver_of(shared.host)),
+                  method=lambda argv, **kw: shared.host.popen(argv, stdin=subprocess.PIPE, **kw))
+    assert held.stdout.readline() == "ready\n"
+    done = shared.host.run([BUILD / "carved", "--system", "--runtime-dir", pathlib.Path(shared.path).parent, "--takeover"])
+    assert done.returncode == 0, done.stderr
+    said = held.communicate("go\n", timeout=60)
+    assert held.returncode == 0, said
+    assert int(said[0].split()[0]) == SLICE
 
 
 @pytest.mark.parametrize("isolation", ["preload", "mount"])
@@ -605,6 +619,29 @@ def test_policy_ends_who_gets_round_and_nobody_else(policed):
     wait_until(lambda: show(host, session)["over_bytes"] == 0)
     assert show(host, session)["over_killed"] == 1
     assert "ended:     1 of its processes, which held more" in host.carve("session", "show", session).stdout
+
+
+@pytest.mark.parametrize("kind", ["session", "one-off"])
+@pytest.mark.parametrize("how", ["killed", "taken over"])
+def test_what_gets_round_is_known_to_the_next_daemon(policed, how, kind):
+    daemon = policed(over_seconds=1)
+    host = policed.host
+    session = host.carve_json("session", "request", "--vram", "2")["id"] if kind == "session" else None
+    size = ["--session", session] if session else ["--ephemeral", "--vram", "2"]
+    honest = hold(host, *size, REACH, "path", "libcuda.so.1", GIB)
+    cheat = hold(host, *size, *bare(host), REACH, "path", driver_of(host), 3 * GIB)
+    sessions = [s["id"] for s in host.carve_json("session", "list")]
+    wait_until(lambda: max(show(host, s)["over_bytes"] for s in sessions) >= GIB)
+    daemon.config.write_text(json.dumps({"over_policy": "kill", "over_seconds": 1}))
+    daemon.renew(how)
+    assert cheat.wait(60) == 128 + 9
+    time.sleep(3)  # as long as it would take to end the other one
+    assert honest.poll() is None
+    honest.communicate("", timeout=60)
+    assert honest.returncode == 0
+    wait_until(lambda: [s["id"] for s in host.carve_json("session", "list")] == [session] * bool(session))
+    with contextlib.closing(sqlite3.connect(daemon.dir + "/run/carve.db")) as db:
+        wait_until(lambda: db.execute("SELECT * FROM command").fetchall() == [])
 
 
 @pytest.fixture
