@@ -69,7 +69,9 @@ def test_the_table_and_the_lanes():
     assert done.returncode == 0 and done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[0].split()[:4] == ["SESSION", "REQUEST", "LIMIT", "RECEIVED"]
-    assert lines[1].split()[:4] == ["1", "25%", "25%", "25.00%"]
+    assert lines[1].split()[:3] == ["1", "25%", "25%"]
+    # It may be ahead by a part of a lease of these 100 s.
+    assert 24.8 < float(lines[1].split()[3].rstrip("%")) < 25.2
     assert lines[2].split()[:3] == ["2", "0%", "100%"] and "up to" in lines[2]
     lanes = [line for line in lines if line.endswith("|")]
     assert len(lanes) == 3 and len({len(line) for line in lanes}) == 1

@@ -2,13 +2,14 @@
 for, and whoever works beside has his share all the same."""
 import os
 import signal
+import subprocess
 import sys
 import time
 
 import pytest
 
 from conftest import BUILD, ON_GPU, wait_until
-from sharing import Workload, slice_time
+from sharing import Workload, slice_time, wait_busy
 
 pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
               pytest.mark.timed, pytest.mark.once("nothing but shares and times")]
@@ -173,3 +174,31 @@ def test_what_only_takes_long_is_not_let_on(host, waits, beside):
     time.sleep(3)
     more = [s["reopened"] for s in host.carve_json("timeslicing")[0]["sessions"] if s["request"] == 0.7]
     assert process.poll() is None and more[0] - reopened < 8
+
+
+# ---- threads' own default streams ----
+
+OWN = BUILD / "tests/programs/own_stream"
+
+
+@pytest.mark.parametrize("how, rounds", [("ended", 1000), ("asleep", 1000), ("left", 1000), ("burst", 100)])
+def test_what_a_thread_leaves_in_its_own_stream_is_not_waited_for_each_time(host, beside, how, rounds):
+    """No other thread can put a marker there. It was 9 of 10 turns that ended 0.1 s late, for as long as the program ran."""
+    slice_time(host, "fair", *LEASE)
+    process = host.popen([BUILD / "carve", "run", "--ephemeral", "--gpu", "0.4", "--", OWN, how, str(rounds)],
+                         stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "up\n", process.communicate()[1]
+    other = beside(0.5)
+    wait_busy(host, other)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    seen, until = [], time.monotonic() + 30
+    while process.poll() is None:
+        if time.monotonic() > until:
+            process.kill()
+        sessions = [s for s in host.carve_json("timeslicing")[0]["sessions"] if s["request"] == 0.4]
+        seen = sessions or seen
+        time.sleep(0.05)
+    assert process.returncode == 0, process.communicate()[1]
+    # What was left before anybody else came is waited for in the first few.
+    assert seen[0]["leases"] >= 3 and seen[0]["stalls"] <= 4 + seen[0]["leases"] // 10, seen

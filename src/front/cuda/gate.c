@@ -669,6 +669,8 @@ CUresult gate_end(struct gate_call *c, CUresult result)
 		gate_sample_end(c->sample, c->lane, result);
 	if (c->contended && c->local && (c->unknown || ++c->local->unmarked >= UNMARKED_MAX))
 		gate_lanes_mark_own(g, c->local, NULL);
+	else if (c->contended)
+		gate_own_submitted(g, c->lane);
 	leave(g, c);
 	return result;
 }

@@ -180,6 +180,15 @@ void gate_bind(struct process *p);
 void gate_host_copy(uint64_t bytes);
 /* The calling thread is about to wait for the GPU. */
 void gate_before_wait(void);
+/* Around the driver's call that waits for all of a context (NULL: the current one): what other
+ * threads left in their own default streams is done then. The second returns its result. */
+struct gate_own_numbers {
+	uint32_t count;
+	uint32_t number[GATE_STREAMS_MAX];
+	uint8_t lane[GATE_STREAMS_MAX];
+};
+void gate_own_note(struct gate_own_numbers *n, CUcontext context);
+CUresult gate_own_waited(const struct gate_own_numbers *n, CUresult result);
 /* Another context may be current now, or one of another life. */
 void gate_context_changed(void);
 /* Around the driver's call that destroys a stream, or a context. */

@@ -32,8 +32,10 @@ static bool look_at_lane(struct gate *g, struct gate_lane *lane)
 
 	if (atomic_load(&lane->state) == GATE_LANE_FREE || gate_lane_done(lane))
 		return false;
-	if (atomic_load(&lane->state) != GATE_LANE_LIVE || stream == CU_STREAM_PER_THREAD)
+	if (atomic_load(&lane->state) != GATE_LANE_LIVE)
 		return true;
+	if (stream == CU_STREAM_PER_THREAD)
+		return gate_own_look(lane);
 	if (gate_lane_by_query(lane) || gate_lane_unmarked(lane))
 		gate_lane_mark(g, lane);
 	return true;

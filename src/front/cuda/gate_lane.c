@@ -290,6 +290,7 @@ static void ring_note(struct gate_lane *lane, uint32_t number, uint64_t handed_n
 static void lane_settle(struct gate_lane *lane, uint32_t number, uint64_t handed_ns)
 {
 	atomic_store(&lane->record->marked, number);
+	atomic_store(&lane->marked_ns, handed_ns);
 	atomic_store_explicit(&lane->done_units, (uint32_t)(handed_ns / GATE_UNIT_NS),
 			      memory_order_relaxed);
 	atomic_store_explicit(&lane->record->done, number, memory_order_release);
@@ -319,12 +320,25 @@ static void lane_write(struct gate_lane *lane, CUstream stream)
 	CUresult result = write_number(lane, stream, number);
 	if (result == CUDA_SUCCESS) {
 		ring_note(lane, number, handed);
+		atomic_store(&lane->marked_ns, handed);
 		atomic_store(&lane->record->marked, number);
 	} else {
 		/* It cannot be written to; one whose context is broken is done. */
 		lane->context->state = GATE_CONTEXT_QUERIES;
 		lane_ask(lane, stream);
 	}
+}
+
+/* Markers before it have been reached, those behind it say so themselves. */
+void gate_lane_settle(struct gate_lane *lane, uint32_t number)
+{
+	if (!lane_try_busy(lane))
+		return;
+	uint64_t handed = atomic_load(&lane->handed_ns);
+	if (atomic_load(&lane->state) == GATE_LANE_LIVE &&
+	    (int32_t)(number - atomic_load(&lane->record->marked)) > 0)
+		lane_settle(lane, number, handed);
+	lane_leave_busy(lane);
 }
 
 static void lane_look(struct gate_lane *lane, CUstream stream)

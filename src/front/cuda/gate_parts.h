@@ -49,9 +49,13 @@ struct gate_lane {
 	_Atomic uint32_t state;
 	struct gate_context *context;
 	_Atomic uint64_t handed_ns;  /* estimates of all handed in */
+	_Atomic uint64_t marked_ns;  /* of it, behind which there is a marker */
 	_Atomic uint32_t done_units; /* of it, at the last marker seen done: GATE_UNIT_NS each */
 	_Atomic uint64_t ring[GATE_RING]; /* markers: number << 32 | handed in, in units */
 	uint32_t ring_at;
+	/* gate_own.c: what the helper waits for, and since when; 0: nothing. */
+	uint32_t waited_for;
+	uint64_t waited_since;
 };
 #define GATE_UNIT_NS 256u
 
@@ -168,6 +172,8 @@ static inline bool gate_lane_done(const struct gate_lane *lane)
 bool gate_lane_by_query(const struct gate_lane *lane);
 /* Puts a marker in behind what it has, or asks the driver. False: somebody else is at it. */
 bool gate_lane_mark(struct gate *g, struct gate_lane *lane);
+/* What was handed in up to `number` is done, which is known otherwise. */
+void gate_lane_settle(struct gate_lane *lane, uint32_t number);
 /* All of the calling thread's, or those in one stream only. */
 void gate_lanes_mark_own(struct gate *g, struct gate_local *l, CUstream only);
 /* Estimate of its work in flight. */
@@ -195,6 +201,12 @@ struct gate_relaxed {
 };
 bool gate_relax(struct gate_relaxed *r);
 void gate_relax_end(const struct gate_relaxed *r);
+
+/* gate_own.c */
+/* The calling thread has handed something in, while others want the GPU. */
+void gate_own_submitted(struct gate *g, struct gate_lane *lane);
+/* Helper: looks at one that was not done. False: it is now, as far as anybody can know. */
+bool gate_own_look(struct gate_lane *lane);
 
 /* gate_host.c */
 static inline bool gate_host_runs(const struct gate *g)

@@ -6,14 +6,20 @@
 
 CUresult hook_cuCtxSynchronize(void)
 {
+	struct gate_own_numbers own;
+
 	gate_before_wait();
-	WAITED(real_cuCtxSynchronize());
+	gate_own_note(&own, NULL);
+	WAITED(gate_own_waited(&own, real_cuCtxSynchronize()));
 }
 
 CUresult hook_cuCtxSynchronize_v2(CUcontext context)
 {
+	struct gate_own_numbers own;
+
 	gate_before_wait();
-	WAITED(real_cuCtxSynchronize_v2(context));
+	gate_own_note(&own, context);
+	WAITED(gate_own_waited(&own, real_cuCtxSynchronize_v2(context)));
 }
 
 CUresult hook_cuEventSynchronize(CUevent event)

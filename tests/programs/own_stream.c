@@ -1,0 +1,122 @@
+/* Work that threads leave in their own default streams, which nobody else can look at:
+ *
+ *   own_stream HOW ROUNDS
+ *
+ * 8 threads leave 10 kernels of 0.1 ms each there. HOW:
+ *   ended    they end, and the context is waited for
+ *   asleep   they sleep, and the context is waited for
+ *   left     they sleep, and nobody waits for what they left
+ * Says "up", and waits for a line; then the main thread does ROUNDS times 8 kernels in a stream of
+ * its own, waits for them, and says how many seconds that took.
+ *   own_stream burst ROUNDS: all of it by ROUNDS threads that end, one after the other, once with
+ * an event at the end of what each left, once without. */
+#include <pthread.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "cuda_check.h"
+#include "share_kernel.h"
+
+#define THREADS 8u
+#define LEFT 10u
+#define KERNELS 8u
+#define KERNEL_US 100u
+#define SLOTS 64u
+
+static struct {
+	bool stays, records;
+	CUcontext context;
+	CUfunction timed;
+	CUdeviceptr ring, slot;
+	CUevent event;
+	pthread_barrier_t handed;
+} it;
+
+static void launch(CUstream stream)
+{
+	uint32_t slots = SLOTS, naps = 1, nap = KERNEL_US * 1000, spin = 0;
+	void *params[] = {&it.ring, &it.slot, &slots, &naps, &nap, &spin};
+
+	OK(cuLaunchKernel(it.timed, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+}
+
+static void *leave(void *unused)
+{
+	OK(cuCtxSetCurrent(it.context));
+	for (unsigned i = 0; i < LEFT; i++)
+		launch(CU_STREAM_PER_THREAD);
+	if (it.records)
+		OK(cuEventRecord(it.event, CU_STREAM_PER_THREAD));
+	pthread_barrier_wait(&it.handed);
+	while (it.stays)
+		pause();
+	return NULL;
+}
+
+/* Begins that many threads, which have handed their work in when this returns. */
+static void threads_begin(pthread_t *threads, unsigned count)
+{
+	EXPECT(pthread_barrier_init(&it.handed, NULL, count + 1) == 0);
+	for (unsigned i = 0; i < count; i++)
+		EXPECT(pthread_create(&threads[i], NULL, leave, NULL) == 0);
+	pthread_barrier_wait(&it.handed);
+	for (unsigned i = 0; !it.stays && i < count; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void work(unsigned rounds)
+{
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (unsigned i = 0; i < rounds; i++) {
+		for (unsigned k = 0; k < KERNELS; k++)
+			launch(stream);
+		OK(cuStreamSynchronize(stream));
+	}
+}
+
+static void burst(unsigned rounds)
+{
+	pthread_t thread;
+
+	for (unsigned i = 0; i < 2 * rounds; i++) {
+		it.records = i % 2;
+		threads_begin(&thread, 1);
+		if (it.records)
+			OK(cuEventSynchronize(it.event));
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const char *how = argc > 2 ? argv[1] : "";
+	unsigned rounds = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
+	pthread_t threads[THREADS];
+	char line[16];
+
+	EXPECT(argc > 2);
+	it.context = check_context();
+	it.timed = check_kernel(share_kernel_ptx, SHARE_KERNEL_NAME);
+	OK(cuMemAlloc_v2(&it.ring, SLOTS * 16));
+	OK(cuMemAlloc_v2(&it.slot, 8));
+	OK(cuMemsetD8_v2(it.slot, 0, 8));
+	OK(cuEventCreate(&it.event, 0));
+	work(1);
+	it.stays = strcmp(how, "asleep") == 0 || strcmp(how, "left") == 0;
+	if (strcmp(how, "burst") != 0)
+		threads_begin(threads, THREADS);
+	if (strcmp(how, "ended") == 0 || strcmp(how, "asleep") == 0)
+		OK(cuCtxSynchronize());
+	printf("up\n");
+	fflush(stdout);
+	EXPECT(fgets(line, sizeof(line), stdin));
+	double begin = check_seconds();
+	if (strcmp(how, "burst") == 0)
+		burst(rounds);
+	else
+		work(rounds);
+	printf("%.3f\n", check_seconds() - begin);
+	fflush(stdout);
+	_exit(0);
+}
