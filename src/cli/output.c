@@ -119,6 +119,31 @@ int output_file(const char *path, int (*write)(FILE *file, const void *data), co
 			 strerrordesc_np(-rc));
 }
 
+/* Of a file that need not be there yet, in a folder that is. False: there is no such folder. */
+static bool place_of(const char *path, char place[static 2 * PATH_MAX])
+{
+	char copy[PATH_MAX], name[PATH_MAX];
+
+	if (realpath(path, place))
+		return true;
+	snprintf(copy, sizeof(copy), "%s", path);
+	snprintf(name, sizeof(name), "%s", path);
+	if (!realpath(dirname(copy), place))
+		return false;
+	snprintf(place + strlen(place), PATH_MAX, "/%s", basename(name));
+	return true;
+}
+
+bool output_is_same(const char *path, const char *other)
+{
+	char place[2 * PATH_MAX], its[2 * PATH_MAX];
+
+	if (strcmp(path, other) == 0)
+		return true;
+	return !output_is_stdout(path) && !output_is_stdout(other) && place_of(path, place) &&
+	       place_of(other, its) && strcmp(place, its) == 0;
+}
+
 int output_check_path(const char *path, struct error *err)
 {
 	char copy[PATH_MAX];

@@ -22,6 +22,8 @@ int output_file(const char *path, int (*write)(FILE *file, const void *data), co
 /* Refuses a path at which no file can be written, before long work: 0, or negative with *err set.
  */
 int output_check_path(const char *path, struct error *err);
+/* Whether both are one file, however that is spelled, there already or not. */
+bool output_is_same(const char *path, const char *other);
 /* Only one thing can go to standard output. Refuses --json (`json`) where `option`, as the user
  * knows it, has sent `what` there. */
 int output_check_json(bool json, const char *path, const char *option, const char *what,

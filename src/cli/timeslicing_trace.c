@@ -332,7 +332,7 @@ static int targets_check(const char *path, const char *svg, bool json, struct er
 		rc = output_check_path(path, err);
 	if (rc == 0 && svg)
 		rc = output_check_path(svg, err);
-	if (rc < 0 || !svg || strcmp(svg, path) != 0)
+	if (rc < 0 || !svg || !output_is_same(svg, path))
 		return rc;
 	error_set(err, EXIT_CODE_USAGE, "--svg: the leases are to be written to %s, too",
 		  output_is_stdout(path) ? "standard output" : path);

@@ -80,9 +80,15 @@ def test_a_picture_without_leases_says_so(host, tmp_path):
 
 
 def test_a_trace_and_its_picture_are_two_files(host, tmp_path):
-    done = host.carve("timeslicing", "trace", tmp_path / "t", "--svg", tmp_path / "t")
-    assert done.returncode == 2 and "--svg: the leases are to be written to" in done.stderr
-    assert not (tmp_path / "t").exists()
+    (tmp_path / "link").symlink_to(".")
+    for one in (tmp_path / "t", "t", "./t", f"../{tmp_path.name}/t", "link/t"):
+        done = host.carve("timeslicing", "trace", tmp_path / "t", "--svg", one, cwd=tmp_path)
+        assert done.returncode == 2 and "--svg: the leases are to be written to" in done.stderr, one
+        assert not (tmp_path / "t").exists()
+    (tmp_path / "there").write_text("")
+    (tmp_path / "another").symlink_to("there")
+    done = host.carve("timeslicing", "trace", tmp_path / "there", "--svg", tmp_path / "another")
+    assert done.returncode == 2 and (tmp_path / "there").read_text() == ""
 
 
 def test_a_trace_or_its_picture_goes_to_standard_output(host, tmp_path):
