@@ -684,6 +684,48 @@ static void visits_of_one_kernel_have_their_share(void **state)
 		}
 }
 
+/* What one has that pauses, beside bursts of one kernel: those of visits, or of one that stays. */
+static double beside_bursts(enum compute_mode mode, uint64_t kernel, uint64_t work, bool visits)
+{
+	struct lease_sim *sim = sim_new(mode, 50 * MS);
+	double had;
+
+	lease_sim_add(sim, &(struct lease_sim_client){.gpus = 1,
+						      .fraction_ppm = 900000,
+						      .work_ns = work,
+						      .rest_ns = work / 30,
+						      .kernel_ns = 1 * MS});
+	lease_sim_add(sim, &(struct lease_sim_client){.owner = 7,
+						      .gpus = 1,
+						      .fraction_ppm = 50000,
+						      .work_ns = kernel,
+						      .rest_ns = 20 * MS,
+						      .drain_ns = kernel,
+						      .visits = visits});
+	go(sim, 300 * SEC);
+	had = share(sim, 0);
+	lease_sim_free(sim);
+	return had;
+}
+
+/* In fair mode whoever wants has the GPU when the others pause, and a kernel of any length: visits
+ * have no more of that than one that stays. */
+static void visits_have_no_more_than_one_that_stays(void **state)
+{
+	static const uint64_t kernels[] = {5 * MS, 20 * MS, 100 * MS, 1 * SEC};
+
+	for (enum compute_mode mode = COMPUTE_FAIR; mode <= COMPUTE_STRICT; mode++)
+		for (size_t i = 0; i < 2 * ARRAY_SIZE(kernels); i++) {
+			uint64_t kernel = kernels[i / 2], work = i % 2 ? 20 * MS : 200 * MS;
+			double visits = beside_bursts(mode, kernel, work, true);
+			double stays = beside_bursts(mode, kernel, work, false);
+
+			if (visits < stays - 5)
+				fail_msg("mode %d, %llu ms: %.1f%% beside visits, %.1f%%", mode,
+					 kernel / MS, visits, stays);
+		}
+}
+
 /* They cost nobody else his first turn: it comes when that of one or both of them has ended. */
 static void visits_delay_no_newcomer_of_others(void **state)
 {
@@ -919,6 +961,7 @@ int main(void)
 		cmocka_unit_test(coming_and_going),
 		cmocka_unit_test(who_comes_and_goes_takes_nobodys_share),
 		cmocka_unit_test(visits_of_one_kernel_have_their_share),
+		cmocka_unit_test(visits_have_no_more_than_one_that_stays),
 		cmocka_unit_test(visits_delay_no_newcomer_of_others),
 		cmocka_unit_test(visits_without_a_share_have_their_turns),
 		cmocka_unit_test(debts_are_their_owners),
