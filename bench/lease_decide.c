@@ -57,7 +57,7 @@ static struct world world_new(enum compute_mode mode, uint32_t gpus, uint32_t cl
 
 		if (gpus > 1 && i % 8 == 0)
 			mask |= 1ull << (i + 1) % gpus;
-		if (lease_client_add(w.table, i, mask, i % 4 ? share : 0, 0) < 0)
+		if (lease_client_add(w.table, i, i % 16, mask, i % 4 ? share : 0, 0) < 0)
 			exit(1);
 		lease_wants(w.table, i, true, 0);
 	}

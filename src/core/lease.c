@@ -270,6 +270,7 @@ static int seat_take(struct lease_gpu *g, struct lease_seat *s)
 	g->seats[g->count++] = s;
 	g->promised += s->client->fraction;
 	g->dirty = true;
+	lease_debt_take(g, s);
 	return 0;
 }
 
@@ -277,6 +278,7 @@ static void seat_leave(struct lease_gpu *g, struct lease_seat *s)
 {
 	struct lease_seat *last = g->seats[--g->count];
 
+	lease_debt_leave(g, s);
 	g->seats[s->index] = last;
 	last->index = s->index;
 	g->promised -= s->client->fraction;
@@ -285,8 +287,8 @@ static void seat_leave(struct lease_gpu *g, struct lease_seat *s)
 	g->dirty = true;
 }
 
-int lease_client_add(struct lease_table *t, uint64_t id, uint64_t gpus, uint32_t fraction_ppm,
-		     uint64_t now)
+int lease_client_add(struct lease_table *t, uint64_t id, uint64_t owner, uint64_t gpus,
+		     uint32_t fraction_ppm, uint64_t now)
 {
 	uint32_t seats = (uint32_t)__builtin_popcountll(gpus), i = 0;
 	struct lease_client **p = slot(t, id);
@@ -299,7 +301,8 @@ int lease_client_add(struct lease_table *t, uint64_t id, uint64_t gpus, uint32_t
 	struct lease_client *c = calloc(1, sizeof(*c) + seats * sizeof(struct lease_seat));
 	if (!c)
 		return -ENOMEM;
-	*c = (struct lease_client){.id = id, .gpus = gpus, .fraction = fraction_ppm};
+	*c = (struct lease_client){
+		.id = id, .owner = owner, .gpus = gpus, .fraction = fraction_ppm};
 	c->seat_count = seats;
 	lease_each_gpu(t, gpus, g)
 	{
@@ -434,6 +437,7 @@ static void gpu_on(struct lease_table *t, struct lease_gpu *g)
 {
 	g->stalled = 0;
 	g->pool = 0;
+	lease_debts_forget(g);
 	t->sliced |= 1ull << g->index;
 	for (uint32_t i = 0; i < g->count; i++) {
 		struct lease_seat *s = g->seats[i];
@@ -499,6 +503,7 @@ void lease_set(struct lease_table *t, uint32_t gpu, const struct lease_setting *
 	g->plan_base = g->time;
 	if (before == COMPUTE_OFF && next.mode != COMPUTE_OFF)
 		gpu_on(t, g);
+	lease_debts_clamp(g);
 	if (next.mode != COMPUTE_OFF)
 		gpu_rescale(g, now);
 	for (uint32_t i = 0; i < g->count; i++)

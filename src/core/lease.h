@@ -62,9 +62,11 @@ const struct lease_setting *lease_get(const struct lease_table *t, uint32_t gpu)
  * `fraction_ppm`: the slice's share as asked by --gpu or --gpu-compute; 0: sized by memory only.
  * Request and limit follow from the GPU's mode: fair request = fraction, limit = 1; strict limit =
  * fraction too, but 1 where the fraction is 0. `gpus`: bit mask, not 0. `id` is the caller's;
- * unique. 0, -EEXIST, -EINVAL or -ENOMEM. */
-int lease_client_add(struct lease_table *t, uint64_t id, uint64_t gpus, uint32_t fraction_ppm,
-		     uint64_t now);
+ * unique. `owner`: any number; what a client still owes when it is removed is its owner's, who pays
+ * with the first turns of the next ones, for max(4 plans, 10 s) at most. 0, -EEXIST, -EINVAL or
+ * -ENOMEM. */
+int lease_client_add(struct lease_table *t, uint64_t id, uint64_t owner, uint64_t gpus,
+		     uint32_t fraction_ppm, uint64_t now);
 /* Resized. */
 void lease_client_share(struct lease_table *t, uint64_t id, uint32_t fraction_ppm, uint64_t now);
 /* Its gate is closed for ever; what it held is free. */

@@ -102,6 +102,11 @@ int64_t lease_credit(const struct lease_gpu *g, const struct lease_seat *s)
 	return credit_clamp(passed * s->client->fraction + s->credit, DEBT_MAX);
 }
 
+bool lease_is_new(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	return s->client->fraction && !s->client->stat.leases && lease_credit(g, s) >= 0;
+}
+
 int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s)
 {
 	uint64_t plan = g->plan * s->client->fraction;

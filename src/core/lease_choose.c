@@ -117,8 +117,7 @@ static void look_share(struct look *l, struct lease_seat *s)
 	const struct lease_gpu *g = l->g;
 	uint32_t rate = lease_seat_rate(g, s);
 	int64_t credit = lease_credit(g, s);
-	int64_t key =
-		lease_is_new(s->client) ? INT64_MIN : deadline(lease_quantum(g, s), credit, rate);
+	int64_t key = lease_is_new(g, s) ? INT64_MIN : deadline(lease_quantum(g, s), credit, rate);
 
 	if (credit < -early_credit(g, s)) {
 		l->wait = MIN(l->wait, quotient_up(-credit, rate));
@@ -224,8 +223,9 @@ static struct lease_choice excess_terms(struct lease_gpu *g, struct lease_seat *
 	return (struct lease_choice){s, ACCOUNT_EXCESS, turn_length(g, LEASE_PPM, g->active), 0};
 }
 
-/* Who leaves takes what he owes along. So a newcomer, who may leave soon, has no more at a time
- * than his share of the time since he came, and a little to begin with. */
+/* What somebody owes who leaves is paid if another of his owner comes (lease_debt.c), and else by
+ * nobody. So a newcomer, who may leave soon, has no more at a time than his share of the time since
+ * he came, and a little to begin with. */
 static uint64_t young_length(const struct lease_gpu *g, const struct lease_seat *s)
 {
 	uint64_t age = g->time - s->since;

@@ -48,6 +48,9 @@ static bool head(struct list *l, uint64_t kind)
 
 #define KIND_GPU 1
 #define KIND_CLIENT 2
+#define DEBT_NUMBERS 5
+/* More than a debt can be: numbers beyond it would overflow. */
+#define AHEAD_MAX_NS (24ull * 3600 * 1000000000)
 
 static bool gpu_list(struct list *l, int64_t *pool, uint64_t *excess, uint64_t *into_plan)
 {
@@ -59,6 +62,43 @@ static bool gpu_list(struct list *l, int64_t *pool, uint64_t *excess, uint64_t *
 	return right;
 }
 
+/* As far as they go beyond the clocks, which begin anew. */
+static void debt_list(struct list *l, struct lease_debt *d)
+{
+	uint64_t rate = d->rate, count = d->count;
+
+	number(l, &d->owner);
+	number(l, &d->until);
+	number(l, &rate);
+	number(l, &d->excess);
+	number(l, &count);
+	d->rate = (uint32_t)MIN(rate, UINT32_MAX);
+	d->count = (uint32_t)MIN(count, UINT32_MAX);
+}
+
+static void debts_leave(const struct lease_gpu *g, struct list *l)
+{
+	for (uint32_t i = 0; i < LEASE_DEBTS; i++) {
+		struct lease_debt d = g->debt[i];
+
+		d.until = d.until > g->share_clock ? d.until - g->share_clock : 0;
+		d.excess = d.excess > g->excess ? d.excess - g->excess : 0;
+		debt_list(l, &d);
+	}
+}
+
+static void debts_take_up(struct lease_gpu *g, struct list *l)
+{
+	while (l->at + DEBT_NUMBERS <= l->count) {
+		struct lease_debt d = {0};
+
+		debt_list(l, &d);
+		d.until = g->share_clock + MIN(d.until, AHEAD_MAX_NS);
+		d.excess = g->excess + MIN(d.excess, AHEAD_MAX_NS);
+		lease_debt_add(g, &d);
+	}
+}
+
 size_t lease_gpu_leave(struct lease_table *t, uint32_t gpu, uint64_t now,
 		       int64_t numbers[static LEASE_LEFT_MAX])
 {
@@ -68,6 +108,7 @@ size_t lease_gpu_leave(struct lease_table *t, uint32_t gpu, uint64_t now,
 	lease_sync(t, g, now);
 	uint64_t into_plan = (g->time - g->plan_base) % g->plan;
 	(void)gpu_list(&l, &g->pool, &g->excess, &into_plan);
+	debts_leave(g, &l);
 	return l.at;
 }
 
@@ -79,13 +120,16 @@ int lease_gpu_take_up(struct lease_table *t, uint32_t gpu, const int64_t *number
 	int64_t pool = 0;
 	uint64_t excess = 0, into_plan = 0;
 
-	if (!gpu_list(&l, &pool, &excess, &into_plan) || l.at != count || g->count)
+	/* Versions before this one left no debts. */
+	if (!gpu_list(&l, &pool, &excess, &into_plan) || l.at > count ||
+	    (count - l.at) % DEBT_NUMBERS || g->count)
 		return -EINVAL;
 	lease_settle(g, now);
 	/* Within what a plan is worth: the rest follows as the clocks go on. */
 	g->pool = MIN(MAX(pool, -(int64_t)(g->plan * LEASE_PPM)), (int64_t)(g->plan * LEASE_PPM));
 	g->excess = excess;
 	g->plan_base = g->time - into_plan % g->plan;
+	debts_take_up(g, &l);
 	return 0;
 }
 
@@ -226,6 +270,8 @@ int lease_client_take_up(struct lease_table *t, uint64_t id, const int64_t *numb
 		struct lease_gpu *g = &t->gpu[c->seat[i].gpu];
 
 		lease_settle(g, now);
+		/* What it took over as it was added was somebody else's to take. */
+		lease_debt_leave(g, &c->seat[i]);
 		seat_list(&l, &c->seat[i]);
 		seat_catch_up(g, &c->seat[i], now - left.at, left.held);
 		g->dirty = true;

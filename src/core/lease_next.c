@@ -218,7 +218,7 @@ static bool owed(const struct lease_gpu *g, const struct lease_seat *waker,
 {
 	uint64_t half = g->setting.lease_ns / 2;
 
-	if (lease_is_new(waker->client))
+	if (lease_is_new(g, waker))
 		return true;
 	if (waker->client->fraction && lease_credit(g, waker) >= lease_quantum(g, waker) / 2)
 		return true;

@@ -209,19 +209,6 @@ static void work_begin(struct lease_sim *sim, struct client *c)
 	tell(sim, c, true);
 }
 
-static void work_end(struct lease_sim *sim, struct client *c)
-{
-	uint64_t took = sim->now - c->burst_at;
-
-	works_set(sim, c, false);
-	c->result.bursts++;
-	c->result.burst_sum_ns += took;
-	c->result.burst_longest_ns = MAX(c->result.burst_longest_ns, took);
-	c->result.wanting_ns += took;
-	c->burst_next = sim->now + 1 + (c->is.random ? around(sim, c->is.rest_ns) : c->is.rest_ns);
-	c->quiet_next = sim->now + sim->idle_ns;
-}
-
 static void opened(struct lease_sim *sim, struct client *c)
 {
 	use(sim, c);
@@ -265,8 +252,8 @@ static void revoked(struct lease_sim *sim, struct client *c)
 static void arrive(struct lease_sim *sim, struct client *c)
 {
 	c->here = true;
-	if (lease_client_add(sim->table, id_of(sim, c), c->is.gpus, c->is.fraction_ppm, sim->now) <
-	    0)
+	if (lease_client_add(sim->table, id_of(sim, c), c->is.owner, c->is.gpus, c->is.fraction_ppm,
+			     sim->now) < 0)
 		sim->fault = "a client could not be added";
 	c->gate = sliced(sim, c) ? GATE_SHUT : GATE_FREE;
 	c->burst_next = NEVER;
@@ -288,6 +275,24 @@ static void leave(struct lease_sim *sim, struct client *c)
 	c->here = c->told = false;
 	c->gate = GATE_SHUT;
 	c->burst_next = c->gate_next = c->quiet_next = c->is.leaves = NEVER;
+}
+
+static void work_end(struct lease_sim *sim, struct client *c)
+{
+	uint64_t took = sim->now - c->burst_at;
+
+	works_set(sim, c, false);
+	c->result.bursts++;
+	c->result.burst_sum_ns += took;
+	c->result.burst_longest_ns = MAX(c->result.burst_longest_ns, took);
+	c->result.wanting_ns += took;
+	c->burst_next = sim->now + 1 + (c->is.random ? around(sim, c->is.rest_ns) : c->is.rest_ns);
+	c->quiet_next = sim->now + sim->idle_ns;
+	if (!c->is.visits)
+		return;
+	uint64_t again = c->burst_next;
+	leave(sim, c);
+	c->burst_next = again;
 }
 
 static uint64_t next_of(const struct client *c)

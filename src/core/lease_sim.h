@@ -6,7 +6,8 @@
 #include "core/lease.h"
 
 struct lease_sim_client {
-	uint64_t gpus; /* bit mask */
+	uint64_t owner; /* as lease_client_add() takes it */
+	uint64_t gpus;  /* bit mask */
 	uint32_t fraction_ppm;
 	uint64_t work_ns;         /* GPU time of one burst of work; 0: it never ends */
 	uint64_t rest_ns;         /* from the end of a burst to the next one */
@@ -15,6 +16,10 @@ struct lease_sim_client {
 	uint64_t arrives, leaves; /* leaves 0: it stays */
 	bool random;              /* work, rest and kernel are means, not exact */
 	bool idle;                /* it never has work */
+	/* It is gone when its burst is over, and comes as another client of its owner rest_ns
+	 * later.
+	 */
+	bool visits;
 };
 
 /* A lease from its gate's opening until its last work was done. `until`: when it was revoked;

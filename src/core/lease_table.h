@@ -32,6 +32,8 @@
 #define LEASE_GANGS_MAX 4u
 #define LEASE_BUCKETS 1024u
 #define LEASE_SECONDS 60u
+/* Owners whose debts a GPU remembers; the smallest is forgotten first. */
+#define LEASE_DEBTS 8u
 
 enum lease_account {
 	ACCOUNT_SHARE,
@@ -74,7 +76,7 @@ struct lease_history {
 
 struct lease_client {
 	struct lease_client *next; /* of its bucket */
-	uint64_t id, gpus;
+	uint64_t id, owner, gpus;
 	uint32_t fraction, seat_count;
 	bool wants, open_ended, contended;
 	bool fills; /* it has a GPU that is kept for a gang, until that can have it */
@@ -88,6 +90,15 @@ struct lease_client {
 	struct lease_client_stat stat;
 	struct lease_history history;
 	struct lease_seat seat[];
+};
+
+/* What clients of one owner owed when they were removed: lease_debt.c. */
+struct lease_debt {
+	uint64_t owner;
+	uint64_t until; /* on the GPU's share clock; `rate` of it */
+	uint64_t excess;
+	uint32_t rate;  /* ppm; 0: no such debt */
+	uint32_t count; /* clients with that `excess`; 0: none */
 };
 
 struct lease_gpu {
@@ -108,6 +119,7 @@ struct lease_gpu {
 	uint64_t stalled;
 	int64_t pool;
 	uint64_t excess;
+	struct lease_debt debt[LEASE_DEBTS];
 	uint64_t rival_until;
 	uint64_t due;
 	bool dirty;
@@ -163,12 +175,6 @@ static inline bool lease_active(const struct lease_client *c)
 	return c->wants || c->state != STATE_REST;
 }
 
-/* It has a share, and has had nothing of it yet: its first turn comes before others'. */
-static inline bool lease_is_new(const struct lease_client *c)
-{
-	return c->fraction && !c->stat.leases;
-}
-
 static inline uint64_t lease_useful(const struct lease_gpu *g)
 {
 	uint64_t half = g->setting.lease_ns / 2;
@@ -189,6 +195,9 @@ uint32_t lease_seat_rate(const struct lease_gpu *g, const struct lease_seat *s);
 uint32_t lease_pool_rate(const struct lease_gpu *g);
 /* On settled clocks. */
 int64_t lease_credit(const struct lease_gpu *g, const struct lease_seat *s);
+/* It has a share, has had nothing of it yet, and owes nothing: its first turn comes before others'.
+ */
+bool lease_is_new(const struct lease_gpu *g, const struct lease_seat *s);
 /* ns * ppm of a lease, or of the share of a plan where that is less. */
 int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s);
 /* The most that it may have in SAVED. */
@@ -205,6 +214,16 @@ void lease_charge(struct lease_table *t, struct lease_client *c, uint64_t now);
 void lease_charge_leak(struct lease_gpu *g, struct lease_seat *s, uint64_t ns);
 /* lease_settle(), and the holder's charge. */
 void lease_sync(struct lease_table *t, struct lease_gpu *g, uint64_t now);
+
+/* lease_debt.c: what clients that are gone owe. On settled clocks. */
+/* The client is being removed: what it owes stays. */
+void lease_debt_leave(struct lease_gpu *g, const struct lease_seat *s);
+/* A new client takes over what its owner's last ones owe. */
+void lease_debt_take(struct lease_gpu *g, struct lease_seat *s);
+void lease_debt_add(struct lease_gpu *g, const struct lease_debt *debt);
+/* Brings debts within what the setting allows. */
+void lease_debts_clamp(struct lease_gpu *g);
+void lease_debts_forget(struct lease_gpu *g);
 
 /* lease_choose.c: who is next. */
 /* Who of the wanting (and `holder`, if any) should run on the GPU now; gangs as if all of

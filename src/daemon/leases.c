@@ -330,7 +330,8 @@ static int member_add(struct leases *l, struct lease_member *m, uint64_t now)
 	m->number = l->next_number++;
 	int rc = m->wake_fd < 0 ? -EMFILE : poll_add(l, m->wake_fd, m->number);
 	if (rc == 0)
-		rc = lease_client_add(l->table, m->number, m->info.gpus, m->info.fraction, now);
+		rc = lease_client_add(l->table, m->number, m->info.uid, m->info.gpus,
+				      m->info.fraction, now);
 	if (rc < 0)
 		return rc;
 	m->next = l->members;

@@ -29,7 +29,7 @@ struct world {
 static void clients_add(struct world *w)
 {
 	for (uint32_t i = 0; i < w->count; i++)
-		assert_int_equal(lease_client_add(w->t, i + 1, 1, w->fraction[i], w->now), 0);
+		assert_int_equal(lease_client_add(w->t, i + 1, 0, 1, w->fraction[i], w->now), 0);
 }
 
 static void clients_want(struct world *w)
@@ -166,19 +166,64 @@ static void what_is_no_such_list_is_refused(void **state)
 	assert_int_equal(lease_gpu_take_up(t, 0, left.gpu, left.gpu_count - 1, w.now), -EINVAL);
 	assert_int_equal(lease_gpu_take_up(t, 0, left.client[0], left.count[0], w.now), -EINVAL);
 	assert_int_equal(lease_gpu_take_up(t, 0, NULL, 0, w.now), -EINVAL);
-	lease_client_add(t, 1, 1, 250000, w.now);
+	lease_client_add(t, 1, 0, 1, 250000, w.now);
 	assert_int_equal(lease_client_take_up(t, 1, left.client[0], left.count[0] - 1, w.now),
 			 -EINVAL);
 	assert_int_equal(lease_client_take_up(t, 1, left.gpu, left.gpu_count, w.now), -EINVAL);
 	assert_int_equal(lease_client_take_up(t, 1, left.client[0], left.count[0], SEC), -EINVAL);
 	assert_int_equal(lease_client_take_up(t, 2, left.client[1], left.count[1], w.now), -EINVAL);
 	/* A client of two GPUs is another one. */
-	lease_client_add(t, 3, 3, 250000, w.now);
+	lease_client_add(t, 3, 0, 3, 250000, w.now);
 	assert_int_equal(lease_client_take_up(t, 3, left.client[0], left.count[0], w.now), -EINVAL);
 	left.client[0][0]++;
 	assert_int_equal(lease_client_take_up(t, 1, left.client[0], left.count[0], w.now), -EINVAL);
 	assert_int_equal(lease_client_leave(t, 9, w.now, left.client[0]), 0);
 	lease_table_free(t);
+	lease_table_free(w.t);
+}
+
+/* When the next client of owner 7 is granted, of what one of 10% left, who had the GPU for 0.5 s.
+ */
+static uint64_t first_turn(struct lease_table *t, uint64_t now)
+{
+	uint64_t next = now;
+
+	assert_int_equal(lease_client_add(t, 2, 7, 1, 100000, now), 0);
+	lease_wants(t, 2, true, now);
+	while (lease_next(t, now, &next).kind != LEASE_GRANT) {
+		assert_true(next != UINT64_MAX);
+		now = next;
+	}
+	return now;
+}
+
+/* What is owed by those that have gone is not forgotten; not for those either that stay, who are
+ * added again. */
+static void debts_are_kept(void **state)
+{
+	struct world w = {.setting = strict, .t = lease_table_new()};
+	struct left left;
+
+	lease_set(w.t, 0, &strict, 0);
+	assert_int_equal(lease_client_add(w.t, 1, 7, 1, 100000, 0), 0);
+	assert_int_equal(lease_client_add(w.t, 3, 7, 1, 100000, 0), 0);
+	lease_opened(w.t, 1, 0);
+	lease_client_remove(w.t, 1, 500 * MS);
+	left.gpu_count = lease_gpu_leave(w.t, 0, 600 * MS, left.gpu);
+	left.count[0] = lease_client_leave(w.t, 3, 600 * MS, left.client[0]);
+	lease_table_free(w.t);
+	w.t = lease_table_new();
+	lease_set(w.t, 0, &strict, 600 * MS);
+	assert_int_equal(lease_gpu_take_up(w.t, 0, left.gpu, left.gpu_count, 600 * MS), 0);
+	assert_int_equal(lease_client_add(w.t, 3, 7, 1, 100000, 600 * MS), 0);
+	assert_int_equal(lease_client_take_up(w.t, 3, left.client[0], left.count[0], 600 * MS), 0);
+	assert_in_range(first_turn(w.t, 600 * MS), 4900 * MS, 5100 * MS);
+	lease_table_free(w.t);
+	/* Of a version that knows of no debts. */
+	w.t = lease_table_new();
+	lease_set(w.t, 0, &strict, 600 * MS);
+	assert_int_equal(lease_gpu_take_up(w.t, 0, left.gpu, 5, 600 * MS), 0);
+	assert_true(first_turn(w.t, 600 * MS) == 600 * MS);
 	lease_table_free(w.t);
 }
 
@@ -248,6 +293,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_change_shows_the_last_plan_until_the_next_is_over),
 		cmocka_unit_test(shares_are_kept),
+		cmocka_unit_test(debts_are_kept),
 		cmocka_unit_test(what_is_no_such_list_is_refused),
 		cmocka_unit_test(any_numbers),
 	};

@@ -150,7 +150,8 @@ static void model_step(struct model *m)
 
 	switch (random_next(&m->rnd) % 12) {
 	case 0:
-		if (lease_client_add(m->table, id, gpus, fraction, m->now) == 0)
+		if (lease_client_add(m->table, id, random_next(&m->rnd) % 4, gpus, fraction,
+				     m->now) == 0)
 			m->gpus[id] = gpus;
 		break;
 	case 1:
@@ -354,6 +355,69 @@ static void nobody_starves(void **state)
 		}
 }
 
+/* Loops of visits of few owners, of work that goes on to its end however long its turn is, beside
+ * one that stays. */
+static struct lease_sim *visits_sim(uint64_t seed, enum compute_mode mode, uint32_t stays_ppm,
+				    uint64_t work_ns)
+{
+	uint64_t rnd = seed * 0x9e3779b97f4a7c15ull;
+	struct lease_setting setting = {mode, 50 * MS, LEASE_GRANULARITY_DEFAULT};
+	struct lease_sim *sim = lease_sim_new(seed, NULL, NULL);
+	uint32_t f[8], count = (uint32_t)(1 + random_next(&rnd) % 5);
+
+	lease_sim_set(sim, 0, &setting);
+	busy(sim, stays_ppm);
+	random_fractions(&rnd, 990000 - stays_ppm, count, f);
+	for (uint32_t i = 0; i < count; i++)
+		assert_true(lease_sim_add(sim, &(struct lease_sim_client){
+						       .owner = 1 + random_next(&rnd) % 3,
+						       .gpus = 1,
+						       .fraction_ppm = f[i],
+						       .work_ns = random_next(&rnd) % work_ns,
+						       .rest_ns = random_next(&rnd) % (50 * MS),
+						       .drain_ns = 10 * SEC,
+						       .random = true,
+						       .visits = true}) > 0);
+	return sim;
+}
+
+static void who_stays_has_its_share_beside_visits(void **state)
+{
+	for (uint64_t seed = 1; seed <= 60; seed++)
+		for (enum compute_mode mode = COMPUTE_FAIR; mode <= COMPUTE_STRICT; mode++) {
+			uint32_t stays = seed % 2 ? 900000 : 500000;
+			struct lease_sim *sim = visits_sim(seed, mode, stays, 50 * MS);
+
+			go(sim, 300 * SEC);
+			if (share(sim, 0) < stays / 1e4 - 1)
+				fail_msg("seed %lu, mode %d: %.2f%% of %.2f%%", seed, mode,
+					 share(sim, 0), stays / 1e4);
+			lease_sim_free(sim);
+		}
+}
+
+/* What its owner's last ones took puts a visit off for 10 s; then there are the turns of others. */
+static void debts_put_nobody_off_for_long(void **state)
+{
+	for (uint64_t seed = 1; seed <= 60; seed++)
+		for (enum compute_mode mode = COMPUTE_FAIR; mode <= COMPUTE_STRICT; mode++) {
+			struct lease_sim *sim = visits_sim(seed, mode, 500000, 2 * SEC);
+			uint32_t first = busy(sim, 0);
+
+			go(sim, 300 * SEC);
+			for (uint32_t i = 1; i < first; i++) {
+				double waited =
+					(double)lease_sim_result(sim, i).wait_longest_ns / 1e9;
+
+				/* Work takes up to 4 s. */
+				if (waited > 10.5 + 4.1 * (first - 2))
+					fail_msg("seed %lu, mode %d: %u of %u waited %.1f s", seed,
+						 mode, i, first - 1, waited);
+			}
+			lease_sim_free(sim);
+		}
+}
+
 struct hash {
 	uint64_t value, spans;
 };
@@ -393,9 +457,14 @@ static void the_same_every_time(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rules_hold),         cmocka_unit_test(any_calls_in_any_order),
-		cmocka_unit_test(strict_shares_hold), cmocka_unit_test(fair_guarantees_hold),
-		cmocka_unit_test(nobody_starves),     cmocka_unit_test(the_same_every_time),
+		cmocka_unit_test(rules_hold),
+		cmocka_unit_test(any_calls_in_any_order),
+		cmocka_unit_test(strict_shares_hold),
+		cmocka_unit_test(fair_guarantees_hold),
+		cmocka_unit_test(nobody_starves),
+		cmocka_unit_test(the_same_every_time),
+		cmocka_unit_test(debts_put_nobody_off_for_long),
+		cmocka_unit_test(who_stays_has_its_share_beside_visits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
