@@ -133,12 +133,28 @@ static void array_drop_locked(struct process *p, const struct object *array)
 	unsure_tell_locked(p);
 }
 
+/* What modules took perhaps can be asked about again. */
+static void doubts_end_locked(struct process *p)
+{
+	for (uint32_t i = 0; p->doubts && i < p->objects.numbers; i++) {
+		struct object *object = &p->objects.objects[i];
+
+		if (object->kind != OBJECT_IMAGE || !object->memory)
+			continue;
+		object->bytes -= object->memory;
+		books_leave_locked(p, object->gpu, object->memory);
+		object->memory = 0;
+	}
+	p->doubts = false;
+}
+
 /* It is uncharged. Without any the driver's figures tell all again. */
 static void managed_end_locked(struct process *p, const struct object *object)
 {
 	if (!object->managed || atomic_fetch_sub(&p->managed_count, 1) > 1)
 		return;
 	atomic_store(&process_slot(p)->managed, 0);
+	doubts_end_locked(p);
 	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++) {
 		uint64_t bytes = p->gpu[gpu].remains;
 
@@ -441,6 +457,29 @@ void books_leave(struct process *p, uint32_t gpu, uint64_t bytes)
 	owned_lock_release(&p->lock);
 }
 
+void books_doubt(struct process *p, struct object *object, uint64_t bytes)
+{
+	owned_lock_acquire(&p->lock);
+	bool tells = !atomic_load(&p->managed_count);
+
+	if (tells) {
+		object->bytes -= bytes;
+		books_leave_locked(p, object->gpu, bytes);
+	} else if (object->kind == OBJECT_IMAGE) {
+		object->memory = bytes;
+	}
+	owned_lock_release(&p->lock);
+}
+
+void books_doubted(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	p->doubts = true;
+	if (!atomic_load(&p->managed_count))
+		doubts_end_locked(p);
+	owned_lock_release(&p->lock);
+}
+
 void books_leave_object(struct process *p, const struct object *object)
 {
 	owned_lock_acquire(&p->lock);
@@ -488,10 +527,15 @@ bool books_parting_begin(struct process *p)
 {
 	if (!atomic_load_explicit(&process_slot(p)->exported, memory_order_relaxed))
 		return false;
+	books_over_begin(p);
+	return true;
+}
+
+void books_over_begin(struct process *p)
+{
 	owned_lock_acquire(&p->lock);
 	count_up(&process_slot(p)->parting);
 	owned_lock_release(&p->lock);
-	return true;
 }
 
 void books_parting_end(struct process *p)

@@ -74,6 +74,12 @@ void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over);
  * What is dropped and was exported leaves by itself. */
 void books_leave(struct process *p, uint32_t gpu, uint64_t bytes);
 void books_leave_object(struct process *p, const struct object *object);
+/* Of an object that is not booked yet the driver need not have so many bytes, and the daemon cannot
+ * tell: they are leaving, and the object is without them; or, while something of the process's may
+ * be elsewhere, stay charged with it (an OBJECT_IMAGE: its `memory`) until nothing is. After it was
+ * booked with some, _doubted(), as that may have been so before. */
+void books_doubt(struct process *p, struct object *object, uint64_t bytes);
+void books_doubted(struct process *p);
 bool books_are_leaving(struct process *p, uint32_t gpu);
 /* Takes up what is leaving on a GPU, `most` bytes of it, to tell the daemon. 0: nothing is. Else to
  * be followed by books_leaving_end(): gone: the daemon has it, and it is uncharged; else it is
@@ -84,6 +90,10 @@ bool books_leaving_end(struct process *p, uint32_t gpu, uint64_t bytes, bool gon
  * let others have something: from the call on until it is uncharged, that may be in another's
  * figure, and be charged twice. Returns whether books_parting_end() is to follow. */
 bool books_parting_begin(struct process *p);
+/* Around a question to the daemon and what is uncharged by its answer: what is charged too much is
+ * not taken off what the daemon has posted, of which it would be missing when that goes. Likewise
+ * to be followed by books_parting_end(). */
+void books_over_begin(struct process *p);
 void books_parting_end(struct process *p);
 
 /* What is charged becomes `to` bytes instead of `from`. 0, or -ENOMEM with nothing changed, which

@@ -84,6 +84,7 @@ struct process {
 	 * else tells when it has gone. */
 	_Atomic bool has_remains;
 	_Atomic uint32_t managed_count; /* objects that may not be on the device */
+	bool doubts;                    /* there may be such as books_doubt() leaves */
 	struct small_map *small_maps;   /* not in use */
 	uint64_t last_memory;           /* number of the latest OBJECT_PHYSICAL */
 	uint64_t last_freeing;          /* number of the latest OBJECT_FREEING */

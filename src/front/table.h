@@ -49,7 +49,8 @@ struct object {
 	uint64_t context; /* it goes when this goes; 0: with the process */
 	/* Number of the OBJECT_PHYSICAL that is meant; a block's small_map; of a growing one the
 	 * number of the latest look at it; of a piece of a pool that pool; of a small array its
-	 * bytes; of an OBJECT_PHYSICAL that is described the number of its marks. */
+	 * bytes; of an OBJECT_PHYSICAL that is described the number of its marks; of an
+	 * OBJECT_IMAGE of how many of its bytes it cannot be told now whether they are held. */
 	uint64_t memory;
 	uint32_t small; /* not 0: bytes in a block shared with others, see small.h */
 	/* References, where the kind has them; a graph's epoch; of a mapping its number. */

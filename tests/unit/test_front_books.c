@@ -170,6 +170,65 @@ static void a_stale_one_does_not_free_the_place_of_its_successor(void **state)
 	assert_int_equal(held(), 0);
 }
 
+static struct object reserved(enum object_kind kind, uint64_t handle, uint64_t blocks)
+{
+	struct object object = {.kind = kind, .handle = handle, .bytes = blocks * BLOCK_BYTES};
+
+	assert_int_equal(books_reserve(&process, &object), 0);
+	return object;
+}
+
+static void image_keep(struct object *image)
+{
+	books_doubt(&process, image, BLOCK_BYTES);
+	assert_int_equal(books_keep(&process, image), 0);
+	if (image->memory)
+		books_doubted(&process);
+}
+
+static void managed_free(void)
+{
+	struct object managed;
+
+	assert_true(books_take(&process, OBJECT_LINEAR, 1, &managed));
+	books_drop(&process, &managed);
+}
+
+/* The daemon can tell when nothing may be elsewhere any more: then as much as is in doubt is
+ * leaving, once, and neither before. */
+static void what_is_in_doubt_leaves_when_figures_tell(void **state)
+{
+	struct ledger_slot *slot = ledger_slot(&process.attachment.ledger, SLOT);
+	struct object managed, image, early, late;
+
+	process.attachment.gpu_count = 1;
+	image = reserved(OBJECT_IMAGE, 10, 3);
+	image_keep(&image);
+	assert_int_equal(slot->unsure, BLOCK_BYTES);
+	managed = reserved(OBJECT_LINEAR, 1, 1);
+	books_managed(&process, &managed);
+	assert_int_equal(books_keep(&process, &managed), 0);
+	early = reserved(OBJECT_IMAGE, 11, 2);
+	image_keep(&early);
+	late = reserved(OBJECT_IMAGE, 12, 2);
+	books_doubt(&process, &late, BLOCK_BYTES);
+	assert_int_equal(slot->unsure, BLOCK_BYTES);
+	managed_free();
+	assert_int_equal(slot->unsure, 2 * BLOCK_BYTES);
+	assert_int_equal(books_keep(&process, &late), 0);
+	books_doubted(&process);
+	assert_int_equal(slot->unsure, 3 * BLOCK_BYTES);
+	assert_int_equal(held(), 7 * BLOCK_BYTES);
+	for (uint64_t handle = 10; handle <= 12; handle++) {
+		assert_true(books_take(&process, OBJECT_IMAGE, handle, &image));
+		books_drop(&process, &image);
+	}
+	assert_int_equal(held(), 3 * BLOCK_BYTES);
+	assert_int_equal(books_leaving_begin(&process, 0, GIB(1)), 3 * BLOCK_BYTES);
+	books_leaving_end(&process, 0, 3 * BLOCK_BYTES, true);
+	assert_int_equal(held(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -179,6 +238,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(only_one_emptied_block_is_kept, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_stale_one_does_not_free_the_place_of_its_successor, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_in_doubt_leaves_when_figures_tell, setup,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

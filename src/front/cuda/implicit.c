@@ -59,22 +59,49 @@ static uint64_t reserved(const struct implicit *i)
 	return i->taking.process ? i->taking.object.bytes : 0;
 }
 
+/* By how much more is charged than the driver says, which is taken off what was reserved. Where
+ * something is leaving, too, that is not told. */
+static uint64_t over_take(struct implicit *i, uint64_t perhaps, bool *ret_sure)
+{
+	struct process *p = i->process;
+	uint32_t gpu = (uint32_t)i->gpu;
+	bool parting = !books_are_leaving(p, gpu);
+
+	if (parting)
+		books_over_begin(p);
+	uint64_t all = grow_settle_in_call(p, i->gpu, ret_sure), over = MIN(all, perhaps);
+	taking_resize(&i->taking, reserved(i) - over);
+	if (parting)
+		books_parting_end(p);
+	/* The rest may be what the daemon has posted and did not lower meanwhile. */
+	if (all > over &&
+	    ledger_slot_gpu(&p->attachment.ledger, p->attachment.slot, gpu)->settled > 0)
+		grow_settle_in_call(p, i->gpu, NULL);
+	return over;
+}
+
 /* Of what it took perhaps, it keeps what the driver is sure to have taken. Where that cannot be
- * told now, as other threads' calls are under way, it is the daemon's to find out. */
+ * told now, as other threads' calls are under way, or something may not be on the device, it is the
+ * daemon's to find out when it can. */
+static void perhaps_settle(struct implicit *i, uint64_t perhaps)
+{
+	_Atomic uint32_t *managed = &i->process->managed_count;
+	bool sure, tells = !atomic_load(managed);
+	uint64_t over = over_take(i, perhaps, &sure);
+
+	sure = sure && tells && !atomic_load(managed);
+	if (perhaps > over && !i->keeps && !sure)
+		books_doubt(i->process, &i->taking.object, perhaps - over);
+}
+
 static void settle(struct implicit *i)
 {
-	bool sure;
-	uint64_t over = grow_settle_in_call(i->process, i->gpu, &sure);
 	uint64_t perhaps = reserved(i) - MIN(reserved(i), i->surely);
 
-	if (!perhaps)
-		return;
-	over = MIN(over, perhaps);
-	taking_resize(&i->taking, reserved(i) - over);
-	if (!sure && perhaps > over && !i->keeps) {
-		books_leave(i->process, (uint32_t)i->gpu, perhaps - over);
-		i->taking.object.bytes -= perhaps - over;
-	}
+	if (perhaps)
+		perhaps_settle(i, perhaps);
+	else
+		grow_settle_in_call(i->process, i->gpu, NULL);
 }
 
 bool implicit_end(struct implicit *i, bool last)
@@ -113,8 +140,12 @@ bool implicit_refused(const struct implicit *i, bool last)
 
 CUresult implicit_done(struct implicit *i, CUresult result, uint64_t number)
 {
-	if (i->taking.process)
-		return taking_end(&i->taking, result, number);
+	if (i->taking.process) {
+		result = taking_end(&i->taking, result, number);
+		if (i->taking.object.kind == OBJECT_IMAGE && i->taking.object.memory)
+			books_doubted(i->process);
+		return result;
+	}
 	if (i->process)
 		books_call_end(i->process);
 	return result;

@@ -102,10 +102,13 @@ static uint64_t limit_booked(struct implicit *i, uint64_t context, CUlimit limit
 			limit_reaches(i->process, number, first, most);
 		return number;
 	}
-	if (books_remove(i->process, OBJECT_LIMIT, number, &before))
+	uint64_t count = most > first ? MIN(most - first, UINT32_MAX) : 0;
+	if (books_remove(i->process, OBJECT_LIMIT, number, &before)) {
 		i->taking.object.bytes += before.bytes;
+		count = MAX(count, before.count);
+	}
 	i->taking.object.memory = first;
-	i->taking.object.count = (uint32_t)MIN(most - first, UINT32_MAX);
+	i->taking.object.count = (uint32_t)count;
 	return number;
 }
 
@@ -351,6 +354,17 @@ struct local_need local_need_of(CUfunction function)
 	return need;
 }
 
+/* Of a limit that was lowered below its first value a driver may have taken back what that took,
+ * too, which the context is charged with. Beyond what is surely taken and what is booked. */
+static uint64_t limit_perhaps(CUlimit limit, uint64_t value, uint64_t now,
+			      const struct limit_known *known, uint64_t surely)
+{
+	uint64_t has = surely + known->booked.bytes;
+	uint64_t all = now < known->first ? limit_bytes(limit, now, value) : 0;
+
+	return all - MIN(all, has);
+}
+
 /* Holding the GPU's lock. */
 static CUresult grow_begin_locked(struct local_call *c, struct process *p)
 {
@@ -360,8 +374,13 @@ static CUresult grow_begin_locked(struct local_call *c, struct process *p)
 		return CUDA_SUCCESS;
 	uint64_t bytes = limit_bytes(CU_LIMIT_STACK_SIZE, known.first, c->need.bytes) -
 			 limit_bytes(CU_LIMIT_STACK_SIZE, known.first, known.most);
+	size_t now = known.first;
+	(void)real_cuCtxGetLimit(&now, CU_LIMIT_STACK_SIZE);
+	const struct image_memory memory = {
+		.surely = bytes,
+		.perhaps = limit_perhaps(CU_LIMIT_STACK_SIZE, c->need.bytes, now, &known, bytes)};
 	CUresult result = implicit_begin_in(&c->implicit, p, c->need.gpu, c->need.context,
-					    OBJECT_LIMIT, (struct image_memory){.surely = bytes});
+					    OBJECT_LIMIT, memory);
 	c->first = known.first;
 	c->grows = result == CUDA_SUCCESS && c->implicit.process;
 	/* A driver that needs less for it gives the rest back. */
@@ -497,24 +516,27 @@ CUresult local_launch_end(struct local_call *c, CUresult result)
 /* ---- limits of a context ---- */
 
 static CUresult limit_raise(CUlimit limit, size_t value, size_t before, uint64_t first,
-			    uint64_t growth)
+			    struct image_memory growth)
 {
-	TAKING(OBJECT_LIMIT, ((struct image_memory){.surely = growth}),
-	       real_cuCtxSetLimit(limit, value), (void)real_cuCtxSetLimit(limit, before),
+	TAKING(OBJECT_LIMIT, growth, real_cuCtxSetLimit(limit, value),
+	       (void)real_cuCtxSetLimit(limit, before),
 	       limit_booked(&i, implicit_context(), limit, first, value));
 }
 
-static uint64_t limit_growth(CUlimit limit, size_t value, const struct limit_known *known)
+static struct image_memory limit_growth(CUlimit limit, size_t value, size_t before,
+					const struct limit_known *known)
 {
 	uint64_t bytes = limit_bytes(limit, known->first, value), has = known->booked.bytes;
 
 	/* The driver refuses that. */
 	if (limit == CU_LIMIT_STACK_SIZE && value > STACK_MOST)
-		return 0;
+		return (struct image_memory){0};
 	/* Of which the driver may have taken less than was thought. */
 	if (limit == CU_LIMIT_STACK_SIZE)
 		has = limit_bytes(limit, known->first, known->most);
-	return bytes > has ? bytes - has : 0;
+	uint64_t surely = bytes - MIN(bytes, has);
+	return (struct image_memory){.surely = surely,
+				     .perhaps = limit_perhaps(limit, value, before, known, surely)};
 }
 
 /* Some are taken back by a driver, others stay as high as they were. What the device has free is
@@ -523,7 +545,25 @@ static bool limit_took_back(struct process *p, uint64_t bytes, size_t free_befor
 {
 	if (implicit_driver_free() > free_before)
 		return true;
-	return bytes && grow_settle_in_call(p, charge_current_gpu(p), NULL) >= bytes;
+	if (!bytes)
+		return false;
+	books_over_begin(p);
+	uint64_t over = grow_settle_in_call(p, charge_current_gpu(p), NULL);
+	books_parting_end(p);
+	return over >= bytes;
+}
+
+/* Afterwards the driver does not say any more what it was at first. */
+static void limit_remember(struct process *p, CUlimit limit, const struct limit_known *known)
+{
+	struct object object = {.kind = OBJECT_LIMIT,
+				.context = implicit_context(),
+				.gpu = (uint16_t)charge_current_gpu(p),
+				.memory = known->first};
+
+	object.handle = limit_number(object.context, limit);
+	if (!known->booked.kind && limit_unit(limit))
+		books_note(p, &object);
 }
 
 static CUresult limit_lower(struct process *p, CUlimit limit, size_t value,
@@ -546,6 +586,8 @@ static CUresult limit_lower(struct process *p, CUlimit limit, size_t value,
 		}
 		grow_settle_in_call(p, charge_current_gpu(p), NULL);
 	}
+	if (result == CUDA_SUCCESS)
+		limit_remember(p, limit, known);
 	books_call_end(p);
 	return result;
 }
@@ -556,7 +598,7 @@ static CUresult limit_set(struct process *p, CUlimit limit, size_t value, size_t
 
 	return value < before ? limit_lower(p, limit, value, &known)
 			      : limit_raise(limit, value, before, known.first,
-					    limit_growth(limit, value, &known));
+					    limit_growth(limit, value, before, &known));
 }
 
 CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
