@@ -479,17 +479,17 @@ static uint64_t waited_for(enum compute_mode mode, long work_ns, long gap_ns)
 }
 
 /* On a machine that stands still gaps and work are others: then again. */
-static void waited_for_within(enum compute_mode mode, long work_ns, long gap_ns, uint64_t least,
-			      uint64_t most)
+static void waited_for_within(enum compute_mode mode, long work_ns, long gap_ns, uint64_t from,
+			      uint64_t to)
 {
 	uint64_t ns = 0;
 	bool within = false;
 
 	for (int i = 0; i < 3 && !within; i++) {
 		ns = waited_for(mode, work_ns, gap_ns);
-		within = ns >= least && ns <= most;
+		within = ns >= from && ns <= to;
 	}
-	assert_in_range(ns, least, most);
+	assert_in_range(ns, from, to);
 }
 
 static void gaps_are_waited_for_as_far_as_they_are_worth_it(void **state)
