@@ -109,3 +109,12 @@ uint64_t lease_idle_ns(const struct lease_idle *idle)
 {
 	return lease_idle_is_brief(idle) ? LEASE_IDLE_NS_BRIEF : MAX(idle->ns, LEASE_IDLE_NS_MIN);
 }
+
+uint64_t lease_idle_end(const struct lease_idle *idle, uint64_t now)
+{
+	uint64_t about = idle->busy_from + idle->burst - MIN(idle->worked, idle->burst);
+
+	if (!lease_idle_is_brief(idle) || !idle->busy_from || now > about + idle->burst / 4)
+		return 0;
+	return about - MIN(idle->burst / 4, about - idle->busy_from);
+}

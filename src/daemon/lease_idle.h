@@ -36,3 +36,6 @@ void lease_idle_gap(struct lease_idle *idle, uint64_t gap);
 uint64_t lease_idle_ns(const struct lease_idle *idle);
 /* Where it is quiet its burst is over. */
 bool lease_idle_is_brief(const struct lease_idle *idle);
+/* When a brief one's burst may be over first, as long as bursts are; 0: that is past, or not known.
+ */
+uint64_t lease_idle_end(const struct lease_idle *idle, uint64_t now);

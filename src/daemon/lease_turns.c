@@ -15,6 +15,8 @@
 #define LOOK_BUSY_NS MS
 /* Who is quiet is looked at more often: for so long it is idle, or at work again. */
 #define LOOK_QUIET_NS (MS / 10)
+/* Where a short burst is about to end. */
+#define LOOK_END_NS (MS / 20)
 /* While draining, for what the driver's own work takes: 100 us, then a quarter of the time so far.
  */
 #define DRAIN_LOOK_NS (MS / 10)
@@ -482,6 +484,14 @@ static uint64_t quiet_look_at(const struct leases *l, const struct lease_member 
 	return MIN(next, MAX(idle_at, now));
 }
 
+/* Within a short burst: often where it is about to be over. */
+static uint64_t burst_look_at(const struct lease_member *m, uint64_t often, uint64_t now)
+{
+	uint64_t end = lease_idle_end(&m->idle, now);
+
+	return end ? MIN(now + often, MAX(end, now + LOOK_END_NS)) : now + often;
+}
+
 static uint64_t holder_look_at(const struct leases *l, const struct lease_member *m,
 			       const struct member_look *look, uint64_t now)
 {
@@ -491,7 +501,7 @@ static uint64_t holder_look_at(const struct leases *l, const struct lease_member
 	if (m->quiet_since && !look->waiting)
 		return quiet_look_at(l, m, often, now);
 	if (lease_idle_is_brief(&m->idle))
-		return now + often;
+		return burst_look_at(m, often, now);
 	return now + MAX(look_interval(l), MIN(busy, LOOK_BUSY_NS));
 }
 

@@ -117,6 +117,25 @@ static void one_that_is_only_quiet_between_bursts_is_brief(void **state)
 	assert_in_range(waits(&p), MS, 2 * MS);
 }
 
+static void the_end_of_a_short_burst_is_known(void **state)
+{
+	struct program p = program_new();
+
+	assert_int_equal(lease_idle_end(&p.idle, p.now), 0);
+	bursts(&p, 100, MS, 9 * MS);
+	assert_int_equal(lease_idle_end(&p.idle, p.now), 0);
+	lease_idle_works(&p.idle, p.now);
+	uint64_t end = lease_idle_end(&p.idle, p.now);
+	assert_in_range(end, p.now + MS / 2, p.now + MS);
+	assert_int_equal(lease_idle_end(&p.idle, p.now + MS), end);
+	assert_int_equal(lease_idle_end(&p.idle, p.now + 2 * MS), 0);
+	/* Some of it was done before. */
+	p.now += 800 * US;
+	lease_idle_rests(&p.idle, p.now);
+	lease_idle_works(&p.idle, p.now);
+	assert_in_range(lease_idle_end(&p.idle, p.now), p.now, p.now + 200 * US);
+}
+
 /* In strict mode it is a plan until the next turn, and nobody else's time. */
 static void gaps_are_waited_for_where_leases_are_dear(void **state)
 {
@@ -175,6 +194,7 @@ int main(void)
 		cmocka_unit_test(work_as_long_as_its_gaps_keeps_the_gpu),
 		cmocka_unit_test(short_bursts_far_apart_are_not_waited_for),
 		cmocka_unit_test(one_that_is_only_quiet_between_bursts_is_brief),
+		cmocka_unit_test(the_end_of_a_short_burst_is_known),
 		cmocka_unit_test(gaps_are_waited_for_where_leases_are_dear),
 		cmocka_unit_test(what_was_long_ago_is_forgotten),
 		cmocka_unit_test(nothing_is_waited_for_beyond_the_most),
