@@ -13,6 +13,9 @@
  * long; once so many are known. */
 #define BRIEF_PART 8u
 #define BRIEF_GAPS 8u
+/* It may be so many steps longer than the cheapest, if it costs so much of that more at most. */
+#define SPARE_STEPS 2u
+#define SPARE_PART 8
 /* A burst's part of the mean. */
 #define BURST_PART 8
 
@@ -66,38 +69,58 @@ static void gap_count(struct lease_idle *idle, uint32_t step)
 	idle->count++;
 }
 
-/* The wait with which gaps as the last ones cost the least: a gap that it covers costs itself, one
- * that it does not costs the wait and the lease. */
-static uint64_t cheapest(const struct lease_idle *idle)
+/* What waits of each length would have cost with gaps as the last ones: a gap that it covers costs
+ * itself, one that it does not costs the wait and the lease. */
+static void costs_set(const struct lease_idle *idle, uint64_t costs[static LEASE_IDLE_STEPS])
 {
 	uint64_t lost = idle->dear ? LEASE_IDLE_NS_MAX : MAX(SWITCH_NS, idle->burst);
-	uint64_t step = LEASE_IDLE_NS_MIN, covered = 0, best = step, best_cost = UINT64_MAX;
+	uint64_t step = LEASE_IDLE_NS_MIN, covered = 0;
 	uint32_t longer = idle->count;
 
 	for (uint32_t i = 0; i < LEASE_IDLE_STEPS; i++, step = step_next(step)) {
 		covered += idle->gaps[i] * (step / 5 * 4);
 		longer -= idle->gaps[i];
-		uint64_t cost = covered + longer * (step + lost);
-
-		if (cost < best_cost) {
-			best = step;
-			best_cost = cost;
-		}
+		costs[i] = covered + longer * (step + lost);
 	}
+}
+
+static uint32_t cheapest(const uint64_t costs[static LEASE_IDLE_STEPS])
+{
+	uint32_t best = 0;
+
+	for (uint32_t i = 1; i < LEASE_IDLE_STEPS; i++)
+		if (costs[i] < costs[best])
+			best = i;
 	return best;
+}
+
+/* A little longer where that costs little, as gaps vary. */
+static uint64_t with_spare(const uint64_t costs[static LEASE_IDLE_STEPS], uint32_t best)
+{
+	uint64_t most = costs[best] + costs[best] / SPARE_PART, step = LEASE_IDLE_NS_MIN;
+	uint32_t last = MIN(best + SPARE_STEPS, LEASE_IDLE_STEPS - 1), chosen = best;
+
+	for (uint32_t i = best + 1; i <= last && costs[i] <= most; i++)
+		chosen = i;
+	for (uint32_t i = 0; i < chosen; i++)
+		step = step_next(step);
+	return step;
 }
 
 void lease_idle_gap(struct lease_idle *idle, uint64_t gap)
 {
+	uint64_t costs[LEASE_IDLE_STEPS];
 	uint32_t step = step_of(gap);
 
 	/* Between two kernels there is always some. */
 	if (step > 0)
 		burst_learn(idle);
 	gap_count(idle, step);
-	idle->ns = cheapest(idle);
-	idle->brief = idle->ns == LEASE_IDLE_NS_MIN && idle->count >= BRIEF_GAPS &&
-		      idle->gaps[0] <= idle->count / BRIEF_PART;
+	costs_set(idle, costs);
+	uint32_t best = cheapest(costs);
+	idle->ns = with_spare(costs, best);
+	idle->brief =
+		best == 0 && idle->count >= BRIEF_GAPS && idle->gaps[0] <= idle->count / BRIEF_PART;
 }
 
 bool lease_idle_is_brief(const struct lease_idle *idle)

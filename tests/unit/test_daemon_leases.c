@@ -495,8 +495,8 @@ static void waited_for_within(enum compute_mode mode, long work_ns, long gap_ns,
 static void gaps_are_waited_for_as_far_as_they_are_worth_it(void **state)
 {
 	waited_for_within(COMPUTE_FAIR, 3 * MS, MS, MS, 4 * MS);
-	waited_for_within(COMPUTE_FAIR, MS / 5, 5 * MS / 2, 0, LEASE_IDLE_NS_MIN);
-	waited_for_within(COMPUTE_FAIR, MS, 20 * MS, 0, LEASE_IDLE_NS_MIN);
+	waited_for_within(COMPUTE_FAIR, MS / 5, 5 * MS / 2, 0, 2 * LEASE_IDLE_NS_MIN);
+	waited_for_within(COMPUTE_FAIR, MS, 20 * MS, 0, 2 * LEASE_IDLE_NS_MIN);
 	waited_for_within(COMPUTE_STRICT, MS / 5, 5 * MS / 2, 5 * MS / 2, 4 * MS);
 }
 

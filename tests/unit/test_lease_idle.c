@@ -50,7 +50,7 @@ static void of_an_unknown_one_little_is_waited_for(void **state)
 	assert_int_equal(waits(&p), LEASE_IDLE_NS_MIN);
 	assert_false(lease_idle_is_brief(&p.idle));
 	burst(&p, MS, 100 * MS);
-	assert_int_equal(waits(&p), LEASE_IDLE_NS_MIN);
+	assert_in_range(waits(&p), LEASE_IDLE_NS_MIN, 2 * LEASE_IDLE_NS_MIN);
 }
 
 /* The next such gap is not taken for the end. */
@@ -62,7 +62,7 @@ static void a_gap_inside_a_burst_is_learned_at_once(void **state)
 		burst(&p, 3 * MS, gap);
 		burst(&p, 3 * MS, gap);
 		burst(&p, 20 * MS, gap);
-		assert_in_range(waits(&p), gap + gap / 8, MAX(2 * gap, LEASE_IDLE_NS_MIN));
+		assert_in_range(waits(&p), gap + gap / 8, MAX(3 * gap, 2 * LEASE_IDLE_NS_MIN));
 	}
 }
 
@@ -72,10 +72,25 @@ static void gaps_inside_bursts_are_waited_for_in_spite_of_those_between(void **s
 
 	for (unsigned i = 0; i < 50; i++) {
 		bursts(&p, 9, 3 * MS, MS);
-		assert_in_range(waits(&p), MS, 2 * MS);
+		assert_in_range(waits(&p), MS, 3 * MS);
 		burst(&p, 3 * MS, 100 * MS);
-		assert_in_range(waits(&p), MS, 2 * MS);
+		assert_in_range(waits(&p), MS, 3 * MS);
 	}
+}
+
+/* As they do where a processor is not had at once: hardly any of them is the end. */
+static void gaps_that_vary_are_covered(void **state)
+{
+	struct program p = program_new();
+	unsigned ends = 0;
+
+	for (unsigned i = 0; i < 1000; i++) {
+		uint64_t gap = i % 17 ? 700 * US : 1200 * US;
+
+		ends += i > 20 && gap > waits(&p);
+		burst(&p, MS, i % 10 ? gap : 90 * MS);
+	}
+	assert_in_range(ends, 0, 10);
 }
 
 static void work_as_long_as_its_gaps_keeps_the_gpu(void **state)
@@ -112,9 +127,9 @@ static void one_that_is_only_quiet_between_bursts_is_brief(void **state)
 	assert_true(lease_idle_is_brief(&p.idle));
 	/* It has gaps inside them now. */
 	bursts(&p, 10, MS / 2, 60 * US);
-	assert_int_equal(waits(&p), LEASE_IDLE_NS_MIN);
+	assert_in_range(waits(&p), LEASE_IDLE_NS_MIN, 2 * LEASE_IDLE_NS_MIN);
 	bursts(&p, 40, 3 * MS, MS);
-	assert_in_range(waits(&p), MS, 2 * MS);
+	assert_in_range(waits(&p), MS, 3 * MS);
 }
 
 static void the_end_of_a_short_burst_is_known(void **state)
@@ -145,7 +160,7 @@ static void gaps_are_waited_for_where_leases_are_dear(void **state)
 	bursts(&p, 20, MS, 3 * MS);
 	assert_in_range(waits(&p), 3 * MS, 4 * MS);
 	bursts(&p, 100, MS, 9 * MS);
-	assert_int_equal(waits(&p), LEASE_IDLE_NS_MIN);
+	assert_in_range(waits(&p), LEASE_IDLE_NS_MIN, 2 * LEASE_IDLE_NS_MIN);
 	assert_false(lease_idle_is_brief(&p.idle));
 	/* The mode changes. */
 	p.idle.dear = false;
@@ -191,6 +206,7 @@ int main(void)
 		cmocka_unit_test(of_an_unknown_one_little_is_waited_for),
 		cmocka_unit_test(a_gap_inside_a_burst_is_learned_at_once),
 		cmocka_unit_test(gaps_inside_bursts_are_waited_for_in_spite_of_those_between),
+		cmocka_unit_test(gaps_that_vary_are_covered),
 		cmocka_unit_test(work_as_long_as_its_gaps_keeps_the_gpu),
 		cmocka_unit_test(short_bursts_far_apart_are_not_waited_for),
 		cmocka_unit_test(one_that_is_only_quiet_between_bursts_is_brief),
