@@ -5,11 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/lease_idle.h"
 #include "daemon/leases.h"
 #include "proto/gate.h"
-
-/* Quiet for so long is idle, at least: what a switch costs. */
-#define LEASE_IDLE_NS_MIN 200000ull
 
 #define MEMBER_WORDS (LEDGER_SLOTS_MAX / 64)
 
@@ -62,7 +60,7 @@ struct lease_member {
 	 * take to wake up is nobody's time. 0: it has, or that was long enough. */
 	uint64_t opening_until;
 	uint32_t opening_submitted;
-	uint64_t idle_ns;      /* quiet for so long is idle: follows the gaps inside its bursts */
+	struct lease_idle idle;
 	uint64_t ponder_until; /* closed a moment ago: may yet come to the gate; 0: no */
 	/* While draining. */
 	uint64_t progress_at, give_up_at, stall_ns, reopened_until;

@@ -15,6 +15,8 @@
 #define LOOK_BUSY_NS MS
 /* Who is quiet is looked at more often: for so long it is idle, or at work again. */
 #define LOOK_QUIET_NS (MS / 10)
+/* Where a short burst is about to end. */
+#define LOOK_END_NS (MS / 20)
 /* While draining, for what the driver's own work takes: 100 us, then a quarter of the time so far.
  */
 #define DRAIN_LOOK_NS (MS / 10)
@@ -28,9 +30,6 @@
 #define UNHEARD_LOOK_NS (1000 * MS)
 /* Who holds a lease that nobody else wants is looked at to see whether it still works. */
 #define ALONE_LOOK_NS (500 * MS)
-/* Quiet for so long is idle: what a switch costs at least; at most what is lost by waiting. */
-#define IDLE_MIN_NS LEASE_IDLE_NS_MIN
-#define IDLE_MAX_NS (4 * MS)
 /* Whose lease ended by time and who is not at the gate yet may come within this time. */
 #define PONDER_NS MS
 /* A drain is given up after this time, or 4 times the estimate of what is in flight; where all that
@@ -145,20 +144,11 @@ static void turn_end(struct leases *l, struct lease_member *m, uint64_t now)
 
 /* ---- how long quiet is idle -------------------------------------------------------------- */
 
-/* Up at once, so that the next such gap is not taken for the end; down by and by. */
-static void gap_learn(struct lease_member *m, uint64_t gap)
-{
-	if (gap <= IDLE_MAX_NS && gap * 5 / 4 > m->idle_ns)
-		m->idle_ns = MIN(gap * 5 / 4, IDLE_MAX_NS);
-	else
-		m->idle_ns -= (m->idle_ns - IDLE_MIN_NS) / 16;
-}
-
-/* It is at work again. */
+/* It has work again. */
 static void quiet_end(struct lease_member *m, uint64_t now)
 {
 	if (m->quiet_since)
-		gap_learn(m, now - m->quiet_since);
+		lease_idle_gap(&m->idle, now - m->quiet_since);
 	m->quiet_since = 0;
 }
 
@@ -225,6 +215,7 @@ static void opening_end(struct leases *l, struct lease_member *m, uint64_t now)
 	if (!m->opening_until)
 		return;
 	m->opening_until = 0;
+	lease_idle_works(&m->idle, now);
 	lease_opened(l->table, m->number, now);
 }
 
@@ -262,6 +253,7 @@ static void shut(struct leases *l, struct lease_member *m, bool waiting, uint64_
 	bool was_idle = !m->wants;
 
 	opening_end(l, m, now);
+	lease_idle_rests(&m->idle, now);
 	leak_count(m, now);
 	m->state = MEMBER_SHUT;
 	m->look_at = m->leaks ? now + LEAK_LOOK_NS : unheard_look_at(m, now);
@@ -481,15 +473,52 @@ static bool holder_yield(struct leases *l, struct lease_member *m, uint64_t now)
 	return true;
 }
 
-static uint64_t holder_interval(const struct leases *l, const struct lease_member *m,
-				const struct member_look *look, uint64_t now)
+/* When to look at a quiet one again. */
+static uint64_t quiet_look_at(const struct leases *l, const struct lease_member *m, uint64_t often,
+			      uint64_t now)
+{
+	uint64_t idle_at = m->quiet_since + lease_idle_ns(&m->idle);
+
+	uint64_t next = lease_idle_is_brief(&m->idle) ? look_soon(l, now, often) : now + often;
+
+	return MIN(next, MAX(idle_at, now));
+}
+
+/* Within a short burst: often where it is about to be over. */
+static uint64_t burst_look_at(const struct lease_member *m, uint64_t often, uint64_t now)
+{
+	uint64_t end = lease_idle_end(&m->idle, now);
+
+	return end ? MIN(now + often, MAX(end, now + LOOK_END_NS)) : now + often;
+}
+
+static uint64_t holder_look_at(const struct leases *l, const struct lease_member *m,
+			       const struct member_look *look, uint64_t now)
 {
 	uint64_t busy = look->drained ? 0 : look->in_flight_ns / 4;
+	uint64_t often = MAX(LOOK_QUIET_NS, l->look_cost_ns * LOOK_BUDGET);
 
 	if (m->quiet_since && !look->waiting)
-		return MIN(MAX(LOOK_QUIET_NS, l->look_cost_ns * LOOK_BUDGET),
-			   MAX(m->quiet_since + m->idle_ns, now) - now);
-	return MAX(look_interval(l), MIN(busy, LOOK_BUSY_NS));
+		return quiet_look_at(l, m, often, now);
+	if (lease_idle_is_brief(&m->idle))
+		return burst_look_at(m, often, now);
+	return now + MAX(look_interval(l), MIN(busy, LOOK_BUSY_NS));
+}
+
+/* Something new is in, or it was not quiet before. Of one that is looked at twice a second nothing
+ * is to be learned. */
+static void holder_news(struct lease_member *m, const struct member_look *look, uint64_t now)
+{
+	bool quiet = !look->launching && (look->drained || !m->contended);
+
+	if (m->contended)
+		quiet_end(m, now);
+	if (m->contended && !quiet)
+		lease_idle_works(&m->idle, now);
+	else
+		lease_idle_rests(&m->idle, now);
+	m->quiet_submitted = look->submitted;
+	m->quiet_since = quiet ? now : 0;
 }
 
 static void holder_look(struct leases *l, struct lease_member *m, uint64_t now)
@@ -501,18 +530,16 @@ static void holder_look(struct leases *l, struct lease_member *m, uint64_t now)
 		return;
 	member_look(m, now, &look);
 	if (!m->quiet_since || look.submitted != m->quiet_submitted) {
-		bool quiet = !look.launching && (look.drained || !watched);
-
-		quiet_end(m, now);
-		m->quiet_submitted = look.submitted;
-		m->quiet_since = quiet ? now : 0;
+		holder_news(m, &look, now);
 		holder_gate(m);
 	} else if (look.launching || (watched && !look.drained)) {
 		quiet_end(m, now);
+		lease_idle_works(&m->idle, now);
 	} else if (!look.drained) {
 		/* Alone, and nothing new for a while: marks are put in where others want. */
 		gate_put(m, GATE_CONTENDED);
-	} else if (now - m->quiet_since >= (look.waiting ? m->asleep_ns : m->idle_ns) ||
+	} else if (now - m->quiet_since >=
+			   (look.waiting ? m->asleep_ns : lease_idle_ns(&m->idle)) ||
 		   !look.processes) {
 		if (look.waiting)
 			member_note_asleep(m, now + ASLEEP_MOST_NS);
@@ -520,7 +547,7 @@ static void holder_look(struct leases *l, struct lease_member *m, uint64_t now)
 			return;
 		m->quiet_since = 0;
 	}
-	m->look_at = now + (watched ? holder_interval(l, m, &look, now) : ALONE_LOOK_NS);
+	m->look_at = watched ? holder_look_at(l, m, &look, now) : now + ALONE_LOOK_NS;
 }
 
 /* ---- who waits --------------------------------------------------------------------------- */
@@ -743,14 +770,19 @@ uint64_t turns_run(struct leases *l, uint64_t now)
 
 /* ---- members ----------------------------------------------------------------------------- */
 
-/* What follows from the shortest of its GPUs' leases. */
-static void lease_length_set(const struct leases *l, struct lease_member *m)
+/* What follows from its GPUs' settings: the shortest lease, a strict one among them. */
+static void settings_take(const struct leases *l, struct lease_member *m)
 {
 	uint64_t shortest = UINT64_MAX;
 
-	for (uint64_t gpus = m->info.gpus & l->sliced; gpus; gpus &= gpus - 1)
-		shortest = MIN(shortest,
-			       lease_get(l->table, (uint32_t)__builtin_ctzll(gpus))->lease_ns);
+	m->idle.dear = false;
+	for (uint64_t gpus = m->info.gpus & l->sliced; gpus; gpus &= gpus - 1) {
+		const struct lease_setting *setting =
+			lease_get(l->table, (uint32_t)__builtin_ctzll(gpus));
+
+		shortest = MIN(shortest, setting->lease_ns);
+		m->idle.dear |= setting->mode == COMPUTE_STRICT;
+	}
 	m->room_us = (uint32_t)MIN(IN_FLIGHT_MAX_US, shortest / 4000);
 	room_set(m, 0);
 	m->asleep_ns = MIN(ASLEEP_NS, shortest / 2);
@@ -776,7 +808,7 @@ void turns_member_changed(struct leases *l, struct lease_member *m, uint64_t now
 {
 	bool sliced = m->info.gpus & l->sliced;
 
-	lease_length_set(l, m);
+	settings_take(l, m);
 	if (!sliced) {
 		lease_drop(l, m, now);
 		m->state = MEMBER_FREE;

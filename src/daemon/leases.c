@@ -318,7 +318,6 @@ static struct lease_member *member_new(const struct lease_joining *joining)
 	m->info = *joining;
 	snprintf(m->id, sizeof(m->id), "%s", joining->id);
 	m->info.id = m->id;
-	m->idle_ns = LEASE_IDLE_NS_MIN;
 	m->look_at = UINT64_MAX;
 	m->wake_fd =
 		joining->wake_fd >= 0 ? joining->wake_fd : eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -433,7 +432,7 @@ void leases_standing(struct leases *l, const struct lease_member *m, struct leas
 		.sliced = m->state != MEMBER_FREE,
 		.stalls = m->stalls,
 		.reopened = m->reopened,
-		.idle_ns = m->idle_ns,
+		.idle_ns = lease_idle_ns(&m->idle),
 	};
 	if (lease_client_stat(l->table, m->number, now, &ret->stat) < 0)
 		ret->sliced = false;

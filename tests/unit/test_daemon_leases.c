@@ -25,6 +25,7 @@
 #define MS 1000000l
 
 struct fake {
+	long work_ns, gap_ns;
 	struct ledger_limits limits;
 	struct ledger ledger;
 	struct ledger_header shape;
@@ -438,6 +439,67 @@ static void what_is_as_long_as_known_is_not_opened_for(void **state)
 	leases_stop(leases);
 }
 
+/* ---- gaps ---------------------------------------------------------------------------------- */
+
+/* So much work, and then none for a while, again and again. */
+static void *work_with_gaps(void *arg)
+{
+	struct fake *f = arg;
+	struct gate_process *page = gate_process(&f->ledger, SLOT);
+
+	atomic_store(&page->threads, 1);
+	atomic_store(&page->streams, 1);
+	while (pass(f, page)) {
+		one_launch(page, 0);
+		pause_ns(f->work_ns);
+		atomic_fetch_add(&page->stream[0].done, 1);
+		atomic_fetch_add(&f->turns, 1);
+		pause_ns(f->gap_ns);
+	}
+	atomic_store(&page->thread[0].in_launch, 0);
+	return NULL;
+}
+
+/* How long it is waited for, once it is known. */
+static uint64_t waited_for(enum compute_mode mode, long work_ns, long gap_ns)
+{
+	struct leases *leases = start(mode);
+	struct fake *other = fake_start(leases, 500000, work), *f = fake_new();
+
+	f->work_ns = work_ns;
+	f->gap_ns = gap_ns;
+	fake_join(f, leases, 500000);
+	assert_int_equal(pthread_create(&f->thread, NULL, work_with_gaps, f), 0);
+	wait_turns(f, 80);
+	uint64_t ns = standing_of(leases, f).idle_ns;
+	fake_end(f, leases);
+	fake_end(other, leases);
+	leases_stop(leases);
+	return ns;
+}
+
+/* On a machine that stands still gaps and work are others: then again. */
+static void waited_for_within(enum compute_mode mode, long work_ns, long gap_ns, uint64_t from,
+			      uint64_t to)
+{
+	uint64_t ns = 0;
+	bool within = false;
+
+	for (int i = 0; i < 3 && !within; i++) {
+		ns = waited_for(mode, work_ns, gap_ns);
+		within = ns >= from && ns <= to;
+	}
+	assert_in_range(ns, from, to);
+}
+
+static void gaps_are_waited_for_as_far_as_they_are_worth_it(void **state)
+{
+	waited_for_within(COMPUTE_FAIR, 3 * MS, MS, MS, 4 * MS);
+	waited_for_within(COMPUTE_FAIR, MS / 5, 5 * MS / 2, 0, 2 * LEASE_IDLE_NS_MIN);
+	waited_for_within(COMPUTE_FAIR, MS, 20 * MS, 0, 2 * LEASE_IDLE_NS_MIN);
+	waited_for_within(COMPUTE_STRICT, MS / 5, 5 * MS / 2, 5 * MS / 2, 4 * MS);
+}
+
 /* One that waits and never comes, as a stopped process: its turns are short and few, until it says
  * again that it waits. */
 static void waiter_that_does_not_come(uint64_t lease_ns)
@@ -687,6 +749,7 @@ int main(void)
 		cmocka_unit_test(what_outlives_a_drain_is_charged),
 		cmocka_unit_test(what_waits_for_launches_at_the_gate_has_them_soon),
 		cmocka_unit_test(what_is_as_long_as_known_is_not_opened_for),
+		cmocka_unit_test(gaps_are_waited_for_as_far_as_they_are_worth_it),
 		cmocka_unit_test(a_waiter_that_does_not_come_keeps_nobody_waiting),
 		cmocka_unit_test(a_waiter_that_nobody_heard_gets_its_turn),
 		cmocka_unit_test(a_pass_looks_once_at_a_turn_that_begins),
