@@ -81,19 +81,6 @@ static int64_t same_moment(const struct lease_gpu *g)
 	return (int64_t)SAME_PART(g->setting.lease_ns);
 }
 
-/* Of those that are due at about the same time always the same one goes first. */
-static bool due_sooner(const struct lease_gpu *g, const struct lease_seat *s, int64_t key,
-		       const struct lease_seat *best, int64_t best_key)
-{
-	if (!best || key == INT64_MIN || best_key == INT64_MIN)
-		return sooner(s, key, best, best_key);
-	if (key < best_key - same_moment(g) || key > best_key + same_moment(g))
-		return key < best_key;
-	if (s->client->fraction != best->client->fraction)
-		return s->client->fraction > best->client->fraction;
-	return s->client->id < best->client->id;
-}
-
 /* How far off the moment is by when its next lease should be over. */
 static int64_t deadline(int64_t quantum, int64_t credit, uint32_t rate)
 {
@@ -123,7 +110,8 @@ static void look_share(struct look *l, struct lease_seat *s)
 		l->wait = MIN(l->wait, quotient_up(-credit, rate));
 	} else if (g->setting.mode == COMPUTE_FAIR ||
 		   rest_credit(l->plan_time, credit, rate) >= l->crumb_max) {
-		if (due_sooner(g, s, key, l->share, l->share_key))
+		s->key = key;
+		if (sooner(s, key, l->share, l->share_key))
 			l->share = s, l->share_key = key;
 	} else {
 		l->wait = MIN(l->wait, l->plan_left);
@@ -175,6 +163,25 @@ static bool candidate(const struct lease_table *t, const struct lease_client *c,
 	return !singles || !lease_is_gang(t, c) || c == holder;
 }
 
+static bool goes_before(const struct lease_client *a, const struct lease_client *b)
+{
+	return a->fraction != b->fraction ? a->fraction > b->fraction : a->id < b->id;
+}
+
+/* Of those that are due at about the same time as the first one always the same goes first. */
+static void look_same(struct look *l)
+{
+	if (!l->share || l->share_key == INT64_MIN)
+		return;
+	int64_t last = l->share_key + same_moment(l->g);
+	for (uint32_t i = 0; i < l->g->count; i++) {
+		struct lease_seat *s = l->g->seats[i];
+
+		if (s->key <= last && goes_before(s->client, l->share->client))
+			l->share = s;
+	}
+}
+
 static void look_all(struct look *l, const struct lease_table *t, const struct lease_client *holder,
 		     bool singles)
 {
@@ -188,6 +195,7 @@ static void look_all(struct look *l, const struct lease_table *t, const struct l
 	for (uint32_t i = 0; i < l->g->count; i++) {
 		struct lease_seat *s = l->g->seats[i];
 
+		s->key = INT64_MAX;
 		if (!candidate(t, s->client, holder, singles))
 			continue;
 		if (s->client->fraction)
@@ -197,6 +205,7 @@ static void look_all(struct look *l, const struct lease_table *t, const struct l
 		if (fair)
 			look_turn(s, &l->excess);
 	}
+	look_same(l);
 	look_pool(l);
 }
 
@@ -250,7 +259,7 @@ struct lease_choice lease_terms(struct lease_gpu *g, struct lease_seat *s)
 	if (!s->client->fraction)
 		return pool_pays(g) && (!fair || g->pool >= 0) ? pool_terms(g, s)
 							       : excess_terms(g, s);
-	if (lease_credit(g, s) >= 0)
+	if (lease_credit(g, s) >= -early_credit(g, s))
 		return share_terms(g, s);
 	if (fair)
 		return excess_terms(g, s);

@@ -121,6 +121,19 @@ static uint64_t gang_start(struct lease_table *t, const struct lease_client *gan
 	return until;
 }
 
+/* Who may have the GPU until then, and ends about in time. */
+static struct lease_choice fill_pick(struct lease_table *t, struct lease_gpu *g, uint64_t ns)
+{
+	t->round++;
+	for (;;) {
+		struct lease_choice found = lease_pick(t, g, NULL, true);
+
+		if (!found.seat || found.seat->client->overrun <= MIN(found.length, ns) / 2)
+			return found;
+		found.seat->client->skipped = t->round;
+	}
+}
+
 /* Kept for a gang: a single one may have it for as long as the gang has to wait anyway, if it ends
  * in time, too. */
 static struct lease_action step_reserved(struct lease_table *t, struct lease_gpu *g, uint64_t now)
@@ -132,7 +145,7 @@ static struct lease_action step_reserved(struct lease_table *t, struct lease_gpu
 		return grant(t, g->reserved, NULL, now);
 	if (start < now + 2 * lease_useful(g))
 		return nothing;
-	struct lease_choice found = lease_pick(t, g, NULL, true);
+	struct lease_choice found = fill_pick(t, g, start - now);
 	if (!found.seat) {
 		if (found.wait < start - now)
 			g->due = now + found.wait;
@@ -140,8 +153,6 @@ static struct lease_action step_reserved(struct lease_table *t, struct lease_gpu
 	}
 	found.length = MIN(found.length, start - now);
 	struct lease_client *c = found.seat->client;
-	if (c->overrun > found.length / 2)
-		return nothing;
 	struct lease_action action = grant(t, c, &found, now);
 
 	c->open_ended = false;
@@ -204,6 +215,7 @@ static bool extend(struct lease_table *t, struct lease_gpu *g, struct lease_clie
 
 	if (!turn_again(t, g, c, &found, now))
 		return false;
+	c->fills = false;
 	c->stat.leases += c->length > 0; /* not where it took its idle gate back just now */
 	terms_set(t, c, found.seat ? &found : NULL);
 	c->until = c->open_ended ? UINT64_MAX : now + c->length;

@@ -57,6 +57,7 @@ struct lease_seat {
 	uint32_t gpu, index; /* index: in the GPU's array */
 	enum lease_account account;
 	int64_t credit, saved; /* ns * ppm; credit as of `mark` */
+	int64_t key;           /* of the last look: when its turn is due; INT64_MAX: it is not */
 	uint64_t mark;         /* on the GPU's share clock */
 	uint64_t since;        /* when it came, by the GPU's time */
 	uint64_t excess;       /* virtual time, ns */

@@ -485,11 +485,14 @@ static uint64_t quiet_look_at(const struct leases *l, const struct lease_member 
 }
 
 /* Within a short burst: often where it is about to be over. */
-static uint64_t burst_look_at(const struct lease_member *m, uint64_t often, uint64_t now)
+static uint64_t burst_look_at(const struct leases *l, const struct lease_member *m, uint64_t often,
+			      uint64_t now)
 {
 	uint64_t end = lease_idle_end(&m->idle, now);
 
-	return end ? MIN(now + often, MAX(end, now + LOOK_END_NS)) : now + often;
+	uint64_t soon = now + MAX(LOOK_END_NS, l->look_cost_ns * LOOK_BUDGET);
+
+	return end ? MIN(now + often, MAX(end, soon)) : now + often;
 }
 
 static uint64_t holder_look_at(const struct leases *l, const struct lease_member *m,
@@ -501,7 +504,7 @@ static uint64_t holder_look_at(const struct leases *l, const struct lease_member
 	if (m->quiet_since && !look->waiting)
 		return quiet_look_at(l, m, often, now);
 	if (lease_idle_is_brief(&m->idle))
-		return burst_look_at(m, often, now);
+		return burst_look_at(l, m, often, now);
 	return now + MAX(look_interval(l), MIN(busy, LOOK_BUSY_NS));
 }
 

@@ -383,6 +383,9 @@ int session_command_add(struct session *s, const struct process_id *process,
 	/* Others go on for as long as somebody has them, whether the next daemon knows or not. */
 	if (rc < 0 && s->record.ephemeral)
 		return rc;
+	if (rc < 0)
+		log_event(LOG_WARNING, "session.command_unrecorded id=%s pid=%d error=\"%s\"",
+			  s->record.id, (int)process->pid, strerrordesc_np(-rc));
 	return session_command_restore(s, process, mount_namespace);
 }
 

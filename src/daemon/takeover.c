@@ -36,9 +36,13 @@ static int restore_holder(void *arg, const struct process_id *process)
 
 static int restore_command(void *arg, const struct process_id *process, uint64_t mount_namespace)
 {
-	int rc = session_command_restore(arg, process, mount_namespace);
+	struct session *s = arg;
+	int rc = session_command_restore(s, process, mount_namespace);
 
-	return rc == -ESRCH ? 0 : rc;
+	if (rc != -ESRCH)
+		return rc;
+	(void)store_command_remove(s->node->store, s->record.id, process);
+	return 0;
 }
 
 static int restore_one(void *arg, const struct store_session *record)

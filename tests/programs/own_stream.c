@@ -8,8 +8,10 @@
  *   left     they sleep, and nobody waits for what they left
  * Says "up", and waits for a line; then the main thread does ROUNDS times 8 kernels in a stream of
  * its own, waits for them, and says how many seconds that took.
- *   own_stream burst ROUNDS: all of it by ROUNDS threads that end, one after the other, once with
- * an event at the end of what each left, once without. */
+ *   own_stream varies ROUNDS: a thread hands 20 kernels of 1 us and one of 0.1 s into its own,
+ * again and again, without waiting for the long one; for ROUNDS times 0.1 s. own_stream burst
+ * ROUNDS: all of it by ROUNDS threads that end, one after the other, once with an event at the end
+ * of what each left, once without. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <unistd.h>
@@ -32,12 +34,32 @@ static struct {
 	pthread_barrier_t handed;
 } it;
 
-static void launch(CUstream stream)
+static void timed_launch(CUstream stream, uint32_t us)
 {
-	uint32_t slots = SLOTS, naps = 1, nap = KERNEL_US * 1000, spin = 0;
+	uint32_t naps = (us * 1000 + SHARE_NAP_MAX_NS - 1) / SHARE_NAP_MAX_NS;
+	uint32_t slots = SLOTS, nap = us * 1000 / naps, spin = 0;
 	void *params[] = {&it.ring, &it.slot, &slots, &naps, &nap, &spin};
 
 	OK(cuLaunchKernel(it.timed, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+}
+
+static void launch(CUstream stream)
+{
+	timed_launch(stream, KERNEL_US);
+}
+
+static void *vary(void *unused)
+{
+	OK(cuCtxSetCurrent(it.context));
+	for (;;) {
+		for (int i = 0; i < 20; i++) {
+			timed_launch(CU_STREAM_PER_THREAD, 1);
+			OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+		}
+		timed_launch(CU_STREAM_PER_THREAD, 100000);
+		usleep(100000);
+	}
+	return NULL;
 }
 
 static void *leave(void *unused)
@@ -104,7 +126,9 @@ int main(int argc, char **argv)
 	OK(cuEventCreate(&it.event, 0));
 	work(1);
 	it.stays = strcmp(how, "asleep") == 0 || strcmp(how, "left") == 0;
-	if (strcmp(how, "burst") != 0)
+	if (strcmp(how, "varies") == 0)
+		EXPECT(pthread_create(threads, NULL, vary, NULL) == 0);
+	else if (strcmp(how, "burst") != 0)
 		threads_begin(threads, THREADS);
 	if (strcmp(how, "ended") == 0 || strcmp(how, "asleep") == 0)
 		OK(cuCtxSynchronize());
@@ -114,6 +138,8 @@ int main(int argc, char **argv)
 	double begin = check_seconds();
 	if (strcmp(how, "burst") == 0)
 		burst(rounds);
+	else if (strcmp(how, "varies") == 0)
+		usleep(rounds * 100000);
 	else
 		work(rounds);
 	printf("%.3f\n", check_seconds() - begin);

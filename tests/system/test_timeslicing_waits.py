@@ -202,3 +202,21 @@ def test_what_a_thread_leaves_in_its_own_stream_is_not_waited_for_each_time(host
     assert process.returncode == 0, process.communicate()[1]
     # What was left before anybody else came is waited for in the first few.
     assert seen[0]["leases"] >= 3 and seen[0]["stalls"] <= 4 + seen[0]["leases"] // 10, seen
+
+
+def test_no_estimate_makes_work_in_a_threads_own_stream_done(host, beside):
+    """A kernel that took 1 us before takes 0.1 s, and its thread sleeps. Half of the GPU was had so for a tenth."""
+    slice_time(host, "strict", *LEASE)
+    process = host.popen([BUILD / "carve", "run", "--ephemeral", "--gpu", "0.1", "--", OWN, "varies", "300"],
+                         stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "up\n", process.communicate()[1]
+    other = beside(0.8)
+    wait_busy(host, other)
+    time.sleep(2)
+    mine = [p["pid"] for p in host.stat()["gpus"][0]["processes"] if p["pid"] not in other.pids()]
+    before = used(host, mine)
+    time.sleep(6)
+    passed, own, _ = (y - x for x, y in zip(before, used(host, mine)))
+    process.kill()
+    process.communicate()
+    assert 0 < own < 0.22 * passed, (own, passed)

@@ -290,7 +290,6 @@ static void ring_note(struct gate_lane *lane, uint32_t number, uint64_t handed_n
 static void lane_settle(struct gate_lane *lane, uint32_t number, uint64_t handed_ns)
 {
 	atomic_store(&lane->record->marked, number);
-	atomic_store(&lane->marked_ns, handed_ns);
 	atomic_store_explicit(&lane->done_units, (uint32_t)(handed_ns / GATE_UNIT_NS),
 			      memory_order_relaxed);
 	atomic_store_explicit(&lane->record->done, number, memory_order_release);
@@ -320,7 +319,6 @@ static void lane_write(struct gate_lane *lane, CUstream stream)
 	CUresult result = write_number(lane, stream, number);
 	if (result == CUDA_SUCCESS) {
 		ring_note(lane, number, handed);
-		atomic_store(&lane->marked_ns, handed);
 		atomic_store(&lane->record->marked, number);
 	} else {
 		/* It cannot be written to; one whose context is broken is done. */

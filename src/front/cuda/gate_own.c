@@ -1,17 +1,13 @@
 /* Threads' own default streams (CU_STREAM_PER_THREAD), into which nobody but the thread can put a
- * marker. So it does at once what others' streams have from the helper thread, and where it cannot,
- * as it ended, or sleeps, what it left is done when its context is, or was waited for in vain. */
+ * marker. So it puts one in at once, while others want the GPU, and where it does not, as nobody
+ * did then, what it left before it ended or went to sleep is done when its context is, or was
+ * waited for in vain. What is left may be of any length: no estimate makes it done. */
 #include "base/macros.h"
 #include "front/cuda/gate_parts.h"
 #include "front/cuda/hooks.h"
 
-/* So much may be unmarked while others want the GPU, by the estimate, and so many launches. */
-#define UNMARKED_NS_MOST 50000u
-#define UNMARKED_MOST 16u
-/* What is unmarked and no more than that is done when all markers are reached and nothing was
- * handed in for so long. */
-#define LITTLE_WAIT_NS 1000000ull
-/* Anything else, as nobody will ever tell; other sessions have waited for it by then. */
+/* What is left without a marker is waited for so long, while the gate is contended or closed: other
+ * sessions have waited for it then, and nobody will ever tell. */
 #define LOST_WAIT_NS 200000000ull
 /* While another thread takes a look at it, which is soon over. */
 #define BUSY_NAP_NS 20000u
@@ -22,20 +18,9 @@ static bool is_own(const struct gate_lane *lane)
 	return atomic_load(&lane->stream) == CU_STREAM_PER_THREAD;
 }
 
-static uint64_t unmarked_ns(struct gate_lane *lane)
-{
-	return atomic_load(&lane->handed_ns) - atomic_load(&lane->marked_ns);
-}
-
-static uint32_t unmarked_launches(const struct gate_lane *lane)
-{
-	return atomic_load(&lane->record->submitted) - atomic_load(&lane->record->marked);
-}
-
 void gate_own_submitted(struct gate *g, struct gate_lane *lane)
 {
-	if (!lane || !is_own(lane) ||
-	    (unmarked_ns(lane) < UNMARKED_NS_MOST && unmarked_launches(lane) < UNMARKED_MOST))
+	if (!lane || !is_own(lane) || !gate_lane_unmarked(lane))
 		return;
 	for (uint32_t i = 0; i < BUSY_NAPS_MOST && !gate_lane_mark(g, lane); i++)
 		gate_nap(BUSY_NAP_NS);
@@ -45,21 +30,21 @@ bool gate_own_look(struct gate_lane *lane)
 {
 	uint32_t submitted = atomic_load(&lane->record->submitted);
 	uint64_t now = now_monotonic_ns();
+	/* A marker says so itself, however long that takes. */
+	bool tells = !gate_lane_unmarked(lane) ||
+		     atomic_load(&lane->record->marked) != atomic_load(&lane->record->done);
+	/* Nobody looked for a while: the gate was open. */
+	bool afresh = now - lane->looked_at > LOST_WAIT_NS;
 
-	if (!lane->waited_since || lane->waited_for != submitted || !gate_lane_unmarked(lane)) {
+	lane->looked_at = now;
+	if (tells || afresh || lane->waited_for != submitted) {
 		lane->waited_for = submitted;
 		lane->waited_since = now;
 		return true;
 	}
-	/* A marker says so itself, however long that takes. */
-	if (atomic_load(&lane->record->marked) != atomic_load(&lane->record->done))
-		return true;
-	bool little =
-		unmarked_ns(lane) < UNMARKED_NS_MOST && unmarked_launches(lane) < UNMARKED_MOST;
-	if (now - lane->waited_since < (little ? LITTLE_WAIT_NS : LOST_WAIT_NS))
+	if (now - lane->waited_since < LOST_WAIT_NS)
 		return true;
 	gate_lane_settle(lane, submitted);
-	lane->waited_since = 0;
 	return false;
 }
 

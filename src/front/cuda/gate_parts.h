@@ -49,13 +49,12 @@ struct gate_lane {
 	_Atomic uint32_t state;
 	struct gate_context *context;
 	_Atomic uint64_t handed_ns;  /* estimates of all handed in */
-	_Atomic uint64_t marked_ns;  /* of it, behind which there is a marker */
 	_Atomic uint32_t done_units; /* of it, at the last marker seen done: GATE_UNIT_NS each */
 	_Atomic uint64_t ring[GATE_RING]; /* markers: number << 32 | handed in, in units */
 	uint32_t ring_at;
-	/* gate_own.c: what the helper waits for, and since when; 0: nothing. */
+	/* gate_own.c: what the helper waits for, since when, and when it last looked. */
 	uint32_t waited_for;
-	uint64_t waited_since;
+	uint64_t waited_since, looked_at;
 };
 #define GATE_UNIT_NS 256u
 
