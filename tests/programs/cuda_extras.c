@@ -316,18 +316,50 @@ static void check_shared_events_child(int argc, char **argv)
 	OK(cuEventDestroy_v2(event));
 }
 
+/* This program once more, with another check: what goes to its input, and comes from its output. */
+struct child {
+	pid_t pid;
+	int to, from;
+};
+
+static struct child child_begin(const char *check)
+{
+	char self[4096] = "", command[8192];
+	int from[2], to[2];
+
+	EXPECT(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+	EXPECT(pipe(from) == 0 && pipe(to) == 0);
+	snprintf(command, sizeof(command), "exec '%s' %s <&%d >&%d %d<&- %d>&-", self, check, to[0],
+		 from[1], to[1], from[0]);
+	pid_t pid = fork();
+	if (pid == 0) {
+		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		_exit(127);
+	}
+	close(from[1]);
+	close(to[0]);
+	return (struct child){.pid = pid, .to = to[1], .from = from[0]};
+}
+
+static void child_end(const struct child *child)
+{
+	int status;
+
+	EXPECT(write(child->to, "\n", 1) == 1);
+	EXPECT(waitpid(child->pid, &status, 0) == child->pid && status == 0);
+}
+
 static void check_shared_events(int argc, char **argv)
 {
 	CUipcEventHandle handle;
 	CUevent event, own;
 	CUstream stream;
-	char line[16] = "", self[4096] = "", command[8192];
+	char line[16] = "";
 	uint32_t ns = 2000000000;
 	void *params[] = {&ns};
 
 	check_context();
 	CUfunction f = check_kernel(ptx, "sleep");
-	EXPECT(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
 	EXPECT_RESULT(cuEventCreate(&event, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
 	OK(cuEventCreate(&own, CU_EVENT_DISABLE_TIMING));
 	EXPECT_RESULT(cuIpcGetEventHandle(&handle, own), CUDA_ERROR_INVALID_HANDLE);
@@ -336,32 +368,19 @@ static void check_shared_events(int argc, char **argv)
 	OK(cuIpcGetEventHandle(&handle, event));
 	EXPECT_RESULT(cuIpcOpenEventHandle(&own, handle), CUDA_ERROR_INVALID_CONTEXT);
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-
-	int from[2], to[2];
-	EXPECT(pipe(from) == 0 && pipe(to) == 0);
-	snprintf(command, sizeof(command), "exec '%s' shared-events-child <&%d >&%d %d<&- %d>&-",
-		 self, to[0], from[1], to[1], from[0]);
 	launch(f, stream, params);
 	OK(cuEventRecord(event, stream));
 	OK(cuEventRecord(event, stream));
-	pid_t pid = fork();
-	if (pid == 0) {
-		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-		_exit(127);
-	}
-	close(from[1]);
-	close(to[0]);
-	EXPECT(write(to[1], &handle, sizeof(handle)) == sizeof(handle));
+	struct child child = child_begin("shared-events-child");
+	EXPECT(write(child.to, &handle, sizeof(handle)) == sizeof(handle));
 	OK(cuEventSynchronize(event));
-	EXPECT(read(from[0], line, sizeof(line)) > 0);
+	EXPECT(read(child.from, line, sizeof(line)) > 0);
 	/* Now it is the other's. */
 	double start = check_seconds();
 	EXPECT_RESULT(cuEventQuery(event), CUDA_ERROR_NOT_READY);
 	OK(cuEventSynchronize(event));
 	EXPECT(check_seconds() - start > 0.05);
-	EXPECT(write(to[1], "\n", 1) == 1);
-	int status;
-	EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+	child_end(&child);
 	OK(cuEventQuery(event));
 	OK(cuEventDestroy_v2(event));
 }
@@ -397,41 +416,26 @@ static void check_shared_events_again(int argc, char **argv)
 	CUipcEventHandle handle;
 	CUevent event;
 	CUstream stream;
-	char line[16] = "", self[4096] = "", command[8192];
+	char line[16] = "";
 	uint32_t ns = 2000000000;
 	void *params[] = {&ns};
 	pthread_t waiter;
 
 	check_context();
 	CUfunction f = check_kernel(ptx, "sleep");
-	EXPECT(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
 	OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
 	OK(cuIpcGetEventHandle(&handle, event));
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-
-	int from[2], to[2];
-	EXPECT(pipe(from) == 0 && pipe(to) == 0);
-	snprintf(command, sizeof(command),
-		 "exec '%s' shared-events-again-child <&%d >&%d %d<&- %d>&-", self, to[0], from[1],
-		 to[1], from[0]);
 	launch(f, stream, params);
 	OK(cuEventRecord(event, stream));
 	EXPECT(pthread_create(&waiter, NULL, wait_for_event, event) == 0);
 	usleep(100000);
-	pid_t pid = fork();
-	if (pid == 0) {
-		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-		_exit(127);
-	}
-	close(from[1]);
-	close(to[0]);
-	EXPECT(write(to[1], &handle, sizeof(handle)) == sizeof(handle));
-	EXPECT(read(from[0], line, sizeof(line)) > 0);
+	struct child child = child_begin("shared-events-again-child");
+	EXPECT(write(child.to, &handle, sizeof(handle)) == sizeof(handle));
+	EXPECT(read(child.from, line, sizeof(line)) > 0);
 	EXPECT(pthread_join(waiter, NULL) == 0);
 	EXPECT_RESULT(cuEventQuery(event), CUDA_ERROR_NOT_READY);
-	EXPECT(write(to[1], "\n", 1) == 1);
-	int status;
-	EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+	child_end(&child);
 	OK(cuEventDestroy_v2(event));
 }
 
