@@ -23,16 +23,11 @@ static uint64_t put_off_max(const struct lease_gpu *g)
 	return MAX(PUT_OFF_PLANS * g->plan, PUT_OFF_NS);
 }
 
-static uint64_t ahead(uint64_t moment, uint64_t clock)
-{
-	return moment > clock ? moment - clock : 0;
-}
-
 /* ns of the GPU's time; 0: it is forgiven. */
 static uint64_t amount(const struct lease_gpu *g, const struct lease_debt *d)
 {
-	return ahead(d->until, g->share_clock) * d->rate / LEASE_PPM +
-	       ahead(d->excess, g->excess) * d->count;
+	return lease_ahead(d->until, g->share_clock) * d->rate / LEASE_PPM +
+	       lease_ahead(d->excess, g->excess) * d->count;
 }
 
 static struct lease_debt *debt_find(struct lease_gpu *g, uint64_t owner)
@@ -65,9 +60,9 @@ static uint64_t mean(uint64_t a, uint64_t a_weight, uint64_t b, uint64_t b_weigh
 /* What is over of it does not count with what is added. */
 static void debt_forgive(const struct lease_gpu *g, struct lease_debt *d)
 {
-	if (!ahead(d->until, g->share_clock))
+	if (!lease_ahead(d->until, g->share_clock))
 		d->rate = 0;
-	if (!ahead(d->excess, g->excess))
+	if (!lease_ahead(d->excess, g->excess))
 		d->count = 0;
 }
 
@@ -155,7 +150,7 @@ void lease_debt_take(struct lease_gpu *g, struct lease_seat *s)
 	debt_forgive(g, d);
 	uint32_t rate = MIN(d->rate, c->fraction);
 	d->rate -= rate;
-	s->credit -= (int64_t)(ahead(d->until, g->share_clock) * rate);
+	s->credit -= (int64_t)(lease_ahead(d->until, g->share_clock) * rate);
 	if (!d->count)
 		return;
 	d->count--;

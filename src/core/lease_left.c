@@ -81,8 +81,8 @@ static void debts_leave(const struct lease_gpu *g, struct list *l)
 	for (uint32_t i = 0; i < LEASE_DEBTS; i++) {
 		struct lease_debt d = g->debt[i];
 
-		d.until = d.until > g->share_clock ? d.until - g->share_clock : 0;
-		d.excess = d.excess > g->excess ? d.excess - g->excess : 0;
+		d.until = lease_ahead(d.until, g->share_clock);
+		d.excess = lease_ahead(d.excess, g->excess);
 		debt_list(l, &d);
 	}
 }

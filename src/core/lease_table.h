@@ -176,6 +176,12 @@ static inline bool lease_active(const struct lease_client *c)
 	return c->wants || c->state != STATE_REST;
 }
 
+/* How far a clock is from a moment; 0: it is past. */
+static inline uint64_t lease_ahead(uint64_t moment, uint64_t clock)
+{
+	return moment > clock ? moment - clock : 0;
+}
+
 static inline uint64_t lease_useful(const struct lease_gpu *g)
 {
 	uint64_t half = g->setting.lease_ns / 2;

@@ -34,14 +34,20 @@ static bool is_of(const struct process *p, const struct mark *mark)
 	       mark_life(ledger_slot(&p->session->books.ledger, p->slot)) == mark->life;
 }
 
+/* Bytes that those of a process stand for. */
+static uint64_t found_of(const struct locks *found, const struct process *p)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < found->count; i++)
+		if (is_of(p, &found->list[i].mark))
+			sum += found->list[i].bytes;
+	return sum;
+}
+
 bool descriptors_of(const struct process *p)
 {
-	const struct locks *now = &p->session->node->descriptors.now;
-
-	for (size_t i = 0; i < now->count; i++)
-		if (is_of(p, &now->list[i].mark))
-			return true;
-	return false;
+	return found_of(&p->session->node->descriptors.now, p) > 0;
 }
 
 /* What was given back while a descriptor was open is as any other when none is. It is looked at
@@ -62,16 +68,6 @@ static void stale_end(const struct node *node)
 				atomic_compare_exchange_strong(
 					&ledger_slot(&s->books.ledger, p->slot)->described,
 					&p->described, 0);
-}
-
-static uint64_t found_of(const struct locks *found, const struct process *p)
-{
-	uint64_t sum = 0;
-
-	for (size_t i = 0; i < found->count; i++)
-		if (is_of(p, &found->list[i].mark))
-			sum += found->list[i].bytes;
-	return sum;
 }
 
 /* One that was open is not among them, or of what a process gave back some is not. */

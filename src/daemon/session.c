@@ -333,20 +333,17 @@ static void on_holder_ended(void *arg)
 		session_check_held(s);
 }
 
-static struct holder *holder_find(const struct session *s, const struct process_id *process)
+/* That process's, made if need be. 0 or -errno. */
+static int holder_get(struct session *s, const struct process_id *process, struct holder **ret)
 {
 	struct holder *holder = s->holders;
 
 	while (holder && !process_same(holder->process, *process))
 		holder = holder->next;
-	return holder;
-}
-
-int session_holder_add(struct session *s, const struct process_id *process)
-{
-	if (holder_find(s, process))
+	*ret = holder;
+	if (holder)
 		return 0;
-	struct holder *holder = calloc(1, sizeof(*holder));
+	holder = calloc(1, sizeof(*holder));
 	if (!holder)
 		return -ENOMEM;
 	holder->session = s;
@@ -359,17 +356,25 @@ int session_holder_add(struct session *s, const struct process_id *process)
 	}
 	holder->next = s->holders;
 	s->holders = holder;
+	*ret = holder;
 	return 0;
+}
+
+int session_holder_add(struct session *s, const struct process_id *process)
+{
+	struct holder *holder;
+
+	return holder_get(s, process, &holder);
 }
 
 int session_command_restore(struct session *s, const struct process_id *process,
 			    uint64_t mount_namespace)
 {
-	int rc = session_holder_add(s, process);
+	struct holder *holder;
+	int rc = holder_get(s, process, &holder);
 
 	if (rc < 0)
 		return rc;
-	struct holder *holder = holder_find(s, process);
 	holder->command = true;
 	holder->mount_namespace = mount_namespace;
 	return 0;
@@ -391,13 +396,14 @@ int session_command_add(struct session *s, const struct process_id *process,
 
 void session_holder_unread(struct session *s, const struct process_id *process)
 {
-	int rc = session_holder_add(s, process);
+	struct holder *holder;
+	int rc = holder_get(s, process, &holder);
 
 	if (rc == -ESRCH)
 		return;
 	s->lost = true;
-	for (struct holder *h = s->holders; h; h = h->next)
-		h->unread |= rc == 0 && process_same(h->process, *process);
+	if (rc == 0)
+		holder->unread = true;
 }
 
 void session_ledger_found(struct session *s)

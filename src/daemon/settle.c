@@ -113,13 +113,19 @@ static bool stood_still(struct process *p)
 	return true;
 }
 
-/* What other slots of the same process (a second copy of the front) have charged. */
+/* Another slot of the same process: a second copy of the front. */
+static bool is_twin(const struct process *p, const struct process *q)
+{
+	return q != p && !q->dead && q->id.pid == p->id.pid;
+}
+
+/* What those have charged. */
 static int64_t used_by_twins(const struct process *p, uint32_t position)
 {
 	int64_t sum = 0;
 
 	for (const struct process *q = p->session->processes; q; q = q->next)
-		if (q != p && !q->dead && q->id.pid == p->id.pid)
+		if (is_twin(p, q))
 			sum += ledger_slot_gpu(&p->session->books.ledger, q->slot, position)->used -
 			       leaving(q, position);
 	return sum;
@@ -139,7 +145,7 @@ static void floor_move(struct process_gpu *gpu, int64_t settled, int64_t lowest)
 static bool has_twin(const struct process *p)
 {
 	for (const struct process *q = p->session->processes; q; q = q->next)
-		if (q != p && !q->dead && q->id.pid == p->id.pid)
+		if (is_twin(p, q))
 			return true;
 	return false;
 }

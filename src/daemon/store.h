@@ -100,25 +100,26 @@ int store_session_find(struct store *store, const char *id, struct store_session
 /* Likewise the one of this user that had this name and ended last. */
 int store_session_named(struct store *store, uid_t uid, const char *name,
 			struct store_session *ret);
-typedef int (*store_holder_cb)(void *arg, const struct process_id *process);
-int store_holders_each(struct store *store, const char *id, store_holder_cb cb, void *arg);
+/* A process of a session, and what else there is to it. */
+typedef int (*store_process_cb)(void *arg, const struct process_id *process, uint64_t more);
+/* Those that keep a one-off session alive; `more` is 0. */
+int store_holders_each(struct store *store, const char *id, store_process_cb cb, void *arg);
 
 /* A command of `carve run`, with the mount namespace that was made for it (0: none). Whoever ended
  * meanwhile may still be listed. */
 int store_command_put(struct store *store, const char *id, const struct process_id *process,
 		      uint64_t mount_namespace);
 int store_command_remove(struct store *store, const char *id, const struct process_id *process);
-typedef int (*store_command_cb)(void *arg, const struct process_id *process,
-				uint64_t mount_namespace);
-int store_commands_each(struct store *store, const char *id, store_command_cb cb, void *arg);
+/* With the mount namespace. */
+int store_commands_each(struct store *store, const char *id, store_process_cb cb, void *arg);
 
 /* A process that has a session's ledger, for a daemon after this one that may not look into it.
  * Whoever ended meanwhile may still be listed. */
 int store_attached_put(struct store *store, const char *id, uint32_t slot,
 		       const struct process_id *process);
 int store_attached_remove(struct store *store, const char *id, uint32_t slot);
-typedef int (*store_attached_cb)(void *arg, uint32_t slot, const struct process_id *process);
-int store_attached_each(struct store *store, const char *id, store_attached_cb cb, void *arg);
+/* With the slot. */
+int store_attached_each(struct store *store, const char *id, store_process_cb cb, void *arg);
 
 enum quota_kind { QUOTA_OF_USER = 0, QUOTA_OF_GROUP = 1 };
 

@@ -45,14 +45,36 @@ static int session_insert(struct store *store, const struct store_session *sessi
 	return store_step(stmt);
 }
 
-static int holder_insert(struct store *store, const char *id, const struct process_id *process)
+/* Its first parameters are the session and the process. */
+static sqlite3_stmt *process_statement(struct store *store, enum statement which, const char *id,
+				       const struct process_id *process)
 {
-	sqlite3_stmt *stmt = store_statement(store, HOLDER_ADD);
+	sqlite3_stmt *stmt = store_statement(store, which);
 
 	store_bind_text(stmt, 1, id);
 	sqlite3_bind_int64(stmt, 2, process->pid);
 	sqlite3_bind_int64(stmt, 3, (int64_t)process->birth);
-	return store_step(stmt);
+	return stmt;
+}
+
+/* One of (pid, start_time, more), of a session. */
+static int processes_each(struct store *store, enum statement which, const char *id,
+			  store_process_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = store_statement(store, which);
+	int step, rc = 0;
+
+	store_bind_text(stmt, 1, id);
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		struct process_id process = {
+			.pid = (pid_t)sqlite3_column_int64(stmt, 0),
+			.birth = (uint64_t)sqlite3_column_int64(stmt, 1),
+		};
+
+		rc = cb(arg, &process, (uint64_t)sqlite3_column_int64(stmt, 2));
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
 }
 
 int store_unrecorded_add(void *arg, const struct store_session *session)
@@ -96,7 +118,7 @@ int store_session_add(struct store *store, const struct store_session *session,
 	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++)
 		rc = gpu_insert(store, session->id, i, &session->gpu[i]);
 	if (rc == 0 && owner)
-		rc = holder_insert(store, session->id, owner);
+		rc = store_step(process_statement(store, HOLDER_ADD, session->id, owner));
 	return store_finish(store, rc);
 }
 
@@ -330,62 +352,30 @@ int store_session_named(struct store *store, uid_t uid, const char *name, struct
 	return session_found(store, stmt, ret);
 }
 
-int store_holders_each(struct store *store, const char *id, store_holder_cb cb, void *arg)
+int store_holders_each(struct store *store, const char *id, store_process_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = store_statement(store, HOLDERS_OF);
-	int step, rc = 0;
-
-	store_bind_text(stmt, 1, id);
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		struct process_id process = {
-			.pid = (pid_t)sqlite3_column_int64(stmt, 0),
-			.birth = (uint64_t)sqlite3_column_int64(stmt, 1),
-		};
-
-		rc = cb(arg, &process);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	return processes_each(store, HOLDERS_OF, id, cb, arg);
 }
+
+/* ---- commands ---------------------------------------------------------------------------- */
 
 int store_command_put(struct store *store, const char *id, const struct process_id *process,
 		      uint64_t mount_namespace)
 {
-	sqlite3_stmt *stmt = store_statement(store, COMMAND_PUT);
+	sqlite3_stmt *stmt = process_statement(store, COMMAND_PUT, id, process);
 
-	store_bind_text(stmt, 1, id);
-	sqlite3_bind_int64(stmt, 2, process->pid);
-	sqlite3_bind_int64(stmt, 3, (int64_t)process->birth);
 	sqlite3_bind_int64(stmt, 4, (int64_t)mount_namespace);
 	return store_step(stmt);
 }
 
 int store_command_remove(struct store *store, const char *id, const struct process_id *process)
 {
-	sqlite3_stmt *stmt = store_statement(store, COMMAND_REMOVE);
-
-	store_bind_text(stmt, 1, id);
-	sqlite3_bind_int64(stmt, 2, process->pid);
-	sqlite3_bind_int64(stmt, 3, (int64_t)process->birth);
-	return store_step(stmt);
+	return store_step(process_statement(store, COMMAND_REMOVE, id, process));
 }
 
-int store_commands_each(struct store *store, const char *id, store_command_cb cb, void *arg)
+int store_commands_each(struct store *store, const char *id, store_process_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = store_statement(store, COMMANDS_OF);
-	int step, rc = 0;
-
-	store_bind_text(stmt, 1, id);
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		struct process_id process = {
-			.pid = (pid_t)sqlite3_column_int64(stmt, 0),
-			.birth = (uint64_t)sqlite3_column_int64(stmt, 1),
-		};
-
-		rc = cb(arg, &process, (uint64_t)sqlite3_column_int64(stmt, 2));
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	return processes_each(store, COMMANDS_OF, id, cb, arg);
 }
 
 /* ---- attached processes ------------------------------------------------------------------ */
@@ -393,12 +383,9 @@ int store_commands_each(struct store *store, const char *id, store_command_cb cb
 int store_attached_put(struct store *store, const char *id, uint32_t slot,
 		       const struct process_id *process)
 {
-	sqlite3_stmt *stmt = store_statement(store, ATTACHED_PUT);
+	sqlite3_stmt *stmt = process_statement(store, ATTACHED_PUT, id, process);
 
-	store_bind_text(stmt, 1, id);
-	sqlite3_bind_int64(stmt, 2, slot);
-	sqlite3_bind_int64(stmt, 3, process->pid);
-	sqlite3_bind_int64(stmt, 4, (int64_t)process->birth);
+	sqlite3_bind_int64(stmt, 4, slot);
 	return store_step(stmt);
 }
 
@@ -411,22 +398,9 @@ int store_attached_remove(struct store *store, const char *id, uint32_t slot)
 	return store_step(stmt);
 }
 
-int store_attached_each(struct store *store, const char *id, store_attached_cb cb, void *arg)
+int store_attached_each(struct store *store, const char *id, store_process_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = store_statement(store, ATTACHED_OF);
-	int step, rc = 0;
-
-	store_bind_text(stmt, 1, id);
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		struct process_id process = {
-			.pid = (pid_t)sqlite3_column_int64(stmt, 1),
-			.birth = (uint64_t)sqlite3_column_int64(stmt, 2),
-		};
-
-		rc = cb(arg, (uint32_t)sqlite3_column_int64(stmt, 0), &process);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	return processes_each(store, ATTACHED_OF, id, cb, arg);
 }
 
 /* ---- what exporters left ----------------------------------------------------------------- */

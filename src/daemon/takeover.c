@@ -27,7 +27,7 @@
 
 /* ---- sessions of the store --------------------------------------------------------------- */
 
-static int restore_holder(void *arg, const struct process_id *process)
+static int restore_holder(void *arg, const struct process_id *process, uint64_t more)
 {
 	int rc = session_holder_add(arg, process);
 
@@ -432,7 +432,7 @@ struct attached_look {
 
 /* One that was attached, and that the ledger could not be had from: it lives, and cannot be looked
  * at, or has the ledger mapped. */
-static int attached_look_at(void *arg, uint32_t slot, const struct process_id *process)
+static int attached_look_at(void *arg, const struct process_id *process, uint64_t slot)
 {
 	struct attached_look *look = arg;
 	struct session *s = look->session;
@@ -441,7 +441,7 @@ static int attached_look_at(void *arg, uint32_t slot, const struct process_id *p
 	snprintf(maps, sizeof(maps), "/proc/%d/maps", (int)process_thread(process->pid));
 	if (!process_alive(*process)) {
 		if (look->gone_count < LEDGER_SLOTS_MAX)
-			look->gone[look->gone_count++] = slot;
+			look->gone[look->gone_count++] = (uint32_t)slot;
 	} else if (!books_exist(&s->books) &&
 		   (is_closed(maps) || maps_each(s->node, maps, is_session, s))) {
 		lost_in(s, process);
