@@ -1,0 +1,95 @@
+/* The books of arrays that the driver packs into blocks as it likes: charged together. */
+#include "front/books_inside.h"
+
+uint32_t books_arrays_extra(const struct process_arrays *arrays)
+{
+	uint32_t least = (uint32_t)(books_blocks(arrays->bytes) / BLOCK_BYTES);
+
+	return arrays->blocks > least ? arrays->blocks - least : 0;
+}
+
+static void arrays_release_locked(struct process *p, uint32_t gpu, uint32_t blocks)
+{
+	books_lessen_locked(p, gpu, blocks * BLOCK_BYTES);
+	p->gpu[gpu].arrays.blocks -= blocks;
+	books_unsure_tell_locked(p);
+}
+
+void books_array_drop_locked(struct process *p, const struct object *array)
+{
+	struct process_arrays *arrays = &p->gpu[array->gpu].arrays;
+
+	arrays->bytes -= array->memory;
+	arrays->unsure = MIN(arrays->unsure + 1, arrays->blocks);
+	if (!--arrays->count) {
+		arrays_release_locked(p, array->gpu, arrays->blocks);
+		arrays->unsure = 0;
+	}
+	books_unsure_tell_locked(p);
+}
+
+void books_array_packed(struct process *p, struct object *array, uint64_t bytes)
+{
+	struct process_arrays *arrays = &p->gpu[array->gpu].arrays;
+
+	array->memory = bytes;
+	array->bytes = 0;
+	owned_lock_acquire(&p->lock);
+	arrays->count++;
+	arrays->blocks++;
+	arrays->bytes += bytes;
+	arrays->unsure += arrays->blocks > 1;
+	books_unsure_tell_locked(p);
+	owned_lock_release(&p->lock);
+}
+
+void books_unsure_leave(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++) {
+		struct process_arrays *arrays = &p->gpu[gpu].arrays;
+		uint32_t extra = books_arrays_extra(arrays);
+
+		if (!extra)
+			continue;
+		arrays->blocks -= extra;
+		arrays->unsure = 0;
+		books_leave_locked(p, gpu, extra * BLOCK_BYTES);
+		/* What was taken of them is posted by the daemon from now on. */
+		atomic_store(&p->has_remains, true);
+	}
+	owned_lock_release(&p->lock);
+}
+
+uint32_t books_arrays_unsure(struct process *p, uint32_t gpu)
+{
+	owned_lock_acquire(&p->lock);
+	uint32_t unsure = p->gpu[gpu].arrays.unsure;
+	owned_lock_release(&p->lock);
+	return unsure;
+}
+
+bool books_arrays_ask(struct process *p, uint32_t gpu)
+{
+	struct process_arrays *arrays = &p->gpu[gpu].arrays;
+
+	owned_lock_acquire(&p->lock);
+	bool first = !arrays->asking;
+	arrays->asking = true;
+	owned_lock_release(&p->lock);
+	return first;
+}
+
+/* Never fewer than they fill. An answer that says nothing may be none: then it is asked again, but
+ * ever less often. */
+void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over)
+{
+	struct process_arrays *arrays = &p->gpu[gpu].arrays;
+
+	owned_lock_acquire(&p->lock);
+	arrays_release_locked(p, gpu,
+			      (uint32_t)MIN(over / BLOCK_BYTES, books_arrays_extra(arrays)));
+	arrays->unsure = over ? 0 : arrays->unsure / 2;
+	arrays->asking = false;
+	owned_lock_release(&p->lock);
+}

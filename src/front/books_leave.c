@@ -1,0 +1,179 @@
+/* The books of what stays charged though it was given back, or may be elsewhere, until the daemon
+ * was asked. */
+#include "front/books_inside.h"
+
+void books_unsure_tell_locked(struct process *p)
+{
+	uint64_t unsure = 0;
+
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++)
+		unsure +=
+			p->gpu[gpu].leaving + books_arrays_extra(&p->gpu[gpu].arrays) * BLOCK_BYTES;
+	/* Of graphs that are gone it goes without a call. */
+	if (!p->graph_count)
+		unsure += p->graph_bytes;
+	atomic_store_explicit(&process_slot(p)->unsure, unsure, memory_order_release);
+}
+
+void books_leave_locked(struct process *p, uint32_t gpu, uint64_t bytes)
+{
+	p->gpu[gpu].leaving += bytes;
+	books_unsure_tell_locked(p);
+}
+
+void books_leave_object_locked(struct process *p, const struct object *object)
+{
+	if (object->described)
+		atomic_fetch_add(&process_slot(p)->described, object->bytes);
+	books_leave_locked(p, object->gpu, object->bytes);
+}
+
+/* What modules took perhaps can be asked about again. */
+static void doubts_end_locked(struct process *p)
+{
+	for (uint32_t i = 0; p->doubts && i < p->objects.numbers; i++) {
+		struct object *object = &p->objects.objects[i];
+
+		if (object->kind != OBJECT_IMAGE || !object->memory)
+			continue;
+		object->bytes -= object->memory;
+		books_leave_locked(p, object->gpu, object->memory);
+		object->memory = 0;
+	}
+	p->doubts = false;
+}
+
+void books_managed_end_locked(struct process *p, const struct object *object)
+{
+	if (!object->managed || atomic_fetch_sub(&p->managed_count, 1) > 1)
+		return;
+	atomic_store(&process_slot(p)->managed, 0);
+	doubts_end_locked(p);
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++) {
+		uint64_t bytes = p->gpu[gpu].remains;
+
+		p->gpu[gpu].remains = 0;
+		if (!bytes)
+			continue;
+		books_leave_locked(p, gpu, bytes);
+		atomic_store(&p->has_remains, true);
+	}
+}
+
+void books_managed(struct process *p, struct object *object)
+{
+	owned_lock_acquire(&p->lock);
+	object->managed = true;
+	atomic_fetch_add(&p->managed_count, 1);
+	atomic_store(&process_slot(p)->managed, 1);
+	owned_lock_release(&p->lock);
+}
+
+void books_leave(struct process *p, uint32_t gpu, uint64_t bytes)
+{
+	owned_lock_acquire(&p->lock);
+	books_leave_locked(p, gpu, bytes);
+	owned_lock_release(&p->lock);
+}
+
+void books_leave_object(struct process *p, const struct object *object)
+{
+	owned_lock_acquire(&p->lock);
+	books_leave_object_locked(p, object);
+	owned_lock_release(&p->lock);
+}
+
+void books_doubt(struct process *p, struct object *object, uint64_t bytes)
+{
+	owned_lock_acquire(&p->lock);
+	bool tells = !atomic_load(&p->managed_count);
+
+	if (tells) {
+		object->bytes -= bytes;
+		books_leave_locked(p, object->gpu, bytes);
+	} else if (object->kind == OBJECT_IMAGE) {
+		object->memory = bytes;
+	}
+	owned_lock_release(&p->lock);
+}
+
+void books_doubted(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	p->doubts = true;
+	if (!atomic_load(&p->managed_count))
+		doubts_end_locked(p);
+	owned_lock_release(&p->lock);
+}
+
+bool books_are_leaving(struct process *p, uint32_t gpu)
+{
+	owned_lock_acquire(&p->lock);
+	bool leaving = p->gpu[gpu].leaving;
+	owned_lock_release(&p->lock);
+	return leaving;
+}
+
+uint64_t books_leaving_begin(struct process *p, uint32_t gpu, uint64_t most)
+{
+	owned_lock_acquire(&p->lock);
+	uint64_t bytes = MIN(p->gpu[gpu].leaving, most);
+	p->gpu[gpu].leaving -= bytes;
+	books_unsure_tell_locked(p);
+	if (bytes) {
+		slot_count_up(&process_slot(p)->leaving);
+		slot_count_up(&process_slot(p)->parting);
+	}
+	owned_lock_release(&p->lock);
+	return bytes;
+}
+
+bool books_leaving_end(struct process *p, uint32_t gpu, uint64_t bytes, bool gone)
+{
+	owned_lock_acquire(&p->lock);
+	if (gone)
+		books_resize_locked(p, gpu, bytes, 0);
+	else
+		books_leave_locked(p, gpu, bytes);
+	slot_count_down(&process_slot(p)->leaving);
+	slot_count_down(&process_slot(p)->parting);
+	bool others = atomic_load_explicit(&process_slot(p)->leaving, memory_order_relaxed);
+	owned_lock_release(&p->lock);
+	return others;
+}
+
+void books_waiting_begin(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	slot_count_up(&process_slot(p)->leaving);
+	owned_lock_release(&p->lock);
+}
+
+void books_waiting_end(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	slot_count_down(&process_slot(p)->leaving);
+	owned_lock_release(&p->lock);
+}
+
+bool books_parting_begin(struct process *p)
+{
+	if (!atomic_load_explicit(&process_slot(p)->exported, memory_order_relaxed))
+		return false;
+	books_over_begin(p);
+	return true;
+}
+
+void books_over_begin(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	slot_count_up(&process_slot(p)->parting);
+	owned_lock_release(&p->lock);
+}
+
+void books_parting_end(struct process *p)
+{
+	owned_lock_acquire(&p->lock);
+	slot_count_down(&process_slot(p)->parting);
+	owned_lock_release(&p->lock);
+}
