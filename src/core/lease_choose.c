@@ -10,6 +10,10 @@
  * equal ones 2.5% and 46% were more than a lease off without this; with it the worst of both was
  * 0.15 points.) */
 #define SAME_PART(of) ((of) / 8 * 3)
+/* A newcomer's turns join that order after such a part of a plan. (By simulation, of all stretches
+ * of 5 s within the first 10 s of 50/30/20 and 25/75 the worst is 5.4 points off; 7.6 if they
+ * joined it after a plan.) */
+#define NEW_PART 8
 
 /* Whose turn it is on one GPU: one pass over its clients. */
 struct look {
@@ -87,16 +91,11 @@ static int64_t deadline(int64_t quantum, int64_t credit, uint32_t rate)
 	return (quantum - credit) / (int64_t)rate;
 }
 
-/* It came less than a plan ago. */
-static bool is_young(const struct lease_gpu *g, const struct lease_seat *s)
-{
-	return g->time - s->since < g->plan;
-}
-
-/* ns * ppm by which its turn may come too soon, as that is the same moment. */
+/* ns * ppm by which its turn may come too soon, as that is the same moment. Of who may leave at
+ * once, never. */
 static int64_t early_credit(const struct lease_gpu *g, const struct lease_seat *s)
 {
-	return is_young(g, s) ? 0 : SAME_PART(lease_quantum(g, s));
+	return g->time - s->since < g->plan / NEW_PART ? 0 : SAME_PART(lease_quantum(g, s));
 }
 
 static void look_share(struct look *l, struct lease_seat *s)
@@ -239,7 +238,7 @@ static uint64_t young_length(const struct lease_gpu *g, const struct lease_seat 
 {
 	uint64_t age = g->time - s->since;
 
-	if (!is_young(g, s))
+	if (age >= g->plan)
 		return UINT64_MAX;
 	return MAX((age + g->plan / YOUNG_PART) * s->client->fraction / LEASE_PPM, lease_useful(g));
 }
