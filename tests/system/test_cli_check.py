@@ -145,7 +145,7 @@ def test_the_daemons_program_was_replaced(daemon, check, tmp_path):
 
 
 def test_a_daemon_of_another_version(tmp_path, root):
-    from test_cli_fake import Fake
+    from fake_daemon import Fake
     fake = Fake(str(tmp_path))
     fake.answers["GET", "/v1/version"] = (200, {"version": "9.9", "pid": 1})
     done = run([CARVE, "check", "--json", "--host", fake.dir + "/carved.sock"])

@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
+from child import make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, ROOT, Host, clean_env, listens, run, wait_until
 from daemon_client import *
-from test_daemon_attach import make_child, observe  # noqa: F401: fixtures
 
 pytestmark = pytest.mark.once("the units stand beside the ordinary build, and give the rights that its daemon needs")
 UNITS = BUILD / "systemd"

@@ -13,11 +13,11 @@ import time
 
 import pytest
 
+from child import make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
 from sharing import CLIENT, KERNELS, Workload, busy, shares, slice_time, wait_busy
 from test_daemon import Asker, ask_in_child, daemon, make_daemon, waiting  # noqa: F401: fixtures
-from test_daemon_attach import make_child, observe  # noqa: F401: fixtures
 
 
 def takeover(daemon, program=BUILD / "carved", **kw):

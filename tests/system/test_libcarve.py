@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from conftest import BUILD, ON_GPU, clean_env, wait_until
-from test_cli_fake import fake, session  # noqa: F401: a fixture
+from fake_daemon import fake, session  # noqa: F401: a fixture
 
 GIB = 1 << 30
 CASES = BUILD / "tests/programs/api_cases"

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from conftest import BUILD, wait_until
-from test_slice_corners import BEGIN, GIB, MIB, gpu, nothing_is_left
+from in_slice import BEGIN, GIB, MIB, gpu, nothing_is_left
 
 SLICE = 3 * GIB
 BLOCK = 2 * MIB

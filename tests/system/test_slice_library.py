@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from test_slice_corners import GIB, MIB, gpu, in_slice, nothing_is_left
+from in_slice import GIB, MIB, gpu, in_slice, nothing_is_left
 
 LIBRARY = r"""
 IMAGE = b'''.version 8.0

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from conftest import BUILD
-from test_slice_corners import BEGIN, GIB, GRAPHS, MIB, gpu, nothing_is_left
+from in_slice import BEGIN, GIB, GRAPHS, MIB, gpu, nothing_is_left
 
 SLICE = 3 * GIB
 BLOCK = 2 * MIB

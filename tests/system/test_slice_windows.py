@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from test_limits import peak_of_trace
-from test_slice_corners import BEGIN, MIB, gpu, nothing_is_left
+from in_slice import BEGIN, MIB, gpu, nothing_is_left
 
 # More rounds find narrower windows.
 ROUNDS = int(os.environ.get("CARVE_TEST_ROUNDS", 12))
