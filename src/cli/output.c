@@ -17,6 +17,9 @@
 
 /* Of "\\xff". */
 #define ESCAPE_SIZE 4
+/* So many links the kernel follows. */
+#define LINKS_MOST 40
+#define PLACE_SIZE (2 * (size_t)PATH_MAX)
 
 /* Length of the UTF-8 character that `text` begins with; 0: it begins with none. */
 static size_t character_length(const char *text)
@@ -119,16 +122,33 @@ int output_file(const char *path, int (*write)(FILE *file, const void *data), co
 			 strerrordesc_np(-rc));
 }
 
-/* Of a file that need not be there yet, in a folder that is. False: there is no such folder. */
-static bool place_of(const char *path, char place[static 2 * PATH_MAX])
+/* Where a link leads to. False: it is none. */
+static bool link_follow(const char *path, char to[static PLACE_SIZE])
 {
-	char copy[PATH_MAX], name[PATH_MAX];
+	char target[PATH_MAX], copy[PLACE_SIZE];
+	ssize_t length = readlink(path, target, sizeof(target) - 1);
+
+	if (length < 0)
+		return false;
+	target[length] = '\0';
+	snprintf(copy, sizeof(copy), "%s", path);
+	length = target[0] == '/' ? snprintf(to, PLACE_SIZE, "%s", target)
+				  : snprintf(to, PLACE_SIZE, "%s/%s", dirname(copy), target);
+	return length < (ssize_t)PLACE_SIZE;
+}
+
+/* Of a file that need not be there yet, in a folder that is. False: there is no such folder. */
+static bool place_of(const char *path, char place[static PLACE_SIZE])
+{
+	char at[PLACE_SIZE], next[PLACE_SIZE], name[PLACE_SIZE];
 
 	if (realpath(path, place))
 		return true;
-	snprintf(copy, sizeof(copy), "%s", path);
-	snprintf(name, sizeof(name), "%s", path);
-	if (!realpath(dirname(copy), place))
+	snprintf(at, sizeof(at), "%s", path);
+	for (int i = 0; i < LINKS_MOST && link_follow(at, next); i++)
+		memcpy(at, next, sizeof(at));
+	memcpy(name, at, sizeof(name));
+	if (!realpath(dirname(at), place))
 		return false;
 	snprintf(place + strlen(place), PATH_MAX, "/%s", basename(name));
 	return true;
@@ -136,12 +156,17 @@ static bool place_of(const char *path, char place[static 2 * PATH_MAX])
 
 bool output_is_same(const char *path, const char *other)
 {
-	char place[2 * PATH_MAX], its[2 * PATH_MAX];
+	char place[PLACE_SIZE], its[PLACE_SIZE];
+	struct stat here, there;
 
 	if (strcmp(path, other) == 0)
 		return true;
-	return !output_is_stdout(path) && !output_is_stdout(other) && place_of(path, place) &&
-	       place_of(other, its) && strcmp(place, its) == 0;
+	if (output_is_stdout(path) || output_is_stdout(other))
+		return false;
+	if (stat(path, &here) == 0 && stat(other, &there) == 0)
+		return S_ISREG(here.st_mode) && here.st_dev == there.st_dev &&
+		       here.st_ino == there.st_ino;
+	return place_of(path, place) && place_of(other, its) && strcmp(place, its) == 0;
 }
 
 int output_check_path(const char *path, struct error *err)

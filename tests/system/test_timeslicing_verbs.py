@@ -85,10 +85,18 @@ def test_a_trace_and_its_picture_are_two_files(host, tmp_path):
         done = host.carve("timeslicing", "trace", tmp_path / "t", "--svg", one, cwd=tmp_path)
         assert done.returncode == 2 and "--svg: the leases are to be written to" in done.stderr, one
         assert not (tmp_path / "t").exists()
-    (tmp_path / "there").write_text("")
-    (tmp_path / "another").symlink_to("there")
-    done = host.carve("timeslicing", "trace", tmp_path / "there", "--svg", tmp_path / "another")
-    assert done.returncode == 2 and (tmp_path / "there").read_text() == ""
+    (tmp_path / "leads").symlink_to("link/nowhere")
+    (tmp_path / "there").symlink_to("leads")
+    done = host.carve("timeslicing", "trace", tmp_path / "nowhere", "--svg", tmp_path / "there")
+    assert done.returncode == 2 and not (tmp_path / "nowhere").exists()
+    (tmp_path / "nowhere").write_text("")
+    (tmp_path / "hard").hardlink_to(tmp_path / "nowhere")
+    for another in ("there", "hard"):
+        done = host.carve("timeslicing", "trace", tmp_path / "nowhere", "--svg", tmp_path / another)
+        assert done.returncode == 2 and (tmp_path / "nowhere").read_text() == ""
+    (tmp_path / "loop").symlink_to("loop")
+    done = host.carve("timeslicing", "trace", tmp_path / "nowhere", "--svg", tmp_path / "loop")
+    assert done.returncode == 1 and "cannot write" in done.stderr
 
 
 def test_a_trace_or_its_picture_goes_to_standard_output(host, tmp_path):
