@@ -268,11 +268,12 @@ static int parse_name(const json_t *value, struct slice_request *to, struct erro
 	if (!text)
 		return WRONG_TYPE;
 	size_t length = strlen(text);
-	/* It stands where an ID may stand, in paths too, and must not be taken for one. */
+	/* It stands where an ID may stand, in paths and on command lines, and must not be taken for
+	 * one, nor for a folder or an option. */
 	if (!length || length >= sizeof(to->name) || strspn(text, allowed) != length ||
-	    !strncmp(text, "s-", 2)) {
+	    !strncmp(text, "s-", 2) || text[0] == '.' || text[0] == '-') {
 		error_set(err, EXIT_CODE_USAGE, "name: '%.64s' is no name for a session", text);
-		error_hint(err, "1 to %zu letters, digits and . _ -, not beginning with s-",
+		error_hint(err, "1 to %zu letters, digits and . _ -, not beginning with s-, . or -",
 			   sizeof(to->name) - 1);
 		return -1;
 	}

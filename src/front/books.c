@@ -65,11 +65,19 @@ static bool is_packed(const struct object *object)
 	return (object->kind == OBJECT_ARRAY || object->kind == OBJECT_MIPMAP) && object->memory;
 }
 
+/* That the driver may have had back before it is dropped. */
+static uint64_t freeing_bytes(const struct object *freeing)
+{
+	return freeing->small ? BLOCK_BYTES : freeing->bytes;
+}
+
 void books_drop_locked(struct process *p, const struct object *object)
 {
 	struct object leaving = *object;
 
 	if (object->kind == OBJECT_FREEING) {
+		p->freeing_count--;
+		books_growing_tell_locked(p, OBJECT_FREEING, freeing_bytes(object), 0);
 		leaving.handle = object->memory;
 		object = &leaving;
 	}
@@ -201,12 +209,6 @@ void books_restore(struct process *p, const struct object *object)
 	owned_lock_release(&p->lock);
 }
 
-/* That the driver may have had back before it is dropped. */
-static uint64_t freeing_bytes(const struct object *freeing)
-{
-	return freeing->small ? BLOCK_BYTES : freeing->bytes;
-}
-
 uint64_t books_freeing(struct process *p, const struct object *object)
 {
 	struct object leaving = *object;
@@ -217,14 +219,12 @@ uint64_t books_freeing(struct process *p, const struct object *object)
 	leaving.handle = ++p->last_freeing;
 	/* Its place in a block stays taken. */
 	if (object->small)
-		small_return(p, object);
+		leaving.count = !small_stay(p, object);
+	p->freeing_count++;
+	books_growing_tell_locked(p, OBJECT_FREEING, 0, freeing_bytes(&leaving));
 	bool kept = table_put(&p->objects, &leaving, NULL) == 0;
-	if (kept) {
-		p->freeing_count++;
-		books_growing_tell_locked(p, OBJECT_FREEING, 0, freeing_bytes(&leaving));
-	} else {
+	if (!kept)
 		books_drop_locked(p, &leaving);
-	}
 	slot_count_up(&process_slot(p)->calls_done);
 	owned_lock_release(&p->lock);
 	return kept ? leaving.handle : 0;
@@ -245,8 +245,6 @@ void books_freed(struct process *p, uint64_t number, bool freed)
 		p->lessening = true;
 		books_drop_locked(p, &leaving);
 		p->lessening = false;
-		p->freeing_count--;
-		books_growing_tell_locked(p, OBJECT_FREEING, freeing_bytes(&leaving), 0);
 	}
 	owned_lock_release(&p->lock);
 }

@@ -134,6 +134,15 @@ static inline void map_mark(const struct object *block, const struct object *obj
 		map->taken[from / 64] &= ~(UINT64_MAX >> (64 - (to - from)) << from % 64);
 }
 
+static bool map_is_free(const struct small_map *map, const struct object *object)
+{
+	bool is_free = true;
+
+	for (uint32_t i = first_unit(object); i < end_unit(object) && is_free; i++)
+		is_free = !(map->taken[i / 64] >> i % 64 & 1);
+	return is_free;
+}
+
 /* Whether so many units are free in a row. */
 static bool map_has_run(const struct small_map *map, uint32_t units)
 {
@@ -259,6 +268,25 @@ static int block_taken(struct process *p, struct object *block, const struct obj
 	return 0;
 }
 
+/* The driver gave it a place where another one waits for its stream to free it: so that got there.
+ * Slow: looks at every object. */
+static __attribute__((noinline)) void displace(struct process *p, const struct object *block,
+					       const struct object *object)
+{
+	for (uint32_t i = 0; i < p->objects.numbers; i++) {
+		struct object old = p->objects.objects[i];
+
+		if (old.kind != OBJECT_FREEING || !old.small || old.gpu != object->gpu)
+			continue;
+		old.handle = old.memory;
+		if (block_of(&old) != block_of(object) || old.count ||
+		    first_unit(&old) >= end_unit(object) || first_unit(object) >= end_unit(&old))
+			continue;
+		map_mark(block, &old, false);
+		p->objects.objects[i].count = 1;
+	}
+}
+
 /* It took a place in one that held some. */
 static void block_joined(struct process *p, struct object *block, const struct object *object,
 			 uint64_t reserved)
@@ -266,6 +294,8 @@ static void block_joined(struct process *p, struct object *block, const struct o
 	struct small_hot *hot = &p->gpu[object->gpu].hot;
 
 	block->count++;
+	if (__builtin_expect(p->freeing_count != 0, 0) && !map_is_free(map_of(block), object))
+		displace(p, block, object);
 	map_mark(block, object, true);
 	if (hot->block == block->handle && end_unit(object) > UNITS - hot->units)
 		hot->units = 0; /* the driver put it where it was not promised */
@@ -291,8 +321,21 @@ void small_leave(struct process *p, const struct object *object)
 	struct object *block = find_block(p, object);
 
 	p->gpu[object->gpu].small.freeing++;
-	if (block)
+	if (block && (object->kind != OBJECT_FREEING || !object->count))
 		map_mark(block, object, false);
+}
+
+bool small_stay(struct process *p, const struct object *object)
+{
+	struct object *block = find_block(p, object);
+
+	p->gpu[object->gpu].small.freeing--;
+	if (!block)
+		return true;
+	if (!map_is_free(map_of(block), object))
+		return false;
+	map_mark(block, object, true);
+	return true;
 }
 
 void small_return(struct process *p, const struct object *object)

@@ -66,6 +66,9 @@ int small_keep(struct process *p, const struct object *object, uint64_t reserved
 void small_leave(struct process *p, const struct object *object);
 /* It was freed. */
 void small_drop(struct process *p, const struct object *object);
+/* It will be when a stream gets there, and has its place until then. False: that was so at once,
+ * and another one has it. To be followed by small_leave() and small_drop() all the same. */
+bool small_stay(struct process *p, const struct object *object);
 /* It was not. */
 void small_return(struct process *p, const struct object *object);
 /* Others may have a handle to it, which is one to its block. */

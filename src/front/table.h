@@ -53,7 +53,8 @@ struct object {
 	 * OBJECT_IMAGE of how many of its bytes it cannot be told now whether they are held. */
 	uint64_t memory;
 	uint32_t small; /* not 0: bytes in a block shared with others, see small.h */
-	/* References, where the kind has them; a graph's epoch; of a mapping its number. */
+	/* References, where the kind has them; a graph's epoch; of a mapping its number; of an
+	 * OBJECT_FREEING whether its place in its block is another's already. */
 	uint32_t count;
 	uint16_t kind; /* enum object_kind */
 	uint16_t gpu;

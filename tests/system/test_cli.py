@@ -42,6 +42,8 @@ def test_a_session_from_request_to_release(host):
     (["--session-timeout", "0"], ["--session-timeout: 0 seconds is no session"]),
     (["--name", "s-x"], ["--name: 's-x' is no name"]),
     (["--name", ""], ["--name: '' is no name", "1 to 63 letters"]),
+    (["--name", ".."], ["--name: '..' is no name", "not beginning with s-, . or -"]),
+    (["--name", "--"], ["--name: '--' is no name"]),
     (["--gpus", ""], ["--gpus: no value given"]), (["--wait-for", ""], ["--wait-for: no value given"]),
 ])
 def test_errors_name_the_option_that_was_typed(host, options, words):

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from test_limits import peak_of_trace
 from in_slice import BEGIN, MIB, gpu, nothing_is_left
+from test_limits import peak_of_trace
 
 # More rounds find narrower windows.
 ROUNDS = int(os.environ.get("CARVE_TEST_ROUNDS", 12))
@@ -315,4 +315,36 @@ def test_what_the_driver_keeps_is_nobodys_refusal(host, way, opened):
                               WAY=way, BUSY=[], SIZE=size, STEP=step, OPENED=opened)
     assert refused == 0 and taken >= 50
     assert gpu(host)["memory_peak_bytes"] <= vram
+    nothing_is_left(host)
+
+
+# A full slice but for one block, and small pieces in it, half of which a stream frees: the driver gives the place of one away
+# as soon as the stream is there, which the front hears of later.
+SMALL = r"""
+import random
+begin()
+big, size = [], 1 << 29
+while size >= 2 * MIB:
+    result, pointer = take(size)
+    if result: size //= 2
+    else: big.append(pointer)
+cuda.cuMemFree_v2(big.pop())
+random.seed(SEED)
+live, frees = [], [cuda.cuMemFree_v2, lambda pointer: cuda.cuMemFreeAsync(pointer, None)]
+for _ in range(1500):
+    if random.random() < 0.55 or not live:
+        result, pointer = take(random.randint(1, 15) * 128 * 1024)
+        assert result in (0, OOM), result
+        if result == 0: live.append(pointer)
+    else:
+        assert random.choice(frees)(live.pop(random.randrange(len(live)))) == 0
+print(json.dumps(len(live)))
+"""
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_the_place_of_a_small_piece_that_a_stream_frees_is_not_free_twice(host, seed):
+    vram = 1024 * MIB
+    assert in_slice(host, SMALL, vram, SEED=seed) > 0
+    assert gpu(host)["memory_peak_bytes"] == vram
     nothing_is_left(host)

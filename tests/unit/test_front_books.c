@@ -170,6 +170,71 @@ static void a_stale_one_does_not_free_the_place_of_its_successor(void **state)
 	assert_int_equal(held(), 0);
 }
 
+static uint64_t freeing_begin(uint64_t handle)
+{
+	struct object object;
+
+	assert_true(books_take(&process, OBJECT_LINEAR, handle, &object));
+	return books_freeing(&process, &object);
+}
+
+static bool fits(uint64_t bytes)
+{
+	struct object object = piece(bytes);
+	int r = books_reserve(&process, &object);
+
+	if (r == 0)
+		books_cancel(&process, &object);
+	return r == 0;
+}
+
+/* A stream freed one, and the driver gave its place away, before that is known here. Whoever got it
+ * holds it: the block is as full as it is. */
+static void what_a_stream_freed_does_not_free_the_place_of_its_successor(void **state)
+{
+	struct object object;
+
+	limits.gpu[0].limit_bytes = 2 * BLOCK_BYTES;
+	assert_int_equal(allocate(handle_of(0, 0), 2 * PIECE), 0);
+	for (uint32_t place = 2; place < PLACES; place++)
+		assert_int_equal(allocate(handle_of(0, place), PIECE), 0);
+
+	uint64_t number = freeing_begin(handle_of(0, 0));
+	assert_int_equal(allocate(handle_of(0, 1), PIECE), 0);
+	limits.gpu[0].limit_bytes = BLOCK_BYTES;
+	/* Whoever is here now knows where there is room. */
+	assert_true(fits(PIECE));
+	books_freed(&process, number, true);
+	assert_true(fits(PIECE));
+	assert_false(fits(2 * PIECE));
+
+	/* The same, where the other one was first to be booked. */
+	limits.gpu[0].limit_bytes = 2 * BLOCK_BYTES;
+	assert_true(books_take(&process, OBJECT_LINEAR, handle_of(0, 2), &object));
+	assert_int_equal(allocate(handle_of(0, 2), PIECE), 0);
+	number = books_freeing(&process, &object);
+	limits.gpu[0].limit_bytes = BLOCK_BYTES;
+	books_freed(&process, number, true);
+	assert_int_equal(allocate(handle_of(0, 0), PIECE), 0);
+	assert_false(fits(PIECE));
+	assert_int_equal(held(), BLOCK_BYTES);
+	for (uint32_t place = 0; place < PLACES; place++)
+		release(handle_of(0, place), true);
+	assert_int_equal(held(), 0);
+}
+
+static void what_a_stream_is_to_free_goes_with_its_context(void **state)
+{
+	assert_int_equal(allocate(handle_of(0, 0), PIECE), 0);
+	uint64_t number = freeing_begin(handle_of(0, 0));
+	assert_int_equal(process.freeing_count, 1);
+	books_drop_context(&process, 7);
+	books_freed(&process, number, true);
+	assert_int_equal(process.freeing_count, 0);
+	assert_int_equal(ledger_slot(&process.attachment.ledger, SLOT)->growing, 0);
+	assert_int_equal(held(), 0);
+}
+
 static struct object reserved(enum object_kind kind, uint64_t handle, uint64_t blocks)
 {
 	struct object object = {.kind = kind, .handle = handle, .bytes = blocks * BLOCK_BYTES};
@@ -238,6 +303,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(only_one_emptied_block_is_kept, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_stale_one_does_not_free_the_place_of_its_successor, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			what_a_stream_freed_does_not_free_the_place_of_its_successor, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(what_a_stream_is_to_free_goes_with_its_context,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_in_doubt_leaves_when_figures_tell, setup,
 						teardown),
 	};

@@ -22,16 +22,18 @@ static int find_uuid(const struct ledger_limits *limits, const char *text, size_
 	return found;
 }
 
+/* The driver reads a number as strtol() does: with a sign, and whatever follows it ("1gpu2,2ampere"
+ * is "1,2" by torch.cuda's own reader of this variable). */
 static int find_index(const struct ledger_limits *limits, const char *text, size_t length)
 {
+	size_t sign = length && (*text == '+' || *text == '-'), i = sign;
 	uint32_t index = 0;
 
-	for (size_t i = 0; i < length; i++) {
-		if (!isdigit((unsigned char)text[i]) || index > LEDGER_GPUS_MAX)
-			return -1;
+	for (; i < length && isdigit((unsigned char)text[i]) && index <= LEDGER_GPUS_MAX; i++)
 		index = index * 10 + (uint32_t)(text[i] - '0');
-	}
-	return length && index < ledger_gpu_count(limits) ? (int)index : -1;
+	if (i == sign || (index && *text == '-'))
+		return -1;
+	return index < ledger_gpu_count(limits) ? (int)index : -1;
 }
 
 static int find_entry(const struct ledger_limits *limits, const char *text, size_t length)
