@@ -35,5 +35,5 @@ struct lane_picture {
 	size_t span_count;
 };
 
-/* Any text is escaped. 0, or -errno where the file does not take it. */
+/* Any text is escaped. 0; whether the file took it, ferror() says. */
 int lanes_svg_write(FILE *file, const struct lane_picture *picture);

@@ -100,6 +100,7 @@ bool output_is_stdout(const char *path)
 
 static int file_fill(FILE *file, int (*write)(FILE *file, const void *data), const void *data)
 {
+	errno = 0;
 	int rc = write(file, data);
 
 	if (rc == 0 && (fflush(file) == EOF || ferror(file)))
@@ -110,11 +111,15 @@ static int file_fill(FILE *file, int (*write)(FILE *file, const void *data), con
 int output_file(const char *path, int (*write)(FILE *file, const void *data), const void *data,
 		struct error *err)
 {
+	bool is_new = !output_is_stdout(path) && access(path, F_OK) < 0;
 	FILE *file = output_is_stdout(path) ? stdout : fopen(path, "we");
 	int rc = file ? file_fill(file, write, data) : -errno;
 
 	if (file && file != stdout && fclose(file) != 0 && rc == 0)
 		rc = -errno;
+	/* Half of it is of no use, and would be taken for the whole. */
+	if (file && rc < 0 && is_new)
+		(void)unlink(path);
 	if (rc == 0)
 		return 0;
 	return error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s",

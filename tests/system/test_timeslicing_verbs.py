@@ -115,6 +115,18 @@ def test_a_trace_or_its_picture_goes_to_standard_output(host, tmp_path):
     assert done.returncode == 1 and "cannot write to standard output: No space left on device" in done.stderr
 
 
+def test_half_a_trace_is_not_left(host, tmp_path):
+    """No file may have anything in it: as on a full disk."""
+    host.carve("timeslicing")  # the daemon has no such limit
+    for argv in (["t.json"], ["/dev/null", "--svg", "t.svg"]):
+        limited = ["sh", "-c", 'trap "" XFSZ; ulimit -f 0; exec "$@"', "sh", BUILD / "carve", "timeslicing", "trace", *argv]
+        done = host.run(limited, cwd=tmp_path)
+        assert done.returncode == 1 and "cannot write t." in done.stderr and "File too large" in done.stderr
+        assert not list(tmp_path.iterdir())
+    done = host.carve("timeslicing", "trace", "/dev/null", "--svg", "/dev/full")
+    assert done.returncode == 1 and "cannot write /dev/full: No space left on device" in done.stderr
+
+
 def test_a_trace_to_nowhere_is_not_waited_for(host, tmp_path):
     for argv, wrong in ((["no/t.json"], "cannot write no/t.json: No such file"), (["."], "cannot write .: Is a directory"),
                         (["t.json", "--svg", "no/t.svg"], "cannot write no/t.svg: No such file"),
