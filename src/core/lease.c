@@ -267,6 +267,7 @@ static int seat_take(struct lease_gpu *g, struct lease_seat *s)
 	s->mark = g->share_clock;
 	s->since = g->time;
 	s->excess = g->excess;
+	s->excess_aside = g->excess_aside;
 	g->seats[g->count++] = s;
 	g->promised += s->client->fraction;
 	g->dirty = true;
@@ -445,6 +446,7 @@ static void gpu_on(struct lease_table *t, struct lease_gpu *g)
 		s->credit = s->saved = 0;
 		s->mark = g->share_clock;
 		s->excess = g->excess;
+		s->excess_aside = g->excess_aside;
 		if (s->client->state != STATE_REST)
 			hold(t, s->client, 1ull << g->index);
 	}
@@ -463,6 +465,26 @@ static void gpu_off(struct lease_table *t, struct lease_gpu *g, uint64_t now)
 		let_go(t, c, 1ull << g->index);
 		if (!c->covers)
 			rest(t, c, now);
+	}
+}
+
+/* Fair to strict, or back. Who takes turns at what is left over is another circle then, so each
+ * mode has a clock for that, which stands still in the other one: what somebody had of the one has
+ * nothing to do with the other. Who slept has no more to come than who wakes up. */
+static void gpu_turn(struct lease_gpu *g)
+{
+	uint64_t came = g->excess_aside;
+
+	lease_debts_turn(g, came);
+	g->excess_aside = g->excess;
+	g->excess = came;
+	for (uint32_t i = 0; i < g->count; i++) {
+		struct lease_seat *s = g->seats[i];
+		uint64_t excess = s->excess_aside;
+
+		s->excess_aside = s->excess;
+		s->excess = excess;
+		lease_seat_level(g, s);
 	}
 }
 
@@ -503,6 +525,8 @@ void lease_set(struct lease_table *t, uint32_t gpu, const struct lease_setting *
 	g->plan_base = g->time;
 	if (before == COMPUTE_OFF && next.mode != COMPUTE_OFF)
 		gpu_on(t, g);
+	else if (before != next.mode && next.mode != COMPUTE_OFF)
+		gpu_turn(g);
 	lease_debts_clamp(g);
 	if (next.mode != COMPUTE_OFF)
 		gpu_rescale(g, now);
@@ -514,4 +538,15 @@ void lease_set(struct lease_table *t, uint32_t gpu, const struct lease_setting *
 const struct lease_setting *lease_get(const struct lease_table *t, uint32_t gpu)
 {
 	return &t->gpu[gpu].setting;
+}
+
+void lease_promise(struct lease_table *t, uint32_t gpu, uint32_t ppm, uint64_t now)
+{
+	struct lease_gpu *g = &t->gpu[gpu];
+
+	if (g->granted == ppm)
+		return;
+	lease_sync(t, g, now);
+	g->granted = ppm;
+	g->dirty = true;
 }

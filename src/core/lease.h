@@ -52,12 +52,16 @@ void lease_table_free(struct lease_table *t);
 void lease_set(struct lease_table *t, uint32_t gpu, const struct lease_setting *setting,
 	       uint64_t now);
 const struct lease_setting *lease_get(const struct lease_table *t, uint32_t gpu);
+/* How much of the GPU's time has been promised to fractions in all, clients or not: what is none is
+ * as a client that never wants. At least what its clients have; that is all, unless told. */
+void lease_promise(struct lease_table *t, uint32_t gpu, uint32_t ppm, uint64_t now);
 
 /* Strict mode: a client with a fraction gets that, what it slept through late, up to one plan (only
  * from time that nobody else is promised); those without share what no fraction has been promised,
  * whether those that it has been promised to use it or not. Fair mode: what nobody's guarantee
- * needs goes round equally among those that want it. In both, where the fractions (fair: those that
- * want) leave less than 1% while a client without wants, they are scaled down to leave 1%.
+ * needs goes round equally among those that want it. In both, where the fractions leave less than
+ * 1% while a client without wants, those without get 1% at least, and the fractions (fair: of those
+ * that want, where these leave less) are scaled down to leave that.
  *
  * `fraction_ppm`: the slice's share as asked by --gpu or --gpu-compute; 0: sized by memory only.
  * Request and limit follow from the GPU's mode: fair request = fraction, limit = 1; strict limit =

@@ -3,7 +3,8 @@
 
 /* No overrun is held against anybody for longer, and nobody is owed more. */
 #define DEBT_MAX (3600ll * 1000000000 * LEASE_PPM)
-/* What the pool may be owed while somebody of it wants. */
+/* What the pool may be owed while somebody of it wants: of what a plan gives it, or of turns where
+ * that is less than one. Then it has a turn in some plans and none in the others. */
 #define POOL_PLANS 4
 
 struct lease_seat *lease_seat(struct lease_client *c, uint32_t gpu)
@@ -17,9 +18,14 @@ static uint32_t shares_max(const struct lease_gpu *g)
 	return g->pool_active ? LEASE_PPM - LEASE_FLOOR_PPM : LEASE_PPM;
 }
 
+uint32_t lease_promised(const struct lease_gpu *g)
+{
+	return MAX(g->promised, g->granted);
+}
+
 static uint32_t promised(const struct lease_gpu *g)
 {
-	return g->setting.mode == COMPUTE_STRICT ? g->promised : g->promised_active;
+	return g->setting.mode == COMPUTE_STRICT ? lease_promised(g) : g->promised_active;
 }
 
 static bool scaled(const struct lease_gpu *g)
@@ -29,7 +35,7 @@ static bool scaled(const struct lease_gpu *g)
 
 bool lease_squeezed(const struct lease_gpu *g)
 {
-	return g->pool_active && scaled(g);
+	return g->pool_active && lease_promised(g) > LEASE_PPM - LEASE_FLOOR_PPM;
 }
 
 uint32_t lease_seat_rate(const struct lease_gpu *g, const struct lease_seat *s)
@@ -45,7 +51,7 @@ uint32_t lease_pool_rate(const struct lease_gpu *g)
 {
 	if (g->setting.mode == COMPUTE_FAIR || scaled(g))
 		return LEASE_FLOOR_PPM;
-	return MAX(LEASE_PPM - g->promised, 1);
+	return MAX(LEASE_PPM - lease_promised(g), 1);
 }
 
 static int64_t credit_clamp(__int128 credit, int64_t max)
@@ -63,7 +69,7 @@ static int64_t pool_max(const struct lease_gpu *g)
 	if (g->setting.mode == COMPUTE_FAIR && !lease_squeezed(g))
 		return 0;
 	if (g->pool_active)
-		return (int64_t)(POOL_PLANS * plan * rate);
+		return (int64_t)(POOL_PLANS * MAX(plan * rate, lease_useful(g) * LEASE_PPM));
 	return (int64_t)MIN(plan * rate, g->setting.lease_ns * LEASE_PPM);
 }
 
@@ -143,13 +149,18 @@ void lease_seat_clamp(struct lease_gpu *g, struct lease_seat *s)
 	s->mark = g->share_clock;
 }
 
-void lease_seat_wake(struct lease_gpu *g, struct lease_seat *s)
+void lease_seat_level(const struct lease_gpu *g, struct lease_seat *s)
 {
 	uint64_t lease = g->setting.lease_ns;
 
-	lease_seat_clamp(g, s);
 	if (g->excess > lease)
 		s->excess = MAX(s->excess, g->excess - lease);
+}
+
+void lease_seat_wake(struct lease_gpu *g, struct lease_seat *s)
+{
+	lease_seat_clamp(g, s);
+	lease_seat_level(g, s);
 }
 
 /* Nobody waits for it: what it was owed is being paid, what it owed to clients that are gone is
@@ -188,6 +199,9 @@ static void seat_charge(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
 		charge_fluid(g, s, ns);
 	} else {
 		s->excess += ns;
+		/* The floor is of all that they get. */
+		if (!s->client->fraction && g->pool > 0)
+			g->pool = MAX(g->pool - cost, 0);
 	}
 	s->served = g->at;
 	/* Alone it sets the excess clock; else lease_pick() does. */

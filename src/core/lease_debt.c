@@ -93,6 +93,12 @@ void lease_debts_clamp(struct lease_gpu *g)
 		debt_clamp(g, &g->debt[i]);
 }
 
+void lease_debts_turn(struct lease_gpu *g, uint64_t excess)
+{
+	for (uint32_t i = 0; i < LEASE_DEBTS; i++)
+		g->debt[i].excess = excess + lease_ahead(g->debt[i].excess, g->excess);
+}
+
 void lease_debts_forget(struct lease_gpu *g)
 {
 	memset(g->debt, 0, sizeof(g->debt));
@@ -133,7 +139,7 @@ static uint64_t excess_max(const struct lease_gpu *g, const struct lease_client 
 {
 	uint64_t rate = lease_pool_rate(g);
 
-	if (g->setting.mode == COMPUTE_FAIR && !lease_squeezed(g))
+	if (g->setting.mode == COMPUTE_FAIR)
 		rate = MAX(LEASE_PPM - MIN(g->promised_active, LEASE_PPM), rate);
 	uint32_t others =
 		c->fraction || g->setting.mode == COMPUTE_FAIR ? g->active : g->pool_active;

@@ -20,7 +20,8 @@ static bool limited(struct lease_table *t, const struct lease_client *c)
 
 	lease_each_gpu(t, lease_gpus(t, c), g)
 	{
-		uint32_t left = c->fraction ? c->fraction : LEASE_PPM - MIN(g->promised, LEASE_PPM);
+		uint32_t left =
+			c->fraction ? c->fraction : LEASE_PPM - MIN(lease_promised(g), LEASE_PPM);
 
 		if (g->setting.mode == COMPUTE_STRICT && left < LEASE_PPM)
 			return true;
@@ -264,7 +265,7 @@ static struct lease_action step_held(struct lease_table *t, struct lease_gpu *g,
 	if (!c->wants || (c->fills && g->reserved && lease_others_free(t, g->reserved, g)))
 		return revoke(c, false, now);
 	lease_charge(t, c, now);
-	if (c->open_ended && rivals(t, c)) {
+	if (c->open_ended && (rivals(t, c) || limited(t, c))) {
 		c->open_ended = false;
 		c->until = MAX(now, c->opened + lease_useful(g));
 	}

@@ -10,9 +10,10 @@
  *   SHARE   the client's own fraction.
  *   SAVED   strict mode: what it slept through, up to a plan; only time that nobody is due for.
  *   POOL    memory-sized clients have one credit together: in strict mode what fractions leave, at
- *           least 1%; in fair mode that 1%, where fractions that are wanted leave less. This is the
- *           phantom client too: while none of them wants, the time stays idle.
- *   EXCESS  fair mode: time that nobody is due for. A second virtual clock with equal weights.
+ *           least 1%; in fair mode that 1%, where fractions leave less. This is the phantom
+ *           client too: while none of them wants, the time stays idle.
+ *   EXCESS  fair mode: time that nobody is due for. A second virtual clock with equal weights; in
+ *           strict mode that clock has those that the pool pays for take turns.
  * FLUID is SHARE and EXCESS at the rate of the share, for a client that nobody else waits for.
  *
  * A GPU's clocks stand still while somebody is due but can't run yet (between a grant and the
@@ -61,6 +62,7 @@ struct lease_seat {
 	uint64_t mark;         /* on the GPU's share clock */
 	uint64_t since;        /* when it came, by the GPU's time */
 	uint64_t excess;       /* virtual time, ns */
+	uint64_t excess_aside; /* of the mode that isn't on: lease_set() */
 	uint64_t served;       /* when it was last charged */
 };
 
@@ -108,7 +110,8 @@ struct lease_gpu {
 	uint32_t index;
 	struct lease_seat **seats;
 	uint32_t count, room;
-	uint32_t promised, promised_active;    /* ppm; active: wants or holds */
+	uint32_t granted;                      /* ppm, as lease_promise() told */
+	uint32_t promised, promised_active;    /* ppm, clients'; active: wants or holds */
 	uint32_t active, wanting, pool_active; /* clients; pool: memory-sized ones */
 	uint32_t holders, opening;
 	struct lease_client *holder; /* right where holders == 1 */
@@ -119,7 +122,7 @@ struct lease_gpu {
 	uint64_t share_clock, share_rest; /* as time, but slower where shares are scaled down */
 	uint64_t stalled;
 	int64_t pool;
-	uint64_t excess;
+	uint64_t excess, excess_aside;
 	struct lease_debt debt[LEASE_DEBTS];
 	uint64_t rival_until;
 	uint64_t due;
@@ -195,7 +198,11 @@ struct lease_seat *lease_seat(struct lease_client *c, uint32_t gpu);
 void lease_settle(struct lease_gpu *g, uint64_t now);
 /* Lets `ns` of the clocks pass. */
 void lease_advance(struct lease_gpu *g, uint64_t ns);
-/* Fractions leave the memory-sized too little: they are scaled down. */
+/* What is promised, ppm: to clients, and of whom there is no client yet. */
+uint32_t lease_promised(const struct lease_gpu *g);
+/* Fractions leave the memory-sized too little: these have their floor. In fair mode too, though
+ * some of the fractions sleep and nobody is scaled down: who naps would give it and take it back
+ * before it is anybody's turn. */
 bool lease_squeezed(const struct lease_gpu *g);
 /* What a seat, or the pool, is credited with, in ppm of the GPU's time; at least 1. */
 uint32_t lease_seat_rate(const struct lease_gpu *g, const struct lease_seat *s);
@@ -211,6 +218,8 @@ int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s);
 int64_t lease_saved_max(const struct lease_gpu *g, const struct lease_seat *s);
 /* Brings the credit up to date. */
 void lease_seat_fold(struct lease_gpu *g, struct lease_seat *s);
+/* What it has to come of what is left over is a lease at most. */
+void lease_seat_level(const struct lease_gpu *g, struct lease_seat *s);
 /* The end of its sleep: credit slept through is cut, or saved. */
 void lease_seat_wake(struct lease_gpu *g, struct lease_seat *s);
 /* Brings credits within what the setting allows. */
@@ -231,6 +240,8 @@ void lease_debt_add(struct lease_gpu *g, const struct lease_debt *debt);
 /* Brings debts within what the setting allows. */
 void lease_debts_clamp(struct lease_gpu *g);
 void lease_debts_forget(struct lease_gpu *g);
+/* The clock of what is left over becomes one that is at `excess`. */
+void lease_debts_turn(struct lease_gpu *g, uint64_t excess);
 
 /* lease_choose.c: who is next. */
 /* Who of the wanting (and `holder`, if any) should run on the GPU now; gangs as if all of
