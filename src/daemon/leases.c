@@ -309,6 +309,13 @@ void leases_set(struct leases *l, uint32_t gpu, const struct lease_setting *sett
 	unlock_kick(l);
 }
 
+void leases_promise(struct leases *l, uint32_t gpu, uint32_t ppm)
+{
+	lock(l);
+	lease_promise(l->table, gpu, ppm, turns_now(l));
+	unlock_kick(l);
+}
+
 static struct lease_member *member_new(const struct lease_joining *joining)
 {
 	struct lease_member *m = calloc(1, sizeof(*m));

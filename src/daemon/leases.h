@@ -35,6 +35,10 @@ uint64_t leases_now(struct leases *leases);
 /* Takes effect at once: gates of sessions on it are closed, or done away with. */
 void leases_set(struct leases *leases, uint32_t gpu, const struct lease_setting *setting);
 
+/* How much of the GPU's time its sessions have been promised in all, ppm: from when they are
+ * granted until they have ended, whether they are members or not. */
+void leases_promise(struct leases *leases, uint32_t gpu, uint32_t ppm);
+
 struct lease_joining {
 	const char *id; /* of the session */
 	uid_t uid;

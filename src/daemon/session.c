@@ -132,6 +132,17 @@ void session_make_id(const struct node *node, char ret[static STORE_ID_SIZE])
 
 /* ---- promises ---------------------------------------------------------------------------- */
 
+static void share_change(struct node *node, int position, uint32_t more, uint32_t less)
+{
+	struct pool_gpu *gpu = &node->pool.gpu[position];
+
+	if (more == less)
+		return;
+	gpu->share += more;
+	gpu->share -= less;
+	leases_promise(node->leases, (uint32_t)position, (uint32_t)MIN(gpu->share, SHARE_ONE));
+}
+
 static void promise_add(struct session *s, uint32_t position)
 {
 	if (s->pool_gpu[position] < 0)
@@ -139,7 +150,7 @@ static void promise_add(struct session *s, uint32_t position)
 	struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[position]];
 	gpu->promised += s->record.gpu[position].bytes;
 	gpu->sessions++;
-	gpu->share += s->record.compute;
+	share_change(s->node, s->pool_gpu[position], s->record.compute, 0);
 }
 
 /* What processes held may still be the driver's: the promise stays until figures are newer. */
@@ -170,7 +181,7 @@ static void promises_drop(struct session *s)
 			continue;
 		struct pool_gpu *gpu = &pool->gpu[s->pool_gpu[i]];
 		gpu->sessions--;
-		gpu->share -= s->record.compute;
+		share_change(s->node, s->pool_gpu[i], 0, s->record.compute);
 		if (!drains || !drain_add(s, i, sample))
 			gpu->promised -= s->record.gpu[i].bytes;
 	}
@@ -540,8 +551,7 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 		}
 		if (s->pool_gpu[i] >= 0) {
 			s->node->pool.gpu[s->pool_gpu[i]].promised += bytes[i] - before[i].bytes;
-			s->node->pool.gpu[s->pool_gpu[i]].share += compute;
-			s->node->pool.gpu[s->pool_gpu[i]].share -= compute_before;
+			share_change(s->node, s->pool_gpu[i], compute, compute_before);
 		}
 	}
 	limits_follow(s, s->record.gpu_count);

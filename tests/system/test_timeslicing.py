@@ -97,6 +97,17 @@ def test_modes_change_under_running_workloads(host, run):
         assert close_to(had[0] / sum(had), part, 1.6), (mode, had)
 
 
+def test_fair_begins_anew_after_strict(host, run):
+    """What somebody sized by memory had in strict mode is not held against him."""
+    slice_time(host, "strict", "--lease", "50ms")
+    sized, memory = run(fraction(0.3)), run(MEMORY)
+    had = shares(host, [sized, memory], seconds=2)
+    assert close_to(had[1], 0.7), had
+    slice_time(host, "fair", "--lease", "50ms")
+    had = shares(host, [sized, memory], seconds=1.2)
+    assert close_to(had[1], 0.35, 1.7), had
+
+
 @SHARES_ONLY
 def test_a_session_counts_once_however_many_processes_it_has(host, run):
     slice_time(host, "strict")
@@ -212,3 +223,32 @@ def test_a_session_ends_while_it_waits_for_its_turn(host, run):
         assert host.carve("session", "release", id, "--force").returncode == 0
     for w in (a, b):
         w.process.wait(60)
+
+
+# ---- who has not begun ----
+
+def test_what_is_promised_to_a_session_without_processes_is_not_given_away(make_host, run):
+    """From its grant on, on all of its GPUs; over the daemon's end, an upgrade and another size. In fair mode it takes nothing."""
+    host = make_host("h100-80gb:2")
+    slice_time(host, "strict", "--lease", "50ms")
+    memory = run(MEMORY + ["--gpu-ids", "1"], on=host)
+
+    def had():
+        return shares(host, [memory], seconds=0.8, gpu=1)[0]
+
+    id = host.carve_json("session", "request", "--gpu", "0.75", "--gpus", "2")["id"]
+    assert close_to(had(), 0.25)
+    os.kill(host.daemon_pid(), signal.SIGKILL)
+    host.carve_json("timeslicing")  # starts the next daemon
+    time.sleep(0.7)
+    assert close_to(had(), 0.25)
+    done = host.run([BUILD / "carved", "--takeover", "--runtime-dir", host.env["CARVE_RUNTIME_DIR"]])
+    assert done.returncode == 0, done.stderr
+    assert close_to(had(), 0.25)
+    assert host.carve("session", "resize", id, "--gpu", "0.4").returncode == 0
+    assert close_to(had(), 0.6)
+    slice_time(host, "fair", "--lease", "50ms")
+    assert had() > 0.75
+    slice_time(host, "strict", "--lease", "50ms")
+    assert host.carve("session", "release", id).returncode == 0
+    assert had() > 0.75
