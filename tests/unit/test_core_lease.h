@@ -13,6 +13,15 @@
 #define MS 1000000ull
 #define SEC 1000000000ull
 
+/* The same numbers for the same seed. */
+static inline uint64_t random_next(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
 /* One GPU of this mode. */
 static inline struct lease_sim *sim_new(enum compute_mode mode, uint64_t lease_ns)
 {

@@ -15,14 +15,6 @@ struct crowd {
 	double due[CLIENTS];                       /* ns, by now */
 };
 
-static uint64_t random_next(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
-
 static double busy_ns(const struct lease_sim *sim, uint32_t client)
 {
 	return (double)lease_sim_result(sim, client).busy_ns;

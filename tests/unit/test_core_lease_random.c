@@ -3,14 +3,6 @@
 #include "base/macros.h"
 #include "test_core_lease.h"
 
-static uint64_t random_next(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
-
 static void random_settings(struct lease_sim *sim, uint64_t *rnd, uint32_t gpus)
 {
 	static const uint64_t leases[] = {250 * MS, 50 * MS, 10 * MS, 5 * MS, 2 * SEC};
