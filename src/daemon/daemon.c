@@ -344,6 +344,8 @@ int daemon_main(int argc, char **argv)
 	int code;
 
 	leave_slice(argv);
+	/* Which GPUs the user who starts it wants for a program are not those that it has. */
+	unsetenv("CUDA_VISIBLE_DEVICES");
 	if (!arguments_parse(argc, argv, &args, &code))
 		return code;
 	if (args.probe_uuid)

@@ -106,6 +106,14 @@ def test_a_context_is_learned_and_smaller_slices_are_refused(host):
     assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
 
 
+@pytest.mark.parametrize("visible", ["1", "", "-1"])
+def test_which_gpus_a_user_wants_is_nothing_to_the_daemon(make_host, visible):
+    """Of the job that happens to start it."""
+    host = make_host("t4:2")
+    env = {"CUDA_VISIBLE_DEVICES": visible}
+    wait_until(lambda: all(g["context_bytes"] for g in host.carve_json("gpu", "list", env=env)))
+
+
 def test_the_probe_of_a_new_daemon_is_not_outside_use(make_host):
     """Whatever the moment: a new daemon makes a context itself to learn what it costs."""
     host = make_host("t4")
