@@ -132,6 +132,19 @@ static struct lease_setting setting_of(const struct pool_gpu *gpu)
 				      .granularity_ppm = gpu->granularity_ppm};
 }
 
+void slicing_tell(struct session *s)
+{
+	const struct pool *pool = &s->node->pool;
+	uint64_t unsliced = 0;
+
+	if (!s->lease)
+		return;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] >= 0 && pool->gpu[s->pool_gpu[i]].mode == COMPUTE_OFF)
+			unsliced |= 1ull << i;
+	gate_set_unsliced(&s->books.ledger, s->books.limits, unsliced);
+}
+
 static void gpu_apply(struct node *node, uint32_t position, const struct lease_setting *setting)
 {
 	struct pool_gpu *gpu = &node->pool.gpu[position];
@@ -145,6 +158,8 @@ static void gpu_apply(struct node *node, uint32_t position, const struct lease_s
 	gpu->mode = setting->mode;
 	gpu->lease_ns = setting->lease_ns;
 	gpu->granularity_ppm = setting->granularity_ppm;
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		slicing_tell(s);
 	leases_set(node->leases, position, setting);
 }
 
@@ -286,6 +301,7 @@ void slicing_join(struct session *s)
 	if (rc < 0)
 		log_event(LOG_ERROR, "session.not_sliced id=%s error=\"%s\"", s->record.id,
 			  strerrordesc_np(-rc));
+	slicing_tell(s);
 }
 
 void slicing_leave(struct session *s)

@@ -39,6 +39,8 @@ int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *c
 /* The session has a ledger from now on: its processes take turns where its GPUs' modes say so. */
 void slicing_join(struct session *session);
 void slicing_leave(struct session *session);
+/* Says in its ledger which of its GPUs take turns: they are others now, or this daemon is new. */
+void slicing_tell(struct session *session);
 
 /* The share of its GPUs' time that it had since it was granted, in millionths; -1: nobody measured.
  */

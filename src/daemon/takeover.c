@@ -19,6 +19,7 @@
 #include "daemon/node.h"
 #include "daemon/process.h"
 #include "daemon/session.h"
+#include "daemon/slicing.h"
 
 /* "/memfd:carve-ledger:s-abc123 (deleted)" is what /proc calls an open ledger. */
 #define LEDGER_LINK "/memfd:carve-ledger:"
@@ -423,6 +424,7 @@ static void books_resume(struct session *s)
 	/* Over an upgrade the connections stay: there is nothing for the processes to resume. */
 	if (!s->node->handover)
 		s->books.limits->generation++;
+	slicing_tell(s);
 }
 
 struct attached_look {

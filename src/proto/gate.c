@@ -49,6 +49,20 @@ bool gate_replace(const struct ledger *l, uint64_t seen, enum gate_state state)
 	return true;
 }
 
+void gate_set_unsliced(const struct ledger *l, struct ledger_limits *limits, uint64_t unsliced)
+{
+	uint32_t generation = atomic_load(&limits->generation);
+
+	if (atomic_load(&limits->unsliced_gpus) == unsliced &&
+	    atomic_load(&limits->unsliced_generation) == generation)
+		return;
+	atomic_store(&limits->unsliced_gpus, unsliced);
+	atomic_store(&limits->unsliced_generation, generation);
+	uint64_t seen = atomic_load(gate_word(l));
+	if (GATE_STATE(seen) == GATE_OPEN || GATE_STATE(seen) == GATE_CLOSED)
+		(void)gate_replace(l, seen, GATE_STATE(seen));
+}
+
 int gate_barrier(void)
 {
 	return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) < 0 ? -errno : 0;

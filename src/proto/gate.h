@@ -10,6 +10,7 @@
  *
  *   from          to           who                                   function
  *   any           OFF          daemon: time-slicing is switched off  gate_set
+ *   OPEN, CLOSED  the same     daemon: other GPUs of it are sliced   gate_replace
  *   any           OPEN         daemon: lease, nobody else wants      gate_set
  *   any           CONTENDED    daemon: lease, others want            gate_set
  *   any           CLOSED       daemon: lease ended                   gate_set
@@ -82,7 +83,8 @@ struct gate_process {
 				     submitted nothing since time-slicing was switched on */
 	_Atomic uint64_t waits;   /* times that a thread waited at the gate */
 	_Atomic uint64_t wait_ns; /* sum of how long, CLOCK_MONOTONIC */
-	_Atomic uint64_t in_flight_ns; /* estimate of the GPU time handed in and not done */
+	_Atomic uint64_t in_flight_ns; /* estimate of the GPU time handed in and not done, of the
+					  GPU that has most */
 	uint64_t reserved[10];
 	struct gate_thread thread[GATE_THREADS_MAX];
 	struct gate_stream stream[GATE_STREAMS_MAX];
@@ -101,6 +103,25 @@ static inline _Atomic uint64_t *gate_word(const struct ledger *l)
 }
 /* The slot's part; NULL: a ledger from before there was time-slicing, whose gate stays off. */
 struct gate_process *gate_process(const struct ledger *l, uint32_t slot);
+
+/* Which of the session's GPUs the gate is for, those whose time is sliced: work on others neither
+ * waits nor counts. */
+static inline bool gate_is_for_all(const struct ledger_limits *limits)
+{
+	return !atomic_load_explicit(&limits->unsliced_gpus, memory_order_relaxed) ||
+	       atomic_load_explicit(&limits->unsliced_generation, memory_order_relaxed) !=
+		       atomic_load_explicit(&limits->generation, memory_order_relaxed);
+}
+/* By its place in the ledger. Any number: for what has no place there it is. */
+static inline bool gate_is_for(const struct ledger_limits *limits, uint32_t gpu)
+{
+	uint64_t unsliced = atomic_load_explicit(&limits->unsliced_gpus, memory_order_relaxed);
+
+	return gate_is_for_all(limits) || gpu >= LEDGER_GPUS_MAX || !(unsliced >> gpu & 1);
+}
+/* Daemon: says which GPUs it is not for. Who passes an open gate by the word that it has seen, or
+ * waits at a closed one, looks again. */
+void gate_set_unsliced(const struct ledger *l, struct ledger_limits *limits, uint64_t unsliced);
 
 /* Puts the gate into `state` whatever it was. Returns the new word. Daemon only; concurrent
  * gate_replace()s of processes are ordered before or after it. */

@@ -69,7 +69,12 @@ struct ledger_limits {
 	/* CLOCK_MONOTONIC in ns; until then no process begins a call that takes or gives memory,
 	 * as the daemon compares. 0: nobody waits. */
 	_Atomic uint64_t still_until_ns;
-	uint64_t reserved[6];
+	/* Bits: GPUs (places below) whose time is not sliced, which the session's gate is not for.
+	 * By a daemon of that generation; of another one than the above: there are none. */
+	_Atomic uint64_t unsliced_gpus;
+	_Atomic uint32_t unsliced_generation;
+	uint32_t unused;
+	uint64_t reserved[4];
 	struct ledger_limit gpu[LEDGER_GPUS_MAX];
 };
 
@@ -205,6 +210,8 @@ LEDGER_ASSERT(offsetof(struct ledger_header, time_offset) == 36);
 LEDGER_ASSERT(offsetof(struct ledger_limits, in_flight_us) == 64);
 LEDGER_ASSERT(offsetof(struct ledger_limits, beat) == 68);
 LEDGER_ASSERT(offsetof(struct ledger_limits, still_until_ns) == 72);
+LEDGER_ASSERT(offsetof(struct ledger_limits, unsliced_gpus) == 80);
+LEDGER_ASSERT(offsetof(struct ledger_limits, unsliced_generation) == 88);
 LEDGER_ASSERT(LEDGER_WORD_SUM_BITS + LEDGER_WORD_SLOT_BITS + LEDGER_WORD_SEQ_BITS == 64);
 
 /* A mapping of both parts. Plain pointers, owned by whoever mapped them. */

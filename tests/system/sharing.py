@@ -18,7 +18,7 @@ KERNELS = ("--kernel-us", "2000")
 class Workload:
     """`carve run SIZE share_client ARGS`; `processes`: so many clients in the one session."""
 
-    def __init__(self, host, size, *args, processes=1, wait=True):
+    def __init__(self, host, size, *args, processes=1, wait=True, env=None):
         self.host = host
         command = [CLIENT, *KERNELS, *args]
         if processes > 1:
@@ -26,7 +26,7 @@ class Workload:
             command = ["sh", "-c", f"for i in $(seq {processes}); do {line} & done; wait"]
         self.count = processes
         self.process = host.popen([BUILD / "carve", "run", "--ephemeral", *size, "--", *command],
-                                  start_new_session=True)
+                                  start_new_session=True, env=env or {})
         if wait:
             self.wait_up()
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from conftest import BUILD, ON_GPU, PATIENCE, wait_until
-from sharing import Workload, shares, slice_time, wait_busy
+from sharing import LEASE, Workload, shares, slice_time, wait_busy
 from test_bench_calls import sanitized
 
 pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
@@ -146,6 +146,28 @@ def test_a_gpu_is_not_idle_while_a_session_waits_for_its_other_one(make_host, ru
     had = shares(host, [gang, single], seconds=5, gpu=0)
     # It was 0.6 of the gang's, and the GPU idle for the rest.
     assert had[1] > 0.78 * had[0], had
+
+
+@SHARES_ONLY
+def test_a_process_keeps_each_of_its_gpus_as_busy_as_one(make_host, run):
+    """What may be in flight while a lease is not for ever is counted on each GPU by itself."""
+    host = make_host("h100-80gb:4")
+    slice_time(host, "strict")
+    gang = run(fraction(0.5) + ["--gpus", "4"], "--gpus", "4", "--kernel-us", "4000", "--sync-every", "512", on=host)
+    had = shares(host, [gang], seconds=3)[0] / 4
+    assert 0.3 < had < 0.6, had  # it was 0.13: one kernel at a time
+
+
+def test_work_on_a_gpu_that_is_not_sliced_passes(make_host, run):
+    """Though its session has a sliced one, too. A program that uses both would wait for the other one itself."""
+    host = make_host("h100-80gb:2")
+    slice_time(host, "strict", "--gpu-ids", "0", *LEASE)
+    one = run(fraction(0.25) + ["--gpus", "2"], on=host, env={"CUDA_VISIBLE_DEVICES": "1"})
+    for mode, least, most in [("off", 0.6, 1.1), ("strict", 0.1, 0.4), ("off", 0.6, 1.1)]:
+        slice_time(host, mode, "--gpu-ids", "1", *LEASE)
+        time.sleep(0.5)
+        had, = shares(host, [one], seconds=1, gpu=1)
+        assert least < had < most, (mode, had)
 
 
 # ---- what goes wrong ----

@@ -76,6 +76,47 @@ static void replace_is_for_who_saw_the_word(void **state)
 	assert_int_equal(GATE_STATE(word()), GATE_CONTENDED);
 }
 
+static void is_for_the_gpus_that_are_sliced(void **state)
+{
+	struct ledger_limits says = {.generation = 3};
+
+	/* Nobody says: a daemon of an earlier version, or before one has. */
+	assert_true(gate_is_for_all(&says));
+	assert_true(gate_is_for(&says, 5));
+	gate_set_unsliced(&ledger, &says, 1ull << 5);
+	assert_false(gate_is_for_all(&says));
+	assert_false(gate_is_for(&says, 5));
+	assert_true(gate_is_for(&says, 0));
+	assert_true(gate_is_for(&says, LEDGER_GPUS_MAX));
+	/* What one said that is gone does not count. */
+	says.generation++;
+	assert_true(gate_is_for(&says, 5));
+	gate_set_unsliced(&ledger, &says, 0);
+	assert_true(gate_is_for_all(&says));
+	assert_int_equal(word(), 0);
+}
+
+static void who_passes_or_waits_looks_again_when_its_gpus_change(void **state)
+{
+	static const enum gate_state states[] = {GATE_OPEN, GATE_CLOSED};
+	struct ledger_limits says = {.generation = 1};
+
+	for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+		uint64_t before = gate_set(&ledger, states[i]);
+
+		gate_set_unsliced(&ledger, &says, i + 1);
+		assert_int_not_equal(word(), before);
+		assert_int_equal(GATE_STATE(word()), states[i]);
+		before = word();
+		gate_set_unsliced(&ledger, &says, i + 1);
+		assert_int_equal(word(), before);
+	}
+	/* It is its processes' to take up. */
+	uint64_t idle = gate_set(&ledger, GATE_IDLE);
+	gate_set_unsliced(&ledger, &says, 0);
+	assert_int_equal(word(), idle);
+}
+
 static void drained_and_submitted(void **state)
 {
 	struct gate_process *p = gate_process(&ledger, SLOT);
@@ -188,6 +229,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(off_is_zero_and_every_change_counts, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(replace_is_for_who_saw_the_word, setup, teardown),
+		cmocka_unit_test_setup_teardown(is_for_the_gpus_that_are_sliced, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			who_passes_or_waits_looks_again_when_its_gpus_change, setup, teardown),
 		cmocka_unit_test_setup_teardown(drained_and_submitted, setup, teardown),
 		cmocka_unit_test_setup_teardown(nothing_passes_while_closed_and_drained, setup,
 						teardown),

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -28,26 +29,7 @@
 #define BUDGET_BYTES MIB(64)
 /* Markers are put in after so many launches at the latest. */
 #define UNMARKED_MAX 64u
-/* How long nothing may complete before a launch passes though there is no room, and twice what is
- * in flight by the estimate: a stream may wait for what this thread launches. And how long again,
- * where nothing has completed since. */
-#define STALL_NS 20000000ull
-#define STALL_NS_AGAIN 40000000ull
-/* What passes then is an eighth of the bound, and twice as much each time in a row: what is in
- * flight may all wait for the last of many launches. */
-#define STALLS_DOUBLED 8u
-/* Where that has helped, the next so many times wait no longer than what is in flight takes and
- * this, and begin with nearly as much as helped. */
-#define HELPED_MOST 8u
-#define STALL_NS_HELPED 1000000ull
-/* What will be done so soon is as good as done: about what this thread takes to hear of it. */
-#define SOON_NS 500000ull
-#define ROOM_NAP_NS 20000ull
-#define ROOM_NAP_NS_MOST 160000ull
-/* While a host function waits that may wait for this thread so many launches pass at a time: it
- * needs some time to find what the thread holds free. How long it is left alone at a closed gate.
- */
-#define HOST_BURST 64u
+/* How long a thread at a closed gate is left alone while a host function may wait for it. */
 #define HOST_LOOK_NS 300000ull
 
 static _Atomic uint64_t off;
@@ -238,6 +220,7 @@ struct gate_local *gate_local_take(struct gate *g)
 		uint32_t index = (uint32_t)(l - g->locals);
 
 		*l = (struct gate_local){.record = &g->page->thread[index], .index = index};
+		memset(g->rooms[index], 0, sizeof(g->rooms[index]));
 		atomic_store(&l->record->in_launch, 0);
 		atomic_store(&l->record->thread, self);
 		if (atomic_load(&g->page->threads) <= index)
@@ -299,14 +282,14 @@ void gate_look_after_daemon(struct gate *g)
 		open_by_oneself(g);
 }
 
-/* What is in flight, work without a record included. */
+/* What is in flight on the GPU that has most, work without a record included. */
 static uint64_t in_flight(struct gate *g)
 {
 	const struct gate_stream *strays = &g->page->stream[GATE_STREAMS_MAX - 1];
 	struct gate_flight f;
 
-	gate_in_flight(g, &f);
-	return f.sum + (atomic_load(&strays->submitted) != atomic_load(&strays->done));
+	return gate_in_flight(g, 0, &f) +
+	       (atomic_load(&strays->submitted) != atomic_load(&strays->done));
 }
 
 /* Work is in flight that waits for a host function, and that may wait for this thread: what is
@@ -318,7 +301,7 @@ static bool passes_beside(struct gate *g, struct gate_local *l, uint64_t word)
 	uint64_t ns = in_flight(g);
 	if (!ns || ns >= GATE_HOST_NS_MOST || !gate_host_waits(g))
 		return false;
-	l->beside = HOST_BURST;
+	l->beside = GATE_HOST_BURST;
 	l->beside_word = word;
 	return true;
 }
@@ -333,8 +316,17 @@ static bool pass_beside(struct gate *g, struct gate_local *l, uint64_t word)
 	return ns > 0;
 }
 
-/* Until the gate is not closed any more, or lets this thread pass beside it. */
-static void wait_while_closed(struct gate *g)
+/* Whether the gate is for the GPU of that stream, or of the current context. */
+static bool gates(struct gate *g, const struct gate_lane *lane, CUstream stream)
+{
+	const struct ledger_limits *limits = g->process->attachment.ledger.limits;
+
+	return gate_is_for_all(limits) ||
+	       gate_is_for(limits, lane ? lane->gpu : gate_gpu_of_stream(g, stream));
+}
+
+/* Until the gate is not closed to that stream any more, or lets this thread pass beside it. */
+static void wait_while_closed(struct gate *g, const struct gate_lane *lane, CUstream stream)
 {
 	uint64_t begin = now_monotonic_ns(), looked = begin, seen = atomic_load(gate_at);
 	struct gate_local *l = gate_local_find();
@@ -348,7 +340,7 @@ static void wait_while_closed(struct gate *g)
 	for (;;) {
 		uint64_t word = atomic_load(gate_at), now;
 
-		if (GATE_STATE(word) != GATE_CLOSED)
+		if (GATE_STATE(word) != GATE_CLOSED || !gates(g, lane, stream))
 			break;
 		/* It was open meanwhile, and this thread was too late, or stopped: one that does
 		 * not come is not taken for one that waits. */
@@ -384,126 +376,6 @@ static void take_up(struct gate *g, uint64_t word)
 {
 	if (gate_replace(&g->process->attachment.ledger, word, GATE_CONTENDED))
 		attach_wake(&g->process->attachment);
-}
-
-/* ---- room ---------------------------------------------------------------------------------- */
-
-/* What the bound counts of it. A stream that holds more than the bound by itself, as one launch or
- * because it waits, is as long as it is; beside it others have the bound. */
-static uint64_t in_the_way(const struct gate_flight *f, const struct gate_local *l, uint64_t bound)
-{
-	return f->most > bound && f->longest != atomic_load(&l->last) ? f->sum - f->most : f->sum;
-}
-
-/* How long nothing has completed, and what for. */
-struct stall {
-	uint64_t since; /* 0: it has just begun */
-	uint32_t done;
-};
-
-/* Whether nothing has completed for too long, with so much in flight. */
-static bool stalled(struct stall *s, const struct gate_local *l, uint32_t done, uint64_t sum,
-		    uint64_t now)
-{
-	if (!s->since || done != s->done) {
-		*s = (struct stall){.since = now, .done = done};
-		return false;
-	}
-	uint64_t patience = l->stalls ? STALL_NS_AGAIN : MAX(2 * sum, STALL_NS);
-
-	if (l->helped)
-		patience = MIN(patience, sum + STALL_NS_HELPED);
-	return now - s->since > patience;
-}
-
-/* What passed without room was what the rest waited for: then it is likely to be so again, and
- * needs no long wait. */
-static void stall_over(struct gate_local *l)
-{
-	if (!l->stalls)
-		return;
-	l->helped = HELPED_MOST;
-	l->helped_by = l->stalls - 1;
-	l->stalls = 0;
-}
-
-/* What is in flight is about to end: one more may be handed in, however long it takes, or the GPU
- * would have nothing to do until this thread has heard of the end. Once for each completion, since
- * what is known of durations may be wrong. */
-static bool ends_soon(struct gate_local *l, const struct stall *s, uint64_t sum, uint64_t now,
-		      uint64_t bound)
-{
-	if ((l->ahead && l->ahead_done == s->done) ||
-	    sum > now - s->since + MIN(SOON_NS, bound / 2))
-		return false;
-	l->ahead = true;
-	l->ahead_done = s->done;
-	return true;
-}
-
-/* It passes without room, for what it hands in next as well. */
-static void stall_pass(struct gate_local *l, uint64_t ns, uint64_t bound, uint32_t done)
-{
-	if (l->helped && !l->stalls) {
-		l->helped--;
-		l->stalls = l->helped_by;
-	}
-	l->room_ns = MAX(ns, bound / 8 << MIN(l->stalls, STALLS_DOUBLED));
-	l->stalls++;
-	l->stall_done = done;
-}
-
-static bool passes_stalled(struct gate_local *l, struct stall *s, const struct gate_flight *f,
-			   uint64_t ns, uint64_t bound, uint64_t now)
-{
-	if (f->done != l->stall_done)
-		stall_over(l);
-	if (!stalled(s, l, f->done, in_the_way(f, l, bound), now))
-		return false;
-	stall_pass(l, ns, bound, f->done);
-	return true;
-}
-
-/* A host function may wait for this thread, and what is in flight for that. */
-static bool room_for_host(struct gate *g, struct gate_local *l, uint64_t ns, uint64_t sum)
-{
-	if (sum >= GATE_HOST_NS_MOST || !gate_host_waits(g))
-		return false;
-	l->room_ns = MAX(ns, MIN(ns * HOST_BURST, GATE_HOST_NS_MOST - sum));
-	return true;
-}
-
-/* Waits until `ns` more fit, with nothing locked and the thread in no launch. Gives up where
- * nothing completes, or the gate is not contended any more. */
-static void make_room(struct gate *g, struct gate_local *l, uint64_t ns)
-{
-	uint64_t bound, nap = ROOM_NAP_NS, counted;
-	struct stall stall = {0};
-	struct gate_flight f;
-	bool fits;
-
-	gate_lanes_count_own(g, l, false);
-	for (;;) {
-		bound = gate_bound_ns(g);
-		gate_lanes_mark_own(g, l, NULL);
-		gate_in_flight(g, &f);
-		counted = in_the_way(&f, l, bound);
-		fits = !f.sum || counted + ns <= bound;
-		if (fits || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
-			break;
-		uint64_t now = now_monotonic_ns();
-		if (passes_stalled(l, &stall, &f, ns, bound, now) ||
-		    (nap == ROOM_NAP_NS_MOST && room_for_host(g, l, ns, f.sum)))
-			return;
-		if (ends_soon(l, &stall, f.sum, now, bound))
-			break;
-		gate_nap(nap);
-		nap = MIN(nap * 2, ROOM_NAP_NS_MOST);
-	}
-	/* Where the gate closed meanwhile there is nothing to divide. */
-	l->room_ns = MAX(ns, bound / 8);
-	if (f.sum && fits)
-		l->room_ns = MAX(ns, MIN(bound - counted, bound / 8));
 }
 
 /* ---- a launch ------------------------------------------------------------------------------ */
@@ -559,15 +431,16 @@ static bool pass_contended(struct gate *g, struct gate_call *c, struct gate_work
 	uint64_t ns = gate_learned_ns(learned, work, &c->unknown);
 	if (l->open_word) {
 		l->open_word = 0;
-		l->room_ns = 0;
+		gate_room_forget(g, l);
 		gate_lanes_count_own(g, l, true);
 	}
-	if (l->room_ns < ns) {
+	struct gate_room *room = gate_room(g, l, c->lane);
+	if (room->ns < ns) {
 		leave(g, c);
-		make_room(g, l, ns);
+		gate_room_make(g, l, c->lane, ns);
 		return false;
 	}
-	l->room_ns -= ns;
+	room->ns -= ns;
 	hand_in(c->lane, ns);
 	c->sample = gate_sample_begin(g, learned, c->lane);
 	return true;
@@ -604,13 +477,21 @@ static bool try_pass(struct gate *g, struct gate_call *c, struct gate_work work)
 			pass_closed(g, c, work);
 			return true;
 		}
-		wait_while_closed(g);
+		wait_while_closed(g, c->lane, c->stray);
 		return false;
 	default: /* off by now, open, or of a later version */
 		if (c->local && c->lane && atomic_load(&g->page->registered))
 			c->local->open_word = word;
 		return true;
 	}
+}
+
+bool gate_is_for_stream(CUstream stream)
+{
+	struct process *p = gate_is_off() ? NULL : process_get();
+	struct gate *g = p ? gate_get(p) : NULL;
+
+	return g && gates(g, NULL, stream);
 }
 
 static void begin(struct gate_call *c, CUstream stream, struct gate_work work)
@@ -621,13 +502,22 @@ static void begin(struct gate_call *c, CUstream stream, struct gate_work work)
 	if (!g || gate_is_capturing(stream))
 		return;
 	gate_helper_start(g);
-	c->local = gate_local_take(g);
-	c->crowded = !c->local;
-	c->lane = c->local ? gate_lane_of(g, c->local, stream) : NULL;
-	if (!c->lane)
+	struct gate_local *l = gate_local_take(g);
+	struct gate_lane *lane = l ? gate_lane_of(g, l, stream) : NULL;
+	if (!gates(g, lane, stream))
+		return;
+	c->local = l;
+	c->crowded = !l;
+	c->lane = lane;
+	if (lane)
+		gate_lane_aim(l, lane, stream);
+	else
 		c->stray = stream;
 	while (!try_pass(g, c, work))
-		;
+		if (!gates(g, lane, stream)) {
+			*c = (struct gate_call){0};
+			return;
+		}
 }
 
 void gate_begin(struct gate_call *c, CUstream stream, struct gate_work work)
@@ -653,8 +543,11 @@ void gate_count_more(const struct gate_call *c, CUstream stream)
 {
 	struct gate *g = gate_peek();
 
-	if (g && (c->local || c->crowded))
-		count(g, c->local ? gate_lane_of(g, c->local, stream) : NULL, stream);
+	if (!g || (!c->local && !c->crowded))
+		return;
+	struct gate_lane *lane = c->local ? gate_lane_of(g, c->local, stream) : NULL;
+	if (gates(g, lane, stream))
+		count(g, lane, stream);
 }
 
 CUresult gate_end(struct gate_call *c, CUresult result)
@@ -682,13 +575,13 @@ void gate_host_copy(uint64_t bytes)
 	uint64_t word = atomic_load_explicit(gate_at, memory_order_acquire);
 	struct gate *g = GATE_STATE(word) == GATE_CLOSED ? gate_peek() : NULL;
 
-	if (!g)
+	if (!g || !gates(g, NULL, CU_STREAM_LEGACY))
 		return;
 	if (atomic_exchange(&g->budget_word, word) != word)
 		atomic_store(&g->budget_used, 0);
 	if (atomic_fetch_add(&g->budget_used, bytes) + bytes > BUDGET_BYTES &&
 	    !atomic_load(&gate_captures) && !is_callback_thread())
-		wait_while_closed(g);
+		wait_while_closed(g, NULL, CU_STREAM_LEGACY);
 }
 
 /* While nobody else wants the GPU, only what no other thread can put a marker into. */

@@ -36,14 +36,7 @@ struct gate_local {
 	_Atomic uint32_t *submitted; /* its count */
 	struct gate_lane *_Atomic last;
 	struct gate_lane *near[GATE_NEAR];
-	uint64_t room_ns;     /* what it may hand in before it adds up what is in flight */
 	uint32_t unmarked;    /* launches since it last put markers in */
-	uint32_t stalls;      /* times in a row that it passed without room */
-	uint32_t stall_done;  /* what was completed by then, of all that is in flight */
-	uint32_t helped;      /* how often that is to be quicker, as it helped */
-	uint32_t helped_by;   /* and what it begins with */
-	uint32_t ahead_done;  /* completions when it passed because work was about to end */
-	bool ahead;           /* that was ever */
 	uint32_t beside;      /* launches that pass the closed gate for a host function's sake */
 	uint64_t beside_word; /* the gate that they pass */
 	uint32_t index;
@@ -162,6 +155,8 @@ static __attribute__((always_inline)) inline void gate_leave(struct gate_local *
 		return gate_end(&call_, real_##name arguments);                              \
 	}
 
+/* Whether it waits for, or is counted by, the gate at all: its GPU's time may not be sliced. */
+bool gate_is_for_stream(CUstream stream);
 /* The call submits to one more stream. */
 void gate_count_more(const struct gate_call *c, CUstream stream);
 

@@ -74,7 +74,7 @@ static uint64_t step(struct gate *g, enum gate_state state, uint64_t tick)
 	atomic_store(&g->helper_inside, 0);
 	/* While the gate is contended launching threads do. */
 	if (state == GATE_CLOSED)
-		gate_in_flight(g, &flight);
+		gate_in_flight(g, 0, &flight);
 	if (state == GATE_CLOSED && !busy && !launching)
 		return SLEEP_NS;
 	return busy ? TICK_NS : MIN(tick * 2, TICK_NS_MOST);

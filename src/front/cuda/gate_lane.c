@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "front/cuda/charge.h"
 #include "front/cuda/gate_parts.h"
 #include "front/cuda/hooks.h"
 
@@ -114,6 +115,20 @@ static void context_unprepare(struct gate_context *context)
 	munmap(context->view, VIEW_BYTES);
 }
 
+static uint32_t context_gpu(struct gate *g, CUcontext handle)
+{
+	struct gate_switch s;
+	CUdevice device;
+	int gpu = -1;
+
+	if (!gate_switch_to(&s, handle))
+		return GATE_GPU_NONE;
+	if (real_cuCtxGetDevice(&device) == CUDA_SUCCESS)
+		gpu = charge_gpu_of(g->process, device);
+	gate_switch_back(&s);
+	return gpu < 0 ? GATE_GPU_NONE : (uint32_t)gpu;
+}
+
 /* The context's entry, made and prepared at the first need; NULL: there are too many. Two threads
  * that are first prepare one each, and one is not used. */
 static struct gate_context *context_of(struct gate *g, CUcontext handle)
@@ -141,6 +156,7 @@ static struct gate_context *context_of(struct gate *g, CUcontext handle)
 		if (found || !spare)
 			return found;
 		context_prepare(g, &fresh);
+		fresh.gpu = context_gpu(g, handle);
 		prepared = true;
 	}
 }
@@ -174,6 +190,7 @@ static void lane_take(struct gate *g, struct gate_lane *lane, struct gate_local 
 
 	lane->record = record;
 	lane->context = context;
+	lane->gpu = context->gpu;
 	atomic_store(&lane->owner, l);
 	atomic_store(&lane->stream, stream);
 	atomic_store(&lane->state, GATE_LANE_LIVE);
@@ -224,14 +241,26 @@ struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream st
 		lane = context ? lane_find(g, l, context, stream) : NULL;
 		l->near[near] = lane;
 	}
-	if (lane) {
-		/* Whoever ends the stream meanwhile leaves no stream there. */
-		atomic_store(&l->stream, NULL);
-		atomic_store(&l->last, lane);
-		l->submitted = &lane->record->submitted;
-		atomic_store(&l->stream, stream);
-	}
 	return lane;
+}
+
+void gate_lane_aim(struct gate_local *l, struct gate_lane *lane, CUstream stream)
+{
+	/* Whoever ends the stream meanwhile leaves no stream there. */
+	atomic_store(&l->stream, NULL);
+	atomic_store(&l->last, lane);
+	l->submitted = &lane->record->submitted;
+	atomic_store(&l->stream, stream);
+}
+
+uint32_t gate_gpu_of_stream(struct gate *g, CUstream stream)
+{
+	CUcontext handle = stream_context(stream);
+	const struct gate_context *context = handle ? context_of(g, handle) : NULL;
+
+	if (context)
+		return context->gpu;
+	return handle ? context_gpu(g, handle) : GATE_GPU_NONE;
 }
 
 /* The owner doesn't take the short way to it any more. */
@@ -451,9 +480,10 @@ void gate_lanes_count_own(struct gate *g, const struct gate_local *l, bool opene
 	}
 }
 
-void gate_in_flight(struct gate *g, struct gate_flight *ret)
+uint64_t gate_in_flight(struct gate *g, uint32_t gpu, struct gate_flight *ret)
 {
 	uint32_t lanes = atomic_load(&g->page->streams);
+	uint64_t sums[GATE_GPUS_MAX] = {0}, fullest = 0;
 
 	*ret = (struct gate_flight){0};
 	for (uint32_t i = 0; i < MIN(lanes, GATE_STREAMS_MAX - 1); i++) {
@@ -462,14 +492,19 @@ void gate_in_flight(struct gate *g, struct gate_flight *ret)
 		if (atomic_load_explicit(&lane->state, memory_order_acquire) == GATE_LANE_FREE)
 			continue;
 		uint64_t ns = gate_lane_in_flight(lane);
-		ret->sum += ns;
+		sums[lane->gpu] += ns;
+		fullest = MAX(fullest, sums[lane->gpu]);
+		if (lane->gpu != gpu)
+			continue;
 		if (ns > ret->most) {
 			ret->most = ns;
 			ret->longest = lane;
 		}
 		ret->done += atomic_load_explicit(&lane->record->done, memory_order_relaxed);
 	}
-	atomic_store_explicit(&g->page->in_flight_ns, ret->sum, memory_order_relaxed);
+	ret->sum = sums[gpu];
+	atomic_store_explicit(&g->page->in_flight_ns, fullest, memory_order_relaxed);
+	return fullest;
 }
 
 /* ---- strays -------------------------------------------------------------------------------- */

@@ -70,8 +70,17 @@ static CUresult launch_list(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsign
 	return local_end_all(&local, result, true);
 }
 
-/* A kernel on several devices at once passes the gate as its first part does; the others are
- * counted in their streams afterwards. */
+/* The first that the gate is for; 0: there is none. */
+static unsigned int launch_list_first(const CUDA_LAUNCH_PARAMS *list, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		if (gate_is_for_stream(gate_stream_of(list[i].hStream)))
+			return i;
+	return 0;
+}
+
+/* A kernel on several devices at once passes the gate as one part does; the others are counted in
+ * their streams afterwards. */
 CUresult gated_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count,
 						    unsigned int flags)
 {
@@ -79,12 +88,15 @@ CUresult gated_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, un
 
 	if (!list || !count)
 		return real_cuLaunchCooperativeKernelMultiDevice(list, count, flags);
-	gate_begin(&call, gate_stream_of(list[0].hStream),
-		   (struct gate_work){
-			   .what = (uintptr_t)list[0].function,
-			   .size = blocks(list[0].gridDimX, list[0].gridDimY, list[0].gridDimZ)});
+	unsigned int first = launch_list_first(list, count);
+	const CUDA_LAUNCH_PARAMS *part = &list[first];
+	gate_begin(
+		&call, gate_stream_of(part->hStream),
+		(struct gate_work){.what = (uintptr_t)part->function,
+				   .size = blocks(part->gridDimX, part->gridDimY, part->gridDimZ)});
 	CUresult result = launch_list(list, count, flags);
-	for (unsigned int i = 1; result == CUDA_SUCCESS && i < count; i++)
-		gate_count_more(&call, gate_stream_of(list[i].hStream));
+	for (unsigned int i = 0; result == CUDA_SUCCESS && i < count; i++)
+		if (i != first)
+			gate_count_more(&call, gate_stream_of(list[i].hStream));
 	return gate_end(&call, result);
 }

@@ -14,8 +14,13 @@
 #define GATE_SAMPLES 16u
 #define GATE_STRAYS 128u
 #define GATE_HOSTS_MAX 16u
+/* The ledger's, and one for all that it does not have. */
+#define GATE_GPUS_MAX (LEDGER_GPUS_MAX + 1u)
+#define GATE_GPU_NONE LEDGER_GPUS_MAX
 /* So much may be in flight by the estimate where a host function waits. */
 #define GATE_HOST_NS_MOST 2000000000ull
+/* And so many launches pass at a time: it needs some time to find what the thread holds free. */
+#define GATE_HOST_BURST 64u
 /* Room in flight where the daemon doesn't say. */
 #define GATE_BOUND_NS 4000000u
 
@@ -27,6 +32,7 @@ enum gate_context_state {
 
 struct gate_context {
 	CUcontext handle;          /* NULL: free; under gate.lock */
+	uint32_t gpu;              /* its number in the ledger, or GATE_GPU_NONE */
 	_Atomic uint32_t state;    /* enum gate_context_state */
 	struct gate_process *view; /* the page, mapped and registered once more for this context */
 	CUdeviceptr at;            /* of the view, as the GPU sees it */
@@ -48,6 +54,7 @@ struct gate_lane {
 	_Atomic uint32_t busy;
 	_Atomic uint32_t state;
 	struct gate_context *context;
+	uint32_t gpu;                /* the context's */
 	_Atomic uint64_t handed_ns;  /* estimates of all handed in */
 	_Atomic uint32_t done_units; /* of it, at the last marker seen done: GATE_UNIT_NS each */
 	_Atomic uint64_t ring[GATE_RING]; /* markers: number << 32 | handed in, in units */
@@ -57,6 +64,17 @@ struct gate_lane {
 	uint64_t waited_since, looked_at;
 };
 #define GATE_UNIT_NS 256u
+
+/* What a thread keeps of a GPU, while others want that. */
+struct gate_room {
+	uint64_t ns;         /* what it may hand in before it adds up what is in flight */
+	uint32_t stalls;     /* times in a row that it passed without room */
+	uint32_t stall_done; /* what was completed by then, of all that is in flight */
+	uint32_t helped;     /* how often that is to be quicker, as it helped */
+	uint32_t helped_by;  /* and what it begins with */
+	uint32_t ahead_done; /* completions when it passed because work was about to end */
+	bool ahead;          /* that was ever */
+};
 
 /* How long one kind of work takes. Read and written by all threads without a lock: what gets mixed
  * up is mended by the next sample. */
@@ -90,6 +108,7 @@ struct gate {
 	struct gate_process *page;
 	struct lock lock; /* the tables; never held over a call into the driver */
 	struct gate_local locals[GATE_THREADS_MAX];
+	struct gate_room rooms[GATE_THREADS_MAX][GATE_GPUS_MAX];
 	struct gate_lane lanes[GATE_STREAMS_MAX];
 	struct gate_context contexts[GATE_CONTEXTS_MAX];
 	struct gate_learned learned[1u << GATE_LEARNED_BITS];
@@ -144,6 +163,10 @@ void gate_look_after_daemon(struct gate *g);
 extern _Atomic bool gate_blocking_streams;
 /* The calling thread's record of work in that stream. NULL: all are taken. */
 struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream stream);
+/* From now on the thread takes the short way to it. */
+void gate_lane_aim(struct gate_local *l, struct gate_lane *lane, CUstream stream);
+/* The GPU of a stream that there may be no record for. */
+uint32_t gate_gpu_of_stream(struct gate *g, CUstream stream);
 static inline bool gate_lane_is(const struct gate_lane *lane, const struct gate_local *l,
 				CUstream stream)
 {
@@ -180,13 +203,14 @@ uint64_t gate_lane_in_flight(struct gate_lane *lane);
 /* What the calling thread handed in while nobody counted fills the bound until it is done.
  * `opened`: the gate has been open since. */
 void gate_lanes_count_own(struct gate *g, const struct gate_local *l, bool opened);
+/* On one GPU. */
 struct gate_flight {
-	uint64_t sum, most; /* of all lanes; of the one that has most */
+	uint64_t sum, most; /* of all its lanes; of the one that has most */
 	const struct gate_lane *longest;
 	uint32_t done; /* changes when something completes */
 };
-/* Says the sum in the page, too. */
-void gate_in_flight(struct gate *g, struct gate_flight *ret);
+/* Returns the sum of the GPU that has most in flight, which is said in the page, too. */
+uint64_t gate_in_flight(struct gate *g, uint32_t gpu, struct gate_flight *ret);
 /* Work without a record. */
 void gate_stray_note(struct gate *g, CUstream stream);
 /* Helper: has the driver asked about those. True: all of it is done. */
@@ -200,6 +224,19 @@ struct gate_relaxed {
 };
 bool gate_relax(struct gate_relaxed *r);
 void gate_relax_end(const struct gate_relaxed *r);
+
+/* gate_room.c */
+static inline struct gate_room *gate_room(struct gate *g, const struct gate_local *l,
+					  const struct gate_lane *lane)
+{
+	return &g->rooms[l->index][lane->gpu];
+}
+/* It adds up anew, on all GPUs. */
+void gate_room_forget(struct gate *g, const struct gate_local *l);
+/* Waits until `ns` more fit on the lane's GPU, with nothing locked and the thread in no launch.
+ * Gives up where nothing completes, or the gate is not contended any more. */
+void gate_room_make(struct gate *g, struct gate_local *l, const struct gate_lane *lane,
+		    uint64_t ns);
 
 /* gate_own.c */
 /* The calling thread has handed something in, while others want the GPU. */
