@@ -459,6 +459,9 @@ static void gpu_off(struct lease_table *t, struct lease_gpu *g, uint64_t now)
 		struct lease_client *c = g->seats[i]->client;
 
 		unreserve(t, c);
+		/* It may be due on its other GPUs now, which waited for this one. */
+		for (uint64_t gpus = c->gpus; gpus; gpus &= gpus - 1)
+			t->gpu[__builtin_ctzll(gpus)].dirty = true;
 		if (!(c->covers >> g->index & 1))
 			continue;
 		lease_charge(t, c, now);

@@ -341,6 +341,41 @@ static void a_new_promise_ends_an_open_end(void **state)
 	lease_sim_free(sim);
 }
 
+/* Whether it is granted a lease now. */
+static bool is_granted(struct lease_table *t, uint64_t id, uint64_t now)
+{
+	uint64_t next;
+	struct lease_action a;
+	bool granted = false;
+
+	while ((a = lease_next(t, now, &next)).kind != LEASE_NONE) {
+		if (a.kind == LEASE_GRANT)
+			lease_opened(t, a.id, now);
+		granted |= a.kind == LEASE_GRANT && a.id == id;
+	}
+	return granted;
+}
+
+/* It waited for a GPU whose time is not sliced any more: the others are its own at once. */
+static void a_gang_waits_for_no_gpu_that_is_off(void **state)
+{
+	struct lease_setting setting = {COMPUTE_STRICT, 250 * MS, LEASE_GRANULARITY_DEFAULT};
+	struct lease_setting off = {.mode = COMPUTE_OFF};
+	struct lease_table *t = lease_table_new();
+
+	lease_set(t, 0, &setting, 0);
+	lease_set(t, 1, &setting, 0);
+	assert_int_equal(lease_client_add(t, 1, 0, 1, 500000, 0), 0);
+	assert_int_equal(lease_client_add(t, 2, 0, 3, 500000, 0), 0);
+	lease_wants(t, 1, true, 0);
+	assert_true(is_granted(t, 1, 0));
+	lease_wants(t, 2, true, 1 * MS);
+	assert_false(is_granted(t, 2, 1 * MS));
+	lease_set(t, 0, &off, 2 * MS);
+	assert_true(is_granted(t, 2, 2 * MS));
+	lease_table_free(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -352,6 +387,7 @@ int main(void)
 		cmocka_unit_test(what_is_promised_is_not_given_away),
 		cmocka_unit_test(promises_are_as_sleeping_clients),
 		cmocka_unit_test(a_new_promise_ends_an_open_end),
+		cmocka_unit_test(a_gang_waits_for_no_gpu_that_is_off),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
