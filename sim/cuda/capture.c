@@ -370,6 +370,25 @@ CUresult capture_check_unsafe(void)
 	return result;
 }
 
+/* Whoever waits for a whole device spoils what is captured on it, in any mode of either thread:
+ * measured by others (ROCm/rocm-systems #4508 and #8338, on two GPUs; NVIDIA/TensorRT #2888). */
+CUresult capture_check_wait_all(const struct device *device)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!__atomic_load_n(&sessions, __ATOMIC_RELAXED))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&driver.lock);
+	for (struct capture_session *s = sessions; s; s = s->next) {
+		if (s->origin->ctx->device != device)
+			continue;
+		s->invalid = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	pthread_mutex_unlock(&driver.lock);
+	return result;
+}
+
 void capture_abandon(CUstream stream)
 {
 	pthread_mutex_lock(&driver.lock);

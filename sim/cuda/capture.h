@@ -7,6 +7,7 @@
 
 /* What a stream's part in a capture is; struct CUstream_st.capture. */
 struct capture;
+struct device;
 
 /* Whether what the stream is told now becomes a node. */
 bool capture_is_on(CUstream stream);
@@ -24,8 +25,17 @@ bool capture_takes_alloc(CUstream stream, CUmemoryPool pool, size_t bytes, CUdev
 			 CUresult *ret);
 /* Whether a call that waits for the stream is allowed now; it invalidates a capture. */
 CUresult capture_check_sync(CUstream stream);
-/* Whether the calling thread may make a call that captures do not know (cuMemAlloc). */
+/* Whether the calling thread may make a call that captures do not know (cuMemAlloc, and all that
+ * asks or tells pools something); it invalidates a capture. */
 CUresult capture_check_unsafe(void);
+#define RETURN_IF_CAPTURE_FORBIDS()                        \
+	do {                                               \
+		CUresult unsafe_ = capture_check_unsafe(); \
+		if (unsafe_ != CUDA_SUCCESS)               \
+			return unsafe_;                    \
+	} while (0)
+/* Whether all of a device may be waited for now; it invalidates the captures there. */
+CUresult capture_check_wait_all(const struct device *device);
 /* The stream goes away: so does its part. */
 void capture_abandon(CUstream stream);
 /* The event stands for something else, or goes away. */

@@ -80,7 +80,7 @@ CUresult cuCtxSetFlags(unsigned int flags)
 CUresult cuCtxSynchronize(void)
 {
 	API_BEGIN_CONTEXT(ctx);
-	CUresult result = capture_check_unsafe();
+	CUresult result = capture_check_wait_all(ctx->device);
 	return result == CUDA_SUCCESS ? context_synchronize(ctx) : result;
 }
 
@@ -88,6 +88,8 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
 {
 	API_BEGIN();
 	CUresult result = context_or_current(&ctx);
+	if (result == CUDA_SUCCESS)
+		result = capture_check_wait_all(ctx->device);
 	return result == CUDA_SUCCESS ? context_synchronize(ctx) : result;
 }
 

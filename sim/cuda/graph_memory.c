@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
+#include "cuda/capture.h"
 #include "cuda/foreign.h"
 #include "cuda/graph.h"
 #include "cuda/memory.h"
@@ -206,12 +207,14 @@ void graph_memory_unref(struct graph_memory *memory)
 	pthread_mutex_unlock(&memory_lock);
 }
 
+/* Captures are taken to forbid what asks or tells graphs' memory something as they do for pools. */
 CUresult cuDeviceGraphMemTrim(CUdevice dev)
 {
 	API_BEGIN();
 	struct device *device = device_find(dev);
 	if (!device)
 		return CUDA_ERROR_INVALID_DEVICE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	pthread_mutex_lock(&memory_lock);
 	for (struct graph_memory *m = memories; m; m = m->next)
 		if (m->device == device && !m->is_used)
@@ -227,6 +230,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attribu
 	API_BEGIN();
 	if (!value || !device_find(dev))
 		return value ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	pthread_mutex_lock(&memory_lock);
 	switch (attribute) {
 	case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
@@ -261,6 +265,7 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attribu
 	if (attribute != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH &&
 	    attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
 		return CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	pthread_mutex_lock(&memory_lock);
 	if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
 		sums[dev].used_high = sums[dev].used;

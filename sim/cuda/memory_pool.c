@@ -300,6 +300,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 	API_BEGIN();
 	if (!handle_is(pool, HANDLE_POOL))
 		return CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	pthread_mutex_lock(&pool_lock);
 	pool_trim(pool, keep);
 	pthread_mutex_unlock(&pool_lock);

@@ -1,4 +1,7 @@
-/* What programs ask of pools: making them, attributes, access, sharing between processes. */
+/* What programs ask of pools: making them, attributes, access, sharing between processes. Where a
+ * capture forbids its thread what it does not know, it forbids all of these: of attributes
+ * NVIDIA/cccl #11360 says so, and ROCm/rocm-systems #7845 does so for the others to be alike. To
+ * find a device's pool is allowed. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/macros.h"
+#include "cuda/capture.h"
 #include "cuda/context.h"
 #include "cuda/handle.h"
 #include "cuda/pool_private.h"
@@ -40,6 +44,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 	CUresult result = pool ? props_check(props, &device) : CUDA_ERROR_INVALID_VALUE;
 	if (result != CUDA_SUCCESS)
 		return result;
+	RETURN_IF_CAPTURE_FORBIDS();
 	CUmemoryPool made = pool_create(device, props);
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -52,6 +57,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 	POOL_OR_RETURN(pool);
 	if (pool->is_default)
 		return CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	pthread_mutex_lock(&driver.lock);
 	for (int i = 0; i < driver.device_count; i++)
 		if (driver.devices[i].current_pool == pool)
@@ -161,6 +167,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 	uint64_t *counter = pool_counter(pool, attribute);
 	if (!value || (!counter && !is_reuse(attribute)))
 		return CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	pthread_mutex_lock(&pool_lock);
 	if (counter)
 		*(cuuint64_t *)value = *counter;
@@ -178,6 +185,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 	POOL_OR_RETURN(pool);
 	if (!value)
 		return CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	pthread_mutex_lock(&pool_lock);
 	if (is_reuse(attribute))
 		pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] =
@@ -199,6 +207,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_
 	POOL_OR_RETURN(pool);
 	if (!map)
 		return CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	for (size_t i = 0; i < count; i++) {
 		struct device *device = device_find(map[i].location.id);
 
@@ -220,6 +229,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLo
 	struct device *device = device_find(location->id);
 	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !device)
 		return CUDA_ERROR_INVALID_DEVICE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	bool may = device == pool->device || pool->peers >> device->ordinal & 1;
 	*flags = may ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return CUDA_SUCCESS;
@@ -241,6 +251,7 @@ CUresult cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(pool->props.handleTypes & type))
 		return CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	const struct pool_file file = {POOL_FILE_MAGIC, pool->device->wire, pool->props};
 	cleanup_close int fd = memfd_create("gpu-pool", MFD_CLOEXEC);
 	if (fd < 0 || write_all(fd, &file, sizeof(file)) < 0)
@@ -258,6 +269,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
 	API_BEGIN();
 	if (!pool || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	if (pread((int)(intptr_t)handle, &file, sizeof(file), 0) != sizeof(file) ||
 	    file.magic != POOL_FILE_MAGIC)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -287,6 +299,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr addres
 	API_BEGIN();
 	if (!data || !range_find(address, &range) || range.kind != RANGE_POOL)
 		return CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	const struct piece *piece = range.owner;
 	if (!piece->segment || !piece->pool->props.handleTypes)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -310,6 +323,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
 	POOL_OR_RETURN(pool);
 	if (!address || !data || !pool->is_imported)
 		return CUDA_ERROR_INVALID_VALUE;
+	RETURN_IF_CAPTURE_FORBIDS();
 	memcpy(&pointer, data, sizeof(pointer));
 	if (client_memory_import(driver.client, pointer.token, &import) < 0)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -165,6 +165,20 @@ void gate_count_more(const struct gate_call *c, CUstream stream);
 void gate_capture_begins(void);
 void gate_capture_begun(void);
 void gate_capture_ended(void);
+extern __attribute__((visibility("hidden"))) _Atomic uint32_t gate_captures;
+/* Around calls of the front's own that must not meet a capture, and the look at gate_captures
+ * before them: one that begins meanwhile waits for their end. False: one is just beginning, and
+ * they are not to be made now. */
+bool gate_look_begin(void);
+void gate_look_end(void);
+/* While captures are going on in the process, own calls of the driver must not disturb them: around
+ * those that relaxed mode allows. False: one is just beginning, and nothing is to be called. */
+struct gate_relaxed {
+	bool changed;
+	CUstreamCaptureMode before;
+};
+bool gate_relax(struct gate_relaxed *r);
+void gate_relax_end(const struct gate_relaxed *r);
 /* Whether what is handed into it becomes part of a graph. */
 bool gate_is_capturing(CUstream stream);
 /* From now on launches of this process come to gated_X, or not any more: local_is_watched. */

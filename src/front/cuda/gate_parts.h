@@ -150,12 +150,6 @@ static inline struct gate_local *gate_local_find(void)
 	return gate_self->record ? gate_self : NULL;
 }
 struct gate_local *gate_local_take(struct gate *g);
-extern __attribute__((visibility("hidden"))) _Atomic uint32_t gate_captures;
-/* Around calls of the front's own that must not meet a capture, and the look at gate_captures
- * before them: one that begins meanwhile waits for their end. False: one is just beginning, and
- * they are not to be made now. */
-bool gate_look_begin(void);
-void gate_look_end(void);
 /* Looks whether the daemon is there; where it has been gone for a second, opens a closed gate. */
 void gate_look_after_daemon(struct gate *g);
 
@@ -215,15 +209,6 @@ uint64_t gate_in_flight(struct gate *g, uint32_t gpu, struct gate_flight *ret);
 void gate_stray_note(struct gate *g, CUstream stream);
 /* Helper: has the driver asked about those. True: all of it is done. */
 bool gate_strays_look(struct gate *g);
-
-/* While captures are going on in the process, own calls of the driver must not disturb them. False:
- * one is just beginning, and nothing is to be called. */
-struct gate_relaxed {
-	bool changed;
-	CUstreamCaptureMode before;
-};
-bool gate_relax(struct gate_relaxed *r);
-void gate_relax_end(const struct gate_relaxed *r);
 
 /* gate_room.c */
 static inline struct gate_room *gate_room(struct gate *g, const struct gate_local *l,

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "front/books.h"
+#include "front/cuda/gate.h"
 #include "front/cuda/hooks.h"
 #include "front/cuda/library_use.h"
 
@@ -22,6 +23,18 @@
 struct holding {
 	uint64_t reserved, used;
 };
+
+static void doze(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = DOZE_NS}, NULL);
+}
+
+/* Captures forbid to ask pools, and to trim them, which is not the program's doing here. */
+static void relax(struct gate_relaxed *r)
+{
+	while (!gate_relax(r))
+		doze();
+}
 
 static CUresult ask(struct holding *h, enum object_kind kind, uint64_t handle)
 {
@@ -47,8 +60,13 @@ static CUresult ask(struct holding *h, enum object_kind kind, uint64_t handle)
  * False: the driver does not say, as after a kernel's fault: then what is held is held still. */
 static bool holding_of(struct holding *h, enum object_kind kind, uint64_t handle)
 {
+	struct gate_relaxed relaxed;
+
 	*h = (struct holding){0};
-	switch (ask(h, kind, handle)) {
+	relax(&relaxed);
+	CUresult result = ask(h, kind, handle);
+	gate_relax_end(&relaxed);
+	switch (result) {
 	case CUDA_SUCCESS:
 		return true;
 	case CUDA_ERROR_INVALID_VALUE:
@@ -102,11 +120,6 @@ static int settle(struct process *p, enum object_kind kind, uint64_t handle, boo
 	if (h.reserved > h.used)
 		atomic_store(&p->growing_restless, true);
 	return r;
-}
-
-static void doze(void)
-{
-	nanosleep(&(struct timespec){.tv_nsec = DOZE_NS}, NULL);
 }
 
 /* Such calls wait while one is to be alone; not for ever. */
@@ -295,16 +308,31 @@ CUresult grow_waited(struct process *waiting, CUresult result)
 	return result;
 }
 
-/* The capture of another thread forbids what waits, where it has not said otherwise. */
+uint64_t grow_pool_used(CUmemoryPool pool)
+{
+	struct holding h;
+
+	return holding_of(&h, OBJECT_POOL, (uintptr_t)pool) ? h.used : 0;
+}
+
+/* Whoever waits for all of a context spoils each capture on its device, in whatever mode. */
+static CUresult synchronize(void)
+{
+	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+
+	if (!gate_look_begin())
+		return result;
+	if (!atomic_load(&gate_captures))
+		result = real_cuCtxSynchronize();
+	gate_look_end();
+	return result;
+}
+
 bool grow_quiesce(void)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	struct process *waiting = grow_waits_begin();
-	bool exchanged = real_cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
-	CUresult result = real_cuCtxSynchronize();
+	CUresult result = synchronize();
 
-	if (exchanged)
-		real_cuThreadExchangeStreamCaptureMode(&mode);
 	if (waiting)
 		grow_settle_all(waiting);
 	grow_waits_end(waiting);
@@ -447,15 +475,18 @@ void grow_settle_all(struct process *p)
 static void trim(struct process *p, const struct object *object)
 {
 	struct process *waiting = grow_waits_begin();
+	struct gate_relaxed relaxed;
 	uint64_t nothing = 0;
 
 	enter(p, object->kind);
+	relax(&relaxed);
 	if (object->kind == OBJECT_POOL) {
 		real_cuMemPoolTrimTo((CUmemoryPool)(uintptr_t)object->handle, 0);
 	} else {
 		books_graphs_changed(p);
 		real_cuDeviceGraphMemTrim((CUdevice)object->handle);
 	}
+	gate_relax_end(&relaxed);
 	settle(p, object->kind, object->handle, true, &nothing);
 	leave(p, object->kind, false);
 	grow_waits_end(waiting);

@@ -33,8 +33,11 @@ CUresult grow_begin_alone(struct growing *g, struct process *p, enum object_kind
 /* Books what is held now. False: it grew beyond what was reserved and the slice has no room for
  * that. */
 bool grow_end(struct growing *g);
-/* Waits until what was freed in the order of streams is free. False: it cannot. */
+/* Waits until what was freed in the order of streams is free. False: it cannot, or may not, as
+ * captures are going on. */
 bool grow_quiesce(void);
+/* What is allocated from a pool; 0 where the driver does not say. */
+uint64_t grow_pool_used(CUmemoryPool pool);
 
 /* Memory may have been freed in one: look again at each synchronisation, until nothing is free in
  * it. */

@@ -347,7 +347,7 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 	if (!p)
 		return real_cuMemPoolDestroy(pool);
 	if (atomic_load(&p->managed_count))
-		real_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+		used = grow_pool_used(pool);
 	books_call_begin(p);
 	bool parting = books_parting_begin(p);
 	books_pool_ending(p, key_of(pool), &known);
