@@ -242,6 +242,23 @@ static void test_pointers_to_functions(void **state)
 	assert_int_equal(device.result.fault, PTX_FAULT_ILLEGAL_CALL);
 }
 
+/* A pointer from memory may be all that a kernel knows of functions: its calls need a stack too. */
+static void test_pointers_from_memory(void **state)
+{
+	device_load(&device, MODULE
+		    ".func (.reg .u32 y) deep(.reg .u32 x)\n{ .local .b8 room[500];\n"
+		    "add.u32 y, x, 7; ret; }\n"
+		    ".visible .entry give(.param .u64 p)\n{ .reg .u64 %d<2>;\n"
+		    "ld.param.u64 %d0, [p]; mov.u64 %d1, deep; st.global.u64 [%d0], %d1; ret; }\n"
+		    ".visible .entry take(.param .u64 p)\n{ .reg .u64 %d<2>; .reg .u32 %r;\n"
+		    "ld.param.u64 %d0, [p]; ld.global.u64 %d1, [%d0];\n"
+		    "proto: .callprototype (.reg .u32 _) _ (.reg .u32 _);\n"
+		    "call (%r), %d1, (5), proto; st.global.u32 [%d0], %r; ret; }\n");
+	device_must_run(&device, "give", 1, 1, 1, out);
+	device_must_run(&device, "take", 1, 1, 1, out);
+	assert_int_equal(words[0], 12);
+}
+
 static void test_printf(void **state)
 {
 	must_run_body(".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n"
@@ -448,6 +465,7 @@ int main(void)
 		TEST(test_recursion),
 		TEST(test_stack_overflow),
 		TEST(test_pointers_to_functions),
+		TEST(test_pointers_from_memory),
 		TEST(test_printf),
 		TEST(test_barriers),
 		TEST(test_barrier_in_both_arms),
