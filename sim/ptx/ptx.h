@@ -90,7 +90,7 @@ struct ptx_variable_info {
 	enum ptx_space space;
 	uint64_t size; /* bytes, >= 1 */
 	uint32_t align;
-	bool visible; /* .visible, .weak or .common: what a look-up by name may return */
+	bool visible; /* .visible, .weak or .common */
 };
 
 size_t ptx_module_variable_count(const struct ptx_module *module);
