@@ -26,7 +26,7 @@ bool capture_takes_alloc(CUstream stream, CUmemoryPool pool, size_t bytes, CUdev
 CUresult capture_check_sync(CUstream stream);
 /* Whether the calling thread may make a call that captures do not know (cuMemAlloc). */
 CUresult capture_check_unsafe(void);
-/* The stream goes away: so does its part. */
+/* The stream goes away: the capture that began in it ends, any other keeps what it did. */
 void capture_abandon(CUstream stream);
 /* The event stands for something else, or goes away. */
 void capture_forget_event(CUevent event);
