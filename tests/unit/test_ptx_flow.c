@@ -187,6 +187,112 @@ static void test_lock_in_a_warp(void **state)
 	}
 }
 
+/* --- mbarrier */
+
+#define MBARRIER ".shared .align 8 .b64 bar; .shared .b32 sum;\n"
+#define MBARRIER_INIT_BY_0(count)                                                              \
+	"setp.ne.u32 %p7, %r3, 0; @%p7 bra made; mbarrier.init.shared.b64 [bar], " count ";\n" \
+	"made: bar.sync 0;\n"
+
+/* Arrivals, then what each waits for; also where the lanes of a warp go different ways, and through
+ * a generic address. */
+static void test_mbarrier_phases(void **state)
+{
+	must_run_body(
+		MBARRIER,
+		MBARRIER_INIT_BY_0(
+			"%r2") "mov.u32 %r10, 0;\n"
+			       "mov.u64 %d3, bar; cvta.shared.u64 %d3, %d3;\n"
+			       "round: atom.shared.add.u32 %r11, [sum], 1;\n"
+			       "setp.lt.u32 %p1, %r3, 20; @%p1 bra first;\n"
+			       "mbarrier.arrive.release.cta.b64 %d0, [%d3]; bra again;\n"
+			       "first: mbarrier.arrive.shared::cta.b64 %d0, [bar], 1;\n"
+			       "again: mbarrier.test_wait.shared.b64 %p2, [bar], %d0; @!%p2 bra "
+			       "again;\n"
+			       "and.b32 %r12, %r10, 1;\n"
+			       "mbarrier.try_wait.parity.acquire.cta.shared.b64 %p3, [bar], %r12, "
+			       "1000;\n"
+			       "@!%p3 trap;\n"
+			       "ld.shared.u32 %r9, [sum]; bar.sync 0;\n"
+			       "add.u32 %r10, %r10, 1; setp.lt.u32 %p4, %r10, 3; @%p4 bra round;",
+		2, 100);
+	for (uint32_t i = 0; i < 200; i++)
+		assert_int_equal(words[i], 300);
+}
+
+/* What a state tells, dropped arrivals, bytes that are waited for: one thread, bit by bit. */
+static void test_mbarrier_counts(void **state)
+{
+	must_run_body(
+		MBARRIER,
+		"mov.u32 %r9, 0; mbarrier.init.shared.b64 [bar], 5;\n"
+		/* 5, 3 are to come; not over. */
+		"mbarrier.arrive.noComplete.release.cta.shared.b64 %d0, [bar], 2;\n"
+		"mbarrier.pending_count.b64 %r10, %d0; mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		"mbarrier.arrive_drop.shared.b64 %d1, [bar];\n"
+		"mbarrier.pending_count.b64 %r10, %d1; mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		"mbarrier.test_wait.shared.b64 %p1, [bar], %d0; selp.u32 %r10, 1, 0, %p1;\n"
+		"mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		/* The last two are there, the bytes are not. */
+		"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 64;\n"
+		"mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16; mbarrier.arrive.shared.b64 _, "
+		"[bar];\n"
+		"mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r10, 1, 0, %p1;\n"
+		"mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		"mbarrier.complete_tx.shared.b64 [bar], 80;\n"
+		"mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r10, 1, 0, %p1;\n"
+		"mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		/* The next one waits for one less. */
+		"mbarrier.arrive.shared.b64 %d0, [bar], 4;\n"
+		"mbarrier.pending_count.b64 %r10, %d0; mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		"mbarrier.test_wait.shared.b64 %p1, [bar], %d0; selp.u32 %r10, 1, 0, %p1;\n"
+		"mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		"mbarrier.inval.shared.b64 [bar];",
+		1, 1);
+	assert_int_equal(words[0], 5300141);
+}
+
+/* Copies count as one more arrival, unless they are among those expected. */
+static void test_mbarrier_copies(void **state)
+{
+	must_run_body(
+		MBARRIER ".shared .align 16 .b32 got[64];\n",
+		MBARRIER_INIT_BY_0("128") "mov.u32 %r4, got; mad.lo.u32 %r4, %r3, 4, %r4; "
+					  "st.global.u32 [%o], %r0;\n"
+					  "cp.async.ca.shared.global [%r4], [%o], 4;\n"
+					  "cp.async.mbarrier.arrive.shared.b64 [bar];\n"
+					  "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [bar];\n"
+					  "mbarrier.arrive.shared.b64 %d0, [bar];\n"
+					  "again: mbarrier.try_wait.shared.b64 %p1, [bar], %d0; "
+					  "@!%p1 bra again;\n"
+					  "xor.b32 %r5, %r3, 63; mov.u32 %r4, got; mad.lo.u32 %r4, "
+					  "%r5, 4, %r4;\n"
+					  "ld.shared.u32 %r9, [%r4];",
+		1, 64);
+	for (uint32_t i = 0; i < 64; i++)
+		assert_int_equal(words[i], 63 - i);
+}
+
+static void test_mbarrier_errors(void **state)
+{
+	static const struct {
+		const char *body;
+		enum ptx_fault_kind fault;
+	} cases[] = {
+		{"mbarrier.init.shared.b64 [bar], 0;", PTX_FAULT_TRAP},
+		{"mbarrier.init.shared.b64 [bar], 1048576;", PTX_FAULT_TRAP},
+		{"mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.shared.b64 _, [bar], 2;",
+		 PTX_FAULT_TRAP},
+		{"mbarrier.init.shared.b64 [bar+4], 1;", PTX_FAULT_MISALIGNED_ADDRESS},
+		{"mbarrier.init.b64 [%o], 1;", PTX_FAULT_ILLEGAL_ADDRESS},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		assert_int_equal(run_body(MBARRIER, cases[i].body, 1, 1), -EFAULT);
+		assert_int_equal(device.result.fault, cases[i].fault);
+	}
+}
+
 /* --- calls */
 
 #define FIBONACCI                                                                             \
@@ -466,6 +572,10 @@ int main(void)
 		TEST(test_stack_overflow),
 		TEST(test_pointers_to_functions),
 		TEST(test_pointers_from_memory),
+		TEST(test_mbarrier_phases),
+		TEST(test_mbarrier_counts),
+		TEST(test_mbarrier_copies),
+		TEST(test_mbarrier_errors),
 		TEST(test_printf),
 		TEST(test_barriers),
 		TEST(test_barrier_in_both_arms),
