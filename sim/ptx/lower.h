@@ -125,6 +125,8 @@ enum special {
 	SPECIAL_LANEMASK_GT,
 	SPECIAL_DYNAMIC_SHARED,
 	SPECIAL_TOTAL_SHARED,
+	SPECIAL_WORKSPACE_HI,
+	SPECIAL_WORKSPACE_LO,
 };
 /* Bytes: 4 or 8. */
 unsigned special_size(int special);

@@ -187,6 +187,37 @@ static void test_lock_in_a_warp(void **state)
 	}
 }
 
+/* How cooperative_groups has a whole grid meet: by a word of the workspace that the driver names in
+ * %envreg1 and 2, whose upper bit changes when all are there. */
+static void test_grid_sync(void **state)
+{
+	const char *body =
+		"mov.u32 %r4, %envreg2; cvt.u64.u32 %d0, %r4; mov.u32 %r4, %envreg1; cvt.u64.u32 "
+		"%d1, %r4;\n"
+		"bfi.b64 %d0, %d1, %d0, 32, 32; setp.ne.s64 %p0, %d0, 0; @%p0 bra known; trap; "
+		"known:\n"
+		"st.global.u32 [%o], %r0; mov.u32 %r7, %nctaid.x; bar.sync 0; setp.ne.u32 %p1, "
+		"%r3, 0;\n"
+		"@%p1 bra met; sub.u32 %r5, 0x80000001, %r7; setp.eq.u32 %p2, %r1, 0;\n"
+		"selp.b32 %r5, %r5, 1, %p2; atom.add.release.gpu.u32 %r6, [%d0+4], %r5;\n"
+		"again: ld.acquire.gpu.u32 %r8, [%d0+4]; xor.b32 %r8, %r8, %r6; setp.gt.s32 %p3, "
+		"%r8, -1;\n"
+		"@%p3 bra again; met: bar.sync 0;\n"
+		/* What the next block's first thread has written. */
+		"add.u32 %r4, %r1, 1; rem.u32 %r4, %r4, %r7; mul.lo.u32 %r4, %r4, %r2;\n"
+		"mad.wide.u32 %d2, %r4, 4, %base; ld.global.u32 %r9, [%d2];\n"
+		"add.u64 %o, %o, 4096;";
+
+	device.launch.resident_blocks = 6;
+	device.launch.cooperative = true;
+	must_run_body("", body, 6, 40);
+	for (uint32_t i = 0; i < 240; i++)
+		assert_int_equal(words[1024 + i], (i / 40 + 1) % 6 * 40);
+	device.launch.cooperative = false;
+	assert_int_equal(run_body("", body, 6, 40), -EFAULT);
+	assert_int_equal(device.result.fault, PTX_FAULT_TRAP);
+}
+
 /* --- mbarrier */
 
 #define MBARRIER ".shared .align 8 .b64 bar; .shared .b32 sum;\n"
@@ -572,6 +603,7 @@ int main(void)
 		TEST(test_stack_overflow),
 		TEST(test_pointers_to_functions),
 		TEST(test_pointers_from_memory),
+		TEST(test_grid_sync),
 		TEST(test_mbarrier_phases),
 		TEST(test_mbarrier_counts),
 		TEST(test_mbarrier_copies),
