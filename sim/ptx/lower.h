@@ -91,6 +91,23 @@ enum mbarrier_action {
 	MBARRIER_TEST_PARITY,
 };
 
+enum wmma_matrix {
+	WMMA_A,
+	WMMA_B,
+	WMMA_C, /* and the result */
+};
+
+/* In module->extra, as words: what a wmma instruction says and the registers it names. */
+struct wmma {
+	uint32_t written, read; /* registers */
+	uint32_t m, n, k;
+	uint32_t matrix, by_column; /* load, store */
+	uint32_t saturates;
+	uint32_t type_in, type_c, type_d;
+	uint32_t a_registers, b_registers;
+	uint32_t refs[4 * 8]; /* only as many as there are */
+};
+
 enum special {
 	SPECIAL_TID_X, /* x y z stand together */
 	SPECIAL_TID_Y,
@@ -202,7 +219,7 @@ struct lower_rule {
 /* Ended by a rule without a name. */
 extern const struct lower_rule lower_rules_int[], lower_rules_float[], lower_rules_compare[],
 	lower_rules_move[], lower_rules_memory[], lower_rules_flow[], lower_rules_warp[],
-	lower_rules_mbarrier[];
+	lower_rules_mbarrier[], lower_rules_wmma[];
 /* add, sub, mul, mad, div, min, max, abs, neg of floating point types. */
 void lower_float_arith(struct compiler *c, enum type type);
 /* cp.async.mbarrier (lower_mbarrier.c). */
