@@ -98,7 +98,8 @@ void capture_end(struct capture_session *session)
 	}
 	for (part = session->parts; part; part = next) {
 		next = part->next;
-		part->stream->capture = NULL;
+		if (part->stream)
+			part->stream->capture = NULL;
 		free(part->last.nodes);
 		free(part);
 	}
@@ -151,7 +152,7 @@ static struct capture_session *implicit_capture(CUstream stream)
 		return NULL;
 	for (struct capture_session *s = sessions; s; s = s->next)
 		for (struct capture *p = s->parts; p; p = p->next)
-			if (p->stream->ctx == stream->ctx &&
+			if (p->stream && p->stream->ctx == stream->ctx &&
 			    !(p->stream->flags & CU_STREAM_NON_BLOCKING))
 				return s;
 	return NULL;
@@ -396,17 +397,9 @@ void capture_abandon(CUstream stream)
 	if (part) {
 		struct capture_session *session = part->session;
 
-		session->invalid = true;
-		for (struct capture **link = &session->parts; *link; link = &(*link)->next) {
-			if (*link == part) {
-				*link = part->next;
-				break;
-			}
-		}
-		free(part->last.nodes);
-		free(part);
+		part->stream = NULL;
 		stream->capture = NULL;
-		if (!session->parts || stream == session->origin) {
+		if (stream == session->origin) {
 			if (session->own_graph)
 				graph_free(session->graph);
 			capture_end(session);

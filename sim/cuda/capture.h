@@ -36,7 +36,7 @@ CUresult capture_check_unsafe(void);
 	} while (0)
 /* Whether all of a device may be waited for now; it invalidates the captures there. */
 CUresult capture_check_wait_all(const struct device *device);
-/* The stream goes away: so does its part. */
+/* The stream goes away: the capture that began in it ends, any other keeps what it did. */
 void capture_abandon(CUstream stream);
 /* The event stands for something else, or goes away. */
 void capture_forget_event(CUevent event);

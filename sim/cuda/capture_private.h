@@ -23,7 +23,7 @@ struct capture_session {
 struct capture {
 	struct capture *next;
 	struct capture_session *session;
-	CUstream stream;
+	CUstream stream;      /* NULL: destroyed; what it did is still to be joined */
 	struct node_set last; /* what its next node depends on */
 };
 

@@ -2,6 +2,7 @@
  * (cubin) is not for a simulated GPU. */
 #include <errno.h>
 #include <lz4.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +85,20 @@ static CUresult entry_text(const struct fatbin_entry *entry, char **ret)
 	return CUDA_SUCCESS;
 }
 
+/* Saying so once saves a hunt: the program's own words are mostly just the error's name. */
+static CUresult no_text(void)
+{
+	static bool said;
+
+	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		fputs("libcuda.so.1 (simulated): this program brings machine code without PTX (a "
+		      "cubin; "
+		      "NVRTC and nvcc make one for an architecture sm_NN); simulated GPUs run PTX: "
+		      "compile for compute_NN.\n",
+		      stderr);
+	return CUDA_ERROR_NO_BINARY_FOR_GPU;
+}
+
 static CUresult fatbin_text(const struct fatbin_header *header, char **ret)
 {
 	const char *at = (const char *)header + header->header_size, *end = at + header->size;
@@ -101,7 +116,7 @@ static CUresult fatbin_text(const struct fatbin_header *header, char **ret)
 			best = entry;
 		at += entry->header_size + entry->size;
 	}
-	return best ? entry_text(best, ret) : CUDA_ERROR_NO_BINARY_FOR_GPU;
+	return best ? entry_text(best, ret) : no_text();
 }
 
 /* PTX begins with comments and directives: look for the first that must be there. */
@@ -128,7 +143,7 @@ CUresult image_text(const void *image, char **ret_text)
 	if (magic == FATBIN_MAGIC)
 		return fatbin_text(image, ret_text);
 	if (memcmp(image, "\177ELF", 4) == 0)
-		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+		return no_text();
 	if (!looks_like_text(image))
 		return CUDA_ERROR_INVALID_IMAGE;
 	return text_copy(image, strlen(image), ret_text);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cuda/context.h"
 #include "cuda/driver.h"
@@ -236,6 +237,10 @@ CUresult cuGetErrorString(CUresult error, const char **text)
 	return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* NVRTC and nvJitLink ask for this one, and do without it. */
+static const unsigned char compilers_table[16] = {0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41,
+						  0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3, 0x28};
+
 /* The vendor's runtime wants private tables from here. There are none, and saying so once saves
  * its user a hunt. */
 CUresult cuGetExportTable(const void **table, const CUuuid *id)
@@ -245,7 +250,8 @@ CUresult cuGetExportTable(const void **table, const CUuuid *id)
 	if (!table || !id)
 		return CUDA_ERROR_INVALID_VALUE;
 	*table = NULL;
-	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+	if (memcmp(id, compilers_table, sizeof(compilers_table)) != 0 &&
+	    !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
 		fputs("libcuda.so.1 (simulated): this program uses the CUDA runtime (libcudart, "
 		      "PyTorch), which needs private tables of the vendor's driver; the simulated "
 		      "driver has only the public driver API. Use a real GPU for it.\n",

@@ -261,6 +261,7 @@ CUresult op_kernel_run(struct lane *lane, struct op_kernel *k)
 		.params = k->params,
 		.param_bytes = k->param_bytes,
 		.stack_bytes = (uint32_t)running.ctx->limits[CU_LIMIT_STACK_SIZE],
+		.cooperative = k->cooperative,
 		.resident_blocks = k->cooperative ? k->grid[0] * k->grid[1] * k->grid[2] : 0,
 		.sm_count = device->sm_count,
 		.clock_khz = device->model->clock_sm_mhz * 1000,

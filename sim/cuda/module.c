@@ -260,9 +260,11 @@ CUfunction module_function(CUmodule module, const char *name)
 
 CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, size_t *size)
 {
+	/* Compilers leave .visible away in whole programs, and the vendor's driver finds those too.
+	 */
 	int index = ptx_module_variable_find(module->ptx, name);
 
-	if (index < 0 || !ptx_module_variable(module->ptx, (size_t)index)->visible)
+	if (index < 0)
 		return CUDA_ERROR_NOT_FOUND;
 	if (address)
 		*address = module->addresses[index];

@@ -160,6 +160,7 @@ enum intrinsic {
 struct function {
 	const char *name;
 	bool is_entry, is_extern, is_defined, visible, weak, called;
+	bool calls_pointers; /* itself: what it calls so it may know from memory alone */
 	size_t source;
 	uint32_t line;
 	uint32_t number; /* PTX_WINDOW_CODE + 16 * number is its address */

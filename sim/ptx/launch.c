@@ -565,6 +565,7 @@ static void size_launch(struct launch *launch)
 {
 	const struct ptx_launch *given = launch->given;
 	const struct function *kernel = launch->kernel;
+	bool calls = kernel->references || kernel->calls_pointers;
 	uint32_t stack = given->stack_bytes ? given->stack_bytes : STACK_BYTES_DEFAULT;
 	uint32_t local = ALIGN_UP(MAX(kernel->info.local_bytes, 16u), 16u);
 
@@ -575,7 +576,7 @@ static void size_launch(struct launch *launch)
 				       : kernel->info.shared_bytes;
 	launch->param_bytes = kernel->info.param_bytes;
 	/* A kernel that refers to functions may call through pointers, or recurse. */
-	launch->local_bytes = local + (kernel->references ? ALIGN_UP(stack, 16u) : 0);
+	launch->local_bytes = local + (calls ? ALIGN_UP(stack, 16u) : 0);
 }
 
 static int copy_params(struct launch *launch)

@@ -9,6 +9,7 @@
 
 /* Longest number that is read: decimal digits of a double beyond this change nothing. */
 #define NUMBER_CHARS 127
+#define WARP_SIZE 32
 
 void lexer_init(struct lexer *lexer, const char *text, size_t length)
 {
@@ -157,6 +158,15 @@ static void lex_word(struct lexer *lexer, struct token *token)
 		token->kind = TOKEN_BAD;
 }
 
+/* The one constant that has a name stands wherever a number may, and nothing else is called so. */
+static void lex_constant(struct token *token)
+{
+	if (token->kind != TOKEN_NAME || !token_is(token, "WARP_SZ"))
+		return;
+	token->kind = TOKEN_INT;
+	token->bits = WARP_SIZE;
+}
+
 void lexer_next(struct lexer *lexer, struct token *ret_token)
 {
 	char c;
@@ -170,6 +180,7 @@ void lexer_next(struct lexer *lexer, struct token *ret_token)
 		lex_number(lexer, ret_token);
 	} else if (is_name(c) || c == '%' || c == '.') {
 		lex_word(lexer, ret_token);
+		lex_constant(ret_token);
 		return;
 	} else if (c == '"') {
 		lex_string(lexer, ret_token);

@@ -9,7 +9,7 @@ enum token_kind {
 	TOKEN_END,
 	TOKEN_NAME,   /* identifier: foo, %r1, $L, _ */
 	TOKEN_DOT,    /* .word, without its dot in `text`; may hold "::" */
-	TOKEN_INT,    /* value in `bits` */
+	TOKEN_INT,    /* value in `bits`; WARP_SZ too */
 	TOKEN_FLOAT,  /* 0fXXXXXXXX (single) or 1.5, 0dXXXXXXXXXXXXXXXX (double): in `number` */
 	TOKEN_STRING, /* without its quotes */
 	TOKEN_PUNCT,  /* one character, in text[0] */

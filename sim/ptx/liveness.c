@@ -4,6 +4,7 @@
 
 #include "base/macros.h"
 #include "ptx/flow.h"
+#include "ptx/lower.h"
 
 /* Bits of all blocks' sets, beyond which pressure is not worth its cost: 64 MiB. */
 #define SET_BITS_MAX (1ULL << 29)
@@ -43,34 +44,65 @@ static void set_remove(struct liveness *l, uint64_t *set, value_ref ref)
 	set[i / 64] &= ~(1ULL << i % 64);
 }
 
+static void visit_matrices(struct liveness *l, const struct insn *insn, uint64_t *set, bool written,
+			   visit_fn fn)
+{
+	const struct wmma *w = (const void *)&l->c->module->extra[insn->extra];
+	uint32_t first = written ? 0 : w->written, count = written ? w->written : w->read;
+
+	for (uint32_t i = 0; i < count; i++)
+		visit(l, set, w->refs[first + i], fn);
+}
+
+static void visit_call(struct liveness *l, const struct insn *insn, uint64_t *set, bool written,
+		       visit_fn fn)
+{
+	const uint32_t *words = &l->c->module->extra[insn->extra];
+	uint32_t returned = words[0], arguments = words[1];
+	uint32_t first = written ? 0 : returned, last = written ? returned : returned + arguments;
+
+	for (uint32_t i = first; i < last; i++) {
+		if (words[2 + 3 * i])
+			visit(l, set, words[2 + 3 * i + 1], fn);
+	}
+}
+
+/* `step` words a register. */
+static void visit_vector(struct liveness *l, const struct insn *insn, uint64_t *set, uint32_t count,
+			 uint32_t step, visit_fn fn)
+{
+	const uint32_t *words = &l->c->module->extra[insn->extra];
+
+	for (uint32_t i = 0; i < count; i++)
+		visit(l, set, words[(size_t)step * i], fn);
+}
+
 /* What an instruction names besides dst and src. */
 static void visit_extra(struct liveness *l, const struct insn *insn, uint64_t *set, bool written,
 			visit_fn fn)
 {
-	bool stores = insn->op == OP_st_any || insn->op == OP_pack;
-	bool loads = insn->op == OP_ld_any || insn->op == OP_unpack;
-	bool pairs = insn->op == OP_st_any || insn->op == OP_ld_any;
-	bool calls = insn->op == OP_call || insn->op == OP_call_indirect;
-	const uint32_t *words;
-
-	if (!stores && !loads && !calls)
-		return;
-	words = &l->c->module->extra[insn->extra];
-	if (!calls && written == loads) {
-		uint32_t count = pairs ? insn->size[1] : insn->detail;
-
-		for (uint32_t i = 0; i < count; i++)
-			visit(l, set, words[pairs ? 2 * i : i], fn);
-	}
-	if (calls) {
-		uint32_t returned = words[0], arguments = words[1];
-		uint32_t first = written ? 0 : returned,
-			 last = written ? returned : returned + arguments;
-
-		for (uint32_t i = first; i < last; i++) {
-			if (words[2 + 3 * i])
-				visit(l, set, words[2 + 3 * i + 1], fn);
-		}
+	switch (insn->op) {
+	case OP_ld_any:
+	case OP_st_any:
+		if (written == (insn->op == OP_ld_any))
+			visit_vector(l, insn, set, insn->size[1], 2, fn);
+		break;
+	case OP_unpack:
+	case OP_pack:
+		if (written == (insn->op == OP_unpack))
+			visit_vector(l, insn, set, insn->detail, 1, fn);
+		break;
+	case OP_call:
+	case OP_call_indirect:
+		visit_call(l, insn, set, written, fn);
+		break;
+	case OP_wmma_load:
+	case OP_wmma_store:
+	case OP_wmma_mma:
+		visit_matrices(l, insn, set, written, fn);
+		break;
+	default:
+		break;
 	}
 }
 

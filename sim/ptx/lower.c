@@ -379,8 +379,9 @@ unsigned index_i6(struct compiler *c, enum type type)
 static const struct lower_rule *rule_find(const struct token *name)
 {
 	static const struct lower_rule *const groups[] = {
-		lower_rules_int,    lower_rules_float, lower_rules_compare, lower_rules_move,
-		lower_rules_memory, lower_rules_flow,  lower_rules_warp,
+		lower_rules_int,  lower_rules_float,    lower_rules_compare,
+		lower_rules_move, lower_rules_memory,   lower_rules_flow,
+		lower_rules_warp, lower_rules_mbarrier, lower_rules_wmma,
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(groups); i++) {

@@ -76,6 +76,38 @@ enum reduction {
 	REDUCE_MAX,
 };
 
+/* insn.type of mbarrier. */
+enum mbarrier_action {
+	MBARRIER_INIT,
+	MBARRIER_INVAL,
+	MBARRIER_EXPECT_TX,
+	MBARRIER_COMPLETE_TX,
+	MBARRIER_ARRIVE,
+	MBARRIER_ARRIVE_TX,
+	MBARRIER_DROP,
+	MBARRIER_DROP_TX,
+	MBARRIER_COPIED, /* cp.async.mbarrier.arrive */
+	MBARRIER_TEST,
+	MBARRIER_TEST_PARITY,
+};
+
+enum wmma_matrix {
+	WMMA_A,
+	WMMA_B,
+	WMMA_C, /* and the result */
+};
+
+/* In module->extra, as words: what a wmma instruction says and the registers it names. */
+struct wmma {
+	uint32_t written, read; /* registers */
+	uint32_t m, n, k;
+	uint32_t matrix, by_column; /* load, store */
+	uint32_t saturates;
+	uint32_t type_in, type_c, type_d;
+	uint32_t a_registers, b_registers;
+	uint32_t refs[4 * 8]; /* only as many as there are */
+};
+
 enum special {
 	SPECIAL_TID_X, /* x y z stand together */
 	SPECIAL_TID_Y,
@@ -110,6 +142,8 @@ enum special {
 	SPECIAL_LANEMASK_GT,
 	SPECIAL_DYNAMIC_SHARED,
 	SPECIAL_TOTAL_SHARED,
+	SPECIAL_WORKSPACE_HI,
+	SPECIAL_WORKSPACE_LO,
 };
 /* Bytes: 4 or 8. */
 unsigned special_size(int special);
@@ -126,6 +160,13 @@ uint32_t modifier_float_flags(struct compiler *c);
 void lower_fail(struct compiler *c, const char *what) __attribute__((noreturn));
 /* Fails unless min <= operands <= max. */
 void operands_expect(struct compiler *c, unsigned min, unsigned max);
+
+/* Says where the memory is, not what is done to it. */
+enum insn_space modifier_space(struct compiler *c);
+/* What only hints at caches or scopes. */
+void modifier_hints(struct compiler *c);
+/* Acquire, release and so on: FLAG_*. */
+uint32_t modifier_order(struct compiler *c);
 
 /* --- code */
 struct insn *lower_emit(struct compiler *c, enum ptx_op op);
@@ -153,6 +194,17 @@ value_ref lower_predicate(struct compiler *c, const struct operand *operand);
 value_ref lower_predicate_dest(struct compiler *c, const struct operand *operand);
 /* The destination's second half, d|p; 0 (swallowed) when there is none. */
 value_ref lower_pair_dest(struct compiler *c, const struct operand *operand);
+/* What an [address] means, made before the instruction that uses it. */
+struct address {
+	value_ref base;
+	int64_t offset;
+	enum insn_space space;
+	uint32_t flags;
+};
+struct address lower_address(struct compiler *c, const struct operand *operand,
+			     enum insn_space space);
+/* Sets src[0], offset, detail and flags. */
+void insn_address(struct insn *insn, const struct address *address, uint32_t flags);
 /* Index of an integer type in a family of B3 (by size) and I6 (u16 s16 u32 s32 u64 s64). */
 unsigned index_b3(struct compiler *c, enum type type);
 unsigned index_i6(struct compiler *c, enum type type);
@@ -166,6 +218,9 @@ struct lower_rule {
 };
 /* Ended by a rule without a name. */
 extern const struct lower_rule lower_rules_int[], lower_rules_float[], lower_rules_compare[],
-	lower_rules_move[], lower_rules_memory[], lower_rules_flow[], lower_rules_warp[];
+	lower_rules_move[], lower_rules_memory[], lower_rules_flow[], lower_rules_warp[],
+	lower_rules_mbarrier[], lower_rules_wmma[];
 /* add, sub, mul, mad, div, min, max, abs, neg of floating point types. */
 void lower_float_arith(struct compiler *c, enum type type);
+/* cp.async.mbarrier (lower_mbarrier.c). */
+void lower_copy_arrive(struct compiler *c);

@@ -130,6 +130,7 @@ static void lower_call(struct compiler *c, int arg)
 		function_refer(c, callee, true, false);
 	} else {
 		pointer = lower_source(c, target, TYPE_B64);
+		c->function->calls_pointers = true;
 	}
 	extra = call_slots(c, &operands[0], &operands[2], callee);
 	insn = lower_emit1(c, callee ? OP_call : OP_call_indirect, 0, pointer);

@@ -4,8 +4,7 @@
 #include "base/macros.h"
 #include "ptx/lower.h"
 
-/* Says where the memory is, not what is done to it. */
-static enum insn_space take_space(struct compiler *c)
+enum insn_space modifier_space(struct compiler *c)
 {
 	static const struct {
 		const char *name;
@@ -28,8 +27,8 @@ static enum insn_space take_space(struct compiler *c)
 	return SPACE_GENERIC;
 }
 
-/* What only hints at caches or scopes. Real memory here is coherent. */
-static void take_hints(struct compiler *c)
+/* Real memory here is coherent. */
+void modifier_hints(struct compiler *c)
 {
 	static const char *const hints[] = {"weak", "cta", "cluster", "gpu", "sys", "ca",
 					    "cg",   "cs",  "lu",      "cv",  "wb",  "wt",
@@ -46,7 +45,7 @@ static void take_hints(struct compiler *c)
 	}
 }
 
-static uint32_t take_order(struct compiler *c)
+uint32_t modifier_order(struct compiler *c)
 {
 	if (modifier_take(c, "volatile") || modifier_take(c, "relaxed"))
 		return FLAG_POLL;
@@ -60,14 +59,6 @@ static uint32_t take_order(struct compiler *c)
 		return FLAG_ACQUIRE | FLAG_RELEASE;
 	return 0;
 }
-
-/* What an [address] means, made before the instruction that uses it. */
-struct address {
-	value_ref base;
-	int64_t offset;
-	enum insn_space space;
-	uint32_t flags;
-};
 
 static struct address lower_symbol_address(struct compiler *c, const struct operand *operand,
 					   enum insn_space space)
@@ -95,8 +86,8 @@ static struct address lower_symbol_address(struct compiler *c, const struct oper
 	return address;
 }
 
-static struct address lower_address(struct compiler *c, const struct operand *operand,
-				    enum insn_space space)
+struct address lower_address(struct compiler *c, const struct operand *operand,
+			     enum insn_space space)
 {
 	struct address address = {.space = space == SPACE_CONST ? SPACE_GLOBAL : space,
 				  .offset = operand->offset};
@@ -117,7 +108,7 @@ static struct address lower_address(struct compiler *c, const struct operand *op
 	return address;
 }
 
-static void insn_address(struct insn *insn, const struct address *address, uint32_t flags)
+void insn_address(struct insn *insn, const struct address *address, uint32_t flags)
 {
 	insn->src[0] = address->base;
 	insn->offset = address->offset;
@@ -167,15 +158,15 @@ static void lower_load_store(struct compiler *c, int store)
 {
 	const struct operand *operands = c->statement.operands;
 	const struct operand *place = &operands[store ? 0 : 1], *data = &operands[store ? 1 : 0];
-	uint32_t flags = take_order(c), words[2 * ELEMENTS_MAX], extra = 0;
-	enum insn_space space = take_space(c);
+	uint32_t flags = modifier_order(c), words[2 * ELEMENTS_MAX], extra = 0;
+	enum insn_space space = modifier_space(c);
 	unsigned count = take_vector(c), size, widest;
 	enum type type = modifier_type(c);
 	struct address address;
 	struct insn *insn;
 	bool plain;
 
-	take_hints(c);
+	modifier_hints(c);
 	operands_expect(c, 2, 3); /* the third is a cache policy */
 	if (type == TYPE_PRED)
 		lower_fail(c, "unsupported type");
@@ -236,8 +227,8 @@ static bool atom_fits(int op, enum type type)
 static void lower_atom(struct compiler *c, int is_red)
 {
 	const struct operand *operands = c->statement.operands;
-	uint32_t flags = take_order(c);
-	enum insn_space space = take_space(c);
+	uint32_t flags = modifier_order(c);
+	enum insn_space space = modifier_space(c);
 	int op = modifier_choose(c, atom_names);
 	enum type type;
 	unsigned first = is_red ? 0 : 1, sources = op == ATOM_CAS ? 2 : 1;
@@ -246,7 +237,7 @@ static void lower_atom(struct compiler *c, int is_red)
 	value_ref b, compare = 0, dst;
 
 	modifier_take(c, "noftz");
-	take_hints(c);
+	modifier_hints(c);
 	type = modifier_type(c);
 	if (type == TYPE_PRED || type == TYPE_TF32 || !atom_fits(op, type))
 		lower_fail(c, "unsupported operation or type");
@@ -302,11 +293,11 @@ static void lower_fence(struct compiler *c, int arg)
 static void lower_prefetch(struct compiler *c, int arg)
 {
 	static const char *const words[] = {"L1", "L2", "tensormap", NULL};
-	enum insn_space space = take_space(c);
+	enum insn_space space = modifier_space(c);
 
 	while (modifier_choose(c, words) >= 0)
 		;
-	take_hints(c);
+	modifier_hints(c);
 	operands_expect(c, 1, 2);
 	lower_address(c, &c->statement.operands[0], space);
 	lower_emit(c, OP_nop);
@@ -336,15 +327,19 @@ static void lower_cp(struct compiler *c, int arg)
 
 	if (!modifier_take(c, "async"))
 		lower_fail(c, "unsupported form");
+	if (modifier_take(c, "mbarrier")) {
+		lower_copy_arrive(c);
+		return;
+	}
 	if (modifier_choose(c, groups) >= 0) {
 		operands_expect(c, 0, 1);
 		lower_emit(c, OP_nop);
 		return;
 	}
-	first = take_space(c); /* global is looked for before shared */
-	if (first != SPACE_GLOBAL || take_space(c) != SPACE_SHARED)
+	first = modifier_space(c); /* global is looked for before shared */
+	if (first != SPACE_GLOBAL || modifier_space(c) != SPACE_SHARED)
 		lower_fail(c, "unsupported state space");
-	take_hints(c);
+	modifier_hints(c);
 	operands_expect(c, 3, 4);
 	size = operands[2].bits;
 	if (operands[2].kind != OPERAND_INT || (size != 4 && size != 8 && size != 16))

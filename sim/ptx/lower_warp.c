@@ -154,6 +154,9 @@ static const struct {
 	{"%dynamic_smem_size", SPECIAL_DYNAMIC_SHARED},
 	{"%total_smem_size", SPECIAL_TOTAL_SHARED},
 	{"%aggr_smem_size", SPECIAL_TOTAL_SHARED},
+	/* What the vendor's driver passes to cooperative_groups; the others are zero. */
+	{"%envreg1", SPECIAL_WORKSPACE_HI},
+	{"%envreg2", SPECIAL_WORKSPACE_LO},
 	/* A cluster is one block. */
 	{"%clusterid.x", SPECIAL_CTAID_X},
 	{"%clusterid.y", SPECIAL_CTAID_Y},

@@ -60,7 +60,8 @@
 
 #define PTX_OPS_WARP(X) \
 	X(shfl) X(vote_all) X(vote_any) X(vote_uni) X(vote_ballot) X(match_any) X(match_all) \
-	X(activemask) X(redux) X(elect) X(sreg)
+	X(activemask) X(redux) X(elect) X(sreg) X(mbarrier) X(mbarrier_pending) \
+	X(wmma_load) X(wmma_store) X(wmma_mma)
 
 #define PTX_OPS_FLOW(X) \
 	X(nop) X(label) X(join) X(bra) X(brx) X(call) X(call_indirect) X(ret) X(exit) X(trap) \

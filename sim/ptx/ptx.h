@@ -20,6 +20,7 @@
 #define PTX_WINDOW_LOCAL 0x0200000000000000ULL
 #define PTX_WINDOW_PARAM 0x0300000000000000ULL
 #define PTX_WINDOW_CODE 0x0400000000000000ULL /* addresses of functions; not readable */
+#define PTX_WINDOW_GRID 0x0500000000000000ULL /* a cooperative launch's workspace */
 #define PTX_WINDOW_SIZE 0x0000000100000000ULL
 
 /* What is understood: `.version` 1.0 to 9.0 and `.target` sm_10 to sm_121. */
@@ -90,7 +91,7 @@ struct ptx_variable_info {
 	enum ptx_space space;
 	uint64_t size; /* bytes, >= 1 */
 	uint32_t align;
-	bool visible; /* .visible, .weak or .common: what a look-up by name may return */
+	bool visible; /* .visible, .weak or .common */
 };
 
 size_t ptx_module_variable_count(const struct ptx_module *module);
@@ -154,6 +155,8 @@ struct ptx_launch {
 	/* Blocks that are resident at once. 0: they run one after another, and more become resident
 	 * when those that run only spin; a cooperative launch wants the whole grid. */
 	uint32_t resident_blocks;
+	/* %envreg1 and %envreg2 name a workspace, by which cooperative_groups has the grid meet. */
+	bool cooperative;
 	uint32_t sm_count;        /* %nsmid; 0: 1 */
 	uint32_t clock_khz;       /* %clock ticks per ms of `now`; 0: 1000000 */
 	uint64_t grid_id;         /* %gridid */

@@ -247,6 +247,23 @@ static void check_capture_errors(int argc, char **argv)
 	digit_launch(b, 1);
 	EXPECT_RESULT(cuStreamEndCapture(b, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
 	EXPECT_RESULT(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+	/* A stream may go before the capture that drew it in ends: what it did is still to be
+	 * joined. */
+	for (int joined = 0; joined < 2; joined++) {
+		CUstream passing;
+
+		OK(cuStreamCreate(&passing, CU_STREAM_NON_BLOCKING));
+		OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuEventRecord(event, a));
+		OK(cuStreamWaitEvent(passing, event, 0));
+		digit_launch(passing, 1);
+		OK(cuEventRecord(event, passing));
+		if (joined)
+			OK(cuStreamWaitEvent(a, event, 0));
+		OK(cuStreamDestroy_v2(passing));
+		EXPECT_RESULT(cuStreamEndCapture(a, &graph),
+			      joined ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+	}
 	/* An event from outside. */
 	OK(cuEventRecord(outside, b));
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));

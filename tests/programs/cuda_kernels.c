@@ -10,6 +10,8 @@
 static const char *const tiny_ptx =
 	".version 6.4\n.target sm_70\n.address_size 64\n"
 	".visible .global .align 4 .u32 counter = 5;\n"
+	/* as compilers write a __constant__ of a whole program */
+	".const .align 4 .u32 own = 7;\n"
 	/* *p = value */
 	".visible .entry store(.param .u64 p, .param .u32 value)\n{\n"
 	".reg .b64 %rd<3>; .reg .b32 %r<2>;\n"
@@ -230,6 +232,10 @@ static void check_globals(int argc, char **argv)
 	OK(cuModuleLoadData(&module, tiny_ptx));
 	OK(cuModuleGetGlobal_v2(&counter, &size, module, "counter"));
 	EXPECT(size == 4);
+	CUdeviceptr own;
+	OK(cuModuleGetGlobal_v2(&own, &size, module, "own"));
+	OK(cuMemcpyDtoH_v2(&value, own, sizeof(value)));
+	EXPECT(size == 4 && value == 7);
 	OK(cuModuleGetFunction(&f, module, "count"));
 	OK(launch(f, 10, 100, 0, NULL));
 	OK(cuMemcpyDtoH_v2(&value, counter, sizeof(value)));

@@ -237,3 +237,16 @@ def test_the_runtime_is_told_why():
     done = on_host(["/usr/bin/python3", "-c", script])
     assert done.stdout.strip() == "[True, True, True]"
     assert done.stderr.count("CUDA runtime") == 1
+
+
+def test_who_brings_machine_code_is_told_so():
+    """NVRTC asks for a table of its own and does without it; what it is told to compile for a real
+    architecture is a cubin, and that has nowhere to run."""
+    script = ("import ctypes; c = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_void_p(); x = ctypes.c_void_p(); "
+              "print(c.cuGetExportTable(ctypes.byref(p), bytes.fromhex('da9151d33ae6cc41a5c04f26d533e328')) != 0, "
+              "c.cuInit(0), c.cuDevicePrimaryCtxRetain(ctypes.byref(x), 0), c.cuCtxSetCurrent(x), "
+              "[c.cuModuleLoadData(ctypes.byref(p), b'\\x7fELF' + bytes(60)) for _ in range(2)])")
+    done = on_host(["/usr/bin/python3", "-c", script])
+    assert done.stdout.strip() == "True 0 0 0 [209, 209]"
+    assert "CUDA runtime" not in done.stderr
+    assert done.stderr.count("machine code") == 1

@@ -187,6 +187,143 @@ static void test_lock_in_a_warp(void **state)
 	}
 }
 
+/* How cooperative_groups has a whole grid meet: by a word of the workspace that the driver names in
+ * %envreg1 and 2, whose upper bit changes when all are there. */
+static void test_grid_sync(void **state)
+{
+	const char *body =
+		"mov.u32 %r4, %envreg2; cvt.u64.u32 %d0, %r4; mov.u32 %r4, %envreg1; cvt.u64.u32 "
+		"%d1, %r4;\n"
+		"bfi.b64 %d0, %d1, %d0, 32, 32; setp.ne.s64 %p0, %d0, 0; @%p0 bra known; trap; "
+		"known:\n"
+		"st.global.u32 [%o], %r0; mov.u32 %r7, %nctaid.x; bar.sync 0; setp.ne.u32 %p1, "
+		"%r3, 0;\n"
+		"@%p1 bra met; sub.u32 %r5, 0x80000001, %r7; setp.eq.u32 %p2, %r1, 0;\n"
+		"selp.b32 %r5, %r5, 1, %p2; atom.add.release.gpu.u32 %r6, [%d0+4], %r5;\n"
+		"again: ld.acquire.gpu.u32 %r8, [%d0+4]; xor.b32 %r8, %r8, %r6; setp.gt.s32 %p3, "
+		"%r8, -1;\n"
+		"@%p3 bra again; met: bar.sync 0;\n"
+		/* What the next block's first thread has written. */
+		"add.u32 %r4, %r1, 1; rem.u32 %r4, %r4, %r7; mul.lo.u32 %r4, %r4, %r2;\n"
+		"mad.wide.u32 %d2, %r4, 4, %base; ld.global.u32 %r9, [%d2];\n"
+		"add.u64 %o, %o, 4096;";
+
+	device.launch.resident_blocks = 6;
+	device.launch.cooperative = true;
+	must_run_body("", body, 6, 40);
+	for (uint32_t i = 0; i < 240; i++)
+		assert_int_equal(words[1024 + i], (i / 40 + 1) % 6 * 40);
+	device.launch.cooperative = false;
+	assert_int_equal(run_body("", body, 6, 40), -EFAULT);
+	assert_int_equal(device.result.fault, PTX_FAULT_TRAP);
+}
+
+/* --- mbarrier */
+
+#define MBARRIER ".shared .align 8 .b64 bar; .shared .b32 sum;\n"
+#define MBARRIER_INIT_BY_0(count)                                                              \
+	"setp.ne.u32 %p7, %r3, 0; @%p7 bra made; mbarrier.init.shared.b64 [bar], " count ";\n" \
+	"made: bar.sync 0;\n"
+
+/* Arrivals, then what each waits for; also where the lanes of a warp go different ways, and through
+ * a generic address. */
+static void test_mbarrier_phases(void **state)
+{
+	must_run_body(
+		MBARRIER,
+		MBARRIER_INIT_BY_0(
+			"%r2") "mov.u32 %r10, 0;\n"
+			       "mov.u64 %d3, bar; cvta.shared.u64 %d3, %d3;\n"
+			       "round: atom.shared.add.u32 %r11, [sum], 1;\n"
+			       "setp.lt.u32 %p1, %r3, 20; @%p1 bra first;\n"
+			       "mbarrier.arrive.release.cta.b64 %d0, [%d3]; bra again;\n"
+			       "first: mbarrier.arrive.shared::cta.b64 %d0, [bar], 1;\n"
+			       "again: mbarrier.test_wait.shared.b64 %p2, [bar], %d0; @!%p2 bra "
+			       "again;\n"
+			       "and.b32 %r12, %r10, 1;\n"
+			       "mbarrier.try_wait.parity.acquire.cta.shared.b64 %p3, [bar], %r12, "
+			       "1000;\n"
+			       "@!%p3 trap;\n"
+			       "ld.shared.u32 %r9, [sum]; bar.sync 0;\n"
+			       "add.u32 %r10, %r10, 1; setp.lt.u32 %p4, %r10, 3; @%p4 bra round;",
+		2, 100);
+	for (uint32_t i = 0; i < 200; i++)
+		assert_int_equal(words[i], 300);
+}
+
+/* What a state tells, dropped arrivals, bytes that are waited for: one thread, bit by bit. */
+static void test_mbarrier_counts(void **state)
+{
+	must_run_body(
+		MBARRIER,
+		"mov.u32 %r9, 0; mbarrier.init.shared.b64 [bar], 5;\n"
+		/* 5, 3 are to come; not over. */
+		"mbarrier.arrive.noComplete.release.cta.shared.b64 %d0, [bar], 2;\n"
+		"mbarrier.pending_count.b64 %r10, %d0; mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		"mbarrier.arrive_drop.shared.b64 %d1, [bar];\n"
+		"mbarrier.pending_count.b64 %r10, %d1; mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		"mbarrier.test_wait.shared.b64 %p1, [bar], %d0; selp.u32 %r10, 1, 0, %p1;\n"
+		"mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		/* The last two are there, the bytes are not. */
+		"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 64;\n"
+		"mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16; mbarrier.arrive.shared.b64 _, "
+		"[bar];\n"
+		"mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r10, 1, 0, %p1;\n"
+		"mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		"mbarrier.complete_tx.shared.b64 [bar], 80;\n"
+		"mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r10, 1, 0, %p1;\n"
+		"mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		/* The next one waits for one less. */
+		"mbarrier.arrive.shared.b64 %d0, [bar], 4;\n"
+		"mbarrier.pending_count.b64 %r10, %d0; mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		"mbarrier.test_wait.shared.b64 %p1, [bar], %d0; selp.u32 %r10, 1, 0, %p1;\n"
+		"mad.lo.u32 %r9, %r9, 10, %r10;\n"
+		"mbarrier.inval.shared.b64 [bar];",
+		1, 1);
+	assert_int_equal(words[0], 5300141);
+}
+
+/* Copies count as one more arrival, unless they are among those expected. */
+static void test_mbarrier_copies(void **state)
+{
+	must_run_body(
+		MBARRIER ".shared .align 16 .b32 got[64];\n",
+		MBARRIER_INIT_BY_0("128") "mov.u32 %r4, got; mad.lo.u32 %r4, %r3, 4, %r4; "
+					  "st.global.u32 [%o], %r0;\n"
+					  "cp.async.ca.shared.global [%r4], [%o], 4;\n"
+					  "cp.async.mbarrier.arrive.shared.b64 [bar];\n"
+					  "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [bar];\n"
+					  "mbarrier.arrive.shared.b64 %d0, [bar];\n"
+					  "again: mbarrier.try_wait.shared.b64 %p1, [bar], %d0; "
+					  "@!%p1 bra again;\n"
+					  "xor.b32 %r5, %r3, 63; mov.u32 %r4, got; mad.lo.u32 %r4, "
+					  "%r5, 4, %r4;\n"
+					  "ld.shared.u32 %r9, [%r4];",
+		1, 64);
+	for (uint32_t i = 0; i < 64; i++)
+		assert_int_equal(words[i], 63 - i);
+}
+
+static void test_mbarrier_errors(void **state)
+{
+	static const struct {
+		const char *body;
+		enum ptx_fault_kind fault;
+	} cases[] = {
+		{"mbarrier.init.shared.b64 [bar], 0;", PTX_FAULT_TRAP},
+		{"mbarrier.init.shared.b64 [bar], 1048576;", PTX_FAULT_TRAP},
+		{"mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.shared.b64 _, [bar], 2;",
+		 PTX_FAULT_TRAP},
+		{"mbarrier.init.shared.b64 [bar+4], 1;", PTX_FAULT_MISALIGNED_ADDRESS},
+		{"mbarrier.init.b64 [%o], 1;", PTX_FAULT_ILLEGAL_ADDRESS},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		assert_int_equal(run_body(MBARRIER, cases[i].body, 1, 1), -EFAULT);
+		assert_int_equal(device.result.fault, cases[i].fault);
+	}
+}
+
 /* --- calls */
 
 #define FIBONACCI                                                                             \
@@ -240,6 +377,23 @@ static void test_pointers_to_functions(void **state)
 				  1, 1),
 			 -EFAULT);
 	assert_int_equal(device.result.fault, PTX_FAULT_ILLEGAL_CALL);
+}
+
+/* A pointer from memory may be all that a kernel knows of functions: its calls need a stack too. */
+static void test_pointers_from_memory(void **state)
+{
+	device_load(&device, MODULE
+		    ".func (.reg .u32 y) deep(.reg .u32 x)\n{ .local .b8 room[500];\n"
+		    "add.u32 y, x, 7; ret; }\n"
+		    ".visible .entry give(.param .u64 p)\n{ .reg .u64 %d<2>;\n"
+		    "ld.param.u64 %d0, [p]; mov.u64 %d1, deep; st.global.u64 [%d0], %d1; ret; }\n"
+		    ".visible .entry take(.param .u64 p)\n{ .reg .u64 %d<2>; .reg .u32 %r;\n"
+		    "ld.param.u64 %d0, [p]; ld.global.u64 %d1, [%d0];\n"
+		    "proto: .callprototype (.reg .u32 _) _ (.reg .u32 _);\n"
+		    "call (%r), %d1, (5), proto; st.global.u32 [%d0], %r; ret; }\n");
+	device_must_run(&device, "give", 1, 1, 1, out);
+	device_must_run(&device, "take", 1, 1, 1, out);
+	assert_int_equal(words[0], 12);
 }
 
 static void test_printf(void **state)
@@ -448,6 +602,12 @@ int main(void)
 		TEST(test_recursion),
 		TEST(test_stack_overflow),
 		TEST(test_pointers_to_functions),
+		TEST(test_pointers_from_memory),
+		TEST(test_grid_sync),
+		TEST(test_mbarrier_phases),
+		TEST(test_mbarrier_counts),
+		TEST(test_mbarrier_copies),
+		TEST(test_mbarrier_errors),
 		TEST(test_printf),
 		TEST(test_barriers),
 		TEST(test_barrier_in_both_arms),

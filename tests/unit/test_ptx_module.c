@@ -260,6 +260,26 @@ static void test_linking(void **state)
 	assert_non_null(strstr(device.log, "second line 1"));
 }
 
+/* The one constant with a name: an operand, a part of expressions and an initial value. */
+static void test_warp_size(void **state)
+{
+	uint64_t out = device_alloc(&device, 16);
+	const uint32_t *words = device_host(&device, out);
+
+	device_load(&device, MODULE
+		    ".global .u32 ws[2] = {WARP_SZ, WARP_SZ * 2 - 1};\n"
+		    ".visible .entry k(.param .u64 p)\n{ .reg .b32 %r<9>; .reg .b64 %d;\n"
+		    "ld.param.u64 %d, [p]; mov.u32 %r0, WARP_SZ; st.global.u32 [%d], %r0;\n"
+		    "mov.u32 %r1, 3; mul.lo.u32 %r1, %r1, WARP_SZ; st.global.u32 [%d+4], %r1;\n"
+		    "ld.global.u32 %r2, [ws+WARP_SZ-28]; st.global.u32 [%d+8], %r2;\n"
+		    "ld.global.u32 %r2, [ws]; st.global.u32 [%d+12], %r2; ret; }\n");
+	device_must_run(&device, "k", 1, 1, 1, out);
+	assert_int_equal(words[0], 32);
+	assert_int_equal(words[1], 96);
+	assert_int_equal(words[2], 63);
+	assert_int_equal(words[3], 32);
+}
+
 /* Old and new text that compilers write around the code. */
 static void test_ignored(void **state)
 {
@@ -279,7 +299,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_kernels),       TEST(test_registers), TEST(test_variables),
 		TEST(test_shared_layout), TEST(test_refused),   TEST(test_linking),
-		TEST(test_ignored),
+		TEST(test_ignored),       TEST(test_warp_size),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

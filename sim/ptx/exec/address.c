@@ -43,6 +43,9 @@ static unsigned char *resolve_window(struct warp *warp, uint64_t window, uint64_
 	} else if (window == PTX_WINDOW_PARAM && !write) {
 		bytes = launch->params;
 		limit = launch->param_bytes;
+	} else if (window == PTX_WINDOW_GRID && launch->given->cooperative) {
+		bytes = (unsigned char *)launch->workspace;
+		limit = sizeof(launch->workspace);
 	} else {
 		return NULL;
 	}

@@ -125,17 +125,9 @@ HANDLER(atom)
 	warp->launch->result->memory_instructions++;
 	LANES_OF(mask)
 	{
-		uint64_t base =
-			insn->flags & FLAG_ADDRESS_32 ? SRC(uint32_t, 0)[l] : SRC(uint64_t, 0)[l];
-		uint64_t address = base + (uint64_t)insn->offset, b, c, old;
+		uint64_t address = lane_address(warp, insn, l), b, c, old;
 		unsigned char *at;
 
-		if (insn->detail == SPACE_SHARED)
-			address += PTX_WINDOW_SHARED;
-		else if (insn->detail == SPACE_LOCAL)
-			address += PTX_WINDOW_LOCAL;
-		else if (insn->detail == SPACE_FRAME)
-			address += PTX_WINDOW_LOCAL + warp->local_base;
 		at = warp_resolve(warp, address, size, true, l);
 		if (!at)
 			return;

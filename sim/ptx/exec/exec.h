@@ -110,11 +110,12 @@ struct launch {
 	int status;
 	struct ptx_range ranges[RANGE_CACHE];
 	unsigned range_count, range_next;
-	struct ptx_range *range; /* the last one found */
-	uint64_t started;        /* ns, for %clock */
-	struct warp *running;    /* the last one that had a turn */
-	uint64_t paused_ns;      /* since it last met the others */
-	uint64_t spinning_since; /* warps only poll clocks, 0: they don't */
+	struct ptx_range *range;            /* the last one found */
+	_Alignas(16) uint32_t workspace[4]; /* of a cooperative grid */
+	uint64_t started;                   /* ns, for %clock */
+	struct warp *running;               /* the last one that had a turn */
+	uint64_t paused_ns;                 /* since it last met the others */
+	uint64_t spinning_since;            /* warps only poll clocks, 0: they don't */
 };
 
 /* --- launch.c */

@@ -43,6 +43,25 @@ static inline void *value_at(const struct warp *warp, value_ref ref)
 #define SRC(type, index) ((const type *)value_at(warp, insn->src[index]))
 #define DST(type) ((type *)(warp->base[0] + insn->dst))
 
+/* The generic address that a memory instruction has in one lane. */
+static inline uint64_t lane_address(const struct warp *warp, const struct insn *insn, unsigned lane)
+{
+	uint64_t base =
+		insn->flags & FLAG_ADDRESS_32 ? SRC(uint32_t, 0)[lane] : SRC(uint64_t, 0)[lane];
+
+	base += (uint64_t)insn->offset;
+	switch (insn->detail) {
+	case SPACE_SHARED:
+		return base + PTX_WINDOW_SHARED;
+	case SPACE_LOCAL:
+		return base + PTX_WINDOW_LOCAL;
+	case SPACE_FRAME:
+		return base + PTX_WINDOW_LOCAL + warp->local_base;
+	default:
+		return base;
+	}
+}
+
 #define BLEND(V)                                  \
 	for (unsigned l = 0; l < WARP_LANES; l++) \
 		((V *)to)[l] = mask >> l & 1 ? ((const V *)from)[l] : ((V *)to)[l];

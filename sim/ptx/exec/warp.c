@@ -243,6 +243,10 @@ static uint64_t uniform(struct warp *warp, unsigned special)
 		return given->shared_bytes;
 	case SPECIAL_TOTAL_SHARED:
 		return launch->shared_bytes;
+	case SPECIAL_WORKSPACE_HI:
+		return given->cooperative ? PTX_WINDOW_GRID >> 32 : 0;
+	case SPECIAL_WORKSPACE_LO:
+		return given->cooperative ? PTX_WINDOW_GRID & UINT32_MAX : 0;
 	default:
 		return 0;
 	}
