@@ -33,8 +33,17 @@ static struct wire_process *list_entry_for(struct wire_process_list *list, const
 	return e;
 }
 
-static void list_add_memory(struct wire_process_list *list, const struct process *p,
-			    wire_device asked)
+/* NVML's figure of a process. Managed memory is in the GPU's use and in nobody's figure: seen by
+ * users in Syllo/nvtop #213, gpuopenanalytics/pynvml #63 and rapidsai/rmm #2259. */
+static uint64_t figure_of(const struct host *h, const struct book_account *a)
+{
+	bool lists = faults_on_gpu(&h->faults, WIRE_FAULT_LIST_MANAGED, a->space->gpu);
+
+	return a->bytes - (lists ? 0 : a->kind[WIRE_MEMORY_MANAGED]);
+}
+
+static void list_add_memory(const struct host *h, struct wire_process_list *list,
+			    const struct process *p, wire_device asked)
 {
 	list_for_each (node, &p->memory.accounts) {
 		const struct book_account *a = list_entry(node, struct book_account, node);
@@ -44,7 +53,7 @@ static void list_add_memory(struct wire_process_list *list, const struct process
 		struct wire_process *e = list_entry_for(list, p, a->device);
 		if (!e)
 			return;
-		e->bytes += a->bytes;
+		e->bytes += figure_of(h, a);
 		e->peak_bytes += a->peak;
 		e->contexts += a->blocks[WIRE_MEMORY_CONTEXT];
 	}
@@ -76,7 +85,7 @@ static int process_list(struct host *h, struct exchange *x)
 	if (!host_part_find(h, request->device))
 		return -ENODEV;
 	list_for_each (node, &h->processes)
-		list_add_memory(reply, list_entry(node, struct process, node), request->device);
+		list_add_memory(h, reply, list_entry(node, struct process, node), request->device);
 	list_for_each (node, &h->processes)
 		list_add_work(reply, list_entry(node, struct process, node));
 	x->reply_size = sizeof(*reply) + reply->count * sizeof(reply->process[0]);

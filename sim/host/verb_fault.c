@@ -20,7 +20,8 @@ static const char help[] =
 	"  lost             the GPU fell off the bus, for CUDA and NVML\n"
 	"  hang             calls take --delay longer; with --error they end with that\n"
 	"  nvml             NVML's calls fail\n"
-	"  mig-destroy      destroying a MIG instance says that it is in use\n\n"
+	"  mig-destroy      destroying a MIG instance says that it is in use\n"
+	"  list-managed     processes' figures have managed memory in them\n\n"
 	"Options:\n"
 	"  --gpu N          only on this GPU, by index (default: any)\n"
 	"  --pid PID        only for this process\n"
@@ -42,6 +43,7 @@ static const char *const kinds[WIRE_FAULTS + 1] = {
 	[WIRE_FAULT_HANG] = "hang",
 	[WIRE_FAULT_NVML] = "nvml",
 	[WIRE_FAULT_MIG_DESTROY] = "mig-destroy",
+	[WIRE_FAULT_LIST_MANAGED] = "list-managed",
 	[WIRE_FAULTS] = "all",
 };
 
@@ -54,7 +56,7 @@ static int kind_parse(const char *text, struct wire_fault_set *set, struct error
 		}
 	}
 	error_set(err, EXIT_CODE_USAGE, "fault: '%s': no such kind", text);
-	error_hint(err, "one of alloc, launch, ecc, lost, hang, nvml, mig-destroy");
+	error_hint(err, "one of alloc, launch, ecc, lost, hang, nvml, mig-destroy, list-managed");
 	return -EXIT_CODE_USAGE;
 }
 
@@ -124,7 +126,9 @@ static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, st
 	}
 	if (optind == argc) {
 		error_set(err, EXIT_CODE_USAGE, "fault: KIND is missing");
-		error_hint(err, "one of alloc, launch, ecc, lost, hang, nvml, mig-destroy");
+		error_hint(
+			err,
+			"one of alloc, launch, ecc, lost, hang, nvml, mig-destroy, list-managed");
 		return -EXIT_CODE_USAGE;
 	}
 	if (optind + 1 != argc)

@@ -338,8 +338,9 @@ enum wire_fault {
 	WIRE_FAULT_LOST = 3,   /* GPU lost: see WIRE_GPU_LOST */
 	WIRE_FAULT_HANG = 4,   /* driver calls hang for a time */
 	WIRE_FAULT_NVML = 5,   /* NVML calls fail */
-	WIRE_FAULT_MIG_DESTROY = 6, /* destroying MIG instances says IN_USE for a time */
-	WIRE_FAULTS = 7,
+	WIRE_FAULT_MIG_DESTROY = 6,  /* destroying MIG instances says IN_USE for a time */
+	WIRE_FAULT_LIST_MANAGED = 7, /* NVML's figures of processes have managed memory in them */
+	WIRE_FAULTS = 8,
 };
 
 /* A client that sees the fault's bit in wire_host.faults asks whether it is meant for its call. */

@@ -9,7 +9,7 @@
 #include "daemon/session.h"
 #include "proto/mark.h"
 
-static uint64_t unlisted(const struct gpu_sample *sample)
+uint64_t sample_unlisted(const struct gpu_sample *sample)
 {
 	uint64_t listed = 0;
 
@@ -119,7 +119,7 @@ void descriptors_read(struct node *node)
 	for (uint32_t i = 0; i < pool->count && !d->now.count; i++) {
 		if (!(pool->mask >> i & 1) || pool->gpu[i].sample.error)
 			continue;
-		uint64_t bytes = unlisted(&pool->gpu[i].sample);
+		uint64_t bytes = sample_unlisted(&pool->gpu[i].sample);
 
 		if (!d->had_some)
 			d->unlisted[i] = MIN(bytes, d->last[i]);
@@ -190,7 +190,7 @@ bool descriptors_open(const struct node *node, const char *id, uint32_t position
 
 uint64_t descriptors_unlisted(const struct node *node, int gpu)
 {
-	uint64_t held = unlisted(&node->pool.gpu[gpu].sample);
+	uint64_t held = sample_unlisted(&node->pool.gpu[gpu].sample);
 	uint64_t usual = node->descriptors.unlisted[gpu];
 
 	return held > usual ? held - usual : 0;

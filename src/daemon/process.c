@@ -203,6 +203,11 @@ uint64_t process_figure(const struct process *p, int gpu)
 	return figure - MIN(figure, left);
 }
 
+bool process_has_managed(const struct process *p)
+{
+	return p->seen_managed || ledger_slot(&p->session->books.ledger, p->slot)->managed;
+}
+
 const struct process *process_first_twin(const struct process *p)
 {
 	const struct process *q = p->session->processes;
@@ -436,6 +441,25 @@ static uint64_t session_held(const struct session *s, uint32_t position,
 	return held;
 }
 
+/* What those with managed memory have charged, or had when the sample was taken, beyond the
+ * driver's figures for them. Managed memory is in the figure of no process, but for drivers that
+ * count it there; how much of it is on the GPU nobody tells. */
+static uint64_t session_unseen(const struct session *s, uint32_t position)
+{
+	uint64_t unseen = 0;
+
+	for (const struct process *p = s->processes; p; p = p->next) {
+		if (!process_has_managed(p))
+			continue;
+		uint64_t charged = MAX(ledger_slot_bytes(&s->books.ledger, p->slot, position),
+				       (uint64_t)MAX(p->gpu[position].seen_used, 0));
+		uint64_t figure = process_figure(p, s->pool_gpu[position]);
+
+		unseen += charged > figure ? charged - figure : 0;
+	}
+	return unseen;
+}
+
 /* Only sessions with a ledger have processes; strays may be any session's. There may be thousands
  * that hold nothing. */
 static struct session *holding_first(const struct node *node)
@@ -448,27 +472,53 @@ static struct session *holding_next(const struct session *s)
 	return s->node->strays ? s->next : s->next_attached;
 }
 
+/* What the sessions hold of a GPU. */
+struct inside {
+	uint64_t held;   /* by the driver's figures, and by open descriptors */
+	uint64_t kept;   /* by those alone */
+	uint64_t unseen; /* what they may hold besides, within their slices */
+};
+
+static void inside_add(struct inside *in, const struct session *s, uint32_t position)
+{
+	uint64_t slice = s->record.gpu[position].bytes;
+	uint64_t kept = descriptors_keep(s, position);
+	/* What goes beyond the slice was never promised: others may not have it. */
+	uint64_t held = MIN(
+		session_held(s, position, &s->node->pool.gpu[s->pool_gpu[position]].sample) + kept,
+		slice);
+
+	in->held += held;
+	in->kept += kept;
+	in->unseen += MIN(session_unseen(s, position), slice - held);
+}
+
+/* Of what the sessions may hold besides, no more than the driver has for no process. */
+static uint64_t inside_sum(const struct inside *in, const struct gpu_sample *sample)
+{
+	uint64_t unlisted = sample_unlisted(sample);
+
+	return in->held + MIN(in->unseen, unlisted - MIN(unlisted, in->kept));
+}
+
 static void outside_compute(struct node *node)
 {
 	struct pool *pool = &node->pool;
-	uint64_t inside[GPUS_MAX] = {0};
+	struct inside inside[GPUS_MAX] = {0};
 
 	for (struct session *s = holding_first(node); s; s = holding_next(s))
 		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 			int gpu = s->pool_gpu[i];
 
-			/* What goes beyond the slice was never promised: others may not have it. */
 			if (gpu >= 0)
-				inside[gpu] += MIN(session_held(s, i, &pool->gpu[gpu].sample) +
-							   descriptors_keep(s, i),
-						   s->record.gpu[i].bytes);
+				inside_add(&inside[gpu], s, i);
 		}
 	for (uint32_t i = 0; i < pool->count; i++) {
 		const struct gpu_sample *sample = &pool->gpu[i].sample;
 
 		if (pool->mask >> i & 1 && !sample->error)
 			pool->gpu[i].outside =
-				sample->used > inside[i] ? sample->used - inside[i] : 0;
+				sample->used - MIN(sample->used, inside_sum(&inside[i], sample));
 	}
 }
 

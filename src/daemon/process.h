@@ -76,6 +76,10 @@ void process_disconnected(struct process *process);
 /* Bytes that the driver's newest sample of that GPU of the pool says a living process holds. */
 uint64_t process_figure(const struct process *process, int gpu);
 
+/* Some of what it had charged when it was sampled, or has by now, may be elsewhere than on the GPU,
+ * or there and in no process's figure. */
+bool process_has_managed(const struct process *process);
+
 /* The slot that is compared with the figure of its process, which may have several: that one, if
  * it has only one. */
 const struct process *process_first_twin(const struct process *process);

@@ -84,12 +84,6 @@ static bool asks(const struct process *p)
 	return p->ask_sample && p->ask_sample <= p->session->node->pool.done;
 }
 
-/* Some of what it had charged when it was sampled, or has by now, may be elsewhere. */
-static bool has_managed(const struct process *p)
-{
-	return p->seen_managed || ledger_slot(&p->session->books.ledger, p->slot)->managed;
-}
-
 /* What it has charged and gave back. */
 static int64_t leaving(const struct process *p, uint32_t position)
 {
@@ -159,15 +153,16 @@ static int64_t unsure(const struct process *p)
 	bool waits = asks(p) || p->seen_leaving || p->seen_begun != p->seen_done;
 
 	/* Most have none: the others of the session are gone through for the rest alone. */
-	return !bytes || waits || has_managed(p) || has_twin(p) ? 0 : (int64_t)bytes;
+	return !bytes || waits || process_has_managed(p) || has_twin(p) ? 0 : (int64_t)bytes;
 }
 
 /* What the driver says beyond what the process charged, which is to be posted. Upwards always.
  * Downwards it is not always right: managed memory that is not on the GPU yet was charged and is
  * not in the driver's figure, and must stay charged. So the amount falls below zero only as far as
  * it did when the process itself asked, just after it had charged a context by its learned cost,
- * and said that there is no such memory; and never by more than that cost. False: it cannot be
- * told. */
+ * and said that there is no such memory; and never by more than that cost. Most drivers have such
+ * memory in no process's figure at all: while there is some, what is posted stays. False: it
+ * cannot be told. */
 static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
 {
 	const struct session *s = p->session;
@@ -182,9 +177,13 @@ static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
 	settled = (int64_t)figure - used - used_by_twins(p, position);
 	if (asks(p))
 		floor_move(&p->gpu[position], settled,
-			   p->ask_why == SETTLE_EXACT && !has_managed(p) ? -cost
-									 : p->gpu[position].floor);
+			   p->ask_why == SETTLE_EXACT && !process_has_managed(p)
+				   ? -cost
+				   : p->gpu[position].floor);
 	*ret = MAX(settled, p->gpu[position].floor - less);
+	if (process_has_managed(p))
+		*ret = MAX(*ret,
+			   (int64_t)ledger_slot_gpu(&s->books.ledger, p->slot, position)->settled);
 	return true;
 }
 
@@ -552,7 +551,7 @@ uint64_t process_over(const struct process *p, uint32_t position)
 	uint64_t charged = ledger_slot_bytes(&s->books.ledger, p->slot, position);
 
 	if (gpu < 0 || s->node->pool.gpu[gpu].sample.error || used_by_twins(p, position) ||
-	    has_managed(p))
+	    process_has_managed(p))
 		return 0;
 	uint64_t figure = process_figure(p, gpu) + (uint64_t)leaving(p, position);
 	return charged > figure ? charged - figure : 0;

@@ -218,6 +218,9 @@ class Ledger:
     def set_exported(self, slot):
         struct.pack_into("<I", self.map, self._slot(slot) + 56, 1)
 
+    def set_managed(self, slot, managed=1):
+        struct.pack_into("<I", self.map, self._slot(slot) + 100, managed)
+
     def add_used(self, slot, bytes_, gpu=0):
         at = self._slot(slot) + 128 + gpu * 32
         used, = struct.unpack_from("<q", self.map, at)

@@ -170,6 +170,47 @@ def test_what_the_slice_holds_is_not_outside(daemon, make_child):
     assert daemon.gpu()["outside_bytes"] == 7 * GIB
 
 
+def test_what_was_posted_stays_while_there_is_managed_memory(daemon, make_child):
+    """No figure has that, so less than what was charged says nothing of what was posted."""
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    ledger = observe(daemon, session)
+    child.say(f"charge {100 * MIB}")
+    daemon.processes = [(0, child.pid, 340 * MIB)]
+    daemon.write_state()
+    wait_until(lambda: ledger.books(child.slot) == (100 * MIB, 240 * MIB))
+    ledger.set_managed(child.slot)
+    child.say(f"charge {1000 * MIB}")
+    daemon.gpus = [(80 * GIB, 0, 1000 * MIB, "Fake H100")]
+    daemon.write_state()
+    assert child.say("settle") == str(OK)
+    assert ledger.books(child.slot) == (1100 * MIB, 240 * MIB)
+    # When it is gone, what is there tells again.
+    ledger.set_managed(child.slot, 0)
+    child.say(f"charge {-1000 * MIB}")
+    daemon.processes = [(0, child.pid, 200 * MIB)]
+    daemon.write_state()
+    wait_until(lambda: ledger.books(child.slot) == (100 * MIB, 100 * MIB))
+
+
+@pytest.mark.parametrize("figure,unlisted,others,outside", [
+    (1, 29, 0, 0), (1, 45, 0, 16), (1, 29, 7, 7),  # a driver that has it in nobody's figure
+    (1, 0, 29, 29), (1, 9, 20, 20),  # all of it, or some, is not on the GPU
+    (30, 0, 5, 5), (30, 5, 0, 5),  # a driver that lists it
+])
+def test_managed_memory_of_a_slice_is_not_outside(daemon, make_child, figure, unlisted, others, outside):
+    session = daemon.grant(vram="40")["id"]
+    child = make_child(daemon, session)
+    ledger = observe(daemon, session)
+    ledger.set_managed(child.slot)
+    child.say(f"charge {30 * GIB}")
+    daemon.gpus = [(80 * GIB, 0, unlisted * GIB, "Fake H100")]
+    daemon.processes = [(0, child.pid, figure * GIB), (0, 1, others * GIB)]
+    daemon.write_state()
+    wait_until(lambda: daemon.gpu()["used_bytes"] == (figure + unlisted + others) * GIB)
+    assert daemon.gpu()["outside_bytes"] == outside * GIB
+
+
 def test_what_goes_beyond_the_slice_is_reported(daemon, make_child):
     """Memory taken round the front: the driver lists it, no charge was made."""
     session = daemon.grant(vram="2")["id"]

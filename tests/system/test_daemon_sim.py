@@ -226,6 +226,29 @@ def test_fifty_kills_of_the_daemon_under_load(host, workload):
     assert by_pid == {w.pid: driver_bytes(host, w.pid) for w in workers}
 
 
+MANAGED = r"""
+import ctypes as c, sys
+cuda, context, p = c.CDLL("libcuda.so.1"), c.c_void_p(), c.c_uint64()
+assert cuda.cuInit(0) == cuda.cuCtxCreate_v2(c.byref(context), 0, 0) == 0
+assert cuda.cuMemAllocManaged(c.byref(p), c.c_size_t(int(sys.argv[1])), 1) == 0
+print("up", flush=True); sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_managed_memory_of_a_slice_is_not_promised_twice(host, lists):
+    """The driver has it in the GPU's use, and in no process's figure."""
+    if lists:
+        assert host.carve("sim", "fault", "list-managed").returncode == 0
+    inside = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "40", "--", "/usr/bin/python3", "-c", MANAGED,
+                         str(30 * GIB)], stdin=subprocess.PIPE)
+    assert inside.stdout.readline() == "up\n"
+    gpu = host.carve_json("gpu", "list")[0]
+    assert gpu["outside_bytes"] == 0 and gpu["used_bytes"] > 30 * GIB
+    assert host.carve("run", "--ephemeral", "--vram", "30", "--vram-strict", "true").returncode == 0
+    inside.communicate("")
+
+
 def test_programs_outside_carve_are_not_promised_over(host):
     outside = host.popen(["/usr/bin/python3", "-c", PROGRAM], stdin=subprocess.PIPE)
     outside.stdout.readline()

@@ -35,7 +35,7 @@ def test_errors_are_one_line_of_carve_sim(argv):
 @pytest.mark.parametrize("ask", [lambda verb: ["sim", verb, "--help"], lambda verb: ["help", "sim", verb]])
 @pytest.mark.parametrize("verb,words", [
     ("list", ["--json"]), ("stat", ["--json", "--watch"]), ("trace", ["FILE"]),
-    ("fault", ["alloc", "launch", "ecc", "lost", "hang", "nvml", "mig-destroy", "--gpu", "--pid", "--call",
+    ("fault", ["alloc", "launch", "ecc", "lost", "hang", "nvml", "mig-destroy", "list-managed", "--gpu", "--pid", "--call",
                "--skip", "--count", "--for", "--delay", "--error", "--clear"])])
 def test_help_names_everything(verb, words, ask):
     done = run([CARVE, *ask(verb)])
