@@ -1,7 +1,7 @@
 """Fixtures of the system tests: whole programs, real processes, a simulated host each.
 
-CARVE_BUILD names the build directory (default: build/ of this checkout). With CARVE_TEST_GPU=1 tests with one GPU
-run on this machine's own driver instead of a simulated host, the others are skipped (scripts/test --gpu)."""
+CARVE_BUILD names the build directory (default: build/ of this checkout). With CARVE_TEST_GPU=1 tests with one GPU (those
+that use `host`) run on this machine's own driver instead of a simulated host, and no others do (scripts/test --gpu)."""
 import grp
 import json
 import os
@@ -15,6 +15,8 @@ import tempfile
 import time
 
 import pytest
+
+from real_gpu import SLACK, Measured, Nvml, processes_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARVE_BUILD", ROOT / "build")).resolve()
@@ -89,6 +91,27 @@ def another_user():
         pytest.skip("needs to be root, in a checkout that other users can read")
 
 
+def pytest_sessionstart():
+    """Without a GPU, --gpu is no success of tests that were skipped."""
+    if ON_GPU:
+        try:
+            Nvml().close()
+        except OSError as error:
+            pytest.exit(f"CARVE_TEST_GPU=1, but no GPU can be had: {error}", returncode=1)
+
+
+def pytest_collection_modifyitems(config, items):
+    """On a real GPU: the tests that start programs on it, but for those that need what only a simulated host has."""
+    if not ON_GPU:
+        return
+    others = [item for item in items if "host" not in item.fixturenames]
+    items[:] = [item for item in items if "host" in item.fixturenames]
+    config.hook.pytest_deselected(items=others)
+    for needs, item in ((item.get_closest_marker("needs_sim"), item) for item in items):
+        if needs:
+            item.add_marker(pytest.mark.skip(reason="needs a simulated host: " + needs.args[0]))
+
+
 def machine_has_gpu():
     """Whether a driver stands behind the device node; real clients that run as root make the node anywhere."""
     try:
@@ -120,11 +143,29 @@ class Runner:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def measured(self, value, slack=SLACK):
+        """What a test expects of this host's GPU: exactly that where it is simulated, and about that on a real one."""
+        return value
+
     def daemon_pid(self):
         done = self.run(["curl", "-s", "--unix-socket",
                          self.env["CARVE_RUNTIME_DIR"] + "/carved.sock",
                          "http://localhost/v1/version"])
         return json.loads(done.stdout)["pid"]
+
+
+class OwnGpu(dict):
+    """One GPU's books. What a simulated driver writes down and a real one does not, no test can go by here."""
+
+    def __missing__(self, key):
+        pytest.skip(f"a GPU's {key}: here nobody tells, as a simulated host does")
+
+
+def process_ended(pid):
+    try:
+        return ") Z " in pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 class RealHost(Runner):
@@ -133,24 +174,58 @@ class RealHost(Runner):
     def __init__(self):
         self.dir = tempfile.mkdtemp(prefix="carve-test-")
         self.env = clean_env({"CARVE_RUNTIME_DIR": self.dir})
-        self.baseline = 0
-        self.baseline = self.stat()["gpus"][0]["memory_used_bytes"]
+        self.started = []
+        self.nvml = Nvml()
+
+    def popen(self, argv, **kw):
+        self.started.append(super().popen(argv, **kw))
+        return self.started[-1]
+
+    def carve(self, *argv, **kw):
+        if "sim" in argv:
+            pytest.skip(f"needs a simulated host: carve {' '.join(map(str, argv))}")
+        return super().carve(*argv, **kw)
+
+    def measured(self, value, slack=SLACK):
+        return Measured(value, slack)
 
     def stat(self):
         """The driver's own books, without what was on the GPU before the test."""
-        done = self.run(["nvidia-smi", "--query-gpu=uuid,memory.used",
-                         "--format=csv,noheader,nounits"])
-        gpus = []
-        for index, line in enumerate(done.stdout.splitlines()):
-            uuid, used = line.split(", ")
-            bytes_used = (int(used) << 20) - (self.baseline if index == 0 else 0)
-            gpus.append({"index": index, "uuid": uuid, "memory_used_bytes": max(0, bytes_used)})
+        gpus = [OwnGpu(index=index, uuid=self.nvml.uuid(index), memory_used_bytes=used, memory_peak_bytes=peak)
+                for index, (used, peak) in enumerate(self.nvml.books())]
+        for index, gpu in enumerate(gpus):
+            processes = self.nvml.processes(index)
+            if processes is not None:
+                gpu["processes"] = processes
         return {"gpus": gpus}
 
     def close(self):
-        self.carve("session", "release")
-        os.kill(self.daemon_pid(), signal.SIGTERM)
+        """Whatever became of the test: nothing of it is left that could hold the GPU when the next one begins."""
+        try:
+            daemon = int(pathlib.Path(self.dir, "lock").read_text())
+        except (FileNotFoundError, ValueError):
+            daemon = None
+        end_processes([pid for pid in processes_of(self.dir) if pid != daemon], signal.SIGKILL)
+        if daemon in processes_of(self.dir):
+            os.kill(daemon, signal.SIGCONT)
+            end_processes([daemon], signal.SIGTERM)
+        end_processes(processes_of(self.dir), signal.SIGKILL)
+        for process in self.started:
+            process.wait(PATIENCE)
+        self.nvml.close()
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def end_processes(pids, number, patience=10):
+    """They have ended, or have had that long."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+    end = time.monotonic() + patience
+    while not all(map(process_ended, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 class Host(Runner):

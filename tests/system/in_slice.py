@@ -3,6 +3,7 @@ import json
 import sys
 
 from conftest import wait_until
+from real_gpu import SLACK
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -61,6 +62,16 @@ def in_slice(host, code, *run, **kw):
 
 def gpu(host):
     return host.stat()["gpus"][0]
+
+
+def context_bytes(host):
+    """What a context takes on this host's GPU."""
+    return wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"])
+
+
+def pieces_in(host, room, piece):
+    """How many fit where a context, or several, took a part of it."""
+    return host.measured(room // piece, -(-SLACK // piece))
 
 
 def nothing_is_left(host):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, ROOT, clean_env, machine_has_gpu, run, wait_until
+from conftest import BUILD, ON_GPU, ROOT, clean_env, machine_has_gpu, run, wait_until
 
 CARVE = BUILD / "carve"
 GIB = 1 << 30
@@ -62,7 +62,7 @@ def test_limit_holds_in_the_drivers_books(host, examples):
     hog = host.popen([CARVE, "run", "--vram", "3", examples / "hog", "3"])
     peak = 0
     while hog.poll() is None:
-        peak = max(peak, gpu_used(host))
+        peak = max(peak, gpu_used(host), key=int)
     assert 2 * GIB < peak <= 3 * GIB, "what the driver gave is the slice's, and never more"
     assert hog.returncode == 0
 
@@ -143,10 +143,10 @@ def test_preloaded_front_without_a_daemon_fails_closed(host, examples):
 
 
 def test_more_than_the_gpu_has(host):
-    done = host.carve("session", "request", "--vram", "200")
+    done = host.carve("session", "request", "--vram", "1000")
     assert done.returncode == 3
-    assert "200" in done.stderr and "GPU 0" in done.stderr
-    done = host.carve("run", "--vram", "200", "true")
+    assert "1000" in done.stderr and "GPU 0" in done.stderr
+    done = host.carve("run", "--vram", "1000", "true")
     assert done.returncode == 125
     assert host.carve_json("session", "list") == []
 
@@ -213,7 +213,8 @@ def test_one_off_ends_with_its_last_process(host, examples):
 def test_http_api_with_curl(host, session):
     sock = host.env["CARVE_RUNTIME_DIR"] + "/carved.sock"
     gpus = json.loads(host.run(["curl", "-s", "--unix-socket", sock, "http://localhost/v1/gpus"]).stdout)
-    assert gpus[0]["name"].startswith("NVIDIA H100") and gpus[0]["available_bytes"] > 70 * GIB
+    assert gpus[0]["name"].startswith("NVIDIA H100" if not ON_GPU else "")
+    assert gpus[0]["memory_bytes"] >= gpus[0]["available_bytes"] > gpus[0]["memory_bytes"] * 3 // 4
     for key in ("index", "uuid", "memory_bytes", "sessions", "backend", "compute_mode", "mig"):
         assert key in gpus[0]
     sessions = json.loads(host.run(["curl", "-s", "--unix-socket", sock,

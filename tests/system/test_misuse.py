@@ -2,18 +2,19 @@
 past its slice, and the books stay those of the driver (`carve sim stat`)."""
 import os
 import pathlib
+import re
 import signal
 import time
 
 import pytest
 
 from conftest import BUILD, wait_until
+from in_slice import context_bytes, pieces_in
 
 MIB = 1 << 20
 GIB = 1 << 30
 PIECE = 20 * MIB
 VRAM = 3 * GIB
-CONTEXT = 520 * MIB
 NOT_INITIALIZED = 3
 PROGRAM = BUILD / "tests/programs/misuse"
 
@@ -23,6 +24,7 @@ class Case:
 
     def __init__(self, host, *argv):
         self.host = host
+        self.context = context_bytes(host)
         self.session = host.carve_json("session", "request", "--vram", "3")["id"]
         self.process = host.popen([BUILD / "carve", "run", "--session", self.session, "--", PROGRAM, *argv], stdin=-1)
 
@@ -48,7 +50,17 @@ class Case:
         wait_until(lambda: self.shown() == (0, []) and self.driver() == 0, 10)
         assert self.host.stat()["gpus"][0]["memory_peak_bytes"] <= VRAM
         done = self.host.carve("run", "--session", self.session, "--", PROGRAM, "child")
-        assert done.stdout == f"child {(VRAM - CONTEXT) // (100 * MIB)} of {(VRAM - CONTEXT) // (100 * MIB)}\n", done.stderr
+        assert done.returncode == 0, done.stderr
+        self.child_had_all(done.stdout, VRAM - self.context)
+
+    def child_had_all(self, line, room):
+        """What its one line says: so many pieces of so many that its room had place for."""
+        had, of = re.fullmatch(r"child (\d+) of (\d+)\n?", line).groups()
+        assert had == of and int(had) == pieces_in(self.host, room, 100 * MIB)
+
+    def fit(self, contexts, more=0):
+        """So many of its pieces fit beside that."""
+        return pieces_in(self.host, VRAM - contexts * self.context - more, PIECE)
 
     def shown(self):
         session = self.host.carve_json("session", "show", self.session)
@@ -71,8 +83,8 @@ def case(host):
 @pytest.mark.parametrize("how", ["vfork", "posix-spawn"])
 def test_children_that_use_the_gpu_beside_their_parent(case, how):
     c = case(how)
-    left = (VRAM - 2 * CONTEXT - 300 * MIB) // (100 * MIB)
-    assert [c.line() for _ in range(3)] == [f"child {left} of {left}"] * 3
+    for _ in range(3):
+        c.child_had_all(c.line(), VRAM - 2 * c.context - 300 * MIB)
     c.ready()
     c.agrees()
     c.end()
@@ -101,7 +113,7 @@ def test_a_process_of_the_same_memory_calls_the_driver(case):
     c.ready()
     c.agrees()
     c.go_on()
-    assert int(c.line()) == (VRAM - CONTEXT - 100 * MIB) // PIECE
+    assert int(c.line()) == c.fit(1, 100 * MIB)
     c.ready()
     c.agrees()
     c.end()
@@ -122,7 +134,7 @@ def test_a_process_whose_first_thread_has_ended_lives_for_the_next_daemon_too(ca
     time.sleep(1.5)
     assert c.shown() == held and c.driver() == held[0]
     c.go_on()
-    assert int(c.line()) == (VRAM - CONTEXT - 300 * MIB) // PIECE
+    assert int(c.line()) == c.fit(1, 300 * MIB)
     c.ready()
     c.agrees()
     assert c.shown()[1] == [pid]
@@ -145,7 +157,7 @@ def test_other_files_in_place_of_the_fronts_descriptors(case, how):
     c.ready()
     c.agrees()
     c.go_on()
-    assert int(c.line()) == (VRAM - 2 * CONTEXT - 300 * MIB) // PIECE
+    assert int(c.line()) == c.fit(2, 300 * MIB)
     c.ready()
     c.agrees()
     c.end()
@@ -158,7 +170,7 @@ def test_all_descriptors_closed(case):
     wait_until(lambda: c.driver() == 0, 10)
     c.go_on()
     c.ready()
-    assert c.shown()[0] <= CONTEXT + 300 * MIB
+    assert c.shown()[0] <= c.context + 300 * MIB
     c.end()
 
 
@@ -168,7 +180,7 @@ def test_few_descriptors_from_the_start(case, most):
     """It gets its slice, or nothing."""
     c = case("few-descriptors", most)
     result, pieces = map(int, c.line().split())
-    assert pieces == (0 if result else (VRAM - CONTEXT) // PIECE)
+    assert pieces == (0 if result else c.fit(1))
     assert most < 20 or result == 0
     c.ready()
     c.agrees()
@@ -198,7 +210,7 @@ def test_no_address_space_left(case, kib):
 @pytest.mark.parametrize("how", ["blocked", "interrupting"])
 def test_signals(case, how):
     c = case("signals", how)
-    assert int(c.line()) == (VRAM - CONTEXT) // PIECE
+    assert int(c.line()) == c.fit(1)
     c.ready()
     c.agrees()
     c.end()
@@ -209,7 +221,7 @@ def test_another_root_directory(case):
     line = c.line()
     if line == "no":
         pytest.skip("needs to be root")
-    assert int(line) == (VRAM - 2 * CONTEXT) // PIECE
+    assert int(line) == c.fit(2)
     c.ready()
     c.agrees()
     c.end()
@@ -218,7 +230,7 @@ def test_another_root_directory(case):
 def test_system_calls_that_fail(case):
     """A sandbox for what the driver does once it runs."""
     c = case("filtered")
-    assert int(c.line()) == (VRAM - 2 * CONTEXT) // PIECE
+    assert int(c.line()) == c.fit(2)
     c.ready()
     c.agrees()
     c.end()

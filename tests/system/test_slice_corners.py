@@ -156,6 +156,7 @@ print(json.dumps([full, cuda.cuCtxSynchronize(), all_ways()]))
 
 
 # A raised limit takes memory at once, for each thread that can run; a driver does not always take it back.
+@pytest.mark.needs_sim("what a limit of a context takes, and when, is each driver's own")
 def test_limits_of_a_context_count(host):
     said = in_slice(host, r"""
 begin()
@@ -187,6 +188,7 @@ print(json.dumps({"before": before, "heap": heap, "again": again, "too_much": to
 
 
 @pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.needs_sim("makes a call of the driver slow")
 def test_a_limit_that_is_lowered_while_another_allocates(host, limit):
     """What the device has free is not what this process gave back."""
     high, low = {1: (512 * MIB, 1 * MIB), 2: (1024 * MIB, 8 * MIB)}[limit]  # printf's buffer, the heap

@@ -12,6 +12,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 LOCAL = BUILD / "tests/programs/slice_local"
 OOM = 2
+pytestmark = pytest.mark.needs_sim("what a kernel's local memory takes is told to the block")
 # Of a simulated H100: processors times threads of each; and what a context has for a thread at first.
 THREADS = 132 * 2048
 FIRST = 1024

@@ -148,6 +148,7 @@ def session_of(host):
 
 
 @pytest.mark.parametrize("way", GIVERS)
+@pytest.mark.needs_sim("takes the rest of a slice to the block by the driver's own books")
 def test_what_one_leaves_is_anothers_at_once(host, way):
     session = session_of(host)
     giver = in_it(host, session, BEGIN + TALK + GIVERS[way] + 'say("given"); told()')
@@ -215,6 +216,7 @@ thread.join()
 
 
 @pytest.mark.parametrize("call", LATES)
+@pytest.mark.needs_sim("makes a call of the driver slow")
 def test_what_is_booked_late_is_given_back_once(host, call):
     """The daemon looks in between, and so do others who have no room."""
     begin, late = LATES[call]

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from in_slice import BEGIN, MIB, gpu, nothing_is_left
-from test_limits import peak_of_trace
+from in_slice import BEGIN, MIB, context_bytes, gpu, nothing_is_left
+from test_limits import check_by_trace
 
 # More rounds find narrower windows.
 ROUNDS = int(os.environ.get("CARVE_TEST_ROUNDS", 12))
@@ -279,8 +279,6 @@ for i in range(ROUNDS):
 print(json.dumps(stop(neighbour)))
 """
 
-CONTEXT = 520 * MIB
-
 
 def in_slice(host, code, vram, timeout=300, **names):
     names = {"OPENER": OPENER, "RACER": RACER, "NEIGHBOUR": NEIGHBOUR, "ROUNDS": ROUNDS, **names}
@@ -296,12 +294,13 @@ def in_slice(host, code, vram, timeout=300, **names):
 def test_what_the_driver_keeps_is_never_nobodys(host, way, busy, tmp_path):
     """The giver, the one that has it open and two racers, in a slice with a little room besides."""
     size, step = (2 * MIB, 2 * MIB) if way == "small" else (512 * MIB, 64 * MIB)
-    vram = (4 + (way == "context")) * CONTEXT + size + (2 if way == "small" else 128) * MIB + 4 * MIB * busy
-    said = in_slice(host, RACE, vram, WAY=way, BUSY=["busy"] if busy else [], SIZE=size, STEP=step, ROOM=vram - 2 * CONTEXT)
+    context = context_bytes(host)
+    vram = (4 + (way == "context")) * context + size + (2 if way == "small" else 128) * MIB + 4 * MIB * busy
+    said = in_slice(host, RACE, vram, WAY=way, BUSY=["busy"] if busy else [], SIZE=size, STEP=step, ROOM=vram - 2 * context)
     assert gpu(host)["memory_peak_bytes"] <= vram
     if not busy:  # else there are more changes than the log has room for
-        assert peak_of_trace(host, tmp_path / "trace.json") == gpu(host)["memory_peak_bytes"]
-    assert said >= vram - 2 * CONTEXT - 4 * MIB * busy
+        check_by_trace(host, tmp_path)
+    assert said >= host.measured(vram - 2 * context - 4 * MIB * busy)
     nothing_is_left(host)
 
 
@@ -310,7 +309,7 @@ def test_what_the_driver_keeps_is_never_nobodys(host, way, busy, tmp_path):
 def test_what_the_driver_keeps_is_nobodys_refusal(host, way, opened):
     """A neighbour finds room for what has room, and the giver for what it gave, if nobody else has that open."""
     size, step = (2 * MIB, 2 * MIB) if way == "small" else (512 * MIB, 256 * MIB)
-    vram = 3 * CONTEXT + size + step
+    vram = 3 * context_bytes(host) + size + step
     refused, taken = in_slice(host, BESIDE.replace("until_it_fits(lambda: ", "at_once(lambda: ") if not opened else BESIDE, vram,
                               WAY=way, BUSY=[], SIZE=size, STEP=step, OPENED=opened)
     assert refused == 0 and taken >= 50
