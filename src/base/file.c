@@ -106,6 +106,11 @@ bool process_is_ending(pid_t pid)
 	return !has_memory(process_thread(pid));
 }
 
+bool process_is_headless(pid_t pid)
+{
+	return !has_memory(pid);
+}
+
 int process_parent(pid_t pid, pid_t *ret_parent)
 {
 	unsigned long long parent;

@@ -30,6 +30,9 @@ int process_start_time(pid_t pid, unsigned long long *ret_ticks);
 /* Whether it is gone or has given up its memory, and the rest of it will be gone in a moment: other
  * threads of it may hold its descriptors still. */
 bool process_is_ending(pid_t pid);
+/* Whether its first thread is gone, with others there still or not: of a program that ends that one
+ * last, it is being killed. */
+bool process_is_headless(pid_t pid);
 /* The number of a thread of it that has not ended, by which /proc shows what the process has: its
  * first thread may have ended before others. Where there is none, its PID. */
 pid_t process_thread(pid_t pid);

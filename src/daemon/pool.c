@@ -45,7 +45,7 @@ static void holder_ask(struct pool_gpu *gpu, const struct sockaddr_un *address, 
 
 	gpu->holder_pid = 0;
 	if (fd < 0 || connect(fd, (const struct sockaddr *)address, size) < 0 ||
-	    peer_identify(fd, &peer) < 0 || process_is_ending(peer.process.pid))
+	    peer_identify(fd, &peer) < 0 || process_is_headless(peer.process.pid))
 		return;
 	gpu->holder_pid = peer.process.pid;
 	gpu->holder_uid = peer.uid;

@@ -2,10 +2,12 @@
 import contextlib
 import json
 import os
+import pathlib
 import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import time
 
 import pytest
@@ -86,6 +88,32 @@ def test_one_daemon_owns_a_gpu(daemon, tmp_path):
     other.terminate()
     assert other.wait(60) == 0
     daemon.start()
+
+
+# Claims the GPU as a daemon does, and then only a thread is left of it, for a while.
+HEADLESS = """
+import ctypes, os, socket, sys, threading, time
+claim = socket.socket(socket.AF_UNIX)
+claim.bind("\\0carve-gpu-" + sys.argv[1])
+claim.listen()
+def end():
+    time.sleep(0.2)
+    os._exit(0)
+threading.Thread(target=end).start()
+print(flush=True)
+ctypes.CDLL(None).syscall(60, 0)  # exit, of this thread
+"""
+
+
+def test_a_killed_daemon_that_is_still_ending_has_no_gpu(daemon):
+    uuid = daemon.gpu()["uuid"]
+    daemon.kill()
+    holder = subprocess.Popen([sys.executable, "-c", HEADLESS, uuid], stdout=subprocess.PIPE)
+    assert holder.stdout.readline()
+    wait_until(lambda: ") Z " in pathlib.Path(f"/proc/{holder.pid}/stat").read_text())
+    daemon.start()
+    assert not daemon.gpu().get("held_by")
+    holder.communicate(timeout=60)
 
 
 def test_idle_exit(make_daemon):
