@@ -111,8 +111,8 @@ def test_the_93_percent_rule_is_said(host):
 
 def test_waiting_for_room(host):
     left = host.carve_json("gpu", "list")[0]["available_bytes"]
-    host.carve("session", "request", "--vram", f"{left // 2}B")
-    argv = ["run", "--ephemeral", "--vram", f"{left * 3 // 4}B", "--wait-for"]
+    host.carve("session", "request", "--gpu-ids", "0", "--vram", f"{left // 2}B")
+    argv = ["run", "--ephemeral", "--gpu-ids", "0", "--vram", f"{left * 3 // 4}B", "--wait-for"]
     fails(host.carve(*argv, "0.2", "true"), 125)
     waiting = host.popen([CARVE, *argv, "20", "echo", "served"])
     wait_until(lambda: any(s["state"] == "waiting" for s in host.carve_json("session", "list")))
@@ -142,8 +142,8 @@ def test_names_and_history(host):
 
 def test_interrupting_a_wait_gives_the_place_up(host):
     left = host.carve_json("gpu", "list")[0]["available_bytes"]
-    host.carve("session", "request", "--vram", f"{left // 2}B")
-    waiting = host.popen([CARVE, "run", "--ephemeral", "--vram", f"{left * 3 // 4}B",
+    host.carve("session", "request", "--gpu-ids", "0", "--vram", f"{left // 2}B")
+    waiting = host.popen([CARVE, "run", "--ephemeral", "--gpu-ids", "0", "--vram", f"{left * 3 // 4}B",
                           "--wait-for", "60", "true"])
     wait_until(lambda: any(s["state"] == "waiting" for s in host.carve_json("session", "list")))
     waiting.send_signal(signal.SIGINT)

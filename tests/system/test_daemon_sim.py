@@ -260,7 +260,7 @@ def test_programs_outside_carve_are_not_promised_over(host):
         assert outside.stdout.readline().strip() == "0"
     gpu = host.carve_json("gpu", "list")[0]
     assert gpu["outside_bytes"] == driver_bytes(host, outside.pid) > before // 4
-    assert host.carve("session", "request", "--vram", most).returncode == 3
+    assert host.carve("session", "request", "--gpu-ids", "0", "--vram", most).returncode == 3
     outside.kill()
     outside.wait()
-    assert host.carve("session", "request", "--vram", most, "--wait-for", "5").returncode == 0
+    assert host.carve("session", "request", "--gpu-ids", "0", "--vram", most, "--wait-for", "5").returncode == 0
