@@ -119,6 +119,12 @@ static void second_tick(struct node *node, uint64_t now)
 	settle_tick(node);
 	if (!node_idle(node))
 		node->busy_ns = now;
+	/* Requests wait meanwhile: a context that is nobody's is in the figures. */
+	if (node->ready && !node->waiters && !node->drains && probe_due(&node->probe, now)) {
+		node->ready = false;
+		node->ready_sample = 0;
+		probe_again(&node->probe);
+	}
 	if (!runtime_intact(&node->runtime))
 		node_stop(node, "its socket was removed or replaced");
 	else if (node->options.idle_exit_ns && now - node->busy_ns >= node->options.idle_exit_ns)
