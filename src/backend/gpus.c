@@ -6,13 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/nvml_functions.h"
 
+/* The list of those that draw is empty on most hosts, and a driver may take milliseconds over it,
+ * during which programs' own calls wait: while it was empty, it is read again after so many times
+ * as long as that took, or after a second at most. */
+#define GRAPHICS_TIMES 100
+#define GRAPHICS_MOST_NS 1000000000ull
+/* Looking again costs little below this. */
+#define CHEAP_NS 1000000ull
+
+struct graphics {
+	bool empty; /* when it was read last */
+	uint64_t read_ns, took_ns;
+};
+
 struct gpus {
 	void *library;
+	struct graphics graphics[GPUS_MAX];
 	char driver_version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
 	__typeof__(nvmlInit_v2) *init;
 	__typeof__(nvmlShutdown) *shutdown;
@@ -299,7 +314,31 @@ static int processes_add_v1(__typeof__(nvmlDeviceGetComputeRunningProcesses) *ge
 	return 0;
 }
 
-static int processes_read(struct gpus *gpus, nvmlDevice_t device, struct gpu_sample *sample)
+static int graphics_add(struct gpus *gpus, nvmlDevice_t device, struct gpu_sample *sample)
+{
+	if (gpus->get_graphics)
+		return processes_add(gpus->get_graphics, device, sample);
+	return gpus->get_graphics_v1 ? processes_add_v1(gpus->get_graphics_v1, device, sample) : 0;
+}
+
+static int graphics_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
+			 struct gpu_sample *sample)
+{
+	struct graphics *g = &gpus->graphics[index % GPUS_MAX];
+	uint64_t began = now_monotonic_ns();
+	size_t count = sample->process_count;
+
+	if (g->empty && began - g->read_ns < MIN(GRAPHICS_TIMES * g->took_ns, GRAPHICS_MOST_NS))
+		return 0;
+	int rc = graphics_add(gpus, device, sample);
+	g->read_ns = now_monotonic_ns();
+	g->took_ns = g->read_ns - began;
+	g->empty = rc == 0 && sample->process_count == count;
+	return rc;
+}
+
+static int processes_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
+			  struct gpu_sample *sample)
 {
 	int rc = 0;
 
@@ -310,13 +349,7 @@ static int processes_read(struct gpus *gpus, nvmlDevice_t device, struct gpu_sam
 		rc = processes_add(gpus->get_compute, device, sample);
 	else if (gpus->get_compute_v1)
 		rc = processes_add_v1(gpus->get_compute_v1, device, sample);
-	if (rc < 0)
-		return rc;
-	if (gpus->get_graphics)
-		rc = processes_add(gpus->get_graphics, device, sample);
-	else if (gpus->get_graphics_v1)
-		rc = processes_add_v1(gpus->get_graphics_v1, device, sample);
-	return rc;
+	return rc < 0 ? rc : graphics_read(gpus, index, device, sample);
 }
 
 static int exclusive_read(const struct gpus *gpus, nvmlDevice_t device)
@@ -338,9 +371,10 @@ static int utilization_read(const struct gpus *gpus, nvmlDevice_t device)
 	return (int)MIN(rates.gpu, 100u);
 }
 
-void gpus_sample(struct gpus *gpus, uint32_t index, struct gpu_sample *ret)
+void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, struct gpu_sample *ret)
 {
 	struct gpu_sample sample = {0};
+	uint64_t began = now_monotonic_ns();
 	nvmlDevice_t device;
 
 	sample.error = errno_of(gpus->get_handle(index, &device));
@@ -352,11 +386,11 @@ void gpus_sample(struct gpus *gpus, uint32_t index, struct gpu_sample *ret)
 		gpu_sample_clear(&sample);
 		sample.error = memory_read(gpus, device, &sample.total, &sample.reserved, &before);
 		if (!sample.error)
-			sample.error = processes_read(gpus, device, &sample);
+			sample.error = processes_read(gpus, index, device, &sample);
 		if (!sample.error)
 			sample.error = memory_read(gpus, device, &sample.total, &sample.reserved,
 						   &sample.used);
-		if (before == sample.used)
+		if (before == sample.used || (!exact && now_monotonic_ns() - began > CHEAP_NS))
 			break;
 	}
 	sample.utilization = sample.error ? -1 : utilization_read(gpus, device);

@@ -57,8 +57,10 @@ void gpus_close(struct gpus *gpus);
 const char *gpus_driver_version(const struct gpus *gpus);
 /* Fills at most `max` entries; *ret_count may be 0. A GPU that does not answer is left out. */
 int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count);
-/* Memory and processes of one GPU. The result's `error` says what went wrong. */
-void gpus_sample(struct gpus *gpus, uint32_t index, struct gpu_sample *ret);
+/* Memory and processes of one GPU; by one thread at a time. `exact`: memory and processes shall be
+ * of one moment, as what is not carve's is their difference; else that is tried only where it costs
+ * little. The result's `error` says what went wrong. */
+void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, struct gpu_sample *ret);
 /* How far the GPU's own clock is behind CLOCK_MONOTONIC when that is now_ns, ns. A simulated GPU's
  * stands still while the machine has not played yet what it does next; a real one's is never
  * behind: 0. Costs no system call. */

@@ -335,6 +335,27 @@ static int takeover_check(const struct arguments *args, const struct node *node,
 	return code;
 }
 
+/* What the user who starts it wants of the driver for a program of his (which GPUs it sees, a share
+ * of MPS, how much a context has ready, a tool to be loaded with it) is nothing to the daemon, nor
+ * to what it learns of a context's cost. */
+static void leave_cuda_settings(void)
+{
+	static const char prefix[] = "CUDA_";
+	char name[64];
+
+	for (char **entry = environ; *entry;) {
+		size_t length = strcspn(*entry, "=");
+
+		if (strncmp(*entry, prefix, sizeof(prefix) - 1) != 0 || length >= sizeof(name)) {
+			entry++;
+			continue;
+		}
+		memcpy(name, *entry, length);
+		name[length] = '\0';
+		unsetenv(name); /* the entries after it move up */
+	}
+}
+
 int daemon_main(int argc, char **argv)
 {
 	/* Large: on the heap's side of things, not the stack's. */
@@ -344,8 +365,7 @@ int daemon_main(int argc, char **argv)
 	int code;
 
 	leave_slice(argv);
-	/* Which GPUs the user who starts it wants for a program are not those that it has. */
-	unsetenv("CUDA_VISIBLE_DEVICES");
+	leave_cuda_settings();
 	if (!arguments_parse(argc, argv, &args, &code))
 		return code;
 	if (args.probe_uuid)

@@ -32,6 +32,8 @@
 #define TICK_BUSY_MS 100
 #define TICK_IDLE_MS 1000
 #define SECOND_NS 1000000000ull
+/* Memory that programs outside carve give back is waited for with a twentieth of a thread. */
+#define WAITING_PARTS 20
 
 static void close_handle(void *handle)
 {
@@ -119,6 +121,12 @@ static void second_tick(struct node *node, uint64_t now)
 	settle_tick(node);
 	if (!node_idle(node))
 		node->busy_ns = now;
+	/* Requests wait meanwhile: a context that is nobody's is in the figures. */
+	if (node->ready && !node->waiters && !node->drains && probe_due(&node->probe, now)) {
+		node->ready = false;
+		node->ready_sample = 0;
+		probe_again(&node->probe);
+	}
 	if (!runtime_intact(&node->runtime))
 		node_stop(node, "its socket was removed or replaced");
 	else if (node->options.idle_exit_ns && now - node->busy_ns >= node->options.idle_exit_ns)
@@ -133,7 +141,8 @@ static void on_tick(uv_timer_t *timer)
 	sessions_tick(node);
 	attach_swept(node->attach);
 	if (node->waiters) {
-		pool_refresh(&node->pool, POOL_ALL);
+		if (!pool_pause_ns(&node->pool, WAITING_PARTS, SECOND_NS))
+			pool_refresh(&node->pool, POOL_ALL);
 		waiting_kick(node);
 	}
 	if (now - node->second_ns >= SECOND_NS) {
@@ -173,7 +182,10 @@ static void handover_take_up(struct node *node)
 
 static void on_sampling(void *arg)
 {
-	processes_sampling(arg);
+	struct node *node = arg;
+
+	node->pool.exact = !node->ready || node->waiters || node->fresh || node->drains;
+	processes_sampling(node);
 }
 
 /* What samples say was used before this may be the probe's own context, which is nobody's. */

@@ -18,6 +18,7 @@
 
 #define CLAIM_TRIES 50
 #define CLAIM_PAUSE_NS 10000000L
+#define SAMPLE_CHEAP_NS 2000000ull
 
 /* ---- one daemon a GPU -------------------------------------------------------------------- */
 
@@ -142,10 +143,13 @@ void pool_unclaim(struct pool *pool)
 static void sample_take(uv_work_t *work)
 {
 	struct pool *pool = work->data;
+	uint64_t began = now_monotonic_ns();
 
 	for (uint32_t i = 0; i < pool->count; i++)
 		if (pool->mask >> i & 1)
-			gpus_sample(pool->gpus, pool->gpu[i].info.index, &pool->incoming[i]);
+			gpus_sample(pool->gpus, pool->gpu[i].info.index, pool->exact,
+				    &pool->incoming[i]);
+	pool->took_next_ns = now_monotonic_ns() - began;
 }
 
 static void sample_start(struct pool *pool);
@@ -165,6 +169,8 @@ static void sample_done(uv_work_t *work, int status)
 		pool->incoming[i] = (struct gpu_sample){0};
 	}
 	pool->done = pool->started;
+	pool->took_ns = pool->took_next_ns;
+	pool->ended_ns = now_monotonic_ns();
 	if (whole)
 		pool->done_ns = pool->started_ns;
 	/* Still "running" for the callback: what it asks for starts after it. */
@@ -191,6 +197,14 @@ uint64_t pool_refresh(struct pool *pool, uint64_t mask)
 		return pool->started + 1;
 	sample_start(pool);
 	return pool->started;
+}
+
+uint64_t pool_pause_ns(const struct pool *pool, unsigned parts, uint64_t most_ns)
+{
+	uint64_t gone = now_monotonic_ns() - pool->ended_ns;
+	uint64_t pause = MIN((parts - 1) * pool->took_ns, most_ns);
+
+	return pool->took_ns < SAMPLE_CHEAP_NS || gone >= pause ? 0 : pause - gone;
 }
 
 /* ---- inventory --------------------------------------------------------------------------- */

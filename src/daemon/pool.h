@@ -60,6 +60,9 @@ struct pool {
 	bool running;
 	uint64_t mask, mask_next; /* GPUs being sampled; to be sampled next */
 	uint64_t started_ns;
+	bool exact;                 /* what is being sampled decides about a request */
+	uint64_t ended_ns, took_ns; /* when the last sample was in; how long it took the thread */
+	uint64_t took_next_ns;
 	uv_work_t work;
 	struct gpu_info found[GPUS_MAX];
 	size_t found_count;
@@ -82,6 +85,11 @@ void pool_close(struct pool *pool);
 #define POOL_ALL UINT64_MAX
 /* Asks for a sample of the GPUs in `mask` (bit = index in pool->gpu) and returns its number. */
 uint64_t pool_refresh(struct pool *pool, uint64_t mask);
+/* How long the next sample has to wait, ns, so that at most one part in `parts` of the time goes on
+ * samples, which may hold programs' own calls up in the driver; never longer than `most_ns` after
+ * the last one. Where samples are cheap, 0. For what is looked at again and again: whoever asks a
+ * question does not wait. */
+uint64_t pool_pause_ns(const struct pool *pool, unsigned parts, uint64_t most_ns);
 /* Tries again for GPUs that another daemon had. True where one was won. */
 bool pool_claim(struct pool *pool);
 

@@ -10,6 +10,7 @@
 #include "backend/context.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/macros.h"
 #include "daemon/log.h"
 #include "daemon/pool.h"
 #include "daemon/store.h"
@@ -27,6 +28,12 @@ static void cost_set(struct probe *probe, const char *model, uint64_t bytes)
 		gpu->context_bytes = bytes;
 		gpu->context_tried = true;
 	}
+}
+
+static void again_set(struct probe *probe)
+{
+	probe->pause_ns = MIN(MAX(2 * probe->pause_ns, PROBE_AGAIN_MIN_NS), PROBE_AGAIN_MAX_NS);
+	probe->again_ns = now_monotonic_ns() + probe->pause_ns;
 }
 
 static void on_ended(struct child *child)
@@ -47,6 +54,7 @@ static void on_ended(struct child *child)
 			  bytes);
 	} else {
 		log_event(LOG_WARNING, "context.unknown model=\"%s\"", gpu->info.name);
+		again_set(probe);
 	}
 	probe->gpu++;
 	if (!probe->stopped)
@@ -100,6 +108,22 @@ void probe_start(struct probe *probe, uv_loop_t *loop, struct pool *pool, struct
 	probe->running = true;
 	probe->on_done = on_done;
 	probe->arg = arg;
+	probe_next(probe);
+}
+
+bool probe_due(const struct probe *probe, uint64_t now)
+{
+	return !probe->running && probe->again_ns && now >= probe->again_ns;
+}
+
+void probe_again(struct probe *probe)
+{
+	for (uint32_t i = 0; i < probe->pool->count; i++)
+		if (!probe->pool->gpu[i].context_bytes)
+			probe->pool->gpu[i].context_tried = false;
+	probe->again_ns = 0;
+	probe->gpu = 0;
+	probe->running = true;
 	probe_next(probe);
 }
 

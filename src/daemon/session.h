@@ -85,6 +85,7 @@ struct session {
 	/* They are made to, for another look: since when (CLOCK_MONOTONIC), 0: not now; and not
 	 * before when again, after such a pause. */
 	uint64_t hurry_since_ns, hurry_after_ns, hurry_pause_ns;
+	bool room_looks;        /* the next look is somebody's who waits for room */
 	uint64_t room_until_ns; /* until then somebody without room waits for what is posted */
 };
 

@@ -15,6 +15,10 @@
  * others go on for a while, ever longer, before that is tried again. */
 #define HURRY_EVERY_MS 1
 #define HURRY_NS 100000000ull
+/* Meanwhile a fifth of the time goes on that, where the driver takes long, but there is another
+ * look within what is waited for. */
+#define HURRY_PARTS 5
+#define HURRY_MOST_NS 60000000ull
 #define HURRY_PAUSE_MIN_NS 100000000ull
 #define HURRY_PAUSE_MAX_NS 2000000000ull
 /* Who closed a descriptor has what it kept after so long, or after so many times as long as it
@@ -413,11 +417,18 @@ static void on_hurry_timer(uv_timer_t *timer)
 	struct node *node = timer->data;
 	uint64_t mask = 0;
 
-	for (struct session *s = node->attached; s; s = s->next_attached)
-		if (s->hurry_since_ns || s->hurry_after_ns || s->described)
+	for (struct session *s = node->attached; s; s = s->next_attached) {
+		if (s->hurry_since_ns || s->hurry_after_ns || s->described || s->room_looks)
 			mask |= session_gpu_mask(s);
+		s->room_looks = false;
+	}
 	if (mask)
 		pool_refresh(&node->pool, mask);
+}
+
+static uint64_t hurry_every_ms(const struct node *node)
+{
+	return HURRY_EVERY_MS + pool_pause_ns(&node->pool, HURRY_PARTS, HURRY_MOST_NS) / 1000000;
 }
 
 static uint64_t described_every_ms(const struct descriptors *d)
@@ -433,8 +444,8 @@ static void hurry_all(struct node *node)
 	for (struct session *s = node->attached; s; s = s->next_attached) {
 		if (s->described)
 			delay = MIN(delay, described_every_ms(&node->descriptors));
-		if (s->hurry_since_ns)
-			delay = HURRY_EVERY_MS;
+		if (s->hurry_since_ns || s->room_looks)
+			delay = MIN(delay, hurry_every_ms(node));
 		if (s->hurry_since_ns || !s->hurry_after_ns)
 			continue;
 		now = now ? now : now_monotonic_ns();
@@ -497,6 +508,20 @@ uint64_t settle_room(struct session *s)
 	return pool_refresh(&s->node->pool, session_gpu_mask(s));
 }
 
+/* The number of the next sample, which hurries no more than is good for the driver. */
+static uint64_t look_again(struct session *s)
+{
+	struct node *node = s->node;
+
+	if (!pool_pause_ns(&node->pool, HURRY_PARTS, HURRY_MOST_NS))
+		return pool_refresh(&node->pool, session_gpu_mask(s));
+	s->room_looks = true;
+	uint64_t delay = hurry_every_ms(node);
+	if (!uv_is_active((uv_handle_t *)&node->hurry) || uv_timer_get_due_in(&node->hurry) > delay)
+		uv_timer_start(&node->hurry, on_hurry_timer, delay, 0);
+	return node->pool.started + 1;
+}
+
 bool settle_room_known(struct session *s, uint64_t *sample)
 {
 	bool in = s->node->pool.done >= *sample;
@@ -504,7 +529,7 @@ bool settle_room_known(struct session *s, uint64_t *sample)
 	if (!room_is_waited_for(s) || (in && !s->less && !s->spared && !s->kept_sample))
 		return true;
 	if (in)
-		*sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
+		*sample = look_again(s);
 	return false;
 }
 

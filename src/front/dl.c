@@ -109,7 +109,16 @@ static bool is_driver_name(const char *name)
 	return !*base || (*base == '.' && base[strspn(base, ".0123456789")] == '\0');
 }
 
-const char *dl_open_name(const char *name)
+/* Under WSL the library of the driver's name is small, and opens the one of the driver store, which
+ * is called alike: with the front in its place the two would call each other for ever. */
+static bool is_of(const char *path, const void *caller)
+{
+	const char *object = loaded_object_path(caller);
+
+	return object && !strcmp(object, path);
+}
+
+const char *dl_open_name(const char *name, const void *caller)
 {
 	char path[4096];
 
@@ -117,7 +126,7 @@ const char *dl_open_name(const char *name)
 	if (!name || !is_driver_name(name))
 		return name;
 	if (driver_path(path, sizeof(path)) == 0)
-		return dl_own_path();
+		return is_of(path, caller) ? name : dl_own_path();
 	/* No driver here: fail as the loader would, instead of finding the front by its SONAME. */
 	return front_library.absent_name;
 }

@@ -404,6 +404,24 @@ def test_memory_that_frees_outside_ends_a_wait(make_daemon):
     assert asker.answer.status == 201
 
 
+def test_a_slow_driver_is_not_asked_all_the_time(make_daemon):
+    """While it answers, programs' own calls may wait in it: a request that waits for others' memory takes some of its time."""
+    daemon = make_daemon(gpus=[(80 * GIB, 0, 60 * GIB, "H100")])
+    asker = Asker(daemon, vram="40", wait_for=30)
+    wait_until(lambda: waiting(daemon))
+    daemon.delay, calls = 20, daemon.dir / "state.calls"
+    daemon.write_state()
+    wait_until(calls.exists)
+    began, before = time.monotonic(), len(calls.read_text())
+    time.sleep(2)
+    told = calls.read_text()[before:]
+    assert "m" in told and len(told) * 0.02 < 0.4 * (time.monotonic() - began)
+    daemon.gpus[0] = (80 * GIB, 0, 0, "H100")
+    daemon.write_state()
+    asker.join(60)
+    assert asker.answer.status == 201
+
+
 # ---- the life of sessions ----
 
 def test_session_timeout(daemon):

@@ -125,6 +125,20 @@ def test_what_somebody_may_have_is_kept_until_that_can_be_told(sharing, crash):
     assert ledger.books(second.slot) == (0, 100 * MIB) and ledger.committed() == 100 * MIB
 
 
+def test_a_slow_driver_is_not_asked_all_the_time_while_that_cannot_be_told(sharing):
+    daemon, ledger, first, second = sharing
+    ledger.set_calls(second.slot, 5, 3)
+    daemon.delay, calls = 10, daemon.dir / "state.calls"
+    daemon.write_state()
+    first.kill()
+    wait_until(calls.exists)
+    began, before = time.monotonic(), len(calls.read_text())
+    time.sleep(2)
+    told = calls.read_text()[before:]
+    assert 0 < len(told) * 0.01 < 0.4 * (time.monotonic() - began)
+    assert told.count("g") < told.count("m") / 3, "nobody draws, so that is looked at less"
+
+
 def test_what_a_dead_process_let_others_have_is_kept_likewise(sharing):
     daemon, ledger, first, second = sharing
     ledger.set_calls(second.slot, 5, 3)

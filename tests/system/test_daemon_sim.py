@@ -114,6 +114,14 @@ def test_which_gpus_a_user_wants_is_nothing_to_the_daemon(make_host, visible):
     wait_until(lambda: all(g["context_bytes"] for g in host.carve_json("gpu", "list", env=env)))
 
 
+def test_what_a_context_costs_is_tried_again(make_host):
+    host = make_host("t4")
+    assert host.carve("sim", "fault", "hang", "--call", "cuCtxCreate_v2", "--error", "2", "--count", "1").returncode == 0
+    assert host.carve_json("gpu", "list")[0]["context_bytes"] == 0
+    wait_until(lambda: "context.unknown" in pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text())
+    wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"])
+
+
 def test_the_probe_of_a_new_daemon_is_not_outside_use(make_host):
     """Whatever the moment: a new daemon makes a context itself to learn what it costs."""
     host = make_host("t4")

@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -107,6 +108,22 @@ def test_another_preload(isolated):
     assert total(isolated(REACH, "path", "libcuda.so.1", env={"LD_PRELOAD": str(other)})) == SLICE
     seen = total(isolated("env", f"LD_PRELOAD={other}", REACH, "path", driver))
     assert seen == SLICE if isolated.kind == "mount" else seen > 70 * GIB
+
+
+def test_a_driver_of_two_parts(make_host, tmp_path):
+    """As WSL's: the library of the driver's name opens another of nearly that name, which is no reason to give it the front."""
+    host = make_host("h100-80gb")
+    for name in ("lib", "store"):
+        (tmp_path / name).mkdir()
+    shutil.copy(PROGRAMS / "store_driver.so", tmp_path / "lib/libcuda.so.1")
+    shutil.copy(driver_of(host), tmp_path / "store/libcuda.so.1.1")
+    assert host.carve("session", "request", "--vram", "2").returncode == 0
+    env = {"STORE_DRIVER": str(tmp_path / "store/libcuda.so.1.1"),
+           "LD_LIBRARY_PATH": f"{tmp_path}/lib:{host.env['LD_LIBRARY_PATH']}"}
+    begin = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+    assert host.run([sys.executable, "-c", begin], env=env).stdout == "0\n"
+    done = host.carve("run", "--isolation", "preload", sys.executable, "-c", begin, env=env)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 def test_environment_lost(isolated):

@@ -17,6 +17,7 @@ WRAPPER dlopen
 	push %rsi
 	push %rdi
 	sub $8, %rsp
+	mov 24(%rsp), %rsi
 	call dl_open_name
 	add $16, %rsp
 	pop %rsi
@@ -30,6 +31,7 @@ WRAPPER dlmopen
 	push %rdi
 	sub $8, %rsp
 	mov %rsi, %rdi
+	mov 24(%rsp), %rsi
 	call dl_open_name
 	add $8, %rsp
 	pop %rdi

@@ -6,7 +6,8 @@
  *   driver_mode GPU MODE                   the driver's compute mode (nvmlComputeMode_t; else 0)
  *   utilization GPU PERCENT                how busy it says it is (else 0)
  *   fail                                   every call about memory fails
- *   delay MS                               each call about the memory of a GPU takes so long
+ *   delay MS                               each call about the memory of a GPU, or who draws, takes
+ * so long, and is told: a letter in the file of that name and ".calls"
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,12 +151,26 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 	return NVML_SUCCESS;
 }
 
+static void take_long(const struct state *state, char letter)
+{
+	char path[4096];
+
+	if (!state || !state->delay_ms)
+		return;
+	usleep(state->delay_ms * 1000);
+	snprintf(path, sizeof(path), "%s.calls", getenv("FAKE_NVML"));
+	FILE *file = fopen(path, "ae");
+	if (!file)
+		return;
+	fputc(letter, file);
+	fclose(file);
+}
+
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
 	struct state *state = state_read();
 
-	if (state && state->delay_ms)
-		usleep(state->delay_ms * 1000);
+	take_long(state, 'm');
 	if (!state || state->failing) {
 		free(state);
 		return NVML_ERROR_UNKNOWN;
@@ -201,6 +216,18 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 			};
 	*count = found;
 	free(state);
+	return NVML_SUCCESS;
+}
+
+/* Nobody draws. */
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+						      nvmlProcessInfo_v2_t *list)
+{
+	struct state *state = state_read();
+
+	take_long(state, 'g');
+	free(state);
+	*count = 0;
 	return NVML_SUCCESS;
 }
 
