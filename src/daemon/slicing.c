@@ -145,6 +145,18 @@ void slicing_tell(struct session *s)
 	gate_set_unsliced(&s->books.ledger, s->books.limits, unsliced);
 }
 
+void slicing_unsay(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		gate_set_unsliced(&s->books.ledger, s->books.limits, 0);
+}
+
+void slicing_say(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		slicing_tell(s);
+}
+
 static void gpu_apply(struct node *node, uint32_t position, const struct lease_setting *setting)
 {
 	struct pool_gpu *gpu = &node->pool.gpu[position];
@@ -158,8 +170,7 @@ static void gpu_apply(struct node *node, uint32_t position, const struct lease_s
 	gpu->mode = setting->mode;
 	gpu->lease_ns = setting->lease_ns;
 	gpu->granularity_ppm = setting->granularity_ppm;
-	for (struct session *s = node->attached; s; s = s->next_attached)
-		slicing_tell(s);
+	slicing_say(node);
 	leases_set(node->leases, position, setting);
 }
 

@@ -24,6 +24,7 @@
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/session.h"
+#include "daemon/slicing.h"
 #include "daemon/store.h"
 #include "daemon/takeover.h"
 #include "daemon/view.h"
@@ -195,7 +196,9 @@ void upgrade_run(struct node *node)
 	int memfd = h ? handover_seal(h) : -ENOMEM;
 	if (memfd >= 0) {
 		log_event(LOG_INFO, "upgrade.begun program=%s", u->program);
+		slicing_unsay(node);
 		become(node, memfd);
+		slicing_say(node);
 	}
 	int rc = memfd < 0 ? memfd : -errno;
 	close_fd(&memfd);

@@ -243,6 +243,7 @@ print("up", flush=True); sys.stdin.readline()
 """
 
 
+@pytest.mark.needs_sim("counts on a GPU of 80 GB of its own")
 @pytest.mark.parametrize("lists", [False, True])
 def test_managed_memory_of_a_slice_is_not_promised_twice(host, lists):
     """The driver has it in the GPU's use, and in no process's figure."""

@@ -170,6 +170,15 @@ def test_work_on_a_gpu_that_is_not_sliced_passes(make_host, run):
         assert least < had < most, (mode, had)
 
 
+def test_a_graph_passes_no_gate_by_way_of_a_gpu_that_is_not_sliced(make_host, run):
+    """Its nodes may be on any GPU of the session, whatever stream it is launched in."""
+    host = make_host("h100-80gb:2")
+    slice_time(host, "strict", "--gpu-ids", "0", *LEASE)
+    one = run(fraction(0.25) + ["--gpus", "2"], "--graph", 2, on=host, env={"CUDA_VISIBLE_DEVICES": "1"})
+    had, = shares(host, [one], seconds=2, gpu=1)
+    assert 0.1 < had < 0.4, had
+
+
 # ---- what goes wrong ----
 
 def test_a_stopped_holder_is_passed_over(host, run):

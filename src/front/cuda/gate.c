@@ -325,8 +325,14 @@ static bool gates(struct gate *g, const struct gate_lane *lane, CUstream stream)
 	       gate_is_for(limits, lane ? lane->gpu : gate_gpu_of_stream(g, stream));
 }
 
-/* Until the gate is not closed to that stream any more, or lets this thread pass beside it. */
-static void wait_while_closed(struct gate *g, const struct gate_lane *lane, CUstream stream)
+static bool gates_work(struct gate *g, const struct gate_call *c, struct gate_work work)
+{
+	return work.anywhere || gates(g, c->lane, c->stray);
+}
+
+/* Until the gate is not closed any more to that work in that stream, or lets this thread pass
+ * beside it. */
+static void wait_while_closed(struct gate *g, const struct gate_call *c, struct gate_work work)
 {
 	uint64_t begin = now_monotonic_ns(), looked = begin, seen = atomic_load(gate_at);
 	struct gate_local *l = gate_local_find();
@@ -340,7 +346,7 @@ static void wait_while_closed(struct gate *g, const struct gate_lane *lane, CUst
 	for (;;) {
 		uint64_t word = atomic_load(gate_at), now;
 
-		if (GATE_STATE(word) != GATE_CLOSED || !gates(g, lane, stream))
+		if (GATE_STATE(word) != GATE_CLOSED || !gates_work(g, c, work))
 			break;
 		/* It was open meanwhile, and this thread was too late, or stopped: one that does
 		 * not come is not taken for one that waits. */
@@ -477,10 +483,11 @@ static bool try_pass(struct gate *g, struct gate_call *c, struct gate_work work)
 			pass_closed(g, c, work);
 			return true;
 		}
-		wait_while_closed(g, c->lane, c->stray);
+		wait_while_closed(g, c, work);
 		return false;
 	default: /* off by now, open, or of a later version */
-		if (c->local && c->lane && atomic_load(&g->page->registered))
+		if (c->local && c->lane && atomic_load(&g->page->registered) &&
+		    gates(g, c->lane, NULL))
 			c->local->open_word = word;
 		return true;
 	}
@@ -504,17 +511,15 @@ static void begin(struct gate_call *c, CUstream stream, struct gate_work work)
 	gate_helper_start(g);
 	struct gate_local *l = gate_local_take(g);
 	struct gate_lane *lane = l ? gate_lane_of(g, l, stream) : NULL;
-	if (!gates(g, lane, stream))
+	struct gate_call call = {
+		.local = l, .crowded = !l, .lane = lane, .stray = lane ? NULL : stream};
+	if (!gates_work(g, &call, work))
 		return;
-	c->local = l;
-	c->crowded = !l;
-	c->lane = lane;
+	*c = call;
 	if (lane)
 		gate_lane_aim(l, lane, stream);
-	else
-		c->stray = stream;
 	while (!try_pass(g, c, work))
-		if (!gates(g, lane, stream)) {
+		if (!gates_work(g, c, work)) {
 			*c = (struct gate_call){0};
 			return;
 		}
@@ -581,7 +586,8 @@ void gate_host_copy(uint64_t bytes)
 		atomic_store(&g->budget_used, 0);
 	if (atomic_fetch_add(&g->budget_used, bytes) + bytes > BUDGET_BYTES &&
 	    !atomic_load(&gate_captures) && !is_callback_thread())
-		wait_while_closed(g, NULL, CU_STREAM_LEGACY);
+		wait_while_closed(g, &(struct gate_call){.stray = CU_STREAM_LEGACY},
+				  (struct gate_work){0});
 }
 
 /* While nobody else wants the GPU, only what no other thread can put a marker into. */

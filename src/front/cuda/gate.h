@@ -18,6 +18,7 @@ struct gate_work {
 	uint64_t
 		what; /* a function, an executable graph, or a GATE_WORK_*, which have no address */
 	uint64_t size; /* blocks of the grid, or bytes; 0 counts as 1 */
+	bool anywhere; /* it may work on other GPUs than its stream's: a graph's nodes */
 };
 #define GATE_WORK_FILL 1u
 #define GATE_WORK_COPY 2u

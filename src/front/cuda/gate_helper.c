@@ -28,12 +28,18 @@
 /* True: something was not done yet. */
 static bool look_at_lane(struct gate *g, struct gate_lane *lane)
 {
+	const struct ledger_limits *limits = g->process->attachment.ledger.limits;
 	CUstream stream = atomic_load(&lane->stream);
 
 	if (atomic_load(&lane->state) == GATE_LANE_FREE || gate_lane_done(lane))
 		return false;
 	if (atomic_load(&lane->state) != GATE_LANE_LIVE)
 		return true;
+	/* More may be handed in there that is not counted, so that it is never done when asked. */
+	if (gate_lane_by_query(lane) && !gate_is_for(limits, lane->gpu)) {
+		gate_lane_settle(lane, atomic_load(&lane->record->submitted));
+		return !gate_lane_done(lane);
+	}
 	if (stream == CU_STREAM_PER_THREAD)
 		return gate_own_look(lane);
 	if (gate_lane_by_query(lane) || gate_lane_unmarked(lane))

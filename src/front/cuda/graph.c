@@ -381,7 +381,7 @@ CUresult gated_cuGraphLaunch(CUgraphExec exec, CUstream stream)
 	struct gate_local *local = gate_enter(gate_stream_of(stream));
 	if (!local) {
 		gate_begin(&call, gate_stream_of(stream),
-			   (struct gate_work){.what = (uintptr_t)exec});
+			   (struct gate_work){.what = (uintptr_t)exec, .anywhere = true});
 		return gate_end(&call, launch(exec, stream));
 	}
 	CUresult result = launch(exec, stream);
@@ -398,7 +398,7 @@ CUresult gated_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 	struct gate_local *local = gate_enter(gate_stream_ptsz(stream));
 	if (!local) {
 		gate_begin(&call, gate_stream_ptsz(stream),
-			   (struct gate_work){.what = (uintptr_t)exec});
+			   (struct gate_work){.what = (uintptr_t)exec, .anywhere = true});
 		return gate_end(&call, launch_ptsz(exec, stream));
 	}
 	CUresult result = launch_ptsz(exec, stream);
