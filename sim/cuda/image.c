@@ -92,9 +92,8 @@ static CUresult no_text(void)
 
 	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
 		fputs("libcuda.so.1 (simulated): this program brings machine code without PTX (a "
-		      "cubin; "
-		      "NVRTC and nvcc make one for an architecture sm_NN); simulated GPUs run PTX: "
-		      "compile for compute_NN.\n",
+		      "cubin; NVRTC and nvcc make one for an architecture sm_NN); simulated GPUs "
+		      "run PTX: compile for compute_NN.\n",
 		      stderr);
 	return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }

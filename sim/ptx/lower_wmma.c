@@ -34,18 +34,6 @@ static unsigned fragment_registers(const struct wmma *w, enum wmma_matrix matrix
 	return rows * columns / WARP_LANES * type_size(type) / (type == TYPE_F64 ? 8 : 4);
 }
 
-static bool fits(const struct wmma *w, enum type in)
-{
-	switch (in) {
-	case TYPE_F64:
-		return w->k == 4;
-	case TYPE_TF32:
-		return w->k == 8;
-	default:
-		return w->k == 16;
-	}
-}
-
 static bool type_fits(const struct wmma *w, enum wmma_matrix matrix, enum type type)
 {
 	bool is_sum = matrix == WMMA_C;
@@ -56,8 +44,9 @@ static bool type_fits(const struct wmma *w, enum wmma_matrix matrix, enum type t
 	case TYPE_BF16:
 	case TYPE_U8:
 	case TYPE_S8:
+		return !is_sum && w->k == 16;
 	case TYPE_TF32:
-		return !is_sum && fits(w, type);
+		return !is_sum && w->k == 8;
 	case TYPE_F32:
 		return is_sum && w->k >= 8;
 	case TYPE_S32:
@@ -93,11 +82,10 @@ static uint32_t *add_fragment(struct compiler *c, const struct wmma *w,
 	return at;
 }
 
-static void emit_words(struct compiler *c, struct insn *insn, struct wmma *w, const uint32_t *end)
+static void emit_words(struct compiler *c, struct insn *insn, const struct wmma *w,
+		       const uint32_t *end)
 {
-	uint32_t extra = lower_extra(c, (const uint32_t *)w, (size_t)(end - (const uint32_t *)w));
-
-	insn->extra = extra;
+	insn->extra = lower_extra(c, (const uint32_t *)w, (size_t)(end - (const uint32_t *)w));
 }
 
 /* wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {...}, [p], stride; store.d has [p] first. */

@@ -325,23 +325,17 @@ bool books_export(struct process *p, enum object_kind kind, uint64_t handle)
 void books_call_begin(struct process *p)
 {
 	stand_still(p);
-	owned_lock_acquire(&p->lock);
-	slot_count_up(&process_slot(p)->calls_begun);
-	owned_lock_release(&p->lock);
+	slot_count_up_alone(p, &process_slot(p)->calls_begun);
 }
 
 void books_question_begin(struct process *p)
 {
-	owned_lock_acquire(&p->lock);
-	slot_count_up(&process_slot(p)->calls_begun);
-	owned_lock_release(&p->lock);
+	slot_count_up_alone(p, &process_slot(p)->calls_begun);
 }
 
 void books_call_end(struct process *p)
 {
-	owned_lock_acquire(&p->lock);
-	slot_count_up(&process_slot(p)->calls_done);
-	owned_lock_release(&p->lock);
+	slot_count_up_alone(p, &process_slot(p)->calls_done);
 }
 
 uint32_t books_reference(struct process *p, enum object_kind kind, uint64_t handle, int change)

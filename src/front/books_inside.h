@@ -1,4 +1,4 @@
-/* What the parts of books.h share. All with the process's lock held. */
+/* What the parts of books.h share. All with the process's lock held, but for ..._alone(). */
 #pragma once
 
 #include "front/books.h"
@@ -14,6 +14,21 @@ static inline void slot_count_down(_Atomic uint32_t *counter)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) - 1,
 			      memory_order_release);
+}
+
+/* The same where nothing else is done under the lock. */
+static inline void slot_count_up_alone(struct process *p, _Atomic uint32_t *counter)
+{
+	owned_lock_acquire(&p->lock);
+	slot_count_up(counter);
+	owned_lock_release(&p->lock);
+}
+
+static inline void slot_count_down_alone(struct process *p, _Atomic uint32_t *counter)
+{
+	owned_lock_acquire(&p->lock);
+	slot_count_down(counter);
+	owned_lock_release(&p->lock);
 }
 
 /* What is charged becomes `to` bytes instead of `from`. 0, or -ENOMEM with nothing changed. */

@@ -144,16 +144,12 @@ bool books_leaving_end(struct process *p, uint32_t gpu, uint64_t bytes, bool gon
 
 void books_waiting_begin(struct process *p)
 {
-	owned_lock_acquire(&p->lock);
-	slot_count_up(&process_slot(p)->leaving);
-	owned_lock_release(&p->lock);
+	slot_count_up_alone(p, &process_slot(p)->leaving);
 }
 
 void books_waiting_end(struct process *p)
 {
-	owned_lock_acquire(&p->lock);
-	slot_count_down(&process_slot(p)->leaving);
-	owned_lock_release(&p->lock);
+	slot_count_down_alone(p, &process_slot(p)->leaving);
 }
 
 bool books_parting_begin(struct process *p)
@@ -166,14 +162,10 @@ bool books_parting_begin(struct process *p)
 
 void books_over_begin(struct process *p)
 {
-	owned_lock_acquire(&p->lock);
-	slot_count_up(&process_slot(p)->parting);
-	owned_lock_release(&p->lock);
+	slot_count_up_alone(p, &process_slot(p)->parting);
 }
 
 void books_parting_end(struct process *p)
 {
-	owned_lock_acquire(&p->lock);
-	slot_count_down(&process_slot(p)->parting);
-	owned_lock_release(&p->lock);
+	slot_count_down_alone(p, &process_slot(p)->parting);
 }

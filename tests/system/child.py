@@ -75,6 +75,12 @@ def make_child():
         c.kill()
 
 
+def attached(daemon, make_child):
+    """A session of 4 GiB, a process in it, and its ledger as this process sees it."""
+    session = daemon.grant(vram="4")["id"]
+    return session, make_child(daemon, session), observe(daemon, session)
+
+
 def observe(daemon, session):
     a = Attached(daemon)
     assert a.ask(OBSERVE, session)[:2] == (OK, 0)

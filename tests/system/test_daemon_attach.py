@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from child import F_GET_SEALS, HERE, make_child, observe  # noqa: F401: fixtures
+from child import F_GET_SEALS, HERE, attached, make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
 from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
@@ -192,9 +192,7 @@ def test_a_killed_process_gives_its_memory_back(daemon, make_child):
 
 
 def test_a_forked_child_keeps_the_memory_of_its_killed_parent(daemon, make_child):
-    session = daemon.grant(vram="4")["id"]
-    child = make_child(daemon, session)
-    ledger = observe(daemon, session)
+    session, child, ledger = attached(daemon, make_child)
     child.say(f"charge {GIB}")
     grandchild = int(child.say("fork"))
     child.kill()
@@ -301,9 +299,7 @@ time.sleep(1000)
 
 
 def test_a_driver_that_fails_does_not_hold_memory_for_ever(daemon, make_child):
-    session = daemon.grant(vram="4")["id"]
-    child = make_child(daemon, session)
-    ledger = observe(daemon, session)
+    _, child, ledger = attached(daemon, make_child)
     child.say(f"charge {GIB}")
     daemon.failing = True
     daemon.write_state()

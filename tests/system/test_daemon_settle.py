@@ -4,16 +4,14 @@ import time
 
 import pytest
 
-from child import make_child, observe  # noqa: F401: fixtures
+from child import attached, make_child, observe  # noqa: F401: fixtures
 from conftest import wait_until
 from daemon_client import *
 from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
 
 
 def test_settling_posts_what_the_driver_says(daemon, make_child):
-    session = daemon.grant(vram="4")["id"]
-    child = make_child(daemon, session)
-    ledger = observe(daemon, session)
+    _, child, ledger = attached(daemon, make_child)
     child.say(f"charge {100 * MIB}")
     daemon.processes = [(0, child.pid, 340 * MIB)]
     daemon.write_state()
@@ -29,9 +27,7 @@ def test_settling_posts_what_the_driver_says(daemon, make_child):
 
 def test_memory_charged_but_not_on_the_gpu_yet_stays_charged(daemon, make_child):
     """Managed memory, that is: the driver's figure is below what was charged."""
-    session = daemon.grant(vram="4")["id"]
-    child = make_child(daemon, session)
-    ledger = observe(daemon, session)
+    _, child, ledger = attached(daemon, make_child)
     child.say(f"charge {1000 * MIB}")
     daemon.processes = [(0, child.pid, 10 * MIB)]
     daemon.write_state()
@@ -40,9 +36,7 @@ def test_memory_charged_but_not_on_the_gpu_yet_stays_charged(daemon, make_child)
 
 
 def test_a_process_that_is_always_in_the_middle_of_a_call_is_settled_upwards(daemon, make_child):
-    session = daemon.grant(vram="4")["id"]
-    child = make_child(daemon, session)
-    ledger = observe(daemon, session)
+    _, child, ledger = attached(daemon, make_child)
     ledger.set_calls(child.slot, 5, 3)
     daemon.processes = [(0, child.pid, 340 * MIB)]
     daemon.write_state()
@@ -159,9 +153,7 @@ def test_nothing_leaves_a_gpu_that_is_not_of_the_session(sharing):
 
 def test_a_process_that_closed_its_connection_is_charged_on(daemon, make_child):
     """It may be inside an operation at any moment: its account is not touched as long as its program lives."""
-    session = daemon.grant(vram="4")["id"]
-    child = make_child(daemon, session)
-    ledger = observe(daemon, session)
+    session, child, ledger = attached(daemon, make_child)
     child.say("close")
     child.say(f"charge {GIB}")  # before the driver lists it
     time.sleep(2.2)
@@ -186,9 +178,7 @@ def test_what_the_slice_holds_is_not_outside(daemon, make_child):
 
 def test_what_was_posted_stays_while_there_is_managed_memory(daemon, make_child):
     """No figure has that, so less than what was charged says nothing of what was posted."""
-    session = daemon.grant(vram="4")["id"]
-    child = make_child(daemon, session)
-    ledger = observe(daemon, session)
+    _, child, ledger = attached(daemon, make_child)
     child.say(f"charge {100 * MIB}")
     daemon.processes = [(0, child.pid, 340 * MIB)]
     daemon.write_state()

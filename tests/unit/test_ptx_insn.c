@@ -329,7 +329,8 @@ static const struct insn_case cvt_cases[] = {
 	{"cvt.rn.relu.bf16x2.f32 %d, %a, %b", 0xbf800000, 0x40000000, 0, 0x4000, 32, 32, 32, 32},
 };
 
-static struct device device;
+TEST_DEVICE
+
 static char text[TEXT_BYTES];
 static size_t text_length;
 
@@ -494,18 +495,6 @@ static void test_atomics(void **state)
 		"red.global.add.noftz.f16x2 [%out+28], 0x3c004000;"
 		"red.relaxed.gpu.global.add.u64 [%out+32], 0x100000001;",
 		(const uint32_t[]){11, (uint32_t)-3, 7, 0x40400000, 0, 9, 7, 0x3c004000, 1, 1}, 10);
-}
-
-static int setup(void **state)
-{
-	device_open(&device);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	device_close(&device);
-	return 0;
 }
 
 int main(void)

@@ -11,19 +11,7 @@
 #include "base/macros.h"
 #include "test_ptx_support.h"
 
-static struct device device;
-
-static int setup(void **state)
-{
-	device_open(&device);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	device_close(&device);
-	return 0;
-}
+TEST_DEVICE
 
 /* Numbers that look random, the same every time. */
 static uint32_t next_random(uint32_t *state)

@@ -16,19 +16,7 @@
 	MODULE ".visible .entry k()\n{\n.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %d<9>;\n" \
 	       ".reg .f32 %f<9>;\n" body "\n}\n"
 
-static struct device device;
-
-static int setup(void **state)
-{
-	device_open(&device);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	device_close(&device);
-	return 0;
-}
+TEST_DEVICE
 
 static void test_kernels(void **state)
 {

@@ -26,6 +26,21 @@ struct device {
 
 void device_open(struct device *device);
 void device_close(struct device *device);
+/* The one that a file's tests share, with setup() and teardown() around each of them. */
+#define TEST_DEVICE                       \
+	static struct device device;      \
+                                          \
+	static int setup(void **state)    \
+	{                                 \
+		device_open(&device);     \
+		return 0;                 \
+	}                                 \
+                                          \
+	static int teardown(void **state) \
+	{                                 \
+		device_close(&device);    \
+		return 0;                 \
+	}
 /* Zeroed; a device address. */
 uint64_t device_alloc(struct device *device, size_t size);
 void *device_host(struct device *device, uint64_t address);

@@ -30,19 +30,7 @@ struct product {
 	bool a_by_column, b_by_column, c_by_column;
 };
 
-static struct device device;
-
-static int setup(void **state)
-{
-	device_open(&device);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	device_close(&device);
-	return 0;
-}
+TEST_DEVICE
 
 /* A whole number below 256 in size. */
 static void element_put(unsigned char *to, enum kind kind, int value)
