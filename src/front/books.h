@@ -80,7 +80,8 @@ void books_leave_object(struct process *p, const struct object *object);
  * booked with some, _doubted(), as that may have been so before. */
 void books_doubt(struct process *p, struct object *object, uint64_t bytes);
 void books_doubted(struct process *p);
-bool books_are_leaving(struct process *p, uint32_t gpu);
+/* How many bytes are leaving on a GPU. */
+uint64_t books_leaving(struct process *p, uint32_t gpu);
 /* Takes up what is leaving on a GPU, `most` bytes of it, to tell the daemon. 0: nothing is. Else to
  * be followed by books_leaving_end(): gone: the daemon has it, and it is uncharged; else it is
  * leaving as before. True: other threads are telling the daemon, too. */

@@ -106,12 +106,12 @@ void books_doubted(struct process *p)
 	owned_lock_release(&p->lock);
 }
 
-bool books_are_leaving(struct process *p, uint32_t gpu)
+uint64_t books_leaving(struct process *p, uint32_t gpu)
 {
 	owned_lock_acquire(&p->lock);
-	bool leaving = p->gpu[gpu].leaving;
+	uint64_t bytes = p->gpu[gpu].leaving;
 	owned_lock_release(&p->lock);
-	return leaving;
+	return bytes;
 }
 
 uint64_t books_leaving_begin(struct process *p, uint32_t gpu, uint64_t most)

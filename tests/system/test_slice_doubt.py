@@ -1,6 +1,7 @@
 """What a module or a limit of a context takes is reserved by its most, and what the driver took is asked for afterwards. Where
 figures don't tell just then, as something is charged that need not be there, that is asked for when they do again: no room that
 the driver has is refused for ever. Judged by the driver's own books (`carve sim stat`)."""
+import json
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 
 from conftest import BUILD, wait_until
 from in_slice import BEGIN, GIB, MIB, gpu, nothing_is_left
+from test_front_loading import FRONTS
 
 # What is charged too much is what the driver's books do not have: a few MiB that a real one keeps are none of it.
 pytestmark = pytest.mark.needs_sim("goes by the driver's own books to the block")
@@ -16,6 +18,7 @@ BLOCK = 2 * MIB
 
 # Says "ready" after each step; while it waits, "room" and "take BYTES" are answered, and an empty line goes on.
 TALK = BEGIN + r"""
+import subprocess
 IMAGE = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .global .align 16 .b8 big[%d];\n" \
     b".visible .entry nothing()\n{\nret;\n}\n"
 def ok(result): assert result == 0, result
@@ -54,9 +57,9 @@ begin()
 
 
 class Slice:
-    def __init__(self, host, code):
+    def __init__(self, host, code, *args):
         self.host = host
-        self.process = host.popen([BUILD / "carve", "run", "--vram", "3", "--", sys.executable, "-c", TALK + code],
+        self.process = host.popen([BUILD / "carve", "run", "--vram", "3", "--", sys.executable, "-c", TALK + code, *args],
                                   stdin=subprocess.PIPE)
         self.ready()
 
@@ -180,3 +183,58 @@ def test_a_limit_that_was_lowered_is_raised_in_a_full_slice(host):
     s.go_on()
     assert s.charged_too_much() == 0
     s.end()
+
+
+def questions(host, code, limit):
+    """How often a stand-in for the daemon was asked."""
+    drivers = {"CARVE_DRIVER_CUDA": str(BUILD / "sim/libcuda.so.1"), "CARVE_DRIVER_NVML": str(BUILD / "sim/libnvidia-ml.so.1")}
+    done = host.run([BUILD / "tests/programs/front_host", "--uuid", gpu(host)["uuid"], "--limit", str(limit), "--context",
+                     str(600 * MIB), "--preload", ":".join(map(str, FRONTS)), "--", sys.executable, "-c", TALK + code],
+                    env=drivers)
+    assert done.returncode == 0, done.stderr
+    books = json.loads(done.stderr.splitlines()[-1])
+    assert books["attached"] == 1
+    return books["settles"]
+
+
+@pytest.mark.once("the front beside a stand-in for the daemon: neither is instrumented")
+def test_where_there_is_much_room_modules_are_loaded_without_a_question(host):
+    """A program may have thousands. Where there is little, what is charged too much is asked for before it is in the way."""
+    loads = "held = [module() for _ in range(100)]\n"
+    before = questions(host, "", 20 * GIB)
+    assert questions(host, loads, 20 * GIB) == before
+    assert before < questions(host, loads, 3 * GIB) < before + 20
+
+
+def test_what_modules_were_charged_for_nothing_is_the_slices_within_a_second(host):
+    """Nobody of the process asks: the room of the slice shows in another process."""
+    s = Slice(host, r"""
+held = [module() for _ in range(10)]
+other = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+assert other.stdout.readline() == "ready\n"
+print("ready", flush=True)
+for line in sys.stdin:
+    print(line, end="", file=other.stdin, flush=True)
+    if not line.strip(): break
+    print(other.stdout.readline(), end="", flush=True)
+other.wait()
+""", TALK + "ready()\n")
+    s.has_all_that_the_driver_has()
+    s.end()
+
+
+def test_modules_and_small_arrays_in_turn(host):
+    """Neither is charged for what the other one took."""
+    has_all_in_the_end(host, r"""
+class Array(c.Structure): _fields_ = [("w", c.c_size_t), ("h", c.c_size_t), ("format", c.c_int), ("channels", c.c_uint)]
+def array():
+    handle = c.c_void_p()
+    ok(cuda.cuArrayCreate_v2(c.byref(handle), c.byref(Array(64, 64, 0x20, 1))))
+    return handle
+held = []
+for i in range(40): held.append((module(), array(), array()))
+for one, two, three in held[::2]:
+    ok(cuda.cuArrayDestroy(two))
+    unload(one)
+    ok(cuda.cuArrayDestroy(three))
+""")

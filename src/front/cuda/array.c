@@ -116,8 +116,12 @@ static CUresult array_begin(struct taking *t, enum object_kind kind,
 			    const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
 {
 	uint64_t bytes = d ? array_bytes(d, levels) : 0;
-	CUresult result = taking_begin(t, kind, bytes);
+	struct process *p = bytes && bytes < BLOCK_BYTES ? process_peek() : NULL;
 
+	/* What is charged too much for small ones does not show beside it. */
+	if (p)
+		grow_settle_leaving(p);
+	CUresult result = taking_begin(t, kind, bytes);
 	t->object.memory = bytes < BLOCK_BYTES ? bytes : 0;
 	return result;
 }

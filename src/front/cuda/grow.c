@@ -351,7 +351,7 @@ void grow_settle(struct process *p)
 void grow_settle_leaving(struct process *p)
 {
 	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++)
-		if (books_are_leaving(p, gpu))
+		if (books_leaving(p, gpu))
 			grow_settle_exactly(p, (int)gpu);
 }
 
@@ -515,7 +515,7 @@ void grow_trim(struct process *p, int gpu)
 	/* Who is refused all the time never stands still, and the daemon does not lower what it
 	 * posted.
 	 */
-	if (books_are_leaving(p, (uint32_t)gpu) ||
+	if (books_leaving(p, (uint32_t)gpu) ||
 	    (atomic_load(&p->has_remains) && is_posted(p, (uint32_t)gpu)))
 		grow_settle_exactly(p, gpu);
 }

@@ -5,6 +5,9 @@
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
+/* A slice has much room whose free part is so many times what may be charged in it for nothing. */
+#define ROOMY_TIMES 16
+
 size_t implicit_driver_free(void)
 {
 	size_t free_bytes = 0, total;
@@ -37,6 +40,9 @@ CUresult implicit_begin_in(struct implicit *i, struct process *p, int gpu, uint6
 	*i = (struct implicit){.process = gpu < 0 ? NULL : p, .gpu = gpu};
 	if (!i->process)
 		return CUDA_SUCCESS;
+	/* How much of this the driver took does not show beside what it may have. */
+	if (kind != OBJECT_IMAGE && books_leaving(p, (uint32_t)gpu))
+		grow_settle_exactly(p, gpu);
 	CUresult result = expected_reserve(i, kind, e);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -65,7 +71,7 @@ static uint64_t over_take(struct implicit *i, uint64_t perhaps, bool *ret_sure)
 {
 	struct process *p = i->process;
 	uint32_t gpu = (uint32_t)i->gpu;
-	bool parting = !books_are_leaving(p, gpu);
+	bool parting = !books_leaving(p, gpu);
 
 	if (parting)
 		books_over_begin(p);
@@ -94,11 +100,24 @@ static void perhaps_settle(struct implicit *i, uint64_t perhaps)
 		books_doubt(i->process, &i->taking.object, perhaps - over);
 }
 
-static void settle(struct implicit *i)
+/* A program's modules, of which it may have thousands, took no more than was reserved, and what the
+ * driver did not take of that keeps nobody out: the daemon finds out by itself, within a second. */
+static bool tells_itself(const struct implicit *i, uint64_t perhaps, size_t fell)
+{
+	if (i->taking.object.kind != OBJECT_IMAGE || fell > reserved(i) ||
+	    books_arrays_unsure(i->process, (uint32_t)i->gpu))
+		return false;
+	uint64_t nothing = books_leaving(i->process, (uint32_t)i->gpu) + perhaps;
+	return books_free(i->process, (uint32_t)i->gpu) / ROOMY_TIMES >= nothing;
+}
+
+static void settle(struct implicit *i, size_t fell)
 {
 	uint64_t perhaps = reserved(i) - MIN(reserved(i), i->surely);
 
-	if (perhaps)
+	if (tells_itself(i, perhaps, fell))
+		books_doubt(i->process, &i->taking.object, perhaps);
+	else if (perhaps)
 		perhaps_settle(i, perhaps);
 	else
 		grow_settle_in_call(i->process, i->gpu, NULL);
@@ -114,7 +133,7 @@ bool implicit_end(struct implicit *i, bool last)
 		return true;
 	if (!last && fell > reserved(i) + books_free(i->process, (uint32_t)i->gpu))
 		return false;
-	settle(i);
+	settle(i, fell);
 	if (books_free(i->process, (uint32_t)i->gpu))
 		return true;
 	const struct ledger *l = &i->process->attachment.ledger;

@@ -360,7 +360,7 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 	 * allocated is charged until it has none. */
 	if (result == CUDA_SUCCESS) {
 		books_pool_ended(p, &known, used);
-		if (known.bytes && books_are_leaving(p, known.gpu)) {
+		if (known.bytes && books_leaving(p, known.gpu)) {
 			atomic_store(&p->has_remains, true);
 			grow_settle_in_call(p, known.gpu, NULL);
 		}
