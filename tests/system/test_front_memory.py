@@ -130,6 +130,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
 cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
 cuda.cuInit(0)
 print(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
+signal.setitimer(signal.ITIMER_REAL, 0)  # an interpreter that ends handles no signals any more
 """
 
 
