@@ -17,7 +17,13 @@ struct cuda {
 	__typeof__(cuDeviceGetUuid) *get_uuid;
 	__typeof__(cuCtxCreate_v2) *create;
 	__typeof__(cuCtxDestroy_v2) *destroy;
+	__typeof__(cuMemAllocManaged) *managed;
+	__typeof__(cuMemsetD8_v2) *set;
+	__typeof__(cuCtxSynchronize) *synchronize;
 };
+
+/* Much more than whatever else changes between two looks at a figure. */
+#define MANAGED_BYTES MIB(64)
 
 static int cuda_load(struct cuda *ret)
 {
@@ -31,6 +37,9 @@ static int cuda_load(struct cuda *ret)
 		{"cuDeviceGetUuid", offsetof(struct cuda, get_uuid)},
 		{"cuCtxCreate_v2", offsetof(struct cuda, create)},
 		{"cuCtxDestroy_v2", offsetof(struct cuda, destroy)},
+		{"cuMemAllocManaged", offsetof(struct cuda, managed)},
+		{"cuMemsetD8_v2", offsetof(struct cuda, set)},
+		{"cuCtxSynchronize", offsetof(struct cuda, synchronize)},
 	};
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
@@ -88,13 +97,28 @@ static int look(struct gpus *gpus, const char *uuid_text, uint64_t *ret_used, ui
 	return rc < 0 ? rc : -ENODEV;
 }
 
-int context_measure(const char *uuid_text, uint64_t *ret_bytes)
+/* In the current context. False where there is no room for it, too. */
+static bool managed_is_apart(const struct cuda *cuda, struct gpus *gpus, const char *uuid_text)
+{
+	uint64_t before = 0, after = 0, own_before = 0, own = 0;
+	CUdeviceptr at;
+
+	if (look(gpus, uuid_text, &before, &own_before) < 0 || !own_before ||
+	    cuda->managed(&at, MANAGED_BYTES, CU_MEM_ATTACH_GLOBAL) != CUDA_SUCCESS ||
+	    cuda->set(at, 1, MANAGED_BYTES) != CUDA_SUCCESS ||
+	    cuda->synchronize() != CUDA_SUCCESS || look(gpus, uuid_text, &after, &own) < 0)
+		return false;
+	return after >= before + MANAGED_BYTES / 2 && own < own_before + MANAGED_BYTES / 2;
+}
+
+int context_measure(const char *uuid_text, uint64_t *ret_bytes, bool *ret_apart)
 {
 	struct cuda cuda;
 	struct gpus *gpus = NULL;
 	CUdevice device;
 	CUcontext context;
 	uint64_t before = 0, after = 0, own = 0;
+	bool apart = false;
 	int rc = cuda_load(&cuda);
 
 	if (rc == 0)
@@ -107,6 +131,7 @@ int context_measure(const char *uuid_text, uint64_t *ret_bytes)
 		rc = -EIO;
 	if (rc == 0) {
 		rc = look(gpus, uuid_text, &after, &own);
+		apart = rc == 0 && managed_is_apart(&cuda, gpus, uuid_text);
 		/* Nobody should see its memory when this process has just ended. */
 		(void)cuda.destroy(context);
 	}
@@ -114,5 +139,6 @@ int context_measure(const char *uuid_text, uint64_t *ret_bytes)
 	if (rc < 0)
 		return rc;
 	*ret_bytes = own ? own : after > before ? after - before : 0;
+	*ret_apart = apart;
 	return 0;
 }

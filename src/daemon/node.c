@@ -217,6 +217,7 @@ static void on_costs(void *arg)
 {
 	struct node *node = arg;
 
+	settle_say(node);
 	if (node->pool.state == POOL_READY)
 		node->ready_sample = pool_refresh(&node->pool, POOL_ALL);
 	else

@@ -31,6 +31,7 @@ struct pool_gpu {
 	pid_t holder_pid; /* of the other daemon; 0: not known */
 	uid_t holder_uid;
 	uint64_t context_bytes; /* 0: not known */
+	bool managed_apart;     /* managed memory is in no process's figure; false: not known */
 	bool context_tried;     /* learned, or cannot be */
 	struct gpu_sample sample;
 	/* Sums over the sessions: kept by session.c. */

@@ -18,7 +18,7 @@
 static void probe_next(struct probe *probe);
 
 /* A cost holds for all GPUs of the model; so does a failure (0). */
-static void cost_set(struct probe *probe, const char *model, uint64_t bytes)
+static void cost_set(struct probe *probe, const char *model, uint64_t bytes, bool apart)
 {
 	for (uint32_t i = 0; i < probe->pool->count; i++) {
 		struct pool_gpu *gpu = &probe->pool->gpu[i];
@@ -26,6 +26,7 @@ static void cost_set(struct probe *probe, const char *model, uint64_t bytes)
 		if (strcmp(gpu->info.name, model) != 0)
 			continue;
 		gpu->context_bytes = bytes;
+		gpu->managed_apart = apart;
 		gpu->context_tried = true;
 	}
 }
@@ -40,18 +41,21 @@ static void on_ended(struct child *child)
 {
 	struct probe *probe = child->arg;
 	const struct pool_gpu *gpu = &probe->pool->gpu[probe->gpu];
-	uint64_t bytes = child->status ? 0 : strtoull(child->text, NULL, 10);
+	char *apart_text = child->text;
+	uint64_t bytes = child->status ? 0 : strtoull(child->text, &apart_text, 10);
+	bool apart = bytes && strtoul(apart_text, NULL, 10);
 
 	probe->ended_ns = now_monotonic_ns();
 	if (child->status)
 		log_event(LOG_WARNING, "context.probe_failed status=%d",
 			  child->status == CHILD_TIMEOUT ? SIGKILL : (int)child->status);
-	cost_set(probe, gpu->info.name, bytes);
+	cost_set(probe, gpu->info.name, bytes, apart);
 	if (bytes) {
 		(void)store_context_put(probe->store, gpu->info.name,
-					gpus_driver_version(probe->pool->gpus), bytes);
-		log_event(LOG_INFO, "context.learned model=\"%s\" bytes=%" PRIu64, gpu->info.name,
-			  bytes);
+					gpus_driver_version(probe->pool->gpus), bytes, apart);
+		log_event(LOG_INFO,
+			  "context.learned model=\"%s\" bytes=%" PRIu64 " managed_apart=%s",
+			  gpu->info.name, bytes, apart ? "true" : "false");
 	} else {
 		log_event(LOG_WARNING, "context.unknown model=\"%s\"", gpu->info.name);
 		again_set(probe);
@@ -82,13 +86,14 @@ static void probe_next(struct probe *probe)
 	for (; probe->gpu < pool->count; probe->gpu++) {
 		struct pool_gpu *gpu = &pool->gpu[probe->gpu];
 		uint64_t bytes;
+		bool apart;
 
 		/* Nothing can be made on a GPU in MIG mode; another daemon's GPU is its business.
 		 */
 		if (gpu->context_tried || !pool_gpu_is_ours(gpu))
 			continue;
-		if (store_context_get(probe->store, gpu->info.name, driver, &bytes) == 0) {
-			cost_set(probe, gpu->info.name, bytes);
+		if (store_context_get(probe->store, gpu->info.name, driver, &bytes, &apart) == 0) {
+			cost_set(probe, gpu->info.name, bytes, apart);
 			continue;
 		}
 		probe_spawn(probe, gpu->info.uuid_text);
@@ -150,12 +155,13 @@ bool probe_lingers(const struct probe *probe)
 int probe_main(const char *uuid_text)
 {
 	uint64_t bytes;
-	int rc = context_measure(uuid_text, &bytes);
+	bool apart;
+	int rc = context_measure(uuid_text, &bytes, &apart);
 
 	if (rc < 0) {
 		log_event(LOG_WARNING, "context.measure error=\"%s\"", strerrordesc_np(-rc));
 		return EXIT_CODE_FAILED;
 	}
-	printf("%" PRIu64 "\n", bytes);
+	printf("%" PRIu64 " %d\n", bytes, apart);
 	return EXIT_CODE_OK;
 }

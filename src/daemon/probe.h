@@ -1,4 +1,5 @@
-/* Learns what a context costs on each GPU of the pool: from the store, else by running
+/* Learns what a context costs on each GPU of the pool, and whether managed memory is in processes'
+ * figures: from the store, else by running
  * `carved --probe-context UUID`, one model after the other. */
 #pragma once
 
@@ -48,5 +49,5 @@ void probe_again(struct probe *probe);
 void probe_stop(struct probe *probe);
 /* Whether the pool's samples still list a probe that has ended. */
 bool probe_lingers(const struct probe *probe);
-/* The whole of `carved --probe-context UUID`: prints the cost; returns the exit code. */
+/* The whole of `carved --probe-context UUID`: prints both; returns the exit code. */
 int probe_main(const char *uuid_text);

@@ -203,9 +203,25 @@ uint64_t process_figure(const struct process *p, int gpu)
 	return figure - MIN(figure, left);
 }
 
+/* By a hostile process's word no more than it charged. */
+int64_t process_apart(const struct process *p, uint32_t position)
+{
+	const struct ledger *l = &p->session->books.ledger;
+	_Atomic uint64_t *apart = ledger_apart(l, p->slot, position);
+	uint64_t used = (uint64_t)MAX(ledger_slot_gpu(l, p->slot, position)->used, 0);
+
+	return apart ? (int64_t)MIN(atomic_load(apart), used) : 0;
+}
+
+static bool is_elsewhere(uint32_t managed)
+{
+	return managed && managed != LEDGER_MANAGED_APART;
+}
+
 bool process_has_managed(const struct process *p)
 {
-	return p->seen_managed || ledger_slot(&p->session->books.ledger, p->slot)->managed;
+	return is_elsewhere(p->seen_managed) ||
+	       is_elsewhere(ledger_slot(&p->session->books.ledger, p->slot)->managed);
 }
 
 const struct process *process_first_twin(const struct process *p)
@@ -449,7 +465,8 @@ static uint64_t session_unseen(const struct session *s, uint32_t position)
 	uint64_t unseen = 0;
 
 	for (const struct process *p = s->processes; p; p = p->next) {
-		if (!process_has_managed(p))
+		if (!process_has_managed(p) && !p->gpu[position].seen_apart &&
+		    !process_apart(p, position))
 			continue;
 		uint64_t charged = MAX(ledger_slot_bytes(&s->books.ledger, p->slot, position),
 				       (uint64_t)MAX(p->gpu[position].seen_used, 0));

@@ -32,7 +32,7 @@ struct process {
 	 * still. */
 	uint32_t seen_begun, seen_done, seen_leaving, seen_lessened;
 	uint64_t seen_unsure;
-	bool seen_managed;
+	uint32_t seen_managed;
 	bool seen_certain;
 	uint64_t described; /* of its slot, when marks were read last */
 	/* It asks to be compared by the sample of this number or a later one; 0: it does not. What
@@ -49,7 +49,7 @@ struct process {
 	bool still;        /* it stood still over the newest sample */
 	unsigned restless; /* comparisons since it last stood still */
 	struct process_gpu {
-		int64_t seen_used;
+		int64_t seen_used, seen_apart; /* see process_apart() */
 		int64_t floor; /* settled is never set below it; see settled_aim() */
 		int64_t least; /* of what the restless one held beyond its charges */
 	} gpu[];
@@ -76,8 +76,10 @@ void process_disconnected(struct process *process);
 /* Bytes that the driver's newest sample of that GPU of the pool says a living process holds. */
 uint64_t process_figure(const struct process *process, int gpu);
 
+/* Managed memory that it has charged and that is in no process's figure, wherever it is. */
+int64_t process_apart(const struct process *process, uint32_t position);
 /* Some of what it had charged when it was sampled, or has by now, may be elsewhere than on the GPU,
- * or there and in no process's figure. */
+ * or there and in no process's figure, and it does not say how much. */
 bool process_has_managed(const struct process *process);
 
 /* The slot that is compared with the figure of its process, which may have several: that one, if

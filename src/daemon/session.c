@@ -17,6 +17,7 @@
 #include "daemon/node.h"
 #include "daemon/pool.h"
 #include "daemon/process.h"
+#include "daemon/settle.h"
 #include "daemon/slicing.h"
 #include "daemon/strays.h"
 #include "daemon/waiting.h"
@@ -479,9 +480,11 @@ int session_books(struct session *s)
 		memcpy(gpus[i].uuid, gpu->info.uuid, sizeof(gpus[i].uuid));
 	}
 	int rc = books_create(&s->books, s->record.id, gpus, s->record.gpu_count);
-	if (rc == 0)
-		session_set_attached(s);
-	return rc;
+	if (rc < 0)
+		return rc;
+	settle_tell(s);
+	session_set_attached(s);
+	return 0;
 }
 
 uint64_t session_used(const struct session *s, uint32_t position)

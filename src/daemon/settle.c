@@ -30,6 +30,34 @@
 /* What is leaving is waited for so long, before the daemon keeps it. */
 #define LEAVING_NS 300000000ull
 
+static void apart_set(struct ledger_limits *limits, uint64_t gpus)
+{
+	atomic_store(&limits->apart_gpus, gpus);
+	atomic_store(&limits->apart_generation, atomic_load(&limits->generation));
+}
+
+void settle_tell(struct session *s)
+{
+	uint64_t gpus = 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] >= 0 && s->node->pool.gpu[s->pool_gpu[i]].managed_apart)
+			gpus |= 1ull << i;
+	apart_set(s->books.limits, gpus);
+}
+
+void settle_say(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		settle_tell(s);
+}
+
+void settle_unsay(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		apart_set(s->books.limits, 0);
+}
+
 /* By the next sample over which all stand still, it is known who has it, if anybody. */
 static void keep(struct session *s, uint32_t position, uint64_t bytes)
 {
@@ -76,9 +104,11 @@ void processes_sampling(struct node *node)
 			p->seen_unsure = unsure_of(slot);
 			p->seen_managed = slot->managed;
 			p->seen_certain = is_certain(slot);
-			for (uint32_t i = 0; i < s->record.gpu_count; i++)
+			for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 				p->gpu[i].seen_used =
 					ledger_slot_gpu(&s->books.ledger, p->slot, i)->used;
+				p->gpu[i].seen_apart = process_apart(p, i);
+			}
 		}
 }
 
@@ -117,7 +147,7 @@ static bool is_twin(const struct process *p, const struct process *q)
 	return q != p && !q->dead && q->id.pid == p->id.pid;
 }
 
-/* What those have charged. */
+/* What those have charged that is to be in the driver's figure. */
 static int64_t used_by_twins(const struct process *p, uint32_t position)
 {
 	int64_t sum = 0;
@@ -125,7 +155,7 @@ static int64_t used_by_twins(const struct process *p, uint32_t position)
 	for (const struct process *q = p->session->processes; q; q = q->next)
 		if (is_twin(p, q))
 			sum += ledger_slot_gpu(&p->session->books.ledger, q->slot, position)->used -
-			       leaving(q, position);
+			       leaving(q, position) - process_apart(q, position);
 	return sum;
 }
 
@@ -172,7 +202,9 @@ static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
 	const struct session *s = p->session;
 	const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[position]].sample;
 	uint64_t figure = process_figure(p, s->pool_gpu[position]);
-	int64_t used = p->gpu[position].seen_used - leaving(p, position), cost, settled;
+	int64_t used =
+		p->gpu[position].seen_used - p->gpu[position].seen_apart - leaving(p, position);
+	int64_t cost, settled;
 	int64_t less = unsure(p);
 
 	if (sample->error || (!figure && used > less))
@@ -216,7 +248,8 @@ static void settle_restless(struct process *p)
 		if (!is_sampled(s, i))
 			return;
 		int64_t beyond = (int64_t)process_figure(p, s->pool_gpu[i]) -
-				 MAX(gpu->seen_used, (int64_t)books->used) - used_by_twins(p, i);
+				 MAX(gpu->seen_used, (int64_t)books->used) +
+				 MIN(gpu->seen_apart, process_apart(p, i)) - used_by_twins(p, i);
 		gpu->least = p->restless ? MIN(gpu->least, beyond) : beyond;
 		if (enough && gpu->least > (int64_t)books->settled)
 			ledger_settle(&p->session->books.ledger, p->slot, i, gpu->least);
@@ -307,8 +340,8 @@ static bool may_have_less(const struct process *p)
 		const struct ledger_slot_gpu *books = ledger_slot_gpu(&s->books.ledger, p->slot, i);
 
 		if (is_sampled(s, i) && books->settled > MAX(p->gpu[i].floor, 0) - unsure(p))
-			less |= (int64_t)process_figure(p, s->pool_gpu[i]) - (int64_t)books->used -
-					used_by_twins(p, i) <
+			less |= (int64_t)process_figure(p, s->pool_gpu[i]) - (int64_t)books->used +
+					process_apart(p, i) - used_by_twins(p, i) <
 				(int64_t)books->settled;
 	}
 	return less;
@@ -578,7 +611,8 @@ uint64_t process_over(const struct process *p, uint32_t position)
 	if (gpu < 0 || s->node->pool.gpu[gpu].sample.error || used_by_twins(p, position) ||
 	    process_has_managed(p))
 		return 0;
-	uint64_t figure = process_figure(p, gpu) + (uint64_t)leaving(p, position);
+	uint64_t figure = process_figure(p, gpu) + (uint64_t)leaving(p, position) +
+			  (uint64_t)p->gpu[position].seen_apart;
 	return charged > figure ? charged - figure : 0;
 }
 

@@ -8,6 +8,13 @@
 
 #include "daemon/process.h"
 
+/* Tells the session's processes on which GPUs managed memory is in no process's figure, as far as
+ * that is known; all sessions' with a ledger; or that nothing is known, as a daemon of an earlier
+ * version, which may take over, does not. */
+void settle_tell(struct session *session);
+void settle_say(struct node *node);
+void settle_unsay(struct node *node);
+
 /* Has it compared, as it asks for, until process_settle_end(). leaving: bytes that it has charged
  * on GPU `position` of its session and gave back to the driver. Returns the number of the first
  * sample that counts. */

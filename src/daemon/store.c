@@ -61,6 +61,9 @@ static const char *const migrations[] = {
 	 * that was made for one, or 0. */
 	"CREATE TABLE IF NOT EXISTS command(session TEXT, pid INTEGER, start_time INTEGER,"
 	" namespace INTEGER, PRIMARY KEY(session, pid)) WITHOUT ROWID;",
+	/* 9: whether a driver has managed memory in processes' figures. */
+	"CREATE TABLE IF NOT EXISTS figures(model TEXT, driver TEXT, managed_apart INTEGER,"
+	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
@@ -106,8 +109,11 @@ static const char *const texts[STATEMENTS] = {
 	[QUOTA_PUT] = "INSERT OR REPLACE INTO quota VALUES(?,?,?,?,?)",
 	[QUOTA_REMOVE] = "DELETE FROM quota WHERE kind=?1 AND id=?2",
 	[QUOTAS] = "SELECT kind, id, vram, sessions, gpus FROM quota",
-	[CONTEXT_GET] = "SELECT bytes FROM context WHERE model=?1 AND driver=?2",
+	[CONTEXT_GET] =
+		"SELECT bytes, managed_apart FROM context JOIN figures USING(model, driver) "
+		"WHERE model=?1 AND driver=?2",
 	[CONTEXT_PUT] = "INSERT OR REPLACE INTO context VALUES(?,?,?)",
+	[FIGURES_PUT] = "INSERT OR REPLACE INTO figures VALUES(?,?,?)",
 	[ATTACHED_PUT] = "INSERT OR REPLACE INTO attached VALUES(?1,?4,?2,?3)",
 	[ATTACHED_REMOVE] = "DELETE FROM attached WHERE session=?1 AND slot=?2",
 	[ATTACHED_OF] = "SELECT pid, start_time, slot FROM attached WHERE session=?1",
@@ -383,6 +389,7 @@ static const char merge[] =
 	"INSERT INTO main.exporter SELECT * FROM old.exporter;"
 	"INSERT OR REPLACE INTO main.quota SELECT * FROM old.quota;"
 	"INSERT OR REPLACE INTO main.context SELECT * FROM old.context;"
+	"INSERT OR REPLACE INTO main.figures SELECT * FROM old.figures;"
 	"INSERT OR REPLACE INTO main.slicing SELECT * FROM old.slicing;"
 	"UPDATE main.host SET boot=(SELECT boot FROM old.host);"
 	"COMMIT;";

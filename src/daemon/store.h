@@ -156,10 +156,12 @@ int store_exporter_remove(struct store *store, const struct store_exporter *expo
 typedef int (*store_exporter_cb)(void *arg, const struct store_exporter *exporter);
 int store_exporters_each(struct store *store, store_exporter_cb cb, void *arg);
 
-/* Learned cost of a context of this GPU model under this driver. -ENOENT: not known. */
+/* Learned cost of a context of this GPU model under this driver, and whether managed memory is in
+ * no process's figure. -ENOENT: not known. */
 int store_context_get(struct store *store, const char *model, const char *driver,
-		      uint64_t *ret_bytes);
-int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes);
+		      uint64_t *ret_bytes, bool *ret_managed_apart);
+int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes,
+		      bool managed_apart);
 
 /* How a GPU's time is sliced, where somebody set it. */
 struct store_slicing {

@@ -51,27 +51,38 @@ int store_quotas_each(struct store *store, store_quota_cb cb, void *arg)
 /* ---- context costs ----------------------------------------------------------------------- */
 
 int store_context_get(struct store *store, const char *model, const char *driver,
-		      uint64_t *ret_bytes)
+		      uint64_t *ret_bytes, bool *ret_managed_apart)
 {
 	sqlite3_stmt *stmt = store_statement(store, CONTEXT_GET);
 
 	store_bind_text(stmt, 1, model);
 	store_bind_text(stmt, 2, driver);
 	int step = sqlite3_step(stmt);
-	if (step == SQLITE_ROW)
+	if (step == SQLITE_ROW) {
 		*ret_bytes = (uint64_t)sqlite3_column_int64(stmt, 0);
+		*ret_managed_apart = sqlite3_column_int(stmt, 1);
+	}
 	sqlite3_reset(stmt);
 	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
 }
 
-int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes)
+static int learned_put(struct store *store, enum statement which, const char *model,
+		       const char *driver, int64_t what)
 {
-	sqlite3_stmt *stmt = store_statement(store, CONTEXT_PUT);
+	sqlite3_stmt *stmt = store_statement(store, which);
 
 	store_bind_text(stmt, 1, model);
 	store_bind_text(stmt, 2, driver);
-	sqlite3_bind_int64(stmt, 3, (int64_t)bytes);
+	sqlite3_bind_int64(stmt, 3, what);
 	return store_step(stmt);
+}
+
+int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes,
+		      bool managed_apart)
+{
+	int rc = learned_put(store, CONTEXT_PUT, model, driver, (int64_t)bytes);
+
+	return rc < 0 ? rc : learned_put(store, FIGURES_PUT, model, driver, managed_apart);
 }
 
 /* ---- time-slicing ------------------------------------------------------------------------ */

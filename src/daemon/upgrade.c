@@ -24,6 +24,7 @@
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/session.h"
+#include "daemon/settle.h"
 #include "daemon/slicing.h"
 #include "daemon/store.h"
 #include "daemon/takeover.h"
@@ -197,7 +198,9 @@ void upgrade_run(struct node *node)
 	if (memfd >= 0) {
 		log_event(LOG_INFO, "upgrade.begun program=%s", u->program);
 		slicing_unsay(node);
+		settle_unsay(node);
 		become(node, memfd);
+		settle_say(node);
 		slicing_say(node);
 	}
 	int rc = memfd < 0 ? memfd : -errno;

@@ -75,6 +75,7 @@ void books_drop_locked(struct process *p, const struct object *object)
 {
 	struct object leaving = *object;
 
+	books_apart_end_locked(p, object);
 	if (object->kind == OBJECT_FREEING) {
 		p->freeing_count--;
 		books_growing_tell_locked(p, OBJECT_FREEING, freeing_bytes(object), 0);
@@ -119,6 +120,7 @@ int books_reserve(struct process *p, struct object *object)
 void books_cancel(struct process *p, const struct object *object)
 {
 	owned_lock_acquire(&p->lock);
+	books_apart_end_locked(p, object);
 	if (object->small)
 		small_cancel(p, object);
 	else

@@ -41,6 +41,9 @@ void books_leave_locked(struct process *p, uint32_t gpu, uint64_t bytes);
 void books_unsure_leave(struct process *p);
 /* What was reserved may be elsewhere, until it is cancelled or dropped. */
 void books_managed(struct process *p, struct object *object);
+/* Whether the daemon can tell what the process holds of what it charged: nothing may be elsewhere
+ * that it does not know of. */
+bool books_figures_tell(struct process *p);
 /* Books it by its handle. What had that handle before is gone without our seeing it, and is
  * dropped. -ENOMEM: it did not fit where it was expected to: free it, then books_cancel(). */
 int books_keep(struct process *p, struct object *object);

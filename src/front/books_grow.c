@@ -140,7 +140,7 @@ void books_pool_ended(struct process *p, const struct object *pool, uint64_t kee
 	if (pool->bytes > keep)
 		books_leave_locked(p, pool->gpu, pool->bytes - keep);
 	/* That may have gone meanwhile. */
-	if (atomic_load(&p->managed_count))
+	if (!books_figures_tell(p))
 		p->gpu[pool->gpu].remains += MIN(keep, pool->bytes);
 	else
 		books_leave_locked(p, pool->gpu, MIN(keep, pool->bytes));

@@ -40,6 +40,9 @@ void books_drop_locked(struct process *p, const struct object *object);
 void books_unsure_tell_locked(struct process *p);
 /* The daemon is to know of descriptors that were given out before it is told that this leaves. */
 void books_leave_object_locked(struct process *p, const struct object *object);
+/* It is about to be uncharged: the daemon, which reads what is charged first, never finds it apart
+ * and not charged. */
+void books_apart_end_locked(struct process *p, const struct object *object);
 /* It is uncharged. Without any the driver's figures tell all again. */
 void books_managed_end_locked(struct process *p, const struct object *object);
 

@@ -43,11 +43,42 @@ static void doubts_end_locked(struct process *p)
 	p->doubts = false;
 }
 
+bool books_figures_tell(struct process *p)
+{
+	/* What is apart is so for good; a daemon of an earlier version does not know of it. */
+	return !atomic_load(&p->managed_count) &&
+	       (!atomic_load(&p->apart_count) || ledger_apart_gpus(p->attachment.ledger.limits));
+}
+
+static void managed_tell_locked(struct process *p)
+{
+	uint32_t managed =
+		atomic_load(&p->apart_count) ? LEDGER_MANAGED_APART : LEDGER_MANAGED_NONE;
+
+	if (atomic_load(&p->managed_count))
+		managed = LEDGER_MANAGED_SOME;
+	atomic_store(&process_slot(p)->managed, managed);
+}
+
+static _Atomic uint64_t *apart_of(const struct process *p, uint32_t gpu)
+{
+	return ledger_apart(&p->attachment.ledger, p->attachment.slot, gpu);
+}
+
+void books_apart_end_locked(struct process *p, const struct object *object)
+{
+	if (object->apart)
+		atomic_fetch_sub(apart_of(p, object->gpu), object->bytes);
+}
+
 void books_managed_end_locked(struct process *p, const struct object *object)
 {
-	if (!object->managed || atomic_fetch_sub(&p->managed_count, 1) > 1)
+	if (!object->managed && !object->apart)
 		return;
-	atomic_store(&process_slot(p)->managed, 0);
+	atomic_fetch_sub(object->apart ? &p->apart_count : &p->managed_count, 1);
+	managed_tell_locked(p);
+	if (!books_figures_tell(p))
+		return;
 	doubts_end_locked(p);
 	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++) {
 		uint64_t bytes = p->gpu[gpu].remains;
@@ -63,9 +94,13 @@ void books_managed_end_locked(struct process *p, const struct object *object)
 void books_managed(struct process *p, struct object *object)
 {
 	owned_lock_acquire(&p->lock);
-	object->managed = true;
-	atomic_fetch_add(&p->managed_count, 1);
-	atomic_store(&process_slot(p)->managed, 1);
+	object->apart = apart_of(p, object->gpu) &&
+			ledger_apart_gpus(p->attachment.ledger.limits) >> object->gpu & 1;
+	object->managed = !object->apart;
+	atomic_fetch_add(object->apart ? &p->apart_count : &p->managed_count, 1);
+	if (object->apart)
+		atomic_fetch_add(apart_of(p, object->gpu), object->bytes);
+	managed_tell_locked(p);
 	owned_lock_release(&p->lock);
 }
 
@@ -86,9 +121,7 @@ void books_leave_object(struct process *p, const struct object *object)
 void books_doubt(struct process *p, struct object *object, uint64_t bytes)
 {
 	owned_lock_acquire(&p->lock);
-	bool tells = !atomic_load(&p->managed_count);
-
-	if (tells) {
+	if (books_figures_tell(p)) {
 		object->bytes -= bytes;
 		books_leave_locked(p, object->gpu, bytes);
 	} else if (object->kind == OBJECT_IMAGE) {
@@ -101,7 +134,7 @@ void books_doubted(struct process *p)
 {
 	owned_lock_acquire(&p->lock);
 	p->doubts = true;
-	if (!atomic_load(&p->managed_count))
+	if (books_figures_tell(p))
 		doubts_end_locked(p);
 	owned_lock_release(&p->lock);
 }

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "front/books.h"
 #include "front/library.h"
 
 static struct process *_Atomic current;
@@ -94,7 +95,7 @@ bool process_sweep(struct process *p)
 
 void process_settle(struct process *p, bool contexts, struct attach_settling *s)
 {
-	s->exact = contexts && !p->growing_count && !atomic_load(&p->managed_count);
+	s->exact = contexts && !p->growing_count && books_figures_tell(p);
 	lock_acquire(&p->attaching);
 	attach_settle(&p->attachment, s);
 	lock_release(&p->attaching);

@@ -84,6 +84,7 @@ struct process {
 	 * else tells when it has gone. */
 	_Atomic bool has_remains;
 	_Atomic uint32_t managed_count; /* objects that may not be on the device */
+	_Atomic uint32_t apart_count;   /* such that are in ledger_apart() */
 	bool doubts;                    /* there may be such as books_doubt() leaves */
 	struct small_map *small_maps;   /* not in use */
 	uint64_t last_memory;           /* number of the latest OBJECT_PHYSICAL */

@@ -137,6 +137,7 @@ static inline void object_copy(struct object *to, const struct object *from)
 	to->exported = from->exported;
 	to->described = from->described;
 	to->managed = from->managed;
+	to->apart = from->apart;
 }
 
 int table_put(struct table *t, const struct object *object, struct object *ret_old)

@@ -63,6 +63,7 @@ struct object {
 	bool exported;
 	bool described; /* by a descriptor that is marked: proto/mark.h */
 	bool managed;   /* may be elsewhere than on the device */
+	bool apart;     /* so may this, but the daemon knows of it (ledger_apart()) */
 };
 
 /* Zeroed: empty. Its memory stays until the process ends. */

@@ -73,8 +73,11 @@ struct ledger_limits {
 	 * By a daemon of that generation; of another one than the above: there are none. */
 	_Atomic uint64_t unsliced_gpus;
 	_Atomic uint32_t unsliced_generation;
-	uint32_t unused;
-	uint64_t reserved[4];
+	/* Bits: GPUs whose driver has managed memory in no process's figure, as a daemon of that
+	 * generation found; of another one: that is not known of any. */
+	_Atomic uint32_t apart_generation;
+	_Atomic uint64_t apart_gpus;
+	uint64_t reserved[3];
 	struct ledger_limit gpu[LEDGER_GPUS_MAX];
 };
 
@@ -118,6 +121,13 @@ struct ledger_intent {
 	int64_t delta;  /* bytes */
 };
 
+/* Whether a process has managed memory, which need not be on the device. */
+enum ledger_managed {
+	LEDGER_MANAGED_NONE = 0,
+	LEDGER_MANAGED_SOME = 1,
+	LEDGER_MANAGED_APART = 2, /* and all of it is in ledger_apart() */
+};
+
 struct ledger_slot_gpu {
 	_Atomic int64_t used;     /* bytes charged by the process */
 	_Atomic int64_t settled;  /* bytes posted by the daemon; may be negative */
@@ -153,7 +163,7 @@ struct ledger_slot {
 	 * they were just looked at (`restless` is 0): it looks soon. */
 	_Atomic uint64_t growing;
 	_Atomic uint32_t restless;
-	_Atomic uint32_t managed;
+	_Atomic uint32_t managed; /* enum ledger_managed */
 	/* How often the process began to uncharge such bytes. */
 	_Atomic uint32_t lessened;
 	/* Not 0: the daemon may have posted less for such bytes, so that they are uncharged by its
@@ -175,8 +185,9 @@ struct ledger_header {
 	uint32_t slot_stride;
 	/* Of slot 0's struct gate_process (proto/gate.h), page-aligned; 0: there are none. */
 	uint32_t time_offset;
-	uint32_t time_stride; /* one a slot */
-	uint32_t reserved[17];
+	uint32_t time_stride;  /* one a slot */
+	uint32_t apart_offset; /* of ledger_apart() of slot 0 and GPU 0; 0: there are none */
+	uint32_t reserved[16];
 };
 
 #define LEDGER_ASSERT(e) _Static_assert(e, "the ledger is an ABI: " #e)
@@ -212,6 +223,9 @@ LEDGER_ASSERT(offsetof(struct ledger_limits, beat) == 68);
 LEDGER_ASSERT(offsetof(struct ledger_limits, still_until_ns) == 72);
 LEDGER_ASSERT(offsetof(struct ledger_limits, unsliced_gpus) == 80);
 LEDGER_ASSERT(offsetof(struct ledger_limits, unsliced_generation) == 88);
+LEDGER_ASSERT(offsetof(struct ledger_limits, apart_generation) == 92);
+LEDGER_ASSERT(offsetof(struct ledger_limits, apart_gpus) == 96);
+LEDGER_ASSERT(offsetof(struct ledger_header, apart_offset) == 44);
 LEDGER_ASSERT(LEDGER_WORD_SUM_BITS + LEDGER_WORD_SLOT_BITS + LEDGER_WORD_SEQ_BITS == 64);
 
 /* A mapping of both parts. Plain pointers, owned by whoever mapped them. */
@@ -236,6 +250,18 @@ int ledger_limits_check(const struct ledger_limits *limits, size_t size);
 struct ledger_gpu *ledger_gpu(const struct ledger *l, uint32_t gpu);
 struct ledger_slot *ledger_slot(const struct ledger *l, uint32_t slot);
 struct ledger_slot_gpu *ledger_slot_gpu(const struct ledger *l, uint32_t slot, uint32_t gpu);
+/* Bytes of `used` that are managed memory which the driver has in no process's figure. NULL: the
+ * ledger has no place for that. */
+_Atomic uint64_t *ledger_apart(const struct ledger *l, uint32_t slot, uint32_t gpu);
+/* GPUs of which the daemon that runs has said so. */
+static inline uint64_t ledger_apart_gpus(const struct ledger_limits *limits)
+{
+	uint64_t gpus = atomic_load_explicit(&limits->apart_gpus, memory_order_relaxed);
+
+	return gpus && atomic_load(&limits->apart_generation) == atomic_load(&limits->generation)
+		       ? gpus
+		       : 0;
+}
 
 /* All below: lock-free, async-death-safe; gpu and slot must be in range. Calls *for one slot* must
  * be serialised by the caller (the front's mutex; the daemon is one thread). */

@@ -197,6 +197,26 @@ def test_what_was_posted_stays_while_there_is_managed_memory(daemon, make_child)
     wait_until(lambda: ledger.books(child.slot) == (100 * MIB, 100 * MIB))
 
 
+def test_managed_memory_that_is_apart_leaves_the_rest_to_figures(daemon, make_child):
+    """The process says how much of what it charged no figure has."""
+    _, child, ledger = attached(daemon, make_child)
+    child.say(f"charge {100 * MIB}")
+    ledger.set_managed(child.slot, 2)
+    ledger.set_apart(child.slot, 1000 * MIB)
+    child.say(f"charge {1000 * MIB}")
+    daemon.processes = [(0, child.pid, 340 * MIB)]
+    daemon.gpus = [(80 * GIB, 0, 1000 * MIB, "Fake H100")]
+    daemon.write_state()
+    wait_until(lambda: ledger.books(child.slot) == (1100 * MIB, 240 * MIB))
+    assert daemon.gpu()["outside_bytes"] == 0
+    daemon.processes = [(0, child.pid, 200 * MIB)]
+    daemon.write_state()
+    wait_until(lambda: ledger.books(child.slot) == (1100 * MIB, 100 * MIB))
+    # More than it charged is not believed.
+    ledger.set_apart(child.slot, 1 << 60)
+    wait_until(lambda: ledger.books(child.slot) == (1100 * MIB, 200 * MIB))
+
+
 @pytest.mark.parametrize("figure,unlisted,others,outside", [
     (1, 29, 0, 0), (1, 45, 0, 16), (1, 29, 7, 7),  # a driver that has it in nobody's figure
     (1, 0, 29, 29), (1, 9, 20, 20),  # all of it, or some, is not on the GPU

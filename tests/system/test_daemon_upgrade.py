@@ -234,9 +234,11 @@ def test_two_that_share_go_on_sharing(make_host):
 
     upgrader = threading.Thread(target=upgrades)
     upgrader.start()
-    had = shares(host, workloads, seconds=5)
-    over.set()
-    upgrader.join(60)
+    try:
+        had = shares(host, workloads, seconds=5)
+    finally:
+        over.set()
+        upgrader.join(60)
     assert 0.1 < had[0] / sum(had) < 0.35, had
     for w in workloads:
         w.kill()

@@ -100,6 +100,41 @@ def has_all_in_the_end(host, code):
     s.end()
 
 
+@pytest.fixture(params=["apart", "listed"])
+def any_driver(host, request):
+    """That has managed memory in no process's figure, as most do, or in that of its process: which the daemon learns."""
+    if request.param == "listed":
+        assert host.carve("sim", "fault", "list-managed").returncode == 0
+
+
+def test_what_is_there_beside_managed_memory_is_known_while_that_lives(host):
+    """The driver has that in no process's figure, wherever it is."""
+    s = Slice(host, r"""
+class Array(c.Structure): _fields_ = [("w", c.c_size_t), ("h", c.c_size_t), ("format", c.c_int), ("channels", c.c_uint)]
+p = managed(512 * MIB)
+held = [module() for _ in range(20)]
+for _ in range(20): ok(cuda.cuArrayCreate_v2(c.byref(c.c_void_p()), c.byref(Array(64, 64, 0x20, 1))))
+piece = piece_of_a_destroyed_pool()
+ok(limit(2, 64 * MIB))
+ready()
+for each in held[::2]: unload(each)
+ok(cuda.cuMemFreeAsync(piece, None))
+ok(cuda.cuCtxSynchronize())
+q = managed(64 * MIB)
+ready()
+ok(cuda.cuMemFree_v2(p))
+ready()
+""")
+    for _ in range(2):
+        wait_until(lambda: s.charged_too_much() == 0)
+        left = SLICE - gpu(s.host)["memory_used_bytes"]
+        assert s.ask("take", left // BLOCK * BLOCK + BLOCK) == 2
+        s.go_on()
+    s.has_all_that_the_driver_has()
+    s.end()
+
+
+@pytest.mark.usefixtures("any_driver")
 @pytest.mark.parametrize("end", ["ok(cuda.cuMemFree_v2(p))", "ok(cuda.cuMemFreeAsync(p, None)); ok(cuda.cuCtxSynchronize())"])
 def test_modules_that_were_loaded_beside_managed_memory(host, end):
     s = Slice(host, f"p, q, held = managed(), managed(), [module() for _ in range(20)]\nready()\n{end}\nready()\n"
@@ -114,6 +149,7 @@ def test_modules_that_were_loaded_beside_managed_memory(host, end):
     s.end()
 
 
+@pytest.mark.usefixtures("any_driver")
 def test_modules_that_come_and_go_beside_managed_memory_cost_nothing(host):
     s = Slice(host, "p, keeps = managed(), module()\nready()\nfor _ in range(50): unload(module())\nready()\n"
               "ok(cuda.cuMemFree_v2(p))\nready()\n")
@@ -125,6 +161,7 @@ def test_modules_that_come_and_go_beside_managed_memory_cost_nothing(host):
     s.end()
 
 
+@pytest.mark.usefixtures("any_driver")
 def test_modules_that_threads_load_beside_managed_memory_that_comes_and_goes(host):
     """No question is answered for certain, and none is lost."""
     has_all_in_the_end(host, r"""
@@ -153,6 +190,7 @@ def test_modules_that_were_loaded_beside_a_piece_of_a_destroyed_pool(host, free)
                        f"ok(cuda.{free})\nok(cuda.cuCtxSynchronize())\n")
 
 
+@pytest.mark.usefixtures("any_driver")
 def test_modules_beside_all_of_that(host):
     has_all_in_the_end(host, r"""
 held, p, q, modules = held_by_an_import(50 * MIB), piece_of_a_destroyed_pool(), managed(), []

@@ -28,7 +28,7 @@ const int32_t front_sites[1];
 const uint32_t front_site_count = 0;
 
 #define SLOT 1u
-#define BLOCKS 8u
+#define BLOCKS 12u
 #define PLACES 16u
 #define PIECE (BLOCK_BYTES / PLACES)
 
@@ -294,6 +294,42 @@ static void what_is_in_doubt_leaves_when_figures_tell(void **state)
 	assert_int_equal(held(), 0);
 }
 
+/* The daemon is told how much managed memory there is where the driver's figures leave it out; then
+ * they tell all the rest. While a daemon does not say so, it may be of an earlier version. */
+static void managed_memory_that_is_apart_leaves_no_doubt(void **state)
+{
+	const struct ledger *l = &process.attachment.ledger;
+	struct ledger_slot *slot = ledger_slot(l, SLOT);
+	struct object apart, elsewhere, image;
+
+	process.attachment.gpu_count = 1;
+	limits.generation = limits.apart_generation = 7;
+	limits.apart_gpus = 1;
+	apart = reserved(OBJECT_LINEAR, 1, 4);
+	books_managed(&process, &apart);
+	assert_int_equal(books_keep(&process, &apart), 0);
+	assert_int_equal(slot->managed, LEDGER_MANAGED_APART);
+	assert_int_equal(*ledger_apart(l, SLOT, 0), 4 * BLOCK_BYTES);
+	image = reserved(OBJECT_IMAGE, 10, 2);
+	image_keep(&image);
+	assert_int_equal(slot->unsure, BLOCK_BYTES);
+	limits.generation = 8;
+	image = reserved(OBJECT_IMAGE, 11, 2);
+	image_keep(&image);
+	assert_int_equal(slot->unsure, BLOCK_BYTES);
+	elsewhere = reserved(OBJECT_LINEAR, 2, 1);
+	books_managed(&process, &elsewhere);
+	assert_int_equal(books_keep(&process, &elsewhere), 0);
+	assert_int_equal(slot->managed, LEDGER_MANAGED_SOME);
+	managed_free();
+	assert_int_equal(*ledger_apart(l, SLOT, 0), 0);
+	assert_int_equal(slot->managed, LEDGER_MANAGED_SOME);
+	assert_true(books_take(&process, OBJECT_LINEAR, 2, &elsewhere));
+	books_drop(&process, &elsewhere);
+	assert_int_equal(slot->managed, LEDGER_MANAGED_NONE);
+	assert_int_equal(slot->unsure, 2 * BLOCK_BYTES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -309,6 +345,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_a_stream_is_to_free_goes_with_its_context,
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_in_doubt_leaves_when_figures_tell, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(managed_memory_that_is_apart_leaves_no_doubt, setup,
 						teardown),
 	};
 

@@ -497,7 +497,7 @@ void grow_settle_arrays(struct process *p, int gpu, uint32_t blocks, bool in_cal
 {
 	uint32_t unsure = gpu < 0 ? 0 : books_arrays_unsure(p, (uint32_t)gpu);
 
-	if (unsure && unsure >= blocks && !atomic_load(&p->managed_count) &&
+	if (unsure && unsure >= blocks && books_figures_tell(p) &&
 	    books_arrays_ask(p, (uint32_t)gpu))
 		books_arrays_asked(p, (uint32_t)gpu,
 				   in_call ? grow_settle_in_call(p, gpu, NULL)

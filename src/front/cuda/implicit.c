@@ -91,11 +91,10 @@ static uint64_t over_take(struct implicit *i, uint64_t perhaps, bool *ret_sure)
  * daemon's to find out when it can. */
 static void perhaps_settle(struct implicit *i, uint64_t perhaps)
 {
-	_Atomic uint32_t *managed = &i->process->managed_count;
-	bool sure, tells = !atomic_load(managed);
+	bool sure, tells = books_figures_tell(i->process);
 	uint64_t over = over_take(i, perhaps, &sure);
 
-	sure = sure && tells && !atomic_load(managed);
+	sure = sure && tells && books_figures_tell(i->process);
 	if (perhaps > over && !i->keeps && !sure)
 		books_doubt(i->process, &i->taking.object, perhaps - over);
 }

@@ -346,7 +346,7 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 
 	if (!p)
 		return real_cuMemPoolDestroy(pool);
-	if (atomic_load(&p->managed_count))
+	if (!books_figures_tell(p))
 		used = grow_pool_used(pool);
 	books_call_begin(p);
 	bool parting = books_parting_begin(p);
