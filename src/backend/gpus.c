@@ -19,6 +19,9 @@
 #define GRAPHICS_MOST_NS 1000000000ull
 /* Looking again costs little below this. */
 #define CHEAP_NS 1000000ull
+/* Looks at figures that move; and how many that agree are believed. */
+#define READINGS_MOST 8
+#define READINGS_SURE 4
 
 struct graphics {
 	bool empty; /* when it was read last */
@@ -371,28 +374,78 @@ static int utilization_read(const struct gpus *gpus, nvmlDevice_t device)
 	return (int)MIN(rates.gpu, 100u);
 }
 
-void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, struct gpu_sample *ret)
+uint64_t gpu_sample_listed(const struct gpu_sample *sample)
+{
+	uint64_t listed = 0;
+
+	for (size_t i = 0; i < sample->process_count; i++)
+		listed += sample->processes[i].bytes;
+	return listed;
+}
+
+static int reading_take(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
+			struct gpu_sample *ret)
+{
+	uint64_t before = 0;
+
+	gpu_sample_clear(ret);
+	int rc = memory_read(gpus, device, &ret->total, &ret->reserved, &before);
+	if (rc == 0)
+		rc = processes_read(gpus, index, device, ret);
+	if (rc == 0)
+		rc = memory_read(gpus, device, &ret->total, &ret->reserved, &ret->used);
+	int64_t listed = (int64_t)gpu_sample_listed(ret);
+	ret->unlisted_least = (int64_t)MIN(before, ret->used) - listed;
+	ret->unlisted_most = (int64_t)MAX(before, ret->used) - listed;
+	return rc;
+}
+
+/* What the readings so far come to. */
+struct readings {
+	int64_t least, most;
+	int agree; /* of the last ones, of which nothing moved */
+};
+
+static void readings_add(struct readings *r, const struct gpu_sample *reading)
+{
+	bool moved = reading->unlisted_least != reading->unlisted_most;
+	bool same =
+		r->agree && !moved && r->least == r->most && r->least == reading->unlisted_least;
+
+	r->agree = moved ? 0 : same ? r->agree + 1 : 1;
+	r->least = MIN(r->least, reading->unlisted_least);
+	r->most = MAX(r->most, reading->unlisted_most);
+}
+
+static bool readings_tell(const struct readings *r, int64_t unlisted)
+{
+	if (unlisted == GPU_UNLISTED_ANY)
+		return r->agree;
+	return r->agree >= READINGS_SURE || (r->least <= unlisted && unlisted <= r->most);
+}
+
+void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted,
+		 struct gpu_sample *ret)
 {
 	struct gpu_sample sample = {0};
+	struct readings readings = {.least = INT64_MAX, .most = INT64_MIN};
 	uint64_t began = now_monotonic_ns();
 	nvmlDevice_t device;
+	bool tell = false;
 
 	sample.error = errno_of(gpus->get_handle(index, &device));
 	/* What is not carve's is the difference of two figures that the driver gives one after the
 	 * other: look again while they move. */
-	for (int tries = 0; tries < 3 && !sample.error; tries++) {
-		uint64_t before = 0;
-
-		gpu_sample_clear(&sample);
-		sample.error = memory_read(gpus, device, &sample.total, &sample.reserved, &before);
-		if (!sample.error)
-			sample.error = processes_read(gpus, index, device, &sample);
-		if (!sample.error)
-			sample.error = memory_read(gpus, device, &sample.total, &sample.reserved,
-						   &sample.used);
-		if (before == sample.used || (!exact && now_monotonic_ns() - began > CHEAP_NS))
+	for (int i = 0; i < READINGS_MOST && !sample.error; i++) {
+		sample.error = reading_take(gpus, index, device, &sample);
+		readings_add(&readings, &sample);
+		tell = readings_tell(&readings, unlisted);
+		if (tell || (!exact && now_monotonic_ns() - began > CHEAP_NS))
 			break;
 	}
+	sample.unlisted_doubtful = !tell && !exact;
+	sample.unlisted_least = readings.least;
+	sample.unlisted_most = readings.most;
 	sample.utilization = sample.error ? -1 : utilization_read(gpus, device);
 	sample.exclusive = sample.error ? GPU_SHARED : exclusive_read(gpus, device);
 	*ret = sample;

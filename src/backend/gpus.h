@@ -48,7 +48,14 @@ struct gpu_sample {
 	int exclusive;                  /* enum gpu_exclusive */
 	struct gpu_process *processes;
 	size_t process_count;
+	/* `used` beyond the sum of all processes, by several readings: while figures move, which
+	 * the driver gives one after the other, the truth is somewhere in between. */
+	int64_t unlisted_least, unlisted_most;
+	bool unlisted_doubtful; /* there were too few of them */
 };
+
+/* Nothing is known of what is used beyond the sum of all processes. */
+#define GPU_UNLISTED_ANY INT64_MIN
 
 /* Loads libnvidia-ml.so.1 and initialises it. -ENODEV with *err where there is no driver. */
 int gpus_open(struct gpus **ret, struct error *err);
@@ -59,8 +66,12 @@ const char *gpus_driver_version(const struct gpus *gpus);
 int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count);
 /* Memory and processes of one GPU; by one thread at a time. `exact`: memory and processes shall be
  * of one moment, as what is not carve's is their difference; else that is tried only where it costs
- * little. The result's `error` says what went wrong. */
-void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, struct gpu_sample *ret);
+ * little. `unlisted`: what was used beyond the sum of all processes so far, which is not taken to
+ * have changed before several readings agree. The result's `error` says what went wrong. */
+void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted,
+		 struct gpu_sample *ret);
+/* The sum of all processes. */
+uint64_t gpu_sample_listed(const struct gpu_sample *sample);
 /* How far the GPU's own clock is behind CLOCK_MONOTONIC when that is now_ns, ns. A simulated GPU's
  * stands still while the machine has not played yet what it does next; a real one's is never
  * behind: 0. Costs no system call. */

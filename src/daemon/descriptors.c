@@ -11,10 +11,8 @@
 
 uint64_t sample_unlisted(const struct gpu_sample *sample)
 {
-	uint64_t listed = 0;
+	uint64_t listed = gpu_sample_listed(sample);
 
-	for (size_t i = 0; i < sample->process_count; i++)
-		listed += sample->processes[i].bytes;
 	return sample->used > listed ? sample->used - listed : 0;
 }
 

@@ -148,7 +148,7 @@ static void sample_take(uv_work_t *work)
 	for (uint32_t i = 0; i < pool->count; i++)
 		if (pool->mask >> i & 1)
 			gpus_sample(pool->gpus, pool->gpu[i].info.index, pool->exact,
-				    &pool->incoming[i]);
+				    pool->gpu[i].unlisted, &pool->incoming[i]);
 	pool->took_next_ns = now_monotonic_ns() - began;
 }
 
@@ -246,7 +246,8 @@ static void inventory_done(uv_work_t *work, int status)
 	for (size_t i = 0; i < pool->found_count; i++) {
 		struct pool_gpu *gpu = &pool->gpu[i];
 
-		*gpu = (struct pool_gpu){.info = pool->found[i], .claim_fd = -1};
+		*gpu = (struct pool_gpu){
+			.info = pool->found[i], .claim_fd = -1, .unlisted = GPU_UNLISTED_ANY};
 		if (gpu_claim_patiently(pool, gpu))
 			log_event(LOG_INFO, "gpu.offered index=%u uuid=%s name=\"%s\"",
 				  gpu->info.index, gpu->info.uuid_text, gpu->info.name);

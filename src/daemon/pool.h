@@ -43,6 +43,8 @@ struct pool_gpu {
 	uint32_t granularity_ppm;
 	bool slicing_set;     /* by somebody: the configuration has no say */
 	bool slicing_refused; /* the configuration's mode, as too much time is promised */
+	int64_t unlisted;     /* see gpus_sample(); changes between samples alone */
+	unsigned doubtful;    /* samples in a row that left it in doubt */
 	uint64_t outside;     /* held by programs outside carve, as of the last sample */
 };
 

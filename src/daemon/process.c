@@ -21,6 +21,8 @@
 #include "daemon/strays.h"
 #include "daemon/takeover.h"
 
+/* Samples in a row, of one a second, that leave in doubt what is used beyond all processes. */
+#define DOUBTFUL_MOST 2
 /* Dead processes are looked for in the driver's lists this often at first, and ever less often. */
 #define REAP_DELAY_MIN_MS 20
 #define REAP_DELAY_MAX_MS 500
@@ -518,6 +520,21 @@ static uint64_t inside_sum(const struct inside *in, const struct gpu_sample *sam
 	return in->held + MIN(in->unseen, unlisted - MIN(unlisted, in->kept));
 }
 
+/* What was used when processes were listed: figures that moved meanwhile, as slices are used, say
+ * nothing of what no process has, which is as it was as far as they allow it, and for some samples
+ * whose readings are too few to tell. */
+static uint64_t used_then(struct pool_gpu *gpu)
+{
+	const struct gpu_sample *sample = &gpu->sample;
+	bool known = gpu->unlisted != GPU_UNLISTED_ANY;
+	int64_t unlisted = known ? gpu->unlisted : sample->unlisted_most;
+
+	gpu->doubtful = sample->unlisted_doubtful ? gpu->doubtful + 1 : 0;
+	if (!known || gpu->doubtful == 0 || gpu->doubtful > DOUBTFUL_MOST)
+		gpu->unlisted = MIN(MAX(unlisted, sample->unlisted_least), sample->unlisted_most);
+	return (uint64_t)MAX((int64_t)gpu_sample_listed(sample) + gpu->unlisted, 0);
+}
+
 static void outside_compute(struct node *node)
 {
 	struct pool *pool = &node->pool;
@@ -533,9 +550,10 @@ static void outside_compute(struct node *node)
 	for (uint32_t i = 0; i < pool->count; i++) {
 		const struct gpu_sample *sample = &pool->gpu[i].sample;
 
-		if (pool->mask >> i & 1 && !sample->error)
-			pool->gpu[i].outside =
-				sample->used - MIN(sample->used, inside_sum(&inside[i], sample));
+		if (!(pool->mask >> i & 1) || sample->error)
+			continue;
+		uint64_t used = used_then(&pool->gpu[i]);
+		pool->gpu[i].outside = used - MIN(used, inside_sum(&inside[i], sample));
 	}
 }
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from conftest import BUILD, wait_until
+from daemon_client import UnixConnection
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -256,6 +257,50 @@ def test_managed_memory_of_a_slice_is_not_promised_twice(host, lists):
     assert gpu["outside_bytes"] == 0 and gpu["used_bytes"] > 30 * GIB
     assert host.carve("run", "--ephemeral", "--vram", "30", "--vram-strict", "true").returncode == 0
     inside.communicate("")
+
+
+CHURN = r"""
+import ctypes as c
+cuda, context, p = c.CDLL("libcuda.so.1"), c.c_void_p(), c.c_uint64()
+assert cuda.cuInit(0) == cuda.cuCtxCreate_v2(c.byref(context), 0, 0) == 0
+print("up", flush=True)
+while cuda.cuMemAlloc_v2(c.byref(p), c.c_size_t(512 << 20)) == 0: cuda.cuMemFree_v2(p)
+"""
+
+
+@pytest.mark.needs_sim("counts on a GPU that nobody else uses")
+def test_what_slices_take_and_give_all_the_time_is_not_outside(host):
+    """The driver gives the GPU's use and the processes' figures one after the other."""
+    session = host.carve_json("session", "request", "--vram", "20")["id"]
+    inside = [host.popen([BUILD / "carve", "run", "--session", session, "--", "/usr/bin/python3", "-c", CHURN])
+              for _ in range(3)]
+    for each in inside:
+        assert each.stdout.readline() == "up\n"
+    gpu = host.carve_json("gpu", "list")[0]
+    rest = gpu["memory_bytes"] - gpu["reserved_bytes"] - gpu["promised_bytes"]
+    connection = UnixConnection(pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.sock"))
+
+    def call(method, path, body=None):
+        connection.request(method, path, json.dumps(body) if body else None)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read() or "null")
+
+    def request():
+        return call("POST", "/v1/sessions", {"vram_bytes": rest, "vram_strict": True, "ephemeral": True})
+
+    for i in range(1000):
+        status, granted = request()
+        assert status == 201, (i, granted)
+        assert call("DELETE", f"/v1/sessions/{granted['id']}")[0] in (200, 204)
+    # What is taken outside meanwhile is found, though no process's figure has it.
+    outside = host.popen(["/usr/bin/python3", "-c", MANAGED, str(10 * GIB)], stdin=subprocess.PIPE)
+    assert outside.stdout.readline() == "up\n"
+    wait_until(lambda: host.carve_json("gpu", "list")[0]["outside_bytes"] >= 10 * GIB)
+    connection.close()  # it may have been idle for long
+    assert request()[0] == 409
+    outside.communicate("")
+    for each in inside:
+        each.kill()
 
 
 def test_programs_outside_carve_are_not_promised_over(host):
