@@ -220,7 +220,10 @@ CUresult cuMemFree(CUdeviceptr_v1 ptr)
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
-	*free_bytes = *total = NULL_DEVICE_BYTES;
+	if (free_bytes)
+		*free_bytes = NULL_DEVICE_BYTES;
+	if (total)
+		*total = NULL_DEVICE_BYTES;
 	return CUDA_SUCCESS;
 }
 

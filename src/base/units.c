@@ -290,7 +290,9 @@ int units_parse_share(const char *text, const char *option, uint32_t *ret_share,
 	if (rc < 0)
 		return rc;
 	if (share == 0)
-		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is zero", option, text);
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is %s", option, text,
+			  strpbrk(text, "123456789") ? "less than a millionth, the smallest share"
+						     : "zero");
 	else if (share > SHARE_ONE)
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is more than the whole GPU", option,
 			  text);

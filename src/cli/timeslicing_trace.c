@@ -2,6 +2,7 @@
  * them: a process a GPU, a lane a session. */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #include "cli/output.h"
 #include "cli/sessions.h"
 
-#define PAUSE_NS 250000000L
+#define PAUSE_NS 250000000ull
 #define LANES_MAX 4096u
 
 /* Sessions in the order in which they are met; others' have no name and share a lane. */
@@ -68,17 +69,36 @@ static int turns_fetch(const struct client *client, struct watched *w, bool open
 	}
 }
 
+static volatile sig_atomic_t ended;
+
+static void on_end(int number)
+{
+	ended = number;
+}
+
+/* Who ends it early has what was watched so far. */
+static void ends_catch(void)
+{
+	const struct sigaction action = {.sa_handler = on_end,
+					 .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
 static int turns_watch(const struct client *client, uint64_t for_ns, struct watched *w,
 		       struct error *err)
 {
-	struct timespec pause = {.tv_nsec = PAUSE_NS};
-
+	if (for_ns)
+		ends_catch();
 	/* Beyond any turn there was: from the next one on. */
 	w->from = for_ns ? INT64_MAX : 0;
 	int rc = for_ns ? turns_fetch(client, w, false, err) : 0;
 	w->begin_ns = w->now_ns;
-	while (rc == 0 && for_ns && w->now_ns - w->begin_ns < for_ns) {
-		nanosleep(&pause, NULL);
+	while (rc == 0 && !ended && for_ns && w->now_ns - w->begin_ns < for_ns) {
+		uint64_t left = for_ns - (w->now_ns - w->begin_ns);
+
+		nanosleep(&(struct timespec){.tv_nsec = (long)MIN(left, PAUSE_NS)}, NULL);
 		rc = turns_fetch(client, w, false, err);
 	}
 	return rc < 0 ? rc : turns_fetch(client, w, true, err);

@@ -29,6 +29,12 @@ static int check_view(void)
 	CHECK(total == LIMIT);
 	OK(cuMemGetInfo_v2(&free_bytes, &total));
 	CHECK(total == LIMIT && free_bytes == LIMIT);
+	/* Drivers accept that (HAMi-core #234, #321, #333), and programs do it. */
+	free_bytes = total = 0;
+	OK(cuMemGetInfo_v2(&free_bytes, NULL));
+	OK(cuMemGetInfo_v2(NULL, &total));
+	OK(cuMemGetInfo_v2(NULL, NULL));
+	CHECK(total == LIMIT && free_bytes == LIMIT);
 	OK(cuMemAlloc_v2(&a, MIB(100)));
 	CHECK(room() == LIMIT - MIB(100));
 	OK(cuMemFree_v2(a));

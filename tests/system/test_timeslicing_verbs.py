@@ -1,6 +1,8 @@
 """carve timeslicing: what it shows, what it takes, who may; the configuration's keys."""
 import json
 import os
+import pathlib
+import re
 import signal
 import time
 
@@ -134,6 +136,21 @@ def test_a_trace_to_nowhere_is_not_waited_for(host, tmp_path):
         done = host.carve("timeslicing", "trace", *argv, "--seconds", "3600", cwd=tmp_path)
         assert done.returncode == (2 if "" in argv else 1) and wrong in done.stderr
         assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_trace_that_is_ended_early_has_what_was_watched(host, tmp_path, number):
+    slice_time(host, "strict")
+    workload = Workload(host, ["--gpu", "0.5"])
+    file = tmp_path / "t.json"
+    trace = host.popen([BUILD / "carve", "timeslicing", "trace", file, "--seconds", "3600"])
+    wait_until(lambda: int(re.search(r"SigCgt:\s+(\w+)", pathlib.Path(f"/proc/{trace.pid}/status").read_text())[1], 16)
+               >> (number - 1) & 1)
+    time.sleep(1)
+    trace.send_signal(number)
+    assert trace.wait(30) == 0
+    assert any(event["name"] == "lease" for event in json.loads(file.read_text())["traceEvents"])
+    workload.kill()
 
 
 def test_a_session_shows_what_it_asked_for_before_it_has_any(host):

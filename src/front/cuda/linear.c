@@ -189,26 +189,34 @@ static void slice_info(uint64_t *free_bytes, uint64_t *total)
 	*free_bytes = MIN(*free_bytes, room);
 }
 
+/* Programs that want one of the two give no place for the other. */
 CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
 	CUresult result = real_cuMemGetInfo_v2(free_bytes, total);
+	uint64_t free_now = free_bytes ? *free_bytes : 0, total_now = total ? *total : 0;
 
-	if (result == CUDA_SUCCESS)
-		slice_info(free_bytes, total);
+	if (result != CUDA_SUCCESS)
+		return result;
+	slice_info(&free_now, &total_now);
+	if (free_bytes)
+		*free_bytes = free_now;
+	if (total)
+		*total = total_now;
 	return result;
 }
 
 CUresult hook_cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
 {
 	CUresult result = real_cuMemGetInfo(free_bytes, total);
+	uint64_t wide_free = free_bytes ? *free_bytes : 0, wide_total = total ? *total : 0;
 
-	if (result == CUDA_SUCCESS) {
-		uint64_t wide_free = *free_bytes, wide_total = *total;
-
-		slice_info(&wide_free, &wide_total);
+	if (result != CUDA_SUCCESS)
+		return result;
+	slice_info(&wide_free, &wide_total);
+	if (free_bytes)
 		*free_bytes = (unsigned int)wide_free;
+	if (total)
 		*total = (unsigned int)wide_total;
-	}
 	return result;
 }
 
