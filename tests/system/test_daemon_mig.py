@@ -55,7 +55,8 @@ def switches(log):
 
 
 def log_of(host):
-    return pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text()
+    log = pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log")
+    return log.read_text() if log.exists() else ""
 
 
 def two_gpus(make_daemon, args=()):
@@ -190,6 +191,19 @@ def test_a_gpu_that_left_mig_mode_is_as_any_other(make_host):
     assert log_of(host).count("context.learned") == 2
     done = host.carve("session", "request", "--gpu-ids", "0", "--vram", "4")
     assert done.returncode == 3 and "GPU 0 (NVIDIA H100 80GB HBM3): in MIG mode" in done.stderr
+
+
+def test_a_gpu_that_left_mig_mode_while_another_is_learned_is_learned_too(make_host):
+    host = make_host("a100-80gb+mig,h100-80gb")
+    assert host.carve("sim", "fault", "hang", "--call", "cuCtxCreate_v2", "--delay", "5", "--count", "1").returncode == 0
+    with host.popen([BUILD / "carve", "gpu", "list"]):
+        # A list waits until all is learned, but the figures that it asks for are there before.
+        wait_until(lambda: "carved.listening" in log_of(host))
+        switch(host, 0)
+        with host.popen([BUILD / "carve", "gpu", "list"]):
+            wait_until(lambda: switches(log_of(host)) == ["off"])
+    assert all(g["context_bytes"] for g in host.carve_json("gpu", "list"))
+    assert log_of(host).count("context.learned") == 2
 
 
 def test_a_session_whose_gpu_went_into_mig_mode_says_so_and_goes_on(make_host):
