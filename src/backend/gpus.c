@@ -226,11 +226,22 @@ static int memory_read(const struct gpus *gpus, nvmlDevice_t device, uint64_t *t
 	return 0;
 }
 
+/* 1: on; 0: off, or the GPU has none; -1: not known. A mode that is pending begins with a reset. */
+static int mig_read(const struct gpus *gpus, nvmlDevice_t device)
+{
+	unsigned current, pending;
+	nvmlReturn_t status = gpus->get_mig_mode ? gpus->get_mig_mode(device, &current, &pending)
+						 : NVML_ERROR_NOT_SUPPORTED;
+
+	if (status == NVML_ERROR_NOT_SUPPORTED)
+		return 0;
+	return status == NVML_SUCCESS ? current == NVML_FEATURE_ENABLED : -1;
+}
+
 static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *info)
 {
 	nvmlDevice_t device;
 	nvmlPciInfo_t pci;
-	unsigned mig = NVML_FEATURE_DISABLED, mig_pending;
 	uint64_t used;
 	nvmlReturn_t status = gpus->get_handle(index, &device);
 
@@ -242,13 +253,15 @@ static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *i
 		status = gpus->get_pci_info(device, &pci);
 	if (status != NVML_SUCCESS)
 		return errno_of(status);
-	if (gpus->get_mig_mode && gpus->get_mig_mode(device, &mig, &mig_pending) != NVML_SUCCESS)
-		mig = NVML_FEATURE_DISABLED;
 	info->index = index;
-	info->mig = mig == NVML_FEATURE_ENABLED;
+	info->mig = mig_read(gpus, device) > 0;
 	snprintf(info->pci_bus_id, sizeof(info->pci_bus_id), "%s", pci.busId);
 	int rc = gpu_uuid_parse(info->uuid_text, info->uuid);
-	return rc < 0 ? rc : memory_read(gpus, device, &info->total, &info->reserved, &used);
+	if (rc < 0)
+		return rc;
+	rc = memory_read(gpus, device, &info->total, &info->reserved, &used);
+	/* Of a GPU in MIG mode the driver tells root alone. */
+	return info->mig ? 0 : rc;
 }
 
 int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count)
@@ -432,8 +445,10 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 	uint64_t began = now_monotonic_ns();
 	nvmlDevice_t device;
 	bool tell = false;
+	int mig;
 
 	sample.error = errno_of(gpus->get_handle(index, &device));
+	mig = sample.error ? -1 : mig_read(gpus, device);
 	/* What is not carve's is the difference of two figures that the driver gives one after the
 	 * other: look again while they move. */
 	for (int i = 0; i < READINGS_MOST && !sample.error; i++) {
@@ -448,6 +463,7 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 	sample.unlisted_most = readings.most;
 	sample.utilization = sample.error ? -1 : utilization_read(gpus, device);
 	sample.exclusive = sample.error ? GPU_SHARED : exclusive_read(gpus, device);
+	sample.mig = mig;
 	*ret = sample;
 }
 

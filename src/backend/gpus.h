@@ -24,8 +24,8 @@ struct gpu_info {
 	uint8_t uuid[LEDGER_UUID_SIZE];
 	char name[96];
 	char pci_bus_id[32];
-	uint64_t total, reserved;
-	bool mig; /* MIG mode is on */
+	uint64_t total, reserved; /* 0: in MIG mode not everybody is told */
+	bool mig;                 /* MIG mode is on, whatever is pending */
 };
 
 /* Who may use a GPU, by the driver's compute mode. */
@@ -46,6 +46,7 @@ struct gpu_sample {
 	uint64_t total, reserved, used; /* used: without reserved */
 	int utilization;                /* per cent of the time, by the driver; -1: not known */
 	int exclusive;                  /* enum gpu_exclusive */
+	int mig;                        /* MIG mode is on; -1: not known. Set with an error, too */
 	struct gpu_process *processes;
 	size_t process_count;
 	/* `used` beyond the sum of all processes, by several readings: while figures move, which

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "cli/check_conditions.h"
 #include "cli/check_isolation.h"
 #include "cli/cli.h"
@@ -116,6 +117,22 @@ static json_t *front_check(json_t *missing)
 	return json_pack("{s:s,s:s}", "cuda", places.front_cuda, "nvml", places.front_nvml);
 }
 
+/* No slices of a GPU in MIG mode is how somebody wants it; those that were granted before are not.
+ */
+static void mig_check(const json_t *gpu, json_t *missing)
+{
+	uint64_t index = session_number(gpu, "index"), sessions = session_number(gpu, "sessions");
+	char count[UNITS_TEXT_SIZE], line[256];
+
+	if (!sessions || !json_is_true(json_object_get(gpu, "mig")))
+		return;
+	snprintf(line, sizeof(line),
+		 "GPU %" PRIu64 " went into MIG mode, and %s on it cannot use it; release what is "
+		 "on it, or switch the mode off: nvidia-smi -i %" PRIu64 " -mig 0",
+		 index, units_format_count(sessions, "session", count), index);
+	missing_add(missing, line);
+}
+
 /* The daemon's GPUs, as it shows them; NULL: it does not answer. */
 static json_t *gpus_check(const struct client *client, json_t *found, json_t *missing)
 {
@@ -128,7 +145,11 @@ static json_t *gpus_check(const struct client *client, json_t *found, json_t *mi
 		missing_error(missing, &err);
 	else if (!json_array_size(gpus))
 		missing_add(missing, "no GPU found: the daemon sees none through the driver");
-	json_array_foreach(gpus, i, gpu) json_array_append_new(found, gpu_check(gpu));
+	json_array_foreach(gpus, i, gpu)
+	{
+		json_array_append_new(found, gpu_check(gpu));
+		mig_check(gpu, missing);
+	}
 	return gpus;
 }
 

@@ -137,7 +137,8 @@ static void waiting_print(const json_t *session, const json_t *explanation)
 	gpus_print(json_object_get(explanation, "gpus"));
 }
 
-/* One that was granted: there is nothing to explain but where, and why it ended. */
+/* One that was granted: there is nothing to explain but where, and why it ended or what keeps it
+ * from its GPU. */
 static void granted_print(const json_t *session)
 {
 	const char *state = session_text(session, "state"),
@@ -147,7 +148,11 @@ static void granted_print(const json_t *session)
 	printf("%s: %s, granted %s: %s on %s%s%s\n", session_text(session, "id"), state,
 	       session_text(session, "created"),
 	       units_format_bytes(session_number(session, "vram_bytes"), size),
-	       session_gpus_text(session, on), *reason ? "; ended: " : "", reason);
+	       session_gpus_text(session, on),
+	       !*reason                  ? ""
+	       : !strcmp(state, "ended") ? "; ended: "
+					 : "; ",
+	       reason);
 }
 
 static int explain_session(const struct cli *cli, const struct client *client, struct error *err)

@@ -58,14 +58,22 @@ static void holders_print(const json_t *gpus)
 
 static void mig_print(const json_t *gpus)
 {
+	char count[UNITS_TEXT_SIZE];
 	size_t i;
 	json_t *gpu;
 
 	json_array_foreach(gpus, i, gpu)
 	{
-		if (json_is_true(json_object_get(gpu, "mig")))
-			printf("GPU %" PRIu64 " is in MIG mode: no slices of it are granted\n",
-			       session_number(gpu, "index"));
+		uint64_t sessions = session_number(gpu, "sessions");
+
+		if (!json_is_true(json_object_get(gpu, "mig")))
+			continue;
+		printf("GPU %" PRIu64 " is in MIG mode: no slices of it are granted",
+		       session_number(gpu, "index"));
+		if (sessions)
+			printf(", and %s on it cannot use it until that is switched off",
+			       units_format_count(sessions, "session", count));
+		puts("");
 	}
 }
 

@@ -317,6 +317,10 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 				 "cannot shrink to %s: %s are in use on GPU %u",
 				 units_format_room(bytes, asked), units_format_bytes(used, has),
 				 s->record.gpu[i].index);
+	if ((bytes > now || compute > s->record.compute) &&
+	    s->node->pool.gpu[s->pool_gpu[i]].info.mig)
+		return error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u is in MIG mode",
+				 s->record.gpu[i].index);
 	if (bytes > now && bytes - now > place_available(gpu))
 		return error_set(err, EXIT_CODE_NO_ROOM,
 				 "cannot grow to %s: on GPU %u this session can have %s at most",

@@ -199,12 +199,33 @@ static void ready_check(struct node *node)
 		node->ready = true;
 }
 
+/* A GPU that left MIG mode is as one that was just found: what a context costs there may not be
+ * known, and requests wait for that. */
+static void mig_follow(struct node *node)
+{
+	const struct pool *pool = &node->pool;
+	bool probe = false;
+
+	if (!pool->mig_changed)
+		return;
+	slicing_mig_changed(node);
+	for (uint32_t i = 0; i < pool->count; i++)
+		probe |= pool->mig_changed >> i & 1 && pool_gpu_is_ours(&pool->gpu[i]) &&
+			 !pool->gpu[i].context_bytes;
+	if (probe) {
+		node->ready = false;
+		node->ready_sample = 0;
+		probe_again(&node->probe);
+	}
+}
+
 static void on_sample(void *arg)
 {
 	struct node *node = arg;
 
 	if (node->stopping)
 		return;
+	mig_follow(node);
 	ready_check(node);
 	processes_sampled(node);
 	attach_sampled(node->attach);

@@ -154,11 +154,30 @@ static void sample_take(uv_work_t *work)
 
 static void sample_start(struct pool *pool);
 
+/* Anybody who may can switch the mode while the daemon lives. True: it is another now. */
+static bool mig_follow(struct pool_gpu *gpu)
+{
+	const struct gpu_sample *sample = &gpu->sample;
+	bool changed = sample->mig >= 0 && gpu->info.mig != (sample->mig > 0);
+
+	if (changed) {
+		gpu->info.mig = sample->mig > 0;
+		log_event(LOG_WARNING, "gpu.mig index=%u uuid=%s mode=%s", gpu->info.index,
+			  gpu->info.uuid_text, gpu->info.mig ? "on" : "off");
+	}
+	if ((changed || !gpu->info.total) && !gpu->info.mig && !sample->error) {
+		gpu->info.total = sample->total;
+		gpu->info.reserved = sample->reserved;
+	}
+	return changed;
+}
+
 static void sample_done(uv_work_t *work, int status)
 {
 	struct pool *pool = work->data;
 	bool whole = true;
 
+	pool->mig_changed = 0;
 	for (uint32_t i = 0; i < pool->count; i++) {
 		if (!(pool->mask >> i & 1)) {
 			whole = false;
@@ -167,6 +186,8 @@ static void sample_done(uv_work_t *work, int status)
 		gpu_sample_clear(&pool->gpu[i].sample);
 		pool->gpu[i].sample = pool->incoming[i];
 		pool->incoming[i] = (struct gpu_sample){0};
+		if (mig_follow(&pool->gpu[i]))
+			pool->mig_changed |= 1ull << i;
 	}
 	pool->done = pool->started;
 	pool->took_ns = pool->took_next_ns;

@@ -23,7 +23,7 @@ enum pool_state {
 };
 
 struct pool_gpu {
-	struct gpu_info info;
+	struct gpu_info info; /* `mig` is of the last sample */
 	/* Owning a GPU is listening on the abstract socket named after it; -1: another daemon does.
 	 */
 	int claim_fd;
@@ -62,6 +62,7 @@ struct pool {
 	uint64_t done_ns;       /* CLOCK_MONOTONIC at the start of the last whole one */
 	bool running;
 	uint64_t mask, mask_next; /* GPUs being sampled; to be sampled next */
+	uint64_t mig_changed;     /* GPUs that went into MIG mode or left it, by the last sample */
 	uint64_t started_ns;
 	bool exact;                 /* what is being sampled decides about a request */
 	uint64_t ended_ns, took_ns; /* when the last sample was in; how long it took the thread */

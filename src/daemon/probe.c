@@ -100,7 +100,10 @@ static void probe_next(struct probe *probe)
 		return;
 	}
 	probe->running = false;
-	probe->on_done(probe->arg);
+	if (probe->anew)
+		probe_again(probe);
+	else
+		probe->on_done(probe->arg);
 }
 
 void probe_start(struct probe *probe, uv_loop_t *loop, struct pool *pool, struct store *store,
@@ -123,6 +126,9 @@ bool probe_due(const struct probe *probe, uint64_t now)
 
 void probe_again(struct probe *probe)
 {
+	probe->anew = probe->running;
+	if (probe->running)
+		return;
 	for (uint32_t i = 0; i < probe->pool->count; i++)
 		if (!probe->pool->gpu[i].context_bytes)
 			probe->pool->gpu[i].context_tried = false;

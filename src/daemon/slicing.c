@@ -236,6 +236,16 @@ void slicing_reload(struct node *node)
 		gpu_configure(node, i);
 }
 
+void slicing_mig_changed(struct node *node)
+{
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		if (node->pool.gpu[i].info.mig)
+			node->pool.gpu[i].slicing_set = false;
+	int rc = slicing_load(node);
+	if (rc < 0)
+		log_event(LOG_ERROR, "gpu.timeslicing_unread error=\"%s\"", strerrordesc_np(-rc));
+}
+
 static int mask_check(const struct node *node, uint64_t mask, const struct slicing_change *change,
 		      struct error *err)
 {

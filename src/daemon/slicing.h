@@ -28,6 +28,10 @@ void slicing_change_apply(const struct slicing_change *change, struct lease_sett
 int slicing_load(struct node *node);
 /* The configuration may be another. */
 void slicing_reload(struct node *node);
+/* GPUs went into MIG mode, in which no time is sliced, or left it: then what was set is theirs
+ * again.
+ */
+void slicing_mig_changed(struct node *node);
 /* A session ended, or asks for less: where too much time was promised for the configuration's mode,
  * that may begin. */
 void slicing_retry(struct node *node);

@@ -314,6 +314,20 @@ static json_t *stray_pids_json(const struct session *session)
 	return pids;
 }
 
+/* Why it ended; or, while it lives, which of its GPUs it cannot use now. */
+static json_t *reason_json(const struct store_session *record, const struct session *session)
+{
+	bool lives = session && !record->reason[0];
+
+	for (uint32_t i = 0; lives && i < record->gpu_count; i++)
+		if (session->pool_gpu[i] >= 0 &&
+		    session->node->pool.gpu[session->pool_gpu[i]].info.mig)
+			return json_sprintf("GPU %u is in MIG mode now: nothing can be begun there "
+					    "until that is switched off",
+					    record->gpu[i].index);
+	return json_string(record->reason);
+}
+
 static json_t *record_json(const struct store_session *record, const struct session *session,
 			   const char *state, const struct peer *viewer)
 {
@@ -332,7 +346,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "created", time_json(record->created));
 	json_object_set_new(json, "ends_at", time_json(record->ends_at));
 	json_object_set_new(json, "ended", time_json(record->ended));
-	json_object_set_new(json, "reason", json_string(record->reason));
+	json_object_set_new(json, "reason", reason_json(record, session));
 	json_object_set_new(json, "name", json_string(record->name));
 	json_object_set_new(json, "ephemeral", json_boolean(record->ephemeral));
 	json_object_set_new(json, "requested_bytes", answer_number(requested));

@@ -47,6 +47,7 @@ class Daemon:
         self.runtime = self.dir / "run"
         self.gpus, self.processes, self.busy, self.failing = list(gpus), [], [], False
         self.modes = {}  # of GPUs: the driver's compute mode
+        self.mig = {}  # of GPUs: their MIG mode, what is pending, and whether that hides their memory
         self.delay = 0  # of the driver's answers, ms
         self.args = list(args)
         self.write_state()
@@ -58,6 +59,7 @@ class Daemon:
         lines += [f"process {g} {pid} {b}" for g, pid, b in self.processes]
         lines += [f"utilization {g} {percent}" for g, percent in self.busy]
         lines += [f"driver_mode {g} {mode}" for g, mode in self.modes.items()]
+        lines += [f"mig {g} {now:d} {pending:d} {secret:d}" for g, (now, pending, secret) in self.mig.items()]
         lines += ["fail"] if self.failing else []
         lines += [f"delay {self.delay}"] if self.delay else []
         new = self.dir / "state.new"

@@ -5,9 +5,10 @@
  *   process GPU PID BYTES                  memory held by a process
  *   driver_mode GPU MODE                   the driver's compute mode (nvmlComputeMode_t; else 0)
  *   utilization GPU PERCENT                how busy it says it is (else 0)
- *   fail                                   every call about memory fails
- *   delay MS                               each call about the memory of a GPU, or who draws, takes
- * so long, and is told: a letter in the file of that name and ".calls"
+ *   mig GPU CURRENT PENDING SECRET         it has a MIG mode (0 or 1); SECRET: while that is on,
+ * its memory is not told fail                                   every call about memory fails delay
+ * MS                               each call about the memory of a GPU, or who draws, takes so
+ * long, and is told: a letter in the file of that name and ".calls"
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ struct state {
 		unsigned long long total, reserved, outside;
 		char name[64];
 		unsigned utilization, driver_mode;
+		unsigned has_mig, mig, mig_pending, mig_secret;
 	} gpu[GPUS];
 	struct {
 		unsigned gpu, pid;
@@ -50,6 +52,10 @@ static void line_read(const char *line, struct state *state)
 	} else if (sscanf(line, "delay %u", &state->delay_ms) == 1) {
 	} else if (sscanf(line, "driver_mode %u %u", &gpu, &percent) == 2 && gpu < GPUS) {
 		state->gpu[gpu].driver_mode = percent;
+	} else if (sscanf(line, "mig %u", &gpu) == 1 && gpu < GPUS) {
+		state->gpu[gpu].has_mig =
+			sscanf(line, "mig %u %u %u %u", &gpu, &state->gpu[gpu].mig,
+			       &state->gpu[gpu].mig_pending, &state->gpu[gpu].mig_secret) == 4;
 	} else if (sscanf(line, "utilization %u %u", &gpu, &percent) == 2 && gpu < GPUS) {
 		state->gpu[gpu].utilization = percent;
 	} else if (g < GPUS && sscanf(line, "gpu %llu %llu %llu %63[^\n]", &state->gpu[g].total,
@@ -175,6 +181,10 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 		free(state);
 		return NVML_ERROR_UNKNOWN;
 	}
+	if (state->gpu[device->index].mig && state->gpu[device->index].mig_secret) {
+		free(state);
+		return NVML_ERROR_NO_PERMISSION;
+	}
 	memory->total = state->gpu[device->index].total;
 	memory->reserved = state->gpu[device->index].reserved;
 	memory->used = state->gpu[device->index].outside;
@@ -240,6 +250,21 @@ nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mo
 	*mode = (nvmlComputeMode_t)state->gpu[device->index].driver_mode;
 	free(state);
 	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending)
+{
+	struct state *state = state_read();
+
+	if (!state)
+		return NVML_ERROR_UNKNOWN;
+	nvmlReturn_t rc = state->failing                      ? NVML_ERROR_GPU_IS_LOST
+			  : state->gpu[device->index].has_mig ? NVML_SUCCESS
+							      : NVML_ERROR_NOT_SUPPORTED;
+	*current = state->gpu[device->index].mig;
+	*pending = state->gpu[device->index].mig_pending;
+	free(state);
+	return rc;
 }
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
