@@ -219,6 +219,22 @@ static void end_tell(const json_t *after)
 	fprintf(stderr, "carve: session %s ended: %s\n", session_text(after, "id"), reason);
 }
 
+/* What carved ended for holding more than the slice died of a signal that says nothing. In a
+ * session that is shared it may have been another command's. */
+static void killed_tell(const json_t *before, const json_t *after)
+{
+	uint64_t killed =
+		session_number(after, "over_killed") - session_number(before, "over_killed");
+	char count[UNITS_TEXT_SIZE], held[UNITS_TEXT_SIZE];
+
+	if (killed)
+		fprintf(stderr,
+			"carve: carved's policy (over_policy) ended %s of session %s: it held %s "
+			"more than its slice, by the driver's figures\n",
+			units_format_count(killed, "process", count), session_text(after, "id"),
+			units_format_bytes(session_number(after, "over_killed_bytes"), held));
+}
+
 /* Gives a one-off slice back, and says what it refused, or why it ended. The daemon may be gone or
  * busy: neither changes the command's status, and the slice ends with its processes anyway. */
 static void finish(const struct cli *cli, const struct client *client, const struct choice *choice)
@@ -232,6 +248,7 @@ static void finish(const struct cli *cli, const struct client *client, const str
 	    client_call(client, "GET", path, NULL, NULL, &after, &ignored) < 0)
 		return;
 	end_tell(after);
+	killed_tell(choice->session, after);
 	uint64_t refused =
 		session_gpus_sum(after, "refused") - session_gpus_sum(choice->session, "refused");
 	if (refused && (cli->value[OPT_VERBOSE] || isatty(STDERR_FILENO)))

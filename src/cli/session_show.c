@@ -83,9 +83,10 @@ static void around_print(const json_t *session)
 		printf("beyond:    %s more than the slice is held, by the driver's figures\n",
 		       units_format_bytes(over, size));
 	if (session_number(session, "over_killed"))
-		printf("ended:     %" PRIu64
-		       " of its processes, which held more than the slice (over_policy)\n",
-		       session_number(session, "over_killed"));
+		printf("killed:    %" PRIu64 " of its processes, as it held %s more than the slice "
+		       "(over_policy)\n",
+		       session_number(session, "over_killed"),
+		       units_format_bytes(session_number(session, "over_killed_bytes"), size));
 }
 
 static void session_print(const json_t *session)

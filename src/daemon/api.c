@@ -491,7 +491,7 @@ static void delete_session(struct call *call, const char *id)
 	struct waiter *w = waiter_meant(call, id);
 	const char *force = call_argument(call, "force");
 	struct error err = {0};
-	char pids[256];
+	char pids[256], why[STORE_REASON_SIZE];
 
 	if (w) {
 		delete_waiter(call, w);
@@ -502,7 +502,7 @@ static void delete_session(struct call *call, const char *id)
 		return;
 	pids_text(s, call, pids, sizeof(pids));
 	if (!pids[0]) {
-		release(call, s, "released");
+		release(call, s, session_unused_reason(s, "released", why));
 		return;
 	}
 	if (force && strcmp(force, "0") != 0) {

@@ -352,7 +352,8 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(
 		json, "over_bytes",
 		answer_number(session && session->over_reported ? session->over_bytes : 0));
-	json_object_set_new(json, "over_killed", answer_number(session ? session->over_killed : 0));
+	json_object_set_new(json, "over_killed", answer_number(record->over_killed));
+	json_object_set_new(json, "over_killed_bytes", answer_number(record->over_killed_bytes));
 	return json;
 }
 
