@@ -84,17 +84,16 @@ static int choose_one_off(const struct client *client, const struct slice_reques
 
 static int other_size_error(const json_t *active, struct error *err)
 {
-	char size[UNITS_TEXT_SIZE];
+	char size[SESSION_SIZE_SIZE];
 
 	error_set(err, EXIT_CODE_USAGE,
 		  "your active session %s is %s: it cannot be joined at another size",
-		  session_text(active, "id"),
-		  units_format_bytes(session_number(active, "vram_bytes"), size));
+		  session_text(active, "id"), session_size_text(active, size));
 	error_hint(err, "leave the size out to join it, or add --ephemeral for a slice beside it");
 	return -EXIT_CODE_USAGE;
 }
 
-/* What the request comes to on the GPU of a session; 0: not known. */
+/* What the request comes to on the first GPU of a session; 0: not known. */
 static uint64_t bytes_on_gpu(const struct client *client, const struct slice_request *request,
 			     const json_t *session)
 {
@@ -124,11 +123,14 @@ static uint64_t bytes_on_gpu(const struct client *client, const struct slice_req
 static bool same_size(const struct client *client, const struct slice_request *request,
 		      const json_t *session)
 {
-	size_t gpus = json_array_size(json_object_get(session, "gpus"));
+	const json_t *gpus = json_object_get(session, "gpus"), *first = json_array_get(gpus, 0);
 
-	if (gpus != MAX(request->whole, 1))
+	if (json_array_size(gpus) != MAX(request->whole, 1))
 		return false;
-	return bytes_on_gpu(client, request, session) == session_number(session, "requested_bytes");
+	/* A daemon from before this was told of each GPU tells the least of all. */
+	if (!json_is_integer(json_object_get(first, "requested_bytes")))
+		first = session;
+	return bytes_on_gpu(client, request, session) == session_number(first, "requested_bytes");
 }
 
 static int choose(const struct cli *cli, const struct client *client,

@@ -17,6 +17,10 @@ static void gpu_print(const json_t *gpu)
 	printf("  size:    %s (%" PRIu64 " bytes)\n",
 	       units_format_bytes(session_number(gpu, "vram_bytes"), size),
 	       session_number(gpu, "vram_bytes"));
+	if (session_number(gpu, "requested_bytes") > session_number(gpu, "vram_bytes"))
+		printf("  asked:   %s (%" PRIu64 " bytes)\n",
+		       units_format_bytes(session_number(gpu, "requested_bytes"), used),
+		       session_number(gpu, "requested_bytes"));
 	printf("  used:    %s (%" PRIu64 " bytes)\n",
 	       units_format_bytes(session_number(gpu, "used_bytes"), used),
 	       session_number(gpu, "used_bytes"));
@@ -110,8 +114,7 @@ static void session_print(const json_t *session)
 	share_print(session);
 	json_array_foreach(json_object_get(session, "gpus"), i, item) gpu_print(item);
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
-		printf("the 93%% rule was applied: %" PRIu64 " bytes were asked for\n",
-		       session_number(session, "requested_bytes"));
+		puts("the 93% rule was applied");
 }
 
 int cli_session_show(struct cli *cli, struct error *err)

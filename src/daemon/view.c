@@ -255,6 +255,7 @@ static json_t *session_gpu_json(const struct store_session *record, const struct
 
 	if (!permitted)
 		return json;
+	json_object_set_new(json, "requested_bytes", answer_number(gpu->requested));
 	json_object_set_new(json, "used_bytes",
 			    answer_number(session ? session_used(session, i) : 0));
 	uint64_t peak = session ? session_peak(session, i) : gpu->peak;
