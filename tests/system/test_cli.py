@@ -132,6 +132,20 @@ def test_a_refusal_names_what_is_short(make_host):
     fails(done, 125, "not enough GPU time for 60%:", "50% of its time is promised")
 
 
+def test_shrinking_below_what_is_in_use_names_both(make_host):
+    host = make_host("h100-80gb")
+    host.carve("session", "request", "--vram", "6")
+    holder = host.popen([CARVE, "run", BUILD / "tests/programs/reach", "path", "libcuda.so.1", 2 * GIB],
+                        stdin=subprocess.PIPE)
+    assert holder.stdout.readline() and holder.stdout.readline() == "holds\n"
+    used = host.carve_json("session", "show")["gpus"][0]["used_bytes"]
+    assert 2.5 * GIB < used < 2.6 * GIB
+    fails(host.carve("session", "resize", "2.4"), 1, "cannot shrink to 2.4 GiB: 2.51 GiB are in use on GPU 0")
+    fails(host.carve("session", "resize", f"{used - 1}B"), 1, f"cannot shrink to {used - 1} bytes: {used} are in use on GPU 0")
+    holder.communicate("", timeout=60)
+    assert holder.returncode == 0
+
+
 def test_the_93_percent_rule_is_said(host):
     left = host.carve_json("gpu", "list")[0]["available_bytes"]
     wanted = f"{left + left // 50}B"
@@ -150,6 +164,9 @@ def test_waiting_for_room(host):
     waiting = host.popen([CARVE, *argv, "20", "echo", "served"])
     wait_until(lambda: any(s["state"] == "waiting" for s in host.carve_json("session", "list")))
     assert waiting.poll() is None
+    id = next(s["id"] for s in host.carve_json("session", "list") if s["state"] == "waiting")
+    fails(host.carve("session", "resize", id, "2"), 1, f"request {id} waits for room: it has no size to change yet",
+          f"carve session release {id}")
     host.carve("session", "release")
     out, err = waiting.communicate(timeout=60)
     assert (waiting.returncode, out, err) == (0, "served\n", "")
