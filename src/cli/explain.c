@@ -143,11 +143,10 @@ static void granted_print(const json_t *session)
 {
 	const char *state = session_text(session, "state"),
 		   *reason = session_text(session, "reason");
-	char size[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE];
+	char size[SESSION_SIZE_SIZE], on[SESSION_GPUS_SIZE];
 
 	printf("%s: %s, granted %s: %s on %s%s%s\n", session_text(session, "id"), state,
-	       session_text(session, "created"),
-	       units_format_bytes(session_number(session, "vram_bytes"), size),
+	       session_text(session, "created"), session_size_text(session, size),
 	       session_gpus_text(session, on),
 	       !*reason                  ? ""
 	       : !strcmp(state, "ended") ? "; ended: "

@@ -84,17 +84,16 @@ static int choose_one_off(const struct client *client, const struct slice_reques
 
 static int other_size_error(const json_t *active, struct error *err)
 {
-	char size[UNITS_TEXT_SIZE];
+	char size[SESSION_SIZE_SIZE];
 
 	error_set(err, EXIT_CODE_USAGE,
 		  "your active session %s is %s: it cannot be joined at another size",
-		  session_text(active, "id"),
-		  units_format_bytes(session_number(active, "vram_bytes"), size));
+		  session_text(active, "id"), session_size_text(active, size));
 	error_hint(err, "leave the size out to join it, or add --ephemeral for a slice beside it");
 	return -EXIT_CODE_USAGE;
 }
 
-/* What the request comes to on the GPU of a session; 0: not known. */
+/* What the request comes to on the first GPU of a session; 0: not known. */
 static uint64_t bytes_on_gpu(const struct client *client, const struct slice_request *request,
 			     const json_t *session)
 {
@@ -124,11 +123,14 @@ static uint64_t bytes_on_gpu(const struct client *client, const struct slice_req
 static bool same_size(const struct client *client, const struct slice_request *request,
 		      const json_t *session)
 {
-	size_t gpus = json_array_size(json_object_get(session, "gpus"));
+	const json_t *gpus = json_object_get(session, "gpus"), *first = json_array_get(gpus, 0);
 
-	if (gpus != MAX(request->whole, 1))
+	if (json_array_size(gpus) != MAX(request->whole, 1))
 		return false;
-	return bytes_on_gpu(client, request, session) == session_number(session, "requested_bytes");
+	/* A daemon from before this was told of each GPU tells the least of all. */
+	if (!json_is_integer(json_object_get(first, "requested_bytes")))
+		first = session;
+	return bytes_on_gpu(client, request, session) == session_number(first, "requested_bytes");
 }
 
 static int choose(const struct cli *cli, const struct client *client,
@@ -219,6 +221,22 @@ static void end_tell(const json_t *after)
 	fprintf(stderr, "carve: session %s ended: %s\n", session_text(after, "id"), reason);
 }
 
+/* What carved ended for holding more than the slice died of a signal that says nothing. In a
+ * session that is shared it may have been another command's. */
+static void killed_tell(const json_t *before, const json_t *after)
+{
+	uint64_t killed =
+		session_number(after, "over_killed") - session_number(before, "over_killed");
+	char count[UNITS_TEXT_SIZE], held[UNITS_TEXT_SIZE];
+
+	if (killed)
+		fprintf(stderr,
+			"carve: carved's policy (over_policy) ended %s of session %s: it held %s "
+			"more than its slice, by the driver's figures\n",
+			units_format_count(killed, "process", count), session_text(after, "id"),
+			units_format_bytes(session_number(after, "over_killed_bytes"), held));
+}
+
 /* Gives a one-off slice back, and says what it refused, or why it ended. The daemon may be gone or
  * busy: neither changes the command's status, and the slice ends with its processes anyway. */
 static void finish(const struct cli *cli, const struct client *client, const struct choice *choice)
@@ -232,6 +250,7 @@ static void finish(const struct cli *cli, const struct client *client, const str
 	    client_call(client, "GET", path, NULL, NULL, &after, &ignored) < 0)
 		return;
 	end_tell(after);
+	killed_tell(choice->session, after);
 	uint64_t refused =
 		session_gpus_sum(after, "refused") - session_gpus_sum(choice->session, "refused");
 	if (refused && (cli->value[OPT_VERBOSE] || isatty(STDERR_FILENO)))

@@ -50,8 +50,10 @@ static void sum_cell(struct table *table, const json_t *session, const char *key
 /* One that waits may have asked for a part of whichever GPU it gets. */
 static void size_cell(struct table *table, const json_t *session)
 {
+	char text[SESSION_SIZE_SIZE];
+
 	if (json_is_integer(json_object_get(session, "vram_bytes")))
-		bytes_cell(table, session_number(session, "vram_bytes"));
+		table_add(table, "%s", session_size_text(session, text));
 	else
 		table_add(table, "%s", session_text_or_dash(session, "asked"));
 }

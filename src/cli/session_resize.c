@@ -17,7 +17,7 @@ static bool is_size(const struct cli *cli, const char *text)
 	struct error ignored;
 	uint64_t bytes;
 
-	if (cli->value[OPT_GPU] || cli->value[OPT_VRAM])
+	if (cli->value[OPT_GPU] || cli->value[OPT_VRAM] || cli->value[OPT_GPU_MEMORY])
 		return units_parse_size(text, "SIZE", &bytes, &ignored) == 0;
 	return strspn(text, "0123456789.") > 0;
 }
@@ -31,26 +31,37 @@ static void arguments_sort(const struct cli *cli, const char **ret_id, const cha
 	*ret_size = lone ? first : cli->argument_count > 1 ? cli->arguments[1] : NULL;
 }
 
-/* What the daemon is to be sent. */
-static int size_read(const char *id, const char *size, const char *vram, const char *fraction,
-		     json_t **ret, struct error *err)
+/* None of the sizes is given, or more than one. */
+static int count_error(const char *id, const char *size, const char *vram, const char *memory,
+		       const char *fraction, struct error *err)
 {
+	error_set(err, EXIT_CODE_USAGE, "session resize: %s",
+		  fraction && (size || vram || memory)
+			  ? "an amount of memory and --gpu are both given"
+		  : size && vram ? "SIZE and --vram are both given"
+		  : size         ? "SIZE and --gpu-memory are both given"
+		  : vram         ? "--vram and --gpu-memory are both given"
+				 : "no size given");
+	error_hint(err, "for example: carve session resize %.32s%s6GiB (or --gpu 0.5)",
+		   id ? id : "", id && *id ? " " : "");
+	return -EXIT_CODE_USAGE;
+}
+
+/* What the daemon is to be sent. */
+static int size_read(const struct cli *cli, const char *id, const char *size, json_t **ret,
+		     struct error *err)
+{
+	const char *vram = cli->value[OPT_VRAM], *memory = cli->value[OPT_GPU_MEMORY];
+	const char *fraction = cli->value[OPT_GPU];
 	uint32_t share, whole;
 	uint64_t bytes;
 
-	if (!!size + !!vram + !!fraction != 1) {
-		error_set(err, EXIT_CODE_USAGE, "session resize: %s",
-			  fraction && (size || vram)
-				  ? "an amount of memory and --gpu are both given"
-			  : size ? "SIZE and --vram are both given"
-				 : "no size given");
-		error_hint(err, "for example: carve session resize %.32s%s6GiB (or --gpu 0.5)",
-			   id ? id : "", id && *id ? " " : "");
-		return -EXIT_CODE_USAGE;
-	}
-	int rc = size   ? units_parse_size(size, "SIZE", &bytes, err)
-		 : vram ? units_parse_vram(vram, &bytes, err)
-			: units_parse_gpu(fraction, &share, &whole, err);
+	if (!!size + !!vram + !!memory + !!fraction != 1)
+		return count_error(id, size, vram, memory, fraction, err);
+	int rc = size     ? units_parse_size(size, "SIZE", &bytes, err)
+		 : vram   ? units_parse_vram(vram, &bytes, err)
+		 : memory ? units_parse_gpu_memory(memory, &bytes, err)
+			  : units_parse_gpu(fraction, &share, &whole, err);
 	if (rc < 0)
 		return rc;
 	if (fraction && whole) {
@@ -87,10 +98,10 @@ int cli_session_resize(struct cli *cli, struct error *err)
 	struct client client;
 	cleanup_json json_t *session = NULL, *body = NULL;
 	char path[SESSION_PATH_SIZE];
-	const char *id, *size, *vram = cli->value[OPT_VRAM], *fraction = cli->value[OPT_GPU];
+	const char *id, *size;
 
 	arguments_sort(cli, &id, &size);
-	int rc = size_read(id, size, vram, fraction, &body, err);
+	int rc = size_read(cli, id, size, &body, err);
 
 	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
 	    (rc = session_locate(&client, session_meant(&client, id), path, err)) < 0 ||

@@ -17,6 +17,10 @@ static void gpu_print(const json_t *gpu)
 	printf("  size:    %s (%" PRIu64 " bytes)\n",
 	       units_format_bytes(session_number(gpu, "vram_bytes"), size),
 	       session_number(gpu, "vram_bytes"));
+	if (session_number(gpu, "requested_bytes") > session_number(gpu, "vram_bytes"))
+		printf("  asked:   %s (%" PRIu64 " bytes)\n",
+		       units_format_bytes(session_number(gpu, "requested_bytes"), used),
+		       session_number(gpu, "requested_bytes"));
 	printf("  used:    %s (%" PRIu64 " bytes)\n",
 	       units_format_bytes(session_number(gpu, "used_bytes"), used),
 	       session_number(gpu, "used_bytes"));
@@ -83,9 +87,10 @@ static void around_print(const json_t *session)
 		printf("beyond:    %s more than the slice is held, by the driver's figures\n",
 		       units_format_bytes(over, size));
 	if (session_number(session, "over_killed"))
-		printf("ended:     %" PRIu64
-		       " of its processes, which held more than the slice (over_policy)\n",
-		       session_number(session, "over_killed"));
+		printf("killed:    %" PRIu64 " of its processes, as it held %s more than the slice "
+		       "(over_policy)\n",
+		       session_number(session, "over_killed"),
+		       units_format_bytes(session_number(session, "over_killed_bytes"), size));
 }
 
 static void session_print(const json_t *session)
@@ -109,8 +114,7 @@ static void session_print(const json_t *session)
 	share_print(session);
 	json_array_foreach(json_object_get(session, "gpus"), i, item) gpu_print(item);
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
-		printf("the 93%% rule was applied: %" PRIu64 " bytes were asked for\n",
-		       session_number(session, "requested_bytes"));
+		puts("the 93% rule was applied");
 }
 
 int cli_session_show(struct cli *cli, struct error *err)

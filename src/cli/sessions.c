@@ -262,21 +262,86 @@ int session_request(const struct client *client, const struct slice_request *req
 	return client_session_request(client, request->body, &patience, ret, err);
 }
 
+/* Whether all of its GPUs have the same under this key, a number or a text. */
+static bool gpus_same(const json_t *session, const char *key)
+{
+	const json_t *gpus = json_object_get(session, "gpus"), *first = json_array_get(gpus, 0);
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(gpus, i, gpu) if (!json_equal(json_object_get(gpu, key),
+							 json_object_get(first, key))) return false;
+	return true;
+}
+
+const char *session_size_text(const json_t *session, char buf[static SESSION_SIZE_SIZE])
+{
+	uint64_t least = session_number(session, "vram_bytes"), most = least;
+	char low[UNITS_TEXT_SIZE], high[UNITS_TEXT_SIZE];
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(json_object_get(session, "gpus"), i, gpu) most =
+		MAX(most, session_number(gpu, "vram_bytes"));
+	units_format_bytes(least, low);
+	units_format_bytes(most, high);
+	snprintf(buf, SESSION_SIZE_SIZE, "%s%s%s", low, strcmp(low, high) != 0 ? "-" : "",
+		 strcmp(low, high) != 0 ? high : "");
+	return buf;
+}
+
+/* Where the GPUs differ, what was granted on each of them. */
+static void grant_gpus_print(FILE *out, const char *prefix, const json_t *gpus)
+{
+	char size[UNITS_TEXT_SIZE], asked[UNITS_TEXT_SIZE];
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(gpus, i, gpu)
+	{
+		uint64_t bytes = session_number(gpu, "vram_bytes"),
+			 requested = session_number(gpu, "requested_bytes");
+
+		fprintf(out, "%s  GPU %" PRIu64 ": %s (%" PRIu64 " bytes)%s%s, %s\n", prefix,
+			session_number(gpu, "index"), units_format_bytes(bytes, size), bytes,
+			requested > bytes ? " of " : "",
+			requested > bytes ? units_format_bytes(requested, asked) : "",
+			session_text(gpu, "name"));
+	}
+}
+
+static void tolerance_print(FILE *out, const char *prefix, const json_t *session)
+{
+	char size[UNITS_TEXT_SIZE], asked[UNITS_TEXT_SIZE];
+
+	fprintf(out, "%sthe 93%% rule was applied", prefix);
+	if (gpus_same(session, "vram_bytes"))
+		fprintf(out, ": %s asked for, %s left and granted",
+			units_format_bytes(session_number(session, "requested_bytes"), asked),
+			units_format_bytes(session_number(session, "vram_bytes"), size));
+	fputs(" (--vram-strict switches that off)\n", out);
+}
+
 void session_print_grant(FILE *out, const char *prefix, const json_t *session)
 {
-	uint64_t bytes = session_number(session, "vram_bytes");
 	const json_t *gpus = json_object_get(session, "gpus");
-	char size[UNITS_TEXT_SIZE], asked[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE];
+	bool same_size = gpus_same(session, "vram_bytes"), same_model = gpus_same(session, "name");
+	uint64_t bytes = same_size ? session_number(session, "vram_bytes")
+				   : session_gpus_sum(session, "vram_bytes");
+	char size[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE];
 
-	fprintf(out, "%s%s: %s (%" PRIu64 " bytes) on %s%s, %s\n", prefix,
-		session_text(session, "id"), units_format_bytes(bytes, size), bytes,
-		json_array_size(gpus) > 1 ? "each of " : "", session_gpus_text(session, on),
-		session_text(json_array_get(gpus, 0), "name"));
+	fprintf(out, "%s%s: %s (%" PRIu64 " bytes) %s%s", prefix, session_text(session, "id"),
+		units_format_bytes(bytes, size), bytes,
+		!same_size                  ? "in all on "
+		: json_array_size(gpus) > 1 ? "on each of "
+					    : "on ",
+		session_gpus_text(session, on));
+	if (same_size && same_model) {
+		fprintf(out, ", %s\n", session_text(json_array_get(gpus, 0), "name"));
+	} else {
+		fputs(":\n", out);
+		grant_gpus_print(out, prefix, gpus);
+	}
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
-		fprintf(out,
-			"%sthe 93%% rule was applied: %s asked for, %s left and granted "
-			"(--vram-strict switches that off)\n",
-			prefix,
-			units_format_bytes(session_number(session, "requested_bytes"), asked),
-			units_format_bytes(bytes, size));
+		tolerance_print(out, prefix, session);
 }

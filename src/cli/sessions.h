@@ -44,6 +44,9 @@ void session_indexes_text(const json_t *gpus, char *buf, size_t size);
 /* "GPU 0", "GPUs 0,1", "no GPU". Returns buf, or a literal. */
 #define SESSION_GPUS_SIZE 256
 const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPUS_SIZE]);
-/* Prints what was granted: a line, and another where the 93% rule was applied; each after `prefix`.
- */
+/* "4 GiB", of each of its GPUs; "3.69 GiB-19.78 GiB" where these differ. Returns buf. */
+#define SESSION_SIZE_SIZE 96
+const char *session_size_text(const json_t *session, char buf[static SESSION_SIZE_SIZE]);
+/* Prints what was granted: a line, one for each GPU where these differ in model or size, and
+ * another where the 93% rule was applied; each after `prefix`. */
 void session_print_grant(FILE *out, const char *prefix, const json_t *session);

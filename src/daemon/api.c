@@ -1,6 +1,7 @@
 #include "daemon/api.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <microhttpd.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -312,11 +313,16 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 	if (bytes < MAX(gpu->context, SLICE_BYTES_MIN))
 		return error_set(err, EXIT_CODE_USAGE, "%s is too small for one CUDA context (%s)",
 				 asked, units_format_bytes(gpu->context, has));
-	if (bytes < used)
+	if (bytes < used) {
+		/* Which of them is less has to be seen. */
+		if (!strcmp(asked, units_format_bytes(used, has))) {
+			snprintf(asked, sizeof(asked), "%" PRIu64 " bytes", bytes);
+			snprintf(has, sizeof(has), "%" PRIu64, used);
+		}
 		return error_set(err, EXIT_CODE_FAILED,
-				 "cannot shrink to %s: %s are in use on GPU %u",
-				 units_format_room(bytes, asked), units_format_bytes(used, has),
+				 "cannot shrink to %s: %s are in use on GPU %u", asked, has,
 				 s->record.gpu[i].index);
+	}
 	if ((bytes > now || compute > s->record.compute) &&
 	    s->node->pool.gpu[s->pool_gpu[i]].info.mig)
 		return error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u is in MIG mode",
@@ -373,12 +379,30 @@ static int resize(struct session *s, const struct place_request *request, struct
 		      : 0;
 }
 
+static void reply_waits(struct call *call, const struct waiter *w)
+{
+	struct error err = {0};
+
+	if (!view_permitted(&call->peer, w->peer.uid)) {
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "request %s is another user's", w->id);
+		return;
+	}
+	error_set(&err, EXIT_CODE_FAILED, "request %s waits for room: it has no size to change yet",
+		  w->id);
+	error_hint(&err, "give it up and ask anew: carve session release %s", w->id);
+	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+}
+
 static void patch_session(struct call *call, const char *id)
 {
-	struct session *s = session_or_reply(call, id);
+	const struct waiter *w = waiter_meant(call, id);
+	struct session *s = w ? NULL : session_or_reply(call, id);
 	struct place_request request;
 	struct error err = {0};
 
+	if (w)
+		reply_waits(call, w);
 	if (!s)
 		return;
 	json_t *root = answer_body(call, &err);
@@ -495,7 +519,7 @@ static void delete_session(struct call *call, const char *id)
 	struct waiter *w = waiter_meant(call, id);
 	const char *force = call_argument(call, "force");
 	struct error err = {0};
-	char pids[256];
+	char pids[256], why[STORE_REASON_SIZE];
 
 	if (w) {
 		delete_waiter(call, w);
@@ -506,7 +530,7 @@ static void delete_session(struct call *call, const char *id)
 		return;
 	pids_text(s, call, pids, sizeof(pids));
 	if (!pids[0]) {
-		release(call, s, "released");
+		release(call, s, session_unused_reason(s, "released", why));
 		return;
 	}
 	if (force && strcmp(force, "0") != 0) {

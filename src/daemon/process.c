@@ -304,6 +304,7 @@ static struct process *process_new(struct session *s, struct process_id id, uint
 	p->image_fd = process_image_open(id.pid);
 	p->next = s->processes;
 	s->processes = p;
+	s->over_ended = false;
 	return p;
 }
 
@@ -568,10 +569,13 @@ static uint64_t over_inherited(struct session *s, uint64_t over)
 	return MIN(s->over_inherited_bytes, over);
 }
 
-/* So that the next daemon ends nobody for it either. What could not be written is tried again with
- * the next sample. */
-static void inherited_store(struct session *s)
+/* For the next daemon, which is to end nobody for what was inherited, either. What could not be
+ * written is tried again with the next sample. */
+static void over_store(struct session *s)
 {
+	if (s->record.over_killed != s->over_killed_stored &&
+	    store_over_put(s->node->store, &s->record) == 0)
+		s->over_killed_stored = s->record.over_killed;
 	if (s->over_inherited_bytes != s->over_inherited_stored &&
 	    store_inherited_put(s->node->store, s->record.id, s->over_inherited_bytes) == 0)
 		s->over_inherited_stored = s->over_inherited_bytes;
@@ -582,6 +586,23 @@ static void over_begin(struct session *s, uint64_t now)
 {
 	s->over_since_ns = now;
 	s->over_reported = s->over_spared = false;
+}
+
+/* Ends, by policy, who went round the slice. */
+static void over_end(struct session *s, uint64_t now)
+{
+	if (strays_kill(s)) {
+		/* The others have as long again to show that it was not they. */
+		over_begin(s, now);
+		s->over_ended = !session_live(s);
+		return;
+	}
+	/* One of them did; which, the sum of all does not say. */
+	for (struct process *p = s->processes; p; p = p->next)
+		if (!p->dead && process_watch_signal(p->watch, SIGKILL) == 0) {
+			session_over_killed(s, p->id.pid);
+			s->over_ended = true;
+		}
 }
 
 /* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */
@@ -609,17 +630,8 @@ static void over_note(struct session *s, uint64_t over)
 	s->over_spared = spared;
 	log_event(LOG_WARNING, "session.over id=%s uid=%u over_bytes=%" PRIu64, s->record.id,
 		  s->record.uid, over);
-	if (spared)
-		return;
-	if (config->over_policy == OVER_KILL && strays_kill(s)) {
-		/* The others have as long again to show that it was not they. */
-		over_begin(s, now);
-		return;
-	}
-	/* One of them went round its slice; which, the sum of all does not say. */
-	for (struct process *p = s->processes; p && config->over_policy == OVER_KILL; p = p->next)
-		if (!p->dead && process_watch_signal(p->watch, SIGKILL) == 0)
-			session_over_killed(s, p->id.pid);
+	if (!spared && config->over_policy == OVER_KILL)
+		over_end(s, now);
 }
 
 bool process_is_attached(const struct node *node, const struct session *besides,
@@ -676,6 +688,16 @@ static bool is_silent(const struct session *s)
 	return false;
 }
 
+static void peak_note(struct session *s, uint32_t position, uint64_t held)
+{
+	struct store_gpu *gpu = &s->record.gpu[position];
+
+	if (!books_exist(&s->books))
+		gpu->peak = MAX(gpu->peak, held);
+	else if (held)
+		ledger_peak(&s->books.ledger, position, held);
+}
+
 static void over_compute(struct node *node)
 {
 	for (struct session *s = holding_first(node); s; s = holding_next(s)) {
@@ -688,8 +710,7 @@ static void over_compute(struct node *node)
 			uint64_t held =
 				gpu < 0 ? 0 : session_held(s, i, &node->pool.gpu[gpu].sample);
 
-			if (held && books_exist(&s->books))
-				ledger_peak(&s->books.ledger, i, held);
+			peak_note(s, i, held);
 			if (held > s->record.gpu[i].bytes)
 				over = MAX(over, held - s->record.gpu[i].bytes);
 		}
@@ -697,7 +718,7 @@ static void over_compute(struct node *node)
 		if (over < s->over_bytes && is_silent(s))
 			continue;
 		over_note(s, over);
-		inherited_store(s);
+		over_store(s);
 	}
 }
 

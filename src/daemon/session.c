@@ -301,6 +301,7 @@ int session_restore(struct node *node, const struct store_session *record, struc
 		return rc;
 	}
 	s->over_inherited_stored = s->over_inherited_bytes;
+	s->over_killed_stored = s->record.over_killed;
 	s->counted_from = now_realtime_ns();
 	session_insert(s);
 	*ret = s;
@@ -446,8 +447,10 @@ bool session_admits(const struct session *s, struct process_id process)
 
 void session_check_held(struct session *s)
 {
+	char why[STORE_REASON_SIZE];
+
 	if (s->record.ephemeral && s->state == SESSION_ACTIVE && !s->holders && !s->processes)
-		session_end(s, "its command ended");
+		session_end(s, session_unused_reason(s, "its command ended", why));
 }
 
 /* ---- the ledger -------------------------------------------------------------------------- */
@@ -494,7 +497,11 @@ uint64_t session_used(const struct session *s, uint32_t position)
 
 uint64_t session_peak(const struct session *s, uint32_t position)
 {
-	return books_exist(&s->books) ? ledger_gpu(&s->books.ledger, position)->peak_bytes : 0;
+	uint64_t charged =
+		books_exist(&s->books) ? ledger_gpu(&s->books.ledger, position)->peak_bytes : 0;
+
+	/* The latter was held before there were books, by strays. */
+	return MAX(charged, s->record.gpu[position].peak);
 }
 
 uint32_t session_live(const struct session *s)
@@ -714,8 +721,21 @@ void sessions_free(struct node *node)
 	}
 }
 
+const char *session_unused_reason(const struct session *s, const char *reason,
+				  char buf[static STORE_REASON_SIZE])
+{
+	char held[UNITS_TEXT_SIZE];
+
+	if (!s->record.ephemeral || !s->over_ended)
+		return reason;
+	snprintf(buf, STORE_REASON_SIZE, "ended by over_policy: %s held beyond the slice",
+		 units_format_bytes(s->record.over_killed_bytes, held));
+	return buf;
+}
+
 void session_over_killed(struct session *s, pid_t pid)
 {
-	s->over_killed++;
+	s->record.over_killed++;
+	s->record.over_killed_bytes = MAX(s->record.over_killed_bytes, s->over_bytes);
 	log_event(LOG_WARNING, "session.over_killed id=%s pid=%d", s->record.id, (int)pid);
 }

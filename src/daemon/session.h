@@ -71,9 +71,10 @@ struct session {
 	uint64_t over_bytes, over_since_ns;
 	/* Of that, what may have been others' that it imported; and what the database has of it. */
 	uint64_t over_inherited_bytes, over_inherited_stored;
-	bool over_spared;     /* for what it inherited it is not ended */
-	bool over_reported;   /* it lasted, and was logged */
-	uint32_t over_killed; /* processes ended for it, since this daemon started */
+	bool over_spared;            /* for what it inherited it is not ended */
+	bool over_reported;          /* it lasted, and was logged */
+	uint32_t over_killed_stored; /* of record.over_killed, what the database has */
+	bool over_ended;             /* the policy ended the last ones that used the GPU */
 	/* Processes of it may have each other's memory: what one gives back may be in another's
 	 * figure. So nobody's charge is lowered but by a sample over which all stood still. */
 	bool exported;
@@ -121,6 +122,10 @@ bool session_has_attached(const struct session *session, pid_t pid);
 bool session_admits(const struct session *session, struct process_id process);
 /* A process was ended for what the session holds beyond its slice: logged, and counted. */
 void session_over_killed(struct session *session, pid_t pid);
+/* Why a session without processes ends: `reason`, but for a one-off in which nobody used the GPU
+ * any more after the policy ended some. Returns that or buf. */
+const char *session_unused_reason(const struct session *session, const char *reason,
+				  char buf[static STORE_REASON_SIZE]);
 /* This process has the session's ledger, and the daemon has not; and now it has. */
 void session_holder_unread(struct session *session, const struct process_id *process);
 void session_ledger_found(struct session *session);
@@ -149,7 +154,7 @@ uint64_t session_peak(const struct session *session, uint32_t position);
 uint32_t session_live(const struct session *session);
 
 /* Ends the session; its living processes get SIGTERM, later SIGKILL, and it ends when they are
- * gone. `reason` is a literal. The session may be gone afterwards. */
+ * gone. `reason` is copied. The session may be gone afterwards. */
 void session_end(struct session *session, const char *reason);
 /* Goes on with an ending session: called when a process ended and on each tick. */
 void session_continue_end(struct session *session);

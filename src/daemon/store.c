@@ -64,14 +64,17 @@ static const char *const migrations[] = {
 	/* 9: whether a driver has managed memory in processes' figures. */
 	"CREATE TABLE IF NOT EXISTS figures(model TEXT, driver TEXT, managed_apart INTEGER,"
 	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
+	/* 10: what the policy ended of a session. */
+	"CREATE TABLE IF NOT EXISTS over_killed(session TEXT PRIMARY KEY, killed INTEGER,"
+	" held INTEGER) WITHOUT ROWID;",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
 
 #define SESSION_COLUMNS                                                                      \
 	"id, name, uid, gid, ephemeral, tolerance, kind, compute, created, ends_at, ended, " \
-	"reason, received "                                                                  \
-	"FROM session "
+	"reason, received, ifnull(killed, 0), ifnull(held, 0) "                              \
+	"FROM session LEFT JOIN over_killed ON session=id "
 
 static const char *const texts[STATEMENTS] = {
 	[BEGIN] = "BEGIN IMMEDIATE",
@@ -90,6 +93,8 @@ static const char *const texts[STATEMENTS] = {
 	[HISTORY_EDGE] = "SELECT ended FROM session WHERE ended > 0 ORDER BY ended DESC LIMIT 1 "
 			 "OFFSET ?1",
 	[HISTORY_GPUS_DELETE] = "DELETE FROM session_gpu WHERE session IN (SELECT id FROM session "
+				"WHERE ended > 0 AND ended <= ?1)",
+	[HISTORY_OVER_DELETE] = "DELETE FROM over_killed WHERE session IN (SELECT id FROM session "
 				"WHERE ended > 0 AND ended <= ?1)",
 	[HISTORY_DELETE] = "DELETE FROM session WHERE ended > 0 AND ended <= ?1",
 	[HOLDER_ADD] = "INSERT INTO holder VALUES(?,?,?)",
@@ -134,6 +139,7 @@ static const char *const texts[STATEMENTS] = {
 	[INHERITED_PUT] = "INSERT OR REPLACE INTO inherited VALUES(?1,?2)",
 	[INHERITED_REMOVE] = "DELETE FROM inherited WHERE session=?1",
 	[INHERITED_OF] = "SELECT bytes FROM inherited WHERE session=?1",
+	[OVER_PUT] = "INSERT OR REPLACE INTO over_killed VALUES(?1,?2,?3)",
 	[EXPORTER_PUT] = "INSERT OR REPLACE INTO exporter VALUES(?1,?2,?3,?4,?5,?6,?7,?8)",
 	[EXPORTER_REMOVE] = "DELETE FROM exporter WHERE session=?1 AND position=?2",
 	[EXPORTERS] = "SELECT session, position, uuid, slice, remains, kept, given, exports "
@@ -387,6 +393,7 @@ static const char merge[] =
 	"INSERT INTO main.inherited SELECT * FROM old.inherited;"
 	"DELETE FROM main.exporter;"
 	"INSERT INTO main.exporter SELECT * FROM old.exporter;"
+	"INSERT OR REPLACE INTO main.over_killed SELECT * FROM old.over_killed;"
 	"INSERT OR REPLACE INTO main.quota SELECT * FROM old.quota;"
 	"INSERT OR REPLACE INTO main.context SELECT * FROM old.context;"
 	"INSERT OR REPLACE INTO main.figures SELECT * FROM old.figures;"

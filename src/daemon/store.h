@@ -47,6 +47,8 @@ struct store_session {
 	/* The share of its GPUs' time that it had over its whole life, in millionths, set when it
 	 * ends; -1: nobody measured. */
 	int64_t received;
+	uint32_t over_killed; /* processes that the policy ended, as it held more than the slice */
+	uint64_t over_killed_bytes; /* by how much on a GPU, at most */
 	uint32_t gpu_count;
 	/* gpu_count entries, owned by whoever owns the struct. Functions that fill a struct want
 	 * room for PLACE_GPUS_MAX here. */
@@ -138,6 +140,9 @@ int store_quotas_each(struct store *store, store_quota_cb cb, void *arg);
  * (orphans.h); 0: nothing. */
 int store_inherited_put(struct store *store, const char *id, uint64_t bytes);
 int store_inherited_get(struct store *store, const char *id, uint64_t *ret_bytes);
+
+/* over_killed and over_killed_bytes; store_session_end() puts them too. */
+int store_over_put(struct store *store, const struct store_session *session);
 
 /* A session that exported memory, on one of its GPUs; it may have ended. */
 struct store_exporter {

@@ -186,8 +186,23 @@ static int history_trim(struct store *store)
 	int rc = store_step(stmt);
 	if (rc < 0)
 		return rc;
+	stmt = store_statement(store, HISTORY_OVER_DELETE);
+	sqlite3_bind_int64(stmt, 1, edge);
+	rc = store_step(stmt);
+	if (rc < 0)
+		return rc;
 	stmt = store_statement(store, HISTORY_DELETE);
 	sqlite3_bind_int64(stmt, 1, edge);
+	return store_step(stmt);
+}
+
+int store_over_put(struct store *store, const struct store_session *session)
+{
+	sqlite3_stmt *stmt = store_statement(store, OVER_PUT);
+
+	store_bind_text(stmt, 1, session->id);
+	sqlite3_bind_int64(stmt, 2, session->over_killed);
+	sqlite3_bind_int64(stmt, 3, (int64_t)session->over_killed_bytes);
 	return store_step(stmt);
 }
 
@@ -208,6 +223,8 @@ int store_session_end(struct store *store, const struct store_session *session)
 		sqlite3_bind_int64(stmt, 3, (int64_t)session->gpu[i].peak);
 		rc = store_step(stmt);
 	}
+	if (rc == 0 && session->over_killed)
+		rc = store_over_put(store, session);
 	if (rc == 0)
 		rc = step_with_id(store, HOLDERS_END, session->id);
 	if (rc == 0)
@@ -301,6 +318,8 @@ static int session_read(struct store *store, sqlite3_stmt *stmt, struct store_se
 	ret->ended = sqlite3_column_int64(stmt, 10);
 	store_column_text(stmt, 11, ret->reason, sizeof(ret->reason));
 	ret->received = sqlite3_column_int64(stmt, 12);
+	ret->over_killed = (uint32_t)sqlite3_column_int64(stmt, 13);
+	ret->over_killed_bytes = (uint64_t)sqlite3_column_int64(stmt, 14);
 	return gpus_read(store, ret);
 }
 

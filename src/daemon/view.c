@@ -255,6 +255,7 @@ static json_t *session_gpu_json(const struct store_session *record, const struct
 
 	if (!permitted)
 		return json;
+	json_object_set_new(json, "requested_bytes", answer_number(gpu->requested));
 	json_object_set_new(json, "used_bytes",
 			    answer_number(session ? session_used(session, i) : 0));
 	uint64_t peak = session ? session_peak(session, i) : gpu->peak;
@@ -366,7 +367,8 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(
 		json, "over_bytes",
 		answer_number(session && session->over_reported ? session->over_bytes : 0));
-	json_object_set_new(json, "over_killed", answer_number(session ? session->over_killed : 0));
+	json_object_set_new(json, "over_killed", answer_number(record->over_killed));
+	json_object_set_new(json, "over_killed_bytes", answer_number(record->over_killed_bytes));
 	return json;
 }
 

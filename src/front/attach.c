@@ -316,7 +316,9 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 	struct attach_request request = request_make(kind, LEDGER_SLOT_DAEMON);
 
 	if (!session || !session[0] || !path || !path[0]) {
-		snprintf(why, why_size, "it is in no session; start it with `carve run`");
+		snprintf(why, why_size,
+			 "it is in no session; start it with `carve run`, and where a sandbox has "
+			 "a /run of its own, keep " ATTACH_SLICE_DIR " in it");
 		return -ENOENT;
 	}
 	cleanup_close int fd = connect_daemon(path, CONNECT_TRIES);

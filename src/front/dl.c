@@ -128,7 +128,7 @@ const char *dl_open_name(const char *name, const void *caller)
 	if (driver_path(path, sizeof(path)) == 0)
 		return is_of(path, caller) ? name : dl_own_path();
 	/* No driver here: fail as the loader would, instead of finding the front by its SONAME. */
-	return front_library.absent_name;
+	return driver_is_hidden() ? front_library.hidden_name : front_library.absent_name;
 }
 
 /* What the real driver says about a name; NULL with *handle at the driver's where it has none. */

@@ -14,6 +14,7 @@
 #include "front/dl.h"
 #include "front/environment.h"
 #include "front/library.h"
+#include "proto/attach.h"
 #include "proto/driver_places.h"
 
 /* Buckets of the table address -> hook: more than four times the hooks of either library. */
@@ -79,6 +80,14 @@ int driver_path(char *buf, size_t size)
 		if (search_list(usual_directories[i], &own, buf, size) == 0)
 			return 0;
 	return -ENOENT;
+}
+
+bool driver_is_hidden(void)
+{
+	static const char kept[] = ATTACH_SLICE_DIR "/";
+	const char *given = environment_get(front_library.driver_env);
+
+	return given && strncmp(given, kept, sizeof(kept) - 1) == 0;
 }
 
 static uint32_t hook_bucket(const void *address)

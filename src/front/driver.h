@@ -3,6 +3,7 @@
  * never before. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,6 +11,10 @@
  * LD_LIBRARY_PATH and of the usual directories that holds a file of that name which is not the
  * front itself. 0 or -ENOENT. Does not load it. */
 int driver_path(char *buf, size_t size);
+
+/* Whether the variable names a file of the slice's own directory: with driver_path() failing, that
+ * is not to be seen here. */
+bool driver_is_hidden(void);
 
 /* The loaded driver's handle, loading it where that was not done yet. NULL: there is none. */
 void *driver_handle(void);

@@ -85,6 +85,39 @@ def test_more_than_there_is(host):
     fails(host.carve("run", "--vram", "100TiB", "true"), 125, "GPU 0")
 
 
+def test_what_differs_between_gpus_is_said_of_each(make_host):
+    host = make_host("h100-80gb,a100-40gb,t4-16gb")
+    models = [g["name"] for g in host.carve_json("gpu", "list")]
+    done = host.carve("session", "request", "--gpu", "0.25", "--gpus", "3")
+    shown = host.carve_json("session", "show")
+    sizes = [g["vram_bytes"] for g in shown["gpus"]]
+    assert shown["vram_bytes"] == min(sizes) == sizes[2] and len(set(sizes)) == 3
+    assert [g["requested_bytes"] for g in shown["gpus"]] == sizes
+
+    def told(lines, prefix=""):
+        assert [line.startswith(f"{prefix}  GPU {i}: ") for i, line in enumerate(lines)] == [True] * 3
+        for line, gpu in zip(lines, shown["gpus"], strict=True):
+            assert f"({gpu['vram_bytes']} bytes)" in line and line.endswith(", " + gpu["name"])
+    first, *each = done.stdout.splitlines()
+    assert first.startswith(f"{shown['id']}: ") and first.endswith(f" ({sum(sizes)} bytes) in all on GPUs 0-2:")
+    told(each)
+    assert " 3.69 GiB-19.78 GiB " in host.carve("session", "list").stdout
+    assert ": 3.69 GiB-19.78 GiB on GPUs 0-2" in host.carve("explain", shown["id"]).stdout
+    done = host.carve("run", "-v", "true")
+    told(done.stderr.splitlines()[1:], "carve: ")
+    # As much of each is another model's still.
+    done = host.carve("session", "resize", "6")
+    shown = host.carve_json("session", "show")
+    first, *each = done.stdout.splitlines()
+    assert first == f"{shown['id']}: 6 GiB ({6 * GIB} bytes) on each of GPUs 0-2:"
+    told(each)
+    assert [g["name"] for g in shown["gpus"]] == models
+    fails(host.carve("run", "--gpu", "3", "true"), 125)
+    host.carve("session", "release")
+    host.carve("session", "request", "--gpu", "3")
+    assert host.carve("run", "--gpu", "3", "true").returncode == 0  # the same
+
+
 def test_a_refusal_names_what_is_short(make_host):
     host = make_host("h100-80gb")
     session = host.carve_json("session", "request", "--vram", "3", "--gpu-compute", "50%")["id"]
@@ -97,6 +130,20 @@ def test_a_refusal_names_what_is_short(make_host):
     assert host.carve("timeslicing", "--mode", "strict").returncode == 0
     done = host.carve("run", "--ephemeral", "--vram", "4", "--gpu-compute", "60%", "true")
     fails(done, 125, "not enough GPU time for 60%:", "50% of its time is promised")
+
+
+def test_shrinking_below_what_is_in_use_names_both(make_host):
+    host = make_host("h100-80gb")
+    host.carve("session", "request", "--vram", "6")
+    holder = host.popen([CARVE, "run", BUILD / "tests/programs/reach", "path", "libcuda.so.1", 2 * GIB],
+                        stdin=subprocess.PIPE)
+    assert holder.stdout.readline() and holder.stdout.readline() == "holds\n"
+    used = host.carve_json("session", "show")["gpus"][0]["used_bytes"]
+    assert 2.5 * GIB < used < 2.6 * GIB
+    fails(host.carve("session", "resize", "2.4"), 1, "cannot shrink to 2.4 GiB: 2.51 GiB are in use on GPU 0")
+    fails(host.carve("session", "resize", f"{used - 1}B"), 1, f"cannot shrink to {used - 1} bytes: {used} are in use on GPU 0")
+    holder.communicate("", timeout=60)
+    assert holder.returncode == 0
 
 
 def test_the_93_percent_rule_is_said(host):
@@ -117,6 +164,9 @@ def test_waiting_for_room(host):
     waiting = host.popen([CARVE, *argv, "20", "echo", "served"])
     wait_until(lambda: any(s["state"] == "waiting" for s in host.carve_json("session", "list")))
     assert waiting.poll() is None
+    id = next(s["id"] for s in host.carve_json("session", "list") if s["state"] == "waiting")
+    fails(host.carve("session", "resize", id, "2"), 1, f"request {id} waits for room: it has no size to change yet",
+          f"carve session release {id}")
     host.carve("session", "release")
     out, err = waiting.communicate(timeout=60)
     assert (waiting.returncode, out, err) == (0, "served\n", "")

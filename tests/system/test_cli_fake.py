@@ -102,6 +102,10 @@ def test_resize(fake):
     fails(carve(fake, "session", "resize", "s-abc123", "6", "--gpu", "0.5"), 2, "both given")
     fails(carve(fake, "session", "resize", "s-abc123", "6", "--vram", "6"), 2, "SIZE and --vram are both given")
     fails(carve(fake, "session", "resize", "--vram", "2", "3"), 2, "SIZE and --vram are both given")
+    fails(carve(fake, "session", "resize", "--gpu-memory", "2Gi", "3"), 2, "SIZE and --gpu-memory are both given")
+    fails(carve(fake, "session", "resize", "--gpu-memory", "2Gi", "--vram", "3"), 2,
+          "--vram and --gpu-memory are both given")
+    fails(carve(fake, "session", "resize", "--gpu-memory", "2"), 2, "--gpu-memory: '2'")
     fails(carve(fake, "session", "resize", "--gpu", "0.5", "3GiB"), 2, "an amount of memory and --gpu are both given")
     fails(carve(fake, "session", "resize", "--gpu", "2"), 2, "--gpu: '2'", "--gpu 0.5")
     fails(carve(fake, "session", "resize", "--vram", "6x"), 2, "--vram: '6x'")
@@ -120,10 +124,11 @@ def test_resize_of_the_active_session(fake):
     assert carve(fake, "session", "resize", "3d-lab", "--vram", "6").returncode == 0
     assert fake.sent("PATCH") == [("/v1/sessions/3d-lab", {"vram_bytes": 6 * GIB})]
     fake.requests.clear()
-    for argv in (["6GiB"], ["6"], ["--vram", "6"], ["s-abc123", "--vram", "6"], ["--gpu", "0.5"]):
+    for argv in (["6GiB"], ["6"], ["--vram", "6"], ["s-abc123", "--vram", "6"], ["--gpu-memory", "6Gi"],
+                 ["--gpu", "0.5"]):
         assert carve(fake, "session", "resize", *argv).returncode == 0
     memory = ("/v1/sessions/s-abc123", {"vram_bytes": 6 * GIB})
-    assert fake.sent("PATCH") == [memory] * 4 + [("/v1/sessions/s-abc123", {"gpu": "0.5"})]
+    assert fake.sent("PATCH") == [memory] * 5 + [("/v1/sessions/s-abc123", {"gpu": "0.5"})]
     for argv, words in ((["6x"], "SIZE: '6x'"), (["-3"], "negative"), ([], "no size given")):
         fails(carve(fake, "session", "resize", *argv), 2, words)
 

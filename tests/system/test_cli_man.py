@@ -70,3 +70,13 @@ def test_pages_format_without_warnings(page):
     done = subprocess.run(["groff", "-mandoc", "-Tutf8", "-ww", "-z", str(PAGES / page)],
                           capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == ""
+
+
+def test_sizes_in_examples_are_granted_on_the_default_host(host):
+    examples = [line for page in PAGES.glob("*.[138]") for line in re.findall(r"^\.Dl (carve .*)", plain(page), re.M)]
+    examples += [verb["example"] for verb in verbs()]
+    sizes = {found for line in examples if "quota" not in line for found in re.findall(r"--(?:vram|gpu-memory) \S+", line)}
+    assert len(sizes) > 3
+    for size in sizes:
+        explained = host.carve_json("explain", *size.split())
+        assert explained["granted"], (size, explained["message"])

@@ -272,7 +272,11 @@ def test_what_goes_beyond_the_slice_is_ended_where_the_policy_says_so(make_daemo
     assert child.process.wait(60) == -signal.SIGKILL
     # Who asks why finds it.
     assert f"session.over_killed id={session} pid={child.pid}" in daemon.log()
-    assert daemon.show(session)["over_killed"] == 1
+    config.write_text("{}")
+    daemon.restart()
+    daemon.release(session)
+    shown = daemon.show(session)
+    assert (shown["over_killed"], shown["over_killed_bytes"], shown["state"]) == (1, GIB, "ended")
 
 
 @pytest.mark.parametrize("whose", ["own", "another", "ended"])

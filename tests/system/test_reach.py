@@ -399,6 +399,25 @@ def chroot_make(root, read_only_run):
     return " && ".join(lines)
 
 
+def test_a_sandbox_with_a_run_of_its_own_is_told_what_to_keep(rooted):
+    driver = driver_of(rooted)
+    hide = 'mount -t tmpfs none /run; exec "$@"'
+
+    def start(script, *argv):
+        return rooted.run([CARVE, "run", "--isolation", "mount", "--vram", "2", "unshare", "-m", "sh", "-c", script, "sh", *argv])
+    for name in ("libcuda.so.1", driver):
+        done = start(hide, REACH, "path", name)
+        assert done.returncode == 2 and "no driver behind the front: a sandbox hides /run/carve-slice" in done.stderr
+    done = start(hide, *bare(rooted), REACH, "path", driver)
+    assert done.returncode != 0 and f"{SLICE}\n" not in done.stdout
+    assert "it is in no session" in done.stderr and "keep /run/carve-slice in it" in done.stderr
+    keep = 'd=$(mktemp -d); mount --rbind /run/carve-slice $d; mount -t tmpfs none /run; mkdir /run/carve-slice; ' \
+        'mount --rbind $d /run/carve-slice; umount -l $d; rmdir $d; exec "$@"'
+    for env in ([], bare(rooted)):
+        done = start(keep, *env, REACH, "path", driver)
+        assert (done.returncode, done.stdout) == (0, f"{SLICE}\n"), done.stderr
+
+
 @pytest.mark.parametrize("read_only_run", [False, True])
 def test_in_a_chroot_of_a_shared_mount(rooted, read_only_run):
     """Where "/" is no mount point, and its mount is one that others follow; with /run or without."""

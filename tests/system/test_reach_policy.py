@@ -136,7 +136,44 @@ def test_policy_ends_who_gets_round_and_nobody_else(policed):
     assert honest.returncode == 0
     wait_until(lambda: show(host, session)["over_bytes"] == 0)
     assert show(host, session)["over_killed"] == 1
-    assert "ended:     1 of its processes, which held more" in host.carve("session", "show", session).stdout
+    assert "killed:    1 of its processes, as it held" in host.carve("session", "show", session).stdout
+
+
+@pytest.mark.parametrize("kind", ["session", "one-off"])
+def test_who_is_ended_by_policy_is_told_why(policed, kind):
+    policed(over_policy="kill", over_seconds=1)
+    host = policed.host
+    session = host.carve_json("session", "request", "--vram", "2")["id"] if kind == "session" else None
+    size = ["--session", session] if session else ["--ephemeral", "--vram", "2"]
+    cheat = hold(host, *size, *bare(host), REACH, "path", driver_of(host), 3 * GIB)
+    assert cheat.wait(60) == 128 + 9
+    last = host.carve_json("session", "list", "--all")[-1]
+    assert last["over_killed"] == 1 and last["over_killed_bytes"] > GIB
+    assert f"(over_policy) ended 1 process of session {last['id']}: it held 1." in cheat.communicate()[1]
+    text = host.carve("session", "show", last["id"]).stdout
+    assert "killed:    1 of its processes, as it held 1." in text
+    if session:
+        assert last["state"] == "active" and last["reason"] == ""
+        # Who came later is told nothing of it.
+        assert host.carve("run", "true").stderr == ""
+        return
+    assert last["state"] == "ended" and last["reason"].startswith("ended by over_policy: 1.")
+    assert last["gpus"][0]["peak_bytes"] > 3 * GIB
+    assert f"because:   {last['reason']}" in text
+
+
+def test_a_one_off_slice_that_goes_on_after_policy_ended_a_process_ends_as_any(policed):
+    policed(over_policy="kill", over_seconds=1)
+    host = policed.host
+    script = '"$@"; test $? = 137 && exec "$0" path libcuda.so.1 1000000'
+    slice = hold(host, "--ephemeral", "--vram", "2", "sh", "-c", script, REACH, *bare(host), REACH, "path", driver_of(host),
+                 3 * GIB)
+    while slice.stdout.readline() != "holds\n":
+        assert slice.poll() is None
+    told = slice.communicate("", timeout=60)[1]
+    assert slice.returncode == 0 and "(over_policy) ended 1 process of session" in told
+    last = host.carve_json("session", "list", "--all")[-1]
+    assert (last["over_killed"], last["reason"]) == (1, "released")
 
 
 @pytest.mark.parametrize("kind", ["session", "one-off"])

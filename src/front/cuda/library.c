@@ -18,6 +18,8 @@ const struct front_library front_library = {
 	.stem = "libcuda.so",
 	.prefix = "cu",
 	.absent_name = "libcuda.so.1 (no driver behind the front)",
+	.hidden_name = "libcuda.so.1 (no driver behind the front: a sandbox "
+		       "hides " ATTACH_SLICE_DIR ")",
 	.driver_env = ATTACH_ENV_CUDA,
 	.attach_kind = ATTACH_WORKLOAD,
 	.missing = (void (*)(void))function_missing,

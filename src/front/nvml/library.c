@@ -18,6 +18,8 @@ const struct front_library front_library = {
 	.stem = "libnvidia-ml.so",
 	.prefix = "nvml",
 	.absent_name = "libnvidia-ml.so.1 (no driver behind the front)",
+	.hidden_name = "libnvidia-ml.so.1 (no driver behind the front: a sandbox "
+		       "hides " ATTACH_SLICE_DIR ")",
 	.driver_env = ATTACH_ENV_NVML,
 	.attach_kind = ATTACH_OBSERVE,
 	.missing = (void (*)(void))function_missing,
