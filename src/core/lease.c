@@ -210,8 +210,11 @@ void lease_opened(struct lease_table *t, uint64_t id, uint64_t now)
 	client_changed(t, c, was, now);
 }
 
-static void overran(struct lease_client *c, uint64_t ns)
+static void overran(struct lease_table *t, struct lease_client *c, uint64_t ns)
 {
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, c->covers, g) lease_overrun_note(g, ns);
 	c->stat.overrun_ns += ns;
 	c->overrun = c->overrun / 4 * 3 + ns / 4;
 }
@@ -225,7 +228,7 @@ void lease_closed(struct lease_table *t, uint64_t id, uint64_t now)
 	client_settle(t, c, now);
 	if (c->state != STATE_GRANTED) {
 		lease_charge(t, c, now);
-		overran(c, now > c->until ? now - c->until : 0);
+		overran(t, c, now > c->until ? now - c->until : 0);
 		if (c->wants)
 			wait_begin(c, now);
 	}

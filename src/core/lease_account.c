@@ -6,6 +6,12 @@
 /* What the pool may be owed while somebody of it wants: of what a plan gives it, or of turns where
  * that is less than one. Then it has a turn in some plans and none in the others. */
 #define POOL_PLANS 4
+/* An overrun counts for as much as a plan, or so long: whoever waited for it has that later, and
+ * keeps those waiting who had nothing to do with it. */
+#define OVERRUN_NS 1000000000ull
+/* It is remembered for so many times as long, less and less: until what was missed has been had,
+ * though next to nothing is left over. */
+#define OVERRUN_FADES 16
 
 struct lease_seat *lease_seat(struct lease_client *c, uint32_t gpu)
 {
@@ -236,6 +242,20 @@ void lease_charge(struct lease_table *t, struct lease_client *c, uint64_t now)
 		c->stat.held_ns += ns;
 		c->charged += ns;
 	}
+}
+
+uint64_t lease_overran(const struct lease_gpu *g, uint64_t now)
+{
+	return lease_ahead(g->overran, lease_ahead(now, g->overran_at) / OVERRUN_FADES);
+}
+
+void lease_overrun_note(struct lease_gpu *g, uint64_t ns)
+{
+	ns = MIN(ns, MAX(g->plan, OVERRUN_NS));
+	if (ns < lease_overran(g, g->at))
+		return;
+	g->overran = ns;
+	g->overran_at = g->at;
 }
 
 void lease_sync(struct lease_table *t, struct lease_gpu *g, uint64_t now)

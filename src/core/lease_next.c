@@ -43,10 +43,44 @@ static bool contended(struct lease_table *t, const struct lease_client *c, uint6
 	return rivals(t, c) || limited(t, c) || now < rival_until(t, c);
 }
 
+/* The longest overrun of late on its GPUs, and on those of gangs that have some of them too, and so
+ * on: a gang that waits for one keeps the others waiting. */
+static uint64_t gang_overran(struct lease_table *t, const struct lease_client *c, uint64_t now)
+{
+	uint64_t done = 0, longest = 0;
+
+	for (uint64_t left = lease_gpus(t, c); left;) {
+		struct lease_gpu *g = &t->gpu[__builtin_ctzll(left)];
+
+		longest = MAX(longest, lease_overran(g, now));
+		done |= 1ull << g->index;
+		for (uint32_t i = 0; i < g->count; i++)
+			left |= lease_gpus(t, g->seats[i]->client);
+		left &= ~done;
+	}
+	return longest;
+}
+
+/* What a gang may be owed. That it waits for its other GPUs is no debt of this one, or gangs that
+ * can never have all that they asked for would be owed more and more, and go before everybody. But
+ * while turns of others overrun it can not begin, maybe twice in a row, and has that later. */
+static int64_t gang_credit_max(struct lease_table *t, struct lease_client *c, uint64_t now)
+{
+	int64_t turns = 0;
+	struct lease_gpu *g;
+
+	if (!lease_is_gang(t, c))
+		return INT64_MAX;
+	lease_each_gpu(t, lease_gpus(t, c), g) turns =
+		MAX(turns, 2 * lease_quantum(g, lease_seat(c, g->index)));
+	return turns + (int64_t)(2 * gang_overran(t, c, now) * c->fraction);
+}
+
 /* Decides what pays for its turn on each of its GPUs, and how long it is. */
 static void terms_set(struct lease_table *t, struct lease_client *c,
-		      const struct lease_choice *here)
+		      const struct lease_choice *here, uint64_t now)
 {
+	int64_t most = gang_credit_max(t, c, now);
 	struct lease_gpu *g;
 
 	c->length = UINT64_MAX;
@@ -58,9 +92,7 @@ static void terms_set(struct lease_table *t, struct lease_client *c,
 			here && here->seat->gpu == g->index ? *here : lease_terms(g, s);
 
 		lease_seat_fold(g, s);
-		/* That a gang waits for its other GPUs is no debt of this one. */
-		if (lease_is_gang(t, c))
-			s->credit = MIN(s->credit, 2 * lease_quantum(g, s));
+		s->credit = MIN(s->credit, most);
 		s->account = terms.account;
 		c->length = MIN(c->length, terms.length);
 		if (c->open_ended)
@@ -74,7 +106,7 @@ static struct lease_action grant(struct lease_table *t, struct lease_client *c,
 	struct lease_gpu *g;
 
 	lease_each_gpu(t, lease_gpus(t, c), g) lease_settle(g, now);
-	terms_set(t, c, here);
+	terms_set(t, c, here, now);
 	c->state = STATE_GRANTED;
 	c->fills = false;
 	c->passed = 0;
@@ -103,12 +135,28 @@ static struct lease_action revoke(struct lease_client *c, bool early, uint64_t n
 	return (struct lease_action){LEASE_REVOKE, c->id, true, now};
 }
 
-/* Until when it seems to hold its GPUs, with what its work takes beyond its lease. */
+/* Until when it seems to hold its GPUs, with what its work takes beyond its lease. What has gone on
+ * for longer than ever before may well do so for as long again. */
 static uint64_t held_until(const struct lease_client *c, uint64_t now)
 {
 	if (c->state == STATE_CLOSING)
-		return MAX(c->until + c->overrun, now + c->overrun / 2);
+		return MAX(c->until + c->overrun,
+			   now + MAX(c->overrun / 2, lease_ahead(now, c->until)));
 	return c->state == STATE_OPEN && c->until != UINT64_MAX ? c->until + c->overrun : 0;
+}
+
+/* Several hold it where its mode was off until now. */
+static uint64_t gpu_held_until(const struct lease_gpu *g, uint64_t now)
+{
+	uint64_t until = 0;
+
+	for (uint32_t i = 0; g->holders && i < g->count; i++) {
+		const struct lease_client *c = g->seats[i]->client;
+
+		if (c->covers >> g->index & 1)
+			until = MAX(until, held_until(c, now));
+	}
+	return until;
 }
 
 /* Until when the GPUs that a gang waits for are held. */
@@ -117,8 +165,7 @@ static uint64_t gang_start(struct lease_table *t, const struct lease_client *gan
 	uint64_t until = 0;
 	struct lease_gpu *g;
 
-	lease_each_gpu(t, lease_gpus(t, gang), g) if (g->holders) until =
-		MAX(until, held_until(g->holder, now));
+	lease_each_gpu(t, lease_gpus(t, gang), g) until = MAX(until, gpu_held_until(g, now));
 	return until;
 }
 
@@ -129,7 +176,7 @@ static struct lease_choice fill_pick(struct lease_table *t, struct lease_gpu *g,
 	for (;;) {
 		struct lease_choice found = lease_pick(t, g, NULL, true);
 
-		if (!found.seat || found.seat->client->overrun <= MIN(found.length, ns) / 2)
+		if (!found.seat || found.seat->client->overrun <= ns / 2)
 			return found;
 		found.seat->client->skipped = t->round;
 	}
@@ -144,12 +191,14 @@ static struct lease_action step_reserved(struct lease_table *t, struct lease_gpu
 	g->due = UINT64_MAX;
 	if (lease_all_free(t, g->reserved))
 		return grant(t, g->reserved, NULL, now);
-	if (start < now + 2 * lease_useful(g))
+	if (start < now + 2 * lease_useful(g)) {
+		/* Unless what it waits for goes on. */
+		g->due = now + 2 * lease_useful(g);
 		return nothing;
+	}
 	struct lease_choice found = fill_pick(t, g, start - now);
 	if (!found.seat) {
-		if (found.wait < start - now)
-			g->due = now + found.wait;
+		g->due = now + MIN(found.wait, start - now);
 		return nothing;
 	}
 	found.length = MIN(found.length, start - now);
@@ -218,7 +267,7 @@ static bool extend(struct lease_table *t, struct lease_gpu *g, struct lease_clie
 		return false;
 	c->fills = false;
 	c->stat.leases += c->length > 0; /* not where it took its idle gate back just now */
-	terms_set(t, c, found.seat ? &found : NULL);
+	terms_set(t, c, found.seat ? &found : NULL, now);
 	c->until = c->open_ended ? UINT64_MAX : now + c->length;
 	return true;
 }

@@ -125,6 +125,7 @@ struct lease_gpu {
 	uint64_t excess, excess_aside;
 	struct lease_debt debt[LEASE_DEBTS];
 	uint64_t rival_until;
+	uint64_t overran, overran_at; /* the longest overrun of late, and when it ended */
 	uint64_t due;
 	bool dirty;
 };
@@ -228,6 +229,10 @@ void lease_seat_clamp(struct lease_gpu *g, struct lease_seat *s);
 void lease_charge(struct lease_table *t, struct lease_client *c, uint64_t now);
 /* Charges what ran outside of its leases, on settled clocks. */
 void lease_charge_leak(struct lease_gpu *g, struct lease_seat *s, uint64_t ns);
+/* A lease on the GPU went on for so long after it was to end; on settled clocks. */
+void lease_overrun_note(struct lease_gpu *g, uint64_t ns);
+/* The longest that one did of late, as far as it counts; ns. */
+uint64_t lease_overran(const struct lease_gpu *g, uint64_t now);
 /* lease_settle(), and the holder's charge. */
 void lease_sync(struct lease_table *t, struct lease_gpu *g, uint64_t now);
 

@@ -149,6 +149,22 @@ def test_a_gpu_is_not_idle_while_a_session_waits_for_its_other_one(make_host, ru
 
 
 @SHARES_ONLY
+def test_a_session_over_two_gpus_has_its_share_beside_long_kernels(make_host, run):
+    host = make_host("h100-80gb:2")
+    slice_time(host, "strict", "--lease", "50ms")
+    gang = run(fraction(0.3) + ["--gpus", "2"], "--gpus", "2", "--kernel-us", "5000", "--streams", "2",
+               "--sync-every", "0", on=host)
+    single = run(fraction(0.6) + ["--gpu-ids", "1"], "--kernel-us", "4000", "--sync-every", "0", on=host)
+    long = run(fraction(0.6) + ["--gpu-ids", "0"], "--kernel-us", "500000", "--sync-every", "2", on=host)
+    wait_busy(host, long)
+    time.sleep(3)  # until it is known how long its kernels are
+    had = shares(host, [gang, long], seconds=8, gpu=0)
+    assert had[0] > 0.36 * had[1], had  # of 0.5 it was 0.26
+    had = shares(host, [gang, single], seconds=3, gpu=1)
+    assert had[1] > had[0], had
+
+
+@SHARES_ONLY
 def test_a_process_keeps_each_of_its_gpus_as_busy_as_one(make_host, run):
     """What may be in flight while a lease is not for ever is counted on each GPU by itself."""
     host = make_host("h100-80gb:4")

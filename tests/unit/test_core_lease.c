@@ -430,84 +430,6 @@ static void interactive_beside_batch(void **state)
 	}
 }
 
-/* A gang takes its GPUs together, gets its share beside singles that always want, and they theirs.
- */
-static void gangs(void **state)
-{
-	for (enum compute_mode mode = COMPUTE_FAIR; mode <= COMPUTE_STRICT; mode++)
-		for (uint32_t gpus = 2; gpus <= 8; gpus *= 2) {
-			struct lease_sim *sim = sim_new(mode, 250 * MS);
-			struct lease_setting setting = {mode, 250 * MS, LEASE_GRANULARITY_DEFAULT};
-			struct lease_sim_client gang = {.gpus = (1ull << gpus) - 1,
-							.fraction_ppm = 500000,
-							.kernel_ns = 1 * MS};
-
-			lease_sim_add(sim, &gang);
-			for (uint32_t i = 0; i < gpus; i++) {
-				struct lease_sim_client c = {.gpus = 1ull << i,
-							     .fraction_ppm = 250000,
-							     .kernel_ns = 1 * MS};
-
-				lease_sim_set(sim, i, &setting);
-				lease_sim_add(sim, &c);
-				lease_sim_add(sim, &c);
-			}
-			go(sim, 600 * SEC);
-			if (share(sim, 0) < 47 || share(sim, 0) > 51)
-				fail_msg("a gang of %u got %.2f%%", gpus, share(sim, 0));
-			assert_true(lease_sim_result(sim, 0).wait_longest_ns < 3 * SEC);
-			for (uint32_t i = 1; i <= 2 * gpus; i++)
-				assert_share(sim, i, 24.5, 1.5);
-			lease_sim_free(sim);
-		}
-}
-
-/* While a gang waits for one of its GPUs, whose kernels go on beyond their turn, others have the
- * rest of them. */
-static void a_gang_that_waits_leaves_its_gpus_to_others(void **state)
-{
-	static const uint64_t leases[] = {50 * MS, 250 * MS}, overruns[] = {1 * MS, 100 * MS};
-
-	for (size_t i = 0; i < ARRAY_SIZE(leases) * ARRAY_SIZE(overruns); i++) {
-		struct lease_setting setting = {COMPUTE_FAIR, leases[i / 2],
-						LEASE_GRANULARITY_DEFAULT};
-		struct lease_sim *sim = sim_new(COMPUTE_FAIR, leases[i / 2]);
-
-		lease_sim_set(sim, 1, &setting);
-		lease_sim_add(sim, &(struct lease_sim_client){
-					   .gpus = 3, .fraction_ppm = 500000, .kernel_ns = 1 * MS});
-		busy(sim, 250000);
-		lease_sim_add(sim, &(struct lease_sim_client){.gpus = 2,
-							      .fraction_ppm = 500000,
-							      .kernel_ns = overruns[i % 2],
-							      .random = true});
-		go(sim, 300 * SEC);
-		assert_share(sim, 0, 50, 1);
-		assert_share(sim, 1, 50, 1);
-		assert_share(sim, 2, 50, 1);
-		assert_true(lease_sim_wasted(sim, 0) < 3 * SEC);
-		lease_sim_free(sim);
-	}
-}
-
-/* A gang with a GPU that nobody else wants gets no more of the other one for it. */
-static void a_gang_has_the_least_of_its_shares(void **state)
-{
-	struct lease_setting setting = {COMPUTE_FAIR, 250 * MS, LEASE_GRANULARITY_DEFAULT};
-	struct lease_sim *sim = sim_new(COMPUTE_FAIR, 250 * MS);
-
-	lease_sim_set(sim, 1, &setting);
-	lease_sim_add(sim, &(struct lease_sim_client){
-				   .gpus = 3, .fraction_ppm = 250000, .kernel_ns = 1 * MS});
-	busy(sim, 500000);
-	busy(sim, 250000);
-	go(sim, 300 * SEC);
-	assert_share(sim, 0, 25, 1.5);
-	assert_share(sim, 1, 50, 1.5);
-	assert_share(sim, 2, 25, 1.5);
-	lease_sim_free(sim);
-}
-
 /* What it left to others as excess isn't owed to one that slept. */
 static void excess_is_not_saved(void **state)
 {
@@ -583,29 +505,6 @@ static void gone_before_it_was_opened(void **state)
 	lease_table_free(t);
 }
 
-/* Gangs that overlap in a ring all get on. */
-static void overlapping_gangs(void **state)
-{
-	struct lease_setting setting = {COMPUTE_FAIR, 50 * MS, LEASE_GRANULARITY_DEFAULT};
-	struct lease_sim *sim = sim_new(COMPUTE_FAIR, 50 * MS);
-
-	for (uint32_t i = 0; i < 5; i++) {
-		struct lease_sim_client c = {.gpus = 1ull << i | 1ull << (i + 1) % 5,
-					     .fraction_ppm = 300000,
-					     .kernel_ns = 1 * MS};
-
-		lease_sim_set(sim, i, &setting);
-		lease_sim_add(sim, &c);
-	}
-	go(sim, 300 * SEC);
-	for (uint32_t i = 0; i < 5; i++) {
-		/* Two of five at a time. */
-		assert_true(share(sim, i) > 30);
-		assert_true(lease_sim_result(sim, i).wait_longest_ns < 2 * SEC);
-	}
-	lease_sim_free(sim);
-}
-
 /* Mode, lease and granularity change every few seconds. */
 static void settings_change(void **state)
 {
@@ -642,10 +541,6 @@ int main(void)
 		cmocka_unit_test(equals_get_the_same),
 		cmocka_unit_test(slept_through),
 		cmocka_unit_test(interactive_beside_batch),
-		cmocka_unit_test(gangs),
-		cmocka_unit_test(a_gang_that_waits_leaves_its_gpus_to_others),
-		cmocka_unit_test(overlapping_gangs),
-		cmocka_unit_test(a_gang_has_the_least_of_its_shares),
 		cmocka_unit_test(excess_is_not_saved),
 		cmocka_unit_test(switching_on_while_several_run),
 		cmocka_unit_test(gone_before_it_was_opened),
