@@ -97,28 +97,36 @@ static int look(struct gpus *gpus, const char *uuid_text, uint64_t *ret_used, ui
 	return rc < 0 ? rc : -ENODEV;
 }
 
-/* In the current context. False where there is no room for it, too. */
-static bool managed_is_apart(const struct cuda *cuda, struct gpus *gpus, const char *uuid_text)
+/* In the current context. Others may take and give memory meanwhile. */
+static enum managed_shows managed_look(const struct cuda *cuda, struct gpus *gpus,
+				       const char *uuid_text)
 {
 	uint64_t before = 0, after = 0, own_before = 0, own = 0;
 	CUdeviceptr at;
 
-	if (look(gpus, uuid_text, &before, &own_before) < 0 || !own_before ||
-	    cuda->managed(&at, MANAGED_BYTES, CU_MEM_ATTACH_GLOBAL) != CUDA_SUCCESS ||
-	    cuda->set(at, 1, MANAGED_BYTES) != CUDA_SUCCESS ||
+	if (look(gpus, uuid_text, &before, &own_before) < 0)
+		return MANAGED_UNKNOWN;
+	if (!own_before)
+		return MANAGED_IN_FIGURES;
+	CUresult result = cuda->managed(&at, MANAGED_BYTES, CU_MEM_ATTACH_GLOBAL);
+	if (result != CUDA_SUCCESS)
+		return result == CUDA_ERROR_OUT_OF_MEMORY ? MANAGED_UNKNOWN : MANAGED_IN_FIGURES;
+	if (cuda->set(at, 1, MANAGED_BYTES) != CUDA_SUCCESS ||
 	    cuda->synchronize() != CUDA_SUCCESS || look(gpus, uuid_text, &after, &own) < 0)
-		return false;
-	return after >= before + MANAGED_BYTES / 2 && own < own_before + MANAGED_BYTES / 2;
+		return MANAGED_UNKNOWN;
+	if (own >= own_before + MANAGED_BYTES / 2)
+		return MANAGED_IN_FIGURES;
+	return after >= before + MANAGED_BYTES / 2 ? MANAGED_APART : MANAGED_UNKNOWN;
 }
 
-int context_measure(const char *uuid_text, uint64_t *ret_bytes, bool *ret_apart)
+int context_measure(const char *uuid_text, uint64_t *ret_bytes, enum managed_shows *ret_managed)
 {
 	struct cuda cuda;
 	struct gpus *gpus = NULL;
 	CUdevice device;
 	CUcontext context;
 	uint64_t before = 0, after = 0, own = 0;
-	bool apart = false;
+	enum managed_shows managed = MANAGED_UNKNOWN;
 	int rc = cuda_load(&cuda);
 
 	if (rc == 0)
@@ -131,7 +139,8 @@ int context_measure(const char *uuid_text, uint64_t *ret_bytes, bool *ret_apart)
 		rc = -EIO;
 	if (rc == 0) {
 		rc = look(gpus, uuid_text, &after, &own);
-		apart = rc == 0 && managed_is_apart(&cuda, gpus, uuid_text);
+		if (rc == 0)
+			managed = managed_look(&cuda, gpus, uuid_text);
 		/* Nobody should see its memory when this process has just ended. */
 		(void)cuda.destroy(context);
 	}
@@ -139,6 +148,6 @@ int context_measure(const char *uuid_text, uint64_t *ret_bytes, bool *ret_apart)
 	if (rc < 0)
 		return rc;
 	*ret_bytes = own ? own : after > before ? after - before : 0;
-	*ret_apart = apart;
+	*ret_managed = managed;
 	return 0;
 }

@@ -3,12 +3,17 @@
  * behind and may hang on a sick GPU. */
 #pragma once
 
-#include <stdbool.h>
 #include <stdint.h>
+
+/* Kept in the daemon's database. */
+enum managed_shows {
+	MANAGED_IN_FIGURES = 0, /* of its process; or this driver has none, or no figures */
+	MANAGED_APART = 1,      /* in the GPU's use alone */
+	MANAGED_UNKNOWN = 2,    /* it could not be told just then */
+};
 
 /* Makes a context on the GPU with that UUID and says what it holds of the GPU's memory, in bytes:
  * the driver's figure for this process, or where it lists none (another PID namespace), by how much
- * the GPU's use grew. *ret_apart: managed memory that was written to on the GPU is in its use, and
- * not in this process's figure; false, too, where that does not show. 0 or -errno. Call it in a
- * process that ends soon. */
-int context_measure(const char *uuid_text, uint64_t *ret_bytes, bool *ret_apart);
+ * the GPU's use grew. *ret_managed: where managed memory shows that was written to on the GPU. 0 or
+ * -errno. Call it in a process that ends soon. */
+int context_measure(const char *uuid_text, uint64_t *ret_bytes, enum managed_shows *ret_managed);

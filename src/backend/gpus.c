@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -17,11 +18,16 @@
  * as long as that took, or after a second at most. */
 #define GRAPHICS_TIMES 100
 #define GRAPHICS_MOST_NS 1000000000ull
-/* Looking again costs little below this. */
+/* Looking again costs little below this, and is worth it below that for those who need it. */
 #define CHEAP_NS 1000000ull
-/* Looks at figures that move; and how many that agree are believed. */
-#define READINGS_MOST 8
-#define READINGS_SURE 4
+#define WORTH_NS 50000000ull
+/* So many readings that agree are believed, where nothing moved from the first one on. */
+#define READINGS_SURE 5
+/* Where figures move: what was so far is so still, if seven of eight allow it. */
+#define READINGS_STILL 8
+/* Between the figures of another reading, so that it falls in step with nobody who takes and gives
+ * memory in turn: those figures that do are the same before and after, and wrong. */
+#define STEP_NS 300000u
 
 struct graphics {
 	bool empty; /* when it was read last */
@@ -396,71 +402,89 @@ uint64_t gpu_sample_listed(const struct gpu_sample *sample)
 	return listed;
 }
 
-static int reading_take(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
-			struct gpu_sample *ret)
+static void step_break(bool again)
+{
+	if (again)
+		nanosleep(&(struct timespec){.tv_nsec = (long)(now_monotonic_ns() * 2654435761u %
+							       STEP_NS)},
+			  NULL);
+}
+
+static int reading_take(struct gpus *gpus, uint32_t index, nvmlDevice_t device, bool again,
+			struct gpu_sample *sample, struct gpu_reading *ret)
 {
 	uint64_t before = 0;
 
-	gpu_sample_clear(ret);
-	int rc = memory_read(gpus, device, &ret->total, &ret->reserved, &before);
+	gpu_sample_clear(sample);
+	int rc = memory_read(gpus, device, &sample->total, &sample->reserved, &before);
+	step_break(again);
 	if (rc == 0)
-		rc = processes_read(gpus, index, device, ret);
+		rc = processes_read(gpus, index, device, sample);
+	step_break(again);
 	if (rc == 0)
-		rc = memory_read(gpus, device, &ret->total, &ret->reserved, &ret->used);
-	int64_t listed = (int64_t)gpu_sample_listed(ret);
-	ret->unlisted_least = (int64_t)MIN(before, ret->used) - listed;
-	ret->unlisted_most = (int64_t)MAX(before, ret->used) - listed;
+		rc = memory_read(gpus, device, &sample->total, &sample->reserved, &sample->used);
+	int64_t listed = (int64_t)gpu_sample_listed(sample);
+	ret->least = (int64_t)MIN(before, sample->used) - listed;
+	ret->most = (int64_t)MAX(before, sample->used) - listed;
 	return rc;
 }
 
-/* What the readings so far come to. */
-struct readings {
-	int64_t least, most;
-	int agree; /* of the last ones, of which nothing moved */
-};
-
-static void readings_add(struct readings *r, const struct gpu_sample *reading)
+static bool is_tight(const struct gpu_reading *r)
 {
-	bool moved = reading->unlisted_least != reading->unlisted_most;
-	bool same =
-		r->agree && !moved && r->least == r->most && r->least == reading->unlisted_least;
-
-	r->agree = moved ? 0 : same ? r->agree + 1 : 1;
-	r->least = MIN(r->least, reading->unlisted_least);
-	r->most = MAX(r->most, reading->unlisted_most);
+	return r->least == r->most;
 }
 
-static bool readings_tell(const struct readings *r, int64_t unlisted)
+static bool agree(const struct gpu_reading *r, unsigned count)
 {
-	if (unlisted == GPU_UNLISTED_ANY)
-		return r->agree;
-	return r->agree >= READINGS_SURE || (r->least <= unlisted && unlisted <= r->most);
+	if (count < READINGS_SURE)
+		return false;
+	for (unsigned i = 0; i < count; i++)
+		if (!is_tight(&r[i]) || r[i].least != r[0].least)
+			return false;
+	return true;
+}
+
+static bool is_still(const struct gpu_reading *r, unsigned count, int64_t unlisted)
+{
+	unsigned allow = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		allow += gpu_reading_allows(&r[i], unlisted);
+	return count >= READINGS_STILL && allow * READINGS_STILL >= count * (READINGS_STILL - 1);
 }
 
 void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted,
 		 struct gpu_sample *ret)
 {
+	struct gpu_reading readings[GPU_READINGS_MOST] = {0};
 	struct gpu_sample sample = {0};
-	struct readings readings = {.least = INT64_MAX, .most = INT64_MIN};
 	uint64_t began = now_monotonic_ns();
+	unsigned count = 0;
 	nvmlDevice_t device;
-	bool tell = false;
-	int mig;
+	bool sure = false;
 
 	sample.error = errno_of(gpus->get_handle(index, &device));
-	mig = sample.error ? -1 : mig_read(gpus, device);
+	int mig = sample.error ? -1 : mig_read(gpus, device);
+	if (!sample.error)
+		sample.error = reading_take(gpus, index, device, false, &sample, &readings[0]);
+	uint64_t took = now_monotonic_ns() - began;
 	/* What is not carve's is the difference of two figures that the driver gives one after the
 	 * other: look again while they move. */
-	for (int i = 0; i < READINGS_MOST && !sample.error; i++) {
-		sample.error = reading_take(gpus, index, device, &sample);
-		readings_add(&readings, &sample);
-		tell = readings_tell(&readings, unlisted);
-		if (tell || (!exact && now_monotonic_ns() - began > CHEAP_NS))
-			break;
+	if (!sample.error && !(is_tight(&readings[0]) && readings[0].least == unlisted)) {
+		uint64_t most =
+			took > CHEAP_NS && !exact ? 1 : MAX(WORTH_NS / MAX(took, 1), READINGS_SURE);
+
+		while (count < MIN(most, GPU_READINGS_MOST) && !sample.error && !sure &&
+		       !is_still(readings, count, unlisted)) {
+			struct gpu_reading *r = &readings[count++];
+
+			sample.error = reading_take(gpus, index, device, true, &sample, r);
+			sure = agree(readings, count);
+		}
 	}
-	sample.unlisted_doubtful = !tell && !exact;
-	sample.unlisted_least = readings.least;
-	sample.unlisted_most = readings.most;
+	memcpy(sample.readings, readings, sizeof(readings));
+	sample.reading_count = count;
+	sample.sure = sure;
 	sample.utilization = sample.error ? -1 : utilization_read(gpus, device);
 	sample.exclusive = sample.error ? GPU_SHARED : exclusive_read(gpus, device);
 	sample.mig = mig;

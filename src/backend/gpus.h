@@ -41,6 +41,8 @@ struct gpu_process {
 };
 
 /* What one GPU holds at one moment. `processes` is owned by the struct. */
+#define GPU_READINGS_MOST 24
+
 struct gpu_sample {
 	int error;                      /* 0, or why the rest is not set */
 	uint64_t total, reserved, used; /* used: without reserved */
@@ -49,11 +51,20 @@ struct gpu_sample {
 	int mig;                        /* MIG mode is on; -1: not known. Set with an error, too */
 	struct gpu_process *processes;
 	size_t process_count;
-	/* `used` beyond the sum of all processes, by several readings: while figures move, which
-	 * the driver gives one after the other, the truth is somewhere in between. */
-	int64_t unlisted_least, unlisted_most;
-	bool unlisted_doubtful; /* there were too few of them */
+	/* `used` beyond the sum of all processes, by several readings; none where it is what it
+	 * was. `sure`: they agree on what it is. */
+	struct gpu_reading {
+		int64_t least, most; /* while figures move, which the driver gives one after the
+				      * other, the truth is somewhere in between, mostly */
+	} readings[GPU_READINGS_MOST];
+	unsigned reading_count;
+	bool sure;
 };
+
+static inline bool gpu_reading_allows(const struct gpu_reading *r, int64_t unlisted)
+{
+	return r->least <= unlisted && unlisted <= r->most;
+}
 
 /* Nothing is known of what is used beyond the sum of all processes. */
 #define GPU_UNLISTED_ANY INT64_MIN
@@ -67,8 +78,8 @@ const char *gpus_driver_version(const struct gpus *gpus);
 int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count);
 /* Memory and processes of one GPU; by one thread at a time. `exact`: memory and processes shall be
  * of one moment, as what is not carve's is their difference; else that is tried only where it costs
- * little. `unlisted`: what was used beyond the sum of all processes so far, which is not taken to
- * have changed before several readings agree. The result's `error` says what went wrong. */
+ * little. `unlisted`: what was used beyond the sum of all processes so far: a first reading of just
+ * that, during which nothing moved, is enough. The result's `error` says what went wrong. */
 void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted,
 		 struct gpu_sample *ret);
 /* The sum of all processes. */

@@ -148,7 +148,7 @@ static void sample_take(uv_work_t *work)
 	for (uint32_t i = 0; i < pool->count; i++)
 		if (pool->mask >> i & 1)
 			gpus_sample(pool->gpus, pool->gpu[i].info.index, pool->exact,
-				    pool->gpu[i].unlisted, &pool->incoming[i]);
+				    unlisted_bytes(&pool->gpu[i].unlisted), &pool->incoming[i]);
 	pool->took_next_ns = now_monotonic_ns() - began;
 }
 
@@ -267,8 +267,7 @@ static void inventory_done(uv_work_t *work, int status)
 	for (size_t i = 0; i < pool->found_count; i++) {
 		struct pool_gpu *gpu = &pool->gpu[i];
 
-		*gpu = (struct pool_gpu){
-			.info = pool->found[i], .claim_fd = -1, .unlisted = GPU_UNLISTED_ANY};
+		*gpu = (struct pool_gpu){.info = pool->found[i], .claim_fd = -1};
 		if (gpu_claim_patiently(pool, gpu))
 			log_event(LOG_INFO, "gpu.offered index=%u uuid=%s name=\"%s\"",
 				  gpu->info.index, gpu->info.uuid_text, gpu->info.name);

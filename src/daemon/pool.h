@@ -9,10 +9,12 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "backend/context.h"
 #include "backend/gpus.h"
 #include "base/error.h"
 #include "core/compute.h"
 #include "core/place.h"
+#include "daemon/unlisted.h"
 
 struct handover;
 
@@ -31,8 +33,8 @@ struct pool_gpu {
 	pid_t holder_pid; /* of the other daemon; 0: not known */
 	uid_t holder_uid;
 	uint64_t context_bytes; /* 0: not known */
-	bool managed_apart;     /* managed memory is in no process's figure; false: not known */
-	bool context_tried;     /* learned, or cannot be */
+	enum managed_shows managed;
+	bool context_tried; /* learned, or cannot be */
 	struct gpu_sample sample;
 	/* Sums over the sessions: kept by session.c. */
 	uint64_t promised;
@@ -41,11 +43,10 @@ struct pool_gpu {
 	enum compute_mode mode; /* how its time is shared: these are slicing.c's */
 	uint64_t lease_ns;
 	uint32_t granularity_ppm;
-	bool slicing_set;     /* by somebody: the configuration has no say */
-	bool slicing_refused; /* the configuration's mode, as too much time is promised */
-	int64_t unlisted;     /* see gpus_sample(); changes between samples alone */
-	unsigned doubtful;    /* samples in a row that left it in doubt */
-	uint64_t outside;     /* held by programs outside carve, as of the last sample */
+	bool slicing_set;         /* by somebody: the configuration has no say */
+	bool slicing_refused;     /* the configuration's mode, as too much time is promised */
+	struct unlisted unlisted; /* changes between samples alone */
+	uint64_t outside;         /* held by programs outside carve, as of the last sample */
 };
 
 typedef void (*pool_cb)(void *arg);

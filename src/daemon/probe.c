@@ -18,7 +18,8 @@
 static void probe_next(struct probe *probe);
 
 /* A cost holds for all GPUs of the model; so does a failure (0). */
-static void cost_set(struct probe *probe, const char *model, uint64_t bytes, bool apart)
+static void cost_set(struct probe *probe, const char *model, uint64_t bytes,
+		     enum managed_shows managed)
 {
 	for (uint32_t i = 0; i < probe->pool->count; i++) {
 		struct pool_gpu *gpu = &probe->pool->gpu[i];
@@ -26,7 +27,7 @@ static void cost_set(struct probe *probe, const char *model, uint64_t bytes, boo
 		if (strcmp(gpu->info.name, model) != 0)
 			continue;
 		gpu->context_bytes = bytes;
-		gpu->managed_apart = apart;
+		gpu->managed = managed;
 		gpu->context_tried = true;
 	}
 }
@@ -41,25 +42,31 @@ static void on_ended(struct child *child)
 {
 	struct probe *probe = child->arg;
 	const struct pool_gpu *gpu = &probe->pool->gpu[probe->gpu];
-	char *apart_text = child->text;
-	uint64_t bytes = child->status ? 0 : strtoull(child->text, &apart_text, 10);
-	bool apart = bytes && strtoul(apart_text, NULL, 10);
+	char *rest = child->text;
+	uint64_t bytes = child->status ? 0 : strtoull(child->text, &rest, 10);
+	enum managed_shows managed =
+		bytes ? (enum managed_shows)strtoul(rest, NULL, 10) : MANAGED_UNKNOWN;
 
 	probe->ended_ns = now_monotonic_ns();
 	if (child->status)
 		log_event(LOG_WARNING, "context.probe_failed status=%d",
 			  child->status == CHILD_TIMEOUT ? SIGKILL : (int)child->status);
-	cost_set(probe, gpu->info.name, bytes, apart);
+	/* What was known before stays. */
+	if (bytes || !gpu->context_bytes)
+		cost_set(probe, gpu->info.name, bytes, managed);
 	if (bytes) {
 		(void)store_context_put(probe->store, gpu->info.name,
-					gpus_driver_version(probe->pool->gpus), bytes, apart);
-		log_event(LOG_INFO,
-			  "context.learned model=\"%s\" bytes=%" PRIu64 " managed_apart=%s",
-			  gpu->info.name, bytes, apart ? "true" : "false");
+					gpus_driver_version(probe->pool->gpus), bytes, managed);
+		log_event(LOG_INFO, "context.learned model=\"%s\" bytes=%" PRIu64 " managed=%s",
+			  gpu->info.name, bytes,
+			  managed == MANAGED_APART     ? "apart"
+			  : managed == MANAGED_UNKNOWN ? "unknown"
+						       : "listed");
 	} else {
 		log_event(LOG_WARNING, "context.unknown model=\"%s\"", gpu->info.name);
-		again_set(probe);
 	}
+	if (!bytes || managed == MANAGED_UNKNOWN)
+		again_set(probe);
 	probe->gpu++;
 	if (!probe->stopped)
 		probe_next(probe);
@@ -78,6 +85,17 @@ static void probe_spawn(struct probe *probe, char *uuid_text)
 		probe->pid = probe->child.pid;
 }
 
+/* A probe takes what a slice might need: for what can be done without only where there are none. */
+static bool may_look_closer(const struct pool_gpu *gpu)
+{
+	return !gpu->promised && !gpu->sessions;
+}
+
+static bool is_open(const struct pool_gpu *gpu)
+{
+	return !gpu->context_bytes || (gpu->managed == MANAGED_UNKNOWN && may_look_closer(gpu));
+}
+
 static void probe_next(struct probe *probe)
 {
 	struct pool *pool = probe->pool;
@@ -85,16 +103,22 @@ static void probe_next(struct probe *probe)
 
 	for (; probe->gpu < pool->count; probe->gpu++) {
 		struct pool_gpu *gpu = &pool->gpu[probe->gpu];
+		enum managed_shows managed;
 		uint64_t bytes;
-		bool apart;
 
 		/* Nothing can be made on a GPU in MIG mode; another daemon's GPU is its business.
 		 */
 		if (gpu->context_tried || !pool_gpu_is_ours(gpu))
 			continue;
-		if (store_context_get(probe->store, gpu->info.name, driver, &bytes, &apart) == 0) {
-			cost_set(probe, gpu->info.name, bytes, apart);
-			continue;
+		if (store_context_get(probe->store, gpu->info.name, driver, &bytes, &managed) ==
+		    0) {
+			cost_set(probe, gpu->info.name, bytes, managed);
+			if (managed != MANAGED_UNKNOWN)
+				continue;
+			if (!may_look_closer(gpu)) {
+				again_set(probe);
+				continue;
+			}
 		}
 		probe_spawn(probe, gpu->info.uuid_text);
 		return;
@@ -130,7 +154,7 @@ void probe_again(struct probe *probe)
 	if (probe->running)
 		return;
 	for (uint32_t i = 0; i < probe->pool->count; i++)
-		if (!probe->pool->gpu[i].context_bytes)
+		if (is_open(&probe->pool->gpu[i]))
 			probe->pool->gpu[i].context_tried = false;
 	probe->again_ns = 0;
 	probe->gpu = 0;
@@ -160,14 +184,14 @@ bool probe_lingers(const struct probe *probe)
 
 int probe_main(const char *uuid_text)
 {
+	enum managed_shows managed;
 	uint64_t bytes;
-	bool apart;
-	int rc = context_measure(uuid_text, &bytes, &apart);
+	int rc = context_measure(uuid_text, &bytes, &managed);
 
 	if (rc < 0) {
 		log_event(LOG_WARNING, "context.measure error=\"%s\"", strerrordesc_np(-rc));
 		return EXIT_CODE_FAILED;
 	}
-	printf("%" PRIu64 " %d\n", bytes, apart);
+	printf("%" PRIu64 " %d\n", bytes, managed);
 	return EXIT_CODE_OK;
 }

@@ -21,8 +21,6 @@
 #include "daemon/strays.h"
 #include "daemon/takeover.h"
 
-/* Samples in a row, of one a second, that leave in doubt what is used beyond all processes. */
-#define DOUBTFUL_MOST 2
 /* Dead processes are looked for in the driver's lists this often at first, and ever less often. */
 #define REAP_DELAY_MIN_MS 20
 #define REAP_DELAY_MAX_MS 500
@@ -514,26 +512,18 @@ static void inside_add(struct inside *in, const struct session *s, uint32_t posi
 }
 
 /* Of what the sessions may hold besides, no more than the driver has for no process. */
-static uint64_t inside_sum(const struct inside *in, const struct gpu_sample *sample)
+static uint64_t inside_sum(const struct inside *in, uint64_t unlisted)
 {
-	uint64_t unlisted = sample_unlisted(sample);
-
 	return in->held + MIN(in->unseen, unlisted - MIN(unlisted, in->kept));
 }
 
-/* What was used when processes were listed: figures that moved meanwhile, as slices are used, say
- * nothing of what no process has, which is as it was as far as they allow it, and for some samples
- * whose readings are too few to tell. */
-static uint64_t used_then(struct pool_gpu *gpu)
+/* What is used by none of the sessions, at the moment when the driver listed processes. */
+static uint64_t outside_of(struct pool_gpu *gpu, const struct inside *in)
 {
-	const struct gpu_sample *sample = &gpu->sample;
-	bool known = gpu->unlisted != GPU_UNLISTED_ANY;
-	int64_t unlisted = known ? gpu->unlisted : sample->unlisted_most;
-
-	gpu->doubtful = sample->unlisted_doubtful ? gpu->doubtful + 1 : 0;
-	if (!known || gpu->doubtful == 0 || gpu->doubtful > DOUBTFUL_MOST)
-		gpu->unlisted = MIN(MAX(unlisted, sample->unlisted_least), sample->unlisted_most);
-	return (uint64_t)MAX((int64_t)gpu_sample_listed(sample) + gpu->unlisted, 0);
+	unlisted_add(&gpu->unlisted, &gpu->sample);
+	int64_t unlisted = unlisted_bytes(&gpu->unlisted);
+	uint64_t used = (uint64_t)MAX((int64_t)gpu_sample_listed(&gpu->sample) + unlisted, 0);
+	return used - MIN(used, inside_sum(in, (uint64_t)MAX(unlisted, 0)));
 }
 
 static void outside_compute(struct node *node)
@@ -548,14 +538,9 @@ static void outside_compute(struct node *node)
 			if (gpu >= 0)
 				inside_add(&inside[gpu], s, i);
 		}
-	for (uint32_t i = 0; i < pool->count; i++) {
-		const struct gpu_sample *sample = &pool->gpu[i].sample;
-
-		if (!(pool->mask >> i & 1) || sample->error)
-			continue;
-		uint64_t used = used_then(&pool->gpu[i]);
-		pool->gpu[i].outside = used - MIN(used, inside_sum(&inside[i], sample));
-	}
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (pool->mask >> i & 1 && !pool->gpu[i].sample.error)
+			pool->gpu[i].outside = outside_of(&pool->gpu[i], &inside[i]);
 }
 
 /* Of what goes beyond the slice, what may be memory imported from another session, whose exporter

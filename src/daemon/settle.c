@@ -41,7 +41,8 @@ void settle_tell(struct session *s)
 	uint64_t gpus = 0;
 
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		if (s->pool_gpu[i] >= 0 && s->node->pool.gpu[s->pool_gpu[i]].managed_apart)
+		if (s->pool_gpu[i] >= 0 &&
+		    s->node->pool.gpu[s->pool_gpu[i]].managed == MANAGED_APART)
 			gpus |= 1ull << i;
 	apart_set(s->books.limits, gpus);
 }

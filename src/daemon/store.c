@@ -61,8 +61,8 @@ static const char *const migrations[] = {
 	 * that was made for one, or 0. */
 	"CREATE TABLE IF NOT EXISTS command(session TEXT, pid INTEGER, start_time INTEGER,"
 	" namespace INTEGER, PRIMARY KEY(session, pid)) WITHOUT ROWID;",
-	/* 9: whether a driver has managed memory in processes' figures. */
-	"CREATE TABLE IF NOT EXISTS figures(model TEXT, driver TEXT, managed_apart INTEGER,"
+	/* 9: where a driver's figures show managed memory (enum managed_shows). */
+	"CREATE TABLE IF NOT EXISTS figures(model TEXT, driver TEXT, managed INTEGER,"
 	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
 	/* 10: what the policy ended of a session. */
 	"CREATE TABLE IF NOT EXISTS over_killed(session TEXT PRIMARY KEY, killed INTEGER,"
@@ -114,9 +114,8 @@ static const char *const texts[STATEMENTS] = {
 	[QUOTA_PUT] = "INSERT OR REPLACE INTO quota VALUES(?,?,?,?,?)",
 	[QUOTA_REMOVE] = "DELETE FROM quota WHERE kind=?1 AND id=?2",
 	[QUOTAS] = "SELECT kind, id, vram, sessions, gpus FROM quota",
-	[CONTEXT_GET] =
-		"SELECT bytes, managed_apart FROM context JOIN figures USING(model, driver) "
-		"WHERE model=?1 AND driver=?2",
+	[CONTEXT_GET] = "SELECT bytes, ifnull(managed, 2) FROM context LEFT JOIN figures "
+			"USING(model, driver) WHERE model=?1 AND driver=?2",
 	[CONTEXT_PUT] = "INSERT OR REPLACE INTO context VALUES(?,?,?)",
 	[FIGURES_PUT] = "INSERT OR REPLACE INTO figures VALUES(?,?,?)",
 	[ATTACHED_PUT] = "INSERT OR REPLACE INTO attached VALUES(?1,?4,?2,?3)",

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/context.h"
 #include "core/lease.h"
 #include "core/place.h"
 #include "core/quota.h"
@@ -161,12 +162,12 @@ int store_exporter_remove(struct store *store, const struct store_exporter *expo
 typedef int (*store_exporter_cb)(void *arg, const struct store_exporter *exporter);
 int store_exporters_each(struct store *store, store_exporter_cb cb, void *arg);
 
-/* Learned cost of a context of this GPU model under this driver, and whether managed memory is in
- * no process's figure. -ENOENT: not known. */
+/* Learned cost of a context of this GPU model under this driver, and where managed memory shows
+ * (MANAGED_UNKNOWN is not kept). -ENOENT: not known. */
 int store_context_get(struct store *store, const char *model, const char *driver,
-		      uint64_t *ret_bytes, bool *ret_managed_apart);
+		      uint64_t *ret_bytes, enum managed_shows *ret_managed);
 int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes,
-		      bool managed_apart);
+		      enum managed_shows managed);
 
 /* How a GPU's time is sliced, where somebody set it. */
 struct store_slicing {

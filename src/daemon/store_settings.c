@@ -51,7 +51,7 @@ int store_quotas_each(struct store *store, store_quota_cb cb, void *arg)
 /* ---- context costs ----------------------------------------------------------------------- */
 
 int store_context_get(struct store *store, const char *model, const char *driver,
-		      uint64_t *ret_bytes, bool *ret_managed_apart)
+		      uint64_t *ret_bytes, enum managed_shows *ret_managed)
 {
 	sqlite3_stmt *stmt = store_statement(store, CONTEXT_GET);
 
@@ -60,7 +60,7 @@ int store_context_get(struct store *store, const char *model, const char *driver
 	int step = sqlite3_step(stmt);
 	if (step == SQLITE_ROW) {
 		*ret_bytes = (uint64_t)sqlite3_column_int64(stmt, 0);
-		*ret_managed_apart = sqlite3_column_int(stmt, 1);
+		*ret_managed = (enum managed_shows)sqlite3_column_int(stmt, 1);
 	}
 	sqlite3_reset(stmt);
 	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
@@ -78,11 +78,13 @@ static int learned_put(struct store *store, enum statement which, const char *mo
 }
 
 int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes,
-		      bool managed_apart)
+		      enum managed_shows managed)
 {
 	int rc = learned_put(store, CONTEXT_PUT, model, driver, (int64_t)bytes);
 
-	return rc < 0 ? rc : learned_put(store, FIGURES_PUT, model, driver, managed_apart);
+	if (rc < 0 || managed == MANAGED_UNKNOWN)
+		return rc;
+	return learned_put(store, FIGURES_PUT, model, driver, managed);
 }
 
 /* ---- time-slicing ------------------------------------------------------------------------ */

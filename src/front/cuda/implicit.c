@@ -99,15 +99,28 @@ static void perhaps_settle(struct implicit *i, uint64_t perhaps)
 		books_doubt(i->process, &i->taking.object, perhaps - over);
 }
 
+/* Then what is leaving waits until all of them stand still. */
+static bool anybody_exported(const struct ledger *l)
+{
+	bool exported = false;
+
+	for (uint32_t slot = 1; slot < l->header->slot_count && !exported; slot++)
+		exported =
+			atomic_load_explicit(&ledger_slot(l, slot)->exported, memory_order_relaxed);
+	return exported;
+}
+
 /* A program's modules, of which it may have thousands, took no more than was reserved, and what the
- * driver did not take of that keeps nobody out: the daemon finds out by itself, within a second. */
+ * driver did not take of that keeps nobody out: the daemon finds out by itself, within a second of
+ * a process that stands still, or is asked when something needs to know. */
 static bool tells_itself(const struct implicit *i, uint64_t perhaps, size_t fell)
 {
 	if (i->taking.object.kind != OBJECT_IMAGE || fell > reserved(i) ||
 	    books_arrays_unsure(i->process, (uint32_t)i->gpu))
 		return false;
 	uint64_t nothing = books_leaving(i->process, (uint32_t)i->gpu) + perhaps;
-	return books_free(i->process, (uint32_t)i->gpu) / ROOMY_TIMES >= nothing;
+	return books_free(i->process, (uint32_t)i->gpu) / ROOMY_TIMES >= nothing &&
+	       !anybody_exported(&i->process->attachment.ledger);
 }
 
 static void settle(struct implicit *i, size_t fell)

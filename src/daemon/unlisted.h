@@ -1,0 +1,29 @@
+/* What a GPU's driver says is used beyond the sum of all processes: what programs hold that it does
+ * not list, managed memory, and what descriptors keep. The driver gives the two figures one after
+ * the other, so while slices take and give memory no reading is certain; most of them allow what
+ * is so. One thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/gpus.h"
+
+/* Of samples with few readings, as drivers give who take long for their figures, the latest. */
+#define UNLISTED_KEPT 8
+
+/* Zeroed: nothing is known. */
+struct unlisted {
+	struct gpu_reading readings[UNLISTED_KEPT + GPU_READINGS_MOST]; /* the latest last */
+	unsigned count;
+	int64_t bytes, last; /* last: what the last sample's readings said */
+	bool known;
+};
+
+void unlisted_add(struct unlisted *u, const struct gpu_sample *sample);
+/* GPU_UNLISTED_ANY: no sample came yet. May be below zero where figures are of different moments.
+ */
+static inline int64_t unlisted_bytes(const struct unlisted *u)
+{
+	return u->known ? u->bytes : GPU_UNLISTED_ANY;
+}
