@@ -254,7 +254,7 @@ static void reap(struct process *p)
 {
 	struct session *s = p->session;
 
-	settle_keep(p);
+	settle_keep(p, true);
 	ledger_slot_release(ledger_of(p), p->slot);
 	log_event(LOG_INFO, "process.reaped id=%s pid=%d after_ms=%" PRIu64, s->record.id,
 		  (int)p->id.pid, (now_monotonic_ns() - p->dead_ns) / 1000000);
@@ -419,7 +419,7 @@ static void exec_settle(struct process *p)
 		lease_forget(p);
 	ledger_recover(ledger_of(p), p->slot);
 	orphans_all(p);
-	settle_keep(p);
+	settle_keep(p, false);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		ledger_reap(ledger_of(p), p->slot, i);
 		p->gpu[i] = (struct process_gpu){0};

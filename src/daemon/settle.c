@@ -68,11 +68,11 @@ static void keep(struct session *s, uint32_t position, uint64_t bytes)
 	s->kept_sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
 }
 
-void settle_keep(const struct process *p)
+void settle_keep(const struct process *p, bool compared)
 {
 	struct session *s = p->session;
 
-	if (s->quiet && !descriptors_of(p))
+	if (compared && s->quiet && !descriptors_of(p))
 		return;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (ledger_slot(&s->books.ledger, p->slot)->exported)

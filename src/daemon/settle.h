@@ -40,8 +40,9 @@ uint64_t settle_room(struct session *session);
 bool settle_room_known(struct session *session, uint64_t *sample);
 
 /* It is gone. Where what it let others have may be in their figures, or descriptors of it are open,
- * that is charged to the daemon until it is known. */
-void settle_keep(const struct process *process);
+ * that is charged to the daemon until it is known. `compared`: the newest sample was, by
+ * settle_all(). */
+void settle_keep(const struct process *process, bool compared);
 /* Called when a sample starts. */
 void processes_sampling(struct node *node);
 /* Compares all, by the sample that is in. */

@@ -144,6 +144,19 @@ def test_what_a_dead_process_let_others_have_is_kept_likewise(sharing):
     assert ledger.books(second.slot) == (0, 100 * MIB) and ledger.committed() == 100 * MIB
 
 
+def test_what_a_program_let_others_have_is_kept_when_it_execs(sharing):
+    """Whether the second stood still is a matter of the sample that finds the program gone, not of the one before."""
+    daemon, ledger, first, second = sharing
+    daemon.gpu()
+    ledger.set_calls(second.slot, 5, 3)
+    first.say("exec")
+    wait_until(lambda: ledger.books(first.slot)[0] == 0)
+    assert ledger.books(0) == (100 * MIB, 0) and ledger.committed() >= 100 * MIB
+    ledger.set_calls(second.slot, 5, 5)
+    wait_until(lambda: ledger.books(0) == (0, 0))
+    assert ledger.books(second.slot) == (0, 100 * MIB) and ledger.committed() == 100 * MIB
+
+
 def test_nothing_leaves_a_gpu_that_is_not_of_the_session(sharing):
     _, ledger, first, _ = sharing
     assert first.say(f"leave {100 * MIB} 1") == f"{MALFORMED} 0"
