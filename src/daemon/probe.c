@@ -32,8 +32,11 @@ static void cost_set(struct probe *probe, const char *model, uint64_t bytes,
 	}
 }
 
+/* However many GPUs there is something to be found out about. */
 static void again_set(struct probe *probe)
 {
+	if (probe->again_ns)
+		return;
 	probe->pause_ns = MIN(MAX(2 * probe->pause_ns, PROBE_AGAIN_MIN_NS), PROBE_AGAIN_MAX_NS);
 	probe->again_ns = now_monotonic_ns() + probe->pause_ns;
 }
@@ -93,7 +96,7 @@ static bool may_look_closer(const struct pool_gpu *gpu)
 
 static bool is_open(const struct pool_gpu *gpu)
 {
-	return !gpu->context_bytes || (gpu->managed == MANAGED_UNKNOWN && may_look_closer(gpu));
+	return !gpu->context_bytes || gpu->managed == MANAGED_UNKNOWN;
 }
 
 static void probe_next(struct probe *probe)
@@ -153,10 +156,17 @@ void probe_again(struct probe *probe)
 	probe->anew = probe->running;
 	if (probe->running)
 		return;
-	for (uint32_t i = 0; i < probe->pool->count; i++)
-		if (is_open(&probe->pool->gpu[i]))
-			probe->pool->gpu[i].context_tried = false;
 	probe->again_ns = 0;
+	for (uint32_t i = 0; i < probe->pool->count; i++) {
+		struct pool_gpu *gpu = &probe->pool->gpu[i];
+
+		if (!is_open(gpu))
+			continue;
+		if (!gpu->context_bytes || may_look_closer(gpu))
+			gpu->context_tried = false;
+		else
+			again_set(probe);
+	}
 	probe->gpu = 0;
 	probe->running = true;
 	probe_next(probe);

@@ -1,8 +1,11 @@
 """carved, the front and the simulated driver together: the books against the driver's own figures."""
+import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
+import sqlite3
 import subprocess
 import time
 
@@ -121,6 +124,42 @@ def test_what_a_context_costs_is_tried_again(make_host):
     assert host.carve_json("gpu", "list")[0]["context_bytes"] == 0
     wait_until(lambda: "context.unknown" in pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text())
     wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"])
+
+
+def test_where_managed_memory_shows_is_tried_again_when_nobody_has_a_slice(make_host):
+    """There was no room for any when the daemon began; what a context costs it learned."""
+    host = make_host("t4")
+
+    def learned():
+        return re.findall("context.learned .* managed=(.*)",
+                          pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text())
+
+    assert host.carve("sim", "fault", "hang", "--call", "cuMemAllocManaged", "--error", "2", "--count",
+                      "1").returncode == 0
+    cost = wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"])
+    session = host.carve_json("session", "request", "--vram", "1")["id"]
+    time.sleep(3)
+    assert learned() == ["unknown"]
+    assert host.carve("session", "release", session).returncode == 0
+    wait_until(lambda: learned() == ["unknown", "apart"], 20)
+    assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
+
+
+def test_what_a_database_of_before_knows_of_contexts_stays(make_host):
+    """Version 8 knew what a context costs, and not where managed memory shows."""
+    host = make_host("t4")
+    place, log = (pathlib.Path(host.env["CARVE_RUNTIME_DIR"], name) for name in ("carve.db", "carved.log"))
+    cost = wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"])
+    kill_daemon(host)
+    with contextlib.closing(sqlite3.connect(place)) as db, db:
+        db.execute("UPDATE context SET bytes=bytes+4096")
+        for table in ("figures", "over_killed"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("PRAGMA user_version=8")
+    assert host.carve("sim", "fault", "hang", "--call", "cuCtxCreate_v2", "--error", "2", "--count", "1").returncode == 0
+    assert wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"]) == cost + 4096, "no probe was needed"
+    wait_until(lambda: log.read_text().count("managed=apart") == 2, 20)
+    assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
 
 
 def test_the_probe_of_a_new_daemon_is_not_outside_use(make_host):
