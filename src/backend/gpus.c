@@ -453,38 +453,44 @@ static bool is_still(const struct gpu_reading *r, unsigned count, int64_t unlist
 	return count >= READINGS_STILL && allow * READINGS_STILL >= count * (READINGS_STILL - 1);
 }
 
+/* What is not carve's is the difference of two figures that the driver gives one after the other:
+ * look again while they move. */
+static int readings_take(struct gpus *gpus, uint32_t index, nvmlDevice_t device, bool exact,
+			 int64_t unlisted, struct gpu_sample *ret)
+{
+	struct gpu_reading readings[GPU_READINGS_MOST] = {0};
+	uint64_t began = now_monotonic_ns();
+	unsigned count = 0;
+	bool sure = false;
+	int rc = reading_take(gpus, index, device, false, ret, &readings[0]);
+	uint64_t took = now_monotonic_ns() - began;
+
+	ret->reading_count = 0;
+	ret->sure = false;
+	if (rc < 0 || (is_tight(&readings[0]) && readings[0].least == unlisted))
+		return rc;
+	uint64_t most = took > CHEAP_NS && !exact ? 1 : MAX(WORTH_NS / MAX(took, 1), READINGS_SURE);
+	while (count < MIN(most, GPU_READINGS_MOST) && rc == 0 && !sure &&
+	       !is_still(readings, count, unlisted)) {
+		rc = reading_take(gpus, index, device, true, ret, &readings[count++]);
+		sure = agree(readings, count);
+	}
+	memcpy(ret->readings, readings, sizeof(readings));
+	ret->reading_count = count;
+	ret->sure = sure;
+	return rc;
+}
+
 void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted,
 		 struct gpu_sample *ret)
 {
-	struct gpu_reading readings[GPU_READINGS_MOST] = {0};
 	struct gpu_sample sample = {0};
-	uint64_t began = now_monotonic_ns();
-	unsigned count = 0;
 	nvmlDevice_t device;
-	bool sure = false;
 
 	sample.error = errno_of(gpus->get_handle(index, &device));
 	int mig = sample.error ? -1 : mig_read(gpus, device);
 	if (!sample.error)
-		sample.error = reading_take(gpus, index, device, false, &sample, &readings[0]);
-	uint64_t took = now_monotonic_ns() - began;
-	/* What is not carve's is the difference of two figures that the driver gives one after the
-	 * other: look again while they move. */
-	if (!sample.error && !(is_tight(&readings[0]) && readings[0].least == unlisted)) {
-		uint64_t most =
-			took > CHEAP_NS && !exact ? 1 : MAX(WORTH_NS / MAX(took, 1), READINGS_SURE);
-
-		while (count < MIN(most, GPU_READINGS_MOST) && !sample.error && !sure &&
-		       !is_still(readings, count, unlisted)) {
-			struct gpu_reading *r = &readings[count++];
-
-			sample.error = reading_take(gpus, index, device, true, &sample, r);
-			sure = agree(readings, count);
-		}
-	}
-	memcpy(sample.readings, readings, sizeof(readings));
-	sample.reading_count = count;
-	sample.sure = sure;
+		sample.error = readings_take(gpus, index, device, exact, unlisted, &sample);
 	sample.utilization = sample.error ? -1 : utilization_read(gpus, device);
 	sample.exclusive = sample.error ? GPU_SHARED : exclusive_read(gpus, device);
 	sample.mig = mig;
