@@ -469,9 +469,11 @@ static int readings_take(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
 	ret->sure = false;
 	if (rc < 0 || (is_tight(&readings[0]) && readings[0].least == unlisted))
 		return rc;
-	uint64_t most = took > CHEAP_NS && !exact ? 1 : MAX(WORTH_NS / MAX(took, 1), READINGS_SURE);
-	while (count < MIN(most, GPU_READINGS_MOST) && rc == 0 && !sure &&
-	       !is_still(readings, count, unlisted)) {
+	uint64_t worth = MAX(WORTH_NS / MAX(took, 1), READINGS_SURE);
+	uint64_t most = exact             ? MIN(worth, GPU_READINGS_MOST)
+			: took > CHEAP_NS ? 1
+					  : MIN(worth, GPU_READINGS_USUAL);
+	while (count < most && rc == 0 && !sure && !is_still(readings, count, unlisted)) {
 		rc = reading_take(gpus, index, device, true, ret, &readings[count++]);
 		sure = agree(readings, count);
 	}

@@ -40,9 +40,11 @@ struct gpu_process {
 	uint64_t bytes;
 };
 
-/* What one GPU holds at one moment. `processes` is owned by the struct. */
-#define GPU_READINGS_MOST 24
+/* Readings of one sample: of one that shall be exact, and of another. */
+#define GPU_READINGS_MOST 48
+#define GPU_READINGS_USUAL 24
 
+/* What one GPU holds at one moment. `processes` is owned by the struct. */
 struct gpu_sample {
 	int error;                      /* 0, or why the rest is not set */
 	uint64_t total, reserved, used; /* used: without reserved */

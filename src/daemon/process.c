@@ -495,6 +495,7 @@ struct inside {
 	uint64_t held;   /* by the driver's figures, and by open descriptors */
 	uint64_t kept;   /* by those alone */
 	uint64_t unseen; /* what they may hold besides, within their slices */
+	bool any;
 };
 
 static void inside_add(struct inside *in, const struct session *s, uint32_t position)
@@ -506,6 +507,7 @@ static void inside_add(struct inside *in, const struct session *s, uint32_t posi
 		session_held(s, position, &s->node->pool.gpu[s->pool_gpu[position]].sample) + kept,
 		slice);
 
+	in->any = true;
 	in->held += held;
 	in->kept += kept;
 	in->unseen += MIN(session_unseen(s, position), slice - held);
@@ -520,7 +522,7 @@ static uint64_t inside_sum(const struct inside *in, uint64_t unlisted)
 /* What is used by none of the sessions, at the moment when the driver listed processes. */
 static uint64_t outside_of(struct pool_gpu *gpu, const struct inside *in)
 {
-	unlisted_add(&gpu->unlisted, &gpu->sample);
+	unlisted_add(&gpu->unlisted, &gpu->sample, in->any);
 	int64_t unlisted = unlisted_bytes(&gpu->unlisted);
 	uint64_t used = (uint64_t)MAX((int64_t)gpu_sample_listed(&gpu->sample) + unlisted, 0);
 	return used - MIN(used, inside_sum(in, (uint64_t)MAX(unlisted, 0)));

@@ -61,12 +61,16 @@ static const char *const migrations[] = {
 	 * that was made for one, or 0. */
 	"CREATE TABLE IF NOT EXISTS command(session TEXT, pid INTEGER, start_time INTEGER,"
 	" namespace INTEGER, PRIMARY KEY(session, pid)) WITHOUT ROWID;",
-	/* 9: where a driver's figures show managed memory (enum managed_shows). */
-	"CREATE TABLE IF NOT EXISTS figures(model TEXT, driver TEXT, managed INTEGER,"
+	/* 9: whether a driver has managed memory in processes' figures. */
+	"CREATE TABLE IF NOT EXISTS figures(model TEXT, driver TEXT, managed_apart INTEGER,"
 	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
 	/* 10: what the policy ended of a session. */
 	"CREATE TABLE IF NOT EXISTS over_killed(session TEXT PRIMARY KEY, killed INTEGER,"
 	" held INTEGER) WITHOUT ROWID;",
+	/* 11: where they show it (enum managed_shows); 9 had no third answer. */
+	"DROP TABLE IF EXISTS figures;"
+	"CREATE TABLE figures(model TEXT, driver TEXT, managed INTEGER,"
+	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))

@@ -5,44 +5,51 @@
 
 #include "base/macros.h"
 
-/* Another value is believed where so many more of the readings allow it than the one that was: an
- * eighth of them, and some. While three programs take and give memory as fast as they can, two
- * thirds of the readings allow what is so, and less than half anything else. */
+/* Another value is believed where so many readings more than not say that it is better than the one
+ * that was: an eighth of them, and some. While three programs take and give memory as fast as they
+ * can, half of the readings and more say so of what is so. */
 #define MORE_PARTS 8
 #define MORE_LEAST 3
-
-static unsigned allow(const struct unlisted *u, int64_t bytes)
-{
-	unsigned count = 0;
-
-	for (unsigned i = 0; i < u->count; i++)
-		count += gpu_reading_allows(&u->readings[i], bytes);
-	return count;
-}
+/* So many readings in a row that say more, or less. */
+#define OFF_COUNT 4
 
 static uint64_t distance(int64_t a, int64_t b)
 {
 	return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
 }
 
-/* What most allow; of that what is nearest to what it was. */
-static int64_t most_allowed(const struct unlisted *u, int64_t was)
+/* By how much the readings miss that, all together: those that are torn do to both sides. */
+static uint64_t missed(const struct unlisted *u, int64_t bytes)
 {
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < u->count; i++) {
+		const struct gpu_reading *r = &u->readings[i];
+
+		if (!gpu_reading_allows(r, bytes))
+			sum += distance(bytes, bytes < r->least ? r->least : r->most);
+	}
+	return sum;
+}
+
+/* What they miss least; of that what is nearest to what it was. */
+static int64_t missed_least(const struct unlisted *u, int64_t was)
+{
+	uint64_t least = missed(u, was), first = least;
 	int64_t best = was;
-	unsigned most = allow(u, was) + (u->known ? MORE_LEAST + u->count / MORE_PARTS : 0);
 
 	for (unsigned i = 0; i < 2 * u->count; i++) {
 		const struct gpu_reading *r = &u->readings[i / 2];
 		int64_t bytes = i % 2 ? r->most : r->least;
-		unsigned count = allow(u, bytes);
+		uint64_t sum = missed(u, bytes);
 
-		if (count > most || (count == most && best == was) ||
-		    (count == most && distance(bytes, was) < distance(best, was))) {
+		if (sum < least || (sum == least && distance(bytes, was) < distance(best, was))) {
 			best = bytes;
-			most = count;
+			least = sum;
 		}
 	}
-	return best;
+	uint64_t more = u->known ? MORE_LEAST + u->count / MORE_PARTS : 0;
+	return first - least >= distance(best, was) * more ? best : was;
 }
 
 static void keep_latest(struct unlisted *u, unsigned count)
@@ -53,9 +60,24 @@ static void keep_latest(struct unlisted *u, unsigned count)
 	u->count = count;
 }
 
-/* A value that readings of one sample alone give, while figures moved, may be chance: what two in a
- * row agree on. */
-static int64_t confirmed(struct unlisted *u, int64_t bytes, bool sure)
+/* The latest readings, as values that grow or shrink all the time give, all say more, or all less:
+ * the nearest of it. */
+static int64_t off_by_all(const struct unlisted *u, int64_t was)
+{
+	int64_t least = INT64_MAX, most = INT64_MIN;
+
+	if (u->count < OFF_COUNT)
+		return was;
+	for (unsigned i = u->count - OFF_COUNT; i < u->count; i++) {
+		least = MIN(least, u->readings[i].least);
+		most = MAX(most, u->readings[i].most);
+	}
+	return least > was ? least : most < was ? most : was;
+}
+
+/* A value that few readings give while figures move may be chance: what two samples in a row agree
+ * on. */
+static int64_t confirmed(struct unlisted *u, int64_t bytes, unsigned count, bool sure)
 {
 	int64_t was = u->bytes, last = u->last;
 
@@ -66,20 +88,29 @@ static int64_t confirmed(struct unlisted *u, int64_t bytes, bool sure)
 		return MIN(bytes, last);
 	if (bytes < was && last < was)
 		return MAX(bytes, last);
-	return was;
+	return count < UNLISTED_KEPT ? off_by_all(u, was) : was;
 }
 
-void unlisted_add(struct unlisted *u, const struct gpu_sample *sample)
+void unlisted_add(struct unlisted *u, const struct gpu_sample *sample, bool slices)
 {
 	bool enough = sample->sure || sample->reading_count >= UNLISTED_KEPT;
+	unsigned from = 0, count = sample->reading_count;
 
-	if (sample->reading_count == 0)
+	if (count == 0) { /* it is what it was */
+		u->last = u->bytes;
+		u->count = 0;
 		return;
-	keep_latest(u, enough ? 0 : UNLISTED_KEPT);
-	memcpy(&u->readings[u->count], sample->readings,
-	       sample->reading_count * sizeof(*u->readings));
-	u->count += sample->reading_count;
+	}
+	if (!slices) {
+		u->known = false;
+		from = count - 1;
+	}
+	keep_latest(u, enough || !slices ? 0 : UNLISTED_KEPT);
+	memcpy(&u->readings[u->count], &sample->readings[from],
+	       (count - from) * sizeof(*u->readings));
+	u->count += count - from;
 	/* At first it was nothing. */
-	u->bytes = confirmed(u, most_allowed(u, u->bytes), sample->sure);
+	u->bytes = confirmed(u, missed_least(u, u->bytes), count,
+			     sample->sure || count > GPU_READINGS_USUAL);
 	u->known = true;
 }

@@ -20,7 +20,9 @@ struct unlisted {
 	bool known;
 };
 
-void unlisted_add(struct unlisted *u, const struct gpu_sample *sample);
+/* Of a sample without an error. `slices`: somebody is in a slice there; else nothing moves but what
+ * is to be seen, and the sample's last reading is believed. */
+void unlisted_add(struct unlisted *u, const struct gpu_sample *sample, bool slices);
 /* GPU_UNLISTED_ANY: no sample came yet. May be below zero where figures are of different moments.
  */
 static inline int64_t unlisted_bytes(const struct unlisted *u)

@@ -145,17 +145,23 @@ def test_where_managed_memory_shows_is_tried_again_when_nobody_has_a_slice(make_
     assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
 
 
-def test_what_a_database_of_before_knows_of_contexts_stays(make_host):
-    """Version 8 knew what a context costs, and not where managed memory shows."""
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_what_a_database_of_before_knows_of_contexts_stays(make_host, version):
+    """Version 8 did not know where managed memory shows; 9 and 10 could not tell that they did not."""
     host = make_host("t4")
     place, log = (pathlib.Path(host.env["CARVE_RUNTIME_DIR"], name) for name in ("carve.db", "carved.log"))
     cost = wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"])
     kill_daemon(host)
     with contextlib.closing(sqlite3.connect(place)) as db, db:
         db.execute("UPDATE context SET bytes=bytes+4096")
-        for table in ("figures", "over_killed"):
-            db.execute(f"DROP TABLE {table}")
-        db.execute("PRAGMA user_version=8")
+        db.execute("DROP TABLE figures")
+        if version < 10:
+            db.execute("DROP TABLE over_killed")
+        if version > 8:
+            db.execute("CREATE TABLE figures(model TEXT, driver TEXT, managed_apart INTEGER,"
+                       " PRIMARY KEY(model, driver)) WITHOUT ROWID")
+            db.execute("INSERT INTO figures SELECT model, driver, 0 FROM context")
+        db.execute(f"PRAGMA user_version={version}")
     assert host.carve("sim", "fault", "hang", "--call", "cuCtxCreate_v2", "--error", "2", "--count", "1").returncode == 0
     assert wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"]) == cost + 4096, "no probe was needed"
     wait_until(lambda: log.read_text().count("managed=apart") == 2, 20)

@@ -11,7 +11,7 @@
 #include "base/macros.h"
 #include "daemon/unlisted.h"
 
-#define MOST ((unsigned)GPU_READINGS_MOST)
+#define MOST ((unsigned)GPU_READINGS_USUAL)
 #define ONE ((int64_t)MIB(1))
 
 static struct unlisted u;
@@ -34,7 +34,7 @@ static void reading(int64_t least, int64_t most)
 static int64_t taken(bool sure)
 {
 	sample.sure = sure;
-	unlisted_add(&u, &sample);
+	unlisted_add(&u, &sample, true);
 	memset(&sample, 0, sizeof(sample));
 	return unlisted_bytes(&u) / ONE;
 }
@@ -115,6 +115,48 @@ static void what_grew_beside_others_is_found_with_the_second_sample(void **state
 }
 
 /* A daemon that began beside others took what was torn for the truth. */
+/* The last thing that was known to be so lies between them. */
+static void two_that_are_off_with_a_right_one_between_change_nothing(void **state)
+{
+	assert_int_equal(still(0, 5, true), 0);
+	for (int i = 0; i < 10; i++) {
+		assert_int_equal(still(8192, MOST, false), 0);
+		assert_int_equal(taken(false), 0);
+	}
+}
+
+static void so_many_readings_need_no_second_sample(void **state)
+{
+	assert_int_equal(still(0, 5, true), 0);
+	assert_int_equal(moving(10240, GPU_READINGS_MOST / 3, GPU_READINGS_MOST), 10240);
+	assert_int_equal(moving(0, GPU_READINGS_MOST / 3, GPU_READINGS_MOST), 0);
+}
+
+static void beside_no_slice_every_reading_is_believed(void **state)
+{
+	for (int i = 0; i < 20; i++) {
+		reading(0, 4096);
+		reading(i, i);
+		unlisted_add(&u, &sample, false);
+		memset(&sample, 0, sizeof(sample));
+		assert_true(unlisted_bytes(&u) == i * ONE);
+	}
+}
+
+static void a_driver_that_takes_long_is_followed_while_it_grows(void **state)
+{
+	int64_t behind = 0;
+
+	assert_int_equal(still(0, 1, false), 0);
+	for (int i = 1; i <= 60; i++) {
+		behind = 100 * i - still((int64_t)100 * i, 1, false);
+		assert_true(behind <= 400);
+	}
+	for (int i = 0; i < 8; i++)
+		behind = 6000 - still(6000, 1, false);
+	assert_int_equal(behind, 0);
+}
+
 static void a_wrong_beginning_is_left(void **state)
 {
 	assert_int_equal(still(-8192, 1, false), -8192);
@@ -147,6 +189,11 @@ int main(void)
 		cmocka_unit_test_setup(one_sample_that_is_off_changes_nothing, fresh),
 		cmocka_unit_test_setup(what_grew_beside_others_is_found_with_the_second_sample,
 				       fresh),
+		cmocka_unit_test_setup(two_that_are_off_with_a_right_one_between_change_nothing,
+				       fresh),
+		cmocka_unit_test_setup(so_many_readings_need_no_second_sample, fresh),
+		cmocka_unit_test_setup(beside_no_slice_every_reading_is_believed, fresh),
+		cmocka_unit_test_setup(a_driver_that_takes_long_is_followed_while_it_grows, fresh),
 		cmocka_unit_test_setup(a_wrong_beginning_is_left, fresh),
 		cmocka_unit_test_setup(a_driver_that_takes_long_is_believed_after_a_while, fresh),
 	};
