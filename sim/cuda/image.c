@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zstd.h>
+#include <zstd_errors.h>
 
 #include "base/fatbin.h"
 #include "base/file.h"
@@ -57,12 +59,33 @@ static uint64_t plain_size(const struct fatbin_entry *entry)
 
 static bool is_readable(const struct fatbin_entry *entry)
 {
-	if (!(entry->flags & FATBIN_COMPRESSED))
+	uint64_t method = entry->flags & FATBIN_COMPRESSED;
+
+	if (!method)
 		return true;
-	return (entry->flags & FATBIN_COMPRESSED) == FATBIN_LZ4 &&
+	return (method == FATBIN_LZ4 || method == FATBIN_ZSTD) &&
 	       entry->header_size >= sizeof(struct fatbin_compressed) &&
 	       entry->compressed_size <= MIN(entry->size, PTX_SIZE_MAX) &&
 	       plain_size(entry) <= PTX_SIZE_MAX;
+}
+
+/* To no more than plain_size(), which `text` has room for. */
+static CUresult decompress(const struct fatbin_entry *entry, const char *data, char *text,
+			   size_t *ret_size)
+{
+	if ((entry->flags & FATBIN_COMPRESSED) == FATBIN_LZ4) {
+		int size = LZ4_decompress_safe(data, text, (int)entry->compressed_size,
+					       (int)plain_size(entry));
+
+		*ret_size = (size_t)size;
+		return size < 0 ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
+	}
+	*ret_size = ZSTD_decompress(text, plain_size(entry), data, entry->compressed_size);
+	if (!ZSTD_isError(*ret_size)) /* none for no frame at all */
+		return *ret_size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+	return ZSTD_getErrorCode(*ret_size) == ZSTD_error_memory_allocation
+		       ? CUDA_ERROR_OUT_OF_MEMORY
+		       : CUDA_ERROR_INVALID_IMAGE;
 }
 
 static CUresult entry_text(const struct fatbin_entry *entry, char **ret)
@@ -74,11 +97,11 @@ static CUresult entry_text(const struct fatbin_entry *entry, char **ret)
 	char *text = malloc(plain_size(entry) + 1);
 	if (!text)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	int size = LZ4_decompress_safe(data, text, (int)entry->compressed_size,
-				       (int)plain_size(entry));
-	if (size < 0) {
+	size_t size;
+	CUresult result = decompress(entry, data, text, &size);
+	if (result) {
 		free(text);
-		return CUDA_ERROR_INVALID_IMAGE;
+		return result;
 	}
 	text[size] = '\0';
 	*ret = text;

@@ -36,10 +36,11 @@ struct symbol {
 	const char *name;
 	size_t length;
 	enum symbol_kind kind;
-	enum type type; /* of a register or range */
-	uint32_t place; /* value_ref; offset in the frame or the parameters */
-	uint32_t size;  /* bytes of a parameter or frame variable; registers of a range */
-	uint32_t index; /* label: of the instruction; UINT32_MAX: not seen yet */
+	enum type type;   /* of a register or range */
+	uint32_t place;   /* value_ref; offset in the frame or the parameters */
+	uint32_t size;    /* bytes of a parameter or frame variable; registers of a range */
+	uint32_t element; /* bytes of an array's element; 0: no array */
+	uint32_t index;   /* label: of the instruction; UINT32_MAX: not seen yet */
 	uint32_t line;
 	struct variable *variable;
 	struct function *function;
@@ -73,6 +74,7 @@ struct operand {
 	double number;
 	bool single;    /* see struct token */
 	int64_t offset; /* symbol + offset */
+	bool indexed;   /* symbol[n] */
 	struct operand *elements;
 	unsigned element_count;
 	struct operand *pair; /* p|q */
@@ -194,6 +196,7 @@ struct declaration {
 	enum type type;
 	uint32_t align;
 	uint64_t elements, size; /* bytes */
+	uint32_t element;        /* bytes of an array's element, of a vector's; 0: no array */
 	bool flexible;           /* name[] */
 };
 void parse_declaration(struct compiler *c, struct declaration *ret);

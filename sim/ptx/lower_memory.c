@@ -93,7 +93,7 @@ struct address lower_address(struct compiler *c, const struct operand *operand,
 				  .offset = operand->offset};
 	const struct symbol *symbol = operand->symbol;
 
-	if (operand->kind != OPERAND_ADDRESS)
+	if (operand->kind != OPERAND_ADDRESS && !operand->indexed)
 		lower_fail(c, "no [address]");
 	if (!symbol) {
 		address.base = constant_make(c, 0, 8);

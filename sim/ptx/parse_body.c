@@ -76,6 +76,21 @@ static void operand_offset(struct compiler *c, struct operand *operand)
 		operand->offset = (int64_t)parse_expression(c);
 }
 
+/* name[n]: where an element of an array is; of the innermost ones, however it was declared. */
+static void operand_index(struct compiler *c, struct operand *operand)
+{
+	const struct symbol *symbol = operand->symbol;
+
+	if (!token_punct(c, '['))
+		return;
+	if (operand->kind != OPERAND_SYMBOL || !symbol->element)
+		compile_fail(c, -EINVAL, c->token.line, "an index of what is no array");
+	token_advance(c);
+	operand->offset = (int64_t)(parse_expression(c) * symbol->element);
+	operand->indexed = true;
+	token_expect(c, ']');
+}
+
 /* The token after `[`. */
 static void operand_address(struct compiler *c, struct operand *operand)
 {
@@ -121,7 +136,9 @@ void parse_operand(struct compiler *c, struct operand *ret)
 		ret->negated = true;
 	} else if (c->token.kind == TOKEN_NAME) {
 		operand_name(c, ret);
-		operand_offset(c, ret);
+		operand_index(c, ret);
+		if (!ret->indexed)
+			operand_offset(c, ret);
 	} else {
 		operand_number(c, ret);
 	}
@@ -281,6 +298,7 @@ static void parse_call_param(struct compiler *c)
 		compile_fail(c, -EINVAL, c->token.line, "the parameters are too large");
 	symbol = symbol_add(c, c->scope, &declaration.name, SYMBOL_FRAME);
 	symbol->type = declaration.type;
+	symbol->element = declaration.element;
 	symbol->size = (uint32_t)declaration.size;
 	symbol->place = ALIGN_UP(function->local_bytes, MAX(declaration.align, 8u));
 	function->local_bytes = symbol->place + symbol->size;

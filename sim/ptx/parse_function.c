@@ -14,8 +14,9 @@ struct params {
 	struct slot *slots;
 	struct token *names;
 	enum type *types;
+	uint32_t *elements; /* as of symbols */
 	uint32_t count;
-	size_t slot_room, name_room, type_room;
+	size_t slot_room, name_room, type_room, element_room;
 	uint32_t bytes; /* kernels: of the parameter buffer */
 };
 
@@ -30,9 +31,12 @@ static void params_add(struct compiler *c, struct params *params, struct slot sl
 				     sizeof(*params->names));
 	params->types = compile_grow(c, params->types, params->count, &params->type_room,
 				     sizeof(*params->types));
+	params->elements = compile_grow(c, params->elements, params->count, &params->element_room,
+					sizeof(*params->elements));
 	params->slots[params->count] = slot;
 	params->names[params->count] = declaration->name;
 	params->types[params->count] = declaration->type;
+	params->elements[params->count] = declaration->element;
 	params->count++;
 }
 
@@ -221,6 +225,7 @@ static void params_name(struct compiler *c, const struct params *params, struct 
 			continue;
 		symbol = symbol_add(c, c->scope, &params->names[i], kind);
 		symbol->type = params->types[i];
+		symbol->element = params->elements[i];
 		symbol->place = slot->place;
 		symbol->size = slot->size;
 	}

@@ -115,6 +115,7 @@ void parse_declaration(struct compiler *c, struct declaration *ret)
 		ret->name.length = 0;
 	token_advance(c);
 	ret->elements = vector;
+	ret->element = token_punct(c, '[') ? type_size(ret->type) : 0;
 	parse_dimensions(c, ret);
 	ret->align = MAX(ret->align, type_size(ret->type) * (uint32_t)vector);
 	if (ret->elements > VARIABLE_BYTES_MAX / 8)
@@ -287,6 +288,7 @@ static void declare_local(struct compiler *c, const struct declaration *declarat
 		compile_fail(c, -EINVAL, declaration->name.line, "too much local memory");
 	symbol = symbol_add(c, c->scope, &declaration->name, SYMBOL_FRAME);
 	symbol->type = declaration->type;
+	symbol->element = declaration->element;
 	symbol->size = (uint32_t)declaration->size;
 	symbol->place = ALIGN_UP(function->local_bytes, declaration->align);
 	function->local_bytes = symbol->place + symbol->size;
@@ -318,6 +320,7 @@ static struct variable *declare_variable(struct compiler *c, const struct declar
 		c->module->variables = variable;
 		symbol->variable = variable;
 	}
+	symbol->element = declaration->element;
 	variable->space = space;
 	variable->size = declaration->size;
 	variable->align = MAX(declaration->align, 1u);

@@ -43,8 +43,9 @@ struct fatbin_compressed {
 	uint64_t plain_size; /* of the data when it is not */
 };
 
-/* flags: the data is compressed, by any of the methods; as blocks of LZ4, by compilers up to
- * CUDA 12.
+/* flags: the data is compressed, by any of the methods; as a block of LZ4, by compilers up to
+ * CUDA 12; as a frame of Zstandard, by those from CUDA 13 on (unless told -compress-mode=speed).
  */
 #define FATBIN_COMPRESSED 0xf000u
 #define FATBIN_LZ4 0x2000u
+#define FATBIN_ZSTD 0x8000u

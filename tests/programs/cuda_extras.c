@@ -439,20 +439,42 @@ static void check_shared_events_again(int argc, char **argv)
 	OK(cuEventDestroy_v2(event));
 }
 
-/* As nvcc writes PTX for a driver: in a fat binary, compressed as a block of LZ4. This one is a
- * single run of literals, which is the simplest there is. */
+/* A block of LZ4 that is a single run of literals, which is the simplest there is. */
+static size_t lz4_make(uint8_t *to, const char *text, size_t length)
+{
+	size_t n = 0, rest = length - 15;
+
+	to[n++] = 15 << 4;
+	for (; rest >= 255; rest -= 255)
+		to[n++] = 255;
+	to[n++] = (uint8_t)rest;
+	memcpy(to + n, text, length);
+	return n + length;
+}
+
+/* A frame of Zstandard that is a single block, not compressed, which is the simplest there is. */
+static size_t zstd_make(uint8_t *to, const char *text, size_t length)
+{
+	const uint8_t magic[] = {0x28, 0xb5, 0x2f, 0xfd}, descriptor = 0xa0; /* size in 4 bytes */
+	const uint32_t size = (uint32_t)length, block = size << 3 | 1;       /* the last one */
+
+	memcpy(to, magic, 4);
+	to[4] = descriptor;
+	memcpy(to + 5, &size, 4);
+	memcpy(to + 9, &block, 3);
+	memcpy(to + 12, text, length);
+	return 12 + length;
+}
+
+#define FLAG_LZ4 0x2000
+#define FLAG_ZSTD 0x8000
+
+/* As nvcc writes PTX for a driver: in a fat binary, compressed. */
 static size_t fatbin_make(uint8_t *to, const char *text, uint32_t flags)
 {
 	const size_t length = strlen(text) + 1, header_size = 16, entry_size = 64;
 	uint8_t *data = to + header_size + entry_size;
-	size_t n = 0, rest = length - 15;
-
-	data[n++] = 15 << 4;
-	for (; rest >= 255; rest -= 255)
-		data[n++] = 255;
-	data[n++] = (uint8_t)rest;
-	memcpy(data + n, text, length);
-	n += length;
+	size_t n = flags & FLAG_ZSTD ? zstd_make(data, text, length) : lz4_make(data, text, length);
 	const uint32_t header[4] = {0xba55ed50, 16 << 16 | 1, (uint32_t)(entry_size + n), 0};
 	const uint32_t entry[16] = {
 		[0] = 0x101 << 16 | 1, [1] = entry_size,       [2] = (uint32_t)n,
@@ -471,15 +493,18 @@ static void check_compressed(int argc, char **argv)
 	CUmodule module;
 
 	check_context();
-	size_t size = fatbin_make(image, ptx, 0x2011);
-	OK(cuModuleLoadData(&module, image));
-	OK(cuModuleGetFunction(&f, module, "sleep"));
-	OK(cuModuleUnload(module));
-	/* It ends in the middle of a run; and one by a newer method. */
-	image[16 + 64] = 0xff;
-	memset(image + 16 + 64 + 1, 255, size - 16 - 64 - 1);
-	EXPECT_RESULT(cuModuleLoadData(&module, image), CUDA_ERROR_INVALID_IMAGE);
-	fatbin_make(image, ptx, 0x8011);
+	for (int i = 0; i < 2; i++) {
+		size_t size = fatbin_make(image, ptx, (i ? FLAG_ZSTD : FLAG_LZ4) | 0x11);
+
+		OK(cuModuleLoadData(&module, image));
+		OK(cuModuleGetFunction(&f, module, "sleep"));
+		OK(cuModuleUnload(module));
+		/* It ends in the middle of a run; or is no frame. */
+		memset(image + 16 + 64, 255, size - 16 - 64);
+		EXPECT_RESULT(cuModuleLoadData(&module, image), CUDA_ERROR_INVALID_IMAGE);
+	}
+	/* By a method that nothing here knows. */
+	fatbin_make(image, ptx, 0x4011);
 	EXPECT_RESULT(cuModuleLoadData(&module, image), CUDA_ERROR_NO_BINARY_FOR_GPU);
 }
 

@@ -176,6 +176,13 @@ static void test_refused(void **state)
 		{-EINVAL, "instruction 'add'", IN_KERNEL("add.u32 %r0, %r1;")},
 		{-EINVAL, "instruction 'shl'", IN_KERNEL("shl.f32 %r0, %r1, 3;")},
 		{-EINVAL, "instruction 'setp'", IN_KERNEL("setp.ltu.s32 %p0, %r1, 3;")},
+		{-EINVAL, "no array", IN_KERNEL("mov.u64 %d0, %d1[2];")},
+		{-EINVAL, "no array", IN_KERNEL(".shared .u32 one; mov.u64 %d0, one[2];")},
+		{-EINVAL, "no array", IN_KERNEL("bra L[0]; L: ret;")},
+		{-EINVAL, "instruction 'ld'",
+		 IN_KERNEL(".shared .u32 s[4]; ld.shared.u32 %r0, s;")},
+		{-EINVAL, "']'", IN_KERNEL(".shared .u32 s[4]; ld.shared.u32 %r0, [s[1]];")},
+		{-EINVAL, "'+'", IN_KERNEL(".shared .u32 s[4]; mov.u64 %d0, s[1]+4;")},
 		{-EINVAL, "'%x7'", IN_KERNEL("mov.u32 %r0, %x7;")},
 		{-EINVAL, "'%r9'", IN_KERNEL("mov.u32 %r9, 1;")},
 		{-EINVAL, "'NOWHERE'", IN_KERNEL("bra NOWHERE;")},
@@ -268,6 +275,43 @@ static void test_warp_size(void **state)
 	assert_int_equal(words[3], 32);
 }
 
+/* What ptxas makes of them: an index counts the innermost elements, which of vectors are single. */
+static void test_indices(void **state)
+{
+	uint64_t out = device_alloc(&device, 128);
+	const uint32_t *words = device_host(&device, out);
+
+	device_load(
+		&device, MODULE
+		".global .u32 table[8] = {10, 11, 12, 13, 14, 15, 16, 17};\n"
+		".global .u16 rows[2][4]; .global .v4 .f32 vectors[4];\n"
+		".extern .global .u64 later[]; .global .u64 later[2] = {7, 8}; .const .b8 c[4] = "
+		"{1, 2, 3};\n"
+		".visible .entry k(.param .u64 p, .param .align 8 .b8 s[16])\n"
+		"{ .reg .b32 %r<9>; .reg .b64 %d<9>; .shared .u32 sh[4]; .local .u16 lo[8];\n"
+		"ld.param.u64 %d0, [p];\n"
+		"mov.u64 %d1, table; mov.u64 %d2, table[5]; sub.u64 %d2, %d2, %d1;\n"
+		"st.global.u32 [%d0], %d2;\n"
+		"mov.u64 %d2, table[-1]; sub.u64 %d2, %d1, %d2; st.global.u32 [%d0+4], %d2;\n"
+		"mov.u64 %d1, rows; mov.u64 %d2, rows[2*3]; sub.u64 %d2, %d2, %d1;\n"
+		"st.global.u32 [%d0+8], %d2;\n"
+		"mov.u64 %d1, vectors; mov.u64 %d2, vectors[2]; sub.u64 %d2, %d2, %d1;\n"
+		"st.global.u32 [%d0+12], %d2;\n"
+		"ld.global.u32 %r1, table[3]; st.global.u32 [%d0+16], %r1;\n"
+		"ld.global.u32 %r1, later[1]; st.global.u32 [%d0+20], %r1;\n"
+		"ld.const.u8 %r1, c[2]; st.global.u32 [%d0+24], %r1;\n"
+		"st.shared.u32 sh[2], 21; mov.u32 %r2, sh; ld.shared.u32 %r1, [%r2+8];\n"
+		"st.global.u32 [%d0+28], %r1;\n"
+		"st.local.u16 lo[3], 22; ld.local.u16 %r1, [lo+6]; st.global.u32 [%d0+32], %r1;\n"
+		"ld.param.u32 %r1, s[4]; st.global.u32 [%d0+36], %r1;\n"
+		"st.global.u32 table[7], 99; ld.global.u32 %r1, [table+28];\n"
+		"st.global.u32 [%d0+40], %r1; ret; }\n");
+	device_must_run(&device, "k", 1, 1, 2, out, (uint64_t)23 << 32);
+	static const uint32_t expected[] = {20, 4, 12, 8, 13, 8, 3, 21, 22, 23, 99};
+	for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
+		assert_int_equal(words[i], expected[i]);
+}
+
 /* Old and new text that compilers write around the code. */
 static void test_ignored(void **state)
 {
@@ -287,7 +331,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_kernels),       TEST(test_registers), TEST(test_variables),
 		TEST(test_shared_layout), TEST(test_refused),   TEST(test_linking),
-		TEST(test_ignored),       TEST(test_warp_size),
+		TEST(test_ignored),       TEST(test_warp_size), TEST(test_indices),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

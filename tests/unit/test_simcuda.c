@@ -1,16 +1,21 @@
-/* The parts of the simulated libcuda that stand alone: free stretches, the set of handles, ranges.
- */
+/* The parts of the simulated libcuda that stand alone: free stretches, the set of handles, ranges,
+ * compressed images. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
+#include <lz4.h>
+#include <zstd.h>
 
+#include "base/fatbin.h"
 #include "cuda/gap.h"
 #include "cuda/handle.h"
 #include "cuda/memory.h"
+#include "cuda/module.h"
 
 static void test_gaps_merge_again(void **state)
 {
@@ -136,6 +141,120 @@ static void test_ranges_of_a_context(void **state)
 	assert_false(range_find(0x900008, &range));
 }
 
+static const uint64_t methods[] = {FATBIN_LZ4, FATBIN_ZSTD};
+
+/* Text that is worth compressing. */
+static void text_make(char *to, size_t size)
+{
+	for (size_t i = 0; i < size - 1; i++)
+		to[i] = "add.u32 %r1, %r2, 0;\n"[i % 22] ^ (i % 97 == 0);
+	to[size - 1] = '\0';
+}
+
+static size_t compress(uint64_t method, const char *text, size_t size, char *to, size_t room)
+{
+	if (method == FATBIN_LZ4)
+		return (size_t)LZ4_compress_default(text, to, (int)size, (int)room);
+	return ZSTD_compress(to, room, text, size, 3);
+}
+
+/* What an image of one entry with such data gives. The image is as large as it has to be, so that a
+ * sanitizer sees what lies beyond it. */
+static CUresult text_of(uint64_t method, const void *data, size_t size, uint64_t plain_size,
+			char **ret)
+{
+	struct {
+		struct fatbin_header header;
+		struct fatbin_compressed compressed;
+		char data[];
+	} *image = malloc(sizeof(*image) + size);
+
+	image->header = (struct fatbin_header){.magic = FATBIN_MAGIC,
+					       .version = 1,
+					       .header_size = sizeof(image->header),
+					       .size = sizeof(image->compressed) + size};
+	image->compressed = (struct fatbin_compressed){
+		.entry = {.kind = FATBIN_PTX,
+			  .header_size = sizeof(image->compressed),
+			  .size = size,
+			  .compressed_size = (uint32_t)size,
+			  .arch = 80,
+			  .flags = method | 0x11},
+		.plain_size = plain_size,
+	};
+	memcpy(image->data, data, size);
+	*ret = NULL;
+	CUresult result = image_text(image, ret);
+	free(image);
+	return result;
+}
+
+static void test_compressed_images_are_read(void **state)
+{
+	char text[5000], data[8000], *found;
+
+	text_make(text, sizeof(text));
+	for (size_t i = 0; i < 2; i++) {
+		size_t size = compress(methods[i], text, sizeof(text), data, sizeof(data));
+
+		assert_in_range(size, 1, sizeof(text) / 2);
+		assert_int_equal(text_of(methods[i], data, size, sizeof(text), &found), 0);
+		assert_string_equal(found, text);
+		free(found);
+		/* Said to be larger than it is; too large; by no known method, or by two. */
+		assert_int_equal(text_of(methods[i], data, size, sizeof(text) + 1, &found), 0);
+		assert_string_equal(found, text);
+		free(found);
+		assert_int_equal(text_of(methods[i], data, size, (1u << 30) + 1, &found),
+				 CUDA_ERROR_NO_BINARY_FOR_GPU);
+		assert_int_equal(text_of(0x4000, data, size, sizeof(text), &found),
+				 CUDA_ERROR_NO_BINARY_FOR_GPU);
+		assert_int_equal(
+			text_of(FATBIN_LZ4 | FATBIN_ZSTD, data, size, sizeof(text), &found),
+			CUDA_ERROR_NO_BINARY_FOR_GPU);
+		/* More comes out of it than there is said to be. */
+		for (size_t plain = 0; plain < sizeof(text); plain += 7)
+			assert_int_equal(text_of(methods[i], data, size, plain, &found),
+					 CUDA_ERROR_INVALID_IMAGE);
+	}
+}
+
+static void test_damaged_images_are_refused(void **state)
+{
+	char text[5000], data[8000], *found;
+
+	text_make(text, sizeof(text));
+	for (size_t i = 0; i < 2; i++) {
+		size_t size = compress(methods[i], text, sizeof(text), data, sizeof(data));
+
+		assert_int_equal(text_of(methods[i], "", 0, sizeof(text), &found),
+				 CUDA_ERROR_INVALID_IMAGE);
+		/* Cut off: blocks of LZ4 do not say where they end. */
+		for (size_t n = 1; n < size; n++) {
+			CUresult result = text_of(methods[i], data, n, sizeof(text), &found);
+
+			if (result != CUDA_ERROR_INVALID_IMAGE)
+				assert_int_equal(methods[i], FATBIN_LZ4);
+			free(found);
+		}
+		/* Damage may give another text, of no more than there is said to be. */
+		for (size_t n = 0; n < size * 8; n++) {
+			data[n / 8] ^= (char)(1 << n % 8);
+			CUresult result = text_of(methods[i], data, size, sizeof(text), &found);
+
+			if (result == CUDA_SUCCESS)
+				assert_in_range(strlen(found), 0, sizeof(text));
+			else
+				assert_int_equal(result, CUDA_ERROR_INVALID_IMAGE);
+			free(found);
+			data[n / 8] ^= (char)(1 << n % 8);
+		}
+		memset(data, 255, size);
+		assert_int_equal(text_of(methods[i], data, size, sizeof(text), &found),
+				 CUDA_ERROR_INVALID_IMAGE);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -145,6 +264,8 @@ int main(void)
 		cmocka_unit_test(test_ranges_are_found_by_any_address),
 		cmocka_unit_test(test_ranges_cover_side_by_side),
 		cmocka_unit_test(test_ranges_of_a_context),
+		cmocka_unit_test(test_compressed_images_are_read),
+		cmocka_unit_test(test_damaged_images_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
