@@ -23,6 +23,16 @@ def used_in(host, session):
     return host.carve_json("session", "show", session)["gpus"][0]["used_bytes"]
 
 
+def stands(read, seconds):
+    """Whether it is the same all that time."""
+    value, end = read(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.1)
+        if read() != value:
+            return False
+    return True
+
+
 def finish(process, timeout=60):
     out, err = process.communicate(timeout=timeout)
     return process.returncode, out, err
@@ -68,8 +78,9 @@ def test_limit_holds_in_the_drivers_books(host, examples):
 
 
 def test_daemon_killed_while_a_workload_runs(host, session, examples):
-    matmul = host.popen([CARVE, "run", examples / "matmul", "64", "5"])
+    matmul = host.popen([CARVE, "run", examples / "matmul", "64", "8"])
     wait_until(lambda: used_in(host, session) > 0)
+    wait_until(lambda: stands(lambda: used_in(host, session), 1))  # it computes
     before = host.carve_json("session", "show", session)
     os.kill(host.daemon_pid(), signal.SIGKILL)
     after = host.carve_json("session", "show", session)
