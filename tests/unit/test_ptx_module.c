@@ -287,7 +287,7 @@ static void test_indices(void **state)
 		".global .u16 rows[2][4]; .global .v4 .f32 vectors[4];\n"
 		".extern .global .u64 later[]; .global .u64 later[2] = {7, 8}; .const .b8 c[4] = "
 		"{1, 2, 3};\n"
-		".visible .entry k(.param .u64 p, .param .align 8 .b8 s[16])\n"
+		".visible .entry k(.param .u64 p, .param .align 8 .b8 s[8])\n"
 		"{ .reg .b32 %r<9>; .reg .b64 %d<9>; .shared .u32 sh[4]; .local .u16 lo[8];\n"
 		"ld.param.u64 %d0, [p];\n"
 		"mov.u64 %d1, table; mov.u64 %d2, table[5]; sub.u64 %d2, %d2, %d1;\n"
