@@ -465,8 +465,7 @@ static int readings_take(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
 	int rc = reading_take(gpus, index, device, false, ret, &readings[0]);
 	uint64_t took = now_monotonic_ns() - began;
 
-	ret->reading_count = 0;
-	ret->sure = false;
+	/* The first one may be in step with others: it bears out, and tells nothing new. */
 	if (rc < 0 || (is_tight(&readings[0]) && readings[0].least == unlisted))
 		return rc;
 	uint64_t worth = MAX(WORTH_NS / MAX(took, 1), READINGS_SURE);

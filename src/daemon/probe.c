@@ -94,11 +94,6 @@ static bool may_look_closer(const struct pool_gpu *gpu)
 	return !gpu->promised && !gpu->sessions;
 }
 
-static bool is_open(const struct pool_gpu *gpu)
-{
-	return !gpu->context_bytes || gpu->managed == MANAGED_UNKNOWN;
-}
-
 static void probe_next(struct probe *probe)
 {
 	struct pool *pool = probe->pool;
@@ -160,11 +155,11 @@ void probe_again(struct probe *probe)
 	for (uint32_t i = 0; i < probe->pool->count; i++) {
 		struct pool_gpu *gpu = &probe->pool->gpu[i];
 
-		if (!is_open(gpu))
-			continue;
-		if (!gpu->context_bytes || may_look_closer(gpu))
+		bool unknown = gpu->managed == MANAGED_UNKNOWN;
+
+		if (!gpu->context_bytes || (unknown && may_look_closer(gpu)))
 			gpu->context_tried = false;
-		else
+		else if (unknown)
 			again_set(probe);
 	}
 	probe->gpu = 0;

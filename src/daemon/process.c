@@ -495,7 +495,7 @@ struct inside {
 	uint64_t held;   /* by the driver's figures, and by open descriptors */
 	uint64_t kept;   /* by those alone */
 	uint64_t unseen; /* what they may hold besides, within their slices */
-	bool any;
+	bool any;        /* of them is there */
 };
 
 static void inside_add(struct inside *in, const struct session *s, uint32_t position)

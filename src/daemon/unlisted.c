@@ -77,18 +77,18 @@ static int64_t off_by_all(const struct unlisted *u, int64_t was)
 
 /* A value that few readings give while figures move may be chance: what two samples in a row agree
  * on. */
-static int64_t confirmed(struct unlisted *u, int64_t bytes, unsigned count, bool sure)
+static int64_t confirmed(struct unlisted *u, int64_t bytes, const struct gpu_sample *sample)
 {
 	int64_t was = u->bytes, last = u->last;
 
 	u->last = bytes;
-	if (sure || !u->known)
+	if (sample->sure || sample->reading_count > GPU_READINGS_USUAL || !u->known)
 		return bytes;
 	if (bytes > was && last > was)
 		return MIN(bytes, last);
 	if (bytes < was && last < was)
 		return MAX(bytes, last);
-	return count < UNLISTED_KEPT ? off_by_all(u, was) : was;
+	return sample->reading_count < UNLISTED_KEPT ? off_by_all(u, was) : was;
 }
 
 void unlisted_add(struct unlisted *u, const struct gpu_sample *sample, bool slices)
@@ -110,7 +110,6 @@ void unlisted_add(struct unlisted *u, const struct gpu_sample *sample, bool slic
 	       (count - from) * sizeof(*u->readings));
 	u->count += count - from;
 	/* At first it was nothing. */
-	u->bytes = confirmed(u, missed_least(u, u->bytes), count,
-			     sample->sure || count > GPU_READINGS_USUAL);
+	u->bytes = confirmed(u, missed_least(u, u->bytes), sample);
 	u->known = true;
 }

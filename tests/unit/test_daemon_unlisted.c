@@ -114,7 +114,6 @@ static void what_grew_beside_others_is_found_with_the_second_sample(void **state
 	assert_int_equal(moving(0, MOST / 3, MOST), 0);
 }
 
-/* A daemon that began beside others took what was torn for the truth. */
 /* The last thing that was known to be so lies between them. */
 static void two_that_are_off_with_a_right_one_between_change_nothing(void **state)
 {
@@ -157,6 +156,7 @@ static void a_driver_that_takes_long_is_followed_while_it_grows(void **state)
 	assert_int_equal(behind, 0);
 }
 
+/* A daemon that began beside others took what was torn for the truth. */
 static void a_wrong_beginning_is_left(void **state)
 {
 	assert_int_equal(still(-8192, 1, false), -8192);

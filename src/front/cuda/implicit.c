@@ -100,14 +100,14 @@ static void perhaps_settle(struct implicit *i, uint64_t perhaps)
 }
 
 /* Then what is leaving waits until all of them stand still. */
-static bool anybody_exported(const struct ledger *l)
+static bool anybody_exported(const struct process *p)
 {
-	bool exported = false;
+	const struct ledger *l = &p->attachment.ledger;
 
-	for (uint32_t slot = 1; slot < l->header->slot_count && !exported; slot++)
-		exported =
-			atomic_load_explicit(&ledger_slot(l, slot)->exported, memory_order_relaxed);
-	return exported;
+	for (uint32_t slot = 1; slot < p->attachment.shape.slot_count; slot++)
+		if (atomic_load_explicit(&ledger_slot(l, slot)->exported, memory_order_relaxed))
+			return true;
+	return false;
 }
 
 /* A program's modules, of which it may have thousands, took no more than was reserved, and what the
@@ -120,7 +120,7 @@ static bool tells_itself(const struct implicit *i, uint64_t perhaps, size_t fell
 		return false;
 	uint64_t nothing = books_leaving(i->process, (uint32_t)i->gpu) + perhaps;
 	return books_free(i->process, (uint32_t)i->gpu) / ROOMY_TIMES >= nothing &&
-	       !anybody_exported(&i->process->attachment.ledger);
+	       !anybody_exported(i->process);
 }
 
 static void settle(struct implicit *i, size_t fell)
