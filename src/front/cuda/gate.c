@@ -219,7 +219,8 @@ struct gate_local *gate_local_take(struct gate *g)
 	if (l) {
 		uint32_t index = (uint32_t)(l - g->locals);
 
-		*l = (struct gate_local){.record = &g->page->thread[index], .index = index};
+		*l = (struct gate_local){
+			.record = &g->page->thread[index], .index = index, .gate = g};
 		memset(g->rooms[index], 0, sizeof(g->rooms[index]));
 		atomic_store(&l->record->in_launch, 0);
 		atomic_store(&l->record->thread, self);
@@ -501,28 +502,40 @@ bool gate_is_for_stream(CUstream stream)
 	return g && gates(g, NULL, stream);
 }
 
+/* The process's, which the thread keeps that has a record. */
+static struct gate *gate_of(const struct gate_local *l)
+{
+	struct process *p = l ? NULL : process_get();
+
+	if (l)
+		return l->gate;
+	return p ? gate_get(p) : NULL;
+}
+
 static void begin(struct gate_call *c, CUstream stream, struct gate_work work)
 {
-	struct process *p = process_get();
-	struct gate *g = p ? gate_get(p) : NULL;
+	struct gate_local *l = gate_local_find();
+	struct gate *g = gate_of(l);
 
 	if (!g || gate_is_capturing(stream))
 		return;
 	gate_helper_start(g);
-	struct gate_local *l = gate_local_take(g);
+	if (!l)
+		l = gate_local_take(g);
 	struct gate_lane *lane = l ? gate_lane_of(g, l, stream) : NULL;
-	struct gate_call call = {
-		.local = l, .crowded = !l, .lane = lane, .stray = lane ? NULL : stream};
-	if (!gates_work(g, &call, work))
-		return;
-	*c = call;
-	if (lane)
-		gate_lane_aim(l, lane, stream);
-	while (!try_pass(g, c, work))
-		if (!gates_work(g, c, work)) {
-			*c = (struct gate_call){0};
-			return;
-		}
+
+	c->local = l;
+	c->crowded = !l;
+	c->lane = lane;
+	c->stray = lane ? NULL : stream;
+	bool passed = false;
+	while (!passed && gates_work(g, c, work)) {
+		if (lane)
+			gate_lane_aim(l, lane, stream);
+		passed = try_pass(g, c, work);
+	}
+	if (!passed)
+		*c = (struct gate_call){0};
 }
 
 void gate_begin(struct gate_call *c, CUstream stream, struct gate_work work)
@@ -557,9 +570,9 @@ void gate_count_more(const struct gate_call *c, CUstream stream)
 
 CUresult gate_end(struct gate_call *c, CUresult result)
 {
-	struct gate *g = gate_peek();
+	struct gate *g = c->local ? c->local->gate : c->crowded ? gate_peek() : NULL;
 
-	if (!g || (!c->local && !c->crowded))
+	if (!g)
 		return result;
 	if (result == CUDA_SUCCESS)
 		count(g, c->lane, c->stray);

@@ -26,6 +26,7 @@ struct gate_work {
 /* Places of a thread's table of streams that it gave work to. */
 #define GATE_NEAR 8u
 
+struct gate;
 struct gate_lane;
 
 /* What a thread that submits keeps, written by it alone, but for `stream`. In memory that is empty
@@ -41,6 +42,7 @@ struct gate_local {
 	uint32_t beside;      /* launches that pass the closed gate for a host function's sake */
 	uint64_t beside_word; /* the gate that they pass */
 	uint32_t index;
+	struct gate *gate; /* that it is of */
 };
 
 _Static_assert(offsetof(struct gate_local, record) == GATE_LOCAL_RECORD, "for assembly");

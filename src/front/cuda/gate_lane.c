@@ -232,6 +232,8 @@ static struct gate_lane *lane_find(struct gate *g, struct gate_local *l, CUconte
 
 struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream stream)
 {
+	if (atomic_load_explicit(&l->stream, memory_order_relaxed) == stream)
+		return atomic_load_explicit(&l->last, memory_order_relaxed);
 	uint32_t near = (uint32_t)((uintptr_t)stream * 0x9e3779b97f4a7c15ull >> 61) % GATE_NEAR;
 	struct gate_lane *lane = l->near[near];
 
@@ -246,6 +248,8 @@ struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream st
 
 void gate_lane_aim(struct gate_local *l, struct gate_lane *lane, CUstream stream)
 {
+	if (atomic_load(&l->stream) == stream && atomic_load(&l->last) == lane)
+		return;
 	/* Whoever ends the stream meanwhile leaves no stream there. */
 	atomic_store(&l->stream, NULL);
 	atomic_store(&l->last, lane);
