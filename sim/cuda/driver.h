@@ -48,8 +48,12 @@ struct driver {
 extern struct driver driver;
 
 /* How every entry point begins: the driver must be initialised, in this very process, and its host
- * alive; an armed hang takes effect here. */
+ * alive; the thread must not run a function of the program's for a stream; an armed hang takes
+ * effect here. */
 CUresult api_begin(const char *name);
+/* Around such a function: what the thread calls meanwhile answers CUDA_ERROR_NOT_PERMITTED, which
+ * cuLaunchHostFunc's documentation allows and programs tell such threads by. */
+void api_forbid(bool forbidden);
 /* The same, and the calling thread must have a current context that is alive and has no sticky
  * error. */
 CUresult api_begin_context(const char *name, CUcontext *ret_ctx);

@@ -66,7 +66,13 @@ CUresult cuInit(unsigned int flags)
 static __thread struct {
 	const char *name;
 	bool allocation_asked;
+	bool forbidden; /* it runs a function of the program's for a stream */
 } call = {.name = ""};
+
+void api_forbid(bool forbidden)
+{
+	call.forbidden = forbidden;
+}
 
 CUresult api_allocation_fault(const struct device *device)
 {
@@ -99,6 +105,8 @@ CUresult api_begin(const char *name)
 	call.allocation_asked = false;
 	if (!driver.client)
 		return CUDA_ERROR_NOT_INITIALIZED;
+	if (call.forbidden)
+		return CUDA_ERROR_NOT_PERMITTED;
 	int status = client_check(driver.client);
 	if (status < 0)
 		return result_from_errno(status);

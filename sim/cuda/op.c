@@ -19,6 +19,17 @@ static void shared_wait(struct lane *lane, const struct op_wait *wait)
 	event_shared_wait(shared, wait->target ? wait->target : event_shared_target(shared), lane);
 }
 
+/* The program's function may not call the driver. */
+static void host_run(struct lane *lane, const struct op_host *host)
+{
+	api_forbid(true);
+	if (host->function)
+		host->function(host->data);
+	else
+		host->callback(host->stream, context_error(lane_context(lane)), host->data);
+	api_forbid(false);
+}
+
 CUresult op_run(struct lane *lane, struct op *op)
 {
 	switch (op->kind) {
@@ -29,11 +40,7 @@ CUresult op_run(struct lane *lane, struct op *op)
 	case OP_SET:
 		return op_set_run(lane, &op->set);
 	case OP_HOST:
-		if (op->host.function)
-			op->host.function(op->host.data);
-		else
-			op->host.callback(op->host.stream, context_error(lane_context(lane)),
-					  op->host.data);
+		host_run(lane, &op->host);
 		return CUDA_SUCCESS;
 	case OP_EVENT_RECORD:
 		event_stamp(op->event, lane);

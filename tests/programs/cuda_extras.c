@@ -508,9 +508,90 @@ static void check_compressed(int argc, char **argv)
 	EXPECT_RESULT(cuModuleLoadData(&module, image), CUDA_ERROR_NO_BINARY_FOR_GPU);
 }
 
+/* What functions that a stream calls may not do; they are called twice: each way to hand them in. */
+struct forbidden {
+	CUdeviceptr before;
+	CUstream stream;
+	CUfunction function;
+	CUgraphExec graph;
+	int calls;
+};
+
+static void forbidden_calls(void *data)
+{
+	struct forbidden *f = data;
+	CUdeviceptr pointer = 0, base;
+	CUcontext context;
+	CUstream stream;
+	CUmodule module;
+	size_t size, total;
+	void *host;
+
+	EXPECT_RESULT(cuCtxGetCurrent(&context), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuMemGetInfo_v2(&size, &total), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuMemGetAddressRange_v2(&base, &size, f->before), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuMemAlloc_v2(&pointer, 1 << 20), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuMemAllocManaged(&pointer, 1 << 20, CU_MEM_ATTACH_GLOBAL),
+		      CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuMemAllocAsync(&pointer, 1 << 20, f->stream), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuMemHostAlloc(&host, 4096, 0), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuMemFree_v2(f->before), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuMemFreeAsync(f->before, f->stream), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuModuleLoadData(&module, ptx), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuStreamCreate(&stream, 0), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuStreamSynchronize(f->stream), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuCtxSynchronize(), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuMemsetD8Async(f->before, 1, 16, f->stream), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuGraphLaunch(f->graph, f->stream), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT_RESULT(cuLaunchKernel(f->function, 1, 1, 1, 1, 1, 1, 0, f->stream,
+				     (void *[]){&f->before, &(uint32_t){1}}, NULL),
+		      CUDA_ERROR_NOT_PERMITTED);
+	__atomic_fetch_add(&f->calls, 1, __ATOMIC_SEQ_CST);
+}
+
+static void forbidden_callback(CUstream stream, CUresult result, void *data)
+{
+	EXPECT(result == CUDA_SUCCESS && stream == ((struct forbidden *)data)->stream);
+	forbidden_calls(data);
+}
+
+static void check_forbidden_calls(int argc, char **argv)
+{
+	struct forbidden f = {0};
+	CUDA_HOST_NODE_PARAMS host = {.fn = forbidden_calls, .userData = &f};
+	size_t free_before, free_after, total;
+	CUgraphNode node;
+	CUmodule module;
+	CUgraph graph;
+
+	check_context();
+	OK(cuStreamCreate(&f.stream, CU_STREAM_NON_BLOCKING));
+	OK(cuModuleLoadData(&module, ptx));
+	OK(cuModuleGetFunction(&f.function, module, "late"));
+	OK(cuMemAlloc_v2(&f.before, 1 << 20));
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuGraphAddHostNode(&node, graph, NULL, 0, &host));
+	OK(cuGraphInstantiateWithFlags(&f.graph, graph, 0));
+	OK(cuMemGetInfo_v2(&free_before, &total));
+	for (int i = 1; i <= 3; i++) {
+		OK(cuLaunchHostFunc(f.stream, forbidden_calls, &f));
+		OK(cuStreamAddCallback(f.stream, forbidden_callback, &f, 0));
+		OK(cuGraphLaunch(f.graph, f.stream));
+		OK(cuStreamSynchronize(f.stream));
+		EXPECT(__atomic_load_n(&f.calls, __ATOMIC_SEQ_CST) == 3 * i);
+	}
+	OK(cuMemGetInfo_v2(&free_after, &total));
+	EXPECT(free_before == free_after);
+	/* Nothing of it was done, and what comes after is permitted. */
+	OK(cuMemFree_v2(f.before));
+	OK(cuMemGetInfo_v2(&free_after, &total));
+	EXPECT(free_after == free_before + (2 << 20) || free_after == free_before + (1 << 20));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
+		{"forbidden-calls", check_forbidden_calls},
 		{"older-forms", check_older_forms},
 		{"cooperative-devices", check_cooperative_devices},
 		{"context-events", check_context_events},

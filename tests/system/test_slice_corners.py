@@ -578,3 +578,10 @@ for _ in range(3):
     assert done.returncode == 0, done.stderr
     peak = host.carve_json("session", "show", session)["gpus"][0]["peak_bytes"]
     assert gpu(host)["memory_peak_bytes"] - 2 * MIB <= peak <= 3 * GIB
+
+
+@pytest.mark.parametrize("size", [("--vram", "3"), ("--vram", "3", "--isolation", "preload")])
+def test_what_a_function_that_a_stream_calls_may_not_do_changes_nothing(host, size):
+    """CUDA_ERROR_NOT_PERMITTED is told through, as libgomp's plug-in tells such a thread by it, and nothing is charged."""
+    done = host.carve("run", *size, "--", BUILD / "tests/programs/cuda_extras", "forbidden-calls")
+    assert done.returncode == 0, done.stderr

@@ -220,3 +220,15 @@ def test_no_estimate_makes_work_in_a_threads_own_stream_done(host, beside):
     process.kill()
     process.communicate()
     assert 0 < own < 0.22 * passed, (own, passed)
+
+
+@pytest.mark.parametrize("mode", ["strict", "fair"])
+def test_functions_that_a_stream_calls_are_refused_and_never_held_up(host, beside, mode):
+    """The driver's thread that runs them may not call it: launches in there answer at once, through a closed gate, too."""
+    slice_time(host, mode, *LEASE)
+    other = beside(0.5)
+    wait_busy(host, other)
+    for _ in range(8):
+        done = host.carve("run", "--ephemeral", "--gpu", "0.3", "--", BUILD / "tests/programs/cuda_extras",
+                          "forbidden-calls", timeout=60)
+        assert done.returncode == 0, done.stderr
