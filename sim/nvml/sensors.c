@@ -12,6 +12,7 @@ enum {
 	TEMPERATURE_SLOWDOWN = 92,
 	TEMPERATURE_GPU_MAX = 85,
 	TEMPERATURE_MEM_MAX = 95,
+	TEMPERATURE_V_SINCE = 580, /* as functions.txt says */
 	SAMPLING_PERIOD_US = 167000,
 };
 
@@ -396,6 +397,24 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
 		return NVML_ERROR_INVALID_ARGUMENT;
 	*celsius = TEMPERATURE_IDLE + (TEMPERATURE_BUSY - TEMPERATURE_IDLE) * busy / 1000;
 	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_v1_t *temperature)
+{
+	unsigned int celsius;
+	struct device d;
+	nvmlReturn_t r = gpu_enter(device, __func__, temperature, &d);
+
+	if (r != NVML_SUCCESS)
+		return r;
+	if (client_host(d.client)->driver_branch < TEMPERATURE_V_SINCE)
+		return NVML_ERROR_FUNCTION_NOT_FOUND;
+	if (temperature->version != NVML_TEMPERATURE_V1)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	r = nvmlDeviceGetTemperature(device, temperature->sensorType, &celsius);
+	if (r == NVML_SUCCESS)
+		temperature->temperature = (int)celsius;
+	return r;
 }
 
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,

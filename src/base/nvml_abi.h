@@ -147,6 +147,13 @@ typedef enum {
 	NVML_TEMPERATURE_COUNT,
 } nvmlTemperatureSensors_t;
 
+typedef struct {
+	unsigned int version; /* NVML_TEMPERATURE_V1 */
+	nvmlTemperatureSensors_t sensorType;
+	int temperature; /* degrees Celsius */
+} nvmlTemperature_v1_t;
+#define NVML_TEMPERATURE_V1 NVML_STRUCT_VERSION_OF(nvmlTemperature_v1_t, 1)
+
 typedef enum {
 	NVML_TEMPERATURE_THRESHOLD_SHUTDOWN = 0,
 	NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = 1,

@@ -183,6 +183,7 @@ nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, uns
 nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *count);
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
 				      unsigned int *celsius);
+nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_v1_t *temperature);
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
 					       nvmlTemperatureThresholds_t threshold,
 					       unsigned int *celsius);

@@ -571,6 +571,25 @@ def test_topology(nvml):
     assert sum(bin(word).count("1") for word in cpus) == os.sysconf("SC_NPROCESSORS_CONF")
 
 
+class Temperature(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint), ("sensor", ctypes.c_uint), ("temperature", ctypes.c_int)]
+
+
+@pytest.mark.parametrize("driver, known", [("550", False), ("580", True)])
+def test_temperature_as_newer_clients_ask_for_it(nvml, driver, known):
+    """nvitop and nvidia-ml-py of 2025 do so first, and fall back only where the driver does not know the call."""
+    lib = nvml("h100-80gb", driver=driver)
+    device, asked = lib.handle(0), Temperature(ctypes.sizeof(Temperature) | 1 << 24)
+    assert lib.DeviceGetTemperatureV(device, ctypes.byref(asked)) == (SUCCESS if known else 13)
+    assert not known or abs(asked.temperature - lib.number("DeviceGetTemperature", device, 0)) <= 2
+    if known:
+        assert lib.DeviceGetTemperatureV(device, None) == 2
+        asked.version = 1
+        assert lib.DeviceGetTemperatureV(device, ctypes.byref(asked)) == 25
+        asked.version, asked.sensor = ctypes.sizeof(Temperature) | 1 << 24, 9
+        assert lib.DeviceGetTemperatureV(device, ctypes.byref(asked)) == 2
+
+
 def test_clients_survive_every_model(nvml):
     """Each of the models gives an answer to what monitoring asks for."""
     listed = json.loads(run([BUILD / "sim" / "simhost", "list", "--json"]).stdout)
