@@ -508,7 +508,7 @@ static void check_compressed(int argc, char **argv)
 	EXPECT_RESULT(cuModuleLoadData(&module, image), CUDA_ERROR_NO_BINARY_FOR_GPU);
 }
 
-/* What functions that a stream calls may not do; they are called twice: each way to hand them in. */
+/* What functions that a stream calls may not do, however they were handed in. */
 struct forbidden {
 	CUdeviceptr before;
 	CUstream stream;
