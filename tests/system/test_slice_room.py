@@ -147,6 +147,15 @@ def session_of(host):
     return host.carve_json("session", "request", "--vram", "3")["id"]
 
 
+def stands_still(host):
+    """What the driver has handed out, when streams have got to what they were to free: on a busy machine that takes a while."""
+    seen = []
+    while len(seen) < 4 or len(set(seen[-4:])) > 1:
+        time.sleep(0.03)
+        seen.append(gpu(host)["memory_used_bytes"])
+    return seen[-1]
+
+
 @pytest.mark.parametrize("way", GIVERS)
 @pytest.mark.needs_sim("takes the rest of a slice to the block by the driver's own books")
 def test_what_one_leaves_is_anothers_at_once(host, way):
@@ -164,12 +173,11 @@ def test_what_one_leaves_is_anothers_at_once(host, way):
     say(giver)
     assert hear(giver) == "given"
     # ... and then, when the stream has got there, to the last block.
-    time.sleep(0.1)
-    free = SLICE - gpu(host)["memory_used_bytes"]
+    free = SLICE - stands_still(host)
     say(taker, free)
     assert hear(taker) == "0", free
     say(taker, BLOCK)
-    assert hear(taker) == "2"
+    assert hear(taker) == "2", (free, SLICE - gpu(host)["memory_used_bytes"])
     assert gpu(host)["memory_peak_bytes"] <= SLICE
     giver.communicate()
     taker.communicate()
