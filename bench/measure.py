@@ -38,16 +38,17 @@ class Context:
 
     def run(self, argv, most, ok=(0,), env=None):
         """Standard output and error of a command that ends by itself, in the time that is left at most."""
+        most = max(1, min(most, self.left()))
         process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
                                    env={**os.environ, **(env or {})})
         try:
-            said, _ = process.communicate(timeout=max(1, min(most, self.left())))
+            said, _ = process.communicate(timeout=most)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise Failed(f"did not end in {min(most, max(1, self.left())):.0f} s") from None
+            raise Failed(f"did not end in {most:.0f} s") from None
         if process.returncode not in ok:
             raise Failed(f"status {process.returncode}: {report.last_line(said)}")
         return said
@@ -198,7 +199,8 @@ STEPS = {
     "together": ("Two PyTorch programs side by side", together),
     "calls": ("What a call costs over this driver", benched("calls", "--driver", "--quick")),
     "shares": ("Shares of time", benched("shares", "--gpu", "--seconds", "20", "--scenario", "25-75", "--scenario", "50-30-20",
-                                         "--scenario", "fair-25-75", "--scenario", "lease-50ms")),
+                                         "--scenario", "fair-25-75", "--scenario", "lease-50ms", "--scenario", "switch",
+                                         "--scenario", "hand-over", "--scenario", "loss")),
     "limits": ("Limits", benched("limits", "--gpu", "--quick")),
     "tests": ("System tests", tests),
 }
@@ -278,7 +280,7 @@ def measured(context, name):
     except (Failed, host.BenchError, OSError, ValueError, LookupError) as why:
         text = f"Not measured: {why}\n"
     finally:
-        children.end_all()  # the daemon too: another's would not get the GPU
+        children.end_all()
     return f"## {title}\n\n{text.rstrip()}\n\n({time.monotonic() - begin:.0f} s)\n"
 
 
@@ -293,6 +295,7 @@ def main(argv=None):
         gpu = real.driver()["name"]
         with real.own_daemon():
             version = driver_version(options.build)
+            children.end_all()  # a step may start a daemon of its own
             page = options.out or default_page(gpu, version)
             page.parent.mkdir(parents=True, exist_ok=True)
             parts = [f"# {gpu}, driver {version}, {datetime.date.today()}\n\nBy `{PROGRAM}` at {revision()}"
