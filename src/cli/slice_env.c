@@ -93,6 +93,48 @@ static int paths_enter(const struct places *places, struct error *err)
 	return 0;
 }
 
+/* Programs with GCC's AddressSanitizer end where anything was preloaded, but by this. Our libraries
+ * define nothing that it replaces. */
+#define ASAN "ASAN_OPTIONS"
+#define ASAN_OPTION "verify_asan_link_order"
+#define ASAN_SETTING ASAN_OPTION "=0"
+
+static int asan_enter(struct error *err)
+{
+	const char *user = getenv(ASAN);
+	cleanup_free char *value = NULL;
+
+	if (user && strstr(user, ASAN_OPTION))
+		return 0;
+	if (asprintf(&value, "%s%s" ASAN_SETTING, user ? user : "", user && *user ? ":" : "") < 0)
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	setenv(ASAN, value, 1);
+	return 0;
+}
+
+static void set_or_unset(const char *name, const char *value)
+{
+	if (*value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
+
+static void asan_leave(void)
+{
+	const char *now = getenv(ASAN);
+	size_t length = now ? strlen(now) : 0;
+	cleanup_free char *user = NULL;
+
+	if (length < strlen(ASAN_SETTING) ||
+	    strcmp(now + length - strlen(ASAN_SETTING), ASAN_SETTING) != 0)
+		return;
+	length -= strlen(ASAN_SETTING);
+	user = strndup(now, length && now[length - 1] == ':' ? length - 1 : length);
+	if (user)
+		set_or_unset(ASAN, user);
+}
+
 static int preload_enter(const struct places *places, struct error *err)
 {
 	cleanup_free char *value = NULL;
@@ -116,15 +158,7 @@ static int preload_enter(const struct places *places, struct error *err)
 	if (n < 0)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
 	setenv("LD_PRELOAD", value, 1);
-	return 0;
-}
-
-static void set_or_unset(const char *name, const char *value)
-{
-	if (*value)
-		setenv(name, value, 1);
-	else
-		unsetenv(name);
+	return asan_enter(err);
 }
 
 int slice_env_enter(const char *id, const char *attach, const struct places *places,
@@ -152,6 +186,7 @@ void slice_env_leave(const struct places *places)
 	unsetenv(ATTACH_ENV_CUDA);
 	unsetenv(ATTACH_ENV_NVML);
 	set_or_unset("LD_PRELOAD", user ? user : "");
+	asan_leave();
 	set_or_unset("LD_LIBRARY_PATH", paths ? paths : "");
 	free(user);
 	free(paths);

@@ -64,12 +64,14 @@ void books_freed(struct process *p, uint64_t number, bool freed);
 /* A block is reserved for an array that is smaller: from now on it is one of those that are charged
  * for such arrays together, and the object has none of its own. To be followed by _keep. */
 void books_array_packed(struct process *p, struct object *array, uint64_t bytes);
-/* How many blocks may be charged too many for such arrays. */
+/* How many blocks may be charged too many for such arrays, since the driver was asked last. */
 uint32_t books_arrays_unsure(struct process *p, uint32_t gpu);
+/* None are for certain, and nobody is just asking. */
+bool books_arrays_exact(struct process *p, uint32_t gpu);
 /* The driver is to be asked what it holds; false: another thread does. Then _asked(): `over` bytes
- * are charged beyond that. */
+ * are charged beyond that; sure: no more than those. */
 bool books_arrays_ask(struct process *p, uint32_t gpu);
-void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over);
+void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over, bool sure);
 
 /* What the driver may keep when it is given back (others have it open, it is freed when a stream
  * gets there, only the driver knows how much it is) stays charged, and is *leaving* until the

@@ -21,6 +21,7 @@ void books_array_drop_locked(struct process *p, const struct object *array)
 
 	arrays->bytes -= array->memory;
 	arrays->unsure = MIN(arrays->unsure + 1, arrays->blocks);
+	arrays->exact = false;
 	if (!--arrays->count) {
 		arrays_release_locked(p, array->gpu, arrays->blocks);
 		arrays->unsure = 0;
@@ -39,6 +40,7 @@ void books_array_packed(struct process *p, struct object *array, uint64_t bytes)
 	arrays->blocks++;
 	arrays->bytes += bytes;
 	arrays->unsure += arrays->blocks > 1;
+	arrays->exact = false;
 	books_unsure_tell_locked(p);
 	owned_lock_release(&p->lock);
 }
@@ -69,6 +71,16 @@ uint32_t books_arrays_unsure(struct process *p, uint32_t gpu)
 	return unsure;
 }
 
+bool books_arrays_exact(struct process *p, uint32_t gpu)
+{
+	const struct process_arrays *arrays = &p->gpu[gpu].arrays;
+
+	owned_lock_acquire(&p->lock);
+	bool exact = !arrays->asking && (arrays->exact || !books_arrays_extra(arrays));
+	owned_lock_release(&p->lock);
+	return exact;
+}
+
 bool books_arrays_ask(struct process *p, uint32_t gpu)
 {
 	struct process_arrays *arrays = &p->gpu[gpu].arrays;
@@ -76,13 +88,15 @@ bool books_arrays_ask(struct process *p, uint32_t gpu)
 	owned_lock_acquire(&p->lock);
 	bool first = !arrays->asking;
 	arrays->asking = true;
+	/* Of what comes while it is asked the answer says nothing. */
+	arrays->exact |= first;
 	owned_lock_release(&p->lock);
 	return first;
 }
 
 /* Never fewer than they fill. An answer that says nothing may be none: then it is asked again, but
  * ever less often. */
-void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over)
+void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over, bool sure)
 {
 	struct process_arrays *arrays = &p->gpu[gpu].arrays;
 
@@ -90,6 +104,7 @@ void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over)
 	arrays_release_locked(p, gpu,
 			      (uint32_t)MIN(over / BLOCK_BYTES, books_arrays_extra(arrays)));
 	arrays->unsure = over ? 0 : arrays->unsure / 2;
+	arrays->exact &= sure;
 	arrays->asking = false;
 	owned_lock_release(&p->lock);
 }

@@ -36,6 +36,7 @@ struct process_arrays {
 	uint64_t bytes;         /* of the arrays */
 	uint32_t unsure;        /* blocks that may be charged too many since it was asked */
 	bool asking;
+	bool exact; /* none is charged too much: it said so, and there was no other since */
 };
 
 struct process_gpu {

@@ -94,7 +94,11 @@ struct ledger_gpu {
 	_Atomic uint64_t peak_bytes;
 	_Atomic uint64_t refused; /* allocations answered "out of memory" by the slice */
 	_Atomic uint64_t gate;    /* of GPU 0: the session's gate, see proto/gate.h; others: 0 */
-	uint64_t reserved[12];
+	/* CLOCK_MONOTONIC: until then somebody of the session looks for room that there may be.
+	 * What is charged for a moment only is to be given back at once, and nothing more charged
+	 * so. */
+	_Atomic uint64_t short_until_ns;
+	uint64_t reserved[11];
 };
 
 enum ledger_slot_state {
@@ -201,6 +205,7 @@ LEDGER_ASSERT(offsetof(struct ledger_limits, generation) == 56);
 LEDGER_ASSERT(offsetof(struct ledger_limits, gpu) == 128);
 LEDGER_ASSERT(sizeof(struct ledger_gpu) == 128);
 LEDGER_ASSERT(offsetof(struct ledger_gpu, gate) == 24);
+LEDGER_ASSERT(offsetof(struct ledger_gpu, short_until_ns) == 32);
 LEDGER_ASSERT(sizeof(struct ledger_intent) == 32);
 LEDGER_ASSERT(offsetof(struct ledger_intent, before) == 16);
 LEDGER_ASSERT(sizeof(struct ledger_slot_gpu) == 32);

@@ -112,6 +112,28 @@ def test_what_fits_is_granted_and_a_granule_more_is_not(host, driven, session, f
     assert peak(host) <= 2 * GIB
 
 
+@pytest.mark.parametrize("who", ["thread", "process"])
+@pytest.mark.parametrize("kind, family", [("array-64", "linear"), ("array-4", "vmm"), ("mipmap-4", "array"), ("linear-1", "linear")])
+@pytest.mark.needs_sim("leaves 24 MiB by the simulated driver's sizes")
+def test_small_things_that_another_makes_refuse_nobody(host, kind, who, family):
+    """What is charged for a moment beyond what they take is given back, and waited for."""
+    done = host.carve("run", "--ephemeral", "--vram", "2", "--", BUILD / "tests/programs/limit_beside", kind, who, family, 40)
+    assert done.returncode == 0, done.stderr
+    assert peak(host) <= 2 * GIB
+
+
+@pytest.mark.parametrize("kind, bytes_each, count", [("array", 4 << 10, 12), ("mipmap", 4 << 10, 16), ("array", 256 << 10, 12)])
+def test_small_arrays_do_not_show_as_more_than_they_take(driven, host, kind, bytes_each, count):
+    """A program that asks how much is free sizes itself by that."""
+    d = driven("--ephemeral", "--vram", "2")
+    before = d.room()
+    for _ in range(count):
+        assert d.say(f"take {kind} {bytes_each}") == OK
+    blocks = -(-count * bytes_each // BLOCK)
+    assert before - d.room() <= (blocks + 1) * BLOCK
+    assert d.say(f"take linear {d.room() // BLOCK * BLOCK}") == OK
+
+
 @pytest.mark.parametrize("family", STEPS)
 @pytest.mark.once("the front's accounts; the others have the daemon's part")
 def test_sixteen_racers_get_all_there_is_and_no_more(host, family, tmp_path):

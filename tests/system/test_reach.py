@@ -110,6 +110,43 @@ def test_another_preload(isolated):
     assert seen == SLICE if isolated.kind == "mount" else seen > 70 * GIB
 
 
+@pytest.fixture
+def public():
+    """A folder that other users can read, too."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        yield pathlib.Path(folder)
+
+
+@pytest.mark.parametrize("how", ["linked", "preloaded"])
+def test_programs_with_address_sanitizer(isolated, public, how):
+    """GCC's runtime ends a program where another library comes before it, unless it is told that this is meant."""
+    source, program = public / "a.c", public / "a"
+    source.write_text("""
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void) {
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
+	int (*init)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit");
+	int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
+	int (*enter)(void *) = (int (*)(void *))dlsym(driver, "cuCtxSetCurrent");
+	int (*info)(size_t *, size_t *) = (int (*)(size_t *, size_t *))dlsym(driver, "cuMemGetInfo_v2");
+	size_t free_bytes, total;
+	if (init(0) || retain(&context, 0) || enter(context) || info(&free_bytes, &total)) return 1;
+	printf("%zu\\n", total);
+}
+""")
+    options = ["-fsanitize=address"] if how == "linked" else []
+    subprocess.run(["gcc", "-w", *options, "-o", program, source, "-ldl"], check=True)
+    env = {"ASAN_OPTIONS": "detect_leaks=0"}
+    if how == "preloaded":
+        env["LD_PRELOAD"] = subprocess.run(["gcc", "-print-file-name=libasan.so.8"], stdout=subprocess.PIPE, text=True,
+                                           check=True).stdout.strip()
+        if not env["LD_PRELOAD"].startswith("/"):
+            pytest.skip("gcc's libasan is another version")
+    assert total(isolated(program, env=env)) == SLICE
+
+
 def test_a_driver_of_two_parts(make_host, tmp_path):
     """As WSL's: the library of the driver's name opens another of nearly that name, which is no reason to give it the front."""
     host = make_host("h100-80gb")

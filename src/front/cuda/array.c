@@ -1,6 +1,8 @@
 /* Arrays and mipmapped arrays: sized here from their descriptors, as the driver tells the size only
  * of those that it gives no memory to. Rows are padded as in tiles of 64 bytes by 8 rows. Several
  * small ones share a block; into which it packs them, the driver does not tell. */
+#include <time.h>
+
 #include "front/books.h"
 #include "front/cuda/charge.h"
 #include "front/cuda/grow.h"
@@ -109,8 +111,19 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int level
 	return sum;
 }
 
-/* After so many small arrays, made or destroyed, the driver is asked what it holds. */
-#define UNSURE_MOST 16
+/* How often, and after how long each time, one that is to be made waits while somebody is short of
+ * room: a block more than it takes would be charged for it meanwhile. */
+#define SHORT_MOST 100
+#define SHORT_AGAIN_NS 100000L
+
+static void short_wait(struct process *p, int gpu)
+{
+	if (gpu < 0 || !charge_is_short(p, gpu))
+		return;
+	grow_exact_arrays(p, gpu, false);
+	for (int i = 0; i < SHORT_MOST && charge_is_short(p, gpu); i++)
+		nanosleep(&(struct timespec){.tv_nsec = SHORT_AGAIN_NS}, NULL);
+}
 
 static CUresult array_begin(struct taking *t, enum object_kind kind,
 			    const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
@@ -119,8 +132,10 @@ static CUresult array_begin(struct taking *t, enum object_kind kind,
 	struct process *p = bytes && bytes < BLOCK_BYTES ? process_peek() : NULL;
 
 	/* What is charged too much for small ones does not show beside it. */
-	if (p)
+	if (p) {
 		grow_settle_leaving(p);
+		short_wait(p, charge_current_gpu(p));
+	}
 	CUresult result = taking_begin(t, kind, bytes);
 	t->object.memory = bytes < BLOCK_BYTES ? bytes : 0;
 	return result;
@@ -133,7 +148,10 @@ static CUresult array_end(struct taking *t, CUresult result, uint64_t handle)
 	if (!p || result != CUDA_SUCCESS || !t->object.memory)
 		return taking_end(t, result, handle);
 	books_array_packed(p, &t->object, t->object.memory);
-	grow_settle_arrays(p, t->object.gpu, UNSURE_MOST, true);
+	if (charge_is_short(p, t->object.gpu))
+		grow_exact_arrays(p, t->object.gpu, true);
+	else
+		grow_settle_arrays(p, t->object.gpu, true);
 	return taking_end(t, result, handle);
 }
 
@@ -205,7 +223,7 @@ static CUresult array_gone(struct giving *g, struct process *waiting, CUresult r
 {
 	giving_end(g, result);
 	if (g->process && g->object.memory)
-		grow_settle_arrays(g->process, g->object.gpu, UNSURE_MOST, false);
+		grow_settle_arrays(g->process, g->object.gpu, false);
 	return grow_waited(waiting, result);
 }
 

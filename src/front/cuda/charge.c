@@ -19,6 +19,9 @@
 #define LEAVING_AGAIN_NS 1000000L
 /* How often a thread looks whether another's call is over. */
 #define TURNS_MOST 2000
+/* For how long others know that room is looked for, after each time; and while the daemon looks. */
+#define SHORT_NS 20000000ull
+#define SHORT_SWEEP_NS 300000000ull
 /* The same for the driver, which has it when another process's is given back. */
 #define TAKE_AGAIN_MOST 100
 #define TAKE_AGAIN_NS 10000000L
@@ -82,6 +85,7 @@ int charge_current_gpu(struct process *p)
 	return current_gpu(p);
 }
 
+/* Of another process, or of a thread of this one, whose own call is not counted. */
 static bool others_are_calling(struct process *p)
 {
 	const struct ledger *l = &p->attachment.ledger;
@@ -89,13 +93,39 @@ static bool others_are_calling(struct process *p)
 	for (uint32_t i = 1; i < p->attachment.shape.slot_count; i++) {
 		const struct ledger_slot *slot = ledger_slot(l, i);
 
-		if (i != p->attachment.slot &&
-		    atomic_load_explicit(&slot->state, memory_order_relaxed) == LEDGER_SLOT_LIVE &&
+		if (atomic_load_explicit(&slot->state, memory_order_relaxed) == LEDGER_SLOT_LIVE &&
 		    atomic_load_explicit(&slot->calls_begun, memory_order_relaxed) !=
 			    atomic_load_explicit(&slot->calls_done, memory_order_relaxed))
 			return true;
 	}
 	return false;
+}
+
+static void say_short(struct process *p, int gpu, uint64_t ns)
+{
+	atomic_store_explicit(&ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns,
+			      ns ? now_monotonic_ns() + ns : 0, memory_order_relaxed);
+}
+
+void charge_short_begin(struct process *p, int gpu)
+{
+	say_short(p, gpu, SHORT_NS);
+}
+
+void charge_short_end(struct process *p, int gpu)
+{
+	say_short(p, gpu, 0);
+}
+
+/* What others wrote there is theirs: it is believed for as long as they may say. */
+bool charge_is_short(const struct process *p, int gpu)
+{
+	uint64_t until = atomic_load_explicit(
+		&ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns,
+		memory_order_relaxed);
+	uint64_t now = until ? now_monotonic_ns() : 0;
+
+	return now < until && until - now <= SHORT_SWEEP_NS;
 }
 
 static bool is_alone(const struct process *p)
@@ -200,10 +230,15 @@ static bool nap(struct process *p, int gpu, struct charge_tries *tries)
 
 bool charge_again(struct process *p, int gpu, uint64_t bytes, struct charge_tries *tries)
 {
+	charge_short_begin(p, gpu);
 	if (nap(p, gpu, tries))
 		return true;
-	if (tries->swept || !charge_sweep(p, gpu, bytes))
+	if (tries->swept)
 		return false;
+	say_short(p, gpu, SHORT_SWEEP_NS);
+	if (!charge_sweep(p, gpu, bytes))
+		return false;
+	charge_short_begin(p, gpu);
 	*tries = (struct charge_tries){.swept = true};
 	return true;
 }
@@ -214,6 +249,7 @@ static __attribute__((noinline)) CUresult reserve_again(struct taking *t, struct
 	struct charge_tries tries = {0};
 
 	process_look_after_daemon(p);
+	charge_short_begin(p, t->object.gpu);
 	for (int turn = 0; r == -EAGAIN && turn < TURNS_MOST; turn++) {
 		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
 		r = books_reserve(p, &t->object);
@@ -223,8 +259,11 @@ static __attribute__((noinline)) CUresult reserve_again(struct taking *t, struct
 		r = books_reserve(p, &t->object);
 	}
 	while (r < 0 && t->object.bytes <= books_limit(p, t->object.gpu) &&
-	       charge_again(p, t->object.gpu, t->object.bytes, &tries))
+	       charge_again(p, t->object.gpu, t->object.bytes, &tries)) {
+		grow_exact_arrays(p, t->object.gpu, false);
 		r = books_reserve(p, &t->object);
+	}
+	charge_short_end(p, t->object.gpu);
 	if (r < 0) {
 		books_count_refused(p, t->object.gpu);
 		return CUDA_ERROR_OUT_OF_MEMORY;

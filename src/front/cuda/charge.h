@@ -13,7 +13,7 @@ bool charge_is_device(CUdevice device);
 int charge_current_gpu(struct process *p);
 
 /* Whether asking again may help where the slice had no room for `bytes`: a call of another process
- * is under way, which may have reserved for a moment more than it needs; the slice is over, by
+ * or thread is under way, which may have reserved for a moment more than it needs; the slice is over, by
  * something that is about to be undone; memory was given back, of which it is being looked whether
  * the driver still has it; or others hold it who are no more (charge_sweep()). Waits for a moment
  * then. False after some tries; *tries begins as {0}. That is 2 ms in all, 100 where the slice is
@@ -25,6 +25,13 @@ struct charge_tries {
 	uint64_t leaving_until_ns; /* 0: nothing was leaving yet */
 };
 bool charge_again(struct process *p, int gpu, uint64_t bytes, struct charge_tries *tries);
+/* From the first time on that there is no room until it is found, or refused for good: whoever
+ * charges more than it takes, for a moment, is to give it back at once, and wait before it does so
+ * again (charge_is_short()). It passes by itself when the process dies. */
+void charge_short_begin(struct process *p, int gpu);
+void charge_short_end(struct process *p, int gpu);
+/* Somebody of the session looks for room on that GPU just now. */
+bool charge_is_short(const struct process *p, int gpu);
 /* Where others have what `bytes` do not fit beside, the daemon is asked to take from processes that
  * have ended; where any are just ending, that takes seconds at most (ATTACH_SWEEP_MS). True: look
  * again. It costs no system call where it cannot help: the process is alone, or `bytes` would not

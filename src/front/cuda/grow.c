@@ -14,6 +14,10 @@
 #define LOOKS_MOST 8
 /* How often the daemon is asked where what it was told of pools was too much by then. */
 #define SETTLE_MOST 3
+/* After so many small arrays, made or destroyed, the driver is asked what it holds; where that is
+ * to be exact, so often as there is no sure answer. */
+#define UNSURE_MOST 16
+#define ASKED_MOST 3
 /* How often what is booked is made certain again for a call that counts on it. */
 #define CERTAIN_MOST 8
 /* How long calls wait for one another where one must be alone: half a second. */
@@ -492,23 +496,57 @@ static void trim(struct process *p, const struct object *object)
 	grow_waits_end(waiting);
 }
 
-/* Memory that may be elsewhere is charged and not held: then nothing can be told from what is. */
-void grow_settle_arrays(struct process *p, int gpu, uint32_t blocks, bool in_call)
+/* Memory that may be elsewhere is charged and not held: then nothing can be told from what is. Who
+ * is short of room waits for the answer. False: another thread asks. */
+static bool arrays_ask(struct process *p, int gpu, bool in_call)
 {
-	uint32_t unsure = gpu < 0 ? 0 : books_arrays_unsure(p, (uint32_t)gpu);
+	bool sure = false;
 
-	if (unsure && unsure >= blocks && books_figures_tell(p) &&
-	    books_arrays_ask(p, (uint32_t)gpu))
-		books_arrays_asked(p, (uint32_t)gpu,
-				   in_call ? grow_settle_in_call(p, gpu, NULL)
-					   : grow_settle_exactly(p, gpu));
+	if (!books_arrays_ask(p, (uint32_t)gpu))
+		return false;
+	books_over_begin(p);
+	if (!in_call)
+		books_question_begin(p);
+	uint64_t over = settle_in_call(p, gpu, false, &sure);
+	books_arrays_asked(p, (uint32_t)gpu, over, sure);
+	/* What that gave back may be the daemon's to give. */
+	if (books_leaving(p, (uint32_t)gpu))
+		settle_in_call(p, gpu, false, NULL);
+	if (!in_call)
+		books_call_end(p);
+	books_parting_end(p);
+	return true;
+}
+
+void grow_settle_arrays(struct process *p, int gpu, bool in_call)
+{
+	if (gpu >= 0 && books_arrays_unsure(p, (uint32_t)gpu) >= UNSURE_MOST &&
+	    books_figures_tell(p))
+		arrays_ask(p, gpu, in_call);
+}
+
+/* The answer to another thread's question says nothing of what came meanwhile. */
+void grow_exact_arrays(struct process *p, int gpu, bool in_call)
+{
+	if (gpu < 0 || books_arrays_exact(p, (uint32_t)gpu) || !books_figures_tell(p))
+		return;
+	if (in_call)
+		books_waiting_begin(p);
+	for (int i = 0, asked = 0;
+	     i < DOZES_MOST && asked < ASKED_MOST && !books_arrays_exact(p, (uint32_t)gpu); i++)
+		if (arrays_ask(p, gpu, in_call))
+			asked++;
+		else
+			doze();
+	if (in_call)
+		books_waiting_end(p);
 }
 
 void grow_trim(struct process *p, int gpu)
 {
 	struct object object;
 
-	grow_settle_arrays(p, gpu, 1, false);
+	grow_exact_arrays(p, gpu, false);
 	for (uint32_t i = 0; list_entry(p, i, &object); i++)
 		if (object.gpu == gpu)
 			trim(p, &object);

@@ -68,9 +68,11 @@ uint64_t grow_settle_exactly(struct process *p, int gpu);
  * not ended): other threads' questions need not wait for its end. *ret_sure (may be NULL): there is
  * not more charged, which cannot be told while other threads' calls are under way. */
 uint64_t grow_settle_in_call(struct process *p, int gpu, bool *ret_sure);
-/* Gives back what is charged too much for small arrays on a GPU, if it is at least so many blocks
- * that may be. in_call: see grow_settle_in_call(). */
-void grow_settle_arrays(struct process *p, int gpu, uint32_t blocks, bool in_call);
+/* Gives back what is charged too much for small arrays on a GPU, if that may be many blocks.
+ * in_call: see grow_settle_in_call(). */
+void grow_settle_arrays(struct process *p, int gpu, bool in_call);
+/* The same if it may be any, also where another thread is about to; as far as that can be told. */
+void grow_exact_arrays(struct process *p, int gpu, bool in_call);
 /* The same after a call of contexts; see process_settle(). */
 void grow_settle_contexts(struct process *p, int gpu, bool in_call);
 /* Imported memory was given back. Where its exporter did so before, it was posted for this process,

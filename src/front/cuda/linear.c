@@ -177,11 +177,13 @@ static void slice_info(uint64_t *free_bytes, uint64_t *total)
 	if (p) {
 		process_look_after_daemon(p);
 		grow_settle(p);
-		grow_settle_leaving(p);
 	}
 	int gpu = p ? charge_current_gpu(p) : -1;
-	if (p)
-		grow_settle_arrays(p, gpu, 1, false);
+	if (p) {
+		grow_exact_arrays(p, gpu, false);
+		/* What those gave back, too. */
+		grow_settle_leaving(p);
+	}
 	uint64_t limit = gpu < 0 ? 0 : books_limit(p, (uint32_t)gpu);
 	uint64_t room = gpu < 0 ? 0 : books_free(p, (uint32_t)gpu);
 
