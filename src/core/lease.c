@@ -153,7 +153,6 @@ static void let_go(struct lease_table *t, struct lease_client *c, uint64_t mask)
 		g->opening -= c->state == STATE_GRANTED;
 		g->holders--;
 		g->holder = g->holders ? any_holder(g) : NULL;
-		g->waker = NULL;
 		g->dirty = true;
 		fillers_look(t, g);
 	}
@@ -219,20 +218,45 @@ static void overran(struct lease_table *t, struct lease_client *c, uint64_t ns)
 	c->overrun = c->overrun / 4 * 3 + ns / 4;
 }
 
+/* A single client that waits on a fair GPU from now on may be worth ending somebody's lease. */
+static void waker_note(struct lease_table *t, struct lease_gpu *g, struct lease_seat *s)
+{
+	if (g->setting.mode == COMPUTE_FAIR && !lease_is_gang(t, s->client) &&
+	    (!g->waker || !g->waker->client->wants))
+		g->waker = s;
+}
+
+/* What a turn that was cut short left over of a burst is no more than that, and waits as one that
+ * wakes up does. */
+static void burst_end(struct lease_table *t, struct lease_client *c, uint64_t ns)
+{
+	struct lease_gpu *g;
+
+	if (!c->wants)
+		c->burst = lease_is_gang(t, c) ? 0 : MIN(ns, LEASE_NS_MAX);
+	else if (ns >= 2 * c->burst)
+		c->burst = 0;
+	else
+		lease_each_gpu(t, lease_gpus(t, c), g) waker_note(t, g, lease_seat(c, g->index));
+}
+
 void lease_closed(struct lease_table *t, uint64_t id, uint64_t now)
 {
 	struct lease_client *c = lease_find(t, id);
 
 	if (!c || c->state == STATE_REST)
 		return;
+	bool had = c->state != STATE_GRANTED;
 	client_settle(t, c, now);
-	if (c->state != STATE_GRANTED) {
+	if (had) {
 		lease_charge(t, c, now);
 		overran(t, c, now > c->until ? now - c->until : 0);
 		if (c->wants)
 			wait_begin(c, now);
 	}
 	rest(t, c, now);
+	if (had)
+		burst_end(t, c, now - c->opened);
 }
 
 void lease_leaked(struct lease_table *t, uint64_t id, uint64_t ns, uint64_t now)
@@ -390,7 +414,6 @@ void lease_client_remove(struct lease_table *t, uint64_t id, uint64_t now)
 	free(c);
 }
 
-/* A single client that wakes on a fair GPU may be worth ending somebody's lease. */
 static void wake(struct lease_table *t, struct lease_client *c, uint64_t now)
 {
 	struct lease_gpu *g;
@@ -402,9 +425,7 @@ static void wake(struct lease_table *t, struct lease_client *c, uint64_t now)
 		/* A lone holder sets the excess clock, so it's charged first. */
 		lease_sync(t, g, now);
 		lease_seat_wake(g, s);
-		if (g->setting.mode == COMPUTE_FAIR && !lease_is_gang(t, c) &&
-		    (!g->waker || !g->waker->client->wants))
-			g->waker = s;
+		waker_note(t, g, s);
 	}
 }
 

@@ -6,6 +6,8 @@
 /* What the pool may be owed while somebody of it wants: of what a plan gives it, or of turns where
  * that is less than one. Then it has a turn in some plans and none in the others. */
 #define POOL_PLANS 4
+/* What newcomers begin with: their share of so many parts of a plan. */
+#define YOUNG_PART 64
 /* An overrun counts for as much as a plan, or so long: whoever waited for it has that later, and
  * keeps those waiting who had nothing to do with it. */
 #define OVERRUN_NS 1000000000ull
@@ -124,6 +126,27 @@ int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s)
 	uint64_t plan = g->plan * s->client->fraction;
 
 	return (int64_t)MIN(plan, g->setting.lease_ns * LEASE_PPM);
+}
+
+/* What somebody owes who leaves is paid if another of his owner comes (lease_debt.c), and else by
+ * nobody. So a newcomer, who may leave soon, has no more at a time than his share of the time since
+ * he came, and a little to begin with. */
+uint64_t lease_young(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	uint64_t age = g->time - s->since;
+
+	if (age >= g->plan)
+		return UINT64_MAX;
+	return MAX((age + g->plan / YOUNG_PART) * s->client->fraction / LEASE_PPM, lease_useful(g));
+}
+
+int64_t lease_need(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	int64_t quantum = lease_quantum(g, s);
+	uint64_t turn = s->client->burst ? MAX(s->client->burst, lease_useful(g)) : UINT64_MAX;
+
+	turn = MIN(MIN(turn, lease_young(g, s)), LEASE_NS_MAX);
+	return MIN(quantum, (int64_t)(turn * LEASE_PPM));
 }
 
 void lease_seat_fold(struct lease_gpu *g, struct lease_seat *s)

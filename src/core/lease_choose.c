@@ -1,8 +1,6 @@
 #include "base/macros.h"
 #include "core/lease_table.h"
 
-/* What newcomers begin with: their share of so many parts of a plan. */
-#define YOUNG_PART 64
 /* Moments within that part of a lease of each other are the same. What kernels take beyond their
  * turns moves credits by little, but enough for one to go before another in this plan and after it
  * in the next: a stretch as long as a plan then has a lease too many of one of them. So, turns come
@@ -103,7 +101,7 @@ static void look_share(struct look *l, struct lease_seat *s)
 	const struct lease_gpu *g = l->g;
 	uint32_t rate = lease_seat_rate(g, s);
 	int64_t credit = lease_credit(g, s);
-	int64_t key = lease_is_new(g, s) ? INT64_MIN : deadline(lease_quantum(g, s), credit, rate);
+	int64_t key = lease_is_new(g, s) ? INT64_MIN : deadline(lease_need(g, s), credit, rate);
 
 	if (credit < -early_credit(g, s)) {
 		l->wait = MIN(l->wait, quotient_up(-credit, rate));
@@ -231,24 +229,12 @@ static struct lease_choice excess_terms(struct lease_gpu *g, struct lease_seat *
 	return (struct lease_choice){s, ACCOUNT_EXCESS, turn_length(g, LEASE_PPM, g->active), 0};
 }
 
-/* What somebody owes who leaves is paid if another of his owner comes (lease_debt.c), and else by
- * nobody. So a newcomer, who may leave soon, has no more at a time than his share of the time since
- * he came, and a little to begin with. */
-static uint64_t young_length(const struct lease_gpu *g, const struct lease_seat *s)
-{
-	uint64_t age = g->time - s->since;
-
-	if (age >= g->plan)
-		return UINT64_MAX;
-	return MAX((age + g->plan / YOUNG_PART) * s->client->fraction / LEASE_PPM, lease_useful(g));
-}
-
 static struct lease_choice share_terms(const struct lease_gpu *g, struct lease_seat *s)
 {
 	uint64_t rest = plan_rest(g, lease_credit(g, s), lease_seat_rate(g, s));
 	uint64_t length = share_length(g, rest, g->setting.lease_ns);
 
-	return (struct lease_choice){s, ACCOUNT_SHARE, MIN(length, young_length(g, s)), 0};
+	return (struct lease_choice){s, ACCOUNT_SHARE, MIN(length, lease_young(g, s)), 0};
 }
 
 struct lease_choice lease_terms(struct lease_gpu *g, struct lease_seat *s)

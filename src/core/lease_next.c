@@ -117,7 +117,8 @@ static struct lease_action grant(struct lease_table *t, struct lease_client *c,
 		g->holders++;
 		g->opening++;
 		g->holder = c;
-		g->waker = NULL;
+		if (g->waker && g->waker->client == c)
+			g->waker = NULL;
 		g->due = UINT64_MAX;
 		if (g->reserved == c)
 			g->reserved = NULL;
@@ -272,32 +273,40 @@ static bool extend(struct lease_table *t, struct lease_gpu *g, struct lease_clie
 	return true;
 }
 
-/* What a waker must be owed to end the holder's lease: half a lease of its guarantee, or of equal
- * shares where the holder lives on excess. Less would make turns short for ever. A client that has
- * had none of its guarantee yet need not be owed anything: that is once. */
-static bool owed(const struct lease_gpu *g, const struct lease_seat *waker,
-		 const struct lease_seat *holder)
+/* How long until a waker is owed what ends the holder's lease: half a lease of its guarantee, or
+ * all that its burst takes; or half a lease of equal shares where the holder lives on excess. Less
+ * would make turns short for ever. A client that has had none of its guarantee yet need not be owed
+ * anything: that is once. UINT64_MAX: it is not known. */
+static uint64_t owed_after(const struct lease_gpu *g, const struct lease_seat *waker,
+			   const struct lease_seat *holder)
 {
 	uint64_t half = g->setting.lease_ns / 2;
 
-	if (lease_is_new(g, waker))
-		return true;
-	if (waker->client->fraction && lease_credit(g, waker) >= lease_quantum(g, waker) / 2)
-		return true;
-	return holder->account == ACCOUNT_EXCESS && waker->excess + half <= holder->excess;
+	if (lease_is_new(g, waker) ||
+	    (holder->account == ACCOUNT_EXCESS && waker->excess + half <= holder->excess))
+		return 0;
+	if (!waker->client->fraction)
+		return UINT64_MAX;
+	int64_t missing =
+		MIN(lease_quantum(g, waker) / 2, lease_need(g, waker)) - lease_credit(g, waker);
+	return missing > 0 ? (uint64_t)missing / lease_seat_rate(g, waker) + 1 : 0;
 }
 
 /* When its lease is to end for a waker: UINT64_MAX: not. */
-static uint64_t preempted_at(struct lease_table *t, struct lease_gpu *g, struct lease_client *c)
+static uint64_t preempted_at(struct lease_table *t, struct lease_gpu *g, struct lease_client *c,
+			     uint64_t now)
 {
 	struct lease_seat *waker = g->waker;
 
 	if (!waker)
 		return UINT64_MAX;
 	t->round++;
-	if (g->setting.mode != COMPUTE_FAIR || !waker->client->wants ||
-	    waker->client->state != STATE_REST || !owed(g, waker, lease_seat(c, g->index)) ||
-	    lease_pick(t, g, c, false).seat != waker) {
+	bool waits = g->setting.mode == COMPUTE_FAIR && waker->client->wants &&
+		     waker->client->state == STATE_REST;
+	uint64_t after = waits ? owed_after(g, waker, lease_seat(c, g->index)) : UINT64_MAX;
+	if (after && after != UINT64_MAX)
+		return now + after;
+	if (after || lease_pick(t, g, c, false).seat != waker) {
 		g->waker = NULL;
 		return UINT64_MAX;
 	}
@@ -320,7 +329,7 @@ static struct lease_action step_held(struct lease_table *t, struct lease_gpu *g,
 	}
 	if (now >= c->until && !extend(t, g, c, now))
 		return revoke(c, false, now);
-	uint64_t early = preempted_at(t, g, c);
+	uint64_t early = preempted_at(t, g, c, now);
 	if (now >= early)
 		return revoke(c, true, now);
 	bool tight = contended(t, c, now);

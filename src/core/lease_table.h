@@ -87,6 +87,7 @@ struct lease_client {
 	uint64_t covers; /* GPUs that its lease holds */
 	uint64_t length, opened, charged, until;
 	uint64_t overrun; /* of its last leases, about; ns */
+	uint64_t burst;   /* its last turn that it ended itself; 0: it was longer since; ns */
 	uint64_t wait_from;
 	uint32_t passed;
 	uint64_t skipped; /* the decision that left it out */
@@ -215,6 +216,11 @@ int64_t lease_credit(const struct lease_gpu *g, const struct lease_seat *s);
 bool lease_is_new(const struct lease_gpu *g, const struct lease_seat *s);
 /* ns * ppm of a lease, or of the share of a plan where that is less. */
 int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s);
+/* The longest turn that its share pays for: UINT64_MAX once it has been there for a plan. */
+uint64_t lease_young(const struct lease_gpu *g, const struct lease_seat *s);
+/* What its next turn takes of the quantum: where the last one was a burst, as much as that, or what
+ * is worth a lease. */
+int64_t lease_need(const struct lease_gpu *g, const struct lease_seat *s);
 /* The most that it may have in SAVED. */
 int64_t lease_saved_max(const struct lease_gpu *g, const struct lease_seat *s);
 /* Brings the credit up to date. */

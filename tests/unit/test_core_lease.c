@@ -430,6 +430,36 @@ static void interactive_beside_batch(void **state)
 	}
 }
 
+/* The same from its first moment on, with little more of a share than it uses. It is owed little
+ * then, but asks for no more at a time. */
+static void interactive_newcomer(void **state)
+{
+	static const uint32_t fractions[] = {300000, 200000, 150000, 120000, 100000};
+	static const uint64_t leases[] = {250 * MS, 50 * MS};
+
+	for (size_t i = 0; i < ARRAY_SIZE(fractions) * ARRAY_SIZE(leases); i++) {
+		struct lease_sim *sim = sim_new(COMPUTE_FAIR, leases[i % 2]);
+		uint32_t fraction = fractions[i / 2];
+
+		lease_sim_add(sim, &(struct lease_sim_client){.gpus = 1,
+							      .fraction_ppm = fraction,
+							      .arrives = 6 * SEC,
+							      .work_ns = 5 * MS,
+							      .rest_ns = 45 * MS});
+		busy(sim, 600000);
+		go(sim, 66 * SEC);
+		struct lease_sim_result r = lease_sim_result(sim, 0);
+		/* With no more than it uses it is owed its next burst only some time later. */
+		uint64_t most = fraction == 100000 ? 300 * MS : i % 2 ? 60 * MS : 25 * MS;
+		if (r.burst_longest_ns > most || r.burst_sum_ns > r.bursts * 8 * MS)
+			fail_msg("%u ppm, leases of %llu ms: longest %.1f ms, mean %.1f ms",
+				 fraction, leases[i % 2] / MS, (double)r.burst_longest_ns / 1e6,
+				 (double)r.burst_sum_ns / (double)r.bursts / 1e6);
+		assert_share(sim, 1, 90, 1);
+		lease_sim_free(sim);
+	}
+}
+
 /* What it left to others as excess isn't owed to one that slept. */
 static void excess_is_not_saved(void **state)
 {
@@ -541,6 +571,7 @@ int main(void)
 		cmocka_unit_test(equals_get_the_same),
 		cmocka_unit_test(slept_through),
 		cmocka_unit_test(interactive_beside_batch),
+		cmocka_unit_test(interactive_newcomer),
 		cmocka_unit_test(excess_is_not_saved),
 		cmocka_unit_test(switching_on_while_several_run),
 		cmocka_unit_test(gone_before_it_was_opened),
