@@ -13,12 +13,12 @@ bool charge_is_device(CUdevice device);
 int charge_current_gpu(struct process *p);
 
 /* Whether asking again may help where the slice had no room for `bytes`: a call of another process
- * or thread is under way, which may have reserved for a moment more than it needs; the slice is over, by
- * something that is about to be undone; memory was given back, of which it is being looked whether
- * the driver still has it; or others hold it who are no more (charge_sweep()). Waits for a moment
- * then. False after some tries; *tries begins as {0}. That is 2 ms in all, 100 where the slice is
- * over, a second where memory is leaving, and as long again after a sweep. What was so may just be
- * over: once it is asked again in any case. */
+ * or thread is under way, which may have reserved for a moment more than it needs; the slice is
+ * over, by something that is about to be undone; memory was given back, of which it is being looked
+ * whether the driver still has it; or others hold it who are no more (charge_sweep()). Waits for a
+ * moment then. False after some tries; *tries begins as {0}. That is 2 ms in all, 100 where the
+ * slice is over, a second where memory is leaving, and as long again after a sweep. What was so may
+ * just be over: once it is asked again in any case. */
 struct charge_tries {
 	int naps;
 	bool last, swept;

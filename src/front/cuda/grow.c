@@ -525,21 +525,27 @@ void grow_settle_arrays(struct process *p, int gpu, bool in_call)
 		arrays_ask(p, gpu, in_call);
 }
 
+/* A call that dozes changes nothing, and the daemon need not wait for its end. */
+static void doze_in(struct process *p, bool in_call)
+{
+	if (in_call)
+		books_waiting_begin(p);
+	doze();
+	if (in_call)
+		books_waiting_end(p);
+}
+
 /* The answer to another thread's question says nothing of what came meanwhile. */
 void grow_exact_arrays(struct process *p, int gpu, bool in_call)
 {
 	if (gpu < 0 || books_arrays_exact(p, (uint32_t)gpu) || !books_figures_tell(p))
 		return;
-	if (in_call)
-		books_waiting_begin(p);
 	for (int i = 0, asked = 0;
 	     i < DOZES_MOST && asked < ASKED_MOST && !books_arrays_exact(p, (uint32_t)gpu); i++)
 		if (arrays_ask(p, gpu, in_call))
 			asked++;
 		else
-			doze();
-	if (in_call)
-		books_waiting_end(p);
+			doze_in(p, in_call);
 }
 
 void grow_trim(struct process *p, int gpu)
