@@ -124,15 +124,15 @@ static void asan_leave(void)
 {
 	const char *now = getenv(ASAN);
 	size_t length = now ? strlen(now) : 0;
-	cleanup_free char *user = NULL;
 
 	if (length < strlen(ASAN_SETTING) ||
 	    strcmp(now + length - strlen(ASAN_SETTING), ASAN_SETTING) != 0)
 		return;
 	length -= strlen(ASAN_SETTING);
-	user = strndup(now, length && now[length - 1] == ':' ? length - 1 : length);
+	char *user = strndup(now, length && now[length - 1] == ':' ? length - 1 : length);
 	if (user)
 		set_or_unset(ASAN, user);
+	free(user);
 }
 
 static int preload_enter(const struct places *places, struct error *err)

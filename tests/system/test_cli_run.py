@@ -52,7 +52,7 @@ def test_run_command_errors(fake, tmp_path):
 def test_run_sets_the_slices_environment(fake):
     done = one_off(fake, sys.executable, "-c",
                    "import json, os; print(json.dumps(dict(os.environ)))",
-                   env={"LD_PRELOAD": "libc.so.6"})
+                   env={"LD_PRELOAD": "libc.so.6", "ASAN_OPTIONS": ""})
     got = json.loads(done.stdout)
     front = f"{BUILD}/src/front"
     assert got["LD_PRELOAD"] == f"{front}/libcuda.so.1:{front}/libnvidia-ml.so.1:libc.so.6"
