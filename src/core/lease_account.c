@@ -143,9 +143,11 @@ uint64_t lease_young(const struct lease_gpu *g, const struct lease_seat *s)
 int64_t lease_need(const struct lease_gpu *g, const struct lease_seat *s)
 {
 	int64_t quantum = lease_quantum(g, s);
-	uint64_t turn = s->client->burst ? MAX(s->client->burst, lease_useful(g)) : UINT64_MAX;
+	uint64_t turn = MIN(lease_young(g, s), LEASE_NS_MAX);
 
-	turn = MIN(MIN(turn, lease_young(g, s)), LEASE_NS_MAX);
+	/* Nobody's lease is ended for it in strict mode: there turns come in their order. */
+	if (g->setting.mode == COMPUTE_FAIR && s->client->burst)
+		turn = MIN(turn, MAX(s->client->burst, lease_useful(g)));
 	return MIN(quantum, (int64_t)(turn * LEASE_PPM));
 }
 

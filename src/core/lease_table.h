@@ -218,8 +218,8 @@ bool lease_is_new(const struct lease_gpu *g, const struct lease_seat *s);
 int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s);
 /* The longest turn that its share pays for: UINT64_MAX once it has been there for a plan. */
 uint64_t lease_young(const struct lease_gpu *g, const struct lease_seat *s);
-/* What its next turn takes of the quantum: where the last one was a burst, as much as that, or what
- * is worth a lease. */
+/* What its next turn takes of the quantum: in fair mode, where the last one was a burst, as much as
+ * that, or what is worth a lease. */
 int64_t lease_need(const struct lease_gpu *g, const struct lease_seat *s);
 /* The most that it may have in SAVED. */
 int64_t lease_saved_max(const struct lease_gpu *g, const struct lease_seat *s);
