@@ -15,6 +15,7 @@ import tempfile
 import time
 
 from bench import children, host, measure_libraries, outputs, real, report
+from bench.main import Parser
 
 HERE = pathlib.Path(__file__).parent
 MIB = 1 << 20
@@ -239,7 +240,7 @@ def positive(text):
 
 
 def parse(argv):
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROGRAM, description="Measures carve on this machine's first GPU in one call, and writes a page for "
         "docs/measurements/. What takes too long or fails is said there, and the rest goes on. Exit status: 0 a page was written, 1 "
         "there is no GPU, 2 wrong usage.",
