@@ -43,14 +43,17 @@ class AddPeerEnv(argparse.Action):
         options.peers = [*others, dataclasses.replace(last, env=(*last.env, (key, text)))]
 
 
-def seconds(text):
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0
-    if not 1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text}: not a number from 1 to 3600")
-    return value
+def number_to(most, what="a number"):
+    """The type of an option: from 1 on."""
+    def number(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0
+        if not 1 <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text}: not {what} from 1 to {most}")
+        return value
+    return number
 
 
 class Parser(argparse.ArgumentParser):
@@ -80,7 +83,7 @@ def parse(argv):
     parser.add_argument("--build", type=pathlib.Path, default=host.ROOT / "build", help="the build directory")
     parser.add_argument("--scenario", dest="scenarios", metavar="NAME", action="append", default=[],
                         help="shares: only this one; may be repeated")
-    parser.add_argument("--seconds", type=seconds, metavar="N", help="shares: so long each scenario (60; --quick: 4)")
+    parser.add_argument("--seconds", type=number_to(3600), metavar="N", help="shares: so long each scenario (60; --quick: 4)")
     parser.add_argument("--blocks", type=count, metavar="N", help="shares: kernels are grids of so many blocks (1), for "
                         "peers that go by these")
     parser.add_argument("--check", dest="checks", metavar="NAME", action="append", default=[], choices=limits.CHECKS,

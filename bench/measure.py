@@ -1,6 +1,5 @@
 """The command line of scripts/measure-gpu: what is known of carve on a real GPU, in one call, as a page for docs/measurements.
 Every step is a program of its own that may fail or take too long: the page says so, and the next one goes on."""
-import argparse
 import contextlib
 import datetime
 import json
@@ -15,13 +14,14 @@ import tempfile
 import time
 
 from bench import children, host, measure_libraries, outputs, real, report
-from bench.main import Parser
+from bench.main import Parser, number_to
 
 HERE = pathlib.Path(__file__).parent
 MIB = 1 << 20
 SKIPPED = 77
 SLICE_GIB = 8
 PROGRAM = "scripts/measure-gpu"
+SECONDS = number_to(86400, "a number of seconds")
 
 
 class Failed(Exception):
@@ -229,16 +229,6 @@ def revision():
     return "unknown"
 
 
-def positive(text):
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0
-    if not 1 <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"{text}: not a number of seconds from 1 to 86400")
-    return value
-
-
 def parse(argv):
     parser = Parser(
         prog=PROGRAM, description="Measures carve on this machine's first GPU in one call, and writes a page for "
@@ -248,9 +238,9 @@ def parse(argv):
     parser.add_argument("--out", metavar="FILE", type=pathlib.Path, help="the page (docs/measurements/DATE-GPU-driver-VERSION.md)")
     parser.add_argument("--only", metavar="STEP", action="append", choices=list(STEPS), help=f"only this step: {', '.join(STEPS)}; "
                         "may be repeated")
-    parser.add_argument("--seconds", metavar="N", type=positive, default=3600, help="begin nothing after so many seconds, and end "
+    parser.add_argument("--seconds", metavar="N", type=SECONDS, default=3600, help="begin nothing after so many seconds, and end "
                         "what runs then (3600)")
-    parser.add_argument("--torch-seconds", metavar="N", type=positive, default=15, help="each part of trainings side by side (15)")
+    parser.add_argument("--torch-seconds", metavar="N", type=SECONDS, default=15, help="each part of trainings side by side (15)")
     parser.add_argument("--tests", metavar="EXPRESSION", help="only those system tests whose names match (pytest's -k)")
     parser.add_argument("--python", metavar="PROGRAM", default="python3", help="one that has torch, and pytest for the tests (python3)")
     parser.add_argument("--build", metavar="DIR", type=pathlib.Path, default=host.ROOT / "build", help="the build, or what --pack made")
