@@ -122,6 +122,16 @@ def test_small_things_that_another_makes_refuse_nobody(host, kind, who, family):
     assert peak(host) <= 2 * GIB
 
 
+@pytest.mark.needs_sim("leaves 24 MiB by the simulated driver's sizes")
+def test_small_things_refuse_nobody_on_a_busy_machine(host):
+    """Makers who find no room themselves for a moment do not end what another said of it."""
+    program = [BUILD / "carve", "run", "--ephemeral", "--vram", "2", "--",
+               BUILD / "tests/programs/limit_beside", "array-4", "process", "vmm", "60"]
+    running = [host.popen(program, stderr=subprocess.PIPE) for _ in range(6)]
+    said = [p.communicate(timeout=120)[1] for p in running]
+    assert [p.returncode for p in running] == [0] * 6, said
+
+
 @pytest.mark.parametrize("kind, bytes_each, count", [("array", 4 << 10, 12), ("mipmap", 4 << 10, 16), ("array", 256 << 10, 12)])
 def test_small_arrays_do_not_show_as_more_than_they_take(driven, host, kind, bytes_each, count):
     """A program that asks how much is free sizes itself by that."""

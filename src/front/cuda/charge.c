@@ -101,31 +101,53 @@ static bool others_are_calling(struct process *p)
 	return false;
 }
 
-static void say_short(struct process *p, int gpu, uint64_t ns)
-{
-	atomic_store_explicit(&ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns,
-			      ns ? now_monotonic_ns() + ns : 0, memory_order_relaxed);
-}
-
-void charge_short_begin(struct process *p, int gpu)
-{
-	say_short(p, gpu, SHORT_NS);
-}
-
-void charge_short_end(struct process *p, int gpu)
-{
-	say_short(p, gpu, 0);
-}
-
 /* What others wrote there is theirs: it is believed for as long as they may say. */
+static bool is_short_until(uint64_t until, uint64_t now)
+{
+	return now < until && until - now <= SHORT_SWEEP_NS;
+}
+
+/* Who comes later says it for those before, too, and leaves it said when it ends: they may look
+ * still. It is never said for a shorter time than another did. */
+static void say_short(struct process *p, int gpu, struct charge_tries *tries, uint64_t ns)
+{
+	_Atomic uint64_t *word =
+		&ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns;
+	uint64_t now = now_monotonic_ns(), until = now + ns;
+	uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
+
+	if (old != tries->said_ns && is_short_until(old, now)) {
+		tries->beside = true;
+		if (old >= until)
+			return;
+	}
+	if (atomic_compare_exchange_strong_explicit(word, &old, until, memory_order_relaxed,
+						    memory_order_relaxed))
+		tries->said_ns = until;
+}
+
+void charge_short_begin(struct process *p, int gpu, struct charge_tries *tries)
+{
+	say_short(p, gpu, tries, SHORT_NS);
+}
+
+void charge_short_end(struct process *p, int gpu, const struct charge_tries *tries)
+{
+	uint64_t said = tries->said_ns;
+
+	if (said && !tries->beside)
+		(void)atomic_compare_exchange_strong_explicit(
+			&ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns, &said, 0,
+			memory_order_relaxed, memory_order_relaxed);
+}
+
 bool charge_is_short(const struct process *p, int gpu)
 {
 	uint64_t until = atomic_load_explicit(
 		&ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns,
 		memory_order_relaxed);
-	uint64_t now = until ? now_monotonic_ns() : 0;
 
-	return now < until && until - now <= SHORT_SWEEP_NS;
+	return until && is_short_until(until, now_monotonic_ns());
 }
 
 static bool is_alone(const struct process *p)
@@ -230,16 +252,17 @@ static bool nap(struct process *p, int gpu, struct charge_tries *tries)
 
 bool charge_again(struct process *p, int gpu, uint64_t bytes, struct charge_tries *tries)
 {
-	charge_short_begin(p, gpu);
+	charge_short_begin(p, gpu, tries);
 	if (nap(p, gpu, tries))
 		return true;
 	if (tries->swept)
 		return false;
-	say_short(p, gpu, SHORT_SWEEP_NS);
+	say_short(p, gpu, tries, SHORT_SWEEP_NS);
 	if (!charge_sweep(p, gpu, bytes))
 		return false;
-	charge_short_begin(p, gpu);
-	*tries = (struct charge_tries){.swept = true};
+	*tries = (struct charge_tries){
+		.swept = true, .said_ns = tries->said_ns, .beside = tries->beside};
+	charge_short_begin(p, gpu, tries);
 	return true;
 }
 
@@ -249,7 +272,7 @@ static __attribute__((noinline)) CUresult reserve_again(struct taking *t, struct
 	struct charge_tries tries = {0};
 
 	process_look_after_daemon(p);
-	charge_short_begin(p, t->object.gpu);
+	charge_short_begin(p, t->object.gpu, &tries);
 	for (int turn = 0; r == -EAGAIN && turn < TURNS_MOST; turn++) {
 		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
 		r = books_reserve(p, &t->object);
@@ -263,7 +286,7 @@ static __attribute__((noinline)) CUresult reserve_again(struct taking *t, struct
 		grow_exact_arrays(p, t->object.gpu, false);
 		r = books_reserve(p, &t->object);
 	}
-	charge_short_end(p, t->object.gpu);
+	charge_short_end(p, t->object.gpu, &tries);
 	if (r < 0) {
 		books_count_refused(p, t->object.gpu);
 		return CUDA_ERROR_OUT_OF_MEMORY;

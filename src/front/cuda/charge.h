@@ -23,13 +23,16 @@ struct charge_tries {
 	int naps;
 	bool last, swept;
 	uint64_t leaving_until_ns; /* 0: nothing was leaving yet */
+	uint64_t said_ns;          /* until when it was said that there is no room; 0: it was not */
+	bool beside;               /* another looked for room at the same time */
 };
 bool charge_again(struct process *p, int gpu, uint64_t bytes, struct charge_tries *tries);
 /* From the first time on that there is no room until it is found, or refused for good: whoever
  * charges more than it takes, for a moment, is to give it back at once, and wait before it does so
- * again (charge_is_short()). It passes by itself when the process dies. */
-void charge_short_begin(struct process *p, int gpu);
-void charge_short_end(struct process *p, int gpu);
+ * again (charge_is_short()). It passes by itself when the process dies, or where others looked for
+ * room meanwhile, for whom it stays said. */
+void charge_short_begin(struct process *p, int gpu, struct charge_tries *tries);
+void charge_short_end(struct process *p, int gpu, const struct charge_tries *tries);
 /* Somebody of the session looks for room on that GPU just now. */
 bool charge_is_short(const struct process *p, int gpu);
 /* Where others have what `bytes` do not fit beside, the daemon is asked to take from processes that

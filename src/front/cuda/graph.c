@@ -167,7 +167,7 @@ static CUresult tight_begin(struct graph_call *c)
 		while (result != CUDA_SUCCESS &&
 		       charge_again(c->process, part->gpu, part->bytes, &tries))
 			result = parts_begin(c);
-		charge_short_end(c->process, part->gpu);
+		charge_short_end(c->process, part->gpu, &tries);
 	}
 	if (result != CUDA_SUCCESS)
 		books_count_refused(c->process, (uint32_t)c->parts[0].gpu);

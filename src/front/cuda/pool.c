@@ -98,7 +98,7 @@ static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, siz
 	uint64_t key = key_of(c->pool);
 	struct charge_tries tries = {0};
 
-	charge_short_begin(p, gpu);
+	charge_short_begin(p, gpu, &tries);
 	grow_trim(p, gpu);
 	CUresult result = grow_begin(&c->growing, p, OBJECT_POOL, key, gpu, bytes);
 	for (int i = 0; i < PLACES_MOST && result != CUDA_SUCCESS; i++) {
@@ -108,7 +108,7 @@ static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, siz
 	}
 	while (result != CUDA_SUCCESS && charge_again(p, gpu, bytes, &tries))
 		result = grow_begin(&c->growing, p, OBJECT_POOL, key, gpu, bytes);
-	charge_short_end(p, gpu);
+	charge_short_end(p, gpu, &tries);
 	if (result == CUDA_SUCCESS)
 		return result;
 	books_count_refused(p, gpu);
