@@ -111,8 +111,7 @@ static bool is_short_until(uint64_t until, uint64_t now)
  * still. It is never said for a shorter time than another did. */
 static void say_short(struct process *p, int gpu, struct charge_tries *tries, uint64_t ns)
 {
-	_Atomic uint64_t *word =
-		&ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns;
+	_Atomic uint64_t *word = &ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns;
 	uint64_t now = now_monotonic_ns(), until = now + ns;
 	uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
 
