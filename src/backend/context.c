@@ -111,7 +111,8 @@ static enum managed_shows managed_look(const struct cuda *cuda, struct gpus *gpu
 	CUresult result = cuda->managed(&at, MANAGED_BYTES, CU_MEM_ATTACH_GLOBAL);
 	if (result != CUDA_SUCCESS)
 		return result == CUDA_ERROR_OUT_OF_MEMORY ? MANAGED_UNKNOWN : MANAGED_IN_FIGURES;
-	if (cuda->set(at, 1, MANAGED_BYTES) != CUDA_SUCCESS ||
+	/* Zeroes: a simulated GPU needs none of the host's memory for them. */
+	if (cuda->set(at, 0, MANAGED_BYTES) != CUDA_SUCCESS ||
 	    cuda->synchronize() != CUDA_SUCCESS || look(gpus, uuid_text, &after, &own) < 0)
 		return MANAGED_UNKNOWN;
 	if (own >= own_before + MANAGED_BYTES / 2)

@@ -16,7 +16,7 @@ from test_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtu
 
 CARVE = BUILD / "carve"
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-PATIENCE = 20
+PATIENCE = 60
 BLOCK = "\u2588"
 
 

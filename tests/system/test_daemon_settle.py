@@ -245,7 +245,8 @@ def test_managed_memory_of_a_slice_is_not_outside(daemon, make_child, figure, un
     daemon.processes = [(0, child.pid, figure * GIB), (0, 1, others * GIB)]
     daemon.write_state()
     wait_until(lambda: daemon.gpu()["used_bytes"] == (figure + unlisted + others) * GIB)
-    assert daemon.gpu()["outside_bytes"] == outside * GIB
+    # Of figures that take long to be had one alone is not believed.
+    wait_until(lambda: daemon.gpu()["outside_bytes"] == outside * GIB)
 
 
 def test_what_goes_beyond_the_slice_is_reported(daemon, make_child):

@@ -20,7 +20,7 @@ KILLS = int(os.environ.get("CARVE_TEST_KILLS", 300))
 # Each how-manieth state of the world a process is killed in, and each how-manieth instruction of the front it is killed
 # at, from a random one on.
 STATES = int(os.environ.get("CARVE_TEST_STATES", 5))
-STRIDES = {"linear": 397, "vmm": 331, "pool": 397, "tight": 797, "array": 251, "attach": 797, "context": 1499, "fork": 97,
+STRIDES = {"linear": 397, "vmm": 331, "pool": 397, "tight": 1997, "array": 251, "attach": 1597, "context": 1499, "fork": 97,
            "exported": 997, "local": 1997}
 
 
