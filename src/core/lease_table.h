@@ -216,7 +216,7 @@ int64_t lease_credit(const struct lease_gpu *g, const struct lease_seat *s);
 bool lease_is_new(const struct lease_gpu *g, const struct lease_seat *s);
 /* ns * ppm of a lease, or of the share of a plan where that is less. */
 int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s);
-/* The longest turn that its share pays for: UINT64_MAX once it has been there for a plan. */
+/* The longest turn that its share pays for: UINT64_MAX once it is no newcomer any more. */
 uint64_t lease_young(const struct lease_gpu *g, const struct lease_seat *s);
 /* What its next turn takes of the quantum: in fair mode, where the last one was a burst, as much as
  * that, or what is worth a lease. */
