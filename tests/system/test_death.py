@@ -19,8 +19,8 @@ PROGRAMS = BUILD / "tests/programs"
 KILLS = int(os.environ.get("CARVE_TEST_KILLS", 300))
 # Each how-manieth state of the world a process is killed in, and each how-manieth instruction of the front it is killed
 # at, from a random one on.
-STATES = int(os.environ.get("CARVE_TEST_STATES", 5))
-STRIDES = {"linear": 397, "vmm": 331, "pool": 397, "tight": 1997, "array": 251, "attach": 1597, "context": 1499, "fork": 97,
+STATES = {"tight": 15, "attach": 11}
+STRIDES = {"linear": 397, "vmm": 331, "pool": 397, "tight": 3997, "array": 251, "attach": 1597, "context": 1499, "fork": 97,
            "exported": 997, "local": 1997}
 
 
@@ -52,7 +52,8 @@ def nothing_is_left(host, session):
 def test_killed_at_any_instruction_of_the_front(host, scenario):
     session = host.carve_json("session", "request", "--vram", "4")["id"]
     stride = int(os.environ.get("CARVE_TEST_STRIDE", STRIDES[scenario]))
-    for what in (["states", STATES, random.randrange(STATES)], [stride, random.randrange(stride)]):
+    states = int(os.environ.get("CARVE_TEST_STATES", STATES.get(scenario, 5)))
+    for what in (["states", states, random.randrange(states)], [stride, random.randrange(stride)]):
         done = host.carve("run", "--session", session, "--", PROGRAMS / "death_tracer", scenario, *what,
                           env={"LD_BIND_NOW": "1"}, timeout=None)
         assert done.returncode == 0, done.stderr

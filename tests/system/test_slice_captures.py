@@ -4,6 +4,8 @@ import pytest
 
 from in_slice import GIB, GRAPHS, MIB, in_slice, nothing_is_left
 
+pytestmark = pytest.mark.once("ways of the front's, which is not instrumented; the daemon is asked the same as in other tests")
+
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 
 CODE = r"""

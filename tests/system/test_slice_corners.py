@@ -10,6 +10,8 @@ import pytest
 from conftest import BUILD, wait_until
 from in_slice import BEGIN, GIB, GRAPHS, MIB, OTHER, TAKER, gpu, in_slice, nothing_is_left
 
+pytestmark = pytest.mark.once("ways of the front's, which is not instrumented; the daemon is asked the same as in other tests")
+
 
 @pytest.mark.parametrize("size", [512 << 20, 1 << 20])
 def test_memory_that_a_stream_is_to_free_counts_until_it_does(host, size):

@@ -6,6 +6,8 @@ import pytest
 
 from in_slice import GIB, MIB, gpu, in_slice, nothing_is_left
 
+pytestmark = pytest.mark.once("ways of the front's, which is not instrumented; the daemon is asked the same as in other tests")
+
 LIBRARY = r"""
 IMAGE = b'''.version 8.0
 .target sm_70

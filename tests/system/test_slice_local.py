@@ -12,7 +12,8 @@ MIB = 1 << 20
 GIB = 1 << 30
 LOCAL = BUILD / "tests/programs/slice_local"
 OOM = 2
-pytestmark = pytest.mark.needs_sim("what a kernel's local memory takes is told to the block")
+pytestmark = [pytest.mark.needs_sim("what a kernel's local memory takes is told to the block"),
+              pytest.mark.once("ways of the front's, which is not instrumented; the daemon is asked the same as in other tests")]
 # Of a simulated H100: processors times threads of each; and what a context has for a thread at first.
 THREADS = 132 * 2048
 FIRST = 1024
