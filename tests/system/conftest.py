@@ -39,13 +39,14 @@ LEAKS_NOT_LOOKED_FOR = ("test_slice_", "test_front_", "test_reach", "test_limits
 
 @pytest.fixture(autouse=True, scope="module")
 def leaks_looked_for_elsewhere(request):
-    options = os.environ.get("ASAN_OPTIONS")
-    if options and request.module.__name__.startswith(LEAKS_NOT_LOOKED_FOR):
-        os.environ["ASAN_OPTIONS"] = options + ":detect_leaks=0"
+    with pytest.MonkeyPatch.context() as patch:
+        if "ASAN_OPTIONS" in os.environ and request.module.__name__.startswith(LEAKS_NOT_LOOKED_FOR):
+            patch.setenv("ASAN_OPTIONS", os.environ["ASAN_OPTIONS"] + ":detect_leaks=0")
         yield
-        os.environ["ASAN_OPTIONS"] = options
-    else:
-        yield
+
+
+# The front and the programs in a slice are the same in an instrumented build.
+ONCE_FOR_THE_FRONT = pytest.mark.once("ways of the front's; the daemon is asked the same as in other tests")
 
 
 def clean_env(extra=None):

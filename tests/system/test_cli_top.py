@@ -10,13 +10,12 @@ import time
 
 import pytest
 
-from conftest import BUILD, clean_env, needs_admin, run, wait_until
+from conftest import BUILD, PATIENCE, clean_env, needs_admin, run, wait_until
 from daemon_client import GIB
 from test_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
 
 CARVE = BUILD / "carve"
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-PATIENCE = 60
 BLOCK = "\u2588"
 
 

@@ -2,9 +2,10 @@
 capturing thread what concerns pools, and whoever waits for a whole device spoils all captures on it."""
 import pytest
 
+from conftest import ONCE_FOR_THE_FRONT
 from in_slice import GIB, GRAPHS, MIB, in_slice, nothing_is_left
 
-pytestmark = pytest.mark.once("ways of the front's, which is not instrumented; the daemon is asked the same as in other tests")
+pytestmark = ONCE_FOR_THE_FRONT
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 

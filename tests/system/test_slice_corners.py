@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, ONCE_FOR_THE_FRONT, wait_until
 from in_slice import BEGIN, GIB, GRAPHS, MIB, OTHER, TAKER, gpu, in_slice, nothing_is_left
 
-pytestmark = pytest.mark.once("ways of the front's, which is not instrumented; the daemon is asked the same as in other tests")
+pytestmark = ONCE_FOR_THE_FRONT
 
 
 @pytest.mark.parametrize("size", [512 << 20, 1 << 20])

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from conftest import ONCE_FOR_THE_FRONT
 from in_slice import GIB, MIB, gpu, in_slice, nothing_is_left
 
-pytestmark = pytest.mark.once("ways of the front's, which is not instrumented; the daemon is asked the same as in other tests")
+pytestmark = ONCE_FOR_THE_FRONT
 
 LIBRARY = r"""
 IMAGE = b'''.version 8.0

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, ONCE_FOR_THE_FRONT, wait_until
 from sharing import slice_time
 
 MIB = 1 << 20
@@ -13,7 +13,7 @@ GIB = 1 << 30
 LOCAL = BUILD / "tests/programs/slice_local"
 OOM = 2
 pytestmark = [pytest.mark.needs_sim("what a kernel's local memory takes is told to the block"),
-              pytest.mark.once("ways of the front's, which is not instrumented; the daemon is asked the same as in other tests")]
+              ONCE_FOR_THE_FRONT]
 # Of a simulated H100: processors times threads of each; and what a context has for a thread at first.
 THREADS = 132 * 2048
 FIRST = 1024

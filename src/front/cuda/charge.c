@@ -101,6 +101,11 @@ static bool others_are_calling(struct process *p)
 	return false;
 }
 
+static _Atomic uint64_t *short_word(const struct process *p, int gpu)
+{
+	return &ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns;
+}
+
 /* What others wrote there is theirs: it is believed for as long as they may say. */
 static bool is_short_until(uint64_t until, uint64_t now)
 {
@@ -111,7 +116,7 @@ static bool is_short_until(uint64_t until, uint64_t now)
  * still. It is never said for a shorter time than another did. */
 static void say_short(struct process *p, int gpu, struct charge_tries *tries, uint64_t ns)
 {
-	_Atomic uint64_t *word = &ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns;
+	_Atomic uint64_t *word = short_word(p, gpu);
 	uint64_t now = now_monotonic_ns(), until = now + ns;
 	uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
 
@@ -136,15 +141,12 @@ void charge_short_end(struct process *p, int gpu, const struct charge_tries *tri
 
 	if (said && !tries->beside)
 		(void)atomic_compare_exchange_strong_explicit(
-			&ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns, &said, 0,
-			memory_order_relaxed, memory_order_relaxed);
+			short_word(p, gpu), &said, 0, memory_order_relaxed, memory_order_relaxed);
 }
 
 bool charge_is_short(const struct process *p, int gpu)
 {
-	uint64_t until = atomic_load_explicit(
-		&ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns,
-		memory_order_relaxed);
+	uint64_t until = atomic_load_explicit(short_word(p, gpu), memory_order_relaxed);
 
 	return until && is_short_until(until, now_monotonic_ns());
 }
