@@ -1,0 +1,177 @@
+"""The lab: a simulated host, a system daemon, and separate users who do not trust each other.
+
+Users are plain numeric IDs, so nothing on the machine is changed. A test plays each user by setpriv(1), which gives a
+process exactly that user's rights: no capabilities, no supplementary groups but those that are named."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import socket
+import tempfile
+
+from conftest import BUILD, clean_env, run, wait_until
+
+CARVE = BUILD / "carve"
+CARVED = BUILD / "carved"
+PROGRAMS = BUILD / "tests" / "programs"
+EXAMPLES = BUILD / "examples"
+MIB = 1 << 20
+GIB = 1 << 30
+
+ROOT, ALICE, BOB, MALLORY = 0, 60101, 60102, 60103
+NAMES = {ROOT: "root", ALICE: "alice", BOB: "bob", MALLORY: "mallory"}
+
+
+def as_user(uid, groups=(), bounding=True):
+    """The words before a command that make it another user's. Without `bounding` it may use set-user-ID programs."""
+    if uid == ROOT:
+        return []
+    words = ["setpriv", f"--reuid={uid}", f"--regid={uid}",
+             "--groups=" + ",".join(map(str, groups)) if groups else "--clear-groups"]
+    return words + (["--inh-caps=-all", "--bounding-set=-all"] if bounding else [])
+
+
+def peer_of(path):
+    """(pid, uid, gid) of the process that listens on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(path))
+        return struct.unpack("3i", s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+
+
+class Lab:
+    """One simulated host with `carved --system`. lab.run(user, argv...) runs a command as a user."""
+
+    def __init__(self, host, args=()):
+        self.host = host
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="carve-lab-"))
+        self.dir.chmod(0o755)
+        self.runtime = self.dir / "run"
+        self.args = list(args)
+        self.started = []
+        self.daemon = None
+        for uid in (ALICE, BOB, MALLORY):
+            home = self.home(uid)
+            home.mkdir(mode=0o700)
+            os.chown(home, uid, uid)
+        host_dir = pathlib.Path(host.env["SIMGPU_HOST"])
+        host_dir.chmod(0o755)
+        for entry in host_dir.iterdir():
+            if entry.is_socket():
+                entry.chmod(0o666)
+        self.start()
+
+    def home(self, uid):
+        """A directory that only this user may enter."""
+        return self.dir / NAMES[uid]
+
+    def env(self, uid, extra=None):
+        env = dict(self.host.env)
+        env.pop("CARVE_RUNTIME_DIR", None)
+        env.pop("XDG_RUNTIME_DIR", None)
+        env["CARVE_HOST"] = str(self.runtime / "carved.sock")
+        env["HOME"] = str(self.home(uid)) if uid != ROOT else "/root"
+        env.update(extra or {})
+        return env
+
+    # ---- the daemon
+
+    def start(self):
+        env = dict(self.host.env)
+        env.pop("CARVE_RUNTIME_DIR", None)
+        log = open(self.dir / "log", "a")
+        read, write = os.pipe()
+        self.daemon = subprocess.Popen(
+            [str(CARVED), "--system", "--runtime-dir", str(self.runtime), "--foreground", "--ready-fd", str(write),
+             *self.args], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[write])
+        os.close(write)
+        log.close()
+        assert os.read(read, 1) == b"R", self.log()
+        os.close(read)
+
+    def log(self):
+        return (self.dir / "log").read_text()
+
+    def daemon_pids(self):
+        """The daemon's processes, its keeper and helpers among them: all that run its programs in its directory."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                line = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if str(self.runtime) in line:
+                found.append(int(entry.name))
+        return found
+
+    def kill_daemon(self):
+        """kill -9 of the process that was started."""
+        self.daemon.kill()
+        self.daemon.wait()
+
+    def restart(self):
+        self.kill_daemon()
+        wait_until(self.can_lock)
+        self.start()
+
+    def can_lock(self):
+        """Nobody holds the directory any more."""
+        return run(["flock", "--nonblock", self.runtime / "lock", "true"]).returncode == 0
+
+    # ---- what users do
+
+    def argv(self, uid, argv, groups=(), bounding=True):
+        return [*as_user(uid, groups, bounding), *map(str, argv)]
+
+    def run(self, uid, *argv, env=None, groups=(), bounding=True, **kw):
+        kw.setdefault("cwd", "/")
+        return run(self.argv(uid, argv, groups, bounding), env=self.env(uid, env), **kw)
+
+    def popen(self, uid, *argv, env=None, groups=(), bounding=True, **kw):
+        for name in ("stdin", "stdout", "stderr"):
+            kw.setdefault(name, subprocess.PIPE)
+        kw.setdefault("cwd", "/")
+        process = subprocess.Popen(self.argv(uid, argv, groups, bounding), env=self.env(uid, env), text=True, **kw)
+        self.started.append(process)
+        return process
+
+    def carve(self, uid, *argv, **kw):
+        return self.run(uid, CARVE, *argv, **kw)
+
+    def carve_json(self, uid, *argv, **kw):
+        done = self.carve(uid, *argv, "--json", **kw)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def python(self, uid, source, *arguments, method=None, **kw):
+        """Runs an attack written in Python as a user. LAB has the paths that it needs."""
+        head = f"import json, os, sys; LAB = json.loads({json.dumps(json.dumps(self.paths(uid)))})\n"
+        return (method or self.run)(uid, "/usr/bin/python3", "-c", head + source, *map(str, arguments), **kw)
+
+    def paths(self, uid):
+        return {"http": str(self.runtime / "carved.sock"), "attach": str(self.runtime / "attach.sock"),
+                "home": str(self.home(uid)) if uid != ROOT else "/root", "programs": str(PROGRAMS),
+                "runtime": str(self.runtime), "build": str(BUILD)}
+
+    def close(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        if self.daemon.poll() is None:
+            self.daemon.terminate()
+            try:
+                self.daemon.wait(60)
+            except subprocess.TimeoutExpired:
+                self.daemon.kill()
+                self.daemon.wait()
+        for pid in self.daemon_pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        shutil.rmtree(self.dir, ignore_errors=True)
