@@ -56,6 +56,7 @@ def row(document, loop, live=0, idle=0):
 
 
 @needs_plain_build
+@pytest.mark.long
 def test_every_row_is_measured_in_every_configuration(measured):
     printed, document, _, markdown = measured
     results_schema.check(document)
@@ -73,6 +74,7 @@ def test_every_row_is_measured_in_every_configuration(measured):
 
 
 @needs_plain_build
+@pytest.mark.long
 def test_hot_paths_make_no_system_call(measured):
     document = measured[1]
     for r in document["rows"]:
@@ -83,6 +85,7 @@ def test_hot_paths_make_no_system_call(measured):
 
 
 @needs_plain_build
+@pytest.mark.long
 def test_what_a_peer_costs_shows(measured):
     """The example makes one system call for each allocation, which takes as long as many direct ones, and lets all else
     pass."""
@@ -95,6 +98,7 @@ def test_what_a_peer_costs_shows(measured):
 
 
 @needs_plain_build
+@pytest.mark.long
 def test_calls_go_through_the_session(measured):
     """The figures called carve's are those of a process that attached: cuInit waits for the daemon's answer, which is a
     hundred times what it takes otherwise."""
@@ -103,6 +107,7 @@ def test_calls_go_through_the_session(measured):
 
 
 @needs_plain_build
+@pytest.mark.long
 def test_the_plot_is_well_formed(measured):
     tree = xml.etree.ElementTree.fromstring(measured[2])
     lines = tree.findall("{http://www.w3.org/2000/svg}polyline")
@@ -151,6 +156,7 @@ def guarded(counts_instructions):
 
 
 @needs_optimized_build
+@pytest.mark.timed
 def test_guard_holds(guarded):
     assert guarded.returncode == 0, guarded.stdout + guarded.stderr
     instructions, times = guarded.stdout.split("\n\n")
@@ -160,6 +166,7 @@ def test_guard_holds(guarded):
 
 
 @needs_optimized_build
+@pytest.mark.timed
 def test_guard_catches_a_path_that_doubled(guarded):
     """Each bound is below twice of what carve adds to the call now. Whoever makes a path shorter lowers its bound."""
     added = cells(guarded.stdout.split("\n\n")[0])
@@ -172,6 +179,7 @@ def test_guard_catches_a_path_that_doubled(guarded):
 
 
 @needs_plain_build
+@pytest.mark.timed
 def test_guard_fails_above_a_bound(tmp_path, counts_instructions):
     """Whatever can not be is above; what is as large as it likes is not."""
     kept = {"instructions": 10 ** 9, "locked": 10 ** 9, "syscalls": 10 ** 9}
@@ -249,6 +257,7 @@ def test_wrong_usage_is_refused(args):
 
 
 @needs_plain_build
+@pytest.mark.long
 def test_a_peer_that_fails_is_a_cell(tmp_path):
     """And the others, and its own rows that it does manage, are measured."""
     given = [bad_peers.lacks_a_library(tmp_path),

@@ -41,6 +41,7 @@ def test_without_a_driver_it_says_so(args):
     assert "scripts/bench: no CUDA driver here" in done.stderr
 
 
+@pytest.mark.long
 def test_calls_over_the_driver_that_is_there(tmp_path):
     """The simulated driver takes microseconds for an allocation, and launches are real ones."""
     done = on_driver("calls", "--driver", "--quick", "--json", tmp_path / "out.json")
@@ -93,6 +94,7 @@ def test_no_look_at_memory_is_lost():
     assert memory.peak == 2
 
 
+@pytest.mark.long
 def test_limits_as_nvml_tells(tmp_path):
     done = on_driver("limits", "--gpu", "--quick", "--check", "family", "--json", tmp_path / "out.json")
     assert done.returncode == 0, done.stderr
@@ -167,6 +169,7 @@ def test_kernels_of_fixed_work(host, programs):
     assert mean_ns(20) > 4 * mean_ns(2)
 
 
+@pytest.mark.long
 def test_pytorch_inside_a_slice_against_outside(tmp_path):
     """With a torch that does nothing, more slowly inside a slice: this proves the flow, and no figure."""
     done = on_driver("pytorch", "--gpu", "--quick", "--json", tmp_path / "out.json", "--svg", tmp_path / "out.svg",

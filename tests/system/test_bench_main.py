@@ -78,6 +78,7 @@ class AtTerminal:
 @pytest.mark.parametrize("args, words", [
     (["shares", "--scenario", "25-75"], b"25-75, carve"), (["limits"], b"none: race"),
     (["calls", "--quick"], b"round 2 of 5"), (["scale", "--quick"], b"sessions")])
+@pytest.mark.long
 def test_control_c_leaves_nothing(tmp_path, args, words):
     at = AtTerminal(tmp_path, *args)
     at.wait_for(words)
@@ -109,6 +110,7 @@ def test_the_schema_refuses_what_is_wrong(tmp_path):
         assert results_schema.wrong(document, results_schema.SCHEMA) != []
 
 
+@pytest.mark.long
 def test_a_terminal_is_told_what_goes_on(tmp_path):
     at = AtTerminal(tmp_path, "limits", "--quick", "--check", "view")
     assert at.end() == 0
@@ -176,6 +178,7 @@ def test_an_output_that_fails_at_the_end_costs_no_other(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.json", "out.md"]
 
 
+@pytest.mark.long
 def test_old_results_stay_until_there_are_new_ones(tmp_path):
     """Whether it is refused, cut off or whole; and a link stays one, a file's mode its own."""
     kept, link = tmp_path / "old.json", tmp_path / "link.json"
@@ -196,6 +199,7 @@ def test_old_results_stay_until_there_are_new_ones(tmp_path):
 
 
 @pytest.mark.parametrize("args, row", [(["limits"], "family"), (["shares", "--quick", "--seconds", "1"], "25-75")])
+@pytest.mark.long
 def test_a_run_that_is_ended_has_what_was_measured(tmp_path, args, row):
     """In its files, all the time; and as a table, at the end."""
     paths = {kind: tmp_path / f"out.{kind}" for kind in ("json", "svg", "md")}

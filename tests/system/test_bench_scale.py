@@ -13,10 +13,12 @@ from test_bench_calls import bench, sanitized
 sys.path.insert(0, str(ROOT))
 from bench import part_scale, scale  # noqa: E402: found by the line above
 
-pytestmark = [pytest.mark.alone, pytest.mark.once("a benchmark")]
+pytestmark = pytest.mark.once("a benchmark")
 
 
 @pytest.mark.skipif(ON_GPU or sanitized(), reason="the figures of an instrumented build say nothing")
+@pytest.mark.timed
+@pytest.mark.alone
 def test_every_curve_is_measured(tmp_path):
     done = bench("scale", "--quick", "--json", tmp_path / "out.json", "--svg", tmp_path / "out.svg",
                  "--markdown", tmp_path / "out.md")

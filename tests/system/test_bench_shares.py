@@ -31,12 +31,13 @@ __attribute__((constructor)) static void begin(void)
 }
 """
 
-pytestmark = [pytest.mark.timed, pytest.mark.once("a benchmark")]
+pytestmark = pytest.mark.once("a benchmark")
 
 needs_sim = pytest.mark.skipif(ON_GPU or sanitized(), reason="reads the simulated host's own books")
 
 
 @needs_sim
+@pytest.mark.timed
 def test_shares_are_measured_judged_and_shown(tmp_path):
     done = bench("shares", "--quick", "--seconds", "2", "--scenario", "25-75", "--scenario", "switch",
                  "--json", tmp_path / "out.json", "--svg", tmp_path / "out.svg", "--markdown", tmp_path / "out.md")
@@ -131,6 +132,7 @@ def test_wrong_usage_is_refused(args):
 
 
 @needs_sim
+@pytest.mark.timed
 def test_others_stand_beside(tmp_path):
     """The driver's default keeps no share; a peer is told its percentage and its folder; one that is broken says so."""
     peer = bad_peers.compiled(tmp_path, "noter", NOTER)

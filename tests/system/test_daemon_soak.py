@@ -7,12 +7,14 @@ from test_bench_calls import sanitized
 
 
 @pytest.mark.skipif(ON_GPU, reason="needs a simulated host")
+@pytest.mark.long
 def test_fifty_kills_at_any_moment_under_load():
     soak = soak_daemon.kills(50)
     assert soak.kills >= 50 and soak.early > 0 and sum(c.repeats for c in soak.clients) > 0
 
 
 @pytest.mark.skipif(sanitized(), reason="an instrumented build keeps what is freed for a while")
+@pytest.mark.long
 def test_memory_and_files_do_not_grow_with_pairs(tmp_path):
     """A short history, so that it is full soon; a KiB lost in each pair would be 8 MiB."""
     config = tmp_path / "config.json"

@@ -47,7 +47,8 @@ def nothing_is_left(host, session):
     whole.close()
 
 
-@pytest.mark.parametrize("scenario", STRIDES)
+# A kill at each of many instructions takes a minute where single steps are slow: one scenario belongs to the gate.
+@pytest.mark.parametrize("scenario", [s if s == "linear" else pytest.param(s, marks=pytest.mark.long) for s in STRIDES])
 @pytest.mark.once("the front's steps; random kills are the same to the daemon")
 def test_killed_at_any_instruction_of_the_front(host, scenario):
     session = host.carve_json("session", "request", "--vram", "4")["id"]
@@ -65,7 +66,7 @@ def test_killed_at_any_instruction_of_the_front(host, scenario):
     assert host.stat()["gpus"][0]["memory_peak_bytes"] <= 4 * GIB
 
 
-@pytest.mark.parametrize("pools, share", [([], 2 / 3), (["pools"], 1 / 3)])
+@pytest.mark.parametrize("pools, share", [pytest.param([], 2 / 3, marks=pytest.mark.long), (["pools"], 1 / 3)])
 def test_random_kills_under_load(host, pools, share):
     session = host.carve_json("session", "request", "--vram", "4")["id"]
     kills, seed = int(KILLS * share), random.randrange(1 << 30)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.once("the front beside a stand-in for the daemon: neith
 STRIDES = {"allocate": 97, "map": 701, "fork": 53, "attach": 2003}
 
 
-@pytest.mark.parametrize("scenario", STRIDES)
+@pytest.mark.parametrize("scenario", [s if s == "allocate" else pytest.param(s, marks=pytest.mark.long) for s in STRIDES])
 def test_killed_at_any_instruction(scenario):
     stride = int(os.environ.get("CARVE_TEST_STRIDE", STRIDES[scenario]))
     status, lines, books = in_slice(scenario, program="front_tracer", more=[str(stride)])

@@ -23,6 +23,7 @@ def measure(*args, sim=("--gpus", "h100-80gb", "--driver", "580"), env=None):
                           stderr=subprocess.PIPE, text=True, timeout=240, env=clean_env(env), check=False)
 
 
+@pytest.mark.long
 def test_a_page_of_what_could_be_measured(tmp_path):
     page = tmp_path / "page.md"
     done = measure("--build", BUILD, "--out", page, "--python", sys.executable, *(w for s in (
@@ -41,6 +42,7 @@ def test_a_page_of_what_could_be_measured(tmp_path):
     assert "## System tests\n\nNot measured: ./scripts/test runs them" in text
 
 
+@pytest.mark.long
 def test_trainings_side_by_side(tmp_path):
     """With a module that stands in for torch: the way of the measurement, no figure."""
     page = tmp_path / "page.md"
@@ -51,6 +53,7 @@ def test_trainings_side_by_side(tmp_path):
     assert "| fair, 0.5 and 0.5 | transformer, training |" in text and "| strict, 0.25 and 0.75 |" in text, text
 
 
+@pytest.mark.long
 def test_a_step_that_takes_too_long_is_ended(tmp_path):
     page = tmp_path / "page.md"
     done = measure("--build", BUILD, "--out", page, "--only", "shares", "--only", "limits", "--seconds", "8")
