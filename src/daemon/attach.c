@@ -20,9 +20,9 @@
 #include "daemon/node.h"
 #include "daemon/peer.h"
 #include "daemon/process.h"
+#include "daemon/rights.h"
 #include "daemon/session.h"
 #include "daemon/settle.h"
-#include "daemon/takeover.h"
 #include "proto/attach.h"
 
 #define CONNECTIONS_MAX 16384u
@@ -30,8 +30,6 @@
 #define SILENCE_MAX_NS 30000000000ull
 /* A process that allocates without a pause is not waited for longer than this many samples. */
 #define SETTLE_TRIES 20u
-/* Descriptors that a request can have: limits and ledger (ATTACH_RESUME). */
-#define SENT_MAX 2
 
 struct attach_connection {
 	struct attach_connection *next, *previous;
@@ -40,7 +38,6 @@ struct attach_connection {
 	int fd;
 	struct peer peer;
 	struct process *process; /* NULL: it has no slot */
-	int sent[SENT_MAX];      /* descriptors of the request that is being handled; -1: none */
 	uint64_t heard_ns;
 	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
 	unsigned settle_tries;
@@ -78,6 +75,7 @@ static void connection_close(struct attach_connection *c)
 		c->next->previous = c->previous;
 	*(c->previous ? &c->previous->next : &c->server->connections) = c->next;
 	crowd_leave(&c->server->crowd, c->peer.uid);
+	rights_drain(c->fd);
 	uv_poll_stop(&c->poll);
 	uv_close((uv_handle_t *)&c->poll, on_connection_closed);
 }
@@ -247,19 +245,10 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
 	return reply_status(c, ATTACH_OK, "%s", "");
 }
 
-static void sent_drop(struct attach_connection *c)
-{
-	for (size_t i = 0; i < SENT_MAX; i++)
-		close_fd(&c->sent[i]);
-}
-
 /* A process that attached to the daemon before this one and goes on here: its slot was taken up
  * with the ledger, so only the connection is new. */
 static bool handle_resume(struct attach_connection *c, struct session *s, uint32_t slot)
 {
-	if (!books_exist(&s->books) && c->sent[0] >= 0 && c->sent[1] >= 0)
-		takeover_ledger(s, c->sent[0], c->sent[1]);
-	sent_drop(c);
 	for (struct process *p = s->processes; p && !c->process; p = p->next) {
 		if (p->slot != slot || p->dead || p->connection ||
 		    !process_same(p->id, c->peer.process))
@@ -343,53 +332,20 @@ static bool handle(struct attach_connection *c, const struct attach_request *req
 	return handle_session(c, request);
 }
 
-/* The kernel closes what there is no room for; the rest is the caller's. */
-static void sent_take(struct attach_connection *c, struct msghdr *message)
-{
-	size_t count = 0;
-
-	for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h; h = CMSG_NXTHDR(message, h))
-		for (size_t at = CMSG_LEN(0);
-		     h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS && at < h->cmsg_len;
-		     at += sizeof(int), count++) {
-			int fd;
-
-			memcpy(&fd, (char *)h + at, sizeof(fd));
-			if (count < SENT_MAX)
-				c->sent[count] = fd;
-			else
-				close(fd);
-		}
-}
-
 static void on_request(uv_poll_t *poll, int status, int events)
 {
 	struct attach_connection *c = poll->data;
-	struct attach_request request = {0};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SENT_MAX * sizeof(int))];
 	/* One byte more than there should be, so that longer messages show. */
-	char rest;
-	struct iovec parts[] = {
-		{.iov_base = &request, .iov_len = sizeof(request)},
-		{.iov_base = &rest, .iov_len = sizeof(rest)},
-	};
-	struct msghdr message = {.msg_iov = parts,
-				 .msg_iovlen = ARRAY_SIZE(parts),
-				 .msg_control = control,
-				 .msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(c->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct {
+		struct attach_request request;
+		char rest;
+	} message = {0};
+	ssize_t n = rights_recv(c->fd, &message, offsetof(typeof(message), rest) + 1, MSG_DONTWAIT);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	/* An empty message may have some, too. */
-	if (n >= 0)
-		sent_take(c, &message);
-	if (request.kind != ATTACH_RESUME)
-		sent_drop(c);
 	c->heard_ns = c->server->node->busy_ns = now_monotonic_ns();
-	bool goes_on = n > 0 && handle(c, &request, (size_t)n);
-	sent_drop(c);
-	if (!goes_on)
+	if (n <= 0 || !handle(c, &message.request, (size_t)n))
 		connection_close(c);
 }
 
@@ -497,8 +453,6 @@ static int connection_open(struct attach_server *server, int *fd, const struct p
 	c->server = server;
 	c->fd = steal_fd(fd);
 	c->peer = *peer;
-	for (size_t i = 0; i < SENT_MAX; i++)
-		c->sent[i] = -1;
 	c->heard_ns = now_monotonic_ns();
 	c->poll.data = c;
 	c->next = server->connections;
@@ -518,6 +472,7 @@ static void connection_refuse(int fd, int rc)
 		 rc == -EMFILE ? "this user has too many connections to carved"
 			       : strerrordesc_np(-rc));
 	(void)!send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
+	rights_drain(fd);
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events)
@@ -549,6 +504,7 @@ int attach_server_start(struct node *node, int fd, struct attach_server **ret)
 	server->node = node;
 	server->fd = fd;
 	server->poll.data = server;
+	rights_refuse(fd);
 	crowd_begin(&server->crowd, CONNECTIONS_MAX);
 	int rc = uv_poll_init(&node->loop, &server->poll, fd);
 	if (rc == 0)
@@ -565,7 +521,7 @@ static void on_server_closed(uv_handle_t *handle)
 {
 	struct attach_server *server = handle->data;
 
-	close_fd(&server->fd);
+	rights_close_listener(&server->fd);
 	crowd_free(&server->crowd);
 	free(server);
 }
@@ -643,6 +599,7 @@ static void connection_take_over(struct attach_server *server, struct handover *
 	struct attach_connection *c;
 	struct peer peer;
 
+	rights_refuse(fd); /* a program of before may not have asked for it */
 	/* Who the peer is was asked when it connected: by now its process may have ended, and its
 	 * children hold the connection. */
 	if (fd < 0 || !handover_take_peer(json_object_get(from, "peer"), &peer) ||

@@ -17,6 +17,7 @@
 #include "daemon/http_private.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
+#include "daemon/rights.h"
 
 #define CONNECTIONS_MAX 4096u
 /* To be refused on. */
@@ -338,7 +339,7 @@ static void connection_refuse(int fd)
 			      sizeof(body) - 1, body);
 
 	(void)!send(fd, answer, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT);
-	(void)shutdown(fd, SHUT_RDWR);
+	rights_drain(fd);
 }
 
 static struct http_connection *connection_begin(struct http_server *server,
@@ -374,6 +375,7 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 		*state = connection_begin(server, connection);
 		return;
 	}
+	rights_drain(http_connection_fd(connection));
 	if (!open)
 		return;
 	crowd_leave(&server->crowd, open->uid);
@@ -454,6 +456,7 @@ int http_server_start(struct node *node, int fd, struct http_server **ret)
 	if (!server)
 		return -ENOMEM;
 	server->node = node;
+	rights_refuse(fd);
 	crowd_begin(&server->crowd, CONNECTIONS_MAX);
 	server->mhd = MHD_start_daemon(
 		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
@@ -492,6 +495,9 @@ void http_server_stop(struct http_server *server)
 {
 	if (!server)
 		return;
+	/* Not closed by the library: rights_close_listener(). */
+	int listener = MHD_quiesce_daemon(server->mhd);
+	rights_close_listener(&listener);
 	while (server->deferred)
 		call_abort(server->deferred, "carved is stopping");
 	http_prepare(server); /* sends what was just answered */

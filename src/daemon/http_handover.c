@@ -19,6 +19,7 @@
 #include "daemon/http_private.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
+#include "daemon/rights.h"
 #include "daemon/view.h"
 #include "daemon/waiting.h"
 
@@ -124,6 +125,7 @@ void http_connection_adopt(struct http_server *server, int fd)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
+	rights_refuse(fd); /* a program of before may not have asked for it */
 	/* Closes it where that fails. */
 	if (MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, sizeof(address)) !=
 	    MHD_YES)

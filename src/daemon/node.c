@@ -18,6 +18,7 @@
 #include "daemon/log.h"
 #include "daemon/process.h"
 #include "daemon/quotas.h"
+#include "daemon/rights.h"
 #include "daemon/session.h"
 #include "daemon/settle.h"
 #include "daemon/slicing.h"
@@ -118,6 +119,7 @@ static void second_tick(struct node *node, uint64_t now)
 	supervisor_tell("WATCHDOG=1");
 	attach_tick(node->attach);
 	http_tick(node->http);
+	rights_tick();
 	settle_tick(node);
 	if (!node_idle(node))
 		node->busy_ns = now;

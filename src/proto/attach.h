@@ -65,9 +65,10 @@ enum attach_kind {
 	ATTACH_OBSERVE = 4,
 	/* A child of fork that takes up in a new daemon, or any process after a restart: as
 	 * ATTACH_WORKLOAD (the wake descriptor is a new one), and `slot` names the slot it already
-	 * has in a ledger it has mapped. Descriptors in the request, where the process still has
-	 * them: limits and ledger, as it got them. A daemon that may not look into the process, and
-	 * so has no ledger of this session yet, takes them; others close them. */
+	 * has in a ledger it has mapped. No request has
+	 * descriptors: those that are sent along are refused by the kernel (SO_PASSRIGHTS), or
+	 * dropped.
+	 */
 	ATTACH_RESUME = 5,
 	/* On a workload's connection: I am about to refuse memory for want of room. What processes
 	 * of the session held that have ended, or are ending, comes back first, and so does what

@@ -3,15 +3,14 @@
  *
  * An input is a row of messages on one connection: a byte 0, a length and so many bytes as they
  * are; or another byte, and six that say kind and slot of a request that is right otherwise (an odd
- * byte: of another session). With bit 6 of that byte two more follow, of which descriptors go with
- * it (enum how) and how many pieces are written over a ledger that is right: a byte says where, two
- * the offset there, one the length, then bytes. */
+ * byte: of another session). With bit 6 of that byte up to three descriptors go with it: they are
+ * refused, or dropped. */
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -26,7 +25,6 @@
 #include "proto/attach.h"
 
 #define SESSION "s-fuzz01"
-#define SESSION_LOST "s-lost01"
 #define WITH_DESCRIPTORS 0x40
 #define MESSAGES_MAX 300
 /* Runs of the loop in which what was sent is read and answered. */
@@ -36,10 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct node node;
 static struct session session;
-static struct session lost; /* the daemon has no ledger of it */
 static struct store_gpu gpu;
-static int position, nowhere = -1;
-static struct process_id self;
+static int position;
 static struct sockaddr_un address = {.sun_family = AF_UNIX};
 static socklen_t address_size;
 
@@ -92,16 +88,10 @@ static void begin(void)
 	session.record.gpu_count = 1;
 	session.record.gpu = &gpu;
 	check(books_create(&session.books, SESSION, &of, 1) == 0);
-	lost = (struct session){.node = &node, .books = BOOKS_NONE, .wake_fd = -1};
-	lost.pool_gpu = &nowhere;
-	lost.record = session.record;
-	snprintf(lost.record.id, sizeof(lost.record.id), SESSION_LOST);
 	/* Found by its ID whichever bucket that falls into. */
 	for (size_t i = 0; i < NODE_BUCKETS; i++)
 		node.by_id[i] = &session;
-	session.next_id = &lost;
 	node.attached = &session; /* without leases: no GPU here divides its time */
-	check(process_identify(getpid(), &self) == 0);
 	server_begin();
 }
 
@@ -152,119 +142,22 @@ static void turn(void)
 		uv_run(&node.loop, UV_RUN_NOWAIT);
 }
 
-/* ---- what a process shows of its ledger --------------------------------------------------- */
-
-enum how {
-	HOW_COUNT = 0x03,
-	HOW_SWAPPED = 0x04,
-	HOW_UNSEALED = 0x08,
-	HOW_SHORT_LIMITS = 0x10,
-	HOW_SHORT_LEDGER = 0x20,
-	HOW_TRUE = 0x40, /* slot 1 is this process's */
-	HOW_LOST = 0x80, /* it is of the session that has no ledger here */
-};
-
-struct part {
-	int fd;
-	size_t size;
-	char *at;
-};
-
-static struct part part_make(const char *name, size_t size)
-{
-	struct part part = {.fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING),
-			    .size = size};
-
-	check(part.fd >= 0 && ftruncate(part.fd, (off_t)size) == 0);
-	part.at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, part.fd, 0);
-	check(part.at != MAP_FAILED);
-	return part;
-}
-
-static void part_drop(struct part *part)
-{
-	munmap(part->at, part->size);
-	close(part->fd);
-}
-
-static void right_fill(struct part *limits_part, struct part *ledger_part, unsigned how)
-{
-	struct ledger_limits *limits = (void *)limits_part->at;
-	struct ledger ledger = {.limits = limits, .header = (void *)ledger_part->at};
-
-	limits->magic = LEDGER_LIMITS_MAGIC;
-	limits->version = limits->version_oldest = LEDGER_VERSION;
-	limits->size = (uint32_t)limits_part->size;
-	limits->gpu_count = 1;
-	snprintf(limits->session, sizeof(limits->session), "%s",
-		 how & HOW_LOST ? SESSION_LOST : SESSION);
-	ledger_init(ledger.header, 1, BOOKS_SLOTS);
-	ledger_slot_assign(&ledger, 1, how & HOW_TRUE ? self.pid : 4711,
-			   how & HOW_TRUE ? self.birth : 12345);
-}
-
-/* Writes the pieces; how much of the input they were. */
-static size_t pieces_write(struct part parts[2], const uint8_t *data, size_t size, unsigned count)
-{
-	size_t at = 0;
-
-	for (unsigned i = 0; i < count && size - at > 4; i++) {
-		struct part *part = &parts[data[at] & 1];
-		size_t offset = (size_t)(data[at + 1] | data[at + 2] << 8);
-		size_t length = MIN(data[at + 3], size - at - 4);
-
-		if (offset + length <= part->size)
-			memcpy(part->at + offset, data + at + 4, length);
-		at += 4 + length;
-	}
-	return at;
-}
-
-static void send_with(int fd, struct attach_request *request, const int *fds, unsigned count)
+static void send_with(int fd, struct attach_request *request, unsigned count)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = {0};
+	const int fds[3] = {fd, fd, fd};
 	struct iovec data = {.iov_base = request, .iov_len = sizeof(*request)};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+	struct msghdr message = {.msg_iov = &data,
+				 .msg_iovlen = 1,
+				 .msg_control = control,
+				 .msg_controllen = CMSG_SPACE(count * sizeof(int))};
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 
-	if (count) {
-		message.msg_control = control;
-		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(header), fds, count * sizeof(int));
-	}
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(count * sizeof(int));
+	memcpy(CMSG_DATA(header), fds, count * sizeof(int));
 	(void)sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-static size_t ledger_send(int fd, struct attach_request *request, const uint8_t *data, size_t size)
-{
-	struct part parts[] = {
-		part_make("carve-limits:" SESSION_LOST,
-			  ALIGN_UP(sizeof(struct ledger_limits), 4096)),
-		part_make("carve-ledger:" SESSION_LOST, ledger_size(1, BOOKS_SLOTS))};
-	unsigned how = data[0];
-	int fds[] = {parts[0].fd, parts[1].fd, parts[0].fd};
-
-	snprintf(request->session, sizeof(request->session), "%s",
-		 how & HOW_LOST ? SESSION_LOST : SESSION);
-	right_fill(&parts[0], &parts[1], how);
-	size_t used = 2 + pieces_write(parts, data + 2, size - 2, data[1]);
-
-	if (how & HOW_SWAPPED)
-		fds[0] = parts[1].fd, fds[1] = parts[0].fd;
-	if (how & HOW_SHORT_LIMITS)
-		check(ftruncate(parts[0].fd, 100) == 0);
-	if (how & HOW_SHORT_LEDGER)
-		check(ftruncate(parts[1].fd, sizeof(struct ledger_header)) == 0);
-	for (int i = 0; !(how & HOW_UNSEALED) && i < 2; i++)
-		fcntl(fds[i], F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-	send_with(fd, request, fds, how & HOW_COUNT);
-	part_drop(&parts[0]);
-	part_drop(&parts[1]);
-	return used;
 }
 
 /* Sends the next message of the input; how much of the input it was. */
@@ -281,8 +174,8 @@ static size_t message_send(int fd, const uint8_t *data, size_t size)
 	memcpy(&request.kind, data + 1, sizeof(request.kind));
 	memcpy(&request.slot, data + 3, sizeof(request.slot));
 	snprintf(request.session, sizeof(request.session), data[0] & 1 ? "s-other" : SESSION);
-	if (data[0] & WITH_DESCRIPTORS && size >= 9)
-		return 7 + ledger_send(fd, &request, data + 7, size - 7);
+	if (data[0] & WITH_DESCRIPTORS)
+		send_with(fd, &request, 1 + data[0] / 2 % 3);
 	(void)send(fd, &request, sizeof(request), MSG_NOSIGNAL | MSG_DONTWAIT);
 	return 7;
 }
@@ -294,23 +187,9 @@ static uint32_t descriptors(void)
 
 	for (const struct holder *h = session.holders; h; h = h->next)
 		count--;
-	for (const struct holder *h = lost.holders; h; h = h->next)
-		count--;
-
 	for (int fd = 0; fd < 256; fd++)
 		count += fcntl(fd, F_GETFD) >= 0;
 	return count;
-}
-
-/* What it was shown is dropped, for the next input. */
-static void lost_again(void)
-{
-	while (lost.processes)
-		process_free(lost.processes);
-	if (node.attached == &lost)
-		node.attached = lost.next_attached;
-	books_clear(&lost.books);
-	lost.lost = false;
 }
 
 /* Slots in use are those of the daemon's processes, one each; then all are given back. */
@@ -349,7 +228,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	turn();
 	check(attach_connections(node.attach) == 0);
 	slots_check();
-	lost_again();
 	turn();
 	check(descriptors() == before);
 	return 0;

@@ -92,7 +92,35 @@ def test_random_messages(daemon):
     assert set(daemon.show(session)["pids"]) <= {os.getpid()}
 
 
-def test_descriptors_that_a_client_sends_are_dropped(daemon):
+@pytest.fixture
+def old_kernel_daemon(make_daemon, monkeypatch):
+    """A daemon that sees a kernel of before Linux 6.16, which cannot refuse descriptors."""
+    env = Daemon.env
+    monkeypatch.setattr(Daemon, "env", lambda self: {
+        **env(self), "LD_PRELOAD": str(BUILD / "tests/programs/libold_kernel.so")})
+    return make_daemon()
+
+
+def refuses_descriptors():
+    """Whether this machine's kernel can (SO_PASSRIGHTS)."""
+    try:
+        socket.socket(socket.AF_UNIX).setsockopt(socket.SOL_SOCKET, 83, 0)
+        return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not refuses_descriptors(), reason="needs Linux 6.16")
+@pytest.mark.parametrize("name, kind", [("carved.sock", socket.SOCK_STREAM), ("attach.sock", socket.SOCK_SEQPACKET)])
+def test_descriptors_that_a_client_sends_are_refused(daemon, name, kind):
+    with socket.socket(socket.AF_UNIX, kind) as s:
+        s.connect(str(daemon.runtime / name))
+        with pytest.raises(PermissionError):
+            socket.send_fds(s, [b"x"], [0])
+
+
+def test_descriptors_that_a_client_sends_are_dropped(old_kernel_daemon):
+    daemon = old_kernel_daemon
     session = daemon.grant(vram="4")["id"]
     count = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
     a = Attached(daemon)
@@ -497,8 +525,9 @@ def test_a_database_that_cannot_be_written(make_daemon, make_child, tmp_path):
         subprocess.run(["umount", "-l", place], check=True)
 
 
-def test_descriptors_that_are_no_ledger_are_left_alone(daemon, tmp_path):
-    """Whatever a client shows is not opened, nor its mode changed, but for memfds of the daemon's own making."""
+def test_descriptors_that_are_no_ledger_are_left_alone(old_kernel_daemon, tmp_path):
+    """Whatever a client shows is not opened, nor its mode changed."""
+    daemon = old_kernel_daemon
     session = daemon.grant(vram="4")["id"]
     file = tmp_path / "file"
     file.write_bytes(b"x" * 65536)
@@ -559,8 +588,10 @@ sys.stdin.read()
     other.communicate()
 
 
-def test_descriptors_in_empty_messages_are_closed(daemon):
+def test_descriptors_in_empty_messages_are_closed(old_kernel_daemon):
     """As in any other that is not understood: nobody can fill the daemon's table with them."""
+    daemon = old_kernel_daemon
+
     def held():
         return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
 

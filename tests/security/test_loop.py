@@ -1,0 +1,124 @@
+"""Attacks on the daemon's loop: nothing that one user sends, holds or names makes another user's command wait."""
+
+import pytest
+
+from .latency import times
+from .lab import MALLORY, PROGRAMS
+
+# As in the issue: while another does it, no command takes longer by more than this.
+MORE_MS = 50
+
+# A TCP connection whose other end reads nothing, so that its close lingers for as long as it was told to.
+LINGER = """
+import array, select, socket, struct, time
+def lingering(seconds=20):
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    server.bind(('127.0.0.1', 0))
+    server.listen(1)
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    s.connect(server.getsockname())
+    s.setblocking(False)
+    while select.select([], [s], [], 0.1)[1]:  # until its window is shut
+        s.send(bytes(65536))
+    s.setblocking(True)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, seconds))
+    KEPT.append(server)
+    return s
+KEPT = []
+def send_with(to, data, descriptors):
+    try:
+        to.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [d.fileno() for d in descriptors]))])
+    except PermissionError:  # the kernel's answer where the daemon takes none: these are the last ones
+        for d in descriptors:
+            d.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 0, 0))
+    for d in descriptors:
+        d.close()
+def http():
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(LAB['http'])
+    return s
+def attach():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.connect(LAB['attach'])
+    return s
+def message(kind, session=b'', slot=0):
+    return struct.pack('<IHH40sI12x', 0x48435441, 1, kind, session, slot)
+"""
+
+ON_ATTACH = LINGER + """
+for kind in (1, 2, 4, 5, 99):
+    s = lingering()
+    to = attach()
+    send_with(to, message(kind, b's-nobody'), [s])
+"""
+ON_HTTP = LINGER + """
+for text in (b'GET /v1/gpus HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n', b'x'):
+    s = lingering()
+    to = http()
+    send_with(to, text, [s])
+"""
+MANY_ON_BOTH = LINGER + """
+to = [http(), attach()]
+for i in range(16):
+    some = [lingering() for _ in range(4)]
+    send_with(to[i % 2], b'x' if i % 2 == 0 else message(4, b's-nobody'), some)
+    if i % 2:
+        to[1] = attach()
+"""
+HALF_READ_BODY = LINGER + """
+to = http()
+to.sendall(b'POST /v1/sessions HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 60000\\r\\n\\r\\n{')
+time.sleep(0.2)
+for i in range(8):
+    s = lingering()
+    send_with(to, b'"' * 100, [s])
+"""
+NEVER_READ = LINGER + """
+for to in (http(), attach()):
+    # Ends before the daemon has looked at it: what it closes then, nobody has received.
+    for i in range(4):
+        s = lingering()
+        send_with(to, b'x' if to.type == socket.SOCK_STREAM else b'', [s])
+    to.close()
+"""
+SENT_AND_SAID = """
+import socket, time
+print('sent', flush=True)
+sys.stdin.read()
+"""
+
+LINGERING = {"attach": ON_ATTACH, "http": ON_HTTP, "many": MANY_ON_BOTH, "half-read": HALF_READ_BODY,
+             "unread": NEVER_READ}
+
+
+@pytest.fixture
+def old_kernel_lab(make_lab, monkeypatch):
+    """A lab whose daemon sees a kernel that cannot refuse descriptors."""
+    monkeypatch.setenv("LD_PRELOAD", str(PROGRAMS / "libold_kernel.so"))
+    made = make_lab()
+    monkeypatch.delenv("LD_PRELOAD")
+    return made
+
+
+def attack_beside(lab, source, *arguments, uid=MALLORY, count=300, **kw):
+    """The times of Alice's commands while an attack goes on, which says "sent" when it is under way."""
+    attacker = lab.python(uid, source + SENT_AND_SAID, *arguments, method=lab.popen, **kw)
+    assert attacker.stdout.readline() == "sent\n", attacker.communicate()
+    under = times(lab, count=count)
+    assert attacker.poll() is None, attacker.communicate()
+    attacker.kill()
+    return under
+
+
+@pytest.mark.parametrize("kind", LINGERING)
+@pytest.mark.attack("6", "a descriptor whose close lingers")
+def test_a_lingering_descriptor_delays_nobody(lab, kind):
+    assert attack_beside(lab, LINGERING[kind]).values[-1] < 5000
+
+
+@pytest.mark.parametrize("kind", LINGERING)
+@pytest.mark.attack("6", "a descriptor whose close lingers, on a kernel that cannot refuse it")
+def test_a_lingering_descriptor_delays_nobody_on_an_older_kernel(old_kernel_lab, kind):
+    assert attack_beside(old_kernel_lab, LINGERING[kind]).values[-1] < 5000
