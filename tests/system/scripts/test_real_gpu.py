@@ -51,5 +51,5 @@ second.close()
 
 def test_nothing_of_a_test_stays_on_the_gpu(make_host):
     host = make_host("h100-80gb")
-    done = host.run([sys.executable, "-c", LEFT, pathlib.Path(__file__).parent], env={"CARVE_BUILD": str(BUILD)})
+    done = host.run([sys.executable, "-c", LEFT, pathlib.Path(__file__).parents[1]], env={"CARVE_BUILD": str(BUILD)})
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import clean_env
 from daemon_client import *
-from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
+from test_daemon_sessions import daemon, make_daemon  # noqa: F401: fixtures
 
 
 def test_version_and_gpus(daemon):
@@ -220,7 +220,7 @@ def test_a_user_cannot_take_all_connections(make_daemon, name, kind, words):
                   "class D: runtime = __import__('pathlib').Path(%r)\n"
                   "c = UnixConnection(D.runtime / 'carved.sock'); c.request('GET', '/v1/gpus')\n"
                   "print(c.getresponse().status, Attached(D).ask(WORKLOAD, 's-nobody')[0] == NO_SESSION)")
-        done = subprocess.run(["/usr/bin/python3", "-c", script % (str(pathlib.Path(__file__).parent), str(daemon.runtime))],
+        done = subprocess.run(["/usr/bin/python3", "-c", script % (str(pathlib.Path(__file__).parents[1]), str(daemon.runtime))],
                               user=65533, group=65533, text=True, stdout=subprocess.PIPE, timeout=60,
                               env=clean_env({"PYTHONDONTWRITEBYTECODE": "1"}))
         assert done.stdout == "200 True\n"

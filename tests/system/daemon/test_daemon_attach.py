@@ -15,7 +15,7 @@ import pytest
 from child import F_GET_SEALS, HERE, attached, make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
-from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
+from test_daemon_sessions import daemon, make_daemon  # noqa: F401: fixtures
 
 
 def test_a_workload_gets_a_sealed_ledger_and_a_slot(daemon):
@@ -357,7 +357,7 @@ def test_memory_of_an_ended_session_goes_back_when_the_driver_has_it(daemon, mak
 
 
 def test_one_off_ends_when_the_last_attached_process_does(daemon, make_child):
-    from test_daemon import ask_in_child
+    from test_daemon_sessions import ask_in_child
     owner, session = ask_in_child(daemon, {"vram": "1", "ephemeral": True}, "")
     child = make_child(daemon, session["id"])
     owner.kill()

@@ -136,7 +136,7 @@ def test_other_users_see_the_size_only(make_daemon):
               "for method, path in json.loads(sys.argv[1]):\n"
               "    c = UnixConnection(%r); c.request(method, path)\n"
               "    r = c.getresponse(); print(json.dumps([r.status, json.loads(r.read())]))\n")
-    script %= (str(pathlib.Path(__file__).parent), str(daemon.runtime / "carved.sock"))
+    script %= (str(pathlib.Path(__file__).parents[1]), str(daemon.runtime / "carved.sock"))
     path = f"/v1/sessions/{mine['id']}"
     calls = [["GET", "/v1/sessions"], ["GET", path], ["DELETE", path + "?force=1"], ["PATCH", path],
              ["PUT", "/v1/quotas/user/nobody"], ["DELETE", "/v1/quotas/user/nobody"]]
@@ -439,7 +439,7 @@ def ask_in_child(daemon, body, then):
               "c = UnixConnection(D.runtime / 'carved.sock')\n"
               "c.request('POST', '/v1/sessions', %r); s = json.loads(c.getresponse().read())\n"
               "%s\nprint(json.dumps(s), flush=True)\ntime.sleep(1000)\n")
-    script %= (str(pathlib.Path(__file__).parent), str(daemon.runtime), json.dumps(body), then)
+    script %= (str(pathlib.Path(__file__).parents[1]), str(daemon.runtime), json.dumps(body), then)
     child = subprocess.Popen(["/usr/bin/python3", "-c", script], stdout=subprocess.PIPE, text=True,
                              env=clean_env())
     return child, json.loads(child.stdout.readline())

@@ -14,7 +14,7 @@ import pytest
 
 from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
-from test_daemon import Asker, ask_in_child, daemon, make_daemon, waiting  # noqa: F401: fixtures
+from test_daemon_sessions import Asker, ask_in_child, daemon, make_daemon, waiting  # noqa: F401: fixtures
 
 
 def test_sessions_survive_a_kill(daemon):

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import BUILD, clean_env, run, wait_until
 from daemon_client import *
-from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
+from test_daemon_sessions import daemon, make_daemon  # noqa: F401: fixtures
 from test_daemon_life import disk_of, fill
 
 CARVE = BUILD / "carve"

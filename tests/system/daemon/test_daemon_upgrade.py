@@ -17,7 +17,7 @@ from child import make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
 from sharing import CLIENT, KERNELS, Workload, busy, shares, slice_time, wait_busy
-from test_daemon import Asker, ask_in_child, daemon, make_daemon, waiting  # noqa: F401: fixtures
+from test_daemon_sessions import Asker, ask_in_child, daemon, make_daemon, waiting  # noqa: F401: fixtures
 
 
 def takeover(daemon, program=BUILD / "carved", **kw):
@@ -368,7 +368,7 @@ def test_another_user_upgrades_nothing(make_daemon):
     script = ("import sys; sys.path.insert(0, %r)\nfrom daemon_client import UnixConnection\n"
               "c = UnixConnection(%r); c.request('POST', '/v1/upgrade', '{\"program\": \"/bin/sh\"}')\n"
               "print(c.getresponse().status)")
-    script %= (str(pathlib.Path(__file__).parent), str(daemon.runtime / "carved.sock"))
+    script %= (str(pathlib.Path(__file__).parents[1]), str(daemon.runtime / "carved.sock"))
     done = subprocess.run(["/usr/bin/python3", "-c", script], user=65534, group=65534, text=True,
                           stdout=subprocess.PIPE, env=clean_env({"PYTHONDONTWRITEBYTECODE": "1"}), timeout=60)
     assert done.stdout == "403\n"

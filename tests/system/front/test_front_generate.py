@@ -7,7 +7,7 @@ import pytest
 
 pytestmark = pytest.mark.once("a script of the build")
 
-FRONT = pathlib.Path(__file__).resolve().parents[2] / "src" / "front"
+FRONT = pathlib.Path(__file__).resolve().parents[3] / "src" / "front"
 CLASSES = (FRONT / "cuda/symbol-classes.tsv").read_text()
 DECISIONS = (FRONT / "cuda/decisions.tsv").read_text()
 HOOKS = (FRONT / "cuda/hooks.h").read_text()

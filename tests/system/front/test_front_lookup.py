@@ -7,7 +7,7 @@ import sys
 
 from in_slice import context_bytes
 
-FRONT = pathlib.Path(__file__).resolve().parents[2] / "src" / "front"
+FRONT = pathlib.Path(__file__).resolve().parents[3] / "src" / "front"
 HOOKS = re.findall(r"\t[XGL]\((\w+)\)", (FRONT / "cuda/hooks.h").read_text())
 FUNCTIONS = [line.split("\t")[0] for line in (FRONT / "cuda/symbol-classes.tsv").read_text().splitlines()
              if re.match(r"cu[A-Z]", line)]
