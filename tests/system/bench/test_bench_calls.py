@@ -9,6 +9,8 @@ import pytest
 
 import bad_peers
 import results_schema
+from benchmark import bench
+from build_options import build_option, sanitized
 from conftest import BUILD, ON_GPU, ROOT, clean_env
 
 sys.path.insert(0, str(ROOT))
@@ -18,25 +20,11 @@ from bench import calls, guard, plot, report, stats, syscalls  # noqa: E402: fou
 pytestmark = [pytest.mark.xdist_group("bench calls"), pytest.mark.once("a benchmark")]
 
 
-def build_option(name):
-    options = json.loads((BUILD / "meson-info" / "intro-buildoptions.json").read_text())
-    return next(o["value"] for o in options if o["name"] == name)
-
-
-def sanitized():
-    return build_option("b_sanitize") != "none"
-
-
 needs_plain_build = pytest.mark.skipif(
     ON_GPU or sanitized(), reason="the figures of an instrumented build say nothing; the null driver needs no GPU")
 needs_optimized_build = pytest.mark.skipif(
     ON_GPU or sanitized() or build_option("optimization") in ("plain", "0", "g"),
     reason="the bounds are those of an optimized build")
-
-
-def bench(*args, timeout=600):
-    return subprocess.run([ROOT / "scripts" / "bench", "--build", BUILD, *args], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, env=clean_env())
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ import pytest
 
 import results_schema
 from conftest import BUILD, ON_GPU, ROOT, clean_env
-from test_bench_calls import bench, sanitized
+from benchmark import bench
+from build_options import sanitized
 
 sys.path.insert(0, str(ROOT))
 from bench import real, sharers, workload  # noqa: E402: found by the line above

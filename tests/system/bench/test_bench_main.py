@@ -18,7 +18,7 @@ import pytest
 import bad_peers
 import results_schema
 from conftest import BUILD, ON_GPU, ROOT, clean_env, wait_until
-from test_bench_calls import bench, sanitized
+from benchmark import bench
 
 sys.path.insert(0, str(ROOT))
 from bench import host, main, part_limits, part_scale  # noqa: E402: found by the line above

@@ -8,7 +8,8 @@ import pytest
 
 import results_schema
 from conftest import ON_GPU, ROOT
-from test_bench_calls import bench, sanitized
+from benchmark import bench
+from build_options import sanitized
 
 sys.path.insert(0, str(ROOT))
 from bench import part_scale, scale  # noqa: E402: found by the line above

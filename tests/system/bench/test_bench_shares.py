@@ -10,7 +10,8 @@ import pytest
 import bad_peers
 import results_schema
 from conftest import ON_GPU, ROOT
-from test_bench_calls import bench, sanitized
+from benchmark import bench
+from build_options import sanitized
 
 sys.path.insert(0, str(ROOT))
 from bench import latency, part_shares, plot, scenarios, sharers, shares, workload  # noqa: E402: found by the line above

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from conftest import BUILD, ON_GPU, ROOT, clean_env
-from test_bench_calls import sanitized
+from build_options import sanitized
 
 sys.path.insert(0, str(ROOT))
 from bench import measure_libraries  # noqa: E402: found by the line above

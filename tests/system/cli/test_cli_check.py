@@ -12,8 +12,8 @@ import pytest
 
 from conftest import BUILD, clean_env, run, wait_until
 from daemon_client import *
-from test_daemon_sessions import daemon, make_daemon  # noqa: F401: fixtures
-from test_daemon_life import disk_of, fill
+from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
+from disk import disk_of, fill
 
 CARVE = BUILD / "carve"
 HEALTHY = {"etc": {}, "proc": {"1": {"comm": "systemd\n"}}, "sys": {"fs": {"cgroup": {"cgroup.controllers": "cpu\n"}}}}

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import BUILD, needs_admin, run, wait_until
 from daemon_client import GIB
-from test_daemon_sessions import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
+from own_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
 
 CARVE = BUILD / "carve"
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]

@@ -15,7 +15,7 @@ import pytest
 from child import F_GET_SEALS, HERE, attached, make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
-from test_daemon_sessions import daemon, make_daemon  # noqa: F401: fixtures
+from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
 
 
 def test_a_workload_gets_a_sealed_ledger_and_a_slot(daemon):

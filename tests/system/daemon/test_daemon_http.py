@@ -10,7 +10,7 @@ import pytest
 
 from conftest import clean_env
 from daemon_client import *
-from test_daemon_sessions import daemon, make_daemon  # noqa: F401: fixtures
+from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
 
 
 def test_version_and_gpus(daemon):

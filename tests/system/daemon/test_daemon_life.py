@@ -14,7 +14,8 @@ import pytest
 
 from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
-from test_daemon_sessions import Asker, ask_in_child, daemon, make_daemon, waiting  # noqa: F401: fixtures
+from disk import fill, small_disk, tiny_disk  # noqa: F401: fixtures
+from own_daemon import Asker, ask_in_child, daemon, make_daemon, waiting  # noqa: F401: fixtures
 
 
 def test_sessions_survive_a_kill(daemon):
@@ -226,25 +227,6 @@ def test_directory_of_somebody_else(tmp_path, daemon):
 
 # ---- a database that cannot be written ----
 
-@contextlib.contextmanager
-def disk_of(size, place):
-    """A file system of that size (tmpfs's word for it)."""
-    place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", place],
-                      stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("cannot mount a file system here")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    with disk_of("3m", tmp_path / "disk") as place:
-        yield place
-
-
 @pytest.mark.alone
 def test_a_full_disk_makes_no_half_grants(small_disk):
     daemon = Daemon(dir=small_disk)
@@ -270,18 +252,6 @@ def test_a_full_disk_makes_no_half_grants(small_disk):
         daemon.grant(vram="1")
     finally:
         daemon.kill()
-
-
-@pytest.fixture
-def tiny_disk(tmp_path):
-    with disk_of("400k", tmp_path / "disk") as place:
-        yield place
-
-
-def fill(filler):
-    with open(filler, "ab", buffering=0) as f, contextlib.suppress(OSError):
-        while f.write(b"x" * 4096):
-            pass
 
 
 def grants_until_full(daemon, filler):

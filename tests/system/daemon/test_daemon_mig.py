@@ -9,7 +9,7 @@ import pytest
 
 from conftest import BUILD, PATIENCE, wait_until
 from daemon_client import *
-from test_daemon_sessions import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
+from own_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
 
 OFF, ON, TO_BE_ON, TO_BE_OFF = (False, False, False), (True, True, False), (False, True, False), (True, False, False)
 HIDDEN = (True, True, True)

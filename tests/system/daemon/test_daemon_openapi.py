@@ -6,7 +6,7 @@ import pytest
 
 from conftest import ROOT, wait_until
 from daemon_client import *
-from test_daemon_sessions import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
+from own_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
 
 API = json.loads((ROOT / "docs" / "openapi.json").read_text())
 METHODS = ("get", "put", "post", "patch", "delete")

@@ -11,26 +11,9 @@ import time
 
 import pytest
 
-from conftest import BUILD, administrator, clean_env, needs_admin, wait_until
+from conftest import BUILD, clean_env, needs_admin, wait_until
 from daemon_client import *
-
-
-@pytest.fixture
-def make_daemon():
-    daemons = []
-
-    def make(*args, **kw):
-        daemons.append(Daemon(*args, **kw))
-        return daemons[-1]
-
-    yield make
-    for d in daemons:
-        d.close()
-
-
-@pytest.fixture
-def daemon(make_daemon):
-    return make_daemon()
+from own_daemon import Asker, ask_in_child, daemon, make_daemon, set_quota, waiting  # noqa: F401: fixtures
 
 
 SLEEPER = ["sleep", "1000"]
@@ -182,21 +165,6 @@ def test_driver_that_fails_gets_nothing_promised(daemon):
 
 
 # ---- waiting ----
-
-class Asker(threading.Thread):
-    def __init__(self, daemon, **body):
-        super().__init__()
-        self.daemon_, self.body, self.answer, self.at = daemon, body, None, None
-        self.start()
-
-    def run(self):
-        self.answer = self.daemon_.request(**self.body)
-        self.at = time.monotonic()
-
-
-def waiting(daemon):
-    return [s for s in daemon.call("GET", "/v1/sessions").json if s["state"] == "waiting"]
-
 
 def test_waiting_is_first_come(daemon):
     full = daemon.grant(vram="80")
@@ -431,20 +399,6 @@ def test_session_timeout(daemon):
     assert daemon.show(session["id"])["reason"] == "its time was up"
 
 
-def ask_in_child(daemon, body, then):
-    """A process that asks for a slice itself, prints the answer, and goes on with `then`."""
-    script = ("import sys, json, time, os; sys.path.insert(0, %r)\n"
-              "from daemon_client import *\n"
-              "class D: runtime = __import__('pathlib').Path(%r)\n"
-              "c = UnixConnection(D.runtime / 'carved.sock')\n"
-              "c.request('POST', '/v1/sessions', %r); s = json.loads(c.getresponse().read())\n"
-              "%s\nprint(json.dumps(s), flush=True)\ntime.sleep(1000)\n")
-    script %= (str(pathlib.Path(__file__).parents[1]), str(daemon.runtime), json.dumps(body), then)
-    child = subprocess.Popen(["/usr/bin/python3", "-c", script], stdout=subprocess.PIPE, text=True,
-                             env=clean_env())
-    return child, json.loads(child.stdout.readline())
-
-
 def test_one_off_ends_with_its_owner(daemon):
     child, session = ask_in_child(daemon, {"vram": "1", "ephemeral": True}, "")
     assert daemon.show(session["id"])["state"] == "active"
@@ -558,14 +512,6 @@ def test_what_share_of_time_a_session_asks_for(daemon):
 
 
 # ---- quotas ----
-
-def set_quota(daemon, name="root", kind="user", **limits):
-    if not administrator():
-        pytest.skip("needs root or a member of group carve")
-    answer = daemon.call("PUT", f"/v1/quotas/{kind}/{name}", limits)
-    assert answer.status == 200, answer.json
-    return answer.json
-
 
 def test_quota_of_memory_sessions_and_gpus(make_daemon):
     me = str(os.geteuid())

@@ -7,7 +7,7 @@ import pytest
 from child import attached, make_child, observe  # noqa: F401: fixtures
 from conftest import wait_until
 from daemon_client import *
-from test_daemon_sessions import daemon, make_daemon  # noqa: F401: fixtures
+from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
 
 
 def test_settling_posts_what_the_driver_says(daemon, make_child):

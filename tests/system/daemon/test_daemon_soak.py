@@ -3,7 +3,7 @@ import pytest
 
 from conftest import ON_GPU
 import soak_daemon
-from test_bench_calls import sanitized
+from build_options import sanitized
 
 
 @pytest.mark.skipif(ON_GPU, reason="needs a simulated host")

@@ -13,9 +13,9 @@ import pytest
 from child import make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, administrator, clean_env, run, wait_until
 from daemon_client import *
-from test_daemon_sessions import daemon, make_daemon, set_quota  # noqa: F401: fixtures
-from test_daemon_life import fill, tiny_disk  # noqa: F401: fixtures
-from test_daemon_upgrade import takeover, upgrade
+from own_daemon import daemon, make_daemon, set_quota  # noqa: F401: fixtures
+from disk import fill, tiny_disk  # noqa: F401: fixtures
+from takeover import takeover, upgrade
 
 
 @pytest.fixture

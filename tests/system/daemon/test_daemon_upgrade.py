@@ -16,22 +16,9 @@ import pytest
 from child import make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
+from own_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
 from sharing import CLIENT, KERNELS, Workload, busy, shares, slice_time, wait_busy
-from test_daemon_sessions import Asker, ask_in_child, daemon, make_daemon, waiting  # noqa: F401: fixtures
-
-
-def takeover(daemon, program=BUILD / "carved", **kw):
-    return subprocess.run([program, "--runtime-dir", daemon.runtime, "--takeover"], env=daemon.env(),
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, **kw)
-
-
-def upgrade(daemon):
-    before = daemon.call("GET", "/v1/version").json
-    done = takeover(daemon)
-    assert done.returncode == 0, done.stderr + daemon.log()
-    after = daemon.call("GET", "/v1/version").json
-    assert done.stdout == f"carved {after['version']} runs now, as process {after['pid']}\n"
-    assert after["pid"] == before["pid"] == daemon.process.pid and after["started"] > before["started"]
+from takeover import upgrade
 
 
 def test_everything_goes_on(daemon, make_child):

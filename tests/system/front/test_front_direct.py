@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from conftest import BUILD
-from test_front_lookup import FUNCTIONS, HOOKS
+from functions import FUNCTIONS, HOOKS
 
 COMMON = r"""
 import ctypes as c, json, os, sys, threading

@@ -5,11 +5,10 @@ import shutil
 import pytest
 
 from conftest import BUILD, clean_env, run
+from front_host import FRONTS, NULL_DRIVER
 
 pytestmark = pytest.mark.once("the front beside a stand-in for the daemon: neither is instrumented")
 
-FRONTS = [BUILD / "src/front/libcuda.so.1", BUILD / "src/front/libnvidia-ml.so.1"]
-NULL_DRIVER = BUILD / "bench/null_driver/libcuda.so.1"
 PROGRAM = BUILD / "tests/programs/front_loading"
 
 

@@ -1,16 +1,11 @@
 """Every hooked function, by every way a program can come to it: what it gets is the front's, and what that takes is
 charged."""
 import json
-import pathlib
-import re
 import sys
 
+from functions import FUNCTIONS, HOOKS
 from in_slice import context_bytes
 
-FRONT = pathlib.Path(__file__).resolve().parents[3] / "src" / "front"
-HOOKS = re.findall(r"\t[XGL]\((\w+)\)", (FRONT / "cuda/hooks.h").read_text())
-FUNCTIONS = [line.split("\t")[0] for line in (FRONT / "cuda/symbol-classes.tsv").read_text().splitlines()
-             if re.match(r"cu[A-Z]", line)]
 GRANTED = {"cuMemAlloc_v2", "cuMemAllocManaged", "cuMemAllocPitch_v2", "cuMemAllocAsync", "cuMemAllocAsync_ptsz",
            "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz", "cuMemCreate", "cuArrayCreate_v2",
            "cuArray3DCreate_v2", "cuMipmappedArrayCreate", "cuCtxCreate_v2", "cuCtxCreate_v3"}

@@ -1,26 +1,16 @@
 """Linear memory and contexts in a slice, over the null driver and a stand-in for the daemon (front_host)."""
 import contextlib
-import json
 import socket
 
 import pytest
 
 from conftest import BUILD, clean_env, run
-from test_front_loading import FRONTS, NULL_DRIVER
+from front_host import FRONTS, NULL_DRIVER, in_slice
 
 pytestmark = pytest.mark.once("the front beside a stand-in for the daemon: neither is instrumented")
 
 MIB = 1 << 20
 GIB = 1 << 30
-
-
-def in_slice(check, *options, program="front_memory", more=()):
-    """(exit status, the program's own stderr, what the ledger said)"""
-    done = run([BUILD / "tests/programs/front_host", *options, "--preload", ":".join(map(str, FRONTS)), "--",
-                BUILD / "tests/programs" / program, check, *more],
-               env=clean_env({"CARVE_DRIVER_CUDA": str(NULL_DRIVER)}))
-    *lines, books = done.stderr.splitlines()
-    return done.returncode, lines, json.loads(books)
 
 
 @pytest.mark.parametrize("check", ["view", "small", "small-misfit", "family", "rollback", "threads", "fork", "killed"])

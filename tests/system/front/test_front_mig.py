@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from conftest import BUILD
-from test_front_loading import FRONTS
+from front_host import FRONTS
 
 GIB = 1 << 30
 MIB = 1 << 20

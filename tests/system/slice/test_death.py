@@ -11,7 +11,7 @@ import time
 import pytest
 
 from conftest import BUILD, run, wait_until
-from test_limits import OK, OUT_OF_MEMORY, Driven, driven, on_gpu, peak, session  # noqa: F401: fixtures
+from driven import OK, OUT_OF_MEMORY, Driven, driven, on_gpu, peak, session  # noqa: F401: fixtures
 
 MIB = 1 << 20
 GIB = 1 << 30

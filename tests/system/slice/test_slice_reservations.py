@@ -9,7 +9,7 @@ import pytest
 
 from conftest import BUILD, wait_until
 from in_slice import BEGIN, GIB, MIB, gpu, nothing_is_left
-from test_front_loading import FRONTS
+from front_host import FRONTS
 
 # What is charged too much is what the driver's books do not have: a few MiB that a real one keeps are none of it.
 pytestmark = pytest.mark.needs_sim("goes by the driver's own books to the block")

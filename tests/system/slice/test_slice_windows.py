@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from in_slice import BEGIN, MIB, context_bytes, gpu, nothing_is_left
-from test_limits import check_by_trace
+from driven import check_by_trace
 
 # More rounds find narrower windows.
 ROUNDS = int(os.environ.get("CARVE_TEST_ROUNDS", 12))

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from conftest import BUILD, clean_env, run
-from test_front_loading import FRONTS, NULL_DRIVER
+from front_host import FRONTS, NULL_DRIVER
 
 MS = 1_000_000
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from conftest import BUILD, ON_GPU, PATIENCE, wait_until
+from conftest import BUILD, ON_GPU, PATIENCE
 from sharing import LEASE, Workload, shares, slice_time, wait_busy
-from test_bench_calls import sanitized
+from build_options import sanitized
 
 pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
               pytest.mark.timed]
@@ -259,17 +259,6 @@ def test_a_daemon_that_upgrades_goes_on_sharing(host, run):
     time.sleep(0.5)
     had = shares(host, [a, b])
     assert close_to(had[0] / sum(had), 0.2), had
-
-
-def test_a_session_ends_while_it_waits_for_its_turn(host, run):
-    slice_time(host, "fair", "--lease", "5s", "--granularity", "50%")
-    a, b = run(fraction(0.5), wait=False), run(fraction(0.5), wait=False)
-    ids = wait_until(lambda: [s["id"] for s in host.carve_json("session", "list") if s["pids"]][1:] and
-                     [s["id"] for s in host.carve_json("session", "list")])
-    for id in ids:
-        assert host.carve("session", "release", id, "--force").returncode == 0
-    for w in (a, b):
-        w.process.wait(60)
 
 
 # ---- who has not begun ----

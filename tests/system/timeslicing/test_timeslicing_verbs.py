@@ -11,7 +11,7 @@ import pytest
 from conftest import BUILD, ON_GPU, wait_until
 from daemon_client import Daemon, wait_gone
 from sharing import LEASE, Workload, slice_time
-from test_daemon_sessions import daemon, make_daemon  # noqa: F401: fixtures
+from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="changes how a simulated GPU is shared")
 

@@ -1,0 +1,18 @@
+"""A running daemon becomes another program."""
+import subprocess
+
+from conftest import BUILD
+
+
+def takeover(daemon, program=BUILD / "carved", **kw):
+    return subprocess.run([program, "--runtime-dir", daemon.runtime, "--takeover"], env=daemon.env(),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, **kw)
+
+
+def upgrade(daemon):
+    before = daemon.call("GET", "/v1/version").json
+    done = takeover(daemon)
+    assert done.returncode == 0, done.stderr + daemon.log()
+    after = daemon.call("GET", "/v1/version").json
+    assert done.stdout == f"carved {after['version']} runs now, as process {after['pid']}\n"
+    assert after["pid"] == before["pid"] == daemon.process.pid and after["started"] > before["started"]
