@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, PATIENCE, wait_until
 
 CLIENT = BUILD / "tests/programs/share_client"
 # Plans of 1 s, so that a measurement has some; leases long against what a busy machine takes to wake somebody.
@@ -98,7 +98,7 @@ def slice_time(host, mode, *options):
     host.carve_json("timeslicing", "--mode", mode, *(options or LEASE))
 
 
-def wait_busy(host, workload, timeout=20):
+def wait_busy(host, workload, timeout=PATIENCE):
     """Until it gets GPU time again."""
     at = busy(host, workload)
     wait_until(lambda: busy(host, workload) > at + 5_000_000, timeout)

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from conftest import BUILD, ON_GPU, wait_until
+from conftest import BUILD, ON_GPU, PATIENCE, wait_until
 from sharing import Workload, slice_time, wait_busy
 
 pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
-              pytest.mark.timed, pytest.mark.once("nothing but shares and times")]
+              pytest.mark.once("nothing but turns, shares and times")]
 
 PROGRAM = BUILD / "tests/programs/wait_later"
 LEASE = ("--lease", "50ms", "--granularity", "10%")
@@ -49,7 +49,7 @@ def beside(host):
         w.kill()
 
 
-def ended(process, rounds, timeout=60):
+def ended(process, rounds, timeout=2 * PATIENCE):
     """Seconds that each of its rounds took."""
     out, errors = process.communicate(timeout=timeout)
     assert process.returncode == 0, errors
@@ -79,6 +79,7 @@ def test_what_is_waited_for_gets_in(host, waits, beside, how, mode):
 
 
 @pytest.mark.parametrize("how, count", [("value", "200"), ("callback", "150")])
+@pytest.mark.timed
 def test_much_that_waits_alone_in_strict_mode(host, waits, how, count):
     """More than what may be in flight stands behind what waits; what fits doubles."""
     slice_time(host, "strict", *LEASE)
@@ -87,6 +88,7 @@ def test_much_that_waits_alone_in_strict_mode(host, waits, how, count):
 
 
 @pytest.mark.parametrize("mode, lease", [("fair", "250ms"), ("strict", "250ms"), ("strict", "5ms")])
+@pytest.mark.timed
 def test_a_lock_that_launches_and_host_functions_take(host, waits, beside, mode, lease):
     """Whoever waits for room, or at the gate, holds it: of a thousand host functions two a second had it then."""
     slice_time(host, mode, "--lease", lease, "--granularity", "10%")
@@ -136,6 +138,7 @@ def test_a_host_function_of_a_graph_is_called_each_time(host, how):
     assert (done.returncode, done.stdout) == (0, "[1, 2, 30, 1, 2, 31, 1, 2, 32]\n"), done.stderr
 
 
+@pytest.mark.timed
 def test_with_leases_of_5_ms(host, waits, beside):
     slice_time(host, "fair", "--lease", "5ms", "--granularity", "10%")
     beside(0.3)
@@ -143,6 +146,7 @@ def test_with_leases_of_5_ms(host, waits, beside):
 
 
 @pytest.mark.parametrize("mode", ["fair", "strict"])
+@pytest.mark.timed
 def test_who_works_beside_has_his_share(host, waits, beside, mode):
     """A kernel that looks at a word works, as the GPU has it: where drains are given up it takes half of the other's turns,
     who had 14% of his 30% then."""
@@ -163,6 +167,7 @@ def test_who_works_beside_has_his_share(host, waits, beside, mode):
     assert process.poll() is None
 
 
+@pytest.mark.timed
 def test_what_only_takes_long_is_not_let_on(host, waits, beside):
     """Kernels of 100 ms, while another thread of theirs waits at the gate: how long they take is known after a few."""
     slice_time(host, "fair", *LEASE)
@@ -182,6 +187,7 @@ OWN = BUILD / "tests/programs/own_stream"
 
 
 @pytest.mark.parametrize("how, rounds", [("ended", 1000), ("asleep", 1000), ("left", 1000), ("burst", 100)])
+@pytest.mark.timed
 def test_what_a_thread_leaves_in_its_own_stream_is_not_waited_for_each_time(host, beside, how, rounds):
     """No other thread can put a marker there. It was 9 of 10 turns that ended 0.1 s late, for as long as the program ran."""
     slice_time(host, "fair", *LEASE)
@@ -204,6 +210,7 @@ def test_what_a_thread_leaves_in_its_own_stream_is_not_waited_for_each_time(host
     assert seen[0]["leases"] >= 3 and seen[0]["stalls"] <= 4 + seen[0]["leases"] // 10, seen
 
 
+@pytest.mark.timed
 def test_no_estimate_makes_work_in_a_threads_own_stream_done(host, beside):
     """A kernel that took 1 us before takes 0.1 s, and its thread sleeps. Half of the GPU was had so for a tenth."""
     slice_time(host, "strict", *LEASE)
@@ -230,5 +237,5 @@ def test_functions_that_a_stream_calls_are_refused_and_never_held_up(host, besid
     wait_busy(host, other)
     for _ in range(8):
         done = host.carve("run", "--ephemeral", "--gpu", "0.3", "--", BUILD / "tests/programs/cuda_extras",
-                          "forbidden-calls", timeout=60)
+                          "forbidden-calls", timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
