@@ -20,6 +20,7 @@
 #include "cuda/event.h"
 #include "cuda/handle.h"
 #include "cuda/work.h"
+#include "host/client.h"
 
 /* How often who waits looks: first often, later seldom. */
 #define LOOK_NS_MIN 20000u
@@ -44,8 +45,7 @@ _Static_assert(sizeof(struct ipc_event_handle) <= sizeof(CUipcEventHandle), "fit
 
 static bool path_format(const uint64_t name[2], char path[PATH_MAX])
 {
-	/* Who changes it while it is being read has no simulated host any more. */
-	const char *host = getenv(WIRE_ENV_HOST); // NOLINT(concurrency-mt-unsafe)
+	const char *host = client_host_directory();
 	int n = host ? snprintf(path, PATH_MAX, "%s/event-%016" PRIx64 "%016" PRIx64, host, name[0],
 				name[1])
 		     : -1;

@@ -1,17 +1,20 @@
 #include "host/client_private.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/trust.h"
 
 #define FDS_MAX 2
 
@@ -179,12 +182,29 @@ int client_send(struct client *c, const void *message, size_t size)
 	return status < 0 ? status : packet_send(c, message, size, -1);
 }
 
-static int host_connect(void)
+const char *client_host_directory(void)
 {
-	const char *host = getenv(WIRE_ENV_HOST);
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const char *host = getenv(WIRE_ENV_HOST); // NOLINT(concurrency-mt-unsafe): as at cuInit
+	struct statx st;
 
 	if (!host || !host[0])
+		return NULL;
+	/* A caller names no server to a program that has more rights than the caller has. */
+	if (process_is_privileged() &&
+	    (statx(AT_FDCWD, host, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_MODE | STATX_UID, &st) <
+		     0 ||
+	     !S_ISDIR(st.stx_mode) || st.stx_mode & (S_IWGRP | S_IWOTH) || st.stx_uid != 0))
+		return NULL;
+	return host;
+}
+
+static int host_connect(void)
+{
+	const char *host = client_host_directory();
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	uid_t ignored;
+
+	if (!host)
 		return -ENODEV;
 	int n = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", host,
 			 WIRE_SOCKET_NAME);
@@ -197,6 +217,8 @@ static int host_connect(void)
 		if (errno != EINTR)
 			return errno == ENOENT || errno == ECONNREFUSED ? -ENODEV : -errno;
 	}
+	if (process_is_privileged() && server_check(fd, address.sun_path, 0, &ignored) < 0)
+		return -ENODEV;
 	return steal_fd(&fd);
 }
 

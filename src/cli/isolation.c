@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/trust.h"
 #include "cli/driver_find.h"
 #include "cli/namespace.h"
 #include "cli/places.h"
@@ -86,48 +87,54 @@ int isolation_mount_try(struct isolation_mount *mount, const struct places *plac
 
 /* ---- inside one -------------------------------------------------------------------------- */
 
-/* The slice's directory; NULL: this is not in one. */
-static const char *slice_dir_find(void)
+/* The slice's directory, with *ret_fd its file, where that is not NULL; NULL: this is not in one.
+ */
+static const char *slice_dir_find(int *ret_fd)
 {
-	char path[ATTACH_SLICE_PATH_SIZE];
-
 	for (size_t i = 0; i < ARRAY_SIZE(slice_dirs); i++) {
-		snprintf(path, sizeof(path), "%s/" ATTACH_SLICE_FILE, slice_dirs[i]);
-		if (access(path, F_OK) == 0)
-			return slice_dirs[i];
+		cleanup_close int fd = file_open_trusted(slice_dirs[i], ATTACH_SLICE_FILE);
+
+		if (fd < 0)
+			continue;
+		if (ret_fd)
+			*ret_fd = steal_fd(&fd);
+		return slice_dirs[i];
 	}
 	return NULL;
 }
 
 bool isolation_mounted(void)
 {
-	return slice_dir_find() != NULL;
+	return slice_dir_find(NULL) != NULL;
 }
 
-static void environment_restore(const char *dir)
+/* The file goes before the environment, as in the front (front/slice_file.h). */
+static void environment_restore(int fd)
 {
-	char text[ATTACH_SLICE_FILE_SIZE + 1], path[ATTACH_SLICE_PATH_SIZE], *state;
+	char text[ATTACH_SLICE_FILE_SIZE + 1], *state;
+	ssize_t n = read(fd, text, sizeof(text) - 1);
 
-	snprintf(path, sizeof(path), "%s/" ATTACH_SLICE_FILE, dir);
-	if (file_read(path, text, sizeof(text)) < 0)
+	if (n < 0)
 		return;
+	text[n] = '\0';
 	for (char *line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
 		char *value = strchr(line, '=');
 
 		if (!value)
 			continue;
 		*value = '\0';
-		setenv(line, value + 1, 0);
+		setenv(line, value + 1, 1);
 	}
 }
 
 void isolation_rejoin(struct places *places)
 {
-	const char *dir = slice_dir_find();
+	cleanup_close int fd = -1;
+	const char *dir = slice_dir_find(&fd);
 
 	if (!dir)
 		return;
-	environment_restore(dir);
+	environment_restore(fd);
 	if (places_serve_everyone(places))
 		return;
 	snprintf(places->front_cuda, sizeof(places->front_cuda), "%s/" ISOLATION_FRONT_CUDA, dir);
@@ -163,7 +170,7 @@ static int uncover(const char *dir, const char *front, const char *own, const ch
 
 int isolation_leave(const char *cuda, const char *nvml, struct error *err)
 {
-	const char *dir = slice_dir_find();
+	const char *dir = slice_dir_find(NULL);
 	enum namespace_form form;
 	char why[128];
 

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/trust.h"
 #include "front/environment.h"
 
 /* Descriptors are moved to this number or above, out of the way of programs that use the first ones
@@ -52,16 +53,19 @@ static uint64_t inode_of(int fd)
 	return st.stx_ino;
 }
 
-/* -EAGAIN: too many are waiting to be accepted; the kernel would let this one wait without end. */
+/* -EAGAIN: too many are waiting to be accepted; the kernel would let this one wait without end.
+ * -EPERM: another user's program listens in the daemon's place. */
 static int connect_once(const struct sockaddr_un *address)
 {
 	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	uid_t ignored;
 
 	if (fd < 0)
 		return -errno;
 	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0)
 		return -errno;
-	return steal_fd(&fd);
+	int r = server_check(fd, address->sun_path, SERVER_VOUCHED, &ignored);
+	return r < 0 ? r : steal_fd(&fd);
 }
 
 static int connect_daemon(const char *path, int tries)
@@ -259,8 +263,9 @@ static void told(char *why, size_t size, struct attach_reply *reply)
 {
 	reply->message[sizeof(reply->message) - 1] = '\0';
 	snprintf(why, size, "%s", reply->message[0] ? reply->message : "the daemon refused it");
-	for (char *c = why; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
+	/* Control characters, and the bytes that may be those of C1, in UTF-8 or alone. */
+	for (unsigned char *c = (unsigned char *)why; *c; c++)
+		if (*c < ' ' || (*c >= 0x7f && *c < 0xa0))
 			*c = '?';
 }
 
@@ -322,6 +327,11 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 		return -ENOENT;
 	}
 	cleanup_close int fd = connect_daemon(path, CONNECT_TRIES);
+	if (fd == -EPERM) {
+		snprintf(why, why_size, "what listens at %s is neither root's nor its own user's",
+			 path);
+		return fd;
+	}
 	if (fd < 0)
 		return unusable(why, why_size, "the daemon cannot be reached", fd);
 	int r = send_request(fd, &request, NULL, 0);

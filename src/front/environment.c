@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/trust.h"
 #include "front/slice_file.h"
 
 /* Ours, which a mount namespace may carry instead. */
@@ -23,10 +24,16 @@ const char *environment_get(const char *name)
 {
 	size_t length = strlen(name);
 
+	/* A program that a set-user-ID one starts has its caller's environment, and rights that are
+	 * not the caller's: so the file comes first. */
+	if (strncmp(name, OWN_PREFIX, strlen(OWN_PREFIX)) == 0 && slice_file_exists())
+		return slice_file_get(name);
+	if (process_is_privileged())
+		return NULL;
 	for (char **at = environ; at && *at; at++)
 		if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
 			return *at + length + 1;
-	return strncmp(name, OWN_PREFIX, strlen(OWN_PREFIX)) == 0 ? slice_file_get(name) : NULL;
+	return NULL;
 }
 
 /* A second array of the same strings, but for the one. Its pages stay: somebody may be reading. */

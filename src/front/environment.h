@@ -16,8 +16,10 @@ struct environment_swap {
 		*old; /* the variable as it is during the swap, and as it was (NULL: not set) */
 };
 
-/* A variable's value, NULL: not set. Valid until the program changes it. Carve's own variables have
- * the value of the slice's file (slice_file.h) where the program was started without them. */
+/* A variable's value, NULL: not set. Valid until the program changes it. Where the mount namespace
+ * carries the slice (slice_file.h), carve's own variables are read there and not in the
+ * environment. A process that has rights which its caller has not (base/trust.h) has no variables
+ * but those. */
 const char *environment_get(const char *name);
 
 /* entry is "NAME=VALUE" and must stay. 0 or -ENOMEM. */

@@ -1,0 +1,191 @@
+#include "base/trust.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+/* As which the kernel shows users that a namespace does not map, unless kernel.overflowuid was
+ * changed: then such servers are refused. */
+#define UNMAPPED_UID 65534u
+/* What /proc/self/uid_map begins with where all users are mapped to themselves. */
+#define UIDS_ALL 4294967295ul
+
+bool process_is_privileged(void)
+{
+	return getauxval(AT_SECURE) != 0;
+}
+
+/* Whether there are users whom this process's user namespace does not map. */
+static bool some_are_unmapped(void)
+{
+	char text[256], *at = text;
+
+	if (file_read("/proc/self/uid_map", text, sizeof(text)) <= 0)
+		return false;
+	unsigned long inside = strtoul(at, &at, 10), outside = strtoul(at, &at, 10);
+
+	return inside || outside || strtoul(at, &at, 10) != UIDS_ALL;
+}
+
+/* Whether that is how this process's user namespace shows users that it does not map, root perhaps
+ * among them. */
+static bool uid_is_unmapped(uid_t uid)
+{
+	return uid == UNMAPPED_UID && some_are_unmapped();
+}
+
+/* Whether only who is trusted can have written it (file_open_trusted()). Of what is open: a path
+ * may lead elsewhere a moment later. */
+static bool is_trusted(int fd, mode_t type)
+{
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_MODE | STATX_UID, &st) < 0 ||
+	    (st.stx_mode & S_IFMT) != type || st.stx_mode & (S_IWGRP | S_IWOTH))
+		return false;
+	if (st.stx_uid == 0 || process_is_privileged())
+		return st.stx_uid == 0;
+	return st.stx_uid == geteuid() || uid_is_unmapped(st.stx_uid);
+}
+
+int file_open_trusted(const char *directory, const char *name)
+{
+	cleanup_close int dir = open(directory, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (dir < 0)
+		return -errno;
+	if (!is_trusted(dir, S_IFDIR))
+		return -EPERM;
+	cleanup_close int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	return is_trusted(fd, S_IFREG) ? steal_fd(&fd) : -EPERM;
+}
+
+/* Whether it is a directory that only its owner changes. */
+static bool is_closed(const struct statx *st)
+{
+	return S_ISDIR(st->stx_mode) && !(st->stx_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* Whether every directory above `path` is one that only its owner changes: what is there was put
+ * there by root, as only root makes entries in those of root. */
+static bool is_protected(const char *path)
+{
+	char real[PATH_MAX];
+	struct statx st;
+
+	if (!realpath(path, real))
+		return false;
+	for (char *slash; (slash = strrchr(real, '/'));) {
+		*slash = '\0';
+		if (statx(AT_FDCWD, *real ? real : "/", 0, STATX_TYPE | STATX_MODE, &st) < 0 ||
+		    !is_closed(&st))
+			return false;
+	}
+	return true;
+}
+
+void server_join_directory(char *buf, size_t size)
+{
+	snprintf(buf, size, "/tmp/carve-%u", (unsigned)geteuid());
+}
+
+int server_join_record(const char *host, char *buf, size_t size)
+{
+	char dir[64];
+	struct statx st;
+
+	if (statx(AT_FDCWD, host, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) < 0)
+		return -errno;
+	if (!is_closed(&st))
+		return -ENOTDIR;
+	if (!(st.stx_mask & STATX_BTIME))
+		st.stx_btime = (struct statx_timestamp){0};
+	server_join_directory(dir, sizeof(dir));
+	int n = snprintf(buf, size, "%s/joined-%x-%x-%llx-%llx.%x-%u", dir, st.stx_dev_major,
+			 st.stx_dev_minor, (unsigned long long)st.stx_ino,
+			 (unsigned long long)st.stx_btime.tv_sec, st.stx_btime.tv_nsec, st.stx_uid);
+	return n < (int)size ? 0 : -ENAMETOOLONG;
+}
+
+/* Whether this user alone can have made it. */
+static bool is_own(const char *path, bool directory)
+{
+	struct statx st;
+
+	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_MODE | STATX_UID, &st) <
+		    0 ||
+	    st.stx_uid != geteuid())
+		return false;
+	return directory ? is_closed(&st) : S_ISREG(st.stx_mode);
+}
+
+/* Whether this user joined the simulated host that has its daemon's socket at `path`
+ * (HOST/carve/NAME), and `uid` is its owner. */
+static bool is_joined(const char *path, uid_t uid)
+{
+	char host[PATH_MAX], record[SERVER_JOIN_SIZE], dir[64];
+	struct statx st;
+
+	if (process_is_privileged() || strlen(path) >= sizeof(host))
+		return false;
+	memcpy(host, path, strlen(path) + 1);
+	for (int i = 0; i < 2; i++) {
+		char *slash = strrchr(host, '/');
+
+		if (!slash || slash == host)
+			return false;
+		*slash = '\0';
+	}
+	server_join_directory(dir, sizeof(dir));
+	return statx(AT_FDCWD, host, AT_SYMLINK_NOFOLLOW, STATX_UID, &st) == 0 &&
+	       st.stx_uid == uid && server_join_record(host, record, sizeof(record)) == 0 &&
+	       is_own(dir, true) && is_own(record, false);
+}
+
+int server_directory_check(const char *path, uid_t *ret_uid)
+{
+	char dir[PATH_MAX];
+	struct statx st;
+	const char *slash = strrchr(path, '/');
+	int n = slash == path ? snprintf(dir, sizeof(dir), "/")
+		: slash       ? snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path)
+			      : snprintf(dir, sizeof(dir), ".");
+
+	if (n >= (int)sizeof(dir))
+		return -ENAMETOOLONG;
+	if (statx(AT_FDCWD, dir, 0, STATX_UID, &st) < 0)
+		return -errno;
+	if (st.stx_uid == 0 || st.stx_uid == geteuid() || is_joined(path, st.stx_uid) ||
+	    uid_is_unmapped(st.stx_uid))
+		return 0;
+	*ret_uid = st.stx_uid;
+	return -EPERM;
+}
+
+int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+
+	/* Of a server these are noted when it begins to listen: nobody listens in another's name.
+	 */
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		return -errno;
+	bool unmapped = uid_is_unmapped(peer.uid);
+	if (unmapped ? flags & SERVER_VOUCHED || is_protected(path)
+		     : peer.uid == 0 || peer.uid == geteuid() || is_joined(path, peer.uid))
+		return 0;
+	*ret_uid = peer.uid;
+	return -EPERM;
+}

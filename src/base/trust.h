@@ -1,0 +1,46 @@
+/* Whom this process may believe: who listens on a Unix socket, who wrote a file, who started it. A
+ * daemon's answers decide what a client runs and which memory it maps, so clients believe root and
+ * their own user only. libc only: safe inside a foreign process. Any thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* The socket's path comes from `carve run`, which looked at the server from outside of the user
+ * namespace that this process may be in. */
+#define SERVER_VOUCHED 1u
+
+/* Looks at the other end of a connected Unix socket, before anything is sent. 0: it is root's, this
+ * process's own (effective) user's, or the daemon of a simulated host that this user joined
+ * (server_join_record()). -EPERM: it is another user's, *ret_uid. Else -errno.
+ *
+ * In a user namespace that does not map all users, root looks like any user who is not mapped. Such
+ * a server is believed where nobody but root can have put a socket at `path`, or with
+ * SERVER_VOUCHED. */
+int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid);
+
+/* Looks at the directory of such a socket, before it is connected to: a server of another user's
+ * could keep a client waiting. 0: it is root's, this user's, or that of a host that was joined.
+ * -EPERM: it is another user's, *ret_uid. Else -errno. */
+int server_directory_check(const char *path, uid_t *ret_uid);
+
+/* The file by which this user's clients believe the owner of the simulated host in directory
+ * `host`. `carve sim
+ * --join` makes it; it names the directory by what cannot be forged: device, inode, time of birth,
+ * owner. It is in /tmp/carve-UID, as an environment variable would be inherited by whoever runs in
+ * it. 0 or -errno. */
+#define SERVER_JOIN_SIZE 128
+int server_join_record(const char *host, char *buf, size_t size);
+/* The directory of those files. */
+void server_join_directory(char *buf, size_t size);
+
+/* Whether this process has rights that its caller has not (set-user-ID, file capabilities;
+ * AT_SECURE): then nothing of its environment is to be believed. */
+bool process_is_privileged(void);
+
+/* Opens a file to read that only root can have written, as it is in a directory of root's; or,
+ * where that gains nobody any rights, this process's user, or somebody whom its user namespace does
+ * not map, as it may not map root. No link is followed. The descriptor, or -errno; -EPERM: others
+ * may have written it. */
+int file_open_trusted(const char *directory, const char *name);
