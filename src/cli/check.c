@@ -111,9 +111,8 @@ static json_t *front_check(json_t *missing)
 	else if (access(places.front_cuda, R_OK) < 0 || access(places.front_nvml, R_OK) < 0)
 		missing_add(missing, "carve's front libraries are not where they should be: slices "
 				     "cannot be enforced");
-	else if (strpbrk(places.front_cuda, " :$"))
-		missing_add(missing, "carve's path has a space, ':' or '$' in it: its front "
-				     "libraries cannot be preloaded");
+	else if (places_check(&places, &err) < 0)
+		missing_error(missing, &err);
 	return json_pack("{s:s,s:s}", "cuda", places.front_cuda, "nvml", places.front_nvml);
 }
 
@@ -235,7 +234,7 @@ static const char *runtime_find(const json_t *daemon, const char *host, char buf
 		snprintf(buf, PATH_MAX, "%.*s", (int)(slash - socket), socket);
 		return buf;
 	}
-	if (host || getenv("CARVE_HOST") || runtime_dir_choose(buf, PATH_MAX, &ignored) < 0)
+	if (host || secure_getenv("CARVE_HOST") || runtime_dir_choose(buf, PATH_MAX, &ignored) < 0)
 		return NULL;
 	return buf;
 }

@@ -72,7 +72,7 @@ static void advise(struct finding *f, const char *advice)
 /* A path of the host, below the root that a test may have named. */
 static const char *host_path(const char *path, char buf[static PATH_MAX])
 {
-	const char *root = getenv("CARVE_CHECK_ROOT");
+	const char *root = secure_getenv("CARVE_CHECK_ROOT");
 
 	snprintf(buf, PATH_MAX, "%s%s", root ? root : "", path);
 	return buf;
@@ -148,7 +148,7 @@ static void preload_look(struct finding *f, const struct check_input *in, char *
 static void check_preload(const struct check_input *in, struct finding *f)
 {
 	char path[PATH_MAX], list[4096];
-	const char *variable = getenv("LD_PRELOAD");
+	const char *variable = secure_getenv("LD_PRELOAD");
 
 	find(f, OK, "nobody else's library is preloaded");
 	if (file_read(host_path("/etc/ld.so.preload", path), list, sizeof(list)) > 0)
@@ -161,7 +161,7 @@ static void check_preload(const struct check_input *in, struct finding *f)
 
 static void check_mps(const struct check_input *in, struct finding *f)
 {
-	const char *variable = getenv("CUDA_MPS_PIPE_DIRECTORY");
+	const char *variable = secure_getenv("CUDA_MPS_PIPE_DIRECTORY");
 	pid_t pid = process_named("nvidia-cuda-mps-server");
 	char pipe[512];
 

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "cli/daemon_start.h"
 #include "cli/http.h"
@@ -47,11 +49,12 @@ static int client_open_host(struct client *ret, const char *host, struct error *
 
 	if (rc < 0)
 		return rc;
-	if (runtime_socket_answers(ret->socket))
-		return 0;
-	error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %.200s", host);
-	error_hint(err, "start carved there, or leave --host and CARVE_HOST out");
-	return -EXIT_CODE_UNREACHABLE;
+	cleanup_close int fd = runtime_connect(ret->socket, SOCK_STREAM, err);
+	if (fd < 0 && err->code == EXIT_CODE_UNREACHABLE) {
+		error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %.200s", host);
+		error_hint(err, "start carved there, or leave --host and CARVE_HOST out");
+	}
+	return fd < 0 ? fd : 0;
 }
 
 int client_open(struct client *ret, const char *host, struct error *err)
@@ -59,7 +62,7 @@ int client_open(struct client *ret, const char *host, struct error *err)
 	char dir[PATH_MAX], socket[PATH_MAX + sizeof(RUNTIME_SOCKET) + 1];
 
 	if (!host)
-		host = getenv("CARVE_HOST");
+		host = secure_getenv("CARVE_HOST");
 	if (host && *host)
 		return client_open_host(ret, host, err);
 	int rc = runtime_dir_choose(dir, sizeof(dir), err);
@@ -70,7 +73,14 @@ int client_open(struct client *ret, const char *host, struct error *err)
 	if (rc < 0)
 		return rc;
 	ret->own = strcmp(dir, RUNTIME_DIR_SYSTEM) != 0;
-	return runtime_socket_answers(ret->socket) ? 0 : daemon_start(dir, ret->socket, err);
+	cleanup_close int fd = runtime_connect(ret->socket, SOCK_STREAM, err);
+	if (fd >= 0)
+		return 0;
+	/* Another user's is no reason to start one in the same place. */
+	if (err->code != EXIT_CODE_UNREACHABLE)
+		return fd;
+	*err = (struct error){0};
+	return daemon_start(dir, ret->socket, err);
 }
 
 void client_revive(const struct client *client)

@@ -24,8 +24,9 @@ struct client_patience {
 };
 
 /* Chooses the daemon: `host` (or NULL: $CARVE_HOST), which must run already; else the system's, or
- * the user's own, which is started where it does not run. 0, or negative with *err set
- * (EXIT_CODE_UNREACHABLE). */
+ * the user's own, which is started where it does not run and no system daemon is installed. Daemons
+ * of other users are refused (runtime_connect()). 0, or negative with *err set
+ * (EXIT_CODE_UNREACHABLE, EXIT_CODE_NOT_PERMITTED). */
 int client_open(struct client *ret, const char *host, struct error *err);
 
 /* One call; where the daemon died meanwhile, again to the next one, if that can do no harm. 0 with

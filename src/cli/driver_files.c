@@ -101,7 +101,7 @@ static void consider_directory(struct search *search, const char *directory, siz
 
 static void consider_library_path(struct search *search)
 {
-	const char *list = getenv("LD_LIBRARY_PATH");
+	const char *list = secure_getenv("LD_LIBRARY_PATH");
 
 	while (list && *list) {
 		size_t length = strcspn(list, ":;");

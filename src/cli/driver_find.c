@@ -60,9 +60,9 @@ int driver_find(struct driver_libs *ret, struct error *err)
 {
 	int fds[2];
 
-	if (slice_env_session() && getenv(ATTACH_ENV_CUDA)) {
-		path_copy(ret->cuda, getenv(ATTACH_ENV_CUDA));
-		path_copy(ret->nvml, getenv(ATTACH_ENV_NVML));
+	if (slice_env_session() && secure_getenv(ATTACH_ENV_CUDA)) {
+		path_copy(ret->cuda, secure_getenv(ATTACH_ENV_CUDA));
+		path_copy(ret->nvml, secure_getenv(ATTACH_ENV_NVML));
 		return 0;
 	}
 	if (pipe(fds) < 0)

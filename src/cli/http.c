@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "cli/runtime_dir.h"
+#include "cli/text.h"
 
 /* A daemon's largest honest answer (sessions of a big host) is far below it. */
 #define ANSWER_MAX (64u << 20)
@@ -20,6 +22,13 @@
  * again after each such time: it always has an answer to what its version is. */
 #define ALIVE_AFTER_US 4000000
 #define ALIVE_TIMEOUT_MS 1500
+
+/* A connection of curl's, whose other end is looked at. */
+struct connection {
+	const char *path;
+	int fd;
+	struct error error; /* why it is not used */
+};
 
 struct answer {
 	char *data;
@@ -54,16 +63,47 @@ static size_t answer_ignore(char *data, size_t unit, size_t count, void *context
 	return unit * count;
 }
 
+static curl_socket_t connection_open(void *context, curlsocktype purpose,
+				     struct curl_sockaddr *address)
+{
+	struct connection *connection = context;
+
+	if (runtime_check_place(connection->path, &connection->error) < 0)
+		return CURL_SOCKET_BAD;
+	connection->fd = socket(address->family, address->socktype | SOCK_CLOEXEC, 0);
+	return connection->fd;
+}
+
+/* It is connected, and nothing was sent yet. */
+static int connection_check(void *context, char *peer_ip, char *own_ip, int peer_port, int own_port)
+{
+	struct connection *connection = context;
+	int rc = runtime_check_server(connection->fd, connection->path, &connection->error);
+
+	return rc < 0 ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
+}
+
+static void connection_use(CURL *curl, struct connection *connection)
+{
+	curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, connection->path);
+	curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, connection_open);
+	curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, connection);
+	curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, connection_check);
+	curl_easy_setopt(curl, CURLOPT_PREREQDATA, connection);
+	curl_easy_setopt(curl, CURLOPT_PROXY, "");
+	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
+}
+
 static bool daemon_is_alive(const char *socket)
 {
 	CURL *curl = curl_easy_init();
 	CURLcode code = CURLE_FAILED_INIT;
+	struct connection connection = {.path = socket};
 
 	if (curl) {
-		curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket);
+		connection_use(curl, &connection);
 		curl_easy_setopt(curl, CURLOPT_URL, "http://carve/v1/version");
-		curl_easy_setopt(curl, CURLOPT_PROXY, "");
-		curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 		curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)ALIVE_TIMEOUT_MS);
 		curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, answer_ignore);
 		code = curl_easy_perform(curl);
@@ -105,12 +145,8 @@ static void free_list(struct curl_slist **list)
 static void request_prepare(CURL *curl, const struct http_request *request, const char *url,
 			    struct progress *progress)
 {
-	curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, request->socket);
 	curl_easy_setopt(curl, CURLOPT_URL, url);
-	curl_easy_setopt(curl, CURLOPT_PROXY, "");
 	curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
-	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
 	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, request->timeout_ms);
 	curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
 	curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, progress_tell);
@@ -118,8 +154,14 @@ static void request_prepare(CURL *curl, const struct http_request *request, cons
 }
 
 static int exchange_error(const struct http_request *request, CURLcode code,
-			  enum http_reach *ret_reach, struct error *err)
+			  const struct connection *connection, enum http_reach *ret_reach,
+			  struct error *err)
 {
+	if (connection->error.code == EXIT_CODE_NOT_PERMITTED) {
+		*ret_reach = HTTP_REFUSED;
+		*err = connection->error;
+		return -EXIT_CODE_NOT_PERMITTED;
+	}
 	*ret_reach = code == CURLE_COULDNT_CONNECT ? HTTP_NOT_SENT
 		     : code == CURLE_OPERATION_TIMEDOUT || code == CURLE_ABORTED_BY_CALLBACK
 			     ? HTTP_TIMED_OUT
@@ -155,6 +197,7 @@ int http_exchange(const struct http_request *request, struct http_answer *ret, s
 		curl_slist_append(NULL, "Content-Type: application/json");
 	cleanup_free char *body = request->body ? json_dumps(request->body, JSON_COMPACT) : NULL;
 	struct answer answer = {0};
+	struct connection connection = {.path = request->socket};
 	struct progress progress = {.curl = curl, .request = request};
 	char url[512];
 
@@ -162,6 +205,7 @@ int http_exchange(const struct http_request *request, struct http_answer *ret, s
 	if (!curl || !headers || (request->body && !body))
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
 	snprintf(url, sizeof(url), "http://carve%s", request->path);
+	connection_use(curl, &connection);
 	request_prepare(curl, request, url, &progress);
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, answer_append);
@@ -171,9 +215,10 @@ int http_exchange(const struct http_request *request, struct http_answer *ret, s
 	CURLcode code = curl_easy_perform(curl);
 	cleanup_free char *data = answer.data;
 	if (code != CURLE_OK)
-		return exchange_error(request, code, &ret->reach, err);
+		return exchange_error(request, code, &connection, &ret->reach, err);
 	ret->reach = HTTP_ANSWERED;
 	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &ret->status);
-	ret->body = json_loadb(data ? data : "", answer.size, JSON_DECODE_ANY, NULL);
+	ret->body =
+		text_clean_json(json_loadb(data ? data : "", answer.size, JSON_DECODE_ANY, NULL));
 	return 0;
 }

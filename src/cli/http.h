@@ -22,6 +22,7 @@ enum http_reach {
 	HTTP_NOT_SENT,  /* nobody took it */
 	HTTP_BROKE_OFF, /* taken, perhaps carried out, and then the connection ended */
 	HTTP_TIMED_OUT,
+	HTTP_REFUSED, /* another user listens there: nothing was sent */
 };
 
 struct http_answer {
@@ -30,6 +31,7 @@ struct http_answer {
 	json_t *body; /* owned by the caller; NULL where the answer is no JSON */
 };
 
-/* 0, or negative with *err set (EXIT_CODE_UNREACHABLE) where there was no answer; *ret says how far
- * it came either way. Not for several threads. */
+/* 0, or negative with *err set (EXIT_CODE_UNREACHABLE, EXIT_CODE_NOT_PERMITTED) where there was no
+ * answer; *ret says how far it came either way. Of texts in the answer nothing is left that would
+ * do something to a terminal: text_clean_json(). Not for several threads. */
 int http_exchange(const struct http_request *request, struct http_answer *ret, struct error *err);

@@ -207,7 +207,7 @@ int isolation_mount_environment(const struct isolation_mount *mount, struct erro
 	size_t length = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		const char *value = getenv(names[i]);
+		const char *value = secure_getenv(names[i]);
 
 		if (value && length < sizeof(text))
 			length += (size_t)snprintf(text + length, sizeof(text) - length, "%s=%s\n",

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include "cli/driver_find.h"
 #include "cli/places.h"
 #include "cli/relay.h"
+#include "cli/runtime_dir.h"
 #include "cli/slice_env.h"
 #include "proto/attach.h"
 
@@ -36,22 +36,20 @@ static int register_error(const char *why, struct error *err)
 /* One exchange with the daemon: 0 with its reply, or -errno. */
 static int register_ask(const struct launch *launch, uint32_t flags, struct attach_reply *ret)
 {
-	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct timeval patience = {.tv_sec = REGISTER_TIMEOUT_S};
 	struct attach_request request = {.magic = ATTACH_MAGIC,
 					 .version = ATTACH_VERSION,
 					 .kind = ATTACH_COMMAND,
 					 .flags = flags};
+	struct error ignored;
+	cleanup_close int fd = runtime_connect(launch->attach, SOCK_SEQPACKET, &ignored);
 
 	if (fd < 0)
-		return -errno;
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s", launch->attach);
+		return fd;
 	snprintf(request.session, sizeof(request.session), "%s", launch->session);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-	    send(fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
+	if (send(fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
 		return -errno;
 	ssize_t n;
 	/* Being stopped and continued is an interruption, too, where there is a timeout. */
@@ -86,6 +84,8 @@ static int command_register(const struct launch *launch, struct error *err)
 	}
 	if (rc == -EAGAIN)
 		return register_error("it does not answer", err);
+	if (rc == -EPERM)
+		return register_error("another user's listens in its place", err);
 	if (rc == -EPROTO)
 		return register_error("its answer is malformed", err);
 	if (rc < 0)

@@ -14,61 +14,16 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/text.h"
 
-/* Of "\\xff". */
-#define ESCAPE_SIZE 4
 /* So many links the kernel follows. */
 #define LINKS_MOST 40
 #define PLACE_SIZE (2 * (size_t)PATH_MAX)
 
-/* Length of the UTF-8 character that `text` begins with; 0: it begins with none. */
-static size_t character_length(const char *text)
-{
-	unsigned char lead = (unsigned char)text[0];
-	size_t length = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-	json_t *valid;
-
-	if (strnlen(text, length) < length)
-		return 0;
-	valid = json_stringn(text, length); /* knows what is well-formed */
-	json_decref(valid);
-	return valid ? length : 0;
-}
-
-/* Control characters, of Latin 1 too, would do something to the terminal or end the line. */
-static bool is_control(const char *text, size_t length)
-{
-	unsigned char first = (unsigned char)text[0], second = (unsigned char)text[1];
-
-	return length == 1 ? first < ' ' || first == 0x7f
-			   : length == 2 && first == 0xc2 && second < 0xa0;
-}
-
-/* The text, which comes from users and others, as it can be shown: what is not UTF-8 and, with
- * `controls`, control characters are escaped. buf has ESCAPE_SIZE bytes for each of text's. */
-static const char *text_escape(const char *text, bool controls, char *buf)
-{
-	char *to = buf;
-
-	while (*text) {
-		size_t length = character_length(text);
-
-		if (length && !(controls && is_control(text, length))) {
-			to = mempcpy(to, text, length);
-			text += length;
-			continue;
-		}
-		for (size_t i = 0; i < MAX(length, 1); i++, text++)
-			to += *text == '\n' ? sprintf(to, "\\n")
-					    : sprintf(to, "\\x%02x", (unsigned char)*text);
-	}
-	*to = '\0';
-	return buf;
-}
-
 void output_error(const struct error *err, bool json)
 {
-	char message[sizeof(err->message) * ESCAPE_SIZE], hint[sizeof(err->hint) * ESCAPE_SIZE];
+	char message[sizeof(err->message) * TEXT_ESCAPE_SIZE],
+		hint[sizeof(err->hint) * TEXT_ESCAPE_SIZE];
 
 	text_escape(err->message, !json, message);
 	text_escape(err->hint, !json, hint);

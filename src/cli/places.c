@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/macros.h"
 
 static int place(char buf[PATH_MAX], const char *dir, const char *rest, struct error *err)
 {
@@ -80,13 +81,45 @@ int places_find(struct places *ret, struct error *err)
 	return 0;
 }
 
+/* ld.so splits LD_PRELOAD at spaces and ':', LD_LIBRARY_PATH at ':' and ';', and expands what
+ * follows '$' in both. The slice's file has a line for each variable. */
+#define SEPARATORS " :;$\n"
+
+static int path_check(const char *path, struct error *err)
+{
+	const char *found = strpbrk(path, SEPARATORS);
+	int length = found ? (int)(strrchr(path, '/') - path) : 0;
+
+	if (!found)
+		return 0;
+	error_set(err, EXIT_CODE_FAILED,
+		  "carve's libraries in %.*s cannot be preloaded: the path has %s in it", length,
+		  path,
+		  *found == ' '   ? "a space"
+		  : *found == ':' ? "a ':'"
+		  : *found == ';' ? "a ';'"
+		  : *found == '$' ? "a '$'"
+				  : "a line's end");
+	error_hint(err, "move carve to a directory whose path has no space, ':', ';', '$'");
+	return -EXIT_CODE_FAILED;
+}
+
+int places_check(const struct places *places, struct error *err)
+{
+	const char *const paths[] = {places->front_cuda, places->front_nvml, places->simhost};
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(paths) && rc == 0; i++)
+		rc = path_check(paths[i], err);
+	return rc;
+}
+
 static bool everyone_reads(const char *file)
 {
 	char path[PATH_MAX];
 	struct stat st;
 
-	/* What separates entries of LD_PRELOAD, and what ld.so expands there. */
-	if (strpbrk(file, " :$") || stat(file, &st) < 0 || !(st.st_mode & S_IROTH))
+	if (strpbrk(file, SEPARATORS) || stat(file, &st) < 0 || !(st.st_mode & S_IROTH))
 		return false;
 	snprintf(path, sizeof(path), "%s", file);
 	for (char *slash = strrchr(path, '/'); slash && slash > path; slash = strrchr(path, '/')) {

@@ -31,7 +31,7 @@ static bool daemon_runs(const char *host)
 	char dir[PATH_MAX], socket[PATH_MAX + sizeof(RUNTIME_SOCKET) + 1];
 	struct error ignored;
 
-	if (host || getenv("CARVE_HOST"))
+	if (host || secure_getenv("CARVE_HOST"))
 		return true;
 	if (runtime_dir_choose(dir, sizeof(dir), &ignored) < 0)
 		return false;

@@ -192,7 +192,7 @@ static bool visible_names(const char *entry, size_t length, const json_t *gpus)
 static void visible_warn(const json_t *session)
 {
 	const json_t *gpus = json_object_get(session, "gpus");
-	const char *list = getenv("CUDA_VISIBLE_DEVICES"), *first = list;
+	const char *list = secure_getenv("CUDA_VISIBLE_DEVICES"), *first = list;
 	size_t count = json_array_size(gpus), length;
 	char gpus_text[UNITS_TEXT_SIZE];
 
@@ -273,7 +273,7 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 	/* Whatever isolates the slice holds for its children. */
 	launch.isolation = ISOLATION_PRELOAD;
 	launch.session = slice_env_session();
-	launch.attach = getenv(ATTACH_ENV_SOCKET);
+	launch.attach = secure_getenv(ATTACH_ENV_SOCKET);
 	if (request->sized || request->option || cli->value[OPT_EPHEMERAL] ||
 	    cli->value[OPT_ISOLATION] || (other && strcmp(other, launch.session) != 0)) {
 		error_set(err, EXIT_CODE_RUN_FAILED,

@@ -1,6 +1,7 @@
 #include "cli/runtime_dir.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -13,33 +14,116 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/trust.h"
 
-/* A connection, or -errno. */
-static int socket_connect(const char *path)
+/* A daemon that does not get round to accepting holds nobody up for longer. */
+#define CONNECT_TIMEOUT_S 5
+
+/* A user's name, or the number of one without. Returns buf or the entry's own text. */
+static const char *user_name(uid_t uid, char buf[static 16])
+{
+	const struct passwd *user = getpwuid(uid); // NOLINT(concurrency-mt-unsafe): one thread
+
+	snprintf(buf, 16, "%u", (unsigned)uid);
+	return user ? user->pw_name : buf;
+}
+
+/* Returns -EPERM. */
+static int foreign_hint(struct error *err)
+{
+	if (secure_getenv("SIMGPU_HOST"))
+		error_hint(err, "a simulated host is its owner's, unless started with carve sim "
+				"--shared: join that one with carve sim --join DIR -- CMD");
+	else
+		error_hint(err, "unset CARVE_HOST and CARVE_RUNTIME_DIR, or set the latter to a "
+				"directory of your own; a simulated host of your own: carve sim");
+	return -EPERM;
+}
+
+/* The directory, or what it would be in, is another user's. */
+static int foreign_error(const char *dir, uid_t owner, struct error *err)
+{
+	char number[16];
+
+	error_set(err, EXIT_CODE_NOT_PERMITTED,
+		  "the daemon's directory %.200s belongs to user %.64s: you cannot use it", dir,
+		  user_name(owner, number));
+	return foreign_hint(err);
+}
+
+/* ---- connecting -------------------------------------------------------------------------- */
+
+static int connect_error(const char *path, int error, struct error *err)
+{
+	error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %.200s%s%s", path,
+		  error == ECONNREFUSED || error == ENOENT ? "" : ": ",
+		  error == ECONNREFUSED || error == ENOENT ? "" : strerrordesc_np(error));
+	error_hint(err, "is carved running there? `carve check` looks");
+	return -error;
+}
+
+int runtime_check_place(const char *path, struct error *err)
+{
+	char dir[PATH_MAX];
+	uid_t uid = 0;
+
+	if (server_directory_check(path, &uid) != -EPERM)
+		return 0;
+	snprintf(dir, sizeof(dir), "%s", path);
+	return foreign_error(dirname(dir), uid, err);
+}
+
+int runtime_check_server(int fd, const char *path, struct error *err)
+{
+	char number[16];
+	uid_t uid = 0;
+	int rc = server_check(fd, path, 0, &uid);
+
+	if (rc == 0)
+		return 0;
+	if (rc != -EPERM)
+		return connect_error(path, -rc, err);
+	error_set(err, EXIT_CODE_NOT_PERMITTED,
+		  "the daemon at %.200s is user %.64s's: carve believes root's and your own only",
+		  path, user_name(uid, number));
+	return foreign_hint(err);
+}
+
+int runtime_connect(const char *path, int type, struct error *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct timeval patience = {.tv_sec = CONNECT_TIMEOUT_S};
+	cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
-		return -errno;
+		return connect_error(path, errno, err);
 	if (snprintf(address.sun_path, sizeof(address.sun_path), "%s", path) >=
 	    (int)sizeof(address.sun_path))
-		return -ENAMETOOLONG;
+		return connect_error(path, ENAMETOOLONG, err);
+	int rc = runtime_check_place(path, err);
+	if (rc < 0)
+		return rc;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-		return -errno;
-	return steal_fd(&fd);
+		return connect_error(path, errno, err);
+	patience.tv_sec = 0;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	rc = runtime_check_server(fd, path, err);
+	return rc < 0 ? rc : steal_fd(&fd);
 }
 
 bool runtime_socket_answers(const char *path)
 {
-	cleanup_close int fd = socket_connect(path);
+	struct error ignored;
+	cleanup_close int fd = runtime_connect(path, SOCK_STREAM, &ignored);
 
 	return fd >= 0;
 }
 
 pid_t runtime_socket_pid(const char *path)
 {
-	cleanup_close int fd = socket_connect(path);
+	struct error ignored;
+	cleanup_close int fd = runtime_connect(path, SOCK_STREAM, &ignored);
 	struct ucred peer = {0};
 	socklen_t size = sizeof(peer);
 
@@ -48,43 +132,35 @@ pid_t runtime_socket_pid(const char *path)
 	return peer.pid;
 }
 
+/* ---- the directory ----------------------------------------------------------------------- */
+
 int runtime_dir_choose(char *buf, size_t size, struct error *err)
 {
-	const char *named = getenv("CARVE_RUNTIME_DIR"), *user = getenv("XDG_RUNTIME_DIR");
-	int n;
+	const char *named = secure_getenv("CARVE_RUNTIME_DIR");
+	int rc = 0;
 
 	if (named && *named)
-		n = snprintf(buf, size, "%s", named);
+		rc = snprintf(buf, size, "%s", named) < (int)size ? 0 : -ENAMETOOLONG;
 	else if (runtime_socket_answers(RUNTIME_DIR_SYSTEM "/" RUNTIME_SOCKET))
-		n = snprintf(buf, size, "%s", RUNTIME_DIR_SYSTEM);
-	else if (user && *user)
-		n = snprintf(buf, size, "%s/carve", user);
+		rc = snprintf(buf, size, "%s", RUNTIME_DIR_SYSTEM) < (int)size ? 0 : -ENAMETOOLONG;
+	else if (installed_for_all())
+		rc = -EHOSTDOWN;
 	else
-		n = snprintf(buf, size, "/tmp/carve-%u", (unsigned)getuid());
-	if (n >= 0 && (size_t)n < size)
+		rc = installed_user_dir(buf, size);
+	if (rc == 0)
 		return 0;
+	if (rc == -EHOSTDOWN) {
+		error_set(err, EXIT_CODE_UNREACHABLE,
+			  "the system daemon, which has this host's GPUs, does not answer "
+			  "at " RUNTIME_DIR_SYSTEM "/" RUNTIME_SOCKET);
+		error_hint(err,
+			   "as root: systemctl start carved.service; journalctl -u carved says "
+			   "why it ended; without systemd: carved --system");
+		return -EXIT_CODE_UNREACHABLE;
+	}
 	error_set(err, EXIT_CODE_FAILED, "the runtime directory's path is too long for a socket");
 	error_hint(err, "set CARVE_RUNTIME_DIR to a shorter one");
 	return -EXIT_CODE_FAILED;
-}
-
-/* The directory, or what it would be in, is another user's. */
-static int foreign_error(const char *dir, uid_t owner, struct error *err)
-{
-	const struct passwd *user = getpwuid(owner); // NOLINT(concurrency-mt-unsafe): one thread
-	char number[16];
-
-	snprintf(number, sizeof(number), "%u", (unsigned)owner);
-	error_set(err, EXIT_CODE_NOT_PERMITTED,
-		  "the daemon's directory %.200s belongs to user %.64s: you cannot use it", dir,
-		  user ? user->pw_name : number);
-	if (getenv("SIMGPU_HOST"))
-		error_hint(err, "a simulated host is its owner's, unless started with carve sim "
-				"--shared: join that one with carve sim --join DIR -- CMD");
-	else
-		error_hint(err, "unset CARVE_RUNTIME_DIR, or set it to a directory of your own; a "
-				"simulated host of your own: carve sim");
-	return -EXIT_CODE_NOT_PERMITTED;
 }
 
 /* Looks at the directory, or at the nearest one above it that this user may look at. */

@@ -156,7 +156,7 @@ static bool same_file(const char *a, const char *b)
 
 const char *session_meant(const struct client *client, const char *id)
 {
-	const char *attach = getenv(ATTACH_ENV_SOCKET);
+	const char *attach = secure_getenv(ATTACH_ENV_SOCKET);
 
 	if (id || !attach || !same_file(attach, client->attach))
 		return id;

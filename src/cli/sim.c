@@ -1,5 +1,6 @@
 /* carve sim: hands over to the simulated host's own program. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +9,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/trust.h"
 #include "cli/cli.h"
 #include "cli/isolation.h"
 #include "cli/places.h"
+#include "cli/runtime_dir.h"
 #include "cli/slice_env.h"
 
 #define SPEC_DEFAULT "h100-80gb"
@@ -115,6 +118,28 @@ static int join_check(const char *host, struct error *err)
 	return -EXIT_CODE_NOT_PERMITTED;
 }
 
+/* The host's owner may be another user. Whoever joins believes the daemon there from now on:
+ * base/trust.h. */
+static int join_remember(const char *host, struct error *err)
+{
+	char dir[SERVER_JOIN_SIZE], record[SERVER_JOIN_SIZE];
+	struct stat st;
+
+	if (lstat(host, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()))
+		return 0;
+	server_join_directory(dir, sizeof(dir));
+	int rc = runtime_dir_make(dir, err);
+	if (rc < 0)
+		return rc;
+	rc = server_join_record(host, record, sizeof(record));
+	cleanup_close int fd =
+		rc < 0 ? rc : open(record, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		return 0;
+	return error_set(err, EXIT_CODE_FAILED, "cannot note in %s that %.200s was joined: %s", dir,
+			 host, strerrordesc_np(rc < 0 ? -rc : errno));
+}
+
 /* What goes to `simhost run`, but for the command itself. */
 struct sim_words {
 	const char *word[16];
@@ -140,6 +165,8 @@ static int join_begin(const struct cli *cli, struct error *err)
 		return error_set(err, EXIT_CODE_USAGE,
 				 "--join takes the host's directory, such as /tmp/simgpu-a1b2c3");
 	int rc = join_check(host, err);
+	if (rc == 0)
+		rc = join_remember(host, err);
 	if (rc == 0)
 		setenv(ENV_SIM_HOST, host, 1);
 	return rc;
@@ -175,7 +202,7 @@ static void words_make(const struct cli *cli, const struct places *places, struc
 
 int cli_sim(struct cli *cli, struct error *err)
 {
-	char *shell[] = {getenv("SHELL"), NULL};
+	char *shell[] = {secure_getenv("SHELL"), NULL};
 	bool new_host = cli->value[OPT_SIM_GPUS] || cli->value[OPT_SIM_DRIVER] ||
 			cli->value[OPT_SIM_SHARED];
 	struct sim_words words;
@@ -186,12 +213,15 @@ int cli_sim(struct cli *cli, struct error *err)
 		return rc;
 	if (cli->value[OPT_SIM_LIST])
 		return models_list(cli, &places, err);
+	/* The simulated driver is found by LD_LIBRARY_PATH. */
+	if ((rc = places_check(&places, err)) < 0)
+		return rc;
 	if (!shell[0] || !*shell[0])
 		shell[0] = "/bin/sh";
 	char **command = cli->argument_count ? cli->arguments : shell;
 	if (cli->value[OPT_SIM_JOIN] && (rc = join_begin(cli, err)) < 0)
 		return rc;
-	if (!cli->value[OPT_SIM_JOIN] && getenv(ENV_SIM_HOST) && !new_host)
+	if (!cli->value[OPT_SIM_JOIN] && secure_getenv(ENV_SIM_HOST) && !new_host)
 		return command_exec(command, err);
 	words_make(cli, &places, &words);
 	/* The host's programs find its own daemon, and are in no slice yet. */

@@ -20,7 +20,7 @@
 
 const char *slice_env_session(void)
 {
-	const char *id = getenv(ATTACH_ENV_SESSION);
+	const char *id = secure_getenv(ATTACH_ENV_SESSION);
 
 	return id && *id ? id : NULL;
 }
@@ -45,7 +45,7 @@ static bool is_our_directory(const struct places *places, const char *entry)
 static char *list_of_user(const char *name, const char *separators, const struct places *places,
 			  bool (*is_ours)(const struct places *places, const char *entry))
 {
-	const char *now = getenv(name);
+	const char *now = secure_getenv(name);
 	char *text = strdup(now ? now : ""), *end = text, *state;
 
 	if (!text)
@@ -84,8 +84,6 @@ static int paths_enter(const struct places *places, struct error *err)
 	size_t length = (size_t)(strrchr(places->front_cuda, '/') - places->front_cuda);
 	cleanup_free char *user = paths_of_user(places), *value = NULL;
 
-	if (memchr(places->front_cuda, ';', length))
-		return 0;
 	if (!user || asprintf(&value, "%.*s%s%s", (int)length, places->front_cuda, *user ? ":" : "",
 			      user) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
@@ -101,7 +99,7 @@ static int paths_enter(const struct places *places, struct error *err)
 
 static int asan_enter(struct error *err)
 {
-	const char *user = getenv(ASAN);
+	const char *user = secure_getenv(ASAN);
 	cleanup_free char *value = NULL;
 
 	if (user && strstr(user, ASAN_OPTION))
@@ -122,7 +120,7 @@ static void set_or_unset(const char *name, const char *value)
 
 static void asan_leave(void)
 {
-	const char *now = getenv(ASAN);
+	const char *now = secure_getenv(ASAN);
 	size_t length = now ? strlen(now) : 0;
 
 	if (length < strlen(ASAN_SETTING) ||
@@ -143,13 +141,10 @@ static int preload_enter(const struct places *places, struct error *err)
 	if (access(places->front_cuda, R_OK) < 0 || access(places->front_nvml, R_OK) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "carve's own library %s is not there",
 				 places->front_cuda);
-	if (strpbrk(places->front_cuda, PRELOAD_SEPARATORS "$")) {
-		error_set(err, EXIT_CODE_FAILED,
-			  "%s cannot be preloaded: its path has a space, ':' or '$' in it",
-			  places->front_cuda);
-		error_hint(err, "move carve to a directory without those");
-		return -EXIT_CODE_FAILED;
-	}
+	int rc = places_check(places, err);
+
+	if (rc < 0)
+		return rc;
 	char *user = preload_of_user(places);
 	int n = !user ? -1
 		      : asprintf(&value, "%s:%s%s%s", places->front_cuda, places->front_nvml,

@@ -34,7 +34,7 @@ static bool coloured, unicode;
 
 static void colours_start(void)
 {
-	const char *no = getenv("NO_COLOR"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+	const char *no = secure_getenv("NO_COLOR"); // NOLINT(concurrency-mt-unsafe): nobody sets it
 
 	coloured = !(no && *no) && has_colors() && start_color() == OK;
 	if (!coloured)

@@ -26,16 +26,6 @@
 #define LOCK_TRIES_ALIVE 20
 #define LOCK_PAUSE_NS 10000000L
 
-static void usual_path(char *buf, size_t size)
-{
-	const char *xdg = getenv("XDG_RUNTIME_DIR"); // NOLINT(concurrency-mt-unsafe): at start
-
-	if (xdg && *xdg == '/')
-		snprintf(buf, size, "%s/carve", xdg);
-	else
-		snprintf(buf, size, "/tmp/carve-%u", geteuid());
-}
-
 int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err)
 {
 	char path[4096];
@@ -48,7 +38,7 @@ int runtime_choose(struct runtime *runtime, const char *wanted, struct error *er
 	else if (geteuid() == 0)
 		snprintf(path, sizeof(path), RUNTIME_DIR_SYSTEM);
 	else
-		usual_path(path, sizeof(path));
+		(void)installed_user_dir(path, sizeof(path)); /* a path too long is refused below */
 	if (strlen(path) + sizeof("/carved.sock") > sizeof(runtime->dir))
 		return error_set(err, EXIT_CODE_USAGE,
 				 "the runtime directory's path is too long: %s", path);
@@ -60,8 +50,7 @@ bool runtime_is_usual(const struct runtime *runtime)
 {
 	char path[4096];
 
-	usual_path(path, sizeof(path));
-	return !strcmp(runtime->dir, path);
+	return installed_user_dir(path, sizeof(path)) == 0 && !strcmp(runtime->dir, path);
 }
 
 void runtime_path(const struct runtime *runtime, const char *name, char *buf, size_t size)

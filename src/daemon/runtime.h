@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
+#include "backend/installed.h"
+
 struct error;
 struct handover;
-
-#define RUNTIME_DIR_SYSTEM "/run/carve"
 
 struct runtime {
 	char dir[96]; /* absolute; socket paths must fit struct sockaddr_un */
@@ -25,8 +25,8 @@ void runtime_hand_over(const struct runtime *runtime, struct handover *handover)
 /* Takes up what the last program left. False: it is not all there. */
 bool runtime_take_over(struct runtime *runtime, struct handover *handover);
 
-/* Chooses the directory: `wanted`, or NULL: /run/carve as root, else $XDG_RUNTIME_DIR/carve, else
- * /tmp/carve-UID. 0 or negative with *err. */
+/* Chooses the directory: `wanted`, or NULL: /run/carve as root, else installed_user_dir(). 0 or
+ * negative with *err. */
 int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err);
 /* Whether it is the one that a user has without naming any. */
 bool runtime_is_usual(const struct runtime *runtime);

@@ -1,0 +1,155 @@
+#include "cli/text.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+
+/* So deep jansson reads; a recursion of ours ends there. */
+#define DEPTH_MOST 2048
+
+/* Characters beyond C1 that change how others are shown: ZERO WIDTH SPACE to RIGHT-TO-LEFT MARK;
+ * LINE SEPARATOR to RIGHT-TO-LEFT OVERRIDE; the isolates; ZERO WIDTH NO-BREAK SPACE. */
+static const struct {
+	uint32_t first, last;
+} formats[] = {{0x200b, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff}};
+
+/* Of a well-formed character. */
+static size_t lead_length(const char *text)
+{
+	unsigned char lead = (unsigned char)text[0];
+
+	return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+/* Length of the UTF-8 character that `text` begins with; 0: it begins with none. */
+static size_t character_length(const char *text)
+{
+	size_t length = lead_length(text);
+	json_t *valid;
+
+	if (strnlen(text, length) < length)
+		return 0;
+	valid = json_stringn(text, length); /* knows what is well-formed */
+	json_decref(valid);
+	return valid ? length : 0;
+}
+
+/* The code point of a well-formed character. */
+static uint32_t character_code(const char *text, size_t length)
+{
+	static const unsigned char lead_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+	uint32_t code = (unsigned char)text[0] & lead_bits[length];
+
+	for (size_t i = 1; i < length; i++)
+		code = code << 6 | ((unsigned char)text[i] & 0x3f);
+	return code;
+}
+
+static bool is_control(const char *text, size_t length)
+{
+	uint32_t code = character_code(text, length);
+	bool found = code < ' ' || (code >= 0x7f && code < 0xa0);
+
+	for (size_t i = 0; i < ARRAY_SIZE(formats); i++)
+		found |= formats[i].first <= code && code <= formats[i].last;
+	return found;
+}
+
+const char *text_escape(const char *text, bool controls, char *buf)
+{
+	char *to = buf;
+
+	while (*text) {
+		size_t length = character_length(text);
+
+		if (length && !(controls && is_control(text, length))) {
+			to = mempcpy(to, text, length);
+			text += length;
+			continue;
+		}
+		for (size_t i = 0; i < MAX(length, 1); i++, text++)
+			to += *text == '\n' ? sprintf(to, "\\n")
+					    : sprintf(to, "\\x%02x", (unsigned char)*text);
+	}
+	*to = '\0';
+	return buf;
+}
+
+/* A text is well-formed and has no NUL, as jansson read it. */
+static bool is_clean(const char *text)
+{
+	while (*text && !is_control(text, lead_length(text)))
+		text += lead_length(text);
+	return !*text;
+}
+
+/* NULL: no memory. */
+static json_t *text_cleaned(json_t *text)
+{
+	const char *value = json_string_value(text);
+
+	if (is_clean(value))
+		return json_incref(text);
+	cleanup_free char *buf = malloc(json_string_length(text) * TEXT_ESCAPE_SIZE + 1);
+	return buf ? json_string(text_escape(value, true, buf)) : NULL;
+}
+
+static int clean_below(json_t *value, int depth);
+
+static int object_clean(json_t *object, int depth)
+{
+	const char *key;
+	json_t *member;
+	void *next;
+
+	json_object_foreach_safe(object, next, key, member)
+	{
+		if (!is_clean(key))
+			json_object_del(object, key);
+		else if (!json_is_string(member) && clean_below(member, depth) < 0)
+			return -1;
+		else if (json_is_string(member) &&
+			 json_object_set_new(object, key, text_cleaned(member)) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int array_clean(json_t *array, int depth)
+{
+	json_t *item;
+	size_t i;
+
+	json_array_foreach(array, i, item)
+	{
+		if (!json_is_string(item) && clean_below(item, depth) < 0)
+			return -1;
+		if (json_is_string(item) && json_array_set_new(array, i, text_cleaned(item)) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* Negative: no memory, or too deep. */
+static int clean_below(json_t *value, int depth) // NOLINT(misc-no-recursion): as deep as the JSON
+{
+	if (depth == DEPTH_MOST)
+		return -1;
+	if (json_is_object(value))
+		return object_clean(value, depth + 1);
+	return json_is_array(value) ? array_clean(value, depth + 1) : 0;
+}
+
+json_t *text_clean_json(json_t *value)
+{
+	json_t *clean = json_is_string(value)                 ? text_cleaned(value)
+			: value && clean_below(value, 0) == 0 ? json_incref(value)
+							      : NULL;
+
+	json_decref(value);
+	return clean;
+}
