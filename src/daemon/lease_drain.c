@@ -170,14 +170,16 @@ static uint64_t drain_look_next(const struct leases *l, const struct lease_membe
 void drain_look(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	struct member_look look;
-	/* By a waiter, while this daemon was stopped. */
-	bool opened = !m->reopened_until && turn_gate_is_open(m);
+	enum gate_change change = m->reopened_until ? GATE_SAME : turn_gate_find(l, m);
 
-	if (opened)
+	if (change == GATE_SPOILT)
+		turn_gate_forged(l, m, now);
+	else if (change != GATE_SAME)
 		turn_gate_shut(m);
 	member_look(m, now, &look);
-	/* Once: what opens its gate again and again is drained all the same. */
-	if (opened && !m->planned_anew) {
+	/* By a waiter, while this daemon was stopped. Once: what is opened again and again is
+	 * drained all the same. */
+	if (change == GATE_FORSAKEN && !m->planned_anew) {
 		drain_plan(m, &look, now);
 		m->planned_anew = true;
 	}

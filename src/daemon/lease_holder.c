@@ -20,7 +20,7 @@ void holder_quiet_end(struct lease_member *m, uint64_t now)
 	m->quiet_since = 0;
 }
 
-void holder_gate(const struct lease_member *m)
+void holder_gate(struct lease_member *m)
 {
 	turn_gate_put(m, m->contended ? GATE_CONTENDED : GATE_OPEN);
 }
@@ -32,7 +32,7 @@ static bool holder_yield(struct leases *l, struct lease_member *m, uint64_t now)
 	bool alone = !m->contended && !member_any(m->deaf);
 	struct member_look look;
 
-	(void)gate_set(m->info.ledger, alone ? GATE_IDLE : GATE_CLOSED);
+	turn_gate_put(m, alone ? GATE_IDLE : GATE_CLOSED);
 	(void)gate_barrier();
 	member_look(m, now, &look);
 	if (look.launching || !look.drained || look.submitted != m->quiet_submitted ||

@@ -44,9 +44,13 @@ struct lease_member {
 	char id[16];
 	int wake_fd;
 	enum member_state state;
+	uint64_t gate;               /* the word of its gate, as it was last set */
+	uint64_t shut_at;            /* while SHUT: when it was last found shut */
+	uint64_t forged;             /* times that it was found open against the plan */
 	bool contended;              /* as the gate was last set */
 	bool wants;                  /* as the table was last told */
 	bool woken;                  /* the wake descriptor said something */
+	bool heard;                  /* or may have, while it was not listened to */
 	uint64_t live[MEMBER_WORDS]; /* slots of living processes */
 	uint64_t deaf[MEMBER_WORDS]; /* those of them that have another daemon's descriptor */
 	uint64_t muted_until;        /* its wake descriptor is not listened to; 0: it is */

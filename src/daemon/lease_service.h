@@ -18,7 +18,14 @@ struct leases {
 	leases_lag *lag; /* NULL: the GPUs have no clocks of their own */
 	const void *lag_arg;
 	struct lease_clock clock;
-	uint64_t beat_ns; /* when members were last told that the thread runs; CLOCK_MONOTONIC */
+	uint64_t gates_at; /* when the gates of who waits are looked at again */
+	/* The daemon may have been away or hung for so long that waiters took it for gone; until
+	 * `missed_until`, CLOCK_MONOTONIC. */
+	bool missed;
+	uint64_t missed_until;
+	/* When members were last told that the thread runs; CLOCK_MONOTONIC. 0: there is nobody to
+	 * tell. */
+	uint64_t beat_ns;
 	uint64_t look_cost_ns; /* of one pass, a running mean of the thread's CPU time */
 	/* How long the thread may yet look without sleeping in between, ns; negative: not at all.
 	 */

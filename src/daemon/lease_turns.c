@@ -45,22 +45,6 @@ void turn_wants(struct leases *l, struct lease_member *m, bool wants, uint64_t n
 	lease_wants(l->table, m->number, wants, now);
 }
 
-static enum gate_state gate_state(const struct lease_member *m)
-{
-	return GATE_STATE(atomic_load(gate_word(m->info.ledger)));
-}
-
-bool turn_gate_is_open(const struct lease_member *m)
-{
-	return gate_state(m) == GATE_OPEN || gate_state(m) == GATE_CONTENDED;
-}
-
-void turn_gate_put(const struct lease_member *m, enum gate_state state)
-{
-	if (gate_state(m) != state)
-		(void)gate_set(m->info.ledger, state);
-}
-
 uint64_t turn_look_interval(const struct leases *l)
 {
 	return MAX(LOOK_EVERY_NS, l->look_cost_ns * LOOK_BUDGET);
@@ -159,6 +143,7 @@ void turn_shut(struct leases *l, struct lease_member *m, bool waiting, uint64_t 
 	lease_idle_rests(&m->idle, now);
 	leak_count(m, now);
 	m->state = MEMBER_SHUT;
+	m->shut_at = now;
 	m->look_at = m->leaks ? now + LEAK_LOOK_NS : unheard_look_at(m, now);
 	turn_end(l, m, now);
 	lease_closed(l->table, m->number, now);
@@ -170,17 +155,15 @@ void turn_shut(struct leases *l, struct lease_member *m, bool waiting, uint64_t 
 	}
 }
 
-void turn_gate_shut(const struct lease_member *m)
-{
-	turn_gate_put(m, GATE_CLOSED);
-	(void)gate_barrier();
-}
-
 /* ---- who waits --------------------------------------------------------------------------- */
 
 /* Says something though nobody waits: once is a matter of timing, for ever would be an attack. */
 static void wake_was_idle(struct leases *l, struct lease_member *m, uint64_t now)
 {
+	if (m->heard) {
+		m->heard = false;
+		return;
+	}
 	if (!m->muted_until)
 		leases_listen(l, m, false);
 	m->muted_until = now + MUTE_NS;
@@ -209,9 +192,17 @@ static void shut_look(struct leases *l, struct lease_member *m, uint64_t now)
 
 	m->woken = false;
 	m->look_at = UINT64_MAX;
-	if (turn_gate_is_open(m)) {
+	switch (turn_gate_find(l, m)) {
+	case GATE_TAKEN_UP:
+	case GATE_FORSAKEN:
 		taken_back(l, m, now);
 		return;
+	case GATE_SPOILT:
+		turn_gate_forged(l, m, now);
+		break;
+	case GATE_SAME:
+		m->shut_at = now;
+		break;
 	}
 	if (woken)
 		member_rouse(m);
@@ -242,7 +233,7 @@ static void yield_look(struct leases *l, struct lease_member *m, uint64_t now)
 	m->woken = false;
 	m->look_at = unheard_look_at(m, now);
 	member_look(m, now, &look);
-	if (!look.waiting && !turn_gate_is_open(m))
+	if (!look.waiting && turn_gate_find(l, m) == GATE_SAME)
 		return;
 	m->state = MEMBER_HOLDS;
 	m->turn.revoked = 0;
@@ -288,13 +279,14 @@ static void member_run(struct leases *l, struct lease_member *m, uint64_t now)
 static void idle_gates_shut(struct leases *l, const struct lease_member *but, uint64_t now)
 {
 	for (struct lease_member *m = l->members; m; m = m->next) {
-		uint64_t word = atomic_load(gate_word(m->info.ledger));
-
 		if (m == but || m->state != MEMBER_SHUT || !(m->info.gpus & but->info.gpus))
 			continue;
-		if (GATE_STATE(word) == GATE_IDLE &&
-		    !gate_replace(m->info.ledger, word, GATE_CLOSED))
+		if (GATE_STATE(m->gate) != GATE_IDLE || turn_gate_replace(m, GATE_CLOSED))
+			continue;
+		if (turn_gate_find(l, m) == GATE_TAKEN_UP)
 			taken_back(l, m, now);
+		else
+			turn_gate_put(m, GATE_CLOSED);
 	}
 }
 
@@ -389,6 +381,7 @@ uint64_t turns_run(struct leases *l, uint64_t now)
 		if (!members_run(l, now))
 			break;
 	}
+	next = MIN(next, turn_gates_look(l, now));
 	for (const struct lease_member *m = l->members; m; m = m->next)
 		next = MIN(next, m->look_at);
 	return next;

@@ -14,10 +14,6 @@
 
 /* ---- lease_turns.c */
 void turn_wants(struct leases *l, struct lease_member *m, bool wants, uint64_t now);
-bool turn_gate_is_open(const struct lease_member *m);
-void turn_gate_put(const struct lease_member *m, enum gate_state state);
-/* The gate is shut, and who passed it before shows in its page. */
-void turn_gate_shut(const struct lease_member *m);
 /* ns between two looks at a page. */
 uint64_t turn_look_interval(const struct leases *l);
 /* When to look again where each microsecond counts: in the next pass, at once, as long as the
@@ -34,8 +30,22 @@ bool opening_look(struct leases *l, struct lease_member *m, uint64_t now);
 /* The table counts its time from here. */
 void opening_end(struct leases *l, struct lease_member *m, uint64_t now);
 
+/* ---- lease_gate.c */
+void turn_gate_put(struct lease_member *m, enum gate_state state);
+/* The gate is shut, and who passed it before shows in its page. */
+void turn_gate_shut(struct lease_member *m);
+/* If nobody has changed it. */
+bool turn_gate_replace(struct lease_member *m, enum gate_state state);
+/* What its processes did to it. A daemon that has been there all the time has no waiters who take
+ * it for gone: who says so has SPOILT it. What harms nobody else is put right, and is the SAME. */
+enum gate_change turn_gate_find(struct leases *l, struct lease_member *m);
+/* It was open against the plan, perhaps since it was looked at last: shut again, and charged. */
+void turn_gate_forged(struct leases *l, struct lease_member *m, uint64_t now);
+/* Whether the gates of who waits are shut. Returns when to look again. */
+uint64_t turn_gates_look(struct leases *l, uint64_t now);
+
 /* ---- lease_holder.c */
-void holder_gate(const struct lease_member *m);
+void holder_gate(struct lease_member *m);
 void holder_look(struct leases *l, struct lease_member *m, uint64_t now);
 /* It has work again. */
 void holder_quiet_end(struct lease_member *m, uint64_t now);

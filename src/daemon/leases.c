@@ -23,10 +23,17 @@
 
 #define EVENTS 64
 #define BEAT_NS (LEDGER_BEAT_MS * 1000000ull)
+/* Waiters may have taken the daemon for gone that was silent for so long (they wait for 8 s, and
+ * for one that is dead a second), and open their gates so long after it is back. */
+#define MISSED_AFTER_NS 4000000000ull
+#define MISSED_FOR_NS 5000000000ull
+/* After its start: some find it later than others. */
+#define MISSED_FIRST_NS 10000000000ull
 /* What epoll says of descriptors that are no member's; members' numbers are above. */
 #define EVENT_TIMER 0
 #define EVENT_KICK 1
 #define NUMBER_FIRST 16
+#define WAKE_EVENTS (EPOLLIN | EPOLLET)
 /* Where a turn is about to begin or to end the thread looks without sleeping, since waking up takes
  * as long as that: a 32nd of the time at most, and so much at once. Between two looks the loop gets
  * at the lock. */
@@ -90,6 +97,8 @@ static void drain_counter(int fd)
 	(void)!read(fd, &count, sizeof(count));
 }
 
+/* Of wake descriptors nothing is read: their flags are shared with whoever has them, so that a read
+ * may block for ever. Each writing is one event (EPOLLET), whatever the count is. */
 static void event_take(struct leases *l, uint64_t number)
 {
 	if (number == EVENT_TIMER || number == EVENT_KICK) {
@@ -98,7 +107,6 @@ static void event_take(struct leases *l, uint64_t number)
 	}
 	for (struct lease_member *m = l->members; m; m = m->next)
 		if (m->number == number) {
-			drain_counter(m->wake_fd);
 			m->woken = true;
 		}
 }
@@ -149,11 +157,21 @@ static int events_wait(struct leases *l, struct epoll_event *events, uint64_t un
 	return epoll_wait(l->poll_fd, events, EVENTS, -1);
 }
 
+/* Whether waiters may have missed it: to be asked before their gates are looked at. */
+static void missed_look(struct leases *l, uint64_t now)
+{
+	if (l->beat_ns && now - l->beat_ns > MISSED_AFTER_NS)
+		l->missed_until = now + MISSED_FOR_NS;
+	l->missed = now < l->missed_until;
+}
+
 /* Tells whoever waits at a gate that the daemon runs. Returns when to do so again. */
 static uint64_t beat(struct leases *l, uint64_t now)
 {
-	if (!l->sliced || !l->members)
+	if (!l->sliced || !l->members) {
+		l->beat_ns = 0;
 		return UINT64_MAX;
+	}
 	if (now - l->beat_ns < BEAT_NS)
 		return l->beat_ns + BEAT_NS;
 	l->beat_ns = now;
@@ -186,6 +204,7 @@ static void *thread_run(void *arg)
 		}
 		for (int i = 0; i < count; i++)
 			event_take(l, events[i].data.u64);
+		missed_look(l, woke);
 		uint64_t next = turns_run(l, now);
 		/* A GPU's clock can stand still until then: the next look tells. */
 		until = next == UINT64_MAX ? next : woke + (next - MIN(now, next));
@@ -201,18 +220,20 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-static int poll_add(const struct leases *l, int fd, uint64_t number)
+static int poll_add(const struct leases *l, int fd, uint32_t events, uint64_t number)
 {
-	struct epoll_event event = {.events = EPOLLIN, .data.u64 = number};
+	struct epoll_event event = {.events = events, .data.u64 = number};
 
 	return epoll_ctl(l->poll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
 void leases_listen(struct leases *l, struct lease_member *m, bool listens)
 {
-	struct epoll_event event = {.events = listens ? EPOLLIN : 0, .data.u64 = m->number};
+	struct epoll_event event = {.events = listens ? WAKE_EVENTS : 0, .data.u64 = m->number};
 
 	(void)epoll_ctl(l->poll_fd, EPOLL_CTL_MOD, m->wake_fd, &event);
+	/* Its count is not 0, which is an event at once, whether there was one since or not. */
+	m->heard = listens;
 }
 
 static int descriptors_make(struct leases *l)
@@ -222,8 +243,8 @@ static int descriptors_make(struct leases *l)
 	l->kick_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (l->poll_fd < 0 || l->timer_fd < 0 || l->kick_fd < 0)
 		return -errno;
-	int rc = poll_add(l, l->timer_fd, EVENT_TIMER);
-	return rc < 0 ? rc : poll_add(l, l->kick_fd, EVENT_KICK);
+	int rc = poll_add(l, l->timer_fd, EPOLLIN, EVENT_TIMER);
+	return rc < 0 ? rc : poll_add(l, l->kick_fd, EPOLLIN, EVENT_KICK);
 }
 
 /* Signals are the loop's. */
@@ -265,6 +286,8 @@ int leases_start(struct leases **ret)
 		return -ENOMEM;
 	l->poll_fd = l->timer_fd = l->kick_fd = -1;
 	l->next_number = NUMBER_FIRST;
+	l->missed = true;
+	l->missed_until = now_monotonic_ns() + MISSED_FIRST_NS;
 	pthread_mutex_init(&l->lock, NULL);
 	l->table = lease_table_new();
 	int rc = l->table ? descriptors_make(l) : -ENOMEM;
@@ -334,7 +357,7 @@ static struct lease_member *member_new(const struct lease_joining *joining)
 static int member_add(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	m->number = l->next_number++;
-	int rc = m->wake_fd < 0 ? -EMFILE : poll_add(l, m->wake_fd, m->number);
+	int rc = m->wake_fd < 0 ? -EMFILE : poll_add(l, m->wake_fd, WAKE_EVENTS, m->number);
 	if (rc == 0)
 		rc = lease_client_add(l->table, m->number, m->info.uid, m->info.gpus,
 				      m->info.fraction, now);
@@ -393,6 +416,13 @@ void leases_share(struct leases *l, struct lease_member *m, uint32_t fraction)
 	unlock_kick(l);
 }
 
+void leases_unsliced(struct leases *l, struct lease_member *m, uint64_t unsliced)
+{
+	lock(l);
+	m->gate = gate_set_unsliced(m->info.ledger, m->info.limits, m->gate, unsliced);
+	pthread_mutex_unlock(&l->lock);
+}
+
 int leases_wake_fd(const struct lease_member *m)
 {
 	return m->wake_fd;
@@ -439,6 +469,7 @@ void leases_standing(struct leases *l, const struct lease_member *m, struct leas
 		.sliced = m->state != MEMBER_FREE,
 		.stalls = m->stalls,
 		.reopened = m->reopened,
+		.forged = m->forged,
 		.idle_ns = lease_idle_ns(&m->idle),
 	};
 	if (lease_client_stat(l->table, m->number, now, &ret->stat) < 0)

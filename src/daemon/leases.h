@@ -56,6 +56,9 @@ void leases_leave(struct leases *leases, struct lease_member *member);
 /* Resized. */
 void leases_share(struct leases *leases, struct lease_member *member, uint32_t fraction);
 
+/* Which of its GPUs (bits: places in its ledger) its gate is not for. */
+void leases_unsliced(struct leases *leases, struct lease_member *member, uint64_t unsliced);
+
 /* The descriptor that processes get; the member's. */
 int leases_wake_fd(const struct lease_member *member);
 /* A slot belongs to a living process. `hears`: it has the wake descriptor; else it has one of
@@ -71,6 +74,7 @@ struct lease_standing {
 	uint64_t stalls;   /* drains that were given up */
 	uint64_t reopened; /* gates opened again so that work could end */
 	uint64_t idle_ns;  /* how long it is quiet until its turn is taken to be over */
+	uint64_t forged;   /* times that its gate was found open against the plan */
 	uint64_t waits;    /* times that threads of its living processes waited at the gate */
 };
 void leases_standing(struct leases *leases, const struct lease_member *member,

@@ -142,13 +142,14 @@ void slicing_tell(struct session *s)
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (s->pool_gpu[i] >= 0 && pool->gpu[s->pool_gpu[i]].mode == COMPUTE_OFF)
 			unsliced |= 1ull << i;
-	gate_set_unsliced(&s->books.ledger, s->books.limits, unsliced);
+	leases_unsliced(s->node->leases, s->lease, unsliced);
 }
 
 void slicing_unsay(struct node *node)
 {
 	for (struct session *s = node->attached; s; s = s->next_attached)
-		gate_set_unsliced(&s->books.ledger, s->books.limits, 0);
+		if (s->lease)
+			leases_unsliced(node->leases, s->lease, 0);
 }
 
 void slicing_say(struct node *node)

@@ -1,13 +1,16 @@
 #include "proto/gate.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/macros.h"
+
+/* A thread that is not woken looks by itself within 100 ms: so nobody can keep the daemon busy with
+ * waking his threads. */
+#define WAKE_MOST 256
 
 struct gate_process *gate_process(const struct ledger *l, uint32_t slot)
 {
@@ -19,8 +22,7 @@ struct gate_process *gate_process(const struct ledger *l, uint32_t slot)
 				       (size_t)slot * shape->time_stride);
 }
 
-/* The word off itself is 0, so that looking at it costs least; the epoch starts anew with it. */
-static uint64_t next_word(uint64_t word, enum gate_state state)
+uint64_t gate_next(uint64_t word, enum gate_state state)
 {
 	return state == GATE_OFF ? 0 : (GATE_EPOCH(word) + 1) << GATE_STATE_BITS | state;
 }
@@ -28,39 +30,53 @@ static uint64_t next_word(uint64_t word, enum gate_state state)
 static void wake(const struct ledger *l)
 {
 	/* The low half, on the little-endian machines that carve runs on. */
-	syscall(SYS_futex, (uint32_t *)gate_word(l), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	syscall(SYS_futex, (uint32_t *)gate_word(l), FUTEX_WAKE, WAKE_MOST, NULL, NULL, 0);
 }
 
 uint64_t gate_set(const struct ledger *l, enum gate_state state)
 {
-	uint64_t seen = atomic_load_explicit(gate_word(l), memory_order_relaxed);
+	uint64_t next = gate_next(atomic_load_explicit(gate_word(l), memory_order_relaxed), state);
 
-	while (!atomic_compare_exchange_weak(gate_word(l), &seen, next_word(seen, state)))
-		;
+	atomic_store(gate_word(l), next);
 	wake(l);
-	return next_word(seen, state);
+	return next;
+}
+
+enum gate_change gate_change_of(uint64_t own, uint64_t seen)
+{
+	enum gate_state was = GATE_STATE(own);
+
+	if (seen == own)
+		return GATE_SAME;
+	if (was == GATE_IDLE && seen == gate_next(own, GATE_CONTENDED))
+		return GATE_TAKEN_UP;
+	if ((was == GATE_IDLE || was == GATE_CLOSED) && seen == gate_next(own, GATE_OPEN))
+		return GATE_FORSAKEN;
+	return GATE_SPOILT;
 }
 
 bool gate_replace(const struct ledger *l, uint64_t seen, enum gate_state state)
 {
-	if (!atomic_compare_exchange_strong(gate_word(l), &seen, next_word(seen, state)))
+	if (!atomic_compare_exchange_strong(gate_word(l), &seen, gate_next(seen, state)))
 		return false;
 	wake(l);
 	return true;
 }
 
-void gate_set_unsliced(const struct ledger *l, struct ledger_limits *limits, uint64_t unsliced)
+uint64_t gate_set_unsliced(const struct ledger *l, struct ledger_limits *limits, uint64_t own,
+			   uint64_t unsliced)
 {
 	uint32_t generation = atomic_load(&limits->generation);
+	enum gate_state state = GATE_STATE(own);
 
 	if (atomic_load(&limits->unsliced_gpus) == unsliced &&
 	    atomic_load(&limits->unsliced_generation) == generation)
-		return;
+		return own;
 	atomic_store(&limits->unsliced_gpus, unsliced);
 	atomic_store(&limits->unsliced_generation, generation);
-	uint64_t seen = atomic_load(gate_word(l));
-	if (GATE_STATE(seen) == GATE_OPEN || GATE_STATE(seen) == GATE_CLOSED)
-		(void)gate_replace(l, seen, GATE_STATE(seen));
+	if ((state == GATE_OPEN || state == GATE_CLOSED) && gate_replace(l, own, state))
+		return gate_next(own, state);
+	return own;
 }
 
 int gate_barrier(void)

@@ -96,6 +96,10 @@ _Static_assert(offsetof(struct gate_process, waits) == 24, "the gate is an ABI")
 _Static_assert(offsetof(struct gate_process, thread) == 128, "the gate is an ABI");
 _Static_assert(sizeof(struct gate_process) == 128 + 64 * 16 + 128 * 16, "the gate is an ABI");
 
+/* The word that a change of this one into `state` makes of it. The word off itself is 0, so that
+ * looking at it costs least; the epoch starts anew with it. */
+uint64_t gate_next(uint64_t word, enum gate_state state);
+
 /* The session's gate word. */
 static inline _Atomic uint64_t *gate_word(const struct ledger *l)
 {
@@ -120,14 +124,32 @@ static inline bool gate_is_for(const struct ledger_limits *limits, uint32_t gpu)
 	return gate_is_for_all(limits) || gpu >= LEDGER_GPUS_MAX || !(unsliced >> gpu & 1);
 }
 /* Daemon: says which GPUs it is not for. Who passes an open gate by the word that it has seen, or
- * waits at a closed one, looks again. */
-void gate_set_unsliced(const struct ledger *l, struct ledger_limits *limits, uint64_t unsliced);
+ * waits at a closed one, looks again: where the gate still is `own`, which the daemon put there, it
+ * is the same anew. Returns what the daemon has put there now. */
+uint64_t gate_set_unsliced(const struct ledger *l, struct ledger_limits *limits, uint64_t own,
+			   uint64_t unsliced);
 
-/* Puts the gate into `state` whatever it was. Returns the new word. Daemon only; concurrent
- * gate_replace()s of processes are ordered before or after it. */
+/* Puts the gate into `state` whatever it was, in one step that no writing of processes can hold up.
+ * Returns the new word. Daemon only; concurrent gate_replace()s of processes are ordered before or
+ * after it. */
 uint64_t gate_set(const struct ledger *l, enum gate_state state);
 /* Puts the gate into `state` if the word still is `seen`. */
 bool gate_replace(const struct ledger *l, uint64_t seen, enum gate_state state);
+
+/* What became of the word `own`, which the daemon put there and nobody else may change but as the
+ * table above says. */
+enum gate_change {
+	GATE_SAME,
+	GATE_TAKEN_UP, /* an idle gate, by a process that has work again */
+	GATE_FORSAKEN, /* a waiter opened it, as it takes the daemon for gone */
+	GATE_SPOILT,   /* no front does that */
+};
+enum gate_change gate_change_of(uint64_t own, uint64_t seen);
+/* Whether a launch that finds this word goes on to the driver. */
+static inline bool gate_passes(uint64_t word)
+{
+	return GATE_STATE(word) != GATE_CLOSED && GATE_STATE(word) != GATE_IDLE;
+}
 
 /* Daemon: a barrier on all CPUs that run registered processes; after it gate_launching() is right
  * for the gate as it was set before. 0, or -errno where the kernel has none (then wait a little).

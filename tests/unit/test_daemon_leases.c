@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -125,6 +126,22 @@ static void *rage(void *arg)
 		atomic_store(gate_word(&f->ledger), (uint64_t)rand_r(&seed) << 20 | rand_r(&seed));
 		wake(f);
 		pause_ns(MS / 20);
+	}
+	return NULL;
+}
+
+/* Makes whoever reads its wake descriptor wait, as its flags are shared, and takes each word out of
+ * it again. */
+static void *plug(void *arg)
+{
+	struct fake *f = arg;
+	int fd = leases_wake_fd(f->member);
+	uint64_t count;
+
+	(void)fcntl(fd, F_SETFL, 0);
+	while (!atomic_load(&f->stop)) {
+		wake(f);
+		(void)!read(fd, &count, sizeof(count));
 	}
 	return NULL;
 }
@@ -271,6 +288,54 @@ static void a_gate_that_was_opened_without_a_daemon_is_closed_again(void **state
 		leases_standing(leases, f->member, &standing);
 	}
 	assert_true(standing.stat.leases >= 5);
+	wait_turns(other, 100);
+	fake_end(f, leases);
+	fake_end(other, leases);
+	leases_stop(leases);
+}
+
+static void a_wake_descriptor_that_blocks_holds_nobody_up(void **state)
+{
+	struct leases *leases = start(COMPUTE_STRICT);
+	struct fake *other = fake_start(leases, 500000, work);
+	struct fake *f = fake_start(leases, 500000, plug);
+
+	wait_turns(other, 1000);
+	fake_end(f, leases);
+	fake_end(other, leases);
+	leases_stop(leases);
+}
+
+/* The gate of one that is shut out is shut again as often as it opens that. */
+static void *open_again(void *arg)
+{
+	struct fake *f = arg;
+
+	while (!atomic_load(&f->stop)) {
+		if (GATE_STATE(atomic_load(gate_word(&f->ledger))) == GATE_CLOSED)
+			gate_set(&f->ledger, GATE_OPEN);
+		pause_ns(MS / 10);
+	}
+	return NULL;
+}
+
+static void a_gate_that_is_opened_against_the_plan_is_shut_and_charged(void **state)
+{
+	struct leases *leases = start(COMPUTE_STRICT);
+	struct fake *other = fake_start(leases, 500000, work), *f = fake_new();
+	struct lease_standing standing = {0};
+
+	pthread_mutex_lock(&leases->lock);
+	leases->missed_until = 0;
+	pthread_mutex_unlock(&leases->lock);
+	fake_join(f, leases, 500000);
+	assert_int_equal(pthread_create(&f->thread, NULL, open_again, f), 0);
+	for (int i = 0; i < 6000 && standing.forged < 20; i++) {
+		pause_ns(10 * MS);
+		leases_standing(leases, f->member, &standing);
+	}
+	assert_true(standing.forged >= 20);
+	assert_true(standing.stat.overrun_ns > 0);
 	wait_turns(other, 100);
 	fake_end(f, leases);
 	fake_end(other, leases);
@@ -760,6 +825,8 @@ int main(void)
 		cmocka_unit_test(one_at_a_time),
 		cmocka_unit_test(alone_it_goes_idle_and_comes_back),
 		cmocka_unit_test(a_gate_that_was_opened_without_a_daemon_is_closed_again),
+		cmocka_unit_test(a_gate_that_is_opened_against_the_plan_is_shut_and_charged),
+		cmocka_unit_test(a_wake_descriptor_that_blocks_holds_nobody_up),
 		cmocka_unit_test(what_outlives_a_drain_is_charged),
 		cmocka_unit_test(what_waits_for_launches_at_the_gate_has_them_soon),
 		cmocka_unit_test(what_is_as_long_as_known_is_not_opened_for),

@@ -76,6 +76,26 @@ static void replace_is_for_who_saw_the_word(void **state)
 	assert_int_equal(GATE_STATE(word()), GATE_CONTENDED);
 }
 
+/* What fronts do to the word, and what none of them does. */
+static void what_became_of_the_word(void **state)
+{
+	uint64_t closed = gate_set(&ledger, GATE_CLOSED);
+
+	assert_int_equal(gate_change_of(closed, word()), GATE_SAME);
+	assert_true(gate_replace(&ledger, closed, GATE_OPEN));
+	assert_int_equal(gate_change_of(closed, word()), GATE_FORSAKEN);
+	gate_set(&ledger, GATE_OPEN);
+	assert_int_equal(gate_change_of(closed, word()), GATE_SPOILT);
+	uint64_t idle = gate_set(&ledger, GATE_IDLE);
+	assert_true(gate_replace(&ledger, idle, GATE_CONTENDED));
+	assert_int_equal(gate_change_of(idle, word()), GATE_TAKEN_UP);
+	uint64_t open = gate_set(&ledger, GATE_OPEN);
+	assert_true(gate_replace(&ledger, open, GATE_CONTENDED));
+	assert_int_equal(gate_change_of(open, word()), GATE_SPOILT);
+	assert_int_equal(gate_change_of(closed, UINT64_MAX), GATE_SPOILT);
+	gate_set(&ledger, GATE_OFF);
+}
+
 static void is_for_the_gpus_that_are_sliced(void **state)
 {
 	struct ledger_limits says = {.generation = 3};
@@ -83,7 +103,7 @@ static void is_for_the_gpus_that_are_sliced(void **state)
 	/* Nobody says: a daemon of an earlier version, or before one has. */
 	assert_true(gate_is_for_all(&says));
 	assert_true(gate_is_for(&says, 5));
-	gate_set_unsliced(&ledger, &says, 1ull << 5);
+	gate_set_unsliced(&ledger, &says, word(), 1ull << 5);
 	assert_false(gate_is_for_all(&says));
 	assert_false(gate_is_for(&says, 5));
 	assert_true(gate_is_for(&says, 0));
@@ -91,7 +111,7 @@ static void is_for_the_gpus_that_are_sliced(void **state)
 	/* What one said that is gone does not count. */
 	says.generation++;
 	assert_true(gate_is_for(&says, 5));
-	gate_set_unsliced(&ledger, &says, 0);
+	gate_set_unsliced(&ledger, &says, word(), 0);
 	assert_true(gate_is_for_all(&says));
 	assert_int_equal(word(), 0);
 }
@@ -104,16 +124,23 @@ static void who_passes_or_waits_looks_again_when_its_gpus_change(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
 		uint64_t before = gate_set(&ledger, states[i]);
 
-		gate_set_unsliced(&ledger, &says, i + 1);
+		uint64_t after = gate_set_unsliced(&ledger, &says, before, i + 1);
 		assert_int_not_equal(word(), before);
+		assert_int_equal(word(), after);
 		assert_int_equal(GATE_STATE(word()), states[i]);
 		before = word();
-		gate_set_unsliced(&ledger, &says, i + 1);
+		assert_int_equal(gate_set_unsliced(&ledger, &says, before, i + 1), before);
 		assert_int_equal(word(), before);
 	}
+	/* What a process put there is not the daemon's to say again. */
+	uint64_t own = gate_set(&ledger, GATE_CLOSED);
+	assert_true(gate_replace(&ledger, own, GATE_OPEN));
+	uint64_t forged = word();
+	assert_int_equal(gate_set_unsliced(&ledger, &says, own, 5), own);
+	assert_int_equal(word(), forged);
 	/* It is its processes' to take up. */
 	uint64_t idle = gate_set(&ledger, GATE_IDLE);
-	gate_set_unsliced(&ledger, &says, 0);
+	assert_int_equal(gate_set_unsliced(&ledger, &says, idle, 0), idle);
 	assert_int_equal(word(), idle);
 }
 
@@ -229,6 +256,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(off_is_zero_and_every_change_counts, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(replace_is_for_who_saw_the_word, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_became_of_the_word, setup, teardown),
 		cmocka_unit_test_setup_teardown(is_for_the_gpus_that_are_sliced, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			who_passes_or_waits_looks_again_when_its_gpus_change, setup, teardown),

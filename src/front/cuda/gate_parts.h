@@ -123,6 +123,7 @@ struct gate {
 	struct lock host_lock;
 	struct gate_host_call *host_calls; /* not in use */
 	_Atomic uint64_t gone_since;  /* when the daemon was first seen gone, ns; 0: it is there */
+	_Atomic uint32_t beat_seen;   /* its beat as it was then; 0: nobody has looked */
 	_Atomic uint64_t budget_word; /* the closed gate for which `budget_used` counts */
 	_Atomic uint64_t budget_used; /* bytes between host and device that passed it */
 };
@@ -150,7 +151,7 @@ static inline struct gate_local *gate_local_find(void)
 	return gate_self->record ? gate_self : NULL;
 }
 struct gate_local *gate_local_take(struct gate *g);
-/* Looks whether the daemon is there; where it has been gone for a second, opens a closed gate. */
+/* Looks whether the daemon is there; where it has been gone for 1.5 s, opens a closed gate. */
 void gate_look_after_daemon(struct gate *g);
 
 /* gate_lane.c */
