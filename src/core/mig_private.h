@@ -1,0 +1,39 @@
+/* What the files of the MIG policy share. */
+#pragma once
+
+#include "core/mig.h"
+
+/* Bit n is set where units n to n + size - 1 are all set in `free`. */
+static inline uint32_t mig_runs(uint32_t free, uint32_t size)
+{
+	uint32_t have = 1;
+
+	/* Doubles the length of the runs that `free` stands for until it is `size`. */
+	while (have < size) {
+		uint32_t step = have < size - have ? have : size - have;
+
+		free &= free >> step;
+		have += step;
+	}
+	return free;
+}
+
+/* Starts of a profile whose units are all among `free`. */
+static inline uint32_t mig_free_starts(const struct mig_profile *profile, uint32_t free)
+{
+	return profile->starts & mig_runs(free, profile->size);
+}
+
+/* Scores are of units taken. The first brings the weights up to date with the demand. */
+void mig_scores_refresh(struct mig_die *die);
+double mig_score(struct mig_die *die, uint32_t taken);
+void mig_demand_reset(struct mig_die *die);
+
+/* How many instances of the profile an empty GPU holds at once. */
+uint32_t mig_capacity(const struct mig_die *die, uint8_t profile);
+/* Whether limits and engines allow one more of the profile when the instances in `removed` (a bit
+ * each) are gone. */
+bool mig_allows(const struct mig_gpu *gpu, const struct mig_die *die, uint8_t profile,
+		uint32_t removed);
+/* Recomputes gpu->blocked from its counts. */
+void mig_gpu_block(struct mig_gpu *gpu, const struct mig_die *die);
