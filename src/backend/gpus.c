@@ -179,6 +179,11 @@ void gpus_close(struct gpus *gpus)
 	free(gpus);
 }
 
+bool gpus_are_simulated(const struct gpus *gpus)
+{
+	return gpus->clock_lag != NULL;
+}
+
 uint64_t gpus_clock_lag(const struct gpus *gpus, uint32_t index, uint64_t now_ns)
 {
 	return gpus->clock_lag ? gpus->clock_lag(index, now_ns) : 0;

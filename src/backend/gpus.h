@@ -74,6 +74,8 @@ static inline bool gpu_reading_allows(const struct gpu_reading *r, int64_t unlis
 /* Loads libnvidia-ml.so.1 and initialises it. -ENODEV with *err where there is no driver. */
 int gpus_open(struct gpus **ret, struct error *err);
 void gpus_close(struct gpus *gpus);
+/* Whether they are a simulated host's. */
+bool gpus_are_simulated(const struct gpus *gpus);
 /* Text, valid until gpus_close. */
 const char *gpus_driver_version(const struct gpus *gpus);
 /* Fills at most `max` entries; *ret_count may be 0. A GPU that does not answer is left out. */

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/gpu_holder.h"
 #include "cli/places.h"
 #include "cli/sessions.h"
 
@@ -206,6 +207,7 @@ static void check_driver_mode(const struct check_input *in, struct finding *f)
 
 static void check_owner(const struct check_input *in, struct finding *f)
 {
+	char text[GPU_HOLDER_SIZE];
 	size_t i;
 	json_t *gpu;
 
@@ -216,11 +218,9 @@ static void check_owner(const struct check_input *in, struct finding *f)
 
 		if (!json_is_object(holder))
 			continue;
-		find_each(f, PROBLEM,
-			  "GPU %" PRIu64 " is held by another daemon (process %" PRIu64 " of %s)",
-			  session_number(gpu, "index"), session_number(holder, "pid"),
-			  session_text(holder, "user"));
-		advise(f, "use that one with --host, or end it: a GPU has one daemon");
+		find_each(f, PROBLEM, "GPU %" PRIu64 " is %s", session_number(gpu, "index"),
+			  gpu_holder_text(holder, text));
+		advise(f, gpu_holder_advice(holder));
 	}
 }
 

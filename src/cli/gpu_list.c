@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/gpu_holder.h"
 #include "cli/output.h"
 #include "cli/sessions.h"
 
@@ -41,6 +42,7 @@ static void gpus_print(const json_t *gpus)
 /* Says which GPUs another daemon has: nothing can be granted on those here. */
 static void holders_print(const json_t *gpus)
 {
+	char text[GPU_HOLDER_SIZE];
 	size_t i;
 	json_t *gpu;
 
@@ -49,10 +51,8 @@ static void holders_print(const json_t *gpus)
 		const json_t *holder = json_object_get(gpu, "held_by");
 
 		if (json_is_object(holder))
-			printf("GPU %" PRIu64 " is held by another daemon (process %" PRIu64
-			       " of %s): use that one with --host, or end it\n",
-			       session_number(gpu, "index"), session_number(holder, "pid"),
-			       session_text_or_dash(holder, "user"));
+			printf("GPU %" PRIu64 " is %s: %s\n", session_number(gpu, "index"),
+			       gpu_holder_text(holder, text), gpu_holder_advice(holder));
 	}
 }
 

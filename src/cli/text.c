@@ -87,15 +87,28 @@ static bool is_clean(const char *text)
 	return !*text;
 }
 
-/* NULL: no memory. */
+/* With a '?' for each control character. NULL: no memory. */
 static json_t *text_cleaned(json_t *text)
 {
-	const char *value = json_string_value(text);
+	const char *from = json_string_value(text);
 
-	if (is_clean(value))
+	if (is_clean(from))
 		return json_incref(text);
-	cleanup_free char *buf = malloc(json_string_length(text) * TEXT_ESCAPE_SIZE + 1);
-	return buf ? json_string(text_escape(value, true, buf)) : NULL;
+	cleanup_free char *clean = strdup(from);
+	char *to = clean;
+	if (!clean)
+		return NULL;
+	while (*from) {
+		size_t length = lead_length(from);
+
+		if (is_control(from, length))
+			*to++ = '?';
+		else
+			to = mempcpy(to, from, length);
+		from += length;
+	}
+	*to = '\0';
+	return json_string(clean);
 }
 
 static int clean_below(json_t *value, int depth);

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Of "\\xff", in place of one byte. */
+/* Of "\xff", in place of one byte. */
 #define TEXT_ESCAPE_SIZE 4
 
 /* The text with what is not UTF-8 escaped, and with `controls` control characters, too: C0, DEL and
@@ -13,7 +13,7 @@
  * bytes for each of text's, and one more. Returns it. */
 const char *text_escape(const char *text, bool controls, char *buf);
 
-/* Escapes control characters in all texts in a JSON value, in place; members whose names have some
+/* Puts a '?' for each control character in all texts in a JSON value; members whose names have some
  * are removed. No daemon sends any: so whatever a verb prints of an answer is harmless. Takes the
  * reference and returns one: of the same value, but where that is a text itself. NULL: of NULL, or
  * no memory. */

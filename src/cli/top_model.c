@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/macros.h"
+#include "cli/gpu_holder.h"
 #include "cli/sessions.h"
 
 /* Of rows that show what belongs to users who may not be told. */
@@ -99,13 +100,8 @@ static void gpu_read(const json_t *json, struct top_gpu *ret)
 	if (ret->utilization > 100)
 		ret->utilization = -1;
 	ret->sessions = number_get(json, "sessions", 0);
-	if (json_is_object(holder)) {
-		char user[40];
-
-		text_get(holder, "user", user, sizeof(user));
-		snprintf(ret->held_by, sizeof(ret->held_by), "another daemon: process %d of %s",
-			 (int)number_get(holder, "pid", 0), user);
-	}
+	if (json_is_object(holder))
+		gpu_holder_text(holder, ret->held_by);
 	outside_read(json_object_get(json, "outside_processes"), ret);
 }
 

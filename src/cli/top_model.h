@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "cli/gpu_holder.h"
+
 /* Not known; of a quota: no limit. */
 #define TOP_NONE UINT64_MAX
 
@@ -20,7 +22,7 @@ struct top_process {
 struct top_gpu {
 	uint64_t index;
 	char name[64], mode[16];
-	char held_by[96]; /* another daemon that owns it; "": none */
+	char held_by[GPU_HOLDER_SIZE]; /* another daemon that owns it; "": none */
 	uint64_t memory, reserved, promised, outside, available;
 	uint64_t used;   /* by the driver; TOP_NONE: it does not answer */
 	int utilization; /* per cent; -1: not known */

@@ -295,6 +295,21 @@ static uint32_t resized_compute(const struct session *s, const struct place_requ
 	return request->kind == PLACE_FRACTION ? place_compute(request) : s->record.compute;
 }
 
+/* Whether this daemon gives out more of the session's GPU at all. 0, or negative with *err. */
+static int grow_check(const struct session *s, uint32_t i, struct error *err)
+{
+	const struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[i]];
+	char holder[REFUSAL_HOLDER_SIZE];
+
+	if (gpu->info.mig)
+		return error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u is in MIG mode",
+				 s->record.gpu[i].index);
+	if (gpu->claim.state == CLAIM_OURS)
+		return 0;
+	return error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u: %s", s->record.gpu[i].index,
+			 refusal_holder(&gpu->claim, holder));
+}
+
 /* The new size on one GPU of the session. 0, or negative with *err. */
 static int resize_check(const struct session *s, uint32_t i, const struct place_request *request,
 			uint64_t *ret_bytes, struct error *err)
@@ -323,10 +338,8 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 				 "cannot shrink to %s: %s are in use on GPU %u", asked, has,
 				 s->record.gpu[i].index);
 	}
-	if ((bytes > now || compute > s->record.compute) &&
-	    s->node->pool.gpu[s->pool_gpu[i]].info.mig)
-		return error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u is in MIG mode",
-				 s->record.gpu[i].index);
+	if ((bytes > now || compute > s->record.compute) && grow_check(s, i, err) < 0)
+		return -1;
 	if (bytes > now && bytes - now > place_available(gpu))
 		return error_set(err, EXIT_CODE_NO_ROOM,
 				 "cannot grow to %s: on GPU %u this session can have %s at most",
@@ -409,6 +422,8 @@ static void patch_session(struct call *call, const char *id)
 	int rc = root ? request_parse_size(root, &request, &err) : -1;
 
 	json_decref(root);
+	if (rc == 0 && call->node->pool.state == POOL_READY)
+		(void)pool_claim(&call->node->pool, true);
 	if (rc == 0)
 		rc = resize(s, &request, &err);
 	if (rc < 0) {

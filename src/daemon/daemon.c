@@ -258,6 +258,20 @@ static bool handover_begin(struct node *node)
 	return node->handover != NULL;
 }
 
+/* Root's system daemon files claims on GPUs, others take names. */
+static void claims_begin(struct node *node)
+{
+	struct claims *claims = &node->pool.claims;
+	bool files = node->options.system && geteuid() == 0;
+
+	if (node->handover && claims_take_over(claims, node->handover))
+		return;
+	int rc = files ? claims_open(claims, geteuid()) : 0;
+	if (rc < 0)
+		log_event(LOG_WARNING, "claims.failed dir=" CLAIMS_DIR " error=\"%s\"",
+			  strerrordesc_np(-rc));
+}
+
 static int serve(struct node *node, bool background, struct error *err)
 {
 	if (!node->handover &&
@@ -269,6 +283,7 @@ static int serve(struct node *node, bool background, struct error *err)
 			  node->runtime.dir, strerrordesc_np(-rc));
 		return EXIT_CODE_FAILED;
 	}
+	claims_begin(node);
 	int code = node_run(node, err);
 	runtime_leave(&node->runtime);
 	return code;

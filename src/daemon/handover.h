@@ -7,7 +7,8 @@
  *   runtime      lock, http, attach: descriptors; supervised: the sockets are a supervisor's
  *   state        dir, lock: the state directory and the descriptor of its lock
  *   log          its path
- *   claims       uuid, fd: the sockets that own GPUs
+ *   claims       uuid, fd: the names that own GPUs (claims.h)
+ *   claims_place dir, lock: where a system daemon files claims
  *   turns        uuid, account: of time-sliced GPUs (core/lease_left.h)
  *   sessions     id, counted_from: since when its GPU time is counted (ns since 1970)
  *   books        session; limits, ledger, wake: descriptors; lease: what its turns left it with

@@ -104,6 +104,29 @@ static void settle_tick(struct node *node)
 		pool_refresh(&node->pool, POOL_ALL);
 }
 
+static bool session_is_left(const struct session *s)
+{
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] >= 0 && pool_gpu_is_left(&s->node->pool.gpu[s->pool_gpu[i]]))
+			return true;
+	return false;
+}
+
+/* A system daemon may have come, or one that had a GPU may have gone. Sessions on a GPU that is
+ * left to the system daemon go on as long as somebody is in them: their users' commands speak to
+ * the system daemon by now. */
+static void claims_tick(struct node *node)
+{
+	if (pool_claim(&node->pool, false))
+		node->waiters_dirty = true;
+	for (struct session *s = node->sessions, *next; s; s = next) {
+		next = s->next;
+		if (s->state == SESSION_ACTIVE && !s->processes && !s->holders &&
+		    session_is_left(s))
+			session_end(s, "its GPU is the system daemon's");
+	}
+}
+
 static bool node_idle(const struct node *node)
 {
 	return node->ready && !node->sessions && !node->waiters && !node->drains &&
@@ -117,6 +140,7 @@ static void second_tick(struct node *node, uint64_t now)
 	if (recorded)
 		log_event(LOG_INFO, "store.recorded ends=%u", recorded);
 	supervisor_tell("WATCHDOG=1");
+	claims_tick(node);
 	attach_tick(node->attach);
 	http_tick(node->http);
 	rights_tick();

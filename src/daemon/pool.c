@@ -1,13 +1,7 @@
 #include "daemon/pool.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -22,38 +16,8 @@
 
 /* ---- one daemon a GPU -------------------------------------------------------------------- */
 
-static socklen_t claim_address(const char *uuid_text, struct sockaddr_un *ret)
-{
-	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-	int length =
-		snprintf(ret->sun_path + 1, sizeof(ret->sun_path) - 1, "carve-gpu-%s", uuid_text);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-}
-
-/* Whoever connects only wants to know who we are: the kernel has told already. */
-static void on_claim_connection(uv_poll_t *poll, int status, int events)
-{
-	struct pool_gpu *gpu = poll->data;
-	int fd = accept4(gpu->claim_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-	close_fd(&fd);
-}
-
-static void holder_ask(struct pool_gpu *gpu, const struct sockaddr_un *address, socklen_t size)
-{
-	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct peer peer;
-
-	gpu->holder_pid = 0;
-	if (fd < 0 || connect(fd, (const struct sockaddr *)address, size) < 0 ||
-	    peer_identify(fd, &peer) < 0 || process_is_headless(peer.process.pid))
-		return;
-	gpu->holder_pid = peer.process.pid;
-	gpu->holder_uid = peer.uid;
-}
-
-/* The claim that the last program left; -1: none. */
-static int claim_left(struct pool *pool, const char *uuid_text)
+/* The name that the last program left; -1: none. */
+static int name_left(struct pool *pool, const char *uuid_text)
 {
 	const json_t *claims =
 		pool->handover ? json_object_get(pool->handover->root, "claims") : NULL;
@@ -72,70 +36,75 @@ static int claim_left(struct pool *pool, const char *uuid_text)
 
 void pool_hand_over(const struct pool *pool, struct handover *h)
 {
+	claims_hand_over(&pool->claims, h);
 	for (uint32_t i = 0; i < pool->count; i++)
-		if (pool->gpu[i].claim_fd >= 0)
+		if (pool->gpu[i].claim.name_fd >= 0)
 			handover_add(h, "claims",
 				     json_pack("{s:s, s:o}", "uuid", pool->gpu[i].info.uuid_text,
-					       "fd", handover_fd(h, pool->gpu[i].claim_fd)));
+					       "fd", handover_fd(h, pool->gpu[i].claim.name_fd)));
 }
 
-static int claim_make(struct pool_gpu *gpu)
+static void claim_tell(const struct pool_gpu *gpu)
 {
-	struct sockaddr_un address;
-	socklen_t size = claim_address(gpu->info.uuid_text, &address);
-	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	const struct gpu_info *info = &gpu->info;
 
-	if (fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, 16) == 0)
-		return steal_fd(&fd);
-	holder_ask(gpu, &address, size);
-	return -1;
+	switch (gpu->claim.state) {
+	case CLAIM_OURS:
+		log_event(LOG_INFO, "gpu.offered index=%u uuid=%s name=\"%s\"", info->index,
+			  info->uuid_text, info->name);
+		break;
+	case CLAIM_SYSTEM:
+		log_event(LOG_WARNING,
+			  "gpu.left index=%u uuid=%s to=\"the system daemon\" by_pid=%d",
+			  info->index, info->uuid_text, (int)gpu->claim.holder.pid);
+		break;
+	case CLAIM_RESERVED:
+		log_event(LOG_WARNING,
+			  "gpu.left index=%u uuid=%s to=\"carved.service, which does not run\"",
+			  info->index, info->uuid_text);
+		break;
+	case CLAIM_NONE:
+	case CLAIM_OTHERS:
+		log_event(LOG_WARNING, "gpu.taken index=%u uuid=%s by_pid=%d", info->index,
+			  info->uuid_text, (int)gpu->claim.holder.pid);
+		break;
+	}
 }
 
 static bool gpu_claim(struct pool *pool, struct pool_gpu *gpu)
 {
-	cleanup_close int fd = claim_left(pool, gpu->info.uuid_text);
+	return claim_update(&pool->claims, pool->loop, &gpu->claim, gpu->info.uuid_text,
+			    gpus_are_simulated(pool->gpus));
+}
 
-	if (fd < 0)
-		fd = claim_make(gpu);
-	if (fd < 0)
-		return false;
-	uv_poll_t *poll = calloc(1, sizeof(*poll));
-	if (!poll || uv_poll_init(pool->loop, poll, fd) < 0) {
-		free(poll);
-		return false;
+bool pool_claim(struct pool *pool, bool all)
+{
+	bool changed = false;
+
+	for (uint32_t i = 0; i < pool->count; i++) {
+		struct pool_gpu *gpu = &pool->gpu[i];
+		const struct claim *claim = &gpu->claim;
+
+		if (!all && claim->state == CLAIM_OTHERS && claim->holder.pid &&
+		    process_alive(claim->holder))
+			continue;
+		if (!gpu_claim(pool, gpu))
+			continue;
+		changed = true;
+		claim_tell(gpu);
 	}
-	poll->data = gpu;
-	uv_poll_start(poll, UV_READABLE, on_claim_connection);
-	gpu->claim_poll = poll;
-	gpu->claim_fd = steal_fd(&fd);
-	gpu->holder_pid = 0;
-	return true;
+	return changed;
 }
 
-bool pool_claim(struct pool *pool)
+bool pool_gpu_is_left(const struct pool_gpu *gpu)
 {
-	bool won = false;
-
-	for (uint32_t i = 0; i < pool->count; i++)
-		if (pool->gpu[i].claim_fd < 0)
-			won |= gpu_claim(pool, &pool->gpu[i]);
-	return won;
-}
-
-static void free_handle(uv_handle_t *handle)
-{
-	free(handle);
+	return gpu->claim.state == CLAIM_SYSTEM || gpu->claim.state == CLAIM_RESERVED;
 }
 
 void pool_unclaim(struct pool *pool)
 {
-	for (uint32_t i = 0; i < pool->count; i++) {
-		struct pool_gpu *gpu = &pool->gpu[i];
-
-		if (gpu->claim_poll)
-			uv_close((uv_handle_t *)steal_ptr(&gpu->claim_poll), free_handle);
-		close_fd(&gpu->claim_fd);
-	}
+	for (uint32_t i = 0; i < pool->count; i++)
+		claim_release(&pool->claims, &pool->gpu[i].claim, pool->gpu[i].info.uuid_text);
 }
 
 /* ---- samples ----------------------------------------------------------------------------- */
@@ -242,21 +211,27 @@ static void inventory_take(uv_work_t *work)
 		error_set(&pool->why, EXIT_CODE_FAILED, "the driver sees no GPU");
 }
 
-/* A daemon that was killed may leave its claims for a moment to threads that are still ending, or
- * to a child that it had just forked, until that execs: a claim that nobody alive holds is worth a
- * moment's wait. */
-static bool gpu_claim_patiently(struct pool *pool, struct pool_gpu *gpu)
+/* A user's daemon that was killed may leave its names for a moment to threads that are still
+ * ending, or to a child that it had just forked, until that execs: a name that nobody alive holds
+ * is worth a moment's wait. */
+static void gpu_claim_patiently(struct pool *pool, struct pool_gpu *gpu)
 {
 	struct timespec pause = {.tv_nsec = CLAIM_PAUSE_NS};
+	struct claim *claim = &gpu->claim;
+	int left = name_left(pool, gpu->info.uuid_text);
 
+	/* That of an older version, whose system daemons took names, too. */
+	if (left >= 0 && pool->claims.system)
+		close_fd(&left);
+	if (left >= 0)
+		claim_inherit(pool->loop, claim, left);
 	for (int tries = 0; tries < CLAIM_TRIES; tries++) {
-		if (gpu_claim(pool, gpu))
-			return true;
-		if (gpu->holder_pid)
-			return false;
+		gpu_claim(pool, gpu);
+		if (claim->state != CLAIM_NONE &&
+		    (claim->state != CLAIM_OTHERS || claim->holder.pid))
+			return;
 		nanosleep(&pause, NULL);
 	}
-	return false;
 }
 
 static void inventory_done(uv_work_t *work, int status)
@@ -267,13 +242,9 @@ static void inventory_done(uv_work_t *work, int status)
 	for (size_t i = 0; i < pool->found_count; i++) {
 		struct pool_gpu *gpu = &pool->gpu[i];
 
-		*gpu = (struct pool_gpu){.info = pool->found[i], .claim_fd = -1};
-		if (gpu_claim_patiently(pool, gpu))
-			log_event(LOG_INFO, "gpu.offered index=%u uuid=%s name=\"%s\"",
-				  gpu->info.index, gpu->info.uuid_text, gpu->info.name);
-		else
-			log_event(LOG_WARNING, "gpu.taken index=%u uuid=%s by_pid=%d",
-				  gpu->info.index, gpu->info.uuid_text, (int)gpu->holder_pid);
+		*gpu = (struct pool_gpu){.info = pool->found[i], .claim = CLAIM_NEW};
+		gpu_claim_patiently(pool, gpu);
+		claim_tell(gpu);
 	}
 	pool->count = (uint32_t)pool->found_count;
 	pool->state = pool->count ? POOL_READY : POOL_NO_GPU;
@@ -300,6 +271,7 @@ void pool_close(struct pool *pool)
 		gpu_sample_clear(&pool->gpu[i].sample);
 		gpu_sample_clear(&pool->incoming[i]);
 	}
+	claims_close(&pool->claims);
 	gpus_close(pool->gpus);
 	pool->gpus = NULL;
 	pool->count = 0;

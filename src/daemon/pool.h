@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "core/compute.h"
 #include "core/place.h"
+#include "daemon/claims.h"
 #include "daemon/unlisted.h"
 
 struct handover;
@@ -26,12 +27,7 @@ enum pool_state {
 
 struct pool_gpu {
 	struct gpu_info info; /* `mig` is of the last sample */
-	/* Owning a GPU is listening on the abstract socket named after it; -1: another daemon does.
-	 */
-	int claim_fd;
-	uv_poll_t *claim_poll;
-	pid_t holder_pid; /* of the other daemon; 0: not known */
-	uid_t holder_uid;
+	struct claim claim;
 	uint64_t context_bytes; /* 0: not known */
 	enum managed_shows managed;
 	bool context_tried; /* learned, or cannot be */
@@ -54,6 +50,7 @@ typedef void (*pool_cb)(void *arg);
 struct pool {
 	uv_loop_t *loop;
 	struct handover *handover; /* where claims may come from; NULL: none */
+	struct claims claims;      /* opened before pool_start() */
 	struct gpus *gpus;
 	enum pool_state state;
 	struct error why;
@@ -95,13 +92,17 @@ uint64_t pool_refresh(struct pool *pool, uint64_t mask);
  * the last one. Where samples are cheap, 0. For what is looked at again and again: whoever asks a
  * question does not wait. */
 uint64_t pool_pause_ns(const struct pool *pool, unsigned parts, uint64_t most_ns);
-/* Tries again for GPUs that another daemon had. True where one was won. */
-bool pool_claim(struct pool *pool);
+/* Looks whose the GPUs are now: tries for those that another daemon had, and leaves to a system
+ * daemon what that claims. With `all` false those whose holder lives are not asked for. True: one
+ * was won or lost. */
+bool pool_claim(struct pool *pool, bool all);
+/* Whether a GPU was this daemon's, and is left to a system daemon: what is on it goes on. */
+bool pool_gpu_is_left(const struct pool_gpu *gpu);
 
 /* Whether this daemon gives out slices of it: what others do with theirs is not its business. */
 static inline bool pool_gpu_is_ours(const struct pool_gpu *gpu)
 {
-	return gpu->claim_fd >= 0 && !gpu->info.mig;
+	return gpu->claim.state == CLAIM_OURS && !gpu->info.mig;
 }
 
 /* The pool as core/place.h wants it; `ret` has room for GPUS_MAX. */

@@ -11,18 +11,33 @@
 #include "daemon/request.h"
 #include "daemon/view.h"
 
+const char *refusal_holder(const struct claim *claim, char buf[static REFUSAL_HOLDER_SIZE])
+{
+	const char *whose = claim->state == CLAIM_RESERVED
+				    ? "it is the system daemon's, which does not run"
+			    : claim->state == CLAIM_SYSTEM ? "the system daemon has it"
+							   : "held by another daemon";
+
+	if (claim->state != CLAIM_RESERVED && claim->holder.pid)
+		snprintf(buf, REFUSAL_HOLDER_SIZE, "%s (process %d of %s)", whose,
+			 (int)claim->holder.pid, view_user(claim->holder_uid));
+	else
+		snprintf(buf, REFUSAL_HOLDER_SIZE, "%s", whose);
+	return buf;
+}
+
 void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
 		    const struct place_request *request, enum place_reason reason, char *buf,
 		    size_t size)
 {
 	const struct pool_gpu *gpu = &pool->gpu[index];
 	char left[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], other[UNITS_TEXT_SIZE];
+	char holder[REFUSAL_HOLDER_SIZE];
 
 	units_format_room(place_available(place), left);
 	units_format_room(place_capacity(place), total);
-	if (reason == PLACE_NOT_OFFERED && gpu->claim_fd < 0)
-		snprintf(buf, size, "held by another daemon (process %d of %s)",
-			 (int)gpu->holder_pid, view_user(gpu->holder_uid));
+	if (reason == PLACE_NOT_OFFERED && gpu->claim.state != CLAIM_OURS)
+		snprintf(buf, size, "%s", refusal_holder(&gpu->claim, holder));
 	else if (reason == PLACE_NOT_OFFERED)
 		snprintf(buf, size, "%s",
 			 gpu->info.mig ? "in MIG mode" : "the driver cannot reach it");
@@ -148,14 +163,24 @@ static const char *short_explain(const struct pool *pool, const struct place_gpu
 	return less;
 }
 
-/* Whether a GPU that the request could be on is another daemon's. */
-static bool held_elsewhere(const struct pool *pool, const struct place_gpu *gpus,
-			   const struct place_request *request)
+/* What to do where a GPU that the request could be on is another daemon's; NULL: none is. */
+static const char *holder_hint(const struct pool *pool, const struct place_gpu *gpus,
+			       const struct place_request *request)
 {
-	for (uint32_t i = 0; i < pool->count; i++)
-		if (place_check(gpus, i, request) == PLACE_NOT_OFFERED && pool->gpu[i].claim_fd < 0)
-			return true;
-	return false;
+	for (uint32_t i = 0; i < pool->count; i++) {
+		enum claim_state state = pool->gpu[i].claim.state;
+
+		if (place_check(gpus, i, request) != PLACE_NOT_OFFERED || state == CLAIM_OURS)
+			continue;
+		if (state == CLAIM_RESERVED)
+			return "as root: systemctl start carved.service; journalctl -u carved says "
+			       "why it ended; without systemd: carved --system";
+		if (state == CLAIM_SYSTEM)
+			return "use the system daemon: leave out --host, CARVE_HOST and "
+			       "CARVE_RUNTIME_DIR";
+		return "use the daemon that holds the GPU with --host, or end it";
+	}
+	return NULL;
 }
 
 void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
@@ -176,8 +201,8 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 		snprintf(text, sizeof(text), "%s is more than there is", asked);
 	gpus_explain(pool, gpus, request, text, sizeof(text));
 	error_set(err, rc == -EDOM ? EXIT_CODE_USAGE : EXIT_CODE_NO_ROOM, "%s", text);
-	if (!possible && held_elsewhere(pool, gpus, request))
-		hint = "use the daemon that holds the GPU with --host, or end it";
+	if (!possible)
+		hint = holder_hint(pool, gpus, request);
 	if (rc != -EDOM && hint)
 		error_hint(err, "%s", hint);
 }

@@ -5,6 +5,7 @@
 
 #include "core/place.h"
 
+struct claim;
 struct error;
 struct pool;
 
@@ -16,5 +17,8 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
 		    const struct place_request *request, enum place_reason reason, char *buf,
 		    size_t size);
+/* Whose a GPU is that is not this daemon's. Returns buf. */
+#define REFUSAL_HOLDER_SIZE 128
+const char *refusal_holder(const struct claim *claim, char buf[static REFUSAL_HOLDER_SIZE]);
 /* There is no GPU at all. */
 void refusal_no_gpu(const struct pool *pool, struct error *err);

@@ -85,10 +85,16 @@ json_t *view_version(const struct node *node)
 
 static json_t *holder_json(const struct pool_gpu *gpu)
 {
-	if (gpu->claim_fd >= 0)
+	const struct claim *claim = &gpu->claim;
+	/* That of a system daemon which does not run is root's to start. */
+	bool known = claim->state != CLAIM_RESERVED && claim->holder.pid;
+
+	if (claim->state == CLAIM_OURS)
 		return json_null();
-	return json_pack("{s:i, s:o}", "pid", (int)gpu->holder_pid, "user",
-			 user_json(gpu->holder_uid));
+	return json_pack("{s:o, s:o, s:b}", "pid",
+			 known ? json_integer(claim->holder.pid) : json_null(), "user",
+			 user_json(claim->state == CLAIM_RESERVED ? 0 : claim->holder_uid),
+			 "system", pool_gpu_is_left(gpu));
 }
 
 static bool is_inside(const struct node *node, pid_t pid)

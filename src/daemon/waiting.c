@@ -366,7 +366,7 @@ void waiting_run(struct node *node)
 		return;
 	node->waiters_dirty = false;
 	if (node->pool.state == POOL_READY && node->waiters)
-		(void)pool_claim(&node->pool);
+		(void)pool_claim(&node->pool, true);
 	for (struct waiter *w = node->waiters, *next; w; w = next) {
 		next = w->next;
 		if (w->sample <= node->pool.done || node->pool.state == POOL_NO_GPU)

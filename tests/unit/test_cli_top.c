@@ -127,7 +127,7 @@ static void test_cells(void **state)
 	assert_cell(m, TOP_GPUS, 1, "USED", "-/40G");
 	assert_cell(m, TOP_GPUS, 1, "BUSY", "-");
 	assert_cell(m, TOP_GPUS, 1, "MODE", "mig");
-	assert_cell(m, TOP_GPUS, 1, "NOTE", "another daemon: process 12 of eve");
+	assert_cell(m, TOP_GPUS, 1, "NOTE", "held by another daemon (process 12 of eve)");
 	top_cell(m, TOP_GPUS, 0, (size_t)column_named(TOP_GPUS, "USED"), &cell);
 	assert_true(cell.bar > 0.099 && cell.bar < 0.101);
 	assert_true(cell.bar_light > 0.549 && cell.bar_light < 0.551);

@@ -153,3 +153,34 @@ def test_for_packages(tmp_path):
 def test_what_makes_no_sense_is_refused_in_words(name, argv, words):
     told = script(name, *argv, code=2)
     assert words in told and f"usage: scripts/{name}" in told
+
+
+SYSTEMCTL = """#!/bin/sh
+echo "$*" >>/mnt/systemctl
+[ "$1" != is-active ]
+"""
+
+
+def test_the_service_is_enabled_and_not_its_sockets_alone(tmp_path):
+    """Where systemd runs, played by a program that notes what it is told; and uninstalling leaves the GPUs to users' daemons."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    for name, text in (("systemctl", SYSTEMCTL), ("groupadd", "#!/bin/sh\n"), ("ldconfig", "#!/bin/sh\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    done = run(["unshare", "--mount", "--propagation", "private", "/bin/bash", "-c", f"""
+        for place in /run /mnt /usr/local; do mount -t tmpfs -o mode=755 none $place || exit 99; done
+        mkdir -p /run/systemd/system
+        {ROOT}/scripts/install || exit 1
+        grep . /mnt/systemctl; rm /mnt/systemctl
+        mkdir -p /run/carve /run/carve-claims/0; touch /run/carve/carved.sock /run/carve/carved.log
+        {ROOT}/scripts/uninstall || exit 1
+        grep . /mnt/systemctl; ls /run
+    """], timeout=300, env=clean_env({"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
+    if done.returncode == 99 or "unshare:" in done.stderr:
+        pytest.skip("cannot mount here")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert "enable --quiet carved.socket carved-attach.socket carved.service" in lines
+    assert "start carved.service" in lines and "disable --quiet --now carved.socket carved-attach.socket carved.service" in lines
+    assert lines[-1] == "systemd", lines  # nothing else is left in /run
