@@ -24,32 +24,7 @@ def test_the_highest_that_was_seen_refutes_only_what_is_lower():
     assert seen != 900 * MIB and not seen <= 900 * MIB
 
 
-# On a GPU that is simulated, though the host is none: as a test that failed leaves it, with its daemon stopped.
-LEFT = r"""
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-import conftest
-conftest.FOREIGN = [name for name in conftest.FOREIGN if name != "SIMGPU_HOST"]
-from real_gpu import processes_of
-first = conftest.RealHost()
-used = lambda host: host.stat()["gpus"][0]["memory_used_bytes"]
-assert used(first) == 0
-first.popen([conftest.BUILD / "carve", "run", "--vram", "2", "sh", "-c",
-             f"setsid {conftest.BUILD}/examples/hog 600 & {conftest.BUILD}/examples/hog 600"])
-conftest.wait_until(lambda: used(first) > 1 << 30)
-daemon = first.daemon_pid()
-assert daemon in processes_of(first.dir) and len(processes_of(first.dir)) > 3
-os.kill(daemon, signal.SIGSTOP)
-first.close()
-assert processes_of(first.dir) == [] and not os.path.exists(first.dir)
-second = conftest.RealHost()
-assert used(second) == 0
-assert second.carve("run", "--vram", "2", conftest.BUILD / "examples/hog").returncode == 0
-second.close()
-"""
-
-
 def test_nothing_of_a_test_stays_on_the_gpu(make_host):
     host = make_host("h100-80gb")
-    done = host.run([sys.executable, "-c", LEFT, pathlib.Path(__file__).parents[1]], env={"CARVE_BUILD": str(BUILD)})
+    done = host.run([sys.executable, pathlib.Path(__file__).with_name("left_on_gpu.py")], env={"CARVE_BUILD": str(BUILD)})
     assert done.returncode == 0, done.stderr
