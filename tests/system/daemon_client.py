@@ -153,7 +153,7 @@ class Attached:
 
     def __init__(self, daemon):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         self.socket.connect(str(daemon.runtime / "attach.sock"))
         self.fds = []
 

@@ -152,7 +152,7 @@ def terminal(argv, fake):
         os.execve(argv[0], argv, clean_env({"CARVE_RUNTIME_DIR": fake.dir}))
     shown = b""
 
-    def read(marker, timeout=10):
+    def read(marker, timeout=60):
         nonlocal shown
         end = time.monotonic() + timeout
         while marker not in shown:

@@ -597,7 +597,7 @@ def test_users_share_a_simulated_host(owner, examples):
             fails(run([CARVE, "sim", "--join", place, *argv, "--", "true"]), code, "--join")
     finally:
         host.stdin.close()
-        assert host.wait(20) == 0
+        assert host.wait(60) == 0
         host.stderr.close()
     fails(run([CARVE, "sim", "--join", place, "--", "true"]), 4, "no simulated host")
     fails(run([CARVE, "sim", "--join", "x", "--", "true"]), 2, "directory")

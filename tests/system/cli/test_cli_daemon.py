@@ -40,10 +40,9 @@ def test_a_daemon_that_hangs_is_named(host):
     daemon = daemon_now(host)
     os.kill(daemon, signal.SIGSTOP)
     try:
-        start = time.monotonic()
         fails(host.carve("session", "list"), 4, f"the daemon (process {daemon}) does not answer")
-        fails(host.carve("run", "--vram", "1", "--wait-for", "60", "true"), 125, "does not answer")
-        assert time.monotonic() - start < 45  # not as long as it would wait for room
+        # Not as long as it would wait for room.
+        fails(host.carve("run", "--vram", "1", "--wait-for", "3600", "true"), 125, "does not answer")
     finally:
         os.kill(daemon, signal.SIGCONT)
 
@@ -96,7 +95,7 @@ def test_a_workloads_daemon_is_started_again_at_once(host, examples):
         for _ in range(2):
             before = daemon_now(host)
             os.kill(before, signal.SIGKILL)
-            wait_until(lambda: daemon_now(host) not in (0, before), 20)
+            wait_until(lambda: daemon_now(host) not in (0, before))
         _, err = process.communicate("\n", timeout=60)
     assert process.returncode == 0, err
     with open(f"/proc/{daemon_now(host)}/environ") as file:
@@ -184,9 +183,9 @@ def test_where_no_daemon_can_start():
         os.chmod(directory, 0o700)
         # A directory in the database's place: carved ends at once, and its own words are shown.
         os.mkdir(directory + "/carve.db")
-        start = time.monotonic()
-        fails(bare_carve(directory, "gpu", "list"), 4, "cannot start carved")
-        assert time.monotonic() - start < 8
+        done = bare_carve(directory, "gpu", "list")
+        fails(done, 4, "cannot start carved")
+        assert "does not listen after" not in done.stderr
         with open(directory + "/carved.log", "a") as log:
             log.write("carved: an old story\n")
         done = bare_carve(directory, "gpu", "list")

@@ -140,14 +140,14 @@ def test_the_active_session_is_a_reason_unless_ephemeral(two_gpus):
 
 def test_a_waiting_request_is_explained(two_gpus):
     first = two_gpus.grant(vram="60")
-    asker = Asker(two_gpus, vram="40", wait_for=60)
+    asker = Asker(two_gpus, vram="40", wait_for=600)
     one, = wait_until(lambda: waiting(two_gpus))
     done = carve(two_gpus, "explain", one["id"])
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"{one['id']}: waits since 20") and lines[0].endswith(", at place 1 in line")
     assert lines[1] == "40 GiB: waits: not enough GPU memory for 40 GiB"
     assert "10 GiB of 80 GiB free, programs outside carve hold 10 GiB" in lines[3]
-    last = Asker(two_gpus, vram="41", wait_for=60)
+    last = Asker(two_gpus, vram="41", wait_for=600)
     two = wait_until(lambda: [w for w in waiting(two_gpus) if w["position"] == 2])[0]
     owner = one["owner"]
     lines = carve(two_gpus, "explain", two["id"]).stdout.splitlines()
@@ -156,7 +156,7 @@ def test_a_waiting_request_is_explained(two_gpus):
     lines = carve(two_gpus, "explain", "--vram", "50").stdout.splitlines()
     assert lines[2] == f"ahead of it: {one['id']} of {owner} (40 GiB), {two['id']} of {owner} (41 GiB)"
     two_gpus.release(two["id"])
-    last.join(10)
+    last.join(60)
     shown = carve_json(two_gpus, "explain", one["id"])
     assert shown["ahead"] == []
     assert shown["state"] == "waiting" and shown["position"] == 1 and shown["granted"] is False

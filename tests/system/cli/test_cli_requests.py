@@ -376,7 +376,7 @@ def test_waiting_is_quiet_in_a_pipe_and_told_on_a_terminal(fake):
 
 def test_who_waits_is_told_its_place_and_why_whenever_that_changes(fake):
     left = threading.Event()
-    fake.answers["POST", "/v1/sessions"] = lambda body: (left.wait(20), (201, session()))[1]
+    fake.answers["POST", "/v1/sessions"] = lambda body: (left.wait(60), (201, session()))[1]
 
     def sessions(place, why):
         return 200, [dict(session(), state="waiting", position=1, requester_pid=1, reason="other"),

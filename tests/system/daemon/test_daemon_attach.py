@@ -357,7 +357,7 @@ def test_memory_of_an_ended_session_goes_back_when_the_driver_has_it(daemon, mak
 
 
 def test_one_off_ends_when_the_last_attached_process_does(daemon, make_child):
-    from test_daemon_sessions import ask_in_child
+    from own_daemon import ask_in_child
     owner, session = ask_in_child(daemon, {"vram": "1", "ephemeral": True}, "")
     child = make_child(daemon, session["id"])
     owner.kill()
@@ -602,7 +602,7 @@ def test_descriptors_in_empty_messages_are_closed(old_kernel_daemon):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
                 s.connect(str(daemon.runtime / "attach.sock"))
                 socket.send_fds(s, [b""], [null.fileno()] * 2)
-                s.settimeout(10)
+                s.settimeout(60)
                 s.recv(1)  # it hangs up: the message was seen
     # A sample may be under way, which opens files for a moment; what the messages had would stay.
-    wait_until(lambda: held() <= before + 1, timeout=10)
+    wait_until(lambda: held() <= before + 1)

@@ -141,7 +141,7 @@ def test_where_managed_memory_shows_is_tried_again_when_nobody_has_a_slice(make_
     time.sleep(3)
     assert learned() == ["unknown"]
     assert host.carve("session", "release", session).returncode == 0
-    wait_until(lambda: learned() == ["unknown", "apart"], 20)
+    wait_until(lambda: learned() == ["unknown", "apart"])
     assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
 
 
@@ -164,7 +164,7 @@ def test_what_a_database_of_before_knows_of_contexts_stays(make_host, version):
         db.execute(f"PRAGMA user_version={version}")
     assert host.carve("sim", "fault", "hang", "--call", "cuCtxCreate_v2", "--error", "2", "--count", "1").returncode == 0
     assert wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"]) == cost + 4096, "no probe was needed"
-    wait_until(lambda: log.read_text().count("managed=apart") == 2, 20)
+    wait_until(lambda: log.read_text().count("managed=apart") == 2)
     assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
 
 

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import select
 import socket
 import subprocess
 import time
@@ -121,9 +122,8 @@ def test_slow_clients_stall_nobody(daemon):
         s.connect(str(daemon.runtime / "carved.sock"))
         s.send(b"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         slow.append(s)
-    start = time.monotonic()
     daemon.grant(vram="1")
-    assert time.monotonic() - start < 10  # they would be dropped after 15 s
+    assert not any(select.select(slow, [], [], 0)[0]), "they are dropped after 15 s, and nobody waits for that"
     for s in slow:
         s.close()
 
@@ -152,7 +152,7 @@ def test_slow_clients_do_not_fill_the_log(daemon):
 
 def raw_answer(daemon, text):
     with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(20)
+        s.settimeout(60)
         s.connect(str(daemon.runtime / "carved.sock"))
         s.sendall(text)
         answer = b""
@@ -183,7 +183,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 path, kind, held = sys.argv[1], int(sys.argv[2]), []
 while True:
     s = socket.socket(socket.AF_UNIX, kind)
-    s.settimeout(20)
+    s.settimeout(60)
     s.connect(path)
     held.append(s)
     if len(held) % 256 and len(held) < 12000:

@@ -40,7 +40,7 @@ def test_one_off_whose_owner_died_meanwhile_is_gone(daemon):
 
 def test_graceful_stop_keeps_sessions_and_answers_those_who_wait(daemon):
     daemon.grant(vram="80")
-    asker = Asker(daemon, vram="40", wait_for=60)
+    asker = Asker(daemon, vram="40", wait_for=600)
     wait_until(lambda: waiting(daemon))
     daemon.process.send_signal(signal.SIGTERM)
     assert daemon.process.wait(60) == 0
@@ -337,7 +337,7 @@ def test_socket_activation_and_readiness(tmp_path, daemon):
     attach.listen()
     told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     told.bind(str(tmp_path / "notify"))
-    told.settimeout(10)
+    told.settimeout(60)
     shell = f'exec 3<&{http.fileno()} 4<&{attach.fileno()}; LISTEN_PID=$$ exec "$@"'
     env = dict(daemon.env(), LISTEN_FDS="2", LISTEN_FDNAMES="http:attach",
                NOTIFY_SOCKET=str(tmp_path / "notify"))

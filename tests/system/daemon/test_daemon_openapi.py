@@ -62,7 +62,7 @@ def test_answers_are_those_of_the_file(daemon):
     check(daemon.call("GET", "/v1/version"), "/v1/version", "get")
     check(daemon.call("GET", "/v1/gpus"), "/v1/gpus", "get")
     one = check(daemon.request(vram="60", name="x"), "/v1/sessions", "post")
-    asker = Asker(daemon, vram="60", wait_for=30)
+    asker = Asker(daemon, vram="60", wait_for=600)
     wait_until(lambda: waiting(daemon))
     check(daemon.request(vram="60"), "/v1/sessions", "post")
     check(daemon.request(vram="x"), "/v1/sessions", "post")

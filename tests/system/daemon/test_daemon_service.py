@@ -86,7 +86,7 @@ def test_with_the_units_rights_it_does_all_that_it_must(confined, examples):
                for t in pathlib.Path(f"/proc/{daemon.pid}/task").iterdir()}
     assert threads["leases"] == -10
     hog = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "2", examples / "hog", "600"])
-    session = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["pids"]], 30)[0]
+    session = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["pids"]])[0]
     # Its program is replaced, with the same rights.
     done = host.run([BUILD / "carved", "--runtime-dir", place, "--takeover"])
     assert done.returncode == 0, done.stderr

@@ -172,7 +172,7 @@ def test_a_process_that_closed_its_connection_is_charged_on(daemon, make_child):
     time.sleep(2.2)
     assert ledger.committed() == GIB and ledger.books(child.slot)[0] == GIB
     child.say("exec")
-    wait_until(lambda: ledger.committed() == 0 and ledger.books(child.slot) == (0, 0), 5)
+    wait_until(lambda: ledger.committed() == 0 and ledger.books(child.slot) == (0, 0))
     assert daemon.show(session)["pids"] == [child.pid]
 
 

@@ -95,14 +95,15 @@ def test_who_waits_goes_on_waiting_in_the_same_place(daemon):
     full = daemon.grant(vram="80")
     askers = []
     for i in range(4):  # without an ID of their own: these clients would not repeat themselves
-        askers.append(Asker(daemon, vram="30", wait_for=60, name=f"n{i}"))
+        askers.append(Asker(daemon, vram="30", wait_for=600, name=f"n{i}"))
         wait_until(lambda: len(waiting(daemon)) == i + 1)
-    last = Asker(daemon, vram="80", wait_for=6, name="late")
-    wait_until(lambda: len(waiting(daemon)) == 5)
-    before = waiting(daemon)
+    wait_until(lambda: len(waiting(daemon)) == 4)
+    last = Asker(daemon, vram="80", wait_for=2, name="late")
+    wait_until(lambda: len(waiting(daemon)) == 5 or last.answer)
+    before = waiting(daemon)[:4]
     for _ in range(3):
         upgrade(daemon)
-    after = waiting(daemon)
+    after = waiting(daemon)[:4]
     keys = ("id", "name", "position", "created", "asked", "requester_pid")
     assert [[w[k] for k in keys] for w in after] == [[w[k] for k in keys] for w in before]
     last.join(60)
@@ -135,7 +136,7 @@ def test_a_release_by_force_and_its_answer(daemon, make_child):
 def test_idle_and_http_1_0_connections(daemon):
     connection = UnixConnection(daemon.runtime / "carved.sock")
     old = socket.socket(socket.AF_UNIX)
-    old.settimeout(20)
+    old.settimeout(60)
     old.connect(str(daemon.runtime / "carved.sock"))
     daemon.grant(vram="80")
     body = json.dumps({"vram": "1", "wait_for": 3})
@@ -364,7 +365,7 @@ def test_another_user_upgrades_nothing(make_daemon):
 def test_options_that_the_running_daemon_would_not_hear_of(daemon, tmp_path):
     for option, value in (("--state-dir", tmp_path), ("--config", "/dev/null"), ("--idle-exit", "5")):
         done = subprocess.run([BUILD / "carved", "--takeover", "--runtime-dir", daemon.runtime, option, value],
-                              env=clean_env(), stderr=subprocess.PIPE, text=True, timeout=20)
+                              env=clean_env(), stderr=subprocess.PIPE, text=True, timeout=60)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert "carved.taken_over" not in daemon.log()
 

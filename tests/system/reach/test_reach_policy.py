@@ -126,10 +126,8 @@ def test_policy_ends_who_gets_round_and_nobody_else(policed):
     host = policed.host
     session = host.carve_json("session", "request", "--vram", "2")["id"]
     honest = hold(host, REACH, "path", "libcuda.so.1", GIB)
-    start = time.monotonic()
     cheat = hold(host, *bare(host), REACH, "path", driver_of(host), 3 * GIB)
     assert cheat.wait(60) == 128 + 9
-    assert time.monotonic() - start < 45
     time.sleep(3)  # as long as it would take to end the other one
     assert honest.poll() is None
     honest.communicate("", timeout=60)

@@ -52,7 +52,7 @@ def upgrade_disturbs_no_workload(host, prefix):
     carved.with_suffix(".older").chmod(0o755)
     carved.with_suffix(".older").rename(carved)
     hog = host.popen([prefix / "bin/carve", "run", "--vram", "2", HOG, "600"])
-    session = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["pids"]], 30)[0]
+    session = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["pids"]])[0]
     pid = host.daemon_pid()
     told = script("install", "--prefix", prefix)
     assert f"(process {pid}) is the new one now" in told and "1 files changed" in told

@@ -555,7 +555,7 @@ sys.stdin.read()
 """], stdin=subprocess.PIPE)
     assert program.stdout.readline() == "up\n"
     wait_until(lambda: host.carve_json("session", "show", session)["gpus"][0]["used_bytes"]
-               == gpu(host)["memory_used_bytes"], timeout=10)
+               == gpu(host)["memory_used_bytes"])
     program.communicate("", timeout=60)
     assert program.returncode == 0
 

@@ -334,7 +334,7 @@ while taken < 12:
     taken += 1
 full = room()
 other.communicate()
-end = time.monotonic() + 10
+end = time.monotonic() + 30
 while room() < before and time.monotonic() < end: time.sleep(0.02)
 print(json.dumps({"taken": taken, "before": before, "full": full, "after": room()}))
 """.replace("GIVE", give))

@@ -69,7 +69,7 @@ taken_back = show()
 crash()
 again = show()
 end(closed, pid)
-until = time.monotonic() + 10
+until = time.monotonic() + 30
 while show()["pids"] and time.monotonic() < until: time.sleep(0.05)
 fresh, other = start("open", "--session", session)
 print(json.dumps({"pid": pid, "before": before, "after": after, "second": second.stderr, "kept": kept.returncode,
@@ -84,7 +84,7 @@ closed, pid = start("closed", "--session", session)
 crash()
 lost = show()["pids"]
 end(closed, pid)
-until = time.monotonic() + 10
+until = time.monotonic() + 30
 while show()["pids"] and time.monotonic() < until: time.sleep(0.05)
 fresh, other = start("open", "--session", session)
 print(json.dumps({"pid": pid, "lost": lost, "other": other, "shown": show()}))
