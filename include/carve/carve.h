@@ -35,8 +35,9 @@ typedef struct carve carve_t;
 
 /* Connects to the daemon at the socket `host`; where that is NULL, as the command does: to
  * $CARVE_HOST, to the system's daemon, or to the user's own, which is started where it does not
- * run. A connection is returned in *ret even on failure, for the error's text, unless memory ran
- * out (then NULL). */
+ * run and no system's is installed. A daemon of another user's, root aside, is refused
+ * (CARVE_E_NOT_PERMITTED). A connection is returned in *ret even on failure, for the error's text,
+ * unless memory ran out (then NULL). */
 CARVE_API int carve_connect(const char *host, carve_t **ret);
 /* NULL is allowed. */
 CARVE_API void carve_close(carve_t *carve);

@@ -278,6 +278,25 @@ static void check_versions(const struct check_input *in, struct finding *f)
 	advise(f, "have the daemon become the present program: carved --takeover");
 }
 
+/* What the daemon has of the shell that started it, and could not put back. */
+static void check_limits(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *text;
+
+	find(f, OK, "no limit of a shell's binds the daemon");
+	if (!in->daemon)
+		find(f, OK, "no daemon answers: there is nothing that a limit could bind");
+	json_array_foreach(json_object_get(in->daemon, "limited"), i, text)
+	{
+		find_each(f, PROBLEM, "%s%s",
+			  i ? "" : "the daemon has limits of the shell that started it: ",
+			  json_string_value(text));
+		advise(f, "end it, and have a carve command start it from a shell without them; "
+			  "or run the service");
+	}
+}
+
 /* Where the daemon's database is: `dir` itself, or where the link there says. */
 static void state_dir(const char *dir, char buf[static PATH_MAX])
 {
@@ -417,6 +436,7 @@ static const struct {
 	{"owner", check_owner},
 	{"outside", check_outside},
 	{"versions", check_versions},
+	{"limits", check_limits},
 	{"disk", check_disk},
 	{"permissions", check_permissions},
 	{"memfd", check_memfd},

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +19,7 @@
 #include "cli/isolation.h"
 #include "cli/places.h"
 #include "cli/runtime_dir.h"
+#include "cli/service_like.h"
 #include "cli/slice_env.h"
 
 #define START_TIMEOUT_MS 10000
@@ -58,7 +58,6 @@ _Noreturn static void daemon_become(const struct places *places, const char *dir
 {
 	struct successor successor;
 	char number[16];
-	sigset_t none;
 
 	successor_read(dir, &successor);
 	snprintf(number, sizeof(number), "%d", ready_fd);
@@ -72,8 +71,7 @@ _Noreturn static void daemon_become(const struct places *places, const char *dir
 	slice_env_leave(places);
 	unsetenv("LD_PRELOAD");
 	unsetenv("CARVE_HOST");
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	service_like_begin();
 	if (chdir("/") < 0)
 		_exit(1);
 	char *arguments[] = {"carved",      "--runtime-dir",   (char *)dir, "--ready-fd", number,

@@ -102,8 +102,10 @@ int books_create(struct books *ret, const char *session, const struct books_gpu 
 	if (books.ledger_fd >= 0)
 		books.ledger.header = map_shared(books.ledger_fd, books.ledger_size);
 	if (books.limits_fd < 0 || !books.limits || !books.ledger.header) {
+		int why = MIN(books.ledger_fd, books.limits_fd);
+
 		books_clear(&books);
-		return -ENOMEM;
+		return why < 0 ? why : -ENOMEM;
 	}
 	limits_fill(books.limits, session, gpus, gpu_count);
 	ledger_init(books.ledger.header, gpu_count, BOOKS_SLOTS);

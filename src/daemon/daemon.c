@@ -16,6 +16,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/handover.h"
+#include "daemon/limited.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/probe.h"
@@ -283,6 +284,7 @@ static int serve(struct node *node, bool background, struct error *err)
 			  node->runtime.dir, strerrordesc_np(-rc));
 		return EXIT_CODE_FAILED;
 	}
+	limited_log();
 	claims_begin(node);
 	int code = node_run(node, err);
 	runtime_leave(&node->runtime);
@@ -418,6 +420,7 @@ int daemon_main(int argc, char **argv)
 	node.options.ready_fd = args.ready_fd;
 	umask(077);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a full disk */
 	raise_descriptor_limit();
 	if (handover_begin(&node))
 		args.foreground = true;

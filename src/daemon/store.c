@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -149,6 +150,14 @@ static const char *const texts[STATEMENTS] = {
 		      "FROM exporter",
 };
 
+/* SQLite does not tell why a file could not be written. */
+static bool file_size_is_limited(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 int store_errno(int rc)
 {
 	switch (rc & 0xff) {
@@ -168,6 +177,8 @@ int store_errno(int rc)
 		return -EUCLEAN;
 	case SQLITE_NOMEM:
 		return -ENOMEM;
+	case SQLITE_IOERR:
+		return file_size_is_limited() ? -EFBIG : -EIO;
 	default:
 		return -EIO;
 	}

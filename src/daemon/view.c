@@ -12,6 +12,7 @@
 #include "daemon/answer.h"
 #include "daemon/api_slicing.h"
 #include "daemon/leases.h"
+#include "daemon/limited.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
 #include "daemon/refusal.h"
@@ -74,11 +75,12 @@ json_t *view_version(const struct node *node)
 {
 	const struct pool *pool = &node->pool;
 
-	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s}", "version", CARVE_VERSION, "pid",
-			 (int)getpid(), "started", time_json(node->started), "driver_version",
-			 pool->gpus ? gpus_driver_version(pool->gpus) : "", "system",
-			 node->options.system, "ready", node->ready, "no_gpu_reason",
-			 pool->state == POOL_NO_GPU ? pool->why.message : "");
+	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o}", "version", CARVE_VERSION,
+			 "pid", (int)getpid(), "started", time_json(node->started),
+			 "driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "",
+			 "system", node->options.system, "ready", node->ready, "no_gpu_reason",
+			 pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
+			 limited_list());
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */

@@ -206,6 +206,7 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 	if (rc < 0) {
 		error_set(&err, EXIT_CODE_FAILED, "the session cannot be recorded: %s",
 			  rc == -ENOSPC    ? "the disk is full"
+			  : rc == -EFBIG   ? "carved may write no larger files (ulimit -f)"
 			  : rc == -EROFS   ? "the database cannot be written"
 			  : rc == -EUCLEAN ? "the database is damaged"
 			  : rc == -ESRCH   ? "the process that asked has ended"

@@ -1,0 +1,220 @@
+"""A daemon that is started on demand has nothing of the shell that needed it: limits, priority, affinity, signals. What a
+user may not lift the daemon tells of."""
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import tempfile
+
+import pytest
+
+from command import CARVE
+from conftest import BUILD, PATIENCE, another_user_can_read, wait_until
+from daemon_client import MIB, UnixConnection
+
+REACH = BUILD / "tests/programs/reach"
+USER = 65534
+
+
+class Shell:
+    """A shell of root's or of another user's on a simulated host, with limits of its own; its daemon is its own, too."""
+
+    def __init__(self, host, uid):
+        self.host, self.uid = host, uid
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="carve-test-"))
+        self.runtime = self.dir / "run"
+        os.chown(self.dir, uid, uid)
+        directory = pathlib.Path(host.env["SIMGPU_HOST"])
+        directory.chmod(0o755)
+        (directory / "driver.sock").chmod(0o666)
+        self.limits = lambda: None
+
+    def argv(self, *argv):
+        user = [] if self.uid == 0 else ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups"]
+        return [*user, *map(str, argv)]
+
+    def kw(self):
+        return {"env": {"CARVE_RUNTIME_DIR": str(self.runtime)}, "preexec_fn": self.limits}
+
+    def carve(self, *argv):
+        return self.host.run(self.argv(CARVE, *argv), **self.kw())
+
+    def popen(self, *argv, **more):
+        return self.host.popen(self.argv(CARVE, *argv), **self.kw(), **more)
+
+    def check(self):
+        """What `carve check` finds of the limits."""
+        found, = [c for c in json.loads(self.carve("check", "--json").stdout)["conditions"] if c["name"] == "limits"]
+        return found
+
+    def daemon(self):
+        return int((self.runtime / "lock").read_text().split()[0])
+
+    def log(self):
+        return (self.runtime / "carved.log").read_text()
+
+    def close(self):
+        try:
+            os.kill(self.daemon(), signal.SIGTERM)
+            wait_until(lambda: not (self.runtime / "carved.sock").exists())
+        except (OSError, ValueError, IndexError):
+            pass
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+@pytest.fixture
+def make_shell(make_host):
+    """make_shell(USER ID) -> Shell; closed after the test."""
+    if os.geteuid() != 0 or not another_user_can_read():
+        pytest.skip("needs root, and a build that other users can read")
+    shells = []
+
+    def make(uid):
+        shells.append(Shell(make_host("h100-80gb"), uid))
+        return shells[-1]
+
+    yield make
+    for shell in shells:
+        shell.close()
+
+
+# A limit that everybody may lift, and one that only root may; "hard" is what `ulimit` sets without an option.
+BOTH = pytest.mark.parametrize("uid, limit", [(0, "soft"), (USER, "hard")])
+
+
+def limited(shell, limit, kind, value):
+    """Gives the shell the limit. True: its daemon need not have it."""
+    shell.limits = lambda: resource.setrlimit(kind, (value, value if limit == "hard" else resource.getrlimit(kind)[1]))
+    return limit == "soft"
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_until(shell, condition):
+    """Has the daemon compute."""
+    connection = UnixConnection(shell.runtime / "carved.sock")
+    while not condition():
+        for _ in range(100):
+            connection.request("GET", "/v1/gpus")
+            connection.getresponse().read()
+    connection.close()
+
+
+@BOTH
+def test_cpu_time(make_shell, uid, limit):
+    """As after `ulimit -t 1`."""
+    shell = make_shell(uid)
+    lifted = limited(shell, limit, resource.RLIMIT_CPU, 1)
+    granted = json.loads(shell.carve("session", "request", "--vram", "2", "--json").stdout)["id"]
+    daemon = shell.daemon()
+    if lifted:
+        busy_until(shell, lambda: cpu_seconds(daemon) > 1.5)
+        assert shell.check()["state"] == "ok" and "carved.limited" not in shell.log()
+        assert shell.daemon() == daemon
+        return
+    assert 'carved.limited what="it is ended after 1 s of CPU time (ulimit -t)"' in shell.log()
+    found = shell.check()
+    assert found["state"] == "problem" and "it is ended after 1 s of CPU time" in found["message"]
+    with pytest.raises(OSError):
+        busy_until(shell, lambda: False)
+    # The kernel ended it, as it had said; the next one goes on with its sessions.
+    assert json.loads(shell.carve("session", "list", "--json").stdout)[0]["id"] == granted
+    assert shell.daemon() != daemon
+
+
+@BOTH
+def test_file_size(make_shell, uid, limit):
+    """As after `ulimit -f`, of 1 MiB: what may not grow is a full disk, and no reason to die."""
+    shell = make_shell(uid)
+    lifted = limited(shell, limit, resource.RLIMIT_FSIZE, MIB)
+    ids, refused = [], None
+    assert shell.carve("gpu", "list").returncode == 0
+    daemon = shell.daemon()
+    while len(ids) < 600 and not refused:
+        done = shell.carve("session", "request", "--vram", "1", "--json")
+        if done.returncode:
+            refused = done.stderr
+            break
+        ids.append(json.loads(done.stdout)["id"])
+        assert shell.carve("session", "release").returncode == 0
+        if lifted and len(ids) == 40:  # a daemon that had the limit ended after 23
+            break
+    assert shell.daemon() == daemon
+    if lifted:
+        assert refused is None and shell.check()["state"] == "ok"
+        return
+    assert f"it may write no file of more than {MIB} bytes (ulimit -f)" in shell.check()["message"]
+    assert "carved may write no larger files (ulimit -f)" in refused
+    assert shell.carve("gpu", "list").returncode == 0
+
+
+@BOTH
+def test_descriptors(make_shell, uid, limit):
+    """As after `ulimit -n 64`: 24 programs at a time are served; where that cannot be, each says why."""
+    shell = make_shell(uid)
+    lifted = limited(shell, limit, resource.RLIMIT_NOFILE, 64)
+    assert shell.carve("session", "request", "--vram", "30").returncode == 0
+    found = shell.check()
+    programs = [shell.popen("run", "--isolation", "preload", REACH, "path", "libcuda.so.1", str(64 * MIB), stdin=-1)
+                for _ in range(24 if lifted else 8)]
+    told = [(p.stdout.readline(), p.stdout.readline()) for p in programs]
+    served = [p for p, lines in zip(programs, told) if lines[1] == "holds\n"]
+    ends = [p.communicate("", timeout=PATIENCE)[1] for p in programs]
+    if lifted:
+        assert len(served) == 24, ends
+        assert found["state"] == "ok"
+        return
+    assert "it may open no more than 64 descriptors (ulimit -n)" in found["message"]
+    assert served
+    for program, text in zip(programs, ends):
+        assert program in served or "Cannot allocate memory" not in text, text
+
+
+def other_priority():
+    os.nice(19)
+    os.sched_setaffinity(0, [0])
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("uid", [0, USER])
+def test_priority_affinity_and_signals(make_shell, uid):
+    """As after `nice -n 19 taskset -c 0 nohup`."""
+    shell = make_shell(uid)
+    usual = os.sched_getaffinity(0)
+    shell.limits = other_priority
+    assert shell.carve("gpu", "list").returncode == 0
+    daemon = shell.daemon()
+    assert os.sched_getaffinity(daemon) == usual
+    ignored = int([line for line in pathlib.Path(f"/proc/{daemon}/status").read_text().splitlines()
+                   if line.startswith("SigIgn:")][0].split()[1], 16)
+    assert not ignored & (1 << (signal.SIGHUP - 1) | 1 << (signal.SIGTERM - 1) | 1 << (signal.SIGINT - 1))
+    assert ignored & 1 << (signal.SIGXFSZ - 1)
+    nice = os.getpriority(os.PRIO_PROCESS, daemon)
+    found = shell.check()
+    if shell.uid == 0:
+        assert nice == 0 and found["state"] == "ok"
+    else:
+        assert nice == 19 and "it runs with niceness 19" in found["message"]
+        assert "it runs with niceness 19" in shell.log()
+
+
+@pytest.mark.parametrize("uid", [0, USER])
+def test_scheduling_policy(make_shell, uid):
+    shell = make_shell(uid)
+    shell.limits = lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    assert shell.carve("gpu", "list").returncode == 0
+    policy = os.sched_getscheduler(shell.daemon())
+    assert policy == os.SCHED_OTHER or "(SCHED_IDLE)" in shell.check()["message"]
+    assert policy == os.SCHED_OTHER or shell.uid != 0
+
+
+def test_a_shell_without_limits_is_told_of_nothing(make_shell):
+    shell = make_shell(USER)
+    assert shell.check() == {"name": "limits", "state": "ok", "message": "no limit of a shell's binds the daemon", "advice": ""}
+    assert "carved.limited" not in shell.log()
