@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/macros.h"
 
 /* So deep jansson reads; a recursion of ours ends there. */
@@ -94,8 +93,7 @@ static json_t *text_cleaned(json_t *text)
 
 	if (is_clean(from))
 		return json_incref(text);
-	cleanup_free char *clean = strdup(from);
-	char *to = clean;
+	char *clean = strdup(from), *to = clean;
 	if (!clean)
 		return NULL;
 	while (*from) {
@@ -108,60 +106,60 @@ static json_t *text_cleaned(json_t *text)
 		from += length;
 	}
 	*to = '\0';
-	return json_string(clean);
+	json_t *cleaned = json_string(clean);
+	free(clean);
+	return cleaned;
 }
 
-static int clean_below(json_t *value, int depth);
+static json_t *value_cleaned(json_t *value, int depth);
 
 static int object_clean(json_t *object, int depth)
 {
 	const char *key;
 	json_t *member;
 	void *next;
+	int rc = 0;
 
 	json_object_foreach_safe(object, next, key, member)
 	{
 		if (!is_clean(key))
 			json_object_del(object, key);
-		else if (!json_is_string(member) && clean_below(member, depth) < 0)
-			return -1;
-		else if (json_is_string(member) &&
-			 json_object_set_new(object, key, text_cleaned(member)) < 0)
-			return -1;
+		else
+			rc |= json_object_set_new(object, key, value_cleaned(member, depth));
 	}
-	return 0;
+	return rc;
 }
 
 static int array_clean(json_t *array, int depth)
 {
 	json_t *item;
 	size_t i;
+	int rc = 0;
 
-	json_array_foreach(array, i, item)
-	{
-		if (!json_is_string(item) && clean_below(item, depth) < 0)
-			return -1;
-		if (json_is_string(item) && json_array_set_new(array, i, text_cleaned(item)) < 0)
-			return -1;
-	}
-	return 0;
+	json_array_foreach(array, i, item) rc |=
+		json_array_set_new(array, i, value_cleaned(item, depth));
+	return rc;
 }
 
-/* Negative: no memory, or too deep. */
-static int clean_below(json_t *value, int depth) // NOLINT(misc-no-recursion): as deep as the JSON
+/* Another reference: to the value, what is in it cleaned, or to a text in place of one. NULL: no
+ * memory, or too deep. */
+static json_t *value_cleaned(json_t *value,
+			     int depth) // NOLINT(misc-no-recursion): as deep as it is
 {
-	if (depth == DEPTH_MOST)
-		return -1;
-	if (json_is_object(value))
-		return object_clean(value, depth + 1);
-	return json_is_array(value) ? array_clean(value, depth + 1) : 0;
+	int rc = depth == DEPTH_MOST ? -1 : 0;
+
+	if (json_is_string(value))
+		return text_cleaned(value);
+	if (json_is_object(value) && rc == 0)
+		rc = object_clean(value, depth + 1);
+	else if (json_is_array(value) && rc == 0)
+		rc = array_clean(value, depth + 1);
+	return rc < 0 ? NULL : json_incref(value);
 }
 
 json_t *text_clean_json(json_t *value)
 {
-	json_t *clean = json_is_string(value)                 ? text_cleaned(value)
-			: value && clean_below(value, 0) == 0 ? json_incref(value)
-							      : NULL;
+	json_t *clean = value ? value_cleaned(value, 0) : NULL;
 
 	json_decref(value);
 	return clean;
