@@ -3,7 +3,7 @@ capturing thread what concerns pools, and whoever waits for a whole device spoil
 import pytest
 
 from conftest import ONCE_FOR_THE_FRONT
-from in_slice import GIB, GRAPHS, MIB, in_slice, nothing_is_left
+from in_slice import GIB, MIB, in_slice, nothing_is_left
 
 pytestmark = ONCE_FOR_THE_FRONT
 
@@ -12,7 +12,6 @@ GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 CODE = r"""
 begin()
 captured, other, graph, at = c.c_void_p(), c.c_void_p(), c.c_void_p(), c.c_uint64()
-def ok(result): assert result == 0, result
 for s in captured, other: ok(cuda.cuStreamCreate(c.byref(s), 1))
 def allocate(size=MIB): return cuda.cuMemAllocAsync(c.byref(at), c.c_size_t(size), other)
 def free(): return cuda.cuMemFreeAsync(at, other)
@@ -40,7 +39,7 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS)
 def test_calls_beside_a_capture_look_at_pools(host, call):
     """By the thread that captures, and by others beside a capture that forbids them, too."""
-    code = CODE + GRAPHS + r"""
+    code = CODE + r"""
 exec_ = c.c_void_p()
 ok(cuda.cuGraphCreate(c.byref(graph), 0)); allocate_in(graph, MIB, 0)
 ok(cuda.cuGraphInstantiateWithFlags(c.byref(exec_), graph, c.c_uint64(0)))
@@ -66,7 +65,7 @@ ok(free()); print(json.dumps(r + [allocate({2 * GIB})]))
 
 
 def test_a_graph_without_room_spoils_no_capture(host):
-    refused, ended = in_slice(host, CODE + GRAPHS + f"""
+    refused, ended = in_slice(host, CODE + f"""
 r, exec_ = [], c.c_void_p()
 ok(cuda.cuGraphCreate(c.byref(graph), 0)); allocate_in(graph, {2 * GIB}, 0)
 big = graph.value

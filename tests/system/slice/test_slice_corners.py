@@ -8,7 +8,7 @@ import time
 import pytest
 
 from conftest import BUILD, ONCE_FOR_THE_FRONT, wait_until
-from in_slice import BEGIN, GIB, GRAPHS, MIB, OTHER, TAKER, gpu, in_slice, nothing_is_left
+from in_slice import BEGIN, GIB, MIB, OTHER, TAKER, gpu, in_slice, nothing_is_left
 
 pytestmark = ONCE_FOR_THE_FRONT
 
@@ -309,7 +309,7 @@ print(json.dumps({"too_early": too_early, "results": results, "taken": before - 
     assert said == {"too_early": [3, 3, 3], "results": [0, 0, 0], "taken": 192 * MIB}
 
 
-SILENT = BEGIN + GRAPHS + r"""
+SILENT = BEGIN + r"""
 begin()
 kept = c.c_uint64()
 if sys.argv[1] == "cuMemPoolGetAttribute":
@@ -473,7 +473,7 @@ print(json.dumps({"wrong": wrong, "before": before, "at_once": at_once, "after":
 @pytest.mark.parametrize("seed", range(3))
 def test_never_less_is_charged_than_is_held_whatever_is_mixed(host, seed):
     """Modules, pools, graphs, arrays and all else in threads: what the driver has, the slice has charged, at once."""
-    said = in_slice(host, f"SEED = {seed * 10}" + GRAPHS + MIXED)
+    said = in_slice(host, f"SEED = {seed * 10}" + MIXED)
     assert said["wrong"] == []
     assert said["at_once"] <= said["before"] == said["after"]
     assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
@@ -481,7 +481,7 @@ def test_never_less_is_charged_than_is_held_whatever_is_mixed(host, seed):
 
 
 def test_what_a_graph_gives_back_as_it_goes_is_the_slices_at_once(host):
-    said = in_slice(host, f"OTHER = {BEGIN + OTHER!r}" + GRAPHS + r"""
+    said = in_slice(host, f"OTHER = {BEGIN + OTHER!r}" + r"""
 import subprocess
 begin()
 other = subprocess.Popen([sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

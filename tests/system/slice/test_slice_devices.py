@@ -1,8 +1,8 @@
 """A slice of two GPUs: whose memory each of its pools and graphs is."""
 
-from in_slice import GIB, GRAPHS, MIB, in_slice
+from in_slice import GIB, MIB, in_slice
 
-TWO_GPUS = GRAPHS + r"""
+TWO_GPUS = r"""
 contexts = [c.c_void_p(), c.c_void_p()]
 assert cuda.cuInit(0) == 0
 for device in (0, 1): assert cuda.cuDevicePrimaryCtxRetain(c.byref(contexts[device]), device) == 0

@@ -21,7 +21,6 @@ TALK = BEGIN + r"""
 import subprocess
 IMAGE = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .global .align 16 .b8 big[%d];\n" \
     b".visible .entry nothing()\n{\nret;\n}\n"
-def ok(result): assert result == 0, result
 def module(size=4 * MIB):
     handle = c.c_void_p()
     ok(cuda.cuModuleLoadData(c.byref(handle), IMAGE % size))

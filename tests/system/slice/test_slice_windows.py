@@ -15,11 +15,6 @@ ROUNDS = int(os.environ.get("CARVE_TEST_ROUNDS", 12))
 
 COMMON = BEGIN + r"""
 import socket
-class Ipc(c.Structure): _fields_ = [("reserved", c.c_ubyte * 64)]  # passed by value
-class Props(c.Structure):
-    _fields_ = [("type", c.c_int), ("handles", c.c_int), ("at", Location), ("more", c.c_void_p), ("most", c.c_size_t),
-                ("usage", c.c_ushort), ("rest", c.c_ubyte * 54)]
-def ok(result): assert result == 0, result
 def until_it_fits(take_it):
     "Racers have some of the room now and then, for a moment."
     end = time.monotonic() + 150
