@@ -1,0 +1,152 @@
+"""What is wrong with a call is the driver's to say, in a full slice, too. Judged by the driver's own books (`carve sim
+stat`)."""
+import json
+import sys
+
+import pytest
+
+from conftest import BUILD, ONCE_FOR_THE_FRONT
+from in_slice import BEGIN, GIB, MIB, in_slice, nothing_is_left
+
+pytestmark = ONCE_FOR_THE_FRONT
+
+
+# What each way to memory is answered with.
+ALL_WAYS = r"""
+class Descriptor(c.Structure):
+    _fields_ = [("width", c.c_size_t), ("height", c.c_size_t), ("depth", c.c_size_t), ("format", c.c_int),
+                ("channels", c.c_uint), ("flags", c.c_uint)]
+pointer, pitch, handle = c.c_uint64(), c.c_size_t(), c.c_void_p()
+def all_ways():
+    array = c.byref(Descriptor(64, 64, 0, 1, 4, 0))
+    return [take(4 * MIB)[0], take(4)[0], cuda.cuMemAllocManaged(c.byref(pointer), c.c_size_t(4 * MIB), 1),
+            cuda.cuMemAllocPitch_v2(c.byref(pointer), c.byref(pitch), c.c_size_t(400), c.c_size_t(400), 4),
+            cuda.cuArray3DCreate_v2(c.byref(handle), array), cuda.cuMipmappedArrayCreate(c.byref(handle), array, 2),
+            cuda.cuMemAllocAsync(c.byref(pointer), c.c_size_t(4 * MIB), None), cuda.cuMemFree_v2(pointer)]
+begin()
+"""
+
+
+def said_alone_and_in_slice(host, code):
+    alone = host.run([sys.executable, "-c", BEGIN + code])
+    assert alone.returncode == 0, alone.stderr
+    return json.loads(alone.stdout), in_slice(host, code)
+
+
+def test_a_context_that_is_no_more_is_what_the_driver_says(host):
+    """Not a slice that is full."""
+    alone, in_it = said_alone_and_in_slice(host, ALL_WAYS + r"""
+assert cuda.cuDevicePrimaryCtxReset_v2(0) == 0
+reset = all_ways()
+begin()
+other = c.c_void_p()
+assert cuda.cuCtxCreate_v2(c.byref(other), 0, 0) == cuda.cuCtxDestroy_v2(other) == cuda.cuCtxSetCurrent(None) == 0
+print(json.dumps([reset, all_ways()]))
+""")
+    assert set(alone[0]) == {709}
+    assert in_it == alone
+
+
+def test_a_kernel_that_went_wrong_is_what_a_full_slice_says(host):
+    alone, in_it = said_alone_and_in_slice(host, ALL_WAYS + r"""
+PTX = b'''.version 8.0
+.target sm_70
+.address_size 64
+.visible .entry wrong() { .reg .u64 %at; mov.u64 %at, 4096; st.global.u32 [%at], 1; ret; }'''
+module, function, size = c.c_void_p(), c.c_void_p(), 64 << 30
+assert cuda.cuModuleLoadData(c.byref(module), PTX) == cuda.cuModuleGetFunction(c.byref(function), module, b"wrong") == 0
+while size >= 2 * MIB:
+    if take(size)[0]: size //= 2
+full = take(2 * MIB)[0]
+assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None) == 0
+print(json.dumps([full, cuda.cuCtxSynchronize(), all_ways()]))
+""")
+    assert alone == [2, 700, [700] * 8]
+    assert in_it == alone
+
+
+def test_what_is_wrong_with_a_call_is_the_drivers_to_say(host):
+    """Where the slice would have no room for it, too; and nothing of it is charged."""
+    said = in_slice(host, r"""
+begin()
+before, handle = room(), c.c_uint64()
+def create(size, flags=0, kind=1, handles=1, location=1, device=0):
+    return cuda.cuMemCreate(c.byref(handle), c.c_size_t(size), c.byref(Prop(kind, handles, Location(location, device))),
+                            c.c_uint64(flags))
+results = []
+for size in (2 * MIB, 1 << 40):
+    results.append([create(size, device=7), create(size, device=-1), create(size + 1), create(size, flags=4),
+                    create(size, kind=9), cuda.cuMemCreate(None, c.c_size_t(size), c.byref(Prop(1, 1, Location(1, 0))), c.c_uint64(0))])
+results.append([create(0), create((1 << 64) - 1), create(1 << 63)])
+print(json.dumps({"results": results, "before": before, "after": room()}))
+""")
+    assert said["results"] == [[101, 101, 1, 1, 1, 1], [101, 101, 1, 1, 1, 1], [1, 1, 2]]
+    assert said["after"] == said["before"]
+
+
+def test_a_call_before_the_first_does_no_harm(host):
+    """What the driver does not say before cuInit is asked again after it."""
+    said = in_slice(host, r"""
+early = c.c_void_p()
+too_early = [cuda.cuDevicePrimaryCtxRetain(c.byref(early), 0), cuda.cuCtxCreate_v2(c.byref(early), 0, 0), create(2 * MIB)[0]]
+begin()
+pointer, before = c.c_uint64(), room()
+results = [take(64 * MIB)[0], create(64 * MIB)[0], cuda.cuMemAllocAsync(c.byref(pointer), c.c_size_t(64 * MIB), None)]
+print(json.dumps({"too_early": too_early, "results": results, "taken": before - room()}))
+""")
+    assert said == {"too_early": [3, 3, 3], "results": [0, 0, 0], "taken": 192 * MIB}
+
+
+SILENT = BEGIN + r"""
+begin()
+kept = c.c_uint64()
+if sys.argv[1] == "cuMemPoolGetAttribute":
+    assert cuda.cuMemAllocAsync(c.byref(kept), c.c_size_t(1024 * MIB), None) == 0
+    assert cuda.cuMemAllocAsync(c.byref(kept), c.c_size_t(100 * MIB), None) == cuda.cuMemFreeAsync(kept, None) == 0
+else:
+    graph, exec_ = c.c_void_p(), c.c_void_p()
+    assert cuda.cuGraphCreate(c.byref(graph), 0) == 0
+    allocate_in(graph, 1024 * MIB, 0)
+    assert cuda.cuGraphInstantiateWithFlags(c.byref(exec_), graph, c.c_uint64(0)) == cuda.cuGraphLaunch(exec_, None) == 0
+    assert cuda.cuMemAllocAsync(c.byref(kept), c.c_size_t(100 * MIB), None) == cuda.cuMemFreeAsync(kept, None) == 0
+print("up", flush=True)
+for line in sys.stdin: print(cuda.cuCtxSynchronize(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("call", ["cuMemPoolGetAttribute", "cuDeviceGetGraphMemAttribute"])
+def test_what_the_driver_does_not_say_any_more_is_held_still(make_host, call):
+    """As after a kernel's fault, when calls give that alone: no other process gets what it holds."""
+    said = in_slice(make_host("h100-80gb"), f"CALL, SILENT, CARVE = {call!r}, {SILENT!r}, {str(BUILD / 'carve')!r}" + r"""
+import subprocess
+begin()
+other = subprocess.Popen([sys.executable, "-c", SILENT, CALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+assert other.stdout.readline().strip() == "up"
+before = room()
+subprocess.run([CARVE, "sim", "fault", "hang", "--call", CALL, "--error", "700", "--pid", str(other.pid)], check=True)
+print("go", file=other.stdin, flush=True)
+assert other.stdout.readline().strip() == "0"
+after = room()
+subprocess.run([CARVE, "sim", "fault", "all", "--clear"], check=True)
+other.communicate("go")
+print(json.dumps([before, after]))
+""")
+    assert 3 * GIB - 1024 * MIB > said[1] and said[1] <= said[0] + 128 * MIB
+
+
+def test_who_has_no_place_for_the_result_is_told_so_whatever_the_size(host):
+    """As by the driver, and not that the slice has no room."""
+    said = in_slice(host, r"""
+begin()
+class Array(c.Structure): _fields_ = [("sizes", c.c_size_t * 3), ("more", c.c_uint * 3)]
+place, pitch, big = c.c_uint64(), c.c_size_t(), c.c_size_t(8 << 30)
+array = Array((65536, 65536, 0), (0x20, 4, 0))
+print(json.dumps([
+    [cuda.cuMemAlloc_v2(None, big), cuda.cuMemAllocManaged(None, big, 1),
+     cuda.cuMemAllocPitch_v2(None, c.byref(pitch), big, c.c_size_t(8), 4),
+     cuda.cuMemAllocPitch_v2(c.byref(place), None, big, c.c_size_t(8), 4), cuda.cuArray3DCreate_v2(None, c.byref(array)),
+     cuda.cuMipmappedArrayCreate(None, c.byref(array), 2)],
+    [cuda.cuMemAlloc_v2(c.byref(place), big), cuda.cuArray3DCreate_v2(c.byref(place), c.byref(array))]]))
+""")
+    assert said == [[1] * 6, [2] * 2]
+    nothing_is_left(host)
