@@ -89,4 +89,5 @@ def allocate_in(graph, size, device):
 if __name__ == "__main__":
     import runpy
     del sys.argv[0]
+    sys.path.insert(0, os.path.dirname(sys.argv[0]))
     runpy.run_path(sys.argv[0], run_name="__main__")
