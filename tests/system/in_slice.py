@@ -1,21 +1,28 @@
 """What programs in a slice begin with, and where they are judged: by the driver's own books (`carve sim stat`)."""
 import json
-import pathlib
 import sys
 
 from conftest import wait_until
+from programs import HERE, SOURCES, python
 from real_gpu import SLACK
 
 MIB = 1 << 20
 GIB = 1 << 30
 
-# A program that a test has in it begins with this: cuda.py.
-BEGIN = f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\nfrom cuda import *\n"
+# A program that a test has in it begins with this: cuda.py, and modules of tests/programs.
+BEGIN = f"import sys; sys.path[:0] = {str(HERE)!r}, {str(SOURCES)!r}\nfrom cuda import *\n"
 
 
 def in_slice(host, code, *run, **kw):
     """What the program printed, as JSON."""
     done = host.carve("run", *(run or ("--vram", "3")), "--", sys.executable, "-c", BEGIN + code, **kw)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def program_in_slice(host, name, *arguments, run=("--vram", "3"), **kw):
+    """What tests/programs/NAME.py printed, as JSON."""
+    done = host.carve("run", *run, "--", *python(name, *arguments), **kw)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

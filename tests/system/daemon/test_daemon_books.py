@@ -13,40 +13,16 @@ import pytest
 
 from conftest import BUILD, wait_until
 from daemon_client import UnixConnection
+from programs import python
 
 MIB = 1 << 20
 GIB = 1 << 30
 OUT_OF_MEMORY = 2
 
-# A program against the driver API that does what its standard input says.
-PROGRAM = """
-import ctypes, os, sys, time
-cuda = ctypes.CDLL("libcuda.so.1")
-context, blocks = ctypes.c_void_p(), []
-print(os.getpid(), flush=True)
-for line in sys.stdin:
-    word, *args = line.split()
-    if word == "init": r = cuda.cuInit(0) or cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
-    if word == "alloc":
-        p = ctypes.c_uint64()
-        r = cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(int(args[0])))
-        if r == 0: blocks.append(p)
-    if word == "free": r = cuda.cuMemFree_v2(blocks.pop())
-    if word == "info":
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)); r = f"{free.value} {total.value}"
-    if word == "destroy": r = cuda.cuCtxDestroy_v2(context)
-    if word == "fork":
-        r = os.fork()
-        if r == 0: os.close(0); os.close(1); time.sleep(1000)
-    print(r, flush=True)
-"""
-
 
 class Workload:
     def __init__(self, host, *options):
-        self.process = host.popen([BUILD / "carve", "run", *options, "--", "/usr/bin/python3", "-c",
-                                   PROGRAM], stdin=subprocess.PIPE, stderr=None)
+        self.process = host.popen([BUILD / "carve", "run", *options, "--", *python("told")], stdin=subprocess.PIPE, stderr=None)
         self.pid = int(self.process.stdout.readline())
 
     def say(self, text):
@@ -280,23 +256,13 @@ def test_fifty_kills_of_the_daemon_under_load(host, workload):
     assert by_pid == {w.pid: driver_bytes(host, w.pid) for w in workers}
 
 
-MANAGED = r"""
-import ctypes as c, sys
-cuda, context, p = c.CDLL("libcuda.so.1"), c.c_void_p(), c.c_uint64()
-assert cuda.cuInit(0) == cuda.cuCtxCreate_v2(c.byref(context), 0, 0) == 0
-assert cuda.cuMemAllocManaged(c.byref(p), c.c_size_t(int(sys.argv[1])), 1) == 0
-print("up", flush=True); sys.stdin.readline()
-"""
-
-
 @pytest.mark.needs_sim("counts on a GPU of 80 GB of its own")
 @pytest.mark.parametrize("lists", [False, True])
 def test_managed_memory_of_a_slice_is_not_promised_twice(host, lists):
     """The driver has it in the GPU's use, and in no process's figure."""
     if lists:
         assert host.carve("sim", "fault", "list-managed").returncode == 0
-    inside = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "40", "--", "/usr/bin/python3", "-c", MANAGED,
-                         str(30 * GIB)], stdin=subprocess.PIPE)
+    inside = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "40", "--", *python("managed", 30 * GIB)], stdin=subprocess.PIPE)
     assert inside.stdout.readline() == "up\n"
     gpu = host.carve_json("gpu", "list")[0]
     assert gpu["outside_bytes"] == 0 and gpu["used_bytes"] > 30 * GIB
@@ -304,20 +270,11 @@ def test_managed_memory_of_a_slice_is_not_promised_twice(host, lists):
     inside.communicate("")
 
 
-CHURN = r"""
-import ctypes as c
-cuda, context, p = c.CDLL("libcuda.so.1"), c.c_void_p(), c.c_uint64()
-assert cuda.cuInit(0) == cuda.cuCtxCreate_v2(c.byref(context), 0, 0) == 0
-print("up", flush=True)
-while cuda.cuMemAlloc_v2(c.byref(p), c.c_size_t(512 << 20)) == 0: cuda.cuMemFree_v2(p)
-"""
-
-
 @pytest.mark.needs_sim("counts on a GPU that nobody else uses")
 def test_what_slices_take_and_give_all_the_time_is_not_outside(host):
     """The driver gives the GPU's use and the processes' figures one after the other."""
     session = host.carve_json("session", "request", "--vram", "20")["id"]
-    inside = [host.popen([BUILD / "carve", "run", "--session", session, "--", "/usr/bin/python3", "-c", CHURN])
+    inside = [host.popen([BUILD / "carve", "run", "--session", session, "--", *python("churn")])
               for _ in range(3)]
     for each in inside:
         assert each.stdout.readline() == "up\n"
@@ -338,7 +295,7 @@ def test_what_slices_take_and_give_all_the_time_is_not_outside(host):
         assert status == 201, (i, granted)
         assert call("DELETE", f"/v1/sessions/{granted['id']}")[0] in (200, 204)
     # What is taken outside meanwhile is found, though no process's figure has it.
-    outside = host.popen(["/usr/bin/python3", "-c", MANAGED, str(10 * GIB)], stdin=subprocess.PIPE)
+    outside = host.popen(python("managed", 10 * GIB), stdin=subprocess.PIPE)
     assert outside.stdout.readline() == "up\n"
     wait_until(lambda: host.carve_json("gpu", "list")[0]["outside_bytes"] >= 10 * GIB)
     connection.close()  # it may have been idle for long
@@ -349,7 +306,7 @@ def test_what_slices_take_and_give_all_the_time_is_not_outside(host):
 
 
 def test_programs_outside_carve_are_not_promised_over(host):
-    outside = host.popen(["/usr/bin/python3", "-c", PROGRAM], stdin=subprocess.PIPE)
+    outside = host.popen(python("told"), stdin=subprocess.PIPE)
     outside.stdout.readline()
     before = host.carve_json("gpu", "list")[0]["available_bytes"]
     most = before * 7 // 8 // GIB

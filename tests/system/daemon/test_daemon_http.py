@@ -12,6 +12,7 @@ import pytest
 from conftest import clean_env
 from daemon_client import *
 from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
+from programs import SOURCES
 
 
 def test_version_and_gpus(daemon):
@@ -176,38 +177,13 @@ def test_a_head_that_is_too_long_is_answered_in_json(daemon, line, field, status
                                              "message": "the request's head is larger than 16384 bytes"}
 
 
-CROWD = """
-import resource, socket, sys, time
-most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-path, kind, held = sys.argv[1], int(sys.argv[2]), []
-while True:
-    s = socket.socket(socket.AF_UNIX, kind)
-    s.settimeout(60)
-    s.connect(path)
-    held.append(s)
-    if len(held) % 256 and len(held) < 12000:
-        continue
-    # Whether one of the latest was refused: it has an answer, or its end.
-    held[-1].settimeout(0.5)
-    try:
-        answer = held[-1].recv(1000)
-    except TimeoutError:
-        assert len(held) < 12000
-        continue
-    break
-print(len(held), answer[-250:], flush=True)
-sys.stdin.read()
-"""
-
-
 @pytest.mark.usefixtures("another_user")
 @pytest.mark.parametrize("name, kind, words", [("carved.sock", socket.SOCK_STREAM, "too many connections to carved"),
                                                ("attach.sock", socket.SOCK_SEQPACKET, "this user has too many connections")])
 def test_a_user_cannot_take_all_connections(make_daemon, name, kind, words):
     daemon = make_daemon(args=["--system"])
     os.chmod(daemon.dir, 0o755)
-    hostile = subprocess.Popen(["/usr/bin/python3", "-c", CROWD, daemon.runtime / name, str(int(kind))], user=65534,
+    hostile = subprocess.Popen(["/usr/bin/python3", SOURCES / "crowd.py", daemon.runtime / name, str(int(kind))], user=65534,
                                group=65534, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert words in hostile.stdout.readline()

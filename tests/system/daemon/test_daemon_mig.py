@@ -2,7 +2,6 @@
 import json
 import pathlib
 import signal
-import sys
 import time
 
 import pytest
@@ -10,36 +9,14 @@ import pytest
 from conftest import BUILD, PATIENCE, wait_until
 from daemon_client import *
 from own_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
+from programs import python
 
 OFF, ON, TO_BE_ON, TO_BE_OFF = (False, False, False), (True, True, False), (False, True, False), (True, False, False)
 HIDDEN = (True, True, True)
 
-# Sets the MIG modes of GPUs, in order; one that is pending is asked for again.
-SWITCH = r"""
-import ctypes as c, sys, time
-nvml = c.CDLL("libnvidia-ml.so.1")
-gpu, status = c.c_void_p(), c.c_int(-1)
-assert nvml.nvmlInit_v2() == 0
-for index, mode in enumerate(sys.argv[1:]):
-    assert nvml.nvmlDeviceGetHandleByIndex_v2(index, c.byref(gpu)) == 0
-    for _ in range(600):
-        assert nvml.nvmlDeviceSetMigMode(gpu, int(mode), c.byref(status)) == 0
-        if status.value == 0:
-            break
-        time.sleep(0.1)
-    assert status.value == 0
-"""
-
-CONTEXT = r"""
-import ctypes as c, sys
-cuda = c.CDLL("libcuda.so.1")
-result = cuda.cuInit(0) or cuda.cuCtxCreate_v2(c.byref(c.c_void_p()), 0, 0)
-sys.exit(result or cuda.cuMemAlloc_v2(c.byref(c.c_void_p()), c.c_size_t(1 << 30)))
-"""
-
 
 def switch(host, *modes):
-    done = host.run([sys.executable, "-c", SWITCH, *map(str, modes)], timeout=120)
+    done = host.run(python("mig_switch", *modes), timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -185,7 +162,7 @@ def test_a_gpu_that_left_mig_mode_is_as_any_other(make_host):
     assert [first["mig"], first["available_bytes"]] == [True, 0]
     assert not second["mig"] and second["available_bytes"] > 79 * GIB
     # What a context costs there was not known: who asks waits for it.
-    done = host.carve("run", "--ephemeral", "--gpu-ids", "1", "--vram", "4", "--", sys.executable, "-c", CONTEXT)
+    done = host.carve("run", "--ephemeral", "--gpu-ids", "1", "--vram", "4", "--", *python("context_and_gib"))
     assert done.returncode == 0, done.stderr
     assert wait_until(lambda: host.carve_json("gpu", "list")[1]["context_bytes"]) > 100 * MIB
     assert log_of(host).count("context.learned") == 2
@@ -208,7 +185,7 @@ def test_a_gpu_that_left_mig_mode_while_another_is_learned_is_learned_too(make_h
 
 def test_a_session_whose_gpu_went_into_mig_mode_says_so_and_goes_on(make_host):
     host = make_host("h100-80gb")
-    run = ["run", sys.executable, "-c", CONTEXT]
+    run = ["run", *python("context_and_gib")]
     assert host.carve("session", "request", "--vram", "4").returncode == 0
     assert host.carve(*run).returncode == 0
     switch(host, 1)

@@ -6,12 +6,12 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import time
 
 import pytest
 
 from conftest import BUILD, ON_GPU, wait_until
+from programs import python
 from test_simhost import sim  # noqa: F401 (a fixture)
 
 pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
@@ -27,119 +27,11 @@ def few(count):
     return 200 + 15 * count
 
 
-PROGRAM = r'''
-import ctypes as C, json, sys, time
-PTX = b"""
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry sleeper(.param .u64 out, .param .u32 count, .param .u32 ns)
-{
-	.reg .u32 %r<4>; .reg .u64 %d<4>; .reg .pred %p;
-	ld.param.u64 %d1, [out]; ld.param.u32 %r1, [count]; ld.param.u32 %r2, [ns];
-	mov.u64 %d2, %globaltimer;
-	mov.u32 %r3, 0;
-L:	nanosleep.u32 %r2;
-	add.u32 %r3, %r3, 1;
-	setp.lt.u32 %p, %r3, %r1;
-	@%p bra L;
-	mov.u64 %d3, %globaltimer;
-	st.global.u64 [%d1], %d2; st.global.u64 [%d1+8], %d3;
-	ret;
-}
-.visible .entry spinner(.param .u64 out, .param .u32 count, .param .u32 ns)
-{
-	.reg .u32 %r<4>; .reg .u64 %d<6>; .reg .pred %p;
-	ld.param.u64 %d1, [out]; ld.param.u32 %r1, [count]; ld.param.u32 %r2, [ns];
-	mov.u64 %d2, %globaltimer;
-	mul.wide.u32 %d4, %r1, %r2; add.u64 %d4, %d4, %d2;
-L:	mov.u64 %d3, %globaltimer;
-	setp.lt.u64 %p, %d3, %d4;
-	@%p bra L;
-	st.global.u64 [%d1], %d2; st.global.u64 [%d1+8], %d3;
-	ret;
-}
-.visible .entry quiet(.param .u64 out, .param .u32 count, .param .u32 ns)
-{
-	.reg .u32 %r<4>; .reg .pred %p;
-	ld.param.u32 %r1, [count]; ld.param.u32 %r2, [ns];
-	mov.u32 %r3, 0;
-L:	nanosleep.u32 %r2;
-	add.u32 %r3, %r3, 1;
-	setp.lt.u32 %p, %r3, %r1;
-	@%p bra L;
-	ret;
-}
-"""
-cuda = C.CDLL("libcuda.so.1")
-def call(name, *arguments):
-    result = getattr(cuda, name)(*arguments)
-    assert result == 0, (name, result)
-P = C.c_void_p
-device, context, module, function, memory = C.c_int(), P(), P(), P(), C.c_uint64()
-call("cuInit", 0)
-call("cuDeviceGet", C.byref(device), 0)
-call("cuCtxCreate_v2", C.byref(context), 0, device)
-call("cuModuleLoadData", C.byref(module), PTX)
-call("cuModuleGetFunction", C.byref(function), module, sys.argv[1].encode())
-MANY = 4096
-call("cuMemAlloc_v2", C.byref(memory), C.c_size_t(16 * MANY))
-call("cuMemsetD8_v2", memory, C.c_ubyte(0), C.c_size_t(16 * MANY))
-count, ns, ahead = (int(a) for a in sys.argv[2:5])
-def launch(index, count=count):
-    values = [C.c_uint64(memory.value + 16 * (index % MANY)), C.c_uint32(count), C.c_uint32(ns)]
-    arguments = (P * 3)(*[C.addressof(v) for v in values])
-    call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, arguments, None)
-def event():
-    e = P()
-    call("cuEventCreate", C.byref(e), 0)
-    return e
-def stored(kernels):
-    both = (C.c_uint64 * (2 * kernels))()
-    call("cuMemcpyDtoH_v2", both, memory, C.c_size_t(16 * kernels))
-    return list(zip(both[::2], both[1::2]))
-call("cuCtxSynchronize")
-'''
-
-# So many kernels, each waited for; or handed in at once between two events, behind one of `ahead` naps.
-SOME = PROGRAM + r'''
-kernels = int(sys.argv[5])
-print("up", flush=True)
-sys.stdin.readline()
-first, last = event(), event()
-if ahead:
-    launch(MANY - 1, ahead)
-call("cuEventRecord", first, None)
-for i in range(kernels):
-    launch(i)
-    if ahead == 0:
-        call("cuCtxSynchronize")
-call("cuEventRecord", last, None)
-call("cuEventSynchronize", last)
-ms = C.c_float()
-call("cuEventElapsedTime", C.byref(ms), first, last)
-both = stored(MANY)
-print(json.dumps({"ms": ms.value, "first": both[-1], "stored": both[:kernels]}), flush=True)
-sys.stdin.readline()
-'''
-
-# Always so many kernels ahead, for ever.
-ALWAYS = PROGRAM + r'''
-print("up", flush=True)
-events = [event() for _ in range(ahead)]
-for i in range(1 << 30):
-    if i >= ahead:
-        call("cuEventSynchronize", events[i % ahead])
-    launch(i)
-    call("cuEventRecord", events[i % ahead], None)
-'''
-
-
 class Process:
-    def __init__(self, host, program, kernel, *numbers):
+    def __init__(self, host, program, kernel, *numbers, **env):
         self.popen = subprocess.Popen(
-            [sys.executable, "-c", program, kernel, *map(str, numbers)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, env=host.env)
+            python(program, kernel, *numbers), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, env={**host.env, **env})
         self.pid = self.popen.pid
 
     def up(self):
@@ -161,8 +53,8 @@ class Process:
 def start(sim):  # noqa: F811
     host, processes = sim(), []
 
-    def begin(program, *arguments):
-        processes.append(Process(host, program, *arguments))
+    def begin(program, *arguments, **env):
+        processes.append(Process(host, program, *arguments, **env))
         return processes[-1]
 
     begin.host = host
@@ -181,7 +73,7 @@ def busy(stat, process):
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_kernel_takes_what_it_says(start, kernel, count, ns, kernels, ahead):
     before_naps = 200 * MS // ns if ahead else 0
-    process = start(SOME, kernel, count, ns, before_naps, kernels)
+    process = start("sim_some", kernel, count, ns, before_naps, kernels)
     process.up()
     before = busy(start.host.stat(), process)
     process.go()
@@ -209,7 +101,7 @@ def covered(turns, start, end):
 def test_kernels_see_whose_turn_it_was(start, tmp_path):
     """Of the time between a kernel's start and end, what was its process's is what it was told to take."""
     shapes = [("sleeper", 30, 100 * US), ("sleeper", 1, 5 * MS), ("spinner", 1, 3 * MS), ("sleeper", 3, 700 * US)]
-    processes = [start(SOME, kernel, count, ns, count, 40) for kernel, count, ns in shapes]
+    processes = [start("sim_some", kernel, count, ns, count, 40) for kernel, count, ns in shapes]
     for process in processes:
         process.up()
     before = start.host.stat()
@@ -242,7 +134,7 @@ def test_kernels_see_whose_turn_it_was(start, tmp_path):
 def test_eight_busy_processes_share_equally(start, shapes):
     """An eighth of the GPU's time each, right to one in a hundred. One that the machine puts aside for a while has less in
     that second; so each is judged by the middle one of its seconds."""
-    processes = [start(ALWAYS, kernel, count, ns, 8 + 20 * MS // (count * ns)) for kernel, count, ns in shapes]
+    processes = [start("sim_always", kernel, count, ns, 8 + 20 * MS // (count * ns)) for kernel, count, ns in shapes]
     for process in processes:
         process.up()
     wait_until(lambda: all(p["busy_ns"] > 0 for p in start.host.stat()["gpus"][0]["processes"]))
@@ -266,8 +158,8 @@ def test_eight_busy_processes_share_equally(start, shapes):
 @pytest.mark.timed
 def test_slow_players_get_their_share(start):
     """A kernel that this machine needs far longer for than the GPU would, beside one that only sleeps."""
-    slow = start(ALWAYS.replace("nanosleep.u32 %r2;", "rem.u32 %r2, %r2, %r2;"), "quiet", 4000, 0, 400)
-    fast = start(ALWAYS, "quiet", 1, 500 * US, 48)
+    slow = start("sim_always", "quiet", 4000, 0, 400, SLOW="1")
+    fast = start("sim_always", "quiet", 1, 500 * US, 48)
     for process in (slow, fast):
         process.up()
     time.sleep(0.3)
@@ -286,7 +178,7 @@ def test_slow_players_get_their_share(start):
 def test_leases_can_go_by_the_gpus_own_clock(start, monkeypatch):
     """What the daemon asks libnvidia-ml for: how far the GPU's clock is behind the machine's. It stands still for a kernel
     that is being played."""
-    slow = start(ALWAYS.replace("nanosleep.u32 %r2;", "rem.u32 %r2, %r2, %r2;"), "quiet", 4000, 0, 400)
+    slow = start("sim_always", "quiet", 4000, 0, 400, SLOW="1")
     slow.up()
     monkeypatch.setenv("SIMGPU_HOST", start.host.env["SIMGPU_HOST"])
     nvml = ctypes.CDLL(BUILD / "sim/libnvidia-ml.so.1")

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from conftest import BUILD, ON_GPU, PATIENCE, ROOT, run, wait_until
+from programs import SOURCES
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="tests the simulated driver")
 
@@ -470,32 +471,10 @@ def test_mig_on_both_dies(nvml, model):
     assert lib.number("DeviceGetGpuInstanceRemainingCapacity", gpu, 19) == 0
 
 
-CUDA_DEVICES = """
-import ctypes, json, sys
-cuda = ctypes.CDLL("libcuda.so.1")
-count, out = ctypes.c_int(), []
-assert cuda.cuInit(0) in (0, 100)
-cuda.cuDeviceGetCount(ctypes.byref(count))
-for i in range(count.value):
-    name, uuid, total = ctypes.create_string_buffer(96), (ctypes.c_ubyte * 16)(), ctypes.c_size_t()
-    assert cuda.cuDeviceGetName(name, 96, i) == cuda.cuDeviceGetUuid_v2(uuid, i) == 0
-    assert cuda.cuDeviceTotalMem_v2(ctypes.byref(total), i) == 0
-    out.append([name.value.decode(), bytes(uuid).hex(), total.value >> 20])
-if len(sys.argv) > 1:
-    context, free, address = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_uint64()
-    assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
-    assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 30)) == 0
-    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
-    out.append([total.value - free.value >> 20, cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(4 << 30))])
-print(json.dumps(out), flush=True)
-sys.stdin.read()
-"""
-
-
 def cuda_devices(lib, visible, *argv):
     """What CUDA sees with CUDA_VISIBLE_DEVICES (None: not set)."""
     env = dict(lib.host.env) if visible is None else dict(lib.host.env, CUDA_VISIBLE_DEVICES=visible)
-    done = run(["/usr/bin/python3", "-c", CUDA_DEVICES, *argv], env=env)
+    done = run(["/usr/bin/python3", SOURCES / "cuda_devices.py", *argv], env=env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -607,37 +586,15 @@ def test_clients_survive_every_model(nvml):
         assert mig_mode(lib, index) in ((0, 0), NOT_SUPPORTED)
 
 
-PRIVATE_LISTS = """
-import ctypes, json, uuid
-nvml, table, device = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
-assert nvml.nvmlInit_v2() == nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
-guid = uuid.UUID("6c3efec4-8fc9-4e6c-a327-ee696e12f7c4").bytes_le
-assert nvml.nvmlInternalGetExportTable(ctypes.byref(table), bytes(16)) != 0
-assert nvml.nvmlInternalGetExportTable(ctypes.byref(table), guid) == 0
-slots = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
-lists = []
-for slot in (213, 214, 215):
-    call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(slots[slot])
-    count, entries = ctypes.c_uint(250), ctypes.create_string_buffer(250 * 4128)
-    assert call(device, ctypes.addressof(count), ctypes.addressof(entries)) == 0
-    lists.append([[int.from_bytes(entries[i:i + 4], "little"), int.from_bytes(entries[i + 8:i + 16], "little") >> 20,
-                   ctypes.string_at(ctypes.addressof(entries) + i + 32).decode()]
-                  for i in range(0, count.value * 4128, 4128)])
-print(json.dumps(lists))
-"""
-
-
 def test_private_process_lists(nvml):
     lib = nvml()
     outsider = lib.hold(600)
-    compute, *others = json.loads(run(["/usr/bin/python3", "-c", PRIVATE_LISTS], env=lib.host.env).stdout)
+    compute, *others = json.loads(run(["/usr/bin/python3", SOURCES / "private_lists.py"], env=lib.host.env).stdout)
     assert [(pid, mib) for pid, mib, _ in compute] == [(outsider.pid, 600)] and others == [[], []]
     assert compute[0][2].endswith("sim_client")
     # In a slice, the front keeps them to the slice's processes.
-    context = PRIVATE_LISTS.replace("lists = []", """
-cuda, lists = ctypes.CDLL("libcuda.so.1"), []
-assert cuda.cuInit(0) == cuda.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 0) == 0""")
-    done = run([BUILD / "carve", "run", "--vram", "4", "--", "/usr/bin/python3", "-c", context], env=lib.host.env)
+    done = run([BUILD / "carve", "run", "--vram", "4", "--", "/usr/bin/python3", SOURCES / "private_lists.py", "context"],
+               env=lib.host.env)
     assert done.returncode == 0, done.stderr
     compute, *others = json.loads(done.stdout)
     assert len(compute) == 1 and compute[0][0] != outsider.pid and others == [[], []]

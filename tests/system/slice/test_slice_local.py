@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from conftest import BUILD, ONCE_FOR_THE_FRONT, wait_until
+from in_slice import BEGIN
 from sharing import slice_time
 
 MIB = 1 << 20
@@ -92,42 +93,7 @@ def test_while_the_gpu_is_shared(host, way):
         beside.communicate()
 
 
-PROGRAM = r"""
-import ctypes as c, json, subprocess, sys, time
-cuda, MIB = c.CDLL("libcuda.so.1"), 1 << 20
-PTX = b'''.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry needs(.param .u32 at)
-{
-.local .align 8 .b8 depot[%d];
-.reg .b64 %%rd<5>; .reg .b32 %%r<3>;
-ld.param.u32 %%r1, [at]; cvt.u64.u32 %%rd2, %%r1; mov.u64 %%rd3, depot; add.u64 %%rd4, %%rd3, %%rd2;
-st.local.u8 [%%rd4], %%r1;
-ret;
-}
-'''
-def ok(result): assert result == 0, result
-def context(device=0):
-    at = c.c_void_p()
-    ok(cuda.cuDevicePrimaryCtxRetain(c.byref(at), device))
-    ok(cuda.cuCtxSetCurrent(at))
-    return at
-def function(size):
-    module, f = c.c_void_p(), c.c_void_p()
-    ok(cuda.cuModuleLoadData(c.byref(module), PTX % size))
-    ok(cuda.cuModuleGetFunction(c.byref(f), module, b"needs"))
-    return f
-zero = c.c_uint32(0)
-params = (c.c_void_p * 1)(c.addressof(zero))
-def launch(f):
-    return cuda.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, params, None)
-def room():
-    free, total = c.c_size_t(), c.c_size_t()
-    ok(cuda.cuMemGetInfo_v2(c.byref(free), c.byref(total)))
-    return free.value
-ok(cuda.cuInit(0))
-"""
+PROGRAM = BEGIN + "from local_kernels import *\n"
 GREEDY = PROGRAM + r"""
 context()
 f = function(70000)
@@ -310,11 +276,13 @@ print(json.dumps(rooms))
     assert said[0] - said[1] == grows_by(6000)
 
 
+@pytest.mark.timed
 def test_what_needs_no_more_blocks_is_looked_at_once(make_host):
     """On smaller GPUs two functions may need the same blocks: that costs no question to the driver a launch."""
     host = make_host("t4-16gb")
     said = program(host, r"""
-PTX = PTX.replace(b"sm_80", b"sm_70")
+import local_kernels
+local_kernels.PTX = PTX.replace(b"sm_80", b"sm_70")
 context()
 f, g = function(1032), function(1040)
 def takes(each):
@@ -406,6 +374,7 @@ print(json.dumps(before - room()))
     assert said <= 8 * MIB
 
 
+@pytest.mark.timed
 def test_threads_that_load_and_unload_do_not_wait_for_each_other(host):
     """Each unloading asks the daemon, which waits until nobody is inside a call: who waits for an answer is not."""
     assert program(host, LOADERS + "print(json.dumps(together(4, 100, False)))") < 20

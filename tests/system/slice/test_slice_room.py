@@ -249,6 +249,7 @@ def test_what_is_booked_late_is_given_back_once(host, call):
     nothing_is_left(host)
 
 
+@pytest.mark.timed
 def test_who_is_stopped_in_a_call_is_waited_for_once(host):
     """What it is asking the daemon about may be another's at once, but not while it is stopped: one refusal finds that out."""
     done = host.carve("run", "--vram", "3", "--", sys.executable, "-c", BEGIN + r"""

@@ -3,12 +3,12 @@ for, and whoever works beside has his share all the same."""
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from conftest import BUILD, ON_GPU, PATIENCE, wait_until
+from programs import python
 from sharing import Workload, slice_time, wait_busy
 
 pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
@@ -102,39 +102,10 @@ def test_a_lock_that_launches_and_host_functions_take(host, waits, beside, mode,
     assert had > 0.2 * all_had, (had / all_had, all_had / (now - began))
 
 
-CAPTURE = r"""
-import ctypes as c, sys
-cuda, context, word, called = c.CDLL("libcuda.so.1"), c.c_void_p(), c.c_uint64(), []
-def ok(result): assert result == 0, result
-function = c.CFUNCTYPE(None, c.c_void_p)(called.append)
-def call(stream, number): ok(cuda.cuLaunchHostFunc(stream, function, c.c_void_p(number)))
-ok(cuda.cuInit(0))
-ok(cuda.cuDevicePrimaryCtxRetain(c.byref(context), 0)); ok(cuda.cuCtxSetCurrent(context))
-first, second, event, graph, exec_ = (c.c_void_p() for _ in range(5))
-for stream in first, second: ok(cuda.cuStreamCreate(c.byref(stream), 1))
-ok(cuda.cuMemAlloc_v2(c.byref(word), c.c_size_t(4096)))
-ok(cuda.cuMemsetD8Async(word, 0, c.c_size_t(4096), first)); ok(cuda.cuStreamSynchronize(first))
-if sys.argv[1] == "joined":
-    # One that joined a capture goes before its work is joined to the rest: that one fails, and the next one is a capture as any.
-    ok(cuda.cuEventCreate(c.byref(event), 2))
-    ok(cuda.cuStreamBeginCapture_v2(first, 2)); ok(cuda.cuEventRecord(event, first))
-    ok(cuda.cuStreamWaitEvent(second, event, 0)); call(second, 9); ok(cuda.cuStreamDestroy_v2(second))
-    assert cuda.cuStreamEndCapture(first, c.byref(graph)) != 0
-ok(cuda.cuStreamBeginCapture_v2(first, 2))
-call(first, 1), call(first, 2)
-ok(cuda.cuStreamEndCapture(first, c.byref(graph)))
-ok(cuda.cuGraphInstantiateWithFlags(c.byref(exec_), graph, c.c_uint64(0)))
-for i in range(3):
-    ok(cuda.cuGraphLaunch(exec_, first)); ok(cuda.cuStreamSynchronize(first))
-    call(first, 30 + i); ok(cuda.cuStreamSynchronize(first))
-print(called)
-"""
-
-
 @pytest.mark.parametrize("how", ["plain", "joined"])
 def test_a_host_function_of_a_graph_is_called_each_time(host, how):
     slice_time(host, "fair", *LEASE)
-    done = host.carve("run", "--ephemeral", "--gpu", "0.25", "--", sys.executable, "-c", CAPTURE, how)
+    done = host.carve("run", "--ephemeral", "--gpu", "0.25", "--", *python("graph_functions", how))
     assert (done.returncode, done.stdout) == (0, "[1, 2, 30, 1, 2, 31, 1, 2, 32]\n"), done.stderr
 
 
