@@ -52,6 +52,7 @@ struct gpus {
 	__typeof__(nvmlDeviceGetMemoryInfo_v2) *get_memory_v2;
 	__typeof__(nvmlDeviceGetMigMode) *get_mig_mode;
 	__typeof__(nvmlDeviceGetUtilizationRates) *get_utilization;
+	__typeof__(nvmlDeviceGetProcessUtilization) *get_process_utilization;
 	__typeof__(nvmlDeviceGetComputeMode) *get_compute_mode;
 	/* Newest first; the first that the driver has is used. v1 has the smaller entry. */
 	__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *get_compute, *get_graphics;
@@ -85,6 +86,7 @@ static const struct symbol symbols[] = {
 	SYMBOL(nvmlDeviceGetMemoryInfo_v2, get_memory_v2, false),
 	SYMBOL(nvmlDeviceGetMigMode, get_mig_mode, false),
 	SYMBOL(nvmlDeviceGetUtilizationRates, get_utilization, false),
+	SYMBOL(nvmlDeviceGetProcessUtilization, get_process_utilization, false),
 	SYMBOL(nvmlDeviceGetComputeMode, get_compute_mode, false),
 	SYMBOL(nvmlDeviceGetComputeRunningProcesses_v3, get_compute, false),
 	SYMBOL(nvmlDeviceGetComputeRunningProcesses_v2, get_compute, false),
@@ -364,8 +366,8 @@ static int graphics_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
 	return rc;
 }
 
-static int processes_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
-			  struct gpu_sample *sample)
+/* Those that compute. */
+static int compute_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_sample *sample)
 {
 	int rc = 0;
 
@@ -376,6 +378,14 @@ static int processes_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device
 		rc = processes_add(gpus->get_compute, device, sample);
 	else if (gpus->get_compute_v1)
 		rc = processes_add_v1(gpus->get_compute_v1, device, sample);
+	return rc;
+}
+
+static int processes_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
+			  struct gpu_sample *sample)
+{
+	int rc = compute_read(gpus, device, sample);
+
 	return rc < 0 ? rc : graphics_read(gpus, index, device, sample);
 }
 
@@ -396,6 +406,71 @@ static int utilization_read(const struct gpus *gpus, nvmlDevice_t device)
 	if (!gpus->get_utilization || gpus->get_utilization(device, &rates) != NVML_SUCCESS)
 		return -1;
 	return (int)MIN(rates.gpu, 100u);
+}
+
+/* ---- what processes use ------------------------------------------------------------------ */
+
+#define PPM_OF_PERCENT 10000u
+/* The driver keeps samples of some seconds. */
+#define USE_OF_LAST_US 1100000u
+
+static void use_add(struct gpu_use *list, size_t max, size_t *count, pid_t pid, uint32_t ppm)
+{
+	for (size_t i = 0; i < *count; i++)
+		if (list[i].pid == pid) {
+			list[i].ppm = MAX(list[i].ppm, ppm);
+			return;
+		}
+	if (*count < max)
+		list[(*count)++] = (struct gpu_use){pid, ppm};
+}
+
+static int use_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_use *list, size_t max,
+		    size_t *count)
+{
+	cleanup_free nvmlProcessUtilizationSample_t *samples =
+		malloc(GPU_PROCESSES_MAX * sizeof(*samples));
+	unsigned long long since = (unsigned long long)now_realtime_ns() / 1000 - USE_OF_LAST_US;
+	unsigned found = GPU_PROCESSES_MAX;
+
+	if (!samples)
+		return -ENOMEM;
+	nvmlReturn_t status = gpus->get_process_utilization(device, samples, &found, since);
+	if (status == NVML_ERROR_NOT_FOUND)
+		return 0;
+	if (status == NVML_ERROR_NOT_SUPPORTED)
+		return -ENOTSUP;
+	if (status != NVML_SUCCESS)
+		return errno_of(status);
+	for (unsigned i = 0; i < MIN(found, GPU_PROCESSES_MAX); i++)
+		use_add(list, max, count, (pid_t)samples[i].pid,
+			MIN(samples[i].smUtil, 100u) * PPM_OF_PERCENT);
+	return 0;
+}
+
+int gpus_use(struct gpus *gpus, uint32_t index, struct gpu_use *list, size_t max, size_t *ret_count,
+	     uint32_t *ret_busy)
+{
+	struct gpu_sample sample = {0};
+	size_t count = 0;
+	nvmlDevice_t device;
+
+	if (!gpus->get_process_utilization)
+		return -ENOTSUP;
+	int rc = errno_of(gpus->get_handle(index, &device));
+	if (rc == 0)
+		rc = use_read(gpus, device, list, max, &count);
+	if (rc == 0)
+		rc = compute_read(gpus, device, &sample);
+	for (size_t i = 0; rc == 0 && i < sample.process_count; i++)
+		use_add(list, max, &count, sample.processes[i].pid, 0);
+	gpu_sample_clear(&sample);
+	if (rc < 0)
+		return rc;
+	int busy = utilization_read(gpus, device);
+	*ret_busy = busy < 0 ? GPU_USE_UNKNOWN : (uint32_t)busy * PPM_OF_PERCENT;
+	*ret_count = count;
+	return 0;
 }
 
 uint64_t gpu_sample_listed(const struct gpu_sample *sample)

@@ -32,8 +32,10 @@ void lease_table_free(struct lease_table *t)
 			next = c->next;
 			free(c);
 		}
-	for (uint32_t i = 0; t && i < LEASE_GPUS_MAX; i++)
+	for (uint32_t i = 0; t && i < LEASE_GPUS_MAX; i++) {
 		free(t->gpu[i].seats);
+		free(t->gpu[i].outside);
+	}
 	free(t);
 }
 
@@ -307,6 +309,7 @@ static void seat_leave(struct lease_gpu *g, struct lease_seat *s)
 	struct lease_seat *last = g->seats[--g->count];
 
 	lease_debt_leave(g, s);
+	lease_meter_leave(g, s);
 	g->seats[s->index] = last;
 	last->index = s->index;
 	g->promised -= s->client->fraction;
@@ -429,11 +432,9 @@ static void wake(struct lease_table *t, struct lease_client *c, uint64_t now)
 	}
 }
 
-void lease_wants(struct lease_table *t, uint64_t id, bool wants, uint64_t now)
+static void wants_set(struct lease_table *t, struct lease_client *c, bool wants, uint64_t now)
 {
-	struct lease_client *c = lease_find(t, id);
-
-	if (!c || c->wants == wants)
+	if (c->wants == wants)
 		return;
 	struct activity was = activity_of(c);
 	struct lease_gpu *g;
@@ -452,6 +453,26 @@ void lease_wants(struct lease_table *t, uint64_t id, bool wants, uint64_t now)
 	client_changed(t, c, was, now);
 	if (!wants)
 		unreserve(t, c);
+}
+
+void lease_wants(struct lease_table *t, uint64_t id, bool wants, uint64_t now)
+{
+	struct lease_client *c = lease_find(t, id);
+
+	if (!c)
+		return;
+	c->asks = wants;
+	wants_set(t, c, wants && !c->barred, now);
+}
+
+void lease_client_bar(struct lease_table *t, uint64_t id, bool barred, uint64_t now)
+{
+	struct lease_client *c = lease_find(t, id);
+
+	if (!c || c->barred == barred)
+		return;
+	c->barred = barred;
+	wants_set(t, c, c->asks && !barred, now);
 }
 
 /* ---- settings ---- */

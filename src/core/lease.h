@@ -67,7 +67,7 @@ void lease_promise(struct lease_table *t, uint32_t gpu, uint32_t ppm, uint64_t n
  * Request and limit follow from the GPU's mode: fair request = fraction, limit = 1; strict limit =
  * fraction too, but 1 where the fraction is 0. `gpus`: bit mask, not 0. `id` is the caller's;
  * unique. `owner`: any number; what a client still owes when it is removed is its owner's, who pays
- * with the first turns of the next ones, for max(4 plans, 10 s) at most. 0, -EEXIST, -EINVAL or
+ * with the first turns of the next ones, for max(4 plans, 10 min) at most. 0, -EEXIST, -EINVAL or
  * -ENOMEM. */
 int lease_client_add(struct lease_table *t, uint64_t id, uint64_t owner, uint64_t gpus,
 		     uint32_t fraction_ppm, uint64_t now);
@@ -86,6 +86,16 @@ void lease_closed(struct lease_table *t, uint64_t id, uint64_t now);
 /* It was closed though its work went on, and that ran `ns` more while it held no lease: told when
  * it has ended. Charged like an overrun. */
 void lease_leaked(struct lease_table *t, uint64_t id, uint64_t ns, uint64_t now);
+
+/* It gets nothing, and gives back what it holds, as if it wanted nothing; until it is let go it is
+ * only noted what lease_wants() says. */
+void lease_client_bar(struct lease_table *t, uint64_t id, bool barred, uint64_t now);
+/* The most that clients of other owners, of those that want or hold it now, have been promised of
+ * one of these GPUs, ppm; 0: there are none. */
+uint32_t lease_others(const struct lease_table *t, uint64_t gpus, uint64_t owner);
+/* How much one of them has missed of its share lately, by what was measured (lease_measure.h); ns.
+ */
+uint64_t lease_others_short(const struct lease_table *t, uint64_t gpus, uint64_t owner);
 
 enum lease_action_kind {
 	LEASE_NONE = 0,

@@ -247,6 +247,12 @@ static void seat_charge(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
 		g->excess = MAX(g->excess, s->excess);
 }
 
+static void held_charge(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
+{
+	s->meter.paid[s->account] += ns;
+	seat_charge(g, s, ns);
+}
+
 void lease_charge_leak(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
 {
 	enum lease_account account = s->account;
@@ -269,7 +275,7 @@ void lease_charge(struct lease_table *t, struct lease_client *c, uint64_t now)
 		return;
 	/* Longer than an hour at once (an open end) would overflow the arithmetic. */
 	for (uint64_t ns; (ns = MIN(now - c->charged, 3600ull * 1000000000)) > 0;) {
-		lease_each_gpu(t, c->covers, g) seat_charge(g, lease_seat(c, g->index), ns);
+		lease_each_gpu(t, c->covers, g) held_charge(g, lease_seat(c, g->index), ns);
 		lease_history_add(&c->history, c->charged, c->charged + ns);
 		c->stat.held_ns += ns;
 		c->charged += ns;

@@ -15,7 +15,7 @@
 
 /* Nobody is put off for longer by what others owed: as many plans, or so long. */
 #define PUT_OFF_PLANS 4
-#define PUT_OFF_NS 10000000000ull
+#define PUT_OFF_NS 600000000000ull
 #define COUNT_MAX 4096u
 
 static uint64_t put_off_max(const struct lease_gpu *g)

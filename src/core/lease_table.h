@@ -34,7 +34,7 @@
 #define LEASE_BUCKETS 1024u
 #define LEASE_SECONDS 60u
 /* Owners whose debts a GPU remembers; the smallest is forgotten first. */
-#define LEASE_DEBTS 8u
+#define LEASE_DEBTS 64u
 
 enum lease_account {
 	ACCOUNT_SHARE,
@@ -53,6 +53,15 @@ enum lease_state {
 
 struct lease_client;
 
+#define LEASE_ACCOUNTS 5
+
+/* Only ever counts up: what each account paid for, and what was allowed besides; ns. */
+struct lease_meter {
+	uint64_t paid[LEASE_ACCOUNTS];
+	uint64_t allowed;
+	uint64_t waited; /* as of the mark */
+};
+
 struct lease_seat {
 	struct lease_client *client;
 	uint32_t gpu, index; /* index: in the GPU's array */
@@ -64,6 +73,25 @@ struct lease_seat {
 	uint64_t excess;       /* virtual time, ns */
 	uint64_t excess_aside; /* of the mode that isn't on: lease_set() */
 	uint64_t served;       /* when it was last charged */
+	/* lease_measure.c: the meter, and as it stood at the last two marks. */
+	struct lease_meter meter, meter_from, meter_to;
+	int64_t credit_from, credit_to;
+	uint64_t missed;            /* of its share, as measured, and not had since; ns */
+	uint64_t charged, returned; /* by measurement; for showing */
+};
+
+/* ns; below 0: what is held and not in the driver's figures yet. `shown`: of that, what was told.
+ */
+struct lease_account_sum {
+	int64_t ns, shown;
+};
+
+/* What an owner used beyond his turns, as measured. */
+struct lease_outside {
+	uint64_t owner;
+	struct lease_account_sum whole, beyond; /* with and without what is borne */
+	uint64_t had, taken;                    /* more of these by the last measurement */
+	uint64_t gone; /* what clients held that left, and is still to be in a measurement */
 };
 
 /* Time held, by second and by plan. */
@@ -82,7 +110,8 @@ struct lease_client {
 	uint64_t id, owner, gpus;
 	uint32_t fraction, seat_count;
 	bool wants, open_ended, contended;
-	bool fills; /* it has a GPU that is kept for a gang, until that can have it */
+	bool barred, asks; /* asks: what it would want if it was not barred */
+	bool fills;        /* it has a GPU that is kept for a gang, until that can have it */
 	enum lease_state state;
 	uint64_t covers; /* GPUs that its lease holds */
 	uint64_t length, opened, charged, until;
@@ -125,6 +154,9 @@ struct lease_gpu {
 	int64_t pool;
 	uint64_t excess, excess_aside;
 	struct lease_debt debt[LEASE_DEBTS];
+	struct lease_outside *outside;
+	uint32_t outside_count;
+	uint64_t measured_from, measured_to; /* the last two marks; 0: there were none */
 	uint64_t rival_until;
 	uint64_t overran, overran_at; /* the longest overrun of late, and when it ended */
 	uint64_t due;
@@ -241,6 +273,9 @@ void lease_overrun_note(struct lease_gpu *g, uint64_t ns);
 uint64_t lease_overran(const struct lease_gpu *g, uint64_t now);
 /* lease_settle(), and the holder's charge. */
 void lease_sync(struct lease_table *t, struct lease_gpu *g, uint64_t now);
+
+/* lease_measure.c: the client is being removed. */
+void lease_meter_leave(struct lease_gpu *g, const struct lease_seat *s);
 
 /* lease_debt.c: what clients that are gone owe. On settled clocks. */
 /* The client is being removed: what it owes stays. */

@@ -44,6 +44,9 @@ static void standing_add(json_t *json, const struct lease_standing *standing)
 	json_object_set_new(json, "overrun_ns", answer_number(stat->overrun_ns));
 	json_object_set_new(json, "stalls", answer_number(standing->stalls));
 	json_object_set_new(json, "reopened", answer_number(standing->reopened));
+	json_object_set_new(json, "beyond_ns", answer_number(standing->beyond_ns));
+	json_object_set_new(json, "returned_ns", answer_number(standing->returned_ns));
+	json_object_set_new(json, "suspended_ns", answer_number(standing->suspended_ns));
 }
 
 json_t *api_slicing_session(const struct session *s)

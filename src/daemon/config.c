@@ -36,6 +36,17 @@ static int take_policy(const json_t *value, struct config *to, struct error *err
 	return 0;
 }
 
+static int take_slicing_policy(const json_t *value, struct config *to, struct error *err)
+{
+	const char *text = json_is_string(value) ? json_string_value(value) : "";
+
+	if (strcmp(text, "report") != 0 && strcmp(text, "kill") != 0)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "slicing_policy takes \"report\" or \"kill\"");
+	to->slicing_policy = text[0] == 'k' ? SLICING_KILL : SLICING_REPORT;
+	return 0;
+}
+
 static int take_tolerance(const json_t *value, struct config *to, struct error *err)
 {
 	const char *text = json_is_string(value) ? json_string_value(value) : "";
@@ -179,8 +190,8 @@ static const struct {
 } keys[] = {
 	{"over_policy", take_policy},   {"over_tolerance", take_tolerance},
 	{"over_seconds", take_seconds}, {"history_sessions", take_history},
-	{"state_dir", take_state_dir},  {"timeSlicing", take_slicing},
-	{"global", take_global},
+	{"state_dir", take_state_dir},  {"slicing_policy", take_slicing_policy},
+	{"timeSlicing", take_slicing},  {"global", take_global},
 };
 
 static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)
@@ -190,7 +201,7 @@ static int key_take(const char *name, const json_t *value, struct config *to, st
 			return keys[i].take(value, to, err);
 	error_set(err, EXIT_CODE_USAGE, "unknown key '%.64s'", name);
 	error_hint(err, "there are over_policy, over_tolerance, over_seconds, history_sessions, "
-			"state_dir, timeSlicing, global");
+			"state_dir, slicing_policy, timeSlicing, global");
 	return -EXIT_CODE_USAGE;
 }
 

@@ -7,8 +7,11 @@
  *    "history_sessions": 10000,   ended sessions that are kept for `session list --all`
  *    "state_dir": "/var/lib/carve", where sessions, quotas and history are kept (state.h); read
  * when the daemon starts
- *    "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}}
- *                                 for GPUs that nobody set with `carve timeslicing`; also as
+ *    "slicing_policy": "kill",    what becomes of processes that take more of a sliced GPU's time
+ * than their turns: "report" (their user has no turns for a while), or "kill": they are killed,
+ * too. A system daemon kills where nothing is said, a user's own reports "timeSlicing": {"mode":
+ * "fair", "lease": "250ms", "granularity": "5%"}} for GPUs that nobody set with `carve
+ * timeslicing`; also as
  *                                 {"global": {"core": {"timeSlicing": {...}}}}
  */
 #pragma once
@@ -21,6 +24,8 @@
 struct error;
 
 enum over_policy { OVER_REPORT, OVER_KILL };
+/* DEFAULT: a system daemon kills, a user's own reports. */
+enum slicing_policy { SLICING_DEFAULT, SLICING_REPORT, SLICING_KILL };
 
 struct config {
 	enum over_policy over_policy;
@@ -28,6 +33,7 @@ struct config {
 	uint64_t over_after_ns;
 	uint32_t history_sessions;
 	char state_dir[512]; /* "": none is named */
+	enum slicing_policy slicing_policy;
 	struct lease_setting slicing;
 };
 

@@ -40,13 +40,29 @@ static uint64_t stall_ns(const struct lease_member *m, const struct member_look 
 	return m->stalls_known ? STALL_NS : MAX(STALL_NS, MIN(estimate, STALL_NS_MOST));
 }
 
-static void drain_plan(struct lease_member *m, const struct member_look *look, uint64_t now)
+/* Of a newcomer's work nobody knows how long it takes, whatever he says. */
+static uint64_t believed_ns(const struct lease_member *m, const struct member_look *look)
+{
+	return MIN(look->in_flight_ns, 2 * m->proven_ns);
+}
+
+/* Whatever it says, others have their shares: half of the patience there is with its owner. */
+static uint64_t give_up_most(struct leases *l, const struct lease_member *m, uint64_t now)
+{
+	uint64_t patience = owner_patience(l, m, now);
+
+	return patience == UINT64_MAX ? patience : now + MAX(patience / 2, DRAIN_MAX_NS);
+}
+
+static void drain_plan(struct leases *l, struct lease_member *m, const struct member_look *look,
+		       uint64_t now)
 {
 	m->progress = look->progress;
 	m->progress_at = now;
 	m->stall_ns = stall_ns(m, look);
-	m->give_up_at =
-		now + MIN(MAX(DRAIN_MAX_NS, 4 * look->in_flight_ns), DRAIN_MOST_NS - DRAIN_LONG_NS);
+	m->give_up_at = now + MIN(MAX(DRAIN_MAX_NS, 4 * believed_ns(m, look)),
+				  DRAIN_MOST_NS - DRAIN_LONG_NS);
+	m->give_up_most = give_up_most(l, m, now);
 	m->near_end = now + look->in_flight_ns / 4 * 3;
 	m->reopened_until = 0;
 	m->reopens = 0;
@@ -62,7 +78,7 @@ void drain_begin(struct leases *l, struct lease_member *m, uint64_t now)
 	m->turn.revoked = now;
 	m->turn.end = LEASE_END_TIME;
 	member_look(m, now, &look);
-	drain_plan(m, &look, now);
+	drain_plan(l, m, &look, now);
 	m->planned_anew = false;
 	m->look_at = now;
 }
@@ -81,7 +97,8 @@ static void reopening_begin(struct lease_member *m, uint64_t now)
 	drain_room_set(m, m->doubled);
 	m->doubled = MIN(m->doubled + 1, ROOM_DOUBLED);
 	turn_gate_put(m, GATE_CONTENDED);
-	m->reopened_until = MIN(now + MAX(part, REOPEN_NS), m->give_up_at + DRAIN_LONG_NS);
+	m->reopened_until = MIN(now + MAX(part, REOPEN_NS),
+				MIN(m->give_up_at + DRAIN_LONG_NS, m->give_up_most));
 	if (m->stalls_known && !m->reopens)
 		m->stall_ns = STALL_AGAIN_NS;
 	else
@@ -151,7 +168,7 @@ static bool drain_given_up(const struct lease_member *m, const struct member_loo
 	bool fresh = m->reopens && now - m->reopened_at < REOPEN_HELPS_NS;
 	uint64_t more = look->marked || fresh ? DRAIN_LONG_NS : 0;
 
-	return now >= m->give_up_at + more;
+	return now >= MIN(m->give_up_at + more, m->give_up_most);
 }
 
 /* Often where it is short, and where by the estimate it is about to be over. */
@@ -180,7 +197,7 @@ void drain_look(struct leases *l, struct lease_member *m, uint64_t now)
 	/* By a waiter, while this daemon was stopped. Once: what is opened again and again is
 	 * drained all the same. */
 	if (change == GATE_FORSAKEN && !m->planned_anew) {
-		drain_plan(m, &look, now);
+		drain_plan(l, m, &look, now);
 		m->planned_anew = true;
 	}
 	if (look.progress != m->progress) {
@@ -189,6 +206,7 @@ void drain_look(struct leases *l, struct lease_member *m, uint64_t now)
 	}
 	if (!m->reopened_until && !look.launching && look.drained) {
 		drain_learn(m, true);
+		m->proven_ns = MAX(m->proven_ns, now - m->turn.revoked);
 		turn_shut(l, m, look.waiting, now);
 		return;
 	}

@@ -72,16 +72,19 @@ void member_look(const struct lease_member *m, uint64_t now, struct member_look 
 	*ret = look;
 }
 
-void member_forget_stuck(struct lease_member *m, uint32_t slot)
+bool member_forget_stuck(struct lease_member *m, uint32_t slot)
 {
 	for (struct member_stuck **at = &m->stuck; *at; at = &(*at)->next)
 		if ((*at)->slot == slot) {
 			struct member_stuck *found = *at;
 
+			bool leaked = found->leaks;
+
 			*at = found->next;
 			free(found);
-			return;
+			return leaked;
 		}
+	return false;
 }
 
 /* As it stands now. NULL: no memory. */
@@ -91,7 +94,7 @@ static struct member_stuck *slot_note(struct lease_member *m, uint32_t slot,
 	struct member_stuck *stuck;
 	uint32_t marked, done;
 
-	member_forget_stuck(m, slot);
+	(void)member_forget_stuck(m, slot);
 	stuck = malloc(sizeof(*stuck));
 	if (!stuck)
 		return NULL;

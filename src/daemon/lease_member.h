@@ -67,7 +67,7 @@ struct lease_member {
 	struct lease_idle idle;
 	uint64_t ponder_until; /* closed a moment ago: may yet come to the gate; 0: no */
 	/* While draining. */
-	uint64_t progress_at, give_up_at, stall_ns, reopened_until;
+	uint64_t progress_at, give_up_at, give_up_most, stall_ns, reopened_until;
 	uint64_t near_end; /* by the estimate it is nearly over then */
 	uint32_t progress;
 	unsigned reopens;
@@ -83,6 +83,10 @@ struct lease_member {
 	uint64_t leak_at, leak_ns, leak_ns_most;
 	uint64_t look_at; /* when to look at its pages again; UINT64_MAX: when something happens */
 	uint64_t stalls, reopened;
+	/* When its turn should have ended, of work that goes on; 0: none does. And since when that
+	 * was not told the table, which bears it for a while. */
+	uint64_t outstays_since, outstays_told;
+	uint64_t proven_ns;     /* the longest that work of it took, and was done then */
 	struct lease_turn turn; /* the one that goes on */
 };
 
@@ -104,7 +108,8 @@ void member_look(const struct lease_member *member, uint64_t now, struct member_
 void member_beat(struct lease_member *member);
 /* Those of its processes that are not done are taken for hung until they stir. */
 void member_note_stuck(struct lease_member *member);
-void member_forget_stuck(struct lease_member *member, uint32_t slot);
+/* True: work of it went on. */
+bool member_forget_stuck(struct lease_member *member, uint32_t slot);
 /* Those of its processes that wait are taken for asleep until then. */
 void member_note_asleep(struct lease_member *member, uint64_t until);
 /* One of them says that it waits; nobody knows which. */

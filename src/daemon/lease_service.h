@@ -6,6 +6,15 @@
 #include "daemon/lease_clock.h"
 #include "daemon/lease_member.h"
 
+#define VERDICTS_KEPT 64u
+
+/* Of whom something is held against, or was. */
+struct lease_owner {
+	struct lease_owner *next;
+	uint64_t owner;
+	struct lease_conduct conduct;
+};
+
 struct leases {
 	pthread_mutex_t lock;
 	pthread_t thread;
@@ -18,6 +27,12 @@ struct leases {
 	leases_lag *lag; /* NULL: the GPUs have no clocks of their own */
 	const void *lag_arg;
 	struct lease_clock clock;
+	struct lease_owner *owners;
+	struct lease_verdict verdicts[VERDICTS_KEPT]; /* not fetched yet */
+	size_t verdict_count;
+	void (*notify)(void *arg);
+	void *notify_arg;
+	uint64_t measured_from[LEASE_GPUS_MAX]; /* before, nothing is judged */
 	uint64_t gates_at; /* when the gates of who waits are looked at again */
 	/* The daemon may have been away or hung for so long that waiters took it for gone; until
 	 * `missed_until`, CLOCK_MONOTONIC. */

@@ -369,6 +369,7 @@ uint64_t turns_run(struct leases *l, uint64_t now)
 
 	if (!l->sliced)
 		return UINT64_MAX;
+	uint64_t owners_next = owners_pass(l, now);
 	(void)members_run(l, now);
 	for (unsigned i = 0; i < ACTIONS_MAX; i++) {
 		struct lease_action action = lease_next(l->table, now, &next);
@@ -381,7 +382,7 @@ uint64_t turns_run(struct leases *l, uint64_t now)
 		if (!members_run(l, now))
 			break;
 	}
-	next = MIN(next, turn_gates_look(l, now));
+	next = MIN(MIN(next, owners_next), turn_gates_look(l, now));
 	for (const struct lease_member *m = l->members; m; m = m->next)
 		next = MIN(next, m->look_at);
 	return next;
@@ -412,6 +413,7 @@ static void lease_drop(struct leases *l, struct lease_member *m, uint64_t now)
 	bool held = turn_holds(m);
 
 	opening_end(l, m, now);
+	m->outstays_since = 0;
 	member_forget_stalled(m);
 	m->leaks = false;
 	m->leak_ns = 0;
@@ -446,6 +448,10 @@ void turns_member_changed(struct leases *l, struct lease_member *m, uint64_t now
 
 void turns_member_remove(struct leases *l, struct lease_member *m, uint64_t now)
 {
+	/* What is on the GPU may stay there for as long as it likes. */
+	if (m->state == MEMBER_DRAINING)
+		outstay_begin(l, m, m->turn.revoked, now);
+	outstay_end(l, m, false, now);
 	lease_drop(l, m, now);
 	lease_client_remove(l->table, m->number, now);
 	while (m->stuck)

@@ -56,9 +56,30 @@ void drain_look(struct leases *l, struct lease_member *m, uint64_t now);
 /* What its processes may have in flight: as the settings have it, doubled so often. */
 void drain_room_set(const struct lease_member *m, unsigned doubled);
 
+/* ---- lease_conduct.c */
+/* His; NULL: nothing was ever held against him. */
+struct lease_owner *owner_find(const struct leases *l, uint64_t owner);
+/* The owner did that. */
+void owner_note(struct leases *l, uint64_t owner, enum conduct_event event, const char *session,
+		uint64_t ns, uint64_t now);
+/* Lets time pass for all of them. Returns when to do so again. */
+uint64_t owners_pass(struct leases *l, uint64_t now);
+/* Who gets no turns: of owners that are suspended all; of one whose member's work outstays its turn
+ * all others that share a GPU with that. */
+void owners_bar(struct leases *l, uint64_t now);
+/* How long its work may outstay its turn, as things are. */
+uint64_t owner_patience(struct leases *l, const struct lease_member *m, uint64_t now);
+/* Its work goes on after its turn, since then. */
+void outstay_begin(struct leases *l, struct lease_member *m, uint64_t since, uint64_t now);
+/* To be called now and then, and before `ends`: the work is done by itself (done), or was cut off,
+ * which is spent patience. */
+void outstay_look(struct leases *l, struct lease_member *m, uint64_t now);
+void outstay_end(struct leases *l, struct lease_member *m, bool done, uint64_t now);
+void owners_free(struct leases *l);
+
 /* ---- lease_leak.c */
 /* To be called before it gets or loses a lease: while it has one it pays anyway. */
 void leak_count(struct lease_member *m, uint64_t now);
-void leak_begin(const struct leases *l, struct lease_member *m, const struct member_look *look,
+void leak_begin(struct leases *l, struct lease_member *m, const struct member_look *look,
 		uint64_t now);
 void leak_look(struct leases *l, struct lease_member *m, uint64_t now);

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/lease_service.h"
+#include "daemon/lease_turns.h"
 #include "daemon/peer.h"
 
 #define EVENTS 64
@@ -27,8 +27,10 @@
  * for one that is dead a second), and open their gates so long after it is back. */
 #define MISSED_AFTER_NS 4000000000ull
 #define MISSED_FOR_NS 5000000000ull
-/* After its start: some find it later than others. */
+/* Of a session that was taken over after its start: some find it later than others. */
 #define MISSED_FIRST_NS 10000000000ull
+/* How long work may be on a GPU that was handed in before its time was sliced. */
+#define NOT_JUDGED_NS 10000000000ull
 /* What epoll says of descriptors that are no member's; members' numbers are above. */
 #define EVENT_TIMER 0
 #define EVENT_KICK 1
@@ -271,6 +273,7 @@ static void leases_free(struct leases *l)
 		free(m);
 	}
 	lease_table_free(l->table);
+	owners_free(l);
 	pthread_mutex_destroy(&l->lock);
 	close_fd(&l->poll_fd);
 	close_fd(&l->timer_fd);
@@ -286,8 +289,6 @@ int leases_start(struct leases **ret)
 		return -ENOMEM;
 	l->poll_fd = l->timer_fd = l->kick_fd = -1;
 	l->next_number = NUMBER_FIRST;
-	l->missed = true;
-	l->missed_until = now_monotonic_ns() + MISSED_FIRST_NS;
 	pthread_mutex_init(&l->lock, NULL);
 	l->table = lease_table_new();
 	int rc = l->table ? descriptors_make(l) : -ENOMEM;
@@ -312,6 +313,21 @@ void leases_stop(struct leases *l)
 	leases_free(l);
 }
 
+/* What was handed in uncounted, before gates were shut, is held against nobody. */
+static void not_judged(struct leases *l, uint64_t gpus, uint64_t now)
+{
+	for (; gpus; gpus &= gpus - 1)
+		l->measured_from[__builtin_ctzll(gpus)] = now + NOT_JUDGED_NS;
+}
+
+static bool any_live(const struct leases *l, uint64_t gpus)
+{
+	for (const struct lease_member *m = l->members; m; m = m->next)
+		if (m->info.gpus & gpus && member_any(m->live))
+			return true;
+	return false;
+}
+
 /* ---- GPUs and members -------------------------------------------------------------------- */
 
 void leases_set(struct leases *l, uint32_t gpu, const struct lease_setting *setting)
@@ -320,6 +336,8 @@ void leases_set(struct leases *l, uint32_t gpu, const struct lease_setting *sett
 
 	lock(l);
 	uint64_t now = turns_now(l);
+	if (!(l->sliced & bit) && any_live(l, bit))
+		not_judged(l, bit, now);
 	l->sliced = setting->mode == COMPUTE_OFF ? l->sliced & ~bit : l->sliced | bit;
 	/* Who needs leases no more gives back what it holds while the table knows of it. */
 	for (struct lease_member *m = l->members; m; m = m->next)
@@ -359,13 +377,14 @@ static int member_add(struct leases *l, struct lease_member *m, uint64_t now)
 	m->number = l->next_number++;
 	int rc = m->wake_fd < 0 ? -EMFILE : poll_add(l, m->wake_fd, WAKE_EVENTS, m->number);
 	if (rc == 0)
-		rc = lease_client_add(l->table, m->number, m->info.uid, m->info.gpus,
+		rc = lease_client_add(l->table, m->number, m->info.owner, m->info.gpus,
 				      m->info.fraction, now);
 	if (rc < 0)
 		return rc;
 	m->next = l->members;
 	l->members = m;
 	turns_member_changed(l, m, now);
+	owners_bar(l, now);
 	return 0;
 }
 
@@ -437,8 +456,12 @@ void leases_process_add(struct leases *l, struct lease_member *m, uint32_t slot,
 	lock(l);
 	m->live[slot / 64] |= bit;
 	m->deaf[slot / 64] &= ~bit;
-	if (!hears)
+	if (!hears) {
 		m->deaf[slot / 64] |= bit;
+		l->missed_until = now_monotonic_ns() + MISSED_FIRST_NS;
+		l->missed = true;
+		not_judged(l, m->info.gpus, turns_now(l));
+	}
 	m->woken = true;
 	unlock_kick(l);
 }
@@ -450,10 +473,12 @@ void leases_process_gone(struct leases *l, struct lease_member *m, uint32_t slot
 	if (slot >= LEDGER_SLOTS_MAX)
 		return;
 	lock(l);
+	uint64_t now = turns_now(l);
 	m->live[slot / 64] &= ~bit;
 	m->deaf[slot / 64] &= ~bit;
-	member_forget_stuck(m, slot);
-	m->look_at = MIN(m->look_at, turns_now(l));
+	if (member_forget_stuck(m, slot))
+		outstay_end(l, m, false, now);
+	m->look_at = MIN(m->look_at, now);
 	unlock_kick(l);
 }
 
@@ -476,6 +501,10 @@ void leases_standing(struct leases *l, const struct lease_member *m, struct leas
 		ret->sliced = false;
 	member_look(m, now, &look);
 	ret->waits = look.waits;
+	lease_measured(l->table, m->number, &ret->beyond_ns, &ret->returned_ns);
+	const struct lease_owner *o = owner_find(l, m->info.owner);
+	if (o && lease_conduct_suspended(&o->conduct))
+		ret->suspended_ns = o->conduct.until - MIN(o->conduct.until, now);
 	pthread_mutex_unlock(&l->lock);
 }
 

@@ -13,6 +13,8 @@
 #include <sys/types.h>
 
 #include "core/lease.h"
+#include "core/lease_conduct.h"
+#include "core/lease_measure.h"
 #include "proto/ledger.h"
 
 struct leases;
@@ -42,6 +44,7 @@ void leases_promise(struct leases *leases, uint32_t gpu, uint32_t ppm);
 struct lease_joining {
 	const char *id; /* of the session */
 	uid_t uid;
+	uint64_t owner;              /* whose debts are its debts: slicing_owner() */
 	const struct ledger *ledger; /* mapped until leases_leave() */
 	struct ledger_limits *limits;
 	uint64_t gpus;     /* mask, not 0 */
@@ -71,14 +74,40 @@ void leases_process_gone(struct leases *leases, struct lease_member *member, uin
 struct lease_standing {
 	bool sliced; /* one of its GPUs is time-sliced: the rest counts */
 	struct lease_client_stat stat;
-	uint64_t stalls;   /* drains that were given up */
-	uint64_t reopened; /* gates opened again so that work could end */
-	uint64_t idle_ns;  /* how long it is quiet until its turn is taken to be over */
-	uint64_t forged;   /* times that its gate was found open against the plan */
-	uint64_t waits;    /* times that threads of its living processes waited at the gate */
+	uint64_t stalls;                 /* drains that were given up */
+	uint64_t suspended_ns;           /* its owner has no turns for so long yet; 0: he has */
+	uint64_t beyond_ns, returned_ns; /* as lease_measured() tells */
+	uint64_t reopened;               /* gates opened again so that work could end */
+	uint64_t idle_ns; /* how long it is quiet until its turn is taken to be over */
+	uint64_t forged;  /* times that its gate was found open against the plan */
+	uint64_t waits;   /* times that threads of its living processes waited at the gate */
 };
 void leases_standing(struct leases *leases, const struct lease_member *member,
 		     struct lease_standing *ret);
+
+/* What processes used of the GPUs' time, by the driver, and what follows (core/lease_measure.h). To
+ * be asked for as leases_measure_mark() returns, told then; `uses` are of clients that
+ * leases_client() names. Fills their `beyond`. False: it was not judged. */
+uint64_t leases_client(const struct lease_member *member);
+void leases_measure_mark(struct leases *leases, uint32_t gpu);
+bool leases_measure(struct leases *leases, uint32_t gpu, struct lease_use *uses, size_t count,
+		    uint32_t busy_ppm);
+/* Whether an owner has no turns for now, for what his programs did (core/lease_conduct.h). */
+bool leases_suspended(struct leases *leases, uint64_t owner);
+bool leases_any_suspended(struct leases *leases);
+
+/* Somebody is suspended, or did again what he is suspended for. */
+struct lease_verdict {
+	uint64_t owner;
+	enum conduct_event event;
+	char session[16]; /* CONDUCT_FORGED: whose gate it was; else "" */
+	uint64_t ns;      /* CONDUCT_TOOK: so much, by his account */
+	uint64_t for_ns;  /* how long he has no turns now */
+};
+/* Those that are new, `room` at most; `notify` is called when there are some: by any thread, with
+ * the lock held. Returns how many. */
+void leases_watch(struct leases *leases, void (*notify)(void *arg), void *arg);
+size_t leases_verdicts(struct leases *leases, struct lease_verdict *verdicts, size_t room);
 
 /* One turn, for the trace. Times are those of leases_now(). */
 enum lease_end { LEASE_END_NONE, LEASE_END_TIME, LEASE_END_IDLE, LEASE_END_STALLED };

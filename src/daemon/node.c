@@ -27,6 +27,7 @@
 #include "daemon/supervisor.h"
 #include "daemon/takeover.h"
 #include "daemon/upgrade.h"
+#include "daemon/usage.h"
 #include "daemon/waiting.h"
 
 /* The tick while requests wait or sessions end by the clock, and while nothing is timed. */
@@ -58,6 +59,7 @@ static void node_stop(struct node *node, const char *why)
 	strays_free(node);
 	quotas_free(node);
 	attach_server_stop(node->attach);
+	usage_stop(steal_ptr(&node->usage));
 	close_handle(&node->prepare);
 	close_handle(&node->tick);
 	close_handle(&node->reap);
@@ -323,6 +325,9 @@ static void on_inventory(void *arg)
 		node_fail(node, "cannot serve");
 		return;
 	}
+	int rc = usage_start(node, &node->usage);
+	if (rc < 0)
+		log_event(LOG_ERROR, "gpu.unmeasured error=\"%s\"", strerrordesc_np(-rc));
 	log_event(LOG_INFO, "carved.listening dir=%s state=%s version=%s", node->runtime.dir,
 		  node->state.dir, CARVE_VERSION);
 	supervisor_tell("READY=1");

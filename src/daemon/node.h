@@ -25,6 +25,7 @@ struct quota_entry;
 struct session;
 struct store;
 struct upgrade;
+struct usage;
 struct waiter;
 
 /* Sessions are found by ID and by user in hash tables of this many buckets. */
@@ -72,6 +73,7 @@ struct node {
 	struct waiter *waiters; /* in the order in which they are served */
 	bool waiters_dirty;     /* something changed that may let one through */
 	struct leases *leases;
+	struct usage *usage;
 	struct attach_server *attach;
 	struct http_server *http;
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */

@@ -726,11 +726,20 @@ const char *session_unused_reason(const struct session *s, const char *reason,
 {
 	char held[UNITS_TEXT_SIZE];
 
+	if (s->record.ephemeral && s->slicing_killed)
+		return "ended by slicing_policy: it took GPU time beyond its turns";
 	if (!s->record.ephemeral || !s->over_ended)
 		return reason;
 	snprintf(buf, STORE_REASON_SIZE, "ended by over_policy: %s held beyond the slice",
 		 units_format_bytes(s->record.over_killed_bytes, held));
 	return buf;
+}
+
+void session_slicing_killed(struct session *s, pid_t pid)
+{
+	s->slicing_killed++;
+	log_event(LOG_WARNING, "session.slicing_killed id=%s uid=%u pid=%d", s->record.id,
+		  s->record.uid, (int)pid);
 }
 
 void session_over_killed(struct session *s, pid_t pid)

@@ -75,6 +75,7 @@ struct session {
 	bool over_reported;          /* it lasted, and was logged */
 	uint32_t over_killed_stored; /* of record.over_killed, what the database has */
 	bool over_ended;             /* the policy ended the last ones that used the GPU */
+	uint32_t slicing_killed;     /* processes ended as they took time beyond its turns */
 	/* Processes of it may have each other's memory: what one gives back may be in another's
 	 * figure. So nobody's charge is lowered but by a sample over which all stood still. */
 	bool exported;
@@ -122,6 +123,8 @@ bool session_has_attached(const struct session *session, pid_t pid);
 bool session_admits(const struct session *session, struct process_id process);
 /* A process was ended for what the session holds beyond its slice: logged, and counted. */
 void session_over_killed(struct session *session, pid_t pid);
+/* Likewise, for the time that it took beyond its turns. */
+void session_slicing_killed(struct session *session, pid_t pid);
 /* Why a session without processes ends: `reason`, but for a one-off in which nobody used the GPU
  * any more after the policy ended some. Returns that or buf. */
 const char *session_unused_reason(const struct session *session, const char *reason,

@@ -308,6 +308,7 @@ void slicing_join(struct session *s)
 	struct lease_joining joining = {
 		.id = s->record.id,
 		.uid = s->record.uid,
+		.owner = slicing_owner(s->record.uid),
 		.ledger = &s->books.ledger,
 		.limits = s->books.limits,
 		.gpus = session_gpu_mask(s),

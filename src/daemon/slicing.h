@@ -40,6 +40,12 @@ void slicing_retry(struct node *node);
 int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *change,
 		struct error *err);
 
+/* Who is charged for the GPU time of this user's processes, and barred for what they do. */
+static inline uint64_t slicing_owner(uid_t uid)
+{
+	return uid;
+}
+
 /* The session has a ledger from now on: its processes take turns where its GPUs' modes say so. */
 void slicing_join(struct session *session);
 void slicing_leave(struct session *session);

@@ -167,6 +167,7 @@ static struct fake *fake_new(void)
 static void fake_join(struct fake *f, struct leases *leases, uint32_t fraction)
 {
 	const struct lease_joining joining = {.id = "s-fake",
+					      .owner = (uintptr_t)f,
 					      .ledger = &f->ledger,
 					      .limits = &f->limits,
 					      .gpus = 1,

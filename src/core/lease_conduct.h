@@ -1,0 +1,58 @@
+/* How an owner's programs behave, as far as that can be known for certain, and what follows. Pure;
+ * not thread-safe. Times in ns of any one clock; zeroed: nothing is held against him.
+ *
+ *   state      what happens                               next
+ *   FREE       a gate opened against the plan             WATCHED
+ *   WATCHED    the same, CONDUCT_STRIKES times in all     SUSPENDED
+ *   any        took time beyond his turns                 SUSPENDED
+ *   SUSPENDED  any of these                               SUSPENDED, from now on
+ *   SUSPENDED  his time is up                             WATCHED, one strike from the next
+ *   WATCHED    CONDUCT_WATCH_NS without any               FREE
+ *
+ * Suspended he gets no turn, and his programs on the GPU are ended where the policy says so: for
+ * CONDUCT_FIRST_NS, twice as long each time until he is free again, CONDUCT_MOST_NS at most. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CONDUCT_STRIKES 3u
+#define CONDUCT_WATCH_NS 600000000000ull
+#define CONDUCT_FIRST_NS 10000000000ull
+#define CONDUCT_MOST_NS 640000000000ull
+
+enum conduct_state { CONDUCT_FREE, CONDUCT_WATCHED, CONDUCT_SUSPENDED };
+enum conduct_event {
+	CONDUCT_FORGED, /* a process opened its gate, though the daemon was there */
+	CONDUCT_TOOK,   /* time on the GPU beyond his turns: as measured, or as he says himself */
+};
+
+struct lease_conduct {
+	enum conduct_state state;
+	uint64_t until; /* not FREE: when the state ends by itself */
+	uint32_t strikes, suspensions;
+	uint64_t spent, spent_at; /* patience, and when it was counted */
+};
+
+/* Lets time pass. True: the state is another one. */
+bool lease_conduct_pass(struct lease_conduct *c, uint64_t now);
+/* That happened. True: he is suspended (anew). */
+bool lease_conduct_note(struct lease_conduct *c, enum conduct_event event, uint64_t now);
+static inline bool lease_conduct_suspended(const struct lease_conduct *c)
+{
+	return c->state == CONDUCT_SUSPENDED;
+}
+/* Nothing is held against him, and he has all his patience. */
+bool lease_conduct_is_clean(const struct lease_conduct *c, uint64_t now);
+
+/* For how long work may go on after the end of its turn, drains that come to nothing included,
+ * while others have been promised that part of the GPU's time (ppm) and want it: so much of it that
+ * they can have it all the same within CONDUCT_WINDOW_NS. 0 ppm: for ever. */
+#define CONDUCT_WINDOW_NS 20000000000ull
+uint64_t lease_patience(uint32_t others_ppm);
+/* What is left of so much patience: he has spent some, and gets it back at CONDUCT_REFILL_PPM. */
+#define CONDUCT_REFILL_PPM 20000u
+uint64_t lease_conduct_left(const struct lease_conduct *c, uint64_t patience, uint64_t now);
+/* Work of his that went on so long after its turn was cut off, or is still at it, for ever: it
+ * cannot be known whether it would have ended. True: that is more than `patience`. */
+bool lease_conduct_spend(struct lease_conduct *c, uint64_t ns, uint64_t patience, uint64_t now);

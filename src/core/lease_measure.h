@@ -1,0 +1,49 @@
+/* What the driver measured of a GPU's time, against the turns: who took time beyond his, and whom
+ * that was taken from. What processes write themselves does not come in. Same terms as lease.h.
+ *
+ * For each owner there is an account of what his processes used less what his clients held: zero
+ * but for how late and how coarse the driver measures, if he has nothing but his turns. Where
+ * others wanted the GPU what it shows beyond that is charged to his clients there, by their shares;
+ * and who had a turn and less of the GPU than that is given back what the others took, at most, by
+ * the accounts that he paid from. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/lease.h"
+
+/* The driver's figures are of about the last second: what is measured is as long as that, within a
+ * quarter, or not judged. */
+#define LEASE_MEASURE_NS 1000000000ull
+
+/* Of one or more processes. */
+struct lease_use {
+	uint64_t owner;
+	uint64_t id;  /* of the client whose they are; 0: of none */
+	uint32_t ppm; /* of the time that was measured; of all of them LEASE_PPM at most, about */
+	/* Answer: it used the GPU and had no turn to do so, or its client's were too short. */
+	bool beyond;
+};
+
+struct lease_taken {
+	uint64_t owner;
+	uint64_t ns;  /* beyond his turns, and charged by this measurement */
+	uint64_t sum; /* in his account */
+	bool over;    /* that is too much to be the driver's coarseness */
+};
+
+/* A measurement begins and ends now: to be called as the driver is asked. */
+void lease_measure_mark(struct lease_table *t, uint32_t gpu, uint64_t now);
+/* What the driver said then of the time between the last two marks. busy_ppm: the GPU, whosever
+ * work it was (UINT32_MAX: not known). Fills ret with owners whose account is not empty, `room` at
+ * most. Returns how many. */
+size_t lease_measure(struct lease_table *t, uint32_t gpu, struct lease_use *uses, size_t count,
+		     uint32_t busy_ppm, uint64_t now, struct lease_taken *ret, size_t room);
+/* Accounts begin anew: what was measured of this GPU so far is not to be judged. */
+void lease_measure_forget(struct lease_table *t, uint32_t gpu);
+/* So much of what its work takes, though it holds no lease, is charged otherwise, or borne. */
+void lease_allow(struct lease_table *t, uint64_t id, uint64_t ns);
+/* For showing: what it was charged for by measurement, and what it was given back; ns. */
+void lease_measured(const struct lease_table *t, uint64_t id, uint64_t *ret_charged,
+		    uint64_t *ret_returned);

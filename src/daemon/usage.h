@@ -1,0 +1,12 @@
+/* What processes use of the GPUs' time, by the driver, against their sessions' turns; and what
+ * becomes of those who take more (`slicing_policy`). All of it runs on the loop but for the
+ * driver's answers and what /proc says of who is no session's, for which the thread pool waits. */
+#pragma once
+
+struct node;
+struct usage;
+
+/* Once the inventory is in. 0 or -errno. */
+int usage_start(struct node *node, struct usage **ret);
+/* Takes NULL. What still runs ends by itself. */
+void usage_stop(struct usage *usage);
