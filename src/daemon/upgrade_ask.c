@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/trust.h"
 #include "daemon/handover.h"
 #include "daemon/node.h"
 #include "daemon/upgrade.h"
@@ -44,6 +45,7 @@ static int daemon_connect(const char *dir, struct error *err)
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct timeval patience = {.tv_sec = ANSWER_PATIENCE_S};
 	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	uid_t uid = (uid_t)-1;
 	int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/carved.sock", dir);
 
 	if (length < 0 || (size_t)length >= sizeof(address.sun_path))
@@ -55,7 +57,12 @@ static int daemon_connect(const char *dir, struct error *err)
 		return -1;
 	}
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	return steal_fd(&fd);
+	if (server_check(fd, address.sun_path, 0, &uid) == 0)
+		return steal_fd(&fd);
+	error_set(err, EXIT_CODE_NOT_PERMITTED, "who listens at %s is user %u, not root or you",
+		  address.sun_path, (unsigned)uid);
+	error_hint(err, "name the daemon's directory with --runtime-dir");
+	return -1;
 }
 
 /* One POST over the connection. The answer's JSON, or NULL; *ret_status is HTTP's. */

@@ -150,6 +150,16 @@ def test_libcarve_speaks_to_no_server_of_another_user(lab, victim, how):
     assert heard() == ""
 
 
+@pytest.mark.attack(POINT, "`carved --takeover` is led to another user's server")
+@pytest.mark.parametrize("user", ["root", "another"])
+def test_an_upgrade_is_asked_of_no_server_of_another_user(lab, victim, user):
+    directory = own_directory(lab.dir / "evil")
+    heard = listen(lab, directory)
+    done = client(lab, ROOT if user == "root" else victim, BUILD / "carved", "--takeover", CARVE_RUNTIME_DIR=directory)
+    assert done.returncode == 5 and f"is user {MALLORY}, not root or you" in done.stderr
+    assert heard() == ""
+
+
 @pytest.mark.attack(POINT, "a program in a slice is led to another user's attach socket")
 @pytest.mark.parametrize("user", ["root", "another"])
 @pytest.mark.parametrize("place", ["evil", "link"])
