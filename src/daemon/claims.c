@@ -78,10 +78,10 @@ static bool claim_read(int dir, const char *uuid, struct process_id *ret)
 	return pid > 0 && pid <= INT32_MAX && *rest == '\n';
 }
 
-/* What daemons that were killed left. */
+/* Removes what daemons left that were killed; not what a service left that comes back. */
 static void directory_sweep(const struct claims *claims)
 {
-	int copy = fcntl(claims->dir_fd, F_DUPFD_CLOEXEC, 0);
+	int copy = installed_for_all() ? -1 : fcntl(claims->dir_fd, F_DUPFD_CLOEXEC, 0);
 	DIR *list = copy < 0 ? NULL : fdopendir(copy);
 	struct dirent *entry;
 	struct process_id filer;
@@ -161,28 +161,31 @@ static int directory_open(int at, const char *name, uid_t *ret_owner)
 	return steal_fd(&fd);
 }
 
-/* A claim that another process than this one filed, and that holds. */
-static bool filed_find(const char *uuid, struct process_id *ret, uid_t *ret_uid)
+enum filed { FILED_NONE, FILED_LEFT, FILED_HOLDS };
+
+/* Whether another process than this one filed a claim: one that holds, or one that it left behind.
+ */
+static enum filed filed_find(const char *uuid, struct process_id *ret, uid_t *ret_uid)
 {
 	uid_t owner;
 	int top = directory_open(AT_FDCWD, CLAIMS_DIR, &owner);
 	DIR *list = top < 0 ? NULL : fdopendir(top);
 	struct dirent *entry;
-	bool found = false;
+	enum filed found = FILED_NONE;
 
 	if (!list)
 		close_fd(&top);
-	while (list && !found && (entry = readdir(list))) { // NOLINT(concurrency-mt-unsafe): own
+	while (list && found != FILED_HOLDS &&
+	       (entry = readdir(list))) { // NOLINT(concurrency-mt-unsafe): its own list
 		struct process_id filer;
 		cleanup_close int dir =
 			*entry->d_name == '.' ? -1 : directory_open(top, entry->d_name, &owner);
 
-		found = dir >= 0 && claim_read(dir, uuid, &filer) && filer.pid != getpid() &&
-			filer_lives(filer);
-		if (found) {
-			*ret = filer;
-			*ret_uid = owner;
-		}
+		if (dir < 0 || !claim_read(dir, uuid, &filer) || filer.pid == getpid())
+			continue;
+		found = filer_lives(filer) ? FILED_HOLDS : FILED_LEFT;
+		*ret = filer;
+		*ret_uid = owner;
 	}
 	if (list)
 		closedir(list);
@@ -225,7 +228,7 @@ static void file_update(struct claims *claims, struct claim *claim, const char *
 	if (flock(claims->lock_fd, LOCK_EX | LOCK_NB) < 0)
 		return;
 	claim->state = CLAIM_NONE;
-	if (filed_find(uuid, &claim->holder, &claim->holder_uid))
+	if (filed_find(uuid, &claim->holder, &claim->holder_uid) == FILED_HOLDS)
 		claim->state = CLAIM_OTHERS;
 	else if (claim_file(claims, uuid) == 0)
 		claim->state = CLAIM_OURS;
@@ -307,10 +310,17 @@ static void name_take(uv_loop_t *loop, struct claim *claim, const char *uuid)
 
 static void name_update(uv_loop_t *loop, struct claim *claim, const char *uuid, bool simulated)
 {
-	bool filed = filed_find(uuid, &claim->holder, &claim->holder_uid);
+	struct process_id filer;
+	uid_t uid;
+	enum filed filed = filed_find(uuid, &filer, &uid);
 
-	if (filed || (!simulated && installed_for_all())) {
-		claim->state = filed ? CLAIM_SYSTEM : CLAIM_RESERVED;
+	if (filed == FILED_HOLDS) {
+		claim->state = CLAIM_SYSTEM;
+		claim->holder = filer;
+		claim->holder_uid = uid;
+		name_release(claim);
+	} else if ((!simulated || filed == FILED_LEFT) && installed_for_all()) {
+		claim->state = CLAIM_RESERVED;
 		name_release(claim);
 	} else if (claim->state != CLAIM_OURS) {
 		name_take(loop, claim, uuid);
@@ -333,7 +343,8 @@ bool claim_update(struct claims *claims, uv_loop_t *loop, struct claim *claim, c
 
 void claim_release(struct claims *claims, struct claim *claim, const char *uuid)
 {
-	if (claims->system && claim->state == CLAIM_OURS && is_filed(claims, uuid))
+	if (claims->system && !claims->stays && claim->state == CLAIM_OURS &&
+	    is_filed(claims, uuid))
 		unlinkat(claims->dir_fd, uuid, 0);
 	name_release(claim);
 	claim->state = CLAIM_NONE;

@@ -8,12 +8,15 @@
  * namespace, by listening. Any user may take that name, but it stands in no system daemon's way:
  * users' daemons give way to a system daemon, within a second and before each request.
  *
- *   state      becomes, of a user's daemon            of a system daemon
- *   NONE       OURS: it took the name                 OURS: it filed its claim
- *              OTHERS: another has the name           OTHERS: another system daemon filed one and
- * lives SYSTEM: a system daemon filed one RESERVED: a system daemon is installed OURS       SYSTEM,
- * RESERVED: it gives way         - OTHERS     any: the holder ended, or gave way     OURS: the
- * holder ended SYSTEM,    any: the system daemon ended, or was   - RESERVED   removed */
+ *   state      becomes, of a user's daemon              becomes, of a system daemon
+ *   NONE       OURS: it took the name                   OURS: it filed its claim
+ *              OTHERS: another has the name             OTHERS: another's claim holds
+ *              SYSTEM: a system daemon's claim holds
+ *              RESERVED: see claim_state
+ *   OURS       SYSTEM, RESERVED: it gives way           -
+ *   OTHERS     any: the holder ended or gave way        OURS: the holder ended
+ *   SYSTEM     any: the system daemon ended             -
+ *   RESERVED   any: it came, or was removed             - */
 #pragma once
 
 #include <stdbool.h>
@@ -28,9 +31,11 @@ struct handover;
 enum claim_state {
 	CLAIM_NONE, /* not tried yet, or it could not be made */
 	CLAIM_OURS,
-	CLAIM_OTHERS,   /* another daemon's, which this one does not displace */
-	CLAIM_SYSTEM,   /* a system daemon's */
-	CLAIM_RESERVED, /* the system daemon's that is installed here, and does not run */
+	CLAIM_OTHERS, /* another daemon's, which this one does not displace */
+	CLAIM_SYSTEM, /* a system daemon's */
+	/* The system daemon's, which is installed here and does not run: a real GPU, or a simulated
+	 * one that it had. */
+	CLAIM_RESERVED,
 };
 
 struct claim {
@@ -44,13 +49,15 @@ struct claim {
 /* Where this daemon files claims; zeroed: it does not. */
 struct claims {
 	bool system; /* it does; else it takes names */
-	int dir_fd,
-		lock_fd; /* its directory; what a daemon holds while it looks and files. -1: none */
+	bool stays;  /* its claims are left behind when it ends: the service comes back */
+	int dir_fd;  /* its directory */
+	int lock_fd; /* of what a daemon holds while it looks and files */
 };
 
 /* Makes a daemon a system daemon, in what claims are concerned: opens its directory, which is made
  * where it is missing and belongs to `owner`, the user as whom the daemon files claims. Called as
- * root; what comes later needs no rights but to write there. 0 or -errno: it takes names then. */
+ * root; what comes later needs no rights but to write there. The caller sets `stays`. 0 or -errno:
+ * it takes names then. */
 int claims_open(struct claims *claims, uid_t owner);
 /* The same by what the last program left (handover.h, "claims_place"). False: it left nothing. */
 bool claims_take_over(struct claims *claims, struct handover *handover);
@@ -61,7 +68,7 @@ void claims_close(struct claims *claims);
 #define CLAIM_NEW ((struct claim){.name_fd = -1})
 
 /* Looks who has the GPU of this UUID, and takes it where it can be had; `simulated` GPUs are
- * reserved for nobody. True: the state is another now. */
+ * reserved only for the system daemon that had them. True: the state is another now. */
 bool claim_update(struct claims *claims, uv_loop_t *loop, struct claim *claim, const char *uuid,
 		  bool simulated);
 /* Takes up a name that the last program left, of which this daemon becomes the owner. */

@@ -265,9 +265,9 @@ static void claims_begin(struct node *node)
 	struct claims *claims = &node->pool.claims;
 	bool files = node->options.system && geteuid() == 0;
 
-	if (node->handover && claims_take_over(claims, node->handover))
-		return;
-	int rc = files ? claims_open(claims, geteuid()) : 0;
+	bool taken = node->handover && claims_take_over(claims, node->handover);
+	int rc = files && !taken ? claims_open(claims, geteuid()) : 0;
+	claims->stays = !strcmp(node->runtime.dir, RUNTIME_DIR_SYSTEM);
 	if (rc < 0)
 		log_event(LOG_WARNING, "claims.failed dir=" CLAIMS_DIR " error=\"%s\"",
 			  strerrordesc_np(-rc));

@@ -161,6 +161,20 @@ def test_a_simulated_host_has_its_own_daemon_all_the_same(inside):
     assert "code 0" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("how", ["-TERM", "-KILL"])
+def test_simulated_gpus_that_the_service_had_stay_its_own(inside, how):
+    """A server with simulated GPUs, on which the service ended: in order, or not."""
+    script = f"""
+        serve system --system
+        kill {how} $pid; wait $pid
+        for dir in own other; do CARVE_RUNTIME_DIR=/mnt/$dir {CARVE} run --ephemeral --vram 2 true; echo code $?; done
+        serve system --system; {CARVE} run --ephemeral --vram 2 true; echo code $?
+    """
+    done = inside(f"{CARVE} sim --gpus t4-16gb -- env -u CARVE_RUNTIME_DIR bash -c '{SERVE}{script}'")
+    assert [part.split()[0] for part in done.stdout.split("code ")[1:]] == ["125", "125", "0"], done.stdout + done.stderr
+    assert done.stderr.count("it is the system daemon's, which does not run") == 2
+
+
 def test_another_daemon_that_ended_is_named_no_longer(inside):
     """Within a second, without anybody's asking for a slice."""
     done = inside(f"""
