@@ -193,7 +193,7 @@ static int check_alone(void)
 		OK(cuCtxCreate_v2(&context, 0, 0));
 		OK(cuCtxDestroy_v2(context));
 	}
-	CHECK(time(NULL) - begin < 10);
+	CHECK(time(NULL) - begin < 60); /* a wait each time would take minutes */
 	OK(cuCtxCreate_v2(&context, 0, 0));
 	OK(cuMemAlloc_v2(&ptr, LIMIT));
 	REFUSED(cuMemAlloc_v2(&ptr, 1));
