@@ -1,5 +1,6 @@
-/* Set-user-ID programs often are like this: takes the rights of its file's owner for good, and runs a command in its
- * caller's environment. The command is no set-user-ID program, and the loader does not know it for one.
+/* Set-user-ID programs often are like this: takes the rights of its file's owner for good, and runs
+ * a command in its caller's environment. The command is no set-user-ID program, and the loader does
+ * not know it for one.
  *
  *   become_root CMD... */
 #include <stdio.h>

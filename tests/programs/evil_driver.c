@@ -1,5 +1,5 @@
-/* A library that a hostile user names as the driver, or preloads: whichever process loads it appends its effective user
- * to the file that EVIL_MARK names. */
+/* A library that a hostile user names as the driver, or preloads: whichever process loads it
+ * appends its effective user to the file that EVIL_MARK names. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Imports what its arguments name and lets go of it; prints how the slice's room changed."""
+"""Imports what its arguments name and lets go of it, HOLD_S seconds later; prints how the slice's room changed."""
 from cuda import *
 
 begin()
@@ -12,6 +12,7 @@ ok(cuda.cuMemImportFromShareableHandle(c.byref(handle), c.c_void_p(int(sys.argv[
 ok(cuda.cuMemAddressReserve(c.byref(at), SIZE, c.c_size_t(0), c.c_ulonglong(0), c.c_ulonglong(0)))
 ok(cuda.cuMemMap(at, SIZE, c.c_size_t(0), handle, c.c_ulonglong(0)))
 steps.append(room())
+time.sleep(float(os.environ.get("HOLD_S", "0")))
 ok(cuda.cuMemUnmap(at, SIZE))
 ok(cuda.cuMemRelease(handle))
 ok(cuda.cuIpcCloseMemHandle(ptr))

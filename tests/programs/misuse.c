@@ -1,6 +1,6 @@
 /* Programs that treat the process which they share with the front in unusual ways. Each case prints
- * what tests/system/slice/test_misuse.py compares; a call of the driver that fails where it may not ends
- * it with 1.
+ * what tests/system/slice/test_misuse.py compares; a call of the driver that fails where it may not
+ * ends it with 1.
  *
  *   misuse CASE [ARGUMENT]
  */

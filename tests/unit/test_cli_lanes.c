@@ -1,4 +1,5 @@
-/* The picture of lanes, as text; tests/system/timeslicing/test_timeslicing_simulate.py reads one as XML. */
+/* The picture of lanes, as text; tests/system/timeslicing/test_timeslicing_simulate.py reads one as
+ * XML. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -15,6 +15,7 @@ import pytest
 
 from conftest import BUILD, listens, wait_until
 from in_slice import BEGIN
+from programs import python
 from reaching import CARVE, GIB, MIB, PROGRAMS, REACH, bare, driver_of
 
 
@@ -274,14 +275,11 @@ def test_policy_ends_no_full_slice(policed, family):
 
 
 def test_policy_ends_no_importer(policed):
-    from test_front_imports import EXPORTER, IMPORTER
     policed(over_policy="kill", over_seconds=1)
     # Both hold what they share for longer than the policy has patience. It is one process's memory:
     # counted twice, it would pass the slice.
-    holding = IMPORTER.replace("ok(cuda.cuMemUnmap(", "import time; time.sleep(4)\nok(cuda.cuMemUnmap(")
-    assert holding != IMPORTER
-    done = policed.host.carve("run", "--isolation", "preload", "--gpu-memory", "1700Mi", "/usr/bin/python3", "-c",
-                              EXPORTER, env={"IMPORTER": holding})
+    done = policed.host.carve("run", "--isolation", "preload", "--gpu-memory", "1700Mi", "--",
+                              *python("exporter", *python("importer")), env={"HOLD_S": "4"})
     assert done.returncode == 0, done.stderr
 
 
