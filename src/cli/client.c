@@ -49,6 +49,7 @@ static int client_open_host(struct client *ret, const char *host, struct error *
 
 	if (rc < 0)
 		return rc;
+	ret->own = false;
 	cleanup_close int fd = runtime_connect(ret->socket, SOCK_STREAM, err);
 	if (fd < 0 && err->code == EXIT_CODE_UNREACHABLE) {
 		error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %.200s", host);
