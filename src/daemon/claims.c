@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/handover.h"
+#include "daemon/log.h"
 
 #define LOCK "lock"
 #define NAME_BACKLOG 16
@@ -222,17 +223,21 @@ static bool is_filed(const struct claims *claims, const char *uuid)
 
 static void file_update(struct claims *claims, struct claim *claim, const char *uuid)
 {
-	if (claim->state == CLAIM_OURS && is_filed(claims, uuid))
+	enum claim_state before = claim->state;
+
+	if (before == CLAIM_OURS && is_filed(claims, uuid))
 		return;
-	/* Whoever holds it has but to look and to file: the next second will do, too. */
+	/* Whoever holds it has but to look and to file: it is tried again soon. */
 	if (flock(claims->lock_fd, LOCK_EX | LOCK_NB) < 0)
 		return;
-	claim->state = CLAIM_NONE;
-	if (filed_find(uuid, &claim->holder, &claim->holder_uid) == FILED_HOLDS)
-		claim->state = CLAIM_OTHERS;
-	else if (claim_file(claims, uuid) == 0)
-		claim->state = CLAIM_OURS;
+	bool taken = filed_find(uuid, &claim->holder, &claim->holder_uid) == FILED_HOLDS;
+	int rc = taken ? 0 : claim_file(claims, uuid);
 	flock(claims->lock_fd, LOCK_UN);
+	/* Without room for its claim (a full /run) it serves all the same, and tries again. */
+	claim->state = taken ? CLAIM_OTHERS : CLAIM_OURS;
+	if (rc < 0 && before != CLAIM_OURS)
+		log_event(LOG_ERROR, "claim.failed uuid=%s error=\"%s\"", uuid,
+			  strerrordesc_np(-rc));
 }
 
 /* ---- the names of others ----------------------------------------------------------------- */

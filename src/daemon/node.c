@@ -119,9 +119,13 @@ static bool session_is_left(const struct session *s)
  * the system daemon by now. */
 static void claims_tick(struct node *node)
 {
+	bool left = false;
+
 	if (pool_claim(&node->pool, false))
 		node->waiters_dirty = true;
-	for (struct session *s = node->sessions, *next; s; s = next) {
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		left |= pool_gpu_is_left(&node->pool.gpu[i]);
+	for (struct session *s = left ? node->sessions : NULL, *next; s; s = next) {
 		next = s->next;
 		if (s->state == SESSION_ACTIVE && !s->processes && !s->holders &&
 		    session_is_left(s))

@@ -11,6 +11,8 @@
 #include "daemon/peer.h"
 
 #define CLAIM_TRIES 50
+/* Another system daemon that holds the claims' lock may have been put aside by the machine. */
+#define LOCK_TRIES 500
 #define CLAIM_PAUSE_NS 10000000L
 #define SAMPLE_CHEAP_NS 2000000ull
 
@@ -225,7 +227,8 @@ static void gpu_claim_patiently(struct pool *pool, struct pool_gpu *gpu)
 		close_fd(&left);
 	if (left >= 0)
 		claim_inherit(pool->loop, claim, left);
-	for (int tries = 0; tries < CLAIM_TRIES; tries++) {
+	for (int tries = 0; tries < (claim->state == CLAIM_NONE ? LOCK_TRIES : CLAIM_TRIES);
+	     tries++) {
 		gpu_claim(pool, gpu);
 		if (claim->state != CLAIM_NONE &&
 		    (claim->state != CLAIM_OTHERS || claim->holder.pid))
