@@ -6,7 +6,7 @@ import pytest
 
 from conftest import ROOT, clean_env
 
-INI = "[pytest]\naddopts = -p no:cacheprovider\n"
+INI = "[pytest]\naddopts = -p no:cacheprovider -n 1 --dist loadgroup\n"
 # One test fails once, one always, one in its teardown, and one is skipped.
 TESTS = """
 import pathlib, pytest
@@ -15,12 +15,13 @@ def broken():
     yield
     raise OSError
 def test_good(): pass
+@pytest.mark.xdist_group("one at a time")
 def test_once():
     seen = pathlib.Path(__file__).with_name("seen")
     if not seen.exists():
         seen.touch()
         raise AssertionError
-@pytest.mark.parametrize("what", ["a b", "c::d"])
+@pytest.mark.parametrize("what", ["a b", "c::d@e"])
 def test_never(what): assert what == "a b"
 def test_torn_down(broken): raise AssertionError
 def test_skipped(): pytest.skip("no")
@@ -50,7 +51,7 @@ def run_tests(tmp_path):
 
 def test_the_second_run_of_a_failed_test_counts(run_tests, tmp_path):
     failed = results("failed", run_tests("system"))
-    assert failed == [f"sub/test_some.py::test_{name}" for name in ("once", "never[c::d]", "torn_down")]
+    assert failed == [f"sub/test_some.py::test_{name}" for name in ("once", "never[c::d@e]", "torn_down")]
     assert results("count", tmp_path) == ["2 3 1"]
     again = run_tests("system-again", *failed)
     assert results("failed", again) == failed[1:]
