@@ -49,13 +49,17 @@ def leaks_looked_for_elsewhere(request):
 ONCE_FOR_THE_FRONT = pytest.mark.once("ways of the front's; the daemon is asked the same as in other tests")
 
 
+# How long a test waits for what has to come, where it judges no time: a machine may be slow, or stand still for a while.
+PATIENCE = 60
+
+
 def clean_env(extra=None):
     env = {k: v for k, v in os.environ.items() if k not in FOREIGN}
     env.update(extra or {})
     return env
 
 
-def run(argv, timeout=60, env=None, **kw):
+def run(argv, timeout=2 * PATIENCE, env=None, **kw):
     """Runs a command to its end; stdout and stderr as text."""
     return subprocess.run([str(a) for a in argv], stdin=kw.pop("stdin", subprocess.DEVNULL),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -66,10 +70,6 @@ def sim_run(spec, argv, driver=None, **kw):
     """`carve sim --gpus SPEC -- ARGV...` to its end."""
     options = ["--gpus", spec] + (["--driver", driver] if driver else [])
     return run([BUILD / "carve", "sim", *options, "--", *argv], **kw)
-
-
-# How long a test waits for what has to come, where it judges no time: a machine may be slow, or stand still for a while.
-PATIENCE = 60
 
 
 def wait_until(condition, timeout=PATIENCE, step=0.02):
