@@ -159,16 +159,17 @@ static bool books_or_reply(struct attach_connection *c, struct session *s, bool 
 
 	if (rc == 0)
 		return true;
-	*ret_alive = rc == -EBUSY
-			     ? reply_status(c, ATTACH_FAILED,
-					    "session %s has processes from before a restart whose "
-					    "ledger cannot be reached; end them first",
-					    s->record.id)
-		     : rc == -ENODEV
-			     ? reply_status(c, ATTACH_FAILED, "the GPU of session %s is gone",
-					    s->record.id)
-			     : reply_status(c, ATTACH_FAILED, "carved cannot make the ledger: %s",
-					    strerrordesc_np(-rc));
+	*ret_alive =
+		rc == -EBUSY
+			? reply_status(c, ATTACH_FAILED,
+				       "carved ended, and session %s's processes go on, but its "
+				       "ledger was lost; wait until they have ended, or end them",
+				       s->record.id)
+		: rc == -ENODEV
+			? reply_status(c, ATTACH_FAILED, "the GPU of session %s is gone",
+				       s->record.id)
+			: reply_status(c, ATTACH_FAILED, "carved cannot make the ledger: %s",
+				       strerrordesc_np(-rc));
 	return false;
 }
 
@@ -254,7 +255,7 @@ static bool handle_resume(struct attach_connection *c, struct session *s, uint32
 		    !process_same(p->id, c->peer.process))
 			continue;
 		p->connection = c;
-		p->left = false;
+		p->heard = true;
 		c->process = p;
 		process_hears(p, true);
 		return reply_books(c, s);
@@ -383,7 +384,7 @@ static bool sweep_look(struct attach_connection *c)
 					   : NULL;
 	bool goes_on = s && s->state == SESSION_ACTIVE && sweep_waits(c, s);
 
-	if (goes_on && !(c->entering[0] && books_slot_free(&s->books)))
+	if (goes_on && !(c->entering[0] && process_slot_free(s)))
 		return true;
 	c->sweep_ns = 0;
 	if (!c->entering[0])
@@ -614,6 +615,7 @@ static void connection_take_over(struct attach_server *server, struct handover *
 	if (!c->process)
 		return;
 	c->process->connection = c;
+	c->process->heard = true;
 	if (json_is_true(json_object_get(from, "settling")))
 		(void)handle_settle(
 			c, SETTLE_INEXACT,

@@ -2,13 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -63,6 +61,15 @@ static int shape_keep(struct books *books)
 	return ledger_check(books->shape, books->ledger_size);
 }
 
+static void books_unmap(struct books *books)
+{
+	if (books->ledger.header)
+		munmap(books->ledger.header, books->ledger_size);
+	if (books->limits)
+		munmap(books->limits, limits_size());
+	free(books->shape);
+}
+
 static void limits_fill(struct ledger_limits *limits, const char *session,
 			const struct books_gpu *gpus, uint32_t gpu_count)
 {
@@ -91,13 +98,13 @@ int books_create(struct books *ret, const char *session, const struct books_gpu 
 	/* Nobody but the daemon may write the limits. The descriptor handed out is read-only, and
 	 * the mode keeps other users from opening it anew through /proc; F_SEAL_FUTURE_WRITE would
 	 * bind a restarted daemon too, which could then never resize the session. */
-	cleanup_close int limits_rw = sealed_memfd("limits", session, limits_size(), 0400);
-	if (limits_rw < 0)
-		return limits_rw;
+	books.limits_rw_fd = sealed_memfd("limits", session, limits_size(), 0400);
+	if (books.limits_rw_fd < 0)
+		return books.limits_rw_fd;
 	books.ledger_size = ledger_size(gpu_count, BOOKS_SLOTS);
 	books.ledger_fd = sealed_memfd("ledger", session, books.ledger_size, 0600);
-	books.limits_fd = reopen(limits_rw, O_RDONLY);
-	books.limits = map_shared(limits_rw, limits_size());
+	books.limits_fd = reopen(books.limits_rw_fd, O_RDONLY);
+	books.limits = map_shared(books.limits_rw_fd, limits_size());
 	books.ledger.limits = books.limits;
 	if (books.ledger_fd >= 0)
 		books.ledger.header = map_shared(books.ledger_fd, books.ledger_size);
@@ -118,39 +125,15 @@ int books_create(struct books *ret, const char *session, const struct books_gpu 
 	return 0;
 }
 
-/* The path is of another process, which may have put anything there: only what may be a memfd is
- * opened, as opening others can do something. -errno. */
-static int open_memory(const char *path)
+/* A memfd that a daemon of this user made, sealed as parts of a ledger are. Its mode is not looked
+ * at: who may open it is the owner's to say. */
+static int check_memfd(int fd, bool writable, size_t *ret_size)
 {
-	cleanup_close int at = open(path, O_PATH | O_CLOEXEC);
-	struct statfs fs;
+	int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
 	struct stat st;
 
-	if (at < 0 || fstat(at, &st) < 0 || fstatfs(at, &fs) < 0)
-		return -errno;
-	if (!S_ISREG(st.st_mode) || st.st_nlink || fs.f_type != TMPFS_MAGIC)
-		return -EPROTO;
-	return reopen(at, O_RDWR);
-}
-
-/* The limits' mode shuts out their owner too, where that is not root: open it up for a moment. */
-static int open_limits(const char *path)
-{
-	int fd = open_memory(path);
-
-	if (fd == -EACCES && chmod(path, 0600) == 0) {
-		fd = open_memory(path);
-		(void)chmod(path, 0400);
-	}
-	return fd;
-}
-
-static int check_memfd(int fd, size_t *ret_size)
-{
-	struct stat st;
-	int seals = fcntl(fd, F_GET_SEALS);
-
-	if (seals < 0 || (seals & SEALS) != SEALS)
+	if (seals < 0 || (seals & SEALS) != SEALS ||
+	    (flags & O_ACCMODE) != (writable ? O_RDWR : O_RDONLY))
 		return -EPROTO;
 	if (fstat(fd, &st) < 0)
 		return -errno;
@@ -160,37 +143,59 @@ static int check_memfd(int fd, size_t *ret_size)
 	return 0;
 }
 
-bool books_sealed(int fd)
+static bool same_file(int a, int b)
 {
-	size_t size;
+	struct stat one, other;
 
-	return check_memfd(fd, &size) == 0;
+	return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+	       one.st_ino == other.st_ino;
 }
 
-int books_adopt(struct books *ret, const char *session, uint32_t gpu_count, const char *limits_path,
-		const char *ledger_path)
+int books_limits_open(int view)
 {
-	struct books books = BOOKS_NONE;
-	size_t size = 0;
-	cleanup_close int limits_rw = open_limits(limits_path);
-	int rc = limits_rw < 0 ? limits_rw : check_memfd(limits_rw, &size);
+	size_t size;
+	int rc = check_memfd(view, false, &size);
 
-	if (rc == 0 && size != limits_size())
-		rc = -EPROTO;
+	if (rc == 0 && fchmod(view, 0600) < 0)
+		rc = -errno;
 	if (rc < 0)
 		return rc;
-	books.ledger_fd = open_memory(ledger_path);
-	books.limits_fd = reopen(limits_rw, O_RDONLY);
-	books.limits = map_shared(limits_rw, limits_size());
+	int fd = reopen(view, O_RDWR);
+	(void)fchmod(view, 0400);
+	return fd;
+}
+
+/* The descriptors that a daemon before this one had. */
+static int check_all(struct books *books)
+{
+	size_t size = 0, view_size = 0;
+	int rc = check_memfd(books->limits_rw_fd, true, &size);
+
+	if (rc == 0)
+		rc = check_memfd(books->limits_fd, false, &view_size);
+	if (rc == 0)
+		rc = check_memfd(books->ledger_fd, true, &books->ledger_size);
+	if (rc == 0 && (size != limits_size() || !same_file(books->limits_rw_fd, books->limits_fd)))
+		rc = -EPROTO;
+	return rc;
+}
+
+int books_adopt(struct books *ret, const char *session, uint32_t gpu_count,
+		const struct books_fds *from)
+{
+	struct books books = BOOKS_NONE;
+
+	books.limits_rw_fd = from->limits_rw;
+	books.limits_fd = from->limits;
+	books.ledger_fd = from->ledger;
+	int rc = check_all(&books);
+	if (rc < 0)
+		return rc;
+	books.limits = map_shared(books.limits_rw_fd, limits_size());
 	books.ledger.limits = books.limits;
-	if (books.ledger_fd < 0 || books.limits_fd < 0 || !books.limits)
-		rc = -ENOENT;
-	if (rc == 0)
-		rc = check_memfd(books.ledger_fd, &books.ledger_size);
-	if (rc == 0 && !(books.ledger.header = map_shared(books.ledger_fd, books.ledger_size)))
-		rc = -ENOMEM;
-	if (rc == 0)
-		rc = ledger_limits_check(books.limits, limits_size());
+	books.ledger.header = map_shared(books.ledger_fd, books.ledger_size);
+	rc = books.limits && books.ledger.header ? ledger_limits_check(books.limits, limits_size())
+						 : -ENOMEM;
 	if (rc == 0)
 		rc = shape_keep(&books);
 	if (rc == 0 &&
@@ -198,7 +203,7 @@ int books_adopt(struct books *ret, const char *session, uint32_t gpu_count, cons
 	     books.shape->gpu_count != gpu_count))
 		rc = -EPROTO;
 	if (rc < 0) {
-		books_clear(&books);
+		books_unmap(&books);
 		return rc;
 	}
 	*ret = books;
@@ -207,20 +212,9 @@ int books_adopt(struct books *ret, const char *session, uint32_t gpu_count, cons
 
 void books_clear(struct books *books)
 {
-	if (books->ledger.header)
-		munmap(books->ledger.header, books->ledger_size);
-	if (books->limits)
-		munmap(books->limits, limits_size());
-	free(books->shape);
+	books_unmap(books);
+	close_fd(&books->limits_rw_fd);
 	close_fd(&books->limits_fd);
 	close_fd(&books->ledger_fd);
 	*books = BOOKS_NONE;
-}
-
-uint32_t books_slot_free(const struct books *books)
-{
-	for (uint32_t slot = 1; slot < books->shape->slot_count; slot++)
-		if (ledger_slot(&books->ledger, slot)->state == LEDGER_SLOT_FREE)
-			return slot;
-	return 0;
 }

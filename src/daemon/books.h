@@ -19,7 +19,8 @@ struct books_gpu {
 
 /* Owned by a session; zeroed with descriptors -1: not made yet. */
 struct books {
-	int limits_fd; /* read-only: what workloads are handed */
+	int limits_rw_fd; /* the daemon's own */
+	int limits_fd;    /* read-only: what workloads are handed */
 	int ledger_fd;
 	struct ledger_limits *limits;
 	struct ledger ledger;
@@ -27,7 +28,7 @@ struct books {
 	size_t ledger_size;
 };
 
-#define BOOKS_NONE ((struct books){.limits_fd = -1, .ledger_fd = -1})
+#define BOOKS_NONE ((struct books){.limits_rw_fd = -1, .limits_fd = -1, .ledger_fd = -1})
 
 static inline bool books_exist(const struct books *books)
 {
@@ -37,15 +38,16 @@ static inline bool books_exist(const struct books *books)
 /* Makes both parts for a new session. 0 or -errno. */
 int books_create(struct books *ret, const char *session, const struct books_gpu *gpus,
 		 uint32_t gpu_count);
-/* Takes the ledger back from descriptors of a living process (which stay the caller's): checks
- * names, seals, sizes and content, and that it is this session's with these many GPUs. 0 or -errno.
- */
-int books_adopt(struct books *ret, const char *session, uint32_t gpu_count, const char *limits_path,
-		const char *ledger_path);
-/* Whether it is a memfd of this daemon's user, sealed as parts of a ledger are: only then may a
- * descriptor that a client sent be opened anew, which would be done with the daemon's rights. */
-bool books_sealed(int fd);
+/* What a daemon before this one had of the three descriptors. */
+struct books_fds {
+	int limits_rw, limits, ledger;
+};
+/* Takes a ledger up again: checks seals, owner, sizes and content, and that it is this session's
+ * with these many GPUs. On success the descriptors are the books'. 0 or -errno. */
+int books_adopt(struct books *ret, const char *session, uint32_t gpu_count,
+		const struct books_fds *from);
+/* The limits for writing, from a read-only descriptor that this daemon was left by an earlier
+ * version, which kept no other: checked, and opened up for a moment to the user whose it is. The
+ * descriptor, or -errno. */
+int books_limits_open(int view);
 void books_clear(struct books *books);
-
-/* A slot that no process has; 0: none left. */
-uint32_t books_slot_free(const struct books *books);

@@ -17,12 +17,13 @@ static bool is_alive(const struct process *p)
 	return !p->dead;
 }
 
-/* The memory that it had is nobody's any more: it is ending, or has execed. Where the connection is
- * still there an exec gives nothing back, as a child holds it, and the driver's with it. */
+/* Its connection ended, as by exec, or its memory is given up already. Where the connection is
+ * still there an exec gives nothing back, as a child holds it, and the driver's with it. One that
+ * has not been heard of since a daemon before this one is not awaited. */
 static bool is_ending(const struct process *p)
 {
-	return p->image_fd >= 0 && process_image_gone(p->image_fd) &&
-	       (p->left || process_is_ending(p->id.pid));
+	return (p->heard && !p->connection && process_is_charged(p)) ||
+	       process_is_ending(p->id.pid);
 }
 
 static void ended_note(struct session *s, const struct pollfd *fds)

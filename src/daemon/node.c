@@ -54,6 +54,7 @@ static void node_stop(struct node *node, const char *why)
 	upgrade_stop(node);
 	http_server_stop(node->http);
 	sessions_free(node);
+	keep_stop(&node->keep);
 	descriptors_free(node);
 	orphans_free(node);
 	strays_free(node);
@@ -147,6 +148,7 @@ static void second_tick(struct node *node, uint64_t now)
 		log_event(LOG_INFO, "store.recorded ends=%u", recorded);
 	supervisor_tell("WATCHDOG=1");
 	claims_tick(node);
+	keep_tick(&node->keep);
 	attach_tick(node->attach);
 	http_tick(node->http);
 	rights_tick();
@@ -400,6 +402,8 @@ int node_run(struct node *node, struct error *err)
 	}
 	uv_loop_init(&node->loop);
 	handles_init(node);
+	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,
+		   node);
 	node->pool.handover = node->handover;
 	node->pool.on_inventory = on_inventory;
 	node->pool.on_sampling = on_sampling;

@@ -7,6 +7,7 @@
 
 #include "daemon/config.h"
 #include "daemon/descriptors.h"
+#include "daemon/keep.h"
 #include "daemon/orphans.h"
 #include "daemon/pool.h"
 #include "daemon/probe.h"
@@ -49,6 +50,7 @@ struct node {
 	struct pool pool;
 	struct probe probe;
 	struct store *store;
+	struct keep keep; /* descriptors of ledgers, for the next daemon */
 	struct handover
 		*handover; /* what the last program left, until it is taken up; NULL: nothing */
 	struct upgrade *upgrade; /* NULL: none is asked for */

@@ -248,7 +248,7 @@ void orphans_resume(struct node *node)
 		struct session *s = e->now.exports ? session_find(node, e->now.session) : NULL;
 
 		/* Of one whose ledger is there, that says it. */
-		if (s && !s->lost && !books_exist(&s->books))
+		if (s && session_ledger(s) == SESSION_LEDGER_NONE)
 			orphans_give(s, e->now.position, e->now.slice);
 	}
 }

@@ -193,35 +193,6 @@ bool process_alive(struct process_id process)
 	return process_identify(process.pid, &now) == 0 && process_same(now, process);
 }
 
-static int image_open(pid_t pid, const char *file)
-{
-	char path[64], first;
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
-	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	return pread(fd, &first, sizeof(first), 0) == 1 ? steal_fd(&fd) : -ESRCH;
-}
-
-/* The files stay those of the memory which the process had when they were opened, and show nothing
- * once that has no user (the second also where its process has been waited for). */
-int process_image_open(pid_t pid)
-{
-	pid_t thread = process_thread(pid);
-	int fd = image_open(thread, "environ");
-
-	return fd == -ESRCH ? image_open(thread, "maps") : fd;
-}
-
-bool process_image_gone(int fd)
-{
-	char first;
-	ssize_t n = pread(fd, &first, sizeof(first), 0);
-
-	return n == 0 || (n < 0 && errno == ESRCH);
-}
-
 uint64_t process_mount_namespace(struct process_id process)
 {
 	struct stat own, its;

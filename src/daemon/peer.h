@@ -58,13 +58,6 @@ int process_watch_signal(const struct process_watch *watch, int signal);
 
 bool process_alive(struct process_id process);
 
-/* The memory that the process runs in now: a descriptor, or -errno. -EACCES: this user may not look
- * into it. */
-int process_image_open(pid_t pid);
-/* Whether that is gone: the process has execed or ended, and none that shares it (CLONE_VM) lives.
- */
-bool process_image_gone(int fd);
-
 /* A number for the mount namespace of a process, for as long as that lives. 0: it is this daemon's
  * own, or not to be told. */
 uint64_t process_mount_namespace(struct process_id process);

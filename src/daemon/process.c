@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -19,7 +18,6 @@
 #include "daemon/session.h"
 #include "daemon/settle.h"
 #include "daemon/strays.h"
-#include "daemon/takeover.h"
 
 /* Dead processes are looked for in the driver's lists this often at first, and ever less often. */
 #define REAP_DELAY_MIN_MS 20
@@ -92,29 +90,34 @@ void process_hears(struct process *p, bool hears)
 		leases_process_add(p->session->node->leases, p->session->lease, p->slot, hears);
 }
 
-/* For a daemon after this one, where that will not be allowed to look into every process. */
-static void store_note(const struct process *p)
+/* Who has which slot, for a daemon after this one: the ledger's own word is its processes'. */
+static void store_noted(const struct process *p, int rc)
 {
-	struct session *s = p->session;
-
-	if (geteuid() == 0)
-		return;
-	int rc = p->dead ? store_attached_remove(s->node->store, s->record.id, p->slot)
-			 : store_attached_put(s->node->store, s->record.id, p->slot, &p->id);
 	if (rc < 0)
-		log_event(LOG_WARNING, "store.failed id=%s error=\"%s\"", s->record.id,
+		log_event(LOG_WARNING, "store.failed id=%s error=\"%s\"", p->session->record.id,
 			  strerrordesc_np(-rc));
 }
 
-/* False: a process that shares the dead one's memory may still be at its slot. */
-static bool recover(struct process *p)
+static void store_note(const struct process *p)
 {
-	if (!p->recovered && p->image_fd >= 0 && !process_image_gone(p->image_fd))
-		return false;
-	if (!p->recovered)
-		ledger_recover(ledger_of(p), p->slot);
+	store_noted(p, store_attached_put(p->session->node->store, p->session->record.id, p->slot,
+					  &p->id));
+}
+
+static void store_forget(const struct process *p)
+{
+	store_noted(p,
+		    store_attached_remove(p->session->node->store, p->session->record.id, p->slot));
+}
+
+/* Its last operation is finished or dropped. While a child of it has its connection, that may share
+ * its memory, and be at its slot. */
+static void recover(struct process *p)
+{
+	if (p->connection || p->recovered)
+		return;
+	ledger_recover(ledger_of(p), p->slot);
 	p->recovered = true;
-	return true;
 }
 
 void process_orphans(struct process *p, uint32_t position, uint64_t bytes)
@@ -143,10 +146,9 @@ void process_ended(struct process *p)
 	p->dead_ns = now_monotonic_ns();
 	if (!p->ending_ns)
 		p->ending_ns = p->dead_ns;
-	store_note(p);
 	lease_forget(p);
 	ledger_slot(ledger_of(p), p->slot)->state = LEDGER_SLOT_DEAD;
-	(void)recover(p);
+	recover(p);
 	orphans_all(p);
 	log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id, (int)p->id.pid);
 	if (!p->connection)
@@ -163,7 +165,8 @@ void process_disconnected(struct process *p)
 {
 	p->connection = NULL;
 	p->ask_sample = 0;
-	p->left = !p->dead;
+	if (p->dead)
+		recover(p);
 	reap_await(p);
 }
 
@@ -256,6 +259,7 @@ static void reap(struct process *p)
 
 	settle_keep(p, true);
 	ledger_slot_release(ledger_of(p), p->slot);
+	store_forget(p);
 	log_event(LOG_INFO, "process.reaped id=%s pid=%d after_ms=%" PRIu64, s->record.id,
 		  (int)p->id.pid, (now_monotonic_ns() - p->dead_ns) / 1000000);
 	process_free(p);
@@ -274,10 +278,9 @@ static bool reap_all(struct node *node)
 				waiting |= is_awaited(p);
 				continue;
 			}
-			bool recovered = recover(p);
 			if (p->connection)
 				continue;
-			if (recovered && driver_has_it_back(p))
+			if (driver_has_it_back(p))
 				reap(p);
 			else
 				waiting = true;
@@ -299,17 +302,28 @@ static struct process *process_new(struct session *s, struct process_id id, uint
 	p->session = s;
 	p->id = id;
 	p->slot = slot;
-	p->image_fd = process_image_open(id.pid);
 	p->next = s->processes;
 	s->processes = p;
 	s->over_ended = false;
 	return p;
 }
 
+uint32_t process_slot_free(const struct session *s)
+{
+	uint64_t used[LEDGER_SLOTS_MAX / 64] = {1ull << LEDGER_SLOT_DAEMON};
+
+	for (const struct process *p = s->processes; p; p = p->next)
+		used[p->slot / 64] |= 1ull << p->slot % 64;
+	for (uint32_t slot = 0; slot < s->books.shape->slot_count; slot++)
+		if (!(used[slot / 64] >> slot % 64 & 1))
+			return slot;
+	return 0;
+}
+
 int process_attach(struct session *s, struct process_id id, struct attach_connection *connection,
 		   struct process **ret)
 {
-	uint32_t slot = books_slot_free(&s->books);
+	uint32_t slot = process_slot_free(s);
 
 	if (!slot)
 		return -ENOSPC;
@@ -322,6 +336,7 @@ int process_attach(struct session *s, struct process_id id, struct attach_connec
 		return rc;
 	}
 	p->connection = connection;
+	p->heard = true;
 	ledger_slot_assign(&s->books.ledger, slot, id.pid, id.birth);
 	process_hears(p, true);
 	store_note(p);
@@ -331,10 +346,9 @@ int process_attach(struct session *s, struct process_id id, struct attach_connec
 	return 0;
 }
 
-int process_resume(struct session *s, uint32_t slot, bool alive)
+int process_resume(struct session *s, uint32_t slot, struct process_id id)
 {
-	const struct ledger_slot *from = ledger_slot(&s->books.ledger, slot);
-	struct process_id id = {.pid = from->pid, .birth = from->start_time};
+	struct ledger_slot *from = ledger_slot(&s->books.ledger, slot);
 	struct process *p = process_new(s, id, slot);
 
 	if (!p)
@@ -343,12 +357,14 @@ int process_resume(struct session *s, uint32_t slot, bool alive)
 		p->gpu[i].floor =
 			from->lowered ? 0
 				      : MIN(0, ledger_slot_gpu(&s->books.ledger, slot, i)->settled);
-	int rc = alive && from->state == LEDGER_SLOT_LIVE
-			 ? process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch)
-			 : -ESRCH;
+	/* Whatever was written there. */
+	from->pid = id.pid;
+	from->start_time = id.birth;
+	from->state = LEDGER_SLOT_LIVE;
+	int rc = process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch);
 	if (rc == 0) {
 		process_hears(p, s->wake_kept);
-		store_note(p);
+		reap_await(p);
 	}
 	if (rc == -ESRCH) {
 		process_ended(p);
@@ -370,7 +386,6 @@ void process_free(struct process *p)
 	if (p->connection)
 		attach_forget(p->connection);
 	process_watch_stop(p->watch);
-	close_fd(&p->image_fd);
 	free(p);
 }
 
@@ -381,39 +396,85 @@ static const struct gpu_sample *sample_of(const struct session *s, uint32_t posi
 	return &s->node->pool.gpu[s->pool_gpu[position]].sample;
 }
 
+/* The same process has attached again, and so it is another program. */
 static bool attached_anew(const struct process *p)
 {
 	for (const struct process *q = p->session->processes; q; q = q->next)
-		if (q != p && !q->dead && q->connection && q->id.pid == p->id.pid)
+		if (q != p && !q->dead && q->connection && process_same(q->id, p->id))
 			return true;
 	return false;
 }
 
-/* Whether the program that had the slot is gone, and cannot be inside an operation on it. Where it
- * could not be looked into, only what has no ledger mapped is another program for sure. */
-static bool has_execed(const struct process *p)
+static bool is_listed(const struct process *p)
 {
-	if (p->image_fd >= 0)
-		return process_image_gone(p->image_fd);
-	return !attached_anew(p) && takeover_has_no_ledger(p->session, p->id.pid);
+	const struct session *s = p->session;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] >= 0 &&
+		    gpu_sample_process_bytes(sample_of(s, i), p->id.pid) != 0)
+			return true;
+	return false;
 }
 
-/* Exec ends the connection as it ends what the driver holds. The process keeps its slot. Who only
- * closed descriptors may be inside an operation at any moment, and what it charged stays charged,
- * also where the driver's were among them and the driver has the memory back: it alone could take
- * it out of its account. */
+bool process_is_charged(const struct process *p)
+{
+	for (uint32_t i = 0; i < p->session->record.gpu_count; i++) {
+		const struct ledger_slot_gpu *books =
+			ledger_slot_gpu(&p->session->books.ledger, p->slot, i);
+
+		if (books->used || books->settled)
+			return true;
+	}
+	return false;
+}
+
+/* Whether no call of it can be on its way to the driver any more, that will take memory: none is
+ * under way, or it has been for so long that its program is gone. */
+static bool is_quiescent(struct process *p)
+{
+	const struct ledger_slot *slot = ledger_slot(ledger_of(p), p->slot);
+	uint32_t begun = atomic_load(&slot->calls_begun), done = atomic_load(&slot->calls_done);
+	uint64_t now = now_monotonic_ns();
+
+	if (begun == done)
+		return true;
+	if (!p->stuck_since_ns || p->stuck_begun != begun || p->stuck_done != done) {
+		p->stuck_since_ns = now;
+		p->stuck_begun = begun;
+		p->stuck_done = done;
+	}
+	return now - p->stuck_since_ns >= REAP_GIVE_UP_NS;
+}
+
+/* Whether the program that had the slot is gone, though its process lives: its connection ended, as
+ * by exec, and the driver, which listed it, does so no longer. A program that merely closed
+ * descriptors, the driver's not among them, is listed on. Where nobody ever saw it listed, as where
+ * the driver does not list processes at all, what it charged stays charged until it ends. */
+static bool has_execed(struct process *p)
+{
+	if (p->session->node->pool.done < p->reap_sample)
+		return false;
+	if (attached_anew(p))
+		return true;
+	return p->listed && !is_listed(p) && is_quiescent(p);
+}
+
+/* Of a GPU whose driver does not answer nobody can tell what is on it. */
+static bool is_silent(const struct session *s)
+{
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] >= 0 && sample_of(s, i)->error)
+			return true;
+	return false;
+}
+
+/* Exec ends the connection as it ends what the driver holds. The process keeps its slot. */
 static void exec_settle(struct process *p)
 {
 	struct session *s = p->session;
 
-	if (s->node->pool.done < p->reap_sample || !has_execed(p))
+	if (!process_is_charged(p) || is_silent(s) || !has_execed(p))
 		return;
-	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		if (s->pool_gpu[i] < 0 || sample_of(s, i)->error ||
-		    (gpu_sample_process_bytes(sample_of(s, i), p->id.pid) != 0 &&
-		     !attached_anew(p)))
-			return;
-	p->left = false;
 	p->ending_ns = 0;
 	if (attached_anew(p))
 		lease_forget(p);
@@ -429,9 +490,13 @@ static void exec_settle(struct process *p)
 static void exec_settle_all(struct node *node)
 {
 	for (struct session *s = node->attached; s; s = s->next_attached)
-		for (struct process *p = s->processes; p; p = p->next)
-			if (p->left && !p->dead)
+		for (struct process *p = s->processes; p; p = p->next) {
+			if (p->dead)
+				continue;
+			if (!p->connection)
 				exec_settle(p);
+			p->listed |= is_listed(p);
+		}
 }
 
 /* ---- what is not carve's ----------------------------------------------------------------- */
@@ -664,15 +729,6 @@ static uint64_t over_elsewhere(const struct session *s)
 		    !pool->gpu[i].sample.error)
 			over = MAX(over, held_elsewhere(s, (int)i));
 	return over;
-}
-
-/* Of a GPU whose driver does not answer nobody can tell what is on it. */
-static bool is_silent(const struct session *s)
-{
-	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		if (s->pool_gpu[i] >= 0 && sample_of(s, i)->error)
-			return true;
-	return false;
 }
 
 static void peak_note(struct session *s, uint32_t position, uint64_t held)

@@ -21,12 +21,16 @@ struct process {
 	 * Forked children hold it as they hold the driver's descriptors. */
 	struct attach_connection *connection;
 	bool dead;
-	bool sampled;         /* it was attached when the last sample started */
-	bool left;            /* lives, and its connection ended: it may be another program now */
-	int image_fd;         /* process_image_open(); negative: it may not be looked into */
-	bool recovered;       /* dead, and what it was at has been finished or dropped */
-	uint64_t dead_ns;     /* CLOCK_MONOTONIC */
-	uint64_t ending_ns;   /* likewise: since when it is known to be ending; 0: it is not */
+	bool sampled;       /* it was attached when the last sample started */
+	bool heard;         /* this daemon had a connection of it; else one before it had */
+	bool listed;        /* the driver has listed it since it attached */
+	bool recovered;     /* dead, and what it was at has been finished or dropped */
+	uint64_t dead_ns;   /* CLOCK_MONOTONIC */
+	uint64_t ending_ns; /* likewise: since when it is known to be ending; 0: it is not */
+	/* A call that was under way when its connection had ended: since when it stands like that
+	 * (CLOCK_MONOTONIC; 0: there was none). */
+	uint64_t stuck_since_ns;
+	uint32_t stuck_begun, stuck_done;
 	uint64_t reap_sample; /* number of the first sample that can show its memory gone */
 	/* What the slot said when the running sample started: figures compare only if it stood
 	 * still. */
@@ -58,11 +62,15 @@ struct process {
 /* Gives a living process a slot. 0; -ENOSPC no slot left, -ESRCH it has ended, or -errno. */
 int process_attach(struct session *session, struct process_id id,
 		   struct attach_connection *connection, struct process **ret);
-/* Takes up a slot that is in use in a ledger taken back; `alive`: the process that it names may
- * still live. 0 or -errno. */
-int process_resume(struct session *session, uint32_t slot, bool alive);
+/* Takes up the slot that a daemon before this one gave to a process, which may have ended since. 0
+ * or -errno. */
+int process_resume(struct session *session, uint32_t slot, struct process_id id);
+/* A slot that no process has; 0: none left. */
+uint32_t process_slot_free(const struct session *session);
 /* Whether it was handed the session's wake descriptor (proto/attach.h) by this daemon. */
 void process_hears(struct process *process, bool hears);
+/* Whether its slot has anything charged to it. */
+bool process_is_charged(const struct process *process);
 /* Forgets it, leaving the slot as it is. */
 void process_free(struct process *process);
 /* Whether that process is attached to any session but `besides` (NULL: to any). */

@@ -20,6 +20,7 @@
 #include "daemon/settle.h"
 #include "daemon/slicing.h"
 #include "daemon/strays.h"
+#include "daemon/takeover.h"
 #include "daemon/waiting.h"
 
 struct drain {
@@ -319,11 +320,11 @@ static uint32_t unread_count(const struct session *s)
 	return count;
 }
 
-/* With the last of them the ledger is gone: the next process to attach gets a new one. */
-static void unread_ended(struct session *s, const struct process_id *process)
+enum session_ledger session_ledger(const struct session *s)
 {
-	s->lost = unread_count(s) != 0;
-	log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id, (int)process->pid);
+	if (books_exist(&s->books))
+		return SESSION_LEDGER_OPEN;
+	return unread_count(s) ? SESSION_LEDGER_LOST : SESSION_LEDGER_NONE;
 }
 
 static void on_holder_ended(void *arg)
@@ -335,7 +336,8 @@ static void on_holder_ended(void *arg)
 		;
 	*at = holder->next;
 	if (holder->unread)
-		unread_ended(s, &holder->process);
+		log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id,
+			  (int)holder->process.pid);
 	if (holder->command)
 		(void)store_command_remove(s->node->store, s->record.id, &holder->process);
 	process_watch_stop(holder->watch);
@@ -412,18 +414,8 @@ void session_holder_unread(struct session *s, const struct process_id *process)
 	struct holder *holder;
 	int rc = holder_get(s, process, &holder);
 
-	if (rc == -ESRCH)
-		return;
-	s->lost = true;
 	if (rc == 0)
 		holder->unread = true;
-}
-
-void session_ledger_found(struct session *s)
-{
-	s->lost = false;
-	for (struct holder *h = s->holders; h; h = h->next)
-		h->unread = false;
 }
 
 bool session_has_attached(const struct session *s, pid_t pid)
@@ -468,7 +460,7 @@ int session_books(struct session *s)
 
 	if (books_exist(&s->books))
 		return 0;
-	if (s->lost)
+	if (session_ledger(s) == SESSION_LEDGER_LOST)
 		return -EBUSY;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		if (s->pool_gpu[i] < 0)
@@ -487,6 +479,7 @@ int session_books(struct session *s)
 		return rc;
 	settle_tell(s);
 	session_set_attached(s);
+	takeover_keep(s);
 	return 0;
 }
 
@@ -621,6 +614,7 @@ static void session_finish(struct session *s)
 		return;
 	log_event(LOG_INFO, "session.ended id=%s uid=%u reason=\"%s\"", s->record.id, s->record.uid,
 		  s->record.reason);
+	takeover_forget(s);
 	table_remove(node, s);
 	promises_drop(s);
 	listeners_call(s);

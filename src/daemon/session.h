@@ -26,10 +26,19 @@ struct holder {
 	struct process_id process;
 	struct process_watch *watch;
 	bool command; /* of `carve run`: its descendants belong to the slice */
-	bool unread;  /* it has the session's ledger, which this daemon could not take from it */
+	bool unread;  /* it has the session's ledger, which was kept nowhere else */
 	/* process_mount_namespace() when it said that this was made for the slice; 0: it did not.
 	 */
 	uint64_t mount_namespace;
+};
+
+/* NONE -> OPEN when its first process attaches, OPEN -> LOST where a daemon starts that was kept no
+ * ledger for, though processes have it, LOST -> NONE when the last of these has ended. */
+enum session_ledger {
+	SESSION_LEDGER_NONE, /* nobody has attached */
+	SESSION_LEDGER_OPEN,
+	SESSION_LEDGER_LOST, /* processes go on with it, out of the daemon's reach: nobody else
+				attaches, as a new one would be a second slice */
 };
 
 typedef void (*session_end_cb)(void *arg, const char *id);
@@ -56,9 +65,6 @@ struct session {
 	/* Since when its GPU time is counted (ns since 1970): its beginning, but where a daemon
 	 * died meanwhile the next one's. */
 	int64_t counted_from;
-	/* Its ledger lives on in processes, out of reach (holders that are unread, where they are
-	 * known): nobody attaches until they ended, or one of them shows it. */
-	bool lost;
 	struct process *processes; /* slots in use */
 	struct holder *holders;
 	uint64_t record_at_ns; /* its end could not be kept: when it is tried again; 0: it was not
@@ -129,9 +135,9 @@ void session_slicing_killed(struct session *session, pid_t pid);
  * any more after the policy ended some. Returns that or buf. */
 const char *session_unused_reason(const struct session *session, const char *reason,
 				  char buf[static STORE_REASON_SIZE]);
-/* This process has the session's ledger, and the daemon has not; and now it has. */
+/* This process has the session's ledger, and the daemon has not. */
 void session_holder_unread(struct session *session, const struct process_id *process);
-void session_ledger_found(struct session *session);
+enum session_ledger session_ledger(const struct session *session);
 /* Ends a one-off session that nothing keeps alive any more. The session may be gone afterwards. */
 void session_check_held(struct session *session);
 
@@ -143,7 +149,7 @@ struct session *session_of_user(const struct node *node, uid_t uid);
 /* A fresh ID. */
 void session_make_id(const struct node *node, char ret[static STORE_ID_SIZE]);
 
-/* The session's ledger, made if need be. 0 or -errno; -EBUSY: see `lost`. */
+/* The session's ledger, made if need be. 0 or -errno; -EBUSY: it is lost. */
 int session_books(struct session *session);
 /* Puts the session into the list of those with books. */
 void session_set_attached(struct session *session);

@@ -403,6 +403,8 @@ static const char merge[] =
 	"INSERT INTO main.holder SELECT * FROM old.holder;"
 	"DELETE FROM main.command;"
 	"INSERT INTO main.command SELECT * FROM old.command;"
+	"DELETE FROM main.attached;"
+	"INSERT INTO main.attached SELECT * FROM old.attached;"
 	"DELETE FROM main.inherited;"
 	"INSERT INTO main.inherited SELECT * FROM old.inherited;"
 	"DELETE FROM main.exporter;"

@@ -1,9 +1,7 @@
-/* Sessions of a daemon that ran before this one: read from the store, their ledgers taken back from
- * the processes that live in them, or from what the last program left (node->handover). */
+/* Sessions of a daemon that ran before this one: read from the store, with the processes that are
+ * in them; their ledgers are what was kept of them (keep.h), or what the last program left
+ * (node->handover). Nothing of other processes is looked at, but whether they live. */
 #pragma once
-
-#include <stdbool.h>
-#include <sys/types.h>
 
 struct handover;
 struct node;
@@ -11,10 +9,11 @@ struct session;
 
 /* Restores all sessions. The inventory must be in. 0 or -errno of the store. */
 int takeover_run(struct node *node);
-/* Takes the ledger of a session that has none here from descriptors that one of its processes sent
- * (which stay the caller's), if it is one; checked as those that are found. */
-void takeover_ledger(struct session *session, int limits, int ledger);
-/* Whether a process that may be looked into has not mapped the session's ledger. */
-bool takeover_has_no_ledger(const struct session *session, pid_t pid);
 /* Leaves all ledgers to the next program. */
 void takeover_leave(const struct node *node, struct handover *handover);
+
+/* Has the session's ledger kept for the next daemon; and all of them (keep_start()). */
+void takeover_keep(const struct session *session);
+void takeover_keep_all(void *node);
+/* The session ends, and its ledger with it. */
+void takeover_forget(const struct session *session);

@@ -323,11 +323,24 @@ static json_t *stray_pids_json(const struct session *session)
 	return pids;
 }
 
-/* Why it ended; or, while it lives, which of its GPUs it cannot use now. */
+static const char *ledger_text(const struct session *session)
+{
+	static const char *const texts[] = {[SESSION_LEDGER_NONE] = "none",
+					    [SESSION_LEDGER_OPEN] = "open",
+					    [SESSION_LEDGER_LOST] = "lost"};
+
+	return texts[session ? session_ledger(session) : SESSION_LEDGER_NONE];
+}
+
+/* Why it ended; or, while it lives, what keeps it from being used. */
 static json_t *reason_json(const struct store_session *record, const struct session *session)
 {
 	bool lives = session && !record->reason[0];
 
+	if (lives && session_ledger(session) == SESSION_LEDGER_LOST)
+		return json_string(
+			"its ledger was lost when carved ended: its processes go on, and "
+			"no other can join until they have ended");
 	for (uint32_t i = 0; lives && i < record->gpu_count; i++)
 		if (session->pool_gpu[i] >= 0 &&
 		    session->node->pool.gpu[session->pool_gpu[i]].info.mig)
@@ -369,6 +382,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "received", received_json(record, session));
 	json_object_set_new(json, "backend", json_string("front"));
 	json_object_set_new(json, "mig_profile", json_null());
+	json_object_set_new(json, "ledger", json_string(ledger_text(session)));
 	json_object_set_new(json, "pids", pids_json(session));
 	json_object_set_new(json, "command_pids", command_pids_json(session));
 	json_object_set_new(json, "stray_pids", stray_pids_json(session));

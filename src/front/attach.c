@@ -90,26 +90,12 @@ static int connect_daemon(const char *path, int tries)
 	}
 }
 
-/* The first `fd_count` descriptors of the attachment go with it: limits and ledger, or none. */
-static int send_request(int fd, const struct attach_request *request, const int *fds,
-			unsigned fd_count)
+static int send_request(int fd, const struct attach_request *request)
 {
-	union {
-		struct cmsghdr header;
-		char bytes[CMSG_SPACE(DESCRIPTORS * sizeof(int))];
-	} control = {0};
 	struct iovec data = {.iov_base = (void *)request, .iov_len = sizeof(*request)};
 	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
 	ssize_t n;
 
-	if (fd_count) {
-		control.header.cmsg_level = SOL_SOCKET;
-		control.header.cmsg_type = SCM_RIGHTS;
-		control.header.cmsg_len = CMSG_LEN(fd_count * sizeof(int));
-		memcpy(CMSG_DATA(&control.header), fds, fd_count * sizeof(int));
-		message.msg_control = &control;
-		message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
-	}
 	do
 		n = sendmsg(fd, &message, MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
@@ -216,11 +202,11 @@ static int check_ledger(struct attachment *a, enum attach_kind kind, size_t limi
 		       : -EPROTO;
 }
 
-static int map_ledger(struct attachment *a, enum attach_kind kind)
+static int map_ledger(struct attachment *a, enum attach_kind kind, int limits_fd, int ledger_fd)
 {
 	size_t limits_size = 0, header_size = 0;
-	void *limits = map_sealed(a->limits_fd, PROT_READ, &limits_size);
-	void *header = map_sealed(a->ledger_fd, PROT_READ | PROT_WRITE, &header_size);
+	void *limits = map_sealed(limits_fd, PROT_READ, &limits_size);
+	void *header = map_sealed(ledger_fd, PROT_READ | PROT_WRITE, &header_size);
 	int r = -EPROTO;
 
 	if (limits && header) {
@@ -292,18 +278,13 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 	}
 	if (limits_fd < 0 || ledger_fd < 0)
 		return unusable(why, why_size, "the daemon sent no ledger", -EPROTO);
-	struct attachment a = {
-		.slot = reply.slot, .limits_fd = limits_fd, .ledger_fd = ledger_fd, .wake = -1};
-	r = map_ledger(&a, kind);
+	struct attachment a = {.slot = reply.slot, .wake = -1};
+	r = map_ledger(&a, kind, limits_fd, ledger_fd);
 	if (r < 0)
 		return unusable(why, why_size,
 				r == -EPROTONOSUPPORT ? "the daemon is of another version"
 						      : "the daemon's ledger is unusable",
 				r);
-	a.limits_fd = move_high(&limits_fd);
-	a.ledger_fd = move_high(&ledger_fd);
-	a.limits_inode = inode_of(a.limits_fd);
-	a.ledger_inode = inode_of(a.ledger_fd);
 	a.socket = move_high(fd);
 	a.socket_inode = inode_of(a.socket);
 	wake_take(&a, &wake_fd);
@@ -334,7 +315,7 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 	}
 	if (fd < 0)
 		return unusable(why, why_size, "the daemon cannot be reached", fd);
-	int r = send_request(fd, &request, NULL, 0);
+	int r = send_request(fd, &request);
 	if (r < 0)
 		return unusable(why, why_size, "the daemon did not answer", r);
 	return attach_receive(kind, &fd, ret, why, why_size);
@@ -343,16 +324,9 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 static int exchange(struct attachment *a, const struct attach_request *request,
 		    struct attach_reply *reply)
 {
-	const int ours[] = {a->limits_fd, a->ledger_fd};
-	/* A daemon that may not look into this process has the ledger from nowhere else. */
-	bool shown = request->kind == ATTACH_RESUME && inode_of(ours[0]) == a->limits_inode &&
-		     inode_of(ours[1]) == a->ledger_inode;
 	int fds[DESCRIPTORS] = {-1, -1, -1};
-	int r = send_request(a->socket, request, ours, shown ? 2 : 0);
+	int r = send_request(a->socket, request);
 
-	/* A daemon takes no descriptors where the kernel can refuse them. */
-	if (r == -EPERM && shown)
-		r = send_request(a->socket, request, ours, 0);
 	if (r == 0)
 		r = receive_reply(a->socket, reply, fds);
 	close_fd(&fds[0]);
@@ -454,18 +428,6 @@ void attach_wake(const struct attachment *a)
 	/* All eventfds have one inode; a file of the program's has another. */
 	if (fd >= 0 && inode_of(fd) == a->wake_inode && write(fd, &one, sizeof(one)) < 0)
 		return; /* full: it has been told */
-}
-
-void attach_look(struct attachment *a)
-{
-	struct pollfd poll_socket = {.fd = a->socket, .events = POLLIN};
-
-	if (poll(&poll_socket, 1, 0) <= 0 || poll_socket.revents & POLLNVAL ||
-	    atomic_load(&a->ledger.limits->generation) != a->generation)
-		return;
-	/* See attach_sweep(). */
-	if (!is_filtered())
-		resume(a, 1);
 }
 
 bool attach_refresh(struct attachment *a)

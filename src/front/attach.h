@@ -17,10 +17,9 @@ struct attachment {
 	uint32_t gpu_count;
 	uint32_t slot; /* LEDGER_SLOT_DAEMON: only observing */
 	int socket;
-	int limits_fd, ledger_fd;
 	int wake; /* an eventfd (attach.h); -1: the daemon sent none */
 	/* Programs close descriptors that they don't know. */
-	uint64_t socket_inode, wake_inode, limits_inode, ledger_inode;
+	uint64_t socket_inode, wake_inode;
 	uint32_t generation; /* the daemon's, when it was last heard of */
 	bool unreachable;    /* nobody listened the last time */
 	bool unanswered;     /* a daemon that hangs owes a reply */
@@ -63,10 +62,6 @@ bool attach_sweep(struct attachment *a);
 
 /* Tells the daemon that a thread waits at the gate, or that an idle lease is taken up again. */
 void attach_wake(const struct attachment *a);
-/* For calls that are made often, in one system call while all is well: where the daemon has gone,
- * and none has taken the ledger up (it may not look into this process), connects anew and shows it
- * the ledger. */
-void attach_look(struct attachment *a);
 /* Whether the daemon is there, as far as can be seen without asking it. Where it went, or another
  * one took over, connects anew, in one try. The ledger's and the wake descriptor may be new then.
  */

@@ -77,14 +77,6 @@ struct process *process_get(void)
 	return atomic_load(&p->state) == PROCESS_ATTACHED ? p : NULL;
 }
 
-void process_look_after_daemon(struct process *p)
-{
-	if (!lock_try(&p->attaching))
-		return;
-	attach_look(&p->attachment);
-	lock_release(&p->attaching);
-}
-
 bool process_sweep(struct process *p)
 {
 	lock_acquire(&p->attaching);

@@ -77,7 +77,6 @@ struct process {
 	uint64_t growing_looks; /* numbers of looks at what is held: books_look_begin() */
 	uint32_t graph_epoch;  /* changes when the memory behind a graph may have been taken away */
 	uint64_t graph_stream; /* where graphs with memory were launched last */
-	_Atomic uint32_t unlooked; /* times since it was looked whether the daemon is there */
 	uint64_t pieces_freed, pieces_freeing; /* of pools: how often, and how many are being */
 	_Atomic bool growing_restless;         /* something free in one may be given back */
 	_Atomic uint32_t growing_waits;        /* threads in calls that may do that just now */
@@ -123,20 +122,6 @@ struct process *process_get(void);
 /* The same without attaching and without a word, for calls that take nothing. NULL: not attached.
  */
 struct process *process_peek(void);
-
-/* Shows the ledger to a daemon that took over and could not get at it; see attach_look(). No thread
- * waits for another one's look. */
-void process_look_after_daemon(struct process *p);
-/* The same once in a while, for what is called often. */
-#define PROCESS_LOOK_EVERY 1024u
-static inline void process_look_now_and_then(struct process *p)
-{
-	uint32_t since = atomic_load_explicit(&p->unlooked, memory_order_relaxed) + 1;
-
-	atomic_store_explicit(&p->unlooked, since % PROCESS_LOOK_EVERY, memory_order_relaxed);
-	if (__builtin_expect(since % PROCESS_LOOK_EVERY == 0, 0))
-		process_look_after_daemon(p);
-}
 
 /* Has the daemon give back what processes of the session held that are no more; see
  * attach_sweep(). */

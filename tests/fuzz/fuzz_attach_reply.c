@@ -169,21 +169,13 @@ static void work(struct process *p)
 	visible_list(p->attachment.ledger.limits, "2,GPU-0,1", list);
 }
 
-static size_t size_of(int fd)
-{
-	off_t size = lseek(fd, 0, SEEK_END);
-
-	return size < 0 ? 0 : (size_t)size;
-}
-
 static void process_drop(struct process *p)
 {
 	struct attachment *a = &p->attachment;
 
-	munmap((void *)a->ledger.limits, size_of(a->limits_fd));
-	munmap(a->ledger.header, size_of(a->ledger_fd));
-	close(a->limits_fd);
-	close(a->ledger_fd);
+	/* What is shorter is not taken. */
+	munmap((void *)a->ledger.limits, sizeof(struct ledger_limits));
+	munmap(a->ledger.header, ledger_size(GPUS, SLOTS));
 	close(a->socket);
 	close_fd(&a->wake);
 }

@@ -247,10 +247,64 @@ class Ledger:
         struct.pack_into("<qqQQ", self.map, at, used + delta, settled, helped, applied + 1)
 
 
+class Keeper:
+    """The keeper of a daemon's directory (src/proto/keep.h), as another program of the same user may speak to it."""
+
+    MAGIC, PUT, DROP, LIST, HELD, END, REFUSED = 0x5045454b, 1, 2, 3, 4, 5, 6
+
+    def __init__(self, runtime):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(20)
+        self.socket.connect(str(pathlib.Path(runtime) / "keeper" / "socket"))
+
+    def send(self, op, name="", fds=(), version=1):
+        message = struct.pack("<IHHiI48s", self.MAGIC, version, op, 0, 0, name.encode())
+        socket.send_fds(self.socket, [message], fds)
+
+    def receive(self):
+        """(op, error, name, descriptors); None where it hung up."""
+        data, fds, _, _ = socket.recv_fds(self.socket, 128, 4)
+        if not data:
+            return None
+        _, _, op, error, _, name = struct.unpack("<IHHiI48s", data)
+        return op, error, name.rstrip(b"\0").decode(), fds
+
+    def held(self):
+        """Names and descriptors, which are the caller's."""
+        self.send(self.LIST)
+        found = {}
+        while (answer := self.receive())[0] != self.END:
+            found[answer[2]] = answer[3][0]
+        return found
+
+    def names(self):
+        held = self.held()
+        for fd in held.values():
+            os.close(fd)
+        return sorted(held)
+
+    def close(self):
+        self.socket.close()
+
+
+def keepers(runtime):
+    """PIDs of the keepers of a directory, without processes that are about to become one's parent and end."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().split(b"\0")
+            if line[0].endswith(b"carve-keeper") and line[1].decode() == f"{runtime}/keeper" and \
+                    os.getsid(int(entry.name)) == int(entry.name):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
 def wait_gone(pid):
     wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
 
 
 __all__ = ["Daemon", "Attached", "Ledger", "UnixConnection", "attach_message", "MIB", "GIB", "WORKLOAD", "COMMAND", "SETTLE",
            "OBSERVE", "RESUME", "SWEEP", "OK", "NO_SESSION", "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED",
-           "FAILED", "signal", "wait_until", "wait_gone"]
+           "FAILED", "Keeper", "keepers", "signal", "wait_until", "wait_gone"]

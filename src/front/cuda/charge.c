@@ -272,7 +272,6 @@ static __attribute__((noinline)) CUresult reserve_again(struct taking *t, struct
 {
 	struct charge_tries tries = {0};
 
-	process_look_after_daemon(p);
 	charge_short_begin(p, t->object.gpu, &tries);
 	for (int turn = 0; r == -EAGAIN && turn < TURNS_MOST; turn++) {
 		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
@@ -347,7 +346,6 @@ CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
 		return charge_refusal();
 	t->object.gpu = (uint16_t)gpu;
 	t->object.context = (uintptr_t)context;
-	process_look_now_and_then(p);
 	if (kind == OBJECT_LINEAR && bytes < BLOCK_BYTES)
 		t->object.small = (uint32_t)ALIGN_UP(bytes, LEDGER_GRANULE);
 	CUresult result = reserve(t, p);

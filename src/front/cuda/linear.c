@@ -174,10 +174,8 @@ static void slice_info(uint64_t *free_bytes, uint64_t *total)
 {
 	struct process *p = process_get();
 
-	if (p) {
-		process_look_after_daemon(p);
+	if (p)
 		grow_settle(p);
-	}
 	int gpu = p ? charge_current_gpu(p) : -1;
 	if (p) {
 		grow_exact_arrays(p, gpu, false);

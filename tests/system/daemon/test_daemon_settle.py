@@ -147,9 +147,14 @@ def test_what_a_dead_process_let_others_have_is_kept_likewise(sharing):
 def test_what_a_program_let_others_have_is_kept_when_it_execs(sharing):
     """Whether the second stood still is a matter of the sample that finds the program gone, not of the one before."""
     daemon, ledger, first, second = sharing
-    daemon.gpu()
+    has_exported_it = daemon.processes
+    daemon.processes = [(0, first.pid, 100 * MIB)]
+    daemon.write_state()
+    assert first.say("settle") == str(OK)
     ledger.set_calls(second.slot, 5, 3)
     first.say("exec")
+    daemon.processes = has_exported_it
+    daemon.write_state()
     wait_until(lambda: ledger.books(first.slot)[0] == 0)
     assert ledger.books(0) == (100 * MIB, 0) and ledger.committed() >= 100 * MIB
     ledger.set_calls(second.slot, 5, 5)
@@ -164,16 +169,49 @@ def test_nothing_leaves_a_gpu_that_is_not_of_the_session(sharing):
     assert first.say(f"leave {GIB} 0") == f"{OK} 1" and ledger.books(0)[0] <= 100 * MIB
 
 
-def test_a_process_that_closed_its_connection_is_charged_on(daemon, make_child):
-    """It may be inside an operation at any moment: its account is not touched as long as its program lives."""
+def test_a_process_that_closed_its_connection_is_charged_for_what_the_driver_lists(daemon, make_child):
+    """Its connection ends by exec, too; then the driver has the memory back."""
     session, child, ledger = attached(daemon, make_child)
+    child.say(f"charge {GIB}")
+    daemon.processes = [(0, child.pid, GIB)]
+    daemon.write_state()
+    assert child.say("settle") == str(OK)
     child.say("close")
-    child.say(f"charge {GIB}")  # before the driver lists it
     time.sleep(2.2)
     assert ledger.committed() == GIB and ledger.books(child.slot)[0] == GIB
     child.say("exec")
+    daemon.processes = []
+    daemon.write_state()
     wait_until(lambda: ledger.committed() == 0 and ledger.books(child.slot) == (0, 0))
     assert daemon.show(session)["pids"] == [child.pid]
+
+
+def test_a_call_under_way_keeps_what_a_process_without_connection_charged(daemon, make_child):
+    """The driver may list it a moment later. A program that is gone is in the middle of its last call for ever."""
+    _, child, ledger = attached(daemon, make_child)
+    child.say(f"charge {GIB}")
+    daemon.processes = [(0, child.pid, GIB)]
+    daemon.write_state()
+    assert child.say("settle") == str(OK)
+    ledger.set_calls(child.slot, 8, 7)
+    child.say("exec")
+    daemon.processes = []
+    daemon.write_state()
+    time.sleep(2.2)
+    assert ledger.committed() == GIB
+    wait_until(lambda: ledger.committed() == 0)
+
+
+@pytest.mark.parametrize("how", ["close", "exec"])
+def test_who_was_never_listed_is_charged_until_it_ends(daemon, make_child, how):
+    """There are drivers that list no process: then nothing tells a program that closed descriptors from one that is gone."""
+    _, child, ledger = attached(daemon, make_child)
+    child.say(f"charge {GIB}")
+    child.say(how)
+    time.sleep(2.2)
+    assert ledger.committed() == GIB and ledger.books(child.slot)[0] == GIB
+    child.kill()
+    wait_until(lambda: ledger.committed() == 0 and ledger.state(child.slot) == "free")
 
 
 def test_what_the_slice_holds_is_not_outside(daemon, make_child):

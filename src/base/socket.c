@@ -1,0 +1,69 @@
+#include "base/socket.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/file.h"
+
+int descriptors_send_to(int fd, const struct sockaddr_un *to, socklen_t to_size, const void *data,
+			size_t size, const int *descriptors, unsigned count)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
+	} control = {0};
+	struct iovec part = {.iov_base = (void *)data, .iov_len = size};
+	struct msghdr message = {.msg_name = (void *)to,
+				 .msg_namelen = to ? to_size : 0,
+				 .msg_iov = &part,
+				 .msg_iovlen = 1};
+
+	if (count > DESCRIPTORS_MAX)
+		return -EINVAL;
+	if (count) {
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(&control.header), descriptors, count * sizeof(int));
+		message.msg_control = &control;
+		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+	}
+	ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (n < 0)
+		return -errno;
+	return (size_t)n == size ? 0 : -EMSGSIZE;
+}
+
+int descriptors_send(int fd, const void *data, size_t size, const int *descriptors, unsigned count)
+{
+	return descriptors_send_to(fd, NULL, 0, data, size, descriptors, count);
+}
+
+ssize_t descriptor_receive(int fd, void *data, size_t size, int *ret_descriptor)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec part = {.iov_base = data, .iov_len = size};
+	struct msghdr message = {.msg_iov = &part,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 /* What CMSG_SPACE adds would hold one more. */
+				 .msg_controllen = CMSG_LEN(sizeof(int))};
+	ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	*ret_descriptor = -1;
+	if (n < 0)
+		return -errno;
+	const struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(ret_descriptor, CMSG_DATA(c), sizeof(*ret_descriptor));
+	if (!(message.msg_flags & MSG_TRUNC))
+		return n;
+	close_fd(ret_descriptor);
+	return -EPROTO;
+}

@@ -1,0 +1,21 @@
+/* Messages of one size, and descriptors with them, over Unix sockets that keep messages apart. libc
+ * only. */
+#pragma once
+
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#define DESCRIPTORS_MAX 8
+
+struct sockaddr_un;
+
+/* Sends `size` bytes and `count` descriptors (DESCRIPTORS_MAX at most), without waiting, to whoever
+ * is connected, or to `to` where that is not NULL. 0 or -errno. */
+int descriptors_send_to(int fd, const struct sockaddr_un *to, socklen_t to_size, const void *data,
+			size_t size, const int *descriptors, unsigned count);
+int descriptors_send(int fd, const void *data, size_t size, const int *descriptors, unsigned count);
+/* Receives a message, without waiting, and one descriptor at most: *ret_descriptor is the caller's,
+ * or -1; the kernel closes what else was sent. The message's size; 0: the other side hung up, or
+ * sent an empty one; -errno: -EAGAIN there is none, -EPROTO it is longer than `size`. */
+ssize_t descriptor_receive(int fd, void *data, size_t size, int *ret_descriptor);
