@@ -18,6 +18,7 @@ CARVE = BUILD / "carve"
 CARVED = BUILD / "carved"
 PROGRAMS = BUILD / "tests" / "programs"
 EXAMPLES = BUILD / "examples"
+SYSTEM = pathlib.Path(__file__).resolve().parents[1] / "system"
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -50,6 +51,7 @@ class Lab:
         self.dir.chmod(0o755)
         self.runtime = self.dir / "run"
         self.args = list(args)
+        self.before_daemon = []  # words that go before the daemon's command, as of setpriv
         self.started = []
         self.daemon = None
         for uid in (ALICE, BOB, MALLORY):
@@ -84,7 +86,7 @@ class Lab:
         log = open(self.dir / "log", "a")
         read, write = os.pipe()
         self.daemon = subprocess.Popen(
-            [str(CARVED), "--system", "--runtime-dir", str(self.runtime), "--foreground", "--ready-fd", str(write),
+            [*self.before_daemon, str(CARVED), "--system", "--runtime-dir", str(self.runtime), "--foreground", "--ready-fd", str(write),
              *self.args], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[write])
         os.close(write)
         log.close()
@@ -104,7 +106,7 @@ class Lab:
                 line = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue
-            if str(self.runtime) in line:
+            if any(word == str(self.runtime) or word.startswith(f"{self.runtime}/") for word in line):
                 found.append(int(entry.name))
         return found
 
@@ -155,7 +157,7 @@ class Lab:
     def paths(self, uid):
         return {"http": str(self.runtime / "carved.sock"), "attach": str(self.runtime / "attach.sock"),
                 "home": str(self.home(uid)) if uid != ROOT else "/root", "programs": str(PROGRAMS),
-                "runtime": str(self.runtime), "build": str(BUILD)}
+                "runtime": str(self.runtime), "build": str(BUILD), "tests": str(SYSTEM)}
 
     def close(self):
         for process in self.started:
