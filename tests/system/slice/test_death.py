@@ -117,16 +117,16 @@ def refusals_counted(d, log, count):
 @pytest.mark.once("the front's calls")
 @pytest.mark.needs_sim("counts the driver's system calls, too")
 def test_what_a_refusal_costs(host, driven, session, tmp_path):
-    """In system calls (docs/front.md): whether the daemon is there; one question where others hold what is missing; and
-    one of the driver, which is a message and its answer here."""
+    """In system calls (docs/front.md): one question where others hold what is missing; and one of the driver, which is a message
+    and its answer here."""
     mine = driven("--session", session)
     assert mine.say(f"take linear {mine.room()}") == OK
-    assert refusals_counted(mine, tmp_path / "alone", 50) == {"poll": 50, "sendmsg": 50, "recvmsg": 50}
+    assert refusals_counted(mine, tmp_path / "alone", 50) == {"sendmsg": 50, "recvmsg": 50}
     assert mine.say("give") == OK
     other = driven("--session", session)
     assert mine.say(f"take linear {mine.room()}") == OK
     counted = refusals_counted(mine, tmp_path / "beside", 50)
-    assert counted == {"poll": 100, "prctl": 50, "statx": 50, "sendmsg": 100, "recvmsg": 100}
+    assert counted == {"poll": 50, "prctl": 50, "statx": 50, "sendmsg": 100, "recvmsg": 100}
 
 
 def test_a_daemon_that_hangs_holds_refusals_up_once(host, driven, session):
