@@ -14,8 +14,8 @@ import pytest
 from child import attached, make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, clean_env, run, wait_until
 from daemon_client import *
-from test_daemon import daemon, make_daemon  # noqa: F401: fixtures
-from test_daemon_upgrade import upgrade
+from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
+from takeover import upgrade
 
 PARTS = ("ledger", "limits", "view", "wake")
 
