@@ -113,6 +113,8 @@ uint64_t client_queue_done_at(const struct client *c, int queue, uint64_t *ret_s
 uint64_t client_stamp(const struct client *c, uint32_t index);
 /* The model's clock: CLOCK_MONOTONIC, ns. */
 uint64_t client_now(void);
+/* As long as a reply said that a call takes. */
+void client_sleep(uint64_t ns);
 
 /* ---- looking, faults ---- */
 

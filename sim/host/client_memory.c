@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "host/client_private.h"
 
-static void sleep_ns(uint64_t ns)
+void client_sleep(uint64_t ns)
 {
 	struct timespec left = {.tv_sec = (time_t)(ns / 1000000000u),
 				.tv_nsec = (long)(ns % 1000000000u)};
@@ -20,7 +20,7 @@ static int reserve(struct client *c, struct wire_memory_reserve *request, uint64
 	struct wire_memory_reply reply = {0};
 	int n = client_call(c, request, sizeof(*request), -1, &reply, sizeof(reply), NULL);
 
-	sleep_ns(reply.delay_ns);
+	client_sleep(reply.delay_ns);
 	if (n < 0)
 		return n;
 	*ret_id = reply.id;
@@ -186,7 +186,7 @@ bool client_fault(struct client *c, enum wire_fault fault, wire_device device, c
 	int n = client_call(c, &request, sizeof(request), -1, &reply, sizeof(reply), NULL);
 	if (n < 0 || !reply.hit)
 		return false;
-	sleep_ns(reply.delay_ns);
+	client_sleep(reply.delay_ns);
 	*ret_error = reply.error;
 	return true;
 }

@@ -164,6 +164,18 @@ static int fault_set(struct host *h, struct exchange *x)
 	return status;
 }
 
+static int gpu_reset(struct host *h, struct exchange *x)
+{
+	const struct wire_gpu_reset *request = x->request;
+
+	if (!request->any_device && request->device >= h->gpu_count)
+		return -ENODEV;
+	for (uint32_t i = 0; i < h->gpu_count; i++)
+		if (request->any_device || request->device == i)
+			host_gpu_reset(h, i, request->reboot != 0);
+	return 0;
+}
+
 static int stat(struct host *h, struct exchange *x)
 {
 	x->reply_fd[0] = stat_write(h);
@@ -204,6 +216,11 @@ const struct command commands_look[] = {
 	 .roles = 1u << WIRE_ROLE_TOOL,
 	 .reply_size = sizeof(struct wire_head),
 	 .run = fault_set},
+	{.type = WIRE_GPU_RESET,
+	 .size = sizeof(struct wire_gpu_reset),
+	 .roles = 1u << WIRE_ROLE_TOOL,
+	 .reply_size = sizeof(struct wire_head),
+	 .run = gpu_reset},
 	{.type = WIRE_STAT,
 	 .size = sizeof(struct wire_head),
 	 .roles = 1u << WIRE_ROLE_TOOL,

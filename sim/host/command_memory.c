@@ -170,7 +170,8 @@ static int memory_import_fd(struct host *h, struct exchange *x)
 		struct host_anchor *anchor = list_entry(node, struct host_anchor, node);
 
 		if (anchor->inode == st.st_ino)
-			return import_reply(h, x, anchor->block);
+			/* Empty after a reset of its GPU. */
+			return anchor->block ? import_reply(h, x, anchor->block) : -EINVAL;
 	}
 	return -ENOENT;
 }

@@ -40,22 +40,27 @@ int faults_set(struct faults *f, const struct wire_fault_set *set, uint64_t now)
 	return 0;
 }
 
+/* A fault of a GPU hits its MIG devices too, one of a GPU instance the compute instances in it. */
+static bool fault_is_there(const struct wire_fault_set *set, wire_device device)
+{
+	return set->any_device || set->device == device || set->device == wire_device_gpu(device) ||
+	       (wire_device_is_mig(device) &&
+		set->device == WIRE_DEVICE_MIG(wire_device_gpu(device), wire_device_gi(device),
+					       WIRE_NO_INSTANCE));
+}
+
 static bool fault_fits(const struct fault *fault, enum wire_fault kind, wire_device device,
 		       pid_t pid, const char *call, uint64_t now)
 {
 	const struct wire_fault_set *set = &fault->set;
 
-	/* A fault of a GPU hits its MIG devices too. */
-	bool there =
-		set->any_device || set->device == device || set->device == wire_device_gpu(device);
-
-	return set->fault == kind && now < fault->until && there &&
+	return set->fault == kind && now < fault->until && fault_is_there(set, device) &&
 	       (!set->pid || set->pid == pid) &&
 	       (!set->call[0] || (call && !strcmp(set->call, call)));
 }
 
-bool faults_take(struct faults *f, enum wire_fault kind, wire_device device, pid_t pid,
-		 const char *call, uint64_t now, int32_t *ret_error, uint64_t *ret_delay_ns)
+bool faults_hit(struct faults *f, enum wire_fault kind, wire_device device, pid_t pid,
+		const char *call, uint64_t now, struct wire_fault_set *ret)
 {
 	for (uint32_t i = 0; i < f->count; i++) {
 		struct fault *fault = &f->list[i];
@@ -66,11 +71,36 @@ bool faults_take(struct faults *f, enum wire_fault kind, wire_device device, pid
 			fault->skipped++;
 			continue;
 		}
-		*ret_error = fault->set.error;
-		*ret_delay_ns = fault->set.delay_ns;
+		*ret = fault->set;
 		fault->hits++;
 		if (fault->set.count && fault->hits >= fault->set.count)
 			fault_remove(f, i);
+		return true;
+	}
+	return false;
+}
+
+bool faults_take(struct faults *f, enum wire_fault kind, wire_device device, pid_t pid,
+		 const char *call, uint64_t now, int32_t *ret_error, uint64_t *ret_delay_ns)
+{
+	struct wire_fault_set set;
+
+	if (!faults_hit(f, kind, device, pid, call, now, &set))
+		return false;
+	*ret_error = set.error;
+	*ret_delay_ns = set.delay_ns;
+	return true;
+}
+
+bool faults_state(const struct faults *f, enum wire_fault kind, wire_device device,
+		  int32_t *ret_pid)
+{
+	for (uint32_t i = 0; i < f->count; i++) {
+		const struct wire_fault_set *set = &f->list[i].set;
+
+		if (set->fault != kind || !fault_is_there(set, device))
+			continue;
+		*ret_pid = set->pid;
 		return true;
 	}
 	return false;

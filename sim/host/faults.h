@@ -27,6 +27,13 @@ int faults_set(struct faults *f, const struct wire_fault_set *set, uint64_t now)
  * NULL. */
 bool faults_take(struct faults *f, enum wire_fault fault, wire_device device, pid_t pid,
 		 const char *call, uint64_t now, int32_t *ret_error, uint64_t *ret_delay_ns);
+/* Likewise, with the whole order. */
+bool faults_hit(struct faults *f, enum wire_fault fault, wire_device device, pid_t pid,
+		const char *call, uint64_t now, struct wire_fault_set *ret);
+/* Whether a fault of a kind that tells a state, and whose `pid` is not a caller's, is armed for the
+ * device; *ret_pid is that, 0 for none. */
+bool faults_state(const struct faults *f, enum wire_fault fault, wire_device device,
+		  int32_t *ret_pid);
 /* Forgets what is over. */
 void faults_expire(struct faults *f, uint64_t now);
 /* Bits (1 << enum wire_fault) of what is armed. */

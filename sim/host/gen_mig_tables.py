@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes mig_tables.c from mig-profiles.json: MIG profiles by PCI device, and legal placements by die."""
+"""Writes mig_tables.c from mig-profiles.json: MIG profiles by PCI device and driver, and legal placements by die."""
 import json
 import pathlib
 import sys
@@ -12,8 +12,25 @@ def profile_row(profile, estimates):
     # 0 stands for "not found": the simulator derives a value.
     counts = {key: profile.get(key) or estimate.get(key) or 0 for key in COUNTS}
     fields = "".join(f", .{key} = {value}" for key, value in counts.items())
+    (start, memory), = profile.get("memory_mib_at", {"0": 0}).items()
     return (f'\t{{.name = "{profile["name"]}", .nvml_enum = {profile["nvml_enum"]}, '
-            f'.id = {profile["profile_id"]}{fields}}},')
+            f'.id = {profile["profile_id"]}{fields}, .other_start = {start}, .other_memory_mib = {memory}}},')
+
+
+def combinations(gpu):
+    """Sets of profiles that cannot be made together, each ended by MIG_NO_ID."""
+    rows = (", ".join([*map(str, row), "MIG_NO_ID"]) for row in gpu.get("not_together", []))
+    return ", ".join(f"{{{row}}}" for row in rows)
+
+
+def family_row(i, gpu):
+    ids = ", ".join(gpu["pci_device_ids"])
+    since, before = gpu.get("drivers", (0, 9999))
+    return (f'\t{{.device_ids = {{{ids}}}, .compute_rules = MIG_COMPUTE_{gpu["ci_rules"].upper()}, '
+            f'.profiles = profiles_{i}, .profile_count = {len(gpu["profiles"])}, '
+            f'.driver_since = {since}, .driver_before = {before}, '
+            f'.memory_shared = {int(gpu.get("memory_shared", False))}, '
+            f'.not_together = {{{combinations(gpu)}}}, .not_together_count = {len(gpu.get("not_together", []))}}},')
 
 
 def tables(data):
@@ -24,16 +41,13 @@ def tables(data):
         yield from (profile_row(p, gpu.get("estimates", {})) for p in gpu["profiles"])
         yield "};"
     yield "const struct mig_family mig_families[] = {"
-    for i, gpu in enumerate(data["gpus"]):
-        ids = ", ".join(gpu["pci_device_ids"])
-        rules = f'MIG_COMPUTE_{gpu["ci_rules"].upper()}'
-        yield (f'\t{{.device_ids = {{{ids}}}, .compute_rules = {rules}, .profiles = profiles_{i}, '
-               f'.profile_count = {len(gpu["profiles"])}}},')
+    yield from (family_row(i, gpu) for i, gpu in enumerate(data["gpus"]))
     yield "};"
     yield f'const size_t mig_family_count = {len(data["gpus"])};'
     yield "const struct mig_die mig_dies[] = {"
     for name, die in data["placement_classes"].items():
-        yield f'\t{{.name = "{name}", .memory_units = {die["memory_units"]}, .legal = {{'
+        yield (f'\t{{.name = "{name}", .memory_units = {die["memory_units"]}, '
+               f'.compute_slices = {die["compute_slices"]}, .legal = {{')
         for profile, legal in die["placements"].items():
             starts = ", ".join(str(s) for s in legal["starts"])
             yield (f'\t\t{{.profile_id = {profile}, .size = {legal["size"]}, '

@@ -36,6 +36,9 @@ struct host_gpu {
 	struct list parts;
 	uint64_t peak;        /* bytes held at once, MIG instances included */
 	struct mig_state mig; /* its instances */
+	/* Model time at which the changes of instances that were asked for are done: one at a time.
+	 */
+	uint64_t mig_busy_until;
 };
 
 /* What a process runs on one part. */
@@ -129,6 +132,8 @@ struct host {
 	/* Told when an anchor comes, so that its descriptor can be watched; may be NULL. */
 	int (*anchor_watch)(void *context, struct host_anchor *anchor);
 	void *watch_context;
+	/* Ends a process's connection at once, and the process here with it; NULL: just that. */
+	void (*process_end)(void *context, struct process *p);
 };
 
 /* 0 or -errno. `now` is the model's clock. */
@@ -148,6 +153,11 @@ struct process *host_process_add(struct host *h, pid_t pid, uid_t uid);
 /* Its last holder is gone. */
 void host_process_remove(struct process *p);
 void host_anchor_remove(struct host *h, struct host_anchor *anchor);
+
+/* The GPU is reset: processes that used it lose their connections, its memory and instances are
+ * gone, and a MIG mode that was pending is the current one. A reboot does so with all processes,
+ * and GPUs from Hopper on come up without MIG mode. */
+void host_gpu_reset(struct host *h, uint32_t gpu, bool reboot);
 
 /* NULL: no such device. */
 struct part *host_part_find(const struct host *h, wire_device device);

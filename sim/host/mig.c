@@ -6,7 +6,17 @@
 
 #include "base/macros.h"
 
-bool mig_board_find(const struct sim_model *model, struct mig_board *ret)
+static bool family_fits(const struct mig_family *f, uint16_t device_id, uint32_t branch)
+{
+	if (branch < f->driver_since || branch >= f->driver_before)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(f->device_ids); i++)
+		if (f->device_ids[i] == device_id)
+			return true;
+	return false;
+}
+
+bool mig_board_find(const struct sim_model *model, uint32_t branch, struct mig_board *ret)
 {
 	uint16_t device_id = (uint16_t)(model->pci_device_id >> 16);
 	struct mig_board b = {.model = model};
@@ -16,10 +26,9 @@ bool mig_board_find(const struct sim_model *model, struct mig_board *ret)
 	for (size_t i = 0; i < mig_die_count; i++)
 		if (!strcmp(mig_dies[i].name, model->mig_class))
 			b.die = &mig_dies[i];
-	for (size_t i = 0; i < mig_family_count; i++)
-		for (size_t k = 0; k < ARRAY_SIZE(mig_families[i].device_ids); k++)
-			if (mig_families[i].device_ids[k] == device_id)
-				b.family = &mig_families[i];
+	for (size_t i = 0; i < mig_family_count && !b.family; i++)
+		if (family_fits(&mig_families[i], device_id, branch))
+			b.family = &mig_families[i];
 	if (!b.die || !b.family)
 		return false;
 	*ret = b;
@@ -67,9 +76,18 @@ uint32_t mig_memory_mib(const struct mig_board *b, const struct mig_profile *p)
 {
 	uint64_t usable = b->model->memory_total - b->model->memory_reserved;
 
-	if (p->memory_mib)
+	if (p->memory_mib || b->family->memory_shared)
 		return p->memory_mib;
 	return (uint32_t)(usable * mig_legal(b, p)->size / b->die->memory_units / MIB(128) * 128);
+}
+
+uint32_t mig_gi_memory_mib(const struct mig_board *b, const struct mig_gi *gi)
+{
+	const struct mig_profile *p = mig_profile_by_id(b, gi->profile_id);
+
+	if (p->other_memory_mib && gi->start == p->other_start)
+		return p->other_memory_mib;
+	return mig_memory_mib(b, p);
 }
 
 uint64_t mig_reserved_bytes(const struct mig_board *b, const struct mig_profile *p)
@@ -179,10 +197,37 @@ static bool units_free(const struct mig_state *s, const struct mig_legal *legal,
 	return !(units_used(s) & units_mask(start, legal->size));
 }
 
+/* Whether one more of the profile would complete a set of those that cannot be together. */
+static bool set_completed(const uint8_t set[4], const struct mig_state *s, uint8_t profile_id)
+{
+	bool in_set = false;
+
+	for (size_t i = 0; i < 4 && set[i] != MIG_NO_ID; i++) {
+		uint32_t needed = 0, have = gi_count(s, set[i]) + (set[i] == profile_id);
+
+		for (size_t k = 0; k < 4 && set[k] != MIG_NO_ID; k++)
+			needed += set[k] == set[i];
+		if (have < needed)
+			return false;
+		in_set |= set[i] == profile_id;
+	}
+	return in_set;
+}
+
+static bool may_join(const struct mig_board *b, const struct mig_state *s,
+		     const struct mig_profile *p)
+{
+	for (size_t i = 0; i < b->family->not_together_count; i++)
+		if (set_completed(b->family->not_together[i], s, p->id))
+			return false;
+	return true;
+}
+
 bool mig_gi_fits(const struct mig_board *b, const struct mig_state *s, const struct mig_profile *p,
 		 uint8_t start)
 {
-	return profile_room(b, s, p) > 0 && units_free(s, mig_legal(b, p), start);
+	return profile_room(b, s, p) > 0 && units_free(s, mig_legal(b, p), start) &&
+	       may_join(b, s, p);
 }
 
 uint32_t mig_gi_remaining(const struct mig_board *b, const struct mig_state *s,
@@ -478,6 +523,26 @@ void mig_uuid(const uint8_t gpu_uuid[16], const struct mig_gi *gi, const struct 
 		 (uint32_t)(half[0] >> 16 & 0xffff), (uint32_t)(half[0] & 0xfff),
 		 (uint32_t)(half[1] >> 48 & 0x3fff) | 0x8000,
 		 (unsigned long long)(half[1] & 0xffffffffffffULL));
+}
+
+/* Milliseconds for a GPU instance and its compute instance together, by slices: the constants of
+ * the FAR scheduler, measured on these GPUs. */
+uint64_t mig_change_ns(const struct mig_board *b, uint8_t slices, bool create, bool compute)
+{
+	static const uint16_t ampere[] = {160, 160, 170, 200, 210, 220, 230, 240, 240};
+	static const uint16_t hopper[] = {160, 160, 210, 330, 380, 390, 410, 420, 420};
+	bool is_ampere = b->model->arch == SIM_ARCH_AMPERE;
+	uint64_t ms;
+
+	slices = MIN(slices, (uint8_t)8);
+	if (is_ampere && b->die->compute_slices == 4)
+		ms = create ? 100 + slices * 10u : 100;
+	else if (create)
+		ms = is_ampere ? ampere[slices] : hopper[slices];
+	else
+		ms = is_ampere ? 210 : MIN(200 + slices * 15u, 260u);
+	/* How it divides between the two is not known: the GPU instance is most of it. */
+	return ms * 1000000 * (compute ? 1 : 3) / 4;
 }
 
 uint32_t mig_device_max(const struct mig_board *b)

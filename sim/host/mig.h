@@ -52,8 +52,9 @@ struct mig_compute_profile {
 	char name[48]; /* "1c.3g.40gb"; the whole GPU instance: "3g.40gb" */
 };
 
-/* False: this model has no MIG. */
-bool mig_board_find(const struct sim_model *model, struct mig_board *ret);
+/* With the driver's branch (550), on which names and profiles depend. False: this model has no MIG.
+ */
+bool mig_board_find(const struct sim_model *model, uint32_t branch, struct mig_board *ret);
 /* NULL: this board has no such profile. */
 const struct mig_profile *mig_profile_by_enum(const struct mig_board *b, uint32_t nvml_enum);
 const struct mig_profile *mig_profile_by_id(const struct mig_board *b, uint32_t id);
@@ -61,6 +62,8 @@ const struct mig_profile *mig_profile_by_id(const struct mig_board *b, uint32_t 
 const struct mig_legal *mig_legal(const struct mig_board *b, const struct mig_profile *p);
 /* The profile's figures, derived from the board where none was found. MiB; SMs; engines. */
 uint32_t mig_memory_mib(const struct mig_board *b, const struct mig_profile *p);
+/* The memory of an instance, which may depend on where it lies. */
+uint32_t mig_gi_memory_mib(const struct mig_board *b, const struct mig_gi *gi);
 /* Bytes of it that the driver keeps. */
 uint64_t mig_reserved_bytes(const struct mig_board *b, const struct mig_profile *p);
 uint16_t mig_sm(const struct mig_board *b, const struct mig_profile *p);
@@ -96,5 +99,8 @@ int mig_ci_destroy(struct mig_gi *gi, uint8_t id);
  * same UUID. */
 void mig_uuid(const uint8_t gpu_uuid[16], const struct mig_gi *gi, const struct mig_ci *ci,
 	      char buf[static MIG_UUID_SIZE]);
+/* How long real drivers take to make or destroy an instance with so many slices, ns: a GPU
+ * instance, or with `compute` a compute instance. Published for A30, A100 and H100 (mig.c). */
+uint64_t mig_change_ns(const struct mig_board *b, uint8_t slices, bool create, bool compute);
 /* The most MIG devices the board can have at once. */
 uint32_t mig_device_max(const struct mig_board *b);

@@ -20,8 +20,12 @@ static void device_fill(const struct mig_board *b, const struct wire_gpu *gpu,
 
 	mig_uuid(gpu->uuid, gi, &gi->ci[ci], d->uuid);
 	d->gi_slices = p->compute_slices;
-	d->memory_total = (uint64_t)mig_memory_mib(b, p) << 20;
+	d->memory_total = (uint64_t)mig_gi_memory_mib(b, gi) << 20;
 	d->memory_reserved = mig_reserved_bytes(b, p);
+	if (b->family->memory_shared) {
+		d->memory_total = gpu->memory_total;
+		d->memory_reserved = gpu->memory_reserved;
+	}
 	if (!mig_compute_profile(b, gi, gi->ci[ci].profile_id, &compute))
 		return;
 	memcpy(d->profile, compute.name, sizeof(d->profile));
@@ -49,7 +53,7 @@ int mig_client_devices(struct client *c, uint32_t gpu, struct mig_device out[MIG
 	if (gpu >= host->gpu_count)
 		return -ENODEV;
 	if (!(host->gpu[gpu].flags & WIRE_GPU_MIG) ||
-	    !mig_board_find(sim_model_find(host->gpu[gpu].model), &board))
+	    !mig_board_find(sim_model_find(host->gpu[gpu].model), host->driver_branch, &board))
 		return 0;
 	r = mig_client_state(c, gpu, &reply);
 	if (r < 0)
@@ -84,9 +88,10 @@ int mig_client_create(struct client *c, enum wire_mig_type type, wire_device dev
 {
 	struct wire_mig_create request = {
 		.head.type = type, .device = device, .profile_id = profile_id, .start = start};
-	struct wire_mig_create_reply reply;
+	struct wire_mig_reply reply = {.delay_ns = 0};
 	int r = client_call(c, &request, sizeof(request), -1, &reply, sizeof(reply), NULL);
 
+	client_sleep(reply.delay_ns);
 	if (r < 0)
 		return r;
 	*ret_id = reply.id;
@@ -96,8 +101,9 @@ int mig_client_create(struct client *c, enum wire_mig_type type, wire_device dev
 int mig_client_destroy(struct client *c, enum wire_mig_type type, wire_device device)
 {
 	struct wire_device_request request = {.head.type = type, .device = device};
-	struct wire_head reply;
+	struct wire_mig_reply reply = {.delay_ns = 0};
 	int r = client_call(c, &request, sizeof(request), -1, &reply, sizeof(reply), NULL);
 
+	client_sleep(reply.delay_ns);
 	return r < 0 ? r : 0;
 }

@@ -14,12 +14,12 @@ enum wire_mig_type {
 	WIRE_MIG_CI_DESTROY,
 };
 
-/* STATE, GI_DESTROY, CI_DESTROY take a wire_device_request. A GPU instance is a wire_device without
- * compute instance. Destroying: -ENOENT; -EBUSY while it has compute instances, or processes use
- * it. */
+/* STATE, GI_DESTROY, CI_DESTROY take a wire_device_request; the latter two are replied to with a
+ * wire_mig_reply. A GPU instance is a wire_device without compute instance. Destroying: -ENOENT;
+ * -EBUSY while it has compute instances, or processes use it. */
 
 /* Replied to with a wire_head. -EBUSY: GPU instances exist, or processes use the GPU; of the latter
- * the mode is pending then (WIRE_GPU_MIG_PENDING). */
+ * the mode is pending then (WIRE_GPU_MIG_PENDING). -EAGAIN: it is pending until a reset. */
 struct wire_mig_set_mode {
 	struct wire_head head;
 	wire_device device;
@@ -35,10 +35,12 @@ struct wire_mig_create {
 	uint32_t spare;
 };
 
-struct wire_mig_create_reply {
+/* Also where creating fails after it was done. */
+struct wire_mig_reply {
 	struct wire_head head;
-	uint32_t id;
+	uint32_t id; /* of what was created */
 	uint32_t spare;
+	uint64_t delay_ns; /* the call takes so long: sleep before returning */
 };
 
 struct wire_mig_state_reply {

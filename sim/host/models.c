@@ -20,6 +20,7 @@
 #define HOPPER CHIP(HOPPER, 9, 0), LIMITS(2048, 32, 228, 227), .copy_engines = 3
 #define BLACKWELL_10_0 CHIP(BLACKWELL, 10, 0), LIMITS(2048, 32, 228, 227), .copy_engines = 4
 #define BLACKWELL_10_3 CHIP(BLACKWELL, 10, 3), LIMITS(2048, 32, 228, 227), .copy_engines = 4
+#define BLACKWELL_11_0 CHIP(BLACKWELL, 11, 0), LIMITS(1536, 24, 228, 227), .copy_engines = 2
 #define BLACKWELL_12_0 CHIP(BLACKWELL, 12, 0), LIMITS(1536, 24, 100, 99), .copy_engines = 2
 
 /* Bytes: all, of it the driver's, and of one context. */
@@ -93,6 +94,11 @@ static const struct sim_model models[] = {
 	  HOPPER, .sm_count = 132, .mig_class = "g7", .ecc = true,
 	  MEMORY(97871, 616, 530), MEMORY_BUS(6144, MIB(50), 4022),
 	  CLOCKS(1980, 2619, 1545), POWER(900, 100, 75), HOST_LINK(5, 400) },
+	{ .key = "h100-96gb", .name = "NVIDIA H100 96GB HBM3",
+	  .pci_device_id = PCI_ID(0x233d), .pci_subsystem_id = PCI_ID(0x18fe),
+	  HOPPER, .sm_count = 132, .mig_class = "g7", .ecc = true,
+	  MEMORY(97871, 616, 530), MEMORY_BUS(6144, MIB(50), 4022),
+	  CLOCKS(1980, 2619, 1545), POWER(700, 200, 72), HOST_LINK(5, 55) },
 	{ .key = "gh200-144gb", .name = "NVIDIA GH200 144G HBM3e",
 	  .pci_device_id = PCI_ID(0x2348), .pci_subsystem_id = PCI_ID(0x18d2),
 	  HOPPER, .sm_count = 132, .mig_class = "g7", .ecc = true,
@@ -133,6 +139,21 @@ static const struct sim_model models[] = {
 	  BLACKWELL_12_0, .sm_count = 188, .mig_class = "rtx_pro_12", .ecc = true,
 	  MEMORY(97887, 636, 480), MEMORY_BUS(512, MIB(128), 1597),
 	  CLOCKS(2430, 12481, 2280), POWER(600, 300, 35), HOST_LINK(5, 55) },
+	{ .key = "rtx-pro-5000-48gb", .name = "NVIDIA RTX PRO 5000 Blackwell",
+	  .pci_device_id = PCI_ID(0x2bb3), .pci_subsystem_id = PCI_ID(0x204d),
+	  BLACKWELL_12_0, .sm_count = 110, .mig_class = "rtx_pro_12", .ecc = true, .has_fan = true,
+	  MEMORY(48935, 520, 440), MEMORY_BUS(384, MIB(96), 1344),
+	  CLOCKS(2617, 14001, 2280), POWER(300, 150, 22), HOST_LINK(5, 55) },
+	{ .key = "rtx-pro-4500-32gb", .name = "NVIDIA RTX PRO 4500 Blackwell",
+	  .pci_device_id = PCI_ID(0x2c31), .pci_subsystem_id = PCI_ID(0x2051),
+	  BLACKWELL_12_0, .sm_count = 82, .mig_class = "rtx_pro_12", .ecc = true, .has_fan = true,
+	  MEMORY(32623, 480, 420), MEMORY_BUS(256, MIB(64), 896),
+	  CLOCKS(2617, 14001, 2280), POWER(200, 100, 16), HOST_LINK(5, 55) },
+	{ .key = "thor-128gb", .name = "NVIDIA Thor",
+	  .pci_device_id = PCI_ID(0x2b00), .pci_subsystem_id = PCI_ID(0x0000),
+	  BLACKWELL_11_0, .sm_count = 20, .mig_class = "thor",
+	  MEMORY(125772, 0, 320), MEMORY_BUS(256, MIB(32), 273),
+	  CLOCKS(1692, 4266, 1500), POWER(130, 40, 10), HOST_LINK(4, 26) },
 	{ .key = "v100-32gb", .name = "Tesla V100-SXM2-32GB",
 	  .pci_device_id = PCI_ID(0x1db5), .pci_subsystem_id = PCI_ID(0x1249),
 	  VOLTA, .sm_count = 80, .ecc = true,

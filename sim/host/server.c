@@ -83,6 +83,20 @@ static void connection_close(struct server *s, struct connection *c)
 	list_append(&s->closed, &c->node);
 }
 
+static void process_end(void *context, struct process *p)
+{
+	struct server *s = context;
+
+	list_for_each_safe (node, &s->connections) {
+		struct connection *c = list_entry(node, struct connection, node);
+
+		if (c->process == p) {
+			connection_close(s, c);
+			return;
+		}
+	}
+}
+
 /* The first descriptor that came along, -1 if none; further ones are closed. */
 static int take_fd(struct msghdr *msg)
 {
@@ -387,6 +401,7 @@ int server_new(struct host *host, const char *directory, struct server **ret)
 	}
 	host->anchor_watch = anchor_add;
 	host->watch_context = s;
+	host->process_end = process_end;
 	*ret = s;
 	return 0;
 }

@@ -12,7 +12,8 @@
 
 static const char help[] =
 	"usage: {} fault KIND [OPTION]...\n"
-	"       {} fault KIND|all --clear\n\n"
+	"       {} fault KIND|all --clear\n"
+	"       {} fault reset|reboot [--gpu N]\n\n"
 	"make the simulated driver fail. KIND:\n"
 	"  alloc            out of memory; with --delay only slow, with --error that error\n"
 	"  launch           the next launch of a kernel gives an error that sticks\n"
@@ -20,22 +21,47 @@ static const char help[] =
 	"  lost             the GPU fell off the bus, for CUDA and NVML\n"
 	"  hang             calls take --delay longer; with --error they end with that\n"
 	"  nvml             NVML's calls fail\n"
-	"  mig-destroy      destroying a MIG instance says that it is in use\n"
-	"  list-managed     processes' figures have managed memory in them\n\n"
+	"  list-managed     processes' figures have managed memory in them\n"
+	"  mig-create       making a MIG instance fails: too few resources, or --error\n"
+	"  mig-destroy      destroying one says that it is in use, or --error\n"
+	"  mig-hold         somebody holds a handle: nothing there can be destroyed, nor\n"
+	"                   MIG mode be changed; with --pid until that process ends\n"
+	"  mig-time         making and destroying take --delay, or what they really do\n"
+	"  mig-capacity     NVML's RemainingCapacity is wrong\n"
+	"  mig-ids          GPU instance IDs count from the other end\n"
+	"  mig-mode         a change of MIG mode stays pending until a reset\n"
+	"  mig-clients      nor does it work while other programs have the driver open\n"
+	"  vgpu             the GPU is a virtual machine's: its MIG cannot be managed\n\n"
+	"reset resets GPUs: processes lose them, MIG instances are gone, a pending MIG\n"
+	"mode becomes the current one. reboot does so with all processes; from Hopper on,\n"
+	"MIG mode is off then.\n\n"
 	"Options:\n"
 	"  --gpu N          only on this GPU, by index (default: any)\n"
+	"  --instance ID    only on this GPU instance of it\n"
 	"  --pid PID        only for this process\n"
 	"  --call NAME      only this function, e.g. cuMemAlloc_v2\n"
 	"  --skip N         so many calls pass first\n"
 	"  --count N        so many fail (default: until cleared)\n"
 	"  --for SECONDS    it clears itself after that\n"
 	"  --delay SECONDS  how long a call takes\n"
-	"  --error N        the number to return (CUresult; with nvml: nvmlReturn_t)\n"
+	"  --error N        the number to return (CUresult; with nvml, mig-*: nvmlReturn_t)\n"
+	"  --after          with mig-create, mig-destroy: it is done, and then it fails\n"
 	"  --clear          no more faults of this kind\n"
 	"  --json           print what was set as JSON, errors too\n\n"
-	"Example:\n  {} fault alloc --gpu 0 --count 1\n";
+	"Examples:\n  {} fault alloc --gpu 0 --count 1\n"
+	"  {} fault mig-create --call nvmlGpuInstanceCreateComputeInstance --count 1\n";
 
-static const char *const kinds[WIRE_FAULTS + 1] = {
+#define KINDS_TEXT                                                                             \
+	"one of alloc, launch, ecc, lost, hang, nvml, list-managed, mig-create, mig-destroy, " \
+	"mig-hold, mig-time, mig-capacity, mig-ids, mig-mode, mig-clients, vgpu, reset, reboot"
+
+/* What is not a fault, but happens at once. Beyond all numbers of faults. */
+enum {
+	ACTION_RESET = WIRE_FAULTS + 1,
+	ACTION_REBOOT,
+};
+
+static const char *const kinds[] = {
 	[WIRE_FAULT_ALLOC] = "alloc",
 	[WIRE_FAULT_LAUNCH] = "launch",
 	[WIRE_FAULT_ECC] = "ecc",
@@ -44,7 +70,17 @@ static const char *const kinds[WIRE_FAULTS + 1] = {
 	[WIRE_FAULT_NVML] = "nvml",
 	[WIRE_FAULT_MIG_DESTROY] = "mig-destroy",
 	[WIRE_FAULT_LIST_MANAGED] = "list-managed",
+	[WIRE_FAULT_MIG_CREATE] = "mig-create",
+	[WIRE_FAULT_MIG_HOLD] = "mig-hold",
+	[WIRE_FAULT_MIG_TIME] = "mig-time",
+	[WIRE_FAULT_MIG_CAPACITY] = "mig-capacity",
+	[WIRE_FAULT_MIG_IDS] = "mig-ids",
+	[WIRE_FAULT_MIG_MODE] = "mig-mode",
+	[WIRE_FAULT_MIG_CLIENTS] = "mig-clients",
+	[WIRE_FAULT_VGPU] = "vgpu",
 	[WIRE_FAULTS] = "all",
+	[ACTION_RESET] = "reset",
+	[ACTION_REBOOT] = "reboot",
 };
 
 static int kind_parse(const char *text, struct wire_fault_set *set, struct error *err)
@@ -56,7 +92,7 @@ static int kind_parse(const char *text, struct wire_fault_set *set, struct error
 		}
 	}
 	error_set(err, EXIT_CODE_USAGE, "fault: '%s': no such kind", text);
-	error_hint(err, "one of alloc, launch, ecc, lost, hang, nvml, mig-destroy, list-managed");
+	error_hint(err, KINDS_TEXT);
 	return -EXIT_CODE_USAGE;
 }
 
@@ -70,9 +106,18 @@ static int count_parse(const char *option, uint64_t max, uint32_t *ret, struct e
 	return status;
 }
 
-static int option_apply(int option, struct wire_fault_set *set, struct error *err)
+/* Behind --gpu or before it: the two are put together when all options are read. */
+#define NO_INSTANCE_GIVEN UINT32_MAX
+
+static int option_apply(int option, struct wire_fault_set *set, uint32_t *instance,
+			struct error *err)
 {
 	switch (option) {
+	case 'i':
+		return count_parse("--instance", WIRE_NO_INSTANCE - 1, instance, err);
+	case 'a':
+		set->after = 1;
+		return 0;
 	case 'g':
 		set->any_device = 0;
 		return count_parse("--gpu", WIRE_GPUS_MAX - 1, &set->device, err);
@@ -101,6 +146,29 @@ static int option_apply(int option, struct wire_fault_set *set, struct error *er
 	}
 }
 
+/* What goes with what; sets the device. */
+static int order_check(struct wire_fault_set *set, uint32_t instance, struct error *err)
+{
+	bool is_change =
+		set->fault == WIRE_FAULT_MIG_CREATE || set->fault == WIRE_FAULT_MIG_DESTROY;
+
+	if (set->fault == WIRE_FAULTS && !set->clear)
+		return error_set(err, EXIT_CODE_USAGE, "fault: 'all' goes with --clear only");
+	if (set->fault == WIRE_FAULT_HANG && !set->clear && !set->delay_ns && !set->error)
+		return error_set(err, EXIT_CODE_USAGE, "fault: hang needs --delay, e.g. --delay 2");
+	if (set->after && !is_change)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "fault: --after goes with mig-create and mig-destroy only");
+	if (instance == NO_INSTANCE_GIVEN)
+		return 0;
+	if (set->any_device)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "fault: --instance needs --gpu, e.g. --gpu 0 --instance %u",
+				 instance);
+	set->device = WIRE_DEVICE_MIG(set->device, instance, WIRE_NO_INSTANCE);
+	return 0;
+}
+
 /* 1: help was asked for. */
 static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, struct error *err)
 {
@@ -110,8 +178,10 @@ static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, st
 		{"count", required_argument, NULL, 'n'}, {"delay", required_argument, NULL, 'd'},
 		{"for", required_argument, NULL, 'f'},   {"error", required_argument, NULL, 'e'},
 		{"clear", no_argument, NULL, 'x'},       {"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},        {0},
+		{"help", no_argument, NULL, 'h'},        {"instance", required_argument, NULL, 'i'},
+		{"after", no_argument, NULL, 'a'},       {0},
 	};
+	uint32_t instance = NO_INSTANCE_GIVEN;
 	int option;
 
 	opterr = 0;
@@ -120,27 +190,20 @@ static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, st
 			return 1;
 		if (option == '?')
 			return verb_bad_option(argv, err);
-		int status = option_apply(option, set, err);
+		int status = option_apply(option, set, &instance, err);
 		if (status < 0)
 			return status;
 	}
 	if (optind == argc) {
 		error_set(err, EXIT_CODE_USAGE, "fault: KIND is missing");
-		error_hint(
-			err,
-			"one of alloc, launch, ecc, lost, hang, nvml, mig-destroy, list-managed");
+		error_hint(err, KINDS_TEXT);
 		return -EXIT_CODE_USAGE;
 	}
 	if (optind + 1 != argc)
 		return error_set(err, EXIT_CODE_USAGE, "fault: unexpected argument '%.64s'",
 				 argv[optind + 1]);
 	int status = kind_parse(argv[optind], set, err);
-	if (status == 0 && set->fault == WIRE_FAULTS && !set->clear)
-		return error_set(err, EXIT_CODE_USAGE, "fault: 'all' goes with --clear only");
-	if (status == 0 && set->fault == WIRE_FAULT_HANG && !set->clear && !set->delay_ns &&
-	    !set->error)
-		return error_set(err, EXIT_CODE_USAGE, "fault: hang needs --delay, e.g. --delay 2");
-	return status;
+	return status < 0 ? status : order_check(set, instance, err);
 }
 
 static json_t *number_or_null(uint64_t number, bool given)
@@ -151,25 +214,42 @@ static json_t *number_or_null(uint64_t number, bool given)
 /* What was set; null: any, or for ever. */
 static void fault_tell(const struct wire_fault_set *set)
 {
+	uint64_t gpu = wire_device_gpu(set->device);
 	json_t *o = json_pack(
 		"{s:s, s:b, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:o}", "fault", kinds[set->fault],
-		"cleared", set->clear != 0, "gpu", number_or_null(set->device, !set->any_device),
-		"pid", number_or_null((uint64_t)set->pid, set->pid != 0), "call",
+		"cleared", set->clear != 0, "gpu", number_or_null(gpu, !set->any_device), "pid",
+		number_or_null((uint64_t)set->pid, set->pid != 0), "call",
 		set->call[0] ? json_string_nocheck(set->call) : json_null(), "skip",
 		(json_int_t)set->skip, "count", number_or_null(set->count, set->count != 0),
 		"delay_ns", (json_int_t)set->delay_ns, "for_ns", (json_int_t)set->for_ns, "error",
 		number_or_null((uint64_t)set->error, set->error != 0));
 
+	if (wire_device_is_mig(set->device))
+		json_object_set_new(o, "instance", json_integer(wire_device_gi(set->device)));
+	if (set->after)
+		json_object_set_new(o, "after", json_true());
 	json_dumpf(o, stdout, JSON_COMPACT);
 	putchar('\n');
 	json_decref(o);
+}
+
+static int order_send(struct client *c, const struct wire_fault_set *set)
+{
+	struct wire_gpu_reset reset = {.head.type = WIRE_GPU_RESET,
+				       .device = set->device,
+				       .any_device = set->any_device,
+				       .reboot = set->fault == ACTION_REBOOT};
+	struct wire_head reply;
+
+	if (set->fault > WIRE_FAULTS)
+		return client_call(c, &reset, sizeof(reset), -1, &reply, sizeof(reply), NULL);
+	return client_call(c, set, sizeof(*set), -1, &reply, sizeof(reply), NULL);
 }
 
 int verb_fault(int argc, char **argv)
 {
 	bool json = verb_wants_json(argc, argv);
 	struct wire_fault_set set = {.head.type = WIRE_FAULT_SET, .any_device = 1};
-	struct wire_head reply;
 	struct error err = {0};
 	int status = arguments_parse(argc, argv, &set, &err);
 
@@ -180,7 +260,7 @@ int verb_fault(int argc, char **argv)
 	struct client *c = verb_host_open(json);
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;
-	int n = client_call(c, &set, sizeof(set), -1, &reply, sizeof(reply), NULL);
+	int n = order_send(c, &set);
 	client_disconnect(c);
 	if (n >= 0 && json)
 		fault_tell(&set);

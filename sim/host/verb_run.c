@@ -12,7 +12,7 @@
 
 #define ENV_MAX 64
 
-static const char help[] = "usage: {} run [--gpus SPEC] [--driver 535|550|580] [--shared] [--env "
+static const char help[] = "usage: {} run [--gpus SPEC] [--driver VERSION] [--shared] [--env "
 			   "NAME=VALUE]... [--] CMD...\n\n"
 			   "Runs CMD (default: $SHELL) on a simulated host with these GPUs. SPEC "
 			   "is MODEL[:COUNT][+mig],...\n"

@@ -83,7 +83,7 @@ struct wire_gpu {
 struct wire_host {
 	uint32_t magic, version;
 	uint32_t gpu_count;
-	uint32_t driver_branch;      /* 535, 550, 580 */
+	uint32_t driver_branch;      /* 550 */
 	char driver_version[32];     /* "550.163.01" */
 	int32_t cuda_driver_version; /* 12040 */
 	_Atomic uint32_t
@@ -135,6 +135,7 @@ enum wire_type {
 	WIRE_UNSUPPORTED = 50, /* one-way */
 	WIRE_FAULT_TAKE = 64,
 	WIRE_FAULT_SET = 65, /* role TOOL */
+	WIRE_GPU_RESET = 66, /* role TOOL */
 	WIRE_STAT = 80,      /* role TOOL; gives a memfd with JSON */
 	WIRE_TRACE = 81,     /* role TOOL; gives a memfd with a Chrome trace */
 	WIRE_MIG_FIRST = 96, /* 96..127: see host/mig_wire.h */
@@ -340,7 +341,17 @@ enum wire_fault {
 	WIRE_FAULT_NVML = 5,   /* NVML calls fail */
 	WIRE_FAULT_MIG_DESTROY = 6,  /* destroying MIG instances says IN_USE for a time */
 	WIRE_FAULT_LIST_MANAGED = 7, /* NVML's figures of processes have managed memory in them */
-	WIRE_FAULTS = 8,
+	WIRE_FAULT_MIG_CREATE = 8,   /* making MIG instances fails */
+	WIRE_FAULT_MIG_HOLD = 9,     /* somebody holds a handle: nothing MIG can be destroyed or
+					switched; `pid`: for as long as that process is connected */
+	WIRE_FAULT_MIG_TIME = 10,    /* making and destroying instances takes delay_ns; 0: what real
+					ones take */
+	WIRE_FAULT_MIG_CAPACITY = 11, /* RemainingCapacity tells the most there could ever be */
+	WIRE_FAULT_MIG_IDS = 12,      /* GPU instance IDs count from the other end */
+	WIRE_FAULT_MIG_MODE = 13,     /* a change of the mode stays pending until a reset */
+	WIRE_FAULT_MIG_CLIENTS = 14,  /* nor while any other process has the driver open (Ampere) */
+	WIRE_FAULT_VGPU = 15,         /* the GPU is a virtual machine's: MIG cannot be managed */
+	WIRE_FAULTS = 16,
 };
 
 /* A client that sees the fault's bit in wire_host.faults asks whether it is meant for its call. */
@@ -367,12 +378,27 @@ struct wire_fault_set {
 	uint32_t any_device;
 	int32_t pid;
 	int32_t error;
-	uint32_t skip;            /* let so many calls pass first */
-	uint32_t count;           /* hit so many calls */
-	uint64_t delay_ns;        /* each hit sleeps so long first */
-	uint64_t for_ns;          /* disarmed after that */
+	uint32_t skip;     /* let so many calls pass first */
+	uint32_t count;    /* hit so many calls */
+	uint64_t delay_ns; /* each hit sleeps so long first */
+	uint64_t for_ns;   /* disarmed after that */
+	uint32_t after;    /* 1: what was asked is done, and then the call fails; MIG_* */
+	uint32_t spare;
 	char call[WIRE_NAME_MAX]; /* only this call */
 };
+
+/* Resets a GPU, or with `reboot` starts the machine's driver anew: instances are gone, a pending
+ * MIG mode becomes the current one, and processes that used the GPU lose their connection. */
+struct wire_gpu_reset {
+	struct wire_head head;
+	wire_device device; /* with any_device 0 */
+	uint32_t any_device;
+	uint32_t reboot;
+	uint32_t spare;
+};
+
+/* A reply's status below this is a number of NVML's: WIRE_STATUS_NVML - nvmlReturn_t. */
+#define WIRE_STATUS_NVML (-1000000)
 
 _Static_assert(sizeof(struct wire_item) == 40, "packed without holes");
 _Static_assert(sizeof(struct wire_queue) == 64, "a cache line each");

@@ -252,6 +252,8 @@ nvmlReturn_t device_enter_call(nvmlDevice_t handle, const char *call, struct dev
 
 nvmlReturn_t library_error(int error)
 {
+	if (error <= WIRE_STATUS_NVML)
+		return (nvmlReturn_t)(WIRE_STATUS_NVML - error);
 	switch (error < 0 ? -error : 0) {
 	case 0:
 		return NVML_SUCCESS;
@@ -266,6 +268,8 @@ nvmlReturn_t library_error(int error)
 		return NVML_ERROR_NOT_FOUND;
 	case EBUSY:
 		return NVML_ERROR_IN_USE;
+	case EAGAIN:
+		return NVML_ERROR_RESET_REQUIRED;
 	case ENOSPC:
 		return NVML_ERROR_INSUFFICIENT_RESOURCES;
 	case EIO:

@@ -55,12 +55,16 @@ static nvmlReturn_t board_enter(nvmlDevice_t device, const char *call, const voi
 				struct device *d, struct mig_board *board)
 {
 	nvmlReturn_t r = gpu_enter(device, call, out, d);
+	int error;
 
 	if (r != NVML_SUCCESS)
 		return r;
-	if (!mig_board_find(d->model, board) || (on && !device_mig_mode(d)))
+	if (!mig_board_find(d->model, client_host(d->client)->driver_branch, board) ||
+	    (on && !device_mig_mode(d)))
 		return NVML_ERROR_NOT_SUPPORTED;
-	return NVML_SUCCESS;
+	return client_fault(d->client, WIRE_FAULT_VGPU, d->id, call, &error)
+		       ? NVML_ERROR_NOT_SUPPORTED
+		       : NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
@@ -93,8 +97,9 @@ nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlRe
 	if (mode > NVML_DEVICE_MIG_ENABLE)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	r = library_error(mig_client_set_mode(d.client, d.index, enable));
-	if (r == NVML_ERROR_IN_USE && !(d.gpu->flags & WIRE_GPU_MIG_PENDING) == !enable) {
-		*activation = NVML_ERROR_IN_USE;
+	if ((r == NVML_ERROR_IN_USE || r == NVML_ERROR_RESET_REQUIRED) &&
+	    !(d.gpu->flags & WIRE_GPU_MIG_PENDING) == !enable) {
+		*activation = r;
 		return NVML_SUCCESS;
 	}
 	if (r == NVML_SUCCESS)
@@ -120,7 +125,9 @@ nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *c
 
 	if (r != NVML_SUCCESS)
 		return r;
-	*count = mig_board_find(d.model, &board) ? mig_device_max(&board) : 0;
+	*count = mig_board_find(d.model, client_host(d.client)->driver_branch, &board)
+			 ? mig_device_max(&board)
+			 : 0;
 	return NVML_SUCCESS;
 }
 
@@ -194,7 +201,8 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttribute
 
 	if (r != NVML_SUCCESS)
 		return r;
-	if (!device_is_mig(&d) || !mig_board_find(d.model, &board))
+	if (!device_is_mig(&d) ||
+	    !mig_board_find(d.model, client_host(d.client)->driver_branch, &board))
 		return NVML_ERROR_NOT_SUPPORTED;
 	if (!mig_device_get(&d, &mig) || mig_client_state(d.client, d.index, &reply) < 0)
 		return NVML_ERROR_NOT_FOUND;
@@ -211,7 +219,7 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttribute
 		.sharedOfaCount = p->ofa,
 		.gpuInstanceSliceCount = mig.gi_slices,
 		.computeInstanceSliceCount = mig.ci_slices,
-		.memorySizeMB = mig.memory_total >> 20,
+		.memorySizeMB = mig_gi_memory_mib(&board, gi),
 	};
 	return NVML_SUCCESS;
 }
@@ -360,12 +368,16 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsi
 	struct mig_board board;
 	const struct mig_profile *p;
 	struct wire_mig_state_reply reply;
+	int error;
 	nvmlReturn_t r =
 		profile_id_enter(device, __func__, count, profile_id, true, &d, &board, &p);
 
 	if (r == NVML_SUCCESS)
 		r = library_error(mig_client_state(d.client, d.index, &reply));
-	if (r == NVML_SUCCESS)
-		*count = mig_gi_remaining(&board, &reply.state, p);
-	return r;
+	if (r != NVML_SUCCESS)
+		return r;
+	*count = mig_gi_remaining(&board, &reply.state, p);
+	if (client_fault(d.client, WIRE_FAULT_MIG_CAPACITY, d.id, __func__, &error))
+		*count = p->max_instances;
+	return NVML_SUCCESS;
 }

