@@ -54,6 +54,25 @@ static uint32_t profile_units(const struct mig_profile *p)
 	return units;
 }
 
+/* The GPU's engines of a kind are those of a profile that covers it all. Where NVML's figures do
+ * not agree with that, as it would let more instances be made than there are engines for, they are
+ * not what instances share. */
+static uint32_t engines_of(const struct mig_die *die, uint32_t engine)
+{
+	uint32_t all = 0;
+
+	for (uint32_t i = 0; i < die->profile_count; i++)
+		if (die->profile[i].size == die->units)
+			all = MAX(all, die->profile[i].engines[engine]);
+	for (uint32_t i = 0; i < die->profile_count; i++) {
+		uint32_t most = mig_capacity(die, (uint8_t)i);
+
+		if (most * die->profile[i].engines[engine] > all)
+			return UINT32_MAX;
+	}
+	return all;
+}
+
 int mig_die_init(struct mig_die *die)
 {
 	uint32_t units = 0;
@@ -69,12 +88,10 @@ int mig_die_init(struct mig_die *die)
 	}
 	die->units = (uint32_t)__builtin_popcount(units);
 	die->sms = 0;
-	memset(die->engines, 0, sizeof(die->engines));
-	for (uint32_t i = 0; i < die->profile_count; i++) {
+	for (uint32_t i = 0; i < die->profile_count; i++)
 		die->sms = MAX(die->sms, die->profile[i].sms);
-		for (uint32_t e = 0; e < MIG_ENGINES; e++)
-			die->engines[e] = MAX(die->engines[e], die->profile[i].engines[e]);
-	}
+	for (uint32_t e = 0; e < MIG_ENGINES; e++)
+		die->engines[e] = engines_of(die, e);
 	mig_demand_reset(die);
 	return 0;
 }
@@ -163,7 +180,8 @@ bool mig_allows(const struct mig_gpu *gpu, const struct mig_die *die, uint8_t pr
 	if (p->limit && count >= p->limit)
 		return false;
 	for (uint32_t e = 0; e < MIG_ENGINES; e++)
-		if (p->engines[e] && engines[e] + p->engines[e] > die->engines[e])
+		if (p->engines[e] && die->engines[e] != UINT32_MAX &&
+		    engines[e] + p->engines[e] > die->engines[e])
 			return false;
 	return true;
 }

@@ -88,7 +88,7 @@ struct mig_die {
 	/* mig_die_init()'s. */
 	uint32_t units;                /* memory units: all that placements cover */
 	uint32_t sms;                  /* of the largest profile */
-	uint32_t engines[MIG_ENGINES]; /* of the GPU: of the profile that has most */
+	uint32_t engines[MIG_ENGINES]; /* of the GPU; UINT32_MAX: they limit nothing */
 	struct mig_demand demand;
 	struct mig_scores scores;
 };

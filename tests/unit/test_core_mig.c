@@ -474,6 +474,23 @@ static void an_idle_owner_of_engines_goes_for_who_needs_them(void **state)
 	assert_int_equal(d.choice[0].destroy, 1);
 }
 
+/* A board whose table lacks the engines of the largest profile, or says that there are more in one
+ * slice than the rest leaves: seven instances of one slice can be made all the same. */
+static void engines_that_do_not_add_up_limit_nothing(void **state)
+{
+	struct mig_request request = test_bytes(GIB(10));
+	struct mig_decision d;
+
+	pool_of("b200-180gb", 1);
+	for (uint32_t i = 0; i < 7; i++) {
+		assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+		assert_string_equal(granted_name(&d, 0), "1g.23gb");
+		assert_false(d.choice[0].doubtful);
+		test_take(&t, &d);
+	}
+	assert_int_equal(mig_decide(&t.pool, &request, &d), -EAGAIN);
+}
+
 static void waste_decides_between_models(void **state)
 {
 	struct mig_request request = test_bytes(GIB(9));
@@ -624,6 +641,7 @@ int main(void)
 		cmocka_unit_test(profiles_without_memory_are_given_by_name_only),
 		cmocka_unit_test(a_profile_without_media_engines_stands_in),
 		cmocka_unit_test(an_idle_owner_of_engines_goes_for_who_needs_them),
+		cmocka_unit_test(engines_that_do_not_add_up_limit_nothing),
 		cmocka_unit_test(waste_decides_between_models),
 		cmocka_unit_test(between_mig_and_fractions_the_waste_decides),
 		cmocka_unit_test(where_room_is_scarce_a_bad_place_is_not_reused),
