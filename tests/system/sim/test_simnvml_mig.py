@@ -8,8 +8,8 @@ import time
 import pytest
 
 from conftest import BUILD, ON_GPU, PATIENCE, run, wait_until
-from test_simnvml import (IN_USE, INSUFFICIENT_RESOURCES, NOT_FOUND, NOT_SUPPORTED, SUCCESS, Placement, create,  # noqa: F401
-                          cuda_devices, gpu_instance_id, gpu_profiles, mig_device, mig_mode, nvml, set_mig_mode)
+from nvml_host import (IN_USE, INSUFFICIENT_RESOURCES, NOT_FOUND, NOT_SUPPORTED, SUCCESS, Placement, create,
+                       gpu_instance_id, gpu_profiles, mig_device, mig_mode, nvml, set_mig_mode)  # noqa: F401: fixture
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="tests the simulated driver")
 
