@@ -16,7 +16,9 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "host/client.h"
+#include "host/mig.h"
 #include "host/models.h"
+#include "host/spec.h"
 #include "host/verbs.h"
 
 static const char stat_help[] =
@@ -84,11 +86,41 @@ static int bad_arguments(const char *verb, const struct flags *flags, const char
 
 /* ---- list ---- */
 
+static json_t *profile_json(const struct mig_board *b, const struct mig_profile *p)
+{
+	const struct mig_legal *legal = mig_legal(b, p);
+	json_t *starts = json_array();
+
+	for (size_t i = 0; i < legal->count; i++)
+		json_array_append_new(starts, json_integer(legal->starts[i]));
+	return json_pack("{s:s, s:i, s:I, s:i, s:i, s:i, s:[i,i,i,i], s:i, s:o}", "name", p->name,
+			 "nvml_enum", (int)p->nvml_enum, "memory_bytes",
+			 (json_int_t)mig_memory_mib(b, p) << 20, "sm_count", (int)mig_sm(b, p),
+			 "slices", (int)p->compute_slices, "instances", (int)p->max_instances,
+			 "engines", (int)p->dec, (int)p->enc, (int)p->jpeg, (int)p->ofa, "size",
+			 (int)legal->size, "starts", starts);
+}
+
+/* With the default driver. */
+static json_t *profiles_json(const struct sim_model *m)
+{
+	const struct spec_driver *driver = spec_driver_find(SPEC_DRIVER_DEFAULT, NULL);
+	json_t *all = json_array();
+	struct mig_board board;
+
+	if (!mig_board_find(m, driver->branch, &board))
+		return all;
+	for (size_t i = 0; i < board.family->profile_count; i++)
+		json_array_append_new(all, profile_json(&board, &board.family->profiles[i]));
+	return all;
+}
+
 static json_t *model_json(const struct sim_model *m)
 {
-	return json_pack("{s:s, s:s, s:I, s:i, s:i, s:b}", "key", m->key, "name", m->name,
+	return json_pack("{s:s, s:s, s:I, s:i, s:i, s:b, s:o}", "key", m->key, "name", m->name,
 			 "memory_bytes", (json_int_t)m->memory_total, "sm_count", (int)m->sm_count,
-			 "copy_engines", (int)m->copy_engines, "mig", m->mig_class != NULL);
+			 "copy_engines", (int)m->copy_engines, "mig", m->mig_class != NULL,
+			 "mig_profiles", profiles_json(m));
 }
 
 /* With columns as wide as the longest of each. */

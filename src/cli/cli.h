@@ -47,6 +47,8 @@ enum cli_option_id {
 	OPT_IDLE,
 	OPT_SIMULATE_SECONDS,
 	OPT_SIMULATE_MODE,
+	OPT_MIG_GPUS,
+	OPT_MIG_WAIT,
 	OPT_SIM_GPUS,
 	OPT_SIM_DRIVER,
 	OPT_SIM_LIST,
@@ -126,6 +128,7 @@ int cli_quota_remove(struct cli *cli, struct error *err);
 int cli_timeslicing(struct cli *cli, struct error *err);
 int cli_timeslicing_simulate(struct cli *cli, struct error *err);
 int cli_timeslicing_trace(struct cli *cli, struct error *err);
+int cli_mig_simulate(struct cli *cli, struct error *err);
 int cli_check(struct cli *cli, struct error *err);
 int cli_completion(struct cli *cli, struct error *err);
 int cli_help(struct cli *cli, struct error *err);

@@ -158,14 +158,12 @@ struct mig_pool {
 	double turned_away;
 };
 
-/* Where at least so many of the last arrivals found no room, the cost of a placement outweighs how
- * fast the instance is there. In arrivals; their half-life is MIG_HALF_LIFE. Below it nobody is
- * turned away, and what a placement spoils is not missed. */
+/* Where at least so many of the last arrivals found no room, room is scarce: then the placement
+ * that spoils least is taken, and only of equals the one that is there soonest. Below that hardly
+ * anybody is turned away, and what a placement spoils is not missed. In arrivals; their half-life
+ * is MIG_HALF_LIFE. */
 #define MIG_SCARCE 10.0
 #define MIG_HALF_LIFE 350.0
-/* A part of an empty GPU's score: what a quicker way may cost more than the cheapest placement
- * where room is scarce. By simulation (docs/mig.md): 0.02 to 0.1 differ little. */
-#define MIG_QUICK_COST 0.05
 
 enum mig_kind {
 	MIG_ASK_BYTES,
@@ -256,8 +254,8 @@ uint8_t mig_wanted(const struct mig_pool *pool, uint32_t gpu, const struct mig_r
 
 /* Where a memory request goes in a pool with fraction GPUs, too: whether to the MIG instances that
  * were decided on, rather than to a fraction of `fraction_bytes` (on each GPU; `fraction_less`: by
- * the 93% rule). In full goes before the 93% rule, then what wastes less, then MIG, which the
- * hardware bounds. */
+ * the 93% rule). In full goes before the 93% rule, then what wastes less; of equals the fraction,
+ * as a GPU that is cut by the byte holds whatever may be asked next. */
 bool mig_preferred(const struct mig_decision *decision, uint64_t fraction_bytes,
 		   bool fraction_less);
 

@@ -24,7 +24,9 @@ struct search {
 	struct mig_pool *pool;
 	const struct mig_request *request;
 	uint8_t profile[MIG_DIES_MAX]; /* MIG_NO_PROFILE: not on this die */
-	double cost_max;               /* of a placement */
+	/* What a placement must be worth: where room is scarce, as much as the best. */
+	double cost_max;
+	uint32_t occupancy_min;
 };
 
 /* The best so far. */
@@ -96,6 +98,11 @@ static bool cost_is_better(const struct best *best, double cost, uint32_t occupa
 	return cost < best->cost + COST_EQUAL && occupancy > best->occupancy;
 }
 
+static bool is_worth_it(const struct search *s, double cost, uint32_t occupancy)
+{
+	return cost <= s->cost_max && occupancy >= s->occupancy_min;
+}
+
 /* ---- an idle instance as it is ------------------------------------------------------------ */
 
 static void reuse_on(const struct search *s, uint32_t index, struct best *best)
@@ -112,7 +119,7 @@ static void reuse_on(const struct search *s, uint32_t index, struct best *best)
 			continue;
 		double cost = mig_cost(die, gpu->live, profile, in->start);
 
-		if (cost > s->cost_max || !cost_is_better(best, cost, occupancy))
+		if (!is_worth_it(s, cost, occupancy) || !cost_is_better(best, cost, occupancy))
 			continue;
 		*best = (struct best){.found = true, .cost = cost, .occupancy = occupancy};
 		best->choice = (struct mig_choice){.step = MIG_REUSE,
@@ -153,7 +160,7 @@ static void create_on(const struct search *s, uint32_t index, bool doubtful, str
 		uint8_t start = (uint8_t)__builtin_ctz(starts);
 		double cost = mig_cost(die, gpu->live, profile, start);
 
-		if (cost > s->cost_max || !cost_is_better(best, cost, occupancy))
+		if (!is_worth_it(s, cost, occupancy) || !cost_is_better(best, cost, occupancy))
 			continue;
 		*best = (struct best){.found = true, .cost = cost, .occupancy = occupancy};
 		best->choice = (struct mig_choice){.step = MIG_CREATE,
@@ -270,7 +277,8 @@ static void replace_on(const struct search *s, uint32_t index, struct best *best
 		double cost = mig_cost(die, gpu->live, profile, start);
 		struct victims v;
 
-		if (cost > s->cost_max || !victims_find(gpu, die, profile, start, &v) ||
+		if (!is_worth_it(s, cost, occupancy) ||
+		    !victims_find(gpu, die, profile, start, &v) ||
 		    !victims_are_better(best, &v, cost, occupancy))
 			continue;
 		*best = (struct best){.found = true, .cost = cost, .occupancy = occupancy};
@@ -305,10 +313,9 @@ static bool find_replace(const struct search *s, struct mig_choice *ret)
 
 /* ---- the order of the ways ---------------------------------------------------------------- */
 
-/* The least cost of any placement that sessions leave free. */
-static double least_cost(const struct search *s)
+/* The best placement of all that sessions leave free, idle instances or not. */
+static void best_find(const struct search *s, struct best *best)
 {
-	double least = DBL_MAX;
 	struct seen seen;
 
 	seen_begin(&seen);
@@ -318,27 +325,47 @@ static double least_cost(const struct search *s)
 		if (!gpu_is_eligible(s, i) || seen_before(&seen, gpu))
 			continue;
 		struct mig_die *die = &s->pool->dies[gpu->die];
+		uint32_t occupancy = gpu_occupancy(gpu);
 		uint8_t profile = s->profile[gpu->die];
 		uint32_t starts = mig_free_starts(&die->profile[profile], ~gpu->live);
 
 		for (; starts; starts &= starts - 1) {
-			uint8_t start = (uint8_t)__builtin_ctz(starts);
+			double cost =
+				mig_cost(die, gpu->live, profile, (uint8_t)__builtin_ctz(starts));
 
-			least = MIN(least, mig_cost(die, gpu->live, profile, start));
+			if (cost_is_better(best, cost, occupancy))
+				*best = (struct best){
+					.found = true, .cost = cost, .occupancy = occupancy};
 		}
 	}
-	return least;
+}
+
+/* Without idle instances there is but one way, and it takes the cheapest placement anyway. */
+static bool has_idle(const struct mig_pool *pool)
+{
+	for (uint32_t i = 0; i < pool->gpu_count; i++)
+		if (pool->gpus[i].idle)
+			return true;
+	return false;
 }
 
 /* One instance of the profiles in s->profile. */
 static bool find_one(struct search *s, struct mig_choice *ret)
 {
-	s->cost_max = DBL_MAX;
-	if (s->pool->turned_away >= MIG_SCARCE) {
-		double least = least_cost(s);
+	struct best best = {0};
 
-		if (least < DBL_MAX)
-			s->cost_max = least + MIG_QUICK_COST;
+	s->cost_max = DBL_MAX;
+	s->occupancy_min = 0;
+	if (s->pool->turned_away >= MIG_SCARCE && has_idle(s->pool))
+		best_find(s, &best);
+	if (best.found) {
+		s->cost_max = best.cost + COST_EQUAL;
+		s->occupancy_min = best.occupancy;
+		if (find_reuse(s, ret) || find_create(s, false, ret) || find_replace(s, ret))
+			return true;
+		/* Limits or the driver forbid the best. */
+		s->cost_max = DBL_MAX;
+		s->occupancy_min = 0;
 	}
 	return find_reuse(s, ret) || find_create(s, false, ret) || find_replace(s, ret);
 }
@@ -425,6 +452,7 @@ static bool find_doubtful(struct search *s, const struct wanted *w, struct mig_c
 	uint64_t waste = 0;
 
 	s->cost_max = DBL_MAX;
+	s->occupancy_min = 0;
 	for (; search_set(s, w, false, 0, &waste); waste++)
 		if (find_create(s, true, ret))
 			return true;
@@ -550,5 +578,5 @@ bool mig_preferred(const struct mig_decision *decision, uint64_t fraction_bytes,
 	}
 	if (less != fraction_less)
 		return fraction_less;
-	return mig_waste <= fraction_waste;
+	return mig_waste < fraction_waste;
 }

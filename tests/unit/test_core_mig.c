@@ -516,8 +516,11 @@ static void between_mig_and_fractions_the_waste_decides(void **state)
 
 	d.choice[0] = (struct mig_choice){.bytes = GIB(20), .requested = GIB(10)};
 	assert_false(mig_preferred(&d, GIB(10), false));
+	/* Equal, but for some MiB. */
 	d.choice[0].bytes = MIB(10300);
-	assert_true(mig_preferred(&d, GIB(10), false));
+	assert_false(mig_preferred(&d, GIB(10), false));
+	/* A fraction may waste something, too: a whole GPU. */
+	assert_true(mig_preferred(&d, GIB(79), false));
 	/* In full before the 93% rule. */
 	d.choice[0].bytes = GIB(20);
 	assert_true(mig_preferred(&d, MIB(9600), true));

@@ -1,0 +1,121 @@
+"""carve mig simulate: an administrator's own trace, pictures, and what it says to bad input. No GPU, no daemon."""
+import json
+import random
+import subprocess
+import xml.etree.ElementTree
+
+import pytest
+
+from conftest import BUILD, clean_env
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def simulate(*options, text=None):
+    return subprocess.run([str(BUILD / "carve"), "mig", "simulate", *map(str, options)], timeout=120, input=text,
+                          capture_output=True, text=True, env=clean_env())
+
+
+def simulated(*options, text=None):
+    done = simulate(*options, "--json", text=text)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def policies(result):
+    return {p["policy"]: p for p in result["policies"]}
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    """Requests of many sizes, four fifths of what eight GPUs have."""
+    path, draw, now = tmp_path_factory.mktemp("trace") / "requests.csv", random.Random(5), 0.0
+    lines = ["arrival,size,duration"]
+    for _ in range(4000):
+        now += draw.expovariate(17)
+        lines.append(f"{now:.4f},{draw.choice(['4', '9GiB', '1g.20gb', '2g.20gb', '3g.40gb', '70'])},{draw.expovariate(1):.4f}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_policies_are_compared_on_ones_own_trace(trace):
+    result = simulated(trace)
+    assert result["gpu_count"] == 8 and result["requests"] == 4000 and result["never"] == 0 and not result["waits"]
+    asked = {tuple(w["profiles"]): w["requests"] for w in result["asked"]}
+    assert set(asked) == {("1g.10gb",), ("1g.20gb",), ("2g.20gb",), ("3g.40gb",), ("7g.80gb",)}
+    assert sum(asked.values()) == 4000
+    found = policies(result)
+    assert set(found) == {"carve", "first-fit", "first-fit, driver", "best-fit", "worst-fit", "round-robin", "MFI", "FGD",
+                          "repacking"}
+    assert 0.5 < found["worst-fit"]["accepted"] < found["first-fit"]["accepted"] < found["carve"]["accepted"] < 1
+    assert found["carve"]["reused"] > 0 and found["first-fit"]["reused"] == 0
+    for p in found.values():
+        assert p["mean_wait_ns"] == 0 and 0 < p["used"] <= 1 and p["granted"] < 4000
+
+
+def test_what_finds_no_room_waits(trace):
+    found = policies(simulated(trace, "--wait"))
+    for p in found.values():
+        assert p["granted"] == 4000 and p["accepted"] == pytest.approx(1) and p["longest_wait_ns"] > p["mean_wait_ns"] > 0
+    assert found["carve"]["mean_wait_ns"] < found["worst-fit"]["mean_wait_ns"]
+    assert found["repacking"]["mean_wait_ns"] < found["first-fit"]["mean_wait_ns"]
+
+
+def test_the_same_trace_gives_the_same_figures(trace):
+    assert simulated(trace) == simulated("-", text=trace.read_text())
+
+
+def test_a_pool_may_have_several_models():
+    text = "0,4,10\n1,30,10\n2,60,10\n3,500,10\n"
+    result = simulated("-", "--gpus", "h100-80gb:2,a100-40gb:1", text=text)
+    assert result["gpu_count"] == 3 and result["never"] == 1
+    assert [w["profiles"] for w in result["asked"]] == [["1g.10gb", "1g.5gb"], ["3g.40gb", "7g.40gb"], ["7g.80gb", None],
+                                                        [None, None]]
+    assert policies(result)["carve"]["granted"] == 3
+
+
+def test_tables_and_a_picture(trace, tmp_path):
+    picture = tmp_path / "fit.svg"
+    done = simulate(trace, "--svg", picture, "--wait")
+    assert done.returncode == 0, done.stderr
+    for words in ("ASKED", "4 GiB to 9 GiB", "POLICY", "MEAN WAIT", "repacking", "4000 requests in", "what finds no room waits",
+                  str(picture)):
+        assert words in done.stdout, words
+    root = xml.etree.ElementTree.parse(picture).getroot()
+    texts = [t.text for t in root.iter(SVG + "text")]
+    assert "carve" in texts and "first-fit" in texts
+    widths = [float(r.get("width")) for r in root.iter(SVG + "rect")][1:]
+    assert len(widths) == 9 and max(widths) <= 520
+
+
+@pytest.mark.parametrize("text, words", [
+    ("", "the trace has no request"),
+    ("arrival,size,duration\n", "the trace has no request"),
+    ("0,4\n", "line 1: fewer than three fields"),
+    ("0,4,1\n\n1,4,1,9\n", "line 3: more than three fields"),
+    ("0,4,1\nx,4,1\n", "line 2: seconds: 'x'"),
+    ("0,4,-1\n", "'-1'"),
+    ("0,9g.99gb,1\n", "'9g.99gb' is neither a size nor a profile of these GPUs"),
+    ("0,,1\n", "'' is neither"),
+    ("0,4," + "1" * 300 + "\n", "longer than 255 characters"),
+])
+def test_bad_lines_are_named(text, words):
+    done = simulate("-", text=text)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("spec, words", [
+    ("h100", "no such GPU model"), ("t4-16gb", "this model has no MIG"), ("", "no such GPU model"),
+    ("h100-80gb:0", "--gpus"), ("h100-80gb:99999", "--gpus"), ("h100-80gb:9000,a30-24gb:9000", "more than 10000 GPUs"),
+    ("h100-80gb,", "no such GPU model"), ("h100-80gb+mig", "no such GPU model"),
+])
+def test_bad_pools_are_named(spec, words):
+    done = simulate("-", "--gpus", spec, text="0,4,1\n")
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_a_file_that_is_not_there():
+    done = simulate("/nonexistent.csv")
+    assert done.returncode == 1 and "cannot read /nonexistent.csv" in done.stderr
+    assert simulate().returncode == 2
