@@ -227,7 +227,7 @@ static int lines_read(struct reader *r, FILE *file, struct error *err)
 	if (rc == 0 && ferror(file))
 		rc = error_set(err, EXIT_CODE_FAILED, "cannot read %.128s: %s", r->name,
 			       strerrordesc_np(errno));
-	if (rc == 0 && r->trace.count == 0)
+	if (rc == 0 && !r->trace.jobs)
 		rc = line_fail(r, err, "the trace has no request");
 	return rc;
 }
@@ -248,7 +248,8 @@ int mig_trace_read(FILE *file, const char *name, const struct mig_models *models
 		mig_trace_free(&r.trace);
 		return rc;
 	}
-	qsort(r.trace.jobs, r.trace.count, sizeof(*r.trace.jobs), by_arrival);
+	if (r.trace.jobs)
+		qsort(r.trace.jobs, r.trace.count, sizeof(*r.trace.jobs), by_arrival);
 	*ret = r.trace;
 	return 0;
 }

@@ -10,6 +10,7 @@ import pytest
 from conftest import BUILD, ON_GPU, PATIENCE, run, wait_until
 from nvml_host import (IN_USE, INSUFFICIENT_RESOURCES, NOT_FOUND, NOT_SUPPORTED, SUCCESS, Placement, create,
                        gpu_instance_id, gpu_profiles, mig_device, mig_mode, nvml, set_mig_mode)  # noqa: F401: fixture
+from programs import SOURCES
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="tests the simulated driver")
 
@@ -41,23 +42,13 @@ def make_gpu_instance(lib, profile=SMALL, start=0, size=1):
     return result, instance
 
 
-# A program that has NVML open and does nothing, as monitoring tools do.
-MONITOR = """
-import ctypes, sys
-nvml = ctypes.CDLL("libnvidia-ml.so.1")
-assert nvml.nvmlInit_v2() == 0
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
 @pytest.fixture
 def monitor():
     started = []
 
     def start(lib):
         env = dict(lib.host.env, LD_LIBRARY_PATH=str(BUILD / "sim"))
-        process = subprocess.Popen([sys.executable, "-c", MONITOR], env=env, stdin=subprocess.PIPE,
+        process = subprocess.Popen([sys.executable, SOURCES / "nvml_monitor.py"], env=env, stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, text=True)
         started.append(process)
         assert process.stdout.readline() == "ready\n"
@@ -151,8 +142,8 @@ def test_changes_take_time_one_at_a_time(nvml):
     gi, ci, _ = create(lib, SMALL)
     assert time.monotonic() - began >= 0.4
     # A second change of the same GPU waits for the first.
-    child = subprocess.Popen([sys.executable, "-c", DESTROY, str(gpu_instance_id(lib, gi))], stdout=subprocess.PIPE,
-                             env=dict(lib.host.env, LD_LIBRARY_PATH=str(BUILD / "sim")), text=True)
+    child = subprocess.Popen([sys.executable, SOURCES / "mig_destroy.py", str(gpu_instance_id(lib, gi))],
+                             stdout=subprocess.PIPE, env=dict(lib.host.env, LD_LIBRARY_PATH=str(BUILD / "sim")), text=True)
     assert child.stdout.readline() == "destroying\n"
     wait_until(lambda: compute_instances(lib, gi) == [])
     began = time.monotonic()
@@ -160,18 +151,6 @@ def test_changes_take_time_one_at_a_time(nvml):
     assert time.monotonic() - began >= 0.2
     assert child.wait(PATIENCE) == 0
     fault(lib, "mig-time", "--clear")
-
-
-DESTROY = """
-import ctypes, sys
-nvml = ctypes.CDLL("libnvidia-ml.so.1")
-gpu, gi, ci = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-assert nvml.nvmlInit_v2() == nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(gpu)) == 0
-assert nvml.nvmlDeviceGetGpuInstanceById(gpu, int(sys.argv[1]), ctypes.byref(gi)) == 0
-assert nvml.nvmlGpuInstanceGetComputeInstanceById(gi, 0, ctypes.byref(ci)) == 0
-print("destroying", flush=True)
-assert nvml.nvmlComputeInstanceDestroy(ci) == 0
-"""
 
 
 def test_changes_take_what_they_take_on_real_gpus(nvml):
