@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 #include "daemon/probe.h"
 #include "daemon/runtime.h"
 #include "daemon/upgrade.h"
+#include "guard/guard.h"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
 
@@ -29,8 +31,9 @@ static const char help[] =
 	"carved - the node daemon of carve: it owns this host's GPUs and grants slices of them\n"
 	"\n"
 	"usage: carved [--system | --runtime-dir DIR] [--state-dir DIR] [--config FILE]\n"
-	"              [--idle-exit SECONDS] [--foreground] [--ready-fd N]\n"
+	"              [--user NAME] [--idle-exit SECONDS] [--foreground] [--ready-fd N]\n"
 	"       carved [--system | --runtime-dir DIR] --takeover\n"
+	"       carved --system --prepare [--state-dir DIR] [--user NAME]\n"
 	"       carved --config FILE --check-config\n"
 	"\n"
 	"  --system             serve all users, in /run/carve (what root gets without "
@@ -41,6 +44,8 @@ static const char help[] =
 	"  --state-dir DIR      sessions, quotas, settings and history are kept here (default:\n"
 	"                       /var/lib/carve for /run/carve, $XDG_STATE_HOME/carve/HOST for a\n"
 	"                       user's daemon where that is set, else the runtime directory)\n"
+	"  --user NAME          a system daemon that root starts serves as this user, without rights\n"
+	"                       (default: carve, else a free ID from 60706 on; root: it stays root)\n"
 	"  --idle-exit SECONDS  end after that long without sessions and connections\n"
 	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
 	"  --config FILE        read the configuration (again on SIGHUP); see docs/daemon.md\n"
@@ -48,6 +53,7 @@ static const char help[] =
 	"  --takeover           have the daemon that serves DIR become this program: sessions, "
 	"sockets\n"
 	"                       and calls under way go on\n"
+	"  --prepare            make the directories of a system daemon, for the user that it becomes\n"
 	"  --ready-fd N         write one byte to descriptor N when the sockets listen; stays in "
 	"the\n"
 	"                       foreground too\n"
@@ -57,8 +63,8 @@ static const char help[] =
 	"         curl --unix-socket /tmp/c/carved.sock http://localhost/v1/gpus\n";
 
 struct arguments {
-	const char *runtime_dir, *state_dir, *probe_uuid, *config, *takeover_check;
-	bool system, foreground, check_config, takeover;
+	const char *runtime_dir, *state_dir, *user, *probe_uuid, *config, *takeover_check;
+	bool system, foreground, check_config, takeover, prepare;
 	uint64_t idle_exit_ns;
 	int ready_fd;
 };
@@ -67,11 +73,13 @@ enum {
 	OPTION_SYSTEM = 256,
 	OPTION_DIR,
 	OPTION_STATE_DIR,
+	OPTION_USER,
 	OPTION_IDLE,
 	OPTION_FOREGROUND,
 	OPTION_READY,
 	OPTION_CONFIG,
 	OPTION_CHECK_CONFIG,
+	OPTION_PREPARE,
 	OPTION_PROBE,
 	OPTION_TAKEOVER,
 	OPTION_TAKEOVER_CHECK,
@@ -83,6 +91,7 @@ static const struct option options[] = {
 	{"system", no_argument, NULL, OPTION_SYSTEM},
 	{"runtime-dir", required_argument, NULL, OPTION_DIR},
 	{"state-dir", required_argument, NULL, OPTION_STATE_DIR},
+	{"user", required_argument, NULL, OPTION_USER},
 	{"idle-exit", required_argument, NULL, OPTION_IDLE},
 	{"foreground", no_argument, NULL, OPTION_FOREGROUND},
 	{"config", required_argument, NULL, OPTION_CONFIG},
@@ -90,6 +99,7 @@ static const struct option options[] = {
 	{"ready-fd", required_argument, NULL, OPTION_READY},
 	{"takeover", no_argument, NULL, OPTION_TAKEOVER},
 	{"takeover-check", required_argument, NULL, OPTION_TAKEOVER_CHECK},
+	{"prepare", no_argument, NULL, OPTION_PREPARE},
 	{"probe-context", required_argument, NULL, OPTION_PROBE},
 	{"help", no_argument, NULL, OPTION_HELP},
 	{"version", no_argument, NULL, OPTION_VERSION},
@@ -118,6 +128,9 @@ static bool option_take(int option, struct arguments *args, int *ret_code)
 	case OPTION_STATE_DIR:
 		args->state_dir = optarg;
 		return true;
+	case OPTION_USER:
+		args->user = optarg;
+		return true;
 	case OPTION_FOREGROUND:
 		args->foreground = true;
 		return true;
@@ -126,6 +139,9 @@ static bool option_take(int option, struct arguments *args, int *ret_code)
 		return true;
 	case OPTION_CHECK_CONFIG:
 		args->check_config = true;
+		return true;
+	case OPTION_PREPARE:
+		args->prepare = true;
 		return true;
 	case OPTION_PROBE:
 		args->probe_uuid = optarg;
@@ -259,18 +275,35 @@ static bool handover_begin(struct node *node)
 	return node->handover != NULL;
 }
 
-/* Root's system daemon files claims on GPUs, others take names. */
+/* A system daemon files claims on GPUs, where it is told to or was by the program before it; others
+ * take names. */
 static void claims_begin(struct node *node)
 {
 	struct claims *claims = &node->pool.claims;
-	bool files = node->options.system && geteuid() == 0;
 
-	bool taken = node->handover && claims_take_over(claims, node->handover);
-	int rc = files && !taken ? claims_open(claims, geteuid()) : 0;
 	claims->stays = !strcmp(node->runtime.dir, RUNTIME_DIR_SYSTEM);
-	if (rc < 0)
-		log_event(LOG_WARNING, "claims.failed dir=" CLAIMS_DIR " error=\"%s\"",
-			  strerrordesc_np(-rc));
+	if (node->handover && !claims->system) {
+		bool stays = claims->stays;
+
+		(void)claims_take_over(claims, node->handover);
+		claims->stays = stays;
+	}
+}
+
+/* Root's system daemon becomes a worker with a guard; any other serves as it is. */
+static int rights_settle(struct node *node, struct error *err)
+{
+	privileges_init(&node->privileges, -1);
+	if (node->handover)
+		privileges_take_over(&node->privileges, node->handover);
+	if (separate_wanted(node) && node->privileges.link_fd < 0)
+		return separate(node, node->options.user, err);
+	node->separation.separated = node->options.system && geteuid() != 0 &&
+				     node->privileges.link_fd >= 0;
+	/* The program before it had it so, which an exec ends. */
+	if (node->separation.separated)
+		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	return 0;
 }
 
 static int serve(struct node *node, bool background, struct error *err)
@@ -285,8 +318,11 @@ static int serve(struct node *node, bool background, struct error *err)
 		return EXIT_CODE_FAILED;
 	}
 	limited_log();
+	if (rights_settle(node, err) < 0)
+		return EXIT_CODE_FAILED;
 	claims_begin(node);
 	int code = node_run(node, err);
+	privileges_leave(&node->privileges, !node->runtime.handed_over);
 	runtime_leave(&node->runtime);
 	return code;
 }
@@ -381,6 +417,8 @@ int daemon_main(int argc, char **argv)
 	struct error err = {0};
 	int code;
 
+	if (argc > 1 && !strcmp(argv[1], GUARD_OPTION))
+		return guard_main(argc, argv);
 	leave_slice(argv);
 	leave_cuda_settings();
 	if (!arguments_parse(argc, argv, &args, &code))
@@ -403,7 +441,7 @@ int daemon_main(int argc, char **argv)
 		return fail(&err);
 	if (args.takeover_check)
 		return takeover_check(&args, &node, code, &err);
-	if (args.takeover && (args.state_dir || args.config || args.idle_exit_ns)) {
+	if (args.takeover && (args.state_dir || args.config || args.idle_exit_ns || args.user)) {
 		error_set(&err, EXIT_CODE_USAGE,
 			  "--takeover: the daemon that runs keeps its options; none but --system "
 			  "or --runtime-dir goes with it");
@@ -416,9 +454,14 @@ int daemon_main(int argc, char **argv)
 		return code ? fail(&err) : code;
 	}
 	node.options.system = args.system || (!args.runtime_dir && geteuid() == 0);
+	node.options.user = args.user;
 	node.options.idle_exit_ns = args.idle_exit_ns;
 	node.options.ready_fd = args.ready_fd;
 	umask(077);
+	if (args.prepare) {
+		code = separate_prepare(&node, args.user, &err);
+		return code ? fail(&err) : code;
+	}
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a full disk */
 	raise_descriptor_limit();

@@ -11,13 +11,16 @@
  *   claims_place dir, lock: where a system daemon files claims
  *   turns        uuid, account: of time-sliced GPUs (core/lease_left.h)
  *   sessions     id, counted_from: since when its GPU time is counted (ns since 1970)
- *   books        session; limits_rw, limits, ledger, wake: descriptors; lease: what its turns left
- * it with. Without limits_rw: of an earlier version attached     fd, peer, session, slot, settling:
- * connections of the attach socket; sweeping: it waits for what ending processes held, or for a
- * slot of the session of this ID connections  descriptors of idle HTTP connections calls        fd,
- * peer, method, path, arguments, body, close: HTTP calls whose answer is due, in order; upgrade: it
- * is the one that asked for this waiting      id, created, passed: what such calls that wait for
- * room had gained
+ *   books        session; limits_rw, limits, ledger, wake: descriptors; lease: what its turns
+ *                left it with. Without limits_rw: of an earlier version
+ *   namespaces   session, pid, fd: mount namespaces of root's commands
+ *   guard        the link to the guard (privileges.h)
+ *   attached     fd, peer, session, slot, settling: connections of the attach socket; sweeping: it
+ *                waits for what ending processes held, or for a slot of the session of this ID
+ *   connections  descriptors of idle HTTP connections
+ *   calls        fd, peer, method, path, arguments, body, close: HTTP calls whose answer is due,
+ *                in order; upgrade: it is the one that asked for this
+ *   waiting      id, created, passed: what such calls that wait for room had gained
  */
 #pragma once
 

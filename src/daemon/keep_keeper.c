@@ -129,7 +129,7 @@ static int listen_at(const struct sockaddr_un *address)
 }
 
 /* Beside this program, as in the build tree, or where it is installed. */
-static int program_find(char ret[static PATH_MAX])
+int keeper_program(char ret[static PATH_MAX])
 {
 	static const char *const places[] = {PROGRAM, CARVE_LIB_FROM_BIN "/" PROGRAM};
 	char dir[PATH_MAX];
@@ -182,7 +182,7 @@ int keeper_spawn(uv_loop_t *loop, const char *dir)
 	int rc = socket_address(dir, &address);
 
 	if (rc == 0)
-		rc = program_find(program);
+		rc = keeper_program(program);
 	if (rc == 0)
 		rc = directory_make(dir);
 	if (rc < 0)

@@ -1,6 +1,7 @@
 /* The daemon's side of its keeper process (proto/keep.h): starting it, and messages. */
 #pragma once
 
+#include <limits.h>
 #include <uv.h>
 
 #include "proto/keep.h"
@@ -10,6 +11,9 @@ int keeper_connect(const char *dir);
 /* Starts a keeper that listens in `dir`, which is made if need be, in place of one that cannot be
  * reached. The descriptor of a connection to it, or -errno. */
 int keeper_spawn(uv_loop_t *loop, const char *dir);
+
+/* The path of the program that is started. 0 or -errno: it cannot be run. */
+int keeper_program(char ret[static PATH_MAX]);
 
 /* Calls for each descriptor that the keeper holds, which becomes the callback's. Waits for it, 2 s
  * at most for each. 0 or -errno. */

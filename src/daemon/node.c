@@ -55,6 +55,7 @@ static void node_stop(struct node *node, const char *why)
 	http_server_stop(node->http);
 	sessions_free(node);
 	keep_stop(&node->keep);
+	privileges_stop(&node->privileges);
 	descriptors_free(node);
 	orphans_free(node);
 	strays_free(node);
@@ -76,6 +77,12 @@ static void node_fail(struct node *node, const char *what)
 {
 	node->exit_code = EXIT_CODE_FAILED;
 	node_stop(node, what);
+}
+
+void node_guard_ended(struct node *node)
+{
+	log_event(LOG_ERROR, "guard.ended");
+	node_fail(node, "its guard ended");
 }
 
 /* ---- what goes on by the clock ----------------------------------------------------------- */
@@ -207,6 +214,7 @@ static void handover_take_up(struct node *node)
 {
 	attach_take_over(node->attach, node->handover);
 	http_take_over(node->http, node->handover);
+	privileges_renew(node);
 	handover_free(steal_ptr(&node->handover));
 	node->pool.handover = NULL;
 	log_event(LOG_INFO, "carved.taken_over version=%s", CARVE_VERSION);
@@ -400,10 +408,14 @@ int node_run(struct node *node, struct error *err)
 		store_close(node->store);
 		return EXIT_CODE_FAILED;
 	}
+	separate_settle();
 	uv_loop_init(&node->loop);
 	handles_init(node);
 	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,
 		   node);
+	rc = privileges_start(node);
+	if (rc < 0)
+		node_fail(node, strerrordesc_np(-rc));
 	node->pool.handover = node->handover;
 	node->pool.on_inventory = on_inventory;
 	node->pool.on_sampling = on_sampling;

@@ -10,8 +10,10 @@
 #include "daemon/keep.h"
 #include "daemon/orphans.h"
 #include "daemon/pool.h"
+#include "daemon/privileges.h"
 #include "daemon/probe.h"
 #include "daemon/runtime.h"
+#include "daemon/separate.h"
 #include "daemon/state.h"
 
 struct attach_server;
@@ -37,6 +39,7 @@ struct node_options {
 	uint64_t idle_exit_ns;   /* 0: never */
 	const char *config_path; /* NULL: none */
 	const char *state_dir;   /* that was named; NULL: none */
+	const char *user;        /* likewise, whom a system daemon becomes */
 	int ready_fd;            /* gets one byte when the sockets listen; -1: none */
 };
 
@@ -51,6 +54,8 @@ struct node {
 	struct probe probe;
 	struct store *store;
 	struct keep keep; /* descriptors of ledgers, for the next daemon */
+	struct privileges privileges;
+	struct separation separation;
 	struct handover
 		*handover; /* what the last program left, until it is taken up; NULL: nothing */
 	struct upgrade *upgrade; /* NULL: none is asked for */
@@ -94,3 +99,5 @@ struct node {
 /* Serves until a signal, idleness or the loss of its directory ends it. The runtime directory is
  * locked already. Returns the exit code; *err is set where it could not start. */
 int node_run(struct node *node, struct error *err);
+/* Its guard (privileges.h) has ended: so does the daemon. */
+void node_guard_ended(struct node *node);

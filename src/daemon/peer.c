@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -20,11 +19,7 @@ struct process_watch {
 	void *arg;
 };
 
-#define TICKS_BITS 40
-#define TICKS_MASK ((1ull << TICKS_BITS) - 1)
-#define SERIAL_MAX ((1ull << (64 - TICKS_BITS)) - 1)
 /* Newer than the C library's headers. */
-#define PIDFS_MAGIC 0x50494446
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
@@ -70,85 +65,6 @@ static bool in_admin_group(int fd, gid_t primary)
 	return false;
 }
 
-/* Where a pidfd's inode is the process's own: its file system. */
-static bool is_pidfs(int pidfd)
-{
-	struct statfs fs;
-
-	return fstatfs(pidfd, &fs) == 0 && fs.f_type == PIDFS_MAGIC;
-}
-
-/* Of the kernel's number for the process; never 0. */
-static uint64_t serial_of(int pidfd)
-{
-	struct stat st;
-
-	if (!is_pidfs(pidfd) || fstat(pidfd, &st) < 0)
-		return 0;
-	return st.st_ino % SERIAL_MAX + 1;
-}
-
-/* The process of the descriptor, whose PID is or was this one. */
-static int identify_by(int pidfd, pid_t pid, struct process_id *ret)
-{
-	unsigned long long ticks;
-	int rc = process_start_time(pid, &ticks);
-
-	if (rc < 0)
-		return rc;
-	/* It is not reaped, so it has its PID still, and had it just now. */
-	if (syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) < 0 && errno == ESRCH)
-		return -ESRCH;
-	*ret = (struct process_id){.pid = pid,
-				   .birth = (ticks & TICKS_MASK) | serial_of(pidfd) << TICKS_BITS};
-	return 0;
-}
-
-int process_identify(pid_t pid, struct process_id *ret)
-{
-	cleanup_close int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-
-	return pidfd < 0 ? -errno : identify_by(pidfd, pid, ret);
-}
-
-bool process_same(struct process_id a, struct process_id b)
-{
-	uint64_t differ = a.birth ^ b.birth;
-
-	if (a.pid != b.pid || differ & TICKS_MASK)
-		return false;
-	return !differ || !(a.birth >> TICKS_BITS) || !(b.birth >> TICKS_BITS);
-}
-
-bool process_not_younger(struct process_id a, struct process_id b)
-{
-	return (a.birth & TICKS_MASK) <= (b.birth & TICKS_MASK);
-}
-
-bool process_parent_find(struct process_id process, struct process_id *ret)
-{
-	struct process_id found = {0};
-	pid_t parent;
-
-	if (process_parent(process.pid, &parent) < 0 || parent <= 1 ||
-	    process_identify(parent, &found) < 0 || !process_not_younger(found, process))
-		return false;
-	*ret = found;
-	return true;
-}
-
-bool process_descends_from(struct process_id process, struct process_id ancestor)
-{
-	bool found = process_same(process, ancestor);
-
-	for (int i = 0; !found && i < PROCESS_ANCESTORS_MAX; i++) {
-		if (!process_parent_find(process, &process))
-			return false;
-		found = process_same(process, ancestor);
-	}
-	return found;
-}
-
 /* A descriptor of the process that connected, or of who has its PID now where the kernel can't. */
 static int peer_pidfd(int fd, pid_t pid)
 {
@@ -174,7 +90,7 @@ int peer_identify(int fd, struct peer *ret)
 	if (credentials.pid <= 0)
 		return -ESRCH;
 	cleanup_close int pidfd = peer_pidfd(fd, credentials.pid);
-	int rc = pidfd < 0 ? pidfd : identify_by(pidfd, credentials.pid, &process);
+	int rc = pidfd < 0 ? pidfd : process_identify_by(pidfd, credentials.pid, &process);
 	if (rc < 0)
 		return rc;
 	*ret = (struct peer){
@@ -184,24 +100,6 @@ int peer_identify(int fd, struct peer *ret)
 		.admin = credentials.uid == 0 || in_admin_group(fd, credentials.gid),
 	};
 	return 0;
-}
-
-bool process_alive(struct process_id process)
-{
-	struct process_id now = {0};
-
-	return process_identify(process.pid, &now) == 0 && process_same(now, process);
-}
-
-uint64_t process_mount_namespace(struct process_id process)
-{
-	struct stat own, its;
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)process_thread(process.pid));
-	if (stat("/proc/self/ns/mnt", &own) < 0 || stat(path, &its) < 0 || !process_alive(process))
-		return 0;
-	return its.st_ino == own.st_ino ? 0 : its.st_ino;
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -223,13 +121,10 @@ static void on_closed(uv_handle_t *handle)
 int process_watch_start(uv_loop_t *loop, struct process_id process, process_watch_cb cb, void *arg,
 			struct process_watch **ret)
 {
-	cleanup_close int pidfd = (int)syscall(SYS_pidfd_open, process.pid, 0);
+	cleanup_close int pidfd = process_open(process);
 
 	if (pidfd < 0)
-		return -errno;
-	struct process_id named = {0};
-	if (identify_by(pidfd, process.pid, &named) < 0 || !process_same(named, process))
-		return -ESRCH;
+		return pidfd;
 	struct process_watch *watch = calloc(1, sizeof(*watch));
 	if (!watch)
 		return -ENOMEM;
@@ -262,9 +157,4 @@ void process_watch_stop(struct process_watch *watch)
 int process_watch_descriptor(const struct process_watch *watch)
 {
 	return watch ? watch->pidfd : -1;
-}
-
-int process_watch_signal(const struct process_watch *watch, int signal)
-{
-	return syscall(SYS_pidfd_send_signal, watch->pidfd, signal, NULL, 0) < 0 ? -errno : 0;
 }

@@ -640,6 +640,17 @@ static void over_begin(struct session *s, uint64_t now)
 	s->over_reported = s->over_spared = false;
 }
 
+static void on_over_killed(struct node *node, const char *session, struct process_id process,
+			   int rc)
+{
+	struct session *s = session_find(node, session);
+
+	if (rc < 0 || !s)
+		return;
+	session_over_killed(s, process.pid);
+	s->over_ended = true;
+}
+
 /* Ends, by policy, who went round the slice. */
 static void over_end(struct session *s, uint64_t now)
 {
@@ -651,10 +662,9 @@ static void over_end(struct session *s, uint64_t now)
 	}
 	/* One of them did; which, the sum of all does not say. */
 	for (struct process *p = s->processes; p; p = p->next)
-		if (!p->dead && process_watch_signal(p->watch, SIGKILL) == 0) {
-			session_over_killed(s, p->id.pid);
-			s->over_ended = true;
-		}
+		if (!p->dead)
+			privileges_signal(s->node, s->record.uid, s->record.id, p->id, SIGKILL,
+					  on_over_killed);
 }
 
 /* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */

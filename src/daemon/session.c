@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -219,6 +220,7 @@ static void session_free(struct session *s)
 
 		s->holders = holder->next;
 		process_watch_stop(holder->watch);
+		close_fd(&holder->mount_fd);
 		free(holder);
 	}
 	strays_forget(s);
@@ -340,7 +342,9 @@ static void on_holder_ended(void *arg)
 			  (int)holder->process.pid);
 	if (holder->command)
 		(void)store_command_remove(s->node->store, s->record.id, &holder->process);
+	takeover_forget_namespace(holder);
 	process_watch_stop(holder->watch);
+	close_fd(&holder->mount_fd);
 	free(holder);
 	if (s->state == SESSION_ENDING)
 		session_continue_end(s);
@@ -362,6 +366,7 @@ static int holder_get(struct session *s, const struct process_id *process, struc
 	if (!holder)
 		return -ENOMEM;
 	holder->session = s;
+	holder->mount_fd = -1;
 	holder->process = *process;
 	int rc = process_watch_start(&s->node->loop, *process, on_holder_ended, holder,
 				     &holder->watch);
@@ -382,31 +387,52 @@ int session_holder_add(struct session *s, const struct process_id *process)
 	return holder_get(s, process, &holder);
 }
 
-int session_command_restore(struct session *s, const struct process_id *process,
-			    uint64_t mount_namespace)
+/* The number of a namespace; 0: it is none. */
+static uint64_t namespace_number(int fd)
+{
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+static bool same_namespace(int a, int b)
+{
+	struct stat one, other;
+
+	return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+	       one.st_ino == other.st_ino;
+}
+
+int session_command_restore(struct session *s, const struct process_id *process, int mount_fd)
 {
 	struct holder *holder;
 	int rc = holder_get(s, process, &holder);
 
-	if (rc < 0)
+	if (rc < 0) {
+		close_fd(&mount_fd);
 		return rc;
+	}
 	holder->command = true;
-	holder->mount_namespace = mount_namespace;
+	close_fd(&holder->mount_fd);
+	holder->mount_fd = mount_fd;
+	takeover_keep_namespace(holder);
 	return 0;
 }
 
-int session_command_add(struct session *s, const struct process_id *process,
-			uint64_t mount_namespace)
+int session_command_add(struct session *s, const struct process_id *process, int mount_fd)
 {
-	int rc = store_command_put(s->node->store, s->record.id, process, mount_namespace);
+	int rc = store_command_put(s->node->store, s->record.id, process,
+				   namespace_number(mount_fd));
 
 	/* Others go on for as long as somebody has them, whether the next daemon knows or not. */
-	if (rc < 0 && s->record.ephemeral)
+	if (rc < 0 && s->record.ephemeral) {
+		close_fd(&mount_fd);
 		return rc;
+	}
 	if (rc < 0)
 		log_event(LOG_WARNING, "session.command_unrecorded id=%s pid=%d error=\"%s\"",
 			  s->record.id, (int)process->pid, strerrordesc_np(-rc));
-	return session_command_restore(s, process, mount_namespace);
+	return session_command_restore(s, process, mount_fd);
 }
 
 void session_holder_unread(struct session *s, const struct process_id *process)
@@ -427,12 +453,21 @@ bool session_has_attached(const struct session *s, pid_t pid)
 	return p;
 }
 
+static bool has_namespaces(const struct session *s)
+{
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if (h->mount_fd >= 0)
+			return true;
+	return false;
+}
+
 bool session_admits(const struct session *s, struct process_id process)
 {
-	uint64_t its = s->record.uid == 0 ? process_mount_namespace(process) : 0;
-
-	for (const struct holder *h = s->holders; its && h; h = h->next)
-		if (h->mount_namespace == its)
+	if (s->record.uid != 0 || !has_namespaces(s))
+		return false;
+	cleanup_close int its = privileges_namespace(s->node, process);
+	for (const struct holder *h = s->holders; its >= 0 && h; h = h->next)
+		if (h->mount_fd >= 0 && same_namespace(h->mount_fd, its))
 			return true;
 	return false;
 }
@@ -623,21 +658,26 @@ static void session_finish(struct session *s)
 	waiting_kick(node);
 }
 
+static void session_signal(const struct session *s, struct process_id process, int signal)
+{
+	privileges_signal(s->node, s->record.uid, s->record.id, process, signal, NULL);
+}
+
 static void signal_all(const struct session *s, int signal)
 {
 	for (const struct process *p = s->processes; p; p = p->next)
 		if (!p->dead)
-			(void)process_watch_signal(p->watch, signal);
+			session_signal(s, p->id, signal);
 	for (const struct holder *h = s->holders; h; h = h->next)
 		if (h->unread)
-			(void)process_watch_signal(h->watch, signal);
+			session_signal(s, h->process, signal);
 }
 
 void session_commands_end(const struct session *s, const struct process_id *but)
 {
 	for (const struct holder *h = s->holders; h; h = h->next)
 		if (h->command && !(but && process_descends_from(*but, h->process)))
-			(void)process_watch_signal(h->watch, SIGTERM);
+			session_signal(s, h->process, SIGTERM);
 }
 
 void session_end(struct session *s, const char *reason)

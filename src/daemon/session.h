@@ -27,9 +27,9 @@ struct holder {
 	struct process_watch *watch;
 	bool command; /* of `carve run`: its descendants belong to the slice */
 	bool unread;  /* it has the session's ledger, which was kept nowhere else */
-	/* process_mount_namespace() when it said that this was made for the slice; 0: it did not.
-	 */
-	uint64_t mount_namespace;
+	/* Its mount namespace, when it said that this was made for the slice; -1: it did not. Held
+	 * open, so that no other namespace gets its number. */
+	int mount_fd;
 };
 
 /* NONE -> OPEN when its first process attaches, OPEN -> LOST where a daemon starts that was kept no
@@ -113,12 +113,12 @@ int session_restore(struct node *node, const struct store_session *record, struc
 
 /* Another holder. 0 or -errno. */
 int session_holder_add(struct session *session, const struct process_id *process);
-/* Likewise one that is a command, which goes to disk, too; `mount_namespace` was made for the slice
- * (process_mount_namespace(); 0: none was). And one that a daemon before this one put there. */
-int session_command_add(struct session *session, const struct process_id *process,
-			uint64_t mount_namespace);
+/* Likewise one that is a command, which goes to disk, too; `mount_fd` is the mount namespace that was
+ * made for the slice (-1: none was), and becomes the session's, whatever is returned. And one that a
+ * daemon before this one put there. */
+int session_command_add(struct session *session, const struct process_id *process, int mount_fd);
 int session_command_restore(struct session *session, const struct process_id *process,
-			    uint64_t mount_namespace);
+			    int mount_fd);
 /* Has the commands of `carve run` in it ended (SIGTERM, which these pass on), whether they use the
  * GPU or not; but for those that `but` is of (NULL: all). */
 void session_commands_end(const struct session *session, const struct process_id *but);

@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@
 #include "daemon/log.h"
 #include "daemon/runtime.h"
 #include "daemon/store.h"
+#include "guard/guard.h"
 
 #define DATABASE "carve.db"
 
@@ -160,6 +163,8 @@ static int link_set(const struct runtime *runtime, const char *dir, struct error
 {
 	char link[PATH_MAX], fresh[PATH_MAX], target[PATH_MAX];
 
+	if (linked_dir(runtime, fresh) && !strcmp(fresh, dir))
+		return 0;
 	runtime_path(runtime, DATABASE, link, sizeof(link));
 	runtime_path(runtime, DATABASE ".new", fresh, sizeof(fresh));
 	database_path(dir, target);
@@ -281,6 +286,137 @@ static int stay(struct state *state, const struct runtime *runtime, struct hando
 	if (rc == 0)
 		log_event(LOG_WARNING, "state.stays dir=%s error=\"%s\"", state->dir, why.message);
 	return rc;
+}
+
+/* ---- before it gives up being root -------------------------------------------------------- */
+
+/* Root, or a worker: this one, or one before it. Nobody else can have been told to keep carve's. */
+static bool is_carves(const struct stat *st, uid_t uid)
+{
+	return st->st_uid == 0 || st->st_uid == uid ||
+	       (st->st_uid >= GUARD_ID_FIRST && st->st_uid <= GUARD_ID_LAST);
+}
+
+/* A worker could have put links to other files where these were: it is not followed, and a file that
+ * has another name, too, is not given away. */
+static int file_give(int dir, const char *name, uid_t uid, gid_t gid)
+{
+	struct stat st;
+	cleanup_close int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
+	/* EACCES: the directory is the worker's already, and this root may not look into it. */
+	if (fd < 0)
+		return errno == ENOENT || errno == EACCES ? 0 : -errno;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_nlink != 1 || !is_carves(&st, uid))
+		return -EPERM;
+	if (st.st_uid == uid && st.st_gid == gid)
+		return 0;
+	return fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+int state_directory_give(const char *dir, uid_t uid, gid_t gid)
+{
+	static const char *const files[] = {DATABASE, DATABASE "-wal", DATABASE "-shm",
+					    DATABASE "-journal", DATABASE "-ends", "lock"};
+	struct stat st;
+	int rc = 0;
+	cleanup_close int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!is_carves(&st, uid) || (st.st_mode & 022))
+		return -EPERM;
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(files); i++)
+		rc = file_give(fd, files[i], uid, gid);
+	if (rc == 0 && (st.st_uid != uid || st.st_gid != gid) &&
+	    fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0)
+		rc = -errno;
+	return rc;
+}
+
+static int give(const char *dir, uid_t uid, gid_t gid, struct error *err)
+{
+	int rc = state_directory_give(dir, uid, gid);
+
+	if (rc == 0)
+		return 0;
+	error_set(err, EXIT_CODE_FAILED, "the state directory %.300s cannot be given to user %u: %s",
+		  dir, uid, rc == -EPERM ? "it, or a file in it, may be another's"
+					 : strerrordesc_np(-rc));
+	error_hint(err, "look at its files: they are to be root's, with one name each");
+	return rc;
+}
+
+/* A database that a worker had is not for root to read. */
+static int move_as(struct state *state, const struct runtime *runtime, const char *from, uid_t uid,
+		   gid_t gid, struct error *err)
+{
+	char from_path[PATH_MAX], to_path[PATH_MAX];
+	struct error why = {0};
+	int status = -1;
+	pid_t pid = fork();
+
+	database_path(from, from_path);
+	database_path(state->wanted, to_path);
+	if (pid == 0) {
+		if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 ||
+		    setresuid(uid, uid, uid) < 0 || store_move(from_path, to_path, &why) < 0)
+			_exit(EXIT_FAILURE);
+		_exit(EXIT_SUCCESS);
+	}
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status != 0)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot move the session database %s to %s as user %u", from_path,
+				 to_path, uid);
+	return 0;
+}
+
+/* What is elsewhere comes along. Until the link is set, the old place is the one that counts. */
+static int bring(struct state *state, const struct runtime *runtime, const char *from, uid_t uid,
+		 gid_t gid, struct error *err)
+{
+	int rc;
+
+	/* Only root writes there. */
+	if (!strcmp(from, runtime->dir)) {
+		rc = place(state, runtime, NULL, err);
+		close_fd(&state->lock_fd);
+		return rc < 0 ? rc : give(state->wanted, uid, gid, err);
+	}
+	rc = give(from, uid, gid, err);
+	if (rc == 0)
+		rc = move_as(state, runtime, from, uid, gid, err);
+	if (rc == 0)
+		rc = link_set(runtime, state->wanted, err);
+	if (rc == 0)
+		leftovers_remove(from, DATABASE, true);
+	return rc;
+}
+
+int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid, gid_t gid,
+		  struct error *err)
+{
+	char from[PATH_MAX / 2];
+	bool in_runtime = !strcmp(state->wanted, runtime->dir);
+
+	/* The runtime directory is root's: its database needs a directory of the worker's own. */
+	if (in_runtime && uid)
+		snprintf(state->wanted, sizeof(state->wanted), "%s/state", runtime->dir);
+	else if (in_runtime)
+		return 0;
+	int rc = dirs_make(state->wanted);
+	if (rc < 0)
+		return dir_error(state->wanted, -rc, err);
+	rc = give(state->wanted, uid, gid, err);
+	if (rc < 0)
+		return rc;
+	if (current_dir(runtime, from) && strcmp(from, state->wanted) != 0)
+		return bring(state, runtime, from, uid, gid, err);
+	return link_set(runtime, state->wanted, err);
 }
 
 /* ---- the life of the host ---------------------------------------------------------------- */

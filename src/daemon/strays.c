@@ -1,12 +1,8 @@
 #include "daemon/strays.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "base/file.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/pool.h"
@@ -139,25 +135,29 @@ bool strays_any(const struct node *node)
 	return stray != NULL;
 }
 
-static bool kill_one(struct process_id id)
+static void on_killed(struct node *node, const char *session, struct process_id process, int rc)
 {
-	cleanup_close int pidfd = (int)syscall(SYS_pidfd_open, id.pid, 0);
+	struct session *s = session_find(node, session);
+	struct stray *stray = stray_find(node, process.pid);
 
-	return pidfd >= 0 && process_alive(id) &&
-	       syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
+	if (rc == 0 && s)
+		session_over_killed(s, process.pid);
+	else if (rc < 0 && stray && process_same(stray->id, process))
+		stray->refused = true;
 }
 
 bool strays_kill(struct session *s)
 {
-	bool killed = false;
+	bool any = false;
 
 	for (const struct stray *stray = s->node->strays; stray; stray = stray->next) {
-		if (stray->session != s || !stray->logged || !kill_one(stray->id))
+		if (stray->session != s || !stray->logged || stray->refused)
 			continue;
-		session_over_killed(s, stray->id.pid);
-		killed = true;
+		privileges_signal(s->node, s->record.uid, s->record.id, stray->id, SIGKILL,
+				  on_killed);
+		any = true;
 	}
-	return killed;
+	return any;
 }
 
 void strays_forget(struct session *s)

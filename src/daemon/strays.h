@@ -17,6 +17,7 @@ struct stray {
 	struct process_id id;
 	struct session *session; /* NULL: no session's, but a program outside carve */
 	bool logged;
+	bool refused; /* it may not be signalled */
 };
 
 /* Learns from the newest sample who is one. */
@@ -25,7 +26,8 @@ void strays_sampled(struct node *node);
 uint64_t strays_held(const struct session *session, const struct gpu_sample *sample);
 /* Whether any session has one. */
 bool strays_any(const struct node *node);
-/* Kills a session's strays that hold memory. True: there were any that could be. */
+/* Kills a session's strays that hold memory. True: there were any, but for those that may not be
+ * signalled, as was found before. */
 bool strays_kill(struct session *session);
 /* The session ends; all: the daemon does. */
 void strays_forget(struct session *session);

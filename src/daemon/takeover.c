@@ -1,7 +1,9 @@
 #include "daemon/takeover.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/macros.h"
@@ -19,6 +21,7 @@
 #define PART_VIEW "view"     /* as workloads are handed them */
 #define PART_LEDGER "ledger"
 #define PART_WAKE "wake"
+#define PART_SIZE 24 /* "mount.PID", of a command of root's */
 
 /* ---- what is kept ------------------------------------------------------------------------ */
 
@@ -34,10 +37,35 @@ void takeover_keep(const struct session *s)
 	keep_put(keep, s->record.id, PART_WAKE, s->lease ? leases_wake_fd(s->lease) : s->wake_fd);
 }
 
+static void namespace_part(const struct holder *holder, char ret[static PART_SIZE])
+{
+	snprintf(ret, PART_SIZE, "mount.%d", (int)holder->process.pid);
+}
+
+void takeover_keep_namespace(const struct holder *holder)
+{
+	char part[PART_SIZE];
+
+	namespace_part(holder, part);
+	keep_put(&holder->session->node->keep, holder->session->record.id, part, holder->mount_fd);
+}
+
+void takeover_forget_namespace(const struct holder *holder)
+{
+	char part[PART_SIZE];
+
+	namespace_part(holder, part);
+	if (holder->mount_fd >= 0)
+		keep_drop(&holder->session->node->keep, holder->session->record.id, part);
+}
+
 void takeover_keep_all(void *node)
 {
-	for (const struct session *s = ((struct node *)node)->attached; s; s = s->next_attached)
+	for (const struct session *s = ((struct node *)node)->sessions; s; s = s->next) {
 		takeover_keep(s);
+		for (const struct holder *h = s->holders; h; h = h->next)
+			takeover_keep_namespace(h);
+	}
 }
 
 void takeover_forget(const struct session *s)
@@ -46,6 +74,26 @@ void takeover_forget(const struct session *s)
 
 	for (size_t i = 0; i < ARRAY_SIZE(parts) && books_exist(&s->books); i++)
 		keep_drop(&s->node->keep, s->record.id, parts[i]);
+	for (const struct holder *h = s->holders; h; h = h->next)
+		takeover_forget_namespace(h);
+}
+
+/* Left by the last program, in its handover. */
+static int namespace_left(struct session *s, const struct process_id *process)
+{
+	struct handover *h = s->node->handover;
+	size_t i;
+	json_t *item;
+
+	json_array_foreach(json_object_get(h->root, "namespaces"), i, item)
+	{
+		const char *id = json_string_value(json_object_get(item, "session"));
+
+		if (id && !strcmp(id, s->record.id) &&
+		    json_integer_value(json_object_get(item, "pid")) == process->pid)
+			return handover_take(h, json_object_get(item, "fd"));
+	}
+	return -1;
 }
 
 /* ---- sessions of the store --------------------------------------------------------------- */
@@ -57,10 +105,22 @@ static int restore_holder(void *arg, const struct process_id *process, uint64_t 
 	return rc == -ESRCH ? 0 : rc;
 }
 
-static int restore_command(void *arg, const struct process_id *process, uint64_t mount_namespace)
+/* What was kept of the mount namespace of a command, which had this number; -1: nothing. */
+static int namespace_take(struct session *s, const struct process_id *process, uint64_t number)
+{
+	char part[PART_SIZE];
+	struct stat st;
+
+	snprintf(part, sizeof(part), "mount.%d", (int)process->pid);
+	cleanup_close int fd = s->node->handover ? namespace_left(s, process)
+						 : keep_take(&s->node->keep, s->record.id, part);
+	return fd >= 0 && number && fstat(fd, &st) == 0 && st.st_ino == number ? steal_fd(&fd) : -1;
+}
+
+static int restore_command(void *arg, const struct process_id *process, uint64_t number)
 {
 	struct session *s = arg;
-	int rc = session_command_restore(s, process, mount_namespace);
+	int rc = session_command_restore(s, process, namespace_take(s, process, number));
 
 	if (rc != -ESRCH)
 		return rc;
@@ -131,6 +191,16 @@ static void turns_leave(const struct node *node, struct handover *h)
 				       "account", leases_leave_gpu(node->leases, i)));
 }
 
+static void namespaces_leave(const struct session *s, struct handover *h)
+{
+	for (const struct holder *holder = s->holders; holder; holder = holder->next)
+		if (holder->mount_fd >= 0)
+			handover_add(h, "namespaces",
+				     json_pack("{s:s, s:i, s:o}", "session", s->record.id, "pid",
+					       (int)holder->process.pid, "fd",
+					       handover_fd(h, holder->mount_fd)));
+}
+
 void takeover_leave(const struct node *node, struct handover *h)
 {
 	turns_leave(node, h);
@@ -138,6 +208,7 @@ void takeover_leave(const struct node *node, struct handover *h)
 		handover_add(h, "sessions",
 			     json_pack("{s:s, s:I}", "id", s->record.id, "counted_from",
 				       (json_int_t)s->counted_from));
+		namespaces_leave(s, h);
 		if (!books_exist(&s->books))
 			continue;
 		json_t *books = json_pack("{s:s, s:o, s:o, s:o}", "session", s->record.id,

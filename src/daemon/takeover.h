@@ -4,6 +4,7 @@
 #pragma once
 
 struct handover;
+struct holder;
 struct node;
 struct session;
 
@@ -15,5 +16,8 @@ void takeover_leave(const struct node *node, struct handover *handover);
 /* Has the session's ledger kept for the next daemon; and all of them (keep_start()). */
 void takeover_keep(const struct session *session);
 void takeover_keep_all(void *node);
+/* Likewise the mount namespace that a command of root's was given; and no longer. */
+void takeover_keep_namespace(const struct holder *holder);
+void takeover_forget_namespace(const struct holder *holder);
 /* The session ends, and its ledger with it. */
 void takeover_forget(const struct session *session);

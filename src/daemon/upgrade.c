@@ -150,6 +150,7 @@ static struct handover *leave_all(struct node *node)
 	state_hand_over(&node->state, h);
 	pool_hand_over(&node->pool, h);
 	takeover_leave(node, h);
+	privileges_hand_over(&node->privileges, h);
 	attach_hand_over(node->attach, h);
 	http_hand_over(node->http, h, node->upgrade->call);
 	if (log_path())
@@ -159,7 +160,7 @@ static struct handover *leave_all(struct node *node)
 
 static void become(const struct node *node, int memfd)
 {
-	char number[16], idle[32], *args[16] = {"carved", "--foreground", "--runtime-dir"};
+	char number[16], idle[32], *args[20] = {"carved", "--foreground", "--runtime-dir"};
 	size_t count = 3;
 
 	args[count++] = (char *)node->runtime.dir;
@@ -177,6 +178,10 @@ static void become(const struct node *node, int memfd)
 	if (node->options.state_dir) {
 		args[count++] = "--state-dir";
 		args[count++] = (char *)node->options.state_dir;
+	}
+	if (node->options.user) {
+		args[count++] = "--user";
+		args[count++] = (char *)node->options.user;
 	}
 	snprintf(number, sizeof(number), "%d", memfd);
 	/* NOLINTBEGIN(concurrency-mt-unsafe): the loop's thread is the only one that looks at it */

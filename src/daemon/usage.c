@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -186,22 +185,26 @@ static bool policy_kills(const struct node *node)
 	return node->options.system;
 }
 
-/* One that is attached nowhere: just that process, while it is that user's. */
-static bool outside_kill(const struct user *u)
+static void on_killed(struct node *node, const char *session, struct process_id process, int rc)
 {
-	cleanup_close int pidfd = (int)syscall(SYS_pidfd_open, u->id.pid, 0);
-	uid_t uid;
+	struct session *s = *session ? session_find(node, session) : NULL;
 
-	return pidfd >= 0 && u->known && uid_find(u->id.pid, &uid) && uid == u->uid &&
-	       process_alive(u->id) && syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
+	if (rc == 0 && s)
+		session_slicing_killed(s, process.pid);
+	else if (rc == 0)
+		log_event(LOG_WARNING, "gpu.slicing_killed pid=%d", (int)process.pid);
 }
 
-static void user_end(const struct user *u)
+/* One that is attached nowhere is ended where it is still that user's. */
+static void user_end(struct node *node, const struct user *u)
 {
-	if (u->process && process_watch_signal(u->process->watch, SIGKILL) == 0)
-		session_slicing_killed(u->process->session, u->id.pid);
-	else if (!u->process && outside_kill(u))
-		log_event(LOG_WARNING, "gpu.slicing_killed uid=%u pid=%d", u->uid, (int)u->id.pid);
+	if (u->process) {
+		const struct session *s = u->process->session;
+
+		privileges_signal(node, s->record.uid, s->record.id, u->id, SIGKILL, on_killed);
+	} else if (u->known) {
+		privileges_signal(node, u->uid, "", u->id, SIGKILL, on_killed);
+	}
 }
 
 /* All of a session that opens its gate: which of its processes did, nobody can tell. */
@@ -210,8 +213,8 @@ static void session_end_all(struct node *node, const char *id)
 	struct session *s = session_find(node, id);
 
 	for (struct process *p = s ? s->processes : NULL; p; p = p->next)
-		if (!p->dead && process_watch_signal(p->watch, SIGKILL) == 0)
-			session_slicing_killed(s, p->id.pid);
+		if (!p->dead)
+			privileges_signal(node, s->record.uid, id, p->id, SIGKILL, on_killed);
 }
 
 static void on_verdicts(uv_async_t *async)
@@ -280,7 +283,7 @@ static void sheet_judge(struct usage *usage, uint32_t position, const struct she
 	for (size_t i = 0; i < count; i++)
 		if (uses[i].beyond && policy_kills(usage->node) &&
 		    leases_suspended(leases, uses[i].owner))
-			user_end(of[i]);
+			user_end(usage->node, of[i]);
 }
 
 /* Who is suspended and goes round the front is not to be on the GPU at all. */
@@ -292,7 +295,7 @@ static void sheet_look(struct usage *usage, const struct sheet *sheet)
 
 		if (!u->process && owner_of(u, &owner) &&
 		    leases_suspended(usage->node->leases, owner))
-			user_end(u);
+			user_end(usage->node, u);
 	}
 }
 

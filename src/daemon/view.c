@@ -71,6 +71,18 @@ static json_t *user_json(uid_t uid)
 	return json_string(view_user(uid));
 }
 
+/* What is less than it would be as a service. */
+static json_t *shortcomings_json(const struct node *node)
+{
+	json_t *list = limited_list();
+
+	if (node->separation.why_not[0])
+		json_array_append_new(list, json_sprintf("it serves as root, without a user of its "
+							 "own: %s",
+							 node->separation.why_not));
+	return list;
+}
+
 json_t *view_version(const struct node *node)
 {
 	const struct pool *pool = &node->pool;
@@ -80,7 +92,7 @@ json_t *view_version(const struct node *node)
 			 "driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "",
 			 "system", node->options.system, "ready", node->ready, "no_gpu_reason",
 			 pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
-			 limited_list());
+			 shortcomings_json(node));
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */

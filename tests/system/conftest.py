@@ -283,6 +283,15 @@ class Host(Runner):
             shutil.rmtree(self.dir, ignore_errors=True)
 
 
+def open_to_others(host):
+    """Programs of other users play on this simulated host, too; a system daemon that root starts is one of them."""
+    directory = pathlib.Path(host.env["SIMGPU_HOST"])
+    directory.chmod(0o755)
+    for entry in directory.iterdir():
+        if entry.is_socket():
+            entry.chmod(0o666)
+
+
 def listens(path):
     """Whether a Unix socket is there and taken care of: between bind and listen it is there and refuses."""
     with socket.socket(socket.AF_UNIX) as s:

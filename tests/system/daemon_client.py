@@ -50,6 +50,8 @@ class Daemon:
         self.mig = {}  # of GPUs: their MIG mode, what is pending, and whether that hides their memory
         self.delay = 0  # of the driver's answers, ms
         self.args = list(args)
+        if "--system" in self.args:
+            self.dir.chmod(0o755)  # where root starts it, it becomes another user, who has to read the driver's state
         self.write_state()
         self.process = None
         self.start()

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from command import CARVE, GIB, NOBODY, active, fails
-from conftest import BUILD, another_user_can_read, clean_env, run, sim_run, wait_until
+from conftest import BUILD, another_user_can_read, clean_env, open_to_others, run, sim_run, wait_until
 
 
 # ---- sessions -------------------------------------------------------------------------------
@@ -430,11 +430,12 @@ def shared(make_host):
     if not another_user_can_read():
         pytest.skip("needs to be root, in a checkout that other users can read")
     host = make_host("h100-80gb")
+    open_to_others(host)
     with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        os.chmod(directory, 0o755)
         daemon = host.popen([BUILD / "carved", "--system", "--runtime-dir", directory + "/run",
                              "--foreground"])
         path = directory + "/run/carved.sock"
-        os.chmod(directory, 0o755)
         wait_until(lambda: os.path.exists(path))
 
         def as_user(user, *argv):

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from child import make_child, observe  # noqa: F401: fixtures
-from conftest import BUILD, ROOT, Host, clean_env, listens, run, wait_until
+from conftest import BUILD, ROOT, Host, clean_env, listens, open_to_others, run, wait_until
 from daemon_client import *
 
 pytestmark = pytest.mark.once("the units stand beside the ordinary build, and give the rights that its daemon needs")
@@ -21,8 +21,8 @@ analyze = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs 
 @pytest.fixture
 def units(tmp_path):
     """As installed, but that the programs they name are there."""
-    for unit in UNITS.glob("carved*.s*"):
-        text = re.sub(r"^ExecStart=\S+", f"ExecStart={BUILD}/carved", unit.read_text(), flags=re.M)
+    for unit in UNITS.glob("carve*.s*"):
+        text = re.sub(r"^(ExecStart(Pre)?=[-+]*)/\S+/carved ", rf"\1{BUILD}/carved ", unit.read_text(), flags=re.M)
         text = re.sub(r"^Documentation=.*\n", "", text, flags=re.M)  # looked up with man, which knows no build tree
         if SYSTEMD < 254:  # it passes over what it does not know, with a warning
             text = text.replace("FileDescriptorStorePreserve=yes\n", "")
@@ -32,7 +32,7 @@ def units(tmp_path):
 
 @analyze
 def test_systemd_finds_nothing_wrong_with_the_units(units):
-    done = run(["systemd-analyze", "verify", *sorted(units.glob("carved*"))],
+    done = run(["systemd-analyze", "verify", *sorted(units.glob("carve*"))],
                env=clean_env({"SYSTEMD_UNIT_PATH": f"{units}:"}))
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     service = units / "carved.service"
@@ -43,8 +43,17 @@ def test_systemd_finds_nothing_wrong_with_the_units(units):
 
 @analyze
 def test_the_service_is_exposed_to_little(units):
-    done = run(["systemd-analyze", "security", "--offline=yes", "--threshold=35", units / "carved.service"])
+    done = run(["systemd-analyze", "security", "--offline=yes", "--threshold=20", units / "carved.service"])
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_the_service_is_bounded_and_prepared():
+    """What it may have of the host's memory and processes; and that it needs no right to give files away."""
+    assert directive("MemoryMax") and directive("TasksMax")
+    prepares, = directive("ExecStartPre")
+    assert prepares.startswith("+") and "--prepare" in prepares.split()
+    assert "CAP_CHOWN" not in directive("CapabilityBoundingSet")[0]
+    assert not directive("StateDirectory")  # systemd would give it back to root
 
 
 def test_the_service_keeps_descriptors_and_says_so():
@@ -57,10 +66,22 @@ def directive(name):
     return re.findall(rf"^{name}=(.*)$", (UNITS / "carved.service").read_text(), re.M)
 
 
+def limited():
+    """The words that raise the unit's limit of niceness; none where that is not permitted."""
+    words = ["prlimit", f"--nice={20 - int(directive('LimitNICE')[0])}"]
+    return words if run([*words, "true"]).returncode == 0 else []
+
+
 def sandboxed(argv):
-    """With the capabilities that the unit leaves, and no new privileges; None: not for us to do."""
+    """With the capabilities that the unit leaves, its limits, and no new privileges."""
     keep = ",".join("+" + c.removeprefix("CAP_").lower() for c in directive("CapabilityBoundingSet")[0].split())
-    return ["setpriv", "--no-new-privs", "--bounding-set", f"-all,{keep}", *argv]
+    return [*limited(), "setpriv", "--no-new-privs", "--bounding-set", f"-all,{keep}", *argv]
+
+
+def children(pid):
+    """Folders of /proc."""
+    for line in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield pathlib.Path("/proc", line)
 
 
 @pytest.fixture
@@ -69,7 +90,10 @@ def confined():
     if os.geteuid() != 0:
         pytest.skip("needs root")
     host = Host("h100-80gb")
+    open_to_others(host)
     place = pathlib.Path(host.env["CARVE_RUNTIME_DIR"])
+    done = host.run([BUILD / "carved", "--system", "--runtime-dir", place, "--prepare"])
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
     read, write = os.pipe()
     with open(place.parent / "service.log", "w") as log:
         daemon = subprocess.Popen(sandboxed([BUILD / "carved", "--system", "--runtime-dir", place, "--foreground",
@@ -89,17 +113,23 @@ def test_with_the_units_rights_it_does_all_that_it_must(confined, examples):
     host, daemon, place = confined
     status = pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
     assert "NoNewPrivs:\t1" in status
-    bounding = int(re.search(r"CapBnd:\s*(\S+)", status)[1], 16)
-    assert bounding == sum(1 << n for n in (2, 5, 19, 21, 23))  # DAC_READ_SEARCH KILL SYS_PTRACE SYS_ADMIN SYS_NICE
+    assert {int(c, 16) for c in re.findall(r"Cap\w+:\s*(\S+)", status)} == {0}
+    assert re.search(r"Uid:\s*(\S+)", status)[1] != "0" and "Seccomp:\t2" in status
+    guard, = [p for p in children(daemon.pid) if (p / "comm").read_text() == "carve-guard\n"]
+    rights = re.search(r"CapPrm:\s*(\S+)", (guard / "status").read_text())[1]
+    assert int(rights, 16) == sum(1 << n for n in (7, 19))  # SETUID SYS_PTRACE
     threads = {(t / "comm").read_text().strip(): int((t / "stat").read_text().rsplit(") ", 1)[1].split()[16])
                for t in pathlib.Path(f"/proc/{daemon.pid}/task").iterdir()}
-    assert threads["leases"] == -10
+    assert threads["leases"] == (-10 if limited() else 0)
     hog = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "2", examples / "hog", "600"])
     session = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["pids"]])[0]
     # Its program is replaced, with the same rights.
     done = host.run([BUILD / "carved", "--runtime-dir", place, "--takeover"])
     assert done.returncode == 0, done.stderr
-    assert "CapBnd:\t0000000000a80024" in pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
+    wait_until(lambda: "guard.renewed" in (place.parent / "service.log").read_text())
+    rights = pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
+    assert {int(c, 16) for c in re.findall(r"Cap\w+:\s*(\S+)", rights)} == {0}
+    assert "CapPrm:\t0000000000080080" in (guard / "status").read_text()
     assert host.carve_json("session", "show", session["id"])["pids"] == session["pids"]
     done = host.carve("session", "release", "--force", session["id"])
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from conftest import BUILD, another_user_can_read, run, wait_until
+from conftest import BUILD, another_user_can_read, open_to_others, run, wait_until
 from reaching import CARVE, GIB, PROGRAMS, REACH, bare, driver_of
 
 STATIC = PROGRAMS / "reach_static"
@@ -53,11 +53,7 @@ def isolated(request, make_host):
 
 def open_host_to_others(host):
     """Programs of another user play on this simulated host, with a daemon of their own."""
-    directory = host.env["SIMGPU_HOST"]
-    os.chmod(directory, 0o755)
-    for entry in pathlib.Path(directory).iterdir():
-        if entry.is_socket():
-            os.chmod(entry, 0o666)
+    open_to_others(host)
     host.other_dir = tempfile.mkdtemp(prefix="carve-test-")
     os.chown(host.other_dir, OTHER, OTHER)
 
@@ -297,10 +293,10 @@ def shared(make_host):
     open_host_to_others(host)
     shutil.rmtree(host.other_dir)
     with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
+        os.chmod(directory, 0o755)
         daemon = host.popen(["unshare", "-m", BUILD / "carved", "--system", "--runtime-dir", directory + "/run",
                              "--foreground"])
         path = directory + "/run/carved.sock"
-        os.chmod(directory, 0o755)
         wait_until(lambda: os.path.exists(path))
 
         def as_user(*argv, user="root", method=host.run):

@@ -1,0 +1,40 @@
+/* Who a process is. libc only. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A process, named for ever: PIDs come back. `birth` is when it started (clock ticks since boot, in
+ * the low 40 bits), and above that 24 bits of the kernel's own number for the process, which it
+ * gives to no other; 0 where the kernel (before 6.9) shows none. */
+struct process_id {
+	pid_t pid;
+	uint64_t birth;
+};
+
+/* Whether both name one process. Where one of them has no number of the kernel's, the times decide.
+ */
+bool process_same(struct process_id a, struct process_id b);
+/* Whether `a` started before `b`, or in the same tick. */
+bool process_not_younger(struct process_id a, struct process_id b);
+/* Who has this PID now. 0 or -errno; -ESRCH: nobody. */
+int process_identify(pid_t pid, struct process_id *ret);
+/* The process of a pidfd, whose PID is or was this one. Likewise. */
+int process_identify_by(int pidfd, pid_t pid, struct process_id *ret);
+bool process_alive(struct process_id process);
+/* A pidfd of that process, or -errno; -ESRCH: it is gone. */
+int process_open(struct process_id process);
+
+/* Further up nobody looks for whom a process belongs to. */
+#define PROCESS_ANCESTORS_MAX 64
+
+/* Its parent, still there. False: there is none, or one that is younger and took its number. */
+bool process_parent_find(struct process_id process, struct process_id *ret);
+/* Whether `ancestor` is this process, or one that it descends from. */
+bool process_descends_from(struct process_id process, struct process_id ancestor);
+
+/* A descriptor of the mount namespace that a process is in, which lives on as long as that is open,
+ * so that its number is no other's. -EINVAL: it is the one that this process, or the host's first
+ * one, is in, and so says nothing of who is in there. Or another -errno. */
+int process_mount_namespace(struct process_id process);

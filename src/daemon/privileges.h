@@ -1,0 +1,48 @@
+/* What needs rights that the daemon may not have: signals to processes of sessions, and mount
+ * namespaces of root's commands. A system daemon asks its guard (proto/guard.h); any other does it
+ * itself, as the kernel lets its user. Loop thread only. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "base/process.h"
+
+struct handover;
+struct node;
+struct privileges_asked;
+
+struct privileges {
+	int link_fd; /* to the guard; -1: there is none */
+	uv_poll_t *poll;
+	uint64_t number;
+	/* Signals whose answer is due, oldest first; those from `unsent` on are to be sent. */
+	struct privileges_asked *first, *unsent;
+};
+
+/* With the other end of a guard's link (-1: none), which becomes the privileges'. */
+void privileges_init(struct privileges *privileges, int link_fd);
+/* Begins to listen to the guard, once there is a loop. 0 or -errno. */
+int privileges_start(struct node *node);
+/* The loop ends: no more answers. */
+void privileges_stop(struct privileges *privileges);
+/* The daemon ends, and its guard with it; `sockets`: which removes those of the runtime directory. */
+void privileges_leave(struct privileges *privileges, bool sockets);
+/* Leaves the link to the next program; and takes it up, and has the guard become that program too. */
+void privileges_hand_over(const struct privileges *privileges, struct handover *handover);
+void privileges_take_over(struct privileges *privileges, struct handover *handover);
+void privileges_renew(struct node *node);
+
+/* Told what became of a signal: 0, or -errno; -ESRCH: that process is gone, -EPERM: the session's
+ * user may not signal it. */
+typedef void (*signal_cb)(struct node *node, const char *session, struct process_id process, int rc);
+/* Sends SIGTERM or SIGKILL to a process of a session, where `uid`, the session's user, could by the
+ * kernel's rule. `cb` (or NULL) is called once, maybe before this returns; not after
+ * privileges_stop(). */
+void privileges_signal(struct node *node, uid_t uid, const char *session,
+		       struct process_id process, int signal, signal_cb cb);
+/* A descriptor of the mount namespace that a process is in: process_mount_namespace(). Waits for
+ * the guard, whose work for it is some 50 us; -ETIMEDOUT after 0.1 s. */
+int privileges_namespace(struct node *node, struct process_id process);

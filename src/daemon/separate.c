@@ -1,0 +1,303 @@
+#include "daemon/separate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/claims.h"
+#include "daemon/filter.h"
+#include "daemon/keep_keeper.h"
+#include "daemon/log.h"
+#include "daemon/node.h"
+#include "guard/guard.h"
+
+#define DEVICE_NODES "/dev/nvidia*"
+#define GROUPS_MOST 16
+/* The lease thread's niceness, and RLIMIT_NICE for it. */
+#define LEASES_NICE (-10)
+#define NICE_LIMIT 30
+
+struct worker {
+	uid_t uid; /* 0: it stays root */
+	gid_t gid;
+	gid_t groups[GROUPS_MOST]; /* those that may use the GPUs' device nodes */
+	size_t group_count;
+};
+
+// NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
+
+/* ---- who it becomes ---------------------------------------------------------------------- */
+
+static bool free_id(uid_t *ret)
+{
+	for (uid_t id = GUARD_ID_FIRST; id <= GUARD_ID_LAST; id++)
+		if (!getpwuid(id) && !getgrgid(id)) {
+			*ret = id;
+			return true;
+		}
+	return false;
+}
+
+/* Device nodes are everybody's by default; an administrator may have made them a group's. */
+static void groups_find(struct worker *w)
+{
+	glob_t nodes = {0};
+	struct stat st;
+
+	if (glob(DEVICE_NODES, 0, NULL, &nodes) != 0)
+		return;
+	for (size_t i = 0; i < nodes.gl_pathc && w->group_count < GROUPS_MOST; i++) {
+		bool known = false;
+
+		if (stat(nodes.gl_pathv[i], &st) < 0 || !S_ISCHR(st.st_mode) || st.st_gid == 0 ||
+		    (st.st_mode & 0066) != 0060)
+			continue;
+		for (size_t k = 0; k < w->group_count; k++)
+			known |= w->groups[k] == st.st_gid;
+		if (!known)
+			w->groups[w->group_count++] = st.st_gid;
+	}
+	globfree(&nodes);
+}
+
+static int worker_choose(const char *user, struct worker *ret, struct error *err)
+{
+	const struct passwd *entry = getpwnam(user ? user : SEPARATE_USER);
+
+	*ret = (struct worker){0};
+	if (entry) {
+		ret->uid = entry->pw_uid;
+		ret->gid = entry->pw_gid;
+	} else if (user) {
+		return error_set(err, EXIT_CODE_FAILED, "--user: there is no user %.64s", user);
+	} else if (free_id(&ret->uid)) {
+		ret->gid = ret->uid;
+	} else {
+		return error_set(err, EXIT_CODE_FAILED,
+				 "there is no user " SEPARATE_USER
+				 ", and all IDs from %u to %u are taken",
+				 GUARD_ID_FIRST, GUARD_ID_LAST);
+	}
+	groups_find(ret);
+	return 0;
+}
+
+static int worker_become(const struct worker *w)
+{
+	if (setgroups(w->group_count, w->groups) < 0 || setresgid(w->gid, w->gid, w->gid) < 0 ||
+	    setresuid(w->uid, w->uid, w->uid) < 0)
+		return -errno;
+	return 0;
+}
+
+/* ---- whether it can ---------------------------------------------------------------------- */
+
+enum obstacle { OBSTACLE_NONE, OBSTACLE_USER, OBSTACLE_PROC, OBSTACLE_KEEPER };
+
+/* In a child, as the worker. */
+static enum obstacle obstacle_find(const struct worker *w)
+{
+	char path[PATH_MAX];
+
+	if (worker_become(w) < 0)
+		return OBSTACLE_USER;
+	if (access("/proc/1/stat", R_OK) < 0)
+		return OBSTACLE_PROC;
+	return keeper_program(path) < 0 ? OBSTACLE_KEEPER : OBSTACLE_NONE;
+}
+
+static const char *obstacle_text(enum obstacle obstacle)
+{
+	switch (obstacle) {
+	case OBSTACLE_NONE:
+		break;
+	case OBSTACLE_USER:
+		return "it may not change its user: this user namespace does not map the one that it "
+		       "would become, or its service's unit is an older one, and a restart helps";
+	case OBSTACLE_PROC:
+		return "/proc hides others' processes (hidepid), and it has to see who lives";
+	case OBSTACLE_KEEPER:
+		return "the user that it would become cannot run carve-keeper, where this carved is";
+	}
+	return "";
+}
+
+static enum obstacle obstacle_ask(const struct worker *w)
+{
+	int status = 0;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit((int)obstacle_find(w));
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return pid < 0 || !WIFEXITED(status) ? OBSTACLE_USER : (enum obstacle)WEXITSTATUS(status);
+}
+
+/* ---- what is made before ----------------------------------------------------------------- */
+
+/* The log is the worker's to write and to turn; what was in it before is in a second file. */
+static int log_give(const struct worker *w)
+{
+	char old[PATH_MAX];
+	int length = log_path() ? snprintf(old, sizeof(old), "%s.old", log_path()) : 0;
+
+	if (length <= 0 || (size_t)length >= sizeof(old))
+		return 0;
+	cleanup_close int fd = open(old, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || fchown(fd, w->uid, w->gid) < 0 || fchown(STDERR_FILENO, w->uid, w->gid) < 0)
+		return -errno;
+	return 0;
+}
+
+static int keeper_dir_give(const struct runtime *runtime, const struct worker *w)
+{
+	char path[PATH_MAX];
+
+	runtime_path(runtime, KEEP_DIR, path, sizeof(path));
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	return state_directory_give(path, w->uid, w->gid);
+}
+
+static int directories_make(struct node *node, const struct worker *w, struct error *err)
+{
+	int rc = state_prepare(&node->state, &node->runtime, w->uid, w->gid, err);
+
+	if (rc < 0)
+		return rc;
+	rc = keeper_dir_give(&node->runtime, w);
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot prepare %s for user %u: %s",
+				 node->runtime.dir, w->uid, strerrordesc_np(-rc));
+	rc = claims_open(&node->pool.claims, w->uid);
+	if (rc < 0)
+		log_event(LOG_WARNING, "claims.failed dir=" CLAIMS_DIR " error=\"%s\"",
+			  strerrordesc_np(-rc));
+	return 0;
+}
+
+static int places_make(struct node *node, const struct worker *w, struct error *err)
+{
+	if (directories_make(node, w, err) < 0)
+		return -1;
+	int rc = log_give(w);
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot give %s to user %u: %s", log_path(),
+				 w->uid, strerrordesc_np(-rc));
+	/* Clients believe root's sockets: who listens first is asked by the kernel now. */
+	return runtime_listen(&node->runtime, node->options.system, err);
+}
+
+static int guard_make(struct node *node, const struct worker *w, struct error *err)
+{
+	int link_fd = -1;
+	cleanup_close int dir = open(node->runtime.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int rc = dir < 0 ? -errno : guard_fork(dir, w->uid ? w->uid : GUARD_ID_FIRST, &link_fd);
+
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot start the guard: %s",
+				 strerrordesc_np(-rc));
+	privileges_init(&node->privileges, link_fd);
+	return 0;
+}
+
+/* ---- becoming it ------------------------------------------------------------------------- */
+
+/* Nothing is left that could be had back. */
+static int rights_drop(const struct worker *w)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[2] = {0};
+	struct rlimit nice = {NICE_LIMIT, NICE_LIMIT};
+
+	/* Where the limit cannot be raised, as in a container, the thread inherits it. */
+	if (setrlimit(RLIMIT_NICE, &nice) < 0)
+		(void)setpriority(PRIO_PROCESS, 0, LEASES_NICE);
+	for (unsigned capability = 0; capability <= CAP_LAST_CAP; capability++)
+		(void)prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
+	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	int rc = worker_become(w);
+	if (rc == 0 && syscall(SYS_capset, &header, none) < 0)
+		rc = -errno;
+	if (rc == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		rc = -errno;
+	if (rc == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = filter_apply();
+	/* A kernel that would give it back is not to be served under. */
+	if (rc == 0 && (setresuid(0, 0, 0) == 0 || geteuid() != w->uid))
+		rc = -EPERM;
+	return rc;
+}
+
+void separate_settle(void)
+{
+	if (getpriority(PRIO_PROCESS, 0) == LEASES_NICE)
+		(void)setpriority(PRIO_PROCESS, 0, 0);
+}
+
+bool separate_wanted(const struct node *node)
+{
+	return node->options.system && geteuid() == 0;
+}
+
+static void why_not(struct node *node, struct worker *w, const char *text)
+{
+	*w = (struct worker){0};
+	snprintf(node->separation.why_not, sizeof(node->separation.why_not), "%s", text);
+	log_event(LOG_WARNING, "carved.not_separated reason=\"%s\"", text);
+}
+
+int separate(struct node *node, const char *user, struct error *err)
+{
+	struct worker w;
+
+	if (worker_choose(user, &w, err) < 0)
+		return -1;
+	enum obstacle obstacle = w.uid ? obstacle_ask(&w) : OBSTACLE_NONE;
+	if (obstacle != OBSTACLE_NONE)
+		why_not(node, &w, obstacle_text(obstacle));
+	if (places_make(node, &w, err) < 0 || guard_make(node, &w, err) < 0)
+		return -1;
+	int rc = w.uid ? rights_drop(&w) : 0;
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot become user %u: %s", w.uid,
+				 strerrordesc_np(-rc));
+	node->separation.separated = w.uid != 0;
+	log_event(LOG_INFO, "carved.user uid=%u separated=%d", w.uid, w.uid != 0);
+	return 0;
+}
+
+int separate_prepare(struct node *node, const char *user, struct error *err)
+{
+	struct worker w;
+
+	if (!separate_wanted(node))
+		return -error_set(err, EXIT_CODE_USAGE,
+				  "--prepare is for a system daemon, and for root");
+	if (runtime_lock(&node->runtime, true, node->options.config_path, err) < 0 ||
+	    worker_choose(user, &w, err) < 0 || directories_make(node, &w, err) < 0)
+		return EXIT_CODE_FAILED;
+	runtime_leave(&node->runtime);
+	return EXIT_CODE_OK;
+}
+
+// NOLINTEND(concurrency-mt-unsafe)

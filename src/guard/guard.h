@@ -1,0 +1,42 @@
+/* The guard: the part of a system daemon that keeps rights, while its worker, which talks to
+ * everybody, has none. It answers the fixed-size requests of proto/guard.h on a socket pair, one at
+ * a time, in some 50 us each, and does nothing else. Worker and guard end with each other.
+ *
+ * What a worker that was broken into can have of it: SIGTERM and SIGKILL for processes that the
+ * named user may end, root's own excepted unless they are in a slice; descriptors of mount
+ * namespaces, which are of no use without rights; and the removal of the daemon's own sockets. */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Users that nobody is: IDs that neither Debian nor systemd give to anybody. */
+#define GUARD_ID_FIRST 60706u
+#define GUARD_ID_LAST 60737u
+
+struct guard_place {
+	int link_fd; /* its end of the socket pair */
+	int dir_fd;  /* the runtime directory */
+	/* Its real user while it acts for another, who could else signal it: nobody's but the
+	 * worker's. */
+	uid_t real_uid;
+};
+
+/* Forks the guard, as root. Its worker is the caller, which gets the other end of the link. 0 or
+ * -errno. */
+int guard_fork(int dir_fd, uid_t real_uid, int *ret_link_fd);
+/* The whole of `carved --guard LINK DIR UID`: a guard of another version that became this program. */
+int guard_main(int argc, char **argv);
+#define GUARD_OPTION "--guard"
+
+/* Answers until the worker hangs up. */
+void guard_serve(const struct guard_place *place);
+
+/* The operations. 0 or -errno. */
+int guard_signal(uid_t real_uid, uid_t uid, pid_t pid, uint64_t birth, int signal);
+/* Whether this process of root's is in a slice: by its environment when it was started, or by the
+ * files of its mount namespace. */
+int guard_is_in_slice(pid_t pid);
+/* The program that process `worker` runs, opened, where it is called carved and root alone (or the
+ * owner of this program) could have put it there. The descriptor, or -errno. */
+int guard_program_open(pid_t worker);

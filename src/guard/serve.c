@@ -1,0 +1,253 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/process.h"
+#include "base/socket.h"
+#include "guard/guard.h"
+#include "proto/guard.h"
+
+#define NAME "carve-guard"
+#define LINK_FD (STDERR_FILENO + 1)
+#define DIR_FD (STDERR_FILENO + 2)
+/* SETUID to be a session's user for a moment, SYS_PTRACE to open mount namespaces and to see which
+ * program the worker runs. No KILL: whom a user may signal the kernel decides. */
+#define CAPABILITIES (1u << CAP_SETUID | 1u << CAP_SYS_PTRACE)
+
+/* ---- operations -------------------------------------------------------------------------- */
+
+static void sockets_remove(int dir_fd)
+{
+	static const char *const names[] = {"carved.sock", "attach.sock"};
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (fstatat(dir_fd, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISSOCK(st.st_mode))
+			unlinkat(dir_fd, names[i], 0);
+}
+
+/* Where the daemon is, for people who look at processes. */
+static void place_name(const struct guard_place *place, char ret[static PATH_MAX])
+{
+	char link[64];
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", place->dir_fd);
+	ssize_t n = readlink(link, ret, PATH_MAX - 1);
+	ret[n < 0 ? 0 : n] = '\0';
+}
+
+/* Does not return where it is done. */
+static int renew(const struct guard_place *place)
+{
+	char link[16], dir[16], uid[16], path[PATH_MAX], option[] = GUARD_OPTION;
+	char *args[] = {"carved", option, link, dir, uid, path, NULL}, *environment[] = {NULL};
+	cleanup_close int program = guard_program_open(getppid());
+
+	if (program < 0)
+		return program;
+	snprintf(link, sizeof(link), "%d", place->link_fd);
+	snprintf(dir, sizeof(dir), "%d", place->dir_fd);
+	snprintf(uid, sizeof(uid), "%u", place->real_uid);
+	place_name(place, path);
+	if (fcntl(place->link_fd, F_SETFD, 0) < 0 || fcntl(place->dir_fd, F_SETFD, 0) < 0)
+		return -errno;
+	syscall(SYS_execveat, program, "", args, environment, AT_EMPTY_PATH);
+	return -errno;
+}
+
+/* 0 or -errno; *ret_fd: what goes along with the answer, which is closed then. */
+static int obey(const struct guard_place *place, const struct guard_request *r, int *ret_fd)
+{
+	switch ((enum guard_op)r->op) {
+	case GUARD_SIGNAL:
+		return guard_signal(place->real_uid, r->uid, r->pid, r->birth, r->signal);
+	case GUARD_NAMESPACE:
+		*ret_fd = process_mount_namespace(
+			(struct process_id){.pid = r->pid, .birth = r->birth});
+		return *ret_fd < 0 ? *ret_fd : 0;
+	case GUARD_RENEW:
+		return renew(place);
+	case GUARD_LEAVE:
+		sockets_remove(place->dir_fd);
+		return 0;
+	}
+	return -EOPNOTSUPP;
+}
+
+static struct guard_reply reply_make(uint16_t op, uint64_t number, int rc)
+{
+	return (struct guard_reply){
+		.magic = GUARD_MAGIC,
+		.version = GUARD_VERSION,
+		.op = op,
+		.number = number,
+		.error = -rc,
+	};
+}
+
+/* ---- the loop ---------------------------------------------------------------------------- */
+
+/* Waits until the link can be written to. */
+static bool reply_send(int fd, const struct guard_reply *reply, int descriptor)
+{
+	for (;;) {
+		int rc = descriptors_send(fd, reply, sizeof(*reply), &descriptor, descriptor >= 0);
+
+		if (rc != -EAGAIN && rc != -ETOOMANYREFS)
+			return rc == 0;
+		struct pollfd writable = {.fd = fd, .events = POLLOUT};
+		if (poll(&writable, 1, -1) < 0 && errno != EINTR)
+			return false;
+	}
+}
+
+/* False: the worker is gone, or broken. */
+static bool turn(const struct guard_place *place)
+{
+	struct pollfd readable = {.fd = place->link_fd, .events = POLLIN};
+	struct guard_request request;
+	int sent = -1, fd = -1;
+
+	if (poll(&readable, 1, -1) < 0)
+		return errno == EINTR;
+	ssize_t n = descriptor_receive(place->link_fd, &request, sizeof(request), &sent);
+	close_fd(&sent);
+	if (n == -EAGAIN || n == -EINTR)
+		return true;
+	int rc = n <= 0 ? -EPROTO : guard_request_check(&request, (size_t)n);
+	if (rc == -EPROTO)
+		return false;
+	if (rc == 0)
+		rc = obey(place, &request, &fd);
+	struct guard_reply reply = reply_make(request.op, request.number, rc);
+	bool goes_on = reply_send(place->link_fd, &reply, fd);
+	close_fd(&fd);
+	return goes_on;
+}
+
+void guard_serve(const struct guard_place *place)
+{
+	while (turn(place))
+		;
+}
+
+/* ---- its life ---------------------------------------------------------------------------- */
+
+/* Only what it needs; what it becomes has no more. */
+static int rights_leave(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct had[2] = {0}, data[2] = {0};
+
+	/* A sandbox may have taken some away: without, what needs them fails, and is answered so. */
+	if (syscall(SYS_capget, &header, had) < 0)
+		return -errno;
+	data[0].permitted = data[0].effective = CAPABILITIES & had[0].permitted;
+	for (unsigned capability = 0; capability <= CAP_LAST_CAP; capability++)
+		if (capability >= 32 || !(CAPABILITIES & 1u << capability))
+			(void)prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    syscall(SYS_capset, &header, data) < 0)
+		return -errno;
+	return 0;
+}
+
+static void guard_begin(pid_t worker)
+{
+	prctl(PR_SET_NAME, NAME, 0, 0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	if (getppid() != worker)
+		_exit(EXIT_FAILURE); /* it has ended meanwhile */
+}
+
+/* Signals that are meant for the daemon go to its worker, which ends, and the guard with it. */
+static void signals_ignore(void)
+{
+	static const int numbers[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE, SIGQUIT};
+
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+		signal(numbers[i], SIG_IGN);
+}
+
+/* It has no business with the daemon's sockets, lock and database: only its own two stay open. */
+static int descriptors_leave(struct guard_place *place)
+{
+	int link = fcntl(place->link_fd, F_DUPFD_CLOEXEC, DIR_FD + 1);
+	int dir = fcntl(place->dir_fd, F_DUPFD_CLOEXEC, DIR_FD + 1);
+
+	if (link < 0 || dir < 0 || dup3(link, LINK_FD, O_CLOEXEC) < 0 ||
+	    dup3(dir, DIR_FD, O_CLOEXEC) < 0 || close_range(DIR_FD + 1, ~0u, 0) < 0)
+		return -errno;
+	place->link_fd = LINK_FD;
+	place->dir_fd = DIR_FD;
+	return 0;
+}
+
+_Noreturn static void guard_run(struct guard_place *place, pid_t worker)
+{
+	guard_begin(worker);
+	signals_ignore();
+	if (descriptors_leave(place) < 0 || rights_leave() < 0)
+		_exit(EXIT_FAILURE);
+	guard_serve(place);
+	_exit(EXIT_SUCCESS);
+}
+
+int guard_fork(int dir_fd, uid_t real_uid, int *ret_link_fd)
+{
+	int ends[2];
+	pid_t worker = getpid();
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return -errno;
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct guard_place place = {
+			.link_fd = ends[1], .dir_fd = dir_fd, .real_uid = real_uid};
+
+		close(ends[0]);
+		guard_run(&place, worker);
+	}
+	int rc = pid < 0 ? -errno : 0;
+	close(ends[1]);
+	if (rc < 0)
+		close(ends[0]);
+	else
+		*ret_link_fd = ends[0];
+	return rc;
+}
+
+int guard_main(int argc, char **argv)
+{
+	struct guard_place place = {.link_fd = -1};
+
+	if (argc < 5 || geteuid() != 0)
+		return 2;
+	place.link_fd = (int)strtol(argv[2], NULL, 10);
+	place.dir_fd = (int)strtol(argv[3], NULL, 10);
+	place.real_uid = (uid_t)strtoul(argv[4], NULL, 10);
+	guard_begin(getppid());
+	if (fcntl(place.link_fd, F_SETFD, FD_CLOEXEC) < 0 ||
+	    fcntl(place.dir_fd, F_SETFD, FD_CLOEXEC) < 0)
+		return 2;
+	struct guard_reply reply = reply_make(GUARD_RENEW, 0, 0);
+	if (reply_send(place.link_fd, &reply, -1))
+		guard_serve(&place);
+	return 0;
+}

@@ -1,0 +1,45 @@
+/* A request to the guard and an answer of it: what passes the check names a process that is neither
+ * the first one nor a group, a user, and a signal that ends. */
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/guard.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void request_look(const uint8_t *data, size_t size)
+{
+	struct guard_request request;
+
+	memset(&request, 0xff, sizeof(request));
+	memcpy(&request, data, size < sizeof(request) ? size : sizeof(request));
+	if (guard_request_check(&request, size) != 0)
+		return;
+	if (size != sizeof(request) || request.op < GUARD_SIGNAL || request.op > GUARD_LEAVE)
+		abort();
+	if (request.op <= GUARD_NAMESPACE && (request.pid <= 1 || !request.birth))
+		abort();
+	if (request.op == GUARD_SIGNAL &&
+	    ((request.signal != SIGTERM && request.signal != SIGKILL) ||
+	     request.uid == (uint32_t)-1))
+		abort();
+}
+
+static void reply_look(const uint8_t *data, size_t size)
+{
+	struct guard_reply reply;
+
+	memset(&reply, 0xff, sizeof(reply));
+	memcpy(&reply, data, size < sizeof(reply) ? size : sizeof(reply));
+	if (guard_reply_check(&reply, size) == 0 && (size != sizeof(reply) || reply.error < 0))
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	request_look(data, size);
+	reply_look(data, size);
+	return 0;
+}
