@@ -125,8 +125,8 @@ int books_create(struct books *ret, const char *session, const struct books_gpu 
 	return 0;
 }
 
-/* A memfd that a daemon of this user, or of root, made, sealed as parts of a ledger are. Its mode is not looked
- * at: who may open it is the owner's to say. */
+/* A memfd that a daemon of this user, or of root, made, sealed as parts of a ledger are. Its mode
+ * is not looked at: who may open it is the owner's to say. */
 static int check_memfd(int fd, bool writable, size_t *ret_size)
 {
 	int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);

@@ -44,8 +44,9 @@ static const char help[] =
 	"  --state-dir DIR      sessions, quotas, settings and history are kept here (default:\n"
 	"                       /var/lib/carve for /run/carve, $XDG_STATE_HOME/carve/HOST for a\n"
 	"                       user's daemon where that is set, else the runtime directory)\n"
-	"  --user NAME          a system daemon that root starts serves as this user, without rights\n"
-	"                       (default: carve, else a free ID from 60706 on; root: it stays root)\n"
+	"  --user NAME          the user, without rights, as which root's system daemon serves\n"
+	"                       (default: carve, else a free ID from 60706 on; root: it stays "
+	"root)\n"
 	"  --idle-exit SECONDS  end after that long without sessions and connections\n"
 	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
 	"  --config FILE        read the configuration (again on SIGHUP); see docs/daemon.md\n"
@@ -53,7 +54,7 @@ static const char help[] =
 	"  --takeover           have the daemon that serves DIR become this program: sessions, "
 	"sockets\n"
 	"                       and calls under way go on\n"
-	"  --prepare            make the directories of a system daemon, for the user that it becomes\n"
+	"  --prepare            make a system daemon's directories, for the user of --user\n"
 	"  --ready-fd N         write one byte to descriptor N when the sockets listen; stays in "
 	"the\n"
 	"                       foreground too\n"
@@ -298,8 +299,8 @@ static int rights_settle(struct node *node, struct error *err)
 		privileges_take_over(&node->privileges, node->handover);
 	if (separate_wanted(node) && node->privileges.link_fd < 0)
 		return separate(node, node->options.user, err);
-	node->separation.separated = node->options.system && geteuid() != 0 &&
-				     node->privileges.link_fd >= 0;
+	node->separation.separated =
+		node->options.system && geteuid() != 0 && node->privileges.link_fd >= 0;
 	/* The program before it had it so, which an exec ends. */
 	if (node->separation.separated)
 		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);

@@ -218,12 +218,12 @@ static int signal_send(struct process_id process, int signal)
 	return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0 ? -errno : 0;
 }
 
-void privileges_signal(struct node *node, uid_t uid, const char *session,
-		       struct process_id process, int signal, signal_cb cb)
+void privileges_signal(struct node *node, uid_t uid, const char *session, struct process_id process,
+		       int signal, signal_cb cb)
 {
 	struct privileges *p = &node->privileges;
-	struct privileges_asked *asked =
-		p->link_fd < 0 ? NULL : calloc(1, sizeof(*asked)), **at = &p->first;
+	struct privileges_asked *asked = p->link_fd < 0 ? NULL : calloc(1, sizeof(*asked)),
+				**at = &p->first;
 
 	if (!asked) {
 		int rc = p->link_fd < 0 ? signal_send(process, signal) : -ENOMEM;

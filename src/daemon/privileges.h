@@ -28,21 +28,24 @@ void privileges_init(struct privileges *privileges, int link_fd);
 int privileges_start(struct node *node);
 /* The loop ends: no more answers. */
 void privileges_stop(struct privileges *privileges);
-/* The daemon ends, and its guard with it; `sockets`: which removes those of the runtime directory. */
+/* The daemon ends, and its guard with it; `sockets`: which removes those of the runtime directory.
+ */
 void privileges_leave(struct privileges *privileges, bool sockets);
-/* Leaves the link to the next program; and takes it up, and has the guard become that program too. */
+/* Leaves the link to the next program; and takes it up, and has the guard become that program too.
+ */
 void privileges_hand_over(const struct privileges *privileges, struct handover *handover);
 void privileges_take_over(struct privileges *privileges, struct handover *handover);
 void privileges_renew(struct node *node);
 
 /* Told what became of a signal: 0, or -errno; -ESRCH: that process is gone, -EPERM: the session's
  * user may not signal it. */
-typedef void (*signal_cb)(struct node *node, const char *session, struct process_id process, int rc);
+typedef void (*signal_cb)(struct node *node, const char *session, struct process_id process,
+			  int rc);
 /* Sends SIGTERM or SIGKILL to a process of a session, where `uid`, the session's user, could by the
  * kernel's rule. `cb` (or NULL) is called once, maybe before this returns; not after
  * privileges_stop(). */
-void privileges_signal(struct node *node, uid_t uid, const char *session,
-		       struct process_id process, int signal, signal_cb cb);
+void privileges_signal(struct node *node, uid_t uid, const char *session, struct process_id process,
+		       int signal, signal_cb cb);
 /* A descriptor of the mount namespace that a process is in: process_mount_namespace(). Waits for
  * the guard, whose work for it is some 50 us; -ETIMEDOUT after 0.1 s. */
 int privileges_namespace(struct node *node, struct process_id process);

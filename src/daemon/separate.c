@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "backend/gpus.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
@@ -108,7 +109,21 @@ static int worker_become(const struct worker *w)
 
 /* ---- whether it can ---------------------------------------------------------------------- */
 
-enum obstacle { OBSTACLE_NONE, OBSTACLE_USER, OBSTACLE_PROC, OBSTACLE_KEEPER };
+enum obstacle {
+	OBSTACLE_NONE,
+	OBSTACLE_USER,
+	OBSTACLE_PROC,
+	OBSTACLE_KEEPER,
+	OBSTACLE_DRIVER,
+};
+
+static bool driver_starts(void)
+{
+	struct error err = {0};
+	struct gpus *gpus;
+
+	return gpus_open(&gpus, &err) == 0;
+}
 
 /* In a child, as the worker. */
 static enum obstacle obstacle_find(const struct worker *w)
@@ -119,7 +134,16 @@ static enum obstacle obstacle_find(const struct worker *w)
 		return OBSTACLE_USER;
 	if (access("/proc/1/stat", R_OK) < 0)
 		return OBSTACLE_PROC;
-	return keeper_program(path) < 0 ? OBSTACLE_KEEPER : OBSTACLE_NONE;
+	if (keeper_program(path) < 0)
+		return OBSTACLE_KEEPER;
+	return driver_starts() ? OBSTACLE_NONE : OBSTACLE_DRIVER;
+}
+
+/* In a child, as root: a driver that starts for nobody is no obstacle. */
+static enum obstacle obstacle_driver(const struct worker *w)
+{
+	(void)w;
+	return driver_starts() ? OBSTACLE_DRIVER : OBSTACLE_NONE;
 }
 
 static const char *obstacle_text(enum obstacle obstacle)
@@ -128,23 +152,30 @@ static const char *obstacle_text(enum obstacle obstacle)
 	case OBSTACLE_NONE:
 		break;
 	case OBSTACLE_USER:
-		return "it may not change its user: this user namespace does not map the one that it "
+		return "it may not change its user: this user namespace does not map the one that "
+		       "it "
 		       "would become, or its service's unit is an older one, and a restart helps";
 	case OBSTACLE_PROC:
 		return "/proc hides others' processes (hidepid), and it has to see who lives";
 	case OBSTACLE_KEEPER:
-		return "the user that it would become cannot run carve-keeper, where this carved is";
+		return "the user that it would become cannot run carve-keeper, where this carved "
+		       "is";
+	case OBSTACLE_DRIVER:
+		return "the driver does not start for the user that it would become: its files, or "
+		       "the simulated host's, are root's alone";
 	}
 	return "";
 }
 
-static enum obstacle obstacle_ask(const struct worker *w)
+/* In a child of its own: what it changes and opens ends with it. */
+static enum obstacle obstacle_ask(const struct worker *w,
+				  enum obstacle (*find)(const struct worker *w))
 {
 	int status = 0;
 	pid_t pid = fork();
 
 	if (pid == 0)
-		_exit((int)obstacle_find(w));
+		_exit((int)find(w));
 	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	return pid < 0 || !WIFEXITED(status) ? OBSTACLE_USER : (enum obstacle)WEXITSTATUS(status);
@@ -272,7 +303,9 @@ int separate(struct node *node, const char *user, struct error *err)
 
 	if (worker_choose(user, &w, err) < 0)
 		return -1;
-	enum obstacle obstacle = w.uid ? obstacle_ask(&w) : OBSTACLE_NONE;
+	enum obstacle obstacle = w.uid ? obstacle_ask(&w, obstacle_find) : OBSTACLE_NONE;
+	if (obstacle == OBSTACLE_DRIVER)
+		obstacle = obstacle_ask(&w, obstacle_driver);
 	if (obstacle != OBSTACLE_NONE)
 		why_not(node, &w, obstacle_text(obstacle));
 	if (places_make(node, &w, err) < 0 || guard_make(node, &w, err) < 0)

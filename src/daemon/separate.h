@@ -1,6 +1,7 @@
-/* Privilege separation, of a system daemon that root started: the process becomes a worker, which has
- * a user of its own and no rights, and talks to everybody; its guard (guard/guard.h) keeps the few
- * rights that are needed. What only root may make is made before: directories, sockets, claims. */
+/* Privilege separation, of a system daemon that root started: the process becomes a worker, which
+ * has a user of its own and no rights, and talks to everybody; its guard (guard/guard.h) keeps the
+ * few rights that are needed. What only root may make is made before: directories, sockets, claims.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -14,15 +15,16 @@ struct node;
 
 /* Whether this daemon is to be separated, or at least to have a guard. */
 bool separate_wanted(const struct node *node);
-/* Does it: returns as the worker. `user` names its user; NULL: SEPARATE_USER, or where there is none a
- * free ID (GUARD_ID_FIRST); "root": it stays root, with a guard. So it does, with a word in the log,
- * where the user has no access to what it needs; node->separation says why. 0 or negative with *err. */
+/* Does it: returns as the worker. `user` names its user; NULL: SEPARATE_USER, or where there is
+ * none a free ID (GUARD_ID_FIRST); "root": it stays root, with a guard. So it does, with a word in
+ * the log, where the user has no access to what it needs; node->separation says why. 0 or negative
+ * with *err. */
 int separate(struct node *node, const char *user, struct error *err);
 
 /* Once the lease thread runs: this one has the usual priority again. */
 void separate_settle(void);
-/* The whole of `carved --prepare`, for a service whose daemon has no right to give files away: makes
- * directories, for the user that it becomes. Returns the exit code. */
+/* The whole of `carved --prepare`, for a service whose daemon has no right to give files away:
+ * makes directories, for the user that it becomes. Returns the exit code. */
 int separate_prepare(struct node *node, const char *user, struct error *err);
 
 struct separation {

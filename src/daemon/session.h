@@ -113,9 +113,9 @@ int session_restore(struct node *node, const struct store_session *record, struc
 
 /* Another holder. 0 or -errno. */
 int session_holder_add(struct session *session, const struct process_id *process);
-/* Likewise one that is a command, which goes to disk, too; `mount_fd` is the mount namespace that was
- * made for the slice (-1: none was), and becomes the session's, whatever is returned. And one that a
- * daemon before this one put there. */
+/* Likewise one that is a command, which goes to disk, too; `mount_fd` is the mount namespace that
+ * was made for the slice (-1: none was), and becomes the session's, whatever is returned. And one
+ * that a daemon before this one put there. */
 int session_command_add(struct session *session, const struct process_id *process, int mount_fd);
 int session_command_restore(struct session *session, const struct process_id *process,
 			    int mount_fd);

@@ -297,8 +297,8 @@ static bool is_carves(const struct stat *st, uid_t uid)
 	       (st->st_uid >= GUARD_ID_FIRST && st->st_uid <= GUARD_ID_LAST);
 }
 
-/* A worker could have put links to other files where these were: it is not followed, and a file that
- * has another name, too, is not given away. */
+/* A worker could have put links to other files where these were: it is not followed, and a file
+ * that has another name, too, is not given away. */
 static int file_give(int dir, const char *name, uid_t uid, gid_t gid)
 {
 	struct stat st;
@@ -318,8 +318,9 @@ static int file_give(int dir, const char *name, uid_t uid, gid_t gid)
 
 int state_directory_give(const char *dir, uid_t uid, gid_t gid)
 {
-	static const char *const files[] = {DATABASE, DATABASE "-wal", DATABASE "-shm",
-					    DATABASE "-journal", DATABASE "-ends", "lock"};
+	static const char *const files[] = {DATABASE,         DATABASE "-wal",
+					    DATABASE "-shm",  DATABASE "-journal",
+					    DATABASE "-ends", "lock"};
 	struct stat st;
 	int rc = 0;
 	cleanup_close int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -342,9 +343,9 @@ static int give(const char *dir, uid_t uid, gid_t gid, struct error *err)
 
 	if (rc == 0)
 		return 0;
-	error_set(err, EXIT_CODE_FAILED, "the state directory %.300s cannot be given to user %u: %s",
-		  dir, uid, rc == -EPERM ? "it, or a file in it, may be another's"
-					 : strerrordesc_np(-rc));
+	error_set(err, EXIT_CODE_FAILED,
+		  "the state directory %.300s cannot be given to user %u: %s", dir, uid,
+		  rc == -EPERM ? "it, or a file in it, may be another's" : strerrordesc_np(-rc));
 	error_hint(err, "look at its files: they are to be root's, with one name each");
 	return rc;
 }

@@ -41,12 +41,13 @@ int state_open(struct state *state, const struct runtime *runtime, struct handov
  * without touching them. */
 int state_check(const struct state *state, const struct runtime *runtime, struct error *err);
 /* Before a system daemon gives up being root: has its directories and files, where they are and
- * where they are to be, belong to the user that it becomes (0: it stays root), and the link say where
- * they are. Only what root or a worker of carve's had is given away. 0 or negative with *err. */
+ * where they are to be, belong to the user that it becomes (0: it stays root), and the link say
+ * where they are. Only what root or a worker of carve's had is given away. 0 or negative with *err.
+ */
 int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid, gid_t gid,
 		  struct error *err);
-/* Gives a directory, and what of a database is in it, to a user. 0 or -errno; -EPERM: it, or a file,
- * may be another's. */
+/* Gives a directory, and what of a database is in it, to a user. 0 or -errno; -EPERM: it, or a
+ * file, may be another's. */
 int state_directory_give(const char *dir, uid_t uid, gid_t gid);
 void state_close(struct state *state);
 /* Leaves the lock to the next program. */

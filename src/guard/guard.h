@@ -25,7 +25,8 @@ struct guard_place {
 /* Forks the guard, as root. Its worker is the caller, which gets the other end of the link. 0 or
  * -errno. */
 int guard_fork(int dir_fd, uid_t real_uid, int *ret_link_fd);
-/* The whole of `carved --guard LINK DIR UID`: a guard of another version that became this program. */
+/* The whole of `carved --guard LINK DIR UID`: a guard of another version that became this program.
+ */
 int guard_main(int argc, char **argv);
 #define GUARD_OPTION "--guard"
 

@@ -154,15 +154,15 @@ static int rights_leave(void)
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct had[2] = {0}, data[2] = {0};
 
-	/* A sandbox may have taken some away: without, what needs them fails, and is answered so. */
+	/* A sandbox may have taken some away: without, what needs them fails, and is answered so.
+	 */
 	if (syscall(SYS_capget, &header, had) < 0)
 		return -errno;
 	data[0].permitted = data[0].effective = CAPABILITIES & had[0].permitted;
 	for (unsigned capability = 0; capability <= CAP_LAST_CAP; capability++)
 		if (capability >= 32 || !(CAPABILITIES & 1u << capability))
 			(void)prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    syscall(SYS_capset, &header, data) < 0)
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(SYS_capset, &header, data) < 0)
 		return -errno;
 	return 0;
 }

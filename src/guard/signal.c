@@ -22,7 +22,8 @@ static bool variable_is_there(const char *text, size_t size)
 {
 	static const char name[] = ATTACH_ENV_SESSION "=";
 
-	for (const char *at = text; at < text + size; at += strnlen(at, size - (size_t)(at - text)) + 1)
+	for (const char *at = text; at < text + size;
+	     at += strnlen(at, size - (size_t)(at - text)) + 1)
 		if (!strncmp(at, name, sizeof(name) - 1))
 			return true;
 	return false;
@@ -47,7 +48,8 @@ static bool namespace_says_so(pid_t pid)
 	struct stat st;
 
 	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
-		snprintf(path, sizeof(path), "/proc/%d/root%s/" ATTACH_SLICE_FILE, (int)pid, dirs[i]);
+		snprintf(path, sizeof(path), "/proc/%d/root%s/" ATTACH_SLICE_FILE, (int)pid,
+			 dirs[i]);
 		if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == 0)
 			return true;
 	}
@@ -59,7 +61,8 @@ int guard_is_in_slice(pid_t pid)
 	return environment_says_so(pid) || namespace_says_so(pid) ? 0 : -EPERM;
 }
 
-/* As which user root signals it: as its own. A process whose real or saved user is root is root's. */
+/* As which user root signals it: as its own. A process whose real or saved user is root is root's.
+ */
 static int user_of(pid_t pid, uid_t *ret)
 {
 	char path[64], text[4096];

@@ -1,6 +1,7 @@
 /* What the daemon's worker, which has no rights, asks of its guard, which has some: messages of one
- * size over a SOCK_SEQPACKET socket pair. The worker is not trusted: guard_request_check(), and what
- * each operation says. An ABI: after an upgrade a worker may meet the guard of an earlier version. */
+ * size over a SOCK_SEQPACKET socket pair. The worker is not trusted: guard_request_check(), and
+ * what each operation says. An ABI: after an upgrade a worker may meet the guard of an earlier
+ * version. */
 #pragma once
 
 #include <stddef.h>
@@ -10,9 +11,9 @@
 #define GUARD_VERSION 1u
 
 enum guard_op {
-	/* Send `signal` (SIGTERM or SIGKILL) to the process `pid`, `birth`, where `uid`, a session's
-	 * user, may do so by the kernel's own rule. For root, to a process of root's only where
-	 * that is in a slice. */
+	/* Send `signal` (SIGTERM or SIGKILL) to the process `pid`, `birth`, where `uid`, a
+	 * session's user, may do so by the kernel's own rule. For root, to a process of root's only
+	 * where that is in a slice. */
 	GUARD_SIGNAL = 1,
 	/* A descriptor of the mount namespace of the process `pid`, `birth`; see
 	 * process_mount_namespace(). */
@@ -27,7 +28,7 @@ enum guard_op {
 struct guard_request {
 	uint32_t magic;
 	uint16_t version;
-	uint16_t op; /* enum guard_op */
+	uint16_t op;     /* enum guard_op */
 	uint64_t number; /* the answer's */
 	int32_t pid;
 	uint32_t uid;
@@ -41,7 +42,8 @@ struct guard_reply {
 	uint16_t version;
 	uint16_t op;
 	uint64_t number;
-	int32_t error; /* 0, or an errno value; -> EOPNOTSUPP: this guard does not know the operation */
+	int32_t error; /* 0, or an errno value; -> EOPNOTSUPP: this guard does not know the
+			  operation */
 	uint32_t reserved[3];
 };
 

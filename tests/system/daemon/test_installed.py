@@ -168,10 +168,12 @@ def test_simulated_gpus_that_the_service_had_stay_its_own(inside, how):
         serve system --system
         kill {how} $pid; wait $pid
         for dir in own other; do CARVE_RUNTIME_DIR=/mnt/$dir {CARVE} run --ephemeral --vram 2 true; echo code $?; done
-        serve system --system; {CARVE} run --ephemeral --vram 2 true; echo code $?
+        serve system --system; {CARVE} run --ephemeral --vram 2 true; echo code $?; cat /mnt/system.log
     """
     done = inside(f"{CARVE} sim --gpus t4-16gb -- env -u CARVE_RUNTIME_DIR bash -c '{SERVE}{script}'")
     assert [part.split()[0] for part in done.stdout.split("code ")[1:]] == ["125", "125", "0"], done.stdout + done.stderr
+    # The simulated host's files are root's alone, so the daemon cannot serve as another user, and says so.
+    assert "carved.not_separated reason=\"the driver does not start for the user" in done.stdout
     assert done.stderr.count("it is the system daemon's, which does not run") == 2
 
 
