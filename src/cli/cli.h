@@ -81,12 +81,17 @@ struct cli {
 	bool dashes; /* "--" stood before the arguments */
 };
 
+/* A set of options: CLI_OPTION(OPT_...), joined by |. */
+typedef unsigned __int128 cli_options_mask;
+#define CLI_OPTION(id) ((cli_options_mask)1 << (id))
+_Static_assert(OPT_COUNT <= 128, "options of a mask");
+
 struct cli_verb {
 	const char *name;  /* "session request"; the first word is its group */
 	const char *usage; /* arguments, for the synopsis */
 	const char *summary;
 	const char *example;
-	uint64_t options; /* mask of 1 << enum cli_option_id; --help, --json, --host come on top */
+	cli_options_mask options;         /* --help, --json, --host come on top */
 	int arguments_min, arguments_max; /* max < 0: any number */
 	enum cli_syntax syntax;
 	/* Returns the exit status, or a negative number with *err set. */

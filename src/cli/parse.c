@@ -7,14 +7,15 @@
 #include "cli/cli.h"
 #include "cli/suggest.h"
 
-#define OPTIONS_MAX 32
-#define EVERY_VERB (1ull << OPT_HELP | 1ull << OPT_JSON | 1ull << OPT_HOST)
+#define OPTIONS_MAX 64
+#define EVERY_VERB (CLI_OPTION(OPT_HELP) | CLI_OPTION(OPT_JSON) | CLI_OPTION(OPT_HOST))
 /* What getopt_long returns for option 0; above every character and '?'. */
 #define OPTION_BASE 256
 
 bool cli_verb_takes(const struct cli_verb *verb, enum cli_option_id id)
 {
-	uint64_t mask = verb ? verb->options | EVERY_VERB : EVERY_VERB | 1ull << OPT_VERSION;
+	cli_options_mask mask =
+		verb ? verb->options | EVERY_VERB : EVERY_VERB | CLI_OPTION(OPT_VERSION);
 
 	return mask >> id & 1;
 }

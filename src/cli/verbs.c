@@ -3,7 +3,7 @@
 
 #include "cli/cli.h"
 
-#define BIT(id) (1ull << (id))
+#define BIT(id) CLI_OPTION(id)
 #define SIZE_OPTIONS                                                                      \
 	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) |      \
 	 BIT(OPT_VRAM_STRICT) | BIT(OPT_GPU_COMPUTE) | BIT(OPT_GPUS) | BIT(OPT_GPU_IDS) | \

@@ -1,0 +1,99 @@
+/* Queues: which job starts, and on which GPUs. Pure: plain structs in, plain structs out, no clock,
+ * no I/O, no allocation. Sizes in bytes, times in nanoseconds of one clock.
+ *
+ * Jobs start in the order of queue_sort(). A job that does not fit does not hold up those behind
+ * it, with one exception: the first job that finds no room has one placement reserved, where it
+ * can begin first. A job behind it starts only where that placement is not delayed: it ends in
+ * time (by its time limit), or there is room for both. So no job waits for ever, and the GPUs
+ * that it does not need go on being used. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/place.h"
+
+/* A time that nobody knows. */
+#define QUEUE_NEVER UINT64_MAX
+#define QUEUE_NONE (-1)
+
+/* A job that waits. */
+struct queue_job {
+	uint64_t id;
+	uint64_t order; /* first come, first served: the lower one came first */
+	uint32_t queue; /* its position in the agent's list */
+	int priority;   /* the higher one goes first, within a queue */
+	double use;     /* its user's decayed use: the lower one goes first */
+	/* What it needs. For a range of whole GPUs `count` is the most, and count_min the least. */
+	struct place_request request;
+	uint32_t count_min;
+	uint64_t limit_ns; /* it is ended after so long; 0: no limit */
+};
+
+/* A job that runs, or is being started. */
+struct queue_running {
+	uint64_t id;
+	uint64_t started_ns;
+	uint64_t ends_ns; /* at the latest; QUEUE_NEVER: it has no limit */
+	const struct place_grant *grant;
+	uint32_t grant_count;
+	uint32_t compute; /* place_compute() of its request */
+	int priority;
+	bool preemptible; /* it was enqueued so that it may run again */
+	bool spared;      /* from the job that is being decided: that has preempted it before */
+};
+
+struct queue_limit {
+	uint32_t running; /* jobs of this queue */
+	uint32_t most;    /* at a time; 0: no limit */
+};
+
+struct queue_state {
+	uint64_t now_ns;
+	const struct place_gpu *gpus; /* what runs is promised in it */
+	size_t gpu_count;
+	struct queue_running *running; /* sorted here */
+	size_t running_count;
+	const struct queue_limit *queues; /* by position */
+};
+
+enum queue_wait {
+	QUEUE_STARTS,
+	QUEUE_WAITS_ROOM,     /* no room */
+	QUEUE_WAITS_RESERVED, /* the room that is left is reserved for an earlier job */
+	QUEUE_WAITS_MOST,     /* as many of its queue run as may */
+};
+
+struct queue_decision {
+	int start;                 /* the job that starts, by position; QUEUE_NONE: none */
+	struct place_result place; /* there */
+	int head;                  /* the first one without room; QUEUE_NONE: none */
+	struct place_result reserved;
+	uint64_t reserved_ns; /* when it begins at the latest; QUEUE_NEVER: not known */
+	uint64_t blocker;     /* the running job whose end it waits for; 0: none of them */
+};
+
+/* Puts jobs into the order in which they are served: by queue as listed (or, with `fair`, in turn:
+ * from the queue after `last` on), then by priority, use and arrival. */
+void queue_sort(struct queue_job *jobs, size_t count, bool fair, uint32_t last, uint32_t queues);
+
+/* Decides about one start. `why` (or NULL) has one entry a job; those behind the one that starts
+ * are not looked at, and keep what they had. */
+void queue_decide(struct queue_state *state, const struct queue_job *jobs, size_t count,
+		  struct queue_decision *ret, enum queue_wait *why);
+
+/* Adds a slice to the GPUs, or takes it away. */
+void queue_take(struct place_gpu *gpus, const struct place_grant *grant, uint32_t count,
+		uint32_t compute);
+void queue_give(struct place_gpu *gpus, const struct place_grant *grant, uint32_t count,
+		uint32_t compute);
+
+/* The fewest running jobs of lower priority whose end lets the job start now, youngest first, into
+ * `victims` (positions in state->running, room for running_count). 0: there are none, or it is not
+ * worth it. */
+size_t queue_preempt(struct queue_state *state, const struct queue_job *job, size_t *victims);
+
+/* What is left of a use after a while: half of it after QUEUE_HALF_LIFE_NS. */
+#define QUEUE_HALF_LIFE_NS (12 * 3600 * 1000000000ull)
+double queue_decay(double use, uint64_t elapsed_ns);
