@@ -197,6 +197,9 @@ static void post_session(struct call *call, const char *id)
 	if (rc == 0 && request.priority > 0 && !call->peer.admin)
 		rc = error_set(&err, EXIT_CODE_NOT_PERMITTED,
 			       "--priority: above 0 is for root and members of group carve");
+	if (rc == 0 && request.kept && !call->peer.admin)
+		rc = error_set(&err, EXIT_CODE_NOT_PERMITTED,
+			       "kept: such sessions are for root and members of group carve");
 	if (rc < 0) {
 		call_reply_error(call, answer_status(&err), &err);
 		return;

@@ -101,6 +101,14 @@ static int parse_ephemeral(const json_t *value, struct slice_request *to, struct
 	return json_is_boolean(value) ? 0 : WRONG_TYPE;
 }
 
+static int parse_kept(const json_t *value, struct slice_request *to, struct error *err)
+{
+	to->kept = json_is_true(value);
+	if (!to->kept || !to->ephemeral)
+		return json_is_boolean(value) ? 0 : WRONG_TYPE;
+	return error_set(err, EXIT_CODE_USAGE, "kept: an ephemeral session cannot be kept");
+}
+
 static int parse_gpu_compute(const json_t *value, struct slice_request *to, struct error *err)
 {
 	if (!json_is_string(value))
@@ -301,6 +309,7 @@ static const struct field fields[] = {
 	{"wait_for", parse_wait_for, false, "a number of seconds"},
 	{"session_timeout", parse_session_timeout, false, "a number of seconds"},
 	{"ephemeral", parse_ephemeral, false, "true or false"},
+	{"kept", parse_kept, false, "true or false"},
 	{"priority", parse_priority, false, "a whole number"},
 	{"name", parse_name, false, "a text"},
 	{"id", parse_id, false, "a session ID"},

@@ -24,6 +24,7 @@ struct slice_request {
 	uint64_t timeout_ns;        /* 0: none */
 	int priority;               /* who waits with a higher one is served first */
 	bool ephemeral;
+	bool kept; /* until it is released, beside the user's other sessions */
 	char name[STORE_NAME_SIZE];
 	char id[STORE_ID_SIZE]; /* chosen by who asks, so that asking twice is asking once */
 };

@@ -83,7 +83,7 @@ static void table_insert(struct node *node, struct session *s)
 
 	s->next_id = *by_id;
 	*by_id = s;
-	if (!s->record.ephemeral) {
+	if (!s->record.ephemeral && !s->record.kept) {
 		s->next_user = *by_user;
 		*by_user = s;
 	}

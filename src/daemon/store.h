@@ -41,6 +41,7 @@ struct store_session {
 	uid_t uid;
 	gid_t gid; /* the owner's primary group when it asked */
 	bool ephemeral, tolerance_applied;
+	bool kept; /* ends by its release only, and its user may have any number of these */
 	enum place_kind kind;
 	uint32_t compute;
 	int64_t created, ends_at, ended;

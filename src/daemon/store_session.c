@@ -11,6 +11,13 @@
 /* Ended sessions: how often the history is looked at for too many of them. */
 #define HISTORY_TRIM_EVERY 250
 
+/* Values of the column `ephemeral`: what a session lives as long as. */
+enum {
+	LIFE_USERS,     /* until it is released; one a user */
+	LIFE_EPHEMERAL, /* as long as the processes in it */
+	LIFE_KEPT,      /* until it is released; any number a user */
+};
+
 /* ---- changing ---------------------------------------------------------------------------- */
 
 static int gpu_insert(struct store *store, const char *id, uint32_t position,
@@ -36,7 +43,7 @@ static int session_insert(struct store *store, const struct store_session *sessi
 	store_bind_text(stmt, 2, session->name);
 	sqlite3_bind_int64(stmt, 3, session->uid);
 	sqlite3_bind_int64(stmt, 4, session->gid);
-	sqlite3_bind_int(stmt, 5, session->ephemeral);
+	sqlite3_bind_int(stmt, 5, session->kept ? LIFE_KEPT : session->ephemeral);
 	sqlite3_bind_int(stmt, 6, session->tolerance_applied);
 	sqlite3_bind_int(stmt, 7, (int)session->kind);
 	sqlite3_bind_int64(stmt, 8, session->compute);
@@ -309,7 +316,8 @@ static int session_read(struct store *store, sqlite3_stmt *stmt, struct store_se
 	store_column_text(stmt, 1, ret->name, sizeof(ret->name));
 	ret->uid = (uid_t)sqlite3_column_int64(stmt, 2);
 	ret->gid = (gid_t)sqlite3_column_int64(stmt, 3);
-	ret->ephemeral = sqlite3_column_int(stmt, 4) != 0;
+	ret->ephemeral = sqlite3_column_int(stmt, 4) == LIFE_EPHEMERAL;
+	ret->kept = sqlite3_column_int(stmt, 4) == LIFE_KEPT;
 	ret->tolerance_applied = sqlite3_column_int(stmt, 5) != 0;
 	ret->kind = (enum place_kind)sqlite3_column_int(stmt, 6);
 	ret->compute = (uint32_t)sqlite3_column_int64(stmt, 7);

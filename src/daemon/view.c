@@ -383,6 +383,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "reason", reason_json(record, session));
 	json_object_set_new(json, "name", json_string(record->name));
 	json_object_set_new(json, "ephemeral", json_boolean(record->ephemeral));
+	json_object_set_new(json, "kept", json_boolean(record->kept));
 	json_object_set_new(json, "requested_bytes", answer_number(requested));
 	json_object_set_new(json, "tolerance_applied", json_boolean(record->tolerance_applied));
 	if (session)
@@ -440,6 +441,7 @@ json_t *view_waiter(const struct node *node, const struct waiter *waiter, const 
 	json_object_set_new(json, "reason", json_string(waiter->why));
 	json_object_set_new(json, "name", json_string(waiter->request.name));
 	json_object_set_new(json, "ephemeral", json_boolean(waiter->request.ephemeral));
+	json_object_set_new(json, "kept", json_boolean(waiter->request.kept));
 	json_object_set_new(json, "priority", json_integer(waiter->request.priority));
 	json_object_set_new(json, "requester_pid", json_integer(waiter->peer.process.pid));
 	json_object_set_new(json, "pids", json_array());

@@ -124,7 +124,7 @@ static bool user_has_one(const struct node *node, const struct slice_request *re
 {
 	const struct session *active = session_of_user(node, peer->uid);
 
-	if (request->ephemeral || !active)
+	if (request->ephemeral || request->kept || !active)
 		return false;
 	error_set(err, EXIT_CODE_FAILED, "you have an active session already: %s",
 		  active->record.id);
@@ -166,6 +166,7 @@ static void record_fill(const struct node *node, const struct waiter *w,
 		.uid = w->peer.uid,
 		.gid = w->peer.gid,
 		.ephemeral = request->ephemeral,
+		.kept = request->kept,
 		.received = -1,
 		.tolerance_applied = result->tolerance_applied,
 		.kind = request->place.kind,

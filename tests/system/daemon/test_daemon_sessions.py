@@ -109,6 +109,18 @@ def test_one_active_session_a_user(daemon):
     assert daemon.request(vram="1", ephemeral=False).status == 201
 
 
+@needs_admin
+def test_a_service_keeps_any_number_of_sessions_over_a_restart(daemon):
+    kept = [daemon.grant(vram="1", ephemeral=False, kept=True)["id"] for _ in range(3)]
+    users = daemon.grant(vram="1", ephemeral=False)["id"]
+    daemon.restart()
+    assert all(daemon.show(id)["kept"] and daemon.show(id)["state"] == "active" for id in kept)
+    refused = daemon.request(vram="1", ephemeral=False)
+    assert refused.status == 409 and users in refused.error["message"]
+    assert daemon.release(kept[0]).status == 200
+    assert daemon.request(vram="1", ephemeral=True, kept=True).status == 400
+
+
 @pytest.mark.usefixtures("another_user")
 def test_other_users_see_the_size_only(make_daemon):
     daemon = make_daemon(args=["--system"])
