@@ -139,6 +139,31 @@ nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessio
 	return r;
 }
 
+/* No simulated process encodes or captures. */
+nvmlReturn_t nvmlDeviceGetEncoderSessions(nvmlDevice_t device, unsigned int *count,
+					  nvmlEncoderSessionInfo_t *infos)
+{
+	struct device d;
+	nvmlReturn_t r = gpu_enter(device, __func__, count, &d);
+
+	(void)infos;
+	if (r == NVML_SUCCESS)
+		*count = 0;
+	return r;
+}
+
+nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *count,
+				      nvmlFBCSessionInfo_t *infos)
+{
+	struct device d;
+	nvmlReturn_t r = gpu_enter(device, __func__, count, &d);
+
+	(void)infos;
+	if (r == NVML_SUCCESS)
+		*count = 0;
+	return r;
+}
+
 nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, nvmlFBCStats_t *stats)
 {
 	struct device d;

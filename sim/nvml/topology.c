@@ -55,6 +55,49 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuP2PCa
 	return NVML_SUCCESS;
 }
 
+/* One node: at NODE and beyond all others are as near. The GPU itself is not among them. */
+nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level,
+					      unsigned int *count, nvmlDevice_t *devices)
+{
+	struct device d;
+	nvmlReturn_t r = gpu_enter(device, __func__, count, &d);
+	unsigned int room = devices ? *count : 0, all, found = 0;
+
+	if (r == NVML_SUCCESS)
+		r = nvmlDeviceGetCount_v2(&all);
+	if (r != NVML_SUCCESS)
+		return r;
+	for (unsigned int i = 0; level == NVML_TOPOLOGY_NODE && i < all; i++) {
+		nvmlDevice_t other;
+
+		if (i == d.index || nvmlDeviceGetHandleByIndex_v2(i, &other) != NVML_SUCCESS)
+			continue;
+		if (found < room)
+			devices[found] = other;
+		found++;
+	}
+	*count = room ? MIN(found, room) : found;
+	return NVML_SUCCESS;
+}
+
+/* All GPUs are as near to each processor. */
+nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int processor, unsigned int *count,
+					 nvmlDevice_t *devices)
+{
+	unsigned int room = count && devices ? *count : 0, all;
+	nvmlReturn_t r = nvmlDeviceGetCount_v2(&all);
+
+	if (r != NVML_SUCCESS)
+		return r;
+	if (!count || processor >= (unsigned int)sysconf(_SC_NPROCESSORS_CONF))
+		return NVML_ERROR_INVALID_ARGUMENT;
+	for (unsigned int i = 0; i < MIN(room, all) && r == NVML_SUCCESS; i++)
+		r = nvmlDeviceGetHandleByIndex_v2(i, &devices[i]);
+	if (r == NVML_SUCCESS)
+		*count = room ? MIN(all, room) : all;
+	return r;
+}
+
 static void set_bits(unsigned long *set, unsigned int words, unsigned long count)
 {
 	const unsigned long width = sizeof(*set) * 8;

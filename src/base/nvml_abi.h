@@ -454,6 +454,34 @@ typedef struct {
 	unsigned int averageLatency;
 } nvmlFBCStats_t;
 
+/* An encoder session; the codec is an enumeration. */
+typedef struct {
+	unsigned int sessionId;
+	unsigned int pid;
+	unsigned int vgpuInstance;
+	unsigned int codecType;
+	unsigned int hResolution, vResolution;
+	unsigned int averageFps;
+	unsigned int averageLatency; /* microseconds */
+} nvmlEncoderSessionInfo_t;
+
+/* A session of frame-buffer capture; its type is an enumeration. */
+typedef struct {
+	unsigned int sessionId;
+	unsigned int pid;
+	unsigned int vgpuInstance;
+	unsigned int displayOrdinal;
+	unsigned int sessionType;
+	unsigned int sessionFlags;
+	unsigned int hMaxResolution, vMaxResolution;
+	unsigned int hResolution, vResolution;
+	unsigned int averageFPS;
+	unsigned int averageLatency; /* microseconds */
+} nvmlFBCSessionInfo_t;
+
+/* A chassis of several GPUs. */
+typedef struct nvmlUnit_st *nvmlUnit_t;
+
 typedef struct {
 	unsigned char clusterUuid[NVML_GPU_FABRIC_UUID_LEN];
 	nvmlReturn_t status;
@@ -776,6 +804,8 @@ NVML_ABI_SIZE(nvmlEccSramErrorStatus_t, 104);
 NVML_ABI_SIZE(nvmlRowRemapperHistogramValues_t, 20);
 NVML_ABI_SIZE(nvmlBridgeChipHierarchy_t, 1028);
 NVML_ABI_SIZE(nvmlFBCStats_t, 12);
+NVML_ABI_SIZE(nvmlEncoderSessionInfo_t, 32);
+NVML_ABI_SIZE(nvmlFBCSessionInfo_t, 48);
 NVML_ABI_SIZE(nvmlGpuFabricInfo_t, 28);
 NVML_ABI_SIZE(nvmlGpuFabricInfo_v2_t, 36);
 NVML_ABI_SIZE(nvmlGridLicensableFeature_t, 284);

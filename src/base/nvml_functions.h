@@ -62,6 +62,19 @@ nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *cores);
 nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *bits);
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b,
 						 nvmlGpuTopologyLevel_t *level);
+nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level,
+					      unsigned int *count, nvmlDevice_t *devices);
+nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int processor, unsigned int *count,
+					 nvmlDevice_t *devices);
+nvmlReturn_t nvmlUnitGetDevices(nvmlUnit_t unit, unsigned int *count, nvmlDevice_t *devices);
+/* GPUs that the driver was told to leave alone. The structure is only passed on. */
+struct nvmlExcludedDeviceInfo_st;
+nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count);
+nvmlReturn_t nvmlGetExcludedDeviceInfoByIndex(unsigned int index,
+					      struct nvmlExcludedDeviceInfo_st *info);
+nvmlReturn_t nvmlGetBlacklistDeviceCount(unsigned int *count);
+nvmlReturn_t nvmlGetBlacklistDeviceInfoByIndex(unsigned int index,
+					       struct nvmlExcludedDeviceInfo_st *info);
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuP2PCapsIndex_t index,
 				    nvmlGpuP2PStatus_t *status);
 /* Bit sets of `words` words. */
@@ -126,6 +139,7 @@ nvmlReturn_t nvmlDeviceSetAccountingMode(nvmlDevice_t device, nvmlEnableState_t 
 nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int *size);
 nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count,
 					 unsigned int *pids);
+nvmlReturn_t nvmlDeviceClearAccountingPids(nvmlDevice_t device);
 nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
 					  nvmlAccountingStats_t *stats);
 
@@ -142,6 +156,10 @@ nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *util
 nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessions,
 				       unsigned int *fps, unsigned int *latency);
 nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, nvmlFBCStats_t *stats);
+nvmlReturn_t nvmlDeviceGetEncoderSessions(nvmlDevice_t device, unsigned int *count,
+					  nvmlEncoderSessionInfo_t *infos);
+nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *count,
+				      nvmlFBCSessionInfo_t *infos);
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
 				  unsigned long long last_seen, nvmlValueType_t *value_type,
 				  unsigned int *count, nvmlSample_t *samples);

@@ -2,10 +2,10 @@
 """Writes what a front library is generated from: its trampolines (.S) and its export list (.map).
 
     generate.py cuda --classes symbol-classes.tsv --decisions decisions.tsv --hooks hooks.h ...
-    generate.py nvml --names exported-by-550.txt --names newer.txt --hooks hooks.h ...
+    generate.py nvml --names exported-by-550.txt --names newer.txt --classes symbol-classes.tsv --decisions decisions.tsv --hooks hooks.h ...
 
-Fails when a symbol has no known class, or when one whose class takes, gives or reports device memory or
-submits work is neither hooked nor has its reason to be forwarded in decisions.tsv: nobody has thought about it.
+Fails when a symbol has no known class, or when one whose class takes, gives or reports device memory, submits work, or
+names devices or processes is neither hooked nor has its reason to be forwarded in decisions.tsv: nobody has thought about it.
 """
 import argparse
 import pathlib
@@ -37,6 +37,16 @@ CLASSES = {
     "work.ordering-only": False,
     "work.stream-memop": False,
     "work.virtual-memory": False,
+}
+# The same of NVML's functions: of which devices and processes they tell.
+NVML_CLASSES = {
+    "change": False,      # changes a device's settings: the driver asks who may
+    "devices": True,      # counts devices or hands them out
+    "memory": True,
+    "plain": False,       # takes a device of the slice and names neither devices nor processes
+    "processes": True,
+    "utilization": True,
+    "vgpu": False,        # of a host for virtual machines, where slices cannot be
 }
 WRAPPERS = ["dlmopen", "dlopen", "dlsym", "dlvsym"]
 
@@ -79,17 +89,17 @@ def read_decisions(path):
     return decisions
 
 
-def cuda_functions(classes, decisions, hooks):
-    """Functions to export, each with somebody's decision behind it."""
+def decided_functions(known, classes, decisions, hooks):
+    """Functions to export, each with somebody's decision behind it. `known`: CLASSES or NVML_CLASSES."""
     functions = []
     for stray in sorted(set(decisions) - set(classes)):
         fail(f"decided upon, but in no driver: {stray}")
     for name, given in classes.items():
         decision = decisions.get(name, (None,))[0]
         cls = decision if decision not in (None, "forward") else given
-        if cls not in CLASSES:
+        if cls not in known:
             fail(f"{name} is of class '{cls}': classify it in decisions.tsv")
-        if CLASSES[cls] and name not in hooks and decision != "forward":
+        if known[cls] and name not in hooks and decision != "forward":
             fail(f"{name} ({cls}) is neither hooked nor has a reason to be forwarded")
         if decision == "forward" and name in hooks:
             fail(f"{name} is hooked, so decisions.tsv must not call it forwarded")
@@ -128,19 +138,22 @@ def export_map(functions):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("library", choices=["cuda", "nvml"])
-    parser.add_argument("--classes")
-    parser.add_argument("--decisions")
+    parser.add_argument("--classes", required=True)
+    parser.add_argument("--decisions", required=True)
     parser.add_argument("--names", action="append", default=[])
     parser.add_argument("--hooks", required=True)
     parser.add_argument("--assembly", required=True)
     parser.add_argument("--map", required=True)
     args = parser.parse_args()
 
-    hooks = read_hooks(args.hooks)
+    hooks, classes, decisions = read_hooks(args.hooks), read_classes(args.classes), read_decisions(args.decisions)
     if args.library == "cuda":
-        functions = cuda_functions(read_classes(args.classes), read_decisions(args.decisions), hooks)
+        functions = decided_functions(CLASSES, classes, decisions, hooks)
     else:
-        functions = sorted({row[0] for path in args.names for row in read_rows(path)})
+        exported = {row[0] for path in args.names for row in read_rows(path)}
+        for name in sorted(exported ^ set(classes)):
+            fail(f"{name} is in {'no row of symbol-classes.tsv' if name in exported else 'no driver'}")
+        functions = decided_functions(NVML_CLASSES, classes, decisions, hooks)
     for stray in sorted(set(hooks) - set(functions)):
         fail(f"hooked, but in no driver: {stray}")
     pathlib.Path(args.assembly).write_text("\n".join(assembly(functions, hooks)) + "\n")

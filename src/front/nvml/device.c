@@ -1,6 +1,7 @@
 /* Counting and finding devices: only the slice's are there, numbered as the slice numbers them.
  * Each hook asks the driver first, which has the better word for calls that are wrong in
  * themselves. */
+#include "base/macros.h"
 #include "front/nvml/hooks.h"
 #include "front/nvml/slice.h"
 
@@ -115,4 +116,103 @@ nvmlReturn_t hook_nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsig
 		}
 	}
 	return result == NVML_ERROR_INVALID_ARGUMENT && seen ? NVML_ERROR_NOT_FOUND : result;
+}
+
+/* ---- lists of devices --------------------------------------------------------------------- */
+
+/* More than any host has. */
+#define DEVICES_MAX 256u
+
+/* Of `all` devices the slice's; what the caller has room for, or with no room how many there are.
+ */
+static nvmlReturn_t hand_out_own(const nvmlDevice_t *devices, unsigned int all, unsigned int *count,
+				 nvmlDevice_t *ret)
+{
+	struct process *p = process_get();
+	unsigned int room = ret ? *count : 0, own = 0;
+
+	for (unsigned int i = 0; p && i < all; i++) {
+		if (!slice_gpus(p, devices[i]))
+			continue;
+		if (own < room)
+			ret[own] = devices[i];
+		own++;
+	}
+	*count = room ? MIN(own, room) : own;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t hook_nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device,
+						   nvmlGpuTopologyLevel_t level,
+						   unsigned int *count, nvmlDevice_t *devices)
+{
+	nvmlDevice_t found[DEVICES_MAX];
+	unsigned int all = DEVICES_MAX;
+	nvmlReturn_t result =
+		real_nvmlDeviceGetTopologyNearestGpus(device, level, count ? &all : NULL, found);
+
+	return result == NVML_SUCCESS ? hand_out_own(found, MIN(all, DEVICES_MAX), count, devices)
+				      : result;
+}
+
+nvmlReturn_t hook_nvmlSystemGetTopologyGpuSet(unsigned int processor, unsigned int *count,
+					      nvmlDevice_t *devices)
+{
+	nvmlDevice_t found[DEVICES_MAX];
+	unsigned int all = DEVICES_MAX;
+	nvmlReturn_t result =
+		real_nvmlSystemGetTopologyGpuSet(processor, count ? &all : NULL, found);
+
+	return result == NVML_SUCCESS ? hand_out_own(found, MIN(all, DEVICES_MAX), count, devices)
+				      : result;
+}
+
+nvmlReturn_t hook_nvmlUnitGetDevices(nvmlUnit_t unit, unsigned int *count, nvmlDevice_t *devices)
+{
+	nvmlDevice_t found[DEVICES_MAX];
+	unsigned int all = DEVICES_MAX, room = count ? *count : 0, own = 0;
+	nvmlReturn_t result = real_nvmlUnitGetDevices(unit, count ? &all : NULL, found);
+
+	if (result != NVML_SUCCESS)
+		return result;
+	/* Unlike the others it refuses where the room is too small, with the number that there is.
+	 */
+	(void)hand_out_own(found, MIN(all, DEVICES_MAX), &own, NULL);
+	if (own > room)
+		return *count = own, NVML_ERROR_INSUFFICIENT_SIZE;
+	return own ? hand_out_own(found, MIN(all, DEVICES_MAX), count, devices)
+		   : (*count = 0, NVML_SUCCESS);
+}
+
+/* GPUs that the driver leaves alone are in no slice. */
+nvmlReturn_t hook_nvmlGetExcludedDeviceCount(unsigned int *count)
+{
+	nvmlReturn_t result = real_nvmlGetExcludedDeviceCount(count);
+
+	if (result == NVML_SUCCESS)
+		*count = 0;
+	return result;
+}
+
+nvmlReturn_t hook_nvmlGetExcludedDeviceInfoByIndex(unsigned int index,
+						   struct nvmlExcludedDeviceInfo_st *info)
+{
+	(void)index;
+	(void)info;
+	return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t hook_nvmlGetBlacklistDeviceCount(unsigned int *count)
+{
+	nvmlReturn_t result = real_nvmlGetBlacklistDeviceCount(count);
+
+	if (result == NVML_SUCCESS)
+		*count = 0;
+	return result;
+}
+
+nvmlReturn_t hook_nvmlGetBlacklistDeviceInfoByIndex(unsigned int index,
+						    struct nvmlExcludedDeviceInfo_st *info)
+{
+	return hook_nvmlGetExcludedDeviceInfoByIndex(index, info);
 }

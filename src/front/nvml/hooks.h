@@ -8,39 +8,57 @@
 struct nvmlUUID_st;
 nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const struct nvmlUUID_st *uuid, nvmlDevice_t *device);
 
-#define NVML_HOOKS(X)                                 \
-	X(nvmlDeviceGetComputeRunningProcesses)       \
-	X(nvmlDeviceGetComputeRunningProcesses_v2)    \
-	X(nvmlDeviceGetComputeRunningProcesses_v3)    \
-	X(nvmlDeviceGetCount)                         \
-	X(nvmlDeviceGetCount_v2)                      \
-	X(nvmlDeviceGetGraphicsRunningProcesses)      \
-	X(nvmlDeviceGetGraphicsRunningProcesses_v2)   \
-	X(nvmlDeviceGetGraphicsRunningProcesses_v3)   \
-	X(nvmlDeviceGetHandleByIndex)                 \
-	X(nvmlDeviceGetHandleByIndex_v2)              \
-	X(nvmlDeviceGetHandleByPciBusId)              \
-	X(nvmlDeviceGetHandleByPciBusId_v2)           \
-	X(nvmlDeviceGetHandleBySerial)                \
-	X(nvmlDeviceGetHandleByUUID)                  \
-	X(nvmlDeviceGetHandleByUUIDV)                 \
-	X(nvmlDeviceGetIndex)                         \
-	X(nvmlDeviceGetMPSComputeRunningProcesses)    \
-	X(nvmlDeviceGetMPSComputeRunningProcesses_v2) \
-	X(nvmlDeviceGetMPSComputeRunningProcesses_v3) \
-	X(nvmlDeviceGetMemoryInfo)                    \
-	X(nvmlDeviceGetMemoryInfo_v2)                 \
-	X(nvmlDeviceGetMigDeviceHandleByIndex)        \
-	X(nvmlDeviceGetProcessUtilization)            \
-	X(nvmlDeviceGetProcessesUtilizationInfo)      \
-	X(nvmlDeviceGetRunningProcessDetailList)      \
-	X(nvmlDeviceGetSamples)                       \
-	X(nvmlDeviceGetUtilizationRates)              \
-	X(nvmlInternalGetExportTable)
+#define NVML_HOOKS(X)                                   \
+	X(nvmlDeviceClearAccountingPids)                \
+	X(nvmlDeviceGetAccountingPids)                  \
+	X(nvmlDeviceGetAccountingStats)                 \
+	X(nvmlDeviceGetComputeRunningProcesses)         \
+	X(nvmlDeviceGetComputeRunningProcesses_v2)      \
+	X(nvmlDeviceGetComputeRunningProcesses_v3)      \
+	X(nvmlDeviceGetConfComputeProtectedMemoryUsage) \
+	X(nvmlDeviceGetCount)                           \
+	X(nvmlDeviceGetCount_v2)                        \
+	X(nvmlDeviceGetEncoderSessions)                 \
+	X(nvmlDeviceGetEncoderStats)                    \
+	X(nvmlDeviceGetFBCSessions)                     \
+	X(nvmlDeviceGetFBCStats)                        \
+	X(nvmlDeviceGetGraphicsRunningProcesses)        \
+	X(nvmlDeviceGetGraphicsRunningProcesses_v2)     \
+	X(nvmlDeviceGetGraphicsRunningProcesses_v3)     \
+	X(nvmlDeviceGetHandleByIndex)                   \
+	X(nvmlDeviceGetHandleByIndex_v2)                \
+	X(nvmlDeviceGetHandleByPciBusId)                \
+	X(nvmlDeviceGetHandleByPciBusId_v2)             \
+	X(nvmlDeviceGetHandleBySerial)                  \
+	X(nvmlDeviceGetHandleByUUID)                    \
+	X(nvmlDeviceGetHandleByUUIDV)                   \
+	X(nvmlDeviceGetIndex)                           \
+	X(nvmlDeviceGetMPSComputeRunningProcesses)      \
+	X(nvmlDeviceGetMPSComputeRunningProcesses_v2)   \
+	X(nvmlDeviceGetMPSComputeRunningProcesses_v3)   \
+	X(nvmlDeviceGetMemoryInfo)                      \
+	X(nvmlDeviceGetMemoryInfo_v2)                   \
+	X(nvmlDeviceGetMigDeviceHandleByIndex)          \
+	X(nvmlDeviceGetProcessUtilization)              \
+	X(nvmlDeviceGetProcessesUtilizationInfo)        \
+	X(nvmlDeviceGetRunningProcessDetailList)        \
+	X(nvmlDeviceGetSamples)                         \
+	X(nvmlDeviceGetTopologyNearestGpus)             \
+	X(nvmlDeviceGetUtilizationRates)                \
+	X(nvmlEventSetWait)                             \
+	X(nvmlEventSetWait_v2)                          \
+	X(nvmlGetBlacklistDeviceCount)                  \
+	X(nvmlGetBlacklistDeviceInfoByIndex)            \
+	X(nvmlGetExcludedDeviceCount)                   \
+	X(nvmlGetExcludedDeviceInfoByIndex)             \
+	X(nvmlInternalGetExportTable)                   \
+	X(nvmlSystemGetTopologyGpuSet)                  \
+	X(nvmlUnitGetDevices)
 
 /* Functions of the driver that hooks call, beside their own. */
 #define NVML_HELPERS(H)                                 \
 	H(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) \
+	H(nvmlDeviceGetGpuInstanceId)                   \
 	H(nvmlDeviceGetUUID)                            \
 	H(nvmlDeviceIsMigDeviceHandle)
 

@@ -25,10 +25,8 @@ static struct slice_memory slice_memory(nvmlDevice_t device)
 	return sum;
 }
 
-nvmlReturn_t hook_nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+static nvmlReturn_t bounded(nvmlReturn_t result, nvmlDevice_t device, nvmlMemory_t *memory)
 {
-	nvmlReturn_t result = real_nvmlDeviceGetMemoryInfo(device, memory);
-
 	if (result == NVML_SUCCESS) {
 		struct slice_memory slice = slice_memory(device);
 
@@ -37,6 +35,11 @@ nvmlReturn_t hook_nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *mem
 		memory->free = memory->total - memory->used;
 	}
 	return result;
+}
+
+nvmlReturn_t hook_nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+	return bounded(real_nvmlDeviceGetMemoryInfo(device, memory), device, memory);
 }
 
 nvmlReturn_t hook_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
@@ -52,4 +55,12 @@ nvmlReturn_t hook_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_
 		memory->reserved = 0;
 	}
 	return result;
+}
+
+/* Of a GPU in confidential mode it is all of its memory; else 0, which stays. */
+nvmlReturn_t hook_nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
+							       nvmlMemory_t *memory)
+{
+	return bounded(real_nvmlDeviceGetConfComputeProtectedMemoryUsage(device, memory), device,
+		       memory);
 }

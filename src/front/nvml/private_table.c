@@ -27,15 +27,15 @@ static void *table_copy[TABLE_SLOTS_MAX];
 static nvmlReturn_t list(unsigned int which, nvmlDevice_t device, unsigned int *count,
 			 void *entries)
 {
+	static const struct slice_entry shape = {.size = sizeof(struct nvml_private_process),
+						 .with_memory = true};
 	nvmlReturn_t result = table_lists[which](device, count, entries);
 	struct process *p;
 
 	if (result != NVML_SUCCESS || !count || !entries)
 		return result;
 	p = process_get();
-	*count = p ? slice_keep_own(p, device, entries, *count, sizeof(struct nvml_private_process),
-				    true)
-		   : 0;
+	*count = p ? slice_keep_own(p, device, entries, *count, &shape) : 0;
 	return NVML_SUCCESS;
 }
 

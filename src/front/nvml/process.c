@@ -16,7 +16,8 @@ _Static_assert(offsetof(nvmlProcessDetail_v1_t, usedGpuMemory) == MEMORY_OFFSET,
 
 /* More processes than any driver lists on one GPU. */
 #define ENTRIES_MAX 4096u
-#define ENTRY_SIZE_MAX sizeof(nvmlProcessDetail_v1_t)
+_Static_assert(sizeof(nvmlProcessDetail_v1_t) <= SLICE_ENTRY_MAX, "entry");
+_Static_assert(sizeof(nvmlFBCSessionInfo_t) <= SLICE_ENTRY_MAX, "entry");
 
 /* What the ledger says a process holds on some GPUs; false: it is none of the slice's. */
 static bool slice_process(struct process *p, uint32_t pid, uint64_t gpus, uint64_t *ret_bytes)
@@ -47,7 +48,7 @@ bool slice_has_process(struct process *p, uint32_t pid)
 }
 
 unsigned int slice_keep_own(struct process *p, nvmlDevice_t device, void *list, unsigned int count,
-			    size_t size, bool with_memory)
+			    const struct slice_entry *entry)
 {
 	char *entries = list;
 	uint64_t gpus = slice_gpus(p, device);
@@ -56,14 +57,14 @@ unsigned int slice_keep_own(struct process *p, nvmlDevice_t device, void *list, 
 	for (unsigned int i = 0; i < count; i++) {
 		unsigned int pid;
 		uint64_t bytes;
-		char *entry = entries + kept * size;
+		char *from = entries + i * entry->size, *to = entries + kept * entry->size;
 
-		memcpy(&pid, entries + i * size, sizeof(pid));
+		memcpy(&pid, from + entry->pid_at, sizeof(pid));
 		if (!slice_process(p, pid, gpus, &bytes))
 			continue;
-		memmove(entry, entries + i * size, size);
-		if (with_memory)
-			memcpy(entry + MEMORY_OFFSET, &bytes, sizeof(bytes));
+		memmove(to, from, entry->size);
+		if (entry->with_memory)
+			memcpy(to + MEMORY_OFFSET, &bytes, sizeof(bytes));
 		kept++;
 	}
 	return kept;
@@ -71,7 +72,7 @@ unsigned int slice_keep_own(struct process *p, nvmlDevice_t device, void *list, 
 
 static void *entries_map(void)
 {
-	void *at = mmap(NULL, ENTRIES_MAX * ENTRY_SIZE_MAX, PROT_READ | PROT_WRITE,
+	void *at = mmap(NULL, ENTRIES_MAX * SLICE_ENTRY_MAX, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	return at == MAP_FAILED ? NULL : at;
@@ -79,27 +80,26 @@ static void *entries_map(void)
 
 static void entries_unmap(void *at)
 {
-	munmap(at, ENTRIES_MAX * ENTRY_SIZE_MAX);
+	munmap(at, ENTRIES_MAX * SLICE_ENTRY_MAX);
 }
 
 /* Hands out a list as NVML does: its length always, itself only where it fits. */
-static nvmlReturn_t hand_out(const void *entries, unsigned int count, size_t size, void *ret,
-			     unsigned int *ret_count)
+static nvmlReturn_t hand_out(const void *entries, unsigned int count,
+			     const struct slice_entry *entry, void *ret, unsigned int *ret_count)
 {
 	unsigned int room = *ret_count;
 
 	*ret_count = count;
 	if (count > room)
-		return NVML_ERROR_INSUFFICIENT_SIZE;
+		return !room && entry->length_is_no_error ? NVML_SUCCESS
+							  : NVML_ERROR_INSUFFICIENT_SIZE;
 	if (count)
-		memcpy(ret, entries, count * size);
+		memcpy(ret, entries, count * entry->size);
 	return NVML_SUCCESS;
 }
 
-typedef nvmlReturn_t list_call(nvmlDevice_t device, unsigned int *count, void *infos);
-
-static nvmlReturn_t list(list_call *real, nvmlDevice_t device, unsigned int *count, void *infos,
-			 size_t size)
+nvmlReturn_t slice_list(slice_list_call *real, nvmlDevice_t device, unsigned int *count,
+			void *infos, const struct slice_entry *entry)
 {
 	struct process *p = process_get();
 	unsigned int all = ENTRIES_MAX;
@@ -116,18 +116,20 @@ static nvmlReturn_t list(list_call *real, nvmlDevice_t device, unsigned int *cou
 		return NVML_ERROR_MEMORY;
 	nvmlReturn_t result = real(device, &all, entries);
 	if (result == NVML_SUCCESS) {
-		all = slice_keep_own(p, device, entries, MIN(all, ENTRIES_MAX), size, true);
-		result = hand_out(entries, all, size, infos, count);
+		all = slice_keep_own(p, device, entries, MIN(all, ENTRIES_MAX), entry);
+		result = hand_out(entries, all, entry, infos, count);
 	}
 	entries_unmap(entries);
 	return result;
 }
 
 /* NOLINTBEGIN(bugprone-macro-parentheses): `entry` is a type */
-#define LIST(name, entry)                                                                   \
-	nvmlReturn_t hook_##name(nvmlDevice_t device, unsigned int *count, entry *infos)    \
-	{                                                                                   \
-		return list((list_call *)real_##name, device, count, infos, sizeof(entry)); \
+#define LIST(name, entry)                                                                        \
+	nvmlReturn_t hook_##name(nvmlDevice_t device, unsigned int *count, entry *infos)         \
+	{                                                                                        \
+		static const struct slice_entry shape = {.size = sizeof(entry),                  \
+							 .with_memory = true};                   \
+		return slice_list((slice_list_call *)real_##name, device, count, infos, &shape); \
 	}
 /* NOLINTEND(bugprone-macro-parentheses) */
 
@@ -161,11 +163,13 @@ nvmlReturn_t hook_nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
 		return NVML_ERROR_MEMORY;
 	nvmlReturn_t result = real_nvmlDeviceGetRunningProcessDetailList(device, &all);
 	if (result == NVML_SUCCESS) {
-		unsigned int kept = slice_keep_own(p, device, all.procArray,
-						   MIN(all.numProcArrayEntries, ENTRIES_MAX),
-						   sizeof(*all.procArray), true);
+		static const struct slice_entry shape = {.size = sizeof(nvmlProcessDetail_v1_t),
+							 .with_memory = true};
+		unsigned int kept =
+			slice_keep_own(p, device, all.procArray,
+				       MIN(all.numProcArrayEntries, ENTRIES_MAX), &shape);
 
-		result = hand_out(all.procArray, kept, sizeof(*all.procArray), details->procArray,
+		result = hand_out(all.procArray, kept, &shape, details->procArray,
 				  &details->numProcArrayEntries);
 	}
 	entries_unmap(all.procArray);

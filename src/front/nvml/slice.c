@@ -89,3 +89,13 @@ nvmlReturn_t slice_device(unsigned int index, nvmlDevice_t *ret)
 		*ret = device;
 	return result;
 }
+
+bool slice_has_whole(struct process *p, nvmlDevice_t device)
+{
+	const struct ledger_limits *limits = p->attachment.ledger.limits;
+
+	for (uint32_t gpu = 0; gpu < ledger_gpu_count(limits); gpu++)
+		if (has_uuid(device, limits->gpu[gpu].uuid_text))
+			return true;
+	return false;
+}

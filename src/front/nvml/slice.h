@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/nvml_abi.h"
@@ -19,10 +20,26 @@ unsigned int slice_device_count(void);
  * index. */
 nvmlReturn_t slice_device(unsigned int index, nvmlDevice_t *ret);
 
-/* Of a driver's list of processes, keeps the slice's, moved to the front, with what the ledger says
- * they hold (with_memory: as 64 bits after eight). Entries are `size` bytes and begin with the PID.
- * Returns how many are left. */
+/* Entries of a driver's list that name processes. */
+struct slice_entry {
+	size_t size;      /* at most SLICE_ENTRY_MAX */
+	size_t pid_at;    /* where in it the PID is, 32 bits */
+	bool with_memory; /* after eight bytes, 64 bits: what the ledger says that it holds */
+	bool length_is_no_error; /* asked with no room, the driver succeeds and tells the length */
+};
+#define SLICE_ENTRY_MAX 64
+
+/* Of such a list, keeps the slice's, moved to the front. Returns how many are left. */
 unsigned int slice_keep_own(struct process *p, nvmlDevice_t device, void *list, unsigned int count,
-			    size_t size, bool with_memory);
+			    const struct slice_entry *entry);
+
+typedef nvmlReturn_t slice_list_call(nvmlDevice_t device, unsigned int *count, void *infos);
+/* The driver's list by that call, without others' entries; *count and the result are as the
+ * driver's own call has them. */
+nvmlReturn_t slice_list(slice_list_call *real, nvmlDevice_t device, unsigned int *count,
+			void *infos, const struct slice_entry *entry);
+
 /* Whether a process is one of the slice's. */
 bool slice_has_process(struct process *p, uint32_t pid);
+/* Whether the GPU itself is the slice's, and not only instances on it. */
+bool slice_has_whole(struct process *p, nvmlDevice_t device);

@@ -10,6 +10,8 @@
 /* Older samples than that, in microseconds before the newest, say nothing of now. */
 #define RECENT_US 1000000ull
 
+static const struct slice_entry used = {.size = sizeof(nvmlProcessUtilizationSample_t)};
+
 nvmlReturn_t hook_nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 						  nvmlProcessUtilizationSample_t *samples,
 						  unsigned int *count, unsigned long long last_seen)
@@ -20,8 +22,7 @@ nvmlReturn_t hook_nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 
 	/* Without a list it tells a length, which may well be more than are kept. */
 	if (result == NVML_SUCCESS && samples && count)
-		*count =
-			p ? slice_keep_own(p, device, samples, *count, sizeof(*samples), false) : 0;
+		*count = p ? slice_keep_own(p, device, samples, *count, &used) : 0;
 	return result;
 }
 
@@ -83,7 +84,7 @@ static bool slice_rates(struct process *p, nvmlDevice_t device, nvmlUtilization_
 	if (result == NVML_SUCCESS) {
 		for (unsigned int i = 0; i < count; i++)
 			newest = MAX(newest, samples[i].timeStamp);
-		count = slice_keep_own(p, device, samples, count, sizeof(*samples), false);
+		count = slice_keep_own(p, device, samples, count, &used);
 		*ret = own_rates(samples, count, newest);
 	} else if (result == NVML_ERROR_NOT_FOUND) {
 		*ret = (nvmlUtilization_t){0};

@@ -43,3 +43,28 @@ def test_all_682_functions_are_exported_and_no_data(tmp_path):
 def test_refuses(tmp_path, change, said):
     done = generate(tmp_path, **change)
     assert done.returncode == 1 and said in done.stderr
+
+
+NVML_CLASSES = (FRONT / "nvml/symbol-classes.tsv").read_text()
+NVML_DECISIONS = (FRONT / "nvml/decisions.tsv").read_text()
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"names": "nvmlDeviceGetNew\n"}, "nvmlDeviceGetNew is in no row"),
+    ({"classes": NVML_CLASSES + "nvmlGone\tplain\n"}, "nvmlGone is in no driver"),
+    ({"names": "nvmlNew\n", "classes": NVML_CLASSES + "nvmlNew\tdevices\n"}, "nvmlNew (devices) is neither hooked"),
+    ({"names": "nvmlNew\n", "classes": NVML_CLASSES + "nvmlNew\tprocesses\n"}, "nvmlNew (processes) is neither hooked"),
+    ({"names": "nvmlNew\n", "classes": NVML_CLASSES + "nvmlNew\tnothing\n"}, "nvmlNew is of class 'nothing'"),
+    ({"decisions": NVML_DECISIONS + "nvmlDeviceGetCount_v2\tforward\twhy not\n"}, "nvmlDeviceGetCount_v2 is hooked"),
+    ({}, ""),
+])
+def test_nvml_functions_that_nobody_has_thought_about_are_refused(tmp_path, change, said):
+    files = {"names": "", "classes": NVML_CLASSES, "decisions": NVML_DECISIONS, **change}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, FRONT / "generate.py", "nvml", "--names", FRONT / "nvml/exported-by-550.txt", "--names",
+         FRONT / "nvml/newer.txt", "--names", tmp_path / "names", "--classes", tmp_path / "classes", "--decisions",
+         tmp_path / "decisions", "--hooks", FRONT / "nvml/hooks.h", "--assembly", tmp_path / "out.S", "--map",
+         tmp_path / "out.map"], capture_output=True, text=True)
+    assert said in done.stderr and done.returncode == (1 if said else 0)

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from conftest import wait_until
+from conftest import BUILD, clean_env, run, wait_until
 from programs import python
 
 MIB = 1 << 20
@@ -66,3 +66,34 @@ def test_utilization_is_the_slices(host, build):
     work.communicate(timeout=60)
     assert seen[0] > 50, "its own work shows"
     assert seen[1] == 0, "the neighbour's does not"
+
+
+def test_a_slice_is_told_of_its_own_gpu_and_processes_alone(tmp_path):
+    """By calls that hand out devices or name processes in passing, over a driver that tells of all."""
+    (tmp_path / "gpus").write_text("".join(f"gpu {80 * GIB} 0 0 Fake {i}\n" for i in range(3)))
+    (tmp_path / "run").mkdir(mode=0o700)
+    libraries = f"{BUILD}/tests/programs/fake_nvml:{BUILD}/bench/null_driver"
+    env = clean_env({"FAKE_NVML": str(tmp_path / "gpus"), "LD_LIBRARY_PATH": libraries,
+                     "CARVE_RUNTIME_DIR": str(tmp_path / "run")})
+    done = run([BUILD / "carve", "run", "--ephemeral", "--vram", "2", "--gpu-ids", "1", "--", *python("nvml_told")], env=env)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    mine = told["events"]
+    assert len(mine) == 1 and mine[0].endswith("1")
+    assert told["nearest"] == told["of_processor"] == told["of_unit"] == mine
+    assert told["excluded"] == 0
+    assert told["encoder"] == told["capture"] == told["accounted"] == ["own"]
+    assert told["encoder_stats"] == told["capture_stats"] == [1, 30, 0]
+    assert told["account"] == {"own": 0, "other": 6}  # NVML_ERROR_NOT_FOUND
+    assert told["clear"] == 4  # NVML_ERROR_NO_PERMISSION
+    assert told["protected"] == 2 * GIB
+
+
+def test_topology_of_a_simulated_host(pair):
+    """Without a slice there is the other GPU; in one there is none."""
+    program = ("import ctypes as c; n = c.CDLL('libnvidia-ml.so.1'); n.nvmlInit_v2(); d, k = c.c_void_p(), c.c_uint(0); "
+               "n.nvmlDeviceGetHandleByIndex_v2(0, c.byref(d)); "
+               "r = n.nvmlDeviceGetTopologyNearestGpus(d, 40, c.byref(k), None); print(r, k.value)")
+    argv = ["/usr/bin/python3", "-c", program]
+    assert pair.run(argv).stdout.split() == ["0", "1"]
+    assert pair.carve("run", "--ephemeral", "--vram", "2", "--", *argv).stdout.split() == ["0", "0"]
