@@ -5,8 +5,10 @@
  *   device N (its primary context)    context (another)    destroy (the newest)    reset N
  *   threads N FAMILY BYTES (each takes and gives that 50 times)    fork (a child that sleeps)
  *   exec (itself, anew)    graph BYTES (allocates and frees them)    launch (that)    trim (graphs)
+ *   upload (that)    uploaded BYTES (a graph that is uploaded when it is instantiated)
  */
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,13 +117,14 @@ static CUresult threads_run(size_t count, const char *family, size_t bytes)
 static CUgraphExec exec;
 
 /* A graph that allocates and frees. */
-static CUresult graph_make(size_t bytes)
+static CUresult graph_make(size_t bytes, bool upload)
 {
 	CUDA_MEM_ALLOC_NODE_PARAMS params = {
 		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 			      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
 		.bytesize = bytes,
 	};
+	CUDA_GRAPH_INSTANTIATE_PARAMS uploading = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
 	CUgraphNode nodes[2];
 	CUgraph graph;
 	CUresult result = cuGraphCreate(&graph, 0);
@@ -131,7 +134,8 @@ static CUresult graph_make(size_t bytes)
 	if (result == CUDA_SUCCESS)
 		result = cuGraphAddMemFreeNode(&nodes[1], graph, nodes, 1, params.dptr);
 	if (result == CUDA_SUCCESS)
-		result = cuGraphInstantiateWithFlags(&exec, graph, 0);
+		result = upload ? cuGraphInstantiateWithParams(&exec, graph, &uploading)
+				: cuGraphInstantiateWithFlags(&exec, graph, 0);
 	return result;
 }
 
@@ -181,7 +185,11 @@ static void obey(char **argv, char *line)
 	} else if (sscanf(line, "%15s", word) == 1 && strcmp(word, "give") == 0) {
 		result = give();
 	} else if (sscanf(line, "graph %zu", &bytes) == 1) {
-		result = graph_make(bytes);
+		result = graph_make(bytes, false);
+	} else if (sscanf(line, "uploaded %zu", &bytes) == 1) {
+		result = graph_make(bytes, true);
+	} else if (strcmp(word, "upload") == 0) {
+		result = cuGraphUpload(exec, NULL);
 	} else if (strcmp(word, "launch") == 0) {
 		result = graph_launch();
 	} else if (strcmp(word, "trim") == 0) {

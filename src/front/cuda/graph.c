@@ -1,7 +1,7 @@
-/* Memory nodes of graphs: the driver takes their memory when an executable graph is made, uploaded
- * or launched, into what it holds for graphs on the device, and gives it back when asked to trim.
- * So it does with local memory that kernels of a graph need (local.h). Graphs without any of these
- * go straight to the driver. */
+/* Memory nodes of graphs: the driver takes their memory when an executable graph is uploaded or
+ * launched, not yet when it is made, into what it holds for graphs on the device, and gives it back
+ * when asked to trim. So it does with local memory that kernels of a graph need (local.h). Graphs
+ * without any of these go straight to the driver. */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -92,6 +92,7 @@ struct graph_part {
 struct graph_call {
 	struct process *process;
 	uint32_t count; /* 0: nothing is charged */
+	bool takes;     /* the call takes the nodes' memory; else they are only noted */
 	struct graph_part parts[LEDGER_GPUS_MAX];
 	uint64_t exec; /* 0: there is none yet */
 	uint64_t stream;
@@ -184,7 +185,7 @@ static CUresult nodes_begin(struct graph_call *c, struct process *p)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		}
 	}
-	CUresult result = c->count ? parts_begin(c) : CUDA_SUCCESS;
+	CUresult result = c->count && c->takes ? parts_begin(c) : CUDA_SUCCESS;
 	if (result != CUDA_SUCCESS)
 		result = tight_begin(c);
 	if (result != CUDA_SUCCESS)
@@ -216,13 +217,15 @@ static bool graphs_are_looked_into(const struct process *p)
 	       local_is_needed(p);
 }
 
-static CUresult instantiate_begin(struct graph_call *c, CUgraph graph)
+/* uploads: with the flag by which it takes its memory at once. */
+static CUresult instantiate_begin(struct graph_call *c, CUgraph graph, bool uploads)
 {
 	struct process *p = process_peek();
 	struct graph_needs needs = {0};
 
 	c->process = NULL;
 	c->count = c->local.count = 0;
+	c->takes = uploads;
 	c->exec = 0;
 	memset(c->needs, 0, sizeof(c->needs));
 	if (!p || !graphs_are_looked_into(p))
@@ -267,44 +270,51 @@ static CUresult instantiate_end(struct graph_call *c, CUresult result, const CUg
 
 		books_note(c->process, &object);
 	}
+	/* A driver that takes something all the same has it charged now. */
+	for (uint32_t i = 0; i < c->count && !c->takes; i++)
+		grow_settle_one(c->process, OBJECT_GRAPH_POOL, (uint64_t)c->parts[i].device);
 	return result;
 }
 
 /* What every way to instantiate does around the driver's call. */
-#define INSTANTIATE(exec, graph, call)                  \
-	struct graph_call c;                            \
-	CUresult result = instantiate_begin(&c, graph); \
+#define INSTANTIATE(exec, graph, flags, call)                                             \
+	struct graph_call c;                                                              \
+	CUresult result =                                                                 \
+		instantiate_begin(&c, graph, (flags)&CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD); \
 	return result != CUDA_SUCCESS ? result : instantiate_end(&c, call, exec)
 
 CUresult hook_cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
 				 char *log, size_t log_size)
 {
-	INSTANTIATE(exec, graph, real_cuGraphInstantiate(exec, graph, error_node, log, log_size));
+	INSTANTIATE(exec, graph, 0,
+		    real_cuGraphInstantiate(exec, graph, error_node, log, log_size));
 }
 
 CUresult hook_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
 				    char *log, size_t log_size)
 {
-	INSTANTIATE(exec, graph,
+	INSTANTIATE(exec, graph, 0,
 		    real_cuGraphInstantiate_v2(exec, graph, error_node, log, log_size));
 }
 
 CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
 					  unsigned long long flags)
 {
-	INSTANTIATE(exec, graph, real_cuGraphInstantiateWithFlags(exec, graph, flags));
+	INSTANTIATE(exec, graph, flags, real_cuGraphInstantiateWithFlags(exec, graph, flags));
 }
 
 CUresult hook_cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
 					   CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	INSTANTIATE(exec, graph, real_cuGraphInstantiateWithParams(exec, graph, params));
+	INSTANTIATE(exec, graph, params ? params->flags : 0,
+		    real_cuGraphInstantiateWithParams(exec, graph, params));
 }
 
 CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
 						CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	INSTANTIATE(exec, graph, real_cuGraphInstantiateWithParams_ptsz(exec, graph, params));
+	INSTANTIATE(exec, graph, params ? params->flags : 0,
+		    real_cuGraphInstantiateWithParams_ptsz(exec, graph, params));
 }
 
 /* What a stream is called: the two defaults have names of their own. */
@@ -328,6 +338,7 @@ static CUresult launch_begin(struct graph_call *c, CUgraphExec exec, uint64_t st
 	struct object object;
 
 	c->count = c->local.count = 0;
+	c->takes = true;
 	c->exec = (uintptr_t)exec;
 	c->stream = stream;
 	memset(c->needs, 0, sizeof(c->needs));

@@ -133,6 +133,20 @@ def test_a_graph_runs_again_in_a_full_slice_with_the_memory_it_has(host, driven,
     assert peak(host) <= 2 * GIB
 
 
+def test_a_graph_takes_its_memory_when_it_is_used_not_when_it_is_made(host, driven, session):
+    """As on a GPU of that size: a full slice instantiates it, and refuses to upload or launch it."""
+    mine = driven("--session", session)
+    assert mine.say(f"take linear {mine.room() * 6 // 10 // BLOCK * BLOCK}") == OK
+    before = on_gpu(host)
+    assert mine.say(f"graph {GIB}") == OK
+    assert on_gpu(host) == before
+    assert mine.say("upload") == mine.say("launch") == OUT_OF_MEMORY
+    assert mine.say(f"uploaded {GIB}") == OUT_OF_MEMORY
+    assert mine.say(f"graph {GIB}") == mine.say("give") == OK
+    assert mine.say("upload") == mine.say("launch") == OK
+    assert peak(host) <= 2 * GIB
+
+
 def test_two_slices_race_beside_each_other(host):
     """What one slice takes is never the reason for another's refusal."""
     if host.carve_json("gpu", "list")[0]["available_bytes"] < 18 * GIB:
