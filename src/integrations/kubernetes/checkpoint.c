@@ -1,0 +1,190 @@
+#include "integrations/kubernetes/checkpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+
+#define CHECKPOINT_VERSION 1
+
+/* ---- files ------------------------------------------------------------------------------- */
+
+static int file_error(const char *verb, const char *path, int error, struct error *err)
+{
+	error_set(err, EXIT_CODE_FAILED, "cannot %s %.300s: %s", verb, path,
+		  strerrordesc_np(error));
+	return -error;
+}
+
+static int path_make(char path[static PATH_MAX], const char *dir, const char *prefix,
+		     const char *name, const char *suffix, struct error *err)
+{
+	if (snprintf(path, PATH_MAX, "%s/%s%s%s", dir, prefix, name, suffix) >= PATH_MAX)
+		return file_error("name", dir, ENAMETOOLONG, err);
+	return 0;
+}
+
+static int contents_write(const char *path, const char *text)
+{
+	cleanup_close int fd =
+		open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return -errno;
+	int rc = write_all(fd, text, strlen(text));
+	return rc == 0 && fsync(fd) < 0 ? -errno : rc;
+}
+
+static void directory_sync(const char *dir)
+{
+	cleanup_close int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd >= 0)
+		(void)fsync(fd);
+}
+
+int checkpoint_file_write(const char *dir, const char *name, const json_t *json, struct error *err)
+{
+	char path[PATH_MAX], temporary[PATH_MAX];
+	cleanup_free char *text = json_dumps(json, JSON_INDENT(1));
+	int rc = path_make(path, dir, "", name, ".json", err);
+
+	/* Readers of these directories take *.json. */
+	if (rc == 0)
+		rc = path_make(temporary, dir, ".", name, ".new", err);
+	if (rc < 0)
+		return rc;
+	rc = text ? contents_write(temporary, text) : -ENOMEM;
+	if (rc == 0 && rename(temporary, path) < 0)
+		rc = -errno;
+	if (rc < 0) {
+		unlink(temporary);
+		return file_error("write", path, -rc, err);
+	}
+	directory_sync(dir);
+	return 0;
+}
+
+int checkpoint_file_read(const char *dir, const char *name, json_t **ret, struct error *err)
+{
+	char path[PATH_MAX];
+	int rc = path_make(path, dir, "", name, ".json", err);
+
+	if (rc < 0)
+		return rc;
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 && errno == ENOENT)
+		return -ENOENT;
+	if (fd < 0)
+		return file_error("read", path, errno, err);
+	*ret = json_loadfd(fd, 0, NULL);
+	return *ret ? 0 : file_error("read", path, EINVAL, err);
+}
+
+int checkpoint_file_remove(const char *dir, const char *name, struct error *err)
+{
+	char path[PATH_MAX];
+	int rc = path_make(path, dir, "", name, ".json", err);
+
+	if (rc < 0)
+		return rc;
+	return unlink(path) == 0 || errno == ENOENT ? 0 : file_error("remove", path, errno, err);
+}
+
+/* ---- claims ------------------------------------------------------------------------------ */
+
+static json_t *device_json(const struct claim_device *device)
+{
+	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:i}", "request", device->request, "pool",
+			 device->pool, "device", device->name, "share", device->share,
+			 "memory_bytes", (json_int_t)device->memory, "cores", (int)device->cores);
+}
+
+json_t *checkpoint_claim_json(const struct stored_claim *stored)
+{
+	json_t *devices = json_array(), *slices = json_array();
+
+	for (size_t i = 0; i < stored->claim.count; i++)
+		json_array_append_new(devices, device_json(&stored->claim.device[i]));
+	for (size_t i = 0; i < stored->slices; i++)
+		json_array_append_new(slices, json_pack("{s:s, s:I, s:I}", "session",
+							stored->slice[i].session, "first",
+							(json_int_t)stored->slice[i].first, "end",
+							(json_int_t)stored->slice[i].end));
+	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o}", "version", CHECKPOINT_VERSION,
+			 "state", stored->state == STORED_PREPARED ? "prepared" : "preparing",
+			 "namespace", stored->namespace, "name", stored->name, "uid",
+			 stored->claim.uid, "devices", devices, "slices", slices);
+}
+
+static bool text_read(const json_t *object, const char *key, char *to, size_t size)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text && (size_t)snprintf(to, size, "%s", text) < size;
+}
+
+static bool device_read(const json_t *json, struct claim_device *to)
+{
+	json_int_t memory = json_integer_value(json_object_get(json, "memory_bytes"));
+	json_int_t cores = json_integer_value(json_object_get(json, "cores"));
+
+	to->memory = (uint64_t)memory;
+	to->cores = (uint32_t)cores;
+	return text_read(json, "request", to->request, sizeof(to->request)) &&
+	       text_read(json, "pool", to->pool, sizeof(to->pool)) &&
+	       text_read(json, "device", to->name, sizeof(to->name)) &&
+	       text_read(json, "share", to->share, sizeof(to->share)) &&
+	       claim_label_valid(to->request) && claim_label_valid(to->name) && memory >= 0 &&
+	       cores >= 0 && cores <= 100;
+}
+
+static bool slice_read(const json_t *json, size_t devices, struct stored_slice *to)
+{
+	json_int_t first = json_integer_value(json_object_get(json, "first"));
+	json_int_t end = json_integer_value(json_object_get(json, "end"));
+
+	to->first = (size_t)first;
+	to->end = (size_t)end;
+	return text_read(json, "session", to->session, sizeof(to->session)) &&
+	       claim_label_valid(to->session) && first >= 0 && end > first &&
+	       (size_t)end <= devices;
+}
+
+int checkpoint_claim_parse(const json_t *json, struct stored_claim *ret)
+{
+	const json_t *devices = json_object_get(json, "devices"),
+		     *slices = json_object_get(json, "slices"), *entry;
+	char state[16];
+	size_t i;
+
+	if (json_integer_value(json_object_get(json, "version")) != CHECKPOINT_VERSION ||
+	    !text_read(json, "state", state, sizeof(state)) ||
+	    !text_read(json, "namespace", ret->namespace, sizeof(ret->namespace)) ||
+	    !text_read(json, "name", ret->name, sizeof(ret->name)) ||
+	    !text_read(json, "uid", ret->claim.uid, sizeof(ret->claim.uid)) ||
+	    !claim_label_valid(ret->claim.uid) || json_array_size(devices) > CLAIM_DEVICES_MAX ||
+	    json_array_size(slices) > CLAIM_DEVICES_MAX)
+		return -EINVAL;
+	ret->state = !strcmp(state, "prepared") ? STORED_PREPARED : STORED_PREPARING;
+	ret->claim.count = json_array_size(devices);
+	ret->slices = json_array_size(slices);
+	json_array_foreach((json_t *)devices, i, entry)
+	{
+		if (!device_read(entry, &ret->claim.device[i]))
+			return -EINVAL;
+	}
+	json_array_foreach((json_t *)slices, i, entry)
+	{
+		if (!slice_read(entry, ret->claim.count, &ret->slice[i]))
+			return -EINVAL;
+	}
+	return 0;
+}

@@ -1,0 +1,180 @@
+/* carve-kubernetes: what a cluster runs of carve beside carved. One word says which part. */
+#include <curl/curl.h>
+#include <getopt.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "integrations/kubernetes/node.h"
+
+// NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
+
+/* As many claims wait for room at a time; libuv's limit is 1024. */
+#define WORKERS "64"
+#define DRIVER "gpu.carve.dev"
+#define DRIVER_MAX 63
+
+static const char help[] =
+	"carve-kubernetes - GPU slices as devices of Kubernetes (1.36 and newer)\n"
+	"\n"
+	"usage: carve-kubernetes node [--node-name NAME] [--kubelet-dir DIR] [--cdi-dir DIR]\n"
+	"                             [--front-dir DIR] [--host SOCKET] [options]\n"
+	"\n"
+	"node serves the kubelet of this node, beside a carved; carved --kubernetes does the "
+	"same.\n"
+	"\n"
+	"  --node-name NAME     this node's name in the cluster (also NODE_NAME; the host's name)\n"
+	"  --kubelet-dir DIR    the kubelet's directory (/var/lib/kubelet)\n"
+	"  --cdi-dir DIR        where the container runtime reads CDI specs (/var/run/cdi)\n"
+	"  --front-dir DIR      carve's libraries, as the container runtime sees them (beside "
+	"carve)\n"
+	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
+	"  --driver-name NAME   the name of the DRA driver (gpu.carve.dev)\n"
+	"  --api URL            the API server (in a pod: its cluster's)\n"
+	"  --token-file FILE    a token for it (in a pod: its service account's)\n"
+	"  --ca-file FILE       the authority of its certificate (in a pod: its cluster's)\n"
+	"  --help, --version\n"
+	"\n"
+	"example: carve-kubernetes node --node-name worker-1 --api http://127.0.0.1:8001\n";
+
+enum {
+	OPTION_NODE = 256,
+	OPTION_KUBELET,
+	OPTION_CDI,
+	OPTION_FRONT,
+	OPTION_HOST,
+	OPTION_DRIVER,
+	OPTION_API,
+	OPTION_TOKEN,
+	OPTION_CA,
+	OPTION_HELP,
+	OPTION_VERSION,
+};
+
+static const struct option options[] = {
+	{"node-name", required_argument, NULL, OPTION_NODE},
+	{"kubelet-dir", required_argument, NULL, OPTION_KUBELET},
+	{"cdi-dir", required_argument, NULL, OPTION_CDI},
+	{"front-dir", required_argument, NULL, OPTION_FRONT},
+	{"host", required_argument, NULL, OPTION_HOST},
+	{"driver-name", required_argument, NULL, OPTION_DRIVER},
+	{"api", required_argument, NULL, OPTION_API},
+	{"token-file", required_argument, NULL, OPTION_TOKEN},
+	{"ca-file", required_argument, NULL, OPTION_CA},
+	{"help", no_argument, NULL, OPTION_HELP},
+	{"version", no_argument, NULL, OPTION_VERSION},
+	{0},
+};
+
+static int fail(const struct error *err)
+{
+	fprintf(stderr, "carve-kubernetes: %s%s%s\n", err->message, *err->hint ? "; " : "",
+		err->hint);
+	return err->code ? err->code : EXIT_CODE_FAILED;
+}
+
+/* True: go on. False: *ret_code is the exit code. */
+static bool option_take(int option, struct node_options *to, int *ret_code)
+{
+	*ret_code = EXIT_CODE_OK;
+	switch (option) {
+	case OPTION_NODE:
+		to->node = optarg;
+		return true;
+	case OPTION_KUBELET:
+		to->kubelet_dir = optarg;
+		return true;
+	case OPTION_CDI:
+		to->cdi_dir = optarg;
+		return true;
+	case OPTION_FRONT:
+		to->front_dir = optarg;
+		return true;
+	case OPTION_HOST:
+		to->host = optarg;
+		return true;
+	case OPTION_DRIVER:
+		to->driver = optarg;
+		return true;
+	case OPTION_API:
+		to->api_url = optarg;
+		return true;
+	case OPTION_TOKEN:
+		to->token = optarg;
+		return true;
+	case OPTION_CA:
+		to->ca = optarg;
+		return true;
+	case OPTION_HELP:
+		fputs(help, stdout);
+		return false;
+	case OPTION_VERSION:
+		puts("carve-kubernetes " CARVE_VERSION);
+		return false;
+	default:
+		fputs("carve-kubernetes: see carve-kubernetes --help\n", stderr);
+		*ret_code = EXIT_CODE_USAGE;
+		return false;
+	}
+}
+
+/* Names that Kubernetes takes: they stand in paths, too. */
+static int name_check(const char *option, const char *name, size_t max, struct error *err)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789.-";
+	size_t length = strlen(name);
+
+	if (length && length <= max && strspn(name, allowed) == length && name[0] != '.' &&
+	    name[0] != '-' && !strstr(name, ".."))
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is no name for it", option, name);
+	error_hint(err, "small letters, digits, '-' and '.', for example gpu-node-1");
+	return -EXIT_CODE_USAGE;
+}
+
+static int node_main(struct node_options *to, struct error *err)
+{
+	static char host_name[254];
+
+	if (!to->node)
+		to->node = getenv("NODE_NAME");
+	if (!to->node && gethostname(host_name, sizeof(host_name) - 1) == 0)
+		to->node = host_name;
+	int rc = name_check("--node-name", to->node ? to->node : "", 253, err);
+	if (rc == 0)
+		rc = name_check("--driver-name", to->driver, DRIVER_MAX, err);
+	return rc < 0 ? rc : node_run(to, err);
+}
+
+int main(int argc, char **argv)
+{
+	struct node_options to = {
+		.driver = DRIVER, .kubelet_dir = "/var/lib/kubelet", .cdi_dir = "/var/run/cdi"};
+	struct error err = {0};
+	int option, code;
+
+	setlocale(LC_CTYPE, "C.UTF-8");
+	signal(SIGPIPE, SIG_IGN);
+	setenv("UV_THREADPOOL_SIZE", WORKERS, 1);
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
+		if (!option_take(option, &to, &code))
+			return code;
+	if (argc - optind != 1 || strcmp(argv[optind], "node") != 0) {
+		error_set(&err, EXIT_CODE_USAGE, "%s: say which part to run: node",
+			  optind < argc ? argv[optind] : "no word");
+		error_hint(&err, "carve-kubernetes --help");
+		return fail(&err);
+	}
+	if (curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
+		return EXIT_CODE_FAILED;
+	code = node_main(&to, &err) < 0 ? fail(&err) : EXIT_CODE_OK;
+	curl_global_cleanup();
+	return code;
+}
+
+// NOLINTEND(concurrency-mt-unsafe)

@@ -1,0 +1,232 @@
+#include "integrations/kubernetes/node.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/driver_find.h"
+#include "cli/places.h"
+#include "daemon/log.h"
+#include "integrations/kubernetes/grpc.h"
+#include "integrations/kubernetes/kubelet.h"
+#include "integrations/kubernetes/prepare.h"
+#include "integrations/kubernetes/publish.h"
+#include "integrations/kubernetes/watcher.h"
+
+/* Somebody may clean the kubelet's directories: sockets that are gone are made again. */
+#define SOCKETS_MS 5000
+
+struct node {
+	uv_loop_t loop;
+	uv_async_t seen;
+	uv_signal_t term, interrupt;
+	uv_timer_t timer;
+	struct grpc_server *registration, *dra;
+	char registration_socket[PATH_MAX], dra_socket[PATH_MAX];
+	char claims[PATH_MAX], slices[PATH_MAX];
+	struct api api;
+	struct carved carved;
+	struct prepare prepare;
+	struct publish publish;
+	struct kubelet kubelet;
+};
+
+/* ---- places ------------------------------------------------------------------------------ */
+
+static int directory_make(const char *path, mode_t mode, struct error *err)
+{
+	if (mkdir(path, mode) == 0 || errno == EEXIST)
+		return 0;
+	return error_set(err, EXIT_CODE_FAILED, "cannot make %.300s: %s", path,
+			 strerrordesc_np(errno));
+}
+
+static int places_make(struct node *node, const struct node_options *options, struct error *err)
+{
+	char plugins[PATH_MAX / 2], registry[PATH_MAX / 2], own[PATH_MAX - 32];
+	int rc;
+
+	if (snprintf(plugins, sizeof(plugins), "%s/plugins", options->kubelet_dir) >=
+		    (int)sizeof(plugins) ||
+	    snprintf(registry, sizeof(registry), "%s/plugins_registry", options->kubelet_dir) >=
+		    (int)sizeof(registry))
+		return error_set(err, EXIT_CODE_USAGE, "--kubelet-dir: the path is too long");
+	snprintf(own, sizeof(own), "%s/%s", plugins, options->driver);
+	snprintf(node->registration_socket, PATH_MAX, "%s/%s-reg.sock", registry, options->driver);
+	snprintf(node->dra_socket, PATH_MAX, "%s/dra.sock", own);
+	snprintf(node->claims, PATH_MAX, "%s/claims", own);
+	snprintf(node->slices, PATH_MAX, "%s/slices", own);
+	if ((rc = directory_make(plugins, 0750, err)) < 0 ||
+	    (rc = directory_make(registry, 0750, err)) < 0 ||
+	    (rc = directory_make(own, 0750, err)) < 0 ||
+	    (rc = directory_make(node->claims, 0700, err)) < 0 ||
+	    (rc = directory_make(node->slices, 0755, err)) < 0)
+		return rc;
+	return directory_make(options->cdi_dir, 0755, err);
+}
+
+/* What containers get of this host. */
+static int host_find(struct node *node, const struct node_options *options, struct error *err)
+{
+	struct cdi_host *host = &node->prepare.host;
+	struct places places;
+	struct driver_libs driver;
+	int rc = places_find(&places, err);
+
+	if (rc < 0 || (rc = driver_find(&driver, err)) < 0)
+		return rc;
+	const char *front = options->front_dir ? options->front_dir : places.front_cuda;
+	size_t length = options->front_dir ? strlen(front) : (size_t)(strrchr(front, '/') - front);
+	snprintf(host->front, sizeof(host->front), "%.*s", (int)length, front);
+	snprintf(host->attach, sizeof(host->attach), "%s", node->carved.client.attach);
+	snprintf(host->slices, sizeof(host->slices), "%s", node->slices);
+	if (!driver.cuda[0]) {
+		error_set(err, EXIT_CODE_FAILED, "there is no NVIDIA driver on this node");
+		error_hint(err, "carve check says where it looks");
+		return -EXIT_CODE_FAILED;
+	}
+	return cdi_host_find(host, &driver, err);
+}
+
+/* ---- sockets ----------------------------------------------------------------------------- */
+
+static int socket_keep(struct node *node, struct grpc_server **server, const char *path,
+		       const struct grpc_method *methods)
+{
+	if (*server && access(path, F_OK) == 0)
+		return 0;
+	grpc_server_stop(*server);
+	*server = NULL;
+	return grpc_server_start(&node->loop, path, methods, &node->kubelet, server);
+}
+
+static int sockets_keep(struct node *node)
+{
+	int rc = socket_keep(node, &node->dra, node->dra_socket, kubelet_dra);
+
+	/* The kubelet calls the other one as soon as it sees this one. */
+	return rc < 0 ? rc
+		      : socket_keep(node, &node->registration, node->registration_socket,
+				    kubelet_registration);
+}
+
+static int socket_error(const struct node *node, int rc, struct error *err)
+{
+	return error_set(err, EXIT_CODE_FAILED, "cannot listen at %.200s or %.200s: %s",
+			 node->dra_socket, node->registration_socket, strerrordesc_np(-rc));
+}
+
+/* ---- the loop ---------------------------------------------------------------------------- */
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct node *node = timer->data;
+	int rc = sockets_keep(node);
+
+	if (rc < 0)
+		log_event(LOG_WARNING, "kubelet.no_socket error=\"%s\"", strerrordesc_np(-rc));
+}
+
+static void on_seen(uv_async_t *async)
+{
+	struct node *node = async->data;
+
+	kubelet_report_health(&node->kubelet);
+}
+
+static void seen(void *arg)
+{
+	struct node *node = arg;
+
+	uv_async_send(&node->seen);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+	uv_stop(handle->loop);
+}
+
+static void loop_open(struct node *node)
+{
+	uv_loop_init(&node->loop);
+	uv_async_init(&node->loop, &node->seen, on_seen);
+	uv_timer_init(&node->loop, &node->timer);
+	uv_signal_init(&node->loop, &node->term);
+	uv_signal_init(&node->loop, &node->interrupt);
+	node->seen.data = node->timer.data = node;
+	uv_signal_start(&node->term, on_signal, SIGTERM);
+	uv_signal_start(&node->interrupt, on_signal, SIGINT);
+	uv_timer_start(&node->timer, on_timer, SOCKETS_MS, SOCKETS_MS);
+}
+
+static void close_one(uv_handle_t *handle, void *arg)
+{
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+/* Calls that are under way are carried out; nobody hears of it, and the kubelet calls again. */
+static void loop_close(struct node *node)
+{
+	grpc_server_stop(node->registration);
+	grpc_server_stop(node->dra);
+	uv_walk(&node->loop, close_one, NULL);
+	uv_run(&node->loop, UV_RUN_DEFAULT);
+	uv_loop_close(&node->loop);
+}
+
+static int serve(struct node *node, struct error *err)
+{
+	int rc = watcher_start(&node->prepare, &node->publish, seen, node, &node->kubelet.watcher);
+
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot start a thread: %s",
+				 strerrordesc_np(-rc));
+	rc = sockets_keep(node);
+	if (rc < 0) {
+		rc = socket_error(node, rc, err);
+	} else {
+		log_event(LOG_INFO, "node.serves node=%s driver=%s", node->kubelet.node,
+			  node->kubelet.driver);
+		uv_run(&node->loop, UV_RUN_DEFAULT);
+	}
+	watcher_stop(node->kubelet.watcher);
+	return rc;
+}
+
+int node_run(const struct node_options *options, struct error *err)
+{
+	static struct node node;
+	int rc = api_open(&node.api, options->api_url, options->token, options->ca, err);
+
+	if (rc < 0 || (rc = carved_open(&node.carved, options->host, err)) < 0 ||
+	    (rc = places_make(&node, options, err)) < 0 ||
+	    (rc = host_find(&node, options, err)) < 0)
+		return rc;
+	node.prepare.api = node.publish.api = &node.api;
+	node.prepare.carved = &node.carved;
+	node.prepare.driver = node.publish.driver = node.kubelet.driver = options->driver;
+	node.prepare.node = node.publish.node = node.kubelet.node = options->node;
+	node.prepare.claims = node.claims;
+	node.prepare.cdi = options->cdi_dir;
+	node.kubelet.dra_socket = node.dra_socket;
+	node.kubelet.prepare = &node.prepare;
+	node.kubelet.loop = &node.loop;
+	pthread_mutex_init(&node.prepare.lock, NULL);
+	pthread_cond_init(&node.prepare.freed, NULL);
+	loop_open(&node);
+	rc = serve(&node, err);
+	loop_close(&node);
+	json_free(&node.publish.published);
+	json_free(&node.prepare.host.mounts);
+	api_close(&node.api);
+	return rc;
+}

@@ -1,0 +1,50 @@
+/* Claims on a node: made into sessions and CDI specs, and given back. Functions block, and several
+ * threads may call them at once; two calls for one claim go one after the other. Each is safe to
+ * repeat, and safe to be killed at any instruction: what it finds of an earlier one it takes up. */
+#pragma once
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "integrations/kubernetes/api.h"
+#include "integrations/kubernetes/carved.h"
+#include "integrations/kubernetes/cdi.h"
+#include "integrations/kubernetes/checkpoint.h"
+
+struct error;
+
+/* The kubelet gives a call 45 s. */
+#define PREPARE_SECONDS 40
+/* For so long room is asked for again: memory of a container that just ended comes back late. The
+ * kubelet calls again anyway. */
+#define PREPARE_ROOM_SECONDS 10
+#define PREPARE_BUSY_MAX 256
+
+struct prepare {
+	struct api *api;
+	struct carved *carved;
+	const char *driver, *node;
+	const char *claims; /* directory of checkpoints */
+	const char *cdi;    /* directory of CDI specs */
+	struct cdi_host host;
+	pthread_mutex_t lock; /* of what follows; no other is taken under it */
+	pthread_cond_t freed;
+	char busy[PREPARE_BUSY_MAX][CLAIM_LABEL_SIZE]; /* claims in a call; "": a free entry */
+};
+
+/* A claim as the kubelet names it. */
+struct prepare_claim {
+	const char *namespace, *name, *uid;
+};
+
+/* 0 with what the claim has, or negative with *err. */
+int prepare_claim(struct prepare *prepare, const struct prepare_claim *claim,
+		  struct stored_claim *ret, struct error *err);
+/* 0 also where nothing was prepared. Processes that are left in the claim's slices are ended. */
+int prepare_release(struct prepare *prepare, const struct prepare_claim *claim, struct error *err);
+/* Makes what prepared claims have once more where it is gone: after a boot of the host the kubelet
+ * does not ask for it. Returns how many could not be. */
+unsigned prepare_restore(struct prepare *prepare);
+/* Gives back what claims have that the API server does not know any more: their node was deleted
+ * and came back, and no kubelet will ask. Nobody is ended for that. Returns how many were. */
+unsigned prepare_collect(struct prepare *prepare);

@@ -1,0 +1,20 @@
+/* A node's devices as ResourceSlices (resource.k8s.io/v1). Pure. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "integrations/kubernetes/device.h"
+
+struct slices_owner {
+	const char *driver, *node;
+	const char *node_uid; /* the slices go with the node */
+};
+
+/* The slices as they should be: an array of objects without pool.generation. The caller owns it;
+ * NULL: out of memory. */
+json_t *slices_build(const struct slices_owner *owner, const struct device_gpu *gpus, size_t count);
+/* Whether all of `wanted` is in `got`, which may have more. Equal quantities may be spelled
+ * differently. Where it is not, `path` names the first field that is missing or differs. */
+bool slices_contain(const json_t *got, const json_t *wanted, char *path, size_t size);

@@ -1,0 +1,208 @@
+#include "integrations/kubernetes/watcher.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "daemon/log.h"
+#include "integrations/kubernetes/prepare.h"
+#include "integrations/kubernetes/publish.h"
+
+/* Between two looks at carved, which costs one call each to a socket of this host. */
+#define LOOK_SECONDS 5
+/* Between two looks at what the API server has: 1,000 nodes make some 3 calls a second. A part of
+ * it is random, so that nodes that started together do not call together. */
+#define LIST_SECONDS 300
+#define LIST_JITTER_SECONDS 120
+/* Claims that are gone are looked for that often. */
+#define COLLECT_SECONDS 600
+/* The wait after a failure doubles up to this. */
+#define RETRY_SECONDS_MAX 60
+
+struct watcher {
+	struct prepare *prepare;
+	struct publish *publish;
+	void (*seen)(void *arg);
+	void *arg;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of what follows; a leaf */
+	pthread_cond_t wake;
+	bool stop, look;
+	struct watcher_view view;
+	/* The thread's own: */
+	struct watcher_view last;
+	long long list_at_ms, collect_at_ms, retry_at_ms;
+	unsigned failures;
+	bool restored;
+};
+
+static int gpus_look(struct watcher *watcher, struct watcher_view *view, struct error *err)
+{
+	struct carved *carved = watcher->prepare->carved;
+	cleanup_json json_t *gpus = NULL, *sessions = NULL;
+	int rc = carved_call(carved, "GET", "/v1/gpus", NULL, &gpus, err);
+
+	if (rc == 0)
+		rc = carved_call(carved, "GET", "/v1/sessions", NULL, &sessions, err);
+	if (rc == 0)
+		rc = device_gpus_parse(gpus, sessions, view->gpu, &view->count, err);
+	view->reached = rc == 0;
+	return rc;
+}
+
+/* What others hold moves while sessions end: a figure is believed the second time. */
+static void offered_settle(const struct watcher_view *last, struct watcher_view *view,
+			   const struct watcher_view *told)
+{
+	for (size_t i = 0; i < view->count; i++) {
+		const struct device_gpu *before =
+			device_find(last->gpu, last->count, view->gpu[i].name);
+		const struct device_gpu *was =
+			device_find(told->gpu, told->count, view->gpu[i].name);
+
+		if (before && was && before->offered != view->gpu[i].offered)
+			view->gpu[i].offered = was->offered;
+	}
+}
+
+static void failed(struct watcher *watcher, const char *what, const struct error *err)
+{
+	unsigned seconds = 1u << (watcher->failures < 6 ? watcher->failures : 6);
+
+	watcher->failures++;
+	seconds = seconds < RETRY_SECONDS_MAX ? seconds : RETRY_SECONDS_MAX;
+	/* A part of it is random: all nodes lose the API server together. */
+	watcher->retry_at_ms =
+		now_monotonic_ms() + seconds * 500 + (long)(random() % 1000) * seconds;
+	log_event(LOG_WARNING, "%s.failed retry_s=%u error=\"%s%s%s\"", what, seconds, err->message,
+		  *err->hint ? "; " : "", err->hint);
+}
+
+static void publish_look(struct watcher *watcher, const struct watcher_view *view, bool look)
+{
+	long long now = now_monotonic_ms();
+	struct error err = {0};
+
+	if (now < watcher->retry_at_ms && !look)
+		return;
+	look = look || now >= watcher->list_at_ms || watcher->failures;
+	if (publish_slices(watcher->publish, view->gpu, view->count, look, &err) < 0) {
+		failed(watcher, "slices", &err);
+		return;
+	}
+	watcher->failures = 0;
+	if (look)
+		watcher->list_at_ms =
+			now + (LIST_SECONDS + random() % LIST_JITTER_SECONDS) * 1000LL;
+}
+
+static void watcher_turn(struct watcher *watcher, bool look)
+{
+	struct watcher_view view = {0}, raw;
+	struct error err = {0};
+	bool was_reached = watcher->view.reached;
+
+	if (gpus_look(watcher, &view, &err) < 0 && (was_reached || look))
+		log_event(LOG_WARNING, "carved.unreachable error=\"%s\"", err.message);
+	raw = view;
+	if (view.reached)
+		offered_settle(&watcher->last, &view, &watcher->view);
+	else
+		view = watcher->view; /* what there was, to tell that it is not known now */
+	view.reached = raw.reached;
+	if (raw.reached)
+		watcher->last = raw;
+	pthread_mutex_lock(&watcher->lock);
+	watcher->view = view;
+	pthread_mutex_unlock(&watcher->lock);
+	if (view.reached && !watcher->restored) {
+		unsigned lost = prepare_restore(watcher->prepare);
+
+		watcher->restored = true;
+		if (lost)
+			log_event(LOG_ERROR, "claims.not_restored count=%u", lost);
+	}
+	if (view.reached)
+		publish_look(watcher, &view, look);
+	if (view.reached && now_monotonic_ms() >= watcher->collect_at_ms) {
+		watcher->collect_at_ms = now_monotonic_ms() + COLLECT_SECONDS * 1000LL;
+		prepare_collect(watcher->prepare);
+	}
+	watcher->seen(watcher->arg);
+}
+
+static void *watcher_main(void *arg)
+{
+	struct watcher *watcher = arg;
+
+	pthread_mutex_lock(&watcher->lock);
+	while (!watcher->stop) {
+		bool look = watcher->look;
+		struct timespec until;
+
+		watcher->look = false;
+		pthread_mutex_unlock(&watcher->lock);
+		watcher_turn(watcher, look);
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += LOOK_SECONDS;
+		pthread_mutex_lock(&watcher->lock);
+		while (!watcher->stop && !watcher->look &&
+		       pthread_cond_timedwait(&watcher->wake, &watcher->lock, &until) == 0)
+			;
+	}
+	pthread_mutex_unlock(&watcher->lock);
+	return NULL;
+}
+
+int watcher_start(struct prepare *prepare, struct publish *publish, void (*seen)(void *arg),
+		  void *arg, struct watcher **ret)
+{
+	struct watcher *watcher = calloc(1, sizeof(*watcher));
+
+	if (!watcher)
+		return -ENOMEM;
+	watcher->prepare = prepare;
+	watcher->publish = publish;
+	watcher->seen = seen;
+	watcher->arg = arg;
+	watcher->look = true;
+	pthread_mutex_init(&watcher->lock, NULL);
+	pthread_cond_init(&watcher->wake, NULL);
+	srandom((unsigned)now_monotonic_ns());
+	int rc = pthread_create(&watcher->thread, NULL, watcher_main, watcher);
+	if (rc) {
+		free(watcher);
+		return -rc;
+	}
+	*ret = watcher;
+	return 0;
+}
+
+void watcher_look(struct watcher *watcher)
+{
+	pthread_mutex_lock(&watcher->lock);
+	watcher->look = true;
+	pthread_cond_signal(&watcher->wake);
+	pthread_mutex_unlock(&watcher->lock);
+}
+
+void watcher_view(struct watcher *watcher, struct watcher_view *ret)
+{
+	pthread_mutex_lock(&watcher->lock);
+	*ret = watcher->view;
+	pthread_mutex_unlock(&watcher->lock);
+}
+
+void watcher_stop(struct watcher *watcher)
+{
+	pthread_mutex_lock(&watcher->lock);
+	watcher->stop = true;
+	pthread_cond_signal(&watcher->wake);
+	pthread_mutex_unlock(&watcher->lock);
+	pthread_join(watcher->thread, NULL);
+	free(watcher);
+}

@@ -1,0 +1,314 @@
+"""A cluster for tests: an API server and a kubelet that this file plays, over a real carved on a simulated host.
+
+Messages of the kubelet are written here byte by byte, and sent by gRPC's own library, so that no code is shared with the plugin."""
+import http.server
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import urllib.parse
+import uuid
+
+import grpc
+
+from conftest import BUILD, wait_until
+
+DRIVER = "gpu.carve.dev"
+GIB = 1 << 30
+
+
+# ---- protobuf ---------------------------------------------------------------------------------
+
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def parse(data):
+    """{number: [values]}; lengths as bytes, varints as numbers."""
+    fields, at = {}, 0
+
+    def number():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = number()
+        if key & 7 == 2:
+            length = number()
+            value = data[at:at + length]
+            assert len(value) == length
+            at += length
+        else:
+            assert key & 7 == 0, key
+            value = number()
+        fields.setdefault(key >> 3, []).append(value)
+    return fields
+
+
+def text(fields, number):
+    return fields.get(number, [b""])[0].decode()
+
+
+# ---- the API server ---------------------------------------------------------------------------
+
+class ApiServer:
+    """Objects by path. `calls` has (method, path) of all calls; `drop` fields of slices that a closed gate would."""
+
+    def __init__(self):
+        self.objects, self.calls, self.drop, self.version, self.down = {}, [], [], 0, False
+        self.lock = threading.RLock()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args):
+                pass
+
+            def answer(self, status, body):
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def do(self):
+                length = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(length)) if length else None
+                if outer.down:
+                    self.close_connection = True
+                    return
+                with outer.lock:
+                    outer.calls.append((self.command, self.path))
+                    status, answer = outer.serve(self.command, self.path, body)
+                self.answer(status, answer)
+
+            do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    @staticmethod
+    def status(code, message):
+        return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message}
+
+    def put(self, path, object):
+        with self.lock:
+            self.version += 1
+            object.setdefault("metadata", {})
+            object["metadata"].setdefault("uid", str(uuid.uuid4()))
+            object["metadata"]["resourceVersion"] = str(self.version)
+            for drop in self.drop:
+                for device in object.get("spec", {}).get("devices", []):
+                    device.pop(drop, None)
+            self.objects[path] = object
+            return object
+
+    def serve(self, method, path, body):
+        path, _, query = path.partition("?")
+        query = dict(urllib.parse.parse_qsl(query))
+        if method == "GET" and path in self.objects:
+            return 200, self.objects[path]
+        if method == "GET" and path.endswith("s") and not re.search(r"/(nodes|resourceclaims)/[^/]+$", path):
+            items = [o for p, o in sorted(self.objects.items()) if p.rpartition("/")[0] == path]
+            for selector in filter(None, query.get("fieldSelector", "").split(",")):
+                key, _, value = selector.partition("=")
+                items = [o for o in items if o["spec"].get(key.rpartition(".")[2]) == value]
+            return 200, {"kind": "List", "metadata": {"resourceVersion": str(self.version)}, "items": items}
+        if method == "POST":
+            name = path + "/" + body["metadata"]["name"]
+            return self.status(409, "it exists") if name in self.objects else (201, self.put(name, body))
+        if path not in self.objects:
+            return self.status(404, f"{path} not found")
+        if method == "PUT":
+            if body["metadata"].get("resourceVersion") != self.objects[path]["metadata"]["resourceVersion"]:
+                return self.status(409, "the object has been modified")
+            return 200, self.put(path, body)
+        if method == "DELETE":
+            return 200, self.objects.pop(path)
+        return self.status(405, "no such method")
+
+    # What tests ask of it.
+    def slices(self):
+        with self.lock:
+            return [o for p, o in self.objects.items() if "/resourceslices/" in p]
+
+    def devices(self):
+        return [d for s in self.slices() for d in s["spec"]["devices"]]
+
+    def claim(self, name, results, namespace="default", node="n1", uid=None):
+        """A claim that the scheduler allocated: [(request, device, memory, cores)]."""
+        results = [{"request": request, "driver": DRIVER, "pool": node, "device": device, "shareID": str(uuid.uuid4()),
+                    "consumedCapacity": {"memory": memory, "cores": cores}}
+                   for request, device, memory, cores in results]
+        object = {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1",
+                  "metadata": {"name": name, "namespace": namespace, "uid": uid or str(uuid.uuid4())},
+                  "spec": {}, "status": {"allocation": {"devices": {"results": results}}}}
+        self.put(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}", object)
+        return {"namespace": namespace, "name": name, "uid": object["metadata"]["uid"]}
+
+    def forget(self, claim):
+        with self.lock:
+            del self.objects[f"/apis/resource.k8s.io/v1/namespaces/{claim['namespace']}/resourceclaims/{claim['name']}"]
+
+
+# ---- the kubelet ------------------------------------------------------------------------------
+
+class Kubelet:
+    """Speaks to the sockets below `directory`."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.registry = self.directory / "plugins_registry" / f"{DRIVER}-reg.sock"
+        self.channels = []
+
+    def close(self):
+        for channel in self.channels:
+            channel.close()
+
+    def call(self, socket, path, message, timeout=50):
+        with grpc.insecure_channel(f"unix:{socket}", options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+            return parse(channel.unary_unary(path)(message, timeout=timeout, wait_for_ready=True))
+
+    def stream(self, socket, path, message=b""):
+        channel = grpc.insecure_channel(f"unix:{socket}")
+        self.channels.append(channel)
+        return channel.unary_stream(path)(message, timeout=60)
+
+    def info(self):
+        return self.call(self.registry, "/pluginregistration.Registration/GetInfo", b"")
+
+    def register(self):
+        wait_until(self.registry.exists)
+        info = self.info()
+        self.socket = text(info, 3)
+        self.call(self.registry, "/pluginregistration.Registration/NotifyRegistrationStatus", field(1, 1))
+        return info
+
+    def claims(self, method, claims, version="v1"):
+        message = b"".join(field(1, field(1, c["namespace"]) + field(2, c["uid"]) + field(3, c["name"])) for c in claims)
+        answer = self.call(self.socket, f"/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin/{method}", message)
+        entries = [parse(entry) for entry in answer.get(1, [])]
+        return {text(entry, 1): parse(entry.get(2, [b""])[0]) for entry in entries}
+
+    def prepare(self, *claims, version="v1"):
+        """{uid: ([devices], error)}"""
+        return {uid: ([{"requests": [r.decode() for r in d.get(1, [])], "pool": text(d, 2), "device": text(d, 3),
+                        "cdi": [i.decode() for i in d.get(4, [])], "share": text(d, 5)}
+                       for d in map(parse, prepared.get(1, []))], text(prepared, 2))
+                for uid, prepared in self.claims("NodePrepareResources", claims, version).items()}
+
+    def unprepare(self, *claims, version="v1"):
+        """{uid: error}"""
+        return {uid: text(done, 1) for uid, done in self.claims("NodeUnprepareResources", claims, version).items()}
+
+
+# ---- a node -----------------------------------------------------------------------------------
+
+class Cluster:
+    """A node named n1: a simulated host with its carved, the plugin, a kubelet, and an API server."""
+
+    def __init__(self, host):
+        self.host = host
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="kube-"))
+        self.kubelet_dir, self.cdi = self.dir / "kubelet", self.dir / "cdi"
+        self.kubelet_dir.mkdir()
+        self.api = ApiServer()
+        self.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {"name": "n1"}})
+        self.kubelet = Kubelet(self.kubelet_dir)
+        self.plugin = None
+
+    def start(self, *options):
+        log = open(self.dir / "log", "a")
+        self.plugin = self.host.popen([BUILD / "carve-kubernetes", "node", "--node-name", "n1", "--kubelet-dir",
+                                       self.kubelet_dir, "--cdi-dir", self.cdi, "--api", self.api.url, *options],
+                                      stdout=log, stderr=log)
+        log.close()
+
+    def started(self, *options):
+        self.start(*options)
+        self.kubelet.register()
+        wait_until(self.api.slices)
+        return self
+
+    def log(self):
+        return (self.dir / "log").read_text()
+
+    def kill(self):
+        self.plugin.kill()
+        self.plugin.wait()
+
+    def sessions(self):
+        return [s for s in self.host.carve_json("session", "list") if s["state"] == "active"]
+
+    def specs(self):
+        return [json.loads(p.read_text()) for p in sorted(self.cdi.glob("*.json"))]
+
+    def container(self, ids, argv):
+        """Runs a program as a container runtime would, with what the CDI devices say."""
+        env, mounts = [], []
+        for id in ids:
+            kind, _, name = id.partition("=")
+            spec = next(s for s in self.specs() if s["kind"] == kind and any(d["name"] == name for d in s["devices"]))
+            device = next(d for d in spec["devices"] if d["name"] == name)
+            for edits in (spec["containerEdits"], device["containerEdits"]):
+                env += edits["env"]
+                mounts += edits["mounts"]
+        stage = pathlib.Path(tempfile.mkdtemp(dir=self.dir))
+        script = ["set -e"]
+        # What is mounted comes from the host, whatever lies over it in the container.
+        for n, mount in enumerate(mounts):
+            script += [f"touch {stage}/{n}", f"mount --bind {mount['hostPath']} {stage}/{n}"]
+        script += ["mount -t tmpfs none /run", "mkdir -p /run/carve-slice/front"]
+        for n, mount in enumerate(mounts):
+            target = mount["containerPath"]
+            if target.startswith("/run/"):
+                script += [f"touch {target}"]
+            if target.startswith("/run/") or os.path.exists(target):
+                script += [f"mount --bind {stage}/{n} {target}"]
+        script += ["exec env -u CARVE_RUNTIME_DIR -u CARVE_HOST \"$@\""]
+        return subprocess.run(["unshare", "-m", "--propagation", "private", "/bin/sh", "-c", "\n".join(script), "sh", *env,
+                               *map(str, argv)], env=self.host.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=120)
+
+    def close(self):
+        if self.plugin and self.plugin.poll() is None:
+            self.plugin.terminate()
+            try:
+                code = self.plugin.wait(60)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError("the plugin does not end: " + self.log())
+            assert code == 0, self.log()
+        self.kubelet.close()
+        self.api.close()
+        shutil.rmtree(self.dir, ignore_errors=True)

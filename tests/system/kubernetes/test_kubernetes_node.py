@@ -1,0 +1,240 @@
+"""carve-kubernetes node: claims become slices, for a kubelet and an API server that the test plays."""
+import json
+import os
+import signal
+import threading
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs python3-grpcio")
+
+from cluster import DRIVER, GIB, Cluster, parse, text
+from conftest import wait_until
+from programs import python
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")
+
+
+@pytest.fixture
+def make_cluster(make_host):
+    clusters = []
+
+    def make(spec="h100-80gb"):
+        clusters.append(Cluster(make_host(spec)))
+        return clusters[-1]
+
+    yield make
+    for cluster in clusters:
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    return make_cluster().started()
+
+
+def device_of(cluster, index=0):
+    return next(d["name"] for d in cluster.api.devices() if d["attributes"]["index"]["int"] == index)
+
+
+def test_the_kubelet_learns_what_the_plugin_is(cluster):
+    info = cluster.kubelet.info()
+    assert text(info, 1) == "DRAPlugin" and text(info, 2) == DRIVER
+    assert text(info, 3) == str(cluster.kubelet_dir / "plugins" / DRIVER / "dra.sock")
+    assert [v.decode() for v in info[4]][:2] == ["v1.DRAPlugin", "v1beta1.DRAPlugin"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_a_claim_becomes_a_slice_and_is_given_back(cluster, version):
+    device = device_of(cluster)
+    claim = cluster.api.claim("c", [("gpu", device, "10Gi", "25")])
+    devices, error = cluster.kubelet.prepare(claim, version=version)[claim["uid"]]
+    assert error == ""
+    assert [(d["requests"], d["pool"], d["device"]) for d in devices] == [(["gpu"], "n1", device)]
+    assert devices[0]["cdi"] == [f"k8s.{DRIVER}/claim={claim['uid']}-gpu"] and devices[0]["share"]
+    [session] = cluster.sessions()
+    assert session["vram_bytes"] == 10 * GIB and session["kept"] and session["compute_request"] == 0.25
+    done = cluster.container(devices[0]["cdi"], python("mem_info"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["total"] == 10 * GIB
+    assert cluster.kubelet.unprepare(claim, version=version) == {claim["uid"]: ""}
+    assert cluster.sessions() == [] and cluster.specs() == []
+    assert list((cluster.kubelet_dir / "plugins" / DRIVER / "claims").iterdir()) == []
+
+
+def test_preparing_and_unpreparing_may_be_repeated(cluster):
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
+    first = cluster.kubelet.prepare(claim)
+    session = cluster.sessions()[0]["id"]
+    assert cluster.kubelet.prepare(claim) == first
+    assert [s["id"] for s in cluster.sessions()] == [session]
+    for _ in range(2):
+        assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""}
+
+
+def test_each_claim_of_a_call_fails_alone(cluster):
+    device = device_of(cluster)
+    good = cluster.api.claim("good", [("gpu", device, "1Gi", "0")])
+    bad = cluster.api.claim("bad", [("gpu", "gpu-none", "1Gi", "0")])
+    missing = {"namespace": "default", "name": "missing", "uid": "1-2-3"}
+    replaced = {**cluster.api.claim("replaced", [("gpu", device, "1Gi", "0")]), "uid": "other"}
+    elsewhere = cluster.api.claim("elsewhere", [("gpu", device, "1Gi", "0")], node="n2")
+    strange = {"namespace": "default", "name": "x", "uid": "../../etc/passwd"}
+    answers = cluster.kubelet.prepare(good, bad, missing, replaced, elsewhere, strange)
+    errors = {uid: error for uid, (_, error) in answers.items()}
+    assert errors[good["uid"]] == ""
+    assert "this node has no device gpu-none" in errors[bad["uid"]]
+    assert "answered 404" in errors["1-2-3"]
+    assert "was replaced" in errors["other"]
+    assert "of node n2" in errors[elsewhere["uid"]]
+    assert "is no claim" in errors["../../etc/passwd"]
+    assert len(cluster.sessions()) == 1
+
+
+def test_a_claim_without_room_is_refused_and_leaves_nothing(cluster):
+    device = device_of(cluster)
+    big = cluster.api.claim("big", [("gpu", device, "70Gi", "0")])
+    more = cluster.api.claim("more", [("gpu", device, "20Gi", "0")])
+    assert cluster.kubelet.prepare(big)[big["uid"]][1] == ""
+    devices, error = cluster.kubelet.prepare(more)[more["uid"]]
+    assert devices == [] and "20 GiB" in error
+    assert len(cluster.sessions()) == 1 and len(cluster.specs()) == 1
+    cluster.kubelet.unprepare(big)
+    assert cluster.kubelet.prepare(more)[more["uid"]][1] == ""
+
+
+def test_containers_of_a_pod_have_slices_of_their_own(make_cluster):
+    cluster = make_cluster("h100-80gb:3").started()
+    a, b, c = (device_of(cluster, i) for i in range(3))
+    claim = cluster.api.claim("c", [("small", a, "2Gi", "0"), ("pair/h100", b, "8Gi", "0"), ("pair/h100", c, "8Gi", "0")])
+    devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert error == "" and sorted(d["requests"][0] for d in devices) == ["pair", "pair", "small"]
+    assert sorted((s["vram_bytes"], len(s["gpus"])) for s in cluster.sessions()) == [(2 * GIB, 1), (8 * GIB, 2)]
+    small = [d["cdi"] for d in devices if d["requests"] == ["small"]]
+    assert json.loads(cluster.container(small[0], python("mem_info")).stdout)["total"] == 2 * GIB
+
+
+def test_a_plugin_that_was_killed_goes_on_with_its_claims(cluster):
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
+    prepared = cluster.kubelet.prepare(claim)
+    session = cluster.sessions()[0]["id"]
+    cluster.kill()
+    cluster.cdi.joinpath(f"carve-claim-{claim['uid']}.json").unlink()
+    cluster.start()
+    wait_until(lambda: len(cluster.specs()) == 1)
+    cluster.kubelet.register()
+    assert cluster.kubelet.prepare(claim) == prepared
+    assert [s["id"] for s in cluster.sessions()] == [session]
+    assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""}
+    assert cluster.sessions() == []
+
+
+def test_a_session_that_ended_is_made_again_for_its_claim(cluster):
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
+    cluster.kubelet.prepare(claim)
+    before = cluster.sessions()[0]["id"]
+    cluster.host.carve("session", "release", before)
+    assert cluster.kubelet.prepare(claim)[claim["uid"]][1] == ""
+    [after] = cluster.sessions()
+    assert after["id"] != before and after["id"] in json.dumps(cluster.specs())
+    cluster.kubelet.unprepare(claim)
+    assert cluster.sessions() == []
+
+
+def test_claims_that_the_api_server_lost_are_given_back(cluster):
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
+    cluster.kubelet.prepare(claim)
+    cluster.kill()
+    cluster.api.forget(claim)
+    cluster.start()
+    wait_until(lambda: not cluster.sessions())
+
+
+def test_a_prepared_claim_needs_no_api_server(cluster):
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
+    cluster.kubelet.prepare(claim)
+    cluster.api.down = True
+    assert cluster.kubelet.prepare(claim)[claim["uid"]][1] == ""
+    other = {"namespace": "default", "name": "d", "uid": "d"}
+    assert "does not answer" in cluster.kubelet.prepare(other)["d"][1]
+    assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""}
+
+
+def test_a_full_node_is_prepared_in_one_go(cluster):
+    device = device_of(cluster)
+    claims = [cluster.api.claim(f"c{i}", [("gpu", device, "1Gi", "0")]) for i in range(64)]
+    answers = [None] * 64
+
+    def one(i):
+        answers[i] = cluster.kubelet.prepare(claims[i])[claims[i]["uid"]][1]
+
+    threads = [threading.Thread(target=one, args=[i]) for i in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [""] * 64 and len(cluster.sessions()) == 64
+    assert set(cluster.kubelet.unprepare(*claims).values()) == {""}
+    assert cluster.sessions() == []
+
+
+def test_devices_tell_what_claims_can_have(make_cluster):
+    cluster = make_cluster("h100-80gb:2").started()
+    [slice] = cluster.api.slices()
+    assert slice["spec"]["driver"] == DRIVER and slice["spec"]["nodeName"] == slice["spec"]["pool"]["name"] == "n1"
+    assert slice["metadata"]["ownerReferences"][0]["uid"] == cluster.api.objects["/api/v1/nodes/n1"]["metadata"]["uid"]
+    gpus = cluster.host.carve_json("gpu", "list")
+    for device, gpu in zip(slice["spec"]["devices"], gpus):
+        assert device["name"] == gpu["uuid"].lower() and device["allowMultipleAllocations"] is True
+        assert device["capacity"]["memory"]["value"] == f"{gpu['available_bytes'] >> 20}Mi"
+        assert device["attributes"]["memoryMiB"]["int"] == gpu["available_bytes"] >> 20
+        assert device["capacity"]["cores"]["value"] == "100"
+
+
+def test_claims_do_not_change_what_is_published_and_other_sessions_do(cluster):
+    full = cluster.api.devices()[0]["capacity"]["memory"]["value"]
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "8Gi", "0")])
+    cluster.kubelet.prepare(claim)
+    session = cluster.host.carve_json("session", "request", "--vram", "16")["id"]
+    wait_until(lambda: cluster.api.devices()[0]["capacity"]["memory"]["value"] != full)
+    left = int(cluster.api.devices()[0]["capacity"]["memory"]["value"][:-2])
+    assert int(full[:-2]) - 16 * 1024 - 64 <= left <= int(full[:-2]) - 16 * 1024
+    assert cluster.api.slices()[0]["spec"]["pool"]["generation"] == 2
+    cluster.host.carve("session", "release", session)
+    wait_until(lambda: cluster.api.devices()[0]["capacity"]["memory"]["value"] == full)
+
+
+def test_slices_are_published_again_after_a_registration(cluster):
+    [path] = [p for p in cluster.api.objects if "/resourceslices/" in p]
+    with cluster.api.lock:
+        del cluster.api.objects[path]
+    cluster.kubelet.register()
+    wait_until(cluster.api.slices)
+
+
+@pytest.mark.parametrize("gate", ["allowMultipleAllocations"])
+def test_an_api_server_that_drops_fields_is_told_apart(make_cluster, gate):
+    cluster = make_cluster()
+    cluster.api.drop = [gate]
+    cluster.start()
+    wait_until(lambda: f"dropped spec.devices[0].{gate}" in cluster.log())
+    assert "DRAConsumableCapacity" in cluster.log()
+    wait_until(lambda: not cluster.api.slices())
+
+
+def test_health_of_devices_is_told_and_follows(cluster):
+    stream = cluster.kubelet.stream(cluster.kubelet.socket, "/v1alpha1.DRAResourceHealth/NodeWatchResources")
+    report = [parse(d) for d in parse(next(stream))[1]]
+    assert text(parse(report[0][1][0]), 1) == "n1" and text(parse(report[0][1][0]), 2) == device_of(cluster)
+    assert report[0][2] == [1]
+    daemon = cluster.host.daemon_pid()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        for message in stream:
+            if parse(parse(message)[1][0]).get(2, [0]) == [0]:
+                break
+        else:
+            raise AssertionError("the stream ended")
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    stream.cancel()
