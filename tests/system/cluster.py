@@ -78,7 +78,9 @@ class ApiServer:
 
     def __init__(self):
         self.objects, self.calls, self.drop, self.version, self.down = {}, [], [], 0, False
+        self.events, self.oldest, self.watches = [], 0, 0  # (version, type, path, object); versions that are forgotten
         self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -101,10 +103,44 @@ class ApiServer:
                 if outer.down:
                     self.close_connection = True
                     return
+                if "watch=1" in self.path:
+                    self.watch()
+                    return
                 with outer.lock:
                     outer.calls.append((self.command, self.path))
                     status, answer = outer.serve(self.command, self.path, body)
                 self.answer(status, answer)
+
+            def send_event(self, type, object):
+                data = json.dumps({"type": type, "object": object}).encode() + b"\n"
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+            def watch(self):
+                """Events, one a line, until the server goes down or a test cuts the watches."""
+                path, _, query = self.path.partition("?")
+                query = dict(urllib.parse.parse_qsl(query))
+                self.send_response(200)
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                at = int(query["resourceVersion"])
+                with outer.lock:
+                    outer.calls.append(("WATCH", self.path))
+                    generation = outer.watches
+                    try:
+                        while not outer.down and outer.watches == generation:
+                            if at < outer.oldest:
+                                self.send_event("ERROR", outer.status(410, "too old resource version")[1])
+                                break
+                            for version, type, its, object in outer.events:
+                                if version > at and outer.listed(path, its) and outer.selected(query, object):
+                                    self.send_event(type, object)
+                            at = outer.version
+                            self.send_event("BOOKMARK", {"metadata": {"resourceVersion": str(at)}})
+                            self.wfile.flush()
+                            outer.changed.wait(0.5)
+                    except OSError:
+                        pass
+                self.close_connection = True
 
             do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do
 
@@ -130,20 +166,46 @@ class ApiServer:
             for drop in self.drop:
                 for device in object.get("spec", {}).get("devices", []):
                     device.pop(drop, None)
+            self.events.append((self.version, "MODIFIED" if path in self.objects else "ADDED", path, object))
             self.objects[path] = object
+            self.changed.notify_all()
             return object
+
+    def delete(self, path):
+        with self.lock:
+            self.version += 1
+            object = self.objects.pop(path)
+            object["metadata"]["resourceVersion"] = str(self.version)
+            self.events.append((self.version, "DELETED", path, object))
+            self.changed.notify_all()
+            return object
+
+    @staticmethod
+    def listed(collection, path):
+        """Whether the object at `path` is in a collection, which may be that of all namespaces."""
+        parent = path.rpartition("/")[0]
+        return parent == collection or re.sub("/namespaces/[^/]+(?=/)", "", parent) == collection
+
+    @staticmethod
+    def selected(query, object):
+        for selector in filter(None, query.get("fieldSelector", "").split(",")):
+            key, _, value = selector.partition("=")
+            if object["spec"].get(key.rpartition(".")[2]) != value:
+                return False
+        label = query.get("labelSelector")
+        return not label or label in object["metadata"].get("labels", {})
 
     def serve(self, method, path, body):
         path, _, query = path.partition("?")
         query = dict(urllib.parse.parse_qsl(query))
         if method == "GET" and path in self.objects:
             return 200, self.objects[path]
-        if method == "GET" and path.endswith("s") and not re.search(r"/(nodes|resourceclaims)/[^/]+$", path):
-            items = [o for p, o in sorted(self.objects.items()) if p.rpartition("/")[0] == path]
-            for selector in filter(None, query.get("fieldSelector", "").split(",")):
-                key, _, value = selector.partition("=")
-                items = [o for o in items if o["spec"].get(key.rpartition(".")[2]) == value]
-            return 200, {"kind": "List", "metadata": {"resourceVersion": str(self.version)}, "items": items}
+        if method == "GET" and re.search("/(nodes|pods|resourceclaims|resourceclaimtemplates|resourceslices)$", path):
+            items = [o for p, o in sorted(self.objects.items()) if self.listed(path, p) and self.selected(query, o)]
+            first, limit = int(query.get("continue", 0)), int(query.get("limit", 1 << 30))
+            more = {"continue": str(first + limit)} if first + limit < len(items) else {}
+            return 200, {"kind": "List", "metadata": {"resourceVersion": str(self.version), **more},
+                         "items": items[first:first + limit]}
         if method == "POST":
             name = path + "/" + body["metadata"]["name"]
             return self.status(409, "it exists") if name in self.objects else (201, self.put(name, body))
@@ -154,7 +216,7 @@ class ApiServer:
                 return self.status(409, "the object has been modified")
             return 200, self.put(path, body)
         if method == "DELETE":
-            return 200, self.objects.pop(path)
+            return 200, self.delete(path)
         return self.status(405, "no such method")
 
     # What tests ask of it.
@@ -177,8 +239,32 @@ class ApiServer:
         return {"namespace": namespace, "name": name, "uid": object["metadata"]["uid"]}
 
     def forget(self, claim):
+        self.delete(f"/apis/resource.k8s.io/v1/namespaces/{claim['namespace']}/resourceclaims/{claim['name']}")
+
+    def pod(self, name, template, namespace="default"):
+        self.put(f"/api/v1/namespaces/{namespace}/pods/{name}",
+                 {"metadata": {"name": name, "namespace": namespace, "labels": {"carve.dev/template": template}}, "spec": {}})
+
+    def templates(self):
+        """{namespace/name: devices of the claims}"""
         with self.lock:
-            del self.objects[f"/apis/resource.k8s.io/v1/namespaces/{claim['namespace']}/resourceclaims/{claim['name']}"]
+            return {f"{o['metadata']['namespace']}/{o['metadata']['name']}": o["spec"]["spec"]["devices"]
+                    for p, o in self.objects.items() if "/resourceclaimtemplates/" in p}
+
+    def gpus(self, node, *sizes):
+        """A node's slice with GPUs of so many MiB."""
+        path = f"/apis/resource.k8s.io/v1/resourceslices/{node}"
+        self.put(path, {"metadata": {"name": node}, "spec": {"driver": DRIVER, "nodeName": node, "devices": [
+            {"name": f"gpu-{i}", "attributes": {"memoryMiB": {"int": mib}}} for i, mib in enumerate(sizes)]}})
+        return path
+
+    def cut_watches(self, forget=False):
+        """Ends all watches; with forget, what they would go on from is too old."""
+        with self.lock:
+            self.watches += 1
+            if forget:
+                self.events, self.oldest = [], self.version
+            self.changed.notify_all()
 
 
 # ---- the kubelet ------------------------------------------------------------------------------

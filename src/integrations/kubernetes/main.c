@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "integrations/kubernetes/controller.h"
 #include "integrations/kubernetes/node.h"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
@@ -19,21 +20,23 @@
 #define DRIVER "gpu.carve.dev"
 #define DRIVER_MAX 63
 
+// clang-format off
 static const char help[] =
 	"carve-kubernetes - GPU slices as devices of Kubernetes (1.36 and newer)\n"
 	"\n"
 	"usage: carve-kubernetes node [--node-name NAME] [--kubelet-dir DIR] [--cdi-dir DIR]\n"
 	"                             [--front-dir DIR] [--host SOCKET] [options]\n"
+	"       carve-kubernetes controller [--namespace NAME] [options]\n"
 	"\n"
-	"node serves the kubelet of this node, beside a carved; carved --kubernetes does the "
-	"same.\n"
+	"node serves the kubelet of this node, beside a carved; carved --kubernetes does the same.\n"
+	"controller makes the claim templates that pods name. Of several, the holder of the lease acts.\n"
 	"\n"
 	"  --node-name NAME     this node's name in the cluster (also NODE_NAME; the host's name)\n"
 	"  --kubelet-dir DIR    the kubelet's directory (/var/lib/kubelet)\n"
 	"  --cdi-dir DIR        where the container runtime reads CDI specs (/var/run/cdi)\n"
-	"  --front-dir DIR      carve's libraries, as the container runtime sees them (beside "
-	"carve)\n"
+	"  --front-dir DIR      carve's libraries, as the container runtime sees them (beside carve)\n"
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
+	"  --namespace NAME     where the controller's lease is (also POD_NAMESPACE; carve)\n"
 	"  --driver-name NAME   the name of the DRA driver (gpu.carve.dev)\n"
 	"  --api URL            the API server (in a pod: its cluster's)\n"
 	"  --token-file FILE    a token for it (in a pod: its service account's)\n"
@@ -41,6 +44,7 @@ static const char help[] =
 	"  --help, --version\n"
 	"\n"
 	"example: carve-kubernetes node --node-name worker-1 --api http://127.0.0.1:8001\n";
+// clang-format on
 
 enum {
 	OPTION_NODE = 256,
@@ -49,6 +53,7 @@ enum {
 	OPTION_FRONT,
 	OPTION_HOST,
 	OPTION_DRIVER,
+	OPTION_NAMESPACE,
 	OPTION_API,
 	OPTION_TOKEN,
 	OPTION_CA,
@@ -62,6 +67,7 @@ static const struct option options[] = {
 	{"cdi-dir", required_argument, NULL, OPTION_CDI},
 	{"front-dir", required_argument, NULL, OPTION_FRONT},
 	{"host", required_argument, NULL, OPTION_HOST},
+	{"namespace", required_argument, NULL, OPTION_NAMESPACE},
 	{"driver-name", required_argument, NULL, OPTION_DRIVER},
 	{"api", required_argument, NULL, OPTION_API},
 	{"token-file", required_argument, NULL, OPTION_TOKEN},
@@ -69,6 +75,11 @@ static const struct option options[] = {
 	{"help", no_argument, NULL, OPTION_HELP},
 	{"version", no_argument, NULL, OPTION_VERSION},
 	{0},
+};
+
+struct arguments {
+	struct node_options node;
+	const char *namespace;
 };
 
 static int fail(const struct error *err)
@@ -79,36 +90,39 @@ static int fail(const struct error *err)
 }
 
 /* True: go on. False: *ret_code is the exit code. */
-static bool option_take(int option, struct node_options *to, int *ret_code)
+static bool option_take(int option, struct arguments *to, int *ret_code)
 {
 	*ret_code = EXIT_CODE_OK;
 	switch (option) {
 	case OPTION_NODE:
-		to->node = optarg;
+		to->node.node = optarg;
 		return true;
 	case OPTION_KUBELET:
-		to->kubelet_dir = optarg;
+		to->node.kubelet_dir = optarg;
 		return true;
 	case OPTION_CDI:
-		to->cdi_dir = optarg;
+		to->node.cdi_dir = optarg;
 		return true;
 	case OPTION_FRONT:
-		to->front_dir = optarg;
+		to->node.front_dir = optarg;
 		return true;
 	case OPTION_HOST:
-		to->host = optarg;
+		to->node.host = optarg;
+		return true;
+	case OPTION_NAMESPACE:
+		to->namespace = optarg;
 		return true;
 	case OPTION_DRIVER:
-		to->driver = optarg;
+		to->node.driver = optarg;
 		return true;
 	case OPTION_API:
-		to->api_url = optarg;
+		to->node.api_url = optarg;
 		return true;
 	case OPTION_TOKEN:
-		to->token = optarg;
+		to->node.token = optarg;
 		return true;
 	case OPTION_CA:
-		to->ca = optarg;
+		to->node.ca = optarg;
 		return true;
 	case OPTION_HELP:
 		fputs(help, stdout);
@@ -151,10 +165,28 @@ static int node_main(struct node_options *to, struct error *err)
 	return rc < 0 ? rc : node_run(to, err);
 }
 
+static int controller_main(const struct arguments *to, struct error *err)
+{
+	const char *namespace = to->namespace ? to->namespace : getenv("POD_NAMESPACE");
+	struct controller_options controller = {
+		.namespace = namespace ? namespace : "carve",
+		.driver = to->node.driver,
+		.api_url = to->node.api_url,
+		.token = to->node.token,
+		.ca = to->node.ca,
+	};
+	int rc = name_check("--namespace", controller.namespace, 63, err);
+
+	if (rc == 0)
+		rc = name_check("--driver-name", controller.driver, DRIVER_MAX, err);
+	return rc < 0 ? rc : controller_run(&controller, err);
+}
+
 int main(int argc, char **argv)
 {
-	struct node_options to = {
-		.driver = DRIVER, .kubelet_dir = "/var/lib/kubelet", .cdi_dir = "/var/run/cdi"};
+	struct arguments to = {.node = {.driver = DRIVER,
+					.kubelet_dir = "/var/lib/kubelet",
+					.cdi_dir = "/var/run/cdi"}};
 	struct error err = {0};
 	int option, code;
 
@@ -164,15 +196,16 @@ int main(int argc, char **argv)
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
 		if (!option_take(option, &to, &code))
 			return code;
-	if (argc - optind != 1 || strcmp(argv[optind], "node") != 0) {
-		error_set(&err, EXIT_CODE_USAGE, "%s: say which part to run: node",
-			  optind < argc ? argv[optind] : "no word");
+	const char *part = argc - optind == 1 ? argv[optind] : "";
+	if (strcmp(part, "node") != 0 && strcmp(part, "controller") != 0) {
+		error_set(&err, EXIT_CODE_USAGE, "say which part to run: node or controller");
 		error_hint(&err, "carve-kubernetes --help");
 		return fail(&err);
 	}
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
 		return EXIT_CODE_FAILED;
-	code = node_main(&to, &err) < 0 ? fail(&err) : EXIT_CODE_OK;
+	int rc = !strcmp(part, "node") ? node_main(&to.node, &err) : controller_main(&to, &err);
+	code = rc < 0 ? fail(&err) : EXIT_CODE_OK;
 	curl_global_cleanup();
 	return code;
 }

@@ -206,8 +206,7 @@ def test_claims_do_not_change_what_is_published_and_other_sessions_do(cluster):
 
 def test_slices_are_published_again_after_a_registration(cluster):
     [path] = [p for p in cluster.api.objects if "/resourceslices/" in p]
-    with cluster.api.lock:
-        del cluster.api.objects[path]
+    cluster.api.delete(path)
     cluster.kubelet.register()
     wait_until(cluster.api.slices)
 

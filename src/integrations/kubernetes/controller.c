@@ -1,0 +1,386 @@
+#include "integrations/kubernetes/controller.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/client.h"
+#include "daemon/log.h"
+#include "integrations/kubernetes/claim.h"
+#include "integrations/kubernetes/informer.h"
+#include "integrations/kubernetes/leader.h"
+#include "integrations/kubernetes/slices.h"
+#include "integrations/kubernetes/template.h"
+
+#define LEASE "carve-controller"
+#define TIMEOUT_MS 15000L
+/* Between two writes, so that a new size of GPU, which changes every template, is no burst. */
+#define WRITE_PAUSE_NS 20000000L
+#define PATH_SIZE 512
+
+/* What the threads share. `lock` is held while templates are made: the API server hears of one at a
+ * time. */
+struct controller {
+	struct api api;
+	const char *driver;
+	struct leader leader;
+	atomic_bool stop;
+	pthread_mutex_t lock;
+	json_t *sizes;  /* memoryMiB of GPUs, by slice: {slice: [mib, ...]} */
+	json_t *wanted; /* templates that pods name: {"namespace/name": made}, where made says
+			   that it is there as it should be */
+	uint64_t gpu_mib[TEMPLATE_SIZES_MAX];
+	size_t gpu_sizes;
+};
+
+static volatile sig_atomic_t signalled;
+
+static void on_signal(int number)
+{
+	signalled = 1;
+}
+
+static bool goes_on(void *arg)
+{
+	struct controller *controller = arg;
+
+	return !controller->stop;
+}
+
+/* ---- templates --------------------------------------------------------------------------- */
+
+static int template_call(struct controller *controller, const char *method, const char *path,
+			 const json_t *body, json_t **ret, long *ret_status, struct error *err)
+{
+	struct api_call call = {
+		.method = method, .path = path, .body = body, .timeout_ms = TIMEOUT_MS};
+	int rc = api_call(&controller->api, &call, ret_status, ret, err);
+
+	if (rc == 0 && (*ret_status < 200 || *ret_status > 299) && *ret_status != 404)
+		rc = api_status_error(&call, *ret_status, *ret, err);
+	return rc;
+}
+
+/* Templates cannot be changed, so one that is not right is replaced: claims that were made from it
+ * stay. */
+static int template_write(struct controller *controller, const char *namespace, const char *name,
+			  const json_t *wanted, struct error *err)
+{
+	char all[PATH_SIZE], one[PATH_SIZE + TEMPLATE_NAME_SIZE], field[128];
+	cleanup_json json_t *there = NULL, *gone = NULL, *made = NULL;
+	long status;
+
+	snprintf(all, sizeof(all), "/apis/resource.k8s.io/v1/namespaces/%s/resourceclaimtemplates",
+		 namespace);
+	snprintf(one, sizeof(one), "%s/%s", all, name);
+	int rc = template_call(controller, "GET", one, NULL, &there, &status, err);
+	if (rc < 0 || (status == 200 &&
+		       slices_contain(json_object_get(there, "spec"),
+				      json_object_get(wanted, "spec"), field, sizeof(field))))
+		return rc;
+	nanosleep(&(struct timespec){.tv_nsec = WRITE_PAUSE_NS}, NULL);
+	if (status == 200)
+		rc = template_call(controller, "DELETE", one, NULL, &gone, &status, err);
+	if (rc == 0)
+		rc = template_call(controller, "POST", all, wanted, &made, &status, err);
+	if (rc == 0)
+		log_event(LOG_INFO, "template.made namespace=%s name=%s", namespace, name);
+	return rc;
+}
+
+/* Makes one that pods name, where it is not known to be there. */
+static void template_ensure(struct controller *controller, const char *key)
+{
+	char namespace[CLAIM_LABEL_SIZE];
+	const char *name = strchr(key, '/') + 1;
+	struct template_size size;
+	struct error err = {0};
+
+	snprintf(namespace, sizeof(namespace), "%.*s", (int)(name - key - 1), key);
+	if (json_is_true(json_object_get(controller->wanted, key)) ||
+	    template_parse(name, &size) < 0)
+		return;
+	cleanup_json json_t *template = template_build(controller->driver, namespace, name, &size,
+						       controller->gpu_mib, controller->gpu_sizes);
+	/* A share of GPUs that are not known yet waits for the first slice. */
+	if (!template)
+		return;
+	if (template_write(controller, namespace, name, template, &err) < 0)
+		log_event(LOG_WARNING, "template.failed namespace=%s name=%s error=\"%s\"",
+			  namespace, name, err.message);
+	else
+		json_object_set_new(controller->wanted, key, json_true());
+}
+
+static void templates_ensure(struct controller *controller)
+{
+	const char *key;
+	json_t *made;
+	void *next;
+
+	json_object_foreach_safe(controller->wanted, next, key, made)
+		template_ensure(controller, key);
+}
+
+/* ---- pods -------------------------------------------------------------------------------- */
+
+static void on_pod(void *arg, enum informer_event event, const json_t *pod)
+{
+	struct controller *controller = arg;
+	const json_t *metadata = json_object_get(pod, "metadata");
+	const char *namespace = json_string_value(json_object_get(metadata, "namespace"));
+	const char *name = json_string_value(
+		json_object_get(json_object_get(metadata, "labels"), TEMPLATE_LABEL));
+	char key[CLAIM_LABEL_SIZE + TEMPLATE_NAME_SIZE];
+	struct template_size size;
+
+	pthread_mutex_lock(&controller->lock);
+	/* A template that somebody removed is found missing at the next list. */
+	if (event == INFORMER_LIST_BEGINS)
+		json_object_clear(controller->wanted);
+	if (event == INFORMER_PRESENT && namespace && name && claim_label_valid(namespace) &&
+	    template_parse(name, &size) == 0) {
+		snprintf(key, sizeof(key), "%s/%s", namespace, name);
+		if (!json_object_get(controller->wanted, key))
+			json_object_set_new(controller->wanted, key, json_false());
+		template_ensure(controller, key);
+	}
+	pthread_mutex_unlock(&controller->lock);
+}
+
+static void *pods_main(void *arg)
+{
+	struct controller *controller = arg;
+
+	informer_run(&(struct informer){.api = &controller->api,
+					.path = "/api/v1/pods",
+					.selector = "labelSelector=carve.dev%2Ftemplate",
+					.each = on_pod,
+					.goes_on = goes_on,
+					.arg = controller});
+	return NULL;
+}
+
+/* ---- slices ------------------------------------------------------------------------------ */
+
+static json_t *slice_sizes(const json_t *slice)
+{
+	json_t *sizes = json_array(), *device;
+	size_t i;
+
+	json_array_foreach(json_object_get(json_object_get(slice, "spec"), "devices"), i, device)
+	{
+		json_t *mib = json_object_get(
+			json_object_get(json_object_get(device, "attributes"), "memoryMiB"), "int");
+
+		if (json_integer_value(mib) > 0)
+			json_array_append(sizes, mib);
+	}
+	return sizes;
+}
+
+struct counted {
+	uint64_t mib;
+	size_t count;
+};
+
+static int by_count(const void *a, const void *b)
+{
+	const struct counted *x = a, *y = b;
+
+	return x->count != y->count ? (x->count < y->count ? 1 : -1)
+				    : (x->mib > y->mib) - (x->mib < y->mib);
+}
+
+static int by_mib(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* The sizes that most GPUs have, smallest first. */
+static size_t sizes_choose(const json_t *by_slice, uint64_t ret[static TEMPLATE_SIZES_MAX])
+{
+	static struct counted counted[1024];
+	size_t kinds = 0, i;
+	const json_t *list, *mib;
+	const char *slice;
+
+	json_object_foreach((json_t *)by_slice, slice, list)
+	{
+		json_array_foreach((json_t *)list, i, mib)
+		{
+			uint64_t value = (uint64_t)json_integer_value(mib);
+			size_t at = 0;
+
+			while (at < kinds && counted[at].mib != value)
+				at++;
+			if (at == ARRAY_SIZE(counted))
+				continue;
+			if (at == kinds)
+				counted[kinds++] = (struct counted){.mib = value};
+			counted[at].count++;
+		}
+	}
+	qsort(counted, kinds, sizeof(counted[0]), by_count);
+	kinds = MIN(kinds, TEMPLATE_SIZES_MAX);
+	for (i = 0; i < kinds; i++)
+		ret[i] = counted[i].mib;
+	qsort(ret, kinds, sizeof(ret[0]), by_mib);
+	return kinds;
+}
+
+static void sizes_take(struct controller *controller)
+{
+	uint64_t mib[TEMPLATE_SIZES_MAX] = {0};
+	size_t sizes = sizes_choose(controller->sizes, mib);
+	const char *key;
+	json_t *made;
+	void *next;
+
+	/* A cluster whose nodes are all away keeps its templates. */
+	if (!sizes || (sizes == controller->gpu_sizes &&
+		       !memcmp(mib, controller->gpu_mib, sizeof(mib[0]) * sizes)))
+		return;
+	memcpy(controller->gpu_mib, mib, sizeof(mib));
+	controller->gpu_sizes = sizes;
+	log_event(LOG_INFO, "gpus.sizes count=%zu", sizes);
+	json_object_foreach_safe(controller->wanted, next, key, made)
+		json_object_set_new(controller->wanted, key, json_false());
+	templates_ensure(controller);
+}
+
+static void on_slice(void *arg, enum informer_event event, const json_t *slice)
+{
+	static bool listing;
+	struct controller *controller = arg;
+	const char *name =
+		json_string_value(json_object_get(json_object_get(slice, "metadata"), "name"));
+
+	pthread_mutex_lock(&controller->lock);
+	if (event == INFORMER_LIST_BEGINS)
+		json_object_clear(controller->sizes);
+	else if (event == INFORMER_PRESENT && name)
+		json_object_set_new(controller->sizes, name, slice_sizes(slice));
+	else if (event == INFORMER_DELETED && name)
+		json_object_del(controller->sizes, name);
+	/* Half a list would be half the sizes. */
+	listing = event == INFORMER_LIST_BEGINS || (listing && event != INFORMER_LIST_ENDS);
+	if (!listing)
+		sizes_take(controller);
+	pthread_mutex_unlock(&controller->lock);
+}
+
+static void *slices_main(void *arg)
+{
+	struct controller *controller = arg;
+	char selector[128];
+
+	snprintf(selector, sizeof(selector), "fieldSelector=spec.driver%%3D%s", controller->driver);
+	informer_run(&(struct informer){.api = &controller->api,
+					.path = "/apis/resource.k8s.io/v1/resourceslices",
+					.selector = selector,
+					.each = on_slice,
+					.goes_on = goes_on,
+					.arg = controller});
+	return NULL;
+}
+
+/* ---- leading ----------------------------------------------------------------------------- */
+
+static void pause_ms(long ms)
+{
+	for (; ms > 0 && !signalled; ms -= 100)
+		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+}
+
+static void lease_turn(struct controller *controller)
+{
+	struct error err = {0};
+	bool led = controller->leader.leads;
+
+	if (leader_turn(&controller->leader, &err) < 0)
+		log_event(LOG_WARNING, "lease.failed error=\"%s\"", err.message);
+	if (!led && controller->leader.leads)
+		log_event(LOG_INFO, "lease.taken identity=%s", controller->leader.identity);
+}
+
+/* While it leads. */
+static int lead(struct controller *controller, struct error *err)
+{
+	pthread_t pods, slices;
+
+	if (pthread_create(&slices, NULL, slices_main, controller) != 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot start a thread");
+	if (pthread_create(&pods, NULL, pods_main, controller) != 0) {
+		controller->stop = true;
+		pthread_join(slices, NULL);
+		return error_set(err, EXIT_CODE_FAILED, "cannot start a thread");
+	}
+	while (!signalled && controller->leader.leads) {
+		pause_ms(LEADER_RENEW_MS);
+		if (!signalled)
+			lease_turn(controller);
+	}
+	/* Another one may lead now: calls that are under way are not waited for. */
+	if (!controller->leader.leads)
+		return error_set(err, EXIT_CODE_FAILED, "the lease was lost");
+	controller->stop = true;
+	pthread_join(pods, NULL);
+	pthread_join(slices, NULL);
+	return 0;
+}
+
+static void identity_make(char buf[static LEADER_NAME_SIZE])
+{
+	char host[64] = "";
+	unsigned random = 0;
+
+	(void)gethostname(host, sizeof(host) - 1);
+	(void)getrandom(&random, sizeof(random), 0);
+	snprintf(buf, LEADER_NAME_SIZE, "%s_%08x", host, random);
+}
+
+int controller_run(const struct controller_options *options, struct error *err)
+{
+	static struct controller controller;
+	struct sigaction action = {.sa_handler = on_signal};
+	int rc = api_open(&controller.api, options->api_url, options->token, options->ca, err);
+
+	if (rc < 0)
+		return rc;
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+	srandom((unsigned)now_monotonic_ns());
+	pthread_mutex_init(&controller.lock, NULL);
+	controller.driver = options->driver;
+	controller.sizes = json_object();
+	controller.wanted = json_object();
+	controller.leader = (struct leader){
+		.api = &controller.api, .namespace = options->namespace, .name = LEASE};
+	identity_make(controller.leader.identity);
+	while (!signalled && !controller.leader.leads) {
+		lease_turn(&controller);
+		if (!controller.leader.leads)
+			pause_ms(LEADER_RENEW_MS / 2 + random() % LEADER_RENEW_MS);
+	}
+	rc = signalled ? 0 : lead(&controller, err);
+	leader_resign(&controller.leader);
+	/* Its threads may be in a call still where the lease was lost: the process ends. */
+	if (rc < 0)
+		return rc;
+	json_decref(controller.sizes);
+	json_decref(controller.wanted);
+	api_close(&controller.api);
+	return 0;
+}

@@ -1,0 +1,138 @@
+"""carve-kubernetes controller: makes the claim templates that pods name, with an API server that the test plays."""
+import subprocess
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs python3-grpcio")
+
+from cluster import ApiServer
+from conftest import BUILD, clean_env, wait_until
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/carve/leases/carve-controller"
+
+
+class Controllers:
+    def __init__(self, directory):
+        self.api, self.dir, self.running = ApiServer(), directory, []
+
+    def start(self):
+        log = open(self.dir / f"log{len(self.running)}", "w")
+        self.running.append(subprocess.Popen([BUILD / "carve-kubernetes", "controller", "--api", self.api.url],
+                                             env=clean_env(), stderr=log))
+        log.close()
+        return self.running[-1]
+
+    def log(self, n=0):
+        return (self.dir / f"log{n}").read_text()
+
+    def holder(self):
+        return self.api.objects.get(LEASE, {}).get("spec", {}).get("holderIdentity")
+
+    def close(self):
+        for process in self.running:
+            process.terminate()
+        for process in self.running:
+            assert process.wait(60) in (0, 1, -9)
+        self.api.close()
+
+
+@pytest.fixture
+def controllers(tmp_path):
+    c = Controllers(tmp_path)
+    yield c
+    c.close()
+
+
+@pytest.fixture
+def api(controllers):
+    controllers.start()
+    wait_until(controllers.holder)
+    return controllers.api
+
+
+def alternatives(devices):
+    return [(a["capacity"]["requests"]["memory"], a["capacity"]["requests"].get("cores"), a["selectors"][0]["cel"]["expression"])
+            for a in devices["requests"][0]["firstAvailable"]]
+
+
+def test_a_fraction_is_that_part_of_each_size_of_gpu(api):
+    api.gpus("n1", 81079, 40390)
+    api.pod("p", "carve-fraction-0.5", "team")
+    devices = wait_until(lambda: api.templates().get("team/carve-fraction-0.5"))
+    assert alternatives(devices) == [
+        ("20195Mi", "50", "device.attributes['gpu.carve.dev'].memoryMiB == 40390"),
+        ("40539Mi", "50", "device.attributes['gpu.carve.dev'].memoryMiB == 81079")]
+
+
+def test_memory_needs_no_gpu_to_be_known_and_several_gpus_are_different_ones(api):
+    api.pod("p", "carve-memory-4096-x2")
+    devices = wait_until(lambda: api.templates().get("default/carve-memory-4096-x2"))
+    exactly = devices["requests"][0]["exactly"]
+    assert exactly["count"] == 2 and exactly["capacity"]["requests"] == {"memory": "4096Mi"}
+    assert devices["constraints"] == [{"distinctAttribute": "gpu.carve.dev/uuid", "requests": ["gpu"]}]
+
+
+def test_a_new_size_of_gpu_comes_into_templates_that_are_there(api):
+    api.gpus("n1", 81079)
+    api.pod("p", "carve-fraction-0.25")
+    wait_until(lambda: "default/carve-fraction-0.25" in api.templates())
+    api.gpus("n2", 23028)
+    wait_until(lambda: len(alternatives(api.templates().get("default/carve-fraction-0.25", {"requests": [{"firstAvailable": []}]}))) == 2)
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_watch_that_ended_goes_on_and_one_that_is_too_old_lists_again(api, forget):
+    api.gpus("n1", 81079)
+    api.pod("first", "carve-memory-1000")
+    wait_until(lambda: "default/carve-memory-1000" in api.templates())
+    lists = sum(method == "GET" and path.startswith("/api/v1/pods") for method, path in api.calls)
+    api.cut_watches(forget)
+    api.pod("second", "carve-memory-2000")
+    wait_until(lambda: "default/carve-memory-2000" in api.templates())
+    after = sum(method == "GET" and path.startswith("/api/v1/pods") for method, path in api.calls)
+    assert (after > lists) == forget
+
+
+def test_names_that_are_no_size_make_nothing(api):
+    for n, name in enumerate(["x", "carve-fraction-1.25", "carve-fraction-0", "carve-memory-0", "carve-memory-1-x0", "carve-memory-1-x33",
+                              "carve-fraction-0.5-x2-x2"]):
+        api.pod(f"p{n}", name)
+    api.pod("good", "carve-memory-500")
+    wait_until(lambda: "default/carve-memory-500" in api.templates())
+    assert list(api.templates()) == ["default/carve-memory-500"]
+
+
+def test_an_api_server_that_is_away_is_waited_for(controllers, api):
+    api.down = True
+    api.cut_watches()
+    wait_until(lambda: "watch.failed" in controllers.log())
+    api.down = False
+    api.pod("p", "carve-memory-500")
+    wait_until(lambda: "default/carve-memory-500" in api.templates())
+
+
+def test_a_second_controller_waits_and_takes_over(controllers):
+    first = controllers.start()
+    name = wait_until(controllers.holder)
+    controllers.start()
+    first.terminate()
+    assert first.wait(60) == 0
+    wait_until(lambda: controllers.holder() not in (None, "", name))
+    controllers.api.pod("p", "carve-memory-500")
+    wait_until(lambda: controllers.api.templates())
+
+
+def test_five_thousand_pods_cost_calls_by_the_page_and_memory_by_the_template(controllers):
+    for i in range(5000):
+        controllers.api.pod(f"p{i}", f"carve-memory-{1000 + i % 10}", f"team-{i % 20}")
+    for i in range(1000):
+        controllers.api.gpus(f"n{i}", *[81079] * 8)
+    process = controllers.start()
+    wait_until(lambda: len(controllers.api.templates()) == 20)
+    wait_until(lambda: any(m == "WATCH" and "/pods" in p for m, p in controllers.api.calls))
+    pages = [p for m, p in controllers.api.calls if m == "GET" and p.startswith("/api/v1/pods")]
+    assert len(pages) == 10
+    writes = [p for m, p in controllers.api.calls if m == "POST" and "templates" in p]
+    assert len(writes) == len(controllers.api.templates())
+    rss = next(int(line.split()[1]) for line in open(f"/proc/{process.pid}/status") if line.startswith("VmHWM"))
+    assert rss < 64 * 1024
