@@ -87,9 +87,15 @@ static void get_gpus(struct call *call, const char *id)
 	fresh_defer(call, answer_gpus, NULL);
 }
 
+/* Ended sessions in one part of the history; and of clients that know no parts, the newest. A row
+ * takes some 50 us. */
+#define PAGE_SESSIONS 64u
+#define UNPAGED_SESSIONS 128u
+
 struct listing {
 	json_t *list;
 	const struct peer *viewer;
+	struct store_place last; /* of the ended ones */
 };
 
 static int list_ended(void *arg, const struct store_session *session)
@@ -122,17 +128,64 @@ static void list_living(struct node *node, struct listing *listing)
 	free(order);
 }
 
+static void list_current(struct node *node, struct listing *listing)
+{
+	list_living(node, listing);
+	for (const struct waiter *w = node->waiters; w; w = w->next)
+		json_array_append_new(listing->list, view_waiter(node, w, listing->viewer));
+}
+
+static int list_page(void *arg, const struct store_session *session)
+{
+	struct listing *listing = arg;
+
+	listing->last = (struct store_place){session->ended, session->created, session->row};
+	return list_ended(arg, session);
+}
+
+/* The history in parts, so that no answer is long in the making: {sessions, next}, where `next` is
+ * the `page` of the next part, or null with the last one, which has the living ones, too. */
+static void get_sessions_page(struct call *call, const char *page)
+{
+	struct listing listing = {.list = json_array(), .viewer = &call->peer};
+	struct store_place after = {0};
+	char next[80] = "";
+	int end = 0;
+
+	if (*page && (sscanf(page, "%" SCNd64 ".%" SCNd64 ".%" SCNd64 "%n", &after.ended,
+			     &after.created, &after.row, &end) != 3 ||
+		      page[end])) {
+		json_decref(listing.list);
+		answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+			      "page: takes what `next` of the part before said; empty: the first");
+		return;
+	}
+	(void)store_sessions_page(call->node->store, &after, PAGE_SESSIONS, list_page, &listing);
+	if (json_array_size(listing.list) == PAGE_SESSIONS)
+		snprintf(next, sizeof(next), "%" PRId64 ".%" PRId64 ".%" PRId64, listing.last.ended,
+			 listing.last.created, listing.last.row);
+	else
+		list_current(call->node, &listing);
+	call_reply(call, MHD_HTTP_OK,
+		   json_pack("{s:o, s:o}", "sessions", listing.list, "next",
+			     *next ? json_string(next) : json_null()));
+}
+
 static void get_sessions(struct call *call, const char *id)
 {
 	struct node *node = call->node;
-	struct listing listing = {.list = json_array(), .viewer = &call->peer};
-	const char *all = call_argument(call, "all");
+	struct listing listing = {.viewer = &call->peer};
+	const char *all = call_argument(call, "all"), *page = call_argument(call, "page");
 
+	if (page) {
+		get_sessions_page(call, page);
+		return;
+	}
+	listing.list = json_array();
 	if (all && strcmp(all, "0") != 0)
-		(void)store_sessions_each(node->store, true, UINT32_MAX, list_ended, &listing);
-	list_living(node, &listing);
-	for (const struct waiter *w = node->waiters; w; w = w->next)
-		json_array_append_new(listing.list, view_waiter(node, w, &call->peer));
+		(void)store_sessions_each(node->store, true, UNPAGED_SESSIONS, list_ended,
+					  &listing);
+	list_current(node, &listing);
 	call_reply(call, MHD_HTTP_OK, listing.list);
 }
 
@@ -207,7 +260,10 @@ static void post_session(struct call *call, const char *id)
 	if (answer_asked_before(call, &request))
 		return;
 	rc = waiting_add(call->node, &request, &call->peer, on_decided, call);
-	if (rc < 0)
+	if (rc == -EMFILE)
+		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
+			      "you have too many requests that wait; let some end first");
+	else if (rc < 0)
 		answer_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED, "%s",
 			      strerrordesc_np(-rc));
 	else

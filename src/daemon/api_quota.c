@@ -88,7 +88,11 @@ static json_t *quota_json(const struct node *node, const struct store_quota *q)
 
 static bool may_see(const struct call *call, enum quota_kind kind, uint32_t id)
 {
-	return call->peer.admin || id == (kind == QUOTA_OF_USER ? call->peer.uid : call->peer.gid);
+	const struct peer *peer = &call->peer;
+
+	if (kind == QUOTA_OF_USER)
+		return peer->admin || id == peer->uid;
+	return peer->admin || id == peer->gid || groups_have(&peer->groups, id);
 }
 
 void api_get_quotas(struct call *call, const char *name)

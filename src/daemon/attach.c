@@ -37,6 +37,7 @@ struct attach_connection {
 	uv_poll_t poll;
 	int fd;
 	struct peer peer;
+	uid_t owner;             /* to whom it counts (crowd.h) */
 	struct process *process; /* NULL: it has no slot */
 	uint64_t heard_ns;
 	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
@@ -74,7 +75,7 @@ static void connection_close(struct attach_connection *c)
 	if (c->next)
 		c->next->previous = c->previous;
 	*(c->previous ? &c->previous->next : &c->server->connections) = c->next;
-	crowd_leave(&c->server->crowd, c->peer.uid);
+	crowd_leave(&c->server->crowd, c->owner);
 	rights_drain(c->fd);
 	uv_poll_stop(&c->poll);
 	uv_close((uv_handle_t *)&c->poll, on_connection_closed);
@@ -242,7 +243,8 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
 
 	if (rc < 0)
 		return reply_status(c, ATTACH_FAILED, "cannot watch the command: %s",
-				    strerrordesc_np(-rc));
+				    rc == -EMFILE ? "this user has too many commands in slices"
+						  : strerrordesc_np(-rc));
 	return reply_status(c, ATTACH_OK, "%s", "");
 }
 
@@ -441,11 +443,11 @@ static int connection_open(struct attach_server *server, int *fd, const struct p
 
 	if (!c)
 		return -ENOMEM;
-	int rc = crowd_enter(&server->crowd, peer->uid) ? 0 : -EMFILE;
+	int rc = crowd_enter(&server->crowd, peer->uid, &c->owner) ? 0 : -EMFILE;
 	if (rc == 0) {
 		rc = uv_poll_init(&server->node->loop, &c->poll, *fd);
 		if (rc < 0)
-			crowd_leave(&server->crowd, peer->uid);
+			crowd_leave(&server->crowd, c->owner);
 	}
 	if (rc < 0) {
 		free(c);

@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "daemon/owner.h"
 
 struct crowd_user {
 	uid_t uid;
-	unsigned connections;
+	unsigned has;
 };
 
 static struct crowd_user *find(const struct crowd *c, uid_t uid)
@@ -38,18 +39,18 @@ static struct crowd_user *find_or_add(struct crowd *c, uid_t uid)
 	return &c->users[c->count++];
 }
 
-static bool fits(const struct crowd *c, const struct crowd_user *user)
+static bool fits(const struct crowd *c, const struct crowd_user *user, unsigned count)
 {
-	unsigned left = c->most - (c->total - user->connections);
+	unsigned left = c->most - (c->total - user->has);
 
-	if (c->total >= c->most)
+	if (count > c->most - c->total)
 		return false;
-	return user->uid == 0 || user->uid == geteuid() || user->connections < left / 2;
+	return user->uid == 0 || user->uid == geteuid() || user->has + count <= left / 2;
 }
 
 static void remove_empty(struct crowd *c, struct crowd_user *user)
 {
-	if (user->connections == 0)
+	if (user->has == 0)
 		*user = c->users[--c->count];
 }
 
@@ -62,30 +63,47 @@ void crowd_begin(struct crowd *c, unsigned most)
 		c->most = (unsigned)MIN((rlim_t)most, limit.rlim_cur / 4);
 }
 
-bool crowd_enter(struct crowd *c, uid_t uid)
+void crowd_begin_any(struct crowd *c, unsigned most)
 {
-	struct crowd_user *user = find_or_add(c, uid);
+	*c = (struct crowd){.most = most};
+}
+
+bool crowd_enter_many(struct crowd *c, uid_t uid, unsigned count, uid_t *ret_owner)
+{
+	struct crowd_user *user = find_or_add(c, owner_of(uid));
 
 	if (!user)
 		return false;
-	if (!fits(c, user)) {
+	if (!fits(c, user, count)) {
 		remove_empty(c, user);
 		return false;
 	}
-	user->connections++;
-	c->total++;
+	user->has += count;
+	c->total += count;
+	*ret_owner = user->uid;
+	remove_empty(c, user);
 	return true;
 }
 
-void crowd_leave(struct crowd *c, uid_t uid)
+bool crowd_enter(struct crowd *c, uid_t uid, uid_t *ret_owner)
 {
-	struct crowd_user *user = find(c, uid);
+	return crowd_enter_many(c, uid, 1, ret_owner);
+}
+
+void crowd_leave_many(struct crowd *c, uid_t owner, unsigned count)
+{
+	struct crowd_user *user = find(c, owner);
 
 	if (!user)
 		return;
-	user->connections--;
-	c->total--;
+	user->has -= count;
+	c->total -= count;
 	remove_empty(c, user);
+}
+
+void crowd_leave(struct crowd *c, uid_t owner)
+{
+	crowd_leave_many(c, owner, 1);
 }
 
 void crowd_free(struct crowd *c)

@@ -36,9 +36,14 @@ json_t *handover_fd(struct handover *h, int fd)
 
 json_t *handover_peer(const struct peer *peer)
 {
-	return json_pack("{s:i, s:I, s:I, s:I, s:b}", "pid", (int)peer->process.pid, "start_time",
-			 (json_int_t)peer->process.birth, "uid", (json_int_t)peer->uid, "gid",
-			 (json_int_t)peer->gid, "admin", peer->admin);
+	json_t *groups = json_array();
+
+	for (unsigned i = 0; i < peer->groups.count; i++)
+		json_array_append_new(groups, json_integer((json_int_t)peer->groups.gid[i]));
+	return json_pack("{s:i, s:I, s:I, s:I, s:o, s:b}", "pid", (int)peer->process.pid,
+			 "start_time", (json_int_t)peer->process.birth, "uid",
+			 (json_int_t)peer->uid, "gid", (json_int_t)peer->gid, "groups", groups,
+			 "admin", peer->admin);
 }
 
 void handover_add(struct handover *h, const char *key, json_t *value)
@@ -169,6 +174,13 @@ bool handover_take_peer(const json_t *from, struct peer *ret)
 		.gid = (gid_t)json_integer_value(json_object_get(from, "gid")),
 		.admin = json_is_true(json_object_get(from, "admin")),
 	};
+	const json_t *groups = json_object_get(from, "groups"), *gid;
+	size_t i;
+	json_array_foreach((json_t *)groups, i, gid)
+	{
+		if (ret->groups.count < PEER_GROUPS_MAX)
+			ret->groups.gid[ret->groups.count++] = (gid_t)json_integer_value(gid);
+	}
 	return true;
 }
 

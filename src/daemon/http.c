@@ -20,6 +20,10 @@
 #include "daemon/rights.h"
 
 #define CONNECTIONS_MAX 4096u
+/* Of all answers that clients have not read yet, those of ANSWER_SMALL and less left out. One user
+ * has half of it. */
+#define ANSWERS_KIB_MAX (64u << 10)
+#define ANSWER_SMALL 16384u
 /* To be refused on. */
 #define CONNECTIONS_SPARE 64u
 #define CONNECTION_TIMEOUT_S 15u
@@ -150,6 +154,40 @@ static void undefer(struct http_call *c)
 	watch_stop(c);
 }
 
+static struct http_connection *connection_of(struct MHD_Connection *connection)
+{
+	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+		->socket_context;
+}
+
+/* An answer is out, or its connection is gone. */
+static void answer_read(struct http_server *server, struct http_connection *open)
+{
+	if (open->answer_kib)
+		crowd_leave_many(&server->answers, open->owner, open->answer_kib);
+	open->answer_kib = 0;
+}
+
+/* Large answers that a user does not read count against that user. NULL: there are too many of
+ * them; the text is freed. */
+static char *answer_count(struct http_call *c, char *text)
+{
+	struct http_server *server = c->call.node->http;
+	struct http_connection *open = c->connection ? connection_of(c->connection) : NULL;
+	size_t size = text ? strlen(text) : 0;
+	unsigned kib = (unsigned)MIN(size / 1024 + 1, UINT_MAX);
+
+	if (!open || size <= ANSWER_SMALL)
+		return text;
+	answer_read(server, open);
+	if (crowd_enter_many(&server->answers, c->call.peer.uid, kib, &open->owner)) {
+		open->answer_kib = kib;
+		return text;
+	}
+	free(text);
+	return NULL;
+}
+
 void call_reply(struct call *call, unsigned status, json_t *body)
 {
 	struct http_call *c = http_call(call);
@@ -158,6 +196,12 @@ void call_reply(struct call *call, unsigned status, json_t *body)
 			  : NULL;
 
 	json_decref(body);
+	if (text && !(text = answer_count(c, text))) {
+		status = MHD_HTTP_TOO_MANY_REQUESTS;
+		text = strdup("{\"error\":{\"code\":1,\"message\":\"you have too many answers of "
+			      "carved that you do not read\",\"hint\":\"read them, or close their "
+			      "connections\"}}");
+	}
 	if (!text) {
 		status = MHD_HTTP_INTERNAL_SERVER_ERROR;
 		text = strdup(
@@ -189,12 +233,6 @@ void call_reply_error(struct call *call, unsigned status, const struct error *er
 }
 
 /* ---- libmicrohttpd's callbacks ----------------------------------------------------------- */
-
-static struct http_connection *connection_of(struct MHD_Connection *connection)
-{
-	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
-		->socket_context;
-}
 
 /* Whether the client waits for the connection's end behind the answer. */
 static bool client_closes(struct MHD_Connection *connection, const char *version)
@@ -319,7 +357,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 		return;
 	struct http_connection *open = connection_of(connection);
 	if (open)
-		open->in_call = false;
+		open->in_call = false, answer_read(server, open);
 	server->calls--;
 	http_call_free(c);
 	*state = NULL;
@@ -351,13 +389,12 @@ static struct http_connection *connection_begin(struct http_server *server,
 	socklen_t size = sizeof(credentials);
 
 	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
-	if (!open || !crowd_enter(&server->crowd, credentials.uid)) {
+	if (!open || !crowd_enter(&server->crowd, credentials.uid, &open->owner)) {
 		connection_refuse(fd);
 		free(open);
 		return NULL;
 	}
 	open->connection = connection;
-	open->uid = credentials.uid;
 	open->next = server->open;
 	if (open->next)
 		open->next->previous = open;
@@ -378,7 +415,8 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 	rights_drain(http_connection_fd(connection));
 	if (!open)
 		return;
-	crowd_leave(&server->crowd, open->uid);
+	answer_read(server, open);
+	crowd_leave(&server->crowd, open->owner);
 	if (open->next)
 		open->next->previous = open->previous;
 	*(open->previous ? &open->previous->next : &server->open) = open->next;
@@ -458,6 +496,7 @@ int http_server_start(struct node *node, int fd, struct http_server **ret)
 	server->node = node;
 	rights_refuse(fd);
 	crowd_begin(&server->crowd, CONNECTIONS_MAX);
+	crowd_begin_any(&server->answers, ANSWERS_KIB_MAX);
 	server->mhd = MHD_start_daemon(
 		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
 		on_access, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server,
@@ -488,6 +527,7 @@ static void on_closed(uv_handle_t *handle)
 		return;
 	MHD_stop_daemon(server->mhd);
 	crowd_free(&server->crowd);
+	crowd_free(&server->answers);
 	free(server);
 }
 

@@ -13,8 +13,9 @@
 struct http_connection {
 	struct http_connection *next, *previous; /* server->open */
 	struct MHD_Connection *connection;
-	uid_t uid;
-	bool in_call; /* a request came, and its answer is not out yet */
+	uid_t owner;         /* to whom it counts */
+	unsigned answer_kib; /* of an answer that is not read yet, likewise */
+	bool in_call;        /* a request came, and its answer is not out yet */
 };
 
 struct http_server {
@@ -24,6 +25,7 @@ struct http_server {
 	uv_timer_t timer;
 	unsigned open_handles;
 	struct crowd crowd;
+	struct crowd answers; /* KiB of answers that were not read yet */
 	struct http_connection *open;
 	struct http_call *deferred; /* calls whose answer comes later */
 	struct http_call *spent;    /* those of the last program that have theirs, to be freed */

@@ -16,6 +16,7 @@
 #include "daemon/http_handover.h"
 #include "daemon/leases.h"
 #include "daemon/log.h"
+#include "daemon/owner.h"
 #include "daemon/process.h"
 #include "daemon/quotas.h"
 #include "daemon/rights.h"
@@ -155,6 +156,7 @@ static void second_tick(struct node *node, uint64_t now)
 		log_event(LOG_INFO, "store.recorded ends=%u", recorded);
 	supervisor_tell("WATCHDOG=1");
 	claims_tick(node);
+	owner_refresh(node);
 	keep_tick(&node->keep);
 	attach_tick(node->attach);
 	http_tick(node->http);
@@ -409,6 +411,9 @@ int node_run(struct node *node, struct error *err)
 		return EXIT_CODE_FAILED;
 	}
 	separate_settle();
+	owner_load();
+	crowd_begin(&node->watched, WATCHED_MAX);
+	crowd_begin_any(&node->waiting_crowd, WAITING_MAX);
 	uv_loop_init(&node->loop);
 	handles_init(node);
 	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,

@@ -6,6 +6,7 @@
 #include <uv.h>
 
 #include "daemon/config.h"
+#include "daemon/crowd.h"
 #include "daemon/descriptors.h"
 #include "daemon/keep.h"
 #include "daemon/orphans.h"
@@ -76,9 +77,11 @@ struct node {
 	struct descriptors descriptors;
 	struct orphans orphans;
 	struct quota_entry *quotas;
-	struct fresh *fresh;    /* calls that wait for the next sample */
-	struct waiter *waiters; /* in the order in which they are served */
-	bool waiters_dirty;     /* something changed that may let one through */
+	struct fresh *fresh;  /* calls that wait for the next sample */
+	struct crowd watched; /* descriptors of commands in slices, and of who asked for one */
+	struct crowd waiting_crowd; /* requests */
+	struct waiter *waiters;     /* in the order in which they are served */
+	bool waiters_dirty;         /* something changed that may let one through */
 	struct leases *leases;
 	struct usage *usage;
 	struct attach_server *attach;

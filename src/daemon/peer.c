@@ -25,7 +25,6 @@ struct process_watch {
 #endif
 
 #define ADMIN_GROUP "carve"
-#define GROUPS_MAX 256
 
 /* The group's number; looked up once, as that may ask a server. (gid_t)-1: there is no such group.
  */
@@ -46,23 +45,23 @@ static gid_t admin_group(void)
 	return cached;
 }
 
-/* Membership as the kernel noted it when the peer connected: its groups, not the files' of today.
- */
-static bool in_admin_group(int fd, gid_t primary)
+/* As the kernel noted them when the peer connected: not the files' of today. One who is in more
+ * groups than are asked for is taken to be in none. */
+static void groups_read(int fd, struct groups *ret)
 {
-	gid_t groups[GROUPS_MAX], admin = admin_group();
-	socklen_t size = sizeof(groups);
+	socklen_t size = sizeof(ret->gid);
 
-	if (admin == (gid_t)-1)
-		return false;
-	if (primary == admin)
-		return true;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size) < 0)
-		return false;
-	for (size_t i = 0; i < size / sizeof(gid_t); i++)
-		if (groups[i] == admin)
-			return true;
-	return false;
+	ret->count = 0;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, ret->gid, &size) == 0)
+		ret->count = (unsigned)(size / sizeof(gid_t));
+}
+
+static bool is_admin(const struct peer *peer)
+{
+	gid_t admin = peer->uid == 0 ? 0 : admin_group();
+
+	return peer->uid == 0 ||
+	       (admin != (gid_t)-1 && (peer->gid == admin || groups_have(&peer->groups, admin)));
 }
 
 /* A descriptor of the process that connected, or of who has its PID now where the kernel can't. */
@@ -97,8 +96,9 @@ int peer_identify(int fd, struct peer *ret)
 		.process = process,
 		.uid = credentials.uid,
 		.gid = credentials.gid,
-		.admin = credentials.uid == 0 || in_admin_group(fd, credentials.gid),
 	};
+	groups_read(fd, &ret->groups);
+	ret->admin = is_admin(ret);
 	return 0;
 }
 

@@ -7,12 +7,14 @@
 #include <uv.h>
 
 #include "base/process.h"
+#include "daemon/groups.h"
 
 struct peer {
 	struct process_id process;
 	uid_t uid;
 	gid_t gid;
-	bool admin; /* root, or a member of group `carve` */
+	struct groups groups; /* without that one */
+	bool admin;           /* root, or a member of group `carve` */
 };
 
 /* Reads the peer's credentials, as the kernel noted them when it connected. 0 or -errno; -ESRCH

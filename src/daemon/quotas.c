@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
+#include "daemon/owner.h"
 #include "daemon/process.h"
 #include "daemon/session.h"
 
@@ -94,9 +95,12 @@ struct quota quotas_get(const struct node *node, enum quota_kind kind, uint32_t 
 
 /* ---- use --------------------------------------------------------------------------------- */
 
-static bool concerns(enum quota_kind kind, uint32_t id, uid_t uid, gid_t gid)
+/* A group's is for all who are in it, whichever of their groups it is. */
+static bool concerns(enum quota_kind kind, uint32_t id, uid_t uid, gid_t gid,
+		     const struct groups *groups)
 {
-	return kind == QUOTA_OF_USER ? uid == id : gid == id;
+	return kind == QUOTA_OF_USER ? uid == id || owner_of(uid) == id
+				     : gid == id || groups_have(groups, id);
 }
 
 struct quota_use quotas_use(const struct node *node, enum quota_kind kind, uint32_t id)
@@ -106,7 +110,7 @@ struct quota_use quotas_use(const struct node *node, enum quota_kind kind, uint3
 	for (const struct session *s = node->sessions; s; s = s->next) {
 		struct quota_use one = {.sessions = 1, .gpu_mask = session_gpu_mask(s)};
 
-		if (!concerns(kind, id, s->record.uid, s->record.gid))
+		if (!concerns(kind, id, s->record.uid, s->record.gid, &s->record.groups))
 			continue;
 		for (uint32_t i = 0; i < s->record.gpu_count; i++)
 			one.vram_bytes += s->record.gpu[i].bytes;
@@ -165,7 +169,7 @@ int quotas_check(const struct node *node, const struct peer *peer,
 	struct quota_use more = use_of_result(result);
 
 	for (const struct quota_entry *e = node->quotas; e; e = e->next) {
-		if (!concerns(e->stored.kind, e->stored.id, peer->uid, peer->gid))
+		if (!concerns(e->stored.kind, e->stored.id, peer->uid, peer->gid, &peer->groups))
 			continue;
 		struct quota_use held = quotas_use(node, e->stored.kind, e->stored.id);
 		enum quota_verdict verdict = quota_check(&e->stored.quota, quota_add(held, more));
@@ -188,7 +192,8 @@ int quotas_check_resize(const struct session *s, const uint64_t *bytes, struct e
 	for (const struct quota_entry *e = s->node->quotas; e && after > before; e = e->next) {
 		struct quota_use more = {.vram_bytes = after - before};
 
-		if (!concerns(e->stored.kind, e->stored.id, s->record.uid, s->record.gid))
+		if (!concerns(e->stored.kind, e->stored.id, s->record.uid, s->record.gid,
+			      &s->record.groups))
 			continue;
 		struct quota_use held = quotas_use(s->node, e->stored.kind, e->stored.id);
 		if (held.vram_bytes + more.vram_bytes <= e->stored.quota.vram_bytes)

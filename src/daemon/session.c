@@ -345,6 +345,7 @@ static void on_holder_ended(void *arg)
 	takeover_forget_namespace(holder);
 	process_watch_stop(holder->watch);
 	close_fd(&holder->mount_fd);
+	crowd_leave_many(&s->node->watched, holder->owner, HOLDER_DESCRIPTORS);
 	free(holder);
 	if (s->state == SESSION_ENDING)
 		session_continue_end(s);
@@ -365,12 +366,18 @@ static int holder_get(struct session *s, const struct process_id *process, struc
 	holder = calloc(1, sizeof(*holder));
 	if (!holder)
 		return -ENOMEM;
+	if (!crowd_enter_many(&s->node->watched, s->record.uid, HOLDER_DESCRIPTORS,
+			      &holder->owner)) {
+		free(holder);
+		return -EMFILE;
+	}
 	holder->session = s;
 	holder->mount_fd = -1;
 	holder->process = *process;
 	int rc = process_watch_start(&s->node->loop, *process, on_holder_ended, holder,
 				     &holder->watch);
 	if (rc < 0) {
+		crowd_leave_many(&s->node->watched, holder->owner, HOLDER_DESCRIPTORS);
 		free(holder);
 		return rc;
 	}

@@ -18,6 +18,11 @@ enum session_state {
 	SESSION_ENDING, /* its processes are being ended */
 };
 
+/* Processes that are watched, all sessions' together, and what each holds open: its pidfd and a
+ * namespace. */
+#define WATCHED_MAX 65536u
+#define HOLDER_DESCRIPTORS 2u
+
 /* A process that keeps a one-off session alive: who asked for it, or its command; and the commands
  * that `carve run` started in any other. */
 struct holder {
@@ -25,6 +30,7 @@ struct holder {
 	struct session *session;
 	struct process_id process;
 	struct process_watch *watch;
+	uid_t owner;  /* to whom its descriptors count (crowd.h) */
 	bool command; /* of `carve run`: its descendants belong to the slice */
 	bool unread;  /* it has the session's ledger, which was kept nowhere else */
 	/* Its mount namespace, when it said that this was made for the slice; -1: it did not. Held

@@ -72,22 +72,27 @@ static const char *const migrations[] = {
 	"DROP TABLE IF EXISTS figures;"
 	"CREATE TABLE figures(model TEXT, driver TEXT, managed INTEGER,"
 	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
+	/* 12: the owner's supplementary groups when it asked, 32 bits each; and to which user's
+	 * history it counts (daemon/owner.h). */
+	"ALTER TABLE session ADD COLUMN groups BLOB;"
+	"ALTER TABLE session ADD COLUMN owner INTEGER NOT NULL DEFAULT -1;"
+	"CREATE INDEX session_owner ON session(owner, ended);",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
 
 #define SESSION_COLUMNS                                                                      \
 	"id, name, uid, gid, ephemeral, tolerance, kind, compute, created, ends_at, ended, " \
-	"reason, received, ifnull(killed, 0), ifnull(held, 0) "                              \
+	"reason, received, ifnull(killed, 0), ifnull(held, 0), groups, session.rowid "       \
 	"FROM session LEFT JOIN over_killed ON session=id "
 
 static const char *const texts[STATEMENTS] = {
 	[BEGIN] = "BEGIN IMMEDIATE",
 	[COMMIT] = "COMMIT",
 	[ROLLBACK] = "ROLLBACK",
-	[SESSION_ADD] =
-		"INSERT INTO session(id, name, uid, gid, ephemeral, tolerance, kind, "
-		"compute, created, ends_at, ended, reason) VALUES(?,?,?,?,?,?,?,?,?,?,0,'')",
+	[SESSION_ADD] = "INSERT INTO session(id, name, uid, gid, ephemeral, tolerance, kind, "
+			"compute, created, ends_at, ended, reason, groups, owner) "
+			"VALUES(?,?,?,?,?,?,?,?,?,?,0,'',?,?)",
 	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0)",
 	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
 		       "position=?2",
@@ -97,6 +102,18 @@ static const char *const texts[STATEMENTS] = {
 	[HOLDERS_END] = "DELETE FROM holder WHERE session=?1",
 	[HISTORY_EDGE] = "SELECT ended FROM session WHERE ended > 0 ORDER BY ended DESC LIMIT 1 "
 			 "OFFSET ?1",
+	[HISTORY_OTHERS] =
+		"SELECT 1 FROM session WHERE (owner < ?1 OR owner > ?1) AND ended > 0 LIMIT 1",
+	[HISTORY_OWNER_EDGE] =
+		"SELECT ended FROM session WHERE owner=?1 AND ended > 0 ORDER BY ended DESC LIMIT "
+		"1 OFFSET ?2",
+	[HISTORY_OWNER_GPUS_DELETE] =
+		"DELETE FROM session_gpu WHERE session IN (SELECT id FROM session WHERE owner=?2 "
+		"AND ended > 0 AND ended <= ?1)",
+	[HISTORY_OWNER_OVER_DELETE] =
+		"DELETE FROM over_killed WHERE session IN (SELECT id FROM session WHERE owner=?2 "
+		"AND ended > 0 AND ended <= ?1)",
+	[HISTORY_OWNER_DELETE] = "DELETE FROM session WHERE owner=?2 AND ended > 0 AND ended <= ?1",
 	[HISTORY_GPUS_DELETE] = "DELETE FROM session_gpu WHERE session IN (SELECT id FROM session "
 				"WHERE ended > 0 AND ended <= ?1)",
 	[HISTORY_OVER_DELETE] = "DELETE FROM over_killed WHERE session IN (SELECT id FROM session "
@@ -110,6 +127,9 @@ static const char *const texts[STATEMENTS] = {
 	[SESSIONS_LIVING] = "SELECT " SESSION_COLUMNS "WHERE ended=0 ORDER BY created",
 	[SESSIONS_ENDED] = "SELECT * FROM (SELECT " SESSION_COLUMNS "WHERE ended>0 ORDER BY ended "
 			   "DESC LIMIT ?1) ORDER BY ended",
+	[SESSIONS_ENDED_AFTER] =
+		"SELECT " SESSION_COLUMNS "WHERE ended>0 AND (ended, created, session.rowid) > "
+		"(?1, ?2, ?3) ORDER BY ended, created, session.rowid LIMIT ?4",
 	[SESSION_FIND] = "SELECT " SESSION_COLUMNS "WHERE id=?1",
 	[SESSION_NAMED] = "SELECT " SESSION_COLUMNS
 			  "WHERE ended>0 AND uid=?1 AND name=?2 ORDER BY ended DESC LIMIT 1",

@@ -14,6 +14,7 @@
 #include "core/lease.h"
 #include "core/place.h"
 #include "core/quota.h"
+#include "daemon/groups.h"
 #include "daemon/peer.h"
 
 struct error;
@@ -39,12 +40,14 @@ struct store_session {
 	char id[STORE_ID_SIZE];
 	char name[STORE_NAME_SIZE];
 	uid_t uid;
-	gid_t gid; /* the owner's primary group when it asked */
+	gid_t gid; /* the owner's primary group when it asked, and the others */
+	struct groups groups;
 	bool ephemeral, tolerance_applied;
 	bool kept; /* ends by its release only, and its user may have any number of these */
 	enum place_kind kind;
 	uint32_t compute;
 	int64_t created, ends_at, ended;
+	int64_t row; /* its place in the database, among those that ended in one moment */
 	char reason[STORE_REASON_SIZE]; /* why it ended */
 	/* The share of its GPUs' time that it had over its whole life, in millionths, set when it
 	 * ends; -1: nobody measured. */
@@ -94,9 +97,18 @@ bool store_has_unrecorded(const struct store *store);
 /* Records what can be of that. Returns how many were; call it each second. */
 unsigned store_retry(struct store *store);
 
+/* A place in the list of ended sessions, from the first to end to the last; all 0: before them all.
+ */
+struct store_place {
+	int64_t ended, created, row;
+};
+typedef int (*store_session_cb)(void *arg, const struct store_session *session);
+/* At most `limit` ended sessions behind that place, in that order. 0, -errno, or what the callback
+ * returned. */
+int store_sessions_page(struct store *store, const struct store_place *after, uint32_t limit,
+			store_session_cb cb, void *arg);
 /* Calls for every session, oldest first: the living ones, or the `limit` that ended last. A
  * callback's negative result ends the walk and is returned. */
-typedef int (*store_session_cb)(void *arg, const struct store_session *session);
 int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_session_cb cb,
 			void *arg);
 /* -ENOENT: no such session, living or ended. ret->gpu must be set. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "daemon/owner.h"
 #include "daemon/store_db.h"
 
 /* Ended sessions: how often the history is looked at for too many of them. */
@@ -49,6 +50,9 @@ static int session_insert(struct store *store, const struct store_session *sessi
 	sqlite3_bind_int64(stmt, 8, session->compute);
 	sqlite3_bind_int64(stmt, 9, session->created);
 	sqlite3_bind_int64(stmt, 10, session->ends_at);
+	sqlite3_bind_blob(stmt, 11, session->groups.gid,
+			  (int)(session->groups.count * sizeof(gid_t)), SQLITE_TRANSIENT);
+	sqlite3_bind_int64(stmt, 12, owner_of(session->uid));
 	return store_step(stmt);
 }
 
@@ -174,33 +178,76 @@ void store_keep_history(struct store *store, uint32_t sessions)
 	store->ended_untrimmed = HISTORY_TRIM_EVERY;
 }
 
-/* Forgets what lies behind the last store->history ended sessions. Finding the edge walks over
- * all of those, so it is looked for once in a while only. */
-static int history_trim(struct store *store)
+/* The end of the newest session that is to be forgotten. 0: there is none; or -errno. */
+static int64_t edge_find(sqlite3_stmt *stmt)
+{
+	int step = sqlite3_step(stmt);
+	int64_t edge = step == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
+
+	sqlite3_reset(stmt);
+	return step == SQLITE_ROW ? edge : store_errno(step);
+}
+
+/* Three statements of which ?1 is the edge and ?2 the owner. */
+static int forget(struct store *store, enum statement first, int64_t edge, uid_t owner)
+{
+	int rc = 0;
+
+	for (enum statement which = first; which < first + 3 && rc == 0; which++) {
+		sqlite3_stmt *stmt = store_statement(store, which);
+
+		sqlite3_bind_int64(stmt, 1, edge);
+		if (sqlite3_bind_parameter_count(stmt) > 1)
+			sqlite3_bind_int64(stmt, 2, owner);
+		rc = store_step(stmt);
+	}
+	return rc;
+}
+
+/* Others' sessions are in the history, too. */
+static bool others_have_some(struct store *store, uid_t owner)
+{
+	sqlite3_stmt *stmt = store_statement(store, HISTORY_OTHERS);
+
+	sqlite3_bind_int64(stmt, 1, owner);
+	bool some = sqlite3_step(stmt) == SQLITE_ROW;
+	sqlite3_reset(stmt);
+	return some;
+}
+
+/* Forgets those of this owner beyond half of the history, where others are in it, too. */
+static int owner_trim(struct store *store, uid_t owner)
+{
+	if (!others_have_some(store, owner))
+		return 0;
+	sqlite3_stmt *stmt = store_statement(store, HISTORY_OWNER_EDGE);
+	sqlite3_bind_int64(stmt, 1, owner);
+	sqlite3_bind_int64(stmt, 2, store->history / 2);
+	int64_t edge = edge_find(stmt);
+	return edge > 0 ? forget(store, HISTORY_OWNER_GPUS_DELETE, edge, owner) : (int)edge;
+}
+
+/* Forgets what lies behind the last store->history ended sessions; those of this owner first, where
+ * it has more than half of them, so that nobody fills the history. Finding the edge walks over all
+ * of those, so it is looked for once in a while only. */
+static int history_trim(struct store *store, uid_t owner)
 {
 	if (store->ended_untrimmed++ < HISTORY_TRIM_EVERY)
 		return 0;
 	store->ended_untrimmed = 0;
-	sqlite3_stmt *stmt = store_statement(store, HISTORY_EDGE);
-	sqlite3_bind_int64(stmt, 1, store->history);
-	int step = sqlite3_step(stmt);
-	int64_t edge = step == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
-	sqlite3_reset(stmt);
-	if (step != SQLITE_ROW)
-		return store_errno(step);
-	stmt = store_statement(store, HISTORY_GPUS_DELETE);
-	sqlite3_bind_int64(stmt, 1, edge);
-	int rc = store_step(stmt);
-	if (rc < 0)
-		return rc;
-	stmt = store_statement(store, HISTORY_OVER_DELETE);
-	sqlite3_bind_int64(stmt, 1, edge);
-	rc = store_step(stmt);
-	if (rc < 0)
-		return rc;
-	stmt = store_statement(store, HISTORY_DELETE);
-	sqlite3_bind_int64(stmt, 1, edge);
-	return store_step(stmt);
+	int64_t edge = 0;
+	for (int i = 0; i < 2; i++) {
+		sqlite3_stmt *stmt = store_statement(store, HISTORY_EDGE);
+		sqlite3_bind_int64(stmt, 1, store->history);
+		edge = edge_find(stmt);
+		if (edge <= 0)
+			return (int)edge;
+		int rc = i == 0 ? owner_trim(store, owner)
+				: forget(store, HISTORY_GPUS_DELETE, edge, owner);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
 }
 
 int store_over_put(struct store *store, const struct store_session *session)
@@ -241,7 +288,7 @@ int store_session_end(struct store *store, const struct store_session *session)
 	if (rc == 0)
 		rc = step_with_id(store, INHERITED_REMOVE, session->id);
 	if (rc == 0)
-		rc = history_trim(store);
+		rc = history_trim(store, owner_of(session->uid));
 	return store_finish(store, rc);
 }
 
@@ -310,6 +357,15 @@ static int gpus_read(struct store *store, struct store_session *session)
 	return store_errno(step);
 }
 
+static void groups_column(sqlite3_stmt *stmt, int column, struct groups *ret)
+{
+	size_t size = (size_t)sqlite3_column_bytes(stmt, column);
+
+	ret->count = (unsigned)MIN(size / sizeof(gid_t), PEER_GROUPS_MAX);
+	if (ret->count)
+		memcpy(ret->gid, sqlite3_column_blob(stmt, column), ret->count * sizeof(gid_t));
+}
+
 static int session_read(struct store *store, sqlite3_stmt *stmt, struct store_session *ret)
 {
 	store_column_text(stmt, 0, ret->id, sizeof(ret->id));
@@ -328,7 +384,30 @@ static int session_read(struct store *store, sqlite3_stmt *stmt, struct store_se
 	ret->received = sqlite3_column_int64(stmt, 12);
 	ret->over_killed = (uint32_t)sqlite3_column_int64(stmt, 13);
 	ret->over_killed_bytes = (uint64_t)sqlite3_column_int64(stmt, 14);
+	groups_column(stmt, 15, &ret->groups);
+	ret->row = sqlite3_column_int64(stmt, 16);
 	return gpus_read(store, ret);
+}
+
+int store_sessions_page(struct store *store, const struct store_place *after, uint32_t limit,
+			store_session_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = store_statement(store, SESSIONS_ENDED_AFTER);
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session session = {.gpu = gpus};
+	int step, rc = 0;
+
+	sqlite3_bind_int64(stmt, 1, after->ended);
+	sqlite3_bind_int64(stmt, 2, after->created);
+	sqlite3_bind_int64(stmt, 3, after->row);
+	sqlite3_bind_int64(stmt, 4, limit);
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		rc = session_read(store, stmt, &session);
+		if (rc == 0)
+			rc = cb(arg, &session);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
 }
 
 int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_session_cb cb,

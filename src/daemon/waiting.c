@@ -31,6 +31,10 @@ int waiting_add(struct node *node, const struct slice_request *request, const st
 
 	if (!w)
 		return -ENOMEM;
+	if (!crowd_enter(&node->waiting_crowd, peer->uid, &w->owner)) {
+		free(w);
+		return -EMFILE;
+	}
 	w->request = *request;
 	w->peer = *peer;
 	w->since_ns = now_monotonic_ns();
@@ -81,6 +85,7 @@ static void waiter_remove(struct node *node, struct waiter *w)
 	for (at = &node->waiters; *at && *at != w; at = &(*at)->next)
 		;
 	*at = w->next;
+	crowd_leave(&node->waiting_crowd, w->owner);
 	free(w);
 }
 
@@ -165,6 +170,7 @@ static void record_fill(const struct node *node, const struct waiter *w,
 	*ret = (struct store_session){
 		.uid = w->peer.uid,
 		.gid = w->peer.gid,
+		.groups = w->peer.groups,
 		.ephemeral = request->ephemeral,
 		.kept = request->kept,
 		.received = -1,

@@ -18,6 +18,8 @@ struct node;
 struct session;
 
 #define WAITING_PASSES 16u
+/* Requests that wait, all users' together; one user has half of what the others leave. */
+#define WAITING_MAX 4096u
 
 /* The answer: a session, or NULL and why not. */
 typedef void (*waiter_cb)(void *arg, struct session *session, const struct error *err);
@@ -27,6 +29,7 @@ struct waiter {
 	char id[STORE_ID_SIZE]; /* of the session to be */
 	struct slice_request request;
 	struct peer peer;
+	uid_t owner;                    /* to whom it counts (crowd.h) */
 	uint64_t sample;                /* decided on figures no older than this sample */
 	uint64_t since_ns, deadline_ns; /* CLOCK_MONOTONIC */
 	int64_t created;                /* CLOCK_REALTIME, ns */
@@ -36,8 +39,8 @@ struct waiter {
 	void *arg;
 };
 
-/* Queues a request. The callback is called later, even where it can be decided at once. 0 or
- * -ENOMEM. */
+/* Queues a request. The callback is called later, even where it can be decided at once. 0, -ENOMEM,
+ * or -EMFILE: its user has too many that wait. */
 int waiting_add(struct node *node, const struct slice_request *request, const struct peer *peer,
 		waiter_cb cb, void *arg);
 /* What would become of a request that came now and had its GPUs resolved: 0, or negative with *err.

@@ -45,13 +45,13 @@ def peer_of(path):
 class Lab:
     """One simulated host with `carved --system`. lab.run(user, argv...) runs a command as a user."""
 
-    def __init__(self, host, args=()):
+    def __init__(self, host, args=(), before=()):
         self.host = host
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="carve-lab-"))
         self.dir.chmod(0o755)
         self.runtime = self.dir / "run"
         self.args = list(args)
-        self.before_daemon = []  # words that go before the daemon's command, as of setpriv
+        self.before_daemon = list(before)  # words that go before the daemon's command, as of setpriv
         self.started = []
         self.daemon = None
         for uid in (ALICE, BOB, MALLORY):

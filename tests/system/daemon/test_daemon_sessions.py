@@ -595,3 +595,25 @@ def test_what_is_shown_as_available_can_be_requested(make_daemon):
                                env=clean_env({"CARVE_RUNTIME_DIR": str(daemon.runtime)}), timeout=60).stdout
         assert text in shown.replace(" ", ""), (text, shown)
         daemon.release(granted["id"])
+
+
+def test_the_history_comes_in_parts(daemon):
+    """Each ended session is in one part, in the order of their ends; the living are in the last."""
+    ended = []
+    for _ in range(150):
+        ended.append(daemon.grant(vram="1")["id"])
+        assert daemon.release(ended[-1]).status == 200
+    living = daemon.grant(vram="1")["id"]
+    listed, page, sizes = [], "", []
+    while page is not None:
+        answer = daemon.call("GET", f"/v1/sessions?all=1&page={page}")
+        assert answer.status == 200
+        listed += [session["id"] for session in answer.json["sessions"]]
+        sizes.append(len(answer.json["sessions"]))
+        page = answer.json["next"]
+    assert listed == [*ended, living]
+    assert len(sizes) == 3 and max(sizes) <= 64
+    newest = [session["id"] for session in daemon.call("GET", "/v1/sessions?all=1").json]
+    assert newest == [*ended[-128:], living]
+    for wrong in "x", "1.2", "1.2.3.4", "1.2.x", "-", "1.2.3%20":
+        assert daemon.call("GET", f"/v1/sessions?all=1&page={wrong}").status == 400

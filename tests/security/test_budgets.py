@@ -1,0 +1,211 @@
+"""Attacks that take all that the daemon has of something: connections, descriptors, memory, history. Each user has a
+budget of its own, with its subordinate user IDs, and only that user is refused."""
+import json
+import os
+import pathlib
+
+import pytest
+
+from .lab import ALICE, BOB, MALLORY, CARVE
+
+# Few descriptors, so that an attack is short: 100 connections of each kind, 50 of them one user's.
+FEW = ["prlimit", "--nofile=400:400", "--"]
+
+COMMON = """
+import ctypes, socket, struct, time
+def child():
+    ctypes.CDLL(None).prctl(1, 9)  # it ends with its parent
+    for fd in range(3): os.dup2(os.open('/dev/null', os.O_RDWR), fd)
+def http():
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(60)
+    s.connect(LAB['http'])
+    return s
+def call(s, method, path, body=b''):
+    s.sendall(f'{method} {path} HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n'.encode() + body)
+def attach():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.settimeout(60)
+    s.connect(LAB['attach'])
+    return s
+def message(kind, session=b'', slot=0):
+    return struct.pack('<IHH40sI12x', 0x48435441, 1, kind, session, slot)
+def answer(s):
+    text = b''
+    while b'\\r\\n\\r\\n' not in text:
+        part = s.recv(1 << 16)
+        if not part: return text, b''
+        text += part
+    head, body = text.split(b'\\r\\n\\r\\n', 1)
+    length = int([l for l in head.lower().split(b'\\r\\n') if l.startswith(b'content-length')][0].split(b':')[1])
+    while len(body) < length:
+        body += s.recv(1 << 16)
+    return head, body
+def held():
+    print('sent', flush=True)
+    sys.stdin.read()
+"""
+
+# Connections that stay open; each says something, so that the daemon has seen it.
+CONNECTIONS = COMMON + """
+count, kind, uids = int(sys.argv[1]), sys.argv[2], [int(u) for u in sys.argv[3].split(',')]
+kept = []
+for uid in uids:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        if uid != os.getuid():
+            os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
+        child()
+        for i in range(count):
+            try:
+                s = http() if kind == 'http' else attach()
+                if kind == 'http': call(s, 'GET', '/v1/gpus'); answer(s)
+                else: s.send(message(4, b's-nobody')); s.recv(4096)
+                kept.append(s)
+            except OSError:
+                pass
+        os.write(write, b'x'); os.close(write)
+        time.sleep(3600)
+    os.close(write)
+    os.read(read, 1)
+held()
+"""
+
+# One process each, which says that it is a command in the user's slice, and lives on.
+COMMANDS = COMMON + """
+s = http()
+call(s, 'POST', '/v1/sessions', b'{"vram": "1"}')
+session = json.loads(answer(s)[1])['id']
+refused = 0
+for i in range(int(sys.argv[1])):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        child()
+        s = attach(); s.send(message(2, session.encode())); said = s.recv(4096); s.close()
+        os.write(write, b'n' if b'too many' in said else b'y'); os.close(write)
+        time.sleep(3600)
+    os.close(write)
+    refused += os.read(read, 1) == b'n'
+    os.close(read)
+print(refused, flush=True)
+held()
+"""
+
+# A long history of one's own, which is then asked for again and again and never read.
+ENDED = COMMON + """
+s = http()
+for i in range(int(sys.argv[1])):
+    call(s, 'POST', '/v1/sessions', b'{"vram": "1"}')
+    id = json.loads(answer(s)[1])['id']
+    call(s, 'DELETE', f'/v1/sessions/{id}'); answer(s)
+"""
+UNREAD = ENDED + """
+kept = []
+for i in range(int(sys.argv[2])):
+    s = http()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    call(s, 'GET', '/v1/sessions?all=1' + ('&page=' if i % 2 else ''))
+    s.recv(64)
+    kept.append(s)
+held()
+"""
+
+
+def attack(lab, source, *arguments, uid=MALLORY, **kw):
+    """Starts it, and returns what it says when it is under way."""
+    attacker = lab.python(uid, source, *arguments, method=lab.popen, **kw)
+    lines = []
+    while (line := attacker.stdout.readline().strip()) != "sent":
+        assert line, attacker.communicate()
+        lines.append(line)
+    return lines
+
+
+def others_are_served(lab):
+    done = lab.run(ALICE, CARVE, "gpu", "list")
+    assert done.returncode == 0, done.stderr
+    done = lab.run(ALICE, CARVE, "run", "--ephemeral", "--vram", "1", "--", "true")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["http", "attach"])
+@pytest.mark.attack("9", "one user opens all connections")
+def test_connections_of_one_user(make_lab, kind):
+    lab = make_lab(before=FEW)
+    attack(lab, CONNECTIONS, 120, kind, MALLORY)
+    others_are_served(lab)
+
+
+@pytest.mark.parametrize("kind", ["http", "attach"])
+@pytest.mark.attack("9", "subordinate users open all connections")
+def test_connections_of_subordinate_users(make_lab, kind, tmp_path):
+    """13 IDs of one user's range, each as a user of its own."""
+    if not pathlib.Path("/etc/subuid").exists():
+        pytest.skip("there is no /etc/subuid to cover")
+    ranges = tmp_path / "subuid"
+    ranges.write_text(f"# ranges\n{MALLORY}:300000:65536\n")
+    cover = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
+             'mount --bind "$0" /etc/subuid && exec "$@"', str(ranges)]
+    lab = make_lab(before=cover + FEW)
+    # Root plays them: what matters is what the daemon sees.
+    attack(lab, CONNECTIONS, 120, kind, ",".join(str(300000 + i) for i in range(13)), uid=0)
+    others_are_served(lab)
+
+
+@pytest.mark.attack("9", "one user has all of the daemon's descriptors watch commands")
+def test_descriptors_of_commands(make_lab):
+    lab = make_lab(before=FEW)
+    refused, = attack(lab, COMMANDS, 60)
+    assert int(refused) >= 30
+    others_are_served(lab)
+
+
+def resident(lab):
+    """Bytes of all the daemon's processes."""
+    total = 0
+    for pid in lab.daemon_pids():
+        try:
+            total += int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+        except OSError:
+            pass
+    return total
+
+
+@pytest.mark.attack("9", "long answers that nobody reads")
+def test_answers_that_are_not_read(lab):
+    before = resident(lab)
+    attack(lab, UNREAD, 300, 400)
+    assert resident(lab) - before < 96 << 20
+    others_are_served(lab)
+
+
+@pytest.mark.attack("9", "one user's sessions push others' out of the history")
+def test_a_history_that_one_user_fills(make_lab, tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "carved.json").write_text(json.dumps({"history_sessions": 40}))
+    lab = make_lab(args=["--config", str(tmp_path / "carved.json")])
+    for _ in range(5):
+        assert lab.run(ALICE, CARVE, "run", "--ephemeral", "--vram", "1", "--", "true").returncode == 0
+    assert lab.python(MALLORY, ENDED, 600).returncode == 0
+    listed = json.loads(lab.run(ALICE, CARVE, "session", "list", "--all", "--json").stdout)
+    assert len([session for session in listed if session["owner"] == str(ALICE)]) == 5
+
+
+@pytest.mark.attack("9", "a group's quota, by users of whom it is a supplementary group")
+def test_supplementary_groups_have_their_quota(lab):
+    """As on Debian, where each user has a primary group of its own."""
+    students = 60200
+    assert lab.run(0, CARVE, "quota", "set", "--group", students, "--vram", "10").returncode == 0
+
+    def request(uid, size, groups):
+        return lab.run(uid, CARVE, "session", "request", "--vram", size, groups=groups)
+
+    assert request(ALICE, 6, [60201, students]).returncode == 0
+    refused = request(BOB, 5, [students])
+    assert refused.returncode == 5 and "group's quota is 10 GiB" in refused.stderr
+    assert request(MALLORY, 5, []).returncode == 0
+    lab.restart()
+    assert request(BOB, 5, [students]).returncode == 5
+    assert lab.run(ALICE, CARVE, "session", "release").returncode == 0
+    assert request(BOB, 5, [students]).returncode == 0

@@ -1,0 +1,99 @@
+/* Ranges of subordinate user IDs, and budgets that count them as their owner's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "daemon/crowd.h"
+#include "daemon/owner.h"
+
+static void ranges_set(const char *text)
+{
+	char path[] = "/tmp/carve-test-subuid-XXXXXX";
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	owner_load_from(path);
+	unlink(path);
+}
+
+static void test_a_range_is_its_owners(void **state)
+{
+	ranges_set("60103:300000:65536\nroot:400000:10\n");
+	assert_int_equal(owner_of(299999), 299999);
+	assert_int_equal(owner_of(300000), 60103);
+	assert_int_equal(owner_of(365535), 60103);
+	assert_int_equal(owner_of(365536), 365536);
+	assert_int_equal(owner_of(400009), 0);
+	assert_int_equal(owner_of(1000), 1000);
+}
+
+static void test_lines_that_are_wrong_are_passed_over(void **state)
+{
+	ranges_set("\n:::\n60103\n60103:x:1\n60103:1:-\n#60103:300000:1\nno-such-user-x:300000:9\n"
+		   "60104:300000:99999999999999999999999\n");
+	assert_int_equal(owner_of(300000), 300000);
+	owner_load_from("/nonexistent");
+	assert_int_equal(owner_of(300000), 300000);
+}
+
+static void test_subordinates_share_their_owners_budget(void **state)
+{
+	struct crowd crowd;
+	uid_t owner, other;
+	unsigned count = 0;
+
+	ranges_set("60103:300000:65536\n");
+	crowd_begin_any(&crowd, 100);
+	for (uid_t i = 0; i < 1000; i++)
+		count += crowd_enter(&crowd, 300000 + i, &owner);
+	assert_int_equal(count, 50);
+	assert_int_equal(owner, 60103);
+	assert_false(crowd_enter(&crowd, 60103, &owner));
+	assert_true(crowd_enter(&crowd, 60101, &other));
+	assert_int_equal(other, 60101);
+	/* Ranges that changed meanwhile do not: it leaves as whom it came. */
+	ranges_set("");
+	for (unsigned i = 0; i < 50; i++)
+		crowd_leave(&crowd, 60103);
+	assert_int_equal(crowd.total, 1);
+	crowd_free(&crowd);
+}
+
+static void test_many_enter_together_or_not_at_all(void **state)
+{
+	struct crowd crowd;
+	uid_t owner;
+
+	crowd_begin_any(&crowd, 100);
+	assert_false(crowd_enter_many(&crowd, 60103, 51, &owner));
+	assert_false(crowd_enter_many(&crowd, 60103, UINT32_MAX, &owner));
+	assert_true(crowd_enter_many(&crowd, 60103, 50, &owner));
+	assert_false(crowd_enter_many(&crowd, 0, 51, &owner));
+	assert_true(crowd_enter_many(&crowd, 0, 50, &owner));
+	assert_false(crowd_enter(&crowd, 0, &owner));
+	crowd_leave_many(&crowd, 60103, 50);
+	assert_int_equal(crowd.total, 50);
+	crowd_free(&crowd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_range_is_its_owners),
+		cmocka_unit_test(test_lines_that_are_wrong_are_passed_over),
+		cmocka_unit_test(test_subordinates_share_their_owners_budget),
+		cmocka_unit_test(test_many_enter_together_or_not_at_all),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
