@@ -49,6 +49,37 @@ enum cli_option_id {
 	OPT_SIMULATE_MODE,
 	OPT_MIG_GPUS,
 	OPT_MIG_WAIT,
+	OPT_AGENT_GPUS,
+	OPT_AGENT_DYNAMIC,
+	OPT_AGENT_FAIRNESS,
+	OPT_AGENT_DETACHED,
+	OPT_AGENT_STATUS,
+	OPT_AGENT_STOP,
+	OPT_AGENT_NOW,
+	OPT_AGENT_DRAIN,
+	OPT_AGENT_RESUME,
+	OPT_QUEUE,
+	OPT_JOB_QUEUE,
+	OPT_JOB_NAME,
+	OPT_JOB_PRIORITY,
+	OPT_JOB_TIME,
+	OPT_JOB_BEGIN,
+	OPT_JOB_RETRIES,
+	OPT_JOB_RETRY_ON,
+	OPT_JOB_AFTER,
+	OPT_JOB_ARRAY,
+	OPT_JOB_PARAM,
+	OPT_JOB_OUTPUT,
+	OPT_JOB_ERROR,
+	OPT_JOB_EXPORT,
+	OPT_JOB_CHDIR,
+	OPT_JOB_WAIT,
+	OPT_JOB_REQUEUE,
+	OPT_JOB_HOLD,
+	OPT_JOB_GRACE,
+	OPT_JOB_FOLLOW,
+	OPT_JOB_FAILED,
+	OPT_JOB_LAST,
 	OPT_SIM_GPUS,
 	OPT_SIM_DRIVER,
 	OPT_SIM_LIST,
@@ -72,6 +103,8 @@ enum cli_syntax {
 };
 
 /* The command line, taken apart. Points into argv. */
+#define CLI_GIVEN_MAX 256
+
 struct cli {
 	const struct cli_verb *verb;
 	const char *group;            /* where verb is NULL: the group that was named, if any */
@@ -79,6 +112,12 @@ struct cli {
 	char **arguments;             /* NULL-terminated */
 	int argument_count;
 	bool dashes; /* "--" stood before the arguments */
+	/* All options that were given, in order: for those that may be given again. */
+	struct {
+		enum cli_option_id id;
+		const char *value;
+	} given[CLI_GIVEN_MAX];
+	int given_count;
 };
 
 /* A set of options: CLI_OPTION(OPT_...), joined by |. */
@@ -134,6 +173,21 @@ int cli_timeslicing(struct cli *cli, struct error *err);
 int cli_timeslicing_simulate(struct cli *cli, struct error *err);
 int cli_timeslicing_trace(struct cli *cli, struct error *err);
 int cli_mig_simulate(struct cli *cli, struct error *err);
+int cli_agent(struct cli *cli, struct error *err);
+int cli_enqueue(struct cli *cli, struct error *err);
+int cli_queue_list(struct cli *cli, struct error *err);
+int cli_job_list(struct cli *cli, struct error *err);
+int cli_job_show(struct cli *cli, struct error *err);
+int cli_job_explain(struct cli *cli, struct error *err);
+int cli_job_logs(struct cli *cli, struct error *err);
+int cli_job_wait(struct cli *cli, struct error *err);
+int cli_job_cancel(struct cli *cli, struct error *err);
+int cli_job_hold(struct cli *cli, struct error *err);
+int cli_job_release(struct cli *cli, struct error *err);
+int cli_job_move(struct cli *cli, struct error *err);
+int cli_job_edit(struct cli *cli, struct error *err);
+int cli_job_again(struct cli *cli, struct error *err);
+int cli_job_events(struct cli *cli, struct error *err);
 int cli_check(struct cli *cli, struct error *err);
 int cli_completion(struct cli *cli, struct error *err);
 int cli_help(struct cli *cli, struct error *err);

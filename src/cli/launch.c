@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,12 +15,10 @@
 #include "cli/driver_find.h"
 #include "cli/places.h"
 #include "cli/relay.h"
-#include "cli/runtime_dir.h"
 #include "cli/slice_env.h"
+#include "cli/slice_register.h"
 #include "proto/attach.h"
 
-/* How long the daemon may take to note the command, in seconds. */
-#define REGISTER_TIMEOUT_S 5
 /* For how long a daemon that ends meanwhile is followed by the next: one second. */
 #define REGISTER_TRIES 10
 #define REGISTER_PAUSE_NS 100000000L
@@ -31,36 +28,6 @@ static int register_error(const char *why, struct error *err)
 	error_set(err, EXIT_CODE_RUN_FAILED, "the daemon does not take the command up: %s", why);
 	error_hint(err, "try again; `carve check` looks at the daemon");
 	return -EXIT_CODE_RUN_FAILED;
-}
-
-/* One exchange with the daemon: 0 with its reply, or -errno. */
-static int register_ask(const struct launch *launch, uint32_t flags, struct attach_reply *ret)
-{
-	struct timeval patience = {.tv_sec = REGISTER_TIMEOUT_S};
-	struct attach_request request = {.magic = ATTACH_MAGIC,
-					 .version = ATTACH_VERSION,
-					 .kind = ATTACH_COMMAND,
-					 .flags = flags};
-	struct error ignored;
-	cleanup_close int fd = runtime_connect(launch->attach, SOCK_SEQPACKET, &ignored);
-
-	if (fd < 0)
-		return fd;
-	snprintf(request.session, sizeof(request.session), "%s", launch->session);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	if (send(fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
-		return -errno;
-	ssize_t n;
-	/* Being stopped and continued is an interruption, too, where there is a timeout. */
-	do
-		n = recv(fd, ret, sizeof(*ret), 0);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return -errno;
-	if (n == 0)
-		return -ECONNRESET;
-	return n == sizeof(*ret) && ret->magic == ATTACH_MAGIC ? 0 : -EPROTO;
 }
 
 /* Whether the daemon ended before it answered. */
@@ -75,12 +42,12 @@ static bool daemon_ended(int rc)
 static int command_register(const struct launch *launch, struct error *err)
 {
 	struct attach_reply reply = {0};
-	int rc = register_ask(launch, 0, &reply);
+	int rc = slice_register(launch->attach, launch->session, 0, &reply);
 
 	for (int tries = 0; tries < REGISTER_TRIES && daemon_ended(rc); tries++) {
 		nanosleep(&(struct timespec){.tv_nsec = REGISTER_PAUSE_NS}, NULL);
 		client_revive(launch->client);
-		rc = register_ask(launch, 0, &reply);
+		rc = slice_register(launch->attach, launch->session, 0, &reply);
 	}
 	if (rc == -EAGAIN)
 		return register_error("it does not answer", err);
@@ -103,7 +70,8 @@ static void namespace_register(const struct launch *launch)
 	struct attach_reply ignored;
 
 	if (launch->client)
-		(void)register_ask(launch, ATTACH_FLAG_NAMESPACE, &ignored);
+		(void)slice_register(launch->attach, launch->session, ATTACH_FLAG_NAMESPACE,
+				     &ignored);
 }
 
 static int exec_error(const char *command, int error, struct error *err)

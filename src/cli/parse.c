@@ -111,12 +111,22 @@ static int short_option(const struct cli *cli, int letter)
 	static const struct {
 		int letter;
 		enum cli_option_id id;
-	} letters[] = {{'h', OPT_HELP}, {'v', OPT_VERBOSE}, {'V', OPT_VERSION}};
+	} letters[] = {{'h', OPT_HELP},       {'v', OPT_VERBOSE},   {'V', OPT_VERSION},
+		       {'o', OPT_JOB_OUTPUT}, {'e', OPT_JOB_ERROR}, {'f', OPT_JOB_FOLLOW}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(letters); i++)
 		if (letters[i].letter == letter && cli_verb_takes(cli->verb, letters[i].id))
 			return OPTION_BASE + (int)letters[i].id;
 	return '?';
+}
+
+static void option_take(struct cli *cli, enum cli_option_id id, const char *value)
+{
+	cli->value[id] = value ? value : "";
+	if (cli->given_count < CLI_GIVEN_MAX) {
+		cli->given[cli->given_count].id = id;
+		cli->given[cli->given_count++].value = cli->value[id];
+	}
 }
 
 /* Reads the options of argv[1 ...]. Returns the index of the first argument; where the first one
@@ -131,13 +141,14 @@ static int options_read(struct cli *cli, int argc, char **argv, bool stop, struc
 	opterr = 0;
 	/* One thread; the state that makes getopt unsafe is wanted here. */
 	/* NOLINTNEXTLINE(concurrency-mt-unsafe) */
-	while ((result = getopt_long(argc, argv, stop ? "+:hvV" : ":hvV", options, NULL)) != -1) {
+	while ((result = getopt_long(argc, argv, stop ? "+:hvVo:e:f" : ":hvVo:e:f", options,
+				     NULL)) != -1) {
 		if (result != ':' && result != '?' && result < OPTION_BASE) {
 			optopt = result;
 			result = short_option(cli, result);
 		}
 		if (result >= OPTION_BASE)
-			cli->value[result - OPTION_BASE] = optarg ? optarg : "";
+			option_take(cli, (enum cli_option_id)(result - OPTION_BASE), optarg);
 		else
 			option_error(cli, result, argv[optind - 1], err);
 	}

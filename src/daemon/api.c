@@ -12,6 +12,8 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/answer.h"
+#include "daemon/api_agent.h"
+#include "daemon/api_job.h"
 #include "daemon/api_quota.h"
 #include "daemon/api_slicing.h"
 #include "daemon/fresh.h"
@@ -646,6 +648,18 @@ static const struct route routes[] = {
 	{"GET", "/v1/timeslicing", false, api_get_slicing},
 	{"PUT", "/v1/timeslicing", false, api_put_slicing},
 	{"GET", "/v1/timeslicing/trace", false, api_get_turns},
+	{"GET", "/v1/agents", false, api_get_agents},
+	{"POST", "/v1/agents", false, api_post_agent},
+	{"PATCH", "/v1/agents/", true, api_patch_agent},
+	{"DELETE", "/v1/agents/", true, api_delete_agent},
+	{"GET", "/v1/queues", false, api_get_queues},
+	{"GET", "/v1/jobs", false, api_get_jobs},
+	{"POST", "/v1/jobs", false, api_post_job},
+	{"GET", "/v1/jobs/events", false, api_get_job_events},
+	{"GET", "/v1/jobs/", true, api_get_job},
+	{"POST", "/v1/jobs/", true, api_post_job_again},
+	{"PATCH", "/v1/jobs/", true, api_patch_job},
+	{"DELETE", "/v1/jobs/", true, api_delete_job},
 	{"GET", SESSIONS_PREFIX, true, get_session},
 	{"PATCH", SESSIONS_PREFIX, true, patch_session},
 	{"DELETE", SESSIONS_PREFIX, true, delete_session},

@@ -267,10 +267,15 @@ static struct http_call *call_open(struct http_server *server, struct MHD_Connec
 	return c;
 }
 
+static size_t body_max(const struct http_call *c)
+{
+	return !strcmp(c->call.path, HTTP_JOBS_PATH) ? HTTP_BODY_JOB_MAX : HTTP_BODY_MAX;
+}
+
 static bool body_take(struct http_call *c, const char *data, size_t size)
 {
 	c->received += size;
-	if (c->received > HTTP_BODY_MAX)
+	if (c->received > body_max(c))
 		return c->received <= BODY_DISCARD_MAX;
 	char *buffer = realloc(c->buffer, c->received);
 	if (!buffer)
@@ -316,12 +321,12 @@ static void dispatch(struct http_call *c)
 		call_reply_error(&c->call, status, &err);
 		return;
 	}
-	if (c->received <= HTTP_BODY_MAX) {
+	if (c->received <= body_max(c)) {
 		api_handle(&c->call);
 		return;
 	}
 	snprintf(err.message, sizeof(err.message), "the body is larger than %zu bytes",
-		 HTTP_BODY_MAX);
+		 body_max(c));
 	call_reply_error(&c->call, MHD_HTTP_CONTENT_TOO_LARGE, &err);
 }
 

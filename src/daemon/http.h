@@ -14,6 +14,9 @@ struct node;
 
 /* Bodies above this are refused. */
 #define HTTP_BODY_MAX ((size_t)64 * 1024)
+/* A job brings its environment along. */
+#define HTTP_BODY_JOB_MAX ((size_t)512 * 1024)
+#define HTTP_JOBS_PATH "/v1/jobs"
 
 /* One request, from its last byte until its answer. */
 struct call {

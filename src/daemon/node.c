@@ -18,6 +18,7 @@
 #include "daemon/log.h"
 #include "daemon/owner.h"
 #include "daemon/process.h"
+#include "daemon/queue.h"
 #include "daemon/quotas.h"
 #include "daemon/rights.h"
 #include "daemon/session.h"
@@ -54,6 +55,7 @@ static void node_stop(struct node *node, const char *why)
 	probe_stop(&node->probe);
 	upgrade_stop(node);
 	http_server_stop(node->http);
+	queues_stop(node->queues);
 	sessions_free(node);
 	keep_stop(&node->keep);
 	privileges_stop(&node->privileges);
@@ -144,8 +146,8 @@ static void claims_tick(struct node *node)
 
 static bool node_idle(const struct node *node)
 {
-	return node->ready && !node->sessions && !node->waiters && !node->drains &&
-	       !http_connections(node->http) && !attach_connections(node->attach);
+	return node->ready && !queues_busy(node) && !node->sessions && !node->waiters &&
+	       !node->drains && !http_connections(node->http) && !attach_connections(node->attach);
 }
 
 static void second_tick(struct node *node, uint64_t now)
@@ -162,6 +164,7 @@ static void second_tick(struct node *node, uint64_t now)
 	http_tick(node->http);
 	rights_tick();
 	settle_tick(node);
+	queues_tick(node);
 	if (!node_idle(node))
 		node->busy_ns = now;
 	/* Requests wait meanwhile: a context that is nobody's is in the figures. */
@@ -200,6 +203,7 @@ static void on_prepare(uv_prepare_t *prepare)
 
 	if (node->waiters_dirty)
 		waiting_run(node);
+	queues_run(node);
 	uint64_t wanted = node->waiters || node->timed_count || upgrade_pending(node)
 				  ? TICK_BUSY_MS
 				  : TICK_IDLE_MS;
@@ -276,6 +280,7 @@ static void on_sample(void *arg)
 	session_drain(node);
 	fresh_sampled(node);
 	waiting_kick(node);
+	queues_kick(node);
 }
 
 static void on_costs(void *arg)
@@ -302,6 +307,9 @@ static int node_open(struct node *node, struct error *err)
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
 				 strerrordesc_np(-rc));
+	rc = queues_start(node, err);
+	if (rc < 0)
+		return rc;
 	if (runtime_listen(&node->runtime, node->options.system, err) < 0)
 		return -1;
 	rc = attach_server_start(node, node->runtime.attach_fd, &node->attach);

@@ -25,6 +25,7 @@ struct handover;
 struct http_server;
 struct leases;
 struct process;
+struct queues;
 struct quota_entry;
 struct session;
 struct store;
@@ -83,6 +84,7 @@ struct node {
 	struct waiter *waiters;     /* in the order in which they are served */
 	bool waiters_dirty;         /* something changed that may let one through */
 	struct leases *leases;
+	struct queues *queues;
 	struct usage *usage;
 	struct attach_server *attach;
 	struct http_server *http;

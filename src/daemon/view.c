@@ -29,7 +29,7 @@ bool view_permitted(const struct peer *viewer, uid_t owner)
 	return viewer->uid == owner || viewer->admin;
 }
 
-static json_t *time_json(int64_t ns)
+json_t *view_time(int64_t ns)
 {
 	char text[40];
 	struct tm utc;
@@ -88,7 +88,7 @@ json_t *view_version(const struct node *node)
 	const struct pool *pool = &node->pool;
 
 	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o}", "version", CARVE_VERSION,
-			 "pid", (int)getpid(), "started", time_json(node->started),
+			 "pid", (int)getpid(), "started", view_time(node->started),
 			 "driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "",
 			 "system", node->options.system, "ready", node->ready, "no_gpu_reason",
 			 pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
@@ -377,9 +377,9 @@ static json_t *record_json(const struct store_session *record, const struct sess
 			  answer_number(bytes), "gpus", gpus_json(record, session, permitted));
 	if (!permitted)
 		return json;
-	json_object_set_new(json, "created", time_json(record->created));
-	json_object_set_new(json, "ends_at", time_json(record->ends_at));
-	json_object_set_new(json, "ended", time_json(record->ended));
+	json_object_set_new(json, "created", view_time(record->created));
+	json_object_set_new(json, "ends_at", view_time(record->ends_at));
+	json_object_set_new(json, "ended", view_time(record->ended));
 	json_object_set_new(json, "reason", reason_json(record, session));
 	json_object_set_new(json, "name", json_string(record->name));
 	json_object_set_new(json, "ephemeral", json_boolean(record->ephemeral));
@@ -437,7 +437,7 @@ json_t *view_waiter(const struct node *node, const struct waiter *waiter, const 
 			  "position", position, "gpus");
 	if (!permitted)
 		return json;
-	json_object_set_new(json, "created", time_json(waiter->created));
+	json_object_set_new(json, "created", view_time(waiter->created));
 	json_object_set_new(json, "reason", json_string(waiter->why));
 	json_object_set_new(json, "name", json_string(waiter->request.name));
 	json_object_set_new(json, "ephemeral", json_boolean(waiter->request.ephemeral));

@@ -25,6 +25,8 @@ json_t *view_explain(const struct node *node, const struct place_request *reques
  */
 json_t *view_ahead(const struct node *node, const struct waiter *waiter, int priority,
 		   const struct peer *viewer);
+/* RFC 3339 of ns since 1970; null of 0. */
+json_t *view_time(int64_t ns);
 json_t *view_version(const struct node *node);
 json_t *view_gpus(const struct node *node);
 json_t *view_session(const struct session *session, const struct peer *viewer);

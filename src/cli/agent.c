@@ -1,0 +1,328 @@
+/* carve agent: starts an agent in the foreground or under the daemon, and looks after agents. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/sessions.h"
+#include "core/queue_spec.h"
+
+#define AGENT_PATH_SIZE 96
+
+/* ---- showing ------------------------------------------------------------------------------ */
+
+static void agents_print(const json_t *agents)
+{
+	static const char *const headings[] = {"AGENT",   "USER",    "GPUS",   "QUEUE", "SIZE",
+					       "WAITING", "RUNNING", "REASON", NULL};
+	cleanup_table struct table table;
+	size_t i, j;
+	json_t *agent, *queue;
+
+	table_begin(&table, headings);
+	json_array_foreach(agents, i, agent)
+	{
+		json_array_foreach(json_object_get(agent, "queues"), j, queue)
+		{
+			table_add(&table, "%s", session_text(agent, "id"));
+			table_add(&table, "%s", session_text(agent, "user"));
+			table_add(&table, "%s", session_text(agent, "gpus"));
+			table_add(&table, "%s", session_text(queue, "name"));
+			table_add(&table, "%s", session_text_or_dash(queue, "size"));
+			table_add(&table, "%d", (int)session_number(queue, "waiting"));
+			table_add(&table, "%d", (int)session_number(queue, "running"));
+			table_add(&table, "%s", session_text_or_dash(queue, "reason"));
+		}
+	}
+	table_print(&table);
+}
+
+static int status(const struct cli *cli, const struct client *client, struct error *err)
+{
+	cleanup_json json_t *agents = NULL;
+	int rc = client_call(client, "GET", "/v1/agents", NULL, NULL, &agents, err);
+
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(agents, err);
+	if (!json_array_size(agents))
+		printf("no agent runs\n");
+	else
+		agents_print(agents);
+	return 0;
+}
+
+/* ---- starting ----------------------------------------------------------------------------- */
+
+/* `--gpus 0, 1`: what follows a list that is not over, up to the first word that is no GPU. */
+static bool continues_gpus(const char *gpus, const char *word)
+{
+	size_t length = strlen(gpus);
+
+	return length && (gpus[length - 1] == ',' || *word == ',') &&
+	       strspn(word, "0123456789,-") == strlen(word);
+}
+
+/* The GPUs as one text, and queues as they stand: options and words are in order. */
+static int body_make(const struct cli *cli, json_t *body, struct error *err)
+{
+	char gpus[256];
+	int first = cli->argument_count && !strcmp(cli->arguments[0], "daemon") ? 1 : 0;
+	json_t *queues = json_array();
+	struct queue_spec spec;
+	uint64_t mask;
+	int rc = 0;
+
+	snprintf(gpus, sizeof(gpus), "%s",
+		 cli->value[OPT_AGENT_GPUS] ? cli->value[OPT_AGENT_GPUS] : "all");
+	json_object_set_new(body, "queues", queues);
+	for (; first < cli->argument_count && continues_gpus(gpus, cli->arguments[first]); first++)
+		snprintf(gpus + strlen(gpus), sizeof(gpus) - strlen(gpus), "%s",
+			 cli->arguments[first]);
+	for (int i = 0; i < cli->given_count; i++)
+		if (cli->given[i].id == OPT_QUEUE)
+			json_array_append_new(queues, json_string(cli->given[i].value));
+	for (int i = first; i < cli->argument_count; i++)
+		json_array_append_new(queues, json_string(cli->arguments[i]));
+	json_object_set_new(body, "gpus", json_string(gpus));
+	json_object_set_new(body, "order_fairness",
+			    json_boolean(cli->value[OPT_AGENT_FAIRNESS] != NULL));
+	json_object_set_new(body, "detached", json_boolean(cli->value[OPT_AGENT_DETACHED] != NULL));
+	if (!json_array_size(queues)) {
+		error_set(err, EXIT_CODE_USAGE, "agent: no queue is named");
+		error_hint(err, "for example: %s", cli->verb->example);
+		return -EXIT_CODE_USAGE;
+	}
+	/* Before a daemon is started for it. */
+	rc = queue_gpus_parse(gpus, &mask, err);
+	for (size_t i = 0; rc == 0 && i < json_array_size(queues); i++)
+		rc = queue_spec_parse(json_string_value(json_array_get(queues, i)), &spec, err);
+	return rc;
+}
+
+/* The child: prints what happens, until its parent ends it. */
+_Noreturn static void events_print(const struct cli *cli)
+{
+	struct cli events = *cli;
+	struct error err = {0};
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (cli_job_events(&events, &err) < 0)
+		output_error(&err, cli->value[OPT_JSON]);
+	_exit(EXIT_CODE_UNREACHABLE);
+}
+
+static void stop(const struct client *client, const char *id)
+{
+	char path[AGENT_PATH_SIZE];
+	struct error ignored;
+
+	snprintf(path, sizeof(path), "/v1/agents/%s", id);
+	(void)client_call(client, "DELETE", path, NULL, NULL, NULL, &ignored);
+}
+
+/* In the foreground: until a signal. Jobs that run end by themselves. */
+static int stay(const struct cli *cli, const struct client *client, const char *id)
+{
+	sigset_t set, before;
+	int number = 0;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, &before);
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		sigprocmask(SIG_SETMASK, &before, NULL);
+		events_print(cli);
+	}
+	while (sigwait(&set, &number) != 0 ||
+	       (number == SIGCHLD && waitpid(child, NULL, WNOHANG) == 0))
+		;
+	if (child > 0 && number != SIGCHLD) {
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+	}
+	stop(client, id);
+	return number == SIGCHLD ? EXIT_CODE_UNREACHABLE : EXIT_CODE_OK;
+}
+
+static int start(const struct cli *cli, const struct client *client, const json_t *body,
+		 struct error *err)
+{
+	cleanup_json json_t *agent = NULL;
+	int rc = client_call(client, "POST", "/v1/agents", body, NULL, &agent, err);
+
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		rc = output_json(agent, err);
+	else
+		printf("agent %s serves %zu queue%s on GPU %s\n", session_text(agent, "id"),
+		       json_array_size(json_object_get(agent, "queues")),
+		       json_array_size(json_object_get(agent, "queues")) == 1 ? "" : "s",
+		       session_text(agent, "gpus"));
+	if (rc < 0 || cli->value[OPT_AGENT_DETACHED])
+		return rc;
+	return stay(cli, client, session_text(agent, "id"));
+}
+
+/* ---- stopping and draining ---------------------------------------------------------------- */
+
+/* The agent whose ID was given, or the only one. */
+static int agent_choose(const struct client *client, const char *id, char buf[static 32],
+			struct error *err)
+{
+	cleanup_json json_t *agents = NULL;
+	int rc = client_call(client, "GET", "/v1/agents", NULL, NULL, &agents, err);
+
+	if (rc < 0)
+		return rc;
+	if (!id && json_array_size(agents) == 1)
+		id = session_text(json_array_get(agents, 0), "id");
+	if (id && strlen(id) < 32 && !strpbrk(id, "/?#% ")) {
+		snprintf(buf, 32, "%s", id);
+		return 0;
+	}
+	if (!json_array_size(agents))
+		return error_set(err, EXIT_CODE_FAILED, "no agent runs");
+	error_set(err, EXIT_CODE_USAGE, "%zu agents run: name the one that is meant",
+		  json_array_size(agents));
+	error_hint(err, "`carve agent --status` shows them; for example: --stop a-1");
+	return -EXIT_CODE_USAGE;
+}
+
+static int stop_one(const struct cli *cli, const struct client *client, struct error *err)
+{
+	cleanup_json json_t *answer = NULL;
+	char id[32], path[AGENT_PATH_SIZE];
+	int rc = agent_choose(client, cli->arguments[0], id, err);
+
+	if (rc < 0)
+		return rc;
+	snprintf(path, sizeof(path), "/v1/agents/%s%s", id,
+		 cli->value[OPT_AGENT_NOW] ? "?now=1" : "");
+	rc = client_call(client, "DELETE", path, NULL, NULL, &answer, err);
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(answer, err);
+	printf("agent %s is stopped%s\n", id,
+	       cli->value[OPT_AGENT_NOW] ? ", and its jobs are being ended" : "");
+	return 0;
+}
+
+static bool has_queue(const json_t *agent, const char *name)
+{
+	size_t i;
+	json_t *queue;
+
+	json_array_foreach(json_object_get(agent, "queues"), i, queue)
+	{
+		if (!strcmp(session_text(queue, "name"), name))
+			return true;
+	}
+	return false;
+}
+
+/* A queue by its name, of whichever agent has it; all queues of all agents where none is named. */
+static int drain(const struct cli *cli, const struct client *client, bool drains, struct error *err)
+{
+	cleanup_json json_t *agents = NULL, *changed = json_array();
+	const char *name = cli->arguments[0];
+	int rc = client_call(client, "GET", "/v1/agents", NULL, NULL, &agents, err);
+	size_t i;
+	json_t *agent;
+
+	if (rc < 0)
+		return rc;
+	json_array_foreach(agents, i, agent)
+	{
+		cleanup_json json_t *body = json_pack("{s:b}", "drain", drains), *answer = NULL;
+		char path[AGENT_PATH_SIZE];
+
+		if (name && !has_queue(agent, name))
+			continue;
+		if (name)
+			json_object_set_new(body, "queue", json_string(name));
+		snprintf(path, sizeof(path), "/v1/agents/%s", session_text(agent, "id"));
+		rc = client_call(client, "PATCH", path, body, NULL, &answer, err);
+		if (rc < 0)
+			return rc;
+		json_array_append(changed, answer);
+	}
+	if (!json_array_size(changed)) {
+		error_set(err, EXIT_CODE_FAILED,
+			  name ? "no agent serves queue %.64s" : "no agent runs", name);
+		error_hint(err, "`carve agent --status` shows agents and their queues");
+		return -EXIT_CODE_FAILED;
+	}
+	if (cli->value[OPT_JSON])
+		return output_json(changed, err);
+	printf("%s%s: %s\n", name ? "queue " : "all queues", name ? name : "",
+	       drains ? "drained, no more jobs start" : "jobs start again");
+	return 0;
+}
+
+/* ---- the verb ----------------------------------------------------------------------------- */
+
+static int one_of_them(const struct cli *cli, struct error *err)
+{
+	static const enum cli_option_id acts[] = {OPT_AGENT_STATUS, OPT_AGENT_STOP, OPT_AGENT_DRAIN,
+						  OPT_AGENT_RESUME};
+	unsigned given = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(acts); i++)
+		given += cli->value[acts[i]] != NULL;
+	if (given > 1 || (given && (cli->value[OPT_QUEUE] || cli->value[OPT_AGENT_GPUS]))) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "agent: --status, --stop, --drain, --resume and a new "
+			  "agent exclude each other");
+		error_hint(err, "give one of them; see `carve agent --help`");
+		return -EXIT_CODE_USAGE;
+	}
+	if (cli->value[OPT_AGENT_NOW] && !cli->value[OPT_AGENT_STOP]) {
+		error_set(err, EXIT_CODE_USAGE, "--now only goes with --stop");
+		return -EXIT_CODE_USAGE;
+	}
+	return (int)given;
+}
+
+int cli_agent(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *body = json_object();
+	struct client client;
+	int acts = one_of_them(cli, err), rc;
+
+	if (acts < 0)
+		return acts;
+	if (acts && cli->argument_count > 1) {
+		error_set(err, EXIT_CODE_USAGE, "agent: unexpected argument '%.64s'",
+			  cli->arguments[1]);
+		return -EXIT_CODE_USAGE;
+	}
+	if (!acts && (rc = body_make(cli, body, err)) < 0)
+		return rc;
+	if ((rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
+		return rc;
+	if (cli->value[OPT_AGENT_STATUS])
+		return status(cli, &client, err);
+	if (cli->value[OPT_AGENT_STOP])
+		return stop_one(cli, &client, err);
+	if (acts)
+		return drain(cli, &client, cli->value[OPT_AGENT_DRAIN] != NULL, err);
+	return start(cli, &client, body, err);
+}

@@ -1,0 +1,43 @@
+#include "cli/slice_register.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/runtime_dir.h"
+#include "proto/attach.h"
+
+/* How long the daemon may take to note the command, in seconds. */
+#define REGISTER_TIMEOUT_S 5
+
+int slice_register(const char *attach, const char *session, uint32_t flags,
+		   struct attach_reply *ret)
+{
+	struct timeval patience = {.tv_sec = REGISTER_TIMEOUT_S};
+	struct attach_request request = {.magic = ATTACH_MAGIC,
+					 .version = ATTACH_VERSION,
+					 .kind = ATTACH_COMMAND,
+					 .flags = flags};
+	struct error ignored;
+	cleanup_close int fd = runtime_connect(attach, SOCK_SEQPACKET, &ignored);
+
+	if (fd < 0)
+		return fd;
+	snprintf(request.session, sizeof(request.session), "%s", session);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (send(fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
+		return -errno;
+	ssize_t n;
+	/* Being stopped and continued is an interruption, too, where there is a timeout. */
+	do
+		n = recv(fd, ret, sizeof(*ret), 0);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	if (n == 0)
+		return -ECONNRESET;
+	return n == sizeof(*ret) && ret->magic == ATTACH_MAGIC ? 0 : -EPROTO;
+}

@@ -1,0 +1,661 @@
+#include "daemon/api_job.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "daemon/answer.h"
+#include "daemon/http.h"
+#include "daemon/node.h"
+#include "daemon/queue_private.h"
+#include "daemon/view.h"
+#include "proto/shim.h"
+
+/* Ended jobs in a list, unless `ended` says otherwise. */
+#define ENDED_DEFAULT 20u
+#define ENDED_MAX 100000u
+
+/* ---- showing ------------------------------------------------------------------------------ */
+
+static json_t *gpus_json(const struct job_record *record)
+{
+	json_t *list = json_array(), *place = json_loads(record->place, 0, NULL), *item;
+	size_t i;
+
+	json_array_foreach(place, i, item) json_array_append(list, json_array_get(item, 0));
+	json_decref(place);
+	return list;
+}
+
+static json_t *record_json(const struct node *node, const struct job_record *r, const char *why)
+{
+	char id[JOB_ID_TEXT], log[PATH_MAX];
+	bool ended = job_state_ended(r->state);
+
+	job_files(node, r, log, sizeof(log) - sizeof(SHIM_LOG));
+	strcat(log, SHIM_LOG);
+	return json_pack(
+		"{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:i, s:i, s:o, "
+		"s:o, s:o, s:o, s:o, s:o}",
+		"id", job_id_text(r, id), "name", r->name, "queue", r->queue, "state",
+		job_state_text(r->state), "session",
+		*r->session ? json_string(r->session) : json_null(), "gpus", gpus_json(r),
+		"exit_code", ended && r->started ? json_integer(r->exit_code) : json_null(),
+		"signal", r->signal ? json_integer(r->signal) : json_null(), "enqueued",
+		view_time(r->enqueued), "started", view_time(r->started), "ended",
+		view_time(r->ended), "reason", *r->reason ? r->reason : why, "user",
+		view_user(r->uid), "priority", r->priority, "attempt", (int)r->attempt, "array",
+		r->array ? json_integer(r->array) : json_null(), "index",
+		r->array ? json_integer(r->index) : json_null(), "peak_bytes",
+		answer_number(r->peak_bytes), "gpu_ns", answer_number(r->gpu_ns), "rss_bytes",
+		answer_number(r->rss_bytes), "log", r->attempt ? json_string(log) : json_null());
+}
+
+static json_t *job_json(const struct job *job)
+{
+	struct job_record record = job->record;
+	char why[JOB_WHY_SIZE];
+
+	job_why(job, why);
+	/* Of the attempt before: what counts now is why it waits. */
+	if (*why)
+		record.reason = why;
+	return record_json(job->node, &record, why);
+}
+
+struct listing {
+	struct call *call;
+	json_t *list;
+	const char *queue;
+	bool one; /* all of it is meant by one ID */
+	bool forbidden;
+	unsigned living;
+};
+
+static void list_living(struct job *job, void *arg)
+{
+	struct listing *listing = arg;
+
+	if (!view_permitted(&listing->call->peer, job->record.uid)) {
+		listing->forbidden = true;
+		return;
+	}
+	if (listing->queue && strcmp(listing->queue, job->record.queue) != 0)
+		return;
+	listing->living++;
+	json_array_append_new(listing->list, job_json(job));
+}
+
+static int list_ended(void *arg, const struct job_record *record)
+{
+	struct listing *listing = arg;
+
+	if (!view_permitted(&listing->call->peer, record->uid)) {
+		listing->forbidden = true;
+		return 0;
+	}
+	/* Those that have not ended are in memory, and newer there. */
+	if (!job_state_ended(record->state) ||
+	    (listing->queue && strcmp(listing->queue, record->queue) != 0))
+		return 0;
+	json_array_append_new(listing->list, record_json(listing->call->node, record, ""));
+	return 0;
+}
+
+void api_get_jobs(struct call *call, const char *id)
+{
+	struct listing listing = {
+		.call = call, .list = json_array(), .queue = call_argument(call, "queue")};
+	const char *ended = call_argument(call, "ended");
+	unsigned long limit = ended ? strtoul(ended, NULL, 10) : ENDED_DEFAULT;
+
+	(void)job_store_each_ended(call->node->queues->store,
+				   call->peer.admin ? (uid_t)-1 : call->peer.uid,
+				   (uint32_t)MIN(limit, ENDED_MAX), list_ended, &listing);
+	/* The latest last, as they are read. */
+	json_t *ordered = json_array();
+	for (size_t i = json_array_size(listing.list); i; i--)
+		json_array_append(ordered, json_array_get(listing.list, i - 1));
+	json_decref(listing.list);
+	listing.list = ordered;
+	jobs_each(call->node, list_living, &listing);
+	call_reply(call, MHD_HTTP_OK, listing.list);
+}
+
+/* ---- one job or array --------------------------------------------------------------------- */
+
+static void no_job(struct call *call, const char *text)
+{
+	struct error err = {0};
+
+	error_set(&err, EXIT_CODE_FAILED, "there is no job %.64s", text);
+	error_hint(&err, "`carve job list` shows them");
+	call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
+}
+
+/* What an ID means: NULL: answered. */
+static json_t *meant_or_reply(struct call *call, const char *text, unsigned *ret_living)
+{
+	struct listing listing = {.call = call, .list = json_array()};
+	int64_t id;
+	int32_t index;
+
+	if (job_id_parse(text, &id, &index) < 0) {
+		no_job(call, text);
+		json_decref(listing.list);
+		return NULL;
+	}
+	(void)job_store_each_of(call->node->queues->store, id, index, list_ended, &listing);
+	jobs_meant(call->node, id, index, list_living, &listing);
+	if (json_array_size(listing.list)) {
+		*ret_living = listing.living;
+		return listing.list;
+	}
+	if (listing.forbidden)
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "job %.64s is another user's", text);
+	else
+		no_job(call, text);
+	json_decref(listing.list);
+	return NULL;
+}
+
+struct wait {
+	struct call *call;
+	char id[JOB_ID_TEXT];
+};
+
+static void wait_answer(void *arg);
+
+static void on_waiter_gone(struct call *call)
+{
+	queue_unlisten(call->node, call);
+}
+
+static void answer_or_wait(struct call *call, const char *id, bool deferred)
+{
+	const char *wait = call_argument(call, "wait");
+	unsigned living = 0;
+	json_t *list = meant_or_reply(call, id, &living);
+
+	if (!list)
+		return;
+	if (wait && strcmp(wait, "0") != 0 && living &&
+	    queue_listen(call->node, wait_answer, call) == 0) {
+		json_decref(list);
+		if (!deferred)
+			call_defer(call, on_waiter_gone);
+		return;
+	}
+	call_reply(call, MHD_HTTP_OK, list);
+}
+
+static void wait_answer(void *arg)
+{
+	struct call *call = arg;
+
+	answer_or_wait(call, call->path + strlen(HTTP_JOBS_PATH "/"), true);
+}
+
+void api_get_job(struct call *call, const char *id)
+{
+	answer_or_wait(call, id, false);
+}
+
+/* ---- events ------------------------------------------------------------------------------- */
+
+static void events_answer(void *arg)
+{
+	struct call *call = arg;
+	const char *from = call_argument(call, "from");
+	uint64_t last = queue_events_last(call->node);
+
+	call_reply(call, MHD_HTTP_OK,
+		   json_pack("{s:o, s:o}", "next", answer_number(last), "events",
+			     queue_events(call->node, from ? strtoull(from, NULL, 10) : 0,
+					  &call->peer)));
+}
+
+void api_get_job_events(struct call *call, const char *id)
+{
+	const char *from = call_argument(call, "from"), *wait = call_argument(call, "wait");
+
+	if (wait && strcmp(wait, "0") != 0 && from &&
+	    strtoull(from, NULL, 10) == queue_events_last(call->node) &&
+	    queue_listen(call->node, events_answer, call) == 0)
+		call_defer(call, on_waiter_gone);
+	else
+		events_answer(call);
+}
+
+/* ---- enqueueing --------------------------------------------------------------------------- */
+
+static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct error *err)
+{
+	struct call *call = arg;
+	struct job *job = id ? job_find(call->node, id) : NULL;
+	char text[JOB_ID_TEXT];
+
+	if (err) {
+		call_reply_error(call, MHD_HTTP_CONFLICT, err);
+		return;
+	}
+	snprintf(text, sizeof(text), "%" PRId64, id);
+	call_reply(
+		call, MHD_HTTP_CREATED,
+		json_pack("{s:s, s:i, s:o}", "id", text, "count", (int)count, "reason",
+			  json_string(job && !agents_first(call->node) ? "no agent serves its queue"
+								       : "")));
+}
+
+static void on_enqueuer_gone(struct call *call)
+{
+	jobs_enqueue_forget(call->node, call);
+}
+
+static bool may_raise(const struct call *call)
+{
+	return call->peer.admin || call->peer.uid == geteuid();
+}
+
+/* A queue's agent knows whether such a job can ever run. */
+static int size_check(const struct call *call, const char *queue, const struct job_spec *spec,
+		      struct error *err)
+{
+	struct place_gpu gpus[GPUS_MAX];
+	uint8_t allowed[PLACE_GPUS_MAX];
+	struct place_request request;
+	uint32_t position, least;
+	const struct agent *agent = agent_serving(call->node, queue, &position);
+
+	if (!agent)
+		return 0;
+	int rc = agent_request(call->node, agent, position, spec, &request, &least);
+	if (rc == -EINVAL) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "queue %s gives jobs no size, and this one has none", queue);
+		error_hint(err, "say it: carve enqueue --queue %s --vram 4 CMD", queue);
+		return -EXIT_CODE_USAGE;
+	}
+	if (rc == -ERANGE) {
+		error_set(err, EXIT_CODE_USAGE, "the job asks for more than queue %s gives", queue);
+		error_hint(err, "`carve queue list` shows the sizes of queues");
+		return -EXIT_CODE_USAGE;
+	}
+	agent_allowed(call->node, agent, allowed);
+	pool_place_gpus(&call->node->pool, gpus);
+	request.allowed = allowed;
+	request.count = least ? least : request.count;
+	if (place_possible(gpus, call->node->pool.count, &request))
+		return 0;
+	error_set(err, EXIT_CODE_NO_ROOM, "no GPU of queue %s's agent can ever grant that", queue);
+	error_hint(err, "`carve gpu list` shows what the GPUs have");
+	return -EXIT_CODE_NO_ROOM;
+}
+
+static int after_check(const struct call *call, const struct job_spec *spec, struct error *err)
+{
+	for (unsigned i = 0; i < spec->after_count; i++) {
+		const struct job_after *after = &spec->after[i];
+		struct listing listing = {.call = (struct call *)call, .list = json_array()};
+		int rc = job_store_each_of(call->node->queues->store, after->job, after->index,
+					   list_ended, &listing);
+
+		json_decref(listing.list);
+		if (rc == 0)
+			continue;
+		error_set(err, EXIT_CODE_USAGE, "after: there is no job %" PRId64, after->job);
+		error_hint(err, "`carve job list` shows them");
+		return -EXIT_CODE_USAGE;
+	}
+	return 0;
+}
+
+/* Whom the daemon can run a job for. */
+static int runs_for(const struct call *call, struct error *err)
+{
+	if (call->peer.uid == geteuid())
+		return 0;
+	error_set(err, EXIT_CODE_NOT_PERMITTED, "this daemon runs jobs of user %s only, not of %u",
+		  view_user(geteuid()), call->peer.uid);
+	error_hint(err, "start a daemon of your own: CARVE_RUNTIME_DIR=DIR carve agent ...");
+	return -EXIT_CODE_NOT_PERMITTED;
+}
+
+/* One that was asked for before. True: answered. */
+static bool answer_asked(struct call *call, const char *key)
+{
+	struct listing listing = {.call = call, .list = json_array()};
+	int64_t first;
+	bool asked = key && job_store_asked_get(call->node->queues->store, key, call->peer.uid,
+						&first) == 0;
+
+	if (asked) {
+		(void)job_store_each_of(call->node->queues->store, first, -1, list_ended, &listing);
+		jobs_meant(call->node, first, -1, list_living, &listing);
+		on_enqueued(call, first, (uint32_t)json_array_size(listing.list), NULL);
+	}
+	json_decref(listing.list);
+	return asked;
+}
+
+static int enqueue(struct call *call, json_t *body, struct error *err)
+{
+	struct enqueue_request request = {
+		.peer = &call->peer,
+		.queue = json_string_value(json_object_get(body, "queue")),
+		.key = json_string_value(json_object_get(body, "id")),
+		.cb = on_enqueued,
+		.arg = call,
+	};
+	int rc = runs_for(call, err);
+
+	if (rc == 0 && !request.queue) {
+		rc = error_set(err, EXIT_CODE_USAGE, "queue: no queue is named");
+		error_hint(err, "`carve queue list` shows the queues");
+	}
+	if (rc == 0)
+		rc = queue_name_check(request.queue, err);
+	if (rc == 0 && request.key && strlen(request.key) >= 64)
+		rc = error_set(err, EXIT_CODE_USAGE, "id: it is longer than 63 characters");
+	if (rc == 0)
+		rc = job_spec_parse(body, &call->peer, may_raise(call), &request.spec,
+				    &request.count, &request.indexes, err);
+	if (rc < 0)
+		return rc;
+	rc = size_check(call, request.queue, &request.spec, err);
+	if (rc == 0)
+		rc = after_check(call, &request.spec, err);
+	request.text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
+	if (rc == 0 && (!request.text || jobs_enqueue(call->node, &request) < 0))
+		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
+	if (rc < 0) {
+		free(request.text);
+		free(request.indexes);
+		return rc;
+	}
+	call_defer(call, on_enqueuer_gone);
+	return 0;
+}
+
+void api_post_job(struct call *call, const char *id)
+{
+	struct error err = {0};
+	json_t *body = answer_body(call, &err);
+	int rc = body && json_is_object(body) ? 0 : -1;
+
+	if (body && rc < 0)
+		error_set(&err, EXIT_CODE_USAGE, "the body is not a JSON object");
+	if (rc == 0 && answer_asked(call, json_string_value(json_object_get(body, "id")))) {
+		json_decref(body);
+		return;
+	}
+	if (rc == 0)
+		rc = enqueue(call, body, &err);
+	json_decref(body);
+	if (rc < 0)
+		call_reply_error(call, answer_status(&err), &err);
+}
+
+/* ---- again -------------------------------------------------------------------------------- */
+
+struct again {
+	const struct peer *peer;
+	bool failed_only, forbidden;
+	int64_t spec;
+	char queue[QUEUE_NAME_SIZE];
+	json_t *indexes; /* of an array's; NULL: it is none */
+	unsigned count;
+};
+
+static int again_add(void *arg, const struct job_record *record)
+{
+	struct again *again = arg;
+
+	if (!view_permitted(again->peer, record->uid)) {
+		again->forbidden = true;
+		return 0;
+	}
+	if (again->failed_only && (!job_state_ended(record->state) || record->state == JOB_DONE))
+		return 0;
+	again->spec = record->spec;
+	snprintf(again->queue, sizeof(again->queue), "%s", record->queue);
+	again->count++;
+	if (record->array)
+		json_array_append_new(again->indexes, json_integer(record->index));
+	return 0;
+}
+
+/* "3,5,7%4": those indexes, at most so many at a time. */
+static json_t *indexes_text(const json_t *indexes, const char *before)
+{
+	const char *most = before ? strchr(before, '%') : NULL;
+	char *text = NULL;
+	size_t size = 0, i;
+	json_t *item;
+	FILE *to = open_memstream(&text, &size);
+
+	if (!to)
+		return NULL;
+	json_array_foreach(indexes, i, item)
+		fprintf(to, "%s%d", i ? "," : "", (int)json_integer_value(item));
+	fprintf(to, "%s", most ? most : "");
+	fclose(to);
+	json_t *string = json_string(text);
+	free(text);
+	return string;
+}
+
+static json_t *again_body(struct call *call, const struct again *again, const json_t *changes)
+{
+	char *text = NULL;
+	json_t *body = NULL;
+
+	if (job_store_spec_get(call->node->queues->store, again->spec, &text) == 0)
+		body = json_loads(text, 0, NULL);
+	free(text);
+	if (!body)
+		return NULL;
+	json_object_del(body, "id");
+	/* The jobs that it came after are over, or were not waited for. */
+	json_object_del(body, "after");
+	json_object_del(body, "begin");
+	json_object_del(body, "hold");
+	json_object_set_new(body, "queue", json_string(again->queue));
+	/* A sweep's jobs keep their parameters by their index. */
+	if (json_array_size(again->indexes))
+		json_object_set_new(body, "array",
+				    indexes_text(again->indexes, json_string_value(json_object_get(
+									 body, "array"))));
+	if (changes)
+		json_object_update(body, (json_t *)changes);
+	return body;
+}
+
+void api_post_job_again(struct call *call, const char *text)
+{
+	struct again again = {.peer = &call->peer, .indexes = json_array()};
+	struct error err = {0};
+	json_t *changes = answer_body(call, &err), *body = NULL;
+	int64_t id;
+	int32_t index;
+	int rc = changes && json_is_object(changes) ? 0 : -1;
+
+	if (changes && rc < 0)
+		error_set(&err, EXIT_CODE_USAGE, "the body is not a JSON object");
+	if (rc == 0 && job_id_parse(text, &id, &index) < 0)
+		rc = error_set(&err, EXIT_CODE_FAILED, "there is no job %.64s", text);
+	again.failed_only = json_is_true(json_object_get(changes, "failed"));
+	json_object_del(changes, "failed");
+	if (rc == 0)
+		(void)job_store_each_of(call->node->queues->store, id, index, again_add, &again);
+	if (rc == 0 && !again.count)
+		rc = again.forbidden ? error_set(&err, EXIT_CODE_NOT_PERMITTED,
+						 "job %.64s is another user's", text)
+		     : again.failed_only
+			     ? error_set(&err, EXIT_CODE_FAILED, "no job of %.64s has failed", text)
+			     : error_set(&err, EXIT_CODE_FAILED, "there is no job %.64s", text);
+	if (rc == 0 && !(body = again_body(call, &again, changes)))
+		rc = error_set(&err, EXIT_CODE_FAILED, "job %.64s cannot be read", text);
+	if (rc == 0)
+		rc = enqueue(call, body, &err);
+	json_decref(body);
+	json_decref(changes);
+	json_decref(again.indexes);
+	if (rc < 0)
+		call_reply_error(call, answer_status(&err), &err);
+}
+
+/* ---- changing ----------------------------------------------------------------------------- */
+
+struct change {
+	struct call *call;
+	json_t *body;
+	struct error err;
+	unsigned done, failed;
+};
+
+static json_t *edited_text(const struct job *job, const json_t *changes)
+{
+	char *text = NULL;
+	json_t *body = NULL;
+
+	if (job_store_spec_get(job->node->queues->store, job->record.spec, &text) == 0)
+		body = json_loads(text, 0, NULL);
+	free(text);
+	if (body)
+		json_object_update(body, (json_t *)changes);
+	return body;
+}
+
+static int edit(struct change *change, struct job *job, const char *queue, const int *priority)
+{
+	json_t *body = edited_text(job, change->body);
+	struct job_spec spec;
+	int32_t *indexes = NULL;
+	uint32_t count;
+	int rc = body ? job_spec_parse(body, &change->call->peer, may_raise(change->call), &spec,
+				       &count, &indexes, &change->err)
+		      : error_set(&change->err, EXIT_CODE_FAILED, "the job cannot be read");
+
+	free(indexes);
+	if (rc == 0)
+		rc = size_check(change->call, queue ? queue : job->record.queue, &spec,
+				&change->err);
+	char *text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
+	if (rc == 0)
+		rc = job_change(job, queue, priority, text, &change->err);
+	free(text);
+	json_decref(body);
+	return rc;
+}
+
+static int change_one(struct change *change, struct job *job)
+{
+	const json_t *hold = json_object_get(change->body, "hold");
+	const json_t *raised = json_object_get(change->body, "priority");
+	const char *queue = json_string_value(json_object_get(change->body, "queue"));
+	int priority = (int)json_integer_value(raised);
+
+	if (hold)
+		return job_hold(job, json_is_true(hold), &change->err);
+	return edit(change, job, queue, raised ? &priority : NULL);
+}
+
+static void change_job(struct job *job, void *arg)
+{
+	struct change *change = arg;
+
+	if (!view_permitted(&change->call->peer, job->record.uid)) {
+		error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
+		change->failed++;
+		return;
+	}
+	if (change_one(change, job) < 0)
+		change->failed++;
+	else
+		change->done++;
+}
+
+static void change_answer(struct change *change, const char *text, const char *what)
+{
+	struct call *call = change->call;
+	unsigned living;
+
+	if (!change->done && change->failed) {
+		call_reply_error(call, answer_status(&change->err), &change->err);
+		return;
+	}
+	if (change->done) {
+		call_reply(call, MHD_HTTP_OK,
+			   json_pack("{s:s, s:i}", "id", text, what, (int)change->done));
+		return;
+	}
+	json_t *list = meant_or_reply(call, text, &living);
+	if (!list)
+		return;
+	answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "job %.64s has ended already",
+		      text);
+	json_decref(list);
+}
+
+void api_patch_job(struct call *call, const char *text)
+{
+	struct change change = {.call = call};
+	int64_t id;
+	int32_t index;
+
+	change.body = answer_body(call, &change.err);
+	if (!json_is_object(change.body) || json_object_get(change.body, "array") ||
+	    json_object_get(change.body, "params")) {
+		if (change.body)
+			error_set(&change.err, EXIT_CODE_USAGE,
+				  "the body is not an object of what can change of a job");
+		call_reply_error(call, answer_status(&change.err), &change.err);
+		json_decref(change.body);
+		return;
+	}
+	const char *queue = json_string_value(json_object_get(change.body, "queue"));
+	if (queue && queue_name_check(queue, &change.err) < 0)
+		call_reply_error(call, MHD_HTTP_BAD_REQUEST, &change.err);
+	else if (job_id_parse(text, &id, &index) < 0)
+		no_job(call, text);
+	else {
+		jobs_meant(call->node, id, index, change_job, &change);
+		change_answer(&change, text, "changed");
+	}
+	json_decref(change.body);
+}
+
+static void cancel_job(struct job *job, void *arg)
+{
+	struct change *change = arg;
+
+	if (!view_permitted(&change->call->peer, job->record.uid)) {
+		error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
+		change->failed++;
+		return;
+	}
+	change->done++;
+	job_cancel(job, "cancelled");
+}
+
+void api_delete_job(struct call *call, const char *text)
+{
+	struct change change = {.call = call};
+	int64_t id;
+	int32_t index;
+
+	if (job_id_parse(text, &id, &index) < 0) {
+		no_job(call, text);
+		return;
+	}
+	jobs_meant(call->node, id, index, cancel_job, &change);
+	change_answer(&change, text, "cancelled");
+}

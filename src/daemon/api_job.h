@@ -1,0 +1,12 @@
+/* The API's jobs. */
+#pragma once
+
+struct call;
+
+void api_get_jobs(struct call *call, const char *id);
+void api_post_job(struct call *call, const char *id);
+void api_get_job(struct call *call, const char *id);
+void api_post_job_again(struct call *call, const char *id);
+void api_patch_job(struct call *call, const char *id);
+void api_delete_job(struct call *call, const char *id);
+void api_get_job_events(struct call *call, const char *id);

@@ -1,0 +1,312 @@
+/* Starting a job: a shim that waits, a slice that the shim holds, the start on disk, and go. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/kill_point.h"
+#include "base/macros.h"
+#include "daemon/log.h"
+#include "daemon/queue_private.h"
+#include "daemon/quotas.h"
+#include "daemon/session.h"
+#include "proto/shim.h"
+
+/* Descriptors of the daemon's that a shim gets are moved out of the way of the shim's own first. */
+#define SHIM_FDS_FROM 10
+
+void job_files(const struct node *node, const struct job_record *record, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s/%u/%" PRId64 ".%u", node->queues->dir, record->uid, record->id,
+		 record->attempt);
+}
+
+static int directory_make(const struct queues *q, uid_t uid, char buf[static PATH_MAX])
+{
+	if (snprintf(buf, PATH_MAX, "%s/%u", q->dir, uid) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	if (mkdir(buf, 0700) == 0)
+		return 0;
+	if (errno == ENOENT && (mkdir(q->dir, 0700) == 0 || errno == EEXIST) &&
+	    mkdir(buf, 0700) == 0)
+		return 0;
+	return errno == EEXIST ? 0 : -errno;
+}
+
+/* ---- what the shim is told ---------------------------------------------------------------- */
+
+static json_t *spec_object(const struct job *job)
+{
+	const struct queues *q = job->node->queues;
+	char id[JOB_ID_TEXT], *text = NULL;
+
+	if (job_store_spec_get(q->store, job->record.spec, &text) < 0)
+		return NULL;
+	json_t *object = json_loads(text, 0, NULL);
+	free(text);
+	if (!object)
+		return NULL;
+	json_t *params = job_spec_params(object, job->record.index);
+	json_object_del(object, "params");
+	if (params)
+		json_object_set_new(object, "params", params);
+	json_object_set_new(object, "job", json_string(job_id_text(&job->record, id)));
+	if (job->record.array)
+		json_object_set_new(object, "index", json_integer(job->record.index));
+	json_object_set_new(object, "name", json_string(job->spec->name));
+	json_object_set_new(object, "queue", json_string(job->record.queue));
+	json_object_set_new(object, "attempt", json_integer(job->record.attempt));
+	json_object_set_new(object, "attach", json_string(q->attach));
+	json_object_set_new(object, "limit_ns", json_integer((json_int_t)job->spec->limit_ns));
+	json_object_set_new(object, "grace_ns", json_integer((json_int_t)job->spec->grace_ns));
+	return object;
+}
+
+/* A memfd with the text, from SHIM_FDS_FROM on. Or -errno. */
+static int spec_memfd(const struct job *job)
+{
+	json_t *object = spec_object(job);
+	cleanup_free char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC);
+
+	json_decref(object);
+	if (!text)
+		return -EIO;
+	if (fd < 0)
+		return -errno;
+	int rc = write_all(fd, text, strlen(text));
+	if (rc < 0 || lseek(fd, 0, SEEK_SET) < 0)
+		return rc < 0 ? rc : -errno;
+	int moved = fcntl(fd, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
+	return moved < 0 ? -errno : moved;
+}
+
+/* ---- the shim ----------------------------------------------------------------------------- */
+
+static int spawn(const struct queues *q, const char *dir, const char *name, int spec, int go,
+		 pid_t *ret)
+{
+	char *argv[] = {(char *)q->shim, (char *)dir, (char *)name, NULL};
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	sigset_t all, none;
+
+	sigfillset(&all);
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&files);
+	posix_spawnattr_init(&attributes);
+	posix_spawn_file_actions_adddup2(&files, spec, SHIM_SPEC_FD);
+	posix_spawn_file_actions_adddup2(&files, go, SHIM_GO_FD);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setsigdefault(&attributes, &all);
+	/* What ends the daemon's session or group does not end the job. */
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+						      POSIX_SPAWN_SETSID);
+	int rc = posix_spawn(ret, q->shim, &files, &attributes, argv, environ);
+	posix_spawn_file_actions_destroy(&files);
+	posix_spawnattr_destroy(&attributes);
+	return -rc;
+}
+
+/* Starts a shim for the job's attempt, which waits for the word on *ret_go. 0 or -errno. */
+static int shim_start(const struct job *job, int *ret_go, struct process_id *ret)
+{
+	const struct queues *q = job->node->queues;
+	char dir[PATH_MAX], name[64];
+	int ends[2];
+	pid_t pid;
+	int rc = directory_make(q, job->record.uid, dir);
+
+	if (rc < 0)
+		return rc;
+	snprintf(name, sizeof(name), "%" PRId64 ".%u", job->record.id, job->record.attempt);
+	cleanup_close int spec = spec_memfd(job);
+	if (spec < 0)
+		return spec;
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -errno;
+	cleanup_close int in = ends[0], out = ends[1];
+	cleanup_close int go = fcntl(in, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
+	rc = go < 0 ? -errno : spawn(q, dir, name, spec, go, &pid);
+	if (rc == 0 && (rc = process_identify(pid, ret)) < 0)
+		(void)waitpid(pid, NULL, 0);
+	if (rc == 0)
+		*ret_go = steal_fd(&out);
+	return rc;
+}
+
+/* Its pipe is closed: it ends by itself. */
+static void shim_drop(const struct process_id *shim)
+{
+	(void)kill(shim->pid, SIGKILL);
+	(void)waitpid(shim->pid, NULL, 0);
+}
+
+/* ---- the slice ---------------------------------------------------------------------------- */
+
+static int slice_grant(const struct job *job, const struct place_request *request,
+		       const struct place_result *place, struct session **ret)
+{
+	struct node *node = job->node;
+	struct store_gpu gpus[PLACE_GPUS_MAX] = {0};
+	struct store_session record = {
+		.uid = job->record.uid,
+		.gid = job->record.gid,
+		.ephemeral = true,
+		.received = -1,
+		.tolerance_applied = place->tolerance_applied,
+		.kind = request->kind,
+		.compute = place_compute(request),
+		.created = now_realtime_ns(),
+		.gpu_count = place->count,
+		.gpu = gpus,
+	};
+	int rc;
+
+	for (uint32_t i = 0; i < place->count; i++) {
+		const struct gpu_info *info = &node->pool.gpu[place->grant[i].gpu].info;
+
+		gpus[i].index = info->index;
+		gpus[i].bytes = place->grant[i].bytes;
+		gpus[i].requested = place->grant[i].requested;
+		snprintf(gpus[i].uuid_text, sizeof(gpus[i].uuid_text), "%s", info->uuid_text);
+		snprintf(gpus[i].name, sizeof(gpus[i].name), "%s", info->name);
+	}
+	do
+		session_make_id(node, record.id);
+	while ((rc = session_create(node, &record, &job->record.shim, ret)) == -EEXIST);
+	return rc;
+}
+
+static int quota_look(const struct job *job, const struct place_result *place)
+{
+	struct peer peer = {
+		.process = job->record.shim, .uid = job->record.uid, .gid = job->record.gid};
+	struct error ignored = {0};
+
+	return quotas_check(job->node, &peer, place, &ignored);
+}
+
+/* ---- the whole ---------------------------------------------------------------------------- */
+
+static void place_note(struct job *job, const struct place_result *place)
+{
+	const struct pool *pool = &job->node->pool;
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < place->count; i++)
+		json_array_append_new(
+			list, json_pack("[i, I]", (int)pool->gpu[place->grant[i].gpu].info.index,
+					(json_int_t)place->grant[i].bytes));
+	cleanup_free char *text = json_dumps(list, JSON_COMPACT);
+	json_decref(list);
+	job_text_set(&job->record.place, text ? text : "[]");
+}
+
+/* What the attempt was goes back to what it was before. */
+static int start_undo(struct job *job, struct session *session, const struct process_id *shim,
+		      int rc)
+{
+	job->record.attempt--;
+	job->record.shim = (struct process_id){0};
+	job->record.session[0] = job->record.agent[0] = '\0';
+	job->record.started = 0;
+	job_text_set(&job->record.place, "");
+	free(job->grants);
+	job->grants = NULL;
+	job->grant_count = 0;
+	if (shim)
+		shim_drop(shim);
+	if (session)
+		session_end(session, "its job could not be started");
+	return rc;
+}
+
+static int start_write(struct job *job)
+{
+	struct queues *q = job->node->queues;
+	int rc = job_store_begin(q->store);
+
+	if (rc < 0)
+		return rc;
+	job->record.state = JOB_STARTING;
+	rc = job_store_put(q->store, &job->record);
+	if (rc < 0)
+		job_store_rollback(q->store);
+	else
+		rc = job_store_commit(q->store, false);
+	job->record.state = JOB_QUEUED;
+	return rc;
+}
+
+static void go_tell(const struct job *job, int go)
+{
+	struct shim_go word = {.magic = SHIM_GO_MAGIC};
+
+	snprintf(word.session, sizeof(word.session), "%s", job->record.session);
+	/* Where the shim was killed meanwhile, its watch tells. */
+	(void)write_all(go, &word, sizeof(word));
+}
+
+int job_start(struct job *job, struct agent *agent, uint32_t position,
+	      const struct place_request *request, const struct place_result *place)
+{
+	struct queues *q = job->node->queues;
+	struct session *session = NULL;
+	struct process_id shim;
+	cleanup_close int go = -1;
+	int rc = quota_look(job, place);
+
+	if (rc < 0)
+		return -EAGAIN;
+	job->grants = calloc(place->count, sizeof(*job->grants));
+	if (!job->grants)
+		return -ENOMEM;
+	job->record.attempt++;
+	rc = shim_start(job, &go, &shim);
+	if (rc < 0)
+		return start_undo(job, NULL, NULL, rc);
+	kill_point("start.spawned");
+	job->record.shim = shim;
+	rc = slice_grant(job, request, place, &session);
+	if (rc < 0)
+		return start_undo(job, NULL, &shim, rc);
+	kill_point("start.granted");
+	memcpy(job->grants, place->grant, place->count * sizeof(*job->grants));
+	job->grant_count = place->count;
+	job->compute = place_compute(request);
+	job->started_ns = now_monotonic_ns();
+	job->record.started = now_realtime_ns();
+	job->record.boot = q->boot;
+	memcpy(job->record.session, session->record.id, sizeof(job->record.session));
+	snprintf(job->record.agent, sizeof(job->record.agent), "%s", agent->id);
+	place_note(job, place);
+	rc = start_write(job);
+	if (rc < 0)
+		return start_undo(job, session, &shim, rc);
+	kill_point("start.recorded");
+	go_tell(job, go);
+	kill_point("start.gone");
+	job_state_set(job, JOB_STARTING);
+	job_state_set(job, JOB_RUNNING);
+	job_move(job, &q->running);
+	agent->last = position;
+	agent->queue[position].running++;
+	if (job->array)
+		job->array->running++;
+	log_event(LOG_INFO, "job.started id=%" PRId64 " uid=%u queue=%s session=%s", job->record.id,
+		  job->record.uid, job->record.queue, job->record.session);
+	job_watch(job);
+	return 0;
+}

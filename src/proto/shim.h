@@ -1,0 +1,33 @@
+/* carve-shim: one process for each job of a queue. It holds the job's end of everything, so that
+ * the daemon and the agent may die, be upgraded or lose their disk while the job runs:
+ *
+ *   - descriptor SHIM_SPEC_FD: what to run, a JSON text: see src/shim/spec.h;
+ *   - descriptor SHIM_GO_FD: a pipe from the daemon. The daemon writes a struct shim_go once its
+ *     database says that this attempt began. If the pipe ends without one, the shim ends and
+ *     nothing ran;
+ *   - the records: DIR/NAME.start is there before the command can run, DIR/NAME.exit when it has
+ *     ended, each put in place by rename and on the disk before it counts.
+ *
+ * SIGTERM to the shim ends the job: SIGTERM to its processes, and SIGKILL after the grace time. */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SHIM_SPEC_FD 3
+#define SHIM_GO_FD 4
+#define SHIM_PROGRAM "carve-shim"
+
+#define SHIM_GO_MAGIC 0x4d494853u /* "SHIM" */
+
+struct shim_go {
+	uint32_t magic;
+	uint32_t reserved;
+	char session[32]; /* the ID of the slice that the job runs in */
+};
+
+_Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
+
+#define SHIM_RECORD_START ".start"
+#define SHIM_RECORD_EXIT ".exit"
+#define SHIM_LOG ".log"

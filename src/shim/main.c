@@ -1,0 +1,497 @@
+/* carve-shim: see proto/shim.h. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/kill_point.h"
+#include "base/macros.h"
+#include "base/process.h"
+#include "cli/driver_find.h"
+#include "cli/isolation.h"
+#include "cli/places.h"
+#include "cli/slice_env.h"
+#include "cli/slice_register.h"
+#include "proto/attach.h"
+#include "proto/shim.h"
+#include "shim/record.h"
+#include "shim/spec.h"
+
+static const char help[] =
+	"carve-shim - holds one job of a queue for carved, and outlives it\n"
+	"\n"
+	"usage: carve-shim DIR NAME     started by carved, with descriptors 3 and 4\n"
+	"       carve-shim --help | --version\n"
+	"\n"
+	"example: pgrep -a carve-shim     lists the shims that run\n";
+
+/* For so long a daemon that died is waited for, when a job begins. */
+#define DAEMON_PATIENCE_NS (300 * 1000000000ull)
+
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
+
+/* Processes that the job left behind are looked for so often, until all are gone. */
+#define SWEEPS_MAX 100
+
+enum stage { STAGE_RUNNING, STAGE_TERMINATED, STAGE_KILLED };
+
+struct shim {
+	struct record_place place;
+	struct shim_spec spec;
+	struct shim_go go;
+	int signals; /* a signalfd */
+	sigset_t mask;
+	pid_t child;
+	enum stage stage;
+	const char *why;  /* the shim ended the job: "timeout", "cancelled"; NULL: it did not */
+	uint64_t next_ns; /* CLOCK_MONOTONIC: when the next stage begins; UINT64_MAX: not by time */
+	int64_t started;
+};
+
+/* What a child tells that could not become the command. */
+struct failure {
+	int code;
+	char text[512];
+};
+
+/* ---- the child --------------------------------------------------------------------------- */
+
+static int fail(struct failure *failure, int code, const char *what, int error)
+{
+	failure->code = code;
+	snprintf(failure->text, sizeof(failure->text), "%.300s: %s", what, strerrordesc_np(error));
+	return -1;
+}
+
+static int fail_error(struct failure *failure, const struct error *err)
+{
+	failure->code = EXIT_CODE_RUN_FAILED;
+	snprintf(failure->text, sizeof(failure->text), "%.500s", err->message);
+	return -1;
+}
+
+/* A user's own daemon is started by whoever needs it. */
+static void daemon_revive(const struct shim *shim)
+{
+	char dir[PATH_MAX], carve[PATH_MAX + 8], runtime[PATH_MAX];
+	const char *slash = strrchr(shim->spec.attach, '/');
+	pid_t child = slash && executable_dir(dir, sizeof(dir)) == 0 ? fork() : -1;
+
+	if (child != 0) {
+		while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+			;
+		return;
+	}
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int fd = 0; fd < 3; fd++)
+		(void)dup2(null, fd);
+	sigprocmask(SIG_SETMASK, &shim->mask, NULL);
+	snprintf(runtime, sizeof(runtime), "%.*s", (int)(slash - shim->spec.attach),
+		 shim->spec.attach);
+	setenv("CARVE_RUNTIME_DIR", runtime, 1);
+	snprintf(carve, sizeof(carve), "%s/carve", dir);
+	execl(carve, "carve", "queue", "list", NULL);
+	execlp("carve", "carve", "queue", "list", NULL);
+	_exit(EXIT_CODE_FAILED);
+}
+
+static bool daemon_is_away(int rc)
+{
+	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
+}
+
+/* The daemon may have died since it said go. The next one knows of the job. */
+static int register_patiently(const struct shim *shim, uint32_t flags, struct attach_reply *ret)
+{
+	uint64_t end = now_monotonic_ns() + DAEMON_PATIENCE_NS;
+	int rc = slice_register(shim->spec.attach, shim->go.session, flags, ret);
+
+	for (unsigned tries = 0; daemon_is_away(rc) && now_monotonic_ns() < end; tries++) {
+		if (tries % 10 == 1)
+			daemon_revive(shim);
+		(void)poll(NULL, 0, 100);
+		rc = slice_register(shim->spec.attach, shim->go.session, flags, ret);
+	}
+	return rc;
+}
+
+static int register_or_fail(const struct shim *shim, uint32_t flags, struct failure *failure)
+{
+	struct attach_reply reply = {0};
+	int rc = register_patiently(shim, flags, &reply);
+
+	if (rc < 0)
+		return fail(failure, EXIT_CODE_RUN_FAILED, "the daemon does not take the job up",
+			    -rc);
+	reply.message[sizeof(reply.message) - 1] = '\0';
+	if (reply.status == ATTACH_OK)
+		return 0;
+	failure->code = EXIT_CODE_RUN_FAILED;
+	snprintf(failure->text, sizeof(failure->text), "%s", reply.message);
+	return -1;
+}
+
+/* As `carve run` does it: root's jobs get a mount namespace where one can be made. */
+static int slice_enter(const struct shim *shim, struct failure *failure)
+{
+	struct isolation_mount mount = {0};
+	struct driver_libs driver;
+	struct places places;
+	struct error err = {0};
+	enum isolation isolation;
+
+	if (places_find(&places, &err) < 0 || driver_find(&driver, &err) < 0 ||
+	    isolation_parse(NULL, &isolation, &err) < 0)
+		return fail_error(failure, &err);
+	if (isolation == ISOLATION_MOUNT &&
+	    (isolation_mount_try(&mount, &places, &driver, &err) < 0 ||
+	     isolation_mount(&mount, &places, &driver, &err) < 0))
+		isolation = ISOLATION_PRELOAD;
+	if (slice_env_enter(shim->go.session, shim->spec.attach, &places, &driver, &err) < 0)
+		return fail_error(failure, &err);
+	if (isolation != ISOLATION_MOUNT)
+		return 0;
+	(void)register_or_fail(shim, ATTACH_FLAG_NAMESPACE, &(struct failure){0});
+	return isolation_mount_environment(&mount, &err) < 0 ? fail_error(failure, &err) : 0;
+}
+
+/* All but the exec itself. */
+static int command_prepare(const struct shim *shim, char ***ret_argv, struct failure *failure)
+{
+	char path[PATH_MAX] = "", log[PATH_MAX];
+	const char *what = "";
+
+	/* In the daemon's environment, as it may have to be started. */
+	if (register_or_fail(shim, 0, failure) < 0)
+		return -1;
+	int rc = shim_spec_enter(&shim->spec, &what);
+	if (rc < 0)
+		return fail(failure, EXIT_CODE_RUN_FAILED, what, -rc);
+	snprintf(log, sizeof(log), "%s/%s" SHIM_LOG, shim->place.dir, shim->place.name);
+	if ((rc = shim_spec_output(&shim->spec, log, path)) < 0)
+		return fail(failure, EXIT_CODE_RUN_FAILED, path, -rc);
+	if (slice_enter(shim, failure) < 0)
+		return -1;
+	*ret_argv = shim_spec_argv(&shim->spec);
+	return *ret_argv ? 0 : fail(failure, EXIT_CODE_RUN_FAILED, "the command", ENOMEM);
+}
+
+static void signals_restore(const struct shim *shim)
+{
+	for (int number = 1; number <= SIGRTMAX; number++)
+		if (number != SIGKILL && number != SIGSTOP)
+			(void)signal(number, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &shim->mask, NULL);
+}
+
+/* Nothing ran: the daemon may start the job anew. */
+static void leave_unstarted(const struct shim *shim)
+{
+	(void)record_write(&shim->place, SHIM_RECORD_EXIT, json_pack("{s:s}", "kind", "unstarted"));
+}
+
+_Noreturn static void command_become(const struct shim *shim, int gate, int failures)
+{
+	struct failure failure = {0};
+	char **argv = NULL, byte;
+
+	setsid();
+	int rc = command_prepare(shim, &argv, &failure);
+	/* The start is recorded before anything of the job can run. */
+	if (read(gate, &byte, 1) != 1) {
+		leave_unstarted(shim);
+		_exit(EXIT_CODE_RUN_FAILED);
+	}
+	kill_point("shim.released");
+	if (rc == 0) {
+		signals_restore(shim);
+		execvp(argv[0], argv);
+		fail(&failure, errno == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_NOT_EXECUTABLE,
+		     argv[0], errno);
+	}
+	dprintf(STDERR_FILENO, "carve: %s\n", failure.text);
+	(void)write_all(failures, &failure, sizeof(failure));
+	_exit(failure.code);
+}
+
+/* ---- starting ---------------------------------------------------------------------------- */
+
+/* Waits for the daemon's word. False: there is none, and nothing is to run. */
+static bool go_wait(struct shim *shim)
+{
+	struct pollfd fds[] = {{.fd = SHIM_GO_FD, .events = POLLIN},
+			       {.fd = shim->signals, .events = POLLIN}};
+
+	while (poll(fds, ARRAY_SIZE(fds), -1) < 0)
+		if (errno != EINTR)
+			return false;
+	if (fds[1].revents)
+		return false;
+	ssize_t n = read(SHIM_GO_FD, &shim->go, sizeof(shim->go));
+	shim->go.session[sizeof(shim->go.session) - 1] = '\0';
+	return n == sizeof(shim->go) && shim->go.magic == SHIM_GO_MAGIC;
+}
+
+static int start_record(const struct shim *shim)
+{
+	struct process_id id = {0};
+	char boot[64] = "";
+
+	(void)process_identify(shim->child, &id);
+	(void)file_read(BOOT_ID, boot, sizeof(boot));
+	boot[strcspn(boot, "\n")] = '\0';
+	return record_write(&shim->place, SHIM_RECORD_START,
+			    json_pack("{s:i, s:I, s:s, s:s, s:I}", "pid", (int)shim->child, "birth",
+				      (json_int_t)id.birth, "boot", boot, "session",
+				      shim->go.session, "started", (json_int_t)shim->started));
+}
+
+/* 0 with the descriptor of failures; negative: nothing ran. */
+static int command_start(struct shim *shim, int *ret_failures)
+{
+	int gate[2], failures[2];
+
+	if (pipe2(gate, O_CLOEXEC) < 0 || pipe2(failures, O_CLOEXEC) < 0)
+		return -errno;
+	shim->child = fork();
+	if (shim->child < 0)
+		return -errno;
+	if (shim->child == 0) {
+		close(gate[1]);
+		close(failures[0]);
+		command_become(shim, gate[0], failures[1]);
+	}
+	close(gate[0]);
+	close(failures[1]);
+	shim->started = now_realtime_ns();
+	kill_point("shim.forked");
+	int rc = start_record(shim);
+	kill_point("shim.recorded");
+	if (rc < 0) {
+		close(gate[1]);
+		waitpid(shim->child, NULL, 0);
+		return rc;
+	}
+	(void)!write(gate[1], "g", 1);
+	close(gate[1]);
+	*ret_failures = failures[0];
+	return 0;
+}
+
+/* ---- ending ------------------------------------------------------------------------------ */
+
+/* The job's processes: its session's group, and what else descends from this process. */
+static unsigned children_signal(int number)
+{
+	char path[64], line[4096];
+	unsigned count = 0;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+	if (file_read(path, line, sizeof(line)) < 0)
+		return 0;
+	for (char *at = line, *end; *at; at = end) {
+		long pid = strtol(at, &end, 10);
+
+		if (end == at)
+			break;
+		count++;
+		(void)kill((pid_t)pid, number);
+	}
+	return count;
+}
+
+static void job_signal(const struct shim *shim, int number)
+{
+	if (kill(-shim->child, number) < 0)
+		(void)kill(shim->child, number);
+	(void)children_signal(number);
+}
+
+static void stage_next(struct shim *shim, uint64_t now)
+{
+	if (shim->stage == STAGE_RUNNING) {
+		shim->stage = STAGE_TERMINATED;
+		shim->next_ns = now + shim->spec.grace_ns;
+		job_signal(shim, SIGTERM);
+		/* A job that is stopped would not hear of it. */
+		job_signal(shim, SIGCONT);
+	} else {
+		shim->stage = STAGE_KILLED;
+		shim->next_ns = now + 1000000000ull; /* what it forked meanwhile */
+		job_signal(shim, SIGKILL);
+	}
+}
+
+static void signal_take(struct shim *shim)
+{
+	struct signalfd_siginfo info;
+
+	while (read(shim->signals, &info, sizeof(info)) == sizeof(info)) {
+		if (info.ssi_signo == SIGCHLD || shim->stage != STAGE_RUNNING)
+			continue;
+		shim->why = "cancelled";
+		stage_next(shim, now_monotonic_ns());
+	}
+}
+
+/* Reaps what ended. True: the command has, with its status. */
+static bool command_ended(const struct shim *shim, int *ret_status, struct rusage *ret_usage)
+{
+	struct rusage usage;
+	int status;
+	pid_t pid;
+
+	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
+		if (pid == shim->child) {
+			*ret_status = status;
+			*ret_usage = usage;
+			return true;
+		}
+	return false;
+}
+
+static int wait_ms(const struct shim *shim)
+{
+	uint64_t now = now_monotonic_ns();
+
+	if (shim->next_ns == UINT64_MAX)
+		return -1;
+	if (shim->next_ns <= now)
+		return 0;
+	return (int)MIN((shim->next_ns - now) / 1000000 + 1, 3600000);
+}
+
+static int command_wait(struct shim *shim, struct rusage *ret_usage)
+{
+	struct pollfd fd = {.fd = shim->signals, .events = POLLIN};
+	int status;
+
+	while (!command_ended(shim, &status, ret_usage)) {
+		if (poll(&fd, 1, wait_ms(shim)) > 0)
+			signal_take(shim);
+		if (now_monotonic_ns() < shim->next_ns)
+			continue;
+		if (shim->stage == STAGE_RUNNING)
+			shim->why = "timeout";
+		stage_next(shim, now_monotonic_ns());
+	}
+	return status;
+}
+
+/* What the command left behind ends with it: its slice is given to others. */
+static void leftovers_end(struct shim *shim)
+{
+	for (int i = 0; i < SWEEPS_MAX; i++) {
+		(void)kill(-shim->child, SIGKILL);
+		unsigned left = children_signal(SIGKILL);
+
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		if (!left)
+			return;
+		(void)poll(NULL, 0, 1 + i / 10);
+	}
+}
+
+static json_t *exit_object(const struct shim *shim, int status, const struct rusage *usage,
+			   const struct failure *failure)
+{
+	json_t *object = json_pack(
+		"{s:s, s:i, s:I, s:I, s:I, s:I, s:s}", "kind",
+		WIFSIGNALED(status) ? "signal" : "exit", "code",
+		WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), "started",
+		(json_int_t)shim->started, "ended", (json_int_t)now_realtime_ns(), "rss",
+		(json_int_t)usage->ru_maxrss * 1024, "cpu_ns",
+		((json_int_t)usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000000 +
+			(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) * 1000,
+		"why", shim->why ? shim->why : "");
+
+	if (failure->text[0])
+		json_object_set_new(object, "error", json_string(failure->text));
+	return object;
+}
+
+/* ---- the whole --------------------------------------------------------------------------- */
+
+static void signals_begin(struct shim *shim)
+{
+	static const int taken[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_SIZE(taken); i++) {
+		(void)signal(taken[i], SIG_DFL);
+		sigaddset(&set, taken[i]);
+	}
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	sigemptyset(&shim->mask);
+	shim->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int shim_run(struct shim *shim)
+{
+	struct failure failure = {0};
+	struct rusage usage = {0};
+	int failures = -1;
+
+	if (command_start(shim, &failures) < 0) {
+		leave_unstarted(shim);
+		return EXIT_CODE_FAILED;
+	}
+	kill_point("shim.running");
+	int status = command_wait(shim, &usage);
+	leftovers_end(shim);
+	if (read(failures, &failure, sizeof(failure)) != sizeof(failure))
+		failure = (struct failure){0};
+	kill_point("shim.ended");
+	/* A full disk: the daemon learns of the end all the same, and waits for its cause as long
+	 * as this process lives. */
+	while (record_write(&shim->place, SHIM_RECORD_EXIT,
+			    exit_object(shim, status, &usage, &failure)) < 0)
+		(void)poll(NULL, 0, 1000);
+	kill_point("shim.exit_recorded");
+	return EXIT_CODE_OK;
+}
+
+int main(int argc, char **argv)
+{
+	struct shim shim = {.next_ns = UINT64_MAX};
+
+	if (argc == 2 && !strcmp(argv[1], "--help")) {
+		fputs(help, stdout);
+		return EXIT_CODE_OK;
+	}
+	if (argc == 2 && !strcmp(argv[1], "--version")) {
+		puts("carve-shim " CARVE_VERSION);
+		return EXIT_CODE_OK;
+	}
+	if (argc != 3 || fcntl(SHIM_SPEC_FD, F_GETFD) < 0 || fcntl(SHIM_GO_FD, F_GETFD) < 0) {
+		fputs("carve-shim: it is started by carved; see carve-shim --help\n", stderr);
+		return EXIT_CODE_USAGE;
+	}
+	shim.place = (struct record_place){argv[1], argv[2]};
+	(void)fcntl(SHIM_SPEC_FD, F_SETFD, FD_CLOEXEC);
+	(void)fcntl(SHIM_GO_FD, F_SETFD, FD_CLOEXEC);
+	signals_begin(&shim);
+	/* What the command leaves behind becomes a child of this process. */
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);
+	if (shim.signals < 0 || shim_spec_read(SHIM_SPEC_FD, &shim.spec) < 0 || !go_wait(&shim))
+		return EXIT_CODE_OK;
+	kill_point("shim.go");
+	if (shim.spec.limit_ns)
+		shim.next_ns = now_monotonic_ns() + shim.spec.limit_ns;
+	return shim_run(&shim);
+}

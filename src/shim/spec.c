@@ -1,0 +1,259 @@
+#include "shim/spec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+
+/* What a job needs of the daemon's environment to find this host's driver, where its own has none.
+ */
+static const char *const kept[] = {"LD_LIBRARY_PATH", "SIMGPU_HOST"};
+
+static const char *text_of(const json_t *root, const char *key)
+{
+	const char *text = json_string_value(json_object_get(root, key));
+
+	return text ? text : "";
+}
+
+int shim_spec_read(int fd, struct shim_spec *ret)
+{
+	json_error_t ignored;
+	json_t *root = json_loadfd(fd, 0, &ignored), *index;
+
+	if (!root)
+		return -EBADMSG;
+	*ret = (struct shim_spec){
+		.root = root,
+		.cwd = text_of(root, "cwd"),
+		.attach = text_of(root, "attach"),
+		.job = text_of(root, "job"),
+		.name = text_of(root, "name"),
+		.index = -1,
+		.attempt = json_integer_value(json_object_get(root, "attempt")),
+		.limit_ns = (uint64_t)json_integer_value(json_object_get(root, "limit_ns")),
+		.grace_ns = (uint64_t)json_integer_value(json_object_get(root, "grace_ns")),
+	};
+	index = json_object_get(root, "index");
+	if (json_is_integer(index))
+		ret->index = json_integer_value(index);
+	return json_array_size(json_object_get(root, "argv")) ? 0 : -EINVAL;
+}
+
+/* ---- what the job expects ---------------------------------------------------------------- */
+
+static void environment_enter(const struct shim_spec *spec)
+{
+	char *of_daemon[ARRAY_SIZE(kept)], number[32];
+	const char *key;
+	size_t i;
+	json_t *value;
+
+	for (i = 0; i < ARRAY_SIZE(kept); i++) {
+		const char *now = secure_getenv(kept[i]);
+
+		of_daemon[i] = now ? strdup(now) : NULL;
+	}
+	clearenv();
+	json_array_foreach(json_object_get(spec->root, "env"), i, value)
+	{
+		const char *entry = json_string_value(value);
+
+		/* putenv() keeps the text, which the object owns. */
+		if (entry && strchr(entry, '=') && *entry != '=')
+			putenv((char *)entry);
+	}
+	for (i = 0; i < ARRAY_SIZE(kept); i++)
+		if (of_daemon[i])
+			setenv(kept[i], of_daemon[i], 0);
+	json_object_foreach(json_object_get(spec->root, "params"), key, value)
+		setenv(key, json_string_value(value) ? json_string_value(value) : "", 1);
+	setenv("CARVE_JOB_ID", spec->job, 1);
+	setenv("CARVE_JOB_NAME", spec->name, 1);
+	setenv("CARVE_JOB_QUEUE", text_of(spec->root, "queue"), 1);
+	snprintf(number, sizeof(number), "%lld", (long long)spec->attempt);
+	setenv("CARVE_JOB_ATTEMPT", number, 1);
+	snprintf(number, sizeof(number), "%lld", (long long)spec->index);
+	if (spec->index >= 0)
+		setenv("CARVE_JOB_INDEX", number, 1);
+}
+
+static void limits_enter(const struct shim_spec *spec)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach(json_object_get(spec->root, "limits"), key, value)
+	{
+		struct rlimit limit;
+		int which = atoi(key);
+
+		if (!json_is_integer(value) || getrlimit((__rlimit_resource_t)which, &limit) < 0)
+			continue;
+		rlim_t wanted = json_integer_value(value) < 0 ? RLIM_INFINITY
+							      : (rlim_t)json_integer_value(value);
+		limit.rlim_cur = MIN(wanted, limit.rlim_max);
+		(void)setrlimit((__rlimit_resource_t)which, &limit);
+	}
+}
+
+int shim_spec_enter(const struct shim_spec *spec, const char **ret_what)
+{
+	const json_t *mask = json_object_get(spec->root, "umask");
+
+	environment_enter(spec);
+	limits_enter(spec);
+	if (json_is_integer(mask))
+		umask((mode_t)json_integer_value(mask) & 0777);
+	*ret_what = spec->cwd;
+	return *spec->cwd && chdir(spec->cwd) < 0 ? -errno : 0;
+}
+
+/* ---- output ------------------------------------------------------------------------------ */
+
+/* Appends to path what %c means. False: no room. */
+static bool path_add(char path[static PATH_MAX], const char *text)
+{
+	size_t used = strlen(path);
+
+	return snprintf(path + used, PATH_MAX - used, "%s", text) < (int)(PATH_MAX - used);
+}
+
+static bool path_expand(const struct shim_spec *spec, const char *pattern,
+			char path[static PATH_MAX])
+{
+	char one[2] = "", number[32] = "";
+	size_t base = strcspn(spec->job, "_");
+	bool fits = true;
+	char job[64];
+
+	path[0] = '\0';
+	snprintf(job, sizeof(job), "%.*s", (int)base, spec->job);
+	if (spec->index >= 0)
+		snprintf(number, sizeof(number), "%lld", (long long)spec->index);
+	for (const char *at = pattern; *at && fits; at++) {
+		one[0] = *at;
+		if (*at != '%')
+			fits = path_add(path, one);
+		else if (*++at == 'j')
+			fits = path_add(path, job);
+		else if (*at == 'a')
+			fits = path_add(path, number);
+		else if (*at == 'x')
+			fits = path_add(path, spec->name);
+		else if (*at == '%')
+			fits = path_add(path, "%");
+		else
+			fits = path_add(path, "%") && (at--, true);
+	}
+	return fits;
+}
+
+static int output_open(const struct shim_spec *spec, const char *pattern,
+		       char path[static PATH_MAX])
+{
+	/* A second attempt goes on where the first one ended. */
+	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (spec->attempt > 1 ? 0 : O_TRUNC);
+
+	if (!path_expand(spec, pattern, path))
+		return -ENAMETOOLONG;
+	int fd = open(path, flags, 0666);
+	return fd < 0 ? -errno : fd;
+}
+
+static int log_open(const char *log, char path[static PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s", log);
+	int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+int shim_spec_output(const struct shim_spec *spec, const char *log, char path[static PATH_MAX])
+{
+	const char *out = text_of(spec->root, "out"), *err = text_of(spec->root, "err");
+	cleanup_close int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	cleanup_close int one = *out ? output_open(spec, out, path) : log_open(log, path);
+
+	if (one < 0)
+		return one;
+	/* Where the output is, for `carve job logs`. */
+	if (*out) {
+		char whole[PATH_MAX];
+
+		(void)unlink(log);
+		if (realpath(path, whole))
+			(void)!symlink(whole, log);
+	}
+	cleanup_close int two =
+		*err ? output_open(spec, err, path) : fcntl(one, F_DUPFD_CLOEXEC, 3);
+	if (two < 0)
+		return two;
+	if (null < 0 || dup2(null, 0) < 0 || dup2(one, 1) < 0 || dup2(two, 2) < 0)
+		return -errno;
+	return 0;
+}
+
+/* ---- the command ------------------------------------------------------------------------- */
+
+/* The parameter that {NAME} at `at` stands for; NULL: none. */
+static const char *param_at(const struct shim_spec *spec, const char *at, size_t *ret_length)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach(json_object_get(spec->root, "params"), key, value)
+	{
+		size_t length = strlen(key);
+
+		if (!strncmp(at + 1, key, length) && at[length + 1] == '}') {
+			*ret_length = length + 2;
+			return json_string_value(value);
+		}
+	}
+	return NULL;
+}
+
+static char *word_expand(const struct shim_spec *spec, const char *word)
+{
+	char *text = NULL;
+	size_t size = 0, length = 0;
+	FILE *to = open_memstream(&text, &size);
+
+	if (!to)
+		return NULL;
+	for (const char *at = word; *at; at++) {
+		const char *value = *at == '{' ? param_at(spec, at, &length) : NULL;
+
+		if (value) {
+			fputs(value, to);
+			at += length - 1;
+		} else {
+			fputc(*at, to);
+		}
+	}
+	return fclose(to) == 0 ? text : NULL;
+}
+
+char **shim_spec_argv(const struct shim_spec *spec)
+{
+	const json_t *words = json_object_get(spec->root, "argv");
+	size_t count = json_array_size(words), i;
+	char **argv = calloc(count + 1, sizeof(*argv));
+	json_t *word;
+
+	json_array_foreach(words, i, word)
+	{
+		const char *text = json_string_value(word);
+
+		if (!argv || !(argv[i] = word_expand(spec, text ? text : "")))
+			return NULL;
+	}
+	return argv;
+}

@@ -1,0 +1,37 @@
+/* What a shim is told to run: a JSON object.
+ *
+ *   argv, env        lists of texts; env has NAME=VALUE entries
+ *   cwd, out, err    paths; out and err may have %j (the job's ID), %a (its index), %x (its name)
+ *   umask            a number
+ *   limits           soft limits of resources by number (RLIMIT_*)
+ *   params           parameters of a sweep: they are set in the environment, and {NAME} in a word
+ *                    of the command becomes the value
+ *   job, index, name, queue, attempt
+ *   attach           the daemon's attach socket
+ *   limit_ns, grace_ns
+ *
+ * All of it comes from the user that the job runs as. */
+#pragma once
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdint.h>
+
+struct shim_spec {
+	json_t *root; /* owns all texts below */
+	const char *cwd, *attach, *job, *name;
+	int64_t index; /* -1: it is of no array */
+	int64_t attempt;
+	uint64_t limit_ns, grace_ns;
+};
+
+/* Reads the object from a descriptor. 0 or -errno. */
+int shim_spec_read(int fd, struct shim_spec *ret);
+/* Makes this process what the job expects: environment, limits, umask, working directory. 0 or
+ * -errno, with what failed in *ret_what. */
+int shim_spec_enter(const struct shim_spec *spec, const char **ret_what);
+/* Opens its output and puts it in place of descriptors 0 to 2; `log` is where it goes when none
+ * was named. 0 or -errno, with the path in `path`. */
+int shim_spec_output(const struct shim_spec *spec, const char *log, char path[static PATH_MAX]);
+/* The words of the command, NULL-terminated; never freed. NULL: no memory. */
+char **shim_spec_argv(const struct shim_spec *spec);

@@ -1,0 +1,73 @@
+"""Hosts with agents, and jobs that leave a witness of each of their runs."""
+import json
+
+import pytest
+
+from conftest import wait_until
+
+ENDED = ("done", "failed", "cancelled", "timeout", "lost")
+# Writes at its start and end, each line whole: job, attempt, what.
+WITNESS = 'echo "$CARVE_JOB_ID $CARVE_JOB_ATTEMPT start" >> "$W"; {}; echo "$CARVE_JOB_ID $CARVE_JOB_ATTEMPT end" >> "$W"'
+
+
+class Queues:
+    """A simulated host, a file for witnesses, and the verbs of queues."""
+
+    def __init__(self, host, tmp_path):
+        self.host, self.witness, self.dir = host, tmp_path / "witness", tmp_path
+        self.host.env["W"] = str(self.witness)
+
+    def agent(self, *queues, gpus="all", options=()):
+        return self.host.carve_json("agent", "--detached", "--gpus", gpus, *options, "--queue", *queues)
+
+    def enqueue(self, *argv, queue="half", options=()):
+        done = self.host.carve("enqueue", "--json", "--queue", queue, *options, "--", *argv)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["id"]
+
+    def witnessed(self, body=":", **kw):
+        return self.enqueue("sh", "-c", WITNESS.format(body), **kw)
+
+    def jobs(self, id):
+        shown = self.host.carve_json("job", "show", id)
+        return shown if isinstance(shown, list) else [shown]
+
+    def job(self, id):
+        job, = self.jobs(id)
+        return job
+
+    def state(self, id):
+        return self.job(id)["state"]
+
+    def wait_state(self, id, *states):
+        wait_until(lambda: self.state(id) in states, step=0.05)
+        return self.job(id)
+
+    def ended(self, id):
+        wait_until(lambda: all(j["state"] in ENDED for j in self.jobs(id)), step=0.05)
+        return self.job(id) if len(self.jobs(id)) == 1 else self.jobs(id)
+
+    def runs(self, id=None):
+        lines = self.witness.read_text().splitlines() if self.witness.exists() else []
+        return [line for line in lines if id is None or line.startswith(f"{id} ")]
+
+    def queue(self, name):
+        found, = [q for q in self.host.carve_json("queue", "list") if q["name"] == name]
+        return found
+
+    def gate(self, name="gate"):
+        """A body that waits until open_gate()."""
+        return f"while [ ! -e {self.dir}/{name} ]; do sleep 0.02; done"
+
+    def open_gate(self, name="gate"):
+        (self.dir / name).touch()
+
+
+@pytest.fixture
+def queues(make_host, tmp_path):
+    return Queues(make_host("h100-80gb:2"), tmp_path)
+
+
+@pytest.fixture
+def queues_of(make_host, tmp_path):
+    return lambda spec: Queues(make_host(spec), tmp_path)

@@ -1,0 +1,114 @@
+"""carve agent: which GPUs, which queues, and what is refused."""
+import signal
+
+import pytest
+
+from conftest import BUILD, wait_until
+from queueing import queues, queues_of  # noqa: F401: fixtures
+
+
+def test_the_documents_example_uses_two_and_three_quarters_of_three_gpus(queues_of):
+    q = queues_of("h100-80gb:3")
+    started = q.host.carve("agent", "daemon", "--dynamic-gpus", "--gpus", "0-2", "--detached", "--queue", "dual_gpus=2",
+                           "quarter_gpu=0.25", "half_gpu=0.5", "single_gpu=1")
+    assert started.returncode == 0, started.stderr
+    ids = [q.witnessed(q.gate(), queue=name) for name in ("dual_gpus", "quarter_gpu", "half_gpu", "single_gpu")]
+    for id in ids[:3]:
+        q.wait_state(id, "running")
+    jobs = [q.job(id) for id in ids]
+    assert jobs[0]["gpus"] == [0, 1]
+    assert jobs[1]["gpus"] == jobs[2]["gpus"] == [2]
+    assert jobs[3]["state"] == "queued" and "job 1" in jobs[3]["reason"]
+    sizes = sorted(s["gpus"][0]["vram_bytes"] for s in q.host.carve_json("session", "list"))
+    whole = sizes[-1]
+    assert sizes == [whole // 4, whole // 2, whole]
+    q.open_gate()
+    assert [q.ended(id)["state"] for id in ids] == ["done"] * 4
+
+
+def test_gpus_as_two_words_give_four_halves_on_two_gpus(queues):
+    started = queues.host.carve("agent", "--dynamic-gpus", "--gpus", "0,", "1", "--queue", "half_gpu=0.5", "--detached")
+    assert started.returncode == 0, started.stderr
+    ids = [queues.witnessed(queues.gate(), queue="half_gpu") for _ in range(5)]
+    for id in ids[:4]:
+        queues.wait_state(id, "running")
+    assert queues.state(ids[4]) == "queued"
+    assert sorted(queues.job(id)["gpus"] for id in ids[:4]) == [[0], [0], [1], [1]]
+    queues.open_gate()
+    assert queues.ended(ids[4])["state"] == "done"
+
+
+@pytest.mark.parametrize("words, code, says", [
+    (["half=1.25"], 2, "1.25"), (["half=0"], 2, "'0'"), (["half=-1"], 2, "negative"), (["a=0.5", "a=1"], 2, "named twice"),
+    (["big=3"], 3, "3 GPUs"), (["tiny=0.001"], 3, "tiny"), ([], 2, "no queue"), (["half=x"], 2, "'x'"),
+])
+def test_wrong_queues_are_refused_with_one_line(queues, words, code, says):
+    done = queues.host.carve("agent", "--detached", "--queue", *words) if words else queues.host.carve("agent", "--detached")
+    assert done.returncode == code, done.stderr
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("  hint:")]
+    assert len(lines) == 1 and says in lines[0]
+    assert queues.host.carve_json("agent", "--status") == []
+
+
+def test_unknown_and_overlapping_gpus_are_refused(queues):
+    done = queues.host.carve("agent", "--detached", "--gpus", "7", "--queue", "a=1")
+    assert done.returncode == 2 and "no GPU 7" in done.stderr
+    first = queues.agent("a=1", gpus="0")
+    done = queues.host.carve("agent", "--detached", "--gpus", "0-1", "--queue", "b=1")
+    assert done.returncode == 1 and first["id"] in done.stderr and "root" in done.stderr or "user" in done.stderr
+    second = queues.agent("b=1", gpus="1")
+    assert {a["id"] for a in queues.host.carve_json("agent", "--status")} == {first["id"], second["id"]}
+
+
+def test_an_agent_in_the_foreground_lasts_as_long_as_its_command(queues):
+    agent = queues.host.popen([BUILD / "carve", "agent",
+                               "--queue", "half=0.5"])
+    wait_until(lambda: queues.host.carve_json("agent", "--status"))
+    id = queues.witnessed(queues.gate())
+    queues.wait_state(id, "running")
+    agent.send_signal(signal.SIGTERM)
+    assert agent.wait(60) == 0
+    assert queues.host.carve_json("agent", "--status") == []
+    assert queues.state(id) == "running"  # it ends by itself
+    queues.open_gate()
+    assert queues.ended(id)["state"] == "done"
+    waits = queues.witnessed()
+    assert "no agent" in queues.job(waits)["reason"]
+
+
+def test_an_agent_whose_command_is_killed_ends(queues):
+    agent = queues.host.popen([BUILD / "carve", "agent", "--queue", "half=0.5"])
+    wait_until(lambda: queues.host.carve_json("agent", "--status"))
+    agent.kill()
+    agent.wait()
+    wait_until(lambda: not queues.host.carve_json("agent", "--status"))
+
+
+def test_stop_now_ends_jobs(queues):
+    agent = queues.agent("half=0.5")
+    id = queues.witnessed("sleep 1000")
+    queues.wait_state(id, "running")
+    assert queues.host.carve("agent", "--stop", agent["id"], "--now").returncode == 0
+    job = queues.ended(id)
+    assert job["state"] == "cancelled" and "agent" in job["reason"]
+
+
+def test_a_drained_queue_starts_nothing_until_it_is_resumed(queues):
+    queues.agent("half=0.5", "other=0.25")
+    assert queues.host.carve("agent", "--drain", "half").returncode == 0
+    id = queues.witnessed()
+    other = queues.witnessed(queue="other")
+    assert queues.ended(other)["state"] == "done"
+    assert queues.state(id) == "queued" and "drained" in queues.job(id)["reason"]
+    assert queues.host.carve("agent", "--resume", "half").returncode == 0
+    assert queues.ended(id)["state"] == "done"
+    assert queues.host.carve("agent", "--drain", "nothing").returncode == 1
+
+
+def test_a_queue_with_a_maximum_runs_no_more(queues):
+    queues.agent("half=0.25,max=1")
+    ids = [queues.witnessed(queues.gate()) for _ in range(2)]
+    queues.wait_state(ids[0], "running")
+    assert queues.state(ids[1]) == "queued"
+    queues.open_gate()
+    assert queues.ended(ids[1])["state"] == "done"

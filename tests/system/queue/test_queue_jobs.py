@@ -1,0 +1,285 @@
+"""Jobs: what they get, how they end, and how they are changed."""
+import json
+import os
+import pathlib
+import stat
+
+import pytest
+
+from conftest import BUILD, wait_until
+from queueing import queues, queues_of  # noqa: F401: fixtures
+
+
+def test_a_job_runs_in_a_slice_of_its_queues_size(queues, programs):
+    queues.agent("half=0.5")
+    id = queues.enqueue("sh", "-c", "echo $CARVE_SESSION; sleep 0.1")
+    job = queues.ended(id)
+    assert job["state"] == "done" and job["exit_code"] == 0
+    assert queues.host.carve("job", "logs", id).stdout.strip() == job["session"]
+    session = queues.host.carve_json("session", "show", job["session"])
+    total = queues.host.carve_json("gpu", "list")[0]
+    assert session["vram_bytes"] == (total["memory_bytes"] - total["reserved_bytes"]) // 2
+    wait_until(lambda: queues.host.carve_json("session", "show", job["session"])["state"] != "active")
+
+
+def test_a_job_has_the_environment_directory_and_umask_of_its_enqueuer(queues, tmp_path):
+    queues.agent("half=0.5")
+    (tmp_path / "d").mkdir()
+    script = f"umask 027; cd {tmp_path}/d; MINE=x {BUILD}/carve enqueue --queue half -- " \
+             "sh -c 'pwd; echo $MINE; umask; ulimit -n; touch f'"
+    done = queues.host.run(["sh", "-c", "ulimit -Sn 321; " + script])
+    assert done.returncode == 0, done.stderr
+    id = done.stdout.strip()
+    assert queues.ended(id)["state"] == "done"
+    assert queues.host.carve("job", "logs", id).stdout.split() == [f"{tmp_path}/d", "x", "0027", "321"]
+    assert stat.S_IMODE((tmp_path / "d" / "f").stat().st_mode) == 0o640
+
+
+def test_export_limits_the_environment(queues):
+    queues.agent("half=0.5")
+    env = {"ONE": "1", "TWO": "2"}
+    for export, expected in (("NONE", ""), ("TWO,THREE=3", "2 3"), ("ALL,ONE=9", "9 2")):
+        done = queues.host.carve("enqueue", "--queue", "half", "--wait", "--json", "--export", export, "--", "sh", "-c",
+                                 "echo $ONE $TWO $THREE", env=env)
+        id = json.loads(done.stdout)[0]["id"]
+        assert queues.host.carve("job", "logs", id).stdout.strip() == expected
+
+
+def test_wait_exits_with_the_jobs_code(queues):
+    queues.agent("half=0.5")
+
+    def code(*argv):
+        return queues.host.carve("enqueue", "--queue", "half", "--wait", "--", *argv).returncode
+
+    assert code("true") == 0
+    assert code("sh", "-c", "exit 7") == 7
+    assert code("sh", "-c", "kill -9 $$") == 137
+    assert code("no-such-command") == 127
+    assert code("/etc/passwd") == 126
+
+
+def test_output_is_byte_for_byte_what_was_written(queues, tmp_path):
+    queues.agent("half=0.5")
+    data = bytes(range(256)) * 4096
+    (tmp_path / "data").write_bytes(data)
+    id = queues.enqueue("cat", str(tmp_path / "data"))
+    assert queues.ended(id)["state"] == "done"
+    assert pathlib.Path(queues.job(id)["log"]).read_bytes() == data
+    id = queues.enqueue("sh", "-c", "echo out; echo err >&2", options=["-o", f"{tmp_path}/%j-%x.o", "-e", f"{tmp_path}/%j.e",
+                                                                      "--name", "n"])
+    assert queues.ended(id)["state"] == "done"
+    assert (tmp_path / f"{id}-n.o").read_text() == "out\n" and (tmp_path / f"{id}.e").read_text() == "err\n"
+    assert queues.host.carve("job", "logs", id).stdout == "out\n"
+
+
+def test_logs_are_followed_to_the_end(queues):
+    queues.agent("half=0.5")
+    id = queues.enqueue("sh", "-c", "echo one; " + queues.gate() + "; echo two")
+    follower = queues.host.popen([BUILD / "carve", "job", "logs", "-f", id])
+    assert follower.stdout.readline() == "one\n"
+    queues.open_gate()
+    assert follower.stdout.read() == "two\n" and follower.wait(60) == 0
+
+
+def test_an_array_runs_each_index_once_and_no_more_than_allowed(queues):
+    queues.agent("half=0.1")
+    id = queues.witnessed(options=["--array", "0-9%3"])
+    jobs = queues.ended(id)
+    assert [j["index"] for j in jobs] == list(range(10)) and {j["state"] for j in jobs} == {"done"}
+    assert sorted(queues.runs()) == sorted(f"{id}_{i} 1 {what}" for i in range(10) for what in ("start", "end"))
+
+
+def test_an_arrays_limit_holds(queues):
+    queues.agent("half=0.1")
+    id = queues.witnessed(queues.gate(), options=["--array", "1,3,5-9%2"])
+    wait_until(lambda: sum(j["state"] == "running" for j in queues.jobs(id)) == 2)
+    states = [j["state"] for j in queues.jobs(id)]
+    assert states.count("running") == 2 and states.count("queued") == 5
+    queues.open_gate()
+    assert {j["state"] for j in queues.ended(id)} == {"done"}
+
+
+def test_a_sweep_has_all_combinations(queues):
+    queues.agent("half=0.25")
+    id = queues.enqueue("sh", "-c", "echo {lr}/{bs} $lr $bs", options=["--param", "lr=0.1,0.01", "--param", "bs=1,2,3"])
+    jobs = queues.ended(id)
+    said = sorted(queues.host.carve("job", "logs", j["id"]).stdout.strip() for j in jobs)
+    assert said == sorted(f"{lr}/{bs} {lr} {bs}" for lr in ("0.1", "0.01") for bs in "123")
+
+
+def test_failed_jobs_of_an_array_are_run_again(queues, tmp_path):
+    queues.agent("half=0.25")
+    id = queues.witnessed('[ "$CARVE_JOB_INDEX" -lt 2 ] || [ -e "$W.ok" ] || exit 3', options=["--array", "0-3"])
+    assert [j["state"] for j in queues.ended(id)] == ["done", "done", "failed", "failed"]
+    (tmp_path / "witness.ok").touch()
+    again = queues.host.carve_json("job", "rerun", id, "--failed")
+    assert again["count"] == 2
+    assert [(j["index"], j["state"]) for j in queues.ended(again["id"])] == [(2, "done"), (3, "done")]
+
+
+def test_retries_follow_exit_codes(queues):
+    queues.agent("half=0.5")
+    id = queues.witnessed("exit 75", options=["--retries", "2", "--retry-on", "75"])
+    job = queues.ended(id)
+    assert job["state"] == "failed" and job["exit_code"] == 75 and job["attempt"] == 3
+    assert [line.split()[1] for line in queues.runs(id)] == ["1", "2", "3"]
+    id = queues.witnessed("exit 1", options=["--retries", "2", "--retry-on", "75,KILL"])
+    assert queues.ended(id)["attempt"] == 1
+
+
+def test_a_time_limit_ends_a_job(queues):
+    queues.agent("half=0.5")
+    id = queues.witnessed("sleep 1000", options=["--time", "1s"])
+    job = queues.ended(id)
+    assert job["state"] == "timeout" and "time limit" in job["reason"]
+
+
+def test_a_job_that_ignores_sigterm_is_killed_after_its_grace(queues):
+    queues.agent("half=0.5")
+    id = queues.enqueue("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done", options=["--grace", "0.2"])
+    wait_until(lambda: "up" in queues.host.carve("job", "logs", id).stdout)
+    assert queues.host.carve("job", "cancel", id).returncode == 0
+    assert queues.ended(id)["state"] == "cancelled"
+
+
+def test_processes_that_a_job_left_behind_end_with_it(queues, tmp_path):
+    queues.agent("half=0.5")
+    id = queues.enqueue("sh", "-c", f"setsid sleep 1000 & echo $! > {tmp_path}/pid; sleep 0.1")
+    assert queues.ended(id)["state"] == "done"
+    wait_until(lambda: not pathlib.Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists())
+
+
+@pytest.mark.parametrize("kind, code, runs", [("ok", 0, True), ("ok", 1, False), ("any", 1, True), ("notok", 1, True),
+                                              ("notok", 0, False)])
+def test_a_job_comes_after_another(queues, kind, code, runs):
+    queues.agent("half=0.5")
+    first = queues.witnessed(queues.gate() + f"; [ {code} = 0 ] || exit {code}")
+    second = queues.witnessed(options=["--after", f"{kind}:{first}"])
+    queues.wait_state(first, "running")
+    assert queues.state(second) == "queued"
+    queues.open_gate()
+    job = queues.ended(second)
+    assert job["state"] == ("done" if runs else "cancelled")
+    assert bool(queues.runs(second)) == runs
+    assert runs or first in job["reason"]
+
+
+def test_a_job_that_does_not_exist_cannot_be_waited_for(queues):
+    queues.agent("half=0.5")
+    done = queues.host.carve("enqueue", "--queue", "half", "--after", "99", "--", "true")
+    assert done.returncode == 2 and "99" in done.stderr
+
+
+def test_held_jobs_wait_for_their_release(queues):
+    queues.agent("half=0.5")
+    id = queues.witnessed(options=["--hold"])
+    assert queues.ended(queues.witnessed())["state"] == "done"
+    assert queues.state(id) == "held"
+    assert queues.host.carve("job", "release", id).returncode == 0
+    assert queues.ended(id)["state"] == "done"
+
+
+def test_a_begin_in_the_future_is_waited_for(queues):
+    queues.agent("half=0.5")
+    id = queues.witnessed(options=["--begin", "now+1h"])
+    assert queues.ended(queues.witnessed())["state"] == "done"
+    assert "time to begin" in queues.job(id)["reason"]
+    assert queues.host.carve("job", "edit", id, "--begin", "now+1s").returncode == 0
+    assert queues.ended(id)["state"] == "done"
+
+
+def test_waiting_jobs_are_moved_edited_and_cancelled(queues):
+    queues.agent("half=0.5")
+    moved = queues.witnessed(queue="nobodys")
+    edited = queues.witnessed("sleep 1000", queue="nobodys")
+    gone = queues.witnessed(queue="nobodys")
+    assert queues.host.carve("job", "cancel", gone).returncode == 0
+    assert queues.state(gone) == "cancelled"
+    assert queues.host.carve("job", "move", moved, "--queue", "half").returncode == 0
+    assert queues.ended(moved)["queue"] == "half"
+    assert queues.host.carve("job", "edit", edited, "--time", "1s", "--queue", "half", "--name", "new").returncode == 0
+    job = queues.ended(edited)
+    assert job["state"] == "timeout" and job["name"] == "new"
+    assert queues.host.carve("job", "cancel", gone).returncode == 1
+    assert queues.runs(gone) == []
+
+
+def test_higher_priority_goes_first_in_a_queue(queues):
+    queues.agent("half=1,max=1", gpus="0")
+    first = queues.witnessed(queues.gate())
+    queues.wait_state(first, "running")
+    low, high = queues.witnessed(options=["--priority", "-1"]), queues.witnessed(options=["--priority", "1"])
+    queues.open_gate()
+    queues.ended(low)
+    starts = [line.split()[0] for line in queues.runs() if line.endswith("start")]
+    assert starts == [first, high, low]
+
+
+def test_priority_preempts_what_was_enqueued_for_it(queues, tmp_path):
+    queues.agent("half=1", gpus="0")
+    low = queues.witnessed(f"[ $CARVE_JOB_ATTEMPT -gt 1 ] || sleep 1000", options=["--requeue", "--priority", "-1"])
+    queues.wait_state(low, "running")
+    wait_until(lambda: queues.runs(low))
+    high = queues.witnessed()
+    assert queues.ended(high)["state"] == "done"
+    job = queues.ended(low)
+    assert job["state"] == "done" and job["attempt"] == 2
+
+
+def test_a_size_of_its_own_stays_within_the_queues(queues):
+    queues.agent("half=0.5", "own")
+    id = queues.enqueue("true", options=["--vram", "2"])
+    job = queues.ended(id)
+    assert queues.host.carve_json("session", "show", job["session"])["vram_bytes"] == 2 << 30
+    done = queues.host.carve("enqueue", "--queue", "half", "--vram", "70", "--", "true")
+    assert done.returncode == 2 and "half" in done.stderr
+    done = queues.host.carve("enqueue", "--queue", "own", "--", "true")
+    assert done.returncode == 2 and "size" in done.stderr
+    assert queues.ended(queues.enqueue("true", queue="own", options=["--vram", "3"]))["state"] == "done"
+
+
+def test_memory_outside_carve_is_waited_for(queues, programs):
+    """Sessions that are no queue's are waited for, too."""
+    session = queues.host.carve_json("session", "request", "--gpu", "0.75", "--gpu-ids", "0")
+    queues.agent("half=0.5", gpus="0")
+    id = queues.witnessed()
+    wait_until(lambda: "others than queues" in queues.job(id)["reason"])
+    queues.host.carve("session", "release", session["id"])
+    assert queues.ended(id)["state"] == "done"
+
+
+def test_changes_are_told_as_they_come(queues):
+    queues.agent("half=0.5")
+    watcher = queues.host.popen([BUILD / "carve", "job", "events"])
+    said = []
+    for _ in range(50):  # the watcher may not listen yet
+        id = queues.witnessed()
+        queues.ended(id)
+        os.set_blocking(watcher.stdout.fileno(), False)
+        said.append(watcher.stdout.read() or "")
+        whole = f"job {id}: queued\njob {id}: starting\njob {id}: running\njob {id}: done\n"
+        if whole in "".join(said):
+            break
+    watcher.kill()
+    watcher.wait()
+    assert whole in "".join(said)
+
+
+@pytest.mark.parametrize("options, says", [
+    (["--array", "3-1"], "array"), (["--array", "0-9999999"], "array"), (["--array", "x"], "array"), (["--time", "soon"], "time"),
+    (["--time", "0s"], "time"), (["--begin", "later"], "begin"), (["--retries", "-1"], "retries"), (["--after", "x"], "after"),
+    (["--priority", "1000"], "priority"), (["--param", "x"], "param"), (["--vram", "0"], "vram"), (["--name", "a b"], "name"),
+    (["--export", "a b"], "export"), (["--chdir", "/no/such"], "chdir"), (["--grace", "x"], "grace"), (["--retry-on", "x"], "retry-on"),
+])
+def test_bad_options_are_refused_and_nothing_is_enqueued(queues, options, says):
+    done = queues.host.carve("enqueue", "--queue", "half", *options, "--", "true")
+    assert done.returncode == 2 and says in done.stderr, done.stderr
+    assert len([line for line in done.stderr.splitlines() if not line.startswith("  hint:")]) == 1
+    assert queues.host.carve_json("job", "list") == []
+
+
+def test_jobs_that_do_not_exist_are_said_to(queues):
+    for verb in ("show", "cancel", "logs", "wait", "rerun"):
+        done = queues.host.carve("job", verb, "99")
+        assert done.returncode == 1 and "no job 99" in done.stderr, verb
+        assert queues.host.carve("job", verb, "../x").returncode == 2
