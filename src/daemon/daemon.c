@@ -35,6 +35,7 @@ static const char help[] =
 	"       carved [--system | --runtime-dir DIR] --takeover\n"
 	"       carved --system --prepare [--state-dir DIR] [--user NAME]\n"
 	"       carved --config FILE --check-config\n"
+	"       carved --kubernetes [OPTION]...\n"
 	"\n"
 	"  --system             serve all users, in /run/carve (what root gets without "
 	"--runtime-dir)\n"
@@ -55,6 +56,7 @@ static const char help[] =
 	"sockets\n"
 	"                       and calls under way go on\n"
 	"  --prepare            make a system daemon's directories, for the user of --user\n"
+	"  --kubernetes         be carve-kubernetes node, the kubelet's plugin beside a carved\n"
 	"  --ready-fd N         write one byte to descriptor N when the sockets listen; stays in "
 	"the\n"
 	"                       foreground too\n"
@@ -410,6 +412,25 @@ static void leave_cuda_settings(void)
 	}
 }
 
+/* Becomes the plugin of a cluster's node, which is a program beside this one. Returns where it
+ * cannot. */
+static int kubernetes_exec(char **argv)
+{
+	char path[PATH_MAX];
+	struct error err = {0};
+	int rc = executable_dir(path, sizeof(path) - sizeof("/carve-kubernetes"));
+
+	if (rc == 0) {
+		strcat(path, "/carve-kubernetes");
+		argv[0] = path;
+		argv[1] = (char *)"node";
+		execv(path, argv);
+		rc = -errno;
+	}
+	error_set(&err, EXIT_CODE_FAILED, "cannot execute %.300s: %s", path, strerrordesc_np(-rc));
+	return fail(&err);
+}
+
 int daemon_main(int argc, char **argv)
 {
 	/* Large: on the heap's side of things, not the stack's. */
@@ -420,6 +441,8 @@ int daemon_main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], GUARD_OPTION))
 		return guard_main(argc, argv);
+	if (argc > 1 && !strcmp(argv[1], "--kubernetes"))
+		return kubernetes_exec(argv);
 	leave_slice(argv);
 	leave_cuda_settings();
 	if (!arguments_parse(argc, argv, &args, &code))

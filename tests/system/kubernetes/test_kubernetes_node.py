@@ -1,6 +1,7 @@
 """carve-kubernetes node: claims become slices, for a kubelet and an API server that the test plays."""
 import json
 import os
+import re
 import signal
 import threading
 
@@ -9,7 +10,7 @@ import pytest
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import DRIVER, GIB, Cluster, parse, text
-from conftest import wait_until
+from conftest import BUILD, ROOT, run, wait_until
 from programs import python
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")
@@ -237,3 +238,26 @@ def test_health_of_devices_is_told_and_follows(cluster):
     finally:
         os.kill(daemon, signal.SIGCONT)
     stream.cancel()
+
+
+def test_carved_becomes_the_plugin_where_it_is_told_to():
+    done = run([BUILD / "carved", "--kubernetes", "--help"])
+    assert done.returncode == 0 and done.stdout.startswith("carve-kubernetes - ")
+
+
+@pytest.mark.parametrize("words,message", [
+    ([], "say which part to run: node or controller"),
+    (["node", "--node-name", "../x"], "--node-name: '../x' is no name"),
+    (["node", "--node-name", "n", "--api", "ftp://x"], "is no URL"),
+    (["node", "--node-name", "n"], "this is no pod of a cluster"),
+    (["controller", "--namespace", "A"], "--namespace: 'A' is no name"),
+])
+def test_wrong_usage_is_told_in_one_line(words, message):
+    done = run([BUILD / "carve-kubernetes", *words])
+    assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_every_option_stands_in_the_manual_page():
+    options = set(re.findall(r"--[a-z][a-z-]+", run([BUILD / "carve-kubernetes", "--help"]).stdout)) - {"--kubernetes"}
+    page = (ROOT / "docs" / "man" / "carve-kubernetes.8").read_text().replace("\\-", "-")
+    assert {o for o in options if f"Fl {o[1:]}" not in page} == set()

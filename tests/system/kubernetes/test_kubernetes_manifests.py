@@ -1,0 +1,112 @@
+"""packaging/kubernetes: the manifests are whole, and give carve's programs the rights that they use and no others."""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
+pytest.importorskip("grpc", reason="needs python3-grpcio")
+
+from cluster import ApiServer, Cluster
+from conftest import BUILD, ROOT, clean_env, run, wait_until
+
+BASE = ROOT / "packaging" / "kubernetes" / "base"
+
+
+@pytest.fixture(scope="module")
+def objects():
+    names = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
+    return [o for name in names for o in yaml.safe_load_all((BASE / name).read_text())]
+
+
+def rights(objects, account):
+    """{(group, resource, verb)} of a service account."""
+    bound = [o["roleRef"]["name"] for o in objects if o["kind"].endswith("RoleBinding") and
+             any(s["name"] == account for s in o["subjects"])]
+    return {(group, resource, verb) for o in objects if o["kind"] in ("Role", "ClusterRole") and o["metadata"]["name"] in bound
+            for rule in o["rules"] for group in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def used(calls):
+    verbs = {"POST": "create", "PUT": "update", "DELETE": "delete", "WATCH": "watch"}
+    found = set()
+    for method, path in calls:
+        path = path.partition("?")[0]
+        group, rest = re.fullmatch(r"/(?:api/v1|apis/([^/]+)/v1)/(.*)", path).groups()
+        parts = re.sub("^namespaces/[^/]+/", "", rest).split("/")
+        found.add((group or "", parts[0], verbs.get(method) or ("get" if len(parts) > 1 else "list")))
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")
+def test_a_nodes_plugin_has_the_rights_that_it_uses(objects, make_host):
+    cluster = Cluster(make_host("h100-80gb")).started()
+    try:
+        claim = cluster.api.claim("c", [("gpu", cluster.api.devices()[0]["name"], "1Gi", "0")])
+        cluster.kubelet.prepare(claim)
+        cluster.host.carve("session", "request", "--vram", "8")
+        wait_until(lambda: "update" in {verb for _, _, verb in used(cluster.api.calls)})
+        given = rights(objects, "carve-node")
+        assert used(cluster.api.calls) <= given
+        # Slices are deleted where a feature gate is off; a test of the plugin shows it.
+        assert given - used(cluster.api.calls) == {("resource.k8s.io", "resourceslices", "delete")}
+    finally:
+        cluster.close()
+
+
+def test_the_controller_has_the_rights_that_it_uses(objects):
+    api = ApiServer()
+    process = subprocess.Popen([BUILD / "carve-kubernetes", "controller", "--api", api.url], env=clean_env(),
+                               stderr=subprocess.DEVNULL)
+    try:
+        api.gpus("n1", 81079)
+        api.pod("p", "carve-fraction-0.5")
+        wait_until(api.templates)
+        api.gpus("n2", 40390)
+        wait_until(lambda: {"delete", "update"} <= {verb for _, _, verb in used(api.calls)})
+        assert used(api.calls) == rights(objects, "carve-controller")
+    finally:
+        process.terminate()
+        process.wait(60)
+        api.close()
+
+
+def test_programs_in_manifests_take_their_options(objects):
+    text = run([BUILD / "carve-kubernetes", "--help"]).stdout + run([BUILD / "carved", "--help"]).stdout
+    for o in objects:
+        if o["kind"] in ("DaemonSet", "Deployment"):
+            for container in o["spec"]["template"]["spec"]["containers"]:
+                assert all(not word.startswith("--") or word in text for word in container["command"])
+
+
+def test_only_the_nodes_pods_see_the_hosts_processes(objects):
+    specs = {o["metadata"]["name"]: o["spec"]["template"]["spec"] for o in objects if o["kind"] in ("DaemonSet", "Deployment")}
+    assert specs["carve-node"]["hostPID"] is True
+    controller = specs["carve-controller"]
+    assert "hostPID" not in controller and controller["securityContext"]["runAsNonRoot"]
+
+
+def test_policies_refuse_rather_than_pass_when_they_fail(objects):
+    for o in objects:
+        if o["kind"] in ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"):
+            assert o["spec"]["failurePolicy"] == "Fail"
+            assert any(b["kind"] == o["kind"] + "Binding" and b["spec"]["policyName"] == o["metadata"]["name"] for b in objects)
+
+
+def test_the_seven_fractions_of_clearml_are_named(objects):
+    policy = next(o for o in objects if o["kind"] == "ValidatingAdmissionPolicy" and o["metadata"]["name"] == "carve-spellings")
+    rule = policy["spec"]["validations"][0]
+    assert re.findall(r"'(0\.\d+)'", rule["expression"]) == [f"{n / 8:.3f}" for n in range(1, 8)]
+    assert all(f"{n / 8:.3f}" in rule["messageExpression"] for n in range(1, 8))
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
+def test_kustomize_builds_all_of_it(objects):
+    done = run(["kubectl", "kustomize", BASE])
+    assert done.returncode == 0, done.stderr
+    built = list(yaml.safe_load_all(done.stdout))
+    assert len(built) == len(objects)
+    assert all("image" not in c or c["image"] == "carve:0.1.0" for o in built
+               for c in (o.get("spec") or {}).get("template", {}).get("spec", {}).get("containers", []))

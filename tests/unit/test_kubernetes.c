@@ -1,0 +1,208 @@
+/* What carve's Kubernetes programs read: quantities, claims, names of templates, and messages. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/client.h"
+#include "integrations/kubernetes/checkpoint.h"
+#include "integrations/kubernetes/claim.h"
+#include "integrations/kubernetes/grpc_private.h"
+#include "integrations/kubernetes/leader.h"
+#include "integrations/kubernetes/quantity.h"
+#include "integrations/kubernetes/slices.h"
+#include "integrations/kubernetes/template.h"
+
+static void test_quantities_are_read_as_kubernetes_writes_them(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t value;
+	} good[] = {
+		{"0", 0},
+		{"10Gi", 10ull << 30},
+		{"4G", 4000000000ull},
+		{"500m", 1},
+		{"1500m", 2},
+		{"1e3", 1000},
+		{"1E", 1000000000000000000ull},
+		{"1.5Ki", 1536},
+		{"0.1", 1},
+		{"12E2", 1200},
+		{"+7", 7},
+		{"1n", 1},
+		{"4095999999n", 5},
+		{".5Gi", 1ull << 29},
+	};
+	static const char *const bad[] = {"",     "-1",  "x",    "1 Gi", "1GiB", "9Ei9", "1e", "e3",
+					  "1e99", "8Ei", "1..2", ".",    "1e 3", "0x10", "1K"};
+	uint64_t value;
+
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		assert_int_equal(quantity_parse(good[i].text, &value), 0);
+		assert_int_equal(value, good[i].value);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(quantity_parse(bad[i], &value), -EINVAL);
+}
+
+static int claim_read(const char *result, struct claim *claim, struct error *err)
+{
+	cleanup_json json_t *json =
+		json_pack("{s:{s:s}, s:{s:{s:{s:[o]}}}}", "metadata", "uid", "u-1", "status",
+			  "allocation", "devices", "results", json_loads(result, 0, NULL));
+
+	return claim_parse(json, "gpu.carve.dev", claim, err);
+}
+
+#define RESULT(more)                                                                              \
+	"{\"request\": \"gpu/big\", \"driver\": \"gpu.carve.dev\", \"pool\": \"n\", \"device\": " \
+	"\"gpu-1\"" more "}"
+
+static void test_a_claim_names_requests_without_their_alternatives(void **state)
+{
+	struct claim claim;
+	struct error err = {0};
+
+	assert_int_equal(
+		claim_read(
+			RESULT(", \"consumedCapacity\": {\"memory\": \"1Gi\", \"cores\": \"25\"}"),
+			&claim, &err),
+		0);
+	assert_string_equal(claim.device[0].request, "gpu");
+	assert_int_equal(claim.device[0].memory, 1 << 30);
+	assert_int_equal(claim.device[0].cores, 25);
+}
+
+static void test_a_claim_that_makes_no_sense_is_refused(void **state)
+{
+	static const char *const bad[] = {
+		RESULT(", \"consumedCapacity\": {\"memory\": 5}"),
+		RESULT(", \"consumedCapacity\": {\"memory\": \"1Gi\", \"cores\": \"101\"}"),
+		RESULT(", \"shareID\": \"../x\""),
+		"{\"request\": \"a/../b\", \"driver\": \"gpu.carve.dev\", \"pool\": \"n\", "
+		"\"device\": \"../gpu\"}",
+		"{\"request\": \"gpu\", \"driver\": \"other\", \"pool\": \"n\", \"device\": "
+		"\"gpu-1\"}",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct claim claim;
+		struct error err = {0};
+
+		assert_true(claim_read(bad[i], &claim, &err) < 0);
+		assert_true(err.message[0]);
+	}
+}
+
+static void test_names_of_templates_say_the_size(void **state)
+{
+	static const char *const bad[] = {
+		"carve-fraction-1.25", "carve-fraction-", "carve-memory-0",
+		"carve-memory-4G",     "carve-x",         "carve-memory-1-x33",
+		"carve-fraction-2"};
+	struct template_size size;
+
+	assert_int_equal(template_parse("carve-fraction-0.500-x2", &size), 0);
+	assert_int_equal(size.share, 500000);
+	assert_int_equal(size.gpu_count, 2);
+	assert_int_equal(template_parse("carve-memory-4096", &size), 0);
+	assert_int_equal(size.memory, 4096);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(template_parse(bad[i], &size), -EINVAL);
+}
+
+static void test_a_dropped_field_is_named(void **state)
+{
+	cleanup_json json_t *wanted =
+		json_loads("{\"a\": [{\"b\": {\"c\": \"1024Mi\"}}]}", 0, NULL);
+	cleanup_json json_t *same =
+		json_loads("{\"a\": [{\"b\": {\"c\": \"1Gi\", \"d\": 1}}]}", 0, NULL);
+	cleanup_json json_t *less = json_loads("{\"a\": [{\"b\": {}}]}", 0, NULL);
+	char path[64];
+
+	assert_true(slices_contain(same, wanted, path, sizeof(path)));
+	assert_false(slices_contain(less, wanted, path, sizeof(path)));
+	assert_string_equal(path, "a[0].b.c");
+}
+
+static void test_a_lease_is_taken_by_this_clock_alone(void **state)
+{
+	struct leader leader = {.identity = "me"};
+	cleanup_json json_t *lease = json_loads("{\"metadata\": {\"resourceVersion\": \"1\"}, "
+						"\"spec\": {\"holderIdentity\": \"other\","
+						" \"renewTime\": \"1999-01-01T00:00:00Z\"}}",
+						0, NULL);
+
+	assert_false(leader_may_take(&leader, lease, 1000));
+	assert_false(leader_may_take(&leader, lease, 1000 + LEADER_LEASE_MS - 1));
+	json_object_set_new(json_object_get(lease, "metadata"), "resourceVersion",
+			    json_string("2"));
+	assert_false(leader_may_take(&leader, lease, 1000 + LEADER_LEASE_MS));
+	assert_true(leader_may_take(&leader, lease, 1000 + 2 * LEADER_LEASE_MS));
+	json_object_set_new(json_object_get(lease, "spec"), "holderIdentity", json_string(""));
+	assert_true(leader_may_take(&leader, lease, 1000 + 2 * LEADER_LEASE_MS));
+}
+
+static void test_a_checkpoint_reads_what_it_wrote(void **state)
+{
+	struct stored_claim claim = {.state = STORED_PREPARED,
+				     .namespace = "team",
+				     .name = "c",
+				     .claim = {.uid = "u-1", .count = 1},
+				     .slices = 1};
+	struct stored_claim read = {0};
+
+	claim.claim.device[0] = (struct claim_device){
+		.request = "gpu", .pool = "n", .name = "gpu-1", .memory = 1 << 30, .cores = 50};
+	claim.slice[0] = (struct stored_slice){.session = "s-abcdef", .end = 1};
+	cleanup_json json_t *json = checkpoint_claim_json(&claim);
+	assert_int_equal(checkpoint_claim_parse(json, &read), 0);
+	assert_int_equal(read.state, STORED_PREPARED);
+	assert_memory_equal(&read.claim.device[0], &claim.claim.device[0],
+			    sizeof(struct claim_device));
+	assert_string_equal(read.slice[0].session, "s-abcdef");
+	json_object_set_new(json_array_get(json_object_get(json, "slices"), 0), "end",
+			    json_integer(2));
+	assert_int_equal(checkpoint_claim_parse(json, &read), -EINVAL);
+}
+
+static void test_messages_are_framed(void **state)
+{
+	static const uint8_t whole[] = {0, 0, 0, 0, 2, 'a', 'b'}, packed[] = {1, 0, 0, 0, 0},
+			     two[] = {0, 0, 0, 0, 0, 0};
+	const uint8_t *message;
+	size_t size;
+	char text[16];
+
+	assert_int_equal(grpc_message_find(whole, sizeof(whole), &message, &size), 0);
+	assert_int_equal(size, 2);
+	assert_int_equal(grpc_message_find(whole, sizeof(whole) - 1, &message, &size), -EAGAIN);
+	assert_int_equal(grpc_message_find(packed, sizeof(packed), &message, &size), -ENOTSUP);
+	assert_int_equal(grpc_message_find(two, sizeof(two), &message, &size), -EBADMSG);
+	assert_string_equal(grpc_message_encode("5% \n", text, sizeof(text)), "5%25 %0A");
+	assert_string_equal(grpc_message_encode("abcdefghijklmnopqrstuvwxyz", text, sizeof(text)),
+			    "abcdefghijklm");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_quantities_are_read_as_kubernetes_writes_them),
+		cmocka_unit_test(test_a_claim_names_requests_without_their_alternatives),
+		cmocka_unit_test(test_a_claim_that_makes_no_sense_is_refused),
+		cmocka_unit_test(test_names_of_templates_say_the_size),
+		cmocka_unit_test(test_a_dropped_field_is_named),
+		cmocka_unit_test(test_a_lease_is_taken_by_this_clock_alone),
+		cmocka_unit_test(test_a_checkpoint_reads_what_it_wrote),
+		cmocka_unit_test(test_messages_are_framed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
