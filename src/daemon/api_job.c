@@ -656,6 +656,10 @@ void api_delete_job(struct call *call, const char *text)
 		no_job(call, text);
 		return;
 	}
+	/* All of an array are one step on the disk. */
+	int rc = job_store_begin(call->node->queues->store);
 	jobs_meant(call->node, id, index, cancel_job, &change);
+	if (rc == 0 && job_store_commit(call->node->queues->store, true) < 0)
+		error_set(&change.err, EXIT_CODE_FAILED, "the database of jobs cannot be written");
 	change_answer(&change, text, "cancelled");
 }

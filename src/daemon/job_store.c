@@ -104,6 +104,7 @@ struct job_store {
 	sqlite3 *db;
 	sqlite3_stmt *statement[Q_COUNT];
 	bool synced;
+	unsigned depth; /* of steps within steps */
 };
 
 static sqlite3_stmt *statement(struct job_store *store, int which)
@@ -207,22 +208,33 @@ void job_store_close(struct job_store *store)
 
 int job_store_begin(struct job_store *store)
 {
-	return store_step(statement(store, Q_BEGIN));
+	int rc = store->depth ? 0 : store_step(statement(store, Q_BEGIN));
+
+	store->depth += rc == 0;
+	return rc;
 }
 
 void job_store_rollback(struct job_store *store)
 {
+	store->depth = 0;
 	(void)store_step(statement(store, Q_ROLLBACK));
 }
 
 int job_store_commit(struct job_store *store, bool synced)
 {
+	if (!store->depth)
+		return -EIO; /* a step within this one was given up, and so was this one */
+	if (store->depth > 1) {
+		store->depth--;
+		return 0;
+	}
 	if (synced != store->synced)
 		(void)sqlite3_exec(store->db,
 				   synced ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL",
 				   NULL, NULL, NULL);
 	store->synced = synced;
 	int rc = store_step(statement(store, Q_COMMIT));
+	store->depth = 0;
 	if (rc < 0)
 		job_store_rollback(store);
 	return rc;

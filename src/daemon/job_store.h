@@ -16,7 +16,8 @@ struct job_store;
 int job_store_open(struct job_store **ret, const char *path, struct error *err);
 void job_store_close(struct job_store *store);
 
-/* What follows is one step, until job_store_commit() (or, where that was given up,
+/* Steps may be within a step, which is on disk when the outermost is.
+ * What follows is one step, until job_store_commit() (or, where that was given up,
  * job_store_rollback()). `synced`: on the disk when it returns. */
 int job_store_begin(struct job_store *store);
 int job_store_commit(struct job_store *store, bool synced);

@@ -141,7 +141,8 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 		return;
 	}
 	kill_point("end.recorded");
-	records_remove(job);
+	if (ran)
+		records_remove(job);
 	if (ran)
 		agent_leave(job);
 	job_state_set(job, after);

@@ -85,6 +85,7 @@ struct queues {
 	struct queue_name *names;
 	struct job_array *arrays;
 	struct agent *agents;
+	size_t afters; /* jobs that come after others */
 	struct queue_use *uses;
 	struct enqueue *enqueues, **enqueues_end;
 	struct queue_event event[QUEUE_EVENTS];

@@ -422,6 +422,8 @@ static int spec_change(struct job *job, const char *text, struct error *err)
 	}
 	spec->uses = 1;
 	job_move(job, NULL); /* its kind has the old one */
+	job->node->queues->afters -= job->spec->after_count > 0;
+	job->node->queues->afters += spec->after_count > 0;
 	job_spec_unref(job->spec);
 	job->spec = spec;
 	job->record.spec = spec->id;

@@ -79,6 +79,8 @@ void job_move(struct job *job, struct job_list *list)
 {
 	struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
 
+	if (list && job->list == list)
+		return;
 	list_remove(job);
 	if (list)
 		list_insert(list, job);
@@ -200,6 +202,7 @@ struct job *job_new(struct queues *q, const struct job_record *record, struct jo
 	job->record.name = spec->name;
 	job->spec = spec;
 	spec->uses++;
+	q->afters += spec->after_count > 0;
 	job->array = array_get(q, record, spec);
 	if (job->array)
 		job->array->living++;
@@ -223,6 +226,7 @@ void job_free(struct job *job)
 	job_text_set(&job->record.place, "");
 	job_text_set(&job->record.ending, "");
 	job_text_set(&job->record.reason, "");
+	q->afters -= job->spec->after_count > 0;
 	job_spec_unref(job->spec);
 	free(job->grants);
 	free(job);
@@ -412,6 +416,9 @@ void queue_ended_tell(struct queues *q, const struct job *ended)
 {
 	int64_t id = ended->record.array ? ended->record.array : ended->record.id;
 	size_t count = 0;
+
+	if (!q->afters)
+		return;
 	int64_t *after = malloc((q->pending.count + 1) * sizeof(*after));
 
 	/* One that ends here may end others in turn: so they are found anew each time. */
