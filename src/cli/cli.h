@@ -189,5 +189,6 @@ int cli_job_edit(struct cli *cli, struct error *err);
 int cli_job_again(struct cli *cli, struct error *err);
 int cli_job_events(struct cli *cli, struct error *err);
 int cli_check(struct cli *cli, struct error *err);
+int cli_kubernetes(struct cli *cli, struct error *err);
 int cli_completion(struct cli *cli, struct error *err);
 int cli_help(struct cli *cli, struct error *err);

@@ -206,6 +206,11 @@ class ApiServer:
             more = {"continue": str(first + limit)} if first + limit < len(items) else {}
             return 200, {"kind": "List", "metadata": {"resourceVersion": str(self.version), **more},
                          "items": items[first:first + limit]}
+        if method == "POST" and query.get("dryRun") == "All":
+            for device in body["spec"]["devices"]:
+                for drop in self.drop:
+                    device.pop(drop, None)
+            return 201, body
         if method == "POST":
             name = path + "/" + body["metadata"]["name"]
             return self.status(409, "it exists") if name in self.objects else (201, self.put(name, body))

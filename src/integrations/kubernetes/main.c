@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "integrations/kubernetes/check.h"
 #include "integrations/kubernetes/controller.h"
 #include "integrations/kubernetes/node.h"
 
@@ -27,9 +28,11 @@ static const char help[] =
 	"usage: carve-kubernetes node [--node-name NAME] [--kubelet-dir DIR] [--cdi-dir DIR]\n"
 	"                             [--front-dir DIR] [--host SOCKET] [options]\n"
 	"       carve-kubernetes controller [--namespace NAME] [options]\n"
+	"       carve-kubernetes check [--json] [options]      (also: carve kubernetes check)\n"
 	"\n"
 	"node serves the kubelet of this node, beside a carved; carved --kubernetes does the same.\n"
 	"controller makes the claim templates that pods name. Of several, the holder of the lease acts.\n"
+	"check says what the cluster lacks; without --api it asks by kubectl.\n"
 	"\n"
 	"  --node-name NAME     this node's name in the cluster (also NODE_NAME; the host's name)\n"
 	"  --kubelet-dir DIR    the kubelet's directory (/var/lib/kubelet)\n"
@@ -41,6 +44,7 @@ static const char help[] =
 	"  --api URL            the API server (in a pod: its cluster's)\n"
 	"  --token-file FILE    a token for it (in a pod: its service account's)\n"
 	"  --ca-file FILE       the authority of its certificate (in a pod: its cluster's)\n"
+	"  --json               print JSON\n"
 	"  --help, --version\n"
 	"\n"
 	"example: carve-kubernetes node --node-name worker-1 --api http://127.0.0.1:8001\n";
@@ -57,6 +61,7 @@ enum {
 	OPTION_API,
 	OPTION_TOKEN,
 	OPTION_CA,
+	OPTION_JSON,
 	OPTION_HELP,
 	OPTION_VERSION,
 };
@@ -72,6 +77,7 @@ static const struct option options[] = {
 	{"api", required_argument, NULL, OPTION_API},
 	{"token-file", required_argument, NULL, OPTION_TOKEN},
 	{"ca-file", required_argument, NULL, OPTION_CA},
+	{"json", no_argument, NULL, OPTION_JSON},
 	{"help", no_argument, NULL, OPTION_HELP},
 	{"version", no_argument, NULL, OPTION_VERSION},
 	{0},
@@ -80,6 +86,7 @@ static const struct option options[] = {
 struct arguments {
 	struct node_options node;
 	const char *namespace;
+	bool json;
 };
 
 static int fail(const struct error *err)
@@ -123,6 +130,9 @@ static bool option_take(int option, struct arguments *to, int *ret_code)
 		return true;
 	case OPTION_CA:
 		to->node.ca = optarg;
+		return true;
+	case OPTION_JSON:
+		to->json = true;
 		return true;
 	case OPTION_HELP:
 		fputs(help, stdout);
@@ -182,6 +192,20 @@ static int controller_main(const struct arguments *to, struct error *err)
 	return rc < 0 ? rc : controller_run(&controller, err);
 }
 
+static int check_main(const struct arguments *to, struct error *err)
+{
+	struct check_options check = {
+		.driver = to->node.driver,
+		.api_url = to->node.api_url,
+		.token = to->node.token,
+		.ca = to->node.ca,
+		.json = to->json,
+	};
+	int rc = name_check("--driver-name", check.driver, DRIVER_MAX, err);
+
+	return rc < 0 ? rc : check_run(&check, err);
+}
+
 int main(int argc, char **argv)
 {
 	struct arguments to = {.node = {.driver = DRIVER,
@@ -197,15 +221,19 @@ int main(int argc, char **argv)
 		if (!option_take(option, &to, &code))
 			return code;
 	const char *part = argc - optind == 1 ? argv[optind] : "";
-	if (strcmp(part, "node") != 0 && strcmp(part, "controller") != 0) {
-		error_set(&err, EXIT_CODE_USAGE, "say which part to run: node or controller");
+	if (strcmp(part, "node") != 0 && strcmp(part, "controller") != 0 &&
+	    strcmp(part, "check") != 0) {
+		error_set(&err, EXIT_CODE_USAGE,
+			  "say which part to run: node, controller or check");
 		error_hint(&err, "carve-kubernetes --help");
 		return fail(&err);
 	}
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
 		return EXIT_CODE_FAILED;
-	int rc = !strcmp(part, "node") ? node_main(&to.node, &err) : controller_main(&to, &err);
-	code = rc < 0 ? fail(&err) : EXIT_CODE_OK;
+	int rc = !strcmp(part, "node")         ? node_main(&to.node, &err)
+		 : !strcmp(part, "controller") ? controller_main(&to, &err)
+					       : check_main(&to, &err);
+	code = rc == 0 ? EXIT_CODE_OK : err.message[0] ? fail(&err) : EXIT_CODE_FAILED;
 	curl_global_cleanup();
 	return code;
 }

@@ -1,0 +1,73 @@
+"""carve kubernetes check: what a cluster lacks, told with what to do about it."""
+import json
+import os
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs python3-grpcio")
+
+from cluster import ApiServer
+from conftest import BUILD, clean_env, run
+
+OBJECTS = ["/apis/resource.k8s.io/v1/deviceclasses/gpu.carve.dev",
+           "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/carve-spellings",
+           "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/carve-spellings"]
+
+
+@pytest.fixture
+def api():
+    server = ApiServer()
+    server.put("/version", {"major": "1", "minor": "36", "gitVersion": "v1.36.2"})
+    for path in OBJECTS:
+        server.put(path, {"metadata": {"name": path.rpartition("/")[2]}})
+    server.put("/api/v1/nodes/n1", {"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.present": "true"}}})
+    server.gpus("n1", 81079)
+    yield server
+    server.close()
+
+
+def check(api, *words):
+    return run([BUILD / "carve", "kubernetes", "check", "--api", api.url, *words])
+
+
+def bad(api):
+    done = check(api, "--json")
+    assert done.returncode == 1, done.stderr
+    return [(f["message"], f["hint"]) for f in json.loads(done.stdout) if not f["ok"]]
+
+
+def test_a_cluster_with_all_of_it_passes(api):
+    done = check(api)
+    assert done.returncode == 0 and "BAD" not in done.stdout and "node n1 has slices" in done.stdout
+    assert all(f["ok"] for f in json.loads(check(api, "--json").stdout))
+    assert not [p for p in api.objects if "carve-check" in p]
+
+
+def test_what_is_missing_is_told(api):
+    api.put("/version", {"minor": "34+", "gitVersion": "v1.34.1"})
+    api.drop = ["taints"]
+    for path in OBJECTS:
+        api.delete(path)
+    api.put("/api/v1/nodes/n2", {"metadata": {"name": "n2", "labels": {"nvidia.com/gpu.present": "true"}}})
+    api.put("/api/v1/nodes/n1", {"metadata": {"name": "n1"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}})
+    found = "\n".join(f"{message}; {hint}" for message, hint in bad(api))
+    for words in ("v1.34.1; carve needs Kubernetes 1.36", "drops spec.devices[0].taints; switch the feature gate DRADeviceTaints on",
+                  "gpu.carve.dev is missing; kubectl apply", "node n2 has GPUs and no slices",
+                  "node n1 has slices, and a device plugin hands out its GPUs, too; remove"):
+        assert words in found
+
+
+def test_an_api_server_that_is_away_is_code_4(api):
+    api.down = True
+    done = check(api)
+    assert done.returncode == 4 and "does not answer" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_without_an_address_kubectl_is_asked(api, tmp_path):
+    script = tmp_path / "kubectl"
+    script.write_text(f"#!/bin/sh\nif [ $1 = create ]; then exec curl -sf -X POST -H 'Content-Type: application/json' -d @- \"{api.url}$3\"; fi\n"
+                      f"exec curl -sf \"{api.url}$3\"\n")
+    script.chmod(0o755)
+    env = clean_env({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    done = run([BUILD / "carve", "kubernetes", "check"], env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
