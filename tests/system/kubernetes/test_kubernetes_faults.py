@@ -1,0 +1,92 @@
+"""The plugin of a node against broken peers and sudden ends."""
+import os
+import random
+import socket
+import threading
+
+import pytest
+
+grpc = pytest.importorskip("grpc", reason="needs python3-grpcio")
+
+from cluster import DRIVER, Cluster, field, text
+from conftest import wait_until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+@pytest.fixture
+def cluster(make_host):
+    c = Cluster(make_host("h100-80gb")).started()
+    yield c
+    c.close()
+
+
+def status_of(cluster, path, message):
+    with pytest.raises(grpc.RpcError) as failed:
+        cluster.kubelet.call(cluster.kubelet.socket, path, message)
+    return failed.value.code()
+
+
+def test_calls_that_make_no_sense_get_the_status_that_says_so(cluster):
+    prepare = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+    assert status_of(cluster, "/some.Service/Method", b"") == grpc.StatusCode.UNIMPLEMENTED
+    assert status_of(cluster, prepare, b"\xff\xff\xff") == grpc.StatusCode.INVALID_ARGUMENT
+    assert status_of(cluster, prepare, field(1, b"x" * (5 << 20))) == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert status_of(cluster, prepare, field(1, b"") * 1025) == grpc.StatusCode.INVALID_ARGUMENT
+    assert cluster.kubelet.prepare() == {}
+
+
+def test_bytes_that_are_no_http2_end_their_connection_and_nothing_else(cluster):
+    numbers = random.Random(26)
+    for i in range(200):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(60)
+            s.connect(cluster.kubelet.socket)
+            junk = numbers.randbytes(numbers.randrange(1, 400))
+            try:
+                s.sendall((PREFACE if i % 2 else b"") + junk)
+                s.shutdown(socket.SHUT_WR)
+                while s.recv(4096):
+                    pass
+            except ConnectionError:
+                pass
+    assert cluster.plugin.poll() is None
+    assert text(cluster.kubelet.info(), 2) == DRIVER
+
+
+def test_connections_that_say_nothing_do_not_keep_the_kubelet_out_for_ever(cluster):
+    idle = [socket.socket(socket.AF_UNIX) for _ in range(40)]
+    for s in idle:
+        s.connect(cluster.kubelet.socket)
+    for s in idle:
+        s.close()
+    assert cluster.kubelet.prepare() == {}
+
+
+def test_kills_at_any_moment_lose_no_session_and_leave_none(cluster):
+    device = cluster.api.devices()[0]["name"]
+    numbers = random.Random(2600)
+    claims = [cluster.api.claim(f"c{i}", [("gpu", device, "1Gi", "0")]) for i in range(8)]
+
+    def call(method, claim):
+        try:
+            return cluster.kubelet.claims(method, [claim])
+        except grpc.RpcError:
+            return None
+
+    for method in ["NodePrepareResources", "NodeUnprepareResources"] * 3:
+        threads = [threading.Thread(target=call, args=[method, claim]) for claim in claims]
+        for thread in threads:
+            thread.start()
+        threading.Event().wait(numbers.random() * 0.15)
+        cluster.kill()
+        cluster.start()
+        for thread in threads:
+            thread.join()
+        for claim in claims:
+            done = wait_until(lambda: call(method, claim))
+            assert text(done[claim["uid"]], 2 if method == "NodePrepareResources" else 1) == ""
+        assert len(cluster.sessions()) == (8 if method == "NodePrepareResources" else 0)
+    assert cluster.specs() == []
