@@ -674,6 +674,12 @@ static bool route_matches(const struct route *route, const char *path)
 			       : !strcmp(path, route->path);
 }
 
+static bool is_of_queues(const char *path)
+{
+	return !strncmp(path, "/v1/jobs", 8) || !strncmp(path, "/v1/agents", 10) ||
+	       !strncmp(path, "/v1/queues", 10);
+}
+
 void api_handle(struct call *call)
 {
 	bool known = false;
@@ -684,6 +690,11 @@ void api_handle(struct call *call)
 		known = true;
 		if (strcmp(routes[i].method, call->method) != 0)
 			continue;
+		if (!call->node->queues && is_of_queues(routes[i].path)) {
+			call_reply_error(call, MHD_HTTP_SERVICE_UNAVAILABLE,
+					 &call->node->queues_error);
+			return;
+		}
 		routes[i].handle(call, call->path + strlen(routes[i].path));
 		return;
 	}

@@ -307,9 +307,8 @@ static int node_open(struct node *node, struct error *err)
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
 				 strerrordesc_np(-rc));
-	rc = queues_start(node, err);
-	if (rc < 0)
-		return rc;
+	/* Slices are there without queues, too. */
+	queues_start(node);
 	if (runtime_listen(&node->runtime, node->options.system, err) < 0)
 		return -1;
 	rc = attach_server_start(node, node->runtime.attach_fd, &node->attach);

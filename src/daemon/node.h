@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "base/error.h"
 #include "daemon/config.h"
 #include "daemon/crowd.h"
 #include "daemon/descriptors.h"
@@ -19,7 +20,6 @@
 
 struct attach_server;
 struct drain;
-struct error;
 struct fresh;
 struct handover;
 struct http_server;
@@ -84,7 +84,8 @@ struct node {
 	struct waiter *waiters;     /* in the order in which they are served */
 	bool waiters_dirty;         /* something changed that may let one through */
 	struct leases *leases;
-	struct queues *queues;
+	struct queues *queues;     /* NULL: they cannot be had, */
+	struct error queues_error; /* and why */
 	struct usage *usage;
 	struct attach_server *attach;
 	struct http_server *http;

@@ -89,9 +89,9 @@ struct agent {
 	int64_t blocker;
 };
 
-/* Opens the database and takes up what the last daemon left. After the sessions are back. 0, or
- * negative with *err. */
-int queues_start(struct node *node, struct error *err);
+/* Opens the database and takes up what the last daemon left. After the sessions are back. Where
+ * that fails node->queues stays NULL, and node->queues_error says why. */
+void queues_start(struct node *node);
 /* Takes NULL. Jobs go on. */
 void queues_stop(struct queues *queues);
 /* Something changed that may let a job start. */

@@ -705,18 +705,11 @@ static void places_find_all(struct queues *q)
 		log_event(LOG_WARNING, "queue.no_shim program=%s", SHIM_PROGRAM);
 }
 
-int queues_start(struct node *node, struct error *err)
+static int queues_open(struct queues *q, struct error *err)
 {
-	struct queues *q = calloc(1, sizeof(*q));
 	char path[PATH_MAX];
 
-	if (!q)
-		return error_set(err, EXIT_CODE_FAILED, "out of memory");
-	q->node = node;
-	q->enqueues_end = &q->enqueues;
-	node->queues = q;
-	places_find_all(q);
-	snprintf(path, sizeof(path), "%s/queue.db", node->state.dir);
+	snprintf(path, sizeof(path), "%s/queue.db", q->node->state.dir);
 	int rc = job_store_open(&q->store, path, err);
 	if (rc < 0)
 		return rc;
@@ -726,10 +719,29 @@ int queues_start(struct node *node, struct error *err)
 	if (rc == 0)
 		rc = queue_load(q);
 	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "the jobs cannot be read back: %s",
-				 strerrordesc_np(-rc));
-	jobs_take_up(q);
-	return 0;
+		error_set(err, EXIT_CODE_FAILED, "the jobs cannot be read back from %.300s: %s",
+			  path, rc == -EUCLEAN ? "it is damaged" : strerrordesc_np(-rc));
+	return rc;
+}
+
+void queues_start(struct node *node)
+{
+	struct queues *q = calloc(1, sizeof(*q));
+
+	if (!q) {
+		error_set(&node->queues_error, EXIT_CODE_FAILED, "out of memory");
+		return;
+	}
+	q->node = node;
+	q->enqueues_end = &q->enqueues;
+	node->queues = q;
+	places_find_all(q);
+	if (queues_open(q, &node->queues_error) == 0) {
+		jobs_take_up(q);
+		return;
+	}
+	log_event(LOG_ERROR, "queue.unusable error=\"%s\"", node->queues_error.message);
+	queues_stop(q);
 }
 
 static void free_one(struct job *job, void *arg)

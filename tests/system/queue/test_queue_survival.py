@@ -1,6 +1,9 @@
 """No job is lost and none runs twice, whoever dies when: the daemon and the shim are killed between every two steps."""
+import json
 import os
+import pathlib
 import signal
+import sqlite3
 
 import pytest
 
@@ -112,6 +115,64 @@ def test_jobs_survive_an_upgrade(queues):
     assert queues.state(running) == "running"
     queues.open_gate()
     assert queues.ended(running)["state"] == "done" and len(queues.runs(running)) == 2
+
+
+def end_all_of(queues, id):
+    """The machine goes down: the daemon, the shim and what it runs end without a word. Returns the job's log path."""
+    log = pathlib.Path(queues.job(id)["log"])
+    start = log.with_suffix(".start")
+    wait_until(start.exists)
+    command = json.loads(start.read_text())["pid"]
+    shim = int(pathlib.Path(f"/proc/{command}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    for pid in (queues.host.daemon_pid(), shim, command):
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: process_ended(pid))
+    return log
+
+
+def state_directory(log):
+    return log.parent.parent.parent
+
+
+@pytest.mark.parametrize("retries, state, runs", [("0", "lost", 1), ("1", "done", 3)])
+def test_a_job_that_ran_when_the_machine_went_down_is_lost(queues, retries, state, runs):
+    queues.agent("half=0.5")
+    id = queues.witnessed("[ $CARVE_JOB_ATTEMPT -gt 1 ] || sleep 1000", options=["--retries", retries])
+    wait_until(lambda: queues.runs(id))
+    log = end_all_of(queues, id)
+    with sqlite3.connect(state_directory(log) / "queue.db") as db:
+        db.execute("UPDATE job SET boot='another'")
+    db.close()
+    job = queues.ended(id)
+    assert job["state"] == state and len(queues.runs(id)) == runs
+    assert state == "done" or "machine went down" in job["reason"]
+
+
+def test_a_start_that_the_database_lost_is_not_made_again(queues):
+    """After a power cut the database may be older than the records are."""
+    queues.agent("half=0.5")
+    id = queues.witnessed("sleep 1000")
+    wait_until(lambda: queues.runs(id))
+    log = end_all_of(queues, id)
+    with sqlite3.connect(state_directory(log) / "queue.db") as db:
+        db.execute("UPDATE job SET state=0, attempt=0, pid=0, birth=0, boot='', session='', started=0")
+    db.close()
+    assert queues.ended(id)["state"] == "lost" and len(queues.runs(id)) == 1
+
+
+def test_a_damaged_database_of_jobs_stops_queues_alone(queues):
+    queues.agent("half=0.5")
+    id = queues.witnessed()
+    log = pathlib.Path(queues.ended(id)["log"])
+    pid = queues.host.daemon_pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process_ended(pid))
+    for name in ("queue.db-wal", "queue.db-shm"):
+        (state_directory(log) / name).unlink(missing_ok=True)
+    (state_directory(log) / "queue.db").write_bytes(b"no database" * 1000)
+    assert queues.host.carve("gpu", "list").returncode == 0
+    done = queues.host.carve("job", "list")
+    assert done.returncode == 1 and "damaged" in done.stderr and "queue.db" in done.stderr
 
 
 @pytest.mark.long
