@@ -103,6 +103,15 @@ def test_the_seven_fractions_of_clearml_are_named(objects):
 
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
+def test_whole_gpus_are_an_extended_resource_where_that_is_wanted(objects):
+    done = run(["kubectl", "kustomize", BASE.parent / "whole-gpus"])
+    assert done.returncode == 0, done.stderr
+    classes = {o["metadata"]["name"]: o["spec"] for o in yaml.safe_load_all(done.stdout) if o["kind"] == "DeviceClass"}
+    assert classes["whole-gpu.carve.dev"]["extendedResourceName"] == "nvidia.com/gpu"
+    assert "extendedResourceName" not in classes["gpu.carve.dev"]
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
 def test_kustomize_builds_all_of_it(objects):
     done = run(["kubectl", "kustomize", BASE])
     assert done.returncode == 0, done.stderr

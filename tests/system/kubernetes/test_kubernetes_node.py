@@ -179,6 +179,15 @@ def test_a_full_node_is_prepared_in_one_go(cluster):
     assert cluster.sessions() == []
 
 
+def test_a_claim_that_names_no_size_gets_the_whole_gpu(cluster):
+    [device] = cluster.api.devices()
+    memory = device["capacity"]["memory"]
+    assert memory["requestPolicy"]["default"] == memory["value"]
+    claim = cluster.api.claim("c", [("container-0-request-0", device["name"], memory["value"], "0")])
+    assert cluster.kubelet.prepare(claim)[claim["uid"]][1] == ""
+    assert cluster.sessions()[0]["vram_bytes"] == int(memory["value"][:-2]) << 20
+
+
 def test_devices_tell_what_claims_can_have(make_cluster):
     cluster = make_cluster("h100-80gb:2").started()
     [slice] = cluster.api.slices()
