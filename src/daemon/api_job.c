@@ -324,7 +324,12 @@ static int runs_for(const struct call *call, struct error *err)
 		return 0;
 	error_set(err, EXIT_CODE_NOT_PERMITTED, "this daemon runs jobs of user %s only, not of %u",
 		  view_user(geteuid()), call->peer.uid);
-	error_hint(err, "start a daemon of your own: CARVE_RUNTIME_DIR=DIR carve agent ...");
+	if (call->node->options.system)
+		error_hint(err,
+			   "the system daemon cannot run jobs of other users yet: use `carve run "
+			   "--wait-for SECONDS --vram SIZE CMD`");
+	else
+		error_hint(err, "enqueue it as that user");
 	return -EXIT_CODE_NOT_PERMITTED;
 }
 
