@@ -72,7 +72,8 @@ int cli_main(int argc, char **argv)
 	error_name_option(&cli, &err);
 	output_error(&err, cli.value[OPT_JSON]);
 	/* Below it stands the command's own status, which must not look like ours. */
-	bool launches = cli.verb && cli.verb->run == cli_run;
+	bool launches = cli.verb && (cli.verb->run == cli_run || cli.verb->run == cli_podman ||
+				     cli.verb->run == cli_docker);
 
 	return launches && err.code < EXIT_CODE_RUN_FAILED ? EXIT_CODE_RUN_FAILED : err.code;
 }

@@ -155,6 +155,8 @@ int cli_main(int argc, char **argv);
 
 /* The verbs. */
 int cli_gpu_list(struct cli *cli, struct error *err);
+int cli_podman(struct cli *cli, struct error *err);
+int cli_docker(struct cli *cli, struct error *err);
 int cli_session_request(struct cli *cli, struct error *err);
 int cli_session_list(struct cli *cli, struct error *err);
 int cli_session_show(struct cli *cli, struct error *err);

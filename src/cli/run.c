@@ -16,6 +16,7 @@
 #include "cli/launch.h"
 #include "cli/places.h"
 #include "cli/request.h"
+#include "cli/run_choice.h"
 #include "cli/sessions.h"
 #include "cli/slice_env.h"
 #include "proto/attach.h"
@@ -26,13 +27,7 @@ static const char *const launchers[] = {
 	"tmux",   "screen", "ssh",     "at",      "systemd-run", "batch",
 };
 
-/* The session that the command goes to. */
-struct choice {
-	json_t *session; /* owned */
-	bool one_off;
-};
-
-static void choice_free(struct choice *choice)
+void run_choice_free(struct run_choice *choice)
 {
 	json_decref(choice->session);
 }
@@ -57,7 +52,7 @@ static int join_check(const struct slice_request *request, struct error *err)
 }
 
 static int choose_named(const struct client *client, const char *id,
-			const struct slice_request *request, struct choice *choice,
+			const struct slice_request *request, struct run_choice *choice,
 			struct error *err)
 {
 	int rc = join_check(request, err);
@@ -73,7 +68,7 @@ static int choose_named(const struct client *client, const char *id,
 }
 
 static int choose_one_off(const struct client *client, const struct slice_request *request,
-			  struct choice *choice, struct error *err)
+			  struct run_choice *choice, struct error *err)
 {
 	if (!request->sized)
 		return slice_request_unsized("run --ephemeral", err);
@@ -133,8 +128,8 @@ static bool same_size(const struct client *client, const struct slice_request *r
 	return bytes_on_gpu(client, request, session) == session_number(first, "requested_bytes");
 }
 
-static int choose(const struct cli *cli, const struct client *client,
-		  const struct slice_request *request, struct choice *choice, struct error *err)
+int run_choose(const struct cli *cli, const struct client *client,
+	       const struct slice_request *request, struct run_choice *choice, struct error *err)
 {
 	if (cli->value[OPT_SESSION] && cli->value[OPT_EPHEMERAL])
 		return join_error("--session and --ephemeral are both given",
@@ -239,7 +234,8 @@ static void killed_tell(const json_t *before, const json_t *after)
 
 /* Gives a one-off slice back, and says what it refused, or why it ended. The daemon may be gone or
  * busy: neither changes the command's status, and the slice ends with its processes anyway. */
-static void finish(const struct cli *cli, const struct client *client, const struct choice *choice)
+static void finish(const struct cli *cli, const struct client *client,
+		   const struct run_choice *choice)
 {
 	cleanup_json json_t *after = NULL;
 	char path[SESSION_PATH_SIZE], peak[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
@@ -293,7 +289,7 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 }
 
 /* Less than was asked for is said wherever the output goes. */
-static bool grant_is_told(const struct cli *cli, const struct choice *choice)
+static bool grant_is_told(const struct cli *cli, const struct run_choice *choice)
 {
 	if (cli->value[OPT_VERBOSE])
 		return true;
@@ -307,10 +303,10 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 {
 	struct client client;
 	struct launch launch = *base;
-	__attribute__((cleanup(choice_free))) struct choice choice = {0};
+	cleanup_run_choice struct run_choice choice = {0};
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
-	if (rc < 0 || (rc = choose(cli, &client, request, &choice, err)) < 0)
+	if (rc < 0 || (rc = run_choose(cli, &client, request, &choice, err)) < 0)
 		return rc;
 	if (grant_is_told(cli, &choice))
 		session_print_grant(stderr, "carve: ", choice.session);

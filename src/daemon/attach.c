@@ -18,6 +18,7 @@
 #include "daemon/leases.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
+#include "daemon/owner.h"
 #include "daemon/peer.h"
 #include "daemon/process.h"
 #include "daemon/rights.h"
@@ -294,7 +295,9 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 	if (!s || s->state != SESSION_ACTIVE)
 		return reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s",
 				    request->session);
+	/* A user's containers run as subordinate users. */
 	if (c->peer.uid != s->record.uid && c->peer.uid != 0 &&
+	    owner_of(c->peer.uid) != s->record.uid &&
 	    (request->kind == ATTACH_COMMAND || !session_admits(s, c->peer.process)))
 		return reply_status(c, ATTACH_NOT_PERMITTED, "session %s is another user's",
 				    s->record.id);

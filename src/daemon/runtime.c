@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "daemon/handover.h"
+#include "daemon/log.h"
 #include "daemon/supervisor.h"
 
 #define LISTEN_BACKLOG 512
@@ -191,13 +192,33 @@ static int sockets_make(struct runtime *runtime, bool system, struct error *err)
 	return runtime->http_fd < 0 ? -1 : 0;
 }
 
+/* Containers have the attach socket, and no other, as a directory with a second name of it: a file
+ * that was mounted would stay the socket of a daemon that has ended. Without it they have that. */
+static void containers_link(const struct runtime *runtime)
+{
+	char dir[128], from[128], to[160], fresh[160];
+
+	runtime_path(runtime, RUNTIME_CONTAINERS, dir, sizeof(dir));
+	runtime_path(runtime, "attach.sock", from, sizeof(from));
+	snprintf(to, sizeof(to), "%s/attach.sock", dir);
+	snprintf(fresh, sizeof(fresh), "%s/fresh", dir);
+	unlink(fresh);
+	if ((mkdir(dir, 0755) < 0 && errno != EEXIST) || chmod(dir, 0755) < 0 ||
+	    link(from, fresh) < 0 || rename(fresh, to) < 0)
+		log_event(LOG_WARNING, "runtime.containers dir=%s error=\"%s\"", dir,
+			  strerrordesc_np(errno));
+}
+
 int runtime_listen(struct runtime *runtime, bool system, struct error *err)
 {
 	char path[128];
 	struct stat st;
 
-	if (runtime->http_fd < 0 && sockets_make(runtime, system, err) < 0)
-		return -1;
+	if (runtime->http_fd < 0) {
+		if (sockets_make(runtime, system, err) < 0)
+			return -1;
+		containers_link(runtime);
+	}
 	runtime_path(runtime, "carved.sock", path, sizeof(path));
 	if (stat(path, &st) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "%s: %s", path, strerrordesc_np(errno));

@@ -11,6 +11,9 @@
 struct error;
 struct handover;
 
+/* In its directory: what containers get of it (see containers_link()). */
+#define RUNTIME_CONTAINERS "containers"
+
 struct runtime {
 	char dir[96]; /* absolute; socket paths must fit struct sockaddr_un */
 	int lock_fd;

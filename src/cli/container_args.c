@@ -1,0 +1,160 @@
+#include "cli/container_args.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+
+/* Options of `run` of podman 5 and docker 28 that take no value. All others take one, in the same
+ * word after "=", or in the next. */
+static const char *const flags[] = {
+	"detach",
+	"disable-content-trust",
+	"env-host",
+	"help",
+	"http-proxy",
+	"init",
+	"interactive",
+	"no-healthcheck",
+	"no-hostname",
+	"no-hosts",
+	"oom-kill-disable",
+	"passwd",
+	"privileged",
+	"publish-all",
+	"quiet",
+	"read-only",
+	"read-only-tmpfs",
+	"replace",
+	"rm",
+	"rmi",
+	"rootfs",
+	"sig-proxy",
+	"tls-verify",
+	"tty",
+	"unsetenv-all",
+	"use-api-socket",
+};
+#define SHORT_FLAGS "ditqP"
+
+/* carve's own: with a value, and without. --gpus and --name are the runtime's. */
+static const char *const valued[] = {
+	"vram",     "gpu-memory",      "gpu",     "mig-profile", "mig",  "gpu-compute", "gpu-ids",
+	"wait-for", "session-timeout", "session", "priority",    "host",
+};
+static const char *const unvalued[] = {"vram-strict", "ephemeral"};
+
+void words_add(struct words *w, const char *format, ...)
+{
+	va_list args;
+	char *word = NULL;
+
+	if (w->count + 1 >= w->room) {
+		w->room = w->room ? 2 * w->room : 32;
+		w->list = realloc(w->list, w->room * sizeof(*w->list));
+	}
+	va_start(args, format);
+	if (!w->list || vasprintf(&word, format, args) < 0)
+		abort();
+	va_end(args);
+	w->list[w->count++] = word;
+	w->list[w->count] = NULL;
+}
+
+void words_free(struct words *w)
+{
+	for (size_t i = 0; i < w->count; i++)
+		free(w->list[i]);
+	free(w->list);
+	*w = (struct words){0};
+}
+
+static bool is_in(const char *const *list, size_t count, const char *name, size_t length)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strlen(list[i]) == length && !strncmp(list[i], name, length))
+			return true;
+	return false;
+}
+
+/* Whether the word after this one is its value. */
+static bool takes_next(const char *word)
+{
+	if (word[1] != '-') {
+		/* -it, -p8080:80, -e NAME: a letter with a value ends the word, or has the rest of
+		 * it. */
+		const char *letter = word + 1 + strspn(word + 1, SHORT_FLAGS);
+
+		return *letter && !letter[1];
+	}
+	return !strchr(word, '=') && !is_in(flags, ARRAY_SIZE(flags), word + 2, strlen(word + 2));
+}
+
+/* Takes one of carve's options; returns how many words it was, 0: it is none, or negative. */
+static int take_slice(char **at, struct container_args *ret, struct error *err)
+{
+	const char *name = *at + 2, *equals = strchr(name, '=');
+	size_t length = equals ? (size_t)(equals - name) : strlen(name);
+
+	if (strncmp(*at, "--", 2) != 0)
+		return 0;
+	if (!equals && is_in(unvalued, ARRAY_SIZE(unvalued), name, length)) {
+		words_add(&ret->slice, "%s", *at);
+		return 1;
+	}
+	if (!is_in(valued, ARRAY_SIZE(valued), name, length))
+		return 0;
+	if (!equals && !at[1])
+		return error_set(err, EXIT_CODE_USAGE, "%s needs a value", *at);
+	words_add(&ret->slice, "%s", *at);
+	if (!equals)
+		words_add(&ret->slice, "%s", at[1]);
+	return equals ? 1 : 2;
+}
+
+static int take_option(char **at, struct container_args *ret, struct error *err)
+{
+	bool two = takes_next(*at);
+
+	if (two && !at[1])
+		return error_set(err, EXIT_CODE_USAGE, "%s needs a value", *at);
+	if (!strncmp(*at, "--cidfile", 9))
+		ret->cid_file = (*at)[9] == '=' ? *at + 10 : at[1];
+	words_add(&ret->options, "%s", *at);
+	if (two)
+		words_add(&ret->options, "%s", at[1]);
+	return two ? 2 : 1;
+}
+
+int container_args_read(char **given, struct container_args *ret, struct error *err)
+{
+	char **at = given;
+
+	while (*at && **at == '-' && strcmp(*at, "--") != 0) {
+		int taken = take_slice(at, ret, err);
+
+		if (taken == 0)
+			taken = take_option(at, ret, err);
+		if (taken < 0)
+			return taken;
+		at += taken;
+	}
+	if (*at && !strcmp(*at, "--"))
+		at++;
+	ret->image = at;
+	if (*at)
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "the image is missing");
+	error_hint(err, "for example: carve podman run --vram 8 --rm IMAGE nvidia-smi");
+	return -EXIT_CODE_USAGE;
+}
+
+void container_args_free(struct container_args *args)
+{
+	words_free(&args->slice);
+	words_free(&args->options);
+}

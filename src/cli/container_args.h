@@ -1,0 +1,30 @@
+/* The command line of a container runtime's `run`, taken apart: carve's options are taken out, all
+ * else stays as it was written. */
+#pragma once
+
+#include <stddef.h>
+
+struct error;
+
+/* A growing list of words; NULL-terminated once something was added. Words are owned. */
+struct words {
+	char **list;
+	size_t count, room;
+};
+
+/* Memory that runs out ends the program: it has not begun anything yet. */
+void words_add(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void words_free(struct words *words);
+#define cleanup_words __attribute__((cleanup(words_free)))
+
+struct container_args {
+	struct words slice;   /* carve's options */
+	struct words options; /* the runtime's, before the image */
+	char **image;         /* into what was given: the image, and its command */
+	const char *cid_file; /* the user's own --cidfile; NULL */
+};
+
+/* `given`: what stands behind `run`. Ends at the image. 0, or negative with *err set: there is no
+ * image, or an option of carve's lacks its value. */
+int container_args_read(char **given, struct container_args *ret, struct error *err);
+void container_args_free(struct container_args *args);

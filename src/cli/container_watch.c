@@ -1,0 +1,188 @@
+#include "cli/container_watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/client.h"
+#include "cli/sessions.h"
+#include "cli/slice_register.h"
+#include "proto/attach.h"
+
+#define CID_SIZE 80
+/* How often the file of the container's ID is looked at while its client lives. */
+#define CID_EVERY_MS 200
+/* A container that was restarted by its policy is seen running within these looks. */
+#define ENDED_LOOKS 4
+#define ENDED_EVERY_MS 1000
+
+/* What a runtime's command prints, its first line. False: it failed. */
+static bool runtime_ask(const struct container_watch *w, char *buf, size_t size,
+			const char *const *arguments)
+{
+	int fds[2], status = 0;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return false;
+	cleanup_close int in = fds[0], out = fds[1];
+	pid_t child = fork();
+	if (child == 0) {
+		const char *argv[12] = {w->runtime};
+
+		for (size_t i = 0; arguments[i] && i < 10; i++)
+			argv[i + 1] = arguments[i];
+		dup2(out, STDOUT_FILENO);
+		execvp(w->runtime, (char **)argv);
+		_exit(127);
+	}
+	close_fd(&out);
+	size_t used = 0;
+	ssize_t n;
+	while ((n = read(in, buf + used, size - 1 - used)) > 0 || (n < 0 && errno == EINTR))
+		used += n > 0 ? (size_t)n : 0;
+	buf[used] = '\0';
+	buf[strcspn(buf, "\n")] = '\0';
+	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+enum container_state { CONTAINER_GONE, CONTAINER_STOPPED, CONTAINER_RUNNING };
+
+/* One that is between two runs counts as running. */
+static enum container_state state_ask(const struct container_watch *w, const char *cid)
+{
+	const char *const inspect[] = {"container", "inspect",
+				       "--format",  "{{.State.Running}} {{.State.Status}}",
+				       cid,         NULL};
+	char said[128];
+
+	if (!runtime_ask(w, said, sizeof(said), inspect))
+		return CONTAINER_GONE;
+	return !strncmp(said, "true", 4) || strstr(said, "restarting") || strstr(said, "paused") ||
+			       strstr(said, "created")
+		       ? CONTAINER_RUNNING
+		       : CONTAINER_STOPPED;
+}
+
+static bool cid_read(const struct container_watch *w, char cid[static CID_SIZE])
+{
+	cleanup_close int fd = open(w->cid_file, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, cid, CID_SIZE - 1);
+
+	cid[n > 0 ? n : 0] = '\0';
+	cid[strspn(cid, "0123456789abcdef")] = '\0';
+	return strlen(cid) >= 12;
+}
+
+/* Waits until there is a container, or none can come any more as the client has ended. */
+static bool container_appears(const struct container_watch *w, int client,
+			      char cid[static CID_SIZE])
+{
+	struct pollfd ended = {.fd = client, .events = POLLIN};
+
+	while (!cid_read(w, cid))
+		if (poll(&ended, 1, CID_EVERY_MS) > 0)
+			return cid_read(w, cid);
+	return true;
+}
+
+/* Until it is gone, or has stopped and its policy does not restart it. */
+static void container_wait(const struct container_watch *w, const char *cid)
+{
+	const char *const wait[] = {"wait", cid, NULL};
+	enum container_state state = CONTAINER_RUNNING;
+	char said[128];
+
+	while (state == CONTAINER_RUNNING) {
+		(void)runtime_ask(w, said, sizeof(said), wait);
+		state = state_ask(w, cid);
+		for (int i = 1; i < ENDED_LOOKS && state == CONTAINER_STOPPED; i++) {
+			poll(NULL, 0, ENDED_EVERY_MS);
+			state = state_ask(w, cid);
+		}
+	}
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+static void session_give(const struct container_watch *w)
+{
+	char path[SESSION_PATH_SIZE];
+	struct error ignored;
+
+	if (w->one_off && session_path(w->session, path, &ignored) == 0)
+		(void)client_call(w->client, "DELETE", path, NULL, NULL, NULL, &ignored);
+}
+
+_Noreturn static void watch(const struct container_watch *w, int client)
+{
+	char cid[CID_SIZE];
+
+	if (container_appears(w, client, cid))
+		container_wait(w, cid);
+	session_give(w);
+	(void)nftw(w->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	_exit(EXIT_CODE_OK);
+}
+
+static int registered(const struct container_watch *w)
+{
+	struct attach_reply reply = {0};
+	int rc = slice_register(w->client->attach, w->session, 0, &reply);
+
+	return rc < 0 ? rc : reply.status == ATTACH_OK ? 0 : -EPERM;
+}
+
+/* Nothing of the terminal's: its end and its signals are the client's. */
+static void detach(void)
+{
+	int null = open("/dev/null", O_RDWR);
+
+	setsid();
+	for (int fd = 0; fd < 3 && null >= 0; fd++)
+		dup2(null, fd);
+}
+
+int container_watch_start(const struct container_watch *w, struct error *err)
+{
+	int fds[2], rc = -EIO;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot start a watcher: %s",
+				 strerrordesc_np(errno));
+	cleanup_close int in = fds[0], out = fds[1];
+	cleanup_close int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	pid_t child = fork();
+	if (child == 0 && fork() != 0)
+		_exit(EXIT_CODE_OK);
+	if (child == 0) {
+		detach();
+		rc = registered(w);
+		(void)write_all(out, &rc, sizeof(rc));
+		close_fd(&out);
+		if (rc < 0)
+			_exit(EXIT_CODE_FAILED);
+		watch(w, self);
+	}
+	close_fd(&out);
+	if (child > 0)
+		(void)waitpid(child, NULL, 0);
+	if (child < 0 || read(in, &rc, sizeof(rc)) != sizeof(rc) || rc < 0)
+		return error_set(err, EXIT_CODE_RUN_FAILED,
+				 "the daemon does not take the container up: %s",
+				 strerrordesc_np(-rc));
+	return 0;
+}

@@ -1,0 +1,21 @@
+/* A process that stands for a container as long as that is there: it holds a one-off session, gives
+ * it back, and outlives the runtime's client. */
+#pragma once
+
+#include <stdbool.h>
+
+struct client;
+struct error;
+
+struct container_watch {
+	const char *runtime; /* its program */
+	const char *cid_file;
+	const char *dir; /* removed at the end */
+	const char *session;
+	bool one_off; /* it is released at the end */
+	const struct client *client;
+};
+
+/* Starts it, registered with the daemon: before the calling process becomes the runtime's client,
+ * whose end it sees. 0, or negative with *err set. */
+int container_watch_start(const struct container_watch *watch, struct error *err);
