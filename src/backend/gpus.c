@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "backend/gpus_private.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -189,6 +190,16 @@ bool gpus_are_simulated(const struct gpus *gpus)
 uint64_t gpus_clock_lag(const struct gpus *gpus, uint32_t index, uint64_t now_ns)
 {
 	return gpus->clock_lag ? gpus->clock_lag(index, now_ns) : 0;
+}
+
+void *gpus_function(const struct gpus *gpus, const char *name)
+{
+	return dlsym(gpus->library, name);
+}
+
+int gpus_device(const struct gpus *gpus, uint32_t index, nvmlDevice_t *ret)
+{
+	return errno_of(gpus->get_handle(index, ret));
 }
 
 const char *gpus_driver_version(const struct gpus *gpus)

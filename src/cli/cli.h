@@ -48,6 +48,9 @@ enum cli_option_id {
 	OPT_SIMULATE_SECONDS,
 	OPT_SIMULATE_MODE,
 	OPT_MIG_GPUS,
+	OPT_DYNAMIC_MIG,
+	OPT_OLDER_THAN,
+	OPT_BACKEND,
 	OPT_MIG_WAIT,
 	OPT_AGENT_GPUS,
 	OPT_AGENT_DYNAMIC,
@@ -174,6 +177,10 @@ int cli_quota_remove(struct cli *cli, struct error *err);
 int cli_timeslicing(struct cli *cli, struct error *err);
 int cli_timeslicing_simulate(struct cli *cli, struct error *err);
 int cli_timeslicing_trace(struct cli *cli, struct error *err);
+int cli_mig_list(struct cli *cli, struct error *err);
+int cli_mig_gc(struct cli *cli, struct error *err);
+int cli_node_set_role(struct cli *cli, struct error *err);
+int cli_node_remove_role(struct cli *cli, struct error *err);
 int cli_mig_simulate(struct cli *cli, struct error *err);
 int cli_agent(struct cli *cli, struct error *err);
 int cli_enqueue(struct cli *cli, struct error *err);

@@ -177,9 +177,33 @@ static bool visible_names(const char *entry, size_t length, const json_t *gpus)
 
 	if (number)
 		return strtoull(entry, NULL, 10) < json_array_size(gpus);
-	json_array_foreach(gpus, i, gpu) if (!strncasecmp(session_text(gpu, "uuid"), entry,
-							  length)) return true;
+	json_array_foreach(gpus, i, gpu)
+	{
+		if (!strncasecmp(session_text(gpu, "uuid"), entry, length) ||
+		    !strncasecmp(session_text(gpu, "instance"), entry, length))
+			return true;
+	}
 	return false;
+}
+
+/* A slice that is MIG instances is named to what starts in it, as others name them. */
+static void visible_set(const json_t *session)
+{
+	const json_t *gpus = json_object_get(session, "gpus");
+	char list[64 * 48] = "";
+	size_t i, used = 0;
+	json_t *gpu;
+
+	json_array_foreach(gpus, i, gpu)
+	{
+		const char *instance = session_text(gpu, "instance");
+
+		if (*instance && used < sizeof(list))
+			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
+						 used ? "," : "", instance);
+	}
+	if (used && used < sizeof(list))
+		setenv("CUDA_VISIBLE_DEVICES", list, 0);
 }
 
 /* CUDA stops at the first entry that it doesn't know. An empty list and -1 are ways to want none.
@@ -311,6 +335,7 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	if (grant_is_told(cli, &choice))
 		session_print_grant(stderr, "carve: ", choice.session);
 	visible_warn(choice.session);
+	visible_set(choice.session);
 	launch.session = session_text(choice.session, "id");
 	launch.attach = client.attach;
 	launch.client = &client;

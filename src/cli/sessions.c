@@ -322,6 +322,24 @@ static void tolerance_print(FILE *out, const char *prefix, const json_t *session
 	fputs(" (--vram-strict switches that off)\n", out);
 }
 
+/* What was asked for and which instance it became. */
+static void mig_print(FILE *out, const char *prefix, const json_t *session)
+{
+	const json_t *near = json_object_get(session, "mig_near");
+	const char *profile = session_text(session, "mig_profile");
+	char asked[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
+
+	if (!*profile)
+		return;
+	fprintf(out, "%sMIG instance %s for the %s that were asked for\n", prefix, profile,
+		units_format_bytes(session_number(session, "requested_bytes"), asked));
+	if (near)
+		fprintf(out, "%s%s holds %s: --mig-profile %s is enough where that is\n", prefix,
+			session_text(near, "profile"),
+			units_format_bytes(session_number(near, "memory_bytes"), size),
+			session_text(near, "profile"));
+}
+
 void session_print_grant(FILE *out, const char *prefix, const json_t *session)
 {
 	const json_t *gpus = json_object_get(session, "gpus");
@@ -342,6 +360,7 @@ void session_print_grant(FILE *out, const char *prefix, const json_t *session)
 		fputs(":\n", out);
 		grant_gpus_print(out, prefix, gpus);
 	}
+	mig_print(out, prefix, session);
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
 		tolerance_print(out, prefix, session);
 }

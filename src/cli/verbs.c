@@ -4,10 +4,11 @@
 #include "cli/cli.h"
 
 #define BIT(id) CLI_OPTION(id)
-#define SIZE_OPTIONS                                                                      \
-	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) |      \
-	 BIT(OPT_VRAM_STRICT) | BIT(OPT_GPU_COMPUTE) | BIT(OPT_GPUS) | BIT(OPT_GPU_IDS) | \
-	 BIT(OPT_WAIT_FOR) | BIT(OPT_SESSION_TIMEOUT) | BIT(OPT_NAME) | BIT(OPT_PRIORITY))
+#define SIZE_OPTIONS                                                                       \
+	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) |       \
+	 BIT(OPT_BACKEND) | BIT(OPT_VRAM_STRICT) | BIT(OPT_GPU_COMPUTE) | BIT(OPT_GPUS) |  \
+	 BIT(OPT_GPU_IDS) | BIT(OPT_WAIT_FOR) | BIT(OPT_SESSION_TIMEOUT) | BIT(OPT_NAME) | \
+	 BIT(OPT_PRIORITY))
 
 /* What a job may say of itself, when it is enqueued and later. */
 #define JOB_OPTIONS                                                                              \
@@ -27,6 +28,7 @@ const struct cli_option cli_options[] = {
 	{OPT_GPU, "gpu", "F", "a fraction of one GPU (0.25), or whole GPUs (2)"},
 	{OPT_MIG_PROFILE, "mig-profile", "P", "a MIG profile: 2g.10gb"},
 	{OPT_MIG_PROFILE, "mig", "P", NULL},
+	{OPT_BACKEND, "backend", "KIND", "only mig (instances) or fraction (what wastes less)"},
 	{OPT_VRAM_STRICT, "vram-strict", NULL, "the size or nothing: no 93% rule"},
 	{OPT_GPU_COMPUTE, "gpu-compute", "C", "share of the GPU's time: 25% or 0.25"},
 	{OPT_GPUS, "gpus", "N", "that much on each of N GPUs"},
@@ -58,6 +60,9 @@ const struct cli_option cli_options[] = {
 	{OPT_IDLE, "idle", "LIST", "2: the 2nd has no work; 2:90%: it is idle 90% of the time"},
 	{OPT_SIMULATE_SECONDS, "seconds", "S", "simulate so long (20 plans)"},
 	{OPT_SIMULATE_MODE, "mode", "MODE", "fair or strict (fair)"},
+	{OPT_DYNAMIC_MIG, "dynamic-mig-enabled", NULL, "carve makes MIG instances on demand"},
+	{OPT_DYNAMIC_MIG, "mig-enabled", NULL, NULL},
+	{OPT_OLDER_THAN, "older-than", "SECONDS", "only those unused for so long (0)"},
 	{OPT_MIG_GPUS, "gpus", "SPEC", "a pool of MODEL[:COUNT],... (h100-80gb:8)"},
 	{OPT_MIG_WAIT, "wait", NULL, "what finds no room waits (it is turned away)"},
 	{OPT_AGENT_GPUS, "gpus", "LIST", "the agent's GPUs: 0-2 or 0,1 or all (all)"},
@@ -141,6 +146,16 @@ const struct cli_verb cli_verbs[] = {
 	{"timeslicing trace", "FILE|-", "write the timeline of leases in Chrome's trace format",
 	 "carve timeslicing trace leases.json --seconds 10", BIT(OPT_SECONDS) | BIT(OPT_SVG), 1, 1,
 	 CLI_SYNTAX_MIXED, cli_timeslicing_trace},
+	{"node set-role", "[NODE]", "say what GPUs of this host are used for",
+	 "carve node set-role --dynamic-mig-enabled --gpu-ids 0,1",
+	 BIT(OPT_DYNAMIC_MIG) | BIT(OPT_GPU_IDS), 0, 1, CLI_SYNTAX_MIXED, cli_node_set_role},
+	{"node remove-role", "[NODE]", "make no more MIG instances on GPUs of this host",
+	 "carve node remove-role --dynamic-mig-enabled --gpu-ids 1",
+	 BIT(OPT_DYNAMIC_MIG) | BIT(OPT_GPU_IDS), 0, 1, CLI_SYNTAX_MIXED, cli_node_remove_role},
+	{"mig list", "", "list the instances of GPUs with the MIG role", "carve mig list", 0, 0, 0,
+	 CLI_SYNTAX_MIXED, cli_mig_list},
+	{"mig gc", "", "remove instances that nobody uses", "carve mig gc --older-than 3600",
+	 BIT(OPT_OLDER_THAN), 0, 0, CLI_SYNTAX_MIXED, cli_mig_gc},
 	{"mig simulate", "TRACE|-", "show how a trace of requests would fit on MIG GPUs",
 	 "carve mig simulate requests.csv --gpus h100-80gb:8 --svg fit.svg",
 	 BIT(OPT_MIG_GPUS) | BIT(OPT_MIG_WAIT) | BIT(OPT_SVG), 1, 1, CLI_SYNTAX_MIXED,

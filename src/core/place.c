@@ -27,6 +27,7 @@ uint64_t place_requested(const struct place_gpu *gpu, const struct place_request
 				  SHARE_ONE);
 	case PLACE_WHOLE:
 		return place_capacity(gpu);
+	case PLACE_PROFILE:
 	case PLACE_BYTES:
 		break;
 	}

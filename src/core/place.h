@@ -33,6 +33,7 @@ enum place_kind {
 	PLACE_BYTES,    /* `bytes` on each GPU */
 	PLACE_FRACTION, /* `share` of what each GPU can grant when empty */
 	PLACE_WHOLE,    /* whole, empty GPUs */
+	PLACE_PROFILE,  /* MIG instances of a profile: not decided here, see mig.h */
 };
 
 struct place_request {

@@ -18,6 +18,8 @@
 #include "daemon/api_slicing.h"
 #include "daemon/fresh.h"
 #include "daemon/http.h"
+#include "daemon/mig.h"
+#include "daemon/mig_api.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
 #include "daemon/quotas.h"
@@ -428,7 +430,11 @@ static int resize(struct session *s, const struct place_request *request, struct
 
 	if (s->state != SESSION_ACTIVE)
 		return error_set(err, EXIT_CODE_FAILED, "session %s is ending", s->record.id);
-	if (request->kind == PLACE_WHOLE)
+	if (s->record.gpu_count && s->record.gpu[0].instance[0])
+		return error_set(err, EXIT_CODE_FAILED,
+				 "session %s is a MIG instance, which keeps its size",
+				 s->record.id);
+	if (request->kind == PLACE_WHOLE || request->kind == PLACE_PROFILE)
 		return error_set(err, EXIT_CODE_USAGE,
 				 "a session is resized to an amount of memory "
 				 "or a fraction of a GPU");
@@ -645,6 +651,9 @@ static const struct route routes[] = {
 	{"PATCH", "/v1/quotas/group/", true, api_patch_group_quota},
 	{"DELETE", "/v1/quotas/user/", true, api_delete_user_quota},
 	{"DELETE", "/v1/quotas/group/", true, api_delete_group_quota},
+	{"GET", "/v1/mig", false, api_get_mig},
+	{"PUT", "/v1/mig/roles", false, api_put_mig_roles},
+	{"POST", "/v1/mig/gc", false, api_post_mig_gc},
 	{"GET", "/v1/timeslicing", false, api_get_slicing},
 	{"PUT", "/v1/timeslicing", false, api_put_slicing},
 	{"GET", "/v1/timeslicing/trace", false, api_get_turns},

@@ -16,6 +16,7 @@
 #include "daemon/http_handover.h"
 #include "daemon/leases.h"
 #include "daemon/log.h"
+#include "daemon/mig.h"
 #include "daemon/owner.h"
 #include "daemon/process.h"
 #include "daemon/queue.h"
@@ -160,6 +161,7 @@ static void second_tick(struct node *node, uint64_t now)
 	claims_tick(node);
 	owner_refresh(node);
 	keep_tick(&node->keep);
+	mig_tick(node);
 	attach_tick(node->attach);
 	http_tick(node->http);
 	rights_tick();
@@ -303,6 +305,8 @@ static int node_open(struct node *node, struct error *err)
 	if (rc == 0)
 		rc = slicing_load(node);
 	if (rc == 0)
+		rc = mig_start(node);
+	if (rc == 0)
 		rc = takeover_run(node);
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
@@ -438,6 +442,7 @@ int node_run(struct node *node, struct error *err)
 		node_fail(node, strerrordesc_np(-rc));
 	uv_run(&node->loop, UV_RUN_DEFAULT);
 	leases_clock(node->leases, NULL, NULL);
+	mig_free(node);
 	pool_close(&node->pool);
 	uv_loop_close(&node->loop);
 	leases_stop(node->leases);

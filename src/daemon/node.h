@@ -24,6 +24,7 @@ struct fresh;
 struct handover;
 struct http_server;
 struct leases;
+struct mig;
 struct process;
 struct queues;
 struct quota_entry;
@@ -86,6 +87,7 @@ struct node {
 	struct leases *leases;
 	struct queues *queues;     /* NULL: they cannot be had, */
 	struct error queues_error; /* and why */
+	struct mig *mig;           /* NULL until the inventory is in */
 	struct usage *usage;
 	struct attach_server *attach;
 	struct http_server *http;

@@ -763,6 +763,9 @@ static void over_compute(struct node *node)
 			uint64_t held =
 				gpu < 0 ? 0 : session_held(s, i, &node->pool.gpu[gpu].sample);
 
+			/* The hardware holds each instance to its size. */
+			if (s->record.gpu[i].instance[0])
+				continue;
 			peak_note(s, i, held);
 			if (held > s->record.gpu[i].bytes)
 				over = MAX(over, held - s->record.gpu[i].bytes);

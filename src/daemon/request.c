@@ -113,6 +113,7 @@ static int parse_gpu_compute(const json_t *value, struct slice_request *to, stru
 {
 	if (!json_is_string(value))
 		return WRONG_TYPE;
+	to->compute_given = true;
 	int rc =
 		units_parse_share(json_string_value(value), "gpu_compute", &to->place.compute, err);
 	if (rc < 0 || to->place.kind != PLACE_WHOLE || to->place.compute == SHARE_ONE)
@@ -291,9 +292,39 @@ static int parse_name(const json_t *value, struct slice_request *to, struct erro
 
 static int parse_mig_profile(const json_t *value, struct slice_request *to, struct error *err)
 {
-	error_set(err, EXIT_CODE_USAGE, "mig_profile: no GPU here is in dynamic-MIG mode");
-	error_hint(err, "ask for an amount of memory, for example --vram 10GiB");
-	return -1;
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789.+-";
+	const char *text = json_string_value(value);
+
+	if (!text)
+		return WRONG_TYPE;
+	size_t length = strlen(text);
+	if (!length || length >= sizeof(to->profile) || strspn(text, allowed) != length) {
+		error_set(err, EXIT_CODE_USAGE, "mig_profile: '%.64s' is no name of a MIG profile",
+			  text);
+		error_hint(err, "for example: 2g.20gb");
+		return -1;
+	}
+	to->place.kind = PLACE_PROFILE;
+	memcpy(to->profile, text, length + 1);
+	return 0;
+}
+
+static int parse_backend(const json_t *value, struct slice_request *to, struct error *err)
+{
+	const char *text = json_string_value(value);
+
+	if (!text)
+		return WRONG_TYPE;
+	if (!strcmp(text, "mig"))
+		to->backend = BACKEND_MIG;
+	else if (!strcmp(text, "fraction") && to->place.kind != PLACE_PROFILE)
+		to->backend = BACKEND_FRACTION;
+	else
+		return error_set(err, EXIT_CODE_USAGE,
+				 to->place.kind == PLACE_PROFILE && !strcmp(text, "fraction")
+					 ? "backend: a MIG profile is no fraction"
+					 : "backend: there are mig and fraction");
+	return 0;
 }
 
 static const struct field fields[] = {
@@ -302,6 +333,7 @@ static const struct field fields[] = {
 	{"gpu_memory", parse_gpu_memory, true, "a text such as \"4G\""},
 	{"gpu", parse_gpu, true, "a number such as 0.5"},
 	{"mig_profile", parse_mig_profile, true, "a text such as \"2g.10gb\""},
+	{"backend", parse_backend, false, "\"mig\" or \"fraction\""},
 	{"vram_strict", parse_strict, false, "true or false"},
 	{"gpu_compute", parse_gpu_compute, false, "a text such as \"25%\""},
 	{"gpus", parse_gpus, false, "a whole number"},
@@ -457,6 +489,9 @@ const char *request_text(const struct place_request *place, char buf[static REQU
 	if (place->kind == PLACE_WHOLE)
 		snprintf(buf, REQUEST_TEXT_SIZE, "%s",
 			 units_format_count(place->count, "whole GPU", size));
+	else if (place->kind == PLACE_PROFILE)
+		snprintf(buf, REQUEST_TEXT_SIZE, "%s of that profile",
+			 units_format_count(place->count, "instance", size));
 	else if (place->kind == PLACE_FRACTION && place->count == 1)
 		snprintf(buf, REQUEST_TEXT_SIZE, "%g of a GPU", place->share / (double)SHARE_ONE);
 	else if (place->kind == PLACE_FRACTION)

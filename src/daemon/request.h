@@ -15,6 +15,13 @@ struct pool;
 /* Priorities are within plus and minus this; above 0 only for administrators. */
 #define REQUEST_PRIORITY_MAX 100
 
+/* What cuts the GPU. */
+enum request_backend {
+	BACKEND_ANY,
+	BACKEND_FRACTION,
+	BACKEND_MIG,
+};
+
 struct slice_request {
 	struct place_request place; /* `allowed` is set by request_resolve() */
 	bool by_index;              /* GPUs were named: */
@@ -24,7 +31,10 @@ struct slice_request {
 	uint64_t timeout_ns;        /* 0: none */
 	int priority;               /* who waits with a higher one is served first */
 	bool ephemeral;
-	bool kept; /* until it is released, beside the user's other sessions */
+	bool compute_given; /* not just as a fraction is one of time, too */
+	enum request_backend backend;
+	char profile[32]; /* PLACE_PROFILE: its name */
+	bool kept;        /* until it is released, beside the user's other sessions */
 	char name[STORE_NAME_SIZE];
 	char id[STORE_ID_SIZE]; /* chosen by who asks, so that asking twice is asking once */
 };

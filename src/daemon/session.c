@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "daemon/leases.h"
 #include "daemon/log.h"
+#include "daemon/mig.h"
 #include "daemon/node.h"
 #include "daemon/pool.h"
 #include "daemon/process.h"
@@ -151,8 +152,11 @@ static void promise_add(struct session *s, uint32_t position)
 	if (s->pool_gpu[position] < 0)
 		return;
 	struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[position]];
-	gpu->promised += s->record.gpu[position].bytes;
 	gpu->sessions++;
+	/* An instance is nothing of what the GPU itself can give. */
+	if (s->record.gpu[position].instance[0])
+		return;
+	gpu->promised += s->record.gpu[position].bytes;
 	share_change(s->node, s->pool_gpu[position], s->record.compute, 0);
 }
 
@@ -184,6 +188,8 @@ static void promises_drop(struct session *s)
 			continue;
 		struct pool_gpu *gpu = &pool->gpu[s->pool_gpu[i]];
 		gpu->sessions--;
+		if (s->record.gpu[i].instance[0])
+			continue;
 		share_change(s->node, s->pool_gpu[i], 0, s->record.compute);
 		if (!drains || !drain_add(s, i, sample))
 			gpu->promised -= s->record.gpu[i].bytes;
@@ -515,6 +521,12 @@ int session_books(struct session *s)
 			.context_bytes = gpu->context_bytes,
 		};
 		memcpy(gpus[i].uuid, gpu->info.uuid, sizeof(gpus[i].uuid));
+		if (s->record.gpu[i].instance[0]) {
+			gpus[i].uuid_text = s->record.gpu[i].instance;
+			gpus[i].context_bytes = 0;
+			if (gpu_uuid_parse(gpus[i].uuid_text, gpus[i].uuid) < 0)
+				return -EINVAL;
+		}
 	}
 	int rc = books_create(&s->books, s->record.id, gpus, s->record.gpu_count);
 	if (rc < 0)
@@ -659,6 +671,7 @@ static void session_finish(struct session *s)
 	takeover_forget(s);
 	table_remove(node, s);
 	promises_drop(s);
+	mig_session_ended(s);
 	listeners_call(s);
 	session_free(s);
 	slicing_retry(node);

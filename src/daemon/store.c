@@ -72,6 +72,13 @@ static const char *const migrations[] = {
 	"DROP TABLE IF EXISTS figures;"
 	"CREATE TABLE figures(model TEXT, driver TEXT, managed INTEGER,"
 	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
+	/* 12: GPUs whose MIG instances carve makes, those instances, and whose they were. */
+	"ALTER TABLE session_gpu ADD COLUMN instance TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE session_gpu ADD COLUMN profile TEXT NOT NULL DEFAULT '';"
+	"CREATE TABLE mig_role(uuid TEXT PRIMARY KEY) WITHOUT ROWID;"
+	"CREATE TABLE mig_instance(gpu TEXT, profile INTEGER, start INTEGER, size INTEGER,"
+	" state INTEGER, generation INTEGER, instance TEXT, bytes INTEGER, session TEXT,"
+	" since INTEGER, PRIMARY KEY(gpu, profile, start)) WITHOUT ROWID;",
 	/* 12: the owner's supplementary groups when it asked, 32 bits each; and to which user's
 	 * history it counts (daemon/owner.h). */
 	"ALTER TABLE session ADD COLUMN groups BLOB;"
@@ -93,7 +100,7 @@ static const char *const texts[STATEMENTS] = {
 	[SESSION_ADD] = "INSERT INTO session(id, name, uid, gid, ephemeral, tolerance, kind, "
 			"compute, created, ends_at, ended, reason, groups, owner) "
 			"VALUES(?,?,?,?,?,?,?,?,?,?,0,'',?,?)",
-	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0)",
+	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0,?,?)",
 	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
 		       "position=?2",
 	[SESSION_RESIZE] = "UPDATE session SET compute=?2, tolerance=?3 WHERE id=?1",
@@ -133,8 +140,8 @@ static const char *const texts[STATEMENTS] = {
 	[SESSION_FIND] = "SELECT " SESSION_COLUMNS "WHERE id=?1",
 	[SESSION_NAMED] = "SELECT " SESSION_COLUMNS
 			  "WHERE ended>0 AND uid=?1 AND name=?2 ORDER BY ended DESC LIMIT 1",
-	[GPUS_OF] = "SELECT uuid, name, number, bytes, requested, peak FROM session_gpu WHERE "
-		    "session=?1 ORDER BY position",
+	[GPUS_OF] = "SELECT uuid, name, number, bytes, requested, peak, instance, profile FROM "
+		    "session_gpu WHERE session=?1 ORDER BY position",
 	[HOLDERS_OF] = "SELECT pid, start_time, 0 FROM holder WHERE session=?1",
 	[QUOTA_PUT] = "INSERT OR REPLACE INTO quota VALUES(?,?,?,?,?)",
 	[QUOTA_REMOVE] = "DELETE FROM quota WHERE kind=?1 AND id=?2",
@@ -160,6 +167,14 @@ static const char *const texts[STATEMENTS] = {
 	[BOOT_END_ATTACHED] = "DELETE FROM attached",
 	[BOOT_END_INHERITED] = "DELETE FROM inherited",
 	[BOOT_END_EXPORTERS] = "DELETE FROM exporter",
+	[BOOT_END_INSTANCES] = "DELETE FROM mig_instance",
+	[MIG_ROLE_PUT] = "INSERT OR REPLACE INTO mig_role VALUES(?1)",
+	[MIG_ROLE_REMOVE] = "DELETE FROM mig_role WHERE uuid=?1",
+	[MIG_ROLES] = "SELECT uuid FROM mig_role",
+	[MIG_PUT] = "INSERT OR REPLACE INTO mig_instance VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)",
+	[MIG_REMOVE] = "DELETE FROM mig_instance WHERE gpu=?1 AND profile=?2 AND start=?3",
+	[MIG_ALL] = "SELECT gpu, profile, start, size, state, generation, instance, bytes, "
+		    "session, since FROM mig_instance",
 	[INHERITED_PUT] = "INSERT OR REPLACE INTO inherited VALUES(?1,?2)",
 	[INHERITED_REMOVE] = "DELETE FROM inherited WHERE session=?1",
 	[INHERITED_OF] = "SELECT bytes FROM inherited WHERE session=?1",
@@ -434,6 +449,9 @@ static const char merge[] =
 	"INSERT OR REPLACE INTO main.context SELECT * FROM old.context;"
 	"INSERT OR REPLACE INTO main.figures SELECT * FROM old.figures;"
 	"INSERT OR REPLACE INTO main.slicing SELECT * FROM old.slicing;"
+	"INSERT OR REPLACE INTO main.mig_role SELECT * FROM old.mig_role;"
+	"DELETE FROM main.mig_instance;"
+	"INSERT INTO main.mig_instance SELECT * FROM old.mig_instance;"
 	"UPDATE main.host SET boot=(SELECT boot FROM old.host);"
 	"COMMIT;";
 
@@ -518,6 +536,8 @@ static int living_end(struct store *store)
 		rc = store_step(store_statement(store, BOOT_END_ATTACHED));
 	if (rc == 0)
 		rc = store_step(store_statement(store, BOOT_END_INHERITED));
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_INSTANCES));
 	return rc < 0 ? rc : store_step(store_statement(store, BOOT_END_EXPORTERS));
 }
 

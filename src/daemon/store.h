@@ -32,7 +32,9 @@ struct store_gpu {
 	char name[96];
 	uint32_t index;
 	uint64_t bytes, requested;
-	uint64_t peak; /* set when the session ended; UINT64_MAX: nobody saw it */
+	uint64_t peak;     /* set when the session ended; UINT64_MAX: nobody saw it */
+	char instance[48]; /* "MIG-...": the slice is this instance of the GPU; "": it is not */
+	char profile[32];  /* the instance's, as the driver calls it */
 };
 
 /* A session as it is on disk. Times in nanoseconds of CLOCK_REALTIME, 0: none. */
@@ -192,3 +194,28 @@ struct store_slicing {
 int store_slicing_put(struct store *store, const struct store_slicing *slicing, uint32_t count);
 typedef int (*store_slicing_cb)(void *arg, const struct store_slicing *slicing);
 int store_slicing_each(struct store *store, store_slicing_cb cb, void *arg);
+
+/* GPUs whose MIG instances carve makes and removes. */
+int store_mig_role(struct store *store, const char *uuid_text, bool has);
+typedef int (*store_role_cb)(void *arg, const char *uuid_text);
+int store_mig_roles_each(struct store *store, store_role_cb cb, void *arg);
+
+/* An instance that carve made, or is about to make or to remove: what it intends is here before it
+ * does so. */
+struct store_instance {
+	char gpu[48];
+	uint32_t profile_id;
+	uint8_t start, size;
+	uint8_t state;       /* enum mig_state */
+	uint64_t generation; /* of instances: UUIDs come back */
+	char instance[48];   /* its UUID; "": not known yet */
+	uint64_t bytes;
+	char session[STORE_ID_SIZE]; /* that has it; "": none */
+	int64_t since;               /* in this state: CLOCK_REALTIME, ns */
+};
+
+/* All of them or none. */
+int store_instances_put(struct store *store, const struct store_instance *list, uint32_t count);
+int store_instance_remove(struct store *store, const struct store_instance *instance);
+typedef int (*store_instance_cb)(void *arg, const struct store_instance *instance);
+int store_instances_each(struct store *store, store_instance_cb cb, void *arg);

@@ -33,6 +33,8 @@ static int gpu_insert(struct store *store, const char *id, uint32_t position,
 	sqlite3_bind_int64(stmt, 5, gpu->index);
 	sqlite3_bind_int64(stmt, 6, (int64_t)gpu->bytes);
 	sqlite3_bind_int64(stmt, 7, (int64_t)gpu->requested);
+	store_bind_text(stmt, 8, gpu->instance);
+	store_bind_text(stmt, 9, gpu->profile);
 	return store_step(stmt);
 }
 
@@ -352,6 +354,8 @@ static int gpus_read(struct store *store, struct store_session *session)
 		gpu->bytes = (uint64_t)sqlite3_column_int64(stmt, 3);
 		gpu->requested = (uint64_t)sqlite3_column_int64(stmt, 4);
 		gpu->peak = (uint64_t)sqlite3_column_int64(stmt, 5);
+		store_column_text(stmt, 6, gpu->instance, sizeof(gpu->instance));
+		store_column_text(stmt, 7, gpu->profile, sizeof(gpu->profile));
 	}
 	sqlite3_reset(stmt);
 	return store_errno(step);

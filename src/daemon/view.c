@@ -13,6 +13,7 @@
 #include "daemon/api_slicing.h"
 #include "daemon/leases.h"
 #include "daemon/limited.h"
+#include "daemon/mig.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
 #include "daemon/refusal.h"
@@ -173,8 +174,8 @@ json_t *view_gpus(const struct node *node)
 			"available_bytes",
 			answer_number(place[i].offered ? place_available(&place[i]) : 0),
 			"context_bytes", answer_number(gpu->context_bytes), "sessions",
-			(int)gpu->sessions, "backend", "front", "compute_mode",
-			compute_mode_text(gpu->mode), "compute_promised",
+			(int)gpu->sessions, "backend", mig_has_role(node, i) ? "mig" : "front",
+			"compute_mode", compute_mode_text(gpu->mode), "compute_promised",
 			(double)gpu->share / SHARE_ONE, "mig", gpu->info.mig, "held_by",
 			holder_json(gpu));
 
@@ -276,6 +277,10 @@ static json_t *session_gpu_json(const struct store_session *record, const struct
 	if (!permitted)
 		return json;
 	json_object_set_new(json, "requested_bytes", answer_number(gpu->requested));
+	json_object_set_new(json, "instance",
+			    gpu->instance[0] ? json_string(gpu->instance) : json_null());
+	json_object_set_new(json, "mig_profile",
+			    gpu->profile[0] ? json_string(gpu->profile) : json_null());
 	json_object_set_new(json, "used_bytes",
 			    answer_number(session ? session_used(session, i) : 0));
 	uint64_t peak = session ? session_peak(session, i) : gpu->peak;
@@ -354,12 +359,32 @@ static json_t *reason_json(const struct store_session *record, const struct sess
 			"its ledger was lost when carved ended: its processes go on, and "
 			"no other can join until they have ended");
 	for (uint32_t i = 0; lives && i < record->gpu_count; i++)
-		if (session->pool_gpu[i] >= 0 &&
+		if (session->pool_gpu[i] >= 0 && !record->gpu[i].instance[0] &&
 		    session->node->pool.gpu[session->pool_gpu[i]].info.mig)
 			return json_sprintf("GPU %u is in MIG mode now: nothing can be begun there "
 					    "until that is switched off",
 					    record->gpu[i].index);
 	return json_string(record->reason);
+}
+
+/* The instance's profile, and the next smaller one where it nearly holds what was asked. */
+static void mig_add(const struct store_session *record, const struct session *session, json_t *json)
+{
+	const struct store_gpu *gpu = record->gpu;
+	bool is_mig = record->gpu_count && gpu->instance[0];
+	bool asked_bytes = is_mig && record->kind == PLACE_BYTES && session &&
+			   session->pool_gpu[0] >= 0 && gpu->bytes > gpu->requested;
+	uint64_t bytes = 0;
+	const char *near = asked_bytes ? mig_near(session->node, (uint32_t)session->pool_gpu[0],
+						  gpu->requested, &bytes)
+				       : NULL;
+
+	json_object_set_new(json, "backend", json_string(is_mig ? "mig" : "front"));
+	json_object_set_new(json, "mig_profile", is_mig ? json_string(gpu->profile) : json_null());
+	if (near)
+		json_object_set_new(json, "mig_near",
+				    json_pack("{s:s, s:o}", "profile", near, "memory_bytes",
+					      answer_number(bytes)));
 }
 
 static json_t *record_json(const struct store_session *record, const struct session *session,
@@ -393,8 +418,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "timeslicing",
 			    session ? api_slicing_session(session) : json_null());
 	json_object_set_new(json, "received", received_json(record, session));
-	json_object_set_new(json, "backend", json_string("front"));
-	json_object_set_new(json, "mig_profile", json_null());
+	mig_add(record, session, json);
 	json_object_set_new(json, "ledger", json_string(ledger_text(session)));
 	json_object_set_new(json, "pids", pids_json(session));
 	json_object_set_new(json, "command_pids", command_pids_json(session));

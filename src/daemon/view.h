@@ -16,6 +16,8 @@ struct store_session;
 struct waiter;
 
 /* A user's name, or where there is none the number; good until the next call. */
+/* A time as JSON has it: text, or null for 0. */
+json_t *view_time(int64_t ns);
 const char *view_user(uid_t uid);
 /* What would become of a request now, and what each GPU says to it. `err` is the refusal in words
  * (unset: it would be granted). */

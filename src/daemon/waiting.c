@@ -11,6 +11,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/log.h"
+#include "daemon/mig.h"
 #include "daemon/node.h"
 #include "daemon/pool.h"
 #include "daemon/quotas.h"
@@ -197,7 +198,19 @@ static void record_fill(const struct node *node, const struct waiter *w,
 	}
 }
 
-static void grant(struct node *node, struct waiter *w, const struct place_result *result)
+/* MIG instances instead of parts of GPUs. */
+static void record_instances(const struct mig_grant *instances, struct store_gpu *gpus)
+{
+	for (uint32_t i = 0; i < instances->count; i++) {
+		const struct mig_share *share = &instances->share[i];
+
+		snprintf(gpus[i].instance, sizeof(gpus[i].instance), "%s", share->uuid_text);
+		snprintf(gpus[i].profile, sizeof(gpus[i].profile), "%s", share->profile);
+	}
+}
+
+static void grant(struct node *node, struct waiter *w, const struct place_result *result,
+		  const struct mig_grant *instances)
 {
 	struct store_gpu gpus[PLACE_GPUS_MAX];
 	struct store_session record;
@@ -206,6 +219,8 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 	int rc;
 
 	record_fill(node, w, result, gpus, &record);
+	if (instances)
+		record_instances(instances, gpus);
 	/* An ID that an ended session had is taken too. */
 	while ((rc = session_create(node, &record, w->request.ephemeral ? &w->peer.process : NULL,
 				    &session)) == -EEXIST)
@@ -221,6 +236,8 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 		refuse(node, w, &err);
 		return;
 	}
+	if (instances)
+		mig_give(node, instances, record.id);
 	log_event(LOG_INFO, "session.granted id=%s uid=%u gpus=%u bytes=%" PRIu64 " tolerance=%d",
 		  record.id, record.uid, record.gpu_count, gpus[0].bytes, record.tolerance_applied);
 	w->cb(w->arg, session, NULL);
@@ -275,9 +292,9 @@ static void count_passes(struct node *node, const struct waiter *w,
 }
 
 /* -EAGAIN: worth waiting for. */
-static int decide(const struct node *node, const struct waiter *w,
-		  const struct place_request *place, const struct peer *peer,
-		  struct place_result *ret, struct error *err)
+static int decide_fraction(const struct node *node, const struct waiter *w,
+			   const struct place_request *place, const struct peer *peer,
+			   struct place_result *ret, struct error *err)
 {
 	struct place_gpu gpus[GPUS_MAX];
 	uint8_t closed[GPUS_MAX];
@@ -302,6 +319,82 @@ static int decide(const struct node *node, const struct waiter *w,
 	return -EAGAIN;
 }
 
+/* What instances come to, for those who count memory. */
+static void instances_result(const struct mig_decision *instances, struct place_result *ret)
+{
+	*ret = (struct place_result){.count = instances->count};
+	for (uint32_t i = 0; i < instances->count; i++) {
+		ret->grant[i] = (struct place_grant){.gpu = instances->choice[i].gpu,
+						     .bytes = instances->choice[i].bytes,
+						     .requested = instances->choice[i].requested};
+		ret->tolerance_applied |= instances->choice[i].less;
+	}
+}
+
+static int decide_instances(const struct node *node, const struct waiter *w,
+			    const struct slice_request *request, const struct peer *peer,
+			    struct mig_decision *instances, struct place_result *ret,
+			    struct error *err)
+{
+	uint8_t closed[GPUS_MAX];
+	bool fenced = fence(node, w, closed);
+	int rc = mig_would(node, request, fenced ? closed : NULL, instances, err);
+
+	if (rc < 0)
+		return rc;
+	instances_result(instances, ret);
+	return quotas_check(node, peer, ret, err);
+}
+
+/* What is cut by the byte holds whatever is asked next, and what is wanted whole is no instance. */
+static bool instances_preferred(const struct slice_request *request,
+				const struct mig_decision *instances,
+				const struct place_result *fraction)
+{
+	return request->place.kind != PLACE_WHOLE &&
+	       mig_preferred(instances, fraction->grant[0].bytes, fraction->tolerance_applied);
+}
+
+/* Decides between what GPUs with the MIG role and all others can give. *ret_count of `instances`:
+ * 0: a fraction. */
+static int decide(const struct node *node, const struct waiter *w,
+		  const struct slice_request *request, const struct peer *peer,
+		  struct place_result *ret, struct mig_decision *instances, struct error *err)
+{
+	bool profile = request->place.kind == PLACE_PROFILE;
+	bool offers = request->backend != BACKEND_FRACTION && mig_offers(node, request);
+	struct error other = {0};
+	struct place_result cut;
+	int fraction = -EDOM, mig;
+
+	instances->count = 0;
+	if (!offers && (profile || request->backend == BACKEND_MIG)) {
+		error_set(err, EXIT_CODE_NO_ROOM, "no GPU here gives out MIG instances");
+		error_hint(err, "carve node set-role --dynamic-mig-enabled lets carve make them on "
+				"GPUs in MIG mode");
+		return -EDOM;
+	}
+	if (!profile && request->backend != BACKEND_MIG)
+		fraction = decide_fraction(node, w, &request->place, peer, &cut, err);
+	if (!offers) {
+		*ret = cut;
+		return fraction;
+	}
+	mig = decide_instances(node, w, request, peer, instances, ret, &other);
+	if (mig == 0 && (fraction < 0 || instances_preferred(request, instances, &cut))) {
+		*err = (struct error){0};
+		return 0;
+	}
+	instances->count = 0;
+	if (fraction == 0) {
+		*ret = cut;
+		return 0;
+	}
+	if (!err->code || mig == -EAGAIN)
+		*err = other;
+	return mig == -EAGAIN ? mig : fraction == -EAGAIN ? fraction : mig;
+}
+
 int waiting_would(const struct node *node, const struct slice_request *request,
 		  const struct peer *peer, struct place_result *ret, struct error *err)
 {
@@ -311,7 +404,8 @@ int waiting_would(const struct node *node, const struct slice_request *request,
 	}
 	if (user_has_one(node, request, peer, err) || name_taken(node, request, peer, NULL, err))
 		return -EEXIST;
-	return decide(node, NULL, &request->place, peer, ret, err);
+	struct mig_decision instances;
+	return decide(node, NULL, request, peer, ret, &instances, err);
 }
 
 int waiting_explain(const struct node *node, const struct waiter *w, struct place_result *ret,
@@ -319,7 +413,8 @@ int waiting_explain(const struct node *node, const struct waiter *w, struct plac
 {
 	if (user_has_one(node, &w->request, &w->peer, err))
 		return -EEXIST;
-	return decide(node, w, &w->request.place, &w->peer, ret, err);
+	struct mig_decision instances;
+	return decide(node, w, &w->request, &w->peer, ret, &instances, err);
 }
 
 /* It had its time: asking again with the same wish is not what helps. */
@@ -339,12 +434,67 @@ static void waited_in_vain(const struct waiter *w, struct error *err)
 	error_hint(err, "ask for less, or wait longer; carve session list shows what is held");
 }
 
+/* The grant as those count it who know nothing of instances. */
+static void grant_instances(struct node *node, struct waiter *w, const struct mig_grant *instances)
+{
+	struct place_result result = {.count = instances->count,
+				      .tolerance_applied = instances->less};
+
+	for (uint32_t i = 0; i < instances->count; i++)
+		result.grant[i] = (struct place_grant){.gpu = instances->share[i].gpu,
+						       .bytes = instances->share[i].bytes,
+						       .requested = instances->share[i].requested};
+	grant(node, w, &result, instances);
+}
+
+void waiting_made(struct node *node, const char *id, const struct mig_grant *instances,
+		  const struct error *why)
+{
+	struct waiter *w = waiting_find(node, id);
+	struct error err = {0};
+
+	waiting_kick(node);
+	if (!w)
+		return;
+	w->making = false;
+	if (why)
+		err = *why;
+	/* Another request of this user may have come first. */
+	if (instances && (user_has_one(node, &w->request, &w->peer, &err) ||
+			  name_taken(node, &w->request, &w->peer, w, &err)))
+		instances = NULL;
+	if (instances)
+		grant_instances(node, w, instances);
+	else if (err.code)
+		refuse(node, w, &err);
+}
+
+static void take_instances(struct node *node, struct waiter *w, const struct mig_decision *decision)
+{
+	struct mig_grant *instances = calloc(1, sizeof(*instances));
+	struct error err = {0};
+	int rc = instances ? mig_take(node, w->id, decision, instances, &err)
+			   : error_set(&err, EXIT_CODE_FAILED, "there is no memory left");
+
+	w->making = rc == 0;
+	if (rc == 0)
+		snprintf(w->why, sizeof(w->why), "its MIG instance is being made");
+	else if (rc > 0)
+		grant_instances(node, w, instances);
+	else
+		refuse(node, w, &err);
+	free(instances);
+}
+
 /* Decides one request, or leaves it waiting. */
 static void waiter_run(struct node *node, struct waiter *w)
 {
 	struct place_result result;
+	struct mig_decision instances;
 	struct error err = {0};
 
+	if (w->making)
+		return;
 	if (node->pool.state == POOL_NO_GPU)
 		refusal_no_gpu(&node->pool, &err);
 	if (err.code || user_has_one(node, &w->request, &w->peer, &err) ||
@@ -353,10 +503,21 @@ static void waiter_run(struct node *node, struct waiter *w)
 		refuse(node, w, &err);
 		return;
 	}
-	int rc = decide(node, w, &w->request.place, &w->peer, &result, &err);
+	int rc = decide(node, w, &w->request, &w->peer, &result, &instances, &err);
+	/* What is being changed ends soon, and may let it through. */
+	if (rc < 0 && w->request.backend != BACKEND_FRACTION && mig_changing(node, &w->request)) {
+		snprintf(w->why, sizeof(w->why), "MIG instances are being looked at or changed");
+		return;
+	}
+	if (!w->counted)
+		mig_came(node, &w->request, rc == 0);
+	w->counted = true;
 	if (rc == 0) {
 		count_passes(node, w, &result);
-		grant(node, w, &result);
+		if (instances.count)
+			take_instances(node, w, &instances);
+		else
+			grant(node, w, &result, NULL);
 	} else if (rc != -EAGAIN || now_monotonic_ns() >= w->deadline_ns) {
 		if (rc == -EAGAIN)
 			waited_in_vain(w, &err);

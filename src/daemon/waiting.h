@@ -14,6 +14,7 @@
 #include "daemon/request.h"
 
 struct error;
+struct mig_grant;
 struct node;
 struct session;
 
@@ -34,6 +35,8 @@ struct waiter {
 	uint64_t since_ns, deadline_ns; /* CLOCK_MONOTONIC */
 	int64_t created;                /* CLOCK_REALTIME, ns */
 	unsigned passed;
+	bool making;   /* its MIG instances are being made */
+	bool counted;  /* it was told to mig_came() */
 	char why[512]; /* it is not granted yet */
 	waiter_cb cb;
 	void *arg;
@@ -61,6 +64,10 @@ bool waiting_release(struct node *node, struct waiter *waiter);
 struct waiter *waiting_find(const struct node *node, const char *id);
 /* The user's request of this name. */
 struct waiter *waiting_named(const struct node *node, uid_t uid, const char *name);
+/* The MIG instances of request `id` are there, or not: *err says why not, NULL that it is to be
+ * decided anew. Whoever asked may be gone: then they are nobody's. */
+void waiting_made(struct node *node, const char *id, const struct mig_grant *grant,
+		  const struct error *err);
 /* Something changed that may let requests through. Decides nothing itself: see waiting_run(). */
 void waiting_kick(struct node *node);
 /* Decides what can be decided. Called on the loop, never from inside another operation. */

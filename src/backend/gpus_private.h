@@ -1,0 +1,10 @@
+/* What the other files of the backend need of the driver that gpus.h opened. */
+#pragma once
+
+#include "backend/gpus.h"
+#include "base/nvml_abi.h"
+
+/* A function of its NVML; NULL: this driver has none of that name. */
+void *gpus_function(const struct gpus *gpus, const char *name);
+/* 0 or -errno as in gpus.h. */
+int gpus_device(const struct gpus *gpus, uint32_t index, nvmlDevice_t *ret);

@@ -1,0 +1,392 @@
+#include "backend/instances.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/gpus_private.h"
+#include "base/macros.h"
+#include "base/nvml_functions.h"
+
+/* NVML's numbers of kinds of GPU instances, with room for those to come. */
+#define KINDS_MAX 64u
+#define PLACES_MAX 64u
+#define COMPUTES_MAX 16u
+/* A driver says for tenths of a second that an instance is in use whose process has just ended. */
+#define TRY_PAUSE_MS 50u
+
+struct instances {
+	const struct gpus *gpus;
+	__typeof__(nvmlDeviceGetGpuInstanceProfileInfo) *profile_info;
+	__typeof__(nvmlDeviceGetGpuInstanceProfileInfoV) *profile_info_v;
+	__typeof__(nvmlDeviceGetGpuInstancePossiblePlacements_v2) *placements;
+	__typeof__(nvmlDeviceGetGpuInstances) *gpu_instances;
+	__typeof__(nvmlGpuInstanceGetInfo) *gpu_instance_info;
+	__typeof__(nvmlDeviceCreateGpuInstanceWithPlacement) *gpu_instance_create;
+	__typeof__(nvmlGpuInstanceDestroy) *gpu_instance_destroy;
+	__typeof__(nvmlGpuInstanceGetComputeInstanceProfileInfo) *compute_profile_info;
+	__typeof__(nvmlGpuInstanceGetComputeInstances) *computes;
+	__typeof__(nvmlGpuInstanceCreateComputeInstance) *compute_create;
+	__typeof__(nvmlComputeInstanceDestroy) *compute_destroy;
+	__typeof__(nvmlComputeInstanceGetInfo_v2) *compute_info;
+	__typeof__(nvmlDeviceGetUUID) *uuid;
+	__typeof__(nvmlDeviceGetMemoryInfo) *memory;
+};
+
+static const struct {
+	const char *name;
+	size_t offset;
+	bool required;
+} functions[] = {
+#define FUNCTION(name, member, required)                            \
+	{                                                           \
+#name, offsetof(struct instances, member), required \
+	}
+	FUNCTION(nvmlDeviceGetGpuInstanceProfileInfo, profile_info, true),
+	FUNCTION(nvmlDeviceGetGpuInstanceProfileInfoV, profile_info_v, false),
+	FUNCTION(nvmlDeviceGetGpuInstancePossiblePlacements_v2, placements, true),
+	FUNCTION(nvmlDeviceGetGpuInstances, gpu_instances, true),
+	FUNCTION(nvmlGpuInstanceGetInfo, gpu_instance_info, true),
+	FUNCTION(nvmlDeviceCreateGpuInstanceWithPlacement, gpu_instance_create, true),
+	FUNCTION(nvmlGpuInstanceDestroy, gpu_instance_destroy, true),
+	FUNCTION(nvmlGpuInstanceGetComputeInstanceProfileInfo, compute_profile_info, true),
+	FUNCTION(nvmlGpuInstanceGetComputeInstances, computes, true),
+	FUNCTION(nvmlGpuInstanceCreateComputeInstance, compute_create, true),
+	FUNCTION(nvmlComputeInstanceDestroy, compute_destroy, true),
+	FUNCTION(nvmlComputeInstanceGetInfo_v2, compute_info, true),
+	FUNCTION(nvmlDeviceGetUUID, uuid, true),
+	FUNCTION(nvmlDeviceGetMemoryInfo, memory, true),
+};
+
+static int errno_of(nvmlReturn_t status)
+{
+	switch (status) {
+	case NVML_SUCCESS:
+		return 0;
+	case NVML_ERROR_IN_USE:
+		return -EBUSY;
+	case NVML_ERROR_INSUFFICIENT_RESOURCES:
+		return -ENOSPC;
+	case NVML_ERROR_NO_PERMISSION:
+		return -EACCES;
+	case NVML_ERROR_NOT_SUPPORTED:
+		return -ENOTSUP;
+	case NVML_ERROR_NOT_FOUND:
+		return -ENOENT;
+	case NVML_ERROR_GPU_IS_LOST:
+		return -ENXIO;
+	default:
+		return -EIO;
+	}
+}
+
+int instances_open(const struct gpus *gpus, struct instances **ret)
+{
+	struct instances *in = calloc(1, sizeof(*in));
+
+	if (!in)
+		return -ENOMEM;
+	in->gpus = gpus;
+	for (size_t i = 0; i < ARRAY_SIZE(functions); i++) {
+		void **slot = (void **)((char *)in + functions[i].offset);
+
+		*slot = gpus_function(gpus, functions[i].name);
+		if (!*slot && functions[i].required) {
+			free(in);
+			return -ENOTSUP;
+		}
+	}
+	*ret = in;
+	return 0;
+}
+
+void instances_close(struct instances *instances)
+{
+	free(instances);
+}
+
+/* ---- kinds ------------------------------------------------------------------------------- */
+
+/* "MIG 1g.10gb" is 1g.10gb. A driver too old to name its profiles has them named as it shows them.
+ */
+static void name_read(const struct instances *in, nvmlDevice_t device, unsigned kind,
+		      const nvmlGpuInstanceProfileInfo_t *info, char ret[static INSTANCE_NAME_SIZE])
+{
+	nvmlGpuInstanceProfileInfo_v2_t named = {.version = NVML_GPU_INSTANCE_PROFILE_INFO_V2};
+	const char *name = named.name;
+
+	if (in->profile_info_v && in->profile_info_v(device, kind, &named) == NVML_SUCCESS) {
+		name += strncmp(name, "MIG ", 4) == 0 ? 4 : 0;
+		snprintf(ret, INSTANCE_NAME_SIZE, "%.*s", INSTANCE_NAME_SIZE - 1, name);
+		return;
+	}
+	uint32_t flags = mig_flags_of(kind);
+	snprintf(ret, INSTANCE_NAME_SIZE, "%ug.%llugb%s", info->sliceCount,
+		 (info->memorySizeMB + 1023) / 1024,
+		 flags & MIG_MEDIA      ? "+me"
+		 : flags & MIG_NO_MEDIA ? "-me"
+		 : flags & MIG_GRAPHICS ? "+gfx"
+					: "");
+}
+
+/* -ENOENT: this GPU has no such kind. */
+static int kind_read(const struct instances *in, nvmlDevice_t device, unsigned kind,
+		     struct mig_profile *profile, struct instance_profile *named)
+{
+	nvmlGpuInstancePlacement_t places[PLACES_MAX];
+	nvmlGpuInstanceProfileInfo_t info;
+	unsigned count = PLACES_MAX;
+
+	if (in->profile_info(device, kind, &info) != NVML_SUCCESS ||
+	    in->placements(device, info.id, places, &count) != NVML_SUCCESS || !count)
+		return -ENOENT;
+	*profile = (struct mig_profile){
+		.memory_bytes = MIB(info.memorySizeMB),
+		.sms = info.multiprocessorCount,
+		.slices = info.sliceCount,
+		.limit = info.instanceCount,
+		.engines = {[MIG_DECODERS] = (uint16_t)info.decoderCount,
+			    [MIG_ENCODERS] = (uint16_t)info.encoderCount,
+			    [MIG_JPEG] = (uint16_t)info.jpegCount,
+			    [MIG_OPTICAL_FLOW] = (uint16_t)info.ofaCount},
+		.flags = mig_flags_of(kind),
+		.size = (uint8_t)MIN(places[0].size, MIG_UNITS_MAX + 1),
+	};
+	for (unsigned i = 0; i < MIN(count, PLACES_MAX); i++)
+		if (places[i].start < MIG_UNITS_MAX)
+			profile->starts |= 1u << places[i].start;
+	named->id = info.id;
+	name_read(in, device, kind, &info, named->name);
+	return 0;
+}
+
+int instances_kinds(const struct instances *in, uint32_t gpu, struct instance_kinds *ret)
+{
+	nvmlDevice_t device;
+	int rc = gpus_device(in->gpus, gpu, &device);
+
+	memset(ret, 0, sizeof(*ret));
+	for (unsigned kind = 0; rc == 0 && kind < KINDS_MAX; kind++) {
+		uint32_t at = ret->die.profile_count;
+
+		if (at < MIG_PROFILES_MAX &&
+		    kind_read(in, device, kind, &ret->die.profile[at], &ret->profile[at]) == 0)
+			ret->die.profile_count++;
+	}
+	return rc < 0 ? rc : mig_die_init(&ret->die);
+}
+
+/* ---- what there is ----------------------------------------------------------------------- */
+
+static unsigned computes_of(const struct instances *in, nvmlGpuInstance_t gi,
+			    nvmlComputeInstance_t *list, unsigned max)
+{
+	unsigned all = 0;
+
+	for (unsigned kind = 0; kind < KINDS_MAX; kind++) {
+		nvmlComputeInstanceProfileInfo_t info;
+		nvmlComputeInstance_t found[COMPUTES_MAX];
+		unsigned count = COMPUTES_MAX;
+
+		if (in->compute_profile_info(gi, kind, NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
+					     &info) != NVML_SUCCESS ||
+		    in->computes(gi, info.id, found, &count) != NVML_SUCCESS)
+			continue;
+		for (unsigned i = 0; i < MIN(count, COMPUTES_MAX) && all < max; i++)
+			list[all++] = found[i];
+	}
+	return all;
+}
+
+/* The kind of compute instance that is all of a GPU instance: that with the most slices. */
+static int whole_compute(const struct instances *in, nvmlGpuInstance_t gi,
+			 nvmlComputeInstanceProfileInfo_t *ret)
+{
+	bool any = false;
+
+	for (unsigned kind = 0; kind < KINDS_MAX; kind++) {
+		nvmlComputeInstanceProfileInfo_t info;
+
+		if (in->compute_profile_info(gi, kind, NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
+					     &info) != NVML_SUCCESS)
+			continue;
+		if (!any || info.multiprocessorCount > ret->multiprocessorCount)
+			*ret = info;
+		any = true;
+	}
+	return any ? 0 : -EIO;
+}
+
+static int device_read(const struct instances *in, nvmlComputeInstance_t compute,
+		       struct instance *ret)
+{
+	nvmlComputeInstanceInfo_t info;
+	nvmlMemory_t memory;
+	nvmlReturn_t status = in->compute_info(compute, &info);
+
+	if (status == NVML_SUCCESS)
+		status = in->uuid(info.device, ret->uuid_text, sizeof(ret->uuid_text));
+	if (status != NVML_SUCCESS) {
+		ret->uuid_text[0] = '\0';
+		return errno_of(status);
+	}
+	ret->bytes = in->memory(info.device, &memory) == NVML_SUCCESS ? memory.total : 0;
+	return 0;
+}
+
+static void instance_read(const struct instances *in, nvmlGpuInstance_t gi, struct instance *ret)
+{
+	nvmlComputeInstance_t computes[COMPUTES_MAX];
+	nvmlComputeInstanceProfileInfo_t whole;
+	nvmlComputeInstanceInfo_t info;
+
+	if (computes_of(in, gi, computes, COMPUTES_MAX) != 1 ||
+	    in->compute_info(computes[0], &info) != NVML_SUCCESS ||
+	    whole_compute(in, gi, &whole) < 0 || info.profileId != whole.id)
+		return;
+	(void)device_read(in, computes[0], ret);
+}
+
+typedef bool (*instance_cb)(void *arg, nvmlGpuInstance_t gi, const nvmlGpuInstanceInfo_t *info);
+
+/* Calls for each GPU instance of a profile until one call returns false. */
+static int each_of_profile(const struct instances *in, nvmlDevice_t device, uint32_t profile_id,
+			   instance_cb cb, void *arg)
+{
+	nvmlGpuInstance_t found[PLACES_MAX];
+	nvmlGpuInstanceInfo_t info;
+	unsigned count = PLACES_MAX;
+	nvmlReturn_t status = in->gpu_instances(device, profile_id, found, &count);
+
+	if (status != NVML_SUCCESS)
+		return errno_of(status);
+	for (unsigned i = 0; i < MIN(count, PLACES_MAX); i++)
+		if (in->gpu_instance_info(found[i], &info) == NVML_SUCCESS &&
+		    !cb(arg, found[i], &info))
+			break;
+	return 0;
+}
+
+struct listing {
+	const struct instances *in;
+	struct instance *list;
+	size_t max, count;
+};
+
+static bool listing_add(void *arg, nvmlGpuInstance_t gi, const nvmlGpuInstanceInfo_t *info)
+{
+	struct listing *l = arg;
+
+	if (l->count == l->max)
+		return false;
+	struct instance *to = &l->list[l->count++];
+	*to = (struct instance){.place = {.profile_id = info->profileId,
+					  .start = (uint8_t)info->placement.start,
+					  .size = (uint8_t)info->placement.size}};
+	instance_read(l->in, gi, to);
+	return true;
+}
+
+int instances_list(const struct instances *in, uint32_t gpu, const struct instance_kinds *kinds,
+		   struct instance *list, size_t max, size_t *ret_count)
+{
+	struct listing l = {.in = in, .list = list, .max = max};
+	nvmlDevice_t device;
+	int rc = gpus_device(in->gpus, gpu, &device);
+
+	for (uint32_t i = 0; rc == 0 && i < kinds->die.profile_count; i++)
+		rc = each_of_profile(in, device, kinds->profile[i].id, listing_add, &l);
+	*ret_count = l.count;
+	return rc;
+}
+
+/* ---- changes ----------------------------------------------------------------------------- */
+
+static void pause_ms(unsigned ms)
+{
+	nanosleep(&(struct timespec){.tv_nsec = (long)ms * 1000000}, NULL);
+}
+
+static int gpu_instance_end(const struct instances *in, nvmlGpuInstance_t gi)
+{
+	nvmlComputeInstance_t computes[COMPUTES_MAX];
+	unsigned count = computes_of(in, gi, computes, COMPUTES_MAX);
+
+	for (unsigned i = 0; i < count; i++) {
+		int rc = errno_of(in->compute_destroy(computes[i]));
+
+		if (rc < 0 && rc != -ENOENT)
+			return rc;
+	}
+	int rc = errno_of(in->gpu_instance_destroy(gi));
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int gpu_instance_end_patiently(const struct instances *in, nvmlGpuInstance_t gi,
+				      unsigned patience_ms)
+{
+	int rc = gpu_instance_end(in, gi);
+
+	for (unsigned waited = 0; rc == -EBUSY && waited < patience_ms; waited += TRY_PAUSE_MS) {
+		pause_ms(TRY_PAUSE_MS);
+		rc = gpu_instance_end(in, gi);
+	}
+	return rc;
+}
+
+int instance_make(const struct instances *in, uint32_t gpu, const struct instance_place *place,
+		  struct instance *ret)
+{
+	const nvmlGpuInstancePlacement_t at = {.start = place->start, .size = place->size};
+	nvmlComputeInstanceProfileInfo_t whole;
+	nvmlComputeInstance_t compute;
+	nvmlGpuInstance_t gi;
+	nvmlDevice_t device;
+	int rc = gpus_device(in->gpus, gpu, &device);
+
+	if (rc == 0)
+		rc = errno_of(in->gpu_instance_create(device, place->profile_id, &at, &gi));
+	if (rc < 0)
+		return rc;
+	*ret = (struct instance){.place = *place};
+	rc = whole_compute(in, gi, &whole);
+	if (rc == 0)
+		rc = errno_of(in->compute_create(gi, whole.id, &compute));
+	if (rc == 0)
+		rc = device_read(in, compute, ret);
+	if (rc < 0 && gpu_instance_end_patiently(in, gi, 500) < 0)
+		return -EUCLEAN;
+	return rc;
+}
+
+struct search {
+	struct instance_place place;
+	nvmlGpuInstance_t found;
+};
+
+static bool search_compare(void *arg, nvmlGpuInstance_t gi, const nvmlGpuInstanceInfo_t *info)
+{
+	struct search *s = arg;
+	bool same =
+		info->placement.start == s->place.start && info->placement.size == s->place.size;
+
+	if (same)
+		s->found = gi;
+	return !same;
+}
+
+int instance_remove(const struct instances *in, uint32_t gpu, const struct instance_place *place,
+		    unsigned patience_ms)
+{
+	struct search search = {.place = *place};
+	nvmlDevice_t device;
+	int rc = gpus_device(in->gpus, gpu, &device);
+
+	if (rc == 0)
+		rc = each_of_profile(in, device, place->profile_id, search_compare, &search);
+	if (rc < 0 || !search.found)
+		return rc;
+	return gpu_instance_end_patiently(in, search.found, patience_ms);
+}

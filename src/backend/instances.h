@@ -1,0 +1,60 @@
+/* MIG instances through NVML: which kinds a GPU can have, which there are, making and removing
+ * them. Every call may block for seconds, so none is made on the daemon's loop; changes of one GPU
+ * are made by one thread at a time. An instance here is a GPU instance with one compute instance
+ * over all of it; it is found by its profile and placement, as numbers and UUIDs come back. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/mig.h"
+
+#define INSTANCE_NAME_SIZE 32
+#define INSTANCE_UUID_SIZE 48
+
+struct gpus;
+struct instances;
+
+/* What the driver calls a profile; beside struct mig_profile. */
+struct instance_profile {
+	uint32_t id;
+	char name[INSTANCE_NAME_SIZE]; /* "2g.20gb" */
+};
+
+/* What `profile` of a die is called. */
+struct instance_kinds {
+	struct mig_die die;
+	struct instance_profile profile[MIG_PROFILES_MAX];
+};
+
+struct instance_place {
+	uint32_t profile_id;
+	uint8_t start, size;
+};
+
+struct instance {
+	struct instance_place place;
+	/* Of its compute instance; "": there is none, or more than one, or one of a part. */
+	char uuid_text[INSTANCE_UUID_SIZE];
+	uint64_t bytes; /* 0: not known */
+};
+
+/* 0; -ENOTSUP: this driver has no MIG; -ENOMEM. The GPUs stay open for as long as this is. */
+int instances_open(const struct gpus *gpus, struct instances **ret);
+void instances_close(struct instances *instances);
+
+/* The profiles that a GPU can have, in the order of their size. 0 or -errno. */
+int instances_kinds(const struct instances *instances, uint32_t gpu, struct instance_kinds *ret);
+/* All GPU instances of these kinds. 0 or -errno. */
+int instances_list(const struct instances *instances, uint32_t gpu,
+		   const struct instance_kinds *kinds, struct instance *list, size_t max,
+		   size_t *ret_count);
+/* 0; -ENOSPC: there is no room at this place; -EBUSY: the GPU is in use; -EACCES: this process may
+ * not; -EUCLEAN: a part was made and could not be removed again; -EIO: anything else. */
+int instance_make(const struct instances *instances, uint32_t gpu,
+		  const struct instance_place *place, struct instance *ret);
+/* 0, also where there is none; -EBUSY: somebody holds it, and did so for `patience_ms`; -EACCES;
+ * -EIO. */
+int instance_remove(const struct instances *instances, uint32_t gpu,
+		    const struct instance_place *place, unsigned patience_ms);

@@ -1,0 +1,71 @@
+/* carve mig list, carve mig gc: MIG instances that carve makes. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/sessions.h"
+
+static void instance_add(struct table *table, const json_t *instance)
+{
+	char size[UNITS_TEXT_SIZE];
+
+	table_add(table, "%" PRIu64, session_number(instance, "gpu"));
+	table_add(table, "%s", session_text_or_dash(instance, "profile"));
+	table_add(table, "%" PRIu64 ":%" PRIu64, session_number(instance, "start"),
+		  session_number(instance, "size"));
+	table_add(table, "%s", units_format_bytes(session_number(instance, "memory_bytes"), size));
+	table_add(table, "%s", session_text(instance, "state"));
+	table_add(table, "%s", session_text_or_dash(instance, "session"));
+	table_add(table, "%s", session_text_or_dash(instance, "owner"));
+	table_add(table, "%s", session_text_or_dash(instance, "since"));
+	table_add(table, "%s", session_text_or_dash(instance, "uuid"));
+}
+
+int cli_mig_list(struct cli *cli, struct error *err)
+{
+	static const char *const headings[] = {"GPU",     "PROFILE", "PLACE", "MEMORY", "STATE",
+					       "SESSION", "OWNER",   "SINCE", "UUID",   NULL};
+	cleanup_json json_t *list = NULL;
+	cleanup_table struct table table;
+	struct client client;
+	size_t i;
+	json_t *instance;
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	table_begin(&table, headings);
+	if (rc < 0 || (rc = client_call(&client, "GET", "/v1/mig", NULL, NULL, &list, err)) < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(list, err);
+	json_array_foreach(list, i, instance) instance_add(&table, instance);
+	table_print(&table);
+	return 0;
+}
+
+int cli_mig_gc(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *answer = NULL, *body = json_object();
+	char count[UNITS_TEXT_SIZE];
+	struct client client;
+	uint64_t older_ns = 0;
+	int rc = 0;
+
+	if (cli->value[OPT_OLDER_THAN])
+		rc = units_parse_seconds(cli->value[OPT_OLDER_THAN], "--older-than", &older_ns,
+					 err);
+	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
+		return rc;
+	json_object_set_new(body, "older_than", json_real((double)older_ns / 1e9));
+	rc = client_call(&client, "POST", "/v1/mig/gc", body, NULL, &answer, err);
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(answer, err);
+	printf("removing %s\n",
+	       units_format_count(session_number(answer, "removing"), "idle instance", count));
+	return 0;
+}

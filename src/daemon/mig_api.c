@@ -1,0 +1,184 @@
+/* Roles and instances over HTTP. */
+#include "daemon/mig_api.h"
+
+#include <jansson.h>
+#include <microhttpd.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/answer.h"
+#include "daemon/http.h"
+#include "daemon/mig.h"
+#include "daemon/mig_books.h"
+#include "daemon/node.h"
+#include "daemon/process.h"
+#include "daemon/request.h"
+#include "daemon/session.h"
+#include "daemon/view.h"
+
+/* ---- showing ----------------------------------------------------------------------------- */
+
+/* Processes of the session that has it; those of others NVML lists on the GPU. */
+static json_t *pids_json(const struct session *s)
+{
+	json_t *list = json_array();
+
+	for (const struct process *p = s ? s->processes : NULL; p; p = p->next)
+		if (!p->dead)
+			json_array_append_new(list, json_integer(p->id.pid));
+	return list;
+}
+
+static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
+			     const struct peer *viewer)
+{
+	const struct mig *mig = node->mig;
+	const struct mig_board *board = &mig->board[gpu];
+	const struct mig_instance *instance = &board->instance[at];
+	const struct mig_detail *detail = &board->detail[at];
+	const struct session *s = detail->session[0] ? session_find(node, detail->session) : NULL;
+	bool permitted = s && view_permitted(viewer, s->record.uid);
+	const char *name = instance->profile == MIG_NO_PROFILE
+				   ? ""
+				   : mig->profile[mig->gpu[gpu].die][instance->profile].name;
+
+	return json_pack("{s:i, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o}", "gpu",
+			 (int)node->pool.gpu[gpu].info.index, "profile", name, "uuid",
+			 detail->uuid_text, "start", instance->start, "size", instance->size,
+			 "memory_bytes", answer_number(detail->bytes), "state",
+			 mig_state_text(instance->state), "session",
+			 permitted ? json_string(s->record.id) : json_null(), "owner",
+			 permitted ? json_string(view_user(s->record.uid)) : json_null(), "since",
+			 view_time(detail->since), "pids", pids_json(permitted ? s : NULL));
+}
+
+json_t *mig_list(const struct node *node, const struct peer *viewer)
+{
+	json_t *list = json_array();
+
+	for (uint32_t gpu = 0; node->mig && gpu < node->pool.count; gpu++) {
+		const struct mig_board *board = &node->mig->board[gpu];
+
+		for (uint32_t at = 0; board->role && at < board->count; at++)
+			if (board->instance[at].state != MIG_GONE)
+				json_array_append_new(list, instance_json(node, gpu, at, viewer));
+	}
+	return list;
+}
+
+void api_get_mig(struct call *call, const char *id)
+{
+	call_reply(call, MHD_HTTP_OK, mig_list(call->node, &call->peer));
+}
+
+/* ---- changing ---------------------------------------------------------------------------- */
+
+static bool may_change(struct call *call)
+{
+	if (call->peer.admin || call->peer.uid == geteuid())
+		return true;
+	answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		      "only root and members of group carve may change what GPUs are used for");
+	return false;
+}
+
+/* Those that are named, or all that can have the role, or have it. */
+static int mask_read(const struct node *node, const json_t *ids, bool on, uint64_t *ret_mask,
+		     struct error *err)
+{
+	struct slice_request request = {0};
+	uint64_t mask = 0;
+
+	if (ids && !json_is_null(ids) &&
+	    (request_parse_gpu_ids(ids, &request, err) < 0 ||
+	     request_resolve(&request, &node->pool, err) < 0))
+		return -1;
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		if (request.by_index ? request.allowed[i]
+				     : (on ? node->pool.gpu[i].info.mig : mig_has_role(node, i)))
+			mask |= 1ull << i;
+	*ret_mask = mask;
+	if (mask || !on)
+		return 0;
+	error_set(err, EXIT_CODE_FAILED, "no GPU here is in MIG mode");
+	error_hint(err, "root switches it on while nobody uses the GPU: nvidia-smi -i 0 -mig 1");
+	return -1;
+}
+
+static json_t *roles_json(const struct node *node)
+{
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		json_array_append_new(
+			list, json_pack("{s:i, s:s, s:o}", "gpu", (int)node->pool.gpu[i].info.index,
+					"uuid", node->pool.gpu[i].info.uuid_text, "role",
+					mig_has_role(node, i) ? json_string("dynamic-mig")
+							      : json_null()));
+	return list;
+}
+
+static int roles_change(struct node *node, const json_t *root, struct error *err)
+{
+	const json_t *role = json_object_get(root, "role");
+	bool on = json_is_string(role) && !strcmp(json_string_value(role), "dynamic-mig");
+	uint64_t mask;
+
+	if (!json_is_object(root) || !(on || json_is_null(role))) {
+		error_set(err, EXIT_CODE_USAGE, "'role' takes \"dynamic-mig\" or null");
+		return -1;
+	}
+	int rc = mask_read(node, json_object_get(root, "gpu_ids"), on, &mask, err);
+	return rc < 0 ? rc : mig_role_set(node, mask, on, err);
+}
+
+void api_put_mig_roles(struct call *call, const char *id)
+{
+	struct error err = {0};
+
+	if (!may_change(call))
+		return;
+	json_t *root = answer_body(call, &err);
+	int rc = root ? roles_change(call->node, root, &err) : -1;
+	json_decref(root);
+	if (rc < 0)
+		call_reply_error(call, answer_status(&err), &err);
+	else
+		call_reply(call, MHD_HTTP_OK, roles_json(call->node));
+}
+
+static int older_read(const json_t *root, uint64_t *ret_ns, struct error *err)
+{
+	const json_t *value = json_object_get(root, "older_than");
+	double seconds = json_number_value(value);
+
+	*ret_ns = 0;
+	if (!json_is_object(root) || (value && !json_is_number(value)) || seconds < 0 ||
+	    seconds > 1e9) {
+		error_set(err, EXIT_CODE_USAGE, "'older_than' takes a number of seconds");
+		return -1;
+	}
+	*ret_ns = (uint64_t)(seconds * 1e9);
+	return 0;
+}
+
+void api_post_mig_gc(struct call *call, const char *id)
+{
+	struct error err = {0};
+	uint64_t older_ns;
+
+	if (!may_change(call))
+		return;
+	json_t *root = answer_body(call, &err);
+	int rc = root ? older_read(root, &older_ns, &err) : -1;
+	json_decref(root);
+	if (rc < 0) {
+		call_reply_error(call, answer_status(&err), &err);
+		return;
+	}
+	unsigned count = call->node->mig ? mig_collect(call->node, older_ns) : 0;
+	call_reply(call, MHD_HTTP_OK, json_pack("{s:i}", "removing", (int)count));
+}

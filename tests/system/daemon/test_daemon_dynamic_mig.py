@@ -1,0 +1,126 @@
+"""MIG instances on demand, on simulated GPUs: made for requests, kept, reused, removed for room, and put right."""
+import json
+import os
+import signal
+
+from conftest import BUILD, wait_until
+
+CARVE = BUILD / "carve"
+
+
+def carve(host, *words, status=0):
+    done = host.run([CARVE, *words], timeout=300)
+    assert done.returncode == status, (words, done.stdout, done.stderr)
+    return done
+
+
+def look(host, *words):
+    return json.loads(carve(host, *words, "--json").stdout)
+
+
+def instances(host, *states):
+    return [i for i in look(host, "mig", "list") if not states or i["state"] in states]
+
+
+def with_role(make_host, spec="h100-80gb+mig"):
+    host = make_host(spec)
+    carve(host, "node", "set-role", "--dynamic-mig-enabled")
+    return host
+
+
+def kill_daemon(host):
+    pid = json.loads(host.run(["curl", "-s", "--unix-socket", f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock",
+                               "http://localhost/v1/version"]).stdout)["pid"]
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_request_gets_the_smallest_instance_that_holds_it(make_host):
+    host = with_role(make_host)
+    asked = carve(host, "session", "request", "--vram", "10")
+    assert "1g.20gb" in asked.stdout and "--mig-profile 1g.10gb" in asked.stdout
+    session = look(host, "session", "show")
+    [instance] = instances(host, "busy")
+    assert [session["backend"], session["mig_profile"]] == ["mig", "1g.20gb"]
+    assert session["gpus"][0]["instance"] == instance["uuid"] and instance["session"] == session["id"]
+    assert session["vram_bytes"] == instance["memory_bytes"] > session["requested_bytes"]
+
+
+def test_a_fraction_counts_memory_units(make_host):
+    host = with_role(make_host)
+    for fraction, profile in (("0.5", "3g.40gb"), ("0.125", "1g.10gb"), ("1", "7g.80gb")):
+        carve(host, "run", "--gpu", fraction, "--", "true")
+        assert profile in [i["profile"] for i in instances(host, "idle")]
+
+
+def test_the_workload_sees_its_instance_alone(make_host):
+    host = with_role(make_host)
+    seen = carve(host, "run", "--mig-profile", "2g.20gb", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout
+    assert seen.strip() == instances(host, "idle")[0]["uuid"]
+
+
+def test_an_instance_is_kept_reused_and_removed_for_room(make_host):
+    host = with_role(make_host)
+    carve(host, "run", "--vram", "15", "--", "true")
+    [first] = instances(host, "idle")
+    carve(host, "session", "request", "--vram", "16")
+    [again] = instances(host)
+    assert again["uuid"] == first["uuid"] and again["state"] == "busy"
+    carve(host, "session", "release")
+    carve(host, "session", "request", "--mig-profile", "7g.80gb")
+    assert [i["profile"] for i in instances(host)] == ["7g.80gb"]
+    full = carve(host, "run", "--ephemeral", "--vram", "5", "--", "true", status=125)
+    assert "sessions' instances are in the way" in full.stderr
+
+
+def test_idle_instances_are_removed_by_gc_alone_or_for_room(make_host):
+    host = with_role(make_host)
+    carve(host, "run", "--vram", "5", "--", "true")
+    carve(host, "mig", "gc", "--older-than", "3600")
+    assert instances(host, "idle")
+    carve(host, "mig", "gc")
+    wait_until(lambda: not instances(host))
+
+
+def test_a_profile_that_no_gpu_has_is_refused_with_the_list(make_host):
+    host = with_role(make_host)
+    refused = carve(host, "run", "--mig-profile", "9g.90gb", "--", "true", status=125)
+    assert "9g.90gb" in refused.stderr and "1g.10gb" in refused.stderr
+
+
+def test_several_instances_are_all_there_or_none(make_host):
+    host = with_role(make_host)
+    carve(host, "session", "request", "--mig-profile", "1g.10gb", "--gpus", "7")
+    assert len(instances(host, "busy")) == 7
+    carve(host, "session", "release")
+    carve(host, "mig", "gc")
+    wait_until(lambda: not instances(host))
+    carve(host, "session", "request", "--mig-profile", "3g.40gb", "--gpus", "3", status=3)
+    assert not instances(host)
+
+
+def test_a_role_wants_mig_mode_and_this_host(make_host):
+    host = make_host("h100-80gb")
+    refused = carve(host, "node", "set-role", "--dynamic-mig-enabled", "--gpu-ids", "0", status=1)
+    assert "not in MIG mode" in refused.stderr
+    elsewhere = carve(host, "node", "set-role", "--dynamic-mig-enabled", "another.example", status=2)
+    assert "another.example" in elsewhere.stderr
+    no_role = carve(host, "run", "--mig-profile", "1g.10gb", "--", "true", status=125)
+    assert "set-role" in no_role.stderr
+
+
+def test_roles_sessions_and_idle_instances_outlive_the_daemon(make_host):
+    host = with_role(make_host)
+    carve(host, "run", "--vram", "15", "--", "true")
+    carve(host, "session", "request", "--mig-profile", "3g.40gb")
+    before = {i["uuid"]: (i["state"], i["session"]) for i in instances(host)}
+    kill_daemon(host)
+    wait_until(lambda: {i["uuid"]: (i["state"], i["session"]) for i in instances(host)} == before)
+    assert look(host, "session", "show")["mig_profile"] == "3g.40gb"
+
+
+def test_a_pool_of_both_gives_each_what_wastes_less(make_host):
+    host = with_role(make_host, "h100-80gb+mig,h100-80gb")
+    for words, backend in ((["--backend", "mig"], "mig"), (["--backend", "fraction"], "front"), ([], "front")):
+        carve(host, "session", "request", "--vram", "10", *words)
+        assert look(host, "session", "show")["backend"] == backend
+        carve(host, "session", "release")
