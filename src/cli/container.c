@@ -29,6 +29,7 @@
 #include "cli/container_args.h"
 #include "cli/container_watch.h"
 #include "cli/driver_find.h"
+#include "cli/help.h"
 #include "cli/places.h"
 #include "cli/request.h"
 #include "cli/run_choice.h"
@@ -348,19 +349,15 @@ static int run_with(const char *runtime, struct cli *cli, struct error *err)
 	struct container c = {.runtime = runtime};
 	int rc;
 
-	if (!cli->arguments[0] || strcmp(cli->arguments[0], "run") != 0) {
-		error_set(err, EXIT_CODE_USAGE,
-			  "carve %s %.64s: only `run` starts a container in a slice", runtime,
-			  cli->arguments[0] ? cli->arguments[0] : "");
-		error_hint(err, "for example: carve %s run --vram 8 --rm IMAGE nvidia-smi",
-			   runtime);
-		return -EXIT_CODE_USAGE;
+	if (cli->arguments[0] && !strcmp(cli->arguments[0], "--help")) {
+		help_print(cli->verb, NULL);
+		return 0;
 	}
 	if (slice_env_session())
 		return error_set(err, EXIT_CODE_RUN_FAILED,
 				 "%s: this is inside slice %.64s already; run it from outside",
 				 runtime, slice_env_session());
-	if ((rc = container_args_read(cli->arguments + 1, &c.args, err)) < 0 ||
+	if ((rc = container_args_read(cli->arguments, &c.args, err)) < 0 ||
 	    (rc = places_find(&c.places, err)) < 0 || (rc = places_check(&c.places, err)) < 0 ||
 	    (rc = driver_find(&c.driver, err)) < 0 || (rc = session_choose(&c, err)) < 0)
 		return rc;

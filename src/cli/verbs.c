@@ -128,11 +128,9 @@ const struct cli_verb cli_verbs[] = {
 	 SIZE_OPTIONS | BIT(OPT_EPHEMERAL) | BIT(OPT_SESSION) | BIT(OPT_ISOLATION) |
 		 BIT(OPT_VERBOSE),
 	 1, -1, CLI_SYNTAX_COMMAND, cli_run},
-	{"podman", "run [OPTION]... IMAGE [CMD [ARG]...]",
-	 "run a container in a slice, with podman",
+	{"podman run", "IMAGE [CMD [ARG]...]", "run a container in a slice, with podman",
 	 "carve podman run --vram 8 --rm IMAGE nvidia-smi", 0, 0, -1, CLI_SYNTAX_RAW, cli_podman},
-	{"docker", "run [OPTION]... IMAGE [CMD [ARG]...]",
-	 "run a container in a slice, with docker",
+	{"docker run", "IMAGE [CMD [ARG]...]", "run a container in a slice, with docker",
 	 "carve docker run --vram 8 --rm IMAGE nvidia-smi", 0, 0, -1, CLI_SYNTAX_RAW, cli_docker},
 	{"timeslicing", "", "show or change how the GPUs' time is shared",
 	 "carve timeslicing --mode fair --gpu-ids 0",

@@ -75,15 +75,16 @@ static const char *const migrations[] = {
 	/* 12: GPUs whose MIG instances carve makes, those instances, and whose they were. */
 	"ALTER TABLE session_gpu ADD COLUMN instance TEXT NOT NULL DEFAULT '';"
 	"ALTER TABLE session_gpu ADD COLUMN profile TEXT NOT NULL DEFAULT '';"
-	"CREATE TABLE mig_role(uuid TEXT PRIMARY KEY) WITHOUT ROWID;"
-	"CREATE TABLE mig_instance(gpu TEXT, profile INTEGER, start INTEGER, size INTEGER,"
+	"CREATE TABLE IF NOT EXISTS mig_role(uuid TEXT PRIMARY KEY) WITHOUT ROWID;"
+	"CREATE TABLE IF NOT EXISTS mig_instance(gpu TEXT, profile INTEGER, start INTEGER, size "
+	"INTEGER,"
 	" state INTEGER, generation INTEGER, instance TEXT, bytes INTEGER, session TEXT,"
 	" since INTEGER, PRIMARY KEY(gpu, profile, start)) WITHOUT ROWID;",
 	/* 12: the owner's supplementary groups when it asked, 32 bits each; and to which user's
 	 * history it counts (daemon/owner.h). */
 	"ALTER TABLE session ADD COLUMN groups BLOB;"
 	"ALTER TABLE session ADD COLUMN owner INTEGER NOT NULL DEFAULT -1;"
-	"CREATE INDEX session_owner ON session(owner, ended);",
+	"CREATE INDEX IF NOT EXISTS session_owner ON session(owner, ended);",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
@@ -302,6 +303,29 @@ static bool version_known(int version)
 	return version == 0 || (version >= SCHEMA_VERSION && version <= SCHEMA_NEWEST);
 }
 
+/* One migration. A column that is there already is none to be added: a carve of before took the
+ * database up and left what it did not know. SQLite has no IF NOT EXISTS for columns. */
+static int migrate(sqlite3 *db, const char *text)
+{
+	int rc = SQLITE_OK;
+
+	while (*text && (rc == SQLITE_OK || rc == SQLITE_DONE)) {
+		sqlite3_stmt *stmt = NULL;
+		const char *statement = text;
+
+		rc = sqlite3_prepare_v2(db, statement, -1, &stmt, &text);
+		if (rc == SQLITE_ERROR && strstr(sqlite3_errmsg(db), "duplicate column name")) {
+			text = strchr(statement, ';') + 1;
+			rc = SQLITE_OK;
+			continue;
+		}
+		if (rc == SQLITE_OK && stmt)
+			rc = sqlite3_step(stmt);
+		sqlite3_finalize(stmt);
+	}
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
 /* Makes the schema, or brings it up to date: wholly or not at all. */
 static int schema_make(sqlite3 *db)
 {
@@ -317,7 +341,7 @@ static int schema_make(sqlite3 *db)
 		rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
 	for (int version = found ? found : SCHEMA_VERSION;
 	     rc == SQLITE_OK && version < SCHEMA_NEWEST; version++)
-		rc = sqlite3_exec(db, migrations[version - SCHEMA_VERSION], NULL, NULL, NULL);
+		rc = migrate(db, migrations[version - SCHEMA_VERSION]);
 	snprintf(set_version, sizeof(set_version), "PRAGMA user_version=%d; COMMIT;",
 		 SCHEMA_NEWEST);
 	if (rc == SQLITE_OK)

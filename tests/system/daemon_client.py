@@ -131,6 +131,16 @@ class Daemon:
     def release(self, id, force=False):
         return self.call("DELETE", f"/v1/sessions/{id}" + ("?force=1" if force else ""))
 
+    def all_sessions(self):
+        """Ended ones, too: the history comes in parts."""
+        sessions, page = [], ""
+        while page is not None:
+            answer = self.call("GET", f"/v1/sessions?all=1&page={page}")
+            assert answer.status == 200, answer.json
+            sessions += answer.json["sessions"]
+            page = answer.json["next"]
+        return sessions
+
     def show(self, id):
         answer = self.call("GET", f"/v1/sessions/{id}")
         assert answer.status == 200, answer.json

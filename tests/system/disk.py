@@ -26,7 +26,7 @@ def small_disk(tmp_path):
 
 @pytest.fixture
 def tiny_disk(tmp_path):
-    with disk_of("400k", tmp_path / "disk") as place:
+    with disk_of("800k", tmp_path / "disk") as place:
         yield place
 
 

@@ -289,7 +289,7 @@ def test_a_release_on_a_full_disk_outlives_the_daemon(tiny_disk, freed):
             filler.unlink()
 
         def ended():
-            every = daemon.call("GET", "/v1/sessions?all=1").json
+            every = daemon.all_sessions()
             return {s["id"]: s for s in every if s["state"] == "ended"}
         wait_until(lambda: set(ended()) == set(released))
         assert {s["name"] for s in ended().values()} == {f"s{i}" for i in range(4)}

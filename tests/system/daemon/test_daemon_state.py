@@ -53,7 +53,7 @@ def living(daemon):
 
 
 def history(daemon):
-    return {s["id"]: s for s in daemon.call("GET", "/v1/sessions?all=1").json if s["state"] == "ended"}
+    return {s["id"]: s for s in daemon.all_sessions() if s["state"] == "ended"}
 
 
 def use(daemon):

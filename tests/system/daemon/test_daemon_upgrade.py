@@ -275,7 +275,7 @@ def test_upgrades_under_load(daemon):
         t.join(60)
     assert failures == []
     assert [s["id"] for s in daemon.call("GET", "/v1/sessions").json] == held
-    ended = [s for s in daemon.call("GET", "/v1/sessions?all=1").json if s["state"] == "ended"]
+    ended = [s for s in daemon.all_sessions() if s["state"] == "ended"]
     assert len(ended) == pairs[0] + count - len(held) or len(ended) >= 10000  # of which history keeps no more
     assert all(s["reason"] == "released" for s in ended)
     assert daemon.gpu()["available_bytes"] == 80 * GIB - len(held) * 100000000
