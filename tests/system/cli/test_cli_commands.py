@@ -48,8 +48,8 @@ def test_a_session_from_request_to_release(host):
 ])
 def test_errors_name_the_option_that_was_typed(host, options, words):
     fails(host.carve("session", "request", "--vram", "1", *options), 2, *words)
-    fails(host.carve("session", "request", "--mig-profile", "1g.10gb"), 2, "--mig-profile: ",
-          "for example --vram 10GiB\n")
+    fails(host.carve("session", "request", "--mig-profile", "1g.10gb"), 3, "no GPU here gives out MIG instances",
+          "carve node set-role --dynamic-mig-enabled")
 
 
 @pytest.mark.parametrize("option,text,size", [
