@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/help.h"
 
 #define PROGRAM "/carve-kubernetes"
 
@@ -19,6 +20,10 @@ int cli_kubernetes(struct cli *cli, struct error *err)
 	size_t count = 0;
 	int rc = executable_dir(path, sizeof(path) - sizeof(PROGRAM));
 
+	if (cli->arguments[0] && !strcmp(cli->arguments[0], "--help")) {
+		help_print(cli->verb, NULL);
+		return 0;
+	}
 	if (!argv)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
 	if (rc == 0) {
