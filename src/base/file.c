@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,4 +153,41 @@ int write_all(int fd, const void *data, size_t size)
 		size -= (size_t)n;
 	}
 	return 0;
+}
+
+static int directory_sync(const char *dir)
+{
+	cleanup_close int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 || fsync(fd) < 0 ? -errno : 0;
+}
+
+static int file_write_synced(const char *path, const void *data, size_t size, mode_t mode)
+{
+	cleanup_close int fd =
+		open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+
+	if (fd < 0)
+		return -errno;
+	int rc = write_all(fd, data, size);
+	return rc == 0 && fsync(fd) < 0 ? -errno : rc;
+}
+
+/* The contents are on the disk before the name says that they are there. */
+int file_replace(const char *path, const char *temporary, const void *data, size_t size,
+		 mode_t mode)
+{
+	char dir[PATH_MAX];
+	const char *slash = strrchr(path, '/');
+	int length = slash ? snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path) + 1, path)
+			   : snprintf(dir, sizeof(dir), ".");
+
+	if (length < 0 || (size_t)length >= sizeof(dir))
+		return -ENAMETOOLONG;
+	int rc = file_write_synced(temporary, data, size, mode);
+	if (rc == 0 && rename(temporary, path) < 0)
+		rc = -errno;
+	if (rc < 0)
+		(void)unlink(temporary);
+	return rc < 0 ? rc : directory_sync(dir);
 }

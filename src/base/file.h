@@ -43,5 +43,11 @@ int process_parent(pid_t pid, pid_t *ret_parent);
 /* Directory of the running executable, without a trailing slash. 0 or -errno. */
 int executable_dir(char *buf, size_t size);
 
+/* Puts a file in place of `path`, whole or not at all, by way of `temporary` in the same directory,
+ * which must be the caller's alone. When it returns the contents are on the disk, and so is the
+ * name. 0 or -errno. */
+int file_replace(const char *path, const char *temporary, const void *data, size_t size,
+		 mode_t mode);
+
 /* Writes all of it, over short writes and EINTR. 0 or -errno. */
 int write_all(int fd, const void *data, size_t size);

@@ -1,8 +1,12 @@
 #include "daemon/child.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
+
+#include "base/file.h"
+#include "base/macros.h"
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -104,4 +108,17 @@ void child_kill(struct child *c)
 {
 	if (c->open_handles && uv_is_active((uv_handle_t *)&c->process))
 		uv_process_kill(&c->process, SIGKILL);
+}
+
+int child_program(const char *name, char ret[static PATH_MAX])
+{
+	static const char *const places[] = {"", CARVE_LIB_FROM_BIN "/"};
+	char dir[PATH_MAX];
+	int rc = executable_dir(dir, sizeof(dir));
+
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(places); i++)
+		if (snprintf(ret, PATH_MAX, "%s/%s%s", dir, places[i], name) < PATH_MAX &&
+		    access(ret, X_OK) == 0)
+			return 0;
+	return rc < 0 ? rc : -ENOENT;
 }

@@ -2,6 +2,7 @@
  * something out. */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,5 +33,8 @@ struct child {
  * same, later, with the reason in `text` and a status of 1. `argv` is only read. */
 int child_start(struct child *child, uv_loop_t *loop, const char *program, char **argv,
 		unsigned timeout_ms, child_cb on_end);
+/* The path of a program of carve's own: beside this one, as in the build tree, or where it is
+ * installed. 0 or -errno; -ENOENT: it cannot be run. */
+int child_program(const char *name, char ret[static PATH_MAX]);
 /* Kills it, if it runs; on_end follows. */
 void child_kill(struct child *child);

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/socket.h"
+#include "daemon/child.h"
 
 #define PROGRAM "carve-keeper"
 #define BACKLOG 128
@@ -128,18 +129,9 @@ static int listen_at(const struct sockaddr_un *address)
 	return steal_fd(&fd);
 }
 
-/* Beside this program, as in the build tree, or where it is installed. */
 int keeper_program(char ret[static PATH_MAX])
 {
-	static const char *const places[] = {PROGRAM, CARVE_LIB_FROM_BIN "/" PROGRAM};
-	char dir[PATH_MAX];
-	int rc = executable_dir(dir, sizeof(dir));
-
-	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(places); i++)
-		if (snprintf(ret, PATH_MAX, "%s/%s", dir, places[i]) < PATH_MAX &&
-		    access(ret, X_OK) == 0)
-			return 0;
-	return rc < 0 ? rc : -ENOENT;
+	return child_program(PROGRAM, ret);
 }
 
 static void on_closed(uv_handle_t *handle)

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "daemon/child.h"
 #include "daemon/log.h"
 #include "daemon/queue_private.h"
 #include "daemon/session.h"
@@ -571,19 +572,6 @@ void queue_unlisten(struct node *node, void *arg)
 
 /* ---- beginning ---------------------------------------------------------------------------- */
 
-static int shim_find(char ret[static PATH_MAX])
-{
-	static const char *const places[] = {SHIM_PROGRAM, CARVE_LIB_FROM_BIN "/" SHIM_PROGRAM};
-	char dir[PATH_MAX];
-	int rc = executable_dir(dir, sizeof(dir));
-
-	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(places); i++)
-		if (snprintf(ret, PATH_MAX, "%s/%s", dir, places[i]) < PATH_MAX &&
-		    access(ret, X_OK) == 0)
-			return 0;
-	return rc < 0 ? rc : -ENOENT;
-}
-
 static void grants_restore(struct job *job)
 {
 	json_t *list = json_loads(job->record.place, 0, NULL), *item;
@@ -701,7 +689,7 @@ static void places_find_all(struct queues *q)
 	runtime_path(&node->runtime, "attach.sock", q->attach, sizeof(q->attach));
 	if (file_read(BOOT_ID, q->boot, sizeof(q->boot)) > 0)
 		q->boot[strcspn(q->boot, "\n")] = '\0';
-	if (shim_find(q->shim) < 0)
+	if (child_program(SHIM_PROGRAM, q->shim) < 0)
 		log_event(LOG_WARNING, "queue.no_shim program=%s", SHIM_PROGRAM);
 }
 

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
+#include "daemon/grant.h"
 #include "daemon/log.h"
 #include "daemon/queue_private.h"
 #include "daemon/quotas.h"
@@ -155,34 +156,24 @@ static void shim_drop(const struct process_id *shim)
 
 /* ---- the slice ---------------------------------------------------------------------------- */
 
+/* The job's shim, with its user and groups, as one who asks for a slice. */
+static struct peer peer_of(const struct job *job)
+{
+	return (struct peer){
+		.process = job->record.shim, .uid = job->record.uid, .gid = job->record.gid};
+}
+
 static int slice_grant(const struct job *job, const struct place_request *request,
 		       const struct place_result *place, struct session **ret)
 {
 	struct node *node = job->node;
-	struct store_gpu gpus[PLACE_GPUS_MAX] = {0};
-	struct store_session record = {
-		.uid = job->record.uid,
-		.gid = job->record.gid,
-		.ephemeral = true,
-		.received = -1,
-		.tolerance_applied = place->tolerance_applied,
-		.kind = request->kind,
-		.compute = place_compute(request),
-		.created = now_realtime_ns(),
-		.gpu_count = place->count,
-		.gpu = gpus,
-	};
+	struct peer peer = peer_of(job);
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session record;
 	int rc;
 
-	for (uint32_t i = 0; i < place->count; i++) {
-		const struct gpu_info *info = &node->pool.gpu[place->grant[i].gpu].info;
-
-		gpus[i].index = info->index;
-		gpus[i].bytes = place->grant[i].bytes;
-		gpus[i].requested = place->grant[i].requested;
-		snprintf(gpus[i].uuid_text, sizeof(gpus[i].uuid_text), "%s", info->uuid_text);
-		snprintf(gpus[i].name, sizeof(gpus[i].name), "%s", info->name);
-	}
+	grant_record_fill(node, &peer, request, place, gpus, &record);
+	record.ephemeral = true;
 	do
 		session_make_id(node, record.id);
 	while ((rc = session_create(node, &record, &job->record.shim, ret)) == -EEXIST);
@@ -191,8 +182,7 @@ static int slice_grant(const struct job *job, const struct place_request *reques
 
 static int quota_look(const struct job *job, const struct place_result *place)
 {
-	struct peer peer = {
-		.process = job->record.shim, .uid = job->record.uid, .gid = job->record.gid};
+	struct peer peer = peer_of(job);
 	struct error ignored = {0};
 
 	return quotas_check(job->node, &peer, place, &ignored);

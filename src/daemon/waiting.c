@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/grant.h"
 #include "daemon/log.h"
 #include "daemon/mig.h"
 #include "daemon/node.h"
@@ -166,36 +167,14 @@ static void record_fill(const struct node *node, const struct waiter *w,
 			struct store_session *ret)
 {
 	const struct slice_request *request = &w->request;
-	int64_t now = now_realtime_ns();
 
-	*ret = (struct store_session){
-		.uid = w->peer.uid,
-		.gid = w->peer.gid,
-		.groups = w->peer.groups,
-		.ephemeral = request->ephemeral,
-		.kept = request->kept,
-		.received = -1,
-		.tolerance_applied = result->tolerance_applied,
-		.kind = request->place.kind,
-		.compute = place_compute(&request->place),
-		.created = now,
-		.ends_at = request->timeout_ns ? now + (int64_t)request->timeout_ns : 0,
-		.gpu_count = result->count,
-		.gpu = gpus,
-	};
+	grant_record_fill(node, &w->peer, &request->place, result, gpus, ret);
+	ret->ephemeral = request->ephemeral;
+	ret->kept = request->kept;
+	if (request->timeout_ns)
+		ret->ends_at = ret->created + (int64_t)request->timeout_ns;
 	snprintf(ret->id, sizeof(ret->id), "%s", w->id);
 	snprintf(ret->name, sizeof(ret->name), "%s", request->name);
-	for (uint32_t i = 0; i < result->count; i++) {
-		const struct gpu_info *info = &node->pool.gpu[result->grant[i].gpu].info;
-
-		gpus[i] = (struct store_gpu){
-			.index = info->index,
-			.bytes = result->grant[i].bytes,
-			.requested = result->grant[i].requested,
-		};
-		snprintf(gpus[i].uuid_text, sizeof(gpus[i].uuid_text), "%s", info->uuid_text);
-		snprintf(gpus[i].name, sizeof(gpus[i].name), "%s", info->name);
-	}
 }
 
 /* MIG instances instead of parts of GPUs. */

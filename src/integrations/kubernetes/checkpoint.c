@@ -31,25 +31,6 @@ static int path_make(char path[static PATH_MAX], const char *dir, const char *pr
 	return 0;
 }
 
-static int contents_write(const char *path, const char *text)
-{
-	cleanup_close int fd =
-		open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-	if (fd < 0)
-		return -errno;
-	int rc = write_all(fd, text, strlen(text));
-	return rc == 0 && fsync(fd) < 0 ? -errno : rc;
-}
-
-static void directory_sync(const char *dir)
-{
-	cleanup_close int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd >= 0)
-		(void)fsync(fd);
-}
-
 int checkpoint_file_write(const char *dir, const char *name, const json_t *json, struct error *err)
 {
 	char path[PATH_MAX], temporary[PATH_MAX];
@@ -61,15 +42,8 @@ int checkpoint_file_write(const char *dir, const char *name, const json_t *json,
 		rc = path_make(temporary, dir, ".", name, ".new", err);
 	if (rc < 0)
 		return rc;
-	rc = text ? contents_write(temporary, text) : -ENOMEM;
-	if (rc == 0 && rename(temporary, path) < 0)
-		rc = -errno;
-	if (rc < 0) {
-		unlink(temporary);
-		return file_error("write", path, -rc, err);
-	}
-	directory_sync(dir);
-	return 0;
+	rc = text ? file_replace(path, temporary, text, strlen(text), 0600) : -ENOMEM;
+	return rc < 0 ? file_error("write", path, -rc, err) : 0;
 }
 
 int checkpoint_file_read(const char *dir, const char *name, json_t **ret, struct error *err)
