@@ -60,6 +60,17 @@ static inline nvmlReturn_t gpu_enter(nvmlDevice_t handle, const char *call, cons
 	return r == NVML_SUCCESS && wire_device_is_mig(ret->id) ? NVML_ERROR_NOT_SUPPORTED : r;
 }
 
+/* A GPU's list that is empty in every simulation: *count = 0. */
+static inline nvmlReturn_t gpu_list_none(nvmlDevice_t handle, const char *call, unsigned int *count)
+{
+	struct device d;
+	nvmlReturn_t r = gpu_enter(handle, call, count, &d);
+
+	if (r == NVML_SUCCESS)
+		*count = 0;
+	return r;
+}
+
 nvmlDevice_t handle_of_device(wire_device id);
 nvmlGpuInstance_t handle_of_gpu_instance(wire_device id);
 nvmlComputeInstance_t handle_of_compute_instance(wire_device id);

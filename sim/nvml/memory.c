@@ -349,12 +349,8 @@ nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int
 nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count,
 					 unsigned int *pids)
 {
-	struct device d;
-	nvmlReturn_t r = gpu_enter(device, __func__, count, &d);
-
-	if (r == NVML_SUCCESS)
-		*count = 0;
-	return r;
+	(void)pids;
+	return gpu_list_none(device, __func__, count);
 }
 
 nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,

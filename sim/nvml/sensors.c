@@ -143,25 +143,15 @@ nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessio
 nvmlReturn_t nvmlDeviceGetEncoderSessions(nvmlDevice_t device, unsigned int *count,
 					  nvmlEncoderSessionInfo_t *infos)
 {
-	struct device d;
-	nvmlReturn_t r = gpu_enter(device, __func__, count, &d);
-
 	(void)infos;
-	if (r == NVML_SUCCESS)
-		*count = 0;
-	return r;
+	return gpu_list_none(device, __func__, count);
 }
 
 nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *count,
 				      nvmlFBCSessionInfo_t *infos)
 {
-	struct device d;
-	nvmlReturn_t r = gpu_enter(device, __func__, count, &d);
-
 	(void)infos;
-	if (r == NVML_SUCCESS)
-		*count = 0;
-	return r;
+	return gpu_list_none(device, __func__, count);
 }
 
 nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, nvmlFBCStats_t *stats)

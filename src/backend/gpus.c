@@ -98,9 +98,9 @@ static const struct symbol symbols[] = {
 	SYMBOL(simgpuClockLag, clock_lag, false),
 };
 
-static int errno_of(nvmlReturn_t rc)
+int gpus_errno(nvmlReturn_t status)
 {
-	switch (rc) {
+	switch (status) {
 	case NVML_SUCCESS:
 		return 0;
 	case NVML_ERROR_DRIVER_NOT_LOADED:
@@ -111,6 +111,14 @@ static int errno_of(nvmlReturn_t rc)
 		return -ENXIO;
 	case NVML_ERROR_NO_PERMISSION:
 		return -EACCES;
+	case NVML_ERROR_IN_USE:
+		return -EBUSY;
+	case NVML_ERROR_INSUFFICIENT_RESOURCES:
+		return -ENOSPC;
+	case NVML_ERROR_NOT_SUPPORTED:
+		return -ENOTSUP;
+	case NVML_ERROR_NOT_FOUND:
+		return -ENOENT;
 	default:
 		return -EIO;
 	}
@@ -143,7 +151,7 @@ static int library_start(struct gpus *gpus, struct error *err)
 	if (status != NVML_SUCCESS) {
 		error_set(err, EXIT_CODE_FAILED, "the driver does not start: %s",
 			  gpus->error_string(status));
-		return errno_of(status);
+		return gpus_errno(status);
 	}
 	if (gpus->get_driver_version(gpus->driver_version, sizeof(gpus->driver_version)))
 		gpus->driver_version[0] = '\0';
@@ -199,7 +207,7 @@ void *gpus_function(const struct gpus *gpus, const char *name)
 
 int gpus_device(const struct gpus *gpus, uint32_t index, nvmlDevice_t *ret)
 {
-	return errno_of(gpus->get_handle(index, ret));
+	return gpus_errno(gpus->get_handle(index, ret));
 }
 
 const char *gpus_driver_version(const struct gpus *gpus)
@@ -242,7 +250,7 @@ static int memory_read(const struct gpus *gpus, nvmlDevice_t device, uint64_t *t
 	}
 	nvmlReturn_t status = gpus->get_memory(device, &v1);
 	if (status != NVML_SUCCESS)
-		return errno_of(status);
+		return gpus_errno(status);
 	/* Here what is reserved is part of what is used, and counts as held by others. */
 	*total = v1.total;
 	*reserved = 0;
@@ -276,7 +284,7 @@ static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *i
 	if (status == NVML_SUCCESS)
 		status = gpus->get_pci_info(device, &pci);
 	if (status != NVML_SUCCESS)
-		return errno_of(status);
+		return gpus_errno(status);
 	info->index = index;
 	info->mig = mig_read(gpus, device) > 0;
 	snprintf(info->pci_bus_id, sizeof(info->pci_bus_id), "%s", pci.busId);
@@ -295,7 +303,7 @@ int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_
 	nvmlReturn_t status = gpus->get_count(&total);
 
 	if (status != NVML_SUCCESS)
-		return errno_of(status);
+		return gpus_errno(status);
 	for (unsigned index = 0; index < total && count < max; index++) {
 		list[count] = (struct gpu_info){0};
 		if (info_read(gpus, index, &list[count]) == 0)
@@ -332,7 +340,7 @@ static int processes_add(__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *ge
 		return -ENOMEM;
 	nvmlReturn_t status = get(device, &count, list);
 	if (status != NVML_SUCCESS)
-		return status == NVML_ERROR_NOT_SUPPORTED ? 0 : errno_of(status);
+		return status == NVML_ERROR_NOT_SUPPORTED ? 0 : gpus_errno(status);
 	for (unsigned i = 0; i < MIN(count, GPU_PROCESSES_MAX); i++)
 		process_add(sample, (pid_t)list[i].pid, known_bytes(list[i].usedGpuMemory));
 	return 0;
@@ -348,7 +356,7 @@ static int processes_add_v1(__typeof__(nvmlDeviceGetComputeRunningProcesses) *ge
 		return -ENOMEM;
 	nvmlReturn_t status = get(device, &count, list);
 	if (status != NVML_SUCCESS)
-		return status == NVML_ERROR_NOT_SUPPORTED ? 0 : errno_of(status);
+		return status == NVML_ERROR_NOT_SUPPORTED ? 0 : gpus_errno(status);
 	for (unsigned i = 0; i < MIN(count, GPU_PROCESSES_MAX); i++)
 		process_add(sample, (pid_t)list[i].pid, known_bytes(list[i].usedGpuMemory));
 	return 0;
@@ -452,7 +460,7 @@ static int use_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_use
 	if (status == NVML_ERROR_NOT_SUPPORTED)
 		return -ENOTSUP;
 	if (status != NVML_SUCCESS)
-		return errno_of(status);
+		return gpus_errno(status);
 	for (unsigned i = 0; i < MIN(found, GPU_PROCESSES_MAX); i++)
 		use_add(list, max, count, (pid_t)samples[i].pid,
 			MIN(samples[i].smUtil, 100u) * PPM_OF_PERCENT);
@@ -468,7 +476,7 @@ int gpus_use(struct gpus *gpus, uint32_t index, struct gpu_use *list, size_t max
 
 	if (!gpus->get_process_utilization)
 		return -ENOTSUP;
-	int rc = errno_of(gpus->get_handle(index, &device));
+	int rc = gpus_errno(gpus->get_handle(index, &device));
 	if (rc == 0)
 		rc = use_read(gpus, device, list, max, &count);
 	if (rc == 0)
@@ -579,7 +587,7 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 	struct gpu_sample sample = {0};
 	nvmlDevice_t device;
 
-	sample.error = errno_of(gpus->get_handle(index, &device));
+	sample.error = gpus_errno(gpus->get_handle(index, &device));
 	int mig = sample.error ? -1 : mig_read(gpus, device);
 	if (!sample.error)
 		sample.error = readings_take(gpus, index, device, exact, unlisted, &sample);

@@ -60,28 +60,6 @@ static const struct {
 	FUNCTION(nvmlDeviceGetMemoryInfo, memory, true),
 };
 
-static int errno_of(nvmlReturn_t status)
-{
-	switch (status) {
-	case NVML_SUCCESS:
-		return 0;
-	case NVML_ERROR_IN_USE:
-		return -EBUSY;
-	case NVML_ERROR_INSUFFICIENT_RESOURCES:
-		return -ENOSPC;
-	case NVML_ERROR_NO_PERMISSION:
-		return -EACCES;
-	case NVML_ERROR_NOT_SUPPORTED:
-		return -ENOTSUP;
-	case NVML_ERROR_NOT_FOUND:
-		return -ENOENT;
-	case NVML_ERROR_GPU_IS_LOST:
-		return -ENXIO;
-	default:
-		return -EIO;
-	}
-}
-
 int instances_open(const struct gpus *gpus, struct instances **ret)
 {
 	struct instances *in = calloc(1, sizeof(*in));
@@ -230,7 +208,7 @@ static int device_read(const struct instances *in, nvmlComputeInstance_t compute
 		status = in->uuid(info.device, ret->uuid_text, sizeof(ret->uuid_text));
 	if (status != NVML_SUCCESS) {
 		ret->uuid_text[0] = '\0';
-		return errno_of(status);
+		return gpus_errno(status);
 	}
 	ret->bytes = in->memory(info.device, &memory) == NVML_SUCCESS ? memory.total : 0;
 	return 0;
@@ -261,7 +239,7 @@ static int each_of_profile(const struct instances *in, nvmlDevice_t device, uint
 	nvmlReturn_t status = in->gpu_instances(device, profile_id, found, &count);
 
 	if (status != NVML_SUCCESS)
-		return errno_of(status);
+		return gpus_errno(status);
 	for (unsigned i = 0; i < MIN(count, PLACES_MAX); i++)
 		if (in->gpu_instance_info(found[i], &info) == NVML_SUCCESS &&
 		    !cb(arg, found[i], &info))
@@ -289,15 +267,16 @@ static bool listing_add(void *arg, nvmlGpuInstance_t gi, const nvmlGpuInstanceIn
 	return true;
 }
 
-int instances_list(const struct instances *in, uint32_t gpu, const struct instance_kinds *kinds,
+int instances_list(const struct instances *in, uint32_t gpu,
+		   const struct instance_profile *profiles, size_t profile_count,
 		   struct instance *list, size_t max, size_t *ret_count)
 {
 	struct listing l = {.in = in, .list = list, .max = max};
 	nvmlDevice_t device;
 	int rc = gpus_device(in->gpus, gpu, &device);
 
-	for (uint32_t i = 0; rc == 0 && i < kinds->die.profile_count; i++)
-		rc = each_of_profile(in, device, kinds->profile[i].id, listing_add, &l);
+	for (size_t i = 0; rc == 0 && i < profile_count; i++)
+		rc = each_of_profile(in, device, profiles[i].id, listing_add, &l);
 	*ret_count = l.count;
 	return rc;
 }
@@ -315,12 +294,12 @@ static int gpu_instance_end(const struct instances *in, nvmlGpuInstance_t gi)
 	unsigned count = computes_of(in, gi, computes, COMPUTES_MAX);
 
 	for (unsigned i = 0; i < count; i++) {
-		int rc = errno_of(in->compute_destroy(computes[i]));
+		int rc = gpus_errno(in->compute_destroy(computes[i]));
 
 		if (rc < 0 && rc != -ENOENT)
 			return rc;
 	}
-	int rc = errno_of(in->gpu_instance_destroy(gi));
+	int rc = gpus_errno(in->gpu_instance_destroy(gi));
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -347,13 +326,13 @@ int instance_make(const struct instances *in, uint32_t gpu, const struct instanc
 	int rc = gpus_device(in->gpus, gpu, &device);
 
 	if (rc == 0)
-		rc = errno_of(in->gpu_instance_create(device, place->profile_id, &at, &gi));
+		rc = gpus_errno(in->gpu_instance_create(device, place->profile_id, &at, &gi));
 	if (rc < 0)
 		return rc;
 	*ret = (struct instance){.place = *place};
 	rc = whole_compute(in, gi, &whole);
 	if (rc == 0)
-		rc = errno_of(in->compute_create(gi, whole.id, &compute));
+		rc = gpus_errno(in->compute_create(gi, whole.id, &compute));
 	if (rc == 0)
 		rc = device_read(in, compute, ret);
 	if (rc < 0 && gpu_instance_end_patiently(in, gi, 500) < 0)

@@ -46,10 +46,10 @@ void instances_close(struct instances *instances);
 
 /* The profiles that a GPU can have, in the order of their size. 0 or -errno. */
 int instances_kinds(const struct instances *instances, uint32_t gpu, struct instance_kinds *ret);
-/* All GPU instances of these kinds. 0 or -errno. */
+/* All GPU instances of these profiles. 0 or -errno. */
 int instances_list(const struct instances *instances, uint32_t gpu,
-		   const struct instance_kinds *kinds, struct instance *list, size_t max,
-		   size_t *ret_count);
+		   const struct instance_profile *profiles, size_t profile_count,
+		   struct instance *list, size_t max, size_t *ret_count);
 /* 0; -ENOSPC: there is no room at this place; -EBUSY: the GPU is in use; -EACCES: this process may
  * not; -EUCLEAN: a part was made and could not be removed again; -EIO: anything else. */
 int instance_make(const struct instances *instances, uint32_t gpu,

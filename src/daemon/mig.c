@@ -33,7 +33,9 @@ struct op {
 struct outcome {
 	bool wanted;
 	int rc;
-	struct instance_kinds *kinds; /* NULL: they are known */
+	struct instance_kinds *kinds; /* NULL: they are known, and these: */
+	const struct instance_profile *profiles;
+	uint32_t profile_count;
 	struct instance list[MIG_INSTANCES_MAX];
 	size_t count;
 };
@@ -76,6 +78,18 @@ static void order_undo(const struct instances *driver, const struct order *o)
 					      REMOVE_PATIENCE_MS);
 }
 
+static void gpu_look(const struct instances *driver, uint32_t index, struct outcome *out)
+{
+	if (out->kinds) {
+		out->rc = instances_kinds(driver, index, out->kinds);
+		out->profiles = out->kinds->profile;
+		out->profile_count = out->kinds->die.profile_count;
+	}
+	if (out->rc == 0)
+		out->rc = instances_list(driver, index, out->profiles, out->profile_count,
+					 out->list, MIG_INSTANCES_MAX, &out->count);
+}
+
 static void order_run(uv_work_t *work)
 {
 	struct order *o = work->data;
@@ -89,15 +103,8 @@ static void order_run(uv_work_t *work)
 	if (rc < 0)
 		order_undo(driver, o);
 	for (uint32_t gpu = 0; gpu < GPUS_MAX; gpu++) {
-		struct outcome *out = &o->outcome[gpu];
-		const struct instance_kinds *kinds = out->kinds;
-
-		if (!out->wanted)
-			continue;
-		out->rc = instances_kinds(driver, o->index[gpu], out->kinds);
-		if (out->rc == 0)
-			out->rc = instances_list(driver, o->index[gpu], kinds, out->list,
-						 MIG_INSTANCES_MAX, &out->count);
+		if (o->outcome[gpu].wanted)
+			gpu_look(driver, o->index[gpu], &o->outcome[gpu]);
 	}
 }
 
@@ -126,8 +133,9 @@ static void board_learn(struct node *node, uint32_t gpu, const struct outcome *o
 {
 	struct mig *mig = node->mig;
 	struct mig_board *board = &mig->board[gpu];
-	int die =
-		out->rc == 0 && out->kinds->die.profile_count ? mig_die_find(mig, out->kinds) : -1;
+	int die = out->rc < 0 || !out->profile_count ? -1
+		  : out->kinds                       ? mig_die_find(mig, out->kinds)
+						     : mig->gpu[gpu].die;
 
 	board->changing = false;
 	board->known = die >= 0;
@@ -274,14 +282,23 @@ static struct order *order_new(struct node *node, uint32_t op_max)
 	return NULL;
 }
 
+/* A GPU's profiles stay the same: they are read once. */
 static int order_look(struct order *o, uint32_t gpu)
 {
+	const struct mig *mig = o->node->mig;
 	struct outcome *out = &o->outcome[gpu];
+	uint32_t die = mig->gpu[gpu].die;
 
-	if (!out->kinds)
+	if (out->wanted)
+		return 0;
+	if (mig->board[gpu].known) {
+		out->profiles = mig->profile[die];
+		out->profile_count = mig->die[die].profile_count;
+	} else {
 		out->kinds = calloc(1, sizeof(*out->kinds));
-	out->wanted = out->kinds;
-	return out->kinds ? 0 : -ENOMEM;
+	}
+	out->wanted = out->profiles || out->kinds;
+	return out->wanted ? 0 : -ENOMEM;
 }
 
 static int order_start(struct order *o)

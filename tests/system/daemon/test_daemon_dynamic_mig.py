@@ -4,6 +4,7 @@ import os
 import signal
 
 from conftest import BUILD, wait_until
+from programs import python
 
 CARVE = BUILD / "carve"
 
@@ -124,3 +125,18 @@ def test_a_pool_of_both_gives_each_what_wastes_less(make_host):
         carve(host, "session", "request", "--vram", "10", *words)
         assert look(host, "session", "show")["backend"] == backend
         carve(host, "session", "release")
+
+
+def by_hand(host, *words):
+    done = host.run(python("mig_hand", *words))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_profiles_are_read_once(make_host):
+    host = with_role(make_host)
+    carve(host, "run", "--vram", "5", "--", "true")
+    carve(host, "sim", "fault", "nvml", "--call", "nvmlDeviceGetGpuInstancePossiblePlacements_v2")
+    assert len(by_hand(host, 0, "make", 9, 0, 4)) == 2
+    wait_until(lambda: instances(host, "foreign"))  # a look was there, and needed no profiles
+    carve(host, "run", "--vram", "15", "--", "true")
