@@ -164,7 +164,7 @@ static struct http_connection *connection_of(struct MHD_Connection *connection)
 static void answer_read(struct http_server *server, struct http_connection *open)
 {
 	if (open->answer_kib)
-		crowd_leave_many(&server->answers, open->owner, open->answer_kib);
+		crowd_leave_many(&server->answers, open->answer_owner, open->answer_kib);
 	open->answer_kib = 0;
 }
 
@@ -180,7 +180,7 @@ static char *answer_count(struct http_call *c, char *text)
 	if (!open || size <= ANSWER_SMALL)
 		return text;
 	answer_read(server, open);
-	if (crowd_enter_many(&server->answers, c->call.peer.uid, kib, &open->owner)) {
+	if (crowd_enter_many(&server->answers, c->call.peer.uid, kib, &open->answer_owner)) {
 		open->answer_kib = kib;
 		return text;
 	}

@@ -14,7 +14,8 @@ struct http_connection {
 	struct http_connection *next, *previous; /* server->open */
 	struct MHD_Connection *connection;
 	uid_t owner;         /* to whom it counts */
-	unsigned answer_kib; /* of an answer that is not read yet, likewise */
+	uid_t answer_owner;  /* to whom answer_kib counts: subordinate ranges may have changed */
+	unsigned answer_kib; /* of an answer that is not read yet */
 	bool in_call;        /* a request came, and its answer is not out yet */
 };
 

@@ -6,6 +6,8 @@ import pathlib
 
 import pytest
 
+from conftest import wait_until
+
 from .lab import ALICE, BOB, MALLORY, CARVE
 
 # Few descriptors, so that an attack is short: 100 connections of each kind, 50 of them one user's.
@@ -209,3 +211,50 @@ def test_supplementary_groups_have_their_quota(lab):
     assert request(BOB, 5, [students]).returncode == 5
     assert lab.run(ALICE, CARVE, "session", "release").returncode == 0
     assert request(BOB, 5, [students]).returncode == 0
+
+
+# As another user, so many connections, each of which reads a long answer once, and closes when it is told to.
+CHANGING = COMMON + """
+count, uid, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
+kept = []
+for i in range(count):
+    s = http()
+    call(s, 'GET', path)
+    head, body = answer(s)
+    assert b' 200 ' in head.split(b'\\r\\n')[0], head
+    kept.append(s)
+print(len(body), flush=True)
+for line in sys.stdin:
+    for s in kept:
+        call(s, 'GET', path)
+        assert b' 200 ' in answer(s)[0]
+    for s in kept: s.close()
+    print('closed', flush=True)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.attack("9", "a user whose subordinate range is given while connections are open")
+def test_connections_leave_as_whom_they_came(make_lab, tmp_path):
+    """Else each leaves its place taken for ever, until nobody is served."""
+    if not pathlib.Path("/etc/subuid").exists():
+        pytest.skip("there is no /etc/subuid to cover")
+    ranges = tmp_path / "subuid"
+    ranges.write_text("# none yet\n")
+    cover = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
+             'mount --bind "$0" /etc/subuid && exec "$@"', str(ranges)]
+    lab = make_lab(before=cover + FEW)
+    assert lab.python(MALLORY, ENDED, 120).returncode == 0
+    attacker = lab.python(0, CHANGING, 45, 300000, "/v1/sessions?all=1", method=lab.popen)
+    assert int(attacker.stdout.readline()) > 16384, attacker.communicate()
+    ranges.write_text(f"{MALLORY}:300000:65536\n")
+    # The file is read again for an unknown ID, 5 s after it was read last.
+    assert lab.python(0, "import time; time.sleep(5.5)\n" + CHANGING, 1, 500000, "/v1/gpus").returncode == 0
+    wait_until(lambda: lab.python(0, CHANGING, 1, 300001, "/v1/gpus").returncode == 0)
+    attacker.stdin.write("on\n")
+    attacker.stdin.flush()
+    assert attacker.stdout.readline() == "closed\n", attacker.communicate()
+    attacker.kill()
+    after = lab.python(MALLORY, CHANGING.replace("os.set", "0 and os.set"), 45, MALLORY, "/v1/gpus")
+    assert after.returncode == 0, after.stderr
