@@ -25,17 +25,26 @@ struct unit {
 #define K 1000ULL
 #define KI 1024ULL
 
-static const struct unit vram_units[] = {
-	{"", KI *KI *KI},    {"B", 1},
-	{"KB", K},           {"MB", K *K},
-	{"GB", K *K *K},     {"TB", K *K *K *K},
-	{"KiB", KI},         {"MiB", KI *KI},
-	{"GiB", KI *KI *KI}, {"TiB", KI *KI *KI *KI},
-};
-
-static const struct unit gpu_memory_units[] = {
-	{"k", K},   {"M", K *K},    {"G", K *K *K},     {"T", K *K *K *K},
-	{"Ki", KI}, {"Mi", KI *KI}, {"Gi", KI *KI *KI}, {"Ti", KI *KI *KI *KI},
+/* With or without the B of bytes, in any case of letters: 4G, 4gb, 4Gi and 4GiB each mean one size.
+ */
+static const struct unit size_units[] = {
+	{"B", 1},
+	{"K", K},
+	{"KB", K},
+	{"M", K *K},
+	{"MB", K *K},
+	{"G", K *K *K},
+	{"GB", K *K *K},
+	{"T", K *K *K *K},
+	{"TB", K *K *K *K},
+	{"Ki", KI},
+	{"KiB", KI},
+	{"Mi", KI *KI},
+	{"MiB", KI *KI},
+	{"Gi", KI *KI *KI},
+	{"GiB", KI *KI *KI},
+	{"Ti", KI *KI *KI *KI},
+	{"TiB", KI *KI *KI *KI},
 };
 
 /* Reads digits with at most one point. False where no digit stands, or none after the point. */
@@ -73,14 +82,11 @@ static uint64_t power_of_ten(unsigned exponent)
 	return value;
 }
 
-static const struct unit *unit_find(const struct unit *units, size_t count, const char *suffix,
-				    bool any_case)
+static const struct unit *unit_find(const struct unit *units, size_t count, const char *suffix)
 {
-	for (size_t i = 0; i < count; i++) {
-		if (!strcmp(units[i].suffix, suffix) ||
-		    (any_case && *suffix && !strcasecmp(units[i].suffix, suffix)))
+	for (size_t i = 0; i < count; i++)
+		if (!strcasecmp(units[i].suffix, suffix))
 			return &units[i];
-	}
 	return NULL;
 }
 
@@ -137,29 +143,41 @@ static int bytes_from(const struct decimal *number, uint64_t unit, const char *o
 	return number->digits && bytes < SLICE_BYTES_MIN ? -ERANGE : -EXIT_CODE_USAGE;
 }
 
-int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, struct error *err)
+/* A size whose unit is missing or unknown. */
+static int unit_refuse(const char *text, const char *option, const struct decimal *number,
+		       const char *right, struct error *err)
 {
-	static const char right[] = "4, 2.5GiB, 2560MiB or 4000MB";
-	struct decimal number;
-	int rc = number_check(text, option, right, &number, err);
-
-	if (rc < 0)
-		return rc;
-	const struct unit *unit = unit_find(vram_units, ARRAY_SIZE(vram_units), number.rest, false);
-	if (unit)
-		return bytes_from(&number, unit->bytes, option, text, right, ret_bytes, err);
-	unit = unit_find(vram_units, ARRAY_SIZE(vram_units), number.rest, true);
-	error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' ends in '%.32s', which is no unit", option,
-		  text, number.rest);
-	if (unit)
-		error_hint(err, "did you mean %.*s%s?", (int)(number.rest - text), text,
-			   unit->suffix);
+	if (!*number->rest)
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' has no unit", option, text);
+	else
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' ends in '%.32s', which is no unit",
+			  option, text, number->rest);
+	if (!*number->rest && number->digits < 1000 && strlen(text) < 8)
+		error_hint(err, "write %sG (powers of 1000) or %sGi (powers of 1024)", text, text);
+	else if (!*number->rest)
+		error_hint(err, "for example: %s %s", option, right);
 	else
 		error_hint(err,
 			   "units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; for example: "
 			   "%s %s",
 			   option, right);
 	return -EXIT_CODE_USAGE;
+}
+
+int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, struct error *err)
+{
+	static const char right[] = "4, 2.5GiB, 2560MiB or 4000MB";
+	static const struct unit bare = {"", KI * KI * KI};
+	struct decimal number;
+	int rc = number_check(text, option, right, &number, err);
+
+	if (rc < 0)
+		return rc;
+	const struct unit *unit =
+		*number.rest ? unit_find(size_units, ARRAY_SIZE(size_units), number.rest) : &bare;
+	if (!unit)
+		return unit_refuse(text, option, &number, right, err);
+	return bytes_from(&number, unit->bytes, option, text, right, ret_bytes, err);
 }
 
 int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err)
@@ -169,34 +187,17 @@ int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err)
 
 int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *err)
 {
-	static const char right[] = "4G (4000 MB) or 4Gi (4 GiB)";
+	static const char option[] = "--gpu-memory", right[] = "4G (4000 MB) or 4Gi (4 GiB)";
 	struct decimal number;
-	int rc = number_check(text, "--gpu-memory", right, &number, err);
+	int rc = number_check(text, option, right, &number, err);
 
 	if (rc < 0)
 		return rc;
-	const struct unit *unit =
-		unit_find(gpu_memory_units, ARRAY_SIZE(gpu_memory_units), number.rest, false);
-	if (unit)
-		return bytes_from(&number, unit->bytes, "--gpu-memory", text, right, ret_bytes,
-				  err);
-	if (!*number.rest) {
-		error_set(err, EXIT_CODE_USAGE, "--gpu-memory: '%.64s' has no unit", text);
-		if (number.digits < 1000 && strlen(text) < 8)
-			error_hint(err, "write %sG (powers of 1000) or %sGi (powers of 1024)", text,
-				   text);
-		else
-			error_hint(err, "for example: --gpu-memory %s", right);
-	} else {
-		error_set(err, EXIT_CODE_USAGE,
-			  "--gpu-memory: '%.64s' ends in '%.32s', which is no unit", text,
-			  number.rest);
-		error_hint(err,
-			   "units are k, M, G, T, Ki, Mi, Gi, Ti; for example: "
-			   "--gpu-memory %s",
-			   right);
-	}
-	return -EXIT_CODE_USAGE;
+	const struct unit *unit = unit_find(size_units, ARRAY_SIZE(size_units), number.rest);
+	/* In Kubernetes `m` is a thousandth, so this is no million for everybody. */
+	if (!unit || !strcmp(number.rest, "m"))
+		return unit_refuse(text, option, &number, right, err);
+	return bytes_from(&number, unit->bytes, option, text, right, ret_bytes, err);
 }
 
 int units_parse_gpu(const char *text, uint32_t *ret_share, uint32_t *ret_whole, struct error *err)
@@ -304,18 +305,36 @@ int units_parse_share(const char *text, const char *option, uint32_t *ret_share,
 	return -EXIT_CODE_USAGE;
 }
 
+static const struct unit duration_units[] = {{"us", 1000u}, {"ms", 1000000u}, {"s", 1000000000u}};
+
+/* What people wait for has longer units, too. */
+static const struct unit seconds_units[] = {
+	{"ms", 1000000u},
+	{"s", 1000000000u},
+	{"sec", 1000000000u},
+	{"m", 60 * 1000000000ull},
+	{"min", 60 * 1000000000ull},
+	{"h", 3600 * 1000000000ull},
+	{"d", 24 * 3600 * 1000000000ull},
+};
+
 int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, struct error *err)
 {
-	static const char right[] = "30";
+	static const char right[] = "30, 90s, 5m or 2h";
+	static const struct unit bare = {"", 1000000000u};
 	struct decimal number;
 	int rc = number_check(text, option, right, &number, err);
 
 	if (rc < 0)
 		return rc;
-	unsigned __int128 ns = (unsigned __int128)number.digits * 1000000000u /
+	const struct unit *unit =
+		*number.rest ? unit_find(seconds_units, ARRAY_SIZE(seconds_units), number.rest)
+			     : &bare;
+	unsigned __int128 ns = (unsigned __int128)number.digits * (unit ? unit->bytes : 0) /
 			       power_of_ten(MIN(number.scale, 19u));
-	if (*number.rest)
-		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' ends in '%.32s'; it takes seconds",
+	if (!unit)
+		error_set(err, EXIT_CODE_USAGE,
+			  "%s: '%.64s' ends in '%.32s', which is no unit of time (s, m, h, d)",
 			  option, text, number.rest);
 	else if (ns > (unsigned __int128)1000000000u * 1000000000u)
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is more than 30 years", option, text);
@@ -326,8 +345,6 @@ int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, 
 	error_hint(err, "for example: %s %s", option, right);
 	return -EXIT_CODE_USAGE;
 }
-
-static const struct unit duration_units[] = {{"us", 1000u}, {"ms", 1000000u}, {"s", 1000000000u}};
 
 int units_parse_duration(const char *text, const char *option, uint64_t min_ns, uint64_t max_ns,
 			 uint64_t *ret_ns, struct error *err)
@@ -340,7 +357,7 @@ int units_parse_duration(const char *text, const char *option, uint64_t min_ns, 
 	if (rc < 0)
 		return rc;
 	const struct unit *unit =
-		unit_find(duration_units, ARRAY_SIZE(duration_units), number.rest, false);
+		unit_find(duration_units, ARRAY_SIZE(duration_units), number.rest);
 	unsigned __int128 ns = (unsigned __int128)number.digits * (unit ? unit->bytes : 0) /
 			       power_of_ten(MIN(number.scale, 19u));
 	if (!*number.rest)

@@ -24,11 +24,12 @@ struct error;
 /* The smallest fraction that is accepted (spec, "Queues": any fraction >= 0.001). */
 #define SHARE_MIN 1000u
 
-/* --vram and SIZE: bare number is GiB; B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB (of 1024).
- */
+/* --vram and SIZE: a bare number is GiB; B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB (of
+ * 1024), in any case of letters and with or without the last B: 4G is 4gb, 4Gi is 4GiB. */
 int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, struct error *err);
 int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err);
-/* --gpu-memory: K8s quantity; k M G T (powers of 1000), Ki Mi Gi Ti (of 1024); no bare number. */
+/* --gpu-memory: a quantity as Kubernetes writes it; k M G T (powers of 1000), Ki Mi Gi Ti (of
+ * 1024), and the units of --vram; no bare number, and no `m`, which is a thousandth there. */
 int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *err);
 /* --gpu: 0 < F < 1 gives *ret_share (millionths) and *ret_whole 0; a whole number >= 1 gives
  * *ret_share SHARE_ONE and *ret_whole that number; 1.25 is refused. */
@@ -42,7 +43,7 @@ struct units_part {
 };
 int units_parse_part(const char *text, const char *option, const struct units_part *bounds,
 		     uint32_t *ret_part, struct error *err);
-/* Seconds, decimals allowed ("1.5"), 0 <= s <= 1e9, to nanoseconds. */
+/* Seconds ("1.5"), or a number with its unit (ms, s, m, h, d), 0 <= s <= 1e9, to nanoseconds. */
 int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, struct error *err);
 /* A short time with its unit, "250ms", "0.25s", "5000us", in [min, max], to nanoseconds. */
 int units_parse_duration(const char *text, const char *option, uint64_t min_ns, uint64_t max_ns,

@@ -483,10 +483,10 @@ void check_conditions_print(const json_t *conditions, size_t missing)
 	}
 	/* Every problem is missing, too. */
 	i += missing - problems;
-	printf("looked at: %zu conditions of this host, %zu as they should be", i, quiet);
+	printf("%zu checks: %zu passed", i, quiet);
 	if (notes)
-		printf(", %zu to know of", notes);
+		printf(", %zu worth knowing", notes);
 	if (missing)
-		printf(", %zu to mend", missing);
+		printf(", %zu failed", missing);
 	printf("\n");
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -58,22 +59,30 @@ static void error_name_option(const struct cli *cli, struct error *err)
 	}
 }
 
-int cli_main(int argc, char **argv)
+static int cli_run_words(struct cli *cli, int argc, char **argv)
 {
-	struct cli cli = {0};
 	struct error err = {0};
-	int rc = cli_act(&cli, argc, argv, &err);
+	int rc = cli_act(cli, argc, argv, &err);
 
 	if (fflush(stdout) == EOF && rc >= 0)
 		rc = error_set(&err, EXIT_CODE_FAILED, "cannot write to standard output: %s",
 			       strerrordesc_np(errno));
 	if (rc >= 0)
 		return rc;
-	error_name_option(&cli, &err);
-	output_error(&err, cli.value[OPT_JSON]);
+	error_name_option(cli, &err);
+	output_error(&err, cli->value[OPT_JSON]);
 	/* Below it stands the command's own status, which must not look like ours. */
-	bool launches = cli.verb && (cli.verb->run == cli_run || cli.verb->run == cli_podman ||
-				     cli.verb->run == cli_docker);
+	bool launches = cli->verb && (cli->verb->run == cli_run || cli->verb->run == cli_podman ||
+				      cli->verb->run == cli_docker);
 
 	return launches && err.code < EXIT_CODE_RUN_FAILED ? EXIT_CODE_RUN_FAILED : err.code;
+}
+
+int cli_main(int argc, char **argv)
+{
+	struct cli cli = {0};
+	int status = cli_run_words(&cli, argc, argv);
+
+	free(cli.words);
+	return status;
 }

@@ -26,6 +26,7 @@ enum cli_option_id {
 	OPT_NAME,
 	OPT_PRIORITY,
 	OPT_ALL,
+	OPT_RELEASE_ALL,
 	OPT_FORCE,
 	OPT_EPHEMERAL,
 	OPT_SESSION,
@@ -121,6 +122,7 @@ struct cli {
 		const char *value;
 	} given[CLI_GIVEN_MAX];
 	int given_count;
+	char **words; /* owned: where a short word was replaced, what the others point into */
 };
 
 /* A set of options: CLI_OPTION(OPT_...), joined by |. */
@@ -143,6 +145,13 @@ struct cli_verb {
 /* Ends at an entry whose name is NULL. */
 extern const struct cli_option cli_options[];
 extern const struct cli_verb cli_verbs[];
+
+/* A word that people try, and the words that it stands for; `second` may be NULL. */
+struct cli_short {
+	const char *word, *first, *second;
+};
+/* Ends with a word of NULL. */
+extern const struct cli_short cli_shorts[];
 
 /* Whether `verb` takes the option. */
 bool cli_verb_takes(const struct cli_verb *verb, enum cli_option_id id);

@@ -1,5 +1,6 @@
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -195,16 +196,28 @@ static bool group_exists(const char *word)
 	return false;
 }
 
+/* "the command" of "[--] CMD [ARG]...", "JOB" of "JOB...": the first word that must be there. */
+static const char *missing_name(const struct cli_verb *verb, char buf[static 64])
+{
+	const char *word = verb->usage;
+
+	while (*word == '[')
+		word += strcspn(word, " ") + (strchr(word, ' ') ? 1 : 0);
+	snprintf(buf, 64, "%.*s", (int)strcspn(word, " .["), word);
+	return strcmp(buf, "CMD") ? buf : "the command";
+}
+
 static int arguments_check(const struct cli *cli, struct error *err)
 {
 	const struct cli_verb *verb = cli->verb;
-	char path[64];
+	char path[64], name[64];
 
 	if (verb->arguments_max >= 0 && cli->argument_count > verb->arguments_max)
 		error_set(err, EXIT_CODE_USAGE, "%s: unexpected argument '%.64s'", verb->name,
 			  cli->arguments[verb->arguments_max]);
 	else if (cli->argument_count < verb->arguments_min)
-		error_set(err, EXIT_CODE_USAGE, "%s: %s is missing", verb->name, verb->usage);
+		error_set(err, EXIT_CODE_USAGE, "%s: %s is missing", verb->name,
+			  missing_name(verb, name));
 	else
 		return 0;
 	error_hint(err, "usage: carve %s%s%s; see `%s --help`", verb->name, *verb->usage ? " " : "",
@@ -284,6 +297,34 @@ static int words_parse(struct cli *cli, int argc, char **argv, struct error *err
 	return verb_parse(cli, argc - next, argv + next, err);
 }
 
+static const struct cli_short *short_find(const char *word)
+{
+	for (const struct cli_short *s = cli_shorts; s->word; s++)
+		if (!strcmp(s->word, word))
+			return s;
+	return NULL;
+}
+
+/* `ls --json` as `session list --json`. argv[next] is the short word. */
+static int short_parse(struct cli *cli, const struct cli_short *word, int argc, char **argv,
+		       int next, struct error *err)
+{
+	char **longer = calloc((size_t)argc + 2, sizeof(*longer));
+	int count = 0;
+
+	if (!longer)
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	for (int i = 0; i < next; i++)
+		longer[count++] = argv[i];
+	longer[count++] = (char *)word->first;
+	if (word->second)
+		longer[count++] = (char *)word->second;
+	for (int i = next + 1; i < argc; i++)
+		longer[count++] = argv[i];
+	*cli = (struct cli){.words = longer};
+	return cli_parse(cli, count, longer, err);
+}
+
 int cli_parse(struct cli *cli, int argc, char **argv, struct error *err)
 {
 	int next = options_read(cli, argc, argv, true, err);
@@ -295,6 +336,9 @@ int cli_parse(struct cli *cli, int argc, char **argv, struct error *err)
 		error_hint(err, "see `carve --help`; for example: carve gpu list");
 		return -EXIT_CODE_USAGE;
 	}
+	const struct cli_short *word = short_find(argv[next]);
+	if (word)
+		return short_parse(cli, word, argc, argv, next, err);
 	if (!group_exists(argv[next]))
 		return unknown_verb(cli, argv[next], err);
 	return words_parse(cli, argc - next, argv + next, err);

@@ -164,7 +164,8 @@ static void launcher_warn(const char *command)
 	for (size_t i = 0; i < ARRAY_SIZE(launchers); i++)
 		if (!strcmp(name, launchers[i]))
 			fprintf(stderr,
-				"carve: warning: what %s starts elsewhere is not in the slice\n",
+				"carve: warning: the slice's limit does NOT apply to programs "
+				"that %s starts elsewhere\n",
 				name);
 }
 
@@ -297,10 +298,11 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 	if (request->sized || request->option || cli->value[OPT_EPHEMERAL] ||
 	    cli->value[OPT_ISOLATION] || (other && strcmp(other, launch.session) != 0)) {
 		error_set(err, EXIT_CODE_RUN_FAILED,
-			  "run: this is inside slice %.64s already, and "
-			  "there is no other in it",
+			  "run: this program is inside slice %.64s already, and a slice cannot be "
+			  "cut again",
 			  launch.session);
-		error_hint(err, "leave the options out to share the slice, or run it from outside");
+		error_hint(err, "leave the options out to run in the same slice, or run it in a "
+				"shell outside");
 		return -EXIT_CODE_RUN_FAILED;
 	}
 	if (!launch.attach)
@@ -310,6 +312,21 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 				 ATTACH_ENV_SESSION, ATTACH_ENV_SOCKET, launch.session);
 	launcher_warn(cli->arguments[0]);
 	return launch_run(&launch, err);
+}
+
+/* A session that was there already is shared with its other processes. */
+static void join_tell(const struct cli *cli, const struct slice_request *request,
+		      const json_t *session)
+{
+	size_t count = json_array_size(json_object_get(session, "pids")) +
+		       json_array_size(json_object_get(session, "command_pids"));
+	char others[UNITS_TEXT_SIZE];
+
+	if (!request->sized && !cli->value[OPT_VERBOSE] && !isatty(STDERR_FILENO))
+		return;
+	fprintf(stderr, "carve: joined session %s, %s%s\n", session_text(session, "id"),
+		count ? "shared with " : "which no other process uses now",
+		count ? units_format_count(count, "process", others) : "");
 }
 
 /* Less than was asked for is said wherever the output goes. */
@@ -334,6 +351,8 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 		return rc;
 	if (grant_is_told(cli, &choice))
 		session_print_grant(stderr, "carve: ", choice.session);
+	if (!choice.one_off)
+		join_tell(cli, request, choice.session);
 	visible_warn(choice.session);
 	visible_set(choice.session);
 	launch.session = session_text(choice.session, "id");

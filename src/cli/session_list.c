@@ -48,6 +48,18 @@ static void sum_cell(struct table *table, const json_t *session, const char *key
 		table_add(table, "-");
 }
 
+/* What the driver says is held beyond the slice counts, and is marked. */
+static void used_cell(struct table *table, const json_t *session)
+{
+	uint64_t over = session_number(session, "over_bytes");
+	char used[UNITS_TEXT_SIZE];
+
+	if (!over)
+		return sum_cell(table, session, "used_bytes");
+	table_add(table, "%s!",
+		  units_format_bytes(session_gpus_sum(session, "used_bytes") + over, used));
+}
+
 /* One that waits may have asked for a part of whichever GPU it gets. */
 static void size_cell(struct table *table, const json_t *session)
 {
@@ -87,7 +99,7 @@ static void session_row(struct table *table, const json_t *session, bool history
 	state_cell(table, session);
 	table_add(table, "%s", session_text_or_dash(session, "owner"));
 	size_cell(table, session);
-	sum_cell(table, session, "used_bytes");
+	used_cell(table, session);
 	table_add(table, "%s", session_gpus_text(session, on));
 	pids_cell(table, session);
 	table_add(table, "%s", session_text_or_dash(session, "created"));
@@ -109,6 +121,21 @@ static void sessions_print(const json_t *sessions, bool history)
 	table_begin(&table, history ? all : now);
 	json_array_foreach(sessions, i, session) session_row(&table, session, history);
 	table_print(&table);
+}
+
+/* Which sessions are marked in the table, and why. */
+static void beyond_print(const json_t *sessions)
+{
+	char over[UNITS_TEXT_SIZE], size[SESSION_SIZE_SIZE];
+	size_t i;
+	json_t *session;
+
+	json_array_foreach(sessions, i, session) if (session_number(session, "over_bytes"))
+		printf("! %s holds %s beyond its slice of %s, by the driver's figures; see `carve "
+		       "session show %s`\n",
+		       session_text(session, "id"),
+		       units_format_bytes(session_number(session, "over_bytes"), over),
+		       session_size_text(session, size), session_text(session, "id"));
 }
 
 /* All, in parts. An older daemon gives them in one. */
@@ -149,5 +176,6 @@ int cli_session_list(struct cli *cli, struct error *err)
 	if (cli->value[OPT_JSON])
 		return output_json(sessions, err);
 	sessions_print(sessions, cli->value[OPT_ALL] != NULL);
+	beyond_print(sessions);
 	return 0;
 }

@@ -28,13 +28,72 @@ static int locate(const struct client *client, const char *id, char path[static 
 	return -EXIT_CODE_USAGE;
 }
 
+/* One of several; what failed is told at once, and the others are tried. */
+static int one_of_all(const struct client *client, const json_t *session, const char *force,
+		      json_t *released, struct error *err)
+{
+	json_t *answer = NULL;
+	char path[SESSION_PATH_SIZE], query[SESSION_PATH_SIZE + sizeof("?force=1")];
+	int rc = session_path(session_text(session, "id"), path, err);
+
+	snprintf(query, sizeof(query), "%s%s", path, force);
+	if (rc == 0)
+		rc = client_call(client, "DELETE", query, NULL, NULL, &answer, err);
+	if (rc == 0)
+		json_array_append_new(released, answer);
+	return rc;
+}
+
+/* All sessions and requests of this user. The first error is the command's. */
+static int release_all(const struct cli *cli, const struct client *client, struct error *err)
+{
+	cleanup_json json_t *sessions = NULL, *released = json_array();
+	int rc = client_call(client, "GET", "/v1/sessions", NULL, NULL, &sessions, err), failed = 0;
+	size_t i;
+	json_t *session;
+
+	if (rc < 0)
+		return rc;
+	json_array_foreach(sessions, i, session)
+	{
+		struct error why = {0};
+
+		if (!session_owner_is_me(session_text(session, "owner")))
+			continue;
+		rc = one_of_all(client, session, cli->value[OPT_FORCE] ? "?force=1" : "", released,
+				&why);
+		if (rc == 0 && !cli->value[OPT_JSON])
+			printf("%s: released\n", session_text(session, "id"));
+		if (rc < 0 && failed == 0) {
+			failed = rc;
+			*err = why;
+		}
+	}
+	if (cli->value[OPT_JSON] && (rc = output_json(released, err)) < 0)
+		return rc;
+	if (!failed && !json_array_size(released) && !cli->value[OPT_JSON])
+		puts("you have no sessions");
+	return failed;
+}
+
+static int all_and_named(struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "session release: --all and a session are both given");
+	error_hint(err, "leave one of them out");
+	return -EXIT_CODE_USAGE;
+}
+
 int cli_session_release(struct cli *cli, struct error *err)
 {
 	struct client client;
 	cleanup_json json_t *released = NULL;
 	char path[SESSION_PATH_SIZE], query[SESSION_PATH_SIZE + sizeof("?force=1")];
+	if (cli->value[OPT_RELEASE_ALL] && cli->argument_count)
+		return all_and_named(err);
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
+	if (rc == 0 && cli->value[OPT_RELEASE_ALL])
+		return release_all(cli, &client, err);
 	if (rc < 0 || (rc = locate(&client, cli->arguments[0], path, err)) < 0)
 		return rc;
 	snprintf(query, sizeof(query), "%s%s", path, cli->value[OPT_FORCE] ? "?force=1" : "");

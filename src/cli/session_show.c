@@ -114,7 +114,7 @@ static void session_print(const json_t *session)
 	share_print(session);
 	json_array_foreach(json_object_get(session, "gpus"), i, item) gpu_print(item);
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
-		puts("the 93% rule was applied");
+		puts("the 93% rule was applied: no GPU had all that was asked for");
 }
 
 int cli_session_show(struct cli *cli, struct error *err)

@@ -80,8 +80,7 @@ const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPU
 	return buf;
 }
 
-/* Whether an owner's name, as the daemon writes it, is this user's. */
-static bool owner_is_me(const char *owner)
+bool session_owner_is_me(const char *owner)
 {
 	struct passwd entry, *found = NULL;
 	char text[4096], number[16];
@@ -107,7 +106,7 @@ int session_find_active(const struct client *client, json_t **ret, struct error 
 	{
 		if (!*ret && !strcmp(session_text(session, "state"), "active") &&
 		    !json_is_true(json_object_get(session, "ephemeral")) &&
-		    owner_is_me(session_text(session, "owner")))
+		    session_owner_is_me(session_text(session, "owner")))
 			*ret = json_incref(session);
 	}
 	return 0;

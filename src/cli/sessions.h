@@ -14,6 +14,8 @@ struct slice_request;
 /* The caller's active session, the one that `carve run` joins: 0 with *ret (owned by the caller),
  * or NULL there where none is. */
 int session_find_active(const struct client *client, json_t **ret, struct error *err);
+/* Whether an owner's name, as the daemon writes it, is this user's. */
+bool session_owner_is_me(const char *owner);
 /* Where a session is in the daemon's API: `id`, or where that is NULL, the caller's active one. 0,
  * or negative with *err set: no ID can look like this, or none is active. */
 #define SESSION_PATH_SIZE 96

@@ -97,6 +97,12 @@ static int sim_slice_leave(const struct places *places, struct error *err)
 	"echo \"carve: other users join with: carve sim --join $" ENV_SIM_HOST " -- CMD\" >&2; " \
 	"exec \"$@\""
 
+/* Said where somebody at a terminal gets a shell: only here one can tell where one is. */
+#define SHELL_SCRIPT                                                                            \
+	"echo \"carve: this shell is on a simulated GPU host: no real GPU is used here\" >&2; " \
+	"echo \"carve: join it from another terminal: carve sim --join $" ENV_SIM_HOST          \
+	"; leave it: exit\" >&2; exec \"$@\""
+
 /* Whether this user may play on the host, whose directory is `host`. */
 static int join_check(const char *host, struct error *err)
 {
@@ -142,7 +148,7 @@ static int join_remember(const char *host, struct error *err)
 
 /* What goes to `simhost run`, but for the command itself. */
 struct sim_words {
-	const char *word[16];
+	const char *word[20];
 	size_t count;
 };
 
@@ -172,8 +178,18 @@ static int join_begin(const struct cli *cli, struct error *err)
 	return rc;
 }
 
+/* sh -c SCRIPT NAME, before the command that the script ends with. */
+static void script_add(struct sim_words *words, const char *script, const char *name)
+{
+	word_add(words, "/bin/sh");
+	word_add(words, "-c");
+	word_add(words, script);
+	word_add(words, name);
+}
+
 static void words_make(const struct cli *cli, const struct places *places, struct sim_words *ret)
 {
+	bool at_terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
 	const char *spec = cli->value[OPT_SIM_GPUS], *version = cli->value[OPT_SIM_DRIVER];
 
 	*ret = (struct sim_words){0};
@@ -192,12 +208,10 @@ static void words_make(const struct cli *cli, const struct places *places, struc
 	if (cli->value[OPT_SIM_SHARED])
 		word_add(ret, "--shared");
 	word_add(ret, "--");
-	if (cli->value[OPT_SIM_SHARED]) {
-		word_add(ret, "/bin/sh");
-		word_add(ret, "-c");
-		word_add(ret, SHARED_SCRIPT);
-		word_add(ret, places->daemon);
-	}
+	if (cli->value[OPT_SIM_SHARED])
+		script_add(ret, SHARED_SCRIPT, places->daemon);
+	else if (!cli->argument_count && at_terminal)
+		script_add(ret, SHELL_SCRIPT, SIMHOST_NAME);
 }
 
 int cli_sim(struct cli *cli, struct error *err)

@@ -339,7 +339,7 @@ static void draw_help(void)
 		"  Ctrl-L; h, F1; q, F10        draw anew; help; quit",
 		"",
 		"A GPU's bar: what is used (all programs), then what is promised beyond that.",
-		"A session's bar: what is used of its size, then its peak.",
+		"A session's bar: what is used of its size, then its peak. !: beyond its slice.",
 		"REQ LIM GOT: share of the GPU's time asked for, at most, and received.",
 		"",
 		"q quits; any other key goes back.",

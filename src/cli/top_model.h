@@ -37,6 +37,7 @@ struct top_session {
 	char gpus[48]; /* "0,1" */
 	char asked[64], reason[256];
 	uint64_t size, used, peak; /* sums over its GPUs; used, peak: TOP_NONE of another user's */
+	uint64_t over;             /* held beyond the slice, by the driver; `used` has it */
 	double request, limit, received; /* shares of a GPU's time; < 0: not known */
 	uint64_t leases, waited_ns, overrun_ns;
 	uint64_t position; /* in the line; 0: it does not wait */

@@ -356,6 +356,8 @@ static void session_cell(const struct top_session *s, int64_t now, size_t column
 		return cell_bytes(ret, s->size);
 	case SESSION_USED:
 		cell_bytes(ret, s->used);
+		if (s->over)
+			strncat(ret->text, "!", sizeof(ret->text) - strlen(ret->text) - 1);
 		ret->bar = s->used == TOP_NONE ? -1 : fraction(s->used, s->size);
 		ret->bar_light = fraction(s->peak, s->size);
 		return;

@@ -327,7 +327,7 @@ static int runs_for(const struct call *call, struct error *err)
 	if (call->node->options.system)
 		error_hint(err,
 			   "the system daemon cannot run jobs of other users yet: use `carve run "
-			   "--wait-for SECONDS --vram SIZE CMD`");
+			   "--wait-for 10m --vram SIZE CMD`");
 	else
 		error_hint(err, "enqueue it as that user");
 	return -EXIT_CODE_NOT_PERMITTED;

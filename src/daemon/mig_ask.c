@@ -128,7 +128,7 @@ static const char *reason_text(enum mig_reason reason)
 	case MIG_FITS:
 		return "it would fit, but not so many";
 	case MIG_NOT_ALLOWED:
-		return "not named";
+		return "not in --gpu-ids";
 	case MIG_NO_SUCH_PROFILE:
 		return "it has no such profile";
 	case MIG_TOO_LARGE:

@@ -1,6 +1,7 @@
 #include "daemon/refusal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 		snprintf(buf, size, "%s",
 			 gpu->info.mig ? "in MIG mode" : "the driver cannot reach it");
 	else if (reason == PLACE_NOT_ALLOWED)
-		snprintf(buf, size, "not named");
+		snprintf(buf, size, "not in --gpu-ids");
 	else if (reason == PLACE_TOO_SMALL)
 		snprintf(buf, size, "one CUDA context alone takes %s",
 			 units_format_bytes(place->context, other));
@@ -99,7 +100,7 @@ static bool count_explain(const struct pool *pool, const struct place_gpu *gpus,
 		snprintf(buf, size, "%s asked, there %s %u", asked, pool->count == 1 ? "is" : "are",
 			 pool->count);
 	else if (named < request->count)
-		snprintf(buf, size, "%s asked, %u named", asked, named);
+		snprintf(buf, size, "%s asked, --gpu-ids names %u", asked, named);
 	else if (!offered)
 		snprintf(buf, size, "no GPU can be had");
 	else if (offered < request->count)
@@ -146,13 +147,12 @@ static const char *short_explain(const struct pool *pool, const struct place_gpu
 				 const struct place_request *request, const char *asked, char *buf,
 				 size_t size)
 {
-	static const char less[] = "ask for less, or wait for room with --wait-for SECONDS";
+	static const char less[] = "ask for less, or wait for room with --wait-for 10m";
 
 	if (request->kind == PLACE_WHOLE &&
 	    count_but_for(pool, gpus, request, PLACE_NOT_EMPTY) >= request->count) {
 		occupied_explain(pool, gpus, request, asked, buf, size);
-		return "ask for a part of a GPU (--gpu 0.5), or wait for room with --wait-for "
-		       "SECONDS";
+		return "ask for a part of a GPU (--gpu 0.5), or wait for room with --wait-for 10m";
 	}
 	if (count_but_for(pool, gpus, request, PLACE_NO_COMPUTE) >= request->count)
 		snprintf(buf, size, "not enough GPU time for %g%%%s",
@@ -183,6 +183,19 @@ static const char *holder_hint(const struct pool *pool, const struct place_gpu *
 	return NULL;
 }
 
+/* More GiB than any GPU has, where so many MiB would be a slice: 4096 without a unit. */
+static bool mebibytes_meant(const struct place_gpu *gpus, uint32_t count,
+			    const struct place_request *request)
+{
+	uint64_t largest = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		largest = MAX(largest, place_capacity(&gpus[i]));
+	return request->kind == PLACE_BYTES && request->bytes % (1ULL << 30) == 0 &&
+	       request->bytes > largest && request->bytes / 1024 <= largest &&
+	       request->bytes >= 512 * (1ULL << 30);
+}
+
 void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
 		     struct error *err)
 {
@@ -205,6 +218,9 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 		hint = holder_hint(pool, gpus, request);
 	if (rc != -EDOM && hint)
 		error_hint(err, "%s", hint);
+	else if (rc != -EDOM && !possible && mebibytes_meant(gpus, pool->count, request))
+		error_hint(err, "a size without a unit is GiB: did you mean %" PRIu64 "MiB?",
+			   request->bytes >> 30);
 }
 
 void refusal_no_gpu(const struct pool *pool, struct error *err)

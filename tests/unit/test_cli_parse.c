@@ -96,7 +96,7 @@ static void names_what_is_wrong(void **state)
 		{"session relase", "'relase'", "carve session release"},
 		{"session", "no command given", "carve session --help"},
 		{"gpu list x", "'x'", "carve gpu list"},
-		{"run", "CMD", "carve run"},
+		{"run", "the command", "carve run"},
 		{"run --vrma 3 x", "--vrma", "--vram"},
 		{"gpu list -q", "-q", "--help"},
 		{"gpu list -v", "-v", "--help"},

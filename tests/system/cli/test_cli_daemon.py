@@ -179,7 +179,7 @@ def test_where_no_daemon_can_start():
         found = json.loads(bare_carve(directory, "check", "--json").stdout)
         text = "version unknown" if found["driver"]["cuda"] else "not found"
         assert done.stdout.startswith(f"driver:   {text}")
-        assert f", {len(found['missing'])} to mend\n" in done.stdout
+        assert f", {len(found['missing'])} failed\n" in done.stdout
         os.chmod(directory, 0o700)
         # A directory in the database's place: carved ends at once, and its own words are shown.
         os.mkdir(directory + "/carve.db")

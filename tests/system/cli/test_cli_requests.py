@@ -20,7 +20,9 @@ SPELLINGS = [
     ("--vram", "2560MiB", 2684354560), ("--vram", "2684.35456MB", 2684354560),
     ("--vram", "2684354560B", 2684354560), ("--vram", "100MB", 100000000),
     ("--vram", "1TB", 1000000000000), ("--vram", "4000000KB", 4000000000),
-    ("--vram", "1048576KiB", 1073741824), ("--vram", "1TiB", 1099511627776),
+    ("--vram", "4G", 4000000000), ("--vram", "4gb", 4000000000), ("--vram", "4gib", 4294967296),
+    ("--vram", "4Gi", 4294967296), ("--gpu-memory", "4GB", 4000000000),
+    ("--gpu-memory", "4GiB", 4294967296), ("--vram", "1048576KiB", 1073741824), ("--vram", "1TiB", 1099511627776),
     ("--gpu-memory", "4G", 4000000000), ("--gpu-memory", "4Gi", 4294967296),
     ("--gpu-memory", "4000M", 4000000000), ("--gpu-memory", "512Mi", 536870912),
 ]
@@ -40,13 +42,13 @@ def test_fraction_is_sent_as_written(fake, text):
 
 
 MALFORMED = [("--vram", t) for t in
-             ["", " ", "0", "-1", "nan", "inf", "4x", "4 GiB", "4G", "1e3", "0x10", ".", "5.",
-              "99MB", "129TiB", "9" * 40, "1,5", "4gib", "--", "\xff"]]
-MALFORMED += [("--gpu-memory", t) for t in ["4", "4GB", "4GiB", "", "-4G", "0G", "G", "50M"]]
+             ["", " ", "0", "-1", "nan", "inf", "4x", "4 GiB", "1e3", "0x10", ".", "5.",
+              "99MB", "129TiB", "9" * 40, "1,5", "4gibb", "--", "\xff"]]
+MALFORMED += [("--gpu-memory", t) for t in ["4", "4000m", "4GX", "", "-4G", "0G", "G", "50M"]]
 MALFORMED += [("--gpu", t) for t in ["0", "1.25", "-0.5", "nan", "0.0001", "0.5x", "", "5000"]]
 MALFORMED += [("--gpu-compute", t) for t in ["0", "101%", "x"]]
 MALFORMED += [("--gpus", t) for t in ["0", "-1", "1.5", "65", "two"]]
-MALFORMED += [("--wait-for", t) for t in ["-1", "x", "nan", "10s"]]
+MALFORMED += [("--wait-for", t) for t in ["-1", "x", "nan", "10y", "5 m", "40000d"]]
 MALFORMED += [("--priority", t) for t in ["", "x", "-", "101", "--5", "1.5"]]
 
 

@@ -152,7 +152,7 @@ def test_run_warns_of_commands_that_leave_the_slice(fake, tmp_path):
     tool.write_text("#!/bin/sh\nexit 0\n")
     tool.chmod(0o755)
     done = one_off(fake, str(tool), "run", "image")
-    assert done.returncode == 0 and "not in the slice" in done.stderr
+    assert done.returncode == 0 and "does NOT apply" in done.stderr
 
 
 def test_run_reports_refusals_on_a_terminal_only(fake):

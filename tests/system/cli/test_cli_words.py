@@ -1,0 +1,84 @@
+"""Words and numbers as people type them: short verbs, sizes and times with units, and what they are told."""
+import os
+import pty
+import subprocess
+
+from conftest import BUILD, clean_env
+
+CARVE = str(BUILD / "carve")
+
+
+def test_short_words_stand_for_the_verbs_that_they_mean(host):
+    granted = host.carve_json("session", "request", "--vram", "2G")
+    assert granted["vram_bytes"] == 2 * 10**9
+    for short in ("ls", "ps"):
+        assert [s["id"] for s in host.carve_json(short)] == [granted["id"]]
+    assert granted["id"] in host.carve("status").stdout
+    assert host.carve("version").stdout == host.carve("--version").stdout
+    assert "session list" in host.carve("ls", "--help").stdout
+    assert host.carve("release", granted["id"]).stdout == f"{granted['id']}: released\n"
+    assert host.carve_json("--json", "ls") == []
+
+
+def test_release_all_ends_all_of_the_users_sessions(host):
+    first = host.carve_json("session", "request", "--vram", "1")["id"]
+    sleeper = host.popen([CARVE, "run", "--ephemeral", "--vram", "1", "sh", "-c", "echo up; read line"],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert sleeper.stdout.readline()
+    done = host.carve("session", "release", first, "--all")
+    assert done.returncode == 2 and "--all" in done.stderr
+    assert "processes inside" in host.carve("release", "--all").stderr
+    released = host.carve_json("release", "--all", "--force")
+    assert len(released) == 1 and host.carve_json("ls") == []
+    sleeper.communicate(timeout=60)
+    assert host.carve_json("ls") == []
+    done = host.carve("release", "--all")
+    assert (done.returncode, done.stdout) == (0, "you have no sessions\n")
+
+
+def test_gibibytes_that_were_meant_as_mebibytes(host):
+    done = host.carve("session", "request", "--vram", "40960")
+    assert done.returncode == 3 and "did you mean 40960MiB?" in done.stderr
+    assert "did you mean" not in host.carve("session", "request", "--vram", "100").stderr
+
+
+def test_a_run_that_joins_says_which_session_and_who_shares_it(host):
+    granted = host.carve_json("session", "request", "--vram", "1")["id"]
+    done = host.carve("run", "--vram", "1", "--", CARVE, "run", "--vram", "1", "true")
+    assert f"joined session {granted}, which no other process uses now" in done.stderr
+    assert f"inside slice {granted} already, and a slice cannot be cut again" in done.stderr
+    assert not host.carve("run", "true").stderr
+    sleeper = host.popen([CARVE, "run", "--vram", "1", "--", "sh", "-c", "echo up; read line"], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert sleeper.stdout.readline()
+    done = host.carve("run", "--vram", "1", "true")
+    assert f"joined session {granted}, shared with 1 process" in done.stderr
+    sleeper.communicate("\n" if sleeper.text_mode else b"\n", timeout=60)
+
+
+def test_what_is_missing_is_named_by_one_word():
+    for argv, word in ((["run"], "the command is missing"), (["job", "wait"], "JOB is missing"),
+                       (["completion"], "SHELL is missing"), (["job", "move"], "JOB is missing")):
+        done = subprocess.run([CARVE, *argv], capture_output=True, text=True, env=clean_env())
+        assert done.returncode in (2, 125) and word in done.stderr, done.stderr
+        assert "usage: carve " + " ".join(argv) in done.stderr
+
+
+def test_a_terminal_is_told_of_the_simulated_host_and_how_to_join_it():
+    main, other = pty.openpty()
+    done = subprocess.Popen([CARVE, "sim"], stdin=other, stdout=other, stderr=other,
+                            env=clean_env({"SHELL": "/bin/sh"}), start_new_session=True)
+    os.close(other)
+    said = b""
+    while b"carve sim --join /" not in said:
+        said += os.read(main, 4096)
+    assert b"no real GPU" in said
+    os.write(main, b"exit\n")
+    while True:
+        try:
+            if not os.read(main, 4096):
+                break
+        except OSError:
+            break
+    assert done.wait(60) == 0
+    os.close(main)
