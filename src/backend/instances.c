@@ -140,6 +140,30 @@ static int kind_read(const struct instances *in, nvmlDevice_t device, unsigned k
 	return 0;
 }
 
+static bool is_larger(const struct mig_profile *a, const struct mig_profile *b)
+{
+	if (a->size != b->size)
+		return a->size > b->size;
+	return a->slices != b->slices ? a->slices > b->slices : a->flags > b->flags;
+}
+
+/* By insertion: there are a dozen. */
+static void kinds_sort(struct instance_kinds *kinds)
+{
+	for (uint32_t i = 1; i < kinds->die.profile_count; i++) {
+		struct mig_profile profile = kinds->die.profile[i];
+		struct instance_profile named = kinds->profile[i];
+		uint32_t at = i;
+
+		for (; at && is_larger(&kinds->die.profile[at - 1], &profile); at--) {
+			kinds->die.profile[at] = kinds->die.profile[at - 1];
+			kinds->profile[at] = kinds->profile[at - 1];
+		}
+		kinds->die.profile[at] = profile;
+		kinds->profile[at] = named;
+	}
+}
+
 int instances_kinds(const struct instances *in, uint32_t gpu, struct instance_kinds *ret)
 {
 	nvmlDevice_t device;
@@ -153,7 +177,10 @@ int instances_kinds(const struct instances *in, uint32_t gpu, struct instance_ki
 		    kind_read(in, device, kind, &ret->die.profile[at], &ret->profile[at]) == 0)
 			ret->die.profile_count++;
 	}
-	return rc < 0 ? rc : mig_die_init(&ret->die);
+	if (rc < 0)
+		return rc;
+	kinds_sort(ret);
+	return mig_die_init(&ret->die);
 }
 
 /* ---- what there is ----------------------------------------------------------------------- */

@@ -66,7 +66,7 @@ static void mig_print(const json_t *gpus)
 	{
 		uint64_t sessions = session_number(gpu, "sessions");
 
-		if (!json_is_true(json_object_get(gpu, "mig")))
+		if (!json_is_true(json_object_get(gpu, "mig")) || *session_text(gpu, "role"))
 			continue;
 		printf("GPU %" PRIu64 " is in MIG mode: no slices of it are granted",
 		       session_number(gpu, "index"));

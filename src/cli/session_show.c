@@ -14,10 +14,15 @@ static void gpu_print(const json_t *gpu)
 
 	printf("GPU %" PRIu64 ":     %s\n", session_number(gpu, "index"),
 	       session_text(gpu, "name"));
+	if (*session_text(gpu, "instance"))
+		printf("  MIG:     %s, %s\n", session_text(gpu, "mig_profile"),
+		       session_text(gpu, "instance"));
 	printf("  size:    %s (%" PRIu64 " bytes)\n",
 	       units_format_bytes(session_number(gpu, "vram_bytes"), size),
 	       session_number(gpu, "vram_bytes"));
-	if (session_number(gpu, "requested_bytes") > session_number(gpu, "vram_bytes"))
+	if (session_number(gpu, "requested_bytes") > session_number(gpu, "vram_bytes") ||
+	    (*session_text(gpu, "instance") &&
+	     session_number(gpu, "requested_bytes") != session_number(gpu, "vram_bytes")))
 		printf("  asked:   %s (%" PRIu64 " bytes)\n",
 		       units_format_bytes(session_number(gpu, "requested_bytes"), used),
 		       session_number(gpu, "requested_bytes"));

@@ -48,8 +48,24 @@ uint64_t session_gpus_sum(const json_t *session, const char *key)
 	return sum;
 }
 
-void session_indexes_text(const json_t *gpus, char *buf, size_t size)
+/* Several instances of one GPU name it once. */
+static json_t *indexes_once(const json_t *gpus)
 {
+	json_t *once = json_array();
+
+	for (size_t i = 0; i < json_array_size(gpus); i++) {
+		json_t *gpu = json_array_get(gpus, i);
+
+		if (!i || session_number(gpu, "index") !=
+				  session_number(json_array_get(gpus, i - 1), "index"))
+			json_array_append(once, gpu);
+	}
+	return once;
+}
+
+void session_indexes_text(const json_t *list, char *buf, size_t size)
+{
+	cleanup_json json_t *gpus = indexes_once(list);
 	size_t count = json_array_size(gpus), used = 0;
 
 	buf[0] = '\0';
@@ -75,8 +91,10 @@ const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPU
 
 	if (!count)
 		return "no GPU";
-	int used = snprintf(buf, SESSION_GPUS_SIZE, "GPU%s ", count == 1 ? "" : "s");
+	int used = snprintf(buf, SESSION_GPUS_SIZE, "GPUs ");
 	session_indexes_text(gpus, buf + used, SESSION_GPUS_SIZE - (size_t)used);
+	if (!strpbrk(buf + used, ",-"))
+		memmove(buf + used - 2, buf + used - 1, strlen(buf + used) + 2);
 	return buf;
 }
 
@@ -345,13 +363,17 @@ void session_print_grant(FILE *out, const char *prefix, const json_t *session)
 	bool same_size = gpus_same(session, "vram_bytes"), same_model = gpus_same(session, "name");
 	uint64_t bytes = same_size ? session_number(session, "vram_bytes")
 				   : session_gpus_sum(session, "vram_bytes");
-	char size[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE];
+	char size[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE], instances[64] = "";
 
+	if (*session_text(session, "mig_profile"))
+		snprintf(instances, sizeof(instances), "in each of %zu instances on ",
+			 json_array_size(gpus));
 	fprintf(out, "%s%s: %s (%" PRIu64 " bytes) %s%s", prefix, session_text(session, "id"),
 		units_format_bytes(bytes, size), bytes,
 		!same_size                  ? "in all on "
-		: json_array_size(gpus) > 1 ? "on each of "
-					    : "on ",
+		: json_array_size(gpus) < 2 ? "on "
+		: instances[0]              ? instances
+					    : "on each of ",
 		session_gpus_text(session, on));
 	if (same_size && same_model) {
 		fprintf(out, ", %s\n", session_text(json_array_get(gpus, 0), "name"));

@@ -605,6 +605,11 @@ bool mig_has_role(const struct node *node, uint32_t gpu)
 	return node->mig && node->mig->board[gpu].role;
 }
 
+uint64_t mig_available(const struct node *node, uint32_t gpu)
+{
+	return node->mig ? node->mig->board[gpu].available : 0;
+}
+
 static int role_check(const struct node *node, uint32_t gpu, struct error *err)
 {
 	const struct pool_gpu *g = pool_gpu(node, gpu);

@@ -62,6 +62,8 @@ void mig_came(struct node *node, const struct slice_request *request, bool found
 void mig_session_ended(const struct session *session);
 
 bool mig_has_role(const struct node *node, uint32_t gpu);
+/* The memory of the largest instance that a request could get now. */
+uint64_t mig_available(const struct node *node, uint32_t gpu);
 /* Gives GPUs (bit = position in the pool) the role, or takes it. 0, or negative with *err. */
 int mig_role_set(struct node *node, uint64_t mask, bool on, struct error *err);
 /* All instances of GPUs with the role. */

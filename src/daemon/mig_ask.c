@@ -192,7 +192,10 @@ int mig_would(const struct node *node, const struct slice_request *request, cons
 		return -EDOM;
 	}
 	explain(node, &ask, request_text(&request->place, asked), err);
-	if (request->place.kind != PLACE_PROFILE)
+	if (rc == -EAGAIN)
+		error_hint(err, "carve mig list shows who has what; wait for room with --wait-for "
+				"SECONDS");
+	else if (request->place.kind != PLACE_PROFILE)
 		error_hint(err, "instances here are %.400s", names);
 	return rc;
 }

@@ -11,6 +11,23 @@
 #include "daemon/node.h"
 #include "daemon/session.h"
 
+/* The memory of the largest instance that the GPU could make room for now. */
+static uint64_t largest(struct mig *mig, uint32_t gpu)
+{
+	uint32_t die = mig->gpu[gpu].die;
+	uint8_t wanted[MIG_DIES_MAX];
+	const struct mig_request request = {.kind = MIG_ASK_PROFILE, .profile = wanted, .count = 1};
+	uint64_t bytes = 0;
+
+	for (uint8_t i = 0; i < mig->die[die].profile_count; i++) {
+		wanted[die] = i;
+		if (mig->die[die].profile[i].memory_bytes > bytes &&
+		    mig_check(&mig->pool, gpu, &request) == MIG_FITS)
+			bytes = mig->die[die].profile[i].memory_bytes;
+	}
+	return bytes;
+}
+
 void mig_board_publish(struct node *node, uint32_t gpu)
 {
 	struct mig *mig = node->mig;
@@ -18,6 +35,7 @@ void mig_board_publish(struct node *node, uint32_t gpu)
 	const struct pool_gpu *pool = &node->pool.gpu[gpu];
 	struct mig_gpu *to = &mig->gpu[gpu];
 
+	node->pool.gpu[gpu].gives_instances = board->role;
 	to->instances = board->instance;
 	to->instance_count = board->count;
 	to->refused = board->refused;
@@ -25,6 +43,10 @@ void mig_board_publish(struct node *node, uint32_t gpu)
 		      pool->info.mig && pool->claim.state == CLAIM_OURS;
 	if (to->offered && mig_gpu_update(to, &mig->die[to->die]) < 0)
 		to->offered = false;
+	if (to->offered)
+		mig->board[gpu].available = largest(mig, gpu);
+	else if (!board->changing)
+		mig->board[gpu].available = 0;
 }
 
 int mig_die_find(struct mig *mig, const struct instance_kinds *kinds)

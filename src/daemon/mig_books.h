@@ -24,9 +24,10 @@ struct mig_detail {
 
 struct mig_board {
 	bool role;
-	bool known;    /* its profiles are, and what there is */
-	bool changing; /* an order is under way */
-	char why[96];  /* it cannot be used; "": it can */
+	bool known;         /* its profiles are, and what there is */
+	bool changing;      /* an order is under way */
+	char why[96];       /* it cannot be used; "": it can */
+	uint64_t available; /* the largest instance that could be had, when that was last known */
 	struct mig_instance instance[MIG_INSTANCES_MAX];
 	struct mig_detail detail[MIG_INSTANCES_MAX];
 	uint32_t count;

@@ -30,7 +30,8 @@ struct pool_gpu {
 	struct claim claim;
 	uint64_t context_bytes; /* 0: not known */
 	enum managed_shows managed;
-	bool context_tried; /* learned, or cannot be */
+	bool context_tried;   /* learned, or cannot be */
+	bool gives_instances; /* it has the MIG role */
 	struct gpu_sample sample;
 	/* Sums over the sessions: kept by session.c. */
 	uint64_t promised;

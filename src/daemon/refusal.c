@@ -41,7 +41,9 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 		snprintf(buf, size, "%s", refusal_holder(&gpu->claim, holder));
 	else if (reason == PLACE_NOT_OFFERED)
 		snprintf(buf, size, "%s",
-			 gpu->info.mig ? "in MIG mode" : "the driver cannot reach it");
+			 gpu->gives_instances ? "it gives out MIG instances"
+			 : gpu->info.mig      ? "in MIG mode"
+					      : "the driver cannot reach it");
 	else if (reason == PLACE_NOT_ALLOWED)
 		snprintf(buf, size, "not in --gpu-ids");
 	else if (reason == PLACE_TOO_SMALL)
@@ -66,19 +68,23 @@ static void gpus_explain(const struct pool *pool, const struct place_gpu *gpus,
 			 const struct place_request *request, char *buf, size_t size)
 {
 	size_t used = strlen(buf);
+	bool any = false;
 
 	for (uint32_t i = 0; i < pool->count; i++) {
 		enum place_reason reason = place_check(gpus, i, request);
 		const struct gpu_info *info = &pool->gpu[i].info;
 		char says[192], part[320];
 
+		if (pool->gpu[i].gives_instances)
+			continue; /* it says so itself: mig_ask.c */
 		refusal_of_gpu(pool, i, &gpus[i], request, reason, says, sizeof(says));
 		snprintf(part, sizeof(part), "GPU %u (%s): %s", info->index, info->name, says);
 		if (used + strlen(part) + 32 > size) {
 			snprintf(buf + used, size - used, "; and %u more", pool->count - i);
 			return;
 		}
-		used += (size_t)snprintf(buf + used, size - used, "%s%s", i ? "; " : ": ", part);
+		used += (size_t)snprintf(buf + used, size - used, "%s%s", any ? "; " : ": ", part);
+		any = true;
 	}
 }
 

@@ -147,12 +147,21 @@ static void share_change(struct node *node, int position, uint32_t more, uint32_
 	leases_promise(node->leases, (uint32_t)position, (uint32_t)MIN(gpu->share, SHARE_ONE));
 }
 
+/* A session with several instances of a GPU is one on it. */
+static bool is_first_there(const struct session *s, uint32_t position)
+{
+	for (uint32_t i = 0; i < position; i++)
+		if (s->pool_gpu[i] == s->pool_gpu[position])
+			return false;
+	return true;
+}
+
 static void promise_add(struct session *s, uint32_t position)
 {
 	if (s->pool_gpu[position] < 0)
 		return;
 	struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[position]];
-	gpu->sessions++;
+	gpu->sessions += is_first_there(s, position);
 	/* An instance is nothing of what the GPU itself can give. */
 	if (s->record.gpu[position].instance[0])
 		return;
@@ -187,7 +196,7 @@ static void promises_drop(struct session *s)
 		if (s->pool_gpu[i] < 0)
 			continue;
 		struct pool_gpu *gpu = &pool->gpu[s->pool_gpu[i]];
-		gpu->sessions--;
+		gpu->sessions -= is_first_there(s, i);
 		if (s->record.gpu[i].instance[0])
 			continue;
 		share_change(s->node, s->pool_gpu[i], 0, s->record.compute);

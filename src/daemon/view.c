@@ -165,19 +165,22 @@ json_t *view_gpus(const struct node *node)
 		const struct pool_gpu *gpu = &node->pool.gpu[i];
 		json_t *json = json_pack(
 			"{s:i, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s, s:s, s:f, "
-			"s:b, s:o}",
+			"s:b, s:o, s:o}",
 			"index", (int)gpu->info.index, "uuid", gpu->info.uuid_text, "name",
 			gpu->info.name, "pci_bus_id", gpu->info.pci_bus_id, "memory_bytes",
 			answer_number(gpu->info.total), "reserved_bytes",
 			answer_number(gpu->info.reserved), "outside_bytes",
 			answer_number(gpu->outside), "promised_bytes", answer_number(gpu->promised),
 			"available_bytes",
-			answer_number(place[i].offered ? place_available(&place[i]) : 0),
+			answer_number(place[i].offered        ? place_available(&place[i])
+				      : mig_has_role(node, i) ? mig_available(node, i)
+							      : 0),
 			"context_bytes", answer_number(gpu->context_bytes), "sessions",
 			(int)gpu->sessions, "backend", mig_has_role(node, i) ? "mig" : "front",
 			"compute_mode", compute_mode_text(gpu->mode), "compute_promised",
 			(double)gpu->share / SHARE_ONE, "mig", gpu->info.mig, "held_by",
-			holder_json(gpu));
+			holder_json(gpu), "role",
+			mig_has_role(node, i) ? json_string("dynamic-mig") : json_null());
 
 		sample_add(node, &gpu->sample, json);
 		json_array_append_new(list, json);

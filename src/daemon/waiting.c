@@ -334,6 +334,30 @@ static bool instances_preferred(const struct slice_request *request,
 	       mig_preferred(instances, fraction->grant[0].bytes, fraction->tolerance_applied);
 }
 
+/* Whether any GPU that may be used is cut by the byte, or would be but for somebody else. */
+static bool is_cut(const struct node *node, const struct slice_request *request)
+{
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		if ((!request->place.allowed || request->place.allowed[i]) &&
+		    !mig_has_role(node, i))
+			return true;
+	return false;
+}
+
+/* Neither has room: both say why. */
+static void errors_join(struct error *err, const struct error *instances)
+{
+	size_t used = strlen(err->message);
+
+	if (!err->code) {
+		*err = *instances;
+		return;
+	}
+	snprintf(err->message + used, sizeof(err->message) - used, "; %.300s", instances->message);
+	if (!err->hint[0])
+		memcpy(err->hint, instances->hint, sizeof(err->hint));
+}
+
 /* Decides between what GPUs with the MIG role and all others can give. *ret_count of `instances`:
  * 0: a fraction. */
 static int decide(const struct node *node, const struct waiter *w,
@@ -353,7 +377,7 @@ static int decide(const struct node *node, const struct waiter *w,
 				"GPUs in MIG mode");
 		return -EDOM;
 	}
-	if (!profile && request->backend != BACKEND_MIG)
+	if (!profile && request->backend != BACKEND_MIG && (!offers || is_cut(node, request)))
 		fraction = decide_fraction(node, w, &request->place, peer, &cut, err);
 	if (!offers) {
 		*ret = cut;
@@ -369,8 +393,7 @@ static int decide(const struct node *node, const struct waiter *w,
 		*ret = cut;
 		return 0;
 	}
-	if (!err->code || mig == -EAGAIN)
-		*err = other;
+	errors_join(err, &other);
 	return mig == -EAGAIN ? mig : fraction == -EAGAIN ? fraction : mig;
 }
 

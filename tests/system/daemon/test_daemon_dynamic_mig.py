@@ -3,6 +3,8 @@ import json
 import os
 import signal
 
+import pytest
+
 from conftest import BUILD, wait_until
 from programs import python
 
@@ -140,3 +142,53 @@ def test_profiles_are_read_once(make_host):
     assert len(by_hand(host, 0, "make", 9, 0, 4)) == 2
     wait_until(lambda: instances(host, "foreign"))  # a look was there, and needed no profiles
     carve(host, "run", "--vram", "15", "--", "true")
+
+
+# What a request of so many GiB, and of so large a part of the GPU, gets on each model that can be simulated.
+MODELS = {
+    "a30-24gb": ("1g.6gb 2g.12gb", "1g.6gb 2g.12gb 4g.24gb"),
+    "a100-40gb": ("1g.5gb 3g.20gb", "1g.10gb 3g.20gb 7g.40gb"),
+    "a100-80gb": ("1g.10gb 1g.20gb", "1g.20gb 3g.40gb 7g.80gb"),
+    "a100-pcie-80gb-mirrored": ("1g.10gb 1g.20gb", "1g.20gb 3g.40gb 7g.80gb"),
+    "h100-80gb": ("1g.10gb 1g.20gb", "1g.20gb 3g.40gb 7g.80gb"),
+    "h100-96gb": ("1g.12gb 1g.12gb", "1g.24gb 3g.48gb 7g.96gb"),
+    "h200-141gb": ("1g.18gb 1g.18gb", "1g.35gb 3g.71gb 7g.141gb"),
+    "b200-180gb": ("1g.23gb 1g.23gb", "1g.45gb 3g.90gb 7g.180gb"),
+    "rtx-pro-6000-96gb": ("1g.24gb 1g.24gb", "1g.24gb 2g.48gb 4g.96gb"),
+}
+
+
+def granted(host, *words):
+    carve(host, "session", "request", *words)
+    session = look(host, "session", "show")
+    carve(host, "session", "release")
+    return session["mig_profile"]
+
+
+@pytest.mark.parametrize("model", [*MODELS])
+def test_each_model_gives_what_it_has(make_host, model):
+    host = with_role(make_host, model + "+mig")
+    by_size, by_share = (text.split() for text in MODELS[model])
+    assert [granted(host, "--vram", vram) for vram in ("4", "11")] == by_size
+    assert [granted(host, "--gpu", part) for part in ("0.25", "0.5", "1")] == by_share
+    [gpu] = look(host, "gpu", "list")
+    assert [gpu["role"], gpu["mig"], gpu["sessions"]] == ["dynamic-mig", True, 0]
+    assert gpu["available_bytes"] == max(i["memory_bytes"] for i in instances(host))
+    carve(host, "session", "request", "--mig-profile", by_size[0], "--gpus", "2")
+    shown = carve(host, "session", "show").stdout
+    assert shown.count(f"MIG:     {by_size[0]}, MIG-") == 2
+    assert look(host, "gpu", "list")[0]["sessions"] == 1
+    large = carve(host, "run", "--ephemeral", "--vram", "500", "--", "true", status=125)
+    assert large.stderr.count("\n") == 1 and "no instance of it is that large" in large.stderr
+    assert f"; instances here are {by_size[0]}, " in large.stderr
+
+
+def test_a_pool_of_both_says_why_neither_has_room(make_host):
+    host = with_role(make_host, "h100-80gb+mig,a100-40gb")
+    refused = carve(host, "run", "--vram", "500", "--", "true", status=125).stderr
+    assert "GPU 1 (NVIDIA A100-SXM4-40GB): 39.44 GiB of 39.44 GiB free; no room for 500 GiB in MIG instances: " in refused
+    assert "in MIG mode" not in refused
+    fraction = carve(host, "run", "--vram", "60", "--backend", "fraction", "--", "true", status=125).stderr
+    assert "more than there is" in fraction
+    listed = carve(host, "gpu", "list").stdout
+    assert "no slices of it are granted" not in listed and "79.25 GiB" in listed
