@@ -58,7 +58,7 @@ static int client_open_host(struct client *ret, const char *host, struct error *
 	return fd < 0 ? fd : 0;
 }
 
-int client_open(struct client *ret, const char *host, struct error *err)
+static int client_open_any(struct client *ret, const char *host, bool start, struct error *err)
 {
 	char dir[PATH_MAX], socket[PATH_MAX + sizeof(RUNTIME_SOCKET) + 1];
 
@@ -78,10 +78,23 @@ int client_open(struct client *ret, const char *host, struct error *err)
 	if (fd >= 0)
 		return 0;
 	/* Another user's is no reason to start one in the same place. */
-	if (err->code != EXIT_CODE_UNREACHABLE)
+	if (!start || err->code != EXIT_CODE_UNREACHABLE)
 		return fd;
 	*err = (struct error){0};
 	return daemon_start(dir, ret->socket, err);
+}
+
+int client_open(struct client *ret, const char *host, struct error *err)
+{
+	return client_open_any(ret, host, true, err);
+}
+
+int client_open_running(struct client *ret, const char *host, struct error *err)
+{
+	int rc = client_open_any(ret, host, false, err);
+
+	ret->own = false;
+	return rc;
 }
 
 void client_revive(const struct client *client)

@@ -29,6 +29,9 @@ struct client_patience {
  * (EXIT_CODE_UNREACHABLE, EXIT_CODE_NOT_PERMITTED). */
 int client_open(struct client *ret, const char *host, struct error *err);
 
+/* Likewise, but starts none: negative where none runs. */
+int client_open_running(struct client *ret, const char *host, struct error *err);
+
 /* One call; where the daemon died meanwhile, again to the next one, if that can do no harm. 0 with
  * *ret (owned by the caller, NULL for none), or negative with the daemon's error in *err. `body` is
  * not taken over. */

@@ -1,105 +1,95 @@
-/* The completion of shells, made of the tables of verbs and options. */
+/* The completion of shells: a few lines of each, which ask `carve completion words`. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/macros.h"
 #include "cli/cli.h"
-#include "cli/output.h"
+#include "cli/complete.h"
 
-static void options_print(const struct cli_verb *verb)
+static const char bash_script[] =
+	"# Completion of carve for bash, made by `carve completion bash`.\n"
+	"_carve() {\n"
+	"\tlocal current=${COMP_WORDS[COMP_CWORD]} word\n"
+	"\tCOMPREPLY=()\n"
+	"\t[ \"$current\" != = ] || current=\n"
+	"\twhile IFS= read -r word; do\n"
+	"\t\tcase $word in\n"
+	"\t\t:files) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- \"$current\") ;;\n"
+	"\t\t:commands) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -c -- \"$current\") "
+	";;\n"
+	"\t\t*) COMPREPLY+=(\"$word\") ;;\n"
+	"\t\tesac\n"
+	"\tdone < <(\"${COMP_WORDS[0]}\" completion words -- \"${COMP_WORDS[@]:1:COMP_CWORD}\" "
+	"2>/dev/null)\n"
+	"}\n"
+	"complete -F _carve carve\n";
+
+static const char zsh_script[] =
+	"#compdef carve\n"
+	"# Completion of carve for zsh, made by `carve completion zsh`.\n"
+	"_carve() {\n"
+	"\tlocal -a found plain\n"
+	"\tfound=(\"${(@f)$(\"${words[1]}\" completion words -- \"${(@)words[2,CURRENT]}\" "
+	"2>/dev/null)}\")\n"
+	"\tplain=(${found:#:*})\n"
+	"\t[[ -n ${found[(r):files]} ]] && _files\n"
+	"\t[[ -n ${found[(r):commands]} ]] && _command_names -e\n"
+	"\tcompadd -a plain\n"
+	"}\n"
+	"if [[ ${funcstack[1]} == _carve ]]; then _carve \"$@\"; else compdef _carve carve; fi\n";
+
+static const char fish_script[] =
+	"# Completion of carve for fish, made by `carve completion fish`.\n"
+	"function __carve_words\n"
+	"\tset -l tokens (commandline -opc)\n"
+	"\tset -l current (commandline -ct)\n"
+	"\tfor word in ($tokens[1] completion words -- $tokens[2..-1] \"$current\" 2>/dev/null)\n"
+	"\t\tswitch $word\n"
+	"\t\tcase :files\n"
+	"\t\t\t__fish_complete_path \"$current\"\n"
+	"\t\tcase :commands\n"
+	"\t\t\t__fish_complete_command\n"
+	"\t\tcase '*'\n"
+	"\t\t\techo $word\n"
+	"\t\tend\n"
+	"\tend\n"
+	"end\n"
+	"complete -c carve -f -a '(__carve_words)'\n";
+
+static const struct {
+	const char *name, *script;
+} shells[] = {{"bash", bash_script}, {"zsh", zsh_script}, {"fish", fish_script}};
+
+static int refuse(const char *message, const char *word, const char *hint, struct error *err)
 {
-	for (const struct cli_option *o = cli_options; o->name; o++)
-		if (verb->syntax != CLI_SYNTAX_RAW && cli_verb_takes(verb, o->id))
-			printf(" --%s", o->name);
-}
-
-/* The second words of a group, "" where the verb has none. */
-static void words_print(const char *group)
-{
-	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
-		const char *gap = strchr(verb->name, ' ');
-
-		if (gap && cli_verb_in_group(verb, group))
-			printf(" %s", gap + 1);
-	}
-}
-
-static bool is_first_of_group(const struct cli_verb *verb)
-{
-	size_t length = strcspn(verb->name, " ");
-
-	for (const struct cli_verb *other = cli_verbs; other != verb; other++)
-		if (!strncmp(other->name, verb->name, length) &&
-		    strcspn(other->name, " ") == length)
-			return false;
-	return true;
-}
-
-static void groups_print(void)
-{
-	printf("\tcase $first in\n\t'') words='--help --version --json --host");
-	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
-		if (is_first_of_group(verb))
-			printf(" %.*s", (int)strcspn(verb->name, " "), verb->name);
-	printf("' ;;\n");
-	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
-		char group[64];
-
-		if (!is_first_of_group(verb) || !strchr(verb->name, ' '))
-			continue;
-		snprintf(group, sizeof(group), "%.*s", (int)strcspn(verb->name, " "), verb->name);
-		printf("\t%s) words='", group);
-		words_print(group);
-		printf("' ;;\n");
-	}
-	printf("\tesac\n");
-}
-
-static void bash_print(void)
-{
-	printf("# Completion of carve for bash, made by `carve completion bash`.\n"
-	       "_carve() {\n"
-	       "\tlocal current=${COMP_WORDS[COMP_CWORD]} first= second= words= command= i\n"
-	       "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
-	       "\t\tcase ${COMP_WORDS[i]} in\n"
-	       "\t\t--host) ((i++)) ;;\n"
-	       "\t\t-*) ;;\n"
-	       "\t\t*) if [ -z \"$first\" ]; then first=${COMP_WORDS[i]}; "
-	       "elif [ -z \"$second\" ]; then second=${COMP_WORDS[i]}; fi ;;\n"
-	       "\t\tesac\n"
-	       "\tdone\n");
-	groups_print();
-	printf("\tcase \"$first $second\" in\n");
-	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
-		printf("\t'%s'%s) words+='", verb->name, strchr(verb->name, ' ') ? "" : "' '*");
-		options_print(verb);
-		printf("'%s ;;\n", verb->syntax == CLI_SYNTAX_COMMAND ? " command=1" : "");
-	}
-	printf("\tesac\n"
-	       "\tCOMPREPLY=()\n"
-	       "\tif [ -z \"$command\" ] || [[ $current == -* ]]; then\n"
-	       "\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
-	       "\telse\n"
-	       "\t\tmapfile -t COMPREPLY < <(compgen -c -f -- \"$current\")\n"
-	       "\tfi\n"
-	       "}\n"
-	       "complete -F _carve carve\n");
+	error_set(err, EXIT_CODE_USAGE, message, word);
+	error_hint(err, "%s", hint);
+	return -EXIT_CODE_USAGE;
 }
 
 int cli_completion(struct cli *cli, struct error *err)
 {
-	if (strcmp(cli->arguments[0], "bash") != 0) {
-		error_set(err, EXIT_CODE_USAGE, "completion: '%.64s' is no shell that carve knows",
-			  cli->arguments[0]);
-		error_hint(err, "carve completion bash");
-		return -EXIT_CODE_USAGE;
+	const char *shell = cli->arguments[0];
+
+	if (!strcmp(shell, "words")) {
+		bool dashes = cli->argument_count > 1 && !strcmp(cli->arguments[1], "--");
+
+		complete_print(stdout, cli->argument_count - 1 - dashes,
+			       cli->arguments + 1 + dashes);
+		return 0;
 	}
-	if (cli->value[OPT_JSON]) {
-		error_set(err, EXIT_CODE_USAGE,
-			  "completion: what it prints is for the shell, and never JSON");
-		error_hint(err, "carve completion bash, or for programs: carve help --json");
-		return -EXIT_CODE_USAGE;
-	}
-	bash_print();
-	return 0;
+	if (cli->argument_count > 1)
+		return refuse("completion: unexpected argument '%.64s'", cli->arguments[1],
+			      "carve completion bash", err);
+	if (cli->value[OPT_JSON])
+		return refuse("completion: what it prints is for the shell, and never JSON%s", "",
+			      "carve completion bash, or for programs: carve help --json", err);
+	for (size_t i = 0; i < ARRAY_SIZE(shells); i++)
+		if (!strcmp(shell, shells[i].name)) {
+			fputs(shells[i].script, stdout);
+			return 0;
+		}
+	return refuse("completion: '%.64s' is no shell that carve knows", shell,
+		      "carve completion bash (or zsh, or fish)", err);
 }

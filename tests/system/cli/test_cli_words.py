@@ -1,7 +1,10 @@
 """Words and numbers as people type them: short verbs, sizes and times with units, and what they are told."""
 import os
 import pty
+import shutil
 import subprocess
+
+import pytest
 
 from conftest import BUILD, clean_env
 
@@ -82,3 +85,48 @@ def test_a_terminal_is_told_of_the_simulated_host_and_how_to_join_it():
             break
     assert done.wait(60) == 0
     os.close(main)
+
+
+def completed(host, *words):
+    done = host.carve("completion", "words", "--", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_completion_knows_what_can_stand_at_each_place(host):
+    granted = host.carve_json("session", "request", "--vram", "1", "--name", "mine")["id"]
+    for words, want in (
+            (("session", "show", ""), [granted, "mine"]), (("release", ""), [granted, "mine"]),
+            (("run", "--session", "m"), ["mine"]), (("timeslicing", "--mode", ""), ["off", "fair", "strict"]),
+            (("timeslicing", "simulate", "--fr"), ["--fractions"]), (("timeslicing", ""), ["simulate", "trace"]),
+            (("run", "--gpu-ids", ""), ["0"]), (("run", ""), [":commands"]), (("run", "python3", ""), [":files"]),
+            (("run", "--vram", "4", "--", ""), [":commands"]), (("completion", ""), ["bash", "zsh", "fish"]),
+            (("quota", "show", "roo"), ["root"]), (("mig", "simulate", ""), [":files"]), (("gpu", "list", ""), [])):
+        assert completed(host, *words) == want, words
+    assert "h100-80gb" in completed(host, "sim", "--gpus", "h100")
+    assert {"session", "run", "ls", "status"} <= set(completed(host, ""))
+
+
+def test_completion_starts_no_daemon(tmp_path):
+    env = clean_env({"CARVE_RUNTIME_DIR": str(tmp_path / "none")})
+    done = subprocess.run([CARVE, "completion", "words", "--", "session", "show", ""], capture_output=True, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert not (tmp_path / "none").exists()
+
+
+SHELLS = {
+    "bash": "source <({carve} completion bash); COMP_WORDS=({carve} session re); COMP_CWORD=2; _carve; "
+            "printf '%s\\n' ${{COMPREPLY[@]}}",
+    "zsh": "autoload -U compinit; compinit -D; source <({carve} completion zsh); compadd() {{ print -l $plain }}; "
+           "words=({carve} session re); CURRENT=3; _carve",
+    "fish": "source ({carve} completion fish | psub); set PATH {folder} $PATH; complete -C 'carve session re'",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_complete(shell):
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    script = SHELLS[shell].format(carve=CARVE, folder=BUILD)
+    done = subprocess.run([shell, "-c", script], capture_output=True, text=True, env=clean_env(), timeout=60)
+    assert sorted(done.stdout.split()) == ["release", "request", "resize"], done.stderr

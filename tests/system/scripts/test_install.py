@@ -109,7 +109,7 @@ def test_it_works_from_where_it_was_installed(host, prefix):
     assert run([prefix / "bin/carved", "--config", config, "--check-config"]).returncode == 0
     assert (prefix / "share/man/man1/carve-top.1").exists()
     completion = prefix / "share/bash-completion/completions/carve.bash"
-    words = run(["bash", "-c", f"source {completion}; COMP_WORDS=(carve session re); COMP_CWORD=2; _carve; "
+    words = run(["bash", "-c", f"source {completion}; COMP_WORDS=({carve} session re); COMP_CWORD=2; _carve; "
                  "echo ${COMPREPLY[*]}"]).stdout.split()
     assert words == ["request", "resize", "release"]
     assert carve.stat().st_mode & 0o777 == 0o755

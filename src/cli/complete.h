@@ -1,0 +1,9 @@
+/* What may stand at a place of a command line, for the completion of shells. */
+#pragma once
+
+#include <stdio.h>
+
+/* Prints the candidates for the last of `words` (what is typed of it, perhaps ""), which follow the
+ * word `carve`, one a line and only those that begin so. ":files" and ":commands" stand for the
+ * files and commands that the shell knows. Asks a daemon that runs, and starts none. */
+void complete_print(FILE *out, int count, char *const *words);
