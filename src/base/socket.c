@@ -41,29 +41,38 @@ int descriptors_send(int fd, const void *data, size_t size, const int *descripto
 	return descriptors_send_to(fd, NULL, 0, data, size, descriptors, count);
 }
 
-ssize_t descriptor_receive(int fd, void *data, size_t size, int *ret_descriptor)
+ssize_t descriptors_receive(int fd, void *data, size_t size, int *ret, unsigned room)
 {
 	union {
 		struct cmsghdr header;
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
 	} control;
 	struct iovec part = {.iov_base = data, .iov_len = size};
 	struct msghdr message = {.msg_iov = &part,
 				 .msg_iovlen = 1,
 				 .msg_control = &control,
 				 /* What CMSG_SPACE adds would hold one more. */
-				 .msg_controllen = CMSG_LEN(sizeof(int))};
-	ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+				 .msg_controllen = CMSG_LEN(room * sizeof(int))};
 
-	*ret_descriptor = -1;
+	for (unsigned i = 0; i < room; i++)
+		ret[i] = -1;
+	if (room > DESCRIPTORS_MAX)
+		return -EINVAL;
+	ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return -errno;
 	const struct cmsghdr *c = CMSG_FIRSTHDR(&message);
 	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-	    c->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(ret_descriptor, CMSG_DATA(c), sizeof(*ret_descriptor));
+	    c->cmsg_len <= CMSG_LEN(room * sizeof(int)))
+		memcpy(ret, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 	if (!(message.msg_flags & MSG_TRUNC))
 		return n;
-	close_fd(ret_descriptor);
+	for (unsigned i = 0; i < room; i++)
+		close_fd(&ret[i]);
 	return -EPROTO;
+}
+
+ssize_t descriptor_receive(int fd, void *data, size_t size, int *ret_descriptor)
+{
+	return descriptors_receive(fd, data, size, ret_descriptor, 1);
 }

@@ -19,3 +19,6 @@ int descriptors_send(int fd, const void *data, size_t size, const int *descripto
  * or -1; the kernel closes what else was sent. The message's size; 0: the other side hung up, or
  * sent an empty one; -errno: -EAGAIN there is none, -EPROTO it is longer than `size`. */
 ssize_t descriptor_receive(int fd, void *data, size_t size, int *ret_descriptor);
+/* The same with up to `room` (DESCRIPTORS_MAX at most) descriptors: ret[] has those that came, then
+ * -1. */
+ssize_t descriptors_receive(int fd, void *data, size_t size, int *ret, unsigned room);

@@ -93,7 +93,7 @@ static void add_unserved(struct job *job, void *arg)
 	size_t i;
 	json_t *item;
 
-	if (agent_serving(unserved->node, job->record.queue, &position))
+	if (agent_serving(unserved->node, job->record.queue, (uid_t)-1, &position))
 		return;
 	json_array_foreach(unserved->list, i, item)
 	{

@@ -15,6 +15,7 @@
 #include "daemon/node.h"
 #include "daemon/queue_private.h"
 #include "daemon/view.h"
+#include "proto/launcher.h"
 #include "proto/shim.h"
 
 /* Ended jobs in a list, unless `ended` says otherwise. */
@@ -272,7 +273,7 @@ static int size_check(const struct call *call, const char *queue, const struct j
 	uint8_t allowed[PLACE_GPUS_MAX];
 	struct place_request request;
 	uint32_t position, least;
-	const struct agent *agent = agent_serving(call->node, queue, &position);
+	const struct agent *agent = agent_serving(call->node, queue, call->peer.uid, &position);
 
 	if (!agent)
 		return 0;
@@ -320,17 +321,40 @@ static int after_check(const struct call *call, const struct job_spec *spec, str
 /* Whom the daemon can run a job for. */
 static int runs_for(const struct call *call, struct error *err)
 {
-	if (call->peer.uid == geteuid())
+	if (launcher_is_there(call->node) || call->peer.uid == geteuid())
 		return 0;
 	error_set(err, EXIT_CODE_NOT_PERMITTED, "this daemon runs jobs of user %s only, not of %u",
 		  view_user(geteuid()), call->peer.uid);
 	if (call->node->options.system)
-		error_hint(err,
-			   "the system daemon cannot run jobs of other users yet: use `carve run "
-			   "--wait-for 10m --vram SIZE CMD`");
+		error_hint(err, "%s; `carve run --wait-for 10m --vram SIZE CMD` needs none",
+			   *call->node->launcher.why_not
+				   ? call->node->launcher.why_not
+				   : "a system daemon that root started runs everybody's");
 	else
 		error_hint(err, "enqueue it as that user");
 	return -EXIT_CODE_NOT_PERMITTED;
+}
+
+/* The launcher's word for the text, from whoever is at the other end of the call's socket. */
+static int warrant_get(const struct call *call, const char *text, struct warrant **ret,
+		       struct error *err)
+{
+	struct warrant *warrant;
+
+	*ret = NULL;
+	if (!launcher_is_there(call->node))
+		return 0;
+	warrant = malloc(sizeof(*warrant));
+	int rc = warrant ? launcher_vouch(call->node, call_socket(call), text, warrant) : -ENOMEM;
+	if (rc == 0 && warrant->uid != call->peer.uid)
+		rc = -EPERM;
+	if (rc < 0) {
+		free(warrant);
+		return error_set(err, EXIT_CODE_FAILED, "cannot tell who enqueues the job: %s",
+				 strerrordesc_np(-rc));
+	}
+	*ret = warrant;
+	return 0;
 }
 
 /* One that was asked for before. True: answered. */
@@ -378,9 +402,12 @@ static int enqueue(struct call *call, json_t *body, struct error *err)
 	if (rc == 0)
 		rc = after_check(call, &request.spec, err);
 	request.text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
+	if (rc == 0 && request.text)
+		rc = warrant_get(call, request.text, &request.spec.warrant, err);
 	if (rc == 0 && (!request.text || jobs_enqueue(call->node, &request) < 0))
 		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
 	if (rc < 0) {
+		free(request.spec.warrant);
 		free(request.text);
 		free(request.indexes);
 		return rc;
@@ -423,7 +450,8 @@ static int again_add(void *arg, const struct job_record *record)
 {
 	struct again *again = arg;
 
-	if (!view_permitted(again->peer, record->uid)) {
+	/* It would be the asking user's job: nobody is to run another's command by mistake. */
+	if (record->uid != again->peer->uid) {
 		again->forbidden = true;
 		return 0;
 	}
@@ -462,7 +490,7 @@ static json_t *again_body(struct call *call, const struct again *again, const js
 	char *text = NULL;
 	json_t *body = NULL;
 
-	if (job_store_spec_get(call->node->queues->store, again->spec, &text) == 0)
+	if (job_store_spec_get(call->node->queues->store, again->spec, &text, NULL) == 0)
 		body = json_loads(text, 0, NULL);
 	free(text);
 	if (!body)
@@ -531,7 +559,7 @@ static json_t *edited_text(const struct job *job, const json_t *changes)
 	char *text = NULL;
 	json_t *body = NULL;
 
-	if (job_store_spec_get(job->node->queues->store, job->record.spec, &text) == 0)
+	if (job_store_spec_get(job->node->queues->store, job->record.spec, &text, NULL) == 0)
 		body = json_loads(text, 0, NULL);
 	free(text);
 	if (body)
@@ -539,8 +567,17 @@ static json_t *edited_text(const struct job *job, const json_t *changes)
 	return body;
 }
 
+/* Whether more is to change than where and when it runs. */
+static bool changes_text(const json_t *changes)
+{
+	return json_object_size(changes) > (json_object_get(changes, "queue") != NULL) +
+						   (json_object_get(changes, "priority") != NULL);
+}
+
 static int edit(struct change *change, struct job *job, const char *queue, const int *priority)
 {
+	bool rewrites = changes_text(change->body);
+	struct warrant *warrant = NULL;
 	json_t *body = edited_text(job, change->body);
 	struct job_spec spec;
 	int32_t *indexes = NULL;
@@ -553,9 +590,17 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 	if (rc == 0)
 		rc = size_check(change->call, queue ? queue : job->record.queue, &spec,
 				&change->err);
-	char *text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
+	/* What a job runs as its user is that user's alone to say. */
+	if (rc == 0 && rewrites && job->record.uid != change->call->peer.uid &&
+	    launcher_is_there(job->node))
+		rc = error_set(&change->err, EXIT_CODE_NOT_PERMITTED,
+			       "only user %s may change what the job runs",
+			       view_user(job->record.uid));
+	char *text = rc == 0 && rewrites ? json_dumps(body, JSON_COMPACT) : NULL;
+	if (text)
+		rc = warrant_get(change->call, text, &warrant, &change->err);
 	if (rc == 0)
-		rc = job_change(job, queue, priority, text, &change->err);
+		rc = job_change(job, queue, priority, text, warrant, &change->err);
 	free(text);
 	json_decref(body);
 	return rc;

@@ -297,6 +297,7 @@ static void claims_begin(struct node *node)
 static int rights_settle(struct node *node, struct error *err)
 {
 	privileges_init(&node->privileges, -1);
+	launcher_take_over(&node->launcher, node->handover);
 	if (node->handover)
 		privileges_take_over(&node->privileges, node->handover);
 	if (separate_wanted(node) && node->privileges.link_fd < 0)
@@ -326,6 +327,7 @@ static int serve(struct node *node, bool background, struct error *err)
 	claims_begin(node);
 	int code = node_run(node, err);
 	privileges_leave(&node->privileges, !node->runtime.handed_over);
+	launcher_leave(&node->launcher);
 	runtime_leave(&node->runtime);
 	return code;
 }

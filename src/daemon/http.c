@@ -76,14 +76,20 @@ int http_connection_fd(struct MHD_Connection *connection)
 	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 }
 
+int call_socket(const struct call *call)
+{
+	const struct http_call *c = (const struct http_call *)call;
+
+	return c->connection ? http_connection_fd(c->connection) : c->fd;
+}
+
 static void watch_start(struct http_call *c)
 {
 	struct watch *watch = calloc(1, sizeof(*watch));
 
 	if (!watch)
 		return;
-	watch->fd = fcntl(c->connection ? http_connection_fd(c->connection) : c->fd,
-			  F_DUPFD_CLOEXEC, 0);
+	watch->fd = fcntl(call_socket(&c->call), F_DUPFD_CLOEXEC, 0);
 	if (watch->fd < 0 || uv_poll_init(&c->call.node->loop, &watch->poll, watch->fd) < 0) {
 		close_fd(&watch->fd);
 		free(watch);

@@ -27,6 +27,8 @@ struct call {
 	size_t body_size;
 };
 
+/* The client's socket; it stays the server's. */
+int call_socket(const struct call *call);
 /* A query argument's value, "" where it has none; NULL: absent. */
 const char *call_argument(struct call *call, const char *name);
 /* Answers. `body` becomes the call's. Exactly one answer a call. */

@@ -14,6 +14,7 @@
 
 struct error;
 struct node;
+struct warrant;
 
 #define JOB_NAME_SIZE 64
 #define JOB_REASON_SIZE 192
@@ -74,6 +75,7 @@ struct job_spec {
 	uint32_t array_most; /* jobs of the array at a time; 0: no limit */
 	unsigned after_count;
 	struct job_after after[JOB_AFTER_MAX];
+	struct warrant *warrant; /* malloc'ed; NULL: the daemon runs jobs of its own user */
 };
 
 /* Body of POST /v1/jobs, but for `id` and `queue`. The number of jobs in *ret_count, and where it
@@ -85,8 +87,6 @@ int job_spec_parse(const json_t *body, const struct peer *peer, bool may_raise,
 /* Reads what job_spec_parse() took before. 0 or -EINVAL. */
 int job_spec_load(const char *text, struct job_spec *ret);
 void job_spec_unref(struct job_spec *spec);
-/* The parameters of a sweep's job number `index`: an object, owned by the caller; NULL: none. */
-json_t *job_spec_params(const json_t *body, int32_t index);
 /* "17" or "17_3": 0 with *ret_index -1 where there is none, or -EINVAL. */
 int job_id_parse(const char *text, int64_t *ret_id, int32_t *ret_index);
 

@@ -608,27 +608,8 @@ int job_spec_load(const char *text, struct job_spec *ret)
 
 void job_spec_unref(struct job_spec *spec)
 {
-	if (spec && --spec->uses == 0)
-		free(spec);
-}
-
-json_t *job_spec_params(const json_t *body, int32_t index)
-{
-	json_t *params = json_object_get(body, "params"), *values, *chosen;
-	const char *key;
-	size_t number = index > 0 ? (size_t)index : 0;
-
-	if (!json_object_size(params))
-		return NULL;
-	chosen = json_object();
-	json_object_foreach(params, key, values)
-	{
-		size_t count = json_array_size(values);
-
-		if (!count)
-			continue;
-		json_object_set(chosen, key, json_array_get(values, number % count));
-		number /= count;
-	}
-	return chosen;
+	if (!spec || --spec->uses)
+		return;
+	free(spec->warrant);
+	free(spec);
 }

@@ -10,10 +10,12 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "daemon/store_db.h"
+#include "proto/launcher.h"
 
-#define SCHEMA_NEWEST 1
+#define SCHEMA_NEWEST 2
 #define BUSY_TIMEOUT_MS 1000
 /* A client that lost its answer asks again at once. */
 #define ASKED_KEPT_NS (24 * 3600 * 1000000000ll)
@@ -37,6 +39,11 @@ static const char schema[] =
 	"CREATE TABLE agent(id TEXT PRIMARY KEY, text TEXT NOT NULL);"
 	"CREATE TABLE use(uid INTEGER PRIMARY KEY, use REAL, at INTEGER);"
 	"PRAGMA user_version=1;";
+
+/* From the version before to this one, by its number. */
+static const char *const upgrades[SCHEMA_NEWEST + 1] = {
+	[2] = "ALTER TABLE spec ADD COLUMN warrant BLOB; PRAGMA user_version=2;",
+};
 
 enum {
 	Q_BEGIN,
@@ -73,8 +80,8 @@ static const char *const texts[Q_COUNT] = {
 	[Q_BEGIN] = "BEGIN IMMEDIATE",
 	[Q_COMMIT] = "COMMIT",
 	[Q_ROLLBACK] = "ROLLBACK",
-	[Q_SPEC_ADD] = "INSERT INTO spec(text) VALUES(?)",
-	[Q_SPEC_GET] = "SELECT text FROM spec WHERE id=?1",
+	[Q_SPEC_ADD] = "INSERT INTO spec(text, warrant) VALUES(?, ?)",
+	[Q_SPEC_GET] = "SELECT text, warrant FROM spec WHERE id=?1",
 	[Q_NEXT_ID] = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0) + 1",
 	[Q_JOB_ADD] = "INSERT INTO job(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,"
 		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28)",
@@ -137,11 +144,13 @@ static int schema_make(sqlite3 *db)
 
 	if (version == SCHEMA_NEWEST)
 		return 0;
-	if (version != 0)
+	if (version < 0 || version > SCHEMA_NEWEST)
 		return version < 0 ? -EUCLEAN : -EPROTONOSUPPORT;
 	int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-	if (rc == SQLITE_OK)
+	if (rc == SQLITE_OK && version == 0)
 		rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
+	for (int next = MAX(version, 1) + 1; rc == SQLITE_OK && next <= SCHEMA_NEWEST; next++)
+		rc = sqlite3_exec(db, upgrades[next], NULL, NULL, NULL);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
 	return store_errno(rc);
@@ -240,26 +249,52 @@ int job_store_commit(struct job_store *store, bool synced)
 	return rc;
 }
 
-int job_store_spec_add(struct job_store *store, const char *text, int64_t *ret)
+int job_store_spec_add(struct job_store *store, const char *text, const struct warrant *warrant,
+		       int64_t *ret)
 {
 	sqlite3_stmt *stmt = statement(store, Q_SPEC_ADD);
 
 	sqlite3_bind_text(stmt, 1, text, -1, SQLITE_STATIC);
+	if (warrant)
+		sqlite3_bind_blob(stmt, 2, warrant, sizeof(*warrant), SQLITE_STATIC);
 	int rc = store_step(stmt);
 	if (rc == 0)
 		*ret = sqlite3_last_insert_rowid(store->db);
 	return rc;
 }
 
-int job_store_spec_get(struct job_store *store, int64_t id, char **ret)
+static int spec_read(sqlite3_stmt *stmt, char **ret, struct warrant **ret_warrant)
+{
+	const void *blob = sqlite3_column_blob(stmt, 1);
+	cleanup_free char *text = strdup((const char *)sqlite3_column_text(stmt, 0));
+	cleanup_free struct warrant *warrant = NULL;
+
+	if (ret_warrant && sqlite3_column_bytes(stmt, 1) == sizeof(*warrant)) {
+		warrant = malloc(sizeof(*warrant));
+		if (warrant)
+			memcpy(warrant, blob, sizeof(*warrant));
+		else
+			return -ENOMEM;
+	}
+	if (!text)
+		return -ENOMEM;
+	*ret = steal_ptr(&text);
+	if (ret_warrant)
+		*ret_warrant = steal_ptr(&warrant);
+	return 0;
+}
+
+int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
+		       struct warrant **ret_warrant)
 {
 	sqlite3_stmt *stmt = statement(store, Q_SPEC_GET);
 
 	sqlite3_bind_int64(stmt, 1, id);
 	int step = sqlite3_step(stmt);
-	if (step == SQLITE_ROW)
-		*ret = strdup((const char *)sqlite3_column_text(stmt, 0));
+	int rc = step == SQLITE_ROW ? spec_read(stmt, ret, ret_warrant) : 0;
 	sqlite3_reset(stmt);
+	if (rc < 0)
+		return rc;
 	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
 }
 

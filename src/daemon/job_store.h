@@ -23,10 +23,14 @@ int job_store_begin(struct job_store *store);
 int job_store_commit(struct job_store *store, bool synced);
 void job_store_rollback(struct job_store *store);
 
-/* A job's text (the body of POST /v1/jobs); the new ID in *ret. */
-int job_store_spec_add(struct job_store *store, const char *text, int64_t *ret);
-/* Owned by the caller. -ENOENT. */
-int job_store_spec_get(struct job_store *store, int64_t id, char **ret);
+/* A job's text (the body of POST /v1/jobs), and its warrant (NULL: it has none); the new ID in
+ * *ret.
+ */
+int job_store_spec_add(struct job_store *store, const char *text, const struct warrant *warrant,
+		       int64_t *ret);
+/* Both (malloc'ed) are the caller's; ret_warrant may be NULL. -ENOENT. */
+int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
+		       struct warrant **ret_warrant);
 /* The ID that the next job gets. */
 int job_store_next_id(struct job_store *store, int64_t *ret);
 int job_store_add(struct job_store *store, const struct job_record *record);

@@ -10,6 +10,7 @@
 #include "daemon/crowd.h"
 #include "daemon/descriptors.h"
 #include "daemon/keep.h"
+#include "daemon/launcher.h"
 #include "daemon/orphans.h"
 #include "daemon/pool.h"
 #include "daemon/privileges.h"
@@ -58,6 +59,7 @@ struct node {
 	struct store *store;
 	struct keep keep; /* descriptors of ledgers, for the next daemon */
 	struct privileges privileges;
+	struct launcher launcher;
 	struct separation separation;
 	struct handover
 		*handover; /* what the last program left, until it is taken up; NULL: nothing */

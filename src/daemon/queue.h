@@ -26,6 +26,7 @@ struct job_list;
 struct node;
 struct queue_bucket;
 struct queues;
+struct warrant;
 
 /* Why a job that waits has not started. */
 enum job_wait {
@@ -105,8 +106,12 @@ bool queues_busy(const struct node *node);
 /* ---- agents */
 struct agent *agents_first(const struct node *node);
 struct agent *agent_find(const struct node *node, const char *id);
-/* The agent that serves a queue, and its queue's position. NULL: none. */
-struct agent *agent_serving(const struct node *node, const char *queue, uint32_t *ret_position);
+/* Whether it runs this user's jobs: root's runs everybody's, any other its own user's. */
+bool agent_runs_for(const struct agent *agent, uid_t uid);
+/* The agent that serves a queue for a user ((uid_t)-1: for anybody), and its queue's position.
+ * NULL: none. */
+struct agent *agent_serving(const struct node *node, const char *queue, uid_t uid,
+			    uint32_t *ret_position);
 /* Starts an agent: checks it, and writes it down. `agent` is copied. 0 with *ret, or negative with
  * *err. */
 int agent_start(struct node *node, const struct agent *agent, struct agent **ret,
@@ -124,8 +129,8 @@ unsigned jobs_meant(const struct node *node, int64_t id, int32_t index,
 /* Calls for all jobs that have not ended, by state: running ones first. */
 void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), void *arg);
 /* Enqueues `count` jobs, an array where `indexes` is there. Called back when they are on disk, with
- * the ID of the first; 0: they could not be written, which *err says. `text` (malloc) and `indexes`
- * become the queue's. */
+ * the ID of the first; 0: they could not be written, which *err says. `text` (malloc), `indexes`
+ * and the warrant of `spec` become the queue's, where 0 is returned. */
 typedef void (*enqueue_cb)(void *arg, int64_t id, uint32_t count, const struct error *err);
 struct enqueue_request {
 	const struct peer *peer;
@@ -144,9 +149,10 @@ void jobs_enqueue_forget(struct node *node, void *arg);
 void job_cancel(struct job *job, const char *why);
 /* 0, or negative with *err. */
 int job_hold(struct job *job, bool hold, struct error *err);
-/* Another queue, priority or text (NULL: as they are). Where it waits. */
+/* Another queue, priority or text (NULL: as they are), the last with its warrant (malloc, which
+ * becomes the job's; or NULL). Where it waits. */
 int job_change(struct job *job, const char *queue, const int *priority, const char *text,
-	       struct error *err);
+	       struct warrant *warrant, struct error *err);
 /* In words: why it waits. */
 #define JOB_WHY_SIZE 256
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE]);

@@ -28,11 +28,18 @@ struct agent *agent_find(const struct node *node, const char *id)
 	return agent;
 }
 
-struct agent *agent_serving(const struct node *node, const char *queue, uint32_t *ret_position)
+bool agent_runs_for(const struct agent *agent, uid_t uid)
+{
+	return agent->uid == 0 || agent->uid == uid;
+}
+
+struct agent *agent_serving(const struct node *node, const char *queue, uid_t uid,
+			    uint32_t *ret_position)
 {
 	for (struct agent *agent = node->queues->agents; agent; agent = agent->next)
 		for (uint32_t i = 0; i < agent->queue_count; i++)
-			if (!strcmp(agent->queue[i].spec.name, queue)) {
+			if ((uid == (uid_t)-1 || agent_runs_for(agent, uid)) &&
+			    !strcmp(agent->queue[i].spec.name, queue)) {
 				*ret_position = i;
 				return agent;
 			}

@@ -1,10 +1,12 @@
 /* How jobs end: what the shim recorded, what the daemon wanted, and whether it is tried again. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,13 +26,26 @@
 
 /* ---- records ------------------------------------------------------------------------------ */
 
-static json_t *record_read(const struct job *job, const char *suffix)
+/* The directory may be the user's, who can put there what he likes: nothing is followed or waited
+ * for, and the file is his. */
+json_t *job_record_read(const struct node *node, const struct job_record *record,
+			const char *suffix)
 {
 	char path[PATH_MAX], text[RECORD_MAX];
+	struct stat st;
 
-	job_files(job->node, &job->record, path, sizeof(path) - sizeof(SHIM_RECORD_START));
+	job_files(node, record, path, sizeof(path) - sizeof(SHIM_RECORD_START));
 	strcat(path, suffix);
-	return file_read(path, text, sizeof(text)) < 0 ? NULL : json_loads(text, 0, NULL);
+	cleanup_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != record->uid)
+		return NULL;
+	ssize_t n = read(fd, text, sizeof(text));
+	return n > 0 && n < (ssize_t)sizeof(text) ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+}
+
+static json_t *record_read(const struct job *job, const char *suffix)
+{
+	return job_record_read(job->node, &job->record, suffix);
 }
 
 static void records_remove(const struct job *job)
@@ -221,6 +236,8 @@ static void outcome_of_record(const json_t *record, struct outcome *outcome)
 static void unstarted(struct job *job)
 {
 	struct outcome outcome = {.state = JOB_QUEUED, .again = true, .ended = now_realtime_ns()};
+	struct node *node = job->node;
+	int64_t id = job->record.id;
 
 	records_remove(job);
 	if (*job->record.ending)
@@ -228,6 +245,13 @@ static void unstarted(struct job *job)
 	job->record.attempt -= job->record.attempt > 0;
 	job->started_ns = now_monotonic_ns();
 	outcome_take(job, &outcome);
+	/* What keeps it from starting, or its user from leaving its records where they were, must
+	 * not have it started again and again. */
+	job = job_find(node, id);
+	if (job && job->list && job->list->bucket) {
+		job->list->bucket->wait = JOB_WAITS_FAILURE;
+		job->list->bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
+	}
 }
 
 static void on_command_ended(void *arg)

@@ -15,6 +15,7 @@
 static void enqueue_free(struct enqueue *e)
 {
 	free(e->request.text);
+	free(e->request.spec.warrant);
 	free(e->request.indexes);
 	free(e);
 }
@@ -71,7 +72,7 @@ static void record_of(const struct queues *q, const struct enqueue *e, uint32_t 
 static int write_one(struct queues *q, struct enqueue *e, int64_t now)
 {
 	struct job_record record;
-	int rc = job_store_spec_add(q->store, e->request.text, &e->spec);
+	int rc = job_store_spec_add(q->store, e->request.text, e->request.spec.warrant, &e->spec);
 
 	if (rc == 0)
 		rc = job_store_next_id(q->store, &e->first);
@@ -106,10 +107,12 @@ static void jobs_make(struct queues *q, struct enqueue *e, int64_t now)
 	if (!spec)
 		return;
 	*spec = e->request.spec;
+	e->request.spec.warrant = NULL; /* it is the job's now */
 	spec->uses = 1;
 	spec->id = e->spec;
 	for (uint32_t i = 0; i < e->request.count; i++) {
 		record_of(q, e, i, now, &record);
+		record.name = spec->name;
 		struct job *job = job_new(q, &record, spec);
 
 		if (!job)

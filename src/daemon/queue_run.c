@@ -80,7 +80,8 @@ static void candidates_collect(struct round *round)
 	for (struct queue_bucket *b = round->q->buckets; b; b = b->next) {
 		int position = position_of(round->agent, b->queue);
 
-		if (position < 0 || round->job_count == CANDIDATES_MAX)
+		if (position < 0 || round->job_count == CANDIDATES_MAX ||
+		    !agent_runs_for(round->agent, b->uid))
 			continue;
 		struct queue_job *job = &round->jobs[round->job_count];
 		b->wait = kind_look(round, b, position, job);
@@ -408,20 +409,23 @@ int job_hold(struct job *job, bool hold, struct error *err)
 	return 0;
 }
 
-static int spec_change(struct job *job, const char *text, struct error *err)
+static int spec_change(struct job *job, const char *text, struct warrant *warrant,
+		       struct error *err)
 {
 	struct job_spec *spec = calloc(1, sizeof(*spec));
 
 	if (!spec || job_spec_load(text, spec) < 0) {
+		free(warrant);
 		free(spec);
 		return error_set(err, EXIT_CODE_FAILED, "the job cannot be read");
 	}
-	int rc = job_store_spec_add(job->node->queues->store, text, &spec->id);
+	spec->warrant = warrant;
+	spec->uses = 1;
+	int rc = job_store_spec_add(job->node->queues->store, text, warrant, &spec->id);
 	if (rc < 0) {
-		free(spec);
+		job_spec_unref(spec);
 		return not_saved(rc, err);
 	}
-	spec->uses = 1;
 	job_move(job, NULL); /* its kind has the old one */
 	job->node->queues->afters -= job->spec->after_count > 0;
 	job->node->queues->afters += spec->after_count > 0;
@@ -433,16 +437,18 @@ static int spec_change(struct job *job, const char *text, struct error *err)
 }
 
 int job_change(struct job *job, const char *queue, const int *priority, const char *text,
-	       struct error *err)
+	       struct warrant *warrant, struct error *err)
 {
 	struct queues *q = job->node->queues;
 	int rc = 0;
 
-	if (!waits(job))
+	if (!waits(job)) {
+		free(warrant);
 		return not_waiting(job, err);
+	}
 	job_move(job, NULL);
 	if (text)
-		rc = spec_change(job, text, err);
+		rc = spec_change(job, text, warrant, err);
 	if (rc == 0 && queue)
 		job->record.queue = queue_name_intern(q, queue);
 	if (rc == 0 && priority)
@@ -498,7 +504,8 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 	};
 	const struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
 	uint32_t position;
-	const struct agent *agent = agent_serving(job->node, job->record.queue, &position);
+	const struct agent *agent =
+		agent_serving(job->node, job->record.queue, job->record.uid, &position);
 
 	buf[0] = '\0';
 	if (job->record.state == JOB_HELD)
@@ -617,11 +624,10 @@ static void counts_restore(struct job *job)
 
 static bool record_is_there(const struct job *job, const char *suffix)
 {
-	char path[PATH_MAX];
+	json_t *record = job_record_read(job->node, &job->record, suffix);
 
-	job_files(job->node, &job->record, path, sizeof(path) - 16);
-	strcat(path, suffix);
-	return access(path, F_OK) == 0;
+	json_decref(record);
+	return record != NULL;
 }
 
 /* After a power cut the database may be older than the records are. */

@@ -47,48 +47,59 @@ static int directory_make(const struct queues *q, uid_t uid, char buf[static PAT
 
 /* ---- what the shim is told ---------------------------------------------------------------- */
 
-static json_t *spec_object(const struct job *job)
+/* What is not the user's text. */
+static char *run_text(const struct job *job)
 {
 	const struct queues *q = job->node->queues;
-	char id[JOB_ID_TEXT], *text = NULL;
+	char id[JOB_ID_TEXT];
+	json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "job",
+				   job_id_text(&job->record, id), "name", job->spec->name, "queue",
+				   job->record.queue, "attempt", (int)job->record.attempt, "attach",
+				   q->attach, "limit_ns", (json_int_t)job->spec->limit_ns,
+				   "grace_ns", (json_int_t)job->spec->grace_ns);
 
-	if (job_store_spec_get(q->store, job->record.spec, &text) < 0)
-		return NULL;
-	json_t *object = json_loads(text, 0, NULL);
-	free(text);
-	if (!object)
-		return NULL;
-	json_t *params = job_spec_params(object, job->record.index);
-	json_object_del(object, "params");
-	if (params)
-		json_object_set_new(object, "params", params);
-	json_object_set_new(object, "job", json_string(job_id_text(&job->record, id)));
-	if (job->record.array)
+	if (object && job->record.array)
 		json_object_set_new(object, "index", json_integer(job->record.index));
-	json_object_set_new(object, "name", json_string(job->spec->name));
-	json_object_set_new(object, "queue", json_string(job->record.queue));
-	json_object_set_new(object, "attempt", json_integer(job->record.attempt));
-	json_object_set_new(object, "attach", json_string(q->attach));
-	json_object_set_new(object, "limit_ns", json_integer((json_int_t)job->spec->limit_ns));
-	json_object_set_new(object, "grace_ns", json_integer((json_int_t)job->spec->grace_ns));
-	return object;
+	char *text = json_dumps(object, JSON_COMPACT);
+	json_decref(object);
+	return text;
 }
 
-/* A memfd with the text, from SHIM_FDS_FROM on. Or -errno. */
+static int spec_write(int fd, const struct job *job, const char *text, const char *run)
+{
+	struct shim_head head = {
+		.magic = SHIM_HEAD_MAGIC,
+		.text_size = (uint32_t)strlen(text),
+		.run_size = (uint32_t)strlen(run),
+	};
+
+	if (job->spec->warrant)
+		head.warrant = *job->spec->warrant;
+	int rc = write_all(fd, &head, sizeof(head));
+	if (rc == 0)
+		rc = write_all(fd, text, head.text_size);
+	if (rc == 0)
+		rc = write_all(fd, run, head.run_size);
+	if (rc == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+		rc = -errno;
+	return rc;
+}
+
+/* A memfd with what the shim reads, from SHIM_FDS_FROM on. Or -errno. */
 static int spec_memfd(const struct job *job)
 {
-	json_t *object = spec_object(job);
-	cleanup_free char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC);
+	cleanup_free char *text = NULL, *run = run_text(job);
+	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int rc = job_store_spec_get(job->node->queues->store, job->record.spec, &text, NULL);
 
-	json_decref(object);
-	if (!text)
-		return -EIO;
-	if (fd < 0)
-		return -errno;
-	int rc = write_all(fd, text, strlen(text));
-	if (rc < 0 || lseek(fd, 0, SEEK_SET) < 0)
-		return rc < 0 ? rc : -errno;
+	if (rc < 0)
+		return rc;
+	if (fd < 0 || !run)
+		return fd < 0 ? -errno : -ENOMEM;
+	rc = spec_write(fd, job, text, run);
+	if (rc < 0)
+		return rc;
 	int moved = fcntl(fd, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
 	return moved < 0 ? -errno : moved;
 }
@@ -120,8 +131,8 @@ static int spawn(const struct queues *q, const char *dir, const char *name, int 
 	return -rc;
 }
 
-/* Starts a shim for the job's attempt, which waits for the word on *ret_go. 0 or -errno. */
-static int shim_start(const struct job *job, int *ret_go, struct process_id *ret)
+/* As this process's own child. */
+static int shim_spawn(const struct job *job, int spec, int *ret_go, struct process_id *ret)
 {
 	const struct queues *q = job->node->queues;
 	char dir[PATH_MAX], name[64];
@@ -132,9 +143,6 @@ static int shim_start(const struct job *job, int *ret_go, struct process_id *ret
 	if (rc < 0)
 		return rc;
 	snprintf(name, sizeof(name), "%" PRId64 ".%u", job->record.id, job->record.attempt);
-	cleanup_close int spec = spec_memfd(job);
-	if (spec < 0)
-		return spec;
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -errno;
 	cleanup_close int in = ends[0], out = ends[1];
@@ -147,7 +155,23 @@ static int shim_start(const struct job *job, int *ret_go, struct process_id *ret
 	return rc;
 }
 
-/* Its pipe is closed: it ends by itself. */
+/* Starts a shim for the job's attempt, which waits for the word on *ret_go. 0 or -errno. */
+static int shim_start(const struct job *job, int *ret_go, struct process_id *ret)
+{
+	cleanup_close int spec = spec_memfd(job);
+
+	if (spec < 0)
+		return spec;
+	if (launcher_is_there(job->node))
+		return launcher_start(job->node, job->record.id, job->record.attempt, spec, ret_go,
+				      ret);
+	/* Enqueued when this daemon had a launcher. */
+	if (job->record.uid != geteuid())
+		return -EPERM;
+	return shim_spawn(job, spec, ret_go, ret);
+}
+
+/* One that the launcher started ends by itself when its pipe is closed. */
 static void shim_drop(const struct process_id *shim)
 {
 	(void)kill(shim->pid, SIGKILL);
@@ -159,8 +183,13 @@ static void shim_drop(const struct process_id *shim)
 /* The job's shim, with its user and groups, as one who asks for a slice. */
 static struct peer peer_of(const struct job *job)
 {
-	return (struct peer){
+	const struct warrant *warrant = job->spec->warrant;
+	struct peer peer = {
 		.process = job->record.shim, .uid = job->record.uid, .gid = job->record.gid};
+
+	for (uint32_t i = 0; warrant && i < warrant->group_count && i < PEER_GROUPS_MAX; i++)
+		peer.groups.gid[peer.groups.count++] = warrant->group[i];
+	return peer;
 }
 
 static int slice_grant(const struct job *job, const struct place_request *request,

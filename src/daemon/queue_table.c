@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "daemon/log.h"
 #include "daemon/queue_private.h"
@@ -456,14 +457,16 @@ struct loading {
 static struct job_spec *spec_load(struct queues *q, int64_t id)
 {
 	struct job_spec *spec = calloc(1, sizeof(*spec));
-	char *text = NULL;
+	cleanup_free char *text = NULL;
+	struct warrant *warrant = NULL;
 
-	if (!spec || job_store_spec_get(q->store, id, &text) < 0 || job_spec_load(text, spec) < 0) {
-		free(text);
+	if (!spec || job_store_spec_get(q->store, id, &text, &warrant) < 0 ||
+	    job_spec_load(text, spec) < 0) {
+		free(warrant);
 		free(spec);
 		return NULL;
 	}
-	free(text);
+	spec->warrant = warrant;
 	spec->id = id;
 	return spec;
 }

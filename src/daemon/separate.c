@@ -246,6 +246,7 @@ static int guard_make(struct node *node, const struct worker *w, struct error *e
 		return error_set(err, EXIT_CODE_FAILED, "cannot start the guard: %s",
 				 strerrordesc_np(-rc));
 	privileges_init(&node->privileges, link_fd);
+	launcher_make(node, w->gid);
 	return 0;
 }
 

@@ -151,6 +151,7 @@ static struct handover *leave_all(struct node *node)
 	pool_hand_over(&node->pool, h);
 	takeover_leave(node, h);
 	privileges_hand_over(&node->privileges, h);
+	launcher_hand_over(&node->launcher, h);
 	attach_hand_over(node->attach, h);
 	http_hand_over(node->http, h, node->upgrade->call);
 	if (log_path())

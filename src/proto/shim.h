@@ -1,7 +1,8 @@
 /* carve-shim: one process for each job of a queue. It holds the job's end of everything, so that
  * the daemon and the agent may die, be upgraded or lose their disk while the job runs:
  *
- *   - descriptor SHIM_SPEC_FD: what to run, a JSON text: see src/shim/spec.h;
+ *   - descriptor SHIM_SPEC_FD: what to run: a struct shim_head, the user's text and the daemon's
+ *     (src/shim/spec.h), in a sealed memfd;
  *   - descriptor SHIM_GO_FD: a pipe from the daemon. The daemon writes a struct shim_go once its
  *     database says that this attempt began. If the pipe ends without one, the shim ends and
  *     nothing ran;
@@ -14,9 +15,23 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "proto/launcher.h"
+
 #define SHIM_SPEC_FD 3
 #define SHIM_GO_FD 4
 #define SHIM_PROGRAM "carve-shim"
+
+#define SHIM_HEAD_MAGIC 0x44414548u /* "HEAD" */
+
+struct shim_head {
+	uint32_t magic;
+	uint32_t text_size; /* of the text, which is what the user enqueued */
+	uint32_t run_size;  /* of what the daemon says of this attempt, behind it */
+	uint32_t reserved;
+	struct warrant warrant; /* of the text; zero where the daemon runs jobs of its own user */
+};
+
+_Static_assert(sizeof(struct shim_head) == 1208, "shim ABI");
 
 #define SHIM_GO_MAGIC 0x4d494853u /* "SHIM" */
 

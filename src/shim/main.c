@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,11 +83,17 @@ static int fail_error(struct failure *failure, const struct error *err)
 	return -1;
 }
 
-/* A user's own daemon is started by whoever needs it. */
+/* A user's own daemon is started by whoever needs it; a system daemon by root alone. */
 static void daemon_revive(const struct shim *shim)
 {
 	char dir[PATH_MAX], carve[PATH_MAX + 8], runtime[PATH_MAX];
 	const char *slash = strrchr(shim->spec.attach, '/');
+	struct stat st;
+
+	snprintf(runtime, sizeof(runtime), "%.*s", slash ? (int)(slash - shim->spec.attach) : 0,
+		 shim->spec.attach);
+	if (stat(runtime, &st) < 0 || st.st_uid != geteuid())
+		return;
 	pid_t child = slash && executable_dir(dir, sizeof(dir)) == 0 ? fork() : -1;
 
 	if (child != 0) {
@@ -98,8 +105,6 @@ static void daemon_revive(const struct shim *shim)
 	for (int fd = 0; fd < 3; fd++)
 		(void)dup2(null, fd);
 	sigprocmask(SIG_SETMASK, &shim->mask, NULL);
-	snprintf(runtime, sizeof(runtime), "%.*s", (int)(slash - shim->spec.attach),
-		 shim->spec.attach);
 	setenv("CARVE_RUNTIME_DIR", runtime, 1);
 	snprintf(carve, sizeof(carve), "%s/carve", dir);
 	execl(carve, "carve", "queue", "list", NULL);

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/macros.h"
+#include "proto/shim.h"
 
 /* What a job needs of the daemon's environment to find this host's driver, where its own has none.
  */
@@ -23,10 +24,79 @@ static const char *text_of(const json_t *root, const char *key)
 	return text ? text : "";
 }
 
+/* A sweep's job has one value of each parameter, the first parameter's changing fastest. */
+static json_t *params_choose(const json_t *params, int64_t index)
+{
+	json_t *chosen = json_object(), *values;
+	size_t number = index > 0 ? (size_t)index : 0;
+	const char *key;
+
+	json_object_foreach((json_t *)params, key, values)
+	{
+		size_t count = json_array_size(values);
+
+		if (!count)
+			continue;
+		json_object_set(chosen, key, json_array_get(values, number % count));
+		number /= count;
+	}
+	return chosen;
+}
+
+/* What the daemon says of the attempt, put over the text; nothing of the command is among it. */
+static void run_take(json_t *root, const json_t *run)
+{
+	static const char *const keys[] = {"job",     "index",  "name",     "queue",
+					   "attempt", "attach", "limit_ns", "grace_ns"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		json_t *value = json_object_get(run, keys[i]);
+
+		if (value)
+			json_object_set(root, keys[i], value);
+		else
+			json_object_del(root, keys[i]);
+	}
+	const json_t *params = json_object_get(root, "params");
+	if (params)
+		json_object_set_new(
+			root, "params",
+			params_choose(params, json_integer_value(json_object_get(root, "index"))));
+}
+
+static int all_read(int fd, void *data, size_t size, off_t at)
+{
+	ssize_t n = pread(fd, data, size, at);
+
+	return n < 0 ? -errno : (size_t)n == size ? 0 : -EBADMSG;
+}
+
+/* Both objects as one; NULL: it is no such file. */
+static json_t *objects_read(int fd)
+{
+	struct shim_head head;
+
+	if (all_read(fd, &head, sizeof(head), 0) < 0 || head.magic != SHIM_HEAD_MAGIC ||
+	    head.text_size > LAUNCHER_TEXT_MAX || head.run_size > LAUNCHER_TEXT_MAX)
+		return NULL;
+	cleanup_free char *text = malloc((size_t)head.text_size + head.run_size + 1);
+	if (!text || all_read(fd, text, (size_t)head.text_size + head.run_size, sizeof(head)) < 0)
+		return NULL;
+	json_t *root = json_loadb(text, head.text_size, 0, NULL);
+	json_t *run = json_loadb(text + head.text_size, head.run_size, 0, NULL);
+	if (json_is_object(root) && json_is_object(run)) {
+		run_take(root, run);
+	} else {
+		json_decref(root);
+		root = NULL;
+	}
+	json_decref(run);
+	return root;
+}
+
 int shim_spec_read(int fd, struct shim_spec *ret)
 {
-	json_error_t ignored;
-	json_t *root = json_loadfd(fd, 0, &ignored), *index;
+	json_t *root = objects_read(fd), *index;
 
 	if (!root)
 		return -EBADMSG;

@@ -1,16 +1,18 @@
-/* What a shim is told to run: a JSON object.
+/* What a shim is told to run (proto/shim.h): two JSON objects. The text, as the user enqueued it:
  *
  *   argv, env        lists of texts; env has NAME=VALUE entries
  *   cwd, out, err    paths; out and err may have %j (the job's ID), %a (its index), %x (its name)
  *   umask            a number
  *   limits           soft limits of resources by number (RLIMIT_*)
- *   params           parameters of a sweep: they are set in the environment, and {NAME} in a word
- *                    of the command becomes the value
+ *   params           lists of values of a sweep's parameters; the job's index chooses one of each.
+ *                    They are set in the environment, and {NAME} in a word of the command becomes
+ *                    the value
+ *
+ * And what the daemon says of this attempt, which cannot change what runs:
+ *
  *   job, index, name, queue, attempt
  *   attach           the daemon's attach socket
- *   limit_ns, grace_ns
- *
- * All of it comes from the user that the job runs as. */
+ *   limit_ns, grace_ns */
 #pragma once
 
 #include <jansson.h>
@@ -18,7 +20,7 @@
 #include <stdint.h>
 
 struct shim_spec {
-	json_t *root; /* owns all texts below */
+	json_t *root; /* both; owns all texts below */
 	const char *cwd, *attach, *job, *name;
 	int64_t index; /* -1: it is of no array */
 	int64_t attempt;

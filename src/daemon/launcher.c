@@ -1,0 +1,203 @@
+#include "daemon/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/socket.h"
+#include "daemon/child.h"
+#include "daemon/handover.h"
+#include "daemon/log.h"
+#include "daemon/node.h"
+#include "guard/launcher.h"
+#include "proto/launcher.h"
+#include "proto/shim.h"
+
+#define JOBS_DIR "jobs"
+/* Longer than its work takes on a machine that is very busy. */
+#define PATIENCE_MS 5000
+
+/* ---- its life ----------------------------------------------------------------------------- */
+
+/* Root's, so that users' directories in it are what root made of them; the worker's group may look
+ * what is there, and everybody may go through to his own. The state directory is the worker's, and
+ * so lets users pass, too. */
+static int jobs_open(const char *state_dir, gid_t gid, char path[static PATH_MAX])
+{
+	struct stat st;
+
+	snprintf(path, PATH_MAX, "%s/" JOBS_DIR, state_dir);
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	cleanup_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_uid != 0 || st.st_mode & (S_IWGRP | S_IWOTH))
+		return -EPERM;
+	if (fchown(fd, 0, gid) < 0 || fchmod(fd, 0751) < 0)
+		return -errno;
+	cleanup_close int above = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (above < 0 || fstat(above, &st) < 0 || fchmod(above, (st.st_mode & 07777) | 0011) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+static int make(struct node *node, gid_t gid)
+{
+	static char path[PATH_MAX], shim[PATH_MAX];
+	struct launcher_place place = {.jobs_path = path, .shim = shim, .worker_gid = gid};
+
+	node->launcher.link_fd = -1;
+	if (!launcher_may())
+		return -EACCES;
+	int rc = child_program(SHIM_PROGRAM, shim);
+	if (rc < 0)
+		return rc;
+	cleanup_close int jobs = jobs_open(node->state.wanted, gid, path);
+	if (jobs < 0)
+		return jobs;
+	place.jobs_fd = jobs;
+	rc = warrant_key_get(jobs, &place.key);
+	if (rc == 0)
+		rc = launcher_fork(&place, &node->launcher.link_fd);
+	explicit_bzero(&place.key, sizeof(place.key));
+	return rc;
+}
+
+void launcher_make(struct node *node, gid_t gid)
+{
+	struct launcher *l = &node->launcher;
+	int rc = make(node, gid);
+
+	if (rc == 0)
+		return;
+	snprintf(l->why_not, sizeof(l->why_not), "%s",
+		 rc == -EACCES ? "it was started without the rights to become other users"
+			       : strerrordesc_np(-rc));
+	log_event(LOG_WARNING, "launcher.none reason=\"%s\"", l->why_not);
+}
+
+bool launcher_is_there(const struct node *node)
+{
+	return node->launcher.link_fd >= 0;
+}
+
+void launcher_hand_over(const struct launcher *l, struct handover *h)
+{
+	if (l->link_fd >= 0)
+		json_object_set_new(h->root, "launcher", handover_fd(h, l->link_fd));
+}
+
+void launcher_take_over(struct launcher *l, struct handover *h)
+{
+	*l = (struct launcher){.link_fd = -1};
+	if (h)
+		l->link_fd = handover_take(h, json_object_get(h->root, "launcher"));
+	/* Numbers that the last program gave out: answers to those are nobody's. */
+	l->number = now_monotonic_ns();
+}
+
+void launcher_leave(struct launcher *l)
+{
+	close_fd(&l->link_fd);
+}
+
+/* ---- asking ------------------------------------------------------------------------------- */
+
+/* 0 with the answer to this request, whatever it says. */
+static int answer_await(struct launcher *l, uint64_t number, struct launcher_reply *ret,
+			int *ret_fd)
+{
+	struct pollfd readable = {.fd = l->link_fd, .events = POLLIN};
+	uint64_t end = now_monotonic_ns() + PATIENCE_MS * 1000000ull;
+
+	while (now_monotonic_ns() < end) {
+		if (poll(&readable, 1, PATIENCE_MS) < 0 && errno != EINTR)
+			return -errno;
+		ssize_t n = descriptor_receive(l->link_fd, ret, sizeof(*ret), ret_fd);
+
+		if (n == -EAGAIN || n == -EINTR)
+			continue;
+		if (n <= 0 || launcher_reply_check(ret, (size_t)n) < 0) {
+			close_fd(ret_fd);
+			return -EPIPE;
+		}
+		if (ret->number == number)
+			return 0;
+		close_fd(ret_fd);
+	}
+	return -ETIMEDOUT;
+}
+
+/* Without it no job of another user starts. The next daemon has a new one. */
+static int gone(struct node *node, int rc)
+{
+	log_event(LOG_ERROR, "launcher.gone error=\"%s\"", strerrordesc_np(-rc));
+	close_fd(&node->launcher.link_fd);
+	node_guard_ended(node);
+	return rc;
+}
+
+static int ask(struct node *node, struct launcher_request *request, const int *fds, unsigned count,
+	       struct launcher_reply *ret, int *ret_fd)
+{
+	struct launcher *l = &node->launcher;
+
+	*ret_fd = -1;
+	if (l->link_fd < 0)
+		return -ENOSYS;
+	request->magic = LAUNCHER_MAGIC;
+	request->version = LAUNCHER_VERSION;
+	request->number = ++l->number;
+	int rc = descriptors_send(l->link_fd, request, sizeof(*request), fds, count);
+	if (rc == 0)
+		rc = answer_await(l, request->number, ret, ret_fd);
+	if (rc < 0)
+		return rc == -EAGAIN ? rc : gone(node, rc);
+	if (!ret->error)
+		return 0;
+	close_fd(ret_fd);
+	return -ret->error;
+}
+
+int launcher_vouch(struct node *node, int socket_fd, const char *text, struct warrant *ret)
+{
+	struct launcher_request request = {.op = LAUNCHER_VOUCH};
+	struct launcher_reply reply;
+	cleanup_close int text_fd = memfd_create("carve-text", MFD_CLOEXEC), fd = -1;
+
+	if (text_fd < 0)
+		return -errno;
+	int rc = write_all(text_fd, text, strlen(text)), fds[] = {socket_fd, text_fd};
+	if (rc == 0)
+		rc = ask(node, &request, fds, 2, &reply, &fd);
+	if (rc == 0 && (fd < 0 || pread(fd, ret, sizeof(*ret), 0) != sizeof(*ret)))
+		rc = -EIO;
+	return rc;
+}
+
+int launcher_start(struct node *node, int64_t job, uint32_t attempt, int spec_fd, int *ret_go,
+		   struct process_id *ret)
+{
+	struct launcher_request request = {
+		.op = LAUNCHER_START, .job = (uint64_t)job, .attempt = attempt};
+	struct launcher_reply reply;
+	cleanup_close int go = -1;
+	int rc = ask(node, &request, &spec_fd, 1, &reply, &go);
+
+	if (rc < 0)
+		return rc;
+	if (go < 0 || reply.pid <= 1)
+		return -EIO;
+	*ret = (struct process_id){.pid = reply.pid, .birth = reply.birth};
+	*ret_go = steal_fd(&go);
+	return 0;
+}

@@ -1,0 +1,38 @@
+/* The daemon's side of its launcher (proto/launcher.h, guard/launcher.h), which starts jobs of
+ * other users. A system daemon of root's has one; any other daemon runs jobs of its own user,
+ * without. Each call waits for the launcher, whose work for it is a millisecond at most. Loop
+ * thread only. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/process.h"
+
+struct error;
+struct handover;
+struct node;
+struct warrant;
+
+struct launcher {
+	int link_fd; /* -1: there is none */
+	uint64_t number;
+	char why_not[160]; /* there is none in a system daemon of root's: why */
+};
+
+/* Before the process becomes the worker, whose group is `gid`: makes the directory of jobs' files
+ * in the state directory, and forks the launcher. Where that is not possible launcher->why_not says
+ * why, and the daemon runs without. */
+void launcher_make(struct node *node, gid_t gid);
+bool launcher_is_there(const struct node *node);
+
+/* A warrant for `text` from whoever is at the other end of a client's socket. 0 or -errno. */
+int launcher_vouch(struct node *node, int socket_fd, const char *text, struct warrant *ret);
+/* Has a shim started with what the sealed memfd says. *ret_go: the end of its pipe. 0 or -errno;
+ * -EPERM: the launcher gave out no warrant for this text. */
+int launcher_start(struct node *node, int64_t job, uint32_t attempt, int spec_fd, int *ret_go,
+		   struct process_id *ret);
+
+void launcher_hand_over(const struct launcher *launcher, struct handover *handover);
+void launcher_take_over(struct launcher *launcher, struct handover *handover);
+void launcher_leave(struct launcher *launcher);

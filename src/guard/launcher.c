@@ -1,0 +1,315 @@
+#include "guard/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/process.h"
+#include "base/socket.h"
+#include "proto/launcher.h"
+#include "proto/shim.h"
+
+#define NAME "carve-launcher"
+#define LINK_FD (STDERR_FILENO + 1)
+#define JOBS_FD (STDERR_FILENO + 2)
+#define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+
+struct answer {
+	int fd; /* goes along; -1: none */
+	struct process_id process;
+};
+
+/* ---- vouching ----------------------------------------------------------------------------- */
+
+/* What a worker gives is read into own memory, before it is looked at. malloc'ed. */
+static int memfd_read(int fd, size_t least, size_t most, char **ret, size_t *ret_size)
+{
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)least ||
+	    st.st_size > (off_t)most)
+		return -EINVAL;
+	size_t size = (size_t)st.st_size;
+	cleanup_free char *text = malloc(size + 1);
+	if (!text)
+		return -ENOMEM;
+	if (pread(fd, text, size, 0) != (ssize_t)size)
+		return -EIO;
+	*ret = steal_ptr(&text);
+	*ret_size = size;
+	return 0;
+}
+
+/* In the kernel's table of limits: a line a resource, in the order of their numbers, with its name,
+ * soft and hard limit in columns of these widths and a blank between. */
+#define LIMITS_NAME 25
+#define LIMITS_VALUE 20
+
+/* A process's hard limits hold for its jobs: a job is no way around them. Read from /proc, as
+ * prlimit() wants a right that containers' roots have not. */
+static int limits_read(pid_t pid, struct warrant *ret)
+{
+	char path[64], text[4096];
+
+	snprintf(path, sizeof(path), "/proc/%d/limits", (int)pid);
+	ssize_t n = file_read(path, text, sizeof(text));
+	if (n < 0)
+		return (int)n;
+	const char *line = strchr(text, '\n'), *end;
+	for (unsigned i = 0; line && line[1] && i < WARRANT_LIMITS; i++, line = end) {
+		line++;
+		end = strchr(line, '\n');
+		if (!end || end - line <= LIMITS_NAME + 2 + LIMITS_VALUE)
+			return -EPROTO;
+		const char *hard = line + LIMITS_NAME + 2 + LIMITS_VALUE;
+		ret->limit[i] = strncmp(hard, "unlimited", 9) != 0 ? strtoull(hard, NULL, 10)
+								   : WARRANT_UNLIMITED;
+	}
+	return line && !line[1] ? 0 : -EPROTO;
+}
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* newer than the C library's headers */
+#endif
+
+/* Who was asked about by PID is who connected, where the kernel (from 6.5 on) can say so. */
+static int peer_lives(int socket_fd)
+{
+	int pidfd = -1;
+	socklen_t size = sizeof(pidfd);
+
+	if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) < 0)
+		return errno == ENOPROTOOPT ? 0 : -ESRCH;
+	cleanup_close int owned = pidfd;
+	return syscall(SYS_pidfd_send_signal, owned, 0, NULL, 0) < 0 && errno == ESRCH ? -ESRCH : 0;
+}
+
+/* As the kernel noted it when the client connected. */
+static int identity_read(int socket_fd, struct warrant *ret)
+{
+	struct ucred credentials;
+	socklen_t size = sizeof(credentials), groups = sizeof(ret->group);
+
+	*ret = (struct warrant){.magic = WARRANT_MAGIC, .version = LAUNCHER_VERSION};
+	if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0 ||
+	    getsockopt(socket_fd, SOL_SOCKET, SO_PEERGROUPS, ret->group, &groups) < 0)
+		return -errno;
+	/* Both are -1 on a socket that nobody connected to. */
+	if (credentials.pid <= 0 || credentials.uid == UINT32_MAX || credentials.gid == UINT32_MAX)
+		return -ENOTCONN;
+	ret->uid = credentials.uid;
+	ret->gid = credentials.gid;
+	ret->group_count = (uint32_t)(groups / sizeof(gid_t));
+	int rc = limits_read(credentials.pid, ret);
+	return rc < 0 ? rc : peer_lives(socket_fd);
+}
+
+static int memfd_of(const void *data, size_t size)
+{
+	cleanup_close int fd = memfd_create("carve-warrant", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	int rc = write_all(fd, data, size);
+	return rc < 0 ? rc : steal_fd(&fd);
+}
+
+static int vouch(const struct launcher_place *place, const int fds[2], struct answer *answer)
+{
+	struct warrant warrant;
+	cleanup_free char *text = NULL;
+	size_t size;
+	int rc = memfd_read(fds[1], 1, LAUNCHER_TEXT_MAX, &text, &size);
+
+	if (rc == 0)
+		rc = identity_read(fds[0], &warrant);
+	if (rc == 0)
+		rc = warrant_sign(&place->key, &warrant, text, size);
+	if (rc == 0)
+		rc = answer->fd = memfd_of(&warrant, sizeof(warrant));
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- starting ----------------------------------------------------------------------------- */
+
+/* Sealed, so that what was checked is what the shim reads. */
+static int spec_check(const struct launcher_place *place, int fd, struct warrant *ret)
+{
+	cleanup_free char *all = NULL;
+	struct shim_head head;
+	size_t size;
+
+	if (fd < 0 || (fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
+		return -EINVAL;
+	int rc = memfd_read(fd, sizeof(head), sizeof(head) + 2 * LAUNCHER_TEXT_MAX, &all, &size);
+	if (rc < 0)
+		return rc;
+	memcpy(&head, all, sizeof(head));
+	if (head.magic != SHIM_HEAD_MAGIC ||
+	    (uint64_t)sizeof(head) + head.text_size + head.run_size != size)
+		return -EINVAL;
+	*ret = head.warrant;
+	return warrant_check(&place->key, &head.warrant, all + sizeof(head), head.text_size);
+}
+
+static int start(const struct launcher_place *place, const struct launcher_request *r, int fd,
+		 struct answer *answer)
+{
+	struct warrant warrant;
+	char name[64];
+	int rc = spec_check(place, fd, &warrant);
+
+	if (rc < 0)
+		return rc;
+	snprintf(name, sizeof(name), "%" PRIu64 ".%" PRIu32, r->job, r->attempt);
+	return launcher_shim_start(place, &warrant, name, fd, &answer->fd, &answer->process);
+}
+
+/* ---- the loop ----------------------------------------------------------------------------- */
+
+static int obey(const struct launcher_place *place, const struct launcher_request *r,
+		const int fds[2], struct answer *answer)
+{
+	switch ((enum launcher_op)r->op) {
+	case LAUNCHER_VOUCH:
+		return vouch(place, fds, answer);
+	case LAUNCHER_START:
+		return start(place, r, fds[0], answer);
+	}
+	return -EOPNOTSUPP;
+}
+
+static bool reply_send(int fd, const struct launcher_reply *reply, int descriptor)
+{
+	for (;;) {
+		int rc = descriptors_send(fd, reply, sizeof(*reply), &descriptor, descriptor >= 0);
+
+		if (rc != -EAGAIN && rc != -ETOOMANYREFS)
+			return rc == 0;
+		struct pollfd writable = {.fd = fd, .events = POLLOUT};
+		if (poll(&writable, 1, -1) < 0 && errno != EINTR)
+			return false;
+	}
+}
+
+/* False: the worker is gone, or broken. */
+static bool turn(const struct launcher_place *place)
+{
+	struct pollfd readable = {.fd = place->link_fd, .events = POLLIN};
+	struct launcher_request request;
+	struct answer answer = {.fd = -1};
+	int fds[2];
+
+	if (poll(&readable, 1, -1) < 0)
+		return errno == EINTR;
+	ssize_t n = descriptors_receive(place->link_fd, &request, sizeof(request), fds, 2);
+	if (n == -EAGAIN || n == -EINTR)
+		return true;
+	int rc = n <= 0 ? -EPROTO : launcher_request_check(&request, (size_t)n);
+	if (rc == 0)
+		rc = obey(place, &request, fds, &answer);
+	close_fd(&fds[0]);
+	close_fd(&fds[1]);
+	if (rc == -EPROTO)
+		return false;
+	struct launcher_reply reply = {
+		.magic = LAUNCHER_MAGIC,
+		.version = LAUNCHER_VERSION,
+		.op = request.op,
+		.number = request.number,
+		.error = rc < 0 ? -rc : 0,
+		.pid = answer.process.pid,
+		.birth = answer.process.birth,
+	};
+	bool goes_on = reply_send(place->link_fd, &reply, answer.fd);
+	close_fd(&answer.fd);
+	return goes_on;
+}
+
+/* ---- its life ----------------------------------------------------------------------------- */
+
+bool launcher_may(void)
+{
+	static const int needed[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER,
+				     CAP_KILL,  CAP_SETGID,       CAP_SETUID};
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct had[2] = {0};
+
+	if (geteuid() != 0 || syscall(SYS_capget, &header, had) < 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
+		if (!(had[needed[i] / 32].effective & 1u << needed[i] % 32))
+			return false;
+	/* A job could use no set-user-ID program, as rootless containers do. */
+	return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0;
+}
+
+static int descriptors_leave(struct launcher_place *place)
+{
+	int link = fcntl(place->link_fd, F_DUPFD_CLOEXEC, JOBS_FD + 1);
+	int jobs = fcntl(place->jobs_fd, F_DUPFD_CLOEXEC, JOBS_FD + 1);
+
+	if (link < 0 || jobs < 0 || dup3(link, LINK_FD, O_CLOEXEC) < 0 ||
+	    dup3(jobs, JOBS_FD, O_CLOEXEC) < 0 || close_range(JOBS_FD + 1, ~0u, 0) < 0)
+		return -errno;
+	place->link_fd = LINK_FD;
+	place->jobs_fd = JOBS_FD;
+	return 0;
+}
+
+/* Signals that are meant for the daemon go to its worker. Shims are nobody's to wait for. */
+static void signals_ignore(void)
+{
+	static const int numbers[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE, SIGQUIT, SIGCHLD};
+
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+		signal(numbers[i], SIG_IGN);
+}
+
+_Noreturn static void launcher_run(struct launcher_place *place, pid_t worker)
+{
+	prctl(PR_SET_NAME, NAME, 0, 0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	signals_ignore();
+	if (getppid() != worker || descriptors_leave(place) < 0)
+		_exit(EXIT_FAILURE);
+	while (turn(place))
+		;
+	_exit(EXIT_SUCCESS);
+}
+
+int launcher_fork(struct launcher_place *place, int *ret_link_fd)
+{
+	int ends[2];
+	pid_t worker = getpid();
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return -errno;
+	pid_t pid = fork();
+	if (pid == 0) {
+		place->link_fd = ends[1];
+		launcher_run(place, worker);
+	}
+	int rc = pid < 0 ? -errno : 0;
+	close(ends[1]);
+	if (rc < 0)
+		close(ends[0]);
+	else
+		*ret_link_fd = ends[0];
+	return rc;
+}

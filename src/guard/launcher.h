@@ -1,0 +1,36 @@
+/* The launcher: a process of a system daemon that keeps root's rights, to start the shims of jobs
+ * as the users who enqueued them (proto/launcher.h). It answers its worker, one request at a time,
+ * in about a millisecond at most, parses no text, and looks no user up.
+ *
+ * A worker that was broken into can have it start commands of its own choice as users who are
+ * connected to it at that time, and no others: warrants are made of what the kernel says of a
+ * client's socket. It cannot change what was enqueued before. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "guard/warrant.h"
+
+struct process_id;
+struct shim_head;
+
+struct launcher_place {
+	int link_fd;
+	int jobs_fd;            /* the directory of jobs' files, root's; one in it a user */
+	const char *jobs_path;  /* the same by its name */
+	const char *shim;       /* the program's path */
+	gid_t worker_gid;       /* the group that may read and remove what shims record */
+	struct warrant_key key; /* of warrants */
+};
+
+/* Whether this process has the rights that a launcher needs. */
+bool launcher_may(void);
+/* Forks the launcher, as root. Its worker is the caller, which gets the other end of the link. It
+ * ends with the worker; the jobs go on. 0 or -errno. */
+int launcher_fork(struct launcher_place *place, int *ret_link_fd);
+
+/* Starts a shim as the warrant says, for `name` (JOB.ATTEMPT) in the user's directory, which is
+ * made if need be. `spec_fd` is what the shim reads, and *ret_go the end of the pipe on which it is
+ * told to go. 0 or -errno: nothing runs. */
+int launcher_shim_start(const struct launcher_place *place, const struct warrant *warrant,
+			const char *name, int spec_fd, int *ret_go, struct process_id *ret);

@@ -1,0 +1,246 @@
+/* A shim's process, from the fork to the exec: it gives up root for good before it runs anything.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/process.h"
+#include "guard/launcher.h"
+#include "proto/attach.h"
+#include "proto/launcher.h"
+#include "proto/shim.h"
+
+/* Out of the way of the shim's own descriptors. */
+#define FDS_FROM 10
+
+/* ---- the directory ------------------------------------------------------------------------ */
+
+/* The user's directory for logs and records: the user's, and the worker's group may read and remove
+ * there. Nobody but root can put another in its place. */
+static int directory_make(const struct launcher_place *place, uid_t uid, char *path, size_t size)
+{
+	char name[16];
+	struct stat st;
+
+	snprintf(name, sizeof(name), "%u", uid);
+	if ((size_t)snprintf(path, size, "%s/%s", place->jobs_path, name) >= size)
+		return -ENAMETOOLONG;
+	if (mkdirat(place->jobs_fd, name, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	cleanup_close int fd =
+		openat(place->jobs_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_uid != uid && st.st_uid != 0)
+		return -EPERM;
+	if ((st.st_uid != uid || st.st_gid != place->worker_gid) &&
+	    fchown(fd, uid, place->worker_gid) < 0)
+		return -errno;
+	if ((st.st_mode & 07777) != 0770 && fchmod(fd, 0770) < 0)
+		return -errno;
+	return 0;
+}
+
+/* ---- the child ---------------------------------------------------------------------------- */
+
+static int limits_set(const struct warrant *warrant)
+{
+	for (unsigned i = 0; i < RLIM_NLIMITS && i < WARRANT_LIMITS; i++) {
+		rlim_t most =
+			warrant->limit[i] == WARRANT_UNLIMITED ? RLIM_INFINITY : warrant->limit[i];
+		struct rlimit limit;
+
+		if (getrlimit((__rlimit_resource_t)i, &limit) < 0)
+			return -errno;
+		struct rlimit wanted = {MIN(limit.rlim_cur, most), most};
+		if (setrlimit((__rlimit_resource_t)i, &wanted) == 0)
+			continue;
+		/* A root without the right to raise one, as in a container, keeps what it has. */
+		wanted.rlim_max = MIN(limit.rlim_max, most);
+		if (setrlimit((__rlimit_resource_t)i, &wanted) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+/* Nothing is inherited by way of capabilities either. */
+static int inheritable_clear(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2] = {0};
+
+	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (syscall(SYS_capget, &header, data) < 0)
+		return -errno;
+	data[0].inheritable = data[1].inheritable = 0;
+	return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
+}
+
+static int user_become(const struct warrant *warrant)
+{
+	gid_t groups[WARRANT_GROUPS_MAX];
+	uid_t real, effective, saved;
+
+	for (uint32_t i = 0; i < warrant->group_count; i++)
+		groups[i] = warrant->group[i];
+	int rc = inheritable_clear();
+	if (rc < 0)
+		return rc;
+	if (setgroups(warrant->group_count, groups) < 0 ||
+	    setresgid(warrant->gid, warrant->gid, warrant->gid) < 0 ||
+	    setresuid(warrant->uid, warrant->uid, warrant->uid) < 0 ||
+	    getresuid(&real, &effective, &saved) < 0)
+		return -errno;
+	if (real != warrant->uid || effective != warrant->uid || saved != warrant->uid ||
+	    (warrant->uid != 0 && setresuid(0, 0, 0) == 0))
+		return -EPERM;
+	return 0;
+}
+
+static int descriptors_set(int spec_fd, int go_fd, int failure_fd)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null < 0)
+		return -errno;
+	for (int fd = 0; fd <= STDERR_FILENO; fd++)
+		if (dup2(null, fd) < 0)
+			return -errno;
+	if (dup2(spec_fd, SHIM_SPEC_FD) < 0 || dup2(go_fd, SHIM_GO_FD) < 0 ||
+	    dup3(failure_fd, SHIM_GO_FD + 1, O_CLOEXEC) < 0 ||
+	    close_range(SHIM_GO_FD + 2, ~0u, 0) < 0)
+		return -errno;
+	return 0;
+}
+
+static void signals_restore(void)
+{
+	sigset_t none;
+
+	for (int number = 1; number <= SIGRTMAX; number++)
+		if (number != SIGKILL && number != SIGSTOP)
+			(void)signal(number, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* By which a shim finds the host's driver, where it is not in the usual place; the variables of
+ * kill points, for tests; and the one by which the guard knows processes of slices. */
+static void environment_make(char *ret[static 6])
+{
+	static char texts[4][PATH_MAX];
+	static const char *const kept[] = {"LD_LIBRARY_PATH", "SIMGPU_HOST", "CARVE_KILL_POINT",
+					   "PATH"};
+	size_t count = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
+		const char *value = secure_getenv(kept[i]);
+
+		if (value && snprintf(texts[i], sizeof(texts[i]), "%s=%s", kept[i], value) <
+				     (int)sizeof(texts[i]))
+			ret[count++] = texts[i];
+	}
+	ret[count++] = ATTACH_ENV_SESSION "=";
+	ret[count] = NULL;
+}
+
+_Noreturn static void child_run(const struct launcher_place *place, const struct warrant *warrant,
+				const char *name, int spec_fd, int go_fd, int failure_fd)
+{
+	char dir[PATH_MAX], *environment[6];
+	char *argv[] = {(char *)place->shim, dir, (char *)name, NULL};
+	int rc;
+
+	setsid();
+	rc = directory_make(place, warrant->uid, dir, sizeof(dir));
+	environment_make(environment);
+	if (rc == 0)
+		rc = descriptors_set(spec_fd, go_fd, failure_fd);
+	failure_fd = rc == 0 ? SHIM_GO_FD + 1 : failure_fd;
+	if (rc == 0)
+		rc = limits_set(warrant);
+	if (rc == 0)
+		rc = chdir("/") < 0 ? -errno : user_become(warrant);
+	if (rc == 0) {
+		umask(022); /* the worker reads records; the directory is closed to others */
+		signals_restore();
+		execve(place->shim, argv, environment);
+		rc = -errno;
+	}
+	(void)write_all(failure_fd, &rc, sizeof(rc));
+	_exit(EXIT_FAILURE);
+}
+
+/* ---- the parent --------------------------------------------------------------------------- */
+
+static int far(int fd)
+{
+	int moved = fcntl(fd, F_DUPFD_CLOEXEC, FDS_FROM);
+
+	close(fd);
+	return moved;
+}
+
+static int pipe_far(int ret[2])
+{
+	if (pipe2(ret, O_CLOEXEC) < 0)
+		return -errno;
+	ret[0] = far(ret[0]);
+	ret[1] = far(ret[1]);
+	return ret[0] < 0 || ret[1] < 0 ? -EMFILE : 0;
+}
+
+/* The pipe ends without a word where the program runs. */
+static int failure_read(int fd)
+{
+	int error = 0;
+	ssize_t n;
+
+	while ((n = read(fd, &error, sizeof(error))) < 0 && errno == EINTR)
+		;
+	return n == sizeof(error) ? error : 0;
+}
+
+int launcher_shim_start(const struct launcher_place *place, const struct warrant *warrant,
+			const char *name, int spec_fd, int *ret_go, struct process_id *ret)
+{
+	int go[2] = {-1, -1}, failure[2] = {-1, -1};
+	int rc = pipe_far(go);
+
+	if (rc == 0)
+		rc = pipe_far(failure);
+	cleanup_close int spec = fcntl(spec_fd, F_DUPFD_CLOEXEC, FDS_FROM);
+	cleanup_close int go_in = go[0], go_out = go[1], in = failure[0], out = failure[1];
+	if (rc < 0 || spec < 0)
+		return rc < 0 ? rc : -EMFILE;
+	pid_t pid = fork();
+	if (pid == 0)
+		child_run(place, warrant, name, spec, go_in, out);
+	if (pid < 0)
+		return -errno;
+	close_fd(&out);
+	rc = failure_read(in);
+	if (rc == 0)
+		rc = process_identify(pid, ret);
+	if (rc < 0) {
+		/* Its pipe ends, and so does it. */
+		*ret = (struct process_id){0};
+		return rc;
+	}
+	*ret_go = steal_fd(&go_out);
+	return 0;
+}

@@ -1,0 +1,76 @@
+/* What a system daemon's worker, which has no rights, asks of its launcher, which starts the shims
+ * of jobs as the users who enqueued them: messages of one size over a SOCK_SEQPACKET socket pair,
+ * one at a time. The worker is not trusted with whose a job is. When a job is enqueued the launcher
+ * itself asks the kernel who is at the other end of the client's socket, and gives out a warrant:
+ * user, groups and limits, with a code that only the launcher can make, over these and the job's
+ * text. It starts nothing but texts with their warrants. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LAUNCHER_MAGIC 0x4e55414cu /* "LAUN" */
+#define LAUNCHER_VERSION 1u
+
+#define WARRANT_MAGIC 0x52524157u /* "WARR" */
+#define WARRANT_GROUPS_MAX 256u
+#define WARRANT_LIMITS 16u
+/* Of a limit: none. */
+#define WARRANT_UNLIMITED UINT64_MAX
+
+/* On disk with the job. All is set by the launcher. */
+struct warrant {
+	uint32_t magic;
+	uint32_t version;
+	uint32_t uid, gid;
+	uint32_t group_count;
+	uint32_t reserved;
+	uint32_t group[WARRANT_GROUPS_MAX]; /* supplementary ones; 0 beyond group_count */
+	uint64_t limit[WARRANT_LIMITS];     /* hard limits of resources, by RLIMIT_ number */
+	uint64_t code[2];
+};
+
+_Static_assert(sizeof(struct warrant) == 1192, "warrant ABI");
+
+/* The longest text of a job: what HTTP takes, with room for what the daemon adds. */
+#define LAUNCHER_TEXT_MAX ((size_t)1 << 20)
+
+enum launcher_op {
+	/* With a client's connected socket, and a memfd of the job's text: the answer comes with a
+	 * memfd that has the warrant. */
+	LAUNCHER_VOUCH = 1,
+	/* With a sealed memfd as proto/shim.h has it: start a shim for attempt `attempt` of job
+	 * `job`. The answer has its process, and comes with the end of the pipe on which the shim
+	 * is told to go. */
+	LAUNCHER_START = 2,
+};
+
+struct launcher_request {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t op;     /* enum launcher_op */
+	uint64_t number; /* the answer's */
+	uint64_t job;
+	uint32_t attempt;
+	uint32_t reserved[9]; /* 0 */
+};
+
+struct launcher_reply {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t op;
+	uint64_t number;
+	int32_t error; /* 0, or an errno value */
+	int32_t pid;
+	uint64_t birth;
+	uint32_t reserved[8];
+};
+
+_Static_assert(sizeof(struct launcher_request) == 64, "launcher ABI");
+_Static_assert(sizeof(struct launcher_reply) == 64, "launcher ABI");
+
+/* 0; -EPROTO: not a request, and whoever sent it is broken; -EOPNOTSUPP: of a later version;
+ * -EINVAL: its values are not allowed. */
+int launcher_request_check(const struct launcher_request *request, size_t size);
+/* 0 or -EPROTO. */
+int launcher_reply_check(const struct launcher_reply *reply, size_t size);

@@ -1,0 +1,224 @@
+"""Jobs of users in a system daemon: each runs as the user who enqueued it, and as nobody else (docs/queues.md, "Users")."""
+import json
+import os
+import pathlib
+import re
+import signal
+import stat
+import subprocess
+
+import pytest
+
+from conftest import wait_until
+
+from .lab import ALICE, BOB, CARVE, MALLORY, ROOT
+
+ENDED = ("done", "failed", "cancelled", "timeout", "lost")
+
+
+class Jobs:
+    """A lab with root's agent."""
+
+    def __init__(self, lab):
+        self.lab = lab
+        lab.carve_json(ROOT, "agent", "--detached", "--gpus", "all", "--queue", "half=0.5", "sixth=0.125")
+
+    def enqueue(self, uid, *argv, options=(), queue="half", **kw):
+        kw.setdefault("cwd", self.lab.home(uid) if uid != ROOT else "/")
+        done = self.lab.carve(uid, "enqueue", "--queue", queue, *options, "--", *argv, **kw)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def show(self, uid, id):
+        return self.lab.carve_json(uid, "job", "show", id)
+
+    def ended(self, uid, id):
+        def look():
+            job = self.show(uid, id)
+            return job if job["state"] in ENDED else None
+        return wait_until(look, step=0.05)
+
+    def running(self, uid, id):
+        wait_until(lambda: self.show(uid, id)["state"] == "running", step=0.05)
+
+    def output(self, uid, *argv, **kw):
+        id = self.enqueue(uid, *argv, **kw)
+        job = self.ended(uid, id)
+        assert job["state"] == "done", job
+        done = self.lab.carve(uid, "job", "logs", id)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def jobs(lab):
+    return Jobs(lab)
+
+
+LOOK = r"""
+import json, os, resource
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(json.dumps({
+    "uids": os.getresuid(), "gids": os.getresgid(), "groups": sorted(os.getgroups()), "cwd": os.getcwd(),
+    "caps": [status[k].strip() for k in ("CapInh", "CapPrm", "CapEff", "CapAmb")], "env": dict(os.environ),
+    "files": resource.getrlimit(resource.RLIMIT_NOFILE), "fds": sorted(map(int, os.listdir("/proc/self/fd")))}))
+"""
+
+
+def test_a_job_has_what_its_user_has(jobs):
+    lab = jobs.lab
+    for uid, groups in ((ALICE, (61001, 61002)), (BOB, ())):
+        seen = json.loads(jobs.output(uid, "/usr/bin/python3", "-c", LOOK, groups=groups, env={"MINE": "1"}))
+        assert seen["uids"] == [uid] * 3 and seen["gids"] == [uid] * 3
+        assert seen["groups"] == sorted(groups)
+        assert seen["caps"] == ["0000000000000000"] * 4
+        assert seen["cwd"] == str(lab.home(uid)) and seen["env"]["MINE"] == "1"
+        assert seen["fds"][:3] == [0, 1, 2] and len(seen["fds"]) == 4
+    # Hard limits of the command that enqueued it hold for the job; nobody gets the daemon's.
+    id = lab.run(ALICE, "sh", "-c", f"ulimit -n 77; exec {CARVE} enqueue --queue half -- sh -c 'ulimit -Hn; ulimit -n 78'",
+                 cwd=lab.home(ALICE)).stdout.strip()
+    job = jobs.ended(ALICE, id)
+    assert job["state"] == "failed"
+    assert lab.carve(ALICE, "job", "logs", id).stdout.startswith("77\n")
+    # Root's jobs are root's, as root enqueued them.
+    assert json.loads(jobs.output(ROOT, "/usr/bin/python3", "-c", LOOK))["uids"] == [0, 0, 0]
+
+
+def test_users_see_counts_of_others_and_nothing_else(jobs):
+    lab = jobs.lab
+    id = jobs.enqueue(ALICE, "sh", "-c", "echo secret; sleep 1000")
+    jobs.running(ALICE, id)
+    log = pathlib.Path(jobs.show(ALICE, id)["log"])
+    wait_until(lambda: log.exists() and log.read_text() == "secret\n")
+    assert lab.carve(BOB, "job", "show", id).returncode == 5
+    assert lab.carve(BOB, "job", "cancel", id).returncode == 5
+    assert lab.carve(BOB, "job", "rerun", id).returncode == 5
+    assert lab.carve_json(BOB, "job", "list") == []
+    assert lab.run(BOB, "cat", log).returncode != 0
+    assert [q["running"] for q in lab.carve_json(BOB, "queue", "list")] == [1, 0]
+    shims = [p for p in pathlib.Path("/proc").iterdir() if p.name.isdigit() and str(log.parent) in cmdline(p)]
+    assert len(shims) == 1 and shims[0].stat().st_uid == ALICE
+    # Root may end it, and run nothing of alice's as root.
+    assert lab.carve(ROOT, "job", "rerun", id).returncode == 5
+    assert lab.carve(ROOT, "job", "cancel", id).returncode == 0
+    assert jobs.ended(ALICE, id)["state"] == "cancelled"
+    assert lab.carve(ALICE, "job", "rerun", id).returncode == 0
+
+
+def cmdline(entry):
+    try:
+        return (entry / "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def processes(lab, name):
+    """The daemon's processes of this name: they have its directory among their words, or are children of its worker."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            status = (entry / "status").read_text()
+        except OSError:
+            continue
+        if re.search(rf"^Name:\t{name}$", status, re.M) and f"\nPPid:\t{lab.daemon.pid}\n" in status:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.attack("4", "a job enqueued with the words of another user")
+def test_a_job_cannot_be_enqueued_as_another_user(jobs):
+    lab = jobs.lab
+    body = {"queue": "half", "argv": ["id", "-u"], "cwd": "/"}
+    for word, value in (("uid", ROOT), ("user", "root"), ("gid", ALICE), ("warrant", "00"), ("groups", [0]), ("job", "1"),
+                        ("attach", "/x"), ("limit_ns", 1)):
+        done = lab.run(MALLORY, "curl", "-s", "--unix-socket", lab.runtime / "carved.sock", "-d", json.dumps(dict(body, **{word: value})),
+                       "http://localhost/v1/jobs")
+        assert "unknown field" in done.stdout, (word, done.stdout)
+    assert jobs.output(MALLORY, "id", "-u").strip() == str(MALLORY)
+    # By the hands of an administrator: what alice's job runs is alice's to say, where it waits is not.
+    id = jobs.enqueue(ALICE, "id", "-u", options=("--hold",))
+    refused = lab.run(ROOT, "curl", "-s", "--unix-socket", lab.runtime / "carved.sock", "-X", "PATCH", "-d", '{"argv": ["id"]}',
+                      f"http://localhost/v1/jobs/{id}")
+    assert "only user" in refused.stdout, refused.stdout
+    assert lab.carve(ROOT, "job", "move", id, "--queue", "sixth").returncode == 0
+    assert lab.carve(ROOT, "job", "release", id).returncode == 0
+    assert jobs.ended(ALICE, id)["state"] == "done"
+    assert lab.carve(ALICE, "job", "logs", id).stdout.strip() == str(ALICE)
+
+
+@pytest.mark.attack("4", "output of a job into files of others, by links")
+def test_files_of_a_job_are_opened_as_its_user(jobs):
+    lab = jobs.lab
+    victim = lab.dir / "victim"
+    victim.write_text("root's")
+    link = lab.home(MALLORY) / "link"
+    link.symlink_to(victim)
+    for options in (("-o", victim), ("-o", "link"), ("-o", "fine", "-e", "link"), ("-o", lab.home(ALICE) / "x")):
+        id = jobs.enqueue(MALLORY, "echo", "evil", options=options)
+        job = jobs.ended(MALLORY, id)
+        assert job["state"] == "failed" and "ermission denied" in job["reason"], job
+    # Its own directory, with links where the next job's files will be.
+    mine = pathlib.Path(jobs.show(MALLORY, id)["log"]).parent if jobs.show(MALLORY, id)["log"] else None
+    assert mine.stat().st_uid == MALLORY and stat.S_IMODE(mine.stat().st_mode) == 0o770
+    after = int(id) + 1
+    lab.run(MALLORY, "sh", "-c", f"for s in log start exit; do ln -s {victim} {mine}/{after}.1.$s; done")
+    assert jobs.enqueue(MALLORY, "echo", "evil") == str(after)
+    jobs.ended(MALLORY, str(after))
+    assert victim.read_text() == "root's" and victim.stat().st_uid == ROOT
+    # Nobody takes another's directory before he comes.
+    assert lab.run(MALLORY, "mkdir", mine.parent / str(BOB)).returncode != 0
+    assert lab.run(MALLORY, "ls", mine.parent).returncode != 0
+    assert lab.run(MALLORY, "cat", mine.parent / "key").returncode != 0
+
+
+def test_a_directory_that_the_user_may_not_enter_fails_the_job(jobs):
+    lab = jobs.lab
+    done = lab.run(BOB, "curl", "-s", "--unix-socket", lab.runtime / "carved.sock", "-d",
+                   json.dumps({"queue": "half", "argv": ["true"], "cwd": str(lab.home(ALICE))}), "http://localhost/v1/jobs")
+    job = jobs.ended(BOB, json.loads(done.stdout)["id"])
+    assert job["state"] == "failed" and str(lab.home(ALICE)) in job["reason"] and "ermission" in job["reason"]
+
+
+def test_a_groups_quota_holds_for_jobs(jobs):
+    lab = jobs.lab
+    assert lab.carve(ROOT, "quota", "set", "--group", "61001", "--sessions", "1").returncode == 0
+    first = jobs.enqueue(ALICE, "sleep", "1000", groups=(61001,))
+    jobs.running(ALICE, first)
+    second = jobs.enqueue(BOB, "true", groups=(61001,))
+    wait_until(lambda: "quota" in jobs.show(BOB, second)["reason"], step=0.05)
+    jobs.ended(BOB, jobs.enqueue(BOB, "true", options=("--priority", "-1")))
+    assert jobs.show(BOB, second)["state"] == "queued"
+    lab.carve(ALICE, "job", "cancel", first)
+    assert jobs.ended(BOB, second)["state"] == "done"
+
+
+@pytest.mark.parametrize("who", ["daemon", "carve-guard", "carve-launcher"])
+def test_a_users_job_survives_the_daemons_processes(jobs, who):
+    lab = jobs.lab
+    gate = lab.home(ALICE) / "gate"
+    body = f"echo began; while [ ! -e {gate} ]; do sleep 0.02; done; echo ended"
+    running = jobs.enqueue(ALICE, "sh", "-c", body)
+    waiting = jobs.enqueue(ALICE, "sh", "-c", "id -u", options=("--after", f"ok:{running}"))
+    jobs.running(ALICE, running)
+    if who == "daemon":
+        lab.kill_daemon()
+    else:
+        pid, = processes(lab, who)
+        os.kill(pid, signal.SIGKILL)
+        if who == "carve-launcher":  # it is missed when something is asked of it
+            lab.carve(BOB, "enqueue", "--queue", "half", "--", "true")
+        lab.daemon.wait(30)
+    wait_until(lab.can_lock)
+    lab.start()
+    gate.touch()
+    assert jobs.ended(ALICE, running)["state"] == "done"
+    assert lab.carve(ALICE, "job", "logs", running).stdout == "began\nended\n"
+    assert jobs.ended(ALICE, waiting)["state"] == "done"
+    assert lab.carve(ALICE, "job", "logs", waiting).stdout.strip() == str(ALICE)
+
+
+def test_users_start_no_agents_in_a_system_daemon(jobs):
+    for argv in (("--detached", "--gpus", "all", "--queue", "mine=0.5"), ("--stop", "a-1"), ("--drain", "half")):
+        assert jobs.lab.carve(ALICE, "agent", *argv).returncode == 5, argv

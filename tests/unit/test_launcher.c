@@ -1,0 +1,241 @@
+/* Warrants, and what a launcher makes of requests that a worker which was broken into may send. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/process.h"
+#include "base/socket.h"
+#include "guard/launcher.h"
+#include "proto/launcher.h"
+#include "proto/shim.h"
+
+#define ALL_SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+#define TEXT "{\"argv\": [\"true\"]}"
+
+/* ---- warrants ----------------------------------------------------------------------------- */
+
+/* The first two of the function's published vectors, key 00 01 .. 0f. */
+static void test_the_code_is_siphash(void **state)
+{
+	static const unsigned char expected[2][16] = {
+		{0xa3, 0x81, 0x7f, 0x04, 0xba, 0x25, 0xa8, 0xe6, 0x6d, 0xf6, 0x72, 0x14, 0xc7, 0x55,
+		 0x02, 0x93},
+		{0xda, 0x87, 0xc1, 0xd8, 0x6b, 0x99, 0xaf, 0x44, 0x34, 0x76, 0x59, 0x11, 0x9b, 0x22,
+		 0xfc, 0x45},
+	};
+	unsigned char bytes[16];
+	struct warrant_key key;
+	uint64_t got[2];
+
+	for (unsigned char i = 0; i < sizeof(bytes); i++)
+		bytes[i] = i;
+	memcpy(&key, bytes, sizeof(key));
+	for (size_t size = 0; size < 2; size++) {
+		siphash(&key, bytes, size, got);
+		assert_memory_equal(got, expected[size], sizeof(got));
+	}
+}
+
+static void test_a_warrant_is_for_its_user_and_text(void **state)
+{
+	struct warrant_key key = {{1, 2}}, other = {{1, 3}};
+	struct warrant warrant = {.magic = WARRANT_MAGIC,
+				  .version = LAUNCHER_VERSION,
+				  .uid = 1000,
+				  .gid = 1000,
+				  .group_count = 1,
+				  .group = {7}};
+	struct warrant changed;
+
+	assert_int_equal(warrant_sign(&key, &warrant, TEXT, sizeof(TEXT)), 0);
+	assert_int_equal(warrant_check(&key, &warrant, TEXT, sizeof(TEXT)), 0);
+	assert_int_equal(warrant_check(&key, &warrant, TEXT, sizeof(TEXT) - 1), -EPERM);
+	assert_int_equal(warrant_check(&other, &warrant, TEXT, sizeof(TEXT)), -EPERM);
+	for (size_t at = 0; at < sizeof(warrant); at++) {
+		changed = warrant;
+		((unsigned char *)&changed)[at] ^= 1;
+		assert_int_equal(warrant_check(&key, &changed, TEXT, sizeof(TEXT)), -EPERM);
+	}
+}
+
+/* ---- a launcher --------------------------------------------------------------------------- */
+
+static char dir[] = "/tmp/carve-test-launcher-XXXXXX";
+static struct launcher_place place;
+static int link_fd = -1;
+
+static int setup(void **state)
+{
+	if (!launcher_may())
+		return 0;
+	if (!mkdtemp(dir) || chmod(dir, 0755) < 0)
+		return -1;
+	place = (struct launcher_place){
+		.jobs_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+		.jobs_path = dir,
+		.shim = "/bin/true",
+		.key = {{11, 22}},
+	};
+	return launcher_fork(&place, &link_fd);
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	if (link_fd < 0)
+		return 0;
+	close(link_fd);
+	(void)wait(NULL);
+	snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+/* The answer to a request: its error, with what came along. */
+static int ask(struct launcher_request request, const int *fds, unsigned count, int *ret_fd)
+{
+	struct pollfd readable = {.fd = link_fd, .events = POLLIN};
+	struct launcher_reply reply;
+
+	request.magic = LAUNCHER_MAGIC;
+	request.version = LAUNCHER_VERSION;
+	assert_int_equal(descriptors_send(link_fd, &request, sizeof(request), fds, count), 0);
+	assert_int_equal(poll(&readable, 1, -1), 1);
+	assert_int_equal(descriptor_receive(link_fd, &reply, sizeof(reply), ret_fd), sizeof(reply));
+	return reply.error;
+}
+
+static int memfd(const void *data, size_t size, int seals)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_int_equal(write_all(fd, data, size), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+/* Starts what a warrant and a text say. */
+static int start(const struct warrant *warrant, const char *text, int seals)
+{
+	struct launcher_request request = {.op = LAUNCHER_START, .job = 5, .attempt = 1};
+	struct {
+		struct shim_head head;
+		char text[256];
+	} all = {.head = {.magic = SHIM_HEAD_MAGIC,
+			  .text_size = (uint32_t)strlen(text),
+			  .warrant = *warrant}};
+	int go = -1;
+
+	memcpy(all.text, text, strlen(text));
+	int fd = memfd(&all, sizeof(all.head) + strlen(text), seals);
+	int rc = ask(request, &fd, 1, &go);
+	close(fd);
+	assert_int_equal(go >= 0, rc == 0);
+	close_fd(&go);
+	return rc;
+}
+
+/* Of this process, by a socket that is connected to itself. */
+static int vouch(const char *text, struct warrant *ret)
+{
+	int ends[2], fd = -1;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	int fds[] = {ends[0], memfd(text, strlen(text), 0)};
+	int rc = ask((struct launcher_request){.op = LAUNCHER_VOUCH}, fds, 2, &fd);
+	if (rc == 0)
+		assert_int_equal(pread(fd, ret, sizeof(*ret), 0), sizeof(*ret));
+	close_fd(&fd);
+	close(fds[1]);
+	close(ends[0]);
+	close(ends[1]);
+	return rc;
+}
+
+static void test_only_what_was_vouched_for_is_started(void **state)
+{
+	struct warrant warrant, forged;
+
+	if (link_fd < 0)
+		skip();
+	assert_int_equal(vouch(TEXT, &warrant), 0);
+	assert_int_equal(warrant.uid, getuid());
+	assert_int_equal(start(&warrant, TEXT, ALL_SEALS), 0);
+	assert_int_equal(start(&warrant, "{\"argv\": [\"evil\"]}", ALL_SEALS), EPERM);
+	assert_int_equal(start(&warrant, TEXT, ALL_SEALS & ~F_SEAL_WRITE), EINVAL);
+	forged = warrant;
+	forged.uid = 60101;
+	assert_int_equal(start(&forged, TEXT, ALL_SEALS), EPERM);
+	forged = warrant;
+	forged.group[forged.group_count++] = 42;
+	assert_int_equal(start(&forged, TEXT, ALL_SEALS), EPERM);
+	forged = (struct warrant){.magic = WARRANT_MAGIC, .version = LAUNCHER_VERSION};
+	assert_int_equal(start(&forged, TEXT, ALL_SEALS), EPERM);
+}
+
+static void test_requests_that_are_wrong_are_refused(void **state)
+{
+	struct launcher_request start = {.op = LAUNCHER_START, .job = 1, .attempt = 1}, wrong;
+	struct shim_head head = {.magic = SHIM_HEAD_MAGIC, .text_size = 1000};
+	int fd, null = open("/dev/null", O_RDONLY | O_CLOEXEC), ends[2];
+	struct warrant warrant;
+
+	if (link_fd < 0)
+		skip();
+	assert_int_equal(ask(start, NULL, 0, &fd), EINVAL);
+	assert_int_equal(ask(start, &null, 1, &fd), EINVAL);
+	int memory = memfd(&head, sizeof(head), ALL_SEALS);
+	assert_int_equal(ask(start, &memory, 1, &fd), EINVAL);
+	wrong = start;
+	wrong.job = UINT64_MAX;
+	assert_int_equal(ask(wrong, &memory, 1, &fd), EINVAL);
+	wrong = start;
+	wrong.reserved[8] = 1;
+	assert_int_equal(ask(wrong, &memory, 1, &fd), EINVAL);
+	wrong = start;
+	wrong.op = 77;
+	assert_int_equal(ask(wrong, &memory, 1, &fd), EOPNOTSUPP);
+	/* No socket; one that nobody connected; and no text. */
+	int fds[] = {null, memory};
+	assert_int_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH}, fds, 2, &fd),
+			 ENOTSOCK);
+	fds[0] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_not_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH}, fds, 2, &fd), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	assert_int_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH}, ends, 1, &fd),
+			 EINVAL);
+	assert_int_equal(vouch(TEXT, &warrant), 0);
+	close(memory);
+	close(null);
+	close(fds[0]);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_code_is_siphash),
+		cmocka_unit_test(test_a_warrant_is_for_its_user_and_text),
+		cmocka_unit_test(test_only_what_was_vouched_for_is_started),
+		cmocka_unit_test(test_requests_that_are_wrong_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
