@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "backend/gpus_private.h"
+#include "backend/instances_serve.h"
 #include "base/macros.h"
 #include "base/nvml_functions.h"
 
@@ -18,6 +19,7 @@
 #define TRY_PAUSE_MS 50u
 
 struct instances {
+	struct instances_link *link; /* somebody else makes the calls */
 	const struct gpus *gpus;
 	__typeof__(nvmlDeviceGetGpuInstanceProfileInfo) *profile_info;
 	__typeof__(nvmlDeviceGetGpuInstanceProfileInfoV) *profile_info_v;
@@ -80,8 +82,22 @@ int instances_open(const struct gpus *gpus, struct instances **ret)
 	return 0;
 }
 
+int instances_open_link(int link_fd, struct instances **ret)
+{
+	struct instances *in = calloc(1, sizeof(*in));
+	int rc = in ? instances_link_open(link_fd, &in->link) : -ENOMEM;
+
+	if (rc < 0)
+		free(in);
+	else
+		*ret = in;
+	return rc;
+}
+
 void instances_close(struct instances *instances)
 {
+	if (instances)
+		instances_link_close(instances->link);
 	free(instances);
 }
 
@@ -167,8 +183,10 @@ static void kinds_sort(struct instance_kinds *kinds)
 int instances_kinds(const struct instances *in, uint32_t gpu, struct instance_kinds *ret)
 {
 	nvmlDevice_t device;
-	int rc = gpus_device(in->gpus, gpu, &device);
 
+	if (in->link)
+		return instances_link_kinds(in->link, gpu, ret);
+	int rc = gpus_device(in->gpus, gpu, &device);
 	memset(ret, 0, sizeof(*ret));
 	for (unsigned kind = 0; rc == 0 && kind < KINDS_MAX; kind++) {
 		uint32_t at = ret->die.profile_count;
@@ -300,8 +318,11 @@ int instances_list(const struct instances *in, uint32_t gpu,
 {
 	struct listing l = {.in = in, .list = list, .max = max};
 	nvmlDevice_t device;
-	int rc = gpus_device(in->gpus, gpu, &device);
 
+	if (in->link)
+		return instances_link_list(in->link, gpu, profiles, profile_count, list, max,
+					   ret_count);
+	int rc = gpus_device(in->gpus, gpu, &device);
 	for (size_t i = 0; rc == 0 && i < profile_count; i++)
 		rc = each_of_profile(in, device, profiles[i].id, listing_add, &l);
 	*ret_count = l.count;
@@ -350,8 +371,10 @@ int instance_make(const struct instances *in, uint32_t gpu, const struct instanc
 	nvmlComputeInstance_t compute;
 	nvmlGpuInstance_t gi;
 	nvmlDevice_t device;
-	int rc = gpus_device(in->gpus, gpu, &device);
 
+	if (in->link)
+		return instances_link_make(in->link, gpu, place, ret);
+	int rc = gpus_device(in->gpus, gpu, &device);
 	if (rc == 0)
 		rc = gpus_errno(in->gpu_instance_create(device, place->profile_id, &at, &gi));
 	if (rc < 0)
@@ -383,16 +406,27 @@ static bool search_compare(void *arg, nvmlGpuInstance_t gi, const nvmlGpuInstanc
 	return !same;
 }
 
-int instance_remove(const struct instances *in, uint32_t gpu, const struct instance_place *place,
-		    unsigned patience_ms)
+static int remove_once(const struct instances *in, uint32_t gpu, const struct instance_place *place)
 {
 	struct search search = {.place = *place};
 	nvmlDevice_t device;
-	int rc = gpus_device(in->gpus, gpu, &device);
 
+	if (in->link)
+		return instances_link_remove(in->link, gpu, place);
+	int rc = gpus_device(in->gpus, gpu, &device);
 	if (rc == 0)
 		rc = each_of_profile(in, device, place->profile_id, search_compare, &search);
-	if (rc < 0 || !search.found)
-		return rc;
-	return gpu_instance_end_patiently(in, search.found, patience_ms);
+	return rc < 0 || !search.found ? rc : gpu_instance_end(in, search.found);
+}
+
+int instance_remove(const struct instances *in, uint32_t gpu, const struct instance_place *place,
+		    unsigned patience_ms)
+{
+	int rc = remove_once(in, gpu, place);
+
+	for (unsigned waited = 0; rc == -EBUSY && waited < patience_ms; waited += TRY_PAUSE_MS) {
+		pause_ms(TRY_PAUSE_MS);
+		rc = remove_once(in, gpu, place);
+	}
+	return rc;
 }

@@ -721,9 +721,13 @@ int mig_start(struct node *node)
 	node->mig = mig;
 	mig->pool = (struct mig_pool){
 		.dies = mig->die, .gpus = mig->gpu, .gpu_count = node->pool.count};
-	if (node->pool.gpus && instances_open(node->pool.gpus, &mig->driver) < 0)
+	int rc = !node->pool.gpus ? -ENODEV
+		 : node->privileges.mig_fd < 0
+			 ? instances_open(node->pool.gpus, &mig->driver)
+			 : instances_open_link(node->privileges.mig_fd, &mig->driver);
+	if (rc < 0)
 		mig->driver = NULL;
-	int rc = store_mig_roles_each(node->store, role_load, node);
+	rc = store_mig_roles_each(node->store, role_load, node);
 	if (rc == 0)
 		rc = store_instances_each(node->store, instance_load, node);
 	return rc;

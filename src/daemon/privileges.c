@@ -127,9 +127,9 @@ static void events_want(struct node *node)
 
 /* ---- its life ---------------------------------------------------------------------------- */
 
-void privileges_init(struct privileges *p, int link_fd)
+void privileges_init(struct privileges *p, int link_fd, int mig_fd)
 {
-	*p = (struct privileges){.link_fd = link_fd};
+	*p = (struct privileges){.link_fd = link_fd, .mig_fd = mig_fd};
 }
 
 int privileges_start(struct node *node)
@@ -183,17 +183,21 @@ void privileges_leave(struct privileges *p, bool sockets)
 		close_fd(&fd);
 	}
 	close_fd(&p->link_fd);
+	close_fd(&p->mig_fd);
 }
 
 void privileges_hand_over(const struct privileges *p, struct handover *h)
 {
 	if (p->link_fd >= 0)
 		json_object_set_new(h->root, "guard", handover_fd(h, p->link_fd));
+	if (p->mig_fd >= 0)
+		json_object_set_new(h->root, "mig_guard", handover_fd(h, p->mig_fd));
 }
 
 void privileges_take_over(struct privileges *p, struct handover *h)
 {
-	privileges_init(p, handover_take(h, json_object_get(h->root, "guard")));
+	privileges_init(p, handover_take(h, json_object_get(h->root, "guard")),
+			handover_take(h, json_object_get(h->root, "mig_guard")));
 	/* Numbers that the last program gave out: answers to those are nobody's. */
 	p->number = now_monotonic_ns();
 }

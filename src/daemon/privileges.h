@@ -16,14 +16,16 @@ struct privileges_asked;
 
 struct privileges {
 	int link_fd; /* to the guard; -1: there is none */
+	int mig_fd;  /* to the part that makes MIG instances (proto/instances.h); -1: there is none
+		      */
 	uv_poll_t *poll;
 	uint64_t number;
 	/* Signals whose answer is due, oldest first; those from `unsent` on are to be sent. */
 	struct privileges_asked *first, *unsent;
 };
 
-/* With the other end of a guard's link (-1: none), which becomes the privileges'. */
-void privileges_init(struct privileges *privileges, int link_fd);
+/* With the other ends of the links (-1: none), which become the privileges'. */
+void privileges_init(struct privileges *privileges, int link_fd, int mig_fd);
 /* Begins to listen to the guard, once there is a loop. 0 or -errno. */
 int privileges_start(struct node *node);
 /* The loop ends: no more answers. */

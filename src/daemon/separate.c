@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "backend/gpus.h"
+#include "backend/instances_serve.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
@@ -238,14 +239,19 @@ static int places_make(struct node *node, const struct worker *w, struct error *
 
 static int guard_make(struct node *node, const struct worker *w, struct error *err)
 {
-	int link_fd = -1;
+	int link_fd = -1, mig_fd = -1;
 	cleanup_close int dir = open(node->runtime.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int rc = dir < 0 ? -errno : guard_fork(dir, w->uid ? w->uid : GUARD_ID_FIRST, &link_fd);
 
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot start the guard: %s",
 				 strerrordesc_np(-rc));
-	privileges_init(&node->privileges, link_fd);
+	/* Who stays root makes instances himself. */
+	if (w->uid)
+		rc = guard_fork_other("carve-mig", 1u << CAP_SYS_ADMIN, instances_serve, &mig_fd);
+	if (rc < 0)
+		log_event(LOG_WARNING, "mig.no_guard error=\"%s\"", strerrordesc_np(-rc));
+	privileges_init(&node->privileges, link_fd, mig_fd);
 	launcher_make(node, w->gid);
 	return 0;
 }

@@ -25,6 +25,12 @@ struct guard_place {
 /* Forks the guard, as root. Its worker is the caller, which gets the other end of the link. 0 or
  * -errno. */
 int guard_fork(int dir_fd, uid_t real_uid, int *ret_link_fd);
+/* Forks another part that keeps rights, `capabilities` (a bit each), and serves on its link until
+ * the worker, which is the caller, ends: it ends with it. For work that may take long, which the
+ * guard's other answers must not wait for. */
+typedef void (*guard_serve_cb)(int link_fd);
+int guard_fork_other(const char *name, uint32_t capabilities, guard_serve_cb serve,
+		     int *ret_link_fd);
 /* The whole of `carved --guard LINK DIR UID`: a guard of another version that became this program.
  */
 int guard_main(int argc, char **argv);

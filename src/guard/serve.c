@@ -149,7 +149,7 @@ void guard_serve(const struct guard_place *place)
 /* ---- its life ---------------------------------------------------------------------------- */
 
 /* Only what it needs; what it becomes has no more. */
-static int rights_leave(void)
+static int rights_leave(uint32_t kept)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct had[2] = {0}, data[2] = {0};
@@ -158,18 +158,18 @@ static int rights_leave(void)
 	 */
 	if (syscall(SYS_capget, &header, had) < 0)
 		return -errno;
-	data[0].permitted = data[0].effective = CAPABILITIES & had[0].permitted;
+	data[0].permitted = data[0].effective = kept & had[0].permitted;
 	for (unsigned capability = 0; capability <= CAP_LAST_CAP; capability++)
-		if (capability >= 32 || !(CAPABILITIES & 1u << capability))
+		if (capability >= 32 || !(kept & 1u << capability))
 			(void)prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(SYS_capset, &header, data) < 0)
 		return -errno;
 	return 0;
 }
 
-static void guard_begin(pid_t worker)
+static void guard_begin(const char *name, pid_t worker)
 {
-	prctl(PR_SET_NAME, NAME, 0, 0, 0);
+	prctl(PR_SET_NAME, name, 0, 0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	if (getppid() != worker)
@@ -201,9 +201,9 @@ static int descriptors_leave(struct guard_place *place)
 
 _Noreturn static void guard_run(struct guard_place *place, pid_t worker)
 {
-	guard_begin(worker);
+	guard_begin(NAME, worker);
 	signals_ignore();
-	if (descriptors_leave(place) < 0 || rights_leave() < 0)
+	if (descriptors_leave(place) < 0 || rights_leave(CAPABILITIES) < 0)
 		_exit(EXIT_FAILURE);
 	guard_serve(place);
 	_exit(EXIT_SUCCESS);
@@ -233,6 +233,42 @@ int guard_fork(int dir_fd, uid_t real_uid, int *ret_link_fd)
 	return rc;
 }
 
+/* Only the link stays open, and what is standard. */
+static int link_leave(int link_fd)
+{
+	int link = fcntl(link_fd, F_DUPFD_CLOEXEC, LINK_FD + 1);
+
+	if (link < 0 || dup3(link, LINK_FD, O_CLOEXEC) < 0 || close_range(LINK_FD + 1, ~0u, 0) < 0)
+		return -errno;
+	return 0;
+}
+
+int guard_fork_other(const char *name, uint32_t capabilities, guard_serve_cb serve,
+		     int *ret_link_fd)
+{
+	int ends[2];
+	pid_t worker = getpid();
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+		return -errno;
+	pid_t pid = fork();
+	if (pid == 0) {
+		guard_begin(name, worker);
+		signals_ignore();
+		if (link_leave(ends[1]) < 0 || rights_leave(capabilities) < 0)
+			_exit(EXIT_FAILURE);
+		serve(LINK_FD);
+		_exit(EXIT_SUCCESS);
+	}
+	int rc = pid < 0 ? -errno : 0;
+	close(ends[1]);
+	if (rc < 0)
+		close(ends[0]);
+	else
+		*ret_link_fd = ends[0];
+	return rc;
+}
+
 int guard_main(int argc, char **argv)
 {
 	struct guard_place place = {.link_fd = -1};
@@ -242,7 +278,7 @@ int guard_main(int argc, char **argv)
 	place.link_fd = (int)strtol(argv[2], NULL, 10);
 	place.dir_fd = (int)strtol(argv[3], NULL, 10);
 	place.real_uid = (uid_t)strtoul(argv[4], NULL, 10);
-	guard_begin(getppid());
+	guard_begin(NAME, getppid());
 	if (fcntl(place.link_fd, F_SETFD, FD_CLOEXEC) < 0 ||
 	    fcntl(place.dir_fd, F_SETFD, FD_CLOEXEC) < 0)
 		return 2;

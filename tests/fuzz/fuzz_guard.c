@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/guard.h"
+#include "proto/instances.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -37,8 +38,30 @@ static void reply_look(const uint8_t *data, size_t size)
 		abort();
 }
 
+/* What passes names a place within a GPU, and no more profiles than there is room for. */
+static void instances_look(const uint8_t *data, size_t size)
+{
+	struct instances_request request;
+	struct instances_reply reply;
+
+	memset(&request, 0xff, sizeof(request));
+	memcpy(&request, data, size < sizeof(request) ? size : sizeof(request));
+	if (instances_request_check(&request, size) == 0 &&
+	    (size != sizeof(request) || request.op < INSTANCES_KINDS ||
+	     request.op > INSTANCES_REMOVE || request.count > INSTANCES_MOST ||
+	     (request.op >= INSTANCES_MAKE &&
+	      (!request.size || request.start + request.size > (int)INSTANCES_MOST))))
+		abort();
+	memset(&reply, 0xff, sizeof(reply));
+	memcpy(&reply, data, size < sizeof(reply) ? size : sizeof(reply));
+	if (instances_reply_check(&reply, size, INSTANCES_LIST) == 0 &&
+	    (size != sizeof(reply) || reply.count > INSTANCES_MOST || reply.error < 0))
+		abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	instances_look(data, size);
 	request_look(data, size);
 	reply_look(data, size);
 	return 0;
