@@ -89,6 +89,8 @@ enum cli_option_id {
 	OPT_SIM_LIST,
 	OPT_SIM_SHARED,
 	OPT_SIM_JOIN,
+	OPT_CDI_DIR,
+	OPT_CDI_ALL,
 	OPT_COUNT,
 };
 
@@ -169,6 +171,9 @@ int cli_main(int argc, char **argv);
 int cli_gpu_list(struct cli *cli, struct error *err);
 int cli_podman(struct cli *cli, struct error *err);
 int cli_docker(struct cli *cli, struct error *err);
+int cli_cdi_generate(struct cli *cli, struct error *err);
+int cli_cdi_list(struct cli *cli, struct error *err);
+int cli_cdi_remove(struct cli *cli, struct error *err);
 int cli_session_request(struct cli *cli, struct error *err);
 int cli_session_list(struct cli *cli, struct error *err);
 int cli_session_show(struct cli *cli, struct error *err);

@@ -107,6 +107,8 @@ const struct cli_option cli_options[] = {
 	{OPT_SIM_SHARED, "shared", NULL,
 	 "let programs of other users join, with one daemon for all"},
 	{OPT_SIM_JOIN, "join", "DIR", "run the command on that shared host"},
+	{OPT_CDI_DIR, "cdi-dir", "DIR", "the directory of specs (/var/run/cdi)"},
+	{OPT_CDI_ALL, "all", NULL, "of all sessions"},
 	{OPT_COUNT, NULL, NULL, NULL},
 };
 
@@ -135,6 +137,14 @@ const struct cli_verb cli_verbs[] = {
 	 "carve podman run --vram 8 --rm IMAGE nvidia-smi", 0, 0, -1, CLI_SYNTAX_RAW, cli_podman},
 	{"docker run", "IMAGE [CMD [ARG]...]", "run a container in a slice, with docker",
 	 "carve docker run --vram 8 --rm IMAGE nvidia-smi", 0, 0, -1, CLI_SYNTAX_RAW, cli_docker},
+	{"cdi generate", "[ID]...", "write the CDI spec of a session, for container runtimes",
+	 "carve cdi generate s-7k2m9q", BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL), 0, -1,
+	 CLI_SYNTAX_MIXED, cli_cdi_generate},
+	{"cdi list", "", "list the CDI specs of sessions", "carve cdi list", BIT(OPT_CDI_DIR), 0, 0,
+	 CLI_SYNTAX_MIXED, cli_cdi_list},
+	{"cdi remove", "[ID]...", "remove specs (those of ended sessions, where none is named)",
+	 "carve cdi remove s-7k2m9q", BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL), 0, -1, CLI_SYNTAX_MIXED,
+	 cli_cdi_remove},
 	{"timeslicing", "", "show or change how the GPUs' time is shared",
 	 "carve timeslicing --mode fair --gpu-ids 0",
 	 BIT(OPT_MODE) | BIT(OPT_LEASE) | BIT(OPT_GRANULARITY) | BIT(OPT_GPU_IDS), 0, 0,

@@ -14,9 +14,11 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "cli/driver_find.h"
+#include "container/cdi.h"
+#include "container/edits.h"
+#include "container/nodes.h"
 #include "proto/attach.h"
 
-#define CDI_VERSION "0.5.0"
 #define CUDA "libcuda.so.1"
 #define NVML "libnvidia-ml.so.1"
 #define IN_CONTAINER(name) ATTACH_SLICE_DIR "/" name
@@ -32,62 +34,55 @@ const char *cdi_id(const char *driver, const struct stored_claim *stored, size_t
 
 /* ---- the spec ---------------------------------------------------------------------------- */
 
-static void mount_add(json_t *mounts, const char *from, const char *to)
-{
-	if (*from)
-		json_array_append_new(mounts, json_pack("{s:s, s:s, s:[s, s, s, s]}", "hostPath",
-							from, "containerPath", to, "options", "ro",
-							"nosuid", "nodev", "bind"));
-}
-
-static void front_add(json_t *mounts, const struct cdi_host *host, const char *file,
+static void front_add(json_t *edits, const struct cdi_host *host, const char *file,
 		      const char *in_slice, const char *driver)
 {
 	char from[2 * PATH_MAX];
 
 	snprintf(from, sizeof(from), "%s/%s", host->front, file);
-	mount_add(mounts, from, in_slice);
+	container_edits_mount(edits, from, in_slice);
 	/* A program that lost its environment looks for the driver here. */
 	if (*driver)
-		mount_add(mounts, from, driver);
+		container_edits_mount(edits, from, driver);
 }
 
 /* What every slice's container gets. */
 static json_t *common_edits(const struct cdi_host *host)
 {
-	json_t *mounts = json_array(), *path;
+	json_t *edits = container_edits_new(), *path;
 	size_t i;
 
-	front_add(mounts, host, CUDA, IN_CONTAINER("front/" CUDA), host->cuda);
-	front_add(mounts, host, NVML, IN_CONTAINER("front/" NVML), host->nvml);
-	mount_add(mounts, host->cuda, IN_CONTAINER(CUDA));
-	mount_add(mounts, host->nvml, IN_CONTAINER(NVML));
-	mount_add(mounts, host->attach, SOCKET);
+	front_add(edits, host, CUDA, IN_CONTAINER("front/" CUDA), host->cuda);
+	front_add(edits, host, NVML, IN_CONTAINER("front/" NVML), host->nvml);
+	container_edits_mount(edits, host->cuda, IN_CONTAINER(CUDA));
+	container_edits_mount(edits, host->nvml, IN_CONTAINER(NVML));
+	container_edits_mount(edits, host->attach, SOCKET);
 	json_array_foreach(host->mounts, i, path)
-		mount_add(mounts, json_string_value(path), json_string_value(path));
-	return json_pack("{s:[s, s, s, s], s:o}", "env", ATTACH_ENV_SOCKET "=" SOCKET,
-			 "LD_PRELOAD=" IN_CONTAINER("front/" CUDA) ":" IN_CONTAINER("front/" NVML),
-			 ATTACH_ENV_CUDA "=" IN_CONTAINER(CUDA),
-			 ATTACH_ENV_NVML "=" IN_CONTAINER(NVML), "mounts", mounts);
+		container_edits_mount(edits, json_string_value(path), json_string_value(path));
+	container_edits_env(edits, ATTACH_ENV_SOCKET, SOCKET);
+	container_edits_env(edits, "LD_PRELOAD",
+			    IN_CONTAINER("front/" CUDA) ":" IN_CONTAINER("front/" NVML));
+	container_edits_env(edits, ATTACH_ENV_CUDA, IN_CONTAINER(CUDA));
+	container_edits_env(edits, ATTACH_ENV_NVML, IN_CONTAINER(NVML));
+	return edits;
 }
 
 static json_t *device_edits(const struct cdi_host *host, const char *session, const json_t *nodes)
 {
-	char variable[64], file[PATH_MAX + 32];
-	json_t *mounts = json_array(), *device_nodes = json_array(), *path;
+	char file[PATH_MAX + 32];
+	json_t *edits = container_edits_new(), *path;
 	size_t i;
 
-	snprintf(variable, sizeof(variable), ATTACH_ENV_SESSION "=%s", session);
 	snprintf(file, sizeof(file), "%s/%s", host->slices, session);
-	mount_add(mounts, file, IN_CONTAINER(ATTACH_SLICE_FILE));
+	container_edits_env(edits, ATTACH_ENV_SESSION, session);
+	container_edits_mount(edits, file, IN_CONTAINER(ATTACH_SLICE_FILE));
 	json_array_foreach((json_t *)nodes, i, path)
-		json_array_append_new(device_nodes, json_pack("{s:O}", "path", path));
-	return json_pack("{s:[s], s:o, s:o}", "env", variable, "mounts", mounts, "deviceNodes",
-			 device_nodes);
+		container_edits_node(edits, json_string_value(path));
+	return edits;
 }
 
-json_t *cdi_spec(const char *driver, const struct stored_claim *stored, const struct cdi_host *host,
-		 const json_t *nodes)
+json_t *cdi_claim_spec(const char *driver, const struct stored_claim *stored,
+		       const struct cdi_host *host, const json_t *nodes)
 {
 	json_t *devices = json_array();
 	char kind[CDI_ID_SIZE], id[CDI_ID_SIZE];
@@ -95,14 +90,12 @@ json_t *cdi_spec(const char *driver, const struct stored_claim *stored, const st
 	snprintf(kind, sizeof(kind), CDI_KIND_PREFIX "%s/claim", driver);
 	for (size_t i = 0; i < stored->slices; i++) {
 		cdi_id(driver, stored, i, id);
-		json_array_append_new(devices,
-				      json_pack("{s:s, s:o}", "name", strchr(id, '=') + 1,
-						"containerEdits",
-						device_edits(host, stored->slice[i].session,
-							     json_array_get(nodes, i))));
+		json_array_append_new(
+			devices,
+			cdi_device(strchr(id, '=') + 1, device_edits(host, stored->slice[i].session,
+								     json_array_get(nodes, i))));
 	}
-	return json_pack("{s:s, s:s, s:o, s:o}", "cdiVersion", CDI_VERSION, "kind", kind, "devices",
-			 devices, "containerEdits", common_edits(host));
+	return cdi_spec(kind, devices, common_edits(host));
 }
 
 /* ---- the host ---------------------------------------------------------------------------- */
@@ -136,51 +129,17 @@ int cdi_host_find(struct cdi_host *host, const struct driver_libs *driver, struc
 	return 0;
 }
 
-/* The number in /dev/nvidiaN; -1: the driver does not tell. */
-static int minor_find(const char *pci_bus_id)
-{
-	char path[128], text[4096];
-	/* The driver writes a domain of four digits, NVML one of eight. */
-	const char *address = strlen(pci_bus_id) == 16 ? pci_bus_id + 4 : pci_bus_id;
-	int minor = -1;
-
-	if (snprintf(path, sizeof(path), "/proc/driver/nvidia/gpus/%s/information", address) >=
-	    (int)sizeof(path))
-		return -1;
-	for (char *c = strrchr(path, '/') - 12; *c && *c != '/'; c++)
-		if (*c >= 'A' && *c <= 'F')
-			*c += 'a' - 'A';
-	if (file_read(path, text, sizeof(text)) < 0)
-		return -1;
-	const char *at = strstr(text, "Device Minor:");
-	return at && sscanf(at, "Device Minor: %d", &minor) == 1 ? minor : -1;
-}
-
-static void node_add(json_t *nodes, const char *path)
-{
-	struct stat st;
-
-	if (stat(path, &st) == 0 && S_ISCHR(st.st_mode))
-		json_array_append_new(nodes, json_string(path));
-}
-
 json_t *cdi_nodes_find(const json_t *pci_bus_ids)
 {
-	json_t *nodes = json_array(), *id;
-	char path[32];
+	json_t *edits = container_edits_new(), *nodes = json_array(), *entry;
 	size_t i;
 
-	node_add(nodes, "/dev/nvidiactl");
-	node_add(nodes, "/dev/nvidia-uvm");
-	node_add(nodes, "/dev/nvidia-uvm-tools");
-	json_array_foreach((json_t *)pci_bus_ids, i, id)
-	{
-		int minor = minor_find(json_string_value(id));
-
-		snprintf(path, sizeof(path), "/dev/nvidia%d", minor);
-		if (minor >= 0)
-			node_add(nodes, path);
-	}
+	container_nodes_common(edits);
+	json_array_foreach((json_t *)pci_bus_ids, i, entry)
+		container_nodes_gpu_pci(edits, json_string_value(entry));
+	json_array_foreach(json_object_get(edits, "deviceNodes"), i, entry)
+		json_array_append(nodes, json_object_get(entry, "path"));
+	json_decref(edits);
 	return nodes;
 }
 

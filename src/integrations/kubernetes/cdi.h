@@ -29,8 +29,8 @@ const char *cdi_id(const char *driver, const struct stored_claim *stored, size_t
 		   char buf[static CDI_ID_SIZE]);
 /* The spec. `nodes` has, for each of the claim's slices, an array of paths of device nodes. The
  * caller owns the result; NULL: out of memory. Pure. */
-json_t *cdi_spec(const char *driver, const struct stored_claim *stored, const struct cdi_host *host,
-		 const json_t *nodes);
+json_t *cdi_claim_spec(const char *driver, const struct stored_claim *stored,
+		       const struct cdi_host *host, const json_t *nodes);
 
 /* Finds the driver's other files. 0, or negative with *err. */
 int cdi_host_find(struct cdi_host *host, const struct driver_libs *driver, struct error *err);

@@ -1,20 +1,10 @@
 /* Files that a node keeps of its claims, so that a plugin that restarts knows what it prepared:
- * one a claim, replaced by rename. And the same for CDI specs. */
+ * one a claim, replaced by rename (container/json_file.h). */
 #pragma once
 
 #include <jansson.h>
 
 #include "integrations/kubernetes/claim.h"
-
-struct error;
-
-/* Writes JSON to DIR/NAME.json so that readers see the old file or the whole new one, also after a
- * power cut. 0, or negative with *err. */
-int checkpoint_file_write(const char *dir, const char *name, const json_t *json, struct error *err);
-/* 0 with *ret (owned by the caller), -ENOENT, or negative with *err. */
-int checkpoint_file_read(const char *dir, const char *name, json_t **ret, struct error *err);
-/* 0 also where there is none; else negative with *err. */
-int checkpoint_file_remove(const char *dir, const char *name, struct error *err);
 
 /* What a claim has here. */
 enum stored_state {

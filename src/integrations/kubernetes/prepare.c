@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/macros.h"
+#include "container/json_file.h"
 #include "daemon/log.h"
 #include "integrations/kubernetes/device.h"
 
@@ -272,9 +273,9 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 	}
 	if (rc < 0)
 		return rc;
-	spec = cdi_spec(prepare->driver, stored, &prepare->host, nodes);
+	spec = cdi_claim_spec(prepare->driver, stored, &prepare->host, nodes);
 	spec_name(stored->claim.uid, name);
-	return checkpoint_file_write(prepare->cdi, name, spec, err);
+	return json_file_write(prepare->cdi, name, spec, 0644, err);
 }
 
 static int stored_write(struct prepare *prepare, const struct stored_claim *stored,
@@ -284,7 +285,7 @@ static int stored_write(struct prepare *prepare, const struct stored_claim *stor
 
 	if (!json)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
-	return checkpoint_file_write(prepare->claims, stored->claim.uid, json, err);
+	return json_file_write(prepare->claims, stored->claim.uid, json, 0600, err);
 }
 
 /* 0, -ENOENT, or negative with *err. A file that cannot be read is no claim that is prepared, and
@@ -293,7 +294,7 @@ static int stored_read(struct prepare *prepare, const char *uid, struct stored_c
 		       struct error *err)
 {
 	cleanup_json json_t *json = NULL;
-	int rc = checkpoint_file_read(prepare->claims, uid, &json, err);
+	int rc = json_file_read(prepare->claims, uid, &json, err);
 
 	if (rc == 0 && checkpoint_claim_parse(json, ret) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "%.200s/%s.json is damaged",
@@ -324,8 +325,8 @@ static int slices_release(struct prepare *prepare, const struct stored_claim *st
 	}
 	spec_name(stored->claim.uid, name);
 	if (rc == 0)
-		rc = checkpoint_file_remove(prepare->cdi, name, err);
-	return rc < 0 ? rc : checkpoint_file_remove(prepare->claims, stored->claim.uid, err);
+		rc = json_file_remove(prepare->cdi, name, err);
+	return rc < 0 ? rc : json_file_remove(prepare->claims, stored->claim.uid, err);
 }
 
 /* A claim of which nothing is known yet. */

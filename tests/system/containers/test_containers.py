@@ -1,91 +1,24 @@
 """`carve podman run`: containers of an image that knows nothing of carve are in a slice."""
 import json
 import os
-import shutil
-import subprocess
 
 import pytest
 
-from conftest import BUILD, wait_until
-
-CARVE = BUILD / "carve"
-HOG = BUILD / "examples/hog"
-BUSYBOX = shutil.which("busybox")
-# The runtime's own settings: as they work in a test's sandbox, and all its files in one place.
-CONF = '[containers]\ndefault_ulimits = []\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
-
-
-def libraries_of(*programs):
-    for program in programs:
-        for line in subprocess.run(["ldd", program], capture_output=True, text=True).stdout.splitlines():
-            words = line.split()
-            if "=>" in words and words[2].startswith("/") and "/sim/" not in words[2]:
-                yield words[2]
-            elif words and "ld-linux" in words[0]:
-                yield words[0]
-
-
-def root_file_system(root):
-    """busybox, an example that allocates until it is refused, and what these and the simulated driver load."""
-    for name in ("bin", "etc", "tmp", "proc", "sys", "dev", "run"):
-        (root / name).mkdir(parents=True)
-    shutil.copy(BUSYBOX, root / "bin/busybox")
-    for name in ("sh", "sleep", "true", "cat", "ls", "env"):
-        (root / "bin" / name).symlink_to("busybox")
-    shutil.copy(HOG, root / "bin/hog")
-    for library in set(libraries_of(HOG, BUILD / "sim/libcuda.so.1", BUILD / "sim/libnvidia-ml.so.1")):
-        place = root / library.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(library, place)
-
-
-class Podman:
-    """A simulated host on which `podman` has its own storage, with one image."""
-    IMAGE = "localhost/carve-test:1"
-
-    def __init__(self, tmp_path):
-        self.host = None
-        (tmp_path / "containers.conf").write_text(CONF)
-        (tmp_path / "storage.conf").write_text(
-            f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/storage"\nrunroot = "{tmp_path}/storage-run"\n')
-        self.env = {"CONTAINERS_CONF": str(tmp_path / "containers.conf"),
-                    "CONTAINERS_STORAGE_CONF": str(tmp_path / "storage.conf"), "TMPDIR": str(tmp_path)}
-        root_file_system(tmp_path / "root")
-        tar = subprocess.run(["tar", "-C", tmp_path / "root", "-c", "."], capture_output=True).stdout
-        done = subprocess.run(["podman", "import", "-", self.IMAGE], input=tar, capture_output=True,
-                              env={**os.environ, **self.env})
-        ran = done.returncode == 0 and subprocess.run(
-            ["podman", "run", "--rm", self.IMAGE, "true"], capture_output=True, env={**os.environ, **self.env})
-        self.works = ran and ran.returncode == 0
-
-    def __call__(self, *argv, **kw):
-        return self.host.run(list(argv), env=self.env, **kw)
-
-    def carve(self, *argv, **kw):
-        return self(str(CARVE), "podman", "run", *argv, **kw)
-
-    def sessions(self):
-        return json.loads(self.host.carve("session", "list", "--json").stdout)
-
-    def nothing_is_left(self):
-        wait_until(lambda: not self.sessions())
+from conftest import wait_until
+from podman_host import podman_storage
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory):
-    if os.geteuid() != 0 or not shutil.which("podman") or not BUSYBOX:
-        pytest.skip("needs root, podman and busybox")
-    made = Podman(tmp_path_factory.mktemp("podman"))
-    if not made.works:
-        pytest.skip("podman cannot run a container here")
-    return made
+def storage():
+    with podman_storage() as made:
+        yield made
 
 
 @pytest.fixture
 def podman(storage, make_host):
     storage.host = make_host("h100-80gb")
     yield storage
-    storage("podman", "rm", "--all", "--force", "--time", "0")
+    storage.clean()
 
 
 def test_a_containers_gpu_is_the_slice(podman):

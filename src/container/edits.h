@@ -1,0 +1,17 @@
+/* What a container of a slice gets, in the shape of CDI's containerEdits: {env, mounts,
+ * deviceNodes}. `carve podman run` reads it as options of the runtime, a CDI spec has it as it
+ * stands. All are pure. */
+#pragma once
+
+#include <jansson.h>
+
+/* Empty ones, owned by the caller; NULL: out of memory. */
+json_t *container_edits_new(void);
+/* A file or directory of the host at this path of the container, read-only. An empty `from` adds
+ * nothing. */
+void container_edits_mount(json_t *edits, const char *from, const char *to);
+void container_edits_mount_writable(json_t *edits, const char *from, const char *to);
+/* NAME=VALUE. */
+void container_edits_env(json_t *edits, const char *name, const char *value);
+/* A device node of the host, at the same path. */
+void container_edits_node(json_t *edits, const char *path);

@@ -1,0 +1,16 @@
+/* Files of JSON that others read while they are replaced. */
+#pragma once
+
+#include <jansson.h>
+#include <sys/types.h>
+
+struct error;
+
+/* Writes JSON to DIR/NAME.json so that readers see the old file or the whole new one, also after a
+ * power cut. 0, or negative with *err. */
+int json_file_write(const char *dir, const char *name, const json_t *json, mode_t mode,
+		    struct error *err);
+/* 0 with *ret (owned by the caller), -ENOENT, or negative with *err. */
+int json_file_read(const char *dir, const char *name, json_t **ret, struct error *err);
+/* 0 also where there is none; else negative with *err. */
+int json_file_remove(const char *dir, const char *name, struct error *err);

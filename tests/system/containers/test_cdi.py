@@ -1,0 +1,80 @@
+"""`carve cdi`: podman gives a container the slice of a session by its CDI device."""
+import json
+import stat
+
+import pytest
+
+from podman_host import podman_storage
+
+
+@pytest.fixture(scope="module")
+def podman():
+    with podman_storage() as made:
+        yield made
+
+
+@pytest.fixture
+def specs(podman, make_host, tmp_path):
+    podman.host = make_host("h100-80gb")
+    directory = tmp_path / "cdi"
+    directory.mkdir()
+    return directory
+
+
+def cdi(podman, specs, verb, *argv):
+    done = podman.host.carve("cdi", verb, "--cdi-dir", specs, *argv)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_device_of_a_session_is_its_slice_in_every_container(podman, specs):
+    session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
+    assert f"carve.dev/slice={session}" in cdi(podman, specs, "generate")
+    for options in ((), ("--user", "0", "--env", "LD_LIBRARY_PATH=/nowhere")):
+        done = podman.with_cdi(specs, "run", "--rm", *options, "--device", f"carve.dev/slice={session}", podman.IMAGE,
+                               "hog")
+        assert done.returncode == 0 and "this GPU has 3072 MiB" in done.stdout, done.stderr
+        assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stdout
+    # Nothing of the daemon's but where programs attach, and the slice also without the environment.
+    done = podman.with_cdi(specs, "run", "--rm", "--device", f"carve.dev/slice={session}", podman.IMAGE, "sh", "-c",
+                           "ls /run/carve-slice/attach; /bin/env -i SIMGPU_HOST=$SIMGPU_HOST /bin/hog")
+    assert done.stdout.splitlines()[0] == "attach.sock" and "this GPU has 3072 MiB" in done.stdout, done.stderr
+    # The session is not the container's: it goes on, and ends by its release alone.
+    assert [s["id"] for s in podman.sessions()] == [session]
+    assert podman.host.carve("session", "release").returncode == 0
+    assert f"{session}  ended" in cdi(podman, specs, "list")
+    done = podman.with_cdi(specs, "run", "--rm", "--device", f"carve.dev/slice={session}", podman.IMAGE, "hog")
+    assert done.returncode != 0 and f"there is no session {session}" in done.stdout + done.stderr
+
+
+def test_specs_are_listed_replaced_and_removed(podman, specs):
+    first = podman.host.carve_json("session", "request", "--vram", "3")["id"]
+    done = podman.host.carve("cdi", "remove", "--cdi-dir", specs, first)
+    assert done.returncode == 1 and f"no spec of a session {first}" in done.stderr
+    (specs / "nvidia.json").write_text("{}")
+    cdi(podman, specs, "generate", first)
+    cdi(podman, specs, "generate", "--all")
+    file = specs / f"carve.dev-slice_{first}.json"
+    spec = json.loads(file.read_text())
+    assert spec["kind"] == "carve.dev/slice" and [d["name"] for d in spec["devices"]] == [first]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    listed = podman.host.carve_json("cdi", "list", "--cdi-dir", specs)
+    assert listed == [{"device": f"carve.dev/slice={first}", "session": first, "state": "active", "file": str(file)}]
+    # Without a name only those of ended sessions go.
+    cdi(podman, specs, "remove")
+    assert file.exists()
+    podman.host.carve("session", "release")
+    cdi(podman, specs, "remove")
+    assert sorted(p.name for p in specs.iterdir()) == ["carve", "nvidia.json"] and not any((specs / "carve").iterdir())
+
+
+@pytest.mark.parametrize("argv, code, said", [
+    (["generate"], 1, "you have no active session"),
+    (["generate", "s-nosuch"], 1, "s-nosuch"),
+    (["generate", "../../x"], 1, "../../x"),
+    (["list", "--cdi-dir", ""], 2, "the path is empty"),
+    (["list", "--cdi-dir", "x" * 4096], 2, "too long"),
+])
+def test_refusals_have_one_line(make_host, argv, code, said):
+    done = make_host("h100-80gb").carve("cdi", *argv)
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr

@@ -1,0 +1,105 @@
+"""A simulated host on which podman runs containers of an image that knows nothing of carve."""
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+from conftest import BUILD, wait_until
+
+CARVE = BUILD / "carve"
+HOG = BUILD / "examples/hog"
+BUSYBOX = shutil.which("busybox")
+# The runtime's own settings: as they work in a test's sandbox, and all its files (locks, too: tests run side by side) in
+# one place.
+CONF = '[containers]\ndefault_ulimits = []\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nlock_type = "file"\n'
+
+
+def libraries_of(*programs):
+    for program in programs:
+        for line in subprocess.run(["ldd", program], capture_output=True, text=True).stdout.splitlines():
+            words = line.split()
+            if "=>" in words and words[2].startswith("/") and "/sim/" not in words[2]:
+                yield words[2]
+            elif words and "ld-linux" in words[0]:
+                yield words[0]
+
+
+def root_file_system(root):
+    """busybox, an example that allocates until it is refused, and what these and the simulated driver load."""
+    for name in ("bin", "etc", "tmp", "proc", "sys", "dev", "run"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(BUSYBOX, root / "bin/busybox")
+    for name in ("sh", "sleep", "true", "cat", "ls", "env"):
+        (root / "bin" / name).symlink_to("busybox")
+    shutil.copy(HOG, root / "bin/hog")
+    for library in set(libraries_of(HOG, BUILD / "sim/libcuda.so.1", BUILD / "sim/libnvidia-ml.so.1")):
+        place = root / library.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, place)
+
+
+class Podman:
+    """A simulated host on which `podman` has its own storage, with one image."""
+    IMAGE = "localhost/carve-test:1"
+
+    def __init__(self, tmp_path):
+        self.host, self.directory = None, tmp_path
+        (tmp_path / "containers.conf").write_text(
+            CONF + f'tmp_dir = "{tmp_path}/libpod"\n')
+        (tmp_path / "storage.conf").write_text(
+            f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/storage"\nrunroot = "{tmp_path}/storage-run"\n')
+        self.env = {"CONTAINERS_CONF": str(tmp_path / "containers.conf"),
+                    "CONTAINERS_STORAGE_CONF": str(tmp_path / "storage.conf"), "TMPDIR": str(tmp_path)}
+        root_file_system(tmp_path / "root")
+        tar = subprocess.run(["tar", "-C", tmp_path / "root", "-c", "."], capture_output=True).stdout
+        done = subprocess.run(["podman", "import", "-", self.IMAGE], input=tar, capture_output=True,
+                              env={**os.environ, **self.env})
+        ran = done.returncode == 0 and subprocess.run(
+            ["podman", "run", "--rm", self.IMAGE, "true"], capture_output=True, env={**os.environ, **self.env})
+        self.works = ran and ran.returncode == 0
+
+    def __call__(self, *argv, **kw):
+        return self.host.run(list(argv), env=self.env, **kw)
+
+    def carve(self, *argv, **kw):
+        return self(str(CARVE), "podman", "run", *argv, **kw)
+
+    def clean(self):
+        subprocess.run(["podman", "rm", "--all", "--force", "--time", "0"], capture_output=True,
+                       env={**os.environ, **self.env})
+
+    def sessions(self):
+        return json.loads(self.host.carve("session", "list", "--json").stdout)
+
+    def nothing_is_left(self):
+        wait_until(lambda: not self.sessions())
+
+    def with_cdi(self, specs, *argv, **kw):
+        """podman 4 reads specs in /etc/cdi and /var/run/cdi alone: it gets an /etc of its own."""
+        layer = self.directory / "etc"
+        layer.mkdir(exist_ok=True)
+        script = """mount -t tmpfs tmpfs "$1" && mkdir "$1/up" "$1/work" &&
+            mount -t overlay -o "lowerdir=/etc,upperdir=$1/up,workdir=$1/work" overlay /etc &&
+            mkdir -p /etc/cdi && mount --bind "$2" /etc/cdi || exit 77
+            shift 2; exec podman "$@" """
+        return self("unshare", "--mount", "sh", "-c", script, "sh", layer, specs, *argv, **kw)
+
+
+@contextlib.contextmanager
+def podman_storage():
+    """In a directory with a short name: podman waits 20 s at each end of a container whose sockets have long ones."""
+    if os.geteuid() != 0 or not shutil.which("podman") or not BUSYBOX:
+        pytest.skip("needs root, podman and busybox")
+    with tempfile.TemporaryDirectory(prefix="pod-") as directory:
+        made = Podman(pathlib.Path(directory))
+        if not made.works:
+            pytest.skip("podman cannot run a container here")
+        try:
+            yield made
+        finally:
+            made.clean()
