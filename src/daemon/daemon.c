@@ -34,6 +34,7 @@ static const char help[] =
 	"              [--user NAME] [--idle-exit SECONDS] [--foreground] [--ready-fd N]\n"
 	"       carved [--system | --runtime-dir DIR] --takeover\n"
 	"       carved --system --prepare [--state-dir DIR] [--user NAME]\n"
+	"       carved --system --launcher [--state-dir DIR] [--user NAME]\n"
 	"       carved --config FILE --check-config\n"
 	"       carved --kubernetes [OPTION]...\n"
 	"\n"
@@ -56,6 +57,8 @@ static const char help[] =
 	"sockets\n"
 	"                       and calls under way go on\n"
 	"  --prepare            make a system daemon's directories, for the user of --user\n"
+	"  --launcher           start users' jobs for a system daemon that has no rights of its "
+	"own\n"
 	"  --kubernetes         be carve-kubernetes node, the kubelet's plugin beside a carved\n"
 	"  --ready-fd N         write one byte to descriptor N when the sockets listen; stays in "
 	"the\n"
@@ -67,7 +70,7 @@ static const char help[] =
 
 struct arguments {
 	const char *runtime_dir, *state_dir, *user, *probe_uuid, *config, *takeover_check;
-	bool system, foreground, check_config, takeover, prepare;
+	bool system, foreground, check_config, takeover, prepare, launcher;
 	uint64_t idle_exit_ns;
 	int ready_fd;
 };
@@ -83,6 +86,7 @@ enum {
 	OPTION_CONFIG,
 	OPTION_CHECK_CONFIG,
 	OPTION_PREPARE,
+	OPTION_LAUNCHER,
 	OPTION_PROBE,
 	OPTION_TAKEOVER,
 	OPTION_TAKEOVER_CHECK,
@@ -103,6 +107,7 @@ static const struct option options[] = {
 	{"takeover", no_argument, NULL, OPTION_TAKEOVER},
 	{"takeover-check", required_argument, NULL, OPTION_TAKEOVER_CHECK},
 	{"prepare", no_argument, NULL, OPTION_PREPARE},
+	{"launcher", no_argument, NULL, OPTION_LAUNCHER},
 	{"probe-context", required_argument, NULL, OPTION_PROBE},
 	{"help", no_argument, NULL, OPTION_HELP},
 	{"version", no_argument, NULL, OPTION_VERSION},
@@ -142,6 +147,9 @@ static bool option_take(int option, struct arguments *args, int *ret_code)
 		return true;
 	case OPTION_CHECK_CONFIG:
 		args->check_config = true;
+		return true;
+	case OPTION_LAUNCHER:
+		args->launcher = true;
 		return true;
 	case OPTION_PREPARE:
 		args->prepare = true;
@@ -486,6 +494,10 @@ int daemon_main(int argc, char **argv)
 	umask(077);
 	if (args.prepare) {
 		code = separate_prepare(&node, args.user, &err);
+		return code ? fail(&err) : code;
+	}
+	if (args.launcher) {
+		code = separate_launcher(&node, args.user, &err);
 		return code ? fail(&err) : code;
 	}
 	signal(SIGPIPE, SIG_IGN);

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -17,11 +19,13 @@
 #include "daemon/handover.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
+#include "daemon/supervisor.h"
 #include "guard/launcher.h"
 #include "proto/launcher.h"
 #include "proto/shim.h"
 
 #define JOBS_DIR "jobs"
+#define SOCKET "launcher.sock"
 /* Longer than its work takes on a machine that is very busy. */
 #define PATIENCE_MS 5000
 
@@ -50,26 +54,96 @@ static int jobs_open(const char *state_dir, gid_t gid, char path[static PATH_MAX
 	return steal_fd(&fd);
 }
 
-static int make(struct node *node, gid_t gid)
+/* Texts of the place are of this process, which has one. */
+static int place_make(const struct node *node, gid_t gid, struct launcher_place *ret)
 {
 	static char path[PATH_MAX], shim[PATH_MAX];
-	struct launcher_place place = {.jobs_path = path, .shim = shim, .worker_gid = gid};
-
-	node->launcher.link_fd = -1;
-	if (!launcher_may())
-		return -EACCES;
 	int rc = child_program(SHIM_PROGRAM, shim);
+
 	if (rc < 0)
 		return rc;
-	cleanup_close int jobs = jobs_open(node->state.wanted, gid, path);
-	if (jobs < 0)
-		return jobs;
-	place.jobs_fd = jobs;
-	rc = warrant_key_get(jobs, &place.key);
-	if (rc == 0)
-		rc = launcher_fork(&place, &node->launcher.link_fd);
-	explicit_bzero(&place.key, sizeof(place.key));
+	*ret = (struct launcher_place){.jobs_path = path, .shim = shim, .worker_gid = gid};
+	ret->jobs_fd = jobs_open(node->state.wanted, gid, path);
+	if (ret->jobs_fd < 0)
+		return ret->jobs_fd;
+	rc = warrant_key_get(ret->jobs_fd, &ret->key);
+	if (rc < 0)
+		close_fd(&ret->jobs_fd);
 	return rc;
+}
+
+static int fork_one(struct node *node, gid_t gid)
+{
+	struct launcher_place place;
+	int rc = place_make(node, gid, &place);
+
+	if (rc < 0)
+		return rc;
+	rc = launcher_fork(&place, &node->launcher.link_fd);
+	explicit_bzero(&place.key, sizeof(place.key));
+	close_fd(&place.jobs_fd);
+	return rc;
+}
+
+static void socket_address(const struct node *node, struct sockaddr_un *ret)
+{
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	runtime_path(&node->runtime, SOCKET, ret->sun_path, sizeof(ret->sun_path));
+}
+
+/* To one that is a service of its own. Before this process gives root up: only root can connect. */
+static int connect_one(struct node *node)
+{
+	struct sockaddr_un address;
+	struct ucred credentials;
+	socklen_t size = sizeof(credentials);
+	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	socket_address(node, &address);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
+		return -errno;
+	if (credentials.uid != 0)
+		return -EPERM;
+	node->launcher.link_fd = steal_fd(&fd);
+	return 0;
+}
+
+static int make(struct node *node, gid_t gid)
+{
+	node->launcher.link_fd = -1;
+	if (launcher_may())
+		return fork_one(node, gid);
+	return connect_one(node) == 0 ? 0 : -EACCES;
+}
+
+static int listen_at(const struct node *node)
+{
+	struct sockaddr_un address;
+	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	socket_address(node, &address);
+	(void)mkdir(node->runtime.dir, 0755);
+	(void)unlink(address.sun_path);
+	/* Under an umask of 077: for root alone. */
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    listen(fd, 8) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+int launcher_main(struct node *node, gid_t gid, struct error *err)
+{
+	struct launcher_place place = {.jobs_fd = -1};
+	int rc = launcher_may() ? place_make(node, gid, &place) : -EPERM;
+	cleanup_close int fd = rc < 0 ? rc : listen_at(node);
+
+	if (rc == 0 && fd >= 0) {
+		supervisor_tell("READY=1");
+		rc = launcher_serve(&place, fd);
+	}
+	return error_set(err, EXIT_CODE_FAILED, "cannot start users' jobs from %s: %s",
+			 node->state.wanted, strerrordesc_np(rc < 0 ? -rc : -fd));
 }
 
 void launcher_make(struct node *node, gid_t gid)
@@ -80,7 +154,8 @@ void launcher_make(struct node *node, gid_t gid)
 	if (rc == 0)
 		return;
 	snprintf(l->why_not, sizeof(l->why_not), "%s",
-		 rc == -EACCES ? "it was started without the rights to become other users"
+		 rc == -EACCES ? "it was started without the rights to become other users, "
+				 "and carve-launcher.service does not run"
 			       : strerrordesc_np(-rc));
 	log_event(LOG_WARNING, "launcher.none reason=\"%s\"", l->why_not);
 }

@@ -24,6 +24,9 @@ struct launcher {
  * in the state directory, and forks the launcher. Where that is not possible launcher->why_not says
  * why, and the daemon runs without. */
 void launcher_make(struct node *node, gid_t gid);
+/* The whole of `carved --launcher`, a service beside a daemon that has no rights to fork one:
+ * serves until it is ended. `gid` as above. Returns the exit code, with *err. */
+int launcher_main(struct node *node, gid_t gid, struct error *err);
 bool launcher_is_there(const struct node *node);
 
 /* A warrant for `text` from whoever is at the other end of a client's socket. 0 or -errno. */

@@ -340,4 +340,18 @@ int separate_prepare(struct node *node, const char *user, struct error *err)
 	return EXIT_CODE_OK;
 }
 
+int separate_launcher(struct node *node, const char *user, struct error *err)
+{
+	struct worker w;
+
+	if (!separate_wanted(node))
+		return -error_set(err, EXIT_CODE_USAGE,
+				  "--launcher is for a system daemon, and for root");
+	if (worker_choose(user, &w, err) < 0)
+		return EXIT_CODE_FAILED;
+	/* As for the daemon: its state in its runtime directory is in a directory there. */
+	int rc = state_prepare(&node->state, &node->runtime, w.uid, w.gid, err);
+	return rc < 0 ? EXIT_CODE_FAILED : -launcher_main(node, w.gid, err);
+}
+
 // NOLINTEND(concurrency-mt-unsafe)

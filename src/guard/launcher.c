@@ -280,6 +280,31 @@ static void signals_ignore(void)
 		signal(numbers[i], SIG_IGN);
 }
 
+static bool is_root(int fd)
+{
+	struct ucred credentials;
+	socklen_t size = sizeof(credentials);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
+	       credentials.pid > 0 && credentials.uid == 0;
+}
+
+int launcher_serve(struct launcher_place *place, int listen_fd)
+{
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_IGN); /* shims are nobody's to wait for */
+	for (;;) {
+		cleanup_close int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd < 0 && errno != EINTR && errno != ECONNABORTED)
+			return -errno;
+		place->link_fd = fd;
+		while (fd >= 0 && is_root(fd) && turn(place))
+			;
+	}
+}
+
 _Noreturn static void launcher_run(struct launcher_place *place, pid_t worker)
 {
 	prctl(PR_SET_NAME, NAME, 0, 0, 0);

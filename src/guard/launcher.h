@@ -29,6 +29,10 @@ bool launcher_may(void);
  * ends with the worker; the jobs go on. 0 or -errno. */
 int launcher_fork(struct launcher_place *place, int *ret_link_fd);
 
+/* Answers whoever connects to a listening socket and is root, one daemon after the other, for ever:
+ * the launcher as a service of its own. -errno where it cannot listen any more. */
+int launcher_serve(struct launcher_place *place, int listen_fd);
+
 /* Starts a shim as the warrant says, for `name` (JOB.ATTEMPT) in the user's directory, which is
  * made if need be. `spec_fd` is what the shim reads, and *ret_go the end of the pipe on which it is
  * told to go. 0 or -errno: nothing runs. */

@@ -11,7 +11,8 @@ import pytest
 
 from conftest import wait_until
 
-from .lab import ALICE, BOB, CARVE, MALLORY, ROOT
+from .lab import ALICE, BOB, CARVE, CARVED, MALLORY, ROOT
+from .test_restart import rights_of_the_unit
 
 ENDED = ("done", "failed", "cancelled", "timeout", "lost")
 
@@ -222,3 +223,29 @@ def test_a_users_job_survives_the_daemons_processes(jobs, who):
 def test_users_start_no_agents_in_a_system_daemon(jobs):
     for argv in (("--detached", "--gpus", "all", "--queue", "mine=0.5"), ("--stop", "a-1"), ("--drain", "half")):
         assert jobs.lab.carve(ALICE, "agent", *argv).returncode == 5, argv
+
+
+def test_a_daemon_without_rights_has_the_launcher_of_a_service(lab):
+    """As under systemd: the daemon has the rights that its unit leaves, and the launcher is another unit's."""
+    lab.kill_daemon()
+    lab.before_daemon = rights_of_the_unit()
+    wait_until(lab.can_lock)
+    lab.start()
+    jobs = Jobs(lab)
+    refused = lab.carve(ALICE, "enqueue", "--queue", "half", "--", "true")
+    assert refused.returncode == 5 and "carve-launcher.service" in refused.stderr
+    env = dict(lab.host.env)
+    env.pop("CARVE_RUNTIME_DIR", None)
+    launcher = subprocess.Popen([CARVED, "--system", "--runtime-dir", lab.runtime, "--launcher"], env=env)
+    lab.started.append(launcher)
+    wait_until((lab.runtime / "launcher.sock").exists)
+    assert stat.S_IMODE((lab.runtime / "launcher.sock").stat().st_mode) & 0o077 == 0
+    for _ in range(2):
+        lab.restart()
+        assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
+    assert not processes(lab, "carve-launcher")
+    # Without it the daemon ends, and the next one says so.
+    launcher.kill()
+    launcher.wait()
+    assert lab.carve(ALICE, "enqueue", "--queue", "half", "--", "true").returncode != 0
+    lab.daemon.wait(30)
