@@ -26,10 +26,12 @@ static bool is_wanted(const struct mark *mark, const void *context)
 	return orphans_have_mark(node, mark->session);
 }
 
+/* By when the kernel says that it started: what its slot says any process of its session can write.
+ */
 static bool is_of(const struct process *p, const struct mark *mark)
 {
 	return p->slot == mark->slot && mark_session(p->session->record.id) == mark->session &&
-	       mark_life(ledger_slot(&p->session->books.ledger, p->slot)) == mark->life;
+	       mark_life(p->id.birth) == mark->life;
 }
 
 /* Bytes that those of a process stand for. */
@@ -169,6 +171,8 @@ uint64_t descriptors_marked(const struct node *node, const char *id, uint32_t po
 		if (is_of_gpu(&now->list[i].mark, session, position) &&
 		    !process_of(s, &now->list[i].mark))
 			sum += now->list[i].bytes;
+	/* Anybody can lock any file: marks of a session that exported nothing are not its own. */
+	sum = MIN(sum, orphans_remain(node, id, position));
 	for (const struct process *p = s ? s->processes : NULL; p; p = p->next)
 		sum += of_process(p, position);
 	return sum;

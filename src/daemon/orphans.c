@@ -103,6 +103,13 @@ uint64_t orphans_of_others(const struct session *s)
 	return sum;
 }
 
+uint64_t orphans_remain(const struct node *node, const char *id, uint32_t position)
+{
+	const struct exporter *e = find(node, id, position);
+
+	return e ? e->now.remains : 0;
+}
+
 bool orphans_have_mark(const struct node *node, uint32_t mark)
 {
 	const struct exporter *e = node->orphans.exporters;

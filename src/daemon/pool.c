@@ -1,5 +1,6 @@
 #include "daemon/pool.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -272,6 +273,8 @@ void pool_close(struct pool *pool)
 {
 	for (uint32_t i = 0; i < pool->count; i++) {
 		gpu_sample_clear(&pool->gpu[i].sample);
+		free(pool->gpu[i].before.processes);
+		pool->gpu[i].before.processes = NULL;
 		gpu_sample_clear(&pool->incoming[i]);
 	}
 	claims_close(&pool->claims);

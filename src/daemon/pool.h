@@ -43,7 +43,14 @@ struct pool_gpu {
 	bool slicing_set;         /* by somebody: the configuration has no say */
 	bool slicing_refused;     /* the configuration's mode, as too much time is promised */
 	struct unlisted unlisted; /* changes between samples alone */
-	uint64_t outside;         /* held by programs outside carve, as of the last sample */
+	/* Of that, when no session said that some was its own; the least since then. */
+	uint64_t unlisted_usual;
+	uint64_t outside; /* held by programs outside carve, as of the last sample */
+	struct {          /* that sample, when the next one is in (over.c) */
+		struct gpu_process *processes;
+		size_t count;
+		uint64_t unlisted;
+	} before;
 };
 
 typedef void (*pool_cb)(void *arg);

@@ -14,6 +14,8 @@
 #include "daemon/leases.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
+#include "daemon/outside.h"
+#include "daemon/over.h"
 #include "daemon/pool.h"
 #include "daemon/session.h"
 #include "daemon/settle.h"
@@ -170,8 +172,7 @@ void process_disconnected(struct process *p)
 	reap_await(p);
 }
 
-/* The driver's figure for a dead process. Who has its PID now is another one. */
-static uint64_t figure_of_dead(const struct process *p, const struct gpu_sample *sample)
+uint64_t process_figure_of_dead(const struct process *p, const struct gpu_sample *sample)
 {
 	uint64_t figure = gpu_sample_process_bytes(sample, p->id.pid);
 	struct process_id now;
@@ -181,7 +182,9 @@ static uint64_t figure_of_dead(const struct process *p, const struct gpu_sample 
 	return figure;
 }
 
-/* What of the figure of a GPU for a PID is that of the dead who had it before. */
+/* What of the figure of a GPU for a PID is that of the dead who had it before: as much as the
+ * driver listed for it when nobody else had it. What its slot says counts for no more, as any
+ * process of its session can write that. */
 static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu)
 {
 	uint64_t left = 0;
@@ -189,7 +192,8 @@ static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu)
 	for (const struct process *p = s->processes; p; p = p->next)
 		for (uint32_t i = 0; p->dead && p->id.pid == pid && i < s->record.gpu_count; i++)
 			if (s->pool_gpu[i] == gpu)
-				left += ledger_slot_bytes(&s->books.ledger, p->slot, i);
+				left += MIN(ledger_slot_bytes(&s->books.ledger, p->slot, i),
+					    p->gpu[i].listed);
 	return left;
 }
 
@@ -247,7 +251,7 @@ static bool driver_has_it_back(const struct process *p)
 		if (s->pool_gpu[i] < 0)
 			continue;
 		const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[i]].sample;
-		if (sample->error ? patient : figure_of_dead(p, sample) != 0)
+		if (sample->error ? patient : process_figure_of_dead(p, sample) != 0)
 			return false;
 	}
 	return true;
@@ -460,7 +464,7 @@ static bool has_execed(struct process *p)
 }
 
 /* Of a GPU whose driver does not answer nobody can tell what is on it. */
-static bool is_silent(const struct session *s)
+bool session_is_silent(const struct session *s)
 {
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (s->pool_gpu[i] >= 0 && sample_of(s, i)->error)
@@ -473,7 +477,7 @@ static void exec_settle(struct process *p)
 {
 	struct session *s = p->session;
 
-	if (!process_is_charged(p) || is_silent(s) || !has_execed(p))
+	if (!process_is_charged(p) || session_is_silent(s) || !has_execed(p))
 		return;
 	p->ending_ns = 0;
 	if (attached_anew(p))
@@ -499,203 +503,6 @@ static void exec_settle_all(struct node *node)
 		}
 }
 
-/* ---- what is not carve's ----------------------------------------------------------------- */
-
-/* What the session's processes hold on a GPU of it, its strays among them. A dead one whose forked
- * children keep the driver's descriptors holds what its slot says, whether the driver lists it or
- * not. */
-static uint64_t session_held(const struct session *s, uint32_t position,
-			     const struct gpu_sample *sample)
-{
-	uint64_t held = strays_held(s, sample);
-
-	for (const struct process *p = s->processes; p; p = p->next) {
-		uint64_t figure = 0;
-
-		if (process_first_twin(p) == p)
-			figure = p->dead ? figure_of_dead(p, sample)
-					 : process_figure(p, s->pool_gpu[position]);
-		if (p->dead && p->connection)
-			figure =
-				MAX(figure, ledger_slot_bytes(&s->books.ledger, p->slot, position));
-		held += figure;
-	}
-	return held;
-}
-
-/* What those with managed memory have charged, or had when the sample was taken, beyond the
- * driver's figures for them. Managed memory is in the figure of no process, but for drivers that
- * count it there; how much of it is on the GPU nobody tells. */
-static uint64_t session_unseen(const struct session *s, uint32_t position)
-{
-	uint64_t unseen = 0;
-
-	for (const struct process *p = s->processes; p; p = p->next) {
-		if (!process_has_managed(p) && !p->gpu[position].seen_apart &&
-		    !process_apart(p, position))
-			continue;
-		uint64_t charged = MAX(ledger_slot_bytes(&s->books.ledger, p->slot, position),
-				       (uint64_t)MAX(p->gpu[position].seen_used, 0));
-		uint64_t figure = process_figure(p, s->pool_gpu[position]);
-
-		unseen += charged > figure ? charged - figure : 0;
-	}
-	return unseen;
-}
-
-/* Only sessions with a ledger have processes; strays may be any session's. There may be thousands
- * that hold nothing. */
-static struct session *holding_first(const struct node *node)
-{
-	return node->strays ? node->sessions : node->attached;
-}
-
-static struct session *holding_next(const struct session *s)
-{
-	return s->node->strays ? s->next : s->next_attached;
-}
-
-/* What the sessions hold of a GPU. */
-struct inside {
-	uint64_t held;   /* by the driver's figures, and by open descriptors */
-	uint64_t kept;   /* by those alone */
-	uint64_t unseen; /* what they may hold besides, within their slices */
-	bool any;        /* of them is there */
-};
-
-static void inside_add(struct inside *in, const struct session *s, uint32_t position)
-{
-	uint64_t slice = s->record.gpu[position].bytes;
-	uint64_t kept = descriptors_keep(s, position);
-	/* What goes beyond the slice was never promised: others may not have it. */
-	uint64_t held = MIN(
-		session_held(s, position, &s->node->pool.gpu[s->pool_gpu[position]].sample) + kept,
-		slice);
-
-	in->any = true;
-	in->held += held;
-	in->kept += kept;
-	in->unseen += MIN(session_unseen(s, position), slice - held);
-}
-
-/* Of what the sessions may hold besides, no more than the driver has for no process. */
-static uint64_t inside_sum(const struct inside *in, uint64_t unlisted)
-{
-	return in->held + MIN(in->unseen, unlisted - MIN(unlisted, in->kept));
-}
-
-/* What is used by none of the sessions, at the moment when the driver listed processes. */
-static uint64_t outside_of(struct pool_gpu *gpu, const struct inside *in)
-{
-	unlisted_add(&gpu->unlisted, &gpu->sample, in->any);
-	int64_t unlisted = unlisted_bytes(&gpu->unlisted);
-	uint64_t used = (uint64_t)MAX((int64_t)gpu_sample_listed(&gpu->sample) + unlisted, 0);
-	return used - MIN(used, inside_sum(in, (uint64_t)MAX(unlisted, 0)));
-}
-
-static void outside_compute(struct node *node)
-{
-	struct pool *pool = &node->pool;
-	struct inside inside[GPUS_MAX] = {0};
-
-	for (struct session *s = holding_first(node); s; s = holding_next(s))
-		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
-			int gpu = s->pool_gpu[i];
-
-			if (gpu >= 0)
-				inside_add(&inside[gpu], s, i);
-		}
-	for (uint32_t i = 0; i < pool->count; i++)
-		if (pool->mask >> i & 1 && !pool->gpu[i].sample.error)
-			pool->gpu[i].outside = outside_of(&pool->gpu[i], &inside[i]);
-}
-
-/* Of what goes beyond the slice, what may be memory imported from another session, whose exporter
- * gave it back or died just when it began: that is nobody's fault in this one. What its own
- * processes exported was in its slice before. */
-static uint64_t over_inherited(struct session *s, uint64_t over)
-{
-	uint64_t others = orphans_of_others(s);
-
-	s->over_inherited_bytes = MAX(s->over_inherited_bytes, MIN(over, others));
-	return MIN(s->over_inherited_bytes, over);
-}
-
-/* For the next daemon, which is to end nobody for what was inherited, either. What could not be
- * written is tried again with the next sample. */
-static void over_store(struct session *s)
-{
-	if (s->record.over_killed != s->over_killed_stored &&
-	    store_over_put(s->node->store, &s->record) == 0)
-		s->over_killed_stored = s->record.over_killed;
-	if (s->over_inherited_bytes != s->over_inherited_stored &&
-	    store_inherited_put(s->node->store, s->record.id, s->over_inherited_bytes) == 0)
-		s->over_inherited_stored = s->over_inherited_bytes;
-}
-
-/* now: since when it is over; 0: it is not. */
-static void over_begin(struct session *s, uint64_t now)
-{
-	s->over_since_ns = now;
-	s->over_reported = s->over_spared = false;
-}
-
-static void on_over_killed(struct node *node, const char *session, struct process_id process,
-			   int rc)
-{
-	struct session *s = session_find(node, session);
-
-	if (rc < 0 || !s)
-		return;
-	session_over_killed(s, process.pid);
-	s->over_ended = true;
-}
-
-/* Ends, by policy, who went round the slice. */
-static void over_end(struct session *s, uint64_t now)
-{
-	if (strays_kill(s)) {
-		/* The others have as long again to show that it was not they. */
-		over_begin(s, now);
-		s->over_ended = !session_live(s);
-		return;
-	}
-	/* One of them did; which, the sum of all does not say. */
-	for (struct process *p = s->processes; p; p = p->next)
-		if (!p->dead)
-			privileges_signal(s->node, s->record.uid, s->record.id, p->id, SIGKILL,
-					  on_over_killed);
-}
-
-/* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */
-static void over_note(struct session *s, uint64_t over)
-{
-	const struct config *config = &s->node->config;
-	uint64_t now = now_monotonic_ns();
-	uint64_t inherited = over_inherited(s, over);
-
-	s->over_bytes = over;
-	if (over <= config->over_tolerance_bytes) {
-		s->over_inherited_bytes = 0;
-		over_begin(s, 0);
-		return;
-	}
-	if (!s->over_since_ns)
-		s->over_since_ns = now;
-	bool spared = over - inherited <= config->over_tolerance_bytes;
-	/* Now it is more than that, and has to last. */
-	if (s->over_spared && !spared)
-		over_begin(s, now);
-	if (s->over_reported || now - s->over_since_ns < config->over_after_ns)
-		return;
-	s->over_reported = true;
-	s->over_spared = spared;
-	log_event(LOG_WARNING, "session.over id=%s uid=%u over_bytes=%" PRIu64, s->record.id,
-		  s->record.uid, over);
-	if (!spared && config->over_policy == OVER_KILL)
-		over_end(s, now);
-}
-
 bool process_is_attached(const struct node *node, const struct session *besides,
 			 struct process_id id)
 {
@@ -706,80 +513,16 @@ bool process_is_attached(const struct node *node, const struct session *besides,
 	return false;
 }
 
-/* Whether the process is attached to another session too, which may have a slice there. */
-static bool is_attached_elsewhere(const struct process *p)
+static void figures_note_all(const struct node *node)
 {
-	return process_is_attached(p->session->node, p->session, p->id);
-}
-
-/* What the session's processes hold on a GPU that it has no slice of: all of it is too much. */
-static uint64_t held_elsewhere(const struct session *s, int gpu)
-{
-	const struct gpu_sample *sample = &s->node->pool.gpu[gpu].sample;
-	uint64_t held = sample->process_count ? strays_held(s, sample) : 0;
-
-	for (const struct process *p = sample->process_count ? s->processes : NULL; p; p = p->next)
-		if (!p->dead && process_first_twin(p) == p) {
-			uint64_t figure = process_figure(p, gpu);
-
-			held += figure && !is_attached_elsewhere(p) ? figure : 0;
-		}
-	return held;
-}
-
-/* The most of any GPU. Other daemons' GPUs are not looked at: there it may have a slice of theirs.
- */
-static uint64_t over_elsewhere(const struct session *s)
-{
-	const struct pool *pool = &s->node->pool;
-	uint64_t own = session_gpu_mask(s), over = 0;
-
-	for (uint32_t i = 0; i < pool->count; i++)
-		if (!(own >> i & 1) && pool_gpu_is_ours(&pool->gpu[i]) &&
-		    !pool->gpu[i].sample.error)
-			over = MAX(over, held_elsewhere(s, (int)i));
-	return over;
-}
-
-static void peak_note(struct session *s, uint32_t position, uint64_t held)
-{
-	struct store_gpu *gpu = &s->record.gpu[position];
-
-	if (!books_exist(&s->books))
-		gpu->peak = MAX(gpu->peak, held);
-	else if (held)
-		ledger_peak(&s->books.ledger, position, held);
-}
-
-static void over_compute(struct node *node)
-{
-	for (struct session *s = holding_first(node); s; s = holding_next(s)) {
-		if (session_gpu_mask(s) & ~node->pool.mask)
-			continue; /* not all of its GPUs were looked at */
-		uint64_t over = over_elsewhere(s);
-
-		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
-			int gpu = s->pool_gpu[i];
-			uint64_t held =
-				gpu < 0 ? 0 : session_held(s, i, &node->pool.gpu[gpu].sample);
-
-			/* The hardware holds each instance to its size. */
-			if (s->record.gpu[i].instance[0])
-				continue;
-			peak_note(s, i, held);
-			if (held > s->record.gpu[i].bytes)
-				over = MAX(over, held - s->record.gpu[i].bytes);
-		}
-		/* What seems to be gone may be there still. */
-		if (over < s->over_bytes && is_silent(s))
-			continue;
-		over_note(s, over);
-		over_store(s);
-	}
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next)
+			figures_note(s, p);
 }
 
 void processes_sampled(struct node *node)
 {
+	figures_note_all(node);
 	descriptors_read(node);
 	orphans_sampled(node);
 	strays_sampled(node);

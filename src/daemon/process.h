@@ -8,6 +8,7 @@
 #include "daemon/peer.h"
 
 struct attach_connection;
+struct gpu_sample;
 struct node;
 struct session;
 
@@ -55,6 +56,9 @@ struct process {
 	struct process_gpu {
 		int64_t seen_used, seen_apart; /* see process_apart() */
 		int64_t floor; /* settled is never set below it; see settled_aim() */
+		/* By the driver: what it held when it was last seen alive, and what is listed for
+		 * it, as of the last sample in which nobody else had its PID. */
+		uint64_t held, listed;
 		int64_t least; /* of what the restless one held beyond its charges */
 	} gpu[];
 };
@@ -84,6 +88,9 @@ void process_disconnected(struct process *process);
 /* Bytes that the driver's newest sample of that GPU of the pool says a living process holds. */
 uint64_t process_figure(const struct process *process, int gpu);
 
+/* What that sample says a dead one holds. A process that has its PID now is another one. */
+uint64_t process_figure_of_dead(const struct process *process, const struct gpu_sample *sample);
+
 /* Managed memory that it has charged and that is in no process's figure, wherever it is. */
 int64_t process_apart(const struct process *process, uint32_t position);
 /* Some of what it had charged when it was sampled, or has by now, may be elsewhere than on the GPU,
@@ -102,5 +109,7 @@ void processes_sampled(struct node *node);
 /* Has the driver asked soon whether it has the memory of `session`'s ending processes back, and
  * again until it has. Returns the number of the first sample that can show it. */
 uint64_t processes_await(struct session *session);
+/* Whether the driver does not answer for one of its GPUs: nobody can tell what is on it. */
+bool session_is_silent(const struct session *session);
 /* Bits of the pool's GPUs that this session is on. */
 uint64_t session_gpu_mask(const struct session *session);

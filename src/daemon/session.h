@@ -83,6 +83,10 @@ struct session {
 	uint64_t over_bytes, over_since_ns;
 	/* Of that, what may have been others' that it imported; and what the database has of it. */
 	uint64_t over_inherited_bytes, over_inherited_stored;
+	/* Processes of it have imported memory; what others had less of since, for a few seconds;
+	 * what it had more of just then; and what it held in all (over.c). */
+	bool imported;
+	uint64_t fell_bytes, fell_ns, moved_bytes, held_before;
 	bool over_spared;            /* for what it inherited it is not ended */
 	bool over_reported;          /* it lasted, and was logged */
 	uint32_t over_killed_stored; /* of record.over_killed, what the database has */

@@ -324,6 +324,12 @@ bool books_export(struct process *p, enum object_kind kind, uint64_t handle)
 	return object != NULL;
 }
 
+void books_import(struct process *p)
+{
+	if (p)
+		atomic_store_explicit(&process_slot(p)->imported, 1, memory_order_release);
+}
+
 void books_call_begin(struct process *p)
 {
 	stand_still(p);

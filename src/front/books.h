@@ -145,6 +145,9 @@ bool books_unreference(struct process *p, enum object_kind kind, uint64_t handle
 bool books_remove(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret);
 /* Marks an object as exported. False: not one of ours. */
 bool books_export(struct process *p, enum object_kind kind, uint64_t handle);
+/* The process is about to open memory of others, which is in its figure when they give that up. May
+ * be called with NULL. */
+void books_import(struct process *p);
 /* The number of the latest mapping. */
 uint32_t books_mappings(struct process *p);
 /* A descriptor of an OBJECT_PHYSICAL, which others may open, was given out: marks that, for the

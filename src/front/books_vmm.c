@@ -11,7 +11,7 @@ static bool mark_set(struct process *p, const struct object *object, int fd)
 	const struct mark mark = {
 		.session = mark_session(p->attachment.ledger.limits->session),
 		.slot = p->attachment.slot,
-		.life = mark_life(process_slot(p)),
+		.life = mark_life(process_slot(p)->start_time),
 		.gpu = object->gpu,
 		.number = (uint32_t)object->memory,
 	};

@@ -453,6 +453,7 @@ void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint
 	for (uint32_t gpu = 0; gpu < shape_of(l)->gpu_count && ledger_apart(l, slot, gpu); gpu++)
 		atomic_store(ledger_apart(l, slot, gpu), 0);
 	atomic_store(&s->exported, 0);
+	atomic_store(&s->imported, 0);
 	atomic_store(&s->leaving, 0);
 	atomic_store(&s->parting, 0);
 	atomic_store(&s->described, 0);

@@ -155,7 +155,9 @@ struct ledger_slot {
 	/* Those, and calls that are about to give back what others may have. While there are any,
 	 * some may be charged twice. */
 	_Atomic uint32_t parting;
-	uint32_t unused;
+	/* Not 0: it has opened memory of other processes, which is in its figure when they give it
+	 * up. Never 0 again. */
+	_Atomic uint32_t imported;
 	/* Bytes of memory that this process gave back while a descriptor of it, which it exported
 	 * and marked (proto/mark.h), may have been open. The daemon makes it 0 when none is. */
 	_Atomic uint64_t described;
@@ -213,6 +215,7 @@ LEDGER_ASSERT(offsetof(struct ledger_slot, intent) == 24);
 LEDGER_ASSERT(offsetof(struct ledger_slot, exported) == 56);
 LEDGER_ASSERT(offsetof(struct ledger_slot, leaving) == 60);
 LEDGER_ASSERT(offsetof(struct ledger_slot, parting) == 64);
+LEDGER_ASSERT(offsetof(struct ledger_slot, imported) == 68);
 LEDGER_ASSERT(offsetof(struct ledger_slot, described) == 72);
 LEDGER_ASSERT(offsetof(struct ledger_slot, unsure) == 80);
 LEDGER_ASSERT(offsetof(struct ledger_slot, growing) == 88);

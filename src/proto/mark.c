@@ -23,10 +23,8 @@ uint32_t mark_session(const char *id)
 	return low(hash(id, LEDGER_SESSION_SIZE, true), MARK_SESSION_BITS);
 }
 
-uint32_t mark_life(const struct ledger_slot *slot)
+uint32_t mark_life(uint64_t start_time)
 {
-	uint64_t start_time = slot->start_time;
-
 	return low(hash(&start_time, sizeof(start_time), false), MARK_LIFE_BITS);
 }
 

@@ -29,9 +29,9 @@ struct mark {
 	uint32_t number; /* tells one of another; others may have the same */
 };
 
-/* Of an ID, and of the process that has a slot: some bits of each. */
+/* Of an ID, and of when the process that has a slot started: some bits of each. */
 uint32_t mark_session(const char *id);
-uint32_t mark_life(const struct ledger_slot *slot);
+uint32_t mark_life(uint64_t start_time);
 
 /* Where the lock starts. */
 uint64_t mark_start(const struct mark *mark);

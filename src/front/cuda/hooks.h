@@ -73,9 +73,12 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuGraphUpload_ptsz)                 \
 	X(cuGreenCtxCreate)                   \
 	X(cuGreenCtxDestroy)                  \
+	X(cuImportExternalMemory)             \
 	X(cuInit)                             \
 	X(cuIpcCloseMemHandle)                \
 	X(cuIpcGetMemHandle)                  \
+	X(cuIpcOpenMemHandle)                 \
+	X(cuIpcOpenMemHandle_v2)              \
 	X(cuKernelGetAttribute)               \
 	X(cuKernelGetFunction)                \
 	X(cuKernelGetParamInfo)               \
@@ -114,6 +117,7 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuMemGetInfo_v2)                    \
 	X(cuMemGetMemPool)                    \
 	X(cuMemHostUnregister)                \
+	X(cuMemImportFromShareableHandle)     \
 	X(cuMemMap)                           \
 	X(cuMemMapArrayAsync)                 \
 	X(cuMemMapArrayAsync_ptsz)            \

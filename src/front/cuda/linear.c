@@ -108,6 +108,25 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 	return real_cuIpcGetMemHandle(handle, ptr);
 }
 
+CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
+{
+	books_import(process_peek());
+	return real_cuIpcOpenMemHandle(ptr, handle, flags);
+}
+
+CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
+{
+	books_import(process_peek());
+	return real_cuIpcOpenMemHandle_v2(ptr, handle, flags);
+}
+
+CUresult hook_cuImportExternalMemory(CUexternalMemory *memory,
+				     const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *from)
+{
+	books_import(process_peek());
+	return real_cuImportExternalMemory(memory, from);
+}
+
 CUresult hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
 	struct process *p = process_peek();

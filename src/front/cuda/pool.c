@@ -407,6 +407,8 @@ CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handl
 						 CUmemAllocationHandleType type,
 						 unsigned long long flags)
 {
+	books_import(process_peek());
+
 	CUresult result = real_cuMemPoolImportFromShareableHandle(pool, handle, type, flags);
 
 	if (result == CUDA_SUCCESS)

@@ -267,6 +267,13 @@ CUresult hook_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocati
 	return result;
 }
 
+CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+					     CUmemAllocationHandleType type)
+{
+	books_import(process_peek());
+	return real_cuMemImportFromShareableHandle(handle, shareable, type);
+}
+
 CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size,
 					    CUmemRangeHandleType type, unsigned long long flags)
 {

@@ -1,0 +1,24 @@
+/* What is free on a GPU: what the sessions hold of it, and what programs outside carve do. The
+ * driver's figures of processes decide that. What a session's processes say of themselves counts
+ * for memory that no figure has, as far as there is some, and within the slice. */
+#pragma once
+
+#include <stdint.h>
+
+struct gpu_sample;
+struct node;
+struct process;
+struct session;
+
+/* Keeps what the newest sample says of one process of the session, while it says so beyond doubt.
+ */
+void figures_note(const struct session *session, struct process *process);
+/* Bytes that the session's processes and strays hold on GPU `position` of it. */
+uint64_t session_held(const struct session *session, uint32_t position,
+		      const struct gpu_sample *sample);
+/* Those that may hold something: only sessions with a ledger have processes, strays may be any
+ * session's, and there may be thousands that hold nothing. */
+struct session *holding_first(const struct node *node);
+struct session *holding_next(const struct session *session);
+/* Sets `outside` of all GPUs that the newest sample is of. */
+void outside_compute(struct node *node);
