@@ -14,7 +14,6 @@
 #include "daemon/store.h"
 
 /* A file that is larger is no configuration. */
-#define CONFIG_SIZE_MAX 65536
 #define HISTORY_MAX 10000000
 
 const struct config config_default = {

@@ -23,6 +23,9 @@
 
 struct error;
 
+/* Bytes of a file, its end included: it has a dozen keys. */
+#define CONFIG_SIZE_MAX 65536
+
 enum over_policy { OVER_REPORT, OVER_KILL };
 /* DEFAULT: a system daemon kills, a user's own reports. */
 enum slicing_policy { SLICING_DEFAULT, SLICING_REPORT, SLICING_KILL };

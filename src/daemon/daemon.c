@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/config_last.h"
 #include "daemon/handover.h"
 #include "daemon/limited.h"
 #include "daemon/log.h"
@@ -371,12 +372,33 @@ static int config_take(const struct arguments *args, struct node *node, struct e
 	node->config = config_default;
 	if (!args->config)
 		return EXIT_CODE_OK;
+	if (realpath(args->config, path))
+		node->options.config_path = path;
 	if (config_read(args->config, &node->config, err) < 0)
 		return err->code;
-	if (!realpath(args->config, path))
+	if (!node->options.config_path)
 		return -error_set(err, EXIT_CODE_FAILED, "%.300s: %s", args->config,
 				  strerrordesc_np(errno));
-	node->options.config_path = path;
+	return EXIT_CODE_OK;
+}
+
+/* A start with a file that is wrong: the settings hold that were right last, if there are some.
+ * Returns the status to end with, or 0. */
+static int config_take_last(const struct arguments *args, struct node *node, int config_code,
+			    struct error *err)
+{
+	if (!config_code || !node->options.config_path ||
+	    (config_last_read(node->state.wanted, &node->config) < 0 &&
+	     config_last_read(node->runtime.dir, &node->config) < 0))
+		return config_code;
+	snprintf(node->config_wrong, sizeof(node->config_wrong), "%s%s%s", err->message,
+		 err->hint[0] ? "; " : "", err->hint);
+	*err = (struct error){0};
+	/* Its place may be another than the usual. */
+	if (state_choose(&node->state, &node->runtime, args->state_dir, node->config.state_dir,
+			 err) < 0)
+		return err->code;
+	log_event(LOG_ERROR, "config.refused error=\"%s\" settings=last", node->config_wrong);
 	return EXIT_CODE_OK;
 }
 
@@ -460,21 +482,22 @@ int daemon_main(int argc, char **argv)
 	if (args.probe_uuid)
 		return probe_main(args.probe_uuid);
 	code = config_take(&args, &node, &err);
-	if (code && !args.takeover_check)
-		return fail(&err);
 	if (args.check_config)
-		return config_tell(&args);
+		return code ? fail(&err) : config_tell(&args);
 	if (!args.runtime_dir && !args.system)
 		args.runtime_dir = getenv("CARVE_RUNTIME_DIR");
 	if (args.system && !args.runtime_dir)
 		args.runtime_dir = RUNTIME_DIR_SYSTEM;
 	node.options.state_dir = args.state_dir;
-	if (runtime_choose(&node.runtime, args.runtime_dir, &err) < 0 ||
-	    state_choose(&node.state, &node.runtime, args.state_dir, node.config.state_dir, &err) <
-		    0)
-		return fail(&err);
+	struct error place = {0};
+	if (runtime_choose(&node.runtime, args.runtime_dir, &place) < 0 ||
+	    state_choose(&node.state, &node.runtime, args.state_dir, node.config.state_dir,
+			 &place) < 0)
+		return fail(&place);
 	if (args.takeover_check)
 		return takeover_check(&args, &node, code, &err);
+	if ((code = config_take_last(&args, &node, code, &err)))
+		return fail(&err);
 	if (args.takeover && (args.state_dir || args.config || args.idle_exit_ns || args.user)) {
 		error_set(&err, EXIT_CODE_USAGE,
 			  "--takeover: the daemon that runs keeps its options; none but --system "

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/attach.h"
+#include "daemon/config_last.h"
 #include "daemon/fresh.h"
 #include "daemon/handover.h"
 #include "daemon/http.h"
@@ -372,6 +374,20 @@ static void on_signal(uv_signal_t *handle, int number)
 	node_stop(handle->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
+/* For a start with a file that is wrong by then. */
+static void config_keep(const struct node *node)
+{
+	const char *const dirs[] = {node->state.dir, node->runtime.dir};
+
+	for (size_t i = 0; node->options.config_path && i < ARRAY_SIZE(dirs); i++) {
+		int rc = config_last_keep(node->options.config_path, dirs[i]);
+
+		if (rc < 0)
+			log_event(LOG_WARNING, "config.not_kept dir=%s error=\"%s\"", dirs[i],
+				  strerrordesc_np(-rc));
+	}
+}
+
 static void on_reload(uv_signal_t *handle, int number)
 {
 	struct node *node = handle->data;
@@ -381,10 +397,13 @@ static void on_reload(uv_signal_t *handle, int number)
 	if (!node->options.config_path)
 		return;
 	if (config_read(node->options.config_path, &node->config, &err) < 0) {
-		log_event(LOG_ERROR, "config.refused error=\"%s%s%s\"", err.message,
-			  err.hint[0] ? "; " : "", err.hint);
+		snprintf(node->config_wrong, sizeof(node->config_wrong), "%s%s%s", err.message,
+			 err.hint[0] ? "; " : "", err.hint);
+		log_event(LOG_ERROR, "config.refused error=\"%s\"", node->config_wrong);
 		return;
 	}
+	node->config_wrong[0] = '\0';
+	config_keep(node);
 	if (strcmp(before.state_dir, node->config.state_dir) != 0)
 		log_event(LOG_WARNING, "config.later key=state_dir dir=%s", node->state.dir);
 	store_keep_history(node->store, node->config.history_sessions);
@@ -415,6 +434,8 @@ int node_run(struct node *node, struct error *err)
 	if (state_open(&node->state, &node->runtime, node->handover, &node->store, err) < 0)
 		return EXIT_CODE_FAILED;
 	store_keep_history(node->store, node->config.history_sessions);
+	if (!node->config_wrong[0])
+		config_keep(node);
 	int rc = leases_start(&node->leases);
 	if (rc < 0) {
 		error_set(err, EXIT_CODE_FAILED, "cannot start: %s", strerrordesc_np(-rc));

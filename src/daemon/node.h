@@ -51,6 +51,7 @@ struct node {
 	uv_loop_t loop;
 	struct node_options options;
 	struct config config; /* read anew on SIGHUP */
+	char config_wrong[1024]; /* why the file was not taken; "": it was */
 	struct runtime runtime;
 	struct state state;
 	int64_t started; /* CLOCK_REALTIME, ns */

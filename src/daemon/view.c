@@ -81,6 +81,10 @@ static json_t *shortcomings_json(const struct node *node)
 		json_array_append_new(list, json_sprintf("it serves as root, without a user of its "
 							 "own: %s",
 							 node->separation.why_not));
+	if (node->config_wrong[0])
+		json_array_append_new(list, json_sprintf("its configuration is wrong, and the "
+							 "last good settings hold: %s",
+							 node->config_wrong));
 	return list;
 }
 

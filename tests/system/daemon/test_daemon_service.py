@@ -22,7 +22,7 @@ analyze = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs 
 def units(tmp_path):
     """As installed, but that the programs they name are there."""
     for unit in UNITS.glob("carve*.s*"):
-        text = re.sub(r"^(ExecStart(Pre)?=[-+]*)/\S+/carved ", rf"\1{BUILD}/carved ", unit.read_text(), flags=re.M)
+        text = re.sub(r"^(Exec(?:Start|StartPre|Reload)=[-+]*)/\S+/carved ", rf"\1{BUILD}/carved ", unit.read_text(), flags=re.M)
         text = re.sub(r"^Documentation=.*\n", "", text, flags=re.M)  # looked up with man, which knows no build tree
         if SYSTEMD < 254:  # it passes over what it does not know, with a warning
             text = text.replace("FileDescriptorStorePreserve=yes\n", "")

@@ -273,6 +273,40 @@ def test_the_database_in_the_state_directory_is_damaged(durable, state):
     assert living(durable) == {}
 
 
+# ---- a configuration that is wrong ----
+
+def test_a_wrong_configuration_leaves_the_last_good_settings(make_daemon, tmp_path, state):
+    config = tmp_path / "config.json"
+    config.write_text(f'{{"state_dir": "{state}", "timeSlicing": {{"mode": "fair"}}}}')
+    daemon = make_daemon(args=["--config", config])
+    session = daemon.grant(vram="2")["id"]
+
+    def told():
+        return [t for t in daemon.call("GET", "/v1/version").json["limited"] if "configuration is wrong" in t]
+    config.write_text('{"timeSlicing": {"mode": "fare"}}')
+    daemon.reload()
+    wait_until(told)
+    for _ in range(2):
+        daemon.restart()
+        assert session in living(daemon) and "fare" in told()[0]
+        assert daemon.call("GET", "/v1/timeslicing").json[0]["mode"] == "fair"
+    assert "config.refused" in daemon.log() and "settings=last" in daemon.log()
+    config.write_text('{"timeSlicing": {"mode": "strict"}}')
+    daemon.reload()
+    wait_until(lambda: not told())
+    wait_until(lambda: daemon.call("GET", "/v1/timeslicing").json[0]["mode"] == "strict", timeout=10)
+
+
+def test_a_wrong_configuration_from_the_start_is_refused(tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text("{")
+    done = subprocess.run([BUILD / "carved", "--runtime-dir", tmp_path / "run", "--foreground", "--config", config],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and str(config) in done.stderr
+    done = subprocess.run([BUILD / "carved", "--config", config, "--check-config"], capture_output=True, text=True)
+    assert done.returncode == 2 and str(config) in done.stderr
+
+
 # ---- upgrades ----
 
 def test_an_upgrade_moves_it_where_it_can(make_daemon, tmp_path, state, make_child):

@@ -1,0 +1,51 @@
+#include "daemon/config_last.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/config.h"
+
+#define LAST_NAME "carved.json.last"
+
+int config_last_keep(const char *path, const char *dir)
+{
+	char last[PATH_MAX], temporary[PATH_MAX];
+	struct config config;
+	struct error ignored;
+	cleanup_free char *text = malloc(CONFIG_SIZE_MAX);
+	cleanup_free char *before = malloc(CONFIG_SIZE_MAX);
+	ssize_t size = text && before ? file_read(path, text, CONFIG_SIZE_MAX) : -ENOMEM;
+
+	if (size < 0)
+		return (int)size;
+	if (config_parse(text, (size_t)size, &config, &ignored) < 0)
+		return -EINVAL;
+	snprintf(last, sizeof(last), "%s/" LAST_NAME, dir);
+	snprintf(temporary, sizeof(temporary), "%s/" LAST_NAME ".new", dir);
+	if (file_read(last, before, CONFIG_SIZE_MAX) == size && !memcmp(before, text, (size_t)size))
+		return 0;
+	return file_replace(last, temporary, text, (size_t)size, 0600);
+}
+
+int config_last_read(const char *dir, struct config *ret)
+{
+	char last[PATH_MAX];
+	struct error ignored;
+	struct stat st;
+
+	snprintf(last, sizeof(last), "%s/" LAST_NAME, dir);
+	if (lstat(last, &st) < 0 || !S_ISREG(st.st_mode))
+		return -ENOENT;
+	int rc = config_read(last, ret, &ignored);
+	if (rc == 0 && st.st_uid != geteuid())
+		snprintf(ret->state_dir, sizeof(ret->state_dir), "%s", config_default.state_dir);
+	return rc;
+}
