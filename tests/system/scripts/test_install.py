@@ -137,6 +137,22 @@ def test_again_it_changes_nothing_and_uninstall_removes_what_it_placed(prefix):
     assert "nothing that scripts/install placed" in script("uninstall", "--prefix", prefix, code=1)
 
 
+def test_uninstall_leaves_what_others_changed(prefix):
+    header, page = prefix / "include/carve/carve.h", prefix / "share/man/man1/carve.1"
+    header.write_text("mine now\n")
+    page.unlink()
+    assert f"kept: {header}, which is not as it was installed" in script("uninstall", "--prefix", prefix)
+    assert [p for p in tree(prefix) if not (prefix / p).is_dir()] == ["bin/other", "include/carve/carve.h"]
+
+
+def test_a_checkout_is_no_prefix(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/install").write_text("")
+    for place in (ROOT, tmp_path):
+        assert "is a checkout of carve" in script("install", "--prefix", place, code=2)
+    assert not (ROOT / "bin").exists() and not (ROOT / "lib/carve").exists()
+
+
 def test_for_packages(tmp_path):
     script("install", "--destdir", tmp_path / "root", "--prefix", "/usr")
     root = tmp_path / "root"
