@@ -15,6 +15,7 @@ struct finding {
 	bool inside; /* this is in a slice already */
 	bool mount;  /* --isolation mount works */
 	bool user;   /* through a user namespace */
+	bool driver; /* there is one that a mount could lie over */
 	enum isolation isolation;
 	struct error why_no_mount;
 };
@@ -28,6 +29,7 @@ static void mount_try(struct finding *finding)
 
 	finding->mount = places_find(&places, err) == 0 && driver_find(&driver, err) == 0 &&
 			 isolation_mount_try(&mount, &places, &driver, err) == 0;
+	finding->driver = driver.cuda[0] != '\0';
 	finding->user = finding->mount && mount.user;
 }
 
@@ -105,7 +107,7 @@ static json_t *advice(const struct finding *finding)
 			   "set-user-ID programs (su, sudo) gain no rights");
 	if (geteuid() != 0)
 		add(lines, "run as root, `carve run` reaches them");
-	else if (!finding->mount)
+	else if (!finding->mount && finding->driver)
 		add(lines, "give the container CAP_SYS_ADMIN, or run carve outside of it");
 	add(lines, "what takes memory past them shows in `carve session show`; carved's "
 		   "over_policy can end it");

@@ -79,7 +79,10 @@ int cli_completion(struct cli *cli, struct error *err)
 			       cli->arguments + 1 + dashes);
 		return 0;
 	}
-	if (cli->argument_count > 1)
+	/* The words that follow "words" may be anything, so that options end before the shell. */
+	if (cli->argument_count > 1 && !strcmp(cli->arguments[1], "--json"))
+		cli->value[OPT_JSON] = "";
+	else if (cli->argument_count > 1)
 		return refuse("completion: unexpected argument '%.64s'", cli->arguments[1],
 			      "carve completion bash", err);
 	if (cli->value[OPT_JSON])

@@ -1,5 +1,6 @@
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -106,6 +107,10 @@ static void session_print(const json_t *session)
 	printf("session:   %s, %s\n", session_text(session, "id"), session_text(session, "state"));
 	line_print("name:      ", session, "name");
 	printf("owner:     %s\n", session_text(session, "owner"));
+	/* To the second: one that did not wait was created when it was requested. */
+	if (strncmp(session_text(session, "created"), session_text(session, "requested"),
+		    strlen("2026-11-30T08:00:00")) != 0)
+		line_print("requested: ", session, "requested");
 	printf("created:   %s\n", session_text(session, "created"));
 	line_print("ends at:   ", session, "ends_at");
 	line_print("ended:     ", session, "ended");

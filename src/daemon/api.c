@@ -32,12 +32,14 @@
 
 #define SESSIONS_PREFIX "/v1/sessions/"
 
-/* By its ID, or of the caller's own by its name. */
+/* By its ID, or of the caller's own by its name; an administrator sees the names of all. */
 static struct session *session_meant(const struct call *call, const char *id)
 {
 	struct session *s = session_find(call->node, id);
 
-	return s ? s : session_named(call->node, call->peer.uid, id);
+	if (!s)
+		s = session_named(call->node, call->peer.uid, id);
+	return !s && call->peer.admin ? session_named_once(call->node, id) : s;
 }
 
 static struct waiter *waiter_meant(const struct call *call, const char *id)
@@ -88,6 +90,9 @@ static void answer_gpus(struct call *call, void *arg)
 
 static void get_gpus(struct call *call, const char *id)
 {
+	/* Those of a daemon that has ended meanwhile are to be had now. */
+	if (call->node->pool.state == POOL_READY && pool_claim(&call->node->pool, false))
+		call->node->waiters_dirty = true;
 	fresh_defer(call, answer_gpus, NULL);
 }
 

@@ -70,6 +70,20 @@ struct session *session_named(const struct node *node, uid_t uid, const char *na
 	return s;
 }
 
+struct session *session_named_once(const struct node *node, const char *name)
+{
+	struct session *found = NULL;
+
+	for (struct session *s = *name ? node->sessions : NULL; s; s = s->next) {
+		if (strcmp(s->record.name, name) != 0)
+			continue;
+		if (found)
+			return NULL;
+		found = s;
+	}
+	return found;
+}
+
 /* Sessions that the clock ends are counted, so that the tick knows how fine it has to be. */
 static void set_timed(struct session *s)
 {

@@ -154,6 +154,8 @@ void session_check_held(struct session *session);
 struct session *session_find(const struct node *node, const char *id);
 /* The user's session of this name, if it has not ended. */
 struct session *session_named(const struct node *node, uid_t uid, const char *name);
+/* The only one of that name, whoever's it is; NULL: there is none, or several are called so. */
+struct session *session_named_once(const struct node *node, const char *name);
 /* The user's session that is not a one-off; NULL: none. */
 struct session *session_of_user(const struct node *node, uid_t uid);
 /* A fresh ID. */

@@ -85,13 +85,15 @@ static const char *const migrations[] = {
 	"ALTER TABLE session ADD COLUMN groups BLOB;"
 	"ALTER TABLE session ADD COLUMN owner INTEGER NOT NULL DEFAULT -1;"
 	"CREATE INDEX IF NOT EXISTS session_owner ON session(owner, ended);",
+	/* 13: when its request came. */
+	"ALTER TABLE session ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
 
-#define SESSION_COLUMNS                                                                      \
-	"id, name, uid, gid, ephemeral, tolerance, kind, compute, created, ends_at, ended, " \
-	"reason, received, ifnull(killed, 0), ifnull(held, 0), groups, session.rowid "       \
+#define SESSION_COLUMNS                                                                       \
+	"id, name, uid, gid, ephemeral, tolerance, kind, compute, created, ends_at, ended, "  \
+	"reason, received, ifnull(killed, 0), ifnull(held, 0), groups, session.rowid, asked " \
 	"FROM session LEFT JOIN over_killed ON session=id "
 
 static const char *const texts[STATEMENTS] = {
@@ -99,8 +101,8 @@ static const char *const texts[STATEMENTS] = {
 	[COMMIT] = "COMMIT",
 	[ROLLBACK] = "ROLLBACK",
 	[SESSION_ADD] = "INSERT INTO session(id, name, uid, gid, ephemeral, tolerance, kind, "
-			"compute, created, ends_at, ended, reason, groups, owner) "
-			"VALUES(?,?,?,?,?,?,?,?,?,?,0,'',?,?)",
+			"compute, created, ends_at, ended, reason, groups, owner, asked) "
+			"VALUES(?,?,?,?,?,?,?,?,?,?,0,'',?,?,?)",
 	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0,?,?)",
 	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
 		       "position=?2",

@@ -55,6 +55,7 @@ static int session_insert(struct store *store, const struct store_session *sessi
 	sqlite3_bind_blob(stmt, 11, session->groups.gid,
 			  (int)(session->groups.count * sizeof(gid_t)), SQLITE_TRANSIENT);
 	sqlite3_bind_int64(stmt, 12, owner_of(session->uid));
+	sqlite3_bind_int64(stmt, 13, session->asked);
 	return store_step(stmt);
 }
 
@@ -390,6 +391,7 @@ static int session_read(struct store *store, sqlite3_stmt *stmt, struct store_se
 	ret->over_killed_bytes = (uint64_t)sqlite3_column_int64(stmt, 14);
 	groups_column(stmt, 15, &ret->groups);
 	ret->row = sqlite3_column_int64(stmt, 16);
+	ret->asked = sqlite3_column_int64(stmt, 17);
 	return gpus_read(store, ret);
 }
 

@@ -410,6 +410,8 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	if (!permitted)
 		return json;
 	json_object_set_new(json, "created", view_time(record->created));
+	json_object_set_new(json, "requested",
+			    view_time(record->asked ? record->asked : record->created));
 	json_object_set_new(json, "ends_at", view_time(record->ends_at));
 	json_object_set_new(json, "ended", view_time(record->ended));
 	json_object_set_new(json, "reason", reason_json(record, session));
@@ -469,6 +471,7 @@ json_t *view_waiter(const struct node *node, const struct waiter *waiter, const 
 	if (!permitted)
 		return json;
 	json_object_set_new(json, "created", view_time(waiter->created));
+	json_object_set_new(json, "requested", view_time(waiter->created));
 	json_object_set_new(json, "reason", json_string(waiter->why));
 	json_object_set_new(json, "name", json_string(waiter->request.name));
 	json_object_set_new(json, "ephemeral", json_boolean(waiter->request.ephemeral));

@@ -164,12 +164,15 @@ def test_waiting_for_room(host):
     waiting = host.popen([CARVE, *argv, "20", "echo", "served"])
     wait_until(lambda: any(s["state"] == "waiting" for s in host.carve_json("session", "list")))
     assert waiting.poll() is None
-    id = next(s["id"] for s in host.carve_json("session", "list") if s["state"] == "waiting")
+    waits = next(s for s in host.carve_json("session", "list") if s["state"] == "waiting")
+    id = waits["id"]
     fails(host.carve("session", "resize", id, "2"), 1, f"request {id} waits for room: it has no size to change yet",
           f"carve session release {id}")
     host.carve("session", "release")
     out, err = waiting.communicate(timeout=60)
     assert (waiting.returncode, out, err) == (0, "served\n", "")
+    ended = next(s for s in host.carve_json("session", "list", "--all") if s["id"] == id)
+    assert ended["requested"] == waits["requested"] == waits["created"] < ended["created"]
 
 
 def test_names_and_history(host):
@@ -455,7 +458,9 @@ def test_another_users_session_is_out_of_reach(shared):
     fails(shared("nobody", "run", "--session", theirs, "true"), 125, "another user's")
     fails(shared("nobody", "run", "true"), 125, "no active session")
     assert theirs not in shared("nobody", "session", "list", "--all", "--json").stdout
-    own = json.loads(shared("nobody", "session", "request", "--vram", "2", "--json").stdout)["id"]
+    own = json.loads(shared("nobody", "session", "request", "--vram", "2", "--name", "theirs", "--json").stdout)["id"]
+    # Root sees the names of all in its list, and may use them.
+    assert json.loads(shared("root", "session", "show", "theirs", "--json").stdout)["id"] == own
     done = shared("nobody", "run", "sh", "-c", "id -u; echo $CARVE_SESSION")
     assert done.stdout.split() == ["65534", own]
     assert shared("nobody", "run", "--ephemeral", "--vram", "1", "true").returncode == 0
