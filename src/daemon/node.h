@@ -50,7 +50,7 @@ struct node_options {
 struct node {
 	uv_loop_t loop;
 	struct node_options options;
-	struct config config; /* read anew on SIGHUP */
+	struct config config;    /* read anew on SIGHUP */
 	char config_wrong[1024]; /* why the file was not taken; "": it was */
 	struct runtime runtime;
 	struct state state;

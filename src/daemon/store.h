@@ -50,7 +50,7 @@ struct store_session {
 	uint32_t compute;
 	int64_t created, ends_at, ended;
 	int64_t asked; /* when its request came; 0: when it was created */
-	int64_t row; /* its place in the database, among those that ended in one moment */
+	int64_t row;   /* its place in the database, among those that ended in one moment */
 	char reason[STORE_REASON_SIZE]; /* why it ended */
 	/* The share of its GPUs' time that it had over its whole life, in millionths, set when it
 	 * ends; -1: nobody measured. */
