@@ -1,5 +1,6 @@
 /* A copy of the configuration that was last found right, as `carved.json.last`: it holds over a
- * restart with a file that is wrong. It lies where the sessions are, and in the runtime directory. */
+ * restart with a file that is wrong. It lies where the sessions are, and in the runtime directory.
+ */
 #pragma once
 
 struct config;
@@ -7,6 +8,7 @@ struct error;
 
 /* Copies the file, if it is right still. 0 or -errno: the copy in `dir` is as it was. */
 int config_last_keep(const char *path, const char *dir);
-/* Reads the copy. Of one that another user may have written (the worker's, read by root) no place is
- * believed: state_dir is as in config_default. 0; negative where there is none, *ret as it was. */
+/* Reads the copy. Of one that another user may have written (the worker's, read by root) no place
+ * is believed: state_dir is as in config_default. 0; negative where there is none, *ret as it was.
+ */
 int config_last_read(const char *dir, struct config *ret);
