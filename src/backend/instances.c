@@ -8,6 +8,7 @@
 
 #include "backend/gpus_private.h"
 #include "backend/instances_serve.h"
+#include "base/kill_point.h"
 #include "base/macros.h"
 #include "base/nvml_functions.h"
 
@@ -15,6 +16,7 @@
 #define KINDS_MAX 64u
 #define PLACES_MAX 64u
 #define COMPUTES_MAX 16u
+#define PROCESSES_MAX 64u
 /* A driver says for tenths of a second that an instance is in use whose process has just ended. */
 #define TRY_PAUSE_MS 50u
 
@@ -35,6 +37,7 @@ struct instances {
 	__typeof__(nvmlComputeInstanceGetInfo_v2) *compute_info;
 	__typeof__(nvmlDeviceGetUUID) *uuid;
 	__typeof__(nvmlDeviceGetMemoryInfo) *memory;
+	__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *processes;
 };
 
 static const struct {
@@ -60,6 +63,7 @@ static const struct {
 	FUNCTION(nvmlComputeInstanceGetInfo_v2, compute_info, true),
 	FUNCTION(nvmlDeviceGetUUID, uuid, true),
 	FUNCTION(nvmlDeviceGetMemoryInfo, memory, true),
+	FUNCTION(nvmlDeviceGetComputeRunningProcesses_v3, processes, false),
 };
 
 int instances_open(const struct gpus *gpus, struct instances **ret)
@@ -242,6 +246,18 @@ static int whole_compute(const struct instances *in, nvmlGpuInstance_t gi,
 	return any ? 0 : -EIO;
 }
 
+static void pids_read(const struct instances *in, nvmlDevice_t device, struct instance *ret)
+{
+	nvmlProcessInfo_t list[PROCESSES_MAX];
+	unsigned count = PROCESSES_MAX;
+
+	ret->pid_count = 0;
+	if (!in->processes || in->processes(device, &count, list) != NVML_SUCCESS)
+		return;
+	for (unsigned i = 0; i < MIN(count, PROCESSES_MAX) && i < INSTANCE_PIDS_MAX; i++)
+		ret->pid[ret->pid_count++] = list[i].pid;
+}
+
 static int device_read(const struct instances *in, nvmlComputeInstance_t compute,
 		       struct instance *ret)
 {
@@ -256,6 +272,7 @@ static int device_read(const struct instances *in, nvmlComputeInstance_t compute
 		return gpus_errno(status);
 	}
 	ret->bytes = in->memory(info.device, &memory) == NVML_SUCCESS ? memory.total : 0;
+	pids_read(in, info.device, ret);
 	return 0;
 }
 
@@ -346,8 +363,10 @@ static int gpu_instance_end(const struct instances *in, nvmlGpuInstance_t gi)
 
 		if (rc < 0 && rc != -ENOENT)
 			return rc;
+		kill_point("mig.taken_apart");
 	}
 	int rc = gpus_errno(in->gpu_instance_destroy(gi));
+	kill_point("mig.destroyed");
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -379,10 +398,12 @@ int instance_make(const struct instances *in, uint32_t gpu, const struct instanc
 		rc = gpus_errno(in->gpu_instance_create(device, place->profile_id, &at, &gi));
 	if (rc < 0)
 		return rc;
+	kill_point("mig.half_made");
 	*ret = (struct instance){.place = *place};
 	rc = whole_compute(in, gi, &whole);
 	if (rc == 0)
 		rc = gpus_errno(in->compute_create(gi, whole.id, &compute));
+	kill_point("mig.made");
 	if (rc == 0)
 		rc = device_read(in, compute, ret);
 	if (rc < 0 && gpu_instance_end_patiently(in, gi, 500) < 0)

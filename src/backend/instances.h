@@ -12,6 +12,7 @@
 
 #define INSTANCE_NAME_SIZE 32
 #define INSTANCE_UUID_SIZE 48
+#define INSTANCE_PIDS_MAX 4u
 
 struct gpus;
 struct instances;
@@ -38,6 +39,9 @@ struct instance {
 	/* Of its compute instance; "": there is none, or more than one, or one of a part. */
 	char uuid_text[INSTANCE_UUID_SIZE];
 	uint64_t bytes; /* 0: not known */
+	/* Processes that the driver lists in it, the first of them. */
+	uint32_t pid[INSTANCE_PIDS_MAX];
+	uint32_t pid_count;
 };
 
 /* 0; -ENOTSUP: this driver has no MIG; -ENOMEM. The GPUs stay open for as long as this is. */

@@ -65,6 +65,8 @@ static struct instance one_unpack(const struct instances_one *from)
 
 	snprintf(one.uuid_text, sizeof(one.uuid_text), "%.*s", (int)sizeof(from->uuid_text) - 1,
 		 from->uuid_text);
+	memcpy(one.pid, from->pid, sizeof(one.pid));
+	one.pid_count = MIN(from->pid_count, INSTANCE_PIDS_MAX);
 	return one;
 }
 

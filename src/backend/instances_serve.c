@@ -35,7 +35,10 @@ static struct instances_one one_pack(const struct instance *from)
 				    .start = from->place.start,
 				    .size = from->place.size};
 
+	_Static_assert(sizeof(one.pid) == sizeof(from->pid), "ABI of instances");
 	snprintf(one.uuid_text, sizeof(one.uuid_text), "%s", from->uuid_text);
+	memcpy(one.pid, from->pid, sizeof(one.pid));
+	one.pid_count = from->pid_count;
 	return one;
 }
 

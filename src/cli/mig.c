@@ -9,9 +9,26 @@
 #include "cli/output.h"
 #include "cli/sessions.h"
 
+/* Those that hold it, as many as there is room for. */
+static const char *pids_text(const json_t *pids, char *buf, size_t size)
+{
+	size_t used = 0, i;
+	json_t *pid;
+
+	snprintf(buf, size, "-");
+	json_array_foreach(pids, i, pid)
+	{
+		if (used + 24 > size)
+			return buf;
+		used += (size_t)snprintf(buf + used, size - used, "%s%" JSON_INTEGER_FORMAT,
+					 i ? "," : "", json_integer_value(pid));
+	}
+	return buf;
+}
+
 static void instance_add(struct table *table, const json_t *instance)
 {
-	char size[UNITS_TEXT_SIZE];
+	char size[UNITS_TEXT_SIZE], pids[64];
 
 	table_add(table, "%" PRIu64, session_number(instance, "gpu"));
 	table_add(table, "%s", session_text_or_dash(instance, "profile"));
@@ -22,13 +39,15 @@ static void instance_add(struct table *table, const json_t *instance)
 	table_add(table, "%s", session_text_or_dash(instance, "session"));
 	table_add(table, "%s", session_text_or_dash(instance, "owner"));
 	table_add(table, "%s", session_text_or_dash(instance, "since"));
+	table_add(table, "%s", pids_text(json_object_get(instance, "pids"), pids, sizeof(pids)));
 	table_add(table, "%s", session_text_or_dash(instance, "uuid"));
 }
 
 int cli_mig_list(struct cli *cli, struct error *err)
 {
-	static const char *const headings[] = {"GPU",     "PROFILE", "PLACE", "MEMORY", "STATE",
-					       "SESSION", "OWNER",   "SINCE", "UUID",   NULL};
+	static const char *const headings[] = {"GPU",   "PROFILE", "PLACE", "MEMORY",
+					       "STATE", "SESSION", "OWNER", "SINCE",
+					       "PIDS",  "UUID",    NULL};
 	cleanup_json json_t *list = NULL;
 	cleanup_table struct table table;
 	struct client client;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/kill_point.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/log.h"
@@ -189,6 +190,17 @@ static int order_error(const struct order *o, struct error *err)
 				  index);
 			error_hint(err, "that takes root, or the capability that "
 					"/dev/nvidia-caps/nvidia-cap1 stands for");
+		} else if (op->rc == -EUCLEAN) {
+			error_set(
+				err, EXIT_CODE_FAILED,
+				"GPU %u: its MIG instance was made by half, and the half cannot be "
+				"removed yet; carve tries that again each second",
+				index);
+		} else if (op->rc == -EPIPE) {
+			error_set(
+				err, EXIT_CODE_FAILED,
+				"the part of carved that makes MIG instances has ended; a restart "
+				"of carved brings it back");
 		} else if (op->rc == -EBUSY && op->kind == OP_MAKE) {
 			error_set(err, EXIT_CODE_FAILED,
 				  "GPU %u: the driver makes no instance while something uses the "
@@ -252,6 +264,7 @@ static void order_done(uv_work_t *work, int status)
 	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
 		if (o->outcome[gpu].wanted)
 			board_learn(node, gpu, &o->outcome[gpu]);
+	kill_point("mig.learned");
 	for (uint32_t i = 0; i < o->op_count; i++)
 		op_learn(node, &o->op[i]);
 	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
@@ -335,6 +348,7 @@ static int intents_store(struct order *o)
 	}
 	if (rc == 0)
 		rc = store_instances_put(node->store, list, count);
+	kill_point("mig.intent");
 	free(list);
 	return rc;
 }
@@ -490,6 +504,7 @@ void mig_give(struct node *node, const struct mig_grant *grant, const char *sess
 
 		if (at < 0 || board->instance[at].state != MIG_IDLE)
 			continue;
+		kill_point("mig.granted");
 		mig_entry_set(board, (uint32_t)at, MIG_BUSY);
 		snprintf(board->detail[at].session, sizeof(board->detail[at].session), "%s",
 			 session);
@@ -510,6 +525,7 @@ void mig_session_ended(const struct session *s)
 			if (board->instance[at].state != MIG_BUSY ||
 			    strcmp(board->detail[at].session, s->record.id) != 0)
 				continue;
+			kill_point("mig.ended");
 			mig_entry_set(board, at, MIG_IDLE);
 			mig_entry_store(node, gpu, at);
 			any = true;
@@ -731,6 +747,13 @@ int mig_start(struct node *node)
 	if (rc == 0)
 		rc = store_instances_each(node->store, instance_load, node);
 	return rc;
+}
+
+void mig_sessions_restored(struct node *node)
+{
+	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
+		mig_sessions_match(node, gpu);
+	mig_tick(node);
 }
 
 void mig_free(struct node *node)

@@ -37,6 +37,8 @@ struct mig_grant {
 
 /* Reads roles and the ledger of instances from the store. The inventory must be in. 0 or -errno. */
 int mig_start(struct node *node);
+/* The sessions are back: they have the instances that they name. Begins to look. */
+void mig_sessions_restored(struct node *node);
 void mig_free(struct node *node);
 /* Once a second: looks what others did, and removes what could not be removed before. */
 void mig_tick(struct node *node);

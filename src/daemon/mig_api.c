@@ -21,11 +21,15 @@
 
 /* ---- showing ----------------------------------------------------------------------------- */
 
-/* Processes of the session that has it; those of others NVML lists on the GPU. */
-static json_t *pids_json(const struct session *s)
+/* Processes of the session that has it; of one that is no session's, those that NVML lists, for who
+ * may see them. */
+static json_t *pids_json(const struct session *s, const struct mig_detail *detail,
+			 const struct peer *viewer)
 {
 	json_t *list = json_array();
 
+	for (uint32_t i = 0; !detail->session[0] && viewer->admin && i < detail->pid_count; i++)
+		json_array_append_new(list, json_integer(detail->pid[i]));
 	for (const struct process *p = s ? s->processes : NULL; p; p = p->next)
 		if (!p->dead)
 			json_array_append_new(list, json_integer(p->id.pid));
@@ -45,14 +49,14 @@ static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
 				   ? ""
 				   : mig->profile[mig->gpu[gpu].die][instance->profile].name;
 
-	return json_pack("{s:i, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o}", "gpu",
-			 (int)node->pool.gpu[gpu].info.index, "profile", name, "uuid",
-			 detail->uuid_text, "start", instance->start, "size", instance->size,
-			 "memory_bytes", answer_number(detail->bytes), "state",
-			 mig_state_text(instance->state), "session",
-			 permitted ? json_string(s->record.id) : json_null(), "owner",
-			 permitted ? json_string(view_user(s->record.uid)) : json_null(), "since",
-			 view_time(detail->since), "pids", pids_json(permitted ? s : NULL));
+	return json_pack(
+		"{s:i, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o}", "gpu",
+		(int)node->pool.gpu[gpu].info.index, "profile", name, "uuid", detail->uuid_text,
+		"start", instance->start, "size", instance->size, "memory_bytes",
+		answer_number(detail->bytes), "state", mig_state_text(instance->state), "session",
+		permitted ? json_string(s->record.id) : json_null(), "owner",
+		permitted ? json_string(view_user(s->record.uid)) : json_null(), "since",
+		view_time(detail->since), "pids", pids_json(permitted ? s : NULL, detail, viewer));
 }
 
 json_t *mig_list(const struct node *node, const struct peer *viewer)

@@ -80,10 +80,16 @@ bool mig_offers(const struct node *node, const struct slice_request *request)
 	return false;
 }
 
+/* What is there is being changed, or was not looked at yet. */
+static bool is_unsettled(const struct mig_board *board)
+{
+	return board->changing || (!board->known && !board->why[0]);
+}
+
 bool mig_changing(const struct node *node, const struct slice_request *request)
 {
 	for (uint32_t i = 0; node->mig && i < node->pool.count; i++)
-		if (may_use(request, i) && gives(node, i) && node->mig->board[i].changing)
+		if (may_use(request, i) && gives(node, i) && is_unsettled(&node->mig->board[i]))
 			return true;
 	return false;
 }
@@ -146,9 +152,30 @@ static const char *reason_text(enum mig_reason reason)
 	}
 }
 
+/* Where nobody's session but somebody's process is in the way: which. */
+static const char *held_text(const struct mig_board *board, char *buf, size_t size)
+{
+	for (uint32_t at = 0; at < board->count; at++) {
+		const struct mig_detail *d = &board->detail[at];
+
+		if (board->instance[at].state != MIG_BUSY || d->session[0])
+			continue;
+		if (d->pid_count)
+			snprintf(buf, size, "process %u holds the idle instance at %u:%u",
+				 d->pid[0], d->place.start, d->place.size);
+		else
+			snprintf(buf, size,
+				 "the driver says that the idle instance at %u:%u is in use, and "
+				 "lists no process: restart monitoring tools",
+				 d->place.start, d->place.size);
+		return buf;
+	}
+	return NULL;
+}
+
 static void explain(const struct node *node, struct ask *ask, const char *asked, struct error *err)
 {
-	char text[sizeof(err->message)];
+	char text[sizeof(err->message)], held[160];
 	size_t used = 0;
 
 	text[0] = '\0';
@@ -160,9 +187,11 @@ static void explain(const struct node *node, struct ask *ask, const char *asked,
 		enum mig_reason reason = node->mig->gpu[i].offered
 						 ? mig_check(&node->mig->pool, i, ask_request(ask))
 						 : MIG_NOT_OFFERED;
+		const char *says = reason == MIG_FULL ? held_text(board, held, sizeof(held)) : NULL;
+		if (!says)
+			says = board->why[0] ? board->why : reason_text(reason);
 		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s GPU %u: %s",
-					 used ? ";" : "", node->pool.gpu[i].info.index,
-					 board->why[0] ? board->why : reason_text(reason));
+					 used ? ";" : "", node->pool.gpu[i].info.index, says);
 	}
 	error_set(err, EXIT_CODE_NO_ROOM, "no room for %s in MIG instances:%.400s", asked, text);
 }

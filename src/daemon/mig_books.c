@@ -306,6 +306,50 @@ static void foreign_settle(struct node *node, uint32_t gpu, const struct instanc
 	}
 }
 
+static void pids_learn(struct mig_board *board, const struct instance *list, size_t count)
+{
+	for (uint32_t at = 0; at < board->count; at++) {
+		const struct instance *found = listed(list, count, &board->detail[at].place);
+
+		board->detail[at].pid_count = found ? found->pid_count : 0;
+		if (found)
+			memcpy(board->detail[at].pid, found->pid, sizeof(found->pid));
+	}
+}
+
+/* The session that names this instance; NULL: none. */
+static const struct session *session_on(const struct node *node, const char *uuid_text)
+{
+	for (const struct session *s = *uuid_text ? node->sessions : NULL; s; s = s->next)
+		for (uint32_t i = 0; i < s->record.gpu_count; i++)
+			if (!strcmp(s->record.gpu[i].instance, uuid_text))
+				return s;
+	return NULL;
+}
+
+void mig_sessions_match(struct node *node, uint32_t gpu)
+{
+	struct mig_board *board = &node->mig->board[gpu];
+
+	for (uint32_t at = 0; at < board->count; at++) {
+		struct mig_detail *detail = &board->detail[at];
+		enum mig_state state = board->instance[at].state;
+		const struct session *s = state == MIG_BUSY || state == MIG_IDLE
+						  ? session_on(node, detail->uuid_text)
+						  : NULL;
+
+		if (state == MIG_BUSY && detail->session[0] && !s)
+			mig_entry_set(board, at, MIG_IDLE);
+		else if (s && strcmp(detail->session, s->record.id) != 0) {
+			mig_entry_set(board, at, MIG_BUSY);
+			snprintf(detail->session, sizeof(detail->session), "%s", s->record.id);
+		} else {
+			continue;
+		}
+		mig_entry_store(node, gpu, at);
+	}
+}
+
 void mig_board_settle(struct node *node, uint32_t gpu, const struct instance *list, size_t count)
 {
 	struct mig_board *board = &node->mig->board[gpu];
@@ -315,11 +359,6 @@ void mig_board_settle(struct node *node, uint32_t gpu, const struct instance *li
 			(void)entry_settle(node, gpu, at,
 					   listed(list, count, &board->detail[at].place));
 	foreign_settle(node, gpu, list, count);
-	/* A BUSY entry whose session ended while no daemon lived. */
-	for (uint32_t at = 0; at < board->count; at++)
-		if (board->instance[at].state == MIG_BUSY && board->detail[at].session[0] &&
-		    !session_find(node, board->detail[at].session)) {
-			mig_entry_set(board, at, MIG_IDLE);
-			mig_entry_store(node, gpu, at);
-		}
+	pids_learn(board, list, count);
+	mig_sessions_match(node, gpu);
 }

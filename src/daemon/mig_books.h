@@ -18,7 +18,9 @@ struct mig_detail {
 	uint64_t bytes;
 	uint64_t generation;
 	char session[STORE_ID_SIZE];
-	int64_t since;          /* in this state: CLOCK_REALTIME, ns */
+	int64_t since;                   /* in this state: CLOCK_REALTIME, ns */
+	uint32_t pid[INSTANCE_PIDS_MAX]; /* of processes that the driver lists in it */
+	uint32_t pid_count;
 	uint64_t held_until_ns; /* somebody holds it who is none of ours: not removed before */
 };
 
@@ -62,5 +64,8 @@ void mig_entry_record(const struct node *node, uint32_t gpu, uint32_t at,
 		      struct store_instance *ret);
 /* Writes it; a failure is logged, and put right by the next daemon. */
 void mig_entry_store(struct node *node, uint32_t gpu, uint32_t at);
+/* Sessions that name its instances have them, and no others: whichever was written first when a
+ * daemon was ended. */
+void mig_sessions_match(struct node *node, uint32_t gpu);
 /* NVML lists these. Sessions whose instances are gone are ended. */
 void mig_board_settle(struct node *node, uint32_t gpu, const struct instance *list, size_t count);

@@ -313,6 +313,7 @@ static int node_open(struct node *node, struct error *err)
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
 				 strerrordesc_np(-rc));
+	mig_sessions_restored(node);
 	/* Slices are there without queues, too. */
 	queues_start(node);
 	if (runtime_listen(&node->runtime, node->options.system, err) < 0)

@@ -36,6 +36,8 @@ struct instances_one {
 	uint8_t start, size;
 	uint16_t reserved;
 	char uuid_text[48];
+	uint32_t pid[4];
+	uint32_t pid_count, reserved2;
 };
 
 struct instances_kind {
@@ -59,9 +61,9 @@ struct instances_reply {
 };
 
 _Static_assert(sizeof(struct instances_request) == 148, "ABI of instances");
-_Static_assert(sizeof(struct instances_one) == 64, "ABI of instances");
+_Static_assert(sizeof(struct instances_one) == 88, "ABI of instances");
 _Static_assert(sizeof(struct instances_kind) == 80, "ABI of instances");
-_Static_assert(sizeof(struct instances_reply) == 2576, "ABI of instances");
+_Static_assert(sizeof(struct instances_reply) == 2832, "ABI of instances");
 
 /* 0; -EPROTO: not a request, and whoever sent it is broken; -EOPNOTSUPP: of a later version, to be
  * answered so; -EINVAL: its values are not allowed, likewise. */

@@ -1,40 +1,8 @@
 """MIG instances on demand, on simulated GPUs: made for requests, kept, reused, removed for room, and put right."""
-import json
-import os
-import signal
-
 import pytest
 
-from conftest import BUILD, wait_until
-from programs import python
-
-CARVE = BUILD / "carve"
-
-
-def carve(host, *words, status=0):
-    done = host.run([CARVE, *words], timeout=300)
-    assert done.returncode == status, (words, done.stdout, done.stderr)
-    return done
-
-
-def look(host, *words):
-    return json.loads(carve(host, *words, "--json").stdout)
-
-
-def instances(host, *states):
-    return [i for i in look(host, "mig", "list") if not states or i["state"] in states]
-
-
-def with_role(make_host, spec="h100-80gb+mig"):
-    host = make_host(spec)
-    carve(host, "node", "set-role", "--dynamic-mig-enabled")
-    return host
-
-
-def kill_daemon(host):
-    pid = json.loads(host.run(["curl", "-s", "--unix-socket", f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock",
-                               "http://localhost/v1/version"]).stdout)["pid"]
-    os.kill(pid, signal.SIGKILL)
+from conftest import wait_until
+from mig_hands import by_hand, carve, instances, kill_daemon, look, with_role
 
 
 def test_a_request_gets_the_smallest_instance_that_holds_it(make_host):
@@ -127,12 +95,6 @@ def test_a_pool_of_both_gives_each_what_wastes_less(make_host):
         carve(host, "session", "request", "--vram", "10", *words)
         assert look(host, "session", "show")["backend"] == backend
         carve(host, "session", "release")
-
-
-def by_hand(host, *words):
-    done = host.run(python("mig_hand", *words))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_profiles_are_read_once(make_host):

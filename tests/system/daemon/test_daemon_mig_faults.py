@@ -1,0 +1,142 @@
+"""MIG instances when something goes wrong: the daemon is killed between every two steps, the driver says no, others are at
+work, GPUs are reset. Afterwards the books are what NVML lists."""
+import pytest
+
+from conftest import wait_until
+from mig_hands import by_hand, carve, instances, look, with_role
+
+MAKING = ["mig.intent", "mig.half_made", "mig.made", "mig.learned", "mig.granted"]
+REMOVING = ["mig.taken_apart", "mig.destroyed"]
+
+
+def books_are_nvmls(host):
+    """Nothing is under way, and what carve lists is what NVML lists, and is whole."""
+    listed = instances(host)
+    real = by_hand(host, 0, "list")
+    return not [i for i in listed if i["state"] in ("creating", "removing", "debt")] and \
+        sorted([i["start"], i["size"], i["uuid"]] for i in listed) == \
+        sorted([i["start"], i["size"], i["uuids"][0]] for i in real if len(i["uuids"]) == 1) and \
+        all(len(i["uuids"]) == 1 for i in real)
+
+
+@pytest.fixture
+def armed(make_host, tmp_path):
+    """armed(NAME) -> a host with the role whose daemon is killed when it comes to that point, and the token of that."""
+    def arm(name, *before):
+        host = make_host("h100-80gb+mig")
+        token = tmp_path / "token"
+        host.env["CARVE_KILL_POINT"] = f"{name}:{token}"
+        carve(host, "node", "set-role", "--dynamic-mig-enabled")
+        for words in before:
+            carve(host, *words)
+        token.touch()
+        return host, token
+    return arm
+
+
+def is_right(host, token):
+    assert not token.exists(), "nobody came to that point"
+    wait_until(lambda: books_are_nvmls(host))
+    sessions = look(host, "session", "list")
+    assert sorted(g["instance"] for s in sessions for g in s["gpus"]) == sorted(i["uuid"] for i in instances(host, "busy"))
+    for session in sessions:
+        carve(host, "session", "release", session["id"])
+    carve(host, "run", "--ephemeral", "--mig-profile", "7g.80gb", "--", "true")
+    carve(host, "mig", "gc")
+    wait_until(lambda: not by_hand(host, 0, "list"))
+
+
+@pytest.mark.parametrize("point", MAKING)
+def test_a_daemon_killed_while_it_makes_one_puts_it_right(armed, point):
+    host, token = armed(point)
+    host.carve("session", "request", "--mig-profile", "2g.20gb")
+    is_right(host, token)
+
+
+@pytest.mark.parametrize("point", REMOVING)
+def test_a_daemon_killed_while_it_removes_one_puts_it_right(armed, point):
+    host, token = armed(point, ["run", "--vram", "5", "--", "true"])
+    host.carve("run", "--ephemeral", "--gpu", "1", "--", "true")
+    is_right(host, token)
+
+
+def test_a_daemon_killed_at_the_end_of_a_session_has_its_instance_back(armed):
+    host, token = armed("mig.ended", ["session", "request", "--vram", "5"])
+    host.carve("session", "release")
+    is_right(host, token)
+
+
+@pytest.mark.long
+def test_an_instance_that_something_holds_is_told_with_who_does(make_host):
+    host = with_role(make_host)
+    carve(host, "run", "--vram", "5", "--", "true")
+    [idle] = instances(host)
+    carve(host, "sim", "fault", "mig-hold", "--gpu", "0", "--instance", str(by_hand(host, 0, "list")[0]["id"]))
+    refused = carve(host, "run", "--gpu", "1", "--", "true", status=125).stderr
+    assert f"the driver says that the idle instance at {idle['start']}:1 is in use, and lists no process" in refused
+    assert "restart monitoring tools" in refused and refused.count("\n") == 1
+    carve(host, "sim", "fault", "mig-hold", "--clear")
+    carve(host, "run", "--gpu", "1", "--wait-for", "30", "--", "true")
+
+
+def test_what_is_made_by_half_is_a_debt_that_is_paid(make_host):
+    host = with_role(make_host)
+    carve(host, "sim", "fault", "mig-create", "--call", "nvmlGpuInstanceCreateComputeInstance", "--count", "1")
+    carve(host, "sim", "fault", "mig-destroy")
+    refused = carve(host, "run", "--vram", "5", "--", "true", status=125).stderr
+    assert "made by half" in refused
+    assert [i["state"] for i in instances(host)] == ["debt"]
+    carve(host, "run", "--vram", "5", "--", "true")  # beside it
+    carve(host, "sim", "fault", "mig-destroy", "--clear")
+    wait_until(lambda: not instances(host, "debt"))
+    assert books_are_nvmls(host)
+
+
+def test_one_of_several_that_cannot_be_made_takes_the_others_with_it(make_host):
+    host = with_role(make_host)
+    carve(host, "sim", "fault", "mig-create", "--call", "nvmlDeviceCreateGpuInstance", "--skip", "2", "--error", "999")
+    carve(host, "session", "request", "--vram", "5", "--gpus", "3", status=1)
+    carve(host, "sim", "fault", "all", "--clear")
+    assert not by_hand(host, 0, "list") and books_are_nvmls(host)
+
+
+def test_a_place_that_the_driver_refuses_is_not_tried_again(make_host):
+    host = with_role(make_host)
+    carve(host, "sim", "fault", "mig-create", "--call", "nvmlDeviceCreateGpuInstance", "--count", "1")
+    carve(host, "session", "request", "--vram", "5")
+    assert books_are_nvmls(host)
+
+
+@pytest.mark.parametrize("model", ["h100-80gb", "a100-80gb"])
+def test_a_reset_ends_sessions_with_the_reason(make_host, model):
+    host = with_role(make_host, model + "+mig")
+    carve(host, "session", "request", "--vram", "5")
+    id = look(host, "session", "show")["id"]
+    carve(host, "run", "--ephemeral", "--mig-profile", "2g.20gb", "--", "true")
+    carve(host, "sim", "fault", "reset", "--gpu", "0")
+    wait_until(lambda: look(host, "session", "show", id)["state"] == "ended")
+    assert "its MIG instance is gone" in look(host, "session", "show", id)["reason"]
+    assert not instances(host)
+    carve(host, "session", "request", "--vram", "5")
+    assert books_are_nvmls(host)
+
+
+def test_foreign_hands_are_learned_and_not_fought(make_host):
+    host = with_role(make_host)
+    carve(host, "session", "request", "--vram", "5")
+    id = look(host, "session", "show")["id"]
+    carve(host, "run", "--ephemeral", "--mig-profile", "2g.20gb", "--", "true")
+    mine, idle = (instances(host, state)[0] for state in ("busy", "idle"))
+    ids = {i["uuids"][0]: i["id"] for i in by_hand(host, 0, "list")}
+    start = 0 if mine["start"] > 3 and idle["start"] > 3 else None
+    if start is not None:
+        by_hand(host, 0, "make", 9, start, 4, "no-compute")
+        wait_until(lambda: instances(host, "foreign"))
+        carve(host, "run", "--ephemeral", "--gpu", "1", "--", "true", status=125)
+        assert [i["start"] for i in by_hand(host, 0, "list")][0] == 0
+    by_hand(host, 0, "destroy", ids[idle["uuid"]])
+    wait_until(lambda: not [i for i in instances(host) if i["uuid"] == idle["uuid"]])
+    by_hand(host, 0, "take-apart", ids[mine["uuid"]])
+    wait_until(lambda: look(host, "session", "show", id)["state"] == "ended")
+    assert "taken apart" in look(host, "session", "show", id)["reason"]
+    wait_until(lambda: [i["state"] for i in instances(host)] in ([], ["foreign"]))

@@ -1,0 +1,42 @@
+"""Hosts with the MIG role, and what an administrator does there: by carve, and by hand."""
+import json
+import os
+import signal
+
+from conftest import BUILD
+from programs import python
+
+CARVE = BUILD / "carve"
+
+
+def carve(host, *words, status=0):
+    done = host.run([CARVE, *words], timeout=300)
+    assert done.returncode == status, (words, done.stdout, done.stderr)
+    return done
+
+
+def look(host, *words):
+    return json.loads(carve(host, *words, "--json").stdout)
+
+
+def instances(host, *states):
+    return [i for i in look(host, "mig", "list") if not states or i["state"] in states]
+
+
+def with_role(make_host, spec="h100-80gb+mig", **kw):
+    host = make_host(spec, **kw)
+    carve(host, "node", "set-role", "--dynamic-mig-enabled")
+    return host
+
+
+def kill_daemon(host):
+    pid = json.loads(host.run(["curl", "-s", "--unix-socket", f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock",
+                               "http://localhost/v1/version"]).stdout)["pid"]
+    os.kill(pid, signal.SIGKILL)
+
+
+def by_hand(host, *words):
+    """mig_hand.py: what NVML lists on a GPU after that."""
+    done = host.run(python("mig_hand", *words))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
