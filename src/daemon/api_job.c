@@ -179,22 +179,35 @@ static void on_waiter_gone(struct call *call)
 	queue_unlisten(call->node, call);
 }
 
-static void answer_or_wait(struct call *call, const char *id, bool deferred)
+/* True: it waits. Nothing of the jobs is put together until all have ended. */
+static bool wait_on(struct call *call, const char *text, bool deferred)
 {
 	const char *wait = call_argument(call, "wait");
+	const struct job *job;
+	int64_t id;
+	int32_t index;
+
+	if (!wait || !strcmp(wait, "0") || job_id_parse(text, &id, &index) < 0)
+		return false;
+	job = job_meant(call->node, id, index);
+	if (!job || !view_permitted(&call->peer, job->record.uid) ||
+	    queue_listen(call->node, wait_answer, call) < 0)
+		return false;
+	if (!deferred)
+		call_defer(call, on_waiter_gone);
+	return true;
+}
+
+static void answer_or_wait(struct call *call, const char *id, bool deferred)
+{
 	unsigned living = 0;
+
+	if (wait_on(call, id, deferred))
+		return;
 	json_t *list = meant_or_reply(call, id, &living);
 
-	if (!list)
-		return;
-	if (wait && strcmp(wait, "0") != 0 && living &&
-	    queue_listen(call->node, wait_answer, call) == 0) {
-		json_decref(list);
-		if (!deferred)
-			call_defer(call, on_waiter_gone);
-		return;
-	}
-	call_reply(call, MHD_HTTP_OK, list);
+	if (list)
+		call_reply(call, MHD_HTTP_OK, list);
 }
 
 static void wait_answer(void *arg)

@@ -52,8 +52,9 @@ struct job {
 	struct job_spec *spec;
 	struct node *node;
 	struct job_array *array;
-	enum job_wait wait; /* where it is not in a bucket */
-	int64_t claim;      /* the job that it was preempted for last; 0: none */
+	struct job *next_of, *previous_of; /* of its array */
+	enum job_wait wait;                /* where it is not in a bucket */
+	int64_t claim;                     /* the job that it was preempted for last; 0: none */
 	/* While it runs. */
 	struct process_watch *watch; /* of the shim, or where that was killed of the command */
 	bool orphaned;               /* of the command */
@@ -126,6 +127,9 @@ struct job *job_find(const struct node *node, int64_t id);
 /* Calls for each job that has not ended and is meant by an ID: one job, or all of an array. */
 unsigned jobs_meant(const struct node *node, int64_t id, int32_t index,
 		    void (*cb)(struct job *job, void *arg), void *arg);
+/* One of the jobs that are meant by an ID and have not ended; NULL: none is. For an array that is
+ * found without looking at all of it. */
+const struct job *job_meant(const struct node *node, int64_t id, int32_t index);
 /* Calls for all jobs that have not ended, by state: running ones first. */
 void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), void *arg);
 /* Enqueues `count` jobs, an array where `indexes` is there. Called back when they are on disk, with

@@ -41,6 +41,7 @@ struct job_array {
 	struct job_array *next;
 	int64_t id;
 	uint32_t living, running, most;
+	struct job *jobs, *last; /* that have not ended, by ID */
 };
 
 struct queue_event {

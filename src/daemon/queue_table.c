@@ -154,11 +154,24 @@ static struct job_array *array_get(struct queues *q, const struct job_record *re
 	return array;
 }
 
-static void array_leave(struct queues *q, struct job_array *array)
+static void array_enter(struct job_array *array, struct job *job)
 {
-	struct job_array **at = &q->arrays;
+	job->array = array;
+	job->previous_of = array->last;
+	*(array->last ? &array->last->next_of : &array->jobs) = job;
+	array->last = job;
+	array->living++;
+}
 
-	if (!array || --array->living)
+static void array_leave(struct queues *q, struct job *job)
+{
+	struct job_array **at = &q->arrays, *array = job->array;
+
+	if (!array)
+		return;
+	*(job->previous_of ? &job->previous_of->next_of : &array->jobs) = job->next_of;
+	*(job->next_of ? &job->next_of->previous_of : &array->last) = job->previous_of;
+	if (--array->living)
 		return;
 	while (*at != array)
 		at = &(*at)->next;
@@ -204,9 +217,9 @@ struct job *job_new(struct queues *q, const struct job_record *record, struct jo
 	job->spec = spec;
 	spec->uses++;
 	q->afters += spec->after_count > 0;
-	job->array = array_get(q, record, spec);
-	if (job->array)
-		job->array->living++;
+	struct job_array *array = array_get(q, record, spec);
+	if (array)
+		array_enter(array, job);
 	struct job **at = &q->by_id[(uint64_t)record->id % QUEUE_ID_BUCKETS];
 	job->next_id = *at;
 	*at = job;
@@ -223,7 +236,7 @@ void job_free(struct job *job)
 	*at = job->next_id;
 	job_move(job, NULL);
 	process_watch_stop(job->watch);
-	array_leave(q, job->array);
+	array_leave(q, job);
 	job_text_set(&job->record.place, "");
 	job_text_set(&job->record.ending, "");
 	job_text_set(&job->record.reason, "");
@@ -233,29 +246,48 @@ void job_free(struct job *job)
 	free(job);
 }
 
+/* The jobs of an array have its ID and those that follow, in the order of its indexes, which most
+ * often begin with 0. */
+static struct job *element_find(const struct node *node, const struct job_array *array,
+				int32_t index)
+{
+	struct job *job = job_find(node, array->id + index);
+
+	if (job && job->array == array && job->record.index == index)
+		return job;
+	for (job = array->jobs; job && job->record.index != index;)
+		job = job->next_of;
+	return job;
+}
+
+static struct job *meant(const struct node *node, int64_t id, int32_t index)
+{
+	const struct job_array *array = array_find(node->queues, id);
+	struct job *job;
+
+	if (array)
+		return index < 0 ? array->jobs : element_find(node, array, index);
+	job = job_find(node, id);
+	return job && index < 0 && !job->record.array ? job : NULL;
+}
+
+const struct job *job_meant(const struct node *node, int64_t id, int32_t index)
+{
+	return meant(node, id, index);
+}
+
 unsigned jobs_meant(const struct node *node, int64_t id, int32_t index,
 		    void (*cb)(struct job *job, void *arg), void *arg)
 {
-	struct job *first = job_find(node, id);
-	bool array = array_find(node->queues, id) != NULL;
+	struct job *job = meant(node, id, index), *next;
+	bool all = job && job->array && index < 0;
 	unsigned count = 0;
 
-	if (!array) {
-		if (!first || index >= 0 || first->record.array)
-			return 0;
-		cb(first, arg);
-		return 1;
-	}
-	/* Its jobs have the IDs from its own on. */
-	for (int64_t i = id; i < id + JOB_ARRAY_MAX; i++) {
-		struct job *job = job_find(node, i);
-
-		if (!job || job->record.array != id || (index >= 0 && job->record.index != index))
-			continue;
+	/* One that ends here may end others, but none of its own array. */
+	for (; job; job = all ? next : NULL) {
+		next = job->next_of;
 		count++;
 		cb(job, arg);
-		if (index >= 0 || !array_find(node->queues, id))
-			break;
 	}
 	return count;
 }
@@ -323,26 +355,11 @@ static int after_add(void *arg, const struct job_record *record)
 	return 0;
 }
 
-static bool meant_lives(const struct queues *q, const struct job_after *after)
-{
-	const struct job_array *array = array_find(q, after->job);
-	const struct job *job;
-
-	if (!array)
-		return (job = job_find(q->node, after->job)) != NULL && !job->record.array;
-	for (int64_t i = after->job; after->index >= 0 && i < after->job + JOB_ARRAY_MAX; i++) {
-		job = job_find(q->node, i);
-		if (job && job->record.array == after->job && job->record.index == after->index)
-			return true;
-	}
-	return after->index < 0;
-}
-
 static enum after_answer after_look(const struct queues *q, const struct job_after *after)
 {
 	struct after_count count = {0};
 
-	if (meant_lives(q, after))
+	if (job_meant(q->node, after->job, after->index))
 		return AFTER_COMES;
 	if (job_store_each_of(q->store, after->job, after->index, after_add, &count) < 0)
 		return AFTER_NEVER;
