@@ -37,6 +37,7 @@ struct instances {
 	__typeof__(nvmlComputeInstanceGetInfo_v2) *compute_info;
 	__typeof__(nvmlDeviceGetUUID) *uuid;
 	__typeof__(nvmlDeviceGetMemoryInfo) *memory;
+	__typeof__(nvmlDeviceGetMemoryInfo_v2) *memory_v2;
 	__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *processes;
 };
 
@@ -63,6 +64,7 @@ static const struct {
 	FUNCTION(nvmlComputeInstanceGetInfo_v2, compute_info, true),
 	FUNCTION(nvmlDeviceGetUUID, uuid, true),
 	FUNCTION(nvmlDeviceGetMemoryInfo, memory, true),
+	FUNCTION(nvmlDeviceGetMemoryInfo_v2, memory_v2, false),
 	FUNCTION(nvmlDeviceGetComputeRunningProcesses_v3, processes, false),
 };
 
@@ -262,6 +264,7 @@ static int device_read(const struct instances *in, nvmlComputeInstance_t compute
 		       struct instance *ret)
 {
 	nvmlComputeInstanceInfo_t info;
+	nvmlMemory_v2_t reserved = {.version = NVML_MEMORY_V2};
 	nvmlMemory_t memory;
 	nvmlReturn_t status = in->compute_info(compute, &info);
 
@@ -272,6 +275,8 @@ static int device_read(const struct instances *in, nvmlComputeInstance_t compute
 		return gpus_errno(status);
 	}
 	ret->bytes = in->memory(info.device, &memory) == NVML_SUCCESS ? memory.total : 0;
+	if (in->memory_v2 && in->memory_v2(info.device, &reserved) == NVML_SUCCESS)
+		ret->reserved = reserved.reserved;
 	pids_read(in, info.device, ret);
 	return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "backend/instances_serve.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "proto/instances.h"
 
 struct instances_link {
@@ -66,6 +67,7 @@ static struct instance one_unpack(const struct instances_one *from)
 	snprintf(one.uuid_text, sizeof(one.uuid_text), "%.*s", (int)sizeof(from->uuid_text) - 1,
 		 from->uuid_text);
 	memcpy(one.pid, from->pid, sizeof(one.pid));
+	one.reserved = MIB((uint64_t)from->reserved_mib);
 	one.pid_count = MIN(from->pid_count, INSTANCE_PIDS_MAX);
 	return one;
 }

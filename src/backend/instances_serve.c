@@ -8,6 +8,7 @@
 #include "backend/gpus.h"
 #include "base/error.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "proto/instances.h"
 
 _Static_assert(INSTANCES_MOST >= MIG_PROFILES_MAX && INSTANCES_MOST >= MIG_INSTANCES_MAX,
@@ -39,6 +40,7 @@ static struct instances_one one_pack(const struct instance *from)
 	snprintf(one.uuid_text, sizeof(one.uuid_text), "%s", from->uuid_text);
 	memcpy(one.pid, from->pid, sizeof(one.pid));
 	one.pid_count = from->pid_count;
+	one.reserved_mib = (uint32_t)((from->reserved + MIB(1) - 1) / MIB(1));
 	return one;
 }
 

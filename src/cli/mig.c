@@ -10,25 +10,29 @@
 #include "cli/sessions.h"
 
 /* Those that hold it, as many as there is room for. */
-static const char *pids_text(const json_t *pids, char *buf, size_t size)
+static const char *list_text(const json_t *list, char *buf, size_t size)
 {
 	size_t used = 0, i;
-	json_t *pid;
+	json_t *item;
 
 	snprintf(buf, size, "-");
-	json_array_foreach(pids, i, pid)
+	json_array_foreach(list, i, item)
 	{
 		if (used + 24 > size)
 			return buf;
-		used += (size_t)snprintf(buf + used, size - used, "%s%" JSON_INTEGER_FORMAT,
-					 i ? "," : "", json_integer_value(pid));
+		used += json_is_string(item)
+				? (size_t)snprintf(buf + used, size - used, "%s%.20s", i ? "," : "",
+						   json_string_value(item))
+				: (size_t)snprintf(buf + used, size - used,
+						   "%s%" JSON_INTEGER_FORMAT, i ? "," : "",
+						   json_integer_value(item));
 	}
 	return buf;
 }
 
 static void instance_add(struct table *table, const json_t *instance)
 {
-	char size[UNITS_TEXT_SIZE], pids[64];
+	char size[UNITS_TEXT_SIZE], pids[64], sessions[128];
 
 	table_add(table, "%" PRIu64, session_number(instance, "gpu"));
 	table_add(table, "%s", session_text_or_dash(instance, "profile"));
@@ -36,10 +40,11 @@ static void instance_add(struct table *table, const json_t *instance)
 		  session_number(instance, "size"));
 	table_add(table, "%s", units_format_bytes(session_number(instance, "memory_bytes"), size));
 	table_add(table, "%s", session_text(instance, "state"));
-	table_add(table, "%s", session_text_or_dash(instance, "session"));
+	table_add(table, "%s",
+		  list_text(json_object_get(instance, "sessions"), sessions, sizeof(sessions)));
 	table_add(table, "%s", session_text_or_dash(instance, "owner"));
 	table_add(table, "%s", session_text_or_dash(instance, "since"));
-	table_add(table, "%s", pids_text(json_object_get(instance, "pids"), pids, sizeof(pids)));
+	table_add(table, "%s", list_text(json_object_get(instance, "pids"), pids, sizeof(pids)));
 	table_add(table, "%s", session_text_or_dash(instance, "uuid"));
 }
 

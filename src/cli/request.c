@@ -149,6 +149,8 @@ static int placement_read(const struct cli *cli, struct slice_request *r, struct
 		json_object_set_new(r->body, "gpu_ids", json_string(cli->value[OPT_GPU_IDS]));
 	if (cli->value[OPT_BACKEND])
 		json_object_set_new(r->body, "backend", json_string(cli->value[OPT_BACKEND]));
+	if (cli->value[OPT_MIG_SHARE])
+		json_object_set_new(r->body, "mig_share", json_true());
 	if (cli->value[OPT_VRAM_STRICT])
 		json_object_set_new(r->body, "vram_strict", json_true());
 	return 0;
@@ -177,8 +179,8 @@ static int priority_read(const struct cli *cli, struct slice_request *r, struct 
 int slice_request_read(const struct cli *cli, struct slice_request *ret, struct error *err)
 {
 	static const enum cli_option_id details[] = {
-		OPT_BACKEND,  OPT_VRAM_STRICT,     OPT_GPU_COMPUTE, OPT_GPUS,    OPT_GPU_IDS,
-		OPT_WAIT_FOR, OPT_SESSION_TIMEOUT, OPT_NAME,        OPT_PRIORITY};
+		OPT_BACKEND, OPT_MIG_SHARE, OPT_VRAM_STRICT,     OPT_GPU_COMPUTE, OPT_GPUS,
+		OPT_GPU_IDS, OPT_WAIT_FOR,  OPT_SESSION_TIMEOUT, OPT_NAME,        OPT_PRIORITY};
 	cleanup_request struct slice_request r = {.body = json_object()};
 	uint64_t timeout_ns;
 	int rc = size_read(cli, &r, err);

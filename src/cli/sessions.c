@@ -348,6 +348,10 @@ static void mig_print(FILE *out, const char *prefix, const json_t *session)
 
 	if (!*profile)
 		return;
+	if (json_is_true(json_object_get(session, "mig_shared"))) {
+		fprintf(out, "%sin a MIG instance %s that others may share\n", prefix, profile);
+		return;
+	}
 	fprintf(out, "%sMIG instance %s for the %s that were asked for\n", prefix, profile,
 		units_format_bytes(session_number(session, "requested_bytes"), asked));
 	if (near)

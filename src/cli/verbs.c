@@ -4,11 +4,11 @@
 #include "cli/cli.h"
 
 #define BIT(id) CLI_OPTION(id)
-#define SIZE_OPTIONS                                                                       \
-	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) |       \
-	 BIT(OPT_BACKEND) | BIT(OPT_VRAM_STRICT) | BIT(OPT_GPU_COMPUTE) | BIT(OPT_GPUS) |  \
-	 BIT(OPT_GPU_IDS) | BIT(OPT_WAIT_FOR) | BIT(OPT_SESSION_TIMEOUT) | BIT(OPT_NAME) | \
-	 BIT(OPT_PRIORITY))
+#define SIZE_OPTIONS                                                                           \
+	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) |           \
+	 BIT(OPT_BACKEND) | BIT(OPT_MIG_SHARE) | BIT(OPT_VRAM_STRICT) | BIT(OPT_GPU_COMPUTE) | \
+	 BIT(OPT_GPUS) | BIT(OPT_GPU_IDS) | BIT(OPT_WAIT_FOR) | BIT(OPT_SESSION_TIMEOUT) |     \
+	 BIT(OPT_NAME) | BIT(OPT_PRIORITY))
 
 /* What a job may say of itself, when it is enqueued and later. */
 #define JOB_OPTIONS                                                                              \
@@ -29,6 +29,7 @@ const struct cli_option cli_options[] = {
 	{OPT_MIG_PROFILE, "mig-profile", "P", "a MIG profile: 2g.10gb"},
 	{OPT_MIG_PROFILE, "mig", "P", NULL},
 	{OPT_BACKEND, "backend", "KIND", "only mig (instances) or fraction (what wastes less)"},
+	{OPT_MIG_SHARE, "mig-share", NULL, "others may be in the MIG instance, too"},
 	{OPT_VRAM_STRICT, "vram-strict", NULL,
 	 "the whole size, or no slice (without it: 93% will do)"},
 	{OPT_GPU_COMPUTE, "gpu-compute", "C", "share of the GPU's time: 25% or 0.25"},

@@ -118,6 +118,7 @@ const char *mig_state_text(enum mig_state state);
 bool mig_state_may(enum mig_state from, enum mig_state to);
 
 struct mig_instance {
+	uint64_t room;   /* MIG_BUSY, shared by several requests: what those leave, bytes; or 0 */
 	uint64_t used;   /* last use, by any clock that only grows; of idle ones */
 	uint8_t profile; /* number within the die; MIG_NO_PROFILE: none that NVML lists */
 	uint8_t start, size;
@@ -182,6 +183,7 @@ struct mig_request {
 	const uint8_t *allowed; /* one flag a GPU; NULL: all */
 	bool apart;             /* each on another GPU */
 	bool strict;            /* no tolerance: never fewer bytes */
+	bool together;          /* MIG_ASK_BYTES: others may be in the instance, too */
 };
 
 /* Which profiles of a die fulfil a request, the best first. */
@@ -205,12 +207,13 @@ enum mig_step {
 	MIG_REUSE,   /* `instance` as it is */
 	MIG_CREATE,  /* at a free placement */
 	MIG_REPLACE, /* likewise, after the instances in `destroy` have been destroyed */
+	MIG_JOIN,    /* `instance`, which others have as well: mig_join() */
 };
 
 struct mig_choice {
 	enum mig_step step;
 	uint32_t gpu;      /* number within the pool */
-	uint32_t instance; /* MIG_REUSE: number within the GPU's instances */
+	uint32_t instance; /* MIG_REUSE, MIG_JOIN: number within the GPU's instances */
 	uint32_t destroy;  /* MIG_REPLACE: a bit for each of them */
 	uint8_t profile, start;
 	uint8_t near;   /* as in struct mig_match */
@@ -228,6 +231,10 @@ struct mig_decision {
 /* Decides for all instances of a request together. 0; -EAGAIN: there is no room now; -EDOM: there
  * never is, whoever leaves. Does not count as an arrival. */
 int mig_decide(struct mig_pool *pool, const struct mig_request *request, struct mig_decision *ret);
+/* For a request that may share: the instance in use with the least room that is enough. 0; -EAGAIN:
+ * none. */
+int mig_join(const struct mig_pool *pool, const struct mig_request *request,
+	     struct mig_decision *ret);
 /* A request came (once, however often it is decided): what it asks for is to be expected again.
  * `found_room`: it was granted at once. */
 void mig_arrival(struct mig_pool *pool, const struct mig_request *request, bool found_room);

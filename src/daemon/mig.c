@@ -218,7 +218,7 @@ static int order_error(const struct order *o, struct error *err)
 }
 
 /* The instance that an order made, or took idle, is there: its real size and UUID. */
-static bool share_fill(const struct node *node, const struct instance_place *place,
+static bool share_fill(const struct node *node, const struct instance_place *place, bool together,
 		       struct mig_share *share)
 {
 	const struct mig_board *board = &node->mig->board[share->gpu];
@@ -228,7 +228,8 @@ static bool share_fill(const struct node *node, const struct instance_place *pla
 		return false;
 	snprintf(share->uuid_text, sizeof(share->uuid_text), "%s", board->detail[at].uuid_text);
 	if (board->detail[at].bytes)
-		share->bytes = board->detail[at].bytes;
+		share->bytes = together ? MIN(share->requested, board->detail[at].bytes)
+					: board->detail[at].bytes;
 	return true;
 }
 
@@ -241,7 +242,7 @@ static void order_answer(struct order *o)
 	/* Somebody's instance was in the way, or somebody holds one: to be decided anew. */
 	bool again = rc == -ENOSPC || (rc == -EBUSY && o->op[0].kind == OP_REMOVE);
 	for (uint32_t i = 0; rc == 0 && i < o->grant.count; i++)
-		if (!share_fill(node, &o->wanted[i], &o->grant.share[i]))
+		if (!share_fill(node, &o->wanted[i], o->grant.together, &o->grant.share[i]))
 			rc = again = true;
 	if (rc == 0)
 		waiting_made(node, o->request, &o->grant, NULL);
@@ -443,35 +444,37 @@ static void order_revert(struct order *o)
 static bool all_reused(const struct mig_decision *decision)
 {
 	for (uint32_t i = 0; i < decision->count; i++)
-		if (decision->choice[i].step != MIG_REUSE)
+		if (decision->choice[i].step != MIG_REUSE && decision->choice[i].step != MIG_JOIN)
 			return false;
 	return true;
 }
 
 /* Nothing has to be made. */
-static int reuse(struct node *node, const struct mig_decision *decision, struct mig_grant *ret)
+static int reuse(struct node *node, const struct mig_decision *decision, bool together,
+		 struct mig_grant *ret)
 {
-	*ret = (struct mig_grant){.count = decision->count};
+	*ret = (struct mig_grant){.count = decision->count, .together = together};
 	for (uint32_t i = 0; i < decision->count; i++) {
 		const struct mig_choice *c = &decision->choice[i];
 
 		share_begin(node, c, &ret->share[i]);
 		ret->less |= c->less;
-		if (!share_fill(node, &node->mig->board[c->gpu].detail[c->instance].place,
+		if (!share_fill(node, &node->mig->board[c->gpu].detail[c->instance].place, together,
 				&ret->share[i]))
 			return -EIO;
 	}
 	return 1;
 }
 
-int mig_take(struct node *node, const char *id, const struct mig_decision *decision,
+int mig_take(struct node *node, const char *id, const struct mig_decision *decision, bool together,
 	     struct mig_grant *ret, struct error *err)
 {
 	if (all_reused(decision))
-		return reuse(node, decision, ret);
+		return reuse(node, decision, together, ret);
 	struct order *o = order_new(node, MIG_CHOICES_MAX * (MIG_INSTANCES_MAX + 1));
 	int rc = o ? order_plan(o, decision) : -ENOMEM;
 	if (rc == 0) {
+		o->grant.together = together;
 		snprintf(o->request, sizeof(o->request), "%s", id);
 		rc = intents_store(o);
 	}
@@ -502,6 +505,8 @@ void mig_give(struct node *node, const struct mig_grant *grant, const char *sess
 		struct mig_board *board = &node->mig->board[grant->share[i].gpu];
 		int at = entry_of_uuid(board, grant->share[i].uuid_text);
 
+		if (at >= 0 && board->instance[at].state == MIG_BUSY)
+			mig_board_publish(node, grant->share[i].gpu); /* others have it, too */
 		if (at < 0 || board->instance[at].state != MIG_IDLE)
 			continue;
 		kill_point("mig.granted");
@@ -513,25 +518,29 @@ void mig_give(struct node *node, const struct mig_grant *grant, const char *sess
 	}
 }
 
+bool mig_shares(const struct session *s)
+{
+	const struct store_gpu *part = s->record.gpu;
+	int gpu = s->record.gpu_count ? s->pool_gpu[0] : -1;
+	int at = gpu < 0 || !part->instance[0]
+			 ? -1
+			 : entry_of_uuid(&s->node->mig->board[gpu], part->instance);
+
+	return at >= 0 && part->bytes < s->node->mig->board[gpu].detail[at].bytes;
+}
+
 void mig_session_ended(const struct session *s)
 {
 	struct node *node = s->node;
+	bool any = false;
 
-	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++) {
-		struct mig_board *board = &node->mig->board[gpu];
-		bool any = false;
-
-		for (uint32_t at = 0; at < board->count; at++) {
-			if (board->instance[at].state != MIG_BUSY ||
-			    strcmp(board->detail[at].session, s->record.id) != 0)
-				continue;
-			kill_point("mig.ended");
-			mig_entry_set(board, at, MIG_IDLE);
-			mig_entry_store(node, gpu, at);
-			any = true;
-		}
-		if (any)
-			mig_board_publish(node, gpu);
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		any |= s->record.gpu[i].instance[0];
+	if (any)
+		kill_point("mig.ended");
+	for (uint32_t gpu = 0; any && gpu < node->pool.count; gpu++) {
+		mig_sessions_match(node, gpu);
+		mig_board_publish(node, gpu);
 	}
 }
 

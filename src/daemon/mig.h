@@ -32,7 +32,8 @@ struct mig_share {
 struct mig_grant {
 	struct mig_share share[MIG_CHOICES_MAX];
 	uint32_t count;
-	bool less; /* the 93% rule was applied */
+	bool less;     /* the 93% rule was applied */
+	bool together; /* of each instance only what was requested: others may be there, too */
 };
 
 /* Reads roles and the ledger of instances from the store. The inventory must be in. 0 or -errno. */
@@ -54,7 +55,7 @@ int mig_would(const struct node *node, const struct slice_request *request, cons
 	      struct mig_decision *ret, struct error *err);
 /* Takes what was decided for the request `id`. 1: it is there, *ret says what; 0: it is being made,
  * and waiting_made() is told; negative with *err: it cannot be. */
-int mig_take(struct node *node, const char *id, const struct mig_decision *decision,
+int mig_take(struct node *node, const char *id, const struct mig_decision *decision, bool together,
 	     struct mig_grant *ret, struct error *err);
 /* Those instances are the session's; or, after all, nobody's. */
 void mig_give(struct node *node, const struct mig_grant *grant, const char *session);
@@ -62,6 +63,9 @@ void mig_give(struct node *node, const struct mig_grant *grant, const char *sess
 void mig_came(struct node *node, const struct slice_request *request, bool found_room);
 /* Its processes are gone: its instances are kept for others. */
 void mig_session_ended(const struct session *session);
+
+/* Whether the session has only a part of its instance, and others may have the rest. */
+bool mig_shares(const struct session *session);
 
 bool mig_has_role(const struct node *node, uint32_t gpu);
 /* The memory of the largest instance that a request could get now. */

@@ -21,18 +21,33 @@
 
 /* ---- showing ----------------------------------------------------------------------------- */
 
-/* Processes of the session that has it; of one that is no session's, those that NVML lists, for who
- * may see them. */
-static json_t *pids_json(const struct session *s, const struct mig_detail *detail,
+/* Processes of the viewer's sessions on it; of an instance that is no session's, those that NVML
+ * lists, for who may see them. */
+static json_t *pids_json(const struct node *node, const struct mig_detail *detail,
 			 const struct peer *viewer)
 {
 	json_t *list = json_array();
 
 	for (uint32_t i = 0; !detail->session[0] && viewer->admin && i < detail->pid_count; i++)
 		json_array_append_new(list, json_integer(detail->pid[i]));
-	for (const struct process *p = s ? s->processes : NULL; p; p = p->next)
-		if (!p->dead)
-			json_array_append_new(list, json_integer(p->id.pid));
+	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
+	     s = mig_session_on(s->next, detail->uuid_text))
+		for (const struct process *p = s->processes; p; p = p->next)
+			if (!p->dead && view_permitted(viewer, s->record.uid))
+				json_array_append_new(list, json_integer(p->id.pid));
+	return list;
+}
+
+/* Those on it that the viewer may see. */
+static json_t *sessions_json(const struct node *node, const struct mig_detail *detail,
+			     const struct peer *viewer)
+{
+	json_t *list = json_array();
+
+	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
+	     s = mig_session_on(s->next, detail->uuid_text))
+		if (view_permitted(viewer, s->record.uid))
+			json_array_append_new(list, json_string(s->record.id));
 	return list;
 }
 
@@ -50,13 +65,14 @@ static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
 				   : mig->profile[mig->gpu[gpu].die][instance->profile].name;
 
 	return json_pack(
-		"{s:i, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o}", "gpu",
+		"{s:i, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:b}", "gpu",
 		(int)node->pool.gpu[gpu].info.index, "profile", name, "uuid", detail->uuid_text,
 		"start", instance->start, "size", instance->size, "memory_bytes",
 		answer_number(detail->bytes), "state", mig_state_text(instance->state), "session",
 		permitted ? json_string(s->record.id) : json_null(), "owner",
 		permitted ? json_string(view_user(s->record.uid)) : json_null(), "since",
-		view_time(detail->since), "pids", pids_json(permitted ? s : NULL, detail, viewer));
+		view_time(detail->since), "pids", pids_json(node, detail, viewer), "sessions",
+		sessions_json(node, detail, viewer), "shared", mig_is_shared(node, detail));
 }
 
 json_t *mig_list(const struct node *node, const struct peer *viewer)

@@ -35,7 +35,8 @@ static void ask_fill(const struct node *node, const struct slice_request *from,
 					.bytes = place->bytes,
 					.compute = from->compute_given ? place->compute : 0,
 					.count = place->count,
-					.strict = place->strict}};
+					.strict = place->strict,
+					.together = from->together}};
 	if (place->kind == PLACE_FRACTION)
 		ret->request.kind = MIG_ASK_SHARE;
 	ret->request.share = place->share;
@@ -204,8 +205,12 @@ int mig_would(const struct node *node, const struct slice_request *request, cons
 	int rc = -EAGAIN;
 
 	ask_fill(node, request, closed, &ask);
+	if (node->mig->pool.die_count && mig_join(&node->mig->pool, ask_request(&ask), ret) == 0)
+		return 0;
 	if (node->mig->pool.die_count)
 		rc = mig_decide(&node->mig->pool, ask_request(&ask), ret);
+	for (uint32_t i = 0; rc == 0 && request->together && i < ret->count; i++)
+		ret->choice[i].bytes = MIN(ret->choice[i].bytes, ret->choice[i].requested);
 	if (rc == 0)
 		return 0;
 	names_list(node, request, names, sizeof(names));

@@ -11,6 +11,51 @@
 #include "daemon/node.h"
 #include "daemon/session.h"
 
+/* ---- sessions on instances --------------------------------------------------------------- */
+
+static const struct store_gpu *part_on(const struct session *s, const char *uuid_text)
+{
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (!strcmp(s->record.gpu[i].instance, uuid_text))
+			return &s->record.gpu[i];
+	return NULL;
+}
+
+const struct session *mig_session_on(const struct session *s, const char *uuid_text)
+{
+	while (s && !(*uuid_text && part_on(s, uuid_text)))
+		s = s->next;
+	return s;
+}
+
+/* What sessions on it have in all. */
+static uint64_t promised_on(const struct node *node, const struct mig_detail *detail)
+{
+	uint64_t sum = 0;
+
+	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
+	     s = mig_session_on(s->next, detail->uuid_text))
+		sum += part_on(s, detail->uuid_text)->bytes;
+	return sum;
+}
+
+bool mig_is_shared(const struct node *node, const struct mig_detail *detail)
+{
+	const struct session *s = mig_session_on(node->sessions, detail->uuid_text);
+
+	return s && part_on(s, detail->uuid_text)->bytes < detail->bytes;
+}
+
+static uint64_t room_on(const struct node *node, const struct mig_detail *detail)
+{
+	uint64_t usable = detail->bytes - MIN(detail->reserved, detail->bytes);
+	uint64_t promised = promised_on(node, detail);
+
+	return mig_is_shared(node, detail) && promised < usable ? usable - promised : 0;
+}
+
+/* ---- the pool ---------------------------------------------------------------------------- */
+
 /* The memory of the largest instance that the GPU could make room for now. */
 static uint64_t largest(struct mig *mig, uint32_t gpu)
 {
@@ -31,11 +76,15 @@ static uint64_t largest(struct mig *mig, uint32_t gpu)
 void mig_board_publish(struct node *node, uint32_t gpu)
 {
 	struct mig *mig = node->mig;
-	const struct mig_board *board = &mig->board[gpu];
+	struct mig_board *board = &mig->board[gpu];
 	const struct pool_gpu *pool = &node->pool.gpu[gpu];
 	struct mig_gpu *to = &mig->gpu[gpu];
 
 	node->pool.gpu[gpu].gives_instances = board->role;
+	for (uint32_t at = 0; at < board->count; at++)
+		board->instance[at].room = board->instance[at].state == MIG_BUSY
+						   ? room_on(node, &board->detail[at])
+						   : 0;
 	to->instances = board->instance;
 	to->instance_count = board->count;
 	to->refused = board->refused;
@@ -255,6 +304,7 @@ static bool entry_settle(struct node *node, uint32_t gpu, uint32_t at, const str
 		snprintf(detail->uuid_text, sizeof(detail->uuid_text), "%s", found->uuid_text);
 		detail->bytes = found->bytes;
 	}
+	detail->reserved = found->reserved;
 	mig_entry_set(board, at, state);
 	if (state == MIG_REMOVING) {
 		mig_entry_set(board, at, MIG_DEBT);
@@ -306,6 +356,16 @@ static void foreign_settle(struct node *node, uint32_t gpu, const struct instanc
 	}
 }
 
+/* Whether the session that is noted still has it. */
+static bool has_session(const struct node *node, const struct mig_detail *detail)
+{
+	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
+	     s = mig_session_on(s->next, detail->uuid_text))
+		if (!strcmp(s->record.id, detail->session))
+			return true;
+	return false;
+}
+
 static void pids_learn(struct mig_board *board, const struct instance *list, size_t count)
 {
 	for (uint32_t at = 0; at < board->count; at++) {
@@ -317,16 +377,6 @@ static void pids_learn(struct mig_board *board, const struct instance *list, siz
 	}
 }
 
-/* The session that names this instance; NULL: none. */
-static const struct session *session_on(const struct node *node, const char *uuid_text)
-{
-	for (const struct session *s = *uuid_text ? node->sessions : NULL; s; s = s->next)
-		for (uint32_t i = 0; i < s->record.gpu_count; i++)
-			if (!strcmp(s->record.gpu[i].instance, uuid_text))
-				return s;
-	return NULL;
-}
-
 void mig_sessions_match(struct node *node, uint32_t gpu)
 {
 	struct mig_board *board = &node->mig->board[gpu];
@@ -334,13 +384,14 @@ void mig_sessions_match(struct node *node, uint32_t gpu)
 	for (uint32_t at = 0; at < board->count; at++) {
 		struct mig_detail *detail = &board->detail[at];
 		enum mig_state state = board->instance[at].state;
-		const struct session *s = state == MIG_BUSY || state == MIG_IDLE
-						  ? session_on(node, detail->uuid_text)
-						  : NULL;
+		const struct session *s =
+			state == MIG_BUSY || state == MIG_IDLE
+				? mig_session_on(node->sessions, detail->uuid_text)
+				: NULL;
 
 		if (state == MIG_BUSY && detail->session[0] && !s)
 			mig_entry_set(board, at, MIG_IDLE);
-		else if (s && strcmp(detail->session, s->record.id) != 0) {
+		else if (s && !has_session(node, detail)) {
 			mig_entry_set(board, at, MIG_BUSY);
 			snprintf(detail->session, sizeof(detail->session), "%s", s->record.id);
 		} else {

@@ -10,14 +10,15 @@
 #include "daemon/store.h"
 
 struct node;
+struct session;
 
 /* Beside struct mig_instance. */
 struct mig_detail {
 	struct instance_place place;
 	char uuid_text[48];
-	uint64_t bytes;
+	uint64_t bytes, reserved;
 	uint64_t generation;
-	char session[STORE_ID_SIZE];
+	char session[STORE_ID_SIZE];     /* of several that share it, one */
 	int64_t since;                   /* in this state: CLOCK_REALTIME, ns */
 	uint32_t pid[INSTANCE_PIDS_MAX]; /* of processes that the driver lists in it */
 	uint32_t pid_count;
@@ -64,6 +65,10 @@ void mig_entry_record(const struct node *node, uint32_t gpu, uint32_t at,
 		      struct store_instance *ret);
 /* Writes it; a failure is logged, and put right by the next daemon. */
 void mig_entry_store(struct node *node, uint32_t gpu, uint32_t at);
+/* A session on it has less of it than all: others may be there, too. */
+bool mig_is_shared(const struct node *node, const struct mig_detail *detail);
+/* The first session from `s` on (NULL: none) that names this instance. */
+const struct session *mig_session_on(const struct session *s, const char *uuid_text);
 /* Sessions that name its instances have them, and no others: whichever was written first when a
  * daemon was ended. */
 void mig_sessions_match(struct node *node, uint32_t gpu);

@@ -327,6 +327,24 @@ static int parse_backend(const json_t *value, struct slice_request *to, struct e
 	return 0;
 }
 
+/* After all that it has a say in. */
+static int parse_mig_share(const json_t *value, struct slice_request *to, struct error *err)
+{
+	const char *why = to->place.kind != PLACE_BYTES ? "sizes in memory alone share an instance"
+			  : to->place.count > 1         ? "it is for one instance"
+			  : to->compute_given ? "compute of a shared instance is nobody's alone"
+					      : NULL;
+
+	if (!json_is_boolean(value))
+		return WRONG_TYPE;
+	to->together = json_is_true(value);
+	if (!to->together || !why)
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "mig_share: %s", why);
+	error_hint(err, "for example: --vram 4 --mig-share");
+	return -1;
+}
+
 static const struct field fields[] = {
 	{"vram_bytes", parse_vram_bytes, true, "a whole number of bytes"},
 	{"vram", parse_vram, true, "a text such as \"2.5GiB\""},
@@ -337,6 +355,7 @@ static const struct field fields[] = {
 	{"vram_strict", parse_strict, false, "true or false"},
 	{"gpu_compute", parse_gpu_compute, false, "a text such as \"25%\""},
 	{"gpus", parse_gpus, false, "a whole number"},
+	{"mig_share", parse_mig_share, false, "true or false"},
 	{"gpu_ids", parse_gpu_ids, false, "a text such as \"0,1\""},
 	{"wait_for", parse_wait_for, false, "a number of seconds"},
 	{"session_timeout", parse_session_timeout, false, "a number of seconds"},

@@ -32,6 +32,7 @@ struct slice_request {
 	int priority;               /* who waits with a higher one is served first */
 	bool ephemeral;
 	bool compute_given; /* not just as a fraction is one of time, too */
+	bool together;      /* others may be in its MIG instance, too */
 	enum request_backend backend;
 	char profile[32]; /* PLACE_PROFILE: its name */
 	bool kept;        /* until it is released, beside the user's other sessions */

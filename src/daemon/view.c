@@ -388,6 +388,7 @@ static void mig_add(const struct store_session *record, const struct session *se
 
 	json_object_set_new(json, "backend", json_string(is_mig ? "mig" : "front"));
 	json_object_set_new(json, "mig_profile", is_mig ? json_string(gpu->profile) : json_null());
+	json_object_set_new(json, "mig_shared", json_boolean(session && mig_shares(session)));
 	if (near)
 		json_object_set_new(json, "mig_near",
 				    json_pack("{s:s, s:o}", "profile", near, "memory_bytes",

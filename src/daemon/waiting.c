@@ -476,7 +476,7 @@ static void take_instances(struct node *node, struct waiter *w, const struct mig
 {
 	struct mig_grant *instances = calloc(1, sizeof(*instances));
 	struct error err = {0};
-	int rc = instances ? mig_take(node, w->id, decision, instances, &err)
+	int rc = instances ? mig_take(node, w->id, decision, w->request.together, instances, &err)
 			   : error_set(&err, EXIT_CODE_FAILED, "there is no memory left");
 
 	w->making = rc == 0;

@@ -37,7 +37,7 @@ struct instances_one {
 	uint16_t reserved;
 	char uuid_text[48];
 	uint32_t pid[4];
-	uint32_t pid_count, reserved2;
+	uint32_t pid_count, reserved_mib;
 };
 
 struct instances_kind {

@@ -38,6 +38,46 @@ static struct mig_request named(const char *name)
 	return (struct mig_request){.kind = MIG_ASK_PROFILE, .profile = profile, .count = 1};
 }
 
+static void who_shares_joins_the_smallest_room_that_is_enough(void **state)
+{
+	struct mig_request request = {
+		.kind = MIG_ASK_BYTES, .bytes = GIB(4), .count = 1, .together = true};
+	struct mig_instance in[] = {
+		{.state = MIG_BUSY, .room = GIB(15), .start = 0, .size = 2},
+		{.state = MIG_BUSY, .room = GIB(5), .start = 2, .size = 1},
+		{.state = MIG_BUSY, .start = 3, .size = 1},
+		{.state = MIG_BUSY, .room = GIB(3), .start = 4, .size = 1},
+		{.state = MIG_IDLE, .room = GIB(4), .start = 5, .size = 1},
+		{.state = MIG_BUSY,
+		 .room = GIB(4),
+		 .start = 6,
+		 .size = 1,
+		 .profile = MIG_NO_PROFILE},
+	};
+	uint8_t none[1] = {0};
+	struct mig_decision d;
+
+	pool_of("h100-80gb", 1);
+	t.gpus[0].instances = in;
+	t.gpus[0].instance_count = ARRAY_SIZE(in);
+	t.gpus[0].offered = true;
+	assert_int_equal(mig_join(&t.pool, &request, &d), 0);
+	assert_int_equal(d.choice[0].step, MIG_JOIN);
+	assert_int_equal(d.choice[0].instance, 1);
+	assert_int_equal(d.choice[0].bytes, GIB(4));
+	request.bytes = GIB(10);
+	assert_int_equal(mig_join(&t.pool, &request, &d), 0);
+	assert_int_equal(d.choice[0].instance, 0);
+	request.bytes = GIB(16);
+	assert_int_equal(mig_join(&t.pool, &request, &d), -EAGAIN);
+	request.bytes = GIB(4);
+	request.together = false;
+	assert_int_equal(mig_join(&t.pool, &request, &d), -EAGAIN);
+	request.together = true;
+	request.allowed = none;
+	assert_int_equal(mig_join(&t.pool, &request, &d), -EAGAIN);
+}
+
 static void sizes_get_the_smallest_profile_that_holds_them(void **state)
 {
 	static const struct {
@@ -627,6 +667,7 @@ static void dies_are_shared_by_equal_gpus(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(who_shares_joins_the_smallest_room_that_is_enough),
 		cmocka_unit_test(sizes_get_the_smallest_profile_that_holds_them),
 		cmocka_unit_test(fractions_count_memory_units),
 		cmocka_unit_test(compute_is_a_share_of_sms),

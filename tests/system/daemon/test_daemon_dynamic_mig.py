@@ -1,8 +1,11 @@
 """MIG instances on demand, on simulated GPUs: made for requests, kept, reused, removed for room, and put right."""
+import json
+
 import pytest
 
 from conftest import wait_until
 from mig_hands import by_hand, carve, instances, kill_daemon, look, with_role
+from programs import python
 
 
 def test_a_request_gets_the_smallest_instance_that_holds_it(make_host):
@@ -154,3 +157,59 @@ def test_a_pool_of_both_says_why_neither_has_room(make_host):
     assert "more than there is" in fraction
     listed = carve(host, "gpu", "list").stdout
     assert "no slices of it are granted" not in listed and "79.25 GiB" in listed
+
+
+def request_kept(host, *words, status=201):
+    """A session beside the user's others, as API clients make them; its JSON."""
+    body = {"vram": "4", "kept": True, **dict(words)}
+    done = host.run(["curl", "-s", "-X", "POST", "--unix-socket", f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock", "-H",
+                     "Content-Type: application/json", "-d", json.dumps(body), "-w", "\n%{http_code}",
+                     "http://localhost/v1/sessions"])
+    text, code = done.stdout.rsplit("\n", 1)
+    assert int(code) == status, done.stdout
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("share, count", [(True, 14), (False, 7)])
+def test_small_sessions_share_instances_where_they_say_so(make_host, share, count):
+    host = with_role(make_host)
+    sessions = [request_kept(host, ("mig_share", share)) for _ in range(count)]
+    request_kept(host, ("mig_share", share), status=409)
+    assert len(instances(host, "busy")) == 7
+    assert {i["shared"] for i in instances(host)} == {share}
+    assert {s["vram_bytes"] for s in sessions} == ({4 << 30} if share else {10468982784})
+    kill_daemon(host)
+    wait_until(lambda: len(instances(host, "busy")) == 7)
+    request_kept(host, ("mig_share", share), status=409)
+    # One leaves: its part is the next one's, and nothing is made or removed for it.
+    before = {i["uuid"] for i in instances(host)}
+    carve(host, "session", "release", sessions[0]["id"])
+    request_kept(host, ("mig_share", share))
+    assert {i["uuid"] for i in instances(host)} == before
+    carve(host, "session", "release", "--all")
+    assert {i["state"] for i in instances(host)} == {"idle"}
+
+
+def test_each_that_shares_an_instance_is_bounded(make_host):
+    host = with_role(make_host)
+    sessions = [request_kept(host, ("mig_share", True), ("vram", vram)) for vram in ("4", "3")]
+    assert len({s["gpus"][0]["instance"] for s in sessions}) == 1
+    for session, gib in zip(sessions, (4, 3)):
+        seen = json.loads(carve(host, "run", "--session", session["id"], "--", *python("mem_info")).stdout)
+        assert seen["total"] == gib << 30
+    # One takes all that it has, and the other one still finds all that is its own.
+    for session, mib, status in ((sessions[0], 4096, 2), (sessions[0], 3500, 0), (sessions[1], 3072, 2), (sessions[1], 2500, 0)):
+        taken = carve(host, "run", "--session", session["id"], "--", *python("take", mib)).stdout
+        assert taken.strip() == str(status), (mib, taken)
+    other = request_kept(host)
+    assert other["gpus"][0]["instance"] != sessions[0]["gpus"][0]["instance"]
+
+
+def test_only_an_amount_of_memory_shares(make_host):
+    host = with_role(make_host)
+    for words, why in ((["--gpu", "0.25"], "sizes in memory alone"), (["--vram", "4", "--gpus", "2"], "one instance"),
+                       (["--vram", "4", "--gpu-compute", "10%"], "nobody's alone")):
+        refused = carve(host, "run", *words, "--mig-share", "--", "true", status=125).stderr
+        assert why in refused and refused.count("\n") == 1
+    asked = carve(host, "session", "request", "--vram", "4", "--mig-share").stdout
+    assert "4 GiB (4294967296 bytes)" in asked and "in a MIG instance 1g.10gb that others may share" in asked
