@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -13,6 +14,8 @@
 #define TICKS_BITS 40
 #define TICKS_MASK ((1ull << TICKS_BITS) - 1)
 #define SERIAL_MAX ((1ull << (64 - TICKS_BITS)) - 1)
+/* Of /proc/PID/status: what stands before the user IDs is shorter. */
+#define STATUS_SIZE 1024
 /* Newer than the C library's headers. */
 #define PIDFS_MAGIC 0x50494446
 
@@ -92,6 +95,25 @@ bool process_descends_from(struct process_id process, struct process_id ancestor
 		found = process_same(process, ancestor);
 	}
 	return found;
+}
+
+bool process_user(pid_t pid, uid_t *ret)
+{
+	char path[64], text[STATUS_SIZE];
+	unsigned real, effective, saved, file;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (size <= 0)
+		return false;
+	text[size] = '\0';
+	const char *line = strstr(text, "\nUid:");
+	if (!line || sscanf(line, "\nUid: %u %u %u %u", &real, &effective, &saved, &file) != 4 ||
+	    real != effective || real != saved || real != file)
+		return false;
+	*ret = real;
+	return true;
 }
 
 bool process_alive(struct process_id process)

@@ -23,6 +23,8 @@ int process_identify(pid_t pid, struct process_id *ret);
 /* The process of a pidfd, whose PID is or was this one. Likewise. */
 int process_identify_by(int pidfd, pid_t pid, struct process_id *ret);
 bool process_alive(struct process_id process);
+/* Whether all of a process's user IDs are one, and which. */
+bool process_user(pid_t pid, uid_t *ret);
 /* A pidfd of that process, or -errno; -ESRCH: it is gone. */
 int process_open(struct process_id process);
 

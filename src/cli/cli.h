@@ -92,6 +92,7 @@ enum cli_option_id {
 	OPT_SIM_JOIN,
 	OPT_CDI_DIR,
 	OPT_CDI_ALL,
+	OPT_HOOKS_DIR,
 	OPT_COUNT,
 };
 
@@ -172,6 +173,8 @@ int cli_main(int argc, char **argv);
 int cli_gpu_list(struct cli *cli, struct error *err);
 int cli_podman(struct cli *cli, struct error *err);
 int cli_docker(struct cli *cli, struct error *err);
+int cli_hook_install(struct cli *cli, struct error *err);
+int cli_hook_remove(struct cli *cli, struct error *err);
 int cli_cdi_generate(struct cli *cli, struct error *err);
 int cli_cdi_list(struct cli *cli, struct error *err);
 int cli_cdi_remove(struct cli *cli, struct error *err);

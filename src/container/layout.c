@@ -147,6 +147,8 @@ static int files_add(const struct container_slice *slice, json_t *edits, struct 
 {
 	char path[PATH_MAX];
 
+	if (!slice->files)
+		return 0;
 	snprintf(path, sizeof(path), "%s/" CONTAINER_FILE_ENVIRONMENT, slice->files);
 	int rc = mount_add(edits, path, CONTAINER_ENVIRONMENT, err);
 	snprintf(path, sizeof(path), "%s/" CONTAINER_FILE_PRELOAD, slice->files);

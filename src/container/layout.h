@@ -34,9 +34,10 @@ struct container_slice {
 	const char *session; /* its ID */
 	const json_t *gpus;  /* as the daemon's API lists them: their UUIDs count */
 	const char *front_cuda, *front_nvml;
-	const char *cuda, *nvml;    /* the driver's own */
-	const char *attach;         /* the daemon's attach socket */
-	const char *files;          /* directory with the two files, see above */
+	const char *cuda, *nvml; /* the driver's own */
+	const char *attach;      /* the daemon's attach socket */
+	/* Directory with the two files, see above; NULL: they are made in the container. */
+	const char *files;
 	const char *simulated_host; /* NULL, or the directory of `carve sim` */
 	/* Carve's libraries lie over the driver's own paths, too: other software (NVIDIA's CDI
 	 * spec) may mount the driver there. */

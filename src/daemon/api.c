@@ -21,6 +21,8 @@
 #include "daemon/mig.h"
 #include "daemon/mig_api.h"
 #include "daemon/node.h"
+#include "daemon/owner.h"
+#include "daemon/privileges.h"
 #include "daemon/process.h"
 #include "daemon/quotas.h"
 #include "daemon/refusal.h"
@@ -631,6 +633,62 @@ static void delete_session(struct call *call, const char *id)
 	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
 }
 
+/* ---- commands ---------------------------------------------------------------------------- */
+
+/* A process of the caller's own: its end may be the session's. */
+static int command_find(const struct call *call, const json_t *value, struct process_id *ret,
+			struct error *err)
+{
+	json_int_t pid = json_integer_value(value);
+	uid_t uid;
+
+	if (!json_is_integer(value) || pid <= 0 || pid > INT32_MAX)
+		return error_set(err, EXIT_CODE_USAGE, "'pid' takes a process ID");
+	if (process_identify((pid_t)pid, ret) < 0 || !process_user((pid_t)pid, &uid) ||
+	    !process_alive(*ret))
+		return error_set(err, EXIT_CODE_FAILED, "there is no process %d", (int)pid);
+	if (call->peer.uid == 0 || uid == call->peer.uid || owner_of(uid) == call->peer.uid)
+		return 0;
+	return error_set(err, EXIT_CODE_NOT_PERMITTED, "process %d is another user's", (int)pid);
+}
+
+/* A container's first process becomes a command of a session. One of root's has a mount namespace
+ * of its own: all who are in there, as whichever user, are in the session then. */
+static void post_command(struct call *call, const char *id)
+{
+	struct error err = {0};
+	json_t *root = answer_body(call, &err);
+	char session[STORE_ID_SIZE] = "";
+	struct process_id process;
+	struct session *s;
+	int rc = root ? command_find(call, json_object_get(root, "pid"), &process, &err) : -1;
+	const char *named = json_string_value(json_object_get(root, "session"));
+
+	if (rc == 0 && !named)
+		rc = error_set(&err, EXIT_CODE_USAGE, "'session' takes a session's ID");
+	snprintf(session, sizeof(session), "%s", named ? named : "");
+	json_decref(root);
+	if (rc < 0) {
+		call_reply_error(call, answer_status(&err), &err);
+		return;
+	}
+	if (!(s = session_or_reply(call, session)))
+		return;
+	rc = s->state == SESSION_ACTIVE
+		     ? session_command_add(
+			       s, &process,
+			       call->peer.uid == 0 ? privileges_namespace(call->node, process) : -1)
+		     : -ESRCH;
+	if (rc < 0)
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "process %d cannot be in session %s: %s", (int)process.pid, session,
+			      rc == -EMFILE ? "this user has too many commands in slices"
+					    : strerrordesc_np(-rc));
+	else
+		call_reply(call, MHD_HTTP_OK,
+			   json_pack("{s:s, s:i}", "session", session, "pid", (int)process.pid));
+}
+
 /* ---- routes ------------------------------------------------------------------------------ */
 
 struct route {
@@ -644,6 +702,7 @@ static const struct route routes[] = {
 	{"GET", "/v1/gpus", false, get_gpus},
 	{"GET", "/v1/sessions", false, get_sessions},
 	{"POST", "/v1/sessions", false, post_session},
+	{"POST", "/v1/commands", false, post_command},
 	{"POST", "/v1/upgrade", false, upgrade_post},
 	{"POST", "/v1/explain", false, post_explain},
 	{"GET", "/v1/explain/", true, get_explain},

@@ -26,7 +26,6 @@
 /* Asking takes a part in so many of the time at most: the driver may hold programs' own calls up.
  */
 #define COST_PART 20
-#define STATUS_SIZE 4096
 #define VERDICTS 16
 
 /* One process of the driver's list. */
@@ -63,25 +62,6 @@ struct usage {
 
 /* ---- on the thread pool ------------------------------------------------------------------ */
 
-/* Whether all of a process's user IDs are one, and which. */
-static bool uid_find(pid_t pid, uid_t *ret)
-{
-	char path[64], text[STATUS_SIZE];
-	unsigned real, effective, saved, file;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	ssize_t size = file_read(path, text, sizeof(text));
-	if (size <= 0)
-		return false;
-	text[MIN((size_t)size, sizeof(text) - 1)] = '\0';
-	const char *line = strstr(text, "\nUid:");
-	if (!line || sscanf(line, "\nUid: %u %u %u %u", &real, &effective, &saved, &file) != 4 ||
-	    real != effective || real != saved || real != file)
-		return false;
-	*ret = real;
-	return true;
-}
-
 static void user_identify(struct user *u)
 {
 	struct process_id id;
@@ -90,7 +70,7 @@ static void user_identify(struct user *u)
 		return;
 	u->id = id;
 	/* Who has the number now is whose the IDs are. */
-	u->known = uid_find(id.pid, &u->uid) && process_alive(id);
+	u->known = process_user(id.pid, &u->uid) && process_alive(id);
 }
 
 static void sheet_fill(struct usage *usage, uint32_t position)

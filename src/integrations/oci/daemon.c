@@ -1,0 +1,204 @@
+#include "integrations/oci/daemon.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/installed.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/trust.h"
+
+#define SOCKET "carved.sock"
+#define ATTACH "attach.sock"
+#define ANSWER_MAX (1u << 20)
+
+/* A connection to a daemon that may be believed, or -errno. */
+static int daemon_connect(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	uid_t uid;
+
+	if (fd < 0)
+		return -errno;
+	if (snprintf(address.sun_path, sizeof(address.sun_path), "%s", path) >=
+	    (int)sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	if (server_directory_check(path, &uid) == -EPERM)
+		return -EPERM;
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	int rc = server_check(fd, path, 0, &uid);
+	return rc < 0 ? rc : steal_fd(&fd);
+}
+
+static int paths_make(const char *dir, struct oci_daemon *ret, struct error *err)
+{
+	if (snprintf(ret->socket, sizeof(ret->socket), "%s/" SOCKET, dir) <
+		    (int)sizeof(ret->socket) &&
+	    snprintf(ret->attach, sizeof(ret->attach), "%s/" ATTACH, dir) <
+		    (int)sizeof(ret->attach))
+		return 0;
+	return error_set(err, EXIT_CODE_UNREACHABLE, "the daemon's path %.100s is too long", dir);
+}
+
+static int socket_choose(const char *host, struct oci_daemon *ret, struct error *err)
+{
+	const char *dir = secure_getenv("CARVE_RUNTIME_DIR");
+	char own[PATH_MAX];
+
+	if (host && *host) {
+		const char *slash = strrchr(host, '/');
+
+		snprintf(own, sizeof(own), "%.*s", (int)(slash ? slash - host : 0), host);
+		int rc = paths_make(own, ret, err);
+		if (rc == 0)
+			snprintf(ret->socket, sizeof(ret->socket), "%s", host);
+		return rc;
+	}
+	if (dir && *dir)
+		return paths_make(dir, ret, err);
+	cleanup_close int system = daemon_connect(RUNTIME_DIR_SYSTEM "/" SOCKET);
+	if (system >= 0 || installed_for_all() || installed_user_dir(own, sizeof(own)) < 0)
+		return paths_make(RUNTIME_DIR_SYSTEM, ret, err);
+	return paths_make(own, ret, err);
+}
+
+/* `carve gpu list` starts the user's daemon, and waits until it serves. */
+static void daemon_start(void)
+{
+	char path[PATH_MAX];
+	char *argv[] = {path, (char *)"gpu", (char *)"list", (char *)"--json", NULL};
+	posix_spawn_file_actions_t actions;
+	pid_t child;
+
+	if (executable_dir(path, sizeof(path) - sizeof("/carve")) < 0)
+		return;
+	strcat(path, "/carve");
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", 0, 0);
+	posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", 1, 0);
+	posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", 1, 0);
+	if (posix_spawn(&child, path, &actions, NULL, argv, environ) == 0)
+		(void)waitpid(child, NULL, 0);
+	posix_spawn_file_actions_destroy(&actions);
+}
+
+int oci_daemon_find(const char *host, struct oci_daemon *ret, struct error *err)
+{
+	int rc = socket_choose(host ? host : secure_getenv("CARVE_HOST"), ret, err);
+
+	if (rc < 0)
+		return rc;
+	cleanup_close int fd = daemon_connect(ret->socket);
+	if (fd == -ENOENT || fd == -ECONNREFUSED) {
+		daemon_start();
+		fd = daemon_connect(ret->socket);
+	}
+	if (fd >= 0)
+		return 0;
+	error_set(err, fd == -EPERM ? EXIT_CODE_NOT_PERMITTED : EXIT_CODE_UNREACHABLE,
+		  "no daemon answers at %s: %s", ret->socket, strerrordesc_np(-fd));
+	error_hint(err, "is carved running there? `carve check` looks");
+	return -err->code;
+}
+
+json_t *oci_answer_parse(const char *text, size_t size, int *ret_status)
+{
+	const char *body = memmem(text, size, "\r\n\r\n", 4);
+	int status = 0;
+
+	*ret_status = 0;
+	if (!body || size < 12 || memcmp(text, "HTTP/1.", 7) != 0)
+		return NULL;
+	for (size_t i = 9; i < 12; i++) {
+		if (text[i] < '0' || text[i] > '9')
+			return NULL;
+		status = status * 10 + text[i] - '0';
+	}
+	*ret_status = status;
+	body += 4;
+	return json_loadb(body, size - (size_t)(body - text), JSON_DECODE_ANY, NULL);
+}
+
+static int request_send(int fd, const char *method, const char *path, const json_t *body)
+{
+	cleanup_free char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	cleanup_free char *request = NULL;
+	int length = asprintf(&request,
+			      "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+			      "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			      method, path, text ? strlen(text) : 0, text ? text : "");
+
+	return length < 0 ? -ENOMEM : write_all(fd, request, (size_t)length);
+}
+
+/* The daemon closes behind its answer. The caller owns *ret. */
+static int answer_read(int fd, char **ret, size_t *ret_size)
+{
+	cleanup_free char *buf = malloc(ANSWER_MAX);
+	size_t used = 0;
+	ssize_t n;
+
+	if (!buf)
+		return -ENOMEM;
+	while ((n = read(fd, buf + used, ANSWER_MAX - used)) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		used += (size_t)n;
+		if (used == ANSWER_MAX)
+			return -EMSGSIZE;
+	}
+	*ret = buf;
+	*ret_size = used;
+	buf = NULL;
+	return 0;
+}
+
+static int daemon_error(const json_t *answer, int status, struct error *err)
+{
+	const json_t *error = json_object_get(answer, "error");
+	const char *message = json_string_value(json_object_get(error, "message"));
+	const char *hint = json_string_value(json_object_get(error, "hint"));
+	json_int_t code = json_integer_value(json_object_get(error, "code"));
+
+	error_set(err, code > 0 && code < 128 ? (int)code : EXIT_CODE_FAILED, "%s",
+		  message ? message : "the daemon's answer cannot be read");
+	if (hint && *hint)
+		error_hint(err, "%s", hint);
+	return -err->code;
+}
+
+int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const char *path,
+		    const json_t *body, json_t **ret, struct error *err)
+{
+	cleanup_close int fd = daemon_connect(daemon->socket);
+	cleanup_free char *text = NULL;
+	size_t size = 0;
+	int status = 0, rc = fd < 0 ? fd : request_send(fd, method, path, body);
+
+	if (rc == 0)
+		rc = answer_read(fd, &text, &size);
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_UNREACHABLE, "the daemon at %s: %s", daemon->socket,
+				 strerrordesc_np(-rc));
+	json_t *answer = oci_answer_parse(text, size, &status);
+	rc = status >= 200 && status < 300 ? 0 : daemon_error(answer, status, err);
+	if (rc == 0 && ret)
+		*ret = answer;
+	else
+		json_decref(answer);
+	return rc;
+}

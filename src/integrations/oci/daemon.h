@@ -1,0 +1,22 @@
+/* A hook's calls to carved: HTTP over its Unix socket, without a library, as a hook is linked
+ * statically and starts for every container. */
+#pragma once
+
+#include <jansson.h>
+
+struct error;
+
+struct oci_daemon {
+	char socket[108];
+	char attach[108]; /* beside it */
+};
+
+/* Finds the daemon, and starts the user's own where no other is there. `host`: its socket, or NULL.
+ * 0, or negative with *err set. */
+int oci_daemon_find(const char *host, struct oci_daemon *ret, struct error *err);
+/* As client_call() of the command. */
+int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const char *path,
+		    const json_t *body, json_t **ret, struct error *err);
+/* The JSON body of an HTTP answer. The caller owns it; NULL: it is none, or none of JSON. *status
+ * is set. Pure. */
+json_t *oci_answer_parse(const char *text, size_t size, int *ret_status);

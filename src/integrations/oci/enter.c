@@ -1,0 +1,291 @@
+/* The order: all that comes from the host is cloned before the container's namespace is entered, as
+ * its paths mean something else there. Then the root is opened once, and everything inside is
+ * resolved below that descriptor by openat2(RESOLVE_IN_ROOT): a link in the image, or one that
+ * another container with the same volume makes meanwhile, leads nowhere else. */
+#include "integrations/oci/enter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "container/layout.h"
+
+#define CLONES_MAX 64
+/* The image's own list of libraries to preload. */
+#define PRELOAD_MAX 4096
+#define DEPTH_MAX 32
+
+struct clone {
+	int fd;
+	bool directory;
+	const char *to; /* in the container */
+};
+
+struct entry {
+	struct clone clones[CLONES_MAX];
+	size_t count;
+	int slice; /* the slice's own directory: a file system of its own */
+	int root;  /* the container's */
+	struct error *err;
+};
+
+static int failed(struct entry *e, const char *path, int error)
+{
+	error_set(e->err, EXIT_CODE_FAILED, "cannot mount %.200s into the container: %s", path,
+		  strerrordesc_np(error));
+	if (error == ENOSYS)
+		error_hint(e->err, "the hook needs Linux 5.12 or newer; carve podman run does not");
+	return -error;
+}
+
+/* ---- on the host ------------------------------------------------------------------------- */
+
+static int clone_add(struct entry *e, const char *from, const char *to, uint64_t attributes)
+{
+	struct mount_attr attr = {.attr_set = attributes};
+	struct clone *clone = &e->clones[e->count];
+	struct stat st;
+
+	if (e->count == CLONES_MAX)
+		return failed(e, from, E2BIG);
+	clone->fd = open_tree(AT_FDCWD, from, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	if (clone->fd < 0)
+		return failed(e, from, errno);
+	e->count++;
+	if (mount_setattr(clone->fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0 ||
+	    fstat(clone->fd, &st) < 0)
+		return failed(e, from, errno);
+	clone->directory = S_ISDIR(st.st_mode);
+	clone->to = to;
+	return 0;
+}
+
+static int clones_make(struct entry *e, const json_t *edits)
+{
+	const char *from, *to, *mode;
+	json_t *entry;
+	size_t i;
+	int rc;
+
+	json_array_foreach(json_object_get(edits, "mounts"), i, entry)
+	{
+		from = json_string_value(json_object_get(entry, "hostPath"));
+		to = json_string_value(json_object_get(entry, "containerPath"));
+		mode = json_string_value(json_array_get(json_object_get(entry, "options"), 0));
+		if ((rc = clone_add(e, from, to,
+				    MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+					    (!strcmp(mode, "ro") ? MOUNT_ATTR_RDONLY : 0))) < 0)
+			return rc;
+	}
+	json_array_foreach(json_object_get(edits, "deviceNodes"), i, entry)
+	{
+		from = json_string_value(json_object_get(entry, "path"));
+		if ((rc = clone_add(e, from, from, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)) < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int slice_make(struct entry *e, const char *environment)
+{
+	cleanup_close int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+
+	if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0755", 0) < 0 ||
+	    fsconfig(fs, FSCONFIG_SET_STRING, "size", "256k", 0) < 0 ||
+	    fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ||
+	    (e->slice = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)) < 0)
+		return failed(e, ATTACH_SLICE_DIR, errno);
+	cleanup_close int file =
+		openat(e->slice, ATTACH_SLICE_FILE, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	int rc = file < 0 ? -errno : write_all(file, environment, strlen(environment));
+	return rc < 0 ? failed(e, CONTAINER_ENVIRONMENT, -rc) : 0;
+}
+
+/* ---- in the container -------------------------------------------------------------------- */
+
+static int root_open(struct entry *e, const char *path, uint64_t flags)
+{
+	struct open_how how = {
+		.flags = flags | O_CLOEXEC,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+	};
+	long fd = syscall(SYS_openat2, e->root, path, &how, sizeof(how));
+
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/* A descriptor of what is mounted over: made where it is not there. */
+static int target_open(struct entry *e, const char *path, bool directory, int depth)
+{
+	char parent[PATH_MAX];
+	int fd = root_open(e, path, O_PATH);
+	const char *slash = strrchr(path, '/');
+
+	if (fd != -ENOENT || depth == DEPTH_MAX || !slash || slash == path)
+		return fd;
+	snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
+	cleanup_close int above = target_open(e, parent, true, depth + 1);
+	if (above < 0)
+		return above;
+	/* By name below a descriptor: not through a link that was made meanwhile. */
+	cleanup_close int made = -1;
+	if (directory ? mkdirat(above, slash + 1, 0755) < 0
+		      : (made = openat(above, slash + 1, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+				       0644)) < 0)
+		return errno == EEXIST ? root_open(e, path, O_PATH) : -errno;
+	return root_open(e, path, O_PATH);
+}
+
+static int mount_at(struct entry *e, int fd, const char *to, bool directory)
+{
+	cleanup_close int target = target_open(e, to, directory, 0);
+
+	if (target < 0)
+		return failed(e, to, -target);
+	if (move_mount(fd, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+		return failed(e, to, errno);
+	return 0;
+}
+
+/* Carve's libraries, then those of the image. */
+static int preload_write(struct entry *e)
+{
+	char text[sizeof(CONTAINER_PRELOAD_TEXT) + PRELOAD_MAX] = CONTAINER_PRELOAD_TEXT;
+	size_t used = strlen(text);
+	cleanup_close int of_image = root_open(e, CONTAINER_PRELOAD, O_RDONLY | O_NONBLOCK);
+	cleanup_close int file =
+		openat(e->slice, CONTAINER_FILE_PRELOAD, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	struct stat st;
+
+	if (of_image >= 0 && fstat(of_image, &st) == 0 && S_ISREG(st.st_mode)) {
+		ssize_t n = st.st_size > PRELOAD_MAX
+				    ? -1
+				    : read(of_image, text + used, sizeof(text) - used - 1);
+		if (n < 0)
+			return failed(e, CONTAINER_PRELOAD,
+				      st.st_size > PRELOAD_MAX ? EFBIG : errno);
+		used += (size_t)n;
+	}
+	int rc = file < 0 ? -errno : write_all(file, text, used);
+	return rc < 0 ? failed(e, CONTAINER_PRELOAD, -rc) : 0;
+}
+
+static int preload_mount(struct entry *e)
+{
+	struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
+	int rc = preload_write(e);
+
+	if (rc < 0)
+		return rc;
+	cleanup_close int fd =
+		open_tree(e->slice, CONTAINER_FILE_PRELOAD, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	if (fd < 0 || mount_setattr(fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
+		return failed(e, CONTAINER_PRELOAD, errno);
+	return mount_at(e, fd, CONTAINER_PRELOAD, false);
+}
+
+static int all_mount(struct entry *e)
+{
+	struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
+	int rc = mount_at(e, e->slice, ATTACH_SLICE_DIR, true);
+
+	for (size_t i = 0; rc == 0 && i < e->count; i++)
+		rc = mount_at(e, e->clones[i].fd, e->clones[i].to, e->clones[i].directory);
+	if (rc == 0)
+		rc = preload_mount(e);
+	if (rc == 0 && mount_setattr(e->slice, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
+		rc = failed(e, ATTACH_SLICE_DIR, errno);
+	return rc;
+}
+
+static int namespace_enter(struct entry *e, const struct oci_container *container)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)container->pid);
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || setns(fd, CLONE_NEWNS) < 0)
+		return error_set(e->err, EXIT_CODE_FAILED,
+				 "cannot enter the container's mount namespace: %s",
+				 strerrordesc_np(errno));
+	e->root = open(container->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return e->root < 0 ? failed(e, container->root, errno) : 0;
+}
+
+int oci_enter(const struct oci_container *container, const json_t *edits, const char *environment,
+	      struct error *err)
+{
+	struct entry e = {.slice = -1, .root = -1, .err = err};
+	int rc = clones_make(&e, edits);
+
+	if (rc == 0)
+		rc = slice_make(&e, environment);
+	if (rc == 0)
+		rc = namespace_enter(&e, container);
+	if (rc == 0)
+		rc = all_mount(&e);
+	for (size_t i = 0; i < e.count; i++)
+		close(e.clones[i].fd);
+	close_fd(&e.slice);
+	close_fd(&e.root);
+	return rc;
+}
+
+/* ---- devices ----------------------------------------------------------------------------- */
+
+/* The directory of the container's cgroup of devices, of version 1. False: there is none. */
+static bool devices_cgroup(pid_t pid, char *buf, size_t size)
+{
+	char path[64], text[8192];
+
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
+	if (file_read(path, text, sizeof(text)) < 0)
+		return false;
+	char *at = strstr(text, ":devices:");
+	if (!at)
+		return false;
+	at += strlen(":devices:");
+	at[strcspn(at, "\n")] = '\0';
+	return strcmp(at, "/") != 0 && !strstr(at, "..") &&
+	       snprintf(buf, size, "/sys/fs/cgroup/devices%s/devices.allow", at) < (int)size;
+}
+
+int oci_devices_allow(const struct oci_container *container, const json_t *edits, struct error *err)
+{
+	char path[PATH_MAX], rule[64];
+	json_t *node;
+	size_t i;
+
+	if (geteuid() != 0 || !json_array_size(json_object_get(edits, "deviceNodes")) ||
+	    !devices_cgroup(container->pid, path, sizeof(path)))
+		return 0;
+	json_array_foreach(json_object_get(edits, "deviceNodes"), i, node)
+	{
+		struct stat st;
+
+		if (stat(json_string_value(json_object_get(node, "path")), &st) < 0)
+			continue;
+		int length = snprintf(rule, sizeof(rule), "c %u:%u rw", major(st.st_rdev),
+				      minor(st.st_rdev));
+		cleanup_close int fd = open(path, O_WRONLY | O_CLOEXEC);
+		/* Without rights in this user namespace nothing restricts the container, either. */
+		if (fd < 0 && (errno == EACCES || errno == ENOENT))
+			return 0;
+		int rc = fd < 0 ? -errno : write_all(fd, rule, (size_t)length);
+		if (rc < 0)
+			return error_set(err, EXIT_CODE_FAILED, "%.300s does not take '%s': %s",
+					 path, rule, strerrordesc_np(-rc));
+	}
+	return 0;
+}

@@ -1,0 +1,20 @@
+/* Mounts a slice into a container that its runtime has made but not started. */
+#pragma once
+
+#include <jansson.h>
+
+#include "integrations/oci/state.h"
+
+struct error;
+
+/* Brings the edits' mounts and device nodes (container/edits.h) into the container's mount
+ * namespace, and makes there what stands in the slice's own directory: `environment`, and a list of
+ * libraries to preload that the image's own list follows. No path of the container's is followed
+ * out of its root. The calling process is in that namespace afterwards: for a child. 0, or negative
+ * with *err set. */
+int oci_enter(const struct oci_container *container, const json_t *edits, const char *environment,
+	      struct error *err);
+/* Lets the container's cgroup open the device nodes, where it is one of version 1 that restricts
+ * them. 0, or negative with *err set. */
+int oci_devices_allow(const struct oci_container *container, const json_t *edits,
+		      struct error *err);

@@ -1,0 +1,137 @@
+#include "integrations/oci/labels.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+#define LIST_MAX (64u << 20)
+#define IMAGE_MAX (8u << 20)
+#define CONTAINERS "-containers/"
+#define USERDATA "/userdata"
+#define IMAGE_ID_LENGTH 64
+
+json_t *oci_json_read(const char *path, size_t max)
+{
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size > max)
+		return NULL;
+	return json_loadfd(fd, 0, NULL);
+}
+
+bool oci_labels_file(const char *image, char *buf, size_t size)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	char name[sizeof("sha256:") + IMAGE_ID_LENGTH];
+	size_t used = 1, length = strlen(image);
+
+	if (length != IMAGE_ID_LENGTH || strspn(image, "0123456789abcdef") != length)
+		return false;
+	length += (size_t)snprintf(name, sizeof(name), "sha256:%s", image) - length;
+	if (size < 2 + (length + 2) / 3 * 4)
+		return false;
+	/* Base64, and '=' before it: the storage's way with names that have a ':'. */
+	buf[0] = '=';
+	for (size_t i = 0; i < length; i += 3) {
+		uint32_t word = 0;
+
+		for (size_t k = 0; k < 3; k++)
+			word = word << 8 | (i + k < length ? (unsigned char)name[i + k] : 0);
+		for (size_t k = 0; k < 4; k++)
+			buf[used++] = i + k <= length ? digits[word >> (18 - 6 * k) & 63] : '=';
+	}
+	buf[used] = '\0';
+	return true;
+}
+
+/* The image of a container in podman's list of them. */
+static const char *image_find(const json_t *containers, const char *id)
+{
+	json_t *entry;
+	size_t i;
+
+	json_array_foreach((json_t *)containers, i, entry)
+	{
+		const char *its = json_string_value(json_object_get(entry, "id"));
+
+		if (its && !strcmp(its, id))
+			return json_string_value(json_object_get(entry, "image"));
+	}
+	return NULL;
+}
+
+static json_t *labels_of(json_t *json, const char *section)
+{
+	json_t *labels = json_object_get(json_object_get(json, section), "Labels");
+
+	if (json_is_object(labels))
+		json_incref(labels);
+	else
+		labels = NULL;
+	json_decref(json);
+	return labels;
+}
+
+/* The bundle is STORAGE/DRIVER-containers/ID/userdata. */
+static json_t *podman_labels(const struct oci_container *container)
+{
+	char path[PATH_MAX + 32], file[160];
+	size_t length = strlen(container->bundle), tail = strlen(USERDATA);
+	const char *image, *at = NULL;
+
+	if (length < tail || strcmp(container->bundle + length - tail, USERDATA) != 0)
+		return NULL;
+	for (const char *next = container->bundle; (next = strstr(next, CONTAINERS)); next++)
+		at = next;
+	if (!at)
+		return NULL;
+	snprintf(path, sizeof(path), "%.*s" CONTAINERS "containers.json",
+		 (int)(at - container->bundle), container->bundle);
+	json_t *containers = oci_json_read(path, LIST_MAX), *labels = NULL;
+	image = image_find(containers, container->id);
+	if (image && oci_labels_file(image, file, sizeof(file)) &&
+	    snprintf(path, sizeof(path), "%.*s-images/%s/%s", (int)(at - container->bundle),
+		     container->bundle, image, file) < (int)sizeof(path))
+		labels = labels_of(oci_json_read(path, IMAGE_MAX), "config");
+	json_decref(containers);
+	return labels;
+}
+
+/* docker mounts the container's host name from beside its own record of it. */
+static json_t *docker_labels(const json_t *config)
+{
+	char path[PATH_MAX + 32];
+	json_t *mount;
+	size_t i;
+
+	json_array_foreach(json_object_get(config, "mounts"), i, mount)
+	{
+		const char *to = json_string_value(json_object_get(mount, "destination"));
+		const char *from = json_string_value(json_object_get(mount, "source"));
+		const char *slash = from ? strrchr(from, '/') : NULL;
+
+		if (!to || !slash || *from != '/' || strcmp(to, "/etc/hostname") != 0 ||
+		    strcmp(slash, "/hostname") != 0)
+			continue;
+		if (snprintf(path, sizeof(path), "%.*s/config.v2.json", (int)(slash - from), from) <
+		    (int)sizeof(path))
+			return labels_of(oci_json_read(path, IMAGE_MAX), "Config");
+	}
+	return NULL;
+}
+
+json_t *oci_labels_find(const struct oci_container *container, const json_t *config)
+{
+	json_t *labels = podman_labels(container);
+
+	return labels ? labels : docker_labels(config);
+}

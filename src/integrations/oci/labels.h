@@ -1,0 +1,15 @@
+/* Labels of the image that a container was made of, as its engine keeps them on the host. */
+#pragma once
+
+#include <jansson.h>
+
+#include "integrations/oci/state.h"
+
+/* podman's storage, above the bundle; docker's, beside the container's host name. The caller owns
+ * the result; NULL: there are none, or the engine keeps them elsewhere. */
+json_t *oci_labels_find(const struct oci_container *container, const json_t *config);
+/* The name of the file in which podman's storage has an image's configuration. Pure. False: it is
+ * no image's ID. */
+bool oci_labels_file(const char *image, char *buf, size_t size);
+/* Reads a file of JSON of at most that many bytes. NULL: there is none. */
+json_t *oci_json_read(const char *path, size_t max);

@@ -1,0 +1,76 @@
+#include "integrations/oci/state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "proto/attach.h"
+
+static bool text_copy(const json_t *object, const char *key, char *to, size_t size)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text && *text && (size_t)snprintf(to, size, "%s", text) < size;
+}
+
+int oci_state_parse(const char *text, size_t size, struct oci_container *ret, struct error *err)
+{
+	json_t *state = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+	json_int_t pid = json_integer_value(json_object_get(state, "pid"));
+	int rc = 0;
+
+	*ret = (struct oci_container){.pid = pid > 0 && pid <= INT_MAX ? (pid_t)pid : 0};
+	if (!text_copy(state, "id", ret->id, sizeof(ret->id)) ||
+	    !text_copy(state, "bundle", ret->bundle, sizeof(ret->bundle)) ||
+	    ret->bundle[0] != '/' || !ret->pid)
+		rc = error_set(err, EXIT_CODE_FAILED,
+			       "standard input is no state of an OCI runtime (id, pid, bundle)");
+	json_decref(state);
+	return rc;
+}
+
+static bool is_slice_mount(const json_t *mount)
+{
+	const char *to = json_string_value(json_object_get(mount, "destination"));
+	size_t length = strlen(ATTACH_SLICE_DIR);
+
+	return to && !strncmp(to, ATTACH_SLICE_DIR, length) &&
+	       (to[length] == '\0' || to[length] == '/');
+}
+
+static bool has_slice(const json_t *config)
+{
+	json_t *mount;
+	size_t i;
+
+	json_array_foreach(json_object_get(config, "mounts"), i, mount)
+	{
+		if (is_slice_mount(mount))
+			return true;
+	}
+	return false;
+}
+
+int oci_config_parse(const json_t *config, struct oci_container *to, struct error *err)
+{
+	char path[PATH_MAX];
+	json_t *annotations = json_object_get(config, "annotations");
+	int length = -1;
+
+	if (text_copy(json_object_get(config, "root"), "path", path, sizeof(path)))
+		length = path[0] == '/'
+				 ? snprintf(to->root, sizeof(to->root), "%s", path)
+				 : snprintf(to->root, sizeof(to->root), "%s/%s", to->bundle, path);
+	if (length < 0 || length >= (int)sizeof(to->root))
+		return error_set(err, EXIT_CODE_FAILED,
+				 "the container's config.json has no root file system");
+	to->in_slice = has_slice(config);
+	to->annotations = json_is_object(annotations) ? json_incref(annotations) : NULL;
+	return 0;
+}
+
+void oci_container_clear(struct oci_container *container)
+{
+	json_decref(container->annotations);
+	container->annotations = NULL;
+}

@@ -1,0 +1,31 @@
+/* What a runtime tells a hook: its state on standard input, and the container's config.json. None
+ * of it is trusted beyond its meaning: the texts are bounded, and paths inside the container are
+ * resolved in its root. */
+#pragma once
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct error;
+
+#define OCI_ID_SIZE 256
+#define OCI_STATE_MAX (1u << 20)
+#define OCI_CONFIG_MAX (16u << 20)
+
+struct oci_container {
+	char id[OCI_ID_SIZE];
+	pid_t pid;
+	char bundle[PATH_MAX];
+	char root[PATH_MAX]; /* the root file system, as the runtime has it */
+	json_t *annotations; /* object; owned, NULL: none */
+	bool in_slice;       /* it is a slice's already: somebody mounts it or sets its variables */
+};
+
+/* Reads the state. 0, or negative with *err set. Pure. */
+int oci_state_parse(const char *text, size_t size, struct oci_container *ret, struct error *err);
+/* Adds what the configuration says. Likewise. */
+int oci_config_parse(const json_t *config, struct oci_container *to, struct error *err);
+void oci_container_clear(struct oci_container *container);

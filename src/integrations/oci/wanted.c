@@ -1,0 +1,120 @@
+#include "integrations/oci/wanted.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+
+static const struct label {
+	const char *name, *field;
+	bool size, flag;
+} labels[] = {
+	{"vram", "vram", .size = true},
+	{"gpu-memory", "gpu_memory", .size = true},
+	{"gpu", "gpu", .size = true},
+	{"mig-profile", "mig_profile", .size = true},
+	{"session", "session", .size = true},
+	{"gpu-compute", "gpu_compute"},
+	{"gpu-ids", "gpu_ids"},
+	{"vram-strict", "vram_strict", .flag = true},
+};
+
+static const struct label *label_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(labels); i++)
+		if (!strcmp(labels[i].name, name))
+			return &labels[i];
+	return NULL;
+}
+
+/* What stands in a message has to be printable. */
+static bool value_valid(const char *value)
+{
+	size_t length = value ? strlen(value) : 0;
+
+	for (size_t i = 0; i < length; i++)
+		if ((unsigned char)value[i] > 126 || !isprint((unsigned char)value[i]))
+			return false;
+	return length && length <= OCI_VALUE_MAX;
+}
+
+static int label_take(const struct label *label, const char *value, json_t *body, struct error *err)
+{
+	bool on = !strcmp(value, "true") || !strcmp(value, "1");
+
+	if (label->flag && !on && strcmp(value, "false") != 0 && strcmp(value, "0") != 0)
+		return error_set(err, EXIT_CODE_USAGE,
+				 OCI_LABEL_PREFIX "%s: '%s' is not true or "
+						  "false",
+				 label->name, value);
+	json_object_set_new(body, label->field,
+			    label->flag ? json_boolean(on) : json_string(value));
+	return 0;
+}
+
+static int unknown_error(const char *name, struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, OCI_LABEL_PREFIX "%.40s: there is no such label",
+		  value_valid(name) ? name : "?");
+	error_hint(err,
+		   "for example " OCI_LABEL_PREFIX "vram=8GiB or " OCI_LABEL_PREFIX "gpu=0.25");
+	return -EXIT_CODE_USAGE;
+}
+
+/* Adds a source to what those before it said. *sized: they said a size. */
+static int source_take(const json_t *source, json_t *body, bool *sized, struct error *err)
+{
+	bool was_sized = *sized;
+	const char *key;
+	json_t *entry;
+	int rc = 0;
+
+	json_object_foreach((json_t *)source, key, entry)
+	{
+		const char *name = key + strlen(OCI_LABEL_PREFIX),
+			   *value = json_string_value(entry);
+
+		if (strncmp(key, OCI_LABEL_PREFIX, strlen(OCI_LABEL_PREFIX)) != 0)
+			continue;
+		const struct label *label = label_find(name);
+		if (!label)
+			return unknown_error(name, err);
+		if (!value_valid(value))
+			return error_set(err, EXIT_CODE_USAGE,
+					 OCI_LABEL_PREFIX "%s: its value is empty, longer than %d "
+							  "characters or not printable",
+					 name, OCI_VALUE_MAX);
+		if (label->size ? was_sized : json_object_get(body, label->field) != NULL)
+			continue;
+		if (label->size && *sized)
+			return error_set(err, EXIT_CODE_USAGE,
+					 OCI_LABEL_PREFIX "%s: a slice has one size, and another "
+							  "label gives one, too",
+					 name);
+		*sized |= label->size;
+		if ((rc = label_take(label, value, body, err)) < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int oci_wanted(const json_t *const *sources, size_t count, json_t **ret, struct error *err)
+{
+	json_t *body = json_object();
+	bool sized = false;
+	int rc = 0;
+
+	for (size_t i = 0; i < count && rc == 0; i++)
+		rc = source_take(sources[i], body, &sized, err);
+	if (rc == 0 && !sized && json_object_size(body))
+		rc = unknown_error("vram, its size, is missing", err);
+	if (rc < 0 || !sized) {
+		json_decref(body);
+		*ret = NULL;
+		return rc;
+	}
+	*ret = body;
+	return 0;
+}

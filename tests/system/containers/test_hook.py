@@ -1,0 +1,127 @@
+"""carve-hook, the OCI hook: containers with an annotation, or of an image with a label, are in a slice."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from conftest import BUILD, open_to_others
+from podman_host import podman_storage
+
+
+@pytest.fixture(scope="module")
+def storage():
+    with podman_storage() as made:
+        yield made
+
+
+@pytest.fixture
+def podman(storage, make_host, tmp_path):
+    storage.host = make_host("h100-80gb")
+    storage.hooks = tmp_path / "hooks"
+    assert storage.host.carve("hook", "install", "--hooks-dir", storage.hooks).returncode == 0
+    yield storage
+    storage.clean()
+
+
+def hooked(podman, verb, *argv, **kw):
+    simulated = ["--env", "SIMGPU_HOST=" + podman.host.env["SIMGPU_HOST"]] if verb == "run" else []
+    return podman("podman", "--hooks-dir", podman.hooks, verb, *simulated, *argv, **kw)
+
+
+def open_daemon(podman):
+    """As a system daemon's: programs of every user may ask to attach."""
+    podman.host.carve("gpu", "list")
+    open_to_others(podman.host)
+    os.chmod(podman.host.env["CARVE_RUNTIME_DIR"] + "/attach.sock", 0o666)
+
+
+def build(podman, name, lines):
+    file = podman.directory / "Containerfile"
+    file.write_text("\n".join((f"FROM {podman.IMAGE}", *lines)) + "\n")
+    done = podman("podman", "build", "-q", "-t", name, "-f", file, podman.directory / "root/tmp")
+    assert done.returncode == 0, done.stderr
+    return name
+
+
+def test_an_annotation_limits_a_container(podman):
+    done = hooked(podman, "run", "--rm", "--annotation", "carve.vram=2GiB", podman.IMAGE, "hog")
+    assert done.returncode == 0 and "this GPU has 2048 MiB" in done.stdout, done.stderr
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stdout
+    podman.nothing_is_left()
+
+
+def test_a_container_that_asks_for_nothing_starts_as_ever(podman):
+    done = hooked(podman, "run", "--rm", podman.IMAGE, "sh", "-c", "ls /run /etc/ld.so.preload")
+    assert "carve" not in done.stdout + done.stderr and not podman.sessions()
+    done = podman.carve("--vram", "3", "--rm", podman.IMAGE, "hog")
+    assert "this GPU has 3072 MiB" in done.stdout, done.stderr
+
+
+def test_a_label_of_the_image_limits_every_container_of_it(podman):
+    open_daemon(podman)
+    image = build(podman, "localhost/labelled:1", ["LABEL carve.vram=3GiB"])
+    done = hooked(podman, "run", "--rm", image, "hog")
+    assert "this GPU has 3072 MiB" in done.stdout, done.stderr
+    done = hooked(podman, "run", "--rm", "--annotation", "carve.vram=2GiB", "--user", "1000", "--read-only",
+                  "--ipc=host", "--pid=host", image, "hog")
+    assert "this GPU has 2048 MiB" in done.stdout, done.stderr + done.stdout
+    podman.nothing_is_left()
+
+
+def test_a_slice_ends_with_its_container_and_holds_what_exec_starts(podman):
+    open_daemon(podman)
+    started = hooked(podman, "run", "--detach", "--name", "one", "--annotation", "carve.vram=2GiB", podman.IMAGE, "sleep",
+                     "600")
+    assert started.returncode == 0, started.stderr
+    session, = podman.sessions()
+    # Without the slice's variables, as any user; what is mounted cannot be changed.
+    done = podman("podman", "exec", "--user", "1000", "one", "hog")
+    assert "this GPU has 2048 MiB" in done.stdout, done.stderr + done.stdout
+    done = podman("podman", "exec", "one", "sh", "-c", "echo x > /run/carve-slice/environment; echo x > /etc/ld.so.preload")
+    assert done.stderr.count("ead-only file system") == 2
+    pid = json.loads(podman("podman", "inspect", "one").stdout)[0]["State"]["Pid"]
+    os.kill(pid, 9)
+    podman.nothing_is_left()
+
+
+def test_a_containers_links_lead_nowhere_else(podman, tmp_path):
+    """The slice's directory and the list of libraries are where the image has links out of it."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    up = "/.." * 30
+    image = build(podman, "localhost/links:1", [
+        f"RUN /bin/busybox rm -rf /run/carve-slice && /bin/busybox ln -s {up}{victim} /run/carve-slice",
+        f"RUN /bin/busybox rm -f /etc/ld.so.preload && /bin/busybox ln -s {up}{victim}/preload /etc/ld.so.preload"])
+    done = hooked(podman, "run", "--rm", "--annotation", "carve.vram=2GiB", image, "/bin/busybox", "true")
+    assert not list(victim.iterdir()), done.stderr
+    podman.nothing_is_left()
+
+
+@pytest.mark.parametrize("annotation, said", [
+    ("carve.vram=900GiB", "more than there is"),
+    ("carve.vram=much", "much"),
+    ("carve.vrma=2", "there is no such label"),
+    ("carve.gpu-compute=10%", "its size, is missing"),
+    ("carve.session=s-nosuch", "there is no session s-nosuch"),
+    ("carve.session=../gpus", "there is no session ../gpus"),
+])
+def test_refusals_name_what_is_wrong(podman, annotation, said):
+    done = hooked(podman, "run", "--rm", "--annotation", annotation, podman.IMAGE, "true")
+    assert done.returncode != 0 and said in done.stderr, done.stderr
+    podman.nothing_is_left()
+
+
+def test_containers_join_a_session_by_its_id(podman):
+    session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
+    for _ in range(2):
+        done = hooked(podman, "run", "--rm", "--annotation", f"carve.session={session}", podman.IMAGE, "hog")
+        assert "this GPU has 3072 MiB" in done.stdout, done.stderr
+    assert [s["id"] for s in podman.sessions()] == [session]
+
+
+@pytest.mark.parametrize("state", ["", "{", "{}", '{"id": "x", "pid": 1, "bundle": "relative"}',
+                                   '{"id": "x", "pid": -1, "bundle": "/"}', '{"id": "x", "pid": 1, "bundle": "/nowhere"}'])
+def test_what_is_no_state_is_refused(state):
+    done = subprocess.run([BUILD / "carve-hook"], input=state, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
