@@ -11,6 +11,9 @@ struct node;
 
 /* Serves the listening SOCK_SEQPACKET socket `fd`, which becomes the server's. 0 or -errno. */
 int attach_server_start(struct node *node, int fd, struct attach_server **ret);
+/* Serves this one in place of the first, whose file is gone. It becomes the server's. 0 or -errno.
+ */
+int attach_server_listen(struct attach_server *server, int fd);
 void attach_server_stop(struct attach_server *server);
 /* Open connections. */
 unsigned attach_connections(const struct attach_server *server);

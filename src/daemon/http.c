@@ -505,6 +505,7 @@ int http_server_start(struct node *node, int fd, struct http_server **ret)
 	if (!server)
 		return -ENOMEM;
 	server->node = node;
+	server->listen_fd = -1;
 	rights_refuse(fd);
 	crowd_begin(&server->crowd, CONNECTIONS_MAX);
 	crowd_begin_any(&server->answers, ANSWERS_KIB_MAX);
@@ -542,13 +543,63 @@ static void on_closed(uv_handle_t *handle)
 	free(server);
 }
 
+static void on_listener(uv_poll_t *poll, int status, int events)
+{
+	struct http_server *server = poll->data;
+	int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0)
+		http_connection_adopt(server, fd);
+}
+
+/* Listens no more. Not closed by the library: rights_close_listener(). */
+static void listener_close(struct http_server *server)
+{
+	int listener = server->listen_fd;
+
+	if (listener < 0) {
+		listener = MHD_quiesce_daemon(server->mhd);
+	} else {
+		uv_poll_stop(&server->listener);
+		uv_close((uv_handle_t *)&server->listener, on_closed);
+	}
+	rights_close_listener(&listener);
+}
+
+int http_server_listen(struct http_server *server, int fd)
+{
+	/* One that was made once can be made so again: by its number, as attach_server_listen(). */
+	if (server->listen_fd >= 0) {
+		int before = dup(server->listen_fd);
+
+		uv_poll_stop(&server->listener);
+		if (before < 0 || dup3(fd, server->listen_fd, O_CLOEXEC) < 0) {
+			close_fd(&before);
+			return -errno;
+		}
+		rights_close_listener(&before);
+		close_fd(&fd);
+		server->node->runtime.http_fd = server->listen_fd;
+	} else {
+		int rc = uv_poll_init(&server->node->loop, &server->listener, fd);
+
+		if (rc < 0)
+			return rc;
+		int before = MHD_quiesce_daemon(server->mhd);
+		rights_close_listener(&before);
+		server->listener.data = server;
+		server->listen_fd = fd;
+		server->open_handles++;
+	}
+	rights_refuse(server->listen_fd);
+	return uv_poll_start(&server->listener, UV_READABLE, on_listener);
+}
+
 void http_server_stop(struct http_server *server)
 {
 	if (!server)
 		return;
-	/* Not closed by the library: rights_close_listener(). */
-	int listener = MHD_quiesce_daemon(server->mhd);
-	rights_close_listener(&listener);
+	listener_close(server);
 	while (server->deferred)
 		call_abort(server->deferred, "carved is stopping");
 	http_prepare(server); /* sends what was just answered */

@@ -24,6 +24,8 @@ struct http_server {
 	struct MHD_Daemon *mhd;
 	uv_poll_t poll;
 	uv_timer_t timer;
+	uv_poll_t listener; /* of a socket that libmicrohttpd does not know; */
+	int listen_fd;      /* -1: it knows the socket */
 	unsigned open_handles;
 	struct crowd crowd;
 	struct crowd answers; /* KiB of answers that were not read yet */

@@ -110,6 +110,7 @@ static const char *const texts[Q_COUNT] = {
 struct job_store {
 	sqlite3 *db;
 	sqlite3_stmt *statement[Q_COUNT];
+	struct database_files files;
 	bool synced;
 	unsigned depth; /* of steps within steps */
 };
@@ -179,7 +180,36 @@ static int database_open(struct job_store *store, const char *path)
 		rc = store_errno(sqlite3_prepare_v3(store->db, texts[i], -1,
 						    SQLITE_PREPARE_PERSISTENT, &store->statement[i],
 						    NULL));
+	if (rc == 0)
+		database_note(&store->files, path);
 	return rc;
+}
+
+static void database_close(struct job_store *store)
+{
+	for (int i = 0; i < Q_COUNT; i++) {
+		sqlite3_finalize(store->statement[i]);
+		store->statement[i] = NULL;
+	}
+	sqlite3_close(store->db);
+	store->db = NULL;
+}
+
+int job_store_look(struct job_store *store)
+{
+	char path[PATH_MAX];
+
+	if (store->depth || database_intact(&store->files))
+		return 0;
+	int rc = database_write(store->db, &store->files);
+	if (rc < 0)
+		return rc;
+	snprintf(path, sizeof(path), "%s", store->files.path);
+	database_close(store);
+	rc = database_settle(&store->files);
+	if (rc == 0)
+		rc = database_open(store, path);
+	return rc < 0 ? rc : 1;
 }
 
 int job_store_open(struct job_store **ret, const char *path, struct error *err)
@@ -207,9 +237,7 @@ void job_store_close(struct job_store *store)
 {
 	if (!store)
 		return;
-	for (int i = 0; i < Q_COUNT; i++)
-		sqlite3_finalize(store->statement[i]);
-	sqlite3_close(store->db);
+	database_close(store);
 	free(store);
 }
 

@@ -15,6 +15,9 @@ struct job_store;
 
 int job_store_open(struct job_store **ret, const char *path, struct error *err);
 void job_store_close(struct job_store *store);
+/* Looks whether somebody removed its files, and writes them anew from what is still open. 1: it
+ * did; 0: they are there; or -errno. Each second, outside of steps. */
+int job_store_look(struct job_store *store);
 
 /* Steps may be within a step, which is on disk when the outermost is.
  * What follows is one step, until job_store_commit() (or, where that was given up,

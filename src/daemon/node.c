@@ -33,6 +33,7 @@
 #include "daemon/takeover.h"
 #include "daemon/upgrade.h"
 #include "daemon/usage.h"
+#include "daemon/vanished.h"
 #include "daemon/waiting.h"
 
 /* The tick while requests wait or sessions end by the clock, and while nothing is timed. */
@@ -177,8 +178,9 @@ static void second_tick(struct node *node, uint64_t now)
 		node->ready_sample = 0;
 		probe_again(&node->probe);
 	}
-	if (!runtime_intact(&node->runtime))
-		node_stop(node, "its socket was removed or replaced");
+	const char *stop = vanished_tick(node);
+	if (stop)
+		node_stop(node, stop);
 	else if (node->options.idle_exit_ns && now - node->busy_ns >= node->options.idle_exit_ns)
 		node_stop(node, "idle");
 }

@@ -63,7 +63,8 @@ struct node {
 	struct launcher launcher;
 	struct separation separation;
 	struct handover
-		*handover; /* what the last program left, until it is taken up; NULL: nothing */
+		*handover;  /* what the last program left, until it is taken up; NULL: nothing */
+	bool vanished_told; /* that a file cannot be made anew */
 	struct upgrade *upgrade; /* NULL: none is asked for */
 	/* Inventory, context costs and a sample without the probe's memory are in: requests are
 	 * decided. */

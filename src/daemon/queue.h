@@ -101,6 +101,8 @@ void queues_kick(struct node *node);
 /* Before the loop sleeps: writes what was enqueued, and starts what can start. */
 void queues_run(struct node *node);
 void queues_tick(struct node *node);
+/* job_store_look() of the queues' database; 0 where there are no queues. */
+int queues_database_look(struct node *node);
 /* Whether the daemon is needed: an agent is there, or a job runs. */
 bool queues_busy(const struct node *node);
 

@@ -317,6 +317,13 @@ void queues_run(struct node *node)
 	listeners_tell(q);
 }
 
+int queues_database_look(struct node *node)
+{
+	struct queues *q = node->queues;
+
+	return q && q->store ? job_store_look(q->store) : 0;
+}
+
 void queues_tick(struct node *node)
 {
 	struct queues *q = node->queues;

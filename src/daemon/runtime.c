@@ -31,7 +31,7 @@ int runtime_choose(struct runtime *runtime, const char *wanted, struct error *er
 {
 	char path[4096];
 
-	runtime->lock_fd = runtime->http_fd = runtime->attach_fd = -1;
+	runtime->lock_fd = runtime->http_fd = runtime->attach_fd = runtime->dir_fd = -1;
 	if (wanted && *wanted == '/')
 		snprintf(path, sizeof(path), "%s", wanted);
 	else if (wanted && getcwd(path, sizeof(path) / 2))
@@ -104,6 +104,44 @@ void runtime_hand_over(const struct runtime *runtime, struct handover *h)
 			  handover_fd(h, runtime->attach_fd), "supervised", runtime->handed_over));
 }
 
+static const char *const file_names[RUNTIME_FILES] = {
+	[RUNTIME_LOCK] = "lock",
+	[RUNTIME_ATTACH] = "attach.sock",
+	[RUNTIME_HTTP] = "carved.sock",
+};
+
+const char *runtime_file_name(enum runtime_file file)
+{
+	return file_names[file];
+}
+
+static ino_t file_inode(const struct runtime *runtime, enum runtime_file file)
+{
+	char path[128];
+	struct stat st;
+
+	runtime_path(runtime, file_names[file], path, sizeof(path));
+	return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+enum runtime_found runtime_look(const struct runtime *runtime, enum runtime_file file)
+{
+	ino_t now = file_inode(runtime, file);
+
+	if (!runtime->inode[file] || now == runtime->inode[file])
+		return RUNTIME_THERE;
+	return now ? RUNTIME_REPLACED : RUNTIME_MISSING;
+}
+
+/* Cleaners that respect locks leave the directory alone. */
+static void dir_hold(struct runtime *runtime)
+{
+	close_fd(&runtime->dir_fd);
+	runtime->dir_fd = open(runtime->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (runtime->dir_fd >= 0)
+		(void)flock(runtime->dir_fd, LOCK_SH | LOCK_NB);
+}
+
 bool runtime_take_over(struct runtime *runtime, struct handover *h)
 {
 	const json_t *from = json_object_get(h->root, "runtime");
@@ -112,8 +150,11 @@ bool runtime_take_over(struct runtime *runtime, struct handover *h)
 	runtime->http_fd = handover_take(h, json_object_get(from, "http"));
 	runtime->attach_fd = handover_take(h, json_object_get(from, "attach"));
 	runtime->handed_over = json_is_true(json_object_get(from, "supervised"));
-	if (runtime->lock_fd >= 0 && runtime->http_fd >= 0 && runtime->attach_fd >= 0)
+	if (runtime->lock_fd >= 0 && runtime->http_fd >= 0 && runtime->attach_fd >= 0) {
+		runtime->inode[RUNTIME_LOCK] = file_inode(runtime, RUNTIME_LOCK);
+		dir_hold(runtime);
 		return true;
+	}
 	close_fd(&runtime->lock_fd);
 	close_fd(&runtime->http_fd);
 	close_fd(&runtime->attach_fd);
@@ -131,10 +172,9 @@ static void successor_note(int fd, bool system, const char *config)
 	(void)!write_all(fd, text, (size_t)length);
 }
 
-int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err)
+static int dir_make(const struct runtime *runtime, bool system, struct error *err)
 {
 	struct stat st;
-
 	bool made = mkdir(runtime->dir, 0700) == 0;
 
 	/* The umask is no concern of users who look for the system's daemon. */
@@ -148,10 +188,31 @@ int runtime_lock(struct runtime *runtime, bool system, const char *config, struc
 		error_hint(err, "name another with --runtime-dir DIR");
 		return -1;
 	}
+	return 0;
+}
+
+int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err)
+{
+	if (dir_make(runtime, system, err) < 0)
+		return -1;
 	runtime->lock_fd = runtime_lock_dir(runtime->dir, "serves", err);
 	if (runtime->lock_fd < 0)
 		return -1;
+	runtime->inode[RUNTIME_LOCK] = file_inode(runtime, RUNTIME_LOCK);
 	successor_note(runtime->lock_fd, system, config);
+	dir_hold(runtime);
+	return 0;
+}
+
+int runtime_lock_again(struct runtime *runtime, bool system, const char *config, struct error *err)
+{
+	int before = runtime->lock_fd;
+
+	if (runtime_lock(runtime, system, config, err) < 0) {
+		runtime->lock_fd = before;
+		return -1;
+	}
+	close_fd(&before);
 	return 0;
 }
 
@@ -211,29 +272,36 @@ static void containers_link(const struct runtime *runtime)
 
 int runtime_listen(struct runtime *runtime, bool system, struct error *err)
 {
-	char path[128];
-	struct stat st;
-
 	if (runtime->http_fd < 0) {
 		if (sockets_make(runtime, system, err) < 0)
 			return -1;
 		containers_link(runtime);
 	}
-	runtime_path(runtime, "carved.sock", path, sizeof(path));
-	if (stat(path, &st) < 0)
-		return error_set(err, EXIT_CODE_FAILED, "%s: %s", path, strerrordesc_np(errno));
-	runtime->device = st.st_dev;
-	runtime->inode = st.st_ino;
+	for (enum runtime_file file = RUNTIME_ATTACH; file <= RUNTIME_HTTP; file++) {
+		runtime->inode[file] = file_inode(runtime, file);
+		if (!runtime->inode[file])
+			return error_set(err, EXIT_CODE_FAILED, "%s/%s is not there", runtime->dir,
+					 file_names[file]);
+	}
 	return 0;
 }
 
-bool runtime_intact(const struct runtime *runtime)
+int runtime_listen_again(struct runtime *runtime, enum runtime_file file, bool system,
+			 struct error *err)
 {
-	char path[128];
-	struct stat st;
+	bool http = file == RUNTIME_HTTP;
 
-	runtime_path(runtime, "carved.sock", path, sizeof(path));
-	return stat(path, &st) == 0 && st.st_dev == runtime->device && st.st_ino == runtime->inode;
+	if (dir_make(runtime, system, err) < 0)
+		return -1;
+	int fd = socket_listen(runtime, file_names[file], http ? SOCK_STREAM : SOCK_SEQPACKET,
+			       system ? 0666 : 0600, err);
+	if (fd < 0)
+		return -1;
+	*(http ? &runtime->http_fd : &runtime->attach_fd) = fd;
+	runtime->inode[file] = file_inode(runtime, file);
+	if (!http)
+		containers_link(runtime);
+	return fd;
 }
 
 void runtime_leave(struct runtime *runtime)
@@ -241,13 +309,15 @@ void runtime_leave(struct runtime *runtime)
 	char path[128];
 
 	/* Sockets of a supervisor go on listening for the next daemon. */
-	if (runtime->inode && !runtime->handed_over && runtime_intact(runtime)) {
-		runtime_path(runtime, "carved.sock", path, sizeof(path));
+	if (runtime->inode[RUNTIME_HTTP] && !runtime->handed_over &&
+	    runtime_look(runtime, RUNTIME_HTTP) != RUNTIME_REPLACED) {
+		runtime_path(runtime, file_names[RUNTIME_HTTP], path, sizeof(path));
 		unlink(path);
-		runtime_path(runtime, "attach.sock", path, sizeof(path));
+		runtime_path(runtime, file_names[RUNTIME_ATTACH], path, sizeof(path));
 		unlink(path);
 	}
 	if (runtime->lock_fd >= 0)
 		(void)!ftruncate(runtime->lock_fd, 0);
 	close_fd(&runtime->lock_fd);
+	close_fd(&runtime->dir_fd);
 }

@@ -14,13 +14,17 @@ struct handover;
 /* In its directory: what containers get of it (see containers_link()). */
 #define RUNTIME_CONTAINERS "containers"
 
+/* Files that commands and the next daemon look for. The order is that in which they are made. */
+enum runtime_file { RUNTIME_LOCK, RUNTIME_ATTACH, RUNTIME_HTTP, RUNTIME_FILES };
+enum runtime_found { RUNTIME_THERE, RUNTIME_MISSING, RUNTIME_REPLACED };
+
 struct runtime {
 	char dir[96]; /* absolute; socket paths must fit struct sockaddr_un */
 	int lock_fd;
 	int http_fd, attach_fd; /* listening */
 	bool handed_over;       /* they are a supervisor's */
-	dev_t device;           /* of the HTTP socket's file, to notice when it is replaced */
-	ino_t inode;
+	int dir_fd;             /* holds a shared lock: systemd-tmpfiles cleans no such directory */
+	ino_t inode[RUNTIME_FILES]; /* to notice when one is removed or replaced; 0: none yet */
 };
 
 /* Leaves lock and sockets to the next program. */
@@ -44,8 +48,16 @@ int runtime_lock(struct runtime *runtime, bool system, const char *config, struc
 /* Makes the two listening sockets, where they were not taken over (mode 0666 for the system's, else
  * 0600). */
 int runtime_listen(struct runtime *runtime, bool system, struct error *err);
-/* Whether the socket's file is still the one that was made. */
-bool runtime_intact(const struct runtime *runtime);
+/* Whether a file is still the one that was made. */
+enum runtime_found runtime_look(const struct runtime *runtime, enum runtime_file file);
+const char *runtime_file_name(enum runtime_file file);
+/* Makes a socket's file anew, and the directory, too. The descriptor, which is `runtime`'s as well,
+ * or negative with *err. */
+int runtime_listen_again(struct runtime *runtime, enum runtime_file file, bool system,
+			 struct error *err);
+/* Likewise the lock's. Until then another daemon could have taken the directory: negative with *err
+ * where one has. */
+int runtime_lock_again(struct runtime *runtime, bool system, const char *config, struct error *err);
 /* Removes the socket files, closes the lock. The listening descriptors have other owners by now. */
 void runtime_leave(struct runtime *runtime);
 /* DIR/NAME */

@@ -384,7 +384,21 @@ static int database_open(struct store *store, const char *path)
 	if (rc != SQLITE_OK)
 		return store_errno(rc);
 	rc = schema_make(store->db);
-	return rc < 0 ? rc : prepare_all(store);
+	if (rc == 0)
+		rc = prepare_all(store);
+	if (rc == 0)
+		database_note(&store->files, path);
+	return rc;
+}
+
+static void database_close(struct store *store)
+{
+	for (int i = 0; i < STATEMENTS; i++) {
+		sqlite3_finalize(store->statement[i]);
+		store->statement[i] = NULL;
+	}
+	sqlite3_close(store->db);
+	store->db = NULL;
 }
 
 static void open_error(const char *path, int rc, struct error *err)
@@ -448,6 +462,39 @@ int store_open(struct store **ret, const char *path, bool on_disk, struct error 
 	}
 	open_error(path, rc, err);
 	store_close(store);
+	return rc;
+}
+
+/* ---- files that were removed ------------------------------------------------------------- */
+
+bool store_intact(const struct store *store)
+{
+	return database_intact(&store->files);
+}
+
+bool store_usable(const struct store *store)
+{
+	return store->db && store->statement[STATEMENTS - 1];
+}
+
+int store_write_anew(struct store *store)
+{
+	char path[PATH_MAX];
+	int rc = database_write(store->db, &store->files);
+
+	if (rc < 0)
+		return rc;
+	snprintf(path, sizeof(path), "%s", store->files.path);
+	database_close(store);
+	rc = database_settle(&store->files);
+	if (rc == 0)
+		rc = database_open(store, path);
+	/* What it could not take is in memory, and is written there again. */
+	ends_close(&store->ends);
+	store->ends = ENDS_NONE;
+	(void)ends_open(&store->ends, path);
+	for (struct unrecorded *entry = store->unrecorded; entry; entry = entry->next)
+		(void)ends_write(&store->ends, &entry->session);
 	return rc;
 }
 
@@ -536,9 +583,7 @@ void store_close(struct store *store)
 	while (store->unrecorded)
 		store_unrecorded_drop(&store->unrecorded);
 	ends_close(&store->ends);
-	for (int i = 0; i < STATEMENTS; i++)
-		sqlite3_finalize(store->statement[i]);
-	sqlite3_close(store->db);
+	database_close(store);
 	free(store);
 }
 

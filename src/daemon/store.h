@@ -67,6 +67,12 @@ struct store_session {
  * wait for the disk now and then. *err says what is wrong with it and what to do. */
 int store_open(struct store **ret, const char *path, bool on_disk, struct error *err);
 void store_close(struct store *store);
+/* Whether nobody removed its files; each second. */
+bool store_intact(const struct store *store);
+/* Writes them anew from what is still open. 0 or -errno; then, where store_usable() is false, it
+ * cannot be used any more but closed. */
+int store_write_anew(struct store *store);
+bool store_usable(const struct store *store);
 /* Whether store_open() would take this database, without touching it. 0, or negative with *err. */
 int store_check(const char *path, struct error *err);
 /* Puts all that `from` has into `to`, which may have something of its own, too: what is in `from`

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/database.h"
 #include "daemon/ends.h"
 #include "daemon/store.h"
 
@@ -94,6 +95,7 @@ struct store {
 	uint32_t history;
 	unsigned ended_untrimmed; /* sessions since history_trim() last looked */
 	struct store_boot boot;
+	struct database_files files;
 	bool on_disk;              /* it is to survive a power cut */
 	bool boot_due;             /* the database does not have it yet */
 	bool living_are_of_before; /* and its living sessions are of another life of the host */

@@ -1,0 +1,92 @@
+"""Files of the daemon that somebody removes while it runs, as cleaners of /tmp do."""
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from child import make_child, observe  # noqa: F401: fixtures
+from conftest import BUILD, wait_until
+from daemon_client import *
+from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
+
+
+def living(daemon):
+    return {s["id"]: s["vram_bytes"] for s in daemon.call("GET", "/v1/sessions").json}
+
+
+def told(daemon, name):
+    return f"runtime.vanished file={name} made=anew" in daemon.log()
+
+
+def test_the_attach_socket_is_made_anew(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    first = make_child(daemon, session)
+    for round in (1, 2):
+        (daemon.runtime / "attach.sock").unlink()
+        wait_until(lambda: (daemon.runtime / "attach.sock").exists())
+        wait_until(lambda: daemon.log().count("file=attach.sock made=anew") == round)
+        other = make_child(daemon, session)
+        wait_until(lambda: sorted(daemon.show(session)["pids"]) == sorted([first.pid, other.pid]))
+        os.kill(other.pid, signal.SIGKILL)
+        wait_until(lambda: daemon.show(session)["pids"] == [first.pid])
+    assert (daemon.runtime / "attach.sock").samefile(daemon.runtime / "containers/attach.sock")
+
+
+def test_the_socket_of_commands_is_made_anew(daemon):
+    session = daemon.grant(vram="4")["id"]
+    pid = daemon.call("GET", "/v1/version").json["pid"]
+    for _ in range(2):
+        (daemon.runtime / "carved.sock").unlink()
+        wait_until(lambda: (daemon.runtime / "carved.sock").exists())
+        wait_until(lambda: daemon.call("GET", "/v1/version").json["pid"] == pid)
+        assert session in living(daemon)
+    assert told(daemon, "carved.sock")
+    daemon.restart()
+    assert session in living(daemon)
+
+
+@pytest.mark.parametrize("names", [["carve.db"], ["carve.db-wal"], ["carve.db", "carve.db-wal", "carve.db-shm", "queue.db"]])
+def test_the_database_is_written_anew(daemon, make_child, names):
+    kept = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, kept)
+    for name in names:
+        (daemon.runtime / name).unlink()
+    wait_until(lambda: told(daemon, "carve.db"))
+    after = daemon.grant(vram="2", ephemeral=True, kept=False)["id"]
+    make_child(daemon, after)
+    daemon.restart()
+    assert {kept, after} == set(living(daemon)) and daemon.show(kept)["pids"] == [child.pid]
+    assert (daemon.runtime / "carve.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_that_is_removed_is_made_anew(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    shutil.rmtree(daemon.runtime)
+    wait_until(lambda: (daemon.runtime / "carved.sock").exists() and (daemon.runtime / "carve.db").exists())
+    wait_until(lambda: living(daemon).get(session))
+    assert daemon.runtime.stat().st_mode & 0o777 == 0o700
+    # Its lock keeps a second daemon out.
+    second = subprocess.run([BUILD / "carved", "--runtime-dir", daemon.runtime, "--foreground"], capture_output=True,
+                            text=True, env=daemon.env(), timeout=60)
+    assert second.returncode == 1 and "already" in second.stderr
+    daemon.restart()
+    assert daemon.show(session)["pids"] == [child.pid]
+
+
+def test_another_daemon_in_its_place_is_left_alone(daemon):
+    lock = daemon.runtime / "lock"
+    lock.rename(daemon.runtime / "away")
+    lock.write_text("")
+    assert daemon.process.wait(60) == 0
+    assert "was replaced" in daemon.log()
+
+
+def test_the_directory_is_locked_against_cleaners(daemon):
+    held = os.open(daemon.runtime, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(held)
