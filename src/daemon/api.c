@@ -437,10 +437,6 @@ static int resize(struct session *s, const struct place_request *request, struct
 
 	if (s->state != SESSION_ACTIVE)
 		return error_set(err, EXIT_CODE_FAILED, "session %s is ending", s->record.id);
-	if (s->record.gpu_count && s->record.gpu[0].instance[0])
-		return error_set(err, EXIT_CODE_FAILED,
-				 "session %s is a MIG instance, which keeps its size",
-				 s->record.id);
 	if (request->kind == PLACE_WHOLE || request->kind == PLACE_PROFILE)
 		return error_set(err, EXIT_CODE_USAGE,
 				 "a session is resized to an amount of memory "
@@ -464,6 +460,51 @@ static int resize(struct session *s, const struct place_request *request, struct
 	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
 				  strerrordesc_np(-rc))
 		      : 0;
+}
+
+static void on_moved(void *arg, struct session *session, const struct error *err)
+{
+	struct call *call = arg;
+
+	if (session)
+		call_reply(call, MHD_HTTP_OK, view_session(session, &call->peer));
+	else
+		call_reply_error(call, answer_status(err), err);
+}
+
+static bool is_instance(const struct session *s)
+{
+	return s && s->record.gpu_count && s->record.gpu[0].instance[0];
+}
+
+/* Another instance, where nobody is in the session. Answers, or lets the call wait. */
+static void move_session(struct call *call, const struct session *s,
+			 const struct place_request *size)
+{
+	struct slice_request request = {
+		.place = *size, .backend = BACKEND_MIG, .together = mig_shares(s)};
+	struct peer peer = {.uid = s->record.uid, .groups = s->record.groups};
+
+	request.place.count = s->record.gpu_count;
+	if (request.place.kind != PLACE_BYTES)
+		request.together = false;
+	snprintf(request.resize, sizeof(request.resize), "%s", s->record.id);
+	if (s->state != SESSION_ACTIVE)
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s is ending",
+			      s->record.id);
+	else if (session_is_used(s))
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "session %s is a MIG instance with processes in it, which keeps its "
+			      "size; another one takes its place when nobody is in the session",
+			      s->record.id);
+	else if (waiting_resizes(call->node, s->record.id))
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "session %s is being resized already", s->record.id);
+	else if (waiting_add(call->node, &request, &peer, on_moved, call) < 0)
+		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
+			      "too many requests wait; try again");
+	else
+		call_defer(call, on_asker_gone);
 }
 
 static void reply_waits(struct call *call, const struct waiter *w)
@@ -498,6 +539,10 @@ static void patch_session(struct call *call, const char *id)
 	json_decref(root);
 	if (rc == 0 && call->node->pool.state == POOL_READY)
 		(void)pool_claim(&call->node->pool, true);
+	if (rc == 0 && is_instance(s)) {
+		move_session(call, s, &request);
+		return;
+	}
 	if (rc == 0)
 		rc = resize(s, &request, &err);
 	if (rc < 0) {

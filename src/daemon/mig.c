@@ -518,6 +518,22 @@ void mig_give(struct node *node, const struct mig_grant *grant, const char *sess
 	}
 }
 
+void mig_lend(struct node *node, const struct session *s)
+{
+	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++) {
+		struct mig_board *board = &node->mig->board[gpu];
+
+		for (uint32_t at = 0; s && at < board->count; at++)
+			if (board->instance[at].state == MIG_BUSY &&
+			    !strcmp(board->detail[at].session, s->record.id) &&
+			    !mig_is_shared(node, &board->detail[at]))
+				board->instance[at].state = MIG_IDLE;
+		if (!s)
+			mig_sessions_match(node, gpu);
+		mig_board_publish(node, gpu);
+	}
+}
+
 bool mig_shares(const struct session *s)
 {
 	const struct store_gpu *part = s->record.gpu;

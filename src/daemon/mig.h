@@ -61,7 +61,10 @@ int mig_take(struct node *node, const char *id, const struct mig_decision *decis
 void mig_give(struct node *node, const struct mig_grant *grant, const char *session);
 /* A request came; `found_room`: it was granted at once. */
 void mig_came(struct node *node, const struct slice_request *request, bool found_room);
-/* Its processes are gone: its instances are kept for others. */
+/* For a decision about another instance for a session that nobody is in: its own may go for it. To
+ * be taken back by mig_lend(node, NULL) before anything else happens. */
+void mig_lend(struct node *node, const struct session *session);
+/* Its processes are gone, or it was moved: its instances are kept for others. */
 void mig_session_ended(const struct session *session);
 
 /* Whether the session has only a part of its instance, and others may have the rest. */

@@ -10,6 +10,7 @@
 #include "daemon/mig.h"
 #include "daemon/node.h"
 #include "daemon/session.h"
+#include "daemon/waiting.h"
 
 /* ---- sessions on instances --------------------------------------------------------------- */
 
@@ -391,13 +392,40 @@ void mig_sessions_match(struct node *node, uint32_t gpu)
 
 		if (state == MIG_BUSY && detail->session[0] && !s)
 			mig_entry_set(board, at, MIG_IDLE);
-		else if (s && !has_session(node, detail)) {
+		else if (s && (state == MIG_IDLE || !has_session(node, detail))) {
 			mig_entry_set(board, at, MIG_BUSY);
 			snprintf(detail->session, sizeof(detail->session), "%s", s->record.id);
 		} else {
 			continue;
 		}
 		mig_entry_store(node, gpu, at);
+	}
+}
+
+static bool has_uuid(const struct mig_board *board, const char *uuid_text)
+{
+	for (uint32_t at = 0; at < board->count; at++)
+		if (!strcmp(board->detail[at].uuid_text, uuid_text))
+			return true;
+	return false;
+}
+
+/* Sessions that name an instance which the books do not have: a daemon was ended while it made
+ * another one for them. Those for which one is being made are left alone. */
+static void sessions_orphaned(struct node *node, uint32_t gpu)
+{
+	for (struct session *s = node->sessions, *next; s; s = next) {
+		bool lost = false;
+
+		next = s->next;
+		for (uint32_t i = 0; i < s->record.gpu_count; i++)
+			lost |= s->pool_gpu[i] == (int)gpu && s->record.gpu[i].instance[0] &&
+				!has_uuid(&node->mig->board[gpu], s->record.gpu[i].instance);
+		if (lost && s->state == SESSION_ACTIVE && !waiting_resizes(node, s->record.id)) {
+			session_commands_end(s, NULL);
+			session_end(s, "its MIG instance is gone (removed, or GPU was reset)");
+			return; /* more at the next look: ending one may change the list */
+		}
 	}
 }
 
@@ -412,4 +440,5 @@ void mig_board_settle(struct node *node, uint32_t gpu, const struct instance *li
 	foreign_settle(node, gpu, list, count);
 	pids_learn(board, list, count);
 	mig_sessions_match(node, gpu);
+	sessions_orphaned(node, gpu);
 }

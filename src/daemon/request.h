@@ -31,8 +31,9 @@ struct slice_request {
 	uint64_t timeout_ns;        /* 0: none */
 	int priority;               /* who waits with a higher one is served first */
 	bool ephemeral;
-	bool compute_given; /* not just as a fraction is one of time, too */
-	bool together;      /* others may be in its MIG instance, too */
+	bool compute_given;         /* not just as a fraction is one of time, too */
+	char resize[STORE_ID_SIZE]; /* not a new session: another instance for this one */
+	bool together;              /* others may be in its MIG instance, too */
 	enum request_backend backend;
 	char profile[32]; /* PLACE_PROFILE: its name */
 	bool kept;        /* until it is released, beside the user's other sessions */

@@ -583,6 +583,15 @@ uint32_t session_live(const struct session *s)
 	return live;
 }
 
+bool session_is_used(const struct session *s)
+{
+	bool command = false;
+
+	for (const struct holder *h = s->holders; h; h = h->next)
+		command |= h->command;
+	return command || session_live(s);
+}
+
 /* The limits of the first GPUs are what is recorded. */
 static void limits_follow(struct session *s, uint32_t count)
 {
@@ -644,6 +653,47 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 		slicing_retry(s->node);
 	}
 	return rc;
+}
+
+/* Nobody has the limits mapped. */
+static void limits_name(struct session *s)
+{
+	for (uint32_t i = 0; books_exist(&s->books) && i < s->record.gpu_count; i++) {
+		struct ledger_limit *limit = &s->books.limits->gpu[i];
+		const struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[i]];
+
+		limit->limit_bytes = s->record.gpu[i].bytes;
+		snprintf(limit->uuid_text, sizeof(limit->uuid_text), "%s",
+			 s->record.gpu[i].instance);
+		snprintf(limit->pci_bus_id, sizeof(limit->pci_bus_id), "%s", gpu->info.pci_bus_id);
+		(void)gpu_uuid_parse(limit->uuid_text, limit->uuid);
+	}
+}
+
+int session_move(struct session *s, const struct store_gpu *gpus)
+{
+	struct store_gpu before[PLACE_GPUS_MAX];
+	uint32_t count = s->record.gpu_count;
+
+	memcpy(before, s->record.gpu, count * sizeof(*before));
+	memcpy(s->record.gpu, gpus, count * sizeof(*gpus));
+	for (uint32_t i = 0; i < count; i++)
+		s->record.gpu[i].peak = before[i].peak;
+	int rc = store_session_move(s->node->store, &s->record);
+	if (rc < 0) {
+		memcpy(s->record.gpu, before, count * sizeof(*before));
+		return rc;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		if (s->pool_gpu[i] >= 0)
+			s->node->pool.gpu[s->pool_gpu[i]].sessions -= is_first_there(s, i);
+	for (uint32_t i = 0; i < count; i++)
+		s->pool_gpu[i] = pool_find(&s->node->pool, gpus[i].uuid_text);
+	for (uint32_t i = 0; i < count; i++)
+		promise_add(s, i);
+	limits_name(s);
+	mig_session_ended(s);
+	return 0;
 }
 
 /* ---- the end ----------------------------------------------------------------------------- */

@@ -168,10 +168,15 @@ void session_set_attached(struct session *session);
 /* New sizes and share of time, already checked for room: on disk, promised and in the ledger. 0 or
  * -errno; -EBUSY: more than the new size is in use, by now. */
 int session_resize(struct session *session, const uint64_t *bytes, uint32_t compute);
+/* Gives a session that nobody is in other instances, as many as it has. 0 or -errno; then nothing
+ * changed. */
+int session_move(struct session *session, const struct store_gpu *gpus);
 /* Bytes that its processes hold on GPU `position` of it. */
 uint64_t session_used(const struct session *session, uint32_t position);
 uint64_t session_peak(const struct session *session, uint32_t position);
 /* Processes that live, those that could not be looked into among them. */
+/* Somebody is in it, or a command was started that may come. */
+bool session_is_used(const struct session *session);
 uint32_t session_live(const struct session *session);
 
 /* Ends the session; its living processes get SIGTERM, later SIGKILL, and it ends when they are

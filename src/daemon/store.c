@@ -104,6 +104,8 @@ static const char *const texts[STATEMENTS] = {
 			"compute, created, ends_at, ended, reason, groups, owner, asked) "
 			"VALUES(?,?,?,?,?,?,?,?,?,?,0,'',?,?,?)",
 	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0,?,?)",
+	[GPU_MOVE] = "UPDATE session_gpu SET uuid=?3, name=?4, number=?5, bytes=?6, "
+		     "requested=?7, instance=?8, profile=?9 WHERE session=?1 AND position=?2",
 	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
 		       "position=?2",
 	[SESSION_RESIZE] = "UPDATE session SET compute=?2, tolerance=?3 WHERE id=?1",

@@ -97,6 +97,8 @@ int store_session_add(struct store *store, const struct store_session *session,
 		      const struct process_id *owner);
 /* compute, tolerance_applied and the sizes on gpu[], after a resize. */
 int store_session_resize(struct store *store, const struct store_session *session);
+/* It has other instances now: writes all of its GPUs. */
+int store_session_move(struct store *store, const struct store_session *session);
 int store_session_end(struct store *store, const struct store_session *session);
 /* Keeps an end that the database does not take, in a file that needs no more room, so that the next
  * daemon knows it too and store_retry() records it. Negative: it is not kept. */

@@ -21,10 +21,10 @@ enum {
 
 /* ---- changing ---------------------------------------------------------------------------- */
 
-static int gpu_insert(struct store *store, const char *id, uint32_t position,
-		      const struct store_gpu *gpu)
+static int gpu_put(struct store *store, enum statement which, const char *id, uint32_t position,
+		   const struct store_gpu *gpu)
 {
-	sqlite3_stmt *stmt = store_statement(store, GPU_ADD);
+	sqlite3_stmt *stmt = store_statement(store, which);
 
 	store_bind_text(stmt, 1, id);
 	sqlite3_bind_int64(stmt, 2, position);
@@ -130,7 +130,7 @@ int store_session_add(struct store *store, const struct store_session *session,
 		return rc;
 	rc = session_insert(store, session);
 	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++)
-		rc = gpu_insert(store, session->id, i, &session->gpu[i]);
+		rc = gpu_put(store, GPU_ADD, session->id, i, &session->gpu[i]);
 	if (rc == 0 && owner)
 		rc = store_step(process_statement(store, HOLDER_ADD, session->id, owner));
 	return store_finish(store, rc);
@@ -164,6 +164,17 @@ int store_session_resize(struct store *store, const struct store_session *sessio
 		sqlite3_bind_int64(stmt, 4, (int64_t)session->gpu[i].requested);
 		rc = store_step(stmt);
 	}
+	return store_finish(store, rc);
+}
+
+int store_session_move(struct store *store, const struct store_session *session)
+{
+	int rc = store_begin(store);
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++)
+		rc = gpu_put(store, GPU_MOVE, session->id, i, &session->gpu[i]);
 	return store_finish(store, rc);
 }
 

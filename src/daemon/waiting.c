@@ -80,6 +80,14 @@ struct waiter *waiting_find(const struct node *node, const char *id)
 	return w;
 }
 
+bool waiting_resizes(const struct node *node, const char *session)
+{
+	for (const struct waiter *w = node->waiters; w; w = w->next)
+		if (!strcmp(w->request.resize, session))
+			return true;
+	return false;
+}
+
 static void waiter_remove(struct node *node, struct waiter *w)
 {
 	struct waiter **at;
@@ -131,7 +139,7 @@ static bool user_has_one(const struct node *node, const struct slice_request *re
 {
 	const struct session *active = session_of_user(node, peer->uid);
 
-	if (request->ephemeral || request->kept || !active)
+	if (request->ephemeral || request->kept || request->resize[0] || !active)
 		return false;
 	error_set(err, EXIT_CODE_FAILED, "you have an active session already: %s",
 		  active->record.id);
@@ -189,6 +197,33 @@ static void record_instances(const struct mig_grant *instances, struct store_gpu
 	}
 }
 
+/* A session that goes on in other instances. */
+static void grant_moved(struct node *node, struct waiter *w, const struct store_session *record)
+{
+	struct session *s = session_find(node, w->request.resize);
+	struct error err = {0};
+
+	if (!s || s->state != SESSION_ACTIVE)
+		error_set(&err, EXIT_CODE_FAILED, "session %s has ended meanwhile",
+			  w->request.resize);
+	else if (session_is_used(s))
+		error_set(&err, EXIT_CODE_FAILED, "a process came into session %s meanwhile",
+			  s->record.id);
+	int rc = err.code ? 0 : session_move(s, record->gpu);
+	if (rc < 0)
+		error_set(&err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
+			  strerrordesc_np(-rc));
+	if (err.code) {
+		refuse(node, w, &err);
+		return;
+	}
+	log_event(LOG_INFO, "session.moved id=%s profile=%s", s->record.id,
+		  s->record.gpu[0].profile);
+	w->cb(w->arg, s, NULL);
+	waiter_remove(node, w);
+	waiting_kick(node);
+}
+
 static void grant(struct node *node, struct waiter *w, const struct place_result *result,
 		  const struct mig_grant *instances)
 {
@@ -201,6 +236,10 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 	record_fill(node, w, result, gpus, &record);
 	if (instances)
 		record_instances(instances, gpus);
+	if (w->request.resize[0]) {
+		grant_moved(node, w, &record);
+		return;
+	}
 	/* An ID that an ended session had is taken too. */
 	while ((rc = session_create(node, &record, w->request.ephemeral ? &w->peer.process : NULL,
 				    &session)) == -EEXIST)
@@ -323,7 +362,11 @@ static int decide_instances(const struct node *node, const struct waiter *w,
 	if (rc < 0)
 		return rc;
 	instances_result(instances, ret);
-	return quotas_check(node, peer, ret, err);
+	const struct session *s = request->resize[0] ? session_find(node, request->resize) : NULL;
+	uint64_t bytes[PLACE_GPUS_MAX];
+	for (uint32_t i = 0; i < ret->count; i++)
+		bytes[i] = ret->grant[i].bytes;
+	return s ? quotas_check_resize(s, bytes, err) : quotas_check(node, peer, ret, err);
 }
 
 /* What is cut by the byte holds whatever is asked next, and what is wanted whole is no instance. */
@@ -462,6 +505,11 @@ void waiting_made(struct node *node, const char *id, const struct mig_grant *ins
 	w->making = false;
 	if (why)
 		err = *why;
+	else if (!instances && w->request.resize[0])
+		error_set(&err, EXIT_CODE_FAILED,
+			  "the driver did not make room for another instance: something holds one "
+			  "that is idle, or session %s's own",
+			  w->request.resize);
 	/* Another request of this user may have come first. */
 	if (instances && (user_has_one(node, &w->request, &w->peer, &err) ||
 			  name_taken(node, &w->request, &w->peer, w, &err)))
@@ -489,6 +537,34 @@ static void take_instances(struct node *node, struct waiter *w, const struct mig
 	free(instances);
 }
 
+/* What was decided is done, or the request waits. */
+static void waiter_settle(struct node *node, struct waiter *w, int rc,
+			  const struct place_result *result, const struct mig_decision *instances,
+			  struct error *err)
+{
+	/* What is being changed ends soon, and may let it through. */
+	if (rc < 0 && w->request.backend != BACKEND_FRACTION && mig_changing(node, &w->request)) {
+		snprintf(w->why, sizeof(w->why), "MIG instances are being looked at or changed");
+		return;
+	}
+	if (!w->counted)
+		mig_came(node, &w->request, rc == 0);
+	w->counted = true;
+	if (rc == 0) {
+		count_passes(node, w, result);
+		if (instances->count)
+			take_instances(node, w, instances);
+		else
+			grant(node, w, result, NULL);
+	} else if (rc != -EAGAIN || now_monotonic_ns() >= w->deadline_ns) {
+		if (rc == -EAGAIN)
+			waited_in_vain(w, err);
+		refuse(node, w, err);
+	} else {
+		snprintf(w->why, sizeof(w->why), "%s", err->message);
+	}
+}
+
 /* Decides one request, or leaves it waiting. */
 static void waiter_run(struct node *node, struct waiter *w)
 {
@@ -507,27 +583,16 @@ static void waiter_run(struct node *node, struct waiter *w)
 		return;
 	}
 	int rc = decide(node, w, &w->request, &w->peer, &result, &instances, &err);
-	/* What is being changed ends soon, and may let it through. */
-	if (rc < 0 && w->request.backend != BACKEND_FRACTION && mig_changing(node, &w->request)) {
-		snprintf(w->why, sizeof(w->why), "MIG instances are being looked at or changed");
-		return;
+	const struct session *own =
+		w->request.resize[0] ? session_find(node, w->request.resize) : NULL;
+	bool lent = rc < 0 && own && !mig_changing(node, &w->request);
+	if (lent) {
+		mig_lend(node, own);
+		rc = decide(node, w, &w->request, &w->peer, &result, &instances, &err);
 	}
-	if (!w->counted)
-		mig_came(node, &w->request, rc == 0);
-	w->counted = true;
-	if (rc == 0) {
-		count_passes(node, w, &result);
-		if (instances.count)
-			take_instances(node, w, &instances);
-		else
-			grant(node, w, &result, NULL);
-	} else if (rc != -EAGAIN || now_monotonic_ns() >= w->deadline_ns) {
-		if (rc == -EAGAIN)
-			waited_in_vain(w, &err);
-		refuse(node, w, &err);
-	} else {
-		snprintf(w->why, sizeof(w->why), "%s", err.message);
-	}
+	waiter_settle(node, w, rc, &result, &instances, &err);
+	if (lent)
+		mig_lend(node, NULL);
 }
 
 void waiting_run(struct node *node)

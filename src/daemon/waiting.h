@@ -61,6 +61,8 @@ void waiting_grown(struct node *node, uint32_t gpu);
 void waiting_cancel(struct node *node, void *arg);
 /* Refuses a waiting request by its ID, as its owner wishes. False: there is none. */
 bool waiting_release(struct node *node, struct waiter *waiter);
+/* Whether another instance is being decided on for this session. */
+bool waiting_resizes(const struct node *node, const char *session);
 struct waiter *waiting_find(const struct node *node, const char *id);
 /* The user's request of this name. */
 struct waiter *waiting_named(const struct node *node, uid_t uid, const char *name);

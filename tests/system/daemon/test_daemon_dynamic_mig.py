@@ -1,10 +1,11 @@
 """MIG instances on demand, on simulated GPUs: made for requests, kept, reused, removed for room, and put right."""
 import json
+import subprocess
 
 import pytest
 
 from conftest import wait_until
-from mig_hands import by_hand, carve, instances, kill_daemon, look, with_role
+from mig_hands import CARVE, by_hand, carve, instances, kill_daemon, look, with_role
 from programs import python
 
 
@@ -213,3 +214,47 @@ def test_only_an_amount_of_memory_shares(make_host):
         assert why in refused and refused.count("\n") == 1
     asked = carve(host, "session", "request", "--vram", "4", "--mig-share").stdout
     assert "4 GiB (4294967296 bytes)" in asked and "in a MIG instance 1g.10gb that others may share" in asked
+
+
+def test_a_session_that_nobody_is_in_moves_to_another_instance(make_host):
+    host = with_role(make_host)
+    carve(host, "session", "request", "--vram", "5")
+    id = look(host, "session", "show")["id"]
+    seen = lambda: json.loads(carve(host, "run", "--", *python("mem_info")).stdout)["total"]  # noqa: E731
+    assert seen() < 10 << 30  # it has a ledger from now on
+    carve(host, "session", "resize", "--gpu", "0.25")
+    assert look(host, "session", "show")["mig_profile"] == "1g.20gb"
+    assert 15 << 30 < seen() < 20 << 30
+    carve(host, "session", "resize", "70")  # its own instance has to go for it
+    session = look(host, "session", "show")
+    assert [session["id"], session["mig_profile"]] == [id, "7g.80gb"]
+    assert [i["session"] for i in instances(host, "busy")] == [id] and seen() > 70 << 30
+    kill_daemon(host)
+    assert look(host, "session", "show")["mig_profile"] == "7g.80gb" and seen() > 70 << 30
+    too_large = carve(host, "session", "resize", "100", status=3).stderr
+    assert "no instance of it is that large" in too_large
+    carve(host, "session", "resize", "5")
+    assert look(host, "session", "show")["mig_profile"] == "1g.10gb" and seen() < 10 << 30
+    with host.popen([CARVE, "run", "--", "sh", "-c", "echo in; exec cat"], stdin=subprocess.PIPE) as running:
+        assert running.stdout.readline() == "in\n"
+        refused = carve(host, "session", "resize", "30", status=1).stderr
+        assert "processes in it" in refused
+        running.stdin.close()
+    carve(host, "session", "resize", "30")
+    carve(host, "session", "release")
+    assert not instances(host, "busy")
+
+
+def test_a_session_that_cannot_be_moved_is_as_it_was_or_ends_with_the_reason(make_host):
+    host = with_role(make_host)
+    carve(host, "session", "request", "--vram", "5")
+    before = look(host, "session", "show")
+    carve(host, "sim", "fault", "mig-destroy")
+    carve(host, "session", "resize", "70", status=1)
+    carve(host, "sim", "fault", "mig-destroy", "--clear")
+    assert look(host, "session", "show")["gpus"][0]["instance"] == before["gpus"][0]["instance"]
+    carve(host, "run", "--", *python("mem_info"))
+    carve(host, "sim", "fault", "mig-create", "--error", "999")
+    carve(host, "session", "resize", "70", status=1)
+    wait_until(lambda: look(host, "session", "show", before["id"])["state"] == "ended")
+    assert "its MIG instance is gone" in look(host, "session", "show", before["id"])["reason"]

@@ -60,6 +60,13 @@ def test_a_daemon_killed_while_it_removes_one_puts_it_right(armed, point):
     is_right(host, token)
 
 
+@pytest.mark.parametrize("point", ["mig.intent", *REMOVING, "mig.half_made", "mig.made", "mig.learned"])
+def test_a_daemon_killed_while_a_session_moves_puts_it_right(armed, point):
+    host, token = armed(point, ["session", "request", "--vram", "5"])
+    host.carve("session", "resize", "70")
+    is_right(host, token)
+
+
 def test_a_daemon_killed_at_the_end_of_a_session_has_its_instance_back(armed):
     host, token = armed("mig.ended", ["session", "request", "--vram", "5"])
     host.carve("session", "release")
