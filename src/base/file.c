@@ -155,7 +155,7 @@ int write_all(int fd, const void *data, size_t size)
 	return 0;
 }
 
-static int directory_sync(const char *dir)
+int directory_sync(const char *dir)
 {
 	cleanup_close int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 

@@ -49,5 +49,8 @@ int executable_dir(char *buf, size_t size);
 int file_replace(const char *path, const char *temporary, const void *data, size_t size,
 		 mode_t mode);
 
+/* What was made, renamed or removed in a directory is on the disk. 0 or -errno. */
+int directory_sync(const char *dir);
+
 /* Writes all of it, over short writes and EINTR. 0 or -errno. */
 int write_all(int fd, const void *data, size_t size);

@@ -73,12 +73,13 @@ static void consider(void *arg, const char *name)
 	char path[PATH_MAX];
 	struct stat st;
 
-	if (!realpath(name, path) || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+	/* Most are not there, or known by another name: their paths are not taken apart. */
+	if (stat(name, &st) < 0 || !S_ISREG(st.st_mode))
 		return;
 	file.device = st.st_dev;
 	file.inode = st.st_ino;
-	if (is_known(search, &file) || elf_kind(path, &elf_class, &machine) < 0 ||
-	    elf_class != search->elf_class || machine != search->machine)
+	if (is_known(search, &file) || elf_kind(name, &elf_class, &machine) < 0 ||
+	    elf_class != search->elf_class || machine != search->machine || !realpath(name, path))
 		return;
 	file.path = search->found->count < DRIVER_FILES_MAX ? strdup(path) : NULL;
 	if (file.path)

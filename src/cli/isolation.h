@@ -48,6 +48,11 @@ int isolation_mount_environment(const struct isolation_mount *mount, struct erro
 int isolation_mount_try(struct isolation_mount *mount, const struct places *places,
 			const struct driver_libs *driver, struct error *err);
 
+/* isolation_mount(), undone where it fails; or, where that could not be undone, tried in a child
+ * first. 0, or negative with *err set: this process is where it was. */
+int isolation_mount_or_not(struct isolation_mount *mount, struct places *places,
+			   struct driver_libs *driver, struct error *err);
+
 /* Whether this process is in such a mount namespace already. */
 bool isolation_mounted(void);
 /* There: gives this process's environment back what of its slice it was started without, and names

@@ -28,36 +28,52 @@
 
 /* The directory may be the user's, who can put there what he likes: nothing is followed or waited
  * for, and the file is his. */
-json_t *job_record_read(const struct node *node, const struct job_record *record,
-			const char *suffix)
+static bool record_text(const struct node *node, const struct job_record *record,
+			char text[static RECORD_MAX])
 {
-	char path[PATH_MAX], text[RECORD_MAX];
+	char path[PATH_MAX];
 	struct stat st;
 
-	job_files(node, record, path, sizeof(path) - sizeof(SHIM_RECORD_START));
-	strcat(path, suffix);
+	job_files(node, record, path, sizeof(path) - sizeof(SHIM_RECORD));
+	strcat(path, SHIM_RECORD);
 	cleanup_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != record->uid)
-		return NULL;
-	ssize_t n = read(fd, text, sizeof(text));
-	return n > 0 && n < (ssize_t)sizeof(text) ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+		return false;
+	ssize_t n = read(fd, text, RECORD_MAX);
+	if (n <= 0 || n == RECORD_MAX)
+		return false;
+	text[n] = '\0';
+	return true;
 }
 
-static json_t *record_read(const struct job *job, const char *suffix)
+void job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
+		     json_t **ret_end)
 {
-	return job_record_read(job->node, &job->record, suffix);
+	char text[RECORD_MAX], *at = text, *end;
+
+	*ret_start = *ret_end = NULL;
+	if (!record_text(node, record, text))
+		return;
+	/* Lines that are whole. */
+	for (; (end = strchr(at, '\n')); at = end + 1) {
+		json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
+		const char *kind = json_string_value(json_object_get(line, "kind"));
+		json_t **to = kind && !strcmp(kind, SHIM_KIND_START) ? ret_start : ret_end;
+
+		if (kind && !*to)
+			*to = line;
+		else
+			json_decref(line);
+	}
 }
 
 static void records_remove(const struct job *job)
 {
-	static const char *const suffixes[] = {SHIM_RECORD_START, SHIM_RECORD_EXIT};
 	char path[PATH_MAX];
 
-	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
-		job_files(job->node, &job->record, path, sizeof(path) - sizeof(SHIM_RECORD_START));
-		strcat(path, suffixes[i]);
-		(void)unlink(path);
-	}
+	job_files(job->node, &job->record, path, sizeof(path) - sizeof(SHIM_RECORD));
+	strcat(path, SHIM_RECORD);
+	(void)unlink(path);
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -209,7 +225,7 @@ static void outcome_of_record(const json_t *record, struct outcome *outcome)
 	const char *error = json_string_value(json_object_get(record, "error"));
 	const char *kind = json_string_value(json_object_get(record, "kind"));
 	int code = (int)json_integer_value(json_object_get(record, "code"));
-	bool by_signal = kind && !strcmp(kind, "signal");
+	bool by_signal = kind && !strcmp(kind, SHIM_KIND_SIGNAL);
 
 	outcome->exit_code = by_signal ? 128 + code : code;
 	outcome->signal = by_signal ? code : 0;
@@ -297,11 +313,11 @@ static void lost(struct job *job)
 void job_conclude(struct job *job)
 {
 	struct outcome outcome = {0};
-	json_t *exit = record_read(job, SHIM_RECORD_EXIT);
-	json_t *start = record_read(job, SHIM_RECORD_START);
-	const char *kind = json_string_value(json_object_get(exit, "kind"));
+	json_t *start, *exit;
 
-	if (kind && strcmp(kind, "unstarted") != 0) {
+	job_record_read(job->node, &job->record, &start, &exit);
+	const char *kind = json_string_value(json_object_get(exit, "kind"));
+	if (kind && strcmp(kind, SHIM_KIND_UNSTARTED) != 0) {
 		outcome_of_record(exit, &outcome);
 		ending_apply(job, &outcome);
 		outcome_take(job, &outcome);

@@ -131,9 +131,10 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 	      const struct place_request *request, const struct place_result *place);
 
 /* ---- queue_end.c */
-/* A record of the job's last attempt, owned by the caller; NULL: there is none. */
-json_t *job_record_read(const struct node *node, const struct job_record *record,
-			const char *suffix);
+/* The record of the job's last attempt: how it started, and how it ended; owned by the caller.
+ * NULL: it does not say. */
+void job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
+		     json_t **ret_end);
 /* Watches what runs of it; where nothing does, finds out how it ended. */
 void job_watch(struct job *job);
 void job_conclude(struct job *job);

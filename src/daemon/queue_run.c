@@ -629,19 +629,22 @@ static void counts_restore(struct job *job)
 		job->array->running++;
 }
 
-static bool record_is_there(const struct job *job, const char *suffix)
+static bool record_is_there(const struct job *job)
 {
-	json_t *record = job_record_read(job->node, &job->record, suffix);
+	json_t *start, *end;
 
-	json_decref(record);
-	return record != NULL;
+	job_record_read(job->node, &job->record, &start, &end);
+	bool there = start || end;
+	json_decref(start);
+	json_decref(end);
+	return there;
 }
 
 /* After a power cut the database may be older than the records are. */
 static bool began_after_all(struct job *job)
 {
 	job->record.attempt++;
-	if (record_is_there(job, SHIM_RECORD_START) || record_is_there(job, SHIM_RECORD_EXIT))
+	if (record_is_there(job))
 		return true;
 	job->record.attempt--;
 	return false;

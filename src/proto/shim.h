@@ -6,8 +6,9 @@
  *   - descriptor SHIM_GO_FD: a pipe from the daemon. The daemon writes a struct shim_go once its
  *     database says that this attempt began. If the pipe ends without one, the shim ends and
  *     nothing ran;
- *   - the records: DIR/NAME.start is there before the command can run, DIR/NAME.exit when it has
- *     ended, each put in place by rename and on the disk before it counts.
+ *   - the record, DIR/NAME.record: the line of the start is on the disk before the command can
+ *     run, that of the end when it has ended. One file, opened once, so that a job costs two waits
+ *     for the disk. A line counts when it is whole.
  *
  * SIGTERM to the shim ends the job: SIGTERM to its processes, and SIGKILL after the grace time. */
 #pragma once
@@ -43,6 +44,10 @@ struct shim_go {
 
 _Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
 
-#define SHIM_RECORD_START ".start"
-#define SHIM_RECORD_EXIT ".exit"
+/* Lines of JSON, each with its `kind`. */
+#define SHIM_RECORD ".record"
+#define SHIM_KIND_START "start"         /* pid, birth, boot, session, started */
+#define SHIM_KIND_EXIT "exit"           /* code, started, ended, rss, cpu_ns, why, error */
+#define SHIM_KIND_SIGNAL "signal"       /* the same; `code` is the signal */
+#define SHIM_KIND_UNSTARTED "unstarted" /* nothing ran: the job may be started anew */
 #define SHIM_LOG ".log"

@@ -52,6 +52,7 @@ struct shim {
 	struct record_place place;
 	struct shim_spec spec;
 	struct shim_go go;
+	int record;  /* its file */
 	int signals; /* a signalfd */
 	sigset_t mask;
 	pid_t child;
@@ -161,8 +162,7 @@ static int slice_enter(const struct shim *shim, struct failure *failure)
 	    isolation_parse(NULL, &isolation, &err) < 0)
 		return fail_error(failure, &err);
 	if (isolation == ISOLATION_MOUNT &&
-	    (isolation_mount_try(&mount, &places, &driver, &err) < 0 ||
-	     isolation_mount(&mount, &places, &driver, &err) < 0))
+	    isolation_mount_or_not(&mount, &places, &driver, &err) < 0)
 		isolation = ISOLATION_PRELOAD;
 	if (slice_env_enter(shim->go.session, shim->spec.attach, &places, &driver, &err) < 0)
 		return fail_error(failure, &err);
@@ -204,7 +204,7 @@ static void signals_restore(const struct shim *shim)
 /* Nothing ran: the daemon may start the job anew. */
 static void leave_unstarted(const struct shim *shim)
 {
-	(void)record_write(&shim->place, SHIM_RECORD_EXIT, json_pack("{s:s}", "kind", "unstarted"));
+	(void)record_add(shim->record, json_pack("{s:s}", "kind", SHIM_KIND_UNSTARTED));
 }
 
 _Noreturn static void command_become(const struct shim *shim, int gate, int failures)
@@ -257,10 +257,12 @@ static int start_record(const struct shim *shim)
 	(void)process_identify(shim->child, &id);
 	(void)file_read(BOOT_ID, boot, sizeof(boot));
 	boot[strcspn(boot, "\n")] = '\0';
-	return record_write(&shim->place, SHIM_RECORD_START,
-			    json_pack("{s:i, s:I, s:s, s:s, s:I}", "pid", (int)shim->child, "birth",
-				      (json_int_t)id.birth, "boot", boot, "session",
-				      shim->go.session, "started", (json_int_t)shim->started));
+	int rc = record_add(shim->record,
+			    json_pack("{s:s, s:i, s:I, s:s, s:s, s:I}", "kind", SHIM_KIND_START,
+				      "pid", (int)shim->child, "birth", (json_int_t)id.birth,
+				      "boot", boot, "session", shim->go.session, "started",
+				      (json_int_t)shim->started));
+	return rc < 0 ? rc : record_sync_name(&shim->place);
 }
 
 /* 0 with the descriptor of failures; negative: nothing ran. */
@@ -415,7 +417,7 @@ static json_t *exit_object(const struct shim *shim, int status, const struct rus
 {
 	json_t *object = json_pack(
 		"{s:s, s:i, s:I, s:I, s:I, s:I, s:s}", "kind",
-		WIFSIGNALED(status) ? "signal" : "exit", "code",
+		WIFSIGNALED(status) ? SHIM_KIND_SIGNAL : SHIM_KIND_EXIT, "code",
 		WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), "started",
 		(json_int_t)shim->started, "ended", (json_int_t)now_realtime_ns(), "rss",
 		(json_int_t)usage->ru_maxrss * 1024, "cpu_ns",
@@ -463,8 +465,7 @@ static int shim_run(struct shim *shim)
 	kill_point("shim.ended");
 	/* A full disk: the daemon learns of the end all the same, and waits for its cause as long
 	 * as this process lives. */
-	while (record_write(&shim->place, SHIM_RECORD_EXIT,
-			    exit_object(shim, status, &usage, &failure)) < 0)
+	while (record_add(shim->record, exit_object(shim, status, &usage, &failure)) < 0)
 		(void)poll(NULL, 0, 1000);
 	kill_point("shim.exit_recorded");
 	return EXIT_CODE_OK;
@@ -496,6 +497,9 @@ int main(int argc, char **argv)
 	if (shim.signals < 0 || shim_spec_read(SHIM_SPEC_FD, &shim.spec) < 0 || !go_wait(&shim))
 		return EXIT_CODE_OK;
 	kill_point("shim.go");
+	shim.record = record_open(&shim.place);
+	if (shim.record < 0)
+		return EXIT_CODE_FAILED; /* nothing ran, and nothing says that it did */
 	if (shim.spec.limit_ns)
 		shim.next_ns = now_monotonic_ns() + shim.spec.limit_ns;
 	return shim_run(&shim);

@@ -1,34 +1,48 @@
 #include "shim/record.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "proto/shim.h"
 
-int record_write(const struct record_place *place, const char *suffix, json_t *object)
-{
-	char path[PATH_MAX], temporary[PATH_MAX];
-	cleanup_free char *text = json_dumps(object, JSON_COMPACT);
-
-	json_decref(object);
-	if (!text)
-		return -ENOMEM;
-	if (snprintf(path, sizeof(path), "%s/%s%s", place->dir, place->name, suffix) >= PATH_MAX ||
-	    snprintf(temporary, sizeof(temporary), "%s/%s%s.%d", place->dir, place->name, suffix,
-		     (int)getpid()) >= PATH_MAX)
-		return -ENAMETOOLONG;
-	return file_replace(path, temporary, text, strlen(text), 0644);
-}
-
-bool record_exists(const struct record_place *place, const char *suffix)
+int record_open(const struct record_place *place)
 {
 	char path[PATH_MAX];
 
-	return snprintf(path, sizeof(path), "%s/%s%s", place->dir, place->name, suffix) <
-		       PATH_MAX &&
-	       access(path, F_OK) == 0;
+	if (snprintf(path, sizeof(path), "%s/%s" SHIM_RECORD, place->dir, place->name) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+	return fd < 0 ? -errno : fd;
+}
+
+int record_add(int fd, json_t *object)
+{
+	cleanup_free char *text = json_dumps(object, JSON_COMPACT), *line = NULL;
+	struct stat before;
+
+	json_decref(object);
+	/* A line that is not whole, of a disk that was full, ends where this one begins. */
+	if (!text || asprintf(&line, "\n%s\n", text) < 0)
+		return -ENOMEM;
+	if (fstat(fd, &before) < 0)
+		return -errno;
+	int rc = write_all(fd, line, strlen(line));
+	if (rc == 0 && fdatasync(fd) < 0)
+		rc = -errno;
+	if (rc < 0)
+		(void)!ftruncate(fd, before.st_size);
+	return rc;
+}
+
+/* After the file itself, whose making is on the disk by then on most file systems: no wait more. */
+int record_sync_name(const struct record_place *place)
+{
+	return directory_sync(place->dir);
 }

@@ -1,15 +1,18 @@
-/* The records that a shim leaves (proto/shim.h): small JSON files, put in place by rename. */
+/* The record that a shim leaves (proto/shim.h). */
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
 
-/* DIR/NAME + suffix. */
+/* DIR/NAME.record */
 struct record_place {
 	const char *dir, *name;
 };
 
-/* Writes the object, which is the function's from now on. It is on the disk when this returns. 0 or
- * -errno. */
-int record_write(const struct record_place *place, const char *suffix, json_t *object);
-bool record_exists(const struct record_place *place, const char *suffix);
+/* Makes the file, empty. The descriptor, or -errno. */
+int record_open(const struct record_place *place);
+/* Appends the object, which is the function's from now on, as a line. It is on the disk when this
+ * returns. Any process that has the descriptor may. 0 or -errno: nothing that counts was written.
+ */
+int record_add(int fd, json_t *object);
+/* The file's name is on the disk, too. 0 or -errno. */
+int record_sync_name(const struct record_place *place);

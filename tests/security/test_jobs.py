@@ -164,7 +164,7 @@ def test_files_of_a_job_are_opened_as_its_user(jobs):
     mine = pathlib.Path(jobs.show(MALLORY, id)["log"]).parent if jobs.show(MALLORY, id)["log"] else None
     assert mine.stat().st_uid == MALLORY and stat.S_IMODE(mine.stat().st_mode) == 0o770
     after = int(id) + 1
-    lab.run(MALLORY, "sh", "-c", f"for s in log start exit; do ln -s {victim} {mine}/{after}.1.$s; done")
+    lab.run(MALLORY, "sh", "-c", f"for s in log record; do ln -s {victim} {mine}/{after}.1.$s; done")
     assert jobs.enqueue(MALLORY, "echo", "evil") == str(after)
     jobs.ended(MALLORY, str(after))
     assert victim.read_text() == "root's" and victim.stat().st_uid == ROOT

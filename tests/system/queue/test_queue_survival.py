@@ -120,9 +120,9 @@ def test_jobs_survive_an_upgrade(queues):
 def end_all_of(queues, id):
     """The machine goes down: the daemon, the shim and what it runs end without a word. Returns the job's log path."""
     log = pathlib.Path(queues.job(id)["log"])
-    start = log.with_suffix(".start")
-    wait_until(start.exists)
-    command = json.loads(start.read_text())["pid"]
+    record = log.with_suffix(".record")
+    wait_until(lambda: record.exists() and record.read_text().endswith("\n"))
+    command = json.loads(record.read_text())["pid"]
     shim = int(pathlib.Path(f"/proc/{command}/stat").read_text().rsplit(")", 1)[1].split()[1])
     for pid in (queues.host.daemon_pid(), shim, command):
         os.kill(pid, signal.SIGKILL)
