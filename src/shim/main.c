@@ -214,6 +214,7 @@ _Noreturn static void command_become(const struct shim *shim, int gate, int fail
 
 	setsid();
 	int rc = command_prepare(shim, &argv, &failure);
+	(void)!write(failures, "r", 1);
 	/* The start is recorded before anything of the job can run. */
 	if (read(gate, &byte, 1) != 1) {
 		leave_unstarted(shim);
@@ -265,8 +266,8 @@ static int start_record(const struct shim *shim)
 	return rc < 0 ? rc : record_sync_name(&shim->place);
 }
 
-/* 0 with the descriptor of failures; negative: nothing ran. */
-static int command_start(struct shim *shim, int *ret_failures)
+/* The gate, which the command waits for, and the descriptor of failures; negative: nothing ran. */
+static int command_fork(struct shim *shim, int *ret_failures)
 {
 	int gate[2], failures[2];
 
@@ -284,17 +285,8 @@ static int command_start(struct shim *shim, int *ret_failures)
 	close(failures[1]);
 	shim->started = now_realtime_ns();
 	kill_point("shim.forked");
-	int rc = start_record(shim);
-	kill_point("shim.recorded");
-	if (rc < 0) {
-		close(gate[1]);
-		waitpid(shim->child, NULL, 0);
-		return rc;
-	}
-	(void)!write(gate[1], "g", 1);
-	close(gate[1]);
 	*ret_failures = failures[0];
-	return 0;
+	return gate[1];
 }
 
 /* ---- ending ------------------------------------------------------------------------------ */
@@ -397,6 +389,51 @@ static int command_wait(struct shim *shim, struct rusage *ret_usage)
 	return status;
 }
 
+/* Until the child has all that it needs, or has ended. False: it has. */
+static bool ready_wait(struct shim *shim, int failures)
+{
+	struct pollfd fds[] = {{.fd = failures, .events = POLLIN},
+			       {.fd = shim->signals, .events = POLLIN}};
+	char byte;
+
+	for (;;) {
+		int n = poll(fds, ARRAY_SIZE(fds), wait_ms(shim));
+
+		if (n > 0 && fds[0].revents)
+			return read(failures, &byte, 1) == 1;
+		if (n > 0)
+			signal_take(shim);
+		if (now_monotonic_ns() < shim->next_ns)
+			continue;
+		if (shim->stage == STAGE_RUNNING)
+			shim->why = "timeout";
+		stage_next(shim, now_monotonic_ns());
+	}
+}
+
+/* 0 with the descriptor of failures; negative: nothing ran. */
+static int command_start(struct shim *shim, int *ret_failures)
+{
+	cleanup_close int gate = command_fork(shim, ret_failures);
+
+	if (gate < 0)
+		return gate;
+	int rc = start_record(shim);
+	kill_point("shim.recorded");
+	if (rc < 0) {
+		close_fd(&gate);
+		waitpid(shim->child, NULL, 0);
+		return rc;
+	}
+	/* What the command leaves behind becomes a child of this process. Not before: a daemon that
+	 * the child had to start is not of the job, and would end with it. */
+	bool ready = ready_wait(shim, *ret_failures);
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	if (ready)
+		(void)!write(gate, "g", 1);
+	return 0;
+}
+
 /* What the command left behind ends with it: its slice is given to others. */
 static void leftovers_end(struct shim *shim)
 {
@@ -442,6 +479,7 @@ static void signals_begin(struct shim *shim)
 		(void)signal(taken[i], SIG_DFL);
 		sigaddset(&set, taken[i]);
 	}
+	(void)signal(SIGPIPE, SIG_IGN); /* a child that ends before it was let run */
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	sigemptyset(&shim->mask);
 	shim->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -491,8 +529,6 @@ int main(int argc, char **argv)
 	(void)fcntl(SHIM_SPEC_FD, F_SETFD, FD_CLOEXEC);
 	(void)fcntl(SHIM_GO_FD, F_SETFD, FD_CLOEXEC);
 	signals_begin(&shim);
-	/* What the command leaves behind becomes a child of this process. */
-	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);
 	if (shim.signals < 0 || shim_spec_read(SHIM_SPEC_FD, &shim.spec) < 0 || !go_wait(&shim))
 		return EXIT_CODE_OK;
