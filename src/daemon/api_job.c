@@ -273,24 +273,24 @@ static void on_enqueuer_gone(struct call *call)
 	jobs_enqueue_forget(call->node, call);
 }
 
-static bool may_raise(const struct call *call)
+static bool may_raise(const struct peer *peer)
 {
-	return call->peer.admin || call->peer.uid == geteuid();
+	return peer->admin || peer->uid == geteuid();
 }
 
 /* A queue's agent knows whether such a job can ever run. */
-static int size_check(const struct call *call, const char *queue, const struct job_spec *spec,
-		      struct error *err)
+static int size_check(const struct node *node, uid_t uid, const char *queue,
+		      const struct job_spec *spec, struct error *err)
 {
 	struct place_gpu gpus[GPUS_MAX];
 	uint8_t allowed[PLACE_GPUS_MAX];
 	struct place_request request;
 	uint32_t position, least;
-	const struct agent *agent = agent_serving(call->node, queue, call->peer.uid, &position);
+	const struct agent *agent = agent_serving(node, queue, uid, &position);
 
 	if (!agent)
 		return 0;
-	int rc = agent_request(call->node, agent, position, spec, &request, &least);
+	int rc = agent_request(node, agent, position, spec, &request, &least);
 	if (rc == -EINVAL) {
 		error_set(err, EXIT_CODE_USAGE,
 			  "queue %s gives jobs no size, and this one has none", queue);
@@ -302,11 +302,11 @@ static int size_check(const struct call *call, const char *queue, const struct j
 		error_hint(err, "`carve queue list` shows the sizes of queues");
 		return -EXIT_CODE_USAGE;
 	}
-	agent_allowed(call->node, agent, allowed);
-	pool_place_gpus(&call->node->pool, gpus);
+	agent_allowed(node, agent, allowed);
+	pool_place_gpus(&node->pool, gpus);
 	request.allowed = allowed;
 	request.count = least ? least : request.count;
-	if (place_possible(gpus, call->node->pool.count, &request))
+	if (place_possible(gpus, node->pool.count, &request))
 		return 0;
 	error_set(err, EXIT_CODE_NO_ROOM, "no GPU of queue %s's agent can ever grant that", queue);
 	error_hint(err, "`carve gpu list` shows what the GPUs have");
@@ -407,11 +407,11 @@ static int enqueue(struct call *call, json_t *body, struct error *err)
 	if (rc == 0 && request.key && strlen(request.key) >= 64)
 		rc = error_set(err, EXIT_CODE_USAGE, "id: it is longer than 63 characters");
 	if (rc == 0)
-		rc = job_spec_parse(body, &call->peer, may_raise(call), &request.spec,
+		rc = job_spec_parse(body, &call->peer, may_raise(&call->peer), &request.spec,
 				    &request.count, &request.indexes, err);
 	if (rc < 0)
 		return rc;
-	rc = size_check(call, request.queue, &request.spec, err);
+	rc = size_check(call->node, call->peer.uid, request.queue, &request.spec, err);
 	if (rc == 0)
 		rc = after_check(call, &request.spec, err);
 	request.text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
@@ -560,12 +560,58 @@ void api_post_job_again(struct call *call, const char *text)
 
 /* ---- changing ----------------------------------------------------------------------------- */
 
+/* Lives as long as the change, which may take longer than the client waits. */
 struct change {
-	struct call *call;
+	struct change *next;
+	struct call *call; /* NULL: the client is gone */
+	struct node *node;
+	struct peer peer;
+	char id[JOB_ID_TEXT];
+	const char *what;
 	json_t *body;
 	struct error err;
 	unsigned done, failed;
 };
+
+static struct change *changing; /* those whose client waits */
+
+static struct change *change_new(struct call *call, const char *id, const char *what)
+{
+	struct change *change = calloc(1, sizeof(*change));
+
+	if (!change) {
+		answer_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED,
+			      "out of memory");
+		return NULL;
+	}
+	change->call = call;
+	change->node = call->node;
+	change->peer = call->peer;
+	change->what = what;
+	snprintf(change->id, sizeof(change->id), "%s", id);
+	change->next = changing;
+	changing = change;
+	return change;
+}
+
+static void change_free(struct change *change)
+{
+	struct change **at = &changing;
+
+	while (*at && *at != change)
+		at = &(*at)->next;
+	if (*at)
+		*at = change->next;
+	json_decref(change->body);
+	free(change);
+}
+
+static void on_changer_gone(struct call *call)
+{
+	for (struct change *change = changing; change; change = change->next)
+		if (change->call == call)
+			change->call = NULL;
+}
 
 static json_t *edited_text(const struct job *job, const json_t *changes)
 {
@@ -595,22 +641,24 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 	struct job_spec spec;
 	int32_t *indexes = NULL;
 	uint32_t count;
-	int rc = body ? job_spec_parse(body, &change->call->peer, may_raise(change->call), &spec,
-				       &count, &indexes, &change->err)
+	int rc = body ? job_spec_parse(body, &change->peer, may_raise(&change->peer), &spec, &count,
+				       &indexes, &change->err)
 		      : error_set(&change->err, EXIT_CODE_FAILED, "the job cannot be read");
 
 	free(indexes);
 	if (rc == 0)
-		rc = size_check(change->call, queue ? queue : job->record.queue, &spec,
-				&change->err);
+		rc = size_check(change->node, change->peer.uid, queue ? queue : job->record.queue,
+				&spec, &change->err);
 	/* What a job runs as its user is that user's alone to say. */
-	if (rc == 0 && rewrites && job->record.uid != change->call->peer.uid &&
+	if (rc == 0 && rewrites && job->record.uid != change->peer.uid &&
 	    launcher_is_there(job->node))
 		rc = error_set(&change->err, EXIT_CODE_NOT_PERMITTED,
 			       "only user %s may change what the job runs",
 			       view_user(job->record.uid));
 	char *text = rc == 0 && rewrites ? json_dumps(body, JSON_COMPACT) : NULL;
-	if (text)
+	if (text && !change->call)
+		rc = error_set(&change->err, EXIT_CODE_FAILED, "the client went away");
+	else if (text)
 		rc = warrant_get(change->call, text, &warrant, &change->err);
 	if (rc == 0)
 		rc = job_change(job, queue, priority, text, warrant, &change->err);
@@ -635,7 +683,7 @@ static void change_job(struct job *job, void *arg)
 {
 	struct change *change = arg;
 
-	if (!view_permitted(&change->call->peer, job->record.uid)) {
+	if (!view_permitted(&change->peer, job->record.uid)) {
 		error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
 		change->failed++;
 		return;
@@ -646,7 +694,7 @@ static void change_job(struct job *job, void *arg)
 		change->done++;
 }
 
-static void change_answer(struct change *change, const char *text, const char *what)
+static void change_answer(struct change *change)
 {
 	struct call *call = change->call;
 	unsigned living;
@@ -656,51 +704,78 @@ static void change_answer(struct change *change, const char *text, const char *w
 		return;
 	}
 	if (change->done) {
-		call_reply(call, MHD_HTTP_OK,
-			   json_pack("{s:s, s:i}", "id", text, what, (int)change->done));
+		call_reply(
+			call, MHD_HTTP_OK,
+			json_pack("{s:s, s:i}", "id", change->id, change->what, (int)change->done));
 		return;
 	}
-	json_t *list = meant_or_reply(call, text, &living);
+	json_t *list = meant_or_reply(call, change->id, &living);
 	if (!list)
 		return;
 	answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "job %.64s has ended already",
-		      text);
+		      change->id);
 	json_decref(list);
+}
+
+static void on_changed(void *arg, int rc)
+{
+	struct change *change = arg;
+
+	if (rc < 0 && !change->failed) {
+		error_set(&change->err, EXIT_CODE_FAILED,
+			  "the database of jobs cannot be written: %s", strerrordesc_np(-rc));
+		change->failed = change->done;
+		change->done = 0;
+	}
+	if (change->call)
+		change_answer(change);
+	change_free(change);
+}
+
+/* Answers at once, or when a long array is through. */
+static void change_run(struct change *change, jobs_cb cb)
+{
+	struct call *call = change->call;
+	int64_t id;
+	int32_t index;
+
+	if (job_id_parse(change->id, &id, &index) < 0) {
+		no_job(call, change->id);
+		change_free(change);
+		return;
+	}
+	const struct job *job = job_meant(call->node, id, index);
+	if (job && index < 0 && job->array && job->array->living > QUEUE_PART)
+		call_defer(call, on_changer_gone);
+	jobs_change(call->node, id, index, cb, on_changed, change);
 }
 
 void api_patch_job(struct call *call, const char *text)
 {
-	struct change change = {.call = call};
-	int64_t id;
-	int32_t index;
+	struct change *change = change_new(call, text, "changed");
 
-	change.body = answer_body(call, &change.err);
-	if (!json_is_object(change.body) || json_object_get(change.body, "array") ||
-	    json_object_get(change.body, "params")) {
-		if (change.body)
-			error_set(&change.err, EXIT_CODE_USAGE,
-				  "the body is not an object of what can change of a job");
-		call_reply_error(call, answer_status(&change.err), &change.err);
-		json_decref(change.body);
+	if (!change)
+		return;
+	change->body = answer_body(call, &change->err);
+	const char *queue = json_string_value(json_object_get(change->body, "queue"));
+	if (json_is_object(change->body) && !json_object_get(change->body, "array") &&
+	    !json_object_get(change->body, "params") &&
+	    (!queue || queue_name_check(queue, &change->err) == 0)) {
+		change_run(change, change_job);
 		return;
 	}
-	const char *queue = json_string_value(json_object_get(change.body, "queue"));
-	if (queue && queue_name_check(queue, &change.err) < 0)
-		call_reply_error(call, MHD_HTTP_BAD_REQUEST, &change.err);
-	else if (job_id_parse(text, &id, &index) < 0)
-		no_job(call, text);
-	else {
-		jobs_meant(call->node, id, index, change_job, &change);
-		change_answer(&change, text, "changed");
-	}
-	json_decref(change.body);
+	if (change->body && !change->err.code)
+		error_set(&change->err, EXIT_CODE_USAGE,
+			  "the body is not an object of what can change of a job");
+	call_reply_error(call, answer_status(&change->err), &change->err);
+	change_free(change);
 }
 
 static void cancel_job(struct job *job, void *arg)
 {
 	struct change *change = arg;
 
-	if (!view_permitted(&change->call->peer, job->record.uid)) {
+	if (!view_permitted(&change->peer, job->record.uid)) {
 		error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
 		change->failed++;
 		return;
@@ -711,18 +786,8 @@ static void cancel_job(struct job *job, void *arg)
 
 void api_delete_job(struct call *call, const char *text)
 {
-	struct change change = {.call = call};
-	int64_t id;
-	int32_t index;
+	struct change *change = change_new(call, text, "cancelled");
 
-	if (job_id_parse(text, &id, &index) < 0) {
-		no_job(call, text);
-		return;
-	}
-	/* All of an array are one step on the disk. */
-	int rc = job_store_begin(call->node->queues->store);
-	jobs_meant(call->node, id, index, cancel_job, &change);
-	if (rc == 0 && job_store_commit(call->node->queues->store, true) < 0)
-		error_set(&change.err, EXIT_CODE_FAILED, "the database of jobs cannot be written");
-	change_answer(&change, text, "cancelled");
+	if (change)
+		change_run(change, cancel_job);
 }

@@ -15,7 +15,7 @@
 #include "daemon/store_db.h"
 #include "proto/launcher.h"
 
-#define SCHEMA_NEWEST 2
+#define SCHEMA_NEWEST 3
 #define BUSY_TIMEOUT_MS 1000
 /* A client that lost its answer asks again at once. */
 #define ASKED_KEPT_NS (24 * 3600 * 1000000000ll)
@@ -43,6 +43,9 @@ static const char schema[] =
 /* From the version before to this one, by its number. */
 static const char *const upgrades[SCHEMA_NEWEST + 1] = {
 	[2] = "ALTER TABLE spec ADD COLUMN warrant BLOB; PRAGMA user_version=2;",
+	/* entered: all of its jobs are there. */
+	[3] = "ALTER TABLE spec ADD COLUMN entered INTEGER NOT NULL DEFAULT 1;"
+	      "CREATE INDEX spec_entering ON spec(id) WHERE entered=0; PRAGMA user_version=3;",
 };
 
 enum {
@@ -51,6 +54,9 @@ enum {
 	Q_ROLLBACK,
 	Q_SPEC_ADD,
 	Q_SPEC_GET,
+	Q_SPEC_ENTERED,
+	Q_REMOVE,
+	Q_SPEC_REMOVE,
 	Q_NEXT_ID,
 	Q_JOB_ADD,
 	Q_JOB_PUT,
@@ -80,8 +86,11 @@ static const char *const texts[Q_COUNT] = {
 	[Q_BEGIN] = "BEGIN IMMEDIATE",
 	[Q_COMMIT] = "COMMIT",
 	[Q_ROLLBACK] = "ROLLBACK",
-	[Q_SPEC_ADD] = "INSERT INTO spec(text, warrant) VALUES(?, ?)",
+	[Q_SPEC_ADD] = "INSERT INTO spec(text, warrant, entered) VALUES(?, ?, ?)",
 	[Q_SPEC_GET] = "SELECT text, warrant FROM spec WHERE id=?1",
+	[Q_SPEC_ENTERED] = "UPDATE spec SET entered=1 WHERE id=?1",
+	[Q_REMOVE] = "DELETE FROM job WHERE id BETWEEN ?1 AND ?2",
+	[Q_SPEC_REMOVE] = "DELETE FROM spec WHERE id=?1",
 	[Q_NEXT_ID] = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0) + 1",
 	[Q_JOB_ADD] = "INSERT INTO job(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,"
 		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28)",
@@ -176,6 +185,13 @@ static int database_open(struct job_store *store, const char *path)
 	if (rc != SQLITE_OK)
 		return store_errno(rc);
 	rc = schema_make(store->db);
+	/* Arrays that the last daemon had not written whole. */
+	if (rc == 0)
+		rc = store_errno(sqlite3_exec(store->db,
+					      "DELETE FROM job WHERE state < 4 AND spec IN"
+					      " (SELECT id FROM spec WHERE entered=0);"
+					      "DELETE FROM spec WHERE entered=0;",
+					      NULL, NULL, NULL));
 	for (int i = 0; rc == 0 && i < Q_COUNT; i++)
 		rc = store_errno(sqlite3_prepare_v3(store->db, texts[i], -1,
 						    SQLITE_PREPARE_PERSISTENT, &store->statement[i],
@@ -278,17 +294,38 @@ int job_store_commit(struct job_store *store, bool synced)
 }
 
 int job_store_spec_add(struct job_store *store, const char *text, const struct warrant *warrant,
-		       int64_t *ret)
+		       bool entered, int64_t *ret)
 {
 	sqlite3_stmt *stmt = statement(store, Q_SPEC_ADD);
 
 	sqlite3_bind_text(stmt, 1, text, -1, SQLITE_STATIC);
 	if (warrant)
 		sqlite3_bind_blob(stmt, 2, warrant, sizeof(*warrant), SQLITE_STATIC);
+	sqlite3_bind_int(stmt, 3, entered);
 	int rc = store_step(stmt);
 	if (rc == 0)
 		*ret = sqlite3_last_insert_rowid(store->db);
 	return rc;
+}
+
+int job_store_spec_entered(struct job_store *store, int64_t id)
+{
+	sqlite3_stmt *stmt = statement(store, Q_SPEC_ENTERED);
+
+	sqlite3_bind_int64(stmt, 1, id);
+	return store_step(stmt);
+}
+
+int job_store_spec_remove(struct job_store *store, int64_t id, int64_t first, int64_t last)
+{
+	sqlite3_stmt *stmt = statement(store, Q_REMOVE);
+
+	sqlite3_bind_int64(stmt, 1, first);
+	sqlite3_bind_int64(stmt, 2, last);
+	int rc = store_step(stmt);
+	stmt = statement(store, Q_SPEC_REMOVE);
+	sqlite3_bind_int64(stmt, 1, id);
+	return rc < 0 ? rc : store_step(stmt);
 }
 
 static int spec_read(sqlite3_stmt *stmt, char **ret, struct warrant **ret_warrant)

@@ -27,10 +27,13 @@ int job_store_commit(struct job_store *store, bool synced);
 void job_store_rollback(struct job_store *store);
 
 /* A job's text (the body of POST /v1/jobs), and its warrant (NULL: it has none); the new ID in
- * *ret.
- */
+ * *ret. Where it is not `entered`, it and its jobs are gone when the store is opened next, unless
+ * job_store_spec_entered() was committed before. */
 int job_store_spec_add(struct job_store *store, const char *text, const struct warrant *warrant,
-		       int64_t *ret);
+		       bool entered, int64_t *ret);
+int job_store_spec_entered(struct job_store *store, int64_t id);
+/* Removes it, with the jobs of these IDs. */
+int job_store_spec_remove(struct job_store *store, int64_t id, int64_t first, int64_t last);
 /* Both (malloc'ed) are the caller's; ret_warrant may be NULL. -ENOENT. */
 int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
 		       struct warrant **ret_warrant);

@@ -132,6 +132,13 @@ unsigned jobs_meant(const struct node *node, int64_t id, int32_t index,
 /* One of the jobs that are meant by an ID and have not ended; NULL: none is. For an array that is
  * found without looking at all of it. */
 const struct job *job_meant(const struct node *node, int64_t id, int32_t index);
+/* The same as one change on the disk: all of it, or nothing that anybody was told of. For a long
+ * array that takes several rounds of the loop, in which none of it starts. `done` is called at the
+ * end, perhaps before this returns, with what came of it: 0 or -errno. */
+typedef void (*jobs_cb)(struct job *job, void *arg);
+typedef void (*jobs_done_cb)(void *arg, int rc);
+void jobs_change(struct node *node, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
+		 void *arg);
 /* Calls for all jobs that have not ended, by state: running ones first. */
 void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), void *arg);
 /* Enqueues `count` jobs, an array where `indexes` is there. Called back when they are on disk, with

@@ -41,6 +41,7 @@ struct job_array {
 	struct job_array *next;
 	int64_t id;
 	uint32_t living, running, most;
+	bool halted;             /* something is being done to all of it: none starts */
 	struct job *jobs, *last; /* that have not ended, by ID */
 };
 
@@ -73,6 +74,22 @@ struct enqueue {
 	struct peer peer;
 	char queue[QUEUE_NAME_SIZE], key[64];
 	int64_t spec, first;
+	/* A long array's: how far it is. */
+	enum { ENQUEUE_WRITES, ENQUEUE_MAKES, ENQUEUE_SETTLES } stage;
+	uint32_t done;
+	int64_t now;
+	struct job_spec *made;
+};
+
+/* What is done to all jobs of a long array, in parts. */
+struct queue_parts {
+	struct queue_parts *next;
+	int64_t array, *ids;
+	uint32_t count, done;
+	int rc;
+	jobs_cb cb;
+	jobs_done_cb done_cb;
+	void *arg;
 };
 
 struct queues {
@@ -89,6 +106,9 @@ struct queues {
 	size_t afters; /* jobs that come after others */
 	struct queue_use *uses;
 	struct enqueue *enqueues, **enqueues_end;
+	struct enqueue *longs, **longs_end; /* of long arrays, one after the other */
+	struct queue_parts *parts;          /* likewise */
+	uv_idle_t *idle;                    /* runs while there is something of these */
 	struct queue_event event[QUEUE_EVENTS];
 	uint64_t events; /* the number of the last one */
 	bool told;       /* listeners have not heard of it */
@@ -124,6 +144,20 @@ int queue_load(struct queues *q);
 
 /* ---- queue_enqueue.c */
 void enqueue_commit(struct queues *q);
+/* The next part of a long array. False: there is none. */
+bool enqueue_part(struct queues *q);
+void enqueues_free(struct queues *q);
+
+/* ---- queue_parts.c */
+/* What takes longer than the loop may wait (some 20 ms) is done so many jobs at a time, a part in
+ * each round of the loop. */
+#define QUEUE_PART 1000u
+#define QUEUE_PART_NS 8000000ull
+void queue_parts_run(struct queues *q);
+/* There is something to do in parts. */
+void queue_parts_wake(struct queues *q);
+void queue_parts_free(struct queues *q);
+struct job_array *job_array_find(const struct queues *q, int64_t id);
 
 /* ---- queue_start.c */
 /* Starts it there: 0; -EAGAIN: its user's quota does not let it; or another -errno. */

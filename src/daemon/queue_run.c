@@ -58,7 +58,7 @@ static enum job_wait kind_look(const struct round *round, const struct queue_buc
 		return JOB_WAITS_DRAIN;
 	if (bucket->array && bucket->array->running >= bucket->array->most)
 		return JOB_WAITS_ARRAY;
-	if (bucket->again_ns > now_monotonic_ns())
+	if (bucket->again_ns > now_monotonic_ns() || (job->array && job->array->halted))
 		return bucket->wait;
 	*ret = (struct queue_job){.id = (uint64_t)job->record.id,
 				  .order = (uint64_t)job->record.id,
@@ -304,6 +304,7 @@ void queues_run(struct node *node)
 	if (!q)
 		return;
 	enqueue_commit(q);
+	queue_parts_run(q);
 	if (q->dirty && node->ready && !node->drains && node->pool.state == POOL_READY &&
 	    (!q->buckets || !q->agents)) {
 		q->dirty = false;
@@ -349,7 +350,8 @@ bool queues_busy(const struct node *node)
 {
 	const struct queues *q = node->queues;
 
-	return q && (q->agents || q->running.count || q->ending.count || q->enqueues);
+	return q && (q->agents || q->running.count || q->ending.count || q->enqueues || q->longs ||
+		     q->parts);
 }
 
 /* ---- changes of jobs ---------------------------------------------------------------------- */
@@ -428,7 +430,7 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 	}
 	spec->warrant = warrant;
 	spec->uses = 1;
-	int rc = job_store_spec_add(job->node->queues->store, text, warrant, &spec->id);
+	int rc = job_store_spec_add(job->node->queues->store, text, warrant, true, &spec->id);
 	if (rc < 0) {
 		job_spec_unref(spec);
 		return not_saved(rc, err);
@@ -738,6 +740,7 @@ void queues_start(struct node *node)
 	}
 	q->node = node;
 	q->enqueues_end = &q->enqueues;
+	q->longs_end = &q->longs;
 	node->queues = q;
 	places_find_all(q);
 	if (queues_open(q, &node->queues_error) == 0) {
@@ -757,6 +760,8 @@ void queues_stop(struct queues *q)
 {
 	if (!q)
 		return;
+	queue_parts_free(q);
+	enqueues_free(q);
 	jobs_each(q->node, free_one, NULL);
 	agents_free(q);
 	job_store_close(q->store);

@@ -179,9 +179,9 @@ static void array_leave(struct queues *q, struct job *job)
 	free(array);
 }
 
-static const struct job_array *array_find(const struct queues *q, int64_t id)
+struct job_array *job_array_find(const struct queues *q, int64_t id)
 {
-	const struct job_array *array = q->arrays;
+	struct job_array *array = q->arrays;
 
 	while (array && array->id != id)
 		array = array->next;
@@ -262,7 +262,7 @@ static struct job *element_find(const struct node *node, const struct job_array 
 
 static struct job *meant(const struct node *node, int64_t id, int32_t index)
 {
-	const struct job_array *array = array_find(node->queues, id);
+	const struct job_array *array = job_array_find(node->queues, id);
 	struct job *job;
 
 	if (array)

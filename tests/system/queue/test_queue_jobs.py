@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import signal
 import stat
 
 import pytest
@@ -283,3 +284,34 @@ def test_jobs_that_do_not_exist_are_said_to(queues):
         done = queues.host.carve("job", verb, "99")
         assert done.returncode == 1 and "no job 99" in done.stderr, verb
         assert queues.host.carve("job", verb, "../x").returncode == 2
+
+
+def test_a_long_array_is_there_whole_and_goes_whole(queues):
+    """It is written and cancelled in parts, while others are served; nobody sees a part of it."""
+    queues.agent("half=0.5")
+    id = queues.enqueue("true", options=["--array", "0-4999", "--hold"])
+    other = queues.enqueue("true")
+    assert int(other) == int(id) + 5000
+    jobs = queues.jobs(id)
+    assert [j["index"] for j in jobs] == list(range(5000)) and {j["state"] for j in jobs} == {"held"}
+    assert queues.job(f"{id}_4999")["id"] == f"{id}_4999"
+    assert queues.host.carve("job", "release", id).returncode == 0
+    done = queues.host.carve("job", "cancel", id)
+    assert done.returncode == 0, done.stderr
+    assert {j["state"] for j in queues.jobs(id)} <= {"cancelled", "done", "running"}
+    assert {j["state"] for j in queues.ended(id)} <= {"cancelled", "done"}
+    assert queues.ended(other)["state"] == "done"
+
+
+def test_of_an_array_that_was_not_written_whole_nothing_stays(queues, tmp_path):
+    queues.agent("half=0.5")
+    kill = tmp_path / "kill"
+    os.kill(queues.host.daemon_pid(), signal.SIGKILL)
+    kill.touch()
+    queues.host.carve("queue", "list", env={"CARVE_KILL_POINT": f"enqueue.part:{kill}"})
+    # The client asks again, and the next daemon, without a kill point, takes it whole.
+    done = queues.host.carve("enqueue", "--queue", "half", "--hold", "--array", "0-2999", "--", "true")
+    assert not kill.exists()
+    assert done.returncode == 0, done.stderr
+    listed = queues.host.carve_json("job", "list")
+    assert len(listed) == 3000 and {j["array"] for j in listed} == {int(done.stdout)}
