@@ -22,6 +22,9 @@
 /* The clock is looked at so often, to measure once a second by the GPUs' clock; and who has no
  * turns is looked for. */
 #define LOOK_MS 100
+/* While somebody is suspended: who starts a program again as soon as it is ended has the GPU from
+ * then until the next look. */
+#define LOOK_SUSPENDED_MS 10
 #define DUE_NS (LEASE_MEASURE_NS - LOOK_MS * 1000000ull / 2)
 /* Asking takes a part in so many of the time at most: the driver may hold programs' own calls up.
  */
@@ -334,6 +337,8 @@ static void on_timer(uv_timer_t *timer)
 	struct node *node = usage->node;
 	uint64_t mask = node->attached ? sliced(node) : 0;
 
+	uv_timer_set_repeat(timer, mask && leases_any_suspended(node->leases) ? LOOK_SUSPENDED_MS
+									      : LOOK_MS);
 	if (!mask || usage->running || node->pool.state != POOL_READY ||
 	    now_monotonic_ns() - usage->ended_ns < COST_PART * usage->took_ns)
 		return;

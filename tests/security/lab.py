@@ -11,6 +11,7 @@ import struct
 import subprocess
 import socket
 import tempfile
+import time
 
 from conftest import BUILD, clean_env, run, wait_until
 
@@ -159,10 +160,36 @@ class Lab:
                 "home": str(self.home(uid)) if uid != ROOT else "/root", "programs": str(PROGRAMS),
                 "runtime": str(self.runtime), "build": str(BUILD), "tests": str(SYSTEM)}
 
+    def left_behind(self):
+        """Processes of users whose environment names this lab, but for its daemon and the simulated host."""
+        found, mine = [], f"{self.runtime}/".encode()
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and mine in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                pass  # it has just ended
+        return [pid for pid in found if pid != os.getpid()]
+
+    def end_left_behind(self):
+        """Programs start others, which hold their output open. One that is ended may just have started another one."""
+        for _ in range(20):
+            left = self.left_behind()
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            if not left:
+                return
+            time.sleep(0.05)
+
     def close(self):
         for process in self.started:
             if process.poll() is None:
                 process.kill()
+        self.end_left_behind()
+        for process in self.started:
             process.communicate()
         if self.daemon.poll() is None:
             self.daemon.terminate()

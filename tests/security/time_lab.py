@@ -22,7 +22,11 @@ SLICE = [LAB["build"] + "/carve", "run", "--ephemeral"]
 CLIENT = LAB["programs"] + "/share_client"
 
 def sliced(size, *argv):
-    return subprocess.Popen([*SLICE, *size, "--", *argv], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([*SLICE, *size, "--", *argv], stdout=subprocess.PIPE, text=True, start_new_session=True)
+def end(process):
+    "With all that it started."
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 def client(*argv):
     return [CLIENT, *map(str, argv)]
