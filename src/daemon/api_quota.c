@@ -1,10 +1,7 @@
 #include "daemon/api_quota.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <microhttpd.h>
-#include <pwd.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +9,7 @@
 #include "base/units.h"
 #include "daemon/answer.h"
 #include "daemon/http.h"
+#include "daemon/names.h"
 #include "daemon/node.h"
 #include "daemon/quotas.h"
 #include "daemon/waiting.h"
@@ -29,37 +27,49 @@ static int number_parse(const char *text, uint32_t *ret)
 	return 0;
 }
 
-static int id_of(enum quota_kind kind, const char *name, uint32_t *ret)
+static enum names_kind names_kind(enum quota_kind kind)
 {
-	struct passwd user, *found_user = NULL;
-	struct group group, *found_group = NULL;
-	char buffer[4096];
+	return kind == QUOTA_OF_USER ? NAMES_OF_USERS : NAMES_OF_GROUPS;
+}
 
-	if (kind == QUOTA_OF_USER &&
-	    getpwnam_r(name, &user, buffer, sizeof(buffer), &found_user) == 0 && found_user)
-		*ret = user.pw_uid;
-	else if (kind == QUOTA_OF_GROUP &&
-		 getgrnam_r(name, &group, buffer, sizeof(buffer), &found_group) == 0 && found_group)
-		*ret = group.gr_gid;
-	else
-		return number_parse(name, ret);
-	return 0;
+static bool is_called(enum names_kind kind, uint32_t id, const char *name, bool *unknown)
+{
+	*unknown |= names_asked(kind, id);
+	return strcmp(names_of(kind, id), name) == 0;
+}
+
+/* Only an administrator may have any name looked for: others know their own, and the machine's. */
+static int own_id_of(const struct peer *peer, enum quota_kind kind, const char *name, uint32_t *ret)
+{
+	bool unknown = false, found = false;
+
+	*ret = kind == QUOTA_OF_USER ? peer->uid : peer->gid;
+	found = is_called(names_kind(kind), *ret, name, &unknown);
+	for (unsigned i = 0; kind == QUOTA_OF_GROUP && !found && i < peer->groups.count; i++) {
+		*ret = peer->groups.gid[i];
+		found = is_called(NAMES_OF_GROUPS, *ret, name, &unknown);
+	}
+	if (found)
+		return 0;
+	return unknown ? -EINPROGRESS : names_find_here(names_kind(kind), name, ret);
+}
+
+static int id_of(const struct peer *peer, enum quota_kind kind, const char *name, uint32_t *ret)
+{
+	uint32_t number;
+
+	if (number_parse(name, &number) == 0) {
+		if (names_find_here(names_kind(kind), name, ret) < 0)
+			*ret = number;
+		return 0;
+	}
+	return peer->admin ? names_find(names_kind(kind), name, ret)
+			   : own_id_of(peer, kind, name, ret);
 }
 
 static json_t *name_of(enum quota_kind kind, uint32_t id)
 {
-	struct passwd user, *found_user = NULL;
-	struct group group, *found_group = NULL;
-	char buffer[4096], number[16];
-
-	if (kind == QUOTA_OF_USER &&
-	    getpwuid_r(id, &user, buffer, sizeof(buffer), &found_user) == 0 && found_user)
-		return json_string(user.pw_name);
-	if (kind == QUOTA_OF_GROUP &&
-	    getgrgid_r(id, &group, buffer, sizeof(buffer), &found_group) == 0 && found_group)
-		return json_string(group.gr_name);
-	snprintf(number, sizeof(number), "%u", id);
-	return json_string(number);
+	return json_string(names_of(names_kind(kind), id));
 }
 
 static const char *kind_text(enum quota_kind kind)
@@ -105,11 +115,18 @@ void api_get_quotas(struct call *call, const char *name)
 	call_reply(call, MHD_HTTP_OK, list);
 }
 
-/* False: answered, there is nobody of that name. */
+/* False: answered, there is nobody of that name; or that is not known yet, and the call is handled
+ * anew. */
 static bool id_or_answer(struct call *call, enum quota_kind kind, const char *name, uint32_t *ret)
 {
-	if (id_of(kind, name, ret) == 0)
+	int rc = id_of(&call->peer, kind, name, ret);
+
+	if (rc == 0)
 		return true;
+	if (rc == -EINPROGRESS) {
+		names_await(call);
+		return false;
+	}
 	answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %s %.64s",
 		      kind_text(kind), name);
 	return false;

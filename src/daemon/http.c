@@ -16,6 +16,7 @@
 #include "daemon/api.h"
 #include "daemon/http_private.h"
 #include "daemon/log.h"
+#include "daemon/names.h"
 #include "daemon/node.h"
 #include "daemon/rights.h"
 
@@ -106,8 +107,10 @@ void call_defer(struct call *call, void (*on_gone)(struct call *call))
 
 	struct http_server *server = call->node->http;
 
-	c->deferred = true;
 	c->on_gone = on_gone;
+	if (c->deferred)
+		return; /* it was handled anew, and waits for something else */
+	c->deferred = true;
 	c->next = server->deferred;
 	c->previous = NULL;
 	if (c->next)
@@ -266,6 +269,7 @@ static struct http_call *call_open(struct http_server *server, struct MHD_Connec
 		free(c);
 		return NULL;
 	}
+	(void)names_of(NAMES_OF_USERS, c->call.peer.uid); /* has it looked for where need be */
 	struct http_connection *open = connection_of(connection);
 	if (open)
 		open->in_call = true;

@@ -19,6 +19,7 @@
 #include "daemon/leases.h"
 #include "daemon/log.h"
 #include "daemon/mig.h"
+#include "daemon/names.h"
 #include "daemon/owner.h"
 #include "daemon/process.h"
 #include "daemon/queue.h"
@@ -218,6 +219,7 @@ static void on_prepare(uv_prepare_t *prepare)
 		uv_timer_start(&node->tick, on_tick, wanted, wanted);
 	}
 	http_prepare(node->http);
+	names_look(node);
 	upgrade_run(node);
 }
 
@@ -447,6 +449,7 @@ int node_run(struct node *node, struct error *err)
 	}
 	separate_settle();
 	owner_load();
+	peer_load();
 	crowd_begin(&node->watched, WATCHED_MAX);
 	crowd_begin_any(&node->waiting_crowd, WAITING_MAX);
 	uv_loop_init(&node->loop);
@@ -469,6 +472,7 @@ int node_run(struct node *node, struct error *err)
 	mig_free(node);
 	pool_close(&node->pool);
 	uv_loop_close(&node->loop);
+	names_stop();
 	leases_stop(node->leases);
 	store_close(node->store);
 	state_close(&node->state);

@@ -26,7 +26,8 @@ struct process_watch {
 
 #define ADMIN_GROUP "carve"
 
-/* The group's number; looked up once, as that may ask a server. (gid_t)-1: there is no such group.
+/* The group's number; looked up once, before the loop runs, as that may ask a server. (gid_t)-1:
+ * there is no such group.
  */
 static gid_t admin_group(void)
 {
@@ -43,6 +44,11 @@ static gid_t admin_group(void)
 				 : (gid_t)-1;
 	}
 	return cached;
+}
+
+void peer_load(void)
+{
+	(void)admin_group();
 }
 
 /* As the kernel noted them when the peer connected: not the files' of today. One who is in more

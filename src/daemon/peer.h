@@ -23,6 +23,9 @@ struct peer {
  * back between the connecting and this call is not noticed). */
 int peer_identify(int fd, struct peer *ret);
 
+/* Looks for the group `carve`, which may ask a server: before the loop runs. */
+void peer_load(void);
+
 /* Calls once, on the loop, when a process has ended. */
 struct process_watch;
 typedef void (*process_watch_cb)(void *arg);

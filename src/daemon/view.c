@@ -1,6 +1,5 @@
 #include "daemon/view.h"
 
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -14,6 +13,7 @@
 #include "daemon/leases.h"
 #include "daemon/limited.h"
 #include "daemon/mig.h"
+#include "daemon/names.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
 #include "daemon/refusal.h"
@@ -44,27 +44,9 @@ json_t *view_time(int64_t ns)
 	return json_string(text);
 }
 
-/* Kept, as a look-up may ask a server. */
 const char *view_user(uid_t uid)
 {
-	static struct {
-		bool known;
-		uid_t uid;
-		char name[64];
-	} cache[64];
-	struct passwd entry, *found = NULL;
-	char buffer[4096];
-	uint32_t at = uid % ARRAY_SIZE(cache);
-
-	if (!cache[at].known || cache[at].uid != uid) {
-		cache[at].known = true;
-		cache[at].uid = uid;
-		if (getpwuid_r(uid, &entry, buffer, sizeof(buffer), &found) == 0 && found)
-			snprintf(cache[at].name, sizeof(cache[at].name), "%s", found->pw_name);
-		else
-			snprintf(cache[at].name, sizeof(cache[at].name), "%u", uid);
-	}
-	return cache[at].name;
+	return names_of(NAMES_OF_USERS, uid);
 }
 
 static json_t *user_json(uid_t uid)

@@ -28,15 +28,15 @@ def users_can_be_played():
 
 @pytest.fixture
 def make_lab(make_host):
-    """make_lab(gpus="h100-80gb", args=(), before=()) -> Lab; closed after the test."""
+    """make_lab(gpus="h100-80gb", args=(), before=(), daemon_env=None) -> Lab; closed after the test."""
     if ON_GPU:
         pytest.skip("needs a simulated host")
     if not users_can_be_played():
         pytest.skip("needs root, user IDs of its own, and a build that other users can read")
     labs = []
 
-    def make(gpus="h100-80gb", args=(), before=()):
-        labs.append(Lab(make_host(gpus), args, before))
+    def make(gpus="h100-80gb", args=(), before=(), daemon_env=None):
+        labs.append(Lab(make_host(gpus), args, before, daemon_env))
         return labs[-1]
 
     yield make

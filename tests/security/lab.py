@@ -46,8 +46,9 @@ def peer_of(path):
 class Lab:
     """One simulated host with `carved --system`. lab.run(user, argv...) runs a command as a user."""
 
-    def __init__(self, host, args=(), before=()):
+    def __init__(self, host, args=(), before=(), daemon_env=None):
         self.host = host
+        self.daemon_env = dict(daemon_env or {})  # beside the host's
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="carve-lab-"))
         self.dir.chmod(0o755)
         self.runtime = self.dir / "run"
@@ -82,7 +83,7 @@ class Lab:
     # ---- the daemon
 
     def start(self):
-        env = dict(self.host.env)
+        env = dict(self.host.env, **self.daemon_env)
         env.pop("CARVE_RUNTIME_DIR", None)
         log = open(self.dir / "log", "a")
         read, write = os.pipe()

@@ -30,7 +30,7 @@ KEPT = []
 def send_with(to, data, descriptors):
     try:
         to.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [d.fileno() for d in descriptors]))])
-    except PermissionError:  # the kernel's answer where the daemon takes none: these are the last ones
+    except (PermissionError, BrokenPipeError):  # where the daemon takes none, or hung up: these are the last ones
         for d in descriptors:
             d.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 0, 0))
     for d in descriptors:
@@ -94,12 +94,9 @@ LINGERING = {"attach": ON_ATTACH, "http": ON_HTTP, "many": MANY_ON_BOTH, "half-r
 
 
 @pytest.fixture
-def old_kernel_lab(make_lab, monkeypatch):
+def old_kernel_lab(make_lab):
     """A lab whose daemon sees a kernel that cannot refuse descriptors."""
-    monkeypatch.setenv("LD_PRELOAD", str(PROGRAMS / "libold_kernel.so"))
-    made = make_lab()
-    monkeypatch.delenv("LD_PRELOAD")
-    return made
+    return make_lab(daemon_env={"LD_PRELOAD": str(PROGRAMS / "libold_kernel.so")})
 
 
 def attack_beside(lab, source, *arguments, uid=MALLORY, count=300, **kw):
@@ -122,3 +119,50 @@ def test_a_lingering_descriptor_delays_nobody(lab, kind):
 @pytest.mark.attack("6", "a descriptor whose close lingers, on a kernel that cannot refuse it")
 def test_a_lingering_descriptor_delays_nobody_on_an_older_kernel(old_kernel_lab, kind):
     assert attack_beside(old_kernel_lab, LINGERING[kind]).values[-1] < 5000
+
+
+# ---- names ---------------------------------------------------------------------------------
+
+@pytest.fixture
+def slow_names_lab(make_lab):
+    """A lab whose daemon asks a server for names, which takes 2 s for each."""
+    return make_lab(daemon_env={"LD_PRELOAD": str(PROGRAMS / "libslow_names.so"), "SLOW_NAMES": "2000"})
+
+
+# Each user ID of another one's is a name that nobody has asked for, and each name likewise.
+ASKS_NAMES = """
+import socket
+def ask(path):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(LAB['http'])
+    s.sendall(f'GET {path} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'.encode())
+    KEPT.append(s)
+KEPT = []
+if os.getuid() == 0:
+    for uid in range(300000, 300040):
+        if os.fork() == 0:
+            os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
+            for path in ('/v1/sessions?all=1', '/v1/gpus'): ask(path)
+            os._exit(0)
+        os.wait()
+else:
+    for i in range(40):
+        ask(f'/v1/quotas/user/slow{i}')
+        ask(f'/v1/quotas/group/slow{i}')
+"""
+
+
+@pytest.mark.parametrize("uid", [MALLORY, 0])
+@pytest.mark.attack("8", "names that a server has to be asked for")
+def test_names_delay_nobody(slow_names_lab, uid):
+    under = attack_beside(slow_names_lab, ASKS_NAMES, uid=uid, count=100)
+    assert under.values[-1] < 1000, str(under)
+
+
+@pytest.mark.attack("8", "users' names, where the answer itself waits for a server")
+def test_an_administrator_gets_the_name_that_a_server_has(slow_names_lab):
+    lab = slow_names_lab
+    found = lab.carve_json(0, "quota", "show", "slow-61234")
+    assert found["id"] == 61234
+    lost = lab.carve(0, "quota", "show", "slow-nobody")
+    assert lost.returncode == 2 and "there is no user slow-nobody" in lost.stderr

@@ -1,0 +1,43 @@
+/* Names of users and groups, and their IDs. A look-up may ask a server that takes seconds, and
+ * which users there are to look up others decide. So the loop reads only the machine's own files
+ * (/etc/passwd, /etc/group, whose size root decides). What is not there the thread pool asks for:
+ * one ID and one name at a time, and what came of it is kept in two tables of fixed size.
+ *
+ *   entry    what happens                    next
+ *   EMPTY    it is asked for, not in files   ASKED
+ *   EMPTY    likewise, it is in the files    KNOWN
+ *   ASKED    the answer came                 KNOWN, or NOBODY
+ *   NOBODY   NAMES_ANEW_NS have passed       ASKED with the next question
+ *   any      another one needs the place     EMPTY
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct call;
+struct node;
+
+enum names_kind { NAMES_OF_USERS, NAMES_OF_GROUPS };
+
+#define NAMES_SIZE 64u
+/* Whom nobody knew is asked for again after so long. */
+#define NAMES_ANEW_NS 60000000000ull
+
+/* Reads the files in `etc` instead of /etc; for tests. NULL: /etc. */
+void names_files(const char *etc);
+/* The name, or the number while that is not known; static, until an entry is replaced. */
+const char *names_of(enum names_kind kind, uint32_t id);
+/* Whether that is not known yet. */
+bool names_asked(enum names_kind kind, uint32_t id);
+/* The ID. -ENOENT: there is nobody of that name. -EINPROGRESS: it is being asked for, as soon as
+ * names_look() is called. */
+int names_find(enum names_kind kind, const char *name, uint32_t *ret);
+/* The same by the files alone, without asking. */
+int names_find_here(enum names_kind kind, const char *name, uint32_t *ret);
+/* The call is handled anew when the next answer is in, and must not have been answered. */
+void names_await(struct call *call);
+/* Has what was asked for looked up on the loop's threads. To be called before the loop sleeps. */
+void names_look(struct node *node);
+/* The loop ends: nobody waits any more. */
+void names_stop(void);
