@@ -84,12 +84,21 @@ static int setup(void **state)
 {
 	if (!launcher_may())
 		return 0;
+	static char shim[64];
+	static const char script[] = "#!/bin/sh\nexec sleep 30\n";
+
 	if (!mkdtemp(dir) || chmod(dir, 0755) < 0)
 		return -1;
+	/* One that is there still when the launcher looks who it is, as a real one. */
+	snprintf(shim, sizeof(shim), "%s/shim", dir);
+	int fd = open(shim, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+	if (fd < 0 || fchmod(fd, 0755) < 0 || write_all(fd, script, strlen(script)) < 0)
+		return -1;
+	close(fd);
 	place = (struct launcher_place){
 		.jobs_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
 		.jobs_path = dir,
-		.shim = "/bin/true",
+		.shim = shim,
 		.key = {{11, 22}},
 	};
 	return launcher_fork(&place, &link_fd);
