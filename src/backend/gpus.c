@@ -259,15 +259,22 @@ static int memory_read(const struct gpus *gpus, nvmlDevice_t device, uint64_t *t
 }
 
 /* 1: on; 0: off, or the GPU has none; -1: not known. A mode that is pending begins with a reset. */
-static int mig_read(const struct gpus *gpus, nvmlDevice_t device)
+struct mig_mode {
+	int now; /* 1: on, 0: off, -1: not known */
+	bool capable, pending;
+};
+
+static struct mig_mode mig_read(const struct gpus *gpus, nvmlDevice_t device)
 {
 	unsigned current, pending;
 	nvmlReturn_t status = gpus->get_mig_mode ? gpus->get_mig_mode(device, &current, &pending)
 						 : NVML_ERROR_NOT_SUPPORTED;
 
-	if (status == NVML_ERROR_NOT_SUPPORTED)
-		return 0;
-	return status == NVML_SUCCESS ? current == NVML_FEATURE_ENABLED : -1;
+	if (status != NVML_SUCCESS)
+		return (struct mig_mode){.now = status == NVML_ERROR_NOT_SUPPORTED ? 0 : -1};
+	return (struct mig_mode){.now = current == NVML_FEATURE_ENABLED,
+				 .capable = true,
+				 .pending = pending == NVML_FEATURE_ENABLED};
 }
 
 static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *info)
@@ -286,7 +293,9 @@ static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *i
 	if (status != NVML_SUCCESS)
 		return gpus_errno(status);
 	info->index = index;
-	info->mig = mig_read(gpus, device) > 0;
+	struct mig_mode mode = mig_read(gpus, device);
+	info->mig = mode.now > 0;
+	info->mig_capable = mode.capable;
 	snprintf(info->pci_bus_id, sizeof(info->pci_bus_id), "%s", pci.busId);
 	int rc = gpu_uuid_parse(info->uuid_text, info->uuid);
 	if (rc < 0)
@@ -588,12 +597,15 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 	nvmlDevice_t device;
 
 	sample.error = gpus_errno(gpus->get_handle(index, &device));
-	int mig = sample.error ? -1 : mig_read(gpus, device);
+	struct mig_mode mode = {.now = -1};
+	if (!sample.error)
+		mode = mig_read(gpus, device);
 	if (!sample.error)
 		sample.error = readings_take(gpus, index, device, exact, unlisted, &sample);
 	sample.utilization = sample.error ? -1 : utilization_read(gpus, device);
 	sample.exclusive = sample.error ? GPU_SHARED : exclusive_read(gpus, device);
-	sample.mig = mig;
+	sample.mig = mode.now;
+	sample.mig_pending = mode.pending;
 	*ret = sample;
 }
 

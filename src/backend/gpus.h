@@ -26,6 +26,7 @@ struct gpu_info {
 	char pci_bus_id[32];
 	uint64_t total, reserved; /* 0: in MIG mode not everybody is told */
 	bool mig;                 /* MIG mode is on, whatever is pending */
+	bool mig_capable;
 };
 
 /* Who may use a GPU, by the driver's compute mode. */
@@ -51,6 +52,7 @@ struct gpu_sample {
 	int utilization;                /* per cent of the time, by the driver; -1: not known */
 	int exclusive;                  /* enum gpu_exclusive */
 	int mig;                        /* MIG mode is on; -1: not known. Set with an error, too */
+	bool mig_pending;               /* with that: the mode that it will have */
 	struct gpu_process *processes;
 	size_t process_count;
 	/* `used` beyond the sum of all processes, by several readings; none where it is what it

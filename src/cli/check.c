@@ -58,6 +58,10 @@ static json_t *means_json(const struct means *means, const char *word)
 static const struct means means_none = {"mig", "nothing",
 					"it is in MIG mode, in which no slices of it are granted"};
 
+/* The instance's own multiprocessors. */
+static const struct means means_instance = {"mig", "a MIG instance",
+					    "binds every program, in hardware"};
+
 static json_t *gpu_check(const json_t *gpu)
 {
 	const char *backend = session_text(gpu, "backend");
@@ -65,7 +69,9 @@ static json_t *gpu_check(const json_t *gpu)
 	const struct means *memory = means_find(memory_means, ARRAY_SIZE(memory_means), backend);
 	const struct means *compute = means_find(compute_means, ARRAY_SIZE(compute_means), mode);
 
-	if (json_is_true(json_object_get(gpu, "mig")))
+	if (*session_text(gpu, "role"))
+		compute = &means_instance;
+	else if (json_is_true(json_object_get(gpu, "mig")))
 		memory = compute = &means_none;
 	return json_pack("{s:O,s:O,s:o,s:o}", "index", json_object_get(gpu, "index"), "name",
 			 json_object_get(gpu, "name"), "memory", means_json(memory, backend),
@@ -123,7 +129,7 @@ static void mig_check(const json_t *gpu, json_t *missing)
 	uint64_t index = session_number(gpu, "index"), sessions = session_number(gpu, "sessions");
 	char count[UNITS_TEXT_SIZE], line[256];
 
-	if (!sessions || !json_is_true(json_object_get(gpu, "mig")))
+	if (!sessions || !json_is_true(json_object_get(gpu, "mig")) || *session_text(gpu, "role"))
 		return;
 	snprintf(line, sizeof(line),
 		 "GPU %" PRIu64 " went into MIG mode, and %s on it cannot use it; release what is "

@@ -246,6 +246,90 @@ static void check_outside(const struct check_input *in, struct finding *f)
 	}
 }
 
+/* ---- MIG --------------------------------------------------------------------------------------
+ */
+
+static void check_mig_mode(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "no change of a GPU's MIG mode is pending");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		bool now = json_is_true(json_object_get(gpu, "mig"));
+
+		if (!json_is_true(json_object_get(gpu, "mig_capable")) ||
+		    now == json_is_true(json_object_get(gpu, "mig_pending")))
+			continue;
+		find_each(f, NOTE, "MIG mode of GPU %" PRIu64 " is %s, and %s is pending",
+			  session_number(gpu, "index"), now ? "on" : "off", now ? "off" : "on");
+		advise(f,
+		       "it takes a reset while nobody uses the GPU (nvidia-smi --gpu-reset -i N), "
+		       "or a reboot");
+	}
+}
+
+static void check_mig_role(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "GPUs with the MIG role give out instances");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		const char *problem = session_text(gpu, "mig_problem");
+
+		if (!*problem)
+			continue;
+		find_each(f, PROBLEM,
+			  "GPU %" PRIu64 " has the MIG role and gives out no instances: %s",
+			  session_number(gpu, "index"), problem);
+		advise(f,
+		       "carve node set-role --dynamic-mig-enabled --enable-mode switches the mode "
+		       "on; "
+		       "instances take root, or the node /dev/nvidia-caps/nvidia-cap1; carve node "
+		       "remove-role gives the GPU back");
+	}
+}
+
+static void check_mig_foreign(const struct check_input *in, struct finding *f)
+{
+	char text[UNITS_TEXT_SIZE];
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "all MIG instances of GPUs with the role are carve's");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		uint64_t count = session_number(gpu, "mig_foreign");
+
+		if (!count)
+			continue;
+		find_each(f, NOTE, "GPU %" PRIu64 " has %s that carve did not make",
+			  session_number(gpu, "index"),
+			  units_format_count(count, "MIG instance", text));
+		advise(f,
+		       "carve leaves them alone, and does not count their room as free; carve mig "
+		       "list shows them");
+	}
+}
+
+/* The kernel module tells numbers, and user space makes nodes of them. */
+static void check_mig_nodes(const struct check_input *in, struct finding *f)
+{
+	bool any = false;
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(in->gpus, i, gpu) any |= json_is_true(json_object_get(gpu, "mig"));
+	find(f, OK, "programs find the device nodes of MIG instances");
+	if (!any || !exists("/proc/driver/nvidia/capabilities") || exists("/dev/nvidia-caps"))
+		return;
+	find(f, PROBLEM, "/dev/nvidia-caps is not there: no program can use a MIG instance");
+	advise(f, "as root: nvidia-modprobe -f /proc/driver/nvidia/capabilities/mig/config");
+}
+
 /* ---- carve's own parts ---------------------------------------------------------------------- */
 
 static void check_versions(const struct check_input *in, struct finding *f)
@@ -435,6 +519,10 @@ static const struct {
 	{"compute_mode", check_driver_mode},
 	{"owner", check_owner},
 	{"outside", check_outside},
+	{"mig_mode", check_mig_mode},
+	{"mig_role", check_mig_role},
+	{"mig_foreign", check_mig_foreign},
+	{"mig_nodes", check_mig_nodes},
 	{"versions", check_versions},
 	{"limits", check_limits},
 	{"disk", check_disk},

@@ -142,8 +142,12 @@ static void board_learn(struct node *node, uint32_t gpu, const struct outcome *o
 	board->known = die >= 0;
 	if (die < 0) {
 		snprintf(board->why, sizeof(board->why), "%s",
-			 out->rc < 0 ? "the driver does not say what instances it has"
-				     : "it is not capable of MIG");
+			 out->rc == 0          ? "it is not capable of MIG"
+			 : out->rc == -EACCES  ? "the driver lets this daemon neither see nor make "
+						 "instances"
+			 : out->rc == -EPIPE   ? "the part of carved that makes instances has ended"
+			 : out->rc == -ENOTSUP ? "the driver does not let its instances be managed"
+					       : "the driver does not say what instances it has");
 		return;
 	}
 	board->why[0] = '\0';
@@ -651,6 +655,62 @@ uint64_t mig_available(const struct node *node, uint32_t gpu)
 	return node->mig ? node->mig->board[gpu].available : 0;
 }
 
+const char *mig_problem(const struct node *node, uint32_t gpu)
+{
+	if (!mig_has_role(node, gpu))
+		return "";
+	return pool_gpu(node, gpu)->info.mig ? node->mig->board[gpu].why : "its MIG mode is off";
+}
+
+uint32_t mig_foreign(const struct node *node, uint32_t gpu)
+{
+	uint32_t count = 0;
+
+	for (uint32_t at = 0; node->mig && at < node->mig->board[gpu].count; at++)
+		count += node->mig->board[gpu].instance[at].state == MIG_FOREIGN;
+	return count;
+}
+
+/* "process 12, 34": those that the driver lists on a GPU; "": none. */
+static const char *users_text(const struct gpu_sample *sample, char *buf, size_t size)
+{
+	size_t used = 0;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < sample->process_count && used + 12 < size; i++)
+		used += (size_t)snprintf(buf + used, size - used, "%s%d", i ? ", " : "process ",
+					 (int)sample->processes[i].pid);
+	return buf;
+}
+
+/* MIG mode is off: why, and what would switch it on. */
+static int mode_error(const struct pool_gpu *g, struct error *err)
+{
+	char users[128];
+
+	if (!g->info.mig_capable)
+		return error_set(err, EXIT_CODE_FAILED, "GPU %u (%s) is not capable of MIG",
+				 g->info.index, g->info.name);
+	if (g->sample.mig_pending) {
+		error_set(err, EXIT_CODE_FAILED, "MIG mode of GPU %u is pending, and not on yet",
+			  g->info.index);
+		error_hint(err,
+			   "it takes a reset while nobody uses the GPU (nvidia-smi --gpu-reset -i "
+			   "%u), or a reboot",
+			   g->info.index);
+		return -1;
+	}
+	users_text(&g->sample, users, sizeof(users));
+	error_set(err, EXIT_CODE_FAILED, "GPU %u is not in MIG mode%s%s", g->info.index,
+		  users[0] ? ", and in use by " : "", users);
+	error_hint(
+		err,
+		"carve node set-role --dynamic-mig-enabled --gpu-ids %u --enable-mode switches it "
+		"on while nobody uses the GPU",
+		g->info.index);
+	return -1;
+}
+
 static int role_check(const struct node *node, uint32_t gpu, struct error *err)
 {
 	const struct pool_gpu *g = pool_gpu(node, gpu);
@@ -660,14 +720,7 @@ static int role_check(const struct node *node, uint32_t gpu, struct error *err)
 	if (g->claim.state != CLAIM_OURS)
 		return error_set(err, EXIT_CODE_FAILED, "GPU %u is another daemon's",
 				 g->info.index);
-	if (g->info.mig)
-		return 0;
-	error_set(err, EXIT_CODE_FAILED, "GPU %u is not in MIG mode", g->info.index);
-	error_hint(err,
-		   "where it is capable of MIG, root switches that on while nobody uses it: "
-		   "nvidia-smi -i %u -mig 1",
-		   g->info.index);
-	return -1;
+	return g->info.mig ? 0 : mode_error(g, err);
 }
 
 static bool is_in_use(const struct mig_board *board)

@@ -71,6 +71,10 @@ void mig_session_ended(const struct session *session);
 bool mig_shares(const struct session *session);
 
 bool mig_has_role(const struct node *node, uint32_t gpu);
+/* Why a GPU with the role gives out no instances; "": it does, or has no role. */
+const char *mig_problem(const struct node *node, uint32_t gpu);
+/* Instances there that carve did not make, as far as it looks. */
+uint32_t mig_foreign(const struct node *node, uint32_t gpu);
 /* The memory of the largest instance that a request could get now. */
 uint64_t mig_available(const struct node *node, uint32_t gpu);
 /* Gives GPUs (bit = position in the pool) the role, or takes it. 0, or negative with *err. */

@@ -124,7 +124,9 @@ static int mask_read(const struct node *node, const json_t *ids, bool on, uint64
 	if (mask || !on)
 		return 0;
 	error_set(err, EXIT_CODE_FAILED, "no GPU here is in MIG mode");
-	error_hint(err, "root switches it on while nobody uses the GPU: nvidia-smi -i 0 -mig 1");
+	error_hint(err,
+		   "carve node set-role --dynamic-mig-enabled --gpu-ids 0 --enable-mode switches "
+		   "it on while nobody uses the GPU");
 	return -1;
 }
 

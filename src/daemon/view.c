@@ -141,6 +141,19 @@ static void sample_add(const struct node *node, const struct gpu_sample *sample,
 	json_object_set_new(json, "outside_processes", outside_processes_json(node, sample));
 }
 
+/* How its MIG mode and role are. */
+static void mig_state_add(const struct node *node, uint32_t gpu, json_t *json)
+{
+	const struct gpu_sample *sample = &node->pool.gpu[gpu].sample;
+	const char *problem = mig_problem(node, gpu);
+
+	json_object_set_new(json, "mig_capable",
+			    json_boolean(node->pool.gpu[gpu].info.mig_capable));
+	json_object_set_new(json, "mig_pending", json_boolean(sample->mig_pending));
+	json_object_set_new(json, "mig_problem", *problem ? json_string(problem) : json_null());
+	json_object_set_new(json, "mig_foreign", json_integer(mig_foreign(node, gpu)));
+}
+
 json_t *view_gpus(const struct node *node)
 {
 	struct place_gpu place[GPUS_MAX];
@@ -169,6 +182,7 @@ json_t *view_gpus(const struct node *node)
 			mig_has_role(node, i) ? json_string("dynamic-mig") : json_null());
 
 		sample_add(node, &gpu->sample, json);
+		mig_state_add(node, i, json);
 		json_array_append_new(list, json);
 	}
 	return list;

@@ -74,13 +74,42 @@ def test_several_instances_are_all_there_or_none(make_host):
 
 
 def test_a_role_wants_mig_mode_and_this_host(make_host):
-    host = make_host("h100-80gb")
+    host = make_host("h100-80gb,rtx4090-24gb")
     refused = carve(host, "node", "set-role", "--dynamic-mig-enabled", "--gpu-ids", "0", status=1)
-    assert "not in MIG mode" in refused.stderr
+    assert "not in MIG mode" in refused.stderr and "--enable-mode" in refused.stderr
+    incapable = carve(host, "node", "set-role", "--dynamic-mig-enabled", "--gpu-ids", "1", status=1)
+    assert "GPU 1 (NVIDIA GeForce RTX 4090) is not capable of MIG" in incapable.stderr
     elsewhere = carve(host, "node", "set-role", "--dynamic-mig-enabled", "another.example", status=2)
     assert "another.example" in elsewhere.stderr
     no_role = carve(host, "run", "--mig-profile", "1g.10gb", "--", "true", status=125)
     assert "set-role" in no_role.stderr
+
+
+def test_check_tells_how_mig_is(make_host, tmp_path):
+    host = with_role(make_host)
+
+    def found(name):
+        done = host.run([CARVE, "check", "--json"], env={"CARVE_CHECK_ROOT": str(tmp_path)})
+        return next(c for c in json.loads(done.stdout)["conditions"] if c["name"] == name)
+
+    carve(host, "session", "request", "--vram", "5")
+    shown = host.run([CARVE, "check"]).stdout
+    assert "memory:   a MIG instance: binds every program" in shown and "compute:  a MIG instance" in shown
+    assert "went into MIG mode" not in shown and "no slices of it" not in shown
+    for name in ("mig_mode", "mig_role", "mig_foreign", "mig_nodes"):
+        assert found(name)["state"] == "ok"
+    by_hand(host, 0, "make", 9, 0, 4)
+    wait_until(lambda: found("mig_foreign")["state"] == "note")
+    (tmp_path / "proc/driver/nvidia/capabilities").mkdir(parents=True)
+    assert found("mig_nodes")["state"] == "problem"
+    carve(host, "session", "release")
+    carve(host, "mig", "gc")
+    for instance in by_hand(host, 0, "list"):
+        by_hand(host, 0, "destroy", instance["id"])
+    done = host.run(python("mig_switch", 0))
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: found("mig_role")["state"] == "problem")
+    assert "its MIG mode is off" in found("mig_role")["message"]
 
 
 def test_roles_sessions_and_idle_instances_outlive_the_daemon(make_host):
