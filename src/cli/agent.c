@@ -12,6 +12,7 @@
 #include "base/macros.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/container_find.h"
 #include "cli/output.h"
 #include "cli/sessions.h"
 #include "core/queue_spec.h"
@@ -80,6 +81,7 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 	int first = cli->argument_count && !strcmp(cli->arguments[0], "daemon") ? 1 : 0;
 	json_t *queues = json_array();
 	struct queue_spec spec;
+	bool contained = cli->value[OPT_JOB_DOCKER] != NULL;
 	uint64_t mask;
 	int rc = 0;
 
@@ -97,6 +99,14 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 	json_object_set_new(body, "gpus", json_string(gpus));
 	json_object_set_new(body, "order_fairness",
 			    json_boolean(cli->value[OPT_AGENT_FAIRNESS] != NULL));
+	if (cli->value[OPT_JOB_DOCKER])
+		json_object_set_new(body, "image", json_string(cli->value[OPT_JOB_DOCKER]));
+	if (cli->value[OPT_AGENT_ALLOW])
+		json_object_set_new(body, "container_allow",
+				    json_string(cli->value[OPT_AGENT_ALLOW]));
+	if (cli->value[OPT_AGENT_DENY])
+		json_object_set_new(body, "container_deny",
+				    json_string(cli->value[OPT_AGENT_DENY]));
 	json_object_set_new(body, "detached", json_boolean(cli->value[OPT_AGENT_DETACHED] != NULL));
 	if (!json_array_size(queues)) {
 		error_set(err, EXIT_CODE_USAGE, "agent: no queue is named");
@@ -106,7 +116,11 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 	/* Before a daemon is started for it. */
 	rc = queue_gpus_parse(gpus, &mask, err);
 	for (size_t i = 0; rc == 0 && i < json_array_size(queues); i++)
-		rc = queue_spec_parse(json_string_value(json_array_get(queues, i)), &spec, err);
+		if ((rc = queue_spec_parse(json_string_value(json_array_get(queues, i)), &spec,
+					   err)) == 0)
+			contained |= *spec.image != '\0';
+	if (rc == 0 && contained && !container_runtime_find(err))
+		rc = -EXIT_CODE_NOT_FOUND;
 	return rc;
 }
 

@@ -17,6 +17,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/container_find.h"
 #include "cli/request.h"
 
 #define SECONDS_MAX 1000000000ll
@@ -219,10 +220,29 @@ static void text_set(const struct cli *cli, enum cli_option_id id, const char *k
 		json_object_set_new(body, key, json_string(cli->value[id]));
 }
 
+/* A job in a container: refused here already where none can run. */
+static int container_read(const struct cli *cli, json_t *body, struct error *err)
+{
+	json_t *args = json_array();
+
+	for (int i = 0; i < cli->given_count; i++)
+		if (cli->given[i].id == OPT_JOB_DOCKER_ARG)
+			json_array_append_new(args, json_string(cli->given[i].value));
+	if (json_array_size(args))
+		json_object_set(body, "container_args", args);
+	json_decref(args);
+	text_set(cli, OPT_JOB_DOCKER, "image", body);
+	return cli->value[OPT_JOB_DOCKER] && !container_runtime_find(err) ? -EXIT_CODE_NOT_FOUND
+									  : 0;
+}
+
 int job_options_read(const struct cli *cli, json_t *body, struct error *err)
 {
 	uint64_t grace;
 	int rc = sizes_read(cli, body, err);
+
+	if (rc == 0)
+		rc = container_read(cli, body, err);
 
 	text_set(cli, OPT_JOB_QUEUE, "queue", body);
 	text_set(cli, OPT_JOB_NAME, "name", body);

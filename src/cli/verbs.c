@@ -16,7 +16,7 @@
 	 BIT(OPT_GPU_COMPUTE) | BIT(OPT_GPUS) | BIT(OPT_JOB_NAME) | BIT(OPT_JOB_PRIORITY) |      \
 	 BIT(OPT_JOB_TIME) | BIT(OPT_JOB_BEGIN) | BIT(OPT_JOB_RETRIES) | BIT(OPT_JOB_RETRY_ON) | \
 	 BIT(OPT_JOB_AFTER) | BIT(OPT_JOB_OUTPUT) | BIT(OPT_JOB_ERROR) | BIT(OPT_JOB_REQUEUE) |  \
-	 BIT(OPT_JOB_GRACE) | BIT(OPT_JOB_QUEUE))
+	 BIT(OPT_JOB_GRACE) | BIT(OPT_JOB_QUEUE) | BIT(OPT_JOB_DOCKER) | BIT(OPT_JOB_DOCKER_ARG))
 
 const struct cli_option cli_options[] = {
 	{OPT_HELP, "help", NULL, "show this help"},
@@ -100,6 +100,13 @@ const struct cli_option cli_options[] = {
 	{OPT_JOB_GRACE, "grace", "TIME", "from SIGTERM to SIGKILL, when it is ended (10s)"},
 	{OPT_JOB_FOLLOW, "follow", NULL, "(-f) go on until the job ends"},
 	{OPT_JOB_FAILED, "failed", NULL, "of an array, only jobs that did not succeed"},
+	{OPT_JOB_DOCKER, "docker", "IMAGE",
+	 "run jobs in a container of this image (podman, docker)"},
+	{OPT_JOB_DOCKER_ARG, "docker-arg", "ARG",
+	 "an option for the runtime: --ipc=host; repeatable"},
+	{OPT_AGENT_ALLOW, "docker-allow", "LIST",
+	 "such options that jobs may have: ipc,volume (all)"},
+	{OPT_AGENT_DENY, "docker-deny", "LIST", "such options that jobs may not have"},
 	{OPT_JOB_LAST, "last", "N", "so many jobs that have ended, too (20)"},
 	{OPT_SIM_GPUS, "gpus", "SPEC", "MODEL[:COUNT][+mig],... (h100-80gb)"},
 	{OPT_SIM_DRIVER, "driver", "VERSION",
@@ -214,7 +221,8 @@ const struct cli_verb cli_verbs[] = {
 	 "carve agent --gpus 0-2 --queue dual_gpus=2 quarter_gpu=0.25 half_gpu=0.5",
 	 BIT(OPT_AGENT_GPUS) | BIT(OPT_AGENT_DYNAMIC) | BIT(OPT_QUEUE) | BIT(OPT_AGENT_FAIRNESS) |
 		 BIT(OPT_AGENT_DETACHED) | BIT(OPT_AGENT_STATUS) | BIT(OPT_AGENT_STOP) |
-		 BIT(OPT_AGENT_NOW) | BIT(OPT_AGENT_DRAIN) | BIT(OPT_AGENT_RESUME),
+		 BIT(OPT_AGENT_NOW) | BIT(OPT_AGENT_DRAIN) | BIT(OPT_AGENT_RESUME) |
+		 BIT(OPT_JOB_DOCKER) | BIT(OPT_AGENT_ALLOW) | BIT(OPT_AGENT_DENY),
 	 0, -1, CLI_SYNTAX_MIXED, cli_agent},
 	{"enqueue", "[--] CMD [ARG]...", "put a command into a queue",
 	 "carve enqueue --queue half_gpu python3 train.py",

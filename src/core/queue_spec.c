@@ -87,27 +87,73 @@ static int size_parse(const char *text, struct queue_spec *spec, struct error *e
 	return 0;
 }
 
-/* ",max=K" at the end of `text`, which is cut off there. */
-static int most_parse(char *text, struct queue_spec *spec, struct error *err)
+static int setting_parse(const char *text, struct queue_spec *spec, struct error *err)
 {
-	char *comma = strchr(text, ',');
 	uint64_t most;
 
-	if (!comma)
+	if (!strncmp(text, "docker=", 7)) {
+		if (!text[7] || strlen(text + 7) >= sizeof(spec->image) || text[7] == '-')
+			return size_error(spec, text, "names no image", err);
+		snprintf(spec->image, sizeof(spec->image), "%s", text + 7);
 		return 0;
-	*comma = '\0';
-	if (strncmp(comma + 1, "max=", 4) != 0)
-		return size_error(spec, comma + 1, "is not max=K", err);
-	if (units_parse_count(comma + 5, "max", 1, MOST_MAX, &most, err) < 0)
-		return size_error(spec, comma + 5, "is not a number of jobs", err);
+	}
+	if (strncmp(text, "max=", 4) != 0)
+		return size_error(spec, text, "is not max=K", err);
+	if (units_parse_count(text + 4, "max", 1, MOST_MAX, &most, err) < 0)
+		return size_error(spec, text + 4, "is not a number of jobs", err);
 	spec->most = (uint32_t)most;
 	return 0;
+}
+
+/* ",max=K,docker=IMAGE" at the end of `text`, which is cut off there. */
+static int settings_parse(char *text, struct queue_spec *spec, struct error *err)
+{
+	char *comma = strchr(text, ',');
+
+	while (comma) {
+		char *next = strchr(comma + 1, ',');
+
+		*comma = '\0';
+		if (next)
+			*next = '\0';
+		int rc = setting_parse(comma + 1, spec, err);
+		if (rc < 0)
+			return rc;
+		comma = next;
+	}
+	return 0;
+}
+
+/* Whether a list of names ("ipc,--init") has the option whose name is `length` long. */
+static bool names(const char *list, const char *name, size_t length)
+{
+	while (*list) {
+		list += strspn(list, ", -");
+		size_t word = strcspn(list, ", ");
+
+		if (word && word == length && !strncmp(list, name, length))
+			return true;
+		list += word;
+	}
+	return false;
+}
+
+const char *queue_container_refuse(const char *args, const char *allow, const char *deny)
+{
+	for (const char *at = args; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+		const char *name = at + strspn(at, "-");
+		size_t length = strcspn(name, "=\n");
+
+		if ((*allow && !names(allow, name, length)) || names(deny, name, length))
+			return at;
+	}
+	return NULL;
 }
 
 int queue_spec_parse(const char *text, struct queue_spec *ret, struct error *err)
 {
 	struct queue_spec spec = {0};
-	char copy[256];
+	char copy[512];
 	size_t length = strlen(text);
 
 	if (length >= sizeof(copy)) {
@@ -123,7 +169,7 @@ int queue_spec_parse(const char *text, struct queue_spec *ret, struct error *err
 		return rc;
 	snprintf(spec.name, sizeof(spec.name), "%s", copy);
 	*size = delimiter;
-	if ((rc = most_parse(size, &spec, err)) < 0)
+	if ((rc = settings_parse(size, &spec, err)) < 0)
 		return rc;
 	if (*size == '=' && (rc = size_parse(size + 1, &spec, err)) < 0)
 		return rc;

@@ -50,12 +50,14 @@ static json_t *queue_json(const struct node *node, const struct agent *agent, co
 		job_why(counts.first, why);
 	if (queue && queue->draining)
 		snprintf(why, sizeof(why), "it is drained");
-	return json_pack("{s:s, s:o, s:i, s:i, s:s, s:o, s:b, s:o}", "name", name, "size",
+	const char *image = !queue ? "" : *queue->spec.image ? queue->spec.image : agent->image;
+	return json_pack("{s:s, s:o, s:i, s:i, s:s, s:o, s:b, s:o, s:o}", "name", name, "size",
 			 *size ? json_string(size) : json_null(), "waiting", (int)counts.waiting,
 			 "running", (int)counts.running, "reason", why, "agent",
 			 agent ? json_string(agent->id) : json_null(), "draining",
 			 queue && queue->draining, "max",
-			 queue && queue->spec.most ? json_integer(queue->spec.most) : json_null());
+			 queue && queue->spec.most ? json_integer(queue->spec.most) : json_null(),
+			 "image", *image ? json_string(image) : json_null());
 }
 
 static json_t *agent_json(const struct node *node, const struct agent *agent)
@@ -145,11 +147,27 @@ static int queues_read(const json_t *list, struct agent *agent, struct error *er
 	return 0;
 }
 
+static int text_read(const json_t *body, const char *key, char *to, size_t size, struct error *err)
+{
+	const json_t *value = json_object_get(body, key);
+	const char *text = json_string_value(value);
+
+	if (!value || json_is_null(value))
+		return 0;
+	if (!text || strlen(text) >= size || *text == '-')
+		return error_set(err, EXIT_CODE_USAGE, "'%s' takes a text of up to %zu characters",
+				 key, size - 1);
+	snprintf(to, size, "%s", text);
+	return 0;
+}
+
 static int agent_read(const struct call *call, const json_t *body, struct agent *agent,
 		      struct error *err)
 {
 	const char *gpus = json_string_value(json_object_get(body, "gpus"));
-	static const char *const known[] = {"gpus", "queues", "order_fairness", "detached"};
+	static const char *const known[] = {"gpus",          "queues", "order_fairness",
+					    "detached",      "image",  "container_allow",
+					    "container_deny"};
 	const char *key;
 	json_t *value;
 
@@ -167,7 +185,15 @@ static int agent_read(const struct call *call, const json_t *body, struct agent 
 	agent->fair = json_is_true(json_object_get(body, "order_fairness"));
 	if (!json_is_true(json_object_get(body, "detached")))
 		agent->owner = call->peer.process;
-	int rc = queue_gpus_parse(gpus ? gpus : "all", &agent->gpus, err);
+	int rc = text_read(body, "image", agent->image, sizeof(agent->image), err);
+	if (rc == 0)
+		rc = text_read(body, "container_allow", agent->container_allow,
+			       sizeof(agent->container_allow), err);
+	if (rc == 0)
+		rc = text_read(body, "container_deny", agent->container_deny,
+			       sizeof(agent->container_deny), err);
+	if (rc == 0)
+		rc = queue_gpus_parse(gpus ? gpus : "all", &agent->gpus, err);
 	return rc < 0 ? rc : queues_read(json_object_get(body, "queues"), agent, err);
 }
 

@@ -302,6 +302,13 @@ static int size_check(const struct node *node, uid_t uid, const char *queue,
 		error_hint(err, "`carve queue list` shows the sizes of queues");
 		return -EXIT_CODE_USAGE;
 	}
+	const char *option = agent_refuses(agent, spec);
+	if (option) {
+		error_set(err, EXIT_CODE_USAGE, "agent %s does not allow %.*s for containers",
+			  agent->id, (int)strcspn(option, "\n"), option);
+		error_hint(err, "ask %s, who started it", view_user(agent->uid));
+		return -EXIT_CODE_USAGE;
+	}
 	agent_allowed(node, agent, allowed);
 	pool_place_gpus(&node->pool, gpus);
 	request.allowed = allowed;
@@ -387,6 +394,20 @@ static bool answer_asked(struct call *call, const char *key)
 	return asked;
 }
 
+/* The queue's image, or its agent's, where the user named none: it is in the text that is vouched
+ * for, so that nobody can name another one later. */
+static void image_default(const struct call *call, const char *queue, json_t *body)
+{
+	uint32_t position;
+	const struct agent *agent = agent_serving(call->node, queue, call->peer.uid, &position);
+	const char *image = !agent ? "" : agent->queue[position].spec.image;
+
+	if (agent && !*image)
+		image = agent->image;
+	if (*image && !json_object_get(body, "image"))
+		json_object_set_new(body, "image", json_string(image));
+}
+
 static int enqueue(struct call *call, json_t *body, struct error *err)
 {
 	struct enqueue_request request = {
@@ -406,9 +427,11 @@ static int enqueue(struct call *call, json_t *body, struct error *err)
 		rc = queue_name_check(request.queue, err);
 	if (rc == 0 && request.key && strlen(request.key) >= 64)
 		rc = error_set(err, EXIT_CODE_USAGE, "id: it is longer than 63 characters");
-	if (rc == 0)
+	if (rc == 0) {
+		image_default(call, request.queue, body);
 		rc = job_spec_parse(body, &call->peer, may_raise(&call->peer), &request.spec,
 				    &request.count, &request.indexes, err);
+	}
 	if (rc < 0)
 		return rc;
 	rc = size_check(call->node, call->peer.uid, request.queue, &request.spec, err);

@@ -62,8 +62,9 @@ struct job_spec {
 	char name[JOB_NAME_SIZE];
 	bool sized; /* `request` is set */
 	struct place_request request;
-	char image[256];   /* a container's; "": none */
-	uint64_t limit_ns; /* 0: no limit */
+	char image[QUEUE_IMAGE_SIZE]; /* a container's; "": none */
+	char container_args[1024];    /* options of its runtime, one a line */
+	uint64_t limit_ns;            /* 0: no limit */
 	uint64_t grace_ns;
 	int64_t begin; /* not before (ns since 1970); 0: at once */
 	unsigned retries;

@@ -184,10 +184,33 @@ static int read_image(const json_t *value, struct reading *to, struct error *err
 
 	if (!text)
 		return WRONG_TYPE;
-	if (!*text || strlen(text) >= sizeof(to->spec->image))
+	if (!*text || strlen(text) >= sizeof(to->spec->image) || *text == '-' ||
+	    strpbrk(text, " \t\n"))
 		return usage(err, "image", text, "is not the name of an image",
 			     "for example: docker.io/library/python:3.12");
 	snprintf(to->spec->image, sizeof(to->spec->image), "%s", text);
+	return 0;
+}
+
+/* Each is one word, so that its name is what the runtime takes for its name. */
+static int read_container_args(const json_t *value, struct reading *to, struct error *err)
+{
+	char *list = to->spec->container_args;
+	size_t i, used = 0, room = sizeof(to->spec->container_args);
+	json_t *item;
+
+	if (read_texts(value) < 0)
+		return WRONG_TYPE;
+	json_array_foreach(value, i, item)
+	{
+		const char *text = json_string_value(item);
+
+		if (strncmp(text, "--", 2) != 0 || !text[2] || strchr(text, '\n') ||
+		    used + strlen(text) + 2 > room)
+			return usage(err, "container_args", text, "is no option of a runtime",
+				     "for example: --ipc=host");
+		used += (size_t)snprintf(list + used, room - used, "%s%s", used ? "\n" : "", text);
+	}
 	return 0;
 }
 
@@ -449,6 +472,7 @@ static const struct field fields[] = {
 	{"out", read_text, "a path"},
 	{"err", read_text, "a path"},
 	{"name", read_name, "a text"},
+	{"container_args", read_container_args, "a list of texts"},
 	{"image", read_image, "the name of a container's image"},
 	{"time", read_time, "a number of seconds"},
 	{"grace", read_grace, "a number of seconds"},

@@ -78,7 +78,9 @@ struct agent {
 	uint64_t gpus; /* by NVML index */
 	bool fair;
 	uint32_t last; /* the queue that started a job last */
-	char image[256];
+	/* Of jobs' containers, where neither the job nor its queue names one; "": none. And which
+	 * options of the runtime jobs may have: queue_container_refuse(). */
+	char image[QUEUE_IMAGE_SIZE], container_allow[256], container_deny[256];
 	int64_t started;
 	struct process_id owner; /* pid 0: it is detached */
 	struct process_watch *watch;

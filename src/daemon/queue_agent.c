@@ -46,6 +46,12 @@ struct agent *agent_serving(const struct node *node, const char *queue, uid_t ui
 	return NULL;
 }
 
+const char *agent_refuses(const struct agent *agent, const struct job_spec *spec)
+{
+	return queue_container_refuse(spec->container_args, agent->container_allow,
+				      agent->container_deny);
+}
+
 void agent_allowed(const struct node *node, const struct agent *agent,
 		   uint8_t ret[static PLACE_GPUS_MAX])
 {
@@ -120,17 +126,19 @@ static json_t *agent_object(const struct agent *agent)
 	for (uint32_t i = 0; i < agent->queue_count; i++) {
 		const struct queue_spec *s = &agent->queue[i].spec;
 
-		json_array_append_new(
-			queues, json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:b}", "name", s->name,
-					  "size", (int)s->size, "share", (int)s->share, "min",
-					  (int)s->gpus_min, "max", (int)s->gpus_max, "most",
-					  (int)s->most, "draining", agent->queue[i].draining));
+		json_array_append_new(queues,
+				      json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:s}", "name",
+						s->name, "size", (int)s->size, "share",
+						(int)s->share, "min", (int)s->gpus_min, "max",
+						(int)s->gpus_max, "most", (int)s->most, "draining",
+						agent->queue[i].draining, "image", s->image));
 	}
-	return json_pack("{s:i, s:i, s:I, s:b, s:s, s:I, s:i, s:I, s:o}", "uid", (int)agent->uid,
-			 "gid", (int)agent->gid, "gpus", (json_int_t)agent->gpus, "fair",
-			 agent->fair, "image", agent->image, "started", (json_int_t)agent->started,
-			 "pid", (int)agent->owner.pid, "birth", (json_int_t)agent->owner.birth,
-			 "queues", queues);
+	return json_pack("{s:i, s:i, s:I, s:b, s:s, s:s, s:s, s:I, s:i, s:I, s:o}", "uid",
+			 (int)agent->uid, "gid", (int)agent->gid, "gpus", (json_int_t)agent->gpus,
+			 "fair", agent->fair, "image", agent->image, "allow",
+			 agent->container_allow, "deny", agent->container_deny, "started",
+			 (json_int_t)agent->started, "pid", (int)agent->owner.pid, "birth",
+			 (json_int_t)agent->owner.birth, "queues", queues);
 }
 
 void agents_save(struct agent *agent)
@@ -151,6 +159,13 @@ static int64_t number(const json_t *object, const char *key)
 	return json_integer_value(json_object_get(object, key));
 }
 
+static void text_read(const json_t *object, const char *key, char *to, size_t size)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	snprintf(to, size, "%s", text ? text : "");
+}
+
 static void queue_read(const json_t *object, struct agent_queue *ret)
 {
 	const char *name = json_string_value(json_object_get(object, "name"));
@@ -163,6 +178,7 @@ static void queue_read(const json_t *object, struct agent_queue *ret)
 		.most = (uint32_t)number(object, "most"),
 	};
 	snprintf(ret->spec.name, sizeof(ret->spec.name), "%s", name ? name : "");
+	text_read(object, "image", ret->spec.image, sizeof(ret->spec.image));
 	ret->draining = json_is_true(json_object_get(object, "draining"));
 }
 
@@ -199,7 +215,6 @@ static int load_one(void *arg, const char *id, const char *text)
 	struct queues *q = arg;
 	json_t *object = json_loads(text, 0, NULL), *item;
 	struct agent *agent = object ? calloc(1, sizeof(*agent)) : NULL;
-	const char *image = json_string_value(json_object_get(object, "image"));
 	size_t i;
 
 	if (!agent) {
@@ -214,7 +229,9 @@ static int load_one(void *arg, const char *id, const char *text)
 	agent->started = number(object, "started");
 	agent->owner = (struct process_id){.pid = (pid_t)number(object, "pid"),
 					   .birth = (uint64_t)number(object, "birth")};
-	snprintf(agent->image, sizeof(agent->image), "%s", image ? image : "");
+	text_read(object, "image", agent->image, sizeof(agent->image));
+	text_read(object, "allow", agent->container_allow, sizeof(agent->container_allow));
+	text_read(object, "deny", agent->container_deny, sizeof(agent->container_deny));
 	json_array_foreach(json_object_get(object, "queues"), i, item)
 	{
 		if (agent->queue_count < QUEUE_LIST_MAX)

@@ -69,11 +69,14 @@ void job_record_read(const struct node *node, const struct job_record *record, j
 
 static void records_remove(const struct job *job)
 {
+	static const char *const suffixes[] = {SHIM_RECORD, SHIM_CID};
 	char path[PATH_MAX];
 
-	job_files(job->node, &job->record, path, sizeof(path) - sizeof(SHIM_RECORD));
-	strcat(path, SHIM_RECORD);
-	(void)unlink(path);
+	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
+		job_files(job->node, &job->record, path, sizeof(path) - sizeof(SHIM_RECORD));
+		strcat(path, suffixes[i]);
+		(void)unlink(path);
+	}
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */

@@ -160,7 +160,8 @@ void queue_parts_free(struct queues *q);
 struct job_array *job_array_find(const struct queues *q, int64_t id);
 
 /* ---- queue_start.c */
-/* Starts it there: 0; -EAGAIN: its user's quota does not let it; or another -errno. */
+/* Starts it there: 0; -EAGAIN: its user's quota does not let it; -EACCES: agent_refuses(); or
+ * another -errno. */
 int job_start(struct job *job, struct agent *agent, uint32_t position,
 	      const struct place_request *request, const struct place_result *place);
 
@@ -186,6 +187,8 @@ void agents_save(struct agent *agent);
  */
 int agent_request(const struct node *node, const struct agent *agent, uint32_t position,
 		  const struct job_spec *spec, struct place_request *ret, uint32_t *ret_count_min);
+/* An option of the job's container that the agent does not allow; NULL: there is none. */
+const char *agent_refuses(const struct agent *agent, const struct job_spec *spec);
 /* The agent's GPUs, one flag for each position in the pool. */
 void agent_allowed(const struct node *node, const struct agent *agent,
 		   uint8_t ret[static PLACE_GPUS_MAX]);

@@ -157,6 +157,16 @@ static void start_failed(struct job *job, int rc)
 			  job->record.id, strerrordesc_np(-rc));
 }
 
+static void start_refused(struct job *job, const struct agent *agent)
+{
+	const char *option = agent_refuses(agent, job->spec);
+	char reason[JOB_REASON_SIZE];
+
+	snprintf(reason, sizeof(reason), "agent %s does not allow %.*s for containers", agent->id,
+		 option ? (int)strcspn(option, "\n") : 0, option ? option : "");
+	job_finish(job, JOB_CANCELLED, reason);
+}
+
 static bool claims_already(const struct queues *q, int64_t claim)
 {
 	for (const struct job *job = q->running.first; job; job = job->next)
@@ -231,7 +241,9 @@ static bool round_run(struct round *round)
 	int rc =
 		job ? job_start(job, round->agent, chosen->queue, &chosen->request, &decision.place)
 		    : -ENOENT;
-	if (rc < 0 && job)
+	if (rc == -EACCES)
+		start_refused(job, round->agent);
+	else if (rc < 0 && job)
 		start_failed(job, rc);
 	return job != NULL;
 }

@@ -48,7 +48,7 @@ static int directory_make(const struct queues *q, uid_t uid, char buf[static PAT
 /* ---- what the shim is told ---------------------------------------------------------------- */
 
 /* What is not the user's text. */
-static char *run_text(const struct job *job)
+static char *run_text(const struct job *job, const char *image)
 {
 	const struct queues *q = job->node->queues;
 	char id[JOB_ID_TEXT];
@@ -60,6 +60,9 @@ static char *run_text(const struct job *job)
 
 	if (object && job->record.array)
 		json_object_set_new(object, "index", json_integer(job->record.index));
+	/* Where the text is vouched for it names the image itself: image_default(). */
+	if (object && *image && !job->spec->warrant)
+		json_object_set_new(object, "image", json_string(image));
 	char *text = json_dumps(object, JSON_COMPACT);
 	json_decref(object);
 	return text;
@@ -87,9 +90,9 @@ static int spec_write(int fd, const struct job *job, const char *text, const cha
 }
 
 /* A memfd with what the shim reads, from SHIM_FDS_FROM on. Or -errno. */
-static int spec_memfd(const struct job *job)
+static int spec_memfd(const struct job *job, const char *image)
 {
-	cleanup_free char *text = NULL, *run = run_text(job);
+	cleanup_free char *text = NULL, *run = run_text(job, image);
 	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int rc = job_store_spec_get(job->node->queues->store, job->record.spec, &text, NULL);
 
@@ -156,9 +159,9 @@ static int shim_spawn(const struct job *job, int spec, int *ret_go, struct proce
 }
 
 /* Starts a shim for the job's attempt, which waits for the word on *ret_go. 0 or -errno. */
-static int shim_start(const struct job *job, int *ret_go, struct process_id *ret)
+static int shim_start(const struct job *job, const char *image, int *ret_go, struct process_id *ret)
 {
-	cleanup_close int spec = spec_memfd(job);
+	cleanup_close int spec = spec_memfd(job, image);
 
 	if (spec < 0)
 		return spec;
@@ -278,6 +281,13 @@ static void go_tell(const struct job *job, int go)
 	(void)write_all(go, &word, sizeof(word));
 }
 
+static const char *image_of(const struct job *job, const struct agent *agent, uint32_t position)
+{
+	const char *of_queue = agent->queue[position].spec.image;
+
+	return *job->spec->image ? job->spec->image : *of_queue ? of_queue : agent->image;
+}
+
 int job_start(struct job *job, struct agent *agent, uint32_t position,
 	      const struct place_request *request, const struct place_result *place)
 {
@@ -285,6 +295,8 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 	struct session *session = NULL;
 	struct process_id shim;
 	cleanup_close int go = -1;
+	if (agent_refuses(agent, job->spec))
+		return -EACCES;
 	int rc = quota_look(job, place);
 
 	if (rc < 0)
@@ -293,7 +305,7 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 	if (!job->grants)
 		return -ENOMEM;
 	job->record.attempt++;
-	rc = shim_start(job, &go, &shim);
+	rc = shim_start(job, image_of(job, agent, position), &go, &shim);
 	if (rc < 0)
 		return start_undo(job, NULL, NULL, rc);
 	kill_point("start.spawned");

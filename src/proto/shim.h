@@ -51,3 +51,4 @@ _Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
 #define SHIM_KIND_SIGNAL "signal"       /* the same; `code` is the signal */
 #define SHIM_KIND_UNSTARTED "unstarted" /* nothing ran: the job may be started anew */
 #define SHIM_LOG ".log"
+#define SHIM_CID ".cid" /* the ID of the job's container */

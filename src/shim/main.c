@@ -27,6 +27,7 @@
 #include "cli/slice_register.h"
 #include "proto/attach.h"
 #include "proto/shim.h"
+#include "shim/container.h"
 #include "shim/record.h"
 #include "shim/spec.h"
 
@@ -46,7 +47,13 @@ static const char help[] =
 /* Processes that the job left behind are looked for so often, until all are gone. */
 #define SWEEPS_MAX 100
 
-enum stage { STAGE_RUNNING, STAGE_TERMINATED, STAGE_KILLED };
+/* A container's helpers have so long to end (3 s). */
+#define HELPERS_PATIENCE_NS 3000000000ull
+/* And a runtime has so long to remove one that is to be killed. */
+#define REMOVAL_PATIENCE_NS 5000000000ull
+
+/* Terminated: its processes were asked to end. Removed: its container is being removed. */
+enum stage { STAGE_RUNNING, STAGE_TERMINATED, STAGE_REMOVED, STAGE_KILLED };
 
 struct shim {
 	struct record_place place;
@@ -187,6 +194,12 @@ static int command_prepare(const struct shim *shim, char ***ret_argv, struct fai
 	snprintf(log, sizeof(log), "%s/%s" SHIM_LOG, shim->place.dir, shim->place.name);
 	if ((rc = shim_spec_output(&shim->spec, log, path)) < 0)
 		return fail(failure, EXIT_CODE_RUN_FAILED, path, -rc);
+	if (*shim->spec.image) {
+		struct error err = {0};
+
+		*ret_argv = shim_container_argv(&shim->spec, &shim->place, shim->go.session, &err);
+		return *ret_argv ? 0 : fail_error(failure, &err);
+	}
 	if (slice_enter(shim, failure) < 0)
 		return -1;
 	*ret_argv = shim_spec_argv(&shim->spec);
@@ -311,11 +324,31 @@ static unsigned children_signal(int number)
 	return count;
 }
 
+static bool is_contained(const struct shim *shim)
+{
+	return *shim->spec.image != '\0';
+}
+
 static void job_signal(const struct shim *shim, int number)
 {
 	if (kill(-shim->child, number) < 0)
 		(void)kill(shim->child, number);
-	(void)children_signal(number);
+	/* A runtime's helpers watch the container's end: they are not asked to end before. */
+	if (!is_contained(shim) || number == SIGKILL)
+		(void)children_signal(number);
+}
+
+/* By its runtime, in the job's environment, which may say where that has its containers. */
+static void container_remove(const struct shim *shim)
+{
+	const char *what;
+
+	if (fork() != 0)
+		return;
+	sigprocmask(SIG_SETMASK, &shim->mask, NULL);
+	if (shim_spec_enter(&shim->spec, &what) == 0)
+		shim_container_remove(shim->place.dir, shim->place.name);
+	_exit(EXIT_CODE_FAILED);
 }
 
 static void stage_next(struct shim *shim, uint64_t now)
@@ -326,6 +359,10 @@ static void stage_next(struct shim *shim, uint64_t now)
 		job_signal(shim, SIGTERM);
 		/* A job that is stopped would not hear of it. */
 		job_signal(shim, SIGCONT);
+	} else if (shim->stage == STAGE_TERMINATED && is_contained(shim)) {
+		shim->stage = STAGE_REMOVED;
+		shim->next_ns = now + REMOVAL_PATIENCE_NS;
+		container_remove(shim);
 	} else {
 		shim->stage = STAGE_KILLED;
 		shim->next_ns = now + 1000000000ull; /* what it forked meanwhile */
@@ -434,9 +471,26 @@ static int command_start(struct shim *shim, int *ret_failures)
 	return 0;
 }
 
+/* What a runtime leaves to tidy up after a container ends by itself. */
+static void helpers_await(void)
+{
+	uint64_t end = now_monotonic_ns() + HELPERS_PATIENCE_NS;
+
+	while (now_monotonic_ns() < end) {
+		pid_t pid = waitpid(-1, NULL, WNOHANG);
+
+		if (pid < 0)
+			return; /* none is left */
+		if (pid == 0)
+			(void)poll(NULL, 0, 5);
+	}
+}
+
 /* What the command left behind ends with it: its slice is given to others. */
 static void leftovers_end(struct shim *shim)
 {
+	if (is_contained(shim) && shim->stage != STAGE_KILLED)
+		helpers_await();
 	for (int i = 0; i < SWEEPS_MAX; i++) {
 		(void)kill(-shim->child, SIGKILL);
 		unsigned left = children_signal(SIGKILL);

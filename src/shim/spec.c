@@ -57,6 +57,11 @@ static void run_take(json_t *root, const json_t *run)
 		else
 			json_object_del(root, keys[i]);
 	}
+	/* An agent's image, where the user named none; of a daemon that runs its own user's jobs.
+	 */
+	json_t *image = json_object_get(run, "image");
+	if (image && !json_object_get(root, "image"))
+		json_object_set(root, "image", image);
 	const json_t *params = json_object_get(root, "params");
 	if (params)
 		json_object_set_new(
@@ -104,6 +109,7 @@ int shim_spec_read(int fd, struct shim_spec *ret)
 		.root = root,
 		.cwd = text_of(root, "cwd"),
 		.attach = text_of(root, "attach"),
+		.image = text_of(root, "image"),
 		.job = text_of(root, "job"),
 		.name = text_of(root, "name"),
 		.index = -1,

@@ -2,6 +2,8 @@
  *
  *   argv, env        lists of texts; env has NAME=VALUE entries
  *   cwd, out, err    paths; out and err may have %j (the job's ID), %a (its index), %x (its name)
+ *   image            of a container: the command runs in one
+ *   container_args   options of the container's runtime
  *   umask            a number
  *   limits           soft limits of resources by number (RLIMIT_*)
  *   params           lists of values of a sweep's parameters; the job's index chooses one of each.
@@ -21,7 +23,7 @@
 
 struct shim_spec {
 	json_t *root; /* both; owns all texts below */
-	const char *cwd, *attach, *job, *name;
+	const char *cwd, *attach, *job, *name, *image;
 	int64_t index; /* -1: it is of no array */
 	int64_t attempt;
 	uint64_t limit_ns, grace_ns;

@@ -140,6 +140,33 @@ static void wrong_gpu_lists_are_refused(void **state)
 	}
 }
 
+static void test_a_queue_may_have_an_image(void **state)
+{
+	struct queue_spec spec;
+	struct error err = {0};
+
+	assert_int_equal(queue_spec_parse("q=0.5,max=2,docker=host:5000/a/b:1", &spec, &err), 0);
+	assert_int_equal(spec.most, 2);
+	assert_string_equal(spec.image, "host:5000/a/b:1");
+	assert_int_equal(queue_spec_parse("q,docker=busybox", &spec, &err), 0);
+	assert_string_equal(spec.image, "busybox");
+	assert_true(queue_spec_parse("q,docker=", &spec, &err) < 0);
+	assert_true(queue_spec_parse("q,docker=--privileged", &spec, &err) < 0);
+}
+
+static void test_options_of_containers_are_allowed_and_denied(void **state)
+{
+	const char *args = "--ipc=host\n--init";
+
+	assert_null(queue_container_refuse("", "ipc", "init"));
+	assert_null(queue_container_refuse(args, "", ""));
+	assert_null(queue_container_refuse(args, "ipc, --init", "volume"));
+	assert_ptr_equal(queue_container_refuse(args, "ipc", ""), args + 11);
+	assert_ptr_equal(queue_container_refuse(args, "", "ipc"), args);
+	assert_ptr_equal(queue_container_refuse(args, "ipc,init", "ipc"), args);
+	assert_ptr_equal(queue_container_refuse(args, "ip,ini", ""), args);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -147,6 +174,8 @@ int main(void)
 		cmocka_unit_test(wrong_queues_are_refused_by_name),
 		cmocka_unit_test(gpu_lists_are_read_in_every_spelling),
 		cmocka_unit_test(wrong_gpu_lists_are_refused),
+		cmocka_unit_test(test_a_queue_may_have_an_image),
+		cmocka_unit_test(test_options_of_containers_are_allowed_and_denied),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

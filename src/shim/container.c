@@ -1,0 +1,116 @@
+#include "shim/container.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "cli/container_args.h"
+#include "cli/container_find.h"
+#include "proto/shim.h"
+#include "shim/record.h"
+#include "shim/spec.h"
+
+/* Beside this program, as in the build tree; or where it is installed, from LIBDIR/carve; or by its
+ * name. */
+static void carve_find(char ret[static PATH_MAX])
+{
+	static const char *const places[] = {"carve", "../../../bin/carve", "../../bin/carve"};
+	char dir[PATH_MAX];
+
+	if (executable_dir(dir, sizeof(dir)) == 0)
+		for (size_t i = 0; i < ARRAY_SIZE(places); i++)
+			if (snprintf(ret, PATH_MAX, "%s/%s", dir, places[i]) < PATH_MAX &&
+			    access(ret, X_OK) == 0)
+				return;
+	snprintf(ret, PATH_MAX, "carve");
+}
+
+/* What carve says of the job, and a sweep's parameters. The rest of the environment is the host's:
+ * the image has its own. */
+static void environment_add(struct words *words, const struct shim_spec *spec)
+{
+	static const char *const names[] = {"CARVE_JOB_ID", "CARVE_JOB_NAME", "CARVE_JOB_QUEUE",
+					    "CARVE_JOB_ATTEMPT", "CARVE_JOB_INDEX"};
+	const char *key;
+	json_t *value;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (secure_getenv(names[i]))
+			words_add(words, "--env=%s=%s", names[i], secure_getenv(names[i]));
+	json_object_foreach(json_object_get(spec->root, "params"), key, value)
+		words_add(words, "--env=%s=%s", key, json_string_value(value));
+}
+
+/* The job's directory, by the same name. */
+static void directory_add(struct words *words, const struct shim_spec *spec)
+{
+	if (!*spec->cwd || !strcmp(spec->cwd, "/") || strpbrk(spec->cwd, ":,"))
+		return;
+	words_add(words, "--volume=%s:%s", spec->cwd, spec->cwd);
+	words_add(words, "--workdir=%s", spec->cwd);
+}
+
+static void cid_file(const char *dir, const char *name, char ret[static PATH_MAX])
+{
+	if (snprintf(ret, PATH_MAX, "%s/%s" SHIM_CID, dir, name) >= PATH_MAX)
+		ret[0] = '\0';
+}
+
+void shim_container_remove(const char *dir, const char *name)
+{
+	char path[PATH_MAX], id[128];
+	struct error ignored;
+	const char *runtime = container_runtime_find(&ignored);
+
+	cid_file(dir, name, path);
+	ssize_t n = runtime ? file_read(path, id, sizeof(id)) : -1;
+	if (n <= 0)
+		return;
+	id[strcspn(id, "\n")] = '\0';
+	if (!strcmp(runtime, "podman"))
+		execlp(runtime, runtime, "rm", "--force", "--time", "0", id, NULL);
+	else
+		execlp(runtime, runtime, "rm", "--force", id, NULL);
+}
+
+char **shim_container_argv(const struct shim_spec *spec, const struct record_place *place,
+			   const char *session, struct error *err)
+{
+	struct words words = {0};
+	char carve[PATH_MAX], cid[PATH_MAX];
+	const char *slash = strrchr(spec->attach, '/'), *runtime = container_runtime_find(err);
+	char **argv = shim_spec_argv(spec);
+	size_t i;
+	json_t *value;
+
+	if (!runtime)
+		return NULL;
+	if (!argv) {
+		error_set(err, EXIT_CODE_RUN_FAILED, "out of memory");
+		return NULL;
+	}
+	carve_find(carve);
+	words_add(&words, "%s", carve);
+	words_add(&words, "%s", runtime);
+	words_add(&words, "run");
+	words_add(&words, "--host=%.*s/carved.sock", (int)(slash ? slash - spec->attach : 0),
+		  spec->attach);
+	words_add(&words, "--session=%s", session);
+	words_add(&words, "--rm");
+	cid_file(place->dir, place->name, cid);
+	(void)unlink(cid); /* of an attempt that was not begun */
+	words_add(&words, "--cidfile=%s", cid);
+	directory_add(&words, spec);
+	environment_add(&words, spec);
+	json_array_foreach(json_object_get(spec->root, "container_args"), i, value)
+		words_add(&words, "%s", json_string_value(value));
+	words_add(&words, "%s", spec->image);
+	for (; *argv; argv++)
+		words_add(&words, "%s", *argv);
+	return words.list;
+}

@@ -1,0 +1,14 @@
+/* A job in a container: its command is `carve podman run` (or docker), with the job's slice. */
+#pragma once
+
+struct error;
+struct record_place;
+struct shim_spec;
+
+/* The words of that command, NULL-terminated; never freed. NULL with *err. In the job's environment
+ * and directory. */
+char **shim_container_argv(const struct shim_spec *spec, const struct record_place *place,
+			   const char *session, struct error *err);
+/* Becomes the runtime's command that kills and removes the container of that job. Returns where
+ * there is none. In the job's environment. */
+void shim_container_remove(const char *dir, const char *name);
