@@ -63,20 +63,32 @@ static bool filer_lives(struct process_id filer)
 	return process_same(now, filer) && !process_is_headless(filer.pid);
 }
 
+bool claim_parse(const char *text, struct process_id *ret)
+{
+	char *rest;
+
+	if (*text < '1' || *text > '9')
+		return false;
+	errno = 0;
+	long pid = strtol(text, &rest, 10);
+	if (errno || pid > INT32_MAX || rest[0] != ' ' || rest[1] < '0' || rest[1] > '9')
+		return false;
+	uint64_t birth = strtoull(rest + 1, &rest, 10);
+	*ret = (struct process_id){.pid = (pid_t)pid, .birth = birth};
+	return !errno && !strcmp(rest, "\n");
+}
+
 /* The claim on a GPU in a directory of claims. False: there is none. */
 static bool claim_read(int dir, const char *uuid, struct process_id *ret)
 {
 	cleanup_close int fd = openat(dir, uuid, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	char text[CLAIM_TEXT_SIZE], *rest;
+	char text[CLAIM_TEXT_SIZE];
 	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
 	if (n <= 0)
 		return false;
 	text[n] = '\0';
-	long pid = strtol(text, &rest, 10);
-	uint64_t birth = strtoull(rest, &rest, 10);
-	*ret = (struct process_id){.pid = (pid_t)pid, .birth = birth};
-	return pid > 0 && pid <= INT32_MAX && *rest == '\n';
+	return claim_parse(text, ret);
 }
 
 /* Removes what daemons left that were killed; not what a service left that comes back. */

@@ -215,7 +215,7 @@ int64_t process_apart(const struct process *p, uint32_t position)
 {
 	const struct ledger *l = &p->session->books.ledger;
 	_Atomic uint64_t *apart = ledger_apart(l, p->slot, position);
-	uint64_t used = (uint64_t)MAX(ledger_slot_gpu(l, p->slot, position)->used, 0);
+	uint64_t used = (uint64_t)MAX(ledger_used(l, p->slot, position), 0);
 
 	return apart ? (int64_t)MIN(atomic_load(apart), used) : 0;
 }
@@ -359,8 +359,7 @@ int process_resume(struct session *s, uint32_t slot, struct process_id id)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		p->gpu[i].floor =
-			from->lowered ? 0
-				      : MIN(0, ledger_slot_gpu(&s->books.ledger, slot, i)->settled);
+			from->lowered ? 0 : MIN(0, ledger_settled(&s->books.ledger, slot, i));
 	/* Whatever was written there. */
 	from->pid = id.pid;
 	from->start_time = id.birth;
@@ -423,10 +422,9 @@ static bool is_listed(const struct process *p)
 bool process_is_charged(const struct process *p)
 {
 	for (uint32_t i = 0; i < p->session->record.gpu_count; i++) {
-		const struct ledger_slot_gpu *books =
-			ledger_slot_gpu(&p->session->books.ledger, p->slot, i);
+		const struct ledger *l = &p->session->books.ledger;
 
-		if (books->used || books->settled)
+		if (ledger_used(l, p->slot, i) || ledger_settled(l, p->slot, i))
 			return true;
 	}
 	return false;

@@ -106,8 +106,7 @@ void processes_sampling(struct node *node)
 			p->seen_managed = slot->managed;
 			p->seen_certain = is_certain(slot);
 			for (uint32_t i = 0; i < s->record.gpu_count; i++) {
-				p->gpu[i].seen_used =
-					ledger_slot_gpu(&s->books.ledger, p->slot, i)->used;
+				p->gpu[i].seen_used = ledger_used(&s->books.ledger, p->slot, i);
 				p->gpu[i].seen_apart = process_apart(p, i);
 			}
 		}
@@ -137,7 +136,7 @@ static bool stood_still(struct process *p)
 	    slot->calls_begun != p->seen_begun || slot->leaving < p->seen_leaving)
 		return false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		if (ledger_slot_gpu(&s->books.ledger, p->slot, i)->used != p->gpu[i].seen_used)
+		if (ledger_used(&s->books.ledger, p->slot, i) != p->gpu[i].seen_used)
 			return false;
 	return true;
 }
@@ -155,7 +154,7 @@ static int64_t used_by_twins(const struct process *p, uint32_t position)
 
 	for (const struct process *q = p->session->processes; q; q = q->next)
 		if (is_twin(p, q))
-			sum += ledger_slot_gpu(&p->session->books.ledger, q->slot, position)->used -
+			sum += ledger_used(&p->session->books.ledger, q->slot, position) -
 			       leaving(q, position) - process_apart(q, position);
 	return sum;
 }
@@ -219,8 +218,7 @@ static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
 				   : p->gpu[position].floor);
 	*ret = MAX(settled, p->gpu[position].floor - less);
 	if (process_has_managed(p))
-		*ret = MAX(*ret,
-			   (int64_t)ledger_slot_gpu(&s->books.ledger, p->slot, position)->settled);
+		*ret = MAX(*ret, (int64_t)ledger_settled(&s->books.ledger, p->slot, position));
 	return true;
 }
 
@@ -253,17 +251,16 @@ static void settle_restless(struct process *p)
 	if (p->ask_sample && !asks(p))
 		return;
 	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
-		struct ledger_slot_gpu *books =
-			ledger_slot_gpu(&p->session->books.ledger, p->slot, i);
 		struct process_gpu *gpu = &p->gpu[i];
 
 		if (!is_sampled(s, i))
 			return;
-		int64_t beyond = (int64_t)process_figure(p, s->pool_gpu[i]) -
-				 MAX(gpu->seen_used, (int64_t)books->used) +
-				 MIN(gpu->seen_apart, process_apart(p, i)) - used_by_twins(p, i);
+		int64_t beyond =
+			(int64_t)process_figure(p, s->pool_gpu[i]) -
+			MAX(gpu->seen_used, ledger_used(&p->session->books.ledger, p->slot, i)) +
+			MIN(gpu->seen_apart, process_apart(p, i)) - used_by_twins(p, i);
 		gpu->least = p->restless ? MIN(gpu->least, beyond) : beyond;
-		if (enough && gpu->least > (int64_t)books->settled)
+		if (enough && gpu->least > ledger_settled(&p->session->books.ledger, p->slot, i))
 			ledger_settle(&p->session->books.ledger, p->slot, i, gpu->least);
 	}
 	p->restless = enough ? 0 : p->restless + p->sampled;
@@ -307,7 +304,7 @@ static bool raises(struct process *p)
 		int64_t aim;
 
 		posts = is_sampled(s, i) && settled_aim(p, i, &aim) &&
-			aim > ledger_slot_gpu(&s->books.ledger, p->slot, i)->settled;
+			aim > ledger_settled(&s->books.ledger, p->slot, i);
 	}
 	if (!posts)
 		return true;
@@ -322,7 +319,7 @@ static bool post(struct process *p, bool upwards)
 	bool all = true;
 
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
-		int64_t aim, now = ledger_slot_gpu(&p->session->books.ledger, p->slot, i)->settled;
+		int64_t aim, now = ledger_settled(&p->session->books.ledger, p->slot, i);
 
 		if (!is_sampled(s, i) || !settled_aim(p, i, &aim))
 			continue;
@@ -349,12 +346,12 @@ static bool may_have_less(const struct process *p)
 	bool less = false;
 
 	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
-		const struct ledger_slot_gpu *books = ledger_slot_gpu(&s->books.ledger, p->slot, i);
-
-		if (is_sampled(s, i) && books->settled > MAX(p->gpu[i].floor, 0) - unsure(p))
-			less |= (int64_t)process_figure(p, s->pool_gpu[i]) - (int64_t)books->used +
+		if (is_sampled(s, i) && ledger_settled(&s->books.ledger, p->slot, i) >
+						MAX(p->gpu[i].floor, 0) - unsure(p))
+			less |= (int64_t)process_figure(p, s->pool_gpu[i]) -
+					ledger_used(&p->session->books.ledger, p->slot, i) +
 					process_apart(p, i) - used_by_twins(p, i) <
-				(int64_t)books->settled;
+				ledger_settled(&s->books.ledger, p->slot, i);
 	}
 	return less;
 }
@@ -538,7 +535,7 @@ static bool is_lowerable(const struct session *s)
 		if (ledger_kept(&s->books.ledger, i))
 			return true;
 		for (const struct process *p = s->processes; p; p = p->next)
-			if (ledger_slot_gpu(&s->books.ledger, p->slot, i)->settled > 0 ||
+			if (ledger_settled(&s->books.ledger, p->slot, i) > 0 ||
 			    unsure_of(ledger_slot(&s->books.ledger, p->slot)))
 				return true;
 	}
@@ -582,7 +579,7 @@ uint64_t process_settle(struct process *p, enum settle_why why, uint32_t positio
 			uint64_t leaving_bytes)
 {
 	int64_t used = position < p->session->record.gpu_count
-			       ? ledger_slot_gpu(&p->session->books.ledger, p->slot, position)->used
+			       ? ledger_used(&p->session->books.ledger, p->slot, position)
 			       : 0;
 
 	p->restless = 0; /* of before the call that asks nothing counts */

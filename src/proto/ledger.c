@@ -371,6 +371,16 @@ static int64_t amount_read(_Atomic int64_t *field)
 	return 0;
 }
 
+int64_t ledger_used(const struct ledger *l, uint32_t slot, uint32_t gpu)
+{
+	return amount_read(&ledger_slot_gpu(l, slot, gpu)->used);
+}
+
+int64_t ledger_settled(const struct ledger *l, uint32_t slot, uint32_t gpu)
+{
+	return amount_read(&ledger_slot_gpu(l, slot, gpu)->settled);
+}
+
 void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t settled_bytes)
 {
 	int64_t unit = (int64_t)LEDGER_GRANULE, used;
@@ -389,7 +399,7 @@ void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t 
 
 uint64_t ledger_kept(const struct ledger *l, uint32_t gpu)
 {
-	int64_t kept = atomic_load(&ledger_slot_gpu(l, LEDGER_SLOT_DAEMON, gpu)->used);
+	int64_t kept = ledger_used(l, LEDGER_SLOT_DAEMON, gpu);
 
 	return kept > 0 ? (uint64_t)kept : 0;
 }

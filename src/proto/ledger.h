@@ -281,6 +281,9 @@ int ledger_charge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t 
 void ledger_uncharge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes);
 /* So much was held: the most that ever was is at least that. */
 void ledger_peak(const struct ledger *l, uint32_t gpu, uint64_t bytes);
+/* Daemon: what a slot says, where that can be an amount at all; else 0, which is written there. */
+int64_t ledger_used(const struct ledger *l, uint32_t slot, uint32_t gpu);
+int64_t ledger_settled(const struct ledger *l, uint32_t slot, uint32_t gpu);
 /* Daemon: sets slot's settled amount, whatever the limit says. */
 void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t settled_bytes);
 /* Daemon: sets what its own slot holds, whatever the limit says. */
