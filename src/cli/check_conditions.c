@@ -224,6 +224,27 @@ static void check_owner(const struct check_input *in, struct finding *f)
 	}
 }
 
+static void check_gpus(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "the driver answers for every GPU");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		const char *state = session_text(gpu, "state");
+		bool lost = !strcmp(state, "lost");
+
+		if (!lost && strcmp(state, "failing") != 0)
+			continue;
+		find_each(f, PROBLEM, "GPU %" PRIu64 " is %s since %s",
+			  session_number(gpu, "index"), state, session_text(gpu, "state_since"));
+		advise(f, lost ? "end what runs on it, then nvidia-smi --gpu-reset, or restart the "
+				 "host"
+			       : "dmesg may say why; restart the host if it stays so");
+	}
+}
+
 static void check_outside(const struct check_input *in, struct finding *f)
 {
 	char text[UNITS_TEXT_SIZE];
@@ -518,6 +539,7 @@ static const struct {
 	{"mps", check_mps},
 	{"compute_mode", check_driver_mode},
 	{"owner", check_owner},
+	{"gpus", check_gpus},
 	{"outside", check_outside},
 	{"mig_mode", check_mig_mode},
 	{"mig_role", check_mig_role},

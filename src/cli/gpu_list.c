@@ -1,7 +1,9 @@
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -11,8 +13,8 @@
 
 static void gpus_print(const json_t *gpus)
 {
-	static const char *const headings[] = {"GPU",      "NAME",    "MEMORY", "AVAILABLE",
-					       "SESSIONS", "BACKEND", "MODE",   NULL};
+	static const char *const headings[] = {"GPU",     "NAME", "MEMORY", "AVAILABLE", "SESSIONS",
+					       "BACKEND", "MODE", "STATE",  NULL};
 	cleanup_table struct table table;
 	size_t i;
 	json_t *gpu;
@@ -35,6 +37,7 @@ static void gpus_print(const json_t *gpus)
 						  : session_number(gpu, "sessions"));
 		table_add(&table, "%s", session_text(gpu, "backend"));
 		table_add(&table, "%s", session_text(gpu, "compute_mode"));
+		table_add(&table, "%s", session_text_or_dash(gpu, "state"));
 	}
 	table_print(&table);
 }
@@ -77,6 +80,25 @@ static void mig_print(const json_t *gpus)
 	}
 }
 
+/* Where a GPU cannot be used: since when, and what to do. */
+static void states_print(const json_t *gpus)
+{
+	static const char *const advice[][2] = {
+		{"lost", "it fell off the bus; end what runs on it, then reset it (nvidia-smi "
+			 "--gpu-reset) or restart the host"},
+		{"failing", "the driver does not answer for it; dmesg may say why"},
+		{"draining", "it goes to the system daemon when the sessions on it have ended"},
+	};
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(gpus, i,
+			   gpu) for (size_t a = 0; a < ARRAY_SIZE(advice);
+				     a++) if (!strcmp(session_text(gpu, "state"), advice[a][0]))
+		printf("GPU %" PRIu64 " is %s since %s: %s\n", session_number(gpu, "index"),
+		       advice[a][0], session_text(gpu, "state_since"), advice[a][1]);
+}
+
 static int no_gpu(const struct client *client, struct error *err)
 {
 	cleanup_json json_t *version = NULL;
@@ -109,5 +131,6 @@ int cli_gpu_list(struct cli *cli, struct error *err)
 	gpus_print(gpus);
 	holders_print(gpus);
 	mig_print(gpus);
+	states_print(gpus);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include "daemon/attach.h"
 #include "daemon/config_last.h"
 #include "daemon/fresh.h"
+#include "daemon/gpu_state.h"
 #include "daemon/handover.h"
 #include "daemon/http.h"
 #include "daemon/http_handover.h"
@@ -163,6 +164,7 @@ static void second_tick(struct node *node, uint64_t now)
 		log_event(LOG_INFO, "store.recorded ends=%u", recorded);
 	supervisor_tell("WATCHDOG=1");
 	claims_tick(node);
+	gpu_states_look(&node->pool);
 	owner_refresh(node);
 	keep_tick(&node->keep);
 	mig_tick(node);
@@ -282,6 +284,7 @@ static void on_sample(void *arg)
 	if (node->stopping)
 		return;
 	mig_follow(node);
+	gpu_states_look(&node->pool);
 	ready_check(node);
 	processes_sampled(node);
 	attach_sampled(node->attach);

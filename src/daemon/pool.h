@@ -15,6 +15,7 @@
 #include "core/compute.h"
 #include "core/place.h"
 #include "daemon/claims.h"
+#include "daemon/gpu_state.h"
 #include "daemon/unlisted.h"
 
 struct handover;
@@ -33,6 +34,8 @@ struct pool_gpu {
 	bool context_tried;   /* learned, or cannot be */
 	bool gives_instances; /* it has the MIG role */
 	struct gpu_sample sample;
+	enum gpu_state state; /* these are gpu_state.c's */
+	int64_t state_since;  /* CLOCK_REALTIME, ns; 0: nobody looked yet */
 	/* Sums over the sessions: kept by session.c. */
 	uint64_t promised;
 	uint32_t sessions;

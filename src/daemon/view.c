@@ -181,6 +181,8 @@ json_t *view_gpus(const struct node *node)
 			holder_json(gpu), "role",
 			mig_has_role(node, i) ? json_string("dynamic-mig") : json_null());
 
+		json_object_set_new(json, "state", json_string(gpu_state_name(gpu->state)));
+		json_object_set_new(json, "state_since", view_time(gpu->state_since));
 		sample_add(node, &gpu->sample, json);
 		mig_state_add(node, i, json);
 		json_array_append_new(list, json);

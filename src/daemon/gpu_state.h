@@ -1,0 +1,22 @@
+/* What a GPU of the pool is to its users now, and since when. */
+#pragma once
+
+struct pool;
+struct pool_gpu;
+
+enum gpu_state {
+	GPU_STATE_OK,
+	GPU_STATE_LOST,     /* it fell off the bus, as the driver says */
+	GPU_STATE_FAILING,  /* the driver does not answer for it */
+	GPU_STATE_MIG,      /* in MIG mode, without the role: neither slices nor instances */
+	GPU_STATE_HELD,     /* another daemon has it */
+	GPU_STATE_DRAINING, /* left to another daemon, with sessions that go on */
+};
+
+/* "ok", "lost", "failing", "mig", "held", "draining" */
+const char *gpu_state_name(enum gpu_state state);
+/* By what is known of it at this moment. Pure. */
+enum gpu_state gpu_state_find(const struct pool_gpu *gpu);
+/* Brings all GPUs' states up to date, and logs what changed. Called with each sample, and each
+ * second. */
+void gpu_states_look(struct pool *pool);

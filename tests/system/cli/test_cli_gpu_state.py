@@ -1,0 +1,50 @@
+"""The state of each GPU, wherever GPUs are shown: since when it is lost, held by another daemon, in MIG mode."""
+import os
+import pathlib
+import tempfile
+
+import pytest
+
+from conftest import wait_until
+
+
+@pytest.fixture
+def host(make_host):
+    return make_host("h100-80gb:3")
+
+
+def states(host, **kw):
+    return [g["state"] for g in host.carve_json("gpu", "list", **kw)]
+
+
+def test_a_lost_gpu_shows_everywhere(host):
+    assert states(host) == ["ok"] * 3
+    host.carve("sim", "fault", "lost", "--gpu", "1")
+    assert states(host) == ["ok", "lost", "ok"]
+    since = host.carve_json("gpu", "list")[1]["state_since"]
+    listed = host.carve("gpu", "list").stdout
+    assert f"GPU 1 is lost since {since}: " in listed and "gpu-reset" in listed
+    done = host.carve("check")
+    assert done.returncode == 1 and f"GPU 1 is lost since {since}" in done.stdout
+    line = next(r for r in host.carve("top", "--once").stdout.splitlines() if r.startswith("1 "))
+    assert line.split()[-1] == "lost"
+    log = pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text()
+    assert "gpu.state index=1" in log and "state=lost before=ok" in log
+    assert "cannot reach it" in host.carve("session", "request", "--vram", "4", "--gpu-ids", "1").stderr
+    host.carve("sim", "fault", "lost", "--clear")
+    assert states(host) == ["ok"] * 3
+
+
+def test_a_gpu_in_mig_mode_without_the_role_says_so(make_host):
+    assert states(make_host("h100-80gb+mig,h100-80gb")) == ["mig", "ok"]
+
+
+def test_gpus_of_another_daemon_are_held_until_it_ends(host):
+    assert states(host) == ["ok"] * 3
+    with tempfile.TemporaryDirectory() as other:
+        env = {"CARVE_RUNTIME_DIR": other}
+        assert states(host, env=env) == ["held"] * 3
+        os.kill(host.daemon_pid(), 9)
+        wait_until(lambda: states(host, env=env) == ["ok"] * 3)
+        os.kill(int(pathlib.Path(other, "lock").read_text().split()[0]), 15)
+        wait_until(lambda: not os.path.exists(other + "/carved.sock"))
