@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void close_fd(int *fd)
@@ -169,7 +170,8 @@ static int file_write_synced(const char *path, const void *data, size_t size, mo
 
 	if (fd < 0)
 		return -errno;
-	int rc = write_all(fd, data, size);
+	/* The umask is no matter. */
+	int rc = fchmod(fd, mode) < 0 ? -errno : write_all(fd, data, size);
 	return rc == 0 && fsync(fd) < 0 ? -errno : rc;
 }
 

@@ -118,8 +118,9 @@ static int number_check(const char *text, const char *option, const char *right,
 	return -EXIT_CODE_USAGE;
 }
 
-static int bytes_from(const struct decimal *number, uint64_t unit, const char *option,
-		      const char *text, const char *right, uint64_t *ret_bytes, struct error *err)
+static int bytes_from(const struct decimal *number, uint64_t unit, uint64_t least,
+		      const char *option, const char *text, const char *right, uint64_t *ret_bytes,
+		      struct error *err)
 {
 	unsigned __int128 bytes =
 		(unsigned __int128)number->digits * unit / power_of_ten(MIN(number->scale, 19u));
@@ -131,7 +132,7 @@ static int bytes_from(const struct decimal *number, uint64_t unit, const char *o
 	else if (bytes > SLICE_BYTES_MAX)
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is more than any GPU has (128 TiB)",
 			  option, text);
-	else if (bytes < SLICE_BYTES_MIN)
+	else if (bytes < least)
 		error_set(err, EXIT_CODE_USAGE,
 			  "%s: '%.64s' is %" PRIu64 " bytes, below the smallest slice of 100 MB",
 			  option, text, (uint64_t)bytes);
@@ -140,7 +141,7 @@ static int bytes_from(const struct decimal *number, uint64_t unit, const char *o
 		return 0;
 	}
 	error_hint(err, "for example: %s %s", option, right);
-	return number->digits && bytes < SLICE_BYTES_MIN ? -ERANGE : -EXIT_CODE_USAGE;
+	return number->digits && bytes < least ? -ERANGE : -EXIT_CODE_USAGE;
 }
 
 /* A size whose unit is missing or unknown. */
@@ -164,7 +165,8 @@ static int unit_refuse(const char *text, const char *option, const struct decima
 	return -EXIT_CODE_USAGE;
 }
 
-int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, struct error *err)
+static int size_parse(const char *text, uint64_t least, const char *option, uint64_t *ret_bytes,
+		      struct error *err)
 {
 	static const char right[] = "4, 2.5GiB, 2560MiB or 4000MB";
 	static const struct unit bare = {"", KI * KI * KI};
@@ -177,7 +179,17 @@ int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, 
 		*number.rest ? unit_find(size_units, ARRAY_SIZE(size_units), number.rest) : &bare;
 	if (!unit)
 		return unit_refuse(text, option, &number, right, err);
-	return bytes_from(&number, unit->bytes, option, text, right, ret_bytes, err);
+	return bytes_from(&number, unit->bytes, least, option, text, right, ret_bytes, err);
+}
+
+int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, struct error *err)
+{
+	return size_parse(text, SLICE_BYTES_MIN, option, ret_bytes, err);
+}
+
+int units_parse_amount(const char *text, const char *option, uint64_t *ret_bytes, struct error *err)
+{
+	return size_parse(text, 1, option, ret_bytes, err);
 }
 
 int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err)
@@ -197,7 +209,8 @@ int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *
 	/* In Kubernetes `m` is a thousandth, so this is no million for everybody. */
 	if (!unit || !strcmp(number.rest, "m"))
 		return unit_refuse(text, option, &number, right, err);
-	return bytes_from(&number, unit->bytes, option, text, right, ret_bytes, err);
+	return bytes_from(&number, unit->bytes, SLICE_BYTES_MIN, option, text, right, ret_bytes,
+			  err);
 }
 
 int units_parse_gpu(const char *text, uint32_t *ret_share, uint32_t *ret_whole, struct error *err)

@@ -27,6 +27,9 @@ struct error;
 /* --vram and SIZE: a bare number is GiB; B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB (of
  * 1024), in any case of letters and with or without the last B: 4G is 4gb, 4Gi is 4GiB. */
 int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, struct error *err);
+/* The same of any amount, no slice's: 64MiB. */
+int units_parse_amount(const char *text, const char *option, uint64_t *ret_bytes,
+		       struct error *err);
 int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err);
 /* --gpu-memory: a quantity as Kubernetes writes it; k M G T (powers of 1000), Ki Mi Gi Ti (of
  * 1024), and the units of --vram; no bare number, and no `m`, which is a thousandth there. */

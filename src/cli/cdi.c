@@ -1,6 +1,8 @@
 /* carve cdi generate, list, remove: CDI specs by which container runtimes give a container the
  * slice of a session, `podman run --device carve.dev/slice=ID IMAGE`. A session's spec is
- * DIR/carve.dev-slice_ID.json; what it mounts and was made for it is in DIR/carve/ID. */
+ * DIR/carve.dev-slice_ID.json; what it mounts and was made for it is in DIR/carve/ID. A spec of a
+ * size, `carve.dev/slice=8gib`, has carve-hook make a slice when a container is made. */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
@@ -16,11 +18,14 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/driver_find.h"
+#include "cli/hook.h"
 #include "cli/output.h"
 #include "cli/places.h"
 #include "cli/sessions.h"
+#include "cli/size_label.h"
 #include "cli/slice_env.h"
 #include "container/cdi.h"
+#include "container/edits.h"
 #include "container/json_file.h"
 #include "container/layout.h"
 
@@ -69,8 +74,14 @@ static void spec_name(char name[static CDI_NAME_MAX + 32], const char *id)
 	snprintf(name, CDI_NAME_MAX + 32, CDI_SLICE_FILE "%s", id);
 }
 
-/* Calls for the session of each spec in the directory. 0, or negative with *err set. */
-static int specs_each(const char *dir, int (*each)(const char *dir, const char *id, void *context),
+static void named_file(char name[static CDI_NAME_MAX + 32], const char *device)
+{
+	snprintf(name, CDI_NAME_MAX + 32, CDI_NAMED_FILE "%s", device);
+}
+
+/* Calls for the device of each of carve's specs in the directory. 0, or negative with *err set. */
+static int specs_each(const char *dir,
+		      int (*each)(const char *dir, const char *id, bool named, void *context),
 		      void *context, struct error *err)
 {
 	DIR *stream = opendir(dir);
@@ -85,7 +96,9 @@ static int specs_each(const char *dir, int (*each)(const char *dir, const char *
 	// NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's is safe for a stream of one's own
 	for (struct dirent *entry; rc == 0 && (entry = readdir(stream));)
 		if (cdi_file_session(entry->d_name, id))
-			rc = each(dir, id, context);
+			rc = each(dir, id, false, context);
+		else if (cdi_file_named(entry->d_name, id))
+			rc = each(dir, id, true, context);
 	closedir(stream);
 	return rc;
 }
@@ -96,25 +109,78 @@ struct generation {
 	struct places places;
 	struct driver_libs driver;
 	struct client client;
+	char hook[PATH_MAX];
+	const struct cli *cli;
 	char dir[DIR_MAX];
 };
+
+/* A spec of one device, whose edits are taken over. */
+static int device_write(const struct generation *g, const char *file, const char *device,
+			json_t *edits, struct error *err)
+{
+	json_t *devices = json_array();
+
+	json_array_append_new(devices, cdi_device(device, edits));
+	cleanup_json json_t *spec = cdi_spec(CDI_SLICE_KIND, devices, NULL);
+	return json_file_write(g->dir, file, spec, 0644, err);
+}
 
 static int spec_write(const struct generation *g, const struct container_slice *slice,
 		      struct error *err)
 {
-	cleanup_json json_t *spec = NULL;
-	json_t *edits = NULL, *devices = json_array();
+	const char *const hook[] = {"--register", slice->session, "--host", g->client.socket, NULL};
+	json_t *edits = NULL;
 	char name[CDI_NAME_MAX + 32];
 	int rc = container_files_write(slice, err);
 
-	if (rc < 0 || (rc = container_slice_edits(slice, &edits, err)) < 0) {
-		json_decref(devices);
+	if (rc < 0 || (rc = container_slice_edits(slice, &edits, err)) < 0)
+		return rc;
+	/* So that all users of a container of root's are in the slice. */
+	container_edits_hook(edits, g->hook, hook, hook_environment(g->cli));
+	spec_name(name, slice->session);
+	return device_write(g, name, slice->session, edits, err);
+}
+
+/* The device of a size: 8gib, gpu-0.25, 2g.10gb, or image, which is whatever the image says. */
+static int named_generate(const struct generation *g, struct error *err)
+{
+	char label[2 * SIZE_LABEL_SIZE], device[SIZE_LABEL_SIZE + 8] = "image";
+	char file[CDI_NAME_MAX + 32];
+	const char *const hook[] = {"--host", g->client.socket, "--label", label, NULL};
+	const char *const of_image[] = {"--host", g->client.socket, NULL};
+	bool by_image = g->cli->value[OPT_CDI_LABEL] != NULL;
+	struct size_label size;
+	int rc = by_image ? 0 : size_label_read(g->cli, &size, err);
+
+	if (rc < 0)
+		return rc;
+	if (!by_image) {
+		snprintf(label, sizeof(label), "%s=%s", size.name, size.value);
+		snprintf(device, sizeof(device), "%s%s", g->cli->value[OPT_GPU] ? "gpu-" : "",
+			 size.value);
+	}
+	for (char *c = device; *c; c++)
+		*c = (char)tolower((unsigned char)*c);
+	if (!cdi_name_valid(device))
+		return error_set(err, EXIT_CODE_USAGE, "'%s' can be no device's name", device);
+	json_t *edits = container_edits_new();
+	container_edits_hook(edits, g->hook, by_image ? of_image : hook, hook_environment(g->cli));
+	named_file(file, device);
+	if ((rc = directory_make(g->dir, err)) < 0) {
+		json_decref(edits);
 		return rc;
 	}
-	json_array_append_new(devices, cdi_device(slice->session, edits));
-	spec = cdi_spec(CDI_SLICE_KIND, devices, NULL);
-	spec_name(name, slice->session);
-	return json_file_write(g->dir, name, spec, 0644, err);
+	rc = device_write(g, file, device, edits, err);
+	if (rc == 0)
+		printf(CDI_SLICE_KIND "=%s in %s/%s.json\n", device, g->dir, file);
+	return rc;
+}
+
+/* Whether a size is asked for, or the image's. */
+static bool is_named(const struct cli *cli)
+{
+	return cli->value[OPT_VRAM] || cli->value[OPT_GPU_MEMORY] || cli->value[OPT_GPU] ||
+	       cli->value[OPT_MIG_PROFILE] || cli->value[OPT_RESERVE] || cli->value[OPT_CDI_LABEL];
 }
 
 static int session_generate(const struct generation *g, const json_t *session, struct error *err)
@@ -171,7 +237,7 @@ static int generate_all(const struct generation *g, struct error *err)
 
 int cli_cdi_generate(struct cli *cli, struct error *err)
 {
-	struct generation g;
+	struct generation g = {.cli = cli};
 	int rc;
 
 	if (slice_env_session())
@@ -180,9 +246,11 @@ int cli_cdi_generate(struct cli *cli, struct error *err)
 				 slice_env_session());
 	if ((rc = directory_choose(cli, g.dir, err)) < 0 ||
 	    (rc = places_find(&g.places, err)) < 0 || (rc = places_check(&g.places, err)) < 0 ||
-	    (rc = driver_find(&g.driver, err)) < 0 ||
+	    (rc = driver_find(&g.driver, err)) < 0 || (rc = hook_program(g.hook, err)) < 0 ||
 	    (rc = client_open(&g.client, cli->value[OPT_HOST], err)) < 0)
 		return rc;
+	if (is_named(cli))
+		return named_generate(&g, err);
 	if (cli->value[OPT_CDI_ALL])
 		return generate_all(&g, err);
 	for (int i = 0; rc == 0 && i < MAX(cli->argument_count, 1); i++) {
@@ -218,15 +286,17 @@ static const char *state_find(const json_t *sessions, const char *id)
 	return "ended";
 }
 
-static int spec_list(const char *dir, const char *id, void *context)
+static int spec_list(const char *dir, const char *id, bool named, void *context)
 {
 	struct listing *listing = context;
 
-	json_array_append_new(listing->specs,
-			      json_pack("{s:o, s:s, s:s, s:o}", "device",
-					json_sprintf(CDI_SLICE_KIND "=%s", id), "session", id,
-					"state", state_find(listing->sessions, id), "file",
-					json_sprintf("%s/" CDI_SLICE_FILE "%s.json", dir, id)));
+	json_array_append_new(
+		listing->specs,
+		json_pack("{s:o, s:s?, s:s, s:o}", "device", json_sprintf(CDI_SLICE_KIND "=%s", id),
+			  "session", named ? NULL : id, "state",
+			  named ? "on demand" : state_find(listing->sessions, id), "file",
+			  json_sprintf("%s/%s%s.json", dir, named ? CDI_NAMED_FILE : CDI_SLICE_FILE,
+				       id)));
 	return 0;
 }
 
@@ -285,18 +355,32 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 }
 
 /* The spec first: nobody mounts what is gone. */
-static int spec_remove(const char *dir, const char *id, struct error *err)
+static int spec_remove(const char *dir, const char *id, bool named, struct error *err)
 {
 	char name[CDI_NAME_MAX + 32], files[PATH_MAX];
 	int rc;
 
-	spec_name(name, id);
+	if (named)
+		named_file(name, id);
+	else
+		spec_name(name, id);
 	if ((rc = json_file_remove(dir, name, err)) < 0)
 		return rc;
 	files_path(files, dir, id);
-	(void)nftw(files, remove_one, 4, FTW_DEPTH | FTW_PHYS);
+	if (!named)
+		(void)nftw(files, remove_one, 4, FTW_DEPTH | FTW_PHYS);
 	printf("%s: removed\n", id);
 	return 0;
+}
+
+static const char *device_name(const json_t *spec)
+{
+	return strchr(session_text(spec, "device"), '=') + 1;
+}
+
+static int spec_remove_listed(const char *dir, const json_t *spec, struct error *err)
+{
+	return spec_remove(dir, device_name(spec), !*session_text(spec, "session"), err);
 }
 
 static int remove_listed(const struct cli *cli, const char *dir, const struct listing *listing,
@@ -310,22 +394,22 @@ static int remove_listed(const struct cli *cli, const char *dir, const struct li
 	{
 		if (rc == 0 &&
 		    (cli->value[OPT_CDI_ALL] || !strcmp(session_text(spec, "state"), "ended")))
-			rc = spec_remove(dir, session_text(spec, "session"), err);
+			rc = spec_remove_listed(dir, spec, err);
 	}
 	return rc;
 }
 
-static bool is_listed(const struct listing *listing, const char *id)
+static const json_t *listed_find(const struct listing *listing, const char *id)
 {
 	json_t *spec;
 	size_t i;
 
 	json_array_foreach(listing->specs, i, spec)
 	{
-		if (!strcmp(session_text(spec, "session"), id))
-			return true;
+		if (!strcmp(device_name(spec), id))
+			return spec;
 	}
-	return false;
+	return NULL;
 }
 
 int cli_cdi_remove(struct cli *cli, struct error *err)
@@ -337,11 +421,13 @@ int cli_cdi_remove(struct cli *cli, struct error *err)
 	for (int i = 0; rc == 0 && i < cli->argument_count; i++) {
 		const char *id = cli->arguments[i];
 
-		if (is_listed(&listing, id)) {
-			rc = spec_remove(dir, id, err);
+		const json_t *spec = listed_find(&listing, id);
+
+		if (spec) {
+			rc = spec_remove_listed(dir, spec, err);
 			continue;
 		}
-		rc = error_set(err, EXIT_CODE_FAILED, "%.300s has no spec of a session %.64s", dir,
+		rc = error_set(err, EXIT_CODE_FAILED, "%.300s has no spec of a device %.64s", dir,
 			       id);
 		error_hint(err, "`carve cdi list` shows those that are there");
 	}

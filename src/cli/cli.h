@@ -97,6 +97,11 @@ enum cli_option_id {
 	OPT_CDI_DIR,
 	OPT_CDI_ALL,
 	OPT_HOOKS_DIR,
+	OPT_CDI_LABEL,
+	OPT_RESERVE,
+	OPT_IMAGE_FROM,
+	OPT_IMAGE_TAG,
+	OPT_IMAGE_RUNTIME,
 	OPT_COUNT,
 };
 
@@ -177,6 +182,7 @@ int cli_main(int argc, char **argv);
 int cli_gpu_list(struct cli *cli, struct error *err);
 int cli_podman(struct cli *cli, struct error *err);
 int cli_docker(struct cli *cli, struct error *err);
+int cli_image_build(struct cli *cli, struct error *err);
 int cli_hook_install(struct cli *cli, struct error *err);
 int cli_hook_remove(struct cli *cli, struct error *err);
 int cli_cdi_generate(struct cli *cli, struct error *err);

@@ -2,6 +2,7 @@
  * container's programs programs of that slice (container/layout.h). */
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/macros.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/container_args.h"
@@ -21,6 +23,7 @@
 #include "cli/sessions.h"
 #include "cli/slice_env.h"
 #include "container/layout.h"
+#include "container/wanted.h"
 
 #define SIM_HOST "SIMGPU_HOST"
 
@@ -105,6 +108,59 @@ static int directory_make(struct container *c, struct error *err)
 			 strerrordesc_np(errno));
 }
 
+/* Whether the command line says which slice it is. */
+static bool slice_is_named(const struct container *c)
+{
+	static const char *const names[] = {"--vram",        "--gpu-memory", "--gpu",
+					    "--mig-profile", "--mig",        "--session"};
+
+	for (size_t i = 0; i < c->args.slice.count; i++)
+		for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
+			size_t length = strlen(names[k]);
+			const char *word = c->args.slice.list[i];
+
+			if (!strncmp(word, names[k], length) &&
+			    (word[length] == '\0' || word[length] == '='))
+				return true;
+		}
+	return false;
+}
+
+/* What the image's labels ask for, as options: carve.gpu-compute=10% is --gpu-compute=10%. An image
+ * that is not here yet has none. */
+static int labels_add(struct container *c, struct error *err)
+{
+	const char *const inspect[] = {
+		"image", "inspect", "--format", "{{json .Config.Labels}}", c->args.image[0], NULL};
+	char text[16384];
+	json_t *wanted = NULL, *value;
+	const char *key;
+
+	if (slice_is_named(c) || !runtime_ask(c->runtime, text, sizeof(text), inspect))
+		return 0;
+	cleanup_json json_t *labels = json_loads(text, 0, NULL);
+	const json_t *sources[] = {labels};
+	int rc = container_wanted(sources, 1, &wanted, err);
+	if (rc < 0 || !wanted)
+		return rc;
+	if (!json_object_get(wanted, "session"))
+		words_add(&c->args.slice, "--ephemeral");
+	json_object_foreach(wanted, key, value)
+	{
+		char name[32];
+
+		snprintf(name, sizeof(name), "%s", key);
+		for (char *at = name; (at = strchr(at, '_'));)
+			*at = '-';
+		if (json_is_string(value))
+			words_add(&c->args.slice, "--%s=%s", name, json_string_value(value));
+		else if (json_is_true(value))
+			words_add(&c->args.slice, "--%s", name);
+	}
+	json_decref(wanted);
+	return 0;
+}
+
 /* The words that `carve run` would have, so that they are read by the same code. */
 static int options_read(struct container *c, struct cli *ret, struct error *err)
 {
@@ -126,9 +182,10 @@ static int session_choose(struct container *c, struct error *err)
 {
 	cleanup_request struct slice_request request = {0};
 	struct cli options = {0};
-	int rc = options_read(c, &options, err);
+	int rc = labels_add(c, err);
 
-	if (rc < 0 || (rc = slice_request_read(&options, &request, err)) < 0 ||
+	if (rc < 0 || (rc = options_read(c, &options, err)) < 0 ||
+	    (rc = slice_request_read(&options, &request, err)) < 0 ||
 	    (rc = client_open(&c->client, options.value[OPT_HOST], err)) < 0 ||
 	    (rc = run_choose(&options, &c->client, &request, &c->choice, err)) < 0)
 		return rc;

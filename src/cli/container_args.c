@@ -44,7 +44,7 @@ static const char *const flags[] = {
 /* carve's own: with a value, and without. --gpus and --name are the runtime's. */
 static const char *const valued[] = {
 	"vram",     "gpu-memory",      "gpu",     "mig-profile", "mig",  "gpu-compute", "gpu-ids",
-	"wait-for", "session-timeout", "session", "priority",    "host",
+	"wait-for", "session-timeout", "session", "priority",    "host", "reserve",
 };
 static const char *const unvalued[] = {"vram-strict", "ephemeral"};
 

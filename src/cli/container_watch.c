@@ -25,9 +25,7 @@
 #define ENDED_LOOKS 4
 #define ENDED_EVERY_MS 1000
 
-/* What a runtime's command prints, its first line. False: it failed. */
-static bool runtime_ask(const struct container_watch *w, char *buf, size_t size,
-			const char *const *arguments)
+bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const *arguments)
 {
 	int fds[2], status = 0;
 
@@ -36,12 +34,16 @@ static bool runtime_ask(const struct container_watch *w, char *buf, size_t size,
 	cleanup_close int in = fds[0], out = fds[1];
 	pid_t child = fork();
 	if (child == 0) {
-		const char *argv[12] = {w->runtime};
+		const char *argv[12] = {runtime};
 
 		for (size_t i = 0; arguments[i] && i < 10; i++)
 			argv[i + 1] = arguments[i];
 		dup2(out, STDOUT_FILENO);
-		execvp(w->runtime, (char **)argv);
+		/* That it failed is an answer, too. */
+		int null = open("/dev/null", O_WRONLY);
+		if (null >= 0)
+			dup2(null, STDERR_FILENO);
+		execvp(runtime, (char **)argv);
 		_exit(127);
 	}
 	close_fd(&out);
@@ -66,7 +68,7 @@ static enum container_state state_ask(const struct container_watch *w, const cha
 				       cid,         NULL};
 	char said[128];
 
-	if (!runtime_ask(w, said, sizeof(said), inspect))
+	if (!runtime_ask(w->runtime, said, sizeof(said), inspect))
 		return CONTAINER_GONE;
 	return !strncmp(said, "true", 4) || strstr(said, "restarting") || strstr(said, "paused") ||
 			       strstr(said, "created")
@@ -104,7 +106,7 @@ static void container_wait(const struct container_watch *w, const char *cid)
 	char said[128];
 
 	while (state == CONTAINER_RUNNING) {
-		(void)runtime_ask(w, said, sizeof(said), wait);
+		(void)runtime_ask(w->runtime, said, sizeof(said), wait);
 		state = state_ask(w, cid);
 		for (int i = 1; i < ENDED_LOOKS && state == CONTAINER_STOPPED; i++) {
 			poll(NULL, 0, ENDED_EVERY_MS);

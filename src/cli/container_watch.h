@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct client;
 struct error;
@@ -19,3 +20,7 @@ struct container_watch {
 /* Starts it, registered with the daemon: before the calling process becomes the runtime's client,
  * whose end it sees. 0, or negative with *err set. */
 int container_watch_start(const struct container_watch *watch, struct error *err);
+
+/* The first line that a runtime's command prints, with these arguments (10 at most, ended by NULL).
+ * False: it failed. */
+bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const *arguments);

@@ -13,21 +13,20 @@
 #include "base/macros.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/hook.h"
+#include "container/edits.h"
 #include "container/json_file.h"
 
 #define HOOKS_DIR "/usr/share/containers/oci/hooks.d"
 #define NAME "50-carve"
 #define PROGRAM "/carve-hook"
-/* Longer than the hook's own patience, which ends with a message. */
-#define TIMEOUT_S 30
 
 static const char *directory_of(const struct cli *cli)
 {
 	return cli->value[OPT_HOOKS_DIR] ? cli->value[OPT_HOOKS_DIR] : HOOKS_DIR;
 }
 
-/* A hook has no environment but this: what says here which daemon and which host are meant. */
-static json_t *environment_make(const struct cli *cli)
+json_t *hook_environment(const struct cli *cli)
 {
 	static const char *const kept[] = {"CARVE_RUNTIME_DIR", "XDG_RUNTIME_DIR", "SIMGPU_HOST"};
 	json_t *list = json_array();
@@ -53,8 +52,8 @@ static json_t *hook_json(const struct cli *cli, const char *program)
 {
 	return json_pack("{s:s, s:{s:s, s:[s], s:o, s:i}, s:{s:b}, s:[s]}", "version", "1.0.0",
 			 "hook", "path", program, "args", "carve-hook", "env",
-			 environment_make(cli), "timeout", TIMEOUT_S, "when", "always", 1, "stages",
-			 "createRuntime");
+			 hook_environment(cli), "timeout", CONTAINER_HOOK_TIMEOUT_S, "when",
+			 "always", 1, "stages", "createRuntime");
 }
 
 /* mkdir -p. 0 or -errno. */
@@ -75,19 +74,27 @@ static int directories_make(const char *dir)
 	return mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
 }
 
+int hook_program(char path[static PATH_MAX], struct error *err)
+{
+	int rc = executable_dir(path, PATH_MAX - sizeof(PROGRAM));
+
+	if (rc == 0) {
+		strcat(path, PROGRAM);
+		rc = access(path, X_OK) < 0 ? -errno : 0;
+	}
+	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "carve-hook is not beside carve: %s",
+				  strerrordesc_np(-rc))
+		      : 0;
+}
+
 int cli_hook_install(struct cli *cli, struct error *err)
 {
 	const char *dir = directory_of(cli);
 	char program[PATH_MAX];
-	int rc = executable_dir(program, sizeof(program) - sizeof(PROGRAM));
+	int rc = hook_program(program, err);
 
-	if (rc == 0) {
-		strcat(program, PROGRAM);
-		rc = access(program, X_OK) < 0 ? -errno : 0;
-	}
 	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "carve-hook is not beside carve: %s",
-				 strerrordesc_np(-rc));
+		return rc;
 	if ((rc = directories_make(dir)) < 0) {
 		error_set(err, rc == -EACCES ? EXIT_CODE_NOT_PERMITTED : EXIT_CODE_FAILED,
 			  "cannot make %.300s: %s", dir, strerrordesc_np(-rc));

@@ -65,6 +65,27 @@ static void least_tell(const struct cli *cli, enum cli_option_id given, struct e
 		   given == OPT_VRAM ? "2.5GiB" : "2Gi");
 }
 
+/* Some tools' sizes include what the driver takes for itself: a slice of 8 GiB with 64 MiB
+ * reserved shows 8128 MiB. */
+static int reserve_take(const struct cli *cli, struct slice_request *r, struct error *err)
+{
+	const char *text = cli->value[OPT_RESERVE];
+	uint64_t bytes;
+
+	if (!text)
+		return 0;
+	if (!r->bytes)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "--reserve only goes with --vram or --gpu-memory");
+	if (units_parse_amount(text, "--reserve", &bytes, err) < 0)
+		return -EXIT_CODE_USAGE;
+	if (bytes < r->bytes && r->bytes - bytes >= SLICE_BYTES_MIN) {
+		r->bytes -= bytes;
+		return 0;
+	}
+	return error_set(err, EXIT_CODE_USAGE, "--reserve: '%.64s' leaves less than 100 MB", text);
+}
+
 /* Reads the one size into the body. */
 static int size_read(const struct cli *cli, struct slice_request *r, struct error *err)
 {
@@ -85,7 +106,7 @@ static int size_read(const struct cli *cli, struct slice_request *r, struct erro
 		given = sizes[i];
 	}
 	if (given == OPT_COUNT)
-		return 0;
+		return cli->value[OPT_RESERVE] ? reserve_take(cli, r, err) : 0;
 	const char *text = cli->value[given];
 	if (given == OPT_VRAM)
 		rc = units_parse_vram(text, &r->bytes, err);
@@ -96,6 +117,8 @@ static int size_read(const struct cli *cli, struct slice_request *r, struct erro
 	if (rc == -ERANGE)
 		least_tell(cli, given, err);
 	if (rc < 0)
+		return rc;
+	if ((rc = reserve_take(cli, r, err)) < 0)
 		return rc;
 	r->sized = true;
 	if (r->bytes)

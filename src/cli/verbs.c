@@ -7,8 +7,13 @@
 #define SIZE_OPTIONS                                                                           \
 	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) |           \
 	 BIT(OPT_BACKEND) | BIT(OPT_MIG_SHARE) | BIT(OPT_VRAM_STRICT) | BIT(OPT_GPU_COMPUTE) | \
-	 BIT(OPT_GPUS) | BIT(OPT_GPU_IDS) | BIT(OPT_WAIT_FOR) | BIT(OPT_SESSION_TIMEOUT) |     \
-	 BIT(OPT_NAME) | BIT(OPT_PRIORITY))
+	 BIT(OPT_GPUS) | BIT(OPT_GPU_IDS) | BIT(OPT_RESERVE) | BIT(OPT_WAIT_FOR) |             \
+	 BIT(OPT_SESSION_TIMEOUT) | BIT(OPT_NAME) | BIT(OPT_PRIORITY))
+
+/* A size alone, as a label has it. */
+#define LABEL_OPTIONS                                                                \
+	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) | \
+	 BIT(OPT_RESERVE))
 
 /* What a job may say of itself, when it is enqueued and later. */
 #define JOB_OPTIONS                                                                              \
@@ -118,6 +123,11 @@ const struct cli_option cli_options[] = {
 	{OPT_CDI_DIR, "cdi-dir", "DIR", "the directory of specs (/var/run/cdi)"},
 	{OPT_HOOKS_DIR, "hooks-dir", "DIR",
 	 "the directory of hooks (/usr/share/containers/oci/hooks.d)"},
+	{OPT_CDI_LABEL, "image", NULL, "the size is that of the image's label"},
+	{OPT_RESERVE, "reserve", "SIZE", "of the size, leave so much out of the slice: 64MiB"},
+	{OPT_IMAGE_FROM, "from", "IMAGE", "the image to limit"},
+	{OPT_IMAGE_TAG, "tag", "IMAGE", "(-t) the name of the image that is made"},
+	{OPT_IMAGE_RUNTIME, "runtime", "NAME", "podman or docker (the one that is there)"},
 	{OPT_CDI_ALL, "all", NULL, "of all sessions"},
 	{OPT_COUNT, NULL, NULL, NULL},
 };
@@ -147,14 +157,19 @@ const struct cli_verb cli_verbs[] = {
 	 "carve podman run --vram 8 --rm IMAGE nvidia-smi", 0, 0, -1, CLI_SYNTAX_RAW, cli_podman},
 	{"docker run", "IMAGE [CMD [ARG]...]", "run a container in a slice, with docker",
 	 "carve docker run --vram 8 --rm IMAGE nvidia-smi", 0, 0, -1, CLI_SYNTAX_RAW, cli_docker},
-	{"cdi generate", "[ID]...", "write the CDI spec of a session, for container runtimes",
-	 "carve cdi generate s-7k2m9q", BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL), 0, -1,
+	{"cdi generate", "[ID]...", "write the CDI spec of a session, or of a size",
+	 "carve cdi generate s-7k2m9q",
+	 BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL) | BIT(OPT_CDI_LABEL) | LABEL_OPTIONS, 0, -1,
 	 CLI_SYNTAX_MIXED, cli_cdi_generate},
 	{"cdi list", "", "list the CDI specs of sessions", "carve cdi list", BIT(OPT_CDI_DIR), 0, 0,
 	 CLI_SYNTAX_MIXED, cli_cdi_list},
 	{"cdi remove", "[ID]...", "remove specs (those of ended sessions, where none is named)",
 	 "carve cdi remove s-7k2m9q", BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL), 0, -1, CLI_SYNTAX_MIXED,
 	 cli_cdi_remove},
+	{"image build", "", "make an image whose containers have a slice",
+	 "carve image build --from IMAGE --vram 8GiB -t IMAGE:8gb",
+	 BIT(OPT_IMAGE_FROM) | BIT(OPT_IMAGE_TAG) | BIT(OPT_IMAGE_RUNTIME) | LABEL_OPTIONS, 0, 0,
+	 CLI_SYNTAX_MIXED, cli_image_build},
 	{"hook install", "", "have podman give slices to containers with labels of carve's",
 	 "carve hook install", BIT(OPT_HOOKS_DIR), 0, 0, CLI_SYNTAX_MIXED, cli_hook_install},
 	{"hook remove", "", "undo carve hook install", "carve hook remove", BIT(OPT_HOOKS_DIR), 0,

@@ -38,14 +38,23 @@ json_t *cdi_device(const char *name, json_t *edits)
 	return json_pack("{s:s, s:o}", "name", name, "containerEdits", edits);
 }
 
+static bool file_name(const char *file, const char *prefix, char ret[static CDI_NAME_MAX + 1])
+{
+	size_t length = strlen(file), before = strlen(prefix), suffix = strlen(SUFFIX);
+
+	if (length <= before + suffix || length - before - suffix > CDI_NAME_MAX ||
+	    strncmp(file, prefix, before) != 0 || strcmp(file + length - suffix, SUFFIX) != 0)
+		return false;
+	snprintf(ret, CDI_NAME_MAX + 1, "%.*s", (int)(length - before - suffix), file + before);
+	return cdi_name_valid(ret);
+}
+
 bool cdi_file_session(const char *file, char ret[static CDI_NAME_MAX + 1])
 {
-	size_t prefix = strlen(CDI_SLICE_FILE), length = strlen(file), suffix = strlen(SUFFIX);
+	return file_name(file, CDI_SLICE_FILE, ret);
+}
 
-	if (length <= prefix + suffix || length - prefix - suffix > CDI_NAME_MAX ||
-	    strncmp(file, CDI_SLICE_FILE, prefix) != 0 ||
-	    strcmp(file + length - suffix, SUFFIX) != 0)
-		return false;
-	snprintf(ret, CDI_NAME_MAX + 1, "%.*s", (int)(length - prefix - suffix), file + prefix);
-	return cdi_name_valid(ret);
+bool cdi_file_named(const char *file, char ret[static CDI_NAME_MAX + 1])
+{
+	return file_name(file, CDI_NAMED_FILE, ret);
 }

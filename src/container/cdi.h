@@ -11,6 +11,8 @@ struct error;
 /* Devices carve.dev/slice=ID. */
 #define CDI_SLICE_KIND "carve.dev/slice"
 #define CDI_SLICE_FILE "carve.dev-slice_" /* and ID, ".json" */
+/* Devices carve.dev/slice=8gib: a slice is made when a container is. */
+#define CDI_NAMED_FILE "carve.dev-slice-"
 #define CDI_DIR_STATIC "/etc/cdi"
 #define CDI_DIR_DYNAMIC "/var/run/cdi"
 #define CDI_NAME_MAX 63
@@ -24,6 +26,7 @@ json_t *cdi_spec(const char *kind, json_t *devices, json_t *edits);
 /* A device; its edits are taken over. Pure. */
 json_t *cdi_device(const char *name, json_t *edits);
 
-/* Reads the device's name from a name of a file that carve wrote for a session. False: it is
- * another's. Pure. */
+/* Reads the device's name from a name of a file that carve wrote, for a session or for a size.
+ * False: it is another's. Pure. */
 bool cdi_file_session(const char *file, char ret[static CDI_NAME_MAX + 1]);
+bool cdi_file_named(const char *file, char ret[static CDI_NAME_MAX + 1]);

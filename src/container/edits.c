@@ -34,3 +34,15 @@ void container_edits_node(json_t *edits, const char *path)
 	json_array_append_new(json_object_get(edits, "deviceNodes"),
 			      json_pack("{s:s}", "path", path));
 }
+
+void container_edits_hook(json_t *edits, const char *program, const char *const *arguments,
+			  json_t *environment)
+{
+	json_t *hook = json_pack("{s:s, s:s, s:[s], s:i, s:o*}", "hookName", "createRuntime",
+				 "path", program, "args", "carve-hook", "timeout",
+				 CONTAINER_HOOK_TIMEOUT_S, "env", environment);
+
+	for (size_t i = 0; arguments[i]; i++)
+		json_array_append_new(json_object_get(hook, "args"), json_string(arguments[i]));
+	json_object_set_new(edits, "hooks", json_pack("[o]", hook));
+}

@@ -1,9 +1,12 @@
 /* What a container of a slice gets, in the shape of CDI's containerEdits: {env, mounts,
- * deviceNodes}. `carve podman run` reads it as options of the runtime, a CDI spec has it as it
- * stands. All are pure. */
+ * deviceNodes, hooks}. `carve podman run` reads it as options of the runtime, a CDI spec has it as
+ * it stands. All are pure. */
 #pragma once
 
 #include <jansson.h>
+
+/* Longer than the hook's own patience, which ends with a message. */
+#define CONTAINER_HOOK_TIMEOUT_S 30
 
 /* Empty ones, owned by the caller; NULL: out of memory. */
 json_t *container_edits_new(void);
@@ -15,3 +18,7 @@ void container_edits_mount_writable(json_t *edits, const char *from, const char 
 void container_edits_env(json_t *edits, const char *name, const char *value);
 /* A device node of the host, at the same path. */
 void container_edits_node(json_t *edits, const char *path);
+/* Has the runtime run carve-hook when the container is made: its path, its arguments (without its
+ * name, ended by NULL), and its environment (array, taken over; NULL: none). */
+void container_edits_hook(json_t *edits, const char *program, const char *const *arguments,
+			  json_t *environment);

@@ -19,11 +19,11 @@
 #include "cli/driver_find.h"
 #include "cli/places.h"
 #include "container/layout.h"
+#include "container/wanted.h"
 #include "integrations/oci/daemon.h"
 #include "integrations/oci/enter.h"
 #include "integrations/oci/labels.h"
 #include "integrations/oci/state.h"
-#include "integrations/oci/wanted.h"
 
 /* A runtime waits for its hooks, and its user for the runtime. */
 #define TIMEOUT_S 20
@@ -96,7 +96,7 @@ static int wanted_find(struct hook *hook, json_t **ret, struct error *err)
 		json_t *labels = oci_labels_find(&hook->container, config);
 		const json_t *sources[] = {hook->given, hook->container.annotations, labels};
 
-		rc = oci_wanted(sources, ARRAY_SIZE(sources), ret, err);
+		rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
 		json_decref(labels);
 	}
 	json_decref(config);
@@ -119,7 +119,7 @@ static int session_join(struct hook *hook, const char *id, struct error *err)
 	/* It becomes a part of a path. */
 	if (strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") !=
 		    strlen(id) ||
-	    strlen(id) > OCI_VALUE_MAX)
+	    strlen(id) > CONTAINER_LABEL_MAX)
 		return error_set(err, EXIT_CODE_FAILED, "there is no session %.64s", id);
 	strcat(path, id);
 	int rc = oci_daemon_call(&hook->daemon, "GET", path, NULL, &hook->session, err);

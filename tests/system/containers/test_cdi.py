@@ -1,9 +1,11 @@
 """`carve cdi`: podman gives a container the slice of a session by its CDI device."""
 import json
+import os
 import stat
 
 import pytest
 
+from conftest import open_to_others
 from podman_host import podman_storage
 
 
@@ -50,7 +52,7 @@ def test_a_device_of_a_session_is_its_slice_in_every_container(podman, specs):
 def test_specs_are_listed_replaced_and_removed(podman, specs):
     first = podman.host.carve_json("session", "request", "--vram", "3")["id"]
     done = podman.host.carve("cdi", "remove", "--cdi-dir", specs, first)
-    assert done.returncode == 1 and f"no spec of a session {first}" in done.stderr
+    assert done.returncode == 1 and f"no spec of a device {first}" in done.stderr
     (specs / "nvidia.json").write_text("{}")
     cdi(podman, specs, "generate", first)
     cdi(podman, specs, "generate", "--all")
@@ -66,6 +68,32 @@ def test_specs_are_listed_replaced_and_removed(podman, specs):
     podman.host.carve("session", "release")
     cdi(podman, specs, "remove")
     assert sorted(p.name for p in specs.iterdir()) == ["carve", "nvidia.json"] and not any((specs / "carve").iterdir())
+
+
+def test_a_device_of_a_size_makes_a_slice_for_each_container(podman, specs):
+    assert "carve.dev/slice=2gib" in cdi(podman, specs, "generate", "--vram", "2GiB")
+    assert "carve.dev/slice=gpu-0.25" in cdi(podman, specs, "generate", "--gpu", "0.25")
+    assert "carve.dev/slice=image" in cdi(podman, specs, "generate", "--image")
+    host = "SIMGPU_HOST=" + podman.host.env["SIMGPU_HOST"]
+    for options, size in (("--device", "carve.dev/slice=2gib"), 2048), (("--device", "carve.dev/slice=gpu-0.25"), 20252), \
+            (("--device", "carve.dev/slice=image", "--annotation", "carve.vram=3GiB"), 3072):
+        done = podman.with_cdi(specs, "run", "--rm", "--env", host, *options, podman.IMAGE, "hog")
+        assert f"this GPU has {size} MiB" in done.stdout, done.stderr + done.stdout
+    podman.nothing_is_left()
+    assert {s["state"] for s in podman.host.carve_json("cdi", "list", "--cdi-dir", specs)} == {"on demand"}
+    cdi(podman, specs, "remove")
+    cdi(podman, specs, "remove", "2gib")
+    assert sorted(p.name for p in specs.iterdir()) == ["carve.dev-slice-gpu-0.25.json", "carve.dev-slice-image.json"]
+
+
+def test_every_user_of_a_container_is_in_the_devices_slice(podman, specs):
+    session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
+    open_to_others(podman.host)
+    os.chmod(podman.host.env["CARVE_RUNTIME_DIR"] + "/attach.sock", 0o666)
+    cdi(podman, specs, "generate")
+    done = podman.with_cdi(specs, "run", "--rm", "--user", "1000", "--device", f"carve.dev/slice={session}", podman.IMAGE,
+                           "hog")
+    assert "this GPU has 3072 MiB" in done.stdout, done.stderr + done.stdout
 
 
 @pytest.mark.parametrize("argv, code, said", [

@@ -98,6 +98,39 @@ def test_a_containers_links_lead_nowhere_else(podman, tmp_path):
     podman.nothing_is_left()
 
 
+def test_image_build_limits_an_image_for_every_way_to_run_it(podman):
+    """The hook, or carve podman run without a size; what a tool's sizes include of the driver's is left out."""
+    done = podman(BUILD / "carve", "image", "build", "--from", podman.IMAGE, "--vram", "3", "--reserve", "64MiB", "-t",
+                  "localhost/limited:3gb")
+    assert done.returncode == 0, done.stderr
+    image = podman.host.run(["podman", "image", "inspect", "localhost/limited:3gb"], env=podman.env)
+    assert json.loads(image.stdout)[0]["Labels"]["carve.vram"] == "3008MiB"
+    done = hooked(podman, "run", "--rm", "localhost/limited:3gb", "hog")
+    assert "this GPU has 3008 MiB" in done.stdout, done.stderr
+    podman.host.carve("session", "request", "--vram", "5")
+    done = podman.carve("--rm", "localhost/limited:3gb", "hog")
+    assert "this GPU has 3008 MiB" in done.stdout, done.stderr
+    # What the command line says counts before the image.
+    done = podman.carve("--vram", "2", "--ephemeral", "--rm", "localhost/limited:3gb", "hog")
+    assert "this GPU has 2048 MiB" in done.stdout, done.stderr
+    podman.host.carve("session", "release")
+    podman.nothing_is_left()
+
+
+@pytest.mark.parametrize("argv, said", [
+    (["--from", "x", "--vram", "2"], "--tag is missing"),
+    (["--vram", "2", "-t", "x"], "--from is missing"),
+    (["--from", "x\nRUN y", "--vram", "2", "-t", "x"], "is no image's name"),
+    (["--from", "x", "-t", "y"], "no size given"),
+    (["--from", "x", "-t", "y", "--gpu", "0.5", "--reserve", "64MiB"], "--reserve only goes with"),
+    (["--from", "x", "-t", "y", "--vram", "1", "--reserve", "1"], "leaves less than 100 MB"),
+    (["--from", "x", "-t", "y", "--vram", "1", "--runtime", "rkt"], "is not podman or docker"),
+])
+def test_image_build_says_what_is_missing(argv, said):
+    done = subprocess.run([BUILD / "carve", "image", "build", *argv], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("annotation, said", [
     ("carve.vram=900GiB", "more than there is"),
     ("carve.vram=much", "much"),

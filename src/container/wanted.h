@@ -6,12 +6,12 @@
 
 struct error;
 
-#define OCI_LABEL_PREFIX "carve."
-#define OCI_VALUE_MAX 64
+#define CONTAINER_LABEL_PREFIX "carve."
+#define CONTAINER_LABEL_MAX 64
 
 /* Of several sources the first that has a size counts for the size, and the first that has another
  * label for that. Each is an object of texts, or NULL; other labels than carve's are passed over.
  * 0 with *ret: a body for POST /v1/sessions, or {"session": ID}, or NULL where nothing is asked
  * for. Negative with *err set: a label of carve's that there is not, or no size. The caller owns
  * *ret. Pure. */
-int oci_wanted(const json_t *const *sources, size_t count, json_t **ret, struct error *err);
+int container_wanted(const json_t *const *sources, size_t count, json_t **ret, struct error *err);

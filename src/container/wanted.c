@@ -1,4 +1,4 @@
-#include "integrations/oci/wanted.h"
+#include "container/wanted.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -37,7 +37,7 @@ static bool value_valid(const char *value)
 	for (size_t i = 0; i < length; i++)
 		if ((unsigned char)value[i] > 126 || !isprint((unsigned char)value[i]))
 			return false;
-	return length && length <= OCI_VALUE_MAX;
+	return length && length <= CONTAINER_LABEL_MAX;
 }
 
 static int label_take(const struct label *label, const char *value, json_t *body, struct error *err)
@@ -46,8 +46,8 @@ static int label_take(const struct label *label, const char *value, json_t *body
 
 	if (label->flag && !on && strcmp(value, "false") != 0 && strcmp(value, "0") != 0)
 		return error_set(err, EXIT_CODE_USAGE,
-				 OCI_LABEL_PREFIX "%s: '%s' is not true or "
-						  "false",
+				 CONTAINER_LABEL_PREFIX "%s: '%s' is not true or "
+							"false",
 				 label->name, value);
 	json_object_set_new(body, label->field,
 			    label->flag ? json_boolean(on) : json_string(value));
@@ -56,10 +56,10 @@ static int label_take(const struct label *label, const char *value, json_t *body
 
 static int unknown_error(const char *name, struct error *err)
 {
-	error_set(err, EXIT_CODE_USAGE, OCI_LABEL_PREFIX "%.40s: there is no such label",
+	error_set(err, EXIT_CODE_USAGE, CONTAINER_LABEL_PREFIX "%.40s: there is no such label",
 		  value_valid(name) ? name : "?");
-	error_hint(err,
-		   "for example " OCI_LABEL_PREFIX "vram=8GiB or " OCI_LABEL_PREFIX "gpu=0.25");
+	error_hint(err, "for example " CONTAINER_LABEL_PREFIX "vram=8GiB or " CONTAINER_LABEL_PREFIX
+			"gpu=0.25");
 	return -EXIT_CODE_USAGE;
 }
 
@@ -73,25 +73,27 @@ static int source_take(const json_t *source, json_t *body, bool *sized, struct e
 
 	json_object_foreach((json_t *)source, key, entry)
 	{
-		const char *name = key + strlen(OCI_LABEL_PREFIX),
+		const char *name = key + strlen(CONTAINER_LABEL_PREFIX),
 			   *value = json_string_value(entry);
 
-		if (strncmp(key, OCI_LABEL_PREFIX, strlen(OCI_LABEL_PREFIX)) != 0)
+		if (strncmp(key, CONTAINER_LABEL_PREFIX, strlen(CONTAINER_LABEL_PREFIX)) != 0)
 			continue;
 		const struct label *label = label_find(name);
 		if (!label)
 			return unknown_error(name, err);
 		if (!value_valid(value))
 			return error_set(err, EXIT_CODE_USAGE,
-					 OCI_LABEL_PREFIX "%s: its value is empty, longer than %d "
-							  "characters or not printable",
-					 name, OCI_VALUE_MAX);
+					 CONTAINER_LABEL_PREFIX
+					 "%s: its value is empty, longer than %d "
+					 "characters or not printable",
+					 name, CONTAINER_LABEL_MAX);
 		if (label->size ? was_sized : json_object_get(body, label->field) != NULL)
 			continue;
 		if (label->size && *sized)
 			return error_set(err, EXIT_CODE_USAGE,
-					 OCI_LABEL_PREFIX "%s: a slice has one size, and another "
-							  "label gives one, too",
+					 CONTAINER_LABEL_PREFIX
+					 "%s: a slice has one size, and another "
+					 "label gives one, too",
 					 name);
 		*sized |= label->size;
 		if ((rc = label_take(label, value, body, err)) < 0)
@@ -100,7 +102,7 @@ static int source_take(const json_t *source, json_t *body, bool *sized, struct e
 	return 0;
 }
 
-int oci_wanted(const json_t *const *sources, size_t count, json_t **ret, struct error *err)
+int container_wanted(const json_t *const *sources, size_t count, json_t **ret, struct error *err)
 {
 	json_t *body = json_object();
 	bool sized = false;

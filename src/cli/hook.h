@@ -1,0 +1,14 @@
+/* How a runtime is told to run carve-hook. */
+#pragma once
+
+#include <jansson.h>
+#include <limits.h>
+
+struct cli;
+struct error;
+
+/* The program. 0, or negative with *err set. */
+int hook_program(char path[static PATH_MAX], struct error *err);
+/* A hook has no environment but this: what says here which daemon and which host are meant. Array
+ * of NAME=VALUE, owned by the caller. */
+json_t *hook_environment(const struct cli *cli);
