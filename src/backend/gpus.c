@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ struct gpus {
 	char driver_version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
 	__typeof__(nvmlInit_v2) *init;
 	__typeof__(nvmlShutdown) *shutdown;
+	pthread_rwlock_t open; /* to write: while somebody else needs it closed */
 	__typeof__(nvmlErrorString) *error_string;
 	__typeof__(nvmlSystemGetDriverVersion) *get_driver_version;
 	__typeof__(nvmlDeviceGetCount_v2) *get_count;
@@ -115,6 +117,8 @@ int gpus_errno(nvmlReturn_t status)
 		return -EBUSY;
 	case NVML_ERROR_INSUFFICIENT_RESOURCES:
 		return -ENOSPC;
+	case NVML_ERROR_RESET_REQUIRED:
+		return -EAGAIN;
 	case NVML_ERROR_NOT_SUPPORTED:
 		return -ENOTSUP;
 	case NVML_ERROR_NOT_FOUND:
@@ -164,6 +168,7 @@ int gpus_open(struct gpus **ret, struct error *err)
 
 	if (!gpus)
 		return -ENOMEM;
+	pthread_rwlock_init(&gpus->open, NULL);
 	gpus->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	int rc = -ENODEV;
 	if (gpus->library)
@@ -186,8 +191,22 @@ void gpus_close(struct gpus *gpus)
 	if (!gpus)
 		return;
 	gpus->shutdown();
+	pthread_rwlock_destroy(&gpus->open);
 	dlclose(gpus->library);
 	free(gpus);
+}
+
+void gpus_let_go(struct gpus *gpus)
+{
+	pthread_rwlock_wrlock(&gpus->open);
+	gpus->shutdown();
+}
+
+void gpus_take_up(struct gpus *gpus)
+{
+	/* Where it does not start again samples fail, as with any driver that went away. */
+	(void)gpus->init();
+	pthread_rwlock_unlock(&gpus->open);
 }
 
 bool gpus_are_simulated(const struct gpus *gpus)
@@ -596,6 +615,7 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 	struct gpu_sample sample = {0};
 	nvmlDevice_t device;
 
+	pthread_rwlock_rdlock(&gpus->open);
 	sample.error = gpus_errno(gpus->get_handle(index, &device));
 	struct mig_mode mode = {.now = -1};
 	if (!sample.error)
@@ -604,6 +624,7 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 		sample.error = readings_take(gpus, index, device, exact, unlisted, &sample);
 	sample.utilization = sample.error ? -1 : utilization_read(gpus, device);
 	sample.exclusive = sample.error ? GPU_SHARED : exclusive_read(gpus, device);
+	pthread_rwlock_unlock(&gpus->open);
 	sample.mig = mode.now;
 	sample.mig_pending = mode.pending;
 	*ret = sample;

@@ -76,6 +76,10 @@ static inline bool gpu_reading_allows(const struct gpu_reading *r, int64_t unlis
 /* Loads libnvidia-ml.so.1 and initialises it. -ENODEV with *err where there is no driver. */
 int gpus_open(struct gpus **ret, struct error *err);
 void gpus_close(struct gpus *gpus);
+/* Closes the driver for somebody's change that nobody may have it open for; samples wait until it
+ * is taken up again, by the same thread. */
+void gpus_let_go(struct gpus *gpus);
+void gpus_take_up(struct gpus *gpus);
 /* Whether they are a simulated host's. */
 bool gpus_are_simulated(const struct gpus *gpus);
 /* Text, valid until gpus_close. */

@@ -35,6 +35,7 @@ struct instances {
 	__typeof__(nvmlGpuInstanceCreateComputeInstance) *compute_create;
 	__typeof__(nvmlComputeInstanceDestroy) *compute_destroy;
 	__typeof__(nvmlComputeInstanceGetInfo_v2) *compute_info;
+	__typeof__(nvmlDeviceSetMigMode) *set_mode;
 	__typeof__(nvmlDeviceGetUUID) *uuid;
 	__typeof__(nvmlDeviceGetMemoryInfo) *memory;
 	__typeof__(nvmlDeviceGetMemoryInfo_v2) *memory_v2;
@@ -62,6 +63,7 @@ static const struct {
 	FUNCTION(nvmlGpuInstanceCreateComputeInstance, compute_create, true),
 	FUNCTION(nvmlComputeInstanceDestroy, compute_destroy, true),
 	FUNCTION(nvmlComputeInstanceGetInfo_v2, compute_info, true),
+	FUNCTION(nvmlDeviceSetMigMode, set_mode, true),
 	FUNCTION(nvmlDeviceGetUUID, uuid, true),
 	FUNCTION(nvmlDeviceGetMemoryInfo, memory, true),
 	FUNCTION(nvmlDeviceGetMemoryInfo_v2, memory_v2, false),
@@ -453,6 +455,36 @@ int instance_remove(const struct instances *in, uint32_t gpu, const struct insta
 	for (unsigned waited = 0; rc == -EBUSY && waited < patience_ms; waited += TRY_PAUSE_MS) {
 		pause_ms(TRY_PAUSE_MS);
 		rc = remove_once(in, gpu, place);
+	}
+	return rc;
+}
+
+/* The driver may take the wish and leave it pending. */
+static int mode_once(const struct instances *in, uint32_t gpu)
+{
+	nvmlReturn_t activation = NVML_SUCCESS, ignored;
+	nvmlDevice_t device;
+
+	if (in->link)
+		return instances_link_mode(in->link, gpu);
+	int rc = gpus_device(in->gpus, gpu, &device);
+	if (rc == 0)
+		rc = gpus_errno(in->set_mode(device, NVML_FEATURE_ENABLED, &activation));
+	kill_point("mig.mode");
+	if (rc == 0)
+		rc = gpus_errno(activation);
+	if (rc == -EBUSY)
+		(void)in->set_mode(device, NVML_FEATURE_DISABLED, &ignored);
+	return rc;
+}
+
+int instances_mode_enable(const struct instances *in, uint32_t gpu, unsigned patience_ms)
+{
+	int rc = mode_once(in, gpu);
+
+	for (unsigned waited = 0; rc == -EBUSY && waited < patience_ms; waited += TRY_PAUSE_MS) {
+		pause_ms(TRY_PAUSE_MS);
+		rc = mode_once(in, gpu);
 	}
 	return rc;
 }

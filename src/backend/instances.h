@@ -54,6 +54,9 @@ void instances_close(struct instances *instances);
 
 /* The profiles that a GPU can have, in the order of their size. 0 or -errno. */
 int instances_kinds(const struct instances *instances, uint32_t gpu, struct instance_kinds *ret);
+/* Switches MIG mode on. 0; -EBUSY: something has the GPU open, and did so for `patience_ms`; then
+ * nothing is pending. -EAGAIN: it is pending, and takes a reset. -EACCES; -ENOTSUP. */
+int instances_mode_enable(const struct instances *instances, uint32_t gpu, unsigned patience_ms);
 /* All GPU instances of these profiles. 0 or -errno. */
 int instances_list(const struct instances *instances, uint32_t gpu,
 		   const struct instance_profile *profiles, size_t profile_count,

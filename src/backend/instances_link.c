@@ -101,6 +101,14 @@ int instances_link_kinds(struct instances_link *link, uint32_t gpu, struct insta
 	return mig_die_init(&ret->die);
 }
 
+int instances_link_mode(struct instances_link *link, uint32_t gpu)
+{
+	struct instances_request request = {.op = INSTANCES_MODE, .gpu = gpu};
+	struct instances_reply reply;
+
+	return ask(link, &request, &reply);
+}
+
 int instances_link_list(struct instances_link *link, uint32_t gpu,
 			const struct instance_profile *profiles, size_t profile_count,
 			struct instance *list, size_t max, size_t *ret_count)

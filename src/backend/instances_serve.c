@@ -102,6 +102,8 @@ static int answer(struct server *s, const struct instances_request *request,
 		return kinds_answer(s, request->gpu, reply);
 	case INSTANCES_LIST:
 		return list_answer(s, request, reply);
+	case INSTANCES_MODE:
+		return instances_mode_enable(s->instances, request->gpu, 0);
 	case INSTANCES_MAKE:
 		rc = instance_make(s->instances, request->gpu, &place, &made);
 		if (rc == 0)

@@ -16,6 +16,7 @@ int instances_link_kinds(struct instances_link *link, uint32_t gpu, struct insta
 int instances_link_list(struct instances_link *link, uint32_t gpu,
 			const struct instance_profile *profiles, size_t profile_count,
 			struct instance *list, size_t max, size_t *ret_count);
+int instances_link_mode(struct instances_link *link, uint32_t gpu);
 int instances_link_make(struct instances_link *link, uint32_t gpu,
 			const struct instance_place *place, struct instance *ret);
 int instances_link_remove(struct instances_link *link, uint32_t gpu,

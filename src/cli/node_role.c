@@ -52,6 +52,8 @@ static int role_change(struct cli *cli, const char *role, struct error *err)
 	struct client client;
 	int rc = node_check(cli, err);
 
+	if (cli->value[OPT_ENABLE_MODE])
+		json_object_set_new(body, "enable_mode", json_true());
 	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
 		return rc;
 	rc = client_call(&client, "PUT", "/v1/mig/roles", body, NULL, &roles, err);

@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <microhttpd.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,9 +11,11 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/answer.h"
+#include "daemon/fresh.h"
 #include "daemon/http.h"
 #include "daemon/mig.h"
 #include "daemon/mig_books.h"
+#include "daemon/mig_mode.h"
 #include "daemon/node.h"
 #include "daemon/process.h"
 #include "daemon/request.h"
@@ -105,28 +108,36 @@ static bool may_change(struct call *call)
 	return false;
 }
 
+/* What was asked of roles. Flat: fresh_defer() frees it. */
+struct wish {
+	bool on, enable_mode;
+	struct slice_request gpus; /* those that are named, where any are */
+};
+
 /* Those that are named, or all that can have the role, or have it. */
-static int mask_read(const struct node *node, const json_t *ids, bool on, uint64_t *ret_mask,
-		     struct error *err)
+static int wish_mask(const struct node *node, struct wish *wish, uint64_t *ret, struct error *err)
 {
-	struct slice_request request = {0};
 	uint64_t mask = 0;
 
-	if (ids && !json_is_null(ids) &&
-	    (request_parse_gpu_ids(ids, &request, err) < 0 ||
-	     request_resolve(&request, &node->pool, err) < 0))
+	if (request_resolve(&wish->gpus, &node->pool, err) < 0)
 		return -1;
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		if (request.by_index ? request.allowed[i]
-				     : (on ? node->pool.gpu[i].info.mig : mig_has_role(node, i)))
+	for (uint32_t i = 0; i < node->pool.count; i++) {
+		const struct gpu_info *info = &node->pool.gpu[i].info;
+
+		if (wish->gpus.by_index ? wish->gpus.allowed[i]
+		    : !wish->on         ? mig_has_role(node, i)
+					: info->mig || (wish->enable_mode && info->mig_capable))
 			mask |= 1ull << i;
-	*ret_mask = mask;
-	if (mask || !on)
+	}
+	*ret = mask;
+	if (mask || !wish->on)
 		return 0;
-	error_set(err, EXIT_CODE_FAILED, "no GPU here is in MIG mode");
-	error_hint(err,
-		   "carve node set-role --dynamic-mig-enabled --gpu-ids 0 --enable-mode switches "
-		   "it on while nobody uses the GPU");
+	error_set(err, EXIT_CODE_FAILED,
+		  wish->enable_mode ? "no GPU here is capable of MIG"
+				    : "no GPU here is in MIG mode");
+	if (!wish->enable_mode)
+		error_hint(err, "carve node set-role --dynamic-mig-enabled --gpu-ids 0 "
+				"--enable-mode switches it on while nobody uses the GPU");
 	return -1;
 }
 
@@ -143,33 +154,87 @@ static json_t *roles_json(const struct node *node)
 	return list;
 }
 
-static int roles_change(struct node *node, const json_t *root, struct error *err)
+static int wish_read(const json_t *root, struct wish *ret, struct error *err)
 {
-	const json_t *role = json_object_get(root, "role");
-	bool on = json_is_string(role) && !strcmp(json_string_value(role), "dynamic-mig");
-	uint64_t mask;
+	const json_t *role = json_object_get(root, "role"), *ids = json_object_get(root, "gpu_ids"),
+		     *enable = json_object_get(root, "enable_mode");
 
-	if (!json_is_object(root) || !(on || json_is_null(role))) {
-		error_set(err, EXIT_CODE_USAGE, "'role' takes \"dynamic-mig\" or null");
-		return -1;
-	}
-	int rc = mask_read(node, json_object_get(root, "gpu_ids"), on, &mask, err);
-	return rc < 0 ? rc : mig_role_set(node, mask, on, err);
+	ret->on = json_is_string(role) && !strcmp(json_string_value(role), "dynamic-mig");
+	ret->enable_mode = json_is_true(enable);
+	if (!json_is_object(root) || !(ret->on || json_is_null(role)))
+		return error_set(err, EXIT_CODE_USAGE, "'role' takes \"dynamic-mig\" or null");
+	if (enable && (!json_is_boolean(enable) || !ret->on))
+		return error_set(err, EXIT_CODE_USAGE,
+				 "'enable_mode' takes true or false, beside a role");
+	return ids && !json_is_null(ids) ? request_parse_gpu_ids(ids, &ret->gpus, err) : 0;
 }
 
+static void on_fresh(struct call *call, void *arg);
+
+/* The mode is on, or not. What the GPUs are now is asked for anew. */
+static void on_mode(struct call *call, void *arg, const struct error *err)
+{
+	struct wish *again = err->code ? NULL : malloc(sizeof(*again));
+
+	if (!again) {
+		call_reply_error(call, answer_status(err), err);
+		return;
+	}
+	*again = *(const struct wish *)arg;
+	again->enable_mode = false;
+	fresh_defer(call, on_fresh, again);
+}
+
+static uint64_t modes_off(const struct node *node, uint64_t mask)
+{
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		if (node->pool.gpu[i].info.mig)
+			mask &= ~(1ull << i);
+	return mask;
+}
+
+static void on_fresh(struct call *call, void *arg)
+{
+	struct node *node = call->node;
+	struct wish *wish = arg, *later;
+	struct error err = {0};
+	uint64_t mask;
+	int rc = wish_mask(node, wish, &mask, &err);
+
+	if (rc == 0 && wish->enable_mode && modes_off(node, mask)) {
+		later = malloc(sizeof(*later));
+		if (later) {
+			*later = *wish;
+			mig_mode_enable(call, modes_off(node, mask), on_mode, later);
+			return;
+		}
+		rc = error_set(&err, EXIT_CODE_FAILED, "there is no memory left");
+	}
+	if (rc == 0)
+		rc = mig_role_set(node, mask, wish->on, &err);
+	if (rc < 0)
+		call_reply_error(call, answer_status(&err), &err);
+	else
+		call_reply(call, MHD_HTTP_OK, roles_json(node));
+}
+
+/* By figures of now: the mode may have been switched just before. */
 void api_put_mig_roles(struct call *call, const char *id)
 {
 	struct error err = {0};
 
 	if (!may_change(call))
 		return;
+	struct wish *wish = calloc(1, sizeof(*wish));
 	json_t *root = answer_body(call, &err);
-	int rc = root ? roles_change(call->node, root, &err) : -1;
+	int rc = root && wish ? wish_read(root, wish, &err) : -1;
 	json_decref(root);
-	if (rc < 0)
-		call_reply_error(call, answer_status(&err), &err);
-	else
-		call_reply(call, MHD_HTTP_OK, roles_json(call->node));
+	if (rc == 0) {
+		fresh_defer(call, on_fresh, wish);
+		return;
+	}
+	free(wish);
+	call_reply_error(call, answer_status(&err), &err);
 }
 
 static int older_read(const json_t *root, uint64_t *ret_ns, struct error *err)

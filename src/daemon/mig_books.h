@@ -44,8 +44,9 @@ struct mig {
 	struct mig_die die[MIG_DIES_MAX];
 	struct instance_profile profile[MIG_DIES_MAX][MIG_PROFILES_MAX];
 	struct mig_board board[GPUS_MAX];
-	uint64_t generation; /* the last one that was given */
-	uint32_t orders;     /* under way */
+	uint64_t generation;                 /* the last one that was given */
+	uint32_t orders;                     /* under way */
+	struct mig_mode_change *mode_change; /* under way; NULL: none */
 };
 
 /* Makes the pool follow the board. */

@@ -23,6 +23,7 @@ int instances_request_check(const struct instances_request *r, size_t size)
 		return -EINVAL;
 	switch ((enum instances_op)r->op) {
 	case INSTANCES_KINDS:
+	case INSTANCES_MODE:
 		return r->count ? -EINVAL : 0;
 	case INSTANCES_LIST:
 		return r->count <= INSTANCES_MOST ? 0 : -EINVAL;

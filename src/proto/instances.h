@@ -17,6 +17,7 @@ enum instances_op {
 	INSTANCES_LIST = 2,   /* the instances of `count` profiles, id[] */
 	INSTANCES_MAKE = 3,   /* one of profile id[0], at start and size */
 	INSTANCES_REMOVE = 4, /* likewise; tried once */
+	INSTANCES_MODE = 5,   /* MIG mode on; tried once */
 };
 
 struct instances_request {

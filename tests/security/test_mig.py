@@ -26,3 +26,11 @@ def test_a_separated_daemon_makes_instances_for_users(make_lab):
     assert lab.carve(ALICE, "mig", "gc").returncode == 5
     assert lab.carve(ROOT, "mig", "gc").returncode == 0
     wait_until(lambda: not lab.carve_json(ROOT, "mig", "list"))
+
+
+def test_a_separated_daemon_lets_go_of_the_gpu_for_the_mode(make_lab):
+    lab = make_lab("h100-80gb")
+    assert lab.host.carve("sim", "fault", "mig-clients").returncode == 0
+    done = lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled", "--enable-mode")
+    assert done.returncode == 0, done.stderr
+    assert lab.carve(ALICE, "run", "--mig-profile", "1g.10gb", "--", "true").returncode == 0

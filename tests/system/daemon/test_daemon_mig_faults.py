@@ -147,3 +147,35 @@ def test_foreign_hands_are_learned_and_not_fought(make_host):
     wait_until(lambda: look(host, "session", "show", id)["state"] == "ended")
     assert "taken apart" in look(host, "session", "show", id)["reason"]
     wait_until(lambda: [i["state"] for i in instances(host)] in ([], ["foreign"]))
+
+
+ROLE = ["node", "set-role", "--dynamic-mig-enabled"]
+
+
+def test_mode_is_switched_on_while_nobody_uses_the_gpu(make_host):
+    host = make_host("h100-80gb:2,rtx4090-24gb")
+    assert "GPU 2 (NVIDIA GeForce RTX 4090) is not capable" in \
+        carve(host, *ROLE, "--enable-mode", "--gpu-ids", "2", status=1).stderr
+    carve(host, "session", "request", "--vram", "4", "--gpu-ids", "0")
+    assert "GPU 0 has 1 session" in carve(host, *ROLE, "--enable-mode", "--gpu-ids", "0", status=1).stderr
+    carve(host, *ROLE, "--enable-mode", "--gpu-ids", "1")
+    carve(host, "session", "release")
+    carve(host, "run", "--mig-profile", "1g.10gb", "--", "true")
+    carve(host, "sim", "fault", "mig-hold", "--gpu", "0")
+    assert "monitoring tools" in carve(host, *ROLE, "--enable-mode", "--gpu-ids", "0", status=1).stderr
+    assert not look(host, "gpu", "list")[0]["mig_pending"]
+    carve(host, "sim", "fault", "mig-hold", "--clear")
+    roles = look(host, *ROLE, "--enable-mode")
+    assert [r["role"] for r in roles] == ["dynamic-mig", "dynamic-mig", None]
+    carve(host, "session", "request", "--mig-profile", "7g.80gb", "--gpus", "2")
+
+
+def test_a_mode_that_takes_a_reset_says_so(make_host):
+    host = make_host("a100-80gb")
+    carve(host, "sim", "fault", "mig-mode")
+    assert "nvidia-smi --gpu-reset -i 0" in carve(host, *ROLE, "--enable-mode", status=1).stderr
+    assert "is pending" in carve(host, *ROLE, "--gpu-ids", "0", status=1).stderr
+    carve(host, "sim", "fault", "mig-mode", "--clear")
+    carve(host, "sim", "fault", "reset", "--gpu", "0")
+    carve(host, *ROLE)
+    carve(host, "run", "--vram", "5", "--", "true")
