@@ -458,6 +458,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *
 
 void http_tick(struct http_server *server)
 {
+	http_sendings_look(server, false);
 	/* A line about those is this second's. */
 	server->logged = server->unlogged > 0;
 	if (server->unlogged)
@@ -535,16 +536,19 @@ int http_server_start(struct node *node, int fd, struct http_server **ret)
 	return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+void http_server_release(struct http_server *server)
 {
-	struct http_server *server = handle->data;
-
 	if (--server->open_handles)
 		return;
 	MHD_stop_daemon(server->mhd);
 	crowd_free(&server->crowd);
 	crowd_free(&server->answers);
 	free(server);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	http_server_release(handle->data);
 }
 
 static void on_listener(uv_poll_t *poll, int status, int events)
@@ -607,6 +611,8 @@ void http_server_stop(struct http_server *server)
 	while (server->deferred)
 		call_abort(server->deferred, "carved is stopping");
 	http_prepare(server); /* sends what was just answered */
+	server->stopping = true;
+	http_sendings_look(server, true);
 	uv_close((uv_handle_t *)&server->poll, on_closed);
 	uv_close((uv_handle_t *)&server->timer, on_closed);
 }

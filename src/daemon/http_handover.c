@@ -4,7 +4,6 @@
 #include "daemon/http_handover.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +22,8 @@
 #include "daemon/view.h"
 #include "daemon/waiting.h"
 
-/* A client that does not take its answer holds everybody up: so long at most. */
-#define SEND_PATIENCE_MS 1000
+/* A client that does not take its answer for so long does not get it. */
+#define SEND_PATIENCE_NS 15000000000ull
 
 /* ---- leaving ----------------------------------------------------------------------------- */
 
@@ -34,7 +33,7 @@ bool http_quiet(const struct http_server *server)
 
 	for (const struct http_call *c = server->deferred; c; c = c->next)
 		due += c->connection != NULL;
-	return server->calls == due;
+	return server->calls == due && !server->sendings;
 }
 
 static enum MHD_Result argument_note(void *arg, enum MHD_ValueKind kind, const char *name,
@@ -133,20 +132,93 @@ void http_connection_adopt(struct http_server *server, int fd)
 	server->resumed = true; /* something may be there to be read already */
 }
 
-static bool send_patiently(int fd, const char *data, size_t size)
-{
-	while (size) {
-		struct pollfd writable = {.fd = fd, .events = POLLOUT};
-		ssize_t n = send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+/* An answer that its client does not take at once. The loop goes on meanwhile. */
+struct http_sending {
+	struct http_sending *next; /* server->sendings */
+	struct http_server *server;
+	uv_poll_t poll;
+	int fd;
+	char *data;
+	size_t size, sent;
+	bool closes; /* the connection ends with it */
+	uint64_t until_ns;
+};
 
-		if (n > 0) {
-			data += n;
-			size -= (size_t)n;
-		} else if (errno != EINTR &&
-			   (errno != EAGAIN || poll(&writable, 1, SEND_PATIENCE_MS) != 1)) {
-			return false;
-		}
+/* 1: all of it is out; 0: the client has not taken all of it yet; or -errno. */
+static int send_more(struct http_sending *s)
+{
+	while (s->sent < s->size) {
+		ssize_t n = send(s->fd, s->data + s->sent, s->size - s->sent,
+				 MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n > 0)
+			s->sent += (size_t)n;
+		else if (errno == EAGAIN)
+			return 0;
+		else if (errno != EINTR)
+			return -errno;
 	}
+	return 1;
+}
+
+static void sending_free(struct http_sending *s)
+{
+	close_fd(&s->fd);
+	free(s->data);
+	free(s);
+}
+
+static void on_sending_closed(uv_handle_t *handle)
+{
+	struct http_sending *s = handle->data;
+	struct http_server *server = s->server;
+
+	if (s->sent == s->size && !s->closes && !server->stopping)
+		http_connection_adopt(server, steal_fd(&s->fd));
+	sending_free(s);
+	http_server_release(server);
+}
+
+static void sending_end(struct http_sending *s)
+{
+	struct http_sending **at = &s->server->sendings;
+
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	uv_close((uv_handle_t *)&s->poll, on_sending_closed);
+}
+
+static void on_writable(uv_poll_t *poll, int status, int events)
+{
+	struct http_sending *s = poll->data;
+
+	if (status < 0 || send_more(s) != 0)
+		sending_end(s);
+}
+
+void http_sendings_look(struct http_server *server, bool all)
+{
+	uint64_t now = now_monotonic_ns();
+
+	for (struct http_sending *s = server->sendings, *next; s; s = next) {
+		next = s->next;
+		if (all || now >= s->until_ns)
+			sending_end(s);
+	}
+}
+
+/* The rest is sent when the client reads. False: it cannot be. */
+static bool sending_go_on(struct http_sending *s)
+{
+	if (uv_poll_init(&s->server->node->loop, &s->poll, s->fd) < 0)
+		return false;
+	s->poll.data = s;
+	s->server->open_handles++;
+	s->until_ns = now_monotonic_ns() + SEND_PATIENCE_NS;
+	s->next = s->server->sendings;
+	s->server->sendings = s;
+	uv_poll_start(&s->poll, UV_WRITABLE, on_writable);
 	return true;
 }
 
@@ -164,21 +236,32 @@ static const char *status_text(unsigned status)
 
 void http_taken_answer(struct http_call *c, unsigned status, char *text)
 {
-	char head[256];
-	size_t size = text ? strlen(text) : 0;
-	int length = snprintf(head, sizeof(head),
-			      "HTTP/1.1 %u %s\r\n%sContent-Type: application/json\r\n"
-			      "Content-Length: %zu\r\n\r\n",
-			      status, status_text(status), c->closes ? "Connection: close\r\n" : "",
-			      size);
-	bool sent =
-		send_patiently(c->fd, head, (size_t)length) && send_patiently(c->fd, text, size);
+	struct http_sending *s = calloc(1, sizeof(*s));
+	int length = -1;
 
+	if (s)
+		length = asprintf(&s->data,
+				  "HTTP/1.1 %u %s\r\n%sContent-Type: application/json\r\n"
+				  "Content-Length: %zu\r\n\r\n%s",
+				  status, status_text(status),
+				  c->closes ? "Connection: close\r\n" : "", text ? strlen(text) : 0,
+				  text ? text : "");
 	free(text);
-	if (sent && !c->closes)
-		http_connection_adopt(c->call.node->http, steal_fd(&c->fd));
-	else
+	if (length < 0) {
+		free(s);
 		close_fd(&c->fd);
+		return;
+	}
+	s->server = c->call.node->http;
+	s->fd = steal_fd(&c->fd);
+	s->size = (size_t)length;
+	s->closes = c->closes;
+	int rc = send_more(s);
+	if (rc == 0 && sending_go_on(s))
+		return;
+	if (rc == 1 && !s->closes)
+		http_connection_adopt(s->server, steal_fd(&s->fd));
+	sending_free(s);
 }
 
 const char *http_taken_argument(const struct http_call *c, const char *name)

@@ -35,7 +35,10 @@ struct http_server {
 	unsigned calls, deferred_count;
 	bool logged;       /* libmicrohttpd had its line of this second */
 	unsigned unlogged; /* and others since */
-	bool resumed;      /* some have theirs; libmicrohttpd has not seen it */
+	struct http_sending
+		*sendings; /* answers of the last program's calls that are not out yet */
+	bool stopping;
+	bool resumed; /* some have theirs; libmicrohttpd has not seen it */
 };
 
 struct http_call {
@@ -65,6 +68,10 @@ void http_call_free(struct http_call *call);
 
 /* Answers a call that was taken over, with JSON text that becomes the function's. */
 void http_taken_answer(struct http_call *c, unsigned status, char *text);
+/* One of open_handles is closed: the last one ends the server. */
+void http_server_release(struct http_server *server);
+/* Gives up on those answers that were not taken for too long, or on all. */
+void http_sendings_look(struct http_server *server, bool all);
 /* A query argument of such a call, as call_argument(). */
 const char *http_taken_argument(const struct http_call *c, const char *name);
 /* libmicrohttpd goes on with a connection between two requests. The descriptor becomes its. */

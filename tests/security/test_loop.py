@@ -3,7 +3,7 @@
 import pytest
 
 from .latency import times
-from .lab import MALLORY, PROGRAMS
+from .lab import ALICE, CARVED, MALLORY, PROGRAMS, ROOT
 
 # As in the issue: while another does it, no command takes longer by more than this.
 MORE_MS = 50
@@ -166,3 +166,55 @@ def test_an_administrator_gets_the_name_that_a_server_has(slow_names_lab):
     assert found["id"] == 61234
     lost = lab.carve(0, "quota", "show", "slow-nobody")
     assert lost.returncode == 2 and "there is no user slow-nobody" in lost.stderr
+
+
+# ---- an upgrade ----------------------------------------------------------------------------
+
+# Each connection is full of answers that nobody reads, so that one more does not fit; then it asks for a slice and waits.
+FULL = """
+import fcntl, socket, struct, termios, time
+def request(method, path, body=b''):
+    return f'{method} {path} HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n'.encode() + body
+def unread(s):
+    return struct.unpack('i', fcntl.ioctl(s, termios.FIONREAD, bytes(4)))[0]
+def connected():
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(LAB['http'])
+    return s
+def fill(s, most):
+    "How many answers come, which are all of one size."
+    got = 0
+    for i in range(most):
+        before = unread(s)
+        s.sendall(request('GET', '/v1/nothing'))
+        until = time.monotonic() + 1
+        while unread(s) == before and time.monotonic() < until: time.sleep(0.0002)
+        if unread(s) == before: return i
+    return most
+trial = connected()
+count = fill(trial, 100000)
+trial.close()
+kept = []
+for i in range(int(sys.argv[1])):
+    s = connected()
+    assert fill(s, count) == count
+    s.sendall(request('POST', '/v1/sessions', b'{"vram": "79", "wait_for": 4}'))
+    kept.append(s)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.attack("8", "clients that take no answer, over an upgrade")
+def test_full_clients_delay_nobody_after_an_upgrade(lab):
+    lab.carve_json(ALICE, "session", "request", "--vram", "78")
+    attacker = lab.python(MALLORY, FULL + SENT_AND_SAID, 20, method=lab.popen)
+    assert attacker.stdout.readline() == "sent\n", attacker.communicate()
+    assert len(lab.carve_json(ROOT, "session", "list")) == 21
+    done = lab.run(ROOT, CARVED, "--system", "--runtime-dir", lab.runtime, "--takeover")
+    assert done.returncode == 0, done.stderr
+    under = []
+    while len(lab.carve_json(ROOT, "session", "list")) > 1:
+        under += times(lab, count=20).values
+    under += times(lab, count=20).values
+    assert max(under) < 800
+    attacker.kill()
