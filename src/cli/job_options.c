@@ -19,6 +19,7 @@
 #include "cli/client.h"
 #include "cli/container_find.h"
 #include "cli/request.h"
+#include "cli/snapshot.h"
 
 #define SECONDS_MAX 1000000000ll
 #define PRIORITY_MAX 100
@@ -381,6 +382,20 @@ static int chdir_read(const char *text, json_t *body, struct error *err)
 	return 0;
 }
 
+static int snapshot_read(const struct cli *cli, json_t *body, struct error *err)
+{
+	char path[PATH_MAX];
+
+	if (cli->value[OPT_JOB_CHDIR])
+		return error_set(
+			err, EXIT_CODE_USAGE,
+			"--snapshot runs the job in its copy: it does not go with --chdir");
+	int rc = snapshot_make(path, err);
+	if (rc == 0)
+		json_object_set_new(body, "cwd", json_string(path));
+	return rc;
+}
+
 static void limits_note(json_t *body)
 {
 	json_t *limits = json_object();
@@ -443,7 +458,9 @@ int job_options_new(const struct cli *cli, json_t *body, struct error *err)
 	int rc = export_read(cli->value[OPT_JOB_EXPORT], body, err);
 
 	if (rc == 0)
-		rc = chdir_read(cli->value[OPT_JOB_CHDIR], body, err);
+		rc = cli->value[OPT_JOB_SNAPSHOT]
+			     ? snapshot_read(cli, body, err)
+			     : chdir_read(cli->value[OPT_JOB_CHDIR], body, err);
 	if (rc == 0)
 		rc = params_read(cli, body, err);
 	text_set(cli, OPT_JOB_ARRAY, "array", body);

@@ -1,5 +1,6 @@
 /* carve job ..., carve queue ... */
 #include "cli/jobs.h"
+#include "cli/job_hook.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -489,8 +490,28 @@ int cli_job_again(struct cli *cli, struct error *err)
 	return 0;
 }
 
+static int event_tell(const struct cli *cli, const json_t *event, struct error *err)
+{
+	int rc = 0;
+
+	if (cli->value[OPT_JSON])
+		rc = output_json(event, err);
+	else
+		printf("job %s: %s\n", session_text(event, "id"), session_text(event, "state"));
+	if (rc == 0 && fflush(stdout) == EOF)
+		rc = error_set(err, EXIT_CODE_FAILED, "cannot write to standard output");
+	if (rc == 0 && cli->value[OPT_JOB_HOOK])
+		rc = job_hook_run(cli->value[OPT_JOB_HOOK], event, err);
+	if (rc == 0 && cli->value[OPT_JOB_WEBHOOK])
+		job_webhook_post(cli->value[OPT_JOB_WEBHOOK], event);
+	return rc;
+}
+
 int cli_job_events(struct cli *cli, struct error *err)
 {
+	if (cli->value[OPT_JOB_WEBHOOK] && job_webhook_check(cli->value[OPT_JOB_WEBHOOK], err) < 0)
+		return -EXIT_CODE_USAGE;
+
 	struct client_patience patience = {.wait_ns = UINT64_MAX / 2};
 	cleanup_json json_t *first = NULL;
 	struct client client;
@@ -512,10 +533,7 @@ int cli_job_events(struct cli *cli, struct error *err)
 			return rc;
 		json_array_foreach(json_object_get(answer, "events"), i, event)
 		{
-			if (!cli->value[OPT_JSON])
-				printf("job %s: %s\n", session_text(event, "id"),
-				       session_text(event, "state"));
-			else if ((rc = output_json(event, err)) < 0)
+			if ((rc = event_tell(cli, event, err)) < 0)
 				return rc;
 		}
 		if (fflush(stdout) == EOF)

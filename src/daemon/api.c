@@ -800,12 +800,14 @@ static bool is_of_queues(const char *path)
 
 void api_handle(struct call *call)
 {
-	bool known = false;
+	bool known = false, whole = false;
 
 	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
-		if (!route_matches(&routes[i], call->path))
+		/* A word that is a path of its own is no ID. */
+		if (!route_matches(&routes[i], call->path) || (whole && routes[i].takes_id))
 			continue;
 		known = true;
+		whole |= !routes[i].takes_id;
 		if (strcmp(routes[i].method, call->method) != 0)
 			continue;
 		if (!call->node->queues && is_of_queues(routes[i].path)) {

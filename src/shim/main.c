@@ -10,7 +10,9 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,8 +61,9 @@ struct shim {
 	struct record_place place;
 	struct shim_spec spec;
 	struct shim_go go;
-	int record;  /* its file */
-	int signals; /* a signalfd */
+	int record;   /* its file */
+	pid_t parent; /* the daemon that started it */
+	int signals;  /* a signalfd */
 	sigset_t mask;
 	pid_t child;
 	enum stage stage;
@@ -118,6 +121,17 @@ static void daemon_revive(const struct shim *shim)
 	execl(carve, "carve", "queue", "list", NULL);
 	execlp("carve", "carve", "queue", "list", NULL);
 	_exit(EXIT_CODE_FAILED);
+}
+
+static bool daemon_is_unreachable(const struct shim *shim)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0 || strlen(shim->spec.attach) >= sizeof(address.sun_path))
+		return false;
+	memcpy(address.sun_path, shim->spec.attach, strlen(shim->spec.attach));
+	return connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 && errno != EAGAIN;
 }
 
 static bool daemon_is_away(int rc)
@@ -560,6 +574,10 @@ static int shim_run(struct shim *shim)
 	while (record_add(shim->record, exit_object(shim, status, &usage, &failure)) < 0)
 		(void)poll(NULL, 0, 1000);
 	kill_point("shim.exit_recorded");
+	/* The daemon that started it died since, and perhaps nobody has needed one: jobs that wait
+	 * for this one's place do. */
+	if (getppid() != shim->parent && daemon_is_unreachable(shim))
+		daemon_revive(shim);
 	return EXIT_CODE_OK;
 }
 
@@ -582,6 +600,7 @@ int main(int argc, char **argv)
 	shim.place = (struct record_place){argv[1], argv[2]};
 	(void)fcntl(SHIM_SPEC_FD, F_SETFD, FD_CLOEXEC);
 	(void)fcntl(SHIM_GO_FD, F_SETFD, FD_CLOEXEC);
+	shim.parent = getppid();
 	signals_begin(&shim);
 	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);
 	if (shim.signals < 0 || shim_spec_read(SHIM_SPEC_FD, &shim.spec) < 0 || !go_wait(&shim))

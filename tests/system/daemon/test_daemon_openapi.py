@@ -82,6 +82,27 @@ def test_answers_are_those_of_the_file(daemon):
     check(daemon.call("DELETE", "/v1/quotas/user/12345"), "/v1/quotas/user/{name}", "delete")
 
 
+def test_answers_of_queues_are_those_of_the_file(daemon):
+    check(daemon.call("POST", "/v1/agents", {"gpus": "all", "queues": ["half=0.5,max=1,docker=busybox", "any"], "detached": True}), "/v1/agents", "post")
+    check(daemon.call("GET", "/v1/agents"), "/v1/agents", "get")
+    check(daemon.call("PATCH", "/v1/agents/a-1", {"drain": True, "queue": "half"}), "/v1/agents/{id}", "patch")
+    job = {"argv": ["true"], "cwd": "/", "queue": "half"}
+    one = check(daemon.call("POST", "/v1/jobs", {**job, "array": "0-1"}), "/v1/jobs", "post")["id"]
+    check(daemon.call("POST", "/v1/jobs", {**job, "queue": "any", "vram": "1"}), "/v1/jobs", "post")
+    check(daemon.call("PATCH", f"/v1/jobs/{one}", {"hold": True}), "/v1/jobs/{id}", "patch")
+    check(daemon.call("POST", f"/v1/jobs/{one}", {"queue": "half"}), "/v1/jobs/{id}", "post")
+    check(daemon.call("GET", f"/v1/jobs/{one}"), "/v1/jobs/{id}", "get")
+    check(daemon.call("DELETE", f"/v1/jobs/{one}"), "/v1/jobs/{id}", "delete")
+    listed = check(daemon.call("GET", "/v1/jobs"), "/v1/jobs", "get")
+    assert {"cancelled", "queued"} <= {j["state"] for j in listed}
+    check(daemon.call("GET", "/v1/jobs/events?from=0"), "/v1/jobs/events", "get")
+    check(daemon.call("GET", "/v1/queues"), "/v1/queues", "get")
+    check(daemon.call("DELETE", "/v1/agents/a-1"), "/v1/agents/{id}", "delete")
+    for name in API["components"]["schemas"]["JobRequest"]["properties"]:
+        answer = daemon.call("POST", "/v1/jobs", {**job, name: {}})
+        assert answer.status in (400, 201) and (answer.status == 201 or "unknown field" not in answer.error["message"]), name
+
+
 def test_request_fields_are_those_of_the_file(daemon):
     """Each is known to the daemon; one that is not is refused by name."""
     for name in API["components"]["schemas"]["Request"]["properties"]:

@@ -1,14 +1,19 @@
 """Jobs: what they get, how they end, and how they are changed."""
+import http.server
 import json
 import os
 import pathlib
 import signal
 import stat
+import subprocess
+import threading
 
 import pytest
 
 from conftest import BUILD, wait_until
 from queueing import queues, queues_of  # noqa: F401: fixtures
+
+CARVE = BUILD / "carve"
 
 
 def test_a_job_runs_in_a_slice_of_its_queues_size(queues, programs):
@@ -315,3 +320,74 @@ def test_of_an_array_that_was_not_written_whole_nothing_stays(queues, tmp_path):
     assert done.returncode == 0, done.stderr
     listed = queues.host.carve_json("job", "list")
     assert len(listed) == 3000 and {j["array"] for j in listed} == {int(done.stdout)}
+
+
+def test_a_snapshot_is_of_tracked_files_as_they_are_now(queues, tmp_path):
+    queues.agent("half=0.5")
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    home = {"HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+
+    def git(*argv):
+        assert queues.host.run(["git", *argv], cwd=tree, env=home).returncode == 0
+
+    git("init", "-q")
+    (tree / "sub" / "code").write_text("committed")
+    (tree / "gone").write_text("committed")
+    git("add", ".")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one")
+    (tree / "sub" / "code").write_text("edited")
+    (tree / "new").write_text("added")
+    (tree / "untracked").write_text("no")
+    (tree / "gone").unlink()
+    git("add", "new")
+    enqueue = ["enqueue", "--queue", "half", "--hold", "--snapshot", "--", "sh", "-c", "cat code; ls .."]
+    id = queues.host.carve(*enqueue, cwd=tree / "sub", env=home).stdout.strip()
+    (tree / "sub" / "code").write_text("later")
+    again = queues.host.carve(*enqueue, cwd=tree / "sub", env=home).stdout.strip()
+    for job, code in ((id, "edited"), (again, "later")):
+        queues.host.carve("job", "release", job)
+        queues.ended(job)
+        assert queues.host.carve("job", "logs", job).stdout == code + "new\nsub\n"
+    git("diff", "--cached", "--exit-code", "--", "sub/code")  # the tree's own index is as it was
+    done = queues.host.carve(*enqueue, cwd=tmp_path, env={**home, "GIT_CEILING_DIRECTORIES": str(tmp_path)})
+    assert done.returncode == 1 and "--snapshot" in done.stderr
+
+
+def test_changes_go_to_a_hook_and_a_webhook(queues, tmp_path):
+    queues.agent("half=0.5")
+    got, heads = [], []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            heads.append(self.headers["Authorization"])
+            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200 if self.path == "/secret" else 403)
+            self.end_headers()
+
+        def log_message(self, *a):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    out = tmp_path / "hook"
+    url = f"http://user:pass@127.0.0.1:{server.server_port}/secret"
+    watch = queues.host.popen([CARVE, "job", "events", "--json", "--webhook", url, "--hook",
+                               f'echo "$CARVE_JOB_ID $CARVE_JOB_STATE $(cat)" >> {out}; [ $CARVE_JOB_STATE != done ]'],
+                              env={"CARVE_WEBHOOK_TOKEN": "t0k"})
+    # It prints from when it listens on: jobs are enqueued until it does.
+    ids = []
+    wait_until(lambda: ids.append(queues.enqueue("true")) or queues.ended(ids[-1]) and got, step=0.1)
+    last = queues.enqueue("true")
+    wait_until(lambda: {"id": last, "state": "done"}.items() <= (got[-1] if got else {}).items(), step=0.05)
+    states = [e["state"] for e in got if e["id"] == last]
+    assert states == ["queued", "starting", "running", "done"] and set(heads) == {"Bearer t0k"}
+    lines = [line.split(" ", 2) for line in out.read_text().splitlines()]
+    assert [line[1] for line in lines if line[0] == last] == states
+    assert json.loads(lines[-1][2])["state"] == "done"
+    watch.terminate()
+    server.shutdown()
+    note = watch.communicate()[1]
+    assert "the hook failed for job" in note and "secret" not in note and "pass" not in note
+    refused = queues.host.carve("job", "events", "--webhook", "file:///etc/passwd")
+    assert refused.returncode == 2

@@ -188,3 +188,16 @@ def test_random_kills_under_many_jobs(queues):
     jobs = queues.ended(id)
     assert {j["state"] for j in jobs} == {"done"}
     assert sorted(queues.runs()) == sorted(f"{id}_{i} 1 {what}" for i in range(200) for what in ("start", "end"))
+
+
+def test_the_queue_goes_on_where_nobody_starts_the_next_daemon(queues):
+    """A detached agent's daemon dies: the job that runs then sees to the next one, which starts the jobs that wait."""
+    queues.agent("half=0.5,max=1")
+    queues.witnessed(queues.gate())
+    waiting = queues.witnessed()
+    wait_until(lambda: len(queues.runs()) == 1)
+    pid = queues.host.daemon_pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process_ended(pid))
+    queues.open_gate()
+    wait_until(lambda: len(queues.runs(waiting)) == 2)
