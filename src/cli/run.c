@@ -207,6 +207,28 @@ static void visible_set(const json_t *session)
 		setenv("CUDA_VISIBLE_DEVICES", list, 0);
 }
 
+/* Up to driver 565 a process has one MIG device, the first that is named to it. */
+#define DRIVER_WITH_SEVERAL 570
+
+static void several_warn(const struct client *client, const json_t *session)
+{
+	size_t count = json_array_size(json_object_get(session, "gpus"));
+	cleanup_json json_t *version = NULL;
+	struct error ignored = {0};
+
+	if (!*session_text(session, "mig_profile") || count < 2 ||
+	    client_call(client, "GET", "/v1/version", NULL, NULL, &version, &ignored) < 0)
+		return;
+	const char *driver = session_text(version, "driver_version");
+	unsigned long branch = strtoul(driver, NULL, 10);
+	if (branch && branch < DRIVER_WITH_SEVERAL)
+		fprintf(stderr,
+			"carve: warning: with driver %s a process can use one MIG instance: the "
+			"first "
+			"of these %zu, or the one that CUDA_VISIBLE_DEVICES names to it\n",
+			driver, count);
+}
+
 /* CUDA stops at the first entry that it doesn't know. An empty list and -1 are ways to want none.
  */
 static void visible_warn(const json_t *session)
@@ -355,6 +377,7 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 		join_tell(cli, request, choice.session);
 	visible_warn(choice.session);
 	visible_set(choice.session);
+	several_warn(&client, choice.session);
 	launch.session = session_text(choice.session, "id");
 	launch.attach = client.attach;
 	launch.client = &client;

@@ -220,7 +220,8 @@ static void timeslicing_read(struct top_model *model, const json_t *list)
 		const char *mode = json_string_value(json_object_get(entry, "mode"));
 
 		for (size_t g = 0; g < model->gpu_count; g++)
-			if (model->gpus[g].index == index && json_object_get(entry, "mode"))
+			if (model->gpus[g].index == index && json_object_get(entry, "mode") &&
+			    strcmp(model->gpus[g].mode, "mig") != 0)
 				text_get(entry, "mode", model->gpus[g].mode,
 					 sizeof(model->gpus[g].mode));
 		json_array_foreach(json_object_get(entry, "sessions"), j, session)

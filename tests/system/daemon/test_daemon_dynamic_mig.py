@@ -33,6 +33,21 @@ def test_the_workload_sees_its_instance_alone(make_host):
     assert seen.strip() == instances(host, "idle")[0]["uuid"]
 
 
+@pytest.mark.parametrize("driver, count", [("550", 1), ("580", 2)])
+def test_a_program_is_told_where_it_can_use_one_instance_only(make_host, driver, count):
+    host = with_role(make_host, driver=driver)
+    carve(host, "session", "request", "--vram", "5", "--gpus", "2")
+    uuids = {i["uuid"] for i in instances(host, "busy")}
+    seen = carve(host, "run", "--", *python("devices_look"))
+    assert ("can use one MIG instance: the first of these 2" in seen.stderr) == (count == 1)
+    assert len(json.loads(seen.stdout)["devices"]) == count
+    # The beginning of a UUID names one, too.
+    for uuid in uuids:
+        one = carve(host, "run", "--", "env", f"CUDA_VISIBLE_DEVICES={uuid[:14]}", *python("devices_look")).stdout
+        assert [d["uuid"][4:] for d in json.loads(one)["devices"]] == [uuid[4:]]
+    assert " mig " in carve(host, "top", "--once").stdout
+
+
 def test_an_instance_is_kept_reused_and_removed_for_room(make_host):
     host = with_role(make_host)
     carve(host, "run", "--vram", "15", "--", "true")
