@@ -15,11 +15,14 @@
 
 /* A file that is larger is no configuration. */
 #define HISTORY_MAX 10000000
+/* Ended jobs, and their logs. */
+#define HISTORY_JOBS_DEFAULT 1000000
 
 const struct config config_default = {
 	.over_policy = OVER_REPORT,
 	.over_after_ns = 3000000000ull,
 	.history_sessions = STORE_HISTORY_DEFAULT,
+	.history_jobs = HISTORY_JOBS_DEFAULT,
 	.slicing = {.mode = COMPUTE_OFF,
 		    .lease_ns = LEASE_NS_DEFAULT,
 		    .granularity_ppm = LEASE_GRANULARITY_DEFAULT},
@@ -78,15 +81,25 @@ static int take_seconds(const json_t *value, struct config *to, struct error *er
 	return 0;
 }
 
-static int take_history(const json_t *value, struct config *to, struct error *err)
+static int history_take(const json_t *value, const char *key, uint32_t *to, struct error *err)
 {
 	json_int_t count = json_integer_value(value);
 
 	if (!json_is_integer(value) || count < 0 || count > HISTORY_MAX)
-		return error_set(err, EXIT_CODE_USAGE,
-				 "history_sessions takes a whole number from 0 to %d", HISTORY_MAX);
-	to->history_sessions = (uint32_t)count;
+		return error_set(err, EXIT_CODE_USAGE, "%s takes a whole number from 0 to %d", key,
+				 HISTORY_MAX);
+	*to = (uint32_t)count;
 	return 0;
+}
+
+static int take_history(const json_t *value, struct config *to, struct error *err)
+{
+	return history_take(value, "history_sessions", &to->history_sessions, err);
+}
+
+static int take_jobs(const json_t *value, struct config *to, struct error *err)
+{
+	return history_take(value, "history_jobs", &to->history_jobs, err);
 }
 
 static int take_state_dir(const json_t *value, struct config *to, struct error *err)
@@ -187,10 +200,15 @@ static const struct {
 	const char *name;
 	int (*take)(const json_t *value, struct config *to, struct error *err);
 } keys[] = {
-	{"over_policy", take_policy},   {"over_tolerance", take_tolerance},
-	{"over_seconds", take_seconds}, {"history_sessions", take_history},
-	{"state_dir", take_state_dir},  {"slicing_policy", take_slicing_policy},
-	{"timeSlicing", take_slicing},  {"global", take_global},
+	{"over_policy", take_policy},
+	{"over_tolerance", take_tolerance},
+	{"over_seconds", take_seconds},
+	{"history_sessions", take_history},
+	{"history_jobs", take_jobs},
+	{"state_dir", take_state_dir},
+	{"slicing_policy", take_slicing_policy},
+	{"timeSlicing", take_slicing},
+	{"global", take_global},
 };
 
 static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)
@@ -200,7 +218,7 @@ static int key_take(const char *name, const json_t *value, struct config *to, st
 			return keys[i].take(value, to, err);
 	error_set(err, EXIT_CODE_USAGE, "unknown key '%.64s'", name);
 	error_hint(err, "there are over_policy, over_tolerance, over_seconds, history_sessions, "
-			"state_dir, slicing_policy, timeSlicing, global");
+			"history_jobs, state_dir, slicing_policy, timeSlicing, global");
 	return -EXIT_CODE_USAGE;
 }
 

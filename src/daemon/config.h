@@ -5,6 +5,7 @@
  *    "over_tolerance": "64MiB",   so much more is nothing, in MiB or GiB
  *    "over_seconds": 3,           and it has to last so long
  *    "history_sessions": 10000,   ended sessions that are kept for `session list --all`
+ *    "history_jobs": 1000000,     ended jobs that are kept, with their logs
  *    "state_dir": "/var/lib/carve", where sessions, quotas and history are kept (state.h); read
  * when the daemon starts
  *    "slicing_policy": "kill",    what becomes of processes that take more of a sliced GPU's time
@@ -34,7 +35,7 @@ struct config {
 	enum over_policy over_policy;
 	uint64_t over_tolerance_bytes;
 	uint64_t over_after_ns;
-	uint32_t history_sessions;
+	uint32_t history_sessions, history_jobs;
 	char state_dir[512]; /* "": none is named */
 	enum slicing_policy slicing_policy;
 	struct lease_setting slicing;

@@ -57,6 +57,10 @@ enum {
 	Q_SPEC_ENTERED,
 	Q_REMOVE,
 	Q_SPEC_REMOVE,
+	Q_SPEC_IDLE,
+	Q_ENDED_COUNTS,
+	Q_ENDED_FIRST,
+	Q_ENDED_REMOVE,
 	Q_NEXT_ID,
 	Q_JOB_ADD,
 	Q_JOB_PUT,
@@ -91,6 +95,13 @@ static const char *const texts[Q_COUNT] = {
 	[Q_SPEC_ENTERED] = "UPDATE spec SET entered=1 WHERE id=?1",
 	[Q_REMOVE] = "DELETE FROM job WHERE id BETWEEN ?1 AND ?2",
 	[Q_SPEC_REMOVE] = "DELETE FROM spec WHERE id=?1",
+	/* The jobs of a text are one, or all of an array. */
+	[Q_SPEC_IDLE] = "DELETE FROM spec WHERE id=?1 AND NOT EXISTS"
+			" (SELECT 1 FROM job WHERE array=?2 AND array > 0 AND spec=?1)",
+	[Q_ENDED_COUNTS] = "SELECT uid, count(*) FROM job WHERE state >= 4 GROUP BY uid",
+	[Q_ENDED_FIRST] =
+		"SELECT " COLUMNS " FROM job WHERE state >= 4 AND uid=?2 ORDER BY ended LIMIT ?1",
+	[Q_ENDED_REMOVE] = "DELETE FROM job WHERE id=?1 AND state >= 4",
 	[Q_NEXT_ID] = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0) + 1",
 	[Q_JOB_ADD] = "INSERT INTO job(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,"
 		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28)",
@@ -529,6 +540,41 @@ int job_store_each_of(struct job_store *store, int64_t id, int32_t index, job_re
 		rc = each(stmt, cb, arg, &count);
 	}
 	return rc == 0 && !count ? -ENOENT : rc;
+}
+
+int job_store_each_oldest(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
+			  void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, Q_ENDED_FIRST);
+	unsigned count = 0;
+
+	sqlite3_bind_int64(stmt, 1, limit);
+	sqlite3_bind_int64(stmt, 2, uid);
+	return each(stmt, cb, arg, &count);
+}
+
+int job_store_forget(struct job_store *store, const struct job_record *record)
+{
+	sqlite3_stmt *stmt = statement(store, Q_ENDED_REMOVE);
+
+	sqlite3_bind_int64(stmt, 1, record->id);
+	int rc = store_step(stmt);
+	stmt = statement(store, Q_SPEC_IDLE);
+	sqlite3_bind_int64(stmt, 1, record->spec);
+	sqlite3_bind_int64(stmt, 2, record->array);
+	return rc < 0 ? rc : store_step(stmt);
+}
+
+int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, Q_ENDED_COUNTS);
+	int step, rc = 0;
+
+	while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW)
+		rc = cb(arg, (uid_t)sqlite3_column_int64(stmt, 0),
+			(uint64_t)sqlite3_column_int64(stmt, 1));
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
 }
 
 /* ---- the rest ---------------------------------------------------------------------------- */

@@ -53,6 +53,15 @@ int job_store_each_ended(struct job_store *store, uid_t uid, uint32_t limit, job
 int job_store_each_of(struct job_store *store, int64_t id, int32_t index, job_record_cb cb,
 		      void *arg);
 
+/* The `limit` jobs of a user that ended first. */
+int job_store_each_oldest(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
+			  void *arg);
+/* Removes one that has ended, and its text where no other job has that. */
+int job_store_forget(struct job_store *store, const struct job_record *record);
+/* How many have ended, by user. */
+typedef int (*job_count_cb)(void *arg, uid_t uid, uint64_t count);
+int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg);
+
 /* A request that was answered: asking twice is asking once. -ENOENT: it was not. */
 int job_store_asked_put(struct job_store *store, const char *key, uid_t uid, int64_t job);
 int job_store_asked_get(struct job_store *store, const char *key, uid_t uid, int64_t *ret_job);

@@ -185,6 +185,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 		  outcome->exit_code, outcome->signal, outcome->reason);
 	q->dirty = true;
 	if (!outcome->again) {
+		queue_history_add(q, job->record.uid);
 		struct job ended = {.record = {.id = job->record.id, .array = job->record.array}};
 
 		job_free(job);

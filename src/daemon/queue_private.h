@@ -66,6 +66,7 @@ struct queue_use {
 	uid_t uid;
 	double use; /* seconds of a whole GPU, decayed to `at` */
 	int64_t at;
+	uint64_t ended; /* jobs of the user in the history */
 };
 
 struct enqueue {
@@ -103,7 +104,8 @@ struct queues {
 	struct queue_name *names;
 	struct job_array *arrays;
 	struct agent *agents;
-	size_t afters; /* jobs that come after others */
+	size_t afters;  /* jobs that come after others */
+	uint64_t ended; /* jobs in the history */
 	struct queue_use *uses;
 	struct enqueue *enqueues, **enqueues_end;
 	struct enqueue *longs, **longs_end; /* of long arrays, one after the other */
@@ -193,7 +195,14 @@ const char *agent_refuses(const struct agent *agent, const struct job_spec *spec
 void agent_allowed(const struct node *node, const struct agent *agent,
 		   uint8_t ret[static PLACE_GPUS_MAX]);
 
+/* ---- queue_history.c */
+int queue_history_load(struct queues *q);
+void queue_history_add(struct queues *q, uid_t uid);
+/* Forgets the oldest of jobs that have ended, of the user who has most, some at a time. */
+void queue_history_trim(struct queues *q, uint64_t keep);
+
 /* ---- queue_use.c */
+struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make);
 double queue_use_of(struct queues *q, uid_t uid, int64_t now);
 void queue_use_add(struct queues *q, const struct job *job, int64_t now);
 int queue_use_load(struct queues *q);

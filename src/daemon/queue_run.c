@@ -345,6 +345,7 @@ void queues_tick(struct node *node)
 	if (!q)
 		return;
 	queue_begin_due(q);
+	queue_history_trim(q, node->config.history_jobs);
 	for (struct job *job = q->running.first, *next; job; job = next) {
 		next = job->next;
 		job_end_tick(job, now);
@@ -732,6 +733,8 @@ static int queues_open(struct queues *q, struct error *err)
 	if (rc < 0)
 		return rc;
 	rc = queue_use_load(q);
+	if (rc == 0)
+		rc = queue_history_load(q);
 	if (rc == 0)
 		rc = agents_load(q);
 	if (rc == 0)

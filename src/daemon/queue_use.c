@@ -10,7 +10,7 @@
  * start all of his jobs at once (60 s). */
 #define USE_LEAST_NS (60 * 1000000000ull)
 
-static struct queue_use *use_get(struct queues *q, uid_t uid, bool make)
+struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make)
 {
 	struct queue_use *use = q->uses;
 
@@ -44,7 +44,7 @@ static double job_gpus(const struct job *job)
 
 double queue_use_of(struct queues *q, uid_t uid, int64_t now)
 {
-	const struct queue_use *use = use_get(q, uid, false);
+	const struct queue_use *use = queue_use_get(q, uid, false);
 	uint64_t monotonic = now_monotonic_ns();
 	double sum = 0;
 
@@ -59,7 +59,7 @@ double queue_use_of(struct queues *q, uid_t uid, int64_t now)
 
 void queue_use_add(struct queues *q, const struct job *job, int64_t now)
 {
-	struct queue_use *use = use_get(q, job->record.uid, true);
+	struct queue_use *use = queue_use_get(q, job->record.uid, true);
 
 	if (!use)
 		return;
@@ -71,10 +71,10 @@ void queue_use_add(struct queues *q, const struct job *job, int64_t now)
 
 static int load_one(void *arg, uid_t uid, double value, int64_t at)
 {
-	struct queue_use *use = use_get(arg, uid, true);
+	struct queue_use *use = queue_use_get(arg, uid, true);
 
 	if (use)
-		*use = (struct queue_use){use->next, uid, value, at};
+		*use = (struct queue_use){use->next, uid, value, at, 0};
 	return 0;
 }
 

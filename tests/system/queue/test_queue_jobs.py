@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import sqlite3
 import stat
 import subprocess
 import threading
@@ -391,3 +392,24 @@ def test_changes_go_to_a_hook_and_a_webhook(queues, tmp_path):
     assert "the hook failed for job" in note and "secret" not in note and "pass" not in note
     refused = queues.host.carve("job", "events", "--webhook", "file:///etc/passwd")
     assert refused.returncode == 2
+
+
+def test_old_jobs_are_forgotten_with_their_logs(queues, tmp_path):
+    """The daemon keeps so many that ended, and no text that no job has."""
+    state = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"])
+    config = tmp_path / "config"
+    config.write_text('{"history_jobs": 3}')
+    daemon = queues.host.popen([BUILD / "carved", "--runtime-dir", state, "--foreground", "--config", config])
+    wait_until((state / "carved.sock").exists)
+    queues.agent("half=0.5")
+    ids = [queues.enqueue("true") for _ in range(4)] + [queues.enqueue("true", options=["--array", "0-1"])]
+    for id in ids:
+        queues.ended(id)
+    wait_until(lambda: len(queues.host.carve_json("job", "list")) == 3)
+    logs = [pathlib.Path(j["log"]) for j in queues.host.carve_json("job", "list")]
+    wait_until(lambda: sorted(logs[0].parent.glob("*.log")) == sorted(logs))
+    daemon.terminate()
+    daemon.communicate()
+    with sqlite3.connect(state / "queue.db") as db:
+        assert db.execute("SELECT count(*) FROM spec").fetchone()[0] == db.execute("SELECT count(DISTINCT spec) FROM job").fetchone()[0]
+    db.close()
