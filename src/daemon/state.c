@@ -20,6 +20,7 @@
 #include "daemon/handover.h"
 #include "daemon/log.h"
 #include "daemon/runtime.h"
+#include "daemon/state_jobs.h"
 #include "daemon/store.h"
 #include "guard/guard.h"
 
@@ -221,6 +222,11 @@ static int move(struct state *state, const struct runtime *runtime, const char *
 
 	database_path(from, from_path);
 	database_path(state->dir, to_path);
+	rc = state_jobs_copy(from, state->dir);
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot move the database of jobs to %.300s: %s", state->dir,
+				 strerrordesc_np(-rc));
 	if (!strcmp(state->dir, runtime->dir)) {
 		rc = move_back(runtime, from_path, err);
 	} else {
@@ -230,6 +236,7 @@ static int move(struct state *state, const struct runtime *runtime, const char *
 	}
 	if (rc < 0)
 		return rc;
+	state_jobs_leave(from);
 	leftovers_remove(from, DATABASE, strcmp(from, runtime->dir) != 0);
 	log_event(LOG_INFO, "state.moved from=%s to=%s", from, state->dir);
 	return 0;

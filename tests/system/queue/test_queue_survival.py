@@ -201,3 +201,30 @@ def test_the_queue_goes_on_where_nobody_starts_the_next_daemon(queues):
     wait_until(lambda: process_ended(pid))
     queues.open_gate()
     wait_until(lambda: len(queues.runs(waiting)) == 2)
+
+
+def test_jobs_move_with_the_state_directory(queues, tmp_path):
+    """There and back, with jobs that wait and one that runs meanwhile."""
+    queues.agent("half=0.5,max=1")
+    ended = queues.enqueue("echo", "out")
+    queues.ended(ended)
+    running, waiting = queues.witnessed(queues.gate()), queues.witnessed()
+    wait_until(lambda: len(queues.runs()) == 1)
+    runtime = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"])
+    daemon = None
+    for state in (tmp_path / "state", runtime, tmp_path / "third"):
+        pid = queues.host.daemon_pid()
+        os.kill(pid, signal.SIGTERM)
+        if daemon:
+            daemon.communicate()
+        wait_until(lambda: process_ended(pid))
+        daemon = queues.host.popen([BUILD / "carved", "--runtime-dir", runtime, "--state-dir", state, "--foreground"])
+        wait_until(lambda: queues.host.run(["curl", "-s", "--unix-socket", runtime / "carved.sock", "http://localhost/v1/version"]).returncode == 0)
+        assert (state / "queue.db").exists() and len(list(tmp_path.glob("*/queue.db"))) + (runtime / "queue.db").exists() == 1
+        assert queues.host.carve("job", "logs", ended).stdout == "out\n"
+        assert queues.state(running) == "running" and queues.state(waiting) == "queued"
+    queues.open_gate()
+    assert queues.ended(waiting)["state"] == "done" and queues.state(running) == "done"
+    assert len(queues.runs()) == 4
+    daemon.terminate()
+    daemon.communicate()

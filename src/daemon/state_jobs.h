@@ -1,0 +1,9 @@
+/* What belongs to queues in a state directory (state.h), when that moves: the database of jobs, and
+ * the directory of their logs and records. Nobody serves either directory meanwhile. */
+#pragma once
+
+/* Before `to` is the directory that counts: has there what `from` has, which stays. Logs and
+ * records stay where they are, as jobs may run, and are found by a link. 0 or -errno. */
+int state_jobs_copy(const char *from, const char *to);
+/* `to` is the directory that counts: the other database goes. */
+void state_jobs_leave(const char *from);
