@@ -211,6 +211,13 @@ int instances_kinds(const struct instances *in, uint32_t gpu, struct instance_ki
 
 /* ---- what there is ----------------------------------------------------------------------- */
 
+/* A kind that this driver has no number for: there are no more. Those that the first drivers had
+ * are asked for whatever it says. */
+static bool is_beyond(unsigned kind, nvmlReturn_t status)
+{
+	return kind >= NVML_COMPUTE_INSTANCE_PROFILE_COUNT && status == NVML_ERROR_INVALID_ARGUMENT;
+}
+
 static unsigned computes_of(const struct instances *in, nvmlGpuInstance_t gi,
 			    nvmlComputeInstance_t *list, unsigned max)
 {
@@ -221,8 +228,12 @@ static unsigned computes_of(const struct instances *in, nvmlGpuInstance_t gi,
 		nvmlComputeInstance_t found[COMPUTES_MAX];
 		unsigned count = COMPUTES_MAX;
 
-		if (in->compute_profile_info(gi, kind, NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
-					     &info) != NVML_SUCCESS ||
+		nvmlReturn_t status = in->compute_profile_info(
+			gi, kind, NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, &info);
+
+		if (is_beyond(kind, status))
+			break;
+		if (status != NVML_SUCCESS ||
 		    in->computes(gi, info.id, found, &count) != NVML_SUCCESS)
 			continue;
 		for (unsigned i = 0; i < MIN(count, COMPUTES_MAX) && all < max; i++)
@@ -240,8 +251,12 @@ static int whole_compute(const struct instances *in, nvmlGpuInstance_t gi,
 	for (unsigned kind = 0; kind < KINDS_MAX; kind++) {
 		nvmlComputeInstanceProfileInfo_t info;
 
-		if (in->compute_profile_info(gi, kind, NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
-					     &info) != NVML_SUCCESS)
+		nvmlReturn_t status = in->compute_profile_info(
+			gi, kind, NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, &info);
+
+		if (is_beyond(kind, status))
+			break;
+		if (status != NVML_SUCCESS)
 			continue;
 		if (!any || info.multiprocessorCount > ret->multiprocessorCount)
 			*ret = info;

@@ -287,7 +287,7 @@ static void explain_reply(struct call *call, const struct waiter *w,
 			  const struct slice_request *request, const struct place_result *result,
 			  const struct error *err)
 {
-	json_t *json = view_explain(call->node, &request->place, result, err);
+	json_t *json = view_explain(call->node, request, result, err);
 
 	json_object_set_new(json, "ahead",
 			    view_ahead(call->node, w, request->priority, &call->peer));

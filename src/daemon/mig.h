@@ -59,6 +59,14 @@ int mig_take(struct node *node, const char *id, const struct mig_decision *decis
 	     struct mig_grant *ret, struct error *err);
 /* Those instances are the session's; or, after all, nobody's. */
 void mig_give(struct node *node, const struct mig_grant *grant, const char *session);
+/* What one GPU with the role says to a request. */
+struct mig_says {
+	enum mig_reason reason;
+	char text[160];
+	uint64_t requested, capacity; /* in bytes of this GPU; its largest instance */
+};
+void mig_explain(const struct node *node, const struct slice_request *request, uint32_t gpu,
+		 struct mig_says *ret);
 /* A request came; `found_room`: it was granted at once. */
 void mig_came(struct node *node, const struct slice_request *request, bool found_room);
 /* For a decision about another instance for a session that nobody is in: its own may go for it. To

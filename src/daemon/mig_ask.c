@@ -234,6 +234,34 @@ int mig_would(const struct node *node, const struct slice_request *request, cons
 	return rc;
 }
 
+void mig_explain(const struct node *node, const struct slice_request *request, uint32_t gpu,
+		 struct mig_says *ret)
+{
+	const struct mig_board *board = &node->mig->board[gpu];
+	uint32_t die = node->mig->gpu[gpu].die;
+	char held[sizeof(ret->text)];
+	struct ask ask;
+
+	*ret = (struct mig_says){.reason = MIG_NOT_OFFERED};
+	snprintf(ret->text, sizeof(ret->text), "%s", mig_problem(node, gpu));
+	if (!board->known)
+		return;
+	ask_fill(node, request, NULL, &ask);
+	if (node->mig->gpu[gpu].offered)
+		ret->reason = mig_check(&node->mig->pool, gpu, ask_request(&ask));
+	else if (board->changing)
+		ret->reason = MIG_FULL_CHANGING;
+	const char *says = ret->reason == MIG_FULL ? held_text(board, held, sizeof(held)) : NULL;
+	if (!ret->text[0])
+		snprintf(ret->text, sizeof(ret->text), "%s",
+			 says                      ? says
+			 : ret->reason == MIG_FITS ? ""
+						   : reason_text(ret->reason));
+	ret->requested = mig_requested(&node->mig->die[die], die, ask_request(&ask));
+	for (uint32_t i = 0; i < node->mig->die[die].profile_count; i++)
+		ret->capacity = MAX(ret->capacity, node->mig->die[die].profile[i].memory_bytes);
+}
+
 const char *mig_near(const struct node *node, uint32_t gpu, uint64_t requested, uint64_t *ret_bytes)
 {
 	const struct mig_request request = {.kind = MIG_ASK_BYTES, .bytes = requested, .count = 1};

@@ -200,39 +200,66 @@ static const char *const reasons[] = {
 	[PLACE_NO_COMPUTE] = "no_compute",
 };
 
-json_t *view_explain(const struct node *node, const struct place_request *request,
+static const char *const instance_reasons[] = {
+	[MIG_FITS] = "fits",
+	[MIG_NOT_ALLOWED] = "not_allowed",
+	[MIG_NOT_OFFERED] = "not_offered",
+	[MIG_NO_SUCH_PROFILE] = "not_offered",
+	[MIG_TOO_LARGE] = "no_memory",
+	[MIG_TOO_MUCH_COMPUTE] = "no_compute",
+	[MIG_FULL] = "no_memory",
+	[MIG_FULL_FOREIGN] = "no_memory",
+	[MIG_FULL_CHANGING] = "no_memory",
+};
+
+/* What one GPU says to a request. */
+static json_t *gpu_explained(const struct node *node, const struct slice_request *request,
+			     const struct place_gpu *place, uint32_t i)
+{
+	const struct gpu_info *info = &node->pool.gpu[i].info;
+	enum place_reason why = place_check(place, i, &request->place);
+	const char *reason = reasons[why];
+	uint64_t requested = place_requested(&place[i], &request->place),
+		 capacity = place_capacity(&place[i]),
+		 available = place[i].offered ? place_available(&place[i]) : 0;
+	char says[192];
+
+	refusal_of_gpu(&node->pool, i, &place[i], &request->place, why, says, sizeof(says));
+	if (mig_has_role(node, i) && request->backend != BACKEND_FRACTION) {
+		struct mig_says instance;
+
+		mig_explain(node, request, i, &instance);
+		snprintf(says, sizeof(says), "%s", instance.text);
+		reason = instance_reasons[instance.reason];
+		requested = instance.requested;
+		capacity = instance.capacity;
+		available = mig_available(node, i);
+	}
+	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "index", (int)info->index,
+			 "uuid", info->uuid_text, "name", info->name, "reason", reason, "message",
+			 says, "requested_bytes", answer_number(requested), "available_bytes",
+			 answer_number(available), "capacity_bytes", answer_number(capacity));
+}
+
+json_t *view_explain(const struct node *node, const struct slice_request *request,
 		     const struct place_result *result, const struct error *err)
 {
 	struct place_gpu place[GPUS_MAX];
-	char asked[REQUEST_TEXT_SIZE], says[192];
+	char asked[REQUEST_TEXT_SIZE];
 	json_t *gpus = json_array(), *on = json_array();
 
 	pool_place_gpus(&node->pool, place);
-	for (uint32_t i = 0; i < node->pool.count; i++) {
-		enum place_reason reason = place_check(place, i, request);
-
-		refusal_of_gpu(&node->pool, i, &place[i], request, reason, says, sizeof(says));
-		json_array_append_new(
-			gpus,
-			json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "index",
-				  (int)node->pool.gpu[i].info.index, "uuid",
-				  node->pool.gpu[i].info.uuid_text, "name",
-				  node->pool.gpu[i].info.name, "reason", reasons[reason], "message",
-				  says, "requested_bytes",
-				  answer_number(place_requested(&place[i], request)),
-				  "available_bytes",
-				  answer_number(place[i].offered ? place_available(&place[i]) : 0),
-				  "capacity_bytes", answer_number(place_capacity(&place[i]))));
-	}
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		json_array_append_new(gpus, gpu_explained(node, request, place, i));
 	for (uint32_t i = 0; !err->code && i < result->count; i++)
 		json_array_append_new(
 			on, json_pack("{s:i, s:o}", "index",
 				      (int)node->pool.gpu[result->grant[i].gpu].info.index,
 				      "vram_bytes", answer_number(result->grant[i].bytes)));
 	return json_pack("{s:s, s:b, s:b, s:o, s:s, s:s, s:o}", "asked",
-			 request_text(request, asked), "granted", !err->code, "tolerance_applied",
-			 !err->code && result->tolerance_applied, "on", on, "message", err->message,
-			 "hint", err->hint, "gpus", gpus);
+			 request_text(&request->place, asked), "granted", !err->code,
+			 "tolerance_applied", !err->code && result->tolerance_applied, "on", on,
+			 "message", err->message, "hint", err->hint, "gpus", gpus);
 }
 
 /* ---- sessions ---------------------------------------------------------------------------- */

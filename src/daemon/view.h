@@ -9,7 +9,7 @@
 struct error;
 struct node;
 struct peer;
-struct place_request;
+struct slice_request;
 struct place_result;
 struct session;
 struct store_session;
@@ -21,7 +21,7 @@ json_t *view_time(int64_t ns);
 const char *view_user(uid_t uid);
 /* What would become of a request now, and what each GPU says to it. `err` is the refusal in words
  * (unset: it would be granted). */
-json_t *view_explain(const struct node *node, const struct place_request *request,
+json_t *view_explain(const struct node *node, const struct slice_request *request,
 		     const struct place_result *result, const struct error *err);
 /* The requests that go before `waiter`, or, where that is NULL, before a new one of this priority.
  */

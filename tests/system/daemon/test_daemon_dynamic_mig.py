@@ -302,3 +302,15 @@ def test_a_session_that_cannot_be_moved_is_as_it_was_or_ends_with_the_reason(mak
     carve(host, "session", "resize", "70", status=1)
     wait_until(lambda: look(host, "session", "show", before["id"])["state"] == "ended")
     assert "its MIG instance is gone" in look(host, "session", "show", before["id"])["reason"]
+
+
+def test_explain_says_what_a_gpu_with_the_role_says(make_host):
+    host = with_role(make_host)
+    [gpu] = look(host, "explain", "--gpu", "0.5")["gpus"]
+    assert [gpu["reason"], gpu["capacity_bytes"], gpu["requested_bytes"]] == ["fits", 81152 << 20, 81152 << 19]
+    assert "1g.20gb" not in carve(host, "explain", "--vram", "10").stderr
+    [gpu] = look(host, "explain", "--vram", "500")["gpus"]
+    assert [gpu["reason"], gpu["message"]] == ["no_memory", "no instance of it is that large"]
+    carve(host, "session", "request", "--mig-profile", "4g.40gb")
+    [gpu] = [e["gpus"][0] for e in [look(host, "explain", "--mig-profile", "7g.80gb")]]
+    assert [gpu["reason"], gpu["message"]] == ["no_memory", "sessions' instances are in the way"]
