@@ -30,8 +30,8 @@ static bool is_wanted(const struct mark *mark, const void *context)
  */
 static bool is_of(const struct process *p, const struct mark *mark)
 {
-	return p->slot == mark->slot && mark_session(p->session->record.id) == mark->session &&
-	       mark_life(p->id.birth) == mark->life;
+	return p->slot == mark->slot && mark_life(p->id.birth) == mark->life &&
+	       mark_session(p->session->record.id) == mark->session;
 }
 
 /* Bytes that those of a process stand for. */
@@ -86,6 +86,10 @@ static bool misses_some(const struct locks *found, const void *context)
 	return false;
 }
 
+/* So long the loop reads at most, and then it does not for so many times as long. */
+#define READ_MOST_NS 15000000ull
+#define READ_PAUSES 20
+
 /* What cannot be read is as it was. False: it could not. */
 static bool read_all(struct node *node)
 {
@@ -93,17 +97,21 @@ static bool read_all(struct node *node)
 	uint64_t begin = now_monotonic_ns();
 	struct locks was = d->now;
 
+	if (begin < d->pause_until_ns)
+		return false;
 	d->now = d->before;
 	d->before = was;
 	d->now.count = 0;
 	int r = node->sessions || node->orphans.exporters
-			? locks_read(&d->now, is_wanted, misses_some, node)
+			? locks_read(&d->now, READ_MOST_NS, is_wanted, misses_some, node)
 			: 0;
 	if (r < 0) {
 		d->before = d->now;
 		d->now = was;
 	}
 	d->read_ns = now_monotonic_ns() - begin;
+	if (r == -ETIME)
+		d->pause_until_ns = begin + READ_PAUSES * d->read_ns;
 	return r == 0;
 }
 

@@ -15,9 +15,10 @@ struct process;
 struct session;
 
 struct descriptors {
-	struct locks now;    /* marked ones of the sessions, as of the newest sample */
-	struct locks before; /* and of the one before it */
-	uint64_t read_ns;    /* how long it took to find them */
+	struct locks now;        /* marked ones of the sessions, as of the newest sample */
+	struct locks before;     /* and of the one before it */
+	uint64_t read_ns;        /* how long it took to find them */
+	uint64_t pause_until_ns; /* that was too long: it is not tried before */
 	/* By GPU of the pool: bytes that no process had while there were none, the less of two
 	 * samples, one after the other; and by the last one. */
 	uint64_t unlisted[GPUS_MAX], last[GPUS_MAX];

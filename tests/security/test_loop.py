@@ -218,3 +218,37 @@ def test_full_clients_delay_nobody_after_an_upgrade(lab):
     under += times(lab, count=20).values
     assert max(under) < 800
     attacker.kill()
+
+
+# ---- locks ---------------------------------------------------------------------------------
+
+# Each is a line of /proc/locks, for which the kernel takes the longer the more there are; in a session that exports.
+LOCKS = """
+import fcntl, mmap, pathlib, resource, struct, time
+sys.path.insert(0, LAB['tests'])
+from daemon_client import Attached, Ledger, WORKLOAD, OK
+class D: runtime = pathlib.Path(LAB['runtime'])
+a = Attached(D)
+status, slot, message = a.ask(WORKLOAD, sys.argv[1])
+ledger = Ledger(a.fds[1])
+ledger.set_exported(slot)
+struct.pack_into('<Q', ledger.map, ledger._slot(slot) + 72, 1 << 40)  # described: so it looks again and again
+def fnv(data):
+    h = 0xcbf29ce484222325
+    for byte in data: h = (h ^ byte) * 0x100000001b3 % (1 << 64)
+    return h ^ h >> 32
+session = fnv(sys.argv[1].encode()) % (1 << 17)
+fd = os.memfd_create('locks')
+for i in range(int(sys.argv[2])):
+    fcntl.fcntl(fd, 37, struct.pack('hhqqi4x', fcntl.F_RDLCK, 0, session << 45 | slot << 35 | i << 4, 1, 0))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [4000, 20000])
+@pytest.mark.attack("8", "a list of locks that is long in the reading")
+def test_many_locks_delay_nobody(lab, count):
+    session = lab.carve_json(MALLORY, "session", "request", "--vram", "2")["id"]
+    under = attack_beside(lab, LOCKS, session, count, count=1500)
+    print(under)
+    assert under.p(99) < 100 and under.values[-1] < 400, str(under)

@@ -92,7 +92,7 @@ static uint32_t misses(uint32_t readings)
 	uint32_t missed = 0;
 
 	for (uint32_t i = 0; i < readings; i++) {
-		assert_int_equal(locks_read(&l, is_ours, nothing_known, NULL), 0);
+		assert_int_equal(locks_read(&l, UINT64_MAX / 4, is_ours, nothing_known, NULL), 0);
 		missed += !locks_have(&l, &ours);
 		assert_true(l.count <= 1);
 	}
