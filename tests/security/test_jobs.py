@@ -83,6 +83,11 @@ def test_a_job_has_what_its_user_has(jobs):
     assert lab.carve(ALICE, "job", "logs", id).stdout.startswith("77\n")
     # Root's jobs are root's, as root enqueued them.
     assert json.loads(jobs.output(ROOT, "/usr/bin/python3", "-c", LOOK))["uids"] == [0, 0, 0]
+    id = jobs.enqueue(ROOT, "sleep", "1000")
+    jobs.running(ROOT, id)
+    assert lab.carve(BOB, "job", "cancel", id).returncode == 5
+    assert lab.carve(ROOT, "job", "cancel", id).returncode == 0
+    assert jobs.ended(ROOT, id)["state"] == "cancelled"
 
 
 def test_users_see_counts_of_others_and_nothing_else(jobs):
@@ -249,3 +254,13 @@ def test_a_daemon_without_rights_has_the_launcher_of_a_service(lab):
     launcher.wait()
     assert lab.carve(ALICE, "enqueue", "--queue", "half", "--", "true").returncode != 0
     lab.daemon.wait(30)
+
+
+def test_an_upgraded_daemon_keeps_its_launcher(jobs):
+    lab = jobs.lab
+    before = processes(lab, "carve-launcher")
+    assert len(before) == 1
+    done = lab.run(ROOT, CARVED, "--system", "--runtime-dir", lab.runtime, "--takeover")
+    assert done.returncode == 0, done.stderr
+    assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
+    assert processes(lab, "carve-launcher") == before
