@@ -123,15 +123,18 @@ CUresult cuMemFree_v2(CUdeviceptr address)
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
 	API_BEGIN_CONTEXT(ctx);
-	if (!free_bytes || !total)
+	/* A driver fills in what there is a place for. */
+	if (!free_bytes && !total)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct device *device = ctx->device;
 	uint64_t used;
 
 	if (client_memory_look(driver.client, device->wire, &used, NULL) < 0)
 		return CUDA_ERROR_UNKNOWN;
-	*total = device->memory_total;
-	*free_bytes = device->memory_total > used ? device->memory_total - used : 0;
+	if (total)
+		*total = device->memory_total;
+	if (free_bytes)
+		*free_bytes = device->memory_total > used ? device->memory_total - used : 0;
 	return CUDA_SUCCESS;
 }
 

@@ -95,7 +95,8 @@ struct wire_host {
 
 /* ---- the connection's page ----------------------------------------------------------------- */
 
-#define WIRE_QUEUES_MAX 1024u
+/* One a stream, and a few more; a real driver makes as many as there is memory for. */
+#define WIRE_QUEUES_MAX 16384u
 #define WIRE_STAMPS_MAX 65536u
 /* Items a queue may hold that are not finished; submitting more ends the connection. */
 #define WIRE_QUEUE_ITEMS_MAX 1024u

@@ -250,3 +250,22 @@ def test_who_brings_machine_code_is_told_so():
     assert done.stdout.strip() == "True 0 0 0 [209, 209]"
     assert "CUDA runtime" not in done.stderr
     assert done.stderr.count("machine code") == 1
+
+
+STREAMS = """
+import ctypes
+c, context, device = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int()
+free, total = ctypes.c_size_t(), ctypes.c_size_t()
+assert c.cuInit(0) == 0 and c.cuDeviceGet(ctypes.byref(device), 0) == 0
+assert c.cuCtxCreate_v2(ctypes.byref(context), 0, device) == 0
+assert c.cuMemGetInfo_v2(ctypes.byref(free), None) == 0 and c.cuMemGetInfo_v2(None, ctypes.byref(total)) == 0
+assert 0 < free.value < total.value
+streams = [ctypes.c_void_p() for _ in range(4000)]
+assert not any(c.cuStreamCreate(ctypes.byref(s), 1) for s in streams)
+assert not any(c.cuStreamDestroy_v2(s) for s in streams)
+"""
+
+
+def test_thousands_of_streams_and_half_an_answer(make_host):
+    done = make_host("h100-80gb").run(["python3", "-c", STREAMS])
+    assert done.returncode == 0, done.stderr
