@@ -95,7 +95,7 @@ def podman_storage():
     """In a directory with a short name: podman waits 20 s at each end of a container whose sockets have long ones."""
     if os.geteuid() != 0 or not shutil.which("podman") or not BUSYBOX:
         pytest.skip("needs root, podman and busybox")
-    with tempfile.TemporaryDirectory(prefix="pod-") as directory:
+    with tempfile.TemporaryDirectory(prefix="pod-", ignore_cleanup_errors=True) as directory:
         made = Podman(pathlib.Path(directory))
         if not made.works:
             pytest.skip("podman cannot run a container here")

@@ -1,0 +1,128 @@
+/* What carve-hook and carve cdi read of others, by the first byte: a runtime's state and
+ * configuration, labels of images, names of files and devices, IDs of images, a daemon's answer. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "container/cdi.h"
+#include "container/wanted.h"
+#include "integrations/oci/daemon.h"
+#include "integrations/oci/labels.h"
+#include "integrations/oci/state.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Every refusal says why. */
+static void refused(const struct error *err)
+{
+	if (!err->message[0])
+		abort();
+}
+
+static void fuzz_state(const char *text, size_t size)
+{
+	struct oci_container container;
+	struct error err = {0};
+
+	if (oci_state_parse(text, size, &container, &err) < 0)
+		refused(&err);
+	else if (container.pid <= 0 || container.bundle[0] != '/')
+		abort();
+}
+
+static void fuzz_config(const char *text, size_t size)
+{
+	struct oci_container container = {.bundle = "/bundle"};
+	json_t *config = json_loadb(text, size, 0, NULL);
+	struct error err = {0};
+
+	if (oci_config_parse(config, &container, &err) < 0)
+		refused(&err);
+	else if (container.root[0] != '/')
+		abort();
+	oci_container_clear(&container);
+	json_decref(config);
+}
+
+/* An array of sources. What comes of them is a request with one size. */
+static void fuzz_labels(const char *text, size_t size)
+{
+	json_t *list = json_loadb(text, size, 0, NULL), *wanted = NULL;
+	const json_t *sources[] = {json_array_get(list, 0), json_array_get(list, 1),
+				   json_array_get(list, 2)};
+	static const char *const sizes[] = {"vram", "gpu_memory", "gpu", "mig_profile", "session"};
+	struct error err = {0};
+	int found = 0;
+
+	if (container_wanted(sources, 3, &wanted, &err) < 0) {
+		refused(&err);
+		if (wanted)
+			abort();
+	}
+	for (size_t i = 0; wanted && i < sizeof(sizes) / sizeof(*sizes); i++)
+		found += json_is_string(json_object_get(wanted, sizes[i]));
+	if (wanted && found != 1)
+		abort();
+	json_decref(wanted);
+	json_decref(list);
+}
+
+static void fuzz_name(const char *text)
+{
+	char device[CDI_NAME_MAX + 1];
+
+	if ((cdi_file_session(text, device) || cdi_file_named(text, device)) &&
+	    (!cdi_name_valid(device) || strchr(device, '/')))
+		abort();
+	(void)cdi_name_valid(text);
+}
+
+static void fuzz_image(const char *text)
+{
+	char file[160];
+
+	if (oci_labels_file(text, file, sizeof(file)) && strspn(text, "0123456789abcdef") != 64)
+		abort();
+}
+
+static void fuzz_answer(const char *text, size_t size)
+{
+	int status;
+
+	json_decref(oci_answer_parse(text, size, &status));
+	if (status < 0 || status > 999)
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (!size)
+		return 0;
+	char *text = strndup((const char *)data + 1, size - 1);
+
+	switch (data[0]) {
+	case 's':
+		fuzz_state((const char *)data + 1, size - 1);
+		break;
+	case 'c':
+		fuzz_config((const char *)data + 1, size - 1);
+		break;
+	case 'l':
+		fuzz_labels((const char *)data + 1, size - 1);
+		break;
+	case 'n':
+		fuzz_name(text);
+		break;
+	case 'i':
+		fuzz_image(text);
+		break;
+	case 'a':
+		fuzz_answer((const char *)data + 1, size - 1);
+		break;
+	default:
+		break;
+	}
+	free(text);
+	return 0;
+}
