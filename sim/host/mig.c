@@ -322,9 +322,14 @@ int mig_gi_create(const struct mig_board *b, struct mig_state *s, uint32_t profi
 		return -EINVAL;
 	if (!gi || start == MIG_ANYWHERE || !mig_gi_fits(b, s, p, start))
 		return -ENOSPC;
+	uint8_t first = (uint8_t)(b->die->memory_units / legal->size - 1);
+	uint8_t id = (uint8_t)(first + start / legal->size);
+	/* On boards that count from the other end (command_mig.c) it may be somebody's. */
+	if (mig_gi_find(s, id))
+		id = (uint8_t)(2 * first - (id - first));
 	*gi = (struct mig_gi){
 		.used = 1,
-		.id = (uint8_t)(b->die->memory_units / legal->size - 1 + start / legal->size),
+		.id = id,
 		.profile_id = p->id,
 		.start = start,
 		.size = legal->size,

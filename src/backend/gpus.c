@@ -626,6 +626,7 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 	sample.exclusive = sample.error ? GPU_SHARED : exclusive_read(gpus, device);
 	pthread_rwlock_unlock(&gpus->open);
 	sample.mig = mode.now;
+	sample.mig_capable = mode.capable;
 	sample.mig_pending = mode.pending;
 	*ret = sample;
 }

@@ -52,6 +52,7 @@ struct gpu_sample {
 	int utilization;                /* per cent of the time, by the driver; -1: not known */
 	int exclusive;                  /* enum gpu_exclusive */
 	int mig;                        /* MIG mode is on; -1: not known. Set with an error, too */
+	bool mig_capable;               /* likewise */
 	bool mig_pending;               /* with that: the mode that it will have */
 	struct gpu_process *processes;
 	size_t process_count;

@@ -140,6 +140,9 @@ static void board_learn(struct node *node, uint32_t gpu, const struct outcome *o
 
 	board->changing = false;
 	board->known = die >= 0;
+	/* Its mode may be off by now: a sample tells. */
+	if (out->rc == -ENOTSUP)
+		(void)pool_refresh(&node->pool, POOL_ALL);
 	if (die < 0) {
 		snprintf(board->why, sizeof(board->why), "%s",
 			 out->rc == 0          ? "it is not capable of MIG"
@@ -254,6 +257,8 @@ static void order_answer(struct order *o)
 		waiting_made(node, o->request, NULL, again ? NULL : &err);
 }
 
+static unsigned board_collect(struct node *node, uint32_t gpu, uint64_t older_ns);
+
 static void order_done(uv_work_t *work, int status)
 {
 	struct order *o = work->data;
@@ -276,6 +281,11 @@ static void order_done(uv_work_t *work, int status)
 		mig_board_publish(node, gpu);
 	if (o->request[0])
 		order_answer(o);
+	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
+		if (!node->mig->board[gpu].changing && node->mig->board[gpu].collect) {
+			node->mig->board[gpu].collect = false;
+			(void)board_collect(node, gpu, node->mig->board[gpu].collect_older_ns);
+		}
 	order_free(o);
 	waiting_kick(node);
 }
@@ -605,12 +615,27 @@ static bool board_is_used(const struct node *node, uint32_t gpu)
 	       pool_gpu(node, gpu)->claim.state == CLAIM_OURS;
 }
 
+/* Without MIG mode (a reboot takes it) there are no instances. */
+static void mode_follow(struct node *node, uint32_t gpu)
+{
+	const struct pool_gpu *g = pool_gpu(node, gpu);
+	struct mig_board *board = &node->mig->board[gpu];
+
+	if (!board->role || g->info.mig || g->claim.state != CLAIM_OURS || !node->pool.done)
+		return;
+	mig_board_settle(node, gpu, NULL, 0);
+	board->known = false;
+	mig_board_publish(node, gpu);
+}
+
 void mig_tick(struct node *node)
 {
 	if (!node->mig)
 		return;
 	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++) {
 		mig_board_publish(node, gpu);
+		if (node->mig->driver && !node->mig->board[gpu].changing)
+			mode_follow(node, gpu);
 		if (!node->mig->driver || !board_is_used(node, gpu) ||
 		    node->mig->board[gpu].changing)
 			continue;
@@ -619,27 +644,45 @@ void mig_tick(struct node *node)
 	}
 }
 
-unsigned mig_collect(struct node *node, uint64_t older_ns)
+static bool is_old(const struct mig_board *board, uint32_t at, uint64_t older_ns)
 {
-	uint64_t now = now_monotonic_ns();
+	return board->instance[at].state == MIG_IDLE &&
+	       now_monotonic_ns() - board->instance[at].used >= older_ns;
+}
+
+/* Returns how many are to go. What is under way comes first. */
+static unsigned board_collect(struct node *node, uint32_t gpu, uint64_t older_ns)
+{
+	struct mig_board *board = &node->mig->board[gpu];
 	unsigned count = 0;
 
-	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++) {
-		struct mig_board *board = &node->mig->board[gpu];
-		struct order *o = board->changing || !board_is_used(node, gpu)
-					  ? NULL
-					  : order_new(node, MIG_INSTANCES_MAX);
-
-		for (uint32_t at = 0; o && at < board->count; at++)
-			if (board->instance[at].state == MIG_IDLE &&
-			    now - board->instance[at].used >= older_ns)
-				op_remove_add(o, gpu, at);
-		uint32_t ops = o ? o->op_count : 0;
-		if (o && (!ops || order_look(o, gpu) < 0 || intents_store(o) < 0))
-			order_revert(o);
-		else if (o && order_start(o) == 0)
-			count += ops;
+	if (!board_is_used(node, gpu))
+		return 0;
+	for (uint32_t at = 0; at < board->count; at++)
+		count += is_old(board, at, older_ns);
+	if (board->changing) {
+		board->collect = true;
+		board->collect_older_ns = older_ns;
+		return count;
 	}
+	struct order *o = count ? order_new(node, MIG_INSTANCES_MAX) : NULL;
+	if (!o)
+		return 0;
+	for (uint32_t at = 0; at < board->count; at++)
+		if (is_old(board, at, older_ns))
+			op_remove_add(o, gpu, at);
+	if (order_look(o, gpu) == 0 && intents_store(o) == 0)
+		return order_start(o) == 0 ? count : 0;
+	order_revert(o);
+	return 0;
+}
+
+unsigned mig_collect(struct node *node, uint64_t older_ns)
+{
+	unsigned count = 0;
+
+	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
+		count += board_collect(node, gpu, older_ns);
 	return count;
 }
 

@@ -27,8 +27,10 @@ struct mig_detail {
 
 struct mig_board {
 	bool role;
-	bool known;         /* its profiles are, and what there is */
-	bool changing;      /* an order is under way */
+	bool known;    /* its profiles are, and what there is */
+	bool changing; /* an order is under way */
+	bool collect;  /* then those that were idle for so long are to go: */
+	uint64_t collect_older_ns;
 	char why[96];       /* it cannot be used; "": it can */
 	uint64_t available; /* the largest instance that could be had, when that was last known */
 	struct mig_instance instance[MIG_INSTANCES_MAX];

@@ -132,6 +132,8 @@ static bool mig_follow(struct pool_gpu *gpu)
 	const struct gpu_sample *sample = &gpu->sample;
 	bool changed = sample->mig >= 0 && gpu->info.mig != (sample->mig > 0);
 
+	if (sample->mig >= 0)
+		gpu->info.mig_capable = sample->mig_capable;
 	if (changed) {
 		gpu->info.mig = sample->mig > 0;
 		log_event(LOG_WARNING, "gpu.mig index=%u uuid=%s mode=%s", gpu->info.index,

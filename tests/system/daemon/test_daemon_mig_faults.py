@@ -179,3 +179,27 @@ def test_a_mode_that_takes_a_reset_says_so(make_host):
     carve(host, "sim", "fault", "reset", "--gpu", "0")
     carve(host, *ROLE)
     carve(host, "run", "--vram", "5", "--", "true")
+
+
+def test_a_reboot_that_takes_the_mode_ends_sessions_and_the_role_waits(make_host):
+    host = with_role(make_host)
+    carve(host, "session", "request", "--vram", "5")
+    id = look(host, "session", "show")["id"]
+    carve(host, "sim", "fault", "reboot")
+    wait_until(lambda: look(host, "session", "show", id)["state"] == "ended")
+    assert "its MIG instance is gone" in look(host, "session", "show", id)["reason"] and not instances(host)
+    carve(host, *ROLE, "--enable-mode")
+    carve(host, "run", "--vram", "5", "--", "true")
+    assert books_are_nvmls(host)
+
+
+@pytest.mark.parametrize("fault", ["mig-ids", "mig-capacity"])
+def test_neither_numbers_nor_capacities_are_believed(make_host, fault):
+    host = make_host("h100-80gb+mig")
+    carve(host, "sim", "fault", fault)
+    carve(host, *ROLE)
+    carve(host, "session", "request", "--mig-profile", "1g.10gb", "--gpus", "7")
+    assert books_are_nvmls(host) and len(instances(host, "busy")) == 7
+    carve(host, "session", "release")
+    carve(host, "run", "--gpu", "1", "--", "true")
+    assert books_are_nvmls(host)
