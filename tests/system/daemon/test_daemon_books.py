@@ -239,6 +239,7 @@ def test_a_killed_daemon_changes_nothing_for_workloads(host, workload):
     wait_until(lambda: sessions(host) == [])
 
 
+@pytest.mark.long
 def test_fifty_kills_of_the_daemon_under_load(host, workload):
     workers = [workload("--ephemeral", "--vram", "3") for _ in range(3)]
     for w in workers:

@@ -106,6 +106,7 @@ def busy_until(shell, condition):
 
 
 @BOTH
+@pytest.mark.long
 def test_cpu_time(make_shell, uid, limit):
     """As after `ulimit -t 1`."""
     shell = make_shell(uid)

@@ -401,6 +401,7 @@ class Heirs:
         assert self.taker.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "taken over"])
 def test_what_an_exporter_left_is_excused_by_a_new_daemon(policed, how):
     daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=1)
@@ -427,6 +428,7 @@ def test_what_an_exporter_leaves_while_there_is_no_daemon_is_excused(policed):
     heirs.stays()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whose, how, open_", [
     ("one-off", "", "open"), ("one-off", "killed", "closed"), ("session", "", "closed"), ("session", "killed", "open")])
 def test_what_only_a_descriptor_kept_is_excused_when_it_is_imported(policed, whose, how, open_):
