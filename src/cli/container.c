@@ -17,6 +17,7 @@
 #include "cli/container_watch.h"
 #include "cli/driver_find.h"
 #include "cli/help.h"
+#include "cli/hook.h"
 #include "cli/places.h"
 #include "cli/request.h"
 #include "cli/run_choice.h"
@@ -216,14 +217,42 @@ static void give_up(struct container *c)
 		(void)client_call(&c->client, "DELETE", path, NULL, NULL, NULL, &ignored);
 }
 
-static int container_run(struct container *c, struct error *err)
+/* Root's containers may have other users, whom the daemon knows by the container's mount namespace:
+ * carve-hook tells it that before anything runs in there. podman reads its usual directories of
+ * hooks only if they are named as well. */
+static int hook_add(struct container *c, const struct cli *cli, struct error *err)
+{
+	static const char *const usual[] = {"/usr/share/containers/oci/hooks.d",
+					    "/etc/containers/oci/hooks.d"};
+	const char *const arguments[] = {"--register", session_text(c->choice.session, "id"),
+					 "--host", c->client.socket, NULL};
+	char dir[PATH_MAX + 8];
+
+	if (geteuid() != 0 || strcmp(c->runtime, "podman") != 0)
+		return 0;
+	snprintf(dir, sizeof(dir), "%s/hooks", c->dir);
+	int rc = mkdir(dir, 0755) < 0 ? error_set(err, EXIT_CODE_RUN_FAILED, "cannot make %s: %s",
+						  dir, strerrordesc_np(errno))
+				      : hook_file_write(dir, arguments, cli, err);
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < ARRAY_SIZE(usual); i++)
+		if (access(usual[i], R_OK | X_OK) == 0)
+			words_add(&c->command, "--hooks-dir=%s", usual[i]);
+	words_add(&c->command, "--hooks-dir=%s", dir);
+	return 0;
+}
+
+static int container_run(struct container *c, const struct cli *cli, struct error *err)
 {
 	char cid_file[PATH_MAX + 8];
 	int rc = directory_make(c, err);
 
 	words_add(&c->command, "%s", c->runtime);
+	if (rc < 0 || (rc = hook_add(c, cli, err)) < 0)
+		return rc;
 	words_add(&c->command, "run");
-	if (rc < 0 || (rc = slice_add(c, err)) < 0)
+	if ((rc = slice_add(c, err)) < 0)
 		return rc;
 	snprintf(cid_file, sizeof(cid_file), "%s/cid", c->dir);
 	if (!c->args.cid_file)
@@ -261,7 +290,7 @@ static int run_with(const char *runtime, struct cli *cli, struct error *err)
 	    (rc = places_find(&c.places, err)) < 0 || (rc = places_check(&c.places, err)) < 0 ||
 	    (rc = driver_find(&c.driver, err)) < 0 || (rc = session_choose(&c, err)) < 0)
 		return rc;
-	rc = container_run(&c, err);
+	rc = container_run(&c, cli, err);
 	give_up(&c);
 	run_choice_free(&c.choice);
 	container_args_free(&c.args);

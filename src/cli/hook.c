@@ -48,14 +48,6 @@ json_t *hook_environment(const struct cli *cli)
 	return list;
 }
 
-static json_t *hook_json(const struct cli *cli, const char *program)
-{
-	return json_pack("{s:s, s:{s:s, s:[s], s:o, s:i}, s:{s:b}, s:[s]}", "version", "1.0.0",
-			 "hook", "path", program, "args", "carve-hook", "env",
-			 hook_environment(cli), "timeout", CONTAINER_HOOK_TIMEOUT_S, "when",
-			 "always", 1, "stages", "createRuntime");
-}
-
 /* mkdir -p. 0 or -errno. */
 static int directories_make(const char *dir)
 {
@@ -87,14 +79,30 @@ int hook_program(char path[static PATH_MAX], struct error *err)
 		      : 0;
 }
 
-int cli_hook_install(struct cli *cli, struct error *err)
+int hook_file_write(const char *dir, const char *const *arguments, const struct cli *cli,
+		    struct error *err)
 {
-	const char *dir = directory_of(cli);
 	char program[PATH_MAX];
 	int rc = hook_program(program, err);
 
 	if (rc < 0)
 		return rc;
+	cleanup_json json_t *json = json_pack(
+		"{s:s, s:{s:s, s:[s], s:o, s:i}, s:{s:b}, s:[s]}", "version", "1.0.0", "hook",
+		"path", program, "args", "carve-hook", "env", hook_environment(cli), "timeout",
+		CONTAINER_HOOK_TIMEOUT_S, "when", "always", 1, "stages", "createRuntime");
+	for (size_t i = 0; arguments[i]; i++)
+		json_array_append_new(json_object_get(json_object_get(json, "hook"), "args"),
+				      json_string(arguments[i]));
+	return json_file_write(dir, NAME, json, 0644, err);
+}
+
+int cli_hook_install(struct cli *cli, struct error *err)
+{
+	const char *dir = directory_of(cli);
+	const char *const none[] = {NULL};
+	int rc;
+
 	if ((rc = directories_make(dir)) < 0) {
 		error_set(err, rc == -EACCES ? EXIT_CODE_NOT_PERMITTED : EXIT_CODE_FAILED,
 			  "cannot make %.300s: %s", dir, strerrordesc_np(-rc));
@@ -102,8 +110,7 @@ int cli_hook_install(struct cli *cli, struct error *err)
 				"podman --hooks-dir, too");
 		return -err->code;
 	}
-	cleanup_json json_t *json = hook_json(cli, program);
-	rc = json_file_write(dir, NAME, json, 0644, err);
+	rc = hook_file_write(dir, none, cli, err);
 	if (rc == 0)
 		printf("%s/" NAME ".json: containers with carve.vram=8GiB get a slice\n", dir);
 	return rc;

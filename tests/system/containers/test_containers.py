@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from conftest import wait_until
+from conftest import open_to_others, wait_until
 from podman_host import podman_storage
 
 
@@ -59,6 +59,15 @@ def test_containers_of_one_session(podman):
         done = podman.carve("--session", session, "--rm", podman.IMAGE, "hog")
         assert "this GPU has 3072 MiB" in done.stdout, done.stderr
     assert [s["id"] for s in podman.sessions()] == [session]
+
+
+def test_every_user_of_a_container_of_roots_is_in_the_slice(podman):
+    podman.host.carve("gpu", "list")
+    open_to_others(podman.host)
+    os.chmod(podman.host.env["CARVE_RUNTIME_DIR"] + "/attach.sock", 0o666)
+    done = podman.carve("--vram", "2", "--user", "1000", "--rm", podman.IMAGE, "hog")
+    assert "this GPU has 2048 MiB" in done.stdout, done.stderr + done.stdout
+    podman.nothing_is_left()
 
 
 def test_a_program_that_cannot_load_the_front_gets_no_gpu(podman):
