@@ -167,7 +167,7 @@ int queue_spec_parse(const char *text, struct queue_spec *ret, struct error *err
 	int rc = queue_name_check(copy, err);
 	if (rc < 0)
 		return rc;
-	snprintf(spec.name, sizeof(spec.name), "%s", copy);
+	snprintf(spec.name, sizeof(spec.name), "%.*s", QUEUE_NAME_SIZE - 1, copy);
 	*size = delimiter;
 	if ((rc = settings_parse(size, &spec, err)) < 0)
 		return rc;
