@@ -60,6 +60,7 @@ def test_a_daemon_killed_while_it_removes_one_puts_it_right(armed, point):
     is_right(host, token)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["mig.intent", *REMOVING, "mig.half_made", "mig.made", "mig.learned"])
 def test_a_daemon_killed_while_a_session_moves_puts_it_right(armed, point):
     host, token = armed(point, ["session", "request", "--vram", "5"])
@@ -128,6 +129,7 @@ def test_a_reset_ends_sessions_with_the_reason(make_host, model):
     assert books_are_nvmls(host)
 
 
+@pytest.mark.long
 def test_foreign_hands_are_learned_and_not_fought(make_host):
     host = with_role(make_host)
     carve(host, "session", "request", "--vram", "5")
