@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -199,8 +200,10 @@ static int edits_make(const struct hook *hook, json_t **ret, struct error *err)
 		ret, err);
 }
 
+/* Not every runtime shows what a hook says: crun drops it. */
 static void error_print(const struct error *err)
 {
+	syslog(LOG_ERR, "%s%s%s", err->message, *err->hint ? "; " : "", err->hint);
 	fprintf(stderr, "carve-hook: %s%s%s\n", err->message, *err->hint ? "; " : "", err->hint);
 }
 
@@ -308,6 +311,7 @@ int main(int argc, char **argv)
 	struct error err = {0};
 	int rc = options_read(&hook, argc, argv, &err);
 
+	openlog("carve-hook", LOG_PID, LOG_USER);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGALRM, on_alarm);
 	alarm(TIMEOUT_S);
