@@ -580,7 +580,20 @@ static void reply_if_released(struct call *call, const char *id)
 
 static void on_session_ended(void *arg, const char *id)
 {
-	reply_released(arg, id);
+	struct call *call = arg;
+	const struct session *s = session_find(call->node, id);
+	struct error err = {0};
+
+	if (!s) {
+		reply_released(call, id);
+		return;
+	}
+	error_set(&err, EXIT_CODE_FAILED,
+		  "session %s is not released yet: process %d of it is another user's now, and "
+		  "carve may not end it",
+		  id, (int)s->refused_pid);
+	error_hint(&err, "have that user or root end it: the session ends with it");
+	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
 }
 
 static void on_releaser_gone(struct call *call)

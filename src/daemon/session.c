@@ -751,9 +751,24 @@ static void session_finish(struct session *s)
 	waiting_kick(node);
 }
 
+/* A process of it is another user's by now, as by a set-user-ID program: the session goes on ending
+ * until that one ends by itself, and whoever waits for its end hears of it. */
+static void on_signalled(struct node *node, const char *session, struct process_id process, int rc)
+{
+	struct session *s = rc == -EPERM ? session_find(node, session) : NULL;
+
+	if (!s || s->state != SESSION_ENDING || s->kill_at_ns)
+		return;
+	log_event(LOG_WARNING, "session.not_ended id=%s uid=%u pid=%d", s->record.id, s->record.uid,
+		  (int)process.pid);
+	s->refused_pid = process.pid;
+	listeners_call(s);
+}
+
 static void session_signal(const struct session *s, struct process_id process, int signal)
 {
-	privileges_signal(s->node, s->record.uid, s->record.id, process, signal, NULL);
+	privileges_signal(s->node, s->record.uid, s->record.id, process, signal,
+			  signal == SIGKILL ? on_signalled : NULL);
 }
 
 static void signal_all(const struct session *s, int signal)
@@ -775,8 +790,11 @@ void session_commands_end(const struct session *s, const struct process_id *but)
 
 void session_end(struct session *s, const char *reason)
 {
-	if (s->state != SESSION_ACTIVE)
+	if (s->state != SESSION_ACTIVE) {
+		if (!s->kill_at_ns)
+			signal_all(s, SIGKILL); /* it was in vain, and is tried again */
 		return;
+	}
 	s->state = SESSION_ENDING;
 	set_timed(s);
 	snprintf(s->record.reason, sizeof(s->record.reason), "%s", reason);

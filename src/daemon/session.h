@@ -49,7 +49,8 @@ enum session_ledger {
 
 typedef void (*session_end_cb)(void *arg, const char *id);
 
-/* Who wants to hear of the end of a session that is ending. */
+/* Who wants to hear of the end of a session that is ending; and, once, that a process of it cannot
+ * be ended (refused_pid), in which case the session is still there when `cb` is called. */
 struct session_listener {
 	struct session_listener *next;
 	session_end_cb cb;
@@ -76,6 +77,7 @@ struct session {
 	uint64_t record_at_ns; /* its end could not be kept: when it is tried again; 0: it was not
 				  tried */
 	uint64_t kill_at_ns;   /* SESSION_ENDING: CLOCK_MONOTONIC when SIGKILL follows; 0: sent */
+	pid_t refused_pid;     /* a process that carve may not end; 0: none was found */
 	struct session_listener *listeners;
 	/* By how much its processes hold more than the slice on any GPU, by the driver's figures,
 	 * and since when (CLOCK_MONOTONIC; 0: they don't). Memory taken round the front shows here.

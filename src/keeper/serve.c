@@ -16,6 +16,8 @@
 
 /* A daemon, the one after it, and room for what else its user tries. */
 #define PEERS_MAX 8
+/* While nobody is connected it looks so often whether its socket can be found still. */
+#define LOOK_MS 2000
 #define WATCHED (IN_DELETE | IN_DELETE_SELF | IN_MOVED_FROM | IN_MOVE_SELF)
 
 struct peer {
@@ -179,7 +181,8 @@ static void turn(struct keeper *k)
 		fds[2 + i] =
 			(struct pollfd){.fd = k->peers[i].fd,
 					.events = k->peers[i].listing ? POLLIN | POLLOUT : POLLIN};
-	if (poll(fds, 2 + k->peer_count, -1) < 0)
+	/* A mount that is gone and a directory above that has another name are no events. */
+	if (poll(fds, 2 + k->peer_count, k->peer_count ? -1 : LOOK_MS) < 0)
 		return;
 	events_drop(k->watch_fd);
 	peers_serve(k);

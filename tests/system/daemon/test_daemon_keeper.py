@@ -289,12 +289,23 @@ def test_a_keeper_ends_with_its_directory(daemon, make_child):
     daemon.start()
 
 
+def test_a_keeper_ends_when_a_directory_above_it_has_another_name(daemon, make_child):
+    session, child, _ = attached(daemon, make_child)
+    pid = keeper_of(daemon)
+    daemon.kill()
+    moved = daemon.dir.with_name(daemon.dir.name + "-moved")
+    daemon.dir.rename(moved)
+    wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
+    moved.rename(daemon.dir)
+    daemon.start()
+
+
 def test_a_simulated_host_leaves_no_keeper_behind(tmp_path, examples):
     """One that is killed, too."""
     for number in (signal.SIGKILL, signal.SIGTERM):
         script = f'{BUILD}/carve run --vram 2 -- {examples}/hog 600 > /dev/null & sleep 0.1; echo $CARVE_RUNTIME_DIR; exec cat'
         host = subprocess.Popen([BUILD / "carve", "sim", "--gpus", "h100-80gb", "--", "sh", "-c", script],
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean_env(), text=True)
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean_env(), text=True, start_new_session=True)
         runtime = host.stdout.readline().strip()
         wait_until(lambda: keepers(runtime))
         host.send_signal(number)
@@ -302,6 +313,10 @@ def test_a_simulated_host_leaves_no_keeper_behind(tmp_path, examples):
         host.wait(60)
         wait_until(lambda: keepers(runtime) == [])
         host.stdout.close()
+        try:
+            os.killpg(host.pid, signal.SIGKILL)  # the command, which works on
+        except ProcessLookupError:
+            pass
 
 
 def test_upgrades_keep_the_keeper(daemon, make_child):
