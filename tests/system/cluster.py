@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -364,29 +365,38 @@ class Cluster:
     def specs(self):
         return [json.loads(p.read_text()) for p in sorted(self.cdi.glob("*.json"))]
 
-    def container(self, ids, argv):
+    def device(self, id):
+        """(edits of all devices of its spec, edits of its own) of a CDI device."""
+        kind, _, name = id.partition("=")
+        spec = next(s for s in self.specs() if s["kind"] == kind and any(d["name"] == name for d in s["devices"]))
+        return spec.get("containerEdits", {}), next(d for d in spec["devices"] if d["name"] == name)["containerEdits"]
+
+    def container(self, ids, argv, user=None):
         """Runs a program as a container runtime would, with what the CDI devices say."""
-        env, mounts = [], []
-        for id in ids:
-            kind, _, name = id.partition("=")
-            spec = next(s for s in self.specs() if s["kind"] == kind and any(d["name"] == name for d in s["devices"]))
-            device = next(d for d in spec["devices"] if d["name"] == name)
-            for edits in (spec["containerEdits"], device["containerEdits"]):
-                env += edits["env"]
-                mounts += edits["mounts"]
+        edits = [e for id in ids for e in self.device(id)]
+        env = [e for edit in edits for e in edit.get("env", [])]
+        mounts = [m for edit in edits for m in edit.get("mounts", [])]
         stage = pathlib.Path(tempfile.mkdtemp(dir=self.dir))
-        script = ["set -e"]
+        script = ["set -e", f"cp -a /etc {stage}/etc", f"touch {stage}/etc/ld.so.preload"]
         # What is mounted comes from the host, whatever lies over it in the container.
         for n, mount in enumerate(mounts):
-            script += [f"touch {stage}/{n}", f"mount --bind {mount['hostPath']} {stage}/{n}"]
-        script += ["mount -t tmpfs none /run", "mkdir -p /run/carve-slice/front"]
-        for n, mount in enumerate(mounts):
-            target = mount["containerPath"]
-            if target.startswith("/run/"):
-                script += [f"touch {target}"]
-            if target.startswith("/run/") or os.path.exists(target):
+            directory = os.path.isdir(mount["hostPath"])
+            script += [f"{'mkdir' if directory else 'touch'} {stage}/{n}", f"mount --bind {mount['hostPath']} {stage}/{n}"]
+        script += ["mount -t tmpfs none /run", f"mount --bind {stage}/etc /etc"]
+        # Every program that starts after it is preloaded.
+        for n, mount in sorted(enumerate(mounts), key=lambda m: m[1]["containerPath"] == "/etc/ld.so.preload"):
+            target = pathlib.Path(mount["containerPath"])
+            if str(target).startswith("/run/"):
+                script += [f"mkdir -p {target if os.path.isdir(mount['hostPath']) else target.parent}"]
+                script += [] if os.path.isdir(mount["hostPath"]) else [f"touch {target}"]
+            if str(target).startswith("/run/") or target.exists() or target == pathlib.Path("/etc/ld.so.preload"):
                 script += [f"mount --bind {stage}/{n} {target}"]
-        script += ["exec env -u CARVE_RUNTIME_DIR -u CARVE_HOST \"$@\""]
+        for hook in [h for edit in edits for h in edit.get("hooks", [])]:
+            words = shlex.join([hook["path"], *hook["args"][1:]])
+            state = '{"ociVersion": "1.0.2", "id": "c", "status": "created", "pid": \'$$\', "bundle": "' + str(self.dir) + '"}'
+            script += [f"echo '{state}' | env -i {words}"]
+        script += ["exec " + (f"setpriv --reuid {user} --clear-groups " if user else "") +
+                   "env -u CARVE_RUNTIME_DIR -u CARVE_HOST \"$@\""]
         return subprocess.run(["unshare", "-m", "--propagation", "private", "/bin/sh", "-c", "\n".join(script), "sh", *env,
                                *map(str, argv)], env=self.host.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=120)

@@ -1,28 +1,17 @@
 #include "integrations/kubernetes/cdi.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/macros.h"
-#include "cli/driver_find.h"
 #include "container/cdi.h"
 #include "container/edits.h"
-#include "container/nodes.h"
-#include "proto/attach.h"
-
-#define CUDA "libcuda.so.1"
-#define NVML "libnvidia-ml.so.1"
-#define IN_CONTAINER(name) ATTACH_SLICE_DIR "/" name
-#define SOCKET IN_CONTAINER("attach.sock")
+#include "container/layout.h"
 
 const char *cdi_id(const char *driver, const struct stored_claim *stored, size_t slice,
 		   char buf[static CDI_ID_SIZE])
@@ -34,140 +23,86 @@ const char *cdi_id(const char *driver, const struct stored_claim *stored, size_t
 
 /* ---- the spec ---------------------------------------------------------------------------- */
 
-static void front_add(json_t *edits, const struct cdi_host *host, const char *file,
-		      const char *in_slice, const char *driver)
+/* So that all users of a container are in the slice. */
+static void hook_add(json_t *edits, const struct cdi_host *host, const char *session)
 {
-	char from[2 * PATH_MAX];
+	const char *const arguments[] = {"--register", session, "--host", host->socket, NULL};
 
-	snprintf(from, sizeof(from), "%s/%s", host->front, file);
-	container_edits_mount(edits, from, in_slice);
-	/* A program that lost its environment looks for the driver here. */
-	if (*driver)
-		container_edits_mount(edits, from, driver);
+	if (*host->hook)
+		container_edits_hook(edits, host->hook, arguments, NULL);
 }
 
-/* What every slice's container gets. */
-static json_t *common_edits(const struct cdi_host *host)
+static void slice_of(const struct cdi_host *host, const char *session, const json_t *gpus,
+		     const char *files, struct container_slice *ret)
 {
-	json_t *edits = container_edits_new(), *path;
-	size_t i;
-
-	front_add(edits, host, CUDA, IN_CONTAINER("front/" CUDA), host->cuda);
-	front_add(edits, host, NVML, IN_CONTAINER("front/" NVML), host->nvml);
-	container_edits_mount(edits, host->cuda, IN_CONTAINER(CUDA));
-	container_edits_mount(edits, host->nvml, IN_CONTAINER(NVML));
-	container_edits_mount(edits, host->attach, SOCKET);
-	json_array_foreach(host->mounts, i, path)
-		container_edits_mount(edits, json_string_value(path), json_string_value(path));
-	container_edits_env(edits, ATTACH_ENV_SOCKET, SOCKET);
-	container_edits_env(edits, "LD_PRELOAD",
-			    IN_CONTAINER("front/" CUDA) ":" IN_CONTAINER("front/" NVML));
-	container_edits_env(edits, ATTACH_ENV_CUDA, IN_CONTAINER(CUDA));
-	container_edits_env(edits, ATTACH_ENV_NVML, IN_CONTAINER(NVML));
-	return edits;
+	*ret = (struct container_slice){
+		.session = session,
+		.gpus = gpus,
+		.front_cuda = host->front_cuda,
+		.front_nvml = host->front_nvml,
+		.cuda = host->cuda,
+		.nvml = host->nvml,
+		.attach = host->attach,
+		.files = files,
+		.simulated_host = host->simulated_host,
+		.cover_driver = true,
+	};
 }
 
-static json_t *device_edits(const struct cdi_host *host, const char *session, const json_t *nodes)
+/* Of files that never change: a container may have them mounted. */
+static int slice_edits(const struct cdi_host *host, const char *session, const json_t *gpus,
+		       json_t **ret, struct error *err)
 {
-	char file[PATH_MAX + 32];
-	json_t *edits = container_edits_new(), *path;
-	size_t i;
+	char files[PATH_MAX + 32];
+	struct container_slice slice;
 
-	snprintf(file, sizeof(file), "%s/%s", host->slices, session);
-	container_edits_env(edits, ATTACH_ENV_SESSION, session);
-	container_edits_mount(edits, file, IN_CONTAINER(ATTACH_SLICE_FILE));
-	json_array_foreach((json_t *)nodes, i, path)
-		container_edits_node(edits, json_string_value(path));
-	return edits;
+	snprintf(files, sizeof(files), "%s/%s", host->slices, session);
+	if (mkdir(files, 0755) < 0 && errno != EEXIST)
+		return error_set(err, EXIT_CODE_FAILED, "cannot make %.300s: %s", files,
+				 strerrordesc_np(errno));
+	slice_of(host, session, gpus, files, &slice);
+	int rc = container_files_write(&slice, err);
+	if (rc == 0)
+		rc = container_slice_edits(&slice, ret, err);
+	if (rc == 0)
+		hook_add(*ret, host, session);
+	return rc;
 }
 
-json_t *cdi_claim_spec(const char *driver, const struct stored_claim *stored,
-		       const struct cdi_host *host, const json_t *nodes)
+int cdi_claim_spec(const char *driver, const struct stored_claim *stored,
+		   const struct cdi_host *host, const json_t *gpus, json_t **ret, struct error *err)
 {
 	json_t *devices = json_array();
 	char kind[CDI_ID_SIZE], id[CDI_ID_SIZE];
 
 	snprintf(kind, sizeof(kind), CDI_KIND_PREFIX "%s/claim", driver);
 	for (size_t i = 0; i < stored->slices; i++) {
+		json_t *edits = NULL;
+		int rc = slice_edits(host, stored->slice[i].session, json_array_get(gpus, i),
+				     &edits, err);
+
+		if (rc < 0) {
+			json_decref(devices);
+			return rc;
+		}
 		cdi_id(driver, stored, i, id);
-		json_array_append_new(
-			devices,
-			cdi_device(strchr(id, '=') + 1, device_edits(host, stored->slice[i].session,
-								     json_array_get(nodes, i))));
+		json_array_append_new(devices, cdi_device(strchr(id, '=') + 1, edits));
 	}
-	return cdi_spec(kind, devices, common_edits(host));
-}
-
-/* ---- the host ---------------------------------------------------------------------------- */
-
-/* Libraries that the driver's own two load by name, and nvidia-smi. libcuda.so.VERSION is left out:
- * it is the driver without a limit. */
-int cdi_host_find(struct cdi_host *host, const struct driver_libs *driver, struct error *err)
-{
-	char pattern[PATH_MAX + 32];
-	glob_t found = {0};
-	const char *slash = strrchr(driver->cuda, '/');
-	int directory = slash ? (int)(slash - driver->cuda) : 0;
-
-	snprintf(host->cuda, sizeof(host->cuda), "%s", driver->cuda);
-	snprintf(host->nvml, sizeof(host->nvml), "%s", driver->nvml);
-	json_decref(host->mounts);
-	host->mounts = json_array();
-	if (!host->mounts)
-		return error_set(err, EXIT_CODE_FAILED, "out of memory");
-	snprintf(pattern, sizeof(pattern), "%.*s/libnvidia-*.so.*", directory, driver->cuda);
-	(void)glob(pattern, 0, NULL, &found);
-	(void)glob("/usr/bin/nvidia-smi", GLOB_APPEND, NULL, &found);
-	for (size_t i = 0; i < found.gl_pathc; i++) {
-		struct stat st;
-
-		if (!strstr(found.gl_pathv[i], "/libnvidia-ml.so") &&
-		    stat(found.gl_pathv[i], &st) == 0 && S_ISREG(st.st_mode))
-			json_array_append_new(host->mounts, json_string(found.gl_pathv[i]));
-	}
-	globfree(&found);
-	return 0;
-}
-
-json_t *cdi_nodes_find(const json_t *pci_bus_ids)
-{
-	json_t *edits = container_edits_new(), *nodes = json_array(), *entry;
-	size_t i;
-
-	container_nodes_common(edits);
-	json_array_foreach((json_t *)pci_bus_ids, i, entry)
-		container_nodes_gpu_pci(edits, json_string_value(entry));
-	json_array_foreach(json_object_get(edits, "deviceNodes"), i, entry)
-		json_array_append(nodes, json_object_get(entry, "path"));
-	json_decref(edits);
-	return nodes;
-}
-
-int cdi_slice_write(const struct cdi_host *host, const char *session, struct error *err)
-{
-	char path[PATH_MAX + 32], text[1024];
-	int length =
-		snprintf(text, sizeof(text),
-			 ATTACH_ENV_SESSION
-			 "=%s\n" ATTACH_ENV_SOCKET "=" SOCKET "\n" ATTACH_ENV_CUDA
-			 "=" IN_CONTAINER(CUDA) "\n" ATTACH_ENV_NVML "=" IN_CONTAINER(NVML) "\n",
-			 session);
-
-	snprintf(path, sizeof(path), "%s/%s", host->slices, session);
-	/* In place: a container may have it mounted, and its contents never change. */
-	cleanup_close int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-	int rc = fd < 0 ? -errno : write_all(fd, text, (size_t)length);
-	if (rc == 0 && fchmod(fd, 0444) < 0)
-		rc = -errno;
-	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "cannot write %.300s: %s", path,
-				  strerrordesc_np(-rc))
-		      : 0;
+	*ret = cdi_spec(kind, devices, NULL);
+	return *ret ? 0 : error_set(err, EXIT_CODE_FAILED, "out of memory");
 }
 
 void cdi_slice_remove(const struct cdi_host *host, const char *session)
 {
-	char path[PATH_MAX + 32];
+	static const char *const names[] = {CONTAINER_FILE_ENVIRONMENT, CONTAINER_FILE_PRELOAD};
+	char path[PATH_MAX + 64];
 
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		snprintf(path, sizeof(path), "%s/%s/%s", host->slices, session, names[i]);
+		unlink(path);
+	}
 	snprintf(path, sizeof(path), "%s/%s", host->slices, session);
-	unlink(path);
+	/* Plugins before 0.1.1 had a file in its place. */
+	if (rmdir(path) < 0 && errno == ENOTDIR)
+		unlink(path);
 }

@@ -26,7 +26,7 @@ static const char help[] =
 	"carve-kubernetes - GPU slices as devices of Kubernetes (1.36 and newer)\n"
 	"\n"
 	"usage: carve-kubernetes node [--node-name NAME] [--kubelet-dir DIR] [--cdi-dir DIR]\n"
-	"                             [--front-dir DIR] [--host SOCKET] [options]\n"
+	"                             [--front-dir DIR] [--hook-dir DIR] [--host SOCKET] [options]\n"
 	"       carve-kubernetes controller [--namespace NAME] [options]\n"
 	"       carve-kubernetes check [--json] [options]      (also: carve kubernetes check)\n"
 	"\n"
@@ -38,6 +38,8 @@ static const char help[] =
 	"  --kubelet-dir DIR    the kubelet's directory (/var/lib/kubelet)\n"
 	"  --cdi-dir DIR        where the container runtime reads CDI specs (/var/run/cdi)\n"
 	"  --front-dir DIR      carve's libraries, as the container runtime sees them (beside carve)\n"
+	"  --hook-dir DIR       where carve-hook is, as the container runtime sees it: with it pods whose\n"
+	"                       users are not root can use their slices\n"
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
 	"  --namespace NAME     where the controller's lease is (also POD_NAMESPACE; carve)\n"
 	"  --driver-name NAME   the name of the DRA driver (gpu.carve.dev)\n"
@@ -55,6 +57,7 @@ enum {
 	OPTION_KUBELET,
 	OPTION_CDI,
 	OPTION_FRONT,
+	OPTION_HOOK,
 	OPTION_HOST,
 	OPTION_DRIVER,
 	OPTION_NAMESPACE,
@@ -71,6 +74,7 @@ static const struct option options[] = {
 	{"kubelet-dir", required_argument, NULL, OPTION_KUBELET},
 	{"cdi-dir", required_argument, NULL, OPTION_CDI},
 	{"front-dir", required_argument, NULL, OPTION_FRONT},
+	{"hook-dir", required_argument, NULL, OPTION_HOOK},
 	{"host", required_argument, NULL, OPTION_HOST},
 	{"namespace", required_argument, NULL, OPTION_NAMESPACE},
 	{"driver-name", required_argument, NULL, OPTION_DRIVER},
@@ -112,6 +116,9 @@ static bool option_take(int option, struct arguments *to, int *ret_code)
 		return true;
 	case OPTION_FRONT:
 		to->node.front_dir = optarg;
+		return true;
+	case OPTION_HOOK:
+		to->node.hook_dir = optarg;
 		return true;
 	case OPTION_HOST:
 		to->node.host = optarg;

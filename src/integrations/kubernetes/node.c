@@ -73,6 +73,27 @@ static int places_make(struct node *node, const struct node_options *options, st
 	return directory_make(options->cdi_dir, 0755, err);
 }
 
+static int path_take(char to[static PATH_MAX], const char *option, const char *dir,
+		     const char *name, struct error *err)
+{
+	return snprintf(to, PATH_MAX, "%s/%s", dir, name) < PATH_MAX
+		       ? 0
+		       : error_set(err, EXIT_CODE_USAGE, "%s: the path is too long", option);
+}
+
+static int front_take(struct cdi_host *host, const char *dir, const struct places *places,
+		      struct error *err)
+{
+	if (!dir) {
+		snprintf(host->front_cuda, PATH_MAX, "%s", places->front_cuda);
+		snprintf(host->front_nvml, PATH_MAX, "%s", places->front_nvml);
+		return 0;
+	}
+	int rc = path_take(host->front_cuda, "--front-dir", dir, "libcuda.so.1", err);
+	return rc < 0 ? rc
+		      : path_take(host->front_nvml, "--front-dir", dir, "libnvidia-ml.so.1", err);
+}
+
 /* What containers get of this host. */
 static int host_find(struct node *node, const struct node_options *options, struct error *err)
 {
@@ -83,17 +104,21 @@ static int host_find(struct node *node, const struct node_options *options, stru
 
 	if (rc < 0 || (rc = driver_find(&driver, err)) < 0)
 		return rc;
-	const char *front = options->front_dir ? options->front_dir : places.front_cuda;
-	size_t length = options->front_dir ? strlen(front) : (size_t)(strrchr(front, '/') - front);
-	snprintf(host->front, sizeof(host->front), "%.*s", (int)length, front);
+	if ((rc = front_take(host, options->front_dir, &places, err)) < 0 ||
+	    (options->hook_dir &&
+	     (rc = path_take(host->hook, "--hook-dir", options->hook_dir, "carve-hook", err)) < 0))
+		return rc;
+	snprintf(host->cuda, sizeof(host->cuda), "%s", driver.cuda);
+	snprintf(host->nvml, sizeof(host->nvml), "%s", driver.nvml);
 	snprintf(host->attach, sizeof(host->attach), "%s", node->carved.client.attach);
+	snprintf(host->socket, sizeof(host->socket), "%s", node->carved.client.socket);
 	snprintf(host->slices, sizeof(host->slices), "%s", node->slices);
-	if (!driver.cuda[0]) {
-		error_set(err, EXIT_CODE_FAILED, "there is no NVIDIA driver on this node");
-		error_hint(err, "carve check says where it looks");
-		return -EXIT_CODE_FAILED;
-	}
-	return cdi_host_find(host, &driver, err);
+	host->simulated_host = secure_getenv("SIMGPU_HOST");
+	if (driver.cuda[0])
+		return 0;
+	error_set(err, EXIT_CODE_FAILED, "there is no NVIDIA driver on this node");
+	error_hint(err, "carve check says where it looks");
+	return -EXIT_CODE_FAILED;
 }
 
 /* ---- sockets ----------------------------------------------------------------------------- */
@@ -226,7 +251,6 @@ int node_run(const struct node_options *options, struct error *err)
 	rc = serve(&node, err);
 	loop_close(&node);
 	json_free(&node.publish.published);
-	json_free(&node.prepare.host.mounts);
 	api_close(&node.api);
 	return rc;
 }

@@ -11,6 +11,7 @@ struct node_options {
 	const char *cdi_dir;     /* /var/run/cdi */
 	const char *front_dir;   /* carve's libraries, as the container runtime sees them; NULL:
 				    where they are here */
+	const char *hook_dir;    /* carve-hook, likewise; NULL: there is none */
 	const char *host;        /* carved's socket; NULL: as for every command */
 	const char *api_url, *token, *ca; /* api_open() */
 };

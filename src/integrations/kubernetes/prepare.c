@@ -234,46 +234,42 @@ static int slices_choose(struct stored_claim *stored, struct error *err)
 	return 0;
 }
 
-static json_t *pci_bus_ids(const struct stored_claim *stored, const struct stored_slice *slice,
-			   const struct device_gpu *gpus, size_t count, const json_t *gpus_json)
+/* The slice's GPUs, as carved lists them. */
+static json_t *slice_gpus(const struct stored_claim *stored, const struct stored_slice *slice,
+			  const struct device_gpu *gpus, size_t count, const json_t *gpus_json)
 {
-	json_t *ids = json_array();
+	json_t *list = json_array();
 
 	for (size_t i = slice->first; i < slice->end; i++) {
 		const struct device_gpu *gpu =
 			device_find(gpus, count, stored->claim.device[i].name);
-		json_t *id = gpu ? json_object_get(json_array_get(gpus_json, (size_t)(gpu - gpus)),
-						   "pci_bus_id")
-				 : NULL;
 
-		if (json_is_string(id))
-			json_array_append(ids, id);
+		if (gpu)
+			json_array_append(list, json_array_get(gpus_json, (size_t)(gpu - gpus)));
 	}
-	return ids;
+	return list;
 }
 
 /* Makes the sessions that are not there yet, and writes the spec. */
 static int slices_make(struct prepare *prepare, struct stored_claim *stored, struct error *err)
 {
 	struct device_gpu gpus[DEVICE_GPUS_MAX];
-	cleanup_json json_t *gpus_json = NULL, *nodes = json_array(), *spec = NULL;
+	cleanup_json json_t *gpus_json = NULL, *of_slices = json_array(), *spec = NULL;
 	char name[CLAIM_LABEL_SIZE + 16];
 	size_t count;
 	int rc = gpus_read(prepare, &gpus_json, gpus, &count, err);
 
 	for (size_t i = 0; rc == 0 && i < stored->slices; i++) {
 		cleanup_json json_t *body = slice_request(stored, i, gpus, count, err);
-		cleanup_json json_t *ids =
-			pci_bus_ids(stored, &stored->slice[i], gpus, count, gpus_json);
 
 		rc = body ? session_make(prepare, body, err) : -1;
-		if (rc == 0)
-			rc = cdi_slice_write(&prepare->host, stored->slice[i].session, err);
-		json_array_append_new(nodes, cdi_nodes_find(ids));
+		json_array_append_new(
+			of_slices, slice_gpus(stored, &stored->slice[i], gpus, count, gpus_json));
 	}
+	if (rc == 0)
+		rc = cdi_claim_spec(prepare->driver, stored, &prepare->host, of_slices, &spec, err);
 	if (rc < 0)
 		return rc;
-	spec = cdi_claim_spec(prepare->driver, stored, &prepare->host, nodes);
 	spec_name(stored->claim.uid, name);
 	return json_file_write(prepare->cdi, name, spec, 0644, err);
 }

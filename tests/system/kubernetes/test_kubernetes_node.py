@@ -3,6 +3,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import threading
 
 import pytest
@@ -61,6 +62,42 @@ def test_a_claim_becomes_a_slice_and_is_given_back(cluster, version):
     assert cluster.kubelet.unprepare(claim, version=version) == {claim["uid"]: ""}
     assert cluster.sessions() == [] and cluster.specs() == []
     assert list((cluster.kubelet_dir / "plugins" / DRIVER / "claims").iterdir()) == []
+
+
+def test_pods_attach_by_a_directory_that_outlives_the_daemon(cluster):
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
+    devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert error == ""
+    _, edits = cluster.device(devices[0]["cdi"][0])
+    mounts = {m["containerPath"]: m["hostPath"] for m in edits["mounts"]}
+    assert mounts["/run/carve-slice/attach"].endswith("/containers")
+    assert not any(path.endswith("carved.sock") for path in mounts.values())
+    # The same without its environment: the preloaded libraries read the slice's file.
+    done = cluster.container(devices[0]["cdi"], ["env", "-i", f"SIMGPU_HOST={cluster.host.env['SIMGPU_HOST']}", *python("mem_info")])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["total"] == 4 * GIB
+
+
+@pytest.mark.parametrize("hook", [True, False])
+def test_pods_of_other_users_need_the_hook(make_cluster, hook):
+    cluster = make_cluster()
+    cluster.started(*(["--hook-dir", BUILD] if hook else []))
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
+    devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert error == ""
+    _, edits = cluster.device(devices[0]["cdi"][0])
+    assert [h["args"][1:3] for h in edits.get("hooks", [])] == ([["--register", cluster.sessions()[0]["id"]]] if hook else [])
+    # As the system's daemon has it, and carve sim where all users may.
+    directory = next(m["hostPath"] for m in edits["mounts"] if m["containerPath"] == "/run/carve-slice/attach")
+    os.chmod(os.path.join(directory, "attach.sock"), 0o666)
+    subprocess.run(["chmod", "-R", "a+rwX", cluster.host.env["SIMGPU_HOST"]], check=True)
+    cluster.dir.joinpath("config.json").write_text('{"ociVersion": "1.0.2", "root": {"path": "/"}, "process": {"env": []}}')
+    cluster.dir.chmod(0o755)
+    done = cluster.container(devices[0]["cdi"], python("mem_info"), user=65534)
+    if hook:
+        assert done.returncode == 0 and json.loads(done.stdout)["total"] == 4 * GIB, done.stderr
+    else:
+        assert done.returncode != 0 and "another user's" in done.stderr + done.stdout
 
 
 def test_preparing_and_unpreparing_may_be_repeated(cluster):
