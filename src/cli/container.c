@@ -209,12 +209,8 @@ static int become_runtime(struct container *c, struct error *err)
 /* The session is given back where the container could not be begun. */
 static void give_up(struct container *c)
 {
-	char path[SESSION_PATH_SIZE];
-	struct error ignored;
-
-	if (c->choice.one_off &&
-	    session_path(session_text(c->choice.session, "id"), path, &ignored) == 0)
-		(void)client_call(&c->client, "DELETE", path, NULL, NULL, NULL, &ignored);
+	if (c->choice.one_off)
+		session_give_back(&c->client, session_text(c->choice.session, "id"));
 }
 
 /* Root's containers may have other users, whom the daemon knows by the container's mount namespace:

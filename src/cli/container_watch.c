@@ -122,11 +122,8 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 
 static void session_give(const struct container_watch *w)
 {
-	char path[SESSION_PATH_SIZE];
-	struct error ignored;
-
-	if (w->one_off && session_path(w->session, path, &ignored) == 0)
-		(void)client_call(w->client, "DELETE", path, NULL, NULL, NULL, &ignored);
+	if (w->one_off)
+		session_give_back(w->client, w->session);
 }
 
 _Noreturn static void watch(const struct container_watch *w, int client)

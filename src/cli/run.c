@@ -303,7 +303,7 @@ static void finish(const struct cli *cli, const struct client *client,
 			units_format_bytes(session_gpus_sum(after, "vram_bytes"), size));
 	/* A process that the command left behind keeps its slice. */
 	if (choice->one_off && !json_array_size(json_object_get(after, "pids")))
-		client_call(client, "DELETE", path, NULL, NULL, NULL, &ignored);
+		session_give_back(client, session_text(choice->session, "id"));
 }
 
 /* Inside a slice: the same one, which needs no daemon to be asked. */

@@ -162,6 +162,15 @@ int session_locate(const struct client *client, const char *id, char buf[static 
 	return -EXIT_CODE_FAILED;
 }
 
+void session_give_back(const struct client *client, const char *id)
+{
+	char path[SESSION_PATH_SIZE];
+	struct error ignored;
+
+	if (session_path(id, path, &ignored) == 0)
+		(void)client_call(client, "DELETE", path, NULL, NULL, NULL, &ignored);
+}
+
 /* One daemon's socket may be named in several ways. */
 static bool same_file(const char *a, const char *b)
 {

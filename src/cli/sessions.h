@@ -35,6 +35,10 @@ int session_explain(const struct client *client, const char *id, json_t **ret_se
 int session_request(const struct client *client, const struct slice_request *request, json_t **ret,
 		    struct error *err);
 
+/* Ends a session that nobody is to miss. What goes wrong is not told: the daemon ends a one-off
+ * with its processes anyway. */
+void session_give_back(const struct client *client, const char *id);
+
 /* A text of any object, "" where there is none; for people, "-" where there is none. */
 const char *session_text(const json_t *object, const char *key);
 const char *session_text_or_dash(const json_t *object, const char *key);
