@@ -79,6 +79,7 @@ class ApiServer:
 
     def __init__(self):
         self.objects, self.calls, self.drop, self.version, self.down = {}, [], [], 0, False
+        self.logs = {}  # texts by path of the pod
         self.events, self.oldest, self.watches = [], 0, 0  # (version, type, path, object); versions that are forgotten
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
@@ -107,6 +108,9 @@ class ApiServer:
                 if "watch=1" in self.path:
                     self.watch()
                     return
+                if self.path.partition("?")[0].endswith("/log"):
+                    self.log()
+                    return
                 with outer.lock:
                     outer.calls.append((self.command, self.path))
                     status, answer = outer.serve(self.command, self.path, body)
@@ -115,6 +119,34 @@ class ApiServer:
             def send_event(self, type, object):
                 data = json.dumps({"type": type, "object": object}).encode() + b"\n"
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+            def log(self):
+                """A pod's log until the pod has ended, or a test cuts it."""
+                pod = self.path.partition("?")[0].removesuffix("/log")
+                with outer.lock:
+                    outer.calls.append(("GET", self.path))
+                    generation, at = outer.watches, 0
+                    self.send_response(200)
+                    self.send_header("Transfer-Encoding", "chunked")
+                    self.end_headers()
+                    try:
+                        while True:
+                            lines = outer.logs.get(pod, [])
+                            ended = outer.objects.get(pod, {}).get("status", {}).get("phase") in (None, "Succeeded", "Failed")
+                            for line in lines[at:]:
+                                data = line.encode()
+                                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                            at = len(lines)
+                            self.wfile.flush()
+                            if outer.down or outer.watches != generation:
+                                break
+                            if ended:
+                                self.wfile.write(b"0\r\n\r\n")
+                                break
+                            outer.changed.wait(0.5)
+                    except OSError:
+                        pass
+                self.close_connection = True
 
             def watch(self):
                 """Events, one a line, until the server goes down or a test cuts the watches."""

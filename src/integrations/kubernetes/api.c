@@ -235,11 +235,18 @@ static int on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t 
 	return watch->on_tick && !watch->on_tick(watch->arg);
 }
 
-int api_watch(struct api *api, const char *path, long timeout_ms, api_line_cb line,
-	      api_tick_cb tick, void *arg, long *ret_status, struct error *err)
+/* The bytes of a stream as they come. */
+static size_t on_streamed(char *data, size_t unit, size_t count, void *arg)
 {
-	struct watch watch = {
-		.line.max = LINE_MAX_BYTES, .on_line = line, .on_tick = tick, .arg = arg};
+	struct watch *watch = arg;
+	size_t size = unit * count;
+
+	return watch->on_line(watch->arg, data, size) ? size : 0;
+}
+
+static int stream(struct api *api, const char *path, long timeout_ms, struct watch *watch,
+		  curl_write_callback on_data, long *ret_status, struct error *err)
+{
 	CURL *curl = handle_take(api);
 	struct curl_slist *headers = headers_make(api, NULL);
 	cleanup_free char *url = NULL;
@@ -249,21 +256,40 @@ int api_watch(struct api *api, const char *path, long timeout_ms, api_line_cb li
 	if (curl && headers && asprintf(&url, "%s%s", api->url, path) > 0) {
 		handle_prepare(curl, api, url, headers);
 		curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, timeout_ms);
-		curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_watched);
-		curl_easy_setopt(curl, CURLOPT_WRITEDATA, &watch);
+		curl_easy_setopt(curl, CURLOPT_FAILONERROR, on_data == on_streamed ? 1L : 0L);
+		curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_data);
+		curl_easy_setopt(curl, CURLOPT_WRITEDATA, watch);
 		curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
 		curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-		curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &watch);
+		curl_easy_setopt(curl, CURLOPT_XFERINFODATA, watch);
 		code = curl_easy_perform(curl);
 		curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, ret_status);
 	}
-	free(watch.line.data);
+	free(watch->line.data);
 	if (curl)
 		handle_give(api, curl, false);
 	curl_slist_free_all(headers);
 	/* Where a callback ended it, or its time was over, it did what it was for. */
 	return code == CURLE_OK || code == CURLE_WRITE_ERROR || code == CURLE_ABORTED_BY_CALLBACK ||
+			       code == CURLE_HTTP_RETURNED_ERROR ||
 			       (code == CURLE_OPERATION_TIMEDOUT && *ret_status)
 		       ? 0
 		       : reach_error(api, code, err);
+}
+
+int api_watch(struct api *api, const char *path, long timeout_ms, api_line_cb line,
+	      api_tick_cb tick, void *arg, long *ret_status, struct error *err)
+{
+	struct watch watch = {
+		.line.max = LINE_MAX_BYTES, .on_line = line, .on_tick = tick, .arg = arg};
+
+	return stream(api, path, timeout_ms, &watch, on_watched, ret_status, err);
+}
+
+int api_stream(struct api *api, const char *path, long timeout_ms, api_line_cb bytes,
+	       api_tick_cb tick, void *arg, long *ret_status, struct error *err)
+{
+	struct watch watch = {.on_line = bytes, .on_tick = tick, .arg = arg};
+
+	return stream(api, path, timeout_ms, &watch, on_streamed, ret_status, err);
 }

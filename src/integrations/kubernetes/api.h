@@ -50,3 +50,7 @@ typedef bool (*api_tick_cb)(void *arg);
 /* Reads a watch until it ends, or a callback ends it. 0 with *ret_status, or as api_call(). */
 int api_watch(struct api *api, const char *path, long timeout_ms, api_line_cb line,
 	      api_tick_cb tick, void *arg, long *ret_status, struct error *err);
+/* The same for what is no list of events, such as a log: `bytes` gets them as they come, and only
+ * where the answer is 2xx. */
+int api_stream(struct api *api, const char *path, long timeout_ms, api_line_cb bytes,
+	       api_tick_cb tick, void *arg, long *ret_status, struct error *err);

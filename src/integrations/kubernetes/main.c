@@ -13,6 +13,7 @@
 #include "integrations/kubernetes/check.h"
 #include "integrations/kubernetes/controller.h"
 #include "integrations/kubernetes/node.h"
+#include "integrations/kubernetes/run.h"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
 
@@ -28,10 +29,13 @@ static const char help[] =
 	"usage: carve-kubernetes node [--node-name NAME] [--kubelet-dir DIR] [--cdi-dir DIR]\n"
 	"                             [--front-dir DIR] [--hook-dir DIR] [--host SOCKET] [options]\n"
 	"       carve-kubernetes controller [--namespace NAME] [options]\n"
+	"       carve-kubernetes run [--pod-template FILE] [--image IMAGE] [--fraction N]\n"
+	"                            [--namespace NAME] [options] [-- CMD [ARG]...]\n"
 	"       carve-kubernetes check [--json] [options]      (also: carve kubernetes check)\n"
 	"\n"
 	"node serves the kubelet of this node, beside a carved; carved --kubernetes does the same.\n"
 	"controller makes the claim templates that pods name. Of several, the holder of the lease acts.\n"
+	"run has a pod run a command: its log is the output, its exit code the exit code.\n"
 	"check says what the cluster lacks; without --api it asks by kubectl.\n"
 	"\n"
 	"  --node-name NAME     this node's name in the cluster (also NODE_NAME; the host's name)\n"
@@ -41,7 +45,11 @@ static const char help[] =
 	"  --hook-dir DIR       where carve-hook is, as the container runtime sees it: with it pods whose\n"
 	"                       users are not root can use their slices\n"
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
-	"  --namespace NAME     where the controller's lease is (also POD_NAMESPACE; carve)\n"
+	"  --namespace NAME     where the controller's lease is, or run's pod (also POD_NAMESPACE;\n"
+	"                       carve, for run: default)\n"
+	"  --pod-template FILE  the pod, but for its command: JSON\n"
+	"  --image IMAGE        its image (the template's)\n"
+	"  --fraction N         0.5: half a GPU; 2: two whole ones (the template's)\n"
 	"  --driver-name NAME   the name of the DRA driver (gpu.carve.dev)\n"
 	"  --api URL            the API server (in a pod: its cluster's)\n"
 	"  --token-file FILE    a token for it (in a pod: its service account's)\n"
@@ -61,6 +69,9 @@ enum {
 	OPTION_HOST,
 	OPTION_DRIVER,
 	OPTION_NAMESPACE,
+	OPTION_TEMPLATE,
+	OPTION_IMAGE,
+	OPTION_FRACTION,
 	OPTION_API,
 	OPTION_TOKEN,
 	OPTION_CA,
@@ -78,6 +89,9 @@ static const struct option options[] = {
 	{"host", required_argument, NULL, OPTION_HOST},
 	{"namespace", required_argument, NULL, OPTION_NAMESPACE},
 	{"driver-name", required_argument, NULL, OPTION_DRIVER},
+	{"pod-template", required_argument, NULL, OPTION_TEMPLATE},
+	{"image", required_argument, NULL, OPTION_IMAGE},
+	{"fraction", required_argument, NULL, OPTION_FRACTION},
 	{"api", required_argument, NULL, OPTION_API},
 	{"token-file", required_argument, NULL, OPTION_TOKEN},
 	{"ca-file", required_argument, NULL, OPTION_CA},
@@ -89,6 +103,7 @@ static const struct option options[] = {
 
 struct arguments {
 	struct node_options node;
+	struct run_options run;
 	const char *namespace;
 	bool json;
 };
@@ -128,6 +143,15 @@ static bool option_take(int option, struct arguments *to, int *ret_code)
 		return true;
 	case OPTION_DRIVER:
 		to->node.driver = optarg;
+		return true;
+	case OPTION_TEMPLATE:
+		to->run.pod_template = optarg;
+		return true;
+	case OPTION_IMAGE:
+		to->run.image = optarg;
+		return true;
+	case OPTION_FRACTION:
+		to->run.fraction = optarg;
 		return true;
 	case OPTION_API:
 		to->node.api_url = optarg;
@@ -213,6 +237,32 @@ static int check_main(const struct arguments *to, struct error *err)
 	return rc < 0 ? rc : check_run(&check, err);
 }
 
+/* The exit code, or negative with *err. */
+static int run_main(const struct arguments *to, char *const *command, struct error *err)
+{
+	const char *namespace = to->namespace ? to->namespace : getenv("POD_NAMESPACE");
+	struct run_options run = to->run;
+
+	run.namespace = namespace ? namespace : "default";
+	run.command = command;
+	run.api_url = to->node.api_url;
+	run.token = to->node.token;
+	run.ca = to->node.ca;
+	int rc = name_check("--namespace", run.namespace, 63, err);
+	return rc < 0 ? rc : run_pod(&run, err);
+}
+
+static int part_main(const char *part, const struct arguments *to, char *const *command,
+		     struct error *err)
+{
+	struct node_options node = to->node;
+
+	return !strcmp(part, "node")         ? node_main(&node, err)
+	       : !strcmp(part, "controller") ? controller_main(to, err)
+	       : !strcmp(part, "run")        ? run_main(to, command, err)
+					     : check_main(to, err);
+}
+
 int main(int argc, char **argv)
 {
 	struct arguments to = {.node = {.driver = DRIVER,
@@ -227,20 +277,19 @@ int main(int argc, char **argv)
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
 		if (!option_take(option, &to, &code))
 			return code;
-	const char *part = argc - optind == 1 ? argv[optind] : "";
-	if (strcmp(part, "node") != 0 && strcmp(part, "controller") != 0 &&
-	    strcmp(part, "check") != 0) {
+	const char *part = optind < argc ? argv[optind] : "";
+	if (strcmp(part, "run") != 0 &&
+	    (argc - optind != 1 || (strcmp(part, "node") != 0 && strcmp(part, "controller") != 0 &&
+				    strcmp(part, "check") != 0))) {
 		error_set(&err, EXIT_CODE_USAGE,
-			  "say which part to run: node, controller or check");
+			  "say which part to run: node, controller, run or check");
 		error_hint(&err, "carve-kubernetes --help");
 		return fail(&err);
 	}
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
 		return EXIT_CODE_FAILED;
-	int rc = !strcmp(part, "node")         ? node_main(&to.node, &err)
-		 : !strcmp(part, "controller") ? controller_main(&to, &err)
-					       : check_main(&to, &err);
-	code = rc == 0 ? EXIT_CODE_OK : err.message[0] ? fail(&err) : EXIT_CODE_FAILED;
+	int rc = part_main(part, &to, argv + optind + 1, &err);
+	code = rc >= 0 ? rc : err.message[0] ? fail(&err) : EXIT_CODE_FAILED;
 	curl_global_cleanup();
 	return code;
 }

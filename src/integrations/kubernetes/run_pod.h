@@ -1,0 +1,23 @@
+/* The pod of a command, as JSON. Pure. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct error;
+struct run_options;
+
+enum run_phase {
+	RUN_WAITS,   /* for a node, its image, its slice */
+	RUN_STARTED, /* it has a log */
+	RUN_ENDED,
+};
+
+/* The pod, of a template (an object, or NULL). 0 with *ret (owned by the caller), or negative. */
+int run_pod_make(const json_t *template, const struct run_options *options, const char *name,
+		 json_t **ret, struct error *err);
+/* How far a pod is. Where it has ended *ret_code is its first container's exit code; negative: it
+ * has none, as after an eviction. */
+enum run_phase run_pod_phase(const json_t *pod, int *ret_code);
+/* Why it waits or has failed, in words; "": it does not say. */
+const char *run_pod_reason(const json_t *pod);
