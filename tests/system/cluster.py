@@ -16,6 +16,7 @@ import uuid
 
 import grpc
 
+from cluster_schema import refused
 from conftest import BUILD, wait_until
 
 DRIVER = "gpu.carve.dev"
@@ -79,6 +80,7 @@ class ApiServer:
 
     def __init__(self):
         self.objects, self.calls, self.drop, self.version, self.down = {}, [], [], 0, False
+        self.invalid = []  # what was refused, as it fits no schema
         self.logs = {}  # texts by path of the pod
         self.events, self.oldest, self.watches = [], 0, 0  # (version, type, path, object); versions that are forgotten
         self.lock = threading.RLock()
@@ -185,6 +187,7 @@ class ApiServer:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
+        assert self.invalid == []
 
     @staticmethod
     def status(code, message):
@@ -239,6 +242,9 @@ class ApiServer:
             more = {"continue": str(first + limit)} if first + limit < len(items) else {}
             return 200, {"kind": "List", "metadata": {"resourceVersion": str(self.version), **more},
                          "items": items[first:first + limit]}
+        if method in ("POST", "PUT") and (why := refused(path, body)):
+            self.invalid.append(why)
+            return self.status(422, why)
         if method == "POST" and query.get("dryRun") == "All":
             for device in body["spec"]["devices"]:
                 for drop in self.drop:

@@ -106,6 +106,15 @@ def test_a_template_says_all_but_the_command(start, tmp_path, wrap):
     assert one.end()[0] == 0
 
 
+def test_a_pod_that_is_refused_is_an_error_and_not_tried_again(start, api, tmp_path):
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps({"spec": {"conatiners": [], "containers": [{"image": "i", "name": "c"}]}}))
+    code, _, err = start("--pod-template", file).end()
+    assert code == 1 and "answered 422: .spec.conatiners is unknown" in err and err.count("\n") == 1
+    assert [method for method, _ in api.calls] == ["POST"] and len(api.invalid) == 1
+    api.invalid.clear()
+
+
 def test_whole_gpus_are_different_devices(start):
     one = start("--image", "i", "--fraction", "2")
     assert one.pod()["metadata"]["annotations"] == {"gpu-fraction": "1", "gpu-fraction-num-devices": "2"}

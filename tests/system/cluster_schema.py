@@ -1,0 +1,88 @@
+"""The fields of Kubernetes' objects that carve writes, by the OpenAPI schemas of 1.36: a real API server drops a field that it does
+not know without a word, and refuses what has another type. A name that ends with "!" is required."""
+import re
+
+TEXT, FLAG = str, bool
+QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?")
+MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+ANY = object()
+
+
+class MapOf(dict):
+    """{any key: of one type}"""
+
+
+def one_of(*values):
+    return frozenset(values)
+
+
+METADATA = {"name!": NAME, "namespace": LABEL, "uid": TEXT, "resourceVersion": TEXT, "labels": MapOf(of=TEXT),
+            "annotations": MapOf(of=TEXT), "ownerReferences": [{"apiVersion!": TEXT, "kind!": TEXT, "name!": NAME, "uid!": TEXT}],
+            "generation": int, "creationTimestamp": TEXT, "managedFields": ANY}
+SELECTORS = [{"cel": {"expression!": TEXT}}]
+REQUEST = {"deviceClassName!": NAME, "selectors": SELECTORS, "allocationMode": one_of("ExactCount", "All"), "count": int,
+           "tolerations": ANY, "capacity": {"requests": MapOf(of=QUANTITY)}}
+CAPACITY = {"value!": QUANTITY, "requestPolicy": {
+    "default": QUANTITY, "validValues": [QUANTITY], "validRange": {"min!": QUANTITY, "max": QUANTITY, "step": QUANTITY}}}
+DEVICE = {"name!": LABEL, "attributes": MapOf(of={"int": int, "bool": FLAG, "string": TEXT, "version": TEXT}),
+          "capacity": MapOf(of=CAPACITY), "consumesCounters": ANY, "allowMultipleAllocations": FLAG,
+          "taints": [{"key!": TEXT, "value": TEXT, "effect!": one_of("None", "NoSchedule", "NoExecute"), "timeAdded": TEXT}]}
+
+
+def of_kind(version, kind, **more):
+    return {"apiVersion!": one_of(version), "kind!": one_of(kind), "metadata!": METADATA, **more}
+
+
+SCHEMAS = {
+    "resourceslices": of_kind("resource.k8s.io/v1", "ResourceSlice", **{"spec!": {
+        "driver!": NAME, "pool!": {"name!": NAME, "generation!": int, "resourceSliceCount!": int}, "nodeName": NAME,
+        "devices": [DEVICE], "sharedCounters": ANY}}),
+    "resourceclaimtemplates": of_kind("resource.k8s.io/v1", "ResourceClaimTemplate", **{"spec!": {
+        "metadata": METADATA, "spec!": {"devices": {
+            "requests": [{"name!": TEXT, "exactly": REQUEST, "firstAvailable": [{"name!": LABEL, **REQUEST}]}],
+            "constraints": [{"requests": [TEXT], "matchAttribute": TEXT, "distinctAttribute": TEXT}]}}}}),
+    "leases": of_kind("coordination.k8s.io/v1", "Lease", spec={
+        "holderIdentity": TEXT, "leaseDurationSeconds": int, "acquireTime": MICRO_TIME, "renewTime": MICRO_TIME,
+        "leaseTransitions": int}),
+    "pods": of_kind("v1", "Pod", **{"spec!": {
+        "restartPolicy": one_of("Never", "Always", "OnFailure"), "nodeSelector": MapOf(of=TEXT),
+        "containers!": [{"name!": LABEL, "image": TEXT, "command": [TEXT], "args": [TEXT]}]}}),
+}
+
+
+def wrong(schema, value, path=""):
+    """None, or the first thing that an API server would refuse or drop."""
+    if schema is ANY:
+        return None
+    if isinstance(schema, MapOf):
+        return None if isinstance(value, dict) and not any(wrong(schema["of"], v) for v in value.values()) else \
+            next(filter(None, (wrong(schema["of"], v, f"{path}[{k}]") for k, v in value.items())), path)
+    if isinstance(schema, list):
+        if not isinstance(value, list):
+            return f"{path} is no list"
+        return next(filter(None, (wrong(schema[0], v, f"{path}[{i}]") for i, v in enumerate(value))), None)
+    if isinstance(schema, dict):
+        if not isinstance(value, dict):
+            return f"{path} is no object"
+        known = {k.rstrip("!"): v for k, v in schema.items()}
+        for key in schema:
+            if key.endswith("!") and key[:-1] not in value:
+                return f"{path}.{key[:-1]} is missing"
+        return next(filter(None, (wrong(known[k], v, f"{path}.{k}") if k in known else f"{path}.{k} is unknown"
+                                  for k, v in value.items())), None)
+    if isinstance(schema, frozenset):
+        return None if value in schema else f"{path} is {value!r}"
+    if isinstance(schema, re.Pattern):
+        return None if isinstance(value, str) and schema.fullmatch(value) else f"{path} is {value!r}"
+    return None if type(value) is schema else f"{path} is {value!r}"
+
+
+def refused(path, body):
+    """What is wrong with what is written to a path of the API; None: nothing."""
+    kind = re.search(r"/(\w+)(/[^/]+)?$", path.partition("?")[0])
+    resource = next((r for r in SCHEMAS if f"/{r}" in path), kind[1])
+    if resource not in SCHEMAS:
+        return f"nothing is known of {resource}"
+    return wrong(SCHEMAS[resource], body)
