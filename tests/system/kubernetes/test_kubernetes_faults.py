@@ -90,3 +90,30 @@ def test_kills_at_any_moment_lose_no_session_and_leave_none(cluster):
             assert text(done[claim["uid"]], 2 if method == "NodePrepareResources" else 1) == ""
         assert len(cluster.sessions()) == (8 if method == "NodePrepareResources" else 0)
     assert cluster.specs() == []
+
+
+def test_a_node_that_was_deleted_and_came_back_has_slices_of_its_own(cluster):
+    claim = cluster.api.claim("c", [("gpu", cluster.api.devices()[0]["name"], "1Gi", "0")])
+    assert cluster.kubelet.prepare(claim)[claim["uid"]][1] == ""
+    before = [s["id"] for s in cluster.sessions()]
+    # Kubernetes deletes what the node owned; the claim of a pod on it may stay.
+    cluster.api.delete("/api/v1/nodes/n1")
+    for path in [p for p in cluster.api.objects if "/resourceslices/" in p]:
+        cluster.api.delete(path)
+    uid = cluster.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {"name": "n1"}})["metadata"]["uid"]
+    cluster.kubelet.register()
+    wait_until(cluster.api.slices)
+    [slice] = cluster.api.slices()
+    assert slice["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert [s["id"] for s in cluster.sessions()] == before
+    assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""} and cluster.sessions() == []
+
+
+def test_an_api_server_that_was_away_gets_what_changed_meanwhile(cluster):
+    [path] = [p for p in cluster.api.objects if "/resourceslices/" in p]
+    value = cluster.api.objects[path]["spec"]["devices"][0]["capacity"]["memory"]["value"]
+    cluster.api.down = True
+    cluster.host.carve("session", "request", "--vram", "8")
+    wait_until(lambda: "slices.failed" in cluster.log())
+    cluster.api.down = False
+    wait_until(lambda: cluster.api.objects[path]["spec"]["devices"][0]["capacity"]["memory"]["value"] != value)
