@@ -244,6 +244,7 @@ static int run_main(const struct arguments *to, char *const *command, struct err
 	struct run_options run = to->run;
 
 	run.namespace = namespace ? namespace : "default";
+	run.job = getenv("CARVE_JOB_ID");
 	run.command = command;
 	run.api_url = to->node.api_url;
 	run.token = to->node.token;

@@ -9,6 +9,7 @@ struct run_options {
 	const char *pod_template; /* file with a pod or a pod template, JSON; NULL: none */
 	const char *image;        /* NULL: the template's */
 	const char *fraction;     /* of a GPU, or a number of whole ones; NULL: the template's */
+	const char *job;          /* of a queue of carve's, a label of the pod; NULL: none */
 	char *const *command;     /* ended by NULL; empty: the template's */
 	const char *api_url, *token, *ca; /* api_open() */
 };

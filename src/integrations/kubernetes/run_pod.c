@@ -83,6 +83,10 @@ int run_pod_make(const json_t *template, const struct run_options *options, cons
 	json_object_set_new(metadata, "name", json_string(name));
 	json_object_set_new(json_object_get(metadata, "labels"), "app.kubernetes.io/managed-by",
 			    json_string("carve"));
+	if (options->job && *options->job && strlen(options->job) < 32 &&
+	    strspn(options->job, "0123456789_") == strlen(options->job))
+		json_object_set_new(json_object_get(metadata, "labels"), "carve.dev/job",
+				    json_string(options->job));
 	json_object_set_new(pod, "apiVersion", json_string("v1"));
 	json_object_set_new(pod, "kind", json_string("Pod"));
 	json_object_set(pod, "spec", object_at(from, "spec"));

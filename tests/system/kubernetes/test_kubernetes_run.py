@@ -173,3 +173,38 @@ def test_errors_say_what_would_be_right(api, tmp_path):
     assert "-o json" in says("--pod-template", tmp_path / "none")
     assert "no name for it" in says("--image", "i", "--namespace", "../kube-system")
     assert api.calls == []
+
+
+def test_a_queues_job_is_a_pod(api, make_host):
+    """Its log, its exit code and its end are the pod's, by the same verbs as any job's."""
+    host = make_host("h100-80gb")
+    host.carve_json("agent", "--detached", "--queue", "pods=0.25")
+
+    def enqueue():
+        done = host.carve("enqueue", "--json", "--queue", "pods", "--", BUILD / "carve-kubernetes", "run", "--api", api.url,
+                          "--image", "i", "--fraction", "0.25", "--", "true")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["id"]
+
+    def kubelet_of(job):
+        one = Run.__new__(Run)
+        one.api = api
+        assert one.pod()["metadata"]["labels"]["carve.dev/job"] == str(job)
+        one.status("Running")
+        return one
+
+    def state(job):
+        return host.carve_json("job", "show", str(job))["state"]
+
+    job = enqueue()
+    pod = kubelet_of(job)
+    pod.print("from the pod\n")
+    pod.status("Failed", code=3)
+    wait_until(lambda: state(job) == "failed")
+    assert host.carve_json("job", "show", str(job))["exit_code"] == 3
+    assert host.carve("job", "logs", str(job)).stdout == "from the pod\n" and pod.pods() == []
+    job = enqueue()
+    pod = kubelet_of(job)
+    host.carve("job", "cancel", str(job))
+    wait_until(lambda: state(job) == "cancelled")
+    assert pod.pods() == []
