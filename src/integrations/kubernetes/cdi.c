@@ -49,6 +49,19 @@ static void slice_of(const struct cdi_host *host, const char *session, const jso
 	};
 }
 
+/* Plugins before this layout had a file of that name, which containers may have mounted. */
+static int files_make(const char *path, struct error *err)
+{
+	struct stat st;
+
+	if (lstat(path, &st) == 0 && S_ISREG(st.st_mode))
+		unlink(path);
+	if (mkdir(path, 0755) == 0 || errno == EEXIST)
+		return 0;
+	return error_set(err, EXIT_CODE_FAILED, "cannot make %.300s: %s", path,
+			 strerrordesc_np(errno));
+}
+
 /* Of files that never change: a container may have them mounted. */
 static int slice_edits(const struct cdi_host *host, const char *session, const json_t *gpus,
 		       json_t **ret, struct error *err)
@@ -57,11 +70,10 @@ static int slice_edits(const struct cdi_host *host, const char *session, const j
 	struct container_slice slice;
 
 	snprintf(files, sizeof(files), "%s/%s", host->slices, session);
-	if (mkdir(files, 0755) < 0 && errno != EEXIST)
-		return error_set(err, EXIT_CODE_FAILED, "cannot make %.300s: %s", files,
-				 strerrordesc_np(errno));
 	slice_of(host, session, gpus, files, &slice);
-	int rc = container_files_write(&slice, err);
+	int rc = files_make(files, err);
+	if (rc == 0)
+		rc = container_files_write(&slice, err);
 	if (rc == 0)
 		rc = container_slice_edits(&slice, ret, err);
 	if (rc == 0)
@@ -102,7 +114,6 @@ void cdi_slice_remove(const struct cdi_host *host, const char *session)
 		unlink(path);
 	}
 	snprintf(path, sizeof(path), "%s/%s", host->slices, session);
-	/* Plugins before 0.1.1 had a file in its place. */
 	if (rmdir(path) < 0 && errno == ENOTDIR)
 		unlink(path);
 }

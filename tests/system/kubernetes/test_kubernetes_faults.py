@@ -1,6 +1,7 @@
 """The plugin of a node against broken peers and sudden ends."""
 import os
 import random
+import shutil
 import socket
 import threading
 
@@ -117,3 +118,19 @@ def test_an_api_server_that_was_away_gets_what_changed_meanwhile(cluster):
     wait_until(lambda: "slices.failed" in cluster.log())
     cluster.api.down = False
     wait_until(lambda: cluster.api.objects[path]["spec"]["devices"][0]["capacity"]["memory"]["value"] != value)
+
+
+def test_a_plugin_that_was_upgraded_takes_up_the_claims_of_the_old_one(cluster):
+    claim = cluster.api.claim("c", [("gpu", cluster.api.devices()[0]["name"], "1Gi", "0")])
+    prepared = cluster.kubelet.prepare(claim)
+    [session] = cluster.sessions()
+    # The old layout: one file for a slice, in place of a directory.
+    slices = cluster.kubelet_dir / "plugins" / DRIVER / "slices"
+    shutil.rmtree(slices / session["id"])
+    (slices / session["id"]).write_text(f"CARVE_SESSION={session['id']}\n")
+    cluster.kill()
+    cluster.start()
+    wait_until((slices / session["id"] / "environment").exists)
+    cluster.kubelet.register()
+    assert cluster.kubelet.prepare(claim) == prepared and [s["id"] for s in cluster.sessions()] == [session["id"]]
+    assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""} and list(slices.iterdir()) == []
