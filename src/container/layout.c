@@ -197,8 +197,12 @@ int container_slice_edits(const struct container_slice *slice, json_t **ret, str
 	json_array_foreach((json_t *)slice->gpus, i, gpu)
 	{
 		const char *uuid = json_string_value(json_object_get(gpu, "uuid"));
+		const char *address = json_string_value(json_object_get(gpu, "pci_bus_id"));
 
-		if (uuid)
+		/* The kernel module does not know the UUID of a GPU that nobody has opened yet. */
+		if (address)
+			container_nodes_gpu_pci(edits, address);
+		else if (uuid)
 			container_nodes_gpu_uuid(edits, uuid);
 	}
 	*ret = edits;

@@ -71,3 +71,9 @@ void container_nodes_gpu_uuid(json_t *edits, const char *uuid)
 {
 	gpu_add(edits, "GPU UUID", uuid);
 }
+
+void container_nodes_gpu_pci(json_t *edits, const char *address)
+{
+	/* NVML writes a domain of eight digits, the kernel module one of four. */
+	gpu_add(edits, "Bus Location", strlen(address) == 16 ? address + 4 : address);
+}

@@ -5,6 +5,7 @@
 
 /* Adds to the edits those that all GPUs share, as far as they are there. */
 void container_nodes_common(json_t *edits);
-/* Adds the node of the GPU with this UUID. A GPU that the kernel module does not list, as a
- * simulated one, has none. */
+/* Adds the node of the GPU with this UUID, or PCI address ("00000000:41:00.0", any case). A GPU
+ * that the kernel module does not list, as a simulated one, has none. */
 void container_nodes_gpu_uuid(json_t *edits, const char *uuid);
+void container_nodes_gpu_pci(json_t *edits, const char *address);
