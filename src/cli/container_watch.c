@@ -4,16 +4,21 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/macros.h"
 #include "cli/client.h"
+#include "cli/daemon_watch.h"
 #include "cli/sessions.h"
 #include "cli/slice_register.h"
 #include "proto/attach.h"
@@ -126,12 +131,72 @@ static void session_give(const struct container_watch *w)
 		session_give_back(w->client, w->session);
 }
 
+/* Who releases the session by force ends what is in it: this process, as far as the daemon knows.
+ */
+static void container_stop(const struct container_watch *w)
+{
+	char cid[CID_SIZE], said[128];
+	const char *const stop[] = {"stop", "-t", "0", cid, NULL};
+
+	if (cid_read(w, cid))
+		(void)runtime_ask(w->runtime, said, sizeof(said), stop);
+}
+
+/* The signals that watch_until_end() reads. */
+static int signals_open(sigset_t *before)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, before);
+	return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+/* Until `waiter` has ended, or somebody ends this. Meanwhile a user's daemon that is killed is
+ * started again, as for a command of `carve run`: what the container starts later has to attach. */
+static void watch_until_end(const struct container_watch *w, int signals, pid_t waiter)
+{
+	struct signalfd_siginfo info;
+	struct daemon_watch daemon;
+
+	daemon_watch_begin(&daemon, w->client);
+	while (waitpid(waiter, NULL, WNOHANG) == 0) {
+		struct pollfd fds[] = {{.fd = signals, .events = POLLIN},
+				       {.fd = daemon_watch_fd(&daemon), .events = POLLIN}};
+
+		(void)poll(fds, ARRAY_SIZE(fds), -1);
+		if (fds[1].revents)
+			daemon_watch_ended(&daemon);
+		if (!fds[0].revents || read(signals, &info, sizeof(info)) != sizeof(info))
+			continue;
+		daemon_watch_reap(&daemon);
+		if (info.ssi_signo == SIGTERM) {
+			kill(waiter, SIGKILL);
+			container_stop(w);
+			break;
+		}
+	}
+	daemon_watch_end(&daemon);
+}
+
 _Noreturn static void watch(const struct container_watch *w, int client)
 {
 	char cid[CID_SIZE];
+	sigset_t before;
+	cleanup_close int signals = signals_open(&before);
+	pid_t waiter = fork();
 
-	if (container_appears(w, client, cid))
-		container_wait(w, cid);
+	if (waiter == 0) {
+		sigprocmask(SIG_SETMASK, &before, NULL);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (container_appears(w, client, cid))
+			container_wait(w, cid);
+		_exit(EXIT_CODE_OK);
+	}
+	if (waiter > 0)
+		watch_until_end(w, signals, waiter);
 	session_give(w);
 	(void)nftw(w->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 	_exit(EXIT_CODE_OK);

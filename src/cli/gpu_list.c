@@ -69,6 +69,12 @@ static void mig_print(const json_t *gpus)
 	{
 		uint64_t sessions = session_number(gpu, "sessions");
 
+		if (*session_text(gpu, "role") && !json_is_true(json_object_get(gpu, "mig")))
+			printf("GPU %" PRIu64
+			       " has the MIG role, but MIG mode is off: its slices are no "
+			       "instances; carve node set-role --dynamic-mig-enabled --enable-mode "
+			       "--gpu-ids %" PRIu64 " switches it on\n",
+			       session_number(gpu, "index"), session_number(gpu, "index"));
 		if (!json_is_true(json_object_get(gpu, "mig")) || *session_text(gpu, "role"))
 			continue;
 		printf("GPU %" PRIu64 " is in MIG mode: no slices of it are granted",

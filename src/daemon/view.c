@@ -175,8 +175,9 @@ json_t *view_gpus(const struct node *node)
 				      : mig_has_role(node, i) ? mig_available(node, i)
 							      : 0),
 			"context_bytes", answer_number(gpu->context_bytes), "sessions",
-			(int)gpu->sessions, "backend", mig_has_role(node, i) ? "mig" : "front",
-			"compute_mode", compute_mode_text(gpu->mode), "compute_promised",
+			(int)gpu->sessions, "backend",
+			mig_has_role(node, i) && gpu->info.mig ? "mig" : "front", "compute_mode",
+			compute_mode_text(gpu->mode), "compute_promised",
 			(double)gpu->share / SHARE_ONE, "mig", gpu->info.mig, "held_by",
 			holder_json(gpu), "role",
 			mig_has_role(node, i) ? json_string("dynamic-mig") : json_null());

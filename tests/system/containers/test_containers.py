@@ -1,6 +1,7 @@
 """`carve podman run`: containers of an image that knows nothing of carve are in a slice."""
 import json
 import os
+import pathlib
 
 import pytest
 
@@ -50,6 +51,21 @@ def test_a_detached_container_keeps_its_slice_until_it_is_gone(podman):
     wait_until(lambda: podman.sessions() and podman.sessions()[0]["id"] == session["id"])
     inside()
     assert podman("podman", "stop", "--time", "0", "one").returncode == 0
+    podman.nothing_is_left()
+
+
+def test_a_daemon_that_was_killed_is_back_for_what_a_container_starts_later(podman):
+    assert podman.carve("--vram", "2", "--detach", "--name", "two", podman.IMAGE, "sleep", "600").returncode == 0
+    lock = pathlib.Path(podman.host.env["CARVE_RUNTIME_DIR"], "lock")
+    pid = lock.read_text().split()[0]
+    os.kill(int(pid), 9)
+    # Nobody asks for one but the container's watcher.
+    wait_until(lambda: lock.read_text().split()[:1] not in ([], [pid]) and podman("podman", "exec", "two", "hog").returncode == 0)
+    # Releasing by force ends what is inside: the container, and all that was made for it.
+    session, = podman.sessions()
+    podman.host.carve("session", "release", session["id"], "--force")
+    wait_until(lambda: "two" not in podman("podman", "ps", "--format", "{{.Names}}").stdout)
+    podman("podman", "rm", "--force", "two")
     podman.nothing_is_left()
 
 
