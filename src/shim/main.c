@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -70,6 +72,8 @@ struct shim {
 	const char *why;  /* the shim ended the job: "timeout", "cancelled"; NULL: it did not */
 	uint64_t next_ns; /* CLOCK_MONOTONIC: when the next stage begins; UINT64_MAX: not by time */
 	int64_t started;
+	int daemon;         /* a pidfd of the user's own daemon; -1: not watched now */
+	uint64_t revive_ns; /* when a daemon is to be looked for; UINT64_MAX: one is watched */
 };
 
 /* What a child tells that could not become the command. */
@@ -94,18 +98,32 @@ static int fail_error(struct failure *failure, const struct error *err)
 	return -1;
 }
 
+static void runtime_of(const struct shim *shim, char buf[static PATH_MAX])
+{
+	const char *slash = strrchr(shim->spec.attach, '/');
+
+	snprintf(buf, PATH_MAX, "%.*s", slash ? (int)(slash - shim->spec.attach) : 0,
+		 shim->spec.attach);
+}
+
 /* A user's own daemon is started by whoever needs it; a system daemon by root alone. */
+static bool runtime_is_mine(const struct shim *shim)
+{
+	char runtime[PATH_MAX];
+	struct stat st;
+
+	runtime_of(shim, runtime);
+	return stat(runtime, &st) == 0 && st.st_uid == geteuid();
+}
+
 static void daemon_revive(const struct shim *shim)
 {
 	char dir[PATH_MAX], carve[PATH_MAX + 8], runtime[PATH_MAX];
-	const char *slash = strrchr(shim->spec.attach, '/');
-	struct stat st;
 
-	snprintf(runtime, sizeof(runtime), "%.*s", slash ? (int)(slash - shim->spec.attach) : 0,
-		 shim->spec.attach);
-	if (stat(runtime, &st) < 0 || st.st_uid != geteuid())
+	runtime_of(shim, runtime);
+	if (!runtime_is_mine(shim))
 		return;
-	pid_t child = slash && executable_dir(dir, sizeof(dir)) == 0 ? fork() : -1;
+	pid_t child = executable_dir(dir, sizeof(dir)) == 0 ? fork() : -1;
 
 	if (child != 0) {
 		while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
@@ -123,15 +141,68 @@ static void daemon_revive(const struct shim *shim)
 	_exit(EXIT_CODE_FAILED);
 }
 
-static bool daemon_is_unreachable(const struct shim *shim)
+/* The process that serves the attach socket; 0: none does; -1: not known. */
+static pid_t daemon_pid(const struct shim *shim)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
 
 	if (fd < 0 || strlen(shim->spec.attach) >= sizeof(address.sun_path))
-		return false;
+		return -1;
 	memcpy(address.sun_path, shim->spec.attach, strlen(shim->spec.attach));
-	return connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 && errno != EAGAIN;
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return errno == EAGAIN ? -1 : 0;
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : -1;
+}
+
+static bool daemon_is_unreachable(const struct shim *shim)
+{
+	return daemon_pid(shim) == 0;
+}
+
+/* From one start of a daemon to the next: one that ends so often has a reason. */
+#define REVIVE_EVERY_NS 3000000000ull
+/* Shims of one daemon look one after the other, so that one starts it and the others find it. */
+#define REVIVE_APART_NS 5000000ull
+#define REVIVE_PLACES 20
+
+/* One that ends in order leaves its lock's file empty: somebody wants it so. One that is only about
+ * to serve has the lock. */
+static bool daemon_was_killed(const struct shim *shim)
+{
+	char runtime[PATH_MAX], lock[PATH_MAX + 8];
+	struct stat st;
+
+	runtime_of(shim, runtime);
+	snprintf(lock, sizeof(lock), "%s/lock", runtime);
+	cleanup_close int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	return fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0 &&
+	       flock(fd, LOCK_SH | LOCK_NB) == 0;
+}
+
+/* Watches the user's own daemon while the job runs, as `carve run` does: what the job starts later
+ * has to attach. */
+static void daemon_look(struct shim *shim)
+{
+	pid_t pid = daemon_pid(shim);
+
+	shim->revive_ns = UINT64_MAX;
+	if (pid == 0 && daemon_was_killed(shim)) {
+		daemon_revive(shim);
+		pid = daemon_pid(shim);
+	}
+	shim->daemon = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	if (shim->daemon < 0)
+		shim->revive_ns = now_monotonic_ns() + REVIVE_EVERY_NS;
+}
+
+static void daemon_ended(struct shim *shim)
+{
+	close_fd(&shim->daemon);
+	shim->revive_ns =
+		now_monotonic_ns() + (uint64_t)(getpid() % REVIVE_PLACES) * REVIVE_APART_NS;
 }
 
 static bool daemon_is_away(int rc)
@@ -414,23 +485,33 @@ static bool command_ended(const struct shim *shim, int *ret_status, struct rusag
 
 static int wait_ms(const struct shim *shim)
 {
-	uint64_t now = now_monotonic_ns();
+	uint64_t now = now_monotonic_ns(), next = MIN(shim->next_ns, shim->revive_ns);
 
-	if (shim->next_ns == UINT64_MAX)
+	if (next == UINT64_MAX)
 		return -1;
-	if (shim->next_ns <= now)
+	if (next <= now)
 		return 0;
-	return (int)MIN((shim->next_ns - now) / 1000000 + 1, 3600000);
+	return (int)MIN((next - now) / 1000000 + 1, 3600000);
 }
 
 static int command_wait(struct shim *shim, struct rusage *ret_usage)
 {
-	struct pollfd fd = {.fd = shim->signals, .events = POLLIN};
 	int status;
 
+	/* A system daemon is root's to start. */
+	if (runtime_is_mine(shim))
+		daemon_look(shim);
 	while (!command_ended(shim, &status, ret_usage)) {
-		if (poll(&fd, 1, wait_ms(shim)) > 0)
+		struct pollfd fds[] = {{.fd = shim->signals, .events = POLLIN},
+				       {.fd = shim->daemon, .events = POLLIN}};
+
+		(void)poll(fds, ARRAY_SIZE(fds), wait_ms(shim));
+		if (fds[0].revents)
 			signal_take(shim);
+		if (fds[1].revents)
+			daemon_ended(shim);
+		if (now_monotonic_ns() >= shim->revive_ns)
+			daemon_look(shim);
 		if (now_monotonic_ns() < shim->next_ns)
 			continue;
 		if (shim->stage == STAGE_RUNNING)
@@ -583,7 +664,7 @@ static int shim_run(struct shim *shim)
 
 int main(int argc, char **argv)
 {
-	struct shim shim = {.next_ns = UINT64_MAX};
+	struct shim shim = {.next_ns = UINT64_MAX, .revive_ns = UINT64_MAX, .daemon = -1};
 
 	if (argc == 2 && !strcmp(argv[1], "--help")) {
 		fputs(help, stdout);

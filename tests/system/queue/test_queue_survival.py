@@ -203,6 +203,22 @@ def test_the_queue_goes_on_where_nobody_starts_the_next_daemon(queues):
     wait_until(lambda: len(queues.runs(waiting)) == 2)
 
 
+def test_what_a_job_starts_after_the_daemon_was_killed_has_its_slice(queues, programs, examples):
+    """Nobody but the job's shim sees to the next daemon, and it does so while the job runs."""
+    queues.agent("half=0.5")
+    id = queues.enqueue("sh", "-c", f"{queues.gate()}; {examples}/hog")
+    queues.wait_state(id, "running")
+    pid = queues.host.daemon_pid()
+    lock = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"], "lock")
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: lock.read_text().split()[:1] not in ([], [str(pid)]))
+    wait_until(lambda: queues.host.run(["curl", "-s", "--unix-socket", lock.parent / "carved.sock",
+                                        "http://localhost/v1/version"]).returncode == 0)
+    queues.open_gate()
+    assert queues.ended(id)["state"] == "done", queues.host.carve("job", "logs", id).stdout
+    assert "this GPU has 40" in queues.host.carve("job", "logs", id).stdout
+
+
 def test_jobs_move_with_the_state_directory(queues, tmp_path):
     """There and back, with jobs that wait and one that runs meanwhile."""
     queues.agent("half=0.5,max=1")
