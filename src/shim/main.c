@@ -162,49 +162,6 @@ static bool daemon_is_unreachable(const struct shim *shim)
 	return daemon_pid(shim) == 0;
 }
 
-/* From one start of a daemon to the next: one that ends so often has a reason. */
-#define REVIVE_EVERY_NS 3000000000ull
-/* Shims of one daemon look one after the other, so that one starts it and the others find it. */
-#define REVIVE_APART_NS 5000000ull
-#define REVIVE_PLACES 20
-
-/* One that ends in order leaves its lock's file empty: somebody wants it so. One that is only about
- * to serve has the lock. */
-static bool daemon_was_killed(const struct shim *shim)
-{
-	char runtime[PATH_MAX], lock[PATH_MAX + 8];
-	struct stat st;
-
-	runtime_of(shim, runtime);
-	snprintf(lock, sizeof(lock), "%s/lock", runtime);
-	cleanup_close int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	return fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0 &&
-	       flock(fd, LOCK_SH | LOCK_NB) == 0;
-}
-
-/* Watches the user's own daemon while the job runs, as `carve run` does: what the job starts later
- * has to attach. */
-static void daemon_look(struct shim *shim)
-{
-	pid_t pid = daemon_pid(shim);
-
-	shim->revive_ns = UINT64_MAX;
-	if (pid == 0 && daemon_was_killed(shim)) {
-		daemon_revive(shim);
-		pid = daemon_pid(shim);
-	}
-	shim->daemon = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
-	if (shim->daemon < 0)
-		shim->revive_ns = now_monotonic_ns() + REVIVE_EVERY_NS;
-}
-
-static void daemon_ended(struct shim *shim)
-{
-	close_fd(&shim->daemon);
-	shim->revive_ns =
-		now_monotonic_ns() + (uint64_t)(getpid() % REVIVE_PLACES) * REVIVE_APART_NS;
-}
-
 static bool daemon_is_away(int rc)
 {
 	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
@@ -453,6 +410,63 @@ static void stage_next(struct shim *shim, uint64_t now)
 		shim->next_ns = now + 1000000000ull; /* what it forked meanwhile */
 		job_signal(shim, SIGKILL);
 	}
+}
+
+/* From one start of a daemon to the next: one that ends so often has a reason. */
+#define REVIVE_EVERY_NS 3000000000ull
+/* Shims of one daemon look one after the other, so that one starts it and the others find it. */
+#define REVIVE_APART_NS 5000000ull
+#define REVIVE_PLACES 20
+
+/* One that ends in order leaves its lock's file empty: somebody wants it so. One that is only about
+ * to serve has the lock. */
+static bool daemon_was_killed(const struct shim *shim)
+{
+	char runtime[PATH_MAX], lock[PATH_MAX + 8];
+	struct stat st;
+
+	runtime_of(shim, runtime);
+	snprintf(lock, sizeof(lock), "%s/lock", runtime);
+	cleanup_close int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	return fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0 &&
+	       flock(fd, LOCK_SH | LOCK_NB) == 0;
+}
+
+/* A simulated host ends with all that is on it, and its directory goes. Set for every program
+ * there. */
+static bool host_is_gone(void)
+{
+	const char *host = secure_getenv("SIMGPU_HOST");
+
+	return host && access(host, F_OK) < 0 && errno == ENOENT;
+}
+
+/* Watches the user's own daemon while the job runs, as `carve run` does: what the job starts later
+ * has to attach. */
+static void daemon_look(struct shim *shim)
+{
+	pid_t pid = daemon_pid(shim);
+
+	if (pid == 0 && host_is_gone() && shim->stage == STAGE_RUNNING) {
+		shim->why = "cancelled";
+		stage_next(shim, now_monotonic_ns());
+	}
+
+	shim->revive_ns = UINT64_MAX;
+	if (pid == 0 && daemon_was_killed(shim)) {
+		daemon_revive(shim);
+		pid = daemon_pid(shim);
+	}
+	shim->daemon = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	if (shim->daemon < 0)
+		shim->revive_ns = now_monotonic_ns() + REVIVE_EVERY_NS;
+}
+
+static void daemon_ended(struct shim *shim)
+{
+	close_fd(&shim->daemon);
+	shim->revive_ns =
+		now_monotonic_ns() + (uint64_t)(getpid() % REVIVE_PLACES) * REVIVE_APART_NS;
 }
 
 static void signal_take(struct shim *shim)

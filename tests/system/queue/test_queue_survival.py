@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from conftest import BUILD, process_ended, wait_until
+from conftest import BUILD, clean_env, process_ended, run, wait_until
 from queueing import queues  # noqa: F401: fixtures
 
 DAEMON_POINTS = ["enqueue.begun", "enqueue.committed", "start.spawned", "start.granted", "start.recorded", "start.gone",
@@ -217,6 +217,16 @@ def test_what_a_job_starts_after_the_daemon_was_killed_has_its_slice(queues, pro
     queues.open_gate()
     assert queues.ended(id)["state"] == "done", queues.host.carve("job", "logs", id).stdout
     assert "this GPU has 40" in queues.host.carve("job", "logs", id).stdout
+
+
+def test_jobs_end_with_their_simulated_host(tmp_path):
+    """The host's command ends; a job that ran there is gone soon."""
+    done = run([BUILD / "carve", "sim", "--", "sh", "-c",
+                f"{BUILD}/carve agent --detached --queue half=0.5 >&2 && "
+                f"{BUILD}/carve enqueue --queue half sh -c 'echo $$ >{tmp_path}/pid; exec sleep 1000' >&2 && "
+                f"until [ -s {tmp_path}/pid ]; do sleep 0.05; done"], env=clean_env())
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: process_ended(int((tmp_path / "pid").read_text())))
 
 
 def test_jobs_move_with_the_state_directory(queues, tmp_path):
