@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -131,6 +132,41 @@ static void jobs_print(const json_t *jobs)
 	table_print(&table);
 }
 
+/* What was asked for: of a daemon that tells. */
+static void asked_print(const json_t *asked)
+{
+	static const char *const keys[] = {"cwd",   "image",   "vram",        "gpu_memory",
+					   "gpu",   "gpus",    "gpu_compute", "time",
+					   "begin", "retries", "after",       "array"};
+	const json_t *params = json_object_get(asked, "params");
+	const char *key;
+	size_t i;
+	json_t *value;
+
+	if (!asked)
+		return;
+	printf("%-10s", "command");
+	json_array_foreach(json_object_get(asked, "argv"), i, value)
+		printf(" %s", json_string_value(value));
+	printf("\n");
+	if (json_object_size(params)) {
+		printf("%-10s", "parameters");
+		json_object_foreach((json_t *)params, key, value)
+			printf(" %s=%s", key, json_string_value(value));
+		printf("\n");
+	}
+	for (i = 0; i < ARRAY_SIZE(keys); i++) {
+		const json_t *one = json_object_get(asked, keys[i]);
+		char *text = json_dumps(one, JSON_ENCODE_ANY | JSON_COMPACT);
+
+		if (json_is_string(one))
+			printf("%-10s %s\n", keys[i], json_string_value(one));
+		else if (text)
+			printf("%-10s %s\n", keys[i], text);
+		free(text);
+	}
+}
+
 static void job_print(const json_t *job)
 {
 	static const struct {
@@ -146,6 +182,10 @@ static void job_print(const json_t *job)
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
 		if (*session_text(job, texts[i].key))
 			printf("%-10s %s\n", texts[i].title, session_text(job, texts[i].key));
+	asked_print(json_object_get(job, "asked"));
+	if (json_integer_value(json_object_get(job, "priority")))
+		printf("%-10s %" JSON_INTEGER_FORMAT "\n", "priority",
+		       json_integer_value(json_object_get(job, "priority")));
 	gpus_text(job, text, sizeof(text));
 	printf("%-10s %s\n", "GPUs", text);
 	code_text(job, text, sizeof(text));

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "daemon/answer.h"
 #include "daemon/http.h"
@@ -77,6 +78,8 @@ struct listing {
 	bool one; /* all of it is meant by one ID */
 	bool forbidden;
 	unsigned living;
+	int64_t spec; /* of the last one, and its place in the array */
+	int32_t index;
 };
 
 static void list_living(struct job *job, void *arg)
@@ -90,6 +93,8 @@ static void list_living(struct job *job, void *arg)
 	if (listing->queue && strcmp(listing->queue, job->record.queue) != 0)
 		return;
 	listing->living++;
+	listing->spec = job->record.spec;
+	listing->index = job->record.index;
 	json_array_append_new(listing->list, job_json(job));
 }
 
@@ -105,6 +110,8 @@ static int list_ended(void *arg, const struct job_record *record)
 	if (!job_state_ended(record->state) ||
 	    (listing->queue && strcmp(listing->queue, record->queue) != 0))
 		return 0;
+	listing->spec = record->spec;
+	listing->index = record->index;
 	json_array_append_new(listing->list, record_json(listing->call->node, record, ""));
 	return 0;
 }
@@ -140,6 +147,41 @@ static void no_job(struct call *call, const char *text)
 	call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
 }
 
+/* A sweep's job has one value of each parameter, the first parameter's changing fastest. */
+static json_t *params_of(const json_t *params, int32_t index)
+{
+	json_t *chosen = json_object(), *values;
+	size_t number = index > 0 ? (size_t)index : 0;
+	const char *key;
+
+	json_object_foreach((json_t *)params, key, values)
+	{
+		size_t count = MAX(json_array_size(values), 1);
+
+		json_object_set(chosen, key, json_array_get(values, number % count));
+		number /= count;
+	}
+	return chosen;
+}
+
+/* What was asked for, of one job: all but its environment, which may have secrets, and what the
+ * command's shell had. */
+static void asked_add(const struct listing *listing, json_t *job)
+{
+	static const char *const private[] = {"env", "limits", "umask"};
+	cleanup_free char *text = NULL;
+
+	if (job_store_spec_get(listing->call->node->queues->store, listing->spec, &text, NULL) < 0)
+		return;
+	json_t *asked = json_loads(text, 0, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(private); i++)
+		json_object_del(asked, private[i]);
+	const json_t *params = json_object_get(asked, "params");
+	if (params)
+		json_object_set_new(asked, "params", params_of(params, listing->index));
+	json_object_set_new(job, "asked", asked);
+}
+
 /* What an ID means: NULL: answered. */
 static json_t *meant_or_reply(struct call *call, const char *text, unsigned *ret_living)
 {
@@ -154,6 +196,8 @@ static json_t *meant_or_reply(struct call *call, const char *text, unsigned *ret
 	}
 	(void)job_store_each_of(call->node->queues->store, id, index, list_ended, &listing);
 	jobs_meant(call->node, id, index, list_living, &listing);
+	if (json_array_size(listing.list) == 1)
+		asked_add(&listing, json_array_get(listing.list, 0));
 	if (json_array_size(listing.list)) {
 		*ret_living = listing.living;
 		return listing.list;
@@ -250,6 +294,13 @@ void api_get_job_events(struct call *call, const char *id)
 
 /* ---- enqueueing --------------------------------------------------------------------------- */
 
+static bool is_served(const struct job *job)
+{
+	uint32_t position;
+
+	return !job || agent_serving(job->node, job->record.queue, job->record.uid, &position);
+}
+
 static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct error *err)
 {
 	struct call *call = arg;
@@ -261,11 +312,9 @@ static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct erro
 		return;
 	}
 	snprintf(text, sizeof(text), "%" PRId64, id);
-	call_reply(
-		call, MHD_HTTP_CREATED,
-		json_pack("{s:s, s:i, s:o}", "id", text, "count", (int)count, "reason",
-			  json_string(job && !agents_first(call->node) ? "no agent serves its queue"
-								       : "")));
+	call_reply(call, MHD_HTTP_CREATED,
+		   json_pack("{s:s, s:i, s:o}", "id", text, "count", (int)count, "reason",
+			     json_string(is_served(job) ? "" : "no agent serves its queue")));
 }
 
 static void on_enqueuer_gone(struct call *call)

@@ -141,6 +141,25 @@ def test_a_time_limit_ends_a_job(queues):
     assert job["state"] == "timeout" and "time limit" in job["reason"]
 
 
+def test_a_job_shows_what_was_asked_for_and_not_its_environment(queues):
+    queues.agent("half=0.5")
+    id = queues.enqueue("echo", "{lr}", options=["--param", "lr=0.1,0.2", "--time", "30m", "--priority", "-2"])
+    queues.ended(id)
+    job = queues.host.carve_json("job", "show", f"{id}_1")
+    asked = (job[0] if isinstance(job, list) else job)["asked"]
+    assert asked["argv"] == ["echo", "{lr}"] and asked["params"] == {"lr": "0.2"} and asked["time"] == 1800
+    assert "env" not in asked
+    shown = queues.host.carve("job", "show", f"{id}_1").stdout
+    assert "command    echo {lr}\nparameters lr=0.2\n" in shown and "priority   -2\n" in shown
+
+
+def test_a_queue_that_no_agent_serves_is_said_beside_one_that_is(queues):
+    queues.agent("half=0.5")
+    done = queues.host.carve("enqueue", "--queue", "half_gup", "true")
+    assert done.returncode == 0 and "no agent serves its queue" in done.stderr
+    assert not queues.host.carve("enqueue", "--queue", "half", "true").stderr
+
+
 def test_a_job_that_ignores_sigterm_is_killed_after_its_grace(queues):
     queues.agent("half=0.5")
     id = queues.enqueue("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done", options=["--grace", "0.2"])

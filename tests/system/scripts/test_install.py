@@ -167,7 +167,8 @@ def test_for_packages(tmp_path):
 
 @pytest.mark.parametrize("name, argv, words", [
     ("install", ["--colour"], "unknown option --colour"), ("install", ["--prefix"], "--prefix needs"),
-    ("install", ["--prefix", "/"], "/ itself"), ("uninstall", ["x"], "unknown option x"),
+    ("install", ["--prefix", "/"], "/ itself"), ("install", ["--prefix", "/tmp/a b"], "no space"),
+    ("install", ["--prefix", "/tmp/a;b"], "no space"), ("uninstall", ["x"], "unknown option x"),
     ("uninstall", ["--destdir", ""], "--destdir needs")])
 def test_what_makes_no_sense_is_refused_in_words(name, argv, words):
     told = script(name, *argv, code=2)
