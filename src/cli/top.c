@@ -62,6 +62,8 @@ static void model_print(const struct top_model *model)
 		strftime(clock, sizeof(clock), "%Y-%m-%d %H:%M:%S", &local);
 	printf("carve %s, %s, daemon %d, driver %s\n", model->version, clock,
 	       (int)model->daemon_pid, model->driver);
+	if (!model->gpu_count)
+		puts("\nno GPU: `carve check` says why");
 	for (int list = 0; list < TOP_LISTS; list++) {
 		if (!top_list_size(model, (enum top_list)list))
 			continue;

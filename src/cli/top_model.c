@@ -337,6 +337,8 @@ struct top_model *top_model_read(const struct top_answers *answers, int64_t now)
 	model->now = now;
 	text_get(answers->version, "version", model->version, sizeof(model->version));
 	text_get(answers->version, "driver_version", model->driver, sizeof(model->driver));
+	if (!model->driver[0])
+		snprintf(model->driver, sizeof(model->driver), "none");
 	model->daemon_pid = number_get(answers->version, "pid", 0);
 	gpus_read(model, answers->gpus);
 	sessions_read(model, answers->sessions);
