@@ -1,3 +1,5 @@
+/* The requests of sessions, one after the other, and the table of all routes. Longer than other
+ * files, as each request is a short function that is read beside its like. */
 #include "daemon/api.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* The requests of jobs. Longer than other files, as each is a short function, and enqueueing,
+ * enqueueing again and changing share what they read of a request. */
 #include "daemon/api_job.h"
 
 #include <errno.h>

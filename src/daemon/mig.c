@@ -1,3 +1,5 @@
+/* MIG on demand, as the daemon does it. Longer than other files: the steps of one order, from its
+ * begin on a thread to its end on the loop, are read together. */
 #include "daemon/mig.h"
 
 #include <errno.h>

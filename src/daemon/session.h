@@ -149,6 +149,8 @@ const char *session_unused_reason(const struct session *session, const char *rea
 				  char buf[static STORE_REASON_SIZE]);
 /* This process has the session's ledger, and the daemon has not. */
 void session_holder_unread(struct session *session, const struct process_id *process);
+/* Holders of that kind. */
+uint32_t session_holders_unread(const struct session *session);
 enum session_ledger session_ledger(const struct session *session);
 /* Ends a one-off session that nothing keeps alive any more. The session may be gone afterwards. */
 void session_check_held(struct session *session);
