@@ -194,6 +194,11 @@ class Lab:
             process.communicate()
         if self.daemon.poll() is None:
             self.daemon.terminate()
+            for pid in self.daemon_pids():  # where what was started is strace, which passes nothing on
+                try:
+                    os.kill(pid, signal.SIGTERM)
+                except ProcessLookupError:
+                    pass
             try:
                 self.daemon.wait(60)
             except subprocess.TimeoutExpired:
