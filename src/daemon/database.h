@@ -1,4 +1,5 @@
-/* A SQLite database whose files somebody removed while it was open. */
+/* A SQLite database of the daemon's: its file, its connection and the statements that are prepared
+ * once. It can be written anew where somebody removed its files while it was open. Loop thread. */
 #pragma once
 
 #include <limits.h>
@@ -6,19 +7,35 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* The files of a database that is open, as they were when it was opened. Zeroed: not known. */
-struct database_files {
+struct database {
+	/* Its owner's, set before it is opened. */
+	const char *settings;            /* pragmas, run when it is opened */
+	int (*schema_make)(sqlite3 *db); /* makes the schema or brings it up to date; 0 or -errno */
+	const char *const *texts;        /* of its statements */
+	sqlite3_stmt **statements;       /* as many */
+	int count;
+
+	sqlite3 *db; /* NULL: it is not open */
 	char path[PATH_MAX];
-	ino_t database, wal;
+	ino_t file, wal; /* as they were when it was opened; 0: not known, or none */
 };
 
-/* Notes them. `path` is the database's. */
-void database_note(struct database_files *files, const char *path);
-/* Whether they are where they were. */
-bool database_intact(const struct database_files *files);
-/* Writes all of the database to its path anew. Its connection is of no use from then on: it is to
- * be closed, then database_settle() called, then the path opened. 0 or -errno: nothing has changed.
- */
-int database_write(sqlite3 *db, const struct database_files *files);
-/* Puts what was written in place. 0 or -errno. */
-int database_settle(const struct database_files *files);
+/* Opens the file, made with mode 0600 where it is missing. 0 or -errno; then it is to be closed all
+ * the same. */
+int database_open(struct database *database, const char *path);
+void database_close(struct database *database);
+/* Whether it is open with all of its statements. */
+bool database_usable(const struct database *database);
+/* Whether its files are where they were. */
+bool database_intact(const struct database *database);
+/* Writes all of it to its path anew, and opens that. 0 or -errno: nothing has changed, or where
+ * database_usable() is false from then on, it can only be closed. */
+int database_rewrite(struct database *database);
+/* The schema's version; 0: the database is empty. 0 or -errno. */
+int database_version(sqlite3 *db, int *ret);
+/* Settings of one that is a database still after a power cut, without a sync on each commit. */
+#define DATABASE_ON_DISK                                      \
+	"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" \
+	"PRAGMA wal_autocheckpoint=4000;"
+/* How long another process may have a database locked, ms. */
+#define DATABASE_BUSY_MS 1000

@@ -16,7 +16,6 @@
 #include "proto/launcher.h"
 
 #define SCHEMA_NEWEST 3
-#define BUSY_TIMEOUT_MS 1000
 /* A client that lost its answer asks again at once. */
 #define ASKED_KEPT_NS (24 * 3600 * 1000000000ll)
 
@@ -128,9 +127,8 @@ static const char *const texts[Q_COUNT] = {
 };
 
 struct job_store {
-	sqlite3 *db;
+	struct database database;
 	sqlite3_stmt *statement[Q_COUNT];
-	struct database_files files;
 	bool synced;
 	unsigned depth; /* of steps within steps */
 };
@@ -146,23 +144,12 @@ static sqlite3_stmt *statement(struct job_store *store, int which)
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
-static int version_of(sqlite3 *db)
-{
-	sqlite3_stmt *stmt;
-	int version = -1;
-
-	if (sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &stmt, NULL) != SQLITE_OK)
-		return -1;
-	if (sqlite3_step(stmt) == SQLITE_ROW)
-		version = sqlite3_column_int(stmt, 0);
-	sqlite3_finalize(stmt);
-	return version;
-}
-
 static int schema_make(sqlite3 *db)
 {
-	int version = version_of(db);
+	int version;
 
+	if (database_version(db, &version) < 0)
+		return -EUCLEAN;
 	if (version == SCHEMA_NEWEST)
 		return 0;
 	if (version < 0 || version > SCHEMA_NEWEST)
@@ -177,65 +164,21 @@ static int schema_make(sqlite3 *db)
 	return store_errno(rc);
 }
 
-static int database_open(struct job_store *store, const char *path)
+/* Removes arrays that the last daemon had not written whole. */
+static int unentered_remove(struct job_store *store)
 {
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-	if (fd < 0)
-		return -errno;
-	close(fd);
-	int rc = sqlite3_open_v2(path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
-				 NULL);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_exec(store->db,
-				  "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
-				  "PRAGMA wal_autocheckpoint=4000;",
-				  NULL, NULL, NULL);
-	if (rc != SQLITE_OK)
-		return store_errno(rc);
-	rc = schema_make(store->db);
-	/* Arrays that the last daemon had not written whole. */
-	if (rc == 0)
-		rc = store_errno(sqlite3_exec(store->db,
-					      "DELETE FROM job WHERE state < 4 AND spec IN"
-					      " (SELECT id FROM spec WHERE entered=0);"
-					      "DELETE FROM spec WHERE entered=0;",
-					      NULL, NULL, NULL));
-	for (int i = 0; rc == 0 && i < Q_COUNT; i++)
-		rc = store_errno(sqlite3_prepare_v3(store->db, texts[i], -1,
-						    SQLITE_PREPARE_PERSISTENT, &store->statement[i],
-						    NULL));
-	if (rc == 0)
-		database_note(&store->files, path);
-	return rc;
-}
-
-static void database_close(struct job_store *store)
-{
-	for (int i = 0; i < Q_COUNT; i++) {
-		sqlite3_finalize(store->statement[i]);
-		store->statement[i] = NULL;
-	}
-	sqlite3_close(store->db);
-	store->db = NULL;
+	return store_errno(sqlite3_exec(store->database.db,
+					"DELETE FROM job WHERE state < 4 AND spec IN"
+					" (SELECT id FROM spec WHERE entered=0);"
+					"DELETE FROM spec WHERE entered=0;",
+					NULL, NULL, NULL));
 }
 
 int job_store_look(struct job_store *store)
 {
-	char path[PATH_MAX];
-
-	if (store->depth || database_intact(&store->files))
+	if (store->depth || database_intact(&store->database))
 		return 0;
-	int rc = database_write(store->db, &store->files);
-	if (rc < 0)
-		return rc;
-	snprintf(path, sizeof(path), "%s", store->files.path);
-	database_close(store);
-	rc = database_settle(&store->files);
-	if (rc == 0)
-		rc = database_open(store, path);
+	int rc = database_rewrite(&store->database);
 	return rc < 0 ? rc : 1;
 }
 
@@ -245,7 +188,14 @@ int job_store_open(struct job_store **ret, const char *path, struct error *err)
 
 	if (!store)
 		return -ENOMEM;
-	int rc = database_open(store, path);
+	store->database = (struct database){.settings = DATABASE_ON_DISK,
+					    .schema_make = schema_make,
+					    .texts = texts,
+					    .statements = store->statement,
+					    .count = Q_COUNT};
+	int rc = database_open(&store->database, path);
+	if (rc == 0)
+		rc = unentered_remove(store);
 	if (rc == 0) {
 		*ret = store;
 		return 0;
@@ -264,7 +214,7 @@ void job_store_close(struct job_store *store)
 {
 	if (!store)
 		return;
-	database_close(store);
+	database_close(&store->database);
 	free(store);
 }
 
@@ -293,7 +243,7 @@ int job_store_commit(struct job_store *store, bool synced)
 		return 0;
 	}
 	if (synced != store->synced)
-		(void)sqlite3_exec(store->db,
+		(void)sqlite3_exec(store->database.db,
 				   synced ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL",
 				   NULL, NULL, NULL);
 	store->synced = synced;
@@ -315,7 +265,7 @@ int job_store_spec_add(struct job_store *store, const char *text, const struct w
 	sqlite3_bind_int(stmt, 3, entered);
 	int rc = store_step(stmt);
 	if (rc == 0)
-		*ret = sqlite3_last_insert_rowid(store->db);
+		*ret = sqlite3_last_insert_rowid(store->database.db);
 	return rc;
 }
 

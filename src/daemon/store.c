@@ -17,11 +17,7 @@
 
 /* Of the schema below, to which the migrations are added. */
 #define SCHEMA_VERSION 2
-#define BUSY_TIMEOUT_MS 1000
 /* The log (16 MiB) is put into the database itself so seldom, as that waits for the disk. */
-#define ON_DISK                                               \
-	"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" \
-	"PRAGMA wal_autocheckpoint=4000;"
 #define IN_MEMORY "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
 
 static const char schema[] =
@@ -273,7 +269,7 @@ void store_sync_each_commit(struct store *store, bool wanted)
 {
 	if (!store->on_disk)
 		return;
-	(void)sqlite3_exec(store->db,
+	(void)sqlite3_exec(store->database.db,
 			   wanted ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", NULL,
 			   NULL, NULL);
 }
@@ -287,20 +283,6 @@ int store_step_synced(struct store *store, sqlite3_stmt *stmt)
 }
 
 /* ---- opening ----------------------------------------------------------------------------- */
-
-/* The database's version; 0: it is empty. */
-static int version_read(sqlite3 *db, int *ret)
-{
-	sqlite3_stmt *stmt;
-	int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &stmt, NULL);
-
-	if (rc != SQLITE_OK)
-		return store_errno(rc);
-	rc = sqlite3_step(stmt);
-	*ret = rc == SQLITE_ROW ? sqlite3_column_int(stmt, 0) : 0;
-	sqlite3_finalize(stmt);
-	return rc == SQLITE_ROW ? 0 : store_errno(rc);
-}
 
 static bool version_known(int version)
 {
@@ -334,7 +316,7 @@ static int migrate(sqlite3 *db, const char *text)
 static int schema_make(sqlite3 *db)
 {
 	char set_version[64];
-	int found = 0, rc = version_read(db, &found);
+	int found = 0, rc = database_version(db, &found);
 
 	if (rc < 0 || found == SCHEMA_NEWEST)
 		return rc;
@@ -355,52 +337,12 @@ static int schema_make(sqlite3 *db)
 	return store_errno(rc);
 }
 
-static int prepare_all(struct store *store)
+/* A path that cannot be written is said in one word, whichever of them it is. */
+static int file_open(struct store *store, const char *path)
 {
-	for (int i = 0; i < STATEMENTS; i++) {
-		int rc = sqlite3_prepare_v3(store->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
-					    &store->statement[i], NULL);
-		if (rc != SQLITE_OK)
-			return store_errno(rc);
-	}
-	return 0;
-}
+	int rc = database_open(&store->database, path);
 
-static int database_open(struct store *store, const char *path)
-{
-	/* Made by us first, so that it never exists with a wider mode. */
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-	if (fd < 0)
-		return errno == EROFS || errno == EACCES ? -EROFS : -errno;
-	close(fd);
-	int rc = sqlite3_open_v2(path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
-				 NULL);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
-	/* Sessions need to survive this process, not the machine: no sync on each grant. But where
-	 * it is on a disk, what a power cut leaves has to be a database still. */
-	if (rc == SQLITE_OK)
-		rc = sqlite3_exec(store->db, store->on_disk ? ON_DISK : IN_MEMORY, NULL, NULL,
-				  NULL);
-	if (rc != SQLITE_OK)
-		return store_errno(rc);
-	rc = schema_make(store->db);
-	if (rc == 0)
-		rc = prepare_all(store);
-	if (rc == 0)
-		database_note(&store->files, path);
-	return rc;
-}
-
-static void database_close(struct store *store)
-{
-	for (int i = 0; i < STATEMENTS; i++) {
-		sqlite3_finalize(store->statement[i]);
-		store->statement[i] = NULL;
-	}
-	sqlite3_close(store->db);
-	store->db = NULL;
+	return rc == -EACCES ? -EROFS : rc;
 }
 
 static void open_error(const char *path, int rc, struct error *err)
@@ -424,9 +366,9 @@ int store_check(const char *path, struct error *err)
 		sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL));
 
 	if (rc == 0)
-		(void)sqlite3_busy_timeout(db, BUSY_TIMEOUT_MS);
+		(void)sqlite3_busy_timeout(db, DATABASE_BUSY_MS);
 	if (rc == 0)
-		rc = version_read(db, &version);
+		rc = database_version(db, &version);
 	if (rc == 0 && !version_known(version))
 		rc = -EPROTONOSUPPORT;
 	sqlite3_close(db);
@@ -455,7 +397,14 @@ int store_open(struct store **ret, const char *path, bool on_disk, struct error 
 	store->history = STORE_HISTORY_DEFAULT;
 	store->ends = ENDS_NONE;
 	store->on_disk = on_disk;
-	int rc = database_open(store, path);
+	/* Sessions need to survive this process, not the machine: no sync on each grant. But where
+	 * it is on a disk, what a power cut leaves has to be a database still. */
+	store->database = (struct database){.settings = on_disk ? DATABASE_ON_DISK : IN_MEMORY,
+					    .schema_make = schema_make,
+					    .texts = texts,
+					    .statements = store->statement,
+					    .count = STATEMENTS};
+	int rc = file_open(store, path);
 	if (rc == 0)
 		rc = ends_take_up(store, path);
 	if (rc == 0) {
@@ -471,30 +420,24 @@ int store_open(struct store **ret, const char *path, bool on_disk, struct error 
 
 bool store_intact(const struct store *store)
 {
-	return database_intact(&store->files);
+	return database_intact(&store->database);
 }
 
 bool store_usable(const struct store *store)
 {
-	return store->db && store->statement[STATEMENTS - 1];
+	return database_usable(&store->database);
 }
 
 int store_write_anew(struct store *store)
 {
-	char path[PATH_MAX];
-	int rc = database_write(store->db, &store->files);
+	int rc = database_rewrite(&store->database);
 
-	if (rc < 0)
+	if (rc < 0 && store_usable(store))
 		return rc;
-	snprintf(path, sizeof(path), "%s", store->files.path);
-	database_close(store);
-	rc = database_settle(&store->files);
-	if (rc == 0)
-		rc = database_open(store, path);
-	/* What it could not take is in memory, and is written there again. */
+	/* The ends that it could not take are in memory, and are written there again. */
 	ends_close(&store->ends);
 	store->ends = ENDS_NONE;
-	(void)ends_open(&store->ends, path);
+	(void)ends_open(&store->ends, store->database.path);
 	for (struct unrecorded *entry = store->unrecorded; entry; entry = entry->next)
 		(void)ends_write(&store->ends, &entry->session);
 	return rc;
@@ -533,7 +476,7 @@ static const char merge[] =
 static int merge_from(struct store *store, const char *path)
 {
 	sqlite3_stmt *attach = NULL;
-	int rc = sqlite3_prepare_v2(store->db, "ATTACH ?1 AS old", -1, &attach, NULL);
+	int rc = sqlite3_prepare_v2(store->database.db, "ATTACH ?1 AS old", -1, &attach, NULL);
 
 	if (rc != SQLITE_OK)
 		return store_errno(rc);
@@ -542,9 +485,9 @@ static int merge_from(struct store *store, const char *path)
 	sqlite3_finalize(attach);
 	store_sync_each_commit(store, true);
 	if (rc == SQLITE_DONE)
-		rc = sqlite3_exec(store->db, merge, NULL, NULL, NULL);
+		rc = sqlite3_exec(store->database.db, merge, NULL, NULL, NULL);
 	if (rc != SQLITE_OK)
-		(void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+		(void)sqlite3_exec(store->database.db, "ROLLBACK", NULL, NULL, NULL);
 	return store_errno(rc);
 }
 
@@ -585,7 +528,7 @@ void store_close(struct store *store)
 	while (store->unrecorded)
 		store_unrecorded_drop(&store->unrecorded);
 	ends_close(&store->ends);
-	database_close(store);
+	database_close(&store->database);
 	free(store);
 }
 

@@ -89,14 +89,13 @@ struct unrecorded {
 };
 
 struct store {
-	sqlite3 *db;
+	struct database database;
 	struct unrecorded *unrecorded;
 	struct ends ends; /* where those are meanwhile */
 	sqlite3_stmt *statement[STATEMENTS];
 	uint32_t history;
 	unsigned ended_untrimmed; /* sessions since history_trim() last looked */
 	struct store_boot boot;
-	struct database_files files;
 	bool on_disk;              /* it is to survive a power cut */
 	bool boot_due;             /* the database does not have it yet */
 	bool living_are_of_before; /* and its living sessions are of another life of the host */
