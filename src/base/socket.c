@@ -1,6 +1,7 @@
 #include "base/socket.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -39,6 +40,20 @@ int descriptors_send_to(int fd, const struct sockaddr_un *to, socklen_t to_size,
 int descriptors_send(int fd, const void *data, size_t size, const int *descriptors, unsigned count)
 {
 	return descriptors_send_to(fd, NULL, 0, data, size, descriptors, count);
+}
+
+int descriptors_send_wait(int fd, const void *data, size_t size, const int *descriptors,
+			  unsigned count)
+{
+	for (;;) {
+		struct pollfd writable = {.fd = fd, .events = POLLOUT};
+		int rc = descriptors_send(fd, data, size, descriptors, count);
+
+		if (rc != -EAGAIN && rc != -ETOOMANYREFS)
+			return rc;
+		if (poll(&writable, 1, -1) < 0 && errno != EINTR)
+			return -errno;
+	}
 }
 
 ssize_t descriptors_receive(int fd, void *data, size_t size, int *ret, unsigned room)

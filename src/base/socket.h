@@ -15,6 +15,9 @@ struct sockaddr_un;
 int descriptors_send_to(int fd, const struct sockaddr_un *to, socklen_t to_size, const void *data,
 			size_t size, const int *descriptors, unsigned count);
 int descriptors_send(int fd, const void *data, size_t size, const int *descriptors, unsigned count);
+/* The same, but that it waits until the other side has room. */
+int descriptors_send_wait(int fd, const void *data, size_t size, const int *descriptors,
+			  unsigned count);
 /* Receives a message, without waiting, and one descriptor at most: *ret_descriptor is the caller's,
  * or -1; the kernel closes what else was sent. The message's size; 0: the other side hung up, or
  * sent an empty one; -errno: -EAGAIN there is none, -EPROTO it is longer than `size`. */

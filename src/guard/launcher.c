@@ -20,12 +20,11 @@
 #include "base/macros.h"
 #include "base/process.h"
 #include "base/socket.h"
+#include "guard/part.h"
 #include "proto/launcher.h"
 #include "proto/shim.h"
 
 #define NAME "carve-launcher"
-#define LINK_FD (STDERR_FILENO + 1)
-#define JOBS_FD (STDERR_FILENO + 2)
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
 struct answer {
@@ -193,19 +192,6 @@ static int obey(const struct launcher_place *place, const struct launcher_reques
 	return -EOPNOTSUPP;
 }
 
-static bool reply_send(int fd, const struct launcher_reply *reply, int descriptor)
-{
-	for (;;) {
-		int rc = descriptors_send(fd, reply, sizeof(*reply), &descriptor, descriptor >= 0);
-
-		if (rc != -EAGAIN && rc != -ETOOMANYREFS)
-			return rc == 0;
-		struct pollfd writable = {.fd = fd, .events = POLLOUT};
-		if (poll(&writable, 1, -1) < 0 && errno != EINTR)
-			return false;
-	}
-}
-
 /* False: the worker is gone, or broken. */
 static bool turn(const struct launcher_place *place)
 {
@@ -235,7 +221,8 @@ static bool turn(const struct launcher_place *place)
 		.pid = answer.process.pid,
 		.birth = answer.process.birth,
 	};
-	bool goes_on = reply_send(place->link_fd, &reply, answer.fd);
+	bool goes_on = descriptors_send_wait(place->link_fd, &reply, sizeof(reply), &answer.fd,
+					     answer.fd >= 0) == 0;
 	close_fd(&answer.fd);
 	return goes_on;
 }
@@ -256,28 +243,6 @@ bool launcher_may(void)
 			return false;
 	/* A job could use no set-user-ID program, as rootless containers do. */
 	return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0;
-}
-
-static int descriptors_leave(struct launcher_place *place)
-{
-	int link = fcntl(place->link_fd, F_DUPFD_CLOEXEC, JOBS_FD + 1);
-	int jobs = fcntl(place->jobs_fd, F_DUPFD_CLOEXEC, JOBS_FD + 1);
-
-	if (link < 0 || jobs < 0 || dup3(link, LINK_FD, O_CLOEXEC) < 0 ||
-	    dup3(jobs, JOBS_FD, O_CLOEXEC) < 0 || close_range(JOBS_FD + 1, ~0u, 0) < 0)
-		return -errno;
-	place->link_fd = LINK_FD;
-	place->jobs_fd = JOBS_FD;
-	return 0;
-}
-
-/* Signals that are meant for the daemon go to its worker. Shims are nobody's to wait for. */
-static void signals_ignore(void)
-{
-	static const int numbers[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE, SIGQUIT, SIGCHLD};
-
-	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-		signal(numbers[i], SIG_IGN);
 }
 
 static bool is_root(int fd)
@@ -305,36 +270,19 @@ int launcher_serve(struct launcher_place *place, int listen_fd)
 	}
 }
 
-_Noreturn static void launcher_run(struct launcher_place *place, pid_t worker)
+static int launcher_run(void *arg, int link_fd)
 {
-	prctl(PR_SET_NAME, NAME, 0, 0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	signals_ignore();
-	if (getppid() != worker || descriptors_leave(place) < 0)
-		_exit(EXIT_FAILURE);
-	while (turn(place))
+	struct launcher_place *place = arg;
+
+	place->link_fd = link_fd;
+	signal(SIGCHLD, SIG_IGN); /* shims are nobody's to wait for */
+	int rc = part_descriptors_keep((int *const[]){&place->link_fd, &place->jobs_fd}, 2);
+	while (rc == 0 && turn(place))
 		;
-	_exit(EXIT_SUCCESS);
+	return rc;
 }
 
 int launcher_fork(struct launcher_place *place, int *ret_link_fd)
 {
-	int ends[2];
-	pid_t worker = getpid();
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
-		return -errno;
-	pid_t pid = fork();
-	if (pid == 0) {
-		place->link_fd = ends[1];
-		launcher_run(place, worker);
-	}
-	int rc = pid < 0 ? -errno : 0;
-	close(ends[1]);
-	if (rc < 0)
-		close(ends[0]);
-	else
-		*ret_link_fd = ends[0];
-	return rc;
+	return part_fork(NAME, SOCK_NONBLOCK, launcher_run, place, ret_link_fd);
 }

@@ -19,11 +19,10 @@
 #include "base/process.h"
 #include "base/socket.h"
 #include "guard/guard.h"
+#include "guard/part.h"
 #include "proto/guard.h"
 
 #define NAME "carve-guard"
-#define LINK_FD (STDERR_FILENO + 1)
-#define DIR_FD (STDERR_FILENO + 2)
 /* SETUID to be a session's user for a moment, SYS_PTRACE to open mount namespaces and to see which
  * program the worker runs. No KILL: whom a user may signal the kernel decides. */
 #define CAPABILITIES (1u << CAP_SETUID | 1u << CAP_SYS_PTRACE)
@@ -102,20 +101,6 @@ static struct guard_reply reply_make(uint16_t op, uint64_t number, int rc)
 
 /* ---- the loop ---------------------------------------------------------------------------- */
 
-/* Waits until the link can be written to. */
-static bool reply_send(int fd, const struct guard_reply *reply, int descriptor)
-{
-	for (;;) {
-		int rc = descriptors_send(fd, reply, sizeof(*reply), &descriptor, descriptor >= 0);
-
-		if (rc != -EAGAIN && rc != -ETOOMANYREFS)
-			return rc == 0;
-		struct pollfd writable = {.fd = fd, .events = POLLOUT};
-		if (poll(&writable, 1, -1) < 0 && errno != EINTR)
-			return false;
-	}
-}
-
 /* False: the worker is gone, or broken. */
 static bool turn(const struct guard_place *place)
 {
@@ -135,7 +120,8 @@ static bool turn(const struct guard_place *place)
 	if (rc == 0)
 		rc = obey(place, &request, &fd);
 	struct guard_reply reply = reply_make(request.op, request.number, rc);
-	bool goes_on = reply_send(place->link_fd, &reply, fd);
+	bool goes_on =
+		descriptors_send_wait(place->link_fd, &reply, sizeof(reply), &fd, fd >= 0) == 0;
 	close_fd(&fd);
 	return goes_on;
 }
@@ -167,106 +153,49 @@ static int rights_leave(uint32_t kept)
 	return 0;
 }
 
-static void guard_begin(const char *name, pid_t worker)
+static int guard_run(void *arg, int link_fd)
 {
-	prctl(PR_SET_NAME, name, 0, 0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	if (getppid() != worker)
-		_exit(EXIT_FAILURE); /* it has ended meanwhile */
-}
+	struct guard_place *place = arg;
 
-/* Signals that are meant for the daemon go to its worker, which ends, and the guard with it. */
-static void signals_ignore(void)
-{
-	static const int numbers[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE, SIGQUIT};
-
-	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-		signal(numbers[i], SIG_IGN);
-}
-
-/* It has no business with the daemon's sockets, lock and database: only its own two stay open. */
-static int descriptors_leave(struct guard_place *place)
-{
-	int link = fcntl(place->link_fd, F_DUPFD_CLOEXEC, DIR_FD + 1);
-	int dir = fcntl(place->dir_fd, F_DUPFD_CLOEXEC, DIR_FD + 1);
-
-	if (link < 0 || dir < 0 || dup3(link, LINK_FD, O_CLOEXEC) < 0 ||
-	    dup3(dir, DIR_FD, O_CLOEXEC) < 0 || close_range(DIR_FD + 1, ~0u, 0) < 0)
-		return -errno;
-	place->link_fd = LINK_FD;
-	place->dir_fd = DIR_FD;
-	return 0;
-}
-
-_Noreturn static void guard_run(struct guard_place *place, pid_t worker)
-{
-	guard_begin(NAME, worker);
-	signals_ignore();
-	if (descriptors_leave(place) < 0 || rights_leave(CAPABILITIES) < 0)
-		_exit(EXIT_FAILURE);
-	guard_serve(place);
-	_exit(EXIT_SUCCESS);
+	place->link_fd = link_fd;
+	int rc = part_descriptors_keep((int *const[]){&place->link_fd, &place->dir_fd}, 2);
+	if (rc == 0)
+		rc = rights_leave(CAPABILITIES);
+	if (rc == 0)
+		guard_serve(place);
+	return rc;
 }
 
 int guard_fork(int dir_fd, uid_t real_uid, int *ret_link_fd)
 {
-	int ends[2];
-	pid_t worker = getpid();
+	struct guard_place place = {.dir_fd = dir_fd, .real_uid = real_uid};
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
-		return -errno;
-	pid_t pid = fork();
-	if (pid == 0) {
-		struct guard_place place = {
-			.link_fd = ends[1], .dir_fd = dir_fd, .real_uid = real_uid};
-
-		close(ends[0]);
-		guard_run(&place, worker);
-	}
-	int rc = pid < 0 ? -errno : 0;
-	close(ends[1]);
-	if (rc < 0)
-		close(ends[0]);
-	else
-		*ret_link_fd = ends[0];
-	return rc;
+	return part_fork(NAME, SOCK_NONBLOCK, guard_run, &place, ret_link_fd);
 }
 
-/* Only the link stays open, and what is standard. */
-static int link_leave(int link_fd)
-{
-	int link = fcntl(link_fd, F_DUPFD_CLOEXEC, LINK_FD + 1);
+struct other {
+	uint32_t capabilities;
+	guard_serve_cb serve;
+};
 
-	if (link < 0 || dup3(link, LINK_FD, O_CLOEXEC) < 0 || close_range(LINK_FD + 1, ~0u, 0) < 0)
-		return -errno;
-	return 0;
+static int other_run(void *arg, int link_fd)
+{
+	const struct other *other = arg;
+	int rc = part_descriptors_keep((int *const[]){&link_fd}, 1);
+
+	if (rc == 0)
+		rc = rights_leave(other->capabilities);
+	if (rc == 0)
+		other->serve(link_fd);
+	return rc;
 }
 
 int guard_fork_other(const char *name, uint32_t capabilities, guard_serve_cb serve,
 		     int *ret_link_fd)
 {
-	int ends[2];
-	pid_t worker = getpid();
+	struct other other = {.capabilities = capabilities, .serve = serve};
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-		return -errno;
-	pid_t pid = fork();
-	if (pid == 0) {
-		guard_begin(name, worker);
-		signals_ignore();
-		if (link_leave(ends[1]) < 0 || rights_leave(capabilities) < 0)
-			_exit(EXIT_FAILURE);
-		serve(LINK_FD);
-		_exit(EXIT_SUCCESS);
-	}
-	int rc = pid < 0 ? -errno : 0;
-	close(ends[1]);
-	if (rc < 0)
-		close(ends[0]);
-	else
-		*ret_link_fd = ends[0];
-	return rc;
+	return part_fork(name, 0, other_run, &other, ret_link_fd);
 }
 
 int guard_main(int argc, char **argv)
@@ -278,12 +207,12 @@ int guard_main(int argc, char **argv)
 	place.link_fd = (int)strtol(argv[2], NULL, 10);
 	place.dir_fd = (int)strtol(argv[3], NULL, 10);
 	place.real_uid = (uid_t)strtoul(argv[4], NULL, 10);
-	guard_begin(NAME, getppid());
+	part_begin(NAME, getppid());
 	if (fcntl(place.link_fd, F_SETFD, FD_CLOEXEC) < 0 ||
 	    fcntl(place.dir_fd, F_SETFD, FD_CLOEXEC) < 0)
 		return 2;
 	struct guard_reply reply = reply_make(GUARD_RENEW, 0, 0);
-	if (reply_send(place.link_fd, &reply, -1))
+	if (descriptors_send_wait(place.link_fd, &reply, sizeof(reply), NULL, 0) == 0)
 		guard_serve(&place);
 	return 0;
 }
