@@ -16,6 +16,7 @@
 #include "daemon/dying.h"
 #include "daemon/handover.h"
 #include "daemon/leases.h"
+#include "daemon/listener.h"
 #include "daemon/log.h"
 #include "daemon/node.h"
 #include "daemon/owner.h"
@@ -525,19 +526,11 @@ int attach_server_start(struct node *node, int fd, struct attach_server **ret)
 
 int attach_server_listen(struct attach_server *server, int fd)
 {
-	int before = dup(server->fd);
+	int rc = listener_replace(&server->poll, on_connection, server->fd, fd);
 
-	/* The loop knows it by its number, and has to forget what that was. */
-	uv_poll_stop(&server->poll);
-	rights_refuse(fd);
-	if (before < 0 || dup3(fd, server->fd, O_CLOEXEC) < 0) {
-		close_fd(&before);
-		return -errno;
-	}
-	rights_close_listener(&before);
-	close_fd(&fd);
-	server->node->runtime.attach_fd = server->fd;
-	return uv_poll_start(&server->poll, UV_READABLE, on_connection);
+	if (rc == 0)
+		server->node->runtime.attach_fd = server->fd;
+	return rc;
 }
 
 static void on_server_closed(uv_handle_t *handle)

@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "daemon/api.h"
 #include "daemon/http_private.h"
+#include "daemon/listener.h"
 #include "daemon/log.h"
 #include "daemon/names.h"
 #include "daemon/node.h"
@@ -576,30 +577,22 @@ static void listener_close(struct http_server *server)
 
 int http_server_listen(struct http_server *server, int fd)
 {
-	/* One that was made once can be made so again: by its number, as attach_server_listen(). */
 	if (server->listen_fd >= 0) {
-		int before = dup(server->listen_fd);
+		int rc = listener_replace(&server->listener, on_listener, server->listen_fd, fd);
 
-		uv_poll_stop(&server->listener);
-		if (before < 0 || dup3(fd, server->listen_fd, O_CLOEXEC) < 0) {
-			close_fd(&before);
-			return -errno;
-		}
-		rights_close_listener(&before);
-		close_fd(&fd);
-		server->node->runtime.http_fd = server->listen_fd;
-	} else {
-		int rc = uv_poll_init(&server->node->loop, &server->listener, fd);
-
-		if (rc < 0)
-			return rc;
-		int before = MHD_quiesce_daemon(server->mhd);
-		rights_close_listener(&before);
-		server->listener.data = server;
-		server->listen_fd = fd;
-		server->open_handles++;
+		if (rc == 0)
+			server->node->runtime.http_fd = server->listen_fd;
+		return rc;
 	}
-	rights_refuse(server->listen_fd);
+	int rc = uv_poll_init(&server->node->loop, &server->listener, fd);
+	if (rc < 0)
+		return rc;
+	int before = MHD_quiesce_daemon(server->mhd);
+	rights_close_listener(&before);
+	server->listener.data = server;
+	server->listen_fd = fd;
+	server->open_handles++;
+	rights_refuse(fd);
 	return uv_poll_start(&server->listener, UV_READABLE, on_listener);
 }
 
