@@ -79,7 +79,6 @@ struct listing {
 	const char *queue;
 	bool one; /* all of it is meant by one ID */
 	bool forbidden;
-	unsigned living;
 	int64_t spec; /* of the last one, and its place in the array */
 	int32_t index;
 };
@@ -94,7 +93,6 @@ static void list_living(struct job *job, void *arg)
 	}
 	if (listing->queue && strcmp(listing->queue, job->record.queue) != 0)
 		return;
-	listing->living++;
 	listing->spec = job->record.spec;
 	listing->index = job->record.index;
 	json_array_append_new(listing->list, job_json(job));
@@ -149,7 +147,7 @@ static void no_job(struct call *call, const char *text)
 	call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
 }
 
-/* A sweep's job has one value of each parameter, the first parameter's changing fastest. */
+/* The values that a job has of a sweep's. */
 static json_t *params_of(const json_t *params, int32_t index)
 {
 	json_t *chosen = json_object(), *values;
@@ -158,10 +156,11 @@ static json_t *params_of(const json_t *params, int32_t index)
 
 	json_object_foreach((json_t *)params, key, values)
 	{
-		size_t count = MAX(json_array_size(values), 1);
+		size_t count = json_array_size(values);
 
-		json_object_set(chosen, key, json_array_get(values, number % count));
-		number /= count;
+		if (count)
+			json_object_set(chosen, key,
+					json_array_get(values, shim_sweep_pick(&number, count)));
 	}
 	return chosen;
 }
@@ -184,8 +183,8 @@ static void asked_add(const struct listing *listing, json_t *job)
 	json_object_set_new(job, "asked", asked);
 }
 
-/* What an ID means: NULL: answered. */
-static json_t *meant_or_reply(struct call *call, const char *text, unsigned *ret_living)
+/* The jobs that an ID stands for, in ret->list, which is the caller's. False: answered. */
+static bool meant_or_reply(struct call *call, const char *text, struct listing *ret)
 {
 	struct listing listing = {.call = call, .list = json_array()};
 	int64_t id;
@@ -194,15 +193,13 @@ static json_t *meant_or_reply(struct call *call, const char *text, unsigned *ret
 	if (job_id_parse(text, &id, &index) < 0) {
 		no_job(call, text);
 		json_decref(listing.list);
-		return NULL;
+		return false;
 	}
 	(void)job_store_each_of(call->node->queues->store, id, index, list_ended, &listing);
 	jobs_meant(call->node, id, index, list_living, &listing);
-	if (json_array_size(listing.list) == 1)
-		asked_add(&listing, json_array_get(listing.list, 0));
 	if (json_array_size(listing.list)) {
-		*ret_living = listing.living;
-		return listing.list;
+		*ret = listing;
+		return true;
 	}
 	if (listing.forbidden)
 		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
@@ -210,7 +207,7 @@ static json_t *meant_or_reply(struct call *call, const char *text, unsigned *ret
 	else
 		no_job(call, text);
 	json_decref(listing.list);
-	return NULL;
+	return false;
 }
 
 struct wait {
@@ -246,14 +243,13 @@ static bool wait_on(struct call *call, const char *text, bool deferred)
 
 static void answer_or_wait(struct call *call, const char *id, bool deferred)
 {
-	unsigned living = 0;
+	struct listing listing;
 
-	if (wait_on(call, id, deferred))
+	if (wait_on(call, id, deferred) || !meant_or_reply(call, id, &listing))
 		return;
-	json_t *list = meant_or_reply(call, id, &living);
-
-	if (list)
-		call_reply(call, MHD_HTTP_OK, list);
+	if (json_array_size(listing.list) == 1)
+		asked_add(&listing, json_array_get(listing.list, 0));
+	call_reply(call, MHD_HTTP_OK, listing.list);
 }
 
 static void wait_answer(void *arg)
@@ -771,7 +767,7 @@ static void change_job(struct job *job, void *arg)
 static void change_answer(struct change *change)
 {
 	struct call *call = change->call;
-	unsigned living;
+	struct listing listing;
 
 	if (!change->done && change->failed) {
 		call_reply_error(call, answer_status(&change->err), &change->err);
@@ -783,12 +779,11 @@ static void change_answer(struct change *change)
 			json_pack("{s:s, s:i}", "id", change->id, change->what, (int)change->done));
 		return;
 	}
-	json_t *list = meant_or_reply(call, change->id, &living);
-	if (!list)
+	if (!meant_or_reply(call, change->id, &listing))
 		return;
 	answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "job %.64s has ended already",
 		      change->id);
-	json_decref(list);
+	json_decref(listing.list);
 }
 
 static void on_changed(void *arg, int rc)

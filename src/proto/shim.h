@@ -13,6 +13,7 @@
  * SIGTERM to the shim ends the job: SIGTERM to its processes, and SIGKILL after the grace time. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -43,6 +44,16 @@ struct shim_go {
 };
 
 _Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
+
+/* A sweep's job has one value of each parameter, the first parameter's changing fastest. Which of
+ * the next parameter's `count` values; *number is the job's index before the first one. */
+static inline size_t shim_sweep_pick(size_t *number, size_t count)
+{
+	size_t pick = *number % count;
+
+	*number /= count;
+	return pick;
+}
 
 /* Lines of JSON, each with its `kind`. */
 #define SHIM_RECORD ".record"

@@ -24,7 +24,7 @@ static const char *text_of(const json_t *root, const char *key)
 	return text ? text : "";
 }
 
-/* A sweep's job has one value of each parameter, the first parameter's changing fastest. */
+/* The values that this job has of a sweep's. */
 static json_t *params_choose(const json_t *params, int64_t index)
 {
 	json_t *chosen = json_object(), *values;
@@ -35,10 +35,9 @@ static json_t *params_choose(const json_t *params, int64_t index)
 	{
 		size_t count = json_array_size(values);
 
-		if (!count)
-			continue;
-		json_object_set(chosen, key, json_array_get(values, number % count));
-		number /= count;
+		if (count)
+			json_object_set(chosen, key,
+					json_array_get(values, shim_sweep_pick(&number, count)));
 	}
 	return chosen;
 }
