@@ -103,3 +103,20 @@ def podman_storage():
             yield made
         finally:
             made.clean()
+
+
+# ---- fixtures ----
+
+@pytest.fixture(scope="module")
+def storage():
+    """What podman keeps, for all tests of a module."""
+    with podman_storage() as made:
+        yield made
+
+
+@pytest.fixture
+def podman(storage, make_host):
+    """podman on a simulated host of the test's own."""
+    storage.host = make_host("h100-80gb")
+    yield storage
+    storage.clean()

@@ -6,13 +6,7 @@ import stat
 import pytest
 
 from conftest import open_to_others
-from podman_host import podman_storage
-
-
-@pytest.fixture(scope="module")
-def podman():
-    with podman_storage() as made:
-        yield made
+from podman_host import storage as podman  # noqa: F401: fixtures
 
 
 @pytest.fixture

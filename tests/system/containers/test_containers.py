@@ -6,20 +6,7 @@ import pathlib
 import pytest
 
 from conftest import open_to_others, wait_until
-from podman_host import podman_storage
-
-
-@pytest.fixture(scope="module")
-def storage():
-    with podman_storage() as made:
-        yield made
-
-
-@pytest.fixture
-def podman(storage, make_host):
-    storage.host = make_host("h100-80gb")
-    yield storage
-    storage.clean()
+from podman_host import podman, storage  # noqa: F401: fixtures
 
 
 def test_a_containers_gpu_is_the_slice(podman):

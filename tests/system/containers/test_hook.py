@@ -6,13 +6,7 @@ import subprocess
 import pytest
 
 from conftest import BUILD, open_to_others
-from podman_host import podman_storage
-
-
-@pytest.fixture(scope="module")
-def storage():
-    with podman_storage() as made:
-        yield made
+from podman_host import storage  # noqa: F401: fixtures
 
 
 @pytest.fixture

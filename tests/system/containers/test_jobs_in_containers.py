@@ -4,23 +4,9 @@ import json
 import pytest
 
 from conftest import BUILD, wait_until
-from podman_host import podman_storage
+from podman_host import podman, storage  # noqa: F401: fixtures
 
 CARVE = BUILD / "carve"
-
-
-@pytest.fixture(scope="module")
-def storage():
-    with podman_storage() as made:
-        yield made
-
-
-@pytest.fixture
-def podman(storage, make_host):
-    storage.host = make_host("h100-80gb")
-    yield storage
-    storage.clean()
-
 
 
 def job(podman, *argv, options=()):

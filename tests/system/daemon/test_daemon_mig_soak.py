@@ -1,15 +1,14 @@
 """Instances made and removed for a long time, with others at work on the same GPU: at each quiet moment the books are NVML's.
 
 CARVE_SOAK_ROUNDS says how many creations and removals are asked for; without it, as many as take about a minute."""
-import http.client
 import json
 import os
 import random
-import socket
 
 import pytest
 
 from conftest import wait_until
+from daemon_client import UnixConnection
 from mig_hands import by_hand, carve, instances, kill_daemon, with_role
 
 ROUNDS = int(os.environ.get("CARVE_SOAK_ROUNDS", 1000))
@@ -17,18 +16,8 @@ QUIET_EVERY = 50
 PROFILES = ["1g.10gb"] * 4 + ["1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]
 
 
-class Local(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost")
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(self.path)
-
-
 def call(host, method, url, body=None):
-    connection = Local(f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock")
+    connection = UnixConnection(f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock", timeout=None)
     connection.request(method, url, json.dumps(body) if body else None, {"Content-Type": "application/json"})
     answer = connection.getresponse()
     text = answer.read()
