@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What a slice adds to the start of a container: `podman run --rm IMAGE true`, alone and in each of carve's ways.
+"""The time and memory that a slice adds to the start of a container: `podman run --rm IMAGE true`, alone and in each of carve's ways.
 
 usage: bench/container_start.py [ROUNDS]     as root, with podman, runc and busybox; CARVE_BUILD names the build (build/)
 

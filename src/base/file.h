@@ -49,7 +49,7 @@ int executable_dir(char *buf, size_t size);
 int file_replace(const char *path, const char *temporary, const void *data, size_t size,
 		 mode_t mode);
 
-/* What was made, renamed or removed in a directory is on the disk. 0 or -errno. */
+/* Has the names that were made, changed or removed in a directory on the disk. 0 or -errno. */
 int directory_sync(const char *dir);
 
 /* Writes all of it, over short writes and EINTR. 0 or -errno. */

@@ -320,7 +320,7 @@ int units_parse_share(const char *text, const char *option, uint32_t *ret_share,
 
 static const struct unit duration_units[] = {{"us", 1000u}, {"ms", 1000000u}, {"s", 1000000000u}};
 
-/* What people wait for has longer units, too. */
+/* People wait for minutes and days, too. */
 static const struct unit seconds_units[] = {
 	{"ms", 1000000u},
 	{"s", 1000000000u},

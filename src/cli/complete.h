@@ -1,4 +1,4 @@
-/* What may stand at a place of a command line, for the completion of shells. */
+/* The words that may stand at a place of a command line, for the completion of shells. */
 #pragma once
 
 #include <stdio.h>

@@ -127,7 +127,7 @@ static bool slice_is_named(const struct container *c)
 	return false;
 }
 
-/* What the image's labels ask for, as options: carve.gpu-compute=10% is --gpu-compute=10%. An image
+/* The image's labels as options: carve.gpu-compute=10% is --gpu-compute=10%. An image
  * that is not here yet has none. */
 static int labels_add(struct container *c, struct error *err)
 {

@@ -131,7 +131,7 @@ static void session_give(const struct container_watch *w)
 		session_give_back(w->client, w->session);
 }
 
-/* Who releases the session by force ends what is in it: this process, as far as the daemon knows.
+/* A release by force ends all that is in the session: this process, as far as the daemon knows.
  */
 static void container_stop(const struct container_watch *w)
 {

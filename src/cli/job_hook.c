@@ -131,7 +131,7 @@ void job_webhook_post(const char *url, const json_t *event)
 		if (i)
 			(void)poll(NULL, 0, POST_AGAIN_MS);
 		code = post_once(curl, url, text, &status);
-		/* What the other side understood and refuses is not asked again. */
+		/* A request that the other side understood and refuses is not sent again. */
 		if (code == CURLE_OK && status < 500)
 			break;
 	}

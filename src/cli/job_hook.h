@@ -10,7 +10,7 @@ struct error;
  * error. 0, or negative with *err: it could not be started. */
 int job_hook_run(const char *command, const json_t *event, struct error *err);
 /* Posts the event as JSON, up to three times. With CARVE_WEBHOOK_TOKEN in the environment that is
- * sent as a bearer's token. What fails is told of on standard error, with the URL's host only: the
+ * sent as a bearer's token. A failure is told of on standard error, with the URL's host only: the
  * rest may be secret. */
 void job_webhook_post(const char *url, const json_t *event);
 /* 0, or negative with *err: it is no http:// or https:// URL. */

@@ -132,7 +132,7 @@ static void jobs_print(const json_t *jobs)
 	table_print(&table);
 }
 
-/* What was asked for: of a daemon that tells. */
+/* The request, of a daemon that tells it. */
 static void asked_print(const json_t *asked)
 {
 	static const char *const keys[] = {"cwd",   "image",   "vram",        "gpu_memory",

@@ -48,7 +48,7 @@ static void sum_cell(struct table *table, const json_t *session, const char *key
 		table_add(table, "-");
 }
 
-/* What the driver says is held beyond the slice counts, and is marked. */
+/* Memory beyond the slice, by the driver's figures, counts and is marked. */
 static void used_cell(struct table *table, const json_t *session)
 {
 	uint64_t over = session_number(session, "over_bytes");

@@ -35,7 +35,7 @@ int session_explain(const struct client *client, const char *id, json_t **ret_se
 int session_request(const struct client *client, const struct slice_request *request, json_t **ret,
 		    struct error *err);
 
-/* Ends a session that nobody is to miss. What goes wrong is not told: the daemon ends a one-off
+/* Ends a session that nobody is to miss. A failure is not told: the daemon ends a one-off
  * with its processes anyway. */
 void session_give_back(const struct client *client, const char *id);
 

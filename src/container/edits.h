@@ -1,4 +1,4 @@
-/* What a container of a slice gets, in the shape of CDI's containerEdits: {env, mounts,
+/* All that a container of a slice gets, in the shape of CDI's containerEdits: {env, mounts,
  * deviceNodes, hooks}. `carve podman run` reads it as options of the runtime, a CDI spec has it as
  * it stands. All are pure. */
 #pragma once

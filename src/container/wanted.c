@@ -29,7 +29,7 @@ static const struct label *label_find(const char *name)
 	return NULL;
 }
 
-/* What stands in a message has to be printable. */
+/* A text in a message has to be printable. */
 static bool value_valid(const char *value)
 {
 	size_t length = value ? strlen(value) : 0;

@@ -165,7 +165,7 @@ static json_t *params_of(const json_t *params, int32_t index)
 	return chosen;
 }
 
-/* What was asked for, of one job: all but its environment, which may have secrets, and what the
+/* The request of one job: all but its environment, which may have secrets, and what the
  * command's shell had. */
 static void asked_add(const struct listing *listing, json_t *job)
 {
@@ -719,7 +719,7 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 	if (rc == 0)
 		rc = size_check(change->node, change->peer.uid, queue ? queue : job->record.queue,
 				&spec, &change->err);
-	/* What a job runs as its user is that user's alone to say. */
+	/* The command that runs as a user is that user's alone to say. */
 	if (rc == 0 && rewrites && job->record.uid != change->peer.uid &&
 	    launcher_is_there(job->node))
 		rc = error_set(&change->err, EXIT_CODE_NOT_PERMITTED,

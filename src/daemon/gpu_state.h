@@ -1,4 +1,4 @@
-/* What a GPU of the pool is to its users now, and since when. */
+/* The state of a GPU of the pool, as its users see it, and since when. */
 #pragma once
 
 struct pool;

@@ -652,7 +652,7 @@ static bool is_old(const struct mig_board *board, uint32_t at, uint64_t older_ns
 	       now_monotonic_ns() - board->instance[at].used >= older_ns;
 }
 
-/* Returns how many are to go. What is under way comes first. */
+/* Returns how many are to go. Removals that are under way come first. */
 static unsigned board_collect(struct node *node, uint32_t gpu, uint64_t older_ns)
 {
 	struct mig_board *board = &node->mig->board[gpu];

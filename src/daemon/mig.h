@@ -59,7 +59,7 @@ int mig_take(struct node *node, const char *id, const struct mig_decision *decis
 	     struct mig_grant *ret, struct error *err);
 /* Those instances are the session's; or, after all, nobody's. */
 void mig_give(struct node *node, const struct mig_grant *grant, const char *session);
-/* What one GPU with the role says to a request. */
+/* The answer of one GPU with the role to a request. */
 struct mig_says {
 	enum mig_reason reason;
 	char text[160];

@@ -108,7 +108,7 @@ static bool may_change(struct call *call)
 	return false;
 }
 
-/* What was asked of roles. Flat: fresh_defer() frees it. */
+/* A request for roles. Flat: fresh_defer() frees it. */
 struct wish {
 	bool on, enable_mode;
 	struct slice_request gpus; /* those that are named, where any are */
@@ -171,7 +171,7 @@ static int wish_read(const json_t *root, struct wish *ret, struct error *err)
 
 static void on_fresh(struct call *call, void *arg);
 
-/* The mode is on, or not. What the GPUs are now is asked for anew. */
+/* The mode is on, or not. The GPUs' present state is asked for anew. */
 static void on_mode(struct call *call, void *arg, const struct error *err)
 {
 	struct wish *again = err->code ? NULL : malloc(sizeof(*again));

@@ -81,7 +81,7 @@ bool mig_offers(const struct node *node, const struct slice_request *request)
 	return false;
 }
 
-/* What is there is being changed, or was not looked at yet. */
+/* The GPU's instances are being changed, or were not looked at yet. */
 static bool is_unsettled(const struct mig_board *board)
 {
 	return board->changing || (!board->known && !board->why[0]);

@@ -29,7 +29,7 @@ const struct session *mig_session_on(const struct session *s, const char *uuid_t
 	return s;
 }
 
-/* What sessions on it have in all. */
+/* The sum of all sessions on it. */
 static uint64_t promised_on(const struct node *node, const struct mig_detail *detail)
 {
 	uint64_t sum = 0;

@@ -25,7 +25,8 @@ struct orphans {
 void orphans_give(struct session *session, uint32_t position, uint64_t bytes);
 /* What the exporters of other sessions gave up in the last seconds. */
 uint64_t orphans_of_others(const struct session *session);
-/* What a session's processes gave up on GPU `position` of it, and descriptors may keep still. */
+/* Memory that a session's processes gave up on GPU `position` of it, and descriptors may keep
+ * still. */
 uint64_t orphans_remain(const struct node *node, const char *id, uint32_t position);
 /* Whether descriptors with that mark_session() are an exporter's. */
 bool orphans_have_mark(const struct node *node, uint32_t mark);

@@ -39,8 +39,8 @@ void figures_note(const struct session *s, struct process *p)
 	}
 }
 
-/* What the session's processes hold on a GPU of it, its strays among them: by the driver's word
- * alone. */
+/* The memory that the session's processes hold on a GPU of it, its strays among them: by the
+ * driver's word alone. */
 uint64_t session_held(const struct session *s, uint32_t position, const struct gpu_sample *sample)
 {
 	uint64_t held = strays_held(s, sample);
@@ -68,9 +68,9 @@ static uint64_t left_unlisted(const struct process *p, uint32_t position)
 	return most - MIN(most, gpu->listed);
 }
 
-/* What those with managed memory have charged, or had when the sample was taken, beyond the
- * driver's figures for them. Managed memory is in the figure of no process, but for drivers that
- * count it there; how much of it is on the GPU nobody tells. */
+/* The bytes that those with managed memory have charged, or had when the sample was taken, beyond
+ * the driver's figures for them. Managed memory is in the figure of no process, but for drivers
+ * that count it there; how much of it is on the GPU nobody tells. */
 static uint64_t session_unseen(const struct session *s, uint32_t position)
 {
 	uint64_t unseen = 0;
@@ -101,7 +101,7 @@ struct session *holding_next(const struct session *s)
 	return s->node->strays ? s->next : s->next_attached;
 }
 
-/* What the sessions hold of a GPU. */
+/* The memory that the sessions hold of a GPU. */
 struct inside {
 	uint64_t held;   /* by the driver's figures, and by open descriptors */
 	uint64_t kept;   /* by those alone */
@@ -113,7 +113,7 @@ static void inside_add(struct inside *in, const struct session *s, uint32_t posi
 {
 	uint64_t slice = s->record.gpu[position].bytes;
 	uint64_t kept = descriptors_keep(s, position);
-	/* What goes beyond the slice was never promised: others may not have it. */
+	/* Memory beyond the slice was never promised: others may not have it. */
 	uint64_t held = MIN(
 		session_held(s, position, &s->node->pool.gpu[s->pool_gpu[position]].sample) + kept,
 		slice);
@@ -133,7 +133,7 @@ static uint64_t inside_sum(const struct inside *in, uint64_t unlisted, uint64_t 
 	return in->held + MIN(in->unseen, most - MIN(most, usual));
 }
 
-/* What is used by none of the sessions, at the moment when the driver listed processes. */
+/* Memory that none of the sessions uses, at the moment when the driver listed processes. */
 static uint64_t outside_of(struct pool_gpu *gpu, const struct inside *in)
 {
 	unlisted_add(&gpu->unlisted, &gpu->sample, in->any);

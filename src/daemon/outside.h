@@ -1,5 +1,5 @@
-/* What is free on a GPU: what the sessions hold of it, and what programs outside carve do. The
- * driver's figures of processes decide that. What a session's processes say of themselves counts
+/* The free memory of a GPU: without that of the sessions and of programs outside carve. The
+ * driver's figures of processes decide that. The words of a session's processes count
  * for memory that no figure has, as far as there is some, and within the slice. */
 #pragma once
 

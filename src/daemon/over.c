@@ -70,8 +70,8 @@ static void before_keep(struct pool_gpu *gpu)
 	gpu->before.unlisted = (uint64_t)MAX(unlisted_bytes(&gpu->unlisted), 0);
 }
 
-/* What others had less of, and the session more, in the same few seconds: it may be memory of
- * theirs that the session had imported. */
+/* Memory that others had less of, and the session more, in the same few seconds: it may be memory
+ * of theirs that the session had imported. */
 static void moved_note(struct session *s, uint64_t now)
 {
 	const struct pool *pool = &s->node->pool;
@@ -112,7 +112,7 @@ static void moved_note_all(struct node *node)
 
 /* Of what goes beyond the slice, what may be memory imported from another session, whose exporter
  * gave it back or died just when it began, or from a program outside carve: that is nobody's fault
- * in this one. What its own processes exported was in its slice before. */
+ * in this one. Exports of its own processes were in its slice before. */
 static uint64_t over_inherited(struct session *s, uint64_t over)
 {
 	uint64_t others = orphans_of_others(s) + s->moved_bytes;
@@ -123,8 +123,8 @@ static uint64_t over_inherited(struct session *s, uint64_t over)
 
 /* ---- the policy -------------------------------------------------------------------------- */
 
-/* For the next daemon, which is to end nobody for what was inherited, either. What could not be
- * written is tried again with the next sample. */
+/* For the next daemon, which is to end nobody for what was inherited, either. A record that could
+ * not be written is tried again with the next sample. */
 static void over_store(struct session *s)
 {
 	if (s->record.over_killed != s->over_killed_stored &&
@@ -204,7 +204,7 @@ static bool is_attached_elsewhere(const struct process *p)
 	return process_is_attached(p->session->node, p->session, p->id);
 }
 
-/* What the session's processes hold on a GPU that it has no slice of: all of it is too much. */
+/* The memory that its processes hold on a GPU of which it has no slice: all of it is too much. */
 static uint64_t held_elsewhere(const struct session *s, int gpu)
 {
 	const struct gpu_sample *sample = &s->node->pool.gpu[gpu].sample;
@@ -263,7 +263,7 @@ void over_compute(struct node *node)
 			if (held > s->record.gpu[i].bytes)
 				over = MAX(over, held - s->record.gpu[i].bytes);
 		}
-		/* What seems to be gone may be there still. */
+		/* Memory that seems to be gone may be there still. */
 		if (over < s->over_bytes && session_is_silent(s))
 			continue;
 		over_note(s, over);

@@ -182,8 +182,8 @@ uint64_t process_figure_of_dead(const struct process *p, const struct gpu_sample
 	return figure;
 }
 
-/* What of the figure of a GPU for a PID is that of the dead who had it before: as much as the
- * driver listed for it when nobody else had it. What its slot says counts for no more, as any
+/* The part of a GPU's figure for a PID that is that of the dead who had it before: as much as the
+ * driver listed for it when nobody else had it. Its slot's word counts for no more, as any
  * process of its session can write that. */
 static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu)
 {

@@ -88,7 +88,7 @@ void process_disconnected(struct process *process);
 /* Bytes that the driver's newest sample of that GPU of the pool says a living process holds. */
 uint64_t process_figure(const struct process *process, int gpu);
 
-/* What that sample says a dead one holds. A process that has its PID now is another one. */
+/* The bytes that a dead one holds by that sample. A process that has its PID now is another one. */
 uint64_t process_figure_of_dead(const struct process *process, const struct gpu_sample *sample);
 
 /* Managed memory that it has charged and that is in no process's figure, wherever it is. */

@@ -265,8 +265,8 @@ static void unstarted(struct job *job)
 	job->record.attempt -= job->record.attempt > 0;
 	job->started_ns = now_monotonic_ns();
 	outcome_take(job, &outcome);
-	/* What keeps it from starting, or its user from leaving its records where they were, must
-	 * not have it started again and again. */
+	/* A job that cannot start, or whose user moves its records, must not be started again and
+	 * again. */
 	job = job_find(node, id);
 	if (job && job->list && job->list->bucket) {
 		job->list->bucket->wait = JOB_WAITS_FAILURE;

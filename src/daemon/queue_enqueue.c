@@ -106,8 +106,8 @@ static int write_all_of(struct queues *q, int64_t now)
 	return rc < 0 ? rc : job_store_commit(q->store, true);
 }
 
-/* From the disk into memory, from job number `from` to before `end`. What finds no memory here is
- * found by the next daemon. */
+/* From the disk into memory, from job number `from` to before `end`. A job that finds no memory
+ * here is found by the next daemon. */
 static void jobs_make(struct queues *q, struct enqueue *e, uint32_t from, uint32_t end)
 {
 	struct job_record record;
@@ -260,7 +260,7 @@ static void long_fail(struct queues *q, int rc)
 {
 	struct enqueue *e = q->longs;
 
-	/* What stays is removed when the store is opened next. */
+	/* Rows that stay are removed when the store is opened next. */
 	if (e->spec)
 		(void)job_store_spec_remove(q->store, e->spec, e->first,
 					    e->first + e->request.count - 1);

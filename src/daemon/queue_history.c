@@ -1,5 +1,5 @@
-/* Jobs that have ended: how many are kept. What is too much is the user's who has most, so that
- * nobody's many jobs push out another's. */
+/* Jobs that have ended: how many are kept. The first to go are those of the user who has most, so
+ * that nobody's many jobs push out another's. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

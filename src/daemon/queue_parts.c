@@ -1,4 +1,4 @@
-/* What is done to long arrays: a part in each round of the loop, so that the loop serves others
+/* Work on long arrays: a part in each round of the loop, so that the loop serves others
  * meanwhile. */
 #include <errno.h>
 #include <stdlib.h>

@@ -82,7 +82,7 @@ struct enqueue {
 	struct job_spec *made;
 };
 
-/* What is done to all jobs of a long array, in parts. */
+/* Work on all jobs of a long array, in parts. */
 struct queue_parts {
 	struct queue_parts *next;
 	int64_t array, *ids;
@@ -151,8 +151,8 @@ bool enqueue_part(struct queues *q);
 void enqueues_free(struct queues *q);
 
 /* ---- queue_parts.c */
-/* What takes longer than the loop may wait (some 20 ms) is done so many jobs at a time, a part in
- * each round of the loop. */
+/* Work that takes longer than the loop may wait (some 20 ms) is done so many jobs at a time, a part
+ * in each round of the loop. */
 #define QUEUE_PART 1000u
 #define QUEUE_PART_NS 8000000ull
 void queue_parts_run(struct queues *q);

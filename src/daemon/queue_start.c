@@ -47,7 +47,7 @@ static int directory_make(const struct queues *q, uid_t uid, char buf[static PAT
 
 /* ---- what the shim is told ---------------------------------------------------------------- */
 
-/* What is not the user's text. */
+/* The daemon's own part of the text. */
 static char *run_text(const struct job *job, const char *image)
 {
 	const struct queues *q = job->node->queues;

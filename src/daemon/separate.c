@@ -246,7 +246,7 @@ static int guard_make(struct node *node, const struct worker *w, struct error *e
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot start the guard: %s",
 				 strerrordesc_np(-rc));
-	/* Who stays root makes instances himself. */
+	/* A daemon that stays root makes instances itself. */
 	if (w->uid)
 		rc = guard_fork_other("carve-mig", 1u << CAP_SYS_ADMIN, instances_serve, &mig_fd);
 	if (rc < 0)

@@ -49,7 +49,7 @@ enum session_ledger {
 
 typedef void (*session_end_cb)(void *arg, const char *id);
 
-/* Who wants to hear of the end of a session that is ending; and, once, that a process of it cannot
+/* A listener for the end of a session that is ending; and, once, that a process of it cannot
  * be ended (refused_pid), in which case the session is still there when `cb` is called. */
 struct session_listener {
 	struct session_listener *next;

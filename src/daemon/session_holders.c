@@ -1,4 +1,5 @@
-/* What keeps a one-off session alive: its commands, and processes whose slots nobody can read. */
+/* Holders, which keep a one-off session alive: its commands, and processes whose slots nobody can
+ * read. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What belongs to queues in a state directory (state.h), when that moves: the database of jobs, and
+/* The files of queues in a state directory (state.h), when that moves: the database of jobs, and
  * the directory of their logs and records. Nobody serves either directory meanwhile. */
 #pragma once
 

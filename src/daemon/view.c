@@ -213,7 +213,7 @@ static const char *const instance_reasons[] = {
 	[MIG_FULL_CHANGING] = "no_memory",
 };
 
-/* What one GPU says to a request. */
+/* The answer of one GPU to a request. */
 static json_t *gpu_explained(const struct node *node, const struct slice_request *request,
 			     const struct place_gpu *place, uint32_t i)
 {

@@ -537,12 +537,12 @@ static void take_instances(struct node *node, struct waiter *w, const struct mig
 	free(instances);
 }
 
-/* What was decided is done, or the request waits. */
+/* Carries the decision out, or lets the request wait. */
 static void waiter_settle(struct node *node, struct waiter *w, int rc,
 			  const struct place_result *result, const struct mig_decision *instances,
 			  struct error *err)
 {
-	/* What is being changed ends soon, and may let it through. */
+	/* A change that is under way ends soon, and may let it through. */
 	if (rc < 0 && w->request.backend != BACKEND_FRACTION && mig_changing(node, &w->request)) {
 		snprintf(w->why, sizeof(w->why), "MIG instances are being looked at or changed");
 		return;

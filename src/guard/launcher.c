@@ -34,7 +34,7 @@ struct answer {
 
 /* ---- vouching ----------------------------------------------------------------------------- */
 
-/* What a worker gives is read into own memory, before it is looked at. malloc'ed. */
+/* A worker's text is read into own memory before it is looked at. malloc'ed. */
 static int memfd_read(int fd, size_t least, size_t most, char **ret, size_t *ret_size)
 {
 	struct stat st;
@@ -85,7 +85,8 @@ static int limits_read(pid_t pid, struct warrant *ret)
 #define SO_PEERPIDFD 77 /* newer than the C library's headers */
 #endif
 
-/* Who was asked about by PID is who connected, where the kernel (from 6.5 on) can say so. */
+/* The process with that PID is the one that connected, where the kernel (from 6.5 on) can say so.
+ */
 static int peer_lives(int socket_fd)
 {
 	int pidfd = -1;

@@ -1,9 +1,9 @@
-/* What a system daemon's worker, which has no rights, asks of its launcher, which starts the shims
- * of jobs as the users who enqueued them: messages of one size over a SOCK_SEQPACKET socket pair,
- * one at a time. The worker is not trusted with whose a job is. When a job is enqueued the launcher
- * itself asks the kernel who is at the other end of the client's socket, and gives out a warrant:
- * user, groups and limits, with a code that only the launcher can make, over these and the job's
- * text. It starts nothing but texts with their warrants. */
+/* The requests that a system daemon's worker, which has no rights, makes of its launcher, which
+ * starts the shims of jobs as the users who enqueued them: messages of one size over a
+ * SOCK_SEQPACKET socket pair, one at a time. The worker is not trusted with whose a job is. When a
+ * job is enqueued the launcher itself asks the kernel who is at the other end of the client's
+ * socket, and gives out a warrant: user, groups and limits, with a code that only the launcher can
+ * make, over these and the job's text. It starts nothing but texts with their warrants. */
 #pragma once
 
 #include <stddef.h>

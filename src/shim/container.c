@@ -30,8 +30,8 @@ static void carve_find(char ret[static PATH_MAX])
 	snprintf(ret, PATH_MAX, "carve");
 }
 
-/* What carve says of the job, and a sweep's parameters. The rest of the environment is the host's:
- * the image has its own. */
+/* carve's variables of the job, and a sweep's parameters. The rest of the environment is the
+ * host's: the image has its own. */
 static void environment_add(struct words *words, const struct shim_spec *spec)
 {
 	static const char *const names[] = {"CARVE_JOB_ID", "CARVE_JOB_NAME", "CARVE_JOB_QUEUE",

@@ -571,8 +571,8 @@ static int command_start(struct shim *shim, int *ret_failures)
 		waitpid(shim->child, NULL, 0);
 		return rc;
 	}
-	/* What the command leaves behind becomes a child of this process. Not before: a daemon that
-	 * the child had to start is not of the job, and would end with it. */
+	/* A process that the command leaves behind becomes a child of this process. Not before: a
+	 * daemon that the child had to start is not of the job, and would end with it. */
 	bool ready = ready_wait(shim, *ret_failures);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	if (ready)
@@ -580,7 +580,7 @@ static int command_start(struct shim *shim, int *ret_failures)
 	return 0;
 }
 
-/* What a runtime leaves to tidy up after a container ends by itself. */
+/* A runtime's helpers that tidy up after a container end by themselves. */
 static void helpers_await(void)
 {
 	uint64_t end = now_monotonic_ns() + HELPERS_PATIENCE_NS;

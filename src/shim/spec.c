@@ -42,7 +42,7 @@ static json_t *params_choose(const json_t *params, int64_t index)
 	return chosen;
 }
 
-/* What the daemon says of the attempt, put over the text; nothing of the command is among it. */
+/* The daemon's words on the attempt, put over the text; nothing of the command is among it. */
 static void run_take(json_t *root, const json_t *run)
 {
 	static const char *const keys[] = {"job",     "index",  "name",     "queue",

@@ -1,4 +1,4 @@
-/* What a shim is told to run (proto/shim.h): two JSON objects. The text, as the user enqueued it:
+/* The task of a shim (proto/shim.h): two JSON objects. The text, as the user enqueued it:
  *
  *   argv, env        lists of texts; env has NAME=VALUE entries
  *   cwd, out, err    paths; out and err may have %j (the job's ID), %a (its index), %x (its name)

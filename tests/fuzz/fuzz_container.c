@@ -1,4 +1,4 @@
-/* What carve-hook and carve cdi read of others, by the first byte: a runtime's state and
+/* Texts of others that carve-hook and carve cdi read, by the first byte: a runtime's state and
  * configuration, labels of images, names of files and devices, IDs of images, a daemon's answer. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void fuzz_config(const char *text, size_t size)
 	json_decref(config);
 }
 
-/* An array of sources. What comes of them is a request with one size. */
+/* An array of sources. The result is a request with one size. */
 static void fuzz_labels(const char *text, size_t size)
 {
 	json_t *list = json_loadb(text, size, 0, NULL), *wanted = NULL;

@@ -38,7 +38,7 @@ static void reply_look(const uint8_t *data, size_t size)
 		abort();
 }
 
-/* What passes names a place within a GPU, and no more profiles than there is room for. */
+/* A request that passes names a place within a GPU, and no more profiles than there is room for. */
 static void instances_look(const uint8_t *data, size_t size)
 {
 	struct instances_request request;

@@ -1,4 +1,4 @@
-"""What an administrator does to MIG instances by hand: `list`, `make PROFILE_ID START SIZE [no-compute]`, `destroy ID` and
+"""The work of an administrator on MIG instances by hand: `list`, `make PROFILE_ID START SIZE [no-compute]`, `destroy ID` and
 `take-apart ID` (its compute instances alone), after the GPU's index. Prints what there is afterwards as JSON."""
 import ctypes as c
 import json

@@ -80,7 +80,7 @@ def wrong(schema, value, path=""):
 
 
 def refused(path, body):
-    """What is wrong with what is written to a path of the API; None: nothing."""
+    """The fault of an object that is written to a path of the API; None: it has none."""
     kind = re.search(r"/(\w+)(/[^/]+)?$", path.partition("?")[0])
     resource = next((r for r in SCHEMAS if f"/{r}" in path), kind[1])
     if resource not in SCHEMAS:

@@ -109,7 +109,7 @@ def podman_storage():
 
 @pytest.fixture(scope="module")
 def storage():
-    """What podman keeps, for all tests of a module."""
+    """podman's storage, for all tests of a module."""
     with podman_storage() as made:
         yield made
 

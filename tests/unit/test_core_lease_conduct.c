@@ -1,4 +1,4 @@
-/* What is held against owners (src/core/lease_conduct.h), and what is charged by the driver's
+/* The record of owners' conduct (src/core/lease_conduct.h), and what is charged by the driver's
  * measurements (src/core/lease_measure.h), in imagined time. */
 #include "base/macros.h"
 #include "core/lease_conduct.h"

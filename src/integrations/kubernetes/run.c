@@ -183,7 +183,7 @@ static enum log_end log_follow(struct run *run)
 	return rc < 0 ? LOG_CUT : status == 200 ? LOG_COMPLETE : LOG_REFUSED;
 }
 
-/* What was not printed yet of the log of a pod that has ended. */
+/* The rest of the log of a pod that has ended. */
 static void log_finish(struct run *run)
 {
 	int refusals = 0;

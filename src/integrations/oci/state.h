@@ -1,4 +1,4 @@
-/* What a runtime tells a hook: its state on standard input, and the container's config.json. None
+/* The input of a hook: a runtime's state on standard input, and the container's config.json. None
  * of it is trusted beyond its meaning: the texts are bounded, and paths inside the container are
  * resolved in its root. */
 #pragma once

@@ -104,7 +104,7 @@ def test_image_build_limits_an_image_for_every_way_to_run_it(podman):
     podman.host.carve("session", "request", "--vram", "5")
     done = podman.carve("--rm", "localhost/limited:3gb", "hog")
     assert "this GPU has 3008 MiB" in done.stdout, done.stderr
-    # What the command line says counts before the image.
+    # The command line counts before the image.
     done = podman.carve("--vram", "2", "--ephemeral", "--rm", "localhost/limited:3gb", "hog")
     assert "this GPU has 2048 MiB" in done.stdout, done.stderr
     podman.host.carve("session", "release")

@@ -154,7 +154,7 @@ def test_profiles_are_read_once(make_host):
     carve(host, "run", "--vram", "15", "--", "true")
 
 
-# What a request of so many GiB, and of so large a part of the GPU, gets on each model that can be simulated.
+# The profile that a request of so many GiB, and of so large a part of the GPU, gets on each model that can be simulated.
 MODELS = {
     "a30-24gb": ("1g.6gb 2g.12gb", "1g.6gb 2g.12gb 4g.24gb"),
     "a100-40gb": ("1g.5gb 3g.20gb", "1g.10gb 3g.20gb 7g.40gb"),
