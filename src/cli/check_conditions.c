@@ -402,6 +402,18 @@ static void check_limits(const struct check_input *in, struct finding *f)
 	}
 }
 
+static void check_configuration(const struct check_input *in, struct finding *f)
+{
+	const char *wrong = session_text(in->daemon, "config_error");
+
+	find(f, OK, "the daemon's configuration is right");
+	if (!*wrong)
+		return;
+	find(f, PROBLEM, "the configuration is wrong, and the last good settings hold: %.300s",
+	     wrong);
+	advise(f, "mend the file, then systemctl reload carved, or SIGHUP to the daemon");
+}
+
 /* Where the daemon's database is: `dir` itself, or where the link there says. */
 static void state_dir(const char *dir, char buf[static PATH_MAX])
 {
@@ -547,6 +559,7 @@ static const struct {
 	{"mig_nodes", check_mig_nodes},
 	{"versions", check_versions},
 	{"limits", check_limits},
+	{"configuration", check_configuration},
 	{"disk", check_disk},
 	{"permissions", check_permissions},
 	{"memfd", check_memfd},

@@ -63,10 +63,6 @@ static json_t *shortcomings_json(const struct node *node)
 		json_array_append_new(list, json_sprintf("it serves as root, without a user of its "
 							 "own: %s",
 							 node->separation.why_not));
-	if (node->config_wrong[0])
-		json_array_append_new(list, json_sprintf("its configuration is wrong, and the "
-							 "last good settings hold: %s",
-							 node->config_wrong));
 	return list;
 }
 
@@ -74,12 +70,13 @@ json_t *view_version(const struct node *node)
 {
 	const struct pool *pool = &node->pool;
 
-	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o}", "version", CARVE_VERSION,
+	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o}", "version", CARVE_VERSION,
 			 "pid", (int)getpid(), "started", view_time(node->started),
 			 "driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "",
 			 "system", node->options.system, "ready", node->ready, "no_gpu_reason",
 			 pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
-			 shortcomings_json(node));
+			 shortcomings_json(node), "config_error",
+			 *node->config_wrong ? json_string(node->config_wrong) : json_null());
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */
