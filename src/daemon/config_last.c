@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,12 +40,19 @@ int config_last_read(const char *dir, struct config *ret)
 {
 	char last[PATH_MAX];
 	struct error ignored;
-	struct stat st;
+	struct stat st, at;
+	int rc = -ENOENT;
 
 	snprintf(last, sizeof(last), "%s/" LAST_NAME, dir);
-	if (lstat(last, &st) < 0 || !S_ISREG(st.st_mode))
-		return -ENOENT;
-	int rc = config_read(last, ret, &ignored);
+	/* A system daemon's is its user's own, and the unit leaves root no right to pass over
+	 * modes. */
+	bool as_owner = geteuid() == 0 && stat(dir, &at) == 0;
+	if (as_owner)
+		setfsuid(at.st_uid);
+	if (lstat(last, &st) == 0 && S_ISREG(st.st_mode))
+		rc = config_read(last, ret, &ignored);
+	if (as_owner)
+		setfsuid(0);
 	if (rc == 0 && st.st_uid != geteuid())
 		snprintf(ret->state_dir, sizeof(ret->state_dir), "%s", config_default.state_dir);
 	return rc;

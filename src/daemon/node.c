@@ -382,18 +382,18 @@ static void on_signal(uv_signal_t *handle, int number)
 	node_stop(handle->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
-/* For a start with a file that is wrong by then. */
+/* For a start with a file that is wrong by then. A system daemon may not write in its runtime
+ * directory. */
 static void config_keep(const struct node *node)
 {
-	const char *const dirs[] = {node->state.dir, node->runtime.dir};
+	if (!node->options.config_path)
+		return;
+	int rc = config_last_keep(node->options.config_path, node->state.dir);
+	int other = config_last_keep(node->options.config_path, node->runtime.dir);
 
-	for (size_t i = 0; node->options.config_path && i < ARRAY_SIZE(dirs); i++) {
-		int rc = config_last_keep(node->options.config_path, dirs[i]);
-
-		if (rc < 0)
-			log_event(LOG_WARNING, "config.not_kept dir=%s error=\"%s\"", dirs[i],
-				  strerrordesc_np(-rc));
-	}
+	if (rc < 0 && other < 0)
+		log_event(LOG_WARNING, "config.not_kept dir=%s error=\"%s\"", node->state.dir,
+			  strerrordesc_np(-rc));
 }
 
 static void on_reload(uv_signal_t *handle, int number)

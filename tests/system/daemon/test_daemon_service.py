@@ -84,28 +84,77 @@ def children(pid):
         yield pathlib.Path("/proc", line)
 
 
-@pytest.fixture
-def confined():
-    """A system daemon of a simulated host, with the unit's capabilities."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    host = Host("h100-80gb")
-    open_to_others(host)
-    place = pathlib.Path(host.env["CARVE_RUNTIME_DIR"])
-    done = host.run([BUILD / "carved", "--system", "--runtime-dir", place, "--prepare"])
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+def serve_confined(host, place, *options):
+    """As the unit does: prepared with all rights, then served with those that it leaves."""
+    done = host.run([BUILD / "carved", "--system", "--runtime-dir", place, "--prepare", *options])
+    assert done.returncode == 0, done.stderr
     read, write = os.pipe()
     with open(place.parent / "service.log", "w") as log:
-        daemon = subprocess.Popen(sandboxed([BUILD / "carved", "--system", "--runtime-dir", place, "--foreground",
+        daemon = subprocess.Popen(sandboxed([BUILD / "carved", "--system", "--runtime-dir", place, "--foreground", *options,
                                              "--ready-fd", str(write)]), env=host.env, stdin=subprocess.DEVNULL,
                                   stderr=log, pass_fds=[write])
     os.close(write)
     assert os.read(read, 1) == b"R", (place.parent / "service.log").read_text()
     os.close(read)
-    yield host, daemon, place
+    return daemon
+
+
+def stop(daemon):
     daemon.terminate()
     daemon.wait(60)
+
+
+@pytest.fixture
+def unserved():
+    """A simulated host that a system daemon may serve; and the place for that."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    host = Host("h100-80gb")
+    open_to_others(host)
+    yield host, pathlib.Path(host.env["CARVE_RUNTIME_DIR"])
     host.close()
+
+
+@pytest.fixture
+def confined(unserved):
+    """A system daemon of a simulated host, with the unit's capabilities."""
+    host, place = unserved
+    daemon = serve_confined(host, place)
+    yield host, daemon, place
+    stop(daemon)
+
+
+@pytest.mark.parametrize("state", ["usual", "named in the file"])
+def test_with_the_units_rights_a_wrong_file_does_not_take_the_service_down(unserved, state):
+    """The settings that were right last lie with the daemon's user, whose files root may not read without rights."""
+    host, place = unserved
+    config = place.parent / "carved.json"
+    settings = {"history_sessions": 123} | ({"state_dir": str(place.parent / "state")} if state != "usual" else {})
+    config.write_text(json.dumps(settings))
+    config.chmod(0o644)
+    stop(serve_confined(host, place, "--config", config))
+    assert "not_kept" not in (place.parent / "service.log").read_text()
+    config.write_text("{bad")
+    daemon = serve_confined(host, place, "--config", config)
+    try:
+        log = (place.parent / "service.log").read_text()
+        assert "config.refused" in log and "settings=last" in log
+        assert host.carve("session", "request", "--vram", "1").returncode == 0
+        assert "carved.json" in host.carve("check").stdout
+    finally:
+        stop(daemon)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-sysusers"), reason="needs systemd-sysusers")
+def test_systemd_makes_the_user_of_the_daemon(tmp_path):
+    (tmp_path / "etc").mkdir()
+    conf = tmp_path / "carve.conf"
+    shutil.copy(ROOT / "systemd/carve-sysusers.conf", conf)
+    done = run(["systemd-sysusers", f"--root={tmp_path}", conf])
+    assert (done.returncode, done.stderr.count("not a valid")) == (0, 0), done.stderr
+    user, = [l for l in (tmp_path / "etc/passwd").read_text().splitlines() if l.startswith("carve:")]
+    assert user.split(":")[5] == "/var/lib/carve"
+    assert "carve:" in (tmp_path / "etc/group").read_text()
 
 
 def test_with_the_units_rights_it_does_all_that_it_must(confined, examples):
