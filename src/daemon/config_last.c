@@ -36,23 +36,28 @@ int config_last_keep(const char *path, const char *dir)
 	return file_replace(last, temporary, text, (size_t)size, 0600);
 }
 
+static int last_read(const char *last, struct config *ret, struct stat *st)
+{
+	struct error ignored;
+
+	return lstat(last, st) == 0 && S_ISREG(st->st_mode) ? config_read(last, ret, &ignored)
+							    : -ENOENT;
+}
+
 int config_last_read(const char *dir, struct config *ret)
 {
 	char last[PATH_MAX];
-	struct error ignored;
 	struct stat st, at;
-	int rc = -ENOENT;
 
 	snprintf(last, sizeof(last), "%s/" LAST_NAME, dir);
+	int rc = last_read(last, ret, &st);
 	/* A system daemon's is its user's own, and the unit leaves root no right to pass over
 	 * modes. */
-	bool as_owner = geteuid() == 0 && stat(dir, &at) == 0;
-	if (as_owner)
+	if (rc < 0 && geteuid() == 0 && stat(dir, &at) == 0) {
 		setfsuid(at.st_uid);
-	if (lstat(last, &st) == 0 && S_ISREG(st.st_mode))
-		rc = config_read(last, ret, &ignored);
-	if (as_owner)
+		rc = last_read(last, ret, &st);
 		setfsuid(0);
+	}
 	if (rc == 0 && st.st_uid != geteuid())
 		snprintf(ret->state_dir, sizeof(ret->state_dir), "%s", config_default.state_dir);
 	return rc;

@@ -28,8 +28,8 @@
 
 /* The directory may be the user's, who can put there what he likes: nothing is followed or waited
  * for, and the file is his. */
-static bool record_text(const struct node *node, const struct job_record *record,
-			char text[static RECORD_MAX])
+static ssize_t record_text(const struct node *node, const struct job_record *record,
+			   char text[static RECORD_MAX])
 {
 	char path[PATH_MAX];
 	struct stat st;
@@ -37,23 +37,28 @@ static bool record_text(const struct node *node, const struct job_record *record
 	job_files(node, record, path, sizeof(path) - sizeof(SHIM_RECORD));
 	strcat(path, SHIM_RECORD);
 	cleanup_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != record->uid)
-		return false;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_uid != record->uid)
+		return -EPERM;
 	ssize_t n = read(fd, text, RECORD_MAX);
-	if (n <= 0 || n == RECORD_MAX)
-		return false;
+	if (n < 0)
+		return -errno;
+	if (n == RECORD_MAX)
+		return -EFBIG;
 	text[n] = '\0';
-	return true;
+	return n;
 }
 
-void job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
-		     json_t **ret_end)
+int job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
+		    json_t **ret_end)
 {
 	char text[RECORD_MAX], *at = text, *end;
 
 	*ret_start = *ret_end = NULL;
-	if (!record_text(node, record, text))
-		return;
+	ssize_t n = record_text(node, record, text);
+	if (n < 0)
+		return n == -ENOENT ? 0 : (int)n;
 	/* Lines that are whole. */
 	for (; (end = strchr(at, '\n')); at = end + 1) {
 		json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
@@ -65,6 +70,7 @@ void job_record_read(const struct node *node, const struct job_record *record, j
 		else
 			json_decref(line);
 	}
+	return !n || *ret_start || *ret_end ? 0 : -EBADMSG;
 }
 
 static void records_remove(const struct job *job)
@@ -302,14 +308,21 @@ static bool orphan_watch(struct job *job, const json_t *start)
 	return true;
 }
 
-static void lost(struct job *job)
+/* `unread`: -errno where its record is there, but cannot be read; it may have run, and is not
+ * started once more. */
+static void lost(struct job *job, int unread)
 {
 	struct outcome outcome = {.state = JOB_LOST, .ended = now_realtime_ns()};
 
-	snprintf(outcome.reason, sizeof(outcome.reason), "%s",
-		 job->record.boot == job->node->queues->boot
-			 ? "its shim was killed: nobody knows its exit status"
-			 : "the machine went down while it ran");
+	if (unread)
+		snprintf(outcome.reason, sizeof(outcome.reason),
+			 "its record of start and end cannot be read: %s",
+			 strerrordesc_np(-unread));
+	else
+		snprintf(outcome.reason, sizeof(outcome.reason), "%s",
+			 job->record.boot == job->node->queues->boot
+				 ? "its shim was killed: nobody knows its exit status"
+				 : "the machine went down while it ran");
 	ending_apply(job, &outcome);
 	outcome_take(job, &outcome);
 }
@@ -319,16 +332,18 @@ void job_conclude(struct job *job)
 	struct outcome outcome = {0};
 	json_t *start, *exit;
 
-	job_record_read(job->node, &job->record, &start, &exit);
+	int rc = job_record_read(job->node, &job->record, &start, &exit);
 	const char *kind = json_string_value(json_object_get(exit, "kind"));
 	if (kind && strcmp(kind, SHIM_KIND_UNSTARTED) != 0) {
 		outcome_of_record(exit, &outcome);
 		ending_apply(job, &outcome);
 		outcome_take(job, &outcome);
+	} else if (rc < 0) {
+		lost(job, rc);
 	} else if (kind || !start) {
 		unstarted(job);
 	} else if (!orphan_watch(job, start)) {
-		lost(job);
+		lost(job, 0);
 	}
 	json_decref(exit);
 	json_decref(start);

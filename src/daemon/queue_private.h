@@ -169,9 +169,10 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 
 /* ---- queue_end.c */
 /* The record of the job's last attempt: how it started, and how it ended; owned by the caller.
- * NULL: it does not say. */
-void job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
-		     json_t **ret_end);
+ * NULL: it does not say. 0, also where there is no record: nothing of it began. -errno: there is
+ * one that cannot be read, and it may have run. */
+int job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
+		    json_t **ret_end);
 /* Watches what runs of it; where nothing does, finds out how it ended. */
 void job_watch(struct job *job);
 void job_conclude(struct job *job);

@@ -648,8 +648,7 @@ static bool record_is_there(const struct job *job)
 {
 	json_t *start, *end;
 
-	job_record_read(job->node, &job->record, &start, &end);
-	bool there = start || end;
+	bool there = job_record_read(job->node, &job->record, &start, &end) < 0 || start || end;
 	json_decref(start);
 	json_decref(end);
 	return there;

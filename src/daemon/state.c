@@ -325,9 +325,12 @@ static int file_give(int dir, const char *name, uid_t uid, gid_t gid)
 
 int state_directory_give(const char *dir, uid_t uid, gid_t gid)
 {
-	static const char *const files[] = {DATABASE,         DATABASE "-wal",
-					    DATABASE "-shm",  DATABASE "-journal",
-					    DATABASE "-ends", "lock"};
+	static const char *const files[] = {DATABASE,          DATABASE "-wal",
+					    DATABASE "-shm",   DATABASE "-journal",
+					    DATABASE "-ends",  "lock",
+					    "queue.db",        "queue.db-wal",
+					    "queue.db-shm",    "queue.db-journal",
+					    "carved.json.last"};
 	struct stat st;
 	int rc = 0;
 	cleanup_close int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -95,6 +95,34 @@ def test_a_job_that_ended_without_a_daemon_is_known_to_the_next(queues):
     assert job["state"] == "failed" and job["exit_code"] == 5
 
 
+@pytest.mark.parametrize("spoil", ["directory", "link", "noise", "too much"])
+def test_a_job_whose_record_cannot_be_read_is_not_run_again(queues, spoil):
+    queues.agent("half=0.5")
+    id = queues.witnessed(queues.gate())
+    queues.wait_state(id, "running")
+    record = pathlib.Path(queues.job(id)["log"]).with_suffix(".record")
+    wait_until(lambda: record.exists() and record.read_text().endswith("\n"))
+    shim = int(pathlib.Path(f"/proc/{json.loads(record.read_text())['pid']}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    pid = queues.host.daemon_pid()
+    os.kill(shim, signal.SIGSTOP)  # it would see to another daemon
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process_ended(pid))
+    queues.open_gate()
+    wait_until(lambda: len(queues.runs(id)) == 2)
+    os.kill(shim, signal.SIGKILL)
+    wait_until(lambda: process_ended(shim))
+    record.unlink()
+    if spoil == "directory":
+        record.mkdir()
+    elif spoil == "link":
+        record.symlink_to("/dev/null")
+    else:
+        record.write_text("noise\n" if spoil == "noise" else "{}\n" * 100000)
+    job = queues.ended(id)
+    assert job["state"] == "lost" and "cannot be read" in job["reason"], job
+    assert len(queues.runs(id)) == 2
+
+
 def test_a_cancellation_survives_the_daemon(queues, tmp_path):
     token = tmp_path / "token"
     queues.host.env["CARVE_KILL_POINT"] = f"cancel.recorded:{token}"
