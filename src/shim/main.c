@@ -346,20 +346,43 @@ static int command_fork(struct shim *shim, int *ret_failures)
 
 /* ---- ending ------------------------------------------------------------------------------ */
 
-/* The job's processes: its session's group, and what else descends from this process. */
-static unsigned children_signal(int number)
+/* A daemon that this process or the job's command had to start, and what came from it, other jobs'
+ * shims among them, may be children of this process, too. They are the user's, as is the job: a
+ * name that lies costs nobody else. */
+static bool is_daemons(pid_t pid)
 {
-	char path[64], line[4096];
+	static const char *const names[] = {"carved\n", "carve-keeper\n", "carve-shim\n"};
+	char path[32], name[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	ssize_t n = file_read(path, name, sizeof(name));
+	for (size_t i = 0; n > 0 && i < ARRAY_SIZE(names); i++)
+		if ((size_t)n == strlen(names[i]) && !memcmp(name, names[i], (size_t)n))
+			return true;
+	return false;
+}
+
+/* What descends from this process and is the job's, beside its session's group. */
+static unsigned children_signal(const struct shim *shim, int number)
+{
+	char path[64], line[16384];
+	bool mine = runtime_is_mine(shim);
 	unsigned count = 0;
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-	if (file_read(path, line, sizeof(line)) < 0)
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	/* Of more than this holds, the rest is seen by the next sweep. */
+	ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
+	if (n <= 0)
 		return 0;
+	line[n] = '\0';
 	for (char *at = line, *end; *at; at = end) {
 		long pid = strtol(at, &end, 10);
 
-		if (end == at)
-			break;
+		if (end == at || !*end)
+			break; /* the last, which a space follows, may be cut off */
+		if (mine && is_daemons((pid_t)pid))
+			continue;
 		count++;
 		(void)kill((pid_t)pid, number);
 	}
@@ -377,7 +400,7 @@ static void job_signal(const struct shim *shim, int number)
 		(void)kill(shim->child, number);
 	/* A runtime's helpers watch the container's end: they are not asked to end before. */
 	if (!is_contained(shim) || number == SIGKILL)
-		(void)children_signal(number);
+		(void)children_signal(shim, number);
 }
 
 /* By its runtime, in the job's environment, which may say where that has its containers. */
@@ -571,8 +594,7 @@ static int command_start(struct shim *shim, int *ret_failures)
 		waitpid(shim->child, NULL, 0);
 		return rc;
 	}
-	/* A process that the command leaves behind becomes a child of this process. Not before: a
-	 * daemon that the child had to start is not of the job, and would end with it. */
+	/* A process that the command leaves behind becomes a child of this process. */
 	bool ready = ready_wait(shim, *ret_failures);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	if (ready)
@@ -602,7 +624,7 @@ static void leftovers_end(struct shim *shim)
 		helpers_await();
 	for (int i = 0; i < SWEEPS_MAX; i++) {
 		(void)kill(-shim->child, SIGKILL);
-		unsigned left = children_signal(SIGKILL);
+		unsigned left = children_signal(shim, SIGKILL);
 
 		while (waitpid(-1, NULL, WNOHANG) > 0)
 			;

@@ -165,10 +165,13 @@ class Runner:
         return value
 
     def daemon_pid(self):
-        done = self.run(["curl", "-s", "--unix-socket",
-                         self.env["CARVE_RUNTIME_DIR"] + "/carved.sock",
-                         "http://localhost/v1/version"])
-        return json.loads(done.stdout)["pid"]
+        """One that somebody has just started may not listen yet."""
+        def asked():
+            done = self.run(["curl", "-s", "--unix-socket", self.env["CARVE_RUNTIME_DIR"] + "/carved.sock",
+                             "http://localhost/v1/version"])
+            return done.returncode == 0 and json.loads(done.stdout)["pid"]
+
+        return wait_until(asked)
 
 
 class OwnGpu(dict):

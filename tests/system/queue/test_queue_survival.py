@@ -7,6 +7,7 @@ import sqlite3
 
 import pytest
 
+from command import CARVE
 from conftest import BUILD, clean_env, process_ended, run, wait_until
 from queueing import queues  # noqa: F401: fixtures
 
@@ -123,6 +124,35 @@ def test_a_job_whose_record_cannot_be_read_is_not_run_again(queues, spoil):
     assert len(queues.runs(id)) == 2
 
 
+@pytest.mark.parametrize("by", ["shim", "command"])
+def test_a_daemon_that_a_job_had_to_start_outlives_the_job(queues, by, tmp_path):
+    """And so do the jobs that this daemon started, as all of them descend from that job's shim."""
+    held = "until [ -e {} ]; do sleep 0.02; done"
+    dead, first, second = (tmp_path / name for name in ("dead", "first", "second"))
+    calls = f"{held.format(dead)}; {CARVE} queue list >/dev/null; " if by == "command" else ""
+    queues.agent("half=0.5")
+    early = queues.witnessed(calls + held.format(first))
+    queues.wait_state(early, "running")
+    pid = queues.host.daemon_pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process_ended(pid))
+    dead.touch()
+    lock = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"]) / "lock"
+    wait_until(lambda: lock.read_text().strip() not in ("", str(pid)) and not process_ended(int(lock.read_text())))
+    revived = queues.host.daemon_pid()
+    late = queues.witnessed(held.format(second))
+    queues.wait_state(late, "running")
+    first.touch()
+    assert queues.ended(early)["state"] == "done"
+    assert queues.host.daemon_pid() == revived and queues.state(late) == "running"
+    # Its parent is gone, and with it the way to find what it started.
+    os.kill(revived, signal.SIGKILL)
+    wait_until(lambda: process_ended(revived))
+    second.touch()
+    assert queues.ended(late)["state"] == "done"
+    assert len(queues.runs()) == 4
+
+
 def test_a_cancellation_survives_the_daemon(queues, tmp_path):
     token = tmp_path / "token"
     queues.host.env["CARVE_KILL_POINT"] = f"cancel.recorded:{token}"
@@ -215,7 +245,7 @@ def test_random_kills_under_many_jobs(queues):
         wait_until(lambda: process_ended(pid))
         queues.host.carve("queue", "list")
     jobs = queues.ended(id)
-    assert {j["state"] for j in jobs} == {"done"}
+    assert {j["state"] for j in jobs} == {"done"}, [(j["id"], j["state"], j["reason"]) for j in jobs if j["state"] != "done"]
     assert sorted(queues.runs()) == sorted(f"{id}_{i} 1 {what}" for i in range(200) for what in ("start", "end"))
 
 
