@@ -145,6 +145,25 @@ def test_with_the_units_rights_a_wrong_file_does_not_take_the_service_down(unser
         stop(daemon)
 
 
+def test_the_units_reload_reaches_the_daemon(unserved):
+    """Each of its commands with the rights that systemd gives it."""
+    host, place = unserved
+    config = place.parent / "carved.json"
+    config.write_text("{}")
+    daemon = serve_confined(host, place, "--config", config)
+    try:
+        config.write_text('{"history_sessions": 7}')
+        for line in directive("ExecReload"):
+            argv = [{"$MAINPID": str(daemon.pid)}.get(word, word) for word in line.lstrip("+").split()]
+            if argv[0].endswith("/carved"):
+                argv = [str(BUILD / "carved"), "--config", str(config), "--check-config"]
+            done = run(argv if line.startswith("+") else sandboxed(argv))
+            assert done.returncode == 0, done.stderr
+        wait_until(lambda: "config.read" in (place.parent / "service.log").read_text())
+    finally:
+        stop(daemon)
+
+
 @pytest.mark.skipif(not shutil.which("systemd-sysusers"), reason="needs systemd-sysusers")
 def test_systemd_makes_the_user_of_the_daemon(tmp_path):
     (tmp_path / "etc").mkdir()

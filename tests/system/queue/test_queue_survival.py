@@ -184,7 +184,7 @@ def end_all_of(queues, id):
     shim = int(pathlib.Path(f"/proc/{command}/stat").read_text().rsplit(")", 1)[1].split()[1])
     os.kill(shim, signal.SIGSTOP)  # it would see to another daemon
     for pid in (queues.host.daemon_pid(), shim, command):
-        os.kill(pid, signal.SIGKILL)
+        (os.killpg if pid == command else os.kill)(pid, signal.SIGKILL)
         wait_until(lambda: process_ended(pid))
     return log
 
