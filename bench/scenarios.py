@@ -89,6 +89,12 @@ SCENARIOS = [
              (fraction(0.33, "--kernel-us", 50, "--sync-every", 1024, wanted=0.33),
               fraction(0.33, "--kernel-us", 5000, "--sync-every", 32, wanted=0.33),
               fraction(0.34, "--kernel-us", 100000, "--sync-every", 8, wanted=0.34)), goal=1, per_plan=False),
+    # Of all time by the GPU's clock: what long kernels' hand-overs leave idle would show here.
+    *(Scenario(f"mixed-{'-'.join(str(round(100 * f)) for f in parts)}", "kernels of 50 us, 5 ms and 100 ms, few in the queue",
+               "strict", tuple(fraction(f, "--kernel-us", us, "--sync-every", n)
+                               for f, us, n in zip(parts, (50, 5000, 100000), (8, 8, 1))),
+               goal=1, floor=True, of="time", per_plan=False, checked=False)
+      for parts in ((0.4, 0.4, 0.2), (0.2, 0.3, 0.5))),
     Scenario("graphs", "graphs of 20 kernels beside single ones", "strict",
              (fraction(0.5, "--graph", 20, "--kernel-us", 500, "--sync-every", 16), fraction(0.5)), goal=1),
     Scenario("never-syncs", "one never synchronises", "strict",
