@@ -21,6 +21,7 @@
 #include "cli/places.h"
 #include "cli/request.h"
 #include "cli/run_choice.h"
+#include "cli/session_grant.h"
 #include "cli/sessions.h"
 #include "cli/slice_env.h"
 #include "container/layout.h"
@@ -191,7 +192,7 @@ static int session_choose(struct container *c, struct error *err)
 	    (rc = run_choose(&options, &c->client, &request, &c->choice, err)) < 0)
 		return rc;
 	if (c->choice.one_off && isatty(STDERR_FILENO))
-		session_print_grant(stderr, "carve: ", c->choice.session);
+		session_grant_print(stderr, "carve: ", c->choice.session);
 	return 0;
 }
 

@@ -83,3 +83,52 @@ void daemon_watch_end(struct daemon_watch *watch)
 {
 	close_fd(&watch->fd);
 }
+
+static void launch_revive(void *context)
+{
+	struct daemon_watch *watch = context;
+
+	client_revive(watch->client);
+}
+
+static void launch_begin(void *context)
+{
+	struct daemon_watch *watch = context;
+
+	daemon_watch_begin(watch, watch->client);
+}
+
+static void launch_end(void *context)
+{
+	daemon_watch_end(context);
+}
+
+static int launch_fd(void *context)
+{
+	return daemon_watch_fd(context);
+}
+
+static void launch_ended(void *context)
+{
+	daemon_watch_ended(context);
+}
+
+static void launch_reap(void *context)
+{
+	daemon_watch_reap(context);
+}
+
+struct launch_daemon daemon_watch_for_launch(struct daemon_watch *watch,
+					     const struct client *client)
+{
+	*watch = (struct daemon_watch){.fd = -1, .client = client};
+	return (struct launch_daemon){
+		.context = watch,
+		.revive = launch_revive,
+		.begin = launch_begin,
+		.end = launch_end,
+		.fd = launch_fd,
+		.ended = launch_ended,
+		.reap = launch_reap,
+	};
+}

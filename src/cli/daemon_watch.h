@@ -4,6 +4,8 @@
 
 #include <sys/types.h>
 
+#include "cli/launch_daemon.h"
+
 struct client;
 
 #define DAEMON_WATCH_STARTS 3
@@ -28,3 +30,7 @@ void daemon_watch_ended(struct daemon_watch *watch);
 /* A child has ended, perhaps the one that started the daemon. */
 void daemon_watch_reap(struct daemon_watch *watch);
 void daemon_watch_end(struct daemon_watch *watch);
+/* The same for a command that launch_run() starts: begins with `client`, which must not be NULL.
+ * `watch` is overwritten, and must outlive the value that is returned. */
+struct launch_daemon daemon_watch_for_launch(struct daemon_watch *watch,
+					     const struct client *client);

@@ -10,9 +10,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/client.h"
-#include "cli/daemon_watch.h"
 #include "cli/driver_find.h"
+#include "cli/launch_daemon.h"
 #include "cli/places.h"
 #include "cli/relay.h"
 #include "cli/slice_env.h"
@@ -46,7 +45,7 @@ static int command_register(const struct launch *launch, struct error *err)
 
 	for (int tries = 0; tries < REGISTER_TRIES && daemon_ended(rc); tries++) {
 		nanosleep(&(struct timespec){.tv_nsec = REGISTER_PAUSE_NS}, NULL);
-		client_revive(launch->client);
+		launch->daemon->revive(launch->daemon->context);
 		rc = slice_register(launch->attach, launch->session, 0, &reply);
 	}
 	if (rc == -EAGAIN)
@@ -69,7 +68,7 @@ static void namespace_register(const struct launch *launch)
 {
 	struct attach_reply ignored;
 
-	if (launch->client)
+	if (launch->daemon)
 		(void)slice_register(launch->attach, launch->session, ATTACH_FLAG_NAMESPACE,
 				     &ignored);
 }
@@ -117,7 +116,7 @@ _Noreturn static void command_become(const struct launch *launch, struct relay *
 	struct failure failure = {0};
 
 	/* First the daemon, which can be started anew only outside of the slice. */
-	if ((!launch->client || command_register(launch, &failure.error) == 0) &&
+	if ((!launch->daemon || command_register(launch, &failure.error) == 0) &&
 	    slice_enter(launch, &failure) == 0) {
 		relay_end(relay);
 		execvp(launch->argv[0], launch->argv);
@@ -180,7 +179,7 @@ static int command_start_isolated(const struct launch *launch, struct relay *rel
 int launch_run(const struct launch *launch, struct error *err)
 {
 	struct relay relay;
-	struct daemon_watch watch;
+	const struct launch_daemon *daemon = launch->daemon;
 	pid_t child = -1;
 	int rc = relay_begin(&relay, err);
 
@@ -188,9 +187,11 @@ int launch_run(const struct launch *launch, struct error *err)
 		return rc;
 	rc = command_start_isolated(launch, &relay, &child, err);
 	if (rc == 0) {
-		daemon_watch_begin(&watch, launch->client);
-		rc = relay_wait(&relay, child, &watch);
-		daemon_watch_end(&watch);
+		if (daemon)
+			daemon->begin(daemon->context);
+		rc = relay_wait(&relay, child, daemon);
+		if (daemon)
+			daemon->end(daemon->context);
 	}
 	relay_end(&relay);
 	return rc;

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/daemon_watch.h"
+#include "cli/launch_daemon.h"
 
 /* What others send. Not those that a fault of this process makes, and not TTIN and TTOU, which the
  * terminal sends to the whole job. The real-time signals come on top. */
@@ -36,7 +36,8 @@ int relay_begin(struct relay *ret, struct error *err)
 		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot wait for signals: %s",
 				 strerrordesc_np(errno));
 	sigprocmask(SIG_BLOCK, &set, &ret->mask);
-	/* Who started us may ignore SIGCHLD, and then children vanish without a status. */
+	/* The program that started us may ignore SIGCHLD, and then children vanish without a
+	 * status. */
 	sigaction(SIGCHLD, &normal, &ret->child);
 	return 0;
 }
@@ -79,7 +80,7 @@ static bool command_ended(pid_t command, bool *stopping, int *ret_status)
 	return false;
 }
 
-int relay_wait(const struct relay *relay, pid_t command, struct daemon_watch *watch)
+int relay_wait(const struct relay *relay, pid_t command, const struct launch_daemon *daemon)
 {
 	struct pollfd fds[] = {{.fd = relay->fd, .events = POLLIN}, {.events = POLLIN}};
 	struct signalfd_siginfo info;
@@ -87,19 +88,19 @@ int relay_wait(const struct relay *relay, pid_t command, struct daemon_watch *wa
 	int status;
 
 	for (;;) {
-		fds[1].fd = daemon_watch_fd(watch);
+		fds[1].fd = daemon ? daemon->fd(daemon->context) : -1;
 		if (poll(fds, ARRAY_SIZE(fds), -1) < 0)
 			continue;
 		if (fds[1].revents)
-			daemon_watch_ended(watch);
+			daemon->ended(daemon->context);
 		if (read(relay->fd, &info, sizeof(info)) != sizeof(info))
 			continue;
 		if (info.ssi_signo == SIGTSTP || info.ssi_signo == SIGCONT)
 			stopping = info.ssi_signo == SIGTSTP;
-		if (info.ssi_signo == SIGCHLD)
-			daemon_watch_reap(watch);
-		else
+		if (info.ssi_signo != SIGCHLD)
 			signal_hand_on(&info, command);
+		else if (daemon)
+			daemon->reap(daemon->context);
 		if (command_ended(command, &stopping, &status))
 			return status;
 	}

@@ -1,12 +1,12 @@
-/* Stands between the workload's command and who started carve: hands on signals, and returns the
- * command's status. */
+/* The process between the workload's command and the program that started carve. It hands on
+ * signals and returns the command's status. */
 #pragma once
 
 #include <signal.h>
 #include <sys/types.h>
 
-struct daemon_watch;
 struct error;
+struct launch_daemon;
 
 struct relay {
 	int fd; /* signalfd of what is handed on, and SIGCHLD */
@@ -20,6 +20,6 @@ struct relay {
 int relay_begin(struct relay *ret, struct error *err);
 /* Gives them back; in the command's process too, before it becomes the command. */
 void relay_end(struct relay *relay);
-/* Until the command ends, while `watch` looks after its daemon. Returns its status, 128 + n where
- * signal n ended it. */
-int relay_wait(const struct relay *relay, pid_t command, struct daemon_watch *watch);
+/* Waits until the command ends, and looks after `daemon` (NULL: none) meanwhile. Returns the
+ * command's status, 128 + n if signal n ended it. */
+int relay_wait(const struct relay *relay, pid_t command, const struct launch_daemon *daemon);

@@ -11,12 +11,14 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/daemon_watch.h"
 #include "cli/driver_find.h"
 #include "cli/isolation.h"
 #include "cli/launch.h"
 #include "cli/places.h"
 #include "cli/request.h"
 #include "cli/run_choice.h"
+#include "cli/session_grant.h"
 #include "cli/sessions.h"
 #include "cli/slice_env.h"
 #include "proto/attach.h"
@@ -74,7 +76,7 @@ static int choose_one_off(const struct client *client, const struct slice_reques
 		return slice_request_unsized("run --ephemeral", err);
 	json_object_set_new(request->body, "ephemeral", json_true());
 	choice->one_off = true;
-	return session_request(client, request, &choice->session, err);
+	return session_grant_request(client, request, &choice->session, err);
 }
 
 static int other_size_error(const json_t *active, struct error *err)
@@ -365,6 +367,8 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 		       const struct launch *base, struct error *err)
 {
 	struct client client;
+	struct daemon_watch watch;
+	struct launch_daemon daemon;
 	struct launch launch = *base;
 	cleanup_run_choice struct run_choice choice = {0};
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
@@ -372,7 +376,7 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	if (rc < 0 || (rc = run_choose(cli, &client, request, &choice, err)) < 0)
 		return rc;
 	if (grant_is_told(cli, &choice))
-		session_print_grant(stderr, "carve: ", choice.session);
+		session_grant_print(stderr, "carve: ", choice.session);
 	if (!choice.one_off)
 		join_tell(cli, request, choice.session);
 	visible_warn(choice.session);
@@ -380,7 +384,8 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	several_warn(&client, choice.session);
 	launch.session = session_text(choice.session, "id");
 	launch.attach = client.attach;
-	launch.client = &client;
+	daemon = daemon_watch_for_launch(&watch, &client);
+	launch.daemon = &daemon;
 	rc = launch_run(&launch, err);
 	finish(cli, &client, &choice);
 	return rc;

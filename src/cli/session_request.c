@@ -3,6 +3,7 @@
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/request.h"
+#include "cli/session_grant.h"
 #include "cli/sessions.h"
 
 int cli_session_request(struct cli *cli, struct error *err)
@@ -17,10 +18,10 @@ int cli_session_request(struct cli *cli, struct error *err)
 	if (!request.sized)
 		return slice_request_unsized(cli->verb->name, err);
 	if ((rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
-	    (rc = session_request(&client, &request, &session, err)) < 0)
+	    (rc = session_grant_request(&client, &request, &session, err)) < 0)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(session, err);
-	session_print_grant(stdout, "", session);
+	session_grant_print(stdout, "", session);
 	return 0;
 }

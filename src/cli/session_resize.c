@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/output.h"
+#include "cli/session_grant.h"
 #include "cli/sessions.h"
 
 /* A lone argument that begins as a number does is a size: no session is named. Beside an option
@@ -111,6 +112,6 @@ int cli_session_resize(struct cli *cli, struct error *err)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(session, err);
-	session_print_grant(stdout, "", session);
+	session_grant_print(stdout, "", session);
 	return 0;
 }

@@ -3,13 +3,11 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 struct client;
-struct client_patience;
 struct error;
-struct slice_request;
 
 /* The caller's active session, the one that `carve run` joins: 0 with *ret (owned by the caller),
  * or NULL there where none is. */
@@ -31,10 +29,6 @@ int session_get(const struct client *client, const char *id, json_t **ret, struc
  * are owned by the caller, also on failure, where they may be NULL. */
 int session_explain(const struct client *client, const char *id, json_t **ret_session,
 		    json_t **ret_explanation, struct error *err);
-/* Requests a slice, telling on a terminal what it waits for. */
-int session_request(const struct client *client, const struct slice_request *request, json_t **ret,
-		    struct error *err);
-
 /* Ends a session that nobody is to miss. A failure is not told: the daemon ends a one-off
  * with its processes anyway. */
 void session_give_back(const struct client *client, const char *id);
@@ -53,6 +47,3 @@ const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPU
 /* "4 GiB", of each of its GPUs; "3.69 GiB-19.78 GiB" where these differ. Returns buf. */
 #define SESSION_SIZE_SIZE 96
 const char *session_size_text(const json_t *session, char buf[static SESSION_SIZE_SIZE]);
-/* Prints what was granted: a line, one for each GPU where these differ in model or size, and
- * another where the 93% rule was applied; each after `prefix`. */
-void session_print_grant(FILE *out, const char *prefix, const json_t *session);

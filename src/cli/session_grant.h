@@ -1,0 +1,17 @@
+/* Requests a slice for a verb, and prints what was granted. */
+#pragma once
+
+#include <jansson.h>
+#include <stdio.h>
+
+struct client;
+struct error;
+struct slice_request;
+
+/* Requests a slice. While the request waits, says on a terminal why. 0 with *ret (owned by the
+ * caller), or negative with the daemon's error in *err. */
+int session_grant_request(const struct client *client, const struct slice_request *request,
+			  json_t **ret, struct error *err);
+/* Prints what was granted, each line after `prefix`: a line for the slice, one for each GPU if
+ * these differ in model or size, and one if the 93% rule was applied. */
+void session_grant_print(FILE *out, const char *prefix, const json_t *session);
