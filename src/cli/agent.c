@@ -11,10 +11,10 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "cli/container_find.h"
 #include "cli/output.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
+#include "container/container_find.h"
 #include "core/queue_spec.h"
 
 #define AGENT_PATH_SIZE 96

@@ -12,12 +12,12 @@
 #include "cli/check_conditions.h"
 #include "cli/check_isolation.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "cli/driver_find.h"
 #include "cli/output.h"
-#include "cli/places.h"
-#include "cli/runtime_dir.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
+#include "slice/driver_find.h"
+#include "slice/places.h"
+#include "slice/runtime_dir.h"
 
 /* What stands behind a word of the daemon's. */
 struct means {

@@ -19,9 +19,9 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/gpu_holder.h"
-#include "cli/places.h"
-#include "cli/sessions.h"
+#include "client/gpu_holder.h"
+#include "client/sessions.h"
+#include "slice/places.h"
 
 /* What the database needs to go on for a while; where less is left, sessions are soon refused. */
 #define DISK_BYTES_MIN (1ull << 20)

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "cli/driver_find.h"
-#include "cli/isolation.h"
-#include "cli/places.h"
-#include "cli/sessions.h"
-#include "cli/slice_env.h"
+#include "client/sessions.h"
+#include "slice/driver_find.h"
+#include "slice/isolation.h"
+#include "slice/places.h"
+#include "slice/slice_env.h"
 
 /* What happens where, for which reason. */
 struct finding {

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/mig_models.h"
+#include "client/client.h"
 
 /* Accounts of a directory service may be many thousands. */
 #define NAMES_MAX 500

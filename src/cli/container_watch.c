@@ -17,11 +17,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/client.h"
-#include "cli/daemon_watch.h"
-#include "cli/sessions.h"
-#include "cli/slice_register.h"
+#include "client/client.h"
+#include "client/daemon_watch.h"
+#include "client/sessions.h"
 #include "proto/attach.h"
+#include "slice/slice_register.h"
 
 #define CID_SIZE 80
 /* How often the file of the container's ID is looked at while its client lives. */

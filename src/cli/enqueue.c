@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/job_options.h"
 #include "cli/jobs.h"
 #include "cli/output.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 static int body_make(const struct cli *cli, json_t *body, struct error *err)
 {

@@ -6,10 +6,10 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "cli/gpu_holder.h"
 #include "cli/output.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/gpu_holder.h"
+#include "client/sessions.h"
 
 static void gpus_print(const json_t *gpus)
 {

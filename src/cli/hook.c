@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/hook.h"
+#include "client/client.h"
 #include "container/edits.h"
 #include "container/json_file.h"
 

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/sessions.h"
+#include "client/sessions.h"
 
 #define POST_TIMEOUT_MS 10000L
 #define POST_TRIES 3

@@ -16,10 +16,10 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "cli/container_find.h"
 #include "cli/request.h"
 #include "cli/snapshot.h"
+#include "client/client.h"
+#include "container/container_find.h"
 
 #define SECONDS_MAX 1000000000ll
 #define PRIORITY_MAX 100

@@ -17,10 +17,10 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/job_options.h"
 #include "cli/output.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 /* While a log is followed, it is read so often. */
 #define FOLLOW_PAUSE_NS 200000000L

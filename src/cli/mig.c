@@ -5,9 +5,9 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/output.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 /* Those that hold it, as many as there is room for. */
 static const char *list_text(const json_t *list, char *buf, size_t size)

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/places.h"
+#include "slice/places.h"
 
 #define PART_SIZE 64
 

@@ -12,10 +12,10 @@
 #include "base/units.h"
 #include "cli/bars_svg.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/mig_models.h"
 #include "cli/mig_trace.h"
 #include "cli/output.h"
+#include "client/client.h"
 
 #define GPUS_DEFAULT "h100-80gb:8"
 /* As the daemon's WAITING_PASSES: how often a request that does not fit is passed. */

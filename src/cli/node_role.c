@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/output.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 /* Roles are this host's; another host has a daemon of its own. */
 static int node_check(const struct cli *cli, struct error *err)

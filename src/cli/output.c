@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/text.h"
+#include "client/text.h"
 
 /* So many links the kernel follows. */
 #define LINKS_MOST 40

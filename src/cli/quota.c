@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/output.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 #define QUOTA_PATH_SIZE 256
 #define LIMIT_MAX 1000000u

@@ -9,10 +9,10 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
-#include "cli/runtime_dir.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 #include "proto/ledger.h"
+#include "slice/runtime_dir.h"
 
 /* The daemon's bounds of priorities. */
 #define PRIORITY_MAX 100u

@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/client.h"
 #include "cli/request.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 struct waiting {
 	const struct client *client;

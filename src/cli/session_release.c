@@ -3,9 +3,9 @@
 
 #include "base/error.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/output.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 /* Which session to end: where this process is in one and the user has another that is active,
  * either may be meant. */

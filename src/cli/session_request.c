@@ -1,10 +1,10 @@
 #include "base/error.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/output.h"
 #include "cli/request.h"
 #include "cli/session_grant.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 int cli_session_request(struct cli *cli, struct error *err)
 {

@@ -6,10 +6,10 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/output.h"
 #include "cli/session_grant.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 /* A lone argument that begins as a number does is a size: no session is named. Beside an option
  * that gives one, only what is a size in full: a name may begin so, too. */

@@ -11,10 +11,10 @@
 #include "base/file.h"
 #include "base/trust.h"
 #include "cli/cli.h"
-#include "cli/isolation.h"
-#include "cli/places.h"
-#include "cli/runtime_dir.h"
-#include "cli/slice_env.h"
+#include "slice/isolation.h"
+#include "slice/places.h"
+#include "slice/runtime_dir.h"
+#include "slice/slice_env.h"
 
 #define SPEC_DEFAULT "h100-80gb"
 /* What simhost is called in what it says: it takes its name from argv[0]. */

@@ -6,10 +6,10 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/output.h"
-#include "cli/sessions.h"
 #include "cli/timeslicing.h"
+#include "client/client.h"
+#include "client/sessions.h"
 #include "core/lease.h"
 
 #define PERCENT_SIZE 32

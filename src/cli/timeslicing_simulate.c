@@ -9,10 +9,10 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/lanes_svg.h"
 #include "cli/output.h"
 #include "cli/simulation.h"
+#include "client/client.h"
 
 /* Characters of the text picture, for all plans shown. */
 #define PICTURE_COLUMNS 80u

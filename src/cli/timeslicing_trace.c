@@ -12,10 +12,10 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/lanes_svg.h"
 #include "cli/output.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 #define PAUSE_NS 250000000ull
 #define LANES_MAX 4096u

@@ -16,13 +16,13 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/output.h"
 #include "cli/top_draw.h"
 #include "cli/top_feed.h"
 #include "cli/top_model.h"
 #include "cli/top_term.h"
 #include "cli/top_view.h"
+#include "client/client.h"
 
 #define INTERVAL_DEFAULT_NS 2000000000ull
 #define SECOND_NS 1000000000ull

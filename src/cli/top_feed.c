@@ -12,8 +12,8 @@
 
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/client.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 /* So long is a call that is under way waited for at the end. */
 #define STOP_PATIENCE_NS 300000000L

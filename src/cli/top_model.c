@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "base/macros.h"
-#include "cli/gpu_holder.h"
-#include "cli/sessions.h"
+#include "client/gpu_holder.h"
+#include "client/sessions.h"
 
 /* Of rows that show what belongs to users who may not be told. */
 #define OTHERS "(others)"

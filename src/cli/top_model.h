@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "cli/gpu_holder.h"
+#include "client/gpu_holder.h"
 
 /* Not known; of a quota: no limit. */
 #define TOP_NONE UINT64_MAX

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "integrations/kubernetes/checkpoint.h"
 #include "integrations/kubernetes/claim.h"
 #include "integrations/kubernetes/device.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/ld_cache.h"
+#include "slice/ld_cache.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

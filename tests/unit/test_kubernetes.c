@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "integrations/kubernetes/checkpoint.h"
 #include "integrations/kubernetes/claim.h"
 #include "integrations/kubernetes/grpc_private.h"

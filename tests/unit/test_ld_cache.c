@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/macros.h"
-#include "cli/ld_cache.h"
+#include "slice/ld_cache.h"
 
 static const char *const libraries[][2] = {
 	{"libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"},

@@ -4,7 +4,7 @@
 #include <jansson.h>
 #include <pthread.h>
 
-#include "cli/client.h"
+#include "client/client.h"
 
 struct error;
 

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "integrations/kubernetes/api.h"
 #include "integrations/kubernetes/slices.h"
 

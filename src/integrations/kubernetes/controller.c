@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/macros.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "daemon/log.h"
 #include "integrations/kubernetes/claim.h"
 #include "integrations/kubernetes/informer.h"

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "daemon/log.h"
 
 #define LIST_TIMEOUT_MS 30000L

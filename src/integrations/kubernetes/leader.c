@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "cli/client.h"
+#include "client/client.h"
 
 #define TIMEOUT_MS 4000L
 

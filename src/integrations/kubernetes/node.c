@@ -12,14 +12,14 @@
 
 #include "base/error.h"
 #include "base/macros.h"
-#include "cli/driver_find.h"
-#include "cli/places.h"
 #include "daemon/log.h"
 #include "integrations/kubernetes/grpc.h"
 #include "integrations/kubernetes/kubelet.h"
 #include "integrations/kubernetes/prepare.h"
 #include "integrations/kubernetes/publish.h"
 #include "integrations/kubernetes/watcher.h"
+#include "slice/driver_find.h"
+#include "slice/places.h"
 
 /* Somebody may clean the kubelet's directories: sockets that are gone are made again. */
 #define SOCKETS_MS 5000

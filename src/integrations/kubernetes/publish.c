@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "daemon/log.h"
 #include "integrations/kubernetes/slices.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "integrations/kubernetes/api.h"
 #include "integrations/kubernetes/run_pod.h"
 

@@ -16,15 +16,15 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/driver_files.h"
-#include "cli/driver_find.h"
-#include "cli/places.h"
 #include "container/layout.h"
 #include "container/wanted.h"
 #include "integrations/oci/daemon.h"
 #include "integrations/oci/enter.h"
 #include "integrations/oci/labels.h"
 #include "integrations/oci/state.h"
+#include "slice/driver_files.h"
+#include "slice/driver_find.h"
+#include "slice/places.h"
 
 /* A runtime waits for its hooks, and its user for the runtime. */
 #define TIMEOUT_S 20

@@ -442,7 +442,7 @@ def test_c_api_errors(fake):
 
 
 def test_c_api_exports_only_itself():
-    done = subprocess.run(["nm", "-D", "--defined-only", str(BUILD / "src/cli/libcarve.so")],
+    done = subprocess.run(["nm", "-D", "--defined-only", str(BUILD / "src/client/libcarve.so")],
                           capture_output=True, text=True, check=True)
     names = [line.split()[-1] for line in done.stdout.splitlines()]
     header = (ROOT / "include/carve/carve.h").read_text()

@@ -1,4 +1,4 @@
-#include "cli/namespace.h"
+#include "slice/namespace.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "cli/launch_daemon.h"
+#include "slice/launch_daemon.h"
 
 struct client;
 

@@ -1,4 +1,4 @@
-#include "cli/slice_env.h"
+#include "slice/slice_env.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,10 +8,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/driver_find.h"
-#include "cli/isolation.h"
-#include "cli/places.h"
 #include "proto/attach.h"
+#include "slice/driver_find.h"
+#include "slice/isolation.h"
+#include "slice/places.h"
 
 /* What ld.so splits LD_PRELOAD at. */
 #define PRELOAD_SEPARATORS " :"

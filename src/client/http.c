@@ -1,4 +1,4 @@
-#include "cli/http.h"
+#include "client/http.h"
 
 #include <curl/curl.h>
 #include <stdbool.h>
@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/runtime_dir.h"
-#include "cli/text.h"
+#include "client/text.h"
+#include "slice/runtime_dir.h"
 
 /* A daemon's largest honest answer (sessions of a big host) is far below it. */
 #define ANSWER_MAX (64u << 20)

@@ -1,4 +1,4 @@
-#include "cli/ld_cache.h"
+#include "slice/ld_cache.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "cli/container_find.h"
+#include "container/container_find.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "cli/launch.h"
+#include "slice/launch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,13 +10,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/driver_find.h"
-#include "cli/launch_daemon.h"
-#include "cli/places.h"
-#include "cli/relay.h"
-#include "cli/slice_env.h"
-#include "cli/slice_register.h"
 #include "proto/attach.h"
+#include "slice/driver_find.h"
+#include "slice/launch_daemon.h"
+#include "slice/places.h"
+#include "slice/relay.h"
+#include "slice/slice_env.h"
+#include "slice/slice_register.h"
 
 /* For how long a daemon that ends meanwhile is followed by the next: one second. */
 #define REGISTER_TRIES 10

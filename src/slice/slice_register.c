@@ -1,4 +1,4 @@
-#include "cli/slice_register.h"
+#include "slice/slice_register.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/runtime_dir.h"
 #include "proto/attach.h"
+#include "slice/runtime_dir.h"
 
 /* How long the daemon may take to note the command, in seconds. */
 #define REGISTER_TIMEOUT_S 5

@@ -1,4 +1,4 @@
-#include "cli/service_like.h"
+#include "client/service_like.h"
 
 #include <sched.h>
 #include <signal.h>

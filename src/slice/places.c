@@ -1,4 +1,4 @@
-#include "cli/places.h"
+#include "slice/places.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "cli/driver_files.h"
+#include "slice/driver_files.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -15,10 +15,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/driver_find.h"
-#include "cli/ld_cache.h"
-#include "cli/places.h"
 #include "proto/driver_places.h"
+#include "slice/driver_find.h"
+#include "slice/ld_cache.h"
+#include "slice/places.h"
 
 static const char *const directories[] = {DRIVER_DIRECTORIES, "/usr/local/cuda/compat"};
 

@@ -1,4 +1,4 @@
-#include "cli/isolation.h"
+#include "slice/isolation.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,9 +18,9 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/trust.h"
-#include "cli/driver_find.h"
-#include "cli/namespace.h"
-#include "cli/places.h"
+#include "slice/driver_find.h"
+#include "slice/namespace.h"
+#include "slice/places.h"
 
 static const char *const slice_dirs[] = {ATTACH_SLICE_DIRS};
 

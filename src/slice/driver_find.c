@@ -1,4 +1,4 @@
-#include "cli/driver_find.h"
+#include "slice/driver_find.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/slice_env.h"
 #include "proto/attach.h"
+#include "slice/slice_env.h"
 
 /* In the child, which ends without unloading: a driver's destructors are not ours to run. */
 static void library_locate(const char *name, char path[PATH_MAX])

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/client.h"
-#include "cli/sessions.h"
+#include "client/client.h"
+#include "client/sessions.h"
 
 /* What the daemon takes. */
 #define SECONDS_MAX 1e9

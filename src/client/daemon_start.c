@@ -1,4 +1,4 @@
-#include "cli/daemon_start.h"
+#include "client/daemon_start.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,11 +16,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/isolation.h"
-#include "cli/places.h"
-#include "cli/runtime_dir.h"
-#include "cli/service_like.h"
-#include "cli/slice_env.h"
+#include "client/service_like.h"
+#include "slice/isolation.h"
+#include "slice/places.h"
+#include "slice/runtime_dir.h"
+#include "slice/slice_env.h"
 
 #define START_TIMEOUT_MS 10000
 /* A daemon that was killed while it started is no reason to give up at once. */

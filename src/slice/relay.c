@@ -1,4 +1,4 @@
-#include "cli/relay.h"
+#include "slice/relay.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/launch_daemon.h"
+#include "slice/launch_daemon.h"
 
 /* What others send. Not those that a fault of this process makes, and not TTIN and TTOU, which the
  * terminal sends to the whole job. The real-time signals come on top. */

@@ -1,9 +1,9 @@
-#include "cli/gpu_holder.h"
+#include "client/gpu_holder.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/sessions.h"
+#include "client/sessions.h"
 
 enum holder { HOLDER_USERS, HOLDER_SYSTEM, HOLDER_SYSTEM_DOWN };
 

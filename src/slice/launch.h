@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "cli/isolation.h"
+#include "slice/isolation.h"
 
 struct driver_libs;
 struct error;

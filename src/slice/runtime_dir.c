@@ -1,4 +1,4 @@
-#include "cli/runtime_dir.h"
+#include "slice/runtime_dir.h"
 
 #include <errno.h>
 #include <libgen.h>

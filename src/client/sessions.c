@@ -1,4 +1,4 @@
-#include "cli/sessions.h"
+#include "client/sessions.h"
 
 #include <inttypes.h>
 #include <pwd.h>
@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/client.h"
-#include "cli/slice_env.h"
+#include "client/client.h"
 #include "proto/attach.h"
+#include "slice/slice_env.h"
 
 const char *session_text(const json_t *object, const char *key)
 {

@@ -13,11 +13,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/driver_files.h"
-#include "cli/driver_find.h"
-#include "cli/isolation.h"
-#include "cli/namespace.h"
-#include "cli/places.h"
+#include "slice/driver_files.h"
+#include "slice/driver_find.h"
+#include "slice/isolation.h"
+#include "slice/namespace.h"
+#include "slice/places.h"
 
 /* Who runs the command may keep others from new files; all of the slice's users read these. */
 #define SLICE_UMASK 022

@@ -1,4 +1,4 @@
-#include "cli/client.h"
+#include "client/client.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/daemon_start.h"
-#include "cli/http.h"
-#include "cli/runtime_dir.h"
+#include "client/daemon_start.h"
+#include "client/http.h"
+#include "slice/runtime_dir.h"
 
 /* A daemon asks the driver, which may have to wake a GPU up first. */
 #define CALL_TIMEOUT_MS 60000u

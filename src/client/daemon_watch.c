@@ -1,4 +1,4 @@
-#include "cli/daemon_watch.h"
+#include "client/daemon_watch.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "cli/client.h"
-#include "cli/runtime_dir.h"
+#include "client/client.h"
+#include "slice/runtime_dir.h"
 
 /* DAEMON_WATCH_STARTS within this time are enough: a daemon that ends so often has a reason. */
 #define STARTS_PERIOD_MS 10000

@@ -1,4 +1,4 @@
-#include "cli/container_args.h"
+#include "container/container_args.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
