@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/macros.h"
-#include "cli/mig_models.h"
-#include "cli/mig_trace.h"
+#include "cli/mig/mig_models.h"
+#include "cli/mig/mig_trace.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

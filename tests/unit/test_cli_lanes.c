@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/macros.h"
-#include "cli/lanes_svg.h"
+#include "cli/timeslicing/lanes_svg.h"
 
 static char *draw(const struct lane_picture *picture)
 {

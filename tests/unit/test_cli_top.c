@@ -10,10 +10,10 @@
 #include <cmocka.h>
 
 #include "base/macros.h"
-#include "cli/top_model.h"
-#include "cli/top_table.h"
-#include "cli/top_text.h"
-#include "cli/top_view.h"
+#include "cli/top/top_model.h"
+#include "cli/top/top_table.h"
+#include "cli/top/top_text.h"
+#include "cli/top/top_view.h"
 
 #define NOW 1767323045 /* 2026-01-02T03:04:05Z */
 

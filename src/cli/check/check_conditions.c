@@ -1,0 +1,615 @@
+#include "cli/check/check_conditions.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/membarrier.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "client/gpu_holder.h"
+#include "client/sessions.h"
+#include "slice/places.h"
+
+/* What the database needs to go on for a while; where less is left, sessions are soon refused. */
+#define DISK_BYTES_MIN (1ull << 20)
+
+enum state { OK, NOTE, PROBLEM };
+
+struct finding {
+	enum state state;
+	char message[4096], advice[256];
+};
+
+/* ---- helpers ------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 3, 4))) static void find(struct finding *f, enum state state,
+						       const char *format, ...)
+{
+	va_list args;
+
+	f->state = state;
+	va_start(args, format);
+	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not follow va_start */
+	vsnprintf(f->message, sizeof(f->message), format, args);
+	va_end(args);
+}
+
+/* One of several of a kind, GPUs for one: each is named. Those that OK says are none. */
+__attribute__((format(printf, 3, 4))) static void find_each(struct finding *f, enum state state,
+							    const char *format, ...)
+{
+	size_t used = f->state == OK ? 0 : strlen(f->message);
+	va_list args;
+
+	if (used)
+		used += (size_t)snprintf(f->message + used, sizeof(f->message) - used, "; ");
+	f->state = state;
+	if (used >= sizeof(f->message))
+		return;
+	va_start(args, format);
+	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not follow va_start */
+	vsnprintf(f->message + used, sizeof(f->message) - used, format, args);
+	va_end(args);
+}
+
+static void advise(struct finding *f, const char *advice)
+{
+	snprintf(f->advice, sizeof(f->advice), "%s", advice);
+}
+
+/* A path of the host, below the root that a test may have named. */
+static const char *host_path(const char *path, char buf[static PATH_MAX])
+{
+	const char *root = secure_getenv("CARVE_CHECK_ROOT");
+
+	snprintf(buf, PATH_MAX, "%s%s", root ? root : "", path);
+	return buf;
+}
+
+static bool exists(const char *path)
+{
+	char buf[PATH_MAX];
+
+	return access(host_path(path, buf), F_OK) == 0;
+}
+
+/* The first process of this name (as /proc/PID/comm has it, 15 characters); 0: none. */
+static pid_t process_named(const char *name)
+{
+	char root[PATH_MAX], path[PATH_MAX + 300], comm[64];
+	DIR *dir = opendir(host_path("/proc", root));
+	struct dirent *entry;
+	pid_t found = 0;
+
+	while (dir && !found && (entry = readdir(dir)) != NULL) {
+		if (!isdigit((unsigned char)entry->d_name[0]))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s/comm", root, entry->d_name);
+		if (file_read(path, comm, sizeof(comm)) <= 0)
+			continue;
+		comm[strcspn(comm, "\n")] = '\0';
+		if (!strncmp(comm, name, 15))
+			found = (pid_t)strtol(entry->d_name, NULL, 10);
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* ---- other libraries in the way ------------------------------------------------------------- */
+
+/* Whether a library of that name stands before the driver, or stands before calls that do. */
+static bool stands_before_driver(const char *library)
+{
+	static const char *const marks[] = {"cuda", "nvidia", "nvml", "gpu", "hami", "gemini"};
+	const char *slash = strrchr(library, '/');
+
+	for (size_t i = 0; i < ARRAY_SIZE(marks); i++)
+		if (strcasestr(slash ? slash + 1 : library, marks[i]))
+			return true;
+	return false;
+}
+
+/* Looks through a list of libraries; those of carve are no others. */
+static void preload_look(struct finding *f, const struct check_input *in, char *list,
+			 const char *where)
+{
+	char *state;
+
+	for (char *library = strtok_r(list, " :\t\n", &state); library && f->state != PROBLEM;
+	     library = strtok_r(NULL, " :\t\n", &state)) {
+		if (in->places && (!strcmp(library, in->places->front_cuda) ||
+				   !strcmp(library, in->places->front_nvml)))
+			continue;
+		if (stands_before_driver(library))
+			find(f, PROBLEM, "%s preloads %.200s, which stands before the driver, too",
+			     where, library);
+		else
+			find(f, NOTE, "%s preloads %.200s", where, library);
+		advise(f, "two libraries before the driver undo each other's limits: take that one "
+			  "out");
+		if (f->state == NOTE)
+			advise(f, "nothing, unless it stands before the driver");
+	}
+}
+
+static void check_preload(const struct check_input *in, struct finding *f)
+{
+	char path[PATH_MAX], list[4096];
+	const char *variable = secure_getenv("LD_PRELOAD");
+
+	find(f, OK, "nobody else's library is preloaded");
+	if (file_read(host_path("/etc/ld.so.preload", path), list, sizeof(list)) > 0)
+		preload_look(f, in, list, "/etc/ld.so.preload");
+	if (f->state == PROBLEM || !variable)
+		return;
+	snprintf(list, sizeof(list), "%s", variable);
+	preload_look(f, in, list, "LD_PRELOAD");
+}
+
+static void check_mps(const struct check_input *in, struct finding *f)
+{
+	const char *variable = secure_getenv("CUDA_MPS_PIPE_DIRECTORY");
+	pid_t pid = process_named("nvidia-cuda-mps-server");
+	char pipe[512];
+
+	if (!pid)
+		pid = process_named("nvidia-cuda-mps-control");
+	snprintf(pipe, sizeof(pipe), "%.480s/control", variable ? variable : "/tmp/nvidia-mps");
+	find(f, OK, "MPS does not run");
+	if (pid)
+		find(f, PROBLEM,
+		     "MPS runs (process %d): the driver shows its clients' memory as the server's, "
+		     "so "
+		     "that carve cannot tell whose it is",
+		     (int)pid);
+	else if (exists(pipe))
+		find(f, NOTE, "MPS has run here: its pipe is at %.300s", pipe);
+	advise(f, f->state == PROBLEM ? "end it: echo quit | nvidia-cuda-mps-control"
+		  : f->state == NOTE  ? "nothing, as long as nobody starts it"
+				      : "");
+}
+
+/* ---- the GPUs ------------------------------------------------------------------------------- */
+
+static void check_driver_mode(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "the driver lets several processes share each GPU");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		const char *mode = session_text(gpu, "driver_mode");
+
+		if (!*mode || !strcmp(mode, "shared"))
+			continue;
+		find_each(f, PROBLEM, "GPU %" PRIu64 " is in compute mode %s: %s",
+			  session_number(gpu, "index"), mode,
+			  !strcmp(mode, "prohibited") ? "no program may use it"
+						      : "one process at a time may use it");
+		advise(f, "as root: nvidia-smi --compute-mode=0");
+	}
+}
+
+static void check_owner(const struct check_input *in, struct finding *f)
+{
+	char text[GPU_HOLDER_SIZE];
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "every GPU is this daemon's");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		const json_t *holder = json_object_get(gpu, "held_by");
+
+		if (!json_is_object(holder))
+			continue;
+		find_each(f, PROBLEM, "GPU %" PRIu64 " is %s", session_number(gpu, "index"),
+			  gpu_holder_text(holder, text));
+		advise(f, gpu_holder_advice(holder));
+	}
+}
+
+static void check_gpus(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "the driver answers for every GPU");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		const char *state = session_text(gpu, "state");
+		bool lost = !strcmp(state, "lost");
+
+		if (!lost && strcmp(state, "failing") != 0)
+			continue;
+		find_each(f, PROBLEM, "GPU %" PRIu64 " is %s since %s",
+			  session_number(gpu, "index"), state, session_text(gpu, "state_since"));
+		advise(f, lost ? "end what runs on it, then nvidia-smi --gpu-reset, or restart the "
+				 "host"
+			       : "dmesg may say why; restart the host if it stays so");
+	}
+}
+
+static void check_outside(const struct check_input *in, struct finding *f)
+{
+	char text[UNITS_TEXT_SIZE];
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "no program outside carve holds GPU memory");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		uint64_t bytes = session_number(gpu, "outside_bytes");
+
+		if (!bytes)
+			continue;
+		find_each(f, NOTE,
+			  "programs outside carve hold %s of GPU %" PRIu64
+			  "; no more than that is kept free for them",
+			  units_format_bytes(bytes, text), session_number(gpu, "index"));
+		advise(f, "nvidia-smi names them; run them in slices (those of sessions whose "
+			  "database was moved away are in slices, but may still grow)");
+	}
+}
+
+/* ---- MIG --------------------------------------------------------------------------------------
+ */
+
+static void check_mig_mode(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "no change of a GPU's MIG mode is pending");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		bool now = json_is_true(json_object_get(gpu, "mig"));
+
+		if (!json_is_true(json_object_get(gpu, "mig_capable")) ||
+		    now == json_is_true(json_object_get(gpu, "mig_pending")))
+			continue;
+		find_each(f, NOTE, "MIG mode of GPU %" PRIu64 " is %s, and %s is pending",
+			  session_number(gpu, "index"), now ? "on" : "off", now ? "off" : "on");
+		advise(f,
+		       "it takes a reset while nobody uses the GPU (nvidia-smi --gpu-reset -i N), "
+		       "or a reboot");
+	}
+}
+
+static void check_mig_role(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "GPUs with the MIG role give out instances");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		const char *problem = session_text(gpu, "mig_problem");
+
+		if (!*problem)
+			continue;
+		find_each(f, PROBLEM,
+			  "GPU %" PRIu64 " has the MIG role and gives out no instances: %s",
+			  session_number(gpu, "index"), problem);
+		advise(f,
+		       "carve node set-role --dynamic-mig-enabled --enable-mode switches the mode "
+		       "on; "
+		       "instances take root, or the node /dev/nvidia-caps/nvidia-cap1; carve node "
+		       "remove-role gives the GPU back");
+	}
+}
+
+static void check_mig_foreign(const struct check_input *in, struct finding *f)
+{
+	char text[UNITS_TEXT_SIZE];
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "all MIG instances of GPUs with the role are carve's");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		uint64_t count = session_number(gpu, "mig_foreign");
+
+		if (!count)
+			continue;
+		find_each(f, NOTE, "GPU %" PRIu64 " has %s that carve did not make",
+			  session_number(gpu, "index"),
+			  units_format_count(count, "MIG instance", text));
+		advise(f,
+		       "carve leaves them alone, and does not count their room as free; carve mig "
+		       "list shows them");
+	}
+}
+
+/* The kernel module tells numbers, and user space makes nodes of them. */
+static void check_mig_nodes(const struct check_input *in, struct finding *f)
+{
+	bool any = false;
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(in->gpus, i, gpu) any |= json_is_true(json_object_get(gpu, "mig"));
+	find(f, OK, "programs find the device nodes of MIG instances");
+	if (!any || !exists("/proc/driver/nvidia/capabilities") || exists("/dev/nvidia-caps"))
+		return;
+	find(f, PROBLEM, "/dev/nvidia-caps is not there: no program can use a MIG instance");
+	advise(f, "as root: nvidia-modprobe -f /proc/driver/nvidia/capabilities/mig/config");
+}
+
+/* ---- carve's own parts ---------------------------------------------------------------------- */
+
+static void check_versions(const struct check_input *in, struct finding *f)
+{
+	const char *version = session_text(in->daemon, "version");
+	char link[64], target[PATH_MAX];
+
+	if (!in->daemon) {
+		find(f, OK, "no daemon answers: there is nothing to compare");
+		return;
+	}
+	if (strcmp(version, CARVE_VERSION) != 0) {
+		find(f, PROBLEM, "the daemon is carved %s, this is carve %s with its libraries",
+		     version, CARVE_VERSION);
+		advise(f, "have the daemon become the new program: carved --takeover");
+		return;
+	}
+	find(f, OK, "command, libraries and daemon are of one version, %s", version);
+	snprintf(link, sizeof(link), "/proc/%" PRIu64 "/exe", session_number(in->daemon, "pid"));
+	ssize_t n = readlink(link, target, sizeof(target) - 1);
+	if (n <= 0 || !in->places)
+		return;
+	target[n] = '\0';
+	if (!strcmp(target, in->places->daemon))
+		return;
+	if (strstr(target, " (deleted)"))
+		find(f, NOTE, "the daemon's program was replaced since it was started");
+	else
+		find(f, NOTE, "the daemon runs another build: %.300s", target);
+	advise(f, "have the daemon become the present program: carved --takeover");
+}
+
+/* What the daemon has of the shell that started it, and could not put back. */
+static void check_limits(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *text;
+
+	find(f, OK, "no limit of a shell's binds the daemon");
+	if (!in->daemon)
+		find(f, OK, "no daemon answers: there is nothing that a limit could bind");
+	json_array_foreach(json_object_get(in->daemon, "limited"), i, text)
+	{
+		find_each(f, PROBLEM, "%s%s",
+			  i ? "" : "the daemon has limits of the shell that started it: ",
+			  json_string_value(text));
+		advise(f, "end it, and have a carve command start it from a shell without them; "
+			  "or run the service");
+	}
+}
+
+static void check_configuration(const struct check_input *in, struct finding *f)
+{
+	const char *wrong = session_text(in->daemon, "config_error");
+
+	find(f, OK, "the daemon's configuration is right");
+	if (!*wrong)
+		return;
+	find(f, PROBLEM, "the configuration is wrong, and the last good settings hold: %.300s",
+	     wrong);
+	advise(f, "mend the file, then systemctl reload carved, or SIGHUP to the daemon");
+}
+
+/* Where the daemon's database is: `dir` itself, or where the link there says. */
+static void state_dir(const char *dir, char buf[static PATH_MAX])
+{
+	char link[PATH_MAX];
+
+	snprintf(link, sizeof(link), "%s/carve.db", dir);
+	ssize_t n = readlink(link, buf, PATH_MAX - 1);
+	char *slash = n > 0 && buf[0] == '/' ? memrchr(buf, '/', (size_t)n) : NULL;
+	if (slash)
+		*slash = '\0';
+	else
+		snprintf(buf, PATH_MAX, "%s", dir);
+}
+
+static void disk_look(struct finding *f, const char *dir)
+{
+	struct statvfs disk;
+	struct stat st;
+	char left[UNITS_TEXT_SIZE];
+
+	if (statvfs(dir, &disk) < 0 || !disk.f_blocks || stat(dir, &st) < 0)
+		return;
+	/* What is kept for root is its daemon's, too. */
+	bool root = st.st_uid == 0;
+	uint64_t bytes = (uint64_t)disk.f_frsize * (root ? disk.f_bfree : disk.f_bavail);
+	if (bytes < DISK_BYTES_MIN)
+		find_each(f, PROBLEM, "the disk of %.300s is full (%s left)", dir,
+			  units_format_bytes(bytes, left));
+	else if (disk.f_files && !(root ? disk.f_ffree : disk.f_favail))
+		find_each(f, PROBLEM, "the disk of %.300s has no room for another file", dir);
+}
+
+static void check_disk(const struct check_input *in, struct finding *f)
+{
+	char state[PATH_MAX];
+
+	find(f, OK, "there is room for what carved writes");
+	if (!in->runtime)
+		return;
+	disk_look(f, in->runtime);
+	state_dir(in->runtime, state);
+	if (strcmp(state, in->runtime) != 0)
+		disk_look(f, state);
+	if (f->state == PROBLEM)
+		advise(f, "make room there: carved keeps its sessions there, and refuses new ones "
+			  "without");
+}
+
+static void check_permissions(const struct check_input *in, struct finding *f)
+{
+	static const char *const nodes[] = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"};
+	char path[PATH_MAX];
+
+	find(f, OK, "the driver's devices may be opened");
+	for (size_t i = 0; i < ARRAY_SIZE(nodes); i++)
+		if (exists(nodes[i]) && access(host_path(nodes[i], path), R_OK | W_OK) < 0) {
+			find(f, PROBLEM, "%s cannot be opened for reading and writing by you",
+			     nodes[i]);
+			advise(f, "it wants mode 0666, or you in its group; the driver's udev "
+				  "rules set that");
+			return;
+		}
+	if (!exists("/dev/nvidiactl"))
+		find(f, OK, "there are no devices of the driver");
+}
+
+/* ---- the kernel ----------------------------------------------------------------------------- */
+
+static void check_memfd(const struct check_input *in, struct finding *f)
+{
+	cleanup_close int fd = memfd_create("carve-check", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	find(f, OK, "the kernel makes sealed memory files");
+	if (fd >= 0)
+		return;
+	find(f, PROBLEM, "memfd_create: %s: no ledger can be made", strerrordesc_np(errno));
+	advise(f, "a kernel of 3.17 or newer; a seccomp filter of a container must let it through");
+}
+
+static void check_pidfd(const struct check_input *in, struct finding *f)
+{
+	cleanup_close int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	find(f, OK, "the kernel tells of the end of processes");
+	if (fd >= 0)
+		return;
+	find(f, PROBLEM, "pidfd_open: %s: the end of processes cannot be watched",
+	     strerrordesc_np(errno));
+	advise(f, "a kernel of 5.3 or newer; a seccomp filter of a container must let it through");
+}
+
+static void check_membarrier(const struct check_input *in, struct finding *f)
+{
+	long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+
+	find(f, OK, "the kernel has memory barriers for other processes");
+	if (commands >= 0 && (commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED))
+		return;
+	find(f, PROBLEM, "membarrier: %s: the time of a GPU cannot be divided",
+	     commands < 0 ? strerrordesc_np(errno) : "not expedited");
+	advise(f, "a kernel of 4.16 or newer; slices of memory work without");
+}
+
+static void check_cgroup(const struct check_input *in, struct finding *f)
+{
+	find(f, OK, "cgroups are of version 2");
+	if (exists("/sys/fs/cgroup/cgroup.controllers"))
+		return;
+	find(f, NOTE,
+	     "cgroups of version 2 are not mounted: limits of the driver's own cannot be used");
+	advise(f, "boot with systemd.unified_cgroup_hierarchy=1");
+}
+
+static void check_persistence(const struct check_input *in, struct finding *f)
+{
+	find(f, OK, "the driver stays loaded between programs");
+	if (!exists("/proc/driver/nvidia/version")) {
+		find(f, OK, "no kernel driver whose GPUs would have to be woken up");
+		return;
+	}
+	if (in->daemon || exists("/run/nvidia-persistenced/socket") ||
+	    process_named("nvidia-persistenced"))
+		return; /* the daemon holds the driver open, too */
+	find(f, NOTE, "nothing keeps the GPUs awake: the first program on each waits for seconds");
+	advise(f, "start nvidia-persistenced, or carved as a service");
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+static const struct {
+	const char *name;
+	void (*look)(const struct check_input *input, struct finding *finding);
+} checks[] = {
+	{"preload", check_preload},
+	{"mps", check_mps},
+	{"compute_mode", check_driver_mode},
+	{"owner", check_owner},
+	{"gpus", check_gpus},
+	{"outside", check_outside},
+	{"mig_mode", check_mig_mode},
+	{"mig_role", check_mig_role},
+	{"mig_foreign", check_mig_foreign},
+	{"mig_nodes", check_mig_nodes},
+	{"versions", check_versions},
+	{"limits", check_limits},
+	{"configuration", check_configuration},
+	{"disk", check_disk},
+	{"permissions", check_permissions},
+	{"memfd", check_memfd},
+	{"pidfd", check_pidfd},
+	{"membarrier", check_membarrier},
+	{"cgroup", check_cgroup},
+	{"persistence", check_persistence},
+};
+
+static const char *const state_names[] = {[OK] = "ok", [NOTE] = "note", [PROBLEM] = "problem"};
+
+json_t *check_conditions(const struct check_input *input)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
+		struct finding finding = {0};
+
+		checks[i].look(input, &finding);
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:s, s:s}", "name", checks[i].name,
+						"state", state_names[finding.state], "message",
+						finding.message, "advice", finding.advice));
+	}
+	return list;
+}
+
+void check_conditions_print(const json_t *conditions, size_t missing)
+{
+	size_t i, quiet = 0, notes = 0, problems = 0;
+	json_t *item;
+
+	json_array_foreach(conditions, i, item)
+	{
+		const char *state = session_text(item, "state");
+
+		notes += !strcmp(state, state_names[NOTE]);
+		problems += !strcmp(state, state_names[PROBLEM]);
+		if (!strcmp(state, "ok"))
+			quiet++;
+		else
+			printf("%s:%*s %s; %s\n", state, (int)(9 - strlen(state)), "",
+			       session_text(item, "message"), session_text(item, "advice"));
+	}
+	/* Every problem is missing, too. */
+	i += missing - problems;
+	printf("%zu checks: %zu passed", i, quiet);
+	if (notes)
+		printf(", %zu worth knowing", notes);
+	if (missing)
+		printf(", %zu failed", missing);
+	printf("\n");
+}

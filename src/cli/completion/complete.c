@@ -1,0 +1,360 @@
+#include "cli/completion/complete.h"
+
+#include <grp.h>
+#include <jansson.h>
+#include <pwd.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+#include "cli/mig/mig_models.h"
+#include "client/client.h"
+
+/* Accounts of a directory service may be many thousands. */
+#define NAMES_MAX 500
+
+/* The command line before the word that is completed. */
+struct line {
+	FILE *out;
+	const char *typed;
+	const char *host;
+	char first[32], second[32];
+	const struct cli_verb *verb;     /* NULL: not named yet */
+	const struct cli_option *option; /* the word before takes this value */
+	int arguments;
+	bool command; /* somebody else's command has begun */
+};
+
+static void offer(const struct line *line, const char *word)
+{
+	if (!strncmp(word, line->typed, strlen(line->typed)))
+		fprintf(line->out, "%s\n", word);
+}
+
+static void offer_words(const struct line *line, const char *words)
+{
+	char text[256], *rest = NULL;
+
+	snprintf(text, sizeof(text), "%s", words);
+	for (char *word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+		offer(line, word);
+}
+
+/* ---- what a daemon knows ------------------------------------------------------------------ */
+
+static json_t *daemon_tells(const struct line *line, const char *path)
+{
+	struct client client;
+	struct error ignored = {0};
+	json_t *answer = NULL;
+
+	if (client_open_running(&client, line->host, &ignored) < 0 ||
+	    client_call(&client, "GET", path, NULL, NULL, &answer, &ignored) < 0)
+		return NULL;
+	return answer;
+}
+
+/* A member of each: a text, or a number. */
+static void offer_members(const struct line *line, const json_t *list, const char *key)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach(list, i, item)
+	{
+		const json_t *value = json_object_get(item, key);
+		char number[24];
+
+		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+			 json_integer_value(value));
+		if (json_is_string(value) && *json_string_value(value))
+			offer(line, json_string_value(value));
+		else if (json_is_integer(value))
+			offer(line, number);
+	}
+}
+
+static void offer_sessions(const struct line *line)
+{
+	cleanup_json json_t *sessions = daemon_tells(line, "/v1/sessions");
+
+	offer_members(line, sessions, "id");
+	offer_members(line, sessions, "name");
+}
+
+static void offer_daemons(const struct line *line, const char *path, const char *key)
+{
+	cleanup_json json_t *list = daemon_tells(line, path);
+
+	offer_members(line, list, key);
+}
+
+/* ---- what the host knows ------------------------------------------------------------------ */
+
+/* The completion runs alone in its process. */
+/* NOLINTBEGIN(concurrency-mt-unsafe) */
+static void offer_users(const struct line *line)
+{
+	struct passwd *entry;
+
+	setpwent();
+	for (int i = 0; i < NAMES_MAX && (entry = getpwent()); i++)
+		offer(line, entry->pw_name);
+	endpwent();
+}
+
+static void offer_groups(const struct line *line)
+{
+	struct group *entry;
+
+	setgrent();
+	for (int i = 0; i < NAMES_MAX && (entry = getgrent()); i++)
+		offer(line, entry->gr_name);
+	endgrent();
+}
+/* NOLINTEND(concurrency-mt-unsafe) */
+
+static void offer_models(const struct line *line)
+{
+	cleanup_json json_t *models = mig_models_list();
+
+	offer_members(line, models, "key");
+}
+
+/* ---- values and arguments ----------------------------------------------------------------- */
+
+struct value {
+	enum cli_option_id option;
+	const char *words; /* NULL: `tell` finds them */
+	void (*tell)(const struct line *line);
+};
+
+static void offer_gpus(const struct line *line)
+{
+	offer_daemons(line, "/v1/gpus", "index");
+}
+
+static void offer_queues(const struct line *line)
+{
+	offer_daemons(line, "/v1/queues", "name");
+}
+
+static void offer_jobs(const struct line *line)
+{
+	offer_daemons(line, "/v1/jobs", "id");
+}
+
+static void offer_files(const struct line *line)
+{
+	fputs(":files\n", line->out);
+}
+
+static const struct value values[] = {
+	{OPT_MODE, "off fair strict", NULL},
+	{OPT_SIMULATE_MODE, "fair strict", NULL},
+	{OPT_BACKEND, "mig fraction", NULL},
+	{OPT_ISOLATION, "mount preload", NULL},
+	{OPT_SIM_DRIVER, "535 550 580 595 610", NULL},
+	{OPT_FRACTIONS, "0.25,0.75 0.5,0.5", NULL},
+	{OPT_JOB_EXPORT, "ALL NONE", NULL},
+	{OPT_JOB_AFTER, "ok: any: notok:", NULL},
+	{OPT_SESSION, NULL, offer_sessions},
+	{OPT_GPU_IDS, NULL, offer_gpus},
+	{OPT_AGENT_GPUS, NULL, offer_gpus},
+	{OPT_SIM_GPUS, NULL, offer_models},
+	{OPT_MIG_GPUS, NULL, offer_models},
+	{OPT_QUEUE, NULL, offer_queues},
+	{OPT_JOB_QUEUE, NULL, offer_queues},
+	{OPT_AGENT_DRAIN, NULL, offer_queues},
+	{OPT_AGENT_RESUME, NULL, offer_queues},
+	{OPT_GROUP, NULL, offer_groups},
+	{OPT_SVG, NULL, offer_files},
+	{OPT_HOST, NULL, offer_files},
+	{OPT_SIM_JOIN, NULL, offer_files},
+	{OPT_JOB_OUTPUT, NULL, offer_files},
+	{OPT_JOB_ERROR, NULL, offer_files},
+	{OPT_JOB_CHDIR, NULL, offer_files},
+};
+
+static const struct {
+	const char *word; /* in the verb's usage */
+	void (*tell)(const struct line *line);
+} arguments[] = {
+	{"ID", offer_sessions}, {"JOB", offer_jobs},    {"USER", offer_users},
+	{"FILE", offer_files},  {"TRACE", offer_files},
+};
+
+static void complete_value(const struct line *line)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
+		if (values[i].option != line->option->id)
+			continue;
+		if (values[i].words)
+			offer_words(line, values[i].words);
+		else
+			values[i].tell(line);
+	}
+}
+
+static void complete_argument(const struct line *line)
+{
+	const struct cli_verb *verb = line->verb;
+
+	if (verb->arguments_max >= 0 && line->arguments >= verb->arguments_max)
+		return;
+	if (!strcmp(verb->name, "completion"))
+		return offer_words(line, "bash zsh fish");
+	for (size_t i = 0; i < ARRAY_SIZE(arguments); i++)
+		if (strstr(verb->usage, arguments[i].word))
+			return arguments[i].tell(line);
+}
+
+static void complete_option(const struct line *line)
+{
+	char word[64];
+
+	for (const struct cli_option *o = cli_options; o->name; o++) {
+		snprintf(word, sizeof(word), "--%s", o->name);
+		if ((!line->verb || line->verb->syntax != CLI_SYNTAX_RAW) &&
+		    cli_verb_takes(line->verb, o->id))
+			offer(line, word);
+	}
+}
+
+/* ---- words of verbs ----------------------------------------------------------------------- */
+
+static bool is_first_of_group(const struct cli_verb *verb)
+{
+	size_t length = strcspn(verb->name, " ");
+
+	for (const struct cli_verb *other = cli_verbs; other != verb; other++)
+		if (!strncmp(other->name, verb->name, length) &&
+		    strcspn(other->name, " ") == length)
+			return false;
+	return true;
+}
+
+static void complete_first(const struct line *line)
+{
+	char word[64];
+
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
+		snprintf(word, sizeof(word), "%.*s", (int)strcspn(verb->name, " "), verb->name);
+		if (is_first_of_group(verb))
+			offer(line, word);
+	}
+	for (const struct cli_short *s = cli_shorts; s->word; s++)
+		offer(line, s->word);
+}
+
+static void complete_second(const struct line *line)
+{
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
+		const char *gap = strchr(verb->name, ' ');
+
+		if (gap && cli_verb_in_group(verb, line->first))
+			offer(line, gap + 1);
+	}
+}
+
+/* ---- the line ----------------------------------------------------------------------------- */
+
+static const struct cli_verb *verb_named(const char *first, const char *second)
+{
+	char name[sizeof(((struct line *)0)->first) * 2 + 2];
+
+	snprintf(name, sizeof(name), "%s%s%s", first, *second ? " " : "", second);
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
+		if (!strcmp(verb->name, name))
+			return verb;
+	return NULL;
+}
+
+/* The option of a word like --mode or --mode=; NULL: none that this verb takes. */
+static const struct cli_option *option_named(const struct line *line, const char *word)
+{
+	size_t length = strcspn(word, "=");
+
+	for (const struct cli_option *o = cli_options; o->name; o++)
+		if (!strncmp(word, "--", 2) && strlen(o->name) == length - 2 &&
+		    !strncmp(o->name, word + 2, length - 2) && cli_verb_takes(line->verb, o->id))
+			return o;
+	return NULL;
+}
+
+static void option_read(struct line *line, const char *word, const char *next)
+{
+	const struct cli_option *option = option_named(line, word);
+	const char *value = strchr(word, '=');
+
+	if (!option || !option->argument)
+		return;
+	if (!value)
+		line->option = option;
+	if (option->id == OPT_HOST)
+		line->host = value ? value + 1 : next;
+}
+
+/* A word that is no option: of the verb's name, or one of its arguments. */
+static void word_read(struct line *line, const char *word)
+{
+	const struct cli_verb *longer = NULL;
+
+	if (!line->first[0]) {
+		for (const struct cli_short *s = cli_shorts; s->word; s++)
+			if (!strcmp(s->word, word) && s->second && s->second[0] != '-') {
+				snprintf(line->first, sizeof(line->first), "%s", s->first);
+				word = s->second;
+			}
+	}
+	if (!line->first[0])
+		snprintf(line->first, sizeof(line->first), "%s", word);
+	else if (!line->second[0] && !line->arguments)
+		longer = verb_named(line->first, word);
+	if (longer)
+		snprintf(line->second, sizeof(line->second), "%s", word);
+	else if (line->verb)
+		line->command = ++line->arguments && line->verb->syntax == CLI_SYNTAX_COMMAND;
+	if (!line->arguments)
+		line->verb = verb_named(line->first, line->second);
+}
+
+static void line_read(struct line *line, int count, char *const *words)
+{
+	for (int i = 0; i < count - 1 && !line->command; i++) {
+		if (line->option)
+			line->option = NULL;
+		else if (!strcmp(words[i], "--"))
+			line->command = line->verb && line->verb->syntax == CLI_SYNTAX_COMMAND;
+		else if (words[i][0] == '-')
+			option_read(line, words[i], words[i + 1]);
+		else
+			word_read(line, words[i]);
+	}
+}
+
+void complete_print(FILE *out, int count, char *const *words)
+{
+	struct line line = {.out = out, .typed = count ? words[count - 1] : ""};
+
+	line_read(&line, count, words);
+	if (line.command) {
+		fputs(line.arguments ? ":files\n" : ":commands\n", out);
+	} else if (line.option) {
+		complete_value(&line);
+	} else if (line.typed[0] == '-') {
+		complete_option(&line);
+	} else if (!line.first[0]) {
+		complete_first(&line);
+	} else {
+		if (!line.second[0] && !line.arguments)
+			complete_second(&line);
+		if (line.verb && line.verb->syntax == CLI_SYNTAX_COMMAND &&
+		    line.verb->run != cli_completion)
+			fputs(":commands\n", out);
+		else if (line.verb)
+			complete_argument(&line);
+	}
+}

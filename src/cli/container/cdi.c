@@ -1,0 +1,438 @@
+/* carve cdi generate, list, remove: CDI specs by which container runtimes give a container the
+ * slice of a session, `podman run --device carve.dev/slice=ID IMAGE`. A session's spec is
+ * DIR/carve.dev-slice_ID.json; what it mounts and was made for it is in DIR/carve/ID. A spec of a
+ * size, `carve.dev/slice=8gib`, has carve-hook make a slice when a container is made. */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+#include "cli/container/hook.h"
+#include "cli/container/size_label.h"
+#include "cli/output.h"
+#include "client/client.h"
+#include "client/sessions.h"
+#include "container/cdi.h"
+#include "container/edits.h"
+#include "container/json_file.h"
+#include "container/layout.h"
+#include "slice/driver_find.h"
+#include "slice/places.h"
+#include "slice/slice_env.h"
+
+#define FILES "carve"
+/* Leaves room for the names of what is below it. */
+#define DIR_MAX (PATH_MAX - 128)
+
+/* ---- the directory ----------------------------------------------------------------------- */
+
+/* The directory that container runtimes read and that is empty after a boot, as sessions are. */
+static int directory_choose(const struct cli *cli, char dir[static DIR_MAX], struct error *err)
+{
+	const char *given = cli->value[OPT_CDI_DIR];
+	char cwd[PATH_MAX] = "";
+
+	if (given && !*given)
+		return error_set(err, EXIT_CODE_USAGE, "--cdi-dir: the path is empty");
+	if (given && *given != '/' && !getcwd(cwd, sizeof(cwd)))
+		return error_set(err, EXIT_CODE_FAILED, "the current directory is gone");
+	if (snprintf(dir, DIR_MAX, "%s%s%s", cwd, *cwd ? "/" : "",
+		     given ? given : CDI_DIR_DYNAMIC) >= DIR_MAX)
+		return error_set(err, EXIT_CODE_USAGE, "--cdi-dir: the path is too long");
+	return 0;
+}
+
+static int directory_make(const char *path, struct error *err)
+{
+	if (mkdir(path, 0755) == 0 || errno == EEXIST)
+		return 0;
+	int error = errno;
+	error_set(err, error == EACCES ? EXIT_CODE_NOT_PERMITTED : EXIT_CODE_FAILED,
+		  "cannot make %.300s: %s", path, strerrordesc_np(error));
+	if (error == EACCES)
+		error_hint(err, "container runtimes read " CDI_DIR_DYNAMIC
+				", which is root's; or use carve podman run, which needs no spec");
+	return -err->code;
+}
+
+static void files_path(char path[static PATH_MAX], const char *dir, const char *id)
+{
+	snprintf(path, PATH_MAX, "%s/" FILES "/%s", dir, id);
+}
+
+static void spec_name(char name[static CDI_NAME_MAX + 32], const char *id)
+{
+	snprintf(name, CDI_NAME_MAX + 32, CDI_SLICE_FILE "%s", id);
+}
+
+static void named_file(char name[static CDI_NAME_MAX + 32], const char *device)
+{
+	snprintf(name, CDI_NAME_MAX + 32, CDI_NAMED_FILE "%s", device);
+}
+
+/* Calls for the device of each of carve's specs in the directory. 0, or negative with *err set. */
+static int specs_each(const char *dir,
+		      int (*each)(const char *dir, const char *id, bool named, void *context),
+		      void *context, struct error *err)
+{
+	DIR *stream = opendir(dir);
+	char id[CDI_NAME_MAX + 1];
+	int rc = 0;
+
+	if (!stream && errno == ENOENT)
+		return 0;
+	if (!stream)
+		return error_set(err, EXIT_CODE_FAILED, "cannot read %.300s: %s", dir,
+				 strerrordesc_np(errno));
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's is safe for a stream of one's own
+	for (struct dirent *entry; rc == 0 && (entry = readdir(stream));)
+		if (cdi_file_session(entry->d_name, id))
+			rc = each(dir, id, false, context);
+		else if (cdi_file_named(entry->d_name, id))
+			rc = each(dir, id, true, context);
+	closedir(stream);
+	return rc;
+}
+
+/* ---- generate ---------------------------------------------------------------------------- */
+
+struct generation {
+	struct places places;
+	struct driver_libs driver;
+	struct client client;
+	char hook[PATH_MAX];
+	const struct cli *cli;
+	char dir[DIR_MAX];
+};
+
+/* A spec of one device, whose edits are taken over. */
+static int device_write(const struct generation *g, const char *file, const char *device,
+			json_t *edits, struct error *err)
+{
+	json_t *devices = json_array();
+
+	json_array_append_new(devices, cdi_device(device, edits));
+	cleanup_json json_t *spec = cdi_spec(CDI_SLICE_KIND, devices, NULL);
+	return json_file_write(g->dir, file, spec, 0644, err);
+}
+
+static int spec_write(const struct generation *g, const struct container_slice *slice,
+		      struct error *err)
+{
+	const char *const hook[] = {"--register", slice->session, "--host", g->client.socket, NULL};
+	json_t *edits = NULL;
+	char name[CDI_NAME_MAX + 32];
+	int rc = container_files_write(slice, err);
+
+	if (rc < 0 || (rc = container_slice_edits(slice, &edits, err)) < 0)
+		return rc;
+	/* So that all users of a container of root's are in the slice. */
+	container_edits_hook(edits, g->hook, hook, hook_environment(g->cli));
+	spec_name(name, slice->session);
+	return device_write(g, name, slice->session, edits, err);
+}
+
+/* The device of a size: 8gib, gpu-0.25, 2g.10gb, or image, which is whatever the image says. */
+static int named_generate(const struct generation *g, struct error *err)
+{
+	char label[2 * SIZE_LABEL_SIZE], device[SIZE_LABEL_SIZE + 8] = "image";
+	char file[CDI_NAME_MAX + 32];
+	const char *const hook[] = {"--host", g->client.socket, "--label", label, NULL};
+	const char *const of_image[] = {"--host", g->client.socket, NULL};
+	bool by_image = g->cli->value[OPT_CDI_LABEL] != NULL;
+	struct size_label size;
+	int rc = by_image ? 0 : size_label_read(g->cli, &size, err);
+
+	if (rc < 0)
+		return rc;
+	if (!by_image) {
+		snprintf(label, sizeof(label), "%s=%s", size.name, size.value);
+		snprintf(device, sizeof(device), "%s%s", g->cli->value[OPT_GPU] ? "gpu-" : "",
+			 size.value);
+	}
+	for (char *c = device; *c; c++)
+		*c = (char)tolower((unsigned char)*c);
+	if (!cdi_name_valid(device))
+		return error_set(err, EXIT_CODE_USAGE, "'%s' can be no device's name", device);
+	json_t *edits = container_edits_new();
+	container_edits_hook(edits, g->hook, by_image ? of_image : hook, hook_environment(g->cli));
+	named_file(file, device);
+	if ((rc = directory_make(g->dir, err)) < 0) {
+		json_decref(edits);
+		return rc;
+	}
+	rc = device_write(g, file, device, edits, err);
+	if (rc == 0)
+		printf(CDI_SLICE_KIND "=%s in %s/%s.json\n", device, g->dir, file);
+	return rc;
+}
+
+/* Whether a size is asked for, or the image's. */
+static bool is_named(const struct cli *cli)
+{
+	return cli->value[OPT_VRAM] || cli->value[OPT_GPU_MEMORY] || cli->value[OPT_GPU] ||
+	       cli->value[OPT_MIG_PROFILE] || cli->value[OPT_RESERVE] || cli->value[OPT_CDI_LABEL];
+}
+
+static int session_generate(const struct generation *g, const json_t *session, struct error *err)
+{
+	char files[PATH_MAX];
+	const struct container_slice slice = {
+		.session = session_text(session, "id"),
+		.gpus = json_object_get(session, "gpus"),
+		.front_cuda = g->places.front_cuda,
+		.front_nvml = g->places.front_nvml,
+		.cuda = g->driver.cuda,
+		.nvml = g->driver.nvml,
+		.attach = g->client.attach,
+		.files = files,
+		.simulated_host = secure_getenv("SIMGPU_HOST"),
+		.cover_driver = true,
+	};
+	int rc;
+
+	if (strcmp(session_text(session, "state"), "active") != 0 ||
+	    !cdi_name_valid(slice.session)) {
+		error_set(err, EXIT_CODE_FAILED, "session %s is not active, but %s", slice.session,
+			  session_text(session, "state"));
+		error_hint(err, "`carve session list` shows those that are");
+		return -EXIT_CODE_FAILED;
+	}
+	snprintf(files, sizeof(files), "%s/" FILES, g->dir);
+	if ((rc = directory_make(g->dir, err)) < 0 || (rc = directory_make(files, err)) < 0)
+		return rc;
+	files_path(files, g->dir, slice.session);
+	if ((rc = directory_make(files, err)) < 0 || (rc = spec_write(g, &slice, err)) < 0)
+		return rc;
+	printf("%s: " CDI_SLICE_KIND "=%s in %s/" CDI_SLICE_FILE "%s.json\n", slice.session,
+	       slice.session, g->dir, slice.session);
+	return 0;
+}
+
+static int generate_all(const struct generation *g, struct error *err)
+{
+	cleanup_json json_t *sessions = NULL;
+	int rc = client_call(&g->client, "GET", "/v1/sessions", NULL, NULL, &sessions, err);
+	json_t *session;
+	size_t i;
+
+	json_array_foreach(sessions, i, session)
+	{
+		/* Of those of other users only the outside is shown. */
+		if (rc == 0 && !strcmp(session_text(session, "state"), "active") &&
+		    json_object_get(session, "pids"))
+			rc = session_generate(g, session, err);
+	}
+	return rc;
+}
+
+int cli_cdi_generate(struct cli *cli, struct error *err)
+{
+	struct generation g = {.cli = cli};
+	int rc;
+
+	if (slice_env_session())
+		return error_set(err, EXIT_CODE_FAILED,
+				 "this is inside slice %.64s already; run it from outside",
+				 slice_env_session());
+	if ((rc = directory_choose(cli, g.dir, err)) < 0 ||
+	    (rc = places_find(&g.places, err)) < 0 || (rc = places_check(&g.places, err)) < 0 ||
+	    (rc = driver_find(&g.driver, err)) < 0 || (rc = hook_program(g.hook, err)) < 0 ||
+	    (rc = client_open(&g.client, cli->value[OPT_HOST], err)) < 0)
+		return rc;
+	if (is_named(cli))
+		return named_generate(&g, err);
+	if (cli->value[OPT_CDI_ALL])
+		return generate_all(&g, err);
+	for (int i = 0; rc == 0 && i < MAX(cli->argument_count, 1); i++) {
+		cleanup_json json_t *session = NULL;
+
+		rc = session_get(&g.client, cli->arguments[i], &session, err);
+		if (rc == 0)
+			rc = session_generate(&g, session, err);
+	}
+	return rc;
+}
+
+/* ---- list -------------------------------------------------------------------------------- */
+
+struct listing {
+	json_t *sessions; /* the daemon's, NULL: none answers */
+	json_t *specs;
+};
+
+/* "active", "ended", or "unknown" where there is no daemon to ask. */
+static const char *state_find(const json_t *sessions, const char *id)
+{
+	json_t *session;
+	size_t i;
+
+	if (!sessions)
+		return "unknown";
+	json_array_foreach((json_t *)sessions, i, session)
+	{
+		if (!strcmp(session_text(session, "id"), id))
+			return session_text(session, "state");
+	}
+	return "ended";
+}
+
+static int spec_list(const char *dir, const char *id, bool named, void *context)
+{
+	struct listing *listing = context;
+
+	json_array_append_new(
+		listing->specs,
+		json_pack("{s:o, s:s?, s:s, s:o}", "device", json_sprintf(CDI_SLICE_KIND "=%s", id),
+			  "session", named ? NULL : id, "state",
+			  named ? "on demand" : state_find(listing->sessions, id), "file",
+			  json_sprintf("%s/%s%s.json", dir, named ? CDI_NAMED_FILE : CDI_SLICE_FILE,
+				       id)));
+	return 0;
+}
+
+/* 0 with *dir and the list, or negative with *err set. */
+static int listing_make(const struct cli *cli, char dir[static DIR_MAX], struct listing *ret,
+			struct error *err)
+{
+	struct client client;
+	struct error ignored = {0};
+	int rc = directory_choose(cli, dir, err);
+
+	*ret = (struct listing){.specs = json_array()};
+	if (rc == 0 && client_open(&client, cli->value[OPT_HOST], &ignored) == 0)
+		(void)client_call(&client, "GET", "/v1/sessions", NULL, NULL, &ret->sessions,
+				  &ignored);
+	return rc < 0 ? rc : specs_each(dir, spec_list, ret, err);
+}
+
+static void listing_clear(struct listing *listing)
+{
+	json_decref(listing->sessions);
+	json_decref(listing->specs);
+}
+
+int cli_cdi_list(struct cli *cli, struct error *err)
+{
+	static const char *const headings[] = {"DEVICE", "STATE", "FILE", NULL};
+	cleanup_table struct table table = {0};
+	struct listing listing;
+	char dir[DIR_MAX];
+	json_t *spec;
+	size_t i;
+	int rc = listing_make(cli, dir, &listing, err);
+
+	if (rc == 0 && cli->value[OPT_JSON]) {
+		rc = output_json(listing.specs, err);
+	} else if (rc == 0) {
+		table_begin(&table, headings);
+		json_array_foreach(listing.specs, i, spec)
+		{
+			table_add(&table, "%s", session_text(spec, "device"));
+			table_add(&table, "%s", session_text(spec, "state"));
+			table_add(&table, "%s", session_text(spec, "file"));
+		}
+		table_print(&table);
+	}
+	listing_clear(&listing);
+	return rc;
+}
+
+/* ---- remove ------------------------------------------------------------------------------ */
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+/* The spec first: nobody mounts what is gone. */
+static int spec_remove(const char *dir, const char *id, bool named, struct error *err)
+{
+	char name[CDI_NAME_MAX + 32], files[PATH_MAX];
+	int rc;
+
+	if (named)
+		named_file(name, id);
+	else
+		spec_name(name, id);
+	if ((rc = json_file_remove(dir, name, err)) < 0)
+		return rc;
+	files_path(files, dir, id);
+	if (!named)
+		(void)nftw(files, remove_one, 4, FTW_DEPTH | FTW_PHYS);
+	printf("%s: removed\n", id);
+	return 0;
+}
+
+static const char *device_name(const json_t *spec)
+{
+	return strchr(session_text(spec, "device"), '=') + 1;
+}
+
+static int spec_remove_listed(const char *dir, const json_t *spec, struct error *err)
+{
+	return spec_remove(dir, device_name(spec), !*session_text(spec, "session"), err);
+}
+
+static int remove_listed(const struct cli *cli, const char *dir, const struct listing *listing,
+			 struct error *err)
+{
+	json_t *spec;
+	size_t i;
+	int rc = 0;
+
+	json_array_foreach(listing->specs, i, spec)
+	{
+		if (rc == 0 &&
+		    (cli->value[OPT_CDI_ALL] || !strcmp(session_text(spec, "state"), "ended")))
+			rc = spec_remove_listed(dir, spec, err);
+	}
+	return rc;
+}
+
+static const json_t *listed_find(const struct listing *listing, const char *id)
+{
+	json_t *spec;
+	size_t i;
+
+	json_array_foreach(listing->specs, i, spec)
+	{
+		if (!strcmp(device_name(spec), id))
+			return spec;
+	}
+	return NULL;
+}
+
+int cli_cdi_remove(struct cli *cli, struct error *err)
+{
+	struct listing listing;
+	char dir[DIR_MAX];
+	int rc = listing_make(cli, dir, &listing, err);
+
+	for (int i = 0; rc == 0 && i < cli->argument_count; i++) {
+		const char *id = cli->arguments[i];
+
+		const json_t *spec = listed_find(&listing, id);
+
+		if (spec) {
+			rc = spec_remove_listed(dir, spec, err);
+			continue;
+		}
+		rc = error_set(err, EXIT_CODE_FAILED, "%.300s has no spec of a device %.64s", dir,
+			       id);
+		error_hint(err, "`carve cdi list` shows those that are there");
+	}
+	if (rc == 0 && !cli->argument_count)
+		rc = remove_listed(cli, dir, &listing, err);
+	listing_clear(&listing);
+	return rc;
+}

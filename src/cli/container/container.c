@@ -1,0 +1,306 @@
+/* carve podman run, carve docker run: a slice, and the runtime's own `run` with what makes the
+ * container's programs programs of that slice (container/layout.h). */
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+#include "cli/container/container_watch.h"
+#include "cli/container/hook.h"
+#include "cli/help.h"
+#include "cli/session/request.h"
+#include "cli/session/run_choice.h"
+#include "cli/session/session_grant.h"
+#include "client/client.h"
+#include "client/sessions.h"
+#include "container/container_args.h"
+#include "container/layout.h"
+#include "container/wanted.h"
+#include "slice/driver_find.h"
+#include "slice/places.h"
+#include "slice/slice_env.h"
+
+#define SIM_HOST "SIMGPU_HOST"
+
+struct container {
+	const char *runtime;
+	struct container_args args;
+	struct places places;
+	struct driver_libs driver;
+	struct client client;
+	struct run_choice choice;
+	char dir[PATH_MAX]; /* what is written for the container; "": nothing yet */
+	struct words command;
+};
+
+/* ---- what the container gets ------------------------------------------------------------- */
+
+static int mount_option(struct container *c, const json_t *mount, struct error *err)
+{
+	const char *from = session_text(mount, "hostPath"),
+		   *to = session_text(mount, "containerPath");
+	const char *mode = json_string_value(json_array_get(json_object_get(mount, "options"), 0));
+
+	if (strpbrk(from, ":,") || strpbrk(to, ":,"))
+		return error_set(
+			err, EXIT_CODE_RUN_FAILED,
+			"%.300s: a path with ':' or ',' cannot be mounted into a container", from);
+	words_add(&c->command, "--volume=%s:%s:%s", from, to, mode);
+	return 0;
+}
+
+/* The edits as the runtime's options. */
+static int edits_add(struct container *c, const json_t *edits, struct error *err)
+{
+	json_t *entry;
+	size_t i;
+	int rc;
+
+	json_array_foreach(json_object_get(edits, "mounts"), i, entry)
+	{
+		if ((rc = mount_option(c, entry, err)) < 0)
+			return rc;
+	}
+	json_array_foreach(json_object_get(edits, "env"), i, entry)
+		words_add(&c->command, "--env=%s", json_string_value(entry));
+	json_array_foreach(json_object_get(edits, "deviceNodes"), i, entry)
+		words_add(&c->command, "--device=%s", session_text(entry, "path"));
+	return 0;
+}
+
+static int slice_add(struct container *c, struct error *err)
+{
+	const struct container_slice slice = {
+		.session = session_text(c->choice.session, "id"),
+		.gpus = json_object_get(c->choice.session, "gpus"),
+		.front_cuda = c->places.front_cuda,
+		.front_nvml = c->places.front_nvml,
+		.cuda = c->driver.cuda,
+		.nvml = c->driver.nvml,
+		.attach = c->client.attach,
+		.files = c->dir,
+		.simulated_host = secure_getenv(SIM_HOST),
+	};
+	cleanup_json json_t *edits = NULL;
+	int rc = container_files_write(&slice, err);
+
+	if (rc == 0)
+		rc = container_slice_edits(&slice, &edits, err);
+	if (rc == 0)
+		return edits_add(c, edits, err);
+	err->code = EXIT_CODE_RUN_FAILED;
+	return -EXIT_CODE_RUN_FAILED;
+}
+
+/* ---- running it -------------------------------------------------------------------------- */
+
+static int directory_make(struct container *c, struct error *err)
+{
+	snprintf(c->dir, sizeof(c->dir), "/tmp/carve-container-XXXXXX");
+	if (mkdtemp(c->dir) && chmod(c->dir, 0755) == 0)
+		return 0;
+	return error_set(err, EXIT_CODE_RUN_FAILED, "cannot make %s: %s", c->dir,
+			 strerrordesc_np(errno));
+}
+
+/* Whether the command line says which slice it is. */
+static bool slice_is_named(const struct container *c)
+{
+	static const char *const names[] = {"--vram",        "--gpu-memory", "--gpu",
+					    "--mig-profile", "--mig",        "--session"};
+
+	for (size_t i = 0; i < c->args.slice.count; i++)
+		for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
+			size_t length = strlen(names[k]);
+			const char *word = c->args.slice.list[i];
+
+			if (!strncmp(word, names[k], length) &&
+			    (word[length] == '\0' || word[length] == '='))
+				return true;
+		}
+	return false;
+}
+
+/* The image's labels as options: carve.gpu-compute=10% is --gpu-compute=10%. An image
+ * that is not here yet has none. */
+static int labels_add(struct container *c, struct error *err)
+{
+	const char *const inspect[] = {
+		"image", "inspect", "--format", "{{json .Config.Labels}}", c->args.image[0], NULL};
+	char text[16384];
+	json_t *wanted = NULL, *value;
+	const char *key;
+
+	if (slice_is_named(c) || !runtime_ask(c->runtime, text, sizeof(text), inspect))
+		return 0;
+	cleanup_json json_t *labels = json_loads(text, 0, NULL);
+	const json_t *sources[] = {labels};
+	int rc = container_wanted(sources, 1, &wanted, err);
+	if (rc < 0 || !wanted)
+		return rc;
+	if (!json_object_get(wanted, "session"))
+		words_add(&c->args.slice, "--ephemeral");
+	json_object_foreach(wanted, key, value)
+	{
+		char name[32];
+
+		snprintf(name, sizeof(name), "%s", key);
+		for (char *at = name; (at = strchr(at, '_'));)
+			*at = '-';
+		if (json_is_string(value))
+			words_add(&c->args.slice, "--%s=%s", name, json_string_value(value));
+		else if (json_is_true(value))
+			words_add(&c->args.slice, "--%s", name);
+	}
+	json_decref(wanted);
+	return 0;
+}
+
+/* The words that `carve run` would have, so that they are read by the same code. */
+static int options_read(struct container *c, struct cli *ret, struct error *err)
+{
+	cleanup_words struct words words = {0};
+
+	words_add(&words, "carve");
+	words_add(&words, "run");
+	for (size_t i = 0; i < c->args.slice.count; i++)
+		words_add(&words, "%s", c->args.slice.list[i]);
+	words_add(&words, "--");
+	words_add(&words, "%s", c->runtime);
+	/* What it finds points into the words, which live as long as the program. */
+	int rc = cli_parse(ret, (int)words.count, words.list, err);
+	words = (struct words){0};
+	return rc;
+}
+
+static int session_choose(struct container *c, struct error *err)
+{
+	cleanup_request struct slice_request request = {0};
+	struct cli options = {0};
+	int rc = labels_add(c, err);
+
+	if (rc < 0 || (rc = options_read(c, &options, err)) < 0 ||
+	    (rc = slice_request_read(&options, &request, err)) < 0 ||
+	    (rc = client_open(&c->client, options.value[OPT_HOST], err)) < 0 ||
+	    (rc = run_choose(&options, &c->client, &request, &c->choice, err)) < 0)
+		return rc;
+	if (c->choice.one_off && isatty(STDERR_FILENO))
+		session_grant_print(stderr, "carve: ", c->choice.session);
+	return 0;
+}
+
+static int become_runtime(struct container *c, struct error *err)
+{
+	execvp(c->runtime, c->command.list);
+	if (errno != ENOENT)
+		return error_set(err, EXIT_CODE_NOT_EXECUTABLE, "%s: %s", c->runtime,
+				 strerrordesc_np(errno));
+	error_set(err, EXIT_CODE_NOT_FOUND, "%s is not installed", c->runtime);
+	error_hint(err, "install it, or use another runtime: carve podman, carve docker");
+	return -EXIT_CODE_NOT_FOUND;
+}
+
+/* The session is given back where the container could not be begun. */
+static void give_up(struct container *c)
+{
+	if (c->choice.one_off)
+		session_give_back(&c->client, session_text(c->choice.session, "id"));
+}
+
+/* Root's containers may have other users, whom the daemon knows by the container's mount namespace:
+ * carve-hook tells it that before anything runs in there. podman reads its usual directories of
+ * hooks only if they are named as well. */
+static int hook_add(struct container *c, const struct cli *cli, struct error *err)
+{
+	static const char *const usual[] = {"/usr/share/containers/oci/hooks.d",
+					    "/etc/containers/oci/hooks.d"};
+	const char *const arguments[] = {"--register", session_text(c->choice.session, "id"),
+					 "--host", c->client.socket, NULL};
+	char dir[PATH_MAX + 8];
+
+	if (geteuid() != 0 || strcmp(c->runtime, "podman") != 0)
+		return 0;
+	snprintf(dir, sizeof(dir), "%s/hooks", c->dir);
+	int rc = mkdir(dir, 0755) < 0 ? error_set(err, EXIT_CODE_RUN_FAILED, "cannot make %s: %s",
+						  dir, strerrordesc_np(errno))
+				      : hook_file_write(dir, arguments, cli, err);
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < ARRAY_SIZE(usual); i++)
+		if (access(usual[i], R_OK | X_OK) == 0)
+			words_add(&c->command, "--hooks-dir=%s", usual[i]);
+	words_add(&c->command, "--hooks-dir=%s", dir);
+	return 0;
+}
+
+static int container_run(struct container *c, const struct cli *cli, struct error *err)
+{
+	char cid_file[PATH_MAX + 8];
+	int rc = directory_make(c, err);
+
+	words_add(&c->command, "%s", c->runtime);
+	if (rc < 0 || (rc = hook_add(c, cli, err)) < 0)
+		return rc;
+	words_add(&c->command, "run");
+	if ((rc = slice_add(c, err)) < 0)
+		return rc;
+	snprintf(cid_file, sizeof(cid_file), "%s/cid", c->dir);
+	if (!c->args.cid_file)
+		words_add(&c->command, "--cidfile=%s", cid_file);
+	for (size_t i = 0; i < c->args.options.count; i++)
+		words_add(&c->command, "%s", c->args.options.list[i]);
+	for (char **word = c->args.image; *word; word++)
+		words_add(&c->command, "%s", *word);
+	rc = container_watch_start(
+		&(struct container_watch){.runtime = c->runtime,
+					  .cid_file =
+						  c->args.cid_file ? c->args.cid_file : cid_file,
+					  .dir = c->dir,
+					  .session = session_text(c->choice.session, "id"),
+					  .one_off = c->choice.one_off,
+					  .client = &c->client},
+		err);
+	return rc < 0 ? rc : become_runtime(c, err);
+}
+
+static int run_with(const char *runtime, struct cli *cli, struct error *err)
+{
+	struct container c = {.runtime = runtime};
+	int rc;
+
+	if (cli->arguments[0] && !strcmp(cli->arguments[0], "--help")) {
+		help_print(cli->verb, NULL);
+		return 0;
+	}
+	if (slice_env_session())
+		return error_set(err, EXIT_CODE_RUN_FAILED,
+				 "%s: this is inside slice %.64s already; run it from outside",
+				 runtime, slice_env_session());
+	if ((rc = container_args_read(cli->arguments, &c.args, err)) < 0 ||
+	    (rc = places_find(&c.places, err)) < 0 || (rc = places_check(&c.places, err)) < 0 ||
+	    (rc = driver_find(&c.driver, err)) < 0 || (rc = session_choose(&c, err)) < 0)
+		return rc;
+	rc = container_run(&c, cli, err);
+	give_up(&c);
+	run_choice_free(&c.choice);
+	container_args_free(&c.args);
+	words_free(&c.command);
+	return rc;
+}
+
+int cli_podman(struct cli *cli, struct error *err)
+{
+	return run_with("podman", cli, err);
+}
+
+int cli_docker(struct cli *cli, struct error *err)
+{
+	return run_with("docker", cli, err);
+}

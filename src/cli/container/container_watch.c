@@ -1,0 +1,252 @@
+#include "cli/container/container_watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "client/client.h"
+#include "client/daemon_watch.h"
+#include "client/sessions.h"
+#include "proto/attach.h"
+#include "slice/slice_register.h"
+
+#define CID_SIZE 80
+/* How often the file of the container's ID is looked at while its client lives. */
+#define CID_EVERY_MS 200
+/* A container that was restarted by its policy is seen running within these looks. */
+#define ENDED_LOOKS 4
+#define ENDED_EVERY_MS 1000
+
+bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const *arguments)
+{
+	int fds[2], status = 0;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return false;
+	cleanup_close int in = fds[0], out = fds[1];
+	pid_t child = fork();
+	if (child == 0) {
+		const char *argv[12] = {runtime};
+
+		for (size_t i = 0; arguments[i] && i < 10; i++)
+			argv[i + 1] = arguments[i];
+		dup2(out, STDOUT_FILENO);
+		/* That it failed is an answer, too. */
+		int null = open("/dev/null", O_WRONLY);
+		if (null >= 0)
+			dup2(null, STDERR_FILENO);
+		execvp(runtime, (char **)argv);
+		_exit(127);
+	}
+	close_fd(&out);
+	size_t used = 0;
+	ssize_t n;
+	while ((n = read(in, buf + used, size - 1 - used)) > 0 || (n < 0 && errno == EINTR))
+		used += n > 0 ? (size_t)n : 0;
+	buf[used] = '\0';
+	buf[strcspn(buf, "\n")] = '\0';
+	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+enum container_state { CONTAINER_GONE, CONTAINER_STOPPED, CONTAINER_RUNNING };
+
+/* One that is between two runs counts as running. */
+static enum container_state state_ask(const struct container_watch *w, const char *cid)
+{
+	const char *const inspect[] = {"container", "inspect",
+				       "--format",  "{{.State.Running}} {{.State.Status}}",
+				       cid,         NULL};
+	char said[128];
+
+	if (!runtime_ask(w->runtime, said, sizeof(said), inspect))
+		return CONTAINER_GONE;
+	return !strncmp(said, "true", 4) || strstr(said, "restarting") || strstr(said, "paused") ||
+			       strstr(said, "created")
+		       ? CONTAINER_RUNNING
+		       : CONTAINER_STOPPED;
+}
+
+static bool cid_read(const struct container_watch *w, char cid[static CID_SIZE])
+{
+	cleanup_close int fd = open(w->cid_file, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, cid, CID_SIZE - 1);
+
+	cid[n > 0 ? n : 0] = '\0';
+	cid[strspn(cid, "0123456789abcdef")] = '\0';
+	return strlen(cid) >= 12;
+}
+
+/* Waits until there is a container, or none can come any more as the client has ended. */
+static bool container_appears(const struct container_watch *w, int client,
+			      char cid[static CID_SIZE])
+{
+	struct pollfd ended = {.fd = client, .events = POLLIN};
+
+	while (!cid_read(w, cid))
+		if (poll(&ended, 1, CID_EVERY_MS) > 0)
+			return cid_read(w, cid);
+	return true;
+}
+
+/* Until it is gone, or has stopped and its policy does not restart it. */
+static void container_wait(const struct container_watch *w, const char *cid)
+{
+	const char *const wait[] = {"wait", cid, NULL};
+	enum container_state state = CONTAINER_RUNNING;
+	char said[128];
+
+	while (state == CONTAINER_RUNNING) {
+		(void)runtime_ask(w->runtime, said, sizeof(said), wait);
+		state = state_ask(w, cid);
+		for (int i = 1; i < ENDED_LOOKS && state == CONTAINER_STOPPED; i++) {
+			poll(NULL, 0, ENDED_EVERY_MS);
+			state = state_ask(w, cid);
+		}
+	}
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+static void session_give(const struct container_watch *w)
+{
+	if (w->one_off)
+		session_give_back(w->client, w->session);
+}
+
+/* A release by force ends all that is in the session: this process, as far as the daemon knows.
+ */
+static void container_stop(const struct container_watch *w)
+{
+	char cid[CID_SIZE], said[128];
+	const char *const stop[] = {"stop", "-t", "0", cid, NULL};
+
+	if (cid_read(w, cid))
+		(void)runtime_ask(w->runtime, said, sizeof(said), stop);
+}
+
+/* The signals that watch_until_end() reads. */
+static int signals_open(sigset_t *before)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, before);
+	return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+/* Until `waiter` has ended, or somebody ends this. Meanwhile a user's daemon that is killed is
+ * started again, as for a command of `carve run`: what the container starts later has to attach. */
+static void watch_until_end(const struct container_watch *w, int signals, pid_t waiter)
+{
+	struct signalfd_siginfo info;
+	struct daemon_watch daemon;
+
+	daemon_watch_begin(&daemon, w->client);
+	while (waitpid(waiter, NULL, WNOHANG) == 0) {
+		struct pollfd fds[] = {{.fd = signals, .events = POLLIN},
+				       {.fd = daemon_watch_fd(&daemon), .events = POLLIN}};
+
+		(void)poll(fds, ARRAY_SIZE(fds), -1);
+		if (fds[1].revents)
+			daemon_watch_ended(&daemon);
+		if (!fds[0].revents || read(signals, &info, sizeof(info)) != sizeof(info))
+			continue;
+		daemon_watch_reap(&daemon);
+		if (info.ssi_signo == SIGTERM) {
+			kill(waiter, SIGKILL);
+			container_stop(w);
+			break;
+		}
+	}
+	daemon_watch_end(&daemon);
+}
+
+_Noreturn static void watch(const struct container_watch *w, int client)
+{
+	char cid[CID_SIZE];
+	sigset_t before;
+	cleanup_close int signals = signals_open(&before);
+	pid_t waiter = fork();
+
+	if (waiter == 0) {
+		sigprocmask(SIG_SETMASK, &before, NULL);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (container_appears(w, client, cid))
+			container_wait(w, cid);
+		_exit(EXIT_CODE_OK);
+	}
+	if (waiter > 0)
+		watch_until_end(w, signals, waiter);
+	session_give(w);
+	(void)nftw(w->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	_exit(EXIT_CODE_OK);
+}
+
+static int registered(const struct container_watch *w)
+{
+	struct attach_reply reply = {0};
+	int rc = slice_register(w->client->attach, w->session, 0, &reply);
+
+	return rc < 0 ? rc : reply.status == ATTACH_OK ? 0 : -EPERM;
+}
+
+/* Nothing of the terminal's: its end and its signals are the client's. */
+static void detach(void)
+{
+	int null = open("/dev/null", O_RDWR);
+
+	setsid();
+	for (int fd = 0; fd < 3 && null >= 0; fd++)
+		dup2(null, fd);
+}
+
+int container_watch_start(const struct container_watch *w, struct error *err)
+{
+	int fds[2], rc = -EIO;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot start a watcher: %s",
+				 strerrordesc_np(errno));
+	cleanup_close int in = fds[0], out = fds[1];
+	cleanup_close int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	pid_t child = fork();
+	if (child == 0 && fork() != 0)
+		_exit(EXIT_CODE_OK);
+	if (child == 0) {
+		detach();
+		rc = registered(w);
+		(void)write_all(out, &rc, sizeof(rc));
+		close_fd(&out);
+		if (rc < 0)
+			_exit(EXIT_CODE_FAILED);
+		watch(w, self);
+	}
+	close_fd(&out);
+	if (child > 0)
+		(void)waitpid(child, NULL, 0);
+	if (child < 0 || read(in, &rc, sizeof(rc)) != sizeof(rc) || rc < 0)
+		return error_set(err, EXIT_CODE_RUN_FAILED,
+				 "the daemon does not take the container up: %s",
+				 strerrordesc_np(-rc));
+	return 0;
+}

@@ -1,0 +1,127 @@
+/* carve hook install, remove: a file by which podman (and CRI-O) have carve-hook, the OCI hook, run
+ * for every container. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+#include "cli/container/hook.h"
+#include "client/client.h"
+#include "container/edits.h"
+#include "container/json_file.h"
+
+#define HOOKS_DIR "/usr/share/containers/oci/hooks.d"
+#define NAME "50-carve"
+#define PROGRAM "/carve-hook"
+
+static const char *directory_of(const struct cli *cli)
+{
+	return cli->value[OPT_HOOKS_DIR] ? cli->value[OPT_HOOKS_DIR] : HOOKS_DIR;
+}
+
+json_t *hook_environment(const struct cli *cli)
+{
+	static const char *const kept[] = {"CARVE_RUNTIME_DIR", "XDG_RUNTIME_DIR", "SIMGPU_HOST"};
+	json_t *list = json_array();
+	const char *host =
+		cli->value[OPT_HOST] ? cli->value[OPT_HOST] : secure_getenv("CARVE_HOST");
+	const char *libraries = secure_getenv("LD_LIBRARY_PATH");
+
+	if (host)
+		json_array_append_new(list, json_sprintf("CARVE_HOST=%s", host));
+	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
+		const char *value = secure_getenv(kept[i]);
+
+		if (value && *value)
+			json_array_append_new(list, json_sprintf("%s=%s", kept[i], value));
+	}
+	/* Where a simulated host's driver is. */
+	if (secure_getenv("SIMGPU_HOST") && libraries)
+		json_array_append_new(list, json_sprintf("LD_LIBRARY_PATH=%s", libraries));
+	return list;
+}
+
+/* mkdir -p. 0 or -errno. */
+static int directories_make(const char *dir)
+{
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s", dir) >= (int)sizeof(path))
+		return -ENAMETOOLONG;
+	for (char *at = path + 1; *at; at++) {
+		if (*at != '/')
+			continue;
+		*at = '\0';
+		if (mkdir(path, 0755) < 0 && errno != EEXIST)
+			return -errno;
+		*at = '/';
+	}
+	return mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+int hook_program(char path[static PATH_MAX], struct error *err)
+{
+	int rc = executable_dir(path, PATH_MAX - sizeof(PROGRAM));
+
+	if (rc == 0) {
+		strcat(path, PROGRAM);
+		rc = access(path, X_OK) < 0 ? -errno : 0;
+	}
+	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "carve-hook is not beside carve: %s",
+				  strerrordesc_np(-rc))
+		      : 0;
+}
+
+int hook_file_write(const char *dir, const char *const *arguments, const struct cli *cli,
+		    struct error *err)
+{
+	char program[PATH_MAX];
+	int rc = hook_program(program, err);
+
+	if (rc < 0)
+		return rc;
+	cleanup_json json_t *json = json_pack(
+		"{s:s, s:{s:s, s:[s], s:o, s:i}, s:{s:b}, s:[s]}", "version", "1.0.0", "hook",
+		"path", program, "args", "carve-hook", "env", hook_environment(cli), "timeout",
+		CONTAINER_HOOK_TIMEOUT_S, "when", "always", 1, "stages", "createRuntime");
+	for (size_t i = 0; arguments[i]; i++)
+		json_array_append_new(json_object_get(json_object_get(json, "hook"), "args"),
+				      json_string(arguments[i]));
+	return json_file_write(dir, NAME, json, 0644, err);
+}
+
+int cli_hook_install(struct cli *cli, struct error *err)
+{
+	const char *dir = directory_of(cli);
+	const char *const none[] = {NULL};
+	int rc;
+
+	if ((rc = directories_make(dir)) < 0) {
+		error_set(err, rc == -EACCES ? EXIT_CODE_NOT_PERMITTED : EXIT_CODE_FAILED,
+			  "cannot make %.300s: %s", dir, strerrordesc_np(-rc));
+		error_hint(err, "name a directory of your own with --hooks-dir, and give it to "
+				"podman --hooks-dir, too");
+		return -err->code;
+	}
+	rc = hook_file_write(dir, none, cli, err);
+	if (rc == 0)
+		printf("%s/" NAME ".json: containers with carve.vram=8GiB get a slice\n", dir);
+	return rc;
+}
+
+int cli_hook_remove(struct cli *cli, struct error *err)
+{
+	const char *dir = directory_of(cli);
+	int rc = json_file_remove(dir, NAME, err);
+
+	if (rc == 0)
+		printf("%s/" NAME ".json: removed\n", dir);
+	return rc;
+}

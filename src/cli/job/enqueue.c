@@ -1,0 +1,80 @@
+/* carve enqueue: puts a command into a queue. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cli/cli.h"
+#include "cli/job/job_options.h"
+#include "cli/job/jobs.h"
+#include "cli/output.h"
+#include "client/client.h"
+#include "client/sessions.h"
+
+static int body_make(const struct cli *cli, json_t *body, struct error *err)
+{
+	json_t *argv = json_array(), *key = job_key();
+
+	for (int i = 0; i < cli->argument_count; i++)
+		if (json_array_append_new(argv, json_string(cli->arguments[i])) < 0) {
+			json_decref(argv);
+			json_decref(key);
+			error_set(err, EXIT_CODE_USAGE, "a word of the command is not UTF-8");
+			error_hint(err, "put the command into a script");
+			return -EXIT_CODE_USAGE;
+		}
+	json_object_set_new(body, "argv", argv);
+	if (key)
+		json_object_set_new(body, "id", key);
+	if (!cli->value[OPT_JOB_QUEUE]) {
+		error_set(err, EXIT_CODE_USAGE, "enqueue: no queue is named");
+		error_hint(err, "for example: %s", cli->verb->example);
+		return -EXIT_CODE_USAGE;
+	}
+	int rc = job_options_read(cli, body, err);
+	return rc < 0 ? rc : job_options_new(cli, body, err);
+}
+
+static int wait_for(const struct cli *cli, const struct client *client, const char *id,
+		    struct error *err)
+{
+	cleanup_json json_t *jobs = NULL;
+	int rc = job_await(client, id, &jobs, err);
+
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_JSON] && (rc = output_json(jobs, err)) < 0)
+		return rc;
+	int code = jobs_exit_code(jobs);
+	if (code && !cli->value[OPT_JSON])
+		fprintf(stderr, "carve: job %s: %s\n", id,
+			session_text_or_dash(json_array_get(jobs, 0), "reason"));
+	return code;
+}
+
+int cli_enqueue(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *body = json_object(), *answer = NULL;
+	struct client client;
+	int rc = body_make(cli, body, err);
+
+	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
+		return rc;
+	rc = client_call(&client, "POST", "/v1/jobs", body, NULL, &answer, err);
+	if (rc < 0)
+		return rc;
+	const char *id = session_text(answer, "id"), *why = session_text(answer, "reason");
+	if (*why)
+		fprintf(stderr,
+			"carve: note: job %s waits: %s (carve agent --queue %s=N starts one)\n", id,
+			why, cli->value[OPT_JOB_QUEUE]);
+	if (cli->value[OPT_JOB_WAIT]) {
+		if (!cli->value[OPT_JSON])
+			fprintf(stderr, "carve: job %s\n", id);
+		return wait_for(cli, &client, id, err);
+	}
+	if (cli->value[OPT_JSON])
+		return output_json(answer, err);
+	printf("%s\n", id);
+	return 0;
+}

@@ -1,0 +1,148 @@
+#include "cli/job/job_hook.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "client/sessions.h"
+
+#define POST_TIMEOUT_MS 10000L
+#define POST_TRIES 3
+#define POST_AGAIN_MS 1000
+
+/* ---- a command ---------------------------------------------------------------------------- */
+
+_Noreturn static void command_become(const char *command, const json_t *event, int in)
+{
+	if (dup2(in, STDIN_FILENO) < 0)
+		_exit(EXIT_CODE_FAILED);
+	signal(SIGPIPE, SIG_DFL);
+	setenv("CARVE_JOB_ID", session_text(event, "id"), 1);
+	setenv("CARVE_JOB_STATE", session_text(event, "state"), 1);
+	execl("/bin/sh", "sh", "-c", command, NULL);
+	_exit(EXIT_CODE_FAILED);
+}
+
+int job_hook_run(const char *command, const json_t *event, struct error *err)
+{
+	cleanup_free char *text = json_dumps(event, JSON_COMPACT);
+	int ends[2], status = 0;
+
+	fflush(stdout);
+	if (!text || pipe2(ends, O_CLOEXEC) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot run the hook: %s",
+				 strerrordesc_np(errno));
+	pid_t child = fork();
+	if (child == 0)
+		command_become(command, event, ends[0]);
+	close(ends[0]);
+	/* A command that does not read it must not end this one. */
+	signal(SIGPIPE, SIG_IGN);
+	if (child > 0)
+		(void)write_all(ends[1], text, strlen(text));
+	close(ends[1]);
+	if (child < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot run the hook: %s",
+				 strerrordesc_np(errno));
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status != 0)
+		fprintf(stderr, "carve: note: the hook failed for job %s, %s\n",
+			session_text(event, "id"), session_text(event, "state"));
+	return 0;
+}
+
+/* ---- a URL -------------------------------------------------------------------------------- */
+
+int job_webhook_check(const char *url, struct error *err)
+{
+	if (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8))
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "--webhook takes an http:// or https:// URL");
+	error_hint(err, "for example: --webhook https://example.org/hook");
+	return -EXIT_CODE_USAGE;
+}
+
+static size_t ignore(char *data, size_t unit, size_t count, void *context)
+{
+	return unit * count;
+}
+
+static void free_list(struct curl_slist **list)
+{
+	curl_slist_free_all(*list);
+}
+
+static CURLcode post_once(CURL *curl, const char *url, const char *text, long *ret_status)
+{
+	const char *token = secure_getenv("CARVE_WEBHOOK_TOKEN");
+	cleanup_free char *bearer = NULL;
+	__attribute__((cleanup(free_list))) struct curl_slist *headers =
+		curl_slist_append(NULL, "Content-Type: application/json");
+
+	if (token && asprintf(&bearer, "Authorization: Bearer %s", token) > 0)
+		headers = curl_slist_append(headers, bearer);
+	curl_easy_setopt(curl, CURLOPT_URL, url);
+	curl_easy_setopt(curl, CURLOPT_POSTFIELDS, text);
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, ignore);
+	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, POST_TIMEOUT_MS);
+	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+	CURLcode code = curl_easy_perform(curl);
+	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, ret_status);
+	return code;
+}
+
+/* Without a user's name and password before it. */
+static const char *host_of(const char *url, char *buf, size_t size)
+{
+	const char *host = strstr(url, "://") + 3;
+	size_t length = strcspn(host, "/?#");
+	const char *at = memrchr(host, '@', length);
+
+	if (at) {
+		length -= (size_t)(at + 1 - host);
+		host = at + 1;
+	}
+	snprintf(buf, size, "%.*s", (int)MIN(length, size - 1), host);
+	return buf;
+}
+
+void job_webhook_post(const char *url, const json_t *event)
+{
+	cleanup_free char *text = json_dumps(event, JSON_COMPACT);
+	CURL *curl = curl_easy_init();
+	CURLcode code = CURLE_FAILED_INIT;
+	char host[128];
+	long status = 0;
+
+	for (int i = 0; curl && text && i < POST_TRIES; i++) {
+		if (i)
+			(void)poll(NULL, 0, POST_AGAIN_MS);
+		code = post_once(curl, url, text, &status);
+		/* A request that the other side understood and refuses is not sent again. */
+		if (code == CURLE_OK && status < 500)
+			break;
+	}
+	curl_easy_cleanup(curl);
+	if (code == CURLE_OK && status >= 200 && status < 300)
+		return;
+	fprintf(stderr, "carve: note: the webhook at %s did not take job %s, %s: ",
+		host_of(url, host, sizeof(host)), session_text(event, "id"),
+		session_text(event, "state"));
+	if (code == CURLE_OK)
+		fprintf(stderr, "HTTP status %ld\n", status);
+	else
+		fprintf(stderr, "%s\n", curl_easy_strerror(code));
+}

@@ -1,0 +1,471 @@
+#include "cli/job/job_options.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/job/snapshot.h"
+#include "cli/session/request.h"
+#include "client/client.h"
+#include "container/container_find.h"
+
+#define SECONDS_MAX 1000000000ll
+#define PRIORITY_MAX 100
+
+static int wrong(struct error *err, const char *option, const char *text, const char *hint)
+{
+	error_set(err, EXIT_CODE_USAGE, "--%s: '%.64s' is not understood", option, text);
+	error_hint(err, "%s", hint);
+	return -EXIT_CODE_USAGE;
+}
+
+/* ---- times -------------------------------------------------------------------------------- */
+
+/* "30m", "90s", "2h", "1d". */
+static int unit_time(const char *text, int64_t *ret_seconds)
+{
+	static const struct {
+		const char *unit;
+		int64_t seconds;
+	} units[] = {{"s", 1},       {"second", 1},   {"seconds", 1},  {"m", 60},
+		     {"min", 60},    {"minute", 60},  {"minutes", 60}, {"h", 3600},
+		     {"hour", 3600}, {"hours", 3600}, {"d", 86400},    {"day", 86400},
+		     {"days", 86400}};
+	char *end;
+
+	if (!isdigit((unsigned char)*text))
+		return -1;
+	long long count = strtoll(text, &end, 10);
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+		if (!strcmp(end, units[i].unit) && count <= SECONDS_MAX / units[i].seconds) {
+			*ret_seconds = count * units[i].seconds;
+			return 0;
+		}
+	return -1;
+}
+
+/* "MM:SS", "HH:MM:SS", "D-HH:MM:SS", as batch systems have it. */
+static int colon_time(const char *text, int64_t *ret_seconds)
+{
+	unsigned days = 0, a, b, c = 0;
+	int used = 0;
+
+	if (sscanf(text, "%4u-%2u:%2u:%2u%n", &days, &a, &b, &c, &used) == 4 && !text[used])
+		*ret_seconds = (int64_t)days * 86400 + a * 3600 + b * 60 + c;
+	else if (sscanf(text, "%4u:%2u:%2u%n", &a, &b, &c, &used) == 3 && !text[used])
+		*ret_seconds = (int64_t)a * 3600 + b * 60 + c;
+	else if (sscanf(text, "%4u:%2u%n", &a, &b, &used) == 2 && !text[used])
+		*ret_seconds = (int64_t)a * 60 + b;
+	else
+		return -1;
+	return 0;
+}
+
+static int time_read(const char *text, json_t *body, struct error *err)
+{
+	int64_t seconds;
+
+	if (!isdigit((unsigned char)*text) ||
+	    (unit_time(text, &seconds) < 0 && colon_time(text, &seconds) < 0) || !seconds)
+		return wrong(err, "time", text,
+			     "for example: 90s, 30m, 2h, 1d, 01:30:00, 1-12:00:00");
+	json_object_set_new(body, "time", json_integer(seconds));
+	return 0;
+}
+
+/* Local time, of today or tomorrow where no day is named. */
+static int calendar_time(const char *text, int64_t *ret)
+{
+	time_t now = time(NULL);
+	struct tm tm;
+	int used = 0;
+
+	localtime_r(&now, &tm);
+	tm.tm_sec = 0;
+	tm.tm_isdst = -1;
+	if (sscanf(text, "%4d-%2d-%2dT%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
+		   &tm.tm_min, &used) == 5) {
+		tm.tm_year -= 1900;
+		tm.tm_mon -= 1;
+		text += used;
+		used = 0;
+		if (*text == ':' && sscanf(text, ":%2d%n", &tm.tm_sec, &used) != 1)
+			return -1;
+		if (text[used])
+			return -1;
+		*ret = (int64_t)mktime(&tm);
+		return *ret < 0 ? -1 : 0;
+	}
+	localtime_r(&now, &tm);
+	tm.tm_sec = 0;
+	tm.tm_isdst = -1;
+	if (sscanf(text, "%2d:%2d%n", &tm.tm_hour, &tm.tm_min, &used) != 2 || text[used] ||
+	    tm.tm_hour > 23 || tm.tm_min > 59)
+		return -1;
+	*ret = (int64_t)mktime(&tm);
+	if (*ret < (int64_t)now)
+		*ret += 86400;
+	return 0;
+}
+
+static int begin_read(const char *text, json_t *body, struct error *err)
+{
+	int64_t seconds;
+
+	if (!strncmp(text, "now+", 4) && unit_time(text + 4, &seconds) == 0)
+		seconds += now_realtime_ns() / 1000000000;
+	else if (calendar_time(text, &seconds) < 0)
+		return wrong(err, "begin", text, "for example: now+30m, 18:30, 2026-11-30T08:00");
+	json_object_set_new(body, "begin", json_integer(seconds * 1000000000));
+	return 0;
+}
+
+/* ---- what both have ----------------------------------------------------------------------- */
+
+static int signal_number(const char *name)
+{
+	if (!strncmp(name, "SIG", 3))
+		name += 3;
+	for (int number = 1; number < 32; number++)
+		if (sigabbrev_np(number) && !strcmp(sigabbrev_np(number), name))
+			return number;
+	return 0;
+}
+
+static int retry_on_read(const char *text, json_t *body, struct error *err)
+{
+	json_t *list = json_array();
+	char copy[256], *state, *word;
+
+	snprintf(copy, sizeof(copy), "%s", text);
+	for (word = strtok_r(copy, ", ", &state); word; word = strtok_r(NULL, ", ", &state)) {
+		char *end;
+		long code = strtol(word, &end, 10);
+
+		if (*end)
+			code = -signal_number(word);
+		if (!code || code > 255 || (!*end && code < 0)) {
+			json_decref(list);
+			return wrong(err, "retry-on", word, "for example: --retry-on 75,137,KILL");
+		}
+		json_array_append_new(list, json_integer(code));
+	}
+	json_object_set_new(body, "retry_on", list);
+	return 0;
+}
+
+static int number_read(const struct cli *cli, enum cli_option_id id, const char *option,
+		       const char *key, long least, long most, json_t *body, struct error *err)
+{
+	const char *text = cli->value[id];
+	char *end, hint[64];
+
+	if (!text)
+		return 0;
+	long number = strtol(text, &end, 10);
+	snprintf(hint, sizeof(hint), "a whole number from %ld to %ld", least, most);
+	if (end == text || *end || number < least || number > most)
+		return wrong(err, option, text, hint);
+	json_object_set_new(body, key, json_integer(number));
+	return 0;
+}
+
+static int after_read(const struct cli *cli, json_t *body)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < cli->given_count; i++) {
+		const char *text = cli->given[i].value;
+		bool kind = !strncmp(text, "ok:", 3) || !strncmp(text, "any:", 4) ||
+			    !strncmp(text, "notok:", 6);
+
+		if (cli->given[i].id == OPT_JOB_AFTER)
+			json_array_append_new(list, kind ? json_string(text)
+							 : json_sprintf("ok:%s", text));
+	}
+	json_object_set_new(body, "after", list);
+	return 0;
+}
+
+static int sizes_read(const struct cli *cli, json_t *body, struct error *err)
+{
+	cleanup_request struct slice_request request = {0};
+	int rc = slice_request_read(cli, &request, err);
+
+	if (rc < 0)
+		return rc;
+	if (!request.sized && request.option) {
+		error_set(err, EXIT_CODE_USAGE, "--%s only goes with a size", request.option);
+		error_hint(err, "for example: --vram 4 --%s ...", request.option);
+		return -EXIT_CODE_USAGE;
+	}
+	json_object_update(body, request.body);
+	return 0;
+}
+
+static void text_set(const struct cli *cli, enum cli_option_id id, const char *key, json_t *body)
+{
+	if (cli->value[id])
+		json_object_set_new(body, key, json_string(cli->value[id]));
+}
+
+/* A job in a container: refused here already where none can run. */
+static int container_read(const struct cli *cli, json_t *body, struct error *err)
+{
+	json_t *args = json_array();
+
+	for (int i = 0; i < cli->given_count; i++)
+		if (cli->given[i].id == OPT_JOB_DOCKER_ARG)
+			json_array_append_new(args, json_string(cli->given[i].value));
+	if (json_array_size(args))
+		json_object_set(body, "container_args", args);
+	json_decref(args);
+	text_set(cli, OPT_JOB_DOCKER, "image", body);
+	return cli->value[OPT_JOB_DOCKER] && !container_runtime_find(err) ? -EXIT_CODE_NOT_FOUND
+									  : 0;
+}
+
+int job_options_read(const struct cli *cli, json_t *body, struct error *err)
+{
+	uint64_t grace;
+	int rc = sizes_read(cli, body, err);
+
+	if (rc == 0)
+		rc = container_read(cli, body, err);
+
+	text_set(cli, OPT_JOB_QUEUE, "queue", body);
+	text_set(cli, OPT_JOB_NAME, "name", body);
+	text_set(cli, OPT_JOB_OUTPUT, "out", body);
+	text_set(cli, OPT_JOB_ERROR, "err", body);
+	if (cli->value[OPT_JOB_REQUEUE])
+		json_object_set_new(body, "requeue", json_true());
+	if (rc == 0)
+		rc = number_read(cli, OPT_JOB_PRIORITY, "priority", "priority", -PRIORITY_MAX,
+				 PRIORITY_MAX, body, err);
+	if (rc == 0)
+		rc = number_read(cli, OPT_JOB_RETRIES, "retries", "retries", 0, 1000, body, err);
+	if (rc == 0 && cli->value[OPT_JOB_RETRY_ON])
+		rc = retry_on_read(cli->value[OPT_JOB_RETRY_ON], body, err);
+	if (rc == 0 && cli->value[OPT_JOB_TIME])
+		rc = time_read(cli->value[OPT_JOB_TIME], body, err);
+	if (rc == 0 && cli->value[OPT_JOB_BEGIN])
+		rc = begin_read(cli->value[OPT_JOB_BEGIN], body, err);
+	if (rc == 0 && cli->value[OPT_JOB_AFTER])
+		rc = after_read(cli, body);
+	if (rc == 0 && cli->value[OPT_JOB_GRACE] &&
+	    (rc = units_parse_seconds(cli->value[OPT_JOB_GRACE], "--grace", &grace, err)) == 0)
+		json_object_set_new(body, "grace", json_real((double)grace / 1e9));
+	return rc;
+}
+
+/* ---- what a new one has ------------------------------------------------------------------- */
+
+static bool is_name(const char *entry, size_t length)
+{
+	for (size_t i = 0; i < length; i++)
+		if (!isalnum((unsigned char)entry[i]) && entry[i] != '_')
+			return false;
+	return length && !isdigit((unsigned char)*entry);
+}
+
+/* A slice that this process is in is not the job's. */
+static bool is_slices(const char *entry)
+{
+	static const char *const own[] = {"CARVE_SESSION=", "CARVE_ATTACH=", "CARVE_DRIVER_",
+					  "CARVE_JOB_"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++)
+		if (!strncmp(entry, own[i], strlen(own[i])))
+			return true;
+	return false;
+}
+
+/* Removes an entry of this name, so that a later one counts. */
+static void entry_put(json_t *list, const char *name, size_t length, const char *value)
+{
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const char *entry = json_string_value(json_array_get(list, i));
+
+		if (!strncmp(entry, name, length) && entry[length] == '=')
+			json_array_remove(list, i--);
+	}
+	json_array_append_new(list, json_sprintf("%.*s=%s", (int)length, name, value));
+}
+
+/* What a login gives, for --export=NONE and lists. */
+static void least_environment(json_t *list)
+{
+	static const char *const kept[] = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "TERM"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
+		const char *value = secure_getenv(kept[i]);
+
+		if (value)
+			entry_put(list, kept[i], strlen(kept[i]), value);
+	}
+}
+
+static void whole_environment(json_t *list)
+{
+	/* What is not UTF-8 cannot be sent. */
+	for (char **entry = environ; *entry; entry++)
+		if (!is_slices(*entry))
+			json_array_append_new(list, json_string(*entry));
+}
+
+static int export_read(const char *text, json_t *body, struct error *err)
+{
+	json_t *list = json_array();
+	cleanup_json json_t *owner = list;
+	char *copy = strdup(text ? text : "ALL"), *state, *word;
+	bool all = false;
+
+	least_environment(list);
+	for (word = strtok_r(copy, ",", &state); word; word = strtok_r(NULL, ",", &state)) {
+		const char *equals = strchr(word, '=');
+		size_t length = equals ? (size_t)(equals - word) : strlen(word);
+
+		if (!strcmp(word, "NONE") || !strcmp(word, "ALL")) {
+			all = !strcmp(word, "ALL");
+			if (all)
+				whole_environment(list);
+			continue;
+		}
+		if (!is_name(word, length)) {
+			wrong(err, "export", word, "for example: ALL, NONE or HOME,LR=0.1");
+			free(copy);
+			return -EXIT_CODE_USAGE;
+		}
+		const char *now = equals ? equals + 1 : secure_getenv(word);
+		if (now)
+			entry_put(list, word, length, now);
+	}
+	free(copy);
+	json_object_set(body, "env", list);
+	return 0;
+}
+
+static int chdir_read(const char *text, json_t *body, struct error *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	if (!text) {
+		/* As the shell has it: a link stays one. */
+		const char *logical = secure_getenv("PWD");
+		struct stat here;
+
+		if (logical && *logical == '/' && stat(logical, &st) == 0 &&
+		    stat(".", &here) == 0 && st.st_dev == here.st_dev && st.st_ino == here.st_ino) {
+			json_object_set_new(body, "cwd", json_string(logical));
+			return 0;
+		}
+		text = ".";
+	}
+	if (!realpath(text, path) || stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
+		error_set(err, EXIT_CODE_USAGE, "--chdir: %.200s is not a directory", text);
+		return -EXIT_CODE_USAGE;
+	}
+	json_object_set_new(body, "cwd", json_string(path));
+	return 0;
+}
+
+static int snapshot_read(const struct cli *cli, json_t *body, struct error *err)
+{
+	char path[PATH_MAX];
+
+	if (cli->value[OPT_JOB_CHDIR])
+		return error_set(
+			err, EXIT_CODE_USAGE,
+			"--snapshot runs the job in its copy: it does not go with --chdir");
+	int rc = snapshot_make(path, err);
+	if (rc == 0)
+		json_object_set_new(body, "cwd", json_string(path));
+	return rc;
+}
+
+static void limits_note(json_t *body)
+{
+	json_t *limits = json_object();
+	mode_t mask = umask(0);
+	char name[16];
+
+	umask(mask);
+	json_object_set_new(body, "umask", json_integer(mask));
+	for (int which = 0; which < RLIM_NLIMITS; which++) {
+		struct rlimit limit;
+
+		snprintf(name, sizeof(name), "%d", which);
+		if (getrlimit((__rlimit_resource_t)which, &limit) == 0)
+			json_object_set_new(limits, name,
+					    json_integer(limit.rlim_cur == RLIM_INFINITY
+								 ? -1
+								 : (json_int_t)limit.rlim_cur));
+	}
+	json_object_set_new(body, "limits", limits);
+}
+
+static int param_add(const char *text, json_t *params, struct error *err)
+{
+	const char *equals = strchr(text, '=');
+	char name[64], *copy, *state, *word;
+	json_t *values;
+
+	if (!equals || !is_name(text, (size_t)(equals - text)) ||
+	    (size_t)(equals - text) >= sizeof(name) || !equals[1])
+		return wrong(err, "param", text, "for example: --param lr=0.1,0.01");
+	snprintf(name, sizeof(name), "%.*s", (int)(equals - text), text);
+	if (json_object_get(params, name))
+		return wrong(err, "param", name,
+			     "each parameter is given once, with all its values");
+	values = json_array();
+	copy = strdup(equals + 1);
+	for (word = strtok_r(copy, ",", &state); word; word = strtok_r(NULL, ",", &state))
+		json_array_append_new(values, json_string(word));
+	free(copy);
+	json_object_set_new(params, name, values);
+	return 0;
+}
+
+static int params_read(const struct cli *cli, json_t *body, struct error *err)
+{
+	json_t *params = json_object();
+	int rc = 0;
+
+	for (int i = 0; rc == 0 && i < cli->given_count; i++)
+		if (cli->given[i].id == OPT_JOB_PARAM)
+			rc = param_add(cli->given[i].value, params, err);
+	if (rc == 0 && json_object_size(params))
+		json_object_set(body, "params", params);
+	json_decref(params);
+	return rc;
+}
+
+int job_options_new(const struct cli *cli, json_t *body, struct error *err)
+{
+	int rc = export_read(cli->value[OPT_JOB_EXPORT], body, err);
+
+	if (rc == 0)
+		rc = cli->value[OPT_JOB_SNAPSHOT]
+			     ? snapshot_read(cli, body, err)
+			     : chdir_read(cli->value[OPT_JOB_CHDIR], body, err);
+	if (rc == 0)
+		rc = params_read(cli, body, err);
+	text_set(cli, OPT_JOB_ARRAY, "array", body);
+	if (cli->value[OPT_JOB_HOLD])
+		json_object_set_new(body, "hold", json_true());
+	limits_note(body);
+	return rc;
+}

@@ -1,0 +1,583 @@
+/* carve job ..., carve queue ... */
+#include "cli/job/jobs.h"
+#include "cli/job/job_hook.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/job/job_options.h"
+#include "cli/output.h"
+#include "client/client.h"
+#include "client/sessions.h"
+
+/* While a log is followed, it is read so often. */
+#define FOLLOW_PAUSE_NS 200000000L
+#define FOLLOW_ASK_EVERY 5
+#define ENDED_MAX 100000u
+
+int job_path(const char *id, const char *suffix, char buf[static JOB_PATH_SIZE], struct error *err)
+{
+	size_t length = strlen(id);
+
+	if (!length || length > 30 || strspn(id, "0123456789_") != length ||
+	    !isdigit((unsigned char)*id)) {
+		error_set(err, EXIT_CODE_USAGE, "'%.64s' is not the ID of a job", id);
+		error_hint(err,
+			   "for example: 17, or 17_3 of an array; `carve job list` shows them");
+		return -EXIT_CODE_USAGE;
+	}
+	snprintf(buf, JOB_PATH_SIZE, "/v1/jobs/%s%s", id, suffix);
+	return 0;
+}
+
+json_t *job_key(void)
+{
+	unsigned char random[12];
+	char key[2 * sizeof(random) + 3] = "k-";
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return NULL;
+	for (size_t i = 0; i < sizeof(random); i++)
+		snprintf(key + 2 + 2 * i, 3, "%02x", random[i]);
+	return json_string(key);
+}
+
+int job_await(const struct client *client, const char *id, json_t **ret, struct error *err)
+{
+	struct client_patience patience = {.wait_ns = UINT64_MAX / 2};
+	char path[JOB_PATH_SIZE];
+	int rc = job_path(id, "?wait=1", path, err);
+
+	return rc < 0 ? rc : client_call(client, "GET", path, NULL, &patience, ret, err);
+}
+
+int jobs_exit_code(const json_t *jobs)
+{
+	size_t i;
+	json_t *job;
+
+	json_array_foreach(jobs, i, job)
+	{
+		int code = (int)session_number(job, "exit_code");
+
+		if (strcmp(session_text(job, "state"), "done") != 0)
+			return code ? code : EXIT_CODE_FAILED;
+	}
+	return EXIT_CODE_OK;
+}
+
+/* ---- showing ------------------------------------------------------------------------------ */
+
+static void gpus_text(const json_t *job, char *buf, size_t size)
+{
+	size_t i, used = 0;
+	json_t *gpu;
+
+	buf[0] = '\0';
+	json_array_foreach(json_object_get(job, "gpus"), i, gpu)
+	{
+		if (used < size)
+			used += (size_t)snprintf(buf + used, size - used, "%s%d", i ? "," : "",
+						 (int)json_integer_value(gpu));
+	}
+	if (!*buf)
+		snprintf(buf, size, "-");
+}
+
+static void code_text(const json_t *job, char *buf, size_t size)
+{
+	const json_t *code = json_object_get(job, "exit_code");
+
+	if (json_is_integer(code))
+		snprintf(buf, size, "%d", (int)json_integer_value(code));
+	else
+		snprintf(buf, size, "-");
+}
+
+static void jobs_print(const json_t *jobs)
+{
+	static const char *const headings[] = {"JOB",  "NAME", "QUEUE",  "USER", "STATE",
+					       "GPUS", "EXIT", "REASON", NULL};
+	cleanup_table struct table table;
+	char text[128];
+	size_t i;
+	json_t *job;
+
+	table_begin(&table, headings);
+	json_array_foreach(jobs, i, job)
+	{
+		table_add(&table, "%s", session_text(job, "id"));
+		table_add(&table, "%s", session_text(job, "name"));
+		table_add(&table, "%s", session_text(job, "queue"));
+		table_add(&table, "%s", session_text(job, "user"));
+		table_add(&table, "%s", session_text(job, "state"));
+		gpus_text(job, text, sizeof(text));
+		table_add(&table, "%s", text);
+		code_text(job, text, sizeof(text));
+		table_add(&table, "%s", text);
+		table_add(&table, "%s", session_text_or_dash(job, "reason"));
+	}
+	table_print(&table);
+}
+
+/* The request, of a daemon that tells it. */
+static void asked_print(const json_t *asked)
+{
+	static const char *const keys[] = {"cwd",   "image",   "vram",        "gpu_memory",
+					   "gpu",   "gpus",    "gpu_compute", "time",
+					   "begin", "retries", "after",       "array"};
+	const json_t *params = json_object_get(asked, "params");
+	const char *key;
+	size_t i;
+	json_t *value;
+
+	if (!asked)
+		return;
+	printf("%-10s", "command");
+	json_array_foreach(json_object_get(asked, "argv"), i, value)
+		printf(" %s", json_string_value(value));
+	printf("\n");
+	if (json_object_size(params)) {
+		printf("%-10s", "parameters");
+		json_object_foreach((json_t *)params, key, value)
+			printf(" %s=%s", key, json_string_value(value));
+		printf("\n");
+	}
+	for (i = 0; i < ARRAY_SIZE(keys); i++) {
+		const json_t *one = json_object_get(asked, keys[i]);
+		char *text = json_dumps(one, JSON_ENCODE_ANY | JSON_COMPACT);
+
+		if (json_is_string(one))
+			printf("%-10s %s\n", keys[i], json_string_value(one));
+		else if (text)
+			printf("%-10s %s\n", keys[i], text);
+		free(text);
+	}
+}
+
+static void job_print(const json_t *job)
+{
+	static const struct {
+		const char *title, *key;
+	} texts[] = {{"job", "id"},          {"name", "name"},
+		     {"queue", "queue"},     {"user", "user"},
+		     {"state", "state"},     {"reason", "reason"},
+		     {"session", "session"}, {"enqueued", "enqueued"},
+		     {"started", "started"}, {"ended", "ended"},
+		     {"log", "log"}};
+	char text[128];
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		if (*session_text(job, texts[i].key))
+			printf("%-10s %s\n", texts[i].title, session_text(job, texts[i].key));
+	asked_print(json_object_get(job, "asked"));
+	if (json_integer_value(json_object_get(job, "priority")))
+		printf("%-10s %" JSON_INTEGER_FORMAT "\n", "priority",
+		       json_integer_value(json_object_get(job, "priority")));
+	gpus_text(job, text, sizeof(text));
+	printf("%-10s %s\n", "GPUs", text);
+	code_text(job, text, sizeof(text));
+	printf("%-10s %s\n", "exit code", text);
+	printf("%-10s %d\n", "attempt", (int)session_number(job, "attempt"));
+	if (session_number(job, "peak_bytes"))
+		printf("%-10s %s\n", "GPU peak",
+		       units_format_bytes(session_number(job, "peak_bytes"), text));
+	if (session_number(job, "rss_bytes"))
+		printf("%-10s %s\n", "memory",
+		       units_format_bytes(session_number(job, "rss_bytes"), text));
+}
+
+static int get(const struct cli *cli, const char *path, json_t **ret, struct error *err)
+{
+	struct client client;
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	return rc < 0 ? rc : client_call(&client, "GET", path, NULL, NULL, ret, err);
+}
+
+int cli_job_list(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *jobs = NULL;
+	const char *queue = cli->value[OPT_JOB_QUEUE], *last = cli->value[OPT_JOB_LAST];
+	uint64_t ended = 20;
+	char path[256];
+	int rc = last ? units_parse_count(last, "--last", 0, ENDED_MAX, &ended, err) : 0;
+
+	if (rc < 0)
+		return rc;
+	if (queue && (strlen(queue) > 63 || strpbrk(queue, "&?#% /"))) {
+		error_set(err, EXIT_CODE_USAGE, "--queue: '%.64s' is not the name of a queue",
+			  queue);
+		return -EXIT_CODE_USAGE;
+	}
+	snprintf(path, sizeof(path), "/v1/jobs?ended=%u%s%s", (unsigned)ended,
+		 queue ? "&queue=" : "", queue ? queue : "");
+	if ((rc = get(cli, path, &jobs, err)) < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(jobs, err);
+	jobs_print(jobs);
+	return 0;
+}
+
+int cli_job_show(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *jobs = NULL;
+	char path[JOB_PATH_SIZE];
+	int rc = job_path(cli->arguments[0], "", path, err);
+
+	if (rc < 0 || (rc = get(cli, path, &jobs, err)) < 0)
+		return rc;
+	bool one = json_array_size(jobs) == 1;
+	if (cli->value[OPT_JSON])
+		return output_json(one ? json_array_get(jobs, 0) : jobs, err);
+	if (one)
+		job_print(json_array_get(jobs, 0));
+	else
+		jobs_print(jobs);
+	return 0;
+}
+
+int cli_job_explain(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *jobs = NULL, *all = NULL;
+	char path[JOB_PATH_SIZE];
+	int rc = job_path(cli->arguments[0], "", path, err);
+	size_t i, ahead = 0;
+	json_t *other;
+
+	if (rc < 0 || (rc = get(cli, path, &jobs, err)) < 0 ||
+	    (rc = get(cli, "/v1/jobs?ended=0", &all, err)) < 0)
+		return rc;
+	json_t *job = json_array_get(jobs, 0);
+	const char *state = session_text(job, "state");
+	bool waits = !strcmp(state, "queued") || !strcmp(state, "held");
+	/* Of those that the caller may see. */
+	json_array_foreach(all, i, other)
+	{
+		if (!strcmp(session_text(other, "id"), session_text(job, "id")))
+			break;
+		ahead += !strcmp(session_text(other, "queue"), session_text(job, "queue")) &&
+			 !strcmp(session_text(other, "state"), "queued");
+	}
+	if (waits)
+		json_object_set_new(job, "position", json_integer((json_int_t)ahead + 1));
+	if (cli->value[OPT_JSON])
+		return output_json(job, err);
+	printf("job %s is %s", session_text(job, "id"), state);
+	if (*session_text(job, "reason"))
+		printf(": %s", session_text(job, "reason"));
+	printf("\n");
+	if (waits)
+		printf("position %zu of queue %s\n", ahead + 1, session_text(job, "queue"));
+	return 0;
+}
+
+int cli_queue_list(struct cli *cli, struct error *err)
+{
+	static const char *const headings[] = {"QUEUE", "SIZE",   "WAITING", "RUNNING",
+					       "AGENT", "REASON", NULL};
+	cleanup_json json_t *queues = NULL;
+	cleanup_table struct table table = {0};
+	int rc = get(cli, "/v1/queues", &queues, err);
+	size_t i;
+	json_t *queue;
+
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(queues, err);
+	table_begin(&table, headings);
+	json_array_foreach(queues, i, queue)
+	{
+		table_add(&table, "%s", session_text(queue, "name"));
+		table_add(&table, "%s", session_text_or_dash(queue, "size"));
+		table_add(&table, "%d", (int)session_number(queue, "waiting"));
+		table_add(&table, "%d", (int)session_number(queue, "running"));
+		table_add(&table, "%s", session_text_or_dash(queue, "agent"));
+		table_add(&table, "%s", session_text_or_dash(queue, "reason"));
+	}
+	table_print(&table);
+	return 0;
+}
+
+/* ---- logs --------------------------------------------------------------------------------- */
+
+static int log_copy(int fd, struct error *err)
+{
+	char buffer[65536];
+	ssize_t n;
+
+	while ((n = read(fd, buffer, sizeof(buffer))) > 0) {
+		int rc = write_all(STDOUT_FILENO, buffer, (size_t)n);
+
+		if (rc < 0)
+			return error_set(err, EXIT_CODE_FAILED,
+					 "cannot write to standard output: %s",
+					 strerrordesc_np(-rc));
+	}
+	return 0;
+}
+
+static bool has_ended(const json_t *job)
+{
+	return *session_text(job, "ended") != '\0';
+}
+
+static int one_job(const struct client *client, const char *id, json_t **ret, struct error *err)
+{
+	cleanup_json json_t *jobs = NULL;
+	char path[JOB_PATH_SIZE];
+	int rc = job_path(id, "", path, err);
+
+	if (rc < 0 || (rc = client_call(client, "GET", path, NULL, NULL, &jobs, err)) < 0)
+		return rc;
+	if (json_array_size(jobs) != 1) {
+		error_set(err, EXIT_CODE_USAGE, "%.32s is an array: name one of its jobs", id);
+		error_hint(err, "for example: %.32s_0", id);
+		return -EXIT_CODE_USAGE;
+	}
+	*ret = json_incref(json_array_get(jobs, 0));
+	return 0;
+}
+
+static void pause_a_moment(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = FOLLOW_PAUSE_NS}, NULL);
+}
+
+/* Waits until there is a log: the job has started. */
+static int log_open(const struct client *client, const char *id, bool follow, json_t **job,
+		    struct error *err)
+{
+	for (;;) {
+		int rc = one_job(client, id, job, err);
+
+		if (rc < 0)
+			return rc;
+		int fd = open(session_text(*job, "log"), O_RDONLY | O_CLOEXEC);
+		if (fd >= 0)
+			return fd;
+		if (!follow || has_ended(*job))
+			return error_set(err, EXIT_CODE_FAILED,
+					 "job %s has printed nothing: it is %s", id,
+					 session_text(*job, "state"));
+		json_decref(*job);
+		*job = NULL;
+		pause_a_moment();
+	}
+}
+
+int cli_job_logs(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *job = NULL;
+	const char *id = cli->arguments[0];
+	bool follow = cli->value[OPT_JOB_FOLLOW] != NULL;
+	struct client client;
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	if (rc < 0)
+		return rc;
+	cleanup_close int fd = log_open(&client, id, follow, &job, err);
+	if (fd < 0)
+		return fd;
+	for (unsigned round = 0;; round++) {
+		/* Looked at first: what it printed before its end is there then. */
+		bool ended = !follow || has_ended(job);
+
+		if ((rc = log_copy(fd, err)) < 0 || ended)
+			return rc;
+		pause_a_moment();
+		if (round % FOLLOW_ASK_EVERY)
+			continue;
+		json_decref(job);
+		job = NULL;
+		if ((rc = one_job(&client, id, &job, err)) < 0)
+			return rc;
+	}
+}
+
+int cli_job_wait(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *all = json_array();
+	struct client client;
+	int rc = client_open(&client, cli->value[OPT_HOST], err), code = 0;
+
+	for (int i = 0; rc >= 0 && i < cli->argument_count; i++) {
+		json_t *jobs = NULL;
+
+		rc = job_await(&client, cli->arguments[i], &jobs, err);
+		if (rc < 0)
+			return rc;
+		if (!code)
+			code = jobs_exit_code(jobs);
+		json_array_extend(all, jobs);
+		json_decref(jobs);
+	}
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_JSON] && (rc = output_json(all, err)) < 0)
+		return rc;
+	return code;
+}
+
+/* ---- changing ----------------------------------------------------------------------------- */
+
+static int change_all(struct cli *cli, const char *method, const json_t *body, const char *done,
+		      struct error *err)
+{
+	cleanup_json json_t *all = json_array();
+	struct client client;
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	for (int i = 0; rc >= 0 && i < cli->argument_count; i++) {
+		cleanup_json json_t *answer = NULL;
+		char path[JOB_PATH_SIZE];
+
+		rc = job_path(cli->arguments[i], "", path, err);
+		if (rc >= 0)
+			rc = client_call(&client, method, path, body, NULL, &answer, err);
+		if (rc < 0)
+			return rc;
+		json_array_append(all, answer);
+		if (!cli->value[OPT_JSON])
+			printf("job %s: %s\n", cli->arguments[i], done);
+	}
+	return rc < 0 || !cli->value[OPT_JSON] ? rc : output_json(all, err);
+}
+
+int cli_job_cancel(struct cli *cli, struct error *err)
+{
+	return change_all(cli, "DELETE", NULL, "cancelled", err);
+}
+
+static int hold_all(struct cli *cli, bool hold, struct error *err)
+{
+	cleanup_json json_t *body = json_pack("{s:b}", "hold", hold);
+
+	return change_all(cli, "PATCH", body, hold ? "held" : "released", err);
+}
+
+int cli_job_hold(struct cli *cli, struct error *err)
+{
+	return hold_all(cli, true, err);
+}
+
+int cli_job_release(struct cli *cli, struct error *err)
+{
+	return hold_all(cli, false, err);
+}
+
+int cli_job_move(struct cli *cli, struct error *err)
+{
+	const char *queue = cli->value[OPT_JOB_QUEUE];
+
+	if (!queue) {
+		error_set(err, EXIT_CODE_USAGE, "job move: no queue is named");
+		error_hint(err, "for example: %s", cli->verb->example);
+		return -EXIT_CODE_USAGE;
+	}
+	cleanup_json json_t *body = json_pack("{s:s}", "queue", queue);
+	return change_all(cli, "PATCH", body, "moved", err);
+}
+
+int cli_job_edit(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *body = json_object();
+	int rc = job_options_read(cli, body, err);
+
+	if (rc < 0)
+		return rc;
+	if (!json_object_size(body)) {
+		error_set(err, EXIT_CODE_USAGE, "job edit: nothing is to be changed");
+		error_hint(err, "for example: %s", cli->verb->example);
+		return -EXIT_CODE_USAGE;
+	}
+	return change_all(cli, "PATCH", body, "changed", err);
+}
+
+int cli_job_again(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *body = json_object(), *answer = NULL;
+	struct client client;
+	char path[JOB_PATH_SIZE];
+	int rc = job_options_read(cli, body, err);
+
+	if (rc >= 0)
+		rc = job_path(cli->arguments[0], "", path, err);
+	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
+		return rc;
+	if (cli->value[OPT_JOB_FAILED])
+		json_object_set_new(body, "failed", json_true());
+	rc = client_call(&client, "POST", path, body, NULL, &answer, err);
+	if (rc < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(answer, err);
+	printf("%s\n", session_text(answer, "id"));
+	return 0;
+}
+
+static int event_tell(const struct cli *cli, const json_t *event, struct error *err)
+{
+	int rc = 0;
+
+	if (cli->value[OPT_JSON])
+		rc = output_json(event, err);
+	else
+		printf("job %s: %s\n", session_text(event, "id"), session_text(event, "state"));
+	if (rc == 0 && fflush(stdout) == EOF)
+		rc = error_set(err, EXIT_CODE_FAILED, "cannot write to standard output");
+	if (rc == 0 && cli->value[OPT_JOB_HOOK])
+		rc = job_hook_run(cli->value[OPT_JOB_HOOK], event, err);
+	if (rc == 0 && cli->value[OPT_JOB_WEBHOOK])
+		job_webhook_post(cli->value[OPT_JOB_WEBHOOK], event);
+	return rc;
+}
+
+int cli_job_events(struct cli *cli, struct error *err)
+{
+	if (cli->value[OPT_JOB_WEBHOOK] && job_webhook_check(cli->value[OPT_JOB_WEBHOOK], err) < 0)
+		return -EXIT_CODE_USAGE;
+
+	struct client_patience patience = {.wait_ns = UINT64_MAX / 2};
+	cleanup_json json_t *first = NULL;
+	struct client client;
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	if (rc < 0 || (rc = client_call(&client, "GET", "/v1/jobs/events?from=999999999999999",
+					NULL, NULL, &first, err)) < 0)
+		return rc;
+	uint64_t from = session_number(first, "next");
+	for (;;) {
+		cleanup_json json_t *answer = NULL;
+		char path[JOB_PATH_SIZE];
+		size_t i;
+		json_t *event;
+
+		snprintf(path, sizeof(path), "/v1/jobs/events?wait=1&from=%llu",
+			 (unsigned long long)from);
+		if ((rc = client_call(&client, "GET", path, NULL, &patience, &answer, err)) < 0)
+			return rc;
+		json_array_foreach(json_object_get(answer, "events"), i, event)
+		{
+			if ((rc = event_tell(cli, event, err)) < 0)
+				return rc;
+		}
+		if (fflush(stdout) == EOF)
+			return error_set(err, EXIT_CODE_FAILED, "cannot write to standard output");
+		from = session_number(answer, "next");
+	}
+}

@@ -1,0 +1,161 @@
+#include "cli/job/snapshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+
+#define WORDS_MAX 16
+
+/* ---- git ---------------------------------------------------------------------------------- */
+
+_Noreturn static void git_become(char **argv, const char *index, int out)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	(void)dup2(null, STDIN_FILENO);
+	(void)dup2(out, STDOUT_FILENO);
+	if (index)
+		setenv("GIT_INDEX_FILE", index, 1);
+	execvp("git", argv);
+	_exit(EXIT_CODE_NOT_FOUND);
+}
+
+/* Runs git with a list of words, ended by NULL, and another index (NULL: the tree's own); its first
+ * line is put into `line`. 0, or negative with *err. */
+static int git(struct error *err, const char *index, char line[static PATH_MAX], ...)
+{
+	char *argv[WORDS_MAX + 2] = {"git"};
+	int ends[2], status = -1;
+	size_t used = 0, count = 1;
+	va_list words;
+
+	va_start(words, line);
+	while (count <= WORDS_MAX && (argv[count] = va_arg(words, char *)))
+		count++;
+	va_end(words);
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "--snapshot: %s", strerrordesc_np(errno));
+	pid_t child = fork();
+	if (child == 0)
+		git_become(argv, index, ends[1]);
+	close(ends[1]);
+	for (ssize_t n;
+	     used < PATH_MAX - 1 && (n = read(ends[0], line + used, PATH_MAX - 1 - used)) != 0;)
+		if (n > 0)
+			used += (size_t)n;
+		else if (errno != EINTR)
+			break;
+	close(ends[0]);
+	line[used] = '\0';
+	line[strcspn(line, "\n")] = '\0';
+	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status == 0)
+		return 0;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_NOT_FOUND)
+		return error_set(err, EXIT_CODE_FAILED, "--snapshot: git is not installed");
+	error_set(err, EXIT_CODE_FAILED, "--snapshot: git %s failed", argv[1]);
+	error_hint(err, "it copies the git tree that this directory is in");
+	return -EXIT_CODE_FAILED;
+}
+
+/* ---- the copy ----------------------------------------------------------------------------- */
+
+static int cannot(struct error *err, const char *path)
+{
+	return error_set(err, EXIT_CODE_FAILED, "--snapshot: cannot write %.300s: %s", path,
+			 strerrordesc_np(errno));
+}
+
+static int directory_make(char ret[static PATH_MAX], struct error *err)
+{
+	const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
+
+	if (cache && *cache == '/')
+		snprintf(ret, PATH_MAX, "%s/carve/snapshots", cache);
+	else if (home && *home == '/')
+		snprintf(ret, PATH_MAX, "%s/.cache/carve/snapshots", home);
+	else
+		return error_set(err, EXIT_CODE_FAILED, "--snapshot: HOME is not set");
+	for (char *slash = strchr(ret + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		(void)mkdir(ret, 0700);
+		*slash = '/';
+	}
+	return mkdir(ret, 0700) < 0 && errno != EEXIST ? cannot(err, ret) : 0;
+}
+
+/* An index of the tracked files as they are in the tree now, beside the tree's own, which stays. */
+static int tree_write(const char *top, const char *index, char tree[static PATH_MAX],
+		      struct error *err)
+{
+	char own[PATH_MAX], ignored[PATH_MAX];
+	int rc = git(err, NULL, own, "-C", top, "rev-parse", "--path-format=absolute", "--git-path",
+		     "index", NULL);
+
+	if (rc == 0)
+		rc = git(err, index, ignored, "-C", top, "read-tree", "--empty", NULL);
+	/* With the files that were added and not committed yet: what the tree's own index knows. */
+	cleanup_close int from = rc == 0 ? open(own, O_RDONLY | O_CLOEXEC) : -1;
+	cleanup_close int to =
+		from >= 0 ? open(index, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+	char block[65536];
+	for (ssize_t n; to >= 0 && (n = read(from, block, sizeof(block))) > 0;)
+		if (write_all(to, block, (size_t)n) < 0)
+			return cannot(err, index);
+	if (rc == 0)
+		rc = git(err, index, ignored, "-C", top, "add", "--update", NULL);
+	return rc < 0 ? rc : git(err, index, tree, "-C", top, "write-tree", NULL);
+}
+
+/* Put in place whole, so that a copy that is there can be used. */
+static int files_copy(const char *top, const char *index, const char *dir, const char *tree,
+		      char to[static PATH_MAX], struct error *err)
+{
+	char fresh[PATH_MAX + 16], prefix[PATH_MAX + 32], ignored[PATH_MAX];
+
+	if (snprintf(to, PATH_MAX, "%s/%s", dir, tree) >= PATH_MAX - 32)
+		return error_set(err, EXIT_CODE_FAILED, "--snapshot: the path is too long");
+	if (access(to, F_OK) == 0)
+		return 0;
+	snprintf(fresh, sizeof(fresh), "%s/new-XXXXXX", dir);
+	if (!mkdtemp(fresh))
+		return cannot(err, fresh);
+	snprintf(prefix, sizeof(prefix), "--prefix=%s/", fresh);
+	int rc = git(err, index, ignored, "-C", top, "checkout-index", "--all", "--force", prefix,
+		     NULL);
+	if (rc < 0)
+		return rc;
+	/* Another one may have made it meanwhile. */
+	return rename(fresh, to) < 0 && access(to, F_OK) < 0 ? cannot(err, to) : 0;
+}
+
+int snapshot_make(char ret[static PATH_MAX], struct error *err)
+{
+	char top[PATH_MAX], below[PATH_MAX], dir[PATH_MAX], tree[PATH_MAX], index[PATH_MAX],
+		to[PATH_MAX];
+	int rc = git(err, NULL, top, "rev-parse", "--show-toplevel", NULL);
+
+	if (rc < 0 || (rc = git(err, NULL, below, "rev-parse", "--show-prefix", NULL)) < 0 ||
+	    (rc = directory_make(dir, err)) < 0)
+		return rc;
+	if (snprintf(index, sizeof(index), "%s/index-%d", dir, (int)getpid()) >= PATH_MAX)
+		return error_set(err, EXIT_CODE_FAILED, "--snapshot: the path is too long");
+	rc = tree_write(top, index, tree, err);
+	if (rc == 0)
+		rc = files_copy(top, index, dir, tree, to, err);
+	(void)unlink(index);
+	if (rc == 0 && snprintf(ret, PATH_MAX, "%s/%s", to, below) >= PATH_MAX)
+		rc = error_set(err, EXIT_CODE_FAILED, "--snapshot: the path is too long");
+	return rc;
+}

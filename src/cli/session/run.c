@@ -1,0 +1,433 @@
+/* carve run: chooses the slice, then launches the command in it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/session/request.h"
+#include "cli/session/run_choice.h"
+#include "cli/session/session_grant.h"
+#include "client/client.h"
+#include "client/daemon_watch.h"
+#include "client/sessions.h"
+#include "proto/attach.h"
+#include "slice/driver_find.h"
+#include "slice/isolation.h"
+#include "slice/launch.h"
+#include "slice/places.h"
+#include "slice/slice_env.h"
+
+/* Commands that only ask somebody else to start the work: there it has no slice. */
+static const char *const launchers[] = {
+	"docker", "podman", "nerdctl", "kubectl", "srun",        "sbatch", "salloc",
+	"tmux",   "screen", "ssh",     "at",      "systemd-run", "batch",
+};
+
+void run_choice_free(struct run_choice *choice)
+{
+	json_decref(choice->session);
+}
+
+static int join_error(const char *what, const char *hint, struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "run: %s", what);
+	error_hint(err, "%s", hint);
+	return -EXIT_CODE_USAGE;
+}
+
+/* Refuses size options where a session that exists already is joined. */
+static int join_check(const struct slice_request *request, struct error *err)
+{
+	char what[96];
+
+	if (!request->sized && !request->option)
+		return 0;
+	snprintf(what, sizeof(what), "%s%s only goes with a slice of its own",
+		 request->option ? "--" : "", request->option ? request->option : "a size");
+	return join_error(what, "leave it out, or run with --ephemeral and a size", err);
+}
+
+static int choose_named(const struct client *client, const char *id,
+			const struct slice_request *request, struct run_choice *choice,
+			struct error *err)
+{
+	int rc = join_check(request, err);
+
+	if (rc < 0 || (rc = session_get(client, id, &choice->session, err)) < 0)
+		return rc;
+	if (!strcmp(session_text(choice->session, "state"), "active"))
+		return 0;
+	error_set(err, EXIT_CODE_FAILED, "session %s is not active, but %s",
+		  session_text(choice->session, "id"), session_text(choice->session, "state"));
+	error_hint(err, "`carve session list` shows those that are");
+	return -EXIT_CODE_FAILED;
+}
+
+static int choose_one_off(const struct client *client, const struct slice_request *request,
+			  struct run_choice *choice, struct error *err)
+{
+	if (!request->sized)
+		return slice_request_unsized("run --ephemeral", err);
+	json_object_set_new(request->body, "ephemeral", json_true());
+	choice->one_off = true;
+	return session_grant_request(client, request, &choice->session, err);
+}
+
+static int other_size_error(const json_t *active, struct error *err)
+{
+	char size[SESSION_SIZE_SIZE];
+
+	error_set(err, EXIT_CODE_USAGE,
+		  "your active session %s is %s: it cannot be joined at another size",
+		  session_text(active, "id"), session_size_text(active, size));
+	error_hint(err, "leave the size out to join it, or add --ephemeral for a slice beside it");
+	return -EXIT_CODE_USAGE;
+}
+
+/* What the request comes to on the first GPU of a session; 0: not known. */
+static uint64_t bytes_on_gpu(const struct client *client, const struct slice_request *request,
+			     const json_t *session)
+{
+	const json_t *own = json_array_get(json_object_get(session, "gpus"), 0);
+	cleanup_json json_t *gpus = NULL;
+	struct error ignored;
+	size_t i;
+	json_t *gpu;
+
+	if (request->bytes)
+		return request->bytes;
+	if (client_call(client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) < 0)
+		return 0;
+	json_array_foreach(gpus, i, gpu)
+	{
+		if (strcmp(session_text(gpu, "uuid"), session_text(own, "uuid")) != 0)
+			continue;
+		uint64_t capacity =
+			session_number(gpu, "memory_bytes") - session_number(gpu, "reserved_bytes");
+
+		return (uint64_t)((unsigned __int128)capacity * request->share / SHARE_ONE);
+	}
+	return 0;
+}
+
+/* Whether the request's size is the one that the session was made for. */
+static bool same_size(const struct client *client, const struct slice_request *request,
+		      const json_t *session)
+{
+	const json_t *gpus = json_object_get(session, "gpus"), *first = json_array_get(gpus, 0);
+
+	if (json_array_size(gpus) != MAX(request->whole, 1))
+		return false;
+	/* A daemon from before this was told of each GPU tells the least of all. */
+	if (!json_is_integer(json_object_get(first, "requested_bytes")))
+		first = session;
+	return bytes_on_gpu(client, request, session) == session_number(first, "requested_bytes");
+}
+
+int run_choose(const struct cli *cli, const struct client *client,
+	       const struct slice_request *request, struct run_choice *choice, struct error *err)
+{
+	if (cli->value[OPT_SESSION] && cli->value[OPT_EPHEMERAL])
+		return join_error("--session and --ephemeral are both given",
+				  "a slice of its own, or that session: leave one out", err);
+	if (cli->value[OPT_SESSION])
+		return choose_named(client, cli->value[OPT_SESSION], request, choice, err);
+	if (cli->value[OPT_EPHEMERAL])
+		return choose_one_off(client, request, choice, err);
+	int rc = session_find_active(client, &choice->session, err);
+	if (rc < 0)
+		return rc;
+	if (!choice->session && request->sized)
+		return choose_one_off(client, request, choice, err);
+	if (!choice->session) {
+		error_set(err, EXIT_CODE_FAILED,
+			  "run: no size given, and you have no active session to join");
+		error_hint(err, "for example: carve run --vram 4 CMD; or first: "
+				"carve session request --vram 4");
+		return -EXIT_CODE_FAILED;
+	}
+	if (!request->sized)
+		return join_check(request, err);
+	if (!same_size(client, request, choice->session))
+		return other_size_error(choice->session, err);
+	return request->option ? join_check(request, err) : 0;
+}
+
+static void launcher_warn(const char *command)
+{
+	const char *slash = strrchr(command, '/'), *name = slash ? slash + 1 : command;
+
+	for (size_t i = 0; i < ARRAY_SIZE(launchers); i++)
+		if (!strcmp(name, launchers[i]))
+			fprintf(stderr,
+				"carve: warning: the slice's limit does NOT apply to programs "
+				"that %s starts elsewhere\n",
+				name);
+}
+
+/* Whether an entry of CUDA_VISIBLE_DEVICES names one of the session's GPUs. */
+static bool visible_names(const char *entry, size_t length, const json_t *gpus)
+{
+	bool number = strspn(entry, "0123456789") == length;
+	size_t i;
+	json_t *gpu;
+
+	if (number)
+		return strtoull(entry, NULL, 10) < json_array_size(gpus);
+	json_array_foreach(gpus, i, gpu)
+	{
+		if (!strncasecmp(session_text(gpu, "uuid"), entry, length) ||
+		    !strncasecmp(session_text(gpu, "instance"), entry, length))
+			return true;
+	}
+	return false;
+}
+
+/* A slice that is MIG instances is named to what starts in it, as others name them. */
+static void visible_set(const json_t *session)
+{
+	const json_t *gpus = json_object_get(session, "gpus");
+	char list[64 * 48] = "";
+	size_t i, used = 0;
+	json_t *gpu;
+
+	json_array_foreach(gpus, i, gpu)
+	{
+		const char *instance = session_text(gpu, "instance");
+
+		if (*instance && used < sizeof(list))
+			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
+						 used ? "," : "", instance);
+	}
+	if (used && used < sizeof(list))
+		setenv("CUDA_VISIBLE_DEVICES", list, 0);
+}
+
+/* Up to driver 565 a process has one MIG device, the first that is named to it. */
+#define DRIVER_WITH_SEVERAL 570
+
+static void several_warn(const struct client *client, const json_t *session)
+{
+	size_t count = json_array_size(json_object_get(session, "gpus"));
+	cleanup_json json_t *version = NULL;
+	struct error ignored = {0};
+
+	if (!*session_text(session, "mig_profile") || count < 2 ||
+	    client_call(client, "GET", "/v1/version", NULL, NULL, &version, &ignored) < 0)
+		return;
+	const char *driver = session_text(version, "driver_version");
+	unsigned long branch = strtoul(driver, NULL, 10);
+	if (branch && branch < DRIVER_WITH_SEVERAL)
+		fprintf(stderr,
+			"carve: warning: with driver %s a process can use one MIG instance: the "
+			"first "
+			"of these %zu, or the one that CUDA_VISIBLE_DEVICES names to it\n",
+			driver, count);
+}
+
+/* CUDA stops at the first entry that it doesn't know. An empty list and -1 are ways to want none.
+ */
+static void visible_warn(const json_t *session)
+{
+	const json_t *gpus = json_object_get(session, "gpus");
+	const char *list = secure_getenv("CUDA_VISIBLE_DEVICES"), *first = list;
+	size_t count = json_array_size(gpus), length;
+	char gpus_text[UNITS_TEXT_SIZE];
+
+	if (!list || !count)
+		return;
+	first += strspn(first, " \t");
+	length = strcspn(first, ", \t");
+	if (!length || *first == '-' || visible_names(first, length, gpus))
+		return;
+	fprintf(stderr,
+		"carve: warning: CUDA_VISIBLE_DEVICES=%.64s counts within the slice and names none "
+		"of its %s; unset it, or begin it with 0%s\n",
+		list, units_format_count(count, "GPU", gpus_text),
+		count == 1 ? "" : " or another of them");
+}
+
+/* An end that nobody but the daemon knows the cause of: of the others, one has no processes left
+ * and the other is the command's own end. */
+static void end_tell(const json_t *after)
+{
+	const char *state = session_text(after, "state"), *reason = session_text(after, "reason");
+
+	if (!strcmp(state, "active") || !*reason || !strcmp(reason, "released") ||
+	    !strcmp(reason, "its command ended"))
+		return;
+	fprintf(stderr, "carve: session %s ended: %s\n", session_text(after, "id"), reason);
+}
+
+/* What carved ended for holding more than the slice died of a signal that says nothing. In a
+ * session that is shared it may have been another command's. */
+static void killed_tell(const json_t *before, const json_t *after)
+{
+	uint64_t killed =
+		session_number(after, "over_killed") - session_number(before, "over_killed");
+	char count[UNITS_TEXT_SIZE], held[UNITS_TEXT_SIZE];
+
+	if (killed)
+		fprintf(stderr,
+			"carve: carved's policy (over_policy) ended %s of session %s: it held %s "
+			"more than its slice, by the driver's figures\n",
+			units_format_count(killed, "process", count), session_text(after, "id"),
+			units_format_bytes(session_number(after, "over_killed_bytes"), held));
+}
+
+/* Gives a one-off slice back, and says what it refused, or why it ended. The daemon may be gone or
+ * busy: neither changes the command's status, and the slice ends with its processes anyway. */
+static void finish(const struct cli *cli, const struct client *client,
+		   const struct run_choice *choice)
+{
+	cleanup_json json_t *after = NULL;
+	char path[SESSION_PATH_SIZE], peak[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
+	char times[UNITS_TEXT_SIZE];
+	struct error ignored;
+
+	if (session_path(session_text(choice->session, "id"), path, &ignored) < 0 ||
+	    client_call(client, "GET", path, NULL, NULL, &after, &ignored) < 0)
+		return;
+	end_tell(after);
+	killed_tell(choice->session, after);
+	uint64_t refused =
+		session_gpus_sum(after, "refused") - session_gpus_sum(choice->session, "refused");
+	if (refused && (cli->value[OPT_VERBOSE] || isatty(STDERR_FILENO)))
+		fprintf(stderr, "carve: the slice refused memory %s: peak use %s of %s\n",
+			units_format_count(refused, "time", times),
+			units_format_bytes(session_gpus_sum(after, "peak_bytes"), peak),
+			units_format_bytes(session_gpus_sum(after, "vram_bytes"), size));
+	/* A process that the command left behind keeps its slice. */
+	if (choice->one_off && !json_array_size(json_object_get(after, "pids")))
+		session_give_back(client, session_text(choice->session, "id"));
+}
+
+/* Inside a slice: the same one, which needs no daemon to be asked. */
+static int run_inside(const struct cli *cli, const struct slice_request *request,
+		      const struct launch *base, struct error *err)
+{
+	const char *other = cli->value[OPT_SESSION];
+	struct launch launch = *base;
+
+	/* Whatever isolates the slice holds for its children. */
+	launch.isolation = ISOLATION_PRELOAD;
+	launch.session = slice_env_session();
+	launch.attach = secure_getenv(ATTACH_ENV_SOCKET);
+	if (request->sized || request->option || cli->value[OPT_EPHEMERAL] ||
+	    cli->value[OPT_ISOLATION] || (other && strcmp(other, launch.session) != 0)) {
+		error_set(err, EXIT_CODE_RUN_FAILED,
+			  "run: this program is inside slice %.64s already, and a slice cannot be "
+			  "cut again",
+			  launch.session);
+		error_hint(err, "leave the options out to run in the same slice, or run it in a "
+				"shell outside");
+		return -EXIT_CODE_RUN_FAILED;
+	}
+	if (!launch.attach)
+		return error_set(err, EXIT_CODE_RUN_FAILED,
+				 "%s is set, but not %s: slice %.64s "
+				 "cannot be reached",
+				 ATTACH_ENV_SESSION, ATTACH_ENV_SOCKET, launch.session);
+	launcher_warn(cli->arguments[0]);
+	return launch_run(&launch, err);
+}
+
+/* A session that was there already is shared with its other processes. */
+static void join_tell(const struct cli *cli, const struct slice_request *request,
+		      const json_t *session)
+{
+	size_t count = json_array_size(json_object_get(session, "pids")) +
+		       json_array_size(json_object_get(session, "command_pids"));
+	char others[UNITS_TEXT_SIZE];
+
+	if (!request->sized && !cli->value[OPT_VERBOSE] && !isatty(STDERR_FILENO))
+		return;
+	fprintf(stderr, "carve: joined session %s, %s%s\n", session_text(session, "id"),
+		count ? "shared with " : "which no other process uses now",
+		count ? units_format_count(count, "process", others) : "");
+}
+
+/* Less than was asked for is said wherever the output goes. */
+static bool grant_is_told(const struct cli *cli, const struct run_choice *choice)
+{
+	if (cli->value[OPT_VERBOSE])
+		return true;
+	return choice->one_off &&
+	       (isatty(STDERR_FILENO) ||
+		json_is_true(json_object_get(choice->session, "tolerance_applied")));
+}
+
+static int run_outside(const struct cli *cli, const struct slice_request *request,
+		       const struct launch *base, struct error *err)
+{
+	struct client client;
+	struct daemon_watch watch;
+	struct launch_daemon daemon;
+	struct launch launch = *base;
+	cleanup_run_choice struct run_choice choice = {0};
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	if (rc < 0 || (rc = run_choose(cli, &client, request, &choice, err)) < 0)
+		return rc;
+	if (grant_is_told(cli, &choice))
+		session_grant_print(stderr, "carve: ", choice.session);
+	if (!choice.one_off)
+		join_tell(cli, request, choice.session);
+	visible_warn(choice.session);
+	visible_set(choice.session);
+	several_warn(&client, choice.session);
+	launch.session = session_text(choice.session, "id");
+	launch.attach = client.attach;
+	daemon = daemon_watch_for_launch(&watch, &client);
+	launch.daemon = &daemon;
+	rc = launch_run(&launch, err);
+	finish(cli, &client, &choice);
+	return rc;
+}
+
+/* What was asked for is tried before a slice is waited for. */
+static int isolation_choose(const struct cli *cli, struct launch *launch, struct error *err)
+{
+	struct isolation_mount mount = {.user = true};
+	int rc = isolation_parse(cli->value[OPT_ISOLATION], &launch->isolation, err);
+
+	launch->isolation_asked = cli->value[OPT_ISOLATION] != NULL;
+	if (rc < 0 || !launch->isolation_asked || launch->isolation != ISOLATION_MOUNT)
+		return rc;
+	rc = isolation_mount_try(&mount, launch->places, launch->driver, err);
+	if (rc == 0 && mount.user)
+		fputs("carve: note: in a user namespace set-user-ID programs (sudo, su) gain no "
+		      "rights, and other users' files show as nobody's\n",
+		      stderr);
+	return rc;
+}
+
+int cli_run(struct cli *cli, struct error *err)
+{
+	cleanup_request struct slice_request request = {0};
+	struct places places;
+	struct driver_libs driver;
+	struct launch launch = {.argv = cli->arguments,
+				.places = &places,
+				.driver = &driver,
+				.verbose = cli->value[OPT_VERBOSE] != NULL};
+	int rc = slice_request_read(cli, &request, err);
+
+	if (rc < 0 || (rc = places_find(&places, err)) < 0)
+		return rc;
+	isolation_rejoin(&places);
+	if ((rc = driver_find(&driver, err)) < 0)
+		return rc;
+	if (slice_env_session())
+		return run_inside(cli, &request, &launch, err);
+	if ((rc = isolation_choose(cli, &launch, err)) < 0)
+		return rc;
+	launcher_warn(cli->arguments[0]);
+	return run_outside(cli, &request, &launch, err);
+}

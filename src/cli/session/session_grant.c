@@ -1,0 +1,165 @@
+#include "cli/session/session_grant.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/session/request.h"
+#include "client/client.h"
+#include "client/sessions.h"
+
+struct waiting {
+	const struct client *client;
+	const struct slice_request *request;
+	bool said;
+	char told[1024]; /* the last time */
+};
+
+/* This process's own request, as the daemon shows it: at which place it waits, and why. */
+static void wait_describe(const struct waiting *waiting, char *buf, size_t size)
+{
+	cleanup_json json_t *sessions = NULL;
+	struct error ignored;
+	size_t i;
+	json_t *session;
+
+	buf[0] = '\0';
+	if (client_call(waiting->client, "GET", "/v1/sessions", NULL, NULL, &sessions, &ignored) <
+	    0)
+		return;
+	json_array_foreach(sessions, i, session)
+	{
+		if (!strcmp(session_text(session, "state"), "waiting") &&
+		    session_number(session, "requester_pid") == (uint64_t)getpid())
+			snprintf(buf, size, ", at place %" PRIu64 ": %s",
+				 session_number(session, "position"),
+				 session_text(session, "reason"));
+	}
+}
+
+static void wait_tell(void *context)
+{
+	struct waiting *waiting = context;
+	char wanted[UNITS_TEXT_SIZE], now[sizeof(waiting->told)];
+
+	wait_describe(waiting, now, sizeof(now));
+	if (waiting->said && !strcmp(now, waiting->told))
+		return;
+	waiting->said = true;
+	memcpy(waiting->told, now, sizeof(now));
+	fprintf(stderr, "carve: waiting up to %" PRIu64 " s for %s%s (Ctrl-C gives up)\n",
+		waiting->request->wait_ns / 1000000000,
+		waiting->request->bytes ? units_format_bytes(waiting->request->bytes, wanted)
+					: "room",
+		now);
+}
+
+int session_grant_request(const struct client *client, const struct slice_request *request,
+			  json_t **ret, struct error *err)
+{
+	struct waiting waiting = {.client = client, .request = request};
+	struct client_patience patience = {
+		.wait_ns = request->wait_ns,
+		.slow = request->wait_ns && isatty(STDERR_FILENO) ? wait_tell : NULL,
+		.slow_context = &waiting,
+	};
+
+	return client_session_request(client, request->body, &patience, ret, err);
+}
+
+/* Whether all of its GPUs have the same under this key, a number or a text. */
+static bool gpus_same(const json_t *session, const char *key)
+{
+	const json_t *gpus = json_object_get(session, "gpus"), *first = json_array_get(gpus, 0);
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(gpus, i, gpu) if (!json_equal(json_object_get(gpu, key),
+							 json_object_get(first, key))) return false;
+	return true;
+}
+
+/* Where the GPUs differ, what was granted on each of them. */
+static void grant_gpus_print(FILE *out, const char *prefix, const json_t *gpus)
+{
+	char size[UNITS_TEXT_SIZE], asked[UNITS_TEXT_SIZE];
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(gpus, i, gpu)
+	{
+		uint64_t bytes = session_number(gpu, "vram_bytes"),
+			 requested = session_number(gpu, "requested_bytes");
+
+		fprintf(out, "%s  GPU %" PRIu64 ": %s (%" PRIu64 " bytes)%s%s, %s\n", prefix,
+			session_number(gpu, "index"), units_format_bytes(bytes, size), bytes,
+			requested > bytes ? " of " : "",
+			requested > bytes ? units_format_bytes(requested, asked) : "",
+			session_text(gpu, "name"));
+	}
+}
+
+static void tolerance_print(FILE *out, const char *prefix, const json_t *session)
+{
+	char size[UNITS_TEXT_SIZE], asked[UNITS_TEXT_SIZE];
+
+	fprintf(out, "%sthe 93%% rule was applied", prefix);
+	if (gpus_same(session, "vram_bytes"))
+		fprintf(out, ": %s asked for, %s left and granted",
+			units_format_bytes(session_number(session, "requested_bytes"), asked),
+			units_format_bytes(session_number(session, "vram_bytes"), size));
+	fputs(" (--vram-strict switches that off)\n", out);
+}
+
+/* What was asked for and which instance it became. */
+static void mig_print(FILE *out, const char *prefix, const json_t *session)
+{
+	const json_t *near = json_object_get(session, "mig_near");
+	const char *profile = session_text(session, "mig_profile");
+	char asked[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
+
+	if (!*profile)
+		return;
+	if (json_is_true(json_object_get(session, "mig_shared"))) {
+		fprintf(out, "%sin a MIG instance %s that others may share\n", prefix, profile);
+		return;
+	}
+	fprintf(out, "%sMIG instance %s for the %s that were asked for\n", prefix, profile,
+		units_format_bytes(session_number(session, "requested_bytes"), asked));
+	if (near)
+		fprintf(out, "%s%s holds %s: --mig-profile %s is enough where that is\n", prefix,
+			session_text(near, "profile"),
+			units_format_bytes(session_number(near, "memory_bytes"), size),
+			session_text(near, "profile"));
+}
+
+void session_grant_print(FILE *out, const char *prefix, const json_t *session)
+{
+	const json_t *gpus = json_object_get(session, "gpus");
+	bool same_size = gpus_same(session, "vram_bytes"), same_model = gpus_same(session, "name");
+	uint64_t bytes = same_size ? session_number(session, "vram_bytes")
+				   : session_gpus_sum(session, "vram_bytes");
+	char size[UNITS_TEXT_SIZE], on[SESSION_GPUS_SIZE], instances[64] = "";
+
+	if (*session_text(session, "mig_profile"))
+		snprintf(instances, sizeof(instances), "in each of %zu instances on ",
+			 json_array_size(gpus));
+	fprintf(out, "%s%s: %s (%" PRIu64 " bytes) %s%s", prefix, session_text(session, "id"),
+		units_format_bytes(bytes, size), bytes,
+		!same_size                  ? "in all on "
+		: json_array_size(gpus) < 2 ? "on "
+		: instances[0]              ? instances
+					    : "on each of ",
+		session_gpus_text(session, on));
+	if (same_size && same_model) {
+		fprintf(out, ", %s\n", session_text(json_array_get(gpus, 0), "name"));
+	} else {
+		fputs(":\n", out);
+		grant_gpus_print(out, prefix, gpus);
+	}
+	mig_print(out, prefix, session);
+	if (json_is_true(json_object_get(session, "tolerance_applied")))
+		tolerance_print(out, prefix, session);
+}

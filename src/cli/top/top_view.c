@@ -1,0 +1,518 @@
+#include "cli/top/top_view.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/top/top_model.h"
+
+/* Below it one list at a time is shown. */
+#define LINES_FOR_ALL 14
+
+void top_view_init(struct top_view *view, uint64_t interval_ns)
+{
+	*view = (struct top_view){.focus = TOP_SESSIONS, .interval_ns = interval_ns};
+	for (int i = 0; i < TOP_LISTS; i++)
+		view->pane[i] = (struct top_pane){.process = -1, .column = -1};
+}
+
+void top_view_free(struct top_view *view)
+{
+	for (int i = 0; i < TOP_LISTS; i++) {
+		free(view->pane[i].rows);
+		view->pane[i].rows = NULL;
+	}
+}
+
+/* ---- rows -------------------------------------------------------------------------------- */
+
+static bool is_unfolded(void *context, const char *key)
+{
+	const struct top_view *view = context;
+
+	for (size_t i = 0; i < view->unfolded_count; i++)
+		if (!strcmp(view->unfolded[i], key))
+			return !view->unfold_all;
+	return view->unfold_all;
+}
+
+static void fold_toggle(struct top_view *view, const char *key)
+{
+	for (size_t i = 0; i < view->unfolded_count; i++)
+		if (!strcmp(view->unfolded[i], key)) {
+			view->unfolded_count--;
+			memmove(view->unfolded[i], view->unfolded[view->unfolded_count],
+				TOP_KEY_SIZE);
+			return;
+		}
+	if (view->unfolded_count < TOP_UNFOLDED_MAX)
+		memcpy(view->unfolded[view->unfolded_count++], key, strlen(key) + 1);
+}
+
+/* Notes what is selected, so that it is found again among other rows. */
+static void pane_remember(const struct top_view *view, enum top_list list)
+{
+	struct top_pane *pane = (struct top_pane *)&view->pane[list];
+
+	pane->key[0] = '\0';
+	if (pane->selected >= pane->count)
+		return;
+	top_item_key(view->model, list, pane->rows[pane->selected].item, pane->key);
+	pane->process = pane->rows[pane->selected].process;
+}
+
+/* Finds the remembered row again; where it is gone, what now stands in its place is selected. */
+static void pane_find(struct top_view *view, enum top_list list)
+{
+	struct top_pane *pane = &view->pane[list];
+	bool found = false;
+
+	for (size_t i = 0; i < pane->count && *pane->key && !found; i++) {
+		char key[TOP_KEY_SIZE];
+
+		top_item_key(view->model, list, pane->rows[i].item, key);
+		if (strcmp(key, pane->key) != 0)
+			continue;
+		pane->selected = i;
+		found = pane->rows[i].process == pane->process;
+	}
+	if (pane->selected >= pane->count)
+		pane->selected = pane->count ? pane->count - 1 : 0;
+	pane_remember(view, list);
+}
+
+static void rows_make(struct top_view *view)
+{
+	for (int list = 0; list < TOP_LISTS; list++) {
+		struct top_pane *pane = &view->pane[list];
+		struct top_order order = {.column = pane->column,
+					  .reverse = pane->reverse,
+					  .filter = view->filter,
+					  .unfolded = is_unfolded,
+					  .context = view};
+
+		free(pane->rows);
+		pane->rows = top_rows(view->model, list, &order, &pane->count);
+		pane_find(view, list);
+	}
+	if (!view->pane[view->focus].count)
+		view->focus = TOP_SESSIONS;
+}
+
+void top_view_update(struct top_view *view, const struct top_model *model)
+{
+	view->model = model;
+	rows_make(view);
+}
+
+/* ---- keys -------------------------------------------------------------------------------- */
+
+static void say(struct top_view *view, bool bad, const char *text)
+{
+	snprintf(view->message, sizeof(view->message), "%s", text);
+	view->message_bad = bad;
+}
+
+static void move(struct top_view *view, long by)
+{
+	struct top_pane *pane = &view->pane[view->focus];
+	long to = (long)pane->selected + by;
+
+	pane->selected = pane->count ? (size_t)MIN(MAX(to, 0), (long)pane->count - 1) : 0;
+	pane_remember(view, view->focus);
+}
+
+/* The next list that has anything to show, or holds sessions. */
+static void focus_move(struct top_view *view, int by)
+{
+	do
+		view->focus = (view->focus + TOP_LISTS + by) % TOP_LISTS;
+	while (view->model && view->focus != TOP_SESSIONS && !view->pane[view->focus].count);
+}
+
+/* A list without rows is not shown, except that of the sessions. */
+static void focus_set(struct top_view *view, enum top_list list)
+{
+	if (view->pane[list].count || list == TOP_SESSIONS)
+		view->focus = list;
+}
+
+static bool column_shows(const struct top_view *view, int column)
+{
+	size_t count;
+	const struct top_column *columns = top_columns(view->focus, &count);
+
+	return column < 0 || !columns[column].leases || (view->model && view->model->leases);
+}
+
+/* Sorts by the next column; after the last one, as the daemon lists them. */
+static void sort_move(struct top_view *view, int by)
+{
+	struct top_pane *pane = &view->pane[view->focus];
+	size_t count;
+	const struct top_column *columns = top_columns(view->focus, &count);
+	int choices = (int)count + 1;
+
+	do
+		pane->column = (pane->column + 1 + by + choices) % choices - 1;
+	while (!column_shows(view, pane->column));
+	/* Of numbers the largest are of interest. */
+	pane->reverse = pane->column >= 0 && columns[pane->column].right;
+}
+
+static void interval_change(struct top_view *view, bool longer)
+{
+	static const uint64_t steps_ms[] = {100,  200,   500,   1000,  2000,   3000,
+					    5000, 10000, 30000, 60000, 300000, 3600000};
+	uint64_t found = view->interval_ns;
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps_ms); i++) {
+		uint64_t step = steps_ms[i] * 1000000;
+
+		if (longer && step > view->interval_ns) {
+			found = step;
+			break;
+		}
+		if (!longer && step < view->interval_ns)
+			found = step;
+	}
+	view->interval_ns = found;
+	snprintf(view->message, sizeof(view->message), "every %g s", (double)found / 1e9);
+	view->message_bad = false;
+}
+
+static void release_ask(struct top_view *view)
+{
+	const struct top_pane *pane = &view->pane[view->focus];
+	bool sessions = view->focus == TOP_SESSIONS || view->focus == TOP_WAITING;
+
+	if (!sessions || !pane->count) {
+		say(view, true, "select a session to release it");
+		return;
+	}
+	size_t item = pane->rows[pane->selected].item;
+	const char *id = view->focus == TOP_SESSIONS ? view->model->sessions[item].id
+						     : view->model->waiting[item].id;
+	if (!*id) {
+		say(view, true, "that session is another user's");
+		return;
+	}
+	snprintf(view->asked, sizeof(view->asked), "%s", id);
+	view->mode = TOP_ASKING;
+}
+
+static void fold_selected(struct top_view *view)
+{
+	struct top_pane *pane = &view->pane[view->focus];
+
+	if (!*pane->key)
+		return;
+	fold_toggle(view, pane->key);
+	pane->process = -1;
+}
+
+static void fold_all(struct top_view *view)
+{
+	view->unfold_all = !view->unfold_all;
+	view->unfolded_count = 0;
+}
+
+/* Moves the selection. False: that is no such key. */
+static bool key_move(struct top_view *view, int key)
+{
+	struct top_pane *pane = &view->pane[view->focus];
+	long page = MAX(pane->height - 1, 1);
+
+	switch (key) {
+	case TOP_KEY_UP:
+	case 'k':
+		move(view, -1);
+		return true;
+	case TOP_KEY_DOWN:
+	case 'j':
+		move(view, 1);
+		return true;
+	case TOP_KEY_PAGE_UP:
+		move(view, -page);
+		return true;
+	case TOP_KEY_PAGE_DOWN:
+		move(view, page);
+		return true;
+	case TOP_KEY_HOME:
+	case 'g':
+		move(view, -(long)pane->count);
+		return true;
+	case TOP_KEY_END:
+	case 'G':
+		move(view, (long)pane->count);
+		return true;
+	case TOP_KEY_TAB:
+		focus_move(view, 1);
+		return true;
+	case TOP_KEY_BACKTAB:
+		focus_move(view, -1);
+		return true;
+	default:
+		if (key < '1' || key >= '1' + TOP_LISTS)
+			return false;
+		focus_set(view, (enum top_list)(key - '1'));
+		return true;
+	}
+}
+
+/* What changes which rows there are. False: that is no such key. */
+static bool key_rows(struct top_view *view, int key)
+{
+	struct top_pane *pane = &view->pane[view->focus];
+
+	switch (key) {
+	case '<':
+	case TOP_KEY_LEFT:
+		sort_move(view, -1);
+		return true;
+	case '>':
+	case TOP_KEY_RIGHT:
+		sort_move(view, 1);
+		return true;
+	case 'I':
+	case 'r':
+		pane->reverse = !pane->reverse;
+		return true;
+	case ' ':
+	case TOP_KEY_ENTER:
+		fold_selected(view);
+		return true;
+	case 't':
+		fold_all(view);
+		return true;
+	case TOP_KEY_ESCAPE:
+		view->filter[0] = '\0';
+		return true;
+	default:
+		return false;
+	}
+}
+
+static enum top_action key_looking(struct top_view *view, int key)
+{
+	view->message[0] = '\0';
+	if (key_move(view, key))
+		return TOP_NOTHING;
+	if (key_rows(view, key)) {
+		if (view->model)
+			rows_make(view);
+		return TOP_NOTHING;
+	}
+	switch (key) {
+	case 'q':
+	case TOP_KEY_QUIT:
+		return TOP_QUIT;
+	case 'h':
+	case '?':
+	case TOP_KEY_HELP:
+		view->mode = TOP_HELPING;
+		break;
+	case '/':
+		snprintf(view->filter_before, sizeof(view->filter_before), "%s", view->filter);
+		view->mode = TOP_FILTERING;
+		break;
+	case 'x':
+		release_ask(view);
+		break;
+	case '+':
+	case '-':
+		interval_change(view, key == '+');
+		break;
+	case TOP_KEY_CTRL_L:
+		return TOP_REDRAW;
+	default:
+		break;
+	}
+	return TOP_NOTHING;
+}
+
+/* Appends a character as UTF-8, which is what the daemon's texts are. */
+static void filter_append(struct top_view *view, int key)
+{
+	size_t used = strlen(view->filter);
+	char *to = view->filter + used;
+
+	if (key < ' ' || key == 0x7f || key >= TOP_KEY_UP || used + 5 > sizeof(view->filter))
+		return;
+	if (key < 0x80) {
+		*to++ = (char)key;
+	} else if (key < 0x800) {
+		*to++ = (char)(0xc0 | key >> 6);
+		*to++ = (char)(0x80 | (key & 0x3f));
+	} else {
+		if (key >= 0x10000)
+			*to++ = (char)(0xf0 | key >> 18);
+		*to++ = (char)(key < 0x10000 ? 0xe0 | key >> 12 : 0x80 | (key >> 12 & 0x3f));
+		*to++ = (char)(0x80 | (key >> 6 & 0x3f));
+		*to++ = (char)(0x80 | (key & 0x3f));
+	}
+	*to = '\0';
+}
+
+static void filter_shorten(struct top_view *view)
+{
+	size_t used = strlen(view->filter);
+
+	while (used && ((unsigned char)view->filter[used - 1] & 0xc0) == 0x80)
+		used--;
+	view->filter[used ? used - 1 : 0] = '\0';
+}
+
+static enum top_action key_filtering(struct top_view *view, int key)
+{
+	if (key == TOP_KEY_ENTER) {
+		view->mode = TOP_LOOKING;
+	} else if (key == TOP_KEY_ESCAPE) {
+		snprintf(view->filter, sizeof(view->filter), "%s", view->filter_before);
+		view->mode = TOP_LOOKING;
+	} else if (key == TOP_KEY_BACKSPACE || key == 0x7f || key == '\b') {
+		filter_shorten(view);
+	} else {
+		filter_append(view, key);
+	}
+	if (view->model)
+		rows_make(view);
+	return TOP_NOTHING;
+}
+
+static enum top_action key_asking(struct top_view *view, int key)
+{
+	view->mode = TOP_LOOKING;
+	if (key == 'y' || key == 'Y')
+		return TOP_RELEASE;
+	if (key == 'f' || key == 'F')
+		return TOP_RELEASE_FORCE;
+	say(view, false, "not released");
+	return TOP_NOTHING;
+}
+
+enum top_action top_view_key(struct top_view *view, int key)
+{
+	switch (view->mode) {
+	case TOP_FILTERING:
+		return key_filtering(view, key);
+	case TOP_ASKING:
+		return key_asking(view, key);
+	case TOP_HELPING:
+		view->mode = TOP_LOOKING;
+		return key == 'q' ? TOP_QUIT : TOP_NOTHING;
+	default:
+		return key_looking(view, key);
+	}
+}
+
+/* How many processes a session has inside. */
+static size_t asked_processes(const struct top_view *view)
+{
+	for (size_t i = 0; view->model && i < view->model->session_count; i++)
+		if (!strcmp(view->model->sessions[i].id, view->asked))
+			return view->model->sessions[i].process_count;
+	return 0;
+}
+
+void top_view_prompt(const struct top_view *view, char *buf, size_t size)
+{
+	size_t processes = asked_processes(view);
+	char inside[UNITS_TEXT_SIZE];
+
+	if (view->mode == TOP_FILTERING)
+		snprintf(buf, size, "Filter: %s_", view->filter);
+	else if (view->mode == TOP_ASKING && processes)
+		snprintf(buf, size,
+			 "Release %s, with %s inside? f: yes, end them; y: only if none is left; "
+			 "n: no",
+			 view->asked, units_format_count(processes, "process", inside));
+	else if (view->mode == TOP_ASKING)
+		snprintf(buf, size, "Release %s? y: yes; n: no", view->asked);
+	else
+		snprintf(buf, size, "%s", view->message);
+}
+
+/* ---- room -------------------------------------------------------------------------------- */
+
+/* Gives a pane its heading and up to `most` rows of what is left. */
+static void place_give(const struct top_view *view, enum top_list list, int most, int *left,
+		       struct top_place *place)
+{
+	int rows = (int)MIN(view->pane[list].count, 10000);
+
+	if (!rows || *left < 2)
+		return;
+	place->height = MIN(MIN(rows, most), *left - 1);
+	*left -= place->height + 1;
+}
+
+void top_view_layout(const struct top_view *view, int top, int bottom,
+		     struct top_place ret[static TOP_LISTS])
+{
+	int left = bottom - top, lines = left;
+
+	for (int i = 0; i < TOP_LISTS; i++)
+		ret[i] = (struct top_place){.y = top, .height = -1};
+	if (left < 1)
+		return;
+	if (lines < LINES_FOR_ALL) {
+		ret[view->focus].height = left - 1;
+		return;
+	}
+	/* The sessions are what it is about: a heading and a third of the screen are theirs, and
+	 * what the others leave. */
+	int rows = (int)MIN(view->pane[TOP_SESSIONS].count, 10000);
+	left -= 1 + MIN(MAX(rows, 1), lines / 3);
+	place_give(view, TOP_WAITING, MAX(lines / 6, 1), &left, &ret[TOP_WAITING]);
+	place_give(view, TOP_USERS, MAX(lines / 6, 1), &left, &ret[TOP_USERS]);
+	place_give(view, TOP_GPUS, left, &left, &ret[TOP_GPUS]);
+	ret[TOP_SESSIONS].height = left + MIN(MAX(rows, 1), lines / 3);
+	for (int i = 0, y = top; i < TOP_LISTS; i++) {
+		ret[i].y = y;
+		y += ret[i].height + 1;
+	}
+}
+
+void top_pane_scroll(struct top_pane *pane, int height)
+{
+	size_t lines = (size_t)MAX(height, 1);
+
+	pane->height = height;
+	if (pane->selected < pane->first)
+		pane->first = pane->selected;
+	if (pane->selected >= pane->first + lines)
+		pane->first = pane->selected - lines + 1;
+	if (pane->first + lines > pane->count)
+		pane->first = pane->count > lines ? pane->count - lines : 0;
+}
+
+void top_columns_fit(enum top_list list, bool leases, int width, int ret[static TOP_COLUMNS_MAX])
+{
+	size_t count;
+	const struct top_column *columns = top_columns(list, &count);
+	int total = 0, worst, flexible = -1;
+
+	for (size_t c = 0; c < count; c++) {
+		ret[c] = columns[c].leases && !leases ? 0 : columns[c].width;
+		total += ret[c] ? ret[c] + 1 : 0;
+	}
+	do {
+		worst = -1;
+		for (size_t c = 0; c < count && total - 1 > width; c++)
+			if (ret[c] && columns[c].rank &&
+			    (worst < 0 || columns[c].rank >= columns[worst].rank))
+				worst = (int)c;
+		if (worst >= 0) {
+			total -= ret[worst] + 1;
+			ret[worst] = 0;
+		}
+	} while (worst >= 0);
+	for (size_t c = 0; c < count; c++)
+		if (ret[c] && columns[c].flexible)
+			flexible = (int)c;
+	if (flexible >= 0)
+		ret[flexible] = MAX(ret[flexible] + width - (total - 1), 1);
+}
