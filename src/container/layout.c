@@ -17,7 +17,7 @@
 #include "container/nodes.h"
 
 #define SIMULATED_HOST "SIMGPU_HOST"
-/* Of a daemon: the directory with a second name of the attach socket (daemon/runtime.c). */
+/* Of a daemon: the directory with a second name of the attach socket (daemon/host/runtime.c). */
 #define ATTACH_DIRECTORY "containers"
 #define NVIDIA_SMI "/usr/bin/nvidia-smi"
 /* The driver's other libraries, which its libcuda loads by name. */

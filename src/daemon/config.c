@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/slicing.h"
-#include "daemon/store.h"
+#include "daemon/slicing/slicing.h"
+#include "daemon/store/store.h"
 
 /* A file that is larger is no configuration. */
 #define HISTORY_MAX 10000000

@@ -7,17 +7,17 @@
 
 #include "base/error.h"
 #include "daemon/config.h"
-#include "daemon/crowd.h"
-#include "daemon/descriptors.h"
-#include "daemon/keep.h"
-#include "daemon/launcher.h"
-#include "daemon/orphans.h"
-#include "daemon/pool.h"
-#include "daemon/privileges.h"
-#include "daemon/probe.h"
-#include "daemon/runtime.h"
+#include "daemon/gpu/pool.h"
+#include "daemon/gpu/probe.h"
+#include "daemon/host/crowd.h"
+#include "daemon/host/keep.h"
+#include "daemon/host/privileges.h"
+#include "daemon/host/runtime.h"
+#include "daemon/queue/launcher.h"
 #include "daemon/separate.h"
-#include "daemon/state.h"
+#include "daemon/session/descriptors.h"
+#include "daemon/settle/orphans.h"
+#include "daemon/store/state.h"
 
 struct attach_server;
 struct drain;

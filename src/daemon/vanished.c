@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "daemon/attach.h"
-#include "daemon/http.h"
-#include "daemon/log.h"
+#include "daemon/api/http.h"
+#include "daemon/attach/attach.h"
+#include "daemon/host/log.h"
 #include "daemon/node.h"
-#include "daemon/queue.h"
-#include "daemon/store.h"
+#include "daemon/queue/queue.h"
+#include "daemon/store/store.h"
 
 /* Each second would fill the log with one line. */
 static void tell(struct node *node, const char *file, int rc, const char *why)

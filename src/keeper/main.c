@@ -1,6 +1,6 @@
 /* carve-keeper: holds the descriptors of a daemon's ledgers, so that these outlive the daemon's
  * death. It is a program of its own, of few lines and without libraries, so that what ends the
- * daemon does not end it, too. A daemon starts it (daemon/keep.c). */
+ * daemon does not end it, too. A daemon starts it (daemon/host/keep.c). */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
 
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/books.h"
+#include "daemon/session/books.h"
 
 #define SESSION "s-fuzz01"
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/claims.h"
+#include "daemon/gpu/claims.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -17,11 +17,11 @@
 
 #include "base/error.h"
 #include "base/macros.h"
-#include "daemon/attach.h"
-#include "daemon/books.h"
+#include "daemon/attach/attach.h"
 #include "daemon/node.h"
-#include "daemon/process.h"
-#include "daemon/session.h"
+#include "daemon/session/books.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
 #include "proto/attach.h"
 
 #define SESSION "s-fuzz01"

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "daemon/request.h"
+#include "daemon/request/request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "daemon/compute.h"
 #include "daemon/node.h"
-#include "daemon/session.h"
+#include "daemon/request/compute.h"
+#include "daemon/session/session.h"
 
 #define SESSIONS 40
 

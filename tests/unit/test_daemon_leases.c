@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/lease_service.h"
+#include "daemon/lease/lease_service.h"
 #include "proto/gate.h"
 
 #define SLOTS 4u

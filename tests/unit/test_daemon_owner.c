@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "daemon/crowd.h"
-#include "daemon/owner.h"
+#include "daemon/host/crowd.h"
+#include "daemon/host/owner.h"
 
 static void ranges_set(const char *text)
 {

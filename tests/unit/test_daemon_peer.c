@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "daemon/peer.h"
+#include "daemon/host/peer.h"
 
 #define PIDFS_MAGIC 0x50494446
 /* A PID may be taken meanwhile, or the tick be over. */

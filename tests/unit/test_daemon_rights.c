@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/rights.h"
+#include "daemon/host/rights.h"
 
 #define LINGER_S 4
 /* What is no wait for it, on a machine that stands still for a while. */

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/macros.h"
-#include "daemon/unlisted.h"
+#include "daemon/gpu/unlisted.h"
 
 #define MOST ((unsigned)GPU_READINGS_USUAL)
 #define ONE ((int64_t)MIB(1))

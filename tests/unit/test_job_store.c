@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "daemon/job_store.h"
+#include "daemon/queue/job_store.h"
 
 static char dir[] = "/tmp/carve-test-jobs-XXXXXX", path[PATH_MAX];
 

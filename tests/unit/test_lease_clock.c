@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/lease_clock.h"
+#include "daemon/lease/lease_clock.h"
 
 #define MS 1000000ull
 #define START (3600000 * MS)

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/macros.h"
-#include "daemon/lease_idle.h"
+#include "daemon/lease/lease_idle.h"
 
 #define US 1000ull
 #define MS 1000000ull

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "client/client.h"
-#include "daemon/log.h"
+#include "daemon/host/log.h"
 #include "integrations/kubernetes/claim.h"
 #include "integrations/kubernetes/informer.h"
 #include "integrations/kubernetes/leader.h"

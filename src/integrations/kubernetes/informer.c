@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/client.h"
-#include "daemon/log.h"
+#include "daemon/host/log.h"
 
 #define LIST_TIMEOUT_MS 30000L
 /* Objects of one answer. */

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/macros.h"
-#include "daemon/log.h"
+#include "daemon/host/log.h"
 #include "integrations/kubernetes/grpc.h"
 #include "integrations/kubernetes/prepare.h"
 #include "integrations/kubernetes/watcher.h"

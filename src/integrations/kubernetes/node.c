@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
-#include "daemon/log.h"
+#include "daemon/host/log.h"
 #include "integrations/kubernetes/grpc.h"
 #include "integrations/kubernetes/kubelet.h"
 #include "integrations/kubernetes/prepare.h"

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "container/json_file.h"
-#include "daemon/log.h"
+#include "daemon/host/log.h"
 #include "integrations/kubernetes/device.h"
 
 #define API_TIMEOUT_MS 8000L

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "client/client.h"
-#include "daemon/log.h"
+#include "daemon/host/log.h"
 #include "integrations/kubernetes/slices.h"
 
 #define TIMEOUT_MS 15000L

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "daemon/log.h"
+#include "daemon/host/log.h"
 #include "integrations/kubernetes/prepare.h"
 #include "integrations/kubernetes/publish.h"
 

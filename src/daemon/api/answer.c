@@ -1,0 +1,68 @@
+#include "daemon/api/answer.h"
+
+#include <microhttpd.h>
+#include <stdarg.h>
+
+#include "base/error.h"
+#include "daemon/api/http.h"
+
+void answer_failed(struct call *call, unsigned status, int code, const char *format, ...)
+{
+	struct error err = {0};
+	va_list args;
+
+	va_start(args, format);
+	error_set_va(&err, code, format, args);
+	va_end(args);
+	call_reply_error(call, status, &err);
+}
+
+unsigned answer_status(const struct error *err)
+{
+	switch (err->code) {
+	case EXIT_CODE_USAGE:
+		return MHD_HTTP_BAD_REQUEST;
+	case EXIT_CODE_NOT_PERMITTED:
+		return MHD_HTTP_FORBIDDEN;
+	default:
+		return MHD_HTTP_CONFLICT;
+	}
+}
+
+static const char *fault_text(enum json_error_code code)
+{
+	switch (code) {
+	case json_error_premature_end_of_input:
+		return "it ends too early";
+	case json_error_end_of_input_expected:
+		return "something follows its end";
+	case json_error_null_character:
+	case json_error_null_byte_in_key:
+		return "a text has the character \\u0000";
+	case json_error_invalid_utf8:
+		return "a text is not UTF-8";
+	case json_error_duplicate_key:
+		return "a field is there twice";
+	case json_error_numeric_overflow:
+		return "a number is too large";
+	case json_error_stack_overflow:
+		return "it is nested too deeply";
+	case json_error_out_of_memory:
+		return "there is no memory for it";
+	default:
+		return "it is not well-formed";
+	}
+}
+
+json_t *answer_body(struct call *call, struct error *err)
+{
+	json_error_t where;
+	json_t *root = json_loadb(call->body, call->body_size,
+				  JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+
+	if (!root)
+		error_set(err, EXIT_CODE_USAGE,
+			  "the body is not JSON that carved takes: line %d: %s", where.line,
+			  fault_text(json_error_code(&where)));
+	return root;
+}

@@ -1,0 +1,842 @@
+/* The requests of sessions, one after the other, and the table of all routes. Longer than other
+ * files, as each request is a short function that is read beside its like. */
+#include "daemon/api/api.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <microhttpd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/api/answer.h"
+#include "daemon/api/api_agent.h"
+#include "daemon/api/api_job.h"
+#include "daemon/api/api_quota.h"
+#include "daemon/api/api_slicing.h"
+#include "daemon/api/fresh.h"
+#include "daemon/api/http.h"
+#include "daemon/api/mig_api.h"
+#include "daemon/api/view.h"
+#include "daemon/host/owner.h"
+#include "daemon/host/privileges.h"
+#include "daemon/mig/mig.h"
+#include "daemon/node.h"
+#include "daemon/request/quotas.h"
+#include "daemon/request/refusal.h"
+#include "daemon/request/request.h"
+#include "daemon/request/waiting.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/upgrade/upgrade.h"
+
+#define SESSIONS_PREFIX "/v1/sessions/"
+
+/* By its ID, or of the caller's own by its name; an administrator sees the names of all. */
+static struct session *session_meant(const struct call *call, const char *id)
+{
+	struct session *s = session_find(call->node, id);
+
+	if (!s)
+		s = session_named(call->node, call->peer.uid, id);
+	return !s && call->peer.admin ? session_named_once(call->node, id) : s;
+}
+
+static struct waiter *waiter_meant(const struct call *call, const char *id)
+{
+	struct waiter *w = waiting_find(call->node, id);
+
+	return w ? w : waiting_named(call->node, call->peer.uid, id);
+}
+
+/* Likewise of those that ended. */
+static bool ended_meant(const struct call *call, const char *id, struct store_session *ret)
+{
+	return store_session_find(call->node->store, id, ret) == 0 ||
+	       store_session_named(call->node->store, call->peer.uid, id, ret) == 0;
+}
+
+/* The session of the path that the caller may change; NULL: answered. */
+static struct session *session_or_reply(struct call *call, const char *id)
+{
+	struct session *s = session_meant(call, id);
+	struct error err = {0};
+
+	if (!s) {
+		error_set(&err, EXIT_CODE_FAILED, "there is no session %.64s", id);
+		error_hint(&err, "`carve session list` shows them");
+		call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
+		return NULL;
+	}
+	if (!view_permitted(&call->peer, s->record.uid)) {
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "session %s is another user's", id);
+		return NULL;
+	}
+	return s;
+}
+
+/* ---- looking ----------------------------------------------------------------------------- */
+
+static void get_version(struct call *call, const char *id)
+{
+	call_reply(call, MHD_HTTP_OK, view_version(call->node));
+}
+
+static void answer_gpus(struct call *call, void *arg)
+{
+	call_reply(call, MHD_HTTP_OK, view_gpus(call->node));
+}
+
+static void get_gpus(struct call *call, const char *id)
+{
+	/* Those of a daemon that has ended meanwhile are to be had now. */
+	if (call->node->pool.state == POOL_READY && pool_claim(&call->node->pool, false))
+		call->node->waiters_dirty = true;
+	fresh_defer(call, answer_gpus, NULL);
+}
+
+/* Ended sessions in one part of the history; and of clients that know no parts, the newest. A row
+ * takes some 50 us. */
+#define PAGE_SESSIONS 64u
+#define UNPAGED_SESSIONS 128u
+
+struct listing {
+	json_t *list;
+	const struct peer *viewer;
+	struct store_place last; /* of the ended ones */
+};
+
+static int list_ended(void *arg, const struct store_session *session)
+{
+	struct listing *listing = arg;
+
+	json_array_append_new(listing->list, view_ended(session, listing->viewer));
+	return 0;
+}
+
+static int by_created(const void *a, const void *b)
+{
+	const struct session *x = *(struct session *const *)a, *y = *(struct session *const *)b;
+
+	return (x->record.created > y->record.created) - (x->record.created < y->record.created);
+}
+
+static void list_living(struct node *node, struct listing *listing)
+{
+	struct session **order = calloc(node->session_count + 1, sizeof(struct session *));
+	uint32_t count = 0;
+
+	if (!order)
+		return;
+	for (struct session *s = node->sessions; s; s = s->next)
+		order[count++] = s;
+	qsort(order, count, sizeof(struct session *), by_created);
+	for (uint32_t i = 0; i < count; i++)
+		json_array_append_new(listing->list, view_session(order[i], listing->viewer));
+	free(order);
+}
+
+static void list_current(struct node *node, struct listing *listing)
+{
+	list_living(node, listing);
+	for (const struct waiter *w = node->waiters; w; w = w->next)
+		json_array_append_new(listing->list, view_waiter(node, w, listing->viewer));
+}
+
+static int list_page(void *arg, const struct store_session *session)
+{
+	struct listing *listing = arg;
+
+	listing->last = (struct store_place){session->ended, session->created, session->row};
+	return list_ended(arg, session);
+}
+
+/* The history in parts, so that no answer is long in the making: {sessions, next}, where `next` is
+ * the `page` of the next part, or null with the last one, which has the living ones, too. */
+static void get_sessions_page(struct call *call, const char *page)
+{
+	struct listing listing = {.list = json_array(), .viewer = &call->peer};
+	struct store_place after = {0};
+	char next[80] = "";
+	int end = 0;
+
+	if (*page && (sscanf(page, "%" SCNd64 ".%" SCNd64 ".%" SCNd64 "%n", &after.ended,
+			     &after.created, &after.row, &end) != 3 ||
+		      page[end])) {
+		json_decref(listing.list);
+		answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+			      "page: takes what `next` of the part before said; empty: the first");
+		return;
+	}
+	(void)store_sessions_page(call->node->store, &after, PAGE_SESSIONS, list_page, &listing);
+	if (json_array_size(listing.list) == PAGE_SESSIONS)
+		snprintf(next, sizeof(next), "%" PRId64 ".%" PRId64 ".%" PRId64, listing.last.ended,
+			 listing.last.created, listing.last.row);
+	else
+		list_current(call->node, &listing);
+	call_reply(call, MHD_HTTP_OK,
+		   json_pack("{s:o, s:o}", "sessions", listing.list, "next",
+			     *next ? json_string(next) : json_null()));
+}
+
+static void get_sessions(struct call *call, const char *id)
+{
+	struct node *node = call->node;
+	struct listing listing = {.viewer = &call->peer};
+	const char *all = call_argument(call, "all"), *page = call_argument(call, "page");
+
+	if (page) {
+		get_sessions_page(call, page);
+		return;
+	}
+	listing.list = json_array();
+	if (all && strcmp(all, "0") != 0)
+		(void)store_sessions_each(node->store, true, UNPAGED_SESSIONS, list_ended,
+					  &listing);
+	list_current(node, &listing);
+	call_reply(call, MHD_HTTP_OK, listing.list);
+}
+
+static void get_session(struct call *call, const char *id)
+{
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session record = {.gpu = gpus};
+	const struct waiter *w = waiter_meant(call, id);
+	const struct session *s = session_meant(call, id);
+
+	if (w && view_permitted(&call->peer, w->peer.uid)) {
+		call_reply(call, MHD_HTTP_OK, view_waiter(call->node, w, &call->peer));
+	} else if (!s && ended_meant(call, id, &record) &&
+		   view_permitted(&call->peer, record.uid)) {
+		call_reply(call, MHD_HTTP_OK, view_ended(&record, &call->peer));
+	} else if ((s = session_or_reply(call, id)) != NULL) {
+		call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
+	}
+}
+
+/* ---- asking ------------------------------------------------------------------------------ */
+
+static void on_decided(void *arg, struct session *session, const struct error *err)
+{
+	struct call *call = arg;
+
+	if (session)
+		call_reply(call, MHD_HTTP_CREATED, view_session(session, &call->peer));
+	else
+		call_reply_error(call, answer_status(err), err);
+}
+
+/* Who asks again with the same ID (its first answer was lost with a daemon) gets the session that
+ * it got then. True: answered. */
+static bool answer_asked_before(struct call *call, const struct slice_request *request)
+{
+	struct session *session = request->id[0] ? session_find(call->node, request->id) : NULL;
+
+	if (!session)
+		return false;
+	if (session->record.uid == call->peer.uid)
+		call_reply(call, MHD_HTTP_CREATED, view_session(session, &call->peer));
+	else
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "another session has the ID %s", request->id);
+	return true;
+}
+
+static void on_asker_gone(struct call *call)
+{
+	waiting_cancel(call->node, call);
+}
+
+static void post_session(struct call *call, const char *id)
+{
+	struct slice_request request;
+	struct error err = {0};
+	json_t *root = answer_body(call, &err);
+	int rc = root ? request_parse(root, &request, &err) : -1;
+
+	json_decref(root);
+	if (rc == 0 && request.priority > 0 && !call->peer.admin)
+		rc = error_set(&err, EXIT_CODE_NOT_PERMITTED,
+			       "--priority: above 0 is for root and members of group carve");
+	if (rc == 0 && request.kept && !call->peer.admin)
+		rc = error_set(&err, EXIT_CODE_NOT_PERMITTED,
+			       "kept: such sessions are for root and members of group carve");
+	if (rc < 0) {
+		call_reply_error(call, answer_status(&err), &err);
+		return;
+	}
+	if (answer_asked_before(call, &request))
+		return;
+	rc = waiting_add(call->node, &request, &call->peer, on_decided, call);
+	if (rc == -EMFILE)
+		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
+			      "you have too many requests that wait; let some end first");
+	else if (rc < 0)
+		answer_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED, "%s",
+			      strerrordesc_np(-rc));
+	else
+		call_defer(call, on_asker_gone);
+}
+
+/* ---- explaining -------------------------------------------------------------------------- */
+
+static void explain_reply(struct call *call, const struct waiter *w,
+			  const struct slice_request *request, const struct place_result *result,
+			  const struct error *err)
+{
+	json_t *json = view_explain(call->node, request, result, err);
+
+	json_object_set_new(json, "ahead",
+			    view_ahead(call->node, w, request->priority, &call->peer));
+	call_reply(call, MHD_HTTP_OK, json);
+}
+
+static void answer_explain(struct call *call, void *arg)
+{
+	struct slice_request *request = arg;
+	struct place_result result = {0};
+	struct error err = {0};
+
+	/* GPUs that there are not: the request is wrong, not refused. */
+	if (request_resolve(request, &call->node->pool, &err) < 0) {
+		call_reply_error(call, answer_status(&err), &err);
+		return;
+	}
+	(void)waiting_would(call->node, request, &call->peer, &result, &err);
+	explain_reply(call, NULL, request, &result, &err);
+}
+
+static void post_explain(struct call *call, const char *id)
+{
+	struct slice_request *request = calloc(1, sizeof(*request));
+	struct error err = {0};
+	json_t *root = answer_body(call, &err);
+	int rc = root && request ? request_parse(root, request, &err) : -1;
+
+	json_decref(root);
+	if (rc == 0) {
+		fresh_defer(call, answer_explain, request);
+		return;
+	}
+	free(request);
+	call_reply_error(call, answer_status(&err), &err);
+}
+
+/* A request that waits. It may have been decided while the sample was taken. */
+static void answer_explain_waiter(struct call *call, void *id)
+{
+	struct waiter *w = waiting_find(call->node, id);
+	struct place_result result = {0};
+	struct error err = {0};
+
+	if (!w) {
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "%s does not wait any more", (const char *)id);
+		return;
+	}
+	if (request_resolve(&w->request, &call->node->pool, &err) == 0)
+		(void)waiting_explain(call->node, w, &result, &err);
+	explain_reply(call, w, &w->request, &result, &err);
+}
+
+static void get_explain(struct call *call, const char *id)
+{
+	const struct waiter *w = waiting_find(call->node, id);
+
+	if (!w && session_or_reply(call, id))
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s does not wait",
+			      id);
+	else if (w && view_permitted(&call->peer, w->peer.uid))
+		fresh_defer(call, answer_explain_waiter, strdup(id));
+	else if (w)
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "request %s is another user's", id);
+}
+
+/* ---- resizing ---------------------------------------------------------------------------- */
+
+/* A fraction is one of time too; an amount of memory leaves the session's share of time as it is.
+ */
+static uint32_t resized_compute(const struct session *s, const struct place_request *request)
+{
+	return request->kind == PLACE_FRACTION ? place_compute(request) : s->record.compute;
+}
+
+/* Whether this daemon gives out more of the session's GPU at all. 0, or negative with *err. */
+static int grow_check(const struct session *s, uint32_t i, struct error *err)
+{
+	const struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[i]];
+	char holder[REFUSAL_HOLDER_SIZE];
+
+	if (gpu->info.mig)
+		return error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u is in MIG mode",
+				 s->record.gpu[i].index);
+	if (gpu->claim.state == CLAIM_OURS)
+		return 0;
+	return error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u: %s", s->record.gpu[i].index,
+			 refusal_holder(&gpu->claim, holder));
+}
+
+/* The new size on one GPU of the session. 0, or negative with *err. */
+static int resize_check(const struct session *s, uint32_t i, const struct place_request *request,
+			uint64_t *ret_bytes, struct error *err)
+{
+	struct place_gpu gpus[GPUS_MAX];
+	char asked[UNITS_TEXT_SIZE], has[UNITS_TEXT_SIZE];
+	uint64_t now = s->record.gpu[i].bytes, used = session_used(s, i);
+	uint32_t compute = resized_compute(s, request);
+
+	if (s->pool_gpu[i] < 0)
+		return error_set(err, EXIT_CODE_FAILED, "GPU %u is gone", s->record.gpu[i].index);
+	pool_place_gpus(&s->node->pool, gpus);
+	const struct place_gpu *gpu = &gpus[s->pool_gpu[i]];
+	uint64_t bytes = place_requested(gpu, request);
+	units_format_bytes(bytes, asked);
+	if (bytes < MAX(gpu->context, SLICE_BYTES_MIN))
+		return error_set(err, EXIT_CODE_USAGE, "%s is too small for one CUDA context (%s)",
+				 asked, units_format_bytes(gpu->context, has));
+	if (bytes < used) {
+		/* Which of them is less has to be seen. */
+		if (!strcmp(asked, units_format_bytes(used, has))) {
+			snprintf(asked, sizeof(asked), "%" PRIu64 " bytes", bytes);
+			snprintf(has, sizeof(has), "%" PRIu64, used);
+		}
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot shrink to %s: %s are in use on GPU %u", asked, has,
+				 s->record.gpu[i].index);
+	}
+	if ((bytes > now || compute > s->record.compute) && grow_check(s, i, err) < 0)
+		return -1;
+	if (bytes > now && bytes - now > place_available(gpu))
+		return error_set(err, EXIT_CODE_NO_ROOM,
+				 "cannot grow to %s: on GPU %u this session can have %s at most",
+				 asked, s->record.gpu[i].index,
+				 units_format_room(now + place_available(gpu), has));
+	if (bytes > now && !waiting_lets_grow(s->node, (uint32_t)s->pool_gpu[i]))
+		return error_set(err, EXIT_CODE_NO_ROOM,
+				 "cannot grow to %s: earlier requests wait for the room that is "
+				 "left and go first",
+				 asked);
+	if (compute > s->record.compute && gpu->shared_time &&
+	    gpu->share - s->record.compute + compute > SHARE_ONE)
+		return error_set(err, EXIT_CODE_NO_ROOM,
+				 "cannot grow to %g%% of the time of GPU %u: %g%% of it are "
+				 "promised to others",
+				 compute * 100.0 / SHARE_ONE, s->record.gpu[i].index,
+				 (double)(gpu->share - s->record.compute) * 100 / SHARE_ONE);
+	*ret_bytes = bytes;
+	return 0;
+}
+
+static int resize(struct session *s, const struct place_request *request, struct error *err)
+{
+	uint64_t bytes[PLACE_GPUS_MAX];
+
+	if (s->state != SESSION_ACTIVE)
+		return error_set(err, EXIT_CODE_FAILED, "session %s is ending", s->record.id);
+	if (request->kind == PLACE_WHOLE || request->kind == PLACE_PROFILE)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "a session is resized to an amount of memory "
+				 "or a fraction of a GPU");
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		int rc = resize_check(s, i, request, &bytes[i], err);
+
+		if (rc < 0)
+			return rc;
+	}
+	if (quotas_check_resize(s, bytes, err) < 0)
+		return -1;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (bytes[i] > s->record.gpu[i].bytes)
+			waiting_grown(s->node, (uint32_t)s->pool_gpu[i]);
+	int rc = session_resize(s, bytes, resized_compute(s, request));
+	if (rc == -EBUSY)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot shrink session %s: more than that came into use just now",
+				 s->record.id);
+	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
+				  strerrordesc_np(-rc))
+		      : 0;
+}
+
+static void on_moved(void *arg, struct session *session, const struct error *err)
+{
+	struct call *call = arg;
+
+	if (session)
+		call_reply(call, MHD_HTTP_OK, view_session(session, &call->peer));
+	else
+		call_reply_error(call, answer_status(err), err);
+}
+
+static bool is_instance(const struct session *s)
+{
+	return s && s->record.gpu_count && s->record.gpu[0].instance[0];
+}
+
+/* Another instance, where nobody is in the session. Answers, or lets the call wait. */
+static void move_session(struct call *call, const struct session *s,
+			 const struct place_request *size)
+{
+	struct slice_request request = {
+		.place = *size, .backend = BACKEND_MIG, .together = mig_shares(s)};
+	struct peer peer = {.uid = s->record.uid, .groups = s->record.groups};
+
+	request.place.count = s->record.gpu_count;
+	if (request.place.kind != PLACE_BYTES)
+		request.together = false;
+	snprintf(request.resize, sizeof(request.resize), "%s", s->record.id);
+	if (s->state != SESSION_ACTIVE)
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s is ending",
+			      s->record.id);
+	else if (session_is_used(s))
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "session %s is a MIG instance with processes in it, which keeps its "
+			      "size; another one takes its place when nobody is in the session",
+			      s->record.id);
+	else if (waiting_resizes(call->node, s->record.id))
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "session %s is being resized already", s->record.id);
+	else if (waiting_add(call->node, &request, &peer, on_moved, call) < 0)
+		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
+			      "too many requests wait; try again");
+	else
+		call_defer(call, on_asker_gone);
+}
+
+static void reply_waits(struct call *call, const struct waiter *w)
+{
+	struct error err = {0};
+
+	if (!view_permitted(&call->peer, w->peer.uid)) {
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "request %s is another user's", w->id);
+		return;
+	}
+	error_set(&err, EXIT_CODE_FAILED, "request %s waits for room: it has no size to change yet",
+		  w->id);
+	error_hint(&err, "give it up and ask anew: carve session release %s", w->id);
+	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+}
+
+static void patch_session(struct call *call, const char *id)
+{
+	const struct waiter *w = waiter_meant(call, id);
+	struct session *s = w ? NULL : session_or_reply(call, id);
+	struct place_request request;
+	struct error err = {0};
+
+	if (w)
+		reply_waits(call, w);
+	if (!s)
+		return;
+	json_t *root = answer_body(call, &err);
+	int rc = root ? request_parse_size(root, &request, &err) : -1;
+
+	json_decref(root);
+	if (rc == 0 && call->node->pool.state == POOL_READY)
+		(void)pool_claim(&call->node->pool, true);
+	if (rc == 0 && is_instance(s)) {
+		move_session(call, s, &request);
+		return;
+	}
+	if (rc == 0)
+		rc = resize(s, &request, &err);
+	if (rc < 0) {
+		call_reply_error(call, answer_status(&err), &err);
+		return;
+	}
+	waiting_kick(call->node);
+	call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
+}
+
+/* ---- releasing --------------------------------------------------------------------------- */
+
+static void reply_released(struct call *call, const char *id)
+{
+	call_reply(call, MHD_HTTP_OK, json_pack("{s:s, s:s}", "id", id, "state", "released"));
+}
+
+/* One that nobody is in ends at once, unless its end cannot be kept. */
+static void reply_if_released(struct call *call, const char *id)
+{
+	struct error err = {0};
+
+	if (!session_find(call->node, id)) {
+		reply_released(call, id);
+		return;
+	}
+	error_set(&err, EXIT_CODE_FAILED,
+		  "session %s is not released yet: its end cannot be written, the disk of carved's "
+		  "database is full or cannot be written",
+		  id);
+	error_hint(&err, "make room there: carved tries again each second, and lists the session "
+			 "until then");
+	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+}
+
+static void on_session_ended(void *arg, const char *id)
+{
+	struct call *call = arg;
+	const struct session *s = session_find(call->node, id);
+	struct error err = {0};
+
+	if (!s) {
+		reply_released(call, id);
+		return;
+	}
+	error_set(&err, EXIT_CODE_FAILED,
+		  "session %s is not released yet: process %d of it is another user's now, and "
+		  "carve may not end it",
+		  id, (int)s->refused_pid);
+	error_hint(&err, "have that user or root end it: the session ends with it");
+	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+}
+
+static void on_releaser_gone(struct call *call)
+{
+	session_unlisten(call->node, call);
+}
+
+/* A command of `carve run` that may use the GPU yet, though it has not so far. Who asks from within
+ * it knows of it. */
+static bool is_command_of_others(const struct holder *h, const struct call *call)
+{
+	return h->command && !process_descends_from(call->peer.process, h->process);
+}
+
+static void pid_add(char *buf, size_t size, pid_t pid)
+{
+	size_t used = strlen(buf);
+
+	if (used + 16 < size)
+		(void)snprintf(buf + used, size - used, "%s%d", used ? ", " : "", (int)pid);
+}
+
+/* Whom a release would leave without a GPU: "4711, 4712"; empty: nobody. */
+static void pids_text(const struct session *s, const struct call *call, char *buf, size_t size)
+{
+	buf[0] = '\0';
+	for (const struct process *p = s->processes; p; p = p->next)
+		if (!p->dead)
+			pid_add(buf, size, p->id.pid);
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if ((h->unread || is_command_of_others(h, call)) &&
+		    !session_has_attached(s, h->process.pid))
+			pid_add(buf, size, h->process.pid);
+}
+
+static void release(struct call *call, struct session *s, const char *reason)
+{
+	char id[STORE_ID_SIZE];
+
+	snprintf(id, sizeof(id), "%s", s->record.id);
+	if (!session_live(s)) {
+		session_end(s, reason);
+		reply_if_released(call, id);
+		return;
+	}
+	if (session_listen(s, on_session_ended, call) < 0) {
+		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
+		return;
+	}
+	call_defer(call, on_releaser_gone);
+	session_end(s, reason);
+}
+
+static void delete_waiter(struct call *call, struct waiter *w)
+{
+	char id[STORE_ID_SIZE];
+
+	if (!view_permitted(&call->peer, w->peer.uid)) {
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "request %s is another user's", w->id);
+		return;
+	}
+	snprintf(id, sizeof(id), "%s", w->id);
+	waiting_release(call->node, w);
+	reply_released(call, id);
+}
+
+static void delete_session(struct call *call, const char *id)
+{
+	struct waiter *w = waiter_meant(call, id);
+	const char *force = call_argument(call, "force");
+	struct error err = {0};
+	char pids[256], why[STORE_REASON_SIZE];
+
+	if (w) {
+		delete_waiter(call, w);
+		return;
+	}
+	struct session *s = session_or_reply(call, id);
+	if (!s)
+		return;
+	pids_text(s, call, pids, sizeof(pids));
+	if (!pids[0]) {
+		release(call, s, session_unused_reason(s, "released", why));
+		return;
+	}
+	if (force && strcmp(force, "0") != 0) {
+		session_commands_end(s, &call->peer.process);
+		release(call, s, "released by force");
+		return;
+	}
+	error_set(&err, EXIT_CODE_FAILED, "session %s has processes inside: %s", id, pids);
+	error_hint(&err, "end them first, or let carve end them: carve session release %s --force",
+		   id);
+	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+}
+
+/* ---- commands ---------------------------------------------------------------------------- */
+
+/* A process of the caller's own: its end may be the session's. */
+static int command_find(const struct call *call, const json_t *value, struct process_id *ret,
+			struct error *err)
+{
+	json_int_t pid = json_integer_value(value);
+	uid_t uid;
+
+	if (!json_is_integer(value) || pid <= 0 || pid > INT32_MAX)
+		return error_set(err, EXIT_CODE_USAGE, "'pid' takes a process ID");
+	if (process_identify((pid_t)pid, ret) < 0 || !process_user((pid_t)pid, &uid) ||
+	    !process_alive(*ret))
+		return error_set(err, EXIT_CODE_FAILED, "there is no process %d", (int)pid);
+	if (call->peer.uid == 0 || uid == call->peer.uid || owner_of(uid) == call->peer.uid)
+		return 0;
+	return error_set(err, EXIT_CODE_NOT_PERMITTED, "process %d is another user's", (int)pid);
+}
+
+/* A container's first process becomes a command of a session. One of root's has a mount namespace
+ * of its own: all who are in there, as whichever user, are in the session then. */
+static void post_command(struct call *call, const char *id)
+{
+	struct error err = {0};
+	json_t *root = answer_body(call, &err);
+	char session[STORE_ID_SIZE] = "";
+	struct process_id process;
+	struct session *s;
+	int rc = root ? command_find(call, json_object_get(root, "pid"), &process, &err) : -1;
+	const char *named = json_string_value(json_object_get(root, "session"));
+
+	if (rc == 0 && !named)
+		rc = error_set(&err, EXIT_CODE_USAGE, "'session' takes a session's ID");
+	snprintf(session, sizeof(session), "%s", named ? named : "");
+	json_decref(root);
+	if (rc < 0) {
+		call_reply_error(call, answer_status(&err), &err);
+		return;
+	}
+	if (!(s = session_or_reply(call, session)))
+		return;
+	rc = s->state == SESSION_ACTIVE
+		     ? session_command_add(
+			       s, &process,
+			       call->peer.uid == 0 ? privileges_namespace(call->node, process) : -1)
+		     : -ESRCH;
+	if (rc < 0)
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "process %d cannot be in session %s: %s", (int)process.pid, session,
+			      rc == -EMFILE ? "this user has too many commands in slices"
+					    : strerrordesc_np(-rc));
+	else
+		call_reply(call, MHD_HTTP_OK,
+			   json_pack("{s:s, s:i}", "session", session, "pid", (int)process.pid));
+}
+
+/* ---- routes ------------------------------------------------------------------------------ */
+
+struct route {
+	const char *method, *path;
+	bool takes_id; /* `path` is a prefix, an ID follows */
+	void (*handle)(struct call *call, const char *id);
+};
+
+static const struct route routes[] = {
+	{"GET", "/v1/version", false, get_version},
+	{"GET", "/v1/gpus", false, get_gpus},
+	{"GET", "/v1/sessions", false, get_sessions},
+	{"POST", "/v1/sessions", false, post_session},
+	{"POST", "/v1/commands", false, post_command},
+	{"POST", "/v1/upgrade", false, upgrade_post},
+	{"POST", "/v1/explain", false, post_explain},
+	{"GET", "/v1/explain/", true, get_explain},
+	{"GET", "/v1/quotas", false, api_get_quotas},
+	{"PUT", "/v1/quotas/user/", true, api_put_user_quota},
+	{"PUT", "/v1/quotas/group/", true, api_put_group_quota},
+	{"GET", "/v1/quotas/user/", true, api_get_user_quota},
+	{"GET", "/v1/quotas/group/", true, api_get_group_quota},
+	{"PATCH", "/v1/quotas/user/", true, api_patch_user_quota},
+	{"PATCH", "/v1/quotas/group/", true, api_patch_group_quota},
+	{"DELETE", "/v1/quotas/user/", true, api_delete_user_quota},
+	{"DELETE", "/v1/quotas/group/", true, api_delete_group_quota},
+	{"GET", "/v1/mig", false, api_get_mig},
+	{"PUT", "/v1/mig/roles", false, api_put_mig_roles},
+	{"POST", "/v1/mig/gc", false, api_post_mig_gc},
+	{"GET", "/v1/timeslicing", false, api_get_slicing},
+	{"PUT", "/v1/timeslicing", false, api_put_slicing},
+	{"GET", "/v1/timeslicing/trace", false, api_get_turns},
+	{"GET", "/v1/agents", false, api_get_agents},
+	{"POST", "/v1/agents", false, api_post_agent},
+	{"PATCH", "/v1/agents/", true, api_patch_agent},
+	{"DELETE", "/v1/agents/", true, api_delete_agent},
+	{"GET", "/v1/queues", false, api_get_queues},
+	{"GET", "/v1/jobs", false, api_get_jobs},
+	{"POST", "/v1/jobs", false, api_post_job},
+	{"GET", "/v1/jobs/events", false, api_get_job_events},
+	{"GET", "/v1/jobs/", true, api_get_job},
+	{"POST", "/v1/jobs/", true, api_post_job_again},
+	{"PATCH", "/v1/jobs/", true, api_patch_job},
+	{"DELETE", "/v1/jobs/", true, api_delete_job},
+	{"GET", SESSIONS_PREFIX, true, get_session},
+	{"PATCH", SESSIONS_PREFIX, true, patch_session},
+	{"DELETE", SESSIONS_PREFIX, true, delete_session},
+};
+
+static bool route_matches(const struct route *route, const char *path)
+{
+	size_t size = strlen(route->path);
+
+	return route->takes_id ? !strncmp(path, route->path, size) && path[size] &&
+					 !strchr(path + size, '/')
+			       : !strcmp(path, route->path);
+}
+
+static bool is_of_queues(const char *path)
+{
+	return !strncmp(path, "/v1/jobs", 8) || !strncmp(path, "/v1/agents", 10) ||
+	       !strncmp(path, "/v1/queues", 10);
+}
+
+void api_handle(struct call *call)
+{
+	bool known = false, whole = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
+		/* A word that is a path of its own is no ID. */
+		if (!route_matches(&routes[i], call->path) || (whole && routes[i].takes_id))
+			continue;
+		known = true;
+		whole |= !routes[i].takes_id;
+		if (strcmp(routes[i].method, call->method) != 0)
+			continue;
+		if (!call->node->queues && is_of_queues(routes[i].path)) {
+			call_reply_error(call, MHD_HTTP_SERVICE_UNAVAILABLE,
+					 &call->node->queues_error);
+			return;
+		}
+		routes[i].handle(call, call->path + strlen(routes[i].path));
+		return;
+	}
+	if (known)
+		answer_failed(call, MHD_HTTP_METHOD_NOT_ALLOWED, EXIT_CODE_USAGE,
+			      "%.16s does not go with %.128s", call->method, call->path);
+	else
+		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %.128s",
+			      call->path);
+}

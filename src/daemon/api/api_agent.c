@@ -1,0 +1,290 @@
+#include "daemon/api/api_agent.h"
+
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "daemon/api/answer.h"
+#include "daemon/api/http.h"
+#include "daemon/api/view.h"
+#include "daemon/node.h"
+#include "daemon/queue/queue.h"
+
+/* ---- showing ------------------------------------------------------------------------------ */
+
+struct counts {
+	const char *queue;
+	unsigned waiting, running;
+	const struct job *first; /* of those that wait */
+};
+
+static void count_one(struct job *job, void *arg)
+{
+	struct counts *counts = arg;
+
+	if (strcmp(job->record.queue, counts->queue) != 0)
+		return;
+	if (job->record.state != JOB_QUEUED && job->record.state != JOB_HELD) {
+		counts->running++;
+		return;
+	}
+	counts->waiting++;
+	if (!counts->first)
+		counts->first = job;
+}
+
+static json_t *queue_json(const struct node *node, const struct agent *agent, const char *name,
+			  const struct agent_queue *queue)
+{
+	struct counts counts = {.queue = name};
+	char size[QUEUE_SIZE_TEXT] = "", why[JOB_WHY_SIZE] = "";
+
+	jobs_each(node, count_one, &counts);
+	if (queue)
+		queue_size_text(&queue->spec, size);
+	if (counts.first)
+		job_why(counts.first, why);
+	if (queue && queue->draining)
+		snprintf(why, sizeof(why), "it is drained");
+	const char *image = !queue ? "" : *queue->spec.image ? queue->spec.image : agent->image;
+	return json_pack("{s:s, s:o, s:i, s:i, s:s, s:o, s:b, s:o, s:o}", "name", name, "size",
+			 *size ? json_string(size) : json_null(), "waiting", (int)counts.waiting,
+			 "running", (int)counts.running, "reason", why, "agent",
+			 agent ? json_string(agent->id) : json_null(), "draining",
+			 queue && queue->draining, "max",
+			 queue && queue->spec.most ? json_integer(queue->spec.most) : json_null(),
+			 "image", *image ? json_string(image) : json_null());
+}
+
+static json_t *agent_json(const struct node *node, const struct agent *agent)
+{
+	char gpus[QUEUE_GPUS_TEXT];
+	json_t *queues = json_array();
+
+	for (uint32_t i = 0; i < agent->queue_count; i++)
+		json_array_append_new(queues, queue_json(node, agent, agent->queue[i].spec.name,
+							 &agent->queue[i]));
+	return json_pack("{s:s, s:s, s:s, s:b, s:b, s:o, s:o}", "id", agent->id, "user",
+			 view_user(agent->uid), "gpus", queue_gpus_text(agent->gpus, gpus),
+			 "order_fairness", agent->fair, "detached", agent->owner.pid == 0,
+			 "started", view_time(agent->started), "queues", queues);
+}
+
+void api_get_agents(struct call *call, const char *id)
+{
+	json_t *list = json_array();
+
+	for (const struct agent *a = agents_first(call->node); a; a = a->next)
+		json_array_append_new(list, agent_json(call->node, a));
+	call_reply(call, MHD_HTTP_OK, list);
+}
+
+struct unserved {
+	const struct node *node;
+	json_t *list;
+};
+
+static void add_unserved(struct job *job, void *arg)
+{
+	struct unserved *unserved = arg;
+	uint32_t position;
+	size_t i;
+	json_t *item;
+
+	if (agent_serving(unserved->node, job->record.queue, (uid_t)-1, &position))
+		return;
+	json_array_foreach(unserved->list, i, item)
+	{
+		if (!strcmp(json_string_value(json_object_get(item, "name")), job->record.queue))
+			return;
+	}
+	json_array_append_new(unserved->list,
+			      queue_json(unserved->node, NULL, job->record.queue, NULL));
+}
+
+void api_get_queues(struct call *call, const char *id)
+{
+	struct unserved unserved = {call->node, json_array()};
+
+	for (const struct agent *a = agents_first(call->node); a; a = a->next)
+		for (uint32_t i = 0; i < a->queue_count; i++)
+			json_array_append_new(
+				unserved.list,
+				queue_json(call->node, a, a->queue[i].spec.name, &a->queue[i]));
+	jobs_each(call->node, add_unserved, &unserved);
+	call_reply(call, MHD_HTTP_OK, unserved.list);
+}
+
+/* ---- starting ----------------------------------------------------------------------------- */
+
+static int queues_read(const json_t *list, struct agent *agent, struct error *err)
+{
+	size_t i;
+	json_t *item;
+
+	if (!json_array_size(list)) {
+		error_set(err, EXIT_CODE_USAGE, "no queue is named");
+		error_hint(err, "for example: --queue half_gpu=0.5 single_gpu=1");
+		return -EXIT_CODE_USAGE;
+	}
+	if (json_array_size(list) > QUEUE_LIST_MAX)
+		return error_set(err, EXIT_CODE_USAGE, "there are more than %u queues",
+				 QUEUE_LIST_MAX);
+	json_array_foreach(list, i, item)
+	{
+		const char *text = json_string_value(item);
+		int rc = text ? queue_spec_parse(text, &agent->queue[i].spec, err)
+			      : error_set(err, EXIT_CODE_USAGE, "'queues' takes a list of texts");
+
+		if (rc < 0)
+			return rc;
+		agent->queue_count++;
+	}
+	return 0;
+}
+
+static int text_read(const json_t *body, const char *key, char *to, size_t size, struct error *err)
+{
+	const json_t *value = json_object_get(body, key);
+	const char *text = json_string_value(value);
+
+	if (!value || json_is_null(value))
+		return 0;
+	if (!text || strlen(text) >= size || *text == '-')
+		return error_set(err, EXIT_CODE_USAGE, "'%s' takes a text of up to %zu characters",
+				 key, size - 1);
+	snprintf(to, size, "%s", text);
+	return 0;
+}
+
+static int agent_read(const struct call *call, const json_t *body, struct agent *agent,
+		      struct error *err)
+{
+	const char *gpus = json_string_value(json_object_get(body, "gpus"));
+	static const char *const known[] = {"gpus",          "queues", "order_fairness",
+					    "detached",      "image",  "container_allow",
+					    "container_deny"};
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)body, key, value)
+	{
+		bool found = false;
+
+		for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+			found |= !strcmp(known[i], key);
+		if (!found)
+			return error_set(err, EXIT_CODE_USAGE, "unknown field '%.64s'", key);
+	}
+	agent->uid = call->peer.uid;
+	agent->gid = call->peer.gid;
+	agent->fair = json_is_true(json_object_get(body, "order_fairness"));
+	if (!json_is_true(json_object_get(body, "detached")))
+		agent->owner = call->peer.process;
+	int rc = text_read(body, "image", agent->image, sizeof(agent->image), err);
+	if (rc == 0)
+		rc = text_read(body, "container_allow", agent->container_allow,
+			       sizeof(agent->container_allow), err);
+	if (rc == 0)
+		rc = text_read(body, "container_deny", agent->container_deny,
+			       sizeof(agent->container_deny), err);
+	if (rc == 0)
+		rc = queue_gpus_parse(gpus ? gpus : "all", &agent->gpus, err);
+	return rc < 0 ? rc : queues_read(json_object_get(body, "queues"), agent, err);
+}
+
+static bool may_lead(const struct call *call)
+{
+	return call->peer.admin || call->peer.uid == geteuid();
+}
+
+static bool refuse_leading(struct call *call)
+{
+	if (may_lead(call))
+		return false;
+	answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		      "only root and members of group carve may start and stop agents here");
+	return true;
+}
+
+void api_post_agent(struct call *call, const char *id)
+{
+	struct agent *agent = calloc(1, sizeof(*agent)), *started;
+	struct error err = {0};
+
+	if (!agent || refuse_leading(call)) {
+		free(agent);
+		return;
+	}
+	json_t *body = answer_body(call, &err);
+	int rc = !body ? -1
+		 : json_is_object(body)
+			 ? agent_read(call, body, agent, &err)
+			 : error_set(&err, EXIT_CODE_USAGE, "the body is not a JSON object");
+	json_decref(body);
+	if (rc == 0 && call->node->pool.state != POOL_READY)
+		rc = error_set(&err, EXIT_CODE_NO_ROOM, "this host has no GPU for an agent");
+	if (rc == 0)
+		rc = agent_start(call->node, agent, &started, &err);
+	free(agent);
+	if (rc < 0)
+		call_reply_error(call, answer_status(&err), &err);
+	else
+		call_reply(call, MHD_HTTP_CREATED, agent_json(call->node, started));
+}
+
+/* ---- changing ----------------------------------------------------------------------------- */
+
+static struct agent *agent_or_reply(struct call *call, const char *id)
+{
+	struct agent *agent = agent_find(call->node, id);
+
+	if (refuse_leading(call))
+		return NULL;
+	if (!agent)
+		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_FAILED,
+			      "there is no agent %.32s; `carve agent --status` shows them", id);
+	return agent;
+}
+
+void api_patch_agent(struct call *call, const char *id)
+{
+	struct agent *agent = agent_or_reply(call, id);
+	struct error err = {0};
+
+	if (!agent)
+		return;
+	json_t *body = answer_body(call, &err);
+	const json_t *drain = json_object_get(body, "drain");
+	const char *queue = json_string_value(json_object_get(body, "queue"));
+	int rc = !body ? -1
+		 : json_is_boolean(drain)
+			 ? 0
+			 : error_set(&err, EXIT_CODE_USAGE, "'drain' takes true or false");
+
+	if (rc == 0 && agent_drain(agent, queue, json_is_true(drain)) < 0)
+		rc = error_set(&err, EXIT_CODE_FAILED, "agent %s has no queue %.64s", agent->id,
+			       queue);
+	json_decref(body);
+	if (rc < 0)
+		call_reply_error(call, answer_status(&err), &err);
+	else
+		call_reply(call, MHD_HTTP_OK, agent_json(call->node, agent));
+}
+
+void api_delete_agent(struct call *call, const char *id)
+{
+	struct agent *agent = agent_or_reply(call, id);
+	const char *now = call_argument(call, "now");
+	char name[16];
+
+	if (!agent)
+		return;
+	snprintf(name, sizeof(name), "%s", agent->id);
+	agent_stop(agent, now && strcmp(now, "0") != 0, "stopped");
+	call_reply(call, MHD_HTTP_OK, json_pack("{s:s, s:s}", "id", name, "state", "stopped"));
+}

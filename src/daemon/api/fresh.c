@@ -1,0 +1,74 @@
+#include "daemon/api/fresh.h"
+
+#include <microhttpd.h>
+#include <stdlib.h>
+
+#include "daemon/api/http.h"
+#include "daemon/node.h"
+
+struct fresh {
+	struct fresh *next;
+	struct call *call;
+	uint64_t sample;
+	fresh_cb answer;
+	void *arg;
+};
+
+static void fresh_free(struct fresh *fresh)
+{
+	free(fresh->arg);
+	free(fresh);
+}
+
+static void on_gone(struct call *call)
+{
+	struct fresh **at;
+
+	for (at = &call->node->fresh; *at && (*at)->call != call; at = &(*at)->next)
+		;
+	if (*at) {
+		struct fresh *fresh = *at;
+
+		*at = fresh->next;
+		fresh_free(fresh);
+	}
+}
+
+void fresh_defer(struct call *call, fresh_cb answer, void *arg)
+{
+	struct node *node = call->node;
+	struct fresh *fresh = malloc(sizeof(*fresh));
+
+	if (!fresh) {
+		free(arg);
+		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
+		return;
+	}
+	*fresh = (struct fresh){
+		.next = node->fresh,
+		.call = call,
+		.sample = pool_refresh(&node->pool, POOL_ALL),
+		.answer = answer,
+		.arg = arg,
+	};
+	node->fresh = fresh;
+	call_defer(call, on_gone);
+	if (node->pool.state == POOL_NO_GPU)
+		fresh_sampled(node);
+}
+
+void fresh_sampled(struct node *node)
+{
+	for (struct fresh **at = &node->fresh; *at;) {
+		struct fresh *fresh = *at;
+
+		if (node->pool.state == POOL_READY &&
+		    (!node->ready || fresh->sample > node->pool.done)) {
+			at = &fresh->next;
+			continue;
+		}
+		*at = fresh->next;
+		fresh->answer(fresh->call, fresh->arg);
+		fresh_free(fresh);
+	}
+}

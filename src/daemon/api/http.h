@@ -1,0 +1,51 @@
+/* The HTTP server on the daemon's Unix socket: libmicrohttpd driven by the daemon's loop. It bounds
+ * what clients may send and how long they may take; what requests mean is api.c's. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "daemon/host/peer.h"
+
+struct error;
+struct http_server;
+struct node;
+
+/* Bodies above this are refused. */
+#define HTTP_BODY_MAX ((size_t)64 * 1024)
+/* A job brings its environment along. */
+#define HTTP_BODY_JOB_MAX ((size_t)512 * 1024)
+#define HTTP_JOBS_PATH "/v1/jobs"
+
+/* One request, from its last byte until its answer. */
+struct call {
+	struct node *node;
+	struct peer peer;
+	const char *method, *path; /* path without the query */
+	const char *body;
+	size_t body_size;
+};
+
+/* The client's socket; it stays the server's. */
+int call_socket(const struct call *call);
+/* A query argument's value, "" where it has none; NULL: absent. */
+const char *call_argument(struct call *call, const char *name);
+/* Answers. `body` becomes the call's. Exactly one answer a call. */
+void call_reply(struct call *call, unsigned status, json_t *body);
+void call_reply_error(struct call *call, unsigned status, const struct error *err);
+/* The answer comes later; `on_gone` is called if the client goes away before. */
+void call_defer(struct call *call, void (*on_gone)(struct call *call));
+
+/* Serves the listening stream socket `fd`, which becomes the server's. 0 or -errno. */
+int http_server_start(struct node *node, int fd, struct http_server **ret);
+/* Serves this one in place of the first, whose file is gone. It becomes the server's. 0 or -errno.
+ */
+int http_server_listen(struct http_server *server, int fd);
+void http_server_stop(struct http_server *server);
+unsigned http_connections(const struct http_server *server);
+/* Called each second: libmicrohttpd's messages come to one line of the log a second, with their
+ * number. */
+void http_tick(struct http_server *server);
+/* Called before the loop sleeps. */
+void http_prepare(struct http_server *server);

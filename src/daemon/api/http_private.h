@@ -1,0 +1,78 @@
+/* What the files of the HTTP server share. */
+#pragma once
+
+#include <jansson.h>
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <uv.h>
+
+#include "daemon/api/http.h"
+#include "daemon/host/crowd.h"
+
+/* A connection that libmicrohttpd has. */
+struct http_connection {
+	struct http_connection *next, *previous; /* server->open */
+	struct MHD_Connection *connection;
+	uid_t owner;         /* to whom it counts */
+	uid_t answer_owner;  /* to whom answer_kib counts: subordinate ranges may have changed */
+	unsigned answer_kib; /* of an answer that is not read yet */
+	bool in_call;        /* a request came, and its answer is not out yet */
+};
+
+struct http_server {
+	struct node *node;
+	struct MHD_Daemon *mhd;
+	uv_poll_t poll;
+	uv_timer_t timer;
+	uv_poll_t listener; /* of a socket that libmicrohttpd does not know; */
+	int listen_fd;      /* -1: it knows the socket */
+	unsigned open_handles;
+	struct crowd crowd;
+	struct crowd answers; /* KiB of answers that were not read yet */
+	struct http_connection *open;
+	struct http_call *deferred; /* calls whose answer comes later */
+	struct http_call *spent;    /* those of the last program that have theirs, to be freed */
+	unsigned calls, deferred_count;
+	bool logged;       /* libmicrohttpd had its line of this second */
+	unsigned unlogged; /* and others since */
+	struct http_sending
+		*sendings; /* answers of the last program's calls that are not out yet */
+	bool stopping;
+	bool resumed; /* some have theirs; libmicrohttpd has not seen it */
+};
+
+struct http_call {
+	struct call call;                  /* first, so that one is the other */
+	struct http_call *next, *previous; /* server->deferred */
+	struct MHD_Connection *connection; /* NULL: it was taken over, */
+	int fd;                            /* and is answered on this descriptor */
+	json_t *taken;                     /* what `call` points into then */
+	char *buffer;
+	size_t received; /* bytes of body, kept or not */
+	struct MHD_Response *response;
+	unsigned status;
+	bool dispatched, deferred;
+	bool closes; /* the client reads its answer to the end of the connection */
+	void (*on_gone)(struct call *call);
+	/* Sees the client go while libmicrohttpd does not look at the connection. */
+	uv_poll_t *watch;
+};
+
+static inline struct http_call *http_call(struct call *call)
+{
+	return (struct http_call *)call;
+}
+
+int http_connection_fd(struct MHD_Connection *connection);
+void http_call_free(struct http_call *call);
+
+/* Answers a call that was taken over, with JSON text that becomes the function's. */
+void http_taken_answer(struct http_call *c, unsigned status, char *text);
+/* One of open_handles is closed: the last one ends the server. */
+void http_server_release(struct http_server *server);
+/* Gives up on those answers that were not taken for too long, or on all. */
+void http_sendings_look(struct http_server *server, bool all);
+/* A query argument of such a call, as call_argument(). */
+const char *http_taken_argument(const struct http_call *c, const char *name);
+/* libmicrohttpd goes on with a connection between two requests. The descriptor becomes its. */
+void http_connection_adopt(struct http_server *server, int fd);

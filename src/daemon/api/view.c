@@ -1,0 +1,518 @@
+#include "daemon/api/view.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/api/answer.h"
+#include "daemon/api/api_slicing.h"
+#include "daemon/host/limited.h"
+#include "daemon/host/names.h"
+#include "daemon/lease/leases.h"
+#include "daemon/mig/mig.h"
+#include "daemon/node.h"
+#include "daemon/request/refusal.h"
+#include "daemon/request/waiting.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/settle/strays.h"
+#include "daemon/slicing/slicing.h"
+
+/* Programs outside carve that are named on each GPU. */
+#define OUTSIDE_PROCESSES_MAX 64u
+
+bool view_permitted(const struct peer *viewer, uid_t owner)
+{
+	return viewer->uid == owner || viewer->admin;
+}
+
+json_t *view_time(int64_t ns)
+{
+	char text[40];
+	struct tm utc;
+	time_t seconds = (time_t)(ns / 1000000000);
+
+	if (!ns)
+		return json_null();
+	gmtime_r(&seconds, &utc);
+	size_t used = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+	snprintf(text + used, sizeof(text) - used, ".%03dZ", (int)(ns / 1000000 % 1000));
+	return json_string(text);
+}
+
+const char *view_user(uid_t uid)
+{
+	return names_of(NAMES_OF_USERS, uid);
+}
+
+static json_t *user_json(uid_t uid)
+{
+	return json_string(view_user(uid));
+}
+
+/* What is less than it would be as a service. */
+static json_t *shortcomings_json(const struct node *node)
+{
+	json_t *list = limited_list();
+
+	if (node->separation.why_not[0])
+		json_array_append_new(list, json_sprintf("it serves as root, without a user of its "
+							 "own: %s",
+							 node->separation.why_not));
+	return list;
+}
+
+json_t *view_version(const struct node *node)
+{
+	const struct pool *pool = &node->pool;
+
+	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o}", "version", CARVE_VERSION,
+			 "pid", (int)getpid(), "started", view_time(node->started),
+			 "driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "",
+			 "system", node->options.system, "ready", node->ready, "no_gpu_reason",
+			 pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
+			 shortcomings_json(node), "config_error",
+			 *node->config_wrong ? json_string(node->config_wrong) : json_null());
+}
+
+/* ---- GPUs -------------------------------------------------------------------------------- */
+
+static json_t *holder_json(const struct pool_gpu *gpu)
+{
+	const struct claim *claim = &gpu->claim;
+	/* That of a system daemon which does not run is root's to start. */
+	bool known = claim->state != CLAIM_RESERVED && claim->holder.pid;
+
+	if (claim->state == CLAIM_OURS)
+		return json_null();
+	return json_pack("{s:o, s:o, s:b}", "pid",
+			 known ? json_integer(claim->holder.pid) : json_null(), "user",
+			 user_json(claim->state == CLAIM_RESERVED ? 0 : claim->holder_uid),
+			 "system", pool_gpu_is_left(gpu));
+}
+
+static bool is_inside(const struct node *node, pid_t pid)
+{
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (const struct process *p = s->processes; p; p = p->next)
+			if (p->id.pid == pid)
+				return true;
+	return pid == node->probe.pid;
+}
+
+/* What the driver lists on this GPU and no session has. */
+static json_t *outside_processes_json(const struct node *node, const struct gpu_sample *sample)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < MIN(sample->process_count, OUTSIDE_PROCESSES_MAX); i++)
+		if (!is_inside(node, sample->processes[i].pid))
+			json_array_append_new(
+				list, json_pack("{s:i, s:o}", "pid", (int)sample->processes[i].pid,
+						"memory_bytes",
+						answer_number(sample->processes[i].bytes)));
+	return list;
+}
+
+static const char *const driver_modes[] = {
+	[GPU_SHARED] = "shared",
+	[GPU_EXCLUSIVE] = "exclusive",
+	[GPU_PROHIBITED] = "prohibited",
+};
+
+/* The driver's own figures, as of the last sample. */
+static void sample_add(const struct node *node, const struct gpu_sample *sample, json_t *json)
+{
+	bool known = sample->total && !sample->error;
+
+	json_object_set_new(json, "used_bytes", known ? answer_number(sample->used) : json_null());
+	json_object_set_new(json, "driver_mode",
+			    known ? json_string(driver_modes[sample->exclusive]) : json_null());
+	json_object_set_new(json, "utilization",
+			    known && sample->utilization >= 0 ? json_integer(sample->utilization)
+							      : json_null());
+	json_object_set_new(json, "outside_processes", outside_processes_json(node, sample));
+}
+
+/* How its MIG mode and role are. */
+static void mig_state_add(const struct node *node, uint32_t gpu, json_t *json)
+{
+	const struct gpu_sample *sample = &node->pool.gpu[gpu].sample;
+	const char *problem = mig_problem(node, gpu);
+
+	json_object_set_new(json, "mig_capable",
+			    json_boolean(node->pool.gpu[gpu].info.mig_capable));
+	json_object_set_new(json, "mig_pending", json_boolean(sample->mig_pending));
+	json_object_set_new(json, "mig_problem", *problem ? json_string(problem) : json_null());
+	json_object_set_new(json, "mig_foreign", json_integer(mig_foreign(node, gpu)));
+}
+
+json_t *view_gpus(const struct node *node)
+{
+	struct place_gpu place[GPUS_MAX];
+	json_t *list = json_array();
+
+	pool_place_gpus(&node->pool, place);
+	for (uint32_t i = 0; i < node->pool.count; i++) {
+		const struct pool_gpu *gpu = &node->pool.gpu[i];
+		json_t *json = json_pack(
+			"{s:i, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s, s:s, s:f, "
+			"s:b, s:o, s:o}",
+			"index", (int)gpu->info.index, "uuid", gpu->info.uuid_text, "name",
+			gpu->info.name, "pci_bus_id", gpu->info.pci_bus_id, "memory_bytes",
+			answer_number(gpu->info.total), "reserved_bytes",
+			answer_number(gpu->info.reserved), "outside_bytes",
+			answer_number(gpu->outside), "promised_bytes", answer_number(gpu->promised),
+			"available_bytes",
+			answer_number(place[i].offered        ? place_available(&place[i])
+				      : mig_has_role(node, i) ? mig_available(node, i)
+							      : 0),
+			"context_bytes", answer_number(gpu->context_bytes), "sessions",
+			(int)gpu->sessions, "backend",
+			mig_has_role(node, i) && gpu->info.mig ? "mig" : "front", "compute_mode",
+			compute_mode_text(gpu->mode), "compute_promised",
+			(double)gpu->share / SHARE_ONE, "mig", gpu->info.mig, "held_by",
+			holder_json(gpu), "role",
+			mig_has_role(node, i) ? json_string("dynamic-mig") : json_null());
+
+		json_object_set_new(json, "state", json_string(gpu_state_name(gpu->state)));
+		json_object_set_new(json, "state_since", view_time(gpu->state_since));
+		sample_add(node, &gpu->sample, json);
+		mig_state_add(node, i, json);
+		json_array_append_new(list, json);
+	}
+	return list;
+}
+
+static const char *const reasons[] = {
+	[PLACE_FITS] = "fits",
+	[PLACE_NOT_OFFERED] = "not_offered",
+	[PLACE_NOT_ALLOWED] = "not_allowed",
+	[PLACE_TOO_SMALL] = "too_small",
+	[PLACE_NOT_EMPTY] = "not_empty",
+	[PLACE_NO_MEMORY] = "no_memory",
+	[PLACE_NO_COMPUTE] = "no_compute",
+};
+
+static const char *const instance_reasons[] = {
+	[MIG_FITS] = "fits",
+	[MIG_NOT_ALLOWED] = "not_allowed",
+	[MIG_NOT_OFFERED] = "not_offered",
+	[MIG_NO_SUCH_PROFILE] = "not_offered",
+	[MIG_TOO_LARGE] = "no_memory",
+	[MIG_TOO_MUCH_COMPUTE] = "no_compute",
+	[MIG_FULL] = "no_memory",
+	[MIG_FULL_FOREIGN] = "no_memory",
+	[MIG_FULL_CHANGING] = "no_memory",
+};
+
+/* The answer of one GPU to a request. */
+static json_t *gpu_explained(const struct node *node, const struct slice_request *request,
+			     const struct place_gpu *place, uint32_t i)
+{
+	const struct gpu_info *info = &node->pool.gpu[i].info;
+	enum place_reason why = place_check(place, i, &request->place);
+	const char *reason = reasons[why];
+	uint64_t requested = place_requested(&place[i], &request->place),
+		 capacity = place_capacity(&place[i]),
+		 available = place[i].offered ? place_available(&place[i]) : 0;
+	char says[192];
+
+	refusal_of_gpu(&node->pool, i, &place[i], &request->place, why, says, sizeof(says));
+	if (mig_has_role(node, i) && request->backend != BACKEND_FRACTION) {
+		struct mig_says instance;
+
+		mig_explain(node, request, i, &instance);
+		snprintf(says, sizeof(says), "%s", instance.text);
+		reason = instance_reasons[instance.reason];
+		requested = instance.requested;
+		capacity = instance.capacity;
+		available = mig_available(node, i);
+	}
+	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "index", (int)info->index,
+			 "uuid", info->uuid_text, "name", info->name, "reason", reason, "message",
+			 says, "requested_bytes", answer_number(requested), "available_bytes",
+			 answer_number(available), "capacity_bytes", answer_number(capacity));
+}
+
+json_t *view_explain(const struct node *node, const struct slice_request *request,
+		     const struct place_result *result, const struct error *err)
+{
+	struct place_gpu place[GPUS_MAX];
+	char asked[REQUEST_TEXT_SIZE];
+	json_t *gpus = json_array(), *on = json_array();
+
+	pool_place_gpus(&node->pool, place);
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		json_array_append_new(gpus, gpu_explained(node, request, place, i));
+	for (uint32_t i = 0; !err->code && i < result->count; i++)
+		json_array_append_new(
+			on, json_pack("{s:i, s:o}", "index",
+				      (int)node->pool.gpu[result->grant[i].gpu].info.index,
+				      "vram_bytes", answer_number(result->grant[i].bytes)));
+	return json_pack("{s:s, s:b, s:b, s:o, s:s, s:s, s:o}", "asked",
+			 request_text(&request->place, asked), "granted", !err->code,
+			 "tolerance_applied", !err->code && result->tolerance_applied, "on", on,
+			 "message", err->message, "hint", err->hint, "gpus", gpus);
+}
+
+/* ---- sessions ---------------------------------------------------------------------------- */
+
+/* The size of the whole: of each of its GPUs, or where those differ of the smallest. */
+static void sizes(const struct store_session *record, uint64_t *ret_bytes, uint64_t *ret_requested)
+{
+	*ret_bytes = *ret_requested = UINT64_MAX;
+	for (uint32_t i = 0; i < record->gpu_count; i++) {
+		*ret_bytes = MIN(*ret_bytes, record->gpu[i].bytes);
+		*ret_requested = MIN(*ret_requested, record->gpu[i].requested);
+	}
+}
+
+/* How long it had the GPU; where its time is not sliced nobody knows. */
+static json_t *busy_json(const struct session *session, uint32_t i)
+{
+	struct lease_standing standing;
+	int position = session ? session->pool_gpu[i] : -1;
+
+	if (position < 0 || session->node->pool.gpu[position].mode == COMPUTE_OFF)
+		return json_null();
+	/* No process yet; a ledger from before there were leases has none either. */
+	if (!session->lease)
+		return books_exist(&session->books) ? json_null() : answer_number(0);
+	leases_standing(session->node->leases, session->lease, &standing);
+	return answer_number(standing.stat.held_ns);
+}
+
+/* The share of time over its life. */
+static json_t *received_json(const struct store_session *record, const struct session *session)
+{
+	int64_t ppm = session ? slicing_received(session) : record->received;
+
+	return ppm < 0 ? json_null() : json_real((double)ppm / SHARE_ONE);
+}
+
+/* One GPU's entry; `session` is NULL for one that has ended. */
+static json_t *session_gpu_json(const struct store_session *record, const struct session *session,
+				uint32_t i, bool permitted)
+{
+	const struct store_gpu *gpu = &record->gpu[i];
+	json_t *json =
+		json_pack("{s:i, s:s, s:s, s:o}", "index", (int)gpu->index, "uuid", gpu->uuid_text,
+			  "name", gpu->name, "vram_bytes", answer_number(gpu->bytes));
+
+	if (!permitted)
+		return json;
+	json_object_set_new(json, "requested_bytes", answer_number(gpu->requested));
+	json_object_set_new(json, "instance",
+			    gpu->instance[0] ? json_string(gpu->instance) : json_null());
+	json_object_set_new(json, "mig_profile",
+			    gpu->profile[0] ? json_string(gpu->profile) : json_null());
+	json_object_set_new(json, "used_bytes",
+			    answer_number(session ? session_used(session, i) : 0));
+	uint64_t peak = session ? session_peak(session, i) : gpu->peak;
+	json_object_set_new(json, "peak_bytes",
+			    peak == UINT64_MAX ? json_null() : answer_number(peak));
+	json_object_set_new(
+		json, "refused",
+		json_integer(session && books_exist(&session->books)
+				     ? (json_int_t)ledger_gpu(&session->books.ledger, i)->refused
+				     : 0));
+	json_object_set_new(json, "busy_ns", busy_json(session, i));
+	return json;
+}
+
+static json_t *gpus_json(const struct store_session *record, const struct session *session,
+			 bool permitted)
+{
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < record->gpu_count; i++)
+		json_array_append_new(list, session_gpu_json(record, session, i, permitted));
+	return list;
+}
+
+static json_t *pids_json(const struct session *session)
+{
+	json_t *pids = json_array();
+
+	for (const struct process *p = session ? session->processes : NULL; p; p = p->next)
+		if (!p->dead)
+			json_array_append_new(pids, json_integer(p->id.pid));
+	for (const struct holder *h = session ? session->holders : NULL; h; h = h->next)
+		if (h->unread)
+			json_array_append_new(pids, json_integer(h->process.pid));
+	return pids;
+}
+
+/* Commands of `carve run` that have not used the GPU themselves, but may yet. */
+static json_t *command_pids_json(const struct session *session)
+{
+	json_t *pids = json_array();
+
+	for (const struct holder *h = session ? session->holders : NULL; h; h = h->next)
+		if (h->command && !session_has_attached(session, h->process.pid))
+			json_array_append_new(pids, json_integer(h->process.pid));
+	return pids;
+}
+
+/* Of strays that hold memory. */
+static json_t *stray_pids_json(const struct session *session)
+{
+	json_t *pids = json_array();
+
+	for (const struct stray *s = session ? session->node->strays : NULL; s; s = s->next)
+		if (s->session == session && s->logged)
+			json_array_append_new(pids, json_integer(s->id.pid));
+	return pids;
+}
+
+static const char *ledger_text(const struct session *session)
+{
+	static const char *const texts[] = {[SESSION_LEDGER_NONE] = "none",
+					    [SESSION_LEDGER_OPEN] = "open",
+					    [SESSION_LEDGER_LOST] = "lost"};
+
+	return texts[session ? session_ledger(session) : SESSION_LEDGER_NONE];
+}
+
+/* Why it ended; or, while it lives, what keeps it from being used. */
+static json_t *reason_json(const struct store_session *record, const struct session *session)
+{
+	bool lives = session && !record->reason[0];
+
+	if (lives && session_ledger(session) == SESSION_LEDGER_LOST)
+		return json_string(
+			"its ledger was lost when carved ended: its processes go on, and "
+			"no other can join until they have ended");
+	for (uint32_t i = 0; lives && i < record->gpu_count; i++)
+		if (session->pool_gpu[i] >= 0 && !record->gpu[i].instance[0] &&
+		    session->node->pool.gpu[session->pool_gpu[i]].info.mig)
+			return json_sprintf("GPU %u is in MIG mode now: nothing can be begun there "
+					    "until that is switched off",
+					    record->gpu[i].index);
+	return json_string(record->reason);
+}
+
+/* The instance's profile, and the next smaller one where it nearly holds what was asked. */
+static void mig_add(const struct store_session *record, const struct session *session, json_t *json)
+{
+	const struct store_gpu *gpu = record->gpu;
+	bool is_mig = record->gpu_count && gpu->instance[0];
+	bool asked_bytes = is_mig && record->kind == PLACE_BYTES && session &&
+			   session->pool_gpu[0] >= 0 && gpu->bytes > gpu->requested;
+	uint64_t bytes = 0;
+	const char *near = asked_bytes ? mig_near(session->node, (uint32_t)session->pool_gpu[0],
+						  gpu->requested, &bytes)
+				       : NULL;
+
+	json_object_set_new(json, "backend", json_string(is_mig ? "mig" : "front"));
+	json_object_set_new(json, "mig_profile", is_mig ? json_string(gpu->profile) : json_null());
+	json_object_set_new(json, "mig_shared", json_boolean(session && mig_shares(session)));
+	if (near)
+		json_object_set_new(json, "mig_near",
+				    json_pack("{s:s, s:o}", "profile", near, "memory_bytes",
+					      answer_number(bytes)));
+}
+
+static json_t *record_json(const struct store_session *record, const struct session *session,
+			   const char *state, const struct peer *viewer)
+{
+	bool permitted = view_permitted(viewer, record->uid);
+	uint32_t request = record->compute, limit = SHARE_ONE;
+	uint64_t bytes, requested;
+
+	sizes(record, &bytes, &requested);
+	json_t *json =
+		json_pack("{s:o, s:s, s:o, s:o, s:o}", "id",
+			  permitted ? json_string(record->id) : json_null(), "state", state,
+			  "owner", permitted ? user_json(record->uid) : json_null(), "vram_bytes",
+			  answer_number(bytes), "gpus", gpus_json(record, session, permitted));
+	if (!permitted)
+		return json;
+	json_object_set_new(json, "created", view_time(record->created));
+	json_object_set_new(json, "requested",
+			    view_time(record->asked ? record->asked : record->created));
+	json_object_set_new(json, "ends_at", view_time(record->ends_at));
+	json_object_set_new(json, "ended", view_time(record->ended));
+	json_object_set_new(json, "reason", reason_json(record, session));
+	json_object_set_new(json, "name", json_string(record->name));
+	json_object_set_new(json, "ephemeral", json_boolean(record->ephemeral));
+	json_object_set_new(json, "kept", json_boolean(record->kept));
+	json_object_set_new(json, "requested_bytes", answer_number(requested));
+	json_object_set_new(json, "tolerance_applied", json_boolean(record->tolerance_applied));
+	if (session)
+		slicing_shares(session, &request, &limit);
+	json_object_set_new(json, "compute_request", json_real(request / (double)SHARE_ONE));
+	json_object_set_new(json, "compute_limit", json_real(limit / (double)SHARE_ONE));
+	json_object_set_new(json, "timeslicing",
+			    session ? api_slicing_session(session) : json_null());
+	json_object_set_new(json, "received", received_json(record, session));
+	mig_add(record, session, json);
+	json_object_set_new(json, "ledger", json_string(ledger_text(session)));
+	json_object_set_new(json, "pids", pids_json(session));
+	json_object_set_new(json, "command_pids", command_pids_json(session));
+	json_object_set_new(json, "stray_pids", stray_pids_json(session));
+	json_object_set_new(
+		json, "over_bytes",
+		answer_number(session && session->over_reported ? session->over_bytes : 0));
+	json_object_set_new(json, "over_killed", answer_number(record->over_killed));
+	json_object_set_new(json, "over_killed_bytes", answer_number(record->over_killed_bytes));
+	return json;
+}
+
+json_t *view_session(const struct session *session, const struct peer *viewer)
+{
+	return record_json(&session->record, session,
+			   session->state == SESSION_ACTIVE ? "active" : "ending", viewer);
+}
+
+json_t *view_ended(const struct store_session *session, const struct peer *viewer)
+{
+	return record_json(session, NULL, "ended", viewer);
+}
+
+json_t *view_waiter(const struct node *node, const struct waiter *waiter, const struct peer *viewer)
+{
+	bool permitted = view_permitted(viewer, waiter->peer.uid);
+	char asked[REQUEST_TEXT_SIZE];
+	int position = 1;
+
+	for (const struct waiter *w = node->waiters; w != waiter; w = w->next)
+		position++;
+	json_t *json =
+		json_pack("{s:o, s:s, s:o, s:s, s:o, s:i, s:[]}", "id",
+			  permitted ? json_string(waiter->id) : json_null(), "state", "waiting",
+			  "owner", permitted ? user_json(waiter->peer.uid) : json_null(), "asked",
+			  request_text(&waiter->request.place, asked), "vram_bytes",
+			  waiter->request.place.kind == PLACE_BYTES
+				  ? answer_number(waiter->request.place.bytes)
+				  : json_null(),
+			  "position", position, "gpus");
+	if (!permitted)
+		return json;
+	json_object_set_new(json, "created", view_time(waiter->created));
+	json_object_set_new(json, "requested", view_time(waiter->created));
+	json_object_set_new(json, "reason", json_string(waiter->why));
+	json_object_set_new(json, "name", json_string(waiter->request.name));
+	json_object_set_new(json, "ephemeral", json_boolean(waiter->request.ephemeral));
+	json_object_set_new(json, "kept", json_boolean(waiter->request.kept));
+	json_object_set_new(json, "priority", json_integer(waiter->request.priority));
+	json_object_set_new(json, "requester_pid", json_integer(waiter->peer.process.pid));
+	json_object_set_new(json, "pids", json_array());
+	return json;
+}
+
+json_t *view_ahead(const struct node *node, const struct waiter *waiter, int priority,
+		   const struct peer *viewer)
+{
+	json_t *list = json_array();
+
+	for (const struct waiter *w = node->waiters;
+	     w && w != waiter && (waiter || w->request.priority >= priority); w = w->next)
+		json_array_append_new(list, view_waiter(node, w, viewer));
+	return list;
+}

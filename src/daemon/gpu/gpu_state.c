@@ -1,0 +1,46 @@
+#include "daemon/gpu/gpu_state.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "daemon/gpu/pool.h"
+#include "daemon/host/log.h"
+
+static const char *const names[] = {
+	[GPU_STATE_OK] = "ok",   [GPU_STATE_LOST] = "lost", [GPU_STATE_FAILING] = "failing",
+	[GPU_STATE_MIG] = "mig", [GPU_STATE_HELD] = "held", [GPU_STATE_DRAINING] = "draining",
+};
+
+const char *gpu_state_name(enum gpu_state state)
+{
+	return names[state];
+}
+
+enum gpu_state gpu_state_find(const struct pool_gpu *gpu)
+{
+	if (gpu->claim.state != CLAIM_OURS)
+		return pool_gpu_is_left(gpu) && gpu->sessions ? GPU_STATE_DRAINING : GPU_STATE_HELD;
+	if (gpu->sample.error)
+		return gpu->sample.error == -ENXIO ? GPU_STATE_LOST : GPU_STATE_FAILING;
+	return gpu->info.mig && !gpu->gives_instances ? GPU_STATE_MIG : GPU_STATE_OK;
+}
+
+void gpu_states_look(struct pool *pool)
+{
+	for (uint32_t i = 0; i < pool->count; i++) {
+		struct pool_gpu *gpu = &pool->gpu[i];
+		enum gpu_state state = gpu_state_find(gpu);
+
+		if (gpu->state_since && state == gpu->state)
+			continue;
+		if (gpu->state_since || state != GPU_STATE_OK)
+			log_event(state == GPU_STATE_OK ? LOG_INFO : LOG_WARNING,
+				  "gpu.state index=%u uuid=%s state=%s before=%s error=\"%s\"",
+				  gpu->info.index, gpu->info.uuid_text, names[state],
+				  gpu->state_since ? names[gpu->state] : "new",
+				  gpu->sample.error ? strerrordesc_np(-gpu->sample.error) : "");
+		gpu->state = state;
+		gpu->state_since = now_realtime_ns();
+	}
+}

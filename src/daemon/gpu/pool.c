@@ -1,0 +1,315 @@
+#include "daemon/gpu/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/host/handover.h"
+#include "daemon/host/log.h"
+#include "daemon/host/peer.h"
+
+#define CLAIM_TRIES 50
+/* Another system daemon that holds the claims' lock may have been put aside by the machine. */
+#define LOCK_TRIES 500
+#define CLAIM_PAUSE_NS 10000000L
+#define SAMPLE_CHEAP_NS 2000000ull
+
+/* ---- one daemon a GPU -------------------------------------------------------------------- */
+
+/* The name that the last program left; -1: none. */
+static int name_left(struct pool *pool, const char *uuid_text)
+{
+	const json_t *claims =
+		pool->handover ? json_object_get(pool->handover->root, "claims") : NULL;
+	size_t i;
+	json_t *claim;
+
+	json_array_foreach(claims, i, claim)
+	{
+		const char *uuid = json_string_value(json_object_get(claim, "uuid"));
+
+		if (uuid && !strcmp(uuid, uuid_text))
+			return handover_take(pool->handover, json_object_get(claim, "fd"));
+	}
+	return -1;
+}
+
+void pool_hand_over(const struct pool *pool, struct handover *h)
+{
+	claims_hand_over(&pool->claims, h);
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (pool->gpu[i].claim.name_fd >= 0)
+			handover_add(h, "claims",
+				     json_pack("{s:s, s:o}", "uuid", pool->gpu[i].info.uuid_text,
+					       "fd", handover_fd(h, pool->gpu[i].claim.name_fd)));
+}
+
+static void claim_tell(const struct pool_gpu *gpu)
+{
+	const struct gpu_info *info = &gpu->info;
+
+	switch (gpu->claim.state) {
+	case CLAIM_OURS:
+		log_event(LOG_INFO, "gpu.offered index=%u uuid=%s name=\"%s\"", info->index,
+			  info->uuid_text, info->name);
+		break;
+	case CLAIM_SYSTEM:
+		log_event(LOG_WARNING,
+			  "gpu.left index=%u uuid=%s to=\"the system daemon\" by_pid=%d",
+			  info->index, info->uuid_text, (int)gpu->claim.holder.pid);
+		break;
+	case CLAIM_RESERVED:
+		log_event(LOG_WARNING,
+			  "gpu.left index=%u uuid=%s to=\"carved.service, which does not run\"",
+			  info->index, info->uuid_text);
+		break;
+	case CLAIM_NONE:
+	case CLAIM_OTHERS:
+		log_event(LOG_WARNING, "gpu.taken index=%u uuid=%s by_pid=%d", info->index,
+			  info->uuid_text, (int)gpu->claim.holder.pid);
+		break;
+	}
+}
+
+static bool gpu_claim(struct pool *pool, struct pool_gpu *gpu)
+{
+	return claim_update(&pool->claims, pool->loop, &gpu->claim, gpu->info.uuid_text,
+			    gpus_are_simulated(pool->gpus));
+}
+
+bool pool_claim(struct pool *pool, bool all)
+{
+	bool changed = false;
+
+	for (uint32_t i = 0; i < pool->count; i++) {
+		struct pool_gpu *gpu = &pool->gpu[i];
+		const struct claim *claim = &gpu->claim;
+
+		if (!all && claim->state == CLAIM_OTHERS && claim->holder.pid &&
+		    process_alive(claim->holder))
+			continue;
+		if (!gpu_claim(pool, gpu))
+			continue;
+		changed = true;
+		claim_tell(gpu);
+	}
+	return changed;
+}
+
+bool pool_gpu_is_left(const struct pool_gpu *gpu)
+{
+	return gpu->claim.state == CLAIM_SYSTEM || gpu->claim.state == CLAIM_RESERVED;
+}
+
+void pool_unclaim(struct pool *pool)
+{
+	for (uint32_t i = 0; i < pool->count; i++)
+		claim_release(&pool->claims, &pool->gpu[i].claim, pool->gpu[i].info.uuid_text);
+}
+
+/* ---- samples ----------------------------------------------------------------------------- */
+
+static void sample_take(uv_work_t *work)
+{
+	struct pool *pool = work->data;
+	uint64_t began = now_monotonic_ns();
+
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (pool->mask >> i & 1)
+			gpus_sample(pool->gpus, pool->gpu[i].info.index, pool->exact,
+				    unlisted_bytes(&pool->gpu[i].unlisted), &pool->incoming[i]);
+	pool->took_next_ns = now_monotonic_ns() - began;
+}
+
+static void sample_start(struct pool *pool);
+
+/* Anybody who may can switch the mode while the daemon lives. True: it is another now. */
+static bool mig_follow(struct pool_gpu *gpu)
+{
+	const struct gpu_sample *sample = &gpu->sample;
+	bool changed = sample->mig >= 0 && gpu->info.mig != (sample->mig > 0);
+
+	if (sample->mig >= 0)
+		gpu->info.mig_capable = sample->mig_capable;
+	if (changed) {
+		gpu->info.mig = sample->mig > 0;
+		log_event(LOG_WARNING, "gpu.mig index=%u uuid=%s mode=%s", gpu->info.index,
+			  gpu->info.uuid_text, gpu->info.mig ? "on" : "off");
+	}
+	if ((changed || !gpu->info.total) && !gpu->info.mig && !sample->error) {
+		gpu->info.total = sample->total;
+		gpu->info.reserved = sample->reserved;
+	}
+	return changed;
+}
+
+static void sample_done(uv_work_t *work, int status)
+{
+	struct pool *pool = work->data;
+	bool whole = true;
+
+	pool->mig_changed = 0;
+	for (uint32_t i = 0; i < pool->count; i++) {
+		if (!(pool->mask >> i & 1)) {
+			whole = false;
+			continue;
+		}
+		gpu_sample_clear(&pool->gpu[i].sample);
+		pool->gpu[i].sample = pool->incoming[i];
+		pool->incoming[i] = (struct gpu_sample){0};
+		if (mig_follow(&pool->gpu[i]))
+			pool->mig_changed |= 1ull << i;
+	}
+	pool->done = pool->started;
+	pool->took_ns = pool->took_next_ns;
+	pool->ended_ns = now_monotonic_ns();
+	if (whole)
+		pool->done_ns = pool->started_ns;
+	/* Still "running" for the callback: what it asks for starts after it. */
+	pool->on_sample(pool->arg);
+	pool->running = false;
+	if (pool->mask_next)
+		sample_start(pool);
+}
+
+static void sample_start(struct pool *pool)
+{
+	pool->mask = pool->mask_next;
+	pool->mask_next = 0;
+	pool->started++;
+	pool->started_ns = now_monotonic_ns();
+	pool->on_sampling(pool->arg);
+	pool->running = uv_queue_work(pool->loop, &pool->work, sample_take, sample_done) == 0;
+}
+
+uint64_t pool_refresh(struct pool *pool, uint64_t mask)
+{
+	pool->mask_next |= mask;
+	if (pool->running || pool->state != POOL_READY)
+		return pool->started + 1;
+	sample_start(pool);
+	return pool->started;
+}
+
+uint64_t pool_pause_ns(const struct pool *pool, unsigned parts, uint64_t most_ns)
+{
+	uint64_t gone = now_monotonic_ns() - pool->ended_ns;
+	uint64_t pause = MIN((parts - 1) * pool->took_ns, most_ns);
+
+	return pool->took_ns < SAMPLE_CHEAP_NS || gone >= pause ? 0 : pause - gone;
+}
+
+/* ---- inventory --------------------------------------------------------------------------- */
+
+static void inventory_take(uv_work_t *work)
+{
+	struct pool *pool = work->data;
+
+	if (!pool->gpus && gpus_open(&pool->gpus, &pool->why) < 0)
+		return;
+	if (gpus_list(pool->gpus, pool->found, GPUS_MAX, &pool->found_count) < 0)
+		error_set(&pool->why, EXIT_CODE_FAILED, "the driver does not list its GPUs");
+	else if (pool->found_count == 0)
+		error_set(&pool->why, EXIT_CODE_FAILED, "the driver sees no GPU");
+}
+
+/* A user's daemon that was killed may leave its names for a moment to threads that are still
+ * ending, or to a child that it had just forked, until that execs: a name that nobody alive holds
+ * is worth a moment's wait. */
+static void gpu_claim_patiently(struct pool *pool, struct pool_gpu *gpu)
+{
+	struct timespec pause = {.tv_nsec = CLAIM_PAUSE_NS};
+	struct claim *claim = &gpu->claim;
+	int left = name_left(pool, gpu->info.uuid_text);
+
+	/* That of an older version, whose system daemons took names, too. */
+	if (left >= 0 && pool->claims.system)
+		close_fd(&left);
+	if (left >= 0)
+		claim_inherit(pool->loop, claim, left);
+	for (int tries = 0; tries < (claim->state == CLAIM_NONE ? LOCK_TRIES : CLAIM_TRIES);
+	     tries++) {
+		gpu_claim(pool, gpu);
+		if (claim->state != CLAIM_NONE &&
+		    (claim->state != CLAIM_OTHERS || claim->holder.pid))
+			return;
+		nanosleep(&pause, NULL);
+	}
+}
+
+static void inventory_done(uv_work_t *work, int status)
+{
+	struct pool *pool = work->data;
+
+	pool->running = false;
+	for (size_t i = 0; i < pool->found_count; i++) {
+		struct pool_gpu *gpu = &pool->gpu[i];
+
+		*gpu = (struct pool_gpu){.info = pool->found[i], .claim = CLAIM_NEW};
+		gpu_claim_patiently(pool, gpu);
+		claim_tell(gpu);
+	}
+	pool->count = (uint32_t)pool->found_count;
+	pool->state = pool->count ? POOL_READY : POOL_NO_GPU;
+	if (!pool->count)
+		log_event(LOG_WARNING, "gpu.none reason=\"%s\"", pool->why.message);
+	pool->on_inventory(pool->arg);
+	if (pool->state == POOL_READY && pool->mask_next && !pool->running)
+		sample_start(pool);
+}
+
+int pool_start(struct pool *pool, uv_loop_t *loop)
+{
+	pool->loop = loop;
+	pool->state = POOL_STARTING;
+	pool->work.data = pool;
+	int rc = uv_queue_work(loop, &pool->work, inventory_take, inventory_done);
+	pool->running = rc == 0;
+	return rc;
+}
+
+void pool_close(struct pool *pool)
+{
+	for (uint32_t i = 0; i < pool->count; i++) {
+		gpu_sample_clear(&pool->gpu[i].sample);
+		free(pool->gpu[i].before.processes);
+		pool->gpu[i].before.processes = NULL;
+		gpu_sample_clear(&pool->incoming[i]);
+	}
+	claims_close(&pool->claims);
+	gpus_close(pool->gpus);
+	pool->gpus = NULL;
+	pool->count = 0;
+}
+
+/* ---- views ------------------------------------------------------------------------------- */
+
+void pool_place_gpus(const struct pool *pool, struct place_gpu *ret)
+{
+	for (uint32_t i = 0; i < pool->count; i++) {
+		const struct pool_gpu *gpu = &pool->gpu[i];
+
+		ret[i] = (struct place_gpu){
+			.total = gpu->info.total,
+			.reserved = gpu->info.reserved,
+			.outside = gpu->outside,
+			.promised = gpu->promised,
+			.context = gpu->context_bytes,
+			.sessions = gpu->sessions,
+			.share = gpu->share,
+			.shared_time = compute_mode_promises(gpu->mode),
+			.offered = pool_gpu_is_ours(gpu) && !gpu->sample.error,
+		};
+	}
+}
+
+int pool_find(const struct pool *pool, const char *uuid_text)
+{
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (!strcmp(pool->gpu[i].info.uuid_text, uuid_text))
+			return (int)i;
+	return -1;
+}

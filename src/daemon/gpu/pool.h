@@ -1,0 +1,122 @@
+/* The GPUs that this daemon offers: inventory, who owns which GPU, what is promised on each, and
+ * the driver's figures, sampled on the thread pool. Everything here runs on the loop's thread.
+ *
+ * Samples are numbered. pool_refresh() returns the number of one that starts after the call, so
+ * that whoever waits for `done` to reach it sees figures no older than his question. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "backend/context.h"
+#include "backend/gpus.h"
+#include "base/error.h"
+#include "core/compute.h"
+#include "core/place.h"
+#include "daemon/gpu/claims.h"
+#include "daemon/gpu/gpu_state.h"
+#include "daemon/gpu/unlisted.h"
+
+struct handover;
+
+enum pool_state {
+	POOL_STARTING, /* the inventory is being taken */
+	POOL_READY,    /* at least one GPU exists */
+	POOL_NO_GPU,   /* `why` says it */
+};
+
+struct pool_gpu {
+	struct gpu_info info; /* `mig` is of the last sample */
+	struct claim claim;
+	uint64_t context_bytes; /* 0: not known */
+	enum managed_shows managed;
+	bool context_tried;   /* learned, or cannot be */
+	bool gives_instances; /* it has the MIG role */
+	struct gpu_sample sample;
+	enum gpu_state state; /* these are gpu_state.c's */
+	int64_t state_since;  /* CLOCK_REALTIME, ns; 0: nobody looked yet */
+	/* Sums over the sessions: kept by session.c. */
+	uint64_t promised;
+	uint32_t sessions;
+	uint64_t share; /* of compute requests, in millionths; above SHARE_ONE only in mode off */
+	enum compute_mode mode; /* how its time is shared: these are slicing.c's */
+	uint64_t lease_ns;
+	uint32_t granularity_ppm;
+	bool slicing_set;         /* by somebody: the configuration has no say */
+	bool slicing_refused;     /* the configuration's mode, as too much time is promised */
+	struct unlisted unlisted; /* changes between samples alone */
+	/* Of that, when no session said that some was its own; the least since then. */
+	uint64_t unlisted_usual;
+	uint64_t outside; /* held by programs outside carve, as of the last sample */
+	struct {          /* that sample, when the next one is in (over.c) */
+		struct gpu_process *processes;
+		size_t count;
+		uint64_t unlisted;
+	} before;
+};
+
+typedef void (*pool_cb)(void *arg);
+
+struct pool {
+	uv_loop_t *loop;
+	struct handover *handover; /* where claims may come from; NULL: none */
+	struct claims claims;      /* opened before pool_start() */
+	struct gpus *gpus;
+	enum pool_state state;
+	struct error why;
+	struct pool_gpu gpu[GPUS_MAX];
+	uint32_t count;
+	uint64_t started, done; /* numbers of samples */
+	uint64_t done_ns;       /* CLOCK_MONOTONIC at the start of the last whole one */
+	bool running;
+	uint64_t mask, mask_next; /* GPUs being sampled; to be sampled next */
+	uint64_t mig_changed;     /* GPUs that went into MIG mode or left it, by the last sample */
+	uint64_t started_ns;
+	bool exact;                 /* what is being sampled decides about a request */
+	uint64_t ended_ns, took_ns; /* when the last sample was in; how long it took the thread */
+	uint64_t took_next_ns;
+	uv_work_t work;
+	struct gpu_info found[GPUS_MAX];
+	size_t found_count;
+	struct gpu_sample incoming[GPUS_MAX];
+	pool_cb on_inventory; /* state has left POOL_STARTING */
+	pool_cb on_sampling;  /* just before a sample starts */
+	pool_cb on_sample;    /* a sample is in */
+	void *arg;
+};
+
+/* Starts taking the inventory. 0 or -errno. */
+int pool_start(struct pool *pool, uv_loop_t *loop);
+/* Gives the GPUs up: others may claim them. */
+void pool_unclaim(struct pool *pool);
+/* Leaves the claims to the next program. */
+void pool_hand_over(const struct pool *pool, struct handover *handover);
+/* Closes the driver. The loop must have ended. */
+void pool_close(struct pool *pool);
+
+#define POOL_ALL UINT64_MAX
+/* Asks for a sample of the GPUs in `mask` (bit = index in pool->gpu) and returns its number. */
+uint64_t pool_refresh(struct pool *pool, uint64_t mask);
+/* How long the next sample has to wait, ns, so that at most one part in `parts` of the time goes on
+ * samples, which may hold programs' own calls up in the driver; never longer than `most_ns` after
+ * the last one. Where samples are cheap, 0. For what is looked at again and again: whoever asks a
+ * question does not wait. */
+uint64_t pool_pause_ns(const struct pool *pool, unsigned parts, uint64_t most_ns);
+/* Looks whose the GPUs are now: tries for those that another daemon had, and leaves to a system
+ * daemon what that claims. With `all` false those whose holder lives are not asked for. True: one
+ * was won or lost. */
+bool pool_claim(struct pool *pool, bool all);
+/* Whether a GPU was this daemon's, and is left to a system daemon: what is on it goes on. */
+bool pool_gpu_is_left(const struct pool_gpu *gpu);
+
+/* Whether this daemon gives out slices of it: what others do with theirs is not its business. */
+static inline bool pool_gpu_is_ours(const struct pool_gpu *gpu)
+{
+	return gpu->claim.state == CLAIM_OURS && !gpu->info.mig;
+}
+
+/* The pool as core/place.h wants it; `ret` has room for GPUS_MAX. */
+void pool_place_gpus(const struct pool *pool, struct place_gpu *ret);
+/* Position of a GPU by its UUID text, or -1. */
+int pool_find(const struct pool *pool, const char *uuid_text);

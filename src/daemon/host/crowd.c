@@ -1,0 +1,113 @@
+#include "daemon/host/crowd.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "daemon/host/owner.h"
+
+struct crowd_user {
+	uid_t uid;
+	unsigned has;
+};
+
+static struct crowd_user *find(const struct crowd *c, uid_t uid)
+{
+	for (size_t i = 0; i < c->count; i++)
+		if (c->users[i].uid == uid)
+			return &c->users[i];
+	return NULL;
+}
+
+static struct crowd_user *find_or_add(struct crowd *c, uid_t uid)
+{
+	struct crowd_user *user = find(c, uid);
+
+	if (user)
+		return user;
+	if (c->count == c->room) {
+		size_t room = c->room ? 2 * c->room : 16;
+		struct crowd_user *users = realloc(c->users, room * sizeof(*users));
+
+		if (!users)
+			return NULL;
+		c->users = users;
+		c->room = room;
+	}
+	c->users[c->count] = (struct crowd_user){.uid = uid};
+	return &c->users[c->count++];
+}
+
+static bool fits(const struct crowd *c, const struct crowd_user *user, unsigned count)
+{
+	unsigned left = c->most - (c->total - user->has);
+
+	if (count > c->most - c->total)
+		return false;
+	return user->uid == 0 || user->uid == geteuid() || user->has + count <= left / 2;
+}
+
+static void remove_empty(struct crowd *c, struct crowd_user *user)
+{
+	if (user->has == 0)
+		*user = c->users[--c->count];
+}
+
+void crowd_begin(struct crowd *c, unsigned most)
+{
+	struct rlimit limit;
+
+	*c = (struct crowd){.most = most};
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+		c->most = (unsigned)MIN((rlim_t)most, limit.rlim_cur / 4);
+}
+
+void crowd_begin_any(struct crowd *c, unsigned most)
+{
+	*c = (struct crowd){.most = most};
+}
+
+bool crowd_enter_many(struct crowd *c, uid_t uid, unsigned count, uid_t *ret_owner)
+{
+	struct crowd_user *user = find_or_add(c, owner_of(uid));
+
+	if (!user)
+		return false;
+	if (!fits(c, user, count)) {
+		remove_empty(c, user);
+		return false;
+	}
+	user->has += count;
+	c->total += count;
+	*ret_owner = user->uid;
+	remove_empty(c, user);
+	return true;
+}
+
+bool crowd_enter(struct crowd *c, uid_t uid, uid_t *ret_owner)
+{
+	return crowd_enter_many(c, uid, 1, ret_owner);
+}
+
+void crowd_leave_many(struct crowd *c, uid_t owner, unsigned count)
+{
+	struct crowd_user *user = find(c, owner);
+
+	if (!user)
+		return;
+	user->has -= count;
+	c->total -= count;
+	remove_empty(c, user);
+}
+
+void crowd_leave(struct crowd *c, uid_t owner)
+{
+	crowd_leave_many(c, owner, 1);
+}
+
+void crowd_free(struct crowd *c)
+{
+	free(c->users);
+	*c = (struct crowd){.most = c->most};
+}

@@ -1,0 +1,31 @@
+/* What a server has of one kind (connections, descriptors, bytes of answers), by user, so that
+ * nobody can take it all: a user has at most half of what the others leave, however many do that.
+ * Subordinate users count as their owner (daemon/host/owner.h). Root and the daemon's own user may
+ * have all that is left.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct crowd_user;
+
+struct crowd {
+	unsigned most, total;
+	struct crowd_user *users; /* those that have any */
+	size_t count, room;
+};
+
+/* Empty, for `most` descriptors, or a quarter of those that this process may have. */
+void crowd_begin(struct crowd *crowd, unsigned most);
+/* Empty, for `most` of anything else. */
+void crowd_begin_any(struct crowd *crowd, unsigned most);
+/* One more of this user. False: too many. *ret_owner: to whom it counts, for crowd_leave(). */
+bool crowd_enter(struct crowd *crowd, uid_t uid, uid_t *ret_owner);
+/* The same for several, all or none; in all no more than `most`. */
+bool crowd_enter_many(struct crowd *crowd, uid_t uid, unsigned count, uid_t *ret_owner);
+/* Some that had entered are gone. */
+void crowd_leave(struct crowd *crowd, uid_t owner);
+void crowd_leave_many(struct crowd *crowd, uid_t owner, unsigned count);
+void crowd_free(struct crowd *crowd);

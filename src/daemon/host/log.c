@@ -1,0 +1,105 @@
+#include "daemon/host/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static const char *file_path; /* NULL: the standard error is the caller's */
+
+int log_to_file(const char *path)
+{
+	cleanup_close int fd =
+		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)
+		return -errno;
+	file_path = path;
+	return 0;
+}
+
+const char *log_path(void)
+{
+	return file_path;
+}
+
+/* Where that fails, the log goes on in the old file. */
+static void file_turn(size_t more)
+{
+	char old[PATH_MAX];
+	struct stat now;
+
+	if (!file_path || fstat(STDERR_FILENO, &now) < 0 ||
+	    (size_t)now.st_size + more <= LOG_FILE_MAX)
+		return;
+	int length = snprintf(old, sizeof(old), "%s.old", file_path);
+	if (length > 0 && (size_t)length < sizeof(old) && rename(file_path, old) == 0)
+		(void)log_to_file(file_path);
+}
+
+/* Whether the standard error is the journal's, which has times of its own and takes a level from
+ * "<N>". */
+static bool is_journal(void)
+{
+	static int known = -1;
+	const char *stream =
+		getenv("JOURNAL_STREAM"); // NOLINT(concurrency-mt-unsafe): never changed
+	char own[64];
+	struct stat st;
+
+	if (known < 0 && fstat(STDERR_FILENO, &st) == 0) {
+		snprintf(own, sizeof(own), "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+		known = stream && strcmp(stream, own) == 0;
+	}
+	return known > 0 && !file_path;
+}
+
+/* What a line begins with. */
+static size_t head_write(enum log_level level, char *line, size_t size)
+{
+	static const struct {
+		const char *name;
+		int priority; /* syslog's */
+	} levels[] = {{"info", 6}, {"warning", 4}, {"error", 3}};
+	struct timespec now;
+	struct tm utc;
+
+	if (is_journal())
+		return (size_t)snprintf(line, size, "<%d>", levels[level].priority);
+	clock_gettime(CLOCK_REALTIME, &now);
+	gmtime_r(&now.tv_sec, &utc);
+	size_t used = strftime(line, size, "%Y-%m-%dT%H:%M:%S", &utc);
+	return used + (size_t)snprintf(line + used, size - used, ".%03ldZ %s ",
+				       now.tv_nsec / 1000000, levels[level].name);
+}
+
+void log_event(enum log_level level, const char *format, ...)
+{
+	char line[1024];
+	va_list args;
+
+	size_t used = head_write(level, line, sizeof(line));
+	va_start(args, format);
+	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not follow va_start */
+	int length = vsnprintf(line + used, sizeof(line) - used - 1, format, args);
+	va_end(args);
+	size_t end = used + (length < 0 ? 0 : (size_t)length);
+	if (end > sizeof(line) - 2)
+		end = sizeof(line) - 2;
+	for (size_t i = used; i < end; i++)
+		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+			line[i] = '?';
+	line[end] = '\n';
+	file_turn(end + 1);
+	(void)write_all(STDERR_FILENO, line, end + 1);
+}

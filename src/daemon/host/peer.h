@@ -1,0 +1,38 @@
+/* Who is at the other end of a Unix socket, and the end of processes. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "base/process.h"
+#include "daemon/host/groups.h"
+
+struct peer {
+	struct process_id process;
+	uid_t uid;
+	gid_t gid;
+	struct groups groups; /* without that one */
+	bool admin;           /* root, or a member of group `carve` */
+};
+
+/* Reads the peer's credentials, as the kernel noted them when it connected. 0 or -errno; -ESRCH
+ * where the process has ended since, or is in a PID namespace that this one does not see. Somebody
+ * else who has its PID by now is not taken for it (by kernels from 6.5 on; before, a PID that came
+ * back between the connecting and this call is not noticed). */
+int peer_identify(int fd, struct peer *ret);
+
+/* Looks for the group `carve`, which may ask a server: before the loop runs. */
+void peer_load(void);
+
+/* Calls once, on the loop, when a process has ended. */
+struct process_watch;
+typedef void (*process_watch_cb)(void *arg);
+/* -ESRCH where that process (this PID with this birth) is gone already; else 0 or -errno. */
+int process_watch_start(uv_loop_t *loop, struct process_id process, process_watch_cb cb, void *arg,
+			struct process_watch **ret);
+/* Takes NULL. The callback is not called any more. */
+void process_watch_stop(struct process_watch *watch);
+/* Its pidfd, which can be read when the process has ended; -1 of NULL. */
+int process_watch_descriptor(const struct process_watch *watch);

@@ -1,0 +1,283 @@
+#include "daemon/host/privileges.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/socket.h"
+#include "daemon/host/handover.h"
+#include "daemon/host/log.h"
+#include "daemon/node.h"
+#include "daemon/store/store.h"
+#include "proto/guard.h"
+
+#define NAMESPACE_PATIENCE_MS 100
+/* The last thing that is asked of it. */
+#define LEAVE_PATIENCE_MS 1000
+
+struct privileges_asked {
+	struct privileges_asked *next;
+	struct guard_request request;
+	char session[STORE_ID_SIZE];
+	signal_cb cb;
+};
+
+/* ---- the guard's answers ----------------------------------------------------------------- */
+
+static struct guard_request request_make(struct privileges *p, enum guard_op op,
+					 struct process_id process)
+{
+	return (struct guard_request){
+		.magic = GUARD_MAGIC,
+		.version = GUARD_VERSION,
+		.op = (uint16_t)op,
+		.number = ++p->number,
+		.pid = process.pid,
+		.birth = process.birth,
+	};
+}
+
+static struct process_id process_of(const struct guard_request *request)
+{
+	return (struct process_id){.pid = request->pid, .birth = request->birth};
+}
+
+/* The answer to a signal, in the order in which they were sent. */
+static void signal_answered(struct node *node, const struct guard_reply *reply)
+{
+	struct privileges *p = &node->privileges;
+	struct privileges_asked *asked = p->first;
+
+	if (!asked || asked == p->unsent || asked->request.number != reply->number)
+		return;
+	p->first = asked->next;
+	if (asked->cb)
+		asked->cb(node, asked->session, process_of(&asked->request), -reply->error);
+	free(asked);
+}
+
+/* 0; -EAGAIN: there is none; else the guard is gone. */
+static int reply_take(struct node *node, struct guard_reply *ret, int *ret_fd)
+{
+	ssize_t n = descriptor_receive(node->privileges.link_fd, ret, sizeof(*ret), ret_fd);
+
+	if (n == -EAGAIN || n == -EINTR)
+		return -EAGAIN;
+	if (n > 0 && guard_reply_check(ret, (size_t)n) == 0)
+		return 0;
+	close_fd(ret_fd);
+	return -EPIPE;
+}
+
+static void events_want(struct node *node);
+
+static void unsent_send(struct node *node)
+{
+	struct privileges *p = &node->privileges;
+
+	while (p->unsent && descriptors_send(p->link_fd, &p->unsent->request,
+					     sizeof(p->unsent->request), NULL, 0) == 0)
+		p->unsent = p->unsent->next;
+	events_want(node);
+}
+
+static void reply_handle(struct node *node, const struct guard_reply *reply)
+{
+	if (reply->op == GUARD_SIGNAL)
+		signal_answered(node, reply);
+	else if (reply->op == GUARD_RENEW && reply->error)
+		log_event(LOG_WARNING, "guard.stays error=\"%s\"", strerrordesc_np(reply->error));
+	else if (reply->op == GUARD_RENEW)
+		log_event(LOG_INFO, "guard.renewed");
+}
+
+static void on_guard(uv_poll_t *poll, int status, int events)
+{
+	struct node *node = poll->data;
+	struct guard_reply reply;
+	int fd = -1, rc;
+
+	while ((rc = reply_take(node, &reply, &fd)) == 0) {
+		close_fd(&fd);
+		reply_handle(node, &reply);
+	}
+	if (rc == -EAGAIN) {
+		unsent_send(node);
+		return;
+	}
+	/* Without it no session's processes could be ended. The next daemon has a new one. */
+	uv_poll_stop(poll);
+	node_guard_ended(node);
+}
+
+static void events_want(struct node *node)
+{
+	struct privileges *p = &node->privileges;
+
+	if (p->poll)
+		uv_poll_start(p->poll, UV_READABLE | (p->unsent ? UV_WRITABLE : 0), on_guard);
+}
+
+/* ---- its life ---------------------------------------------------------------------------- */
+
+void privileges_init(struct privileges *p, int link_fd, int mig_fd)
+{
+	*p = (struct privileges){.link_fd = link_fd, .mig_fd = mig_fd};
+}
+
+int privileges_start(struct node *node)
+{
+	struct privileges *p = &node->privileges;
+
+	if (p->link_fd < 0)
+		return 0;
+	uv_poll_t *poll = calloc(1, sizeof(*poll));
+	int rc = poll ? uv_poll_init(&node->loop, poll, p->link_fd) : -ENOMEM;
+	if (rc < 0) {
+		free(poll);
+		return rc;
+	}
+	poll->data = node;
+	p->poll = poll;
+	events_want(node);
+	return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	free(handle);
+}
+
+void privileges_stop(struct privileges *p)
+{
+	while (p->first) {
+		struct privileges_asked *asked = p->first;
+
+		p->first = asked->next;
+		free(asked);
+	}
+	p->unsent = NULL;
+	if (p->poll)
+		uv_close((uv_handle_t *)steal_ptr(&p->poll), on_closed);
+}
+
+void privileges_leave(struct privileges *p, bool sockets)
+{
+	struct guard_request leave = request_make(p, GUARD_LEAVE, (struct process_id){0});
+	struct pollfd readable = {.fd = p->link_fd, .events = POLLIN};
+	struct guard_reply reply = {0};
+	int fd = -1;
+
+	bool waits = p->link_fd >= 0 && sockets &&
+		     descriptors_send(p->link_fd, &leave, sizeof(leave), NULL, 0) == 0;
+	while (waits && reply.number != leave.number) {
+		waits = poll(&readable, 1, LEAVE_PATIENCE_MS) > 0 &&
+			descriptor_receive(p->link_fd, &reply, sizeof(reply), &fd) > 0;
+		close_fd(&fd);
+	}
+	close_fd(&p->link_fd);
+	close_fd(&p->mig_fd);
+}
+
+void privileges_hand_over(const struct privileges *p, struct handover *h)
+{
+	if (p->link_fd >= 0)
+		json_object_set_new(h->root, "guard", handover_fd(h, p->link_fd));
+	if (p->mig_fd >= 0)
+		json_object_set_new(h->root, "mig_guard", handover_fd(h, p->mig_fd));
+}
+
+void privileges_take_over(struct privileges *p, struct handover *h)
+{
+	privileges_init(p, handover_take(h, json_object_get(h->root, "guard")),
+			handover_take(h, json_object_get(h->root, "mig_guard")));
+	/* Numbers that the last program gave out: answers to those are nobody's. */
+	p->number = now_monotonic_ns();
+}
+
+void privileges_renew(struct node *node)
+{
+	struct privileges *p = &node->privileges;
+	struct guard_request renew = request_make(p, GUARD_RENEW, (struct process_id){0});
+
+	if (p->link_fd >= 0)
+		(void)descriptors_send(p->link_fd, &renew, sizeof(renew), NULL, 0);
+}
+
+/* ---- signals ----------------------------------------------------------------------------- */
+
+static int signal_send(struct process_id process, int signal)
+{
+	cleanup_close int pidfd = process_open(process);
+
+	if (pidfd < 0)
+		return pidfd;
+	return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0 ? -errno : 0;
+}
+
+void privileges_signal(struct node *node, uid_t uid, const char *session, struct process_id process,
+		       int signal, signal_cb cb)
+{
+	struct privileges *p = &node->privileges;
+	struct privileges_asked *asked = p->link_fd < 0 ? NULL : calloc(1, sizeof(*asked)),
+				**at = &p->first;
+
+	if (!asked) {
+		int rc = p->link_fd < 0 ? signal_send(process, signal) : -ENOMEM;
+
+		if (cb)
+			cb(node, session, process, rc);
+		return;
+	}
+	asked->request = request_make(p, GUARD_SIGNAL, process);
+	asked->request.uid = uid;
+	asked->request.signal = signal;
+	snprintf(asked->session, sizeof(asked->session), "%s", session);
+	asked->cb = cb;
+	while (*at)
+		at = &(*at)->next;
+	*at = asked;
+	if (!p->unsent)
+		p->unsent = asked;
+	unsent_send(node);
+}
+
+/* ---- namespaces -------------------------------------------------------------------------- */
+
+int privileges_namespace(struct node *node, struct process_id process)
+{
+	struct privileges *p = &node->privileges;
+	struct guard_request request = request_make(p, GUARD_NAMESPACE, process);
+	struct pollfd readable = {.fd = p->link_fd, .events = POLLIN};
+	struct guard_reply reply;
+	int fd = -1, rc = 0;
+
+	if (p->link_fd < 0)
+		return process_mount_namespace(process);
+	if (descriptors_send(p->link_fd, &request, sizeof(request), NULL, 0) < 0)
+		return -EAGAIN;
+	/* Answers to signals that were sent before it come first. */
+	while (rc == 0) {
+		if (poll(&readable, 1, NAMESPACE_PATIENCE_MS) <= 0)
+			return -ETIMEDOUT;
+		rc = reply_take(node, &reply, &fd);
+		if (rc == -EAGAIN) {
+			rc = 0;
+		} else if (rc == 0 && reply.number == request.number) {
+			if (reply.error)
+				close_fd(&fd);
+			return reply.error ? -reply.error : fd;
+		} else if (rc == 0) {
+			close_fd(&fd);
+			reply_handle(node, &reply);
+		}
+	}
+	return rc;
+}

@@ -1,0 +1,323 @@
+#include "daemon/host/runtime.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "daemon/host/handover.h"
+#include "daemon/host/log.h"
+#include "daemon/host/supervisor.h"
+
+#define LISTEN_BACKLOG 512
+/* A daemon that was killed may leave the lock to a child that it had just forked, until that execs.
+ */
+#define LOCK_TRIES 100
+/* One that was killed a moment ago may still be about to end. */
+#define LOCK_TRIES_ALIVE 20
+#define LOCK_PAUSE_NS 10000000L
+
+int runtime_choose(struct runtime *runtime, const char *wanted, struct error *err)
+{
+	char path[4096];
+
+	runtime->lock_fd = runtime->http_fd = runtime->attach_fd = runtime->dir_fd = -1;
+	if (wanted && *wanted == '/')
+		snprintf(path, sizeof(path), "%s", wanted);
+	else if (wanted && getcwd(path, sizeof(path) / 2))
+		snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", wanted);
+	else if (geteuid() == 0)
+		snprintf(path, sizeof(path), RUNTIME_DIR_SYSTEM);
+	else
+		(void)installed_user_dir(path, sizeof(path)); /* a path too long is refused below */
+	if (strlen(path) + sizeof("/carved.sock") > sizeof(runtime->dir))
+		return error_set(err, EXIT_CODE_USAGE,
+				 "the runtime directory's path is too long: %s", path);
+	snprintf(runtime->dir, sizeof(runtime->dir), "%s", path);
+	return 0;
+}
+
+bool runtime_is_usual(const struct runtime *runtime)
+{
+	char path[4096];
+
+	return installed_user_dir(path, sizeof(path)) == 0 && !strcmp(runtime->dir, path);
+}
+
+void runtime_path(const struct runtime *runtime, const char *name, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s/%s", runtime->dir, name);
+}
+
+/* The daemon that the lock's file names; 0: it has ended. */
+static pid_t lock_holder(int fd)
+{
+	char text[32] = {0};
+
+	(void)!pread(fd, text, sizeof(text) - 1, 0);
+	pid_t pid = (pid_t)strtol(text, NULL, 10);
+	return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM) ? pid : 0;
+}
+
+int runtime_lock_dir(const char *dir, const char *does, struct error *err)
+{
+	struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
+	char path[PATH_MAX], pid[32];
+
+	snprintf(path, sizeof(path), "%s/lock", dir);
+	cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot open %s: %s", path,
+				 strerrordesc_np(errno));
+	for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+		pid_t holder = lock_holder(fd);
+
+		if ((holder && tries >= LOCK_TRIES_ALIVE) || tries == LOCK_TRIES)
+			return error_set(err, EXIT_CODE_FAILED,
+					 "a carved (pid %d) %s %.300s already", (int)holder, does,
+					 dir);
+		nanosleep(&pause, NULL);
+	}
+	int length = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+	if (ftruncate(fd, 0) < 0 || write_all(fd, pid, (size_t)length) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot write %s: %s", path,
+				 strerrordesc_np(errno));
+	return steal_fd(&fd);
+}
+
+void runtime_hand_over(const struct runtime *runtime, struct handover *h)
+{
+	json_object_set_new(
+		h->root, "runtime",
+		json_pack("{s:o, s:o, s:o, s:b}", "lock", handover_fd(h, runtime->lock_fd), "http",
+			  handover_fd(h, runtime->http_fd), "attach",
+			  handover_fd(h, runtime->attach_fd), "supervised", runtime->handed_over));
+}
+
+static const char *const file_names[RUNTIME_FILES] = {
+	[RUNTIME_LOCK] = "lock",
+	[RUNTIME_ATTACH] = "attach.sock",
+	[RUNTIME_HTTP] = "carved.sock",
+};
+
+const char *runtime_file_name(enum runtime_file file)
+{
+	return file_names[file];
+}
+
+static ino_t file_inode(const struct runtime *runtime, enum runtime_file file)
+{
+	char path[128];
+	struct stat st;
+
+	runtime_path(runtime, file_names[file], path, sizeof(path));
+	return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+enum runtime_found runtime_look(const struct runtime *runtime, enum runtime_file file)
+{
+	ino_t now = file_inode(runtime, file);
+
+	if (!runtime->inode[file] || now == runtime->inode[file])
+		return RUNTIME_THERE;
+	return now ? RUNTIME_REPLACED : RUNTIME_MISSING;
+}
+
+/* Cleaners that respect locks leave the directory alone. */
+static void dir_hold(struct runtime *runtime)
+{
+	close_fd(&runtime->dir_fd);
+	runtime->dir_fd = open(runtime->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (runtime->dir_fd >= 0)
+		(void)flock(runtime->dir_fd, LOCK_SH | LOCK_NB);
+}
+
+bool runtime_take_over(struct runtime *runtime, struct handover *h)
+{
+	const json_t *from = json_object_get(h->root, "runtime");
+
+	runtime->lock_fd = handover_take(h, json_object_get(from, "lock"));
+	runtime->http_fd = handover_take(h, json_object_get(from, "http"));
+	runtime->attach_fd = handover_take(h, json_object_get(from, "attach"));
+	runtime->handed_over = json_is_true(json_object_get(from, "supervised"));
+	if (runtime->lock_fd >= 0 && runtime->http_fd >= 0 && runtime->attach_fd >= 0) {
+		runtime->inode[RUNTIME_LOCK] = file_inode(runtime, RUNTIME_LOCK);
+		dir_hold(runtime);
+		return true;
+	}
+	close_fd(&runtime->lock_fd);
+	close_fd(&runtime->http_fd);
+	close_fd(&runtime->attach_fd);
+	return false;
+}
+
+/* Without it the next daemon would have other settings: that is no reason not to serve. */
+static void successor_note(int fd, bool system, const char *config)
+{
+	char path[PATH_MAX], text[PATH_MAX + 32];
+	bool found = config && realpath(config, path);
+	int length = snprintf(text, sizeof(text), "%s%s%s%s", system ? "system\n" : "",
+			      found ? "config " : "", found ? path : "", found ? "\n" : "");
+
+	(void)!write_all(fd, text, (size_t)length);
+}
+
+static int dir_make(const struct runtime *runtime, bool system, struct error *err)
+{
+	struct stat st;
+	bool made = mkdir(runtime->dir, 0700) == 0;
+
+	/* The umask is no concern of users who look for the system's daemon. */
+	if ((!made && errno != EEXIST) || (made && system && chmod(runtime->dir, 0755) < 0))
+		return error_set(err, EXIT_CODE_FAILED, "cannot make %s: %s", runtime->dir,
+				 strerrordesc_np(errno));
+	if (lstat(runtime->dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+	    (st.st_mode & 022)) {
+		error_set(err, EXIT_CODE_FAILED,
+			  "%s is not a directory of yours that only you can write", runtime->dir);
+		error_hint(err, "name another with --runtime-dir DIR");
+		return -1;
+	}
+	return 0;
+}
+
+int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err)
+{
+	if (dir_make(runtime, system, err) < 0)
+		return -1;
+	runtime->lock_fd = runtime_lock_dir(runtime->dir, "serves", err);
+	if (runtime->lock_fd < 0)
+		return -1;
+	runtime->inode[RUNTIME_LOCK] = file_inode(runtime, RUNTIME_LOCK);
+	successor_note(runtime->lock_fd, system, config);
+	dir_hold(runtime);
+	return 0;
+}
+
+int runtime_lock_again(struct runtime *runtime, bool system, const char *config, struct error *err)
+{
+	int before = runtime->lock_fd;
+
+	if (runtime_lock(runtime, system, config, err) < 0) {
+		runtime->lock_fd = before;
+		return -1;
+	}
+	close_fd(&before);
+	return 0;
+}
+
+static int socket_listen(const struct runtime *runtime, const char *name, int type, mode_t mode,
+			 struct error *err)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	runtime_path(runtime, name, address.sun_path, sizeof(address.sun_path));
+	/* Left by a daemon that was killed: the lock says that none lives. */
+	unlink(address.sun_path);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    chmod(address.sun_path, mode) < 0 || listen(fd, LISTEN_BACKLOG) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot listen on %s: %s", address.sun_path,
+				 strerrordesc_np(errno));
+	return steal_fd(&fd);
+}
+
+static int sockets_make(struct runtime *runtime, bool system, struct error *err)
+{
+	mode_t mode = system ? 0666 : 0600;
+
+	/* The one that the command looks for comes last: when it is there, both are. */
+	runtime->attach_fd = supervisor_socket("attach");
+	runtime->handed_over = runtime->attach_fd >= 0;
+	if (!runtime->handed_over)
+		runtime->attach_fd =
+			socket_listen(runtime, "attach.sock", SOCK_SEQPACKET, mode, err);
+	if (runtime->attach_fd < 0)
+		return -1;
+	runtime->http_fd = runtime->handed_over
+				   ? supervisor_socket("http")
+				   : socket_listen(runtime, "carved.sock", SOCK_STREAM, mode, err);
+	if (runtime->http_fd < 0 && runtime->handed_over)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "a socket `attach` was handed over, but none called `http`");
+	return runtime->http_fd < 0 ? -1 : 0;
+}
+
+/* Containers have the attach socket, and no other, as a directory with a second name of it: a file
+ * that was mounted would stay the socket of a daemon that has ended. Without it they have that. */
+static void containers_link(const struct runtime *runtime)
+{
+	char dir[128], from[128], to[160], fresh[160];
+
+	runtime_path(runtime, RUNTIME_CONTAINERS, dir, sizeof(dir));
+	runtime_path(runtime, "attach.sock", from, sizeof(from));
+	snprintf(to, sizeof(to), "%s/attach.sock", dir);
+	snprintf(fresh, sizeof(fresh), "%s/fresh", dir);
+	unlink(fresh);
+	if ((mkdir(dir, 0755) < 0 && errno != EEXIST) || chmod(dir, 0755) < 0 ||
+	    link(from, fresh) < 0 || rename(fresh, to) < 0)
+		log_event(LOG_WARNING, "runtime.containers dir=%s error=\"%s\"", dir,
+			  strerrordesc_np(errno));
+}
+
+int runtime_listen(struct runtime *runtime, bool system, struct error *err)
+{
+	if (runtime->http_fd < 0) {
+		if (sockets_make(runtime, system, err) < 0)
+			return -1;
+		containers_link(runtime);
+	}
+	for (enum runtime_file file = RUNTIME_ATTACH; file <= RUNTIME_HTTP; file++) {
+		runtime->inode[file] = file_inode(runtime, file);
+		if (!runtime->inode[file])
+			return error_set(err, EXIT_CODE_FAILED, "%s/%s is not there", runtime->dir,
+					 file_names[file]);
+	}
+	return 0;
+}
+
+int runtime_listen_again(struct runtime *runtime, enum runtime_file file, bool system,
+			 struct error *err)
+{
+	bool http = file == RUNTIME_HTTP;
+
+	if (dir_make(runtime, system, err) < 0)
+		return -1;
+	int fd = socket_listen(runtime, file_names[file], http ? SOCK_STREAM : SOCK_SEQPACKET,
+			       system ? 0666 : 0600, err);
+	if (fd < 0)
+		return -1;
+	*(http ? &runtime->http_fd : &runtime->attach_fd) = fd;
+	runtime->inode[file] = file_inode(runtime, file);
+	if (!http)
+		containers_link(runtime);
+	return fd;
+}
+
+void runtime_leave(struct runtime *runtime)
+{
+	char path[128];
+
+	/* Sockets of a supervisor go on listening for the next daemon. */
+	if (runtime->inode[RUNTIME_HTTP] && !runtime->handed_over &&
+	    runtime_look(runtime, RUNTIME_HTTP) != RUNTIME_REPLACED) {
+		runtime_path(runtime, file_names[RUNTIME_HTTP], path, sizeof(path));
+		unlink(path);
+		runtime_path(runtime, file_names[RUNTIME_ATTACH], path, sizeof(path));
+		unlink(path);
+	}
+	if (runtime->lock_fd >= 0)
+		(void)!ftruncate(runtime->lock_fd, 0);
+	close_fd(&runtime->lock_fd);
+	close_fd(&runtime->dir_fd);
+}

@@ -1,0 +1,97 @@
+/* Dynamic MIG: instances that carve makes for requests on GPUs with the MIG role, keeps when their
+ * sessions end, and removes when their room is needed. core/mig.h decides; NVML is called on the
+ * thread pool alone, one order a GPU at a time.
+ *
+ * What an order is about to change is in the store before it begins (an intent), with a new
+ * generation of each instance. Whatever NVML then says there is puts the books right: after each
+ * order, each second, and when a daemon starts. An instance that is not in the books is somebody
+ * else's: it is never touched, and what it covers is not free. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/mig.h"
+#include "daemon/request/request.h"
+
+struct error;
+struct mig;
+struct node;
+struct peer;
+struct session;
+
+/* What a session gets of one GPU. */
+struct mig_share {
+	uint32_t gpu; /* position in the pool */
+	char uuid_text[48];
+	char profile[32];
+	uint64_t bytes, requested;
+};
+
+struct mig_grant {
+	struct mig_share share[MIG_CHOICES_MAX];
+	uint32_t count;
+	bool less;     /* the 93% rule was applied */
+	bool together; /* of each instance only what was requested: others may be there, too */
+};
+
+/* Reads roles and the ledger of instances from the store. The inventory must be in. 0 or -errno. */
+int mig_start(struct node *node);
+/* The sessions are back: they have the instances that they name. Begins to look. */
+void mig_sessions_restored(struct node *node);
+void mig_free(struct node *node);
+/* Once a second: looks what others did, and removes what could not be removed before. */
+void mig_tick(struct node *node);
+
+/* Whether any GPU that the request may use gives out instances; and whether what it gives now is
+ * being found out or changed, so that a request is to be decided when that is done. */
+bool mig_offers(const struct node *node, const struct slice_request *request);
+bool mig_changing(const struct node *node, const struct slice_request *request);
+/* Decides without doing anything. `closed`: one flag a GPU, of those that are kept for others;
+ * NULL: none. 0; -EAGAIN: there is no room now; anything else negative: never. With *err in words.
+ */
+int mig_would(const struct node *node, const struct slice_request *request, const uint8_t *closed,
+	      struct mig_decision *ret, struct error *err);
+/* Takes what was decided for the request `id`. 1: it is there, *ret says what; 0: it is being made,
+ * and waiting_made() is told; negative with *err: it cannot be. */
+int mig_take(struct node *node, const char *id, const struct mig_decision *decision, bool together,
+	     struct mig_grant *ret, struct error *err);
+/* Those instances are the session's; or, after all, nobody's. */
+void mig_give(struct node *node, const struct mig_grant *grant, const char *session);
+/* The answer of one GPU with the role to a request. */
+struct mig_says {
+	enum mig_reason reason;
+	char text[160];
+	uint64_t requested, capacity; /* in bytes of this GPU; its largest instance */
+};
+void mig_explain(const struct node *node, const struct slice_request *request, uint32_t gpu,
+		 struct mig_says *ret);
+/* A request came; `found_room`: it was granted at once. */
+void mig_came(struct node *node, const struct slice_request *request, bool found_room);
+/* For a decision about another instance for a session that nobody is in: its own may go for it. To
+ * be taken back by mig_lend(node, NULL) before anything else happens. */
+void mig_lend(struct node *node, const struct session *session);
+/* Its processes are gone, or it was moved: its instances are kept for others. */
+void mig_session_ended(const struct session *session);
+
+/* Whether the session has only a part of its instance, and others may have the rest. */
+bool mig_shares(const struct session *session);
+
+bool mig_has_role(const struct node *node, uint32_t gpu);
+/* Why a GPU with the role gives out no instances; "": it does, or has no role. */
+const char *mig_problem(const struct node *node, uint32_t gpu);
+/* Instances there that carve did not make, as far as it looks. */
+uint32_t mig_foreign(const struct node *node, uint32_t gpu);
+/* The memory of the largest instance that a request could get now. */
+uint64_t mig_available(const struct node *node, uint32_t gpu);
+/* Gives GPUs (bit = position in the pool) the role, or takes it. 0, or negative with *err. */
+int mig_role_set(struct node *node, uint64_t mask, bool on, struct error *err);
+/* All instances of GPUs with the role. */
+json_t *mig_list(const struct node *node, const struct peer *viewer);
+/* Removes idle instances that nobody has used for so long, ns. Returns how many are to go. */
+unsigned mig_collect(struct node *node, uint64_t older_ns);
+/* The next smaller profile than what was granted for so many bytes, where it nearly holds them;
+ * NULL: none, or the GPU is not known. */
+const char *mig_near(const struct node *node, uint32_t gpu, uint64_t requested,
+		     uint64_t *ret_bytes);

@@ -1,0 +1,279 @@
+/* Requests for instances: what core/mig.h decides about them, in words where it says no. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "core/mig.h"
+#include "daemon/mig/mig.h"
+#include "daemon/mig/mig_books.h"
+#include "daemon/node.h"
+
+/* A request as core/mig.h wants it, with what it points to. */
+struct ask {
+	struct mig_request request;
+	uint8_t profile[MIG_DIES_MAX];
+	uint8_t allowed[GPUS_MAX];
+};
+
+static uint8_t profile_named(const struct mig *mig, uint32_t die, const char *name)
+{
+	for (uint8_t i = 0; i < mig->die[die].profile_count; i++)
+		if (!strcmp(mig->profile[die][i].name, name))
+			return i;
+	return MIG_NO_PROFILE;
+}
+
+static void ask_fill(const struct node *node, const struct slice_request *from,
+		     const uint8_t *closed, struct ask *ret)
+{
+	const struct place_request *place = &from->place;
+
+	*ret = (struct ask){.request = {.kind = MIG_ASK_BYTES,
+					.bytes = place->bytes,
+					.compute = from->compute_given ? place->compute : 0,
+					.count = place->count,
+					.strict = place->strict,
+					.together = from->together}};
+	if (place->kind == PLACE_FRACTION)
+		ret->request.kind = MIG_ASK_SHARE;
+	ret->request.share = place->share;
+	if (place->kind == PLACE_WHOLE) {
+		ret->request.kind = MIG_ASK_SHARE;
+		ret->request.share = SHARE_ONE;
+		ret->request.compute = 0;
+		ret->request.apart = true;
+	}
+	if (place->kind == PLACE_PROFILE)
+		ret->request.kind = MIG_ASK_PROFILE;
+	for (uint32_t die = 0; die < node->mig->pool.die_count; die++)
+		ret->profile[die] = profile_named(node->mig, die, from->profile);
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		ret->allowed[i] = (!place->allowed || place->allowed[i]) && !(closed && closed[i]);
+}
+
+/* The pointers are to be those of where it lies now. */
+static const struct mig_request *ask_request(struct ask *ask)
+{
+	ask->request.profile = ask->profile;
+	ask->request.allowed = ask->allowed;
+	return &ask->request;
+}
+
+static bool may_use(const struct slice_request *request, uint32_t gpu)
+{
+	return !request->place.allowed || request->place.allowed[gpu];
+}
+
+static bool gives(const struct node *node, uint32_t gpu)
+{
+	return node->mig->board[gpu].role && node->pool.gpu[gpu].info.mig &&
+	       node->pool.gpu[gpu].claim.state == CLAIM_OURS;
+}
+
+bool mig_offers(const struct node *node, const struct slice_request *request)
+{
+	for (uint32_t i = 0; node->mig && i < node->pool.count; i++)
+		if (may_use(request, i) && gives(node, i))
+			return true;
+	return false;
+}
+
+/* The GPU's instances are being changed, or were not looked at yet. */
+static bool is_unsettled(const struct mig_board *board)
+{
+	return board->changing || (!board->known && !board->why[0]);
+}
+
+bool mig_changing(const struct node *node, const struct slice_request *request)
+{
+	for (uint32_t i = 0; node->mig && i < node->pool.count; i++)
+		if (may_use(request, i) && gives(node, i) && is_unsettled(&node->mig->board[i]))
+			return true;
+	return false;
+}
+
+void mig_came(struct node *node, const struct slice_request *request, bool found_room)
+{
+	struct ask ask;
+
+	if (!node->mig || !node->mig->pool.die_count)
+		return;
+	ask_fill(node, request, NULL, &ask);
+	mig_arrival(&node->mig->pool, ask_request(&ask), found_room);
+}
+
+/* ---- in words ---------------------------------------------------------------------------- */
+
+/* "1g.10gb, 2g.20gb": what GPUs that may be used can have. */
+static void names_list(const struct node *node, const struct slice_request *request, char *buf,
+		       size_t size)
+{
+	const struct mig *mig = node->mig;
+	uint64_t said = 0;
+	size_t used = 0;
+
+	buf[0] = '\0';
+	for (uint32_t i = 0; i < node->pool.count; i++) {
+		uint32_t die = mig->gpu[i].die;
+
+		if (!may_use(request, i) || !gives(node, i) || !mig->board[i].known ||
+		    said >> die & 1)
+			continue;
+		said |= 1ull << die;
+		for (uint32_t p = 0; p < mig->die[die].profile_count && used < size; p++)
+			used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? ", " : "",
+						 mig->profile[die][p].name);
+	}
+}
+
+static const char *reason_text(enum mig_reason reason)
+{
+	switch (reason) {
+	case MIG_FITS:
+		return "it would fit, but not so many";
+	case MIG_NOT_ALLOWED:
+		return "not in --gpu-ids";
+	case MIG_NO_SUCH_PROFILE:
+		return "it has no such profile";
+	case MIG_TOO_LARGE:
+		return "no instance of it is that large";
+	case MIG_TOO_MUCH_COMPUTE:
+		return "no instance of it has so many SMs";
+	case MIG_FULL:
+		return "sessions' instances are in the way";
+	case MIG_FULL_FOREIGN:
+		return "instances that carve did not make are in the way";
+	case MIG_FULL_CHANGING:
+		return "instances are being made or removed there";
+	default:
+		return "not offered";
+	}
+}
+
+/* Where nobody's session but somebody's process is in the way: which. */
+static const char *held_text(const struct mig_board *board, char *buf, size_t size)
+{
+	for (uint32_t at = 0; at < board->count; at++) {
+		const struct mig_detail *d = &board->detail[at];
+
+		if (board->instance[at].state != MIG_BUSY || d->session[0])
+			continue;
+		if (d->pid_count)
+			snprintf(buf, size, "process %u holds the idle instance at %u:%u",
+				 d->pid[0], d->place.start, d->place.size);
+		else
+			snprintf(buf, size,
+				 "the driver says that the idle instance at %u:%u is in use, and "
+				 "lists no process: restart monitoring tools",
+				 d->place.start, d->place.size);
+		return buf;
+	}
+	return NULL;
+}
+
+static void explain(const struct node *node, struct ask *ask, const char *asked, struct error *err)
+{
+	char text[sizeof(err->message)], held[160];
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; i < node->pool.count && used < sizeof(text); i++) {
+		const struct mig_board *board = &node->mig->board[i];
+
+		if (!ask->allowed[i] || !gives(node, i))
+			continue;
+		enum mig_reason reason = node->mig->gpu[i].offered
+						 ? mig_check(&node->mig->pool, i, ask_request(ask))
+						 : MIG_NOT_OFFERED;
+		const char *says = reason == MIG_FULL ? held_text(board, held, sizeof(held)) : NULL;
+		if (!says)
+			says = board->why[0] ? board->why : reason_text(reason);
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s GPU %u: %s",
+					 used ? ";" : "", node->pool.gpu[i].info.index, says);
+	}
+	error_set(err, EXIT_CODE_NO_ROOM, "no room for %s in MIG instances:%.400s", asked, text);
+}
+
+int mig_would(const struct node *node, const struct slice_request *request, const uint8_t *closed,
+	      struct mig_decision *ret, struct error *err)
+{
+	char asked[REQUEST_TEXT_SIZE], names[sizeof(err->hint) - 16];
+	struct ask ask;
+	int rc = -EAGAIN;
+
+	ask_fill(node, request, closed, &ask);
+	if (node->mig->pool.die_count && mig_join(&node->mig->pool, ask_request(&ask), ret) == 0)
+		return 0;
+	if (node->mig->pool.die_count)
+		rc = mig_decide(&node->mig->pool, ask_request(&ask), ret);
+	for (uint32_t i = 0; rc == 0 && request->together && i < ret->count; i++)
+		ret->choice[i].bytes = MIN(ret->choice[i].bytes, ret->choice[i].requested);
+	if (rc == 0)
+		return 0;
+	names_list(node, request, names, sizeof(names));
+	bool named = false;
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		named |= ask.allowed[i] && gives(node, i) &&
+			 (!node->mig->board[i].known ||
+			  ask.profile[node->mig->gpu[i].die] != MIG_NO_PROFILE);
+	if (request->place.kind == PLACE_PROFILE && !named) {
+		error_set(err, EXIT_CODE_USAGE, "mig_profile: no GPU here has '%.32s'",
+			  request->profile);
+		error_hint(err, "there are %.400s", names);
+		return -EDOM;
+	}
+	explain(node, &ask, request_text(&request->place, asked), err);
+	if (rc == -EAGAIN)
+		error_hint(err, "carve mig list shows who has what; wait for room with --wait-for "
+				"SECONDS");
+	else if (request->place.kind != PLACE_PROFILE)
+		error_hint(err, "instances here are %.400s", names);
+	return rc;
+}
+
+void mig_explain(const struct node *node, const struct slice_request *request, uint32_t gpu,
+		 struct mig_says *ret)
+{
+	const struct mig_board *board = &node->mig->board[gpu];
+	uint32_t die = node->mig->gpu[gpu].die;
+	char held[sizeof(ret->text)];
+	struct ask ask;
+
+	*ret = (struct mig_says){.reason = MIG_NOT_OFFERED};
+	snprintf(ret->text, sizeof(ret->text), "%s", mig_problem(node, gpu));
+	if (!board->known)
+		return;
+	ask_fill(node, request, NULL, &ask);
+	if (node->mig->gpu[gpu].offered)
+		ret->reason = mig_check(&node->mig->pool, gpu, ask_request(&ask));
+	else if (board->changing)
+		ret->reason = MIG_FULL_CHANGING;
+	const char *says = ret->reason == MIG_FULL ? held_text(board, held, sizeof(held)) : NULL;
+	if (!ret->text[0])
+		snprintf(ret->text, sizeof(ret->text), "%s",
+			 says                      ? says
+			 : ret->reason == MIG_FITS ? ""
+						   : reason_text(ret->reason));
+	ret->requested = mig_requested(&node->mig->die[die], die, ask_request(&ask));
+	for (uint32_t i = 0; i < node->mig->die[die].profile_count; i++)
+		ret->capacity = MAX(ret->capacity, node->mig->die[die].profile[i].memory_bytes);
+}
+
+const char *mig_near(const struct node *node, uint32_t gpu, uint64_t requested, uint64_t *ret_bytes)
+{
+	const struct mig_request request = {.kind = MIG_ASK_BYTES, .bytes = requested, .count = 1};
+	const struct mig *mig = node->mig;
+	struct mig_match match;
+
+	if (!mig || !mig->board[gpu].known)
+		return NULL;
+	uint32_t die = mig->gpu[gpu].die;
+	mig_match(&mig->die[die], die, &request, &match);
+	if (match.near == MIG_NO_PROFILE)
+		return NULL;
+	*ret_bytes = mig->die[die].profile[match.near].memory_bytes;
+	return mig->profile[die][match.near].name;
+}

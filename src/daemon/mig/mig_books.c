@@ -1,0 +1,444 @@
+#include "daemon/mig/mig_books.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/host/log.h"
+#include "daemon/mig/mig.h"
+#include "daemon/node.h"
+#include "daemon/request/waiting.h"
+#include "daemon/session/session.h"
+
+/* ---- sessions on instances --------------------------------------------------------------- */
+
+static const struct store_gpu *part_on(const struct session *s, const char *uuid_text)
+{
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (!strcmp(s->record.gpu[i].instance, uuid_text))
+			return &s->record.gpu[i];
+	return NULL;
+}
+
+const struct session *mig_session_on(const struct session *s, const char *uuid_text)
+{
+	while (s && !(*uuid_text && part_on(s, uuid_text)))
+		s = s->next;
+	return s;
+}
+
+/* The sum of all sessions on it. */
+static uint64_t promised_on(const struct node *node, const struct mig_detail *detail)
+{
+	uint64_t sum = 0;
+
+	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
+	     s = mig_session_on(s->next, detail->uuid_text))
+		sum += part_on(s, detail->uuid_text)->bytes;
+	return sum;
+}
+
+bool mig_is_shared(const struct node *node, const struct mig_detail *detail)
+{
+	const struct session *s = mig_session_on(node->sessions, detail->uuid_text);
+
+	return s && part_on(s, detail->uuid_text)->bytes < detail->bytes;
+}
+
+static uint64_t room_on(const struct node *node, const struct mig_detail *detail)
+{
+	uint64_t usable = detail->bytes - MIN(detail->reserved, detail->bytes);
+	uint64_t promised = promised_on(node, detail);
+
+	return mig_is_shared(node, detail) && promised < usable ? usable - promised : 0;
+}
+
+/* ---- the pool ---------------------------------------------------------------------------- */
+
+/* The memory of the largest instance that the GPU could make room for now. */
+static uint64_t largest(struct mig *mig, uint32_t gpu)
+{
+	uint32_t die = mig->gpu[gpu].die;
+	uint8_t wanted[MIG_DIES_MAX];
+	const struct mig_request request = {.kind = MIG_ASK_PROFILE, .profile = wanted, .count = 1};
+	uint64_t bytes = 0;
+
+	for (uint8_t i = 0; i < mig->die[die].profile_count; i++) {
+		wanted[die] = i;
+		if (mig->die[die].profile[i].memory_bytes > bytes &&
+		    mig_check(&mig->pool, gpu, &request) == MIG_FITS)
+			bytes = mig->die[die].profile[i].memory_bytes;
+	}
+	return bytes;
+}
+
+void mig_board_publish(struct node *node, uint32_t gpu)
+{
+	struct mig *mig = node->mig;
+	struct mig_board *board = &mig->board[gpu];
+	const struct pool_gpu *pool = &node->pool.gpu[gpu];
+	struct mig_gpu *to = &mig->gpu[gpu];
+
+	node->pool.gpu[gpu].gives_instances = board->role;
+	for (uint32_t at = 0; at < board->count; at++)
+		board->instance[at].room = board->instance[at].state == MIG_BUSY
+						   ? room_on(node, &board->detail[at])
+						   : 0;
+	to->instances = board->instance;
+	to->instance_count = board->count;
+	to->refused = board->refused;
+	to->offered = board->role && board->known && !board->changing && !board->why[0] &&
+		      pool->info.mig && pool->claim.state == CLAIM_OURS;
+	if (to->offered && mig_gpu_update(to, &mig->die[to->die]) < 0)
+		to->offered = false;
+	if (to->offered)
+		mig->board[gpu].available = largest(mig, gpu);
+	else if (!board->changing)
+		mig->board[gpu].available = 0;
+}
+
+int mig_die_find(struct mig *mig, const struct instance_kinds *kinds)
+{
+	uint32_t at = 0;
+
+	while (at < mig->pool.die_count && !mig_die_equal(&mig->die[at], &kinds->die))
+		at++;
+	if (at == MIG_DIES_MAX)
+		return -1;
+	if (at == mig->pool.die_count) {
+		mig->die[at] = kinds->die;
+		memcpy(mig->profile[at], kinds->profile, sizeof(kinds->profile));
+		mig->pool.die_count++;
+	}
+	return (int)at;
+}
+
+uint8_t mig_profile_of(const struct mig *mig, uint32_t gpu, uint32_t profile_id)
+{
+	uint32_t die = mig->gpu[gpu].die;
+
+	for (uint8_t i = 0; i < mig->die[die].profile_count; i++)
+		if (mig->profile[die][i].id == profile_id)
+			return i;
+	return MIG_NO_PROFILE;
+}
+
+/* ---- entries ----------------------------------------------------------------------------- */
+
+static bool same_place(const struct instance_place *a, const struct instance_place *b)
+{
+	return a->profile_id == b->profile_id && a->start == b->start && a->size == b->size;
+}
+
+int mig_entry_find(const struct mig_board *board, const struct instance_place *place)
+{
+	for (uint32_t i = 0; i < board->count; i++)
+		if (board->instance[i].state != MIG_FOREIGN &&
+		    same_place(&board->detail[i].place, place))
+			return (int)i;
+	return -1;
+}
+
+struct mig_detail *mig_entry_add(struct mig *mig, uint32_t gpu, const struct instance_place *place,
+				 enum mig_state state)
+{
+	struct mig_board *board = &mig->board[gpu];
+
+	if (board->count == MIG_INSTANCES_MAX || place->start + place->size > (int)MIG_UNITS_MAX)
+		return NULL;
+	uint32_t at = board->count++;
+	board->instance[at] = (struct mig_instance){
+		.profile = mig_profile_of(mig, gpu, place->profile_id),
+		.start = place->start,
+		.size = place->size,
+		.state = state,
+	};
+	board->detail[at] = (struct mig_detail){.place = *place, .since = now_realtime_ns()};
+	memset(board->refused, 0, sizeof(board->refused));
+	return &board->detail[at];
+}
+
+static void entry_drop(struct mig_board *board, uint32_t at)
+{
+	board->count--;
+	memmove(&board->instance[at], &board->instance[at + 1],
+		(board->count - at) * sizeof(board->instance[0]));
+	memmove(&board->detail[at], &board->detail[at + 1],
+		(board->count - at) * sizeof(board->detail[0]));
+	memset(board->refused, 0, sizeof(board->refused));
+}
+
+void mig_entry_set(struct mig_board *board, uint32_t at, enum mig_state state)
+{
+	struct mig_instance *instance = &board->instance[at];
+
+	if (instance->state == state)
+		return;
+	assert(mig_state_may(instance->state, state));
+	instance->state = state;
+	board->detail[at].since = now_realtime_ns();
+	if (state == MIG_IDLE)
+		instance->used = now_monotonic_ns();
+	if (state != MIG_BUSY)
+		board->detail[at].session[0] = '\0';
+}
+
+void mig_entry_record(const struct node *node, uint32_t gpu, uint32_t at,
+		      struct store_instance *ret)
+{
+	const struct mig_board *board = &node->mig->board[gpu];
+	const struct mig_detail *detail = &board->detail[at];
+
+	*ret = (struct store_instance){
+		.profile_id = detail->place.profile_id,
+		.start = detail->place.start,
+		.size = detail->place.size,
+		.state = (uint8_t)board->instance[at].state,
+		.generation = detail->generation,
+		.bytes = detail->bytes,
+		.since = detail->since,
+	};
+	snprintf(ret->gpu, sizeof(ret->gpu), "%s", node->pool.gpu[gpu].info.uuid_text);
+	snprintf(ret->instance, sizeof(ret->instance), "%s", detail->uuid_text);
+	snprintf(ret->session, sizeof(ret->session), "%s", detail->session);
+}
+
+static void store_tell(int rc)
+{
+	if (rc < 0)
+		log_event(LOG_ERROR, "mig.unrecorded error=\"%s\"", strerrordesc_np(-rc));
+}
+
+void mig_entry_store(struct node *node, uint32_t gpu, uint32_t at)
+{
+	struct store_instance record;
+
+	mig_entry_record(node, gpu, at, &record);
+	store_tell(store_instances_put(node->store, &record, 1));
+}
+
+static void entry_forget(struct node *node, uint32_t gpu, uint32_t at)
+{
+	struct mig_board *board = &node->mig->board[gpu];
+	struct store_instance record;
+
+	if (board->instance[at].state != MIG_FOREIGN) {
+		mig_entry_record(node, gpu, at, &record);
+		store_tell(store_instance_remove(node->store, &record));
+	}
+	entry_drop(board, at);
+}
+
+/* ---- NVML's word ------------------------------------------------------------------------- */
+
+static const struct instance *listed(const struct instance *list, size_t count,
+				     const struct instance_place *place)
+{
+	for (size_t i = 0; i < count; i++)
+		if (same_place(&list[i].place, place))
+			return &list[i];
+	return NULL;
+}
+
+/* What becomes of a session's instance that NVML lists no more, or as another one. */
+static void session_lose(struct node *node, const struct mig_detail *detail, const char *why)
+{
+	struct session *s = detail->session[0] ? session_find(node, detail->session) : NULL;
+
+	if (!s)
+		return;
+	session_commands_end(s, NULL);
+	session_end(s, why);
+}
+
+/* Whether it is the instance that the books have. Where they have no UUID, it was being made. */
+static bool is_that(const struct mig_detail *detail, const struct instance *found)
+{
+	return !detail->uuid_text[0] || !found->uuid_text[0] ||
+	       !strcmp(detail->uuid_text, found->uuid_text);
+}
+
+static enum mig_state settled_state(const struct mig_board *board, uint32_t at,
+				    const struct instance *found)
+{
+	enum mig_state state = board->instance[at].state;
+	bool whole = found->uuid_text[0];
+
+	switch (state) {
+	case MIG_CREATING:
+	case MIG_REMOVING:
+		return whole ? MIG_IDLE : MIG_DEBT;
+	case MIG_BUSY:
+		/* Its compute instance was destroyed by somebody. */
+		return whole ? MIG_BUSY : MIG_IDLE;
+	case MIG_IDLE:
+		return whole ? MIG_IDLE : MIG_REMOVING;
+	default:
+		return state;
+	}
+}
+
+/* False: it is gone from the books. */
+static bool entry_settle(struct node *node, uint32_t gpu, uint32_t at, const struct instance *found)
+{
+	struct mig_board *board = &node->mig->board[gpu];
+	struct mig_detail *detail = &board->detail[at];
+
+	if (!found || !is_that(detail, found)) {
+		/* Ending it may change the board. */
+		struct mig_detail lost = *detail;
+
+		log_event(LOG_INFO, "mig.gone gpu=%u start=%u size=%u uuid=%s",
+			  node->pool.gpu[gpu].info.index, lost.place.start, lost.place.size,
+			  lost.uuid_text);
+		entry_forget(node, gpu, at);
+		session_lose(node, &lost, "its MIG instance is gone (removed, or GPU was reset)");
+		return false;
+	}
+	enum mig_state before = board->instance[at].state, state = settled_state(board, at, found);
+	bool learned = !detail->uuid_text[0] && found->uuid_text[0];
+	struct mig_detail was = *detail;
+
+	if (found->uuid_text[0]) {
+		snprintf(detail->uuid_text, sizeof(detail->uuid_text), "%s", found->uuid_text);
+		detail->bytes = found->bytes;
+	}
+	detail->reserved = found->reserved;
+	mig_entry_set(board, at, state);
+	if (state == MIG_REMOVING) {
+		mig_entry_set(board, at, MIG_DEBT);
+		state = MIG_DEBT;
+	}
+	if (state != before || learned)
+		mig_entry_store(node, gpu, at);
+	if (before == MIG_BUSY && state != MIG_BUSY)
+		session_lose(node, &was, "its MIG instance was taken apart from outside");
+	return true;
+}
+
+static void foreign_forget(struct mig_board *board)
+{
+	for (uint32_t at = board->count; at-- > 0;)
+		if (board->instance[at].state == MIG_FOREIGN)
+			entry_drop(board, at);
+}
+
+static bool same_foreign(const struct mig_board *board, const struct instance *list, size_t count)
+{
+	for (uint32_t at = 0; at < board->count; at++)
+		if (board->instance[at].state == MIG_FOREIGN &&
+		    !listed(list, count, &board->detail[at].place))
+			return false;
+	return true;
+}
+
+/* Where nothing changed their age stays. */
+static void foreign_settle(struct node *node, uint32_t gpu, const struct instance *list,
+			   size_t count)
+{
+	struct mig_board *board = &node->mig->board[gpu];
+
+	if (!same_foreign(board, list, count))
+		foreign_forget(board);
+	for (size_t i = 0; i < count; i++) {
+		struct mig_detail *detail = NULL;
+		bool known = false;
+
+		for (uint32_t at = 0; at < board->count && !known; at++)
+			known = same_place(&board->detail[at].place, &list[i].place);
+		if (!known)
+			detail = mig_entry_add(node->mig, gpu, &list[i].place, MIG_FOREIGN);
+		if (!detail)
+			continue;
+		snprintf(detail->uuid_text, sizeof(detail->uuid_text), "%s", list[i].uuid_text);
+		detail->bytes = list[i].bytes;
+	}
+}
+
+/* Whether the session that is noted still has it. */
+static bool has_session(const struct node *node, const struct mig_detail *detail)
+{
+	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
+	     s = mig_session_on(s->next, detail->uuid_text))
+		if (!strcmp(s->record.id, detail->session))
+			return true;
+	return false;
+}
+
+static void pids_learn(struct mig_board *board, const struct instance *list, size_t count)
+{
+	for (uint32_t at = 0; at < board->count; at++) {
+		const struct instance *found = listed(list, count, &board->detail[at].place);
+
+		board->detail[at].pid_count = found ? found->pid_count : 0;
+		if (found)
+			memcpy(board->detail[at].pid, found->pid, sizeof(found->pid));
+	}
+}
+
+void mig_sessions_match(struct node *node, uint32_t gpu)
+{
+	struct mig_board *board = &node->mig->board[gpu];
+
+	for (uint32_t at = 0; at < board->count; at++) {
+		struct mig_detail *detail = &board->detail[at];
+		enum mig_state state = board->instance[at].state;
+		const struct session *s =
+			state == MIG_BUSY || state == MIG_IDLE
+				? mig_session_on(node->sessions, detail->uuid_text)
+				: NULL;
+
+		if (state == MIG_BUSY && detail->session[0] && !s)
+			mig_entry_set(board, at, MIG_IDLE);
+		else if (s && (state == MIG_IDLE || !has_session(node, detail))) {
+			mig_entry_set(board, at, MIG_BUSY);
+			snprintf(detail->session, sizeof(detail->session), "%s", s->record.id);
+		} else {
+			continue;
+		}
+		mig_entry_store(node, gpu, at);
+	}
+}
+
+static bool has_uuid(const struct mig_board *board, const char *uuid_text)
+{
+	for (uint32_t at = 0; at < board->count; at++)
+		if (!strcmp(board->detail[at].uuid_text, uuid_text))
+			return true;
+	return false;
+}
+
+/* Sessions that name an instance which the books do not have: a daemon was ended while it made
+ * another one for them. Those for which one is being made are left alone. */
+static void sessions_orphaned(struct node *node, uint32_t gpu)
+{
+	for (struct session *s = node->sessions, *next; s; s = next) {
+		bool lost = false;
+
+		next = s->next;
+		for (uint32_t i = 0; i < s->record.gpu_count; i++)
+			lost |= s->pool_gpu[i] == (int)gpu && s->record.gpu[i].instance[0] &&
+				!has_uuid(&node->mig->board[gpu], s->record.gpu[i].instance);
+		if (lost && s->state == SESSION_ACTIVE && !waiting_resizes(node, s->record.id)) {
+			session_commands_end(s, NULL);
+			session_end(s, "its MIG instance is gone (removed, or GPU was reset)");
+			return; /* more at the next look: ending one may change the list */
+		}
+	}
+}
+
+void mig_board_settle(struct node *node, uint32_t gpu, const struct instance *list, size_t count)
+{
+	struct mig_board *board = &node->mig->board[gpu];
+
+	for (uint32_t at = board->count; at-- > 0;)
+		if (at < board->count && board->instance[at].state != MIG_FOREIGN)
+			(void)entry_settle(node, gpu, at,
+					   listed(list, count, &board->detail[at].place));
+	foreign_settle(node, gpu, list, count);
+	pids_learn(board, list, count);
+	mig_sessions_match(node, gpu);
+	sessions_orphaned(node, gpu);
+}

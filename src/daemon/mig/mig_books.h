@@ -1,0 +1,79 @@
+/* The inside of mig.h: what is known of instances, GPU by GPU, and how NVML's lists change it. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/gpus.h"
+#include "backend/instances.h"
+#include "core/mig.h"
+#include "daemon/store/store.h"
+
+struct node;
+struct session;
+
+/* Beside struct mig_instance. */
+struct mig_detail {
+	struct instance_place place;
+	char uuid_text[48];
+	uint64_t bytes, reserved;
+	uint64_t generation;
+	char session[STORE_ID_SIZE];     /* of several that share it, one */
+	int64_t since;                   /* in this state: CLOCK_REALTIME, ns */
+	uint32_t pid[INSTANCE_PIDS_MAX]; /* of processes that the driver lists in it */
+	uint32_t pid_count;
+	uint64_t held_until_ns; /* somebody holds it who is none of ours: not removed before */
+};
+
+struct mig_board {
+	bool role;
+	bool known;    /* its profiles are, and what there is */
+	bool changing; /* an order is under way */
+	bool collect;  /* then those that were idle for so long are to go: */
+	uint64_t collect_older_ns;
+	char why[96];       /* it cannot be used; "": it can */
+	uint64_t available; /* the largest instance that could be had, when that was last known */
+	struct mig_instance instance[MIG_INSTANCES_MAX];
+	struct mig_detail detail[MIG_INSTANCES_MAX];
+	uint32_t count;
+	uint32_t refused[MIG_PROFILES_MAX];
+};
+
+struct mig {
+	struct instances *driver;
+	struct mig_pool pool; /* its GPUs are those of node->pool */
+	struct mig_gpu gpu[GPUS_MAX];
+	struct mig_die die[MIG_DIES_MAX];
+	struct instance_profile profile[MIG_DIES_MAX][MIG_PROFILES_MAX];
+	struct mig_board board[GPUS_MAX];
+	uint64_t generation;                 /* the last one that was given */
+	uint32_t orders;                     /* under way */
+	struct mig_mode_change *mode_change; /* under way; NULL: none */
+};
+
+/* Makes the pool follow the board. */
+void mig_board_publish(struct node *node, uint32_t gpu);
+/* The number of the die of these kinds, a new one if need be; -1: there are too many. */
+int mig_die_find(struct mig *mig, const struct instance_kinds *kinds);
+/* What NVML's profile ID is in a GPU's die; MIG_NO_PROFILE: none. */
+uint8_t mig_profile_of(const struct mig *mig, uint32_t gpu, uint32_t profile_id);
+/* A new entry; NULL: there is no room. */
+struct mig_detail *mig_entry_add(struct mig *mig, uint32_t gpu, const struct instance_place *place,
+				 enum mig_state state);
+/* The entry at this place that is not foreign; -1: none. */
+int mig_entry_find(const struct mig_board *board, const struct instance_place *place);
+void mig_entry_set(struct mig_board *board, uint32_t at, enum mig_state state);
+/* As it is in the store. */
+void mig_entry_record(const struct node *node, uint32_t gpu, uint32_t at,
+		      struct store_instance *ret);
+/* Writes it; a failure is logged, and put right by the next daemon. */
+void mig_entry_store(struct node *node, uint32_t gpu, uint32_t at);
+/* A session on it has less of it than all: others may be there, too. */
+bool mig_is_shared(const struct node *node, const struct mig_detail *detail);
+/* The first session from `s` on (NULL: none) that names this instance. */
+const struct session *mig_session_on(const struct session *s, const char *uuid_text);
+/* Sessions that name its instances have them, and no others: whichever was written first when a
+ * daemon was ended. */
+void mig_sessions_match(struct node *node, uint32_t gpu);
+/* NVML lists these. Sessions whose instances are gone are ended. */
+void mig_board_settle(struct node *node, uint32_t gpu, const struct instance *list, size_t count);

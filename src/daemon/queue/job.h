@@ -1,0 +1,121 @@
+/* Jobs of queues: what is asked for, what is on disk, and what the daemon has in memory of jobs
+ * that have not ended. A job's process tree is a shim's (proto/shim.h), not the daemon's. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/place.h"
+#include "core/queue_spec.h"
+#include "daemon/host/peer.h"
+#include "daemon/store/store.h"
+
+struct error;
+struct node;
+struct warrant;
+
+#define JOB_NAME_SIZE 64
+#define JOB_REASON_SIZE 192
+#define JOB_AFTER_MAX 16u
+#define JOB_RETRY_ON_MAX 16u
+/* Jobs of one array or sweep, and words of an array's list. */
+#define JOB_ARRAY_MAX 100000u
+#define JOB_GRACE_DEFAULT_NS (10 * 1000000000ull)
+
+/* Allowed changes: job_state_may() in job_spec.c. On disk by number: never renumbered. */
+enum job_state {
+	JOB_QUEUED = 0,
+	JOB_HELD = 1,
+	JOB_STARTING = 2, /* its start is on disk; whether it runs, its records say */
+	JOB_RUNNING = 3,
+	JOB_DONE = 4,
+	JOB_FAILED = 5,
+	JOB_CANCELLED = 6,
+	JOB_TIMEOUT = 7,
+	JOB_LOST = 8, /* nobody knows how it ended */
+	JOB_STATES
+};
+
+const char *job_state_text(enum job_state state);
+/* -1: there is no such state. */
+int job_state_find(const char *text);
+bool job_state_may(enum job_state from, enum job_state to);
+static inline bool job_state_ended(enum job_state state)
+{
+	return state >= JOB_DONE;
+}
+
+enum job_after_kind { JOB_AFTER_OK, JOB_AFTER_ANY, JOB_AFTER_NOTOK };
+
+struct job_after {
+	enum job_after_kind kind;
+	int64_t job;   /* a job, or the first of an array */
+	int32_t index; /* one of the array's; -1: all of it */
+};
+
+/* What a job asks for. Shared by the jobs of an array. */
+struct job_spec {
+	unsigned uses;
+	int64_t id; /* of its text in the store */
+	char name[JOB_NAME_SIZE];
+	bool sized; /* `request` is set */
+	struct place_request request;
+	char image[QUEUE_IMAGE_SIZE]; /* a container's; "": none */
+	char container_args[1024];    /* options of its runtime, one a line */
+	uint64_t limit_ns;            /* 0: no limit */
+	uint64_t grace_ns;
+	int64_t begin; /* not before (ns since 1970); 0: at once */
+	unsigned retries;
+	unsigned retry_on_count;            /* 0: any failure */
+	int16_t retry_on[JOB_RETRY_ON_MAX]; /* exit codes; signals as negative numbers */
+	bool requeue;                       /* may be preempted, and then starts anew */
+	bool hold;
+	int priority;
+	uint32_t array_most; /* jobs of the array at a time; 0: no limit */
+	unsigned after_count;
+	struct job_after after[JOB_AFTER_MAX];
+	struct warrant *warrant; /* malloc'ed; NULL: the daemon runs jobs of its own user */
+};
+
+/* Body of POST /v1/jobs, but for `id` and `queue`. The number of jobs in *ret_count, and where it
+ * is an array their indexes in *ret_indexes (malloc; NULL: it is none). 0, or negative with *err.
+ */
+int job_spec_parse(const json_t *body, const struct peer *peer, bool may_raise,
+		   struct job_spec *ret, uint32_t *ret_count, int32_t **ret_indexes,
+		   struct error *err);
+/* Reads what job_spec_parse() took before. 0 or -EINVAL. */
+int job_spec_load(const char *text, struct job_spec *ret);
+void job_spec_unref(struct job_spec *spec);
+/* "17" or "17_3": 0 with *ret_index -1 where there is none, or -EINVAL. */
+int job_id_parse(const char *text, int64_t *ret_id, int32_t *ret_index);
+
+/* A job as it is on disk. Times in ns since 1970; 0: none. Texts are never NULL, and not owned: a
+ * callback of the store's has them until it returns. */
+struct job_record {
+	int64_t id;
+	int64_t array; /* the ID of its array's first job; 0: it is of none */
+	int32_t index; /* in the array; -1: it is of none */
+	int64_t spec;
+	uid_t uid;
+	gid_t gid;
+	const char *queue, *name;
+	enum job_state state;
+	int priority;
+	uint32_t attempt;
+	struct process_id shim;
+	const char *boot; /* the life of the host that the shim is of */
+	char session[STORE_ID_SIZE];
+	const char *place; /* its GPUs, JSON: [[index, bytes], ...] */
+	char agent[16];
+	const char *ending; /* why it is being ended; "": it is not */
+	enum job_state ending_as;
+	int64_t enqueued, started, ended;
+	int exit_code, signal;
+	const char *reason;
+	uint64_t peak_bytes, gpu_ns, rss_bytes;
+};
+
+#define JOB_ID_TEXT 32
+const char *job_id_text(const struct job_record *record, char buf[static JOB_ID_TEXT]);

@@ -1,0 +1,609 @@
+#include "daemon/queue/job_store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/store/store_db.h"
+#include "proto/launcher.h"
+
+#define SCHEMA_NEWEST 3
+/* A client that lost its answer asks again at once. */
+#define ASKED_KEPT_NS (24 * 3600 * 1000000000ll)
+
+static const char schema[] =
+	"CREATE TABLE spec(id INTEGER PRIMARY KEY, text TEXT NOT NULL);"
+	"CREATE TABLE job(id INTEGER PRIMARY KEY AUTOINCREMENT, array INTEGER, idx INTEGER,"
+	" spec INTEGER, uid INTEGER, gid INTEGER, queue TEXT, name TEXT, state INTEGER,"
+	" priority INTEGER, attempt INTEGER, pid INTEGER, birth INTEGER, boot TEXT, session TEXT,"
+	" place TEXT, agent TEXT, ending TEXT, ending_as INTEGER, enqueued INTEGER, started "
+	"INTEGER,"
+	" ended INTEGER, exit_code INTEGER, signal INTEGER, reason TEXT, peak INTEGER,"
+	" gpu_ns INTEGER, rss INTEGER);"
+	"CREATE INDEX job_living ON job(id) WHERE state < 4;"
+	"CREATE INDEX job_ended ON job(ended) WHERE state >= 4;"
+	"CREATE INDEX job_ended_of ON job(uid, ended) WHERE state >= 4;"
+	"CREATE INDEX job_array ON job(array, idx) WHERE array > 0;"
+	"CREATE TABLE asked(key TEXT, uid INTEGER, job INTEGER, at INTEGER, PRIMARY KEY(key, uid))"
+	" WITHOUT ROWID;"
+	"CREATE INDEX asked_at ON asked(at);"
+	"CREATE TABLE agent(id TEXT PRIMARY KEY, text TEXT NOT NULL);"
+	"CREATE TABLE use(uid INTEGER PRIMARY KEY, use REAL, at INTEGER);"
+	"PRAGMA user_version=1;";
+
+/* From the version before to this one, by its number. */
+static const char *const upgrades[SCHEMA_NEWEST + 1] = {
+	[2] = "ALTER TABLE spec ADD COLUMN warrant BLOB; PRAGMA user_version=2;",
+	/* entered: all of its jobs are there. */
+	[3] = "ALTER TABLE spec ADD COLUMN entered INTEGER NOT NULL DEFAULT 1;"
+	      "CREATE INDEX spec_entering ON spec(id) WHERE entered=0; PRAGMA user_version=3;",
+};
+
+enum {
+	Q_BEGIN,
+	Q_COMMIT,
+	Q_ROLLBACK,
+	Q_SPEC_ADD,
+	Q_SPEC_GET,
+	Q_SPEC_ENTERED,
+	Q_REMOVE,
+	Q_SPEC_REMOVE,
+	Q_SPEC_IDLE,
+	Q_ENDED_COUNTS,
+	Q_ENDED_FIRST,
+	Q_ENDED_REMOVE,
+	Q_NEXT_ID,
+	Q_JOB_ADD,
+	Q_JOB_PUT,
+	Q_LIVING,
+	Q_ENDED,
+	Q_ENDED_OF,
+	Q_ONE,
+	Q_ARRAY,
+	Q_ELEMENT,
+	Q_ASKED_PUT,
+	Q_ASKED_GET,
+	Q_ASKED_TRIM,
+	Q_AGENT_PUT,
+	Q_AGENT_REMOVE,
+	Q_AGENTS,
+	Q_USE_PUT,
+	Q_USES,
+	Q_COUNT
+};
+
+#define COLUMNS                                                                                    \
+	"id, array, idx, spec, uid, gid, queue, name, state, priority, attempt, pid, birth, boot," \
+	" session, place, agent, ending, ending_as, enqueued, started, ended, exit_code, signal,"  \
+	" reason, peak, gpu_ns, rss"
+
+static const char *const texts[Q_COUNT] = {
+	[Q_BEGIN] = "BEGIN IMMEDIATE",
+	[Q_COMMIT] = "COMMIT",
+	[Q_ROLLBACK] = "ROLLBACK",
+	[Q_SPEC_ADD] = "INSERT INTO spec(text, warrant, entered) VALUES(?, ?, ?)",
+	[Q_SPEC_GET] = "SELECT text, warrant FROM spec WHERE id=?1",
+	[Q_SPEC_ENTERED] = "UPDATE spec SET entered=1 WHERE id=?1",
+	[Q_REMOVE] = "DELETE FROM job WHERE id BETWEEN ?1 AND ?2",
+	[Q_SPEC_REMOVE] = "DELETE FROM spec WHERE id=?1",
+	/* The jobs of a text are one, or all of an array. */
+	[Q_SPEC_IDLE] = "DELETE FROM spec WHERE id=?1 AND NOT EXISTS"
+			" (SELECT 1 FROM job WHERE array=?2 AND array > 0 AND spec=?1)",
+	[Q_ENDED_COUNTS] = "SELECT uid, count(*) FROM job WHERE state >= 4 GROUP BY uid",
+	[Q_ENDED_FIRST] =
+		"SELECT " COLUMNS " FROM job WHERE state >= 4 AND uid=?2 ORDER BY ended LIMIT ?1",
+	[Q_ENDED_REMOVE] = "DELETE FROM job WHERE id=?1 AND state >= 4",
+	[Q_NEXT_ID] = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0) + 1",
+	[Q_JOB_ADD] = "INSERT INTO job(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,"
+		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28)",
+	[Q_JOB_PUT] = "UPDATE job SET spec=?4, queue=?7, name=?8, state=?9, priority=?10,"
+		      " attempt=?11, pid=?12, birth=?13, boot=?14, session=?15, place=?16,"
+		      " agent=?17, ending=?18, ending_as=?19, started=?21, ended=?22,"
+		      " exit_code=?23, signal=?24, reason=?25, peak=?26, gpu_ns=?27, rss=?28"
+		      " WHERE id=?1",
+	[Q_LIVING] = "SELECT " COLUMNS " FROM job WHERE state < 4 ORDER BY id",
+	[Q_ENDED] = "SELECT " COLUMNS " FROM job WHERE state >= 4 ORDER BY ended DESC LIMIT ?1",
+	[Q_ENDED_OF] = "SELECT " COLUMNS
+		       " FROM job WHERE state >= 4 AND uid=?2 ORDER BY ended DESC LIMIT ?1",
+	[Q_ONE] = "SELECT " COLUMNS " FROM job WHERE id=?1 AND array=0",
+	[Q_ARRAY] = "SELECT " COLUMNS " FROM job WHERE array=?1 AND array > 0 ORDER BY idx",
+	[Q_ELEMENT] = "SELECT " COLUMNS " FROM job WHERE array=?1 AND idx=?2 AND array > 0",
+	[Q_ASKED_PUT] = "INSERT INTO asked VALUES(?,?,?,?)",
+	[Q_ASKED_GET] = "SELECT job FROM asked WHERE key=?1 AND uid=?2",
+	[Q_ASKED_TRIM] = "DELETE FROM asked WHERE at < ?1",
+	[Q_AGENT_PUT] = "INSERT OR REPLACE INTO agent VALUES(?,?)",
+	[Q_AGENT_REMOVE] = "DELETE FROM agent WHERE id=?1",
+	[Q_AGENTS] = "SELECT id, text FROM agent ORDER BY rowid",
+	[Q_USE_PUT] = "INSERT OR REPLACE INTO use VALUES(?,?,?)",
+	[Q_USES] = "SELECT uid, use, at FROM use",
+};
+
+struct job_store {
+	struct database database;
+	sqlite3_stmt *statement[Q_COUNT];
+	bool synced;
+	unsigned depth; /* of steps within steps */
+};
+
+static sqlite3_stmt *statement(struct job_store *store, int which)
+{
+	sqlite3_stmt *stmt = store->statement[which];
+
+	sqlite3_reset(stmt);
+	sqlite3_clear_bindings(stmt);
+	return stmt;
+}
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+static int schema_make(sqlite3 *db)
+{
+	int version;
+
+	if (database_version(db, &version) < 0)
+		return -EUCLEAN;
+	if (version == SCHEMA_NEWEST)
+		return 0;
+	if (version < 0 || version > SCHEMA_NEWEST)
+		return version < 0 ? -EUCLEAN : -EPROTONOSUPPORT;
+	int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+	if (rc == SQLITE_OK && version == 0)
+		rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
+	for (int next = MAX(version, 1) + 1; rc == SQLITE_OK && next <= SCHEMA_NEWEST; next++)
+		rc = sqlite3_exec(db, upgrades[next], NULL, NULL, NULL);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+	return store_errno(rc);
+}
+
+/* Removes arrays that the last daemon had not written whole. */
+static int unentered_remove(struct job_store *store)
+{
+	return store_errno(sqlite3_exec(store->database.db,
+					"DELETE FROM job WHERE state < 4 AND spec IN"
+					" (SELECT id FROM spec WHERE entered=0);"
+					"DELETE FROM spec WHERE entered=0;",
+					NULL, NULL, NULL));
+}
+
+int job_store_look(struct job_store *store)
+{
+	if (store->depth || database_intact(&store->database))
+		return 0;
+	int rc = database_rewrite(&store->database);
+	return rc < 0 ? rc : 1;
+}
+
+int job_store_open(struct job_store **ret, const char *path, struct error *err)
+{
+	struct job_store *store = calloc(1, sizeof(*store));
+
+	if (!store)
+		return -ENOMEM;
+	store->database = (struct database){.settings = DATABASE_ON_DISK,
+					    .schema_make = schema_make,
+					    .texts = texts,
+					    .statements = store->statement,
+					    .count = Q_COUNT};
+	int rc = database_open(&store->database, path);
+	if (rc == 0)
+		rc = unentered_remove(store);
+	if (rc == 0) {
+		*ret = store;
+		return 0;
+	}
+	error_set(err, EXIT_CODE_FAILED, "cannot use the database of jobs %.300s: %s", path,
+		  rc == -EUCLEAN           ? "it is damaged"
+		  : rc == -EROFS           ? "it cannot be written"
+		  : rc == -EPROTONOSUPPORT ? "another version of carve wrote it"
+					   : strerrordesc_np(-rc));
+	error_hint(err, "move it away to begin with empty queues");
+	job_store_close(store);
+	return rc;
+}
+
+void job_store_close(struct job_store *store)
+{
+	if (!store)
+		return;
+	database_close(&store->database);
+	free(store);
+}
+
+/* ---- steps ------------------------------------------------------------------------------- */
+
+int job_store_begin(struct job_store *store)
+{
+	int rc = store->depth ? 0 : store_step(statement(store, Q_BEGIN));
+
+	store->depth += rc == 0;
+	return rc;
+}
+
+void job_store_rollback(struct job_store *store)
+{
+	store->depth = 0;
+	(void)store_step(statement(store, Q_ROLLBACK));
+}
+
+int job_store_commit(struct job_store *store, bool synced)
+{
+	if (!store->depth)
+		return -EIO; /* a step within this one was given up, and so was this one */
+	if (store->depth > 1) {
+		store->depth--;
+		return 0;
+	}
+	if (synced != store->synced)
+		(void)sqlite3_exec(store->database.db,
+				   synced ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL",
+				   NULL, NULL, NULL);
+	store->synced = synced;
+	int rc = store_step(statement(store, Q_COMMIT));
+	store->depth = 0;
+	if (rc < 0)
+		job_store_rollback(store);
+	return rc;
+}
+
+int job_store_spec_add(struct job_store *store, const char *text, const struct warrant *warrant,
+		       bool entered, int64_t *ret)
+{
+	sqlite3_stmt *stmt = statement(store, Q_SPEC_ADD);
+
+	sqlite3_bind_text(stmt, 1, text, -1, SQLITE_STATIC);
+	if (warrant)
+		sqlite3_bind_blob(stmt, 2, warrant, sizeof(*warrant), SQLITE_STATIC);
+	sqlite3_bind_int(stmt, 3, entered);
+	int rc = store_step(stmt);
+	if (rc == 0)
+		*ret = sqlite3_last_insert_rowid(store->database.db);
+	return rc;
+}
+
+int job_store_spec_entered(struct job_store *store, int64_t id)
+{
+	sqlite3_stmt *stmt = statement(store, Q_SPEC_ENTERED);
+
+	sqlite3_bind_int64(stmt, 1, id);
+	return store_step(stmt);
+}
+
+int job_store_spec_remove(struct job_store *store, int64_t id, int64_t first, int64_t last)
+{
+	sqlite3_stmt *stmt = statement(store, Q_REMOVE);
+
+	sqlite3_bind_int64(stmt, 1, first);
+	sqlite3_bind_int64(stmt, 2, last);
+	int rc = store_step(stmt);
+	stmt = statement(store, Q_SPEC_REMOVE);
+	sqlite3_bind_int64(stmt, 1, id);
+	return rc < 0 ? rc : store_step(stmt);
+}
+
+static int spec_read(sqlite3_stmt *stmt, char **ret, struct warrant **ret_warrant)
+{
+	const void *blob = sqlite3_column_blob(stmt, 1);
+	cleanup_free char *text = strdup((const char *)sqlite3_column_text(stmt, 0));
+	cleanup_free struct warrant *warrant = NULL;
+
+	if (ret_warrant && sqlite3_column_bytes(stmt, 1) == sizeof(*warrant)) {
+		warrant = malloc(sizeof(*warrant));
+		if (warrant)
+			memcpy(warrant, blob, sizeof(*warrant));
+		else
+			return -ENOMEM;
+	}
+	if (!text)
+		return -ENOMEM;
+	*ret = steal_ptr(&text);
+	if (ret_warrant)
+		*ret_warrant = steal_ptr(&warrant);
+	return 0;
+}
+
+int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
+		       struct warrant **ret_warrant)
+{
+	sqlite3_stmt *stmt = statement(store, Q_SPEC_GET);
+
+	sqlite3_bind_int64(stmt, 1, id);
+	int step = sqlite3_step(stmt);
+	int rc = step == SQLITE_ROW ? spec_read(stmt, ret, ret_warrant) : 0;
+	sqlite3_reset(stmt);
+	if (rc < 0)
+		return rc;
+	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
+}
+
+int job_store_next_id(struct job_store *store, int64_t *ret)
+{
+	sqlite3_stmt *stmt = statement(store, Q_NEXT_ID);
+	int step = sqlite3_step(stmt);
+
+	if (step == SQLITE_ROW)
+		*ret = sqlite3_column_int64(stmt, 0);
+	sqlite3_reset(stmt);
+	return store_errno(step);
+}
+
+/* ---- jobs -------------------------------------------------------------------------------- */
+
+static void text_bind(sqlite3_stmt *stmt, int at, const char *text)
+{
+	sqlite3_bind_text(stmt, at, text, -1, SQLITE_STATIC);
+}
+
+static void record_bind(sqlite3_stmt *stmt, const struct job_record *r)
+{
+	const struct {
+		int at;
+		int64_t value;
+	} numbers[] = {
+		{1, r->id},
+		{2, r->array},
+		{3, r->index},
+		{4, r->spec},
+		{5, r->uid},
+		{6, r->gid},
+		{9, r->state},
+		{10, r->priority},
+		{11, r->attempt},
+		{12, r->shim.pid},
+		{13, (int64_t)r->shim.birth},
+		{19, r->ending_as},
+		{20, r->enqueued},
+		{21, r->started},
+		{22, r->ended},
+		{23, r->exit_code},
+		{24, r->signal},
+		{26, (int64_t)r->peak_bytes},
+		{27, (int64_t)r->gpu_ns},
+		{28, (int64_t)r->rss_bytes},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+		sqlite3_bind_int64(stmt, numbers[i].at, numbers[i].value);
+	text_bind(stmt, 7, r->queue);
+	text_bind(stmt, 8, r->name);
+	text_bind(stmt, 14, r->boot);
+	text_bind(stmt, 15, r->session);
+	text_bind(stmt, 16, r->place);
+	text_bind(stmt, 17, r->agent);
+	text_bind(stmt, 18, r->ending);
+	text_bind(stmt, 25, r->reason);
+}
+
+int job_store_add(struct job_store *store, const struct job_record *record)
+{
+	sqlite3_stmt *stmt = statement(store, Q_JOB_ADD);
+
+	record_bind(stmt, record);
+	return store_step(stmt);
+}
+
+int job_store_put(struct job_store *store, const struct job_record *record)
+{
+	sqlite3_stmt *stmt = statement(store, Q_JOB_PUT);
+
+	record_bind(stmt, record);
+	/* Not set by the statement, which has these numbers all the same. */
+	return store_step(stmt);
+}
+
+static const char *column_text(sqlite3_stmt *stmt, int at)
+{
+	const unsigned char *text = sqlite3_column_text(stmt, at);
+
+	return text ? (const char *)text : "";
+}
+
+static void record_read(sqlite3_stmt *stmt, struct job_record *r)
+{
+	*r = (struct job_record){
+		.id = sqlite3_column_int64(stmt, 0),
+		.array = sqlite3_column_int64(stmt, 1),
+		.index = sqlite3_column_int(stmt, 2),
+		.spec = sqlite3_column_int64(stmt, 3),
+		.uid = (uid_t)sqlite3_column_int64(stmt, 4),
+		.gid = (gid_t)sqlite3_column_int64(stmt, 5),
+		.state = (enum job_state)sqlite3_column_int(stmt, 8),
+		.priority = sqlite3_column_int(stmt, 9),
+		.attempt = (uint32_t)sqlite3_column_int64(stmt, 10),
+		.shim = {.pid = sqlite3_column_int(stmt, 11),
+			 .birth = (uint64_t)sqlite3_column_int64(stmt, 12)},
+		.ending_as = (enum job_state)sqlite3_column_int(stmt, 18),
+		.enqueued = sqlite3_column_int64(stmt, 19),
+		.started = sqlite3_column_int64(stmt, 20),
+		.ended = sqlite3_column_int64(stmt, 21),
+		.exit_code = sqlite3_column_int(stmt, 22),
+		.signal = sqlite3_column_int(stmt, 23),
+		.peak_bytes = (uint64_t)sqlite3_column_int64(stmt, 25),
+		.gpu_ns = (uint64_t)sqlite3_column_int64(stmt, 26),
+		.rss_bytes = (uint64_t)sqlite3_column_int64(stmt, 27),
+	};
+	r->queue = column_text(stmt, 6);
+	r->name = column_text(stmt, 7);
+	r->boot = column_text(stmt, 13);
+	store_column_text(stmt, 14, r->session, sizeof(r->session));
+	r->place = column_text(stmt, 15);
+	store_column_text(stmt, 16, r->agent, sizeof(r->agent));
+	r->ending = column_text(stmt, 17);
+	r->reason = column_text(stmt, 24);
+}
+
+static int each(sqlite3_stmt *stmt, job_record_cb cb, void *arg, unsigned *ret_count)
+{
+	struct job_record record;
+	int step, rc = 0;
+
+	while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW) {
+		record_read(stmt, &record);
+		(*ret_count)++;
+		rc = cb(arg, &record);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
+}
+
+int job_store_each_living(struct job_store *store, job_record_cb cb, void *arg)
+{
+	unsigned count = 0;
+
+	return each(statement(store, Q_LIVING), cb, arg, &count);
+}
+
+int job_store_each_ended(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
+			 void *arg)
+{
+	bool all = uid == (uid_t)-1;
+	sqlite3_stmt *stmt = statement(store, all ? Q_ENDED : Q_ENDED_OF);
+	unsigned count = 0;
+
+	sqlite3_bind_int64(stmt, 1, limit);
+	if (!all)
+		sqlite3_bind_int64(stmt, 2, uid);
+	return each(stmt, cb, arg, &count);
+}
+
+int job_store_each_of(struct job_store *store, int64_t id, int32_t index, job_record_cb cb,
+		      void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, index >= 0 ? Q_ELEMENT : Q_ARRAY);
+	unsigned count = 0;
+
+	sqlite3_bind_int64(stmt, 1, id);
+	if (index >= 0)
+		sqlite3_bind_int64(stmt, 2, index);
+	int rc = each(stmt, cb, arg, &count);
+	if (rc == 0 && !count && index < 0) {
+		stmt = statement(store, Q_ONE);
+		sqlite3_bind_int64(stmt, 1, id);
+		rc = each(stmt, cb, arg, &count);
+	}
+	return rc == 0 && !count ? -ENOENT : rc;
+}
+
+int job_store_each_oldest(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
+			  void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, Q_ENDED_FIRST);
+	unsigned count = 0;
+
+	sqlite3_bind_int64(stmt, 1, limit);
+	sqlite3_bind_int64(stmt, 2, uid);
+	return each(stmt, cb, arg, &count);
+}
+
+int job_store_forget(struct job_store *store, const struct job_record *record)
+{
+	sqlite3_stmt *stmt = statement(store, Q_ENDED_REMOVE);
+
+	sqlite3_bind_int64(stmt, 1, record->id);
+	int rc = store_step(stmt);
+	stmt = statement(store, Q_SPEC_IDLE);
+	sqlite3_bind_int64(stmt, 1, record->spec);
+	sqlite3_bind_int64(stmt, 2, record->array);
+	return rc < 0 ? rc : store_step(stmt);
+}
+
+int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, Q_ENDED_COUNTS);
+	int step, rc = 0;
+
+	while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW)
+		rc = cb(arg, (uid_t)sqlite3_column_int64(stmt, 0),
+			(uint64_t)sqlite3_column_int64(stmt, 1));
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
+}
+
+/* ---- the rest ---------------------------------------------------------------------------- */
+
+int job_store_asked_put(struct job_store *store, const char *key, uid_t uid, int64_t job)
+{
+	sqlite3_stmt *stmt = statement(store, Q_ASKED_TRIM);
+	int64_t now = now_realtime_ns();
+
+	sqlite3_bind_int64(stmt, 1, now - ASKED_KEPT_NS);
+	(void)store_step(stmt);
+	stmt = statement(store, Q_ASKED_PUT);
+	text_bind(stmt, 1, key);
+	sqlite3_bind_int64(stmt, 2, uid);
+	sqlite3_bind_int64(stmt, 3, job);
+	sqlite3_bind_int64(stmt, 4, now);
+	return store_step(stmt);
+}
+
+int job_store_asked_get(struct job_store *store, const char *key, uid_t uid, int64_t *ret_job)
+{
+	sqlite3_stmt *stmt = statement(store, Q_ASKED_GET);
+
+	text_bind(stmt, 1, key);
+	sqlite3_bind_int64(stmt, 2, uid);
+	int step = sqlite3_step(stmt);
+	if (step == SQLITE_ROW)
+		*ret_job = sqlite3_column_int64(stmt, 0);
+	sqlite3_reset(stmt);
+	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
+}
+
+int job_store_agent_put(struct job_store *store, const char *id, const char *text)
+{
+	sqlite3_stmt *stmt = statement(store, Q_AGENT_PUT);
+
+	text_bind(stmt, 1, id);
+	text_bind(stmt, 2, text);
+	return store_step(stmt);
+}
+
+int job_store_agent_remove(struct job_store *store, const char *id)
+{
+	sqlite3_stmt *stmt = statement(store, Q_AGENT_REMOVE);
+
+	text_bind(stmt, 1, id);
+	return store_step(stmt);
+}
+
+int job_store_each_agent(struct job_store *store, agent_text_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, Q_AGENTS);
+	int step, rc = 0;
+
+	while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW)
+		rc = cb(arg, (const char *)sqlite3_column_text(stmt, 0),
+			(const char *)sqlite3_column_text(stmt, 1));
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
+}
+
+int job_store_use_put(struct job_store *store, uid_t uid, double use, int64_t at)
+{
+	sqlite3_stmt *stmt = statement(store, Q_USE_PUT);
+
+	sqlite3_bind_int64(stmt, 1, uid);
+	sqlite3_bind_double(stmt, 2, use);
+	sqlite3_bind_int64(stmt, 3, at);
+	return store_step(stmt);
+}
+
+int job_store_each_use(struct job_store *store, job_use_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, Q_USES);
+	int step, rc = 0;
+
+	while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW)
+		rc = cb(arg, (uid_t)sqlite3_column_int64(stmt, 0), sqlite3_column_double(stmt, 1),
+			sqlite3_column_int64(stmt, 2));
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
+}

@@ -1,0 +1,77 @@
+/* Jobs, agents and users' past use on disk: queue.db beside the daemon's database (state.h), SQLite
+ * in WAL mode. What is enqueued is on the disk itself when job_store_commit() returns; the rest
+ * survives the daemon's death, and after a power cut the shims' records say what had begun.
+ *
+ * All functions return 0 or -errno, as store.h's do. Loop thread only. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/queue/job.h"
+
+struct error;
+struct job_store;
+
+int job_store_open(struct job_store **ret, const char *path, struct error *err);
+void job_store_close(struct job_store *store);
+/* Looks whether somebody removed its files, and writes them anew from what is still open. 1: it
+ * did; 0: they are there; or -errno. Each second, outside of steps. */
+int job_store_look(struct job_store *store);
+
+/* Steps may be within a step, which is on disk when the outermost is.
+ * What follows is one step, until job_store_commit() (or, where that was given up,
+ * job_store_rollback()). `synced`: on the disk when it returns. */
+int job_store_begin(struct job_store *store);
+int job_store_commit(struct job_store *store, bool synced);
+void job_store_rollback(struct job_store *store);
+
+/* A job's text (the body of POST /v1/jobs), and its warrant (NULL: it has none); the new ID in
+ * *ret. Where it is not `entered`, it and its jobs are gone when the store is opened next, unless
+ * job_store_spec_entered() was committed before. */
+int job_store_spec_add(struct job_store *store, const char *text, const struct warrant *warrant,
+		       bool entered, int64_t *ret);
+int job_store_spec_entered(struct job_store *store, int64_t id);
+/* Removes it, with the jobs of these IDs. */
+int job_store_spec_remove(struct job_store *store, int64_t id, int64_t first, int64_t last);
+/* Both (malloc'ed) are the caller's; ret_warrant may be NULL. -ENOENT. */
+int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
+		       struct warrant **ret_warrant);
+/* The ID that the next job gets. */
+int job_store_next_id(struct job_store *store, int64_t *ret);
+int job_store_add(struct job_store *store, const struct job_record *record);
+/* All that can change of a job. */
+int job_store_put(struct job_store *store, const struct job_record *record);
+
+typedef int (*job_record_cb)(void *arg, const struct job_record *record);
+/* Jobs that have not ended, by ID. */
+int job_store_each_living(struct job_store *store, job_record_cb cb, void *arg);
+/* The `limit` jobs that ended last, the latest first; of one user, or (uid_t)-1: all. */
+int job_store_each_ended(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
+			 void *arg);
+/* A job, or all of an array, ended or not. -ENOENT. */
+int job_store_each_of(struct job_store *store, int64_t id, int32_t index, job_record_cb cb,
+		      void *arg);
+
+/* The `limit` jobs of a user that ended first. */
+int job_store_each_oldest(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
+			  void *arg);
+/* Removes one that has ended, and its text where no other job has that. */
+int job_store_forget(struct job_store *store, const struct job_record *record);
+/* How many have ended, by user. */
+typedef int (*job_count_cb)(void *arg, uid_t uid, uint64_t count);
+int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg);
+
+/* A request that was answered: asking twice is asking once. -ENOENT: it was not. */
+int job_store_asked_put(struct job_store *store, const char *key, uid_t uid, int64_t job);
+int job_store_asked_get(struct job_store *store, const char *key, uid_t uid, int64_t *ret_job);
+
+/* Agents, as texts; the daemon knows what they mean. */
+int job_store_agent_put(struct job_store *store, const char *id, const char *text);
+int job_store_agent_remove(struct job_store *store, const char *id);
+typedef int (*agent_text_cb)(void *arg, const char *id, const char *text);
+int job_store_each_agent(struct job_store *store, agent_text_cb cb, void *arg);
+
+int job_store_use_put(struct job_store *store, uid_t uid, double use, int64_t at);
+typedef int (*job_use_cb)(void *arg, uid_t uid, double use, int64_t at);
+int job_store_each_use(struct job_store *store, job_use_cb cb, void *arg);

@@ -1,0 +1,278 @@
+#include "daemon/queue/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/socket.h"
+#include "daemon/host/child.h"
+#include "daemon/host/handover.h"
+#include "daemon/host/log.h"
+#include "daemon/host/supervisor.h"
+#include "daemon/node.h"
+#include "guard/launcher.h"
+#include "proto/launcher.h"
+#include "proto/shim.h"
+
+#define JOBS_DIR "jobs"
+#define SOCKET "launcher.sock"
+/* Longer than its work takes on a machine that is very busy. */
+#define PATIENCE_MS 5000
+
+/* ---- its life ----------------------------------------------------------------------------- */
+
+/* Root's, so that users' directories in it are what root made of them; the worker's group may look
+ * what is there, and everybody may go through to his own. The state directory is the worker's, and
+ * so lets users pass, too. */
+static int jobs_open(const char *state_dir, gid_t gid, char path[static PATH_MAX])
+{
+	struct stat st;
+
+	snprintf(path, PATH_MAX, "%s/" JOBS_DIR, state_dir);
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	cleanup_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_uid != 0 || st.st_mode & (S_IWGRP | S_IWOTH))
+		return -EPERM;
+	if (fchown(fd, 0, gid) < 0 || fchmod(fd, 0751) < 0)
+		return -errno;
+	cleanup_close int above = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (above < 0 || fstat(above, &st) < 0 || fchmod(above, (st.st_mode & 07777) | 0011) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+/* Texts of the place are of this process, which has one. */
+static int place_make(const struct node *node, gid_t gid, struct launcher_place *ret)
+{
+	static char path[PATH_MAX], shim[PATH_MAX];
+	int rc = child_program(SHIM_PROGRAM, shim);
+
+	if (rc < 0)
+		return rc;
+	*ret = (struct launcher_place){.jobs_path = path, .shim = shim, .worker_gid = gid};
+	ret->jobs_fd = jobs_open(node->state.wanted, gid, path);
+	if (ret->jobs_fd < 0)
+		return ret->jobs_fd;
+	rc = warrant_key_get(ret->jobs_fd, &ret->key);
+	if (rc < 0)
+		close_fd(&ret->jobs_fd);
+	return rc;
+}
+
+static int fork_one(struct node *node, gid_t gid)
+{
+	struct launcher_place place;
+	int rc = place_make(node, gid, &place);
+
+	if (rc < 0)
+		return rc;
+	rc = launcher_fork(&place, &node->launcher.link_fd);
+	explicit_bzero(&place.key, sizeof(place.key));
+	close_fd(&place.jobs_fd);
+	return rc;
+}
+
+static void socket_address(const struct node *node, struct sockaddr_un *ret)
+{
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	runtime_path(&node->runtime, SOCKET, ret->sun_path, sizeof(ret->sun_path));
+}
+
+/* To one that is a service of its own. Before this process gives root up: only root can connect. */
+static int connect_one(struct node *node)
+{
+	struct sockaddr_un address;
+	struct ucred credentials;
+	socklen_t size = sizeof(credentials);
+	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	socket_address(node, &address);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
+		return -errno;
+	if (credentials.uid != 0)
+		return -EPERM;
+	node->launcher.link_fd = steal_fd(&fd);
+	return 0;
+}
+
+static int make(struct node *node, gid_t gid)
+{
+	node->launcher.link_fd = -1;
+	if (launcher_may())
+		return fork_one(node, gid);
+	return connect_one(node) == 0 ? 0 : -EACCES;
+}
+
+static int listen_at(const struct node *node)
+{
+	struct sockaddr_un address;
+	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	socket_address(node, &address);
+	(void)mkdir(node->runtime.dir, 0755);
+	(void)unlink(address.sun_path);
+	/* Under an umask of 077: for root alone. */
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    listen(fd, 8) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+int launcher_main(struct node *node, gid_t gid, struct error *err)
+{
+	struct launcher_place place = {.jobs_fd = -1};
+	int rc = launcher_may() ? place_make(node, gid, &place) : -EPERM;
+	cleanup_close int fd = rc < 0 ? rc : listen_at(node);
+
+	if (rc == 0 && fd >= 0) {
+		supervisor_tell("READY=1");
+		rc = launcher_serve(&place, fd);
+	}
+	return error_set(err, EXIT_CODE_FAILED, "cannot start users' jobs from %s: %s",
+			 node->state.wanted, strerrordesc_np(rc < 0 ? -rc : -fd));
+}
+
+void launcher_make(struct node *node, gid_t gid)
+{
+	struct launcher *l = &node->launcher;
+	int rc = make(node, gid);
+
+	if (rc == 0)
+		return;
+	snprintf(l->why_not, sizeof(l->why_not), "%s",
+		 rc == -EACCES ? "it was started without the rights to become other users, "
+				 "and carve-launcher.service does not run"
+			       : strerrordesc_np(-rc));
+	log_event(LOG_WARNING, "launcher.none reason=\"%s\"", l->why_not);
+}
+
+bool launcher_is_there(const struct node *node)
+{
+	return node->launcher.link_fd >= 0;
+}
+
+void launcher_hand_over(const struct launcher *l, struct handover *h)
+{
+	if (l->link_fd >= 0)
+		json_object_set_new(h->root, "launcher", handover_fd(h, l->link_fd));
+}
+
+void launcher_take_over(struct launcher *l, struct handover *h)
+{
+	*l = (struct launcher){.link_fd = -1};
+	if (h)
+		l->link_fd = handover_take(h, json_object_get(h->root, "launcher"));
+	/* Numbers that the last program gave out: answers to those are nobody's. */
+	l->number = now_monotonic_ns();
+}
+
+void launcher_leave(struct launcher *l)
+{
+	close_fd(&l->link_fd);
+}
+
+/* ---- asking ------------------------------------------------------------------------------- */
+
+/* 0 with the answer to this request, whatever it says. */
+static int answer_await(struct launcher *l, uint64_t number, struct launcher_reply *ret,
+			int *ret_fd)
+{
+	struct pollfd readable = {.fd = l->link_fd, .events = POLLIN};
+	uint64_t end = now_monotonic_ns() + PATIENCE_MS * 1000000ull;
+
+	while (now_monotonic_ns() < end) {
+		if (poll(&readable, 1, PATIENCE_MS) < 0 && errno != EINTR)
+			return -errno;
+		ssize_t n = descriptor_receive(l->link_fd, ret, sizeof(*ret), ret_fd);
+
+		if (n == -EAGAIN || n == -EINTR)
+			continue;
+		if (n <= 0 || launcher_reply_check(ret, (size_t)n) < 0) {
+			close_fd(ret_fd);
+			return -EPIPE;
+		}
+		if (ret->number == number)
+			return 0;
+		close_fd(ret_fd);
+	}
+	return -ETIMEDOUT;
+}
+
+/* Without it no job of another user starts. The next daemon has a new one. */
+static int gone(struct node *node, int rc)
+{
+	log_event(LOG_ERROR, "launcher.gone error=\"%s\"", strerrordesc_np(-rc));
+	close_fd(&node->launcher.link_fd);
+	node_guard_ended(node);
+	return rc;
+}
+
+static int ask(struct node *node, struct launcher_request *request, const int *fds, unsigned count,
+	       struct launcher_reply *ret, int *ret_fd)
+{
+	struct launcher *l = &node->launcher;
+
+	*ret_fd = -1;
+	if (l->link_fd < 0)
+		return -ENOSYS;
+	request->magic = LAUNCHER_MAGIC;
+	request->version = LAUNCHER_VERSION;
+	request->number = ++l->number;
+	int rc = descriptors_send(l->link_fd, request, sizeof(*request), fds, count);
+	if (rc == 0)
+		rc = answer_await(l, request->number, ret, ret_fd);
+	if (rc < 0)
+		return rc == -EAGAIN ? rc : gone(node, rc);
+	if (!ret->error)
+		return 0;
+	close_fd(ret_fd);
+	return -ret->error;
+}
+
+int launcher_vouch(struct node *node, int socket_fd, const char *text, struct warrant *ret)
+{
+	struct launcher_request request = {.op = LAUNCHER_VOUCH};
+	struct launcher_reply reply;
+	cleanup_close int text_fd = memfd_create("carve-text", MFD_CLOEXEC), fd = -1;
+
+	if (text_fd < 0)
+		return -errno;
+	int rc = write_all(text_fd, text, strlen(text)), fds[] = {socket_fd, text_fd};
+	if (rc == 0)
+		rc = ask(node, &request, fds, 2, &reply, &fd);
+	if (rc == 0 && (fd < 0 || pread(fd, ret, sizeof(*ret), 0) != sizeof(*ret)))
+		rc = -EIO;
+	return rc;
+}
+
+int launcher_start(struct node *node, int64_t job, uint32_t attempt, int spec_fd, int *ret_go,
+		   struct process_id *ret)
+{
+	struct launcher_request request = {
+		.op = LAUNCHER_START, .job = (uint64_t)job, .attempt = attempt};
+	struct launcher_reply reply;
+	cleanup_close int go = -1;
+	int rc = ask(node, &request, &spec_fd, 1, &reply, &go);
+
+	if (rc < 0)
+		return rc;
+	if (go < 0 || reply.pid <= 1)
+		return -EIO;
+	*ret = (struct process_id){.pid = reply.pid, .birth = reply.birth};
+	*ret_go = steal_fd(&go);
+	return 0;
+}

@@ -1,0 +1,186 @@
+/* Queues at work: agents, the jobs that have not ended, and who starts next. core/queue.h decides;
+ * this asks it when something changed, starts shims, and notes how jobs end. Loop thread only.
+ *
+ * No job is lost and none runs twice, because of the order of steps (each has a kill point, and
+ * tests/system/queue kills the daemon or the shim at every one of them):
+ *   1. the job is on disk before the client is told its ID;
+ *   2. a shim is started, which waits;
+ *   3. the slice is granted to the shim, and the start is written to disk, with the shim;
+ *   4. the shim is told to go;
+ *   5. the shim records that the command starts, then lets it run, then records how it ended;
+ *   6. the end is written to disk, and the records are removed.
+ * A daemon that starts finds what the last one left in its database and in the records. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/queue.h"
+#include "core/queue_spec.h"
+#include "daemon/queue/job.h"
+
+struct call;
+struct error;
+struct job_list;
+struct node;
+struct queue_bucket;
+struct queues;
+struct warrant;
+
+/* Why a job that waits has not started. */
+enum job_wait {
+	JOB_WAITS_TURN, /* it was not looked at yet */
+	JOB_WAITS_ROOM,
+	JOB_WAITS_RESERVED,
+	JOB_WAITS_MOST,
+	JOB_WAITS_AGENT,   /* no agent serves its queue */
+	JOB_WAITS_DRAIN,   /* its queue is drained */
+	JOB_WAITS_BEGIN,   /* its time has not come */
+	JOB_WAITS_AFTER,   /* a job that it comes after has not ended */
+	JOB_WAITS_ARRAY,   /* as many of its array run as may */
+	JOB_WAITS_SIZE,    /* it has no size, or a larger one than its queue */
+	JOB_WAITS_QUOTA,   /* its user's quota */
+	JOB_WAITS_FAILURE, /* it could not be started; it is tried again */
+};
+
+struct job {
+	struct job *next_id;
+	struct job *next, *previous;
+	struct job_list *list;    /* the one that it is in */
+	struct job_record record; /* `place`, `ending`, `reason` are malloc'ed, or "" */
+	struct job_spec *spec;
+	struct node *node;
+	struct job_array *array;
+	struct job *next_of, *previous_of; /* of its array */
+	enum job_wait wait;                /* where it is not in a bucket */
+	int64_t claim;                     /* the job that it was preempted for last; 0: none */
+	/* While it runs. */
+	struct process_watch *watch; /* of the shim, or where that was killed of the command */
+	bool orphaned;               /* of the command */
+	struct place_grant *grants;  /* by positions in the pool; malloc'ed */
+	uint32_t grant_count, compute;
+	uint64_t started_ns; /* CLOCK_MONOTONIC */
+	uint64_t kill_ns;    /* it was told to end: when it is killed; 0: it was not told */
+};
+
+struct agent_queue {
+	struct queue_spec spec;
+	bool draining;
+	uint32_t running;
+};
+
+struct agent {
+	struct agent *next;
+	char id[16];
+	uid_t uid;
+	gid_t gid;
+	uint64_t gpus; /* by NVML index */
+	bool fair;
+	uint32_t last; /* the queue that started a job last */
+	/* Of jobs' containers, where neither the job nor its queue names one; "": none. And which
+	 * options of the runtime jobs may have: queue_container_refuse(). */
+	char image[QUEUE_IMAGE_SIZE], container_allow[256], container_deny[256];
+	int64_t started;
+	struct process_id owner; /* pid 0: it is detached */
+	struct process_watch *watch;
+	struct node *node;
+	uint32_t queue_count;
+	struct agent_queue queue[QUEUE_LIST_MAX];
+	/* What was decided last. */
+	int64_t head;         /* the job that has a placement reserved; 0: none */
+	uint64_t reserved_ns; /* CLOCK_MONOTONIC; QUEUE_NEVER: not known */
+	int64_t blocker;
+};
+
+/* Opens the database and takes up what the last daemon left. After the sessions are back. Where
+ * that fails node->queues stays NULL, and node->queues_error says why. */
+void queues_start(struct node *node);
+/* Takes NULL. Jobs go on. */
+void queues_stop(struct queues *queues);
+/* Something changed that may let a job start. */
+void queues_kick(struct node *node);
+/* Before the loop sleeps: writes what was enqueued, and starts what can start. */
+void queues_run(struct node *node);
+void queues_tick(struct node *node);
+/* job_store_look() of the queues' database; 0 where there are no queues. */
+int queues_database_look(struct node *node);
+/* Whether the daemon is needed: an agent is there, or a job runs. */
+bool queues_busy(const struct node *node);
+
+/* ---- agents */
+struct agent *agents_first(const struct node *node);
+struct agent *agent_find(const struct node *node, const char *id);
+/* Whether it runs this user's jobs: root's runs everybody's, any other its own user's. */
+bool agent_runs_for(const struct agent *agent, uid_t uid);
+/* The agent that serves a queue for a user ((uid_t)-1: for anybody), and its queue's position.
+ * NULL: none. */
+struct agent *agent_serving(const struct node *node, const char *queue, uid_t uid,
+			    uint32_t *ret_position);
+/* Starts an agent: checks it, and writes it down. `agent` is copied. 0 with *ret, or negative with
+ * *err. */
+int agent_start(struct node *node, const struct agent *agent, struct agent **ret,
+		struct error *err);
+/* Ends it. `now`: with its jobs; else these end by themselves. */
+void agent_stop(struct agent *agent, bool now, const char *why);
+/* Drains a queue of it (NULL: all), or resumes it. -ENOENT: it has no such queue. */
+int agent_drain(struct agent *agent, const char *queue, bool drain);
+
+/* ---- jobs */
+struct job *job_find(const struct node *node, int64_t id);
+/* Calls for each job that has not ended and is meant by an ID: one job, or all of an array. */
+unsigned jobs_meant(const struct node *node, int64_t id, int32_t index,
+		    void (*cb)(struct job *job, void *arg), void *arg);
+/* One of the jobs that are meant by an ID and have not ended; NULL: none is. For an array that is
+ * found without looking at all of it. */
+const struct job *job_meant(const struct node *node, int64_t id, int32_t index);
+/* The same as one change on the disk: all of it, or nothing that anybody was told of. For a long
+ * array that takes several rounds of the loop, in which none of it starts. `done` is called at the
+ * end, perhaps before this returns, with what came of it: 0 or -errno. */
+typedef void (*jobs_cb)(struct job *job, void *arg);
+typedef void (*jobs_done_cb)(void *arg, int rc);
+void jobs_change(struct node *node, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
+		 void *arg);
+/* Calls for all jobs that have not ended, by state: running ones first. */
+void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), void *arg);
+/* Enqueues `count` jobs, an array where `indexes` is there. Called back when they are on disk, with
+ * the ID of the first; 0: they could not be written, which *err says. `text` (malloc), `indexes`
+ * and the warrant of `spec` become the queue's, where 0 is returned. */
+typedef void (*enqueue_cb)(void *arg, int64_t id, uint32_t count, const struct error *err);
+struct enqueue_request {
+	const struct peer *peer;
+	const char *queue, *key;
+	struct job_spec spec;
+	char *text;
+	uint32_t count;
+	int32_t *indexes;
+	enqueue_cb cb;
+	void *arg;
+};
+int jobs_enqueue(struct node *node, const struct enqueue_request *request);
+/* Nobody waits for that answer any more. */
+void jobs_enqueue_forget(struct node *node, void *arg);
+/* Has a job ended: at once where it does not run. */
+void job_cancel(struct job *job, const char *why);
+/* 0, or negative with *err. */
+int job_hold(struct job *job, bool hold, struct error *err);
+/* Another queue, priority or text (NULL: as they are), the last with its warrant (malloc, which
+ * becomes the job's; or NULL). Where it waits. */
+int job_change(struct job *job, const char *queue, const int *priority, const char *text,
+	       struct warrant *warrant, struct error *err);
+/* In words: why it waits. */
+#define JOB_WHY_SIZE 256
+const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE]);
+/* The files of a job's last attempt: DIR/NAME without suffix. */
+void job_files(const struct node *node, const struct job_record *record, char *buf, size_t size);
+
+/* ---- who waits for changes */
+/* Every change of a job's state has a number. */
+typedef void (*job_event_cb)(void *arg);
+uint64_t queue_events_last(const struct node *node);
+/* The changes after number `from`, the oldest that are remembered first; those that the viewer may
+ * not see in detail are left out. */
+json_t *queue_events(const struct node *node, uint64_t from, const struct peer *viewer);
+/* Calls once at the next change. */
+int queue_listen(struct node *node, job_event_cb cb, void *arg);
+void queue_unlisten(struct node *node, void *arg);

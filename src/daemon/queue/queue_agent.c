@@ -1,0 +1,420 @@
+/* Agents: which GPUs queues may fill, and with jobs of which size. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/api/view.h"
+#include "daemon/host/log.h"
+#include "daemon/queue/queue_private.h"
+#include "daemon/request/request.h"
+
+struct agent *agents_first(const struct node *node)
+{
+	return node->queues->agents;
+}
+
+struct agent *agent_find(const struct node *node, const char *id)
+{
+	struct agent *agent = node->queues->agents;
+
+	while (agent && strcmp(agent->id, id) != 0)
+		agent = agent->next;
+	return agent;
+}
+
+bool agent_runs_for(const struct agent *agent, uid_t uid)
+{
+	return agent->uid == 0 || agent->uid == uid;
+}
+
+struct agent *agent_serving(const struct node *node, const char *queue, uid_t uid,
+			    uint32_t *ret_position)
+{
+	for (struct agent *agent = node->queues->agents; agent; agent = agent->next)
+		for (uint32_t i = 0; i < agent->queue_count; i++)
+			if ((uid == (uid_t)-1 || agent_runs_for(agent, uid)) &&
+			    !strcmp(agent->queue[i].spec.name, queue)) {
+				*ret_position = i;
+				return agent;
+			}
+	return NULL;
+}
+
+const char *agent_refuses(const struct agent *agent, const struct job_spec *spec)
+{
+	return queue_container_refuse(spec->container_args, agent->container_allow,
+				      agent->container_deny);
+}
+
+void agent_allowed(const struct node *node, const struct agent *agent,
+		   uint8_t ret[static PLACE_GPUS_MAX])
+{
+	memset(ret, 0, PLACE_GPUS_MAX);
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		ret[i] = node->pool.gpu[i].info.index < 64 &&
+			 (agent->gpus >> node->pool.gpu[i].info.index & 1);
+}
+
+/* ---- sizes -------------------------------------------------------------------------------- */
+
+static void request_of_queue(const struct queue_spec *spec, struct place_request *ret,
+			     uint32_t *ret_count_min)
+{
+	*ret = (struct place_request){.kind = PLACE_FRACTION, .count = 1};
+	*ret_count_min = 1;
+	if (spec->size == QUEUE_SIZE_FRACTION) {
+		ret->share = ret->compute = spec->share;
+		return;
+	}
+	ret->kind = PLACE_WHOLE;
+	ret->share = ret->compute = SHARE_ONE;
+	ret->count = spec->gpus_max;
+	*ret_count_min = spec->gpus_min;
+}
+
+/* Whether a job's own size is within its queue's, on a GPU where both are known. */
+static bool within(const struct node *node, const uint8_t *allowed, const struct place_request *own,
+		   const struct place_request *queue)
+{
+	struct place_gpu gpus[GPUS_MAX];
+	bool any = false;
+
+	if (own->count > queue->count || place_compute(own) > place_compute(queue))
+		return false;
+	pool_place_gpus(&node->pool, gpus);
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		any |= allowed[i] &&
+		       place_requested(&gpus[i], own) <= place_requested(&gpus[i], queue);
+	return any;
+}
+
+int agent_request(const struct node *node, const struct agent *agent, uint32_t position,
+		  const struct job_spec *spec, struct place_request *ret, uint32_t *ret_count_min)
+{
+	const struct queue_spec *queue = &agent->queue[position].spec;
+	uint8_t allowed[PLACE_GPUS_MAX];
+	struct place_request whole;
+
+	*ret_count_min = 0;
+	if (queue->size == QUEUE_SIZE_OF_JOB) {
+		*ret = spec->request;
+		return spec->sized ? 0 : -EINVAL;
+	}
+	request_of_queue(queue, &whole, ret_count_min);
+	if (!spec->sized) {
+		*ret = whole;
+		return 0;
+	}
+	agent_allowed(node, agent, allowed);
+	*ret = spec->request;
+	*ret_count_min = 0;
+	return within(node, allowed, &spec->request, &whole) ? 0 : -ERANGE;
+}
+
+/* ---- on disk ------------------------------------------------------------------------------ */
+
+static json_t *agent_object(const struct agent *agent)
+{
+	json_t *queues = json_array();
+
+	for (uint32_t i = 0; i < agent->queue_count; i++) {
+		const struct queue_spec *s = &agent->queue[i].spec;
+
+		json_array_append_new(queues,
+				      json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:s}", "name",
+						s->name, "size", (int)s->size, "share",
+						(int)s->share, "min", (int)s->gpus_min, "max",
+						(int)s->gpus_max, "most", (int)s->most, "draining",
+						agent->queue[i].draining, "image", s->image));
+	}
+	return json_pack("{s:i, s:i, s:I, s:b, s:s, s:s, s:s, s:I, s:i, s:I, s:o}", "uid",
+			 (int)agent->uid, "gid", (int)agent->gid, "gpus", (json_int_t)agent->gpus,
+			 "fair", agent->fair, "image", agent->image, "allow",
+			 agent->container_allow, "deny", agent->container_deny, "started",
+			 (json_int_t)agent->started, "pid", (int)agent->owner.pid, "birth",
+			 (json_int_t)agent->owner.birth, "queues", queues);
+}
+
+void agents_save(struct agent *agent)
+{
+	json_t *object = agent_object(agent);
+	char *text = json_dumps(object, JSON_COMPACT);
+	int rc = text ? job_store_agent_put(agent->node->queues->store, agent->id, text) : -ENOMEM;
+
+	if (rc < 0)
+		log_event(LOG_WARNING, "agent.unrecorded id=%s error=\"%s\"", agent->id,
+			  strerrordesc_np(-rc));
+	free(text);
+	json_decref(object);
+}
+
+static int64_t number(const json_t *object, const char *key)
+{
+	return json_integer_value(json_object_get(object, key));
+}
+
+static void text_read(const json_t *object, const char *key, char *to, size_t size)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	snprintf(to, size, "%s", text ? text : "");
+}
+
+static void queue_read(const json_t *object, struct agent_queue *ret)
+{
+	const char *name = json_string_value(json_object_get(object, "name"));
+
+	ret->spec = (struct queue_spec){
+		.size = (enum queue_size)number(object, "size"),
+		.share = (uint32_t)number(object, "share"),
+		.gpus_min = (uint32_t)number(object, "min"),
+		.gpus_max = (uint32_t)number(object, "max"),
+		.most = (uint32_t)number(object, "most"),
+	};
+	snprintf(ret->spec.name, sizeof(ret->spec.name), "%s", name ? name : "");
+	text_read(object, "image", ret->spec.image, sizeof(ret->spec.image));
+	ret->draining = json_is_true(json_object_get(object, "draining"));
+}
+
+static void on_owner_ended(void *arg)
+{
+	struct agent *agent = arg;
+
+	agent_stop(agent, false, "its command ended");
+}
+
+/* In the order in which they were started. */
+static void agent_insert(struct queues *q, struct agent *agent)
+{
+	struct agent **end = &q->agents;
+
+	while (*end)
+		end = &(*end)->next;
+	agent->next = NULL;
+	*end = agent;
+	agent->node = q->node;
+	q->dirty = true;
+}
+
+static int owner_watch(struct agent *agent)
+{
+	if (agent->owner.pid <= 0)
+		return 0;
+	return process_watch_start(&agent->node->loop, agent->owner, on_owner_ended, agent,
+				   &agent->watch);
+}
+
+static int load_one(void *arg, const char *id, const char *text)
+{
+	struct queues *q = arg;
+	json_t *object = json_loads(text, 0, NULL), *item;
+	struct agent *agent = object ? calloc(1, sizeof(*agent)) : NULL;
+	size_t i;
+
+	if (!agent) {
+		json_decref(object);
+		return 0;
+	}
+	snprintf(agent->id, sizeof(agent->id), "%s", id);
+	agent->uid = (uid_t)number(object, "uid");
+	agent->gid = (gid_t)number(object, "gid");
+	agent->gpus = (uint64_t)number(object, "gpus");
+	agent->fair = json_is_true(json_object_get(object, "fair"));
+	agent->started = number(object, "started");
+	agent->owner = (struct process_id){.pid = (pid_t)number(object, "pid"),
+					   .birth = (uint64_t)number(object, "birth")};
+	text_read(object, "image", agent->image, sizeof(agent->image));
+	text_read(object, "allow", agent->container_allow, sizeof(agent->container_allow));
+	text_read(object, "deny", agent->container_deny, sizeof(agent->container_deny));
+	json_array_foreach(json_object_get(object, "queues"), i, item)
+	{
+		if (agent->queue_count < QUEUE_LIST_MAX)
+			queue_read(item, &agent->queue[agent->queue_count++]);
+	}
+	json_decref(object);
+	agent_insert(q, agent);
+	return 0;
+}
+
+int agents_load(struct queues *q)
+{
+	int rc = job_store_each_agent(q->store, load_one, q);
+
+	for (struct agent *agent = q->agents, *next; rc == 0 && agent; agent = next) {
+		next = agent->next;
+		if (owner_watch(agent) < 0)
+			agent_stop(agent, false, "its command ended");
+	}
+	return rc;
+}
+
+void agents_free(struct queues *q)
+{
+	while (q->agents) {
+		struct agent *agent = q->agents;
+
+		q->agents = agent->next;
+		process_watch_stop(agent->watch);
+		free(agent);
+	}
+}
+
+/* ---- starting ----------------------------------------------------------------------------- */
+
+static int check_gpus(const struct node *node, struct agent *agent, struct error *err)
+{
+	uint64_t there = 0;
+	char text[QUEUE_GPUS_TEXT];
+
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		if (node->pool.gpu[i].info.index < 64)
+			there |= 1ull << node->pool.gpu[i].info.index;
+	if (agent->gpus == UINT64_MAX)
+		agent->gpus = there;
+	if (agent->gpus & ~there || !agent->gpus) {
+		error_set(err, EXIT_CODE_USAGE, "--gpus: there is no GPU %s",
+			  queue_gpus_text(agent->gpus & ~there, text));
+		error_hint(err, "`carve gpu list` shows the GPUs");
+		return -EXIT_CODE_USAGE;
+	}
+	for (const struct agent *other = node->queues->agents; other; other = other->next) {
+		if (!(other->gpus & agent->gpus))
+			continue;
+		error_set(err, EXIT_CODE_FAILED, "GPU %s is used by agent %s of %s already",
+			  queue_gpus_text(other->gpus & agent->gpus, text), other->id,
+			  view_user(other->uid));
+		error_hint(err, "choose other GPUs, or end that one: carve agent --stop %s",
+			   other->id);
+		return -EXIT_CODE_FAILED;
+	}
+	return 0;
+}
+
+static int check_queue(const struct node *node, const struct agent *agent, uint32_t position,
+		       struct error *err)
+{
+	const struct queue_spec *spec = &agent->queue[position].spec;
+	struct place_gpu gpus[GPUS_MAX];
+	uint8_t allowed[PLACE_GPUS_MAX];
+	struct place_request request;
+	uint32_t least;
+	char size[QUEUE_SIZE_TEXT];
+
+	for (uint32_t i = 0; i < position; i++)
+		if (!strcmp(agent->queue[i].spec.name, spec->name)) {
+			error_set(err, EXIT_CODE_USAGE, "queue %s is named twice", spec->name);
+			error_hint(err, "each queue has one size");
+			return -EXIT_CODE_USAGE;
+		}
+	if (spec->size == QUEUE_SIZE_OF_JOB)
+		return 0;
+	request_of_queue(spec, &request, &least);
+	if (request.count > (uint32_t)__builtin_popcountll(agent->gpus) && least == request.count) {
+		error_set(err, EXIT_CODE_NO_ROOM,
+			  "queue %s: a job needs %s GPUs, and the agent has %d", spec->name,
+			  queue_size_text(spec, size), __builtin_popcountll(agent->gpus));
+		error_hint(err, "give the agent more GPUs, or the queue fewer");
+		return -EXIT_CODE_NO_ROOM;
+	}
+	agent_allowed(node, agent, allowed);
+	pool_place_gpus(&node->pool, gpus);
+	request.allowed = allowed;
+	request.count = least;
+	if (place_possible(gpus, node->pool.count, &request))
+		return 0;
+	error_set(err, EXIT_CODE_NO_ROOM,
+		  "queue %s: no GPU of the agent can ever grant %s, even when empty", spec->name,
+		  queue_size_text(spec, size));
+	error_hint(err, "`carve explain --gpu %s` says what each GPU lacks", size);
+	return -EXIT_CODE_NO_ROOM;
+}
+
+static void id_make(const struct queues *q, char ret[static 16])
+{
+	unsigned number = 1;
+
+	do
+		snprintf(ret, 16, "a-%u", number++);
+	while (agent_find(q->node, ret));
+}
+
+int agent_start(struct node *node, const struct agent *wanted, struct agent **ret,
+		struct error *err)
+{
+	struct queues *q = node->queues;
+	struct agent *agent = malloc(sizeof(*agent));
+
+	if (!agent)
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	*agent = *wanted;
+	agent->node = node;
+	agent->started = now_realtime_ns();
+	id_make(q, agent->id);
+	int rc = check_gpus(node, agent, err);
+	for (uint32_t i = 0; rc == 0 && i < agent->queue_count; i++)
+		rc = check_queue(node, agent, i, err);
+	if (rc == 0 && owner_watch(agent) < 0)
+		rc = error_set(err, EXIT_CODE_FAILED, "the agent's command has ended");
+	if (rc < 0) {
+		free(agent);
+		return rc;
+	}
+	agent_insert(q, agent);
+	agents_save(agent);
+	log_event(LOG_INFO, "agent.started id=%s uid=%u queues=%u", agent->id, agent->uid,
+		  agent->queue_count);
+	*ret = agent;
+	return 0;
+}
+
+struct ending {
+	const char *agent;
+};
+
+static void end_of_agent(struct job *job, void *arg)
+{
+	const struct ending *ending = arg;
+
+	if (job->list == &job->node->queues->running && !strcmp(job->record.agent, ending->agent))
+		job_end_begin(job, JOB_CANCELLED, "its agent was stopped");
+}
+
+void agent_stop(struct agent *agent, bool now, const char *why)
+{
+	struct queues *q = agent->node->queues;
+	struct agent **at = &q->agents;
+
+	log_event(LOG_INFO, "agent.stopped id=%s reason=\"%s\"", agent->id, why);
+	if (now)
+		jobs_each(agent->node, end_of_agent, &(struct ending){agent->id});
+	(void)job_store_agent_remove(q->store, agent->id);
+	while (*at != agent)
+		at = &(*at)->next;
+	*at = agent->next;
+	process_watch_stop(agent->watch);
+	free(agent);
+	q->dirty = true;
+}
+
+int agent_drain(struct agent *agent, const char *queue, bool drain)
+{
+	bool found = !queue;
+
+	for (uint32_t i = 0; i < agent->queue_count; i++) {
+		if (queue && strcmp(agent->queue[i].spec.name, queue) != 0)
+			continue;
+		agent->queue[i].draining = drain;
+		found = true;
+	}
+	if (!found)
+		return -ENOENT;
+	agents_save(agent);
+	agent->node->queues->dirty = true;
+	return 0;
+}

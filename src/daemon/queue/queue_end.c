@@ -1,0 +1,415 @@
+/* How jobs end: what the shim recorded, what the daemon wanted, and whether it is tried again. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/kill_point.h"
+#include "base/macros.h"
+#include "daemon/host/log.h"
+#include "daemon/host/privileges.h"
+#include "daemon/queue/queue_private.h"
+#include "daemon/session/session.h"
+#include "proto/shim.h"
+
+/* Beyond the job's own grace time, a shim has so long to record the end. */
+#define SHIM_PATIENCE_NS 5000000000ull
+#define RECORD_MAX 4096
+
+/* ---- records ------------------------------------------------------------------------------ */
+
+/* The directory may be the user's, who can put there what he likes: nothing is followed or waited
+ * for, and the file is his. */
+static ssize_t record_text(const struct node *node, const struct job_record *record,
+			   char text[static RECORD_MAX])
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	job_files(node, record, path, sizeof(path) - sizeof(SHIM_RECORD));
+	strcat(path, SHIM_RECORD);
+	cleanup_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_uid != record->uid)
+		return -EPERM;
+	ssize_t n = read(fd, text, RECORD_MAX);
+	if (n < 0)
+		return -errno;
+	if (n == RECORD_MAX)
+		return -EFBIG;
+	text[n] = '\0';
+	return n;
+}
+
+int job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
+		    json_t **ret_end)
+{
+	char text[RECORD_MAX], *at = text, *end;
+
+	*ret_start = *ret_end = NULL;
+	ssize_t n = record_text(node, record, text);
+	if (n < 0)
+		return n == -ENOENT ? 0 : (int)n;
+	/* Lines that are whole. */
+	for (; (end = strchr(at, '\n')); at = end + 1) {
+		json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
+		const char *kind = json_string_value(json_object_get(line, "kind"));
+		json_t **to = kind && !strcmp(kind, SHIM_KIND_START) ? ret_start : ret_end;
+
+		if (kind && !*to)
+			*to = line;
+		else
+			json_decref(line);
+	}
+	return !n || *ret_start || *ret_end ? 0 : -EBADMSG;
+}
+
+static void records_remove(const struct job *job)
+{
+	static const char *const suffixes[] = {SHIM_RECORD, SHIM_CID};
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
+		job_files(job->node, &job->record, path, sizeof(path) - sizeof(SHIM_RECORD));
+		strcat(path, suffixes[i]);
+		(void)unlink(path);
+	}
+}
+
+/* ---- the end ------------------------------------------------------------------------------ */
+
+struct outcome {
+	enum job_state state;
+	int exit_code, signal;
+	uint64_t rss_bytes;
+	int64_t ended;
+	char reason[JOB_REASON_SIZE];
+	bool again; /* it goes back into its queue */
+	bool unstarted;
+};
+
+static void agent_leave(const struct job *job)
+{
+	struct agent *agent = agent_find(job->node, job->record.agent);
+
+	for (uint32_t i = 0; agent && i < agent->queue_count; i++)
+		if (!strcmp(agent->queue[i].spec.name, job->record.queue) &&
+		    agent->queue[i].running)
+			agent->queue[i].running--;
+	if (job->array && job->array->running)
+		job->array->running--;
+}
+
+static void usage_note(struct job *job)
+{
+	const struct session *session = session_find(job->node, job->record.session);
+
+	job->record.gpu_ns = (now_monotonic_ns() - job->started_ns) * job->grant_count;
+	for (uint32_t i = 0; session && i < session->record.gpu_count; i++)
+		job->record.peak_bytes = MAX(job->record.peak_bytes, session_peak(session, i));
+}
+
+static bool retries(const struct job *job, const struct outcome *outcome)
+{
+	const struct job_spec *spec = job->spec;
+
+	if (outcome->state != JOB_FAILED && outcome->state != JOB_LOST)
+		return false;
+	if (job->record.attempt > spec->retries)
+		return false;
+	for (unsigned i = 0; i < spec->retry_on_count; i++)
+		if (outcome->state == JOB_FAILED &&
+		    spec->retry_on[i] == (outcome->signal ? -outcome->signal : outcome->exit_code))
+			return true;
+	return !spec->retry_on_count || outcome->state == JOB_LOST;
+}
+
+/* The record as it is to be on disk; 0 or -errno. */
+static int outcome_write(struct job *job, const struct outcome *outcome, enum job_state before)
+{
+	struct queues *q = job->node->queues;
+	int rc = job_store_begin(q->store);
+
+	if (rc < 0)
+		return rc;
+	rc = job_store_put(q->store, &job->record);
+	if (rc == 0 && before == JOB_RUNNING)
+		queue_use_add(q, job, now_realtime_ns());
+	if (rc < 0)
+		job_store_rollback(q->store);
+	return rc < 0 ? rc : job_store_commit(q->store, false);
+}
+
+static void record_fill(struct job *job, const struct outcome *outcome)
+{
+	struct job_record *r = &job->record;
+
+	r->exit_code = outcome->exit_code;
+	r->signal = outcome->signal;
+	r->rss_bytes = outcome->rss_bytes;
+	job_text_set(&r->reason, outcome->reason);
+	r->ended = outcome->again ? 0 : outcome->ended;
+	r->state = outcome->again ? JOB_QUEUED : outcome->state;
+}
+
+/* Writes the outcome, and lets the job go. Where the disk does not take it, it is tried again. */
+static void outcome_take(struct job *job, struct outcome *outcome)
+{
+	struct queues *q = job->node->queues;
+	enum job_state before = job->record.state;
+	bool ran = job->list == &q->running || job->list == &q->ending;
+
+	if (ran)
+		usage_note(job);
+	record_fill(job, outcome);
+	int rc = outcome_write(job, outcome, before);
+	enum job_state after = job->record.state;
+	job->record.state = before;
+	if (rc < 0) {
+		log_event(LOG_WARNING, "job.unrecorded id=%" PRId64 " error=\"%s\"", job->record.id,
+			  strerrordesc_np(-rc));
+		job_move(job, &q->ending);
+		return;
+	}
+	kill_point("end.recorded");
+	if (ran)
+		records_remove(job);
+	if (ran)
+		agent_leave(job);
+	job_state_set(job, after);
+	log_event(LOG_INFO, "job.%s id=%" PRId64 " code=%d signal=%d reason=\"%s\"",
+		  outcome->again ? "again" : job_state_text(after), job->record.id,
+		  outcome->exit_code, outcome->signal, outcome->reason);
+	q->dirty = true;
+	if (!outcome->again) {
+		queue_history_add(q, job->record.uid);
+		struct job ended = {.record = {.id = job->record.id, .array = job->record.array}};
+
+		job_free(job);
+		queue_ended_tell(q, &ended);
+		return;
+	}
+	process_watch_stop(job->watch);
+	job->watch = NULL;
+	free(job->grants);
+	job->grants = NULL;
+	job->grant_count = 0;
+	job->kill_ns = 0;
+	job->orphaned = false;
+	job_text_set(&job->record.ending, "");
+	job_settle(job);
+}
+
+void job_finish(struct job *job, enum job_state state, const char *reason)
+{
+	struct outcome outcome = {.state = state, .ended = now_realtime_ns()};
+
+	snprintf(outcome.reason, sizeof(outcome.reason), "%s", reason);
+	outcome_take(job, &outcome);
+}
+
+/* What the daemon wanted goes before what came of it. */
+static void ending_apply(const struct job *job, struct outcome *outcome)
+{
+	if (!*job->record.ending) {
+		outcome->again = retries(job, outcome);
+		return;
+	}
+	snprintf(outcome->reason, sizeof(outcome->reason), "%s", job->record.ending);
+	outcome->state = job->record.ending_as;
+	outcome->again = job->record.ending_as == JOB_QUEUED;
+}
+
+static void outcome_of_record(const json_t *record, struct outcome *outcome)
+{
+	const char *why = json_string_value(json_object_get(record, "why"));
+	const char *error = json_string_value(json_object_get(record, "error"));
+	const char *kind = json_string_value(json_object_get(record, "kind"));
+	int code = (int)json_integer_value(json_object_get(record, "code"));
+	bool by_signal = kind && !strcmp(kind, SHIM_KIND_SIGNAL);
+
+	outcome->exit_code = by_signal ? 128 + code : code;
+	outcome->signal = by_signal ? code : 0;
+	outcome->rss_bytes = (uint64_t)json_integer_value(json_object_get(record, "rss"));
+	outcome->ended = json_integer_value(json_object_get(record, "ended"));
+	outcome->state = outcome->exit_code ? JOB_FAILED : JOB_DONE;
+	if (error && *error)
+		snprintf(outcome->reason, sizeof(outcome->reason), "%s", error);
+	else if (by_signal)
+		snprintf(outcome->reason, sizeof(outcome->reason), "signal %d (%s)", code,
+			 sigdescr_np(code) ? sigdescr_np(code) : "unknown");
+	else if (code)
+		snprintf(outcome->reason, sizeof(outcome->reason), "exit code %d", code);
+	if (why && !strcmp(why, "timeout")) {
+		outcome->state = JOB_TIMEOUT;
+		snprintf(outcome->reason, sizeof(outcome->reason), "its time limit was reached");
+	} else if (why && !strcmp(why, "cancelled")) {
+		outcome->state = JOB_CANCELLED;
+		snprintf(outcome->reason, sizeof(outcome->reason), "its shim was told to end it");
+	}
+}
+
+/* Nothing of it ran: it goes back, as if it had not been started. */
+static void unstarted(struct job *job)
+{
+	struct outcome outcome = {.state = JOB_QUEUED, .again = true, .ended = now_realtime_ns()};
+	struct node *node = job->node;
+	int64_t id = job->record.id;
+
+	records_remove(job);
+	if (*job->record.ending)
+		ending_apply(job, &outcome);
+	job->record.attempt -= job->record.attempt > 0;
+	job->started_ns = now_monotonic_ns();
+	outcome_take(job, &outcome);
+	/* A job that cannot start, or whose user moves its records, must not be started again and
+	 * again. */
+	job = job_find(node, id);
+	if (job && job->list && job->list->bucket) {
+		job->list->bucket->wait = JOB_WAITS_FAILURE;
+		job->list->bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
+	}
+}
+
+static void on_command_ended(void *arg)
+{
+	struct job *job = arg;
+
+	process_watch_stop(job->watch);
+	job->watch = NULL;
+	job_conclude(job);
+}
+
+/* The shim is gone without a word of the end. True: the command goes on, and is watched. */
+static bool orphan_watch(struct job *job, const json_t *start)
+{
+	struct process_id command = {
+		.pid = (pid_t)json_integer_value(json_object_get(start, "pid")),
+		.birth = (uint64_t)json_integer_value(json_object_get(start, "birth")),
+	};
+	const char *boot = json_string_value(json_object_get(start, "boot"));
+
+	if (!boot || strcmp(boot, job->node->queues->boot) != 0 || job->orphaned ||
+	    command.pid <= 1 ||
+	    process_watch_start(&job->node->loop, command, on_command_ended, job, &job->watch) < 0)
+		return false;
+	job->orphaned = true;
+	job->record.shim = command;
+	log_event(LOG_WARNING, "job.orphaned id=%" PRId64 " pid=%d", job->record.id, command.pid);
+	return true;
+}
+
+/* `unread`: -errno where its record is there, but cannot be read; it may have run, and is not
+ * started once more. */
+static void lost(struct job *job, int unread)
+{
+	struct outcome outcome = {.state = JOB_LOST, .ended = now_realtime_ns()};
+
+	if (unread)
+		snprintf(outcome.reason, sizeof(outcome.reason),
+			 "its record of start and end cannot be read: %s",
+			 strerrordesc_np(-unread));
+	else
+		snprintf(outcome.reason, sizeof(outcome.reason), "%s",
+			 job->record.boot == job->node->queues->boot
+				 ? "its shim was killed: nobody knows its exit status"
+				 : "the machine went down while it ran");
+	ending_apply(job, &outcome);
+	outcome_take(job, &outcome);
+}
+
+void job_conclude(struct job *job)
+{
+	struct outcome outcome = {0};
+	json_t *start, *exit;
+
+	int rc = job_record_read(job->node, &job->record, &start, &exit);
+	const char *kind = json_string_value(json_object_get(exit, "kind"));
+	if (kind && strcmp(kind, SHIM_KIND_UNSTARTED) != 0) {
+		outcome_of_record(exit, &outcome);
+		ending_apply(job, &outcome);
+		outcome_take(job, &outcome);
+	} else if (rc < 0) {
+		lost(job, rc);
+	} else if (kind || !start) {
+		unstarted(job);
+	} else if (!orphan_watch(job, start)) {
+		lost(job, 0);
+	}
+	json_decref(exit);
+	json_decref(start);
+}
+
+/* ---- watching ----------------------------------------------------------------------------- */
+
+static void on_shim_ended(void *arg)
+{
+	struct job *job = arg;
+
+	/* A child of this process, unless an earlier daemon started it. */
+	(void)waitpid(job->record.shim.pid, NULL, WNOHANG);
+	process_watch_stop(job->watch);
+	job->watch = NULL;
+	job_conclude(job);
+}
+
+void job_watch(struct job *job)
+{
+	int rc = job->record.boot == job->node->queues->boot && job->record.shim.pid > 1
+			 ? process_watch_start(&job->node->loop, job->record.shim, on_shim_ended,
+					       job, &job->watch)
+			 : -ESRCH;
+
+	if (rc == 0)
+		return;
+	if (job->record.shim.pid > 1)
+		(void)waitpid(job->record.shim.pid, NULL, WNOHANG);
+	job_conclude(job);
+}
+
+/* ---- ending a job that runs --------------------------------------------------------------- */
+
+static void signal_send(struct job *job, int number)
+{
+	privileges_signal(job->node, job->record.uid, job->record.session, job->record.shim, number,
+			  NULL);
+}
+
+void job_end_begin(struct job *job, enum job_state as, const char *why)
+{
+	struct queues *q = job->node->queues;
+
+	/* A cancellation goes before a preemption. */
+	if (*job->record.ending && job->record.ending_as != JOB_QUEUED)
+		return;
+	job_text_set(&job->record.ending, why);
+	job->record.ending_as = as;
+	if (job_store_begin(q->store) == 0) {
+		if (job_store_put(q->store, &job->record) == 0)
+			(void)job_store_commit(q->store, false);
+		else
+			job_store_rollback(q->store);
+	}
+	kill_point("cancel.recorded");
+	if (!job->kill_ns)
+		job->kill_ns = now_monotonic_ns() + job->spec->grace_ns + SHIM_PATIENCE_NS;
+	signal_send(job, SIGTERM);
+}
+
+void job_end_tick(struct job *job, uint64_t now)
+{
+	if (!job->kill_ns || now < job->kill_ns || !job->watch)
+		return;
+	/* A shim that was stopped does not do it. Then the command is ended itself. */
+	signal_send(job, SIGKILL);
+	job->kill_ns = now + SHIM_PATIENCE_NS;
+}

@@ -1,0 +1,325 @@
+/* Enqueueing: all requests of one round of the loop are one step on the disk. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/kill_point.h"
+#include "base/macros.h"
+#include "daemon/host/log.h"
+#include "daemon/queue/queue_private.h"
+
+static void enqueue_free(struct enqueue *e)
+{
+	free(e->request.text);
+	free(e->request.spec.warrant);
+	free(e->request.indexes);
+	job_spec_unref(e->made);
+	free(e);
+}
+
+int jobs_enqueue(struct node *node, const struct enqueue_request *request)
+{
+	struct queues *q = node->queues;
+	struct enqueue *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return -ENOMEM;
+	e->request = *request;
+	e->peer = *request->peer;
+	snprintf(e->queue, sizeof(e->queue), "%s", request->queue);
+	snprintf(e->key, sizeof(e->key), "%s", request->key ? request->key : "");
+	e->request.peer = &e->peer;
+	struct enqueue ***end = e->request.count > QUEUE_PART ? &q->longs_end : &q->enqueues_end;
+	**end = e;
+	*end = &e->next;
+	if (q->longs)
+		queue_parts_wake(q);
+	q->dirty = true;
+	return 0;
+}
+
+void jobs_enqueue_forget(struct node *node, void *arg)
+{
+	struct enqueue *const lists[] = {node->queues->enqueues, node->queues->longs};
+
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		for (struct enqueue *e = lists[i]; e; e = e->next)
+			if (e->request.arg == arg)
+				e->request.cb = NULL;
+}
+
+static void record_of(const struct queues *q, const struct enqueue *e, uint32_t i, int64_t now,
+		      struct job_record *ret)
+{
+	const struct enqueue_request *request = &e->request;
+
+	*ret = (struct job_record){
+		.id = e->first + i,
+		.array = request->indexes ? e->first : 0,
+		.index = request->indexes ? request->indexes[i] : -1,
+		.spec = e->spec,
+		.uid = e->peer.uid,
+		.gid = e->peer.gid,
+		.queue = e->queue,
+		.name = request->spec.name,
+		.state = request->spec.hold ? JOB_HELD : JOB_QUEUED,
+		.priority = request->spec.priority,
+		.boot = "",
+		.place = "",
+		.ending = "",
+		.reason = "",
+		.enqueued = now,
+	};
+}
+
+static int write_one(struct queues *q, struct enqueue *e, int64_t now)
+{
+	struct job_record record;
+	int rc = job_store_spec_add(q->store, e->request.text, e->request.spec.warrant, true,
+				    &e->spec);
+
+	if (rc == 0)
+		rc = job_store_next_id(q->store, &e->first);
+	for (uint32_t i = 0; rc == 0 && i < e->request.count; i++) {
+		record_of(q, e, i, now, &record);
+		rc = job_store_add(q->store, &record);
+	}
+	if (rc == 0 && e->key[0])
+		rc = job_store_asked_put(q->store, e->key, e->peer.uid, e->first);
+	return rc;
+}
+
+static int write_all_of(struct queues *q, int64_t now)
+{
+	int rc = job_store_begin(q->store);
+
+	if (rc < 0)
+		return rc;
+	for (struct enqueue *e = q->enqueues; e && rc == 0; e = e->next)
+		rc = write_one(q, e, now);
+	if (rc < 0)
+		job_store_rollback(q->store);
+	return rc < 0 ? rc : job_store_commit(q->store, true);
+}
+
+/* From the disk into memory, from job number `from` to before `end`. A job that finds no memory
+ * here is found by the next daemon. */
+static void jobs_make(struct queues *q, struct enqueue *e, uint32_t from, uint32_t end)
+{
+	struct job_record record;
+
+	for (uint32_t i = from; i < end; i++) {
+		record_of(q, e, i, e->now, &record);
+		record.name = e->made->name;
+		struct job *job = job_new(q, &record, e->made);
+
+		if (!job)
+			break;
+		job_state_set(job, record.state);
+		job_move(job, &q->pending);
+	}
+}
+
+/* Once all of an array are there: or it would seem to have ended with the first ones. */
+static void jobs_settle(struct queues *q, const struct enqueue *e, uint32_t from, uint32_t end)
+{
+	for (uint32_t i = from; i < end; i++) {
+		struct job *job = job_find(q->node, e->first + i);
+
+		if (job && job->list == &q->pending)
+			job_settle(job);
+	}
+}
+
+static bool spec_make(struct enqueue *e)
+{
+	e->made = malloc(sizeof(*e->made));
+	if (!e->made)
+		return false;
+	*e->made = e->request.spec;
+	e->request.spec.warrant = NULL; /* it is the job's now */
+	e->made->uses = 1;
+	e->made->id = e->spec;
+	return true;
+}
+
+static void failed(const struct enqueue *e, int rc)
+{
+	struct error err = {0};
+
+	error_set(&err, EXIT_CODE_FAILED, "the job cannot be written down: %s",
+		  rc == -ENOSPC    ? "the disk is full"
+		  : rc == -EFBIG   ? "carved may write no larger files (ulimit -f)"
+		  : rc == -EROFS   ? "the database of jobs cannot be written"
+		  : rc == -EUCLEAN ? "the database of jobs is damaged"
+				   : strerrordesc_np(-rc));
+	if (e->request.cb)
+		e->request.cb(e->request.arg, 0, 0, &err);
+}
+
+static void succeeded(const struct enqueue *e)
+{
+	log_event(LOG_INFO, "job.enqueued id=%" PRId64 " count=%u uid=%u queue=%s", e->first,
+		  e->request.count, e->peer.uid, e->queue);
+	if (e->request.cb)
+		e->request.cb(e->request.arg, e->first, e->request.count, NULL);
+}
+
+void enqueue_commit(struct queues *q)
+{
+	int64_t now = now_realtime_ns();
+
+	if (!q->enqueues)
+		return;
+	kill_point("enqueue.begun");
+	int rc = write_all_of(q, now);
+	kill_point("enqueue.committed");
+	struct enqueue *list = q->enqueues;
+	q->enqueues = NULL;
+	q->enqueues_end = &q->enqueues;
+	for (struct enqueue *e = list, *next; e; e = next) {
+		next = e->next;
+		if (rc < 0) {
+			failed(e, rc);
+		} else {
+			e->now = now;
+			if (spec_make(e)) {
+				jobs_make(q, e, 0, e->request.count);
+				jobs_settle(q, e, 0, e->request.count);
+			}
+			succeeded(e);
+		}
+		enqueue_free(e);
+	}
+}
+
+/* ---- long arrays -------------------------------------------------------------------------- */
+
+/* Its jobs' IDs follow each other, whoever enqueues meanwhile: the last one takes them all. */
+static int long_begin(struct queues *q, struct enqueue *e)
+{
+	struct job_record record;
+
+	e->now = now_realtime_ns();
+	int rc = job_store_spec_add(q->store, e->request.text, e->request.spec.warrant, false,
+				    &e->spec);
+	if (rc == 0)
+		rc = job_store_next_id(q->store, &e->first);
+	if (rc < 0)
+		return rc;
+	record_of(q, e, e->request.count - 1, e->now, &record);
+	return job_store_add(q->store, &record);
+}
+
+/* Nobody sees them before the last step, which is one of the disk. */
+static int long_end(struct queues *q, struct enqueue *e)
+{
+	int rc = job_store_spec_entered(q->store, e->spec);
+
+	return rc == 0 && e->key[0] ? job_store_asked_put(q->store, e->key, e->peer.uid, e->first)
+				    : rc;
+}
+
+static int long_write(struct queues *q, struct enqueue *e)
+{
+	uint32_t rows = e->request.count - 1, end = MIN(rows, e->done + QUEUE_PART);
+	struct job_record record;
+	int rc = job_store_begin(q->store);
+
+	if (rc < 0)
+		return rc;
+	if (!e->done)
+		rc = long_begin(q, e);
+	for (; rc == 0 && e->done < end; e->done++) {
+		record_of(q, e, e->done, e->now, &record);
+		rc = job_store_add(q->store, &record);
+	}
+	bool last = e->done == rows;
+	if (rc == 0 && last)
+		rc = long_end(q, e);
+	if (rc < 0)
+		job_store_rollback(q->store);
+	return rc < 0 ? rc : job_store_commit(q->store, last);
+}
+
+static void long_leave(struct queues *q)
+{
+	struct enqueue *e = q->longs;
+
+	q->longs = e->next;
+	if (!q->longs)
+		q->longs_end = &q->longs;
+	enqueue_free(e);
+}
+
+static void long_fail(struct queues *q, int rc)
+{
+	struct enqueue *e = q->longs;
+
+	/* Rows that stay are removed when the store is opened next. */
+	if (e->spec)
+		(void)job_store_spec_remove(q->store, e->spec, e->first,
+					    e->first + e->request.count - 1);
+	failed(e, rc);
+	long_leave(q);
+}
+
+static void stage_next(struct enqueue *e, uint32_t of)
+{
+	if (e->done < of)
+		return;
+	e->stage++;
+	e->done = 0;
+}
+
+bool enqueue_part(struct queues *q)
+{
+	struct enqueue *e = q->longs;
+	uint32_t end, count;
+	int rc = 0;
+
+	if (!e)
+		return false;
+	count = e->request.count;
+	end = MIN(count, e->done + QUEUE_PART);
+	switch (e->stage) {
+	case ENQUEUE_WRITES:
+		rc = long_write(q, e);
+		kill_point("enqueue.part");
+		stage_next(e, count - 1);
+		if (rc == 0 && e->stage == ENQUEUE_MAKES && !spec_make(e))
+			rc = -ENOMEM;
+		break;
+	case ENQUEUE_MAKES:
+		jobs_make(q, e, e->done, end);
+		e->done = end;
+		stage_next(e, count);
+		if (e->stage == ENQUEUE_SETTLES)
+			succeeded(e);
+		break;
+	case ENQUEUE_SETTLES:
+		jobs_settle(q, e, e->done, end);
+		e->done = end;
+		if (e->done == count)
+			long_leave(q);
+		break;
+	}
+	if (rc < 0)
+		long_fail(q, rc);
+	return q->longs != NULL;
+}
+
+void enqueues_free(struct queues *q)
+{
+	for (struct enqueue *e = q->enqueues, *next; e; e = next) {
+		next = e->next;
+		enqueue_free(e);
+	}
+	q->enqueues = NULL;
+	while (q->longs)
+		long_leave(q);
+}

@@ -1,0 +1,216 @@
+/* The inside of queue.h: what queue_*.c share. */
+#pragma once
+
+#include <limits.h>
+
+#include "daemon/queue/job_store.h"
+#include "daemon/queue/queue.h"
+
+#define QUEUE_ID_BUCKETS 65536u
+/* Changes that are remembered. */
+#define QUEUE_EVENTS 4096u
+/* An attempt that failed to start is tried again after so long, and so is an end that could not be
+ * written. */
+#define QUEUE_AGAIN_NS 1000000000ull
+
+struct job_list {
+	struct job *first, *last;
+	size_t count;
+	struct queue_bucket *bucket; /* NULL: it is none's */
+};
+
+struct queue_name {
+	struct queue_name *next;
+	char text[QUEUE_NAME_SIZE];
+};
+
+/* Ready jobs that are alike: where the first one finds no room, neither do the others. */
+struct queue_bucket {
+	struct queue_bucket *next;
+	struct job_list list; /* by ID */
+	const char *queue;
+	uid_t uid;
+	int priority;
+	const struct job_spec *like; /* of one of them; `used` keeps it */
+	struct job_array *array;     /* where that has a limit of jobs at a time; else NULL */
+	enum job_wait wait;
+	uint64_t again_ns; /* not before */
+};
+
+struct job_array {
+	struct job_array *next;
+	int64_t id;
+	uint32_t living, running, most;
+	bool halted;             /* something is being done to all of it: none starts */
+	struct job *jobs, *last; /* that have not ended, by ID */
+};
+
+struct queue_event {
+	uint64_t number;
+	int64_t id, array;
+	int32_t index;
+	uid_t uid;
+	enum job_state state;
+	int64_t at;
+	uint32_t attempt;
+};
+
+struct queue_listener {
+	struct queue_listener *next;
+	job_event_cb cb;
+	void *arg;
+};
+
+struct queue_use {
+	struct queue_use *next;
+	uid_t uid;
+	double use; /* seconds of a whole GPU, decayed to `at` */
+	int64_t at;
+	uint64_t ended; /* jobs of the user in the history */
+};
+
+struct enqueue {
+	struct enqueue *next;
+	struct enqueue_request request;
+	struct peer peer;
+	char queue[QUEUE_NAME_SIZE], key[64];
+	int64_t spec, first;
+	/* A long array's: how far it is. */
+	enum { ENQUEUE_WRITES, ENQUEUE_MAKES, ENQUEUE_SETTLES } stage;
+	uint32_t done;
+	int64_t now;
+	struct job_spec *made;
+};
+
+/* Work on all jobs of a long array, in parts. */
+struct queue_parts {
+	struct queue_parts *next;
+	int64_t array, *ids;
+	uint32_t count, done;
+	int rc;
+	jobs_cb cb;
+	jobs_done_cb done_cb;
+	void *arg;
+};
+
+struct queues {
+	struct node *node;
+	struct job_store *store;
+	struct job *by_id[QUEUE_ID_BUCKETS];
+	struct queue_bucket *buckets;
+	struct job_list pending; /* held, or its time or its turn after others has not come */
+	struct job_list running;
+	struct job_list ending; /* their end is to be written */
+	struct queue_name *names;
+	struct job_array *arrays;
+	struct agent *agents;
+	size_t afters;  /* jobs that come after others */
+	uint64_t ended; /* jobs in the history */
+	struct queue_use *uses;
+	struct enqueue *enqueues, **enqueues_end;
+	struct enqueue *longs, **longs_end; /* of long arrays, one after the other */
+	struct queue_parts *parts;          /* likewise */
+	uv_idle_t *idle;                    /* runs while there is something of these */
+	struct queue_event event[QUEUE_EVENTS];
+	uint64_t events; /* the number of the last one */
+	bool told;       /* listeners have not heard of it */
+	struct queue_listener *listeners;
+	bool dirty;
+	uint64_t sample; /* what waits for newer figures waits for this sample */
+	char boot[STORE_BOOT_SIZE];
+	char dir[PATH_MAX / 2];
+	char shim[PATH_MAX];
+	char attach[128];
+};
+
+static inline struct queues *queues_of(const struct node *node);
+
+/* ---- queue_table.c */
+const char *queue_name_intern(struct queues *q, const char *name);
+struct job *job_new(struct queues *q, const struct job_record *record, struct job_spec *spec);
+/* Takes it out of all tables. */
+void job_free(struct job *job);
+void job_move(struct job *job, struct job_list *list);
+/* Puts a job that waits where it belongs: among the ready ones, or the pending ones. It may end
+ * here, where what it waits for cannot come. */
+void job_settle(struct job *job);
+/* Text fields of the record. */
+void job_text_set(const char **field, const char *text);
+/* Sets the state, which must be allowed, and remembers the change. */
+void job_state_set(struct job *job, enum job_state state);
+/* Jobs that come after this one. */
+void queue_ended_tell(struct queues *q, const struct job *job);
+/* Looks at pending jobs whose time has come. */
+void queue_begin_due(struct queues *q);
+int queue_load(struct queues *q);
+
+/* ---- queue_enqueue.c */
+void enqueue_commit(struct queues *q);
+/* The next part of a long array. False: there is none. */
+bool enqueue_part(struct queues *q);
+void enqueues_free(struct queues *q);
+
+/* ---- queue_parts.c */
+/* Work that takes longer than the loop may wait (some 20 ms) is done so many jobs at a time, a part
+ * in each round of the loop. */
+#define QUEUE_PART 1000u
+#define QUEUE_PART_NS 8000000ull
+void queue_parts_run(struct queues *q);
+/* There is something to do in parts. */
+void queue_parts_wake(struct queues *q);
+void queue_parts_free(struct queues *q);
+struct job_array *job_array_find(const struct queues *q, int64_t id);
+
+/* ---- queue_start.c */
+/* Starts it there: 0; -EAGAIN: its user's quota does not let it; -EACCES: agent_refuses(); or
+ * another -errno. */
+int job_start(struct job *job, struct agent *agent, uint32_t position,
+	      const struct place_request *request, const struct place_result *place);
+
+/* ---- queue_end.c */
+/* The record of the job's last attempt: how it started, and how it ended; owned by the caller.
+ * NULL: it does not say. 0, also where there is no record: nothing of it began. -errno: there is
+ * one that cannot be read, and it may have run. */
+int job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
+		    json_t **ret_end);
+/* Watches what runs of it; where nothing does, finds out how it ended. */
+void job_watch(struct job *job);
+void job_conclude(struct job *job);
+/* Ends a job that does not run. */
+void job_finish(struct job *job, enum job_state state, const char *reason);
+/* A running job is to end: as what, and why. */
+void job_end_begin(struct job *job, enum job_state as, const char *why);
+void job_end_tick(struct job *job, uint64_t now);
+
+/* ---- queue_agent.c */
+int agents_load(struct queues *q);
+void agents_free(struct queues *q);
+void agents_save(struct agent *agent);
+/* What the job needs in this queue: 0, or -EINVAL: it has no size, or a larger one than the queue.
+ */
+int agent_request(const struct node *node, const struct agent *agent, uint32_t position,
+		  const struct job_spec *spec, struct place_request *ret, uint32_t *ret_count_min);
+/* An option of the job's container that the agent does not allow; NULL: there is none. */
+const char *agent_refuses(const struct agent *agent, const struct job_spec *spec);
+/* The agent's GPUs, one flag for each position in the pool. */
+void agent_allowed(const struct node *node, const struct agent *agent,
+		   uint8_t ret[static PLACE_GPUS_MAX]);
+
+/* ---- queue_history.c */
+int queue_history_load(struct queues *q);
+void queue_history_add(struct queues *q, uid_t uid);
+/* Forgets the oldest of jobs that have ended, of the user who has most, some at a time. */
+void queue_history_trim(struct queues *q, uint64_t keep);
+
+/* ---- queue_use.c */
+struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make);
+double queue_use_of(struct queues *q, uid_t uid, int64_t now);
+void queue_use_add(struct queues *q, const struct job *job, int64_t now);
+int queue_use_load(struct queues *q);
+
+#include "daemon/node.h"
+
+static inline struct queues *queues_of(const struct node *node)
+{
+	return node->queues;
+}

@@ -1,0 +1,798 @@
+/* Queues at work: asks core/queue.h who starts, when something changed. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/api/view.h"
+#include "daemon/host/child.h"
+#include "daemon/host/log.h"
+#include "daemon/queue/queue_private.h"
+#include "daemon/request/waiting.h"
+#include "daemon/session/session.h"
+#include "proto/shim.h"
+
+/* As for sessions (waiting.c): older figures of the driver are not decided on. */
+#define SAMPLE_FRESH_NS 200000000ull
+/* Kinds of ready jobs that are looked at in one round. */
+#define CANDIDATES_MAX 1024u
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
+
+/* ---- one agent ---------------------------------------------------------------------------- */
+
+struct round {
+	struct queues *q;
+	struct agent *agent;
+	struct place_gpu gpus[GPUS_MAX];
+	uint8_t allowed[PLACE_GPUS_MAX];
+	struct queue_job jobs[CANDIDATES_MAX];
+	enum queue_wait why[CANDIDATES_MAX];
+	size_t job_count;
+	struct queue_limit limits[QUEUE_LIST_MAX];
+	struct queue_running *running;
+	size_t running_count;
+};
+
+static int position_of(const struct agent *agent, const char *queue)
+{
+	for (uint32_t i = 0; i < agent->queue_count; i++)
+		if (!strcmp(agent->queue[i].spec.name, queue))
+			return (int)i;
+	return -1;
+}
+
+/* Ready jobs of one kind: why none of them can start whatever the GPUs have, or JOB_WAITS_TURN. */
+static enum job_wait kind_look(const struct round *round, const struct queue_bucket *bucket,
+			       int position, struct queue_job *ret)
+{
+	const struct job *job = bucket->list.first;
+
+	if (round->agent->queue[position].draining)
+		return JOB_WAITS_DRAIN;
+	if (bucket->array && bucket->array->running >= bucket->array->most)
+		return JOB_WAITS_ARRAY;
+	if (bucket->again_ns > now_monotonic_ns() || (job->array && job->array->halted))
+		return bucket->wait;
+	*ret = (struct queue_job){.id = (uint64_t)job->record.id,
+				  .order = (uint64_t)job->record.id,
+				  .queue = (uint32_t)position,
+				  .priority = bucket->priority,
+				  .limit_ns = job->spec->limit_ns};
+	if (agent_request(round->q->node, round->agent, (uint32_t)position, job->spec,
+			  &ret->request, &ret->count_min) < 0)
+		return JOB_WAITS_SIZE;
+	ret->request.allowed = round->allowed;
+	return JOB_WAITS_TURN;
+}
+
+static void candidates_collect(struct round *round)
+{
+	int64_t now = now_realtime_ns();
+
+	round->job_count = 0;
+	for (struct queue_bucket *b = round->q->buckets; b; b = b->next) {
+		int position = position_of(round->agent, b->queue);
+
+		if (position < 0 || round->job_count == CANDIDATES_MAX ||
+		    !agent_runs_for(round->agent, b->uid))
+			continue;
+		struct queue_job *job = &round->jobs[round->job_count];
+		b->wait = kind_look(round, b, position, job);
+		if (b->wait != JOB_WAITS_TURN)
+			continue;
+		job->use = queue_use_of(round->q, b->uid, now);
+		round->job_count++;
+	}
+	queue_sort(round->jobs, round->job_count, round->agent->fair, round->agent->last,
+		   round->agent->queue_count);
+}
+
+static void running_collect(struct round *round, int64_t claim)
+{
+	const struct queues *q = round->q;
+
+	round->running_count = 0;
+	for (const struct job *job = q->running.first; job; job = job->next)
+		round->running[round->running_count++] = (struct queue_running){
+			.id = (uint64_t)job->record.id,
+			.started_ns = job->started_ns,
+			.ends_ns = job->spec->limit_ns ? job->started_ns + job->spec->limit_ns
+						       : QUEUE_NEVER,
+			.grant = job->grants,
+			.grant_count = job->grant_count,
+			.compute = job->compute,
+			.priority = job->record.priority,
+			.preemptible = job->spec->requeue && !*job->record.ending,
+			.spared = claim && job->claim == claim,
+		};
+}
+
+static void gpus_collect(struct round *round)
+{
+	const struct node *node = round->q->node;
+
+	pool_place_gpus(&node->pool, round->gpus);
+	agent_allowed(node, round->agent, round->allowed);
+	/* Requests for sessions that were passed too often go first there. */
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		round->gpus[i].offered &= waiting_lets_grow(node, i);
+	for (uint32_t i = 0; i < round->agent->queue_count; i++)
+		round->limits[i] = (struct queue_limit){round->agent->queue[i].running,
+							round->agent->queue[i].spec.most};
+}
+
+static void waits_note(struct round *round, size_t count)
+{
+	static const enum job_wait of[] = {
+		[QUEUE_STARTS] = JOB_WAITS_TURN,
+		[QUEUE_WAITS_ROOM] = JOB_WAITS_ROOM,
+		[QUEUE_WAITS_RESERVED] = JOB_WAITS_RESERVED,
+		[QUEUE_WAITS_MOST] = JOB_WAITS_MOST,
+	};
+
+	for (size_t i = 0; i < count; i++) {
+		struct job *job = job_find(round->q->node, (int64_t)round->jobs[i].id);
+
+		if (job && job->list->bucket)
+			job->list->bucket->wait = of[round->why[i]];
+	}
+}
+
+/* A start that failed is not tried again and again. */
+static void start_failed(struct job *job, int rc)
+{
+	struct queue_bucket *bucket = job->list->bucket;
+
+	bucket->wait = rc == -EAGAIN ? JOB_WAITS_QUOTA : JOB_WAITS_FAILURE;
+	bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
+	if (rc != -EAGAIN)
+		log_event(LOG_WARNING, "job.not_started id=%" PRId64 " error=\"%s\"",
+			  job->record.id, strerrordesc_np(-rc));
+}
+
+static void start_refused(struct job *job, const struct agent *agent)
+{
+	const char *option = agent_refuses(agent, job->spec);
+	char reason[JOB_REASON_SIZE];
+
+	snprintf(reason, sizeof(reason), "agent %s does not allow %.*s for containers", agent->id,
+		 option ? (int)strcspn(option, "\n") : 0, option ? option : "");
+	job_finish(job, JOB_CANCELLED, reason);
+}
+
+static bool claims_already(const struct queues *q, int64_t claim)
+{
+	for (const struct job *job = q->running.first; job; job = job->next)
+		if (job->claim == claim && *job->record.ending)
+			return true;
+	return false;
+}
+
+static void preempt(struct round *round, const struct queue_job *head)
+{
+	struct queue_state state = {.gpus = round->gpus,
+				    .gpu_count = round->q->node->pool.count,
+				    .running = round->running};
+	char why[JOB_REASON_SIZE];
+
+	if (claims_already(round->q, (int64_t)head->id))
+		return;
+	running_collect(round, (int64_t)head->id);
+	state.running_count = round->running_count;
+	size_t *victims = calloc(round->running_count + 1, sizeof(*victims));
+	size_t count = victims ? queue_preempt(&state, head, victims) : 0;
+	snprintf(why, sizeof(why), "preempted by job %llu", (unsigned long long)head->id);
+	for (size_t i = 0; i < count; i++) {
+		struct job *job = job_find(round->q->node, (int64_t)round->running[victims[i]].id);
+
+		if (!job)
+			continue;
+		job->claim = (int64_t)head->id;
+		job_end_begin(job, JOB_QUEUED, why);
+	}
+	free(victims);
+}
+
+static void head_note(struct round *round, const struct queue_decision *decision)
+{
+	struct agent *agent = round->agent;
+	const struct queue_job *head =
+		decision->head == QUEUE_NONE ? NULL : &round->jobs[decision->head];
+
+	agent->head = head ? (int64_t)head->id : 0;
+	agent->reserved_ns = decision->reserved_ns;
+	agent->blocker = (int64_t)decision->blocker;
+}
+
+/* One decision. True: something changed, and there may be more. */
+static bool round_run(struct round *round)
+{
+	struct queue_decision decision;
+	struct queue_state state = {.now_ns = now_monotonic_ns(),
+				    .gpus = round->gpus,
+				    .gpu_count = round->q->node->pool.count,
+				    .running = round->running,
+				    .queues = round->limits};
+
+	gpus_collect(round);
+	candidates_collect(round);
+	if (!round->job_count)
+		return false;
+	running_collect(round, 0);
+	state.running_count = round->running_count;
+	queue_decide(&state, round->jobs, round->job_count, &decision, round->why);
+	head_note(round, &decision);
+	bool starts = decision.start != QUEUE_NONE;
+	waits_note(round, starts ? (size_t)decision.start : round->job_count);
+	if (!starts) {
+		if (decision.head != QUEUE_NONE)
+			preempt(round, &round->jobs[decision.head]);
+		return false;
+	}
+	const struct queue_job *chosen = &round->jobs[decision.start];
+	struct job *job = job_find(round->q->node, (int64_t)chosen->id);
+	int rc =
+		job ? job_start(job, round->agent, chosen->queue, &chosen->request, &decision.place)
+		    : -ENOENT;
+	if (rc == -EACCES)
+		start_refused(job, round->agent);
+	else if (rc < 0 && job)
+		start_failed(job, rc);
+	return job != NULL;
+}
+
+static void agent_run(struct queues *q, struct agent *agent)
+{
+	static struct round round; /* large; one thread */
+	size_t room = q->running.count + 1;
+
+	round.q = q;
+	round.agent = agent;
+	agent->head = agent->blocker = 0;
+	do {
+		room = q->running.count + 1;
+		round.running = calloc(room, sizeof(*round.running));
+		if (!round.running)
+			return;
+		bool more = round_run(&round);
+
+		free(round.running);
+		if (!more)
+			return;
+	} while (true);
+}
+
+/* ---- the loop ----------------------------------------------------------------------------- */
+
+void queues_kick(struct node *node)
+{
+	if (node->queues)
+		node->queues->dirty = true;
+}
+
+static void listeners_tell(struct queues *q)
+{
+	struct queue_listener *list = q->listeners;
+
+	if (!q->told)
+		return;
+	q->told = false;
+	q->listeners = NULL;
+	while (list) {
+		struct queue_listener *listener = list;
+
+		list = listener->next;
+		listener->cb(listener->arg);
+		free(listener);
+	}
+}
+
+/* Whether figures are new enough; else they are asked for. */
+static bool figures_fresh(struct queues *q)
+{
+	struct pool *pool = &q->node->pool;
+
+	if (q->sample > pool->done)
+		return false;
+	if (q->sample || (pool->done && now_monotonic_ns() - pool->done_ns <= SAMPLE_FRESH_NS)) {
+		q->sample = 0;
+		return true;
+	}
+	q->sample = pool_refresh(pool, POOL_ALL);
+	return false;
+}
+
+void queues_run(struct node *node)
+{
+	struct queues *q = node->queues;
+
+	if (!q)
+		return;
+	enqueue_commit(q);
+	queue_parts_run(q);
+	if (q->dirty && node->ready && !node->drains && node->pool.state == POOL_READY &&
+	    (!q->buckets || !q->agents)) {
+		q->dirty = false;
+	} else if (q->dirty && node->ready && !node->drains && node->pool.state == POOL_READY &&
+		   figures_fresh(q)) {
+		q->dirty = false;
+		(void)pool_claim(&node->pool, true);
+		for (struct agent *agent = q->agents; agent; agent = agent->next)
+			agent_run(q, agent);
+	}
+	listeners_tell(q);
+}
+
+int queues_database_look(struct node *node)
+{
+	struct queues *q = node->queues;
+
+	return q && q->store ? job_store_look(q->store) : 0;
+}
+
+void queues_tick(struct node *node)
+{
+	struct queues *q = node->queues;
+	uint64_t now = now_monotonic_ns();
+
+	if (!q)
+		return;
+	queue_begin_due(q);
+	queue_history_trim(q, node->config.history_jobs);
+	for (struct job *job = q->running.first, *next; job; job = next) {
+		next = job->next;
+		job_end_tick(job, now);
+	}
+	for (struct job *job = q->ending.first, *next; job; job = next) {
+		next = job->next;
+		job_conclude(job);
+	}
+	/* Memory that programs outside carve held may be free. */
+	if (q->buckets && q->agents)
+		q->dirty = true;
+}
+
+bool queues_busy(const struct node *node)
+{
+	const struct queues *q = node->queues;
+
+	return q && (q->agents || q->running.count || q->ending.count || q->enqueues || q->longs ||
+		     q->parts);
+}
+
+/* ---- changes of jobs ---------------------------------------------------------------------- */
+
+static int record_save(struct job *job)
+{
+	struct queues *q = job->node->queues;
+	int rc = job_store_begin(q->store);
+
+	if (rc < 0)
+		return rc;
+	rc = job_store_put(q->store, &job->record);
+	if (rc == 0)
+		return job_store_commit(q->store, true);
+	job_store_rollback(q->store);
+	return rc;
+}
+
+void job_cancel(struct job *job, const char *why)
+{
+	struct queues *q = job->node->queues;
+
+	if (job->list == &q->running)
+		job_end_begin(job, JOB_CANCELLED, why);
+	else if (job->list != &q->ending)
+		job_finish(job, JOB_CANCELLED, why);
+}
+
+static bool waits(const struct job *job)
+{
+	return job->record.state == JOB_QUEUED || job->record.state == JOB_HELD;
+}
+
+static int not_waiting(const struct job *job, struct error *err)
+{
+	char id[JOB_ID_TEXT];
+
+	error_set(err, EXIT_CODE_FAILED, "job %s does not wait: it is %s",
+		  job_id_text(&job->record, id), job_state_text(job->record.state));
+	return -EXIT_CODE_FAILED;
+}
+
+static int not_saved(int rc, struct error *err)
+{
+	return error_set(err, EXIT_CODE_FAILED, "the change cannot be written down: %s",
+			 strerrordesc_np(-rc));
+}
+
+int job_hold(struct job *job, bool hold, struct error *err)
+{
+	enum job_state before = job->record.state;
+
+	if (!waits(job))
+		return not_waiting(job, err);
+	job->record.state = hold ? JOB_HELD : JOB_QUEUED;
+	int rc = record_save(job);
+	enum job_state after = job->record.state;
+	job->record.state = before;
+	if (rc < 0)
+		return not_saved(rc, err);
+	if (after != before)
+		job_state_set(job, after);
+	job_settle(job);
+	return 0;
+}
+
+static int spec_change(struct job *job, const char *text, struct warrant *warrant,
+		       struct error *err)
+{
+	struct job_spec *spec = calloc(1, sizeof(*spec));
+
+	if (!spec || job_spec_load(text, spec) < 0) {
+		free(warrant);
+		free(spec);
+		return error_set(err, EXIT_CODE_FAILED, "the job cannot be read");
+	}
+	spec->warrant = warrant;
+	spec->uses = 1;
+	int rc = job_store_spec_add(job->node->queues->store, text, warrant, true, &spec->id);
+	if (rc < 0) {
+		job_spec_unref(spec);
+		return not_saved(rc, err);
+	}
+	job_move(job, NULL); /* its kind has the old one */
+	job->node->queues->afters -= job->spec->after_count > 0;
+	job->node->queues->afters += spec->after_count > 0;
+	job_spec_unref(job->spec);
+	job->spec = spec;
+	job->record.spec = spec->id;
+	job->record.name = spec->name;
+	return 0;
+}
+
+int job_change(struct job *job, const char *queue, const int *priority, const char *text,
+	       struct warrant *warrant, struct error *err)
+{
+	struct queues *q = job->node->queues;
+	int rc = 0;
+
+	if (!waits(job)) {
+		free(warrant);
+		return not_waiting(job, err);
+	}
+	job_move(job, NULL);
+	if (text)
+		rc = spec_change(job, text, warrant, err);
+	if (rc == 0 && queue)
+		job->record.queue = queue_name_intern(q, queue);
+	if (rc == 0 && priority)
+		job->record.priority = *priority;
+	if (rc == 0 && (rc = record_save(job)) < 0)
+		rc = not_saved(rc, err);
+	job_settle(job);
+	return rc;
+}
+
+/* ---- in words ----------------------------------------------------------------------------- */
+
+static const char *why_room(const struct job *job, const struct agent *agent,
+			    char buf[static JOB_WHY_SIZE])
+{
+	int64_t id = job->record.id;
+	uint64_t now = now_monotonic_ns();
+
+	if (agent->head != id)
+		snprintf(buf, JOB_WHY_SIZE, "there is no room for it on the agent's GPUs");
+	else if (agent->blocker && agent->reserved_ns != QUEUE_NEVER)
+		snprintf(buf, JOB_WHY_SIZE,
+			 "it waits for job %" PRId64 "; a placement is reserved, in %" PRIu64
+			 " s at the latest",
+			 agent->blocker,
+			 agent->reserved_ns > now ? (agent->reserved_ns - now) / 1000000000 + 1
+						  : 0);
+	else if (agent->blocker)
+		snprintf(buf, JOB_WHY_SIZE,
+			 "it waits for job %" PRId64 ", which has no time limit; a placement is "
+			 "reserved",
+			 agent->blocker);
+	else
+		snprintf(buf, JOB_WHY_SIZE,
+			 "it waits for memory that others than queues hold; a placement is "
+			 "reserved");
+	return buf;
+}
+
+const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
+{
+	static const char *const texts[] = {
+		[JOB_WAITS_TURN] = "it is its turn next",
+		[JOB_WAITS_RESERVED] = "the room that is left is reserved for an earlier job",
+		[JOB_WAITS_MOST] = "as many jobs of its queue run as may",
+		[JOB_WAITS_DRAIN] = "its queue is drained",
+		[JOB_WAITS_BEGIN] = "its time to begin has not come",
+		[JOB_WAITS_AFTER] = "a job that it comes after has not ended",
+		[JOB_WAITS_ARRAY] = "as many jobs of its array run as may",
+		[JOB_WAITS_SIZE] = "it has no size, or a larger one than its queue",
+		[JOB_WAITS_QUOTA] = "its user's quota is used up",
+		[JOB_WAITS_FAILURE] = "it could not be started, and is tried again",
+	};
+	const struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
+	uint32_t position;
+	const struct agent *agent =
+		agent_serving(job->node, job->record.queue, job->record.uid, &position);
+
+	buf[0] = '\0';
+	if (job->record.state == JOB_HELD)
+		snprintf(buf, JOB_WHY_SIZE, "it is held");
+	else if (job->record.state == JOB_RUNNING)
+		snprintf(buf, JOB_WHY_SIZE, "%s", job->record.ending);
+	else if (!bucket)
+		snprintf(buf, JOB_WHY_SIZE, "%s", texts[job->wait]);
+	else if (!agent)
+		snprintf(buf, JOB_WHY_SIZE, "no agent serves queue %s", job->record.queue);
+	else if (bucket->wait == JOB_WAITS_ROOM)
+		why_room(job, agent, buf);
+	else
+		snprintf(buf, JOB_WHY_SIZE, "%s", texts[bucket->wait]);
+	return buf;
+}
+
+/* ---- events ------------------------------------------------------------------------------- */
+
+uint64_t queue_events_last(const struct node *node)
+{
+	return node->queues->events;
+}
+
+json_t *queue_events(const struct node *node, uint64_t from, const struct peer *viewer)
+{
+	const struct queues *q = node->queues;
+	json_t *list = json_array();
+	uint64_t first = q->events > QUEUE_EVENTS ? q->events - QUEUE_EVENTS : 0;
+
+	for (uint64_t i = MAX(first, from) + 1; i <= q->events; i++) {
+		const struct queue_event *e = &q->event[i % QUEUE_EVENTS];
+		struct job_record record = {.id = e->id, .array = e->array, .index = e->index};
+		char id[JOB_ID_TEXT];
+
+		if (!view_permitted(viewer, e->uid))
+			continue;
+		json_array_append_new(
+			list,
+			json_pack("{s:I, s:s, s:s, s:I, s:i}", "number", (json_int_t)e->number,
+				  "id", job_id_text(&record, id), "state", job_state_text(e->state),
+				  "at_ns", (json_int_t)e->at, "attempt", (int)e->attempt));
+	}
+	return list;
+}
+
+int queue_listen(struct node *node, job_event_cb cb, void *arg)
+{
+	struct queue_listener *listener = malloc(sizeof(*listener));
+
+	if (!listener)
+		return -ENOMEM;
+	*listener = (struct queue_listener){node->queues->listeners, cb, arg};
+	node->queues->listeners = listener;
+	return 0;
+}
+
+void queue_unlisten(struct node *node, void *arg)
+{
+	for (struct queue_listener **at = &node->queues->listeners; *at;) {
+		struct queue_listener *listener = *at;
+
+		if (listener->arg != arg) {
+			at = &listener->next;
+			continue;
+		}
+		*at = listener->next;
+		free(listener);
+	}
+}
+
+/* ---- beginning ---------------------------------------------------------------------------- */
+
+static void grants_restore(struct job *job)
+{
+	json_t *list = json_loads(job->record.place, 0, NULL), *item;
+	const struct session *session = session_find(job->node, job->record.session);
+	size_t count = json_array_size(list), i;
+
+	job->grants = calloc(count + 1, sizeof(*job->grants));
+	json_array_foreach(list, i, item)
+	{
+		uint32_t index = (uint32_t)json_integer_value(json_array_get(item, 0));
+
+		for (uint32_t g = 0; job->grants && g < job->node->pool.count; g++)
+			if (job->node->pool.gpu[g].info.index == index)
+				job->grants[job->grant_count++] = (struct place_grant){
+					.gpu = g,
+					.bytes = (uint64_t)json_integer_value(
+						json_array_get(item, 1)),
+				};
+	}
+	job->compute = session ? session->record.compute : 0;
+	json_decref(list);
+}
+
+/* How long it has run is known by the wall clock alone. */
+static uint64_t started_restore(const struct job *job)
+{
+	uint64_t now = now_monotonic_ns();
+	int64_t ran = now_realtime_ns() - job->record.started;
+
+	return ran > 0 && (uint64_t)ran < now ? now - (uint64_t)ran : now;
+}
+
+static void counts_restore(struct job *job)
+{
+	struct agent *agent = agent_find(job->node, job->record.agent);
+	int position = agent ? position_of(agent, job->record.queue) : -1;
+
+	if (position >= 0)
+		agent->queue[position].running++;
+	if (job->array)
+		job->array->running++;
+}
+
+static bool record_is_there(const struct job *job)
+{
+	json_t *start, *end;
+
+	bool there = job_record_read(job->node, &job->record, &start, &end) < 0 || start || end;
+	json_decref(start);
+	json_decref(end);
+	return there;
+}
+
+/* After a power cut the database may be older than the records are. */
+static bool began_after_all(struct job *job)
+{
+	job->record.attempt++;
+	if (record_is_there(job))
+		return true;
+	job->record.attempt--;
+	return false;
+}
+
+static void job_take_up(struct job *job)
+{
+	struct queues *q = job->node->queues;
+	bool begun = job->record.state == JOB_STARTING || job->record.state == JOB_RUNNING ||
+		     began_after_all(job);
+
+	if (!begun) {
+		job_settle(job);
+		return;
+	}
+	grants_restore(job);
+	job->started_ns = started_restore(job);
+	job->record.state = JOB_RUNNING;
+	job_move(job, &q->running);
+	counts_restore(job);
+	job_watch(job);
+}
+
+static void jobs_take_up(struct queues *q)
+{
+	size_t count = 0, all = q->pending.count;
+	int64_t *ids = calloc(all + 1, sizeof(*ids));
+
+	/* One that ends may end others that come after it. */
+	for (const struct job *job = q->pending.first; ids && job; job = job->next)
+		ids[count++] = job->record.id;
+	for (size_t i = 0; i < count; i++) {
+		struct job *job = job_find(q->node, ids[i]);
+
+		if (job && job->list == &q->pending)
+			job_take_up(job);
+	}
+	free(ids);
+	/* Their end was asked for by the last daemon, which may not have told them. */
+	for (struct job *job = q->running.first, *next; job; job = next) {
+		next = job->next;
+		if (*job->record.ending) {
+			char why[JOB_REASON_SIZE];
+
+			snprintf(why, sizeof(why), "%s", job->record.ending);
+			enum job_state as = job->record.ending_as;
+			job_text_set(&job->record.ending, "");
+			job_end_begin(job, as, why);
+		}
+	}
+}
+
+static void places_find_all(struct queues *q)
+{
+	const struct node *node = q->node;
+
+	snprintf(q->dir, sizeof(q->dir), "%.*s/jobs", (int)sizeof(q->dir) - 8, node->state.dir);
+	runtime_path(&node->runtime, "attach.sock", q->attach, sizeof(q->attach));
+	if (file_read(BOOT_ID, q->boot, sizeof(q->boot)) > 0)
+		q->boot[strcspn(q->boot, "\n")] = '\0';
+	if (child_program(SHIM_PROGRAM, q->shim) < 0)
+		log_event(LOG_WARNING, "queue.no_shim program=%s", SHIM_PROGRAM);
+}
+
+static int queues_open(struct queues *q, struct error *err)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/queue.db", q->node->state.dir);
+	int rc = job_store_open(&q->store, path, err);
+	if (rc < 0)
+		return rc;
+	rc = queue_use_load(q);
+	if (rc == 0)
+		rc = queue_history_load(q);
+	if (rc == 0)
+		rc = agents_load(q);
+	if (rc == 0)
+		rc = queue_load(q);
+	if (rc < 0)
+		error_set(err, EXIT_CODE_FAILED, "the jobs cannot be read back from %.300s: %s",
+			  path, rc == -EUCLEAN ? "it is damaged" : strerrordesc_np(-rc));
+	return rc;
+}
+
+void queues_start(struct node *node)
+{
+	struct queues *q = calloc(1, sizeof(*q));
+
+	if (!q) {
+		error_set(&node->queues_error, EXIT_CODE_FAILED, "out of memory");
+		return;
+	}
+	q->node = node;
+	q->enqueues_end = &q->enqueues;
+	q->longs_end = &q->longs;
+	node->queues = q;
+	places_find_all(q);
+	if (queues_open(q, &node->queues_error) == 0) {
+		jobs_take_up(q);
+		return;
+	}
+	log_event(LOG_ERROR, "queue.unusable error=\"%s\"", node->queues_error.message);
+	queues_stop(q);
+}
+
+static void free_one(struct job *job, void *arg)
+{
+	job_free(job);
+}
+
+void queues_stop(struct queues *q)
+{
+	if (!q)
+		return;
+	queue_parts_free(q);
+	enqueues_free(q);
+	jobs_each(q->node, free_one, NULL);
+	agents_free(q);
+	job_store_close(q->store);
+	while (q->names) {
+		struct queue_name *name = q->names;
+
+		q->names = name->next;
+		free(name);
+	}
+	while (q->uses) {
+		struct queue_use *use = q->uses;
+
+		q->uses = use->next;
+		free(use);
+	}
+	while (q->listeners)
+		queue_unlisten(q->node, q->listeners->arg);
+	q->node->queues = NULL;
+	free(q);
+}

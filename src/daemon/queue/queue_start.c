@@ -1,0 +1,343 @@
+/* Starting a job: a shim that waits, a slice that the shim holds, the start on disk, and go. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/kill_point.h"
+#include "base/macros.h"
+#include "daemon/host/log.h"
+#include "daemon/queue/queue_private.h"
+#include "daemon/request/grant.h"
+#include "daemon/request/quotas.h"
+#include "daemon/session/session.h"
+#include "proto/shim.h"
+
+/* Descriptors of the daemon's that a shim gets are moved out of the way of the shim's own first. */
+#define SHIM_FDS_FROM 10
+
+void job_files(const struct node *node, const struct job_record *record, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s/%u/%" PRId64 ".%u", node->queues->dir, record->uid, record->id,
+		 record->attempt);
+}
+
+static int directory_make(const struct queues *q, uid_t uid, char buf[static PATH_MAX])
+{
+	if (snprintf(buf, PATH_MAX, "%s/%u", q->dir, uid) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	if (mkdir(buf, 0700) == 0)
+		return 0;
+	if (errno == ENOENT && (mkdir(q->dir, 0700) == 0 || errno == EEXIST) &&
+	    mkdir(buf, 0700) == 0)
+		return 0;
+	return errno == EEXIST ? 0 : -errno;
+}
+
+/* ---- what the shim is told ---------------------------------------------------------------- */
+
+/* The daemon's own part of the text. */
+static char *run_text(const struct job *job, const char *image)
+{
+	const struct queues *q = job->node->queues;
+	char id[JOB_ID_TEXT];
+	json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "job",
+				   job_id_text(&job->record, id), "name", job->spec->name, "queue",
+				   job->record.queue, "attempt", (int)job->record.attempt, "attach",
+				   q->attach, "limit_ns", (json_int_t)job->spec->limit_ns,
+				   "grace_ns", (json_int_t)job->spec->grace_ns);
+
+	if (object && job->record.array)
+		json_object_set_new(object, "index", json_integer(job->record.index));
+	/* Where the text is vouched for it names the image itself: image_default(). */
+	if (object && *image && !job->spec->warrant)
+		json_object_set_new(object, "image", json_string(image));
+	char *text = json_dumps(object, JSON_COMPACT);
+	json_decref(object);
+	return text;
+}
+
+static int spec_write(int fd, const struct job *job, const char *text, const char *run)
+{
+	struct shim_head head = {
+		.magic = SHIM_HEAD_MAGIC,
+		.text_size = (uint32_t)strlen(text),
+		.run_size = (uint32_t)strlen(run),
+	};
+
+	if (job->spec->warrant)
+		head.warrant = *job->spec->warrant;
+	int rc = write_all(fd, &head, sizeof(head));
+	if (rc == 0)
+		rc = write_all(fd, text, head.text_size);
+	if (rc == 0)
+		rc = write_all(fd, run, head.run_size);
+	if (rc == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+		rc = -errno;
+	return rc;
+}
+
+/* A memfd with what the shim reads, from SHIM_FDS_FROM on. Or -errno. */
+static int spec_memfd(const struct job *job, const char *image)
+{
+	cleanup_free char *text = NULL, *run = run_text(job, image);
+	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int rc = job_store_spec_get(job->node->queues->store, job->record.spec, &text, NULL);
+
+	if (rc < 0)
+		return rc;
+	if (fd < 0 || !run)
+		return fd < 0 ? -errno : -ENOMEM;
+	rc = spec_write(fd, job, text, run);
+	if (rc < 0)
+		return rc;
+	int moved = fcntl(fd, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
+	return moved < 0 ? -errno : moved;
+}
+
+/* ---- the shim ----------------------------------------------------------------------------- */
+
+static int spawn(const struct queues *q, const char *dir, const char *name, int spec, int go,
+		 pid_t *ret)
+{
+	char *argv[] = {(char *)q->shim, (char *)dir, (char *)name, NULL};
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	sigset_t all, none;
+
+	sigfillset(&all);
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&files);
+	posix_spawnattr_init(&attributes);
+	posix_spawn_file_actions_adddup2(&files, spec, SHIM_SPEC_FD);
+	posix_spawn_file_actions_adddup2(&files, go, SHIM_GO_FD);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setsigdefault(&attributes, &all);
+	/* What ends the daemon's session or group does not end the job. */
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+						      POSIX_SPAWN_SETSID);
+	int rc = posix_spawn(ret, q->shim, &files, &attributes, argv, environ);
+	posix_spawn_file_actions_destroy(&files);
+	posix_spawnattr_destroy(&attributes);
+	return -rc;
+}
+
+/* As this process's own child. */
+static int shim_spawn(const struct job *job, int spec, int *ret_go, struct process_id *ret)
+{
+	const struct queues *q = job->node->queues;
+	char dir[PATH_MAX], name[64];
+	int ends[2];
+	pid_t pid;
+	int rc = directory_make(q, job->record.uid, dir);
+
+	if (rc < 0)
+		return rc;
+	snprintf(name, sizeof(name), "%" PRId64 ".%u", job->record.id, job->record.attempt);
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -errno;
+	cleanup_close int in = ends[0], out = ends[1];
+	cleanup_close int go = fcntl(in, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
+	rc = go < 0 ? -errno : spawn(q, dir, name, spec, go, &pid);
+	if (rc == 0 && (rc = process_identify(pid, ret)) < 0)
+		(void)waitpid(pid, NULL, 0);
+	if (rc == 0)
+		*ret_go = steal_fd(&out);
+	return rc;
+}
+
+/* Starts a shim for the job's attempt, which waits for the word on *ret_go. 0 or -errno. */
+static int shim_start(const struct job *job, const char *image, int *ret_go, struct process_id *ret)
+{
+	cleanup_close int spec = spec_memfd(job, image);
+
+	if (spec < 0)
+		return spec;
+	if (launcher_is_there(job->node))
+		return launcher_start(job->node, job->record.id, job->record.attempt, spec, ret_go,
+				      ret);
+	/* Enqueued when this daemon had a launcher. */
+	if (job->record.uid != geteuid())
+		return -EPERM;
+	return shim_spawn(job, spec, ret_go, ret);
+}
+
+/* One that the launcher started ends by itself when its pipe is closed. */
+static void shim_drop(const struct process_id *shim)
+{
+	(void)kill(shim->pid, SIGKILL);
+	(void)waitpid(shim->pid, NULL, 0);
+}
+
+/* ---- the slice ---------------------------------------------------------------------------- */
+
+/* The job's shim, with its user and groups, as one who asks for a slice. */
+static struct peer peer_of(const struct job *job)
+{
+	const struct warrant *warrant = job->spec->warrant;
+	struct peer peer = {
+		.process = job->record.shim, .uid = job->record.uid, .gid = job->record.gid};
+
+	for (uint32_t i = 0; warrant && i < warrant->group_count && i < PEER_GROUPS_MAX; i++)
+		peer.groups.gid[peer.groups.count++] = warrant->group[i];
+	return peer;
+}
+
+static int slice_grant(const struct job *job, const struct place_request *request,
+		       const struct place_result *place, struct session **ret)
+{
+	struct node *node = job->node;
+	struct peer peer = peer_of(job);
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session record;
+	int rc;
+
+	grant_record_fill(node, &peer, request, place, gpus, &record);
+	record.ephemeral = true;
+	do
+		session_make_id(node, record.id);
+	while ((rc = session_create(node, &record, &job->record.shim, ret)) == -EEXIST);
+	return rc;
+}
+
+static int quota_look(const struct job *job, const struct place_result *place)
+{
+	struct peer peer = peer_of(job);
+	struct error ignored = {0};
+
+	return quotas_check(job->node, &peer, place, &ignored);
+}
+
+/* ---- the whole ---------------------------------------------------------------------------- */
+
+static void place_note(struct job *job, const struct place_result *place)
+{
+	const struct pool *pool = &job->node->pool;
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < place->count; i++)
+		json_array_append_new(
+			list, json_pack("[i, I]", (int)pool->gpu[place->grant[i].gpu].info.index,
+					(json_int_t)place->grant[i].bytes));
+	cleanup_free char *text = json_dumps(list, JSON_COMPACT);
+	json_decref(list);
+	job_text_set(&job->record.place, text ? text : "[]");
+}
+
+/* What the attempt was goes back to what it was before. */
+static int start_undo(struct job *job, struct session *session, const struct process_id *shim,
+		      int rc)
+{
+	job->record.attempt--;
+	job->record.shim = (struct process_id){0};
+	job->record.session[0] = job->record.agent[0] = '\0';
+	job->record.started = 0;
+	job_text_set(&job->record.place, "");
+	free(job->grants);
+	job->grants = NULL;
+	job->grant_count = 0;
+	if (shim)
+		shim_drop(shim);
+	if (session)
+		session_end(session, "its job could not be started");
+	return rc;
+}
+
+static int start_write(struct job *job)
+{
+	struct queues *q = job->node->queues;
+	int rc = job_store_begin(q->store);
+
+	if (rc < 0)
+		return rc;
+	job->record.state = JOB_STARTING;
+	rc = job_store_put(q->store, &job->record);
+	if (rc < 0)
+		job_store_rollback(q->store);
+	else
+		rc = job_store_commit(q->store, false);
+	job->record.state = JOB_QUEUED;
+	return rc;
+}
+
+static void go_tell(const struct job *job, int go)
+{
+	struct shim_go word = {.magic = SHIM_GO_MAGIC};
+
+	snprintf(word.session, sizeof(word.session), "%s", job->record.session);
+	/* Where the shim was killed meanwhile, its watch tells. */
+	(void)write_all(go, &word, sizeof(word));
+}
+
+static const char *image_of(const struct job *job, const struct agent *agent, uint32_t position)
+{
+	const char *of_queue = agent->queue[position].spec.image;
+
+	return *job->spec->image ? job->spec->image : *of_queue ? of_queue : agent->image;
+}
+
+int job_start(struct job *job, struct agent *agent, uint32_t position,
+	      const struct place_request *request, const struct place_result *place)
+{
+	struct queues *q = job->node->queues;
+	struct session *session = NULL;
+	struct process_id shim;
+	cleanup_close int go = -1;
+	if (agent_refuses(agent, job->spec))
+		return -EACCES;
+	int rc = quota_look(job, place);
+
+	if (rc < 0)
+		return -EAGAIN;
+	job->grants = calloc(place->count, sizeof(*job->grants));
+	if (!job->grants)
+		return -ENOMEM;
+	job->record.attempt++;
+	rc = shim_start(job, image_of(job, agent, position), &go, &shim);
+	if (rc < 0)
+		return start_undo(job, NULL, NULL, rc);
+	kill_point("start.spawned");
+	job->record.shim = shim;
+	rc = slice_grant(job, request, place, &session);
+	if (rc < 0)
+		return start_undo(job, NULL, &shim, rc);
+	kill_point("start.granted");
+	memcpy(job->grants, place->grant, place->count * sizeof(*job->grants));
+	job->grant_count = place->count;
+	job->compute = place_compute(request);
+	job->started_ns = now_monotonic_ns();
+	job->record.started = now_realtime_ns();
+	job->record.boot = q->boot;
+	memcpy(job->record.session, session->record.id, sizeof(job->record.session));
+	snprintf(job->record.agent, sizeof(job->record.agent), "%s", agent->id);
+	place_note(job, place);
+	rc = start_write(job);
+	if (rc < 0)
+		return start_undo(job, session, &shim, rc);
+	kill_point("start.recorded");
+	go_tell(job, go);
+	kill_point("start.gone");
+	job_state_set(job, JOB_STARTING);
+	job_state_set(job, JOB_RUNNING);
+	job_move(job, &q->running);
+	agent->last = position;
+	agent->queue[position].running++;
+	if (job->array)
+		job->array->running++;
+	log_event(LOG_INFO, "job.started id=%" PRId64 " uid=%u queue=%s session=%s", job->record.id,
+		  job->record.uid, job->record.queue, job->record.session);
+	job_watch(job);
+	return 0;
+}

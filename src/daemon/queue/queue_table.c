@@ -1,0 +1,518 @@
+/* The jobs that have not ended: by ID, and by what they wait for. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/host/log.h"
+#include "daemon/queue/queue_private.h"
+
+/* ---- texts ------------------------------------------------------------------------------- */
+
+void job_text_set(const char **field, const char *text)
+{
+	char *copy = *text ? strdup(text) : NULL;
+
+	if (*field && **field)
+		free((char *)*field);
+	*field = copy ? copy : "";
+}
+
+const char *queue_name_intern(struct queues *q, const char *name)
+{
+	for (const struct queue_name *n = q->names; n; n = n->next)
+		if (!strcmp(n->text, name))
+			return n->text;
+	struct queue_name *n = calloc(1, sizeof(*n));
+	if (!n)
+		return "";
+	snprintf(n->text, sizeof(n->text), "%s", name);
+	n->next = q->names;
+	q->names = n;
+	return n->text;
+}
+
+/* ---- lists ------------------------------------------------------------------------------- */
+
+static void list_remove(struct job *job)
+{
+	struct job_list *list = job->list;
+
+	if (!list)
+		return;
+	*(job->previous ? &job->previous->next : &list->first) = job->next;
+	*(job->next ? &job->next->previous : &list->last) = job->previous;
+	list->count--;
+	job->list = NULL;
+	job->next = job->previous = NULL;
+}
+
+/* By ID: most come last. */
+static void list_insert(struct job_list *list, struct job *job)
+{
+	struct job *before = list->last;
+
+	while (before && before->record.id > job->record.id)
+		before = before->previous;
+	job->previous = before;
+	job->next = before ? before->next : list->first;
+	*(before ? &before->next : &list->first) = job;
+	*(job->next ? &job->next->previous : &list->last) = job;
+	list->count++;
+	job->list = list;
+}
+
+static void bucket_drop(struct queues *q, struct queue_bucket *bucket)
+{
+	struct queue_bucket **at = &q->buckets;
+
+	while (*at != bucket)
+		at = &(*at)->next;
+	*at = bucket->next;
+	job_spec_unref((struct job_spec *)bucket->like);
+	free(bucket);
+}
+
+void job_move(struct job *job, struct job_list *list)
+{
+	struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
+
+	if (list && job->list == list)
+		return;
+	list_remove(job);
+	if (list)
+		list_insert(list, job);
+	if (bucket && !bucket->list.count)
+		bucket_drop(job->node->queues, bucket);
+}
+
+static bool same_request(const struct job_spec *a, const struct job_spec *b)
+{
+	const struct place_request *x = &a->request, *y = &b->request;
+
+	return a->sized == b->sized && a->limit_ns == b->limit_ns &&
+	       (!a->sized ||
+		(x->kind == y->kind && x->bytes == y->bytes && x->share == y->share &&
+		 x->compute == y->compute && x->count == y->count && x->strict == y->strict));
+}
+
+static bool belongs(const struct queue_bucket *bucket, const struct job *job,
+		    const struct job_array *array)
+{
+	return bucket->queue == job->record.queue && bucket->uid == job->record.uid &&
+	       bucket->priority == job->record.priority && bucket->array == array &&
+	       same_request(bucket->like, job->spec);
+}
+
+static struct queue_bucket *bucket_for(struct queues *q, const struct job *job)
+{
+	struct job_array *array = job->array && job->array->most ? job->array : NULL;
+	struct queue_bucket *bucket = q->buckets;
+
+	while (bucket && !belongs(bucket, job, array))
+		bucket = bucket->next;
+	if (bucket)
+		return bucket;
+	bucket = calloc(1, sizeof(*bucket));
+	if (!bucket)
+		return NULL;
+	bucket->queue = job->record.queue;
+	bucket->uid = job->record.uid;
+	bucket->priority = job->record.priority;
+	bucket->like = job->spec;
+	job->spec->uses++;
+	bucket->array = array;
+	bucket->list.bucket = bucket;
+	bucket->next = q->buckets;
+	q->buckets = bucket;
+	return bucket;
+}
+
+/* ---- arrays ------------------------------------------------------------------------------ */
+
+static struct job_array *array_get(struct queues *q, const struct job_record *record,
+				   const struct job_spec *spec)
+{
+	struct job_array *array = q->arrays;
+
+	if (!record->array)
+		return NULL;
+	while (array && array->id != record->array)
+		array = array->next;
+	if (array)
+		return array;
+	array = calloc(1, sizeof(*array));
+	if (!array)
+		return NULL;
+	array->id = record->array;
+	array->most = spec->array_most;
+	array->next = q->arrays;
+	q->arrays = array;
+	return array;
+}
+
+static void array_enter(struct job_array *array, struct job *job)
+{
+	job->array = array;
+	job->previous_of = array->last;
+	*(array->last ? &array->last->next_of : &array->jobs) = job;
+	array->last = job;
+	array->living++;
+}
+
+static void array_leave(struct queues *q, struct job *job)
+{
+	struct job_array **at = &q->arrays, *array = job->array;
+
+	if (!array)
+		return;
+	*(job->previous_of ? &job->previous_of->next_of : &array->jobs) = job->next_of;
+	*(job->next_of ? &job->next_of->previous_of : &array->last) = job->previous_of;
+	if (--array->living)
+		return;
+	while (*at != array)
+		at = &(*at)->next;
+	*at = array->next;
+	free(array);
+}
+
+struct job_array *job_array_find(const struct queues *q, int64_t id)
+{
+	struct job_array *array = q->arrays;
+
+	while (array && array->id != id)
+		array = array->next;
+	return array;
+}
+
+/* ---- by ID ------------------------------------------------------------------------------- */
+
+struct job *job_find(const struct node *node, int64_t id)
+{
+	struct job *job = node->queues->by_id[(uint64_t)id % QUEUE_ID_BUCKETS];
+
+	while (job && job->record.id != id)
+		job = job->next_id;
+	return job;
+}
+
+struct job *job_new(struct queues *q, const struct job_record *record, struct job_spec *spec)
+{
+	struct job *job = calloc(1, sizeof(*job));
+
+	if (!job)
+		return NULL;
+	job->node = q->node;
+	job->record = *record;
+	job->record.queue = queue_name_intern(q, record->queue);
+	job->record.place = job->record.ending = job->record.reason = "";
+	job_text_set(&job->record.place, record->place);
+	job_text_set(&job->record.ending, record->ending);
+	job_text_set(&job->record.reason, record->reason);
+	job->record.boot = strcmp(record->boot, q->boot) == 0 ? q->boot : "";
+	job->record.name = spec->name;
+	job->spec = spec;
+	spec->uses++;
+	q->afters += spec->after_count > 0;
+	struct job_array *array = array_get(q, record, spec);
+	if (array)
+		array_enter(array, job);
+	struct job **at = &q->by_id[(uint64_t)record->id % QUEUE_ID_BUCKETS];
+	job->next_id = *at;
+	*at = job;
+	return job;
+}
+
+void job_free(struct job *job)
+{
+	struct queues *q = job->node->queues;
+	struct job **at = &q->by_id[(uint64_t)job->record.id % QUEUE_ID_BUCKETS];
+
+	while (*at != job)
+		at = &(*at)->next_id;
+	*at = job->next_id;
+	job_move(job, NULL);
+	process_watch_stop(job->watch);
+	array_leave(q, job);
+	job_text_set(&job->record.place, "");
+	job_text_set(&job->record.ending, "");
+	job_text_set(&job->record.reason, "");
+	q->afters -= job->spec->after_count > 0;
+	job_spec_unref(job->spec);
+	free(job->grants);
+	free(job);
+}
+
+/* The jobs of an array have its ID and those that follow, in the order of its indexes, which most
+ * often begin with 0. */
+static struct job *element_find(const struct node *node, const struct job_array *array,
+				int32_t index)
+{
+	struct job *job = job_find(node, array->id + index);
+
+	if (job && job->array == array && job->record.index == index)
+		return job;
+	for (job = array->jobs; job && job->record.index != index;)
+		job = job->next_of;
+	return job;
+}
+
+static struct job *meant(const struct node *node, int64_t id, int32_t index)
+{
+	const struct job_array *array = job_array_find(node->queues, id);
+	struct job *job;
+
+	if (array)
+		return index < 0 ? array->jobs : element_find(node, array, index);
+	job = job_find(node, id);
+	return job && index < 0 && !job->record.array ? job : NULL;
+}
+
+const struct job *job_meant(const struct node *node, int64_t id, int32_t index)
+{
+	return meant(node, id, index);
+}
+
+unsigned jobs_meant(const struct node *node, int64_t id, int32_t index,
+		    void (*cb)(struct job *job, void *arg), void *arg)
+{
+	struct job *job = meant(node, id, index), *next;
+	bool all = job && job->array && index < 0;
+	unsigned count = 0;
+
+	/* One that ends here may end others, but none of its own array. */
+	for (; job; job = all ? next : NULL) {
+		next = job->next_of;
+		count++;
+		cb(job, arg);
+	}
+	return count;
+}
+
+static void list_each(const struct job_list *list, void (*cb)(struct job *job, void *arg),
+		      void *arg)
+{
+	for (struct job *job = list->first, *next; job; job = next) {
+		next = job->next;
+		cb(job, arg);
+	}
+}
+
+void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), void *arg)
+{
+	struct queues *q = node->queues;
+
+	list_each(&q->ending, cb, arg);
+	list_each(&q->running, cb, arg);
+	for (struct queue_bucket *bucket = q->buckets, *next; bucket; bucket = next) {
+		next = bucket->next;
+		list_each(&bucket->list, cb, arg);
+	}
+	list_each(&q->pending, cb, arg);
+}
+
+/* ---- states and changes ------------------------------------------------------------------ */
+
+void job_state_set(struct job *job, enum job_state state)
+{
+	struct queues *q = job->node->queues;
+	struct queue_event *event = &q->event[++q->events % QUEUE_EVENTS];
+
+	if (job->record.state != state && !job_state_may(job->record.state, state))
+		log_event(LOG_ERROR, "job.state id=%lld from=%s to=%s", (long long)job->record.id,
+			  job_state_text(job->record.state), job_state_text(state));
+	job->record.state = state;
+	*event = (struct queue_event){
+		.number = q->events,
+		.id = job->record.id,
+		.array = job->record.array,
+		.index = job->record.index,
+		.uid = job->record.uid,
+		.state = state,
+		.at = now_realtime_ns(),
+		.attempt = job->record.attempt,
+	};
+	q->told = true;
+}
+
+/* ---- what comes after what --------------------------------------------------------------- */
+
+enum after_answer { AFTER_COMES, AFTER_CAME, AFTER_NEVER };
+
+struct after_count {
+	unsigned all, done;
+};
+
+static int after_add(void *arg, const struct job_record *record)
+{
+	struct after_count *count = arg;
+
+	count->all++;
+	count->done += record->state == JOB_DONE;
+	return 0;
+}
+
+static enum after_answer after_look(const struct queues *q, const struct job_after *after)
+{
+	struct after_count count = {0};
+
+	if (job_meant(q->node, after->job, after->index))
+		return AFTER_COMES;
+	if (job_store_each_of(q->store, after->job, after->index, after_add, &count) < 0)
+		return AFTER_NEVER;
+	switch (after->kind) {
+	case JOB_AFTER_OK:
+		return count.done == count.all ? AFTER_CAME : AFTER_NEVER;
+	case JOB_AFTER_NOTOK:
+		return count.done < count.all ? AFTER_CAME : AFTER_NEVER;
+	case JOB_AFTER_ANY:
+		break;
+	}
+	return AFTER_CAME;
+}
+
+static enum after_answer after_all(const struct job *job, const struct job_after **ret)
+{
+	enum after_answer answer = AFTER_CAME;
+
+	for (unsigned i = 0; i < job->spec->after_count; i++) {
+		enum after_answer one = after_look(job->node->queues, &job->spec->after[i]);
+
+		if (one == AFTER_CAME)
+			continue;
+		answer = one;
+		*ret = &job->spec->after[i];
+		if (one == AFTER_NEVER)
+			break;
+	}
+	return answer;
+}
+
+static void never_comes(struct job *job, const struct job_after *after)
+{
+	static const char *const kinds[] = {"did not succeed", "is not known", "did not fail"};
+	char reason[JOB_REASON_SIZE];
+
+	snprintf(reason, sizeof(reason), "job %lld, which it comes after, %s",
+		 (long long)after->job, kinds[after->kind]);
+	job_finish(job, JOB_CANCELLED, reason);
+}
+
+void job_settle(struct job *job)
+{
+	struct queues *q = job->node->queues;
+	const struct job_after *after = NULL;
+	enum after_answer answer = after_all(job, &after);
+
+	if (answer == AFTER_NEVER) {
+		never_comes(job, after);
+		return;
+	}
+	q->dirty = true;
+	job->wait = answer == AFTER_COMES ? JOB_WAITS_AFTER : JOB_WAITS_BEGIN;
+	if (job->record.state == JOB_HELD || answer == AFTER_COMES ||
+	    job->spec->begin > now_realtime_ns()) {
+		job_move(job, &q->pending);
+		return;
+	}
+	struct queue_bucket *bucket = bucket_for(q, job);
+	job_move(job, bucket ? &bucket->list : &q->pending);
+}
+
+static bool comes_after(const struct job *job, int64_t id)
+{
+	for (unsigned i = 0; i < job->spec->after_count; i++)
+		if (job->spec->after[i].job == id)
+			return true;
+	return false;
+}
+
+void queue_ended_tell(struct queues *q, const struct job *ended)
+{
+	int64_t id = ended->record.array ? ended->record.array : ended->record.id;
+	size_t count = 0;
+
+	if (!q->afters)
+		return;
+	int64_t *after = malloc((q->pending.count + 1) * sizeof(*after));
+
+	/* One that ends here may end others in turn: so they are found anew each time. */
+	for (struct job *job = q->pending.first; after && job; job = job->next)
+		if (comes_after(job, id))
+			after[count++] = job->record.id;
+	for (size_t i = 0; i < count; i++) {
+		struct job *job = job_find(q->node, after[i]);
+
+		if (job && job->list == &q->pending)
+			job_settle(job);
+	}
+	free(after);
+}
+
+void queue_begin_due(struct queues *q)
+{
+	int64_t now = now_realtime_ns();
+
+	for (struct job *job = q->pending.first, *next; job; job = next) {
+		next = job->next;
+		if (job->record.state == JOB_QUEUED && job->wait == JOB_WAITS_BEGIN &&
+		    job->spec->begin <= now)
+			job_settle(job);
+	}
+}
+
+/* ---- from disk --------------------------------------------------------------------------- */
+
+struct loading {
+	struct queues *q;
+	struct job_spec *last; /* jobs of an array come one after the other */
+};
+
+static struct job_spec *spec_load(struct queues *q, int64_t id)
+{
+	struct job_spec *spec = calloc(1, sizeof(*spec));
+	cleanup_free char *text = NULL;
+	struct warrant *warrant = NULL;
+
+	if (!spec || job_store_spec_get(q->store, id, &text, &warrant) < 0 ||
+	    job_spec_load(text, spec) < 0) {
+		free(warrant);
+		free(spec);
+		return NULL;
+	}
+	spec->warrant = warrant;
+	spec->id = id;
+	return spec;
+}
+
+static int load_one(void *arg, const struct job_record *record)
+{
+	struct loading *loading = arg;
+
+	if (!loading->last || loading->last->id != record->spec) {
+		job_spec_unref(loading->last);
+		loading->last = spec_load(loading->q, record->spec);
+		if (!loading->last) {
+			log_event(LOG_ERROR, "job.unreadable id=%lld", (long long)record->id);
+			return 0;
+		}
+		loading->last->uses = 1;
+	}
+	struct job *job = job_new(loading->q, record, loading->last);
+	if (!job)
+		return -ENOMEM;
+	list_insert(&loading->q->pending, job);
+	return 0;
+}
+
+int queue_load(struct queues *q)
+{
+	struct loading loading = {.q = q};
+	int rc = job_store_each_living(q->store, load_one, &loading);
+
+	job_spec_unref(loading.last);
+	return rc;
+}

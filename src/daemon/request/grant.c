@@ -1,0 +1,38 @@
+#include "daemon/request/grant.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "core/place.h"
+#include "daemon/host/peer.h"
+#include "daemon/node.h"
+#include "daemon/store/store.h"
+
+void grant_record_fill(const struct node *node, const struct peer *peer,
+		       const struct place_request *request, const struct place_result *place,
+		       struct store_gpu *gpus, struct store_session *ret)
+{
+	*ret = (struct store_session){
+		.uid = peer->uid,
+		.gid = peer->gid,
+		.groups = peer->groups,
+		.received = -1,
+		.tolerance_applied = place->tolerance_applied,
+		.kind = request->kind,
+		.compute = place_compute(request),
+		.created = now_realtime_ns(),
+		.gpu_count = place->count,
+		.gpu = gpus,
+	};
+	for (uint32_t i = 0; i < place->count; i++) {
+		const struct gpu_info *info = &node->pool.gpu[place->grant[i].gpu].info;
+
+		gpus[i] = (struct store_gpu){
+			.index = info->index,
+			.bytes = place->grant[i].bytes,
+			.requested = place->grant[i].requested,
+		};
+		snprintf(gpus[i].uuid_text, sizeof(gpus[i].uuid_text), "%s", info->uuid_text);
+		snprintf(gpus[i].name, sizeof(gpus[i].name), "%s", info->name);
+	}
+}

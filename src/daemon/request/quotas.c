@@ -1,0 +1,205 @@
+#include "daemon/request/quotas.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "daemon/host/log.h"
+#include "daemon/host/owner.h"
+#include "daemon/node.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+static struct quota_entry **entry_find(struct node *node, enum quota_kind kind, uint32_t id)
+{
+	struct quota_entry **at = &node->quotas;
+
+	while (*at && ((*at)->stored.kind != kind || (*at)->stored.id != id))
+		at = &(*at)->next;
+	return at;
+}
+
+static int entry_put(struct node *node, const struct store_quota *quota)
+{
+	struct quota_entry **at = entry_find(node, quota->kind, quota->id);
+
+	if (!*at) {
+		*at = calloc(1, sizeof(**at));
+		if (!*at)
+			return -ENOMEM;
+	}
+	(*at)->stored = *quota;
+	return 0;
+}
+
+static int load_one(void *arg, const struct store_quota *quota)
+{
+	return entry_put(arg, quota);
+}
+
+int quotas_load(struct node *node)
+{
+	return store_quotas_each(node->store, load_one, node);
+}
+
+void quotas_free(struct node *node)
+{
+	while (node->quotas) {
+		struct quota_entry *entry = node->quotas;
+
+		node->quotas = entry->next;
+		free(entry);
+	}
+}
+
+static bool is_none(const struct quota *quota)
+{
+	return quota->vram_bytes == QUOTA_NONE && quota->sessions == QUOTA_NONE &&
+	       quota->gpus == QUOTA_NONE;
+}
+
+int quotas_set(struct node *node, const struct store_quota *quota)
+{
+	bool gone = is_none(&quota->quota);
+	int rc = gone ? store_quota_remove(node->store, quota->kind, quota->id)
+		      : store_quota_put(node->store, quota);
+
+	if (rc < 0)
+		return rc;
+	log_event(LOG_INFO, "quota.set kind=%s id=%u removed=%d",
+		  quota->kind == QUOTA_OF_USER ? "user" : "group", quota->id, gone);
+	if (!gone)
+		return entry_put(node, quota);
+	struct quota_entry **at = entry_find(node, quota->kind, quota->id);
+	if (*at) {
+		struct quota_entry *entry = *at;
+
+		*at = entry->next;
+		free(entry);
+	}
+	return 0;
+}
+
+struct quota quotas_get(const struct node *node, enum quota_kind kind, uint32_t id)
+{
+	for (const struct quota_entry *e = node->quotas; e; e = e->next)
+		if (e->stored.kind == kind && e->stored.id == id)
+			return e->stored.quota;
+	return (struct quota){QUOTA_NONE, QUOTA_NONE, QUOTA_NONE};
+}
+
+/* ---- use --------------------------------------------------------------------------------- */
+
+/* A group's is for all who are in it, whichever of their groups it is. */
+static bool concerns(enum quota_kind kind, uint32_t id, uid_t uid, gid_t gid,
+		     const struct groups *groups)
+{
+	return kind == QUOTA_OF_USER ? uid == id || owner_of(uid) == id
+				     : gid == id || groups_have(groups, id);
+}
+
+struct quota_use quotas_use(const struct node *node, enum quota_kind kind, uint32_t id)
+{
+	struct quota_use use = {0};
+
+	for (const struct session *s = node->sessions; s; s = s->next) {
+		struct quota_use one = {.sessions = 1, .gpu_mask = session_gpu_mask(s)};
+
+		if (!concerns(kind, id, s->record.uid, s->record.gid, &s->record.groups))
+			continue;
+		for (uint32_t i = 0; i < s->record.gpu_count; i++)
+			one.vram_bytes += s->record.gpu[i].bytes;
+		use = quota_add(use, one);
+	}
+	return use;
+}
+
+static struct quota_use use_of_result(const struct place_result *result)
+{
+	struct quota_use use = {.sessions = 1};
+
+	for (uint32_t i = 0; i < result->count; i++) {
+		use.vram_bytes += result->grant[i].bytes;
+		use.gpu_mask |= 1ull << result->grant[i].gpu;
+	}
+	return use;
+}
+
+/* ---- checking ---------------------------------------------------------------------------- */
+
+static void word(const struct quota_entry *entry, enum quota_verdict verdict, struct quota_use held,
+		 struct quota_use more, struct error *err)
+{
+	const struct quota *quota = &entry->stored.quota;
+	char may[UNITS_TEXT_SIZE], holds[UNITS_TEXT_SIZE], asks[UNITS_TEXT_SIZE];
+	const char *whose = entry->stored.kind == QUOTA_OF_USER ? "your" : "your group's";
+
+	switch (verdict) {
+	case QUOTA_VRAM:
+		error_set(err, EXIT_CODE_NOT_PERMITTED,
+			  "%s quota is %s of GPU memory: %s are held, %s more were asked", whose,
+			  units_format_bytes(quota->vram_bytes, may),
+			  units_format_bytes(held.vram_bytes, holds),
+			  units_format_bytes(more.vram_bytes, asks));
+		break;
+	case QUOTA_SESSIONS:
+		error_set(err, EXIT_CODE_NOT_PERMITTED, "%s quota is %s: %" PRIu64 " %s held",
+			  whose, units_format_count(quota->sessions, "session", may), held.sessions,
+			  held.sessions == 1 ? "is" : "are");
+		break;
+	case QUOTA_GPUS:
+	case QUOTA_WITHIN:
+		error_set(err, EXIT_CODE_NOT_PERMITTED,
+			  "%s quota is %s: %" PRIu64 " %s used, %" PRIu64 " in all would be", whose,
+			  units_format_count(quota->gpus, "GPU", may), quota_gpus(held),
+			  quota_gpus(held) == 1 ? "is" : "are", quota_gpus(quota_add(held, more)));
+		break;
+	}
+	error_hint(err, "release what is not needed, or ask an administrator (carve quota)");
+}
+
+int quotas_check(const struct node *node, const struct peer *peer,
+		 const struct place_result *result, struct error *err)
+{
+	struct quota_use more = use_of_result(result);
+
+	for (const struct quota_entry *e = node->quotas; e; e = e->next) {
+		if (!concerns(e->stored.kind, e->stored.id, peer->uid, peer->gid, &peer->groups))
+			continue;
+		struct quota_use held = quotas_use(node, e->stored.kind, e->stored.id);
+		enum quota_verdict verdict = quota_check(&e->stored.quota, quota_add(held, more));
+		if (verdict == QUOTA_WITHIN)
+			continue;
+		word(e, verdict, held, more, err);
+		return quota_check(&e->stored.quota, more) == QUOTA_WITHIN ? -EAGAIN : -EPERM;
+	}
+	return 0;
+}
+
+int quotas_check_resize(const struct session *s, const uint64_t *bytes, struct error *err)
+{
+	uint64_t before = 0, after = 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		before += s->record.gpu[i].bytes;
+		after += bytes[i];
+	}
+	for (const struct quota_entry *e = s->node->quotas; e && after > before; e = e->next) {
+		struct quota_use more = {.vram_bytes = after - before};
+
+		if (!concerns(e->stored.kind, e->stored.id, s->record.uid, s->record.gid,
+			      &s->record.groups))
+			continue;
+		struct quota_use held = quotas_use(s->node, e->stored.kind, e->stored.id);
+		if (held.vram_bytes + more.vram_bytes <= e->stored.quota.vram_bytes)
+			continue;
+		word(e, QUOTA_VRAM, held, more, err);
+		return -EPERM;
+	}
+	return 0;
+}

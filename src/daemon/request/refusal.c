@@ -1,0 +1,236 @@
+#include "daemon/request/refusal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/api/view.h"
+#include "daemon/gpu/pool.h"
+#include "daemon/request/request.h"
+
+const char *refusal_holder(const struct claim *claim, char buf[static REFUSAL_HOLDER_SIZE])
+{
+	const char *whose = claim->state == CLAIM_RESERVED
+				    ? "it is the system daemon's, which does not run"
+			    : claim->state == CLAIM_SYSTEM ? "the system daemon has it"
+							   : "held by another daemon";
+
+	if (claim->state != CLAIM_RESERVED && claim->holder.pid)
+		snprintf(buf, REFUSAL_HOLDER_SIZE, "%s (process %d of %s)", whose,
+			 (int)claim->holder.pid, view_user(claim->holder_uid));
+	else
+		snprintf(buf, REFUSAL_HOLDER_SIZE, "%s", whose);
+	return buf;
+}
+
+void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
+		    const struct place_request *request, enum place_reason reason, char *buf,
+		    size_t size)
+{
+	const struct pool_gpu *gpu = &pool->gpu[index];
+	char left[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], other[UNITS_TEXT_SIZE];
+	char holder[REFUSAL_HOLDER_SIZE];
+
+	units_format_room(place_available(place), left);
+	units_format_room(place_capacity(place), total);
+	if (reason == PLACE_NOT_OFFERED && gpu->claim.state != CLAIM_OURS)
+		snprintf(buf, size, "%s", refusal_holder(&gpu->claim, holder));
+	else if (reason == PLACE_NOT_OFFERED)
+		snprintf(buf, size, "%s",
+			 gpu->gives_instances ? "it gives out MIG instances"
+			 : gpu->info.mig      ? "in MIG mode"
+					      : "the driver cannot reach it");
+	else if (reason == PLACE_NOT_ALLOWED)
+		snprintf(buf, size, "not in --gpu-ids");
+	else if (reason == PLACE_TOO_SMALL)
+		snprintf(buf, size, "one CUDA context alone takes %s",
+			 units_format_bytes(place->context, other));
+	else if (reason == PLACE_NOT_EMPTY)
+		snprintf(buf, size, "not empty (%s)",
+			 units_format_count(place->sessions, "session", other));
+	else if (reason == PLACE_NO_COMPUTE)
+		snprintf(buf, size, "%g%% of its time is promised, %g%% more were asked",
+			 (double)place->share * 100 / SHARE_ONE,
+			 place_compute(request) * 100.0 / SHARE_ONE);
+	else if (place->outside)
+		snprintf(buf, size, "%s of %s free, programs outside carve hold %s", left, total,
+			 units_format_bytes(place->outside, other));
+	else
+		snprintf(buf, size, "%s of %s free", left, total);
+}
+
+/* Appends what each GPU says, as many as there is room for. */
+static void gpus_explain(const struct pool *pool, const struct place_gpu *gpus,
+			 const struct place_request *request, char *buf, size_t size)
+{
+	size_t used = strlen(buf);
+	bool any = false;
+
+	for (uint32_t i = 0; i < pool->count; i++) {
+		enum place_reason reason = place_check(gpus, i, request);
+		const struct gpu_info *info = &pool->gpu[i].info;
+		char says[192], part[320];
+
+		if (pool->gpu[i].gives_instances)
+			continue; /* it says so itself: mig_ask.c */
+		refusal_of_gpu(pool, i, &gpus[i], request, reason, says, sizeof(says));
+		snprintf(part, sizeof(part), "GPU %u (%s): %s", info->index, info->name, says);
+		if (used + strlen(part) + 32 > size) {
+			snprintf(buf + used, size - used, "; and %u more", pool->count - i);
+			return;
+		}
+		used += (size_t)snprintf(buf + used, size - used, "%s%s", any ? "; " : ": ", part);
+		any = true;
+	}
+}
+
+/* GPUs are short, not memory: says so and returns true. */
+static bool count_explain(const struct pool *pool, const struct place_gpu *gpus,
+			  const struct place_request *request, char *buf, size_t size)
+{
+	char asked[UNITS_TEXT_SIZE];
+	uint32_t named = 0, offered = 0;
+
+	for (uint32_t i = 0; i < pool->count; i++) {
+		bool allowed = !request->allowed || request->allowed[i];
+
+		named += allowed;
+		offered += allowed && gpus[i].offered;
+	}
+	units_format_count(request->count, "GPU", asked);
+	if (pool->count < request->count)
+		snprintf(buf, size, "%s asked, there %s %u", asked, pool->count == 1 ? "is" : "are",
+			 pool->count);
+	else if (named < request->count)
+		snprintf(buf, size, "%s asked, --gpu-ids names %u", asked, named);
+	else if (!offered)
+		snprintf(buf, size, "no GPU can be had");
+	else if (offered < request->count)
+		snprintf(buf, size, "%s asked, %u can be had", asked, offered);
+	else
+		return false;
+	return true;
+}
+
+/* How many GPUs would do but for this. */
+static uint32_t count_but_for(const struct pool *pool, const struct place_gpu *gpus,
+			      const struct place_request *request, enum place_reason only)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < pool->count; i++) {
+		enum place_reason reason = place_check(gpus, i, request);
+
+		count += reason == PLACE_FITS || reason == only;
+	}
+	return count;
+}
+
+/* Whole GPUs are asked for, and sessions are on them: which, or how many. */
+static void occupied_explain(const struct pool *pool, const struct place_gpu *gpus,
+			     const struct place_request *request, const char *asked, char *buf,
+			     size_t size)
+{
+	uint32_t occupied = 0, last = 0;
+
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (place_check(gpus, i, request) == PLACE_NOT_EMPTY) {
+			occupied++;
+			last = pool->gpu[i].info.index;
+		}
+	if (occupied == 1)
+		snprintf(buf, size, "%s asked, and GPU %u is not empty", asked, last);
+	else
+		snprintf(buf, size, "%s asked, and %u GPUs are not empty", asked, occupied);
+}
+
+/* What there is too little of. Returns what would help. */
+static const char *short_explain(const struct pool *pool, const struct place_gpu *gpus,
+				 const struct place_request *request, const char *asked, char *buf,
+				 size_t size)
+{
+	static const char less[] = "ask for less, or wait for room with --wait-for 10m";
+
+	if (request->kind == PLACE_WHOLE &&
+	    count_but_for(pool, gpus, request, PLACE_NOT_EMPTY) >= request->count) {
+		occupied_explain(pool, gpus, request, asked, buf, size);
+		return "ask for a part of a GPU (--gpu 0.5), or wait for room with --wait-for 10m";
+	}
+	if (count_but_for(pool, gpus, request, PLACE_NO_COMPUTE) >= request->count)
+		snprintf(buf, size, "not enough GPU time for %g%%%s",
+			 place_compute(request) * 100.0 / SHARE_ONE,
+			 request->count > 1 ? " of each GPU" : "");
+	else
+		snprintf(buf, size, "not enough GPU memory for %s", asked);
+	return less;
+}
+
+/* What to do where a GPU that the request could be on is another daemon's; NULL: none is. */
+static const char *holder_hint(const struct pool *pool, const struct place_gpu *gpus,
+			       const struct place_request *request)
+{
+	for (uint32_t i = 0; i < pool->count; i++) {
+		enum claim_state state = pool->gpu[i].claim.state;
+
+		if (place_check(gpus, i, request) != PLACE_NOT_OFFERED || state == CLAIM_OURS)
+			continue;
+		if (state == CLAIM_RESERVED)
+			return "as root: systemctl start carved.service; journalctl -u carved says "
+			       "why it ended; without systemd: carved --system";
+		if (state == CLAIM_SYSTEM)
+			return "use the system daemon: leave out --host, CARVE_HOST and "
+			       "CARVE_RUNTIME_DIR";
+		return "use the daemon that holds the GPU with --host, or end it";
+	}
+	return NULL;
+}
+
+/* More GiB than any GPU has, where so many MiB would be a slice: 4096 without a unit. */
+static bool mebibytes_meant(const struct place_gpu *gpus, uint32_t count,
+			    const struct place_request *request)
+{
+	uint64_t largest = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		largest = MAX(largest, place_capacity(&gpus[i]));
+	return request->kind == PLACE_BYTES && request->bytes % (1ULL << 30) == 0 &&
+	       request->bytes > largest && request->bytes / 1024 <= largest &&
+	       request->bytes >= 512 * (1ULL << 30);
+}
+
+void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
+		     struct error *err)
+{
+	struct place_gpu gpus[GPUS_MAX];
+	char asked[REQUEST_TEXT_SIZE], text[sizeof(err->message)];
+
+	pool_place_gpus(pool, gpus);
+	request_text(request, asked);
+	bool possible = place_possible(gpus, pool->count, request);
+	const char *hint = NULL;
+	if (rc == -EDOM)
+		snprintf(text, sizeof(text), "a slice of %s is too small", asked);
+	else if (possible)
+		hint = short_explain(pool, gpus, request, asked, text, sizeof(text));
+	else if (!count_explain(pool, gpus, request, text, sizeof(text)))
+		snprintf(text, sizeof(text), "%s is more than there is", asked);
+	gpus_explain(pool, gpus, request, text, sizeof(text));
+	error_set(err, rc == -EDOM ? EXIT_CODE_USAGE : EXIT_CODE_NO_ROOM, "%s", text);
+	if (!possible)
+		hint = holder_hint(pool, gpus, request);
+	if (rc != -EDOM && hint)
+		error_hint(err, "%s", hint);
+	else if (rc != -EDOM && !possible && mebibytes_meant(gpus, pool->count, request))
+		error_hint(err, "a size without a unit is GiB: did you mean %" PRIu64 "MiB?",
+			   request->bytes >> 30);
+}
+
+void refusal_no_gpu(const struct pool *pool, struct error *err)
+{
+	error_set(err, EXIT_CODE_NO_ROOM, "no GPU found: %s", pool->why.message);
+	error_hint(err, "without a GPU, try `carve sim`");
+}

@@ -1,0 +1,54 @@
+/* A request for a slice as it comes over HTTP: parsed and checked, not yet placed. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/gpus.h"
+#include "core/place.h"
+#include "daemon/store/store.h"
+
+struct error;
+struct pool;
+
+/* Priorities are within plus and minus this; above 0 only for administrators. */
+#define REQUEST_PRIORITY_MAX 100
+
+/* What cuts the GPU. */
+enum request_backend {
+	BACKEND_ANY,
+	BACKEND_FRACTION,
+	BACKEND_MIG,
+};
+
+struct slice_request {
+	struct place_request place; /* `allowed` is set by request_resolve() */
+	bool by_index;              /* GPUs were named: */
+	uint8_t index[GPUS_MAX];    /* one flag for each NVML index */
+	uint8_t allowed[GPUS_MAX];  /* likewise for each position in the pool */
+	uint64_t wait_ns;           /* 0: now or not at all */
+	uint64_t timeout_ns;        /* 0: none */
+	int priority;               /* who waits with a higher one is served first */
+	bool ephemeral;
+	bool compute_given;         /* not just as a fraction is one of time, too */
+	char resize[STORE_ID_SIZE]; /* not a new session: another instance for this one */
+	bool together;              /* others may be in its MIG instance, too */
+	enum request_backend backend;
+	char profile[32]; /* PLACE_PROFILE: its name */
+	bool kept;        /* until it is released, beside the user's other sessions */
+	char name[STORE_NAME_SIZE];
+	char id[STORE_ID_SIZE]; /* chosen by who asks, so that asking twice is asking once */
+};
+
+/* Body of POST /v1/sessions. 0, or negative with *err naming the field and what it takes. */
+int request_parse(const json_t *root, struct slice_request *ret, struct error *err);
+/* Body of PATCH: a size and nothing else. */
+int request_parse_size(const json_t *root, struct place_request *ret, struct error *err);
+/* A list of GPUs, "0-2" or "0,1" or "all", into `to`. 0, or negative with *err. */
+int request_parse_gpu_ids(const json_t *value, struct slice_request *to, struct error *err);
+/* Finds the named GPUs in the pool. 0, or negative with *err where one does not exist. */
+int request_resolve(struct slice_request *request, const struct pool *pool, struct error *err);
+/* What was asked, for people: "4 GiB", "0.25 of a GPU", "2 whole GPUs". */
+#define REQUEST_TEXT_SIZE 96
+const char *request_text(const struct place_request *place, char buf[static REQUEST_TEXT_SIZE]);

@@ -1,0 +1,76 @@
+/* Requests that are not decided yet, by priority and then in the order they came. Every request
+ * passes through here; most leave it at once.
+ *
+ * A later request may be granted before an earlier one that does not fit. So that this cannot delay
+ * the earlier one for ever, it is passed at most WAITING_PASSES times: then nothing more is granted
+ * on the GPUs that it may use until it is served or gives up. A session that grows passes it, too.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/host/peer.h"
+#include "daemon/request/request.h"
+
+struct error;
+struct mig_grant;
+struct node;
+struct session;
+
+#define WAITING_PASSES 16u
+/* Requests that wait, all users' together; one user has half of what the others leave. */
+#define WAITING_MAX 4096u
+
+/* The answer: a session, or NULL and why not. */
+typedef void (*waiter_cb)(void *arg, struct session *session, const struct error *err);
+
+struct waiter {
+	struct waiter *next;
+	char id[STORE_ID_SIZE]; /* of the session to be */
+	struct slice_request request;
+	struct peer peer;
+	uid_t owner;                    /* to whom it counts (crowd.h) */
+	uint64_t sample;                /* decided on figures no older than this sample */
+	uint64_t since_ns, deadline_ns; /* CLOCK_MONOTONIC */
+	int64_t created;                /* CLOCK_REALTIME, ns */
+	unsigned passed;
+	bool making;   /* its MIG instances are being made */
+	bool counted;  /* it was told to mig_came() */
+	char why[512]; /* it is not granted yet */
+	waiter_cb cb;
+	void *arg;
+};
+
+/* Queues a request. The callback is called later, even where it can be decided at once. 0, -ENOMEM,
+ * or -EMFILE: its user has too many that wait. */
+int waiting_add(struct node *node, const struct slice_request *request, const struct peer *peer,
+		waiter_cb cb, void *arg);
+/* What would become of a request that came now and had its GPUs resolved: 0, or negative with *err.
+ */
+int waiting_would(const struct node *node, const struct slice_request *request,
+		  const struct peer *peer, struct place_result *ret, struct error *err);
+/* The same for one that waits. */
+int waiting_explain(const struct node *node, const struct waiter *waiter, struct place_result *ret,
+		    struct error *err);
+/* A session grows on a GPU of the pool (by its position): whether it may, before requests that
+ * wait; and that it has, which passes them. */
+bool waiting_lets_grow(const struct node *node, uint32_t gpu);
+void waiting_grown(struct node *node, uint32_t gpu);
+/* Whoever waited with this `arg` is gone. */
+void waiting_cancel(struct node *node, void *arg);
+/* Refuses a waiting request by its ID, as its owner wishes. False: there is none. */
+bool waiting_release(struct node *node, struct waiter *waiter);
+/* Whether another instance is being decided on for this session. */
+bool waiting_resizes(const struct node *node, const char *session);
+struct waiter *waiting_find(const struct node *node, const char *id);
+/* The user's request of this name. */
+struct waiter *waiting_named(const struct node *node, uid_t uid, const char *name);
+/* The MIG instances of request `id` are there, or not: *err says why not, NULL that it is to be
+ * decided anew. Whoever asked may be gone: then they are nobody's. */
+void waiting_made(struct node *node, const char *id, const struct mig_grant *grant,
+		  const struct error *err);
+/* Something changed that may let requests through. Decides nothing itself: see waiting_run(). */
+void waiting_kick(struct node *node);
+/* Decides what can be decided. Called on the loop, never from inside another operation. */
+void waiting_run(struct node *node);

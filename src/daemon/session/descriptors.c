@@ -1,0 +1,218 @@
+#include "daemon/session/descriptors.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/node.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "proto/mark.h"
+
+uint64_t sample_unlisted(const struct gpu_sample *sample)
+{
+	uint64_t listed = gpu_sample_listed(sample);
+
+	return sample->used > listed ? sample->used - listed : 0;
+}
+
+static bool is_wanted(const struct mark *mark, const void *context)
+{
+	const struct node *node = context;
+
+	for (const struct session *s = node->sessions; s; s = s->next)
+		if (mark_session(s->record.id) == mark->session)
+			return true;
+	return orphans_have_mark(node, mark->session);
+}
+
+/* By when the kernel says that it started: what its slot says any process of its session can write.
+ */
+static bool is_of(const struct process *p, const struct mark *mark)
+{
+	return p->slot == mark->slot && mark_life(p->id.birth) == mark->life &&
+	       mark_session(p->session->record.id) == mark->session;
+}
+
+/* Bytes that those of a process stand for. */
+static uint64_t found_of(const struct locks *found, const struct process *p)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < found->count; i++)
+		if (is_of(p, &found->list[i].mark))
+			sum += found->list[i].bytes;
+	return sum;
+}
+
+bool descriptors_of(const struct process *p)
+{
+	return found_of(&p->session->node->descriptors.now, p) > 0;
+}
+
+/* What was given back while a descriptor was open is as any other when none is. It is looked at
+ * before the list: who gives something back in between has changed it. */
+static void stale_begin(const struct node *node)
+{
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next)
+			p->described =
+				atomic_load(&ledger_slot(&s->books.ledger, p->slot)->described);
+}
+
+static void stale_end(const struct node *node)
+{
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next)
+			if (p->described && !descriptors_of(p))
+				atomic_compare_exchange_strong(
+					&ledger_slot(&s->books.ledger, p->slot)->described,
+					&p->described, 0);
+}
+
+/* One that was open is not among them, or of what a process gave back some is not. */
+static bool misses_some(const struct locks *found, const void *context)
+{
+	const struct node *node = context;
+	const struct locks *before = &node->descriptors.before;
+
+	for (size_t i = 0; i < before->count; i++)
+		if (!locks_have(found, &before->list[i].mark))
+			return true;
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (const struct process *p = s->processes; p; p = p->next)
+			if (found_of(found, p) < p->described)
+				return true;
+	return false;
+}
+
+/* So long the loop reads at most, and then it does not for so many times as long. */
+#define READ_MOST_NS 15000000ull
+#define READ_PAUSES 20
+
+/* What cannot be read is as it was. False: it could not. */
+static bool read_all(struct node *node)
+{
+	struct descriptors *d = &node->descriptors;
+	uint64_t begin = now_monotonic_ns();
+	struct locks was = d->now;
+
+	if (begin < d->pause_until_ns)
+		return false;
+	d->now = d->before;
+	d->before = was;
+	d->now.count = 0;
+	int r = node->sessions || node->orphans.exporters
+			? locks_read(&d->now, READ_MOST_NS, is_wanted, misses_some, node)
+			: 0;
+	if (r < 0) {
+		d->before = d->now;
+		d->now = was;
+	}
+	d->read_ns = now_monotonic_ns() - begin;
+	if (r == -ETIME)
+		d->pause_until_ns = begin + READ_PAUSES * d->read_ns;
+	return r == 0;
+}
+
+void descriptors_read(struct node *node)
+{
+	struct descriptors *d = &node->descriptors;
+	struct pool *pool = &node->pool;
+
+	stale_begin(node);
+	if (read_all(node))
+		stale_end(node);
+	/* Right after the last was closed the sample may be of before. */
+	for (uint32_t i = 0; i < pool->count && !d->now.count; i++) {
+		if (!(pool->mask >> i & 1) || pool->gpu[i].sample.error)
+			continue;
+		uint64_t bytes = sample_unlisted(&pool->gpu[i].sample);
+
+		if (!d->had_some)
+			d->unlisted[i] = MIN(bytes, d->last[i]);
+		d->last[i] = bytes;
+	}
+	d->had_some = d->now.count > 0;
+}
+
+void descriptors_free(struct node *node)
+{
+	locks_free(&node->descriptors.now);
+	locks_free(&node->descriptors.before);
+	node->descriptors = (struct descriptors){0};
+}
+
+static const struct process *process_of(const struct session *s, const struct mark *mark)
+{
+	for (const struct process *p = s ? s->processes : NULL; p; p = p->next)
+		if (is_of(p, mark))
+			return p;
+	return NULL;
+}
+
+/* Of a process whose slot is charged: as much as it gave back, as all else is charged. */
+static uint64_t of_process(const struct process *p, uint32_t position)
+{
+	const struct locks *now = &p->session->node->descriptors.now;
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < now->count; i++)
+		if (now->list[i].mark.gpu == position && is_of(p, &now->list[i].mark))
+			sum += now->list[i].bytes;
+	return MIN(sum, atomic_load(&ledger_slot(&p->session->books.ledger, p->slot)->described));
+}
+
+static bool is_of_gpu(const struct mark *mark, uint32_t session, uint32_t position)
+{
+	return mark->session == session && mark->gpu == position;
+}
+
+uint64_t descriptors_marked(const struct node *node, const char *id, uint32_t position)
+{
+	const struct session *s = session_find(node, id);
+	const struct locks *now = &node->descriptors.now;
+	uint32_t session = mark_session(id);
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < now->count; i++)
+		if (is_of_gpu(&now->list[i].mark, session, position) &&
+		    !process_of(s, &now->list[i].mark))
+			sum += now->list[i].bytes;
+	/* Anybody can lock any file: marks of a session that exported nothing are not its own. */
+	sum = MIN(sum, orphans_remain(node, id, position));
+	for (const struct process *p = s ? s->processes : NULL; p; p = p->next)
+		sum += of_process(p, position);
+	return sum;
+}
+
+bool descriptors_open(const struct node *node, const char *id, uint32_t position)
+{
+	const struct locks *of[] = {&node->descriptors.now, &node->descriptors.before};
+	uint32_t session = mark_session(id);
+
+	for (size_t k = 0; k < ARRAY_SIZE(of); k++)
+		for (size_t i = 0; i < of[k]->count; i++)
+			if (is_of_gpu(&of[k]->list[i].mark, session, position))
+				return true;
+	return false;
+}
+
+uint64_t descriptors_unlisted(const struct node *node, int gpu)
+{
+	uint64_t held = sample_unlisted(&node->pool.gpu[gpu].sample);
+	uint64_t usual = node->descriptors.unlisted[gpu];
+
+	return held > usual ? held - usual : 0;
+}
+
+uint64_t descriptors_keep(const struct session *s, uint32_t position)
+{
+	const struct node *node = s->node;
+	int gpu = s->pool_gpu[position];
+
+	if (!node->descriptors.now.count || gpu < 0 || node->pool.gpu[gpu].sample.error)
+		return 0;
+	return MIN(descriptors_marked(node, s->record.id, position),
+		   descriptors_unlisted(node, gpu));
+}

@@ -1,0 +1,115 @@
+/* Attached processes: a slot of a session's ledger each, from the attach until the driver has its
+ * memory back. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/host/peer.h"
+
+struct attach_connection;
+struct gpu_sample;
+struct node;
+struct session;
+
+struct process {
+	struct process *next; /* session->processes */
+	struct session *session;
+	struct process_id id;
+	uint32_t slot;
+	struct process_watch *watch; /* NULL once it is dead */
+	/* The connection it attached by; NULL once that ended, or where another daemon had it.
+	 * Forked children hold it as they hold the driver's descriptors. */
+	struct attach_connection *connection;
+	bool dead;
+	bool sampled;       /* it was attached when the last sample started */
+	bool heard;         /* this daemon had a connection of it; else one before it had */
+	bool listed;        /* the driver has listed it since it attached */
+	bool recovered;     /* dead, and what it was at has been finished or dropped */
+	uint64_t dead_ns;   /* CLOCK_MONOTONIC */
+	uint64_t ending_ns; /* likewise: since when it is known to be ending; 0: it is not */
+	/* A call that was under way when its connection had ended: since when it stands like that
+	 * (CLOCK_MONOTONIC; 0: there was none). */
+	uint64_t stuck_since_ns;
+	uint32_t stuck_begun, stuck_done;
+	uint64_t reap_sample; /* number of the first sample that can show its memory gone */
+	/* What the slot said when the running sample started: figures compare only if it stood
+	 * still. */
+	uint32_t seen_begun, seen_done, seen_leaving, seen_lessened;
+	uint64_t seen_unsure;
+	uint32_t seen_managed;
+	bool seen_certain;
+	uint64_t described; /* of its slot, when marks were read last */
+	/* It asks to be compared by the sample of this number or a later one; 0: it does not. What
+	 * it gave back on a GPU of its session (position), and has charged still. */
+	uint64_t ask_sample, ask_leaving, ask_until_ns;
+	uint32_t ask_position;
+	enum settle_why {
+		SETTLE_SECOND, /* the daemon looks: no call of the process may be under way */
+		/* The process asks, and its own call may be under way; all that it charged is on
+		 * the device, or maybe not. */
+		SETTLE_EXACT,
+		SETTLE_INEXACT,
+	} ask_why;
+	bool still;        /* it stood still over the newest sample */
+	unsigned restless; /* comparisons since it last stood still */
+	struct process_gpu {
+		int64_t seen_used, seen_apart; /* see process_apart() */
+		int64_t floor; /* settled is never set below it; see settled_aim() */
+		/* By the driver: what it held when it was last seen alive, and what is listed for
+		 * it, as of the last sample in which nobody else had its PID. */
+		uint64_t held, listed;
+		int64_t least; /* of what the restless one held beyond its charges */
+	} gpu[];
+};
+
+/* Gives a living process a slot. 0; -ENOSPC no slot left, -ESRCH it has ended, or -errno. */
+int process_attach(struct session *session, struct process_id id,
+		   struct attach_connection *connection, struct process **ret);
+/* Takes up the slot that a daemon before this one gave to a process, which may have ended since. 0
+ * or -errno. */
+int process_resume(struct session *session, uint32_t slot, struct process_id id);
+/* A slot that no process has; 0: none left. */
+uint32_t process_slot_free(const struct session *session);
+/* Whether it was handed the session's wake descriptor (proto/attach.h) by this daemon. */
+void process_hears(struct process *process, bool hears);
+/* Whether its slot has anything charged to it. */
+bool process_is_charged(const struct process *process);
+/* Forgets it, leaving the slot as it is. */
+void process_free(struct process *process);
+/* Whether that process is attached to any session but `besides` (NULL: to any). */
+bool process_is_attached(const struct node *node, const struct session *besides,
+			 struct process_id id);
+/* It has ended. Whoever of its session finds that first says so; once. */
+void process_ended(struct process *process);
+/* The connection it attached by has ended. */
+void process_disconnected(struct process *process);
+
+/* Bytes that the driver's newest sample of that GPU of the pool says a living process holds. */
+uint64_t process_figure(const struct process *process, int gpu);
+
+/* The bytes that a dead one holds by that sample. A process that has its PID now is another one. */
+uint64_t process_figure_of_dead(const struct process *process, const struct gpu_sample *sample);
+
+/* Managed memory that it has charged and that is in no process's figure, wherever it is. */
+int64_t process_apart(const struct process *process, uint32_t position);
+/* Some of what it had charged when it was sampled, or has by now, may be elsewhere than on the GPU,
+ * or there and in no process's figure, and it does not say how much. */
+bool process_has_managed(const struct process *process);
+
+/* The slot that is compared with the figure of its process, which may have several: that one, if
+ * it has only one. */
+const struct process *process_first_twin(const struct process *process);
+
+/* So many bytes on GPU `position` of its session are given back that the driver may keep for
+ * others, if the process exported any. */
+void process_orphans(struct process *process, uint32_t position, uint64_t bytes);
+/* Called when a sample is in. */
+void processes_sampled(struct node *node);
+/* Has the driver asked soon whether it has the memory of `session`'s ending processes back, and
+ * again until it has. Returns the number of the first sample that can show it. */
+uint64_t processes_await(struct session *session);
+/* Whether the driver does not answer for one of its GPUs: nobody can tell what is on it. */
+bool session_is_silent(const struct session *session);
+/* Bits of the pool's GPUs that this session is on. */
+uint64_t session_gpu_mask(const struct session *session);

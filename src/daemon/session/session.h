@@ -1,0 +1,198 @@
+/* Sessions: granted slices, from the grant to the end. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/host/peer.h"
+#include "daemon/session/books.h"
+#include "daemon/store/store.h"
+
+struct lease_member;
+struct node;
+struct process;
+struct session;
+
+enum session_state {
+	SESSION_ACTIVE,
+	SESSION_ENDING, /* its processes are being ended */
+};
+
+/* Processes that are watched, all sessions' together, and what each holds open: its pidfd and a
+ * namespace. */
+#define WATCHED_MAX 65536u
+#define HOLDER_DESCRIPTORS 2u
+
+/* A process that keeps a one-off session alive: who asked for it, or its command; and the commands
+ * that `carve run` started in any other. */
+struct holder {
+	struct holder *next;
+	struct session *session;
+	struct process_id process;
+	struct process_watch *watch;
+	uid_t owner;  /* to whom its descriptors count (crowd.h) */
+	bool command; /* of `carve run`: its descendants belong to the slice */
+	bool unread;  /* it has the session's ledger, which was kept nowhere else */
+	/* Its mount namespace, when it said that this was made for the slice; -1: it did not. Held
+	 * open, so that no other namespace gets its number. */
+	int mount_fd;
+};
+
+/* NONE -> OPEN when its first process attaches, OPEN -> LOST where a daemon starts that was kept no
+ * ledger for, though processes have it, LOST -> NONE when the last of these has ended. */
+enum session_ledger {
+	SESSION_LEDGER_NONE, /* nobody has attached */
+	SESSION_LEDGER_OPEN,
+	SESSION_LEDGER_LOST, /* processes go on with it, out of the daemon's reach: nobody else
+				attaches, as a new one would be a second slice */
+};
+
+typedef void (*session_end_cb)(void *arg, const char *id);
+
+/* A listener for the end of a session that is ending; and, once, that a process of it cannot
+ * be ended (refused_pid), in which case the session is still there when `cb` is called. */
+struct session_listener {
+	struct session_listener *next;
+	session_end_cb cb;
+	void *arg;
+};
+
+struct session {
+	struct session *next, *previous; /* node->sessions */
+	struct session *next_id, *next_user, *next_attached;
+	struct node *node;
+	struct store_session record;
+	int *pool_gpu; /* record.gpu_count positions in the pool; -1: that GPU is gone */
+	enum session_state state;
+	bool timed;                 /* something becomes of it by the clock */
+	struct books books;         /* made when the first process attaches */
+	struct lease_member *lease; /* its turns on the GPUs; NULL: it has no books yet */
+	int wake_fd; /* its processes' wake descriptor, kept over an upgrade, until it is leased */
+	bool wake_kept; /* there was one */
+	/* Since when its GPU time is counted (ns since 1970): its beginning, but where a daemon
+	 * died meanwhile the next one's. */
+	int64_t counted_from;
+	struct process *processes; /* slots in use */
+	struct holder *holders;
+	uint64_t record_at_ns; /* its end could not be kept: when it is tried again; 0: it was not
+				  tried */
+	uint64_t kill_at_ns;   /* SESSION_ENDING: CLOCK_MONOTONIC when SIGKILL follows; 0: sent */
+	pid_t refused_pid;     /* a process that carve may not end; 0: none was found */
+	struct session_listener *listeners;
+	/* By how much its processes hold more than the slice on any GPU, by the driver's figures,
+	 * and since when (CLOCK_MONOTONIC; 0: they don't). Memory taken round the front shows here.
+	 */
+	uint64_t over_bytes, over_since_ns;
+	/* Of that, what may have been others' that it imported; and what the database has of it. */
+	uint64_t over_inherited_bytes, over_inherited_stored;
+	/* Processes of it have imported memory; what others had less of since, for a few seconds;
+	 * what it had more of just then; and what it held in all (over.c). */
+	bool imported;
+	uint64_t fell_bytes, fell_ns, moved_bytes, held_before;
+	bool over_spared;            /* for what it inherited it is not ended */
+	bool over_reported;          /* it lasted, and was logged */
+	uint32_t over_killed_stored; /* of record.over_killed, what the database has */
+	bool over_ended;             /* the policy ended the last ones that used the GPU */
+	uint32_t slicing_killed;     /* processes ended as they took time beyond its turns */
+	/* Processes of it may have each other's memory: what one gives back may be in another's
+	 * figure. So nobody's charge is lowered but by a sample over which all stood still. */
+	bool exported;
+	bool quiet;           /* they did over the newest one, of all GPUs that it was of */
+	bool spared;          /* somebody may have less than is posted for him */
+	bool less;            /* or one who did not stand still seems to */
+	bool described;       /* slot 0 is charged with what only open descriptors keep */
+	uint64_t kept_sample; /* first one that shows who has what slot 0 is charged with */
+	/* They are made to, for another look: since when (CLOCK_MONOTONIC), 0: not now; and not
+	 * before when again, after such a pause. */
+	uint64_t hurry_since_ns, hurry_after_ns, hurry_pause_ns;
+	bool room_looks;        /* the next look is somebody's who waits for room */
+	uint64_t room_until_ns; /* until then somebody without room waits for what is posted */
+};
+
+/* A process that does not end by SIGTERM within this time is killed (session timeout, forced
+ * release). */
+#define SESSION_KILL_AFTER_NS 3000000000ull
+/* An end that could not be written to disk is tried again so often. */
+#define SESSION_RECORD_EVERY_NS 1000000000ull
+
+/* Makes a session from `record` (whose gpu[] is copied): on disk first, then promised. `owner`
+ * keeps a one-off session alive; NULL for others. 0 or -errno of the store; -ESRCH: the owner is
+ * gone. */
+int session_create(struct node *node, const struct store_session *record,
+		   const struct process_id *owner, struct session **ret);
+/* Takes up a session found in the store, without holders. */
+int session_restore(struct node *node, const struct store_session *record, struct session **ret);
+
+/* Another holder. 0 or -errno. */
+int session_holder_add(struct session *session, const struct process_id *process);
+/* Likewise one that is a command, which goes to disk, too; `mount_fd` is the mount namespace that
+ * was made for the slice (-1: none was), and becomes the session's, whatever is returned. And one
+ * that a daemon before this one put there. */
+int session_command_add(struct session *session, const struct process_id *process, int mount_fd);
+int session_command_restore(struct session *session, const struct process_id *process,
+			    int mount_fd);
+/* Has the commands of `carve run` in it ended (SIGTERM, which these pass on), whether they use the
+ * GPU or not; but for those that `but` is of (NULL: all). */
+void session_commands_end(const struct session *session, const struct process_id *but);
+/* Whether a living process has a slot. */
+bool session_has_attached(const struct session *session, pid_t pid);
+/* Whether a process of another user is in the slice: root's command has a mount namespace of its
+ * own, and whoever is in there was put there by root. */
+bool session_admits(const struct session *session, struct process_id process);
+/* A process was ended for what the session holds beyond its slice: logged, and counted. */
+void session_over_killed(struct session *session, pid_t pid);
+/* Likewise, for the time that it took beyond its turns. */
+void session_slicing_killed(struct session *session, pid_t pid);
+/* Why a session without processes ends: `reason`, but for a one-off in which nobody used the GPU
+ * any more after the policy ended some. Returns that or buf. */
+const char *session_unused_reason(const struct session *session, const char *reason,
+				  char buf[static STORE_REASON_SIZE]);
+/* This process has the session's ledger, and the daemon has not. */
+void session_holder_unread(struct session *session, const struct process_id *process);
+/* Holders of that kind. */
+uint32_t session_holders_unread(const struct session *session);
+enum session_ledger session_ledger(const struct session *session);
+/* Ends a one-off session that nothing keeps alive any more. The session may be gone afterwards. */
+void session_check_held(struct session *session);
+
+struct session *session_find(const struct node *node, const char *id);
+/* The user's session of this name, if it has not ended. */
+struct session *session_named(const struct node *node, uid_t uid, const char *name);
+/* The only one of that name, whoever's it is; NULL: there is none, or several are called so. */
+struct session *session_named_once(const struct node *node, const char *name);
+/* The user's session that is not a one-off; NULL: none. */
+struct session *session_of_user(const struct node *node, uid_t uid);
+/* A fresh ID. */
+void session_make_id(const struct node *node, char ret[static STORE_ID_SIZE]);
+
+/* The session's ledger, made if need be. 0 or -errno; -EBUSY: it is lost. */
+int session_books(struct session *session);
+/* Puts the session into the list of those with books. */
+void session_set_attached(struct session *session);
+/* New sizes and share of time, already checked for room: on disk, promised and in the ledger. 0 or
+ * -errno; -EBUSY: more than the new size is in use, by now. */
+int session_resize(struct session *session, const uint64_t *bytes, uint32_t compute);
+/* Gives a session that nobody is in other instances, as many as it has. 0 or -errno; then nothing
+ * changed. */
+int session_move(struct session *session, const struct store_gpu *gpus);
+/* Bytes that its processes hold on GPU `position` of it. */
+uint64_t session_used(const struct session *session, uint32_t position);
+uint64_t session_peak(const struct session *session, uint32_t position);
+/* Processes that live, those that could not be looked into among them. */
+/* Somebody is in it, or a command was started that may come. */
+bool session_is_used(const struct session *session);
+uint32_t session_live(const struct session *session);
+
+/* Ends the session; its living processes get SIGTERM, later SIGKILL, and it ends when they are
+ * gone. `reason` is copied. The session may be gone afterwards. */
+void session_end(struct session *session, const char *reason);
+/* Goes on with an ending session: called when a process ended and on each tick. */
+void session_continue_end(struct session *session);
+/* Calls cb when the session has ended; the session must be ending. 0 or -ENOMEM. */
+int session_listen(struct session *session, session_end_cb cb, void *arg);
+void session_unlisten(struct node *node, void *arg);
+
+/* Gives promises of ended sessions back that a new sample covers. True where any was. */
+bool session_drain(struct node *node);
+/* Forgets all without ending them: the daemon stops. */
+void sessions_free(struct node *node);

@@ -1,0 +1,187 @@
+/* Holders, which keep a one-off session alive: its commands, and processes whose slots nobody can
+ * read. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "daemon/host/log.h"
+#include "daemon/node.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/upgrade/takeover.h"
+
+uint32_t session_holders_unread(const struct session *s)
+{
+	uint32_t count = 0;
+
+	for (const struct holder *h = s->holders; h; h = h->next)
+		count += h->unread;
+	return count;
+}
+
+enum session_ledger session_ledger(const struct session *s)
+{
+	if (books_exist(&s->books))
+		return SESSION_LEDGER_OPEN;
+	return session_holders_unread(s) ? SESSION_LEDGER_LOST : SESSION_LEDGER_NONE;
+}
+
+static void on_holder_ended(void *arg)
+{
+	struct holder *holder = arg, **at;
+	struct session *s = holder->session;
+
+	for (at = &s->holders; *at != holder; at = &(*at)->next)
+		;
+	*at = holder->next;
+	if (holder->unread)
+		log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id,
+			  (int)holder->process.pid);
+	if (holder->command)
+		(void)store_command_remove(s->node->store, s->record.id, &holder->process);
+	takeover_forget_namespace(holder);
+	process_watch_stop(holder->watch);
+	close_fd(&holder->mount_fd);
+	crowd_leave_many(&s->node->watched, holder->owner, HOLDER_DESCRIPTORS);
+	free(holder);
+	if (s->state == SESSION_ENDING)
+		session_continue_end(s);
+	else
+		session_check_held(s);
+}
+
+/* That process's, made if need be. 0 or -errno. */
+static int holder_get(struct session *s, const struct process_id *process, struct holder **ret)
+{
+	struct holder *holder = s->holders;
+
+	while (holder && !process_same(holder->process, *process))
+		holder = holder->next;
+	*ret = holder;
+	if (holder)
+		return 0;
+	holder = calloc(1, sizeof(*holder));
+	if (!holder)
+		return -ENOMEM;
+	if (!crowd_enter_many(&s->node->watched, s->record.uid, HOLDER_DESCRIPTORS,
+			      &holder->owner)) {
+		free(holder);
+		return -EMFILE;
+	}
+	holder->session = s;
+	holder->mount_fd = -1;
+	holder->process = *process;
+	int rc = process_watch_start(&s->node->loop, *process, on_holder_ended, holder,
+				     &holder->watch);
+	if (rc < 0) {
+		crowd_leave_many(&s->node->watched, holder->owner, HOLDER_DESCRIPTORS);
+		free(holder);
+		return rc;
+	}
+	holder->next = s->holders;
+	s->holders = holder;
+	*ret = holder;
+	return 0;
+}
+
+int session_holder_add(struct session *s, const struct process_id *process)
+{
+	struct holder *holder;
+
+	return holder_get(s, process, &holder);
+}
+
+/* The number of a namespace; 0: it is none. */
+static uint64_t namespace_number(int fd)
+{
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+static bool same_namespace(int a, int b)
+{
+	struct stat one, other;
+
+	return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+	       one.st_ino == other.st_ino;
+}
+
+int session_command_restore(struct session *s, const struct process_id *process, int mount_fd)
+{
+	struct holder *holder;
+	int rc = holder_get(s, process, &holder);
+
+	if (rc < 0) {
+		close_fd(&mount_fd);
+		return rc;
+	}
+	holder->command = true;
+	close_fd(&holder->mount_fd);
+	holder->mount_fd = mount_fd;
+	takeover_keep_namespace(holder);
+	return 0;
+}
+
+int session_command_add(struct session *s, const struct process_id *process, int mount_fd)
+{
+	int rc = store_command_put(s->node->store, s->record.id, process,
+				   namespace_number(mount_fd));
+
+	/* Others go on for as long as somebody has them, whether the next daemon knows or not. */
+	if (rc < 0 && s->record.ephemeral) {
+		close_fd(&mount_fd);
+		return rc;
+	}
+	if (rc < 0)
+		log_event(LOG_WARNING, "session.command_unrecorded id=%s pid=%d error=\"%s\"",
+			  s->record.id, (int)process->pid, strerrordesc_np(-rc));
+	return session_command_restore(s, process, mount_fd);
+}
+
+void session_holder_unread(struct session *s, const struct process_id *process)
+{
+	struct holder *holder;
+	int rc = holder_get(s, process, &holder);
+
+	if (rc == 0)
+		holder->unread = true;
+}
+
+bool session_has_attached(const struct session *s, pid_t pid)
+{
+	const struct process *p = s->processes;
+
+	while (p && (p->dead || p->id.pid != pid))
+		p = p->next;
+	return p;
+}
+
+static bool has_namespaces(const struct session *s)
+{
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if (h->mount_fd >= 0)
+			return true;
+	return false;
+}
+
+bool session_admits(const struct session *s, struct process_id process)
+{
+	if (s->record.uid != 0 || !has_namespaces(s))
+		return false;
+	cleanup_close int its = privileges_namespace(s->node, process);
+	for (const struct holder *h = s->holders; its >= 0 && h; h = h->next)
+		if (h->mount_fd >= 0 && same_namespace(h->mount_fd, its))
+			return true;
+	return false;
+}
+
+void session_check_held(struct session *s)
+{
+	char why[STORE_REASON_SIZE];
+
+	if (s->record.ephemeral && s->state == SESSION_ACTIVE && !s->holders && !s->processes)
+		session_end(s, session_unused_reason(s, "its command ended", why));
+}

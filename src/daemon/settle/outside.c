@@ -1,0 +1,164 @@
+#include "daemon/settle/outside.h"
+
+#include "base/macros.h"
+#include "daemon/gpu/pool.h"
+#include "daemon/node.h"
+#include "daemon/session/descriptors.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/settle/strays.h"
+
+/* One of several slots that a dead process had. */
+static bool is_dead_twin(const struct process *p)
+{
+	for (const struct process *q = p->session->processes; q != p; q = q->next)
+		if (q->dead && process_same(q->id, p->id))
+			return true;
+	return false;
+}
+
+void figures_note(const struct session *s, struct process *p)
+{
+	struct process_id now;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		int gpu = s->pool_gpu[i];
+
+		if (gpu < 0 || !(s->node->pool.mask >> gpu & 1) ||
+		    s->node->pool.gpu[gpu].sample.error)
+			continue;
+		uint64_t figure =
+			gpu_sample_process_bytes(&s->node->pool.gpu[gpu].sample, p->id.pid);
+		/* The PID is another process's by now: what is listed is that one's, too. */
+		if (p->dead && figure && process_identify(p->id.pid, &now) == 0 &&
+		    !process_same(now, p->id))
+			continue;
+		p->gpu[i].listed = figure;
+		if (!p->dead && p->sampled)
+			p->gpu[i].held = process_figure(p, gpu);
+	}
+}
+
+/* The memory that the session's processes hold on a GPU of it, its strays among them: by the
+ * driver's word alone. */
+uint64_t session_held(const struct session *s, uint32_t position, const struct gpu_sample *sample)
+{
+	uint64_t held = strays_held(s, sample);
+
+	for (const struct process *p = s->processes; p; p = p->next) {
+		if (process_first_twin(p) != p || (p->dead && is_dead_twin(p)))
+			continue;
+		held += p->dead ? process_figure_of_dead(p, sample)
+				: process_figure(p, s->pool_gpu[position]);
+	}
+	return held;
+}
+
+/* A dead process whose forked children keep the driver's descriptors holds on to its memory,
+ * whether the driver lists it or not: no more than the driver said while it lived, and than is
+ * charged for it still. */
+static uint64_t left_unlisted(const struct process *p, uint32_t position)
+{
+	const struct process_gpu *gpu = &p->gpu[position];
+	uint64_t most =
+		MIN(ledger_slot_bytes(&p->session->books.ledger, p->slot, position), gpu->held);
+
+	if (!p->dead || !p->connection || is_dead_twin(p))
+		return 0;
+	return most - MIN(most, gpu->listed);
+}
+
+/* The bytes that those with managed memory have charged, or had when the sample was taken, beyond
+ * the driver's figures for them. Managed memory is in the figure of no process, but for drivers
+ * that count it there; how much of it is on the GPU nobody tells. */
+static uint64_t session_unseen(const struct session *s, uint32_t position)
+{
+	uint64_t unseen = 0;
+
+	for (const struct process *p = s->processes; p; p = p->next) {
+		unseen += left_unlisted(p, position);
+		if (p->dead || (!process_has_managed(p) && !p->gpu[position].seen_apart &&
+				!process_apart(p, position)))
+			continue;
+		uint64_t charged = MAX(ledger_slot_bytes(&s->books.ledger, p->slot, position),
+				       (uint64_t)MAX(p->gpu[position].seen_used, 0));
+		uint64_t figure = process_figure(p, s->pool_gpu[position]);
+
+		unseen += charged > figure ? charged - figure : 0;
+	}
+	return unseen;
+}
+
+/* Only sessions with a ledger have processes; strays may be any session's. There may be thousands
+ * that hold nothing. */
+struct session *holding_first(const struct node *node)
+{
+	return node->strays ? node->sessions : node->attached;
+}
+
+struct session *holding_next(const struct session *s)
+{
+	return s->node->strays ? s->next : s->next_attached;
+}
+
+/* The memory that the sessions hold of a GPU. */
+struct inside {
+	uint64_t held;   /* by the driver's figures, and by open descriptors */
+	uint64_t kept;   /* by those alone */
+	uint64_t unseen; /* what they may hold besides, within their slices */
+	bool any;        /* of them is there */
+};
+
+static void inside_add(struct inside *in, const struct session *s, uint32_t position)
+{
+	uint64_t slice = s->record.gpu[position].bytes;
+	uint64_t kept = descriptors_keep(s, position);
+	/* Memory beyond the slice was never promised: others may not have it. */
+	uint64_t held = MIN(
+		session_held(s, position, &s->node->pool.gpu[s->pool_gpu[position]].sample) + kept,
+		slice);
+
+	in->any = true;
+	in->held += held;
+	in->kept += kept;
+	in->unseen += MIN(session_unseen(s, position), slice - held);
+}
+
+/* Of what the sessions may hold besides, no more than the driver has for no process, and had not
+ * before they said so: that is the others'. */
+static uint64_t inside_sum(const struct inside *in, uint64_t unlisted, uint64_t usual)
+{
+	uint64_t most = unlisted - MIN(unlisted, in->kept);
+
+	return in->held + MIN(in->unseen, most - MIN(most, usual));
+}
+
+/* Memory that none of the sessions uses, at the moment when the driver listed processes. */
+static uint64_t outside_of(struct pool_gpu *gpu, const struct inside *in)
+{
+	unlisted_add(&gpu->unlisted, &gpu->sample, in->any);
+	int64_t bytes = unlisted_bytes(&gpu->unlisted);
+	uint64_t used = (uint64_t)MAX((int64_t)gpu_sample_listed(&gpu->sample) + bytes, 0);
+	uint64_t unlisted = (uint64_t)MAX(bytes, 0);
+
+	gpu->unlisted_usual =
+		in->unseen || in->kept ? MIN(gpu->unlisted_usual, unlisted) : unlisted;
+	return used - MIN(used, inside_sum(in, unlisted, gpu->unlisted_usual));
+}
+
+void outside_compute(struct node *node)
+{
+	struct pool *pool = &node->pool;
+	struct inside inside[GPUS_MAX] = {0};
+
+	for (struct session *s = holding_first(node); s; s = holding_next(s))
+		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+			int gpu = s->pool_gpu[i];
+
+			if (gpu >= 0)
+				inside_add(&inside[gpu], s, i);
+		}
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (pool->mask >> i & 1 && !pool->gpu[i].sample.error)
+			pool->gpu[i].outside = outside_of(&pool->gpu[i], &inside[i]);
+}

@@ -1,0 +1,272 @@
+#include "daemon/settle/over.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/gpu/pool.h"
+#include "daemon/host/log.h"
+#include "daemon/node.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/settle/orphans.h"
+#include "daemon/settle/outside.h"
+#include "daemon/settle/strays.h"
+
+/* ---- imports ----------------------------------------------------------------------------- */
+
+/* How long after others had less a session's figures may rise by it. */
+#define FELL_NS 3000000000ull
+
+/* Whether processes of it opened memory of others, by their own word: it excuses a rise for which
+ * others had less at the same time, by the driver's word, and nothing else. */
+static bool session_imports(struct session *s)
+{
+	for (const struct process *p = s->processes; p && !s->imported; p = p->next)
+		s->imported = atomic_load(&ledger_slot(&s->books.ledger, p->slot)->imported) != 0;
+	return s->imported;
+}
+
+static bool is_own(const struct session *s, pid_t pid)
+{
+	const struct process *p = s->processes;
+
+	while (p && p->id.pid != pid)
+		p = p->next;
+	return p;
+}
+
+/* Bytes that others held on the GPU at the sample before this one, and hold no more: whoever they
+ * are, in a slice or not, or no process at all. */
+static uint64_t fell_of_others(const struct session *s, const struct pool_gpu *gpu)
+{
+	uint64_t unlisted = (uint64_t)MAX(unlisted_bytes(&gpu->unlisted), 0);
+	uint64_t fell = gpu->before.unlisted - MIN(gpu->before.unlisted, unlisted);
+
+	for (size_t i = 0; i < gpu->before.count; i++) {
+		const struct gpu_process *before = &gpu->before.processes[i];
+		uint64_t now = gpu_sample_process_bytes(&gpu->sample, before->pid);
+
+		if (now < before->bytes && !is_own(s, before->pid))
+			fell += before->bytes - now;
+	}
+	return fell;
+}
+
+static void before_keep(struct pool_gpu *gpu)
+{
+	size_t size = gpu->sample.process_count * sizeof(*gpu->before.processes);
+	struct gpu_process *list = realloc(gpu->before.processes, MAX(size, 1));
+
+	if (!list)
+		return; /* as it was */
+	if (size)
+		memcpy(list, gpu->sample.processes, size);
+	gpu->before.processes = list;
+	gpu->before.count = gpu->sample.process_count;
+	gpu->before.unlisted = (uint64_t)MAX(unlisted_bytes(&gpu->unlisted), 0);
+}
+
+/* Memory that others had less of, and the session more, in the same few seconds: it may be memory
+ * of theirs that the session had imported. */
+static void moved_note(struct session *s, uint64_t now)
+{
+	const struct pool *pool = &s->node->pool;
+	uint64_t held = 0, fell = 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		int gpu = s->pool_gpu[i];
+
+		if (gpu < 0 || pool->gpu[gpu].sample.error)
+			continue;
+		held += session_held(s, i, &pool->gpu[gpu].sample);
+		if (pool->mask >> gpu & 1)
+			fell += fell_of_others(s, &pool->gpu[gpu]);
+	}
+	if (now - s->fell_ns > FELL_NS)
+		s->fell_bytes = 0;
+	if (fell) {
+		s->fell_bytes += fell;
+		s->fell_ns = now;
+	}
+	uint64_t moved = MIN(s->fell_bytes, held - MIN(held, s->held_before));
+	s->fell_bytes -= moved;
+	s->moved_bytes = MIN(s->moved_bytes + moved, held);
+	s->held_before = held;
+}
+
+static void moved_note_all(struct node *node)
+{
+	uint64_t now = now_monotonic_ns();
+
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		if (session_imports(s) && !session_is_silent(s))
+			moved_note(s, now);
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		if (node->pool.mask >> i & 1 && !node->pool.gpu[i].sample.error)
+			before_keep(&node->pool.gpu[i]);
+}
+
+/* Of what goes beyond the slice, what may be memory imported from another session, whose exporter
+ * gave it back or died just when it began, or from a program outside carve: that is nobody's fault
+ * in this one. Exports of its own processes were in its slice before. */
+static uint64_t over_inherited(struct session *s, uint64_t over)
+{
+	uint64_t others = orphans_of_others(s) + s->moved_bytes;
+
+	s->over_inherited_bytes = MAX(s->over_inherited_bytes, MIN(over, others));
+	return MIN(s->over_inherited_bytes, over);
+}
+
+/* ---- the policy -------------------------------------------------------------------------- */
+
+/* For the next daemon, which is to end nobody for what was inherited, either. A record that could
+ * not be written is tried again with the next sample. */
+static void over_store(struct session *s)
+{
+	if (s->record.over_killed != s->over_killed_stored &&
+	    store_over_put(s->node->store, &s->record) == 0)
+		s->over_killed_stored = s->record.over_killed;
+	if (s->over_inherited_bytes != s->over_inherited_stored &&
+	    store_inherited_put(s->node->store, s->record.id, s->over_inherited_bytes) == 0)
+		s->over_inherited_stored = s->over_inherited_bytes;
+}
+
+/* now: since when it is over; 0: it is not. */
+static void over_begin(struct session *s, uint64_t now)
+{
+	s->over_since_ns = now;
+	s->over_reported = s->over_spared = false;
+}
+
+static void on_over_killed(struct node *node, const char *session, struct process_id process,
+			   int rc)
+{
+	struct session *s = session_find(node, session);
+
+	if (rc < 0 || !s)
+		return;
+	session_over_killed(s, process.pid);
+	s->over_ended = true;
+}
+
+/* Ends, by policy, who went round the slice. */
+static void over_end(struct session *s, uint64_t now)
+{
+	if (strays_kill(s)) {
+		/* The others have as long again to show that it was not they. */
+		over_begin(s, now);
+		s->over_ended = !session_live(s);
+		return;
+	}
+	/* One of them did; which, the sum of all does not say. */
+	for (struct process *p = s->processes; p; p = p->next)
+		if (!p->dead)
+			privileges_signal(s->node, s->record.uid, s->record.id, p->id, SIGKILL,
+					  on_over_killed);
+}
+
+/* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */
+static void over_note(struct session *s, uint64_t over)
+{
+	const struct config *config = &s->node->config;
+	uint64_t now = now_monotonic_ns();
+	uint64_t inherited = over_inherited(s, over);
+
+	s->over_bytes = over;
+	if (over <= config->over_tolerance_bytes) {
+		s->over_inherited_bytes = 0;
+		over_begin(s, 0);
+		return;
+	}
+	if (!s->over_since_ns)
+		s->over_since_ns = now;
+	bool spared = over - inherited <= config->over_tolerance_bytes;
+	/* Now it is more than that, and has to last. */
+	if (s->over_spared && !spared)
+		over_begin(s, now);
+	if (s->over_reported || now - s->over_since_ns < config->over_after_ns)
+		return;
+	s->over_reported = true;
+	s->over_spared = spared;
+	log_event(LOG_WARNING, "session.over id=%s uid=%u over_bytes=%" PRIu64, s->record.id,
+		  s->record.uid, over);
+	if (!spared && config->over_policy == OVER_KILL)
+		over_end(s, now);
+}
+
+/* Whether the process is attached to another session too, which may have a slice there. */
+static bool is_attached_elsewhere(const struct process *p)
+{
+	return process_is_attached(p->session->node, p->session, p->id);
+}
+
+/* The memory that its processes hold on a GPU of which it has no slice: all of it is too much. */
+static uint64_t held_elsewhere(const struct session *s, int gpu)
+{
+	const struct gpu_sample *sample = &s->node->pool.gpu[gpu].sample;
+	uint64_t held = sample->process_count ? strays_held(s, sample) : 0;
+
+	for (const struct process *p = sample->process_count ? s->processes : NULL; p; p = p->next)
+		if (!p->dead && process_first_twin(p) == p) {
+			uint64_t figure = process_figure(p, gpu);
+
+			held += figure && !is_attached_elsewhere(p) ? figure : 0;
+		}
+	return held;
+}
+
+/* The most of any GPU. Other daemons' GPUs are not looked at: there it may have a slice of theirs.
+ */
+static uint64_t over_elsewhere(const struct session *s)
+{
+	const struct pool *pool = &s->node->pool;
+	uint64_t own = session_gpu_mask(s), over = 0;
+
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (!(own >> i & 1) && pool_gpu_is_ours(&pool->gpu[i]) &&
+		    !pool->gpu[i].sample.error)
+			over = MAX(over, held_elsewhere(s, (int)i));
+	return over;
+}
+
+static void peak_note(struct session *s, uint32_t position, uint64_t held)
+{
+	struct store_gpu *gpu = &s->record.gpu[position];
+
+	if (!books_exist(&s->books))
+		gpu->peak = MAX(gpu->peak, held);
+	else if (held)
+		ledger_peak(&s->books.ledger, position, held);
+}
+
+void over_compute(struct node *node)
+{
+	moved_note_all(node);
+	for (struct session *s = holding_first(node); s; s = holding_next(s)) {
+		if (session_gpu_mask(s) & ~node->pool.mask)
+			continue; /* not all of its GPUs were looked at */
+		uint64_t over = over_elsewhere(s);
+
+		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+			int gpu = s->pool_gpu[i];
+			uint64_t held =
+				gpu < 0 ? 0 : session_held(s, i, &node->pool.gpu[gpu].sample);
+
+			/* The hardware holds each instance to its size. */
+			if (s->record.gpu[i].instance[0])
+				continue;
+			peak_note(s, i, held);
+			if (held > s->record.gpu[i].bytes)
+				over = MAX(over, held - s->record.gpu[i].bytes);
+		}
+		/* Memory that seems to be gone may be there still. */
+		if (over < s->over_bytes && session_is_silent(s))
+			continue;
+		over_note(s, over);
+		over_store(s);
+	}
+}

@@ -1,0 +1,633 @@
+#include "daemon/settle/settle.h"
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/gpu/pool.h"
+#include "daemon/node.h"
+#include "daemon/session/descriptors.h"
+#include "daemon/session/session.h"
+
+/* A process that never stands still is judged by the least of so many comparisons. Fewer than there
+ * are while it waits for one (attach.c). */
+#define RESTLESS_COMPARISONS 16
+/* A session that did not stand still is looked at again this often, for this long, and its
+ * processes begin no call meanwhile. If one of them does not get out of its call even so, the
+ * others go on for a while, ever longer, before that is tried again. */
+#define HURRY_EVERY_MS 1
+#define HURRY_NS 100000000ull
+/* Meanwhile a fifth of the time goes on that, where the driver takes long, but there is another
+ * look within what is waited for. */
+#define HURRY_PARTS 5
+#define HURRY_MOST_NS 60000000ull
+#define HURRY_PAUSE_MIN_NS 100000000ull
+#define HURRY_PAUSE_MAX_NS 2000000000ull
+/* Who closed a descriptor has what it kept after so long, or after so many times as long as it
+ * takes to find those that are open. */
+#define DESCRIBED_EVERY_MS 100
+#define DESCRIBED_EVERY_READINGS 20
+/* More than any GPU has. */
+#define UNSURE_MOST (1ull << 60)
+/* What is leaving is waited for so long, before the daemon keeps it. */
+#define LEAVING_NS 300000000ull
+
+static void apart_set(struct ledger_limits *limits, uint64_t gpus)
+{
+	atomic_store(&limits->apart_gpus, gpus);
+	atomic_store(&limits->apart_generation, atomic_load(&limits->generation));
+}
+
+void settle_tell(struct session *s)
+{
+	uint64_t gpus = 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] >= 0 &&
+		    s->node->pool.gpu[s->pool_gpu[i]].managed == MANAGED_APART)
+			gpus |= 1ull << i;
+	apart_set(s->books.limits, gpus);
+}
+
+void settle_say(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		settle_tell(s);
+}
+
+void settle_unsay(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		apart_set(s->books.limits, 0);
+}
+
+/* By the next sample over which all stand still, it is known who has it, if anybody. */
+static void keep(struct session *s, uint32_t position, uint64_t bytes)
+{
+	const struct ledger *l = &s->books.ledger;
+
+	ledger_keep(l, position, ledger_kept(l, position) + bytes);
+	s->kept_sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
+}
+
+void settle_keep(const struct process *p, bool compared)
+{
+	struct session *s = p->session;
+
+	if (compared && s->quiet && !descriptors_of(p))
+		return;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (ledger_slot(&s->books.ledger, p->slot)->exported)
+			keep(s, i, ledger_slot_bytes(&s->books.ledger, p->slot, i));
+}
+
+/* What it has charged and need not hold, by its own word. */
+static uint64_t unsure_of(const struct ledger_slot *slot)
+{
+	return MIN(slot->unsure, UNSURE_MOST);
+}
+
+/* All that it has charged it held when it last looked, and it has just looked. */
+static bool is_certain(const struct ledger_slot *slot)
+{
+	return !slot->unsure && !(slot->restless && slot->growing);
+}
+
+void processes_sampling(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next) {
+			struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
+
+			p->sampled = true;
+			p->seen_done = slot->calls_done;
+			p->seen_begun = slot->calls_begun;
+			p->seen_leaving = slot->leaving;
+			p->seen_lessened = slot->lessened;
+			p->seen_unsure = unsure_of(slot);
+			p->seen_managed = slot->managed;
+			p->seen_certain = is_certain(slot);
+			for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+				p->gpu[i].seen_used = ledger_used(&s->books.ledger, p->slot, i);
+				p->gpu[i].seen_apart = process_apart(p, i);
+			}
+		}
+}
+
+/* Its question is about the newest sample. */
+static bool asks(const struct process *p)
+{
+	return p->ask_sample && p->ask_sample <= p->session->node->pool.done;
+}
+
+/* What it has charged and gave back. */
+static int64_t leaving(const struct process *p, uint32_t position)
+{
+	return asks(p) && p->ask_position == position ? (int64_t)p->ask_leaving : 0;
+}
+
+/* Calls that wait for the daemon, which was asked or is to be, change nothing. */
+static bool stood_still(struct process *p)
+{
+	const struct session *s = p->session;
+	struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
+	uint32_t waiting = MAX(p->seen_leaving, asks(p) ? 1u : 0u);
+
+	/* Of before it attached, the figures are of who had its PID. */
+	if (!p->sampled || p->seen_begun - p->seen_done > waiting ||
+	    slot->calls_begun != p->seen_begun || slot->leaving < p->seen_leaving)
+		return false;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (ledger_used(&s->books.ledger, p->slot, i) != p->gpu[i].seen_used)
+			return false;
+	return true;
+}
+
+/* Another slot of the same process: a second copy of the front. */
+static bool is_twin(const struct process *p, const struct process *q)
+{
+	return q != p && !q->dead && q->id.pid == p->id.pid;
+}
+
+/* What those have charged that is to be in the driver's figure. */
+static int64_t used_by_twins(const struct process *p, uint32_t position)
+{
+	int64_t sum = 0;
+
+	for (const struct process *q = p->session->processes; q; q = q->next)
+		if (is_twin(p, q))
+			sum += ledger_used(&p->session->books.ledger, q->slot, position) -
+			       leaving(q, position) - process_apart(q, position);
+	return sum;
+}
+
+static bool is_first_twin(const struct process *p)
+{
+	return process_first_twin(p) == p;
+}
+
+/* To what was seen, if that is less than nothing; downwards to `lowest` only. */
+static void floor_move(struct process_gpu *gpu, int64_t settled, int64_t lowest)
+{
+	gpu->floor = MIN(0, MAX(settled, lowest));
+}
+
+static bool has_twin(const struct process *p)
+{
+	for (const struct process *q = p->session->processes; q; q = q->next)
+		if (is_twin(p, q))
+			return true;
+	return false;
+}
+
+/* Of the driver's figure, which is less, nobody can tell of which of two slots that is; and calls
+ * that wait for the daemon may have reserved what they do not hold yet. */
+static int64_t unsure(const struct process *p)
+{
+	const struct ledger_slot *slot = ledger_slot(&p->session->books.ledger, p->slot);
+	uint64_t bytes = MIN(p->seen_unsure, unsure_of(slot));
+	bool waits = asks(p) || p->seen_leaving || p->seen_begun != p->seen_done;
+
+	/* Most have none: the others of the session are gone through for the rest alone. */
+	return !bytes || waits || process_has_managed(p) || has_twin(p) ? 0 : (int64_t)bytes;
+}
+
+/* What the driver says beyond what the process charged, which is to be posted. Upwards always.
+ * Downwards it is not always right: managed memory that is not on the GPU yet was charged and is
+ * not in the driver's figure, and must stay charged. So the amount falls below zero only as far as
+ * it did when the process itself asked, just after it had charged a context by its learned cost,
+ * and said that there is no such memory; and never by more than that cost. Most drivers have such
+ * memory in no process's figure at all: while there is some, what is posted stays. False: it
+ * cannot be told. */
+static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
+{
+	const struct session *s = p->session;
+	const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[position]].sample;
+	uint64_t figure = process_figure(p, s->pool_gpu[position]);
+	int64_t used =
+		p->gpu[position].seen_used - p->gpu[position].seen_apart - leaving(p, position);
+	int64_t cost, settled;
+	int64_t less = unsure(p);
+
+	if (sample->error || (!figure && used > less))
+		return false;
+	cost = (int64_t)s->books.limits->gpu[position].context_bytes;
+	settled = (int64_t)figure - used - used_by_twins(p, position);
+	if (asks(p))
+		floor_move(&p->gpu[position], settled,
+			   p->ask_why == SETTLE_EXACT && !process_has_managed(p)
+				   ? -cost
+				   : p->gpu[position].floor);
+	*ret = MAX(settled, p->gpu[position].floor - less);
+	if (process_has_managed(p))
+		*ret = MAX(*ret, (int64_t)ledger_settled(&s->books.ledger, p->slot, position));
+	return true;
+}
+
+/* The driver's figures are a GPU's, and this is one of several instances there. */
+static bool is_one_of_several(const struct session *s, uint32_t position)
+{
+	bool several = false;
+
+	for (uint32_t i = 0; s->record.gpu[position].instance[0] && i < s->record.gpu_count; i++)
+		several |= i != position && s->pool_gpu[i] == s->pool_gpu[position];
+	return several;
+}
+
+static bool is_sampled(const struct session *s, uint32_t position)
+{
+	return !is_one_of_several(s, position) && s->pool_gpu[position] >= 0 &&
+	       s->node->pool.mask >> s->pool_gpu[position] & 1 &&
+	       !s->node->pool.gpu[s->pool_gpu[position]].sample.error;
+}
+
+/* Of a process that never stands still: what the figures were beyond its charges, by the higher of
+ * those before and after, is at most what it holds besides, but where it took something and gave it
+ * back just in between. The least of many is posted, upwards only. */
+static void settle_restless(struct process *p)
+{
+	const struct session *s = p->session;
+	bool enough = p->sampled && p->restless + 1 >= RESTLESS_COMPARISONS;
+
+	/* It asks about what it has just given back, which a sample of before that has seen. */
+	if (p->ask_sample && !asks(p))
+		return;
+	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
+		struct process_gpu *gpu = &p->gpu[i];
+
+		if (!is_sampled(s, i))
+			return;
+		int64_t beyond =
+			(int64_t)process_figure(p, s->pool_gpu[i]) -
+			MAX(gpu->seen_used, ledger_used(&p->session->books.ledger, p->slot, i)) +
+			MIN(gpu->seen_apart, process_apart(p, i)) - used_by_twins(p, i);
+		gpu->least = p->restless ? MIN(gpu->least, beyond) : beyond;
+		if (enough && gpu->least > ledger_settled(&p->session->books.ledger, p->slot, i))
+			ledger_settle(&p->session->books.ledger, p->slot, i, gpu->least);
+	}
+	p->restless = enough ? 0 : p->restless + p->sampled;
+}
+
+/* Calls of it that have memory leaving, which its question stands for. */
+static uint32_t partings_known(const struct process *p)
+{
+	if (!asks(p) || !p->ask_leaving)
+		return 0;
+	return ledger_slot(&p->session->books.ledger, p->slot)->exported ? 2 : 1;
+}
+
+/* Before less is posted for one that may uncharge some of that itself: from now on it asks. It may
+ * just have looked whether it has to. */
+static bool lowers(struct process *p)
+{
+	struct ledger_slot *slot = ledger_slot(&p->session->books.ledger, p->slot);
+
+	/* One that was answered may not have uncharged yet what it was told that it may. */
+	if (slot->parting > partings_known(p))
+		return false;
+	if (slot->growing || p->seen_unsure || unsure_of(slot))
+		slot->lowered = 1;
+	return slot->lessened == p->seen_lessened && stood_still(p);
+}
+
+/* What is posted for one that asks, or posted anew, is too little by what it has booked and does
+ * not hold, which it may be about to uncharge without asking: from now on it asks. False: it may
+ * just have. */
+static bool raises(struct process *p)
+{
+	const struct session *s = p->session;
+	struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
+	bool posts = asks(p);
+
+	if ((p->seen_certain && is_certain(slot)) ||
+	    (!slot->growing && !p->seen_unsure && !unsure_of(slot)))
+		return true;
+	for (uint32_t i = 0; i < s->record.gpu_count && !posts; i++) {
+		int64_t aim;
+
+		posts = is_sampled(s, i) && settled_aim(p, i, &aim) &&
+			aim > ledger_settled(&s->books.ledger, p->slot, i);
+	}
+	if (!posts)
+		return true;
+	slot->lowered = 1;
+	return slot->lessened == p->seen_lessened && stood_still(p);
+}
+
+/* False: there is something to be posted in the other direction. */
+static bool post(struct process *p, bool upwards)
+{
+	const struct session *s = p->session;
+	bool all = true;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		int64_t aim, now = ledger_settled(&p->session->books.ledger, p->slot, i);
+
+		if (!is_sampled(s, i) || !settled_aim(p, i, &aim))
+			continue;
+		if (upwards ? aim > now : aim < now && lowers(p))
+			ledger_settle(&p->session->books.ledger, p->slot, i, aim);
+		all &= upwards ? aim >= now : aim <= now;
+	}
+	return all;
+}
+
+/* All that it charged is held for certain, and what is posted is exact. */
+static void certain_note(struct process *p)
+{
+	struct ledger_slot *slot = ledger_slot(&p->session->books.ledger, p->slot);
+
+	if (slot->lowered && p->seen_certain && is_certain(slot))
+		slot->lowered = 0;
+}
+
+/* One that did not stand still seems to have less than is posted for it. */
+static bool may_have_less(const struct process *p)
+{
+	const struct session *s = p->session;
+	bool less = false;
+
+	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
+		if (is_sampled(s, i) && ledger_settled(&s->books.ledger, p->slot, i) >
+						MAX(p->gpu[i].floor, 0) - unsure(p))
+			less |= (int64_t)process_figure(p, s->pool_gpu[i]) -
+					ledger_used(&p->session->books.ledger, p->slot, i) +
+					process_apart(p, i) - used_by_twins(p, i) <
+				ledger_settled(&s->books.ledger, p->slot, i);
+	}
+	return less;
+}
+
+static bool is_compared(const struct process *p)
+{
+	return !p->dead && is_first_twin(p);
+}
+
+/* Whoever stood still is posted to have what he has, before anybody is posted to have less: what
+ * one gave up may be in another's figure now. Where that can be, nobody is while not all stood
+ * still. Returns whether somebody was spared for that. */
+static bool session_post(struct session *s)
+{
+	bool lower = false;
+
+	s->quiet = true;
+	s->less = false;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		s->quiet &= s->pool_gpu[i] < 0 || is_one_of_several(s, i) || is_sampled(s, i);
+	for (struct process *p = s->processes; p; p = p->next) {
+		if (!is_compared(p))
+			continue;
+		p->still = stood_still(p) && raises(p);
+		s->quiet &= p->still;
+		if (p->still) {
+			p->restless = 0;
+			bool exact = post(p, true);
+
+			if (exact)
+				certain_note(p);
+			lower |= !exact;
+		} else {
+			settle_restless(p);
+			s->less |= may_have_less(p);
+		}
+	}
+	lower |= s->exported && s->less;
+	if (!lower || (s->exported && !s->quiet))
+		return lower;
+	for (struct process *p = s->processes; p; p = p->next)
+		if (is_compared(p) && p->still)
+			post(p, false);
+	return false;
+}
+
+/* What only open descriptors keep is nobody's, as long as they are. Returns whether more is kept
+ * than that. */
+static bool keep_described(struct session *s)
+{
+	bool more = false;
+
+	s->described = false;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		uint64_t bytes = descriptors_keep(s, i), kept = ledger_kept(&s->books.ledger, i);
+
+		if (kept < bytes)
+			ledger_keep(&s->books.ledger, i, bytes);
+		s->described |= bytes > 0;
+		more |= kept > bytes;
+	}
+	return more;
+}
+
+/* False: more is kept still. */
+static bool kept_give(struct session *s)
+{
+	if (!keep_described(s))
+		return true;
+	/* A daemon before this one kept it. */
+	if (!s->kept_sample)
+		s->kept_sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
+	if (!s->quiet || s->node->pool.done < s->kept_sample)
+		return false;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		ledger_keep(&s->books.ledger, i, descriptors_keep(s, i));
+	s->kept_sample = 0;
+	return true;
+}
+
+/* Where something has to be known, its processes stand still for another look, or have a pause. */
+static void hurry(struct session *s, bool wanted)
+{
+	_Atomic uint64_t *until = &s->books.limits->still_until_ns;
+	uint64_t now = wanted || s->hurry_since_ns ? now_monotonic_ns() : 0;
+
+	if (!wanted) {
+		s->hurry_since_ns = s->hurry_after_ns = s->hurry_pause_ns = 0;
+	} else if (s->hurry_since_ns && now - s->hurry_since_ns > HURRY_NS) {
+		s->hurry_pause_ns =
+			MIN(MAX(2 * s->hurry_pause_ns, HURRY_PAUSE_MIN_NS), HURRY_PAUSE_MAX_NS);
+		s->hurry_after_ns = now + s->hurry_pause_ns;
+		s->hurry_since_ns = 0;
+	} else if (!s->hurry_since_ns && now >= s->hurry_after_ns) {
+		s->hurry_since_ns = now;
+	}
+	if (s->hurry_since_ns)
+		*until = s->hurry_since_ns + 2 * HURRY_NS;
+	else if (*until)
+		*until = 0;
+}
+
+static void on_hurry_timer(uv_timer_t *timer)
+{
+	struct node *node = timer->data;
+	uint64_t mask = 0;
+
+	for (struct session *s = node->attached; s; s = s->next_attached) {
+		if (s->hurry_since_ns || s->hurry_after_ns || s->described || s->room_looks)
+			mask |= session_gpu_mask(s);
+		s->room_looks = false;
+	}
+	if (mask)
+		pool_refresh(&node->pool, mask);
+}
+
+static uint64_t hurry_every_ms(const struct node *node)
+{
+	return HURRY_EVERY_MS + pool_pause_ns(&node->pool, HURRY_PARTS, HURRY_MOST_NS) / 1000000;
+}
+
+static uint64_t described_every_ms(const struct descriptors *d)
+{
+	return MAX(DESCRIBED_EVERY_MS, DESCRIBED_EVERY_READINGS * d->read_ns / 1000000);
+}
+
+/* The next look at those who hurry, or have a pause. */
+static void hurry_all(struct node *node)
+{
+	uint64_t delay = UINT64_MAX, now = 0;
+
+	for (struct session *s = node->attached; s; s = s->next_attached) {
+		if (s->described)
+			delay = MIN(delay, described_every_ms(&node->descriptors));
+		if (s->hurry_since_ns || s->room_looks)
+			delay = MIN(delay, hurry_every_ms(node));
+		if (s->hurry_since_ns || !s->hurry_after_ns)
+			continue;
+		now = now ? now : now_monotonic_ns();
+		uint64_t left = s->hurry_after_ns > now ? s->hurry_after_ns - now : 0;
+		delay = MIN(delay, left / 1000000 + 1);
+	}
+	if (delay != UINT64_MAX)
+		uv_timer_start(&node->hurry, on_hurry_timer, delay, 0);
+}
+
+static bool somebody_exported(const struct session *s)
+{
+	for (const struct process *p = s->processes; p; p = p->next)
+		if (ledger_slot(&s->books.ledger, p->slot)->exported)
+			return true;
+	return s->exported && s->processes;
+}
+
+static bool somebody_waits(const struct session *s)
+{
+	for (struct process *p = s->processes; p; p = p->next)
+		if (!p->dead && asks(p) && p->ask_leaving && !process_settled(p))
+			return true;
+	return false;
+}
+
+static bool room_is_waited_for(const struct session *s)
+{
+	return s->room_until_ns && now_monotonic_ns() < s->room_until_ns;
+}
+
+static void session_settle(struct session *s)
+{
+	s->exported = somebody_exported(s);
+	s->spared = session_post(s);
+	bool gave = kept_give(s);
+
+	hurry(s, !s->quiet && (s->spared || !gave || somebody_waits(s) ||
+			       (s->less && room_is_waited_for(s))));
+}
+
+static bool is_lowerable(const struct session *s)
+{
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		if (ledger_kept(&s->books.ledger, i))
+			return true;
+		for (const struct process *p = s->processes; p; p = p->next)
+			if (ledger_settled(&s->books.ledger, p->slot, i) > 0 ||
+			    unsure_of(ledger_slot(&s->books.ledger, p->slot)))
+				return true;
+	}
+	return false;
+}
+
+uint64_t settle_room(struct session *s)
+{
+	if (!books_exist(&s->books) || !is_lowerable(s))
+		return 0;
+	s->room_until_ns = now_monotonic_ns() + LEAVING_NS;
+	return pool_refresh(&s->node->pool, session_gpu_mask(s));
+}
+
+/* The number of the next sample, which hurries no more than is good for the driver. */
+static uint64_t look_again(struct session *s)
+{
+	struct node *node = s->node;
+
+	if (!pool_pause_ns(&node->pool, HURRY_PARTS, HURRY_MOST_NS))
+		return pool_refresh(&node->pool, session_gpu_mask(s));
+	s->room_looks = true;
+	uint64_t delay = hurry_every_ms(node);
+	if (!uv_is_active((uv_handle_t *)&node->hurry) || uv_timer_get_due_in(&node->hurry) > delay)
+		uv_timer_start(&node->hurry, on_hurry_timer, delay, 0);
+	return node->pool.started + 1;
+}
+
+bool settle_room_known(struct session *s, uint64_t *sample)
+{
+	bool in = s->node->pool.done >= *sample;
+
+	if (!room_is_waited_for(s) || (in && !s->less && !s->spared && !s->kept_sample))
+		return true;
+	if (in)
+		*sample = look_again(s);
+	return false;
+}
+
+uint64_t process_settle(struct process *p, enum settle_why why, uint32_t position,
+			uint64_t leaving_bytes)
+{
+	int64_t used = position < p->session->record.gpu_count
+			       ? ledger_used(&p->session->books.ledger, p->slot, position)
+			       : 0;
+
+	p->restless = 0; /* of before the call that asks nothing counts */
+	p->ask_why = why;
+	p->ask_position = position;
+	p->ask_leaving = MIN(leaving_bytes, (uint64_t)MAX(used, 0));
+	process_orphans(p, position, p->ask_leaving);
+	p->ask_until_ns = now_monotonic_ns() + LEAVING_NS;
+	p->ask_sample = pool_refresh(&p->session->node->pool, session_gpu_mask(p->session));
+	return p->ask_sample;
+}
+
+bool process_settled(const struct process *p)
+{
+	if (!p->ask_leaving)
+		return !is_first_twin(p) || (p->still && !p->session->spared);
+	return process_first_twin(p)->still && (p->session->quiet || !p->session->exported);
+}
+
+bool process_settle_waits(const struct process *p)
+{
+	return (p->ask_leaving || p->session->spared) && now_monotonic_ns() < p->ask_until_ns;
+}
+
+void process_settle_end(struct process *p, bool settled)
+{
+	if (!settled && p->ask_leaving)
+		keep(p->session, p->ask_position, p->ask_leaving);
+	p->ask_sample = 0;
+}
+
+uint64_t process_over(const struct process *p, uint32_t position)
+{
+	const struct session *s = p->session;
+	int gpu = s->pool_gpu[position];
+	uint64_t charged = ledger_slot_bytes(&s->books.ledger, p->slot, position);
+
+	if (gpu < 0 || s->node->pool.gpu[gpu].sample.error || used_by_twins(p, position) ||
+	    process_has_managed(p))
+		return 0;
+	uint64_t figure = process_figure(p, gpu) + (uint64_t)leaving(p, position) +
+			  (uint64_t)p->gpu[position].seen_apart;
+	return charged > figure ? charged - figure : 0;
+}
+
+void settle_all(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		session_settle(s);
+	hurry_all(node);
+}

@@ -1,0 +1,49 @@
+/* What the driver says of attached processes against what they charged: posted in their slots by
+ * the samples over which they stood still. What they gave back and others may have is charged to
+ * somebody at every moment (docs/ledger.md). */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/session/process.h"
+
+/* Tells the session's processes on which GPUs managed memory is in no process's figure, as far as
+ * that is known; all sessions' with a ledger; or that nothing is known, as a daemon of an earlier
+ * version, which may take over, does not. */
+void settle_tell(struct session *session);
+void settle_say(struct node *node);
+void settle_unsay(struct node *node);
+
+/* Has it compared, as it asks for, until process_settle_end(). leaving: bytes that it has charged
+ * on GPU `position` of its session and gave back to the driver. Returns the number of the first
+ * sample that counts. */
+uint64_t process_settle(struct process *process, enum settle_why why, uint32_t position,
+			uint64_t leaving);
+/* Whether that is done: its slot agrees with the newest sample, and what is leaving is charged to
+ * whom the driver says has it. False: it, or another process that may have that, did not stand
+ * still. */
+bool process_settled(const struct process *process);
+/* Not settled: whether the next samples, which come by themselves, are to be waited for. */
+bool process_settle_waits(const struct process *process);
+/* It is answered. Not settled: what is leaving is charged to the daemon until it can be told. */
+void process_settle_end(struct process *process, bool settled);
+/* By how many bytes more is charged for it on GPU `position` of its session than the driver says,
+ * where it has just been settled. */
+uint64_t process_over(const struct process *process, uint32_t position);
+
+/* A process of the session has no room: the number of the sample that shows whether others have
+ * less than is charged for them; 0: nothing is that a sample could lower. */
+uint64_t settle_room(struct session *session);
+/* Whether that is in the books, or has been waited for for long enough. Otherwise *sample is the
+ * next one to look at. */
+bool settle_room_known(struct session *session, uint64_t *sample);
+
+/* It is gone. Where what it let others have may be in their figures, or descriptors of it are open,
+ * that is charged to the daemon until it is known. `compared`: the newest sample was, by
+ * settle_all(). */
+void settle_keep(const struct process *process, bool compared);
+/* Called when a sample starts. */
+void processes_sampling(struct node *node);
+/* Compares all, by the sample that is in. */
+void settle_all(struct node *node);

@@ -1,0 +1,179 @@
+#include "daemon/settle/strays.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include "daemon/gpu/pool.h"
+#include "daemon/host/log.h"
+#include "daemon/node.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+
+/* The session that this process is a command of, or takes part in. */
+static struct session *session_of(const struct node *node, struct process_id id)
+{
+	for (struct session *s = node->sessions; s; s = s->next) {
+		for (const struct holder *h = s->holders; h; h = h->next)
+			if ((h->command || h->unread) && process_same(h->process, id))
+				return s;
+		for (const struct process *p = s->processes; p; p = p->next)
+			if (process_same(p->id, id))
+				return s;
+	}
+	return NULL;
+}
+
+/* The session of the nearest ancestor that has one. */
+static struct session *session_of_ancestors(const struct node *node, struct process_id id)
+{
+	struct session *s = session_of(node, id);
+
+	for (int i = 0; !s && i < PROCESS_ANCESTORS_MAX; i++) {
+		if (!process_parent_find(id, &id))
+			return NULL;
+		s = session_of(node, id);
+	}
+	return s;
+}
+
+static struct stray *stray_find(const struct node *node, pid_t pid)
+{
+	struct stray *stray = node->strays;
+
+	while (stray && stray->id.pid != pid)
+		stray = stray->next;
+	return stray;
+}
+
+/* Strays were all that a session without a ledger had. */
+static void not_over(struct session *s)
+{
+	if (!s || books_exist(&s->books))
+		return;
+	s->over_bytes = s->over_since_ns = 0;
+	s->over_reported = false;
+}
+
+/* One that ended, or attached after all, is none any more. */
+static void drop_former(struct node *node)
+{
+	for (struct stray **at = &node->strays, *stray; (stray = *at);) {
+		if (process_alive(stray->id) && !process_is_attached(node, NULL, stray->id)) {
+			at = &stray->next;
+			continue;
+		}
+		*at = stray->next;
+		not_over(stray->session);
+		free(stray);
+	}
+}
+
+/* One that attached to the daemon before this one, and could not be looked into: its memory counts
+ * as a stray's, which it is none of. */
+static bool is_unread(const struct session *s, struct process_id id)
+{
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if (h->unread && process_same(h->process, id))
+			return true;
+	return false;
+}
+
+static void look_at(struct node *node, const struct gpu_process *process)
+{
+	struct stray *stray = stray_find(node, process->pid);
+	struct process_id id;
+
+	if (!stray && process_identify(process->pid, &id) == 0 &&
+	    !process_is_attached(node, NULL, id)) {
+		stray = calloc(1, sizeof(*stray));
+		if (!stray)
+			return;
+		stray->id = id;
+		stray->session = session_of_ancestors(node, id);
+		stray->next = node->strays;
+		node->strays = stray;
+	}
+	if (!stray || !stray->session || !process->bytes || stray->logged ||
+	    is_unread(stray->session, stray->id))
+		return;
+	stray->logged = true;
+	log_event(LOG_WARNING, "session.stray id=%s uid=%u pid=%d", stray->session->record.id,
+		  stray->session->record.uid, (int)stray->id.pid);
+}
+
+void strays_sampled(struct node *node)
+{
+	const struct pool *pool = &node->pool;
+
+	drop_former(node);
+	for (uint32_t i = 0; node->sessions && i < pool->count; i++) {
+		const struct gpu_sample *sample = &pool->gpu[i].sample;
+
+		if (!(pool->mask >> i & 1) || sample->error || !pool_gpu_is_ours(&pool->gpu[i]))
+			continue;
+		for (size_t p = 0; p < sample->process_count; p++)
+			look_at(node, &sample->processes[p]);
+	}
+}
+
+uint64_t strays_held(const struct session *s, const struct gpu_sample *sample)
+{
+	uint64_t held = 0;
+
+	for (const struct stray *stray = s->node->strays; stray; stray = stray->next)
+		if (stray->session == s)
+			held += gpu_sample_process_bytes(sample, stray->id.pid);
+	return held;
+}
+
+bool strays_any(const struct node *node)
+{
+	const struct stray *stray = node->strays;
+
+	while (stray && !stray->session)
+		stray = stray->next;
+	return stray != NULL;
+}
+
+static void on_killed(struct node *node, const char *session, struct process_id process, int rc)
+{
+	struct session *s = session_find(node, session);
+	struct stray *stray = stray_find(node, process.pid);
+
+	if (rc == 0 && s)
+		session_over_killed(s, process.pid);
+	else if (rc < 0 && stray && process_same(stray->id, process))
+		stray->refused = true;
+}
+
+bool strays_kill(struct session *s)
+{
+	bool any = false;
+
+	for (const struct stray *stray = s->node->strays; stray; stray = stray->next) {
+		if (stray->session != s || !stray->logged || stray->refused)
+			continue;
+		privileges_signal(s->node, s->record.uid, s->record.id, stray->id, SIGKILL,
+				  on_killed);
+		any = true;
+	}
+	return any;
+}
+
+void strays_forget(struct session *s)
+{
+	/* A living one holds memory that is nobody's from now on. */
+	for (struct stray *stray = s->node->strays; stray; stray = stray->next)
+		if (stray->session == s)
+			stray->session = NULL;
+}
+
+void strays_free(struct node *node)
+{
+	while (node->strays) {
+		struct stray *stray = node->strays;
+
+		node->strays = stray->next;
+		free(stray);
+	}
+}

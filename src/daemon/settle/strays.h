@@ -1,0 +1,34 @@
+/* Strays: processes that the driver lists and that never attached, though a command of `carve run`
+ * started them. They reached the driver some way round the front. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/host/peer.h"
+
+struct gpu_sample;
+struct node;
+struct session;
+
+/* A process of the driver's lists that is attached nowhere. */
+struct stray {
+	struct stray *next; /* node->strays */
+	struct process_id id;
+	struct session *session; /* NULL: no session's, but a program outside carve */
+	bool logged;
+	bool refused; /* it may not be signalled */
+};
+
+/* Learns from the newest sample who is one. */
+void strays_sampled(struct node *node);
+/* What a session's strays hold on a GPU. */
+uint64_t strays_held(const struct session *session, const struct gpu_sample *sample);
+/* Whether any session has one. */
+bool strays_any(const struct node *node);
+/* Kills a session's strays that hold memory. True: there were any, but for those that may not be
+ * signalled, as was found before. */
+bool strays_kill(struct session *session);
+/* The session ends; all: the daemon does. */
+void strays_forget(struct session *session);
+void strays_free(struct node *node);

@@ -1,0 +1,356 @@
+#include "daemon/slicing/slicing.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "core/compute.h"
+#include "daemon/host/log.h"
+#include "daemon/lease/leases.h"
+#include "daemon/node.h"
+#include "daemon/request/compute.h"
+#include "daemon/request/waiting.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/store/store.h"
+#include "proto/gate.h"
+
+/* ---- reading ----------------------------------------------------------------------------- */
+
+static const char *text_read(const json_t *value, const char *field, const char *example,
+			     struct error *err)
+{
+	if (json_is_string(value))
+		return json_string_value(value);
+	error_set(err, EXIT_CODE_USAGE, "%s takes a string such as \"%s\"", field, example);
+	return NULL;
+}
+
+static int mode_read(const json_t *value, struct slicing_change *to, struct error *err)
+{
+	const char *text = text_read(value, "mode", "fair", err);
+
+	to->mode = true;
+	if (!text)
+		return -1;
+	if (compute_mode_parse(text, &to->to.mode))
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "mode: '%.32s' is none of off, fair, strict", text);
+	return -1;
+}
+
+static int lease_read(const json_t *value, struct slicing_change *to, struct error *err)
+{
+	const char *text = text_read(value, "lease", "250ms", err);
+
+	to->lease = true;
+	if (!text)
+		return -1;
+	return units_parse_duration(text, "lease", LEASE_NS_MIN, LEASE_NS_MAX, &to->to.lease_ns,
+				    err);
+}
+
+static const struct units_part lease_granularity = {LEASE_GRANULARITY_MIN, LEASE_GRANULARITY_MAX,
+						    LEASE_GRANULARITY_RIGHT};
+
+static int granularity_read(const json_t *value, struct slicing_change *to, struct error *err)
+{
+	char number[32];
+	const char *text = json_is_string(value) ? json_string_value(value) : "";
+
+	if (json_is_number(value)) {
+		double part = json_number_value(value);
+
+		snprintf(number, sizeof(number), part < 0.001 ? "%.6f" : "%.10g", part);
+		text = number;
+	}
+	to->granularity = true;
+	return units_parse_part(text, "granularity", &lease_granularity, &to->to.granularity_ppm,
+				err);
+}
+
+static const struct {
+	const char *name;
+	int (*read)(const json_t *value, struct slicing_change *to, struct error *err);
+} fields[] = {
+	{"mode", mode_read},
+	{"lease", lease_read},
+	{"granularity", granularity_read},
+};
+
+static int field_read(const char *key, const json_t *value, const char *other,
+		      struct slicing_change *to, struct error *err)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
+		if (!strcmp(fields[i].name, key))
+			return fields[i].read(value, to, err);
+	error_set(err, EXIT_CODE_USAGE, "unknown field '%.64s'", key);
+	error_hint(err, "time-slicing takes mode, lease, granularity%s%s", other ? ", " : "",
+		   other ? other : "");
+	return -1;
+}
+
+int slicing_change_read(const json_t *object, const char *ignored, struct slicing_change *ret,
+			struct error *err)
+{
+	struct slicing_change change = {0};
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)object, key, value)
+	{
+		if ((ignored && !strcmp(key, ignored)) || json_is_null(value))
+			continue;
+		if (field_read(key, value, ignored, &change, err) < 0)
+			return -1;
+	}
+	*ret = change;
+	return 0;
+}
+
+void slicing_change_apply(const struct slicing_change *change, struct lease_setting *to)
+{
+	if (change->mode)
+		to->mode = change->to.mode;
+	if (change->lease)
+		to->lease_ns = change->to.lease_ns;
+	if (change->granularity)
+		to->granularity_ppm = change->to.granularity_ppm;
+}
+
+/* ---- GPUs -------------------------------------------------------------------------------- */
+
+static struct lease_setting setting_of(const struct pool_gpu *gpu)
+{
+	return (struct lease_setting){.mode = gpu->mode,
+				      .lease_ns = gpu->lease_ns,
+				      .granularity_ppm = gpu->granularity_ppm};
+}
+
+void slicing_tell(struct session *s)
+{
+	const struct pool *pool = &s->node->pool;
+	uint64_t unsliced = 0;
+
+	if (!s->lease)
+		return;
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] >= 0 && pool->gpu[s->pool_gpu[i]].mode == COMPUTE_OFF)
+			unsliced |= 1ull << i;
+	leases_unsliced(s->node->leases, s->lease, unsliced);
+}
+
+void slicing_unsay(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		if (s->lease)
+			leases_unsliced(node->leases, s->lease, 0);
+}
+
+void slicing_say(struct node *node)
+{
+	for (struct session *s = node->attached; s; s = s->next_attached)
+		slicing_tell(s);
+}
+
+static void gpu_apply(struct node *node, uint32_t position, const struct lease_setting *setting)
+{
+	struct pool_gpu *gpu = &node->pool.gpu[position];
+
+	if (gpu->mode != setting->mode || gpu->lease_ns != setting->lease_ns ||
+	    gpu->granularity_ppm != setting->granularity_ppm)
+		log_event(LOG_INFO,
+			  "gpu.timeslicing index=%u mode=%s lease_us=%" PRIu64 " granularity=%g",
+			  gpu->info.index, compute_mode_text(setting->mode),
+			  setting->lease_ns / 1000, setting->granularity_ppm / (double)SHARE_ONE);
+	gpu->mode = setting->mode;
+	gpu->lease_ns = setting->lease_ns;
+	gpu->granularity_ppm = setting->granularity_ppm;
+	slicing_say(node);
+	leases_set(node->leases, position, setting);
+}
+
+/* The configuration's, where nobody set it. Sessions from before may ask for more time than there
+ * is: then the mode stays off until they end (slicing_retry()). */
+static void gpu_configure(struct node *node, uint32_t position)
+{
+	struct pool_gpu *gpu = &node->pool.gpu[position];
+	struct lease_setting setting = node->config.slicing;
+	struct error err = {0};
+
+	gpu->slicing_refused = false;
+	if (gpu->slicing_set)
+		return;
+	if (gpu->info.mig)
+		setting.mode = COMPUTE_OFF;
+	if (setting.mode != COMPUTE_OFF && compute_switch_check(node, 1ull << position, &err) < 0) {
+		log_event(LOG_WARNING, "gpu.timeslicing_refused index=%u error=\"%s\"",
+			  gpu->info.index, err.message);
+		setting.mode = COMPUTE_OFF;
+		gpu->slicing_refused = true;
+	}
+	gpu_apply(node, position, &setting);
+}
+
+void slicing_retry(struct node *node)
+{
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		if (node->pool.gpu[i].slicing_refused && node->pool.gpu[i].share <= SHARE_ONE)
+			gpu_configure(node, i);
+}
+
+static int take_stored(void *arg, const struct store_slicing *stored)
+{
+	struct node *node = arg;
+	int position = pool_find(&node->pool, stored->uuid_text);
+	const struct lease_setting *s = &stored->setting;
+
+	if (position < 0 || node->pool.gpu[position].info.mig)
+		return 0;
+	if ((unsigned)s->mode > COMPUTE_STRICT || s->lease_ns < LEASE_NS_MIN ||
+	    s->lease_ns > LEASE_NS_MAX || s->granularity_ppm < LEASE_GRANULARITY_MIN ||
+	    s->granularity_ppm > LEASE_GRANULARITY_MAX) {
+		log_event(LOG_ERROR, "gpu.timeslicing_ignored uuid=%s", stored->uuid_text);
+		return 0;
+	}
+	node->pool.gpu[position].slicing_set = true;
+	gpu_apply(node, (uint32_t)position, s);
+	return 0;
+}
+
+int slicing_load(struct node *node)
+{
+	int rc = store_slicing_each(node->store, take_stored, node);
+
+	slicing_reload(node);
+	return rc;
+}
+
+void slicing_reload(struct node *node)
+{
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		gpu_configure(node, i);
+}
+
+void slicing_mig_changed(struct node *node)
+{
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		if (node->pool.gpu[i].info.mig)
+			node->pool.gpu[i].slicing_set = false;
+	int rc = slicing_load(node);
+	if (rc < 0)
+		log_event(LOG_ERROR, "gpu.timeslicing_unread error=\"%s\"", strerrordesc_np(-rc));
+}
+
+static int mask_check(const struct node *node, uint64_t mask, const struct slicing_change *change,
+		      struct error *err)
+{
+	uint64_t starting = 0;
+
+	for (uint32_t i = 0; i < node->pool.count; i++) {
+		const struct pool_gpu *gpu = &node->pool.gpu[i];
+
+		if (!(mask >> i & 1))
+			continue;
+		if (gpu->info.mig) {
+			error_set(err, EXIT_CODE_USAGE,
+				  "GPU %u is in MIG mode: its instances are not time-sliced",
+				  gpu->info.index);
+			return -1;
+		}
+		if (change->mode && change->to.mode != COMPUTE_OFF && gpu->mode == COMPUTE_OFF)
+			starting |= 1ull << i;
+	}
+	return compute_switch_check(node, starting, err);
+}
+
+int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *change,
+		struct error *err)
+{
+	struct store_slicing stored[GPUS_MAX];
+	uint32_t count = 0;
+
+	if (mask_check(node, mask, change, err) < 0)
+		return -1;
+	for (uint32_t i = 0; i < node->pool.count; i++) {
+		if (!(mask >> i & 1))
+			continue;
+		struct store_slicing *to = &stored[count++];
+
+		snprintf(to->uuid_text, sizeof(to->uuid_text), "%s",
+			 node->pool.gpu[i].info.uuid_text);
+		to->setting = setting_of(&node->pool.gpu[i]);
+		slicing_change_apply(change, &to->setting);
+	}
+	int rc = store_slicing_put(node->store, stored, count);
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "the mode cannot be recorded: %s",
+				 strerrordesc_np(-rc));
+	for (uint32_t i = 0, at = 0; i < node->pool.count; i++)
+		if (mask >> i & 1) {
+			node->pool.gpu[i].slicing_set = true;
+			node->pool.gpu[i].slicing_refused = false;
+			gpu_apply(node, i, &stored[at++].setting);
+		}
+	waiting_kick(node);
+	return 0;
+}
+
+/* ---- sessions ---------------------------------------------------------------------------- */
+
+void slicing_join(struct session *s)
+{
+	struct lease_joining joining = {
+		.id = s->record.id,
+		.uid = s->record.uid,
+		.owner = slicing_owner(s->record.uid),
+		.ledger = &s->books.ledger,
+		.limits = s->books.limits,
+		.gpus = session_gpu_mask(s),
+		.fraction = s->record.compute,
+		.wake_fd = s->wake_fd,
+	};
+
+	/* A ledger of before there was time-slicing has no gate. */
+	if (s->lease || !joining.gpus || !gate_process(&s->books.ledger, 0))
+		return;
+	s->wake_fd = -1;
+	int rc = leases_join(s->node->leases, &joining, &s->lease);
+	if (rc < 0)
+		log_event(LOG_ERROR, "session.not_sliced id=%s error=\"%s\"", s->record.id,
+			  strerrordesc_np(-rc));
+	slicing_tell(s);
+}
+
+void slicing_leave(struct session *s)
+{
+	leases_leave(s->node->leases, s->lease);
+	s->lease = NULL;
+}
+
+void slicing_shares(const struct session *s, uint32_t *ret_request, uint32_t *ret_limit)
+{
+	*ret_request = s->record.compute;
+	*ret_limit = SHARE_ONE;
+	for (uint32_t i = 0; i < s->record.gpu_count && s->record.compute; i++)
+		if (s->pool_gpu[i] >= 0 && s->node->pool.gpu[s->pool_gpu[i]].mode == COMPUTE_STRICT)
+			*ret_limit = s->record.compute;
+}
+
+int64_t slicing_received(const struct session *s)
+{
+	int64_t life = now_realtime_ns() - s->counted_from;
+	struct lease_standing standing;
+
+	if (!s->lease || life <= 0)
+		return -1;
+	leases_standing(s->node->leases, s->lease, &standing);
+	if (!standing.stat.leases)
+		return -1;
+	return (int64_t)((double)standing.stat.held_ns * SHARE_ONE / (double)life);
+}

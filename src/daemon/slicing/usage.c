@@ -1,0 +1,392 @@
+#include "daemon/slicing/usage.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/host/log.h"
+#include "daemon/lease/leases.h"
+#include "daemon/node.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/slicing/slicing.h"
+
+/* The clock is looked at so often, to measure once a second by the GPUs' clock; and who has no
+ * turns is looked for. */
+#define LOOK_MS 100
+/* While somebody is suspended: who starts a program again as soon as it is ended has the GPU from
+ * then until the next look. */
+#define LOOK_SUSPENDED_MS 10
+#define DUE_NS (LEASE_MEASURE_NS - LOOK_MS * 1000000ull / 2)
+/* Asking takes a part in so many of the time at most: the driver may hold programs' own calls up.
+ */
+#define COST_PART 20
+#define VERDICTS 16
+
+/* One process of the driver's list. */
+struct user {
+	struct process_id id; /* .pid alone: it was not asked for, or is gone */
+	uid_t uid;            /* where `known` */
+	bool known;           /* all of its user IDs are the same one */
+	uint32_t ppm;
+	/* Found on the loop. */
+	struct process *process; /* NULL: it is attached nowhere */
+};
+
+struct sheet {
+	int error;
+	struct user *users;
+	size_t count;
+	uint32_t busy;
+};
+
+struct usage {
+	struct node *node;
+	uv_timer_t timer;
+	uv_async_t async;
+	uv_work_t work;
+	bool running, stopped;
+	unsigned open; /* handles */
+	bool whole;    /* this is a measurement, not just a look */
+	bool told;     /* that a driver does not tell */
+	uint64_t mask;
+	uint64_t measured_at; /* by the clock of leases */
+	uint64_t ended_ns, took_ns;
+	struct sheet sheets[GPUS_MAX];
+};
+
+/* ---- on the thread pool ------------------------------------------------------------------ */
+
+static void user_identify(struct user *u)
+{
+	struct process_id id;
+
+	if (process_identify(u->id.pid, &id) < 0)
+		return;
+	u->id = id;
+	/* Who has the number now is whose the IDs are. */
+	u->known = process_user(id.pid, &u->uid) && process_alive(id);
+}
+
+static void sheet_fill(struct usage *usage, uint32_t position)
+{
+	const struct pool *pool = &usage->node->pool;
+	struct sheet *sheet = &usage->sheets[position];
+	cleanup_free struct gpu_use *list = calloc(GPU_PROCESSES_MAX, sizeof(*list));
+	size_t count = 0;
+
+	*sheet = (struct sheet){.error = -ENOMEM,
+				.users = calloc(GPU_PROCESSES_MAX, sizeof(*sheet->users))};
+	if (!list || !sheet->users)
+		return;
+	if (usage->whole)
+		leases_measure_mark(usage->node->leases, position);
+	sheet->error = gpus_use(pool->gpus, pool->gpu[position].info.index, list, GPU_PROCESSES_MAX,
+				&count, &sheet->busy);
+	for (size_t i = 0; sheet->error == 0 && i < count; i++) {
+		struct user *u = &sheet->users[sheet->count++];
+
+		*u = (struct user){.id = {.pid = list[i].pid}, .ppm = list[i].ppm};
+		/* Those that used nothing matter only where they are not to be there at all. */
+		if (u->ppm || !usage->whole)
+			user_identify(u);
+	}
+}
+
+static void on_work(uv_work_t *work)
+{
+	struct usage *usage = work->data;
+	uint64_t began = now_monotonic_ns();
+
+	for (uint64_t mask = usage->mask; mask; mask &= mask - 1)
+		sheet_fill(usage, (uint32_t)__builtin_ctzll(mask));
+	usage->took_ns = now_monotonic_ns() - began;
+}
+
+/* ---- who they are ------------------------------------------------------------------------ */
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct user *x = a, *y = b;
+
+	return (x->id.pid > y->id.pid) - (x->id.pid < y->id.pid);
+}
+
+static struct user *user_find(const struct sheet *sheet, pid_t pid)
+{
+	const struct user key = {.id = {.pid = pid}};
+
+	return bsearch(&key, sheet->users, sheet->count, sizeof(key), by_pid);
+}
+
+/* Marks those that are attached. */
+static void sheet_match(const struct node *node, struct sheet *sheet)
+{
+	qsort(sheet->users, sheet->count, sizeof(*sheet->users), by_pid);
+	for (const struct session *s = node->attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next) {
+			struct user *u = p->dead ? NULL : user_find(sheet, p->id.pid);
+
+			if (u)
+				u->process = p;
+		}
+}
+
+/* False: nothing is to be held against anybody for it: it is root's, not attached, or of a session
+ * whose ledger has no gate. */
+static bool owner_of(const struct user *u, uint64_t *ret_owner)
+{
+	if (u->process && !u->process->session->lease)
+		return false;
+	if (!u->process && (!u->known || u->uid == 0))
+		return false;
+	*ret_owner = slicing_owner(u->process ? u->process->session->record.uid : u->uid);
+	return true;
+}
+
+/* ---- what becomes of them ---------------------------------------------------------------- */
+
+static bool policy_kills(const struct node *node)
+{
+	switch (node->config.slicing_policy) {
+	case SLICING_REPORT:
+		return false;
+	case SLICING_KILL:
+		return true;
+	case SLICING_DEFAULT:
+		break;
+	}
+	/* A daemon of one user is there for him alone. */
+	return node->options.system;
+}
+
+static void on_killed(struct node *node, const char *session, struct process_id process, int rc)
+{
+	struct session *s = *session ? session_find(node, session) : NULL;
+
+	if (rc == 0 && s)
+		session_slicing_killed(s, process.pid);
+	else if (rc == 0)
+		log_event(LOG_WARNING, "gpu.slicing_killed pid=%d", (int)process.pid);
+}
+
+/* One that is attached nowhere is ended where it is still that user's. */
+static void user_end(struct node *node, const struct user *u)
+{
+	if (u->process) {
+		const struct session *s = u->process->session;
+
+		privileges_signal(node, s->record.uid, s->record.id, u->id, SIGKILL, on_killed);
+	} else if (u->known) {
+		privileges_signal(node, u->uid, "", u->id, SIGKILL, on_killed);
+	}
+}
+
+/* All of a session that opens its gate: which of its processes did, nobody can tell. */
+static void session_end_all(struct node *node, const char *id)
+{
+	struct session *s = session_find(node, id);
+
+	for (struct process *p = s ? s->processes : NULL; p; p = p->next)
+		if (!p->dead)
+			privileges_signal(node, s->record.uid, id, p->id, SIGKILL, on_killed);
+}
+
+static void on_verdicts(uv_async_t *async)
+{
+	struct usage *usage = async->data;
+	struct lease_verdict verdicts[VERDICTS];
+	size_t count = leases_verdicts(usage->node->leases, verdicts, VERDICTS);
+
+	for (size_t i = 0; i < count; i++) {
+		const struct lease_verdict *v = &verdicts[i];
+		bool forged = v->event == CONDUCT_FORGED;
+
+		log_event(LOG_WARNING,
+			  "user.suspended owner=%" PRIu64 " for_ms=%" PRIu64
+			  " reason=%s id=%s ms=%" PRIu64,
+			  v->owner, v->for_ns / 1000000, forged ? "gate-opened" : "time-taken",
+			  *v->session ? v->session : "-", v->ns / 1000000);
+		if (forged && policy_kills(usage->node))
+			session_end_all(usage->node, v->session);
+	}
+	if (count == VERDICTS)
+		uv_async_send(async);
+}
+
+/* By any thread, with the lock of leases held. */
+static void on_notify(void *arg)
+{
+	struct usage *usage = arg;
+
+	uv_async_send(&usage->async);
+}
+
+/* ---- measuring --------------------------------------------------------------------------- */
+
+static size_t uses_make(const struct sheet *sheet, struct lease_use *uses, const struct user **of)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < sheet->count; i++) {
+		const struct user *u = &sheet->users[i];
+		uint64_t owner;
+
+		/* What is nobody's is in what the GPU did in all. */
+		if (!u->ppm || !owner_of(u, &owner))
+			continue;
+		of[count] = u;
+		uses[count++] = (struct lease_use){
+			.owner = owner,
+			.id = u->process ? leases_client(u->process->session->lease) : 0,
+			.ppm = u->ppm};
+	}
+	return count;
+}
+
+static void sheet_judge(struct usage *usage, uint32_t position, const struct sheet *sheet)
+{
+	struct leases *leases = usage->node->leases;
+	cleanup_free struct lease_use *uses = calloc(GPU_PROCESSES_MAX, sizeof(*uses));
+	cleanup_free const struct user **of = calloc(GPU_PROCESSES_MAX, sizeof(*of));
+
+	if (!uses || !of)
+		return;
+	size_t count = uses_make(sheet, uses, of);
+	if (!leases_measure(leases, position, uses, count, sheet->busy))
+		return;
+	for (size_t i = 0; i < count; i++)
+		if (uses[i].beyond && policy_kills(usage->node) &&
+		    leases_suspended(leases, uses[i].owner))
+			user_end(usage->node, of[i]);
+}
+
+/* Who is suspended and goes round the front is not to be on the GPU at all. */
+static void sheet_look(struct usage *usage, const struct sheet *sheet)
+{
+	for (size_t i = 0; i < sheet->count && policy_kills(usage->node); i++) {
+		const struct user *u = &sheet->users[i];
+		uint64_t owner;
+
+		if (!u->process && owner_of(u, &owner) &&
+		    leases_suspended(usage->node->leases, owner))
+			user_end(usage->node, u);
+	}
+}
+
+static void sheet_take(struct usage *usage, uint32_t position)
+{
+	struct sheet *sheet = &usage->sheets[position];
+
+	if (sheet->error == -ENOTSUP && !usage->told) {
+		usage->told = true;
+		log_event(LOG_WARNING, "gpu.unmeasured index=%u",
+			  usage->node->pool.gpu[position].info.index);
+	}
+	if (sheet->error == 0 && !usage->stopped) {
+		sheet_match(usage->node, sheet);
+		if (usage->whole)
+			sheet_judge(usage, position, sheet);
+		else
+			sheet_look(usage, sheet);
+	}
+	free(sheet->users);
+	*sheet = (struct sheet){0};
+}
+
+static void usage_free(struct usage *usage)
+{
+	if (usage->stopped && !usage->running && !usage->open)
+		free(usage);
+}
+
+static void on_worked(uv_work_t *work, int status)
+{
+	struct usage *usage = work->data;
+
+	usage->running = false;
+	usage->ended_ns = now_monotonic_ns();
+	for (uint64_t mask = usage->mask; mask; mask &= mask - 1)
+		sheet_take(usage, (uint32_t)__builtin_ctzll(mask));
+	usage_free(usage);
+}
+
+/* ---- when -------------------------------------------------------------------------------- */
+
+static uint64_t sliced(const struct node *node)
+{
+	uint64_t mask = 0;
+
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		if (node->pool.gpu[i].mode != COMPUTE_OFF && pool_gpu_is_ours(&node->pool.gpu[i]))
+			mask |= 1ull << i;
+	return mask;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct usage *usage = timer->data;
+	struct node *node = usage->node;
+	uint64_t mask = node->attached ? sliced(node) : 0;
+
+	uv_timer_set_repeat(timer, mask && leases_any_suspended(node->leases) ? LOOK_SUSPENDED_MS
+									      : LOOK_MS);
+	if (!mask || usage->running || node->pool.state != POOL_READY ||
+	    now_monotonic_ns() - usage->ended_ns < COST_PART * usage->took_ns)
+		return;
+	uint64_t now = leases_now(node->leases);
+	usage->whole = now - usage->measured_at >= DUE_NS;
+	if (!usage->whole && !leases_any_suspended(node->leases))
+		return;
+	if (usage->whole)
+		usage->measured_at = now;
+	usage->mask = mask;
+	usage->running = uv_queue_work(&node->loop, &usage->work, on_work, on_worked) == 0;
+}
+
+int usage_start(struct node *node, struct usage **ret)
+{
+	struct usage *usage = calloc(1, sizeof(*usage));
+
+	if (!usage)
+		return -ENOMEM;
+	usage->node = node;
+	usage->work.data = usage->timer.data = usage->async.data = usage;
+	int rc = uv_async_init(&node->loop, &usage->async, on_verdicts);
+	if (rc < 0) {
+		free(usage);
+		return rc;
+	}
+	uv_timer_init(&node->loop, &usage->timer);
+	usage->open = 2;
+	uv_timer_start(&usage->timer, on_timer, LOOK_MS, LOOK_MS);
+	leases_watch(node->leases, on_notify, usage);
+	*ret = usage;
+	return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct usage *usage = handle->data;
+
+	usage->open--;
+	usage_free(usage);
+}
+
+void usage_stop(struct usage *usage)
+{
+	if (!usage)
+		return;
+	leases_watch(usage->node->leases, NULL, NULL);
+	usage->stopped = true;
+	uv_close((uv_handle_t *)&usage->timer, on_closed);
+	uv_close((uv_handle_t *)&usage->async, on_closed);
+}

@@ -1,0 +1,152 @@
+#include "daemon/store/database.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/store/store_db.h"
+
+#define FILE_SIZE (PATH_MAX + 8)
+
+static void file_path(const struct database *d, const char *end, char buf[static FILE_SIZE])
+{
+	snprintf(buf, FILE_SIZE, "%s%s", d->path, end);
+}
+
+/* 0: there is none. */
+static ino_t file_inode(const struct database *d, const char *end)
+{
+	char path[FILE_SIZE];
+	struct stat st;
+
+	file_path(d, end, path);
+	return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+int database_version(sqlite3 *db, int *ret)
+{
+	sqlite3_stmt *stmt;
+	int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &stmt, NULL);
+
+	if (rc != SQLITE_OK)
+		return store_errno(rc);
+	rc = sqlite3_step(stmt);
+	*ret = rc == SQLITE_ROW ? sqlite3_column_int(stmt, 0) : 0;
+	sqlite3_finalize(stmt);
+	return rc == SQLITE_ROW ? 0 : store_errno(rc);
+}
+
+static int statements_prepare(struct database *d)
+{
+	for (int i = 0; i < d->count; i++) {
+		int rc = sqlite3_prepare_v3(d->db, d->texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+					    &d->statements[i], NULL);
+		if (rc != SQLITE_OK)
+			return store_errno(rc);
+	}
+	return 0;
+}
+
+int database_open(struct database *d, const char *path)
+{
+	/* Made by us first, so that it never exists with a wider mode. */
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	int rc = sqlite3_open_v2(path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_busy_timeout(d->db, DATABASE_BUSY_MS);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(d->db, d->settings, NULL, NULL, NULL);
+	if (rc != SQLITE_OK)
+		return store_errno(rc);
+	rc = d->schema_make(d->db);
+	if (rc == 0)
+		rc = statements_prepare(d);
+	if (rc < 0)
+		return rc;
+	if (path != d->path)
+		snprintf(d->path, sizeof(d->path), "%s", path);
+	d->file = file_inode(d, "");
+	d->wal = file_inode(d, "-wal");
+	return 0;
+}
+
+void database_close(struct database *d)
+{
+	for (int i = 0; i < d->count; i++) {
+		sqlite3_finalize(d->statements[i]);
+		d->statements[i] = NULL;
+	}
+	sqlite3_close(d->db);
+	d->db = NULL;
+}
+
+bool database_usable(const struct database *d)
+{
+	return d->db && d->statements[d->count - 1];
+}
+
+/* ---- files that were removed ------------------------------------------------------------- */
+
+bool database_intact(const struct database *d)
+{
+	return !d->file ||
+	       (file_inode(d, "") == d->file && (!d->wal || file_inode(d, "-wal") == d->wal));
+}
+
+/* All of it beside its path, on the disk. */
+static int copy_write(const struct database *d)
+{
+	char fresh[FILE_SIZE];
+	sqlite3_stmt *stmt = NULL;
+
+	file_path(d, ".new", fresh);
+	unlink(fresh);
+	/* Its mode is that of a new file: the daemon's umask keeps others out. */
+	int rc = sqlite3_prepare_v2(d->db, "VACUUM INTO ?1", -1, &stmt, NULL);
+	if (rc == SQLITE_OK) {
+		store_bind_text(stmt, 1, fresh);
+		rc = sqlite3_step(stmt);
+	}
+	sqlite3_finalize(stmt);
+	if (rc != SQLITE_DONE) {
+		unlink(fresh);
+		return store_errno(rc);
+	}
+	cleanup_close int fd = open(fresh, O_RDONLY | O_CLOEXEC);
+	return fd < 0 || fchmod(fd, 0600) < 0 || fsync(fd) < 0 ? -errno : 0;
+}
+
+static int copy_settle(const struct database *d)
+{
+	static const char *const beside[] = {"-wal", "-shm"};
+	char fresh[FILE_SIZE], path[FILE_SIZE];
+
+	/* They belong to the database that was there. */
+	for (size_t i = 0; i < ARRAY_SIZE(beside); i++) {
+		file_path(d, beside[i], path);
+		unlink(path);
+	}
+	file_path(d, ".new", fresh);
+	return rename(fresh, d->path) < 0 ? -errno : 0;
+}
+
+int database_rewrite(struct database *d)
+{
+	int rc = copy_write(d);
+
+	if (rc < 0)
+		return rc;
+	/* It removes files by their names: before the copy has these. */
+	database_close(d);
+	rc = copy_settle(d);
+	return rc < 0 ? rc : database_open(d, d->path);
+}

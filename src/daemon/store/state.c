@@ -1,0 +1,495 @@
+#include "daemon/store/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/host/handover.h"
+#include "daemon/host/log.h"
+#include "daemon/host/runtime.h"
+#include "daemon/store/state_jobs.h"
+#include "daemon/store/store.h"
+#include "guard/guard.h"
+
+#define DATABASE "carve.db"
+
+/* ---- where ------------------------------------------------------------------------------- */
+
+static void database_path(const char *dir, char buf[static PATH_MAX])
+{
+	snprintf(buf, PATH_MAX, "%s/" DATABASE, dir);
+}
+
+static int dir_set(char to[static PATH_MAX / 2], const char *path, struct error *err)
+{
+	if (*path != '/')
+		return error_set(err, EXIT_CODE_USAGE,
+				 "the state directory takes an absolute path, not '%.200s'", path);
+	if (snprintf(to, PATH_MAX / 2, "%s", path) >= PATH_MAX / 2)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "the state directory's path is too long: %.200s...", path);
+	for (size_t end = strlen(to); end > 1 && to[end - 1] == '/'; end--)
+		to[end - 1] = '\0';
+	return 0;
+}
+
+/* Where the link in the runtime directory says that the database is. False: there is none. */
+static bool linked_dir(const struct runtime *runtime, char ret[static PATH_MAX / 2])
+{
+	char link[PATH_MAX], target[PATH_MAX / 2];
+
+	runtime_path(runtime, DATABASE, link, sizeof(link));
+	ssize_t n = readlink(link, target, sizeof(target) - 1);
+	if (n <= 0 || target[0] != '/')
+		return false;
+	target[n] = '\0';
+	*strrchr(target, '/') = '\0';
+	snprintf(ret, PATH_MAX / 2, "%s", target[0] ? target : "/");
+	return true;
+}
+
+/* A home may be shared by hosts: each has a directory there. */
+static bool users_dir(const struct runtime *runtime, char ret[static PATH_MAX / 2])
+{
+	const char *home = getenv("XDG_STATE_HOME"); // NOLINT(concurrency-mt-unsafe): at start
+	struct utsname host;
+
+	return home && *home == '/' && runtime_is_usual(runtime) && uname(&host) == 0 &&
+	       snprintf(ret, PATH_MAX / 2, "%s/carve/%s", home, host.nodename) < PATH_MAX / 2;
+}
+
+int state_choose(struct state *state, const struct runtime *runtime, const char *named,
+		 const char *configured, struct error *err)
+{
+	state->lock_fd = -1;
+	if (named && *named)
+		return dir_set(state->wanted, named, err);
+	if (configured && *configured)
+		return dir_set(state->wanted, configured, err);
+	if (!strcmp(runtime->dir, RUNTIME_DIR_SYSTEM))
+		return dir_set(state->wanted, STATE_DIR_SYSTEM, err);
+	if (!users_dir(runtime, state->wanted) && !linked_dir(runtime, state->wanted))
+		return dir_set(state->wanted, runtime->dir, err);
+	return 0;
+}
+
+/* ---- its directory and lock -------------------------------------------------------------- */
+
+static int dir_error(const char *dir, int error, struct error *err)
+{
+	error_set(err, EXIT_CODE_FAILED, "cannot write the state directory %.300s: %s", dir,
+		  strerrordesc_np(error));
+	error_hint(err, "sessions, quotas and history are kept there; name another with "
+			"--state-dir DIR");
+	return -error;
+}
+
+static int dirs_make(const char *dir)
+{
+	char path[PATH_MAX / 2];
+
+	snprintf(path, sizeof(path), "%s", dir);
+	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		/* Those above may be nobody's to make, and there. */
+		(void)mkdir(path, 0700);
+		*slash = '/';
+	}
+	return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* Makes the directory and takes its lock. */
+static int dir_take(const char *dir, int *ret_fd, struct error *err)
+{
+	struct stat st;
+	int rc = dirs_make(dir);
+
+	if (rc < 0)
+		return dir_error(dir, -rc, err);
+	if (stat(dir, &st) < 0)
+		return dir_error(dir, errno, err);
+	if (!S_ISDIR(st.st_mode))
+		return dir_error(dir, ENOTDIR, err);
+	if (st.st_uid != geteuid() || (st.st_mode & 022)) {
+		error_set(err, EXIT_CODE_FAILED,
+			  "the state directory %.300s is not one of yours that only you can write",
+			  dir);
+		error_hint(err, "name another with --state-dir DIR");
+		return -EPERM;
+	}
+	if (access(dir, W_OK) < 0)
+		return dir_error(dir, errno, err);
+	int fd = runtime_lock_dir(dir, "keeps its sessions in", err);
+	if (fd < 0)
+		return -EBUSY;
+	*ret_fd = fd;
+	return 0;
+}
+
+static bool exists(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0;
+}
+
+/* The directory that has the living sessions. False: there are none. */
+static bool current_dir(const struct runtime *runtime, char ret[static PATH_MAX / 2])
+{
+	char path[PATH_MAX];
+
+	if (!linked_dir(runtime, ret))
+		snprintf(ret, PATH_MAX / 2, "%s", runtime->dir);
+	database_path(ret, path);
+	return exists(path);
+}
+
+/* ---- moving ------------------------------------------------------------------------------ */
+
+/* From here on the database is the one in `dir`: one step, for whoever looks at any moment. */
+static int link_set(const struct runtime *runtime, const char *dir, struct error *err)
+{
+	char link[PATH_MAX], fresh[PATH_MAX], target[PATH_MAX];
+
+	if (linked_dir(runtime, fresh) && !strcmp(fresh, dir))
+		return 0;
+	runtime_path(runtime, DATABASE, link, sizeof(link));
+	runtime_path(runtime, DATABASE ".new", fresh, sizeof(fresh));
+	database_path(dir, target);
+	unlink(fresh);
+	if (symlink(target, fresh) == 0 && rename(fresh, link) == 0)
+		return 0;
+	int rc = -errno;
+	error_set(err, EXIT_CODE_FAILED, "cannot make the link %s: %s", link, strerrordesc_np(-rc));
+	return rc;
+}
+
+/* What belongs to a database that is elsewhere now. */
+static void leftovers_remove(const char *dir, const char *name, bool database)
+{
+	static const char *const suffixes[] = {"", "-wal", "-shm", "-ends"};
+	char path[PATH_MAX + 32];
+
+	for (size_t i = database ? 0 : 1; i < ARRAY_SIZE(suffixes); i++) {
+		snprintf(path, sizeof(path), "%s/%s%s", dir, name, suffixes[i]);
+		unlink(path);
+	}
+}
+
+/* Into the runtime directory itself, where the link's name is taken until the database is whole. */
+static int move_back(const struct runtime *runtime, const char *from_path, struct error *err)
+{
+	char fresh[PATH_MAX], path[PATH_MAX], wal[PATH_MAX];
+	int rc;
+
+	runtime_path(runtime, DATABASE, path, sizeof(path));
+	runtime_path(runtime, DATABASE ".new", fresh, sizeof(fresh));
+	runtime_path(runtime, DATABASE ".new-wal", wal, sizeof(wal));
+	leftovers_remove(runtime->dir, DATABASE ".new", true);
+	leftovers_remove(runtime->dir, DATABASE, false);
+	rc = store_move(from_path, fresh, err);
+	if (rc < 0)
+		return rc;
+	rc = exists(wal) ? -EIO : rename(fresh, path) < 0 ? -errno : 0;
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot move the session database to %s: %s", path,
+				 strerrordesc_np(-rc));
+	leftovers_remove(runtime->dir, DATABASE ".new", true);
+	return 0;
+}
+
+/* Brings the living sessions, and all that is with them, from `from` to state->dir. A daemon that
+ * dies in it leaves `from` as the place that counts, until the link is set. */
+static int move(struct state *state, const struct runtime *runtime, const char *from,
+		struct error *err)
+{
+	char from_path[PATH_MAX], to_path[PATH_MAX];
+	int rc;
+
+	database_path(from, from_path);
+	database_path(state->dir, to_path);
+	rc = state_jobs_copy(from, state->dir);
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot move the database of jobs to %.300s: %s", state->dir,
+				 strerrordesc_np(-rc));
+	if (!strcmp(state->dir, runtime->dir)) {
+		rc = move_back(runtime, from_path, err);
+	} else {
+		rc = store_move(from_path, to_path, err);
+		if (rc == 0)
+			rc = link_set(runtime, state->dir, err);
+	}
+	if (rc < 0)
+		return rc;
+	state_jobs_leave(from);
+	leftovers_remove(from, DATABASE, strcmp(from, runtime->dir) != 0);
+	log_event(LOG_INFO, "state.moved from=%s to=%s", from, state->dir);
+	return 0;
+}
+
+/* Takes the lock of `dir`, unless the last program left it. */
+static int lock_take(const struct runtime *runtime, const char *dir, struct handover *handover,
+		     int *ret_fd, struct error *err)
+{
+	const json_t *left = handover ? json_object_get(handover->root, "state") : NULL;
+	const char *of = json_string_value(json_object_get(left, "dir"));
+
+	if (!strcmp(dir, runtime->dir))
+		return 0;
+	int fd = of && !strcmp(of, dir) ? handover_take(handover, json_object_get(left, "lock"))
+					: -1;
+	if (fd < 0)
+		return dir_take(dir, ret_fd, err);
+	*ret_fd = fd;
+	return 0;
+}
+
+/* Settles state->dir: the wanted one, with what is elsewhere. */
+static int place(struct state *state, const struct runtime *runtime, struct handover *handover,
+		 struct error *err)
+{
+	char from[PATH_MAX / 2];
+	bool any = current_dir(runtime, from);
+
+	snprintf(state->dir, sizeof(state->dir), "%s", state->wanted);
+	int rc = lock_take(runtime, state->dir, handover, &state->lock_fd, err);
+	if (rc < 0)
+		return rc;
+	if (!any || !strcmp(from, state->dir))
+		return strcmp(state->dir, runtime->dir) != 0 ? link_set(runtime, state->dir, err)
+							     : 0;
+	cleanup_close int lock = -1;
+	rc = lock_take(runtime, from, handover, &lock, err);
+	return rc < 0 ? rc : move(state, runtime, from, err);
+}
+
+/* An upgrade must not end the daemon because the new one would rather keep its sessions elsewhere:
+ * a service's sandbox, for one, is that of the unit with which it was started. */
+static int stay(struct state *state, const struct runtime *runtime, struct handover *handover,
+		struct error *err)
+{
+	struct error why = *err;
+
+	close_fd(&state->lock_fd);
+	if (!current_dir(runtime, state->dir) || !strcmp(state->dir, state->wanted))
+		return -1;
+	*err = (struct error){0};
+	int rc = lock_take(runtime, state->dir, handover, &state->lock_fd, err);
+	if (rc == 0)
+		log_event(LOG_WARNING, "state.stays dir=%s error=\"%s\"", state->dir, why.message);
+	return rc;
+}
+
+/* ---- before it gives up being root -------------------------------------------------------- */
+
+/* Root, or a worker: this one, or one before it. Nobody else can have been told to keep carve's. */
+static bool is_carves(const struct stat *st, uid_t uid)
+{
+	return st->st_uid == 0 || st->st_uid == uid ||
+	       (st->st_uid >= GUARD_ID_FIRST && st->st_uid <= GUARD_ID_LAST);
+}
+
+/* A worker could have put links to other files where these were: it is not followed, and a file
+ * that has another name, too, is not given away. */
+static int file_give(int dir, const char *name, uid_t uid, gid_t gid)
+{
+	struct stat st;
+	cleanup_close int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
+	/* EACCES: the directory is the worker's already, and this root may not look into it. */
+	if (fd < 0)
+		return errno == ENOENT || errno == EACCES ? 0 : -errno;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_nlink != 1 || !is_carves(&st, uid))
+		return -EPERM;
+	if (st.st_uid == uid && st.st_gid == gid)
+		return 0;
+	return fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+int state_directory_give(const char *dir, uid_t uid, gid_t gid)
+{
+	static const char *const files[] = {DATABASE,          DATABASE "-wal",
+					    DATABASE "-shm",   DATABASE "-journal",
+					    DATABASE "-ends",  "lock",
+					    "queue.db",        "queue.db-wal",
+					    "queue.db-shm",    "queue.db-journal",
+					    "carved.json.last"};
+	struct stat st;
+	int rc = 0;
+	cleanup_close int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!is_carves(&st, uid) || (st.st_mode & 022))
+		return -EPERM;
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(files); i++)
+		rc = file_give(fd, files[i], uid, gid);
+	if (rc == 0 && (st.st_uid != uid || st.st_gid != gid) &&
+	    fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0)
+		rc = -errno;
+	return rc;
+}
+
+static int give(const char *dir, uid_t uid, gid_t gid, struct error *err)
+{
+	int rc = state_directory_give(dir, uid, gid);
+
+	if (rc == 0)
+		return 0;
+	error_set(err, EXIT_CODE_FAILED,
+		  "the state directory %.300s cannot be given to user %u: %s", dir, uid,
+		  rc == -EPERM ? "it, or a file in it, may be another's" : strerrordesc_np(-rc));
+	error_hint(err, "look at its files: they are to be root's, with one name each");
+	return rc;
+}
+
+/* A database that a worker had is not for root to read. */
+static int move_as(struct state *state, const struct runtime *runtime, const char *from, uid_t uid,
+		   gid_t gid, struct error *err)
+{
+	char from_path[PATH_MAX], to_path[PATH_MAX];
+	struct error why = {0};
+	int status = -1;
+	pid_t pid = fork();
+
+	database_path(from, from_path);
+	database_path(state->wanted, to_path);
+	if (pid == 0) {
+		if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 ||
+		    setresuid(uid, uid, uid) < 0 || store_move(from_path, to_path, &why) < 0)
+			_exit(EXIT_FAILURE);
+		_exit(EXIT_SUCCESS);
+	}
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status != 0)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot move the session database %s to %s as user %u", from_path,
+				 to_path, uid);
+	return 0;
+}
+
+/* What is elsewhere comes along. Until the link is set, the old place is the one that counts. */
+static int bring(struct state *state, const struct runtime *runtime, const char *from, uid_t uid,
+		 gid_t gid, struct error *err)
+{
+	int rc;
+
+	/* Only root writes there. */
+	if (!strcmp(from, runtime->dir)) {
+		rc = place(state, runtime, NULL, err);
+		close_fd(&state->lock_fd);
+		return rc < 0 ? rc : give(state->wanted, uid, gid, err);
+	}
+	rc = give(from, uid, gid, err);
+	if (rc == 0)
+		rc = move_as(state, runtime, from, uid, gid, err);
+	if (rc == 0)
+		rc = link_set(runtime, state->wanted, err);
+	if (rc == 0)
+		leftovers_remove(from, DATABASE, true);
+	return rc;
+}
+
+int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid, gid_t gid,
+		  struct error *err)
+{
+	char from[PATH_MAX / 2];
+	bool in_runtime = !strcmp(state->wanted, runtime->dir);
+
+	/* The runtime directory is root's: its database needs a directory of the worker's own. */
+	if (in_runtime && uid)
+		snprintf(state->wanted, sizeof(state->wanted), "%s/state", runtime->dir);
+	else if (in_runtime)
+		return 0;
+	int rc = dirs_make(state->wanted);
+	if (rc < 0)
+		return dir_error(state->wanted, -rc, err);
+	rc = give(state->wanted, uid, gid, err);
+	if (rc < 0)
+		return rc;
+	if (current_dir(runtime, from) && strcmp(from, state->wanted) != 0)
+		return bring(state, runtime, from, uid, gid, err);
+	return link_set(runtime, state->wanted, err);
+}
+
+/* ---- the life of the host ---------------------------------------------------------------- */
+
+static void boot_read(struct store_boot *ret)
+{
+	struct timespec up;
+	ssize_t n = file_read("/proc/sys/kernel/random/boot_id", ret->id, sizeof(ret->id));
+
+	ret->id[n > 0 ? strcspn(ret->id, "\n") : 0] = '\0';
+	clock_gettime(CLOCK_BOOTTIME, &up);
+	ret->began = now_realtime_ns() - ((int64_t)up.tv_sec * 1000000000 + up.tv_nsec);
+}
+
+int state_open(struct state *state, const struct runtime *runtime, struct handover *handover,
+	       struct store **ret, struct error *err)
+{
+	char path[PATH_MAX];
+	struct store_boot boot;
+	unsigned ended = 0;
+	int rc = place(state, runtime, handover, err);
+
+	if (rc < 0 && handover)
+		rc = stay(state, runtime, handover, err);
+	if (rc < 0)
+		return rc;
+	database_path(state->dir, path);
+	rc = store_open(ret, path, strcmp(state->dir, runtime->dir) != 0, err);
+	if (rc < 0)
+		return rc;
+	boot_read(&boot);
+	rc = store_boot(*ret, &boot, &ended);
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot read the session database %s: %s",
+				 path, strerrordesc_np(-rc));
+	if (ended)
+		log_event(LOG_INFO, "host.restarted sessions_ended=%u", ended);
+	return 0;
+}
+
+int state_check(const struct state *state, const struct runtime *runtime, struct error *err)
+{
+	char dir[PATH_MAX / 2], path[PATH_MAX], wanted[PATH_MAX];
+
+	(void)current_dir(runtime, dir);
+	database_path(dir, path);
+	database_path(state->wanted, wanted);
+	int rc = store_check(path, err);
+	if (rc == 0 && strcmp(path, wanted) != 0 && exists(wanted))
+		rc = store_check(wanted, err);
+	return rc;
+}
+
+void state_close(struct state *state)
+{
+	close_fd(&state->lock_fd);
+}
+
+void state_hand_over(const struct state *state, struct handover *h)
+{
+	if (state->lock_fd >= 0)
+		json_object_set_new(h->root, "state",
+				    json_pack("{s:s, s:o}", "dir", state->dir, "lock",
+					      handover_fd(h, state->lock_fd)));
+}

@@ -1,0 +1,610 @@
+#include "daemon/store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "daemon/store/ends.h"
+#include "daemon/store/store_db.h"
+
+/* Of the schema below, to which the migrations are added. */
+#define SCHEMA_VERSION 2
+/* The log (16 MiB) is put into the database itself so seldom, as that waits for the disk. */
+#define IN_MEMORY "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
+
+static const char schema[] =
+	"CREATE TABLE session(id TEXT PRIMARY KEY, name TEXT, uid INTEGER, gid INTEGER,"
+	" ephemeral INTEGER,"
+	" tolerance INTEGER, kind INTEGER, compute INTEGER, created INTEGER, ends_at INTEGER,"
+	" ended INTEGER, reason TEXT);"
+	"CREATE INDEX session_ended ON session(ended, created);"
+	"CREATE TABLE session_gpu(session TEXT, position INTEGER, uuid TEXT, name TEXT,"
+	" number INTEGER, bytes INTEGER, requested INTEGER, peak INTEGER,"
+	" PRIMARY KEY(session, position)) WITHOUT ROWID;"
+	"CREATE TABLE holder(session TEXT, pid INTEGER, start_time INTEGER);"
+	"CREATE INDEX holder_session ON holder(session);"
+	"CREATE TABLE quota(kind INTEGER, id INTEGER, vram INTEGER, sessions INTEGER,"
+	" gpus INTEGER, PRIMARY KEY(kind, id));"
+	"CREATE TABLE context(model TEXT, driver TEXT, bytes INTEGER, PRIMARY KEY(model, driver));";
+
+/* Each takes a database to the next version. What an older carve wrote is taken up by a newer one,
+ * so that an upgrade loses no session; nothing here is ever changed, only added to. */
+static const char *const migrations[] = {
+	/* 3: the share of GPU time that an ended session received. */
+	"ALTER TABLE session ADD COLUMN received INTEGER NOT NULL DEFAULT -1;",
+	/* 4: how GPUs' time is sliced. */
+	"CREATE TABLE slicing(uuid TEXT PRIMARY KEY, mode INTEGER, lease INTEGER,"
+	" granularity INTEGER);",
+	/* 5: in which life of the host its sessions began; '': it was not known. */
+	"CREATE TABLE host(boot TEXT NOT NULL); INSERT INTO host VALUES('');",
+	/* 6: processes that the next daemon may not be allowed to look into. */
+	"CREATE TABLE IF NOT EXISTS attached(session TEXT, slot INTEGER, pid INTEGER,"
+	" start_time INTEGER, PRIMARY KEY(session, slot)) WITHOUT ROWID;",
+	/* 7: what exporters of memory left, and what nobody is ended for therefore. */
+	"CREATE TABLE IF NOT EXISTS inherited(session TEXT PRIMARY KEY, bytes INTEGER)"
+	" WITHOUT ROWID;"
+	"CREATE TABLE IF NOT EXISTS exporter(session TEXT, position INTEGER, uuid TEXT,"
+	" slice INTEGER, remains INTEGER, kept INTEGER, given INTEGER, exports INTEGER,"
+	" PRIMARY KEY(session, position)) WITHOUT ROWID;",
+	/* 8: commands of `carve run`, whose descendants are the session's, and the mount namespace
+	 * that was made for one, or 0. */
+	"CREATE TABLE IF NOT EXISTS command(session TEXT, pid INTEGER, start_time INTEGER,"
+	" namespace INTEGER, PRIMARY KEY(session, pid)) WITHOUT ROWID;",
+	/* 9: whether a driver has managed memory in processes' figures. */
+	"CREATE TABLE IF NOT EXISTS figures(model TEXT, driver TEXT, managed_apart INTEGER,"
+	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
+	/* 10: what the policy ended of a session. */
+	"CREATE TABLE IF NOT EXISTS over_killed(session TEXT PRIMARY KEY, killed INTEGER,"
+	" held INTEGER) WITHOUT ROWID;",
+	/* 11: where they show it (enum managed_shows); 9 had no third answer. */
+	"DROP TABLE IF EXISTS figures;"
+	"CREATE TABLE figures(model TEXT, driver TEXT, managed INTEGER,"
+	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
+	/* 12: GPUs whose MIG instances carve makes, those instances, and whose they were. */
+	"ALTER TABLE session_gpu ADD COLUMN instance TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE session_gpu ADD COLUMN profile TEXT NOT NULL DEFAULT '';"
+	"CREATE TABLE IF NOT EXISTS mig_role(uuid TEXT PRIMARY KEY) WITHOUT ROWID;"
+	"CREATE TABLE IF NOT EXISTS mig_instance(gpu TEXT, profile INTEGER, start INTEGER, size "
+	"INTEGER,"
+	" state INTEGER, generation INTEGER, instance TEXT, bytes INTEGER, session TEXT,"
+	" since INTEGER, PRIMARY KEY(gpu, profile, start)) WITHOUT ROWID;",
+	/* 12: the owner's supplementary groups when it asked, 32 bits each; and to which user's
+	 * history it counts (daemon/host/owner.h). */
+	"ALTER TABLE session ADD COLUMN groups BLOB;"
+	"ALTER TABLE session ADD COLUMN owner INTEGER NOT NULL DEFAULT -1;"
+	"CREATE INDEX IF NOT EXISTS session_owner ON session(owner, ended);",
+	/* 13: when its request came. */
+	"ALTER TABLE session ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;",
+};
+
+#define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
+
+#define SESSION_COLUMNS                                                                       \
+	"id, name, uid, gid, ephemeral, tolerance, kind, compute, created, ends_at, ended, "  \
+	"reason, received, ifnull(killed, 0), ifnull(held, 0), groups, session.rowid, asked " \
+	"FROM session LEFT JOIN over_killed ON session=id "
+
+static const char *const texts[STATEMENTS] = {
+	[BEGIN] = "BEGIN IMMEDIATE",
+	[COMMIT] = "COMMIT",
+	[ROLLBACK] = "ROLLBACK",
+	[SESSION_ADD] = "INSERT INTO session(id, name, uid, gid, ephemeral, tolerance, kind, "
+			"compute, created, ends_at, ended, reason, groups, owner, asked) "
+			"VALUES(?,?,?,?,?,?,?,?,?,?,0,'',?,?,?)",
+	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0,?,?)",
+	[GPU_MOVE] = "UPDATE session_gpu SET uuid=?3, name=?4, number=?5, bytes=?6, "
+		     "requested=?7, instance=?8, profile=?9 WHERE session=?1 AND position=?2",
+	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
+		       "position=?2",
+	[SESSION_RESIZE] = "UPDATE session SET compute=?2, tolerance=?3 WHERE id=?1",
+	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3, received=?4 WHERE id=?1",
+	[GPU_PEAK] = "UPDATE session_gpu SET peak=?3 WHERE session=?1 AND position=?2",
+	[HOLDERS_END] = "DELETE FROM holder WHERE session=?1",
+	[HISTORY_EDGE] = "SELECT ended FROM session WHERE ended > 0 ORDER BY ended DESC LIMIT 1 "
+			 "OFFSET ?1",
+	[HISTORY_OTHERS] =
+		"SELECT 1 FROM session WHERE (owner < ?1 OR owner > ?1) AND ended > 0 LIMIT 1",
+	[HISTORY_OWNER_EDGE] =
+		"SELECT ended FROM session WHERE owner=?1 AND ended > 0 ORDER BY ended DESC LIMIT "
+		"1 OFFSET ?2",
+	[HISTORY_OWNER_GPUS_DELETE] =
+		"DELETE FROM session_gpu WHERE session IN (SELECT id FROM session WHERE owner=?2 "
+		"AND ended > 0 AND ended <= ?1)",
+	[HISTORY_OWNER_OVER_DELETE] =
+		"DELETE FROM over_killed WHERE session IN (SELECT id FROM session WHERE owner=?2 "
+		"AND ended > 0 AND ended <= ?1)",
+	[HISTORY_OWNER_DELETE] = "DELETE FROM session WHERE owner=?2 AND ended > 0 AND ended <= ?1",
+	[HISTORY_GPUS_DELETE] = "DELETE FROM session_gpu WHERE session IN (SELECT id FROM session "
+				"WHERE ended > 0 AND ended <= ?1)",
+	[HISTORY_OVER_DELETE] = "DELETE FROM over_killed WHERE session IN (SELECT id FROM session "
+				"WHERE ended > 0 AND ended <= ?1)",
+	[HISTORY_DELETE] = "DELETE FROM session WHERE ended > 0 AND ended <= ?1",
+	[HOLDER_ADD] = "INSERT INTO holder VALUES(?,?,?)",
+	[COMMAND_PUT] = "INSERT OR REPLACE INTO command VALUES(?1,?2,?3,?4)",
+	[COMMAND_REMOVE] = "DELETE FROM command WHERE session=?1 AND pid=?2 AND start_time=?3",
+	[COMMANDS_OF] = "SELECT pid, start_time, namespace FROM command WHERE session=?1",
+	[COMMANDS_END] = "DELETE FROM command WHERE session=?1",
+	[SESSIONS_LIVING] = "SELECT " SESSION_COLUMNS "WHERE ended=0 ORDER BY created",
+	[SESSIONS_ENDED] = "SELECT * FROM (SELECT " SESSION_COLUMNS "WHERE ended>0 ORDER BY ended "
+			   "DESC LIMIT ?1) ORDER BY ended",
+	[SESSIONS_ENDED_AFTER] =
+		"SELECT " SESSION_COLUMNS "WHERE ended>0 AND (ended, created, session.rowid) > "
+		"(?1, ?2, ?3) ORDER BY ended, created, session.rowid LIMIT ?4",
+	[SESSION_FIND] = "SELECT " SESSION_COLUMNS "WHERE id=?1",
+	[SESSION_NAMED] = "SELECT " SESSION_COLUMNS
+			  "WHERE ended>0 AND uid=?1 AND name=?2 ORDER BY ended DESC LIMIT 1",
+	[GPUS_OF] = "SELECT uuid, name, number, bytes, requested, peak, instance, profile FROM "
+		    "session_gpu WHERE session=?1 ORDER BY position",
+	[HOLDERS_OF] = "SELECT pid, start_time, 0 FROM holder WHERE session=?1",
+	[QUOTA_PUT] = "INSERT OR REPLACE INTO quota VALUES(?,?,?,?,?)",
+	[QUOTA_REMOVE] = "DELETE FROM quota WHERE kind=?1 AND id=?2",
+	[QUOTAS] = "SELECT kind, id, vram, sessions, gpus FROM quota",
+	[CONTEXT_GET] = "SELECT bytes, ifnull(managed, 2) FROM context LEFT JOIN figures "
+			"USING(model, driver) WHERE model=?1 AND driver=?2",
+	[CONTEXT_PUT] = "INSERT OR REPLACE INTO context VALUES(?,?,?)",
+	[FIGURES_PUT] = "INSERT OR REPLACE INTO figures VALUES(?,?,?)",
+	[ATTACHED_PUT] = "INSERT OR REPLACE INTO attached VALUES(?1,?4,?2,?3)",
+	[ATTACHED_REMOVE] = "DELETE FROM attached WHERE session=?1 AND slot=?2",
+	[ATTACHED_OF] = "SELECT pid, start_time, slot FROM attached WHERE session=?1",
+	[ATTACHED_END] = "DELETE FROM attached WHERE session=?1",
+	[SLICING_PUT] = "INSERT OR REPLACE INTO slicing VALUES(?,?,?,?)",
+	[SLICINGS] = "SELECT uuid, mode, lease, granularity FROM slicing",
+	[LIVING_COUNT] = "SELECT count(*) FROM session WHERE ended=0",
+	[BOOT_GET] = "SELECT boot FROM host",
+	[BOOT_PUT] = "UPDATE host SET boot=?1",
+	[BOOT_END_PEAKS] = "UPDATE session_gpu SET peak=-1 WHERE session IN (SELECT id FROM "
+			   "session WHERE ended=0)",
+	[BOOT_END_SESSIONS] = "UPDATE session SET ended=max(created, ?1), reason=?2 WHERE ended=0",
+	[BOOT_END_HOLDERS] = "DELETE FROM holder",
+	[BOOT_END_COMMANDS] = "DELETE FROM command",
+	[BOOT_END_ATTACHED] = "DELETE FROM attached",
+	[BOOT_END_INHERITED] = "DELETE FROM inherited",
+	[BOOT_END_EXPORTERS] = "DELETE FROM exporter",
+	[BOOT_END_INSTANCES] = "DELETE FROM mig_instance",
+	[MIG_ROLE_PUT] = "INSERT OR REPLACE INTO mig_role VALUES(?1)",
+	[MIG_ROLE_REMOVE] = "DELETE FROM mig_role WHERE uuid=?1",
+	[MIG_ROLES] = "SELECT uuid FROM mig_role",
+	[MIG_PUT] = "INSERT OR REPLACE INTO mig_instance VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)",
+	[MIG_REMOVE] = "DELETE FROM mig_instance WHERE gpu=?1 AND profile=?2 AND start=?3",
+	[MIG_ALL] = "SELECT gpu, profile, start, size, state, generation, instance, bytes, "
+		    "session, since FROM mig_instance",
+	[INHERITED_PUT] = "INSERT OR REPLACE INTO inherited VALUES(?1,?2)",
+	[INHERITED_REMOVE] = "DELETE FROM inherited WHERE session=?1",
+	[INHERITED_OF] = "SELECT bytes FROM inherited WHERE session=?1",
+	[OVER_PUT] = "INSERT OR REPLACE INTO over_killed VALUES(?1,?2,?3)",
+	[EXPORTER_PUT] = "INSERT OR REPLACE INTO exporter VALUES(?1,?2,?3,?4,?5,?6,?7,?8)",
+	[EXPORTER_REMOVE] = "DELETE FROM exporter WHERE session=?1 AND position=?2",
+	[EXPORTERS] = "SELECT session, position, uuid, slice, remains, kept, given, exports "
+		      "FROM exporter",
+};
+
+/* SQLite does not tell why a file could not be written. */
+static bool file_size_is_limited(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+int store_errno(int rc)
+{
+	switch (rc & 0xff) {
+	case SQLITE_OK:
+	case SQLITE_DONE:
+	case SQLITE_ROW:
+		return 0;
+	case SQLITE_CONSTRAINT:
+		return -EEXIST;
+	case SQLITE_FULL:
+		return -ENOSPC;
+	case SQLITE_READONLY:
+	case SQLITE_CANTOPEN:
+		return -EROFS;
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return -EUCLEAN;
+	case SQLITE_NOMEM:
+		return -ENOMEM;
+	case SQLITE_IOERR:
+		return file_size_is_limited() ? -EFBIG : -EIO;
+	default:
+		return -EIO;
+	}
+}
+
+/* ---- statements -------------------------------------------------------------------------- */
+
+sqlite3_stmt *store_statement(struct store *store, enum statement which)
+{
+	sqlite3_stmt *stmt = store->statement[which];
+
+	sqlite3_reset(stmt);
+	sqlite3_clear_bindings(stmt);
+	return stmt;
+}
+
+void store_bind_text(sqlite3_stmt *stmt, int at, const char *text)
+{
+	sqlite3_bind_text(stmt, at, text, -1, SQLITE_TRANSIENT);
+}
+
+void store_column_text(sqlite3_stmt *stmt, int at, char *to, size_t size)
+{
+	const unsigned char *text = sqlite3_column_text(stmt, at);
+
+	snprintf(to, size, "%s", text ? (const char *)text : "");
+}
+
+int store_step(sqlite3_stmt *stmt)
+{
+	int rc = sqlite3_step(stmt);
+
+	sqlite3_reset(stmt);
+	return store_errno(rc);
+}
+
+int store_begin(struct store *store)
+{
+	return store_step(store_statement(store, BEGIN));
+}
+
+int store_finish(struct store *store, int rc)
+{
+	if (rc == 0)
+		rc = store_step(store_statement(store, COMMIT));
+	if (rc < 0)
+		(void)store_step(store_statement(store, ROLLBACK));
+	return rc;
+}
+
+void store_sync_each_commit(struct store *store, bool wanted)
+{
+	if (!store->on_disk)
+		return;
+	(void)sqlite3_exec(store->database.db,
+			   wanted ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", NULL,
+			   NULL, NULL);
+}
+
+int store_step_synced(struct store *store, sqlite3_stmt *stmt)
+{
+	store_sync_each_commit(store, true);
+	int rc = store_step(stmt);
+	store_sync_each_commit(store, false);
+	return rc;
+}
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+static bool version_known(int version)
+{
+	return version == 0 || (version >= SCHEMA_VERSION && version <= SCHEMA_NEWEST);
+}
+
+/* One migration. A column that is there already is none to be added: a carve of before took the
+ * database up and left what it did not know. SQLite has no IF NOT EXISTS for columns. */
+static int migrate(sqlite3 *db, const char *text)
+{
+	int rc = SQLITE_OK;
+
+	while (*text && (rc == SQLITE_OK || rc == SQLITE_DONE)) {
+		sqlite3_stmt *stmt = NULL;
+		const char *statement = text;
+
+		rc = sqlite3_prepare_v2(db, statement, -1, &stmt, &text);
+		if (rc == SQLITE_ERROR && strstr(sqlite3_errmsg(db), "duplicate column name")) {
+			text = strchr(statement, ';') + 1;
+			rc = SQLITE_OK;
+			continue;
+		}
+		if (rc == SQLITE_OK && stmt)
+			rc = sqlite3_step(stmt);
+		sqlite3_finalize(stmt);
+	}
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* Makes the schema, or brings it up to date: wholly or not at all. */
+static int schema_make(sqlite3 *db)
+{
+	char set_version[64];
+	int found = 0, rc = database_version(db, &found);
+
+	if (rc < 0 || found == SCHEMA_NEWEST)
+		return rc;
+	if (!version_known(found))
+		return -EPROTONOSUPPORT;
+	rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+	if (rc == SQLITE_OK && found == 0)
+		rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
+	for (int version = found ? found : SCHEMA_VERSION;
+	     rc == SQLITE_OK && version < SCHEMA_NEWEST; version++)
+		rc = migrate(db, migrations[version - SCHEMA_VERSION]);
+	snprintf(set_version, sizeof(set_version), "PRAGMA user_version=%d; COMMIT;",
+		 SCHEMA_NEWEST);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(db, set_version, NULL, NULL, NULL);
+	if (rc != SQLITE_OK)
+		(void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+	return store_errno(rc);
+}
+
+/* A path that cannot be written is said in one word, whichever of them it is. */
+static int file_open(struct store *store, const char *path)
+{
+	int rc = database_open(&store->database, path);
+
+	return rc == -EACCES ? -EROFS : rc;
+}
+
+static void open_error(const char *path, int rc, struct error *err)
+{
+	error_set(err, EXIT_CODE_FAILED, "cannot use the session database %s: %s", path,
+		  rc == -EUCLEAN           ? "it is damaged"
+		  : rc == -EROFS           ? "it cannot be written"
+		  : rc == -EPROTONOSUPPORT ? "another version of carve wrote it"
+					   : strerrordesc_np(-rc));
+	if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT)
+		error_hint(err, "move it away, best after running workloads have ended: they keep "
+				"their limits, but their sessions are forgotten, and what they "
+				"may still take is promised to others");
+}
+
+int store_check(const char *path, struct error *err)
+{
+	sqlite3 *db = NULL;
+	int version = 0;
+	int rc = store_errno(
+		sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL));
+
+	if (rc == 0)
+		(void)sqlite3_busy_timeout(db, DATABASE_BUSY_MS);
+	if (rc == 0)
+		rc = database_version(db, &version);
+	if (rc == 0 && !version_known(version))
+		rc = -EPROTONOSUPPORT;
+	sqlite3_close(db);
+	if (rc < 0)
+		open_error(path, rc, err);
+	return rc;
+}
+
+/* What the last daemon could not record. Without that file a full disk keeps sessions from ending,
+ * no more. */
+static int ends_take_up(struct store *store, const char *path)
+{
+	(void)ends_open(&store->ends, path);
+	int rc = ends_each(&store->ends, store_unrecorded_add, store);
+	if (rc == 0)
+		(void)store_retry(store);
+	return rc;
+}
+
+int store_open(struct store **ret, const char *path, bool on_disk, struct error *err)
+{
+	struct store *store = calloc(1, sizeof(*store));
+
+	if (!store)
+		return -ENOMEM;
+	store->history = STORE_HISTORY_DEFAULT;
+	store->ends = ENDS_NONE;
+	store->on_disk = on_disk;
+	/* Sessions need to survive this process, not the machine: no sync on each grant. But where
+	 * it is on a disk, what a power cut leaves has to be a database still. */
+	store->database = (struct database){.settings = on_disk ? DATABASE_ON_DISK : IN_MEMORY,
+					    .schema_make = schema_make,
+					    .texts = texts,
+					    .statements = store->statement,
+					    .count = STATEMENTS};
+	int rc = file_open(store, path);
+	if (rc == 0)
+		rc = ends_take_up(store, path);
+	if (rc == 0) {
+		*ret = store;
+		return 0;
+	}
+	open_error(path, rc, err);
+	store_close(store);
+	return rc;
+}
+
+/* ---- files that were removed ------------------------------------------------------------- */
+
+bool store_intact(const struct store *store)
+{
+	return database_intact(&store->database);
+}
+
+bool store_usable(const struct store *store)
+{
+	return database_usable(&store->database);
+}
+
+int store_write_anew(struct store *store)
+{
+	int rc = database_rewrite(&store->database);
+
+	if (rc < 0 && store_usable(store))
+		return rc;
+	/* The ends that it could not take are in memory, and are written there again. */
+	ends_close(&store->ends);
+	store->ends = ENDS_NONE;
+	(void)ends_open(&store->ends, store->database.path);
+	for (struct unrecorded *entry = store->unrecorded; entry; entry = entry->next)
+		(void)ends_write(&store->ends, &entry->session);
+	return rc;
+}
+
+/* ---- moving ------------------------------------------------------------------------------ */
+
+/* The living sessions are those of `old`, whatever the new place was left with. */
+static const char merge[] =
+	"BEGIN IMMEDIATE;"
+	"UPDATE main.session SET ended=created, reason='forgotten' WHERE ended=0;"
+	"DELETE FROM main.holder;"
+	"DELETE FROM main.session_gpu WHERE session IN (SELECT id FROM old.session);"
+	"INSERT OR REPLACE INTO main.session SELECT * FROM old.session;"
+	"INSERT INTO main.session_gpu SELECT * FROM old.session_gpu;"
+	"INSERT INTO main.holder SELECT * FROM old.holder;"
+	"DELETE FROM main.command;"
+	"INSERT INTO main.command SELECT * FROM old.command;"
+	"DELETE FROM main.attached;"
+	"INSERT INTO main.attached SELECT * FROM old.attached;"
+	"DELETE FROM main.inherited;"
+	"INSERT INTO main.inherited SELECT * FROM old.inherited;"
+	"DELETE FROM main.exporter;"
+	"INSERT INTO main.exporter SELECT * FROM old.exporter;"
+	"INSERT OR REPLACE INTO main.over_killed SELECT * FROM old.over_killed;"
+	"INSERT OR REPLACE INTO main.quota SELECT * FROM old.quota;"
+	"INSERT OR REPLACE INTO main.context SELECT * FROM old.context;"
+	"INSERT OR REPLACE INTO main.figures SELECT * FROM old.figures;"
+	"INSERT OR REPLACE INTO main.slicing SELECT * FROM old.slicing;"
+	"INSERT OR REPLACE INTO main.mig_role SELECT * FROM old.mig_role;"
+	"DELETE FROM main.mig_instance;"
+	"INSERT INTO main.mig_instance SELECT * FROM old.mig_instance;"
+	"UPDATE main.host SET boot=(SELECT boot FROM old.host);"
+	"COMMIT;";
+
+static int merge_from(struct store *store, const char *path)
+{
+	sqlite3_stmt *attach = NULL;
+	int rc = sqlite3_prepare_v2(store->database.db, "ATTACH ?1 AS old", -1, &attach, NULL);
+
+	if (rc != SQLITE_OK)
+		return store_errno(rc);
+	store_bind_text(attach, 1, path);
+	rc = sqlite3_step(attach);
+	sqlite3_finalize(attach);
+	store_sync_each_commit(store, true);
+	if (rc == SQLITE_DONE)
+		rc = sqlite3_exec(store->database.db, merge, NULL, NULL, NULL);
+	if (rc != SQLITE_OK)
+		(void)sqlite3_exec(store->database.db, "ROLLBACK", NULL, NULL, NULL);
+	return store_errno(rc);
+}
+
+static int unrecorded_move(const struct store *from, struct store *to)
+{
+	int rc = 0;
+
+	for (struct unrecorded *entry = from->unrecorded; entry && rc == 0; entry = entry->next)
+		rc = store_session_end(to, &entry->session);
+	return rc;
+}
+
+int store_move(const char *from_path, const char *to_path, struct error *err)
+{
+	struct store *from = NULL, *to = NULL;
+	int rc = store_open(&from, from_path, false, err);
+
+	if (rc == 0)
+		rc = store_open(&to, to_path, true, err);
+	if (rc == 0) {
+		rc = merge_from(to, from_path);
+		if (rc == 0)
+			rc = unrecorded_move(from, to);
+		if (rc < 0)
+			error_set(err, EXIT_CODE_FAILED,
+				  "cannot move the session database %s to %s: %s", from_path,
+				  to_path, strerrordesc_np(-rc));
+	}
+	store_close(to);
+	store_close(from);
+	return rc;
+}
+
+void store_close(struct store *store)
+{
+	if (!store)
+		return;
+	while (store->unrecorded)
+		store_unrecorded_drop(&store->unrecorded);
+	ends_close(&store->ends);
+	database_close(&store->database);
+	free(store);
+}
+
+/* ---- the life of the host ---------------------------------------------------------------- */
+
+static int living_end(struct store *store)
+{
+	int rc = store_step(store_statement(store, BOOT_END_PEAKS));
+
+	if (rc < 0)
+		return rc;
+	sqlite3_stmt *stmt = store_statement(store, BOOT_END_SESSIONS);
+	sqlite3_bind_int64(stmt, 1, store->boot.began);
+	store_bind_text(stmt, 2, "host restarted");
+	rc = store_step(stmt);
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_HOLDERS));
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_COMMANDS));
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_ATTACHED));
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_INHERITED));
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_INSTANCES));
+	return rc < 0 ? rc : store_step(store_statement(store, BOOT_END_EXPORTERS));
+}
+
+static unsigned living_count(struct store *store)
+{
+	sqlite3_stmt *stmt = store_statement(store, LIVING_COUNT);
+	unsigned count =
+		sqlite3_step(stmt) == SQLITE_ROW ? (unsigned)sqlite3_column_int64(stmt, 0) : 0;
+
+	sqlite3_reset(stmt);
+	return count;
+}
+
+int store_boot_record(struct store *store)
+{
+	int rc = store->boot_due ? store_begin(store) : 0;
+
+	if (rc < 0 || !store->boot_due)
+		return rc;
+	if (store->living_are_of_before)
+		rc = living_end(store);
+	if (rc == 0) {
+		sqlite3_stmt *stmt = store_statement(store, BOOT_PUT);
+
+		store_bind_text(stmt, 1, store->boot.id);
+		rc = store_step(stmt);
+	}
+	rc = store_finish(store, rc);
+	if (rc == 0)
+		store->boot_due = store->living_are_of_before = false;
+	return rc;
+}
+
+int store_boot(struct store *store, const struct store_boot *boot, unsigned *ret_ended)
+{
+	sqlite3_stmt *stmt = store_statement(store, BOOT_GET);
+	char recorded[STORE_BOOT_SIZE] = "";
+	int step = sqlite3_step(stmt);
+
+	*ret_ended = 0;
+	if (step == SQLITE_ROW)
+		store_column_text(stmt, 0, recorded, sizeof(recorded));
+	sqlite3_reset(stmt);
+	if (step != SQLITE_ROW)
+		return step == SQLITE_DONE ? -EUCLEAN : store_errno(step);
+	store->boot = *boot;
+	store->boot_due = boot->id[0] && strcmp(recorded, boot->id) != 0;
+	store->living_are_of_before = store->boot_due && recorded[0];
+	if (store->living_are_of_before)
+		*ret_ended = living_count(store);
+	/* On a full disk later, by store_retry(). */
+	int rc = store_boot_record(store);
+	return rc == -EUCLEAN ? rc : 0;
+}

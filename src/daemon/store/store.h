@@ -1,0 +1,230 @@
+/* What outlives the daemon: sessions, who keeps one-off sessions alive, quotas, settings, learned
+ * context costs. SQLite in WAL mode. A write is with the kernel when its function returns, so it
+ * survives the death of the daemon at any later moment (not a power cut, which ends the sessions
+ * too). Quotas and settings are on the disk, where it is on one.
+ *
+ * All functions return 0 or -errno: -EEXIST the ID is taken, -ENOSPC the disk is full, -EROFS it is
+ * read-only, -EUCLEAN the database is damaged, -EIO anything else. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/context.h"
+#include "core/lease.h"
+#include "core/place.h"
+#include "core/quota.h"
+#include "daemon/host/groups.h"
+#include "daemon/host/peer.h"
+
+struct error;
+struct store;
+
+#define STORE_ID_SIZE 16
+#define STORE_NAME_SIZE 64
+#define STORE_REASON_SIZE 64
+/* Ended sessions that are kept for `list --all`, unless store_keep_history() says otherwise; at
+ * times a few more. */
+#define STORE_HISTORY_DEFAULT 10000u
+
+struct store_gpu {
+	char uuid_text[48];
+	char name[96];
+	uint32_t index;
+	uint64_t bytes, requested;
+	uint64_t peak;     /* set when the session ended; UINT64_MAX: nobody saw it */
+	char instance[48]; /* "MIG-...": the slice is this instance of the GPU; "": it is not */
+	char profile[32];  /* the instance's, as the driver calls it */
+};
+
+/* A session as it is on disk. Times in nanoseconds of CLOCK_REALTIME, 0: none. */
+struct store_session {
+	char id[STORE_ID_SIZE];
+	char name[STORE_NAME_SIZE];
+	uid_t uid;
+	gid_t gid; /* the owner's primary group when it asked, and the others */
+	struct groups groups;
+	bool ephemeral, tolerance_applied;
+	bool kept; /* ends by its release only, and its user may have any number of these */
+	enum place_kind kind;
+	uint32_t compute;
+	int64_t created, ends_at, ended;
+	int64_t asked; /* when its request came; 0: when it was created */
+	int64_t row;   /* its place in the database, among those that ended in one moment */
+	char reason[STORE_REASON_SIZE]; /* why it ended */
+	/* The share of its GPUs' time that it had over its whole life, in millionths, set when it
+	 * ends; -1: nobody measured. */
+	int64_t received;
+	uint32_t over_killed; /* processes that the policy ended, as it held more than the slice */
+	uint64_t over_killed_bytes; /* by how much on a GPU, at most */
+	uint32_t gpu_count;
+	/* gpu_count entries, owned by whoever owns the struct. Functions that fill a struct want
+	 * room for PLACE_GPUS_MAX here. */
+	struct store_gpu *gpu;
+};
+
+/* Opens or makes the database (mode 0600). `on_disk`: it is to survive a power cut, and so writes
+ * wait for the disk now and then. *err says what is wrong with it and what to do. */
+int store_open(struct store **ret, const char *path, bool on_disk, struct error *err);
+void store_close(struct store *store);
+/* Whether nobody removed its files; each second. */
+bool store_intact(const struct store *store);
+/* Writes them anew from what is still open. 0 or -errno; then, where store_usable() is false, it
+ * cannot be used any more but closed. */
+int store_write_anew(struct store *store);
+bool store_usable(const struct store *store);
+/* Whether store_open() would take this database, without touching it. 0, or negative with *err. */
+int store_check(const char *path, struct error *err);
+/* Puts all that `from` has into `to`, which may have something of its own, too: what is in `from`
+ * goes before it. Wholly or not at all; a second time changes nothing. 0 or negative with *err. */
+int store_move(const char *from, const char *to, struct error *err);
+
+#define STORE_BOOT_SIZE 40
+
+/* A life of the host, from one start of its kernel to the next. */
+struct store_boot {
+	char id[STORE_BOOT_SIZE]; /* "": not known */
+	int64_t began;            /* CLOCK_REALTIME, ns */
+};
+
+/* Says in which life of the host this is, before sessions are read: those that were living in
+ * another one ended with it. */
+int store_boot(struct store *store, const struct store_boot *boot, unsigned *ret_ended);
+/* From now on so many ended sessions are kept; what lies behind goes with the next that end. */
+void store_keep_history(struct store *store, uint32_t sessions);
+
+int store_session_add(struct store *store, const struct store_session *session,
+		      const struct process_id *owner);
+/* compute, tolerance_applied and the sizes on gpu[], after a resize. */
+int store_session_resize(struct store *store, const struct store_session *session);
+/* It has other instances now: writes all of its GPUs. */
+int store_session_move(struct store *store, const struct store_session *session);
+int store_session_end(struct store *store, const struct store_session *session);
+/* Keeps an end that the database does not take, in a file that needs no more room, so that the next
+ * daemon knows it too and store_retry() records it. Negative: it is not kept. */
+int store_session_end_later(struct store *store, const struct store_session *session);
+/* Whether any such end is still to be recorded. */
+bool store_has_unrecorded(const struct store *store);
+/* Records what can be of that. Returns how many were; call it each second. */
+unsigned store_retry(struct store *store);
+
+/* A place in the list of ended sessions, from the first to end to the last; all 0: before them all.
+ */
+struct store_place {
+	int64_t ended, created, row;
+};
+typedef int (*store_session_cb)(void *arg, const struct store_session *session);
+/* At most `limit` ended sessions behind that place, in that order. 0, -errno, or what the callback
+ * returned. */
+int store_sessions_page(struct store *store, const struct store_place *after, uint32_t limit,
+			store_session_cb cb, void *arg);
+/* Calls for every session, oldest first: the living ones, or the `limit` that ended last. A
+ * callback's negative result ends the walk and is returned. */
+int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_session_cb cb,
+			void *arg);
+/* -ENOENT: no such session, living or ended. ret->gpu must be set. */
+int store_session_find(struct store *store, const char *id, struct store_session *ret);
+/* Likewise the one of this user that had this name and ended last. */
+int store_session_named(struct store *store, uid_t uid, const char *name,
+			struct store_session *ret);
+/* A process of a session, and what else there is to it. */
+typedef int (*store_process_cb)(void *arg, const struct process_id *process, uint64_t more);
+/* Those that keep a one-off session alive; `more` is 0. */
+int store_holders_each(struct store *store, const char *id, store_process_cb cb, void *arg);
+
+/* A command of `carve run`, with the mount namespace that was made for it (0: none). Whoever ended
+ * meanwhile may still be listed. */
+int store_command_put(struct store *store, const char *id, const struct process_id *process,
+		      uint64_t mount_namespace);
+int store_command_remove(struct store *store, const char *id, const struct process_id *process);
+/* With the mount namespace. */
+int store_commands_each(struct store *store, const char *id, store_process_cb cb, void *arg);
+
+/* A process that has a session's ledger, for a daemon after this one that may not look into it.
+ * Whoever ended meanwhile may still be listed. */
+int store_attached_put(struct store *store, const char *id, uint32_t slot,
+		       const struct process_id *process);
+int store_attached_remove(struct store *store, const char *id, uint32_t slot);
+/* With the slot. */
+int store_attached_each(struct store *store, const char *id, store_process_cb cb, void *arg);
+
+enum quota_kind { QUOTA_OF_USER = 0, QUOTA_OF_GROUP = 1 };
+
+struct store_quota {
+	enum quota_kind kind;
+	uint32_t id; /* uid or gid */
+	struct quota quota;
+};
+
+int store_quota_put(struct store *store, const struct store_quota *quota);
+int store_quota_remove(struct store *store, enum quota_kind kind, uint32_t id);
+typedef int (*store_quota_cb)(void *arg, const struct store_quota *quota);
+int store_quotas_each(struct store *store, store_quota_cb cb, void *arg);
+
+/* What of the memory that a living session holds beyond its slice was others', which it imported
+ * (orphans.h); 0: nothing. */
+int store_inherited_put(struct store *store, const char *id, uint64_t bytes);
+int store_inherited_get(struct store *store, const char *id, uint64_t *ret_bytes);
+
+/* over_killed and over_killed_bytes; store_session_end() puts them too. */
+int store_over_put(struct store *store, const struct store_session *session);
+
+/* A session that exported memory, on one of its GPUs; it may have ended. */
+struct store_exporter {
+	char session[STORE_ID_SIZE];
+	char uuid_text[48];
+	uint32_t position; /* of the GPU in the session */
+	bool exports;      /* it lives, and has processes that exported something, or had */
+	uint64_t slice;    /* bytes; none of the below is more */
+	uint64_t remains;  /* given up since there are descriptors of its memory */
+	uint64_t kept;     /* by these alone, and so in nobody's figure */
+	uint64_t given;    /* given up just now: others' figures may rise by it */
+};
+
+int store_exporter_put(struct store *store, const struct store_exporter *exporter);
+int store_exporter_remove(struct store *store, const struct store_exporter *exporter);
+typedef int (*store_exporter_cb)(void *arg, const struct store_exporter *exporter);
+int store_exporters_each(struct store *store, store_exporter_cb cb, void *arg);
+
+/* Learned cost of a context of this GPU model under this driver, and where managed memory shows
+ * (MANAGED_UNKNOWN is not kept). -ENOENT: not known. */
+int store_context_get(struct store *store, const char *model, const char *driver,
+		      uint64_t *ret_bytes, enum managed_shows *ret_managed);
+int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes,
+		      enum managed_shows managed);
+
+/* How a GPU's time is sliced, where somebody set it. */
+struct store_slicing {
+	char uuid_text[48];
+	struct lease_setting setting;
+};
+
+/* All of them or none. */
+int store_slicing_put(struct store *store, const struct store_slicing *slicing, uint32_t count);
+typedef int (*store_slicing_cb)(void *arg, const struct store_slicing *slicing);
+int store_slicing_each(struct store *store, store_slicing_cb cb, void *arg);
+
+/* GPUs whose MIG instances carve makes and removes. */
+int store_mig_role(struct store *store, const char *uuid_text, bool has);
+typedef int (*store_role_cb)(void *arg, const char *uuid_text);
+int store_mig_roles_each(struct store *store, store_role_cb cb, void *arg);
+
+/* An instance that carve made, or is about to make or to remove: what it intends is here before it
+ * does so. */
+struct store_instance {
+	char gpu[48];
+	uint32_t profile_id;
+	uint8_t start, size;
+	uint8_t state;       /* enum mig_state */
+	uint64_t generation; /* of instances: UUIDs come back */
+	char instance[48];   /* its UUID; "": not known yet */
+	uint64_t bytes;
+	char session[STORE_ID_SIZE]; /* that has it; "": none */
+	int64_t since;               /* in this state: CLOCK_REALTIME, ns */
+};
+
+/* All of them or none. */
+int store_instances_put(struct store *store, const struct store_instance *list, uint32_t count);
+int store_instance_remove(struct store *store, const struct store_instance *instance);
+typedef int (*store_instance_cb)(void *arg, const struct store_instance *instance);
+int store_instances_each(struct store *store, store_instance_cb cb, void *arg);

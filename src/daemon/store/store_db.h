@@ -1,0 +1,127 @@
+/* The inside of store.h: the database, its statements, and what store*.c share. SQLite's errors
+ * become -errno by store_errno(). One thread. */
+#pragma once
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/store/database.h"
+#include "daemon/store/ends.h"
+#include "daemon/store/store.h"
+
+enum statement {
+	BEGIN,
+	COMMIT,
+	ROLLBACK,
+	SESSION_ADD,
+	GPU_ADD,
+	GPU_RESIZE,
+	GPU_MOVE,
+	SESSION_RESIZE,
+	SESSION_END,
+	GPU_PEAK,
+	HOLDERS_END,
+	HISTORY_EDGE,
+	HISTORY_OTHERS,
+	HISTORY_OWNER_EDGE,
+	HISTORY_OWNER_GPUS_DELETE,
+	HISTORY_OWNER_OVER_DELETE,
+	HISTORY_OWNER_DELETE,
+	HISTORY_GPUS_DELETE,
+	HISTORY_OVER_DELETE,
+	HISTORY_DELETE,
+	HOLDER_ADD,
+	COMMAND_PUT,
+	COMMAND_REMOVE,
+	COMMANDS_OF,
+	COMMANDS_END,
+	SESSIONS_LIVING,
+	SESSIONS_ENDED,
+	SESSIONS_ENDED_AFTER,
+	SESSION_FIND,
+	SESSION_NAMED,
+	GPUS_OF,
+	HOLDERS_OF,
+	QUOTA_PUT,
+	QUOTA_REMOVE,
+	QUOTAS,
+	CONTEXT_GET,
+	CONTEXT_PUT,
+	FIGURES_PUT,
+	ATTACHED_PUT,
+	ATTACHED_REMOVE,
+	ATTACHED_OF,
+	ATTACHED_END,
+	SLICING_PUT,
+	SLICINGS,
+	LIVING_COUNT,
+	BOOT_GET,
+	BOOT_PUT,
+	BOOT_END_PEAKS,
+	BOOT_END_SESSIONS,
+	BOOT_END_HOLDERS,
+	BOOT_END_COMMANDS,
+	BOOT_END_ATTACHED,
+	BOOT_END_INHERITED,
+	BOOT_END_EXPORTERS,
+	BOOT_END_INSTANCES,
+	MIG_ROLE_PUT,
+	MIG_ROLE_REMOVE,
+	MIG_ROLES,
+	MIG_PUT,
+	MIG_REMOVE,
+	MIG_ALL,
+	INHERITED_PUT,
+	INHERITED_REMOVE,
+	INHERITED_OF,
+	OVER_PUT,
+	EXPORTER_PUT,
+	EXPORTER_REMOVE,
+	EXPORTERS,
+	STATEMENTS
+};
+
+/* The end of a session that the database does not have yet. */
+struct unrecorded {
+	struct unrecorded *next;
+	struct store_session session;
+};
+
+struct store {
+	struct database database;
+	struct unrecorded *unrecorded;
+	struct ends ends; /* where those are meanwhile */
+	sqlite3_stmt *statement[STATEMENTS];
+	uint32_t history;
+	unsigned ended_untrimmed; /* sessions since history_trim() last looked */
+	struct store_boot boot;
+	bool on_disk;              /* it is to survive a power cut */
+	bool boot_due;             /* the database does not have it yet */
+	bool living_are_of_before; /* and its living sessions are of another life of the host */
+};
+
+int store_errno(int sqlite_rc);
+/* Ready to be bound anew. */
+sqlite3_stmt *store_statement(struct store *store, enum statement which);
+/* The text is copied. */
+void store_bind_text(sqlite3_stmt *stmt, int at, const char *text);
+void store_column_text(sqlite3_stmt *stmt, int at, char *to, size_t size);
+/* For statements without rows. 0 or -errno. */
+int store_step(sqlite3_stmt *stmt);
+/* The same; on the disk itself when it returns. What an administrator set is, when he is told so.
+ */
+int store_step_synced(struct store *store, sqlite3_stmt *stmt);
+void store_sync_each_commit(struct store *store, bool wanted);
+int store_begin(struct store *store);
+/* Ends a transaction whose steps came to `rc`. */
+int store_finish(struct store *store, int rc);
+
+/* Before anything else of this life of the host is recorded, the sessions of the one before are
+ * ended. */
+int store_boot_record(struct store *store);
+
+/* Remembers the end of a session until the database has it; for ends_each(), with the store as
+ * argument. */
+int store_unrecorded_add(void *arg, const struct store_session *session);
+void store_unrecorded_drop(struct unrecorded **at);

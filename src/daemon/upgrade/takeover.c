@@ -1,0 +1,408 @@
+#include "daemon/upgrade/takeover.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/host/handover.h"
+#include "daemon/host/keep.h"
+#include "daemon/host/log.h"
+#include "daemon/lease/leases.h"
+#include "daemon/node.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/slicing/slicing.h"
+
+/* What of a session is kept, by name. */
+#define PART_LIMITS "limits" /* as the daemon has them */
+#define PART_VIEW "view"     /* as workloads are handed them */
+#define PART_LEDGER "ledger"
+#define PART_WAKE "wake"
+#define PART_SIZE 24 /* "mount.PID", of a command of root's */
+
+/* ---- what is kept ------------------------------------------------------------------------ */
+
+void takeover_keep(const struct session *s)
+{
+	struct keep *keep = &s->node->keep;
+
+	if (!books_exist(&s->books))
+		return;
+	keep_put(keep, s->record.id, PART_LIMITS, s->books.limits_rw_fd);
+	keep_put(keep, s->record.id, PART_VIEW, s->books.limits_fd);
+	keep_put(keep, s->record.id, PART_LEDGER, s->books.ledger_fd);
+	keep_put(keep, s->record.id, PART_WAKE, s->lease ? leases_wake_fd(s->lease) : s->wake_fd);
+}
+
+static void namespace_part(const struct holder *holder, char ret[static PART_SIZE])
+{
+	snprintf(ret, PART_SIZE, "mount.%d", (int)holder->process.pid);
+}
+
+void takeover_keep_namespace(const struct holder *holder)
+{
+	char part[PART_SIZE];
+
+	namespace_part(holder, part);
+	keep_put(&holder->session->node->keep, holder->session->record.id, part, holder->mount_fd);
+}
+
+void takeover_forget_namespace(const struct holder *holder)
+{
+	char part[PART_SIZE];
+
+	namespace_part(holder, part);
+	if (holder->mount_fd >= 0)
+		keep_drop(&holder->session->node->keep, holder->session->record.id, part);
+}
+
+void takeover_keep_all(void *node)
+{
+	for (const struct session *s = ((struct node *)node)->sessions; s; s = s->next) {
+		takeover_keep(s);
+		for (const struct holder *h = s->holders; h; h = h->next)
+			takeover_keep_namespace(h);
+	}
+}
+
+void takeover_forget(const struct session *s)
+{
+	static const char *const parts[] = {PART_LIMITS, PART_VIEW, PART_LEDGER, PART_WAKE};
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts) && books_exist(&s->books); i++)
+		keep_drop(&s->node->keep, s->record.id, parts[i]);
+	for (const struct holder *h = s->holders; h; h = h->next)
+		takeover_forget_namespace(h);
+}
+
+/* Left by the last program, in its handover. */
+static int namespace_left(struct session *s, const struct process_id *process)
+{
+	struct handover *h = s->node->handover;
+	size_t i;
+	json_t *item;
+
+	json_array_foreach(json_object_get(h->root, "namespaces"), i, item)
+	{
+		const char *id = json_string_value(json_object_get(item, "session"));
+
+		if (id && !strcmp(id, s->record.id) &&
+		    json_integer_value(json_object_get(item, "pid")) == process->pid)
+			return handover_take(h, json_object_get(item, "fd"));
+	}
+	return -1;
+}
+
+/* ---- sessions of the store --------------------------------------------------------------- */
+
+static int restore_holder(void *arg, const struct process_id *process, uint64_t more)
+{
+	int rc = session_holder_add(arg, process);
+
+	return rc == -ESRCH ? 0 : rc;
+}
+
+/* What was kept of the mount namespace of a command, which had this number; -1: nothing. */
+static int namespace_take(struct session *s, const struct process_id *process, uint64_t number)
+{
+	char part[PART_SIZE];
+	struct stat st;
+
+	snprintf(part, sizeof(part), "mount.%d", (int)process->pid);
+	cleanup_close int fd = s->node->handover ? namespace_left(s, process)
+						 : keep_take(&s->node->keep, s->record.id, part);
+	return fd >= 0 && number && fstat(fd, &st) == 0 && st.st_ino == number ? steal_fd(&fd) : -1;
+}
+
+static int restore_command(void *arg, const struct process_id *process, uint64_t number)
+{
+	struct session *s = arg;
+	int rc = session_command_restore(s, process, namespace_take(s, process, number));
+
+	if (rc != -ESRCH)
+		return rc;
+	(void)store_command_remove(s->node->store, s->record.id, process);
+	return 0;
+}
+
+static int restore_one(void *arg, const struct store_session *record)
+{
+	struct node *node = arg;
+	struct session *s;
+	int rc = session_restore(node, record, &s);
+
+	if (rc == 0)
+		rc = store_holders_each(node->store, record->id, restore_holder, s);
+	if (rc == 0)
+		rc = store_commands_each(node->store, record->id, restore_command, s);
+	if (rc == 0)
+		log_event(LOG_INFO, "session.restored id=%s uid=%u", record->id, record->uid);
+	return rc;
+}
+
+/* ---- ledgers ----------------------------------------------------------------------------- */
+
+/* The descriptors become the session's, or are closed. */
+static void books_take(struct session *s, struct books_fds *fds, int wake)
+{
+	int rc = books_adopt(&s->books, s->record.id, s->record.gpu_count, fds);
+
+	if (rc < 0) {
+		log_event(LOG_WARNING, "ledger.rejected id=%s error=\"%s\"", s->record.id,
+			  strerrordesc_np(-rc));
+		close_fd(&fds->limits_rw);
+		close_fd(&fds->limits);
+		close_fd(&fds->ledger);
+		close_fd(&wake);
+		return;
+	}
+	s->wake_kept = wake >= 0;
+	s->wake_fd = wake;
+	session_set_attached(s);
+	log_event(LOG_INFO, "ledger.taken_back id=%s", s->record.id);
+}
+
+static void kept_take(struct session *s)
+{
+	struct keep *keep = &s->node->keep;
+	struct books_fds fds = {
+		.limits_rw = keep_take(keep, s->record.id, PART_LIMITS),
+		.limits = keep_take(keep, s->record.id, PART_VIEW),
+		.ledger = keep_take(keep, s->record.id, PART_LEDGER),
+	};
+	int wake = keep_take(keep, s->record.id, PART_WAKE);
+
+	if (fds.limits_rw >= 0 || fds.ledger >= 0)
+		books_take(s, &fds, wake);
+	else
+		close_fd(&wake);
+}
+
+/* ---- ledgers that were left over an upgrade ----------------------------------------------- */
+
+static void turns_leave(const struct node *node, struct handover *h)
+{
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		handover_add(h, "turns",
+			     json_pack("{s:s, s:o}", "uuid", node->pool.gpu[i].info.uuid_text,
+				       "account", leases_leave_gpu(node->leases, i)));
+}
+
+static void namespaces_leave(const struct session *s, struct handover *h)
+{
+	for (const struct holder *holder = s->holders; holder; holder = holder->next)
+		if (holder->mount_fd >= 0)
+			handover_add(h, "namespaces",
+				     json_pack("{s:s, s:i, s:o}", "session", s->record.id, "pid",
+					       (int)holder->process.pid, "fd",
+					       handover_fd(h, holder->mount_fd)));
+}
+
+void takeover_leave(const struct node *node, struct handover *h)
+{
+	turns_leave(node, h);
+	for (const struct session *s = node->sessions; s; s = s->next) {
+		handover_add(h, "sessions",
+			     json_pack("{s:s, s:I}", "id", s->record.id, "counted_from",
+				       (json_int_t)s->counted_from));
+		namespaces_leave(s, h);
+		if (!books_exist(&s->books))
+			continue;
+		json_t *books = json_pack("{s:s, s:o, s:o, s:o}", "session", s->record.id,
+					  "limits_rw", handover_fd(h, s->books.limits_rw_fd),
+					  "limits", handover_fd(h, s->books.limits_fd), "ledger",
+					  handover_fd(h, s->books.ledger_fd));
+		if (s->lease) {
+			json_object_set_new(books, "wake",
+					    handover_fd(h, leases_wake_fd(s->lease)));
+			json_object_set_new(books, "lease",
+					    leases_leave_member(node->leases, s->lease));
+		}
+		handover_add(h, "books", books);
+	}
+}
+
+static struct session *session_named_by(const struct node *node, const json_t *id)
+{
+	return json_is_string(id) ? session_find(node, json_string_value(id)) : NULL;
+}
+
+static void left_take(struct node *node, const json_t *from)
+{
+	struct handover *h = node->handover;
+	struct session *s = session_named_by(node, json_object_get(from, "session"));
+	struct books_fds fds = {
+		.limits_rw = handover_take(h, json_object_get(from, "limits_rw")),
+		.limits = handover_take(h, json_object_get(from, "limits")),
+		.ledger = handover_take(h, json_object_get(from, "ledger")),
+	};
+	cleanup_close int wake = handover_take(h, json_object_get(from, "wake"));
+
+	if (fds.limits_rw < 0)
+		fds.limits_rw = books_limits_open(fds.limits);
+	if (!s || books_exist(&s->books)) {
+		close_fd(&fds.limits_rw);
+		close_fd(&fds.limits);
+		close_fd(&fds.ledger);
+		return;
+	}
+	books_take(s, &fds, steal_fd(&wake));
+	if (s->lease)
+		leases_take_up_member(node->leases, s->lease, json_object_get(from, "lease"));
+}
+
+static void turns_take_all(struct node *node)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach(json_object_get(node->handover->root, "turns"), i, item)
+	{
+		const char *uuid = json_string_value(json_object_get(item, "uuid"));
+		int position = uuid ? pool_find(&node->pool, uuid) : -1;
+
+		if (position >= 0)
+			leases_take_up_gpu(node->leases, (uint32_t)position,
+					   json_object_get(item, "account"));
+	}
+	json_array_foreach(json_object_get(node->handover->root, "sessions"), i, item)
+	{
+		struct session *s = session_named_by(node, json_object_get(item, "id"));
+		json_int_t from = json_integer_value(json_object_get(item, "counted_from"));
+
+		if (s && from >= s->record.created)
+			s->counted_from = from;
+	}
+}
+
+/* An earlier version, as root, did not put down who attached. Who is connected is in the handover.
+ */
+static void attached_put_down(struct node *node, const json_t *from)
+{
+	struct session *s = session_named_by(node, json_object_get(from, "session"));
+	json_int_t slot = json_integer_value(json_object_get(from, "slot"));
+	struct peer peer;
+
+	if (s && slot > 0 && slot < LEDGER_SLOTS_MAX &&
+	    handover_take_peer(json_object_get(from, "peer"), &peer))
+		(void)store_attached_put(node->store, s->record.id, (uint32_t)slot, &peer.process);
+}
+
+static void left_take_all(struct node *node)
+{
+	size_t i;
+	json_t *item;
+
+	turns_take_all(node);
+	json_array_foreach(json_object_get(node->handover->root, "books"), i, item)
+		left_take(node, item);
+	json_array_foreach(json_object_get(node->handover->root, "attached"), i, item)
+		attached_put_down(node, item);
+}
+
+/* ---- processes --------------------------------------------------------------------------- */
+
+/* Who is in which slot, as the daemon put it down when they attached. */
+struct roster {
+	bool used[LEDGER_SLOTS_MAX];
+	struct process_id process[LEDGER_SLOTS_MAX];
+};
+
+static int roster_add(void *arg, const struct process_id *process, uint64_t slot)
+{
+	struct roster *roster = arg;
+
+	if (slot == LEDGER_SLOT_DAEMON || slot >= LEDGER_SLOTS_MAX)
+		return 0;
+	roster->used[slot] = true;
+	roster->process[slot] = *process;
+	return 0;
+}
+
+/* What a slot says of its process is that process's word, and that of any other in the session: a
+ * slot that nobody was given is nobody's. */
+static void slots_resume(struct session *s, const struct roster *roster)
+{
+	const struct ledger *ledger = &s->books.ledger;
+
+	ledger_recover(ledger, LEDGER_SLOT_DAEMON);
+	for (uint32_t slot = 1; slot < ledger->shape->slot_count; slot++) {
+		if (!roster->used[slot]) {
+			if (ledger_slot(ledger, slot)->state != LEDGER_SLOT_FREE)
+				ledger_slot_release(ledger, slot);
+			continue;
+		}
+		int rc = process_resume(s, slot, roster->process[slot]);
+		if (rc < 0)
+			log_event(LOG_ERROR, "process.lost id=%s slot=%u error=\"%s\"",
+				  s->record.id, slot, strerrordesc_np(-rc));
+	}
+	/* A resize may have been cut off between the store and the ledger. */
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		s->books.limits->gpu[i].limit_bytes = s->record.gpu[i].bytes;
+	/* Over an upgrade the connections stay: there is nothing for the processes to resume. */
+	if (!s->node->handover)
+		s->books.limits->generation++;
+	slicing_tell(s);
+}
+
+/* Its ledger is with its processes alone: they go on with it, and are shown; nobody else gets
+ * another one, which would be a second slice, until they have ended. */
+static void ledger_lost(struct session *s, const struct roster *roster)
+{
+	for (uint32_t slot = 1; slot < LEDGER_SLOTS_MAX; slot++)
+		if (!roster->used[slot])
+			continue;
+		else if (process_alive(roster->process[slot]))
+			session_holder_unread(s, &roster->process[slot]);
+		else
+			(void)store_attached_remove(s->node->store, s->record.id, slot);
+	if (session_ledger(s) == SESSION_LEDGER_LOST)
+		log_event(LOG_ERROR, "ledger.lost id=%s uid=%u", s->record.id, s->record.uid);
+}
+
+static int processes_resume(struct session *s)
+{
+	struct roster roster = {0};
+	int rc = store_attached_each(s->node->store, s->record.id, roster_add, &roster);
+
+	if (rc < 0)
+		return rc;
+	if (books_exist(&s->books))
+		slots_resume(s, &roster);
+	else
+		ledger_lost(s, &roster);
+	return 0;
+}
+
+/* ---- the whole --------------------------------------------------------------------------- */
+
+int takeover_run(struct node *node)
+{
+	int rc = orphans_load(node);
+
+	if (rc == 0)
+		rc = store_sessions_each(node->store, false, 0, restore_one, node);
+	if (rc < 0)
+		return rc;
+	if (node->handover)
+		left_take_all(node);
+	for (struct session *s = node->sessions; s && !node->handover; s = s->next)
+		kept_take(s);
+	keep_taken(&node->keep);
+	for (struct session *s = node->sessions; rc == 0 && s; s = s->next)
+		rc = processes_resume(s);
+	if (rc < 0)
+		return rc;
+	if (node->handover)
+		takeover_keep_all(node);
+	orphans_resume(node);
+	for (struct session *s = node->sessions, *next; s; s = next) {
+		next = s->next;
+		session_check_held(s);
+	}
+	return 0;
+}
