@@ -182,10 +182,16 @@ static void second_tick(struct node *node, uint64_t now)
 		probe_again(&node->probe);
 	}
 	const char *stop = vanished_tick(node);
-	if (stop)
+	if (stop) {
+		/* A supervisor starts a system daemon anew for that, in a directory of its making.
+		 */
+		if (privileges_guarded(&node->privileges))
+			node->exit_code = EXIT_CODE_FAILED;
 		node_stop(node, stop);
-	else if (node->options.idle_exit_ns && now - node->busy_ns >= node->options.idle_exit_ns)
+	} else if (node->options.idle_exit_ns &&
+		   now - node->busy_ns >= node->options.idle_exit_ns) {
 		node_stop(node, "idle");
+	}
 }
 
 static void on_tick(uv_timer_t *timer)

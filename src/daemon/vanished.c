@@ -24,10 +24,29 @@ static void tell(struct node *node, const char *file, int rc, const char *why)
 		log_event(LOG_WARNING, "runtime.vanished file=%s made=anew", file);
 }
 
+/* By the guard: the directory of a system daemon is root's. */
+static int guard_make(struct node *node, enum runtime_file file, struct error *err)
+{
+	static const enum guard_file files[RUNTIME_FILES] = {
+		[RUNTIME_LOCK] = GUARD_FILE_LOCK,
+		[RUNTIME_ATTACH] = GUARD_FILE_ATTACH,
+		[RUNTIME_HTTP] = GUARD_FILE_HTTP,
+	};
+	int fd = privileges_file(node, files[file]);
+
+	if (fd < 0)
+		return error_set(err, EXIT_CODE_FAILED, "its guard cannot make it: %s",
+				 strerrordesc_np(-fd));
+	return runtime_adopt(&node->runtime, file, fd, node->options.config_path, err) < 0 ? -1
+											   : fd;
+}
+
 static const char *socket_look(struct node *node, enum runtime_file file)
 {
 	struct error err = {0};
-	int fd = runtime_listen_again(&node->runtime, file, node->options.system, &err);
+	int fd = privileges_guarded(&node->privileges)
+			 ? guard_make(node, file, &err)
+			 : runtime_listen_again(&node->runtime, file, node->options.system, &err);
 	int rc = fd;
 
 	if (fd >= 0)
@@ -58,7 +77,8 @@ const char *vanished_tick(struct node *node)
 	const char *stop = NULL;
 
 	/* A host that was simulated has ended, or a user cleans up. */
-	if (!node->sessions && !node->waiters && access(node->runtime.dir, F_OK) < 0)
+	if (!privileges_guarded(&node->privileges) && !node->sessions && !node->waiters &&
+	    access(node->runtime.dir, F_OK) < 0)
 		return "its directory was removed";
 
 	for (enum runtime_file file = 0; file < RUNTIME_FILES && !stop; file++) {
@@ -76,8 +96,10 @@ const char *vanished_tick(struct node *node)
 			break;
 		}
 		if (file == RUNTIME_LOCK) {
-			int rc = runtime_lock_again(&node->runtime, node->options.system,
-						    node->options.config_path, &err);
+			int rc = privileges_guarded(&node->privileges)
+					 ? guard_make(node, file, &err)
+					 : runtime_lock_again(&node->runtime, node->options.system,
+							      node->options.config_path, &err);
 
 			tell(node, runtime_file_name(file), rc, err.message);
 		} else {

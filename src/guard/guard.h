@@ -4,7 +4,8 @@
  *
  * What a worker that was broken into can have of it: SIGTERM and SIGKILL for processes that the
  * named user may end, root's own excepted unless they are in a slice; descriptors of mount
- * namespaces, which are of no use without rights; and the removal of the daemon's own sockets. */
+ * namespaces, which are of no use without rights; and the daemon's own sockets and lock, removed or
+ * made anew. */
 #pragma once
 
 #include <stdint.h>
@@ -44,6 +45,9 @@ int guard_signal(uid_t real_uid, uid_t uid, pid_t pid, uint64_t birth, int signa
 /* Whether this process of root's is in a slice: by its environment when it was started, or by the
  * files of its mount namespace. */
 int guard_is_in_slice(pid_t pid);
+/* Makes a file (enum guard_file) of the runtime directory anew, where it is missing or a socket is
+ * there that is nobody's; and the directory, which `dir_fd` is then. The descriptor, or -errno. */
+int guard_file_make(int dir_fd, uint32_t file);
 /* The program that process `worker` runs, opened, where it is called carved and root alone (or the
  * owner of this program) could have put it there. The descriptor, or -errno. */
 int guard_program_open(pid_t worker);

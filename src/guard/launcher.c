@@ -24,6 +24,7 @@
 #include "proto/launcher.h"
 #include "proto/shim.h"
 
+#define LOOK_MS 1000
 #define NAME "carve-launcher"
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
@@ -255,15 +256,25 @@ static bool is_root(int fd)
 	       credentials.pid > 0 && credentials.uid == 0;
 }
 
-int launcher_serve(struct launcher_place *place, int listen_fd)
+int launcher_serve(struct launcher_place *place, launcher_listen *listen_at, void *arg)
 {
+	cleanup_close int listen_fd = -1;
+
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGCHLD, SIG_IGN); /* shims are nobody's to wait for */
 	for (;;) {
+		int rc = listen_at(arg, &listen_fd);
+		struct pollfd readable = {.fd = listen_fd, .events = POLLIN};
+
+		if (rc < 0)
+			return rc;
+		/* Each daemon connects once, when it starts: so long the file is looked for. */
+		if (poll(&readable, 1, LOOK_MS) <= 0)
+			continue;
 		cleanup_close int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-		if (fd < 0 && errno != EINTR && errno != ECONNABORTED)
+		if (fd < 0 && errno != EINTR && errno != ECONNABORTED && errno != EAGAIN)
 			return -errno;
 		place->link_fd = fd;
 		while (fd >= 0 && is_root(fd) && turn(place))

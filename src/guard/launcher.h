@@ -29,9 +29,11 @@ bool launcher_may(void);
  * ends with the worker; the jobs go on. 0 or -errno. */
 int launcher_fork(struct launcher_place *place, int *ret_link_fd);
 
+/* Listens, if *listen_fd is -1 or the file of it was removed. 0, or -errno. */
+typedef int launcher_listen(void *arg, int *listen_fd);
 /* Answers whoever connects to a listening socket and is root, one daemon after the other, for ever:
  * the launcher as a service of its own. -errno where it cannot listen any more. */
-int launcher_serve(struct launcher_place *place, int listen_fd);
+int launcher_serve(struct launcher_place *place, launcher_listen *listen_at, void *arg);
 
 /* Starts a shim as the warrant says, for `name` (JOB.ATTEMPT) in the user's directory, which is
  * made if need be. `spec_fd` is what the shim reads, and *ret_go the end of the pipe on which it is

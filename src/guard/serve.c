@@ -84,6 +84,9 @@ static int obey(const struct guard_place *place, const struct guard_request *r, 
 	case GUARD_LEAVE:
 		sockets_remove(place->dir_fd);
 		return 0;
+	case GUARD_FILE:
+		*ret_fd = guard_file_make(place->dir_fd, r->file);
+		return *ret_fd < 0 ? *ret_fd : 0;
 	}
 	return -EOPNOTSUPP;
 }

@@ -24,6 +24,8 @@ int guard_request_check(const struct guard_request *r, size_t size)
 	for (size_t i = 0; i < ARRAY_SIZE(r->reserved); i++)
 		if (r->reserved[i])
 			return -EINVAL;
+	if (r->op != GUARD_FILE && r->file)
+		return -EINVAL;
 	switch ((enum guard_op)r->op) {
 	case GUARD_SIGNAL:
 		/* (uid_t)-1 leaves a user as it is, where it is set. */
@@ -36,6 +38,8 @@ int guard_request_check(const struct guard_request *r, size_t size)
 	case GUARD_RENEW:
 	case GUARD_LEAVE:
 		return 0;
+	case GUARD_FILE:
+		return r->file >= GUARD_FILE_LOCK && r->file <= GUARD_FILE_HTTP ? 0 : -EINVAL;
 	}
 	return -EOPNOTSUPP;
 }

@@ -23,7 +23,12 @@ enum guard_op {
 	GUARD_RENEW = 3,
 	/* The daemon ends: remove its sockets from the runtime directory. */
 	GUARD_LEAVE = 4,
+	/* `file` of the runtime directory was removed by somebody: make it anew, and the directory,
+	 * too. Its descriptor: a socket listens. */
+	GUARD_FILE = 5,
 };
+
+enum guard_file { GUARD_FILE_LOCK = 1, GUARD_FILE_ATTACH = 2, GUARD_FILE_HTTP = 3 };
 
 struct guard_request {
 	uint32_t magic;
@@ -34,7 +39,8 @@ struct guard_request {
 	uint32_t uid;
 	uint64_t birth;
 	int32_t signal;
-	uint32_t reserved[7]; /* 0 */
+	uint32_t file;        /* enum guard_file; 0 for other operations */
+	uint32_t reserved[6]; /* 0 */
 };
 
 struct guard_reply {

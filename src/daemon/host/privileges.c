@@ -18,7 +18,7 @@
 #include "daemon/store/store.h"
 #include "proto/guard.h"
 
-#define NAMESPACE_PATIENCE_MS 100
+#define DESCRIPTOR_PATIENCE_MS 100
 /* The last thing that is asked of it. */
 #define LEAVE_PATIENCE_MS 1000
 
@@ -249,28 +249,26 @@ void privileges_signal(struct node *node, uid_t uid, const char *session, struct
 	unsent_send(node);
 }
 
-/* ---- namespaces -------------------------------------------------------------------------- */
+/* ---- descriptors ------------------------------------------------------------------------- */
 
-int privileges_namespace(struct node *node, struct process_id process)
+/* Asks for a descriptor, and waits for it. */
+static int descriptor_ask(struct node *node, const struct guard_request *request)
 {
 	struct privileges *p = &node->privileges;
-	struct guard_request request = request_make(p, GUARD_NAMESPACE, process);
 	struct pollfd readable = {.fd = p->link_fd, .events = POLLIN};
 	struct guard_reply reply;
 	int fd = -1, rc = 0;
 
-	if (p->link_fd < 0)
-		return process_mount_namespace(process);
-	if (descriptors_send(p->link_fd, &request, sizeof(request), NULL, 0) < 0)
+	if (descriptors_send(p->link_fd, request, sizeof(*request), NULL, 0) < 0)
 		return -EAGAIN;
 	/* Answers to signals that were sent before it come first. */
 	while (rc == 0) {
-		if (poll(&readable, 1, NAMESPACE_PATIENCE_MS) <= 0)
+		if (poll(&readable, 1, DESCRIPTOR_PATIENCE_MS) <= 0)
 			return -ETIMEDOUT;
 		rc = reply_take(node, &reply, &fd);
 		if (rc == -EAGAIN) {
 			rc = 0;
-		} else if (rc == 0 && reply.number == request.number) {
+		} else if (rc == 0 && reply.number == request->number) {
 			if (reply.error)
 				close_fd(&fd);
 			return reply.error ? -reply.error : fd;
@@ -280,4 +278,26 @@ int privileges_namespace(struct node *node, struct process_id process)
 		}
 	}
 	return rc;
+}
+
+int privileges_namespace(struct node *node, struct process_id process)
+{
+	struct guard_request request = request_make(&node->privileges, GUARD_NAMESPACE, process);
+
+	return node->privileges.link_fd < 0 ? process_mount_namespace(process)
+					    : descriptor_ask(node, &request);
+}
+
+int privileges_file(struct node *node, enum guard_file file)
+{
+	struct guard_request request =
+		request_make(&node->privileges, GUARD_FILE, (struct process_id){0});
+
+	request.file = file;
+	return descriptor_ask(node, &request);
+}
+
+bool privileges_guarded(const struct privileges *privileges)
+{
+	return privileges->link_fd >= 0;
 }

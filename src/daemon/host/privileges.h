@@ -9,6 +9,7 @@
 #include <uv.h>
 
 #include "base/process.h"
+#include "proto/guard.h"
 
 struct handover;
 struct node;
@@ -51,3 +52,8 @@ void privileges_signal(struct node *node, uid_t uid, const char *session, struct
 /* A descriptor of the mount namespace that a process is in: process_mount_namespace(). Waits for
  * the guard, whose work for it is some 50 us; -ETIMEDOUT after 0.1 s. */
 int privileges_namespace(struct node *node, struct process_id process);
+/* Whether there is a guard. */
+bool privileges_guarded(const struct privileges *privileges);
+/* A file of the runtime directory made anew by the guard, which there is. Its descriptor or -errno;
+ * waits as privileges_namespace() does. */
+int privileges_file(struct node *node, enum guard_file file);

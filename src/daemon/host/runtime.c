@@ -232,24 +232,79 @@ static int socket_listen(const struct runtime *runtime, const char *name, int ty
 	return steal_fd(&fd);
 }
 
+static int lock_adopt(struct runtime *runtime, int fd, const char *config, struct error *err)
+{
+	char pid[16];
+	int n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		close_fd(&fd);
+		return error_set(err, EXIT_CODE_FAILED, "another daemon has locked %s",
+				 runtime->dir);
+	}
+	if (ftruncate(fd, 0) == 0 && write_all(fd, pid, (size_t)n) == 0)
+		successor_note(fd, true, config);
+	close_fd(&runtime->lock_fd);
+	runtime->lock_fd = fd;
+	return 0;
+}
+
+int runtime_adopt(struct runtime *runtime, enum runtime_file file, int fd, const char *config,
+		  struct error *err)
+{
+	if (file == RUNTIME_LOCK && lock_adopt(runtime, fd, config, err) < 0)
+		return -1;
+	if (file == RUNTIME_ATTACH)
+		runtime->attach_fd = fd;
+	else if (file == RUNTIME_HTTP)
+		runtime->http_fd = fd;
+	runtime->inode[file] = file_inode(runtime, file);
+	dir_hold(runtime);
+	return 0;
+}
+
+/* Whether somebody listens there: not where the file was removed, or its daemon has ended. */
+static bool is_listening(const struct runtime *runtime, const char *name, int type)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	runtime_path(runtime, name, address.sun_path, sizeof(address.sun_path));
+	return fd >= 0 && (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ||
+			   (errno != ENOENT && errno != ECONNREFUSED));
+}
+
+/* A supervisor's, whose file may have been removed since it made that: it would hand the socket
+ * over that nobody can reach for ever. */
+static int socket_get(struct runtime *runtime, int handed, const char *name, int type, mode_t mode,
+		      struct error *err)
+{
+	if (handed >= 0 && is_listening(runtime, name, type))
+		return handed;
+	if (handed >= 0)
+		log_event(LOG_WARNING, "runtime.vanished file=%s made=anew", name);
+	close_fd(&handed);
+	return socket_listen(runtime, name, type, mode, err);
+}
+
 static int sockets_make(struct runtime *runtime, bool system, struct error *err)
 {
 	mode_t mode = system ? 0666 : 0600;
+	int attach = supervisor_socket("attach"), http = supervisor_socket("http");
 
-	/* The one that the command looks for comes last: when it is there, both are. */
-	runtime->attach_fd = supervisor_socket("attach");
-	runtime->handed_over = runtime->attach_fd >= 0;
-	if (!runtime->handed_over)
-		runtime->attach_fd =
-			socket_listen(runtime, "attach.sock", SOCK_SEQPACKET, mode, err);
-	if (runtime->attach_fd < 0)
-		return -1;
-	runtime->http_fd = runtime->handed_over
-				   ? supervisor_socket("http")
-				   : socket_listen(runtime, "carved.sock", SOCK_STREAM, mode, err);
-	if (runtime->http_fd < 0 && runtime->handed_over)
+	runtime->handed_over = attach >= 0;
+	if (attach >= 0 && http < 0) {
+		close_fd(&attach);
 		return error_set(err, EXIT_CODE_FAILED,
 				 "a socket `attach` was handed over, but none called `http`");
+	}
+	/* The one that the command looks for comes last: when it is there, both are. */
+	runtime->attach_fd = socket_get(runtime, attach, "attach.sock", SOCK_SEQPACKET, mode, err);
+	if (runtime->attach_fd < 0) {
+		close_fd(&http);
+		return -1;
+	}
+	runtime->http_fd = socket_get(runtime, http, "carved.sock", SOCK_STREAM, mode, err);
 	return runtime->http_fd < 0 ? -1 : 0;
 }
 

@@ -55,6 +55,10 @@ const char *runtime_file_name(enum runtime_file file);
  * or negative with *err. */
 int runtime_listen_again(struct runtime *runtime, enum runtime_file file, bool system,
 			 struct error *err);
+/* Takes up such a file that the guard has made: the descriptor becomes `runtime`'s. 0, or negative
+ * with *err, and it is closed. */
+int runtime_adopt(struct runtime *runtime, enum runtime_file file, int fd, const char *config,
+		  struct error *err);
 /* Likewise the lock's. Until then another daemon could have taken the directory: negative with *err
  * where one has. */
 int runtime_lock_again(struct runtime *runtime, bool system, const char *config, struct error *err);

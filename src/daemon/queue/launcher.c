@@ -117,33 +117,38 @@ static int make(struct node *node, gid_t gid)
 	return connect_one(node) == 0 ? 0 : -EACCES;
 }
 
-static int listen_at(const struct node *node)
+static int listen_at(void *arg, int *listen_fd)
 {
+	const struct node *node = arg;
 	struct sockaddr_un address;
-	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	socket_address(node, &address);
+	if (*listen_fd >= 0 && access(address.sun_path, F_OK) == 0)
+		return 0;
+	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	(void)mkdir(node->runtime.dir, 0755);
 	(void)unlink(address.sun_path);
 	/* Under an umask of 077: for root alone. */
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
 	    listen(fd, 8) < 0)
 		return -errno;
-	return steal_fd(&fd);
+	bool first = *listen_fd < 0;
+	close_fd(listen_fd);
+	*listen_fd = steal_fd(&fd);
+	if (first)
+		supervisor_tell("READY=1");
+	return 0;
 }
 
 int launcher_main(struct node *node, gid_t gid, struct error *err)
 {
 	struct launcher_place place = {.jobs_fd = -1};
 	int rc = launcher_may() ? place_make(node, gid, &place) : -EPERM;
-	cleanup_close int fd = rc < 0 ? rc : listen_at(node);
 
-	if (rc == 0 && fd >= 0) {
-		supervisor_tell("READY=1");
-		rc = launcher_serve(&place, fd);
-	}
+	if (rc == 0)
+		rc = launcher_serve(&place, listen_at, node);
 	return error_set(err, EXIT_CODE_FAILED, "cannot start users' jobs from %s: %s",
-			 node->state.wanted, strerrordesc_np(rc < 0 ? -rc : -fd));
+			 node->state.wanted, strerrordesc_np(-rc));
 }
 
 void launcher_make(struct node *node, gid_t gid)

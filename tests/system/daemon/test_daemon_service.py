@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 
 import pytest
@@ -143,6 +144,57 @@ def test_with_the_units_rights_a_wrong_file_does_not_take_the_service_down(unser
         assert "carved.json" in host.carve("check").stdout
     finally:
         stop(daemon)
+
+
+@pytest.mark.parametrize("file", ["attach.sock", "carved.sock", "lock"])
+def test_with_the_units_rights_a_file_that_vanishes_is_made_anew(confined, file):
+    """By the guard, as the directory is root's and the worker is not."""
+    host, daemon, place = confined
+    before = (place / "attach.sock").stat().st_ino
+    (place / file).unlink()
+    wait_until((place / file).exists)
+    wait_until(lambda: f"file={file} made=anew" in (place.parent / "service.log").read_text())
+    assert host.carve("run", "--ephemeral", "--vram", "1", "true").returncode == 0
+    assert daemon.poll() is None and (place / file).stat().st_uid == 0
+    if file == "attach.sock":
+        assert (place / file).stat().st_ino != before
+        assert (place / "containers" / file).stat().st_ino == (place / file).stat().st_ino
+    if file == "lock":
+        second = host.run([BUILD / "carved", "--system", "--runtime-dir", place, "--foreground"], timeout=30)
+        assert second.returncode != 0 and "already" in second.stderr
+
+
+@pytest.mark.parametrize("gone", ["attach.sock", "carved.sock", "both"])
+def test_a_socket_of_systemd_whose_file_vanished_is_replaced_at_the_next_start(unserved, gone):
+    """systemd hands the same ones over at each start, which nobody can reach: all starts failed."""
+    host, place = unserved
+    place.mkdir(exist_ok=True)
+    os.chmod(place, 0o755)
+    sockets = []
+    for name, kind in (("attach.sock", socket.SOCK_SEQPACKET), ("carved.sock", socket.SOCK_STREAM)):
+        made = socket.socket(socket.AF_UNIX, kind)
+        made.bind(str(place / name))
+        made.listen(64)
+        os.chmod(place / name, 0o666)
+        sockets.append(made)
+        if gone in (name, "both"):
+            (place / name).unlink()
+    argv = [str(BUILD / "carved"), "--system", "--runtime-dir", str(place), "--foreground"]
+    # The numbers 3 and 4, as systemd has it.
+    script = (f"exec 3<&{sockets[0].fileno()} 4<&{sockets[1].fileno()}; "
+              f"LISTEN_FDS=2 LISTEN_FDNAMES=attach:http LISTEN_PID=$$ exec {' '.join(argv)}")
+    done = host.run([BUILD / "carved", "--system", "--runtime-dir", place, "--prepare"])
+    assert done.returncode == 0, done.stderr
+    with open(place.parent / "service.log", "w") as log:
+        daemon = subprocess.Popen(["bash", "-c", script], env=host.env, stdin=subprocess.DEVNULL, stderr=log,
+                                  pass_fds=[s.fileno() for s in sockets])
+    try:
+        wait_until(lambda: "carved.listening" in (place.parent / "service.log").read_text())
+        assert host.carve("run", "--ephemeral", "--vram", "1", "true").returncode == 0
+    finally:
+        stop(daemon)
+    log = (place.parent / "service.log").read_text()
+    assert log.count("made=anew") == (2 if gone == "both" else 1), log
 
 
 def test_the_units_reload_reaches_the_daemon(unserved):

@@ -1,0 +1,105 @@
+/* The files of the runtime directory, which is root's, where the worker may make none. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "guard/guard.h"
+#include "proto/guard.h"
+
+#define DELETED " (deleted)"
+#define LISTEN_BACKLOG 4096
+/* What containers get of the directory (daemon/runtime.h). */
+#define CONTAINERS "containers"
+
+/* The directory itself may be gone: it is made where it was, and takes the descriptor's number. */
+static int directory_make(int dir_fd)
+{
+	char link[64], path[PATH_MAX];
+	struct stat st;
+
+	if (fstat(dir_fd, &st) < 0)
+		return -errno;
+	if (st.st_nlink)
+		return 0;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", dir_fd);
+	ssize_t n = readlink(link, path, sizeof(path) - 1);
+	if (n <= (ssize_t)strlen(DELETED))
+		return n < 0 ? -errno : -ENOENT;
+	path[n - (ssize_t)strlen(DELETED)] = '\0';
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return -errno;
+	cleanup_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_uid != geteuid() || (st.st_mode & 022))
+		return -EPERM;
+	if (fchmod(fd, 0755) < 0 || dup3(fd, dir_fd, O_CLOEXEC) < 0)
+		return -errno;
+	return 0;
+}
+
+/* A second name of the attach socket, for containers. Without it they have that of before. */
+static void containers_link(int dir_fd)
+{
+	if (mkdirat(dir_fd, CONTAINERS, 0755) == 0)
+		(void)fchmodat(dir_fd, CONTAINERS, 0755, 0);
+	(void)unlinkat(dir_fd, CONTAINERS "/fresh", 0);
+	if (linkat(dir_fd, "attach.sock", dir_fd, CONTAINERS "/fresh", 0) == 0)
+		(void)renameat(dir_fd, CONTAINERS "/fresh", dir_fd, CONTAINERS "/attach.sock");
+}
+
+static int socket_make(int dir_fd, const char *name, int type)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct stat st;
+	cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		if (!S_ISSOCK(st.st_mode))
+			return -EEXIST;
+		if (unlinkat(dir_fd, name, 0) < 0)
+			return -errno;
+	}
+	/* By the descriptor: a name that leads elsewhere meanwhile is not followed. */
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", dir_fd, name);
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    fchmodat(dir_fd, name, 0666, 0) < 0 || listen(fd, LISTEN_BACKLOG) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+static int lock_make(int dir_fd)
+{
+	struct stat st;
+	cleanup_close int fd =
+		openat(dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	return S_ISREG(st.st_mode) && st.st_uid == geteuid() ? steal_fd(&fd) : -EEXIST;
+}
+
+int guard_file_make(int dir_fd, uint32_t file)
+{
+	int rc = directory_make(dir_fd);
+
+	if (rc < 0)
+		return rc;
+	if (file == GUARD_FILE_LOCK)
+		return lock_make(dir_fd);
+	if (file == GUARD_FILE_HTTP)
+		return socket_make(dir_fd, "carved.sock", SOCK_STREAM);
+	rc = socket_make(dir_fd, "attach.sock", SOCK_SEQPACKET);
+	if (rc >= 0)
+		containers_link(dir_fd);
+	return rc;
+}
