@@ -94,6 +94,11 @@ void node_guard_ended(struct node *node)
 	node_fail(node, "its guard ended");
 }
 
+static void on_guard_ended(void *context)
+{
+	node_guard_ended(context);
+}
+
 /* ---- what goes on by the clock ----------------------------------------------------------- */
 
 static void sessions_tick(struct node *node)
@@ -165,7 +170,7 @@ static void second_tick(struct node *node, uint64_t now)
 	supervisor_tell("WATCHDOG=1");
 	claims_tick(node);
 	gpu_states_look(&node->pool);
-	owner_refresh(node);
+	owner_refresh(&node->loop);
 	keep_tick(&node->keep);
 	mig_tick(node);
 	attach_tick(node->attach);
@@ -227,7 +232,7 @@ static void on_prepare(uv_prepare_t *prepare)
 		uv_timer_start(&node->tick, on_tick, wanted, wanted);
 	}
 	http_prepare(node->http);
-	names_look(node);
+	names_look(&node->loop);
 	upgrade_run(node);
 }
 
@@ -236,7 +241,7 @@ static void handover_take_up(struct node *node)
 {
 	attach_take_over(node->attach, node->handover);
 	http_take_over(node->http, node->handover);
-	privileges_renew(node);
+	privileges_renew(&node->privileges);
 	handover_free(steal_ptr(&node->handover));
 	node->pool.handover = NULL;
 	log_event(LOG_INFO, "carved.taken_over version=%s", CARVE_VERSION);
@@ -465,7 +470,7 @@ int node_run(struct node *node, struct error *err)
 	handles_init(node);
 	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,
 		   node);
-	rc = privileges_start(node);
+	rc = privileges_start(&node->privileges, &node->loop, on_guard_ended, node);
 	if (rc < 0)
 		node_fail(node, strerrordesc_np(-rc));
 	node->pool.handover = node->handover;

@@ -32,7 +32,7 @@ static int guard_make(struct node *node, enum runtime_file file, struct error *e
 		[RUNTIME_ATTACH] = GUARD_FILE_ATTACH,
 		[RUNTIME_HTTP] = GUARD_FILE_HTTP,
 	};
-	int fd = privileges_file(node, files[file]);
+	int fd = privileges_file(&node->privileges, files[file]);
 
 	if (fd < 0)
 		return error_set(err, EXIT_CODE_FAILED, "its guard cannot make it: %s",

@@ -72,7 +72,7 @@ static struct session *session_or_reply(struct call *call, const char *id)
 		call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
 		return NULL;
 	}
-	if (!view_permitted(&call->peer, s->record.uid)) {
+	if (!peer_permitted(&call->peer, s->record.uid)) {
 		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "session %s is another user's", id);
 		return NULL;
@@ -209,10 +209,10 @@ static void get_session(struct call *call, const char *id)
 	const struct waiter *w = waiter_meant(call, id);
 	const struct session *s = session_meant(call, id);
 
-	if (w && view_permitted(&call->peer, w->peer.uid)) {
+	if (w && peer_permitted(&call->peer, w->peer.uid)) {
 		call_reply(call, MHD_HTTP_OK, view_waiter(call->node, w, &call->peer));
 	} else if (!s && ended_meant(call, id, &record) &&
-		   view_permitted(&call->peer, record.uid)) {
+		   peer_permitted(&call->peer, record.uid)) {
 		call_reply(call, MHD_HTTP_OK, view_ended(&record, &call->peer));
 	} else if ((s = session_or_reply(call, id)) != NULL) {
 		call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
@@ -351,7 +351,7 @@ static void get_explain(struct call *call, const char *id)
 	if (!w && session_or_reply(call, id))
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s does not wait",
 			      id);
-	else if (w && view_permitted(&call->peer, w->peer.uid))
+	else if (w && peer_permitted(&call->peer, w->peer.uid))
 		fresh_defer(call, answer_explain_waiter, strdup(id));
 	else if (w)
 		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
@@ -513,7 +513,7 @@ static void reply_waits(struct call *call, const struct waiter *w)
 {
 	struct error err = {0};
 
-	if (!view_permitted(&call->peer, w->peer.uid)) {
+	if (!peer_permitted(&call->peer, w->peer.uid)) {
 		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "request %s is another user's", w->id);
 		return;
@@ -653,7 +653,7 @@ static void delete_waiter(struct call *call, struct waiter *w)
 {
 	char id[STORE_ID_SIZE];
 
-	if (!view_permitted(&call->peer, w->peer.uid)) {
+	if (!peer_permitted(&call->peer, w->peer.uid)) {
 		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "request %s is another user's", w->id);
 		return;
@@ -737,7 +737,9 @@ static void post_command(struct call *call, const char *id)
 	rc = s->state == SESSION_ACTIVE
 		     ? session_command_add(
 			       s, &process,
-			       call->peer.uid == 0 ? privileges_namespace(call->node, process) : -1)
+			       call->peer.uid == 0
+				       ? privileges_namespace(&call->node->privileges, process)
+				       : -1)
 		     : -ESRCH;
 	if (rc < 0)
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,

@@ -87,7 +87,7 @@ static void list_living(struct job *job, void *arg)
 {
 	struct listing *listing = arg;
 
-	if (!view_permitted(&listing->call->peer, job->record.uid)) {
+	if (!peer_permitted(&listing->call->peer, job->record.uid)) {
 		listing->forbidden = true;
 		return;
 	}
@@ -102,7 +102,7 @@ static int list_ended(void *arg, const struct job_record *record)
 {
 	struct listing *listing = arg;
 
-	if (!view_permitted(&listing->call->peer, record->uid)) {
+	if (!peer_permitted(&listing->call->peer, record->uid)) {
 		listing->forbidden = true;
 		return 0;
 	}
@@ -233,7 +233,7 @@ static bool wait_on(struct call *call, const char *text, bool deferred)
 	if (!wait || !strcmp(wait, "0") || job_id_parse(text, &id, &index) < 0)
 		return false;
 	job = job_meant(call->node, id, index);
-	if (!job || !view_permitted(&call->peer, job->record.uid) ||
+	if (!job || !peer_permitted(&call->peer, job->record.uid) ||
 	    queue_listen(call->node, wait_answer, call) < 0)
 		return false;
 	if (!deferred)
@@ -753,7 +753,7 @@ static void change_job(struct job *job, void *arg)
 {
 	struct change *change = arg;
 
-	if (!view_permitted(&change->peer, job->record.uid)) {
+	if (!peer_permitted(&change->peer, job->record.uid)) {
 		error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
 		change->failed++;
 		return;
@@ -844,7 +844,7 @@ static void cancel_job(struct job *job, void *arg)
 {
 	struct change *change = arg;
 
-	if (!view_permitted(&change->peer, job->record.uid)) {
+	if (!peer_permitted(&change->peer, job->record.uid)) {
 		error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
 		change->failed++;
 		return;

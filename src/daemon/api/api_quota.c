@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "daemon/api/answer.h"
+#include "daemon/api/api.h"
 #include "daemon/api/http.h"
 #include "daemon/host/names.h"
 #include "daemon/node.h"
@@ -115,6 +116,24 @@ void api_get_quotas(struct call *call, const char *name)
 	call_reply(call, MHD_HTTP_OK, list);
 }
 
+static void on_name(void *call)
+{
+	api_handle(call);
+}
+
+static void on_gone(struct call *call)
+{
+	names_forget(call);
+}
+
+static void name_await(struct call *call)
+{
+	if (names_await(on_name, call) == 0)
+		call_defer(call, on_gone);
+	else
+		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL); /* "out of memory" */
+}
+
 /* False: answered, there is nobody of that name; or that is not known yet, and the call is handled
  * anew. */
 static bool id_or_answer(struct call *call, enum quota_kind kind, const char *name, uint32_t *ret)
@@ -124,7 +143,7 @@ static bool id_or_answer(struct call *call, enum quota_kind kind, const char *na
 	if (rc == 0)
 		return true;
 	if (rc == -EINPROGRESS) {
-		names_await(call);
+		name_await(call);
 		return false;
 	}
 	answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %s %.64s",

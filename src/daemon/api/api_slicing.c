@@ -70,7 +70,7 @@ static json_t *member_json(const struct session *s, const struct peer *viewer)
 
 	slicing_shares(s, &request, &limit);
 	json_t *json = json_pack("{s:o, s:o, s:o}", "id",
-				 view_permitted(viewer, s->record.uid) ? json_string(s->record.id)
+				 peer_permitted(viewer, s->record.uid) ? json_string(s->record.id)
 								       : json_null(),
 				 "request", share_json(request), "limit", share_json(limit));
 	if (s->lease)
@@ -192,7 +192,7 @@ static json_t *turn_json(const struct node *node, const struct lease_turn *turn,
 
 	return json_pack(
 		"{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b}", "session",
-		view_permitted(viewer, turn->uid) ? json_string(turn->session) : json_null(),
+		peer_permitted(viewer, turn->uid) ? json_string(turn->session) : json_null(),
 		"gpus", gpus_json(node, turn->gpus), "opened_ns", answer_number(turn->opened),
 		"until_ns", turn->until == UINT64_MAX ? json_null() : answer_number(turn->until),
 		"revoked_ns", turn->revoked ? answer_number(turn->revoked) : json_null(),

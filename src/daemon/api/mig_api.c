@@ -36,7 +36,7 @@ static json_t *pids_json(const struct node *node, const struct mig_detail *detai
 	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
 		for (const struct process *p = s->processes; p; p = p->next)
-			if (!p->dead && view_permitted(viewer, s->record.uid))
+			if (!p->dead && peer_permitted(viewer, s->record.uid))
 				json_array_append_new(list, json_integer(p->id.pid));
 	return list;
 }
@@ -49,7 +49,7 @@ static json_t *sessions_json(const struct node *node, const struct mig_detail *d
 
 	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
-		if (view_permitted(viewer, s->record.uid))
+		if (peer_permitted(viewer, s->record.uid))
 			json_array_append_new(list, json_string(s->record.id));
 	return list;
 }
@@ -62,7 +62,7 @@ static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
 	const struct mig_instance *instance = &board->instance[at];
 	const struct mig_detail *detail = &board->detail[at];
 	const struct session *s = detail->session[0] ? session_find(node, detail->session) : NULL;
-	bool permitted = s && view_permitted(viewer, s->record.uid);
+	bool permitted = s && peer_permitted(viewer, s->record.uid);
 	const char *name = instance->profile == MIG_NO_PROFILE
 				   ? ""
 				   : mig->profile[mig->gpu[gpu].die][instance->profile].name;
@@ -172,8 +172,9 @@ static int wish_read(const json_t *root, struct wish *ret, struct error *err)
 static void on_fresh(struct call *call, void *arg);
 
 /* The mode is on, or not. The GPUs' present state is asked for anew. */
-static void on_mode(struct call *call, void *arg, const struct error *err)
+static void on_mode(void *asker, void *arg, const struct error *err)
 {
+	struct call *call = asker;
 	struct wish *again = err->code ? NULL : malloc(sizeof(*again));
 
 	if (!again) {
@@ -183,6 +184,11 @@ static void on_mode(struct call *call, void *arg, const struct error *err)
 	*again = *(const struct wish *)arg;
 	again->enable_mode = false;
 	fresh_defer(call, on_fresh, again);
+}
+
+static void on_gone(struct call *call)
+{
+	mig_mode_forget(call->node, call);
 }
 
 static uint64_t modes_off(const struct node *node, uint64_t mask)
@@ -205,7 +211,8 @@ static void on_fresh(struct call *call, void *arg)
 		later = malloc(sizeof(*later));
 		if (later) {
 			*later = *wish;
-			mig_mode_enable(call, modes_off(node, mask), on_mode, later);
+			if (mig_mode_enable(node, modes_off(node, mask), on_mode, call, later))
+				call_defer(call, on_gone);
 			return;
 		}
 		rc = error_set(&err, EXIT_CODE_FAILED, "there is no memory left");

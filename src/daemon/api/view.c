@@ -25,11 +25,6 @@
 /* Programs outside carve that are named on each GPU. */
 #define OUTSIDE_PROCESSES_MAX 64u
 
-bool view_permitted(const struct peer *viewer, uid_t owner)
-{
-	return viewer->uid == owner || viewer->admin;
-}
-
 json_t *view_time(int64_t ns)
 {
 	char text[40];
@@ -421,7 +416,7 @@ static void mig_add(const struct store_session *record, const struct session *se
 static json_t *record_json(const struct store_session *record, const struct session *session,
 			   const char *state, const struct peer *viewer)
 {
-	bool permitted = view_permitted(viewer, record->uid);
+	bool permitted = peer_permitted(viewer, record->uid);
 	uint32_t request = record->compute, limit = SHARE_ONE;
 	uint64_t bytes, requested;
 
@@ -477,7 +472,7 @@ json_t *view_ended(const struct store_session *session, const struct peer *viewe
 
 json_t *view_waiter(const struct node *node, const struct waiter *waiter, const struct peer *viewer)
 {
-	bool permitted = view_permitted(viewer, waiter->peer.uid);
+	bool permitted = peer_permitted(viewer, waiter->peer.uid);
 	char asked[REQUEST_TEXT_SIZE];
 	int position = 1;
 

@@ -36,6 +36,3 @@ json_t *view_waiter(const struct node *node, const struct waiter *waiter,
 		    const struct peer *viewer);
 /* A session that has ended. */
 json_t *view_ended(const struct store_session *session, const struct peer *viewer);
-/* Whether this peer (the owner, root, or one of group `carve`) may see and change what belongs to
- * `owner`. */
-bool view_permitted(const struct peer *viewer, uid_t owner);

@@ -240,7 +240,7 @@ static bool handle_observe(struct attach_connection *c, struct session *s)
 static bool handle_command(struct attach_connection *c, struct session *s, uint32_t flags)
 {
 	bool made = flags & ATTACH_FLAG_NAMESPACE && c->peer.uid == 0;
-	int mount_fd = made ? privileges_namespace(s->node, c->peer.process) : -1;
+	int mount_fd = made ? privileges_namespace(&s->node->privileges, c->peer.process) : -1;
 	int rc = session_command_add(s, &c->peer.process, mount_fd);
 
 	if (rc < 0)

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <grp.h>
-#include <microhttpd.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,9 +11,6 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/api/api.h"
-#include "daemon/api/http.h"
-#include "daemon/node.h"
 
 #define ENTRIES 256u
 #define RECORD_SIZE 16384
@@ -38,14 +34,15 @@ struct look {
 
 struct waiting {
 	struct waiting *next;
-	struct call *call;
+	names_cb cb;
+	void *arg;
 };
 
 /* All of the loop's thread. */
 static struct entry by_id[ENTRIES], by_name[ENTRIES];
 static struct look id_look, name_look;
 static bool some_asked;
-static struct waiting *waiting;
+static struct waiting *waiting, *answered; /* no answer yet; being called back */
 static const char *files = "/etc";
 
 void names_files(const char *etc)
@@ -220,45 +217,47 @@ int names_find(enum names_kind kind, const char *name, uint32_t *ret)
 	return e->state == KNOWN ? 0 : e->state == ASKED ? -EINPROGRESS : -ENOENT;
 }
 
-/* ---- who waits --------------------------------------------------------------------------- */
+/* ---- waiters ----------------------------------------------------------------------------- */
 
-static void on_gone(struct call *call)
+static bool list_forget(struct waiting **at, const void *arg)
 {
-	for (struct waiting **at = &waiting, *w; (w = *at); at = &w->next)
-		if (w->call == call) {
+	for (struct waiting *w; (w = *at); at = &w->next)
+		if (w->arg == arg) {
 			*at = w->next;
 			free(w);
-			return;
+			return true;
 		}
+	return false;
 }
 
-void names_await(struct call *call)
+void names_forget(const void *arg)
+{
+	if (!list_forget(&waiting, arg))
+		(void)list_forget(&answered, arg);
+}
+
+int names_await(names_cb cb, void *arg)
 {
 	struct waiting *w = calloc(1, sizeof(*w));
 
-	if (!w) {
-		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL); /* "out of memory" */
-		return;
-	}
-	w->call = call;
-	w->next = waiting;
+	if (!w)
+		return -ENOMEM;
+	*w = (struct waiting){.next = waiting, .cb = cb, .arg = arg};
 	waiting = w;
-	call_defer(call, on_gone);
+	return 0;
 }
 
-/* One that has to wait again is put down anew. */
+/* A waiter that has to wait again joins the new list. */
 static void waiting_handle(void)
 {
-	struct waiting *list = waiting;
-
+	answered = waiting;
 	waiting = NULL;
-	while (list) {
-		struct waiting *w = list;
-		struct call *call = w->call;
+	while (answered) {
+		struct waiting now = *answered;
 
-		list = w->next;
-		free(w);
-		api_handle(call);
+		free(answered);
+		answered = now.next;
+		now.cb(now.arg);
 	}
 }
 
@@ -280,23 +279,23 @@ static void on_worked(uv_work_t *work, int status)
 	waiting_handle();
 }
 
-static void look_at_next(struct node *node, struct look *look, struct entry *entries)
+static void look_at_next(uv_loop_t *loop, struct look *look, struct entry *entries)
 {
 	for (uint32_t i = 0; !look->running && i < ENTRIES; i++) {
 		if (entries[i].state != ASKED)
 			continue;
 		look->entry = entries[i];
 		look->work.data = look;
-		look->running = uv_queue_work(&node->loop, &look->work, on_work, on_worked) == 0;
+		look->running = uv_queue_work(loop, &look->work, on_work, on_worked) == 0;
 	}
 }
 
-void names_look(struct node *node)
+void names_look(uv_loop_t *loop)
 {
 	if (!some_asked)
 		return;
-	look_at_next(node, &id_look, by_id);
-	look_at_next(node, &name_look, by_name);
+	look_at_next(loop, &id_look, by_id);
+	look_at_next(loop, &name_look, by_name);
 	some_asked = id_look.running || name_look.running;
 }
 

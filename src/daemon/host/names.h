@@ -14,14 +14,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-struct call;
-struct node;
+#include <uv.h>
 
 enum names_kind { NAMES_OF_USERS, NAMES_OF_GROUPS };
 
 #define NAMES_SIZE 64u
-/* Whom nobody knew is asked for again after so long. */
+/* A name that was not found is asked for again after this time. */
 #define NAMES_ANEW_NS 60000000000ull
 
 /* Reads the files in `etc` instead of /etc; for tests. NULL: /etc. */
@@ -35,9 +33,13 @@ bool names_asked(enum names_kind kind, uint32_t id);
 int names_find(enum names_kind kind, const char *name, uint32_t *ret);
 /* The same by the files alone, without asking. */
 int names_find_here(enum names_kind kind, const char *name, uint32_t *ret);
-/* The call is handled anew when the next answer is in, and must not have been answered. */
-void names_await(struct call *call);
-/* Has what was asked for looked up on the loop's threads. To be called before the loop sleeps. */
-void names_look(struct node *node);
-/* The loop ends: nobody waits any more. */
+/* Calls cb(arg) once, when the next answer is in; not after names_forget() or names_stop(). 0 or
+ * -ENOMEM. */
+typedef void (*names_cb)(void *arg);
+int names_await(names_cb cb, void *arg);
+/* The waiter with this `arg` is gone. */
+void names_forget(const void *arg);
+/* Looks the open questions up on the loop's threads. To be called before the loop sleeps. */
+void names_look(uv_loop_t *loop);
+/* The loop ends: forgets all waiters. */
 void names_stop(void);

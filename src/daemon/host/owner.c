@@ -10,7 +10,6 @@
 #include <uv.h>
 
 #include "base/clock.h"
-#include "daemon/node.h"
 
 #define SUBUID_FILE "/etc/subuid"
 /* The file is read again no more often, however many unknown IDs there are. */
@@ -130,7 +129,7 @@ static void on_worked(uv_work_t *work, int status)
 	free(work);
 }
 
-void owner_refresh(struct node *node)
+void owner_refresh(uv_loop_t *loop)
 {
 	uint64_t now = unknown_seen && !running ? now_monotonic_ns() : 0;
 
@@ -139,7 +138,7 @@ void owner_refresh(struct node *node)
 	uv_work_t *work = calloc(1, sizeof(*work));
 	unknown_seen = false;
 	refreshed_ns = now;
-	running = work && uv_queue_work(&node->loop, work, on_work, on_worked) == 0;
+	running = work && uv_queue_work(loop, work, on_work, on_worked) == 0;
 	if (!running)
 		free(work);
 }

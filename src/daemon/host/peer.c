@@ -46,6 +46,11 @@ static gid_t admin_group(void)
 	return cached;
 }
 
+bool peer_permitted(const struct peer *viewer, uid_t owner)
+{
+	return viewer->uid == owner || viewer->admin;
+}
+
 void peer_load(void)
 {
 	(void)admin_group();

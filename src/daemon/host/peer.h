@@ -23,6 +23,10 @@ struct peer {
  * back between the connecting and this call is not noticed). */
 int peer_identify(int fd, struct peer *ret);
 
+/* Whether this peer (the owner, root, or one of group `carve`) may see and change things of
+ * `owner`. */
+bool peer_permitted(const struct peer *viewer, uid_t owner);
+
 /* Looks for the group `carve`, which may ask a server: before the loop runs. */
 void peer_load(void);
 

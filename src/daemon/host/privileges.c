@@ -14,8 +14,6 @@
 #include "base/socket.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
-#include "daemon/node.h"
-#include "daemon/store/store.h"
 #include "proto/guard.h"
 
 #define DESCRIPTOR_PATIENCE_MS 100
@@ -25,8 +23,9 @@
 struct privileges_asked {
 	struct privileges_asked *next;
 	struct guard_request request;
-	char session[STORE_ID_SIZE];
+	char session[PRIVILEGES_SESSION_SIZE];
 	signal_cb cb;
+	void *context;
 };
 
 /* ---- the guard's answers ----------------------------------------------------------------- */
@@ -50,23 +49,23 @@ static struct process_id process_of(const struct guard_request *request)
 }
 
 /* The answer to a signal, in the order in which they were sent. */
-static void signal_answered(struct node *node, const struct guard_reply *reply)
+static void signal_answered(struct privileges *p, const struct guard_reply *reply)
 {
-	struct privileges *p = &node->privileges;
 	struct privileges_asked *asked = p->first;
 
 	if (!asked || asked == p->unsent || asked->request.number != reply->number)
 		return;
 	p->first = asked->next;
 	if (asked->cb)
-		asked->cb(node, asked->session, process_of(&asked->request), -reply->error);
+		asked->cb(asked->context, asked->session, process_of(&asked->request),
+			  -reply->error);
 	free(asked);
 }
 
 /* 0; -EAGAIN: there is none; else the guard is gone. */
-static int reply_take(struct node *node, struct guard_reply *ret, int *ret_fd)
+static int reply_take(struct privileges *p, struct guard_reply *ret, int *ret_fd)
 {
-	ssize_t n = descriptor_receive(node->privileges.link_fd, ret, sizeof(*ret), ret_fd);
+	ssize_t n = descriptor_receive(p->link_fd, ret, sizeof(*ret), ret_fd);
 
 	if (n == -EAGAIN || n == -EINTR)
 		return -EAGAIN;
@@ -76,22 +75,21 @@ static int reply_take(struct node *node, struct guard_reply *ret, int *ret_fd)
 	return -EPIPE;
 }
 
-static void events_want(struct node *node);
+static void events_want(struct privileges *p);
 
-static void unsent_send(struct node *node)
+static void unsent_send(struct privileges *p)
 {
-	struct privileges *p = &node->privileges;
 
 	while (p->unsent && descriptors_send(p->link_fd, &p->unsent->request,
 					     sizeof(p->unsent->request), NULL, 0) == 0)
 		p->unsent = p->unsent->next;
-	events_want(node);
+	events_want(p);
 }
 
-static void reply_handle(struct node *node, const struct guard_reply *reply)
+static void reply_handle(struct privileges *p, const struct guard_reply *reply)
 {
 	if (reply->op == GUARD_SIGNAL)
-		signal_answered(node, reply);
+		signal_answered(p, reply);
 	else if (reply->op == GUARD_RENEW && reply->error)
 		log_event(LOG_WARNING, "guard.stays error=\"%s\"", strerrordesc_np(reply->error));
 	else if (reply->op == GUARD_RENEW)
@@ -100,26 +98,25 @@ static void reply_handle(struct node *node, const struct guard_reply *reply)
 
 static void on_guard(uv_poll_t *poll, int status, int events)
 {
-	struct node *node = poll->data;
+	struct privileges *p = poll->data;
 	struct guard_reply reply;
 	int fd = -1, rc;
 
-	while ((rc = reply_take(node, &reply, &fd)) == 0) {
+	while ((rc = reply_take(p, &reply, &fd)) == 0) {
 		close_fd(&fd);
-		reply_handle(node, &reply);
+		reply_handle(p, &reply);
 	}
 	if (rc == -EAGAIN) {
-		unsent_send(node);
+		unsent_send(p);
 		return;
 	}
 	/* Without it no session's processes could be ended. The next daemon has a new one. */
 	uv_poll_stop(poll);
-	node_guard_ended(node);
+	p->on_ended(p->context);
 }
 
-static void events_want(struct node *node)
+static void events_want(struct privileges *p)
 {
-	struct privileges *p = &node->privileges;
 
 	if (p->poll)
 		uv_poll_start(p->poll, UV_READABLE | (p->unsent ? UV_WRITABLE : 0), on_guard);
@@ -132,21 +129,23 @@ void privileges_init(struct privileges *p, int link_fd, int mig_fd)
 	*p = (struct privileges){.link_fd = link_fd, .mig_fd = mig_fd};
 }
 
-int privileges_start(struct node *node)
+int privileges_start(struct privileges *p, uv_loop_t *loop, void (*on_ended)(void *context),
+		     void *context)
 {
-	struct privileges *p = &node->privileges;
 
 	if (p->link_fd < 0)
 		return 0;
 	uv_poll_t *poll = calloc(1, sizeof(*poll));
-	int rc = poll ? uv_poll_init(&node->loop, poll, p->link_fd) : -ENOMEM;
+	int rc = poll ? uv_poll_init(loop, poll, p->link_fd) : -ENOMEM;
 	if (rc < 0) {
 		free(poll);
 		return rc;
 	}
-	poll->data = node;
+	poll->data = p;
+	p->on_ended = on_ended;
+	p->context = context;
 	p->poll = poll;
-	events_want(node);
+	events_want(p);
 	return 0;
 }
 
@@ -202,9 +201,8 @@ void privileges_take_over(struct privileges *p, struct handover *h)
 	p->number = now_monotonic_ns();
 }
 
-void privileges_renew(struct node *node)
+void privileges_renew(struct privileges *p)
 {
-	struct privileges *p = &node->privileges;
 	struct guard_request renew = request_make(p, GUARD_RENEW, (struct process_id){0});
 
 	if (p->link_fd >= 0)
@@ -222,10 +220,9 @@ static int signal_send(struct process_id process, int signal)
 	return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0 ? -errno : 0;
 }
 
-void privileges_signal(struct node *node, uid_t uid, const char *session, struct process_id process,
-		       int signal, signal_cb cb)
+void privileges_signal(struct privileges *p, uid_t uid, const char *session,
+		       struct process_id process, int signal, signal_cb cb, void *context)
 {
-	struct privileges *p = &node->privileges;
 	struct privileges_asked *asked = p->link_fd < 0 ? NULL : calloc(1, sizeof(*asked)),
 				**at = &p->first;
 
@@ -233,7 +230,7 @@ void privileges_signal(struct node *node, uid_t uid, const char *session, struct
 		int rc = p->link_fd < 0 ? signal_send(process, signal) : -ENOMEM;
 
 		if (cb)
-			cb(node, session, process, rc);
+			cb(context, session, process, rc);
 		return;
 	}
 	asked->request = request_make(p, GUARD_SIGNAL, process);
@@ -241,20 +238,20 @@ void privileges_signal(struct node *node, uid_t uid, const char *session, struct
 	asked->request.signal = signal;
 	snprintf(asked->session, sizeof(asked->session), "%s", session);
 	asked->cb = cb;
+	asked->context = context;
 	while (*at)
 		at = &(*at)->next;
 	*at = asked;
 	if (!p->unsent)
 		p->unsent = asked;
-	unsent_send(node);
+	unsent_send(p);
 }
 
 /* ---- descriptors ------------------------------------------------------------------------- */
 
 /* Asks for a descriptor, and waits for it. */
-static int descriptor_ask(struct node *node, const struct guard_request *request)
+static int descriptor_ask(struct privileges *p, const struct guard_request *request)
 {
-	struct privileges *p = &node->privileges;
 	struct pollfd readable = {.fd = p->link_fd, .events = POLLIN};
 	struct guard_reply reply;
 	int fd = -1, rc = 0;
@@ -265,7 +262,7 @@ static int descriptor_ask(struct node *node, const struct guard_request *request
 	while (rc == 0) {
 		if (poll(&readable, 1, DESCRIPTOR_PATIENCE_MS) <= 0)
 			return -ETIMEDOUT;
-		rc = reply_take(node, &reply, &fd);
+		rc = reply_take(p, &reply, &fd);
 		if (rc == -EAGAIN) {
 			rc = 0;
 		} else if (rc == 0 && reply.number == request->number) {
@@ -274,27 +271,25 @@ static int descriptor_ask(struct node *node, const struct guard_request *request
 			return reply.error ? -reply.error : fd;
 		} else if (rc == 0) {
 			close_fd(&fd);
-			reply_handle(node, &reply);
+			reply_handle(p, &reply);
 		}
 	}
 	return rc;
 }
 
-int privileges_namespace(struct node *node, struct process_id process)
+int privileges_namespace(struct privileges *p, struct process_id process)
 {
-	struct guard_request request = request_make(&node->privileges, GUARD_NAMESPACE, process);
+	struct guard_request request = request_make(p, GUARD_NAMESPACE, process);
 
-	return node->privileges.link_fd < 0 ? process_mount_namespace(process)
-					    : descriptor_ask(node, &request);
+	return p->link_fd < 0 ? process_mount_namespace(process) : descriptor_ask(p, &request);
 }
 
-int privileges_file(struct node *node, enum guard_file file)
+int privileges_file(struct privileges *p, enum guard_file file)
 {
-	struct guard_request request =
-		request_make(&node->privileges, GUARD_FILE, (struct process_id){0});
+	struct guard_request request = request_make(p, GUARD_FILE, (struct process_id){0});
 
 	request.file = file;
-	return descriptor_ask(node, &request);
+	return descriptor_ask(p, &request);
 }
 
 bool privileges_guarded(const struct privileges *privileges)

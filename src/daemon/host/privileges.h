@@ -12,7 +12,6 @@
 #include "proto/guard.h"
 
 struct handover;
-struct node;
 struct privileges_asked;
 
 struct privileges {
@@ -20,6 +19,8 @@ struct privileges {
 	int mig_fd;  /* to the part that makes MIG instances (proto/instances.h); -1: there is none
 		      */
 	uv_poll_t *poll;
+	void (*on_ended)(void *context);
+	void *context;
 	uint64_t number;
 	/* Signals whose answer is due, oldest first; those from `unsent` on are to be sent. */
 	struct privileges_asked *first, *unsent;
@@ -27,8 +28,10 @@ struct privileges {
 
 /* With the other ends of the links (-1: none), which become the privileges'. */
 void privileges_init(struct privileges *privileges, int link_fd, int mig_fd);
-/* Begins to listen to the guard, once there is a loop. 0 or -errno. */
-int privileges_start(struct node *node);
+/* Begins to listen to the guard, once there is a loop. Calls on_ended(context) when the guard has
+ * ended. 0 or -errno. */
+int privileges_start(struct privileges *privileges, uv_loop_t *loop,
+		     void (*on_ended)(void *context), void *context);
 /* The loop ends: no more answers. */
 void privileges_stop(struct privileges *privileges);
 /* The daemon ends, and its guard with it; `sockets`: which removes those of the runtime directory.
@@ -38,22 +41,22 @@ void privileges_leave(struct privileges *privileges, bool sockets);
  */
 void privileges_hand_over(const struct privileges *privileges, struct handover *handover);
 void privileges_take_over(struct privileges *privileges, struct handover *handover);
-void privileges_renew(struct node *node);
+void privileges_renew(struct privileges *privileges);
 
 /* Told what became of a signal: 0, or -errno; -ESRCH: that process is gone, -EPERM: the session's
  * user may not signal it. */
-typedef void (*signal_cb)(struct node *node, const char *session, struct process_id process,
-			  int rc);
-/* Sends SIGTERM or SIGKILL to a process of a session, where `uid`, the session's user, could by the
- * kernel's rule. `cb` (or NULL) is called once, maybe before this returns; not after
- * privileges_stop(). */
-void privileges_signal(struct node *node, uid_t uid, const char *session, struct process_id process,
-		       int signal, signal_cb cb);
+typedef void (*signal_cb)(void *context, const char *session, struct process_id process, int rc);
+/* Sends SIGTERM or SIGKILL to a process of a session if `uid`, the session's user, may do so by the
+ * kernel's rule. `session` is for `cb` (or NULL) and shorter than PRIVILEGES_SESSION_SIZE. `cb` is
+ * called once, maybe before this returns; not after privileges_stop(). */
+#define PRIVILEGES_SESSION_SIZE 16
+void privileges_signal(struct privileges *privileges, uid_t uid, const char *session,
+		       struct process_id process, int signal, signal_cb cb, void *context);
 /* A descriptor of the mount namespace that a process is in: process_mount_namespace(). Waits for
  * the guard, whose work for it is some 50 us; -ETIMEDOUT after 0.1 s. */
-int privileges_namespace(struct node *node, struct process_id process);
+int privileges_namespace(struct privileges *privileges, struct process_id process);
 /* Whether there is a guard. */
 bool privileges_guarded(const struct privileges *privileges);
 /* A file of the runtime directory made anew by the guard, which there is. Its descriptor or -errno;
  * waits as privileges_namespace() does. */
-int privileges_file(struct node *node, enum guard_file file);
+int privileges_file(struct privileges *privileges, enum guard_file file);

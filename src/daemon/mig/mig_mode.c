@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "daemon/api/http.h"
 #include "daemon/host/log.h"
 #include "daemon/mig/mig.h"
 #include "daemon/mig/mig_books.h"
@@ -21,7 +20,7 @@
 struct mig_mode_change {
 	uv_work_t work;
 	struct node *node;
-	struct call *call; /* NULL: whoever asked is gone */
+	void *asker; /* NULL: it is gone */
 	mig_mode_cb cb;
 	void *arg;
 	uint64_t mask;
@@ -108,18 +107,18 @@ static void on_done(uv_work_t *work, int status)
 	if (node->stopping) {
 		if (!node->mig->orders)
 			mig_free(node);
-	} else if (c->call) {
-		c->cb(c->call, c->arg, &err);
+	} else if (c->asker) {
+		c->cb(c->asker, c->arg, &err);
 	}
 	change_free(c);
 }
 
-static void on_gone(struct call *call)
+void mig_mode_forget(struct node *node, const void *asker)
 {
-	struct mig_mode_change *c = call->node->mig->mode_change;
+	struct mig_mode_change *c = node->mig->mode_change;
 
-	if (c && c->call == call)
-		c->call = NULL;
+	if (c && c->asker == asker)
+		c->asker = NULL;
 }
 
 /* 0, or negative with *err: what is in the way of a change on this GPU. */
@@ -161,9 +160,8 @@ static int change_check(const struct node *node, uint64_t mask, struct error *er
 	return rc;
 }
 
-void mig_mode_enable(struct call *call, uint64_t mask, mig_mode_cb cb, void *arg)
+bool mig_mode_enable(struct node *node, uint64_t mask, mig_mode_cb cb, void *asker, void *arg)
 {
-	struct node *node = call->node;
 	struct error err = {0};
 	struct mig_mode_change *c =
 		change_check(node, mask, &err) == 0 ? calloc(1, sizeof(*c)) : NULL;
@@ -171,7 +169,7 @@ void mig_mode_enable(struct call *call, uint64_t mask, mig_mode_cb cb, void *arg
 	if (c) {
 		*c = (struct mig_mode_change){.work.data = c,
 					      .node = node,
-					      .call = call,
+					      .asker = asker,
 					      .cb = cb,
 					      .arg = arg,
 					      .mask = mask};
@@ -183,10 +181,10 @@ void mig_mode_enable(struct call *call, uint64_t mask, mig_mode_cb cb, void *arg
 	if (c && uv_queue_work(&node->loop, &c->work, on_work, on_done) == 0) {
 		node->mig->orders++;
 		node->mig->mode_change = c;
-		call_defer(call, on_gone);
-		return;
+		return true;
 	}
-	cb(call, arg, &err);
+	cb(asker, arg, &err);
 	free(arg);
 	free(c);
+	return false;
 }

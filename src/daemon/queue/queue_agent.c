@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "daemon/api/view.h"
 #include "daemon/host/log.h"
+#include "daemon/host/names.h"
 #include "daemon/queue/queue_private.h"
 #include "daemon/request/request.h"
 
@@ -288,7 +288,7 @@ static int check_gpus(const struct node *node, struct agent *agent, struct error
 			continue;
 		error_set(err, EXIT_CODE_FAILED, "GPU %s is used by agent %s of %s already",
 			  queue_gpus_text(other->gpus & agent->gpus, text), other->id,
-			  view_user(other->uid));
+			  names_of(NAMES_OF_USERS, other->uid));
 		error_hint(err, "choose other GPUs, or end that one: carve agent --stop %s",
 			   other->id);
 		return -EXIT_CODE_FAILED;

@@ -380,8 +380,8 @@ void job_watch(struct job *job)
 
 static void signal_send(struct job *job, int number)
 {
-	privileges_signal(job->node, job->record.uid, job->record.session, job->record.shim, number,
-			  NULL);
+	privileges_signal(&job->node->privileges, job->record.uid, job->record.session,
+			  job->record.shim, number, NULL, job->node);
 }
 
 void job_end_begin(struct job *job, enum job_state as, const char *why)

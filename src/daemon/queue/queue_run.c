@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/api/view.h"
 #include "daemon/host/child.h"
 #include "daemon/host/log.h"
 #include "daemon/queue/queue_private.h"
@@ -563,7 +562,7 @@ json_t *queue_events(const struct node *node, uint64_t from, const struct peer *
 		struct job_record record = {.id = e->id, .array = e->array, .index = e->index};
 		char id[JOB_ID_TEXT];
 
-		if (!view_permitted(viewer, e->uid))
+		if (!peer_permitted(viewer, e->uid))
 			continue;
 		json_array_append_new(
 			list,

@@ -1,4 +1,5 @@
 #include "daemon/request/refusal.h"
+#include "daemon/host/names.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +9,6 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "daemon/api/view.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/request/request.h"
 
@@ -21,7 +21,7 @@ const char *refusal_holder(const struct claim *claim, char buf[static REFUSAL_HO
 
 	if (claim->state != CLAIM_RESERVED && claim->holder.pid)
 		snprintf(buf, REFUSAL_HOLDER_SIZE, "%s (process %d of %s)", whose,
-			 (int)claim->holder.pid, view_user(claim->holder_uid));
+			 (int)claim->holder.pid, names_of(NAMES_OF_USERS, claim->holder_uid));
 	else
 		snprintf(buf, REFUSAL_HOLDER_SIZE, "%s", whose);
 	return buf;

@@ -577,8 +577,9 @@ static void session_finish(struct session *s)
 
 /* A process of it is another user's by now, as by a set-user-ID program: the session goes on ending
  * until that one ends by itself, and whoever waits for its end hears of it. */
-static void on_signalled(struct node *node, const char *session, struct process_id process, int rc)
+static void on_signalled(void *context, const char *session, struct process_id process, int rc)
 {
+	struct node *node = context;
 	struct session *s = rc == -EPERM ? session_find(node, session) : NULL;
 
 	if (!s || s->state != SESSION_ENDING || s->kill_at_ns)
@@ -589,10 +590,12 @@ static void on_signalled(struct node *node, const char *session, struct process_
 	listeners_call(s);
 }
 
+_Static_assert(STORE_ID_SIZE <= PRIVILEGES_SESSION_SIZE, "a session ID does not fit");
+
 static void session_signal(const struct session *s, struct process_id process, int signal)
 {
-	privileges_signal(s->node, s->record.uid, s->record.id, process, signal,
-			  signal == SIGKILL ? on_signalled : NULL);
+	privileges_signal(&s->node->privileges, s->record.uid, s->record.id, process, signal,
+			  signal == SIGKILL ? on_signalled : NULL, s->node);
 }
 
 static void signal_all(const struct session *s, int signal)

@@ -171,7 +171,7 @@ bool session_admits(const struct session *s, struct process_id process)
 {
 	if (s->record.uid != 0 || !has_namespaces(s))
 		return false;
-	cleanup_close int its = privileges_namespace(s->node, process);
+	cleanup_close int its = privileges_namespace(&s->node->privileges, process);
 	for (const struct holder *h = s->holders; its >= 0 && h; h = h->next)
 		if (h->mount_fd >= 0 && same_namespace(h->mount_fd, its))
 			return true;

@@ -142,9 +142,9 @@ static void over_begin(struct session *s, uint64_t now)
 	s->over_reported = s->over_spared = false;
 }
 
-static void on_over_killed(struct node *node, const char *session, struct process_id process,
-			   int rc)
+static void on_over_killed(void *context, const char *session, struct process_id process, int rc)
 {
+	struct node *node = context;
 	struct session *s = session_find(node, session);
 
 	if (rc < 0 || !s)
@@ -165,8 +165,8 @@ static void over_end(struct session *s, uint64_t now)
 	/* One of them did; which, the sum of all does not say. */
 	for (struct process *p = s->processes; p; p = p->next)
 		if (!p->dead)
-			privileges_signal(s->node, s->record.uid, s->record.id, p->id, SIGKILL,
-					  on_over_killed);
+			privileges_signal(&s->node->privileges, s->record.uid, s->record.id, p->id,
+					  SIGKILL, on_over_killed, s->node);
 }
 
 /* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */

@@ -135,8 +135,9 @@ bool strays_any(const struct node *node)
 	return stray != NULL;
 }
 
-static void on_killed(struct node *node, const char *session, struct process_id process, int rc)
+static void on_killed(void *context, const char *session, struct process_id process, int rc)
 {
+	struct node *node = context;
 	struct session *s = session_find(node, session);
 	struct stray *stray = stray_find(node, process.pid);
 
@@ -153,8 +154,8 @@ bool strays_kill(struct session *s)
 	for (const struct stray *stray = s->node->strays; stray; stray = stray->next) {
 		if (stray->session != s || !stray->logged || stray->refused)
 			continue;
-		privileges_signal(s->node, s->record.uid, s->record.id, stray->id, SIGKILL,
-				  on_killed);
+		privileges_signal(&s->node->privileges, s->record.uid, s->record.id, stray->id,
+				  SIGKILL, on_killed, s->node);
 		any = true;
 	}
 	return any;

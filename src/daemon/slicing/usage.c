@@ -168,8 +168,9 @@ static bool policy_kills(const struct node *node)
 	return node->options.system;
 }
 
-static void on_killed(struct node *node, const char *session, struct process_id process, int rc)
+static void on_killed(void *context, const char *session, struct process_id process, int rc)
 {
+	struct node *node = context;
 	struct session *s = *session ? session_find(node, session) : NULL;
 
 	if (rc == 0 && s)
@@ -184,9 +185,10 @@ static void user_end(struct node *node, const struct user *u)
 	if (u->process) {
 		const struct session *s = u->process->session;
 
-		privileges_signal(node, s->record.uid, s->record.id, u->id, SIGKILL, on_killed);
+		privileges_signal(&node->privileges, s->record.uid, s->record.id, u->id, SIGKILL,
+				  on_killed, node);
 	} else if (u->known) {
-		privileges_signal(node, u->uid, "", u->id, SIGKILL, on_killed);
+		privileges_signal(&node->privileges, u->uid, "", u->id, SIGKILL, on_killed, node);
 	}
 }
 
@@ -197,7 +199,8 @@ static void session_end_all(struct node *node, const char *id)
 
 	for (struct process *p = s ? s->processes : NULL; p; p = p->next)
 		if (!p->dead)
-			privileges_signal(node, s->record.uid, id, p->id, SIGKILL, on_killed);
+			privileges_signal(&node->privileges, s->record.uid, id, p->id, SIGKILL,
+					  on_killed, node);
 }
 
 static void on_verdicts(uv_async_t *async)
