@@ -470,6 +470,8 @@ int node_run(struct node *node, struct error *err)
 	handles_init(node);
 	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,
 		   node);
+	node->launcher.on_ended = on_guard_ended;
+	node->launcher.context = node;
 	rc = privileges_start(&node->privileges, &node->loop, on_guard_ended, node);
 	if (rc < 0)
 		node_fail(node, strerrordesc_np(-rc));

@@ -252,7 +252,7 @@ static int guard_make(struct node *node, const struct worker *w, struct error *e
 	if (rc < 0)
 		log_event(LOG_WARNING, "mig.no_guard error=\"%s\"", strerrordesc_np(-rc));
 	privileges_init(&node->privileges, link_fd, mig_fd);
-	launcher_make(node, w->gid);
+	launcher_make(&node->launcher, node->state.wanted, &node->runtime, w->gid);
 	return 0;
 }
 
@@ -351,7 +351,8 @@ int separate_launcher(struct node *node, const char *user, struct error *err)
 		return EXIT_CODE_FAILED;
 	/* As for the daemon: its state in its runtime directory is in a directory there. */
 	int rc = state_prepare(&node->state, &node->runtime, w.uid, w.gid, err);
-	return rc < 0 ? EXIT_CODE_FAILED : -launcher_main(node, w.gid, err);
+	return rc < 0 ? EXIT_CODE_FAILED
+		      : -launcher_main(node->state.wanted, &node->runtime, w.gid, err);
 }
 
 // NOLINTEND(concurrency-mt-unsafe)

@@ -388,7 +388,7 @@ static int after_check(const struct call *call, const struct job_spec *spec, str
 /* Whom the daemon can run a job for. */
 static int runs_for(const struct call *call, struct error *err)
 {
-	if (launcher_is_there(call->node) || call->peer.uid == geteuid())
+	if (launcher_is_there(&call->node->launcher) || call->peer.uid == geteuid())
 		return 0;
 	error_set(err, EXIT_CODE_NOT_PERMITTED, "this daemon runs jobs of user %s only, not of %u",
 		  view_user(geteuid()), call->peer.uid);
@@ -409,10 +409,11 @@ static int warrant_get(const struct call *call, const char *text, struct warrant
 	struct warrant *warrant;
 
 	*ret = NULL;
-	if (!launcher_is_there(call->node))
+	if (!launcher_is_there(&call->node->launcher))
 		return 0;
 	warrant = malloc(sizeof(*warrant));
-	int rc = warrant ? launcher_vouch(call->node, call_socket(call), text, warrant) : -ENOMEM;
+	int rc = warrant ? launcher_vouch(&call->node->launcher, call_socket(call), text, warrant)
+			 : -ENOMEM;
 	if (rc == 0 && warrant->uid != call->peer.uid)
 		rc = -EPERM;
 	if (rc < 0) {
@@ -721,7 +722,7 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 				&spec, &change->err);
 	/* The command that runs as a user is that user's alone to say. */
 	if (rc == 0 && rewrites && job->record.uid != change->peer.uid &&
-	    launcher_is_there(job->node))
+	    launcher_is_there(&job->node->launcher))
 		rc = error_set(&change->err, EXIT_CODE_NOT_PERMITTED,
 			       "only user %s may change what the job runs",
 			       view_user(job->record.uid));

@@ -18,8 +18,8 @@
 #include "daemon/host/child.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
+#include "daemon/host/runtime.h"
 #include "daemon/host/supervisor.h"
-#include "daemon/node.h"
 #include "guard/launcher.h"
 #include "proto/launcher.h"
 #include "proto/shim.h"
@@ -55,7 +55,7 @@ static int jobs_open(const char *state_dir, gid_t gid, char path[static PATH_MAX
 }
 
 /* Texts of the place are of this process, which has one. */
-static int place_make(const struct node *node, gid_t gid, struct launcher_place *ret)
+static int place_make(const char *state_dir, gid_t gid, struct launcher_place *ret)
 {
 	static char path[PATH_MAX], shim[PATH_MAX];
 	int rc = child_program(SHIM_PROGRAM, shim);
@@ -63,7 +63,7 @@ static int place_make(const struct node *node, gid_t gid, struct launcher_place 
 	if (rc < 0)
 		return rc;
 	*ret = (struct launcher_place){.jobs_path = path, .shim = shim, .worker_gid = gid};
-	ret->jobs_fd = jobs_open(node->state.wanted, gid, path);
+	ret->jobs_fd = jobs_open(state_dir, gid, path);
 	if (ret->jobs_fd < 0)
 		return ret->jobs_fd;
 	rc = warrant_key_get(ret->jobs_fd, &ret->key);
@@ -72,61 +72,61 @@ static int place_make(const struct node *node, gid_t gid, struct launcher_place 
 	return rc;
 }
 
-static int fork_one(struct node *node, gid_t gid)
+static int fork_one(struct launcher *l, const char *state_dir, gid_t gid)
 {
 	struct launcher_place place;
-	int rc = place_make(node, gid, &place);
+	int rc = place_make(state_dir, gid, &place);
 
 	if (rc < 0)
 		return rc;
-	rc = launcher_fork(&place, &node->launcher.link_fd);
+	rc = launcher_fork(&place, &l->link_fd);
 	explicit_bzero(&place.key, sizeof(place.key));
 	close_fd(&place.jobs_fd);
 	return rc;
 }
 
-static void socket_address(const struct node *node, struct sockaddr_un *ret)
+static void socket_address(const struct runtime *runtime, struct sockaddr_un *ret)
 {
 	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-	runtime_path(&node->runtime, SOCKET, ret->sun_path, sizeof(ret->sun_path));
+	runtime_path(runtime, SOCKET, ret->sun_path, sizeof(ret->sun_path));
 }
 
 /* To one that is a service of its own. Before this process gives root up: only root can connect. */
-static int connect_one(struct node *node)
+static int connect_one(struct launcher *l, const struct runtime *runtime)
 {
 	struct sockaddr_un address;
 	struct ucred credentials;
 	socklen_t size = sizeof(credentials);
 	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	socket_address(node, &address);
+	socket_address(runtime, &address);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
 	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
 		return -errno;
 	if (credentials.uid != 0)
 		return -EPERM;
-	node->launcher.link_fd = steal_fd(&fd);
+	l->link_fd = steal_fd(&fd);
 	return 0;
 }
 
-static int make(struct node *node, gid_t gid)
+static int make(struct launcher *l, const char *state_dir, const struct runtime *runtime, gid_t gid)
 {
-	node->launcher.link_fd = -1;
+	l->link_fd = -1;
 	if (launcher_may())
-		return fork_one(node, gid);
-	return connect_one(node) == 0 ? 0 : -EACCES;
+		return fork_one(l, state_dir, gid);
+	return connect_one(l, runtime) == 0 ? 0 : -EACCES;
 }
 
 static int listen_at(void *arg, int *listen_fd)
 {
-	const struct node *node = arg;
+	const struct runtime *runtime = arg;
 	struct sockaddr_un address;
 
-	socket_address(node, &address);
+	socket_address(runtime, &address);
 	if (*listen_fd >= 0 && access(address.sun_path, F_OK) == 0)
 		return 0;
 	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	(void)mkdir(node->runtime.dir, 0755);
+	(void)mkdir(runtime->dir, 0755);
 	(void)unlink(address.sun_path);
 	/* Under an umask of 077: for root alone. */
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
@@ -140,21 +140,21 @@ static int listen_at(void *arg, int *listen_fd)
 	return 0;
 }
 
-int launcher_main(struct node *node, gid_t gid, struct error *err)
+int launcher_main(const char *state_dir, struct runtime *runtime, gid_t gid, struct error *err)
 {
 	struct launcher_place place = {.jobs_fd = -1};
-	int rc = launcher_may() ? place_make(node, gid, &place) : -EPERM;
+	int rc = launcher_may() ? place_make(state_dir, gid, &place) : -EPERM;
 
 	if (rc == 0)
-		rc = launcher_serve(&place, listen_at, node);
-	return error_set(err, EXIT_CODE_FAILED, "cannot start users' jobs from %s: %s",
-			 node->state.wanted, strerrordesc_np(-rc));
+		rc = launcher_serve(&place, listen_at, runtime);
+	return error_set(err, EXIT_CODE_FAILED, "cannot start users' jobs from %s: %s", state_dir,
+			 strerrordesc_np(-rc));
 }
 
-void launcher_make(struct node *node, gid_t gid)
+void launcher_make(struct launcher *l, const char *state_dir, const struct runtime *runtime,
+		   gid_t gid)
 {
-	struct launcher *l = &node->launcher;
-	int rc = make(node, gid);
+	int rc = make(l, state_dir, runtime, gid);
 
 	if (rc == 0)
 		return;
@@ -165,9 +165,9 @@ void launcher_make(struct node *node, gid_t gid)
 	log_event(LOG_WARNING, "launcher.none reason=\"%s\"", l->why_not);
 }
 
-bool launcher_is_there(const struct node *node)
+bool launcher_is_there(const struct launcher *l)
 {
-	return node->launcher.link_fd >= 0;
+	return l->link_fd >= 0;
 }
 
 void launcher_hand_over(const struct launcher *l, struct handover *h)
@@ -218,19 +218,17 @@ static int answer_await(struct launcher *l, uint64_t number, struct launcher_rep
 }
 
 /* Without it no job of another user starts. The next daemon has a new one. */
-static int gone(struct node *node, int rc)
+static int gone(struct launcher *l, int rc)
 {
 	log_event(LOG_ERROR, "launcher.gone error=\"%s\"", strerrordesc_np(-rc));
-	close_fd(&node->launcher.link_fd);
-	node_guard_ended(node);
+	close_fd(&l->link_fd);
+	l->on_ended(l->context);
 	return rc;
 }
 
-static int ask(struct node *node, struct launcher_request *request, const int *fds, unsigned count,
+static int ask(struct launcher *l, struct launcher_request *request, const int *fds, unsigned count,
 	       struct launcher_reply *ret, int *ret_fd)
 {
-	struct launcher *l = &node->launcher;
-
 	*ret_fd = -1;
 	if (l->link_fd < 0)
 		return -ENOSYS;
@@ -241,14 +239,14 @@ static int ask(struct node *node, struct launcher_request *request, const int *f
 	if (rc == 0)
 		rc = answer_await(l, request->number, ret, ret_fd);
 	if (rc < 0)
-		return rc == -EAGAIN ? rc : gone(node, rc);
+		return rc == -EAGAIN ? rc : gone(l, rc);
 	if (!ret->error)
 		return 0;
 	close_fd(ret_fd);
 	return -ret->error;
 }
 
-int launcher_vouch(struct node *node, int socket_fd, const char *text, struct warrant *ret)
+int launcher_vouch(struct launcher *l, int socket_fd, const char *text, struct warrant *ret)
 {
 	struct launcher_request request = {.op = LAUNCHER_VOUCH};
 	struct launcher_reply reply;
@@ -258,20 +256,20 @@ int launcher_vouch(struct node *node, int socket_fd, const char *text, struct wa
 		return -errno;
 	int rc = write_all(text_fd, text, strlen(text)), fds[] = {socket_fd, text_fd};
 	if (rc == 0)
-		rc = ask(node, &request, fds, 2, &reply, &fd);
+		rc = ask(l, &request, fds, 2, &reply, &fd);
 	if (rc == 0 && (fd < 0 || pread(fd, ret, sizeof(*ret), 0) != sizeof(*ret)))
 		rc = -EIO;
 	return rc;
 }
 
-int launcher_start(struct node *node, int64_t job, uint32_t attempt, int spec_fd, int *ret_go,
+int launcher_start(struct launcher *l, int64_t job, uint32_t attempt, int spec_fd, int *ret_go,
 		   struct process_id *ret)
 {
 	struct launcher_request request = {
 		.op = LAUNCHER_START, .job = (uint64_t)job, .attempt = attempt};
 	struct launcher_reply reply;
 	cleanup_close int go = -1;
-	int rc = ask(node, &request, &spec_fd, 1, &reply, &go);
+	int rc = ask(l, &request, &spec_fd, 1, &reply, &go);
 
 	if (rc < 0)
 		return rc;

@@ -11,30 +11,33 @@
 
 struct error;
 struct handover;
-struct node;
+struct runtime;
 struct warrant;
 
 struct launcher {
 	int link_fd; /* -1: there is none */
 	uint64_t number;
+	void (*on_ended)(void *context); /* called when the launcher is found to have ended */
+	void *context;
 	char why_not[160]; /* there is none in a system daemon of root's: why */
 };
 
 /* Before the process becomes the worker, whose group is `gid`: makes the directory of jobs' files
- * in the state directory, and forks the launcher. Where that is not possible launcher->why_not says
- * why, and the daemon runs without. */
-void launcher_make(struct node *node, gid_t gid);
+ * in the state directory, and forks the launcher. If that is not possible, launcher->why_not says
+ * why, and the daemon runs without one. */
+void launcher_make(struct launcher *launcher, const char *state_dir, const struct runtime *runtime,
+		   gid_t gid);
 /* The whole of `carved --launcher`, a service beside a daemon that has no rights to fork one:
  * serves until it is ended. `gid` as above. Returns the exit code, with *err. */
-int launcher_main(struct node *node, gid_t gid, struct error *err);
-bool launcher_is_there(const struct node *node);
+int launcher_main(const char *state_dir, struct runtime *runtime, gid_t gid, struct error *err);
+bool launcher_is_there(const struct launcher *launcher);
 
-/* A warrant for `text` from whoever is at the other end of a client's socket. 0 or -errno. */
-int launcher_vouch(struct node *node, int socket_fd, const char *text, struct warrant *ret);
+/* A warrant for `text` of the client at the other end of `socket_fd`. 0 or -errno. */
+int launcher_vouch(struct launcher *launcher, int socket_fd, const char *text, struct warrant *ret);
 /* Has a shim started with what the sealed memfd says. *ret_go: the end of its pipe. 0 or -errno;
  * -EPERM: the launcher gave out no warrant for this text. */
-int launcher_start(struct node *node, int64_t job, uint32_t attempt, int spec_fd, int *ret_go,
-		   struct process_id *ret);
+int launcher_start(struct launcher *launcher, int64_t job, uint32_t attempt, int spec_fd,
+		   int *ret_go, struct process_id *ret);
 
 void launcher_hand_over(const struct launcher *launcher, struct handover *handover);
 void launcher_take_over(struct launcher *launcher, struct handover *handover);

@@ -165,9 +165,9 @@ static int shim_start(const struct job *job, const char *image, int *ret_go, str
 
 	if (spec < 0)
 		return spec;
-	if (launcher_is_there(job->node))
-		return launcher_start(job->node, job->record.id, job->record.attempt, spec, ret_go,
-				      ret);
+	if (launcher_is_there(&job->node->launcher))
+		return launcher_start(&job->node->launcher, job->record.id, job->record.attempt,
+				      spec, ret_go, ret);
 	/* Enqueued when this daemon had a launcher. */
 	if (job->record.uid != geteuid())
 		return -EPERM;
