@@ -3,10 +3,23 @@ import pytest
 
 from .latency import times
 from .lab import MALLORY
-from .test_budgets import CONNECTIONS, UNREAD
+from .test_budgets import COMMON, CONNECTIONS, ENDED, UNREAD
 from .test_loop import ASKS_NAMES, LINGERING, LOCKS, attack_beside
 
 GOAL_MS = 50
+
+# So many calls that are ready at the same moment, again and again.
+READY_CALLS = COMMON + """
+count, path = int(sys.argv[1]), sys.argv[2]
+kept = [http() for i in range(count)]
+def calls():
+    for s in kept: call(s, 'GET', path)
+    for s in kept: answer(s)
+import threading
+def again():
+    while True: calls()
+threading.Thread(target=again, daemon=True).start()
+"""
 
 
 @pytest.mark.timed
@@ -18,8 +31,12 @@ def test_requests_take_no_longer_beside_each_attack(lab):
         "8 names": (ASKS_NAMES,),
         "9 unread answers": (UNREAD.replace("held()\n", ""), 200, 200),
         "9 connections": (CONNECTIONS.replace("held()\n", ""), 1500, "http", MALLORY),
+        "8 ready calls for GPUs": (READY_CALLS, 500, "/v1/gpus"),
+        "8 ready calls for the history": (READY_CALLS, 500, "/v1/sessions?all=1&page="),
+        "8 ready calls for the history, unpaged": (READY_CALLS, 500, "/v1/sessions?all=1"),
         "8 locks": (LOCKS, None, 10000),
     }
+    assert lab.python(MALLORY, ENDED, 300).returncode == 0
     p99 = {"none": times(lab, count=500).p(99)}
     for name, (source, *arguments) in attacks.items():
         if None in arguments:

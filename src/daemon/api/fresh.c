@@ -3,14 +3,13 @@
 #include <microhttpd.h>
 #include <stdlib.h>
 
-#include "daemon/api/http.h"
 #include "daemon/node.h"
 
 struct fresh {
 	struct fresh *next;
 	struct call *call;
 	uint64_t sample;
-	fresh_cb answer;
+	call_answer answer;
 	void *arg;
 };
 
@@ -34,7 +33,7 @@ static void on_gone(struct call *call)
 	}
 }
 
-void fresh_defer(struct call *call, fresh_cb answer, void *arg)
+void fresh_defer(struct call *call, call_answer answer, void *arg)
 {
 	struct node *node = call->node;
 	struct fresh *fresh = malloc(sizeof(*fresh));
@@ -68,7 +67,7 @@ void fresh_sampled(struct node *node)
 			continue;
 		}
 		*at = fresh->next;
-		fresh->answer(fresh->call, fresh->arg);
-		fresh_free(fresh);
+		call_fairly(fresh->call, fresh->answer, fresh->arg);
+		free(fresh);
 	}
 }

@@ -18,6 +18,7 @@
 #include "daemon/host/listener.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
+#include "daemon/host/owner.h"
 #include "daemon/host/rights.h"
 #include "daemon/node.h"
 
@@ -123,9 +124,45 @@ void call_defer(struct call *call, void (*on_gone)(struct call *call))
 	watch_start(c);
 }
 
+/* ---- users' turns ----------------------------------------------------------------------- */
+
+static void turn_free(struct http_call *c)
+{
+	fair_withdraw(&c->turn);
+	free(steal_ptr(&c->answer_arg));
+}
+
+static void on_gone_from_line(struct call *call)
+{
+	turn_free(http_call(call));
+}
+
+static void on_turn(struct fair_work *turn)
+{
+	struct http_call *c = (struct http_call *)((char *)turn - offsetof(struct http_call, turn));
+	/* The call may be gone with its answer, or wait for another turn. */
+	void *arg = steal_ptr(&c->answer_arg);
+
+	c->answer(&c->call, arg);
+	free(arg);
+}
+
+void call_fairly(struct call *call, call_answer answer, void *arg)
+{
+	struct http_call *c = http_call(call);
+	struct fair *fair = &call->node->http->fair;
+
+	c->answer = answer;
+	c->answer_arg = arg;
+	c->turn.run = on_turn;
+	if (!fair_do(fair, owner_of(call->peer.uid), &c->turn))
+		call_defer(call, on_gone_from_line);
+}
+
 void http_call_free(struct http_call *c)
 {
 	watch_stop(c);
+	turn_free(c);
 	if (c->response)
 		MHD_destroy_response(c->response);
 	close_fd(&c->fd);
@@ -317,6 +354,11 @@ static unsigned head_too_long(struct MHD_Connection *connection)
 					      : MHD_HTTP_URI_TOO_LONG;
 }
 
+static void api_answer(struct call *call, void *arg)
+{
+	api_handle(call);
+}
+
 static void dispatch(struct http_call *c)
 {
 	struct error err = {.code = EXIT_CODE_USAGE};
@@ -333,7 +375,7 @@ static void dispatch(struct http_call *c)
 		return;
 	}
 	if (c->received <= body_max(c)) {
-		api_handle(&c->call);
+		call_fairly(&c->call, api_answer, NULL);
 		return;
 	}
 	snprintf(err.message, sizeof(err.message), "the body is larger than %zu bytes",
@@ -483,10 +525,19 @@ static void on_timer(uv_timer_t *timer)
 	MHD_run(server->mhd);
 }
 
+/* With it the loop looks at its descriptors, and goes on. */
+static void on_more_calls(uv_idle_t *idle)
+{
+}
+
 void http_prepare(struct http_server *server)
 {
 	MHD_UNSIGNED_LONG_LONG timeout;
 
+	if (fair_run(&server->fair))
+		uv_idle_start(&server->more_calls, on_more_calls);
+	else
+		uv_idle_stop(&server->more_calls);
 	while (server->spent) {
 		struct http_call *c = server->spent;
 
@@ -530,7 +581,9 @@ int http_server_start(struct node *node, int fd, struct http_server **ret)
 	int epoll_fd = MHD_get_daemon_info(server->mhd, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
 	uv_poll_init(&node->loop, &server->poll, epoll_fd);
 	uv_timer_init(&node->loop, &server->timer);
-	server->open_handles = 2;
+	uv_idle_init(&node->loop, &server->more_calls);
+	server->open_handles = 3;
+	server->more_calls.data = server;
 	server->poll.data = server->timer.data = server;
 	uv_poll_start(&server->poll, UV_READABLE, on_readable);
 	*ret = server;
@@ -608,6 +661,7 @@ void http_server_stop(struct http_server *server)
 	http_sendings_look(server, true);
 	uv_close((uv_handle_t *)&server->poll, on_closed);
 	uv_close((uv_handle_t *)&server->timer, on_closed);
+	uv_close((uv_handle_t *)&server->more_calls, on_closed);
 }
 
 unsigned http_connections(const struct http_server *server)

@@ -37,6 +37,11 @@ void call_reply_error(struct call *call, unsigned status, const struct error *er
 /* The answer comes later; `on_gone` is called if the client goes away before. */
 void call_defer(struct call *call, void (*on_gone)(struct call *call));
 
+/* Has `answer` answer the call in its user's turn (fair.h), which may be at once. `arg` (NULL, or
+ * from malloc) is freed afterwards, also where the client goes. */
+typedef void (*call_answer)(struct call *call, void *arg);
+void call_fairly(struct call *call, call_answer answer, void *arg);
+
 /* Serves the listening stream socket `fd`, which becomes the server's. 0 or -errno. */
 int http_server_start(struct node *node, int fd, struct http_server **ret);
 /* Serves this one in place of the first, whose file is gone. It becomes the server's. 0 or -errno.

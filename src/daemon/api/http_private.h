@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "daemon/api/fair.h"
 #include "daemon/api/http.h"
 #include "daemon/host/crowd.h"
 
@@ -39,6 +40,8 @@ struct http_server {
 		*sendings; /* answers of the last program's calls that are not out yet */
 	bool stopping;
 	bool resumed; /* some have theirs; libmicrohttpd has not seen it */
+	struct fair fair;
+	uv_idle_t more_calls; /* runs while calls stand in lines: the loop does not sleep */
 };
 
 struct http_call {
@@ -54,6 +57,9 @@ struct http_call {
 	bool dispatched, deferred;
 	bool closes; /* the client reads its answer to the end of the connection */
 	void (*on_gone)(struct call *call);
+	struct fair_work turn; /* while it waits for its user's: what answers it then */
+	call_answer answer;
+	void *answer_arg;
 	/* Sees the client go while libmicrohttpd does not look at the connection. */
 	uv_poll_t *watch;
 };

@@ -1,0 +1,113 @@
+#include "daemon/api/fair.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+/* Of one user; it is there as long as something stands in it. */
+struct fair_line {
+	struct fair_line *next;
+	struct fair *fair;
+	uid_t owner;
+	struct fair_work *first, *last;
+};
+
+static void run(struct fair *f, struct fair_work *work)
+{
+	uint64_t began = now_monotonic_ns();
+
+	work->run(work);
+	f->spent_ns += now_monotonic_ns() - began;
+}
+
+static void line_append(struct fair *f, struct fair_line *line)
+{
+	line->next = NULL;
+	*(f->last ? &f->last->next : &f->lines) = line;
+	f->last = line;
+}
+
+static struct fair_line *line_get(struct fair *f, uid_t owner)
+{
+	struct fair_line *line = f->lines;
+
+	while (line && line->owner != owner)
+		line = line->next;
+	if (line)
+		return line;
+	line = calloc(1, sizeof(*line));
+	if (!line)
+		return NULL;
+	line->fair = f;
+	line->owner = owner;
+	line_append(f, line);
+	return line;
+}
+
+static void line_remove(struct fair *f, struct fair_line *line)
+{
+	struct fair_line *before = NULL;
+
+	for (struct fair_line *l = f->lines; l != line; l = l->next)
+		before = l;
+	*(before ? &before->next : &f->lines) = line->next;
+	if (f->last == line)
+		f->last = before;
+}
+
+bool fair_waits(const struct fair *f)
+{
+	return f->lines || f->spent_ns >= FAIR_NS;
+}
+
+bool fair_do(struct fair *f, uid_t owner, struct fair_work *work)
+{
+	struct fair_line *line = fair_waits(f) ? line_get(f, owner) : NULL;
+
+	if (!line) {
+		run(f, work);
+		return true;
+	}
+	work->line = line;
+	work->next = NULL;
+	work->previous = line->last;
+	*(line->last ? &line->last->next : &line->first) = work;
+	line->last = work;
+	return false;
+}
+
+void fair_withdraw(struct fair_work *work)
+{
+	struct fair_line *line = work->line;
+
+	if (!line)
+		return;
+	*(work->previous ? &work->previous->next : &line->first) = work->next;
+	*(work->next ? &work->next->previous : &line->last) = work->previous;
+	work->line = NULL;
+	if (line->first)
+		return;
+	line_remove(line->fair, line);
+	free(line);
+}
+
+bool fair_run(struct fair *f)
+{
+	f->spent_ns = 0;
+	while (f->lines && f->spent_ns < FAIR_NS) {
+		struct fair_line *line = f->lines;
+		struct fair_work *work = line->first;
+
+		/* Its user is the last one from here on. */
+		if (line->next) {
+			f->lines = line->next;
+			line_append(f, line);
+		}
+		fair_withdraw(work);
+		run(f, work);
+	}
+	/* What comes in from outside meanwhile has a time of its own, so that a pass without lines
+	 * is none of waiting. */
+	f->spent_ns = 0;
+	return f->lines != NULL;
+}

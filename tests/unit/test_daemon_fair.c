@@ -1,0 +1,115 @@
+/* Users take turns at the daemon's loop, however many calls one of them has. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/api/fair.h"
+
+#define ALICE 60101
+#define MALLORY 60103
+
+struct job {
+	struct fair_work work; /* first */
+	char name;
+};
+
+static char done[64];
+
+/* Takes a whole pass of the loop. */
+static void on_run(struct fair_work *work)
+{
+	uint64_t until = now_monotonic_ns() + FAIR_NS;
+	size_t used = strlen(done);
+
+	done[used] = ((struct job *)work)->name;
+	while (now_monotonic_ns() < until)
+		;
+}
+
+static struct job job(char name)
+{
+	return (struct job){.work = {.run = on_run}, .name = name};
+}
+
+static int begin(void **state)
+{
+	memset(done, 0, sizeof(done));
+	return 0;
+}
+
+static void test_work_runs_at_once_where_nobody_waits(void **state)
+{
+	struct fair fair = {0};
+	struct job first = job('1');
+
+	assert_true(fair_do(&fair, MALLORY, &first.work));
+	assert_string_equal(done, "1");
+	assert_null(first.work.line);
+}
+
+static void test_a_user_waits_for_one_call_of_another(void **state)
+{
+	struct fair fair = {0};
+	struct job many[5] = {job('1'), job('2'), job('3'), job('4'), job('5')}, one = job('a');
+
+	for (size_t i = 0; i < ARRAY_SIZE(many); i++)
+		assert_int_equal(fair_do(&fair, MALLORY, &many[i].work), i == 0);
+	assert_false(fair_do(&fair, ALICE, &one.work));
+	while (fair_run(&fair))
+		;
+	assert_string_equal(done, "12a345");
+	assert_false(fair_waits(&fair));
+}
+
+static void test_a_pass_ends_after_its_time(void **state)
+{
+	struct fair fair = {0};
+	struct job many[3] = {job('1'), job('2'), job('3')};
+
+	for (size_t i = 0; i < ARRAY_SIZE(many); i++)
+		(void)fair_do(&fair, MALLORY, &many[i].work);
+	assert_true(fair_run(&fair));
+	assert_string_equal(done, "12");
+	assert_false(fair_run(&fair));
+	assert_string_equal(done, "123");
+}
+
+static void test_work_that_is_withdrawn_does_not_run(void **state)
+{
+	struct fair fair = {0};
+	struct job many[4] = {job('1'), job('2'), job('3'), job('4')}, one = job('a');
+
+	for (size_t i = 0; i < ARRAY_SIZE(many); i++)
+		(void)fair_do(&fair, MALLORY, &many[i].work);
+	(void)fair_do(&fair, ALICE, &one.work);
+	fair_withdraw(&many[1].work);
+	fair_withdraw(&many[3].work);
+	fair_withdraw(&one.work);
+	fair_withdraw(&one.work);
+	while (fair_run(&fair))
+		;
+	assert_string_equal(done, "13");
+	/* Its line is gone, and is made anew. */
+	(void)fair_do(&fair, ALICE, &many[0].work);
+	assert_false(fair_do(&fair, ALICE, &one.work));
+	assert_false(fair_run(&fair));
+	assert_string_equal(done, "131a");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_work_runs_at_once_where_nobody_waits, begin),
+		cmocka_unit_test_setup(test_a_user_waits_for_one_call_of_another, begin),
+		cmocka_unit_test_setup(test_a_pass_ends_after_its_time, begin),
+		cmocka_unit_test_setup(test_work_that_is_withdrawn_does_not_run, begin),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
