@@ -107,7 +107,7 @@ static void sessions_tick(struct node *node)
 
 	for (struct session *s = node->timed_count ? node->sessions : NULL, *next; s; s = next) {
 		next = s->next;
-		if (s->state == SESSION_ENDING) {
+		if (s->state != SESSION_ACTIVE) {
 			session_continue_end(s);
 		} else if (s->record.ends_at && now >= s->record.ends_at) {
 			session_commands_end(s, NULL);

@@ -623,7 +623,7 @@ static void pids_text(const struct session *s, const struct call *call, char *bu
 {
 	buf[0] = '\0';
 	for (const struct process *p = s->processes; p; p = p->next)
-		if (!p->dead)
+		if (!process_is_dead(p))
 			pid_add(buf, size, p->id.pid);
 	for (const struct holder *h = s->holders; h; h = h->next)
 		if ((h->unread || is_command_of_others(h, call)) &&

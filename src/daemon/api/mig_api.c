@@ -36,7 +36,7 @@ static json_t *pids_json(const struct node *node, const struct mig_detail *detai
 	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
 		for (const struct process *p = s->processes; p; p = p->next)
-			if (!p->dead && peer_permitted(viewer, s->record.uid))
+			if (!process_is_dead(p) && peer_permitted(viewer, s->record.uid))
 				json_array_append_new(list, json_integer(p->id.pid));
 	return list;
 }

@@ -335,7 +335,7 @@ static json_t *pids_json(const struct session *session)
 	json_t *pids = json_array();
 
 	for (const struct process *p = session ? session->processes : NULL; p; p = p->next)
-		if (!p->dead)
+		if (!process_is_dead(p))
 			json_array_append_new(pids, json_integer(p->id.pid));
 	for (const struct holder *h = session ? session->holders : NULL; h; h = h->next)
 		if (h->unread)

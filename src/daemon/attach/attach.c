@@ -255,11 +255,10 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
 static bool handle_resume(struct attach_connection *c, struct session *s, uint32_t slot)
 {
 	for (struct process *p = s->processes; p && !c->process; p = p->next) {
-		if (p->slot != slot || p->dead || p->connection ||
+		if (p->slot != slot || p->life != PROCESS_LIFE_UNCONNECTED ||
 		    !process_same(p->id, c->peer.process))
 			continue;
-		p->connection = c;
-		p->heard = true;
+		process_connected(p, c);
 		c->process = p;
 		process_hears(p, true);
 		return reply_books(c, s);
@@ -629,8 +628,8 @@ static void connection_take_over(struct attach_server *server, struct handover *
 		(void)handle_workload(c, s);
 	if (!c->process)
 		return;
-	c->process->connection = c;
-	c->process->heard = true;
+	if (c->process->connection != c)
+		process_connected(c->process, c);
 	if (json_is_true(json_object_get(from, "settling")))
 		(void)handle_settle(
 			c, SETTLE_INEXACT,

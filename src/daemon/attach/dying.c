@@ -14,7 +14,7 @@
 
 static bool is_alive(const struct process *p)
 {
-	return !p->dead;
+	return !process_is_dead(p);
 }
 
 /* Its connection ended, as by exec, or its memory is given up already. Where the connection is
@@ -83,7 +83,7 @@ bool dying_any(const struct session *s, uint64_t since)
 	for (const struct process *p = s->processes; p; p = p->next) {
 		if (!p->ending_ns || p->ending_ns > since || now - p->ending_ns >= DYING_MOST_NS)
 			continue;
-		if (!p->dead || (p->recovered && (!p->connection || hung_up(p->connection))))
+		if (p->life != PROCESS_LIFE_INHERITED || hung_up(p->connection))
 			return true;
 	}
 	return false;

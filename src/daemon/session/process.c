@@ -48,8 +48,8 @@ uint64_t session_gpu_mask(const struct session *s)
 /* Its memory may come back at any moment. */
 static bool is_awaited(const struct process *p)
 {
-	if (p->dead)
-		return !p->connection;
+	if (process_is_dead(p))
+		return p->life == PROCESS_LIFE_RELEASING;
 	return p->ending_ns && now_monotonic_ns() - p->ending_ns < DYING_MOST_NS;
 }
 
@@ -112,14 +112,21 @@ static void store_forget(const struct process *p)
 		    store_attached_remove(p->session->node->store, p->session->record.id, p->slot));
 }
 
-/* Its last operation is finished or dropped. While a child of it has its connection, that may share
- * its memory, and be at its slot. */
-static void recover(struct process *p)
+/* Moves it on in its life, and does what begins with the new part of that. */
+static void life_move(struct process *p, enum process_event event)
 {
-	if (p->connection || p->recovered)
+	enum process_life life = p->life;
+
+	if (!process_life_next(p->life, event, &life)) {
+		log_event(LOG_ERROR, "process.impossible id=%s pid=%d life=%d event=%d",
+			  p->session->record.id, (int)p->id.pid, (int)p->life, (int)event);
 		return;
-	ledger_recover(ledger_of(p), p->slot);
-	p->recovered = true;
+	}
+	p->life = life;
+	/* Its last operation is finished or dropped. Not before: a child that has its connection
+	 * may share its memory, and be at its slot. */
+	if (life == PROCESS_LIFE_RELEASING)
+		ledger_recover(ledger_of(p), p->slot);
 }
 
 void process_orphans(struct process *p, uint32_t position, uint64_t bytes)
@@ -143,17 +150,16 @@ void process_ended(struct process *p)
 
 	process_watch_stop(p->watch);
 	p->watch = NULL;
-	p->dead = true;
 	s->node->dead_count++;
 	p->dead_ns = now_monotonic_ns();
 	if (!p->ending_ns)
 		p->ending_ns = p->dead_ns;
 	lease_forget(p);
 	ledger_slot(ledger_of(p), p->slot)->state = LEDGER_SLOT_DEAD;
-	recover(p);
+	life_move(p, PROCESS_EVENT_END);
 	orphans_all(p);
 	log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id, (int)p->id.pid);
-	if (!p->connection)
+	if (p->life == PROCESS_LIFE_RELEASING)
 		reap_await(p);
 	session_continue_end(s);
 }
@@ -163,12 +169,18 @@ static void on_process_ended(void *arg)
 	process_ended(arg);
 }
 
+void process_connected(struct process *p, struct attach_connection *connection)
+{
+	p->connection = connection;
+	p->heard = true;
+	life_move(p, PROCESS_EVENT_CONNECT);
+}
+
 void process_disconnected(struct process *p)
 {
 	p->connection = NULL;
 	p->ask_sample = 0;
-	if (p->dead)
-		recover(p);
+	life_move(p, PROCESS_EVENT_DISCONNECT);
 	reap_await(p);
 }
 
@@ -190,7 +202,8 @@ static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu)
 	uint64_t left = 0;
 
 	for (const struct process *p = s->processes; p; p = p->next)
-		for (uint32_t i = 0; p->dead && p->id.pid == pid && i < s->record.gpu_count; i++)
+		for (uint32_t i = 0;
+		     process_is_dead(p) && p->id.pid == pid && i < s->record.gpu_count; i++)
 			if (s->pool_gpu[i] == gpu)
 				left += MIN(ledger_slot_bytes(&s->books.ledger, p->slot, i),
 					    p->gpu[i].listed);
@@ -235,7 +248,7 @@ const struct process *process_first_twin(const struct process *p)
 {
 	const struct process *q = p->session->processes;
 
-	while (q != p && (q->id.pid != p->id.pid || q->dead))
+	while (q != p && (q->id.pid != p->id.pid || process_is_dead(q)))
 		q = q->next;
 	return q;
 }
@@ -278,11 +291,11 @@ static bool reap_all(struct node *node)
 		next = s->next_attached;
 		for (struct process *p = s->processes, *after; p; p = after) {
 			after = p->next;
-			if (!p->dead) {
+			if (!process_is_dead(p)) {
 				waiting |= is_awaited(p);
 				continue;
 			}
-			if (p->connection)
+			if (p->life == PROCESS_LIFE_INHERITED)
 				continue;
 			if (driver_has_it_back(p))
 				reap(p);
@@ -306,6 +319,7 @@ static struct process *process_new(struct session *s, struct process_id id, uint
 	p->session = s;
 	p->id = id;
 	p->slot = slot;
+	p->life = PROCESS_LIFE_UNCONNECTED;
 	p->next = s->processes;
 	s->processes = p;
 	s->over_ended = false;
@@ -339,6 +353,7 @@ int process_attach(struct session *s, struct process_id id, struct attach_connec
 		process_free(p);
 		return rc;
 	}
+	p->life = PROCESS_LIFE_CONNECTED;
 	p->connection = connection;
 	p->heard = true;
 	ledger_slot_assign(&s->books.ledger, slot, id.pid, id.birth);
@@ -385,7 +400,7 @@ void process_free(struct process *p)
 	for (at = &p->session->processes; *at != p; at = &(*at)->next)
 		;
 	*at = p->next;
-	p->session->node->dead_count -= p->dead;
+	p->session->node->dead_count -= process_is_dead(p);
 	if (p->connection)
 		attach_forget(p->connection);
 	process_watch_stop(p->watch);
@@ -403,7 +418,7 @@ static const struct gpu_sample *sample_of(const struct session *s, uint32_t posi
 static bool attached_anew(const struct process *p)
 {
 	for (const struct process *q = p->session->processes; q; q = q->next)
-		if (q != p && !q->dead && q->connection && process_same(q->id, p->id))
+		if (q != p && q->life == PROCESS_LIFE_CONNECTED && process_same(q->id, p->id))
 			return true;
 	return false;
 }
@@ -493,9 +508,9 @@ static void exec_settle_all(struct node *node)
 {
 	for (struct session *s = node->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next) {
-			if (p->dead)
+			if (process_is_dead(p))
 				continue;
-			if (!p->connection)
+			if (p->life == PROCESS_LIFE_UNCONNECTED)
 				exec_settle(p);
 			p->listed |= is_listed(p);
 		}

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/process_life.h"
 #include "daemon/host/peer.h"
 
 struct attach_connection;
@@ -18,14 +19,13 @@ struct process {
 	struct process_id id;
 	uint32_t slot;
 	struct process_watch *watch; /* NULL once it is dead */
-	/* The connection it attached by; NULL once that ended, or where another daemon had it.
-	 * Forked children hold it as they hold the driver's descriptors. */
+	enum process_life life;
+	/* The connection it attached by; NULL where `life` has none. Forked children hold it as
+	 * they hold the driver's descriptors. */
 	struct attach_connection *connection;
-	bool dead;
 	bool sampled;       /* it was attached when the last sample started */
 	bool heard;         /* this daemon had a connection of it; else one before it had */
 	bool listed;        /* the driver has listed it since it attached */
-	bool recovered;     /* dead, and what it was at has been finished or dropped */
 	uint64_t dead_ns;   /* CLOCK_MONOTONIC */
 	uint64_t ending_ns; /* likewise: since when it is known to be ending; 0: it is not */
 	/* A call that was under way when its connection had ended: since when it stands like that
@@ -80,8 +80,15 @@ void process_free(struct process *process);
 /* Whether that process is attached to any session but `besides` (NULL: to any). */
 bool process_is_attached(const struct node *node, const struct session *besides,
 			 struct process_id id);
-/* It has ended. Whoever of its session finds that first says so; once. */
+/* Whether it has ended, and only its slot is left. */
+static inline bool process_is_dead(const struct process *process)
+{
+	return process_life_is_over(process->life);
+}
+/* It has ended. The first part that finds that says so; once. */
 void process_ended(struct process *process);
+/* An attach connection that another daemon had, or a new one in its place, is its. */
+void process_connected(struct process *process, struct attach_connection *connection);
 /* The connection it attached by has ended. */
 void process_disconnected(struct process *process);
 

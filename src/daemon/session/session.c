@@ -403,7 +403,7 @@ uint32_t session_live(const struct session *s)
 	uint32_t live = session_holders_unread(s);
 
 	for (const struct process *p = s->processes; p; p = p->next)
-		live += !p->dead;
+		live += !process_is_dead(p);
 	return live;
 }
 
@@ -582,7 +582,7 @@ static void on_signalled(void *context, const char *session, struct process_id p
 	struct node *node = context;
 	struct session *s = rc == -EPERM ? session_find(node, session) : NULL;
 
-	if (!s || s->state != SESSION_ENDING || s->kill_at_ns)
+	if (!s || s->state != SESSION_KILLING)
 		return;
 	log_event(LOG_WARNING, "session.not_ended id=%s uid=%u pid=%d", s->record.id, s->record.uid,
 		  (int)process.pid);
@@ -601,7 +601,7 @@ static void session_signal(const struct session *s, struct process_id process, i
 static void signal_all(const struct session *s, int signal)
 {
 	for (const struct process *p = s->processes; p; p = p->next)
-		if (!p->dead)
+		if (!process_is_dead(p))
 			session_signal(s, p->id, signal);
 	for (const struct holder *h = s->holders; h; h = h->next)
 		if (h->unread)
@@ -615,20 +615,31 @@ void session_commands_end(const struct session *s, const struct process_id *but)
 			session_signal(s, h->process, SIGTERM);
 }
 
+static void state_move(struct session *s, enum session_event event)
+{
+	enum session_state from = s->state;
+
+	if (!session_state_next(from, event, &s->state))
+		log_event(LOG_ERROR, "session.impossible id=%s state=%d event=%d", s->record.id,
+			  (int)from, (int)event);
+}
+
 void session_end(struct session *s, const char *reason)
 {
-	if (s->state != SESSION_ACTIVE) {
-		if (!s->kill_at_ns)
-			signal_all(s, SIGKILL); /* it was in vain, and is tried again */
+	bool begins = s->state == SESSION_ACTIVE;
+
+	state_move(s, session_live(s) ? SESSION_EVENT_END : SESSION_EVENT_EMPTY);
+	if (!begins) {
+		if (s->state == SESSION_KILLING)
+			signal_all(s, SIGKILL); /* the last one was in vain */
 		return;
 	}
-	s->state = SESSION_ENDING;
 	set_timed(s);
 	snprintf(s->record.reason, sizeof(s->record.reason), "%s", reason);
 	/* Nothing more is granted from here on. */
 	for (uint32_t i = 0; books_exist(&s->books) && i < s->record.gpu_count; i++)
 		s->books.limits->gpu[i].limit_bytes = 0;
-	if (session_live(s)) {
+	if (s->state == SESSION_TERMINATING) {
 		s->kill_at_ns = now_monotonic_ns() + SESSION_KILL_AFTER_NS;
 		signal_all(s, SIGTERM);
 		return;
@@ -638,13 +649,16 @@ void session_end(struct session *s, const char *reason)
 
 void session_continue_end(struct session *s)
 {
-	if (s->state != SESSION_ENDING)
+	uint64_t now = s->state == SESSION_ACTIVE ? 0 : now_monotonic_ns();
+
+	if (!now)
 		return;
 	if (!session_live(s)) {
-		if (now_monotonic_ns() >= s->record_at_ns)
+		state_move(s, SESSION_EVENT_EMPTY);
+		if (now >= s->record_at_ns)
 			session_finish(s);
-	} else if (s->kill_at_ns && now_monotonic_ns() >= s->kill_at_ns) {
-		s->kill_at_ns = 0;
+	} else if (s->state == SESSION_TERMINATING && now >= s->kill_at_ns) {
+		state_move(s, SESSION_EVENT_DEADLINE);
 		signal_all(s, SIGKILL);
 	}
 }

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/session_state.h"
 #include "daemon/host/peer.h"
 #include "daemon/session/books.h"
 #include "daemon/store/store.h"
@@ -12,11 +13,6 @@ struct lease_member;
 struct node;
 struct process;
 struct session;
-
-enum session_state {
-	SESSION_ACTIVE,
-	SESSION_ENDING, /* its processes are being ended */
-};
 
 /* Processes that are watched, all sessions' together, and what each holds open: its pidfd and a
  * namespace. */
@@ -74,9 +70,9 @@ struct session {
 	int64_t counted_from;
 	struct process *processes; /* slots in use */
 	struct holder *holders;
-	uint64_t record_at_ns; /* its end could not be kept: when it is tried again; 0: it was not
-				  tried */
-	uint64_t kill_at_ns;   /* SESSION_ENDING: CLOCK_MONOTONIC when SIGKILL follows; 0: sent */
+	uint64_t record_at_ns; /* SESSION_RECORDING: CLOCK_MONOTONIC of the next attempt; 0: there
+				* was none yet */
+	uint64_t kill_at_ns;   /* SESSION_TERMINATING: CLOCK_MONOTONIC when SIGKILL follows */
 	pid_t refused_pid;     /* a process that carve may not end; 0: none was found */
 	struct session_listener *listeners;
 	/* By how much its processes hold more than the slice on any GPU, by the driver's figures,

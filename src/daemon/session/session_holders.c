@@ -46,7 +46,7 @@ static void on_holder_ended(void *arg)
 	close_fd(&holder->mount_fd);
 	crowd_leave_many(&s->node->watched, holder->owner, HOLDER_DESCRIPTORS);
 	free(holder);
-	if (s->state == SESSION_ENDING)
+	if (s->state != SESSION_ACTIVE)
 		session_continue_end(s);
 	else
 		session_check_held(s);
@@ -154,7 +154,7 @@ bool session_has_attached(const struct session *s, pid_t pid)
 {
 	const struct process *p = s->processes;
 
-	while (p && (p->dead || p->id.pid != pid))
+	while (p && (process_is_dead(p) || p->id.pid != pid))
 		p = p->next;
 	return p;
 }

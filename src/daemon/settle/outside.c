@@ -12,7 +12,7 @@
 static bool is_dead_twin(const struct process *p)
 {
 	for (const struct process *q = p->session->processes; q != p; q = q->next)
-		if (q->dead && process_same(q->id, p->id))
+		if (process_is_dead(q) && process_same(q->id, p->id))
 			return true;
 	return false;
 }
@@ -30,11 +30,11 @@ void figures_note(const struct session *s, struct process *p)
 		uint64_t figure =
 			gpu_sample_process_bytes(&s->node->pool.gpu[gpu].sample, p->id.pid);
 		/* The PID is another process's by now: what is listed is that one's, too. */
-		if (p->dead && figure && process_identify(p->id.pid, &now) == 0 &&
+		if (process_is_dead(p) && figure && process_identify(p->id.pid, &now) == 0 &&
 		    !process_same(now, p->id))
 			continue;
 		p->gpu[i].listed = figure;
-		if (!p->dead && p->sampled)
+		if (!process_is_dead(p) && p->sampled)
 			p->gpu[i].held = process_figure(p, gpu);
 	}
 }
@@ -46,10 +46,10 @@ uint64_t session_held(const struct session *s, uint32_t position, const struct g
 	uint64_t held = strays_held(s, sample);
 
 	for (const struct process *p = s->processes; p; p = p->next) {
-		if (process_first_twin(p) != p || (p->dead && is_dead_twin(p)))
+		if (process_first_twin(p) != p || (process_is_dead(p) && is_dead_twin(p)))
 			continue;
-		held += p->dead ? process_figure_of_dead(p, sample)
-				: process_figure(p, s->pool_gpu[position]);
+		held += process_is_dead(p) ? process_figure_of_dead(p, sample)
+					   : process_figure(p, s->pool_gpu[position]);
 	}
 	return held;
 }
@@ -63,7 +63,7 @@ static uint64_t left_unlisted(const struct process *p, uint32_t position)
 	uint64_t most =
 		MIN(ledger_slot_bytes(&p->session->books.ledger, p->slot, position), gpu->held);
 
-	if (!p->dead || !p->connection || is_dead_twin(p))
+	if (p->life != PROCESS_LIFE_INHERITED || is_dead_twin(p))
 		return 0;
 	return most - MIN(most, gpu->listed);
 }
@@ -77,8 +77,9 @@ static uint64_t session_unseen(const struct session *s, uint32_t position)
 
 	for (const struct process *p = s->processes; p; p = p->next) {
 		unseen += left_unlisted(p, position);
-		if (p->dead || (!process_has_managed(p) && !p->gpu[position].seen_apart &&
-				!process_apart(p, position)))
+		if (process_is_dead(p) ||
+		    (!process_has_managed(p) && !p->gpu[position].seen_apart &&
+		     !process_apart(p, position)))
 			continue;
 		uint64_t charged = MAX(ledger_slot_bytes(&s->books.ledger, p->slot, position),
 				       (uint64_t)MAX(p->gpu[position].seen_used, 0));

@@ -164,7 +164,7 @@ static void over_end(struct session *s, uint64_t now)
 	}
 	/* One of them did; which, the sum of all does not say. */
 	for (struct process *p = s->processes; p; p = p->next)
-		if (!p->dead)
+		if (!process_is_dead(p))
 			privileges_signal(&s->node->privileges, s->record.uid, s->record.id, p->id,
 					  SIGKILL, on_over_killed, s->node);
 }
@@ -211,7 +211,7 @@ static uint64_t held_elsewhere(const struct session *s, int gpu)
 	uint64_t held = sample->process_count ? strays_held(s, sample) : 0;
 
 	for (const struct process *p = sample->process_count ? s->processes : NULL; p; p = p->next)
-		if (!p->dead && process_first_twin(p) == p) {
+		if (!process_is_dead(p) && process_first_twin(p) == p) {
 			uint64_t figure = process_figure(p, gpu);
 
 			held += figure && !is_attached_elsewhere(p) ? figure : 0;

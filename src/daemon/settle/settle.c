@@ -144,7 +144,7 @@ static bool stood_still(struct process *p)
 /* Another slot of the same process: a second copy of the front. */
 static bool is_twin(const struct process *p, const struct process *q)
 {
-	return q != p && !q->dead && q->id.pid == p->id.pid;
+	return q != p && !process_is_dead(q) && q->id.pid == p->id.pid;
 }
 
 /* What those have charged that is to be in the driver's figure. */
@@ -358,7 +358,7 @@ static bool may_have_less(const struct process *p)
 
 static bool is_compared(const struct process *p)
 {
-	return !p->dead && is_first_twin(p);
+	return !process_is_dead(p) && is_first_twin(p);
 }
 
 /* Whoever stood still is posted to have what he has, before anybody is posted to have less: what
@@ -509,7 +509,7 @@ static bool somebody_exported(const struct session *s)
 static bool somebody_waits(const struct session *s)
 {
 	for (struct process *p = s->processes; p; p = p->next)
-		if (!p->dead && asks(p) && p->ask_leaving && !process_settled(p))
+		if (!process_is_dead(p) && asks(p) && p->ask_leaving && !process_settled(p))
 			return true;
 	return false;
 }

@@ -133,7 +133,7 @@ static void sheet_match(const struct node *node, struct sheet *sheet)
 	qsort(sheet->users, sheet->count, sizeof(*sheet->users), by_pid);
 	for (const struct session *s = node->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next) {
-			struct user *u = p->dead ? NULL : user_find(sheet, p->id.pid);
+			struct user *u = process_is_dead(p) ? NULL : user_find(sheet, p->id.pid);
 
 			if (u)
 				u->process = p;
@@ -198,7 +198,7 @@ static void session_end_all(struct node *node, const char *id)
 	struct session *s = session_find(node, id);
 
 	for (struct process *p = s ? s->processes : NULL; p; p = p->next)
-		if (!p->dead)
+		if (!process_is_dead(p))
 			privileges_signal(&node->privileges, s->record.uid, id, p->id, SIGKILL,
 					  on_killed, node);
 }

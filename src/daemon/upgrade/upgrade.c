@@ -126,7 +126,7 @@ static bool any_ending(const struct node *node)
 {
 	const struct session *s = node->timed_count ? node->sessions : NULL;
 
-	while (s && s->state != SESSION_ENDING)
+	while (s && s->state == SESSION_ACTIVE)
 		s = s->next;
 	return s != NULL;
 }
