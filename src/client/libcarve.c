@@ -96,7 +96,11 @@ int carve_gpu_list_json(carve_t *carve, char **ret_json)
 
 int carve_session_list_json(carve_t *carve, char **ret_json)
 {
-	return get_text(carve, "/v1/sessions", ret_json);
+	json_t *sessions;
+
+	if (!call_begin(carve) || sessions_get(&carve->client, &sessions, &carve->error) < 0)
+		return carve->error.code;
+	return answer_text(carve, sessions, ret_json);
 }
 
 int carve_session_show_json(carve_t *carve, const char *id, char **ret_json)

@@ -109,12 +109,56 @@ bool session_owner_is_me(const char *owner)
 	       !strcmp(found->pw_name, owner);
 }
 
+/* A daemon gives no more without parts (UNPAGED_LIVING in src/daemon/api/api_sessions.c). */
+#define UNPAGED_MOST 256u
+
+/* An older daemon gives them in one. */
+static int parts_get(const struct client *client, const char *first, json_t **ret,
+		     struct error *err)
+{
+	cleanup_json json_t *all = json_array();
+	char path[192];
+
+	snprintf(path, sizeof(path), "%s", first);
+	for (;;) {
+		cleanup_json json_t *part = NULL;
+		int rc = client_call(client, "GET", path, NULL, NULL, &part, err);
+
+		if (rc < 0)
+			return rc;
+		json_array_extend(all,
+				  json_is_array(part) ? part : json_object_get(part, "sessions"));
+		const char *next = json_string_value(json_object_get(part, "next"));
+		if (!next)
+			break;
+		snprintf(path, sizeof(path), "%s%.100s", first, next);
+	}
+	*ret = steal_ptr(&all);
+	return 0;
+}
+
+int sessions_get_all(const struct client *client, json_t **ret, struct error *err)
+{
+	return parts_get(client, "/v1/sessions?all=1&page=", ret, err);
+}
+
+int sessions_get(const struct client *client, json_t **ret, struct error *err)
+{
+	cleanup_json json_t *sessions = NULL;
+	int rc = client_call(client, "GET", "/v1/sessions", NULL, NULL, &sessions, err);
+
+	if (rc == 0 && json_array_size(sessions) >= UNPAGED_MOST)
+		return parts_get(client, "/v1/sessions?living=", ret, err);
+	*ret = rc == 0 ? steal_ptr(&sessions) : NULL;
+	return rc;
+}
+
 int session_find_active(const struct client *client, json_t **ret, struct error *err)
 {
 	cleanup_json json_t *sessions = NULL;
 	size_t i;
 	json_t *session;
-	int rc = client_call(client, "GET", "/v1/sessions", NULL, NULL, &sessions, err);
+	int rc = sessions_get(client, &sessions, err);
 
 	if (rc < 0)
 		return rc;

@@ -9,6 +9,11 @@
 struct client;
 struct error;
 
+/* All sessions that have not ended, and the requests that wait, however many there are: an array.
+ * 0, or negative with *err. */
+int sessions_get(const struct client *client, json_t **ret, struct error *err);
+/* Likewise, with the sessions that ended before them. */
+int sessions_get_all(const struct client *client, json_t **ret, struct error *err);
 /* The caller's active session, the one that `carve run` joins: 0 with *ret (owned by the caller),
  * or NULL there where none is. */
 int session_find_active(const struct client *client, json_t **ret, struct error *err);

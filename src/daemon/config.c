@@ -18,11 +18,17 @@
 /* Ended jobs, and their logs. */
 #define HISTORY_JOBS_DEFAULT 1000000
 
+/* At the same time. More than the slices of 16 GPUs with 80 GB: a context alone takes some 500 MB.
+ */
+#define LIVING_SESSIONS_DEFAULT 4096
+
 const struct config config_default = {
 	.over_policy = OVER_REPORT,
 	.over_after_ns = 3000000000ull,
 	.history_sessions = STORE_HISTORY_DEFAULT,
+	.history_per_minute = STORE_HISTORY_PER_MINUTE_DEFAULT,
 	.history_jobs = HISTORY_JOBS_DEFAULT,
+	.living_sessions = LIVING_SESSIONS_DEFAULT,
 	.slicing = {.mode = COMPUTE_OFF,
 		    .lease_ns = LEASE_NS_DEFAULT,
 		    .granularity_ppm = LEASE_GRANULARITY_DEFAULT},
@@ -81,25 +87,37 @@ static int take_seconds(const json_t *value, struct config *to, struct error *er
 	return 0;
 }
 
-static int history_take(const json_t *value, const char *key, uint32_t *to, struct error *err)
+static int count_take(const json_t *value, const char *key, int least, uint32_t *to,
+		      struct error *err)
 {
 	json_int_t count = json_integer_value(value);
 
-	if (!json_is_integer(value) || count < 0 || count > HISTORY_MAX)
-		return error_set(err, EXIT_CODE_USAGE, "%s takes a whole number from 0 to %d", key,
-				 HISTORY_MAX);
+	if (!json_is_integer(value) || count < least || count > HISTORY_MAX)
+		return error_set(err, EXIT_CODE_USAGE, "%s takes a whole number from %d to %d", key,
+				 least, HISTORY_MAX);
 	*to = (uint32_t)count;
 	return 0;
 }
 
 static int take_history(const json_t *value, struct config *to, struct error *err)
 {
-	return history_take(value, "history_sessions", &to->history_sessions, err);
+	return count_take(value, "history_sessions", 0, &to->history_sessions, err);
 }
 
 static int take_jobs(const json_t *value, struct config *to, struct error *err)
 {
-	return history_take(value, "history_jobs", &to->history_jobs, err);
+	return count_take(value, "history_jobs", 0, &to->history_jobs, err);
+}
+
+static int take_rate(const json_t *value, struct config *to, struct error *err)
+{
+	return count_take(value, "history_per_minute", 1, &to->history_per_minute, err);
+}
+
+/* A user has half of them. */
+static int take_living(const json_t *value, struct config *to, struct error *err)
+{
+	return count_take(value, "living_sessions", 2, &to->living_sessions, err);
 }
 
 static int take_state_dir(const json_t *value, struct config *to, struct error *err)
@@ -204,7 +222,9 @@ static const struct {
 	{"over_tolerance", take_tolerance},
 	{"over_seconds", take_seconds},
 	{"history_sessions", take_history},
+	{"history_per_minute", take_rate},
 	{"history_jobs", take_jobs},
+	{"living_sessions", take_living},
 	{"state_dir", take_state_dir},
 	{"slicing_policy", take_slicing_policy},
 	{"timeSlicing", take_slicing},
@@ -218,7 +238,8 @@ static int key_take(const char *name, const json_t *value, struct config *to, st
 			return keys[i].take(value, to, err);
 	error_set(err, EXIT_CODE_USAGE, "unknown key '%.64s'", name);
 	error_hint(err, "there are over_policy, over_tolerance, over_seconds, history_sessions, "
-			"history_jobs, state_dir, slicing_policy, timeSlicing, global");
+			"history_per_minute, history_jobs, living_sessions, state_dir, "
+			"slicing_policy, timeSlicing, global");
 	return -EXIT_CODE_USAGE;
 }
 

@@ -5,6 +5,8 @@
  *    "over_tolerance": "64MiB",   so much more is nothing, in MiB or GiB
  *    "over_seconds": 3,           and it has to last so long
  *    "history_sessions": 10000,   ended sessions that are kept for `session list --all`
+ *    "history_per_minute": 600,   and of these so many of one user that end within a minute
+ *    "living_sessions": 4096,     sessions at a time; one user has half of what others leave
  *    "history_jobs": 1000000,     ended jobs that are kept, with their logs
  *    "state_dir": "/var/lib/carve", where sessions, quotas and history are kept (state.h); read
  * when the daemon starts
@@ -35,7 +37,8 @@ struct config {
 	enum over_policy over_policy;
 	uint64_t over_tolerance_bytes;
 	uint64_t over_after_ns;
-	uint32_t history_sessions, history_jobs;
+	uint32_t history_sessions, history_per_minute, history_jobs;
+	uint32_t living_sessions;
 	char state_dir[512]; /* "": none is named */
 	enum slicing_policy slicing_policy;
 	struct lease_setting slicing;

@@ -425,7 +425,9 @@ static void on_reload(uv_signal_t *handle, int number)
 	config_keep(node);
 	if (strcmp(before.state_dir, node->config.state_dir) != 0)
 		log_event(LOG_WARNING, "config.later key=state_dir dir=%s", node->state.dir);
-	store_keep_history(node->store, node->config.history_sessions);
+	store_keep_history(node->store, node->config.history_sessions,
+			   node->config.history_per_minute);
+	node->living.most = node->config.living_sessions;
 	log_event(LOG_INFO, "config.read path=%s", node->options.config_path);
 	slicing_reload(node);
 }
@@ -452,7 +454,8 @@ int node_run(struct node *node, struct error *err)
 	node->busy_ns = now_monotonic_ns();
 	if (state_open(&node->state, &node->runtime, node->handover, &node->store, err) < 0)
 		return EXIT_CODE_FAILED;
-	store_keep_history(node->store, node->config.history_sessions);
+	store_keep_history(node->store, node->config.history_sessions,
+			   node->config.history_per_minute);
 	if (!node->config_wrong[0])
 		config_keep(node);
 	int rc = leases_start(&node->leases);
@@ -466,6 +469,7 @@ int node_run(struct node *node, struct error *err)
 	peer_load();
 	crowd_begin(&node->watched, WATCHED_MAX);
 	crowd_begin_any(&node->waiting_crowd, WAITING_MAX);
+	crowd_begin_any(&node->living, node->config.living_sessions);
 	uv_loop_init(&node->loop);
 	handles_init(node);
 	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,

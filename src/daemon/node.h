@@ -86,6 +86,7 @@ struct node {
 	struct fresh *fresh;  /* calls that wait for the next sample */
 	struct crowd watched; /* descriptors of commands in slices, and of who asked for one */
 	struct crowd waiting_crowd; /* requests */
+	struct crowd living;        /* sessions that have not ended */
 	struct waiter *waiters;     /* in the order in which they are served */
 	bool waiters_dirty;         /* something changed that may let one through */
 	struct leases *leases;

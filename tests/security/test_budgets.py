@@ -194,6 +194,115 @@ def test_a_history_that_one_user_fills(make_lab, tmp_path):
     assert len([session for session in listed if session["owner"] == str(ALICE)]) == 5
 
 
+# Sessions that live as long as this process does. Prints how many were granted, and the last refusal.
+LIVING = COMMON + """
+count, body = int(sys.argv[1]), sys.argv[2].encode()
+s, granted, refusal = http(), 0, ''
+for i in range(count):
+    call(s, 'POST', '/v1/sessions', body)
+    head, text = answer(s)
+    if b' 201 ' in head.split(b'\\r\\n')[0]: granted += 1
+    else: refusal = json.loads(text)['error']['message']
+print(granted, refusal, flush=True)
+held()
+"""
+
+# As LIVING, by subordinate users.
+LIVING_OF_RANGE = LIVING.replace("s, granted", """uid = int(sys.argv[3])
+os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
+s, granted""", 1)
+
+SMALL = '{"vram_bytes": 600000000, "ephemeral": true}'
+
+
+def settings(tmp_path, **values):
+    """The daemon's options for a configuration file."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "carved.json").write_text(json.dumps(values))
+    return ["--config", str(tmp_path / "carved.json")]
+
+
+@pytest.mark.attack("9", "one user has all sessions")
+def test_living_sessions_of_one_user(make_lab, tmp_path):
+    lab = make_lab(args=settings(tmp_path, living_sessions=40))
+    said, = attack(lab, LIVING, 60, SMALL)
+    assert said.split()[0] == "20" and "as many sessions as one user may have" in said
+    others_are_served(lab)
+    lab.restart()  # they are counted again
+    said, = attack(lab, LIVING, 5, SMALL)
+    assert said.split()[0] == "0"
+    said, = attack(lab, LIVING, 30, SMALL, uid=ALICE)
+    assert said.split()[0] == "10"
+
+
+@pytest.mark.attack("9", "one user's subordinate users have all sessions")
+def test_living_sessions_of_subordinate_users(make_lab, tmp_path):
+    if not pathlib.Path("/etc/subuid").exists():
+        pytest.skip("there is no /etc/subuid to cover")
+    ranges = tmp_path / "subuid"
+    ranges.write_text(f"{MALLORY}:300000:65536\n")
+    cover = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
+             'mount --bind "$0" /etc/subuid && exec "$@"', str(ranges)]
+    lab = make_lab(before=cover, args=settings(tmp_path, living_sessions=40))
+    granted = [int(attack(lab, LIVING_OF_RANGE, 8, SMALL, 300000 + i, uid=0)[0].split()[0]) for i in range(4)]
+    assert sum(granted) == 20, granted
+    others_are_served(lab)
+
+
+@pytest.mark.attack("9", "a session that ends makes room for no more than one")
+def test_living_sessions_that_come_and_go(make_lab, tmp_path):
+    lab = make_lab(args=settings(tmp_path, living_sessions=8))
+    said, = attack(lab, LIVING, 8, SMALL)
+    assert said.split()[0] == "4"
+    assert lab.run(MALLORY, CARVE, "session", "release", "--all", "--force").returncode == 0
+    said, = attack(lab, LIVING, 8, SMALL)
+    assert said.split()[0] == "4"
+
+
+@pytest.mark.attack("9", "more sessions than one answer has")
+def test_a_list_of_many_sessions_is_whole(make_lab):
+    """Parts follow each other without a gap, and nobody's own sessions are pushed out of a short answer."""
+    lab = make_lab(gpus="h100-80gb:3")
+    mine = lab.carve_json(ALICE, "session", "request", "--vram", "1")["id"]
+    said, = attack(lab, LIVING, 330, SMALL)
+    granted = int(said.split()[0])
+    assert granted > 256
+    listed = lab.carve_json(0, "session", "list")
+    assert len({session["id"] for session in listed}) == granted + 1 == len(listed)
+    assert [session["created"] for session in listed] == sorted(session["created"] for session in listed)
+    assert len(lab.carve_json(0, "session", "list", "--all")) == granted + 1
+    short = lab.python(ALICE, COMMON + """
+s = http(); call(s, 'GET', '/v1/sessions'); print(answer(s)[1].decode())
+for page in ('living=x', 'living=l', 'living=l5', 'living=l5.UP', 'living=w1', 'living=w1.2.3', 'page=l1.a%20b'):
+    call(s, 'GET', '/v1/sessions?' + page); head, body = answer(s)
+    assert b' 400 ' in head.split(b'\\r\\n')[0], (page, head)
+""")
+    assert short.returncode == 0, short.stderr
+    rows = json.loads(short.stdout)
+    assert len(rows) == 256 and rows[0]["id"] == mine
+
+
+@pytest.mark.attack("9", "sessions that end by the hundred within a minute")
+def test_history_rows_within_a_minute(make_lab, tmp_path):
+    lab = make_lab(args=settings(tmp_path, history_per_minute=30))
+    for _ in range(3):
+        assert lab.run(ALICE, CARVE, "run", "--ephemeral", "--vram", "1", "--", "true").returncode == 0
+    assert lab.python(MALLORY, ENDED, 200).returncode == 0
+
+    def owners():
+        return [session["owner"] for session in lab.carve_json(0, "session", "list", "--all")]
+
+    assert owners().count(str(MALLORY)) == 30 and owners().count(str(ALICE)) == 3
+    assert lab.log().count(f"history.dropped uid={MALLORY}") == 1
+    # Those that are kept are the newest, and root has no such bound.
+    kept = [s for s in lab.carve_json(0, "session", "list", "--all") if s["owner"] == str(MALLORY)]
+    assert lab.python(MALLORY, ENDED, 1).returncode == 0
+    now = [s for s in lab.carve_json(0, "session", "list", "--all") if s["owner"] == str(MALLORY)]
+    assert [s["id"] for s in now[:-1]] == [s["id"] for s in kept[1:]] and now[-1]["id"] not in {s["id"] for s in kept}
+    assert lab.python(0, ENDED, 40).returncode == 0
+    assert owners().count("root") == 40
+
+
 @pytest.mark.attack("9", "a group's quota, by users of whom it is a supplementary group")
 def test_supplementary_groups_have_their_quota(lab):
     """As on Debian, where each user has a primary group of its own."""

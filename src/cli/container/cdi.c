@@ -221,7 +221,7 @@ static int session_generate(const struct generation *g, const json_t *session, s
 static int generate_all(const struct generation *g, struct error *err)
 {
 	cleanup_json json_t *sessions = NULL;
-	int rc = client_call(&g->client, "GET", "/v1/sessions", NULL, NULL, &sessions, err);
+	int rc = sessions_get(&g->client, &sessions, err);
 	json_t *session;
 	size_t i;
 
@@ -310,8 +310,7 @@ static int listing_make(const struct cli *cli, char dir[static DIR_MAX], struct 
 
 	*ret = (struct listing){.specs = json_array()};
 	if (rc == 0 && client_open(&client, cli->value[OPT_HOST], &ignored) == 0)
-		(void)client_call(&client, "GET", "/v1/sessions", NULL, NULL, &ret->sessions,
-				  &ignored);
+		(void)sessions_get(&client, &ret->sessions, &ignored);
 	return rc < 0 ? rc : specs_each(dir, spec_list, ret, err);
 }
 

@@ -138,29 +138,6 @@ static void beyond_print(const json_t *sessions)
 		       session_size_text(session, size), session_text(session, "id"));
 }
 
-/* All, in parts. An older daemon gives them in one. */
-static int history_get(struct client *client, json_t **ret, struct error *err)
-{
-	cleanup_json json_t *all = json_array();
-	char path[160] = "/v1/sessions?all=1&page=";
-
-	for (;;) {
-		cleanup_json json_t *part = NULL;
-		int rc = client_call(client, "GET", path, NULL, NULL, &part, err);
-
-		if (rc < 0)
-			return rc;
-		json_array_extend(all,
-				  json_is_array(part) ? part : json_object_get(part, "sessions"));
-		const char *next = json_string_value(json_object_get(part, "next"));
-		if (!next)
-			break;
-		snprintf(path, sizeof(path), "/v1/sessions?all=1&page=%.100s", next);
-	}
-	*ret = steal_ptr(&all);
-	return 0;
-}
-
 int cli_session_list(struct cli *cli, struct error *err)
 {
 	struct client client;
@@ -168,9 +145,8 @@ int cli_session_list(struct cli *cli, struct error *err)
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
 	if (rc == 0)
-		rc = cli->value[OPT_ALL] ? history_get(&client, &sessions, err)
-					 : client_call(&client, "GET", "/v1/sessions", NULL, NULL,
-						       &sessions, err);
+		rc = cli->value[OPT_ALL] ? sessions_get_all(&client, &sessions, err)
+					 : sessions_get(&client, &sessions, err);
 	if (rc < 0)
 		return rc;
 	if (cli->value[OPT_JSON])

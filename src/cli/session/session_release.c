@@ -48,7 +48,7 @@ static int one_of_all(const struct client *client, const json_t *session, const 
 static int release_all(const struct cli *cli, const struct client *client, struct error *err)
 {
 	cleanup_json json_t *sessions = NULL, *released = json_array();
-	int rc = client_call(client, "GET", "/v1/sessions", NULL, NULL, &sessions, err), failed = 0;
+	int rc = sessions_get(client, &sessions, err), failed = 0;
 	size_t i;
 	json_t *session;
 

@@ -53,7 +53,7 @@ int top_fetch(const struct client *client, struct top_answers *ret, struct error
 	int rc = client_call(client, "GET", "/v1/gpus", NULL, NULL, &answers.gpus, err);
 
 	if (rc == 0)
-		rc = client_call(client, "GET", "/v1/sessions", NULL, NULL, &answers.sessions, err);
+		rc = sessions_get(client, &answers.sessions, err);
 	if (rc == 0)
 		rc = client_call(client, "GET", "/v1/version", NULL, NULL, &answers.version, err);
 	if (rc == 0)

@@ -17,6 +17,7 @@
 #include "daemon/api/api_agent.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_quota.h"
+#include "daemon/api/api_sessions.h"
 #include "daemon/api/api_slicing.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
@@ -100,108 +101,6 @@ static void get_gpus(struct call *call, const char *id)
 	fresh_defer(call, answer_gpus, NULL);
 }
 
-/* Ended sessions in one part of the history; and of clients that know no parts, the newest. A row
- * takes some 50 us. */
-#define PAGE_SESSIONS 64u
-#define UNPAGED_SESSIONS 128u
-
-struct listing {
-	json_t *list;
-	const struct peer *viewer;
-	struct store_place last; /* of the ended ones */
-};
-
-static int list_ended(void *arg, const struct store_session *session)
-{
-	struct listing *listing = arg;
-
-	json_array_append_new(listing->list, view_ended(session, listing->viewer));
-	return 0;
-}
-
-static int by_created(const void *a, const void *b)
-{
-	const struct session *x = *(struct session *const *)a, *y = *(struct session *const *)b;
-
-	return (x->record.created > y->record.created) - (x->record.created < y->record.created);
-}
-
-static void list_living(struct node *node, struct listing *listing)
-{
-	struct session **order = calloc(node->session_count + 1, sizeof(struct session *));
-	uint32_t count = 0;
-
-	if (!order)
-		return;
-	for (struct session *s = node->sessions; s; s = s->next)
-		order[count++] = s;
-	qsort(order, count, sizeof(struct session *), by_created);
-	for (uint32_t i = 0; i < count; i++)
-		json_array_append_new(listing->list, view_session(order[i], listing->viewer));
-	free(order);
-}
-
-static void list_current(struct node *node, struct listing *listing)
-{
-	list_living(node, listing);
-	for (const struct waiter *w = node->waiters; w; w = w->next)
-		json_array_append_new(listing->list, view_waiter(node, w, listing->viewer));
-}
-
-static int list_page(void *arg, const struct store_session *session)
-{
-	struct listing *listing = arg;
-
-	listing->last = (struct store_place){session->ended, session->created, session->row};
-	return list_ended(arg, session);
-}
-
-/* The history in parts, so that no answer is long in the making: {sessions, next}, where `next` is
- * the `page` of the next part, or null with the last one, which has the living ones, too. */
-static void get_sessions_page(struct call *call, const char *page)
-{
-	struct listing listing = {.list = json_array(), .viewer = &call->peer};
-	struct store_place after = {0};
-	char next[80] = "";
-	int end = 0;
-
-	if (*page && (sscanf(page, "%" SCNd64 ".%" SCNd64 ".%" SCNd64 "%n", &after.ended,
-			     &after.created, &after.row, &end) != 3 ||
-		      page[end])) {
-		json_decref(listing.list);
-		answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
-			      "page: takes what `next` of the part before said; empty: the first");
-		return;
-	}
-	(void)store_sessions_page(call->node->store, &after, PAGE_SESSIONS, list_page, &listing);
-	if (json_array_size(listing.list) == PAGE_SESSIONS)
-		snprintf(next, sizeof(next), "%" PRId64 ".%" PRId64 ".%" PRId64, listing.last.ended,
-			 listing.last.created, listing.last.row);
-	else
-		list_current(call->node, &listing);
-	call_reply(call, MHD_HTTP_OK,
-		   json_pack("{s:o, s:o}", "sessions", listing.list, "next",
-			     *next ? json_string(next) : json_null()));
-}
-
-static void get_sessions(struct call *call, const char *id)
-{
-	struct node *node = call->node;
-	struct listing listing = {.viewer = &call->peer};
-	const char *all = call_argument(call, "all"), *page = call_argument(call, "page");
-
-	if (page) {
-		get_sessions_page(call, page);
-		return;
-	}
-	listing.list = json_array();
-	if (all && strcmp(all, "0") != 0)
-		(void)store_sessions_each(node->store, true, UNPAGED_SESSIONS, list_ended,
-					  &listing);
-	list_current(node, &listing);
-	call_reply(call, MHD_HTTP_OK, listing.list);
-}
-
 static void get_session(struct call *call, const char *id)
 {
 	struct store_gpu gpus[PLACE_GPUS_MAX];
@@ -210,7 +109,8 @@ static void get_session(struct call *call, const char *id)
 	const struct session *s = session_meant(call, id);
 
 	if (w && peer_permitted(&call->peer, w->peer.uid)) {
-		call_reply(call, MHD_HTTP_OK, view_waiter(call->node, w, &call->peer));
+		call_reply(call, MHD_HTTP_OK,
+			   view_waiter(w, waiting_position(call->node, w), &call->peer));
 	} else if (!s && ended_meant(call, id, &record) &&
 		   peer_permitted(&call->peer, record.uid)) {
 		call_reply(call, MHD_HTTP_OK, view_ended(&record, &call->peer));
@@ -762,7 +662,7 @@ struct route {
 static const struct route routes[] = {
 	{"GET", "/v1/version", false, get_version},
 	{"GET", "/v1/gpus", false, get_gpus},
-	{"GET", "/v1/sessions", false, get_sessions},
+	{"GET", "/v1/sessions", false, api_get_sessions},
 	{"POST", "/v1/sessions", false, post_session},
 	{"POST", "/v1/commands", false, post_command},
 	{"POST", "/v1/upgrade", false, upgrade_post},

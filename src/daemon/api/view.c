@@ -24,6 +24,8 @@
 
 /* Programs outside carve that are named on each GPU. */
 #define OUTSIDE_PROCESSES_MAX 64u
+/* Requests that are shown before another one. */
+#define AHEAD_MAX 64u
 
 json_t *view_time(int64_t ns)
 {
@@ -470,14 +472,10 @@ json_t *view_ended(const struct store_session *session, const struct peer *viewe
 	return record_json(session, NULL, "ended", viewer);
 }
 
-json_t *view_waiter(const struct node *node, const struct waiter *waiter, const struct peer *viewer)
+json_t *view_waiter(const struct waiter *waiter, unsigned position, const struct peer *viewer)
 {
 	bool permitted = peer_permitted(viewer, waiter->peer.uid);
 	char asked[REQUEST_TEXT_SIZE];
-	int position = 1;
-
-	for (const struct waiter *w = node->waiters; w != waiter; w = w->next)
-		position++;
 	json_t *json =
 		json_pack("{s:o, s:s, s:o, s:s, s:o, s:i, s:[]}", "id",
 			  permitted ? json_string(waiter->id) : json_null(), "state", "waiting",
@@ -486,7 +484,7 @@ json_t *view_waiter(const struct node *node, const struct waiter *waiter, const 
 			  waiter->request.place.kind == PLACE_BYTES
 				  ? answer_number(waiter->request.place.bytes)
 				  : json_null(),
-			  "position", position, "gpus");
+			  "position", (int)position, "gpus");
 	if (!permitted)
 		return json;
 	json_object_set_new(json, "created", view_time(waiter->created));
@@ -505,9 +503,12 @@ json_t *view_ahead(const struct node *node, const struct waiter *waiter, int pri
 		   const struct peer *viewer)
 {
 	json_t *list = json_array();
+	unsigned position = 0;
 
 	for (const struct waiter *w = node->waiters;
-	     w && w != waiter && (waiter || w->request.priority >= priority); w = w->next)
-		json_array_append_new(list, view_waiter(node, w, viewer));
+	     w && w != waiter && (waiter || w->request.priority >= priority) &&
+	     position < AHEAD_MAX;
+	     w = w->next)
+		json_array_append_new(list, view_waiter(w, ++position, viewer));
 	return list;
 }

@@ -23,8 +23,8 @@ const char *view_user(uid_t uid);
  * (unset: it would be granted). */
 json_t *view_explain(const struct node *node, const struct slice_request *request,
 		     const struct place_result *result, const struct error *err);
-/* The requests that go before `waiter`, or, where that is NULL, before a new one of this priority.
- */
+/* The requests that go before `waiter`, or, where that is NULL, before a new one of this priority;
+ * the first 64 of them. */
 json_t *view_ahead(const struct node *node, const struct waiter *waiter, int priority,
 		   const struct peer *viewer);
 /* RFC 3339 of ns since 1970; null of 0. */
@@ -32,7 +32,7 @@ json_t *view_time(int64_t ns);
 json_t *view_version(const struct node *node);
 json_t *view_gpus(const struct node *node);
 json_t *view_session(const struct session *session, const struct peer *viewer);
-json_t *view_waiter(const struct node *node, const struct waiter *waiter,
-		    const struct peer *viewer);
+/* `position`: in the row, from 1. */
+json_t *view_waiter(const struct waiter *waiter, unsigned position, const struct peer *viewer);
 /* A session that has ended. */
 json_t *view_ended(const struct store_session *session, const struct peer *viewer);

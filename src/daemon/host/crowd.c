@@ -41,9 +41,11 @@ static struct crowd_user *find_or_add(struct crowd *c, uid_t uid)
 
 static bool fits(const struct crowd *c, const struct crowd_user *user, unsigned count)
 {
-	unsigned left = c->most - (c->total - user->has);
+	unsigned others = c->total - user->has;
+	unsigned left = c->most > others ? c->most - others : 0;
 
-	if (count > c->most - c->total)
+	/* crowd_add() goes beyond it, and so does a setting that was lowered. */
+	if (c->total > c->most || count > c->most - c->total)
 		return false;
 	return user->uid == 0 || user->uid == geteuid() || user->has + count <= left / 2;
 }
@@ -88,6 +90,27 @@ bool crowd_enter_many(struct crowd *c, uid_t uid, unsigned count, uid_t *ret_own
 bool crowd_enter(struct crowd *c, uid_t uid, uid_t *ret_owner)
 {
 	return crowd_enter_many(c, uid, 1, ret_owner);
+}
+
+bool crowd_has_room(const struct crowd *c, uid_t uid)
+{
+	uid_t owner = owner_of(uid);
+	const struct crowd_user *user = find(c, owner);
+	struct crowd_user none = {.uid = owner};
+
+	return fits(c, user ? user : &none, 1);
+}
+
+uid_t crowd_add(struct crowd *c, uid_t uid)
+{
+	uid_t owner = owner_of(uid);
+	struct crowd_user *user = find_or_add(c, owner);
+
+	if (user) {
+		user->has++;
+		c->total++;
+	}
+	return owner;
 }
 
 void crowd_leave_many(struct crowd *c, uid_t owner, unsigned count)

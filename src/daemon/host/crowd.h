@@ -25,6 +25,10 @@ void crowd_begin_any(struct crowd *crowd, unsigned most);
 bool crowd_enter(struct crowd *crowd, uid_t uid, uid_t *ret_owner);
 /* The same for several, all or none; in all no more than `most`. */
 bool crowd_enter_many(struct crowd *crowd, uid_t uid, unsigned count, uid_t *ret_owner);
+/* Whether crowd_enter() would let one more in. */
+bool crowd_has_room(const struct crowd *crowd, uid_t uid);
+/* One more, whether there is room or not. Returns to whom it counts. */
+uid_t crowd_add(struct crowd *crowd, uid_t uid);
 /* Some that had entered are gone. */
 void crowd_leave(struct crowd *crowd, uid_t owner);
 void crowd_leave_many(struct crowd *crowd, uid_t owner, unsigned count);

@@ -168,6 +168,13 @@ int quotas_check(const struct node *node, const struct peer *peer,
 {
 	struct quota_use more = use_of_result(result);
 
+	if (!crowd_has_room(&node->living, peer->uid)) {
+		error_set(err, EXIT_CODE_NOT_PERMITTED,
+			  "you have as many sessions as one user may have on this machine");
+		error_hint(err, "release those that are not needed (carve session list), or have "
+				"an administrator raise living_sessions in carved.json");
+		return -EAGAIN;
+	}
 	for (const struct quota_entry *e = node->quotas; e; e = e->next) {
 		if (!concerns(e->stored.kind, e->stored.id, peer->uid, peer->gid, &peer->groups))
 			continue;

@@ -80,6 +80,15 @@ struct waiter *waiting_find(const struct node *node, const char *id)
 	return w;
 }
 
+unsigned waiting_position(const struct node *node, const struct waiter *waiter)
+{
+	unsigned position = 1;
+
+	for (const struct waiter *w = node->waiters; w != waiter; w = w->next)
+		position++;
+	return position;
+}
+
 bool waiting_resizes(const struct node *node, const char *session)
 {
 	for (const struct waiter *w = node->waiters; w; w = w->next)

@@ -64,6 +64,8 @@ bool waiting_release(struct node *node, struct waiter *waiter);
 /* Whether another instance is being decided on for this session. */
 bool waiting_resizes(const struct node *node, const char *session);
 struct waiter *waiting_find(const struct node *node, const char *id);
+/* Its place in the row, from 1. */
+unsigned waiting_position(const struct node *node, const struct waiter *waiter);
 /* The user's request of this name. */
 struct waiter *waiting_named(const struct node *node, uid_t uid, const char *name);
 /* The MIG instances of request `id` are there, or not: *err says why not, NULL that it is to be

@@ -295,6 +295,7 @@ static struct session *session_new(struct node *node, const struct store_session
 static void session_insert(struct session *s)
 {
 	table_insert(s->node, s);
+	s->owner = crowd_add(&s->node->living, s->record.uid);
 	if (s->record.ends_at)
 		set_timed(s);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
@@ -567,6 +568,7 @@ static void session_finish(struct session *s)
 		  s->record.reason);
 	takeover_forget(s);
 	table_remove(node, s);
+	crowd_leave(&node->living, s->owner);
 	promises_drop(s);
 	mig_session_ended(s);
 	listeners_call(s);
@@ -699,6 +701,7 @@ void sessions_free(struct node *node)
 	memset(node->by_id, 0, sizeof(node->by_id));
 	memset(node->by_user, 0, sizeof(node->by_user));
 	node->session_count = node->timed_count = 0;
+	crowd_free(&node->living);
 	while (node->drains) {
 		struct drain *drain = node->drains;
 

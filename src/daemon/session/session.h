@@ -57,6 +57,7 @@ struct session {
 	struct session *next, *previous; /* node->sessions */
 	struct session *next_id, *next_user, *next_attached;
 	struct node *node;
+	uid_t owner; /* to whom it counts (crowd.h) */
 	struct store_session record;
 	int *pool_gpu; /* record.gpu_count positions in the pool; -1: that GPU is gone */
 	enum session_state state;

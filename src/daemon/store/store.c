@@ -115,6 +115,8 @@ static const char *const texts[STATEMENTS] = {
 	[HISTORY_OWNER_EDGE] =
 		"SELECT ended FROM session WHERE owner=?1 AND ended > 0 ORDER BY ended DESC LIMIT "
 		"1 OFFSET ?2",
+	[HISTORY_OWNER_OLDEST] =
+		"SELECT ended FROM session WHERE owner=?1 AND ended > 0 ORDER BY ended LIMIT 1",
 	[HISTORY_OWNER_GPUS_DELETE] =
 		"DELETE FROM session_gpu WHERE session IN (SELECT id FROM session WHERE owner=?2 "
 		"AND ended > 0 AND ended <= ?1)",
@@ -395,6 +397,7 @@ int store_open(struct store **ret, const char *path, bool on_disk, struct error 
 	if (!store)
 		return -ENOMEM;
 	store->history = STORE_HISTORY_DEFAULT;
+	store->history_rate.most = STORE_HISTORY_PER_MINUTE_DEFAULT;
 	store->ends = ENDS_NONE;
 	store->on_disk = on_disk;
 	/* Sessions need to survive this process, not the machine: no sync on each grant. But where
@@ -528,6 +531,7 @@ void store_close(struct store *store)
 	while (store->unrecorded)
 		store_unrecorded_drop(&store->unrecorded);
 	ends_close(&store->ends);
+	rate_free(&store->history_rate);
 	database_close(&store->database);
 	free(store);
 }

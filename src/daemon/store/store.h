@@ -26,6 +26,8 @@ struct store;
 /* Ended sessions that are kept for `list --all`, unless store_keep_history() says otherwise; at
  * times a few more. */
 #define STORE_HISTORY_DEFAULT 10000u
+/* Of these, those of one user that ended within a minute. */
+#define STORE_HISTORY_PER_MINUTE_DEFAULT 600u
 
 struct store_gpu {
 	char uuid_text[48];
@@ -90,8 +92,10 @@ struct store_boot {
 /* Says in which life of the host this is, before sessions are read: those that were living in
  * another one ended with it. */
 int store_boot(struct store *store, const struct store_boot *boot, unsigned *ret_ended);
-/* From now on so many ended sessions are kept; what lies behind goes with the next that end. */
-void store_keep_history(struct store *store, uint32_t sessions);
+/* From now on so many ended sessions are kept; what lies behind goes with the next that end. Of a
+ * user with more than `per_minute` that end within a minute, each further one takes the place of
+ * that user's oldest. */
+void store_keep_history(struct store *store, uint32_t sessions, uint32_t per_minute);
 
 int store_session_add(struct store *store, const struct store_session *session,
 		      const struct process_id *owner);

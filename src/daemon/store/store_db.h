@@ -8,6 +8,7 @@
 
 #include "daemon/store/database.h"
 #include "daemon/store/ends.h"
+#include "daemon/store/rate.h"
 #include "daemon/store/store.h"
 
 enum statement {
@@ -25,6 +26,7 @@ enum statement {
 	HISTORY_EDGE,
 	HISTORY_OTHERS,
 	HISTORY_OWNER_EDGE,
+	HISTORY_OWNER_OLDEST,
 	HISTORY_OWNER_GPUS_DELETE,
 	HISTORY_OWNER_OVER_DELETE,
 	HISTORY_OWNER_DELETE,
@@ -94,6 +96,7 @@ struct store {
 	struct ends ends; /* where those are meanwhile */
 	sqlite3_stmt *statement[STATEMENTS];
 	uint32_t history;
+	struct rate history_rate; /* sessions that ended, by owner */
 	unsigned ended_untrimmed; /* sessions since history_trim() last looked */
 	struct store_boot boot;
 	bool on_disk;              /* it is to survive a power cut */

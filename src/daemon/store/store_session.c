@@ -4,8 +4,11 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/host/log.h"
 #include "daemon/host/owner.h"
 #include "daemon/store/store_db.h"
 
@@ -186,9 +189,10 @@ static int step_with_id(struct store *store, enum statement which, const char *i
 	return store_step(stmt);
 }
 
-void store_keep_history(struct store *store, uint32_t sessions)
+void store_keep_history(struct store *store, uint32_t sessions, uint32_t per_minute)
 {
 	store->history = sessions;
+	store->history_rate.most = per_minute;
 	store->ended_untrimmed = HISTORY_TRIM_EVERY;
 }
 
@@ -264,6 +268,29 @@ static int history_trim(struct store *store, uid_t owner)
 	return 0;
 }
 
+/* One that ends many sessions a minute keeps the newest of them, and nobody else's history gets
+ * shorter by them. */
+static int rate_trim(struct store *store, uid_t owner)
+{
+	/* As with all budgets. */
+	if (owner == 0 || owner == geteuid())
+		return 0;
+	enum rate_verdict verdict = rate_note(&store->history_rate, owner, now_monotonic_ns());
+
+	if (verdict == RATE_WITHIN)
+		return 0;
+	if (verdict == RATE_FIRST_BEYOND)
+		log_event(
+			LOG_WARNING,
+			"history.dropped uid=%u reason=\"more than %u of its sessions ended within "
+			"a minute: its oldest are forgotten\"",
+			(unsigned)owner, store->history_rate.most);
+	sqlite3_stmt *stmt = store_statement(store, HISTORY_OWNER_OLDEST);
+	sqlite3_bind_int64(stmt, 1, owner);
+	int64_t edge = edge_find(stmt);
+	return edge > 0 ? forget(store, HISTORY_OWNER_GPUS_DELETE, edge, owner) : (int)edge;
+}
+
 int store_over_put(struct store *store, const struct store_session *session)
 {
 	sqlite3_stmt *stmt = store_statement(store, OVER_PUT);
@@ -301,6 +328,8 @@ int store_session_end(struct store *store, const struct store_session *session)
 		rc = step_with_id(store, ATTACHED_END, session->id);
 	if (rc == 0)
 		rc = step_with_id(store, INHERITED_REMOVE, session->id);
+	if (rc == 0)
+		rc = rate_trim(store, owner_of(session->uid));
 	if (rc == 0)
 		rc = history_trim(store, owner_of(session->uid));
 	return store_finish(store, rc);

@@ -303,7 +303,7 @@ static int slices_release(struct prepare *prepare, const struct stored_claim *st
 {
 	char name[CLAIM_LABEL_SIZE + 16];
 	cleanup_json json_t *sessions = NULL;
-	int rc = carved_call(prepare->carved, "GET", "/v1/sessions", NULL, &sessions, err);
+	int rc = carved_sessions(prepare->carved, &sessions, err);
 
 	if (rc < 0)
 		return rc;
@@ -344,7 +344,7 @@ static int claim_begin(struct prepare *prepare, const struct prepare_claim *clai
 static int sessions_renew(struct prepare *prepare, struct stored_claim *stored, struct error *err)
 {
 	cleanup_json json_t *sessions = NULL;
-	int rc = carved_call(prepare->carved, "GET", "/v1/sessions", NULL, &sessions, err);
+	int rc = carved_sessions(prepare->carved, &sessions, err);
 	bool any = false;
 
 	for (size_t i = 0; rc == 0 && i < stored->slices; i++) {

@@ -47,7 +47,7 @@ static int gpus_look(struct watcher *watcher, struct watcher_view *view, struct 
 	int rc = carved_call(carved, "GET", "/v1/gpus", NULL, &gpus, err);
 
 	if (rc == 0)
-		rc = carved_call(carved, "GET", "/v1/sessions", NULL, &sessions, err);
+		rc = carved_sessions(carved, &sessions, err);
 	if (rc == 0)
 		rc = device_gpus_parse(gpus, sessions, view->gpu, &view->count, err);
 	view->reached = rc == 0;
