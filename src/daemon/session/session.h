@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "core/session_state.h"
+#include "core/settle.h"
 #include "daemon/host/peer.h"
 #include "daemon/session/books.h"
 #include "daemon/store/store.h"
@@ -99,10 +100,8 @@ struct session {
 	bool less;            /* or one who did not stand still seems to */
 	bool described;       /* slot 0 is charged with what only open descriptors keep */
 	uint64_t kept_sample; /* first one that shows who has what slot 0 is charged with */
-	/* They are made to, for another look: since when (CLOCK_MONOTONIC), 0: not now; and not
-	 * before when again, after such a pause. */
-	uint64_t hurry_since_ns, hurry_after_ns, hurry_pause_ns;
-	bool room_looks;        /* the next look is somebody's who waits for room */
+	struct settle_quiesce quiesce; /* they are made to, for another look (CLOCK_MONOTONIC) */
+	bool room_looks;               /* the next look is somebody's who waits for room */
 	uint64_t room_until_ns; /* until then somebody without room waits for what is posted */
 };
 

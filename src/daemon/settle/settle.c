@@ -2,25 +2,18 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "core/settle.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/node.h"
 #include "daemon/session/descriptors.h"
 #include "daemon/session/session.h"
 
-/* A process that never stands still is judged by the least of so many comparisons. Fewer than there
- * are while it waits for one (attach.c). */
-#define RESTLESS_COMPARISONS 16
-/* A session that did not stand still is looked at again this often, for this long, and its
- * processes begin no call meanwhile. If one of them does not get out of its call even so, the
- * others go on for a while, ever longer, before that is tried again. */
+/* A session that is made to stand still (core/settle.h) is looked at again this often. */
 #define HURRY_EVERY_MS 1
-#define HURRY_NS 100000000ull
 /* Meanwhile a fifth of the time goes on that, where the driver takes long, but there is another
  * look within what is waited for. */
 #define HURRY_PARTS 5
 #define HURRY_MOST_NS 60000000ull
-#define HURRY_PAUSE_MIN_NS 100000000ull
-#define HURRY_PAUSE_MAX_NS 2000000000ull
 /* Who closed a descriptor has what it kept after so long, or after so many times as long as it
  * takes to find those that are open. */
 #define DESCRIBED_EVERY_MS 100
@@ -124,16 +117,21 @@ static int64_t leaving(const struct process *p, uint32_t position)
 	return asks(p) && p->ask_position == position ? (int64_t)p->ask_leaving : 0;
 }
 
-/* Calls that wait for the daemon, which was asked or is to be, change nothing. */
 static bool stood_still(struct process *p)
 {
 	const struct session *s = p->session;
 	struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
-	uint32_t waiting = MAX(p->seen_leaving, asks(p) ? 1u : 0u);
+	struct settle_calls calls = {
+		.sampled = p->sampled,
+		.asks = asks(p),
+		.seen_begun = p->seen_begun,
+		.begun = slot->calls_begun,
+		.seen_done = p->seen_done,
+		.seen_release_pending = p->seen_leaving,
+		.release_pending = slot->leaving,
+	};
 
-	/* Of before it attached, the figures are of who had its PID. */
-	if (!p->sampled || p->seen_begun - p->seen_done > waiting ||
-	    slot->calls_begun != p->seen_begun || slot->leaving < p->seen_leaving)
+	if (!settle_is_quiescent(&calls))
 		return false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (ledger_used(&s->books.ledger, p->slot, i) != p->gpu[i].seen_used)
@@ -164,12 +162,6 @@ static bool is_first_twin(const struct process *p)
 	return process_first_twin(p) == p;
 }
 
-/* To what was seen, if that is less than nothing; downwards to `lowest` only. */
-static void floor_move(struct process_gpu *gpu, int64_t settled, int64_t lowest)
-{
-	gpu->floor = MIN(0, MAX(settled, lowest));
-}
-
 static bool has_twin(const struct process *p)
 {
 	for (const struct process *q = p->session->processes; q; q = q->next)
@@ -190,36 +182,34 @@ static int64_t unsure(const struct process *p)
 	return !bytes || waits || process_has_managed(p) || has_twin(p) ? 0 : (int64_t)bytes;
 }
 
-/* What the driver says beyond what the process charged, which is to be posted. Upwards always.
- * Downwards it is not always right: managed memory that is not on the GPU yet was charged and is
- * not in the driver's figure, and must stay charged. So the amount falls below zero only as far as
- * it did when the process itself asked, just after it had charged a context by its learned cost,
- * and said that there is no such memory; and never by more than that cost. Most drivers have such
- * memory in no process's figure at all: while there is some, what is posted stays. False: it
- * cannot be told. */
-static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
+/* What the newest sample says of it on one GPU of its session. */
+static struct settle_reading reading_of(const struct process *p, uint32_t position)
 {
 	const struct session *s = p->session;
-	const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[position]].sample;
-	uint64_t figure = process_figure(p, s->pool_gpu[position]);
-	int64_t used =
-		p->gpu[position].seen_used - p->gpu[position].seen_apart - leaving(p, position);
-	int64_t cost, settled;
-	int64_t less = unsure(p);
 
-	if (sample->error || (!figure && used > less))
-		return false;
-	cost = (int64_t)s->books.limits->gpu[position].context_bytes;
-	settled = (int64_t)figure - used - used_by_twins(p, position);
-	if (asks(p))
-		floor_move(&p->gpu[position], settled,
-			   p->ask_why == SETTLE_EXACT && !process_has_managed(p)
-				   ? -cost
-				   : p->gpu[position].floor);
-	*ret = MAX(settled, p->gpu[position].floor - less);
-	if (process_has_managed(p))
-		*ret = MAX(*ret, (int64_t)ledger_settled(&s->books.ledger, p->slot, position));
-	return true;
+	return (struct settle_reading){
+		.failed = s->node->pool.gpu[s->pool_gpu[position]].sample.error != 0,
+		.figure = process_figure(p, s->pool_gpu[position]),
+		.used = p->gpu[position].seen_used,
+		.managed_unlisted = p->gpu[position].seen_apart,
+		.release_pending = leaving(p, position),
+		.twins = used_by_twins(p, position),
+		.maybe_freed = unsure(p),
+		.context = (int64_t)s->books.limits->gpu[position].context_bytes,
+		.posted = ledger_settled(&s->books.ledger, p->slot, position),
+		.floor = p->gpu[position].floor,
+		.asks = asks(p),
+		.asks_exact = p->ask_why == SETTLE_EXACT,
+		.managed = process_has_managed(p),
+	};
+}
+
+/* What is to be posted (settle_aim()). False: it cannot be told. */
+static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
+{
+	struct settle_reading reading = reading_of(p, position);
+
+	return settle_aim(&reading, ret, &p->gpu[position].floor);
 }
 
 /* The driver's figures are a GPU's, and this is one of several instances there. */
@@ -239,13 +229,22 @@ static bool is_sampled(const struct session *s, uint32_t position)
 	       !s->node->pool.gpu[s->pool_gpu[position]].sample.error;
 }
 
-/* Of a process that never stands still: what the figures were beyond its charges, by the higher of
- * those before and after, is at most what it holds besides, but where it took something and gave it
- * back just in between. The least of many is posted, upwards only. */
+/* What it held beyond its charges at least, while `gpu`'s sample was taken. */
+static int64_t beyond(const struct process *p, uint32_t i, int64_t used_before,
+		      int64_t apart_before)
+{
+	const struct session *s = p->session;
+
+	return settle_beyond(process_figure(p, s->pool_gpu[i]), used_before,
+			     ledger_used(&s->books.ledger, p->slot, i), apart_before,
+			     process_apart(p, i), used_by_twins(p, i));
+}
+
+/* Compares one that never stands still. */
 static void settle_restless(struct process *p)
 {
 	const struct session *s = p->session;
-	bool enough = p->sampled && p->restless + 1 >= RESTLESS_COMPARISONS;
+	bool enough = p->sampled && settle_is_enough(p->restless);
 
 	/* It asks about what it has just given back, which a sample of before that has seen. */
 	if (p->ask_sample && !asks(p))
@@ -255,13 +254,10 @@ static void settle_restless(struct process *p)
 
 		if (!is_sampled(s, i))
 			return;
-		int64_t beyond =
-			(int64_t)process_figure(p, s->pool_gpu[i]) -
-			MAX(gpu->seen_used, ledger_used(&p->session->books.ledger, p->slot, i)) +
-			MIN(gpu->seen_apart, process_apart(p, i)) - used_by_twins(p, i);
-		gpu->least = p->restless ? MIN(gpu->least, beyond) : beyond;
-		if (enough && gpu->least > ledger_settled(&p->session->books.ledger, p->slot, i))
-			ledger_settle(&p->session->books.ledger, p->slot, i, gpu->least);
+		gpu->least = settle_least(p->restless, gpu->least,
+					  beyond(p, i, gpu->seen_used, gpu->seen_apart));
+		if (enough && gpu->least > ledger_settled(&s->books.ledger, p->slot, i))
+			ledger_settle(&s->books.ledger, p->slot, i, gpu->least);
 	}
 	p->restless = enough ? 0 : p->restless + p->sampled;
 }
@@ -339,20 +335,18 @@ static void certain_note(struct process *p)
 		slot->lowered = 0;
 }
 
-/* One that did not stand still seems to have less than is posted for it. */
+/* On any GPU (settle_may_have_less()). */
 static bool may_have_less(const struct process *p)
 {
 	const struct session *s = p->session;
 	bool less = false;
 
-	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++) {
-		if (is_sampled(s, i) && ledger_settled(&s->books.ledger, p->slot, i) >
-						MAX(p->gpu[i].floor, 0) - unsure(p))
-			less |= (int64_t)process_figure(p, s->pool_gpu[i]) -
-					ledger_used(&p->session->books.ledger, p->slot, i) +
-					process_apart(p, i) - used_by_twins(p, i) <
-				ledger_settled(&s->books.ledger, p->slot, i);
-	}
+	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++)
+		less |= is_sampled(s, i) &&
+			settle_may_have_less(beyond(p, i, ledger_used(&s->books.ledger, p->slot, i),
+						    process_apart(p, i)),
+					     ledger_settled(&s->books.ledger, p->slot, i),
+					     p->gpu[i].floor, unsure(p));
 	return less;
 }
 
@@ -361,9 +355,9 @@ static bool is_compared(const struct process *p)
 	return !process_is_dead(p) && is_first_twin(p);
 }
 
-/* Whoever stood still is posted to have what he has, before anybody is posted to have less: what
- * one gave up may be in another's figure now. Where that can be, nobody is while not all stood
- * still. Returns whether somebody was spared for that. */
+/* The processes that stood still are posted to have what they have, before any is posted to have
+ * less: memory that one gave up may be in another's figure now. Returns whether one was spared
+ * (settle_decide()). */
 static bool session_post(struct session *s)
 {
 	bool lower = false;
@@ -389,9 +383,10 @@ static bool session_post(struct session *s)
 			s->less |= may_have_less(p);
 		}
 	}
-	lower |= s->exported && s->less;
-	if (!lower || (s->exported && !s->quiet))
-		return lower;
+	enum settle_verdict verdict = settle_decide(&(struct settle_session){
+		.exported = s->exported, .quiet = s->quiet, .lower = lower, .less = s->less});
+	if (verdict != SETTLE_LOWER)
+		return verdict == SETTLE_SPARE;
 	for (struct process *p = s->processes; p; p = p->next)
 		if (is_compared(p) && p->still)
 			post(p, false);
@@ -436,22 +431,11 @@ static bool kept_give(struct session *s)
 static void hurry(struct session *s, bool wanted)
 {
 	_Atomic uint64_t *until = &s->books.limits->still_until_ns;
-	uint64_t now = wanted || s->hurry_since_ns ? now_monotonic_ns() : 0;
 
-	if (!wanted) {
-		s->hurry_since_ns = s->hurry_after_ns = s->hurry_pause_ns = 0;
-	} else if (s->hurry_since_ns && now - s->hurry_since_ns > HURRY_NS) {
-		s->hurry_pause_ns =
-			MIN(MAX(2 * s->hurry_pause_ns, HURRY_PAUSE_MIN_NS), HURRY_PAUSE_MAX_NS);
-		s->hurry_after_ns = now + s->hurry_pause_ns;
-		s->hurry_since_ns = 0;
-	} else if (!s->hurry_since_ns && now >= s->hurry_after_ns) {
-		s->hurry_since_ns = now;
-	}
-	if (s->hurry_since_ns)
-		*until = s->hurry_since_ns + 2 * HURRY_NS;
-	else if (*until)
-		*until = 0;
+	settle_quiesce_next(&s->quiesce, wanted, wanted ? now_monotonic_ns() : 0);
+	uint64_t next = settle_quiesce_until(&s->quiesce);
+	if (next || *until)
+		*until = next;
 }
 
 static void on_hurry_timer(uv_timer_t *timer)
@@ -460,7 +444,7 @@ static void on_hurry_timer(uv_timer_t *timer)
 	uint64_t mask = 0;
 
 	for (struct session *s = node->attached; s; s = s->next_attached) {
-		if (s->hurry_since_ns || s->hurry_after_ns || s->described || s->room_looks)
+		if (s->quiesce.state != SETTLE_FREE || s->described || s->room_looks)
 			mask |= session_gpu_mask(s);
 		s->room_looks = false;
 	}
@@ -486,12 +470,12 @@ static void hurry_all(struct node *node)
 	for (struct session *s = node->attached; s; s = s->next_attached) {
 		if (s->described)
 			delay = MIN(delay, described_every_ms(&node->descriptors));
-		if (s->hurry_since_ns || s->room_looks)
+		if (s->quiesce.state == SETTLE_HELD || s->room_looks)
 			delay = MIN(delay, hurry_every_ms(node));
-		if (s->hurry_since_ns || !s->hurry_after_ns)
+		if (s->quiesce.state != SETTLE_PAUSED)
 			continue;
 		now = now ? now : now_monotonic_ns();
-		uint64_t left = s->hurry_after_ns > now ? s->hurry_after_ns - now : 0;
+		uint64_t left = s->quiesce.at_ns > now ? s->quiesce.at_ns - now : 0;
 		delay = MIN(delay, left / 1000000 + 1);
 	}
 	if (delay != UINT64_MAX)
@@ -614,15 +598,12 @@ void process_settle_end(struct process *p, bool settled)
 uint64_t process_over(const struct process *p, uint32_t position)
 {
 	const struct session *s = p->session;
-	int gpu = s->pool_gpu[position];
-	uint64_t charged = ledger_slot_bytes(&s->books.ledger, p->slot, position);
+	struct settle_reading reading;
 
-	if (gpu < 0 || s->node->pool.gpu[gpu].sample.error || used_by_twins(p, position) ||
-	    process_has_managed(p))
+	if (s->pool_gpu[position] < 0)
 		return 0;
-	uint64_t figure = process_figure(p, gpu) + (uint64_t)leaving(p, position) +
-			  (uint64_t)p->gpu[position].seen_apart;
-	return charged > figure ? charged - figure : 0;
+	reading = reading_of(p, position);
+	return settle_over(&reading, ledger_slot_bytes(&s->books.ledger, p->slot, position));
 }
 
 void settle_all(struct node *node)
