@@ -63,3 +63,10 @@ static inline size_t shim_sweep_pick(size_t *number, size_t count)
 #define SHIM_KIND_UNSTARTED "unstarted" /* nothing ran: the job may be started anew */
 #define SHIM_LOG ".log"
 #define SHIM_CID ".cid" /* the ID of the job's container */
+#define SHIM_POD ".pod" /* what the job's pod is made of */
+/* How far a job's pod is: an object that carve-kubernetes puts in place whole. `phase` is one of
+ * those below, `why` says why it waits or has failed, `code` is the exit code. */
+#define SHIM_POD_STATE ".pod-state"
+#define SHIM_POD_CREATED "created" /* it is never created once more */
+#define SHIM_POD_ENDED "ended"
+#define SHIM_POD_LOST "lost" /* it has no exit code: evicted, deleted, or its node is gone */

@@ -246,7 +246,7 @@ class ApiServer:
             self.invalid.append(why)
             return self.status(422, why)
         if method == "POST" and query.get("dryRun") == "All":
-            for device in body["spec"]["devices"]:
+            for device in body["spec"].get("devices", []):
                 for drop in self.drop:
                     device.pop(drop, None)
             return 201, body

@@ -48,7 +48,8 @@ SCHEMAS = {
         "leaseTransitions": int}),
     "pods": of_kind("v1", "Pod", **{"spec!": {
         "restartPolicy": one_of("Never", "Always", "OnFailure"), "nodeSelector": MapOf(of=TEXT),
-        "containers!": [{"name!": LABEL, "image": TEXT, "command": [TEXT], "args": [TEXT]}]}}),
+        "containers!": [{"name!": LABEL, "image": TEXT, "command": [TEXT], "args": [TEXT], "env": [{"name!": TEXT, "value": TEXT}],
+                         "resources": {"limits": MapOf(of=ANY), "requests": MapOf(of=ANY)}}]}}),
 }
 
 

@@ -31,11 +31,14 @@ static const char help[] =
 	"       carve-kubernetes controller [--namespace NAME] [options]\n"
 	"       carve-kubernetes run [--pod-template FILE] [--image IMAGE] [--fraction N]\n"
 	"                            [--namespace NAME] [options] [-- CMD [ARG]...]\n"
+	"       carve-kubernetes template [--pod-template FILE] [--image IMAGE] [--namespace NAME]\n"
+	"                            [options]\n"
 	"       carve-kubernetes check [--json] [options]      (also: carve kubernetes check)\n"
 	"\n"
 	"node serves the kubelet of this node, beside a carved; carved --kubernetes does the same.\n"
 	"controller makes the claim templates that pods name. Of several, the holder of the lease acts.\n"
 	"run has a pod run a command: its log is the output, its exit code the exit code.\n"
+	"template checks a pod template, by the API server too where it answers, and prints it.\n"
 	"check says what the cluster lacks; without --api it asks by kubectl.\n"
 	"\n"
 	"  --node-name NAME     this node's name in the cluster (also NODE_NAME; the host's name)\n"
@@ -47,9 +50,14 @@ static const char help[] =
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
 	"  --namespace NAME     where the controller's lease is, or run's pod (also POD_NAMESPACE;\n"
 	"                       carve, for run: default)\n"
-	"  --pod-template FILE  the pod, but for its command: JSON\n"
+	"  --pod-template FILE  the pod, but for its command, YAML or JSON: a pod, a PodTemplate, or\n"
+	"                       basePodTemplate and queues.NAME.templateOverrides\n"
 	"  --image IMAGE        its image (the template's)\n"
 	"  --fraction N         0.5: half a GPU; 2: two whole ones (the template's)\n"
+	"  --gpu-memory MIB     4096: so much of one GPU, in place of --fraction\n"
+	"  --name NAME          the pod's (a random one)\n"
+	"  --state-file FILE    how far the pod is: a run that was killed is taken up with it\n"
+	"  --grace SECONDS      of the pod, when a signal ends it (the template's)\n"
 	"  --driver-name NAME   the name of the DRA driver (gpu.carve.dev)\n"
 	"  --api URL            the API server (in a pod: its cluster's)\n"
 	"  --token-file FILE    a token for it (in a pod: its service account's)\n"
@@ -72,6 +80,10 @@ enum {
 	OPTION_TEMPLATE,
 	OPTION_IMAGE,
 	OPTION_FRACTION,
+	OPTION_MEMORY,
+	OPTION_NAME,
+	OPTION_STATE,
+	OPTION_GRACE,
 	OPTION_API,
 	OPTION_TOKEN,
 	OPTION_CA,
@@ -92,6 +104,10 @@ static const struct option options[] = {
 	{"pod-template", required_argument, NULL, OPTION_TEMPLATE},
 	{"image", required_argument, NULL, OPTION_IMAGE},
 	{"fraction", required_argument, NULL, OPTION_FRACTION},
+	{"gpu-memory", required_argument, NULL, OPTION_MEMORY},
+	{"name", required_argument, NULL, OPTION_NAME},
+	{"state-file", required_argument, NULL, OPTION_STATE},
+	{"grace", required_argument, NULL, OPTION_GRACE},
 	{"api", required_argument, NULL, OPTION_API},
 	{"token-file", required_argument, NULL, OPTION_TOKEN},
 	{"ca-file", required_argument, NULL, OPTION_CA},
@@ -104,6 +120,7 @@ static const struct option options[] = {
 struct arguments {
 	struct node_options node;
 	struct run_options run;
+	const char *grace;
 	const char *namespace;
 	bool json;
 };
@@ -152,6 +169,18 @@ static bool option_take(int option, struct arguments *to, int *ret_code)
 		return true;
 	case OPTION_FRACTION:
 		to->run.fraction = optarg;
+		return true;
+	case OPTION_MEMORY:
+		to->run.gpu_memory = optarg;
+		return true;
+	case OPTION_NAME:
+		to->run.name = optarg;
+		return true;
+	case OPTION_STATE:
+		to->run.state_file = optarg;
+		return true;
+	case OPTION_GRACE:
+		to->grace = optarg;
 		return true;
 	case OPTION_API:
 		to->node.api_url = optarg;
@@ -237,20 +266,41 @@ static int check_main(const struct arguments *to, struct error *err)
 	return rc < 0 ? rc : check_run(&check, err);
 }
 
+static int grace_read(const char *text, long *ret, struct error *err)
+{
+	char *end;
+
+	*ret = text ? strtol(text, &end, 10) : -1;
+	if (!text || (*text >= '0' && *text <= '9' && !*end && *ret <= 7 * 86400))
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "--grace: '%.32s' is no time", text);
+	error_hint(err, "a number of seconds, such as 30");
+	return -EXIT_CODE_USAGE;
+}
+
 /* The exit code, or negative with *err. */
-static int run_main(const struct arguments *to, char *const *command, struct error *err)
+static int run_main(const struct arguments *to, bool only_template, char *const *command,
+		    struct error *err)
 {
 	const char *namespace = to->namespace ? to->namespace : getenv("POD_NAMESPACE");
 	struct run_options run = to->run;
 
 	run.namespace = namespace ? namespace : "default";
 	run.job = getenv("CARVE_JOB_ID");
+	run.queue = getenv("CARVE_JOB_QUEUE");
 	run.command = command;
 	run.api_url = to->node.api_url;
 	run.token = to->node.token;
 	run.ca = to->node.ca;
 	int rc = name_check("--namespace", run.namespace, 63, err);
-	return rc < 0 ? rc : run_pod(&run, err);
+	if (rc == 0 && run.name)
+		rc = name_check("--name", run.name, 63, err);
+	if (rc == 0)
+		rc = grace_read(to->grace, &run.grace_s, err);
+	if (rc == 0 && run.fraction && run.gpu_memory)
+		rc = error_set(err, EXIT_CODE_USAGE,
+			       "--fraction and --gpu-memory exclude each other");
+	return rc < 0 ? rc : only_template ? run_template(&run, err) : run_pod(&run, err);
 }
 
 static int part_main(const char *part, const struct arguments *to, char *const *command,
@@ -260,7 +310,8 @@ static int part_main(const char *part, const struct arguments *to, char *const *
 
 	return !strcmp(part, "node")         ? node_main(&node, err)
 	       : !strcmp(part, "controller") ? controller_main(to, err)
-	       : !strcmp(part, "run")        ? run_main(to, command, err)
+	       : !strcmp(part, "run")        ? run_main(to, false, command, err)
+	       : !strcmp(part, "template")   ? run_main(to, true, command, err)
 					     : check_main(to, err);
 }
 
@@ -281,9 +332,9 @@ int main(int argc, char **argv)
 	const char *part = optind < argc ? argv[optind] : "";
 	if (strcmp(part, "run") != 0 &&
 	    (argc - optind != 1 || (strcmp(part, "node") != 0 && strcmp(part, "controller") != 0 &&
-				    strcmp(part, "check") != 0))) {
+				    strcmp(part, "check") != 0 && strcmp(part, "template") != 0))) {
 		error_set(&err, EXIT_CODE_USAGE,
-			  "say which part to run: node, controller, run or check");
+			  "say which part to run: node, controller, run, template or check");
 		error_hint(&err, "carve-kubernetes --help");
 		return fail(&err);
 	}

@@ -6,15 +6,24 @@ struct error;
 
 struct run_options {
 	const char *namespace;
-	const char *pod_template; /* file with a pod or a pod template, JSON; NULL: none */
+	const char *pod_template; /* file: pod_template.h; NULL: none */
 	const char *image;        /* NULL: the template's */
 	const char *fraction;     /* of a GPU, or a number of whole ones; NULL: the template's */
-	const char *job;          /* of a queue of carve's, a label of the pod; NULL: none */
-	char *const *command;     /* ended by NULL; empty: the template's */
+	const char *gpu_memory;   /* MiB of each GPU, in place of `fraction` */
+	const char *job, *queue;  /* of a queue of carve's; NULL: none */
+	/* The pod's, which a later call with the same state file takes up; NULL: a random one, and
+	 * nothing is taken up. */
+	const char *name;
+	const char *state_file; /* proto/shim.h, SHIM_POD_STATE; NULL: none */
+	long grace_s;           /* of the pod's end where a signal asks for it; negative: its own */
+	char *const *command;   /* ended by NULL; empty: the template's */
 	const char *api_url, *token, *ca; /* api_open() */
 };
 
-/* Makes the pod, follows its log to standard output, and deletes it when it has ended, or this
- * process gets SIGTERM, SIGINT or SIGHUP. Returns the exit code (128 and the signal's number where
- * it got one), or negative with *err. */
+/* Makes the pod, or takes it up, follows its log to standard output, and deletes it when it has
+ * ended, or this process gets SIGTERM, SIGINT or SIGHUP. Returns the exit code (128 and the
+ * signal's number where it got one), or negative with *err. */
 int run_pod(const struct run_options *options, struct error *err);
+/* Reads the template, has the API server check a pod of each of its queues where it answers, and
+ * prints the template as JSON. Returns the exit code, or negative with *err. */
+int run_template(const struct run_options *options, struct error *err);

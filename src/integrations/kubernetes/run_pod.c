@@ -45,6 +45,21 @@ static int size_set(json_t *annotations, const char *text, struct error *err)
 	return 0;
 }
 
+/* MiB of each GPU, as the annotation that the policies know. */
+static int memory_set(json_t *annotations, const char *text, struct error *err)
+{
+	size_t length = strlen(text);
+
+	if (length && length < 9 && strspn(text, "0123456789") == length && *text != '0') {
+		json_object_set_new(annotations, "gpu-memory", json_string(text));
+		json_object_del(annotations, "gpu-fraction");
+		return 0;
+	}
+	error_set(err, EXIT_CODE_USAGE, "--gpu-memory: '%.32s' is no size for a pod", text);
+	error_hint(err, "a number of MiB, such as 4096");
+	return -EXIT_CODE_USAGE;
+}
+
 static int container_set(json_t *spec, const struct run_options *options, struct error *err)
 {
 	json_t *list = json_object_get(spec, "containers"), *command = json_array();
@@ -87,6 +102,7 @@ int run_pod_make(const json_t *template, const struct run_options *options, cons
 	    strspn(options->job, "0123456789_") == strlen(options->job))
 		json_object_set_new(json_object_get(metadata, "labels"), "carve.dev/job",
 				    json_string(options->job));
+	json_object_set_new(json_object_get(metadata, "labels"), RUN_POD_LABEL, json_string(name));
 	json_object_set_new(pod, "apiVersion", json_string("v1"));
 	json_object_set_new(pod, "kind", json_string("Pod"));
 	json_object_set(pod, "spec", object_at(from, "spec"));
@@ -94,6 +110,8 @@ int run_pod_make(const json_t *template, const struct run_options *options, cons
 	json_object_set_new(json_object_get(pod, "spec"), "restartPolicy", json_string("Never"));
 	if (options->fraction)
 		rc = size_set(json_object_get(metadata, "annotations"), options->fraction, err);
+	if (rc == 0 && options->gpu_memory)
+		rc = memory_set(json_object_get(metadata, "annotations"), options->gpu_memory, err);
 	if (rc == 0)
 		rc = container_set(json_object_get(pod, "spec"), options, err);
 	json_decref(from);

@@ -4,6 +4,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+/* A label with the pod's name: the pod was made here. */
+#define RUN_POD_LABEL "carve.dev/pod"
+
 struct error;
 struct run_options;
 

@@ -168,11 +168,170 @@ def test_errors_say_what_would_be_right(api, tmp_path):
 
     assert "--image" in says()
     assert "'1.5' is no size" in says("--image", "i", "--fraction", "1.5")
-    (tmp_path / "pod.yaml").write_text("kind: Pod\n")
-    assert "kubectl create --dry-run=client -o json" in says("--pod-template", tmp_path / "pod.yaml")
-    assert "-o json" in says("--pod-template", tmp_path / "none")
+    (tmp_path / "pod.yaml").write_text("kind: Pod\nspce: {}\n")
+    assert "spce is unknown" in says("--pod-template", tmp_path / "pod.yaml")
+    assert "No such file" in says("--pod-template", tmp_path / "none")
+    assert "'4Gi' is no size" in says("--image", "i", "--gpu-memory", "4Gi")
+    assert "'soon' is no time" in says("--image", "i", "--grace", "soon")
     assert "no name for it" in says("--image", "i", "--namespace", "../kube-system")
     assert api.calls == []
+
+
+VALUES = """
+agentk8sglue:
+  basePodTemplate:
+    nodeSelector: {pool: gpus}
+    image: cuda:12
+    env:
+    - {name: A, value: base}
+  queues:
+    default0500:
+      templateOverrides:
+        labels:
+          required-resources: "0.5"
+          clearml-injector/fraction: "0.500"
+        resources:
+          limits:
+            nvidia.com/gpu: 1
+        env:
+        - {name: A, value: mine}
+        - {name: B, value: "1"}
+      queueSettings:
+        maxPods: 10
+    plain: {}
+"""
+
+
+def template(*options):
+    return run([BUILD / "carve-kubernetes", "template", *options])
+
+
+def test_values_of_clearmls_chart_are_a_template_for_each_queue(api, tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(VALUES)
+    done = template("--api", api.url, "--pod-template", file)
+    assert done.returncode == 0, done.stderr
+    queues = json.loads(done.stdout)["queues"]
+    half = queues["default0500"]
+    assert half["max_pods"] == 10 and "max_pods" not in queues["plain"]
+    assert half["pod"]["metadata"]["labels"] == {"required-resources": "0.5", "clearml-injector/fraction": "0.500"}
+    assert half["pod"]["spec"]["nodeSelector"] == {"pool": "gpus"}
+    assert half["pod"]["spec"]["containers"] == [{
+        "name": "main", "image": "cuda:12", "resources": {"limits": {"nvidia.com/gpu": 1}},
+        "env": [{"name": "A", "value": "mine"}, {"name": "B", "value": "1"}]}]
+    assert queues["plain"]["pod"]["spec"]["containers"] == [{"name": "main", "image": "cuda:12",
+                                                             "env": [{"name": "A", "value": "base"}]}]
+    # The API server was asked about both, and has neither.
+    assert [method for method, _ in api.calls] == ["POST", "POST"] and api.objects == {}
+
+
+@pytest.mark.parametrize("text,what", [
+    ("a: [", "line 2"),
+    ("metadata: {labels: {required-resources: 0.5}}", "in quotes"),
+    ("spec: {containers: []}", "no list of containers"),
+    ("spec: {containers: [{image: i}]}", "without a name"),
+    ("a: 1\na: 2", "twice"),
+    ("--- {}\n--- {}", "more than one document"),
+    ("spec: &a {b: *a}", "nested too deeply"),
+    ("a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n"
+     "d: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d]", "too large"),
+    ("queues: {a: {queueSettings: {maxPods: 0}}}", "maxPods is no number"),
+    ("queues: {'a b': {}}", "a b"),
+    ("queues: []", "queues is no object"),
+    ("", "it is empty"),
+    ("7", "no object"),
+    ("a: !!binary aGk=", "tags"),
+], ids=range(14))
+def test_bad_templates_are_refused_with_one_line(api, tmp_path, text, what):
+    file = tmp_path / "pod.yaml"
+    file.write_text(text)
+    done = template("--api", api.url, "--pod-template", file)
+    assert done.returncode == 2 and what in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert api.calls == []
+
+
+def test_what_the_api_server_would_refuse_is_refused_before_a_job_is_there(api, tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text("queues: {half: {templateOverrides: {image: i, nodeSelecter: {a: b}}}}")
+    done = template("--api", api.url, "--pod-template", file)
+    assert done.returncode == 2 and "queue half: the API server answered 422" in done.stderr and "nodeSelecter" in done.stderr
+    api.invalid.clear()
+    api.down = True
+    done = template("--api", api.url, "--pod-template", file)
+    assert done.returncode == 0 and "not checked yet" in done.stderr
+
+
+# ---- a run that is killed ----------------------------------------------------------------------
+
+def test_a_killed_run_takes_its_pod_up_and_makes_no_second_one(start, api, tmp_path):
+    options = ("--image", "i", "--name", "carve-job-1", "--state-file", tmp_path / "state")
+    one = start(*options)
+    one.pod()
+    one.status("Running")
+    one.print("first\n")
+    assert one.process.stdout.readline() == "first\n"
+    one.process.kill()
+    one.process.wait()
+    again = start(*options)
+    again.path = one.path
+    assert again.process.stdout.readline() == "first\n"
+    again.print("second\n")
+    again.status("Succeeded", code=0)
+    assert again.end()[:2] == (0, "second\n")
+    assert [method for method, _ in api.calls].count("POST") == 1 and again.pods() == []
+
+
+def test_a_run_killed_before_it_noted_its_pod_takes_it_up_by_name(start, api, tmp_path):
+    options = ("--image", "i", "--name", "carve-job-1", "--state-file", tmp_path / "state")
+    one = start(*options)
+    one.pod()
+    one.process.kill()
+    one.process.wait()
+    (tmp_path / "state").unlink(missing_ok=True)
+    again = start(*options)
+    again.path = one.path
+    again.status("Failed", code=5)
+    assert again.end()[0] == 5 and again.pods() == []
+
+
+def test_a_pod_of_another_with_that_name_is_left_alone(start, api):
+    api.put(PODS + "/carve-job-1", {"metadata": {"name": "carve-job-1", "namespace": "default"}, "spec": {}})
+    code, _, err = start("--image", "i", "--name", "carve-job-1").end()
+    assert code == 1 and "is not this job's" in err and PODS + "/carve-job-1" in api.objects
+
+
+def test_a_pod_that_ended_or_went_before_the_kill_is_not_run_again(start, api, tmp_path):
+    options = ("--image", "i", "--name", "carve-job-1", "--state-file", tmp_path / "state")
+    (tmp_path / "state").write_text(json.dumps({"phase": "ended", "code": 7, "why": ""}))
+    assert start(*options).end()[0] == 7
+    (tmp_path / "state").write_text(json.dumps({"phase": "created", "code": 0, "why": ""}))
+    code, _, err = start(*options).end()
+    assert code == 1 and "was deleted by another" in err
+    assert json.loads((tmp_path / "state").read_text())["phase"] == "lost"
+    assert "POST" not in [method for method, _ in api.calls]
+
+
+def test_a_pod_is_deleted_once_the_api_server_is_back(start, api, tmp_path):
+    one = start("--image", "i", "--grace", "7")
+    one.pod()
+    api.down = True
+    api.cut_watches()
+    assert "does not answer" in one.process.stderr.readline()
+    one.process.send_signal(signal.SIGTERM)
+    api.down = False
+    assert one.end()[0] == 128 + signal.SIGTERM and one.pods() == []
+    assert ("DELETE", one.path + "?gracePeriodSeconds=7") in api.calls
+
+
+def test_why_a_pod_waits_is_told_in_its_state(start, tmp_path):
+    state = tmp_path / "state"
+    one = start("--image", "i", "--name", "carve-job-1", "--state-file", state)
+    pod = one.pod()
+    one.api.put(one.path, {**pod, "status": {"phase": "Pending", "containerStatuses": [
+        {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i"'}}}]}})
+    wait_until(lambda: state.exists() and "Back-off" in json.loads(state.read_text())["why"])
+    one.status("Running")
+    wait_until(lambda: json.loads(state.read_text())["why"] == "")
 
 
 def test_a_queues_job_is_a_pod(api, make_host):
