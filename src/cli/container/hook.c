@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "cli/cli.h"
+#include "cli/container/docker_runtime.h"
 #include "cli/container/hook.h"
 #include "client/client.h"
 #include "container/edits.h"
@@ -97,8 +98,37 @@ int hook_file_write(const char *dir, const char *const *arguments, const struct 
 	return json_file_write(dir, NAME, json, 0644, err);
 }
 
+static int docker_install(struct cli *cli, const char *dir, struct error *err)
+{
+	char program[PATH_MAX];
+	int rc = hook_program(program, err);
+
+	if (rc < 0)
+		return rc;
+	cleanup_json json_t *environment = hook_environment(cli);
+	rc = docker_runtime_install(dir, program, environment, err);
+	if (rc == 0)
+		printf("%s/daemon.json: docker's containers with a label carve.vram=8GiB get a "
+		       "slice, after `systemctl reload docker`\n",
+		       dir);
+	return rc;
+}
+
+static int docker_remove(const char *dir, struct error *err)
+{
+	int rc = docker_runtime_remove(dir, err);
+
+	if (rc == 0)
+		printf("%s/daemon.json: carve's runtime is removed, after `systemctl reload "
+		       "docker`\n",
+		       dir);
+	return rc;
+}
+
 int cli_hook_install(struct cli *cli, struct error *err)
 {
+	if (cli->value[OPT_DOCKER_DIR])
+		return docker_install(cli, cli->value[OPT_DOCKER_DIR], err);
 	const char *dir = directory_of(cli);
 	const char *const none[] = {NULL};
 	int rc;
@@ -118,6 +148,8 @@ int cli_hook_install(struct cli *cli, struct error *err)
 
 int cli_hook_remove(struct cli *cli, struct error *err)
 {
+	if (cli->value[OPT_DOCKER_DIR])
+		return docker_remove(cli->value[OPT_DOCKER_DIR], err);
 	const char *dir = directory_of(cli);
 	int rc = json_file_remove(dir, NAME, err);
 

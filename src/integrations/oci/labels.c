@@ -24,7 +24,9 @@ json_t *oci_json_read(const char *path, size_t max)
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size > max)
 		return NULL;
-	return json_loadfd(fd, 0, NULL);
+	/* Numbers are not looked at, and some are larger than an integer here: limits of 2^64 - 1.
+	 */
+	return json_loadfd(fd, JSON_DECODE_INT_AS_REAL, NULL);
 }
 
 bool oci_labels_file(const char *image, char *buf, size_t size)

@@ -21,6 +21,7 @@
 #include "integrations/oci/daemon.h"
 #include "integrations/oci/enter.h"
 #include "integrations/oci/labels.h"
+#include "integrations/oci/runtime.h"
 #include "integrations/oci/state.h"
 #include "slice/driver_files.h"
 #include "slice/driver_find.h"
@@ -43,6 +44,8 @@ static const char help[] =
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
 	"  --label NAME=VALUE   counts before annotations and labels: carve.vram=8GiB\n"
 	"  --register ID        the container's slice is session ID already: only tell the daemon\n"
+	"  --runtime RUNC [--default NAME] [--env NAME=VALUE]... -- ARGUMENT...\n"
+	"                       be the runtime RUNC, with this hook for each new container: for docker\n"
 	"  --help, --version\n"
 	"\n"
 	"example: carve-hook --label carve.vram=8GiB < state.json\n";
@@ -51,6 +54,7 @@ static const char help[] =
 struct hook {
 	const char *host;
 	const char *registered; /* session ID; NULL: see labels */
+	bool required;          /* --gpus of docker: no slice is an error */
 	json_t *given;          /* labels of the command line; owned */
 	struct oci_container container;
 	struct oci_daemon daemon;
@@ -99,6 +103,19 @@ static int wanted_find(struct hook *hook, json_t **ret, struct error *err)
 
 		rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
 		json_decref(labels);
+		if (rc == 0 && hook->required && !*ret) {
+			rc = error_set(err, EXIT_CODE_USAGE,
+				       "--gpus: this container names no slice, and carve gives no "
+				       "whole GPUs");
+			error_hint(err,
+				   "`carve docker run --vram 8 IMAGE`, or an image with a label: "
+				   "carve image build --from IMAGE --vram 8GiB -t NAME");
+		}
+		/* The container's other hook, of carve's runtime, makes the slice. */
+		if (hook->required && oci_config_has_hook(config)) {
+			json_decref(*ret);
+			*ret = NULL;
+		}
 	}
 	json_decref(config);
 	return rc;
@@ -305,10 +322,22 @@ static int options_read(struct hook *hook, int argc, char **argv, struct error *
 	return rc;
 }
 
+/* docker takes --gpus where a program of this name is in its PATH, and runs that as a hook
+ * (`prestart`). */
+static bool is_nvidias_name(const char *name)
+{
+	const char *slash = strrchr(name, '/');
+
+	return !strcmp(slash ? slash + 1 : name, "nvidia-container-runtime-hook");
+}
+
 int main(int argc, char **argv)
 {
-	struct hook hook = {0};
+	struct hook hook = {.required = argc > 0 && is_nvidias_name(argv[0])};
 	struct error err = {0};
+
+	if (argc > 1 && !strcmp(argv[1], OCI_RUNTIME_OPTION))
+		return oci_runtime(argc, argv);
 	int rc = options_read(&hook, argc, argv, &err);
 
 	openlog("carve-hook", LOG_PID, LOG_USER);

@@ -69,6 +69,23 @@ int oci_config_parse(const json_t *config, struct oci_container *to, struct erro
 	return 0;
 }
 
+bool oci_config_has_hook(const json_t *config)
+{
+	const json_t *hooks = json_object_get(json_object_get(config, "hooks"), "createRuntime");
+	json_t *hook;
+	size_t i;
+
+	json_array_foreach((json_t *)hooks, i, hook)
+	{
+		const char *path = json_string_value(json_object_get(hook, "path"));
+		const char *slash = path ? strrchr(path, '/') : NULL;
+
+		if (slash && !strcmp(slash, "/carve-hook"))
+			return true;
+	}
+	return false;
+}
+
 void oci_container_clear(struct oci_container *container)
 {
 	json_decref(container->annotations);

@@ -28,4 +28,6 @@ struct oci_container {
 int oci_state_parse(const char *text, size_t size, struct oci_container *ret, struct error *err);
 /* Adds what the configuration says. Likewise. */
 int oci_config_parse(const json_t *config, struct oci_container *to, struct error *err);
+/* Whether carve-hook is a hook of it. */
+bool oci_config_has_hook(const json_t *config);
 void oci_container_clear(struct oci_container *container);

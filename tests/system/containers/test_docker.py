@@ -1,0 +1,253 @@
+"""docker, with a daemon of the tests' own: carve docker run, and images with a label through carve's runtime."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+
+import pytest
+
+from conftest import BUILD, Host, wait_until
+from podman_host import BUSYBOX, CARVE, root_file_system
+
+# Others than the distribution's: a list of directories with dockerd, docker and containerd.
+PLACES = os.environ.get("CARVE_TEST_DOCKER_PATH", "")
+PATH = f"{PLACES}:{os.environ['PATH']}:/usr/sbin" if PLACES else f"{os.environ['PATH']}:/usr/sbin"
+IMAGE = "carve-test:1"
+
+
+class Docker:
+    """A simulated host, and dockerd with its files in a directory of its own."""
+
+    def __init__(self, host, directory):
+        self.host, self.directory = host, directory
+        self.socket = directory / "docker.sock"
+        self.env = {"DOCKER_HOST": f"unix://{self.socket}", "DOCKER_CONFIG": str(directory / "config"), "PATH": PATH}
+        # docker takes --gpus where it finds NVIDIA's hook, or carve's under that name.
+        (directory / "bin").mkdir()
+        (directory / "bin/nvidia-container-runtime-hook").symlink_to(BUILD / "carve-hook")
+        self.log = open(directory / "dockerd.log", "w")
+        self.daemon = None
+
+    def start(self):
+        self.daemon = subprocess.Popen(
+            ["dockerd", "--config-file", self.directory / "daemon.json", "--data-root", self.directory / "data",
+             "--exec-root", self.directory / "exec", "--pidfile", self.directory / "pid", "--host", f"unix://{self.socket}",
+             "--bridge", "none", "--iptables=false", "--ip6tables=false", "--storage-driver", "vfs",
+             "--exec-opt", "native.cgroupdriver=cgroupfs"],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+            env={**os.environ, **self.host.env, **self.env, "PATH": f"{PATH}:{self.directory}/bin"})
+
+        def up():
+            return self.daemon.poll() is not None or self.docker("version").returncode == 0
+        wait_until(up)
+        return self.daemon.poll() is None
+
+    def stop(self):
+        if self.daemon and self.daemon.poll() is None:
+            self.daemon.terminate()
+            self.daemon.wait(60)
+
+    def docker(self, *argv, **kw):
+        return self.host.run(["docker", *map(str, argv)], env=self.env, **kw)
+
+    def carve(self, *argv, **kw):
+        return self.host.run([CARVE, "docker", "run", "--network", "none", *argv], env=self.env, **kw)
+
+    def run(self, *argv, **kw):
+        return self.docker("run", "--rm", "--network", "none", *argv, **kw)
+
+    def build(self, name, *lines):
+        (self.directory / "empty").mkdir(exist_ok=True)
+        file = self.directory / "Dockerfile"
+        file.write_text("\n".join((f"FROM {IMAGE}", *lines)) + "\n")
+        done = self.docker("build", "-q", "-t", name, "-f", file, self.directory / "empty")
+        assert done.returncode == 0, done.stderr
+        return name
+
+    def sessions(self):
+        return json.loads(self.host.carve("session", "list", "--json").stdout)
+
+    def nothing_is_left(self):
+        wait_until(lambda: not self.sessions())
+
+    def clean(self):
+        ids = self.docker("ps", "-aq").stdout.split()
+        if ids:
+            self.docker("rm", "-f", *ids)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    if os.environ.get("CARVE_TEST_GPU") or os.geteuid() != 0 or not BUSYBOX:
+        pytest.skip("needs a simulated host, root and busybox")
+    if not shutil.which("dockerd", path=PATH) or not shutil.which("docker", path=PATH):
+        pytest.skip("needs dockerd and docker")
+    with tempfile.TemporaryDirectory(prefix="dk-", ignore_cleanup_errors=True) as directory:
+        made = Docker(Host("h100-80gb"), pathlib.Path(directory))
+        try:
+            # Its environment is the hook's.
+            done = made.host.carve("hook", "install", "--docker-dir", directory)
+            assert done.returncode == 0, done.stderr
+            if not made.start():
+                pytest.skip("dockerd does not start here")
+            root_file_system(made.directory / "root")
+            tar = subprocess.run(["tar", "-C", made.directory / "root", "-c", "."], capture_output=True).stdout
+            subprocess.run(["docker", "import", "-", IMAGE], input=tar, check=True, capture_output=True,
+                           env={**os.environ, **made.env})
+            if made.run(IMAGE, "true").returncode != 0:
+                pytest.skip("docker cannot run a container here")
+            yield made
+        finally:
+            made.stop()
+            made.host.close()
+
+
+@pytest.fixture
+def docker(engine):
+    yield engine
+    engine.clean()
+    engine.nothing_is_left()
+
+
+def played(docker):
+    """Where the simulated driver's libraries, which the containers' programs play, find their host."""
+    return "--env", "SIMGPU_HOST=" + docker.host.env["SIMGPU_HOST"]
+
+
+# ---- carve docker run ----
+
+def test_a_container_has_a_slice_and_gives_it_back(docker):
+    done = docker.carve("--vram", "4", "--rm", IMAGE, "hog")
+    assert done.returncode == 0 and "this GPU has 4096 MiB" in done.stdout, done.stderr
+    docker.nothing_is_left()
+
+
+def test_a_program_that_is_started_in_a_container_is_in_its_slice(docker):
+    assert docker.carve("--vram", "4", "-d", "--name", "one", IMAGE, "sleep", "1000").returncode == 0
+    done = docker.docker("exec", "one", "hog")
+    assert "this GPU has 4096 MiB" in done.stdout, done.stderr
+    assert docker.sessions()
+    assert docker.docker("stop", "-t", "0", "one").returncode == 0
+    docker.nothing_is_left()
+
+
+def test_a_container_whose_client_was_killed_keeps_its_slice_until_it_ends(docker):
+    client = docker.host.popen([CARVE, "docker", "run", "--network", "none", "--vram", "4", "--name", "two", IMAGE,
+                                "sleep", "1000"], env=docker.env)
+    wait_until(lambda: "two" in docker.docker("ps", "--format", "{{.Names}}").stdout)
+    os.kill(client.pid, signal.SIGKILL)
+    client.wait(60)
+    assert "this GPU has 4096 MiB" in docker.docker("exec", "two", "hog").stdout
+    assert docker.docker("kill", "two").returncode == 0
+    docker.nothing_is_left()
+
+
+def test_a_container_that_docker_starts_again_keeps_its_slice(docker):
+    assert docker.carve("--vram", "4", "-d", "--restart", "on-failure:2", "--name", "three", IMAGE,
+                        "sh", "-c", "hog; exit 3").returncode == 0
+    wait_until(lambda: docker.docker("inspect", "-f", "{{.State.Status}} {{.RestartCount}}",
+                                     "three").stdout.strip() == "exited 2")
+    assert docker.docker("logs", "three").stdout.count("this GPU has 4096 MiB") == 3
+    docker.nothing_is_left()
+
+
+def test_several_containers_of_one_session(docker):
+    session = docker.host.carve_json("session", "request", "--vram", "6", "--name", "shared")["id"]
+    for _ in range(2):
+        done = docker.carve("--session", session, "--rm", IMAGE, "hog")
+        assert "this GPU has 6144 MiB" in done.stdout, done.stderr
+    # docker's client is back before the container's last process is gone.
+    wait_until(lambda: docker.host.carve("session", "release", session).returncode == 0)
+
+
+# ---- carve's runtime ----
+
+def test_a_label_of_the_image_limits_every_container_of_it(docker):
+    image = docker.build("labelled:1", "LABEL carve.vram=3GiB")
+    for options in ([], ["--ulimit", "core=-1"], ["--read-only"]):
+        done = docker.run(*played(docker), *options, image, "hog")
+        assert "this GPU has 3072 MiB" in done.stdout, (options, done.stderr)
+    docker.nothing_is_left()
+    assert docker.docker("run", "-d", "--network", "none", "--name", "four", *played(docker), image, "sleep",
+                         "1000").returncode == 0
+    assert "this GPU has 3072 MiB" in docker.docker("exec", "four", "hog").stdout
+    docker.docker("kill", "four")
+    docker.nothing_is_left()
+
+
+def test_the_line_of_the_document_works(docker):
+    """docker run -it --gpus 0 --ipc=host --pid=host IMAGE bash: the other options are harmless."""
+    image = docker.build("fractional:8gb", "LABEL carve.vram=8GiB")
+    done = docker.run("--gpus", "0", "--ipc=host", "--pid=host", *played(docker), image, "sh", "-c", "hog")
+    assert "this GPU has 8192 MiB" in done.stdout, done.stderr
+    docker.nothing_is_left()
+
+
+def test_a_container_that_names_no_slice_starts_as_ever_and_has_no_whole_gpu(docker):
+    done = docker.run(IMAGE, "sh", "-c", "ls /run /etc")
+    assert done.returncode == 0 and "carve" not in done.stdout and not docker.sessions(), done.stderr
+    done = docker.run("--gpus", "all", IMAGE, "true")
+    assert done.returncode != 0 and "names no slice" in done.stderr and not docker.sessions()
+    # A slice that carve's command made is one.
+    done = docker.carve("--vram", "2", "--gpus", "all", "--rm", IMAGE, "hog")
+    assert "this GPU has 2048 MiB" in done.stdout, done.stderr
+
+
+def test_a_label_that_cannot_be_had_starts_nothing(docker):
+    done = docker.run(docker.build("wrong:1", "LABEL carve.vram=lots"), "true")
+    assert done.returncode != 0 and "lots" in done.stderr
+    done = docker.run(docker.build("large:1", "LABEL carve.vram=800GiB"), "true")
+    assert done.returncode != 0 and "carve-hook" in done.stderr
+    docker.nothing_is_left()
+
+
+# ---- its settings ----
+
+def install(make_host, verb, directory):
+    return make_host("h100-80gb").carve("hook", verb, "--docker-dir", directory)
+
+
+def test_dockers_other_settings_stay(make_host, tmp_path):
+    file = tmp_path / "daemon.json"
+    before = {"log-driver": "journald", "default-runtime": "nvidia", "default-shm-size": "1g",
+              "runtimes": {"nvidia": {"path": "/usr/bin/nvidia-container-runtime", "args": []}}}
+    file.write_text(json.dumps(before))
+    for _ in range(2):  # a second time is no second layer
+        assert install(make_host, "install", tmp_path).returncode == 0
+        now = json.loads(file.read_text())
+        assert now["default-runtime"] == "carve" and now["log-driver"] == "journald"
+        ours = now["runtimes"]["carve"]
+        assert pathlib.Path(ours["path"]).samefile(BUILD / "carve-hook")
+        assert ours["runtimeArgs"][:4] == ["--runtime", "/usr/bin/nvidia-container-runtime", "--default", "nvidia"]
+        assert now["runtimes"]["nvidia"] == before["runtimes"]["nvidia"]
+    assert install(make_host, "remove", tmp_path).returncode == 0
+    assert json.loads(file.read_text()) == before
+
+
+def test_settings_are_made_where_there_are_none(make_host, tmp_path):
+    assert install(make_host, "install", tmp_path).returncode == 0
+    assert json.loads((tmp_path / "daemon.json").read_text())["runtimes"]["carve"]["runtimeArgs"][1] == "runc"
+    assert install(make_host, "remove", tmp_path).returncode == 0
+    assert json.loads((tmp_path / "daemon.json").read_text()) == {}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"runtimes": []}', '{"default-runtime": "none"}', '{"default-runtime": 1}'])
+def test_settings_that_docker_would_refuse_are_left_alone(make_host, tmp_path, text):
+    (tmp_path / "daemon.json").write_text(text)
+    done = install(make_host, "install", tmp_path)
+    assert done.returncode != 0 and "daemon.json" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert (tmp_path / "daemon.json").read_text() == text
+
+
+def test_a_directory_that_is_not_there_is_named(make_host, tmp_path):
+    done = install(make_host, "install", tmp_path / "none")
+    assert done.returncode != 0 and "none" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("argv", [["--runtime"], ["--runtime", "runc"], ["--runtime", "runc", "--what", "x", "--"], ["--runtime", "--"]])
+def test_a_runtime_that_is_called_wrongly_says_how(argv):
+    done = subprocess.run([BUILD / "carve-hook", *argv], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2 and "--runtime RUNC" in done.stderr
