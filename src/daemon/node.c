@@ -29,6 +29,7 @@
 #include "daemon/request/waiting.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/settle/sampled.h"
 #include "daemon/settle/settle.h"
 #include "daemon/settle/strays.h"
 #include "daemon/slicing/slicing.h"
@@ -297,7 +298,7 @@ static void on_sample(void *arg)
 	mig_follow(node);
 	gpu_states_look(&node->pool);
 	ready_check(node);
-	processes_sampled(node);
+	settle_sampled(node);
 	attach_sampled(node->attach);
 	session_drain(node);
 	fresh_sampled(node);
@@ -450,6 +451,7 @@ static void handles_init(struct node *node)
 
 int node_run(struct node *node, struct error *err)
 {
+	node->hooks = &node_session_hooks;
 	node->started = now_realtime_ns();
 	node->busy_ns = now_monotonic_ns();
 	if (state_open(&node->state, &node->runtime, node->handover, &node->store, err) < 0)

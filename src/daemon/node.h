@@ -15,7 +15,7 @@
 #include "daemon/host/runtime.h"
 #include "daemon/queue/launcher.h"
 #include "daemon/separate.h"
-#include "daemon/session/descriptors.h"
+#include "daemon/settle/descriptors.h"
 #include "daemon/settle/orphans.h"
 #include "daemon/store/state.h"
 
@@ -30,6 +30,7 @@ struct process;
 struct queues;
 struct quota_entry;
 struct session;
+struct session_hooks;
 struct store;
 struct upgrade;
 struct usage;
@@ -58,7 +59,8 @@ struct node {
 	struct pool pool;
 	struct probe probe;
 	struct store *store;
-	struct keep keep; /* descriptors of ledgers, for the next daemon */
+	const struct session_hooks *hooks; /* &node_session_hooks */
+	struct keep keep;                  /* descriptors of ledgers, for the next daemon */
 	struct privileges privileges;
 	struct launcher launcher;
 	struct separation separation;
@@ -108,6 +110,9 @@ struct node {
 	bool stopping;
 	int exit_code;
 };
+
+/* What other rooms do as sessions live and end (session_hooks.h). */
+extern const struct session_hooks node_session_hooks;
 
 /* Serves until a signal, idleness or the loss of its directory ends it. The runtime directory is
  * locked already. Returns the exit code; *err is set where it could not start. */

@@ -81,6 +81,7 @@ static void begin(void)
 		.uuid_text = "GPU-0", .pci_bus_id = "0", .limit_bytes = GIB(4), .context_bytes = 0};
 
 	check(uv_loop_init(&node.loop) == 0);
+	node.hooks = &node_session_hooks;
 	store_begin();
 	session = (struct session){.node = &node, .books = BOOKS_NONE, .pool_gpu = &position};
 	snprintf(session.record.id, sizeof(session.record.id), SESSION);

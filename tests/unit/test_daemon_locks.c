@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/session/locks.h"
+#include "daemon/settle/locks.h"
 
 /* About as many as there are in two pages; a page has about 75. */
 #define OTHERS_MOST 160

@@ -81,7 +81,8 @@ bool dying_any(const struct session *s, uint64_t since)
 	uint64_t now = now_monotonic_ns();
 
 	for (const struct process *p = s->processes; p; p = p->next) {
-		if (!p->ending_ns || p->ending_ns > since || now - p->ending_ns >= DYING_MOST_NS)
+		if (!p->ending_ns || p->ending_ns > since ||
+		    now - p->ending_ns >= PROCESS_ENDING_MOST_NS)
 			continue;
 		if (p->life != PROCESS_LIFE_INHERITED || hung_up(p->connection))
 			return true;

@@ -8,9 +8,6 @@
 struct attach_connection;
 struct session;
 
-/* Nobody waits longer than this for a process that is ending; counted from when that was seen. */
-#define DYING_MOST_NS 3000000000ull
-
 /* Takes note of processes of the session that ended, before the loop hears of it by itself, and of
  * those that are ending. The connection that asks is left alone. The session must be active. Costs
  * two system calls, and one more for each process. */

@@ -9,17 +9,12 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/attach/attach.h"
-#include "daemon/attach/dying.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/lease/leases.h"
 #include "daemon/node.h"
 #include "daemon/session/session.h"
-#include "daemon/settle/outside.h"
-#include "daemon/settle/over.h"
-#include "daemon/settle/settle.h"
-#include "daemon/settle/strays.h"
+#include "daemon/session/session_hooks.h"
 
 /* Dead processes are looked for in the driver's lists this often at first, and ever less often. */
 #define REAP_DELAY_MIN_MS 20
@@ -50,7 +45,7 @@ static bool is_awaited(const struct process *p)
 {
 	if (process_is_dead(p))
 		return p->life == PROCESS_LIFE_RELEASING;
-	return p->ending_ns && now_monotonic_ns() - p->ending_ns < DYING_MOST_NS;
+	return p->ending_ns && now_monotonic_ns() - p->ending_ns < PROCESS_ENDING_MOST_NS;
 }
 
 static void on_reap_timer(uv_timer_t *timer)
@@ -132,7 +127,7 @@ static void life_move(struct process *p, enum process_event event)
 void process_orphans(struct process *p, uint32_t position, uint64_t bytes)
 {
 	if (bytes && atomic_load(&ledger_slot(ledger_of(p), p->slot)->exported))
-		orphans_give(p->session, position, bytes);
+		p->session->node->hooks->gave_up(p->session, position, bytes);
 }
 
 /* All that it has. */
@@ -274,7 +269,7 @@ static void reap(struct process *p)
 {
 	struct session *s = p->session;
 
-	settle_keep(p, true);
+	s->node->hooks->uncharging(p, true);
 	ledger_slot_release(ledger_of(p), p->slot);
 	store_forget(p);
 	log_event(LOG_INFO, "process.reaped id=%s pid=%d after_ms=%" PRIu64, s->record.id,
@@ -305,6 +300,12 @@ static bool reap_all(struct node *node)
 		session_check_held(s);
 	}
 	return waiting;
+}
+
+void processes_reap(struct node *node)
+{
+	if (reap_all(node))
+		uv_timer_start(&node->reap, on_reap_timer, node->reap_delay_ms, 0);
 }
 
 /* ---- life -------------------------------------------------------------------------------- */
@@ -402,7 +403,7 @@ void process_free(struct process *p)
 	*at = p->next;
 	p->session->node->dead_count -= process_is_dead(p);
 	if (p->connection)
-		attach_forget(p->connection);
+		p->session->node->hooks->unconnected(p->connection);
 	process_watch_stop(p->watch);
 	free(p);
 }
@@ -497,14 +498,14 @@ static void exec_settle(struct process *p)
 		lease_forget(p);
 	ledger_recover(ledger_of(p), p->slot);
 	orphans_all(p);
-	settle_keep(p, false);
+	s->node->hooks->uncharging(p, false);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		ledger_reap(ledger_of(p), p->slot, i);
 		p->gpu[i] = (struct process_gpu){0};
 	}
 }
 
-static void exec_settle_all(struct node *node)
+void processes_settle_execed(struct node *node)
 {
 	for (struct session *s = node->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next) {
@@ -524,26 +525,4 @@ bool process_is_attached(const struct node *node, const struct session *besides,
 			if (process_same(p->id, id))
 				return true;
 	return false;
-}
-
-static void figures_note_all(const struct node *node)
-{
-	for (const struct session *s = node->attached; s; s = s->next_attached)
-		for (struct process *p = s->processes; p; p = p->next)
-			figures_note(s, p);
-}
-
-void processes_sampled(struct node *node)
-{
-	figures_note_all(node);
-	descriptors_read(node);
-	orphans_sampled(node);
-	strays_sampled(node);
-	outside_compute(node);
-	over_compute(node);
-	exec_settle_all(node);
-	settle_all(node);
-	if (reap_all(node))
-		uv_timer_start(&node->reap, on_reap_timer, node->reap_delay_ms, 0);
-	orphans_store(node);
 }

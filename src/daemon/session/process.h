@@ -13,6 +13,9 @@ struct gpu_sample;
 struct node;
 struct session;
 
+/* Nobody waits longer than this for a process that is ending; counted from when that was seen. */
+#define PROCESS_ENDING_MOST_NS 3000000000ull
+
 struct process {
 	struct process *next; /* session->processes */
 	struct session *session;
@@ -111,8 +114,10 @@ const struct process *process_first_twin(const struct process *process);
 /* So many bytes on GPU `position` of its session are given back that the driver may keep for
  * others, if the process exported any. */
 void process_orphans(struct process *process, uint32_t position, uint64_t bytes);
-/* Called when a sample is in. */
-void processes_sampled(struct node *node);
+/* A sample is in: gives back what programs had that their processes replaced by exec; and then the
+ * slots of dead processes whose memory the driver has back. */
+void processes_settle_execed(struct node *node);
+void processes_reap(struct node *node);
 /* Has the driver asked soon whether it has the memory of `session`'s ending processes back, and
  * again until it has. Returns the number of the first sample that can show it. */
 uint64_t processes_await(struct session *session);

@@ -16,14 +16,9 @@
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/lease/leases.h"
-#include "daemon/mig/mig.h"
 #include "daemon/node.h"
-#include "daemon/request/waiting.h"
 #include "daemon/session/process.h"
-#include "daemon/settle/settle.h"
-#include "daemon/settle/strays.h"
-#include "daemon/slicing/slicing.h"
-#include "daemon/upgrade/takeover.h"
+#include "daemon/session/session_hooks.h"
 
 struct drain {
 	struct drain *next;
@@ -252,7 +247,7 @@ static void session_free(struct session *s)
 		close_fd(&holder->mount_fd);
 		free(holder);
 	}
-	strays_forget(s);
+	s->node->hooks->freeing(s);
 	while (s->processes)
 		process_free(s->processes);
 	while (s->listeners) {
@@ -261,7 +256,7 @@ static void session_free(struct session *s)
 		s->listeners = listener->next;
 		free(listener);
 	}
-	slicing_leave(s);
+	s->node->hooks->freed(s);
 	close_fd(&s->wake_fd);
 	books_clear(&s->books);
 	free(s->pool_gpu);
@@ -347,7 +342,7 @@ void session_set_attached(struct session *s)
 {
 	s->next_attached = s->node->attached;
 	s->node->attached = s;
-	slicing_join(s);
+	s->node->hooks->attached(s);
 }
 
 int session_books(struct session *s)
@@ -379,9 +374,9 @@ int session_books(struct session *s)
 	int rc = books_create(&s->books, s->record.id, gpus, s->record.gpu_count);
 	if (rc < 0)
 		return rc;
-	settle_tell(s);
+	s->node->hooks->ledger_made(s);
 	session_set_attached(s);
-	takeover_keep(s);
+	s->node->hooks->ledger_used(s);
 	return 0;
 }
 
@@ -475,7 +470,7 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 	} else {
 		if (s->lease)
 			leases_share(s->node->leases, s->lease, compute);
-		slicing_retry(s->node);
+		s->node->hooks->lessened(s->node);
 	}
 	return rc;
 }
@@ -517,7 +512,7 @@ int session_move(struct session *s, const struct store_gpu *gpus)
 	for (uint32_t i = 0; i < count; i++)
 		promise_add(s, i);
 	limits_name(s);
-	mig_session_ended(s);
+	s->node->hooks->instances_left(s);
 	return 0;
 }
 
@@ -559,22 +554,21 @@ static void session_finish(struct session *s)
 	struct node *node = s->node;
 
 	s->record.ended = now_realtime_ns();
-	s->record.received = slicing_received(s);
+	s->record.received = node->hooks->received(s);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		s->record.gpu[i].peak = session_peak(s, i);
 	if (end_record(s) < 0)
 		return;
 	log_event(LOG_INFO, "session.ended id=%s uid=%u reason=\"%s\"", s->record.id, s->record.uid,
 		  s->record.reason);
-	takeover_forget(s);
+	node->hooks->recorded(s);
 	table_remove(node, s);
 	crowd_leave(&node->living, s->owner);
 	promises_drop(s);
-	mig_session_ended(s);
+	node->hooks->instances_left(s);
 	listeners_call(s);
 	session_free(s);
-	slicing_retry(node);
-	waiting_kick(node);
+	node->hooks->ended(node);
 }
 
 /* A process of it is another user's by now, as by a set-user-ID program: the session goes on ending

@@ -10,7 +10,7 @@
 #include "daemon/node.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
-#include "daemon/upgrade/takeover.h"
+#include "daemon/session/session_hooks.h"
 
 uint32_t session_holders_unread(const struct session *s)
 {
@@ -41,7 +41,7 @@ static void on_holder_ended(void *arg)
 			  (int)holder->process.pid);
 	if (holder->command)
 		(void)store_command_remove(s->node->store, s->record.id, &holder->process);
-	takeover_forget_namespace(holder);
+	s->node->hooks->namespace_left(holder);
 	process_watch_stop(holder->watch);
 	close_fd(&holder->mount_fd);
 	crowd_leave_many(&s->node->watched, holder->owner, HOLDER_DESCRIPTORS);
@@ -121,7 +121,7 @@ int session_command_restore(struct session *s, const struct process_id *process,
 	holder->command = true;
 	close_fd(&holder->mount_fd);
 	holder->mount_fd = mount_fd;
-	takeover_keep_namespace(holder);
+	s->node->hooks->namespace_made(holder);
 	return 0;
 }
 

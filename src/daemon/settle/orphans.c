@@ -8,8 +8,8 @@
 #include "base/macros.h"
 #include "daemon/host/log.h"
 #include "daemon/node.h"
-#include "daemon/session/descriptors.h"
 #include "daemon/session/session.h"
+#include "daemon/settle/descriptors.h"
 #include "daemon/store/store.h"
 #include "proto/mark.h"
 

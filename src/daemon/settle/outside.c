@@ -3,9 +3,9 @@
 #include "base/macros.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/node.h"
-#include "daemon/session/descriptors.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/settle/descriptors.h"
 #include "daemon/settle/strays.h"
 
 /* One of several slots that a dead process had. */

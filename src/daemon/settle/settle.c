@@ -5,8 +5,8 @@
 #include "core/settle.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/node.h"
-#include "daemon/session/descriptors.h"
 #include "daemon/session/session.h"
+#include "daemon/settle/descriptors.h"
 
 /* A session that is made to stand still (core/settle.h) is looked at again this often. */
 #define HURRY_EVERY_MS 1

@@ -1,4 +1,4 @@
-#include "daemon/session/descriptors.h"
+#include "daemon/settle/descriptors.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/session/locks.h"
+#include "daemon/settle/locks.h"
 
 #include <errno.h>
 #include <fcntl.h>

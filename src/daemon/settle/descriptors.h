@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "backend/gpus.h"
-#include "daemon/session/locks.h"
+#include "daemon/settle/locks.h"
 
 struct node;
 struct process;

@@ -1,0 +1,35 @@
+/* What the rooms above session/ do as sessions and processes live and end. */
+#include "daemon/session/session_hooks.h"
+
+#include "daemon/attach/attach.h"
+#include "daemon/mig/mig.h"
+#include "daemon/node.h"
+#include "daemon/request/waiting.h"
+#include "daemon/settle/settle.h"
+#include "daemon/settle/strays.h"
+#include "daemon/slicing/slicing.h"
+#include "daemon/upgrade/takeover.h"
+
+static void on_ended(struct node *node)
+{
+	slicing_retry(node);
+	waiting_kick(node);
+}
+
+const struct session_hooks node_session_hooks = {
+	.ledger_made = settle_tell,
+	.attached = slicing_join,
+	.ledger_used = takeover_keep,
+	.lessened = slicing_retry,
+	.instances_left = mig_session_ended,
+	.received = slicing_received,
+	.recorded = takeover_forget,
+	.ended = on_ended,
+	.freeing = strays_forget,
+	.freed = slicing_leave,
+	.namespace_made = takeover_keep_namespace,
+	.namespace_left = takeover_forget_namespace,
+	.gave_up = orphans_give,
+	.uncharging = settle_keep,
+	.unconnected = attach_forget,
+};
