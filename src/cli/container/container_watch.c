@@ -29,6 +29,9 @@
 /* A container that was restarted by its policy is seen running within these looks. */
 #define ENDED_LOOKS 4
 #define ENDED_EVERY_MS 1000
+/* A runtime's daemon that does not answer is asked so many times while the container's first
+ * process is gone: its policy may start it again when the daemon is back. */
+#define UNKNOWN_LOOKS 600
 
 bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const *arguments)
 {
@@ -63,18 +66,33 @@ bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const 
 	return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-enum container_state { CONTAINER_GONE, CONTAINER_STOPPED, CONTAINER_RUNNING };
+/* Unknown: the runtime's daemon does not answer, as it is being restarted. */
+enum container_state { CONTAINER_GONE, CONTAINER_STOPPED, CONTAINER_RUNNING, CONTAINER_UNKNOWN };
 
-/* One that is between two runs counts as running. */
-static enum container_state state_ask(const struct container_watch *w, const char *cid)
+/* Only a list without it says so: an inspection fails, too, while the runtime's daemon is away. */
+static bool is_gone(const struct container_watch *w, const char *cid)
 {
-	const char *const inspect[] = {"container", "inspect",
-				       "--format",  "{{.State.Running}} {{.State.Status}}",
-				       cid,         NULL};
+	char filter[CID_SIZE + 8], said[128];
+	const char *const list[] = {"ps", "--all", "--quiet", "--filter", filter, NULL};
+
+	snprintf(filter, sizeof(filter), "id=%s", cid);
+	return runtime_ask(w->runtime, said, sizeof(said), list) && !*said;
+}
+
+/* One that is between two runs counts as running. *pid: its first process, as far as it is known.
+ */
+static enum container_state state_ask(const struct container_watch *w, const char *cid, pid_t *pid)
+{
+	const char *const inspect[] = {
+		"container", "inspect",
+		"--format",  "{{.State.Running}} {{.State.Status}} {{.State.Pid}}",
+		cid,         NULL};
 	char said[128];
 
 	if (!runtime_ask(w->runtime, said, sizeof(said), inspect))
-		return CONTAINER_GONE;
+		return is_gone(w, cid) ? CONTAINER_GONE : CONTAINER_UNKNOWN;
+	const char *last = strrchr(said, ' ');
+	*pid = last ? (pid_t)strtol(last, NULL, 10) : 0;
 	return !strncmp(said, "true", 4) || strstr(said, "restarting") || strstr(said, "paused") ||
 			       strstr(said, "created")
 		       ? CONTAINER_RUNNING
@@ -103,19 +121,39 @@ static bool container_appears(const struct container_watch *w, int client,
 	return true;
 }
 
+static bool process_lives(pid_t pid)
+{
+	return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
+}
+
+/* Looks again while the runtime does not answer. */
+static enum container_state state_wait(const struct container_watch *w, const char *cid, pid_t *pid)
+{
+	enum container_state state = state_ask(w, cid, pid);
+
+	for (int i = 0; state == CONTAINER_UNKNOWN && i < UNKNOWN_LOOKS;) {
+		poll(NULL, 0, ENDED_EVERY_MS);
+		i = process_lives(*pid) ? 0 : i + 1;
+		state = state_ask(w, cid, pid);
+	}
+	return state;
+}
+
 /* Until it is gone, or has stopped and its policy does not restart it. */
 static void container_wait(const struct container_watch *w, const char *cid)
 {
 	const char *const wait[] = {"wait", cid, NULL};
-	enum container_state state = CONTAINER_RUNNING;
+	pid_t pid = 0;
+	/* So that its process is known when the runtime's daemon ends. */
+	enum container_state state = state_wait(w, cid, &pid);
 	char said[128];
 
 	while (state == CONTAINER_RUNNING) {
 		(void)runtime_ask(w->runtime, said, sizeof(said), wait);
-		state = state_ask(w, cid);
+		state = state_wait(w, cid, &pid);
 		for (int i = 1; i < ENDED_LOOKS && state == CONTAINER_STOPPED; i++) {
 			poll(NULL, 0, ENDED_EVERY_MS);
-			state = state_ask(w, cid);
+			state = state_wait(w, cid, &pid);
 		}
 	}
 }

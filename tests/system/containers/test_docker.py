@@ -36,7 +36,7 @@ class Docker:
             ["dockerd", "--config-file", self.directory / "daemon.json", "--data-root", self.directory / "data",
              "--exec-root", self.directory / "exec", "--pidfile", self.directory / "pid", "--host", f"unix://{self.socket}",
              "--bridge", "none", "--iptables=false", "--ip6tables=false", "--storage-driver", "vfs",
-             "--exec-opt", "native.cgroupdriver=cgroupfs"],
+             "--live-restore", "--exec-opt", "native.cgroupdriver=cgroupfs"],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
             env={**os.environ, **self.host.env, **self.env, "PATH": f"{PATH}:{self.directory}/bin"})
 
@@ -151,6 +151,36 @@ def test_a_container_that_docker_starts_again_keeps_its_slice(docker):
     wait_until(lambda: docker.docker("inspect", "-f", "{{.State.Status}} {{.RestartCount}}",
                                      "three").stdout.strip() == "exited 2")
     assert docker.docker("logs", "three").stdout.count("this GPU has 4096 MiB") == 3
+    docker.nothing_is_left()
+
+
+def test_a_container_keeps_its_slice_while_dockers_daemon_is_restarted(docker):
+    """Only a list without it says that a container is gone: an inspection fails while the daemon is away."""
+    assert docker.carve("--vram", "4", "-d", "--name", "five", IMAGE, "sleep", "1000").returncode == 0
+    session, = docker.sessions()
+    for _ in range(3):
+        docker.stop()
+        assert docker.start()
+        done = docker.docker("exec", "five", "hog")
+        assert "this GPU has 4096 MiB" in done.stdout, done.stderr
+    assert [s["id"] for s in docker.sessions()] == [session["id"]]
+    assert docker.docker("stop", "-t", "0", "five").returncode == 0
+    docker.nothing_is_left()
+
+
+def test_a_container_whose_policy_is_always_keeps_its_slice(docker):
+    assert docker.carve("--vram", "4", "-d", "--restart", "always", "--name", "six", IMAGE, "sleep", "1000").returncode == 0
+    session, = docker.sessions()
+
+    def pid():
+        return int(docker.docker("inspect", "-f", "{{.State.Pid}}", "six").stdout)
+
+    first = pid()
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: pid() not in (0, first))
+    assert "this GPU has 4096 MiB" in docker.docker("exec", "six", "hog").stdout
+    assert [s["id"] for s in docker.sessions()] == [session["id"]]
+    assert docker.docker("rm", "-f", "six").returncode == 0
     docker.nothing_is_left()
 
 
