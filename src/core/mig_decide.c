@@ -54,6 +54,12 @@ static uint32_t gpu_occupancy(const struct mig_gpu *gpu)
 	       (uint32_t)__builtin_popcount(gpu->live);
 }
 
+/* Starts that the request does not rule out. */
+static uint32_t starts_wanted(const struct search *s)
+{
+	return s->request->starts ? s->request->starts : UINT32_MAX;
+}
+
 /* Starts that are legal, that the driver has not refused, and whose units are all in `free`. */
 static uint32_t starts_of(const struct mig_gpu *gpu, const struct mig_die *die, uint8_t profile,
 			  uint32_t free)
@@ -115,7 +121,8 @@ static void reuse_on(const struct search *s, uint32_t index, struct best *best)
 	for (uint32_t i = 0; i < gpu->instance_count; i++) {
 		const struct mig_instance *in = &gpu->instances[i];
 
-		if (in->state != MIG_IDLE || in->profile != profile || gpu->taken_mask >> i & 1)
+		if (in->state != MIG_IDLE || in->profile != profile || gpu->taken_mask >> i & 1 ||
+		    !(starts_wanted(s) >> in->start & 1))
 			continue;
 		double cost = mig_cost(die, gpu->live, profile, in->start);
 
@@ -154,7 +161,7 @@ static void create_on(const struct search *s, uint32_t index, bool doubtful, str
 	struct mig_die *die = &s->pool->dies[gpu->die];
 	uint32_t occupancy = gpu_occupancy(gpu);
 	uint8_t profile = s->profile[gpu->die];
-	uint32_t starts = starts_of(gpu, die, profile, ~(gpu->live | gpu->idle));
+	uint32_t starts = starts_of(gpu, die, profile, ~(gpu->live | gpu->idle)) & starts_wanted(s);
 
 	for (; starts; starts &= starts - 1) {
 		uint8_t start = (uint8_t)__builtin_ctz(starts);
@@ -270,7 +277,7 @@ static void replace_on(const struct search *s, uint32_t index, struct best *best
 	struct mig_die *die = &s->pool->dies[gpu->die];
 	uint32_t occupancy = gpu_occupancy(gpu);
 	uint8_t profile = s->profile[gpu->die];
-	uint32_t starts = mig_free_starts(&die->profile[profile], ~gpu->live);
+	uint32_t starts = mig_free_starts(&die->profile[profile], ~gpu->live) & starts_wanted(s);
 
 	for (; starts; starts &= starts - 1) {
 		uint8_t start = (uint8_t)__builtin_ctz(starts);
@@ -327,7 +334,8 @@ static void best_find(const struct search *s, struct best *best)
 		struct mig_die *die = &s->pool->dies[gpu->die];
 		uint32_t occupancy = gpu_occupancy(gpu);
 		uint8_t profile = s->profile[gpu->die];
-		uint32_t starts = mig_free_starts(&die->profile[profile], ~gpu->live);
+		uint32_t starts =
+			mig_free_starts(&die->profile[profile], ~gpu->live) & starts_wanted(s);
 
 		for (; starts; starts &= starts - 1) {
 			double cost =

@@ -38,6 +38,47 @@ static struct mig_request named(const char *name)
 	return (struct mig_request){.kind = MIG_ASK_PROFILE, .profile = profile, .count = 1};
 }
 
+static void a_named_start_is_the_only_one_whichever_way_it_is_had(void **state)
+{
+	struct mig_request request;
+	struct mig_instance in[] = {
+		{.state = MIG_IDLE, .start = 0, .size = 1},
+		{.state = MIG_IDLE, .start = 5, .size = 1},
+		{.state = MIG_BUSY, .start = 2, .size = 1},
+	};
+	struct mig_decision d;
+
+	pool_of("h100-80gb", 1);
+	request = named("1g.10gb");
+	for (size_t i = 0; i < ARRAY_SIZE(in); i++)
+		in[i].profile = request.profile[0];
+	t.gpus[0].instances = in;
+	t.gpus[0].instance_count = ARRAY_SIZE(in);
+	t.gpus[0].offered = true;
+	assert_int_equal(mig_gpu_update(&t.gpus[0], &t.dies[0]), 0);
+	for (uint32_t scarce = 0; scarce < 2; scarce++) {
+		t.pool.turned_away = scarce ? 2 * MIG_SCARCE : 0;
+		request = named("1g.10gb");
+		request.starts = 1 << 5;
+		assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+		assert_int_equal(d.choice[0].step, MIG_REUSE);
+		assert_int_equal(d.choice[0].instance, 1);
+		request.starts = 1 << 6;
+		assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+		assert_int_equal(d.choice[0].step, MIG_CREATE);
+		assert_int_equal(d.choice[0].start, 6);
+		/* Busy there, while there is room elsewhere. */
+		request.starts = 1 << 2;
+		assert_int_equal(mig_decide(&t.pool, &request, &d), -EAGAIN);
+		request = named("2g.20gb");
+		request.starts = 1 << 4;
+		assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+		assert_int_equal(d.choice[0].step, MIG_REPLACE);
+		assert_int_equal(d.choice[0].start, 4);
+		assert_int_equal(d.choice[0].destroy, 1 << 1);
+	}
+}
+
 static void who_shares_joins_the_smallest_room_that_is_enough(void **state)
 {
 	struct mig_request request = {
@@ -667,6 +708,7 @@ static void dies_are_shared_by_equal_gpus(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_named_start_is_the_only_one_whichever_way_it_is_had),
 		cmocka_unit_test(who_shares_joins_the_smallest_room_that_is_enough),
 		cmocka_unit_test(sizes_get_the_smallest_profile_that_holds_them),
 		cmocka_unit_test(fractions_count_memory_units),

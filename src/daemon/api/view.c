@@ -14,6 +14,7 @@
 #include "daemon/host/names.h"
 #include "daemon/lease/leases.h"
 #include "daemon/mig/mig.h"
+#include "daemon/mig/mig_books.h"
 #include "daemon/node.h"
 #include "daemon/request/refusal.h"
 #include "daemon/request/waiting.h"
@@ -135,6 +136,30 @@ static void sample_add(const struct node *node, const struct gpu_sample *sample,
 	json_object_set_new(json, "outside_processes", outside_processes_json(node, sample));
 }
 
+/* Where instances can be made on a GPU with the role; empty where that is not known. */
+static json_t *mig_profiles_json(const struct node *node, uint32_t gpu)
+{
+	json_t *list = json_array();
+
+	if (!mig_has_role(node, gpu) || !node->mig->board[gpu].known)
+		return list;
+	const struct mig_die *die = &node->mig->die[node->mig->gpu[gpu].die];
+	for (uint32_t i = 0; i < die->profile_count; i++) {
+		const struct mig_profile *p = &die->profile[i];
+		json_t *starts = json_array();
+
+		for (uint32_t rest = p->starts; rest; rest &= rest - 1)
+			json_array_append_new(starts, json_integer(__builtin_ctz(rest)));
+		json_array_append_new(
+			list, json_pack("{s:s, s:o, s:i, s:i, s:i, s:i, s:o}", "profile",
+					node->mig->profile[node->mig->gpu[gpu].die][i].name,
+					"memory_bytes", answer_number(p->memory_bytes), "sms",
+					(int)p->sms, "slices", (int)p->slices, "limit",
+					(int)p->limit, "size", (int)p->size, "starts", starts));
+	}
+	return list;
+}
+
 /* How its MIG mode and role are. */
 static void mig_state_add(const struct node *node, uint32_t gpu, json_t *json)
 {
@@ -146,6 +171,7 @@ static void mig_state_add(const struct node *node, uint32_t gpu, json_t *json)
 	json_object_set_new(json, "mig_pending", json_boolean(sample->mig_pending));
 	json_object_set_new(json, "mig_problem", *problem ? json_string(problem) : json_null());
 	json_object_set_new(json, "mig_foreign", json_integer(mig_foreign(node, gpu)));
+	json_object_set_new(json, "mig_profiles", mig_profiles_json(node, gpu));
 }
 
 json_t *view_gpus(const struct node *node)

@@ -48,6 +48,7 @@ static void ask_fill(const struct node *node, const struct slice_request *from,
 	}
 	if (place->kind == PLACE_PROFILE)
 		ret->request.kind = MIG_ASK_PROFILE;
+	ret->request.starts = from->mig_starts;
 	for (uint32_t die = 0; die < node->mig->pool.die_count; die++)
 		ret->profile[die] = profile_named(node->mig, die, from->profile);
 	for (uint32_t i = 0; i < node->pool.count; i++)
@@ -197,6 +198,16 @@ static void explain(const struct node *node, struct ask *ask, const char *asked,
 	error_set(err, EXIT_CODE_NO_ROOM, "no room for %s in MIG instances:%.400s", asked, text);
 }
 
+/* The GPU has the profile, at a start that was asked for. */
+static bool may_be_there(const struct node *node, const struct ask *ask, uint32_t gpu)
+{
+	uint32_t die = node->mig->gpu[gpu].die, starts = ask->request.starts;
+	uint8_t profile = ask->profile[die];
+
+	return profile != MIG_NO_PROFILE &&
+	       (!starts || starts & node->mig->die[die].profile[profile].starts);
+}
+
 int mig_would(const struct node *node, const struct slice_request *request, const uint8_t *closed,
 	      struct mig_decision *ret, struct error *err)
 {
@@ -217,11 +228,15 @@ int mig_would(const struct node *node, const struct slice_request *request, cons
 	bool named = false;
 	for (uint32_t i = 0; i < node->pool.count; i++)
 		named |= ask.allowed[i] && gives(node, i) &&
-			 (!node->mig->board[i].known ||
-			  ask.profile[node->mig->gpu[i].die] != MIG_NO_PROFILE);
+			 (!node->mig->board[i].known || may_be_there(node, &ask, i));
 	if (request->place.kind == PLACE_PROFILE && !named) {
-		error_set(err, EXIT_CODE_USAGE, "mig_profile: no GPU here has '%.32s'",
-			  request->profile);
+		char at[32] = "";
+
+		if (request->mig_starts)
+			snprintf(at, sizeof(at), " at memory unit %d",
+				 __builtin_ctz(request->mig_starts));
+		error_set(err, EXIT_CODE_USAGE, "mig_profile: no GPU here has '%.32s'%s",
+			  request->profile, at);
 		error_hint(err, "there are %.400s", names);
 		return -EDOM;
 	}

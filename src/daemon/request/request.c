@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "core/mig.h"
 #include "daemon/gpu/pool.h"
 
 /* Takes one field's value into the request. */
@@ -309,6 +310,28 @@ static int parse_mig_profile(const json_t *value, struct slice_request *to, stru
 	return 0;
 }
 
+/* After the profile. */
+static int parse_mig_start(const json_t *value, struct slice_request *to, struct error *err)
+{
+	json_int_t start = json_integer_value(value);
+
+	if (!json_is_integer(value))
+		return WRONG_TYPE;
+	if (to->place.kind != PLACE_PROFILE) {
+		error_set(err, EXIT_CODE_USAGE, "mig_start: it is for a MIG profile");
+		error_hint(err, "give mig_profile beside it, for example 2g.20gb");
+		return -1;
+	}
+	if (start < 0 || start >= (json_int_t)MIG_UNITS_MAX) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "mig_start: %" JSON_INTEGER_FORMAT " is no memory unit of a GPU", start);
+		error_hint(err, "0 to %u", MIG_UNITS_MAX - 1);
+		return -1;
+	}
+	to->mig_starts = 1u << start;
+	return 0;
+}
+
 static int parse_backend(const json_t *value, struct slice_request *to, struct error *err)
 {
 	const char *text = json_string_value(value);
@@ -351,6 +374,7 @@ static const struct field fields[] = {
 	{"gpu_memory", parse_gpu_memory, true, "a text such as \"4G\""},
 	{"gpu", parse_gpu, true, "a number such as 0.5"},
 	{"mig_profile", parse_mig_profile, true, "a text such as \"2g.10gb\""},
+	{"mig_start", parse_mig_start, false, "a memory unit, 0 or more"},
 	{"backend", parse_backend, false, "\"mig\" or \"fraction\""},
 	{"vram_strict", parse_strict, false, "true or false"},
 	{"gpu_compute", parse_gpu_compute, false, "a text such as \"25%\""},

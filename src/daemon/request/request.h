@@ -35,8 +35,9 @@ struct slice_request {
 	char resize[STORE_ID_SIZE]; /* not a new session: another instance for this one */
 	bool together;              /* others may be in its MIG instance, too */
 	enum request_backend backend;
-	char profile[32]; /* PLACE_PROFILE: its name */
-	bool kept;        /* until it is released, beside the user's other sessions */
+	char profile[32];    /* PLACE_PROFILE: its name, */
+	uint32_t mig_starts; /* and where it may start, a bit for each memory unit; 0: anywhere */
+	bool kept;           /* until it is released, beside the user's other sessions */
 	char name[STORE_NAME_SIZE];
 	char id[STORE_ID_SIZE]; /* chosen by who asks, so that asking twice is asking once */
 };
