@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "daemon/api/api.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
 #include "daemon/api/http_handover.h"
@@ -452,6 +453,7 @@ static void handles_init(struct node *node)
 int node_run(struct node *node, struct error *err)
 {
 	node->hooks = &node_session_hooks;
+	api_upgrade_with(upgrade_post);
 	node->started = now_realtime_ns();
 	node->busy_ns = now_monotonic_ns();
 	if (state_open(&node->state, &node->runtime, node->handover, &node->store, err) < 0)

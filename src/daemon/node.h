@@ -111,7 +111,7 @@ struct node {
 	int exit_code;
 };
 
-/* What other rooms do as sessions live and end (session_hooks.h). */
+/* What other rooms do as sessions live and end (session/session_hooks.h). */
 extern const struct session_hooks node_session_hooks;
 
 /* Serves until a signal, idleness or the loss of its directory ends it. The runtime directory is

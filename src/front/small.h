@@ -10,6 +10,10 @@
  *
  * A block in the books that holds none (count 0) is not charged.
  *
+ * Why this stays, and not a sum of sizes: the driver takes whole blocks, so a sum charges too
+ * little (one byte takes 2 MiB), and a block for each allocation too much: a thousand small arrays
+ * would fill a slice of 2 GiB that the driver gives one block for.
+ *
  * An object is small if `small` is not 0: its bytes as the driver hands them out. All functions are
  * called with the process's lock held. */
 #pragma once

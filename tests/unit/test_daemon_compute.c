@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "daemon/node.h"
-#include "daemon/request/compute.h"
 #include "daemon/session/session.h"
+#include "daemon/slicing/compute.h"
 
 #define SESSIONS 40
 

@@ -33,7 +33,6 @@
 #include "daemon/request/waiting.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
-#include "daemon/upgrade/upgrade.h"
 
 #define SESSIONS_PREFIX "/v1/sessions/"
 
@@ -651,6 +650,25 @@ static void post_command(struct call *call, const char *id)
 			   json_pack("{s:s, s:i}", "session", session, "pid", (int)process.pid));
 }
 
+/* ---- upgrades ---------------------------------------------------------------------------- */
+
+/* Of the loop's thread. NULL: nothing answers yet, as before the sockets listen. */
+static void (*upgrade_answer)(struct call *call, const char *id);
+
+void api_upgrade_with(void (*answer)(struct call *call, const char *id))
+{
+	upgrade_answer = answer;
+}
+
+static void post_upgrade(struct call *call, const char *id)
+{
+	if (upgrade_answer)
+		upgrade_answer(call, id);
+	else
+		answer_failed(call, MHD_HTTP_SERVICE_UNAVAILABLE, EXIT_CODE_FAILED,
+			      "this daemon cannot be upgraded in place");
+}
+
 /* ---- routes ------------------------------------------------------------------------------ */
 
 struct route {
@@ -665,7 +683,7 @@ static const struct route routes[] = {
 	{"GET", "/v1/sessions", false, api_get_sessions},
 	{"POST", "/v1/sessions", false, post_session},
 	{"POST", "/v1/commands", false, post_command},
-	{"POST", "/v1/upgrade", false, upgrade_post},
+	{"POST", "/v1/upgrade", false, post_upgrade},
 	{"POST", "/v1/explain", false, post_explain},
 	{"GET", "/v1/explain/", true, get_explain},
 	{"GET", "/v1/quotas", false, api_get_quotas},

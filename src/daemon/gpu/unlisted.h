@@ -1,7 +1,11 @@
 /* What a GPU's driver says is used beyond the sum of all processes: what programs hold that it does
  * not list, managed memory, and what descriptors keep. The driver gives the two figures one after
  * the other, so while slices take and give memory no reading is certain; most of them allow what
- * is so. One thread. */
+ * is so. One thread.
+ *
+ * Why readings vote: the two figures are not of one moment, so a single reading errs in both
+ * directions. Too low, the daemon promises memory that a program outside carve holds; too high, it
+ * refuses a request that fits (tests/unit/test_daemon_unlisted.c). */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* What the life of sessions and processes means to the rooms above this one. The daemon's root
- * fills in one table (session_hooks.c), so that this room includes none of them. Each is called on
+ * fills in one table (node_hooks.c), so that this room includes none of them. Each is called on
  * the loop's thread, and none may free the session or the process that it is given. */
 #pragma once
 
@@ -20,6 +20,8 @@ struct session_hooks {
 	void (*ledger_used)(const struct session *session);
 	/* It asks for less than before. */
 	void (*lessened)(struct node *node);
+	/* What it may get changed: requests that wait may be granted now. */
+	void (*room_made)(struct node *node);
 	/* It has other MIG instances than before, or none any more. */
 	void (*instances_left)(const struct session *session);
 	/* The share of its GPUs' time that it had, for its record (slicing.h). */

@@ -4,7 +4,11 @@
  * An exporter is a session on one of its GPUs. It counts by what its own processes had charged when
  * they gave it up, and by no more than its slice. What nothing but descriptors keeps afterwards
  * (descriptors.h) counts again when somebody has it. The database knows all of that, so that a
- * daemon's end changes nothing. */
+ * daemon's end changes nothing.
+ *
+ * Why this stays: without it `over_policy` ends the process that imported memory as soon as the
+ * exporter has freed it, though the importer never took more than its slice
+ * (tests/system/slice/test_slice_orphans.py). */
 #pragma once
 
 #include <stdbool.h>

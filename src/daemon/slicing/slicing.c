@@ -13,10 +13,10 @@
 #include "daemon/host/log.h"
 #include "daemon/lease/leases.h"
 #include "daemon/node.h"
-#include "daemon/request/compute.h"
-#include "daemon/request/waiting.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_hooks.h"
+#include "daemon/slicing/compute.h"
 #include "daemon/store/store.h"
 #include "proto/gate.h"
 
@@ -297,7 +297,7 @@ int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *c
 			node->pool.gpu[i].slicing_refused = false;
 			gpu_apply(node, i, &stored[at++].setting);
 		}
-	waiting_kick(node);
+	node->hooks->room_made(node);
 	return 0;
 }
 

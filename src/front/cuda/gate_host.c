@@ -2,7 +2,10 @@
  * What is behind one waits for it, and it may wait for a lock that a thread holds which the gate,
  * or the bound, holds up in a launch: most frameworks launch under a lock that their callbacks
  * take, too. So it is known which of them run, and whether the thread of one sleeps; launches pass
- * then, up to a bound (GATE_HOST_NS_MOST). */
+ * then, up to a bound (GATE_HOST_NS_MOST).
+ *
+ * Why the state of a thread is looked at: the front cannot see which lock a callback waits for.
+ * Without this file such a program stands still for good as soon as its GPU is sliced. */
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>

@@ -1,4 +1,8 @@
-/* What is allocated from a pool: whether there is a place in it for more. */
+/* What is allocated from a pool: whether there is a place in it for more.
+ *
+ * Why this stays: a slice that is full still has the free parts of its pools' memory. Without this
+ * file, a program that frees and allocates in a pool near its limit is refused memory that it
+ * holds already. */
 #pragma once
 
 #include <stdbool.h>

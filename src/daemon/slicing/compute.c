@@ -1,4 +1,4 @@
-#include "daemon/request/compute.h"
+#include "daemon/slicing/compute.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -21,6 +21,7 @@ const struct session_hooks node_session_hooks = {
 	.attached = slicing_join,
 	.ledger_used = takeover_keep,
 	.lessened = slicing_retry,
+	.room_made = waiting_kick,
 	.instances_left = mig_session_ended,
 	.received = slicing_received,
 	.recorded = takeover_forget,
