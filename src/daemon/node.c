@@ -26,8 +26,6 @@
 #include "daemon/lease/leases.h"
 #include "daemon/mig/mig.h"
 #include "daemon/queue/queue.h"
-#include "daemon/request/quotas.h"
-#include "daemon/request/waiting.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/settle/sampled.h"
@@ -39,6 +37,8 @@
 #include "daemon/upgrade/takeover.h"
 #include "daemon/upgrade/upgrade.h"
 #include "daemon/vanished.h"
+#include "daemon/waiting/quotas.h"
+#include "daemon/waiting/waiting.h"
 
 /* The tick while requests wait or sessions end by the clock, and while nothing is timed. */
 #define TICK_BUSY_MS 100
@@ -453,6 +453,7 @@ static void handles_init(struct node *node)
 int node_run(struct node *node, struct error *err)
 {
 	node->hooks = &node_session_hooks;
+	node->mig_hooks = &node_mig_hooks;
 	api_upgrade_with(upgrade_post);
 	node->started = now_realtime_ns();
 	node->busy_ns = now_monotonic_ns();

@@ -26,6 +26,7 @@ struct handover;
 struct http_server;
 struct leases;
 struct mig;
+struct mig_hooks;
 struct process;
 struct queues;
 struct quota_entry;
@@ -60,6 +61,7 @@ struct node {
 	struct probe probe;
 	struct store *store;
 	const struct session_hooks *hooks; /* &node_session_hooks */
+	const struct mig_hooks *mig_hooks; /* &node_mig_hooks */
 	struct keep keep;                  /* descriptors of ledgers, for the next daemon */
 	struct privileges privileges;
 	struct launcher launcher;
@@ -111,8 +113,10 @@ struct node {
 	int exit_code;
 };
 
-/* What other rooms do as sessions live and end (session/session_hooks.h). */
+/* What other rooms do as sessions live and end (session/session_hooks.h), and as MIG instances are
+ * made (mig/mig.h). */
 extern const struct session_hooks node_session_hooks;
+extern const struct mig_hooks node_mig_hooks;
 
 /* Serves until a signal, idleness or the loss of its directory ends it. The runtime directory is
  * locked already. Returns the exit code; *err is set where it could not start. */

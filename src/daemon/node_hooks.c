@@ -1,14 +1,14 @@
-/* What the rooms above session/ do as sessions and processes live and end. */
+/* What the rooms above session/ and mig/ do as sessions and instances come and go. */
 #include "daemon/session/session_hooks.h"
 
 #include "daemon/attach/attach.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
-#include "daemon/request/waiting.h"
 #include "daemon/settle/settle.h"
 #include "daemon/settle/strays.h"
 #include "daemon/slicing/slicing.h"
 #include "daemon/upgrade/takeover.h"
+#include "daemon/waiting/waiting.h"
 
 static void on_ended(struct node *node)
 {
@@ -33,4 +33,9 @@ const struct session_hooks node_session_hooks = {
 	.gave_up = orphans_give,
 	.uncharging = settle_keep,
 	.unconnected = attach_forget,
+};
+
+const struct mig_hooks node_mig_hooks = {
+	.made = waiting_made,
+	.resizes = waiting_resizes,
 };

@@ -27,12 +27,12 @@
 #include "daemon/host/privileges.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
-#include "daemon/request/quotas.h"
-#include "daemon/request/refusal.h"
 #include "daemon/request/request.h"
-#include "daemon/request/waiting.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/waiting/quotas.h"
+#include "daemon/waiting/refusal.h"
+#include "daemon/waiting/waiting.h"
 
 #define SESSIONS_PREFIX "/v1/sessions/"
 

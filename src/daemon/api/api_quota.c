@@ -12,8 +12,8 @@
 #include "daemon/api/http.h"
 #include "daemon/host/names.h"
 #include "daemon/node.h"
-#include "daemon/request/quotas.h"
-#include "daemon/request/waiting.h"
+#include "daemon/waiting/quotas.h"
+#include "daemon/waiting/waiting.h"
 
 /* ---- names ------------------------------------------------------------------------------- */
 

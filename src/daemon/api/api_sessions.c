@@ -12,8 +12,8 @@
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/node.h"
-#include "daemon/request/waiting.h"
 #include "daemon/session/session.h"
+#include "daemon/waiting/waiting.h"
 
 /* Sessions in one part of a list; a row takes some 50 us. */
 #define PAGE_SESSIONS 64u

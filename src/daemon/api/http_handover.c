@@ -20,7 +20,7 @@
 #include "daemon/host/log.h"
 #include "daemon/host/rights.h"
 #include "daemon/node.h"
-#include "daemon/request/waiting.h"
+#include "daemon/waiting/waiting.h"
 
 /* A client that does not take its answer for so long does not get it. */
 #define SEND_PATIENCE_NS 15000000000ull

@@ -16,12 +16,12 @@
 #include "daemon/mig/mig.h"
 #include "daemon/mig/mig_books.h"
 #include "daemon/node.h"
-#include "daemon/request/refusal.h"
-#include "daemon/request/waiting.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/settle/strays.h"
 #include "daemon/slicing/slicing.h"
+#include "daemon/waiting/refusal.h"
+#include "daemon/waiting/waiting.h"
 
 /* Programs outside carve that are named on each GPU. */
 #define OUTSIDE_PROCESSES_MAX 64u

@@ -15,8 +15,8 @@
 #include "daemon/host/log.h"
 #include "daemon/mig/mig_books.h"
 #include "daemon/node.h"
-#include "daemon/request/waiting.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_hooks.h"
 
 /* A removal waits for so long for whoever holds the instance; then it is left alone for a while. */
 #define REMOVE_PATIENCE_MS 2000u
@@ -254,9 +254,9 @@ static void order_answer(struct order *o)
 		if (!share_fill(node, &o->wanted[i], o->grant.together, &o->grant.share[i]))
 			rc = again = true;
 	if (rc == 0)
-		waiting_made(node, o->request, &o->grant, NULL);
+		node->mig_hooks->made(node, o->request, &o->grant, NULL);
 	else
-		waiting_made(node, o->request, NULL, again ? NULL : &err);
+		node->mig_hooks->made(node, o->request, NULL, again ? NULL : &err);
 }
 
 static unsigned board_collect(struct node *node, uint32_t gpu, uint64_t older_ns);
@@ -289,7 +289,7 @@ static void order_done(uv_work_t *work, int status)
 			(void)board_collect(node, gpu, node->mig->board[gpu].collect_older_ns);
 		}
 	order_free(o);
-	waiting_kick(node);
+	node->hooks->room_made(node);
 }
 
 /* ---- its begin --------------------------------------------------------------------------- */
@@ -814,7 +814,7 @@ int mig_role_set(struct node *node, uint64_t mask, bool on, struct error *err)
 	for (uint32_t gpu = 0; gpu < node->pool.count && rc == 0; gpu++)
 		if (mask >> gpu & 1)
 			rc = role_keep(node, gpu, on, err);
-	waiting_kick(node);
+	node->hooks->room_made(node);
 	return rc;
 }
 

@@ -36,6 +36,15 @@ struct mig_grant {
 	bool together; /* of each instance only what was requested: others may be there, too */
 };
 
+/* What the requests that wait are told and asked. The daemon's root fills it in (node_hooks.c). */
+struct mig_hooks {
+	/* The instances of request `id` are there, or not (waiting_made()). */
+	void (*made)(struct node *node, const char *id, const struct mig_grant *grant,
+		     const struct error *err);
+	/* Whether another instance is being decided on for this session. */
+	bool (*resizes)(const struct node *node, const char *session);
+};
+
 /* Reads roles and the ledger of instances from the store. The inventory must be in. 0 or -errno. */
 int mig_start(struct node *node);
 /* The sessions are back: they have the instances that they name. Begins to look. */
@@ -54,7 +63,7 @@ bool mig_changing(const struct node *node, const struct slice_request *request);
 int mig_would(const struct node *node, const struct slice_request *request, const uint8_t *closed,
 	      struct mig_decision *ret, struct error *err);
 /* Takes what was decided for the request `id`. 1: it is there, *ret says what; 0: it is being made,
- * and waiting_made() is told; negative with *err: it cannot be. */
+ * and mig_hooks.made is told; negative with *err: it cannot be. */
 int mig_take(struct node *node, const char *id, const struct mig_decision *decision, bool together,
 	     struct mig_grant *ret, struct error *err);
 /* Those instances are the session's; or, after all, nobody's. */

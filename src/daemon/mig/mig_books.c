@@ -9,7 +9,6 @@
 #include "daemon/host/log.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
-#include "daemon/request/waiting.h"
 #include "daemon/session/session.h"
 
 /* ---- sessions on instances --------------------------------------------------------------- */
@@ -421,7 +420,8 @@ static void sessions_orphaned(struct node *node, uint32_t gpu)
 		for (uint32_t i = 0; i < s->record.gpu_count; i++)
 			lost |= s->pool_gpu[i] == (int)gpu && s->record.gpu[i].instance[0] &&
 				!has_uuid(&node->mig->board[gpu], s->record.gpu[i].instance);
-		if (lost && s->state == SESSION_ACTIVE && !waiting_resizes(node, s->record.id)) {
+		if (lost && s->state == SESSION_ACTIVE &&
+		    !node->mig_hooks->resizes(node, s->record.id)) {
 			session_commands_end(s, NULL);
 			session_end(s, "its MIG instance is gone (removed, or GPU was reset)");
 			return; /* more at the next look: ending one may change the list */

@@ -14,8 +14,8 @@
 #include "daemon/host/child.h"
 #include "daemon/host/log.h"
 #include "daemon/queue/queue_private.h"
-#include "daemon/request/waiting.h"
 #include "daemon/session/session.h"
+#include "daemon/waiting/waiting.h"
 #include "proto/shim.h"
 
 /* As for sessions (waiting.c): older figures of the driver are not decided on. */

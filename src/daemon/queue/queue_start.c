@@ -19,9 +19,9 @@
 #include "base/macros.h"
 #include "daemon/host/log.h"
 #include "daemon/queue/queue_private.h"
-#include "daemon/request/grant.h"
-#include "daemon/request/quotas.h"
 #include "daemon/session/session.h"
+#include "daemon/waiting/grant.h"
+#include "daemon/waiting/quotas.h"
 #include "proto/shim.h"
 
 /* Descriptors of the daemon's that a shim gets are moved out of the way of the shim's own first. */

@@ -1,4 +1,4 @@
-#include "daemon/request/waiting.h"
+#include "daemon/waiting/waiting.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,10 +14,10 @@
 #include "daemon/host/log.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
-#include "daemon/request/grant.h"
-#include "daemon/request/quotas.h"
-#include "daemon/request/refusal.h"
 #include "daemon/session/session.h"
+#include "daemon/waiting/grant.h"
+#include "daemon/waiting/quotas.h"
+#include "daemon/waiting/refusal.h"
 
 /* Figures of the driver that are no older are good enough to decide on: a program outside carve may
  * take memory the moment after, too. */

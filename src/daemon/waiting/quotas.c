@@ -1,4 +1,4 @@
-#include "daemon/request/quotas.h"
+#include "daemon/waiting/quotas.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "daemon/request/refusal.h"
+#include "daemon/waiting/refusal.h"
 #include "daemon/host/names.h"
 
 #include <errno.h>

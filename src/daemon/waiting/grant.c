@@ -1,4 +1,4 @@
-#include "daemon/request/grant.h"
+#include "daemon/waiting/grant.h"
 
 #include <stdio.h>
 
