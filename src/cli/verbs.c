@@ -79,6 +79,14 @@ const struct cli_option cli_options[] = {
 	{OPT_QUEUE, "queue", "NAME=N", "a queue, and what each of its jobs gets: 0.5, 2, 1-4"},
 	{OPT_AGENT_FAIRNESS, "order-fairness", NULL, "take queues in turn, not as they are listed"},
 	{OPT_AGENT_DETACHED, "detached", NULL, "return at once; the daemon keeps the agent"},
+	{OPT_AGENT_ON, "on", "WHERE", "kubernetes: each job is a pod, not a slice of this host"},
+	{OPT_AGENT_TEMPLATE, "pod-template", "FILE", "what pods are made of, YAML or JSON"},
+	{OPT_AGENT_NAMESPACE, "namespace", "NAME", "where the pods are (default)"},
+	{OPT_AGENT_PODS, "max-pods", "N", "so many pods at a time (1000)"},
+	{OPT_AGENT_API, "api", "URL", "the API server (in a pod: its cluster's)"},
+	{OPT_AGENT_TOKEN, "token-file", "FILE", "a token for it (in a pod: its service account's)"},
+	{OPT_AGENT_CA, "ca-file", "FILE",
+	 "the authority of its certificate (in a pod: its cluster's)"},
 	{OPT_AGENT_STATUS, "status", NULL, "show the agents and their queues"},
 	{OPT_AGENT_STOP, "stop", NULL, "end the agent; its jobs end by themselves"},
 	{OPT_AGENT_NOW, "now", NULL, "with --stop: end its jobs, too"},
@@ -246,7 +254,10 @@ const struct cli_verb cli_verbs[] = {
 	 BIT(OPT_AGENT_GPUS) | BIT(OPT_AGENT_DYNAMIC) | BIT(OPT_QUEUE) | BIT(OPT_AGENT_FAIRNESS) |
 		 BIT(OPT_AGENT_DETACHED) | BIT(OPT_AGENT_STATUS) | BIT(OPT_AGENT_STOP) |
 		 BIT(OPT_AGENT_NOW) | BIT(OPT_AGENT_DRAIN) | BIT(OPT_AGENT_RESUME) |
-		 BIT(OPT_JOB_DOCKER) | BIT(OPT_AGENT_ALLOW) | BIT(OPT_AGENT_DENY),
+		 BIT(OPT_JOB_DOCKER) | BIT(OPT_AGENT_ALLOW) | BIT(OPT_AGENT_DENY) |
+		 BIT(OPT_AGENT_ON) | BIT(OPT_AGENT_TEMPLATE) | BIT(OPT_AGENT_NAMESPACE) |
+		 BIT(OPT_AGENT_PODS) | BIT(OPT_AGENT_API) | BIT(OPT_AGENT_TOKEN) |
+		 BIT(OPT_AGENT_CA),
 	 0, -1, CLI_SYNTAX_MIXED, cli_agent},
 	{"enqueue", "[--] CMD [ARG]...", "put a command into a queue",
 	 "carve enqueue --queue half_gpu python3 train.py",

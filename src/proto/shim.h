@@ -69,4 +69,5 @@ static inline size_t shim_sweep_pick(size_t *number, size_t count)
 #define SHIM_POD_STATE ".pod-state"
 #define SHIM_POD_CREATED "created" /* it is never created once more */
 #define SHIM_POD_ENDED "ended"
-#define SHIM_POD_LOST "lost" /* it has no exit code: evicted, deleted, or its node is gone */
+#define SHIM_POD_REFUSED "refused" /* the API server does not take it */
+#define SHIM_POD_LOST "lost"       /* it has no exit code: evicted, deleted, or its node is gone */

@@ -27,6 +27,7 @@
 #include "proto/attach.h"
 #include "proto/shim.h"
 #include "shim/container.h"
+#include "shim/pod.h"
 #include "shim/record.h"
 #include "shim/spec.h"
 #include "slice/driver_find.h"
@@ -227,8 +228,8 @@ static int command_prepare(const struct shim *shim, char ***ret_argv, struct fai
 	char path[PATH_MAX] = "", log[PATH_MAX];
 	const char *what = "";
 
-	/* In the daemon's environment, as it may have to be started. */
-	if (register_or_fail(shim, 0, failure) < 0)
+	/* In the daemon's environment, as it may have to be started. A pod has no slice here. */
+	if (!shim->spec.pod && register_or_fail(shim, 0, failure) < 0)
 		return -1;
 	int rc = shim_spec_enter(&shim->spec, &what);
 	if (rc < 0)
@@ -236,6 +237,12 @@ static int command_prepare(const struct shim *shim, char ***ret_argv, struct fai
 	snprintf(log, sizeof(log), "%s/%s" SHIM_LOG, shim->place.dir, shim->place.name);
 	if ((rc = shim_spec_output(&shim->spec, log, path)) < 0)
 		return fail(failure, EXIT_CODE_RUN_FAILED, path, -rc);
+	if (shim->spec.pod) {
+		struct error err = {0};
+
+		*ret_argv = shim_pod_argv(&shim->spec, &shim->place, &err);
+		return *ret_argv ? 0 : fail_error(failure, &err);
+	}
 	if (*shim->spec.image) {
 		struct error err = {0};
 
@@ -391,7 +398,7 @@ static unsigned children_signal(const struct shim *shim, int number)
 
 static bool is_contained(const struct shim *shim)
 {
-	return *shim->spec.image != '\0';
+	return *shim->spec.image != '\0' && !shim->spec.pod;
 }
 
 static void job_signal(const struct shim *shim, int number)

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,8 +46,8 @@ static json_t *params_choose(const json_t *params, int64_t index)
 /* The daemon's words on the attempt, put over the text; nothing of the command is among it. */
 static void run_take(json_t *root, const json_t *run)
 {
-	static const char *const keys[] = {"job",     "index",  "name",     "queue",
-					   "attempt", "attach", "limit_ns", "grace_ns"};
+	static const char *const keys[] = {"job",    "index",    "name",     "queue", "attempt",
+					   "attach", "limit_ns", "grace_ns", "pod"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
 		json_t *value = json_object_get(run, keys[i]);
@@ -88,6 +89,9 @@ static json_t *objects_read(int fd)
 		return NULL;
 	json_t *root = json_loadb(text, head.text_size, 0, NULL);
 	json_t *run = json_loadb(text + head.text_size, head.run_size, 0, NULL);
+	/* What runs as another user is what that user said, and nothing else. */
+	if (memcmp(&head.warrant, &(struct warrant){0}, sizeof(head.warrant)) != 0)
+		json_object_del(run, "pod");
 	if (json_is_object(root) && json_is_object(run)) {
 		run_take(root, run);
 	} else {
@@ -116,6 +120,8 @@ int shim_spec_read(int fd, struct shim_spec *ret)
 		.limit_ns = (uint64_t)json_integer_value(json_object_get(root, "limit_ns")),
 		.grace_ns = (uint64_t)json_integer_value(json_object_get(root, "grace_ns")),
 	};
+	if (json_is_object(json_object_get(root, "pod")))
+		ret->pod = json_object_get(root, "pod");
 	index = json_object_get(root, "index");
 	if (json_is_integer(index))
 		ret->index = json_integer_value(index);
@@ -234,8 +240,10 @@ static bool path_expand(const struct shim_spec *spec, const char *pattern,
 static int output_open(const struct shim_spec *spec, const char *pattern,
 		       char path[static PATH_MAX])
 {
-	/* A second attempt goes on where the first one ended. */
-	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (spec->attempt > 1 ? 0 : O_TRUNC);
+	/* A second attempt goes on where the first one ended. A pod that is taken up begins anew
+	 * where there is more to print: only carve-kubernetes knows. */
+	bool first = spec->attempt <= 1 && !spec->pod;
+	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (first ? O_TRUNC : 0);
 
 	if (!path_expand(spec, pattern, path))
 		return -ENAMETOOLONG;

@@ -14,7 +14,10 @@
  *
  *   job, index, name, queue, attempt
  *   attach           the daemon's attach socket
- *   limit_ns, grace_ns */
+ *   limit_ns, grace_ns
+ *   pod              the job is a pod of a cluster: name, namespace, api, token_file, ca_file,
+ * image, fraction or gpu_memory (texts), grace_s, and template (an object). Only of a daemon that
+ * runs its own user's jobs */
 #pragma once
 
 #include <jansson.h>
@@ -22,7 +25,8 @@
 #include <stdint.h>
 
 struct shim_spec {
-	json_t *root; /* both; owns all texts below */
+	json_t *root;      /* both; owns all texts below */
+	const json_t *pod; /* NULL: the job runs on this host */
 	const char *cwd, *attach, *job, *name, *image;
 	int64_t index; /* -1: it is of no array */
 	int64_t attempt;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "cli/cli.h"
+#include "cli/job/agent_pods.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
@@ -36,7 +37,9 @@ static void agents_print(const json_t *agents)
 		{
 			table_add(&table, "%s", session_text(agent, "id"));
 			table_add(&table, "%s", session_text(agent, "user"));
-			table_add(&table, "%s", session_text(agent, "gpus"));
+			table_add(&table, "%s",
+				  json_object_get(agent, "pods") ? "pods"
+								 : session_text(agent, "gpus"));
 			table_add(&table, "%s", session_text(queue, "name"));
 			table_add(&table, "%s", session_text_or_dash(queue, "size"));
 			table_add(&table, "%d", (int)session_number(queue, "waiting"));
@@ -83,7 +86,10 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 	struct queue_spec spec;
 	bool contained = cli->value[OPT_JOB_DOCKER] != NULL;
 	uint64_t mask;
-	int rc = 0;
+	int rc = agent_pods_check(cli, err);
+
+	if (rc < 0)
+		return rc;
 
 	snprintf(gpus, sizeof(gpus), "%s",
 		 cli->value[OPT_AGENT_GPUS] ? cli->value[OPT_AGENT_GPUS] : "all");
@@ -96,7 +102,8 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 			json_array_append_new(queues, json_string(cli->given[i].value));
 	for (int i = first; i < cli->argument_count; i++)
 		json_array_append_new(queues, json_string(cli->arguments[i]));
-	json_object_set_new(body, "gpus", json_string(gpus));
+	if (!cli->value[OPT_AGENT_ON])
+		json_object_set_new(body, "gpus", json_string(gpus));
 	json_object_set_new(body, "order_fairness",
 			    json_boolean(cli->value[OPT_AGENT_FAIRNESS] != NULL));
 	if (cli->value[OPT_JOB_DOCKER])
@@ -119,6 +126,8 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 		if ((rc = queue_spec_parse(json_string_value(json_array_get(queues, i)), &spec,
 					   err)) == 0)
 			contained |= *spec.image != '\0';
+	if (rc == 0 && cli->value[OPT_AGENT_ON])
+		return agent_pods_body(cli, body, err);
 	if (rc == 0 && contained && !container_runtime_find(err))
 		rc = -EXIT_CODE_NOT_FOUND;
 	return rc;
@@ -179,16 +188,18 @@ static int start(const struct cli *cli, const struct client *client, const json_
 {
 	cleanup_json json_t *agent = NULL;
 	int rc = client_call(client, "POST", "/v1/agents", body, NULL, &agent, err);
+	const json_t *pods = json_object_get(agent, "pods");
 
 	if (rc < 0)
 		return rc;
 	if (cli->value[OPT_JSON])
 		rc = output_json(agent, err);
 	else
-		printf("agent %s serves %zu queue%s on GPU %s\n", session_text(agent, "id"),
+		printf("agent %s serves %zu queue%s on %s %s\n", session_text(agent, "id"),
 		       json_array_size(json_object_get(agent, "queues")),
 		       json_array_size(json_object_get(agent, "queues")) == 1 ? "" : "s",
-		       session_text(agent, "gpus"));
+		       pods ? "kubernetes, namespace" : "GPU",
+		       pods ? session_text(pods, "namespace") : session_text(agent, "gpus"));
 	if (rc < 0 || cli->value[OPT_AGENT_DETACHED])
 		return rc;
 	return stay(cli, client, session_text(agent, "id"));

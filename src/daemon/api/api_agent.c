@@ -12,7 +12,7 @@
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/node.h"
-#include "daemon/queue/queue.h"
+#include "daemon/queue/queue_pods.h"
 
 /* ---- showing ------------------------------------------------------------------------------ */
 
@@ -68,10 +68,17 @@ static json_t *agent_json(const struct node *node, const struct agent *agent)
 	for (uint32_t i = 0; i < agent->queue_count; i++)
 		json_array_append_new(queues, queue_json(node, agent, agent->queue[i].spec.name,
 							 &agent->queue[i]));
-	return json_pack("{s:s, s:s, s:s, s:b, s:b, s:o, s:o}", "id", agent->id, "user",
-			 view_user(agent->uid), "gpus", queue_gpus_text(agent->gpus, gpus),
-			 "order_fairness", agent->fair, "detached", agent->owner.pid == 0,
-			 "started", view_time(agent->started), "queues", queues);
+	json_t *object =
+		json_pack("{s:s, s:s, s:s, s:b, s:b, s:o, s:o}", "id", agent->id, "user",
+			  view_user(agent->uid), "gpus", queue_gpus_text(agent->gpus, gpus),
+			  "order_fairness", agent->fair, "detached", agent->owner.pid == 0,
+			  "started", view_time(agent->started), "queues", queues);
+	if (object && agent->pods)
+		json_object_set_new(object, "pods",
+				    json_pack("{s:s, s:i, s:i}", "namespace",
+					      agent->pods->namespace, "max", (int)agent->pods->most,
+					      "running", (int)agent_pods_running(agent)));
+	return object;
 }
 
 void api_get_agents(struct call *call, const char *id)
@@ -165,9 +172,10 @@ static int agent_read(const struct call *call, const json_t *body, struct agent 
 		      struct error *err)
 {
 	const char *gpus = json_string_value(json_object_get(body, "gpus"));
-	static const char *const known[] = {"gpus",          "queues", "order_fairness",
-					    "detached",      "image",  "container_allow",
-					    "container_deny"};
+	static const char *const known[] = {"gpus",           "queues", "order_fairness",
+					    "detached",       "image",  "container_allow",
+					    "container_deny", "pods"};
+	const json_t *pods = json_object_get(body, "pods");
 	const char *key;
 	json_t *value;
 
@@ -194,7 +202,11 @@ static int agent_read(const struct call *call, const json_t *body, struct agent 
 			       sizeof(agent->container_deny), err);
 	if (rc == 0)
 		rc = queue_gpus_parse(gpus ? gpus : "all", &agent->gpus, err);
-	return rc < 0 ? rc : queues_read(json_object_get(body, "queues"), agent, err);
+	if (rc == 0)
+		rc = queues_read(json_object_get(body, "queues"), agent, err);
+	if (rc == 0 && pods && gpus)
+		rc = error_set(err, EXIT_CODE_USAGE, "an agent has GPUs of this host, or pods");
+	return rc < 0 || !pods ? rc : agent_pods_read(pods, &agent->pods, err);
 }
 
 static bool may_lead(const struct call *call)
@@ -226,10 +238,12 @@ void api_post_agent(struct call *call, const char *id)
 			 ? agent_read(call, body, agent, &err)
 			 : error_set(&err, EXIT_CODE_USAGE, "the body is not a JSON object");
 	json_decref(body);
-	if (rc == 0 && call->node->pool.state != POOL_READY)
+	if (rc == 0 && !agent->pods && call->node->pool.state != POOL_READY)
 		rc = error_set(&err, EXIT_CODE_NO_ROOM, "this host has no GPU for an agent");
 	if (rc == 0)
 		rc = agent_start(call->node, agent, &started, &err);
+	if (rc < 0)
+		agent_pods_free(agent->pods);
 	free(agent);
 	if (rc < 0)
 		call_reply_error(call, answer_status(&err), &err);

@@ -356,6 +356,8 @@ static int size_check(const struct node *node, uid_t uid, const char *queue,
 		error_hint(err, "ask %s, who started it", view_user(agent->uid));
 		return -EXIT_CODE_USAGE;
 	}
+	if (agent->pods)
+		return 0;
 	agent_allowed(node, agent, allowed);
 	pool_place_gpus(&node->pool, gpus);
 	request.allowed = allowed;

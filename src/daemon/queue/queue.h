@@ -64,6 +64,8 @@ struct job {
 	uint64_t kill_ns;    /* it was told to end: when it is killed; 0: it was not told */
 };
 
+struct agent_pods;
+
 struct agent_queue {
 	struct queue_spec spec;
 	bool draining;
@@ -75,7 +77,8 @@ struct agent {
 	char id[16];
 	uid_t uid;
 	gid_t gid;
-	uint64_t gpus; /* by NVML index */
+	struct agent_pods *pods; /* its jobs are pods (queue_pods.h), owned; NULL: they run here */
+	uint64_t gpus;           /* by NVML index; of pods none */
 	bool fair;
 	uint32_t last; /* the queue that started a job last */
 	/* Of jobs' containers, where neither the job nor its queue names one; "": none. And which
@@ -117,7 +120,8 @@ bool agent_runs_for(const struct agent *agent, uid_t uid);
  * NULL: none. */
 struct agent *agent_serving(const struct node *node, const char *queue, uid_t uid,
 			    uint32_t *ret_position);
-/* Starts an agent: checks it, and writes it down. `agent` is copied. 0 with *ret, or negative with
+/* Starts an agent: checks it, and writes it down. `agent` is copied, and its pods become the
+ * started one's. 0 with *ret, or negative with
  * *err. */
 int agent_start(struct node *node, const struct agent *agent, struct agent **ret,
 		struct error *err);

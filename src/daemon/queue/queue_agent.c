@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
+#include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 #include "daemon/request/request.h"
 
@@ -102,6 +103,8 @@ int agent_request(const struct node *node, const struct agent *agent, uint32_t p
 	struct place_request whole;
 
 	*ret_count_min = 0;
+	if (agent->pods)
+		return agent_pods_request(agent, position, spec, ret);
 	if (queue->size == QUEUE_SIZE_OF_JOB) {
 		*ret = spec->request;
 		return spec->sized ? 0 : -EINVAL;
@@ -133,12 +136,15 @@ static json_t *agent_object(const struct agent *agent)
 						(int)s->gpus_max, "most", (int)s->most, "draining",
 						agent->queue[i].draining, "image", s->image));
 	}
-	return json_pack("{s:i, s:i, s:I, s:b, s:s, s:s, s:s, s:I, s:i, s:I, s:o}", "uid",
-			 (int)agent->uid, "gid", (int)agent->gid, "gpus", (json_int_t)agent->gpus,
-			 "fair", agent->fair, "image", agent->image, "allow",
-			 agent->container_allow, "deny", agent->container_deny, "started",
-			 (json_int_t)agent->started, "pid", (int)agent->owner.pid, "birth",
-			 (json_int_t)agent->owner.birth, "queues", queues);
+	json_t *object = json_pack(
+		"{s:i, s:i, s:I, s:b, s:s, s:s, s:s, s:I, s:i, s:I, s:o}", "uid", (int)agent->uid,
+		"gid", (int)agent->gid, "gpus", (json_int_t)agent->gpus, "fair", agent->fair,
+		"image", agent->image, "allow", agent->container_allow, "deny",
+		agent->container_deny, "started", (json_int_t)agent->started, "pid",
+		(int)agent->owner.pid, "birth", (json_int_t)agent->owner.birth, "queues", queues);
+	if (object && agent->pods)
+		json_object_set_new(object, "pods", agent_pods_json(agent->pods));
+	return object;
 }
 
 void agents_save(struct agent *agent)
@@ -237,6 +243,14 @@ static int load_one(void *arg, const char *id, const char *text)
 		if (agent->queue_count < QUEUE_LIST_MAX)
 			queue_read(item, &agent->queue[agent->queue_count++]);
 	}
+	const json_t *pods = json_object_get(object, "pods");
+	struct error err = {0};
+	if (pods && agent_pods_read(pods, &agent->pods, &err) < 0) {
+		log_event(LOG_WARNING, "agent.unreadable id=%s error=\"%s\"", id, err.message);
+		json_decref(object);
+		free(agent);
+		return 0;
+	}
 	json_decref(object);
 	agent_insert(q, agent);
 	return 0;
@@ -261,6 +275,7 @@ void agents_free(struct queues *q)
 
 		q->agents = agent->next;
 		process_watch_stop(agent->watch);
+		agent_pods_free(agent->pods);
 		free(agent);
 	}
 }
@@ -312,7 +327,7 @@ static int check_queue(const struct node *node, const struct agent *agent, uint3
 			error_hint(err, "each queue has one size");
 			return -EXIT_CODE_USAGE;
 		}
-	if (spec->size == QUEUE_SIZE_OF_JOB)
+	if (agent->pods || spec->size == QUEUE_SIZE_OF_JOB)
 		return 0;
 	request_of_queue(spec, &request, &least);
 	if (request.count > (uint32_t)__builtin_popcountll(agent->gpus) && least == request.count) {
@@ -333,6 +348,18 @@ static int check_queue(const struct node *node, const struct agent *agent, uint3
 		  queue_size_text(spec, size));
 	error_hint(err, "`carve explain --gpu %s` says what each GPU lacks", size);
 	return -EXIT_CODE_NO_ROOM;
+}
+
+/* Its users are one: the cluster knows the jobs by the agent's token. */
+static int check_pods(const struct node *node, struct agent *agent, struct error *err)
+{
+	agent->gpus = 0;
+	if (!launcher_is_there(&node->launcher))
+		return 0;
+	error_set(err, EXIT_CODE_NOT_PERMITTED,
+		  "a system daemon has no agents on kubernetes: its users would share one token");
+	error_hint(err, "start it in a daemon of your own: CARVE_RUNTIME_DIR=DIR carve agent ...");
+	return -EXIT_CODE_NOT_PERMITTED;
 }
 
 static void id_make(const struct queues *q, char ret[static 16])
@@ -356,7 +383,7 @@ int agent_start(struct node *node, const struct agent *wanted, struct agent **re
 	agent->node = node;
 	agent->started = now_realtime_ns();
 	id_make(q, agent->id);
-	int rc = check_gpus(node, agent, err);
+	int rc = agent->pods ? check_pods(node, agent, err) : check_gpus(node, agent, err);
 	for (uint32_t i = 0; rc == 0 && i < agent->queue_count; i++)
 		rc = check_queue(node, agent, i, err);
 	if (rc == 0 && owner_watch(agent) < 0)
@@ -398,6 +425,7 @@ void agent_stop(struct agent *agent, bool now, const char *why)
 		at = &(*at)->next;
 	*at = agent->next;
 	process_watch_stop(agent->watch);
+	agent_pods_free(agent->pods);
 	free(agent);
 	q->dirty = true;
 }

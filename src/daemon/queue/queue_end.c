@@ -16,6 +16,7 @@
 #include "base/macros.h"
 #include "daemon/host/log.h"
 #include "daemon/host/privileges.h"
+#include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 #include "daemon/session/session.h"
 #include "proto/shim.h"
@@ -73,13 +74,15 @@ int job_record_read(const struct node *node, const struct job_record *record, js
 	return !n || *ret_start || *ret_end ? 0 : -EBADMSG;
 }
 
-static void records_remove(const struct job *job)
+static void records_remove(const struct job *job, bool all)
 {
-	static const char *const suffixes[] = {SHIM_RECORD, SHIM_CID};
+	static const char *const suffixes[] = {SHIM_RECORD, SHIM_CID, SHIM_POD, SHIM_POD_STATE};
 	char path[PATH_MAX];
+	/* How far a pod is must outlive a shim that was killed. */
+	size_t count = all ? ARRAY_SIZE(suffixes) : 2;
 
-	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
-		job_files(job->node, &job->record, path, sizeof(path) - sizeof(SHIM_RECORD));
+	for (size_t i = 0; i < count; i++) {
+		job_files(job->node, &job->record, path, sizeof(path) - sizeof(SHIM_POD_STATE));
 		strcat(path, suffixes[i]);
 		(void)unlink(path);
 	}
@@ -95,6 +98,7 @@ struct outcome {
 	char reason[JOB_REASON_SIZE];
 	bool again; /* it goes back into its queue */
 	bool unstarted;
+	bool pod_goes_on; /* the next start takes it up */
 };
 
 static void agent_leave(const struct job *job)
@@ -182,7 +186,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	}
 	kill_point("end.recorded");
 	if (ran)
-		records_remove(job);
+		records_remove(job, true);
 	if (ran)
 		agent_leave(job);
 	job_state_set(job, after);
@@ -205,6 +209,8 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	job->grant_count = 0;
 	job->kill_ns = 0;
 	job->orphaned = false;
+	if (!outcome->pod_goes_on)
+		job_text_set(&job->record.place, "");
 	job_text_set(&job->record.ending, "");
 	job_settle(job);
 }
@@ -259,13 +265,16 @@ static void outcome_of_record(const json_t *record, struct outcome *outcome)
 }
 
 /* Nothing of it ran: it goes back, as if it had not been started. */
-static void unstarted(struct job *job)
+static void unstarted(struct job *job, bool pod_goes_on)
 {
-	struct outcome outcome = {.state = JOB_QUEUED, .again = true, .ended = now_realtime_ns()};
+	struct outcome outcome = {.state = JOB_QUEUED,
+				  .again = true,
+				  .ended = now_realtime_ns(),
+				  .pod_goes_on = pod_goes_on};
 	struct node *node = job->node;
 	int64_t id = job->record.id;
 
-	records_remove(job);
+	records_remove(job, false);
 	if (*job->record.ending)
 		ending_apply(job, &outcome);
 	job->record.attempt -= job->record.attempt > 0;
@@ -327,6 +336,33 @@ static void lost(struct job *job, int unread)
 	outcome_take(job, &outcome);
 }
 
+/* What carve-kubernetes says of the pod goes before its own exit code. */
+static void outcome_of_pod(const struct job *job, struct outcome *outcome)
+{
+	json_t *state = job_is_pod(&job->record) ? job_pod_state(job->node, &job->record) : NULL;
+	const char *phase = json_string_value(json_object_get(state, "phase"));
+	const char *why = json_string_value(json_object_get(state, "why"));
+	bool is_lost = phase && !strcmp(phase, SHIM_POD_LOST);
+
+	if (why && (is_lost || (phase && !strcmp(phase, SHIM_POD_REFUSED)))) {
+		snprintf(outcome->reason, sizeof(outcome->reason), "%s%s",
+			 is_lost ? "its pod " : "", why);
+		if (is_lost && outcome->state == JOB_FAILED)
+			outcome->state = JOB_LOST;
+	}
+	json_decref(state);
+}
+
+/* The process that followed the pod was killed, and nobody asked for the job's end. */
+static bool pod_goes_on(const struct job *job, const json_t *exit)
+{
+	const char *kind = json_string_value(json_object_get(exit, "kind"));
+	const char *why = json_string_value(json_object_get(exit, "why"));
+
+	return job_is_pod(&job->record) && kind && !strcmp(kind, SHIM_KIND_SIGNAL) &&
+	       !(why && *why) && !*job->record.ending;
+}
+
 void job_conclude(struct job *job)
 {
 	struct outcome outcome = {0};
@@ -336,14 +372,25 @@ void job_conclude(struct job *job)
 	const char *kind = json_string_value(json_object_get(exit, "kind"));
 	if (kind && strcmp(kind, SHIM_KIND_UNSTARTED) != 0) {
 		outcome_of_record(exit, &outcome);
+		if (pod_goes_on(job, exit)) {
+			json_decref(exit);
+			json_decref(start);
+			unstarted(job, true);
+			return;
+		}
+		outcome_of_pod(job, &outcome);
 		ending_apply(job, &outcome);
 		outcome_take(job, &outcome);
 	} else if (rc < 0) {
 		lost(job, rc);
 	} else if (kind || !start) {
-		unstarted(job);
+		unstarted(job, job_is_pod(&job->record) && !*job->record.ending);
 	} else if (!orphan_watch(job, start)) {
-		lost(job, 0);
+		/* A pod outlives its shim and this host: the same attempt takes it up. */
+		if (job_is_pod(&job->record) && !*job->record.ending)
+			unstarted(job, true);
+		else
+			lost(job, 0);
 	}
 	json_decref(exit);
 	json_decref(start);
@@ -400,8 +447,9 @@ void job_end_begin(struct job *job, enum job_state as, const char *why)
 			job_store_rollback(q->store);
 	}
 	kill_point("cancel.recorded");
+	uint64_t grace = job_is_pod(&job->record) ? AGENT_PODS_GRACE_NS : job->spec->grace_ns;
 	if (!job->kill_ns)
-		job->kill_ns = now_monotonic_ns() + job->spec->grace_ns + SHIM_PATIENCE_NS;
+		job->kill_ns = now_monotonic_ns() + grace + SHIM_PATIENCE_NS;
 	signal_send(job, SIGTERM);
 }
 

@@ -162,8 +162,8 @@ void queue_parts_free(struct queues *q);
 struct job_array *job_array_find(const struct queues *q, int64_t id);
 
 /* ---- queue_start.c */
-/* Starts it there: 0; -EAGAIN: its user's quota does not let it; -EACCES: agent_refuses(); or
- * another -errno. */
+/* Starts it there, or as a pod, where that has no place: 0; -EAGAIN: its user's quota does not let
+ * it; -EACCES: agent_refuses(); or another -errno. */
 int job_start(struct job *job, struct agent *agent, uint32_t position,
 	      const struct place_request *request, const struct place_result *place);
 

@@ -11,8 +11,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "core/queue_pods.h"
 #include "daemon/host/child.h"
 #include "daemon/host/log.h"
+#include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 #include "daemon/session/session.h"
 #include "daemon/waiting/waiting.h"
@@ -97,8 +99,15 @@ static void running_collect(struct round *round, int64_t claim)
 {
 	const struct queues *q = round->q;
 
+	const struct agent *agent = round->agent;
+
 	round->running_count = 0;
-	for (const struct job *job = q->running.first; job; job = job->next)
+	for (const struct job *job = q->running.first; job; job = job->next) {
+		/* Pods have no part in who gets a GPU here, and of pods those of one agent count.
+		 */
+		if (agent->pods ? strcmp(job->record.agent, agent->id) != 0
+				: job_is_pod(&job->record))
+			continue;
 		round->running[round->running_count++] = (struct queue_running){
 			.id = (uint64_t)job->record.id,
 			.started_ns = job->started_ns,
@@ -111,6 +120,14 @@ static void running_collect(struct round *round, int64_t claim)
 			.preemptible = job->spec->requeue && !*job->record.ending,
 			.spared = claim && job->claim == claim,
 		};
+	}
+}
+
+static void limits_collect(struct round *round)
+{
+	for (uint32_t i = 0; i < round->agent->queue_count; i++)
+		round->limits[i] = (struct queue_limit){round->agent->queue[i].running,
+							round->agent->queue[i].spec.most};
 }
 
 static void gpus_collect(struct round *round)
@@ -122,9 +139,6 @@ static void gpus_collect(struct round *round)
 	/* Requests for sessions that were passed too often go first there. */
 	for (uint32_t i = 0; i < node->pool.count; i++)
 		round->gpus[i].offered &= waiting_lets_grow(node, i);
-	for (uint32_t i = 0; i < round->agent->queue_count; i++)
-		round->limits[i] = (struct queue_limit){round->agent->queue[i].running,
-							round->agent->queue[i].spec.most};
 }
 
 static void waits_note(struct round *round, size_t count)
@@ -174,6 +188,18 @@ static bool claims_already(const struct queues *q, int64_t claim)
 	return false;
 }
 
+static size_t victims_choose(struct round *round, struct queue_state *state,
+			     const struct queue_job *head, size_t *victims)
+{
+	if (!round->agent->pods)
+		return queue_preempt(state, head, victims);
+	int position = queue_pods_preempt(round->running, round->running_count, head);
+	if (position == QUEUE_NONE)
+		return 0;
+	victims[0] = (size_t)position;
+	return 1;
+}
+
 static void preempt(struct round *round, const struct queue_job *head)
 {
 	struct queue_state state = {.gpus = round->gpus,
@@ -186,7 +212,7 @@ static void preempt(struct round *round, const struct queue_job *head)
 	running_collect(round, (int64_t)head->id);
 	state.running_count = round->running_count;
 	size_t *victims = calloc(round->running_count + 1, sizeof(*victims));
-	size_t count = victims ? queue_preempt(&state, head, victims) : 0;
+	size_t count = victims ? victims_choose(round, &state, head, victims) : 0;
 	snprintf(why, sizeof(why), "preempted by job %llu", (unsigned long long)head->id);
 	for (size_t i = 0; i < count; i++) {
 		struct job *job = job_find(round->q->node, (int64_t)round->running[victims[i]].id);
@@ -220,13 +246,20 @@ static bool round_run(struct round *round)
 				    .running = round->running,
 				    .queues = round->limits};
 
-	gpus_collect(round);
+	limits_collect(round);
+	if (!round->agent->pods)
+		gpus_collect(round);
 	candidates_collect(round);
 	if (!round->job_count)
 		return false;
 	running_collect(round, 0);
 	state.running_count = round->running_count;
-	queue_decide(&state, round->jobs, round->job_count, &decision, round->why);
+	if (round->agent->pods)
+		queue_pods_decide(round->limits, agent_pods_running(round->agent),
+				  round->agent->pods->most, round->jobs, round->job_count,
+				  &decision, round->why);
+	else
+		queue_decide(&state, round->jobs, round->job_count, &decision, round->why);
 	head_note(round, &decision);
 	bool starts = decision.start != QUEUE_NONE;
 	waits_note(round, starts ? (size_t)decision.start : round->job_count);
@@ -308,6 +341,30 @@ static bool figures_fresh(struct queues *q)
 	return false;
 }
 
+static void agents_run(struct queues *q)
+{
+	struct node *node = q->node;
+	bool gpus = node->pool.state == POOL_READY, any = false;
+
+	if (!q->dirty || !node->ready || node->drains || node->pool.state == POOL_STARTING)
+		return;
+	for (struct agent *agent = q->agents; agent && q->buckets; agent = agent->next) {
+		/* Pods need no GPU of this host, nor any figures. */
+		if (agent->pods)
+			agent_run(q, agent);
+		any |= !agent->pods;
+	}
+	if (any && gpus && q->buckets && !figures_fresh(q))
+		return;
+	q->dirty = false;
+	if (!any || !gpus || !q->buckets)
+		return;
+	(void)pool_claim(&node->pool, true);
+	for (struct agent *agent = q->agents; agent; agent = agent->next)
+		if (!agent->pods)
+			agent_run(q, agent);
+}
+
 void queues_run(struct node *node)
 {
 	struct queues *q = node->queues;
@@ -316,16 +373,7 @@ void queues_run(struct node *node)
 		return;
 	enqueue_commit(q);
 	queue_parts_run(q);
-	if (q->dirty && node->ready && !node->drains && node->pool.state == POOL_READY &&
-	    (!q->buckets || !q->agents)) {
-		q->dirty = false;
-	} else if (q->dirty && node->ready && !node->drains && node->pool.state == POOL_READY &&
-		   figures_fresh(q)) {
-		q->dirty = false;
-		(void)pool_claim(&node->pool, true);
-		for (struct agent *agent = q->agents; agent; agent = agent->next)
-			agent_run(q, agent);
-	}
+	agents_run(q);
 	listeners_tell(q);
 }
 
@@ -488,7 +536,10 @@ static const char *why_room(const struct job *job, const struct agent *agent,
 	int64_t id = job->record.id;
 	uint64_t now = now_monotonic_ns();
 
-	if (agent->head != id)
+	if (agent->pods)
+		snprintf(buf, JOB_WHY_SIZE, "as many pods of the agent run as may (%u)",
+			 agent->pods->most);
+	else if (agent->head != id)
 		snprintf(buf, JOB_WHY_SIZE, "there is no room for it on the agent's GPUs");
 	else if (agent->blocker && agent->reserved_ns != QUEUE_NEVER)
 		snprintf(buf, JOB_WHY_SIZE,
@@ -507,6 +558,18 @@ static const char *why_room(const struct job *job, const struct agent *agent,
 			 "it waits for memory that others than queues hold; a placement is "
 			 "reserved");
 	return buf;
+}
+
+/* Why its pod does not run yet, or what its end waits for. */
+static void why_pod(const struct job *job, char buf[static JOB_WHY_SIZE])
+{
+	json_t *state = job_pod_state(job->node, &job->record);
+	const char *why = json_string_value(json_object_get(state, "why"));
+	const char *ending = job->record.ending;
+
+	snprintf(buf, JOB_WHY_SIZE, "%s%s%s%s", ending, *ending && why && *why ? "; " : "",
+		 why && *why ? "its pod waits: " : "", why ? why : "");
+	json_decref(state);
 }
 
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
@@ -531,6 +594,8 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 	buf[0] = '\0';
 	if (job->record.state == JOB_HELD)
 		snprintf(buf, JOB_WHY_SIZE, "it is held");
+	else if (job->record.state == JOB_RUNNING && job_is_pod(&job->record))
+		why_pod(job, buf);
 	else if (job->record.state == JOB_RUNNING)
 		snprintf(buf, JOB_WHY_SIZE, "%s", job->record.ending);
 	else if (!bucket)

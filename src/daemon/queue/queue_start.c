@@ -18,6 +18,7 @@
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "daemon/host/log.h"
+#include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 #include "daemon/session/session.h"
 #include "daemon/waiting/grant.h"
@@ -48,15 +49,18 @@ static int directory_make(const struct queues *q, uid_t uid, char buf[static PAT
 /* ---- what the shim is told ---------------------------------------------------------------- */
 
 /* The daemon's own part of the text. */
-static char *run_text(const struct job *job, const char *image)
+static char *run_text(const struct job *job, const char *image, json_t *pod)
 {
 	const struct queues *q = job->node->queues;
 	char id[JOB_ID_TEXT];
-	json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "job",
-				   job_id_text(&job->record, id), "name", job->spec->name, "queue",
-				   job->record.queue, "attempt", (int)job->record.attempt, "attach",
-				   q->attach, "limit_ns", (json_int_t)job->spec->limit_ns,
-				   "grace_ns", (json_int_t)job->spec->grace_ns);
+	json_t *object = json_pack(
+		"{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "job", job_id_text(&job->record, id), "name",
+		job->spec->name, "queue", job->record.queue, "attempt", (int)job->record.attempt,
+		"attach", q->attach, "limit_ns", (json_int_t)job->spec->limit_ns, "grace_ns",
+		(json_int_t)(pod ? AGENT_PODS_GRACE_NS : job->spec->grace_ns));
+
+	if (object && pod)
+		json_object_set(object, "pod", pod);
 
 	if (object && job->record.array)
 		json_object_set_new(object, "index", json_integer(job->record.index));
@@ -90,9 +94,9 @@ static int spec_write(int fd, const struct job *job, const char *text, const cha
 }
 
 /* A memfd with what the shim reads, from SHIM_FDS_FROM on. Or -errno. */
-static int spec_memfd(const struct job *job, const char *image)
+static int spec_memfd(const struct job *job, const char *image, json_t *pod)
 {
-	cleanup_free char *text = NULL, *run = run_text(job, image);
+	cleanup_free char *text = NULL, *run = run_text(job, image, pod);
 	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int rc = job_store_spec_get(job->node->queues->store, job->record.spec, &text, NULL);
 
@@ -159,9 +163,10 @@ static int shim_spawn(const struct job *job, int spec, int *ret_go, struct proce
 }
 
 /* Starts a shim for the job's attempt, which waits for the word on *ret_go. 0 or -errno. */
-static int shim_start(const struct job *job, const char *image, int *ret_go, struct process_id *ret)
+static int shim_start(const struct job *job, const char *image, json_t *pod, int *ret_go,
+		      struct process_id *ret)
 {
-	cleanup_close int spec = spec_memfd(job, image);
+	cleanup_close int spec = spec_memfd(job, image, pod);
 
 	if (spec < 0)
 		return spec;
@@ -222,8 +227,14 @@ static int quota_look(const struct job *job, const struct place_result *place)
 
 /* ---- the whole ---------------------------------------------------------------------------- */
 
-static void place_note(struct job *job, const struct place_result *place)
+static void place_note(struct job *job, const struct place_result *place, const struct agent *agent)
 {
+	if (agent->pods) {
+		cleanup_free char *its = job_pod_place(job, agent);
+
+		job_text_set(&job->record.place, its ? its : "{}");
+		return;
+	}
 	const struct pool *pool = &job->node->pool;
 	json_t *list = json_array();
 
@@ -244,7 +255,8 @@ static int start_undo(struct job *job, struct session *session, const struct pro
 	job->record.shim = (struct process_id){0};
 	job->record.session[0] = job->record.agent[0] = '\0';
 	job->record.started = 0;
-	job_text_set(&job->record.place, "");
+	if (!job_is_pod(&job->record))
+		job_text_set(&job->record.place, "");
 	free(job->grants);
 	job->grants = NULL;
 	job->grant_count = 0;
@@ -297,20 +309,27 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 	cleanup_close int go = -1;
 	if (agent_refuses(agent, job->spec))
 		return -EACCES;
-	int rc = quota_look(job, place);
+	/* Its pod may run still: who followed that was killed. */
+	if (job_is_pod(&job->record) && !agent->pods)
+		return -EBUSY;
+	int rc = agent->pods ? 0 : quota_look(job, place);
 
 	if (rc < 0)
 		return -EAGAIN;
-	job->grants = calloc(place->count, sizeof(*job->grants));
+	job->grants = calloc(place->count + 1, sizeof(*job->grants));
 	if (!job->grants)
 		return -ENOMEM;
 	job->record.attempt++;
-	rc = shim_start(job, image_of(job, agent, position), &go, &shim);
+	json_t *pod = agent->pods ? job_pod_text(job, agent, position, request) : NULL;
+	rc = agent->pods && !pod ? -ENOMEM
+				 : shim_start(job, image_of(job, agent, position), pod, &go, &shim);
+	json_decref(pod);
 	if (rc < 0)
 		return start_undo(job, NULL, NULL, rc);
 	kill_point("start.spawned");
 	job->record.shim = shim;
-	rc = slice_grant(job, request, place, &session);
+	if (!agent->pods)
+		rc = slice_grant(job, request, place, &session);
 	if (rc < 0)
 		return start_undo(job, NULL, &shim, rc);
 	kill_point("start.granted");
@@ -320,9 +339,11 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 	job->started_ns = now_monotonic_ns();
 	job->record.started = now_realtime_ns();
 	job->record.boot = q->boot;
-	memcpy(job->record.session, session->record.id, sizeof(job->record.session));
+	job->record.session[0] = '\0';
+	if (session)
+		memcpy(job->record.session, session->record.id, sizeof(job->record.session));
 	snprintf(job->record.agent, sizeof(job->record.agent), "%s", agent->id);
-	place_note(job, place);
+	place_note(job, place, agent);
 	rc = start_write(job);
 	if (rc < 0)
 		return start_undo(job, session, &shim, rc);

@@ -55,8 +55,10 @@ static const char help[] =
 	"  --image IMAGE        its image (the template's)\n"
 	"  --fraction N         0.5: half a GPU; 2: two whole ones (the template's)\n"
 	"  --gpu-memory MIB     4096: so much of one GPU, in place of --fraction\n"
+	"  --env NAME=VALUE     a variable of the pod's first container; once for each\n"
 	"  --name NAME          the pod's (a random one)\n"
 	"  --state-file FILE    how far the pod is: a run that was killed is taken up with it\n"
+	"  --log-anew           empty the file that the log goes to first\n"
 	"  --grace SECONDS      of the pod, when a signal ends it (the template's)\n"
 	"  --driver-name NAME   the name of the DRA driver (gpu.carve.dev)\n"
 	"  --api URL            the API server (in a pod: its cluster's)\n"
@@ -81,9 +83,11 @@ enum {
 	OPTION_IMAGE,
 	OPTION_FRACTION,
 	OPTION_MEMORY,
+	OPTION_ENV,
 	OPTION_NAME,
 	OPTION_STATE,
 	OPTION_GRACE,
+	OPTION_LOG_ANEW,
 	OPTION_API,
 	OPTION_TOKEN,
 	OPTION_CA,
@@ -104,9 +108,11 @@ static const struct option options[] = {
 	{"pod-template", required_argument, NULL, OPTION_TEMPLATE},
 	{"image", required_argument, NULL, OPTION_IMAGE},
 	{"fraction", required_argument, NULL, OPTION_FRACTION},
+	{"env", required_argument, NULL, OPTION_ENV},
 	{"gpu-memory", required_argument, NULL, OPTION_MEMORY},
 	{"name", required_argument, NULL, OPTION_NAME},
 	{"state-file", required_argument, NULL, OPTION_STATE},
+	{"log-anew", no_argument, NULL, OPTION_LOG_ANEW},
 	{"grace", required_argument, NULL, OPTION_GRACE},
 	{"api", required_argument, NULL, OPTION_API},
 	{"token-file", required_argument, NULL, OPTION_TOKEN},
@@ -130,6 +136,23 @@ static int fail(const struct error *err)
 	fprintf(stderr, "carve-kubernetes: %s%s%s\n", err->message, *err->hint ? "; " : "",
 		err->hint);
 	return err->code ? err->code : EXIT_CODE_FAILED;
+}
+
+static bool env_take(struct arguments *to, const char *entry, int *ret_code)
+{
+	const char *value = strchr(entry, '=');
+	const size_t most = sizeof(to->run.env) / sizeof(to->run.env[0]);
+
+	*ret_code = EXIT_CODE_USAGE;
+	if (value && value != entry && to->run.env_count < most) {
+		to->run.env[to->run.env_count++] = entry;
+		return true;
+	}
+	if (to->run.env_count == most)
+		fprintf(stderr, "carve-kubernetes: --env: there are more than %zu\n", most);
+	else
+		fprintf(stderr, "carve-kubernetes: --env: '%.64s' is no NAME=VALUE\n", entry);
+	return false;
 }
 
 /* True: go on. False: *ret_code is the exit code. */
@@ -179,9 +202,14 @@ static bool option_take(int option, struct arguments *to, int *ret_code)
 	case OPTION_STATE:
 		to->run.state_file = optarg;
 		return true;
+	case OPTION_LOG_ANEW:
+		to->run.log_anew = true;
+		return true;
 	case OPTION_GRACE:
 		to->grace = optarg;
 		return true;
+	case OPTION_ENV:
+		return env_take(to, optarg, ret_code);
 	case OPTION_API:
 		to->node.api_url = optarg;
 		return true;

@@ -39,7 +39,9 @@
 struct run {
 	struct api api;
 	const struct run_options *options;
-	bool created; /* its pod was: it is not created once more */
+	bool created;      /* its pod was: it is not created once more */
+	const char *phase; /* as it was written last; NULL: nothing was */
+	int code;
 	char name[64];
 	char pods[PATH_SIZE / 2], pod[PATH_SIZE]; /* paths */
 	char said[REASON_SIZE];                   /* why it waits, as it was told last */
@@ -74,9 +76,12 @@ static void pause_a_moment(void)
 /* ---- its state on disk ------------------------------------------------------------------- */
 
 /* 0, or negative where it cannot be written: then what happened is not safe from a kill. */
-static int state_write(const struct run *run, const char *phase, int code, const char *why)
+static int state_write(struct run *run, const char *phase, int code, const char *why)
 {
 	const char *file = run->options->state_file;
+
+	run->phase = phase;
+	run->code = code;
 	char temporary[PATH_MAX];
 	cleanup_json json_t *state =
 		json_pack("{s:s, s:i, s:s}", "phase", phase, "code", code, "why", why);
@@ -102,6 +107,7 @@ static int state_read(struct run *run)
 	const json_t *code = json_object_get(state, "code");
 
 	run->created = phase != NULL;
+	run->phase = phase ? SHIM_POD_CREATED : NULL;
 	if (!phase || !strcmp(phase, SHIM_POD_CREATED) || !json_is_integer(code))
 		return -1;
 	return (int)(json_integer_value(code) & 0xff);
@@ -113,8 +119,10 @@ static void say(struct run *run, const char *text)
 		return;
 	snprintf(run->said, sizeof(run->said), "%s", text);
 	fprintf(stderr, "carve-kubernetes: pod %s: %s\n", run->name, run->said);
-	if (run->created)
-		(void)state_write(run, SHIM_POD_CREATED, 0, run->said);
+	/* A reason for the end stays. */
+	if (run->phase &&
+	    (!strcmp(run->phase, SHIM_POD_CREATED) || !strcmp(run->phase, SHIM_POD_ENDED)))
+		(void)state_write(run, run->phase, run->code, run->said);
 }
 
 /* An API server that is away or busy comes back; the pod goes on meanwhile. */
@@ -198,8 +206,10 @@ static int pod_ensure(struct run *run, const json_t *pod, struct error *err)
 	if (run->created)
 		return 0;
 	int rc = pod_create(run, pod, err);
-	if (rc < 0)
+	if (rc < 0) {
+		(void)state_write(run, SHIM_POD_REFUSED, EXIT_CODE_FAILED, err->message);
 		return rc;
+	}
 	run->created = true;
 	rc = state_write(run, SHIM_POD_CREATED, 0, "");
 	if (rc < 0)
@@ -397,16 +407,22 @@ static int pod_whole(struct run *run, const json_t *pod, struct error *err)
 	int code = state_read(run);
 
 	if (code >= 0) {
+		run->phase = NULL;
 		pod_delete(run, false);
 		return code;
 	}
 	signals_take();
+	/* What an earlier process printed of the log is printed again. */
+	if (run->options->log_anew)
+		(void)!ftruncate(STDOUT_FILENO, 0);
 	int rc = pod_ensure(run, pod, err);
 	if (rc < 0)
 		return rc;
 	rc = pod_follow(run, err);
-	if (told)
+	if (told) {
+		run->said[0] = '\0';
 		(void)state_write(run, SHIM_POD_ENDED, 128 + told, "");
+	}
 	pod_delete(run, told);
 	return rc;
 }

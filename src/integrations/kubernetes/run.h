@@ -2,6 +2,9 @@
  * code is the container's. */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
+
 struct error;
 
 struct run_options {
@@ -15,8 +18,11 @@ struct run_options {
 	 * nothing is taken up. */
 	const char *name;
 	const char *state_file; /* proto/shim.h, SHIM_POD_STATE; NULL: none */
+	bool log_anew;          /* standard output, a file, is emptied before the log is printed */
 	long grace_s;           /* of the pod's end where a signal asks for it; negative: its own */
-	char *const *command;   /* ended by NULL; empty: the template's */
+	const char *env[64];    /* NAME=VALUE of the first container, beside the template's */
+	size_t env_count;
+	char *const *command;             /* ended by NULL; empty: the template's */
 	const char *api_url, *token, *ca; /* api_open() */
 };
 

@@ -26,6 +26,7 @@ static int size_set(json_t *annotations, const char *text, struct error *err)
 {
 	char *end, number[16];
 	double size = strtod(text, &end);
+	json_object_del(annotations, "gpu-memory");
 	bool plain = *text && strspn(text, "0123456789.") == strlen(text) && !*end;
 
 	if (plain && size >= 0.001 && size < 1) {
@@ -60,6 +61,32 @@ static int memory_set(json_t *annotations, const char *text, struct error *err)
 	return -EXIT_CODE_USAGE;
 }
 
+/* Names of the template's are replaced. */
+static void env_set(json_t *container, const struct run_options *options)
+{
+	json_t *list = json_object_get(container, "env"), *item;
+	size_t at;
+
+	if (options->env_count && !json_is_array(list)) {
+		list = json_array();
+		json_object_set_new(container, "env", list);
+	}
+	for (size_t i = 0; i < options->env_count; i++) {
+		const char *entry = options->env[i], *value = strchr(entry, '=');
+		json_t *variable = json_pack("{s:s%, s:s}", "name", entry, (size_t)(value - entry),
+					     "value", value + 1);
+		const char *name = json_string_value(json_object_get(variable, "name"));
+
+		for (at = 0; name && (item = json_array_get(list, at)); at++) {
+			const char *its = json_string_value(json_object_get(item, "name"));
+
+			if (its && !strcmp(its, name))
+				json_array_remove(list, at--);
+		}
+		json_array_append_new(list, variable);
+	}
+}
+
 static int container_set(json_t *spec, const struct run_options *options, struct error *err)
 {
 	json_t *list = json_object_get(spec, "containers"), *command = json_array();
@@ -78,6 +105,7 @@ static int container_set(json_t *spec, const struct run_options *options, struct
 		json_object_del(container, "args");
 	}
 	json_decref(command);
+	env_set(container, options);
 	if (json_is_string(json_object_get(container, "image")))
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "the pod has no image");

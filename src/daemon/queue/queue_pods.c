@@ -1,0 +1,273 @@
+#include "daemon/queue/queue_pods.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/queue/queue_private.h"
+#include "proto/shim.h"
+
+#define TEMPLATE_MAX (512u << 10)
+#define STATE_MAX 1024
+#define MACHINE_ID "/etc/machine-id"
+#define FNV_BASIS 0xcbf29ce484222325ull
+#define FNV_PRIME 0x100000001b3ull
+
+/* ---- what an agent is told ---------------------------------------------------------------- */
+
+static int text_take(const json_t *object, const char *key, char *to, size_t size,
+		     struct error *err)
+{
+	const json_t *value = json_object_get(object, key);
+	const char *text = json_string_value(value);
+
+	to[0] = '\0';
+	if (!value || json_is_null(value))
+		return 0;
+	if (!text || strlen(text) >= size || *text == '-')
+		return error_set(err, EXIT_CODE_USAGE,
+				 "'pods.%s' takes a text of up to %zu characters", key, size - 1);
+	snprintf(to, size, "%s", text);
+	return 0;
+}
+
+static int namespace_check(const char *name, struct error *err)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+
+	if (*name && *name != '-' && strspn(name, allowed) == strlen(name))
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "--namespace: '%.63s' is no name of a namespace", name);
+	error_hint(err, "small letters, digits and '-', for example research");
+	return -EXIT_CODE_USAGE;
+}
+
+static int most_take(const json_t *object, uint32_t *ret, struct error *err)
+{
+	const json_t *most = json_object_get(object, "max");
+
+	*ret = AGENT_PODS_MOST;
+	if (!most || json_is_null(most))
+		return 0;
+	if (!json_is_integer(most) || json_integer_value(most) < 1 ||
+	    json_integer_value(most) > 100000)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "--max-pods takes a number from 1 to 100000");
+	*ret = (uint32_t)json_integer_value(most);
+	return 0;
+}
+
+static int template_take(const json_t *object, json_t **ret, struct error *err)
+{
+	json_t *template = json_object_get(object, "template");
+
+	if (!json_is_object(json_object_get(template, "pod")) ||
+	    !json_is_object(json_object_get(template, "queues")))
+		return error_set(err, EXIT_CODE_USAGE,
+				 "'pods.template' takes an object with 'pod' and 'queues'");
+	if (json_dumpb(template, NULL, 0, JSON_COMPACT) > TEMPLATE_MAX)
+		return error_set(err, EXIT_CODE_USAGE, "the pod template has more than %u KiB",
+				 TEMPLATE_MAX >> 10);
+	*ret = json_deep_copy(template);
+	return *ret ? 0 : error_set(err, EXIT_CODE_FAILED, "out of memory");
+}
+
+int agent_pods_read(const json_t *object, struct agent_pods **ret, struct error *err)
+{
+	struct agent_pods *pods = calloc(1, sizeof(*pods));
+
+	*ret = NULL;
+	if (!pods)
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	int rc = text_take(object, "namespace", pods->namespace, sizeof(pods->namespace), err);
+	if (rc == 0)
+		rc = namespace_check(pods->namespace, err);
+	if (rc == 0)
+		rc = text_take(object, "api", pods->api, sizeof(pods->api), err);
+	if (rc == 0)
+		rc = text_take(object, "token_file", pods->token_file, sizeof(pods->token_file),
+			       err);
+	if (rc == 0)
+		rc = text_take(object, "ca_file", pods->ca_file, sizeof(pods->ca_file), err);
+	if (rc == 0)
+		rc = most_take(object, &pods->most, err);
+	if (rc == 0)
+		rc = template_take(object, &pods->template, err);
+	if (rc < 0)
+		agent_pods_free(pods);
+	else
+		*ret = pods;
+	return rc;
+}
+
+json_t *agent_pods_json(const struct agent_pods *pods)
+{
+	return json_pack("{s:s, s:s, s:s, s:s, s:i, s:O}", "namespace", pods->namespace, "api",
+			 pods->api, "token_file", pods->token_file, "ca_file", pods->ca_file, "max",
+			 (int)pods->most, "template", pods->template);
+}
+
+void agent_pods_free(struct agent_pods *pods)
+{
+	if (pods)
+		json_decref(pods->template);
+	free(pods);
+}
+
+/* ---- sizes -------------------------------------------------------------------------------- */
+
+static bool is_within(const struct place_request *own, const struct place_request *queue)
+{
+	return own->kind != PLACE_BYTES && own->kind != PLACE_PROFILE &&
+	       own->share <= queue->share && own->count <= queue->count;
+}
+
+int agent_pods_request(const struct agent *agent, uint32_t position, const struct job_spec *spec,
+		       struct place_request *ret)
+{
+	const struct queue_spec *queue = &agent->queue[position].spec;
+	struct place_request whole = {.kind = PLACE_FRACTION, .count = 1, .share = queue->share};
+
+	if (queue->size == QUEUE_SIZE_WHOLE)
+		whole = (struct place_request){
+			.kind = PLACE_WHOLE, .share = SHARE_ONE, .count = queue->gpus_max};
+	*ret = whole;
+	if (queue->size == QUEUE_SIZE_OF_JOB)
+		*ret = (struct place_request){.kind = PLACE_FRACTION};
+	if (!spec->sized)
+		return 0;
+	*ret = spec->request;
+	/* What a pod can ask for: part of one GPU, or whole ones. */
+	if (ret->kind == PLACE_PROFILE || (ret->kind != PLACE_WHOLE && ret->count > 1))
+		return -ERANGE;
+	if (ret->kind == PLACE_WHOLE)
+		ret->share = SHARE_ONE;
+	return queue->size == QUEUE_SIZE_OF_JOB || is_within(ret, &whole) ? 0 : -ERANGE;
+}
+
+uint32_t agent_pods_running(const struct agent *agent)
+{
+	uint32_t running = 0;
+
+	for (uint32_t i = 0; i < agent->queue_count; i++)
+		running += agent->queue[i].running;
+	return running;
+}
+
+/* ---- a job's pod -------------------------------------------------------------------------- */
+
+static uint64_t hash_add(uint64_t hash, const void *data, size_t size)
+{
+	const unsigned char *bytes = data;
+
+	for (size_t i = 0; i < size; i++)
+		hash = (hash ^ bytes[i]) * FNV_PRIME;
+	return hash;
+}
+
+/* Daemons of many hosts share a namespace: machine, user and time of enqueueing tell their jobs
+ * apart. None of these changes while a job lives. */
+const char *job_pod_name(const struct job_record *record, char buf[static JOB_POD_NAME_SIZE])
+{
+	char machine[64] = "";
+	uint64_t hash = FNV_BASIS;
+
+	(void)file_read(MACHINE_ID, machine, sizeof(machine));
+	hash = hash_add(hash, machine, strlen(machine));
+	hash = hash_add(hash, &record->uid, sizeof(record->uid));
+	hash = hash_add(hash, &record->enqueued, sizeof(record->enqueued));
+	hash = hash_add(hash, &record->id, sizeof(record->id));
+	snprintf(buf, JOB_POD_NAME_SIZE, "carve-job-%" PRId64 "-%016" PRIx64 "-%u", record->id,
+		 hash, record->attempt);
+	return buf;
+}
+
+static void size_add(json_t *text, const struct place_request *request)
+{
+	char number[32];
+
+	if (request->kind == PLACE_BYTES) {
+		snprintf(number, sizeof(number), "%" PRIu64, (request->bytes + 1048575) >> 20);
+		json_object_set_new(text, "gpu_memory", json_string(number));
+		return;
+	}
+	if (!request->count)
+		return;
+	if (request->kind == PLACE_WHOLE)
+		snprintf(number, sizeof(number), "%u", request->count);
+	else if (snprintf(number, sizeof(number), "%.6f", (double)request->share / SHARE_ONE) > 0)
+		while (number[strlen(number) - 1] == '0')
+			number[strlen(number) - 1] = '\0';
+	if (number[strlen(number) - 1] == '.')
+		number[strlen(number) - 1] = '\0';
+	json_object_set_new(text, "fraction", json_string(number));
+}
+
+static const json_t *template_of(const struct agent_pods *pods, const char *queue)
+{
+	const json_t *own = json_object_get(
+		json_object_get(json_object_get(pods->template, "queues"), queue), "pod");
+
+	return own ? own : json_object_get(pods->template, "pod");
+}
+
+json_t *job_pod_text(const struct job *job, const struct agent *agent, uint32_t position,
+		     const struct place_request *request)
+{
+	const struct agent_pods *pods = agent->pods;
+	const char *of_queue = agent->queue[position].spec.image;
+	const char *image = *job->spec->image ? job->spec->image
+			    : *of_queue       ? of_queue
+					      : agent->image;
+	char name[JOB_POD_NAME_SIZE];
+	json_t *text =
+		json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:O}", "name",
+			  job_pod_name(&job->record, name), "namespace", pods->namespace, "api",
+			  pods->api, "token_file", pods->token_file, "ca_file", pods->ca_file,
+			  "image", image, "grace_s", (json_int_t)(job->spec->grace_ns / 1000000000),
+			  "template", template_of(pods, job->record.queue));
+
+	if (text)
+		size_add(text, request);
+	return text;
+}
+
+char *job_pod_place(const struct job *job, const struct agent *agent)
+{
+	char name[JOB_POD_NAME_SIZE];
+	json_t *place = json_pack("{s:s, s:s}", "pod", job_pod_name(&job->record, name),
+				  "namespace", agent->pods->namespace);
+	char *text = json_dumps(place, JSON_COMPACT);
+
+	json_decref(place);
+	return text;
+}
+
+bool job_is_pod(const struct job_record *record)
+{
+	return record->place && record->place[0] == '{';
+}
+
+/* As a record: the directory is the user's, so nothing is followed or waited for. */
+json_t *job_pod_state(const struct node *node, const struct job_record *record)
+{
+	char path[PATH_MAX], text[STATE_MAX];
+	struct stat st;
+
+	job_files(node, record, path, sizeof(path) - sizeof(SHIM_POD_STATE));
+	strcat(path, SHIM_POD_STATE);
+	cleanup_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != record->uid)
+		return NULL;
+	ssize_t n = read(fd, text, sizeof(text));
+	return n > 0 && n < (ssize_t)sizeof(text) ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+}

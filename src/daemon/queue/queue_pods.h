@@ -1,0 +1,50 @@
+/* Agents whose jobs are pods of a cluster: `carve agent --on kubernetes`. A job's shim runs
+ * carve-kubernetes, which makes the pod, in place of the command. Loop thread only. */
+#pragma once
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/queue/queue.h"
+
+/* Pods of one agent at a time, where it names no other number. */
+#define AGENT_PODS_MOST 1000u
+/* A pod that is to end may have an API server that is away: it is waited for (7 days). */
+#define AGENT_PODS_GRACE_NS (7 * 86400 * 1000000000ull)
+
+struct agent_pods {
+	json_t *template; /* integrations/kubernetes/pod_template.h; owned */
+	char namespace[64];
+	char api[512], token_file[PATH_MAX], ca_file[PATH_MAX]; /* "": as in a pod */
+	uint32_t most;
+};
+
+/* Of the request's field `pods`, or of what agent_pods_json() made. 0 with *ret (owned by the
+ * caller), or negative with *err. */
+int agent_pods_read(const json_t *object, struct agent_pods **ret, struct error *err);
+json_t *agent_pods_json(const struct agent_pods *pods);
+/* Takes NULL. */
+void agent_pods_free(struct agent_pods *pods);
+
+/* agent_request() of such an agent: 0, -EINVAL, or -ERANGE, also where the job's size cannot be
+ * compared with its queue's. */
+int agent_pods_request(const struct agent *agent, uint32_t position, const struct job_spec *spec,
+		       struct place_request *ret);
+/* Jobs of the agent that are pods now. */
+uint32_t agent_pods_running(const struct agent *agent);
+
+/* The name of the pod of the job's attempt. No other attempt of any daemon has it. */
+#define JOB_POD_NAME_SIZE 64
+const char *job_pod_name(const struct job_record *record, char buf[static JOB_POD_NAME_SIZE]);
+/* What the shim is told of the pod (src/shim/spec.h). Owned by the caller. */
+json_t *job_pod_text(const struct job *job, const struct agent *agent, uint32_t position,
+		     const struct place_request *request);
+/* The job's place where it is a pod: malloc'ed. */
+char *job_pod_place(const struct job *job, const struct agent *agent);
+/* Whether the attempt that the record is of is a pod. */
+bool job_is_pod(const struct job_record *record);
+/* How far the pod of the job's attempt is (proto/shim.h, SHIM_POD_STATE); owned by the caller.
+ * NULL: nothing says. */
+json_t *job_pod_state(const struct node *node, const struct job_record *record);

@@ -1,0 +1,110 @@
+#include "shim/pod.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "container/container_args.h"
+#include "proto/shim.h"
+#include "shim/record.h"
+#include "shim/spec.h"
+
+#define PROGRAM "carve-kubernetes"
+
+/* Beside this program, as in the build tree; or where it is installed, from LIBDIR/carve; or by its
+ * name. */
+static void program_find(char ret[static PATH_MAX])
+{
+	static const char *const places[] = {PROGRAM, "../../../bin/" PROGRAM,
+					     "../../bin/" PROGRAM};
+	char dir[PATH_MAX];
+
+	if (executable_dir(dir, sizeof(dir)) == 0)
+		for (size_t i = 0; i < ARRAY_SIZE(places); i++)
+			if (snprintf(ret, PATH_MAX, "%s/%s", dir, places[i]) < PATH_MAX &&
+			    access(ret, X_OK) == 0)
+				return;
+	snprintf(ret, PATH_MAX, PROGRAM);
+}
+
+static const char *text_of(const json_t *pod, const char *key)
+{
+	const char *text = json_string_value(json_object_get(pod, key));
+
+	return text ? text : "";
+}
+
+static void option_add(struct words *words, const json_t *pod, const char *key, const char *option)
+{
+	if (*text_of(pod, key))
+		words_add(words, "--%s=%s", option, text_of(pod, key));
+}
+
+/* carve's variables of the job, and a sweep's parameters: the rest is the host's. */
+static void environment_add(struct words *words, const struct shim_spec *spec)
+{
+	static const char *const names[] = {"CARVE_JOB_ID", "CARVE_JOB_NAME", "CARVE_JOB_QUEUE",
+					    "CARVE_JOB_ATTEMPT", "CARVE_JOB_INDEX"};
+	const char *key;
+	json_t *value;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (secure_getenv(names[i]))
+			words_add(words, "--env=%s=%s", names[i], secure_getenv(names[i]));
+	json_object_foreach(json_object_get(spec->root, "params"), key, value)
+		words_add(words, "--env=%s=%s", key, json_string_value(value));
+}
+
+static int template_write(const struct shim_spec *spec, const char *path)
+{
+	cleanup_free char *text = json_dumps(json_object_get(spec->pod, "template"), JSON_COMPACT);
+	char temporary[PATH_MAX];
+
+	if (!text || snprintf(temporary, PATH_MAX, "%s.new", path) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	return file_replace(path, temporary, text, strlen(text), 0600);
+}
+
+char **shim_pod_argv(const struct shim_spec *spec, const struct record_place *place,
+		     struct error *err)
+{
+	char program[PATH_MAX], path[PATH_MAX];
+	char **argv = shim_spec_argv(spec);
+	struct words words = {0};
+
+	snprintf(path, sizeof(path), "%.3800s/%.200s" SHIM_POD, place->dir, place->name);
+	int rc = argv ? template_write(spec, path) : -ENOMEM;
+	if (rc < 0) {
+		error_set(err, EXIT_CODE_RUN_FAILED, "%.300s: %s", path, strerrordesc_np(-rc));
+		return NULL;
+	}
+	program_find(program);
+	words_add(&words, "%s", program);
+	words_add(&words, "run");
+	words_add(&words, "--pod-template=%s", path);
+	words_add(&words, "--state-file=%s/%s" SHIM_POD_STATE, place->dir, place->name);
+	words_add(&words, "--grace=%lld",
+		  (long long)json_integer_value(json_object_get(spec->pod, "grace_s")));
+	option_add(&words, spec->pod, "name", "name");
+	option_add(&words, spec->pod, "namespace", "namespace");
+	option_add(&words, spec->pod, "api", "api");
+	option_add(&words, spec->pod, "token_file", "token-file");
+	option_add(&words, spec->pod, "ca_file", "ca-file");
+	option_add(&words, spec->pod, "image", "image");
+	option_add(&words, spec->pod, "fraction", "fraction");
+	option_add(&words, spec->pod, "gpu_memory", "gpu-memory");
+	/* The file of `carve enqueue -o` has what earlier attempts printed, too. */
+	if (!json_object_get(spec->root, "out") || spec->attempt <= 1)
+		words_add(&words, "--log-anew");
+	environment_add(&words, spec);
+	words_add(&words, "--");
+	for (; *argv; argv++)
+		words_add(&words, "%s", *argv);
+	return words.list;
+}
