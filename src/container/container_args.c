@@ -124,6 +124,8 @@ static int take_option(char **at, struct container_args *ret, struct error *err)
 		return error_set(err, EXIT_CODE_USAGE, "%s needs a value", *at);
 	if (!strncmp(*at, "--cidfile", 9))
 		ret->cid_file = (*at)[9] == '=' ? *at + 10 : at[1];
+	if (!strncmp(*at, "--pidfile", 9))
+		ret->pid_file = (*at)[9] == '=' ? *at + 10 : at[1];
 	words_add(&ret->options, "%s", *at);
 	if (two)
 		words_add(&ret->options, "%s", at[1]);

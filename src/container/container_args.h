@@ -22,6 +22,7 @@ struct container_args {
 	struct words options; /* the runtime's, before the image */
 	char **image;         /* into what was given: the image, and its command */
 	const char *cid_file; /* the user's own --cidfile; NULL */
+	const char *pid_file; /* --pidfile; likewise */
 };
 
 /* `given`: what stands behind `run`. Ends at the image. 0, or negative with *err set: there is no

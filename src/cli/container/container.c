@@ -242,7 +242,8 @@ static int hook_add(struct container *c, const struct cli *cli, struct error *er
 
 static int container_run(struct container *c, const struct cli *cli, struct error *err)
 {
-	char cid_file[PATH_MAX + 8];
+	char cid_file[PATH_MAX + 8], pid_file[PATH_MAX + 8];
+	bool writes_pid = !strcmp(c->runtime, "podman");
 	int rc = directory_make(c, err);
 
 	words_add(&c->command, "%s", c->runtime);
@@ -254,6 +255,9 @@ static int container_run(struct container *c, const struct cli *cli, struct erro
 	snprintf(cid_file, sizeof(cid_file), "%s/cid", c->dir);
 	if (!c->args.cid_file)
 		words_add(&c->command, "--cidfile=%s", cid_file);
+	snprintf(pid_file, sizeof(pid_file), "%s/pid", c->dir);
+	if (writes_pid && !c->args.pid_file)
+		words_add(&c->command, "--pidfile=%s", pid_file);
 	for (size_t i = 0; i < c->args.options.count; i++)
 		words_add(&c->command, "%s", c->args.options.list[i]);
 	for (char **word = c->args.image; *word; word++)
@@ -262,6 +266,9 @@ static int container_run(struct container *c, const struct cli *cli, struct erro
 		&(struct container_watch){.runtime = c->runtime,
 					  .cid_file =
 						  c->args.cid_file ? c->args.cid_file : cid_file,
+					  .pid_file = !writes_pid        ? NULL
+						      : c->args.pid_file ? c->args.pid_file
+									 : pid_file,
 					  .dir = c->dir,
 					  .session = session_text(c->choice.session, "id"),
 					  .one_off = c->choice.one_off,

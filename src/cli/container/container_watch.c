@@ -26,6 +26,9 @@
 #define CID_SIZE 80
 /* How often the file of the container's ID is looked at while its client lives. */
 #define CID_EVERY_MS 200
+/* A runtime's command that runs beside its client makes the client slow: it is let end first. */
+#define CLIENT_START_MS 1000
+#define CLIENT_END_MS 5000
 /* A container that was restarted by its policy is seen running within these looks. */
 #define ENDED_LOOKS 4
 #define ENDED_EVERY_MS 1000
@@ -139,17 +142,59 @@ static enum container_state state_wait(const struct container_watch *w, const ch
 	return state;
 }
 
+static pid_t pid_read(const char *path)
+{
+	char text[32];
+
+	return path && file_read(path, text, sizeof(text)) > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
+}
+
+static bool client_ends(int client, int timeout_ms)
+{
+	struct pollfd ended = {.fd = client, .events = POLLIN};
+
+	return poll(&ended, 1, timeout_ms) > 0;
+}
+
+/* The container's first process as its runtime writes it down; 0: it does not. */
+static pid_t process_appears(const struct container_watch *w, int client)
+{
+	pid_t pid = 0;
+
+	while (w->pid_file && !(pid = pid_read(w->pid_file)))
+		if (client_ends(client, CID_EVERY_MS))
+			return pid_read(w->pid_file);
+	return pid;
+}
+
+/* False: it is gone already, or nobody knows it. A runtime's `wait` would do, too, but is a process
+ * of many megabytes for as long as the container lives. */
+static bool process_wait(pid_t pid)
+{
+	cleanup_close int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	struct pollfd ended = {.fd = fd, .events = POLLIN};
+
+	while (fd >= 0 && poll(&ended, 1, -1) < 0 && errno == EINTR)
+		;
+	return fd >= 0;
+}
+
 /* Until it is gone, or has stopped and its policy does not restart it. */
-static void container_wait(const struct container_watch *w, const char *cid)
+static void container_wait(const struct container_watch *w, int client, const char *cid)
 {
 	const char *const wait[] = {"wait", cid, NULL};
-	pid_t pid = 0;
-	/* So that its process is known when the runtime's daemon ends. */
-	enum container_state state = state_wait(w, cid, &pid);
+	enum container_state state = CONTAINER_RUNNING;
+	pid_t pid = process_appears(w, client);
 	char said[128];
 
+	if (!pid) {
+		(void)client_ends(client, CLIENT_START_MS);
+		state = state_wait(w, cid, &pid);
+	}
 	while (state == CONTAINER_RUNNING) {
-		(void)runtime_ask(w->runtime, said, sizeof(said), wait);
+		if (!process_wait(pid))
+			(void)runtime_ask(w->runtime, said, sizeof(said), wait);
+		(void)client_ends(client, CLIENT_END_MS);
 		state = state_wait(w, cid, &pid);
 		for (int i = 1; i < ENDED_LOOKS && state == CONTAINER_STOPPED; i++) {
 			poll(NULL, 0, ENDED_EVERY_MS);
@@ -230,7 +275,7 @@ _Noreturn static void watch(const struct container_watch *w, int client)
 		sigprocmask(SIG_SETMASK, &before, NULL);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (container_appears(w, client, cid))
-			container_wait(w, cid);
+			container_wait(w, client, cid);
 		_exit(EXIT_CODE_OK);
 	}
 	if (waiter > 0)

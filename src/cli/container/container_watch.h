@@ -11,7 +11,9 @@ struct error;
 struct container_watch {
 	const char *runtime; /* its program */
 	const char *cid_file;
-	const char *dir; /* removed at the end */
+	const char
+		*pid_file; /* where the runtime writes the first process's ID; NULL: it does not */
+	const char *dir;   /* removed at the end */
 	const char *session;
 	bool one_off; /* it is released at the end */
 	const struct client *client;

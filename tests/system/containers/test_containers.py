@@ -56,6 +56,30 @@ def test_a_daemon_that_was_killed_is_back_for_what_a_container_starts_later(podm
     podman.nothing_is_left()
 
 
+def test_no_command_of_the_runtimes_waits_beside_a_container(podman):
+    """It would be tens of megabytes for each container, and a slower start: the kernel tells of the first process's end."""
+    done = podman.carve("--vram", "2", "--detach", podman.IMAGE, "sleep", "600")
+    container = done.stdout.strip()
+    assert "this GPU has 2048 MiB" in podman("podman", "exec", container, "hog").stdout
+    lines = []
+    for directory in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            lines.append((directory / "cmdline").read_bytes().split(b"\0"))
+        except OSError:
+            continue
+    assert not [words for words in lines if words[:2] == [b"podman", b"wait"] and container.encode() in words]
+    pid = json.loads(podman("podman", "inspect", container).stdout)[0]["State"]["Pid"]
+    os.kill(pid, 9)
+    podman.nothing_is_left()
+
+
+def test_a_pid_file_of_the_users_own_is_written(podman, tmp_path):
+    done = podman.carve("--vram", "2", "--detach", "--pidfile", tmp_path / "pid", podman.IMAGE, "sleep", "600")
+    assert done.returncode == 0, done.stderr
+    os.kill(int((tmp_path / "pid").read_text()), 9)
+    podman.nothing_is_left()
+
+
 def test_containers_of_one_session(podman):
     session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
     for _ in range(2):
