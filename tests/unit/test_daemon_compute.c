@@ -10,13 +10,14 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "daemon/node.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/session/session.h"
 #include "daemon/slicing/compute.h"
 
 #define SESSIONS 40
 
-static struct node node;
+static struct pool pool;
+static struct session *first;
 static struct session sessions[SESSIONS];
 static int positions[SESSIONS][2];
 
@@ -25,23 +26,24 @@ static void session_on(int number, int gpu, uint32_t compute)
 {
 	struct session *s = &sessions[number];
 
-	*s = (struct session){.node = &node, .next = node.sessions, .pool_gpu = positions[number]};
+	*s = (struct session){.next = first, .pool_gpu = positions[number]};
 	snprintf(s->record.id, sizeof(s->record.id), "s-test%02u", (unsigned)number % 100);
 	s->record.compute = compute;
 	s->record.gpu_count = gpu < 0 ? 2 : 1;
 	positions[number][0] = gpu < 0 ? 0 : gpu;
 	positions[number][1] = 1;
-	node.sessions = s;
+	first = s;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		node.pool.gpu[positions[number][i]].share += compute;
+		pool.gpu[positions[number][i]].share += compute;
 }
 
-static int fresh_node(void **state)
+static int fresh_pool(void **state)
 {
-	memset(&node, 0, sizeof(node));
-	node.pool.count = 2;
-	node.pool.gpu[0].info.index = 0;
-	node.pool.gpu[1].info.index = 7;
+	memset(&pool, 0, sizeof(pool));
+	first = NULL;
+	pool.count = 2;
+	pool.gpu[0].info.index = 0;
+	pool.gpu[1].info.index = 7;
 	return 0;
 }
 
@@ -49,11 +51,11 @@ static void all_of_the_time_may_be_promised(void **state)
 {
 	struct error err = {0};
 
-	assert_int_equal(compute_switch_check(&node, POOL_ALL, &err), 0);
+	assert_int_equal(compute_switch_check(&pool, first, POOL_ALL, &err), 0);
 	session_on(0, 0, SHARE_ONE / 2);
 	session_on(1, -1, SHARE_ONE / 2);
 	session_on(2, 1, 0);
-	assert_int_equal(compute_switch_check(&node, POOL_ALL, &err), 0);
+	assert_int_equal(compute_switch_check(&pool, first, POOL_ALL, &err), 0);
 }
 
 static void more_is_refused_and_says_whose_it_is(void **state)
@@ -64,8 +66,9 @@ static void more_is_refused_and_says_whose_it_is(void **state)
 	session_on(1, -1, SHARE_ONE / 2);
 	session_on(2, 1, 0); /* sized by memory: no part of it */
 	session_on(3, 0, SHARE_ONE / 4);
-	assert_int_equal(compute_switch_check(&node, 1, &err), 0); /* not the GPU in question */
-	assert_true(compute_switch_check(&node, POOL_ALL, &err) < 0);
+	assert_int_equal(compute_switch_check(&pool, first, 1, &err),
+			 0); /* not the GPU in question */
+	assert_true(compute_switch_check(&pool, first, POOL_ALL, &err) < 0);
 	assert_int_equal(err.code, EXIT_CODE_FAILED);
 	assert_string_equal(err.message,
 			    "GPU 7: its sessions ask for 110% of its time: s-test01 (50%), "
@@ -79,7 +82,7 @@ static void of_many_some_are_named(void **state)
 
 	for (int i = 0; i < SESSIONS; i++)
 		session_on(i, 0, SHARE_ONE);
-	assert_true(compute_switch_check(&node, 1, &err) < 0);
+	assert_true(compute_switch_check(&pool, first, 1, &err) < 0);
 	assert_non_null(strstr(err.message, "4000% of its time"));
 	assert_non_null(strstr(err.message, " more"));
 }
@@ -87,9 +90,9 @@ static void of_many_some_are_named(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(all_of_the_time_may_be_promised, fresh_node),
-		cmocka_unit_test_setup(more_is_refused_and_says_whose_it_is, fresh_node),
-		cmocka_unit_test_setup(of_many_some_are_named, fresh_node),
+		cmocka_unit_test_setup(all_of_the_time_may_be_promised, fresh_pool),
+		cmocka_unit_test_setup(more_is_refused_and_says_whose_it_is, fresh_pool),
+		cmocka_unit_test_setup(of_many_some_are_named, fresh_pool),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -209,7 +209,7 @@ static int slice_grant(const struct job *job, const struct place_request *reques
 	struct store_session record;
 	int rc;
 
-	grant_record_fill(node, &peer, request, place, gpus, &record);
+	grant_record_fill(&node->pool, &peer, request, place, gpus, &record);
 	record.ephemeral = true;
 	do
 		session_make_id(node, record.id);

@@ -4,9 +4,11 @@
 #include <stdint.h>
 
 struct error;
-struct node;
+struct pool;
+struct session;
 
-/* Whether time may be promised from now on by the GPUs of `mask` (bits: positions in the pool).
- * Requests of sessions from before count as they were made; where those on one GPU come to more
- * than all of its time: negative, with *err (EXIT_CODE_FAILED) naming the sessions. */
-int compute_switch_check(const struct node *node, uint64_t mask, struct error *err);
+/* Whether the GPUs of `mask` (bits: positions in the pool) may promise time from now on. Requests
+ * of present sessions (`first` and those after it) count as they were made. If those on one GPU
+ * come to more than all of its time: negative, with *err (EXIT_CODE_FAILED) naming the sessions. */
+int compute_switch_check(const struct pool *pool, const struct session *first, uint64_t mask,
+			 struct error *err);

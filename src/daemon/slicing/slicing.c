@@ -188,7 +188,8 @@ static void gpu_configure(struct node *node, uint32_t position)
 		return;
 	if (gpu->info.mig)
 		setting.mode = COMPUTE_OFF;
-	if (setting.mode != COMPUTE_OFF && compute_switch_check(node, 1ull << position, &err) < 0) {
+	if (setting.mode != COMPUTE_OFF &&
+	    compute_switch_check(&node->pool, node->sessions, 1ull << position, &err) < 0) {
 		log_event(LOG_WARNING, "gpu.timeslicing_refused index=%u error=\"%s\"",
 			  gpu->info.index, err.message);
 		setting.mode = COMPUTE_OFF;
@@ -266,7 +267,7 @@ static int mask_check(const struct node *node, uint64_t mask, const struct slici
 		if (change->mode && change->to.mode != COMPUTE_OFF && gpu->mode == COMPUTE_OFF)
 			starting |= 1ull << i;
 	}
-	return compute_switch_check(node, starting, err);
+	return compute_switch_check(&node->pool, node->sessions, starting, err);
 }
 
 int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *change,

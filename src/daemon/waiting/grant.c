@@ -4,11 +4,11 @@
 
 #include "base/clock.h"
 #include "core/place.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/peer.h"
-#include "daemon/node.h"
 #include "daemon/store/store.h"
 
-void grant_record_fill(const struct node *node, const struct peer *peer,
+void grant_record_fill(const struct pool *pool, const struct peer *peer,
 		       const struct place_request *request, const struct place_result *place,
 		       struct store_gpu *gpus, struct store_session *ret)
 {
@@ -25,7 +25,7 @@ void grant_record_fill(const struct node *node, const struct peer *peer,
 		.gpu = gpus,
 	};
 	for (uint32_t i = 0; i < place->count; i++) {
-		const struct gpu_info *info = &node->pool.gpu[place->grant[i].gpu].info;
+		const struct gpu_info *info = &pool->gpu[place->grant[i].gpu].info;
 
 		gpus[i] = (struct store_gpu){
 			.index = info->index,

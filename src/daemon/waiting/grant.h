@@ -1,16 +1,16 @@
 /* A placement as the record of the session that gets it. */
 #pragma once
 
-struct node;
 struct peer;
 struct place_request;
 struct place_result;
+struct pool;
 struct store_gpu;
 struct store_session;
 
 /* Fills a session's record from the peer that it is for, its request and where that was placed.
  * `gpus` has room for each GPU of the placement, and becomes the record's. The ID, the name and
  * what else the request says of a session's life are the caller's. */
-void grant_record_fill(const struct node *node, const struct peer *peer,
+void grant_record_fill(const struct pool *pool, const struct peer *peer,
 		       const struct place_request *request, const struct place_result *place,
 		       struct store_gpu *gpus, struct store_session *ret);

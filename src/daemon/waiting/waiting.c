@@ -185,7 +185,7 @@ static void record_fill(const struct node *node, const struct waiter *w,
 {
 	const struct slice_request *request = &w->request;
 
-	grant_record_fill(node, &w->peer, &request->place, result, gpus, ret);
+	grant_record_fill(&node->pool, &w->peer, &request->place, result, gpus, ret);
 	ret->asked = w->created;
 	ret->ephemeral = request->ephemeral;
 	ret->kept = request->kept;
