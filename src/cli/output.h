@@ -1,4 +1,4 @@
-/* What carve prints: JSON, tables, errors. */
+/* The output of carve: JSON, tables, errors. */
 #pragma once
 
 #include <jansson.h>

@@ -10,7 +10,7 @@
 
 #define OPTIONS_MAX 64
 #define EVERY_VERB (CLI_OPTION(OPT_HELP) | CLI_OPTION(OPT_JSON) | CLI_OPTION(OPT_HOST))
-/* What getopt_long returns for option 0; above every character and '?'. */
+/* The value that getopt_long returns for option 0; above every character and '?'. */
 #define OPTION_BASE 256
 
 bool cli_verb_takes(const struct cli_verb *verb, enum cli_option_id id)

@@ -109,8 +109,8 @@ void client_revive(const struct client *client)
 	daemon_start(dir, client->socket, &ignored);
 }
 
-/* What was not sent can be sent again. What broke off may have been carried out: only a request for
- * a session without an ID would then do something else the second time. */
+/* A request that was not sent can be sent again. One that broke off may have been carried out: only
+ * a request for a session without an ID would then do something else the second time. */
 static bool may_repeat(const struct http_request *request, enum http_reach reach)
 {
 	return reach == HTTP_NOT_SENT ||

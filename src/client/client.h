@@ -16,7 +16,7 @@ struct client {
 	bool own;                     /* the user's own daemon, which may be started here */
 };
 
-/* What a call may need beyond its body. A zeroed one is the default. */
+/* The needs of a call beyond its body. A zeroed one is the default. */
 struct client_patience {
 	uint64_t wait_ns; /* the daemon may take so long on purpose */
 	void (*slow)(void *context);

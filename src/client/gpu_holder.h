@@ -7,5 +7,5 @@
 #define GPU_HOLDER_SIZE 128
 /* "held by another daemon (process 12 of ann)", or that it is the system daemon's. Returns buf. */
 const char *gpu_holder_text(const json_t *holder, char buf[static GPU_HOLDER_SIZE]);
-/* What to do to get slices of that GPU. */
+/* A hint: how to get slices of that GPU. */
 const char *gpu_holder_advice(const json_t *holder);

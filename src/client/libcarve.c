@@ -12,7 +12,7 @@
 #include "client/client.h"
 #include "client/sessions.h"
 
-/* What the daemon takes. */
+/* The most that the daemon takes. */
 #define SECONDS_MAX 1e9
 
 struct carve {

@@ -15,7 +15,7 @@
 
 /* As many descriptors as the unit has (LimitNOFILE=). */
 #define DESCRIPTORS 1048576
-/* What a main thread's stack is by default, everywhere. */
+/* The default stack size of a main thread, everywhere. */
 #define STACK_BYTES (8ul << 20)
 /* The kernel's own, of a first process: 50 us. */
 #define TIMER_SLACK_NS 50000ul
@@ -79,7 +79,7 @@ void service_like_begin(void)
 {
 	sigset_t none;
 
-	/* What is ignored stays so over an exec: nohup's SIGHUP, a background job's SIGINT. */
+	/* An ignored signal stays so over an exec: nohup's SIGHUP, a background job's SIGINT. */
 	for (int number = 1; number < NSIG; number++)
 		(void)signal(number, SIG_DFL);
 	sigemptyset(&none);

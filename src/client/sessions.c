@@ -178,7 +178,7 @@ int session_path(const char *id, char buf[static SESSION_PATH_SIZE], struct erro
 	static const char allowed[] =
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 
-	/* What can stand in an ID or a name can stand in a path; anything else is neither. */
+	/* All characters of IDs and names may stand in a path; a text with others is neither. */
 	if (*id && !id[strspn(id, allowed)] && strcmp(id, ".") != 0 && strcmp(id, "..") != 0 &&
 	    snprintf(buf, SESSION_PATH_SIZE, "/v1/sessions/%s", id) < SESSION_PATH_SIZE)
 		return 0;
@@ -240,7 +240,7 @@ int session_get(const struct client *client, const char *id, json_t **ret, struc
 	return rc < 0 ? rc : client_call(client, "GET", path, NULL, NULL, ret, err);
 }
 
-/* What a waiting one's explanation says beyond that of a request like it. */
+/* Adds the fields that a waiting session has and a request like it has not. */
 static void explanation_add(json_t *explanation, const json_t *session)
 {
 	static const char *const keys[] = {"id", "state", "position", "created", "reason", NULL};

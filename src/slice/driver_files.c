@@ -146,7 +146,7 @@ static void search_library(struct search *search, const char *known, const void 
 		consider_directory(search, directories[i], strlen(directories[i]));
 }
 
-/* What the front is like is what the driver must be like. */
+/* The driver must be of the same class and machine as the front. */
 static int front_look(struct search *search, const struct places *places, struct error *err)
 {
 	const char *const paths[] = {places->front_cuda, places->front_nvml};

@@ -28,7 +28,7 @@ enum isolation {
  * (EXIT_CODE_USAGE). */
 int isolation_parse(const char *text, enum isolation *ret, struct error *err);
 
-/* What a slice's mount namespace is like. */
+/* A slice's mount namespace. */
 struct isolation_mount {
 	bool user;                        /* in: a user namespace will do; out: it is one */
 	char top[ATTACH_SLICE_PATH_SIZE]; /* where the private file system is mounted */

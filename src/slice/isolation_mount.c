@@ -19,7 +19,7 @@
 #include "slice/namespace.h"
 #include "slice/places.h"
 
-/* Who runs the command may keep others from new files; all of the slice's users read these. */
+/* The umask of the user may keep others from new files; all of the slice's users read these. */
 #define SLICE_UMASK 022
 
 static const char *const slice_dirs[] = {ATTACH_SLICE_DIRS};

@@ -76,7 +76,7 @@ int namespace_enter(bool user, enum namespace_form *ret_form)
 	return errno == EINVAL ? slave_from_true_root() : -errno;
 }
 
-/* What an administrator may have switched user namespaces off with. */
+/* Settings with which an administrator may have switched user namespaces off. */
 static const struct {
 	const char *name, *path;
 	long off;

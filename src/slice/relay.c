@@ -13,8 +13,8 @@
 #include "base/macros.h"
 #include "slice/launch_daemon.h"
 
-/* What others send. Not those that a fault of this process makes, and not TTIN and TTOU, which the
- * terminal sends to the whole job. The real-time signals come on top. */
+/* Signals that others send. Not those that a fault of this process makes, and not TTIN and TTOU,
+ * which the terminal sends to the whole job. The real-time signals come on top. */
 static const int handed_on[] = {
 	SIGINT,  SIGTERM, SIGHUP,    SIGQUIT, SIGUSR1,  SIGUSR2, SIGALRM, SIGPIPE, SIGPROF,
 	SIGABRT, SIGURG,  SIGVTALRM, SIGPOLL, SIGWINCH, SIGPWR,  SIGXCPU, SIGCONT, SIGTSTP,

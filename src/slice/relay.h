@@ -10,7 +10,7 @@ struct launch_daemon;
 
 struct relay {
 	int fd; /* signalfd of what is handed on, and SIGCHLD */
-	/* What was changed for this process, and the command gets back. */
+	/* Changed for this process; the command gets them back. */
 	sigset_t mask;
 	struct sigaction child;
 };

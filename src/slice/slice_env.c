@@ -13,7 +13,7 @@
 #include "slice/isolation.h"
 #include "slice/places.h"
 
-/* What ld.so splits LD_PRELOAD at. */
+/* The separators at which ld.so splits LD_PRELOAD. */
 #define PRELOAD_SEPARATORS " :"
 /* And LD_LIBRARY_PATH. */
 #define PATH_SEPARATORS ":;"

@@ -11,5 +11,5 @@ const char *slice_env_session(void);
  * before exec. 0, or negative with *err set. */
 int slice_env_enter(const char *id, const char *attach, const struct places *places,
 		    const struct driver_libs *driver, struct error *err);
-/* Takes this process's environment out of any slice. What the user preloads stays. */
+/* Takes this process's environment out of any slice. The user's own preloads stay. */
 void slice_env_leave(const struct places *places);

@@ -19,7 +19,7 @@
 #include "slice/places.h"
 #include "slice/runtime_dir.h"
 
-/* What stands behind a word of the daemon's. */
+/* The means of enforcement behind a word in the answers of the daemon. */
 struct means {
 	const char *word;
 	const char *by;

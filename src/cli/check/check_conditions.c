@@ -23,7 +23,7 @@
 #include "client/sessions.h"
 #include "slice/places.h"
 
-/* What the database needs to go on for a while; where less is left, sessions are soon refused. */
+/* The database needs this much to go on for a while; with less left, sessions are soon refused. */
 #define DISK_BYTES_MIN (1ull << 20)
 
 enum state { OK, NOTE, PROBLEM };
@@ -383,7 +383,7 @@ static void check_versions(const struct check_input *in, struct finding *f)
 	advise(f, "have the daemon become the present program: carved --takeover");
 }
 
-/* What the daemon has of the shell that started it, and could not put back. */
+/* Limits and priorities of the shell that started the daemon, which it could not put back. */
 static void check_limits(const struct check_input *in, struct finding *f)
 {
 	size_t i;
@@ -436,7 +436,7 @@ static void disk_look(struct finding *f, const char *dir)
 
 	if (statvfs(dir, &disk) < 0 || !disk.f_blocks || stat(dir, &st) < 0)
 		return;
-	/* What is kept for root is its daemon's, too. */
+	/* Blocks that are reserved for root are there for root's daemon, too. */
 	bool root = st.st_uid == 0;
 	uint64_t bytes = (uint64_t)disk.f_frsize * (root ? disk.f_bfree : disk.f_bavail);
 	if (bytes < DISK_BYTES_MIN)

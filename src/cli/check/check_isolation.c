@@ -10,7 +10,7 @@
 #include "slice/places.h"
 #include "slice/slice_env.h"
 
-/* What happens where, for which reason. */
+/* How `carve run` isolates here, and why not better. */
 struct finding {
 	bool inside; /* this is in a slice already */
 	bool mount;  /* --isolation mount works */

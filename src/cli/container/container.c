@@ -174,7 +174,7 @@ static int options_read(struct container *c, struct cli *ret, struct error *err)
 		words_add(&words, "%s", c->args.slice.list[i]);
 	words_add(&words, "--");
 	words_add(&words, "%s", c->runtime);
-	/* What it finds points into the words, which live as long as the program. */
+	/* Its results point into the words, which live as long as the program. */
 	int rc = cli_parse(ret, (int)words.count, words.list, err);
 	words = (struct words){0};
 	return rc;

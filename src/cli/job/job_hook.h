@@ -1,4 +1,4 @@
-/* What `carve job events` does at each change, as the user who runs it. */
+/* The actions of `carve job events` at each change, as the user who runs it. */
 #pragma once
 
 #include <jansson.h>

@@ -304,7 +304,7 @@ static void entry_put(json_t *list, const char *name, size_t length, const char 
 	json_array_append_new(list, json_sprintf("%.*s=%s", (int)length, name, value));
 }
 
-/* What a login gives, for --export=NONE and lists. */
+/* The environment that a login gives, for --export=NONE and lists. */
 static void least_environment(json_t *list)
 {
 	static const char *const kept[] = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "TERM"};
@@ -319,7 +319,7 @@ static void least_environment(json_t *list)
 
 static void whole_environment(json_t *list)
 {
-	/* What is not UTF-8 cannot be sent. */
+	/* JSON carries UTF-8 only: other variables are left out. */
 	for (char **entry = environ; *entry; entry++)
 		if (!is_slices(*entry))
 			json_array_append_new(list, json_string(*entry));

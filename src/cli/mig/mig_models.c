@@ -164,7 +164,7 @@ void mig_models_free(struct mig_models *models)
 	*models = (struct mig_models){0};
 }
 
-/* What the program prints, as JSON; NULL: it cannot be run, or prints none. */
+/* The program's output as JSON; NULL: it cannot be run, or prints no JSON. */
 static json_t *json_of(const char *program)
 {
 	char *argv[] = {(char *)program, "list", "--json", NULL};

@@ -15,7 +15,7 @@ struct mig_models;
 /* Requests that get other profiles on some die. */
 #define MIG_TRACE_WANTS_MAX 1024u
 
-/* What is asked alike: sizes that get the same profile on each die. */
+/* A class of requests: sizes that get the same profile on each die. */
 struct mig_trace_want {
 	uint8_t profile[MIG_DIES_MAX]; /* of each die, or MIG_NO_PROFILE */
 	uint64_t least, most;          /* bytes asked; of named profiles their own */

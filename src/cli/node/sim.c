@@ -17,7 +17,7 @@
 #include "slice/slice_env.h"
 
 #define SPEC_DEFAULT "h100-80gb"
-/* What simhost is called in what it says: it takes its name from argv[0]. */
+/* The name of simhost in its messages: it takes it from argv[0]. */
 #define SIMHOST_NAME "carve sim"
 /* Set for every program on a simulated host. */
 #define ENV_SIM_HOST "SIMGPU_HOST"
@@ -124,7 +124,7 @@ static int join_check(const char *host, struct error *err)
 	return -EXIT_CODE_NOT_PERMITTED;
 }
 
-/* The host's owner may be another user. Whoever joins believes the daemon there from now on:
+/* The host's owner may be another user. A user who joins believes the daemon there from now on:
  * base/trust.h. */
 static int join_remember(const char *host, struct error *err)
 {
@@ -146,7 +146,7 @@ static int join_remember(const char *host, struct error *err)
 			 host, strerrordesc_np(rc < 0 ? -rc : errno));
 }
 
-/* What goes to `simhost run`, but for the command itself. */
+/* The arguments of `simhost run`, without the command itself. */
 struct sim_words {
 	const char *word[20];
 	size_t count;

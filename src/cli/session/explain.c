@@ -76,7 +76,7 @@ static void verdict_print(const json_t *explanation, bool waits)
 /* At most so many of those that go first are named. */
 #define AHEAD_SHOWN 8
 
-/* Who goes first, where any does: of others the size only. */
+/* The requests that go first, if any; those of other users by their size only. */
 static void ahead_print(const json_t *explanation)
 {
 	const json_t *ahead = json_object_get(explanation, "ahead");

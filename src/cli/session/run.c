@@ -90,7 +90,7 @@ static int other_size_error(const json_t *active, struct error *err)
 	return -EXIT_CODE_USAGE;
 }
 
-/* What the request comes to on the first GPU of a session; 0: not known. */
+/* The bytes of the request on the first GPU of a session; 0: not known. */
 static uint64_t bytes_on_gpu(const struct client *client, const struct slice_request *request,
 			     const json_t *session)
 {
@@ -391,7 +391,7 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	return rc;
 }
 
-/* What was asked for is tried before a slice is waited for. */
+/* The isolation that was asked for is tried before a slice is waited for. */
 static int isolation_choose(const struct cli *cli, struct launch *launch, struct error *err)
 {
 	struct isolation_mount mount = {.user = true};

@@ -113,7 +113,7 @@ static void tolerance_print(FILE *out, const char *prefix, const json_t *session
 	fputs(" (--vram-strict switches that off)\n", out);
 }
 
-/* What was asked for and which instance it became. */
+/* The size that was asked for, and the instance that it became. */
 static void mig_print(FILE *out, const char *prefix, const json_t *session)
 {
 	const json_t *near = json_object_get(session, "mig_near");

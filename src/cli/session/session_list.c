@@ -81,7 +81,7 @@ static void pids_cell(struct table *table, const json_t *session)
 		table_add(table, "-");
 }
 
-/* What is of interest of those that ended: when, why, the most they held, the time they had. */
+/* Columns of sessions that ended: when, why, the most they held, the time they had. */
 static void history_cells(struct table *table, const json_t *session)
 {
 	table_add(table, "%s", session_text_or_dash(session, "ended"));

@@ -48,7 +48,7 @@ static int count_error(const char *id, const char *size, const char *vram, const
 	return -EXIT_CODE_USAGE;
 }
 
-/* What the daemon is to be sent. */
+/* The body for the daemon. */
 static int size_read(const struct cli *cli, const char *id, const char *size, json_t **ret,
 		     struct error *err)
 {
@@ -77,7 +77,7 @@ static int size_read(const struct cli *cli, const char *id, const char *size, js
 	return 0;
 }
 
-/* A bare number below 1 is GiB. Who has a fraction of a GPU may mean a fraction. */
+/* A bare number below 1 is GiB. A user with a fraction of a GPU may mean a fraction. */
 static int size_check(const struct client *client, const char *path, const char *size,
 		      struct error *err)
 {

@@ -80,7 +80,7 @@ static void pids_print(const char *what, const json_t *pids)
 	printf("%s\n", i ? "" : " none");
 }
 
-/* What got round the slice, if anything did. */
+/* Memory that bypassed the slice, if any. */
 static void around_print(const json_t *session)
 {
 	uint64_t over = session_number(session, "over_bytes");

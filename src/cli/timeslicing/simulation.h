@@ -1,4 +1,4 @@
-/* What `carve timeslicing simulate` simulates, and what came out. */
+/* The setup of `carve timeslicing simulate`, and its results. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,7 +10,7 @@ struct cli;
 struct error;
 
 #define SIMULATION_CLIENTS_MAX 64u
-/* What is shown of the timeline. */
+/* The part of the timeline that is shown. */
 #define SIMULATION_PLANS_SHOWN 2u
 /* To open a gate after another was closed; docs: switch p50 <= 300 us. */
 #define SIMULATION_SWITCH_NS 300000ull

@@ -1,4 +1,4 @@
-/* What the verbs of `carve timeslicing` share. */
+/* Shared by the verbs of `carve timeslicing`. */
 #pragma once
 
 struct cli;

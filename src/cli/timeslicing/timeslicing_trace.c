@@ -76,7 +76,7 @@ static void on_end(int number)
 	ended = number;
 }
 
-/* Who ends it early has what was watched so far. */
+/* A user who ends it early gets the trace so far. */
 static void ends_catch(void)
 {
 	const struct sigaction action = {.sa_handler = on_end,

@@ -309,7 +309,7 @@ static int live_run(const struct client *client, uint64_t interval_ns, struct er
 	close_fd(&live->signals);
 	free(live);
 	if (died_of) {
-		/* Whoever started it sees what ended it. */
+		/* The parent process sees the signal that ended it. */
 		signal(died_of, SIG_DFL);
 		raise(died_of);
 	}
@@ -350,7 +350,7 @@ int cli_top(struct cli *cli, struct error *err)
 		return rc;
 	if (json || cli->value[OPT_ONCE] || !top_term_usable())
 		return once(&client, json, err);
-	/* What is only looked at is not started again when it has ended. */
+	/* `top` only looks: it does not start a daemon that has ended. */
 	client.own = false;
 	setlocale(LC_CTYPE, ""); // NOLINT(concurrency-mt-unsafe): before there are threads
 	return live_run(&client, interval_ns, err);

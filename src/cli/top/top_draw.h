@@ -6,7 +6,7 @@
 
 struct top_view;
 
-/* What is shown beside the view. */
+/* Shown beside the view. */
 struct top_status {
 	const char *trouble; /* why the daemon is not heard of; NULL: it is */
 	int64_t silent_s;    /* for how long */

@@ -15,7 +15,7 @@ int top_fetch(const struct client *client, struct top_answers *ret, struct error
 /* Fills in the names of the processes, as this host's /proc has them. */
 void top_processes_name(struct top_model *model);
 
-/* What came of something that was asked. */
+/* News from the daemon: a model, or the outcome of a release. */
 struct top_news {
 	bool looked;             /* at the daemon: `model`, or NULL and `error` says why */
 	struct top_model *model; /* the taker's */

@@ -298,7 +298,7 @@ static void users_count(struct top_model *model)
 	}
 }
 
-/* What a quota says is held is the daemon's own count; of a group it is all that is known. */
+/* The use in a quota is the daemon's own count; for a group nothing else is known. */
 static void quotas_read(struct top_model *model, const json_t *list)
 {
 	size_t i;

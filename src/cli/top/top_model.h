@@ -71,8 +71,8 @@ struct top_answers {
 };
 void top_answers_free(struct top_answers *answers);
 
-/* Makes a model, to be freed by top_model_free(). What is missing from the answers or of another
- * type than expected is left empty. NULL: no memory. */
+/* Makes a model, to be freed by top_model_free(). Fields that are missing from the answers or of
+ * another type than expected are left empty. NULL: no memory. */
 struct top_model *top_model_read(const struct top_answers *answers, int64_t now);
 void top_model_free(struct top_model *model);
 /* The same as JSON, for `--once --json`: the answers themselves, users added. */

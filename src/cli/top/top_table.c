@@ -156,7 +156,7 @@ static const char *bytes_text(uint64_t bytes, bool up, char buf[static TOP_BYTES
 		snprintf(buf, TOP_BYTES_SIZE, "%s", bytes ? "-" : "0");
 		return buf;
 	}
-	/* What would be rounded up to 1024 is one of the next. */
+	/* A number that would be rounded up to 1024 takes the next unit. */
 	for (; parts_of(bytes, size, 1, up) >= 1024 && units[unit + 1]; unit++)
 		size *= 1024;
 	uint64_t tenths = parts_of(bytes, size, 10, up);
@@ -220,7 +220,7 @@ static void cell_bytes(struct top_cell *cell, uint64_t bytes)
 	cell_text(cell, top_bytes_text(bytes, text));
 }
 
-/* What can be had. */
+/* The size of the largest slice that can be granted. */
 static void cell_room(struct top_cell *cell, uint64_t bytes)
 {
 	char text[TOP_BYTES_SIZE];

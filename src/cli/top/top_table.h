@@ -35,10 +35,10 @@ const char *top_list_title(enum top_list list);
 const struct top_column *top_columns(enum top_list list, size_t *ret_count);
 /* Rows of a list before any filter. */
 size_t top_list_size(const struct top_model *model, enum top_list list);
-/* What stands in a row of a list; `item` < top_list_size(). */
+/* The cell in a row of a list; `item` < top_list_size(). */
 void top_cell(const struct top_model *model, enum top_list list, size_t item, size_t column,
 	      struct top_cell *ret);
-/* What names an item from one model to the next. */
+/* The key that identifies an item from one model to the next. */
 #define TOP_KEY_SIZE 64
 const char *top_item_key(const struct top_model *model, enum top_list list, size_t item,
 			 char buf[static TOP_KEY_SIZE]);

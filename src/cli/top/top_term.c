@@ -31,7 +31,7 @@ static void leave_add(const char *name)
 {
 	const char *text = tigetstr(name);
 
-	/* What stands behind "$<" is how long an old terminal takes for it. */
+	/* "$<" begins the time that an old terminal takes for it. */
 	size_t used = strlen(leave);
 	if (text && text != (const char *)-1)
 		snprintf(leave + used, sizeof(leave) - used, "%.*s", (int)strcspn(text, "$"), text);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /* Exactly `width` columns of text (in the encoding of LC_CTYPE; the rest is cut off or filled with
- * spaces). What cannot be shown becomes '?'. Four bytes a column and one more are room enough.
- * Returns buf. */
+ * spaces). A character that cannot be shown becomes '?'. Four bytes a column and one more are room
+ * enough. Returns buf. */
 const char *top_text_fit(const char *text, int width, bool right, char *buf, size_t size);
 /* Columns that the text takes. */
 int top_text_width(const char *text);

@@ -262,7 +262,7 @@ static bool key_move(struct top_view *view, int key)
 	}
 }
 
-/* What changes which rows there are. False: that is no such key. */
+/* Keys that change which rows there are. False: this is no such key. */
 static bool key_rows(struct top_view *view, int key)
 {
 	struct top_pane *pane = &view->pane[view->focus];

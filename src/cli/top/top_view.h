@@ -76,15 +76,15 @@ void top_view_free(struct top_view *view);
 void top_view_update(struct top_view *view, const struct top_model *model);
 /* One key, a character or an enum top_key. */
 enum top_action top_view_key(struct top_view *view, int key);
-/* What the last line asks or says, "" where there is nothing to. */
+/* The question or message of the last line; "": there is none. */
 void top_view_prompt(const struct top_view *view, char *buf, size_t size);
 
 /* Lines of a pane: where its heading is, and how many rows follow. height < 0: not shown. */
 struct top_place {
 	int y, height;
 };
-/* Divides the lines [top, bottom) among the lists. What does not fit is not shown; where there is
- * little room, the list in focus alone is. */
+/* Divides the lines [top, bottom) among the lists. Lines that do not fit are not shown; where there
+ * is little room, the list in focus alone is. */
 void top_view_layout(const struct top_view *view, int top, int bottom,
 		     struct top_place ret[static TOP_LISTS]);
 /* Moves what is seen of a pane so that the selected row is among `height` lines. */
