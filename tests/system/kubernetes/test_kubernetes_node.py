@@ -292,7 +292,7 @@ def test_carved_becomes_the_plugin_where_it_is_told_to():
 
 
 @pytest.mark.parametrize("words,message", [
-    ([], "say which part to run: node, controller, run or check"),
+    ([], "say which part to run: node, controller, run, template or check"),
     (["node", "--node-name", "../x"], "--node-name: '../x' is no name"),
     (["node", "--node-name", "n", "--api", "ftp://x"], "is no URL"),
     (["node", "--node-name", "n"], "this is no pod of a cluster"),

@@ -372,7 +372,9 @@ def rooted(make_host):
 
 def mounts():
     """Those of the machine; but for what other tests mount in their folders meanwhile."""
-    return [line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if "/pytest-of-" not in line]
+    others = ("/pytest-of-", f"{tempfile.gettempdir()}/pod-", f"{tempfile.gettempdir()}/dk-", "/carve-test-")
+    return [line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+            if not any(folder in line for folder in others)]
 
 
 def test_roots_default_is_mount_and_leaves_nothing(rooted):
