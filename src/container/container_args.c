@@ -132,13 +132,34 @@ static int take_option(char **at, struct container_args *ret, struct error *err)
 	return two ? 2 : 1;
 }
 
+const char *container_args_own(size_t i)
+{
+	return i < ARRAY_SIZE(valued) ? valued[i] : NULL;
+}
+
+/* `before`: the options that stand there instead. An option that is not known as one without a
+ * value takes the next word, so a misspelt one takes the image. */
+static int image_missing(const struct words *before, bool took, struct error *err)
+{
+	if (took)
+		error_set(err, EXIT_CODE_USAGE,
+			  "the image is missing: '%.100s' was taken for the value of %.100s",
+			  before->list[before->count - 1], before->list[before->count - 2]);
+	else
+		error_set(err, EXIT_CODE_USAGE, "the image is missing");
+	error_hint(err, "for example: carve podman run --vram 8 --rm IMAGE nvidia-smi");
+	return -EXIT_CODE_USAGE;
+}
+
 int container_args_read(char **given, struct container_args *ret, struct error *err)
 {
 	char **at = given;
+	bool took = false;
 
 	while (*at && **at == '-' && strcmp(*at, "--") != 0) {
 		int taken = take_slice(at, ret, err);
 
+		took = taken == 0 && takes_next(*at);
 		if (taken == 0)
 			taken = take_option(at, ret, err);
 		if (taken < 0)
@@ -148,11 +169,7 @@ int container_args_read(char **given, struct container_args *ret, struct error *
 	if (*at && !strcmp(*at, "--"))
 		at++;
 	ret->image = at;
-	if (*at)
-		return 0;
-	error_set(err, EXIT_CODE_USAGE, "the image is missing");
-	error_hint(err, "for example: carve podman run --vram 8 --rm IMAGE nvidia-smi");
-	return -EXIT_CODE_USAGE;
+	return *at ? 0 : image_missing(&ret->options, took, err);
 }
 
 void container_args_free(struct container_args *args)

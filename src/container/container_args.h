@@ -28,4 +28,6 @@ struct container_args {
 /* `given`: what stands behind `run`. Ends at the image. 0, or negative with *err set: there is no
  * image, or an option of carve's lacks its value. */
 int container_args_read(char **given, struct container_args *ret, struct error *err);
+/* The names of carve's options that have a value, without their dashes; NULL: there are no more. */
+const char *container_args_own(size_t i);
 void container_args_free(struct container_args *args);

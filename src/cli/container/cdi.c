@@ -147,7 +147,7 @@ static int named_generate(const struct generation *g, struct error *err)
 	char label[2 * SIZE_LABEL_SIZE], device[SIZE_LABEL_SIZE + 8] = "image";
 	char file[CDI_NAME_MAX + 32];
 	const char *const hook[] = {"--host", g->client.socket, "--label", label, NULL};
-	const char *const of_image[] = {"--host", g->client.socket, NULL};
+	const char *const of_image[] = {"--host", g->client.socket, "--required", NULL};
 	bool by_image = g->cli->value[OPT_CDI_LABEL] != NULL;
 	struct size_label size;
 	int rc = by_image ? 0 : size_label_read(g->cli, &size, err);

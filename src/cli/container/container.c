@@ -18,6 +18,7 @@
 #include "cli/session/request.h"
 #include "cli/session/run_choice.h"
 #include "cli/session/session_grant.h"
+#include "cli/suggest.h"
 #include "client/client.h"
 #include "client/sessions.h"
 #include "container/container_args.h"
@@ -180,6 +181,29 @@ static int options_read(struct container *c, struct cli *ret, struct error *err)
 	return rc;
 }
 
+/* An option that only resembles one of carve's went to the runtime's: "--vrm 8". */
+static void misspelt_hint(const struct container *c, struct error *err)
+{
+	for (size_t i = 0; i < c->args.options.count; i++) {
+		struct suggestion near = {0};
+		char word[64];
+		const char *typed = c->args.options.list[i];
+
+		/* It is docker's own. */
+		if (strncmp(typed, "--", 2) != 0 || !strncmp(typed, "--gpus", 6))
+			continue;
+		snprintf(word, sizeof(word), "%.*s", (int)strcspn(typed + 2, "="), typed + 2);
+		for (size_t k = 0; container_args_own(k); k++)
+			suggest_offer(&near, word, container_args_own(k),
+				      strlen(container_args_own(k)));
+		if (!near.word)
+			continue;
+		error_hint(err, "--%s is no option of carve's; did you mean --%.*s?", word,
+			   (int)near.length, near.word);
+		return;
+	}
+}
+
 static int session_choose(struct container *c, struct error *err)
 {
 	cleanup_request struct slice_request request = {0};
@@ -189,8 +213,11 @@ static int session_choose(struct container *c, struct error *err)
 	if (rc < 0 || (rc = options_read(c, &options, err)) < 0 ||
 	    (rc = slice_request_read(&options, &request, err)) < 0 ||
 	    (rc = client_open(&c->client, options.value[OPT_HOST], err)) < 0 ||
-	    (rc = run_choose(&options, &c->client, &request, &c->choice, err)) < 0)
+	    (rc = run_choose(&options, &c->client, &request, &c->choice, err)) < 0) {
+		if (!slice_is_named(c))
+			misspelt_hint(c, err);
 		return rc;
+	}
 	if (c->choice.one_off && isatty(STDERR_FILENO))
 		session_grant_print(stderr, "carve: ", c->choice.session);
 	return 0;

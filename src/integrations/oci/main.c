@@ -44,6 +44,7 @@ static const char help[] =
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
 	"  --label NAME=VALUE   counts before annotations and labels: carve.vram=8GiB\n"
 	"  --register ID        the container's slice is session ID already: only tell the daemon\n"
+	"  --required           a container that asks for no slice does not start\n"
 	"  --runtime RUNC [--default NAME] [--env NAME=VALUE]... -- ARGUMENT...\n"
 	"                       be the runtime RUNC, with this hook for each new container: for docker\n"
 	"  --help, --version\n"
@@ -54,7 +55,8 @@ static const char help[] =
 struct hook {
 	const char *host;
 	const char *registered; /* session ID; NULL: see labels */
-	bool required;          /* --gpus of docker: no slice is an error */
+	bool stand_in;          /* for NVIDIA's, as docker's --gpus has it */
+	bool required;          /* no slice is an error */
 	json_t *given;          /* labels of the command line; owned */
 	struct oci_container container;
 	struct oci_daemon daemon;
@@ -103,16 +105,17 @@ static int wanted_find(struct hook *hook, json_t **ret, struct error *err)
 
 		rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
 		json_decref(labels);
-		if (rc == 0 && hook->required && !*ret) {
+		if (rc == 0 && (hook->stand_in || hook->required) && !*ret) {
 			rc = error_set(err, EXIT_CODE_USAGE,
-				       "--gpus: this container names no slice, and carve gives no "
-				       "whole GPUs");
+				       "%s: this container names no slice, and carve gives no "
+				       "whole GPUs",
+				       hook->stand_in ? "--gpus" : "carve.dev/slice=image");
 			error_hint(err,
 				   "`carve docker run --vram 8 IMAGE`, or an image with a label: "
 				   "carve image build --from IMAGE --vram 8GiB -t NAME");
 		}
 		/* The container's other hook, of carve's runtime, makes the slice. */
-		if (hook->required && oci_config_has_hook(config)) {
+		if (hook->stand_in && oci_config_has_hook(config)) {
 			json_decref(*ret);
 			*ret = NULL;
 		}
@@ -298,9 +301,13 @@ static int label_given(struct hook *hook, const char *text, struct error *err)
 static int options_read(struct hook *hook, int argc, char **argv, struct error *err)
 {
 	static const struct option options[] = {
-		{"host", required_argument, NULL, 'h'},     {"label", required_argument, NULL, 'l'},
-		{"register", required_argument, NULL, 'r'}, {"help", no_argument, NULL, '?' + 1},
-		{"version", no_argument, NULL, 'v'},        {0},
+		{"host", required_argument, NULL, 'h'},
+		{"label", required_argument, NULL, 'l'},
+		{"register", required_argument, NULL, 'r'},
+		{"help", no_argument, NULL, '?' + 1},
+		{"version", no_argument, NULL, 'v'},
+		{"required", no_argument, NULL, 'q'},
+		{0},
 	};
 	int option, rc = 0;
 
@@ -310,6 +317,8 @@ static int options_read(struct hook *hook, int argc, char **argv, struct error *
 			hook->host = optarg;
 		else if (option == 'r')
 			hook->registered = optarg;
+		else if (option == 'q')
+			hook->required = true;
 		else if (option == 'l')
 			rc = label_given(hook, optarg, err);
 		else if (option == 'v')
@@ -333,7 +342,7 @@ static bool is_nvidias_name(const char *name)
 
 int main(int argc, char **argv)
 {
-	struct hook hook = {.required = argc > 0 && is_nvidias_name(argv[0])};
+	struct hook hook = {.stand_in = argc > 0 && is_nvidias_name(argv[0])};
 	struct error err = {0};
 
 	if (argc > 1 && !strcmp(argv[1], OCI_RUNTIME_OPTION))

@@ -80,6 +80,13 @@ def test_a_device_of_a_size_makes_a_slice_for_each_container(podman, specs):
     assert sorted(p.name for p in specs.iterdir()) == ["carve.dev-slice-gpu-0.25.json", "carve.dev-slice-image.json"]
 
 
+def test_the_device_of_the_images_size_starts_nothing_without_one(podman, specs):
+    cdi(podman, specs, "generate", "--image")
+    done = podman.with_cdi(specs, "run", "--rm", "--device", "carve.dev/slice=image", podman.IMAGE, "true")
+    assert done.returncode != 0 and "names no slice" in done.stderr, done.stderr
+    assert not podman.sessions()
+
+
 def test_every_user_of_a_container_is_in_the_devices_slice(podman, specs):
     session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
     open_to_others(podman.host)

@@ -110,6 +110,8 @@ def test_a_program_that_cannot_load_the_front_gets_no_gpu(podman):
     (["--vram"], 125, "--vram needs a value"),
     (["--vram", "x", "IMAGE"], 125, "--vram"),
     (["--rm", "IMAGE", "true"], 125, "no size given"),
+    (["--vrm", "2", "IMAGE", "true"], 125, "did you mean --vram?"),
+    (["--vram", "2", "--rmm", "IMAGE"], 125, "was taken for the value of --rmm"),
     (["--vram", "900", "IMAGE"], 125, "more than there is"),
 ])
 def test_refusals_have_one_line(podman, argv, code, said):
