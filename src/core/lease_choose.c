@@ -69,7 +69,7 @@ static uint64_t turn_length(const struct lease_gpu *g, uint32_t rate, uint32_t c
 {
 	uint64_t turn = g->plan / LEASE_PPM * rate / MAX(count, 1);
 
-	return MIN(MAX(turn, lease_useful(g)), g->setting.lease_ns);
+	return MIN(MAX(turn, lease_useful(g)), lease_turn(g));
 }
 
 static bool sooner(const struct lease_seat *s, int64_t key, const struct lease_seat *best,
@@ -218,7 +218,7 @@ static struct lease_choice pool_terms(const struct lease_gpu *g, struct lease_se
 
 static struct lease_choice saved_terms(const struct lease_gpu *g, struct lease_seat *s)
 {
-	uint64_t length = share_length(g, (uint64_t)s->saved / LEASE_PPM, g->setting.lease_ns);
+	uint64_t length = share_length(g, (uint64_t)s->saved / LEASE_PPM, lease_turn(g));
 
 	return (struct lease_choice){s, ACCOUNT_SAVED, length, 0};
 }
@@ -232,7 +232,7 @@ static struct lease_choice excess_terms(struct lease_gpu *g, struct lease_seat *
 static struct lease_choice share_terms(const struct lease_gpu *g, struct lease_seat *s)
 {
 	uint64_t rest = plan_rest(g, lease_credit(g, s), lease_seat_rate(g, s));
-	uint64_t length = share_length(g, rest, g->setting.lease_ns);
+	uint64_t length = share_length(g, rest, lease_turn(g));
 
 	return (struct lease_choice){s, ACCOUNT_SHARE, MIN(length, lease_young(g, s)), 0};
 }

@@ -8,6 +8,8 @@
 #define NEVER UINT64_MAX
 #define OPEN_NS 100000ull
 #define IDLE_NS 200000ull
+/* What a client may have in flight, as the daemon bounds it; one kernel in any case. */
+#define IN_FLIGHT_NS 5000000ull
 /* Actions at one moment: more of them lead nowhere. */
 #define ACTIONS_MAX 4096u
 
@@ -238,11 +240,24 @@ static void closed(struct lease_sim *sim, struct client *c)
 		sim->span(sim->context, &span);
 }
 
+/* How long the kernels in flight take from now on: the one that runs, and those behind it that the
+ * bound lets in, up to where the client waits for them. */
+static uint64_t in_flight(const struct lease_sim *sim, const struct client *c)
+{
+	uint64_t kernel = MAX(c->is.kernel_ns, 1), ran = sim->now - c->from;
+	uint64_t batch = kernel * c->is.sync_every, first = ran / kernel;
+	uint64_t end = (first + MAX(IN_FLIGHT_NS / kernel, 1)) * kernel;
+
+	return MIN(end, (ran / batch + 1) * batch) - ran;
+}
+
 /* Its gate shuts; work that was handed in goes on for a while. */
 static void revoked(struct lease_sim *sim, struct client *c)
 {
 	uint64_t kernel = c->is.random ? around(sim, c->is.kernel_ns / 2) : c->is.kernel_ns / 2;
 
+	if (c->is.sync_every)
+		kernel = in_flight(sim, c);
 	use(sim, c);
 	c->until = sim->now; /* it may have been extended since the grant */
 	c->gate = GATE_DRAINING;

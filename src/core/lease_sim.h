@@ -9,10 +9,13 @@ struct lease_sim_client {
 	uint64_t owner; /* as lease_client_add() takes it */
 	uint64_t gpus;  /* bit mask */
 	uint32_t fraction_ppm;
-	uint64_t work_ns;         /* GPU time of one burst of work; 0: it never ends */
-	uint64_t rest_ns;         /* from the end of a burst to the next one */
-	uint64_t kernel_ns;       /* a lease that is revoked goes on for up to that long */
-	uint64_t drain_ns;        /* and then for that long */
+	uint64_t work_ns;   /* GPU time of one burst of work; 0: it never ends */
+	uint64_t rest_ns;   /* from the end of a burst to the next one */
+	uint64_t kernel_ns; /* a lease that is revoked goes on for up to that long */
+	uint64_t drain_ns;  /* and then for that long */
+	/* Not 0: its kernels last exactly kernel_ns, it waits for them after so many, and a revoked
+	   lease ends when the kernels in flight are done. */
+	uint32_t sync_every;
 	uint64_t arrives, leaves; /* leaves 0: it stays */
 	bool random;              /* work, rest and kernel are means, not exact */
 	bool idle;                /* it never has work */

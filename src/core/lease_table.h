@@ -159,6 +159,7 @@ struct lease_gpu {
 	uint64_t measured_from, measured_to; /* the last two marks; 0: there were none */
 	uint64_t rival_until;
 	uint64_t overran, overran_at; /* the longest overrun of late, and when it ended */
+	uint64_t late_until;          /* beside long kernels: lease_turn() */
 	uint64_t due;
 	bool dirty;
 };
@@ -246,7 +247,10 @@ int64_t lease_credit(const struct lease_gpu *g, const struct lease_seat *s);
 /* It has a share, has had nothing of it yet, and owes nothing: its first turn comes before others'.
  */
 bool lease_is_new(const struct lease_gpu *g, const struct lease_seat *s);
-/* ns * ppm of a lease, or of the share of a plan where that is less. */
+/* The longest turn that its share pays a client for; ns. A lease; less in strict mode beside work
+ * that outlasts its turns, for which the others then wait for less. */
+uint64_t lease_turn(const struct lease_gpu *g);
+/* ns * ppm of a lease, or of the share of a plan or two turns where these are less. */
 int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s);
 /* The longest turn that its share pays for: UINT64_MAX once it is no newcomer any more. */
 uint64_t lease_young(const struct lease_gpu *g, const struct lease_seat *s);
