@@ -475,6 +475,41 @@ static void give_up(struct engine *e)
 	}
 }
 
+/* Work is there again. What was owed is made up for, if that work turns out to be short. */
+static void owed_lend(struct engine *e)
+{
+	if (e->owed) {
+		e->lent = e->owed;
+		e->lent_until = e->now + ENGINE_SHORT_NS;
+		e->owed = 0;
+	} else if (e->lent && e->now >= e->lent_until) {
+		e->shift += e->lent;
+		e->waited_until -= e->lent;
+		e->lent = 0;
+	}
+}
+
+/* Without work there is nothing to make up for it with: there may be soon, or it is shift. */
+static void owed_look(struct engine *e, uint64_t now)
+{
+	if (e->owed)
+		e->waited_until = e->now + e->owed;
+	if (!is_idle(e)) {
+		owed_lend(e);
+		return;
+	}
+	e->lent = 0;
+	if (e->owed && now >= e->owed_until) {
+		e->shift += e->owed;
+		e->waited_until = e->now;
+		e->owed = 0;
+	} else if (!e->owed && e->now < e->waited_until) {
+		e->owed = MIN(e->waited_until - e->now, ENGINE_OWED_NS);
+		e->shift += e->waited_until - e->now - e->owed;
+		e->owed_until = now + ENGINE_OWED_NS;
+	}
+}
+
 /* Must the clock stand still at `now` of the caller's? */
 static bool stand_still(struct engine *e, uint64_t now)
 {
@@ -492,11 +527,7 @@ static bool stand_still(struct engine *e, uint64_t now)
 	/* It came after the last look, when time was that. */
 	if (e->still)
 		go_on(e, e->seen);
-	/* Without work there is nothing to make up for it with. */
-	if (is_idle(e) && e->now < e->waited_until) {
-		e->shift += e->waited_until - e->now;
-		e->waited_until = e->now;
-	}
+	owed_look(e, now);
 	return false;
 }
 
@@ -506,12 +537,15 @@ void engine_advance(struct engine *e, uint64_t now)
 		while (compute_finish_one(e) || copies_finish_one(e))
 			;
 		turn_pass_on(e);
-		if (stand_still(e, now))
+		/* Or it gives back what it was lent, and waits for the caller's clock. */
+		if (stand_still(e, now) || e->now + e->shift > now)
 			break;
-		uint64_t next = next_done(e), end = now - e->shift;
+		uint64_t next = next_done(e), end = now - e->shift - e->owed;
 		if (e->now == end && next > end)
 			break;
 		next = MIN(next, end);
+		if (e->lent)
+			next = MIN(next, MAX(e->lent_until, e->now));
 		compute_pass(e, next);
 		copies_pass(e, next);
 		e->now = next;

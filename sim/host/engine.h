@@ -10,10 +10,12 @@
  *
  * The engine's own clock is the caller's less `shift`. Where the client that has the turn still
  * plays what comes next (WIRE_ITEM_MORE), it stands still: what is handed in then counts as handed
- * in at once. What it is behind by then it makes up for in no time while there is work, and turns
- * into shift where there is none or where it is much. So nobody's slowness in playing costs or
- * gives time on the GPU. It stands still so long at most as ENGINE_PATIENCE_NS says; whoever is
- * later than that has no work meanwhile. */
+ * in at once. What it is behind by then it makes up for in no time while there is work. Where work
+ * ends before that, it keeps that in mind for a moment (ENGINE_OWED_NS): who hears of that end late
+ * hands in late what comes next, which counts as handed in so much sooner if it is short. What is
+ * left then, or is much, turns into shift. So nobody's slowness in playing costs or gives time on
+ * the GPU. It stands still so long at most as ENGINE_PATIENCE_NS says; whoever is later than that
+ * has no work meanwhile. */
 #pragma once
 
 #include <stdbool.h>
@@ -33,6 +35,10 @@
 #define ENGINE_PATIENCE_ALONE_NS 10000000000u
 /* More than this it does not make up for: time on the GPU would hardly take any. */
 #define ENGINE_CATCH_UP_NS 50000000u
+/* How long it waits for work to make up for it with, and for how much. */
+#define ENGINE_OWED_NS 5000000u
+/* Work that goes on for longer is not short: a program may well look at its own clock beside it. */
+#define ENGINE_SHORT_NS 1000000u
 
 struct engine_client;
 struct engine_queue;
@@ -68,7 +74,10 @@ struct engine {
 	uint64_t still_since, still_until; /* by the caller's clock */
 	uint64_t seen;                     /* the last time it was told, by the caller's clock */
 	uint64_t waited_until;             /* when it last stopped standing still, or before */
-	struct list ring;                  /* clients with compute work; the first has the turn */
+	uint64_t owed; /* without work, and behind by that: until then by the caller's clock */
+	uint64_t owed_until;
+	uint64_t lent, lent_until; /* of what it owed, to work that may be short: until then */
+	struct list ring;          /* clients with compute work; the first has the turn */
 	uint64_t turn_start, slice_end;
 	struct list copies[WIRE_ENGINES]; /* queues whose head is a copy; the first runs */
 	uint64_t busy_ns;                 /* compute */

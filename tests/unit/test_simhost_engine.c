@@ -237,10 +237,13 @@ static void playing_alone(void **state)
 	assert_int_equal(heard.stamps[3], 3 * MS);
 	assert_int_equal(r->client[0].busy_ns, 3 * MS);
 	/* It does not make up for three seconds: that would be work in no time. */
-	assert_int_equal(r->engine.now + r->engine.shift, 3010 * MS);
+	assert_int_equal(r->engine.now + r->engine.shift + r->engine.owed, 3010 * MS);
+	assert_int_equal(r->engine.owed, ENGINE_OWED_NS);
+	engine_advance(&r->engine, 3010 * MS + ENGINE_OWED_NS);
+	assert_int_equal(r->engine.now + r->engine.shift, 3010 * MS + ENGINE_OWED_NS);
 	compute(q, 20 * MS, 0, 0);
 	uint64_t wake = engine_next_done(&r->engine);
-	assert_int_equal(wake, 3030 * MS);
+	assert_int_equal(wake, 3030 * MS + ENGINE_OWED_NS);
 	engine_advance(&r->engine, wake);
 	assert_int_equal(heard.count, 4);
 	/* A marker says that nothing comes after all. */
@@ -250,8 +253,52 @@ static void playing_alone(void **state)
 	mark.flags = 0;
 	assert_int_equal(engine_submit(q, &mark), 0);
 	engine_advance(&r->engine, 3200 * MS);
-	assert_int_equal(r->engine.now + r->engine.shift, 3200 * MS);
+	engine_advance(&r->engine, 3200 * MS + ENGINE_OWED_NS);
+	assert_int_equal(r->engine.now + r->engine.shift, 3200 * MS + ENGINE_OWED_NS);
 	assert_int_equal(engine_next_done(&r->engine), UINT64_MAX);
+}
+
+/* A process that waits for short pieces of work, and plays each a little late, does not slow the
+ * GPU's clock down: it hears of each end late, so that the next piece counts as handed in sooner.
+ */
+static void short_pieces_keep_the_clock(void **state)
+{
+	struct rig *r = *state;
+	struct engine_queue *q = &r->queue[0][0];
+	struct engine_item mark = {.engine = WIRE_ENGINE_NONE, .stamp_done = 3};
+	uint64_t now = 0;
+
+	for (uint64_t i = 0; i < 100; i++) {
+		compute(q, 400 * US, 0, WIRE_ITEM_MORE);
+		now = engine_next_done(&r->engine);
+		engine_advance(&r->engine, now);
+		/* That nothing comes after it is known so late ... */
+		engine_advance(&r->engine, now += 60 * US);
+		assert_int_equal(engine_submit(q, &mark), 0);
+		/* ... and the next piece is handed in that long after. */
+		engine_advance(&r->engine, now += 30 * US);
+		assert_int_equal(r->engine.shift, 0);
+		assert_true(r->engine.now <= now);
+		assert_true(r->engine.now + 70 * US >= now);
+	}
+	assert_int_equal(r->client[0].busy_ns, 100 * 400 * US);
+	/* Pauses count: nothing is had of the GPU in them. */
+	assert_true(r->engine.now >= 100 * 430 * US);
+	engine_advance(&r->engine, now += 2 * ENGINE_OWED_NS);
+	assert_true(r->engine.shift <= 70 * US);
+	assert_int_equal(r->engine.now + r->engine.shift, now);
+	/* What takes long takes that long by any clock. */
+	compute(q, 400 * US, 0, WIRE_ITEM_MORE);
+	engine_advance(&r->engine, now += 460 * US);
+	assert_int_equal(engine_submit(q, &mark), 0);
+	engine_advance(&r->engine, now += 10 * US);
+	assert_int_equal(r->engine.owed, 60 * US);
+	uint64_t end = now + 20 * MS;
+	for (int i = 0; i < 40; i++)
+		compute(q, 500 * US, 0, 0);
+	for (uint64_t done = q->done; q->done < done + 40; engine_advance(&r->engine, now))
+		now = engine_next_done(&r->engine);
+	assert_int_equal(now, end);
 }
 
 /* Who never delivers loses his turns, nobody else's time. */
@@ -534,6 +581,7 @@ int main(void)
 		RIGGED(copies_beside_compute),
 		RIGGED(playing_takes_no_time),
 		RIGGED(playing_alone),
+		RIGGED(short_pieces_keep_the_clock),
 		RIGGED(playing_for_ever),
 		RIGGED(sure_turns),
 		RIGGED(markers),
