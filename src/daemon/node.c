@@ -234,6 +234,7 @@ static void on_prepare(uv_prepare_t *prepare)
 		uv_timer_start(&node->tick, on_tick, wanted, wanted);
 	}
 	http_prepare(node->http);
+	usage_prepare(node->usage);
 	names_look(&node->loop);
 	upgrade_run(node);
 }

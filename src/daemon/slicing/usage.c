@@ -334,11 +334,17 @@ static uint64_t sliced(const struct node *node)
 	return mask;
 }
 
+/* GPUs whose time programs of sessions may be using. */
+static uint64_t looked_at(const struct node *node)
+{
+	return node->attached ? sliced(node) : 0;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
 	struct usage *usage = timer->data;
 	struct node *node = usage->node;
-	uint64_t mask = node->attached ? sliced(node) : 0;
+	uint64_t mask = looked_at(node);
 
 	uv_timer_set_repeat(timer, mask && leases_any_suspended(node->leases) ? LOOK_SUSPENDED_MS
 									      : LOOK_MS);
@@ -353,6 +359,17 @@ static void on_timer(uv_timer_t *timer)
 		usage->measured_at = now;
 	usage->mask = mask;
 	usage->running = uv_queue_work(&node->loop, &usage->work, on_work, on_worked) == 0;
+}
+
+void usage_prepare(struct usage *usage)
+{
+	if (!usage || usage->stopped)
+		return;
+	bool wanted = looked_at(usage->node), runs = uv_is_active((uv_handle_t *)&usage->timer);
+	if (wanted && !runs)
+		uv_timer_start(&usage->timer, on_timer, LOOK_MS, LOOK_MS);
+	else if (!wanted && runs)
+		uv_timer_stop(&usage->timer);
 }
 
 int usage_start(struct node *node, struct usage **ret)
@@ -370,7 +387,6 @@ int usage_start(struct node *node, struct usage **ret)
 	}
 	uv_timer_init(&node->loop, &usage->timer);
 	usage->open = 2;
-	uv_timer_start(&usage->timer, on_timer, LOOK_MS, LOOK_MS);
 	leases_watch(node->leases, on_notify, usage);
 	*ret = usage;
 	return 0;

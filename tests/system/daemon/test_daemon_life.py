@@ -126,6 +126,25 @@ def test_idle_exit(make_daemon):
     assert daemon.process.wait(60) == 0
 
 
+def wake_ups(pid):
+    """How often its threads went to sleep so far."""
+    return sum(int(line.split()[1]) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+               for line in (task / "status").read_text().splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+
+@pytest.mark.parametrize("sessions, most", [(0, 3.5), (3, 8)])
+def test_an_idle_daemon_is_woken_each_second_only(daemon, sessions, most):
+    """It looks after its files and the GPUs' claims each second, and while there are sessions asks the driver, on a thread
+    of the pool, for memory beyond them. The bounds are generous, and still below one timer of 100 ms."""
+    for i in range(sessions):
+        daemon.grant(vram="1", name=f"n{i}")
+    assert daemon.call("PUT", "/v1/timeslicing", {"mode": "strict"}).status == 200
+    time.sleep(2)  # what the requests began is over
+    before, began = wake_ups(daemon.process.pid), time.monotonic()
+    time.sleep(6)
+    assert wake_ups(daemon.process.pid) - before <= most * (time.monotonic() - began)
+
+
 def test_exit_when_the_directory_is_gone(daemon):
     daemon.runtime.rename(daemon.dir / "elsewhere")
     assert daemon.process.wait(60) == 0
