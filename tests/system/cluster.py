@@ -193,6 +193,12 @@ class ApiServer:
     def status(code, message):
         return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message}
 
+    @staticmethod
+    def drop_from(object, field):
+        object.get("spec", {}).pop(field, None)
+        for device in object.get("spec", {}).get("devices", []):
+            device.pop(field, None)
+
     def put(self, path, object):
         with self.lock:
             self.version += 1
@@ -200,8 +206,7 @@ class ApiServer:
             object["metadata"].setdefault("uid", str(uuid.uuid4()))
             object["metadata"]["resourceVersion"] = str(self.version)
             for drop in self.drop:
-                for device in object.get("spec", {}).get("devices", []):
-                    device.pop(drop, None)
+                self.drop_from(object, drop)
             self.events.append((self.version, "MODIFIED" if path in self.objects else "ADDED", path, object))
             self.objects[path] = object
             self.changed.notify_all()
@@ -246,9 +251,8 @@ class ApiServer:
             self.invalid.append(why)
             return self.status(422, why)
         if method == "POST" and query.get("dryRun") == "All":
-            for device in body["spec"].get("devices", []):
-                for drop in self.drop:
-                    device.pop(drop, None)
+            for drop in self.drop:
+                self.drop_from(body, drop)
             return 201, body
         if method == "POST":
             name = path + "/" + body["metadata"]["name"]
@@ -269,13 +273,13 @@ class ApiServer:
             return [o for p, o in self.objects.items() if "/resourceslices/" in p]
 
     def devices(self):
-        return [d for s in self.slices() for d in s["spec"]["devices"]]
+        return [d for s in self.slices() for d in s["spec"].get("devices", [])]
 
     def claim(self, name, results, namespace="default", node="n1", uid=None):
-        """A claim that the scheduler allocated: [(request, device, memory, cores)]."""
-        results = [{"request": request, "driver": DRIVER, "pool": node, "device": device, "shareID": str(uuid.uuid4()),
-                    "consumedCapacity": {"memory": memory, "cores": cores}}
-                   for request, device, memory, cores in results]
+        """A claim that the scheduler allocated: [(request, device, memory, cores)], or [(request, MIG device)]."""
+        results = [{"request": request, "driver": DRIVER, "pool": node, "device": device} |
+                   ({"shareID": str(uuid.uuid4()), "consumedCapacity": dict(zip(("memory", "cores"), amounts))} if amounts else {})
+                   for request, device, *amounts in results]
         object = {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1",
                   "metadata": {"name": name, "namespace": namespace, "uid": uid or str(uuid.uuid4())},
                   "spec": {}, "status": {"allocation": {"devices": {"results": results}}}}

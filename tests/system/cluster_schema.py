@@ -26,8 +26,9 @@ REQUEST = {"deviceClassName!": NAME, "selectors": SELECTORS, "allocationMode": o
            "tolerations": ANY, "capacity": {"requests": MapOf(of=QUANTITY)}}
 CAPACITY = {"value!": QUANTITY, "requestPolicy": {
     "default": QUANTITY, "validValues": [QUANTITY], "validRange": {"min!": QUANTITY, "max": QUANTITY, "step": QUANTITY}}}
+COUNTERS = MapOf(of={"value!": QUANTITY})
 DEVICE = {"name!": LABEL, "attributes": MapOf(of={"int": int, "bool": FLAG, "string": TEXT, "version": TEXT}),
-          "capacity": MapOf(of=CAPACITY), "consumesCounters": ANY, "allowMultipleAllocations": FLAG,
+          "capacity": MapOf(of=CAPACITY), "consumesCounters": [{"counterSet!": LABEL, "counters!": COUNTERS}], "allowMultipleAllocations": FLAG,
           "taints": [{"key!": TEXT, "value": TEXT, "effect!": one_of("None", "NoSchedule", "NoExecute"), "timeAdded": TEXT}]}
 
 
@@ -38,7 +39,7 @@ def of_kind(version, kind, **more):
 SCHEMAS = {
     "resourceslices": of_kind("resource.k8s.io/v1", "ResourceSlice", **{"spec!": {
         "driver!": NAME, "pool!": {"name!": NAME, "generation!": int, "resourceSliceCount!": int}, "nodeName": NAME,
-        "devices": [DEVICE], "sharedCounters": ANY}}),
+        "devices": [DEVICE], "sharedCounters": [{"name!": LABEL, "counters!": COUNTERS}]}}),
     "resourceclaimtemplates": of_kind("resource.k8s.io/v1", "ResourceClaimTemplate", **{"spec!": {
         "metadata": METADATA, "spec!": {"devices": {
             "requests": [{"name!": TEXT, "exactly": REQUEST, "firstAvailable": [{"name!": LABEL, **REQUEST}]}],
@@ -80,10 +81,28 @@ def wrong(schema, value, path=""):
     return None if type(value) is schema else f"{path} is {value!r}"
 
 
+def too_much(spec):
+    """The bound of the API that a ResourceSlice breaks; None: it keeps them (resource/v1/types.go of 1.36)."""
+    devices, sets = spec.get("devices"), spec.get("sharedCounters")
+    if (devices is None) == (sets is None):
+        return "spec has devices or sharedCounters, one of them"
+    advanced = any("taints" in d or "consumesCounters" in d for d in devices or [])
+    bounds = [(len(devices or []), 64 if advanced else 128, "devices"), (len(sets or []), 8, "sharedCounters")]
+    bounds += [(len(s["counters"]), 32, f"counters of {s['name']}") for s in sets or []]
+    for d in devices or []:
+        bounds += [(len(d.get("attributes", {})) + len(d.get("capacity", {})), 32, f"attributes of {d['name']}"),
+                   (len(d.get("consumesCounters", [])), 2, f"counter sets of {d['name']}")]
+        bounds += [(len(c["counters"]), 32, f"counters of {d['name']}") for c in d.get("consumesCounters", [])]
+        bounds += [(len(a["string"]), 64, f"a text of {d['name']}") for a in d.get("attributes", {}).values() if "string" in a]
+    names = [x["name"] for x in (devices or []) + (sets or [])]
+    bounds += [(names.count(n), 1, f"devices or sets named {n}") for n in names]
+    return next((f"spec has {n} {what}, at most {most}" for n, most, what in bounds if n > most), None)
+
+
 def refused(path, body):
     """The fault of an object that is written to a path of the API; None: it has none."""
     kind = re.search(r"/(\w+)(/[^/]+)?$", path.partition("?")[0])
     resource = next((r for r in SCHEMAS if f"/{r}" in path), kind[1])
     if resource not in SCHEMAS:
         return f"nothing is known of {resource}"
-    return wrong(SCHEMAS[resource], body)
+    return wrong(SCHEMAS[resource], body) or (too_much(body["spec"]) if resource == "resourceslices" else None)

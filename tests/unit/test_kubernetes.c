@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -132,6 +133,44 @@ static void test_a_dropped_field_is_named(void **state)
 	assert_string_equal(path, "a[0].b.c");
 }
 
+static void test_a_taint_that_is_over_is_a_difference(void **state)
+{
+	cleanup_json json_t *wanted = json_loads("{\"devices\": [{\"name\": \"a\"}]}", 0, NULL);
+	cleanup_json json_t *tainted = json_loads(
+		"{\"devices\": [{\"name\": \"a\", \"taints\": [{\"key\": \"x\"}]}]}", 0, NULL);
+
+	assert_true(slices_have_more(tainted, wanted));
+	assert_false(slices_have_more(wanted, tainted));
+	assert_false(slices_have_more(wanted, wanted));
+}
+
+static void test_names_of_profiles_that_differ_by_a_sign_are_different_devices(void **state)
+{
+	struct device_gpu gpu = {.name = "gpu-1", .profiles = 2};
+	struct device_profile plus = {.name = "1g.24gb+me"}, minus = {.name = "1g.24gb-me"},
+			      all = {.name = "1g.24gb+me.all"}, odd = {.name = "1g 24gb"};
+	char a[DEVICE_NAME_SIZE], b[DEVICE_NAME_SIZE];
+	const struct device_profile *found;
+	unsigned start;
+
+	assert_string_equal(device_instance_name(&gpu, &plus, 3, a), "gpu-1-1g-24gb-plus-me-3");
+	assert_string_equal(device_instance_name(&gpu, &minus, 3, b), "gpu-1-1g-24gb-me-3");
+	assert_string_equal(device_instance_name(&gpu, &all, 11, b),
+			    "gpu-1-1g-24gb-plus-me-all-11");
+	assert_null(device_instance_name(&gpu, &odd, 0, b));
+	gpu.profile[0] = minus;
+	gpu.profile[1] = plus;
+	gpu.profile[0].starts = gpu.profile[1].starts = 0xf;
+	assert_ptr_equal(device_instance_find(&gpu, 1, a, &found, &start), &gpu);
+	assert_ptr_equal(found, &gpu.profile[1]);
+	assert_int_equal(start, 3);
+	assert_null(device_instance_find(&gpu, 1, "gpu-1-1g-24gb-me-4", &found, &start));
+	/* With the UUID of a real GPU the longest names fit. */
+	snprintf(gpu.name, sizeof(gpu.name), "gpu-01234567-89ab-cdef-0123-456789abcdef");
+	assert_non_null(device_instance_name(&gpu, &plus, 11, a));
+	assert_non_null(device_instance_name(&gpu, &all, 11, a));
+}
+
 static void test_a_lease_is_taken_by_this_clock_alone(void **state)
 {
 	struct leader leader = {.identity = "me"};
@@ -199,6 +238,9 @@ int main(void)
 		cmocka_unit_test(test_a_claim_that_makes_no_sense_is_refused),
 		cmocka_unit_test(test_names_of_templates_say_the_size),
 		cmocka_unit_test(test_a_dropped_field_is_named),
+		cmocka_unit_test(test_a_taint_that_is_over_is_a_difference),
+		cmocka_unit_test(
+			test_names_of_profiles_that_differ_by_a_sign_are_different_devices),
 		cmocka_unit_test(test_a_lease_is_taken_by_this_clock_alone),
 		cmocka_unit_test(test_a_checkpoint_reads_what_it_wrote),
 		cmocka_unit_test(test_messages_are_framed),

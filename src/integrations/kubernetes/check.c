@@ -119,22 +119,18 @@ static int check_version(struct check *check, struct error *err)
 	return 0;
 }
 
-/* Writes a slice that is not kept, and looks what the API server made of it. */
-static void check_gates(struct check *check)
+static const char *gate_hint(const char *field)
 {
-	struct device_gpu gpu = {.name = "gpu-carve-check",
-				 .uuid = "carve-check",
-				 .product = "check",
-				 .total = GIB(16),
-				 .offered = GIB(16),
-				 .least = MIB(512)};
-	cleanup_json json_t *slices = slices_build(
-		&(struct slices_owner){.driver = check->driver,
-				       .node = "carve-check",
-				       .node_uid = "00000000-0000-0000-0000-000000000000"},
-		&gpu, 1);
+	return strstr(field, "taints")     ? "switch the feature gate DRADeviceTaints on"
+	       : strstr(field, "Counters") ? "switch the feature gate DRAPartitionableDevices on"
+					   : "switch the feature gate DRAConsumableCapacity on";
+}
+
+/* Writes a slice that is not kept, and looks what the API server made of it. */
+static bool check_gate(struct check *check, json_t *slice)
+{
 	cleanup_json json_t *got = NULL;
-	json_t *slice = json_array_get(slices, 0), *spec = json_object_get(slice, "spec");
+	json_t *spec = json_object_get(slice, "spec");
 	struct error err = {0};
 	char field[200], text[260];
 
@@ -142,15 +138,46 @@ static void check_gates(struct check *check)
 	if (ask(check, "POST", SLICES "?dryRun=All", slice, &got, &err) < 0) {
 		found(check, "gates", false, err.message,
 		      "the user who checks must be allowed to create resourceslices");
-	} else if (!slices_contain(json_object_get(got, "spec"), spec, field, sizeof(field))) {
-		snprintf(text, sizeof(text), "the API server drops spec.%s", field);
-		found(check, "gates", false, text,
-		      strstr(field, "taints") ? "switch the feature gate DRADeviceTaints on"
-					      : "switch the feature gate DRAConsumableCapacity on");
-	} else {
-		found(check, "gates", true, "shared devices, their capacity and taints are kept",
-		      "");
+		return false;
 	}
+	if (slices_contain(json_object_get(got, "spec"), spec, field, sizeof(field)))
+		return true;
+	snprintf(text, sizeof(text), "the API server drops spec.%s", field);
+	found(check, "gates", false, text, gate_hint(field));
+	return false;
+}
+
+static void check_gates(struct check *check)
+{
+	struct device_gpu gpu = {.name = "gpu-carve-check",
+				 .uuid = "carve-check",
+				 .product = "check",
+				 .total = GIB(16),
+				 .offered = GIB(16),
+				 .least = MIB(512),
+				 .answers = true,
+				 .profile = {{.name = "1g.10gb",
+					      .memory = GIB(8),
+					      .starts = 3,
+					      .size = 1,
+					      .slices = 1}},
+				 .profiles = 1};
+	cleanup_json json_t *slices = slices_build(
+		&(struct slices_owner){.driver = check->driver,
+				       .node = "carve-check",
+				       .node_uid = "00000000-0000-0000-0000-000000000000"},
+		&gpu, 1);
+	json_t *slice;
+	size_t i;
+
+	json_array_foreach(slices, i, slice)
+	{
+		if (!check_gate(check, slice))
+			return;
+	}
+	found(check, "gates", true,
+	      "shared devices, their capacity, MIG instances with counters, and taints are kept",
+	      "");
 }
 
 static void check_object(struct check *check, const char *name, const char *path)

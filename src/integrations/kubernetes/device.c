@@ -62,6 +62,55 @@ static void memory_take(const json_t *gpu, const json_t *sessions, struct device
 	to->usable = to->usable && to->offered >= to->least;
 }
 
+static int profile_take(const json_t *json, struct device_profile *to)
+{
+	const char *name = json_string_value(json_object_get(json, "profile"));
+	const json_t *start;
+	uint64_t size = number(json, "size"), slices = number(json, "slices"),
+		 limit = number(json, "limit");
+	size_t i;
+
+	if (!name || !*name || strlen(name) >= sizeof(to->name) || !size ||
+	    size > DEVICE_UNITS_MAX || slices > UINT8_MAX)
+		return -1;
+	*to = (struct device_profile){.memory = number(json, "memory_bytes"),
+				      .size = (uint8_t)size,
+				      .slices = (uint8_t)slices,
+				      .limit = (uint8_t)MIN(limit, UINT8_MAX)};
+	snprintf(to->name, sizeof(to->name), "%s", name);
+	json_array_foreach(json_object_get(json, "starts"), i, start)
+	{
+		json_int_t at = json_integer_value(start);
+
+		if (!json_is_integer(start) || at < 0 || at + (json_int_t)size > DEVICE_UNITS_MAX)
+			return -1;
+		to->starts |= 1u << at;
+	}
+	return 0;
+}
+
+/* 0, or negative: there are none yet, as a daemon that has just started did not look; or they make
+ * no sense. */
+static int profiles_take(const json_t *gpu, struct device_gpu *to)
+{
+	const char *backend = json_string_value(json_object_get(gpu, "backend"));
+	const json_t *profiles = json_object_get(gpu, "mig_profiles"), *profile;
+	size_t i;
+
+	to->instances = backend && !strcmp(backend, "mig");
+	if (!to->instances)
+		return 0;
+	if (!json_array_size(profiles) && json_is_null(json_object_get(gpu, "mig_problem")))
+		return -1;
+	json_array_foreach((json_t *)profiles, i, profile)
+	{
+		if (to->profiles == DEVICE_PROFILES_MAX ||
+		    profile_take(profile, &to->profile[to->profiles++]) < 0)
+			return -1;
+	}
+	return 0;
+}
+
 static int gpu_take(const json_t *gpu, const json_t *sessions, struct device_gpu *to)
 {
 	const char *uuid = json_string_value(json_object_get(gpu, "uuid"));
@@ -79,6 +128,8 @@ static int gpu_take(const json_t *gpu, const json_t *sessions, struct device_gpu
 		     !json_is_object(json_object_get(gpu, "held_by"));
 	to->answers = !json_is_null(json_object_get(gpu, "used_bytes"));
 	memory_take(gpu, sessions, to);
+	if (profiles_take(gpu, to) < 0)
+		return -1;
 	return claim_label_valid(to->name) ? 0 : -1;
 }
 
@@ -99,6 +150,93 @@ int device_gpus_parse(const json_t *gpus, const json_t *sessions, struct device_
 	}
 	*ret_count = json_array_size(gpus);
 	return 0;
+}
+
+/* ---- instances --------------------------------------------------------------------------- */
+
+static bool session_is_claims(const json_t *sessions, const char *id)
+{
+	const json_t *session;
+	size_t i;
+
+	json_array_foreach((json_t *)sessions, i, session)
+	{
+		const char *its = json_string_value(json_object_get(session, "id"));
+		const char *name = json_string_value(json_object_get(session, "name"));
+
+		if (its && !strcmp(its, id))
+			return name &&
+			       !strncmp(name, DEVICE_SESSION_PREFIX, strlen(DEVICE_SESSION_PREFIX));
+	}
+	return false;
+}
+
+/* Idle instances make room for a claim, and those that change are carved's affair. */
+static bool is_others(const json_t *instance, const json_t *sessions)
+{
+	const char *state = json_string_value(json_object_get(instance, "state"));
+	const char *session = json_string_value(json_object_get(instance, "session"));
+
+	if (!state || strcmp(state, "busy") != 0)
+		return state && !strcmp(state, "foreign");
+	return session && !session_is_claims(sessions, session);
+}
+
+void device_instances_take(const json_t *instances, const json_t *sessions, struct device_gpu *gpus,
+			   size_t count)
+{
+	const json_t *instance;
+	size_t i;
+
+	json_array_foreach((json_t *)instances, i, instance)
+	{
+		uint64_t index = number(instance, "gpu"), start = number(instance, "start"),
+			 size = number(instance, "size");
+
+		if (start + size > DEVICE_UNITS_MAX || !is_others(instance, sessions))
+			continue;
+		for (size_t g = 0; g < count; g++)
+			if (gpus[g].index == index)
+				gpus[g].taken |= (uint32_t)(((1ull << size) - 1) << start);
+	}
+}
+
+/* A label of DNS takes neither '.' nor '+'. "+me" and "-me" are different profiles. */
+const char *device_instance_name(const struct device_gpu *gpu, const struct device_profile *profile,
+				 unsigned start, char buf[static DEVICE_NAME_SIZE])
+{
+	char label[3 * sizeof(profile->name)] = "";
+	size_t used = 0;
+
+	for (const char *at = profile->name; *at; at++) {
+		char letter[2] = {(char)tolower((unsigned char)*at), 0};
+		const char *text = *at == '+' ? "-plus-" : *at == '.' ? "-" : letter;
+
+		used += (size_t)snprintf(label + used, sizeof(label) - used, "%s", text);
+		if (used >= sizeof(label))
+			break;
+	}
+	int length = snprintf(buf, DEVICE_NAME_SIZE, "%s-%s-%u", gpu->name, label, start);
+	return length < DEVICE_NAME_SIZE && claim_label_valid(buf) ? buf : NULL;
+}
+
+const struct device_gpu *device_instance_find(const struct device_gpu *gpus, size_t count,
+					      const char *name,
+					      const struct device_profile **ret_profile,
+					      unsigned *ret_start)
+{
+	char its[DEVICE_NAME_SIZE];
+
+	for (size_t i = 0; i < count; i++)
+		for (size_t p = 0; p < gpus[i].profiles; p++)
+			for (uint32_t rest = gpus[i].profile[p].starts; rest; rest &= rest - 1) {
+				*ret_profile = &gpus[i].profile[p];
+				*ret_start = (unsigned)__builtin_ctz(rest);
+				if (device_instance_name(&gpus[i], *ret_profile, *ret_start, its) &&
+				    !strcmp(its, name))
+					return &gpus[i];
+			}
+	return NULL;
 }
 
 const struct device_gpu *device_find(const struct device_gpu *gpus, size_t count, const char *name)

@@ -13,6 +13,20 @@ struct error;
 /* Sessions that belong to claims have names that begin so. */
 #define DEVICE_SESSION_PREFIX "k8s."
 
+/* Kinds of instances of one GPU; NVML numbers 18. */
+#define DEVICE_PROFILES_MAX 24
+#define DEVICE_UNITS_MAX 32
+
+/* A kind of MIG instance, and where on its GPU it can be. */
+struct device_profile {
+	char name[24];   /* "1g.10gb" */
+	uint64_t memory; /* bytes */
+	uint32_t starts; /* memory units, a bit each */
+	uint8_t size;    /* memory units */
+	uint8_t slices;  /* compute slices */
+	uint8_t limit;   /* instances at once; 0: not known */
+};
+
 /* A GPU of carved. */
 struct device_gpu {
 	uint32_t index;
@@ -24,11 +38,27 @@ struct device_gpu {
 	uint64_t least;   /* bytes of the smallest slice */
 	bool usable;      /* slices of it are granted */
 	bool answers;     /* its driver does */
+	bool instances;   /* MIG instances of it are granted, not parts of it: */
+	struct device_profile profile[DEVICE_PROFILES_MAX];
+	size_t profiles;
+	uint32_t taken; /* memory units of instances that no claim has or can get, a bit each */
 };
 
 /* From the answers of GET /v1/gpus and GET /v1/sessions. `ret` has room for DEVICE_GPUS_MAX. 0, or
  * negative with *err. */
 int device_gpus_parse(const json_t *gpus, const json_t *sessions, struct device_gpu *ret,
 		      size_t *ret_count, struct error *err);
+/* From the answer of GET /v1/mig: fills in what is taken, by instances of others. */
+void device_instances_take(const json_t *instances, const json_t *sessions, struct device_gpu *gpus,
+			   size_t count);
+/* The name of the device that is an instance at this start: "GPU-1g-10gb-0". NULL: a name of NVML's
+ * that no device can have. */
+const char *device_instance_name(const struct device_gpu *gpu, const struct device_profile *profile,
+				 unsigned start, char buf[static DEVICE_NAME_SIZE]);
+/* The GPU that the instance of that name is on, with its profile and start; NULL: there is none. */
+const struct device_gpu *device_instance_find(const struct device_gpu *gpus, size_t count,
+					      const char *name,
+					      const struct device_profile **ret_profile,
+					      unsigned *ret_start);
 /* By the device's name; NULL: there is none. */
 const struct device_gpu *device_find(const struct device_gpu *gpus, size_t count, const char *name);

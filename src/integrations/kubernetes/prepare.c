@@ -95,6 +95,38 @@ static int session_id_make(char ret[static 16])
 	return 0;
 }
 
+/* The request for an instance: a claim's device that is no GPU. NULL with *err. */
+static json_t *instance_request(const struct stored_claim *stored, size_t slice,
+				const struct device_gpu *gpus, size_t gpu_count, struct error *err)
+{
+	const struct stored_slice *at = &stored->slice[slice];
+	const struct claim_device *first = &stored->claim.device[at->first];
+	const struct device_profile *profile;
+	const struct device_gpu *gpu;
+	char ids[16], name[64];
+	unsigned start;
+
+	gpu = device_instance_find(gpus, gpu_count, first->name, &profile, &start);
+	if (!gpu) {
+		error_set(err, EXIT_CODE_FAILED, "this node has no device %s", first->name);
+		return NULL;
+	}
+	if (at->end - at->first > 1) {
+		error_set(err, EXIT_CODE_FAILED, "request %s has %zu MIG instances", first->request,
+			  at->end - at->first);
+		error_hint(err, "a request of carve has one; use several requests");
+		return NULL;
+	}
+	snprintf(ids, sizeof(ids), "%u", gpu->index);
+	snprintf(name, sizeof(name), DEVICE_SESSION_PREFIX "%.40s.%zu", stored->claim.uid, slice);
+	json_t *body = json_pack("{s:s, s:i, s:s, s:b, s:s, s:s}", "mig_profile", profile->name,
+				 "mig_start", (int)start, "gpu_ids", ids, "kept", 1, "id",
+				 at->session, "name", name);
+	if (!body)
+		error_set(err, EXIT_CODE_FAILED, "out of memory");
+	return body;
+}
+
 /* The request for a slice. NULL with *err where the claim does not fit this node. */
 static json_t *slice_request(const struct stored_claim *stored, size_t slice,
 			     const struct device_gpu *gpus, size_t gpu_count, struct error *err)
@@ -104,6 +136,8 @@ static json_t *slice_request(const struct stored_claim *stored, size_t slice,
 	char ids[CLAIM_DEVICES_MAX * 8] = "", name[64], compute[16];
 	size_t used = 0;
 
+	if (!device_find(gpus, gpu_count, first->name))
+		return instance_request(stored, slice, gpus, gpu_count, err);
 	for (size_t i = at->first; i < at->end; i++) {
 		const char *device = stored->claim.device[i].name;
 		const struct device_gpu *gpu = device_find(gpus, gpu_count, device);
@@ -241,9 +275,13 @@ static json_t *slice_gpus(const struct stored_claim *stored, const struct stored
 	json_t *list = json_array();
 
 	for (size_t i = slice->first; i < slice->end; i++) {
-		const struct device_gpu *gpu =
-			device_find(gpus, count, stored->claim.device[i].name);
+		const char *name = stored->claim.device[i].name;
+		const struct device_gpu *gpu = device_find(gpus, count, name);
+		const struct device_profile *profile;
+		unsigned start;
 
+		if (!gpu)
+			gpu = device_instance_find(gpus, count, name, &profile, &start);
 		if (gpu)
 			json_array_append(list, json_array_get(gpus_json, (size_t)(gpu - gpus)));
 	}

@@ -139,7 +139,9 @@ static bool is_current(const json_t *items, const json_t *wanted, json_int_t gen
 		    json_integer_value(json_object_get(pool_of(there), "generation")) !=
 			    generation ||
 		    !slices_contain(json_object_get(there, "spec"), json_object_get(slice, "spec"),
-				    field, sizeof(field)))
+				    field, sizeof(field)) ||
+		    slices_have_more(json_object_get(there, "spec"),
+				     json_object_get(slice, "spec")))
 			return false;
 	}
 	return json_array_size(items) == json_array_size(wanted);

@@ -43,13 +43,17 @@ struct watcher {
 static int gpus_look(struct watcher *watcher, struct watcher_view *view, struct error *err)
 {
 	struct carved *carved = watcher->prepare->carved;
-	cleanup_json json_t *gpus = NULL, *sessions = NULL;
+	cleanup_json json_t *gpus = NULL, *sessions = NULL, *instances = NULL;
 	int rc = carved_call(carved, "GET", "/v1/gpus", NULL, &gpus, err);
 
 	if (rc == 0)
 		rc = carved_sessions(carved, &sessions, err);
 	if (rc == 0)
+		rc = carved_call(carved, "GET", "/v1/mig", NULL, &instances, err);
+	if (rc == 0)
 		rc = device_gpus_parse(gpus, sessions, view->gpu, &view->count, err);
+	if (rc == 0)
+		device_instances_take(instances, sessions, view->gpu, view->count);
 	view->reached = rc == 0;
 	return rc;
 }
@@ -66,6 +70,8 @@ static void offered_settle(const struct watcher_view *last, struct watcher_view 
 
 		if (before && was && before->offered != view->gpu[i].offered)
 			view->gpu[i].offered = was->offered;
+		if (before && was && before->taken != view->gpu[i].taken)
+			view->gpu[i].taken = was->taken;
 	}
 }
 

@@ -1,0 +1,161 @@
+"""MIG instances as devices: each placement is one, counters keep two from overlapping, and claims get exactly theirs."""
+import os
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs python3-grpcio")
+
+from cluster import Cluster
+from conftest import wait_until
+from mig_hands import carve, instances, kill_daemon
+from programs import python
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")
+
+
+@pytest.fixture
+def make_cluster(make_host):
+    clusters = []
+
+    def make(spec="h100-80gb+mig", role=True):
+        host = make_host(spec)
+        if role:
+            carve(host, "node", "set-role", "--dynamic-mig-enabled")
+        clusters.append(Cluster(host))
+        return clusters[-1]
+
+    yield make
+    for cluster in clusters:
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    return make_cluster().started()
+
+
+def mig_devices(cluster):
+    return [d for d in cluster.api.devices() if d["attributes"]["type"] == {"string": "mig"}]
+
+
+def device(cluster, profile, start):
+    wait_until(lambda: mig_devices(cluster))
+    return next(d for d in mig_devices(cluster) if d["attributes"]["profile"] == {"string": profile} and
+                d["attributes"]["start"] == {"int": start})
+
+
+def prepared(cluster, claim):
+    devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert error == ""
+    return devices
+
+
+def is_possible(cluster, *devices):
+    """Whether a scheduler may give all of these at once: no counter is overdrawn."""
+    left = {(s["name"], c): int(v["value"]) for slice in cluster.api.slices() for s in slice["spec"].get("sharedCounters", [])
+            for c, v in s["counters"].items()}
+    for d in devices:
+        for consumed in d["consumesCounters"]:
+            for counter, v in consumed["counters"].items():
+                left[consumed["counterSet"], counter] -= int(v["value"])
+    return min(left.values()) >= 0
+
+
+def test_each_placement_is_a_device_and_counters_keep_them_apart(cluster):
+    wait_until(lambda: mig_devices(cluster))
+    first = device(cluster, "1g.10gb", 0)
+    assert first["capacity"]["memory"]["value"] and "allowMultipleAllocations" not in first and "taints" not in first
+    assert is_possible(cluster, *[device(cluster, "1g.10gb", start) for start in range(7)])
+    assert is_possible(cluster, device(cluster, "3g.40gb", 0), device(cluster, "3g.40gb", 4))
+    assert not is_possible(cluster, first, device(cluster, "3g.40gb", 0))
+    assert not is_possible(cluster, first, device(cluster, "7g.80gb", 0))
+    # There is one set of engines for images.
+    assert not is_possible(cluster, device(cluster, "1g.10gb+me", 0), device(cluster, "1g.10gb+me", 1))
+    # Parts of the GPU itself are not granted.
+    [gpu] = [d for d in cluster.api.devices() if d["attributes"]["type"] == {"string": "gpu"}]
+    assert gpu["taints"] == [{"key": "carve.dev/no-slices", "effect": "NoSchedule"}]
+
+
+def test_a_node_full_of_gpus_keeps_the_bounds_of_a_slice(make_cluster):
+    """The API server of the tests refuses a slice beyond the bounds, and the fixture looks whether it did."""
+    cluster = make_cluster("h100-80gb:9+mig,h100-80gb").started()
+    # A pool is whole when all its slices have one generation.
+    wait_until(lambda: {(s["spec"]["pool"]["resourceSliceCount"], s["spec"]["pool"]["generation"]) for s in cluster.api.slices()} ==
+               {(len(cluster.api.slices()), 1)})
+    slices = cluster.api.slices()
+    assert len([s for s in slices if "sharedCounters" in s["spec"]]) == 2
+    names = [d["name"] for d in cluster.api.devices()]
+    assert len(names) == len(set(names)) and len({d["attributes"]["index"]["int"] for d in mig_devices(cluster)}) == 9
+    [share] = [d for d in cluster.api.devices() if d["attributes"]["type"] == {"string": "gpu"} and "taints" not in d]
+    assert share["attributes"]["index"] == {"int": 9}
+
+
+def test_a_claim_gets_the_instance_at_its_placement_and_gives_it_back(cluster):
+    claims = [cluster.api.claim(f"c{start}", [("gpu", device(cluster, "1g.10gb", start)["name"])]) for start in (5, 2)]
+    got = [prepared(cluster, claim) for claim in claims]
+    assert [i["start"] for i in sorted(instances(cluster.host, "busy"), key=lambda i: i["start"])] == [2, 5]
+    busy = {i["start"]: i for i in instances(cluster.host, "busy")}
+    seen = cluster.container(got[0][0]["cdi"], python("devices_look"))
+    assert seen.returncode == 0, seen.stderr
+    assert busy[5]["uuid"][4:] in seen.stdout and busy[2]["uuid"][4:] not in seen.stdout
+    assert prepared(cluster, claims[0]) == got[0]
+    assert cluster.kubelet.unprepare(*claims) == {c["uid"]: "" for c in claims}
+    assert cluster.sessions() == [] and cluster.specs() == [] and not instances(cluster.host, "busy")
+    # What is idle goes where its room is needed, and is taken up where it fits.
+    large = cluster.api.claim("large", [("gpu", device(cluster, "7g.80gb", 0)["name"])])
+    prepared(cluster, large)
+    assert [i["profile"] for i in instances(cluster.host)] == ["7g.80gb"]
+
+
+def test_several_instances_of_a_claim_are_requests_of_their_own(cluster):
+    names = [device(cluster, "2g.20gb", start)["name"] for start in (0, 4)]
+    claim = cluster.api.claim("c", [("a", names[0]), ("b", names[1])])
+    assert [d["device"] for d in prepared(cluster, claim)] == names
+    assert sorted(i["start"] for i in instances(cluster.host, "busy")) == [0, 4]
+    both = cluster.api.claim("both", [("a", n) for n in names])
+    assert "request a has 2 MIG instances" in cluster.kubelet.prepare(both)[both["uid"]][1]
+    assert len(cluster.sessions()) == 2
+
+
+def test_claims_outlive_plugin_and_daemon(cluster):
+    claim = cluster.api.claim("c", [("gpu", device(cluster, "3g.40gb", 4)["name"])])
+    got = prepared(cluster, claim)
+    [before] = instances(cluster.host, "busy")
+    cluster.kill()
+    kill_daemon(cluster.host)
+    cluster.started()
+    assert prepared(cluster, claim) == got
+    [after] = instances(cluster.host, "busy")
+    assert (after["uuid"], after["session"]) == (before["uuid"], before["session"])
+    assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""}
+    wait_until(lambda: not instances(cluster.host, "busy"))
+
+
+def test_instances_of_others_taint_what_they_are_in_the_way_of(cluster):
+    wait_until(lambda: mig_devices(cluster))
+    carve(cluster.host, "session", "request", "--mig-profile", "1g.10gb")
+    [own] = instances(cluster.host, "busy")
+    wait_until(lambda: "taints" in device(cluster, "1g.10gb", own["start"]))
+    assert device(cluster, "7g.80gb", 0)["taints"] == [{"key": "carve.dev/no-slices", "effect": "NoSchedule"}]
+    assert "taints" not in device(cluster, "1g.10gb", (own["start"] + 3) % 7)
+    carve(cluster.host, "session", "release")
+    wait_until(lambda: "taints" not in device(cluster, "7g.80gb", 0))
+
+
+def test_slices_follow_the_role(make_cluster):
+    cluster = make_cluster(role=False).started()
+    assert not mig_devices(cluster)
+    carve(cluster.host, "node", "set-role", "--dynamic-mig-enabled")
+    wait_until(lambda: mig_devices(cluster))
+    carve(cluster.host, "node", "remove-role", "--dynamic-mig-enabled")
+    wait_until(lambda: not mig_devices(cluster) and len(cluster.api.slices()) == 1)
+
+
+@pytest.mark.parametrize("gate", ["consumesCounters", "sharedCounters"])
+def test_an_api_server_without_counters_gets_no_slices(make_cluster, gate):
+    cluster = make_cluster()
+    cluster.api.drop = [gate]
+    cluster.start()
+    cluster.kubelet.register()
+    wait_until(lambda: f"dropped spec.{gate}" in cluster.log() or f"].{gate}" in cluster.log())
+    cluster.kill()
