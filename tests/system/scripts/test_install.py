@@ -193,7 +193,8 @@ def test_the_service_is_enabled_and_not_its_sockets_alone(tmp_path):
         mkdir -p /run/systemd/system
         {ROOT}/scripts/install || exit 1
         grep . /mnt/systemctl; rm /mnt/systemctl
-        mkdir -p /run/carve /run/carve-claims/0; touch /run/carve/carved.sock /run/carve/carved.log
+        mkdir -p /run/carve/{{keeper,containers}} /run/carve-claims/0
+        touch /run/carve/{{carved.sock,launcher.sock,carved.log,containers/attach.sock}}
         {ROOT}/scripts/uninstall || exit 1
         grep . /mnt/systemctl; ls /run
     """], timeout=300, env=clean_env({"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
@@ -203,4 +204,5 @@ def test_the_service_is_enabled_and_not_its_sockets_alone(tmp_path):
     lines = done.stdout.splitlines()
     assert "enable --quiet carved.socket carved-attach.socket carved.service" in lines
     assert "start carved.service" in lines and "disable --quiet --now carved.socket carved-attach.socket carved.service" in lines
+    assert "stop --quiet carve-launcher.service" in lines
     assert lines[-1] == "systemd", lines  # nothing else is left in /run
