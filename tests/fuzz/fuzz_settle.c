@@ -59,10 +59,10 @@ static struct process *process_make(struct side *side, uint32_t slot, pid_t pid)
 	check(p);
 	p->session = &side->session;
 	p->slot = slot;
-	p->id = (struct process_id){.pid = pid, .birth = slot};
+	p->id = (struct process_id){.pid = pid, .birth = (uint64_t)pid};
 	p->next = side->session.processes;
 	side->session.processes = p;
-	ledger_slot_assign(&side->session.books.ledger, slot, pid, slot);
+	ledger_slot_assign(&side->session.books.ledger, slot, pid, (uint64_t)pid);
 	return p;
 }
 

@@ -17,6 +17,16 @@ static bool is_dead_twin(const struct process *p)
 	return false;
 }
 
+/* A process with several slots has ended, and the daemon has heard so of one of them only. The
+ * driver's figure is counted by another one. */
+static bool has_living_twin(const struct process *p)
+{
+	for (const struct process *q = p->session->processes; q; q = q->next)
+		if (!process_is_dead(q) && process_same(q->id, p->id))
+			return true;
+	return false;
+}
+
 void figures_note(const struct session *s, struct process *p)
 {
 	struct process_id now;
@@ -46,7 +56,8 @@ uint64_t session_held(const struct session *s, uint32_t position, const struct g
 	uint64_t held = strays_held(s, sample);
 
 	for (const struct process *p = s->processes; p; p = p->next) {
-		if (process_first_twin(p) != p || (process_is_dead(p) && is_dead_twin(p)))
+		if (process_first_twin(p) != p ||
+		    (process_is_dead(p) && (is_dead_twin(p) || has_living_twin(p))))
 			continue;
 		held += process_is_dead(p) ? process_figure_of_dead(p, sample)
 					   : process_figure(p, s->pool_gpu[position]);
