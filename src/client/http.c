@@ -1,224 +1,290 @@
 #include "client/http.h"
 
-#include <curl/curl.h>
+#include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "client/http_answer.h"
 #include "client/text.h"
 #include "slice/runtime_dir.h"
 
 /* A daemon's largest honest answer (sessions of a big host) is far below it. */
 #define ANSWER_MAX (64u << 20)
-#define SLOW_AFTER_US 500000
-#define SLOW_AGAIN_US 1000000
-#define CONNECT_TIMEOUT_MS 5000
+#define READ_LEAST 16384u
+#define SLOW_AFTER_MS 500
+#define SLOW_AGAIN_MS 1000
 /* Whether the daemon is just slow (a driver that wakes a GPU up, a wait for room) or hangs is asked
  * again after each such time: it always has an answer to what its version is. */
-#define ALIVE_AFTER_US 4000000
+#define ALIVE_AFTER_MS 4000
 #define ALIVE_TIMEOUT_MS 1500
 
-/* A connection of curl's, whose other end is looked at. */
-struct connection {
-	const char *path;
-	int fd;
-	struct error error; /* why it is not used */
+enum outcome {
+	OUTCOME_DONE,
+	OUTCOME_TIMED_OUT,
+	OUTCOME_HANGS,
+	OUTCOME_ENDED,
+	OUTCOME_FOREIGN,
+	OUTCOME_NO_MEMORY,
 };
 
-struct answer {
-	char *data;
-	size_t size;
-};
-
-struct progress {
-	CURL *curl;
+struct exchange {
 	const struct http_request *request;
-	curl_off_t told_us;  /* when the caller was last told that it takes long; 0: not yet */
-	curl_off_t asked_us; /* when it was last asked whether it lives */
+	int fd;
+	long long began_ms;
+	long long told_ms;  /* when the caller was last told that it takes long; 0: not yet */
+	long long asked_ms; /* when the daemon was last asked whether it lives */
+	bool looked_after;  /* it is asked whether it lives */
+	char *data;
+	size_t size, room;
+	struct http_parsed parsed;
 };
 
-static size_t answer_append(char *data, size_t unit, size_t count, void *context)
-{
-	struct answer *answer = context;
-	size_t size = unit * count;
+static bool daemon_is_alive(const char *socket);
 
-	if (size > ANSWER_MAX - answer->size)
-		return 0;
-	char *grown = realloc(answer->data, answer->size + size);
+/* ---- waiting ----------------------------------------------------------------------------- */
+
+static long long slow_due(const struct exchange *x)
+{
+	return x->told_ms ? x->told_ms + SLOW_AGAIN_MS : SLOW_AFTER_MS;
+}
+
+/* What time has come for; *ret_ms: until when nothing is to be done, of the exchange's time. */
+static enum outcome time_look(struct exchange *x, long long *ret_ms)
+{
+	long long at = now_monotonic_ms() - x->began_ms, next = at + ALIVE_AFTER_MS;
+	const struct http_request *request = x->request;
+
+	if (request->timeout_ms && at >= request->timeout_ms)
+		return OUTCOME_TIMED_OUT;
+	if (request->slow && at >= slow_due(x)) {
+		x->told_ms = at;
+		request->slow(request->slow_context);
+	}
+	if (x->looked_after && at - x->asked_ms >= ALIVE_AFTER_MS) {
+		x->asked_ms = at;
+		if (!daemon_is_alive(request->socket))
+			return OUTCOME_HANGS;
+	}
+	if (request->slow)
+		next = MIN(next, slow_due(x));
+	if (request->timeout_ms)
+		next = MIN(next, request->timeout_ms);
+	*ret_ms = next - at;
+	return OUTCOME_DONE;
+}
+
+static enum outcome fd_wait(struct exchange *x, short events)
+{
+	struct pollfd poll_fd = {.fd = x->fd, .events = events};
+
+	for (;;) {
+		long long ms = 0;
+		enum outcome outcome = time_look(x, &ms);
+
+		if (outcome != OUTCOME_DONE)
+			return outcome;
+		int ready = poll(&poll_fd, 1, (int)MAX(ms, 1));
+		if (ready > 0)
+			return OUTCOME_DONE;
+		if (ready < 0 && errno != EINTR)
+			return OUTCOME_ENDED;
+	}
+}
+
+/* ---- sending and receiving --------------------------------------------------------------- */
+
+/* A daemon that has answered and ended the connection has not read all: that is no error yet. */
+static enum outcome text_send(struct exchange *x, const char *text, size_t size)
+{
+	while (size) {
+		ssize_t n = send(x->fd, text, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n > 0) {
+			text += n;
+			size -= (size_t)n;
+			continue;
+		}
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno != EAGAIN)
+			return OUTCOME_DONE;
+		enum outcome outcome = fd_wait(x, POLLOUT);
+		if (outcome != OUTCOME_DONE)
+			return outcome;
+	}
+	return OUTCOME_DONE;
+}
+
+static bool room_make(struct exchange *x)
+{
+	size_t room = MAX(2 * x->room, READ_LEAST);
+
+	if (x->room - x->size >= READ_LEAST / 2)
+		return true;
+	char *grown = realloc(x->data, room);
 	if (!grown)
-		return 0;
-	memcpy(grown + answer->size, data, size);
-	answer->data = grown;
-	answer->size += size;
-	return size;
+		return false;
+	x->data = grown;
+	x->room = room;
+	return true;
 }
 
-static size_t answer_ignore(char *data, size_t unit, size_t count, void *context)
+/* What came is looked at anew where more may be known: not for each piece of a long body. */
+static bool worth_parsing(const struct exchange *x, bool ended)
 {
-	return unit * count;
+	size_t length = x->parsed.body_length;
+
+	if (ended || !x->parsed.body || length == SIZE_MAX)
+		return true;
+	return x->size - x->parsed.body >= length;
 }
 
-static curl_socket_t connection_open(void *context, curlsocktype purpose,
-				     struct curl_sockaddr *address)
+static enum outcome answer_receive(struct exchange *x)
 {
-	struct connection *connection = context;
+	for (;;) {
+		enum outcome outcome = fd_wait(x, POLLIN);
 
-	if (runtime_check_place(connection->path, &connection->error) < 0)
-		return CURL_SOCKET_BAD;
-	connection->fd = socket(address->family, address->socktype | SOCK_CLOEXEC, 0);
-	return connection->fd;
+		if (outcome != OUTCOME_DONE)
+			return outcome;
+		if (!room_make(x))
+			return OUTCOME_NO_MEMORY;
+		ssize_t n = recv(x->fd, x->data + x->size, x->room - x->size, MSG_DONTWAIT);
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		x->size += n > 0 ? (size_t)n : 0;
+		if (!worth_parsing(x, n <= 0))
+			continue;
+		switch (http_answer_parse(x->data, x->size, n <= 0, ANSWER_MAX, &x->parsed)) {
+		case HTTP_COMPLETE:
+			return OUTCOME_DONE;
+		case HTTP_ENDED:
+			return OUTCOME_ENDED;
+		case HTTP_FOREIGN:
+			/* Nothing at all, and the end. */
+			return x->size ? OUTCOME_FOREIGN : OUTCOME_ENDED;
+		case HTTP_MORE:
+			break;
+		}
+	}
 }
 
-/* It is connected, and nothing was sent yet. */
-static int connection_check(void *context, char *peer_ip, char *own_ip, int peer_port, int own_port)
+static enum outcome request_send(struct exchange *x, const char *body)
 {
-	struct connection *connection = context;
-	int rc = runtime_check_server(connection->fd, connection->path, &connection->error);
+	const struct http_request *request = x->request;
+	char head[1024];
+	size_t size = body ? strlen(body) : 0;
+	int n = snprintf(head, sizeof(head),
+			 "%s %s HTTP/1.1\r\nHost: carve\r\nAccept: */*\r\nConnection: close\r\n"
+			 "Content-Type: application/json\r\n",
+			 request->method, request->path);
 
-	return rc < 0 ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
+	if (n > 0 && (size_t)n < sizeof(head))
+		n += snprintf(head + n, sizeof(head) - (size_t)n,
+			      body ? "Content-Length: %zu\r\n\r\n" : "\r\n", size);
+	if (n < 0 || (size_t)n >= sizeof(head))
+		return OUTCOME_NO_MEMORY;
+	enum outcome outcome = text_send(x, head, (size_t)n);
+	return outcome == OUTCOME_DONE && body ? text_send(x, body, size) : outcome;
 }
 
-static void connection_use(CURL *curl, struct connection *connection)
+static enum outcome exchange_run(struct exchange *x, const char *body)
 {
-	curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, connection->path);
-	curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, connection_open);
-	curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, connection);
-	curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, connection_check);
-	curl_easy_setopt(curl, CURLOPT_PREREQDATA, connection);
-	curl_easy_setopt(curl, CURLOPT_PROXY, "");
-	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
+	enum outcome outcome = request_send(x, body);
+
+	return outcome == OUTCOME_DONE ? answer_receive(x) : outcome;
 }
 
 static bool daemon_is_alive(const char *socket)
 {
-	CURL *curl = curl_easy_init();
-	CURLcode code = CURLE_FAILED_INIT;
-	struct connection connection = {.path = socket};
+	struct http_request request = {.socket = socket,
+				       .method = "GET",
+				       .path = "/v1/version",
+				       .timeout_ms = ALIVE_TIMEOUT_MS};
+	struct error ignored;
+	cleanup_close int fd = runtime_connect(socket, SOCK_STREAM, &ignored);
+	struct exchange x = {.request = &request, .fd = fd, .began_ms = now_monotonic_ms()};
 
-	if (curl) {
-		connection_use(curl, &connection);
-		curl_easy_setopt(curl, CURLOPT_URL, "http://carve/v1/version");
-		curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)ALIVE_TIMEOUT_MS);
-		curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, answer_ignore);
-		code = curl_easy_perform(curl);
-	}
-	curl_easy_cleanup(curl);
 	/* One that has ended is known otherwise. */
-	return code != CURLE_OPERATION_TIMEDOUT;
+	enum outcome outcome = fd < 0 ? OUTCOME_ENDED : exchange_run(&x, NULL);
+	free(x.data);
+	return outcome != OUTCOME_TIMED_OUT;
 }
 
-/* Nonzero gives the call up. */
-static int progress_tell(void *context, curl_off_t to_get, curl_off_t got, curl_off_t to_put,
-			 curl_off_t put)
+static int exchange_error(const struct http_request *request, enum outcome outcome,
+			  enum http_reach *ret_reach, struct error *err)
 {
-	struct progress *progress = context;
-	curl_off_t elapsed_us = 0;
-
-	curl_easy_getinfo(progress->curl, CURLINFO_TOTAL_TIME_T, &elapsed_us);
-	if (progress->request->slow && elapsed_us > SLOW_AFTER_US &&
-	    (!progress->told_us || elapsed_us - progress->told_us > SLOW_AGAIN_US)) {
-		progress->told_us = elapsed_us;
-		progress->request->slow(progress->request->slow_context);
-	}
-	if (elapsed_us - progress->asked_us < ALIVE_AFTER_US)
+	*ret_reach = HTTP_BROKE_OFF;
+	switch (outcome) {
+	case OUTCOME_DONE:
 		return 0;
-	progress->asked_us = elapsed_us;
-	return !daemon_is_alive(progress->request->socket);
-}
-
-static void free_curl(CURL **curl)
-{
-	curl_easy_cleanup(*curl);
-}
-
-static void free_list(struct curl_slist **list)
-{
-	curl_slist_free_all(*list);
-}
-
-static void request_prepare(CURL *curl, const struct http_request *request, const char *url,
-			    struct progress *progress)
-{
-	curl_easy_setopt(curl, CURLOPT_URL, url);
-	curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
-	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, request->timeout_ms);
-	curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-	curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, progress_tell);
-	curl_easy_setopt(curl, CURLOPT_XFERINFODATA, progress);
-}
-
-static int exchange_error(const struct http_request *request, CURLcode code,
-			  const struct connection *connection, enum http_reach *ret_reach,
-			  struct error *err)
-{
-	if (connection->error.code == EXIT_CODE_NOT_PERMITTED) {
-		*ret_reach = HTTP_REFUSED;
-		*err = connection->error;
-		return -EXIT_CODE_NOT_PERMITTED;
-	}
-	*ret_reach = code == CURLE_COULDNT_CONNECT ? HTTP_NOT_SENT
-		     : code == CURLE_OPERATION_TIMEDOUT || code == CURLE_ABORTED_BY_CALLBACK
-			     ? HTTP_TIMED_OUT
-			     : HTTP_BROKE_OFF;
-	if (code == CURLE_COULDNT_CONNECT) {
-		error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %s", request->socket);
-		error_hint(err, "is carved running there? `carve check` looks");
-	} else if (code == CURLE_OPERATION_TIMEDOUT) {
+	case OUTCOME_TIMED_OUT:
+		*ret_reach = HTTP_TIMED_OUT;
 		error_set(err, EXIT_CODE_UNREACHABLE,
 			  "the daemon at %s did not answer within %ld s", request->socket,
 			  request->timeout_ms / 1000);
-	} else if (code == CURLE_ABORTED_BY_CALLBACK) {
+		break;
+	case OUTCOME_HANGS:
+		*ret_reach = HTTP_TIMED_OUT;
 		error_set(err, EXIT_CODE_UNREACHABLE, "the daemon (process %d) does not answer",
 			  (int)runtime_socket_pid(request->socket));
 		error_hint(err, "it hangs or is stopped; its socket is %s", request->socket);
-	} else if (code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR ||
-		   code == CURLE_SEND_ERROR || code == CURLE_PARTIAL_FILE) {
+		break;
+	case OUTCOME_ENDED:
 		error_set(err, EXIT_CODE_UNREACHABLE, "the daemon at %s ended while it was asked",
 			  request->socket);
 		error_hint(err, "try again; its log is carved.log in that directory");
-	} else {
+		break;
+	case OUTCOME_NO_MEMORY:
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	case OUTCOME_FOREIGN:
 		error_set(err, EXIT_CODE_UNREACHABLE,
 			  "what answers at %s is no daemon that carve understands",
 			  request->socket);
+		break;
 	}
+	return -EXIT_CODE_UNREACHABLE;
+}
+
+static int connect_error(const struct http_request *request, int rc, enum http_reach *ret_reach,
+			 struct error *err)
+{
+	if (rc == -EPERM) {
+		*ret_reach = HTTP_REFUSED;
+		return -EXIT_CODE_NOT_PERMITTED;
+	}
+	error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %s", request->socket);
+	error_hint(err, "is carved running there? `carve check` looks");
 	return -EXIT_CODE_UNREACHABLE;
 }
 
 int http_exchange(const struct http_request *request, struct http_answer *ret, struct error *err)
 {
-	__attribute__((cleanup(free_curl))) CURL *curl = curl_easy_init();
-	__attribute__((cleanup(free_list))) struct curl_slist *headers =
-		curl_slist_append(NULL, "Content-Type: application/json");
 	cleanup_free char *body = request->body ? json_dumps(request->body, JSON_COMPACT) : NULL;
-	struct answer answer = {0};
-	struct connection connection = {.path = request->socket};
-	struct progress progress = {.curl = curl, .request = request};
-	char url[512];
+	struct exchange x = {
+		.request = request, .began_ms = now_monotonic_ms(), .looked_after = true};
 
 	*ret = (struct http_answer){.reach = HTTP_NOT_SENT};
-	if (!curl || !headers || (request->body && !body))
+	if (request->body && !body)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
-	snprintf(url, sizeof(url), "http://carve%s", request->path);
-	connection_use(curl, &connection);
-	request_prepare(curl, request, url, &progress);
-	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, answer_append);
-	curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
-	if (body)
-		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
-	CURLcode code = curl_easy_perform(curl);
-	cleanup_free char *data = answer.data;
-	if (code != CURLE_OK)
-		return exchange_error(request, code, &connection, &ret->reach, err);
+	cleanup_close int fd = runtime_connect(request->socket, SOCK_STREAM, err);
+	if (fd < 0)
+		return connect_error(request, fd, &ret->reach, err);
+	x.fd = fd;
+	int rc = exchange_error(request, exchange_run(&x, body), &ret->reach, err);
+	cleanup_free char *data = x.data;
+	if (rc < 0)
+		return rc;
 	ret->reach = HTTP_ANSWERED;
-	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &ret->status);
-	ret->body =
-		text_clean_json(json_loadb(data ? data : "", answer.size, JSON_DECODE_ANY, NULL));
+	ret->status = x.parsed.status;
+	ret->body = text_clean_json(
+		json_loadb(data + x.parsed.body, x.parsed.size, JSON_DECODE_ANY, NULL));
 	return 0;
 }

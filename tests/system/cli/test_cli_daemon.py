@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import statistics
 import struct
 import subprocess
 import tempfile
@@ -13,6 +14,30 @@ import pytest
 
 from command import CARVE, NOBODY, active, fails
 from conftest import clean_env, machine_has_gpu, run, wait_until
+
+
+def test_a_command_loads_few_libraries():
+    """Each brings others along, and every command waits for all of them."""
+    listed = subprocess.run(["ldd", CARVE], check=True, capture_output=True, text=True).stdout
+    loaded = {line.split()[0].partition(".so")[0] for line in listed.splitlines() if "=>" in line}
+    assert {"libjansson", "libc"} <= loaded <= {"libjansson", "libncursesw", "libtinfo", "libc"}
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("words, most_ms", [(["--version"], 3), (["gpu", "list"], 5)])
+def test_short_commands_take_a_few_milliseconds(host, words, most_ms):
+    host.carve("gpu", "list")
+
+    def median_ms(argv):
+        taken = []
+        for _ in range(40):
+            began = time.perf_counter()
+            host.run(argv)
+            taken.append(time.perf_counter() - began)
+        return 1000 * statistics.median(taken)
+
+    # What it takes to start any program is the machine's.
+    assert median_ms([CARVE, *words]) - median_ms(["true"]) <= most_ms
 
 
 def test_a_killed_daemon_is_followed_by_another(host):
