@@ -59,7 +59,8 @@ def kustomized(name):
 
 
 @pytest.mark.parametrize("objects", RENDERERS)
-@pytest.mark.parametrize("directory, values", [("base", {}), ("whole-gpus", {"wholeGpus": {"enabled": True}})])
+@pytest.mark.parametrize("directory, values", [("base", {}), ("whole-gpus", {"wholeGpus": {"enabled": True}}),
+                                               ("mig-limits", {"migLimits": {"enabled": True}})])
 def test_the_chart_is_the_same_as_the_manifests(objects, directory, values):
     expected = keyed(kustomized(directory))
     # Helm makes the release's namespace itself.

@@ -1,4 +1,5 @@
 """packaging/kubernetes: the manifests are whole, and give carve's programs the rights that they use and no others."""
+import json
 import os
 import re
 import shutil
@@ -100,6 +101,17 @@ def test_the_seven_fractions_of_clearml_are_named(objects):
     rule = policy["spec"]["validations"][0]
     assert re.findall(r"'(0\.\d+)'", rule["expression"]) == [f"{n / 8:.3f}" for n in range(1, 8)]
     assert all(f"{n / 8:.3f}" in rule["messageExpression"] for n in range(1, 8))
+
+
+def test_every_profile_that_a_gpu_has_is_an_extended_resource():
+    classes = list(yaml.safe_load_all((BASE.parent / "mig-limits" / "deviceclasses.yaml").read_text()))
+    resources = {re.search("profile == '(.*)'", c["spec"]["selectors"][0]["cel"]["expression"])[1]: c["spec"]["extendedResourceName"]
+                 for c in classes}
+    models = json.loads(run([BUILD / "carve", "sim", "--list", "--json"]).stdout)
+    # Profiles of integrated GPUs are named after memory that they do not have.
+    assert set(resources) == {p["name"] for m in models for p in m.get("mig_profiles", []) if ".0gb" not in p["name"]}
+    assert all(resource == "nvidia.com/mig-" + profile.replace("+", ".") for profile, resource in resources.items())
+    assert len({c["metadata"]["name"] for c in classes}) == len(set(resources.values())) == len(classes)
 
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")

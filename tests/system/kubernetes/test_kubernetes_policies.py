@@ -1,0 +1,88 @@
+"""The spellings of Run:ai, KAI and ClearML, by the API server's own engine for admission policies.
+
+CARVE_TEST_POLEVAL names a program that takes policies and pods, and prints each pod as mutated and each refusal."""
+import json
+import os
+import re
+
+import pytest
+
+yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
+
+from conftest import ROOT, run
+
+POLEVAL = os.environ.get("CARVE_TEST_POLEVAL")
+pytestmark = pytest.mark.skipif(not POLEVAL, reason="needs CARVE_TEST_POLEVAL, a program that evaluates admission policies")
+POLICIES = ROOT / "packaging" / "kubernetes" / "base" / "policies.yaml"
+FRACTION, LABEL = "clear.ml/fraction-1", "clearml-injector/fraction"
+
+
+@pytest.fixture
+def admit(tmp_path):
+    """admit(containers' limits, labels, annotations): (the pod as mutated, [refusals])"""
+    policies = tmp_path / "policies.yaml"
+    # The other policy is for slices; the program does not look which resources a policy is for.
+    policies.write_text(yaml.safe_dump_all(p for p in yaml.safe_load_all(POLICIES.read_text())
+                                           if p["metadata"]["name"] == "carve-spellings"))
+
+    def admit(*limits, labels=None, annotations=None):
+        pod = {"apiVersion": "v1", "kind": "Pod",
+               "metadata": {"name": "p"} | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {}),
+               "spec": {"containers": [{"name": f"c{i}", "image": "x"} | ({"resources": {"limits": l, "requests": l}} if l else {})
+                                       for i, l in enumerate(limits)]}}
+        file = tmp_path / "pod.yaml"
+        file.write_text(yaml.safe_dump(pod))
+        done = run([POLEVAL, policies, file])
+        assert done.returncode == 0 and "error" not in done.stdout, done.stdout + done.stderr
+        mutated = re.search(r"^  -> (.*)$", done.stdout, re.M)
+        return json.loads(mutated[1]), re.findall(r": deny deny (.*)$", done.stdout, re.M)
+
+    return admit
+
+
+def claimed(pod):
+    """{container: template} of those that have a slice."""
+    templates = {c["name"]: c["resourceClaimTemplateName"] for c in pod["spec"].get("resourceClaims", [])}
+    return {c["name"]: templates[claim["name"]] for c in pod["spec"]["containers"] for claim in c["resources"].get("claims", [])}
+
+
+@pytest.mark.parametrize("limits, labels, annotations, expected", [
+    ([{FRACTION: "0.5"}], None, None, {"c0": "carve-fraction-0.5"}),
+    ([{FRACTION: "1"}], None, None, {"c0": "carve-fraction-1"}),
+    ([None, {FRACTION: "0.25", "cpu": "1"}], None, None, {"c1": "carve-fraction-0.25"}),
+    ([{FRACTION: "0.5", "nvidia.com/gpu": "1"}], {LABEL: "0.500", "required-resources": "0.5"}, None, {"c0": "carve-fraction-0.500"}),
+    *[([None], {LABEL: f"{n / 8:.3f}"}, None, {"c0": f"carve-fraction-{n / 8:.3f}"}) for n in range(1, 8)],
+    ([None], None, {"gpu-fraction": "0.5"}, {"c0": "carve-fraction-0.5"}),
+    ([None], None, {"gpu-memory": "4096", "gpu-fraction-num-devices": "2"}, {"c0": "carve-memory-4096-x2"}),
+    ([None, None], None, {"gpu-fraction": ".5", "gpu-fraction-container-name": "c1"}, {"c1": "carve-fraction-.5"}),
+    ([None], {"required-resources": "half"}, None, {}),
+    ([{"nvidia.com/gpu": "1"}], None, None, {}),
+])
+def test_a_spelling_is_a_claim_of_one_container(admit, limits, labels, annotations, expected):
+    pod, refusals = admit(*limits, labels=labels, annotations=annotations)
+    assert (claimed(pod), refusals) == (expected, [])
+    if expected:
+        left = [c["resources"].get(kind, {}) for c in pod["spec"]["containers"] for kind in ("limits", "requests")]
+        assert not any(FRACTION in l or "nvidia.com/gpu" in l for l in left)
+
+
+@pytest.mark.parametrize("limits, labels, annotations, words", [
+    ([{FRACTION: "1.5"}], None, None, "limit clear.ml/fraction-1: 1.5 is no fraction of a GPU; right would be 0.5"),
+    ([{FRACTION: "2", "cpu": "1"}], None, {"other": "one"}, "limit clear.ml/fraction-1: 2 is no fraction"),
+    ([{FRACTION: "0"}], None, None, "limit clear.ml/fraction-1: 0 is no fraction"),
+    ([{FRACTION: "0.5"}, {FRACTION: "0.5"}], None, None, "one container of a pod may have it"),
+    ([None], {LABEL: "0.3"}, None, "'0.3' is not one of 0.125"),
+    ([None], {LABEL: "0.5"}, None, "'0.5' is not one of 0.125"),
+    ([None], {LABEL: "0.500", "required-resources": "half"}, None, "label required-resources: 'half'"),
+    ([None], {LABEL: "0.500"}, {"gpu-memory": "4096"}, "name two sizes"),
+    ([None], None, {"gpu-fraction": "1.25"}, "'1.25' is no fraction"),
+    ([None], None, {"gpu-fraction": "0.0"}, "'0.0' is no fraction"),
+    ([None], None, {"gpu-memory": "4G"}, "'4G' is no number of MiB; right would be 4096"),
+    ([None], None, {"gpu-fraction": "0.5", "gpu-memory": "4096"}, "name two sizes"),
+    ([None], None, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "33"}, "'33' is no number from 1 to 32"),
+    ([None], None, {"gpu-fraction-num-devices": "2"}, "need a size"),
+    ([None], None, {"gpu-fraction": "0.5", "gpu-fraction-container-name": "z"}, "this pod has no container 'z'"),
+])
+def test_a_wrong_value_is_refused_by_its_name(admit, limits, labels, annotations, words):
+    _, refusals = admit(*limits, labels=labels, annotations=annotations)
+    assert len(refusals) == 1 and words in refusals[0]
