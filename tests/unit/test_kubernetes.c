@@ -17,6 +17,7 @@
 #include "integrations/kubernetes/grpc_private.h"
 #include "integrations/kubernetes/leader.h"
 #include "integrations/kubernetes/quantity.h"
+#include "integrations/kubernetes/role.h"
 #include "integrations/kubernetes/slices.h"
 #include "integrations/kubernetes/template.h"
 
@@ -171,6 +172,29 @@ static void test_names_of_profiles_that_differ_by_a_sign_are_different_devices(v
 	assert_non_null(device_instance_name(&gpu, &all, 11, a));
 }
 
+static void test_a_role_that_no_label_set_is_left_alone(void **state)
+{
+	static const struct {
+		const char *labels;
+		enum role_order without, with; /* a label that set it before */
+	} cases[] = {
+		{"{}", ROLE_KEEP, ROLE_REMOVE},
+		{"{\"" ROLE_LABEL_RUNAI "\": \"true\"}", ROLE_SET, ROLE_SET},
+		{"{\"" ROLE_LABEL_RUNAI "\": \"false\"}", ROLE_KEEP, ROLE_REMOVE},
+		{"{\"" ROLE_LABEL_CLEARML "\": \"mig\"}", ROLE_SET, ROLE_SET},
+		{"{\"" ROLE_LABEL_CLEARML "\": \"none\"}", ROLE_KEEP, ROLE_REMOVE},
+		{"{\"" ROLE_LABEL_RUNAI "\": 1}", ROLE_KEEP, ROLE_REMOVE},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		cleanup_json json_t *labels = json_loads(cases[i].labels, 0, NULL);
+
+		assert_int_equal(role_of_labels(labels, false), cases[i].without);
+		assert_int_equal(role_of_labels(labels, true), cases[i].with);
+	}
+	assert_int_equal(role_of_labels(NULL, false), ROLE_KEEP);
+}
+
 static void test_a_lease_is_taken_by_this_clock_alone(void **state)
 {
 	struct leader leader = {.identity = "me"};
@@ -241,6 +265,7 @@ int main(void)
 		cmocka_unit_test(test_a_taint_that_is_over_is_a_difference),
 		cmocka_unit_test(
 			test_names_of_profiles_that_differ_by_a_sign_are_different_devices),
+		cmocka_unit_test(test_a_role_that_no_label_set_is_left_alone),
 		cmocka_unit_test(test_a_lease_is_taken_by_this_clock_alone),
 		cmocka_unit_test(test_a_checkpoint_reads_what_it_wrote),
 		cmocka_unit_test(test_messages_are_framed),

@@ -31,7 +31,7 @@ struct node {
 	uv_timer_t timer;
 	struct grpc_server *registration, *dra;
 	char registration_socket[PATH_MAX], dra_socket[PATH_MAX];
-	char claims[PATH_MAX], slices[PATH_MAX];
+	char own[PATH_MAX], claims[PATH_MAX], slices[PATH_MAX];
 	struct api api;
 	struct carved carved;
 	struct prepare prepare;
@@ -62,6 +62,7 @@ static int places_make(struct node *node, const struct node_options *options, st
 	snprintf(own, sizeof(own), "%s/%s", plugins, options->driver);
 	snprintf(node->registration_socket, PATH_MAX, "%s/%s-reg.sock", registry, options->driver);
 	snprintf(node->dra_socket, PATH_MAX, "%s/dra.sock", own);
+	snprintf(node->own, PATH_MAX, "%s", own);
 	snprintf(node->claims, PATH_MAX, "%s/claims", own);
 	snprintf(node->slices, PATH_MAX, "%s/slices", own);
 	if ((rc = directory_make(plugins, 0750, err)) < 0 ||
@@ -240,6 +241,7 @@ int node_run(const struct node_options *options, struct error *err)
 	node.prepare.carved = &node.carved;
 	node.prepare.driver = node.publish.driver = node.kubelet.driver = options->driver;
 	node.prepare.node = node.publish.node = node.kubelet.node = options->node;
+	node.prepare.state = node.own;
 	node.prepare.claims = node.claims;
 	node.prepare.cdi = options->cdi_dir;
 	node.kubelet.dra_socket = node.dra_socket;

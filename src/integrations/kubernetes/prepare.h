@@ -24,6 +24,7 @@ struct prepare {
 	struct api *api;
 	struct carved *carved;
 	const char *driver, *node;
+	const char *state;  /* the plugin's own directory */
 	const char *claims; /* directory of checkpoints */
 	const char *cdi;    /* directory of CDI specs */
 	struct cdi_host host;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +12,7 @@
 #include "daemon/host/log.h"
 #include "integrations/kubernetes/prepare.h"
 #include "integrations/kubernetes/publish.h"
+#include "integrations/kubernetes/role.h"
 
 /* Between two looks at carved, which costs one call each to a socket of this host. */
 #define LOOK_SECONDS 5
@@ -18,6 +20,10 @@
  * it is random, so that nodes that started together do not call together. */
 #define LIST_SECONDS 300
 #define LIST_JITTER_SECONDS 120
+/* Between two looks at the node's labels, likewise: 1,000 nodes make some 14 small calls a second.
+ */
+#define LABELS_SECONDS 60
+#define LABELS_JITTER_SECONDS 20
 /* Claims that are gone are looked for that often. */
 #define COLLECT_SECONDS 600
 /* The wait after a failure doubles up to this. */
@@ -35,28 +41,11 @@ struct watcher {
 	struct watcher_view view;
 	/* The thread's own: */
 	struct watcher_view last;
-	long long list_at_ms, collect_at_ms, retry_at_ms;
+	long long list_at_ms, collect_at_ms, retry_at_ms, labels_at_ms;
+	struct error role_error; /* that was logged last */
 	unsigned failures;
 	bool restored;
 };
-
-static int gpus_look(struct watcher *watcher, struct watcher_view *view, struct error *err)
-{
-	struct carved *carved = watcher->prepare->carved;
-	cleanup_json json_t *gpus = NULL, *sessions = NULL, *instances = NULL;
-	int rc = carved_call(carved, "GET", "/v1/gpus", NULL, &gpus, err);
-
-	if (rc == 0)
-		rc = carved_sessions(carved, &sessions, err);
-	if (rc == 0)
-		rc = carved_call(carved, "GET", "/v1/mig", NULL, &instances, err);
-	if (rc == 0)
-		rc = device_gpus_parse(gpus, sessions, view->gpu, &view->count, err);
-	if (rc == 0)
-		device_instances_take(instances, sessions, view->gpu, view->count);
-	view->reached = rc == 0;
-	return rc;
-}
 
 /* What others hold moves while sessions end: a figure is believed the second time. */
 static void offered_settle(const struct watcher_view *last, struct watcher_view *view,
@@ -73,6 +62,55 @@ static void offered_settle(const struct watcher_view *last, struct watcher_view 
 		if (before && was && before->taken != view->gpu[i].taken)
 			view->gpu[i].taken = was->taken;
 	}
+}
+
+/* The labels' order is carried out; the next look sees what came of it. */
+static void labels_look(struct watcher *watcher, const json_t *gpus, bool look)
+{
+	const struct prepare *prepare = watcher->prepare;
+	struct role role = {.api = prepare->api,
+			    .carved = prepare->carved,
+			    .node = prepare->node,
+			    .dir = prepare->state};
+	long long now = now_monotonic_ms();
+	struct error err = {0};
+	bool changed;
+
+	if (now < watcher->labels_at_ms && !look)
+		return;
+	watcher->labels_at_ms =
+		now + (LABELS_SECONDS * 1000LL) + random() % (LABELS_JITTER_SECONDS * 1000LL);
+	int rc = role_follow(&role, gpus, &changed, &err);
+	if (rc == 0) {
+		watcher->role_error = (struct error){0};
+		if (changed)
+			log_event(LOG_INFO, "role.followed node=%s", prepare->node);
+	} else if (strcmp(watcher->role_error.message, err.message) != 0) {
+		watcher->role_error = err;
+		log_event(LOG_WARNING, "role.failed error=\"%s%s%s\"", err.message,
+			  *err.hint ? "; " : "", err.hint);
+	}
+}
+
+static int gpus_look(struct watcher *watcher, struct watcher_view *view, bool look,
+		     struct error *err)
+{
+	struct carved *carved = watcher->prepare->carved;
+	cleanup_json json_t *gpus = NULL, *sessions = NULL, *instances = NULL;
+	int rc = carved_call(carved, "GET", "/v1/gpus", NULL, &gpus, err);
+
+	if (rc == 0)
+		labels_look(watcher, gpus, look);
+	if (rc == 0)
+		rc = carved_sessions(carved, &sessions, err);
+	if (rc == 0)
+		rc = carved_call(carved, "GET", "/v1/mig", NULL, &instances, err);
+	if (rc == 0)
+		rc = device_gpus_parse(gpus, sessions, view->gpu, &view->count, err);
+	if (rc == 0)
+		device_instances_take(instances, sessions, view->gpu, view->count);
+	view->reached = rc == 0;
+	return rc;
 }
 
 static void failed(struct watcher *watcher, const char *what, const struct error *err)
@@ -112,7 +150,7 @@ static void watcher_turn(struct watcher *watcher, bool look)
 	struct error err = {0};
 	bool was_reached = watcher->view.reached;
 
-	if (gpus_look(watcher, &view, &err) < 0 && (was_reached || look))
+	if (gpus_look(watcher, &view, look, &err) < 0 && (was_reached || look))
 		log_event(LOG_WARNING, "carved.unreachable error=\"%s\"", err.message);
 	raw = view;
 	if (view.reached)

@@ -159,3 +159,38 @@ def test_an_api_server_without_counters_gets_no_slices(make_cluster, gate):
     cluster.kubelet.register()
     wait_until(lambda: f"dropped spec.{gate}" in cluster.log() or f"].{gate}" in cluster.log())
     cluster.kill()
+
+
+@pytest.mark.parametrize("label, value", [("node-role.kubernetes.io/runai-mig-enabled", "true"), ("cdmo.clear.ml/gpu-partitioning", "mig")])
+def test_labels_of_a_node_give_the_role_and_take_it_back(make_cluster, label, value):
+    cluster = make_cluster(role=False).started()
+
+    def labelled(labels):
+        cluster.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {"name": "n1", "labels": labels}})
+        # A registration has the plugin look at once.
+        cluster.kubelet.register()
+
+    assert not mig_devices(cluster)
+    labelled({label: value})
+    wait_until(lambda: mig_devices(cluster))
+    # A plugin that was killed knows who set it.
+    cluster.kill()
+    cluster.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {"name": "n1"}})
+    cluster.started()
+    wait_until(lambda: not mig_devices(cluster))
+    # A role that was set by hand is left alone.
+    carve(cluster.host, "node", "set-role", "--dynamic-mig-enabled")
+    labelled({})
+    wait_until(lambda: mig_devices(cluster))
+    assert cluster.host.carve_json("gpu", "list")[0]["role"] == "dynamic-mig"
+
+
+def test_a_label_without_mig_mode_is_one_line_in_the_log(make_cluster):
+    cluster = make_cluster("h100-80gb", role=False)
+    cluster.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {
+        "name": "n1", "labels": {"node-role.kubernetes.io/runai-mig-enabled": "true"}}})
+    cluster.started()
+    for _ in range(2):
+        cluster.kubelet.register()
+    wait_until(lambda: "role.failed" in cluster.log())
+    assert "no GPU here is in MIG mode" in cluster.log() and cluster.log().count("role.failed") == 1
