@@ -72,8 +72,9 @@ static int cli_run_words(struct cli *cli, int argc, char **argv)
 	error_name_option(cli, &err);
 	output_error(&err, cli->value[OPT_JSON]);
 	/* Below it stands the command's own status, which must not look like ours. */
-	bool launches = cli->verb && (cli->verb->run == cli_run || cli->verb->run == cli_podman ||
-				      cli->verb->run == cli_docker);
+	bool launches =
+		cli->verb && (cli->verb->run == cli_run || cli->verb->run == cli_podman ||
+			      cli->verb->run == cli_docker || cli->verb->run == cli_apptainer);
 
 	return launches && err.code < EXIT_CODE_RUN_FAILED ? EXIT_CODE_RUN_FAILED : err.code;
 }

@@ -194,6 +194,7 @@ int cli_main(int argc, char **argv);
 int cli_gpu_list(struct cli *cli, struct error *err);
 int cli_podman(struct cli *cli, struct error *err);
 int cli_docker(struct cli *cli, struct error *err);
+int cli_apptainer(struct cli *cli, struct error *err);
 int cli_image_build(struct cli *cli, struct error *err);
 int cli_hook_install(struct cli *cli, struct error *err);
 int cli_hook_remove(struct cli *cli, struct error *err);

@@ -39,7 +39,27 @@ static const char *const flags[] = {
 	"unsetenv-all",
 	"use-api-socket",
 };
-#define SHORT_FLAGS "ditqP"
+
+/* Likewise of `exec`, `run` and `shell` of apptainer 1.4. */
+static const char *const apptainer_flags[] = {
+	"allow-setuid", "cleanenv",      "compat",           "contain",
+	"containall",   "disable-cache", "docker-login",     "fakeroot",
+	"help",         "ipc",           "keep-privs",       "net",
+	"no-eval",      "no-home",       "no-https",         "no-init",
+	"no-pid",       "no-privs",      "no-umask",         "nohttps",
+	"nv",           "nvccli",        "oom-kill-disable", "passphrase",
+	"pid",          "rocm",          "sharens",          "unsquash",
+	"userns",       "uts",           "writable",         "writable-tmpfs",
+};
+
+static const struct {
+	const char *const *flags;
+	size_t count;
+	const char *letters; /* short options without a value */
+} syntaxes[] = {
+	[CONTAINER_SYNTAX_OCI] = {flags, ARRAY_SIZE(flags), "ditqP"},
+	[CONTAINER_SYNTAX_APPTAINER] = {apptainer_flags, ARRAY_SIZE(apptainer_flags), "ecCfhinpuw"},
+};
 
 /* carve's own: with a value, and without. --gpus and --name are the runtime's. */
 static const char *const valued[] = {
@@ -82,16 +102,17 @@ static bool is_in(const char *const *list, size_t count, const char *name, size_
 }
 
 /* Whether the word after this one is its value. */
-static bool takes_next(const char *word)
+static bool takes_next(const char *word, enum container_syntax syntax)
 {
 	if (word[1] != '-') {
 		/* -it, -p8080:80, -e NAME: a letter with a value ends the word, or has the rest of
 		 * it. */
-		const char *letter = word + 1 + strspn(word + 1, SHORT_FLAGS);
+		const char *letter = word + 1 + strspn(word + 1, syntaxes[syntax].letters);
 
 		return *letter && !letter[1];
 	}
-	return !strchr(word, '=') && !is_in(flags, ARRAY_SIZE(flags), word + 2, strlen(word + 2));
+	return !strchr(word, '=') &&
+	       !is_in(syntaxes[syntax].flags, syntaxes[syntax].count, word + 2, strlen(word + 2));
 }
 
 /* Takes one of carve's options; returns how many words it was, 0: it is none, or negative. */
@@ -116,9 +137,10 @@ static int take_slice(char **at, struct container_args *ret, struct error *err)
 	return equals ? 1 : 2;
 }
 
-static int take_option(char **at, struct container_args *ret, struct error *err)
+static int take_option(char **at, enum container_syntax syntax, struct container_args *ret,
+		       struct error *err)
 {
-	bool two = takes_next(*at);
+	bool two = takes_next(*at, syntax);
 
 	if (two && !at[1])
 		return error_set(err, EXIT_CODE_USAGE, "%s needs a value", *at);
@@ -151,7 +173,8 @@ static int image_missing(const struct words *before, bool took, struct error *er
 	return -EXIT_CODE_USAGE;
 }
 
-int container_args_read(char **given, struct container_args *ret, struct error *err)
+int container_args_read(char **given, enum container_syntax syntax, struct container_args *ret,
+			struct error *err)
 {
 	char **at = given;
 	bool took = false;
@@ -159,9 +182,9 @@ int container_args_read(char **given, struct container_args *ret, struct error *
 	while (*at && **at == '-' && strcmp(*at, "--") != 0) {
 		int taken = take_slice(at, ret, err);
 
-		took = taken == 0 && takes_next(*at);
+		took = taken == 0 && takes_next(*at, syntax);
 		if (taken == 0)
-			taken = take_option(at, ret, err);
+			taken = take_option(at, syntax, ret, err);
 		if (taken < 0)
 			return taken;
 		at += taken;

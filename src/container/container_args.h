@@ -25,9 +25,13 @@ struct container_args {
 	const char *pid_file; /* --pidfile; likewise */
 };
 
+/* Whose options they are: which of them take a value. */
+enum container_syntax { CONTAINER_SYNTAX_OCI, CONTAINER_SYNTAX_APPTAINER };
+
 /* `given`: what stands behind `run`. Ends at the image. 0, or negative with *err set: there is no
  * image, or an option of carve's lacks its value. */
-int container_args_read(char **given, struct container_args *ret, struct error *err);
+int container_args_read(char **given, enum container_syntax syntax, struct container_args *ret,
+			struct error *err);
 /* The names of carve's options that have a value, without their dashes; NULL: there are no more. */
 const char *container_args_own(size_t i);
 void container_args_free(struct container_args *args);

@@ -1,5 +1,5 @@
-/* carve podman run, carve docker run: a slice, and the runtime's own `run` with what makes the
- * container's programs programs of that slice (container/layout.h). */
+/* carve podman run, carve docker run, carve apptainer exec: a slice, and the runtime's own `run`
+ * with what makes the container's programs programs of that slice (container/layout.h). */
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -31,7 +31,8 @@
 #define SIM_HOST "SIMGPU_HOST"
 
 struct container {
-	const char *runtime;
+	const char *runtime, *verb; /* podman, run */
+	enum container_syntax syntax;
 	struct container_args args;
 	struct places places;
 	struct driver_libs driver;
@@ -43,6 +44,11 @@ struct container {
 
 /* ---- what the container gets ------------------------------------------------------------- */
 
+static bool is_apptainer(const struct container *c)
+{
+	return c->syntax == CONTAINER_SYNTAX_APPTAINER;
+}
+
 static int mount_option(struct container *c, const json_t *mount, struct error *err)
 {
 	const char *from = session_text(mount, "hostPath"),
@@ -53,8 +59,29 @@ static int mount_option(struct container *c, const json_t *mount, struct error *
 		return error_set(
 			err, EXIT_CODE_RUN_FAILED,
 			"%.300s: a path with ':' or ',' cannot be mounted into a container", from);
-	words_add(&c->command, "--volume=%s:%s:%s", from, to, mode);
+	words_add(&c->command, "--%s=%s:%s:%s", is_apptainer(c) ? "bind" : "volume", from, to,
+		  mode);
 	return 0;
+}
+
+/* The environment of a container of apptainer's is that of its command, and what has its prefix
+ * there wins: also where --cleanenv is given. Its --env takes values apart at commas. */
+static void variable_add(struct container *c, const char *variable)
+{
+	const char *equals = strchr(variable, '=');
+	char name[128];
+
+	if (!is_apptainer(c)) {
+		words_add(&c->command, "--env=%s", variable);
+		return;
+	}
+	snprintf(name, sizeof(name), "APPTAINERENV_%.*s", (int)(equals - variable), variable);
+	setenv(name, equals + 1, 1);
+}
+
+static void node_add(struct container *c, const char *path)
+{
+	words_add(&c->command, "--%s=%s", is_apptainer(c) ? "bind" : "device", path);
 }
 
 /* The edits as the runtime's options. */
@@ -70,9 +97,9 @@ static int edits_add(struct container *c, const json_t *edits, struct error *err
 			return rc;
 	}
 	json_array_foreach(json_object_get(edits, "env"), i, entry)
-		words_add(&c->command, "--env=%s", json_string_value(entry));
+		variable_add(c, json_string_value(entry));
 	json_array_foreach(json_object_get(edits, "deviceNodes"), i, entry)
-		words_add(&c->command, "--device=%s", session_text(entry, "path"));
+		node_add(c, session_text(entry, "path"));
 	return 0;
 }
 
@@ -139,7 +166,8 @@ static int labels_add(struct container *c, struct error *err)
 	json_t *wanted = NULL, *value;
 	const char *key;
 
-	if (slice_is_named(c) || !runtime_ask(c->runtime, text, sizeof(text), inspect))
+	if (is_apptainer(c) || slice_is_named(c) ||
+	    !runtime_ask(c->runtime, text, sizeof(text), inspect))
 		return 0;
 	cleanup_json json_t *labels = json_loads(text, 0, NULL);
 	const json_t *sources[] = {labels};
@@ -267,46 +295,55 @@ static int hook_add(struct container *c, const struct cli *cli, struct error *er
 	return 0;
 }
 
+/* The files in which the runtime names the container; apptainer's ends with its client. */
+static void identity_add(struct container *c, struct container_watch *watch,
+			 char cid[static PATH_MAX], char pid[static PATH_MAX])
+{
+	if (is_apptainer(c))
+		return;
+	snprintf(cid, PATH_MAX, "%.4000s/cid", c->dir);
+	watch->cid_file = c->args.cid_file ? c->args.cid_file : cid;
+	if (!c->args.cid_file)
+		words_add(&c->command, "--cidfile=%s", cid);
+	if (strcmp(c->runtime, "podman") != 0)
+		return;
+	snprintf(pid, PATH_MAX, "%.4000s/pid", c->dir);
+	watch->pid_file = c->args.pid_file ? c->args.pid_file : pid;
+	if (!c->args.pid_file)
+		words_add(&c->command, "--pidfile=%s", pid);
+}
+
 static int container_run(struct container *c, const struct cli *cli, struct error *err)
 {
-	char cid_file[PATH_MAX + 8], pid_file[PATH_MAX + 8];
-	bool writes_pid = !strcmp(c->runtime, "podman");
+	struct container_watch watch = {
+		.runtime = c->runtime,
+		.dir = c->dir,
+		.session = session_text(c->choice.session, "id"),
+		.one_off = c->choice.one_off,
+		.client = &c->client,
+	};
+	char cid_file[PATH_MAX], pid_file[PATH_MAX];
 	int rc = directory_make(c, err);
 
 	words_add(&c->command, "%s", c->runtime);
 	if (rc < 0 || (rc = hook_add(c, cli, err)) < 0)
 		return rc;
-	words_add(&c->command, "run");
+	words_add(&c->command, "%s", c->verb);
 	if ((rc = slice_add(c, err)) < 0)
 		return rc;
-	snprintf(cid_file, sizeof(cid_file), "%s/cid", c->dir);
-	if (!c->args.cid_file)
-		words_add(&c->command, "--cidfile=%s", cid_file);
-	snprintf(pid_file, sizeof(pid_file), "%s/pid", c->dir);
-	if (writes_pid && !c->args.pid_file)
-		words_add(&c->command, "--pidfile=%s", pid_file);
+	identity_add(c, &watch, cid_file, pid_file);
 	for (size_t i = 0; i < c->args.options.count; i++)
 		words_add(&c->command, "%s", c->args.options.list[i]);
 	for (char **word = c->args.image; *word; word++)
 		words_add(&c->command, "%s", *word);
-	rc = container_watch_start(
-		&(struct container_watch){.runtime = c->runtime,
-					  .cid_file =
-						  c->args.cid_file ? c->args.cid_file : cid_file,
-					  .pid_file = !writes_pid        ? NULL
-						      : c->args.pid_file ? c->args.pid_file
-									 : pid_file,
-					  .dir = c->dir,
-					  .session = session_text(c->choice.session, "id"),
-					  .one_off = c->choice.one_off,
-					  .client = &c->client},
-		err);
+	rc = container_watch_start(&watch, err);
 	return rc < 0 ? rc : become_runtime(c, err);
 }
 
-static int run_with(const char *runtime, struct cli *cli, struct error *err)
+static int run_with(const char *runtime, const char *verb, enum container_syntax syntax,
+		    struct cli *cli, struct error *err)
 {
-	struct container c = {.runtime = runtime};
+	struct container c = {.runtime = runtime, .verb = verb, .syntax = syntax};
 	int rc;
 
 	if (cli->arguments[0] && !strcmp(cli->arguments[0], "--help")) {
@@ -317,7 +354,7 @@ static int run_with(const char *runtime, struct cli *cli, struct error *err)
 		return error_set(err, EXIT_CODE_RUN_FAILED,
 				 "%s: this is inside slice %.64s already; run it from outside",
 				 runtime, slice_env_session());
-	if ((rc = container_args_read(cli->arguments, &c.args, err)) < 0 ||
+	if ((rc = container_args_read(cli->arguments, syntax, &c.args, err)) < 0 ||
 	    (rc = places_find(&c.places, err)) < 0 || (rc = places_check(&c.places, err)) < 0 ||
 	    (rc = driver_find(&c.driver, err)) < 0 || (rc = session_choose(&c, err)) < 0)
 		return rc;
@@ -331,10 +368,17 @@ static int run_with(const char *runtime, struct cli *cli, struct error *err)
 
 int cli_podman(struct cli *cli, struct error *err)
 {
-	return run_with("podman", cli, err);
+	return run_with("podman", "run", CONTAINER_SYNTAX_OCI, cli, err);
 }
 
 int cli_docker(struct cli *cli, struct error *err)
 {
-	return run_with("docker", cli, err);
+	return run_with("docker", "run", CONTAINER_SYNTAX_OCI, cli, err);
+}
+
+/* "apptainer exec": exec, run or shell. */
+int cli_apptainer(struct cli *cli, struct error *err)
+{
+	return run_with("apptainer", strchr(cli->verb->name, ' ') + 1, CONTAINER_SYNTAX_APPTAINER,
+			cli, err);
 }

@@ -104,7 +104,7 @@ static enum container_state state_ask(const struct container_watch *w, const cha
 
 static bool cid_read(const struct container_watch *w, char cid[static CID_SIZE])
 {
-	cleanup_close int fd = open(w->cid_file, O_RDONLY | O_CLOEXEC);
+	cleanup_close int fd = !w->cid_file ? -1 : open(w->cid_file, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, cid, CID_SIZE - 1);
 
 	cid[n > 0 ? n : 0] = '\0';
@@ -119,7 +119,7 @@ static bool container_appears(const struct container_watch *w, int client,
 	struct pollfd ended = {.fd = client, .events = POLLIN};
 
 	while (!cid_read(w, cid))
-		if (poll(&ended, 1, CID_EVERY_MS) > 0)
+		if (poll(&ended, 1, w->cid_file ? CID_EVERY_MS : -1) > 0)
 			return cid_read(w, cid);
 	return true;
 }

@@ -9,8 +9,8 @@ struct client;
 struct error;
 
 struct container_watch {
-	const char *runtime; /* its program */
-	const char *cid_file;
+	const char *runtime;  /* its program */
+	const char *cid_file; /* NULL: the container ends with its client */
 	const char
 		*pid_file; /* where the runtime writes the first process's ID; NULL: it does not */
 	const char *dir;   /* removed at the end */
