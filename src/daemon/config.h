@@ -44,7 +44,7 @@ struct config {
 	struct lease_setting slicing;
 };
 
-/* What holds without a file. */
+/* The settings without a file. */
 extern const struct config config_default;
 
 /* Of a text. 0; negative with *err saying which key or line is wrong, *ret as it was. */

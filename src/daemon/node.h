@@ -113,8 +113,8 @@ struct node {
 	int exit_code;
 };
 
-/* What other rooms do as sessions live and end (session/session_hooks.h), and as MIG instances are
- * made (mig/mig.h). */
+/* Actions of other rooms as sessions live and end (session/session_hooks.h), and as MIG instances
+ * are made (mig/mig.h). */
 extern const struct session_hooks node_session_hooks;
 extern const struct mig_hooks node_mig_hooks;
 

@@ -1,4 +1,4 @@
-/* What the parts of the API share: errors as answers, bodies as JSON. */
+/* Shared by the parts of the API: errors as answers, bodies as JSON. */
 #pragma once
 
 #include <jansson.h>

@@ -1,4 +1,4 @@
-/* What the requests of the HTTP API mean (/v1). */
+/* The requests of the HTTP API (/v1). */
 #pragma once
 
 struct call;

@@ -1,4 +1,4 @@
-/* What the files of the HTTP server share. */
+/* Shared by the files of the HTTP server. */
 #pragma once
 
 #include <jansson.h>

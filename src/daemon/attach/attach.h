@@ -28,7 +28,7 @@ void attach_hang_up(struct attach_connection *connection);
 void attach_swept(struct attach_server *server);
 /* A sample is in: answers those who asked to be settled. */
 void attach_sampled(struct attach_server *server);
-/* What is left to the next program, and taken up from the last one: all connections. */
+/* All connections are left to the next program, and taken up from the last one. */
 void attach_hand_over(const struct attach_server *server, struct handover *handover);
 void attach_take_over(struct attach_server *server, struct handover *handover);
 /* Ends connections that have said nothing for too long. Called about once a second. */

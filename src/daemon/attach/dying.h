@@ -1,5 +1,5 @@
 /* Memory that is on its way back to a slice: of processes that have ended, are just ending, or have
- * become another program. Whoever finds no room asks for that before he is refused. */
+ * become another program. A process that finds no room asks for it before it is refused. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,5 +13,6 @@ struct session;
  * two system calls, and one more for each process. */
 void dying_look(struct session *session, const struct attach_connection *asking);
 /* Whether memory is still to come back of processes that were known to be ending at `since`
- * (CLOCK_MONOTONIC). What forked children hold on to does not come back, and is not waited for. */
+ * (CLOCK_MONOTONIC). Memory that forked children hold on to does not come back, and is not waited
+ * for. */
 bool dying_any(const struct session *session, uint64_t since);

@@ -45,7 +45,8 @@ void probe_start(struct probe *probe, uv_loop_t *loop, struct pool *pool, struct
 		 probe_cb on_done, void *arg);
 /* Whether it is time to try again what failed; then probe_again() does, as probe_start(). */
 bool probe_due(const struct probe *probe, uint64_t now);
-/* What failed, and GPUs that could not be tried before. While a probe runs, when all have ended. */
+/* Tries again: failed GPUs, and those that could not be tried before. While a probe runs, when all
+ * have ended. */
 void probe_again(struct probe *probe);
 /* No further probe is started and on_done not called; a running one is killed. */
 void probe_stop(struct probe *probe);

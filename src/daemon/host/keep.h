@@ -30,7 +30,7 @@ struct keep {
 	int fd;        /* the connection to the keeper; -1: none */
 	uv_poll_t *poll;
 	struct kept *found; /* what a daemon before this one had kept, until it is taken */
-	/* What could not be sent at once, in order. */
+	/* Messages that could not be sent at once, in order. */
 	struct keep_sending *first, **last;
 	uint64_t started_ns; /* CLOCK_MONOTONIC, when a keeper was last started */
 	/* Calls keep_put() for all that is to be kept. */

@@ -1,4 +1,4 @@
-/* Who is at the other end of a Unix socket, and the end of processes. */
+/* The identity of the peer of a Unix socket, and the end of processes. */
 #pragma once
 
 #include <stdbool.h>

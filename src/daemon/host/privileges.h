@@ -1,6 +1,6 @@
-/* What needs rights that the daemon may not have: signals to processes of sessions, and mount
- * namespaces of root's commands. A system daemon asks its guard (proto/guard.h); any other does it
- * itself, as the kernel lets its user. Loop thread only. */
+/* Actions that need rights that the daemon may not have: signals to processes of sessions, and
+ * mount namespaces of root's commands. A system daemon asks its guard (proto/guard.h); any other
+ * does it itself, as the kernel lets its user. Loop thread only. */
 #pragma once
 
 #include <stdbool.h>

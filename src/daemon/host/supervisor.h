@@ -8,7 +8,7 @@
  * LISTEN_FDNAMES), which is the caller's from now on; -1: none was. */
 int supervisor_socket(const char *name);
 /* Calls for each descriptor that was handed over, with its name: those of sockets, and those that
- * the supervisor kept for the daemon. Whoever takes one closes it. */
+ * the supervisor kept for the daemon. The taker of one closes it. */
 void supervisor_descriptors(void (*cb)(void *arg, const char *name, int fd), void *arg);
 /* Tells it, e.g. "READY=1" or, once a second, "WATCHDOG=1"; nothing where nobody listens
  * (NOTIFY_SOCKET). */

@@ -1,4 +1,4 @@
-/* What the lease thread keeps of a session, and what it reads in the pages of its processes. The
+/* The lease thread's record of a session, and its readings of the pages of its processes. The
  * pages are written by workloads: nothing in them is an index or a bound here. */
 #pragma once
 
@@ -90,7 +90,7 @@ struct lease_member {
 	struct lease_turn turn; /* the one that goes on */
 };
 
-/* What all of a member's living processes come to. */
+/* The sum over a member's living processes. */
 struct member_look {
 	bool launching, drained;
 	bool marked;        /* what is not done will say when it is, whatever its process does */

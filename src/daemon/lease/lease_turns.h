@@ -7,7 +7,7 @@
 #define MS 1000000ull
 /* A look may cost so much of the time until the next one. */
 #define LOOK_BUDGET 20u
-/* Who holds a lease that nobody else wants is looked at to see whether it still works. */
+/* The holder of a lease that nobody else wants is looked at, to see whether it still works. */
 #define ALONE_LOOK_NS (500 * MS)
 /* How often to see at first whether work ended that a lease's end was not held up for. */
 #define LEAK_LOOK_NS MS
@@ -53,7 +53,7 @@ void holder_quiet_end(struct lease_member *m, uint64_t now);
 /* ---- lease_drain.c */
 void drain_begin(struct leases *l, struct lease_member *m, uint64_t now);
 void drain_look(struct leases *l, struct lease_member *m, uint64_t now);
-/* What its processes may have in flight: as the settings have it, doubled so often. */
+/* The bound of its work in flight: that of the settings, doubled so often. */
 void drain_room_set(const struct lease_member *m, unsigned doubled);
 
 /* ---- lease_conduct.c */

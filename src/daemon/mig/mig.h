@@ -2,7 +2,7 @@
  * sessions end, and removes when their room is needed. core/mig.h decides; NVML is called on the
  * thread pool alone, one order a GPU at a time.
  *
- * What an order is about to change is in the store before it begins (an intent), with a new
+ * The changes of an order are in the store before it begins (an intent), with a new
  * generation of each instance. Whatever NVML then says there is puts the books right: after each
  * order, each second, and when a daemon starts. An instance that is not in the books is somebody
  * else's: it is never touched, and what it covers is not free. */
@@ -21,7 +21,7 @@ struct node;
 struct peer;
 struct session;
 
-/* What a session gets of one GPU. */
+/* A session's part of one GPU. */
 struct mig_share {
 	uint32_t gpu; /* position in the pool */
 	char uuid_text[48];
@@ -36,7 +36,7 @@ struct mig_grant {
 	bool together; /* of each instance only what was requested: others may be there, too */
 };
 
-/* What the requests that wait are told and asked. The daemon's root fills it in (node_hooks.c). */
+/* Calls to the requests that wait. The daemon's root fills it in (node_hooks.c). */
 struct mig_hooks {
 	/* The instances of request `id` are there, or not (waiting_made()). */
 	void (*made)(struct node *node, const char *id, const struct mig_grant *grant,

@@ -55,7 +55,7 @@ struct job_after {
 	int32_t index; /* one of the array's; -1: all of it */
 };
 
-/* What a job asks for. Shared by the jobs of an array. */
+/* A job's request. Shared by the jobs of an array. */
 struct job_spec {
 	unsigned uses;
 	int64_t id; /* of its text in the store */

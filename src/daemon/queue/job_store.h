@@ -1,5 +1,5 @@
 /* Jobs, agents and users' past use on disk: queue.db beside the daemon's database (state.h), SQLite
- * in WAL mode. What is enqueued is on the disk itself when job_store_commit() returns; the rest
+ * in WAL mode. An enqueued job is on the disk itself when job_store_commit() returns; the rest
  * survives the daemon's death, and after a power cut the shims' records say what had begun.
  *
  * All functions return 0 or -errno, as store.h's do. Loop thread only. */

@@ -90,7 +90,7 @@ struct agent {
 	struct node *node;
 	uint32_t queue_count;
 	struct agent_queue queue[QUEUE_LIST_MAX];
-	/* What was decided last. */
+	/* The last decision. */
 	int64_t head;         /* the job that has a placement reserved; 0: none */
 	uint64_t reserved_ns; /* CLOCK_MONOTONIC; QUEUE_NEVER: not known */
 	int64_t blocker;

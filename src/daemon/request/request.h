@@ -15,7 +15,7 @@ struct pool;
 /* Priorities are within plus and minus this; above 0 only for administrators. */
 #define REQUEST_PRIORITY_MAX 100
 
-/* What cuts the GPU. */
+/* The means that cuts the GPU. */
 enum request_backend {
 	BACKEND_ANY,
 	BACKEND_FRACTION,
@@ -50,6 +50,6 @@ int request_parse_size(const json_t *root, struct place_request *ret, struct err
 int request_parse_gpu_ids(const json_t *value, struct slice_request *to, struct error *err);
 /* Finds the named GPUs in the pool. 0, or negative with *err where one does not exist. */
 int request_resolve(struct slice_request *request, const struct pool *pool, struct error *err);
-/* What was asked, for people: "4 GiB", "0.25 of a GPU", "2 whole GPUs". */
+/* The size that was asked for, for people: "4 GiB", "0.25 of a GPU", "2 whole GPUs". */
 #define REQUEST_TEXT_SIZE 96
 const char *request_text(const struct place_request *place, char buf[static REQUEST_TEXT_SIZE]);

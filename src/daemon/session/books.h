@@ -38,7 +38,7 @@ static inline bool books_exist(const struct books *books)
 /* Makes both parts for a new session. 0 or -errno. */
 int books_create(struct books *ret, const char *session, const struct books_gpu *gpus,
 		 uint32_t gpu_count);
-/* What a daemon before this one had of the three descriptors. */
+/* The three descriptors, as far as a daemon before this one had them. */
 struct books_fds {
 	int limits_rw, limits, ledger;
 };

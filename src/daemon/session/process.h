@@ -36,7 +36,7 @@ struct process {
 	uint64_t stuck_since_ns;
 	uint32_t stuck_begun, stuck_done;
 	uint64_t reap_sample; /* number of the first sample that can show its memory gone */
-	/* What the slot said when the running sample started: figures compare only if it stood
+	/* The slot's words when the running sample started: figures compare only if it stood
 	 * still. */
 	uint32_t seen_begun, seen_done, seen_leaving, seen_lessened;
 	uint64_t seen_unsure;

@@ -1,4 +1,4 @@
-/* What the life of sessions and processes means to the rooms above this one. The daemon's root
+/* The rooms above this one act as sessions and processes live and end. The daemon's root
  * fills in one table (node_hooks.c), so that this room includes none of them. Each is called on
  * the loop's thread, and none may free the session or the process that it is given. */
 #pragma once
@@ -20,7 +20,7 @@ struct session_hooks {
 	void (*ledger_used)(const struct session *session);
 	/* It asks for less than before. */
 	void (*lessened)(struct node *node);
-	/* What it may get changed: requests that wait may be granted now. */
+	/* Room may have been made: requests that wait may be granted now. */
 	void (*room_made)(struct node *node);
 	/* It has other MIG instances than before, or none any more. */
 	void (*instances_left)(const struct session *session);

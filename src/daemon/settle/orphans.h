@@ -2,7 +2,7 @@
  * from then on: for what it takes its session beyond the slice with, nobody is ended.
  *
  * An exporter is a session on one of its GPUs. It counts by what its own processes had charged when
- * they gave it up, and by no more than its slice. What nothing but descriptors keeps afterwards
+ * they gave it up, and by no more than its slice. Memory that only descriptors keep afterwards
  * (descriptors.h) counts again when somebody has it. The database knows all of that, so that a
  * daemon's end changes nothing.
  *
@@ -27,7 +27,7 @@ struct orphans {
 
 /* The session gave up so many bytes on GPU `position` of it, which others may have. */
 void orphans_give(struct session *session, uint32_t position, uint64_t bytes);
-/* What the exporters of other sessions gave up in the last seconds. */
+/* The bytes that exporters of other sessions gave up in the last seconds. */
 uint64_t orphans_of_others(const struct session *session);
 /* Memory that a session's processes gave up on GPU `position` of it, and descriptors may keep
  * still. */

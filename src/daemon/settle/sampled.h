@@ -1,4 +1,4 @@
-/* What follows from a new sample of the driver's figures, in one order. */
+/* The steps that follow a new sample of the driver's figures, in order. */
 #pragma once
 
 struct node;

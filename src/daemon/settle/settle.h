@@ -1,6 +1,6 @@
-/* What the driver says of attached processes against what they charged: posted in their slots by
- * the samples over which they stood still. What they gave back and others may have is charged to
- * somebody at every moment (docs/ledger.md). */
+/* Compares the driver's figures of attached processes with their charges: posted in their slots by
+ * the samples over which they stood still. Memory that they gave back and others may have is
+ * charged to somebody at every moment (docs/ledger.md). */
 #pragma once
 
 #include <stdbool.h>

@@ -22,7 +22,7 @@ struct stray {
 
 /* Learns from the newest sample who is one. */
 void strays_sampled(struct node *node);
-/* What a session's strays hold on a GPU. */
+/* The bytes that a session's strays hold on a GPU. */
 uint64_t strays_held(const struct session *session, const struct gpu_sample *sample);
 /* Whether any session has one. */
 bool strays_any(const struct node *node);

@@ -12,7 +12,7 @@ struct error;
 struct node;
 struct session;
 
-/* What is to be changed; the rest stays. */
+/* The changes; the rest stays. */
 struct slicing_change {
 	bool mode, lease, granularity; /* whether it is given */
 	struct lease_setting to;
@@ -40,7 +40,7 @@ void slicing_retry(struct node *node);
 int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *change,
 		struct error *err);
 
-/* Who is charged for the GPU time of this user's processes, and barred for what they do. */
+/* The owner who is charged for the GPU time of this user's processes, and barred for them. */
 static inline uint64_t slicing_owner(uid_t uid)
 {
 	return uid;

@@ -11,5 +11,5 @@ int usage_start(struct node *node, struct usage **ret);
 /* Before the loop waits: the GPUs are looked at only while somebody may use a sliced one, so that
  * an idle daemon is not woken. Takes NULL. */
 void usage_prepare(struct usage *usage);
-/* Takes NULL. What still runs ends by itself. */
+/* Takes NULL. A look that still runs ends by itself. */
 void usage_stop(struct usage *usage);

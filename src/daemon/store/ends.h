@@ -1,6 +1,6 @@
 /* The ends of sessions that the database cannot take, as its disk is full: a file beside it whose
  * room was taken beforehand, so that writing there needs none. Once the database has them all, it
- * is emptied. What is written survives the daemon's death at any later moment.
+ * is emptied. A written end survives the daemon's death at any later moment.
  *
  * Why this stays: without it a session that ended on a full disk is there again after the next
  * start of the daemon, with its promise, and a user cannot release memory while the disk is full.

@@ -25,7 +25,7 @@ void quotas_free(struct node *node);
 int quotas_set(struct node *node, const struct store_quota *quota);
 /* The limits that are set; QUOTA_NONE in all fields: none is. */
 struct quota quotas_get(const struct node *node, enum quota_kind kind, uint32_t id);
-/* What the users that a quota is for hold now. */
+/* The present use by the users that a quota is for. */
 struct quota_use quotas_use(const struct node *node, enum quota_kind kind, uint32_t id);
 
 /* Whether this user may be granted that. 0; -EAGAIN: not on top of what is held; -EPERM: never. The

@@ -13,7 +13,7 @@ struct pool;
  * and what each GPU has left. */
 void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
 		     struct error *err);
-/* What one GPU says to a request, e.g. "3.20 GiB of 79.1 GiB free". */
+/* The verdict of one GPU on a request, e.g. "3.20 GiB of 79.1 GiB free". */
 void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
 		    const struct place_request *request, enum place_reason reason, char *buf,
 		    size_t size);

@@ -57,7 +57,7 @@ int waiting_explain(const struct node *node, const struct waiter *waiter, struct
  * wait; and that it has, which passes them. */
 bool waiting_lets_grow(const struct node *node, uint32_t gpu);
 void waiting_grown(struct node *node, uint32_t gpu);
-/* Whoever waited with this `arg` is gone. */
+/* The waiter with this `arg` is gone. */
 void waiting_cancel(struct node *node, void *arg);
 /* Refuses a waiting request by its ID, as its owner wishes. False: there is none. */
 bool waiting_release(struct node *node, struct waiter *waiter);
@@ -69,7 +69,7 @@ unsigned waiting_position(const struct node *node, const struct waiter *waiter);
 /* The user's request of this name. */
 struct waiter *waiting_named(const struct node *node, uid_t uid, const char *name);
 /* The MIG instances of request `id` are there, or not: *err says why not, NULL that it is to be
- * decided anew. Whoever asked may be gone: then they are nobody's. */
+ * decided anew. The waiter may be gone: then they are nobody's. */
 void waiting_made(struct node *node, const char *id, const struct mig_grant *grant,
 		  const struct error *err);
 /* Something changed that may let requests through. Decides nothing itself: see waiting_run(). */
