@@ -23,6 +23,7 @@
 #include "daemon/host/log.h"
 #include "daemon/host/runtime.h"
 #include "daemon/node.h"
+#include "daemon/serve.h"
 #include "daemon/upgrade/upgrade.h"
 #include "guard/guard.h"
 
@@ -334,7 +335,7 @@ static int serve(struct node *node, bool background, struct error *err)
 	if (rights_settle(node, err) < 0)
 		return EXIT_CODE_FAILED;
 	claims_begin(node);
-	int code = node_run(node, err);
+	int code = serve_run(node, err);
 	privileges_leave(&node->privileges, !node->runtime.handed_over);
 	launcher_leave(&node->launcher);
 	runtime_leave(&node->runtime);

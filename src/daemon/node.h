@@ -60,8 +60,8 @@ struct node {
 	struct pool pool;
 	struct probe probe;
 	struct store *store;
-	const struct session_hooks *hooks; /* &node_session_hooks */
-	const struct mig_hooks *mig_hooks; /* &node_mig_hooks */
+	const struct session_hooks *hooks; /* node_hooks.h */
+	const struct mig_hooks *mig_hooks; /* likewise */
 	struct keep keep;                  /* descriptors of ledgers, for the next daemon */
 	struct privileges privileges;
 	struct launcher launcher;
@@ -112,14 +112,3 @@ struct node {
 	bool stopping;
 	int exit_code;
 };
-
-/* Actions of other rooms as sessions live and end (session/session_hooks.h), and as MIG instances
- * are made (mig/mig.h). */
-extern const struct session_hooks node_session_hooks;
-extern const struct mig_hooks node_mig_hooks;
-
-/* Serves until a signal, idleness or the loss of its directory ends it. The runtime directory is
- * locked already. Returns the exit code; *err is set where it could not start. */
-int node_run(struct node *node, struct error *err);
-/* Its guard (privileges.h) has ended: so does the daemon. */
-void node_guard_ended(struct node *node);

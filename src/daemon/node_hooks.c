@@ -1,9 +1,10 @@
 /* What the rooms above session/ and mig/ do as sessions and instances come and go. */
-#include "daemon/session/session_hooks.h"
+#include "daemon/node_hooks.h"
 
 #include "daemon/attach/attach.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
+#include "daemon/session/session_hooks.h"
 #include "daemon/settle/settle.h"
 #include "daemon/settle/strays.h"
 #include "daemon/slicing/slicing.h"

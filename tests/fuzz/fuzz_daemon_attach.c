@@ -19,6 +19,7 @@
 #include "base/macros.h"
 #include "daemon/attach/attach.h"
 #include "daemon/node.h"
+#include "daemon/node_hooks.h"
 #include "daemon/session/books.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"

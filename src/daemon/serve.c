@@ -1,4 +1,4 @@
-#include "daemon/node.h"
+#include "daemon/serve.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -25,6 +25,8 @@
 #include "daemon/host/supervisor.h"
 #include "daemon/lease/leases.h"
 #include "daemon/mig/mig.h"
+#include "daemon/node.h"
+#include "daemon/node_hooks.h"
 #include "daemon/queue/queue.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -90,15 +92,12 @@ static void node_fail(struct node *node, const char *what)
 	node_stop(node, what);
 }
 
-void node_guard_ended(struct node *node)
-{
-	log_event(LOG_ERROR, "guard.ended");
-	node_fail(node, "its guard ended");
-}
-
 static void on_guard_ended(void *context)
 {
-	node_guard_ended(context);
+	struct node *node = context;
+
+	log_event(LOG_ERROR, "guard.ended");
+	node_fail(node, "its guard ended");
 }
 
 /* ---- what goes on by the clock ----------------------------------------------------------- */
@@ -451,7 +450,7 @@ static void handles_init(struct node *node)
 	uv_signal_start(&node->on_hup, on_reload, SIGHUP);
 }
 
-int node_run(struct node *node, struct error *err)
+int serve_run(struct node *node, struct error *err)
 {
 	node->hooks = &node_session_hooks;
 	node->mig_hooks = &node_mig_hooks;
