@@ -319,6 +319,11 @@ static void on_costs(void *arg)
 	waiting_kick(node);
 }
 
+static void on_call(struct call *call, void *unused)
+{
+	api_handle(call);
+}
+
 /* From here on the daemon answers: its sessions are back. */
 static int node_open(struct node *node, struct error *err)
 {
@@ -340,7 +345,7 @@ static int node_open(struct node *node, struct error *err)
 		return -1;
 	rc = attach_server_start(node, node->runtime.attach_fd, &node->attach);
 	if (rc == 0)
-		rc = http_server_start(node, node->runtime.http_fd, &node->http);
+		rc = http_server_start(node, node->runtime.http_fd, on_call, &node->http);
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot serve: %s", strerrordesc_np(-rc));
 	if (node->handover)

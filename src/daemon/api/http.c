@@ -13,7 +13,6 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "daemon/api/api.h"
 #include "daemon/api/http_private.h"
 #include "daemon/host/listener.h"
 #include "daemon/host/log.h"
@@ -354,11 +353,6 @@ static unsigned head_too_long(struct MHD_Connection *connection)
 					      : MHD_HTTP_URI_TOO_LONG;
 }
 
-static void api_answer(struct call *call, void *arg)
-{
-	api_handle(call);
-}
-
 static void dispatch(struct http_call *c)
 {
 	struct error err = {.code = EXIT_CODE_USAGE};
@@ -375,7 +369,7 @@ static void dispatch(struct http_call *c)
 		return;
 	}
 	if (c->received <= body_max(c)) {
-		call_fairly(&c->call, api_answer, NULL);
+		call_fairly(&c->call, c->call.node->http->answer, NULL);
 		return;
 	}
 	snprintf(err.message, sizeof(err.message), "the body is larger than %zu bytes",
@@ -555,13 +549,14 @@ void http_prepare(struct http_server *server)
 		uv_timer_stop(&server->timer);
 }
 
-int http_server_start(struct node *node, int fd, struct http_server **ret)
+int http_server_start(struct node *node, int fd, call_answer answer, struct http_server **ret)
 {
 	struct http_server *server = calloc(1, sizeof(*server));
 
 	if (!server)
 		return -ENOMEM;
 	server->node = node;
+	server->answer = answer;
 	server->listen_fd = -1;
 	rights_refuse(fd);
 	crowd_begin(&server->crowd, CONNECTIONS_MAX);

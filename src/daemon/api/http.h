@@ -42,8 +42,9 @@ void call_defer(struct call *call, void (*on_gone)(struct call *call));
 typedef void (*call_answer)(struct call *call, void *arg);
 void call_fairly(struct call *call, call_answer answer, void *arg);
 
-/* Serves the listening stream socket `fd`, which becomes the server's. 0 or -errno. */
-int http_server_start(struct node *node, int fd, struct http_server **ret);
+/* Serves the listening stream socket `fd`, which becomes the server's. `answer` answers each call,
+ * in its user's turn. 0 or -errno. */
+int http_server_start(struct node *node, int fd, call_answer answer, struct http_server **ret);
 /* Serves this one in place of the first, whose file is gone. It becomes the server's. 0 or -errno.
  */
 int http_server_listen(struct http_server *server, int fd);

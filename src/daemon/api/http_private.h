@@ -22,6 +22,7 @@ struct http_connection {
 
 struct http_server {
 	struct node *node;
+	call_answer answer;
 	struct MHD_Daemon *mhd;
 	uv_poll_t poll;
 	uv_timer_t timer;
