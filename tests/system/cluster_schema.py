@@ -48,6 +48,8 @@ SCHEMAS = {
         "holderIdentity": TEXT, "leaseDurationSeconds": int, "acquireTime": MICRO_TIME, "renewTime": MICRO_TIME,
         "leaseTransitions": int}),
     "pods": of_kind("v1", "Pod", **{"spec!": {
+        "nodeName": TEXT, "terminationGracePeriodSeconds": int, "automountServiceAccountToken": bool,
+        "tolerations": [{"operator": one_of("Exists", "Equal")}],
         "restartPolicy": one_of("Never", "Always", "OnFailure"), "nodeSelector": MapOf(of=TEXT),
         "containers!": [{"name!": LABEL, "image": TEXT, "command": [TEXT], "args": [TEXT], "env": [{"name!": TEXT, "value": TEXT}],
                          "resources": {"limits": MapOf(of=ANY), "requests": MapOf(of=ANY)}}]}}),

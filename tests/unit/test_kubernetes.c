@@ -16,10 +16,13 @@
 #include "integrations/kubernetes/claim.h"
 #include "integrations/kubernetes/grpc_private.h"
 #include "integrations/kubernetes/leader.h"
+#include "integrations/kubernetes/pod_template.h"
 #include "integrations/kubernetes/quantity.h"
+#include "integrations/kubernetes/reserve.h"
 #include "integrations/kubernetes/role.h"
 #include "integrations/kubernetes/slices.h"
 #include "integrations/kubernetes/template.h"
+#include "integrations/kubernetes/yaml_json.h"
 
 static void test_quantities_are_read_as_kubernetes_writes_them(void **state)
 {
@@ -254,6 +257,65 @@ static void test_messages_are_framed(void **state)
 			    "abcdefghijklm");
 }
 
+static void test_reservations_are_made_one_by_one_until_one_has_the_gpu(void **state)
+{
+	const struct reserve_pod none[1] = {{.state = RESERVE_STARTS}};
+	const struct reserve_pod pods[] = {
+		{.state = RESERVE_HOLDS, .uuid = "GPU-a", .wanted = true},
+		{.state = RESERVE_HOLDS, .uuid = "GPU-b"},
+		{.state = RESERVE_GOING, .uuid = "GPU-c"},
+		{.state = RESERVE_FAILED},
+	};
+
+	assert_int_equal(reserve_decide(none, 0, "GPU-a"), RESERVE_MAKE);
+	assert_int_equal(reserve_decide(none, 1, "GPU-a"), RESERVE_WAIT);
+	assert_int_equal(reserve_decide(pods, 4, "GPU-b"), RESERVE_DONE);
+	/* One that is being deleted holds its GPU for no claim, and frees it in a moment. */
+	assert_int_equal(reserve_decide(pods, 3, "GPU-c"), RESERVE_WAIT);
+	assert_int_equal(reserve_decide(pods, 2, "GPU-c"), RESERVE_MAKE);
+	assert_int_equal(reserve_decide(pods, 4, "GPU-c"), RESERVE_EXHAUSTED);
+}
+
+static void test_yaml_scalars_are_what_kubernetes_takes_them_for(void **state)
+{
+	static const char text[] =
+		"a: 1\nb: '1'\nc: true\nd: ~\ne: 0.5\nf: 1Gi\ng: yes\nh: [x, {i: -3}]\n"
+		"j: |\n  two\n  lines\n";
+	json_t *is = NULL,
+	       *wanted = json_loads("{\"a\":1,\"b\":\"1\",\"c\":true,\"d\":null,\"e\":0.5,\"f\":"
+				    "\"1Gi\",\"g\":\"yes\","
+				    "\"h\":[\"x\",{\"i\":-3}],\"j\":\"two\\nlines\\n\"}",
+				    0, NULL);
+	struct error err = {0};
+
+	assert_int_equal(yaml_json_load(text, sizeof(text) - 1, &is, &err), 0);
+	assert_true(json_equal(is, wanted));
+	json_decref(is);
+	json_decref(wanted);
+}
+
+static void test_overrides_are_merged_by_name_and_null_takes_away(void **state)
+{
+	static const char text[] =
+		"basePodTemplate: {nodeSelector: {a: b, c: d}, env: [{name: A, value: '1'}]}\n"
+		"queues: {q: {templateOverrides: {nodeSelector: {a: null}, env: [{name: A, value: "
+		"'2'}]}}}";
+	json_t *file = NULL, *template = NULL,
+	       *wanted = json_loads("{\"spec\":{\"nodeSelector\":{\"c\":\"d\"},\"containers\":[{"
+				    "\"name\":\"main\",\"env\":"
+				    "[{\"name\":\"A\",\"value\":\"2\"}]}]}}",
+				    0, NULL);
+	struct error err = {0};
+
+	assert_int_equal(yaml_json_load(text, sizeof(text) - 1, &file, &err), 0);
+	assert_int_equal(pod_template_parse(file, &template, &err), 0);
+	assert_true(json_equal(pod_template_of(template, "q"), wanted));
+	assert_false(json_equal(pod_template_of(template, "other"), wanted));
+	json_decref(file);
+	json_decref(template);
+	json_decref(wanted);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -269,6 +331,9 @@ int main(void)
 		cmocka_unit_test(test_a_lease_is_taken_by_this_clock_alone),
 		cmocka_unit_test(test_a_checkpoint_reads_what_it_wrote),
 		cmocka_unit_test(test_messages_are_framed),
+		cmocka_unit_test(test_reservations_are_made_one_by_one_until_one_has_the_gpu),
+		cmocka_unit_test(test_yaml_scalars_are_what_kubernetes_takes_them_for),
+		cmocka_unit_test(test_overrides_are_merged_by_name_and_null_takes_away),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

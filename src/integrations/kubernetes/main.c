@@ -13,6 +13,7 @@
 #include "integrations/kubernetes/check.h"
 #include "integrations/kubernetes/controller.h"
 #include "integrations/kubernetes/node.h"
+#include "integrations/kubernetes/reserve.h"
 #include "integrations/kubernetes/run.h"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
@@ -48,6 +49,11 @@ static const char help[] =
 	"  --hook-dir DIR       where carve-hook is, as the container runtime sees it: with it pods whose\n"
 	"                       users are not root can use their slices\n"
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
+	"  --reserve-namespace NAME   make a pod there that holds each GPU with slices, for schedulers\n"
+	"                       and device plugins that do not know DRA\n"
+	"  --reserve-image IMAGE      of these pods: one with carve\n"
+	"  --reserve-resource NAME    what they hold (nvidia.com/gpu)\n"
+	"  --reserve-label KEY=VALUE  a label of theirs\n"
 	"  --namespace NAME     where the controller's lease is, or run's pod (also POD_NAMESPACE;\n"
 	"                       carve, for run: default)\n"
 	"  --pod-template FILE  the pod, but for its command, YAML or JSON: a pod, a PodTemplate, or\n"
@@ -77,6 +83,10 @@ enum {
 	OPTION_FRONT,
 	OPTION_HOOK,
 	OPTION_HOST,
+	OPTION_RESERVE,
+	OPTION_RESERVE_IMAGE,
+	OPTION_RESERVE_RESOURCE,
+	OPTION_RESERVE_LABEL,
 	OPTION_DRIVER,
 	OPTION_NAMESPACE,
 	OPTION_TEMPLATE,
@@ -103,6 +113,10 @@ static const struct option options[] = {
 	{"front-dir", required_argument, NULL, OPTION_FRONT},
 	{"hook-dir", required_argument, NULL, OPTION_HOOK},
 	{"host", required_argument, NULL, OPTION_HOST},
+	{"reserve-namespace", required_argument, NULL, OPTION_RESERVE},
+	{"reserve-image", required_argument, NULL, OPTION_RESERVE_IMAGE},
+	{"reserve-resource", required_argument, NULL, OPTION_RESERVE_RESOURCE},
+	{"reserve-label", required_argument, NULL, OPTION_RESERVE_LABEL},
 	{"namespace", required_argument, NULL, OPTION_NAMESPACE},
 	{"driver-name", required_argument, NULL, OPTION_DRIVER},
 	{"pod-template", required_argument, NULL, OPTION_TEMPLATE},
@@ -177,6 +191,18 @@ static bool option_take(int option, struct arguments *to, int *ret_code)
 		return true;
 	case OPTION_HOST:
 		to->node.host = optarg;
+		return true;
+	case OPTION_RESERVE:
+		to->node.reserve_namespace = optarg;
+		return true;
+	case OPTION_RESERVE_IMAGE:
+		to->node.reserve_image = optarg;
+		return true;
+	case OPTION_RESERVE_RESOURCE:
+		to->node.reserve_resource = optarg;
+		return true;
+	case OPTION_RESERVE_LABEL:
+		to->node.reserve_label = optarg;
 		return true;
 	case OPTION_NAMESPACE:
 		to->namespace = optarg;
@@ -347,7 +373,8 @@ int main(int argc, char **argv)
 {
 	struct arguments to = {.node = {.driver = DRIVER,
 					.kubelet_dir = "/var/lib/kubelet",
-					.cdi_dir = "/var/run/cdi"}};
+					.cdi_dir = "/var/run/cdi",
+					.reserve_resource = "nvidia.com/gpu"}};
 	struct error err = {0};
 	int option, code;
 
@@ -360,12 +387,15 @@ int main(int argc, char **argv)
 	const char *part = optind < argc ? argv[optind] : "";
 	if (strcmp(part, "run") != 0 &&
 	    (argc - optind != 1 || (strcmp(part, "node") != 0 && strcmp(part, "controller") != 0 &&
-				    strcmp(part, "check") != 0 && strcmp(part, "template") != 0))) {
+				    strcmp(part, "check") != 0 && strcmp(part, "template") != 0 &&
+				    strcmp(part, "hold") != 0))) {
 		error_set(&err, EXIT_CODE_USAGE,
 			  "say which part to run: node, controller, run, template or check");
 		error_hint(&err, "carve-kubernetes --help");
 		return fail(&err);
 	}
+	if (!strcmp(part, "hold"))
+		return reserve_pod_run();
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
 		return EXIT_CODE_FAILED;
 	int rc = part_main(part, &to, argv + optind + 1, &err);

@@ -231,8 +231,18 @@ static int serve(struct node *node, struct error *err)
 int node_run(const struct node_options *options, struct error *err)
 {
 	static struct node node;
-	int rc = api_open(&node.api, options->api_url, options->token, options->ca, err);
+	struct reserve reserve = {.api = &node.api,
+				  .node = options->node,
+				  .namespace = options->reserve_namespace,
+				  .image = options->reserve_image,
+				  .resource = options->reserve_resource,
+				  .label = options->reserve_label,
+				  .wanted = prepare_wants,
+				  .arg = &node.prepare};
+	int rc = reserve_check(&reserve, err);
 
+	if (rc == 0)
+		rc = api_open(&node.api, options->api_url, options->token, options->ca, err);
 	if (rc < 0 || (rc = carved_open(&node.carved, options->host, err)) < 0 ||
 	    (rc = places_make(&node, options, err)) < 0 ||
 	    (rc = host_find(&node, options, err)) < 0)
@@ -247,6 +257,8 @@ int node_run(const struct node_options *options, struct error *err)
 	node.kubelet.dra_socket = node.dra_socket;
 	node.kubelet.prepare = &node.prepare;
 	node.kubelet.loop = &node.loop;
+	node.prepare.reserve = reserve;
+	pthread_mutex_init(&node.prepare.reserve.lock, NULL);
 	pthread_mutex_init(&node.prepare.lock, NULL);
 	pthread_cond_init(&node.prepare.freed, NULL);
 	loop_open(&node);

@@ -13,6 +13,8 @@ struct node_options {
 				    where they are here */
 	const char *hook_dir;    /* carve-hook, likewise; NULL: there is none */
 	const char *host;        /* carved's socket; NULL: as for every command */
+	/* reserve.h; namespace NULL: GPUs are not reserved. */
+	const char *reserve_namespace, *reserve_image, *reserve_resource, *reserve_label;
 	const char *api_url, *token, *ca; /* api_open() */
 };
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -288,6 +289,27 @@ static json_t *slice_gpus(const struct stored_claim *stored, const struct stored
 	return list;
 }
 
+/* GPUs that others may count as free are reserved before anything is granted of them. */
+static int gpus_reserve(struct prepare *prepare, const struct stored_claim *stored,
+			const struct device_gpu *gpus, size_t count, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < stored->claim.count; i++) {
+		const struct device_gpu *gpu =
+			device_find(gpus, count, stored->claim.device[i].name);
+
+		if (gpu)
+			rc = reserve_hold(&prepare->reserve, gpu->uuid, err);
+	}
+	/* What was reserved before is so still, as far as anybody can tell. */
+	if (rc < 0 && err->code == EXIT_CODE_UNREACHABLE && stored->state == STORED_PREPARED) {
+		log_event(LOG_WARNING, "reservation.unknown error=\"%s\"", err->message);
+		return 0;
+	}
+	return rc;
+}
+
 /* Makes the sessions that are not there yet, and writes the spec. */
 static int slices_make(struct prepare *prepare, struct stored_claim *stored, struct error *err)
 {
@@ -297,6 +319,8 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 	size_t count;
 	int rc = gpus_read(prepare, &gpus_json, gpus, &count, err);
 
+	if (rc == 0)
+		rc = gpus_reserve(prepare, stored, gpus, count, err);
 	for (size_t i = 0; rc == 0 && i < stored->slices; i++) {
 		cleanup_json json_t *body = slice_request(stored, i, gpus, count, err);
 
@@ -454,6 +478,9 @@ static int claim_release(struct prepare *prepare, const char *uid, bool force, s
 	if (rc == 0)
 		rc = slices_release(prepare, &stored, force, err);
 	claim_unlock(prepare, uid);
+	/* Of the last claim of a GPU. */
+	if (rc == 0)
+		reserve_tidy(&prepare->reserve);
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -493,8 +520,9 @@ static bool claim_is_gone(struct prepare *prepare, const struct stored_claim *st
 
 /* Calls for each claim that has a checkpoint. Returns for how many it was true. */
 static unsigned claims_each(struct prepare *prepare,
-			    bool (*each)(struct prepare *prepare,
-					 const struct stored_claim *stored))
+			    bool (*each)(struct prepare *prepare, const struct stored_claim *stored,
+					 void *arg),
+			    void *arg)
 {
 	DIR *dir = opendir(prepare->claims);
 	struct stored_claim stored;
@@ -514,13 +542,13 @@ static unsigned claims_each(struct prepare *prepare,
 			continue;
 		*end = '\0';
 		if (claim_label_valid(uid) && stored_read(prepare, uid, &stored, &err) == 0)
-			count += each(prepare, &stored);
+			count += each(prepare, &stored, arg);
 	}
 	closedir(dir);
 	return count;
 }
 
-static bool collect_one(struct prepare *prepare, const struct stored_claim *stored)
+static bool collect_one(struct prepare *prepare, const struct stored_claim *stored, void *arg)
 {
 	struct error err = {0};
 
@@ -534,10 +562,27 @@ static bool collect_one(struct prepare *prepare, const struct stored_claim *stor
 
 unsigned prepare_collect(struct prepare *prepare)
 {
-	return claims_each(prepare, collect_one);
+	unsigned count = claims_each(prepare, collect_one, NULL);
+
+	reserve_tidy(&prepare->reserve);
+	return count;
 }
 
-static bool restore_one(struct prepare *prepare, const struct stored_claim *stored)
+/* A device's name is its GPU's UUID in small letters. */
+static bool wants_one(struct prepare *prepare, const struct stored_claim *stored, void *arg)
+{
+	for (size_t i = 0; i < stored->claim.count; i++)
+		if (!strcasecmp(stored->claim.device[i].name, arg))
+			return true;
+	return false;
+}
+
+bool prepare_wants(void *arg, const char *uuid)
+{
+	return claims_each(arg, wants_one, (void *)uuid) > 0;
+}
+
+static bool restore_one(struct prepare *prepare, const struct stored_claim *stored, void *arg)
 {
 	struct stored_claim now;
 	struct error err = {0};
@@ -552,5 +597,5 @@ static bool restore_one(struct prepare *prepare, const struct stored_claim *stor
 
 unsigned prepare_restore(struct prepare *prepare)
 {
-	return claims_each(prepare, restore_one);
+	return claims_each(prepare, restore_one, NULL);
 }

@@ -10,6 +10,7 @@
 #include "integrations/kubernetes/carved.h"
 #include "integrations/kubernetes/cdi.h"
 #include "integrations/kubernetes/checkpoint.h"
+#include "integrations/kubernetes/reserve.h"
 
 struct error;
 
@@ -28,7 +29,8 @@ struct prepare {
 	const char *claims; /* directory of checkpoints */
 	const char *cdi;    /* directory of CDI specs */
 	struct cdi_host host;
-	pthread_mutex_t lock; /* of what follows; no other is taken under it */
+	struct reserve reserve; /* of the GPUs of claims */
+	pthread_mutex_t lock;   /* of what follows; no other is taken under it */
 	pthread_cond_t freed;
 	char busy[PREPARE_BUSY_MAX][CLAIM_LABEL_SIZE]; /* claims in a call; "": a free entry */
 };
@@ -43,6 +45,8 @@ int prepare_claim(struct prepare *prepare, const struct prepare_claim *claim,
 		  struct stored_claim *ret, struct error *err);
 /* 0 also where nothing was prepared. Processes that are left in the claim's slices are ended. */
 int prepare_release(struct prepare *prepare, const struct prepare_claim *claim, struct error *err);
+/* Whether a claim that has a checkpoint has a device of the GPU with this UUID: reserve.wanted. */
+bool prepare_wants(void *arg, const char *uuid);
 /* Makes what prepared claims have once more where it is gone: after a boot of the host the kubelet
  * does not ask for it. Returns how many could not be. */
 unsigned prepare_restore(struct prepare *prepare);

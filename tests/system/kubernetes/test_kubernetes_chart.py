@@ -108,3 +108,28 @@ def test_values_reach_what_they_are_for(objects):
     plugin = next(c for c in spec["containers"] if c["name"] == "plugin")
     assert plugin["command"][-2:] == ["--kubelet-dir", "/data/kubelet"]
     assert {"/data/kubelet/plugins", "/data/kubelet/plugins_registry"} <= {m["mountPath"] for m in plugin["volumeMounts"]}
+
+
+@pytest.mark.parametrize("renderer", RENDERERS)
+def test_reservations_are_made_where_a_value_says_so_and_with_no_other_rights(renderer):
+    off, on = renderer(), renderer(reservation={"enabled": True, "namespace": "runai-reservation", "label": "app=runai-reservation"})
+    assert not any("reservation" in json.dumps(o) for o in off)
+    objects = keyed(on)
+    plugin = next(c for c in containers(objects["DaemonSet", "carve-node"]) if c["name"] == "plugin")
+    assert plugin["args"] == ["--reserve-namespace", "runai-reservation", "--reserve-image", "carve:0.1.0", "--reserve-label",
+                              "app=runai-reservation", "--reserve-resource", "nvidia.com/gpu"]
+    role = objects["Role", "carve-reservation"]
+    assert role["metadata"]["namespace"] == "runai-reservation"
+    assert [(r["resources"], r["verbs"]) for r in role["rules"]] == [(["pods"], ["list", "create", "delete"]), (["pods/log"], ["get"])]
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
+def test_reservations_by_kustomize_are_those_of_the_chart():
+    done = run(["kubectl", "kustomize", PACKAGING / "reservation"])
+    assert done.returncode == 0, done.stderr
+    made = keyed([o for o in yaml.safe_load_all(done.stdout) if o])
+    wanted = keyed(render(reservation={"enabled": True}))
+    for key in (("Role", "carve-reservation"), ("RoleBinding", "carve-reservation")):
+        assert made[key] == wanted[key]
+    plugins = [next(c for c in containers(o["DaemonSet", "carve-node"]) if c["name"] == "plugin") for o in (made, wanted)]
+    assert plugins[1]["args"][:6] == plugins[0]["args"]
