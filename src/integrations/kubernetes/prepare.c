@@ -296,9 +296,15 @@ static int gpus_reserve(struct prepare *prepare, const struct stored_claim *stor
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < stored->claim.count; i++) {
-		const struct device_gpu *gpu =
-			device_find(gpus, count, stored->claim.device[i].name);
+		const char *name = stored->claim.device[i].name;
+		const struct device_gpu *gpu = device_find(gpus, count, name);
+		const struct device_profile *profile;
+		unsigned start;
 
+		/* An instance needs all of its GPU, too: a device plugin may hand out others of it.
+		 */
+		if (!gpu)
+			gpu = device_instance_find(gpus, count, name, &profile, &start);
 		if (gpu)
 			rc = reserve_hold(&prepare->reserve, gpu->uuid, err);
 	}
@@ -568,12 +574,18 @@ unsigned prepare_collect(struct prepare *prepare)
 	return count;
 }
 
-/* A device's name is its GPU's UUID in small letters. */
+/* A device's name is its GPU's UUID in small letters, and an instance's begins with it. */
 static bool wants_one(struct prepare *prepare, const struct stored_claim *stored, void *arg)
 {
-	for (size_t i = 0; i < stored->claim.count; i++)
-		if (!strcasecmp(stored->claim.device[i].name, arg))
+	const char *uuid = arg;
+	size_t length = strlen(uuid);
+
+	for (size_t i = 0; i < stored->claim.count; i++) {
+		const char *name = stored->claim.device[i].name;
+
+		if (!strncasecmp(name, uuid, length) && (!name[length] || name[length] == '-'))
 			return true;
+	}
 	return false;
 }
 
