@@ -1,5 +1,5 @@
 /* What carve-kubernetes reads of others, by the first byte: the kubelet's messages, claims of the
- * API server, checkpoints, quantities and names of templates. */
+ * API server, checkpoints, quantities, names of templates, pod templates and the states of pods. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,12 @@
 #include "integrations/kubernetes/claim.h"
 #include "integrations/kubernetes/device.h"
 #include "integrations/kubernetes/grpc_private.h"
+#include "integrations/kubernetes/pod_template.h"
 #include "integrations/kubernetes/quantity.h"
+#include "integrations/kubernetes/run.h"
+#include "integrations/kubernetes/run_pod.h"
 #include "integrations/kubernetes/template.h"
+#include "integrations/kubernetes/yaml_json.h"
 #include "messages.pb-c.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -68,6 +72,38 @@ static void fuzz_text(const char *text)
 		abort();
 }
 
+/* A file of --pod-template, and the pod of each of its queues. What is refused has its message. */
+static void fuzz_pod_template(const char *text, size_t size)
+{
+	static char *const command[] = {(char *)"true", NULL};
+	struct run_options options = {.command = command, .image = "i", .fraction = "0.5"};
+	cleanup_json json_t *file = NULL, *template = NULL, *pod = NULL;
+	struct error err = {0};
+
+	if (yaml_json_load(text, size, &file, &err) < 0 ||
+	    pod_template_parse(file, &template, &err) < 0) {
+		if (!err.message[0])
+			abort();
+		return;
+	}
+	if (run_pod_make(pod_template_of(template, "q"), &options, "p", &pod, &err) < 0)
+		return;
+	const json_t *spec = json_object_get(pod, "spec");
+	if (!json_is_array(json_object_get(spec, "containers")) ||
+	    strcmp(json_string_value(json_object_get(spec, "restartPolicy")), "Never") != 0)
+		abort();
+}
+
+static void fuzz_pod(const json_t *pod)
+{
+	int code;
+
+	if (run_pod_phase(pod, &code) == RUN_ENDED && code > 255)
+		abort();
+	if (!run_pod_reason(pod))
+		abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 1)
@@ -87,6 +123,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 'k':
 		fuzz_checkpoint(json);
+		break;
+	case 'y':
+		fuzz_pod_template((const char *)data + 1, size - 1);
+		break;
+	case 'p':
+		fuzz_pod(json);
 		break;
 	case 'g':
 		(void)device_gpus_parse(json_array_get(json, 0), json_array_get(json, 1), gpus,

@@ -122,6 +122,23 @@ def test_a_second_controller_waits_and_takes_over(controllers):
     wait_until(lambda: controllers.api.templates())
 
 
+def test_a_leader_that_is_killed_is_followed_by_one_and_nothing_is_made_twice(controllers):
+    first = controllers.start()
+    name = wait_until(controllers.holder)
+    controllers.api.pod("p", "carve-memory-500")
+    wait_until(lambda: controllers.api.templates())
+    controllers.start()
+    controllers.start()
+    first.kill()
+    wait_until(lambda: controllers.holder() not in (None, "", name))
+    controllers.api.pod("q", "carve-memory-600", "team")
+    wait_until(lambda: "team/carve-memory-600" in controllers.api.templates())
+    writes = [p for m, p in controllers.api.calls if m == "POST" and "templates" in p]
+    assert len(writes) == 2
+    # The third one only looks at the lease.
+    assert sum(m == "GET" and p.startswith("/api/v1/pods") for m, p in controllers.api.calls) == 2
+
+
 def test_five_thousand_pods_cost_calls_by_the_page_and_memory_by_the_template(controllers):
     for i in range(5000):
         controllers.api.pod(f"p{i}", f"carve-memory-{1000 + i % 10}", f"team-{i % 20}")
