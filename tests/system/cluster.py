@@ -125,7 +125,12 @@ class ApiServer:
             def log(self):
                 """A pod's log until the pod has ended, or a test cuts it."""
                 pod = self.path.partition("?")[0].removesuffix("/log")
+                named = "container=" in self.path
                 with outer.lock:
+                    if len(outer.objects.get(pod, {}).get("spec", {}).get("containers", [])) > 1 and not named:
+                        outer.calls.append(("GET", self.path))
+                        self.answer(*outer.status(400, "a container name must be specified"))
+                        return
                     outer.calls.append(("GET", self.path))
                     generation, at = outer.watches, 0
                     self.send_response(200)
@@ -134,7 +139,7 @@ class ApiServer:
                     try:
                         while True:
                             lines = outer.logs.get(pod, [])
-                            ended = outer.objects.get(pod, {}).get("status", {}).get("phase") in (None, "Succeeded", "Failed")
+                            ended = outer.ended(outer.objects.get(pod, {}))
                             for line in lines[at:]:
                                 data = line.encode()
                                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
@@ -220,6 +225,13 @@ class ApiServer:
             self.events.append((self.version, "DELETED", path, object))
             self.changed.notify_all()
             return object
+
+    @staticmethod
+    def ended(pod):
+        """Whether its first container has no more to log."""
+        status, main = pod.get("status", {}), pod.get("spec", {}).get("containers", [{}])[0].get("name")
+        return status.get("phase") in (None, "Succeeded", "Failed") or any(
+            s["name"] == main and "terminated" in s["state"] for s in status.get("containerStatuses", []))
 
     @staticmethod
     def listed(collection, path):

@@ -46,6 +46,7 @@ struct run {
 	const char *phase; /* as it was written last; NULL: nothing was */
 	int code;
 	char name[64];
+	char container[64];                       /* the first one of the pod */
 	char pods[PATH_SIZE / 2], pod[PATH_SIZE]; /* paths */
 	char said[REASON_SIZE];                   /* why it waits, as it was told last */
 	uint64_t printed;                         /* bytes of the log */
@@ -333,12 +334,14 @@ enum log_end { LOG_COMPLETE, LOG_CUT, LOG_REFUSED };
 /* Follows it until it ends, or the connection does. */
 static enum log_end log_follow(struct run *run)
 {
-	char path[PATH_SIZE + 40];
+	char path[PATH_SIZE + 128];
 	struct error ignored = {0};
 	long status = 0;
 
 	run->seen = 0;
-	snprintf(path, sizeof(path), "%s/log?follow=true", run->pod);
+	/* A pod with several containers has several logs. */
+	snprintf(path, sizeof(path), "%s/log?follow=true%s%s", run->pod,
+		 *run->container ? "&container=" : "", run->container);
 	int rc = api_stream(&run->api, path, LOG_TIMEOUT_MS, on_bytes, on_tick, run, &status,
 			    &ignored);
 	return rc < 0 ? LOG_CUT : status == 200 ? LOG_COMPLETE : LOG_REFUSED;
@@ -473,6 +476,7 @@ int run_pod(const struct run_options *options, struct error *err)
 			       err)) < 0 ||
 	    (rc = api_open(&run.api, options->api_url, options->token, options->ca, err)) < 0)
 		return rc;
+	snprintf(run.container, sizeof(run.container), "%s", run_pod_container(pod));
 	rc = pod_whole(&run, pod, err);
 	api_close(&run.api);
 	return rc;

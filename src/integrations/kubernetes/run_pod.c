@@ -153,6 +153,16 @@ int run_pod_make(const json_t *template, const struct run_options *options, cons
 
 /* ---- its status -------------------------------------------------------------------------- */
 
+const char *run_pod_container(const json_t *pod)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+	const json_t *first =
+		json_array_get(json_object_get(json_object_get(pod, "spec"), "containers"), 0);
+	const char *name = json_string_value(json_object_get(first, "name"));
+
+	return name && strlen(name) < 64 && strspn(name, allowed) == strlen(name) ? name : "";
+}
+
 enum run_phase run_pod_phase(const json_t *pod, int *ret_code)
 {
 	const json_t *status = json_object_get(pod, "status");
@@ -164,8 +174,6 @@ enum run_phase run_pod_phase(const json_t *pod, int *ret_code)
 	size_t i;
 
 	*ret_code = -1;
-	if (!phase || (strcmp(phase, "Succeeded") != 0 && strcmp(phase, "Failed") != 0))
-		return phase && !strcmp(phase, "Running") ? RUN_STARTED : RUN_WAITS;
 	/* They are listed in any order. */
 	json_array_foreach(json_object_get(status, "containerStatuses"), i, container)
 	{
@@ -177,7 +185,9 @@ enum run_phase run_pod_phase(const json_t *pod, int *ret_code)
 		if (name && its && !strcmp(name, its) && json_is_integer(code))
 			*ret_code = (int)(json_integer_value(code) & 0xff);
 	}
-	return RUN_ENDED;
+	if (*ret_code >= 0 || (phase && (!strcmp(phase, "Succeeded") || !strcmp(phase, "Failed"))))
+		return RUN_ENDED;
+	return phase && !strcmp(phase, "Running") ? RUN_STARTED : RUN_WAITS;
 }
 
 const char *run_pod_reason(const json_t *pod)

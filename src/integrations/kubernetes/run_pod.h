@@ -19,8 +19,12 @@ enum run_phase {
 /* The pod, of a template (an object, or NULL). 0 with *ret (owned by the caller), or negative. */
 int run_pod_make(const json_t *template, const struct run_options *options, const char *name,
 		 json_t **ret, struct error *err);
-/* How far a pod is. Where it has ended *ret_code is its first container's exit code; negative: it
- * has none, as after an eviction. */
+/* The name of its first container, which the command is; "": it is no name that Kubernetes takes.
+ */
+const char *run_pod_container(const json_t *pod);
+/* How far a pod is: it has ended once its first container has, whatever others do. Where it has
+ * ended *ret_code is its first container's exit code; negative: it has none, as after an eviction.
+ */
 enum run_phase run_pod_phase(const json_t *pod, int *ret_code);
 /* Why it waits or has failed, in words; "": it does not say. */
 const char *run_pod_reason(const json_t *pod);

@@ -106,6 +106,20 @@ def test_a_template_says_all_but_the_command(start, tmp_path, wrap):
     assert one.end()[0] == 0
 
 
+def test_a_sidecar_has_another_log_and_keeps_no_pod_from_its_end(start, tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text("spec: {containers: [{name: main, image: i}, {name: proxy, image: s}]}")
+    one = start("--pod-template", file)
+    one.pod()
+    one.status("Running")
+    one.print("of main\n")
+    assert one.process.stdout.readline() == "of main\n"
+    assert any("container=main" in path for _, path in one.api.calls)
+    # The sidecar goes on: the pod's phase stays.
+    one.status("Running", code=4)
+    assert one.end()[0] == 4 and one.pods() == []
+
+
 def test_a_pod_that_is_refused_is_an_error_and_not_tried_again(start, api, tmp_path):
     file = tmp_path / "pod.json"
     file.write_text(json.dumps({"spec": {"conatiners": [], "containers": [{"image": "i", "name": "c"}]}}))
