@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -232,6 +233,54 @@ def test_a_label_that_cannot_be_had_starts_nothing(docker):
     done = docker.run(docker.build("large:1", "LABEL carve.vram=800GiB"), "true")
     assert done.returncode != 0 and "carve-hook" in done.stderr
     docker.nothing_is_left()
+
+
+# ---- the recipes of docs/containers.md, read from there ----
+
+RECIPES = (pathlib.Path(__file__).resolve().parents[3] / "docs/containers.md").read_text()
+
+
+def recipe(language):
+    return re.search(rf"## Recipes\n.*?```{language}\n(.*?)```", RECIPES, re.DOTALL).group(1)
+
+
+def test_a_development_container_has_a_slice(docker):
+    options = json.loads(recipe("json"))["runArgs"]
+    done = docker.run(*options, *played(docker), IMAGE, "hog")
+    assert "this GPU has 4096 MiB" in done.stdout, done.stderr
+    docker.nothing_is_left()
+
+
+def test_a_service_of_compose_has_a_new_slice_at_each_start(docker):
+    """compose creates a container with the labels of its service, and starts it again and again."""
+    label = re.search(r"(carve\.[a-z-]+): (\S+)", recipe("yaml"))
+    done = docker.docker("create", "--network", "none", "--name", "service", "--label", "=".join(label.groups()), *played(docker), IMAGE,
+                         "hog")
+    assert done.returncode == 0, done.stderr
+    for _ in range(2):
+        done = docker.docker("start", "--attach", "service")
+        assert "this GPU has 3072 MiB" in done.stdout, done.stderr
+        docker.nothing_is_left()
+
+
+def test_programs_join_the_slice_of_a_server_of_notebooks(docker):
+    options = re.search(r"--label (carve\.\S+) IMAGE jupyter", RECIPES).group(1)
+    done = docker.docker("run", "-d", "--network", "none", "--name", "notebooks", "--label", options, *played(docker), IMAGE, "sleep",
+                         "1000")
+    assert done.returncode == 0, done.stderr
+    for _ in range(2):
+        assert "this GPU has 20252 MiB" in docker.docker("exec", "notebooks", "hog").stdout
+    assert len(docker.sessions()) == 1
+    docker.docker("kill", "notebooks")
+    docker.nothing_is_left()
+
+
+def test_containers_join_a_session_by_a_label(docker):
+    session = docker.host.carve_json("session", "request", "--vram", "5", "--name", "joined")["id"]
+    for _ in range(2):
+        done = docker.run("--label", f"carve.session={session}", *played(docker), IMAGE, "hog")
+        assert "this GPU has 5120 MiB" in done.stdout, done.stderr
+    wait_until(lambda: docker.host.carve("session", "release", session).returncode == 0)
 
 
 # ---- its settings ----
