@@ -87,13 +87,13 @@ static json_t *pod_build(const struct reserve *reserve, const char *name)
 	/* Its node is named, so no scheduler decides, and each counts it. It ends at once: it has
 	 * nothing to finish. */
 	return json_pack("{s:s, s:s, s:{s:s, s:o}, s:{s:s, s:s, s:i, s:b, s:[{s:s}], "
-			 "s:[{s:s, s:s, s:[ss], s:{s:{s:i}}}]}}",
+			 "s:[{s:s, s:s, s:[ss], s:{s:{s:s}}}]}}",
 			 "apiVersion", "v1", "kind", "Pod", "metadata", "name", name, "labels",
 			 labels, "spec", "nodeName", reserve->node, "restartPolicy", "Always",
 			 "terminationGracePeriodSeconds", 0, "automountServiceAccountToken", 0,
 			 "tolerations", "operator", "Exists", "containers", "name", "reservation",
 			 "image", reserve->image, "command", "carve-kubernetes", "hold",
-			 "resources", "limits", reserve->resource, 1);
+			 "resources", "limits", reserve->resource, "1");
 }
 
 static int pod_make(struct reserve *reserve, struct error *err)

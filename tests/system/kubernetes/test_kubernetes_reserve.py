@@ -38,7 +38,7 @@ class DevicePlugin:
 
     def start(self, path, pod):
         [container] = pod["spec"]["containers"]
-        assert container["resources"]["limits"] == {"nvidia.com/gpu": 1} and pod["spec"]["nodeName"] == "n1"
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"} and pod["spec"]["nodeName"] == "n1"
         if not self.free:
             self.api.put(path, {**pod, "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}})
             return
