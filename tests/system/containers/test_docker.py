@@ -46,6 +46,16 @@ class Docker:
         wait_until(up)
         return self.daemon.poll() is None
 
+    def read_cdi(self):
+        """Has it read CDI specs of the test's own directory, where it is new enough to read any."""
+        said = subprocess.run(["dockerd", "--version"], capture_output=True, text=True, env={**os.environ, "PATH": PATH}).stdout
+        self.cdi = self.directory / "cdi" if int(re.search(r"(\d+)\.", said).group(1)) >= 25 else None
+        if self.cdi:
+            self.cdi.mkdir()
+            file = self.directory / "daemon.json"
+            settings = {**json.loads(file.read_text()), "features": {"cdi": True}, "cdi-spec-dirs": [str(self.cdi)]}
+            file.write_text(json.dumps(settings))
+
     def stop(self):
         if self.daemon and self.daemon.poll() is None:
             self.daemon.terminate()
@@ -92,6 +102,7 @@ def engine():
             # Its environment is the hook's.
             done = made.host.carve("hook", "install", "--docker-dir", directory)
             assert done.returncode == 0, done.stderr
+            made.read_cdi()
             if not made.start():
                 pytest.skip("dockerd does not start here")
             root_file_system(made.directory / "root")
@@ -233,6 +244,24 @@ def test_a_label_that_cannot_be_had_starts_nothing(docker):
     done = docker.run(docker.build("large:1", "LABEL carve.vram=800GiB"), "true")
     assert done.returncode != 0 and "carve-hook" in done.stderr
     docker.nothing_is_left()
+
+
+# ---- CDI ----
+
+def test_a_device_is_a_slice(docker):
+    if not docker.cdi:
+        pytest.skip("this docker reads no CDI specs: it is older than 25")
+    session = docker.host.carve_json("session", "request", "--vram", "5", "--name", "device")["id"]
+    for words in (["--vram", "2GiB"], ["--image"], [session]):
+        done = docker.host.carve("cdi", "generate", "--cdi-dir", docker.cdi, *words)
+        assert done.returncode == 0, done.stderr
+    for options, size in (["--device", "carve.dev/slice=2gib"], 2048), (["--device", f"carve.dev/slice={session}"], 5120), \
+            (["--device", "carve.dev/slice=2gib", "--user", "0", "--read-only"], 2048):
+        done = docker.run(*played(docker), *options, IMAGE, "hog")
+        assert f"this GPU has {size} MiB" in done.stdout, (options, done.stderr)
+    done = docker.run("--device", "carve.dev/slice=image", IMAGE, "true")
+    assert done.returncode != 0 and "names no slice" in done.stderr
+    wait_until(lambda: docker.host.carve("session", "release", session).returncode == 0)
 
 
 # ---- the recipes of docs/containers.md, read from there ----
