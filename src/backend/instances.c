@@ -277,6 +277,20 @@ static void pids_read(const struct instances *in, nvmlDevice_t device, struct in
 		ret->pid[ret->pid_count++] = list[i].pid;
 }
 
+/* They name the capabilities that a container needs. */
+static void ids_read(const struct instances *in, const nvmlComputeInstanceInfo_t *compute,
+		     struct instance *ret)
+{
+	nvmlGpuInstanceInfo_t info;
+
+	ret->gpu_instance = ret->compute_instance = 0;
+	if (in->gpu_instance_info(compute->gpuInstance, &info) != NVML_SUCCESS ||
+	    info.id >= UINT8_MAX || compute->id >= UINT8_MAX)
+		return;
+	ret->gpu_instance = (uint8_t)(info.id + 1);
+	ret->compute_instance = (uint8_t)(compute->id + 1);
+}
+
 static int device_read(const struct instances *in, nvmlComputeInstance_t compute,
 		       struct instance *ret)
 {
@@ -295,6 +309,7 @@ static int device_read(const struct instances *in, nvmlComputeInstance_t compute
 	if (in->memory_v2 && in->memory_v2(info.device, &reserved) == NVML_SUCCESS)
 		ret->reserved = reserved.reserved;
 	pids_read(in, info.device, ret);
+	ids_read(in, &info, ret);
 	return 0;
 }
 

@@ -68,6 +68,8 @@ static struct instance one_unpack(const struct instances_one *from)
 		 from->uuid_text);
 	memcpy(one.pid, from->pid, sizeof(one.pid));
 	one.reserved = MIB((uint64_t)from->reserved_mib);
+	one.gpu_instance = from->gpu_instance;
+	one.compute_instance = from->compute_instance;
 	one.pid_count = MIN(from->pid_count, INSTANCE_PIDS_MAX);
 	return one;
 }

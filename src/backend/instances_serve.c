@@ -40,6 +40,8 @@ static struct instances_one one_pack(const struct instance *from)
 	snprintf(one.uuid_text, sizeof(one.uuid_text), "%s", from->uuid_text);
 	memcpy(one.pid, from->pid, sizeof(one.pid));
 	one.pid_count = from->pid_count;
+	one.gpu_instance = from->gpu_instance;
+	one.compute_instance = from->compute_instance;
 	one.reserved_mib = (uint32_t)((from->reserved + MIB(1) - 1) / MIB(1));
 	return one;
 }

@@ -177,6 +177,16 @@ static int simulated_host_add(const struct container_slice *slice, json_t *edits
 	return 0;
 }
 
+static void instance_nodes_add(json_t *edits, const json_t *gpu, const char *address)
+{
+	const json_t *instance = json_object_get(gpu, "gpu_instance");
+	const json_t *compute = json_object_get(gpu, "compute_instance");
+
+	if (address && json_is_integer(instance) && json_is_integer(compute))
+		container_nodes_instance(edits, address, (unsigned)json_integer_value(instance),
+					 (unsigned)json_integer_value(compute));
+}
+
 int container_slice_edits(const struct container_slice *slice, json_t **ret, struct error *err)
 {
 	json_t *edits, *gpu;
@@ -204,6 +214,7 @@ int container_slice_edits(const struct container_slice *slice, json_t **ret, str
 			container_nodes_gpu_pci(edits, address);
 		else if (uuid)
 			container_nodes_gpu_uuid(edits, uuid);
+		instance_nodes_add(edits, gpu, address);
 	}
 	*ret = edits;
 	return 0;

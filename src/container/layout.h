@@ -32,7 +32,9 @@ struct error;
 /* A slice on this host. Paths are absolute. */
 struct container_slice {
 	const char *session; /* its ID */
-	const json_t *gpus;  /* as the daemon's API lists them: PCI addresses, else UUIDs count */
+	/* As the daemon's API lists them: PCI addresses, else UUIDs count; with gpu_instance and
+	 * compute_instance where the slice is a MIG instance there. */
+	const json_t *gpus;
 	const char *front_cuda, *front_nvml;
 	const char *cuda, *nvml; /* the driver's own */
 	const char *attach;      /* the daemon's attach socket */

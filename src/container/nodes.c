@@ -12,6 +12,7 @@
 #include "container/edits.h"
 
 #define PROC_GPUS "/proc/driver/nvidia/gpus"
+#define PROC_CAPABILITIES "/proc/driver/nvidia/capabilities"
 
 /* A node that is there; NVIDIA's tools make some only when they are needed. */
 static void node_add(json_t *edits, const char *path)
@@ -48,23 +49,33 @@ static const char *field_read(const char *text, const char *key, char *buf, size
 	return buf;
 }
 
-static void gpu_add(json_t *edits, const char *key, const char *value)
+/* The GPU's minor number as a text, of which `key` has that value. False: the kernel module lists
+ * no such GPU. */
+static bool minor_find(const char *key, const char *value, char *minor, size_t size)
 {
 	glob_t files = {0};
-	char text[4096], found[128], path[160];
+	char text[4096], found[128];
 
+	minor[0] = '\0';
 	if (!*value || glob(PROC_GPUS "/*/information", 0, NULL, &files) != 0)
-		return;
-	for (size_t i = 0; i < files.gl_pathc; i++) {
-		if (file_read(files.gl_pathv[i], text, sizeof(text)) < 0 ||
-		    strcasecmp(field_read(text, key, found, sizeof(found)), value) != 0)
-			continue;
-		snprintf(path, sizeof(path), "/dev/nvidia%s",
-			 field_read(text, "Device Minor", found, sizeof(found)));
-		if (*found)
-			node_add(edits, path);
+		return false;
+	for (size_t i = 0; i < files.gl_pathc && !*minor; i++) {
+		if (file_read(files.gl_pathv[i], text, sizeof(text)) >= 0 &&
+		    strcasecmp(field_read(text, key, found, sizeof(found)), value) == 0)
+			field_read(text, "Device Minor", minor, size);
 	}
 	globfree(&files);
+	return *minor;
+}
+
+static void gpu_add(json_t *edits, const char *key, const char *value)
+{
+	char minor[16], path[64];
+
+	if (!minor_find(key, value, minor, sizeof(minor)))
+		return;
+	snprintf(path, sizeof(path), "/dev/nvidia%s", minor);
+	node_add(edits, path);
 }
 
 void container_nodes_gpu_uuid(json_t *edits, const char *uuid)
@@ -72,8 +83,40 @@ void container_nodes_gpu_uuid(json_t *edits, const char *uuid)
 	gpu_add(edits, "GPU UUID", uuid);
 }
 
+/* NVML writes a domain of eight digits, the kernel module one of four. */
+static const char *address_of_module(const char *address)
+{
+	return strlen(address) == 16 ? address + 4 : address;
+}
+
 void container_nodes_gpu_pci(json_t *edits, const char *address)
 {
-	/* NVML writes a domain of eight digits, the kernel module one of four. */
-	gpu_add(edits, "Bus Location", strlen(address) == 16 ? address + 4 : address);
+	gpu_add(edits, "Bus Location", address_of_module(address));
+}
+
+/* The kernel module has a file for each capability, which says the node that stands for it. */
+static void capability_add(json_t *edits, const char *file)
+{
+	char text[512], minor[16], path[64];
+
+	if (file_read(file, text, sizeof(text)) < 0 ||
+	    !*field_read(text, "DeviceFileMinor", minor, sizeof(minor)))
+		return;
+	snprintf(path, sizeof(path), "/dev/nvidia-caps/nvidia-cap%s", minor);
+	node_add(edits, path);
+}
+
+void container_nodes_instance(json_t *edits, const char *address, unsigned gpu_instance,
+			      unsigned compute_instance)
+{
+	char minor[16], path[160];
+
+	if (!minor_find("Bus Location", address_of_module(address), minor, sizeof(minor)))
+		return;
+	snprintf(path, sizeof(path), PROC_CAPABILITIES "/gpu%s/mig/gi%u/access", minor,
+		 gpu_instance);
+	capability_add(edits, path);
+	snprintf(path, sizeof(path), PROC_CAPABILITIES "/gpu%s/mig/gi%u/ci%u/access", minor,
+		 gpu_instance, compute_instance);
+	capability_add(edits, path);
 }

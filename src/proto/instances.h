@@ -35,7 +35,7 @@ struct instances_one {
 	uint64_t bytes;
 	uint32_t profile_id;
 	uint8_t start, size;
-	uint16_t reserved;
+	uint8_t gpu_instance, compute_instance; /* IDs plus 1; 0: not told, as by version 0.1 */
 	char uuid_text[48];
 	uint32_t pid[4];
 	uint32_t pid_count, reserved_mib;

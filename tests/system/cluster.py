@@ -393,9 +393,9 @@ class Cluster:
         self.kubelet = Kubelet(self.kubelet_dir)
         self.plugin = None
 
-    def start(self, *options):
+    def start(self, *options, wrap=()):
         log = open(self.dir / "log", "a")
-        self.plugin = self.host.popen([BUILD / "carve-kubernetes", "node", "--node-name", "n1", "--kubelet-dir",
+        self.plugin = self.host.popen([*wrap, BUILD / "carve-kubernetes", "node", "--node-name", "n1", "--kubelet-dir",
                                        self.kubelet_dir, "--cdi-dir", self.cdi, "--api", self.api.url, *options],
                                       stdout=log, stderr=log)
         log.close()

@@ -54,6 +54,11 @@ static json_t *sessions_json(const struct node *node, const struct mig_detail *d
 	return list;
 }
 
+static json_t *id_json(uint8_t id_plus_1)
+{
+	return id_plus_1 ? json_integer(id_plus_1 - 1) : json_null();
+}
+
 static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
 			     const struct peer *viewer)
 {
@@ -68,14 +73,16 @@ static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
 				   : mig->profile[mig->gpu[gpu].die][instance->profile].name;
 
 	return json_pack(
-		"{s:i, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:b}", "gpu",
-		(int)node->pool.gpu[gpu].info.index, "profile", name, "uuid", detail->uuid_text,
-		"start", instance->start, "size", instance->size, "memory_bytes",
+		"{s:i, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o}",
+		"gpu", (int)node->pool.gpu[gpu].info.index, "profile", name, "uuid",
+		detail->uuid_text, "start", instance->start, "size", instance->size, "memory_bytes",
 		answer_number(detail->bytes), "state", mig_state_text(instance->state), "session",
 		permitted ? json_string(s->record.id) : json_null(), "owner",
 		permitted ? json_string(view_user(s->record.uid)) : json_null(), "since",
 		view_time(detail->since), "pids", pids_json(node, detail, viewer), "sessions",
-		sessions_json(node, detail, viewer), "shared", mig_is_shared(node, detail));
+		sessions_json(node, detail, viewer), "shared", mig_is_shared(node, detail),
+		"gpu_instance", id_json(detail->gpu_instance), "compute_instance",
+		id_json(detail->compute_instance));
 }
 
 json_t *mig_list(const struct node *node, const struct peer *viewer)

@@ -303,6 +303,8 @@ static bool entry_settle(struct node *node, uint32_t gpu, uint32_t at, const str
 	if (found->uuid_text[0]) {
 		snprintf(detail->uuid_text, sizeof(detail->uuid_text), "%s", found->uuid_text);
 		detail->bytes = found->bytes;
+		detail->gpu_instance = found->gpu_instance;
+		detail->compute_instance = found->compute_instance;
 	}
 	detail->reserved = found->reserved;
 	mig_entry_set(board, at, state);
@@ -353,6 +355,8 @@ static void foreign_settle(struct node *node, uint32_t gpu, const struct instanc
 			continue;
 		snprintf(detail->uuid_text, sizeof(detail->uuid_text), "%s", list[i].uuid_text);
 		detail->bytes = list[i].bytes;
+		detail->gpu_instance = list[i].gpu_instance;
+		detail->compute_instance = list[i].compute_instance;
 	}
 }
 

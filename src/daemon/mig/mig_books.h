@@ -16,6 +16,7 @@ struct session;
 struct mig_detail {
 	struct instance_place place;
 	char uuid_text[48];
+	uint8_t gpu_instance, compute_instance; /* the driver's IDs plus 1; 0: not known */
 	uint64_t bytes, reserved;
 	uint64_t generation;
 	char session[STORE_ID_SIZE];     /* of several that share it, one */

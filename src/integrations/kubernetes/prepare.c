@@ -316,6 +316,29 @@ static int gpus_reserve(struct prepare *prepare, const struct stored_claim *stor
 	return rc;
 }
 
+/* Adds to the GPU of a slice that is a MIG instance which one it is. */
+static int instance_add(struct prepare *prepare, const char *session, json_t *of_slice,
+			struct error *err)
+{
+	cleanup_json json_t *instances = NULL;
+	json_t *gpu = json_copy(json_array_get(of_slice, 0)), *instance;
+	int rc = carved_call(prepare->carved, "GET", "/v1/mig", NULL, &instances, err);
+	size_t i;
+
+	json_array_foreach(instances, i, instance)
+	{
+		const char *its = json_string_value(json_object_get(instance, "session"));
+
+		if (!its || strcmp(its, session) != 0)
+			continue;
+		json_object_set(gpu, "gpu_instance", json_object_get(instance, "gpu_instance"));
+		json_object_set(gpu, "compute_instance",
+				json_object_get(instance, "compute_instance"));
+	}
+	json_array_set_new(of_slice, 0, gpu);
+	return rc;
+}
+
 /* Makes the sessions that are not there yet, and writes the spec. */
 static int slices_make(struct prepare *prepare, struct stored_claim *stored, struct error *err)
 {
@@ -331,8 +354,10 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 		cleanup_json json_t *body = slice_request(stored, i, gpus, count, err);
 
 		rc = body ? session_make(prepare, body, err) : -1;
-		json_array_append_new(
-			of_slices, slice_gpus(stored, &stored->slice[i], gpus, count, gpus_json));
+		json_t *of_slice = slice_gpus(stored, &stored->slice[i], gpus, count, gpus_json);
+		if (rc == 0 && json_object_get(body, "mig_profile"))
+			rc = instance_add(prepare, stored->slice[i].session, of_slice, err);
+		json_array_append_new(of_slices, of_slice);
 	}
 	if (rc == 0)
 		rc = cdi_claim_spec(prepare->driver, stored, &prepare->host, of_slices, &spec, err);
