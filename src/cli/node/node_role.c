@@ -1,7 +1,10 @@
 /* carve node set-role, carve node remove-role: what GPUs of this host are used for. */
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -12,8 +15,43 @@
 #include "client/client.h"
 #include "client/sessions.h"
 
+/* The label that the plugin of a cluster's node follows (integrations/kubernetes/role.h). */
+#define NODE_LABEL "node-role.kubernetes.io/runai-mig-enabled"
+
+/* Whether this user has a cluster that kubectl would ask. */
+static bool has_cluster(void)
+{
+	const char *home = secure_getenv("HOME"), *config = secure_getenv("KUBECONFIG");
+	char path[PATH_MAX];
+
+	if (config && *config)
+		return true;
+	return home && snprintf(path, sizeof(path), "%s/.kube/config", home) < (int)sizeof(path) &&
+	       access(path, R_OK) == 0;
+}
+
+/* Names of nodes are names of DNS: none is taken for an option. */
+static bool is_node_name(const char *name)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789.-";
+
+	return *name && *name != '-' && strspn(name, allowed) == strlen(name);
+}
+
+/* Has kubectl label a node of the cluster; the plugin there does the rest. Returns on failure. */
+static int cluster_label(const char *node, const char *role, struct error *err)
+{
+	execlp("kubectl", "kubectl", "label", "--overwrite", "node", node,
+	       role ? NODE_LABEL "=true" : NODE_LABEL "-", (char *)NULL);
+	error_set(err, EXIT_CODE_FAILED,
+		  "'%.64s' is not this host, and kubectl cannot be executed: %s", node,
+		  strerrordesc_np(errno));
+	error_hint(err, "run the command on %.64s, or install kubectl", node);
+	return -EXIT_CODE_FAILED;
+}
+
 /* Roles are this host's; another host has a daemon of its own. */
-static int node_check(const struct cli *cli, struct error *err)
+static int node_check(const struct cli *cli, const char *role, struct error *err)
 {
 	const char *node = cli->argument_count ? cli->arguments[0] : NULL;
 	char name[HOST_NAME_MAX + 1] = "";
@@ -23,8 +61,15 @@ static int node_check(const struct cli *cli, struct error *err)
 	if (!node || !strcasecmp(node, name) || !strcasecmp(node, "localhost") ||
 	    (strlen(node) == length && !strncasecmp(node, name, length)))
 		return 0;
+	/* A label speaks for all GPUs of a node that are in MIG mode. */
+	if (has_cluster() && is_node_name(node) && !cli->value[OPT_GPU_IDS] &&
+	    !cli->value[OPT_ENABLE_MODE] && !cli->value[OPT_HOST])
+		return cluster_label(node, role, err);
 	error_set(err, EXIT_CODE_USAGE, "'%.64s' is not this host, which is '%.64s'", node, name);
-	error_hint(err, "run the command on %.64s", node);
+	error_hint(err,
+		   "run the command on %.64s; for a node of a cluster: kubectl label node "
+		   "%.64s " NODE_LABEL "=true",
+		   node, node);
 	return -EXIT_CODE_USAGE;
 }
 
@@ -50,7 +95,7 @@ static int role_change(struct cli *cli, const char *role, struct error *err)
 	cleanup_json json_t *body = json_pack("{s:s?, s:s*}", "role", role, "gpu_ids", ids);
 	cleanup_json json_t *roles = NULL;
 	struct client client;
-	int rc = node_check(cli, err);
+	int rc = node_check(cli, role, err);
 
 	if (cli->value[OPT_ENABLE_MODE])
 		json_object_set_new(body, "enable_mode", json_true());
