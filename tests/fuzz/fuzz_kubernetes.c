@@ -14,9 +14,30 @@
 #include "integrations/kubernetes/quantity.h"
 #include "integrations/kubernetes/run.h"
 #include "integrations/kubernetes/run_pod.h"
+#include "integrations/kubernetes/slices.h"
 #include "integrations/kubernetes/template.h"
 #include "integrations/kubernetes/yaml_json.h"
 #include "messages.pb-c.h"
+
+/* Whatever carved says, each instance that is published is found again by its name. */
+static void fuzz_slices(const json_t *json, struct device_gpu *gpus, size_t count)
+{
+	const struct slices_owner owner = {.driver = "d", .node = "n", .node_uid = "u"};
+	char name[DEVICE_NAME_SIZE];
+	const struct device_profile *profile;
+	unsigned start;
+
+	device_instances_take(json_array_get(json, 2), json_array_get(json, 1), gpus, count);
+	json_decref(slices_build(&owner, gpus, count));
+	for (size_t i = 0; i < count; i++)
+		for (size_t p = 0; p < gpus[i].profiles; p++)
+			if (gpus[i].profile[p].starts &&
+			    device_instance_name(&gpus[i], &gpus[i].profile[p],
+						 (unsigned)__builtin_ctz(gpus[i].profile[p].starts),
+						 name) &&
+			    !device_instance_find(gpus, count, name, &profile, &start))
+				abort();
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -131,8 +152,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		fuzz_pod(json);
 		break;
 	case 'g':
-		(void)device_gpus_parse(json_array_get(json, 0), json_array_get(json, 1), gpus,
-					&count, &err);
+		if (device_gpus_parse(json_array_get(json, 0), json_array_get(json, 1), gpus,
+				      &count, &err) == 0)
+			fuzz_slices(json, gpus, count);
 		break;
 	default:
 		fuzz_text(text);
