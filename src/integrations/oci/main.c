@@ -114,8 +114,12 @@ static int wanted_find(struct hook *hook, json_t **ret, struct error *err)
 				   "`carve docker run --vram 8 IMAGE`, or an image with a label: "
 				   "carve image build --from IMAGE --vram 8GiB -t NAME");
 		}
-		/* The container's other hook, of carve's runtime, makes the slice. */
-		if (hook->stand_in && oci_config_has_hook(config)) {
+		/* The container's other hook, of carve's runtime or of a device, makes the slice.
+		 */
+		bool other = hook->stand_in ? oci_config_has_hook(config)
+					    : !hook->given && !hook->required &&
+						      oci_config_has_device_hook(config);
+		if (other) {
 			json_decref(*ret);
 			*ret = NULL;
 		}

@@ -86,6 +86,30 @@ bool oci_config_has_hook(const json_t *config)
 	return false;
 }
 
+bool oci_config_has_device_hook(const json_t *config)
+{
+	const json_t *hooks = json_object_get(json_object_get(config, "hooks"), "createRuntime");
+	json_t *hook, *word;
+	size_t i, k;
+
+	json_array_foreach((json_t *)hooks, i, hook)
+	{
+		const char *path = json_string_value(json_object_get(hook, "path"));
+		const char *slash = path ? strrchr(path, '/') : NULL;
+
+		if (!slash || strcmp(slash, "/carve-hook") != 0)
+			continue;
+		json_array_foreach(json_object_get(hook, "args"), k, word)
+		{
+			const char *text = json_string_value(word);
+
+			if (text && (!strcmp(text, "--label") || !strcmp(text, "--required")))
+				return true;
+		}
+	}
+	return false;
+}
+
 void oci_container_clear(struct oci_container *container)
 {
 	json_decref(container->annotations);

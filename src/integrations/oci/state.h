@@ -30,4 +30,7 @@ int oci_state_parse(const char *text, size_t size, struct oci_container *ret, st
 int oci_config_parse(const json_t *config, struct oci_container *to, struct error *err);
 /* Whether carve-hook is a hook of it. */
 bool oci_config_has_hook(const json_t *config);
+/* Whether a device of CDI, of a size or of the image's, makes the container's slice: its hook has
+ * arguments of its own. Pure. */
+bool oci_config_has_device_hook(const json_t *config);
 void oci_container_clear(struct oci_container *container);

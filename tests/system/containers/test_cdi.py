@@ -80,6 +80,19 @@ def test_a_device_of_a_size_makes_a_slice_for_each_container(podman, specs):
     assert sorted(p.name for p in specs.iterdir()) == ["carve.dev-slice-gpu-0.25.json", "carve.dev-slice-image.json"]
 
 
+def test_a_device_and_an_installed_hook_make_one_slice(podman, specs, tmp_path):
+    """The device counts before the container's own labels, and each hook alone would make one."""
+    assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path / "hooks").returncode == 0
+    cdi(podman, specs, "generate", "--vram", "2GiB")
+    podman.with_cdi(specs, "--hooks-dir", tmp_path / "hooks", "run", "--detach", "--name", "both", "--env",
+                    "SIMGPU_HOST=" + podman.host.env["SIMGPU_HOST"], "--device", "carve.dev/slice=2gib", "--annotation",
+                    "carve.vram=3GiB", podman.IMAGE, "sleep", "600")
+    assert [s["gpus"][0]["vram_bytes"] for s in podman.sessions()] == [2 << 30]
+    assert "this GPU has 2048 MiB" in podman("podman", "exec", "both", "hog").stdout
+    podman("podman", "rm", "--force", "--time", "0", "both")
+    podman.nothing_is_left()
+
+
 def test_the_device_of_the_images_size_starts_nothing_without_one(podman, specs):
     cdi(podman, specs, "generate", "--image")
     done = podman.with_cdi(specs, "run", "--rm", "--device", "carve.dev/slice=image", podman.IMAGE, "true")
