@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -247,6 +248,24 @@ static int order_send(struct client *c, const struct wire_fault_set *set)
 	return client_call(c, set, sizeof(*set), -1, &reply, sizeof(reply), NULL);
 }
 
+/* The host does not have what was named. */
+static int device_missing(const struct client *c, wire_device device, bool json)
+{
+	uint32_t gpu = wire_device_gpu(device), count = client_host(c)->gpu_count;
+	struct error err = {0};
+
+	if (gpu < count) {
+		error_set(&err, EXIT_CODE_USAGE, "fault: GPU %u has no GPU instance %u", gpu,
+			  wire_device_gi(device));
+		error_hint(&err, "carve sim stat shows those that it has");
+	} else {
+		error_set(&err, EXIT_CODE_USAGE, "fault: there is no GPU %u on this host", gpu);
+		error_hint(&err, count > 1 ? "it has GPUs 0 to %u" : "it has GPU 0 alone",
+			   count - 1);
+	}
+	return verb_fail(&err, json);
+}
+
 int verb_fault(int argc, char **argv)
 {
 	bool json = verb_wants_json(argc, argv);
@@ -262,6 +281,12 @@ int verb_fault(int argc, char **argv)
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;
 	int n = order_send(c, &set);
+	if (n == -ENODEV && !set.any_device) {
+		int rc = device_missing(c, set.device, json);
+
+		client_disconnect(c);
+		return rc;
+	}
 	client_disconnect(c);
 	if (n >= 0 && json)
 		fault_tell(&set);

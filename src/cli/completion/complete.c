@@ -24,7 +24,8 @@ struct line {
 	const struct cli_verb *verb;     /* NULL: not named yet */
 	const struct cli_option *option; /* the word before takes this value */
 	int arguments;
-	bool command; /* somebody else's command has begun */
+	const char *argument; /* the first one; NULL: none yet */
+	bool command;         /* somebody else's command has begun */
 };
 
 static void offer(const struct line *line, const char *word)
@@ -35,7 +36,7 @@ static void offer(const struct line *line, const char *word)
 
 static void offer_words(const struct line *line, const char *words)
 {
-	char text[256], *rest = NULL;
+	char text[512], *rest = NULL;
 
 	snprintf(text, sizeof(text), "%s", words);
 	for (char *word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
@@ -198,27 +199,68 @@ static void complete_value(const struct line *line)
 	}
 }
 
+/* The first argument of verbs that take one of a few words. */
+static const struct {
+	const char *verb, *words;
+} choices[] = {
+	{"completion", "bash zsh fish"},
+	{"sim fault",
+	 "alloc launch ecc lost hang nvml list-managed mig-create mig-destroy mig-hold mig-time "
+	 "mig-capacity mig-ids mig-mode mig-clients vgpu all reset reboot"},
+};
+
+static void complete_first(const struct line *line);
+static void complete_second(const struct line *line, const char *first);
+
+static void complete_help(const struct line *line)
+{
+	if (line->arguments == 0)
+		complete_first(line);
+	else
+		complete_second(line, line->argument);
+}
+
 static void complete_argument(const struct line *line)
 {
 	const struct cli_verb *verb = line->verb;
 
 	if (verb->arguments_max >= 0 && line->arguments >= verb->arguments_max)
 		return;
-	if (!strcmp(verb->name, "completion"))
-		return offer_words(line, "bash zsh fish");
+	if (!strcmp(verb->name, "help"))
+		return complete_help(line);
+	for (size_t i = 0; i < ARRAY_SIZE(choices); i++) {
+		if (strcmp(verb->name, choices[i].verb) != 0)
+			continue;
+		if (line->arguments == 0)
+			offer_words(line, choices[i].words);
+		return;
+	}
 	for (size_t i = 0; i < ARRAY_SIZE(arguments); i++)
 		if (strstr(verb->usage, arguments[i].word))
 			return arguments[i].tell(line);
+}
+
+/* A verb that reads its options itself has them in its usage alone. */
+static void complete_usage_option(const struct line *line)
+{
+	char word[64];
+
+	for (const char *at = line->verb->usage; (at = strstr(at, "[--")) != NULL; at++) {
+		snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + 1, " ]"), at + 1);
+		if (strlen(word) > strlen("--"))
+			offer(line, word);
+	}
 }
 
 static void complete_option(const struct line *line)
 {
 	char word[64];
 
+	if (line->verb && line->verb->syntax == CLI_SYNTAX_RAW)
+		return complete_usage_option(line);
 	for (const struct cli_option *o = cli_options; o->name; o++) {
 		snprintf(word, sizeof(word), "--%s", o->name);
-		if ((!line->verb || line->verb->syntax != CLI_SYNTAX_RAW) &&
-		    cli_verb_takes(line->verb, o->id))
+		if (cli_verb_takes(line->verb, o->id))
 			offer(line, word);
 	}
 }
@@ -249,12 +291,12 @@ static void complete_first(const struct line *line)
 		offer(line, s->word);
 }
 
-static void complete_second(const struct line *line)
+static void complete_second(const struct line *line, const char *first)
 {
 	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
 		const char *gap = strchr(verb->name, ' ');
 
-		if (gap && cli_verb_in_group(verb, line->first))
+		if (gap && cli_verb_in_group(verb, first))
 			offer(line, gap + 1);
 	}
 }
@@ -317,6 +359,8 @@ static void word_read(struct line *line, const char *word)
 		snprintf(line->second, sizeof(line->second), "%s", word);
 	else if (line->verb)
 		line->command = ++line->arguments && line->verb->syntax == CLI_SYNTAX_COMMAND;
+	if (line->arguments == 1 && !line->argument)
+		line->argument = word;
 	if (!line->arguments)
 		line->verb = verb_named(line->first, line->second);
 }
@@ -350,7 +394,7 @@ void complete_print(FILE *out, int count, char *const *words)
 		complete_first(&line);
 	} else {
 		if (!line.second[0] && !line.arguments)
-			complete_second(&line);
+			complete_second(&line, line.first);
 		if (line.verb && line.verb->syntax == CLI_SYNTAX_COMMAND &&
 		    line.verb->run != cli_completion)
 			fputs(":commands\n", out);

@@ -109,7 +109,7 @@ static void tolerance_print(FILE *out, const char *prefix, const json_t *session
 	if (gpus_same(session, "vram_bytes"))
 		fprintf(out, ": %s asked for, %s left and granted",
 			units_format_bytes(session_number(session, "requested_bytes"), asked),
-			units_format_bytes(session_number(session, "vram_bytes"), size));
+			units_format_room(session_number(session, "vram_bytes"), size));
 	fputs(" (--vram-strict switches that off)\n", out);
 }
 

@@ -281,13 +281,35 @@ static int grow_check(const struct session *s, uint32_t i, struct error *err)
 			 refusal_holder(&gpu->claim, holder));
 }
 
+/* What a session cannot be less than. 0, or negative with *err. */
+static int shrink_check(const struct session *s, uint32_t i, const struct place_gpu *gpu,
+			uint64_t bytes, struct error *err)
+{
+	char asked[UNITS_TEXT_SIZE], has[UNITS_TEXT_SIZE];
+	uint64_t used = session_used(s, i);
+
+	units_format_bytes(bytes, asked);
+	if (bytes < MAX(gpu->context, SLICE_BYTES_MIN))
+		return error_set(err, EXIT_CODE_USAGE, "%s is too small for one CUDA context (%s)",
+				 asked, units_format_bytes(gpu->context, has));
+	if (bytes >= used)
+		return 0;
+	/* Which of them is less has to be seen. */
+	if (!strcmp(asked, units_format_bytes(used, has))) {
+		snprintf(asked, sizeof(asked), "%" PRIu64 " bytes", bytes);
+		snprintf(has, sizeof(has), "%" PRIu64, used);
+	}
+	return error_set(err, EXIT_CODE_FAILED, "cannot shrink to %s: %s are in use on GPU %u",
+			 asked, has, s->record.gpu[i].index);
+}
+
 /* The new size on one GPU of the session. 0, or negative with *err. */
 static int resize_check(const struct session *s, uint32_t i, const struct place_request *request,
 			uint64_t *ret_bytes, struct error *err)
 {
 	struct place_gpu gpus[GPUS_MAX];
 	char asked[UNITS_TEXT_SIZE], has[UNITS_TEXT_SIZE];
-	uint64_t now = s->record.gpu[i].bytes, used = session_used(s, i);
+	uint64_t now = s->record.gpu[i].bytes;
 	uint32_t compute = resized_compute(s, request);
 
 	if (s->pool_gpu[i] < 0)
@@ -296,19 +318,8 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 	const struct place_gpu *gpu = &gpus[s->pool_gpu[i]];
 	uint64_t bytes = place_requested(gpu, request);
 	units_format_bytes(bytes, asked);
-	if (bytes < MAX(gpu->context, SLICE_BYTES_MIN))
-		return error_set(err, EXIT_CODE_USAGE, "%s is too small for one CUDA context (%s)",
-				 asked, units_format_bytes(gpu->context, has));
-	if (bytes < used) {
-		/* Which of them is less has to be seen. */
-		if (!strcmp(asked, units_format_bytes(used, has))) {
-			snprintf(asked, sizeof(asked), "%" PRIu64 " bytes", bytes);
-			snprintf(has, sizeof(has), "%" PRIu64, used);
-		}
-		return error_set(err, EXIT_CODE_FAILED,
-				 "cannot shrink to %s: %s are in use on GPU %u", asked, has,
-				 s->record.gpu[i].index);
-	}
+	if (shrink_check(s, i, gpu, bytes, err) < 0)
+		return -1;
 	if ((bytes > now || compute > s->record.compute) && grow_check(s, i, err) < 0)
 		return -1;
 	if (bytes > now && bytes - now > place_available(gpu))
@@ -332,6 +343,45 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 	return 0;
 }
 
+static int resize_do(struct session *s, const uint64_t *bytes, uint32_t compute, struct error *err)
+{
+	int rc = session_resize(s, bytes, compute);
+
+	if (rc == -EBUSY)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot shrink session %s: more than that came into use just now",
+				 s->record.id);
+	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
+				  strerrordesc_np(-rc))
+		      : 0;
+}
+
+/* Whether the session's part of an instance that it shares can be of the new size where it is. */
+static bool fits_in_part(const struct session *s, const struct place_request *request)
+{
+	uint64_t most =
+		s->state == SESSION_ACTIVE && request->kind == PLACE_BYTES ? mig_part_most(s) : 0;
+
+	return request->bytes <= most && (request->bytes <= s->record.gpu[0].bytes ||
+					  waiting_lets_grow(s->node, (uint32_t)s->pool_gpu[0]));
+}
+
+/* Its processes may go on meanwhile: the front bounds the part. */
+static int resize_part(struct session *s, const struct place_request *request, struct error *err)
+{
+	struct place_gpu gpus[GPUS_MAX];
+	uint64_t bytes = request->bytes;
+
+	pool_place_gpus(&s->node->pool, gpus);
+	if (shrink_check(s, 0, &gpus[s->pool_gpu[0]], bytes, err) < 0 ||
+	    quotas_check_resize(s, &bytes, err) < 0)
+		return -1;
+	int rc = resize_do(s, &bytes, s->record.compute, err);
+
+	mig_part_changed(s);
+	return rc;
+}
+
 static int resize(struct session *s, const struct place_request *request, struct error *err)
 {
 	uint64_t bytes[PLACE_GPUS_MAX];
@@ -353,14 +403,7 @@ static int resize(struct session *s, const struct place_request *request, struct
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (bytes[i] > s->record.gpu[i].bytes)
 			waiting_grown(s->node, (uint32_t)s->pool_gpu[i]);
-	int rc = session_resize(s, bytes, resized_compute(s, request));
-	if (rc == -EBUSY)
-		return error_set(err, EXIT_CODE_FAILED,
-				 "cannot shrink session %s: more than that came into use just now",
-				 s->record.id);
-	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
-				  strerrordesc_np(-rc))
-		      : 0;
+	return resize_do(s, bytes, resized_compute(s, request), err);
 }
 
 static void on_moved(void *arg, struct session *session, const struct error *err)
@@ -376,6 +419,24 @@ static void on_moved(void *arg, struct session *session, const struct error *err
 static bool is_instance(const struct session *s)
 {
 	return s && s->record.gpu_count && s->record.gpu[0].instance[0];
+}
+
+/* Why an instance keeps its size while somebody is in the session. */
+static void answer_stays(struct call *call, const struct session *s)
+{
+	uint64_t most = mig_part_most(s);
+	char text[UNITS_TEXT_SIZE];
+
+	if (most)
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "session %s can have %s at most in the MIG instance that it shares; "
+			      "another instance takes its place when nobody is in the session",
+			      s->record.id, units_format_room(most, text));
+	else
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "session %s is a MIG instance with processes in it, which keeps its "
+			      "size; another one takes its place when nobody is in the session",
+			      s->record.id);
 }
 
 /* Another instance, where nobody is in the session. Answers, or lets the call wait. */
@@ -394,10 +455,7 @@ static void move_session(struct call *call, const struct session *s,
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s is ending",
 			      s->record.id);
 	else if (session_is_used(s))
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
-			      "session %s is a MIG instance with processes in it, which keeps its "
-			      "size; another one takes its place when nobody is in the session",
-			      s->record.id);
+		answer_stays(call, s);
 	else if (waiting_resizes(call->node, s->record.id))
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
 			      "session %s is being resized already", s->record.id);
@@ -440,12 +498,13 @@ static void patch_session(struct call *call, const char *id)
 	json_decref(root);
 	if (rc == 0 && call->node->pool.state == POOL_READY)
 		(void)pool_claim(&call->node->pool, true);
-	if (rc == 0 && is_instance(s)) {
+	bool in_part = rc == 0 && is_instance(s) && fits_in_part(s, &request);
+	if (rc == 0 && is_instance(s) && !in_part) {
 		move_session(call, s, &request);
 		return;
 	}
 	if (rc == 0)
-		rc = resize(s, &request, &err);
+		rc = in_part ? resize_part(s, &request, &err) : resize(s, &request, &err);
 	if (rc < 0) {
 		call_reply_error(call, answer_status(&err), &err);
 		return;

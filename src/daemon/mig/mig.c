@@ -561,6 +561,16 @@ bool mig_shares(const struct session *s)
 	return at >= 0 && part->bytes < s->node->mig->board[gpu].detail[at].bytes;
 }
 
+void mig_part_changed(const struct session *s)
+{
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		if (s->pool_gpu[i] < 0)
+			continue;
+		mig_sessions_match(s->node, (uint32_t)s->pool_gpu[i]);
+		mig_board_publish(s->node, (uint32_t)s->pool_gpu[i]);
+	}
+}
+
 void mig_session_ended(const struct session *s)
 {
 	struct node *node = s->node;

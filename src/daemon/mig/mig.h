@@ -86,6 +86,10 @@ void mig_session_ended(const struct session *session);
 
 /* Whether the session has only a part of its instance, and others may have the rest. */
 bool mig_shares(const struct session *session);
+/* How many bytes a session that shares its instance could have in it now; 0: it shares none. */
+uint64_t mig_part_most(const struct session *session);
+/* The session's part of its instance has another size now. */
+void mig_part_changed(const struct session *session);
 
 bool mig_has_role(const struct node *node, uint32_t gpu);
 /* Why a GPU with the role gives out no instances; "": it does, or has no role. */

@@ -243,7 +243,7 @@ int mig_would(const struct node *node, const struct slice_request *request, cons
 	explain(node, &ask, request_text(&request->place, asked), err);
 	if (rc == -EAGAIN)
 		error_hint(err, "carve mig list shows who has what; wait for room with --wait-for "
-				"SECONDS");
+				"10m");
 	else if (request->place.kind != PLACE_PROFILE)
 		error_hint(err, "instances here are %.400s", names);
 	return rc;

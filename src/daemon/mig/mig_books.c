@@ -54,6 +54,21 @@ static uint64_t room_on(const struct node *node, const struct mig_detail *detail
 	return mig_is_shared(node, detail) && promised < usable ? usable - promised : 0;
 }
 
+uint64_t mig_part_most(const struct session *s)
+{
+	struct node *node = s->node;
+	int gpu = s->record.gpu_count == 1 ? s->pool_gpu[0] : -1;
+
+	for (uint32_t at = 0; gpu >= 0 && at < node->mig->board[gpu].count; at++) {
+		const struct mig_detail *detail = &node->mig->board[gpu].detail[at];
+
+		if (*detail->uuid_text && !strcmp(detail->uuid_text, s->record.gpu[0].instance) &&
+		    mig_is_shared(node, detail))
+			return s->record.gpu[0].bytes + room_on(node, detail);
+	}
+	return 0;
+}
+
 /* ---- the pool ---------------------------------------------------------------------------- */
 
 /* The memory of the largest instance that the GPU could make room for now. */

@@ -1,6 +1,7 @@
 """Words and numbers as people type them: short verbs, sizes and times with units, and what they are told."""
 import os
 import pty
+import re
 import shutil
 import subprocess
 
@@ -104,6 +105,20 @@ def test_completion_knows_what_can_stand_at_each_place(host):
             (("quota", "show", "roo"), ["root"]), (("mig", "simulate", ""), [":files"]), (("gpu", "list", ""), [])):
         assert completed(host, *words) == want, words
     assert "h100-80gb" in completed(host, "sim", "--gpus", "h100")
+    assert completed(host, "help", "sess") == ["session"] and "resize" in completed(host, "help", "session", "")
+    assert completed(host, "help", "session", "resize", "") == []
+
+
+def test_completion_knows_all_faults_and_their_options(host):
+    help_text = host.carve("sim", "fault", "--help").stdout
+    kinds = set(re.findall(r"^  ([a-z]\S*)  ", help_text, re.M)) | {"all", "reset", "reboot"}
+    assert len(kinds) > 15 and set(completed(host, "sim", "fault", "")) == kinds
+    options = set(re.findall(r"^  (--[a-z]+) ", help_text, re.M))
+    assert len(options) > 5 and set(completed(host, "sim", "fault", "lost", "--")) == options
+    assert completed(host, "sim", "fault", "lost", "") == []
+
+
+def test_completion_knows_the_first_words(host):
     assert {"session", "run", "ls", "status"} <= set(completed(host, ""))
 
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from conftest import wait_until
+from conftest import BUILD, wait_until
 from mig_hands import CARVE, by_hand, carve, instances, kill_daemon, look, with_role
 from programs import python
 
@@ -248,6 +248,38 @@ def test_each_that_shares_an_instance_is_bounded(make_host):
         assert taken.strip() == str(status), (mib, taken)
     other = request_kept(host)
     assert other["gpus"][0]["instance"] != sessions[0]["gpus"][0]["instance"]
+
+
+def test_a_part_of_a_shared_instance_grows_and_shrinks_with_processes_in_it(make_host):
+    host = with_role(make_host)
+    first, second = [request_kept(host, ("mig_share", True))["id"] for _ in range(2)]
+    seen = lambda id: json.loads(carve(host, "run", "--session", id, "--", *python("mem_info")).stdout)["total"]  # noqa: E731
+    with host.popen([CARVE, "run", "--session", first, "--", "sh", "-c", "echo in; exec cat"], stdin=subprocess.PIPE) as running:
+        assert running.stdout.readline() == "in\n"
+        carve(host, "session", "resize", first, "5")
+        assert [seen(first), seen(second)] == [5 << 30, 4 << 30]
+        # What one has got, the other cannot have, and the refusal says how much there is.
+        refused = carve(host, "session", "resize", first, "6", status=1).stderr
+        assert "at most in the MIG instance that it shares" in refused and refused.count("\n") == 1
+        with host.popen([CARVE, "run", "--session", second, "--", str(BUILD / "examples/hog"), "600"]) as hog:
+            wait_until(lambda: look(host, "session", "show", second)["gpus"][0]["used_bytes"] > 3 << 30)
+            refused = carve(host, "session", "resize", second, "2", status=1).stderr
+            assert "cannot shrink to 2 GiB" in refused and "in use" in refused
+            hog.kill()
+        wait_until(lambda: not look(host, "session", "show", second)["gpus"][0]["used_bytes"])
+        kill_daemon(host)
+        assert [look(host, "session", "show", id)["vram_bytes"] for id in (first, second)] == [5 << 30, 4 << 30]
+        carve(host, "session", "resize", first, "2")
+        assert seen(first) == 2 << 30
+        carve(host, "session", "resize", second, "7")
+        assert seen(second) == 7 << 30
+        [instance] = instances(host, "busy")
+        running.stdin.close()
+    # Nobody is in it: another instance may take its place.
+    carve(host, "session", "resize", first, "12")
+    moved = look(host, "session", "show", first)
+    assert [moved["mig_profile"], moved["mig_shared"], moved["vram_bytes"]] == ["1g.20gb", True, 12 << 30]
+    assert moved["gpus"][0]["instance"] != instance["uuid"]
 
 
 def test_only_an_amount_of_memory_shares(make_host):

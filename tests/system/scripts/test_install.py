@@ -175,6 +175,12 @@ def test_what_makes_no_sense_is_refused_in_words(name, argv, words):
     assert words in told and f"usage: scripts/{name}" in told
 
 
+@pytest.mark.parametrize("name, word", [("install", "--help"), ("install", "-h"), ("uninstall", "--help")])
+def test_scripts_say_what_they_do(name, word):
+    told = script(name, word)
+    assert f"Usage: scripts/{name}" in told and "--destdir DIR" in told and "#" not in told
+
+
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >>/mnt/systemctl
 [ "$1" != is-active ]

@@ -89,3 +89,12 @@ subprocess.run([{str(CARVE)!r}, "sim", "stat", "--json"])"""])
     process, = gpu["processes"]
     assert {"pid", "memory_bytes", "busy_ns", "launches", "unsupported"} <= set(process)
     assert gpu["memory_used_bytes"] == process["memory_bytes"] > 50 * MIB
+
+
+def test_a_fault_for_what_the_host_does_not_have(make_host):
+    host = make_host("h100-80gb:2+mig")
+    for words, why in ((("--gpu", "7"), "there is no GPU 7 on this host; it has GPUs 0 to 1"),
+                       (("--gpu", "1", "--instance", "3"), "GPU 1 has no GPU instance 3")):
+        done = host.carve("sim", "fault", "lost", *words)
+        assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1
+    assert host.carve("sim", "fault", "lost", "--gpu", "1").returncode == 0
