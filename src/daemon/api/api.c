@@ -362,8 +362,9 @@ static bool fits_in_part(const struct session *s, const struct place_request *re
 	uint64_t most =
 		s->state == SESSION_ACTIVE && request->kind == PLACE_BYTES ? mig_part_most(s) : 0;
 
-	return request->bytes <= most && (request->bytes <= s->record.gpu[0].bytes ||
-					  waiting_lets_grow(s->node, (uint32_t)s->pool_gpu[0]));
+	return most && request->bytes <= most &&
+	       (request->bytes <= s->record.gpu[0].bytes ||
+		waiting_lets_grow(s->node, (uint32_t)s->pool_gpu[0]));
 }
 
 /* Its processes may go on meanwhile: the front bounds the part. */

@@ -261,12 +261,6 @@ def test_a_part_of_a_shared_instance_grows_and_shrinks_with_processes_in_it(make
         # What one has got, the other cannot have, and the refusal says how much there is.
         refused = carve(host, "session", "resize", first, "6", status=1).stderr
         assert "at most in the MIG instance that it shares" in refused and refused.count("\n") == 1
-        with host.popen([CARVE, "run", "--session", second, "--", str(BUILD / "examples/hog"), "600"]) as hog:
-            wait_until(lambda: look(host, "session", "show", second)["gpus"][0]["used_bytes"] > 3 << 30)
-            refused = carve(host, "session", "resize", second, "2", status=1).stderr
-            assert "cannot shrink to 2 GiB" in refused and "in use" in refused
-            hog.kill()
-        wait_until(lambda: not look(host, "session", "show", second)["gpus"][0]["used_bytes"])
         kill_daemon(host)
         assert [look(host, "session", "show", id)["vram_bytes"] for id in (first, second)] == [5 << 30, 4 << 30]
         carve(host, "session", "resize", first, "2")
@@ -280,6 +274,11 @@ def test_a_part_of_a_shared_instance_grows_and_shrinks_with_processes_in_it(make
     moved = look(host, "session", "show", first)
     assert [moved["mig_profile"], moved["mig_shared"], moved["vram_bytes"]] == ["1g.20gb", True, 12 << 30]
     assert moved["gpus"][0]["instance"] != instance["uuid"]
+    with host.popen([CARVE, "run", "--session", second, "--", str(BUILD / "examples/hog"), "600"]):
+        wait_until(lambda: look(host, "session", "show", second)["gpus"][0]["used_bytes"] > 6 << 30)
+        refused = carve(host, "session", "resize", second, "2", status=1).stderr
+        assert "cannot shrink to 2 GiB" in refused and "in use" in refused
+        carve(host, "session", "release", "--all", "--force")
 
 
 def test_only_an_amount_of_memory_shares(make_host):
