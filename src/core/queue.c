@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
+
 /* ---- order ------------------------------------------------------------------------------- */
 
 static int job_order(const struct queue_job *a, const struct queue_job *b)
@@ -78,9 +80,63 @@ void queue_give(struct place_gpu *gpus, const struct place_grant *grant, uint32_
 	}
 }
 
+/* The room that a decision is about. */
+struct room {
+	const struct place_gpu *gpus;
+	size_t gpu_count;
+	struct mig_pool *instances; /* NULL: none */
+};
+
+struct placement {
+	struct place_result place;
+	struct mig_decision instances; /* count 0: `place` says where */
+};
+
+/* A fraction is one of the GPU's memory units. Its compute is the hardware's, unless more or less
+ * than the fraction was asked for. */
+static struct mig_request instances_of(const struct place_request *from)
+{
+	struct mig_request ret = {.kind = MIG_ASK_BYTES,
+				  .bytes = from->bytes,
+				  .compute = from->compute,
+				  .count = from->count,
+				  .allowed = from->allowed,
+				  .strict = from->strict};
+
+	if (from->kind == PLACE_BYTES)
+		return ret;
+	ret.kind = MIG_ASK_SHARE;
+	ret.share = from->kind == PLACE_WHOLE ? SHARE_ONE : from->share;
+	ret.apart = from->kind == PLACE_WHOLE;
+	if (from->kind == PLACE_WHOLE || from->compute == from->share)
+		ret.compute = 0;
+	return ret;
+}
+
+/* Parts of GPUs or instances: whichever wastes less (see mig_preferred). Whole GPUs are instances
+ * only where there are no others. */
+static bool fits_exactly(const struct room *room, const struct place_request *request,
+			 struct placement *ret)
+{
+	struct mig_request instances = instances_of(request);
+	bool cut = place_decide(room->gpus, room->gpu_count, request, &ret->place) == 0;
+	bool whole = request->kind == PLACE_WHOLE;
+
+	ret->instances.count = 0;
+	if (!room->instances || request->kind == PLACE_PROFILE || (cut && whole))
+		return cut;
+	if (mig_decide(room->instances, &instances, &ret->instances) < 0 ||
+	    (cut && !mig_preferred(&ret->instances, ret->place.grant[0].bytes,
+				   ret->place.tolerance_applied))) {
+		ret->instances.count = 0;
+		return cut;
+	}
+	return true;
+}
+
 /* As many GPUs of the range as there are. */
-static bool fits(const struct place_gpu *gpus, size_t gpu_count, const struct queue_job *job,
-		 const uint8_t *allowed, struct place_result *ret)
+static bool fits(const struct room *room, const struct queue_job *job, const uint8_t *allowed,
+		 struct placement *ret)
 {
 	struct place_request request = job->request;
 	uint32_t least =
@@ -90,10 +146,94 @@ static bool fits(const struct place_gpu *gpus, size_t gpu_count, const struct qu
 		request.allowed = allowed;
 	for (uint32_t count = request.count; count >= least && count; count--) {
 		request.count = count;
-		if (place_decide(gpus, gpu_count, &request, ret) == 0)
+		if (fits_exactly(room, &request, ret))
 			return true;
 	}
 	return false;
+}
+
+/* ---- instances, to try things on ---------------------------------------------------------- */
+
+struct instances {
+	const struct queue_mig *from;
+	struct mig_pool pool;
+	struct mig_gpu gpu[PLACE_GPUS_MAX];
+	struct mig_instance instance[PLACE_GPUS_MAX][MIG_INSTANCES_MAX];
+};
+
+static void instances_update(struct instances *in, uint32_t gpu)
+{
+	if (mig_gpu_update(&in->gpu[gpu], &in->pool.dies[in->gpu[gpu].die]) < 0)
+		in->gpu[gpu].offered = false;
+}
+
+/* Returns its pool; NULL: there is none. */
+static struct mig_pool *instances_copy(struct instances *to, const struct queue_mig *from)
+{
+	to->from = from;
+	if (!from)
+		return NULL;
+	to->pool = *from->pool;
+	to->pool.gpus = to->gpu;
+	for (uint32_t i = 0; i < to->pool.gpu_count; i++) {
+		const struct mig_gpu *gpu = &from->pool->gpus[i];
+
+		to->gpu[i] = *gpu;
+		to->gpu[i].instances = to->instance[i];
+		to->gpu[i].offered |= from->changing[i];
+		if (!to->gpu[i].offered)
+			continue;
+		memcpy(to->instance[i], gpu->instances,
+		       gpu->instance_count * sizeof(*gpu->instances));
+		instances_update(to, i);
+	}
+	return &to->pool;
+}
+
+static bool is_used(enum mig_state state)
+{
+	return state == MIG_BUSY || state == MIG_CREATING || state == MIG_REMOVING;
+}
+
+/* Those of a running job, or (0) of everybody for whom carve made them. */
+static void instances_set(struct instances *in, uint64_t holder, enum mig_state state)
+{
+	for (uint32_t i = 0; in->from && i < in->pool.gpu_count; i++) {
+		if (!in->gpu[i].offered)
+			continue;
+		for (uint32_t at = 0; at < in->gpu[i].instance_count; at++)
+			if (holder ? in->from->holder[i][at] == holder
+				   : is_used(in->instance[i][at].state))
+				in->instance[i][at].state = state;
+		instances_update(in, i);
+	}
+}
+
+/* False: there is no room to note it. */
+static bool instances_add(struct instances *in, const struct mig_choice *choice)
+{
+	struct mig_gpu *gpu = &in->gpu[choice->gpu];
+	struct mig_instance *of = in->instance[choice->gpu];
+	uint32_t at = choice->instance;
+
+	for (uint32_t i = 0; choice->step == MIG_REPLACE && i < gpu->instance_count; i++)
+		if (choice->destroy >> i & 1)
+			of[i].state = MIG_GONE;
+	if (choice->step == MIG_CREATE || choice->step == MIG_REPLACE) {
+		for (at = 0; at < gpu->instance_count && of[at].state != MIG_GONE; at++)
+			;
+		if (at == MIG_INSTANCES_MAX)
+			return false;
+		if (at == gpu->instance_count)
+			gpu->instance_count++;
+		of[at] = (struct mig_instance){
+			.profile = choice->profile,
+			.start = choice->start,
+			.size = in->pool.dies[gpu->die].profile[choice->profile].size};
+	}
+	of[at].state = MIG_BUSY;
+	instances_update(in, choice->gpu);
+	return true;
 }
 
 /* ---- the reservation --------------------------------------------------------------------- */
@@ -101,19 +241,22 @@ static bool fits(const struct place_gpu *gpus, size_t gpu_count, const struct qu
 struct reservation {
 	const struct queue_job *job;           /* NULL: none */
 	struct place_gpu gpus[PLACE_GPUS_MAX]; /* when it begins, without it */
+	struct instances instances;            /* likewise */
 	struct place_request request;          /* on as many GPUs as it gets there */
-	struct place_result place;
+	struct placement place;
 	uint64_t begins_ns, blocker;
 };
 
 static bool reservation_try(struct reservation *r, size_t gpu_count, const struct queue_job *job)
 {
+	const struct room room = {r->gpus, gpu_count,
+				  r->instances.from ? &r->instances.pool : NULL};
 	struct queue_job least = *job;
 
 	/* A range waits for the fewest GPUs that it can use. */
 	if (job->count_min && job->count_min < job->request.count)
 		least.request.count = job->count_min;
-	if (!fits(r->gpus, gpu_count, &least, NULL, &r->place))
+	if (!fits(&room, &least, NULL, &r->place))
 		return false;
 	r->request = least.request;
 	r->job = job;
@@ -126,11 +269,13 @@ static void reservation_make(struct queue_state *state, const struct queue_job *
 			     struct reservation *r)
 {
 	memcpy(r->gpus, state->gpus, state->gpu_count * sizeof(*state->gpus));
+	(void)instances_copy(&r->instances, state->mig);
 	qsort(state->running, state->running_count, sizeof(*state->running), by_end);
 	for (size_t i = 0; i < state->running_count; i++) {
 		const struct queue_running *running = &state->running[i];
 
 		queue_give(r->gpus, running->grant, running->grant_count, running->compute);
+		instances_set(&r->instances, running->id, MIG_IDLE);
 		if (!reservation_try(r, state->gpu_count, job))
 			continue;
 		r->begins_ns = running->ends_ns;
@@ -143,15 +288,33 @@ static void reservation_make(struct queue_state *state, const struct queue_job *
 		r->gpus[i].outside = r->gpus[i].promised = r->gpus[i].share = 0;
 		r->gpus[i].sessions = 0;
 	}
+	instances_set(&r->instances, 0, MIG_IDLE);
 	r->begins_ns = QUEUE_NEVER;
 	r->blocker = 0;
 	(void)reservation_try(r, state->gpu_count, job);
 }
 
+/* Whether there is an instance for the reservation beside these. */
+static bool instances_harmless(const struct reservation *r, const struct mig_decision *chosen)
+{
+	struct mig_request request = instances_of(&r->request);
+	struct mig_decision ignored;
+	struct instances with = r->instances;
+
+	with.pool.gpus = with.gpu;
+	for (uint32_t i = 0; i < with.pool.gpu_count; i++)
+		with.gpu[i].instances = with.instance[i];
+	for (uint32_t i = 0; i < chosen->count; i++)
+		if (!instances_add(&with, &chosen->choice[i]))
+			return false;
+	return mig_decide(&with.pool, &request, &ignored) == 0;
+}
+
 /* Whether a job may start there beside the reservation. */
 static bool harmless(const struct queue_state *state, const struct reservation *r,
-		     const struct queue_job *job, const struct place_result *place)
+		     const struct queue_job *job, const struct placement *chosen)
 {
+	const struct place_result *place = &chosen->place;
 	struct place_gpu gpus[PLACE_GPUS_MAX];
 	uint8_t allowed[PLACE_GPUS_MAX] = {0};
 	struct place_request request = r->request;
@@ -160,36 +323,47 @@ static bool harmless(const struct queue_state *state, const struct reservation *
 	if (r->begins_ns != QUEUE_NEVER && job->limit_ns &&
 	    job->limit_ns <= r->begins_ns - state->now_ns)
 		return true;
+	if (chosen->instances.count || r->place.instances.count)
+		return !chosen->instances.count || !r->place.instances.count ||
+		       instances_harmless(r, &chosen->instances);
 	memcpy(gpus, r->gpus, state->gpu_count * sizeof(*gpus));
 	queue_take(gpus, place->grant, place->count, place_compute(&job->request));
-	for (uint32_t i = 0; i < r->place.count; i++)
-		allowed[r->place.grant[i].gpu] = 1;
+	for (uint32_t i = 0; i < r->place.place.count; i++)
+		allowed[r->place.place.grant[i].gpu] = 1;
 	request.allowed = allowed;
 	return place_decide(gpus, state->gpu_count, &request, &ignored) == 0;
 }
 
 /* ---- deciding ---------------------------------------------------------------------------- */
 
+static void reserved_gpus_close(const struct placement *place, uint8_t *flags)
+{
+	for (uint32_t i = 0; i < place->instances.count; i++)
+		flags[place->instances.choice[i].gpu] = 0;
+	for (uint32_t i = 0; !place->instances.count && i < place->place.count; i++)
+		flags[place->place.grant[i].gpu] = 0;
+}
+
 /* Beside a reservation: where it fits best, else on the other GPUs. */
 static enum queue_wait place_beside(const struct queue_state *state, const struct reservation *r,
-				    const struct queue_job *job, struct place_result *ret)
+				    const struct queue_job *job, struct placement *ret)
 {
+	const struct room room = {state->gpus, state->gpu_count,
+				  state->mig ? state->mig->pool : NULL};
 	uint8_t others[PLACE_GPUS_MAX];
 
-	if (!fits(state->gpus, state->gpu_count, job, NULL, ret))
+	if (!fits(&room, job, NULL, ret))
 		return QUEUE_WAITS_ROOM;
 	if (!r->job || harmless(state, r, job, ret))
 		return QUEUE_STARTS;
 	for (size_t i = 0; i < state->gpu_count; i++)
 		others[i] = !job->request.allowed || job->request.allowed[i];
-	for (uint32_t i = 0; i < r->place.count; i++)
-		others[r->place.grant[i].gpu] = 0;
-	return fits(state->gpus, state->gpu_count, job, others, ret) ? QUEUE_STARTS
-								     : QUEUE_WAITS_RESERVED;
+	reserved_gpus_close(&r->place, others);
+	return fits(&room, job, others, ret) ? QUEUE_STARTS : QUEUE_WAITS_RESERVED;
 }
 
 static enum queue_wait decide_one(const struct queue_state *state, const struct reservation *r,
-				  const struct queue_job *job, struct place_result *ret)
+				  const struct queue_job *job, struct placement *ret)
 {
 	const struct queue_limit *limit = state->queues ? &state->queues[job->queue] : NULL;
 
@@ -201,18 +375,23 @@ static enum queue_wait decide_one(const struct queue_state *state, const struct 
 void queue_decide(struct queue_state *state, const struct queue_job *jobs, size_t count,
 		  struct queue_decision *ret, enum queue_wait *why)
 {
-	struct reservation r = {0};
+	struct reservation r;
+	struct placement place;
 
+	r.job = NULL; /* the rest is set with it: it is large */
+	ret->instances.count = 0;
 	ret->start = ret->head = QUEUE_NONE;
 	ret->reserved_ns = QUEUE_NEVER;
 	ret->blocker = 0;
 	for (size_t i = 0; i < count; i++) {
-		enum queue_wait wait = decide_one(state, &r, &jobs[i], &ret->place);
+		enum queue_wait wait = decide_one(state, &r, &jobs[i], &place);
 
 		if (why)
 			why[i] = wait;
 		if (wait == QUEUE_STARTS) {
 			ret->start = (int)i;
+			ret->place = place.place;
+			ret->instances = place.instances;
 			break;
 		}
 		if (wait == QUEUE_WAITS_ROOM && !r.job) {
@@ -222,7 +401,9 @@ void queue_decide(struct queue_state *state, const struct queue_job *jobs, size_
 	}
 	if (!r.job)
 		return;
-	ret->reserved = r.place;
+	ret->reserved = r.place.place;
+	if (r.place.instances.count)
+		ret->reserved.count = 0;
 	ret->reserved_ns = r.begins_ns;
 	ret->blocker = r.blocker;
 }
@@ -259,30 +440,35 @@ static size_t victims_sort(const struct queue_state *state, const struct queue_j
 	return count;
 }
 
-static void give_running(struct place_gpu *gpus, const struct queue_running *running)
+static void give_running(struct place_gpu *gpus, struct instances *instances,
+			 const struct queue_running *running)
 {
 	queue_give(gpus, running->grant, running->grant_count, running->compute);
+	instances_set(instances, running->id, MIG_IDLE);
 }
 
 size_t queue_preempt(struct queue_state *state, const struct queue_job *job, size_t *victims)
 {
 	struct place_gpu gpus[PLACE_GPUS_MAX];
-	struct place_result place;
+	struct instances instances;
+	struct placement place;
+	const struct room room = {gpus, state->gpu_count, instances_copy(&instances, state->mig)};
 	size_t all = victims_sort(state, job, victims), count = 0, kept = 0;
 
 	memcpy(gpus, state->gpus, state->gpu_count * sizeof(*gpus));
-	while (count < all && !fits(gpus, state->gpu_count, job, NULL, &place))
-		give_running(gpus, &state->running[victims[count++]]);
-	if (!count || !fits(gpus, state->gpu_count, job, NULL, &place))
+	while (count < all && !fits(&room, job, NULL, &place))
+		give_running(gpus, &instances, &state->running[victims[count++]]);
+	if (!count || !fits(&room, job, NULL, &place))
 		return 0;
 	/* Those that turned out not to matter go on. */
 	for (size_t i = 0; i < count; i++) {
 		const struct queue_running *running = &state->running[victims[i]];
 
 		queue_take(gpus, running->grant, running->grant_count, running->compute);
-		if (fits(gpus, state->gpu_count, job, NULL, &place))
+		instances_set(&instances, running->id, MIG_BUSY);
+		if (fits(&room, job, NULL, &place))
 			continue;
-		give_running(gpus, running);
+		give_running(gpus, &instances, running);
 		victims[kept++] = victims[i];
 	}
 	return kept;

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/mig.h"
 #include "core/place.h"
 
 /* A time that nobody knows. */
@@ -49,8 +50,18 @@ struct queue_limit {
 	uint32_t most;    /* at a time; 0: no limit */
 };
 
+/* GPUs that give out MIG instances: numbered as the agent's other GPUs, and not offered there. */
+struct queue_mig {
+	struct mig_pool *pool;
+	/* By GPU and instance: the running job that has it; 0: none. */
+	uint64_t holder[PLACE_GPUS_MAX][MIG_INSTANCES_MAX];
+	/* Its instances are being changed: it is offered again soon. */
+	bool changing[PLACE_GPUS_MAX];
+};
+
 struct queue_state {
 	uint64_t now_ns;
+	const struct queue_mig *mig;  /* NULL: no GPU gives out instances */
 	const struct place_gpu *gpus; /* what runs is promised in it */
 	size_t gpu_count;
 	struct queue_running *running; /* sorted here */
@@ -66,12 +77,13 @@ enum queue_wait {
 };
 
 struct queue_decision {
-	int start;                 /* the job that starts, by position; QUEUE_NONE: none */
-	struct place_result place; /* there */
-	int head;                  /* the first one without room; QUEUE_NONE: none */
-	struct place_result reserved;
-	uint64_t reserved_ns; /* when it begins at the latest; QUEUE_NEVER: not known */
-	uint64_t blocker;     /* the running job whose end it waits for; 0: none of them */
+	int start;                     /* the job that starts, by position; QUEUE_NONE: none */
+	struct place_result place;     /* there; not set where it gets instances: */
+	struct mig_decision instances; /* count 0: parts of GPUs, or whole ones */
+	int head;                      /* the first one without room; QUEUE_NONE: none */
+	struct place_result reserved;  /* count 0: instances */
+	uint64_t reserved_ns;          /* when it begins at the latest; QUEUE_NEVER: not known */
+	uint64_t blocker;              /* the running job whose end it waits for; 0: none of them */
 };
 
 /* Puts jobs into the order in which they are served: by queue as listed (or, with `fair`, in turn:

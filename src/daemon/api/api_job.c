@@ -18,6 +18,7 @@
 #include "daemon/api/view.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue_private.h"
+#include "daemon/waiting/quotas.h"
 #include "proto/launcher.h"
 #include "proto/shim.h"
 
@@ -325,15 +326,28 @@ static bool may_raise(const struct peer *peer)
 	return peer->admin || peer->uid == geteuid();
 }
 
+/* A quota that is used up is waited for; one that is smaller than the job refuses it. */
+static int quota_check_ever(const struct node *node, const struct peer *peer,
+			    const struct place_result *fewest, struct error *err)
+{
+	struct error why = {0};
+
+	if (quotas_check(node, peer, fewest, &why) != -EPERM)
+		return 0;
+	*err = why;
+	error_hint(err, "such a job can never start; ask for less, or ask an administrator (carve "
+			"quota)");
+	return -EXIT_CODE_NOT_PERMITTED;
+}
+
 /* A queue's agent knows whether such a job can ever run. */
-static int size_check(const struct node *node, uid_t uid, const char *queue,
+static int size_check(const struct node *node, const struct peer *peer, const char *queue,
 		      const struct job_spec *spec, struct error *err)
 {
-	struct place_gpu gpus[GPUS_MAX];
-	uint8_t allowed[PLACE_GPUS_MAX];
 	struct place_request request;
+	struct place_result fewest;
 	uint32_t position, least;
-	const struct agent *agent = agent_serving(node, queue, uid, &position);
+	const struct agent *agent = agent_serving(node, queue, peer->uid, &position);
 
 	if (!agent)
 		return 0;
@@ -358,12 +372,9 @@ static int size_check(const struct node *node, uid_t uid, const char *queue,
 	}
 	if (agent->pods)
 		return 0;
-	agent_allowed(node, agent, allowed);
-	pool_place_gpus(&node->pool, gpus);
-	request.allowed = allowed;
 	request.count = least ? least : request.count;
-	if (place_possible(gpus, node->pool.count, &request))
-		return 0;
+	if (agent_least(node, agent, &request, &fewest) == 0)
+		return quota_check_ever(node, peer, &fewest, err);
 	error_set(err, EXIT_CODE_NO_ROOM, "no GPU of queue %s's agent can ever grant that", queue);
 	error_hint(err, "`carve gpu list` shows what the GPUs have");
 	return -EXIT_CODE_NO_ROOM;
@@ -484,7 +495,7 @@ static int enqueue(struct call *call, json_t *body, struct error *err)
 	}
 	if (rc < 0)
 		return rc;
-	rc = size_check(call->node, call->peer.uid, request.queue, &request.spec, err);
+	rc = size_check(call->node, &call->peer, request.queue, &request.spec, err);
 	if (rc == 0)
 		rc = after_check(call, &request.spec, err);
 	request.text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
@@ -720,7 +731,7 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 
 	free(indexes);
 	if (rc == 0)
-		rc = size_check(change->node, change->peer.uid, queue ? queue : job->record.queue,
+		rc = size_check(change->node, &change->peer, queue ? queue : job->record.queue,
 				&spec, &change->err);
 	/* The command that runs as a user is that user's alone to say. */
 	if (rc == 0 && rewrites && job->record.uid != change->peer.uid &&

@@ -267,6 +267,7 @@ static void order_done(uv_work_t *work, int status)
 	struct node *node = o->node;
 
 	node->mig->orders--;
+	node->mig->changes++;
 	if (node->stopping) {
 		if (!node->mig->orders)
 			mig_free(node);
@@ -580,6 +581,8 @@ void mig_session_ended(const struct session *s)
 		any |= s->record.gpu[i].instance[0];
 	if (any)
 		kill_point("mig.ended");
+	if (any)
+		node->mig->changes++;
 	for (uint32_t gpu = 0; any && gpu < node->pool.count; gpu++) {
 		mig_sessions_match(node, gpu);
 		mig_board_publish(node, gpu);

@@ -57,6 +57,17 @@ void mig_tick(struct node *node);
  * being found out or changed, so that a request is to be decided when that is done. */
 bool mig_offers(const struct node *node, const struct slice_request *request);
 bool mig_changing(const struct node *node, const struct slice_request *request);
+/* What core/mig.h decides on; its GPUs are those of the node's pool. NULL: nothing gives instances.
+ */
+struct mig_pool *mig_pool_of(const struct node *node);
+/* Whether the GPU's instances are being looked at or changed: it offers nothing until then. */
+bool mig_gpu_changing(const struct node *node, uint32_t gpu);
+/* The session that has an instance (by its number there); "": none. */
+const char *mig_holder(const struct node *node, uint32_t gpu, uint32_t at);
+/* Grows whenever instances came, went or became idle. */
+uint64_t mig_changes(const struct node *node);
+/* The memory of the instance that a request gets on that GPU where it is empty; 0: none. */
+uint64_t mig_bytes_for(const struct node *node, const struct place_request *place, uint32_t gpu);
 /* Decides without doing anything. `closed`: one flag a GPU, of those that are kept for others;
  * NULL: none. 0; -EAGAIN: there is no room now; anything else negative: never. With *err in words.
  */

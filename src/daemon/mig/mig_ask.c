@@ -96,6 +96,40 @@ bool mig_changing(const struct node *node, const struct slice_request *request)
 	return false;
 }
 
+struct mig_pool *mig_pool_of(const struct node *node)
+{
+	return node->mig && node->mig->pool.die_count ? &node->mig->pool : NULL;
+}
+
+bool mig_gpu_changing(const struct node *node, uint32_t gpu)
+{
+	return node->mig && gives(node, gpu) && is_unsettled(&node->mig->board[gpu]);
+}
+
+const char *mig_holder(const struct node *node, uint32_t gpu, uint32_t at)
+{
+	return node->mig->board[gpu].detail[at].session;
+}
+
+uint64_t mig_changes(const struct node *node)
+{
+	return node->mig ? node->mig->changes : 0;
+}
+
+uint64_t mig_bytes_for(const struct node *node, const struct place_request *place, uint32_t gpu)
+{
+	const struct slice_request request = {.place = *place};
+	struct ask ask;
+
+	if (!node->mig || !node->mig->board[gpu].known || place->kind == PLACE_PROFILE)
+		return 0;
+	ask_fill(node, &request, NULL, &ask);
+	uint8_t wanted = mig_wanted(&node->mig->pool, gpu, ask_request(&ask));
+	return wanted == MIG_NO_PROFILE
+		       ? 0
+		       : node->mig->die[node->mig->gpu[gpu].die].profile[wanted].memory_bytes;
+}
+
 void mig_came(struct node *node, const struct slice_request *request, bool found_room)
 {
 	struct ask ask;

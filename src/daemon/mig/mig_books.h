@@ -49,6 +49,7 @@ struct mig {
 	struct mig_board board[GPUS_MAX];
 	uint64_t generation;                 /* the last one that was given */
 	uint32_t orders;                     /* under way */
+	uint64_t changes;                    /* mig_changes() */
 	struct mig_mode_change *mode_change; /* under way; NULL: none */
 };
 

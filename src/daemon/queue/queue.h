@@ -34,14 +34,16 @@ enum job_wait {
 	JOB_WAITS_ROOM,
 	JOB_WAITS_RESERVED,
 	JOB_WAITS_MOST,
-	JOB_WAITS_AGENT,   /* no agent serves its queue */
-	JOB_WAITS_DRAIN,   /* its queue is drained */
-	JOB_WAITS_BEGIN,   /* its time has not come */
-	JOB_WAITS_AFTER,   /* a job that it comes after has not ended */
-	JOB_WAITS_ARRAY,   /* as many of its array run as may */
-	JOB_WAITS_SIZE,    /* it has no size, or a larger one than its queue */
-	JOB_WAITS_QUOTA,   /* its user's quota */
-	JOB_WAITS_FAILURE, /* it could not be started; it is tried again */
+	JOB_WAITS_AGENT,       /* no agent serves its queue */
+	JOB_WAITS_DRAIN,       /* its queue is drained */
+	JOB_WAITS_BEGIN,       /* its time has not come */
+	JOB_WAITS_AFTER,       /* a job that it comes after has not ended */
+	JOB_WAITS_ARRAY,       /* as many of its array run as may */
+	JOB_WAITS_SIZE,        /* it has no size, or a larger one than its queue */
+	JOB_WAITS_QUOTA,       /* its user's quota */
+	JOB_WAITS_QUOTA_NEVER, /* that is less than the job needs */
+	JOB_WAITS_INSTANCE,    /* its MIG instance is being made */
+	JOB_WAITS_FAILURE,     /* it could not be started; it is tried again */
 };
 
 struct job {
@@ -61,7 +63,11 @@ struct job {
 	struct place_grant *grants;  /* by positions in the pool; malloc'ed */
 	uint32_t grant_count, compute;
 	uint64_t started_ns; /* CLOCK_MONOTONIC */
-	uint64_t kill_ns;    /* it was told to end: when it is killed; 0: it was not told */
+	/* GPUs (bits, by positions in the pool) whose MIG instances are being changed for it; and
+	 * whether that was done since it was last kept waiting for it. */
+	uint64_t making;
+	bool made;
+	uint64_t kill_ns; /* it was told to end: when it is killed; 0: it was not told */
 };
 
 struct agent_pods;
@@ -120,6 +126,10 @@ bool agent_runs_for(const struct agent *agent, uid_t uid);
  * NULL: none. */
 struct agent *agent_serving(const struct node *node, const char *queue, uid_t uid,
 			    uint32_t *ret_position);
+/* What the job would have on the agent's GPUs if nobody else were there: the fewest bytes on each
+ * of so many GPUs as it needs. 0, or -ENOSPC: they can never grant it. */
+int agent_least(const struct node *node, const struct agent *agent,
+		const struct place_request *request, struct place_result *ret);
 /* Starts an agent: checks it, and writes it down. `agent` is copied, and its pods become the
  * started one's. 0 with *ret, or negative with
  * *err. */

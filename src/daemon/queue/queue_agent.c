@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
+#include "daemon/mig/mig.h"
 #include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 #include "daemon/request/request.h"
@@ -79,6 +80,14 @@ static void request_of_queue(const struct queue_spec *spec, struct place_request
 	*ret_count_min = spec->gpus_min;
 }
 
+static bool instance_within(const struct node *node, const struct place_request *own,
+			    const struct place_request *queue, uint32_t gpu)
+{
+	uint64_t bytes = mig_bytes_for(node, own, gpu);
+
+	return bytes && bytes <= mig_bytes_for(node, queue, gpu);
+}
+
 /* Whether a job's own size is within its queue's, on a GPU where both are known. */
 static bool within(const struct node *node, const uint8_t *allowed, const struct place_request *own,
 		   const struct place_request *queue)
@@ -89,9 +98,11 @@ static bool within(const struct node *node, const uint8_t *allowed, const struct
 	if (own->count > queue->count || place_compute(own) > place_compute(queue))
 		return false;
 	pool_place_gpus(&node->pool, gpus);
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		any |= allowed[i] &&
-		       place_requested(&gpus[i], own) <= place_requested(&gpus[i], queue);
+	for (uint32_t i = 0; i < node->pool.count && !any; i++)
+		any = allowed[i] &&
+		      (mig_has_role(node, i) ? instance_within(node, own, queue, i)
+					     : place_requested(&gpus[i], own) <=
+						       place_requested(&gpus[i], queue));
 	return any;
 }
 
@@ -311,13 +322,75 @@ static int check_gpus(const struct node *node, struct agent *agent, struct error
 	return 0;
 }
 
+/* Whether GPUs with the MIG role can have such instances, whoever leaves. */
+static bool instances_possible(const struct node *node, const struct place_request *place)
+{
+	const struct slice_request request = {.place = *place};
+	struct mig_decision ignored;
+	struct error err = {0};
+
+	if (!mig_offers(node, &request))
+		return false;
+	return mig_changing(node, &request) ||
+	       mig_would(node, &request, NULL, &ignored, &err) != -EDOM;
+}
+
+/* The bytes that the request comes to on one empty GPU; 0: that cannot have it. */
+static uint64_t bytes_on(const struct node *node, const struct place_gpu *gpu, uint32_t number,
+			 const struct place_request *request)
+{
+	struct place_request one = *request;
+	struct place_gpu empty = *gpu;
+
+	if (mig_has_role(node, number))
+		return mig_bytes_for(node, request, number);
+	one.count = 1;
+	one.allowed = NULL;
+	if (!place_possible(gpu, 1, &one))
+		return 0;
+	empty.outside = empty.promised = empty.sessions = 0;
+	return MIN(place_requested(&empty, &one), place_available(&empty));
+}
+
+/* By bytes, the fewest first. */
+static void least_insert(struct place_result *list, uint32_t gpu, uint64_t bytes)
+{
+	uint32_t at = list->count++;
+
+	for (; at && list->grant[at - 1].bytes > bytes; at--)
+		list->grant[at] = list->grant[at - 1];
+	list->grant[at] = (struct place_grant){.gpu = gpu, .bytes = bytes, .requested = bytes};
+}
+
+int agent_least(const struct node *node, const struct agent *agent,
+		const struct place_request *request, struct place_result *ret)
+{
+	struct place_gpu gpus[GPUS_MAX];
+	uint8_t allowed[PLACE_GPUS_MAX];
+	struct place_request here = *request;
+
+	agent_allowed(node, agent, allowed);
+	pool_place_gpus(&node->pool, gpus);
+	here.allowed = allowed;
+	*ret = (struct place_result){0};
+	if (!place_possible(gpus, node->pool.count, &here) && !instances_possible(node, &here))
+		return -ENOSPC;
+	for (uint32_t i = 0; i < node->pool.count; i++) {
+		uint64_t bytes = allowed[i] ? bytes_on(node, &gpus[i], i, request) : 0;
+
+		if (bytes)
+			least_insert(ret, i, bytes);
+	}
+	ret->count = MIN(ret->count, request->count);
+	return 0;
+}
+
 static int check_queue(const struct node *node, const struct agent *agent, uint32_t position,
 		       struct error *err)
 {
 	const struct queue_spec *spec = &agent->queue[position].spec;
-	struct place_gpu gpus[GPUS_MAX];
-	uint8_t allowed[PLACE_GPUS_MAX];
 	struct place_request request;
+	struct place_result ignored;
 	uint32_t least;
 	char size[QUEUE_SIZE_TEXT];
 
@@ -337,11 +410,8 @@ static int check_queue(const struct node *node, const struct agent *agent, uint3
 		error_hint(err, "give the agent more GPUs, or the queue fewer");
 		return -EXIT_CODE_NO_ROOM;
 	}
-	agent_allowed(node, agent, allowed);
-	pool_place_gpus(&node->pool, gpus);
-	request.allowed = allowed;
 	request.count = least;
-	if (place_possible(gpus, node->pool.count, &request))
+	if (agent_least(node, agent, &request, &ignored) == 0)
 		return 0;
 	error_set(err, EXIT_CODE_NO_ROOM,
 		  "queue %s: no GPU of the agent can ever grant %s, even when empty", spec->name,

@@ -116,7 +116,8 @@ struct queues {
 	bool told;       /* listeners have not heard of it */
 	struct queue_listener *listeners;
 	bool dirty;
-	uint64_t sample; /* what waits for newer figures waits for this sample */
+	uint64_t mig_changes; /* those that were decided on */
+	uint64_t sample;      /* what waits for newer figures waits for this sample */
 	char boot[STORE_BOOT_SIZE];
 	char dir[PATH_MAX / 2];
 	char shim[PATH_MAX];
@@ -163,9 +164,13 @@ struct job_array *job_array_find(const struct queues *q, int64_t id);
 
 /* ---- queue_start.c */
 /* Starts it there, or as a pod, where that has no place: 0; -EAGAIN: its user's quota does not let
- * it; -EACCES: agent_refuses(); or another -errno. */
+ * it now, -EDQUOT: nor ever; -EACCES: agent_refuses(); -EINPROGRESS: its MIG instance is being made
+ * first, and then it is to be decided anew; -ESTALE: that was done already, and somebody else had
+ * the instance, or it could not be made; or another -errno. */
 int job_start(struct job *job, struct agent *agent, uint32_t position,
-	      const struct place_request *request, const struct place_result *place);
+	      const struct place_request *request, const struct queue_decision *decision);
+/* Whether its MIG instance is being made. */
+bool job_is_making(struct job *job);
 
 /* ---- queue_end.c */
 /* The record of the job's last attempt: how it started, and how it ended; owned by the caller.

@@ -14,6 +14,7 @@
 #include "core/queue_pods.h"
 #include "daemon/host/child.h"
 #include "daemon/host/log.h"
+#include "daemon/mig/mig.h"
 #include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 #include "daemon/session/session.h"
@@ -37,6 +38,7 @@ struct round {
 	enum queue_wait why[CANDIDATES_MAX];
 	size_t job_count;
 	struct queue_limit limits[QUEUE_LIST_MAX];
+	struct queue_mig mig; /* pool NULL: none of the agent's GPUs gives out instances */
 	struct queue_running *running;
 	size_t running_count;
 };
@@ -53,7 +55,7 @@ static int position_of(const struct agent *agent, const char *queue)
 static enum job_wait kind_look(const struct round *round, const struct queue_bucket *bucket,
 			       int position, struct queue_job *ret)
 {
-	const struct job *job = bucket->list.first;
+	struct job *job = bucket->list.first;
 
 	if (round->agent->queue[position].draining)
 		return JOB_WAITS_DRAIN;
@@ -61,6 +63,10 @@ static enum job_wait kind_look(const struct round *round, const struct queue_buc
 		return JOB_WAITS_ARRAY;
 	if (bucket->again_ns > now_monotonic_ns() || (job->array && job->array->halted))
 		return bucket->wait;
+	while (job && job_is_making(job))
+		job = job->next;
+	if (!job)
+		return JOB_WAITS_INSTANCE;
 	*ret = (struct queue_job){.id = (uint64_t)job->record.id,
 				  .order = (uint64_t)job->record.id,
 				  .queue = (uint32_t)position,
@@ -130,12 +136,52 @@ static void limits_collect(struct round *round)
 							round->agent->queue[i].spec.most};
 }
 
+static uint64_t job_of_session(const struct queues *q, const char *session)
+{
+	const struct job *job = *session ? q->running.first : NULL;
+
+	while (job && strcmp(job->record.session, session) != 0)
+		job = job->next;
+	return job ? (uint64_t)job->record.id : 0;
+}
+
+/* GPUs with the MIG role: what their instances are, and whose. */
+static void instances_collect(struct round *round)
+{
+	const struct node *node = round->q->node;
+	struct mig_pool *pool = mig_pool_of(node);
+
+	round->mig.pool = NULL;
+	for (uint32_t i = 0; pool && i < node->pool.count; i++) {
+		round->allowed[i] &= !mig_has_role(node, i) || waiting_lets_grow(node, i);
+		round->mig.changing[i] = false;
+		if (!round->allowed[i] || !mig_has_role(node, i))
+			continue;
+		round->mig.pool = pool;
+		round->mig.changing[i] = mig_gpu_changing(node, i);
+		for (uint32_t at = 0; at < pool->gpus[i].instance_count; at++)
+			round->mig.holder[i][at] =
+				job_of_session(round->q, mig_holder(node, i, at));
+	}
+}
+
+/* Whether room is being made: until it is there nobody knows what is missing. */
+static bool instances_change(const struct round *round)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; round->mig.pool && i < round->q->node->pool.count; i++)
+		any |= round->mig.changing[i];
+	return any;
+}
+
 static void gpus_collect(struct round *round)
 {
 	const struct node *node = round->q->node;
 
 	pool_place_gpus(&node->pool, round->gpus);
 	agent_allowed(node, round->agent, round->allowed);
+	instances_collect(round);
 	/* Requests for sessions that were passed too often go first there. */
 	for (uint32_t i = 0; i < node->pool.count; i++)
 		round->gpus[i].offered &= waiting_lets_grow(node, i);
@@ -163,9 +209,12 @@ static void start_failed(struct job *job, int rc)
 {
 	struct queue_bucket *bucket = job->list->bucket;
 
-	bucket->wait = rc == -EAGAIN ? JOB_WAITS_QUOTA : JOB_WAITS_FAILURE;
+	bucket->wait = rc == -EAGAIN   ? JOB_WAITS_QUOTA
+		       : rc == -EDQUOT ? JOB_WAITS_QUOTA_NEVER
+		       : rc == -ESTALE ? JOB_WAITS_INSTANCE
+				       : JOB_WAITS_FAILURE;
 	bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
-	if (rc != -EAGAIN)
+	if (bucket->wait == JOB_WAITS_FAILURE)
 		log_event(LOG_WARNING, "job.not_started id=%" PRId64 " error=\"%s\"",
 			  job->record.id, strerrordesc_np(-rc));
 }
@@ -204,10 +253,11 @@ static void preempt(struct round *round, const struct queue_job *head)
 {
 	struct queue_state state = {.gpus = round->gpus,
 				    .gpu_count = round->q->node->pool.count,
+				    .mig = round->mig.pool ? &round->mig : NULL,
 				    .running = round->running};
 	char why[JOB_REASON_SIZE];
 
-	if (claims_already(round->q, (int64_t)head->id))
+	if (claims_already(round->q, (int64_t)head->id) || instances_change(round))
 		return;
 	running_collect(round, (int64_t)head->id);
 	state.running_count = round->running_count;
@@ -247,6 +297,7 @@ static bool round_run(struct round *round)
 				    .queues = round->limits};
 
 	limits_collect(round);
+	round->mig.pool = NULL;
 	if (!round->agent->pods)
 		gpus_collect(round);
 	candidates_collect(round);
@@ -254,6 +305,7 @@ static bool round_run(struct round *round)
 		return false;
 	running_collect(round, 0);
 	state.running_count = round->running_count;
+	state.mig = round->mig.pool ? &round->mig : NULL;
 	if (round->agent->pods)
 		queue_pods_decide(round->limits, agent_pods_running(round->agent),
 				  round->agent->pods->most, round->jobs, round->job_count,
@@ -270,12 +322,11 @@ static bool round_run(struct round *round)
 	}
 	const struct queue_job *chosen = &round->jobs[decision.start];
 	struct job *job = job_find(round->q->node, (int64_t)chosen->id);
-	int rc =
-		job ? job_start(job, round->agent, chosen->queue, &chosen->request, &decision.place)
-		    : -ENOENT;
+	int rc = job ? job_start(job, round->agent, chosen->queue, &chosen->request, &decision)
+		     : -ENOENT;
 	if (rc == -EACCES)
 		start_refused(job, round->agent);
-	else if (rc < 0 && job)
+	else if (rc < 0 && rc != -EINPROGRESS && job)
 		start_failed(job, rc);
 	return job != NULL;
 }
@@ -373,6 +424,8 @@ void queues_run(struct node *node)
 		return;
 	enqueue_commit(q);
 	queue_parts_run(q);
+	q->dirty |= q->mig_changes != mig_changes(node);
+	q->mig_changes = mig_changes(node);
 	agents_run(q);
 	listeners_tell(q);
 }
@@ -584,6 +637,9 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 		[JOB_WAITS_ARRAY] = "as many jobs of its array run as may",
 		[JOB_WAITS_SIZE] = "it has no size, or a larger one than its queue",
 		[JOB_WAITS_QUOTA] = "its user's quota is used up",
+		[JOB_WAITS_QUOTA_NEVER] = "its user's quota is smaller than the job: it can never "
+					  "start (carve quota)",
+		[JOB_WAITS_INSTANCE] = "its MIG instance is being made",
 		[JOB_WAITS_FAILURE] = "it could not be started, and is tried again",
 	};
 	const struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;

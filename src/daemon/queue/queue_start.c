@@ -18,6 +18,7 @@
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "daemon/host/log.h"
+#include "daemon/mig/mig.h"
 #include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 #include "daemon/session/session.h"
@@ -201,7 +202,8 @@ static struct peer peer_of(const struct job *job)
 }
 
 static int slice_grant(const struct job *job, const struct place_request *request,
-		       const struct place_result *place, struct session **ret)
+		       const struct place_result *place, const struct mig_grant *instances,
+		       struct session **ret)
 {
 	struct node *node = job->node;
 	struct peer peer = peer_of(job);
@@ -210,10 +212,13 @@ static int slice_grant(const struct job *job, const struct place_request *reques
 	int rc;
 
 	grant_record_fill(&node->pool, &peer, request, place, gpus, &record);
+	grant_record_instances(instances, gpus);
 	record.ephemeral = true;
 	do
 		session_make_id(node, record.id);
 	while ((rc = session_create(node, &record, &job->record.shim, ret)) == -EEXIST);
+	if (rc == 0 && instances->count)
+		mig_give(node, instances, record.id);
 	return rc;
 }
 
@@ -223,6 +228,65 @@ static int quota_look(const struct job *job, const struct place_result *place)
 	struct error ignored = {0};
 
 	return quotas_check(job->node, &peer, place, &ignored);
+}
+
+/* ---- MIG instances ------------------------------------------------------------------------ */
+
+bool job_is_making(struct job *job)
+{
+	for (uint32_t i = 0; job->making && i < job->node->pool.count; i++)
+		if (job->making >> i & 1 && mig_gpu_changing(job->node, i))
+			return true;
+	job->making = 0;
+	return false;
+}
+
+/* 0 where all instances are there already, with *ret. One that has to be made is nobody's when it
+ * is there: whichever job or request comes first then has it. So a job that found none twice waits
+ * a while, and a driver that makes none is not asked all the time. */
+static int instances_take(struct job *job, const struct mig_decision *decision,
+			  struct mig_grant *ret)
+{
+	struct error err = {0};
+	bool made = job->made;
+	bool all_there = true;
+
+	for (uint32_t i = 0; i < decision->count; i++)
+		all_there &= decision->choice[i].step == MIG_REUSE;
+	job->made = false;
+	if (!all_there && made)
+		return -ESTALE;
+	int rc = mig_take(job->node, "", decision, false, ret, &err);
+	if (rc < 0) {
+		log_event(LOG_WARNING, "job.no_instance id=%" PRId64 " error=\"%s\"",
+			  job->record.id, err.message);
+		return -EIO;
+	}
+	if (rc > 0)
+		return 0;
+	for (uint32_t i = 0; i < decision->count; i++)
+		job->making |= 1ull << decision->choice[i].gpu;
+	job->made = true;
+	return -EINPROGRESS;
+}
+
+/* Where it runs, and with which instances (count 0: none). */
+static int place_take(struct job *job, const struct queue_decision *decision,
+		      struct place_result *ret, struct mig_grant *instances)
+{
+	*ret = decision->place;
+	instances->count = 0;
+	if (decision->instances.count)
+		grant_of_decision(&decision->instances, ret);
+	int rc = quota_look(job, ret);
+	if (rc < 0)
+		return rc == -EAGAIN ? rc : -EDQUOT;
+	if (!decision->instances.count)
+		return 0;
+	rc = instances_take(job, &decision->instances, instances);
+	if (rc == 0)
+		grant_of_instances(instances, ret);
+	return rc;
 }
 
 /* ---- the whole ---------------------------------------------------------------------------- */
@@ -301,8 +365,10 @@ static const char *image_of(const struct job *job, const struct agent *agent, ui
 }
 
 int job_start(struct job *job, struct agent *agent, uint32_t position,
-	      const struct place_request *request, const struct place_result *place)
+	      const struct place_request *request, const struct queue_decision *decision)
 {
+	struct mig_grant instances;
+	struct place_result where, *place = &where;
 	struct queues *q = job->node->queues;
 	struct session *session = NULL;
 	struct process_id shim;
@@ -312,10 +378,11 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 	/* Its pod may run still: who followed that was killed. */
 	if (job_is_pod(&job->record) && !agent->pods)
 		return -EBUSY;
-	int rc = agent->pods ? 0 : quota_look(job, place);
+	where = decision->place;
+	int rc = agent->pods ? 0 : place_take(job, decision, place, &instances);
 
 	if (rc < 0)
-		return -EAGAIN;
+		return rc;
 	job->grants = calloc(place->count + 1, sizeof(*job->grants));
 	if (!job->grants)
 		return -ENOMEM;
@@ -329,7 +396,7 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 	kill_point("start.spawned");
 	job->record.shim = shim;
 	if (!agent->pods)
-		rc = slice_grant(job, request, place, &session);
+		rc = slice_grant(job, request, place, &instances, &session);
 	if (rc < 0)
 		return start_undo(job, NULL, &shim, rc);
 	kill_point("start.granted");

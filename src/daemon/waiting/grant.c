@@ -6,6 +6,7 @@
 #include "core/place.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/peer.h"
+#include "daemon/mig/mig.h"
 #include "daemon/store/store.h"
 
 void grant_record_fill(const struct pool *pool, const struct peer *peer,
@@ -35,4 +36,35 @@ void grant_record_fill(const struct pool *pool, const struct peer *peer,
 		snprintf(gpus[i].uuid_text, sizeof(gpus[i].uuid_text), "%s", info->uuid_text);
 		snprintf(gpus[i].name, sizeof(gpus[i].name), "%s", info->name);
 	}
+}
+
+void grant_record_instances(const struct mig_grant *instances, struct store_gpu *gpus)
+{
+	for (uint32_t i = 0; i < instances->count; i++) {
+		const struct mig_share *share = &instances->share[i];
+
+		snprintf(gpus[i].instance, sizeof(gpus[i].instance), "%s", share->uuid_text);
+		snprintf(gpus[i].profile, sizeof(gpus[i].profile), "%s", share->profile);
+	}
+}
+
+void grant_of_decision(const struct mig_decision *instances, struct place_result *ret)
+{
+	*ret = (struct place_result){.count = instances->count};
+	for (uint32_t i = 0; i < instances->count; i++) {
+		ret->grant[i] = (struct place_grant){.gpu = instances->choice[i].gpu,
+						     .bytes = instances->choice[i].bytes,
+						     .requested = instances->choice[i].requested};
+		ret->tolerance_applied |= instances->choice[i].less;
+	}
+}
+
+void grant_of_instances(const struct mig_grant *instances, struct place_result *ret)
+{
+	*ret = (struct place_result){.count = instances->count,
+				     .tolerance_applied = instances->less};
+	for (uint32_t i = 0; i < instances->count; i++)
+		ret->grant[i] = (struct place_grant){.gpu = instances->share[i].gpu,
+						     .bytes = instances->share[i].bytes,
+						     .requested = instances->share[i].requested};
 }

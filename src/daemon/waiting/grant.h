@@ -1,6 +1,8 @@
 /* A placement as the record of the session that gets it. */
 #pragma once
 
+struct mig_decision;
+struct mig_grant;
 struct peer;
 struct place_request;
 struct place_result;
@@ -14,3 +16,8 @@ struct store_session;
 void grant_record_fill(const struct pool *pool, const struct peer *peer,
 		       const struct place_request *request, const struct place_result *place,
 		       struct store_gpu *gpus, struct store_session *ret);
+/* MIG instances instead of parts of GPUs, in a record that was filled. */
+void grant_record_instances(const struct mig_grant *instances, struct store_gpu *gpus);
+/* What instances come to, for code that counts memory: as decided on, and as they are. */
+void grant_of_decision(const struct mig_decision *instances, struct place_result *ret);
+void grant_of_instances(const struct mig_grant *instances, struct place_result *ret);

@@ -195,17 +195,6 @@ static void record_fill(const struct node *node, const struct waiter *w,
 	snprintf(ret->name, sizeof(ret->name), "%s", request->name);
 }
 
-/* MIG instances instead of parts of GPUs. */
-static void record_instances(const struct mig_grant *instances, struct store_gpu *gpus)
-{
-	for (uint32_t i = 0; i < instances->count; i++) {
-		const struct mig_share *share = &instances->share[i];
-
-		snprintf(gpus[i].instance, sizeof(gpus[i].instance), "%s", share->uuid_text);
-		snprintf(gpus[i].profile, sizeof(gpus[i].profile), "%s", share->profile);
-	}
-}
-
 /* A session that goes on in other instances. */
 static void grant_moved(struct node *node, struct waiter *w, const struct store_session *record)
 {
@@ -244,7 +233,7 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 
 	record_fill(node, w, result, gpus, &record);
 	if (instances)
-		record_instances(instances, gpus);
+		grant_record_instances(instances, gpus);
 	if (w->request.resize[0]) {
 		grant_moved(node, w, &record);
 		return;
@@ -347,18 +336,6 @@ static int decide_fraction(const struct node *node, const struct waiter *w,
 	return -EAGAIN;
 }
 
-/* What instances come to, for those who count memory. */
-static void instances_result(const struct mig_decision *instances, struct place_result *ret)
-{
-	*ret = (struct place_result){.count = instances->count};
-	for (uint32_t i = 0; i < instances->count; i++) {
-		ret->grant[i] = (struct place_grant){.gpu = instances->choice[i].gpu,
-						     .bytes = instances->choice[i].bytes,
-						     .requested = instances->choice[i].requested};
-		ret->tolerance_applied |= instances->choice[i].less;
-	}
-}
-
 static int decide_instances(const struct node *node, const struct waiter *w,
 			    const struct slice_request *request, const struct peer *peer,
 			    struct mig_decision *instances, struct place_result *ret,
@@ -370,7 +347,7 @@ static int decide_instances(const struct node *node, const struct waiter *w,
 
 	if (rc < 0)
 		return rc;
-	instances_result(instances, ret);
+	grant_of_decision(instances, ret);
 	const struct session *s = request->resize[0] ? session_find(node, request->resize) : NULL;
 	uint64_t bytes[PLACE_GPUS_MAX];
 	for (uint32_t i = 0; i < ret->count; i++)
@@ -489,16 +466,11 @@ static void waited_in_vain(const struct waiter *w, struct error *err)
 	error_hint(err, "ask for less, or wait longer; carve session list shows what is held");
 }
 
-/* The grant as those count it who know nothing of instances. */
 static void grant_instances(struct node *node, struct waiter *w, const struct mig_grant *instances)
 {
-	struct place_result result = {.count = instances->count,
-				      .tolerance_applied = instances->less};
+	struct place_result result;
 
-	for (uint32_t i = 0; i < instances->count; i++)
-		result.grant[i] = (struct place_grant){.gpu = instances->share[i].gpu,
-						       .bytes = instances->share[i].bytes,
-						       .requested = instances->share[i].requested};
+	grant_of_instances(instances, &result);
 	grant(node, w, &result, instances);
 }
 

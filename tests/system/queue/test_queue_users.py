@@ -1,9 +1,10 @@
 """Users: a daemon runs jobs of its own user only, and says so."""
+import getpass
 import os
 
 import pytest
 
-from conftest import BUILD, open_to_others
+from conftest import BUILD, open_to_others, wait_until
 from queueing import queues  # noqa: F401: fixtures
 
 
@@ -27,3 +28,20 @@ def test_jobs_of_another_user_are_refused(queues, another_user):
         assert '"code":5' in ask(method, f"/v1/jobs/{own}").replace(" ", ""), method
     assert ask("GET", "/v1/jobs").split() == ["[]"]
     assert '"waiting"' in ask("GET", "/v1/queues")
+
+
+def test_a_job_larger_than_its_users_quota_is_refused_and_one_that_waits_for_it_says_so(queues):
+    me = getpass.getuser()
+    queues.agent("half=0.5", "eighth=0.125")
+    assert queues.host.carve("quota", "set", me, "--vram", "45").returncode == 0
+    first = queues.witnessed(queues.gate())
+    queues.wait_state(first, "running")
+    second = queues.witnessed()
+    wait_until(lambda: "used up" in queues.job(second)["reason"])
+    assert queues.host.carve("quota", "set", me, "--vram", "20").returncode == 0
+    done = queues.host.carve("enqueue", "--queue", "half", "--", "true")
+    assert done.returncode == 5 and "quota" in done.stderr, done.stderr
+    wait_until(lambda: "can never start" in queues.job(second)["reason"])
+    assert queues.host.carve("quota", "remove", me).returncode == 0
+    queues.open_gate()
+    assert [queues.ended(id)["state"] for id in (first, second)] == ["done"] * 2
