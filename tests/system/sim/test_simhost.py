@@ -580,7 +580,7 @@ def test_lost_gpu(sim):
     assert client.ask("reserve", 1, LINEAR, MIB) == ["error", "EIO"]
     assert client.ask("reserve", 0, LINEAR, MIB)[0] == "ok"
     assert int(client.ok("gpu", 1)[3]) & 1
-    assert simhost("fault", "lost", "--gpu", "7", env=host.env).returncode == 1
+    assert simhost("fault", "lost", "--gpu", "7", env=host.env).returncode == 2
     assert simhost("fault", "lost", "--clear", env=host.env).returncode == 0
     assert client.ask("reserve", 1, LINEAR, MIB)[0] == "ok"
     start = time.monotonic()
