@@ -259,6 +259,29 @@ def test_living_sessions_that_come_and_go(make_lab, tmp_path):
     assert said.split()[0] == "4"
 
 
+# One process asks for a session and releases it, again and again; it goes on all the time.
+COME_AND_GO = COMMON + """
+s, served, refusal = http(), 0, ''
+for turn in range(int(sys.argv[1])):
+    call(s, 'POST', '/v1/sessions', sys.argv[2].encode())
+    text = json.loads(answer(s)[1])
+    if 'id' not in text:
+        refusal = text['error']['message']
+        break
+    call(s, 'DELETE', '/v1/sessions/' + text['id'])
+    served += answer(s)[0].startswith(b'HTTP/1.1 200')
+print(served, refusal, flush=True)
+held()
+"""
+
+
+@pytest.mark.attack("9", "sessions that end before the process that asked for them keep its descriptors")
+def test_sessions_that_end_before_their_process(make_lab):
+    lab = make_lab(before=FEW)
+    said, = attack(lab, "import json\n" + COME_AND_GO, 150, SMALL)
+    assert said.split()[0] == "150", said
+
+
 @pytest.mark.attack("9", "more sessions than one answer has")
 def test_a_list_of_many_sessions_is_whole(make_lab):
     """Parts follow each other without a gap, and nobody's own sessions are pushed out of a short answer."""

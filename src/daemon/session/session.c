@@ -239,14 +239,7 @@ static void session_free(struct session *s)
 {
 	if (!s)
 		return;
-	while (s->holders) {
-		struct holder *holder = s->holders;
-
-		s->holders = holder->next;
-		process_watch_stop(holder->watch);
-		close_fd(&holder->mount_fd);
-		free(holder);
-	}
+	session_holders_free(s);
 	s->node->hooks->freeing(s);
 	while (s->processes)
 		process_free(s->processes);

@@ -121,6 +121,8 @@ int session_restore(struct node *node, const struct store_session *record, struc
 
 /* Another holder. 0 or -errno. */
 int session_holder_add(struct session *session, const struct process_id *process);
+/* All of them, with what they took of their user's budget. */
+void session_holders_free(struct session *session);
 /* Likewise one that is a command, which goes to disk, too; `mount_fd` is the mount namespace that
  * was made for the slice (-1: none was), and becomes the session's, whatever is returned. And one
  * that a daemon before this one put there. */

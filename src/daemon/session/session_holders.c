@@ -28,6 +28,25 @@ enum session_ledger session_ledger(const struct session *s)
 	return session_holders_unread(s) ? SESSION_LEDGER_LOST : SESSION_LEDGER_NONE;
 }
 
+/* It is in no list any more. Gives back what it took of its user's budget. */
+static void holder_free(struct holder *holder)
+{
+	process_watch_stop(holder->watch);
+	close_fd(&holder->mount_fd);
+	crowd_leave_many(&holder->session->node->watched, holder->owner, HOLDER_DESCRIPTORS);
+	free(holder);
+}
+
+void session_holders_free(struct session *s)
+{
+	while (s->holders) {
+		struct holder *holder = s->holders;
+
+		s->holders = holder->next;
+		holder_free(holder);
+	}
+}
+
 static void on_holder_ended(void *arg)
 {
 	struct holder *holder = arg, **at;
@@ -42,10 +61,7 @@ static void on_holder_ended(void *arg)
 	if (holder->command)
 		(void)store_command_remove(s->node->store, s->record.id, &holder->process);
 	s->node->hooks->namespace_left(holder);
-	process_watch_stop(holder->watch);
-	close_fd(&holder->mount_fd);
-	crowd_leave_many(&s->node->watched, holder->owner, HOLDER_DESCRIPTORS);
-	free(holder);
+	holder_free(holder);
 	if (s->state != SESSION_ACTIVE)
 		session_continue_end(s);
 	else
@@ -76,8 +92,7 @@ static int holder_get(struct session *s, const struct process_id *process, struc
 	int rc = process_watch_start(&s->node->loop, *process, on_holder_ended, holder,
 				     &holder->watch);
 	if (rc < 0) {
-		crowd_leave_many(&s->node->watched, holder->owner, HOLDER_DESCRIPTORS);
-		free(holder);
+		holder_free(holder);
 		return rc;
 	}
 	holder->next = s->holders;

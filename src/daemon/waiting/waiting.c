@@ -249,6 +249,7 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 			  : rc == -EROFS   ? "the database cannot be written"
 			  : rc == -EUCLEAN ? "the database is damaged"
 			  : rc == -ESRCH   ? "the process that asked has ended"
+			  : rc == -EMFILE  ? "this user has too many commands in slices"
 					   : strerrordesc_np(-rc));
 		refuse(node, w, &err);
 		return;

@@ -22,7 +22,7 @@ SEED = int(os.environ.get("CARVE_TEST_SEED", 1))
 KILLS = int(os.environ.get("CARVE_TEST_KILLS", 300))
 # Each how-manieth state of the world a process is killed in, and each how-manieth instruction of the front it is killed
 # at, from a random one on.
-STATES = {"tight": 15, "attach": 11}
+STATES = {"tight": 15, "attach": 11, "vmm": 3, "array": 3}
 STRIDES = {"linear": 397, "vmm": 331, "pool": 397, "tight": 3997, "array": 251, "attach": 1597, "context": 1499, "fork": 97,
            "exported": 997, "local": 1997}
 
