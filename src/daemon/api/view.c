@@ -318,6 +318,24 @@ static json_t *received_json(const struct store_session *record, const struct se
 	return ppm < 0 ? json_null() : json_real((double)ppm / SHARE_ONE);
 }
 
+/* Where its device nodes are found: the GPU's address, and which of its instances the slice is. */
+static void place_add(const struct session *session, uint32_t i, json_t *json)
+{
+	const struct store_gpu *gpu = session ? &session->record.gpu[i] : NULL;
+	int position = session ? session->pool_gpu[i] : -1;
+	uint32_t instance, compute;
+
+	if (position < 0)
+		return;
+	json_object_set_new(json, "pci_bus_id",
+			    json_string(session->node->pool.gpu[position].info.pci_bus_id));
+	if (!gpu->instance[0] || !mig_instance_ids(session->node, (uint32_t)position, gpu->instance,
+						   &instance, &compute))
+		return;
+	json_object_set_new(json, "gpu_instance", json_integer(instance));
+	json_object_set_new(json, "compute_instance", json_integer(compute));
+}
+
 /* One GPU's entry; `session` is NULL for one that has ended. */
 static json_t *session_gpu_json(const struct store_session *record, const struct session *session,
 				uint32_t i, bool permitted)
@@ -345,6 +363,7 @@ static json_t *session_gpu_json(const struct store_session *record, const struct
 				     ? (json_int_t)ledger_gpu(&session->books.ledger, i)->refused
 				     : 0));
 	json_object_set_new(json, "busy_ns", busy_json(session, i));
+	place_add(session, i, json);
 	return json;
 }
 

@@ -516,6 +516,20 @@ static int entry_of_uuid(const struct mig_board *board, const char *uuid_text)
 	return -1;
 }
 
+bool mig_instance_ids(const struct node *node, uint32_t gpu, const char *uuid_text,
+		      uint32_t *ret_gpu_instance, uint32_t *ret_compute_instance)
+{
+	int at =
+		node->mig && gpu < GPUS_MAX ? entry_of_uuid(&node->mig->board[gpu], uuid_text) : -1;
+	const struct mig_detail *detail = at < 0 ? NULL : &node->mig->board[gpu].detail[at];
+
+	if (!detail || !detail->gpu_instance || !detail->compute_instance)
+		return false;
+	*ret_gpu_instance = detail->gpu_instance - 1u;
+	*ret_compute_instance = detail->compute_instance - 1u;
+	return true;
+}
+
 void mig_give(struct node *node, const struct mig_grant *grant, const char *session)
 {
 	for (uint32_t i = 0; i < grant->count; i++) {

@@ -115,6 +115,9 @@ int mig_role_set(struct node *node, uint64_t mask, bool on, struct error *err);
 json_t *mig_list(const struct node *node, const struct peer *viewer);
 /* Removes idle instances that nobody has used for so long, ns. Returns how many are to go. */
 unsigned mig_collect(struct node *node, uint64_t older_ns);
+/* The driver's IDs of an instance of a GPU with the role. False: they are not known (yet). */
+bool mig_instance_ids(const struct node *node, uint32_t gpu, const char *uuid_text,
+		      uint32_t *ret_gpu_instance, uint32_t *ret_compute_instance);
 /* The next smaller profile than what was granted for so many bytes, where it nearly holds them;
  * NULL: none, or the GPU is not known. */
 const char *mig_near(const struct node *node, uint32_t gpu, uint64_t requested,

@@ -8,6 +8,7 @@ pytest.importorskip("grpc", reason="needs python3-grpcio")
 from cluster import Cluster
 from conftest import wait_until
 from mig_hands import carve, instances, kill_daemon
+from nvidia_module import of_instance, with_module
 from programs import python
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")
@@ -118,25 +119,13 @@ def test_a_container_gets_the_capabilities_of_its_instance_alone(make_cluster):
     cluster.kill()
     made = instances(cluster.host, "busy")
     assert len({i["gpu_instance"] for i in made}) == 2 and all(i["compute_instance"] is not None for i in made)
-    script = f'''set -e
-mount -t tmpfs none /proc/driver
-at=/proc/driver/nvidia/gpus/0; mkdir -p $at
-printf 'Bus Location: \\t{gpu["pci_bus_id"][4:]}\\nDevice Minor: \\t 3\\n' > $at/information
-mkdir {cluster.dir}/dev; mount --rbind /dev {cluster.dir}/dev; mount -t tmpfs none /dev
-for name in {cluster.dir}/dev/*; do [ -d $name ] || cp -a $name /dev/; done
-mkdir /dev/nvidia-caps /dev/shm
-node() {{ mkdir -p /proc/driver/nvidia/capabilities/$1; echo "DeviceFileMinor: $2" > /proc/driver/nvidia/capabilities/$1/access; mknod /dev/nvidia-caps/nvidia-cap$2 c 235 $2; }}
-'''
-    for i in made:
-        gi, ci = i["gpu_instance"], i["compute_instance"]
-        script += f"node gpu3/mig/gi{gi} {100 + gi}\nnode gpu3/mig/gi{gi}/ci{ci} {200 + gi}\n"
-    cluster.start(wrap=["unshare", "-m", "--propagation", "private", "/bin/sh", "-c", script + 'exec "$@"', "sh"])
+    cluster.start(wrap=with_module([gpu], made))
     cluster.kubelet.register()
     for claim, start in zip(claims, (0, 3)):
         [got] = prepared(cluster, claim)
-        [gi] = [i["gpu_instance"] for i in made if i["start"] == start]
+        [instance] = [i for i in made if i["start"] == start]
         paths = [n["path"] for edits in cluster.device(got["cdi"][0]) for n in edits.get("deviceNodes", [])]
-        assert [p for p in paths if "caps" in p] == [f"/dev/nvidia-caps/nvidia-cap{100 + gi}", f"/dev/nvidia-caps/nvidia-cap{200 + gi}"]
+        assert [p for p in paths if "caps" in p] == [f"/dev/nvidia-caps/{name}" for name in of_instance(instance)]
 
 
 def test_several_instances_of_a_claim_are_requests_of_their_own(cluster):
