@@ -2,14 +2,17 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/error.h"
 #include "base/macros.h"
 #include "container/cdi.h"
 #include "container/edits.h"
 #include "container/layout.h"
+#include "container/limits.h"
 
 static void device_names_are_those_of_cdi(void **state)
 {
@@ -67,12 +70,111 @@ static void a_spec_has_what_cdi_asks_for(void **state)
 	json_decref(spec);
 }
 
+static int limits_of(const char *text, struct container_limits *ret, struct error *err)
+{
+	json_t *list = json_array();
+	char copy[256];
+
+	snprintf(copy, sizeof(copy), "%s", text);
+	for (char *rest, *word = strtok_r(copy, " ", &rest); word;
+	     word = strtok_r(NULL, " ", &rest))
+		json_array_append_new(list, json_string(word));
+	*err = (struct error){0};
+	int rc = container_limits_read(list, ret, err);
+	ret->visible = NULL;
+	json_decref(list);
+	return rc;
+}
+
+static void limits_are_read_as_kai_and_hami_write_them(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t gpus;
+		uint64_t memory;
+		uint32_t percent;
+	} cases[] = {
+		{"PATH=/bin", 1, 0, 0},
+		{"CUDA_DEVICE_MEMORY_LIMIT=2027m", 1, MIB(2027), 0},
+		{"CUDA_DEVICE_MEMORY_LIMIT=1G CUDA_DEVICE_SM_LIMIT=30", 1, GIB(1), 30},
+		{"CUDA_DEVICE_MEMORY_LIMIT=2097152K", 1, GIB(2), 0},
+		{"CUDA_DEVICE_MEMORY_LIMIT=1073741824", 1, GIB(1), 0},
+		{"CUDA_DEVICE_MEMORY_LIMIT=1g CUDA_DEVICE_MEMORY_LIMIT_0=2g", 1, GIB(2), 0},
+		{"CUDA_DEVICE_MEMORY_LIMIT=4g CUDA_DEVICE_MEMORY_LIMIT_1=2g", 1, GIB(4), 0},
+		{"CUDA_DEVICE_MEMORY_LIMIT=4g CUDA_DEVICE_MEMORY_LIMIT_1=2g", 2, GIB(2), 0},
+		{"CUDA_DEVICE_MEMORY_LIMIT_1=2g", 1, 0, 0},
+		{"CUDA_DEVICE_MEMORY_LIMIT=2g CUDA_DEVICE_MEMORY_LIMIT=4g", 1, GIB(2), 0},
+		{"CUDA_DEVICE_SM_LIMIT=0", 1, 0, 0},
+		{"CUDA_DEVICE_SM_LIMIT=100", 1, 0, 0},
+		{"CUDA_DEVICE_SM_LIMIT_0=7 CUDA_DEVICE_SM_LIMIT=50", 1, 0, 7},
+		{"CUDA_DEVICE_MEMORY_SHARED_CACHE=/tmp/x", 1, 0, 0},
+	};
+	struct container_limits limits;
+	struct error err;
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		assert_int_equal(limits_of(cases[i].text, &limits, &err), 0);
+		assert_int_equal(container_limits_memory(&limits, cases[i].gpus), cases[i].memory);
+		assert_int_equal(container_limits_percent(&limits, cases[i].gpus),
+				 cases[i].percent);
+	}
+}
+
+static void limits_that_make_no_sense_are_refused_by_name(void **state)
+{
+	static const char *const bad[] = {
+		"CUDA_DEVICE_MEMORY_LIMIT=",
+		"CUDA_DEVICE_MEMORY_LIMIT=0",
+		"CUDA_DEVICE_MEMORY_LIMIT=-1",
+		"CUDA_DEVICE_MEMORY_LIMIT=1.5g",
+		"CUDA_DEVICE_MEMORY_LIMIT=2027mm",
+		"CUDA_DEVICE_MEMORY_LIMIT=2t",
+		"CUDA_DEVICE_MEMORY_LIMIT=m",
+		"CUDA_DEVICE_MEMORY_LIMIT=99999999999999999999",
+		"CUDA_DEVICE_MEMORY_LIMIT=9999999999g",
+		"CUDA_DEVICE_SM_LIMIT=101",
+		"CUDA_DEVICE_SM_LIMIT=ten",
+		"CUDA_DEVICE_SM_LIMIT_3=30%",
+	};
+	struct container_limits limits;
+	struct error err;
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		assert_true(limits_of(bad[i], &limits, &err) < 0);
+		assert_memory_equal(err.message, bad[i], strcspn(bad[i], "="));
+	}
+}
+
+static void visible_devices_name_gpus_of_the_host(void **state)
+{
+	json_t *gpus = json_pack("[{s:i, s:s}, {s:i, s:s}]", "index", 0, "uuid", "GPU-aa-1",
+				 "index", 1, "uuid", "GPU-BB-2");
+	static const char *const bad[] = {"2", "GPU-aa", "MIG-aa-1", "0,,1", "0:1", "0,"};
+	char ids[CONTAINER_GPU_IDS_SIZE];
+	struct error err;
+	size_t count;
+
+	assert_int_equal(container_limits_gpus("GPU-bb-2,0", gpus, ids, &count, &err), 0);
+	assert_string_equal(ids, "1,0");
+	assert_int_equal(count, 2);
+	assert_int_equal(container_limits_gpus("all", gpus, ids, &count, &err), 0);
+	assert_int_equal(count, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_true(container_limits_gpus(bad[i], gpus, ids, &count, &err) < 0);
+	assert_true(container_limits_no_gpu("void") && container_limits_no_gpu(""));
+	assert_false(container_limits_no_gpu(NULL) || container_limits_no_gpu("all"));
+	json_decref(gpus);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_names_are_those_of_cdi),
 		cmocka_unit_test(a_spec_of_another_program_is_nobodys_session),
 		cmocka_unit_test(a_spec_has_what_cdi_asks_for),
+		cmocka_unit_test(limits_are_read_as_kai_and_hami_write_them),
+		cmocka_unit_test(limits_that_make_no_sense_are_refused_by_name),
+		cmocka_unit_test(visible_devices_name_gpus_of_the_host),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

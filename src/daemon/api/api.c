@@ -303,6 +303,20 @@ static int shrink_check(const struct session *s, uint32_t i, const struct place_
 			 asked, has, s->record.gpu[i].index);
 }
 
+/* Whether so much of a GPU's time can be the session's. 0, or negative with *err. */
+static int promise_check(const struct session *s, uint32_t i, const struct place_gpu *gpu,
+			 uint32_t compute, struct error *err)
+{
+	if (compute <= s->record.compute || !gpu->shared_time ||
+	    gpu->share - s->record.compute + compute <= SHARE_ONE)
+		return 0;
+	return error_set(err, EXIT_CODE_NO_ROOM,
+			 "cannot grow to %g%% of the time of GPU %u: %g%% of it are promised to "
+			 "others",
+			 compute * 100.0 / SHARE_ONE, s->record.gpu[i].index,
+			 (double)(gpu->share - s->record.compute) * 100 / SHARE_ONE);
+}
+
 /* The new size on one GPU of the session. 0, or negative with *err. */
 static int resize_check(const struct session *s, uint32_t i, const struct place_request *request,
 			uint64_t *ret_bytes, struct error *err)
@@ -332,15 +346,8 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 				 "cannot grow to %s: earlier requests wait for the room that is "
 				 "left and go first",
 				 asked);
-	if (compute > s->record.compute && gpu->shared_time &&
-	    gpu->share - s->record.compute + compute > SHARE_ONE)
-		return error_set(err, EXIT_CODE_NO_ROOM,
-				 "cannot grow to %g%% of the time of GPU %u: %g%% of it are "
-				 "promised to others",
-				 compute * 100.0 / SHARE_ONE, s->record.gpu[i].index,
-				 (double)(gpu->share - s->record.compute) * 100 / SHARE_ONE);
 	*ret_bytes = bytes;
-	return 0;
+	return promise_check(s, i, gpu, compute, err);
 }
 
 static int resize_do(struct session *s, const uint64_t *bytes, uint32_t compute, struct error *err)
@@ -467,6 +474,74 @@ static void move_session(struct call *call, const struct session *s,
 		call_defer(call, on_asker_gone);
 }
 
+/* What a limit that only lowers leaves of a GPU's part, and of the session's share of time. */
+static int lower_check(const struct session *s, uint32_t i, const struct place_request *most,
+		       uint32_t compute, uint64_t *ret_bytes, struct error *err)
+{
+	struct place_gpu gpus[GPUS_MAX];
+
+	*ret_bytes = MIN(s->record.gpu[i].bytes, most->bytes);
+	if (s->pool_gpu[i] < 0)
+		return error_set(err, EXIT_CODE_FAILED, "GPU %u is gone", s->record.gpu[i].index);
+	pool_place_gpus(&s->node->pool, gpus);
+	const struct place_gpu *gpu = &gpus[s->pool_gpu[i]];
+	int rc = *ret_bytes < s->record.gpu[i].bytes ? shrink_check(s, i, gpu, *ret_bytes, err) : 0;
+
+	return rc < 0 ? rc : promise_check(s, i, gpu, compute, err);
+}
+
+/* Takes what the session has above a limit. One without a share of time gets the limit as its
+ * share: no share would mean all that is left. */
+static int lower(struct session *s, const struct place_request *most, struct error *err)
+{
+	bool less = most->compute && (!s->record.compute || most->compute < s->record.compute);
+	uint32_t compute = less ? most->compute : s->record.compute;
+	uint64_t bytes[PLACE_GPUS_MAX];
+
+	if (s->state != SESSION_ACTIVE)
+		return error_set(err, EXIT_CODE_FAILED, "session %s is ending", s->record.id);
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		int rc = lower_check(s, i, most, compute, &bytes[i], err);
+
+		if (rc < 0)
+			return rc;
+		less |= bytes[i] < s->record.gpu[i].bytes;
+	}
+	if (!less)
+		return 0;
+	if (is_instance(s) && (!mig_part_most(s) || compute != s->record.compute))
+		return error_set(err, EXIT_CODE_FAILED,
+				 "session %s is a MIG instance, which no limit makes smaller",
+				 s->record.id);
+	int rc = resize_do(s, bytes, compute, err);
+	if (is_instance(s))
+		mig_part_changed(s);
+	return rc;
+}
+
+/* True: the call was one, and is answered. */
+static bool patch_lower(struct call *call, struct session *s, json_t *root)
+{
+	struct slice_request most;
+	struct error err = {0};
+
+	if (!json_is_true(json_object_get(root, "lower")))
+		return false;
+	json_object_del(root, "lower");
+	int rc = request_parse(root, &most, &err);
+	if (rc == 0 && most.place.kind != PLACE_BYTES)
+		rc = error_set(&err, EXIT_CODE_USAGE, "'lower' goes with an amount of memory");
+	if (rc == 0)
+		rc = lower(s, &most.place, &err);
+	if (rc < 0) {
+		call_reply_error(call, answer_status(&err), &err);
+		return true;
+	}
+	waiting_kick(call->node);
+	call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
+	return true;
+}
+
 static void reply_waits(struct call *call, const struct waiter *w)
 {
 	struct error err = {0};
@@ -494,6 +569,10 @@ static void patch_session(struct call *call, const char *id)
 	if (!s)
 		return;
 	json_t *root = answer_body(call, &err);
+	if (root && patch_lower(call, s, root)) {
+		json_decref(root);
+		return;
+	}
 	int rc = root ? request_parse_size(root, &request, &err) : -1;
 
 	json_decref(root);

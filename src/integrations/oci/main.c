@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "container/layout.h"
+#include "container/limits.h"
 #include "container/wanted.h"
 #include "integrations/oci/daemon.h"
 #include "integrations/oci/enter.h"
@@ -39,7 +40,8 @@ static const char help[] =
 	"A hook of OCI runtimes (stage createRuntime); carve hook install has podman run it.\n"
 	"It reads the annotations carve.vram, carve.gpu, carve.gpu-memory, carve.mig-profile,\n"
 	"carve.gpu-compute, carve.gpu-ids, carve.vram-strict and carve.session of the container, then\n"
-	"the labels of its image. Without any of them it does nothing.\n"
+	"the labels of its image, then CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT of its\n"
+	"environment, which also lower what the others say. Without any of them it does nothing.\n"
 	"\n"
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
 	"  --label NAME=VALUE   counts before annotations and labels: carve.vram=8GiB\n"
@@ -59,6 +61,7 @@ struct hook {
 	bool required;          /* no slice is an error */
 	json_t *given;          /* labels of the command line; owned */
 	struct oci_container container;
+	struct container_limits limits; /* that its variables name */
 	struct oci_daemon daemon;
 	json_t *session; /* owned */
 	bool one_off;
@@ -98,6 +101,9 @@ static int wanted_find(struct hook *hook, json_t **ret, struct error *err)
 	json_t *config = oci_json_read(path, OCI_CONFIG_MAX);
 	int rc = config ? oci_config_parse(config, &hook->container, err)
 			: error_set(err, EXIT_CODE_FAILED, "%.300s cannot be read", path);
+	/* A container of carve podman run has the size that its user chose. */
+	if (rc == 0 && (hook->registered || !hook->container.in_slice))
+		rc = container_limits_read(hook->container.environment, &hook->limits, err);
 	/* carve podman run made it, or a CDI device of a session. */
 	if (rc == 0 && !hook->container.in_slice && !hook->registered) {
 		json_t *labels = oci_labels_find(&hook->container, config);
@@ -105,6 +111,9 @@ static int wanted_find(struct hook *hook, json_t **ret, struct error *err)
 
 		rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
 		json_decref(labels);
+		if (rc == 0 && !*ret && hook->limits.any &&
+		    !container_limits_no_gpu(hook->limits.visible))
+			*ret = json_object();
 		if (rc == 0 && (hook->stand_in || hook->required) && !*ret) {
 			rc = error_set(err, EXIT_CODE_USAGE,
 				       "%s: this container names no slice, and carve gives no "
@@ -154,15 +163,80 @@ static int session_join(struct hook *hook, const char *id, struct error *err)
 	return error_set(err, EXIT_CODE_FAILED, "session %.64s is not active", id);
 }
 
+/* The size that nothing but the container's variables names. 0, or negative with *err set. */
+static int wanted_of_limits(const struct hook *hook, json_t *wanted, struct error *err)
+{
+	char ids[CONTAINER_GPU_IDS_SIZE], percent[16];
+	json_t *gpus = NULL;
+	size_t count;
+	int rc = oci_daemon_call(&hook->daemon, "GET", "/v1/gpus", NULL, &gpus, err);
+
+	if (rc == 0)
+		rc = container_limits_gpus(hook->limits.visible, gpus, ids, &count, err);
+	json_decref(gpus);
+	if (rc < 0)
+		return rc;
+	uint64_t memory = container_limits_memory(&hook->limits, count ? count : 1);
+	unsigned share = container_limits_percent(&hook->limits, count ? count : 1);
+	if (!memory) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "the variables of this container limit no memory of its GPU");
+		error_hint(err, "right would be CUDA_DEVICE_MEMORY_LIMIT=2027m");
+		return -EXIT_CODE_USAGE;
+	}
+	json_object_set_new(wanted, "vram_bytes", json_integer((json_int_t)memory));
+	json_object_set_new(wanted, "vram_strict", json_true());
+	if (count) {
+		json_object_set_new(wanted, "gpu_ids", json_string(ids));
+		json_object_set_new(wanted, "gpus", json_integer((json_int_t)count));
+	}
+	snprintf(percent, sizeof(percent), "%u%%", share);
+	if (share)
+		json_object_set_new(wanted, "gpu_compute", json_string(percent));
+	return 0;
+}
+
+/* `wanted` is empty where only variables name a size. */
 static int session_get(struct hook *hook, json_t *wanted, struct error *err)
 {
 	const char *joined = json_string_value(json_object_get(wanted, "session"));
 
 	if (joined)
 		return session_join(hook, joined, err);
+	int rc = json_object_size(wanted) ? 0 : wanted_of_limits(hook, wanted, err);
+	if (rc < 0)
+		return rc;
 	hook->one_off = true;
 	json_object_set_new(wanted, "ephemeral", json_true());
 	return oci_daemon_call(&hook->daemon, "POST", "/v1/sessions", wanted, &hook->session, err);
+}
+
+/* The session has no more than the container's variables say. It may have less already. */
+static int session_lower(const struct hook *hook, const char *id, struct error *err)
+{
+	char path[128], percent[16];
+	json_t *session = NULL;
+
+	if (!hook->limits.any)
+		return 0;
+	snprintf(path, sizeof(path), "/v1/sessions/%.100s", id);
+	int rc = oci_daemon_call(&hook->daemon, "GET", path, NULL, &session, err);
+	size_t gpus = json_array_size(json_object_get(session, "gpus"));
+	json_int_t has = json_integer_value(json_object_get(session, "vram_bytes"));
+	uint64_t memory = container_limits_memory(&hook->limits, gpus);
+	unsigned share = container_limits_percent(&hook->limits, gpus);
+
+	json_decref(session);
+	if (rc < 0 || (!memory && !share))
+		return rc;
+	json_t *body = json_pack("{s:I, s:b}", "vram_bytes", memory ? (json_int_t)memory : has,
+				 "lower", 1);
+	snprintf(percent, sizeof(percent), "%u%%", share);
+	if (share)
+		json_object_set_new(body, "gpu_compute", json_string(percent));
+	rc = oci_daemon_call(&hook->daemon, "PATCH", path, body, NULL, err);
+	json_decref(body);
+	return rc;
 }
 
 /* The session lives as long as the container's first process, and all users in there are in it. */
@@ -271,10 +345,14 @@ static int hook_run(struct hook *hook, struct error *err)
 	if (rc < 0 || (rc = wanted_find(hook, &wanted, err)) < 0 || (!wanted && !hook->registered))
 		return rc;
 	rc = oci_daemon_find(hook->host, &hook->daemon, err);
-	if (rc == 0 && hook->registered)
-		return session_register(hook, hook->registered, err);
+	if (rc == 0 && hook->registered) {
+		rc = session_lower(hook, hook->registered, err);
+		return rc < 0 ? rc : session_register(hook, hook->registered, err);
+	}
 	if (rc == 0)
 		rc = session_get(hook, wanted, err);
+	if (rc == 0 && hook->one_off)
+		rc = session_lower(hook, session_id(hook), err);
 	if (rc == 0)
 		rc = session_register(hook, session_id(hook), err);
 	if (rc == 0)

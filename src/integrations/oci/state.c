@@ -55,6 +55,7 @@ int oci_config_parse(const json_t *config, struct oci_container *to, struct erro
 {
 	char path[PATH_MAX];
 	json_t *annotations = json_object_get(config, "annotations");
+	json_t *environment = json_object_get(json_object_get(config, "process"), "env");
 	int length = -1;
 
 	if (text_copy(json_object_get(config, "root"), "path", path, sizeof(path)))
@@ -66,6 +67,7 @@ int oci_config_parse(const json_t *config, struct oci_container *to, struct erro
 				 "the container's config.json has no root file system");
 	to->in_slice = has_slice(config);
 	to->annotations = json_is_object(annotations) ? json_incref(annotations) : NULL;
+	to->environment = json_is_array(environment) ? json_incref(environment) : NULL;
 	return 0;
 }
 
@@ -113,5 +115,6 @@ bool oci_config_has_device_hook(const json_t *config)
 void oci_container_clear(struct oci_container *container)
 {
 	json_decref(container->annotations);
-	container->annotations = NULL;
+	json_decref(container->environment);
+	container->annotations = container->environment = NULL;
 }

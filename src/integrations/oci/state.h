@@ -21,6 +21,7 @@ struct oci_container {
 	char bundle[PATH_MAX];
 	char root[PATH_MAX]; /* the root file system, as the runtime has it */
 	json_t *annotations; /* object; owned, NULL: none */
+	json_t *environment; /* array of its first process's variables; owned, NULL: none */
 	bool in_slice;       /* it is a slice's already: somebody mounts it or sets its variables */
 };
 

@@ -52,6 +52,45 @@ def test_a_container_that_asks_for_nothing_starts_as_ever(podman):
     assert "this GPU has 3072 MiB" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("variables, mib", [
+    (["CUDA_DEVICE_MEMORY_LIMIT=2027m"], 2027),
+    (["CUDA_DEVICE_MEMORY_LIMIT_0=1g", "CUDA_DEVICE_MEMORY_LIMIT=4g", "CUDA_DEVICE_SM_LIMIT=25"], 1024),
+    (["CUDA_DEVICE_MEMORY_LIMIT=2027m", "NVIDIA_VISIBLE_DEVICES=UUID"], 2027),
+])
+def test_the_variables_of_kai_and_hami_are_a_size(podman, variables, mib):
+    [gpu] = podman.host.carve_json("gpu", "list")
+    env = [word for v in variables for word in ("--env", v.replace("UUID", gpu["uuid"]))]
+    done = hooked(podman, "run", "--rm", *env, podman.IMAGE, "hog")
+    assert f"this GPU has {mib} MiB" in done.stdout, done.stderr
+    podman.nothing_is_left()
+
+
+def test_the_variables_of_kai_and_hami_only_lower_what_a_label_grants(podman):
+    for limit, mib in (("1g", 1024), ("8g", 3072)):
+        done = hooked(podman, "run", "--rm", "--annotation", "carve.vram=3GiB", "--env", f"CUDA_DEVICE_MEMORY_LIMIT={limit}",
+                      podman.IMAGE, "hog")
+        assert f"this GPU has {mib} MiB" in done.stdout, done.stderr
+    podman.nothing_is_left()
+
+
+@pytest.mark.parametrize("variables, said", [
+    (["CUDA_DEVICE_MEMORY_LIMIT=much"], "CUDA_DEVICE_MEMORY_LIMIT: 'much' is no limit"),
+    (["CUDA_DEVICE_SM_LIMIT=30"], "limit no memory"),
+    (["CUDA_DEVICE_MEMORY_LIMIT=1g", "NVIDIA_VISIBLE_DEVICES=GPU-other"], "names no GPU of this host"),
+])
+def test_variables_that_make_no_sense_stop_a_container(podman, variables, said):
+    env = [word for v in variables for word in ("--env", v)]
+    done = hooked(podman, "run", "--rm", *env, podman.IMAGE, "true")
+    assert done.returncode != 0 and said in done.stderr, done.stderr
+    podman.nothing_is_left()
+
+
+def test_a_container_without_gpus_needs_no_slice_for_its_variables(podman):
+    done = hooked(podman, "run", "--rm", "--env", "CUDA_DEVICE_MEMORY_LIMIT=1g", "--env", "NVIDIA_VISIBLE_DEVICES=void",
+                  podman.IMAGE, "sh", "-c", "ls /run")
+    assert done.returncode == 0 and "carve" not in done.stdout, done.stderr
+
+
 def test_a_label_of_the_image_limits_every_container_of_it(podman):
     open_daemon(podman)
     image = build(podman, "localhost/labelled:1", ["LABEL carve.vram=3GiB"])

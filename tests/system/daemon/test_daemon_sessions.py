@@ -450,6 +450,27 @@ def test_resize(daemon):
     assert daemon.show(session["id"])["vram_bytes"] == 40 * GIB
 
 
+def test_a_limit_lowers_a_session_and_raises_nothing(daemon):
+    session = daemon.grant(vram="10", gpu_compute="50%")
+    path = f"/v1/sessions/{session['id']}"
+
+    def lower(**body):
+        answer = daemon.call("PATCH", path, {"lower": True, **body})
+        assert answer.status == 200, answer.error
+        return answer.json["vram_bytes"], answer.json["compute_request"]
+
+    assert lower(vram="20", gpu_compute="80%") == (10 * GIB, 0.5)
+    assert lower(vram="4") == (4 * GIB, 0.5)
+    assert lower(vram="8", gpu_compute="20%") == (4 * GIB, 0.2)
+    for body in ({"gpu": "0.1"}, {"vram": "0.01"}, {"vram": "many"}, {}):
+        assert daemon.call("PATCH", path, {"lower": True, **body}).status == 400
+    daemon.restart()
+    assert daemon.show(session["id"])["vram_bytes"] == 4 * GIB
+    bare = daemon.grant(vram="1")
+    path = f"/v1/sessions/{bare['id']}"
+    assert lower(vram="2", gpu_compute="30%") == (1 * GIB, 0.3)
+
+
 def test_a_name_stands_for_the_id(daemon):
     first = daemon.grant(vram="1", name="train.1")
     path = "/v1/sessions/train.1"

@@ -100,6 +100,41 @@ def test_pods_of_other_users_need_the_hook(make_cluster, hook):
         assert done.returncode != 0 and "another user's" in done.stderr + done.stdout
 
 
+@pytest.mark.parametrize("variables, gib", [
+    (["CUDA_DEVICE_MEMORY_LIMIT=2g"], 2),
+    (["CUDA_DEVICE_MEMORY_LIMIT_0=1024m", "CUDA_DEVICE_MEMORY_LIMIT=3g", "CUDA_DEVICE_SM_LIMIT=20"], 1),
+    (["CUDA_DEVICE_MEMORY_LIMIT=16g", "CUDA_DEVICE_SM_LIMIT=0"], 4),
+])
+def test_the_variables_of_kai_lower_what_the_claim_grants(make_cluster, variables, gib):
+    cluster = make_cluster().started("--hook-dir", BUILD)
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "50")])
+    devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert error == ""
+    cluster.dir.joinpath("config.json").write_text(json.dumps(
+        {"ociVersion": "1.0.2", "root": {"path": "/"}, "process": {"env": variables}}))
+    for _ in range(2):  # a container that starts again has the same
+        done = cluster.container(devices[0]["cdi"], python("mem_info"))
+        assert done.returncode == 0 and json.loads(done.stdout)["total"] == gib * GIB, done.stderr
+        [session] = cluster.sessions()
+        assert session["vram_bytes"] == gib * GIB
+        assert session["compute_request"] == (0.2 if "CUDA_DEVICE_SM_LIMIT=20" in variables else 0.5)
+        # The kubelet may ask again at any time.
+        assert cluster.kubelet.prepare(claim)[claim["uid"]] == (devices, "")
+    assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""} and cluster.sessions() == []
+
+
+def test_a_variable_of_kai_that_makes_no_sense_stops_the_container(make_cluster):
+    cluster = make_cluster().started("--hook-dir", BUILD)
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
+    devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert error == ""
+    cluster.dir.joinpath("config.json").write_text(
+        '{"ociVersion": "1.0.2", "root": {"path": "/"}, "process": {"env": ["CUDA_DEVICE_MEMORY_LIMIT=lots"]}}')
+    done = cluster.container(devices[0]["cdi"], python("mem_info"))
+    assert done.returncode == 2 and "CUDA_DEVICE_MEMORY_LIMIT: 'lots' is no limit; right would be 2027m" in done.stderr
+    assert cluster.sessions()[0]["vram_bytes"] == 4 * GIB
+
+
 def test_preparing_and_unpreparing_may_be_repeated(cluster):
     claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
     first = cluster.kubelet.prepare(claim)

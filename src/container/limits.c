@@ -1,0 +1,223 @@
+#include "container/limits.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+
+#define MEMORY "CUDA_DEVICE_MEMORY_LIMIT"
+#define PERCENT "CUDA_DEVICE_SM_LIMIT"
+#define VISIBLE "NVIDIA_VISIBLE_DEVICES"
+
+/* More than any GPU has, and far from an overflow: 1 PiB. */
+#define MEMORY_MAX (1ull << 50)
+#define DIGITS_MAX 16
+
+/* While they are read: a GPU's own variable counts before that of all. */
+struct reading {
+	uint64_t all, each[CONTAINER_LIMITS_GPUS_MAX];
+	bool any;
+};
+
+/* A value of at most 63 characters that may stand in a message. */
+static const char *value_text(const char *value, char buf[static 64])
+{
+	size_t used = 0;
+
+	for (; value[used] && used < 63; used++)
+		buf[used] = isprint((unsigned char)value[used]) && (unsigned char)value[used] < 127
+				    ? value[used]
+				    : '?';
+	buf[used] = '\0';
+	return buf;
+}
+
+/* "2027m": digits, and k, m or g of either case; without one, bytes. -1: it is none. */
+static int memory_parse(const char *value, uint64_t *ret)
+{
+	static const char units[] = "kmg";
+	size_t digits = strspn(value, "0123456789");
+	char letter = (char)tolower((unsigned char)value[digits]);
+	const char *unit = letter ? strchr(units, letter) : NULL;
+
+	if (!digits || digits > DIGITS_MAX || (letter && (!unit || value[digits + 1])))
+		return -1;
+	uint64_t number = strtoull(value, NULL, 10);
+	unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+
+	if (!number || number > MEMORY_MAX >> shift)
+		return -1;
+	*ret = number << shift;
+	return 0;
+}
+
+/* "30"; 0 and 100 are no limit, as HAMi has it. */
+static int percent_parse(const char *value, uint64_t *ret)
+{
+	size_t digits = strspn(value, "0123456789");
+
+	if (!digits || digits > 3 || value[digits])
+		return -1;
+	*ret = strtoull(value, NULL, 10);
+	if (*ret > 100)
+		return -1;
+	*ret = *ret ? *ret : 100;
+	return 0;
+}
+
+static void lower(uint64_t *to, uint64_t value)
+{
+	if (!*to || value < *to)
+		*to = value;
+}
+
+/* Where the value of such a variable goes; NULL: `name` is another variable. */
+static uint64_t *place_of(struct reading *reading, const char *prefix, const char *name,
+			  size_t length)
+{
+	size_t prefix_length = strlen(prefix);
+	const char *number = name + prefix_length + 1;
+
+	if (length < prefix_length || strncmp(name, prefix, prefix_length) != 0)
+		return NULL;
+	if (length == prefix_length)
+		return &reading->all;
+	size_t digits = length - prefix_length - 1;
+	if (name[prefix_length] != '_' || !digits || digits > 2 ||
+	    strspn(number, "0123456789") != digits)
+		return NULL;
+	unsigned long index = strtoul(number, NULL, 10);
+	return index < CONTAINER_LIMITS_GPUS_MAX ? &reading->each[index] : NULL;
+}
+
+/* 0 also where it is another variable. */
+static int variable_take(struct reading *reading, const char *prefix, const char *entry,
+			 int (*parse)(const char *value, uint64_t *ret), const char *example,
+			 struct error *err)
+{
+	const char *value = strchr(entry, '=');
+	char text[64];
+	uint64_t number, *to;
+
+	if (!value || !(to = place_of(reading, prefix, entry, (size_t)(value - entry))))
+		return 0;
+	if (parse(value + 1, &number) < 0) {
+		error_set(err, EXIT_CODE_USAGE, "%.*s: '%s' is no limit", (int)(value - entry),
+			  entry, value_text(value + 1, text));
+		error_hint(err, "right would be %s", example);
+		return -EXIT_CODE_USAGE;
+	}
+	lower(to, number);
+	reading->any = true;
+	return 0;
+}
+
+int container_limits_read(const json_t *environment, struct container_limits *ret,
+			  struct error *err)
+{
+	struct reading memory = {0}, percent = {0};
+	const json_t *entry;
+	size_t i;
+
+	*ret = (struct container_limits){0};
+	json_array_foreach((json_t *)environment, i, entry)
+	{
+		const char *text = json_string_value(entry);
+		int rc =
+			text ? variable_take(&memory, MEMORY, text, memory_parse, "2027m", err) : 0;
+
+		if (rc == 0 && text)
+			rc = variable_take(&percent, PERCENT, text, percent_parse, "30", err);
+		if (rc < 0)
+			return rc;
+		if (text && !strncmp(text, VISIBLE "=", strlen(VISIBLE "=")))
+			ret->visible = text + strlen(VISIBLE "=");
+	}
+	for (i = 0; i < CONTAINER_LIMITS_GPUS_MAX; i++) {
+		ret->memory[i] = memory.each[i] ? memory.each[i] : memory.all;
+		ret->percent[i] = (uint32_t)(percent.each[i] ? percent.each[i] : percent.all);
+		ret->percent[i] = ret->percent[i] == 100 ? 0 : ret->percent[i];
+	}
+	ret->any = memory.any || percent.any;
+	return 0;
+}
+
+uint64_t container_limits_memory(const struct container_limits *limits, size_t gpus)
+{
+	uint64_t least = 0;
+
+	for (size_t i = 0; i < gpus && i < CONTAINER_LIMITS_GPUS_MAX; i++)
+		if (limits->memory[i])
+			lower(&least, limits->memory[i]);
+	return least;
+}
+
+uint32_t container_limits_percent(const struct container_limits *limits, size_t gpus)
+{
+	uint64_t least = 0;
+
+	for (size_t i = 0; i < gpus && i < CONTAINER_LIMITS_GPUS_MAX; i++)
+		if (limits->percent[i])
+			lower(&least, limits->percent[i]);
+	return (uint32_t)least;
+}
+
+/* ---- GPUs -------------------------------------------------------------------------------- */
+
+bool container_limits_no_gpu(const char *visible)
+{
+	return visible && (!*visible || !strcmp(visible, "none") || !strcmp(visible, "void"));
+}
+
+/* The number of a GPU that is named by that or by its UUID; negative: there is none. */
+static json_int_t gpu_index(const char *name, size_t length, const json_t *gpus)
+{
+	bool number = length < 4 && strspn(name, "0123456789") >= length;
+	const json_t *gpu;
+	size_t i;
+
+	json_array_foreach((json_t *)gpus, i, gpu)
+	{
+		const char *uuid = json_string_value(json_object_get(gpu, "uuid"));
+		json_int_t index = json_integer_value(json_object_get(gpu, "index"));
+
+		if (number ? index == strtol(name, NULL, 10)
+			   : uuid && strlen(uuid) == length && !strncasecmp(uuid, name, length))
+			return index;
+	}
+	return -1;
+}
+
+int container_limits_gpus(const char *visible, const json_t *gpus,
+			  char ret_ids[static CONTAINER_GPU_IDS_SIZE], size_t *ret_count,
+			  struct error *err)
+{
+	char text[64];
+	size_t used = 0;
+
+	ret_ids[0] = '\0';
+	*ret_count = 0;
+	if (!visible || !strcmp(visible, "all"))
+		return 0;
+	for (const char *at = visible, *next; at; at = next) {
+		size_t length = strcspn(at, ",");
+		json_int_t index = length ? gpu_index(at, length, gpus) : -1;
+
+		next = at[length] ? at + length + 1 : NULL;
+		if (index < 0 || *ret_count == CONTAINER_LIMITS_GPUS_MAX)
+			return error_set(err, EXIT_CODE_USAGE,
+					 VISIBLE ": '%s' names no GPU of this host",
+					 value_text(visible, text));
+		used += (size_t)snprintf(ret_ids + used, CONTAINER_GPU_IDS_SIZE - used, "%s%d",
+					 used ? "," : "", (int)index);
+		if (used >= CONTAINER_GPU_IDS_SIZE)
+			return error_set(err, EXIT_CODE_USAGE, VISIBLE ": it names too many GPUs");
+		++*ret_count;
+	}
+	return 0;
+}
