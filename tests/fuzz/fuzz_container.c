@@ -1,5 +1,6 @@
 /* Texts of others that carve-hook and carve cdi read, by the first byte: a runtime's state and
- * configuration, labels of images, names of files and devices, IDs of images, a daemon's answer. */
+ * configuration (and what is added to it), labels of images, names of files and devices, IDs of
+ * images, a daemon's answer. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,9 @@
 #include "container/cdi.h"
 #include "container/wanted.h"
 #include "integrations/oci/daemon.h"
+#include "integrations/oci/devices.h"
 #include "integrations/oci/labels.h"
+#include "integrations/oci/splice.h"
 #include "integrations/oci/state.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -68,6 +71,26 @@ static void fuzz_labels(const char *text, size_t size)
 	json_decref(list);
 }
 
+/* What is added leaves JSON, in which the last rule lets the device be opened. */
+static void fuzz_splice(const char *text, size_t size)
+{
+	const struct oci_device device = {"/dev/nvidia3", 195, 3, 0666};
+	size_t made_size = 0;
+	char *made = oci_devices_splice(text, size, &device, 1, &made_size);
+	json_t *json = made ? json_loadb(made, made_size, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+
+	if (made && (!json || !oci_config_allows(json, 195, 3)))
+		abort();
+	json_decref(json);
+	free(made);
+	made = oci_hook_splice(text, size, "{\"path\":\"/bin/carve-hook\"}", &made_size);
+	json = made ? json_loadb(made, made_size, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+	if (made && (!json || !oci_config_has_hook(json)))
+		abort();
+	json_decref(json);
+	free(made);
+}
+
 static void fuzz_name(const char *text)
 {
 	char device[CDI_NAME_MAX + 1];
@@ -107,6 +130,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 'c':
 		fuzz_config((const char *)data + 1, size - 1);
+		break;
+	case 'd':
+		fuzz_splice((const char *)data + 1, size - 1);
 		break;
 	case 'l':
 		fuzz_labels((const char *)data + 1, size - 1);

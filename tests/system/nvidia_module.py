@@ -22,7 +22,11 @@ def of_instance(instance):
     return [f"nvidia-cap{first + instance['gpu_instance']}" for first in (100, 200)]
 
 
-def with_module(gpus, instances=()):
+# As on a host where version 2 of cgroups is alone: runtimes go by the file system that is here.
+CGROUP_2 = "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup\n"
+
+
+def with_module(gpus, instances=(), cgroup_2=False):
     """The words before a command that sees the module. GPU i, as `carve gpu list` has it, is /dev/nvidia(i + 3): a
     minor number is no index. Of `instances`, as GET /v1/mig lists them, all are GPU 0's."""
     script = SCRIPT
@@ -33,4 +37,5 @@ def with_module(gpus, instances=()):
     for i in instances:
         gi, ci = i["gpu_instance"], i["compute_instance"]
         script += f"cap gpu3/mig/gi{gi} {100 + gi}\ncap gpu3/mig/gi{gi}/ci{ci} {200 + gi}\n"
+    script += CGROUP_2 if cgroup_2 else ""
     return ["unshare", "-m", "--propagation", "private", "/bin/sh", "-c", script + 'exec "$@"', "sh"]

@@ -57,6 +57,63 @@ static void test_a_hook_is_added_and_the_rest_kept(void **state)
 	}
 }
 
+#define DEVICE              \
+	"{\"path\":\"/dev/" \
+	"nvidia3\",\"type\":\"c\",\"major\":195,\"minor\":3,\"fileMode\":438,\"uid\":0,\"gid\":0}"
+#define RULE "{\"allow\":true,\"type\":\"c\",\"major\":195,\"minor\":3,\"access\":\"rw\"}"
+#define DENY "{\"allow\":false,\"access\":\"rwm\"}"
+
+static const struct {
+	const char *text, *want; /* NULL: refused */
+} device_cases[] = {
+	{"{}", "{\"linux\":{\"resources\":{\"devices\":[" RULE "]},\"devices\":[" DEVICE "]}}"},
+	{"{\"linux\":{\"resources\":{\"devices\":[" DENY
+	 "],\"pids\":{\"limit\":-1}},\"devices\":[]}}",
+	 "{\"linux\":{\"resources\":{\"devices\":[" DENY "," RULE
+	 "],\"pids\":{\"limit\":-1}},\"devices\":[" DEVICE "]}}"},
+	{"{\"linux\":{\"devices\":[ {\"path\":\"/x\"} ], \"resources\":null}}",
+	 "{\"linux\":{\"devices\":[ {\"path\":\"/x\"} ," DEVICE
+	 "], \"resources\":{\"devices\":[" RULE "]}}}"},
+	{"{\"linux\":{\"devices\":null,\"resources\":{\"devices\":null}}}",
+	 "{\"linux\":{\"devices\":[" DEVICE "],\"resources\":{\"devices\":[" RULE "]}}}"},
+	{"{\"linux\":[]}", NULL},
+	{"{\"linux\":{\"resources\":{\"devices\":{}}}}", NULL},
+};
+
+static void test_a_device_is_added_with_a_rule_behind_the_others(void **state)
+{
+	const struct oci_device device = {"/dev/nvidia3", 195, 3, 0666};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(device_cases); i++) {
+		size_t size = 0;
+		char *made = oci_devices_splice(device_cases[i].text, strlen(device_cases[i].text),
+						&device, 1, &size);
+
+		if (!device_cases[i].want) {
+			assert_null(made);
+			continue;
+		}
+		assert_non_null(made);
+		assert_string_equal(made, device_cases[i].want);
+		assert_int_equal(size, strlen(made));
+		free(made);
+	}
+}
+
+static void test_several_devices_are_in_their_order(void **state)
+{
+	const struct oci_device devices[] = {{"/dev/nvidia3", 195, 3, 0666},
+					     {"/dev/nvidia3", 195, 3, 0666}};
+	size_t size = 0;
+	char *made = oci_devices_splice("{}", 2, devices, 2, &size);
+
+	(void)state;
+	assert_string_equal(made, "{\"linux\":{\"resources\":{\"devices\":[" RULE "," RULE
+				  "]},\"devices\":[" DEVICE "," DEVICE "]}}");
+	free(made);
+}
+
 static void test_a_zero_byte_is_no_end(void **state)
 {
 	size_t size = 0;
@@ -69,6 +126,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_hook_is_added_and_the_rest_kept),
+		cmocka_unit_test(test_a_device_is_added_with_a_rule_behind_the_others),
+		cmocka_unit_test(test_several_devices_are_in_their_order),
 		cmocka_unit_test(test_a_zero_byte_is_no_end),
 	};
 

@@ -14,7 +14,6 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -240,52 +239,4 @@ int oci_enter(const struct oci_container *container, const json_t *edits, const 
 	close_fd(&e.slice);
 	close_fd(&e.root);
 	return rc;
-}
-
-/* ---- devices ----------------------------------------------------------------------------- */
-
-/* The directory of the container's cgroup of devices, of version 1. False: there is none. */
-static bool devices_cgroup(pid_t pid, char *buf, size_t size)
-{
-	char path[64], text[8192];
-
-	snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
-	if (file_read(path, text, sizeof(text)) < 0)
-		return false;
-	char *at = strstr(text, ":devices:");
-	if (!at)
-		return false;
-	at += strlen(":devices:");
-	at[strcspn(at, "\n")] = '\0';
-	return strcmp(at, "/") != 0 && !strstr(at, "..") &&
-	       snprintf(buf, size, "/sys/fs/cgroup/devices%s/devices.allow", at) < (int)size;
-}
-
-int oci_devices_allow(const struct oci_container *container, const json_t *edits, struct error *err)
-{
-	char path[PATH_MAX], rule[64];
-	json_t *node;
-	size_t i;
-
-	if (geteuid() != 0 || !json_array_size(json_object_get(edits, "deviceNodes")) ||
-	    !devices_cgroup(container->pid, path, sizeof(path)))
-		return 0;
-	json_array_foreach(json_object_get(edits, "deviceNodes"), i, node)
-	{
-		struct stat st;
-
-		if (stat(json_string_value(json_object_get(node, "path")), &st) < 0)
-			continue;
-		int length = snprintf(rule, sizeof(rule), "c %u:%u rw", major(st.st_rdev),
-				      minor(st.st_rdev));
-		cleanup_close int fd = open(path, O_WRONLY | O_CLOEXEC);
-		/* Without rights in this user namespace nothing restricts the container, either. */
-		if (fd < 0 && (errno == EACCES || errno == ENOENT))
-			return 0;
-		int rc = fd < 0 ? -errno : write_all(fd, rule, (size_t)length);
-		if (rc < 0)
-			return error_set(err, EXIT_CODE_FAILED, "%.300s does not take '%s': %s",
-					 path, rule, strerrordesc_np(-rc));
-	}
-	return 0;
 }

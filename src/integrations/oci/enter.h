@@ -14,7 +14,3 @@ struct error;
  * with *err set. */
 int oci_enter(const struct oci_container *container, const json_t *edits, const char *environment,
 	      struct error *err);
-/* Lets the container's cgroup open the device nodes, where it is one of version 1 that restricts
- * them. 0, or negative with *err set. */
-int oci_devices_allow(const struct oci_container *container, const json_t *edits,
-		      struct error *err);

@@ -17,16 +17,12 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "container/layout.h"
-#include "container/limits.h"
-#include "container/wanted.h"
-#include "integrations/oci/daemon.h"
+#include "integrations/oci/devices.h"
 #include "integrations/oci/enter.h"
 #include "integrations/oci/labels.h"
 #include "integrations/oci/runtime.h"
+#include "integrations/oci/session.h"
 #include "integrations/oci/state.h"
-#include "slice/driver_files.h"
-#include "slice/driver_find.h"
-#include "slice/places.h"
 
 /* A runtime waits for its hooks, and its user for the runtime. */
 #define TIMEOUT_S 20
@@ -61,10 +57,8 @@ struct hook {
 	bool required;          /* no slice is an error */
 	json_t *given;          /* labels of the command line; owned */
 	struct oci_container container;
-	struct container_limits limits; /* that its variables name */
-	struct oci_daemon daemon;
-	json_t *session; /* owned */
-	bool one_off;
+	json_t *config; /* the container's; owned */
+	struct oci_session session;
 };
 
 static void on_alarm(int number)
@@ -92,211 +86,52 @@ static int state_read(struct hook *hook, struct error *err)
 	return oci_state_parse(text, used, &hook->container, err);
 }
 
+static int required_check(const struct hook *hook, struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE,
+		  "%s: this container names no slice, and carve gives no whole GPUs",
+		  hook->stand_in ? "--gpus" : "carve.dev/slice=image");
+	error_hint(err, "`carve docker run --vram 8 IMAGE`, or an image with a label: carve image "
+			"build --from IMAGE --vram 8GiB -t NAME");
+	return -err->code;
+}
+
+/* The container's other hook, of carve's runtime or of a device, makes the slice. */
+static bool other_makes(const struct hook *hook)
+{
+	return hook->stand_in ? oci_config_has_hook(hook->config)
+			      : !hook->given && !hook->required &&
+					oci_config_has_device_hook(hook->config);
+}
+
 /* 0 with *ret NULL: nothing is. */
 static int wanted_find(struct hook *hook, json_t **ret, struct error *err)
 {
 	char path[PATH_MAX + 16];
 
 	snprintf(path, sizeof(path), "%s/config.json", hook->container.bundle);
-	json_t *config = oci_json_read(path, OCI_CONFIG_MAX);
-	int rc = config ? oci_config_parse(config, &hook->container, err)
-			: error_set(err, EXIT_CODE_FAILED, "%.300s cannot be read", path);
+	hook->config = oci_json_read(path, OCI_CONFIG_MAX);
+	if (!hook->config)
+		return error_set(err, EXIT_CODE_FAILED, "%.300s cannot be read", path);
+	int rc = oci_config_parse(hook->config, &hook->container, err);
 	/* A container of carve podman run has the size that its user chose. */
 	if (rc == 0 && (hook->registered || !hook->container.in_slice))
-		rc = container_limits_read(hook->container.environment, &hook->limits, err);
+		rc = container_limits_read(hook->container.environment, &hook->session.limits, err);
 	/* carve podman run made it, or a CDI device of a session. */
-	if (rc == 0 && !hook->container.in_slice && !hook->registered) {
-		json_t *labels = oci_labels_find(&hook->container, config);
-		const json_t *sources[] = {hook->given, hook->container.annotations, labels};
-
-		rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
-		json_decref(labels);
-		if (rc == 0 && !*ret && hook->limits.any &&
-		    !container_limits_no_gpu(hook->limits.visible))
-			*ret = json_object();
-		if (rc == 0 && (hook->stand_in || hook->required) && !*ret) {
-			rc = error_set(err, EXIT_CODE_USAGE,
-				       "%s: this container names no slice, and carve gives no "
-				       "whole GPUs",
-				       hook->stand_in ? "--gpus" : "carve.dev/slice=image");
-			error_hint(err,
-				   "`carve docker run --vram 8 IMAGE`, or an image with a label: "
-				   "carve image build --from IMAGE --vram 8GiB -t NAME");
-		}
-		/* The container's other hook, of carve's runtime or of a device, makes the slice.
-		 */
-		bool other = hook->stand_in ? oci_config_has_hook(config)
-					    : !hook->given && !hook->required &&
-						      oci_config_has_device_hook(config);
-		if (other) {
-			json_decref(*ret);
-			*ret = NULL;
-		}
+	if (rc < 0 || hook->container.in_slice || hook->registered)
+		return rc;
+	rc = oci_session_wanted(&hook->session, &hook->container, hook->config, hook->given, ret,
+				err);
+	if (rc == 0 && (hook->stand_in || hook->required) && !*ret)
+		rc = required_check(hook, err);
+	if (other_makes(hook)) {
+		json_decref(*ret);
+		*ret = NULL;
 	}
-	json_decref(config);
 	return rc;
-}
-
-/* ---- the session ------------------------------------------------------------------------- */
-
-static const char *session_id(const struct hook *hook)
-{
-	const char *id = json_string_value(json_object_get(hook->session, "id"));
-
-	return id ? id : "";
-}
-
-static int session_join(struct hook *hook, const char *id, struct error *err)
-{
-	char path[128] = "/v1/sessions/";
-
-	/* It becomes a part of a path. */
-	if (strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") !=
-		    strlen(id) ||
-	    strlen(id) > CONTAINER_LABEL_MAX)
-		return error_set(err, EXIT_CODE_FAILED, "there is no session %.64s", id);
-	strcat(path, id);
-	int rc = oci_daemon_call(&hook->daemon, "GET", path, NULL, &hook->session, err);
-	const char *state = json_string_value(json_object_get(hook->session, "state"));
-	if (rc < 0 || (state && !strcmp(state, "active")))
-		return rc;
-	return error_set(err, EXIT_CODE_FAILED, "session %.64s is not active", id);
-}
-
-/* The size that nothing but the container's variables names. 0, or negative with *err set. */
-static int wanted_of_limits(const struct hook *hook, json_t *wanted, struct error *err)
-{
-	char ids[CONTAINER_GPU_IDS_SIZE], percent[16];
-	json_t *gpus = NULL;
-	size_t count;
-	int rc = oci_daemon_call(&hook->daemon, "GET", "/v1/gpus", NULL, &gpus, err);
-
-	if (rc == 0)
-		rc = container_limits_gpus(hook->limits.visible, gpus, ids, &count, err);
-	json_decref(gpus);
-	if (rc < 0)
-		return rc;
-	uint64_t memory = container_limits_memory(&hook->limits, count ? count : 1);
-	unsigned share = container_limits_percent(&hook->limits, count ? count : 1);
-	if (!memory) {
-		error_set(err, EXIT_CODE_USAGE,
-			  "the variables of this container limit no memory of its GPU");
-		error_hint(err, "right would be CUDA_DEVICE_MEMORY_LIMIT=2027m");
-		return -EXIT_CODE_USAGE;
-	}
-	json_object_set_new(wanted, "vram_bytes", json_integer((json_int_t)memory));
-	json_object_set_new(wanted, "vram_strict", json_true());
-	if (count) {
-		json_object_set_new(wanted, "gpu_ids", json_string(ids));
-		json_object_set_new(wanted, "gpus", json_integer((json_int_t)count));
-	}
-	snprintf(percent, sizeof(percent), "%u%%", share);
-	if (share)
-		json_object_set_new(wanted, "gpu_compute", json_string(percent));
-	return 0;
-}
-
-/* `wanted` is empty where only variables name a size. */
-static int session_get(struct hook *hook, json_t *wanted, struct error *err)
-{
-	const char *joined = json_string_value(json_object_get(wanted, "session"));
-
-	if (joined)
-		return session_join(hook, joined, err);
-	int rc = json_object_size(wanted) ? 0 : wanted_of_limits(hook, wanted, err);
-	if (rc < 0)
-		return rc;
-	hook->one_off = true;
-	json_object_set_new(wanted, "ephemeral", json_true());
-	return oci_daemon_call(&hook->daemon, "POST", "/v1/sessions", wanted, &hook->session, err);
-}
-
-/* The session has no more than the container's variables say. It may have less already. */
-static int session_lower(const struct hook *hook, const char *id, struct error *err)
-{
-	char path[128], percent[16];
-	json_t *session = NULL;
-
-	if (!hook->limits.any)
-		return 0;
-	snprintf(path, sizeof(path), "/v1/sessions/%.100s", id);
-	int rc = oci_daemon_call(&hook->daemon, "GET", path, NULL, &session, err);
-	size_t gpus = json_array_size(json_object_get(session, "gpus"));
-	json_int_t has = json_integer_value(json_object_get(session, "vram_bytes"));
-	uint64_t memory = container_limits_memory(&hook->limits, gpus);
-	unsigned share = container_limits_percent(&hook->limits, gpus);
-
-	json_decref(session);
-	if (rc < 0 || (!memory && !share))
-		return rc;
-	json_t *body = json_pack("{s:I, s:b}", "vram_bytes", memory ? (json_int_t)memory : has,
-				 "lower", 1);
-	snprintf(percent, sizeof(percent), "%u%%", share);
-	if (share)
-		json_object_set_new(body, "gpu_compute", json_string(percent));
-	rc = oci_daemon_call(&hook->daemon, "PATCH", path, body, NULL, err);
-	json_decref(body);
-	return rc;
-}
-
-/* The session lives as long as the container's first process, and all users in there are in it. */
-static int session_register(const struct hook *hook, const char *id, struct error *err)
-{
-	json_t *body = json_pack("{s:s, s:i}", "session", id, "pid", (int)hook->container.pid);
-	int rc = oci_daemon_call(&hook->daemon, "POST", "/v1/commands", body, NULL, err);
-
-	json_decref(body);
-	return rc;
-}
-
-static void session_give(const struct hook *hook)
-{
-	char path[128];
-	struct error ignored;
-
-	if (!hook->one_off || !*session_id(hook))
-		return;
-	snprintf(path, sizeof(path), "/v1/sessions/%.100s", session_id(hook));
-	(void)oci_daemon_call(&hook->daemon, "DELETE", path, NULL, NULL, &ignored);
 }
 
 /* ---- the container ----------------------------------------------------------------------- */
-
-static int driver_locate(struct driver_libs *ret, const struct places *places, struct error *err)
-{
-	struct driver_files files = {0};
-	const struct driver_libs none = {0};
-	int rc = driver_files_find(&files, &none, places, err);
-
-	*ret = none;
-	for (size_t i = files.count; rc == 0 && i-- > 0;)
-		snprintf(files.file[i].nvml ? ret->nvml : ret->cuda, PATH_MAX, "%s",
-			 files.file[i].path);
-	driver_files_clear(&files);
-	return rc;
-}
-
-static int edits_make(const struct hook *hook, json_t **ret, struct error *err)
-{
-	struct places places;
-	struct driver_libs driver;
-	int rc = places_find(&places, err);
-
-	if (rc < 0 || (rc = driver_locate(&driver, &places, err)) < 0)
-		return rc;
-	return container_slice_edits(
-		&(struct container_slice){
-			.session = session_id(hook),
-			.gpus = json_object_get(hook->session, "gpus"),
-			.front_cuda = places.front_cuda,
-			.front_nvml = places.front_nvml,
-			.cuda = driver.cuda,
-			.nvml = driver.nvml,
-			.attach = hook->daemon.attach,
-			.simulated_host = secure_getenv("SIMGPU_HOST"),
-		},
-		ret, err);
-}
 
 /* Not every runtime shows what a hook says: crun drops it. */
 static void error_print(const struct error *err)
@@ -311,7 +146,8 @@ _Noreturn static void enter_child(const struct hook *hook, const json_t *edits)
 	struct error err = {0};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	container_environment_text(session_id(hook), environment, sizeof(environment));
+	container_environment_text(oci_session_id(&hook->session), environment,
+				   sizeof(environment));
 	int rc = oci_enter(&hook->container, edits, environment, &err);
 	if (rc < 0)
 		error_print(&err);
@@ -322,12 +158,14 @@ _Noreturn static void enter_child(const struct hook *hook, const json_t *edits)
 static int slice_mount(const struct hook *hook, struct error *err)
 {
 	json_t *edits = NULL;
-	int status = -1, rc = edits_make(hook, &edits, err);
+	int status = -1, rc = oci_session_edits(&hook->session, &edits, err);
 
 	if (rc == 0)
-		rc = oci_devices_allow(&hook->container, edits, err);
-	if (rc < 0)
+		rc = oci_devices_allow(&hook->container, hook->config, edits, err);
+	if (rc < 0) {
+		json_decref(edits);
 		return rc;
+	}
 	pid_t child = fork();
 	if (child == 0)
 		enter_child(hook, edits);
@@ -344,21 +182,22 @@ static int hook_run(struct hook *hook, struct error *err)
 
 	if (rc < 0 || (rc = wanted_find(hook, &wanted, err)) < 0 || (!wanted && !hook->registered))
 		return rc;
-	rc = oci_daemon_find(hook->host, &hook->daemon, err);
+	struct oci_session *session = &hook->session;
+	pid_t pid = hook->container.pid;
+
+	rc = oci_daemon_find(hook->host, &session->daemon, err);
 	if (rc == 0 && hook->registered) {
-		rc = session_lower(hook, hook->registered, err);
-		return rc < 0 ? rc : session_register(hook, hook->registered, err);
+		rc = oci_session_lower(session, hook->registered, err);
+		return rc < 0 ? rc : oci_session_register(session, hook->registered, pid, err);
 	}
 	if (rc == 0)
-		rc = session_get(hook, wanted, err);
-	if (rc == 0 && hook->one_off)
-		rc = session_lower(hook, session_id(hook), err);
+		rc = oci_session_get(session, wanted, err);
 	if (rc == 0)
-		rc = session_register(hook, session_id(hook), err);
+		rc = oci_session_register(session, oci_session_id(session), pid, err);
 	if (rc == 0)
 		rc = slice_mount(hook, err);
 	if (rc < 0)
-		session_give(hook);
+		oci_session_give(session);
 	json_decref(wanted);
 	return rc;
 }
@@ -427,19 +266,20 @@ int main(int argc, char **argv)
 	struct hook hook = {.stand_in = argc > 0 && is_nvidias_name(argv[0])};
 	struct error err = {0};
 
+	signal(SIGALRM, on_alarm);
+	alarm(TIMEOUT_S);
 	if (argc > 1 && !strcmp(argv[1], OCI_RUNTIME_OPTION))
 		return oci_runtime(argc, argv);
 	int rc = options_read(&hook, argc, argv, &err);
 
 	openlog("carve-hook", LOG_PID, LOG_USER);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGALRM, on_alarm);
-	alarm(TIMEOUT_S);
 	if (rc == 0)
 		rc = hook_run(&hook, &err);
 	if (rc < 0 && *err.message)
 		error_print(&err);
-	json_decref(hook.session);
+	json_decref(hook.config);
+	json_decref(hook.session.json);
 	json_decref(hook.given);
 	oci_container_clear(&hook.container);
 	return rc >= 0 ? EXIT_CODE_OK : err.code > 0 ? err.code : EXIT_CODE_FAILED;

@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "container/edits.h"
+#include "integrations/oci/devices.h"
+#include "integrations/oci/session.h"
 #include "integrations/oci/splice.h"
 #include "integrations/oci/state.h"
 
@@ -46,7 +48,8 @@ static const char *bundle_of(char **arguments)
 	return makes ? bundle : NULL;
 }
 
-static char *hook_text(const struct runtime *r)
+/* `session`: the one that it joins; "": it makes what is asked for. */
+static char *hook_text(const struct runtime *r, const char *session)
 {
 	char program[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
@@ -54,35 +57,166 @@ static char *hook_text(const struct runtime *r)
 	program[n < 0 ? 0 : n] = '\0';
 	json_t *hook = json_pack("{s:s, s:[s], s:O, s:i}", "path", program, "args", "carve-hook",
 				 "env", r->environment, "timeout", CONTAINER_HOOK_TIMEOUT_S);
+	if (*session) {
+		json_t *arguments = json_object_get(hook, "args");
+
+		json_array_append_new(arguments, json_string("--label"));
+		json_array_append_new(arguments, json_sprintf("carve.session=%s", session));
+	}
 	char *text = hook ? json_dumps(hook, JSON_COMPACT) : NULL;
 
 	json_decref(hook);
 	return text;
 }
 
-static int config_edit(const struct runtime *r, const char *bundle)
-{
-	char path[PATH_MAX], temporary[PATH_MAX];
-	struct stat st;
-	size_t size = 0;
+/* ---- the container's configuration ------------------------------------------------------- */
 
-	if (snprintf(path, sizeof(path), "%s/config.json", bundle) >= (int)sizeof(path) ||
-	    snprintf(temporary, sizeof(temporary), "%s/.config.json.carve", bundle) >=
-		    (int)sizeof(temporary))
-		return fail("cannot read", bundle, ENAMETOOLONG);
-	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > OCI_CONFIG_MAX)
-		return fail("cannot read", path, errno ? errno : EINVAL);
-	cleanup_free char *text = malloc((size_t)st.st_size + 1);
-	ssize_t n = text ? file_read(path, text, (size_t)st.st_size + 1) : -ENOMEM;
-	if (n < 0)
-		return fail("cannot read", path, (int)-n);
-	cleanup_free char *hook = hook_text(r);
-	cleanup_free char *edited = hook ? oci_hook_splice(text, (size_t)n, hook, &size) : NULL;
-	if (!edited)
-		return fail("cannot add a hook to", path, EBADMSG);
-	int rc = file_replace(path, temporary, edited, size, st.st_mode & 0777);
-	return rc < 0 ? fail("cannot write", path, -rc) : 0;
+/* The session that a new container asks for, made here, as what the runtime sets up is settled
+ * before it runs hooks: rules of devices, which cgroup version 2 takes then alone, and which
+ * systemd renews from what the runtime told it. It lives as long as this process, which becomes the
+ * runtime; the hook registers the container. 0; 1: this container has none of ours. */
+static int session_make(const struct oci_container *container, const json_t *config,
+			struct oci_session *session, struct error *err)
+{
+	json_t *wanted = NULL;
+
+	if (container->in_slice || oci_config_has_device_hook(config))
+		return 1;
+	int rc = container_limits_read(container->environment, &session->limits, err);
+	if (rc == 0)
+		rc = oci_session_wanted(session, container, config, NULL, &wanted, err);
+	if (rc == 0 && !wanted)
+		rc = 1;
+	if (rc == 0)
+		rc = oci_daemon_find(NULL, &session->daemon, err);
+	if (rc == 0)
+		rc = oci_session_get(session, wanted, err);
+	json_decref(wanted);
+	return rc;
 }
+
+/* Replaces *text by what has the nodes and the hook in it. */
+static int config_add(const struct runtime *r, const struct oci_session *session, char **text,
+		      size_t *size, struct error *err)
+{
+	struct oci_device list[OCI_DEVICES_MAX];
+	json_t *edits = NULL;
+	int rc = session->json ? oci_session_edits(session, &edits, err) : 0;
+	size_t count = rc == 0 ? oci_devices_list(edits, list) : 0;
+	cleanup_free char *hook = hook_text(r, oci_session_id(session)), *with_nodes = NULL;
+
+	json_decref(edits);
+	if (rc < 0)
+		return rc;
+	if (count) {
+		with_nodes = oci_devices_splice(*text, *size, list, count, size);
+		if (!with_nodes)
+			return error_set(err, EXIT_CODE_FAILED, "it has no room for device nodes");
+	}
+	char *made =
+		hook ? oci_hook_splice(with_nodes ? with_nodes : *text, *size, hook, size) : NULL;
+	if (!made)
+		return error_set(err, EXIT_CODE_FAILED, "a hook cannot be added to config.json");
+	free(*text);
+	*text = made;
+	return 0;
+}
+
+static int text_read(const char *path, char **ret, size_t *ret_size, mode_t *ret_mode,
+		     struct error *err)
+{
+	struct stat st;
+	int rc = stat(path, &st) < 0                                   ? -errno
+		 : S_ISREG(st.st_mode) && st.st_size <= OCI_CONFIG_MAX ? 0
+								       : -EINVAL;
+
+	*ret = rc == 0 ? malloc((size_t)st.st_size + 1) : NULL;
+	ssize_t n = *ret ? file_read(path, *ret, (size_t)st.st_size + 1) : rc < 0 ? rc : -ENOMEM;
+	*ret_size = n < 0 ? 0 : (size_t)n;
+	*ret_mode = st.st_mode & 0777;
+	return n < 0 ? error_set(err, EXIT_CODE_FAILED, "cannot read %.300s: %s", path,
+				 strerrordesc_np((int)-n))
+		     : 0;
+}
+
+static int config_edit(const struct runtime *r, const char *bundle, struct error *err)
+{
+	struct oci_container container = {0};
+	struct oci_session session = {0};
+	char path[PATH_MAX], temporary[PATH_MAX];
+	cleanup_free char *text = NULL;
+	size_t size;
+	mode_t mode;
+
+	if (!realpath(bundle, container.bundle) ||
+	    snprintf(path, sizeof(path), "%s/config.json", container.bundle) >= (int)sizeof(path) ||
+	    snprintf(temporary, sizeof(temporary), "%s/.config.json.carve", container.bundle) >=
+		    (int)sizeof(temporary))
+		return error_set(err, EXIT_CODE_FAILED, "cannot read %.300s: %s", bundle,
+				 strerrordesc_np(errno ? errno : ENAMETOOLONG));
+	int rc = text_read(path, &text, &size, &mode, err);
+	if (rc < 0)
+		return rc;
+	json_t *config = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
+	rc = oci_config_parse(config, &container, err);
+	if (rc == 0)
+		rc = session_make(&container, config, &session, err);
+	if (rc >= 0)
+		rc = config_add(r, &session, &text, &size, err);
+	if (rc == 0 && (rc = file_replace(path, temporary, text, size, mode)) < 0)
+		rc = error_set(err, EXIT_CODE_FAILED, "cannot write %.300s: %s", path,
+			       strerrordesc_np(-rc));
+	if (rc < 0)
+		oci_session_give(&session);
+	oci_container_clear(&container);
+	json_decref(session.json);
+	json_decref(config);
+	return rc;
+}
+
+/* What it does for carve is done with the hook's environment, not with that of docker's daemon. */
+static int config_edit_as_hook(const struct runtime *r, const char *bundle, struct error *err)
+{
+	size_t count = json_array_size(r->environment);
+	char **before = environ, **own = calloc(count + 1, sizeof(*own));
+
+	if (!own)
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	for (size_t i = 0; i < count; i++)
+		own[i] = (char *)json_string_value(json_array_get(r->environment, i));
+	environ = own;
+	int rc = config_edit(r, bundle, err);
+	environ = before;
+	free(own);
+	return rc;
+}
+
+/* The engine shows what is in the file that it names for the runtime's messages. */
+static void error_log(char **arguments, const struct error *err)
+{
+	const char *path = NULL;
+
+	for (char **at = arguments + 1; *at; at++)
+		if (!strncmp(*at, "--log=", 6))
+			path = *at + 6;
+		else if (!strcmp(*at, "--log") && at[1])
+			path = *++at;
+	cleanup_close int fd =
+		path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)
+		     : -1;
+	json_t *line = json_pack("{s:s, s:o}", "level", "error", "msg",
+				 json_sprintf("carve-hook: %s%s%s", err->message,
+					      *err->hint ? "; " : "", err->hint));
+	char *text = json_dumps(line, JSON_COMPACT);
+
+	if (fd >= 0 && text)
+		dprintf(fd, "%s\n", text);
+	free(text);
+	json_decref(line);
+	fprintf(stderr, "carve-hook: %s%s%s\n", err->message, *err->hint ? "; " : "", err->hint);
+}
+
+/* ---- the command line -------------------------------------------------------------------- */
 
 static int usage(void)
 {
@@ -115,14 +249,19 @@ static int arguments_read(struct runtime *r, int argc, char **argv)
 int oci_runtime(int argc, char **argv)
 {
 	struct runtime r = {.environment = json_array()};
+	struct error err = {0};
 	int code = arguments_read(&r, argc, argv);
 	const char *bundle = code ? NULL : bundle_of(r.arguments);
 
-	if (bundle)
-		code = config_edit(&r, bundle);
+	if (bundle && config_edit_as_hook(&r, bundle, &err) < 0) {
+		error_log(r.arguments, &err);
+		code = err.code > 0 ? err.code : EXIT_CODE_FAILED;
+	}
 	json_decref(r.environment);
 	if (code)
 		return code;
+	/* Only what is done for carve has to end in time. */
+	alarm(0);
 	execvp(r.program, r.arguments);
 	return fail("cannot execute", r.program, errno);
 }

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STAGE "createRuntime"
-
 /* The text is JSON that a parser has read: these only find places in it. */
 static size_t blank_skip(const char *text, size_t at)
 {
@@ -66,7 +64,8 @@ static size_t member_find(const char *text, size_t at, const char *name)
 /* What is put where, and how much of the text goes for it. */
 struct insertion {
 	size_t at, replaced;
-	const char *before, *after; /* around the hook */
+	const char *separator; /* between the elements and what is there already; "": nothing is */
+	size_t missing;        /* the last names of the path, which have to be made */
 };
 
 static bool is_null(const char *text, size_t at)
@@ -74,32 +73,70 @@ static bool is_null(const char *text, size_t at)
 	return !strncmp(text + at, "null", 4);
 }
 
-static bool insertion_find(const char *text, struct insertion *ret)
+static bool is_empty(const char *text, size_t at)
 {
-	size_t top = blank_skip(text, 0), hooks = member_find(text, top, "hooks");
-	size_t stage = hooks && text[hooks] == '{' ? member_find(text, hooks, STAGE) : 0;
-	size_t place = stage ? stage : hooks ? hooks : top;
-	bool null = place != top && is_null(text, place);
-	char closing = stage ? ']' : '}';
-	bool empty = null || text[blank_skip(text, place + 1)] == closing;
+	return strchr("]}", text[blank_skip(text, at + 1)]) != NULL;
+}
 
-	if (!null && text[place] != (stage ? '[' : '{'))
-		return false;
-	*ret = (struct insertion){.at = null ? place : place + 1, .replaced = null ? 4 : 0};
-	if (stage) {
-		ret->before = null ? "[" : "";
-		ret->after = null ? "]" : empty ? "" : ",";
-	} else if (hooks) {
-		ret->before = null ? "{\"" STAGE "\":[" : "\"" STAGE "\":[";
-		ret->after = null ? "]}" : empty ? "]" : "],";
-	} else {
-		ret->before = "\"hooks\":{\"" STAGE "\":[";
-		ret->after = empty ? "]}" : "]},";
+/* Where the first name of the path that is not there has to be made, or else the array is. */
+static bool insertion_find(const char *text, const char *const *path, struct insertion *ret)
+{
+	size_t place = blank_skip(text, 0), depth = 0;
+
+	for (; path[depth] && text[place] == '{'; depth++) {
+		size_t found = member_find(text, place, path[depth]);
+
+		if (!found)
+			break;
+		place = found;
 	}
+	for (ret->missing = 0; path[depth + ret->missing];)
+		ret->missing++;
+	bool null = depth && is_null(text, place);
+	if (!null && text[place] != (ret->missing ? '{' : '['))
+		return false;
+	ret->at = null ? place : place + 1;
+	ret->replaced = null ? strlen("null") : 0;
+	ret->separator = null || is_empty(text, place) ? "" : ",";
 	return true;
 }
 
-char *oci_hook_splice(const char *text, size_t size, const char *hook, size_t *ret_size)
+/* The elements in an array, in as many objects as have to be made. */
+static void wrapped_print(FILE *to, const char *const *path, bool array, const char *elements,
+			  bool braces)
+{
+	size_t depth = 0;
+
+	for (; path[depth]; depth++)
+		fprintf(to, "%s\"%s\":", depth || braces ? "{" : "", path[depth]);
+	fprintf(to, array ? "[%s]" : "%s", elements);
+	for (size_t i = braces ? 0 : 1; i < depth; i++)
+		fputc('}', to);
+}
+
+static void spliced_print(FILE *to, const char *text, const struct insertion *in,
+			  const char *const *path, const char *elements)
+{
+	size_t depth = 0;
+	bool null = in->replaced > 0;
+
+	while (path[depth])
+		depth++;
+	fprintf(to, "%.*s", (int)in->at, text);
+	wrapped_print(to, path + depth - in->missing, in->missing || null, elements, null);
+	fprintf(to, "%s%s", in->separator, text + in->at + in->replaced);
+}
+
+static void at_end_print(FILE *to, const char *text, const struct insertion *in,
+			 const char *elements)
+{
+	size_t end = value_skip(text, in->at - 1) - 1;
+
+	fprintf(to, "%.*s%s%s%s", (int)end, text, in->separator, elements, text + end);
+}
+
+char *oci_config_splice(const char *text, size_t size, const char *const *path,
+			const char *elements, bool at_end, size_t *ret_size)
 {
 	json_t *json =
 		json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, NULL);
@@ -107,15 +144,67 @@ char *oci_hook_splice(const char *text, size_t size, const char *hook, size_t *r
 	struct insertion in;
 
 	json_decref(json);
-	if (copy && strlen(copy) == size && insertion_find(copy, &in)) {
-		size_t room = size + strlen(in.before) + strlen(hook) + strlen(in.after) + 1;
+	if (copy && strlen(copy) == size && insertion_find(copy, path, &in)) {
+		FILE *to = open_memstream(&made, ret_size);
 
-		made = malloc(room);
-		if (made)
-			*ret_size = (size_t)snprintf(made, room, "%.*s%s%s%s%s", (int)in.at, copy,
-						     in.before, hook, in.after,
-						     copy + in.at + in.replaced);
+		if (to && at_end && !in.missing && !in.replaced)
+			at_end_print(to, copy, &in, elements);
+		else if (to)
+			spliced_print(to, copy, &in, path, elements);
+		/* NULL where there was no memory. */
+		if (to && fclose(to) != 0) {
+			free(made);
+			made = NULL;
+		}
 	}
 	free(copy);
+	return made;
+}
+
+char *oci_hook_splice(const char *text, size_t size, const char *hook, size_t *ret_size)
+{
+	static const char *const path[] = {"hooks", "createRuntime", NULL};
+
+	return oci_config_splice(text, size, path, hook, false, ret_size);
+}
+
+static char *devices_splice(const char *text, size_t size, const char *devices, const char *rules,
+			    size_t *ret_size)
+{
+	static const char *const nodes[] = {"linux", "devices", NULL};
+	static const char *const allowed[] = {"linux", "resources", "devices", NULL};
+	char *first = oci_config_splice(text, size, nodes, devices, true, ret_size);
+	char *made =
+		first ? oci_config_splice(first, *ret_size, allowed, rules, true, ret_size) : NULL;
+
+	free(first);
+	return made;
+}
+
+char *oci_devices_splice(const char *text, size_t size, const struct oci_device *list, size_t count,
+			 size_t *ret_size)
+{
+	char *devices = NULL, *rules = NULL, *made = NULL;
+	size_t devices_size, rules_size;
+	FILE *node = open_memstream(&devices, &devices_size);
+	FILE *rule = open_memstream(&rules, &rules_size);
+
+	for (size_t i = 0; node && rule && i < count; i++) {
+		fprintf(node,
+			"%s{\"path\":\"%s\",\"type\":\"c\",\"major\":%u,\"minor\":%u,"
+			"\"fileMode\":%u,\"uid\":0,\"gid\":0}",
+			i ? "," : "", list[i].path, list[i].major, list[i].minor, list[i].mode);
+		fprintf(rule,
+			"%s{\"allow\":true,\"type\":\"c\",\"major\":%u,\"minor\":%u,"
+			"\"access\":\"rw\"}",
+			i ? "," : "", list[i].major, list[i].minor);
+	}
+	bool whole = node && rule;
+	whole &= !node || fclose(node) == 0;
+	whole &= !rule || fclose(rule) == 0;
+	if (whole)
+		made = devices_splice(text, size, devices, rules, ret_size);
+	free(devices);
+	free(rules);
 	return made;
 }

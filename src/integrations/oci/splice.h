@@ -1,10 +1,25 @@
-/* Adds a hook to the text of a container's config.json. The rest stays byte for byte: it has
- * numbers that a parser of JSON may not hold (limits of 2^64 - 1). Pure. */
+/* Adds to the text of a container's config.json. The rest stays byte for byte: it has numbers that
+ * a parser of JSON may not hold (limits of 2^64 - 1). All are pure. Their results are
+ * zero-terminated, with *ret_size, and freed by the caller; NULL: `text` is not an object of JSON,
+ * what is at the place is not as the OCI has it, or there is no memory. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* `hook`: the JSON of one hook of the stage createRuntime. The new text, zero-terminated, which the
- * caller frees, with *ret_size; NULL: `text` is not an object of JSON, its hooks are not as the OCI
- * has them, or there is no memory. */
+/* A device node of the host, at the same path in the container. */
+struct oci_device {
+	char path[64];
+	unsigned major, minor, mode;
+};
+
+/* Adds `elements` (JSON, with commas between them) to the array at this path of names (ended by
+ * NULL), as its first or its last. What of the path is not there is made. */
+char *oci_config_splice(const char *text, size_t size, const char *const *path,
+			const char *elements, bool at_end, size_t *ret_size);
+/* `hook`: the JSON of one hook of the stage createRuntime. */
 char *oci_hook_splice(const char *text, size_t size, const char *hook, size_t *ret_size);
+/* Adds device nodes, and rules that let the container open them: the last ones, which count before
+ * those that are there. `count` is not 0. */
+char *oci_devices_splice(const char *text, size_t size, const struct oci_device *list, size_t count,
+			 size_t *ret_size);

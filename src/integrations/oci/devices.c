@@ -1,0 +1,191 @@
+#include "integrations/oci/devices.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+size_t oci_devices_list(const json_t *edits, struct oci_device list[static OCI_DEVICES_MAX])
+{
+	size_t count = 0, i;
+	json_t *node;
+
+	json_array_foreach(json_object_get(edits, "deviceNodes"), i, node)
+	{
+		const char *path = json_string_value(json_object_get(node, "path"));
+		struct oci_device *device = &list[count];
+		struct stat st;
+
+		if (count == OCI_DEVICES_MAX || !path || stat(path, &st) < 0 ||
+		    snprintf(device->path, sizeof(device->path), "%s", path) >=
+			    (int)sizeof(device->path))
+			continue;
+		device->major = major(st.st_rdev);
+		device->minor = minor(st.st_rdev);
+		device->mode = st.st_mode & 0777;
+		count++;
+	}
+	return count;
+}
+
+/* ---- what config.json has ---------------------------------------------------------------- */
+
+static bool number_matches(const json_t *rule, const char *key, unsigned number)
+{
+	const json_t *value = json_object_get(rule, key);
+
+	/* Numbers may have been read as reals. -1 stands for all, too. */
+	return !json_is_number(value) || json_number_value(value) < 0 ||
+	       json_number_value(value) == (double)number;
+}
+
+static bool rule_matches(const json_t *rule, unsigned major, unsigned minor)
+{
+	const char *type = json_string_value(json_object_get(rule, "type"));
+
+	return (!type || !strcmp(type, "a") || !strcmp(type, "c")) &&
+	       number_matches(rule, "major", major) && number_matches(rule, "minor", minor);
+}
+
+bool oci_config_allows(const json_t *config, unsigned major, unsigned minor)
+{
+	const json_t *resources = json_object_get(json_object_get(config, "linux"), "resources");
+	bool read = false, write = false;
+	json_t *rule;
+	size_t i;
+
+	json_array_foreach(json_object_get(resources, "devices"), i, rule)
+	{
+		const char *access = json_string_value(json_object_get(rule, "access"));
+		bool allow = json_is_true(json_object_get(rule, "allow"));
+
+		if (!rule_matches(rule, major, minor))
+			continue;
+		if (!access || strchr(access, 'r'))
+			read = allow;
+		if (!access || strchr(access, 'w'))
+			write = allow;
+	}
+	return read && write;
+}
+
+static bool config_has_node(const json_t *config, const char *path)
+{
+	json_t *node;
+	size_t i;
+
+	json_array_foreach(json_object_get(json_object_get(config, "linux"), "devices"), i, node)
+	{
+		const char *its = json_string_value(json_object_get(node, "path"));
+
+		if (its && path && !strcmp(its, path))
+			return true;
+	}
+	return false;
+}
+
+/* The runtime has made them: the hook mounts the rest. */
+static void known_drop(const json_t *config, json_t *edits)
+{
+	json_t *nodes = json_object_get(edits, "deviceNodes");
+
+	for (size_t i = json_array_size(nodes); i-- > 0;) {
+		const json_t *node = json_array_get(nodes, i);
+
+		if (config_has_node(config, json_string_value(json_object_get(node, "path"))))
+			json_array_remove(nodes, i);
+	}
+}
+
+/* ---- its cgroup -------------------------------------------------------------------------- */
+
+/* The path of a process's cgroup, of the hierarchy with this name in /proc/PID/cgroup. False: there
+ * is none. */
+static bool cgroup_find(const char *pid, const char *name, char *buf, size_t size)
+{
+	char path[64], text[8192];
+
+	snprintf(path, sizeof(path), "/proc/%s/cgroup", pid);
+	if (file_read(path, text, sizeof(text)) < 0)
+		return false;
+	char *at = strstr(text, name);
+	if (!at)
+		return false;
+	at += strlen(name);
+	at[strcspn(at, "\n")] = '\0';
+	return snprintf(buf, size, "%s", at) < (int)size;
+}
+
+/* The file that takes rules for the container, of version 1. False: there is none. */
+static bool rules_file(const char *pid, char *buf, size_t size)
+{
+	char of[PATH_MAX];
+
+	return cgroup_find(pid, ":devices:", of, sizeof(of)) && strcmp(of, "/") != 0 &&
+	       !strstr(of, "..") &&
+	       snprintf(buf, size, "/sys/fs/cgroup/devices%s/devices.allow", of) < (int)size;
+}
+
+/* Whether rules bind the container, as far as this user knows: runtimes set none in a user
+ * namespace, nor without a cgroup of the container's own. */
+static bool is_restricted(const char *pid)
+{
+	char map[128], its[PATH_MAX], own[PATH_MAX];
+	unsigned first = 1, outside = 1, count = 0;
+
+	return geteuid() == 0 && file_read("/proc/self/uid_map", map, sizeof(map)) > 0 &&
+	       sscanf(map, "%u %u %u", &first, &outside, &count) == 3 && !first && !outside &&
+	       count == UINT_MAX && cgroup_find(pid, "0::", its, sizeof(its)) &&
+	       cgroup_find("self", "0::", own, sizeof(own)) && strcmp(its, own) != 0;
+}
+
+static int rule_write(const char *path, const struct oci_device *device, struct error *err)
+{
+	char rule[64];
+	int length = snprintf(rule, sizeof(rule), "c %u:%u rw", device->major, device->minor);
+	cleanup_close int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	/* Without rights in this user namespace nothing restricts the container, either. */
+	if (fd < 0 && (errno == EACCES || errno == ENOENT))
+		return 0;
+	int rc = fd < 0 ? -errno : write_all(fd, rule, (size_t)length);
+	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "%.300s does not take '%s': %s", path,
+				  rule, strerrordesc_np(-rc))
+		      : 0;
+}
+
+static int refuse(const struct oci_device *device, struct error *err)
+{
+	error_set(err, EXIT_CODE_FAILED,
+		  "with cgroup version 2 a hook cannot let a container open %s", device->path);
+	error_hint(err, "use carve podman run, or the CDI device of a session, or name the nodes "
+			"(--device): docs/containers.md");
+	return -err->code;
+}
+
+int oci_devices_allow(const struct oci_container *container, const json_t *config, json_t *edits,
+		      struct error *err)
+{
+	struct oci_device list[OCI_DEVICES_MAX];
+	size_t count = oci_devices_list(edits, list);
+	char path[PATH_MAX], pid[16];
+	int rc = 0;
+
+	snprintf(pid, sizeof(pid), "%d", (int)container->pid);
+	bool version_1 = rules_file(pid, path, sizeof(path));
+	for (size_t i = 0; i < count && rc == 0; i++)
+		if (version_1 && geteuid() == 0)
+			rc = rule_write(path, &list[i], err);
+		else if (!version_1 && !oci_config_allows(config, list[i].major, list[i].minor) &&
+			 is_restricted(pid))
+			rc = refuse(&list[i], err);
+	known_drop(config, edits);
+	return rc;
+}

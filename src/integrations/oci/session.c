@@ -1,0 +1,185 @@
+#include "integrations/oci/session.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "container/layout.h"
+#include "container/wanted.h"
+#include "integrations/oci/labels.h"
+#include "slice/driver_files.h"
+#include "slice/driver_find.h"
+#include "slice/places.h"
+
+int oci_session_wanted(const struct oci_session *session, const struct oci_container *container,
+		       const json_t *config, const json_t *given, json_t **ret, struct error *err)
+{
+	json_t *labels = oci_labels_find(container, config);
+	const json_t *sources[] = {given, container->annotations, labels};
+	int rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
+
+	json_decref(labels);
+	if (rc == 0 && !*ret && session->limits.any &&
+	    !container_limits_no_gpu(session->limits.visible))
+		*ret = json_object();
+	return rc;
+}
+
+const char *oci_session_id(const struct oci_session *session)
+{
+	const char *id = json_string_value(json_object_get(session->json, "id"));
+
+	return id ? id : "";
+}
+
+static int session_join(struct oci_session *session, const char *id, struct error *err)
+{
+	char path[128] = "/v1/sessions/";
+
+	/* It becomes a part of a path. */
+	if (strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") !=
+		    strlen(id) ||
+	    strlen(id) > CONTAINER_LABEL_MAX)
+		return error_set(err, EXIT_CODE_FAILED, "there is no session %.64s", id);
+	strcat(path, id);
+	int rc = oci_daemon_call(&session->daemon, "GET", path, NULL, &session->json, err);
+	const char *state = json_string_value(json_object_get(session->json, "state"));
+	if (rc < 0 || (state && !strcmp(state, "active")))
+		return rc;
+	return error_set(err, EXIT_CODE_FAILED, "session %.64s is not active", id);
+}
+
+/* The size that nothing but the container's variables names. 0, or negative with *err set. */
+static int wanted_of_limits(const struct oci_session *session, json_t *wanted, struct error *err)
+{
+	char ids[CONTAINER_GPU_IDS_SIZE], percent[16];
+	json_t *gpus = NULL;
+	size_t count;
+	int rc = oci_daemon_call(&session->daemon, "GET", "/v1/gpus", NULL, &gpus, err);
+
+	if (rc == 0)
+		rc = container_limits_gpus(session->limits.visible, gpus, ids, &count, err);
+	json_decref(gpus);
+	if (rc < 0)
+		return rc;
+	uint64_t memory = container_limits_memory(&session->limits, count ? count : 1);
+	unsigned share = container_limits_percent(&session->limits, count ? count : 1);
+	if (!memory) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "the variables of this container limit no memory of its GPU");
+		error_hint(err, "right would be CUDA_DEVICE_MEMORY_LIMIT=2027m");
+		return -EXIT_CODE_USAGE;
+	}
+	json_object_set_new(wanted, "vram_bytes", json_integer((json_int_t)memory));
+	json_object_set_new(wanted, "vram_strict", json_true());
+	if (count) {
+		json_object_set_new(wanted, "gpu_ids", json_string(ids));
+		json_object_set_new(wanted, "gpus", json_integer((json_int_t)count));
+	}
+	snprintf(percent, sizeof(percent), "%u%%", share);
+	if (share)
+		json_object_set_new(wanted, "gpu_compute", json_string(percent));
+	return 0;
+}
+
+int oci_session_lower(const struct oci_session *session, const char *id, struct error *err)
+{
+	char path[128], percent[16];
+	json_t *now = NULL;
+
+	if (!session->limits.any)
+		return 0;
+	snprintf(path, sizeof(path), "/v1/sessions/%.100s", id);
+	int rc = oci_daemon_call(&session->daemon, "GET", path, NULL, &now, err);
+	size_t gpus = json_array_size(json_object_get(now, "gpus"));
+	json_int_t has = json_integer_value(json_object_get(now, "vram_bytes"));
+	uint64_t memory = container_limits_memory(&session->limits, gpus);
+	unsigned share = container_limits_percent(&session->limits, gpus);
+
+	json_decref(now);
+	if (rc < 0 || (!memory && !share))
+		return rc;
+	json_t *body = json_pack("{s:I, s:b}", "vram_bytes", memory ? (json_int_t)memory : has,
+				 "lower", 1);
+	snprintf(percent, sizeof(percent), "%u%%", share);
+	if (share)
+		json_object_set_new(body, "gpu_compute", json_string(percent));
+	rc = oci_daemon_call(&session->daemon, "PATCH", path, body, NULL, err);
+	json_decref(body);
+	return rc;
+}
+
+int oci_session_get(struct oci_session *session, json_t *wanted, struct error *err)
+{
+	const char *joined = json_string_value(json_object_get(wanted, "session"));
+
+	if (joined)
+		return session_join(session, joined, err);
+	int rc = json_object_size(wanted) ? 0 : wanted_of_limits(session, wanted, err);
+	if (rc < 0)
+		return rc;
+	session->one_off = true;
+	json_object_set_new(wanted, "ephemeral", json_true());
+	rc = oci_daemon_call(&session->daemon, "POST", "/v1/sessions", wanted, &session->json, err);
+	return rc < 0 ? rc : oci_session_lower(session, oci_session_id(session), err);
+}
+
+int oci_session_register(const struct oci_session *session, const char *id, pid_t pid,
+			 struct error *err)
+{
+	json_t *body = json_pack("{s:s, s:i}", "session", id, "pid", (int)pid);
+	int rc = oci_daemon_call(&session->daemon, "POST", "/v1/commands", body, NULL, err);
+
+	json_decref(body);
+	return rc;
+}
+
+void oci_session_give(const struct oci_session *session)
+{
+	char path[128];
+	struct error ignored;
+
+	if (!session->one_off || !*oci_session_id(session))
+		return;
+	snprintf(path, sizeof(path), "/v1/sessions/%.100s", oci_session_id(session));
+	(void)oci_daemon_call(&session->daemon, "DELETE", path, NULL, NULL, &ignored);
+}
+
+static int driver_locate(struct driver_libs *ret, const struct places *places, struct error *err)
+{
+	struct driver_files files = {0};
+	const struct driver_libs none = {0};
+	int rc = driver_files_find(&files, &none, places, err);
+
+	*ret = none;
+	for (size_t i = files.count; rc == 0 && i-- > 0;)
+		snprintf(files.file[i].nvml ? ret->nvml : ret->cuda, PATH_MAX, "%s",
+			 files.file[i].path);
+	driver_files_clear(&files);
+	return rc;
+}
+
+int oci_session_edits(const struct oci_session *session, json_t **ret, struct error *err)
+{
+	struct places places;
+	struct driver_libs driver;
+	int rc = places_find(&places, err);
+
+	if (rc < 0 || (rc = driver_locate(&driver, &places, err)) < 0)
+		return rc;
+	return container_slice_edits(
+		&(struct container_slice){
+			.session = oci_session_id(session),
+			.gpus = json_object_get(session->json, "gpus"),
+			.front_cuda = places.front_cuda,
+			.front_nvml = places.front_nvml,
+			.cuda = driver.cuda,
+			.nvml = driver.nvml,
+			.attach = session->daemon.attach,
+			.simulated_host = secure_getenv("SIMGPU_HOST"),
+		},
+		ret, err);
+}

@@ -1,0 +1,76 @@
+"""Device nodes where cgroup version 2 is alone: rules of devices are those that a runtime was told, and no hook can add any."""
+import pytest
+
+from docker_host import IMAGE, docker, docker_engine, played  # noqa: F401: fixtures
+from nvidia_module import with_module
+from podman_host import CARVE, storage  # noqa: F401: fixtures
+
+# There is no driver behind a node: one that may be opened says so.
+OPENED, DENIED = "No such device or address", "Operation not permitted"
+
+
+def look(*nodes):
+    """A command that says of each node what opening it says; one that is not there is made."""
+    return "sh", "-c", "; ".join(f"[ -e {node} ] || busybox mknod {node} c {major} {minor}; cat {node} 2>&1"
+                                 for node, major, minor in nodes)
+
+
+NODES = [("/dev/nvidiactl", 195, 255), ("/dev/nvidia3", 195, 3), ("/dev/nvidia4", 195, 4)]
+
+
+def opened(done):
+    """Of the common node, the slice's GPU and another: whether it may be opened."""
+    assert len(done.stdout.splitlines()) == 3 and done.stdout.count(OPENED) + done.stdout.count(DENIED) == 3, done.stdout + done.stderr
+    return [OPENED in line for line in done.stdout.splitlines()]
+
+
+def wrap(host):
+    return with_module(host.carve_json("gpu", "list"), cgroup_2=True)
+
+
+@pytest.fixture
+def podman(storage, make_host):
+    storage.host = make_host("h100-80gb:2")
+    yield storage
+    storage.clean()
+
+
+def podman_run(podman, *argv):
+    # The controllers of this machine's version 2 are few.
+    options = ["--rm", "--pids-limit=-1", "--cap-add=MKNOD"]
+    at = argv.index("run") + 1
+    return podman(*wrap(podman.host), *argv[:at], *options, *argv[at:], podman.IMAGE, *look(*NODES))
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with docker_engine(wrap) as made:
+        yield made
+
+
+def test_carves_command_opens_the_slices_gpu(podman):
+    assert opened(podman_run(podman, CARVE, "podman", "run", "--vram", "2", "--gpu-ids", "0")) == [True, True, False]
+
+
+def test_a_hook_that_cannot_open_the_gpu_says_so(podman, tmp_path):
+    assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
+    done = podman_run(podman, "podman", "--hooks-dir", tmp_path, "run", "--annotation", "carve.vram=2", "--annotation", "carve.gpu-ids=0")
+    assert done.returncode != 0 and "cannot let a container open /dev/nvidiactl" in done.stderr, done.stderr + done.stdout
+    podman.nothing_is_left()
+    # It goes by what the container may open, not by who said so.
+    for options in (["--device", "/dev/nvidiactl", "--device", "/dev/nvidia3"], ["--device-cgroup-rule", "c 195:* rw"]):
+        done = podman_run(podman, "podman", "--hooks-dir", tmp_path, "run", *options, "--annotation", "carve.vram=2", "--annotation",
+                          "carve.gpu-ids=0")
+        assert opened(done)[:2] == [True, True]
+
+
+def test_an_image_with_a_label_opens_its_gpu_with_docker(docker):
+    image = docker.build("labelled:1", "LABEL carve.vram=2GiB carve.gpu-ids=0")
+    assert opened(docker.run(*played(docker), image, *look(*NODES))) == [True, True, False]
+    done = docker.run(*played(docker), image, "hog")
+    assert "this GPU has 2048 MiB" in done.stdout, done.stderr
+
+
+def test_a_refusal_is_in_dockers_own_message(docker):
+    done = docker.run(docker.build("large:1", "LABEL carve.vram=800GiB"), "true")
+    assert done.returncode != 0 and "carve-hook: " in done.stderr and "more than there is" in done.stderr, done.stderr
