@@ -123,6 +123,8 @@ const struct cli_option cli_options[] = {
 	{OPT_AGENT_DENY, "docker-deny", "LIST", "such options that jobs may not have"},
 	{OPT_JOB_HOOK, "hook", "CMD", "run this at each change, with the change as JSON on stdin"},
 	{OPT_JOB_WEBHOOK, "webhook", "URL", "post each change there, as JSON"},
+	{OPT_JOB_HOOK_TIMEOUT, "hook-timeout", "TIME", "kill a hook that takes longer (1m)"},
+	{OPT_JOB_STDIN, "stdin", NULL, "read the changes, a line of JSON each; print none"},
 	{OPT_JOB_SNAPSHOT, "snapshot", NULL,
 	 "run in a copy of the git tree's tracked files as of now"},
 	{OPT_JOB_LAST, "last", "N", "so many jobs that have ended, too (20)"},
@@ -265,7 +267,8 @@ const struct cli_verb cli_verbs[] = {
 		 BIT(OPT_JOB_DOCKER) | BIT(OPT_AGENT_ALLOW) | BIT(OPT_AGENT_DENY) |
 		 BIT(OPT_AGENT_ON) | BIT(OPT_AGENT_TEMPLATE) | BIT(OPT_AGENT_NAMESPACE) |
 		 BIT(OPT_AGENT_PODS) | BIT(OPT_AGENT_API) | BIT(OPT_AGENT_TOKEN) |
-		 BIT(OPT_AGENT_CA),
+		 BIT(OPT_AGENT_CA) | BIT(OPT_JOB_HOOK) | BIT(OPT_JOB_WEBHOOK) |
+		 BIT(OPT_JOB_HOOK_TIMEOUT),
 	 0, -1, CLI_SYNTAX_MIXED, cli_agent},
 	{"enqueue", "[--] CMD [ARG]...", "put a command into a queue",
 	 "carve enqueue --queue half_gpu python3 train.py",
@@ -302,7 +305,8 @@ const struct cli_verb cli_verbs[] = {
 	 "carve job clone 17 --queue single_gpu", JOB_OPTIONS, 1, 1, CLI_SYNTAX_MIXED,
 	 cli_job_again},
 	{"job events", "", "print changes of jobs as they come", "carve job events --json",
-	 BIT(OPT_JOB_HOOK) | BIT(OPT_JOB_WEBHOOK), 0, 0, CLI_SYNTAX_MIXED, cli_job_events},
+	 BIT(OPT_JOB_HOOK) | BIT(OPT_JOB_WEBHOOK) | BIT(OPT_JOB_HOOK_TIMEOUT) | BIT(OPT_JOB_STDIN),
+	 0, 0, CLI_SYNTAX_MIXED, cli_job_events},
 	{"check", "", "say what enforces slices here, and what is missing", "carve check", 0, 0, 0,
 	 CLI_SYNTAX_MIXED, cli_check},
 	{"kubernetes check", "[--json] [--api URL] [--token-file FILE] [--ca-file FILE]",

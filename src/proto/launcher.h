@@ -40,8 +40,8 @@ enum launcher_op {
 	 * memfd that has the warrant. */
 	LAUNCHER_VOUCH = 1,
 	/* With a sealed memfd as proto/shim.h has it: start a shim for attempt `attempt` of job
-	 * `job`. The answer has its process, and comes with the end of the pipe on which the shim
-	 * is told to go. */
+	 * `job` (0: it is no job, but the hook of the agent of that number). The answer has its
+	 * process, and comes with the end of the pipe on which the shim is told to go. */
 	LAUNCHER_START = 2,
 };
 

@@ -35,6 +35,10 @@ struct shim_head {
 
 _Static_assert(sizeof(struct shim_head) == 1208, "shim ABI");
 
+/* What the daemon says where the text is no job but a program that is told of jobs' changes: it
+ * runs outside of slices, leaves the shim's session, and has the pipe as its standard input. */
+#define SHIM_RUN_HOOK "{\"job\":\"0\",\"hook\":true}"
+
 #define SHIM_GO_MAGIC 0x4d494853u /* "SHIM" */
 
 struct shim_go {

@@ -705,6 +705,28 @@ static int shim_run(struct shim *shim)
 	return EXIT_CODE_OK;
 }
 
+/* A program that is told of jobs' changes. Nobody waits for its end: the parent ends at once. */
+static int hook_become(const struct shim *shim)
+{
+	char path[PATH_MAX] = "", log[PATH_MAX], **argv = shim_spec_argv(&shim->spec);
+	const char *what = "";
+
+	if (!argv || fork() != 0)
+		return EXIT_CODE_OK;
+	setsid();
+	snprintf(log, sizeof(log), "%s/%s" SHIM_LOG, shim->place.dir, shim->place.name);
+	int rc = shim_spec_enter(&shim->spec, &what);
+	if (rc == 0)
+		rc = shim_spec_output(&shim->spec, log, path);
+	if (rc < 0 || dup2(SHIM_GO_FD, STDIN_FILENO) < 0)
+		return EXIT_CODE_FAILED;
+	signals_restore(shim);
+	execvp(argv[0], argv);
+	dprintf(STDERR_FILENO, "carve: the hook cannot be run: %s: %s\n", argv[0],
+		strerrordesc_np(errno));
+	return EXIT_CODE_FAILED;
+}
+
 int main(int argc, char **argv)
 {
 	struct shim shim = {.next_ns = UINT64_MAX, .revive_ns = UINT64_MAX, .daemon = -1};
@@ -727,7 +749,11 @@ int main(int argc, char **argv)
 	shim.parent = getppid();
 	signals_begin(&shim);
 	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);
-	if (shim.signals < 0 || shim_spec_read(SHIM_SPEC_FD, &shim.spec) < 0 || !go_wait(&shim))
+	if (shim.signals < 0 || shim_spec_read(SHIM_SPEC_FD, &shim.spec) < 0)
+		return EXIT_CODE_OK;
+	if (shim.spec.hook)
+		return hook_become(&shim);
+	if (!go_wait(&shim))
 		return EXIT_CODE_OK;
 	kill_point("shim.go");
 	shim.record = record_open(&shim.place);

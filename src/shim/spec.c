@@ -47,7 +47,7 @@ static json_t *params_choose(const json_t *params, int64_t index)
 static void run_take(json_t *root, const json_t *run)
 {
 	static const char *const keys[] = {"job",    "index",    "name",     "queue", "attempt",
-					   "attach", "limit_ns", "grace_ns", "pod"};
+					   "attach", "limit_ns", "grace_ns", "pod",   "hook"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
 		json_t *value = json_object_get(run, keys[i]);
@@ -120,6 +120,7 @@ int shim_spec_read(int fd, struct shim_spec *ret)
 		.limit_ns = (uint64_t)json_integer_value(json_object_get(root, "limit_ns")),
 		.grace_ns = (uint64_t)json_integer_value(json_object_get(root, "grace_ns")),
 	};
+	ret->hook = json_is_true(json_object_get(root, "hook"));
 	if (json_is_object(json_object_get(root, "pod")))
 		ret->pod = json_object_get(root, "pod");
 	index = json_object_get(root, "index");

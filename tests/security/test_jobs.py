@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import sqlite3
 import stat
 import subprocess
 
@@ -264,3 +265,29 @@ def test_an_upgraded_daemon_keeps_its_launcher(jobs):
     assert done.returncode == 0, done.stderr
     assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
     assert processes(lab, "carve-launcher") == before
+
+
+def test_the_hook_of_roots_agent_runs_as_root_said_and_not_as_the_database_does(lab, tmp_path):
+    out, lie = tmp_path / "told", tmp_path / "lie"
+    lab.carve_json(ROOT, "agent", "--detached", "--gpus", "all", "--queue", "half=0.5", "--hook",
+                   f'echo "$(id -u) $CARVE_JOB_ID $CARVE_JOB_STATE" >> {out}')
+    jobs = Jobs.__new__(Jobs)
+    jobs.lab = lab
+
+    def told(id):
+        return [line.split()[2] for line in out.read_text().splitlines() if line.startswith(f"{ROOT} {id} ")] if out.exists() else []
+
+    first = jobs.enqueue(ALICE, "true")
+    wait_until(lambda: told(first) == ["queued", "starting", "running", "done"])
+    lab.kill_daemon()
+    wait_until(lab.can_lock)
+    database, = lab.runtime.rglob("queue.db")
+    with sqlite3.connect(database) as db:
+        (id, text), = db.execute("SELECT id, text FROM agent").fetchall()
+        assert str(out) in text
+        db.execute("UPDATE agent SET text=? WHERE id=?", (text.replace(str(out), str(lie)), id))
+    lab.start()
+    second = jobs.enqueue(ALICE, "true")
+    assert jobs.ended(ALICE, second)["state"] == "done"
+    wait_until(lambda: "agent.hook_not_started" in lab.log())
+    assert not lie.exists() and not told(second)

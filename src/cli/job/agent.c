@@ -12,6 +12,7 @@
 #include "base/macros.h"
 #include "cli/cli.h"
 #include "cli/job/agent_pods.h"
+#include "cli/job/job_hook.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
@@ -77,6 +78,17 @@ static bool continues_gpus(const char *gpus, const char *word)
 	       strspn(word, "0123456789,-") == strlen(word);
 }
 
+static int hook_add(const struct cli *cli, json_t *body, struct error *err)
+{
+	struct job_hook hook;
+	int rc = job_hook_options(cli, &hook, err);
+
+	if (rc < 0 || (!hook.command && !hook.url))
+		return rc;
+	json_t *program = job_hook_program(cli, &hook, err);
+	return program ? json_object_set_new(body, "hook", program) : -EXIT_CODE_FAILED;
+}
+
 /* The GPUs as one text, and queues as they stand: options and words are in order. */
 static int body_make(const struct cli *cli, json_t *body, struct error *err)
 {
@@ -88,6 +100,8 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 	uint64_t mask;
 	int rc = agent_pods_check(cli, err);
 
+	if (rc == 0)
+		rc = hook_add(cli, body, err);
 	if (rc < 0)
 		return rc;
 
@@ -140,6 +154,10 @@ _Noreturn static void events_print(const struct cli *cli)
 	struct error err = {0};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* The daemon tells the agent's. */
+	events.value[OPT_JOB_HOOK] = events.value[OPT_JOB_WEBHOOK] = NULL;
+	unsetenv(JOB_HOOK_ENV);
+	unsetenv(JOB_WEBHOOK_ENV);
 	if (cli_job_events(&events, &err) < 0)
 		output_error(&err, cli->value[OPT_JSON]);
 	_exit(EXIT_CODE_UNREACHABLE);

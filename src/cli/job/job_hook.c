@@ -4,22 +4,33 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/job/job_options.h"
 #include "client/sessions.h"
 
 #define POST_TIMEOUT_MS 10000L
 #define POST_TRIES 3
 #define POST_AGAIN_MS 1000
+#define HOOK_TIMEOUT_NS 60000000000ull
+/* The command is in a variable, where `ps` does not show it to other users. */
+#define HOOK_SHELL                                                              \
+	"carve_hook=$" JOB_HOOK_ENV "; unset " JOB_HOOK_ENV " " JOB_WEBHOOK_ENV \
+	"; eval \"$carve_hook\""
 
 /* ---- a command ---------------------------------------------------------------------------- */
 
@@ -27,14 +38,33 @@ _Noreturn static void command_become(const char *command, const json_t *event, i
 {
 	if (dup2(in, STDIN_FILENO) < 0)
 		_exit(EXIT_CODE_FAILED);
+	/* With all that it starts it can be killed. */
+	setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	signal(SIGPIPE, SIG_DFL);
 	setenv("CARVE_JOB_ID", session_text(event, "id"), 1);
+	setenv("CARVE_JOB_QUEUE", session_text(event, "queue"), 1);
 	setenv("CARVE_JOB_STATE", session_text(event, "state"), 1);
-	execl("/bin/sh", "sh", "-c", command, NULL);
+	setenv(JOB_HOOK_ENV, command, 1);
+	execl("/bin/sh", "sh", "-c", HOOK_SHELL, NULL);
 	_exit(EXIT_CODE_FAILED);
 }
 
-int job_hook_run(const char *command, const json_t *event, struct error *err)
+/* False: it took too long, and was killed. */
+static bool command_wait(pid_t child, uint64_t timeout_ns, int *ret_status)
+{
+	cleanup_close int pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+	struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+	bool late = pidfd >= 0 && poll(&ended, 1, (int)(timeout_ns / 1000000)) == 0;
+
+	if (late)
+		(void)kill(-child, SIGKILL);
+	while (waitpid(child, ret_status, 0) < 0 && errno == EINTR)
+		;
+	return !late;
+}
+
+static int command_run(const struct job_hook *hook, const json_t *event, struct error *err)
 {
 	cleanup_free char *text = json_dumps(event, JSON_COMPACT);
 	int ends[2], status = 0;
@@ -45,7 +75,7 @@ int job_hook_run(const char *command, const json_t *event, struct error *err)
 				 strerrordesc_np(errno));
 	pid_t child = fork();
 	if (child == 0)
-		command_become(command, event, ends[0]);
+		command_become(hook->command, event, ends[0]);
 	close(ends[0]);
 	/* A command that does not read it must not end this one. */
 	signal(SIGPIPE, SIG_IGN);
@@ -55,17 +85,17 @@ int job_hook_run(const char *command, const json_t *event, struct error *err)
 	if (child < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot run the hook: %s",
 				 strerrordesc_np(errno));
-	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
-	if (status != 0)
-		fprintf(stderr, "carve: note: the hook failed for job %s, %s\n",
+	bool in_time = command_wait(child, hook->timeout_ns, &status);
+	if (!in_time || status != 0)
+		fprintf(stderr, "carve: note: the hook %s for job %s, %s\n",
+			in_time ? "failed" : "took too long and was killed",
 			session_text(event, "id"), session_text(event, "state"));
 	return 0;
 }
 
 /* ---- a URL -------------------------------------------------------------------------------- */
 
-int job_webhook_check(const char *url, struct error *err)
+static int url_check(const char *url, struct error *err)
 {
 	if (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8))
 		return 0;
@@ -152,7 +182,7 @@ static const char *host_of(const char *url, char *buf, size_t size)
 	return buf;
 }
 
-void job_webhook_post(const char *url, const json_t *event)
+static void url_post(const char *url, const json_t *event)
 {
 	cleanup_free char *text = json_dumps(event, JSON_COMPACT);
 	struct curl curl = {0};
@@ -181,4 +211,71 @@ void job_webhook_post(const char *url, const json_t *event)
 	else
 		fprintf(stderr, "%s\n",
 			handle ? curl.strerror(code) : "libcurl.so.4 cannot be loaded");
+}
+
+/* ---- both --------------------------------------------------------------------------------- */
+
+static const char *chosen(const struct cli *cli, enum cli_option_id id, const char *variable)
+{
+	const char *value = cli->value[id] ? cli->value[id] : secure_getenv(variable);
+
+	return value && *value ? value : NULL;
+}
+
+int job_hook_options(const struct cli *cli, struct job_hook *ret, struct error *err)
+{
+	const char *timeout = cli->value[OPT_JOB_HOOK_TIMEOUT];
+
+	*ret = (struct job_hook){
+		.command = chosen(cli, OPT_JOB_HOOK, JOB_HOOK_ENV),
+		.url = chosen(cli, OPT_JOB_WEBHOOK, JOB_WEBHOOK_ENV),
+		.timeout_ns = HOOK_TIMEOUT_NS,
+	};
+	int rc = ret->url ? url_check(ret->url, err) : 0;
+	if (rc == 0 && timeout)
+		rc = units_parse_seconds(timeout, "--hook-timeout", &ret->timeout_ns, err);
+	ret->timeout_ns = MIN(ret->timeout_ns, INT_MAX * 1000000ull);
+	return rc;
+}
+
+int job_hook_tell(const struct job_hook *hook, const json_t *event, struct error *err)
+{
+	int rc = hook->command ? command_run(hook, event, err) : 0;
+
+	if (rc == 0 && hook->url)
+		url_post(hook->url, event);
+	return rc;
+}
+
+static void variable_add(json_t *env, const char *name, const char *value)
+{
+	if (value)
+		json_array_append_new(env, json_sprintf("%s=%s", name, value));
+}
+
+json_t *job_hook_program(const struct cli *cli, const struct job_hook *hook, struct error *err)
+{
+	const char *timeout = cli->value[OPT_JOB_HOOK_TIMEOUT];
+	json_t *program = json_object(), *argv = json_array();
+	char dir[PATH_MAX];
+	int rc = executable_dir(dir, sizeof(dir));
+
+	if (rc < 0)
+		error_set(err, EXIT_CODE_FAILED, "cannot find carve: %s", strerrordesc_np(-rc));
+	else
+		rc = job_options_place(program, err);
+	json_array_append_new(argv, json_sprintf("%s/carve", dir));
+	json_array_append_new(argv, json_string("job"));
+	json_array_append_new(argv, json_string("events"));
+	json_array_append_new(argv, json_string("--stdin"));
+	if (timeout)
+		json_array_append_new(argv, json_sprintf("--hook-timeout=%s", timeout));
+	json_object_set_new(program, "argv", argv);
+	json_t *env = json_object_get(program, "env");
+	variable_add(env, JOB_HOOK_ENV, hook->command);
+	variable_add(env, JOB_WEBHOOK_ENV, hook->url);
+	if (rc == 0)
+		return program;
+	json_decref(program);
+	return NULL;
 }

@@ -1,17 +1,25 @@
-/* The actions of `carve job events` at each change, as the user who runs it. */
+/* The actions of `carve job events` at each change, as the user who runs it; and those of an agent,
+ * which the daemon has `carve job events --stdin` do as the agent's owner. */
 #pragma once
 
 #include <jansson.h>
+#include <stdint.h>
 
+struct cli;
 struct error;
 
-/* Runs a command by the shell, with the event as JSON on its standard input and CARVE_JOB_ID and
- * CARVE_JOB_STATE in its environment, and waits for it. A command that fails is told of on standard
- * error. 0, or negative with *err: it could not be started. */
-int job_hook_run(const char *command, const json_t *event, struct error *err);
-/* Posts the event as JSON, up to three times. With CARVE_WEBHOOK_TOKEN in the environment that is
- * sent as a bearer's token. A failure is told of on standard error, with the URL's host only: the
- * rest may be secret. */
-void job_webhook_post(const char *url, const json_t *event);
-/* 0, or negative with *err: it is no http:// or https:// URL. */
-int job_webhook_check(const char *url, struct error *err);
+/* Where they are options the command line shows them to everybody: they may be variables. */
+#define JOB_HOOK_ENV "CARVE_HOOK"
+#define JOB_WEBHOOK_ENV "CARVE_WEBHOOK"
+
+struct job_hook {
+	const char *command, *url; /* NULL: none */
+	uint64_t timeout_ns;       /* the command is killed after it */
+};
+
+/* From options and variables. 0, or negative with *err. */
+int job_hook_options(const struct cli *cli, struct job_hook *ret, struct error *err);
+/* Both. 0, or negative with *err: the command could not be started. */
+int job_hook_tell(const struct job_hook *hook, const json_t *event, struct error *err);
+/* The program that an agent's hook is, as the daemon has it started; NULL with *err. */
+json_t *job_hook_program(const struct cli *cli, const struct job_hook *hook, struct error *err);

@@ -530,7 +530,8 @@ int cli_job_again(struct cli *cli, struct error *err)
 	return 0;
 }
 
-static int event_tell(const struct cli *cli, const json_t *event, struct error *err)
+static int event_tell(const struct cli *cli, const struct job_hook *hook, const json_t *event,
+		      struct error *err)
 {
 	int rc = 0;
 
@@ -540,17 +541,36 @@ static int event_tell(const struct cli *cli, const json_t *event, struct error *
 		printf("job %s: %s\n", session_text(event, "id"), session_text(event, "state"));
 	if (rc == 0 && fflush(stdout) == EOF)
 		rc = error_set(err, EXIT_CODE_FAILED, "cannot write to standard output");
-	if (rc == 0 && cli->value[OPT_JOB_HOOK])
-		rc = job_hook_run(cli->value[OPT_JOB_HOOK], event, err);
-	if (rc == 0 && cli->value[OPT_JOB_WEBHOOK])
-		job_webhook_post(cli->value[OPT_JOB_WEBHOOK], event);
+	return rc < 0 ? rc : job_hook_tell(hook, event, err);
+}
+
+/* The changes come from a program that knows them: the daemon, of an agent's jobs. */
+static int events_read(const struct job_hook *hook, struct error *err)
+{
+	cleanup_free char *line = NULL;
+	size_t size = 0;
+	int rc = 0;
+
+	while (rc == 0 && getline(&line, &size, stdin) > 0) {
+		cleanup_json json_t *event = json_loads(line, 0, NULL);
+
+		if (!json_is_object(event))
+			rc = error_set(err, EXIT_CODE_USAGE,
+				       "--stdin: a line is not a JSON object");
+		else
+			rc = job_hook_tell(hook, event, err);
+	}
 	return rc;
 }
 
 int cli_job_events(struct cli *cli, struct error *err)
 {
-	if (cli->value[OPT_JOB_WEBHOOK] && job_webhook_check(cli->value[OPT_JOB_WEBHOOK], err) < 0)
+	struct job_hook hook;
+
+	if (job_hook_options(cli, &hook, err) < 0)
 		return -EXIT_CODE_USAGE;
+	if (cli->value[OPT_JOB_STDIN])
+		return events_read(&hook, err);
 
 	struct client_patience patience = {.wait_ns = UINT64_MAX / 2};
 	cleanup_json json_t *first = NULL;
@@ -573,7 +593,7 @@ int cli_job_events(struct cli *cli, struct error *err)
 			return rc;
 		json_array_foreach(json_object_get(answer, "events"), i, event)
 		{
-			if ((rc = event_tell(cli, event, err)) < 0)
+			if ((rc = event_tell(cli, &hook, event, err)) < 0)
 				return rc;
 		}
 		if (fflush(stdout) == EOF)

@@ -1,5 +1,6 @@
 #include "daemon/api/api_agent.h"
 
+#include <limits.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "daemon/api/answer.h"
+#include "daemon/api/api_job.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/node.h"
@@ -78,6 +80,12 @@ static json_t *agent_json(const struct node *node, const struct agent *agent)
 				    json_pack("{s:s, s:i, s:i}", "namespace",
 					      agent->pods->namespace, "max", (int)agent->pods->most,
 					      "running", (int)agent_pods_running(agent)));
+	if (object && agent->hook) {
+		char path[PATH_MAX];
+
+		agent_hook_log(agent, path, sizeof(path));
+		json_object_set_new(object, "hook_log", json_string(path));
+	}
 	return object;
 }
 
@@ -168,14 +176,48 @@ static int text_read(const json_t *body, const char *key, char *to, size_t size,
 	return 0;
 }
 
+static bool is_program(const json_t *hook)
+{
+	const json_t *argv = json_object_get(hook, "argv");
+
+	for (size_t i = 0; i < json_array_size(argv); i++)
+		if (!json_is_string(json_array_get(argv, i)))
+			return false;
+	return json_array_size(argv) > 0;
+}
+
+/* A program of the client's: it runs as the client does. */
+static int hook_read(const struct call *call, const json_t *program, struct agent *agent,
+		     struct error *err)
+{
+	struct warrant *warrant = NULL;
+
+	if (!is_program(program))
+		return error_set(err, EXIT_CODE_USAGE, "'hook' is no program");
+	if (!launcher_is_there(&call->node->launcher) && call->peer.uid != geteuid())
+		return error_set(err, EXIT_CODE_NOT_PERMITTED,
+				 "this daemon cannot run a hook as user %s",
+				 view_user(call->peer.uid));
+	char *text = json_dumps(program, JSON_COMPACT);
+	int rc = text ? api_job_warrant(call, text, &warrant, err)
+		      : error_set(err, EXIT_CODE_FAILED, "out of memory");
+	if (rc == 0 && !(agent->hook = agent_hook_new(text, warrant)))
+		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
+	if (rc < 0) {
+		free(warrant);
+		free(text);
+	}
+	return rc;
+}
+
 static int agent_read(const struct call *call, const json_t *body, struct agent *agent,
 		      struct error *err)
 {
 	const char *gpus = json_string_value(json_object_get(body, "gpus"));
 	static const char *const known[] = {"gpus",           "queues", "order_fairness",
 					    "detached",       "image",  "container_allow",
-					    "container_deny", "pods"};
-	const json_t *pods = json_object_get(body, "pods");
+					    "container_deny", "pods",   "hook"};
+	const json_t *pods = json_object_get(body, "pods"), *hook = json_object_get(body, "hook");
 	const char *key;
 	json_t *value;
 
@@ -206,6 +248,8 @@ static int agent_read(const struct call *call, const json_t *body, struct agent 
 		rc = queues_read(json_object_get(body, "queues"), agent, err);
 	if (rc == 0 && pods && gpus)
 		rc = error_set(err, EXIT_CODE_USAGE, "an agent has GPUs of this host, or pods");
+	if (rc == 0 && hook)
+		rc = hook_read(call, hook, agent, err);
 	return rc < 0 || !pods ? rc : agent_pods_read(pods, &agent->pods, err);
 }
 
@@ -242,8 +286,10 @@ void api_post_agent(struct call *call, const char *id)
 		rc = error_set(&err, EXIT_CODE_NO_ROOM, "this host has no GPU for an agent");
 	if (rc == 0)
 		rc = agent_start(call->node, agent, &started, &err);
-	if (rc < 0)
+	if (rc < 0) {
 		agent_pods_free(agent->pods);
+		agent_hook_free(agent->hook);
+	}
 	free(agent);
 	if (rc < 0)
 		call_reply_error(call, answer_status(&err), &err);

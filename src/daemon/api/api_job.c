@@ -415,9 +415,8 @@ static int runs_for(const struct call *call, struct error *err)
 	return -EXIT_CODE_NOT_PERMITTED;
 }
 
-/* The launcher's word for the text, from whoever is at the other end of the call's socket. */
-static int warrant_get(const struct call *call, const char *text, struct warrant **ret,
-		       struct error *err)
+int api_job_warrant(const struct call *call, const char *text, struct warrant **ret,
+		    struct error *err)
 {
 	struct warrant *warrant;
 
@@ -431,7 +430,7 @@ static int warrant_get(const struct call *call, const char *text, struct warrant
 		rc = -EPERM;
 	if (rc < 0) {
 		free(warrant);
-		return error_set(err, EXIT_CODE_FAILED, "cannot tell who enqueues the job: %s",
+		return error_set(err, EXIT_CODE_FAILED, "cannot tell who sent the request: %s",
 				 strerrordesc_np(-rc));
 	}
 	*ret = warrant;
@@ -500,7 +499,7 @@ static int enqueue(struct call *call, json_t *body, struct error *err)
 		rc = after_check(call, &request.spec, err);
 	request.text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
 	if (rc == 0 && request.text)
-		rc = warrant_get(call, request.text, &request.spec.warrant, err);
+		rc = api_job_warrant(call, request.text, &request.spec.warrant, err);
 	if (rc == 0 && (!request.text || jobs_enqueue(call->node, &request) < 0))
 		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
 	if (rc < 0) {
@@ -743,7 +742,7 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 	if (text && !change->call)
 		rc = error_set(&change->err, EXIT_CODE_FAILED, "the client went away");
 	else if (text)
-		rc = warrant_get(change->call, text, &warrant, &change->err);
+		rc = api_job_warrant(change->call, text, &warrant, &change->err);
 	if (rc == 0)
 		rc = job_change(job, queue, priority, text, warrant, &change->err);
 	free(text);

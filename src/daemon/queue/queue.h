@@ -70,6 +70,7 @@ struct job {
 	uint64_t kill_ns; /* it was told to end: when it is killed; 0: it was not told */
 };
 
+struct agent_hook;
 struct agent_pods;
 
 struct agent_queue {
@@ -84,6 +85,7 @@ struct agent {
 	uid_t uid;
 	gid_t gid;
 	struct agent_pods *pods; /* its jobs are pods (queue_pods.h), owned; NULL: they run here */
+	struct agent_hook *hook; /* is told of its jobs' changes, owned; NULL: none */
 	uint64_t gpus;           /* by NVML index; of pods none */
 	bool fair;
 	uint32_t last; /* the queue that started a job last */
@@ -130,8 +132,17 @@ struct agent *agent_serving(const struct node *node, const char *queue, uid_t ui
  * of so many GPUs as it needs. 0, or -ENOSPC: they can never grant it. */
 int agent_least(const struct node *node, const struct agent *agent,
 		const struct place_request *request, struct place_result *ret);
-/* Starts an agent: checks it, and writes it down. `agent` is copied, and its pods become the
- * started one's. 0 with *ret, or negative with
+/* A program of the agent's owner that is told of the changes of its jobs: `text` as
+ * src/shim/spec.h has it, with its warrant (NULL: the daemon's own user). It reads a line of JSON
+ * for each change (queue_events()) from its standard input. Both are malloc'ed and become the
+ * hook's. NULL: no memory. */
+struct agent_hook *agent_hook_new(char *text, struct warrant *warrant);
+/* Takes NULL. The program reads what it was told, and ends. */
+void agent_hook_free(struct agent_hook *hook);
+/* The file of the program's own output. */
+void agent_hook_log(const struct agent *agent, char *buf, size_t size);
+/* Starts an agent: checks it, and writes it down. `agent` is copied, and its pods and its hook
+ * become the started one's. 0 with *ret, or negative with
  * *err. */
 int agent_start(struct node *node, const struct agent *agent, struct agent **ret,
 		struct error *err);

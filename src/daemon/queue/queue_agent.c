@@ -155,6 +155,8 @@ static json_t *agent_object(const struct agent *agent)
 		(int)agent->owner.pid, "birth", (json_int_t)agent->owner.birth, "queues", queues);
 	if (object && agent->pods)
 		json_object_set_new(object, "pods", agent_pods_json(agent->pods));
+	if (object)
+		agent_hook_save(agent, object);
 	return object;
 }
 
@@ -262,6 +264,7 @@ static int load_one(void *arg, const char *id, const char *text)
 		free(agent);
 		return 0;
 	}
+	agent_hook_read(agent, object);
 	json_decref(object);
 	agent_insert(q, agent);
 	return 0;
@@ -287,6 +290,7 @@ void agents_free(struct queues *q)
 		q->agents = agent->next;
 		process_watch_stop(agent->watch);
 		agent_pods_free(agent->pods);
+		agent_hook_free(agent->hook);
 		free(agent);
 	}
 }
@@ -452,6 +456,7 @@ int agent_start(struct node *node, const struct agent *wanted, struct agent **re
 	*agent = *wanted;
 	agent->node = node;
 	agent->started = now_realtime_ns();
+	agent_hook_begin(agent);
 	id_make(q, agent->id);
 	int rc = agent->pods ? check_pods(node, agent, err) : check_gpus(node, agent, err);
 	for (uint32_t i = 0; rc == 0 && i < agent->queue_count; i++)
@@ -487,6 +492,7 @@ void agent_stop(struct agent *agent, bool now, const char *why)
 	struct queues *q = agent->node->queues;
 	struct agent **at = &q->agents;
 
+	agent_hooks_tell(q);
 	log_event(LOG_INFO, "agent.stopped id=%s reason=\"%s\"", agent->id, why);
 	if (now)
 		jobs_each(agent->node, end_of_agent, &(struct ending){agent->id});
@@ -496,6 +502,7 @@ void agent_stop(struct agent *agent, bool now, const char *why)
 	*at = agent->next;
 	process_watch_stop(agent->watch);
 	agent_pods_free(agent->pods);
+	agent_hook_free(agent->hook);
 	free(agent);
 	q->dirty = true;
 }

@@ -50,6 +50,7 @@ struct queue_event {
 	int64_t id, array;
 	int32_t index;
 	uid_t uid;
+	const char *queue; /* interned */
 	enum job_state state;
 	int64_t at;
 	uint32_t attempt;
@@ -186,6 +187,31 @@ void job_finish(struct job *job, enum job_state state, const char *reason);
 /* A running job is to end: as what, and why. */
 void job_end_begin(struct job *job, enum job_state as, const char *why);
 void job_end_tick(struct job *job, uint64_t now);
+
+/* Whose shim it is, and by which numbers its files are called. */
+struct shim_owner {
+	uid_t uid;
+	int64_t job;
+	uint32_t attempt;
+};
+
+/* A sealed memfd with what a shim reads (proto/shim.h); `warrant` may be NULL. Or -errno. */
+int shim_spec_memfd(const struct warrant *warrant, const char *text, const char *run);
+/* Starts a shim that has it, as that user. *ret_go is the end of its pipe. 0 or -errno. */
+int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int *ret_go,
+		struct process_id *ret);
+
+/* ---- queue_run.c */
+json_t *queue_event_json(const struct queue_event *event);
+
+/* ---- queue_hook.c */
+/* Tells agents' hooks of the changes that they have not heard of. Waits for none. */
+void agent_hooks_tell(struct queues *q);
+/* From now on: it hears of no change before. */
+void agent_hook_begin(struct agent *agent);
+/* Parts of the agent's object on disk. */
+void agent_hook_save(const struct agent *agent, json_t *object);
+void agent_hook_read(struct agent *agent, const json_t *object);
 
 /* ---- queue_agent.c */
 int agents_load(struct queues *q);

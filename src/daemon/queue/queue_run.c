@@ -427,6 +427,8 @@ void queues_run(struct node *node)
 	q->dirty |= q->mig_changes != mig_changes(node);
 	q->mig_changes = mig_changes(node);
 	agents_run(q);
+	if (q->told)
+		agent_hooks_tell(q);
 	listeners_tell(q);
 }
 
@@ -457,6 +459,7 @@ void queues_tick(struct node *node)
 	/* Memory that programs outside carve held may be free. */
 	if (q->buckets && q->agents)
 		q->dirty = true;
+	agent_hooks_tell(q);
 }
 
 bool queues_busy(const struct node *node)
@@ -672,6 +675,17 @@ uint64_t queue_events_last(const struct node *node)
 	return node->queues->events;
 }
 
+json_t *queue_event_json(const struct queue_event *event)
+{
+	struct job_record record = {.id = event->id, .array = event->array, .index = event->index};
+	char id[JOB_ID_TEXT];
+
+	return json_pack("{s:I, s:s, s:s, s:s, s:I, s:i}", "number", (json_int_t)event->number,
+			 "id", job_id_text(&record, id), "queue", event->queue, "state",
+			 job_state_text(event->state), "at_ns", (json_int_t)event->at, "attempt",
+			 (int)event->attempt);
+}
+
 json_t *queue_events(const struct node *node, uint64_t from, const struct peer *viewer)
 {
 	const struct queues *q = node->queues;
@@ -680,16 +694,9 @@ json_t *queue_events(const struct node *node, uint64_t from, const struct peer *
 
 	for (uint64_t i = MAX(first, from) + 1; i <= q->events; i++) {
 		const struct queue_event *e = &q->event[i % QUEUE_EVENTS];
-		struct job_record record = {.id = e->id, .array = e->array, .index = e->index};
-		char id[JOB_ID_TEXT];
 
-		if (!peer_permitted(viewer, e->uid))
-			continue;
-		json_array_append_new(
-			list,
-			json_pack("{s:I, s:s, s:s, s:I, s:i}", "number", (json_int_t)e->number,
-				  "id", job_id_text(&record, id), "state", job_state_text(e->state),
-				  "at_ns", (json_int_t)e->at, "attempt", (int)e->attempt));
+		if (peer_permitted(viewer, e->uid))
+			json_array_append_new(list, queue_event_json(e));
 	}
 	return list;
 }

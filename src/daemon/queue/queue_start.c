@@ -73,7 +73,7 @@ static char *run_text(const struct job *job, const char *image, json_t *pod)
 	return text;
 }
 
-static int spec_write(int fd, const struct job *job, const char *text, const char *run)
+static int spec_write(int fd, const struct warrant *warrant, const char *text, const char *run)
 {
 	struct shim_head head = {
 		.magic = SHIM_HEAD_MAGIC,
@@ -81,8 +81,8 @@ static int spec_write(int fd, const struct job *job, const char *text, const cha
 		.run_size = (uint32_t)strlen(run),
 	};
 
-	if (job->spec->warrant)
-		head.warrant = *job->spec->warrant;
+	if (warrant)
+		head.warrant = *warrant;
 	int rc = write_all(fd, &head, sizeof(head));
 	if (rc == 0)
 		rc = write_all(fd, text, head.text_size);
@@ -94,22 +94,27 @@ static int spec_write(int fd, const struct job *job, const char *text, const cha
 	return rc;
 }
 
-/* A memfd with what the shim reads, from SHIM_FDS_FROM on. Or -errno. */
-static int spec_memfd(const struct job *job, const char *image, json_t *pod)
+int shim_spec_memfd(const struct warrant *warrant, const char *text, const char *run)
 {
-	cleanup_free char *text = NULL, *run = run_text(job, image, pod);
 	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	int rc = job_store_spec_get(job->node->queues->store, job->record.spec, &text, NULL);
 
-	if (rc < 0)
-		return rc;
-	if (fd < 0 || !run)
-		return fd < 0 ? -errno : -ENOMEM;
-	rc = spec_write(fd, job, text, run);
+	if (fd < 0)
+		return -errno;
+	int rc = spec_write(fd, warrant, text, run);
 	if (rc < 0)
 		return rc;
 	int moved = fcntl(fd, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
 	return moved < 0 ? -errno : moved;
+}
+
+static int job_memfd(const struct job *job, const char *image, json_t *pod)
+{
+	cleanup_free char *text = NULL, *run = run_text(job, image, pod);
+	int rc = job_store_spec_get(job->node->queues->store, job->record.spec, &text, NULL);
+
+	if (rc < 0)
+		return rc;
+	return run ? shim_spec_memfd(job->spec->warrant, text, run) : -ENOMEM;
 }
 
 /* ---- the shim ----------------------------------------------------------------------------- */
@@ -140,17 +145,17 @@ static int spawn(const struct queues *q, const char *dir, const char *name, int 
 }
 
 /* As this process's own child. */
-static int shim_spawn(const struct job *job, int spec, int *ret_go, struct process_id *ret)
+static int shim_spawn(const struct queues *q, const struct shim_owner *owner, int spec, int *ret_go,
+		      struct process_id *ret)
 {
-	const struct queues *q = job->node->queues;
 	char dir[PATH_MAX], name[64];
 	int ends[2];
 	pid_t pid;
-	int rc = directory_make(q, job->record.uid, dir);
+	int rc = directory_make(q, owner->uid, dir);
 
 	if (rc < 0)
 		return rc;
-	snprintf(name, sizeof(name), "%" PRId64 ".%u", job->record.id, job->record.attempt);
+	snprintf(name, sizeof(name), "%" PRId64 ".%u", owner->job, owner->attempt);
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -errno;
 	cleanup_close int in = ends[0], out = ends[1];
@@ -163,21 +168,27 @@ static int shim_spawn(const struct job *job, int spec, int *ret_go, struct proce
 	return rc;
 }
 
+int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int *ret_go,
+		struct process_id *ret)
+{
+	struct launcher *launcher = &q->node->launcher;
+
+	if (launcher_is_there(launcher))
+		return launcher_start(launcher, owner->job, owner->attempt, spec, ret_go, ret);
+	/* Enqueued when this daemon had a launcher. */
+	if (owner->uid != geteuid())
+		return -EPERM;
+	return shim_spawn(q, owner, spec, ret_go, ret);
+}
+
 /* Starts a shim for the job's attempt, which waits for the word on *ret_go. 0 or -errno. */
 static int shim_start(const struct job *job, const char *image, json_t *pod, int *ret_go,
 		      struct process_id *ret)
 {
-	cleanup_close int spec = spec_memfd(job, image, pod);
+	const struct shim_owner owner = {job->record.uid, job->record.id, job->record.attempt};
+	cleanup_close int spec = job_memfd(job, image, pod);
 
-	if (spec < 0)
-		return spec;
-	if (launcher_is_there(&job->node->launcher))
-		return launcher_start(&job->node->launcher, job->record.id, job->record.attempt,
-				      spec, ret_go, ret);
-	/* Enqueued when this daemon had a launcher. */
-	if (job->record.uid != geteuid())
-		return -EPERM;
-	return shim_spawn(job, spec, ret_go, ret);
+	return spec < 0 ? spec : shim_launch(job->node->queues, &owner, spec, ret_go, ret);
 }
 
 /* One that the launcher started ends by itself when its pipe is closed. */

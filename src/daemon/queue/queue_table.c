@@ -331,6 +331,7 @@ void job_state_set(struct job *job, enum job_state state)
 		.array = job->record.array,
 		.index = job->record.index,
 		.uid = job->record.uid,
+		.queue = job->record.queue,
 		.state = state,
 		.at = now_realtime_ns(),
 		.attempt = job->record.attempt,

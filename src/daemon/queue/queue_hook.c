@@ -1,0 +1,247 @@
+/* Hooks of agents: a program of the agent's owner, which hears of each change of the agent's jobs.
+ * A shim starts it, as it starts jobs, so that it runs as the owner; its words come through a pipe
+ * that never blocks. Where it is slow it hears late; where it is later than the changes that are
+ * remembered, some are left out. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/host/log.h"
+#include "daemon/queue/queue_private.h"
+#include "proto/shim.h"
+
+/* One that ends, or cannot be started, is started again after so long. */
+#define HOOK_AGAIN_NS 5000000000ull
+
+struct agent_hook {
+	char *text;
+	struct warrant *warrant;     /* NULL: it is the daemon's own user's */
+	int fd;                      /* its standard input; -1: it does not run */
+	pid_t starter;               /* this process's child that started it, and ends at once */
+	struct process_watch *watch; /* of that */
+	uint64_t told;               /* the number of the last change that it heard of */
+	uint64_t again_ns;           /* it is not started before */
+};
+
+struct agent_hook *agent_hook_new(char *text, struct warrant *warrant)
+{
+	struct agent_hook *hook = malloc(sizeof(*hook));
+
+	if (hook)
+		*hook = (struct agent_hook){.text = text, .warrant = warrant, .fd = -1};
+	return hook;
+}
+
+static void starter_forget(struct agent_hook *hook)
+{
+	if (hook->starter > 1)
+		(void)waitpid(hook->starter, NULL, WNOHANG);
+	hook->starter = 0;
+	process_watch_stop(hook->watch);
+	hook->watch = NULL;
+}
+
+void agent_hook_free(struct agent_hook *hook)
+{
+	if (!hook)
+		return;
+	starter_forget(hook);
+	close_fd(&hook->fd);
+	explicit_bzero(hook->text, strlen(hook->text));
+	free(hook->text);
+	free(hook->warrant);
+	free(hook);
+}
+
+/* ---- on disk ------------------------------------------------------------------------------ */
+
+static json_t *hex_of(const void *data, size_t size)
+{
+	const unsigned char *bytes = data;
+	cleanup_free char *text = malloc(2 * size + 1);
+
+	for (size_t i = 0; text && i < size; i++)
+		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+	return text ? json_string(text) : NULL;
+}
+
+/* malloc'ed; NULL: it is none of this size. */
+static void *hex_read(const char *text, size_t size)
+{
+	unsigned char *bytes = strlen(text) == 2 * size ? malloc(size) : NULL;
+
+	for (size_t i = 0; bytes && i < size; i++)
+		if (sscanf(text + 2 * i, "%2hhx", &bytes[i]) != 1) {
+			free(bytes);
+			return NULL;
+		}
+	return bytes;
+}
+
+void agent_hook_save(const struct agent *agent, json_t *object)
+{
+	const struct agent_hook *hook = agent->hook;
+
+	if (!hook)
+		return;
+	json_object_set_new(object, "hook", json_string(hook->text));
+	if (hook->warrant)
+		json_object_set_new(object, "warrant",
+				    hex_of(hook->warrant, sizeof(*hook->warrant)));
+}
+
+void agent_hook_read(struct agent *agent, const json_t *object)
+{
+	const char *text = json_string_value(json_object_get(object, "hook"));
+	const char *hex = json_string_value(json_object_get(object, "warrant"));
+	char *copy = text ? strdup(text) : NULL;
+	struct warrant *warrant = hex ? hex_read(hex, sizeof(*warrant)) : NULL;
+
+	agent->hook = copy ? agent_hook_new(copy, warrant) : NULL;
+	if (agent->hook)
+		return;
+	free(copy);
+	free(warrant);
+}
+
+void agent_hook_begin(struct agent *agent)
+{
+	if (agent->hook)
+		agent->hook->told = agent->node->queues->events;
+}
+
+/* ---- its process -------------------------------------------------------------------------- */
+
+/* Its files are called as those of a job 0, whose attempt is the agent's number: no job has that
+ * ID. */
+static struct shim_owner owner_of(const struct agent *agent)
+{
+	return (struct shim_owner){agent->uid, 0, (uint32_t)atoi(agent->id + strlen("a-"))};
+}
+
+void agent_hook_log(const struct agent *agent, char *buf, size_t size)
+{
+	const struct shim_owner owner = owner_of(agent);
+	const struct job_record record = {.id = 0, .uid = owner.uid, .attempt = owner.attempt};
+
+	job_files(agent->node, &record, buf, size - strlen(SHIM_LOG));
+	strcat(buf, SHIM_LOG);
+}
+
+static void on_starter_ended(void *arg)
+{
+	starter_forget(arg);
+}
+
+static int process_start(const struct agent *agent, int *ret_fd, struct process_id *ret)
+{
+	struct queues *q = agent->node->queues;
+	const struct shim_owner owner = owner_of(agent);
+	cleanup_close int spec =
+		shim_spec_memfd(agent->hook->warrant, agent->hook->text, SHIM_RUN_HOOK);
+	int rc = spec < 0 ? spec : shim_launch(q, &owner, spec, ret_fd, ret);
+
+	if (rc == 0 && fcntl(*ret_fd, F_SETFL, O_NONBLOCK) < 0)
+		rc = -errno;
+	return rc;
+}
+
+/* False: it does not run. */
+static bool hook_runs(struct agent *agent)
+{
+	struct agent_hook *hook = agent->hook;
+	struct process_id process = {0};
+
+	if (hook->fd >= 0)
+		return true;
+	if (now_monotonic_ns() < hook->again_ns)
+		return false;
+	hook->again_ns = now_monotonic_ns() + HOOK_AGAIN_NS;
+	int rc = process_start(agent, &hook->fd, &process);
+	if (rc < 0) {
+		close_fd(&hook->fd);
+		log_event(LOG_WARNING, "agent.hook_not_started id=%s error=\"%s\"", agent->id,
+			  strerrordesc_np(-rc));
+		return false;
+	}
+	starter_forget(hook);
+	hook->starter = process.pid;
+	if (process_watch_start(&agent->node->loop, process, on_starter_ended, hook, &hook->watch) <
+	    0)
+		starter_forget(hook);
+	return true;
+}
+
+/* ---- what it hears ------------------------------------------------------------------------ */
+
+static bool concerns(const struct agent *agent, const struct queue_event *event)
+{
+	if (!agent_runs_for(agent, event->uid))
+		return false;
+	for (uint32_t i = 0; i < agent->queue_count; i++)
+		if (!strcmp(agent->queue[i].spec.name, event->queue))
+			return true;
+	return false;
+}
+
+/* A line is shorter than what a pipe takes whole or not at all. 0; -EAGAIN: later. */
+static int event_write(const struct agent_hook *hook, const struct queue_event *event)
+{
+	json_t *object = queue_event_json(event);
+	cleanup_free char *text = json_dumps(object, JSON_COMPACT);
+	char line[PIPE_BUF];
+
+	json_decref(object);
+	int length = snprintf(line, sizeof(line), "%s\n", text ? text : "{}");
+	if (length >= (int)sizeof(line))
+		return 0;
+	return write(hook->fd, line, (size_t)length) < 0 ? -errno : 0;
+}
+
+static void skip_forgotten(const struct queues *q, const struct agent *agent)
+{
+	uint64_t first = q->events > QUEUE_EVENTS ? q->events - QUEUE_EVENTS : 0;
+
+	if (agent->hook->told >= first)
+		return;
+	log_event(LOG_WARNING, "agent.hook_behind id=%s changes=%llu", agent->id,
+		  (unsigned long long)(first - agent->hook->told));
+	agent->hook->told = first;
+}
+
+static void hook_tell(const struct queues *q, struct agent *agent)
+{
+	struct agent_hook *hook = agent->hook;
+
+	skip_forgotten(q, agent);
+	for (; hook->told < q->events; hook->told++) {
+		const struct queue_event *event = &q->event[(hook->told + 1) % QUEUE_EVENTS];
+
+		if (!concerns(agent, event))
+			continue;
+		if (!hook_runs(agent))
+			return;
+		int rc = event_write(hook, event);
+		if (rc == -EAGAIN)
+			return;
+		if (rc < 0) {
+			close_fd(&hook->fd);
+			return;
+		}
+	}
+}
+
+void agent_hooks_tell(struct queues *q)
+{
+	for (struct agent *agent = q->agents; agent; agent = agent->next)
+		if (agent->hook && agent->hook->told < q->events)
+			hook_tell(q, agent);
+}
