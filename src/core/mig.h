@@ -178,13 +178,14 @@ struct mig_request {
 	uint32_t share;         /* MIG_ASK_SHARE */
 	const uint8_t *profile; /* MIG_ASK_PROFILE: its number in each die of the pool, or
 				   MIG_NO_PROFILE */
-	uint32_t starts;  /* MIG_ASK_PROFILE: only at these, a bit each; 0: wherever it is legal */
-	uint32_t compute; /* least share of the SMs of a GPU's largest profile; 0: any */
-	uint32_t count;   /* instances, 1 to MIG_CHOICES_MAX */
-	const uint8_t *allowed; /* one flag a GPU; NULL: all */
-	bool apart;             /* each on another GPU */
-	bool strict;            /* no tolerance: never fewer bytes */
-	bool together;          /* MIG_ASK_BYTES: others may be in the instance, too */
+	uint32_t starts; /* MIG_ASK_PROFILE: only at these, a bit each; 0: wherever it is legal */
+	const uint32_t *starts_on; /* likewise, for each GPU of the pool; NULL: see `starts` */
+	uint32_t compute;          /* least share of the SMs of a GPU's largest profile; 0: any */
+	uint32_t count;            /* instances, 1 to MIG_CHOICES_MAX */
+	const uint8_t *allowed;    /* one flag a GPU; NULL: all */
+	bool apart;                /* each on another GPU */
+	bool strict;               /* no tolerance: never fewer bytes */
+	bool together;             /* MIG_ASK_BYTES: others may be in the instance, too */
 };
 
 /* Which profiles of a die fulfil a request, the best first. */

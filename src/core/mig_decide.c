@@ -55,8 +55,10 @@ static uint32_t gpu_occupancy(const struct mig_gpu *gpu)
 }
 
 /* Starts that the request does not rule out. */
-static uint32_t starts_wanted(const struct search *s)
+static uint32_t starts_wanted(const struct search *s, uint32_t index)
 {
+	if (s->request->starts_on)
+		return s->request->starts_on[index];
 	return s->request->starts ? s->request->starts : UINT32_MAX;
 }
 
@@ -81,8 +83,12 @@ static void seen_begin(struct seen *seen)
 	memset(seen->rest, 0xff, sizeof(seen->rest));
 }
 
-static bool seen_before(struct seen *seen, const struct mig_gpu *gpu)
+static bool seen_before(const struct search *s, struct seen *seen, const struct mig_gpu *gpu)
 {
+	/* GPUs that look alike differ in what is wanted of them. */
+	if (s->request->starts_on)
+		return false;
+
 	uint32_t rest = (uint32_t)gpu->die << 8 | MIN(gpu->live_count, LASTING_COUNT);
 	/* Odd constants near the golden ratio's: the high bits depend on all of both masks. */
 	uint32_t slot = (gpu->live * 2654435769u ^ gpu->idle * 2246822519u) >> 16;
@@ -122,7 +128,7 @@ static void reuse_on(const struct search *s, uint32_t index, struct best *best)
 		const struct mig_instance *in = &gpu->instances[i];
 
 		if (in->state != MIG_IDLE || in->profile != profile || gpu->taken_mask >> i & 1 ||
-		    !(starts_wanted(s) >> in->start & 1))
+		    !(starts_wanted(s, index) >> in->start & 1))
 			continue;
 		double cost = mig_cost(die, gpu->live, profile, in->start);
 
@@ -161,7 +167,8 @@ static void create_on(const struct search *s, uint32_t index, bool doubtful, str
 	struct mig_die *die = &s->pool->dies[gpu->die];
 	uint32_t occupancy = gpu_occupancy(gpu);
 	uint8_t profile = s->profile[gpu->die];
-	uint32_t starts = starts_of(gpu, die, profile, ~(gpu->live | gpu->idle)) & starts_wanted(s);
+	uint32_t starts =
+		starts_of(gpu, die, profile, ~(gpu->live | gpu->idle)) & starts_wanted(s, index);
 
 	for (; starts; starts &= starts - 1) {
 		uint8_t start = (uint8_t)__builtin_ctz(starts);
@@ -191,7 +198,7 @@ static bool find_create(const struct search *s, bool doubtful, struct mig_choice
 		if (!gpu_is_eligible(s, i) ||
 		    (gpu->blocked >> s->profile[gpu->die] & 1) != doubtful)
 			continue;
-		if (gpu->refused || !seen_before(&seen, gpu))
+		if (gpu->refused || !seen_before(s, &seen, gpu))
 			create_on(s, i, doubtful, &best);
 	}
 	if (best.found)
@@ -277,7 +284,8 @@ static void replace_on(const struct search *s, uint32_t index, struct best *best
 	struct mig_die *die = &s->pool->dies[gpu->die];
 	uint32_t occupancy = gpu_occupancy(gpu);
 	uint8_t profile = s->profile[gpu->die];
-	uint32_t starts = mig_free_starts(&die->profile[profile], ~gpu->live) & starts_wanted(s);
+	uint32_t starts =
+		mig_free_starts(&die->profile[profile], ~gpu->live) & starts_wanted(s, index);
 
 	for (; starts; starts &= starts - 1) {
 		uint8_t start = (uint8_t)__builtin_ctz(starts);
@@ -329,13 +337,13 @@ static void best_find(const struct search *s, struct best *best)
 	for (uint32_t i = 0; i < s->pool->gpu_count; i++) {
 		const struct mig_gpu *gpu = &s->pool->gpus[i];
 
-		if (!gpu_is_eligible(s, i) || seen_before(&seen, gpu))
+		if (!gpu_is_eligible(s, i) || seen_before(s, &seen, gpu))
 			continue;
 		struct mig_die *die = &s->pool->dies[gpu->die];
 		uint32_t occupancy = gpu_occupancy(gpu);
 		uint8_t profile = s->profile[gpu->die];
 		uint32_t starts =
-			mig_free_starts(&die->profile[profile], ~gpu->live) & starts_wanted(s);
+			mig_free_starts(&die->profile[profile], ~gpu->live) & starts_wanted(s, i);
 
 		for (; starts; starts &= starts - 1) {
 			double cost =

@@ -79,6 +79,25 @@ static void a_named_start_is_the_only_one_whichever_way_it_is_had(void **state)
 	}
 }
 
+static void places_on_several_gpus_are_the_only_ones(void **state)
+{
+	const uint32_t places[3] = {1 << 5 | 1 << 3, 0, 1 << 2};
+	uint32_t seen[3] = {0};
+	struct mig_request request;
+	struct mig_decision d;
+
+	pool_of("h100-80gb", 3);
+	request = named("1g.10gb");
+	request.starts_on = places;
+	request.count = 3;
+	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+	for (uint32_t i = 0; i < d.count; i++)
+		seen[d.choice[i].gpu] |= 1u << d.choice[i].start;
+	assert_memory_equal(seen, places, sizeof(seen));
+	request.count = 4;
+	assert_int_not_equal(mig_decide(&t.pool, &request, &d), 0);
+}
+
 static void who_shares_joins_the_smallest_room_that_is_enough(void **state)
 {
 	struct mig_request request = {
@@ -709,6 +728,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_named_start_is_the_only_one_whichever_way_it_is_had),
+		cmocka_unit_test(places_on_several_gpus_are_the_only_ones),
 		cmocka_unit_test(who_shares_joins_the_smallest_room_that_is_enough),
 		cmocka_unit_test(sizes_get_the_smallest_profile_that_holds_them),
 		cmocka_unit_test(fractions_count_memory_units),

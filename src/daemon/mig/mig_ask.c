@@ -16,6 +16,8 @@ struct ask {
 	struct mig_request request;
 	uint8_t profile[MIG_DIES_MAX];
 	uint8_t allowed[GPUS_MAX];
+	uint32_t starts_on[GPUS_MAX];
+	bool placed;
 };
 
 static uint8_t profile_named(const struct mig *mig, uint32_t die, const char *name)
@@ -49,6 +51,8 @@ static void ask_fill(const struct node *node, const struct slice_request *from,
 	if (place->kind == PLACE_PROFILE)
 		ret->request.kind = MIG_ASK_PROFILE;
 	ret->request.starts = from->mig_starts;
+	ret->placed = from->mig_placed;
+	memcpy(ret->starts_on, from->mig_on, sizeof(ret->starts_on));
 	for (uint32_t die = 0; die < node->mig->pool.die_count; die++)
 		ret->profile[die] = profile_named(node->mig, die, from->profile);
 	for (uint32_t i = 0; i < node->pool.count; i++)
@@ -60,6 +64,7 @@ static const struct mig_request *ask_request(struct ask *ask)
 {
 	ask->request.profile = ask->profile;
 	ask->request.allowed = ask->allowed;
+	ask->request.starts_on = ask->placed ? ask->starts_on : NULL;
 	return &ask->request;
 }
 
@@ -235,7 +240,8 @@ static void explain(const struct node *node, struct ask *ask, const char *asked,
 /* The GPU has the profile, at a start that was asked for. */
 static bool may_be_there(const struct node *node, const struct ask *ask, uint32_t gpu)
 {
-	uint32_t die = node->mig->gpu[gpu].die, starts = ask->request.starts;
+	uint32_t die = node->mig->gpu[gpu].die;
+	uint32_t starts = ask->placed ? ask->starts_on[gpu] : ask->request.starts;
 	uint8_t profile = ask->profile[die];
 
 	return profile != MIG_NO_PROFILE &&

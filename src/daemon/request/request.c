@@ -332,6 +332,43 @@ static int parse_mig_start(const json_t *value, struct slice_request *to, struct
 	return 0;
 }
 
+/* [[GPU, start], ...]: as many instances, each at its place. After `gpus` and `gpu_ids`. */
+static int parse_mig_places(const json_t *value, struct slice_request *to, struct error *err)
+{
+	const json_t *place;
+	size_t i;
+
+	if (!json_is_array(value) || !json_array_size(value))
+		return WRONG_TYPE;
+	if (to->place.kind != PLACE_PROFILE || to->mig_starts || to->by_index ||
+	    to->place.count != 1 || json_array_size(value) > MIG_CHOICES_MAX)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "mig_places: it is for up to %u instances of a MIG profile, "
+				 "without mig_start, gpus and gpu_ids",
+				 MIG_CHOICES_MAX);
+	json_array_foreach((json_t *)value, i, place)
+	{
+		json_int_t gpu = json_integer_value(json_array_get(place, 0)),
+			   start = json_integer_value(json_array_get(place, 1));
+
+		if (json_array_size(place) != 2 || !json_is_integer(json_array_get(place, 0)) ||
+		    !json_is_integer(json_array_get(place, 1)))
+			return WRONG_TYPE;
+		if (gpu < 0 || gpu >= GPUS_MAX || start < 0 || start >= (json_int_t)MIG_UNITS_MAX ||
+		    to->mig_at[gpu] >> start & 1)
+			return error_set(err, EXIT_CODE_USAGE,
+					 "mig_places: [%" JSON_INTEGER_FORMAT
+					 ", %" JSON_INTEGER_FORMAT
+					 "] is no place on a GPU, or is there twice",
+					 gpu, start);
+		to->mig_at[gpu] |= 1u << start;
+		to->index[gpu] = 1;
+	}
+	to->by_index = to->mig_placed = true;
+	to->place.count = (uint32_t)json_array_size(value);
+	return 0;
+}
+
 static int parse_backend(const json_t *value, struct slice_request *to, struct error *err)
 {
 	const char *text = json_string_value(value);
@@ -381,6 +418,7 @@ static const struct field fields[] = {
 	{"gpus", parse_gpus, false, "a whole number"},
 	{"mig_share", parse_mig_share, false, "true or false"},
 	{"gpu_ids", parse_gpu_ids, false, "a text such as \"0,1\""},
+	{"mig_places", parse_mig_places, false, "a list of [GPU, memory unit]"},
 	{"wait_for", parse_wait_for, false, "a number of seconds"},
 	{"session_timeout", parse_session_timeout, false, "a number of seconds"},
 	{"ephemeral", parse_ephemeral, false, "true or false"},
@@ -514,6 +552,8 @@ int request_resolve(struct slice_request *request, const struct pool *pool, stru
 		for (uint32_t i = 0; i < pool->count && !found; i++) {
 			found = pool->gpu[i].info.index == index;
 			request->allowed[i] |= found;
+			if (found)
+				request->mig_on[i] = request->mig_at[index];
 		}
 		if (!found) {
 			error_set(err, EXIT_CODE_USAGE, "gpu_ids: there is no GPU %u", index);

@@ -37,7 +37,10 @@ struct slice_request {
 	enum request_backend backend;
 	char profile[32];    /* PLACE_PROFILE: its name, */
 	uint32_t mig_starts; /* and where it may start, a bit for each memory unit; 0: anywhere */
-	bool kept;           /* until it is released, beside the user's other sessions */
+	bool mig_placed;     /* each instance has its place: likewise for each NVML index, */
+	uint32_t mig_at[GPUS_MAX];
+	uint32_t mig_on[GPUS_MAX]; /* and each position in the pool, by request_resolve() */
+	bool kept;                 /* until it is released, beside the user's other sessions */
 	char name[STORE_NAME_SIZE];
 	char id[STORE_ID_SIZE]; /* chosen by who asks, so that asking twice is asking once */
 };

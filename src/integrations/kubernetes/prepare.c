@@ -96,33 +96,53 @@ static int session_id_make(char ret[static 16])
 	return 0;
 }
 
-/* The request for an instance: a claim's device that is no GPU. NULL with *err. */
+/* The place of a slice's instances, as [GPU, memory unit]. NULL with *err. */
+static json_t *instance_places(const struct stored_claim *stored, const struct stored_slice *at,
+			       const struct device_gpu *gpus, size_t gpu_count,
+			       const char **ret_profile, struct error *err)
+{
+	json_t *places = json_array();
+	const struct device_profile *profile;
+	unsigned start;
+
+	*ret_profile = NULL;
+	for (size_t i = at->first; i < at->end; i++) {
+		const struct claim_device *device = &stored->claim.device[i];
+		const struct device_gpu *gpu =
+			device_instance_find(gpus, gpu_count, device->name, &profile, &start);
+
+		if (!gpu)
+			error_set(err, EXIT_CODE_FAILED, "this node has no device %s",
+				  device->name);
+		else if (*ret_profile && strcmp(*ret_profile, profile->name) != 0)
+			error_set(err, EXIT_CODE_FAILED,
+				  "request %s has MIG instances of two profiles, %s and %s",
+				  device->request, *ret_profile, profile->name);
+		if (!gpu || (*ret_profile && strcmp(*ret_profile, profile->name) != 0)) {
+			json_decref(places);
+			return NULL;
+		}
+		*ret_profile = profile->name;
+		json_array_append_new(places, json_pack("[i, i]", (int)gpu->index, (int)start));
+	}
+	return places;
+}
+
+/* The request for instances: a claim's devices that are no GPUs. All of them are one session, so it
+ * has all or none. NULL with *err. */
 static json_t *instance_request(const struct stored_claim *stored, size_t slice,
 				const struct device_gpu *gpus, size_t gpu_count, struct error *err)
 {
 	const struct stored_slice *at = &stored->slice[slice];
-	const struct claim_device *first = &stored->claim.device[at->first];
-	const struct device_profile *profile;
-	const struct device_gpu *gpu;
-	char ids[16], name[64];
-	unsigned start;
+	const char *profile;
+	char name[64];
+	json_t *places = instance_places(stored, at, gpus, gpu_count, &profile, err);
 
-	gpu = device_instance_find(gpus, gpu_count, first->name, &profile, &start);
-	if (!gpu) {
-		error_set(err, EXIT_CODE_FAILED, "this node has no device %s", first->name);
+	if (!places)
 		return NULL;
-	}
-	if (at->end - at->first > 1) {
-		error_set(err, EXIT_CODE_FAILED, "request %s has %zu MIG instances", first->request,
-			  at->end - at->first);
-		error_hint(err, "a request of carve has one; use several requests");
-		return NULL;
-	}
-	snprintf(ids, sizeof(ids), "%u", gpu->index);
 	snprintf(name, sizeof(name), DEVICE_SESSION_PREFIX "%.40s.%zu", stored->claim.uid, slice);
-	json_t *body = json_pack("{s:s, s:i, s:s, s:b, s:s, s:s}", "mig_profile", profile->name,
-				 "mig_start", (int)start, "gpu_ids", ids, "kept", 1, "id",
-				 at->session, "name", name);
+	json_t *body = json_pack("{s:s, s:o, s:b, s:s, s:s}", "mig_profile", profile, "mig_places",
+				 places, "kept", 1, "id", at->session, "name", name);
 	if (!body)
 		error_set(err, EXIT_CODE_FAILED, "out of memory");
 	return body;
@@ -316,26 +336,45 @@ static int gpus_reserve(struct prepare *prepare, const struct stored_claim *stor
 	return rc;
 }
 
-/* Adds to the GPU of a slice that is a MIG instance which one it is. */
-static int instance_add(struct prepare *prepare, const char *session, json_t *of_slice,
-			struct error *err)
+/* The first of a slice's GPUs that is this one and has no instance yet. NULL: there is none. */
+static json_t *gpu_without_instance(const json_t *of_slice, json_int_t index)
+{
+	json_t *gpu;
+	size_t i;
+
+	json_array_foreach((json_t *)of_slice, i, gpu)
+	{
+		if (json_integer_value(json_object_get(gpu, "index")) == index &&
+		    !json_object_get(gpu, "gpu_instance"))
+			return gpu;
+	}
+	return NULL;
+}
+
+/* Adds to the GPUs of a slice of MIG instances which ones they are. */
+static int instances_add(struct prepare *prepare, const char *session, json_t *of_slice,
+			 struct error *err)
 {
 	cleanup_json json_t *instances = NULL;
-	json_t *gpu = json_copy(json_array_get(of_slice, 0)), *instance;
+	json_t *instance, *gpu;
 	int rc = carved_call(prepare->carved, "GET", "/v1/mig", NULL, &instances, err);
 	size_t i;
 
+	/* One GPU may be there twice. */
+	for (i = 0; i < json_array_size(of_slice); i++)
+		json_array_set_new(of_slice, i, json_copy(json_array_get(of_slice, i)));
 	json_array_foreach(instances, i, instance)
 	{
 		const char *its = json_string_value(json_object_get(instance, "session"));
+		json_int_t index = json_integer_value(json_object_get(instance, "gpu"));
 
-		if (!its || strcmp(its, session) != 0)
+		if (!its || strcmp(its, session) != 0 ||
+		    !(gpu = gpu_without_instance(of_slice, index)))
 			continue;
 		json_object_set(gpu, "gpu_instance", json_object_get(instance, "gpu_instance"));
 		json_object_set(gpu, "compute_instance",
 				json_object_get(instance, "compute_instance"));
 	}
-	json_array_set_new(of_slice, 0, gpu);
 	return rc;
 }
 
@@ -356,7 +395,7 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 		rc = body ? session_make(prepare, body, err) : -1;
 		json_t *of_slice = slice_gpus(stored, &stored->slice[i], gpus, count, gpus_json);
 		if (rc == 0 && json_object_get(body, "mig_profile"))
-			rc = instance_add(prepare, stored->slice[i].session, of_slice, err);
+			rc = instances_add(prepare, stored->slice[i].session, of_slice, err);
 		json_array_append_new(of_slices, of_slice);
 	}
 	if (rc == 0)

@@ -133,9 +133,42 @@ def test_several_instances_of_a_claim_are_requests_of_their_own(cluster):
     claim = cluster.api.claim("c", [("a", names[0]), ("b", names[1])])
     assert [d["device"] for d in prepared(cluster, claim)] == names
     assert sorted(i["start"] for i in instances(cluster.host, "busy")) == [0, 4]
-    both = cluster.api.claim("both", [("a", n) for n in names])
-    assert "request a has 2 MIG instances" in cluster.kubelet.prepare(both)[both["uid"]][1]
-    assert len(cluster.sessions()) == 2
+
+
+def test_a_request_for_two_instances_is_one_slice_of_both(make_cluster):
+    """As `nvidia.com/mig-1g.10gb: 2` is: the scheduler chose their places, on two GPUs."""
+    cluster = make_cluster("h100-80gb:2+mig").started()
+    wait_until(lambda: len({d["attributes"]["index"]["int"] for d in mig_devices(cluster)}) == 2)
+    places = [(0, 5), (1, 2), (0, 3)]
+    names = [next(d["name"] for d in mig_devices(cluster) if d["attributes"]["profile"] == {"string": "1g.10gb"} and
+                  (d["attributes"]["index"]["int"], d["attributes"]["start"]["int"]) == place) for place in places]
+    claim = cluster.api.claim("c", [("container-0", name) for name in names])
+    devices = prepared(cluster, claim)
+    assert sorted(d["device"] for d in devices) == sorted(names) and len({tuple(d["cdi"]) for d in devices}) == 1
+    busy = instances(cluster.host, "busy")
+    assert sorted((i["gpu"], i["start"]) for i in busy) == sorted(places)
+    [session] = cluster.sessions()
+    assert {g["instance"] for g in session["gpus"]} == {i["uuid"] for i in busy}
+    for uuid in (i["uuid"] for i in busy):  # a process uses one of them
+        seen = cluster.container(devices[0]["cdi"], ["env", f"CUDA_VISIBLE_DEVICES={uuid}", *python("devices_look")])
+        assert seen.returncode == 0 and uuid[4:] in seen.stdout, seen.stderr
+    assert prepared(cluster, claim) == devices
+    assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""}
+    assert cluster.sessions() == [] and not instances(cluster.host, "busy")
+
+
+def test_of_several_instances_all_are_made_or_none(cluster):
+    wait_until(lambda: mig_devices(cluster))
+    carve(cluster.host, "session", "request", "--mig-profile", "3g.40gb")
+    [other] = instances(cluster.host, "busy")
+    # One of the places is free.
+    names = [device(cluster, "1g.10gb", start)["name"] for start in (other["start"], (other["start"] + 4) % 8)]
+    claim = cluster.api.claim("c", [("a", name) for name in names])
+    assert "no room for 2 instances" in cluster.kubelet.prepare(claim)[claim["uid"]][1]
+    assert [i["uuid"] for i in instances(cluster.host, "busy")] == [other["uuid"]]
+    assert [s["id"] for s in cluster.sessions()] == [other["session"]]
+    mixed = cluster.api.claim("mixed", [("a", names[0]), ("a", device(cluster, "2g.20gb", 0)["name"])])
+    assert "request a has MIG instances of two profiles" in cluster.kubelet.prepare(mixed)[mixed["uid"]][1]
 
 
 def test_claims_outlive_plugin_and_daemon(cluster):

@@ -13,8 +13,9 @@ from conftest import ROOT, run
 
 POLEVAL = os.environ.get("CARVE_TEST_POLEVAL")
 pytestmark = pytest.mark.skipif(not POLEVAL, reason="needs CARVE_TEST_POLEVAL, a program that evaluates admission policies")
-POLICIES = ROOT / "packaging" / "kubernetes" / "base" / "policies.yaml"
-FRACTION, LABEL = "clear.ml/fraction-1", "clearml-injector/fraction"
+PACKAGING = ROOT / "packaging" / "kubernetes"
+POLICIES = [PACKAGING / "base" / "policies.yaml", PACKAGING / "mig-limits" / "policies.yaml"]
+FRACTION, LABEL, PRODUCT = "clear.ml/fraction-1", "clearml-injector/fraction", "nvidia.com/gpu.product"
 
 
 @pytest.fixture
@@ -22,14 +23,14 @@ def admit(tmp_path):
     """admit(containers' limits, labels, annotations): (the pod as mutated, [refusals])"""
     policies = tmp_path / "policies.yaml"
     # The other policy is for slices; the program does not look which resources a policy is for.
-    policies.write_text(yaml.safe_dump_all(p for p in yaml.safe_load_all(POLICIES.read_text())
-                                           if p["metadata"]["name"] == "carve-spellings"))
+    policies.write_text(yaml.safe_dump_all(p for file in POLICIES for p in yaml.safe_load_all(file.read_text())
+                                           if p["metadata"]["name"] in ("carve-spellings", "carve-mig-products")))
 
-    def admit(*limits, labels=None, annotations=None):
+    def admit(*limits, labels=None, annotations=None, product=None):
         pod = {"apiVersion": "v1", "kind": "Pod",
                "metadata": {"name": "p"} | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {}),
                "spec": {"containers": [{"name": f"c{i}", "image": "x"} | ({"resources": {"limits": l, "requests": l}} if l else {})
-                                       for i, l in enumerate(limits)]}}
+                                       for i, l in enumerate(limits)]} | ({"nodeSelector": {PRODUCT: product, "zone": "a"}} if product else {})}
         file = tmp_path / "pod.yaml"
         file.write_text(yaml.safe_dump(pod))
         done = run([POLEVAL, policies, file])
@@ -86,3 +87,28 @@ def test_a_spelling_is_a_claim_of_one_container(admit, limits, labels, annotatio
 def test_a_wrong_value_is_refused_by_its_name(admit, limits, labels, annotations, words):
     _, refusals = admit(*limits, labels=labels, annotations=annotations)
     assert len(refusals) == 1 and words in refusals[0]
+
+
+@pytest.mark.parametrize("product, profile", [("A100-SXM4-40GB-MIG-1g.5gb", "1g.5gb"), ("NVIDIA-H100-80GB-HBM3-MIG-3g.40gb", "3g.40gb"),
+                                              ("A100-SXM4-80GB-MIG-1g.10gb.me", "1g.10gb.me")])
+def test_a_whole_gpu_of_a_mig_product_is_an_instance_of_that_profile(admit, product, profile):
+    pod, refusals = admit({"nvidia.com/gpu": "2", "cpu": "1"}, {"cpu": "1"}, {"nvidia.com/gpu": "1"}, product=product)
+    resource = f"nvidia.com/mig-{profile}"
+    for kind in ("limits", "requests"):
+        assert [c["resources"][kind] for c in pod["spec"]["containers"]] == [
+            {"cpu": "1", resource: "2"}, {"cpu": "1"}, {resource: "1"}]
+    assert pod["spec"]["nodeSelector"] == {PRODUCT: product.partition("-MIG-")[0], "zone": "a"}
+    assert refusals == [] and "resourceClaims" not in pod["spec"]
+
+
+@pytest.mark.parametrize("limits, product, annotations", [
+    ({"nvidia.com/gpu": "1"}, "A100-SXM4-40GB", None),
+    ({"nvidia.com/gpu": "1"}, "A100-MIG-small", None),
+    ({"nvidia.com/gpu": "1"}, None, None),
+    ({"cpu": "1"}, "A100-SXM4-40GB-MIG-1g.5gb", None),
+    ({"nvidia.com/gpu": "1"}, "A100-SXM4-40GB-MIG-1g.5gb", {"gpu-fraction": "0.5"}),
+])
+def test_other_products_are_left_alone(admit, limits, product, annotations):
+    pod, _ = admit(limits, product=product, annotations=annotations)
+    assert not any("mig" in resource for resource in pod["spec"]["containers"][0]["resources"].get("limits", {}))
+    assert pod["spec"].get("nodeSelector", {}).get(PRODUCT) == product
