@@ -24,6 +24,8 @@
 #define HIGH_FD 48
 #define CONNECT_TRIES 40
 #define CONNECT_PAUSE_NS 50000000L
+/* Likewise while the daemon says that the session is another user's: 3 s. */
+#define ADMIT_TRIES 60
 /* So many times more where a daemon is there, and has not got round to those who came before. */
 #define CROWDED_TRIES 5
 /* A daemon that accepts and then says nothing must not hang the program. */
@@ -274,7 +276,9 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 		return unusable(why, why_size, "the daemon did not answer", r);
 	if (reply.status != ATTACH_OK) {
 		told(why, why_size, &reply);
-		return -EPERM;
+		return reply.status == ATTACH_NOT_PERMITTED ? -EKEYREJECTED
+		       : reply.status == ATTACH_NO_SESSION  ? -ESRCH
+							    : -EPERM;
 	}
 	if (limits_fd < 0 || ledger_fd < 0)
 		return unusable(why, why_size, "the daemon sent no ledger", -EPROTO);
@@ -295,18 +299,10 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 	return 0;
 }
 
-int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t why_size)
+static int attach_once(enum attach_kind kind, const char *path, struct attachment *ret, char *why,
+		       size_t why_size)
 {
-	const char *session = environment_get(ATTACH_ENV_SESSION),
-		   *path = environment_get(ATTACH_ENV_SOCKET);
 	struct attach_request request = request_make(kind, LEDGER_SLOT_DAEMON);
-
-	if (!session || !session[0] || !path || !path[0]) {
-		snprintf(why, why_size,
-			 "it is in no session; start it with `carve run`, and where a sandbox has "
-			 "a /run of its own, keep " ATTACH_SLICE_DIR " in it");
-		return -ENOENT;
-	}
 	cleanup_close int fd = connect_daemon(path, CONNECT_TRIES);
 	if (fd == -EPERM) {
 		snprintf(why, why_size, "what listens at %s is neither root's nor its own user's",
@@ -319,6 +315,44 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 	if (r < 0)
 		return unusable(why, why_size, "the daemon did not answer", r);
 	return attach_receive(kind, &fd, ret, why, why_size);
+}
+
+/* In a container of a slice. */
+static bool is_in_container(const char *path)
+{
+	return !strncmp(path, ATTACH_SLICE_DIR "/", strlen(ATTACH_SLICE_DIR "/"));
+}
+
+int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t why_size)
+{
+	const char *session = environment_get(ATTACH_ENV_SESSION),
+		   *path = environment_get(ATTACH_ENV_SOCKET);
+	int r = -EKEYREJECTED;
+
+	if (!session || !session[0] || !path || !path[0]) {
+		snprintf(why, why_size,
+			 "it is in no session; start it with `carve run`, and where a sandbox has "
+			 "a /run of its own, keep " ATTACH_SLICE_DIR " in it");
+		return -ENOENT;
+	}
+	/* The daemon may not know yet that the container's users are in the slice: of docker's it
+	 * is told while these start. */
+	for (int i = 0; r == -EKEYREJECTED && i < ADMIT_TRIES; i++) {
+		struct timespec pause = {.tv_nsec = CONNECT_PAUSE_NS};
+
+		r = attach_once(kind, path, ret, why, why_size);
+		if (r != -EKEYREJECTED || !is_in_container(path))
+			break;
+		while (nanosleep(&pause, &pause) < 0 && errno == EINTR)
+			;
+	}
+	if (r == -ESRCH && is_in_container(path))
+		snprintf(why, why_size,
+			 "the slice of this container, %.39s, has ended; make a new container, or "
+			 "give "
+			 "the image a label, which is a new slice at each start",
+			 session);
+	return r;
 }
 
 static int exchange(struct attachment *a, const struct attach_request *request,

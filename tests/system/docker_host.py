@@ -11,7 +11,7 @@ import tempfile
 import pytest
 
 from conftest import BUILD, Host, wait_until
-from podman_host import BUSYBOX, CARVE, root_file_system
+from podman_host import BUSYBOX, CARVE, kept_removed, root_file_system
 
 # Others than the distribution's: a list of directories with dockerd, docker and containerd.
 PLACES = os.environ.get("CARVE_TEST_DOCKER_PATH", "")
@@ -121,6 +121,7 @@ def docker_engine(wrap=lambda host: ()):
             yield made
         finally:
             made.stop()
+            kept_removed(directory)
             made.host.close()
 
 

@@ -43,6 +43,13 @@ def root_file_system(root):
         shutil.copy(library, place)
 
 
+def kept_removed(directory):
+    """Removes what carve kept for containers of a runtime whose files were in this directory."""
+    for note in pathlib.Path("/var/tmp").glob("carve-container-*/kept"):
+        if f"{directory}/" in note.read_text():
+            shutil.rmtree(note.parent)
+
+
 class Podman:
     """A simulated host on which `podman` has its own storage, with one image."""
     IMAGE = "localhost/carve-test:1"
@@ -103,6 +110,7 @@ def podman_storage():
             yield made
         finally:
             made.clean()
+            kept_removed(directory)
 
 
 # ---- fixtures ----

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "cli/cli.h"
+#include "cli/container/container_dir.h"
 #include "cli/container/container_watch.h"
 #include "cli/container/hook.h"
 #include "cli/help.h"
@@ -128,15 +129,6 @@ static int slice_add(struct container *c, struct error *err)
 }
 
 /* ---- running it -------------------------------------------------------------------------- */
-
-static int directory_make(struct container *c, struct error *err)
-{
-	snprintf(c->dir, sizeof(c->dir), "/tmp/carve-container-XXXXXX");
-	if (mkdtemp(c->dir) && chmod(c->dir, 0755) == 0)
-		return 0;
-	return error_set(err, EXIT_CODE_RUN_FAILED, "cannot make %s: %s", c->dir,
-			 strerrordesc_np(errno));
-}
 
 /* Whether the command line says which slice it is. */
 static bool slice_is_named(const struct container *c)
@@ -323,7 +315,7 @@ static int container_run(struct container *c, const struct cli *cli, struct erro
 		.client = &c->client,
 	};
 	char cid_file[PATH_MAX], pid_file[PATH_MAX];
-	int rc = directory_make(c, err);
+	int rc = container_dir_make(c->dir, err);
 
 	words_add(&c->command, "%s", c->runtime);
 	if (rc < 0 || (rc = hook_add(c, cli, err)) < 0)

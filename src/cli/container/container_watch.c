@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
+#include <glob.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "cli/container/container_dir.h"
 #include "client/client.h"
 #include "client/daemon_watch.h"
 #include "client/sessions.h"
@@ -29,6 +30,9 @@
 /* A runtime's command that runs beside its client makes the client slow: it is let end first. */
 #define CLIENT_START_MS 1000
 #define CLIENT_END_MS 5000
+/* How long, and how often, a process of a container is looked for while its client starts it. */
+#define ADMIT_LOOKS 500
+#define ADMIT_EVERY_MS 20
 /* A container that was restarted by its policy is seen running within these looks. */
 #define ENDED_LOOKS 4
 #define ENDED_EVERY_MS 1000
@@ -36,7 +40,7 @@
  * process is gone: its policy may start it again when the daemon is back. */
 #define UNKNOWN_LOOKS 600
 
-bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const *arguments)
+bool runtime_ask_all(const char *runtime, char *buf, size_t size, const char *const *arguments)
 {
 	int fds[2], status = 0;
 
@@ -63,10 +67,17 @@ bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const 
 	while ((n = read(in, buf + used, size - 1 - used)) > 0 || (n < 0 && errno == EINTR))
 		used += n > 0 ? (size_t)n : 0;
 	buf[used] = '\0';
-	buf[strcspn(buf, "\n")] = '\0';
 	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
 	return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const *arguments)
+{
+	bool done = runtime_ask_all(runtime, buf, size, arguments);
+
+	buf[strcspn(buf, "\n")] = '\0';
+	return done;
 }
 
 /* Unknown: the runtime's daemon does not answer, as it is being restarted. */
@@ -156,6 +167,23 @@ static bool client_ends(int client, int timeout_ms)
 	return poll(&ended, 1, timeout_ms) > 0;
 }
 
+/* A process of the container, by its cgroup, which runtimes name after the container; 0: there is
+ * none yet. Faster than to ask docker, whose client is slow. */
+static pid_t process_find(const char *cid)
+{
+	glob_t files = {0};
+	char text[4096];
+	pid_t found = 0;
+
+	if (glob("/proc/[0-9]*/cgroup", GLOB_NOSORT, NULL, &files) != 0)
+		return 0;
+	for (size_t i = 0; i < files.gl_pathc && !found; i++)
+		if (file_read(files.gl_pathv[i], text, sizeof(text)) > 0 && strstr(text, cid))
+			found = (pid_t)strtol(files.gl_pathv[i] + strlen("/proc/"), NULL, 10);
+	globfree(&files);
+	return found;
+}
+
 /* The container's first process as its runtime writes it down; 0: it does not. */
 static pid_t process_appears(const struct container_watch *w, int client)
 {
@@ -165,6 +193,30 @@ static pid_t process_appears(const struct container_watch *w, int client)
 		if (client_ends(client, CID_EVERY_MS))
 			return pid_read(w->pid_file);
 	return pid;
+}
+
+/* Users in a container of root's are in its slice as they are in the container's mount namespace:
+ * the daemon is told of a process there. podman has carve-hook do it, too, before anything runs;
+ * with docker a program waits for it (front/attach.c). */
+static void users_admit(const struct container_watch *w, pid_t pid)
+{
+	struct error ignored;
+	json_t *body = json_pack("{s:s, s:i}", "session", w->session, "pid", (int)pid);
+
+	(void)client_call(w->client, "POST", "/v1/commands", body, NULL, NULL, &ignored);
+	json_decref(body);
+}
+
+/* docker's client says nothing of the process until it is asked, which would be too late. */
+static void users_admit_early(const struct container_watch *w, int client, const char *cid)
+{
+	pid_t pid = 0;
+
+	for (int i = 0; i < ADMIT_LOOKS && !pid; i++)
+		if (!(pid = process_find(cid)) && client_ends(client, ADMIT_EVERY_MS))
+			break;
+	if (pid)
+		users_admit(w, pid);
 }
 
 /* False: it is gone already, or nobody knows it. A runtime's `wait` would do, too, but is a process
@@ -179,6 +231,19 @@ static bool process_wait(pid_t pid)
 	return fd >= 0;
 }
 
+/* Stopped: it stays so, and is not being started again. */
+static enum container_state state_settled(const struct container_watch *w, const char *cid,
+					  pid_t *pid)
+{
+	enum container_state state = state_wait(w, cid, pid);
+
+	for (int i = 1; i < ENDED_LOOKS && state == CONTAINER_STOPPED; i++) {
+		poll(NULL, 0, ENDED_EVERY_MS);
+		state = state_wait(w, cid, pid);
+	}
+	return state;
+}
+
 /* Until it is gone, or has stopped and its policy does not restart it. */
 static void container_wait(const struct container_watch *w, int client, const char *cid)
 {
@@ -187,25 +252,20 @@ static void container_wait(const struct container_watch *w, int client, const ch
 	pid_t pid = process_appears(w, client);
 	char said[128];
 
+	if (!pid && geteuid() == 0)
+		users_admit_early(w, client, cid);
 	if (!pid) {
 		(void)client_ends(client, CLIENT_START_MS);
-		state = state_wait(w, cid, &pid);
+		state = state_settled(w, cid, &pid);
 	}
 	while (state == CONTAINER_RUNNING) {
+		if (geteuid() == 0 && pid > 0)
+			users_admit(w, pid);
 		if (!process_wait(pid))
 			(void)runtime_ask(w->runtime, said, sizeof(said), wait);
 		(void)client_ends(client, CLIENT_END_MS);
-		state = state_wait(w, cid, &pid);
-		for (int i = 1; i < ENDED_LOOKS && state == CONTAINER_STOPPED; i++) {
-			poll(NULL, 0, ENDED_EVERY_MS);
-			state = state_wait(w, cid, &pid);
-		}
+		state = state_settled(w, cid, &pid);
 	}
-}
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-	return remove(path);
 }
 
 static void session_give(const struct container_watch *w)
@@ -281,7 +341,11 @@ _Noreturn static void watch(const struct container_watch *w, int client)
 	if (waiter > 0)
 		watch_until_end(w, signals, waiter);
 	session_give(w);
-	(void)nftw(w->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	container_dirs_collect(w->runtime);
+	if (cid_read(w, cid) && !is_gone(w, cid))
+		container_dir_keep(w->dir, w->runtime, cid);
+	else
+		container_dir_remove(w->dir);
 	_exit(EXIT_CODE_OK);
 }
 

@@ -13,7 +13,7 @@ struct container_watch {
 	const char *cid_file; /* NULL: the container ends with its client */
 	const char
 		*pid_file; /* where the runtime writes the first process's ID; NULL: it does not */
-	const char *dir;   /* removed at the end */
+	const char *dir;   /* removed at the end; kept where the container may be started again */
 	const char *session;
 	bool one_off; /* it is released at the end */
 	const struct client *client;
@@ -26,3 +26,5 @@ int container_watch_start(const struct container_watch *watch, struct error *err
 /* The first line that a runtime's command prints, with these arguments (10 at most, ended by NULL).
  * False: it failed. */
 bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const *arguments);
+/* Likewise all that it prints, as far as it fits. */
+bool runtime_ask_all(const char *runtime, char *buf, size_t size, const char *const *arguments);

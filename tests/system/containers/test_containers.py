@@ -80,6 +80,15 @@ def test_a_pid_file_of_the_users_own_is_written(podman, tmp_path):
     podman.nothing_is_left()
 
 
+def test_a_stopped_container_that_podman_starts_again_says_that_its_slice_has_ended(podman):
+    podman.carve("--vram", "2", "--name", "again", podman.IMAGE, "hog")
+    podman.nothing_is_left()
+    done = podman("podman", "start", "--attach", "again")
+    lines = [line for line in done.stderr.splitlines() if "carve" in line]
+    assert len(lines) == 1 and "has ended; make a new container" in lines[0], done.stderr
+    podman("podman", "rm", "again")
+
+
 def test_containers_of_one_session(podman):
     session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
     for _ in range(2):

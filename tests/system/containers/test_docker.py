@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, open_to_others, wait_until
 from docker_host import IMAGE, docker, engine, played  # noqa: F401: fixtures
 from podman_host import CARVE
 
@@ -77,6 +77,53 @@ def test_a_container_whose_policy_is_always_keeps_its_slice(docker):
     assert "this GPU has 4096 MiB" in docker.docker("exec", "six", "hog").stdout
     assert [s["id"] for s in docker.sessions()] == [session["id"]]
     assert docker.docker("rm", "-f", "six").returncode == 0
+    docker.nothing_is_left()
+
+
+def test_a_container_keeps_its_slice_over_dockers_restart(docker):
+    assert docker.carve("--vram", "4", "-d", "--name", "seven", IMAGE, "sleep", "1000").returncode == 0
+    session, = docker.sessions()
+    assert docker.docker("restart", "-t", "0", "seven").returncode == 0
+    assert "this GPU has 4096 MiB" in docker.docker("exec", "seven", "hog").stdout
+    assert [s["id"] for s in docker.sessions()] == [session["id"]]
+    assert docker.docker("rm", "-f", "seven").returncode == 0
+    docker.nothing_is_left()
+
+
+def test_a_stopped_container_that_docker_starts_again_says_that_its_slice_has_ended(docker):
+    """What it mounts stays until it is removed: docker has nothing to say."""
+    docker.carve("--vram", "4", "--name", "eight", IMAGE, "hog")
+    docker.nothing_is_left()
+    binds = json.loads(docker.docker("inspect", "-f", "{{json .HostConfig.Binds}}", "eight").stdout)
+    directory = next(pathlib.Path(b.split(":")[0]).parent for b in binds if b.endswith(":/etc/ld.so.preload:ro"))
+    wait_until((directory / "kept").exists)
+    done = docker.docker("start", "--attach", "eight")
+    lines = [line for line in done.stderr.splitlines() if "carve" in line]
+    assert len(lines) == 1 and "has ended; make a new container" in lines[0], done.stderr
+    # The next container's end is when it is looked whether others are gone.
+    assert docker.docker("rm", "eight").returncode == 0
+    docker.carve("--vram", "4", "--rm", IMAGE, "true")
+    wait_until(lambda: not directory.exists())
+
+
+@pytest.fixture
+def open_daemon(docker):
+    """As a system daemon's: programs of every user may ask to attach."""
+    docker.host.carve("gpu", "list")
+    open_to_others(docker.host)
+    os.chmod(docker.host.env["CARVE_RUNTIME_DIR"] + "/attach.sock", 0o666)
+
+
+def test_every_user_of_a_container_is_in_its_slice(docker, open_daemon):
+    for user in ("1000", "1000:1001"):
+        done = docker.carve("--vram", "2", "--user", user, "--rm", IMAGE, "hog")
+        assert "this GPU has 2048 MiB" in done.stdout, done.stderr + done.stdout
+    assert docker.carve("--vram", "2", "-d", "--name", "nine", IMAGE, "sleep", "1000").returncode == 0
+    for _ in range(2):
+        done = docker.docker("exec", "--user", "1000", "nine", "hog")
+        assert "this GPU has 2048 MiB" in done.stdout, done.stderr + done.stdout
+        assert docker.docker("restart", "-t", "0", "nine").returncode == 0
+    docker.docker("rm", "-f", "nine")
     docker.nothing_is_left()
 
 
