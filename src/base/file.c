@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 void close_fd(int *fd)
@@ -47,6 +50,19 @@ ssize_t file_read(const char *path, char *buf, size_t size)
 		length += (size_t)n;
 	}
 	return -EFBIG;
+}
+
+int open_beneath(int dir_fd, const char *path, int flags)
+{
+	struct open_how how = {
+		.flags = (uint64_t)(flags | O_NOFOLLOW | O_CLOEXEC),
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
+	};
+	long fd = syscall(SYS_openat2, dir_fd, path, &how, sizeof(how));
+
+	if (fd < 0 && (errno == ENOSYS || errno == EPERM))
+		fd = openat(dir_fd, path, flags | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : (int)fd;
 }
 
 /* A number of /proc/PID/stat, by its field there. */

@@ -24,6 +24,12 @@ static inline int steal_fd(int *fd)
  * it does not fit. */
 ssize_t file_read(const char *path, char *buf, size_t size);
 
+/* Opens what lies below a directory that others may write to: no link is followed, and no file
+ * system entered that somebody mounted there, which could answer when it likes. A descriptor, or
+ * -errno (-ELOOP, -EXDEV). Kernels before 5.6 and containers that forbid it follow links on the
+ * way. */
+int open_beneath(int dir_fd, const char *path, int flags);
+
 /* Start time of a process in clock ticks since boot (/proc/PID/stat, field 22).
  * 0 or -errno (-ESRCH: no such process). */
 int process_start_time(pid_t pid, unsigned long long *ret_ticks);

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +42,9 @@ static int directory_make(const struct launcher_place *place, uid_t uid, char *p
 		return -ENAMETOOLONG;
 	if (mkdirat(place->jobs_fd, name, 0700) < 0 && errno != EEXIST)
 		return -errno;
-	cleanup_close int fd =
-		openat(place->jobs_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	cleanup_close int fd = open_beneath(place->jobs_fd, name, O_RDONLY | O_DIRECTORY);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return -errno;
+		return fd < 0 ? fd : -errno;
 	if (st.st_uid != uid && st.st_uid != 0)
 		return -EPERM;
 	if ((st.st_uid != uid || st.st_gid != place->worker_gid) &&
@@ -90,28 +90,42 @@ static int inheritable_clear(void)
 	return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
 }
 
-static int user_become(const struct warrant *warrant)
+static int groups_become(const struct warrant *warrant)
 {
 	gid_t groups[WARRANT_GROUPS_MAX];
-	uid_t real, effective, saved;
 
 	for (uint32_t i = 0; i < warrant->group_count; i++)
 		groups[i] = warrant->group[i];
 	int rc = inheritable_clear();
 	if (rc < 0)
 		return rc;
-	if (setgroups(warrant->group_count, groups) < 0 ||
-	    setresgid(warrant->gid, warrant->gid, warrant->gid) < 0 ||
-	    setresuid(warrant->uid, warrant->uid, warrant->uid) < 0 ||
-	    getresuid(&real, &effective, &saved) < 0)
-		return -errno;
-	if (real != warrant->uid || effective != warrant->uid || saved != warrant->uid ||
-	    (warrant->uid != 0 && setresuid(0, 0, 0) == 0))
-		return -EPERM;
-	return 0;
+	return setgroups(warrant->group_count, groups) < 0 ||
+			       setresgid(warrant->gid, warrant->gid, warrant->gid) < 0
+		       ? -errno
+		       : 0;
 }
 
-static int descriptors_set(int spec_fd, int go_fd, int failure_fd)
+/* Whether the user may run the shim's program. Only the real and the saved user decide who may
+ * signal this process, and these stay root's. */
+static int program_check(const char *path, uid_t uid)
+{
+	if (setresuid((uid_t)-1, uid, (uid_t)-1) < 0)
+		return -errno;
+	int rc = faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) < 0 ? -errno : 0;
+	return setresuid((uid_t)-1, 0, (uid_t)-1) < 0 ? -errno : rc;
+}
+
+/* For good. */
+static bool user_become(uid_t uid)
+{
+	uid_t real, effective, saved;
+
+	return setresuid(uid, uid, uid) == 0 && getresuid(&real, &effective, &saved) == 0 &&
+	       real == uid && effective == uid && saved == uid &&
+	       (uid == 0 || setresuid(0, 0, 0) < 0);
+}
+
+static int descriptors_set(int spec_fd, int go_fd, int word_fd)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -121,8 +135,7 @@ static int descriptors_set(int spec_fd, int go_fd, int failure_fd)
 		if (dup2(null, fd) < 0)
 			return -errno;
 	if (dup2(spec_fd, SHIM_SPEC_FD) < 0 || dup2(go_fd, SHIM_GO_FD) < 0 ||
-	    dup3(failure_fd, SHIM_GO_FD + 1, O_CLOEXEC) < 0 ||
-	    close_range(SHIM_GO_FD + 2, ~0u, 0) < 0)
+	    dup3(word_fd, SHIM_GO_FD + 1, O_CLOEXEC) < 0 || close_range(SHIM_GO_FD + 2, ~0u, 0) < 0)
 		return -errno;
 	return 0;
 }
@@ -159,7 +172,7 @@ static void environment_make(char *ret[static 6])
 }
 
 _Noreturn static void child_run(const struct launcher_place *place, const struct warrant *warrant,
-				const char *name, int spec_fd, int go_fd, int failure_fd)
+				const char *name, int spec_fd, int go_fd, int word_fd)
 {
 	char dir[PATH_MAX], *environment[6];
 	char *argv[] = {(char *)place->shim, dir, (char *)name, NULL};
@@ -169,19 +182,20 @@ _Noreturn static void child_run(const struct launcher_place *place, const struct
 	rc = directory_make(place, warrant->uid, dir, sizeof(dir));
 	environment_make(environment);
 	if (rc == 0)
-		rc = descriptors_set(spec_fd, go_fd, failure_fd);
-	failure_fd = rc == 0 ? SHIM_GO_FD + 1 : failure_fd;
+		rc = descriptors_set(spec_fd, go_fd, word_fd);
+	word_fd = rc == 0 ? SHIM_GO_FD + 1 : word_fd;
 	if (rc == 0)
 		rc = limits_set(warrant);
 	if (rc == 0)
-		rc = chdir("/") < 0 ? -errno : user_become(warrant);
-	if (rc == 0) {
-		umask(022); /* the worker reads records; the directory is closed to others */
-		signals_restore();
+		rc = chdir("/") < 0 ? -errno : groups_become(warrant);
+	if (rc == 0)
+		rc = program_check(place->shim, warrant->uid);
+	umask(022); /* the worker reads records; the directory is closed to others */
+	signals_restore();
+	/* From the next line on its user may stop this process: nobody waits for it any more. What
+	 * fails there leaves no record, so that nothing ran of the job. */
+	if (write_all(word_fd, &rc, sizeof(rc)) == 0 && rc == 0 && user_become(warrant->uid))
 		execve(place->shim, argv, environment);
-		rc = -errno;
-	}
-	(void)write_all(failure_fd, &rc, sizeof(rc));
 	_exit(EXIT_FAILURE);
 }
 
@@ -204,27 +218,27 @@ static int pipe_far(int ret[2])
 	return ret[0] < 0 || ret[1] < 0 ? -EMFILE : 0;
 }
 
-/* The pipe ends without a word where the program runs. */
-static int failure_read(int fd)
+/* The child's word: 0, once it has all but its user; or -errno. */
+static int word_read(int fd)
 {
-	int error = 0;
+	int word = 0;
 	ssize_t n;
 
-	while ((n = read(fd, &error, sizeof(error))) < 0 && errno == EINTR)
+	while ((n = read(fd, &word, sizeof(word))) < 0 && errno == EINTR)
 		;
-	return n == sizeof(error) ? error : 0;
+	return n == sizeof(word) ? word : -ECHILD;
 }
 
 int launcher_shim_start(const struct launcher_place *place, const struct warrant *warrant,
 			const char *name, int spec_fd, int *ret_go, struct process_id *ret)
 {
-	int go[2] = {-1, -1}, failure[2] = {-1, -1};
+	int go[2] = {-1, -1}, word[2] = {-1, -1};
 	int rc = pipe_far(go);
 
 	if (rc == 0)
-		rc = pipe_far(failure);
+		rc = pipe_far(word);
 	cleanup_close int spec = fcntl(spec_fd, F_DUPFD_CLOEXEC, FDS_FROM);
-	cleanup_close int go_in = go[0], go_out = go[1], in = failure[0], out = failure[1];
+	cleanup_close int go_in = go[0], go_out = go[1], in = word[0], out = word[1];
 	if (rc < 0 || spec < 0)
 		return rc < 0 ? rc : -EMFILE;
 	pid_t pid = fork();
@@ -233,7 +247,7 @@ int launcher_shim_start(const struct launcher_place *place, const struct warrant
 	if (pid < 0)
 		return -errno;
 	close_fd(&out);
-	rc = failure_read(in);
+	rc = word_read(in);
 	if (rc == 0)
 		rc = process_identify(pid, ret);
 	if (rc < 0) {

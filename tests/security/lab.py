@@ -67,6 +67,14 @@ class Lab:
                 entry.chmod(0o666)
         self.start()
 
+    def loner(self):
+        """A user that no other test has at the same time, for attacks on all processes of their own user."""
+        uid = 62000 + os.getpid() % 3000
+        NAMES[uid] = f"user{uid}"
+        self.home(uid).mkdir(mode=0o700, exist_ok=True)
+        os.chown(self.home(uid), uid, uid)
+        return uid
+
     def home(self, uid):
         """A directory that only this user may enter."""
         return self.dir / NAMES[uid]

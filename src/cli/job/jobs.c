@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -358,6 +359,23 @@ static void pause_a_moment(void)
 	nanosleep(&(struct timespec){.tv_nsec = FOLLOW_PAUSE_NS}, NULL);
 }
 
+/* The job's user says where its output goes, and root may ask for it: to open a device has effects,
+ * and to open a pipe waits. A descriptor, or -errno (-EMEDIUMTYPE: it is no plain file). */
+static int output_open(const char *path)
+{
+	char again[64];
+	struct stat st;
+	cleanup_close int found = open(path, O_PATH | O_CLOEXEC);
+
+	if (found < 0 || fstat(found, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EMEDIUMTYPE;
+	snprintf(again, sizeof(again), "/proc/self/fd/%d", found);
+	int fd = open(again, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 /* Waits until there is a log: the job has started. */
 static int log_open(const struct client *client, const char *id, bool follow, json_t **job,
 		    struct error *err)
@@ -367,9 +385,12 @@ static int log_open(const struct client *client, const char *id, bool follow, js
 
 		if (rc < 0)
 			return rc;
-		int fd = open(session_text(*job, "log"), O_RDONLY | O_CLOEXEC);
+		int fd = output_open(session_text(*job, "log"));
 		if (fd >= 0)
 			return fd;
+		if (fd == -EMEDIUMTYPE)
+			return error_set(err, EXIT_CODE_FAILED, "job %s prints to no plain file",
+					 id);
 		if (!follow || has_ended(*job))
 			return error_set(err, EXIT_CODE_FAILED,
 					 "job %s has printed nothing: it is %s", id,

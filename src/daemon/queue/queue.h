@@ -60,6 +60,7 @@ struct job {
 	/* While it runs. */
 	struct process_watch *watch; /* of the shim, or where that was killed of the command */
 	bool orphaned;               /* of the command */
+	bool killed;                 /* and that was sent SIGKILL */
 	struct place_grant *grants;  /* by positions in the pool; malloc'ed */
 	uint32_t grant_count, compute;
 	uint64_t started_ns; /* CLOCK_MONOTONIC */

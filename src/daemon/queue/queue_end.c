@@ -27,37 +27,13 @@
 
 /* ---- records ------------------------------------------------------------------------------ */
 
-/* The directory may be the user's, who can put there what he likes: nothing is followed or waited
- * for, and the file is his. */
-static ssize_t record_text(const struct node *node, const struct job_record *record,
-			   char text[static RECORD_MAX])
-{
-	char path[PATH_MAX];
-	struct stat st;
-
-	job_files(node, record, path, sizeof(path) - sizeof(SHIM_RECORD));
-	strcat(path, SHIM_RECORD);
-	cleanup_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return -errno;
-	if (!S_ISREG(st.st_mode) || st.st_uid != record->uid)
-		return -EPERM;
-	ssize_t n = read(fd, text, RECORD_MAX);
-	if (n < 0)
-		return -errno;
-	if (n == RECORD_MAX)
-		return -EFBIG;
-	text[n] = '\0';
-	return n;
-}
-
 int job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
 		    json_t **ret_end)
 {
 	char text[RECORD_MAX], *at = text, *end;
 
 	*ret_start = *ret_end = NULL;
-	ssize_t n = record_text(node, record, text);
+	ssize_t n = job_file_read(node, record, SHIM_RECORD, text, sizeof(text));
 	if (n < 0)
 		return n == -ENOENT ? 0 : (int)n;
 	/* Lines that are whole. */
@@ -77,15 +53,11 @@ int job_record_read(const struct node *node, const struct job_record *record, js
 static void records_remove(const struct job *job, bool all)
 {
 	static const char *const suffixes[] = {SHIM_RECORD, SHIM_CID, SHIM_POD, SHIM_POD_STATE};
-	char path[PATH_MAX];
 	/* How far a pod is must outlive a shim that was killed. */
 	size_t count = all ? ARRAY_SIZE(suffixes) : 2;
 
-	for (size_t i = 0; i < count; i++) {
-		job_files(job->node, &job->record, path, sizeof(path) - sizeof(SHIM_POD_STATE));
-		strcat(path, suffixes[i]);
-		(void)unlink(path);
-	}
+	for (size_t i = 0; i < count; i++)
+		job_file_remove(job->node, &job->record, suffixes[i]);
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -208,7 +180,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	job->grants = NULL;
 	job->grant_count = 0;
 	job->kill_ns = 0;
-	job->orphaned = false;
+	job->orphaned = job->killed = false;
 	if (!outcome->pod_goes_on)
 		job_text_set(&job->record.place, "");
 	job_text_set(&job->record.ending, "");
@@ -235,18 +207,28 @@ static void ending_apply(const struct job *job, struct outcome *outcome)
 	outcome->again = job->record.ending_as == JOB_QUEUED;
 }
 
-static void outcome_of_record(const json_t *record, struct outcome *outcome)
+/* Its user can have written any number. */
+static int64_t number_of(const json_t *record, const char *key, int64_t least, int64_t most)
+{
+	int64_t number = json_integer_value(json_object_get(record, key));
+
+	return MIN(MAX(number, least), most);
+}
+
+static void outcome_of_record(const struct job *job, const json_t *record, struct outcome *outcome)
 {
 	const char *why = json_string_value(json_object_get(record, "why"));
 	const char *error = json_string_value(json_object_get(record, "error"));
 	const char *kind = json_string_value(json_object_get(record, "kind"));
-	int code = (int)json_integer_value(json_object_get(record, "code"));
 	bool by_signal = kind && !strcmp(kind, SHIM_KIND_SIGNAL);
+	int code = by_signal ? (int)number_of(record, "code", 1, SIGRTMAX)
+			     : (int)number_of(record, "code", 0, UINT8_MAX);
+	int64_t now = now_realtime_ns();
 
 	outcome->exit_code = by_signal ? 128 + code : code;
 	outcome->signal = by_signal ? code : 0;
-	outcome->rss_bytes = (uint64_t)json_integer_value(json_object_get(record, "rss"));
-	outcome->ended = json_integer_value(json_object_get(record, "ended"));
+	outcome->rss_bytes = (uint64_t)number_of(record, "rss", 0, INT64_MAX);
+	outcome->ended = number_of(record, "ended", MIN(job->record.started, now), now);
 	outcome->state = outcome->exit_code ? JOB_FAILED : JOB_DONE;
 	if (error && *error)
 		snprintf(outcome->reason, sizeof(outcome->reason), "%s", error);
@@ -302,7 +284,7 @@ static void on_command_ended(void *arg)
 static bool orphan_watch(struct job *job, const json_t *start)
 {
 	struct process_id command = {
-		.pid = (pid_t)json_integer_value(json_object_get(start, "pid")),
+		.pid = (pid_t)number_of(start, "pid", 0, INT32_MAX),
 		.birth = (uint64_t)json_integer_value(json_object_get(start, "birth")),
 	};
 	const char *boot = json_string_value(json_object_get(start, "boot"));
@@ -371,7 +353,7 @@ void job_conclude(struct job *job)
 	int rc = job_record_read(job->node, &job->record, &start, &exit);
 	const char *kind = json_string_value(json_object_get(exit, "kind"));
 	if (kind && strcmp(kind, SHIM_KIND_UNSTARTED) != 0) {
-		outcome_of_record(exit, &outcome);
+		outcome_of_record(job, exit, &outcome);
 		if (pod_goes_on(job, exit)) {
 			json_decref(exit);
 			json_decref(start);
@@ -453,11 +435,32 @@ void job_end_begin(struct job *job, enum job_state as, const char *why)
 	signal_send(job, SIGTERM);
 }
 
+/* Its shim ends a job at its limit, unless its user stopped or killed the shim. Others were
+ * promised the room at that time. */
+static void limit_look(struct job *job, uint64_t now)
+{
+	uint64_t limit = job->spec->limit_ns;
+
+	if (!limit || job->kill_ns || job_is_pod(&job->record) ||
+	    now - job->started_ns < limit + job->spec->grace_ns + SHIM_PATIENCE_NS)
+		return;
+	job_end_begin(job, JOB_TIMEOUT, "its time limit was reached");
+	job->kill_ns = now;
+}
+
 void job_end_tick(struct job *job, uint64_t now)
 {
+	limit_look(job, now);
 	if (!job->kill_ns || now < job->kill_ns || !job->watch)
 		return;
+	/* A record can name any process as the command: one that its user may not end is not waited
+	 * for. */
+	if (job->orphaned && job->killed) {
+		on_command_ended(job);
+		return;
+	}
 	/* A shim that was stopped does not do it. Then the command is ended itself. */
 	signal_send(job, SIGKILL);
+	job->killed = job->orphaned;
 	job->kill_ns = now + SHIM_PATIENCE_NS;
 }

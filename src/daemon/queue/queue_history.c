@@ -51,15 +51,6 @@ static int oldest_add(void *arg, const struct job_record *record)
 	return 0;
 }
 
-static void log_remove(const struct queues *q, const struct job_record *record)
-{
-	char path[PATH_MAX];
-
-	job_files(q->node, record, path, sizeof(path) - sizeof(SHIM_LOG));
-	strcat(path, SHIM_LOG);
-	(void)unlink(path);
-}
-
 /* On disk first: a log without a job is found by nobody. */
 static void forget(struct queues *q, struct queue_use *use, struct oldest *oldest)
 {
@@ -78,7 +69,7 @@ static void forget(struct queues *q, struct queue_use *use, struct oldest *oldes
 		struct job_record *record = &oldest->record[i];
 
 		for (; record->attempt; record->attempt--)
-			log_remove(q, record);
+			job_file_remove(q->node, record, SHIM_LOG);
 	}
 }
 

@@ -257,17 +257,10 @@ bool job_is_pod(const struct job_record *record)
 	return record->place && record->place[0] == '{';
 }
 
-/* As a record: the directory is the user's, so nothing is followed or waited for. */
 json_t *job_pod_state(const struct node *node, const struct job_record *record)
 {
-	char path[PATH_MAX], text[STATE_MAX];
-	struct stat st;
+	char text[STATE_MAX];
+	ssize_t n = job_file_read(node, record, SHIM_POD_STATE, text, sizeof(text));
 
-	job_files(node, record, path, sizeof(path) - sizeof(SHIM_POD_STATE));
-	strcat(path, SHIM_POD_STATE);
-	cleanup_close int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != record->uid)
-		return NULL;
-	ssize_t n = read(fd, text, sizeof(text));
-	return n > 0 && n < (ssize_t)sizeof(text) ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+	return n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
 }

@@ -173,6 +173,15 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 /* Whether its MIG instance is being made. */
 bool job_is_making(struct job *job);
 
+/* ---- job_files.c */
+/* Reads a file of the job's last attempt, which its user can have replaced by anything: nothing is
+ * followed or waited for, and the file is his. `text` gets its bytes and a NUL. Its length, or
+ * -errno (-EPERM: it is no file of his, -EFBIG: it is no smaller than `size`). */
+ssize_t job_file_read(const struct node *node, const struct job_record *record, const char *suffix,
+		      char *text, size_t size);
+/* Where it is one, and is there. */
+void job_file_remove(const struct node *node, const struct job_record *record, const char *suffix);
+
 /* ---- queue_end.c */
 /* The record of the job's last attempt: how it started, and how it ended; owned by the caller.
  * NULL: it does not say. 0, also where there is no record: nothing of it began. -errno: there is

@@ -29,12 +29,6 @@
 /* Descriptors of the daemon's that a shim gets are moved out of the way of the shim's own first. */
 #define SHIM_FDS_FROM 10
 
-void job_files(const struct node *node, const struct job_record *record, char *buf, size_t size)
-{
-	snprintf(buf, size, "%s/%u/%" PRId64 ".%u", node->queues->dir, record->uid, record->id,
-		 record->attempt);
-}
-
 static int directory_make(const struct queues *q, uid_t uid, char buf[static PATH_MAX])
 {
 	if (snprintf(buf, PATH_MAX, "%s/%u", q->dir, uid) >= PATH_MAX)

@@ -63,8 +63,15 @@ def test_the_service_keeps_descriptors_and_says_so():
     assert directive("FileDescriptorStorePreserve") == ["yes"]
 
 
-def directive(name):
-    return re.findall(rf"^{name}=(.*)$", (UNITS / "carved.service").read_text(), re.M)
+def test_one_users_job_does_not_end_the_launcher_of_all():
+    """Nor the jobs of others, where the kernel ended a process of it, or the launcher is started anew."""
+    assert directive("OOMPolicy", "carve-launcher.service") == ["continue"]
+    assert directive("KillMode", "carve-launcher.service") == ["process"]
+    assert directive("TasksMax", "carve-launcher.service") == ["infinity"]
+
+
+def directive(name, unit="carved.service"):
+    return re.findall(rf"^{name}=(.*)$", (UNITS / unit).read_text(), re.M)
 
 
 def limited():

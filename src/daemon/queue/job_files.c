@@ -1,0 +1,64 @@
+/* The files of a job: those that its shim leaves are in a directory of the user's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "daemon/queue/queue_private.h"
+
+void job_files(const struct node *node, const struct job_record *record, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s/%u/%" PRId64 ".%u", node->queues->dir, record->uid, record->id,
+		 record->attempt);
+}
+
+/* The user's directory; in *ret_name the file's name in it. Or -errno. */
+static int directory_open(const struct node *node, const struct job_record *record,
+			  const char *suffix, char ret_name[static NAME_MAX])
+{
+	char user[16];
+	cleanup_close int all = open(node->queues->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (all < 0)
+		return -errno;
+	snprintf(user, sizeof(user), "%u", record->uid);
+	snprintf(ret_name, NAME_MAX, "%" PRId64 ".%u%s", record->id, record->attempt, suffix);
+	return open_beneath(all, user, O_PATH | O_DIRECTORY);
+}
+
+ssize_t job_file_read(const struct node *node, const struct job_record *record, const char *suffix,
+		      char *text, size_t size)
+{
+	char name[NAME_MAX];
+	struct stat st;
+	cleanup_close int dir = directory_open(node, record, suffix, name);
+
+	if (dir < 0)
+		return dir;
+	cleanup_close int fd = open_beneath(dir, name, O_RDONLY | O_NONBLOCK);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fd < 0 ? fd : -errno;
+	if (!S_ISREG(st.st_mode) || st.st_uid != record->uid)
+		return -EPERM;
+	ssize_t n = read(fd, text, size);
+	if (n < 0)
+		return -errno;
+	if (n == (ssize_t)size)
+		return -EFBIG;
+	text[n] = '\0';
+	return n;
+}
+
+void job_file_remove(const struct node *node, const struct job_record *record, const char *suffix)
+{
+	char name[NAME_MAX];
+	cleanup_close int dir = directory_open(node, record, suffix, name);
+
+	if (dir >= 0)
+		(void)unlinkat(dir, name, 0);
+}

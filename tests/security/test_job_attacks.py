@@ -1,0 +1,199 @@
+"""Attacks on queues of a system daemon: what a user's job, its files and its requests may do to others (docs/security.md, "Jobs")."""
+import datetime
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import wait_until
+
+from .lab import ALICE, MALLORY, ROOT
+from .test_jobs import Jobs
+
+
+@pytest.fixture
+def jobs(lab):
+    return Jobs(lab)
+
+
+# Enqueues jobs, and stops all of its user's processes, but itself, again and again while they start.
+STOPS = r"""
+import signal, socket, time
+s = socket.socket(socket.AF_UNIX)
+s.connect(LAB["http"])
+body = json.dumps({"queue": "sixth", "argv": ["true"], "cwd": "/", "array": "0-99"})
+s.sendall(f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+print("begun", flush=True)
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    try:
+        os.kill(-1, signal.SIGSTOP)
+    except ProcessLookupError:
+        pass
+try:
+    os.kill(-1, signal.SIGKILL)
+except ProcessLookupError:
+    pass
+"""
+
+
+@pytest.mark.attack("7", "a user who stops the processes of own jobs while they start")
+def test_nobody_waits_for_a_job_that_its_user_stops(jobs):
+    lab = jobs.lab
+    mallory = lab.loner()
+    attack = lab.python(mallory, STOPS, 7, method=lab.popen)
+    assert attack.stdout.readline() == "begun\n"
+    slowest = 0
+    while attack.poll() is None and lab.daemon.poll() is None:
+        began = time.monotonic()
+        assert lab.carve(ALICE, "gpu", "list").returncode == 0
+        slowest = max(slowest, time.monotonic() - began)
+    assert lab.daemon.poll() is None, lab.log()[-2000:]
+    assert "job.started" in lab.log()
+    # The daemon waits 5 s for its launcher: nothing that a user does takes that long.
+    assert slowest < 3, slowest
+    assert lab.carve(mallory, "job", "cancel", "1").returncode == 0
+    id = jobs.enqueue(ALICE, "true")
+    wait_until(lambda: jobs.show(ALICE, id)["state"] == "done", step=0.05)
+
+
+# Puts something in the place of the record of its own job that runs, and kills the job's shim.
+FORGES = r"""
+import signal, stat
+record, how = sys.argv[1:3]
+start = json.loads([line for line in open(record) if line.strip()][0])
+shim = int(open(f"/proc/{start['pid']}/stat").read().rsplit(")", 1)[1].split()[1])
+os.unlink(record)
+def lines(*objects):
+    open(record, "w").write("".join("\n" + json.dumps(o) + "\n" for o in objects))
+end = {"kind": "exit", "code": 0, "started": 1, "ended": 2, "rss": 3, "cpu_ns": 4, "why": ""}
+if how == "numbers":
+    lines(start, dict(end, kind="signal", code=2**31 - 1, ended=2**63 - 1, rss=-1))
+elif how == "negative":
+    lines(start, dict(end, kind="signal", code=-2**63, ended=-2**63))
+elif how == "text":
+    lines(start, dict(end, code=1, error='x"\n1999-01-01 info job.forged \x1b[2J' + "y" * 1000))
+elif how == "another":  # a process of root's as its command
+    lines(dict(start, pid=int(sys.argv[3]), birth=int(sys.argv[4])))
+elif how == "fifo":
+    os.mkfifo(record)
+elif how == "directory":
+    os.mkdir(record)
+elif how == "link":
+    os.symlink("/etc/shadow", record)
+elif how == "socket":
+    import socket
+    socket.socket(socket.AF_UNIX).bind(record)
+elif how == "huge":
+    open(record, "w").truncate(1 << 40)
+elif how == "lease":
+    import fcntl
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # which says that somebody wants to open it
+    lines(start)
+    fd = os.open(record, os.O_RDWR)
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+elif how == "closed":
+    os.chmod(os.path.dirname(record), 0)
+os.kill(shim, signal.SIGKILL)
+os.kill(start["pid"], signal.SIGKILL)
+print("done", flush=True)
+if how == "lease":
+    signal.pause()
+"""
+HOWS = ("numbers", "negative", "text", "another", "fifo", "directory", "link", "socket", "huge", "lease", "closed")
+
+
+def birth_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+
+
+def shim_of(command):
+    return int(pathlib.Path(f"/proc/{command}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def began(jobs, uid, id):
+    """The record of a job that runs, with its start."""
+    record = pathlib.Path(jobs.show(uid, id)["log"]).with_suffix(".record")
+    wait_until(lambda: record.exists() and '"start"' in record.read_text())
+    return record
+
+
+@pytest.mark.attack("16", "forged records of a job: numbers, texts, other files, links, leases")
+def test_a_forged_record_costs_its_user_alone(jobs):
+    lab = jobs.lab
+    victim = lab.popen(ROOT, "sleep", "1000")
+    birth = birth_of(victim.pid)
+    for how in HOWS:
+        id = jobs.enqueue(MALLORY, "sleep", "1000", options=("--grace", "0"))
+        jobs.running(MALLORY, id)
+        record = began(jobs, MALLORY, id)
+        forger = lab.python(MALLORY, FORGES, record, how, victim.pid, birth, method=lab.popen)
+        assert forger.stdout.readline() == "done\n", forger.communicate()[1]
+        if how == "another":  # it is not signalled, nor waited for any longer than its shim would be
+            wait_until(lambda: "job.orphaned" in lab.log())
+            assert lab.carve(MALLORY, "job", "cancel", id).returncode == 0
+        job = jobs.ended(MALLORY, id)
+        assert job["state"] in ("failed", "lost", "cancelled"), (how, job)
+        assert how not in ("numbers", "negative") or 128 <= job["exit_code"] <= 192 and job["rss_bytes"] >= 0, job
+        assert job["started"] <= job["ended"] <= datetime.datetime.now(datetime.timezone.utc).isoformat(), (how, job)
+        record.parent.chmod(0o770)
+        forger.kill()
+        assert victim.poll() is None
+    assert "job.forged" in lab.log() and "\n1999" not in lab.log() and "\x1b" not in lab.log()
+    assert json.loads(lab.carve(ALICE, "gpu", "list", "--json").stdout)
+
+
+@pytest.mark.attack("11", "a job beyond its time limit, whose shim its user stopped or killed")
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_time_limit_holds_without_the_shim(jobs, how):
+    lab = jobs.lab
+    id = jobs.enqueue(MALLORY, "sleep", "1000", options=("--time", "1s", "--grace", "0"))
+    jobs.running(MALLORY, id)
+    command = json.loads([line for line in began(jobs, MALLORY, id).read_text().split("\n") if line][0])["pid"]
+    lab.run(MALLORY, "kill", f"-{how}", shim_of(command))
+    assert jobs.ended(MALLORY, id)["state"] == "timeout"
+
+
+@pytest.mark.attack("8", "a file system of a user's own where the daemon looks for records")
+def test_no_mounted_file_system_is_entered(jobs):
+    """As fusermount does it for a user on a directory of his: a server of his would answer when it likes."""
+    lab = jobs.lab
+    id = jobs.enqueue(MALLORY, "sleep", "1000")
+    jobs.running(MALLORY, id)
+    record = began(jobs, MALLORY, id)
+    theirs = lab.dir / "mounted"
+    theirs.mkdir(mode=0o755)
+    forged = theirs / record.name
+    start = [line for line in record.read_text().split("\n") if line][0]
+    forged.write_text(start + "\n" + json.dumps({"kind": "exit", "code": 0, "ended": 1}) + "\n")
+    os.chown(forged, MALLORY, MALLORY)
+    shim = shim_of(json.loads(start)["pid"])
+    if subprocess.run(["mount", "--bind", theirs, record.parent], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        for pid in (shim, json.loads(start)["pid"]):
+            os.kill(pid, signal.SIGKILL)
+        assert jobs.ended(MALLORY, id)["state"] == "lost"
+        assert forged.exists()
+        # The launcher does not enter it either: the job waits.
+        id = jobs.enqueue(MALLORY, "true")
+        wait_until(lambda: f"job.not_started id={id}" in lab.log())
+    finally:
+        subprocess.run(["umount", record.parent], check=True)
+    assert jobs.ended(MALLORY, id)["state"] == "done"
+
+
+@pytest.mark.attack("8", "root reads the log of a user's job that leads to a pipe or a device")
+def test_roots_command_opens_plain_files_alone(jobs):
+    lab = jobs.lab
+    for kind in ("fifo", "device"):
+        id = jobs.enqueue(MALLORY, "true")
+        log = pathlib.Path(jobs.ended(MALLORY, id)["log"])
+        lab.run(MALLORY, "rm", log)
+        lab.run(MALLORY, *(("mkfifo", log) if kind == "fifo" else ("ln", "-s", "/dev/zero", log)))
+        done = lab.carve(ROOT, "job", "logs", id, timeout=20)
+        assert done.returncode == 1 and "prints to no plain file" in done.stderr, done.stderr
