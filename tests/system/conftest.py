@@ -251,12 +251,15 @@ def end_processes(pids, number, patience=10):
 class Host(Runner):
     """A simulated host that stays up for a test: `host.run([...])` runs programs on it."""
 
-    def __init__(self, spec, driver=None):
+    def __init__(self, spec, driver=None, wrap=()):
+        """`wrap`: words before the command, of a program that becomes another user."""
         self.dir = tempfile.mkdtemp(prefix="carve-test-")
+        if wrap:
+            os.chmod(self.dir, 0o777)
         options = ["--gpus", spec] + (["--driver", driver] if driver else [])
         script = f'env -0 > {self.dir}/env.new && mv {self.dir}/env.new {self.dir}/env && exec cat'
         self.process = subprocess.Popen(
-            [str(BUILD / "carve"), "sim", *options, "--", "/bin/sh", "-c", script],
+            [*wrap, str(BUILD / "carve"), "sim", *options, "--", "/bin/sh", "-c", script],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean_env(), text=True)
         path = pathlib.Path(self.dir, "env")
         wait_until(lambda: path.exists() or self.process.poll() is not None)

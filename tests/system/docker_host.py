@@ -120,8 +120,10 @@ def docker_engine(wrap=lambda host: ()):
                 pytest.skip("docker cannot run a container here")
             yield made
         finally:
-            made.stop()
+            if made.daemon and made.daemon.poll() is None:
+                made.clean()
             kept_removed(directory)
+            made.stop()
             made.host.close()
 
 

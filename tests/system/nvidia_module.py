@@ -24,6 +24,7 @@ def of_instance(instance):
 
 # As on a host where version 2 of cgroups is alone: runtimes go by the file system that is here.
 CGROUP_2 = "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup\n"
+WITH_CGROUP_2 = ["unshare", "-m", "--propagation", "private", "/bin/sh", "-c", CGROUP_2 + 'exec "$@"', "sh"]
 
 
 def with_module(gpus, instances=(), cgroup_2=False):

@@ -43,8 +43,17 @@ def root_file_system(root):
         shutil.copy(library, place)
 
 
+def watchers(directory):
+    """Commands of carve's that look after containers of a runtime whose files are in this directory."""
+    for status in pathlib.Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if status.read_text() == "carve\n" and f"{directory}/".encode() in (status.parent / "environ").read_bytes():
+                yield status
+
+
 def kept_removed(directory):
-    """Removes what carve kept for containers of a runtime whose files were in this directory."""
+    """Removes what carve kept for containers that ended with their runtime; before the runtime's files are removed."""
+    wait_until(lambda: not list(watchers(directory)))
     for note in pathlib.Path("/var/tmp").glob("carve-container-*/kept"):
         if f"{directory}/" in note.read_text():
             shutil.rmtree(note.parent)
@@ -53,31 +62,44 @@ def kept_removed(directory):
 class Podman:
     """A simulated host on which `podman` has its own storage, with one image."""
     IMAGE = "localhost/carve-test:1"
+    OPTIONS = ()
 
-    def __init__(self, tmp_path):
-        self.host, self.directory = None, tmp_path
+    def __init__(self, tmp_path, wrap=(), user=0):
+        """`wrap`: words before each command, of a program that becomes `user` or gives it other mounts."""
+        self.host, self.directory, self.wrap = None, tmp_path, list(wrap)
         (tmp_path / "containers.conf").write_text(
             CONF + f'tmp_dir = "{tmp_path}/libpod"\n')
         (tmp_path / "storage.conf").write_text(
-            f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/storage"\nrunroot = "{tmp_path}/storage-run"\n')
+            f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/storage"\nrunroot = "{tmp_path}/storage-run"\n'
+            f'rootless_storage_path = "{tmp_path}/storage"\n[storage.options]\nignore_chown_errors = "{str(user != 0).lower()}"\n')
         self.env = {"CONTAINERS_CONF": str(tmp_path / "containers.conf"),
                     "CONTAINERS_STORAGE_CONF": str(tmp_path / "storage.conf"), "TMPDIR": str(tmp_path)}
         root_file_system(tmp_path / "root")
+        if user:
+            self.become(user)
         tar = subprocess.run(["tar", "-C", tmp_path / "root", "-c", "."], capture_output=True).stdout
-        done = subprocess.run(["podman", "import", "-", self.IMAGE], input=tar, capture_output=True,
+        done = subprocess.run([*wrap, "podman", "import", "-", self.IMAGE], input=tar, capture_output=True,
                               env={**os.environ, **self.env})
         ran = done.returncode == 0 and subprocess.run(
-            ["podman", "run", "--rm", self.IMAGE, "true"], capture_output=True, env={**os.environ, **self.env})
+            [*wrap, "podman", "run", "--rm", *self.OPTIONS, self.IMAGE, "true"], capture_output=True, text=True,
+            env={**os.environ, **self.env})
         self.works = ran and ran.returncode == 0
+        self.why = (ran.stderr if ran else done.stderr.decode())[-300:]
+
+    def become(self, user):
+        for name in ("home", "xdg"):
+            (self.directory / name).mkdir(mode=0o700)
+        self.env.update({"HOME": str(self.directory / "home"), "XDG_RUNTIME_DIR": str(self.directory / "xdg")})
+        subprocess.run(["chown", "-R", f"{user}:{user}", self.directory], check=True)
 
     def __call__(self, *argv, **kw):
-        return self.host.run(list(argv), env=self.env, **kw)
+        return self.host.run([*self.wrap, *argv], env=self.env, **kw)
 
     def carve(self, *argv, **kw):
         return self(str(CARVE), "podman", "run", *argv, **kw)
 
     def clean(self):
-        subprocess.run(["podman", "rm", "--all", "--force", "--time", "0"], capture_output=True,
+        subprocess.run([*self.wrap, "podman", "rm", "--all", "--force", "--time", "0"], capture_output=True,
                        env={**os.environ, **self.env})
 
     def sessions(self):
