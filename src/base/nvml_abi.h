@@ -52,6 +52,8 @@ typedef struct nvmlDevice_st *nvmlDevice_t;
 typedef struct nvmlGpuInstance_st *nvmlGpuInstance_t;
 typedef struct nvmlComputeInstance_st *nvmlComputeInstance_t;
 typedef struct nvmlEventSet_st *nvmlEventSet_t;
+/* Memory of NVML's, of nvmlGpmSampleAlloc; valid until nvmlGpmSampleFree. */
+typedef struct nvmlGpmSample_st *nvmlGpmSample_t;
 
 /* A versioned structure's first word: its size and, in the top byte, its version. */
 #define NVML_STRUCT_VERSION_OF(type, number) ((unsigned int)(sizeof(type) | ((number) << 24U)))
@@ -782,6 +784,40 @@ typedef struct {
 	unsigned long long memorySizeMB;
 } nvmlDeviceAttributes_t;
 
+/* GPU performance monitoring (GPM): figures from two samples of a GPU's counters. */
+typedef struct {
+	unsigned int version;
+	unsigned int isSupportedDevice;
+} nvmlGpmSupport_t;
+#define NVML_GPM_SUPPORT_VERSION 1u
+
+typedef enum {
+	NVML_GPM_METRIC_GRAPHICS_UTIL = 1, /* per cent of the time that anything computed or drew */
+	NVML_GPM_METRIC_SM_UTIL = 2,
+} nvmlGpmMetricId_t;
+
+typedef struct {
+	unsigned int metricId;
+	nvmlReturn_t nvmlReturn; /* of this figure */
+	double value;
+	struct {
+		char *shortName;
+		char *longName;
+		char *unit;
+	} metricInfo;
+} nvmlGpmMetric_t;
+
+/* The length of metrics[] grew from header to header; NVML reads and writes numMetrics of them. */
+#define NVML_GPM_METRIC_MAX 98
+typedef struct {
+	unsigned int version;
+	unsigned int numMetrics;
+	nvmlGpmSample_t sample1; /* the older one */
+	nvmlGpmSample_t sample2;
+	nvmlGpmMetric_t metrics[NVML_GPM_METRIC_MAX];
+} nvmlGpmMetricsGet_t;
+#define NVML_GPM_METRICS_GET_VERSION 1u
+
 #define NVML_ABI_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 NVML_ABI_SIZE(nvmlReturn_t, 4);
 NVML_ABI_SIZE(nvmlMemory_t, 24);
@@ -823,6 +859,9 @@ NVML_ABI_SIZE(nvmlComputeInstanceProfileInfo_v2_t, 136);
 NVML_ABI_SIZE(nvmlComputeInstanceProfileInfo_v3_t, 140);
 NVML_ABI_SIZE(nvmlComputeInstanceInfo_t, 32);
 NVML_ABI_SIZE(nvmlDeviceAttributes_t, 40);
+NVML_ABI_SIZE(nvmlGpmSupport_t, 8);
+NVML_ABI_SIZE(nvmlGpmMetric_t, 40);
+_Static_assert(offsetof(nvmlGpmMetricsGet_t, metrics) == 24, "nvmlGpmMetricsGet_t.metrics");
 _Static_assert(NVML_MEMORY_V2 == 0x02000028, "the version word that clients send");
 _Static_assert(offsetof(nvmlPciInfo_t, busId) == 36, "nvmlPciInfo_t.busId");
 _Static_assert(offsetof(nvmlFieldValue_t, value) == 32, "nvmlFieldValue_t.value");

@@ -30,6 +30,14 @@ static const char *list_text(const json_t *list, char *buf, size_t size)
 	return buf;
 }
 
+static void utilization_add(struct table *table, const json_t *per_cent)
+{
+	if (json_is_integer(per_cent))
+		table_add(table, "%" JSON_INTEGER_FORMAT "%%", json_integer_value(per_cent));
+	else
+		table_add(table, "N/A");
+}
+
 static void instance_add(struct table *table, const json_t *instance)
 {
 	char size[UNITS_TEXT_SIZE], pids[64], sessions[128];
@@ -40,6 +48,7 @@ static void instance_add(struct table *table, const json_t *instance)
 		  session_number(instance, "size"));
 	table_add(table, "%s", units_format_bytes(session_number(instance, "memory_bytes"), size));
 	table_add(table, "%s", session_text(instance, "state"));
+	utilization_add(table, json_object_get(instance, "utilization"));
 	table_add(table, "%s",
 		  list_text(json_object_get(instance, "sessions"), sessions, sizeof(sessions)));
 	table_add(table, "%s", session_text_or_dash(instance, "owner"));
@@ -50,9 +59,9 @@ static void instance_add(struct table *table, const json_t *instance)
 
 int cli_mig_list(struct cli *cli, struct error *err)
 {
-	static const char *const headings[] = {"GPU",   "PROFILE", "PLACE", "MEMORY",
-					       "STATE", "SESSION", "OWNER", "SINCE",
-					       "PIDS",  "UUID",    NULL};
+	static const char *const headings[] = {"GPU",   "PROFILE", "PLACE",   "MEMORY",
+					       "STATE", "UTIL",    "SESSION", "OWNER",
+					       "SINCE", "PIDS",    "UUID",    NULL};
 	cleanup_json json_t *list = NULL;
 	cleanup_table struct table table;
 	struct client client;

@@ -59,6 +59,11 @@ static json_t *id_json(uint8_t id_plus_1)
 	return id_plus_1 ? json_integer(id_plus_1 - 1) : json_null();
 }
 
+static json_t *utilization_json(int per_cent)
+{
+	return per_cent < 0 ? json_null() : json_integer(per_cent);
+}
+
 static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
 			     const struct peer *viewer)
 {
@@ -73,7 +78,7 @@ static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
 				   : mig->profile[mig->gpu[gpu].die][instance->profile].name;
 
 	return json_pack(
-		"{s:i, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o}",
+		"{s:i, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:o}",
 		"gpu", (int)node->pool.gpu[gpu].info.index, "profile", name, "uuid",
 		detail->uuid_text, "start", instance->start, "size", instance->size, "memory_bytes",
 		answer_number(detail->bytes), "state", mig_state_text(instance->state), "session",
@@ -82,7 +87,8 @@ static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
 		view_time(detail->since), "pids", pids_json(node, detail, viewer), "sessions",
 		sessions_json(node, detail, viewer), "shared", mig_is_shared(node, detail),
 		"gpu_instance", id_json(detail->gpu_instance), "compute_instance",
-		id_json(detail->compute_instance));
+		id_json(detail->compute_instance), "utilization",
+		utilization_json(detail->utilization));
 }
 
 json_t *mig_list(const struct node *node, const struct peer *viewer)

@@ -130,9 +130,6 @@ static void sample_add(const struct node *node, const struct gpu_sample *sample,
 	json_object_set_new(json, "used_bytes", known ? answer_number(sample->used) : json_null());
 	json_object_set_new(json, "driver_mode",
 			    known ? json_string(driver_modes[sample->exclusive]) : json_null());
-	json_object_set_new(json, "utilization",
-			    known && sample->utilization >= 0 ? json_integer(sample->utilization)
-							      : json_null());
 	json_object_set_new(json, "outside_processes", outside_processes_json(node, sample));
 }
 
@@ -174,6 +171,17 @@ static void mig_state_add(const struct node *node, uint32_t gpu, json_t *json)
 	json_object_set_new(json, "mig_profiles", mig_profiles_json(node, gpu));
 }
 
+/* In MIG mode the driver has no figure by samples, but may have one by its counters. */
+static json_t *utilization_json(const struct node *node, uint32_t gpu)
+{
+	const struct gpu_sample *sample = &node->pool.gpu[gpu].sample;
+	int per_cent = sample->total && !sample->error ? sample->utilization : -1;
+
+	if (per_cent < 0)
+		per_cent = mig_utilization(node, gpu);
+	return per_cent < 0 ? json_null() : json_integer(per_cent);
+}
+
 json_t *view_gpus(const struct node *node)
 {
 	struct place_gpu place[GPUS_MAX];
@@ -205,6 +213,7 @@ json_t *view_gpus(const struct node *node)
 		json_object_set_new(json, "state", json_string(gpu_state_name(gpu->state)));
 		json_object_set_new(json, "state_since", view_time(gpu->state_since));
 		sample_add(node, &gpu->sample, json);
+		json_object_set_new(json, "utilization", utilization_json(node, i));
 		mig_state_add(node, i, json);
 		json_array_append_new(list, json);
 	}

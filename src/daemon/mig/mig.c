@@ -41,6 +41,8 @@ struct outcome {
 	uint32_t profile_count;
 	struct instance list[MIG_INSTANCES_MAX];
 	size_t count;
+	bool measured; /* and how busy they are: */
+	int8_t utilization, of_instances[MIG_INSTANCES_MAX];
 };
 
 /* Changes that are made one after the other on a thread, and a look at the GPUs they concern. */
@@ -93,6 +95,14 @@ static void gpu_look(const struct instances *driver, uint32_t index, struct outc
 					 out->list, MIG_INSTANCES_MAX, &out->count);
 }
 
+/* A request does not wait for that. */
+static void gpu_measure(struct gpm *gpm, uint32_t index, struct outcome *out)
+{
+	gpm_look(gpm, index, out->list, out->rc == 0 ? out->count : 0, &out->utilization,
+		 out->of_instances);
+	out->measured = true;
+}
+
 static void order_run(uv_work_t *work)
 {
 	struct order *o = work->data;
@@ -106,8 +116,11 @@ static void order_run(uv_work_t *work)
 	if (rc < 0)
 		order_undo(driver, o);
 	for (uint32_t gpu = 0; gpu < GPUS_MAX; gpu++) {
-		if (o->outcome[gpu].wanted)
-			gpu_look(driver, o->index[gpu], &o->outcome[gpu]);
+		if (!o->outcome[gpu].wanted)
+			continue;
+		gpu_look(driver, o->index[gpu], &o->outcome[gpu]);
+		if (!o->request[0])
+			gpu_measure(o->node->mig->gpm, o->index[gpu], &o->outcome[gpu]);
 	}
 }
 
@@ -142,6 +155,8 @@ static void board_learn(struct node *node, uint32_t gpu, const struct outcome *o
 
 	board->changing = false;
 	board->known = die >= 0;
+	if (die < 0)
+		mig_board_measured(board, NULL, 0, GPM_UNKNOWN, NULL);
 	/* Its mode may be off by now: a sample tells. */
 	if (out->rc == -ENOTSUP)
 		(void)pool_refresh(&node->pool, POOL_ALL);
@@ -159,6 +174,9 @@ static void board_learn(struct node *node, uint32_t gpu, const struct outcome *o
 	mig->gpu[gpu].die = (uint16_t)die;
 	profiles_number(mig, gpu);
 	mig_board_settle(node, gpu, out->list, out->count);
+	if (out->measured)
+		mig_board_measured(board, out->list, out->count, out->utilization,
+				   out->of_instances);
 }
 
 /* What a driver refused is not asked again before something changed there; what somebody holds is
@@ -653,6 +671,7 @@ static void mode_follow(struct node *node, uint32_t gpu)
 	if (!board->role || g->info.mig || g->claim.state != CLAIM_OURS || !node->pool.done)
 		return;
 	mig_board_settle(node, gpu, NULL, 0);
+	mig_board_measured(board, NULL, 0, GPM_UNKNOWN, NULL);
 	board->known = false;
 	mig_board_publish(node, gpu);
 }
@@ -732,6 +751,13 @@ const char *mig_problem(const struct node *node, uint32_t gpu)
 	if (!mig_has_role(node, gpu))
 		return "";
 	return pool_gpu(node, gpu)->info.mig ? node->mig->board[gpu].why : "its MIG mode is off";
+}
+
+int mig_utilization(const struct node *node, uint32_t gpu)
+{
+	return mig_has_role(node, gpu) && pool_gpu(node, gpu)->info.mig
+		       ? node->mig->board[gpu].utilization
+		       : GPM_UNKNOWN;
 }
 
 uint32_t mig_foreign(const struct node *node, uint32_t gpu)
@@ -893,6 +919,10 @@ int mig_start(struct node *node)
 			 : instances_open_link(node->privileges.mig_fd, &mig->driver);
 	if (rc < 0)
 		mig->driver = NULL;
+	for (uint32_t gpu = 0; gpu < GPUS_MAX; gpu++)
+		mig->board[gpu].utilization = GPM_UNKNOWN;
+	if (node->pool.gpus && gpm_open(node->pool.gpus, &mig->gpm) < 0)
+		mig->gpm = NULL;
 	rc = store_mig_roles_each(node->store, role_load, node);
 	if (rc == 0)
 		rc = store_instances_each(node->store, instance_load, node);
@@ -910,6 +940,7 @@ void mig_free(struct node *node)
 {
 	if (!node->mig || node->mig->orders)
 		return;
+	gpm_close(node->mig->gpm);
 	instances_close(node->mig->driver);
 	free(steal_ptr(&node->mig));
 }

@@ -105,6 +105,8 @@ void mig_part_changed(const struct session *session);
 bool mig_has_role(const struct node *node, uint32_t gpu);
 /* Why a GPU with the role gives out no instances; "": it does, or has no role. */
 const char *mig_problem(const struct node *node, uint32_t gpu);
+/* Per cent of the last second that a GPU with the role computed, by the driver; -1: not known. */
+int mig_utilization(const struct node *node, uint32_t gpu);
 /* Instances there that carve did not make, as far as it looks. */
 uint32_t mig_foreign(const struct node *node, uint32_t gpu);
 /* The memory of the largest instance that a request could get now. */

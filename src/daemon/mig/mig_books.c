@@ -169,7 +169,8 @@ struct mig_detail *mig_entry_add(struct mig *mig, uint32_t gpu, const struct ins
 		.size = place->size,
 		.state = state,
 	};
-	board->detail[at] = (struct mig_detail){.place = *place, .since = now_realtime_ns()};
+	board->detail[at] = (struct mig_detail){
+		.place = *place, .since = now_realtime_ns(), .utilization = GPM_UNKNOWN};
 	memset(board->refused, 0, sizeof(board->refused));
 	return &board->detail[at];
 }
@@ -460,4 +461,15 @@ void mig_board_settle(struct node *node, uint32_t gpu, const struct instance *li
 	pids_learn(board, list, count);
 	mig_sessions_match(node, gpu);
 	sessions_orphaned(node, gpu);
+}
+
+void mig_board_measured(struct mig_board *board, const struct instance *list, size_t count,
+			int8_t utilization, const int8_t *of_instances)
+{
+	board->utilization = utilization;
+	for (uint32_t at = 0; at < board->count; at++) {
+		const struct instance *found = listed(list, count, &board->detail[at].place);
+
+		board->detail[at].utilization = found ? of_instances[found - list] : GPM_UNKNOWN;
+	}
 }

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/gpm.h"
 #include "backend/gpus.h"
 #include "backend/instances.h"
 #include "core/mig.h"
@@ -23,6 +24,7 @@ struct mig_detail {
 	int64_t since;                   /* in this state: CLOCK_REALTIME, ns */
 	uint32_t pid[INSTANCE_PIDS_MAX]; /* of processes that the driver lists in it */
 	uint32_t pid_count;
+	int8_t utilization;     /* per cent of the time; GPM_UNKNOWN */
 	uint64_t held_until_ns; /* somebody holds it who is none of ours: not removed before */
 };
 
@@ -33,6 +35,7 @@ struct mig_board {
 	bool collect;  /* then those that were idle for so long are to go: */
 	uint64_t collect_older_ns;
 	char why[96];       /* it cannot be used; "": it can */
+	int8_t utilization; /* of the GPU, per cent of the time; GPM_UNKNOWN */
 	uint64_t available; /* the largest instance that could be had, when that was last known */
 	struct mig_instance instance[MIG_INSTANCES_MAX];
 	struct mig_detail detail[MIG_INSTANCES_MAX];
@@ -42,6 +45,7 @@ struct mig_board {
 
 struct mig {
 	struct instances *driver;
+	struct gpm *gpm;      /* NULL: this driver has none */
 	struct mig_pool pool; /* its GPUs are those of node->pool */
 	struct mig_gpu gpu[GPUS_MAX];
 	struct mig_die die[MIG_DIES_MAX];
@@ -79,3 +83,6 @@ const struct session *mig_session_on(const struct session *s, const char *uuid_t
 void mig_sessions_match(struct node *node, uint32_t gpu);
 /* NVML lists these. Sessions whose instances are gone are ended. */
 void mig_board_settle(struct node *node, uint32_t gpu, const struct instance *list, size_t count);
+/* These figures are of what NVML listed with them. */
+void mig_board_measured(struct mig_board *board, const struct instance *list, size_t count,
+			int8_t utilization, const int8_t *of_instances);

@@ -19,28 +19,13 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Whether one of the slice's MIG devices on this GPU has that number. */
-static bool own_instance(struct process *p, nvmlDevice_t gpu, unsigned int instance)
-{
-	for (unsigned int i = 0; i < LEDGER_GPUS_MAX; i++) {
-		nvmlDevice_t mig;
-		unsigned int id;
-
-		if (real_nvmlDeviceGetMigDeviceHandleByIndex(gpu, i, &mig) == NVML_SUCCESS &&
-		    slice_gpus(p, mig) &&
-		    real_nvmlDeviceGetGpuInstanceId(mig, &id) == NVML_SUCCESS && id == instance)
-			return true;
-	}
-	return false;
-}
-
 static bool own_event(struct process *p, const nvmlEventData_t *event, bool with_instance)
 {
 	if (!p || !slice_gpus(p, event->device))
 		return false;
 	return !with_instance || event->gpuInstanceId == INSTANCE_NONE ||
 	       slice_has_whole(p, event->device) ||
-	       own_instance(p, event->device, event->gpuInstanceId);
+	       slice_has_instance(p, event->device, event->gpuInstanceId);
 }
 
 typedef nvmlReturn_t wait_call(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms);

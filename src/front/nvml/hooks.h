@@ -51,6 +51,8 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const struct nvmlUUID_st *uuid, nvmlDevi
 	X(nvmlGetBlacklistDeviceInfoByIndex)            \
 	X(nvmlGetExcludedDeviceCount)                   \
 	X(nvmlGetExcludedDeviceInfoByIndex)             \
+	X(nvmlGpmMigSampleGet)                          \
+	X(nvmlGpmSampleGet)                             \
 	X(nvmlInternalGetExportTable)                   \
 	X(nvmlSystemGetTopologyGpuSet)                  \
 	X(nvmlUnitGetDevices)

@@ -99,3 +99,39 @@ bool slice_has_whole(struct process *p, nvmlDevice_t device)
 			return true;
 	return false;
 }
+
+/* Adds a number to those that are known; false: it was. */
+static bool number_add(unsigned int *known, unsigned int *count, unsigned int number)
+{
+	for (unsigned int i = 0; i < *count; i++)
+		if (known[i] == number)
+			return false;
+	known[(*count)++] = number;
+	return true;
+}
+
+unsigned int slice_instances(struct process *p, nvmlDevice_t gpu, unsigned int *ret,
+			     unsigned int max)
+{
+	unsigned int known[LEDGER_GPUS_MAX], count = 0, id;
+	nvmlDevice_t mig;
+
+	for (unsigned int i = 0; i < LEDGER_GPUS_MAX; i++)
+		if (real_nvmlDeviceGetMigDeviceHandleByIndex(gpu, i, &mig) == NVML_SUCCESS &&
+		    slice_gpus(p, mig) &&
+		    real_nvmlDeviceGetGpuInstanceId(mig, &id) == NVML_SUCCESS &&
+		    number_add(known, &count, id) && count <= max)
+			ret[count - 1] = id;
+	return count;
+}
+
+bool slice_has_instance(struct process *p, nvmlDevice_t gpu, unsigned int number)
+{
+	unsigned int own[LEDGER_GPUS_MAX];
+	unsigned int count = slice_instances(p, gpu, own, LEDGER_GPUS_MAX);
+
+	for (unsigned int i = 0; i < count; i++)
+		if (own[i] == number)
+			return true;
+	return false;
+}

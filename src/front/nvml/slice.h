@@ -43,3 +43,7 @@ nvmlReturn_t slice_list(slice_list_call *real, nvmlDevice_t device, unsigned int
 bool slice_has_process(struct process *p, uint32_t pid);
 /* Whether the GPU itself is the slice's, and not only instances on it. */
 bool slice_has_whole(struct process *p, nvmlDevice_t device);
+/* How many GPU instances on this GPU are the slice's; at most `max` of their numbers in ret. */
+unsigned int slice_instances(struct process *p, nvmlDevice_t gpu, unsigned int *ret,
+			     unsigned int max);
+bool slice_has_instance(struct process *p, nvmlDevice_t gpu, unsigned int number);

@@ -345,3 +345,40 @@ def test_explain_says_what_a_gpu_with_the_role_says(make_host):
     carve(host, "session", "request", "--mig-profile", "4g.40gb")
     [gpu] = [e["gpus"][0] for e in [look(host, "explain", "--mig-profile", "7g.80gb")]]
     assert [gpu["reason"], gpu["message"]] == ["no_memory", "sessions' instances are in the way"]
+
+
+def utilization(host):
+    """Of each instance, by its profile."""
+    return {i["profile"]: i["utilization"] for i in instances(host)}
+
+
+def test_who_computes_in_an_instance_is_told_where_the_gpu_counts_it(make_host):
+    host = with_role(make_host)
+    carve(host, "session", "request", "--mig-profile", "1g.10gb", "--name", "quiet")
+    busy = host.popen([CARVE, "run", "--ephemeral", "--mig-profile", "3g.40gb", "--", *python("busy")])
+    wait_until(lambda: (utilization(host).get("3g.40gb") or 0) > 80)
+    assert utilization(host)["1g.10gb"] == 0
+    # Of the GPU it is the part of the multiprocessors that the instance has: 60 of 132.
+    assert 30 < wait_until(lambda: look(host, "gpu", "list")[0]["utilization"]) < 50
+    assert " 0% " in carve(host, "mig", "list").stdout and "% " in carve(host, "top", "--once").stdout
+    # Within a slice NVML tells of its own instance alone, however it is asked.
+    numbers = {i["profile"]: i["gpu_instance"] for i in instances(host)}
+    gpm = python("nvml_gpm", numbers["1g.10gb"], numbers["3g.40gb"])
+    seen = json.loads(carve(host, "run", "--session", "quiet", "--", *gpm).stdout)
+    not_supported, not_found = 3, "error 2"
+    assert seen == {"support": 1, "rates": not_supported, "busy": [0, 0, not_found], "sm": "error 3"}
+    busy.terminate()  # carve run passes that on
+    busy.wait()
+    wait_until(lambda: utilization(host)["3g.40gb"] == 0)
+
+
+def test_a_gpu_that_does_not_count_tells_no_utilization(make_host):
+    host = with_role(make_host, "a100-80gb+mig")
+    busy = host.popen([CARVE, "run", "--vram", "10", "--", *python("busy")])
+    wait_until(lambda: instances(host, "busy") and host.stat()["gpus"][0]["busy_ns"])
+    assert {i["utilization"] for i in instances(host)} == {None} == {look(host, "gpu", "list")[0]["utilization"]}
+    assert " N/A " in carve(host, "mig", "list").stdout
+    seen = json.loads(carve(host, "run", "--vram", "4", "--", *python("nvml_gpm")).stdout)
+    assert seen == {"support": 0, "rates": 3, "busy": ["error 3"], "sm": "error 3"}
+    busy.terminate()  # carve run passes that on
+    busy.wait()

@@ -10,7 +10,7 @@ import pytest
 from conftest import BUILD, ON_GPU, PATIENCE, run, wait_until
 from nvml_host import (IN_USE, INSUFFICIENT_RESOURCES, NOT_FOUND, NOT_SUPPORTED, SUCCESS, Placement, create,
                        gpu_instance_id, gpu_profiles, mig_device, mig_mode, nvml, set_mig_mode)  # noqa: F401: fixture
-from programs import SOURCES
+from programs import SOURCES, python
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="tests the simulated driver")
 
@@ -279,3 +279,33 @@ def test_faults_say_what_goes_with_what(nvml):
     assert json.loads(done.stdout)["after"] is True
     fault(lib, "all", "--clear")
     assert not isinstance(create(lib, SMALL), int)
+
+
+def test_counters_tell_how_busy_each_instance_and_the_gpu_is(nvml):
+    lib = nvml("h100-80gb+mig")
+    (half_gi, _, half), (small_gi, _, _) = create(lib, HALF), create(lib, SMALL)
+    uuid = lib.text("DeviceGetUUID", half)
+    busy = lib.host.popen(python("busy"), env={"CUDA_VISIBLE_DEVICES": uuid})
+    wait_until(lambda: lib.host.stat()["gpus"][0]["busy_ns"])
+    numbers = [gpu_instance_id(lib, gi) for gi in (half_gi, small_gi)]
+
+    def seen():
+        done = lib.host.run(python("nvml_gpm", *numbers, 77))
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    told = seen()
+    whole, of_half, of_small, of_none = told.pop("busy")
+    assert of_half > 80 and of_small == 0 and of_none == "error 2"
+    assert abs(whole - of_half * 60 / 132) < 2  # its multiprocessors
+    assert told == {"support": 1, "rates": NOT_SUPPORTED, "sm": "error 3"}
+    busy.kill()
+    busy.wait()
+    wait_until(lambda: seen()["busy"][:2] == [0, 0])
+
+
+def test_gpus_before_hopper_have_no_counters(nvml):
+    lib = nvml("a100-40gb+mig")
+    gi, _, _ = create(lib, SMALL)
+    done = lib.host.run(python("nvml_gpm", gpu_instance_id(lib, gi)))
+    assert json.loads(done.stdout) == {"support": 0, "rates": NOT_SUPPORTED, "busy": ["error 3"] * 2, "sm": "error 3"}
