@@ -15,30 +15,26 @@
 #include "daemon/host/runtime.h"
 #include "daemon/queue/launcher.h"
 #include "daemon/separate.h"
+#include "daemon/session/session.h"
+#include "daemon/session/sessions.h"
 #include "daemon/settle/descriptors.h"
 #include "daemon/settle/orphans.h"
 #include "daemon/store/state.h"
 
 struct attach_server;
-struct drain;
 struct fresh;
 struct handover;
 struct http_server;
 struct leases;
 struct mig;
 struct mig_hooks;
-struct process;
 struct queues;
 struct quota_entry;
 struct session;
-struct session_hooks;
 struct store;
 struct upgrade;
 struct usage;
 struct waiter;
-
-/* Sessions are found by ID and by user in hash tables of this many buckets. */
-#define NODE_BUCKETS 4096u
 
 struct node_options {
 	bool system;
@@ -60,8 +56,7 @@ struct node {
 	struct pool pool;
 	struct probe probe;
 	struct store *store;
-	const struct session_hooks *hooks; /* node_hooks.h */
-	const struct mig_hooks *mig_hooks; /* likewise */
+	const struct mig_hooks *mig_hooks; /* node_hooks.h */
 	struct keep keep;                  /* descriptors of ledgers, for the next daemon */
 	struct privileges privileges;
 	struct launcher launcher;
@@ -74,23 +69,13 @@ struct node {
 	 * decided. */
 	bool ready;
 	uint64_t ready_sample; /* the number of that sample; 0: the probe has not ended */
-	/* Sessions that have not ended: all; with an ID; a user's active one; with books. */
-	struct session *sessions;
-	struct session *by_id[NODE_BUCKETS];
-	struct session *by_user[NODE_BUCKETS];
-	struct session *attached;
+	struct sessions sessions;
 	struct stray *strays;
-	uint32_t session_count, timed_count;
-	uint32_t dead_count; /* processes that ended and still have a slot */
-	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
-	struct drain *drains;
 	struct descriptors descriptors;
 	struct orphans orphans;
 	struct quota_entry *quotas;
-	struct fresh *fresh;  /* calls that wait for the next sample */
-	struct crowd watched; /* descriptors of commands in slices, and of who asked for one */
+	struct fresh *fresh;        /* calls that wait for the next sample */
 	struct crowd waiting_crowd; /* requests */
-	struct crowd living;        /* sessions that have not ended */
 	struct waiter *waiters;     /* in the order in which they are served */
 	bool waiters_dirty;         /* something changed that may let one through */
 	struct leases *leases;
@@ -102,8 +87,6 @@ struct node {
 	struct http_server *http;
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */
 	uv_timer_t tick;
-	uv_timer_t reap;
-	uint64_t reap_delay_ms;
 	uv_timer_t hurry; /* sessions that did not stand still are looked at again */
 	uv_signal_t on_term, on_int, on_hup;
 	uint64_t tick_ms;
@@ -112,3 +95,9 @@ struct node {
 	bool stopping;
 	int exit_code;
 };
+
+/* For the rooms that still take the daemon as a whole. */
+static inline struct node *node_of(const struct session *session)
+{
+	return session->sessions->context;
+}

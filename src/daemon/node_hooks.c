@@ -11,8 +11,20 @@
 #include "daemon/upgrade/takeover.h"
 #include "daemon/waiting/waiting.h"
 
-static void on_ended(struct node *node)
+static void on_lessened(void *context)
 {
+	slicing_retry(context);
+}
+
+static void on_room(void *context)
+{
+	waiting_kick(context);
+}
+
+static void on_ended(void *context)
+{
+	struct node *node = context;
+
 	slicing_retry(node);
 	waiting_kick(node);
 }
@@ -21,8 +33,8 @@ const struct session_hooks node_session_hooks = {
 	.ledger_made = settle_tell,
 	.attached = slicing_join,
 	.ledger_used = takeover_keep,
-	.lessened = slicing_retry,
-	.room_made = waiting_kick,
+	.lessened = on_lessened,
+	.room_made = on_room,
 	.instances_left = mig_session_ended,
 	.received = slicing_received,
 	.recorded = takeover_forget,

@@ -66,7 +66,7 @@ static void node_stop(struct node *node, const char *why)
 	upgrade_stop(node);
 	http_server_stop(node->http);
 	queues_stop(node->queues);
-	sessions_free(node);
+	sessions_free(&node->sessions);
 	keep_stop(&node->keep);
 	privileges_stop(&node->privileges);
 	descriptors_free(node);
@@ -77,7 +77,7 @@ static void node_stop(struct node *node, const char *why)
 	usage_stop(steal_ptr(&node->usage));
 	close_handle(&node->prepare);
 	close_handle(&node->tick);
-	close_handle(&node->reap);
+	close_handle(&node->sessions.reap);
 	close_handle(&node->hurry);
 	close_handle(&node->on_term);
 	close_handle(&node->on_int);
@@ -106,7 +106,8 @@ static void sessions_tick(struct node *node)
 {
 	int64_t now = now_realtime_ns();
 
-	for (struct session *s = node->timed_count ? node->sessions : NULL, *next; s; s = next) {
+	for (struct session *s = node->sessions.timed_count ? node->sessions.first : NULL, *next; s;
+	     s = next) {
 		next = s->next;
 		if (s->state != SESSION_ACTIVE) {
 			session_continue_end(s);
@@ -121,7 +122,7 @@ static void sessions_tick(struct node *node)
  * have children that never attach. On every GPU: who went round the front saw them all. */
 static void settle_tick(struct node *node)
 {
-	const struct session *s = node->sessions;
+	const struct session *s = node->sessions.first;
 
 	while (s && !s->processes && !s->holders)
 		s = s->next;
@@ -132,7 +133,8 @@ static void settle_tick(struct node *node)
 static bool session_is_left(const struct session *s)
 {
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		if (s->pool_gpu[i] >= 0 && pool_gpu_is_left(&s->node->pool.gpu[s->pool_gpu[i]]))
+		if (s->pool_gpu[i] >= 0 &&
+		    pool_gpu_is_left(&s->sessions->pool->gpu[s->pool_gpu[i]]))
 			return true;
 	return false;
 }
@@ -148,7 +150,7 @@ static void claims_tick(struct node *node)
 		node->waiters_dirty = true;
 	for (uint32_t i = 0; i < node->pool.count; i++)
 		left |= pool_gpu_is_left(&node->pool.gpu[i]);
-	for (struct session *s = left ? node->sessions : NULL, *next; s; s = next) {
+	for (struct session *s = left ? node->sessions.first : NULL, *next; s; s = next) {
 		next = s->next;
 		if (s->state == SESSION_ACTIVE && !s->processes && !s->holders &&
 		    session_is_left(s))
@@ -158,8 +160,9 @@ static void claims_tick(struct node *node)
 
 static bool node_idle(const struct node *node)
 {
-	return node->ready && !queues_busy(node) && !node->sessions && !node->waiters &&
-	       !node->drains && !http_connections(node->http) && !attach_connections(node->attach);
+	return node->ready && !queues_busy(node) && !node->sessions.first && !node->waiters &&
+	       !node->sessions.drains && !http_connections(node->http) &&
+	       !attach_connections(node->attach);
 }
 
 static void second_tick(struct node *node, uint64_t now)
@@ -182,7 +185,8 @@ static void second_tick(struct node *node, uint64_t now)
 	if (!node_idle(node))
 		node->busy_ns = now;
 	/* Requests wait meanwhile: a context that is nobody's is in the figures. */
-	if (node->ready && !node->waiters && !node->drains && probe_due(&node->probe, now)) {
+	if (node->ready && !node->waiters && !node->sessions.drains &&
+	    probe_due(&node->probe, now)) {
 		node->ready = false;
 		node->ready_sample = 0;
 		probe_again(&node->probe);
@@ -225,7 +229,7 @@ static void on_prepare(uv_prepare_t *prepare)
 	if (node->waiters_dirty)
 		waiting_run(node);
 	queues_run(node);
-	uint64_t wanted = node->waiters || node->timed_count || upgrade_pending(node)
+	uint64_t wanted = node->waiters || node->sessions.timed_count || upgrade_pending(node)
 				  ? TICK_BUSY_MS
 				  : TICK_IDLE_MS;
 	if (wanted != node->tick_ms) {
@@ -255,7 +259,7 @@ static void on_sampling(void *arg)
 {
 	struct node *node = arg;
 
-	node->pool.exact = !node->ready || node->waiters || node->fresh || node->drains;
+	node->pool.exact = !node->ready || node->waiters || node->fresh || node->sessions.drains;
 	processes_sampling(node);
 }
 
@@ -301,7 +305,7 @@ static void on_sample(void *arg)
 	ready_check(node);
 	settle_sampled(node);
 	attach_sampled(node->attach);
-	session_drain(node);
+	session_drain(&node->sessions);
 	fresh_sampled(node);
 	waiting_kick(node);
 	queues_kick(node);
@@ -434,7 +438,7 @@ static void on_reload(uv_signal_t *handle, int number)
 		log_event(LOG_WARNING, "config.later key=state_dir dir=%s", node->state.dir);
 	store_keep_history(node->store, node->config.history_sessions,
 			   node->config.history_per_minute);
-	node->living.most = node->config.living_sessions;
+	node->sessions.living.most = node->config.living_sessions;
 	log_event(LOG_INFO, "config.read path=%s", node->options.config_path);
 	slicing_reload(node);
 }
@@ -443,21 +447,33 @@ static void handles_init(struct node *node)
 {
 	uv_prepare_init(&node->loop, &node->prepare);
 	uv_timer_init(&node->loop, &node->tick);
-	uv_timer_init(&node->loop, &node->reap);
 	uv_timer_init(&node->loop, &node->hurry);
 	uv_signal_init(&node->loop, &node->on_term);
 	uv_signal_init(&node->loop, &node->on_int);
 	uv_signal_init(&node->loop, &node->on_hup);
-	node->prepare.data = node->tick.data = node->reap.data = node->hurry.data = node;
+	node->prepare.data = node->tick.data = node->hurry.data = node;
 	node->on_term.data = node->on_int.data = node->on_hup.data = node;
 	uv_signal_start(&node->on_term, on_signal, SIGTERM);
 	uv_signal_start(&node->on_int, on_signal, SIGINT);
 	uv_signal_start(&node->on_hup, on_reload, SIGHUP);
 }
 
+static void sessions_init(struct node *node)
+{
+	struct sessions *sessions = &node->sessions;
+
+	sessions->loop = &node->loop;
+	sessions->pool = &node->pool;
+	sessions->store = node->store;
+	sessions->leases = node->leases;
+	sessions->privileges = &node->privileges;
+	sessions->hooks = &node_session_hooks;
+	sessions->context = node;
+	sessions_begin(sessions, node->config.living_sessions);
+}
+
 int serve_run(struct node *node, struct error *err)
 {
-	node->hooks = &node_session_hooks;
 	node->mig_hooks = &node_mig_hooks;
 	api_upgrade_with(upgrade_post);
 	node->started = now_realtime_ns();
@@ -477,10 +493,9 @@ int serve_run(struct node *node, struct error *err)
 	separate_settle();
 	owner_load();
 	peer_load();
-	crowd_begin(&node->watched, WATCHED_MAX);
 	crowd_begin_any(&node->waiting_crowd, WAITING_MAX);
-	crowd_begin_any(&node->living, node->config.living_sessions);
 	uv_loop_init(&node->loop);
+	sessions_init(node);
 	handles_init(node);
 	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,
 		   node);

@@ -82,18 +82,24 @@ static void begin(void)
 		.uuid_text = "GPU-0", .pci_bus_id = "0", .limit_bytes = GIB(4), .context_bytes = 0};
 
 	check(uv_loop_init(&node.loop) == 0);
-	node.hooks = &node_session_hooks;
+	node.sessions.loop = &node.loop;
+	node.sessions.pool = &node.pool;
+	node.sessions.hooks = &node_session_hooks;
+	node.sessions.context = &node;
 	store_begin();
-	session = (struct session){.node = &node, .books = BOOKS_NONE, .pool_gpu = &position};
+	node.sessions.store = node.store;
+	node.sessions.privileges = &node.privileges;
+	session = (struct session){
+		.sessions = &node.sessions, .books = BOOKS_NONE, .pool_gpu = &position};
 	snprintf(session.record.id, sizeof(session.record.id), SESSION);
 	session.record.uid = geteuid();
 	session.record.gpu_count = 1;
 	session.record.gpu = &gpu;
 	check(books_create(&session.books, SESSION, &of, 1) == 0);
 	/* Found by its ID whichever bucket that falls into. */
-	for (size_t i = 0; i < NODE_BUCKETS; i++)
-		node.by_id[i] = &session;
-	node.attached = &session; /* without leases: no GPU here divides its time */
+	for (size_t i = 0; i < SESSIONS_BUCKETS; i++)
+		node.sessions.by_id[i] = &session;
+	node.sessions.attached = &session; /* without leases: no GPU here divides its time */
 	server_begin();
 }
 

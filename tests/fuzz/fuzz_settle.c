@@ -72,7 +72,7 @@ static void side_begin(struct side *side, const char *id)
 
 	*side = (struct side){.size = ledger_size(1, SLOTS)};
 	snprintf(s->record.id, sizeof(s->record.id), "%s", id);
-	s->node = &node;
+	s->sessions = &node.sessions;
 	s->record.gpu = &side->gpu;
 	s->record.gpu_count = 1;
 	s->pool_gpu = &side->position;
@@ -89,9 +89,9 @@ static void side_begin(struct side *side, const char *id)
 	side->shape = *header;
 	s->books.ledger =
 		(struct ledger){.limits = s->books.limits, .header = header, .shape = &side->shape};
-	s->next_attached = node.attached;
-	s->next = node.sessions;
-	node.attached = node.sessions = s;
+	s->next_attached = node.sessions.attached;
+	s->next = node.sessions.first;
+	node.sessions.attached = node.sessions.first = s;
 }
 
 static void begin(void)
@@ -102,10 +102,14 @@ static void begin(void)
 		uv_loop_init(&node.loop);
 		uv_timer_init(&node.loop, &node.hurry);
 		node.hurry.data = &node;
+		node.sessions.loop = &node.loop;
+		node.sessions.pool = &node.pool;
+		node.sessions.privileges = &node.privileges;
+		node.sessions.context = &node;
 		loop = true;
 	}
-	node.attached = node.sessions = NULL;
-	node.dead_count = 0;
+	node.sessions.attached = node.sessions.first = NULL;
+	node.sessions.dead_count = 0;
 	node.pool = (struct pool){.state = POOL_READY,
 				  .count = 1,
 				  .mask = 1,
@@ -172,7 +176,7 @@ static void sample_end(void)
 	sample->used = gpu_sample_listed(sample);
 	sample->readings[0] = (struct gpu_reading){0, 0};
 	sample->reading_count = 1;
-	for (struct session *s = node.attached; s; s = s->next_attached)
+	for (struct session *s = node.sessions.attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
 			figures_note(s, p);
 	orphans_sampled(&node);
@@ -187,7 +191,7 @@ static void die(struct process *p)
 
 	if (process_life_next(p->life, PROCESS_EVENT_END, &next)) {
 		p->life = next;
-		node.dead_count++;
+		node.sessions.dead_count++;
 	} else if (process_life_next(p->life, PROCESS_EVENT_DISCONNECT, &next)) {
 		p->life = next;
 	}

@@ -39,11 +39,11 @@
 /* By its ID, or of the caller's own by its name; an administrator sees the names of all. */
 static struct session *session_meant(const struct call *call, const char *id)
 {
-	struct session *s = session_find(call->node, id);
+	struct session *s = session_find(&call->node->sessions, id);
 
 	if (!s)
-		s = session_named(call->node, call->peer.uid, id);
-	return !s && call->peer.admin ? session_named_once(call->node, id) : s;
+		s = session_named(&call->node->sessions, call->peer.uid, id);
+	return !s && call->peer.admin ? session_named_once(&call->node->sessions, id) : s;
 }
 
 static struct waiter *waiter_meant(const struct call *call, const char *id)
@@ -134,7 +134,8 @@ static void on_decided(void *arg, struct session *session, const struct error *e
  * it got then. True: answered. */
 static bool answer_asked_before(struct call *call, const struct slice_request *request)
 {
-	struct session *session = request->id[0] ? session_find(call->node, request->id) : NULL;
+	struct session *session =
+		request->id[0] ? session_find(&call->node->sessions, request->id) : NULL;
 
 	if (!session)
 		return false;
@@ -269,7 +270,7 @@ static uint32_t resized_compute(const struct session *s, const struct place_requ
 /* Whether this daemon gives out more of the session's GPU at all. 0, or negative with *err. */
 static int grow_check(const struct session *s, uint32_t i, struct error *err)
 {
-	const struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[i]];
+	const struct pool_gpu *gpu = &s->sessions->pool->gpu[s->pool_gpu[i]];
 	char holder[REFUSAL_HOLDER_SIZE];
 
 	if (gpu->info.mig)
@@ -328,7 +329,7 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 
 	if (s->pool_gpu[i] < 0)
 		return error_set(err, EXIT_CODE_FAILED, "GPU %u is gone", s->record.gpu[i].index);
-	pool_place_gpus(&s->node->pool, gpus);
+	pool_place_gpus(s->sessions->pool, gpus);
 	const struct place_gpu *gpu = &gpus[s->pool_gpu[i]];
 	uint64_t bytes = place_requested(gpu, request);
 	units_format_bytes(bytes, asked);
@@ -341,7 +342,7 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 				 "cannot grow to %s: on GPU %u this session can have %s at most",
 				 asked, s->record.gpu[i].index,
 				 units_format_room(now + place_available(gpu), has));
-	if (bytes > now && !waiting_lets_grow(s->node, (uint32_t)s->pool_gpu[i]))
+	if (bytes > now && !waiting_lets_grow(node_of(s), (uint32_t)s->pool_gpu[i]))
 		return error_set(err, EXIT_CODE_NO_ROOM,
 				 "cannot grow to %s: earlier requests wait for the room that is "
 				 "left and go first",
@@ -371,7 +372,7 @@ static bool fits_in_part(const struct session *s, const struct place_request *re
 
 	return most && request->bytes <= most &&
 	       (request->bytes <= s->record.gpu[0].bytes ||
-		waiting_lets_grow(s->node, (uint32_t)s->pool_gpu[0]));
+		waiting_lets_grow(node_of(s), (uint32_t)s->pool_gpu[0]));
 }
 
 /* Its processes may go on meanwhile: the front bounds the part. */
@@ -380,7 +381,7 @@ static int resize_part(struct session *s, const struct place_request *request, s
 	struct place_gpu gpus[GPUS_MAX];
 	uint64_t bytes = request->bytes;
 
-	pool_place_gpus(&s->node->pool, gpus);
+	pool_place_gpus(s->sessions->pool, gpus);
 	if (shrink_check(s, 0, &gpus[s->pool_gpu[0]], bytes, err) < 0 ||
 	    quotas_check_resize(s, &bytes, err) < 0)
 		return -1;
@@ -410,7 +411,7 @@ static int resize(struct session *s, const struct place_request *request, struct
 		return -1;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (bytes[i] > s->record.gpu[i].bytes)
-			waiting_grown(s->node, (uint32_t)s->pool_gpu[i]);
+			waiting_grown(node_of(s), (uint32_t)s->pool_gpu[i]);
 	return resize_do(s, bytes, resized_compute(s, request), err);
 }
 
@@ -483,7 +484,7 @@ static int lower_check(const struct session *s, uint32_t i, const struct place_r
 	*ret_bytes = MIN(s->record.gpu[i].bytes, most->bytes);
 	if (s->pool_gpu[i] < 0)
 		return error_set(err, EXIT_CODE_FAILED, "GPU %u is gone", s->record.gpu[i].index);
-	pool_place_gpus(&s->node->pool, gpus);
+	pool_place_gpus(s->sessions->pool, gpus);
 	const struct place_gpu *gpu = &gpus[s->pool_gpu[i]];
 	int rc = *ret_bytes < s->record.gpu[i].bytes ? shrink_check(s, i, gpu, *ret_bytes, err) : 0;
 
@@ -605,7 +606,7 @@ static void reply_if_released(struct call *call, const char *id)
 {
 	struct error err = {0};
 
-	if (!session_find(call->node, id)) {
+	if (!session_find(&call->node->sessions, id)) {
 		reply_released(call, id);
 		return;
 	}
@@ -621,7 +622,7 @@ static void reply_if_released(struct call *call, const char *id)
 static void on_session_ended(void *arg, const char *id)
 {
 	struct call *call = arg;
-	const struct session *s = session_find(call->node, id);
+	const struct session *s = session_find(&call->node->sessions, id);
 	struct error err = {0};
 
 	if (!s) {
@@ -638,7 +639,7 @@ static void on_session_ended(void *arg, const char *id)
 
 static void on_releaser_gone(struct call *call)
 {
-	session_unlisten(call->node, call);
+	session_unlisten(&call->node->sessions, call);
 }
 
 /* A command of `carve run` that may use the GPU yet, though it has not so far. Who asks from within

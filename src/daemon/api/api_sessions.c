@@ -117,12 +117,12 @@ static int by_created(const void *a, const void *b)
 static void living_add(struct listing *l, size_t room)
 {
 	struct place *place = &l->place;
-	struct session **order = calloc(l->node->session_count + 1, sizeof(struct session *));
+	struct session **order = calloc(l->node->sessions.count + 1, sizeof(struct session *));
 	size_t count = 0;
 
 	if (!order)
 		return;
-	for (struct session *s = l->node->sessions; s; s = s->next)
+	for (struct session *s = l->node->sessions.first; s; s = s->next)
 		if (created_compare(s->record.created, s->record.id, place->created, place->id) > 0)
 			order[count++] = s;
 	qsort(order, count, sizeof(struct session *), by_created);
@@ -215,7 +215,7 @@ static void own_and_others_add(struct listing *l, bool own, size_t most)
 {
 	size_t living = json_array_size(l->list) + most;
 
-	for (struct session *s = l->node->sessions; s && json_array_size(l->list) < living;
+	for (struct session *s = l->node->sessions.first; s && json_array_size(l->list) < living;
 	     s = s->next)
 		if ((s->record.uid == l->viewer->uid) == own)
 			json_array_append_new(l->list, view_session(s, l->viewer));
@@ -238,7 +238,7 @@ static void reply_unpaged(struct call *call, bool ended)
 	if (ended)
 		(void)store_sessions_each(l.node->store, true, UNPAGED_SESSIONS, ended_add, &l);
 	size_t before = json_array_size(l.list);
-	if (l.node->session_count + l.node->waiting_crowd.total <= UNPAGED_LIVING) {
+	if (l.node->sessions.count + l.node->waiting_crowd.total <= UNPAGED_LIVING) {
 		living_add(&l, UNPAGED_LIVING);
 		l.place = before_all(KIND_WAITING);
 		waiting_add_rows(&l, UNPAGED_LIVING);

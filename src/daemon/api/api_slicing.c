@@ -55,7 +55,7 @@ json_t *api_slicing_session(const struct session *s)
 
 	if (!s->lease)
 		return json_null();
-	leases_standing(s->node->leases, s->lease, &standing);
+	leases_standing(s->sessions->leases, s->lease, &standing);
 	if (!standing.sliced)
 		return json_null();
 	json_t *json = json_object();
@@ -74,7 +74,7 @@ static json_t *member_json(const struct session *s, const struct peer *viewer)
 								       : json_null(),
 				 "request", share_json(request), "limit", share_json(limit));
 	if (s->lease)
-		leases_standing(s->node->leases, s->lease, &standing);
+		leases_standing(s->sessions->leases, s->lease, &standing);
 	standing_add(json, &standing);
 	json_object_set_new(json, "wants", json_boolean(standing.sliced && standing.stat.wants));
 	json_object_set_new(json, "holds", json_boolean(standing.sliced && standing.stat.holds));
@@ -87,7 +87,7 @@ static json_t *gpu_json(const struct node *node, uint32_t position, const struct
 	struct lease_setting setting = {gpu->mode, gpu->lease_ns, gpu->granularity_ppm};
 	json_t *sessions = json_array();
 
-	for (const struct session *s = node->sessions; s; s = s->next)
+	for (const struct session *s = node->sessions.first; s; s = s->next)
 		if (session_gpu_mask(s) >> position & 1)
 			json_array_append_new(sessions, member_json(s, viewer));
 	return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:o}", "gpu",

@@ -33,7 +33,7 @@ static json_t *pids_json(const struct node *node, const struct mig_detail *detai
 
 	for (uint32_t i = 0; !detail->session[0] && viewer->admin && i < detail->pid_count; i++)
 		json_array_append_new(list, json_integer(detail->pid[i]));
-	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
+	for (const struct session *s = mig_session_on(node->sessions.first, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
 		for (const struct process *p = s->processes; p; p = p->next)
 			if (!process_is_dead(p) && peer_permitted(viewer, s->record.uid))
@@ -47,7 +47,7 @@ static json_t *sessions_json(const struct node *node, const struct mig_detail *d
 {
 	json_t *list = json_array();
 
-	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
+	for (const struct session *s = mig_session_on(node->sessions.first, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
 		if (peer_permitted(viewer, s->record.uid))
 			json_array_append_new(list, json_string(s->record.id));
@@ -71,7 +71,8 @@ static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
 	const struct mig_board *board = &mig->board[gpu];
 	const struct mig_instance *instance = &board->instance[at];
 	const struct mig_detail *detail = &board->detail[at];
-	const struct session *s = detail->session[0] ? session_find(node, detail->session) : NULL;
+	const struct session *s =
+		detail->session[0] ? session_find(&node->sessions, detail->session) : NULL;
 	bool permitted = s && peer_permitted(viewer, s->record.uid);
 	const char *name = instance->profile == MIG_NO_PROFILE
 				   ? ""

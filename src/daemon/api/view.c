@@ -95,7 +95,7 @@ static json_t *holder_json(const struct pool_gpu *gpu)
 
 static bool is_inside(const struct node *node, pid_t pid)
 {
-	for (const struct session *s = node->attached; s; s = s->next_attached)
+	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
 		for (const struct process *p = s->processes; p; p = p->next)
 			if (p->id.pid == pid)
 				return true;
@@ -310,12 +310,12 @@ static json_t *busy_json(const struct session *session, uint32_t i)
 	struct lease_standing standing;
 	int position = session ? session->pool_gpu[i] : -1;
 
-	if (position < 0 || session->node->pool.gpu[position].mode == COMPUTE_OFF)
+	if (position < 0 || session->sessions->pool->gpu[position].mode == COMPUTE_OFF)
 		return json_null();
 	/* No process yet; a ledger from before there were leases has none either. */
 	if (!session->lease)
 		return books_exist(&session->books) ? json_null() : answer_number(0);
-	leases_standing(session->node->leases, session->lease, &standing);
+	leases_standing(session->sessions->leases, session->lease, &standing);
 	return answer_number(standing.stat.held_ns);
 }
 
@@ -337,9 +337,9 @@ static void place_add(const struct session *session, uint32_t i, json_t *json)
 	if (position < 0)
 		return;
 	json_object_set_new(json, "pci_bus_id",
-			    json_string(session->node->pool.gpu[position].info.pci_bus_id));
-	if (!gpu->instance[0] || !mig_instance_ids(session->node, (uint32_t)position, gpu->instance,
-						   &instance, &compute))
+			    json_string(session->sessions->pool->gpu[position].info.pci_bus_id));
+	if (!gpu->instance[0] || !mig_instance_ids(node_of(session), (uint32_t)position,
+						   gpu->instance, &instance, &compute))
 		return;
 	json_object_set_new(json, "gpu_instance", json_integer(instance));
 	json_object_set_new(json, "compute_instance", json_integer(compute));
@@ -415,7 +415,7 @@ static json_t *stray_pids_json(const struct session *session)
 {
 	json_t *pids = json_array();
 
-	for (const struct stray *s = session ? session->node->strays : NULL; s; s = s->next)
+	for (const struct stray *s = session ? node_of(session)->strays : NULL; s; s = s->next)
 		if (s->session == session && s->logged)
 			json_array_append_new(pids, json_integer(s->id.pid));
 	return pids;
@@ -441,7 +441,7 @@ static json_t *reason_json(const struct store_session *record, const struct sess
 			"no other can join until they have ended");
 	for (uint32_t i = 0; lives && i < record->gpu_count; i++)
 		if (session->pool_gpu[i] >= 0 && !record->gpu[i].instance[0] &&
-		    session->node->pool.gpu[session->pool_gpu[i]].info.mig)
+		    session->sessions->pool->gpu[session->pool_gpu[i]].info.mig)
 			return json_sprintf("GPU %u is in MIG mode now: nothing can be begun there "
 					    "until that is switched off",
 					    record->gpu[i].index);
@@ -456,7 +456,7 @@ static void mig_add(const struct store_session *record, const struct session *se
 	bool asked_bytes = is_mig && record->kind == PLACE_BYTES && session &&
 			   session->pool_gpu[0] >= 0 && gpu->bytes > gpu->requested;
 	uint64_t bytes = 0;
-	const char *near = asked_bytes ? mig_near(session->node, (uint32_t)session->pool_gpu[0],
+	const char *near = asked_bytes ? mig_near(node_of(session), (uint32_t)session->pool_gpu[0],
 						  gpu->requested, &bytes)
 				       : NULL;
 

@@ -240,7 +240,7 @@ static bool handle_observe(struct attach_connection *c, struct session *s)
 static bool handle_command(struct attach_connection *c, struct session *s, uint32_t flags)
 {
 	bool made = flags & ATTACH_FLAG_NAMESPACE && c->peer.uid == 0;
-	int mount_fd = made ? privileges_namespace(&s->node->privileges, c->peer.process) : -1;
+	int mount_fd = made ? privileges_namespace(s->sessions->privileges, c->peer.process) : -1;
 	int rc = session_command_add(s, &c->peer.process, mount_fd);
 
 	if (rc < 0)
@@ -290,7 +290,7 @@ static bool handle_sweep(struct attach_connection *c)
 /* False: the connection is to be closed. */
 static bool handle_session(struct attach_connection *c, const struct attach_request *request)
 {
-	struct session *s = session_find(c->server->node, request->session);
+	struct session *s = session_find(&c->server->node->sessions, request->session);
 
 	if (!s || s->state != SESSION_ACTIVE)
 		return reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s",
@@ -384,7 +384,7 @@ static bool reply_settled(struct attach_connection *c, bool settled)
 /* Of a connection that waits; false: it is to be closed. */
 static bool sweep_look(struct attach_connection *c)
 {
-	struct session *s = c->entering[0] ? session_find(c->server->node, c->entering)
+	struct session *s = c->entering[0] ? session_find(&c->server->node->sessions, c->entering)
 			    : c->process   ? c->process->session
 					   : NULL;
 	bool goes_on = s && s->state == SESSION_ACTIVE && sweep_waits(c, s);
@@ -599,7 +599,7 @@ static struct process *process_of(const struct node *node, const json_t *from)
 {
 	const char *id = json_string_value(json_object_get(from, "session"));
 	json_int_t slot = json_integer_value(json_object_get(from, "slot"));
-	struct session *s = id ? session_find(node, id) : NULL;
+	struct session *s = id ? session_find(&node->sessions, id) : NULL;
 	struct process *p = s ? s->processes : NULL;
 
 	while (p && (p->slot != slot || p->connection))
@@ -621,7 +621,7 @@ static void connection_take_over(struct attach_server *server, struct handover *
 	    connection_open(server, &fd, &peer, &c) < 0)
 		return;
 	const char *entering = json_string_value(json_object_get(from, "sweeping"));
-	struct session *s = entering ? session_find(server->node, entering) : NULL;
+	struct session *s = entering ? session_find(&server->node->sessions, entering) : NULL;
 
 	c->process = process_of(server->node, from);
 	if (s && !c->process)

@@ -308,7 +308,7 @@ static void order_done(uv_work_t *work, int status)
 			(void)board_collect(node, gpu, node->mig->board[gpu].collect_older_ns);
 		}
 	order_free(o);
-	node->hooks->room_made(node);
+	sessions_room_made(&node->sessions);
 }
 
 /* ---- its begin --------------------------------------------------------------------------- */
@@ -589,9 +589,9 @@ bool mig_shares(const struct session *s)
 	int gpu = s->record.gpu_count ? s->pool_gpu[0] : -1;
 	int at = gpu < 0 || !part->instance[0]
 			 ? -1
-			 : entry_of_uuid(&s->node->mig->board[gpu], part->instance);
+			 : entry_of_uuid(&node_of(s)->mig->board[gpu], part->instance);
 
-	return at >= 0 && part->bytes < s->node->mig->board[gpu].detail[at].bytes;
+	return at >= 0 && part->bytes < node_of(s)->mig->board[gpu].detail[at].bytes;
 }
 
 void mig_part_changed(const struct session *s)
@@ -599,14 +599,14 @@ void mig_part_changed(const struct session *s)
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		if (s->pool_gpu[i] < 0)
 			continue;
-		mig_sessions_match(s->node, (uint32_t)s->pool_gpu[i]);
-		mig_board_publish(s->node, (uint32_t)s->pool_gpu[i]);
+		mig_sessions_match(node_of(s), (uint32_t)s->pool_gpu[i]);
+		mig_board_publish(node_of(s), (uint32_t)s->pool_gpu[i]);
 	}
 }
 
 void mig_session_ended(const struct session *s)
 {
-	struct node *node = s->node;
+	struct node *node = node_of(s);
 	bool any = false;
 
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
@@ -867,7 +867,7 @@ int mig_role_set(struct node *node, uint64_t mask, bool on, struct error *err)
 	for (uint32_t gpu = 0; gpu < node->pool.count && rc == 0; gpu++)
 		if (mask >> gpu & 1)
 			rc = role_keep(node, gpu, on, err);
-	node->hooks->room_made(node);
+	sessions_room_made(&node->sessions);
 	return rc;
 }
 

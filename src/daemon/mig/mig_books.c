@@ -33,7 +33,7 @@ static uint64_t promised_on(const struct node *node, const struct mig_detail *de
 {
 	uint64_t sum = 0;
 
-	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
+	for (const struct session *s = mig_session_on(node->sessions.first, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
 		sum += part_on(s, detail->uuid_text)->bytes;
 	return sum;
@@ -41,7 +41,7 @@ static uint64_t promised_on(const struct node *node, const struct mig_detail *de
 
 bool mig_is_shared(const struct node *node, const struct mig_detail *detail)
 {
-	const struct session *s = mig_session_on(node->sessions, detail->uuid_text);
+	const struct session *s = mig_session_on(node->sessions.first, detail->uuid_text);
 
 	return s && part_on(s, detail->uuid_text)->bytes < detail->bytes;
 }
@@ -56,7 +56,7 @@ static uint64_t room_on(const struct node *node, const struct mig_detail *detail
 
 uint64_t mig_part_most(const struct session *s)
 {
-	struct node *node = s->node;
+	struct node *node = node_of(s);
 	int gpu = s->record.gpu_count == 1 ? s->pool_gpu[0] : -1;
 
 	for (uint32_t at = 0; gpu >= 0 && at < node->mig->board[gpu].count; at++) {
@@ -260,7 +260,8 @@ static const struct instance *listed(const struct instance *list, size_t count,
 /* What becomes of a session's instance that NVML lists no more, or as another one. */
 static void session_lose(struct node *node, const struct mig_detail *detail, const char *why)
 {
-	struct session *s = detail->session[0] ? session_find(node, detail->session) : NULL;
+	struct session *s =
+		detail->session[0] ? session_find(&node->sessions, detail->session) : NULL;
 
 	if (!s)
 		return;
@@ -379,7 +380,7 @@ static void foreign_settle(struct node *node, uint32_t gpu, const struct instanc
 /* Whether the session that is noted still has it. */
 static bool has_session(const struct node *node, const struct mig_detail *detail)
 {
-	for (const struct session *s = mig_session_on(node->sessions, detail->uuid_text); s;
+	for (const struct session *s = mig_session_on(node->sessions.first, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
 		if (!strcmp(s->record.id, detail->session))
 			return true;
@@ -406,7 +407,7 @@ void mig_sessions_match(struct node *node, uint32_t gpu)
 		enum mig_state state = board->instance[at].state;
 		const struct session *s =
 			state == MIG_BUSY || state == MIG_IDLE
-				? mig_session_on(node->sessions, detail->uuid_text)
+				? mig_session_on(node->sessions.first, detail->uuid_text)
 				: NULL;
 
 		if (state == MIG_BUSY && detail->session[0] && !s)
@@ -433,7 +434,7 @@ static bool has_uuid(const struct mig_board *board, const char *uuid_text)
  * another one for them. Those for which one is being made are left alone. */
 static void sessions_orphaned(struct node *node, uint32_t gpu)
 {
-	for (struct session *s = node->sessions, *next; s; s = next) {
+	for (struct session *s = node->sessions.first, *next; s; s = next) {
 		bool lost = false;
 
 		next = s->next;

@@ -87,7 +87,7 @@ static void agent_leave(const struct job *job)
 
 static void usage_note(struct job *job)
 {
-	const struct session *session = session_find(job->node, job->record.session);
+	const struct session *session = session_find(&job->node->sessions, job->record.session);
 
 	job->record.gpu_ns = (now_monotonic_ns() - job->started_ns) * job->grant_count;
 	for (uint32_t i = 0; session && i < session->record.gpu_count; i++)

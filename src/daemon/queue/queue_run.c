@@ -397,7 +397,7 @@ static void agents_run(struct queues *q)
 	struct node *node = q->node;
 	bool gpus = node->pool.state == POOL_READY, any = false;
 
-	if (!q->dirty || !node->ready || node->drains || node->pool.state == POOL_STARTING)
+	if (!q->dirty || !node->ready || node->sessions.drains || node->pool.state == POOL_STARTING)
 		return;
 	for (struct agent *agent = q->agents; agent && q->buckets; agent = agent->next) {
 		/* Pods need no GPU of this host, nor any figures. */
@@ -731,7 +731,7 @@ void queue_unlisten(struct node *node, void *arg)
 static void grants_restore(struct job *job)
 {
 	json_t *list = json_loads(job->record.place, 0, NULL), *item;
-	const struct session *session = session_find(job->node, job->record.session);
+	const struct session *session = session_find(&job->node->sessions, job->record.session);
 	size_t count = json_array_size(list), i;
 
 	job->grants = calloc(count + 1, sizeof(*job->grants));

@@ -220,8 +220,8 @@ static int slice_grant(const struct job *job, const struct place_request *reques
 	grant_record_instances(instances, gpus);
 	record.ephemeral = true;
 	do
-		session_make_id(node, record.id);
-	while ((rc = session_create(node, &record, &job->record.shim, ret)) == -EEXIST);
+		session_make_id(&node->sessions, record.id);
+	while ((rc = session_create(&node->sessions, &record, &job->record.shim, ret)) == -EEXIST);
 	if (rc == 0 && instances->count)
 		mig_give(node, instances, record.id);
 	return rc;

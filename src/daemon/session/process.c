@@ -12,9 +12,9 @@
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/lease/leases.h"
-#include "daemon/node.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_hooks.h"
+#include "daemon/session/sessions.h"
 
 /* Dead processes are looked for in the driver's lists this often at first, and ever less often. */
 #define REAP_DELAY_MIN_MS 20
@@ -50,22 +50,22 @@ static bool is_awaited(const struct process *p)
 
 static void on_reap_timer(uv_timer_t *timer)
 {
-	struct node *node = timer->data;
+	struct sessions *sessions = timer->data;
 	uint64_t mask = 0;
 
-	for (struct session *s = node->attached; s; s = s->next_attached)
+	for (struct session *s = sessions->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
 			if (is_awaited(p))
 				mask |= session_gpu_mask(s);
-	node->reap_delay_ms = MIN(node->reap_delay_ms * 2, REAP_DELAY_MAX_MS);
+	sessions->reap_delay_ms = MIN(sessions->reap_delay_ms * 2, REAP_DELAY_MAX_MS);
 	if (mask)
-		pool_refresh(&node->pool, mask);
+		pool_refresh(sessions->pool, mask);
 }
 
 uint64_t processes_await(struct session *s)
 {
-	s->node->reap_delay_ms = REAP_DELAY_MIN_MS;
-	return pool_refresh(&s->node->pool, session_gpu_mask(s));
+	s->sessions->reap_delay_ms = REAP_DELAY_MIN_MS;
+	return pool_refresh(s->sessions->pool, session_gpu_mask(s));
 }
 
 /* The memory of `p` may go back as soon as the driver says so. */
@@ -78,13 +78,13 @@ static void reap_await(struct process *p)
 static void lease_forget(struct process *p)
 {
 	if (p->session->lease)
-		leases_process_gone(p->session->node->leases, p->session->lease, p->slot);
+		leases_process_gone(p->session->sessions->leases, p->session->lease, p->slot);
 }
 
 void process_hears(struct process *p, bool hears)
 {
 	if (p->session->lease)
-		leases_process_add(p->session->node->leases, p->session->lease, p->slot, hears);
+		leases_process_add(p->session->sessions->leases, p->session->lease, p->slot, hears);
 }
 
 /* Who has which slot, for a daemon after this one: the ledger's own word is its processes'. */
@@ -97,14 +97,14 @@ static void store_noted(const struct process *p, int rc)
 
 static void store_note(const struct process *p)
 {
-	store_noted(p, store_attached_put(p->session->node->store, p->session->record.id, p->slot,
-					  &p->id));
+	store_noted(p, store_attached_put(p->session->sessions->store, p->session->record.id,
+					  p->slot, &p->id));
 }
 
 static void store_forget(const struct process *p)
 {
-	store_noted(p,
-		    store_attached_remove(p->session->node->store, p->session->record.id, p->slot));
+	store_noted(p, store_attached_remove(p->session->sessions->store, p->session->record.id,
+					     p->slot));
 }
 
 /* Moves it on in its life, and does what begins with the new part of that. */
@@ -127,7 +127,7 @@ static void life_move(struct process *p, enum process_event event)
 void process_orphans(struct process *p, uint32_t position, uint64_t bytes)
 {
 	if (bytes && atomic_load(&ledger_slot(ledger_of(p), p->slot)->exported))
-		p->session->node->hooks->gave_up(p->session, position, bytes);
+		p->session->sessions->hooks->gave_up(p->session, position, bytes);
 }
 
 /* All that it has. */
@@ -145,7 +145,7 @@ void process_ended(struct process *p)
 
 	process_watch_stop(p->watch);
 	p->watch = NULL;
-	s->node->dead_count++;
+	s->sessions->dead_count++;
 	p->dead_ns = now_monotonic_ns();
 	if (!p->ending_ns)
 		p->ending_ns = p->dead_ns;
@@ -207,13 +207,13 @@ static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu)
 
 uint64_t process_figure(const struct process *p, int gpu)
 {
-	const struct node *node = p->session->node;
-	uint64_t figure = gpu_sample_process_bytes(&node->pool.gpu[gpu].sample, p->id.pid);
+	const struct sessions *sessions = p->session->sessions;
+	uint64_t figure = gpu_sample_process_bytes(&sessions->pool->gpu[gpu].sample, p->id.pid);
 	uint64_t left = 0;
 
-	if (!figure || !node->dead_count)
+	if (!figure || !sessions->dead_count)
 		return figure;
-	for (const struct session *s = node->attached; s; s = s->next_attached)
+	for (const struct session *s = sessions->attached; s; s = s->next_attached)
 		left += left_by_dead(s, p->id.pid, gpu);
 	return figure - MIN(figure, left);
 }
@@ -253,12 +253,12 @@ static bool driver_has_it_back(const struct process *p)
 	const struct session *s = p->session;
 	bool patient = now_monotonic_ns() - p->dead_ns < REAP_GIVE_UP_NS;
 
-	if (s->node->pool.done < p->reap_sample)
+	if (s->sessions->pool->done < p->reap_sample)
 		return false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		if (s->pool_gpu[i] < 0)
 			continue;
-		const struct gpu_sample *sample = &s->node->pool.gpu[s->pool_gpu[i]].sample;
+		const struct gpu_sample *sample = &s->sessions->pool->gpu[s->pool_gpu[i]].sample;
 		if (sample->error ? patient : process_figure_of_dead(p, sample) != 0)
 			return false;
 	}
@@ -269,7 +269,7 @@ static void reap(struct process *p)
 {
 	struct session *s = p->session;
 
-	s->node->hooks->uncharging(p, true);
+	s->sessions->hooks->uncharging(p, true);
 	ledger_slot_release(ledger_of(p), p->slot);
 	store_forget(p);
 	log_event(LOG_INFO, "process.reaped id=%s pid=%d after_ms=%" PRIu64, s->record.id,
@@ -278,11 +278,11 @@ static void reap(struct process *p)
 }
 
 /* True where some dead process still has to be waited for. */
-static bool reap_all(struct node *node)
+static bool reap_all(struct sessions *sessions)
 {
 	bool waiting = false;
 
-	for (struct session *s = node->attached, *next; s; s = next) {
+	for (struct session *s = sessions->attached, *next; s; s = next) {
 		next = s->next_attached;
 		for (struct process *p = s->processes, *after; p; p = after) {
 			after = p->next;
@@ -302,10 +302,10 @@ static bool reap_all(struct node *node)
 	return waiting;
 }
 
-void processes_reap(struct node *node)
+void processes_reap(struct sessions *sessions)
 {
-	if (reap_all(node))
-		uv_timer_start(&node->reap, on_reap_timer, node->reap_delay_ms, 0);
+	if (reap_all(sessions))
+		uv_timer_start(&sessions->reap, on_reap_timer, sessions->reap_delay_ms, 0);
 }
 
 /* ---- life -------------------------------------------------------------------------------- */
@@ -349,7 +349,7 @@ int process_attach(struct session *s, struct process_id id, struct attach_connec
 	struct process *p = process_new(s, id, slot);
 	if (!p)
 		return -ENOMEM;
-	int rc = process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch);
+	int rc = process_watch_start(s->sessions->loop, id, on_process_ended, p, &p->watch);
 	if (rc < 0) {
 		process_free(p);
 		return rc;
@@ -380,7 +380,7 @@ int process_resume(struct session *s, uint32_t slot, struct process_id id)
 	from->pid = id.pid;
 	from->start_time = id.birth;
 	from->state = LEDGER_SLOT_LIVE;
-	int rc = process_watch_start(&s->node->loop, id, on_process_ended, p, &p->watch);
+	int rc = process_watch_start(s->sessions->loop, id, on_process_ended, p, &p->watch);
 	if (rc == 0) {
 		process_hears(p, s->wake_kept);
 		reap_await(p);
@@ -401,9 +401,9 @@ void process_free(struct process *p)
 	for (at = &p->session->processes; *at != p; at = &(*at)->next)
 		;
 	*at = p->next;
-	p->session->node->dead_count -= process_is_dead(p);
+	p->session->sessions->dead_count -= process_is_dead(p);
 	if (p->connection)
-		p->session->node->hooks->unconnected(p->connection);
+		p->session->sessions->hooks->unconnected(p->connection);
 	process_watch_stop(p->watch);
 	free(p);
 }
@@ -412,7 +412,7 @@ void process_free(struct process *p)
 
 static const struct gpu_sample *sample_of(const struct session *s, uint32_t position)
 {
-	return &s->node->pool.gpu[s->pool_gpu[position]].sample;
+	return &s->sessions->pool->gpu[s->pool_gpu[position]].sample;
 }
 
 /* The same process has attached again, and so it is another program. */
@@ -470,7 +470,7 @@ static bool is_quiescent(struct process *p)
  * the driver does not list processes at all, what it charged stays charged until it ends. */
 static bool has_execed(struct process *p)
 {
-	if (p->session->node->pool.done < p->reap_sample)
+	if (p->session->sessions->pool->done < p->reap_sample)
 		return false;
 	if (attached_anew(p))
 		return true;
@@ -498,16 +498,16 @@ static void exec_settle(struct process *p)
 		lease_forget(p);
 	ledger_recover(ledger_of(p), p->slot);
 	orphans_all(p);
-	s->node->hooks->uncharging(p, false);
+	s->sessions->hooks->uncharging(p, false);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		ledger_reap(ledger_of(p), p->slot, i);
 		p->gpu[i] = (struct process_gpu){0};
 	}
 }
 
-void processes_settle_execed(struct node *node)
+void processes_settle_execed(struct sessions *sessions)
 {
-	for (struct session *s = node->attached; s; s = s->next_attached)
+	for (struct session *s = sessions->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next) {
 			if (process_is_dead(p))
 				continue;
@@ -517,10 +517,10 @@ void processes_settle_execed(struct node *node)
 		}
 }
 
-bool process_is_attached(const struct node *node, const struct session *besides,
+bool process_is_attached(const struct sessions *sessions, const struct session *besides,
 			 struct process_id id)
 {
-	for (const struct session *s = node->attached; s; s = s->next_attached)
+	for (const struct session *s = sessions->attached; s; s = s->next_attached)
 		for (const struct process *p = s != besides ? s->processes : NULL; p; p = p->next)
 			if (process_same(p->id, id))
 				return true;

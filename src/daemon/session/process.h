@@ -10,7 +10,7 @@
 
 struct attach_connection;
 struct gpu_sample;
-struct node;
+struct sessions;
 struct session;
 
 /* Nobody waits longer than this for a process that is ending; counted from when that was seen. */
@@ -81,7 +81,7 @@ bool process_is_charged(const struct process *process);
 /* Forgets it, leaving the slot as it is. */
 void process_free(struct process *process);
 /* Whether that process is attached to any session but `besides` (NULL: to any). */
-bool process_is_attached(const struct node *node, const struct session *besides,
+bool process_is_attached(const struct sessions *sessions, const struct session *besides,
 			 struct process_id id);
 /* Whether it has ended, and only its slot is left. */
 static inline bool process_is_dead(const struct process *process)
@@ -116,8 +116,8 @@ const struct process *process_first_twin(const struct process *process);
 void process_orphans(struct process *process, uint32_t position, uint64_t bytes);
 /* A sample is in: gives back what programs had that their processes replaced by exec; and then the
  * slots of dead processes whose memory the driver has back. */
-void processes_settle_execed(struct node *node);
-void processes_reap(struct node *node);
+void processes_settle_execed(struct sessions *sessions);
+void processes_reap(struct sessions *sessions);
 /* Has the driver asked soon whether it has the memory of `session`'s ending processes back, and
  * again until it has. Returns the number of the first sample that can show it. */
 uint64_t processes_await(struct session *session);

@@ -15,10 +15,11 @@
 #include "base/units.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
+#include "daemon/host/privileges.h"
 #include "daemon/lease/leases.h"
-#include "daemon/node.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session_hooks.h"
+#include "daemon/session/sessions.h"
 
 struct drain {
 	struct drain *next;
@@ -26,6 +27,14 @@ struct drain {
 	uint64_t bytes;
 	uint64_t sample; /* number of the first sample that started after the end */
 };
+
+void sessions_begin(struct sessions *sessions, uint32_t most)
+{
+	crowd_begin(&sessions->watched, WATCHED_MAX);
+	crowd_begin_any(&sessions->living, most);
+	uv_timer_init(sessions->loop, &sessions->reap);
+	sessions->reap.data = sessions;
+}
 
 /* ---- tables ------------------------------------------------------------------------------ */
 
@@ -35,41 +44,41 @@ static uint32_t id_bucket(const char *id)
 
 	for (; *id; id++)
 		hash = (hash ^ (unsigned char)*id) * 16777619u;
-	return hash % NODE_BUCKETS;
+	return hash % SESSIONS_BUCKETS;
 }
 
-struct session *session_find(const struct node *node, const char *id)
+struct session *session_find(const struct sessions *sessions, const char *id)
 {
-	struct session *s = node->by_id[id_bucket(id)];
+	struct session *s = sessions->by_id[id_bucket(id)];
 
 	while (s && strcmp(s->record.id, id) != 0)
 		s = s->next_id;
 	return s;
 }
 
-struct session *session_of_user(const struct node *node, uid_t uid)
+struct session *session_of_user(const struct sessions *sessions, uid_t uid)
 {
-	struct session *s = node->by_user[uid % NODE_BUCKETS];
+	struct session *s = sessions->by_user[uid % SESSIONS_BUCKETS];
 
 	while (s && s->record.uid != uid)
 		s = s->next_user;
 	return s;
 }
 
-struct session *session_named(const struct node *node, uid_t uid, const char *name)
+struct session *session_named(const struct sessions *sessions, uid_t uid, const char *name)
 {
-	struct session *s = *name ? node->sessions : NULL;
+	struct session *s = *name ? sessions->first : NULL;
 
 	while (s && (s->record.uid != uid || strcmp(s->record.name, name) != 0))
 		s = s->next;
 	return s;
 }
 
-struct session *session_named_once(const struct node *node, const char *name)
+struct session *session_named_once(const struct sessions *sessions, const char *name)
 {
 	struct session *found = NULL;
 
-	for (struct session *s = *name ? node->sessions : NULL; s; s = s->next) {
+	for (struct session *s = *name ? sessions->first : NULL; s; s = s->next) {
 		if (strcmp(s->record.name, name) != 0)
 			continue;
 		if (found)
@@ -82,14 +91,14 @@ struct session *session_named_once(const struct node *node, const char *name)
 /* Sessions that the clock ends are counted, so that the tick knows how fine it has to be. */
 static void set_timed(struct session *s)
 {
-	s->node->timed_count += !s->timed;
+	s->sessions->timed_count += !s->timed;
 	s->timed = true;
 }
 
-static void table_insert(struct node *node, struct session *s)
+static void table_insert(struct sessions *sessions, struct session *s)
 {
-	struct session **by_id = &node->by_id[id_bucket(s->record.id)];
-	struct session **by_user = &node->by_user[s->record.uid % NODE_BUCKETS];
+	struct session **by_id = &sessions->by_id[id_bucket(s->record.id)];
+	struct session **by_user = &sessions->by_user[s->record.uid % SESSIONS_BUCKETS];
 
 	s->next_id = *by_id;
 	*by_id = s;
@@ -97,38 +106,38 @@ static void table_insert(struct node *node, struct session *s)
 		s->next_user = *by_user;
 		*by_user = s;
 	}
-	s->next = node->sessions;
+	s->next = sessions->first;
 	if (s->next)
 		s->next->previous = s;
-	node->sessions = s;
-	node->session_count++;
+	sessions->first = s;
+	sessions->count++;
 }
 
-static void table_remove(struct node *node, struct session *s)
+static void table_remove(struct sessions *sessions, struct session *s)
 {
 	struct session **at;
 
-	for (at = &node->by_id[id_bucket(s->record.id)]; *at != s; at = &(*at)->next_id)
+	for (at = &sessions->by_id[id_bucket(s->record.id)]; *at != s; at = &(*at)->next_id)
 		;
 	*at = s->next_id;
-	for (at = &node->by_user[s->record.uid % NODE_BUCKETS]; *at && *at != s;
+	for (at = &sessions->by_user[s->record.uid % SESSIONS_BUCKETS]; *at && *at != s;
 	     at = &(*at)->next_user)
 		;
 	if (*at)
 		*at = s->next_user;
-	for (at = &node->attached; books_exist(&s->books) && *at && *at != s;
+	for (at = &sessions->attached; books_exist(&s->books) && *at && *at != s;
 	     at = &(*at)->next_attached)
 		;
 	if (*at == s)
 		*at = s->next_attached;
 	if (s->next)
 		s->next->previous = s->previous;
-	*(s->previous ? &s->previous->next : &node->sessions) = s->next;
-	node->session_count--;
-	node->timed_count -= s->timed;
+	*(s->previous ? &s->previous->next : &sessions->first) = s->next;
+	sessions->count--;
+	sessions->timed_count -= s->timed;
 }
 
-void session_make_id(const struct node *node, char ret[static STORE_ID_SIZE])
+void session_make_id(const struct sessions *sessions, char ret[static STORE_ID_SIZE])
 {
 	/* Without letters and digits that look alike. */
 	static const char letters[32] = "abcdefghjkmnpqrstuvwxyz23456789x";
@@ -140,20 +149,20 @@ void session_make_id(const struct node *node, char ret[static STORE_ID_SIZE])
 		snprintf(ret, STORE_ID_SIZE, "s-%c%c%c%c%c%c", letters[random[0] % 31],
 			 letters[random[1] % 31], letters[random[2] % 31], letters[random[3] % 31],
 			 letters[random[4] % 31], letters[random[5] % 31]);
-	} while (session_find(node, ret));
+	} while (session_find(sessions, ret));
 }
 
 /* ---- promises ---------------------------------------------------------------------------- */
 
-static void share_change(struct node *node, int position, uint32_t more, uint32_t less)
+static void share_change(struct sessions *sessions, int position, uint32_t more, uint32_t less)
 {
-	struct pool_gpu *gpu = &node->pool.gpu[position];
+	struct pool_gpu *gpu = &sessions->pool->gpu[position];
 
 	if (more == less)
 		return;
 	gpu->share += more;
 	gpu->share -= less;
-	leases_promise(node->leases, (uint32_t)position, (uint32_t)MIN(gpu->share, SHARE_ONE));
+	leases_promise(sessions->leases, (uint32_t)position, (uint32_t)MIN(gpu->share, SHARE_ONE));
 }
 
 /* A session with several instances of a GPU is one on it. */
@@ -169,13 +178,13 @@ static void promise_add(struct session *s, uint32_t position)
 {
 	if (s->pool_gpu[position] < 0)
 		return;
-	struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[position]];
+	struct pool_gpu *gpu = &s->sessions->pool->gpu[s->pool_gpu[position]];
 	gpu->sessions += is_first_there(s, position);
 	/* An instance is nothing of what the GPU itself can give. */
 	if (s->record.gpu[position].instance[0])
 		return;
 	gpu->promised += s->record.gpu[position].bytes;
-	share_change(s->node, s->pool_gpu[position], s->record.compute, 0);
+	share_change(s->sessions, s->pool_gpu[position], s->record.compute, 0);
 }
 
 /* What processes held may still be the driver's: the promise stays until figures are newer. */
@@ -186,18 +195,18 @@ static bool drain_add(struct session *s, uint32_t position, uint64_t sample)
 	if (!drain)
 		return false;
 	*drain = (struct drain){
-		.next = s->node->drains,
+		.next = s->sessions->drains,
 		.gpu = s->pool_gpu[position],
 		.bytes = s->record.gpu[position].bytes,
 		.sample = sample,
 	};
-	s->node->drains = drain;
+	s->sessions->drains = drain;
 	return true;
 }
 
 static void promises_drop(struct session *s)
 {
-	struct pool *pool = &s->node->pool;
+	struct pool *pool = s->sessions->pool;
 	bool drains = books_exist(&s->books);
 	uint64_t sample = drains ? pool_refresh(pool, POOL_ALL) : 0;
 
@@ -208,24 +217,24 @@ static void promises_drop(struct session *s)
 		gpu->sessions -= is_first_there(s, i);
 		if (s->record.gpu[i].instance[0])
 			continue;
-		share_change(s->node, s->pool_gpu[i], 0, s->record.compute);
+		share_change(s->sessions, s->pool_gpu[i], 0, s->record.compute);
 		if (!drains || !drain_add(s, i, sample))
 			gpu->promised -= s->record.gpu[i].bytes;
 	}
 }
 
-bool session_drain(struct node *node)
+bool session_drain(struct sessions *sessions)
 {
 	bool any = false;
 
-	for (struct drain **at = &node->drains; *at;) {
+	for (struct drain **at = &sessions->drains; *at;) {
 		struct drain *drain = *at;
 
-		if (drain->sample > node->pool.done) {
+		if (drain->sample > sessions->pool->done) {
 			at = &drain->next;
 			continue;
 		}
-		node->pool.gpu[drain->gpu].promised -= drain->bytes;
+		sessions->pool->gpu[drain->gpu].promised -= drain->bytes;
 		*at = drain->next;
 		free(drain);
 		any = true;
@@ -240,7 +249,7 @@ static void session_free(struct session *s)
 	if (!s)
 		return;
 	session_holders_free(s);
-	s->node->hooks->freeing(s);
+	s->sessions->hooks->freeing(s);
 	while (s->processes)
 		process_free(s->processes);
 	while (s->listeners) {
@@ -249,7 +258,7 @@ static void session_free(struct session *s)
 		s->listeners = listener->next;
 		free(listener);
 	}
-	s->node->hooks->freed(s);
+	s->sessions->hooks->freed(s);
 	close_fd(&s->wake_fd);
 	books_clear(&s->books);
 	free(s->pool_gpu);
@@ -257,13 +266,13 @@ static void session_free(struct session *s)
 	free(s);
 }
 
-static struct session *session_new(struct node *node, const struct store_session *record)
+static struct session *session_new(struct sessions *sessions, const struct store_session *record)
 {
 	struct session *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return NULL;
-	s->node = node;
+	s->sessions = sessions;
 	s->record = *record;
 	s->books = BOOKS_NONE;
 	s->wake_fd = -1;
@@ -275,31 +284,31 @@ static struct session *session_new(struct node *node, const struct store_session
 	}
 	for (uint32_t i = 0; i < record->gpu_count; i++) {
 		s->record.gpu[i] = record->gpu[i];
-		s->pool_gpu[i] = pool_find(&node->pool, record->gpu[i].uuid_text);
+		s->pool_gpu[i] = pool_find(sessions->pool, record->gpu[i].uuid_text);
 	}
 	return s;
 }
 
 static void session_insert(struct session *s)
 {
-	table_insert(s->node, s);
-	s->owner = crowd_add(&s->node->living, s->record.uid);
+	table_insert(s->sessions, s);
+	s->owner = crowd_add(&s->sessions->living, s->record.uid);
 	if (s->record.ends_at)
 		set_timed(s);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		promise_add(s, i);
 }
 
-int session_create(struct node *node, const struct store_session *record,
+int session_create(struct sessions *sessions, const struct store_session *record,
 		   const struct process_id *owner, struct session **ret)
 {
-	struct session *s = session_new(node, record);
+	struct session *s = session_new(sessions, record);
 
 	if (!s)
 		return -ENOMEM;
 	int rc = owner ? session_holder_add(s, owner) : 0;
 	if (rc == 0)
-		rc = store_session_add(node->store, &s->record, owner);
+		rc = store_session_add(sessions->store, &s->record, owner);
 	if (rc < 0) {
 		session_free(s);
 		return rc;
@@ -310,13 +319,14 @@ int session_create(struct node *node, const struct store_session *record,
 	return 0;
 }
 
-int session_restore(struct node *node, const struct store_session *record, struct session **ret)
+int session_restore(struct sessions *sessions, const struct store_session *record,
+		    struct session **ret)
 {
-	struct session *s = session_new(node, record);
+	struct session *s = session_new(sessions, record);
 
 	if (!s)
 		return -ENOMEM;
-	int rc = store_inherited_get(node->store, record->id, &s->over_inherited_bytes);
+	int rc = store_inherited_get(sessions->store, record->id, &s->over_inherited_bytes);
 	if (rc < 0) {
 		session_free(s);
 		return rc;
@@ -333,9 +343,9 @@ int session_restore(struct node *node, const struct store_session *record, struc
 
 void session_set_attached(struct session *s)
 {
-	s->next_attached = s->node->attached;
-	s->node->attached = s;
-	s->node->hooks->attached(s);
+	s->next_attached = s->sessions->attached;
+	s->sessions->attached = s;
+	s->sessions->hooks->attached(s);
 }
 
 int session_books(struct session *s)
@@ -349,7 +359,7 @@ int session_books(struct session *s)
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		if (s->pool_gpu[i] < 0)
 			return -ENODEV;
-		const struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[i]];
+		const struct pool_gpu *gpu = &s->sessions->pool->gpu[s->pool_gpu[i]];
 		gpus[i] = (struct books_gpu){
 			.uuid_text = gpu->info.uuid_text,
 			.pci_bus_id = gpu->info.pci_bus_id,
@@ -367,9 +377,9 @@ int session_books(struct session *s)
 	int rc = books_create(&s->books, s->record.id, gpus, s->record.gpu_count);
 	if (rc < 0)
 		return rc;
-	s->node->hooks->ledger_made(s);
+	s->sessions->hooks->ledger_made(s);
 	session_set_attached(s);
-	s->node->hooks->ledger_used(s);
+	s->sessions->hooks->ledger_used(s);
 	return 0;
 }
 
@@ -445,15 +455,16 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 		before[i] = s->record.gpu[i];
 		s->record.gpu[i].bytes = s->record.gpu[i].requested = bytes[i];
 	}
-	rc = store_session_resize(s->node->store, &s->record);
+	rc = store_session_resize(s->sessions->store, &s->record);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		if (rc < 0) {
 			s->record.gpu[i] = before[i];
 			continue;
 		}
 		if (s->pool_gpu[i] >= 0) {
-			s->node->pool.gpu[s->pool_gpu[i]].promised += bytes[i] - before[i].bytes;
-			share_change(s->node, s->pool_gpu[i], compute, compute_before);
+			s->sessions->pool->gpu[s->pool_gpu[i]].promised +=
+				bytes[i] - before[i].bytes;
+			share_change(s->sessions, s->pool_gpu[i], compute, compute_before);
 		}
 	}
 	limits_follow(s, s->record.gpu_count);
@@ -462,8 +473,8 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 		s->record.tolerance_applied = tolerance_before;
 	} else {
 		if (s->lease)
-			leases_share(s->node->leases, s->lease, compute);
-		s->node->hooks->lessened(s->node);
+			leases_share(s->sessions->leases, s->lease, compute);
+		s->sessions->hooks->lessened(s->sessions->context);
 	}
 	return rc;
 }
@@ -473,7 +484,7 @@ static void limits_name(struct session *s)
 {
 	for (uint32_t i = 0; books_exist(&s->books) && i < s->record.gpu_count; i++) {
 		struct ledger_limit *limit = &s->books.limits->gpu[i];
-		const struct pool_gpu *gpu = &s->node->pool.gpu[s->pool_gpu[i]];
+		const struct pool_gpu *gpu = &s->sessions->pool->gpu[s->pool_gpu[i]];
 
 		limit->limit_bytes = s->record.gpu[i].bytes;
 		snprintf(limit->uuid_text, sizeof(limit->uuid_text), "%s",
@@ -492,20 +503,20 @@ int session_move(struct session *s, const struct store_gpu *gpus)
 	memcpy(s->record.gpu, gpus, count * sizeof(*gpus));
 	for (uint32_t i = 0; i < count; i++)
 		s->record.gpu[i].peak = before[i].peak;
-	int rc = store_session_move(s->node->store, &s->record);
+	int rc = store_session_move(s->sessions->store, &s->record);
 	if (rc < 0) {
 		memcpy(s->record.gpu, before, count * sizeof(*before));
 		return rc;
 	}
 	for (uint32_t i = 0; i < count; i++)
 		if (s->pool_gpu[i] >= 0)
-			s->node->pool.gpu[s->pool_gpu[i]].sessions -= is_first_there(s, i);
+			s->sessions->pool->gpu[s->pool_gpu[i]].sessions -= is_first_there(s, i);
 	for (uint32_t i = 0; i < count; i++)
-		s->pool_gpu[i] = pool_find(&s->node->pool, gpus[i].uuid_text);
+		s->pool_gpu[i] = pool_find(s->sessions->pool, gpus[i].uuid_text);
 	for (uint32_t i = 0; i < count; i++)
 		promise_add(s, i);
 	limits_name(s);
-	s->node->hooks->instances_left(s);
+	s->sessions->hooks->instances_left(s);
 	return 0;
 }
 
@@ -526,7 +537,7 @@ static void listeners_call(struct session *s)
  * Negative: it cannot be kept; the session goes on ending, and this is tried again. */
 static int end_record(struct session *s)
 {
-	struct store *store = s->node->store;
+	struct store *store = s->sessions->store;
 	int rc = store_session_end(store, &s->record);
 
 	if (rc == 0)
@@ -544,32 +555,32 @@ static int end_record(struct session *s)
 
 static void session_finish(struct session *s)
 {
-	struct node *node = s->node;
+	struct sessions *sessions = s->sessions;
 
 	s->record.ended = now_realtime_ns();
-	s->record.received = node->hooks->received(s);
+	s->record.received = sessions->hooks->received(s);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		s->record.gpu[i].peak = session_peak(s, i);
 	if (end_record(s) < 0)
 		return;
 	log_event(LOG_INFO, "session.ended id=%s uid=%u reason=\"%s\"", s->record.id, s->record.uid,
 		  s->record.reason);
-	node->hooks->recorded(s);
-	table_remove(node, s);
-	crowd_leave(&node->living, s->owner);
+	sessions->hooks->recorded(s);
+	table_remove(sessions, s);
+	crowd_leave(&sessions->living, s->owner);
 	promises_drop(s);
-	node->hooks->instances_left(s);
+	sessions->hooks->instances_left(s);
 	listeners_call(s);
 	session_free(s);
-	node->hooks->ended(node);
+	sessions->hooks->ended(sessions->context);
 }
 
 /* A process of it is another user's by now, as by a set-user-ID program: the session goes on ending
  * until that one ends by itself, and whoever waits for its end hears of it. */
 static void on_signalled(void *context, const char *session, struct process_id process, int rc)
 {
-	struct node *node = context;
-	struct session *s = rc == -EPERM ? session_find(node, session) : NULL;
+	struct sessions *sessions = context;
+	struct session *s = rc == -EPERM ? session_find(sessions, session) : NULL;
 
 	if (!s || s->state != SESSION_KILLING)
 		return;
@@ -583,8 +594,8 @@ _Static_assert(STORE_ID_SIZE <= PRIVILEGES_SESSION_SIZE, "a session ID does not 
 
 static void session_signal(const struct session *s, struct process_id process, int signal)
 {
-	privileges_signal(&s->node->privileges, s->record.uid, s->record.id, process, signal,
-			  signal == SIGKILL ? on_signalled : NULL, s->node);
+	privileges_signal(s->sessions->privileges, s->record.uid, s->record.id, process, signal,
+			  signal == SIGKILL ? on_signalled : NULL, s->sessions);
 }
 
 static void signal_all(const struct session *s, int signal)
@@ -663,9 +674,9 @@ int session_listen(struct session *s, session_end_cb cb, void *arg)
 	return 0;
 }
 
-void session_unlisten(struct node *node, void *arg)
+void session_unlisten(struct sessions *sessions, void *arg)
 {
-	for (struct session *s = node->sessions; s; s = s->next)
+	for (struct session *s = sessions->first; s; s = s->next)
 		for (struct session_listener **at = &s->listeners; *at;) {
 			struct session_listener *listener = *at;
 
@@ -678,21 +689,21 @@ void session_unlisten(struct node *node, void *arg)
 		}
 }
 
-void sessions_free(struct node *node)
+void sessions_free(struct sessions *sessions)
 {
-	for (struct session *s = node->sessions, *next; s; s = next) {
+	for (struct session *s = sessions->first, *next; s; s = next) {
 		next = s->next;
 		session_free(s);
 	}
-	node->sessions = node->attached = NULL;
-	memset(node->by_id, 0, sizeof(node->by_id));
-	memset(node->by_user, 0, sizeof(node->by_user));
-	node->session_count = node->timed_count = 0;
-	crowd_free(&node->living);
-	while (node->drains) {
-		struct drain *drain = node->drains;
+	sessions->first = sessions->attached = NULL;
+	memset(sessions->by_id, 0, sizeof(sessions->by_id));
+	memset(sessions->by_user, 0, sizeof(sessions->by_user));
+	sessions->count = sessions->timed_count = 0;
+	crowd_free(&sessions->living);
+	while (sessions->drains) {
+		struct drain *drain = sessions->drains;
 
-		node->drains = drain->next;
+		sessions->drains = drain->next;
 		free(drain);
 	}
 }

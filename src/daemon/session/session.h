@@ -11,7 +11,7 @@
 #include "daemon/store/store.h"
 
 struct lease_member;
-struct node;
+struct sessions;
 struct process;
 struct session;
 
@@ -55,9 +55,9 @@ struct session_listener {
 };
 
 struct session {
-	struct session *next, *previous; /* node->sessions */
+	struct session *next, *previous; /* sessions->first */
 	struct session *next_id, *next_user, *next_attached;
-	struct node *node;
+	struct sessions *sessions;
 	uid_t owner; /* to whom it counts (crowd.h) */
 	struct store_session record;
 	int *pool_gpu; /* record.gpu_count positions in the pool; -1: that GPU is gone */
@@ -114,10 +114,11 @@ struct session {
 /* Makes a session from `record` (whose gpu[] is copied): on disk first, then promised. `owner`
  * keeps a one-off session alive; NULL for others. 0 or -errno of the store; -ESRCH: the owner is
  * gone. */
-int session_create(struct node *node, const struct store_session *record,
+int session_create(struct sessions *sessions, const struct store_session *record,
 		   const struct process_id *owner, struct session **ret);
 /* Takes up a session found in the store, without holders. */
-int session_restore(struct node *node, const struct store_session *record, struct session **ret);
+int session_restore(struct sessions *sessions, const struct store_session *record,
+		    struct session **ret);
 
 /* Another holder. 0 or -errno. */
 int session_holder_add(struct session *session, const struct process_id *process);
@@ -153,15 +154,15 @@ enum session_ledger session_ledger(const struct session *session);
 /* Ends a one-off session that nothing keeps alive any more. The session may be gone afterwards. */
 void session_check_held(struct session *session);
 
-struct session *session_find(const struct node *node, const char *id);
+struct session *session_find(const struct sessions *sessions, const char *id);
 /* The user's session of this name, if it has not ended. */
-struct session *session_named(const struct node *node, uid_t uid, const char *name);
+struct session *session_named(const struct sessions *sessions, uid_t uid, const char *name);
 /* The only one of that name, whoever's it is; NULL: there is none, or several are called so. */
-struct session *session_named_once(const struct node *node, const char *name);
+struct session *session_named_once(const struct sessions *sessions, const char *name);
 /* The user's session that is not a one-off; NULL: none. */
-struct session *session_of_user(const struct node *node, uid_t uid);
+struct session *session_of_user(const struct sessions *sessions, uid_t uid);
 /* A fresh ID. */
-void session_make_id(const struct node *node, char ret[static STORE_ID_SIZE]);
+void session_make_id(const struct sessions *sessions, char ret[static STORE_ID_SIZE]);
 
 /* The session's ledger, made if need be. 0 or -errno; -EBUSY: it is lost. */
 int session_books(struct session *session);
@@ -188,9 +189,9 @@ void session_end(struct session *session, const char *reason);
 void session_continue_end(struct session *session);
 /* Calls cb when the session has ended; the session must be ending. 0 or -ENOMEM. */
 int session_listen(struct session *session, session_end_cb cb, void *arg);
-void session_unlisten(struct node *node, void *arg);
+void session_unlisten(struct sessions *sessions, void *arg);
 
 /* Gives promises of ended sessions back that a new sample covers. True where any was. */
-bool session_drain(struct node *node);
+bool session_drain(struct sessions *sessions);
 /* Forgets all without ending them: the daemon stops. */
-void sessions_free(struct node *node);
+void sessions_free(struct sessions *sessions);

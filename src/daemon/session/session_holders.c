@@ -7,10 +7,11 @@
 
 #include "base/file.h"
 #include "daemon/host/log.h"
-#include "daemon/node.h"
+#include "daemon/host/privileges.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_hooks.h"
+#include "daemon/session/sessions.h"
 
 uint32_t session_holders_unread(const struct session *s)
 {
@@ -33,7 +34,7 @@ static void holder_free(struct holder *holder)
 {
 	process_watch_stop(holder->watch);
 	close_fd(&holder->mount_fd);
-	crowd_leave_many(&holder->session->node->watched, holder->owner, HOLDER_DESCRIPTORS);
+	crowd_leave_many(&holder->session->sessions->watched, holder->owner, HOLDER_DESCRIPTORS);
 	free(holder);
 }
 
@@ -59,8 +60,8 @@ static void on_holder_ended(void *arg)
 		log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id,
 			  (int)holder->process.pid);
 	if (holder->command)
-		(void)store_command_remove(s->node->store, s->record.id, &holder->process);
-	s->node->hooks->namespace_left(holder);
+		(void)store_command_remove(s->sessions->store, s->record.id, &holder->process);
+	s->sessions->hooks->namespace_left(holder);
 	holder_free(holder);
 	if (s->state != SESSION_ACTIVE)
 		session_continue_end(s);
@@ -81,7 +82,7 @@ static int holder_get(struct session *s, const struct process_id *process, struc
 	holder = calloc(1, sizeof(*holder));
 	if (!holder)
 		return -ENOMEM;
-	if (!crowd_enter_many(&s->node->watched, s->record.uid, HOLDER_DESCRIPTORS,
+	if (!crowd_enter_many(&s->sessions->watched, s->record.uid, HOLDER_DESCRIPTORS,
 			      &holder->owner)) {
 		free(holder);
 		return -EMFILE;
@@ -89,7 +90,7 @@ static int holder_get(struct session *s, const struct process_id *process, struc
 	holder->session = s;
 	holder->mount_fd = -1;
 	holder->process = *process;
-	int rc = process_watch_start(&s->node->loop, *process, on_holder_ended, holder,
+	int rc = process_watch_start(s->sessions->loop, *process, on_holder_ended, holder,
 				     &holder->watch);
 	if (rc < 0) {
 		holder_free(holder);
@@ -136,13 +137,13 @@ int session_command_restore(struct session *s, const struct process_id *process,
 	holder->command = true;
 	close_fd(&holder->mount_fd);
 	holder->mount_fd = mount_fd;
-	s->node->hooks->namespace_made(holder);
+	s->sessions->hooks->namespace_made(holder);
 	return 0;
 }
 
 int session_command_add(struct session *s, const struct process_id *process, int mount_fd)
 {
-	int rc = store_command_put(s->node->store, s->record.id, process,
+	int rc = store_command_put(s->sessions->store, s->record.id, process,
 				   namespace_number(mount_fd));
 
 	/* Others go on for as long as somebody has them, whether the next daemon knows or not. */
@@ -186,7 +187,7 @@ bool session_admits(const struct session *s, struct process_id process)
 {
 	if (s->record.uid != 0 || !has_namespaces(s))
 		return false;
-	cleanup_close int its = privileges_namespace(&s->node->privileges, process);
+	cleanup_close int its = privileges_namespace(s->sessions->privileges, process);
 	for (const struct holder *h = s->holders; its >= 0 && h; h = h->next)
 		if (h->mount_fd >= 0 && same_namespace(h->mount_fd, its))
 			return true;

@@ -1,6 +1,7 @@
 /* The rooms above this one act as sessions and processes live and end. The daemon's root
  * fills in one table (node_hooks.c), so that this room includes none of them. Each is called on
- * the loop's thread, and none may free the session or the process that it is given. */
+ * the loop's thread, and none may free the session or the process that it is given. `context` is
+ * that of struct sessions. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,7 +9,6 @@
 
 struct attach_connection;
 struct holder;
-struct node;
 struct process;
 struct session;
 
@@ -19,16 +19,16 @@ struct session_hooks {
 	void (*attached)(struct session *session);
 	void (*ledger_used)(const struct session *session);
 	/* It asks for less than before. */
-	void (*lessened)(struct node *node);
+	void (*lessened)(void *context);
 	/* Room may have been made: requests that wait may be granted now. */
-	void (*room_made)(struct node *node);
+	void (*room_made)(void *context);
 	/* It has other MIG instances than before, or none any more. */
 	void (*instances_left)(const struct session *session);
 	/* The share of its GPUs' time that it had, for its record (slicing.h). */
 	int64_t (*received)(const struct session *session);
 	/* Its end is recorded; then its room is free, and it is forgotten: last of all `ended`. */
 	void (*recorded)(const struct session *session);
-	void (*ended)(struct node *node);
+	void (*ended)(void *context);
 	/* It is freed, recorded or not: before its processes are, and after. */
 	void (*freeing)(struct session *session);
 	void (*freed)(struct session *session);

@@ -20,7 +20,7 @@ static bool is_wanted(const struct mark *mark, const void *context)
 {
 	const struct node *node = context;
 
-	for (const struct session *s = node->sessions; s; s = s->next)
+	for (const struct session *s = node->sessions.first; s; s = s->next)
 		if (mark_session(s->record.id) == mark->session)
 			return true;
 	return orphans_have_mark(node, mark->session);
@@ -47,14 +47,14 @@ static uint64_t found_of(const struct locks *found, const struct process *p)
 
 bool descriptors_of(const struct process *p)
 {
-	return found_of(&p->session->node->descriptors.now, p) > 0;
+	return found_of(&node_of(p->session)->descriptors.now, p) > 0;
 }
 
 /* What was given back while a descriptor was open is as any other when none is. It is looked at
  * before the list: who gives something back in between has changed it. */
 static void stale_begin(const struct node *node)
 {
-	for (const struct session *s = node->attached; s; s = s->next_attached)
+	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
 			p->described =
 				atomic_load(&ledger_slot(&s->books.ledger, p->slot)->described);
@@ -62,7 +62,7 @@ static void stale_begin(const struct node *node)
 
 static void stale_end(const struct node *node)
 {
-	for (const struct session *s = node->attached; s; s = s->next_attached)
+	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
 			if (p->described && !descriptors_of(p))
 				atomic_compare_exchange_strong(
@@ -79,7 +79,7 @@ static bool misses_some(const struct locks *found, const void *context)
 	for (size_t i = 0; i < before->count; i++)
 		if (!locks_have(found, &before->list[i].mark))
 			return true;
-	for (const struct session *s = node->attached; s; s = s->next_attached)
+	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
 		for (const struct process *p = s->processes; p; p = p->next)
 			if (found_of(found, p) < p->described)
 				return true;
@@ -102,7 +102,7 @@ static bool read_all(struct node *node)
 	d->now = d->before;
 	d->before = was;
 	d->now.count = 0;
-	int r = node->sessions || node->orphans.exporters
+	int r = node->sessions.first || node->orphans.exporters
 			? locks_read(&d->now, READ_MOST_NS, is_wanted, misses_some, node)
 			: 0;
 	if (r < 0) {
@@ -154,7 +154,7 @@ static const struct process *process_of(const struct session *s, const struct ma
 /* Of a process whose slot is charged: as much as it gave back, as all else is charged. */
 static uint64_t of_process(const struct process *p, uint32_t position)
 {
-	const struct locks *now = &p->session->node->descriptors.now;
+	const struct locks *now = &node_of(p->session)->descriptors.now;
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < now->count; i++)
@@ -170,7 +170,7 @@ static bool is_of_gpu(const struct mark *mark, uint32_t session, uint32_t positi
 
 uint64_t descriptors_marked(const struct node *node, const char *id, uint32_t position)
 {
-	const struct session *s = session_find(node, id);
+	const struct session *s = session_find(&node->sessions, id);
 	const struct locks *now = &node->descriptors.now;
 	uint32_t session = mark_session(id);
 	uint64_t sum = 0;
@@ -208,7 +208,7 @@ uint64_t descriptors_unlisted(const struct node *node, int gpu)
 
 uint64_t descriptors_keep(const struct session *s, uint32_t position)
 {
-	const struct node *node = s->node;
+	const struct node *node = node_of(s);
 	int gpu = s->pool_gpu[position];
 
 	if (!node->descriptors.now.count || gpu < 0 || node->pool.gpu[gpu].sample.error)

@@ -50,7 +50,7 @@ static struct exporter *add(struct node *node, const struct store_exporter *reco
 /* That of a session, made if need be. NULL: no memory. */
 static struct exporter *exporter_of(const struct session *s, uint32_t position)
 {
-	struct exporter *e = find(s->node, s->record.id, position);
+	struct exporter *e = find(node_of(s), s->record.id, position);
 	struct store_exporter record = {.position = position};
 
 	if (e)
@@ -58,7 +58,7 @@ static struct exporter *exporter_of(const struct session *s, uint32_t position)
 	memcpy(record.session, s->record.id, sizeof(record.session));
 	memcpy(record.uuid_text, s->record.gpu[position].uuid_text, sizeof(record.uuid_text));
 	record.slice = s->record.gpu[position].bytes;
-	return add(s->node, &record);
+	return add(node_of(s), &record);
 }
 
 /* What was given up long ago others had soon afterwards, or not at all. */
@@ -87,12 +87,12 @@ void orphans_give(struct session *s, uint32_t position, uint64_t bytes)
 		return;
 	bytes = MIN(bytes, e->now.slice);
 	e->now.remains = MIN(e->now.remains + bytes, e->now.slice);
-	give(&s->node->orphans, e, bytes);
+	give(&node_of(s)->orphans, e, bytes);
 }
 
 uint64_t orphans_of_others(const struct session *s)
 {
-	const struct orphans *o = &s->node->orphans;
+	const struct orphans *o = &node_of(s)->orphans;
 	uint64_t sum = 0;
 
 	if (!o->exporters || now_monotonic_ns() - o->given_ns > GIVEN_NS)
@@ -182,7 +182,7 @@ void orphans_sampled(struct node *node)
 	for (uint32_t i = 0; o->exporters && i < node->pool.count; i++)
 		unlisted[i] = descriptors_unlisted(node, (int)i);
 	for (struct exporter *e = o->exporters; e; e = e->next) {
-		follow(e, session_find(node, e->now.session));
+		follow(e, session_find(&node->sessions, e->now.session));
 		if (is_sampled(node, e->gpu))
 			keep(node, e, &unlisted[e->gpu]);
 	}
@@ -202,7 +202,7 @@ static bool is_as_stored(const struct exporter *e)
  * that. */
 static void begin_all(const struct node *node)
 {
-	for (const struct session *s = node->attached; s; s = s->next_attached)
+	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
 		for (uint32_t i = 0; s->exported && i < s->record.gpu_count; i++) {
 			struct exporter *e = exporter_of(s, i);
 
@@ -252,7 +252,8 @@ int orphans_load(struct node *node)
 void orphans_resume(struct node *node)
 {
 	for (struct exporter *e = node->orphans.exporters; e; e = e->next) {
-		struct session *s = e->now.exports ? session_find(node, e->now.session) : NULL;
+		struct session *s =
+			e->now.exports ? session_find(&node->sessions, e->now.session) : NULL;
 
 		/* Of one whose ledger is there, that says it. */
 		if (s && session_ledger(s) == SESSION_LEDGER_NONE)

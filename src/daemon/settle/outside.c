@@ -34,11 +34,11 @@ void figures_note(const struct session *s, struct process *p)
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		int gpu = s->pool_gpu[i];
 
-		if (gpu < 0 || !(s->node->pool.mask >> gpu & 1) ||
-		    s->node->pool.gpu[gpu].sample.error)
+		if (gpu < 0 || !(s->sessions->pool->mask >> gpu & 1) ||
+		    s->sessions->pool->gpu[gpu].sample.error)
 			continue;
 		uint64_t figure =
-			gpu_sample_process_bytes(&s->node->pool.gpu[gpu].sample, p->id.pid);
+			gpu_sample_process_bytes(&s->sessions->pool->gpu[gpu].sample, p->id.pid);
 		/* The PID is another process's by now: what is listed is that one's, too. */
 		if (process_is_dead(p) && figure && process_identify(p->id.pid, &now) == 0 &&
 		    !process_same(now, p->id))
@@ -105,12 +105,12 @@ static uint64_t session_unseen(const struct session *s, uint32_t position)
  * that hold nothing. */
 struct session *holding_first(const struct node *node)
 {
-	return node->strays ? node->sessions : node->attached;
+	return node->strays ? node->sessions.first : node->sessions.attached;
 }
 
 struct session *holding_next(const struct session *s)
 {
-	return s->node->strays ? s->next : s->next_attached;
+	return node_of(s)->strays ? s->next : s->next_attached;
 }
 
 /* The memory that the sessions hold of a GPU. */
@@ -127,7 +127,8 @@ static void inside_add(struct inside *in, const struct session *s, uint32_t posi
 	uint64_t kept = descriptors_keep(s, position);
 	/* Memory beyond the slice was never promised: others may not have it. */
 	uint64_t held = MIN(
-		session_held(s, position, &s->node->pool.gpu[s->pool_gpu[position]].sample) + kept,
+		session_held(s, position, &s->sessions->pool->gpu[s->pool_gpu[position]].sample) +
+			kept,
 		slice);
 
 	in->any = true;

@@ -74,7 +74,7 @@ static void before_keep(struct pool_gpu *gpu)
  * of theirs that the session had imported. */
 static void moved_note(struct session *s, uint64_t now)
 {
-	const struct pool *pool = &s->node->pool;
+	const struct pool *pool = s->sessions->pool;
 	uint64_t held = 0, fell = 0;
 
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
@@ -102,7 +102,7 @@ static void moved_note_all(struct node *node)
 {
 	uint64_t now = now_monotonic_ns();
 
-	for (struct session *s = node->attached; s; s = s->next_attached)
+	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
 		if (session_imports(s) && !session_is_silent(s))
 			moved_note(s, now);
 	for (uint32_t i = 0; i < node->pool.count; i++)
@@ -128,10 +128,10 @@ static uint64_t over_inherited(struct session *s, uint64_t over)
 static void over_store(struct session *s)
 {
 	if (s->record.over_killed != s->over_killed_stored &&
-	    store_over_put(s->node->store, &s->record) == 0)
+	    store_over_put(s->sessions->store, &s->record) == 0)
 		s->over_killed_stored = s->record.over_killed;
 	if (s->over_inherited_bytes != s->over_inherited_stored &&
-	    store_inherited_put(s->node->store, s->record.id, s->over_inherited_bytes) == 0)
+	    store_inherited_put(s->sessions->store, s->record.id, s->over_inherited_bytes) == 0)
 		s->over_inherited_stored = s->over_inherited_bytes;
 }
 
@@ -145,7 +145,7 @@ static void over_begin(struct session *s, uint64_t now)
 static void on_over_killed(void *context, const char *session, struct process_id process, int rc)
 {
 	struct node *node = context;
-	struct session *s = session_find(node, session);
+	struct session *s = session_find(&node->sessions, session);
 
 	if (rc < 0 || !s)
 		return;
@@ -165,14 +165,14 @@ static void over_end(struct session *s, uint64_t now)
 	/* One of them did; which, the sum of all does not say. */
 	for (struct process *p = s->processes; p; p = p->next)
 		if (!process_is_dead(p))
-			privileges_signal(&s->node->privileges, s->record.uid, s->record.id, p->id,
-					  SIGKILL, on_over_killed, s->node);
+			privileges_signal(s->sessions->privileges, s->record.uid, s->record.id,
+					  p->id, SIGKILL, on_over_killed, node_of(s));
 }
 
 /* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */
 static void over_note(struct session *s, uint64_t over)
 {
-	const struct config *config = &s->node->config;
+	const struct config *config = &node_of(s)->config;
 	uint64_t now = now_monotonic_ns();
 	uint64_t inherited = over_inherited(s, over);
 
@@ -201,13 +201,13 @@ static void over_note(struct session *s, uint64_t over)
 /* Whether the process is attached to another session too, which may have a slice there. */
 static bool is_attached_elsewhere(const struct process *p)
 {
-	return process_is_attached(p->session->node, p->session, p->id);
+	return process_is_attached(p->session->sessions, p->session, p->id);
 }
 
 /* The memory that its processes hold on a GPU of which it has no slice: all of it is too much. */
 static uint64_t held_elsewhere(const struct session *s, int gpu)
 {
-	const struct gpu_sample *sample = &s->node->pool.gpu[gpu].sample;
+	const struct gpu_sample *sample = &s->sessions->pool->gpu[gpu].sample;
 	uint64_t held = sample->process_count ? strays_held(s, sample) : 0;
 
 	for (const struct process *p = sample->process_count ? s->processes : NULL; p; p = p->next)
@@ -223,7 +223,7 @@ static uint64_t held_elsewhere(const struct session *s, int gpu)
  */
 static uint64_t over_elsewhere(const struct session *s)
 {
-	const struct pool *pool = &s->node->pool;
+	const struct pool *pool = s->sessions->pool;
 	uint64_t own = session_gpu_mask(s), over = 0;
 
 	for (uint32_t i = 0; i < pool->count; i++)

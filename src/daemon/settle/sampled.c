@@ -12,7 +12,7 @@
 
 static void figures_note_all(const struct node *node)
 {
-	for (const struct session *s = node->attached; s; s = s->next_attached)
+	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
 			figures_note(s, p);
 }
@@ -27,8 +27,8 @@ void settle_sampled(struct node *node)
 	strays_sampled(node);
 	outside_compute(node);
 	over_compute(node);
-	processes_settle_execed(node);
+	processes_settle_execed(&node->sessions);
 	settle_all(node);
-	processes_reap(node);
+	processes_reap(&node->sessions);
 	orphans_store(node);
 }

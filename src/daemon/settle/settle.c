@@ -35,20 +35,20 @@ void settle_tell(struct session *s)
 
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (s->pool_gpu[i] >= 0 &&
-		    s->node->pool.gpu[s->pool_gpu[i]].managed == MANAGED_APART)
+		    s->sessions->pool->gpu[s->pool_gpu[i]].managed == MANAGED_APART)
 			gpus |= 1ull << i;
 	apart_set(s->books.limits, gpus);
 }
 
 void settle_say(struct node *node)
 {
-	for (struct session *s = node->attached; s; s = s->next_attached)
+	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
 		settle_tell(s);
 }
 
 void settle_unsay(struct node *node)
 {
-	for (struct session *s = node->attached; s; s = s->next_attached)
+	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
 		apart_set(s->books.limits, 0);
 }
 
@@ -58,7 +58,7 @@ static void keep(struct session *s, uint32_t position, uint64_t bytes)
 	const struct ledger *l = &s->books.ledger;
 
 	ledger_keep(l, position, ledger_kept(l, position) + bytes);
-	s->kept_sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
+	s->kept_sample = pool_refresh(s->sessions->pool, session_gpu_mask(s));
 }
 
 void settle_keep(const struct process *p, bool compared)
@@ -86,7 +86,7 @@ static bool is_certain(const struct ledger_slot *slot)
 
 void processes_sampling(struct node *node)
 {
-	for (struct session *s = node->attached; s; s = s->next_attached)
+	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next) {
 			struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
 
@@ -108,7 +108,7 @@ void processes_sampling(struct node *node)
 /* Its question is about the newest sample. */
 static bool asks(const struct process *p)
 {
-	return p->ask_sample && p->ask_sample <= p->session->node->pool.done;
+	return p->ask_sample && p->ask_sample <= p->session->sessions->pool->done;
 }
 
 /* What it has charged and gave back. */
@@ -188,7 +188,7 @@ static struct settle_reading reading_of(const struct process *p, uint32_t positi
 	const struct session *s = p->session;
 
 	return (struct settle_reading){
-		.failed = s->node->pool.gpu[s->pool_gpu[position]].sample.error != 0,
+		.failed = s->sessions->pool->gpu[s->pool_gpu[position]].sample.error != 0,
 		.figure = process_figure(p, s->pool_gpu[position]),
 		.used = p->gpu[position].seen_used,
 		.managed_unlisted = p->gpu[position].seen_apart,
@@ -225,8 +225,8 @@ static bool is_one_of_several(const struct session *s, uint32_t position)
 static bool is_sampled(const struct session *s, uint32_t position)
 {
 	return !is_one_of_several(s, position) && s->pool_gpu[position] >= 0 &&
-	       s->node->pool.mask >> s->pool_gpu[position] & 1 &&
-	       !s->node->pool.gpu[s->pool_gpu[position]].sample.error;
+	       s->sessions->pool->mask >> s->pool_gpu[position] & 1 &&
+	       !s->sessions->pool->gpu[s->pool_gpu[position]].sample.error;
 }
 
 /* What it held beyond its charges at least, while `gpu`'s sample was taken. */
@@ -418,8 +418,8 @@ static bool kept_give(struct session *s)
 		return true;
 	/* A daemon before this one kept it. */
 	if (!s->kept_sample)
-		s->kept_sample = pool_refresh(&s->node->pool, session_gpu_mask(s));
-	if (!s->quiet || s->node->pool.done < s->kept_sample)
+		s->kept_sample = pool_refresh(s->sessions->pool, session_gpu_mask(s));
+	if (!s->quiet || s->sessions->pool->done < s->kept_sample)
 		return false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		ledger_keep(&s->books.ledger, i, descriptors_keep(s, i));
@@ -443,7 +443,7 @@ static void on_hurry_timer(uv_timer_t *timer)
 	struct node *node = timer->data;
 	uint64_t mask = 0;
 
-	for (struct session *s = node->attached; s; s = s->next_attached) {
+	for (struct session *s = node->sessions.attached; s; s = s->next_attached) {
 		if (s->quiesce.state != SETTLE_FREE || s->described || s->room_looks)
 			mask |= session_gpu_mask(s);
 		s->room_looks = false;
@@ -467,7 +467,7 @@ static void hurry_all(struct node *node)
 {
 	uint64_t delay = UINT64_MAX, now = 0;
 
-	for (struct session *s = node->attached; s; s = s->next_attached) {
+	for (struct session *s = node->sessions.attached; s; s = s->next_attached) {
 		if (s->described)
 			delay = MIN(delay, described_every_ms(&node->descriptors));
 		if (s->quiesce.state == SETTLE_HELD || s->room_looks)
@@ -531,13 +531,13 @@ uint64_t settle_room(struct session *s)
 	if (!books_exist(&s->books) || !is_lowerable(s))
 		return 0;
 	s->room_until_ns = now_monotonic_ns() + LEAVING_NS;
-	return pool_refresh(&s->node->pool, session_gpu_mask(s));
+	return pool_refresh(s->sessions->pool, session_gpu_mask(s));
 }
 
 /* The number of the next sample, which hurries no more than is good for the driver. */
 static uint64_t look_again(struct session *s)
 {
-	struct node *node = s->node;
+	struct node *node = node_of(s);
 
 	if (!pool_pause_ns(&node->pool, HURRY_PARTS, HURRY_MOST_NS))
 		return pool_refresh(&node->pool, session_gpu_mask(s));
@@ -550,7 +550,7 @@ static uint64_t look_again(struct session *s)
 
 bool settle_room_known(struct session *s, uint64_t *sample)
 {
-	bool in = s->node->pool.done >= *sample;
+	bool in = s->sessions->pool->done >= *sample;
 
 	if (!room_is_waited_for(s) || (in && !s->less && !s->spared && !s->kept_sample))
 		return true;
@@ -572,7 +572,7 @@ uint64_t process_settle(struct process *p, enum settle_why why, uint32_t positio
 	p->ask_leaving = MIN(leaving_bytes, (uint64_t)MAX(used, 0));
 	process_orphans(p, position, p->ask_leaving);
 	p->ask_until_ns = now_monotonic_ns() + LEAVING_NS;
-	p->ask_sample = pool_refresh(&p->session->node->pool, session_gpu_mask(p->session));
+	p->ask_sample = pool_refresh(p->session->sessions->pool, session_gpu_mask(p->session));
 	return p->ask_sample;
 }
 
@@ -608,7 +608,7 @@ uint64_t process_over(const struct process *p, uint32_t position)
 
 void settle_all(struct node *node)
 {
-	for (struct session *s = node->attached; s; s = s->next_attached)
+	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
 		session_settle(s);
 	hurry_all(node);
 }

@@ -8,6 +8,8 @@
 
 #include "daemon/session/process.h"
 
+struct node;
+
 /* Tells the session's processes on which GPUs managed memory is in no process's figure, as far as
  * that is known; all sessions' with a ledger; or that nothing is known, as a daemon of an earlier
  * version, which may take over, does not. */

@@ -12,7 +12,7 @@
 /* The session that this process is a command of, or takes part in. */
 static struct session *session_of(const struct node *node, struct process_id id)
 {
-	for (struct session *s = node->sessions; s; s = s->next) {
+	for (struct session *s = node->sessions.first; s; s = s->next) {
 		for (const struct holder *h = s->holders; h; h = h->next)
 			if ((h->command || h->unread) && process_same(h->process, id))
 				return s;
@@ -58,7 +58,8 @@ static void not_over(struct session *s)
 static void drop_former(struct node *node)
 {
 	for (struct stray **at = &node->strays, *stray; (stray = *at);) {
-		if (process_alive(stray->id) && !process_is_attached(node, NULL, stray->id)) {
+		if (process_alive(stray->id) &&
+		    !process_is_attached(&node->sessions, NULL, stray->id)) {
 			at = &stray->next;
 			continue;
 		}
@@ -84,7 +85,7 @@ static void look_at(struct node *node, const struct gpu_process *process)
 	struct process_id id;
 
 	if (!stray && process_identify(process->pid, &id) == 0 &&
-	    !process_is_attached(node, NULL, id)) {
+	    !process_is_attached(&node->sessions, NULL, id)) {
 		stray = calloc(1, sizeof(*stray));
 		if (!stray)
 			return;
@@ -106,7 +107,7 @@ void strays_sampled(struct node *node)
 	const struct pool *pool = &node->pool;
 
 	drop_former(node);
-	for (uint32_t i = 0; node->sessions && i < pool->count; i++) {
+	for (uint32_t i = 0; node->sessions.first && i < pool->count; i++) {
 		const struct gpu_sample *sample = &pool->gpu[i].sample;
 
 		if (!(pool->mask >> i & 1) || sample->error || !pool_gpu_is_ours(&pool->gpu[i]))
@@ -120,7 +121,7 @@ uint64_t strays_held(const struct session *s, const struct gpu_sample *sample)
 {
 	uint64_t held = 0;
 
-	for (const struct stray *stray = s->node->strays; stray; stray = stray->next)
+	for (const struct stray *stray = node_of(s)->strays; stray; stray = stray->next)
 		if (stray->session == s)
 			held += gpu_sample_process_bytes(sample, stray->id.pid);
 	return held;
@@ -138,7 +139,7 @@ bool strays_any(const struct node *node)
 static void on_killed(void *context, const char *session, struct process_id process, int rc)
 {
 	struct node *node = context;
-	struct session *s = session_find(node, session);
+	struct session *s = session_find(&node->sessions, session);
 	struct stray *stray = stray_find(node, process.pid);
 
 	if (rc == 0 && s)
@@ -151,11 +152,11 @@ bool strays_kill(struct session *s)
 {
 	bool any = false;
 
-	for (const struct stray *stray = s->node->strays; stray; stray = stray->next) {
+	for (const struct stray *stray = node_of(s)->strays; stray; stray = stray->next) {
 		if (stray->session != s || !stray->logged || stray->refused)
 			continue;
-		privileges_signal(&s->node->privileges, s->record.uid, s->record.id, stray->id,
-				  SIGKILL, on_killed, s->node);
+		privileges_signal(s->sessions->privileges, s->record.uid, s->record.id, stray->id,
+				  SIGKILL, on_killed, node_of(s));
 		any = true;
 	}
 	return any;
@@ -164,7 +165,7 @@ bool strays_kill(struct session *s)
 void strays_forget(struct session *s)
 {
 	/* A living one holds memory that is nobody's from now on. */
-	for (struct stray *stray = s->node->strays; stray; stray = stray->next)
+	for (struct stray *stray = node_of(s)->strays; stray; stray = stray->next)
 		if (stray->session == s)
 			stray->session = NULL;
 }

@@ -134,7 +134,7 @@ static struct lease_setting setting_of(const struct pool_gpu *gpu)
 
 void slicing_tell(struct session *s)
 {
-	const struct pool *pool = &s->node->pool;
+	const struct pool *pool = s->sessions->pool;
 	uint64_t unsliced = 0;
 
 	if (!s->lease)
@@ -142,19 +142,19 @@ void slicing_tell(struct session *s)
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (s->pool_gpu[i] >= 0 && pool->gpu[s->pool_gpu[i]].mode == COMPUTE_OFF)
 			unsliced |= 1ull << i;
-	leases_unsliced(s->node->leases, s->lease, unsliced);
+	leases_unsliced(s->sessions->leases, s->lease, unsliced);
 }
 
 void slicing_unsay(struct node *node)
 {
-	for (struct session *s = node->attached; s; s = s->next_attached)
+	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
 		if (s->lease)
 			leases_unsliced(node->leases, s->lease, 0);
 }
 
 void slicing_say(struct node *node)
 {
-	for (struct session *s = node->attached; s; s = s->next_attached)
+	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
 		slicing_tell(s);
 }
 
@@ -189,7 +189,7 @@ static void gpu_configure(struct node *node, uint32_t position)
 	if (gpu->info.mig)
 		setting.mode = COMPUTE_OFF;
 	if (setting.mode != COMPUTE_OFF &&
-	    compute_switch_check(&node->pool, node->sessions, 1ull << position, &err) < 0) {
+	    compute_switch_check(&node->pool, node->sessions.first, 1ull << position, &err) < 0) {
 		log_event(LOG_WARNING, "gpu.timeslicing_refused index=%u error=\"%s\"",
 			  gpu->info.index, err.message);
 		setting.mode = COMPUTE_OFF;
@@ -267,7 +267,7 @@ static int mask_check(const struct node *node, uint64_t mask, const struct slici
 		if (change->mode && change->to.mode != COMPUTE_OFF && gpu->mode == COMPUTE_OFF)
 			starting |= 1ull << i;
 	}
-	return compute_switch_check(&node->pool, node->sessions, starting, err);
+	return compute_switch_check(&node->pool, node->sessions.first, starting, err);
 }
 
 int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *change,
@@ -298,7 +298,7 @@ int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *c
 			node->pool.gpu[i].slicing_refused = false;
 			gpu_apply(node, i, &stored[at++].setting);
 		}
-	node->hooks->room_made(node);
+	sessions_room_made(&node->sessions);
 	return 0;
 }
 
@@ -321,7 +321,7 @@ void slicing_join(struct session *s)
 	if (s->lease || !joining.gpus || !gate_process(&s->books.ledger, 0))
 		return;
 	s->wake_fd = -1;
-	int rc = leases_join(s->node->leases, &joining, &s->lease);
+	int rc = leases_join(s->sessions->leases, &joining, &s->lease);
 	if (rc < 0)
 		log_event(LOG_ERROR, "session.not_sliced id=%s error=\"%s\"", s->record.id,
 			  strerrordesc_np(-rc));
@@ -330,7 +330,7 @@ void slicing_join(struct session *s)
 
 void slicing_leave(struct session *s)
 {
-	leases_leave(s->node->leases, s->lease);
+	leases_leave(s->sessions->leases, s->lease);
 	s->lease = NULL;
 }
 
@@ -339,7 +339,8 @@ void slicing_shares(const struct session *s, uint32_t *ret_request, uint32_t *re
 	*ret_request = s->record.compute;
 	*ret_limit = SHARE_ONE;
 	for (uint32_t i = 0; i < s->record.gpu_count && s->record.compute; i++)
-		if (s->pool_gpu[i] >= 0 && s->node->pool.gpu[s->pool_gpu[i]].mode == COMPUTE_STRICT)
+		if (s->pool_gpu[i] >= 0 &&
+		    s->sessions->pool->gpu[s->pool_gpu[i]].mode == COMPUTE_STRICT)
 			*ret_limit = s->record.compute;
 }
 
@@ -350,7 +351,7 @@ int64_t slicing_received(const struct session *s)
 
 	if (!s->lease || life <= 0)
 		return -1;
-	leases_standing(s->node->leases, s->lease, &standing);
+	leases_standing(s->sessions->leases, s->lease, &standing);
 	if (!standing.stat.leases)
 		return -1;
 	return (int64_t)((double)standing.stat.held_ns * SHARE_ONE / (double)life);

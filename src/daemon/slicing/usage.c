@@ -131,7 +131,7 @@ static struct user *user_find(const struct sheet *sheet, pid_t pid)
 static void sheet_match(const struct node *node, struct sheet *sheet)
 {
 	qsort(sheet->users, sheet->count, sizeof(*sheet->users), by_pid);
-	for (const struct session *s = node->attached; s; s = s->next_attached)
+	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next) {
 			struct user *u = process_is_dead(p) ? NULL : user_find(sheet, p->id.pid);
 
@@ -171,7 +171,7 @@ static bool policy_kills(const struct node *node)
 static void on_killed(void *context, const char *session, struct process_id process, int rc)
 {
 	struct node *node = context;
-	struct session *s = *session ? session_find(node, session) : NULL;
+	struct session *s = *session ? session_find(&node->sessions, session) : NULL;
 
 	if (rc == 0 && s)
 		session_slicing_killed(s, process.pid);
@@ -195,7 +195,7 @@ static void user_end(struct node *node, const struct user *u)
 /* All of a session that opens its gate: which of its processes did, nobody can tell. */
 static void session_end_all(struct node *node, const char *id)
 {
-	struct session *s = session_find(node, id);
+	struct session *s = session_find(&node->sessions, id);
 
 	for (struct process *p = s ? s->processes : NULL; p; p = p->next)
 		if (!process_is_dead(p))
@@ -337,7 +337,7 @@ static uint64_t sliced(const struct node *node)
 /* GPUs whose time programs of sessions may be using. */
 static uint64_t looked_at(const struct node *node)
 {
-	return node->attached ? sliced(node) : 0;
+	return node->sessions.attached ? sliced(node) : 0;
 }
 
 static void on_timer(uv_timer_t *timer)

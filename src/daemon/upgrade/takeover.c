@@ -27,7 +27,7 @@
 
 void takeover_keep(const struct session *s)
 {
-	struct keep *keep = &s->node->keep;
+	struct keep *keep = &node_of(s)->keep;
 
 	if (!books_exist(&s->books))
 		return;
@@ -47,7 +47,8 @@ void takeover_keep_namespace(const struct holder *holder)
 	char part[PART_SIZE];
 
 	namespace_part(holder, part);
-	keep_put(&holder->session->node->keep, holder->session->record.id, part, holder->mount_fd);
+	keep_put(&node_of(holder->session)->keep, holder->session->record.id, part,
+		 holder->mount_fd);
 }
 
 void takeover_forget_namespace(const struct holder *holder)
@@ -56,12 +57,12 @@ void takeover_forget_namespace(const struct holder *holder)
 
 	namespace_part(holder, part);
 	if (holder->mount_fd >= 0)
-		keep_drop(&holder->session->node->keep, holder->session->record.id, part);
+		keep_drop(&node_of(holder->session)->keep, holder->session->record.id, part);
 }
 
 void takeover_keep_all(void *node)
 {
-	for (const struct session *s = ((struct node *)node)->sessions; s; s = s->next) {
+	for (const struct session *s = ((struct node *)node)->sessions.first; s; s = s->next) {
 		takeover_keep(s);
 		for (const struct holder *h = s->holders; h; h = h->next)
 			takeover_keep_namespace(h);
@@ -73,7 +74,7 @@ void takeover_forget(const struct session *s)
 	static const char *const parts[] = {PART_LIMITS, PART_VIEW, PART_LEDGER, PART_WAKE};
 
 	for (size_t i = 0; i < ARRAY_SIZE(parts) && books_exist(&s->books); i++)
-		keep_drop(&s->node->keep, s->record.id, parts[i]);
+		keep_drop(&node_of(s)->keep, s->record.id, parts[i]);
 	for (const struct holder *h = s->holders; h; h = h->next)
 		takeover_forget_namespace(h);
 }
@@ -81,7 +82,7 @@ void takeover_forget(const struct session *s)
 /* Left by the last program, in its handover. */
 static int namespace_left(struct session *s, const struct process_id *process)
 {
-	struct handover *h = s->node->handover;
+	struct handover *h = node_of(s)->handover;
 	size_t i;
 	json_t *item;
 
@@ -112,8 +113,9 @@ static int namespace_take(struct session *s, const struct process_id *process, u
 	struct stat st;
 
 	snprintf(part, sizeof(part), "mount.%d", (int)process->pid);
-	cleanup_close int fd = s->node->handover ? namespace_left(s, process)
-						 : keep_take(&s->node->keep, s->record.id, part);
+	cleanup_close int fd = node_of(s)->handover
+				       ? namespace_left(s, process)
+				       : keep_take(&node_of(s)->keep, s->record.id, part);
 	return fd >= 0 && number && fstat(fd, &st) == 0 && st.st_ino == number ? steal_fd(&fd) : -1;
 }
 
@@ -124,7 +126,7 @@ static int restore_command(void *arg, const struct process_id *process, uint64_t
 
 	if (rc != -ESRCH)
 		return rc;
-	(void)store_command_remove(s->node->store, s->record.id, process);
+	(void)store_command_remove(s->sessions->store, s->record.id, process);
 	return 0;
 }
 
@@ -132,7 +134,7 @@ static int restore_one(void *arg, const struct store_session *record)
 {
 	struct node *node = arg;
 	struct session *s;
-	int rc = session_restore(node, record, &s);
+	int rc = session_restore(&node->sessions, record, &s);
 
 	if (rc == 0)
 		rc = store_holders_each(node->store, record->id, restore_holder, s);
@@ -167,7 +169,7 @@ static void books_take(struct session *s, struct books_fds *fds, int wake)
 
 static void kept_take(struct session *s)
 {
-	struct keep *keep = &s->node->keep;
+	struct keep *keep = &node_of(s)->keep;
 	struct books_fds fds = {
 		.limits_rw = keep_take(keep, s->record.id, PART_LIMITS),
 		.limits = keep_take(keep, s->record.id, PART_VIEW),
@@ -204,7 +206,7 @@ static void namespaces_leave(const struct session *s, struct handover *h)
 void takeover_leave(const struct node *node, struct handover *h)
 {
 	turns_leave(node, h);
-	for (const struct session *s = node->sessions; s; s = s->next) {
+	for (const struct session *s = node->sessions.first; s; s = s->next) {
 		handover_add(h, "sessions",
 			     json_pack("{s:s, s:I}", "id", s->record.id, "counted_from",
 				       (json_int_t)s->counted_from));
@@ -227,7 +229,7 @@ void takeover_leave(const struct node *node, struct handover *h)
 
 static struct session *session_named_by(const struct node *node, const json_t *id)
 {
-	return json_is_string(id) ? session_find(node, json_string_value(id)) : NULL;
+	return json_is_string(id) ? session_find(&node->sessions, json_string_value(id)) : NULL;
 }
 
 static void left_take(struct node *node, const json_t *from)
@@ -344,7 +346,7 @@ static void slots_resume(struct session *s, const struct roster *roster)
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		s->books.limits->gpu[i].limit_bytes = s->record.gpu[i].bytes;
 	/* Over an upgrade the connections stay: there is nothing for the processes to resume. */
-	if (!s->node->handover)
+	if (!node_of(s)->handover)
 		s->books.limits->generation++;
 	slicing_tell(s);
 }
@@ -359,7 +361,7 @@ static void ledger_lost(struct session *s, const struct roster *roster)
 		else if (process_alive(roster->process[slot]))
 			session_holder_unread(s, &roster->process[slot]);
 		else
-			(void)store_attached_remove(s->node->store, s->record.id, slot);
+			(void)store_attached_remove(s->sessions->store, s->record.id, slot);
 	if (session_ledger(s) == SESSION_LEDGER_LOST)
 		log_event(LOG_ERROR, "ledger.lost id=%s uid=%u", s->record.id, s->record.uid);
 }
@@ -367,7 +369,7 @@ static void ledger_lost(struct session *s, const struct roster *roster)
 static int processes_resume(struct session *s)
 {
 	struct roster roster = {0};
-	int rc = store_attached_each(s->node->store, s->record.id, roster_add, &roster);
+	int rc = store_attached_each(s->sessions->store, s->record.id, roster_add, &roster);
 
 	if (rc < 0)
 		return rc;
@@ -390,17 +392,17 @@ int takeover_run(struct node *node)
 		return rc;
 	if (node->handover)
 		left_take_all(node);
-	for (struct session *s = node->sessions; s && !node->handover; s = s->next)
+	for (struct session *s = node->sessions.first; s && !node->handover; s = s->next)
 		kept_take(s);
 	keep_taken(&node->keep);
-	for (struct session *s = node->sessions; rc == 0 && s; s = s->next)
+	for (struct session *s = node->sessions.first; rc == 0 && s; s = s->next)
 		rc = processes_resume(s);
 	if (rc < 0)
 		return rc;
 	if (node->handover)
 		takeover_keep_all(node);
 	orphans_resume(node);
-	for (struct session *s = node->sessions, *next; s; s = next) {
+	for (struct session *s = node->sessions.first, *next; s; s = next) {
 		next = s->next;
 		session_check_held(s);
 	}

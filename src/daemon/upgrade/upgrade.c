@@ -124,7 +124,7 @@ bool upgrade_pending(const struct node *node)
 
 static bool any_ending(const struct node *node)
 {
-	const struct session *s = node->timed_count ? node->sessions : NULL;
+	const struct session *s = node->sessions.timed_count ? node->sessions.first : NULL;
 
 	while (s && s->state == SESSION_ACTIVE)
 		s = s->next;

@@ -107,7 +107,7 @@ struct quota_use quotas_use(const struct node *node, enum quota_kind kind, uint3
 {
 	struct quota_use use = {0};
 
-	for (const struct session *s = node->sessions; s; s = s->next) {
+	for (const struct session *s = node->sessions.first; s; s = s->next) {
 		struct quota_use one = {.sessions = 1, .gpu_mask = session_gpu_mask(s)};
 
 		if (!concerns(kind, id, s->record.uid, s->record.gid, &s->record.groups))
@@ -168,7 +168,7 @@ int quotas_check(const struct node *node, const struct peer *peer,
 {
 	struct quota_use more = use_of_result(result);
 
-	if (!crowd_has_room(&node->living, peer->uid)) {
+	if (!crowd_has_room(&node->sessions.living, peer->uid)) {
 		error_set(err, EXIT_CODE_NOT_PERMITTED,
 			  "you have as many sessions as one user may have on this machine");
 		error_hint(err, "release those that are not needed (carve session list), or have "
@@ -196,13 +196,13 @@ int quotas_check_resize(const struct session *s, const uint64_t *bytes, struct e
 		before += s->record.gpu[i].bytes;
 		after += bytes[i];
 	}
-	for (const struct quota_entry *e = s->node->quotas; e && after > before; e = e->next) {
+	for (const struct quota_entry *e = node_of(s)->quotas; e && after > before; e = e->next) {
 		struct quota_use more = {.vram_bytes = after - before};
 
 		if (!concerns(e->stored.kind, e->stored.id, s->record.uid, s->record.gid,
 			      &s->record.groups))
 			continue;
-		struct quota_use held = quotas_use(s->node, e->stored.kind, e->stored.id);
+		struct quota_use held = quotas_use(node_of(s), e->stored.kind, e->stored.id);
 		if (held.vram_bytes + more.vram_bytes <= e->stored.quota.vram_bytes)
 			continue;
 		word(e, QUOTA_VRAM, held, more, err);

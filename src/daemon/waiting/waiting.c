@@ -46,7 +46,7 @@ int waiting_add(struct node *node, const struct slice_request *request, const st
 	w->arg = arg;
 	memcpy(w->id, request->id, sizeof(w->id));
 	while (!w->id[0] || waiting_find(node, w->id))
-		session_make_id(node, w->id);
+		session_make_id(&node->sessions, w->id);
 	uint64_t age = node->pool.done ? w->since_ns - node->pool.done_ns : UINT64_MAX;
 	if (age > SAMPLE_FRESH_NS)
 		w->sample = pool_refresh(&node->pool, POOL_ALL);
@@ -146,7 +146,7 @@ void waiting_kick(struct node *node)
 static bool user_has_one(const struct node *node, const struct slice_request *request,
 			 const struct peer *peer, struct error *err)
 {
-	const struct session *active = session_of_user(node, peer->uid);
+	const struct session *active = session_of_user(&node->sessions, peer->uid);
 
 	if (request->ephemeral || request->kept || request->resize[0] || !active)
 		return false;
@@ -164,7 +164,7 @@ static bool user_has_one(const struct node *node, const struct slice_request *re
 static bool name_taken(const struct node *node, const struct slice_request *request,
 		       const struct peer *peer, const struct waiter *before, struct error *err)
 {
-	const struct session *s = session_named(node, peer->uid, request->name);
+	const struct session *s = session_named(&node->sessions, peer->uid, request->name);
 	const char *holder = s ? s->record.id : NULL;
 
 	for (const struct waiter *w = node->waiters; *request->name && w && w != before;
@@ -198,7 +198,7 @@ static void record_fill(const struct node *node, const struct waiter *w,
 /* A session that goes on in other instances. */
 static void grant_moved(struct node *node, struct waiter *w, const struct store_session *record)
 {
-	struct session *s = session_find(node, w->request.resize);
+	struct session *s = session_find(&node->sessions, w->request.resize);
 	struct error err = {0};
 
 	if (!s || s->state != SESSION_ACTIVE)
@@ -239,9 +239,10 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 		return;
 	}
 	/* An ID that an ended session had is taken too. */
-	while ((rc = session_create(node, &record, w->request.ephemeral ? &w->peer.process : NULL,
-				    &session)) == -EEXIST)
-		session_make_id(node, record.id);
+	while ((rc = session_create(&node->sessions, &record,
+				    w->request.ephemeral ? &w->peer.process : NULL, &session)) ==
+	       -EEXIST)
+		session_make_id(&node->sessions, record.id);
 	if (rc < 0) {
 		error_set(&err, EXIT_CODE_FAILED, "the session cannot be recorded: %s",
 			  rc == -ENOSPC    ? "the disk is full"
@@ -349,7 +350,8 @@ static int decide_instances(const struct node *node, const struct waiter *w,
 	if (rc < 0)
 		return rc;
 	grant_of_decision(instances, ret);
-	const struct session *s = request->resize[0] ? session_find(node, request->resize) : NULL;
+	const struct session *s =
+		request->resize[0] ? session_find(&node->sessions, request->resize) : NULL;
 	uint64_t bytes[PLACE_GPUS_MAX];
 	for (uint32_t i = 0; i < ret->count; i++)
 		bytes[i] = ret->grant[i].bytes;
@@ -566,7 +568,7 @@ static void waiter_run(struct node *node, struct waiter *w)
 	}
 	int rc = decide(node, w, &w->request, &w->peer, &result, &instances, &err);
 	const struct session *own =
-		w->request.resize[0] ? session_find(node, w->request.resize) : NULL;
+		w->request.resize[0] ? session_find(&node->sessions, w->request.resize) : NULL;
 	bool lent = rc < 0 && own && !mig_changing(node, &w->request);
 	if (lent) {
 		mig_lend(node, own);
@@ -581,7 +583,7 @@ void waiting_run(struct node *node)
 {
 	/* The sample that ended sessions' memory waits for is on its way, and so is this call's
 	 * next. */
-	if (!node->ready || node->drains)
+	if (!node->ready || node->sessions.drains)
 		return;
 	node->waiters_dirty = false;
 	if (node->pool.state == POOL_READY && node->waiters)

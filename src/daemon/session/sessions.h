@@ -1,0 +1,51 @@
+/* All sessions of a daemon that have not ended, and the parts of the daemon that this room uses.
+ * The daemon's root owns and fills it in (serve.c). On the loop's thread only. */
+#pragma once
+
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/host/crowd.h"
+#include "daemon/session/session_hooks.h"
+
+struct drain;
+struct leases;
+struct pool;
+struct privileges;
+struct session;
+struct store;
+
+/* Sessions are found by ID and by user in hash tables of this many buckets. */
+#define SESSIONS_BUCKETS 4096u
+
+struct sessions {
+	/* Lent, for as long as there are sessions. */
+	uv_loop_t *loop;
+	struct pool *pool;
+	struct store *store;
+	struct leases *leases;
+	struct privileges *privileges;
+	const struct session_hooks *hooks;
+	void *context; /* of the hooks */
+	/* All; with an ID; a user's active one; with a ledger. */
+	struct session *first;
+	struct session *by_id[SESSIONS_BUCKETS];
+	struct session *by_user[SESSIONS_BUCKETS];
+	struct session *attached;
+	uint32_t count, timed_count;
+	uint32_t dead_count; /* processes that ended and still have a slot */
+	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
+	struct drain *drains;
+	struct crowd watched; /* descriptors of commands in slices, and of who asked for one */
+	struct crowd living;  /* sessions that have not ended, by user */
+	uv_timer_t reap;      /* looks again whether the driver has dead processes' memory back */
+	uint64_t reap_delay_ms;
+};
+
+/* Begins without sessions; what is lent was filled in. At most `most` of them live at a time. */
+void sessions_begin(struct sessions *sessions, uint32_t most);
+/* Requests that wait may be granted now. */
+static inline void sessions_room_made(const struct sessions *sessions)
+{
+	sessions->hooks->room_made(sessions->context);
+}
