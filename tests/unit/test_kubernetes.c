@@ -175,6 +175,22 @@ static void test_names_of_profiles_that_differ_by_a_sign_are_different_devices(v
 	assert_non_null(device_instance_name(&gpu, &all, 11, a));
 }
 
+static void test_replicas_of_one_share_no_gpu(void **state)
+{
+	static const struct {
+		const char *text;
+		unsigned replicas;
+	} cases[] = {{"4", 4}, {"2", 2}, {"1", 0}, {"0", 0}, {"-3", 0}, {"1001", 0}, {"4x", 0}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		json_t *labels = json_pack("{s:s}", ROLE_LABEL_REPLICAS, cases[i].text);
+
+		assert_int_equal(role_replicas(labels), cases[i].replicas);
+		json_decref(labels);
+	}
+	assert_int_equal(role_replicas(NULL), 0);
+}
+
 static void test_a_role_that_no_label_set_is_left_alone(void **state)
 {
 	static const struct {
@@ -328,6 +344,7 @@ int main(void)
 		cmocka_unit_test(
 			test_names_of_profiles_that_differ_by_a_sign_are_different_devices),
 		cmocka_unit_test(test_a_role_that_no_label_set_is_left_alone),
+		cmocka_unit_test(test_replicas_of_one_share_no_gpu),
 		cmocka_unit_test(test_a_lease_is_taken_by_this_clock_alone),
 		cmocka_unit_test(test_a_checkpoint_reads_what_it_wrote),
 		cmocka_unit_test(test_messages_are_framed),

@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "integrations/kubernetes/check.h"
 #include "integrations/kubernetes/controller.h"
 #include "integrations/kubernetes/node.h"
 #include "integrations/kubernetes/reserve.h"
+#include "integrations/kubernetes/role.h"
 #include "integrations/kubernetes/run.h"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
@@ -49,6 +51,8 @@ static const char help[] =
 	"  --hook-dir DIR       where carve-hook is, as the container runtime sees it: with it pods whose\n"
 	"                       users are not root can use their slices\n"
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
+	"  --replicas N         slices of one GPU, at most: 1 to 1000 (as the node's label\n"
+	"                       nvidia.com/gpu.replicas says; without it: no such limit)\n"
 	"  --reserve-namespace NAME   make a pod there that holds each GPU with slices, for schedulers\n"
 	"                       and device plugins that do not know DRA\n"
 	"  --reserve-image IMAGE      of these pods: one with carve\n"
@@ -83,6 +87,7 @@ enum {
 	OPTION_FRONT,
 	OPTION_HOOK,
 	OPTION_HOST,
+	OPTION_REPLICAS,
 	OPTION_RESERVE,
 	OPTION_RESERVE_IMAGE,
 	OPTION_RESERVE_RESOURCE,
@@ -113,6 +118,7 @@ static const struct option options[] = {
 	{"front-dir", required_argument, NULL, OPTION_FRONT},
 	{"hook-dir", required_argument, NULL, OPTION_HOOK},
 	{"host", required_argument, NULL, OPTION_HOST},
+	{"replicas", required_argument, NULL, OPTION_REPLICAS},
 	{"reserve-namespace", required_argument, NULL, OPTION_RESERVE},
 	{"reserve-image", required_argument, NULL, OPTION_RESERVE_IMAGE},
 	{"reserve-resource", required_argument, NULL, OPTION_RESERVE_RESOURCE},
@@ -140,7 +146,7 @@ static const struct option options[] = {
 struct arguments {
 	struct node_options node;
 	struct run_options run;
-	const char *grace;
+	const char *grace, *replicas;
 	const char *namespace;
 	bool json;
 };
@@ -191,6 +197,9 @@ static bool option_take(int option, struct arguments *to, int *ret_code)
 		return true;
 	case OPTION_HOST:
 		to->node.host = optarg;
+		return true;
+	case OPTION_REPLICAS:
+		to->replicas = optarg;
 		return true;
 	case OPTION_RESERVE:
 		to->node.reserve_namespace = optarg;
@@ -275,7 +284,17 @@ static int name_check(const char *option, const char *name, size_t max, struct e
 	return -EXIT_CODE_USAGE;
 }
 
-static int node_main(struct node_options *to, struct error *err)
+static int replicas_read(const char *text, unsigned *ret, struct error *err)
+{
+	uint64_t replicas = 0;
+	int rc = text ? units_parse_count(text, "--replicas", 1, ROLE_REPLICAS_MAX, &replicas, err)
+		      : 0;
+
+	*ret = (unsigned)replicas;
+	return rc;
+}
+
+static int node_main(struct node_options *to, const char *replicas, struct error *err)
 {
 	static char host_name[254];
 
@@ -284,6 +303,8 @@ static int node_main(struct node_options *to, struct error *err)
 	if (!to->node && gethostname(host_name, sizeof(host_name) - 1) == 0)
 		to->node = host_name;
 	int rc = name_check("--node-name", to->node ? to->node : "", 253, err);
+	if (rc == 0)
+		rc = replicas_read(replicas, &to->replicas, err);
 	if (rc == 0)
 		rc = name_check("--driver-name", to->driver, DRIVER_MAX, err);
 	return rc < 0 ? rc : node_run(to, err);
@@ -362,7 +383,7 @@ static int part_main(const char *part, const struct arguments *to, char *const *
 {
 	struct node_options node = to->node;
 
-	return !strcmp(part, "node")         ? node_main(&node, err)
+	return !strcmp(part, "node")         ? node_main(&node, to->replicas, err)
 	       : !strcmp(part, "controller") ? controller_main(to, err)
 	       : !strcmp(part, "run")        ? run_main(to, false, command, err)
 	       : !strcmp(part, "template")   ? run_main(to, true, command, err)

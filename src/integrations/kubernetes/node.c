@@ -252,6 +252,7 @@ int node_run(const struct node_options *options, struct error *err)
 	node.prepare.driver = node.publish.driver = node.kubelet.driver = options->driver;
 	node.prepare.node = node.publish.node = node.kubelet.node = options->node;
 	node.prepare.state = node.own;
+	node.prepare.replicas = node.publish.replicas = options->replicas;
 	node.prepare.claims = node.claims;
 	node.prepare.cdi = options->cdi_dir;
 	node.kubelet.dra_socket = node.dra_socket;

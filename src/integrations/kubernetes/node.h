@@ -13,6 +13,7 @@ struct node_options {
 				    where they are here */
 	const char *hook_dir;    /* carve-hook, likewise; NULL: there is none */
 	const char *host;        /* carved's socket; NULL: as for every command */
+	unsigned replicas;       /* slices of one GPU, at most; 0: as the node's label says */
 	/* reserve.h; namespace NULL: GPUs are not reserved. */
 	const char *reserve_namespace, *reserve_image, *reserve_resource, *reserve_label;
 	const char *api_url, *token, *ca; /* api_open() */

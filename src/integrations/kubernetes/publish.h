@@ -13,6 +13,7 @@ struct error;
 struct publish {
 	struct api *api;
 	const char *driver, *node;
+	unsigned replicas; /* slices.h */
 	char node_uid[64]; /* "": not asked yet */
 	json_t *published; /* what was last found there; NULL: not known */
 };

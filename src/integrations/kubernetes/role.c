@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "client/client.h"
 #include "container/json_file.h"
 
@@ -19,6 +20,18 @@ enum role_order role_of_labels(const json_t *labels, bool by_label)
 	if ((runai && !strcmp(runai, "true")) || (clearml && !strcmp(clearml, "mig")))
 		return ROLE_SET;
 	return by_label ? ROLE_REMOVE : ROLE_KEEP;
+}
+
+unsigned role_replicas(const json_t *labels)
+{
+	const char *text = json_string_value(json_object_get(labels, ROLE_LABEL_REPLICAS));
+	uint64_t replicas;
+	struct error ignored;
+
+	if (!text || units_parse_count(text, ROLE_LABEL_REPLICAS, 2, ROLE_REPLICAS_MAX, &replicas,
+				       &ignored) < 0)
+		return 0;
+	return (unsigned)replicas;
 }
 
 static int labels_read(const struct role *role, json_t **ret_node, struct error *err)
@@ -57,7 +70,8 @@ static int role_put(const struct role *role, bool on, struct error *err)
 	return carved_call(role->carved, "PUT", "/v1/mig/roles", body, NULL, err);
 }
 
-int role_follow(const struct role *role, const json_t *gpus, bool *ret_changed, struct error *err)
+int role_follow(const struct role *role, const json_t *gpus, bool *ret_changed,
+		unsigned *ret_replicas, struct error *err)
 {
 	cleanup_json json_t *node = NULL, *file = NULL, *mark = json_object();
 	size_t missing = 0;
@@ -71,6 +85,8 @@ int role_follow(const struct role *role, const json_t *gpus, bool *ret_changed, 
 		return rc;
 	const json_t *metadata = json_object_get(node, "metadata");
 	enum role_order order = role_of_labels(json_object_get(metadata, "labels"), by_label);
+
+	*ret_replicas = role_replicas(json_object_get(metadata, "labels"));
 
 	if (order == ROLE_KEEP)
 		return 0;

@@ -26,13 +26,23 @@ static json_t *cores_json(void)
 			 "0", "validRange", "min", "0", "step", "1");
 }
 
+/* Every claim takes one, so that no GPU has more. */
+static json_t *parts_json(unsigned replicas)
+{
+	char value[16];
+
+	snprintf(value, sizeof(value), "%u", replicas);
+	return json_pack("{s:s, s:{s:s, s:{s:s, s:s}}}", "value", value, "requestPolicy", "default",
+			 "1", "validRange", "min", "1", "step", "1");
+}
+
 static void taint_set(json_t *device, const char *key, const char *effect)
 {
 	json_object_set_new(device, "taints",
 			    json_pack("[{s:s, s:s}]", "key", key, "effect", effect));
 }
 
-static json_t *device_json(const struct device_gpu *gpu)
+static json_t *device_json(const struct device_gpu *gpu, unsigned replicas)
 {
 	json_t *attributes = json_pack("{s:{s:s}, s:{s:s}, s:{s:s}, s:{s:i}, s:{s:I}}", "type",
 				       "string", "gpu", "uuid", "string", gpu->uuid, "productName",
@@ -42,6 +52,9 @@ static json_t *device_json(const struct device_gpu *gpu)
 				   attributes, "allowMultipleAllocations", 1, "capacity", "memory",
 				   memory_json(gpu), "cores", cores_json());
 
+	if (device && replicas)
+		json_object_set_new(json_object_get(device, "capacity"), "slices",
+				    parts_json(replicas));
 	if (device && !gpu->answers)
 		taint_set(device, "carve.dev/driver-failed", "NoExecute");
 	else if (device && !gpu->usable)
@@ -187,7 +200,7 @@ json_t *slices_build(const struct slices_owner *owner, const struct device_gpu *
 	size_t i;
 
 	for (i = 0; i < count; i++) {
-		json_array_append_new(devices, device_json(&gpus[i]));
+		json_array_append_new(devices, device_json(&gpus[i], owner->replicas));
 		if (!gpus[i].profiles)
 			continue;
 		json_array_append_new(counters, counter_set_json(&gpus[i]));
@@ -258,19 +271,31 @@ bool slices_contain(const json_t *got, const json_t *wanted, char *path, size_t 
 	return contain(got, wanted, path, size);
 }
 
+static bool has_more(const json_t *got, const json_t *wanted)
+{
+	const json_t *value;
+	const char *key;
+
+	json_object_foreach((json_t *)got, key, value)
+	{
+		if (!json_object_get(wanted, key))
+			return true;
+	}
+	return false;
+}
+
 bool slices_have_more(const json_t *got, const json_t *wanted)
 {
-	const json_t *devices = json_object_get(wanted, "devices"), *device, *value;
-	const char *key;
+	const json_t *devices = json_object_get(wanted, "devices"), *device;
 	size_t i;
 
 	json_array_foreach(json_object_get(got, "devices"), i, device)
 	{
-		json_object_foreach((json_t *)device, key, value)
-		{
-			if (!json_object_get(json_array_get(devices, i), key))
-				return true;
-		}
+		const json_t *its = json_array_get(devices, i);
+
+		if (has_more(device, its) ||
+		    has_more(json_object_get(device, "capacity"), json_object_get(its, "capacity")))
+			return true;
 	}
 	return false;
 }

@@ -74,13 +74,16 @@ static void labels_look(struct watcher *watcher, const json_t *gpus, bool look)
 			    .dir = prepare->state};
 	long long now = now_monotonic_ms();
 	struct error err = {0};
+	unsigned replicas = watcher->publish->replicas;
 	bool changed;
 
 	if (now < watcher->labels_at_ms && !look)
 		return;
 	watcher->labels_at_ms =
 		now + (LABELS_SECONDS * 1000LL) + random() % (LABELS_JITTER_SECONDS * 1000LL);
-	int rc = role_follow(&role, gpus, &changed, &err);
+	int rc = role_follow(&role, gpus, &changed, &replicas, &err);
+	if (!prepare->replicas)
+		watcher->publish->replicas = replicas;
 	if (rc == 0) {
 		watcher->role_error = (struct error){0};
 		if (changed)

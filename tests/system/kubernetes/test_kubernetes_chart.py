@@ -98,7 +98,7 @@ def test_values_reach_what_they_are_for(objects):
     built = keyed(objects(image={"repository": "registry.example/carve", "tag": "1.2", "pullPolicy": "IfNotPresent"},
                           imagePullSecrets=[{"name": "key"}], kubeletDir="/data/kubelet",
                           node={"nodeSelector": {"nvidia.com/gpu.present": "yes"}, "tolerations": [], "maxUnavailable": 2},
-                          controller={"replicas": 3, "resources": {}}))
+                          controller={"replicas": 3, "resources": {}}, sharing={"timeSlicing": {"replicas": 4}}))
     node, controller = built["DaemonSet", "carve-node"]["spec"], built["Deployment", "carve-controller"]["spec"]
     assert {c["image"] for o in built.values() if o["kind"] in ("DaemonSet", "Deployment") for c in containers(o)} == \
         {"registry.example/carve:1.2"}
@@ -106,7 +106,7 @@ def test_values_reach_what_they_are_for(objects):
     assert spec["nodeSelector"] == {"nvidia.com/gpu.present": "yes"} and spec["imagePullSecrets"] == [{"name": "key"}] and spec["tolerations"] == []
     assert node["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 2 and controller["replicas"] == 3
     plugin = next(c for c in spec["containers"] if c["name"] == "plugin")
-    assert plugin["command"][-2:] == ["--kubelet-dir", "/data/kubelet"]
+    assert plugin["command"][-4:] == ["--kubelet-dir", "/data/kubelet", "--replicas", "4"]
     assert {"/data/kubelet/plugins", "/data/kubelet/plugins_registry"} <= {m["mountPath"] for m in plugin["volumeMounts"]}
 
 

@@ -135,6 +135,37 @@ def test_a_variable_of_kai_that_makes_no_sense_stops_the_container(make_cluster)
     assert cluster.sessions()[0]["vram_bytes"] == 4 * GIB
 
 
+def parts(cluster):
+    return cluster.api.devices()[0]["capacity"].get("slices")
+
+
+def test_replicas_are_the_most_slices_of_a_gpu(make_cluster):
+    """As the node's label says; the scheduler counts one for each claim."""
+    cluster = make_cluster()
+    label = {"kind": "Node", "metadata": {"name": "n1", "labels": {"nvidia.com/gpu.replicas": "4"}}}
+    cluster.api.put("/api/v1/nodes/n1", label)
+    cluster.started()
+    assert parts(cluster) == {"value": "4", "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}}}
+    for value in ("1", "many"):
+        label["metadata"]["labels"]["nvidia.com/gpu.replicas"] = value
+        cluster.api.put("/api/v1/nodes/n1", label)
+        cluster.kubelet.register()  # the plugin looks at once
+        wait_until(lambda: parts(cluster) is None)
+        label["metadata"]["labels"]["nvidia.com/gpu.replicas"] = "3"
+        cluster.api.put("/api/v1/nodes/n1", label)
+        cluster.kubelet.register()
+        wait_until(lambda: parts(cluster) and parts(cluster)["value"] == "3")
+
+
+def test_an_option_counts_before_the_label_of_replicas(make_cluster):
+    cluster = make_cluster()
+    cluster.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {"name": "n1", "labels": {"nvidia.com/gpu.replicas": "4"}}})
+    cluster.started("--replicas", "2")
+    assert parts(cluster)["value"] == "2"
+    done = run([BUILD / "carve-kubernetes", "node", "--replicas", "0"])
+    assert done.returncode == 2 and "--replicas" in done.stderr
+
+
 def test_preparing_and_unpreparing_may_be_repeated(cluster):
     claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
     first = cluster.kubelet.prepare(claim)
