@@ -20,6 +20,7 @@
 #include "integrations/oci/devices.h"
 #include "integrations/oci/enter.h"
 #include "integrations/oci/labels.h"
+#include "integrations/oci/libc.h"
 #include "integrations/oci/runtime.h"
 #include "integrations/oci/session.h"
 #include "integrations/oci/state.h"
@@ -182,6 +183,11 @@ static int hook_run(struct hook *hook, struct error *err)
 
 	if (rc < 0 || (rc = wanted_find(hook, &wanted, err)) < 0 || (!wanted && !hook->registered))
 		return rc;
+	rc = oci_libc_check(hook->container.root, err);
+	if (rc < 0) {
+		json_decref(wanted);
+		return rc;
+	}
 	struct oci_session *session = &hook->session;
 	pid_t pid = hook->container.pid;
 
