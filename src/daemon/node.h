@@ -17,8 +17,8 @@
 #include "daemon/separate.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
-#include "daemon/settle/descriptors.h"
-#include "daemon/settle/orphans.h"
+#include "daemon/settle/settling.h"
+#include "daemon/slicing/slicing.h"
 #include "daemon/store/state.h"
 
 struct attach_server;
@@ -70,9 +70,8 @@ struct node {
 	bool ready;
 	uint64_t ready_sample; /* the number of that sample; 0: the probe has not ended */
 	struct sessions sessions;
-	struct stray *strays;
-	struct descriptors descriptors;
-	struct orphans orphans;
+	struct settling settling;
+	struct slicing slicing;
 	struct quota_entry *quotas;
 	struct fresh *fresh;        /* calls that wait for the next sample */
 	struct crowd waiting_crowd; /* requests */
@@ -87,7 +86,6 @@ struct node {
 	struct http_server *http;
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */
 	uv_timer_t tick;
-	uv_timer_t hurry; /* sessions that did not stand still are looked at again */
 	uv_signal_t on_term, on_int, on_hup;
 	uint64_t tick_ms;
 	uint64_t second_ns; /* CLOCK_MONOTONIC of the last once-a-second work */

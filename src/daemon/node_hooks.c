@@ -13,7 +13,9 @@
 
 static void on_lessened(void *context)
 {
-	slicing_retry(context);
+	struct node *node = context;
+
+	slicing_retry(&node->slicing);
 }
 
 static void on_room(void *context)
@@ -25,7 +27,7 @@ static void on_ended(void *context)
 {
 	struct node *node = context;
 
-	slicing_retry(node);
+	slicing_retry(&node->slicing);
 	waiting_kick(node);
 }
 

@@ -69,16 +69,16 @@ static void node_stop(struct node *node, const char *why)
 	sessions_free(&node->sessions);
 	keep_stop(&node->keep);
 	privileges_stop(&node->privileges);
-	descriptors_free(node);
-	orphans_free(node);
-	strays_free(node);
+	descriptors_free(&node->settling);
+	orphans_free(&node->settling);
+	strays_free(&node->settling);
 	quotas_free(node);
 	attach_server_stop(node->attach);
 	usage_stop(steal_ptr(&node->usage));
 	close_handle(&node->prepare);
 	close_handle(&node->tick);
 	close_handle(&node->sessions.reap);
-	close_handle(&node->hurry);
+	close_handle(&node->settling.hurry);
 	close_handle(&node->on_term);
 	close_handle(&node->on_int);
 	close_handle(&node->on_hup);
@@ -126,7 +126,7 @@ static void settle_tick(struct node *node)
 
 	while (s && !s->processes && !s->holders)
 		s = s->next;
-	if (s || strays_any(node))
+	if (s || strays_any(&node->settling))
 		pool_refresh(&node->pool, POOL_ALL);
 }
 
@@ -199,7 +199,8 @@ static void second_tick(struct node *node, uint64_t now)
 			node->exit_code = EXIT_CODE_FAILED;
 		node_stop(node, stop);
 	} else if (node->options.idle_exit_ns &&
-		   now - node->busy_ns >= node->options.idle_exit_ns) {
+		   now - MAX(node->busy_ns, attach_heard_ns(node->attach)) >=
+			   node->options.idle_exit_ns) {
 		node_stop(node, "idle");
 	}
 }
@@ -260,7 +261,7 @@ static void on_sampling(void *arg)
 	struct node *node = arg;
 
 	node->pool.exact = !node->ready || node->waiters || node->fresh || node->sessions.drains;
-	processes_sampling(node);
+	processes_sampling(&node->settling);
 }
 
 /* What samples say was used before this may be the probe's own context, which is nobody's. */
@@ -283,7 +284,7 @@ static void mig_follow(struct node *node)
 
 	if (!pool->mig_changed)
 		return;
-	slicing_mig_changed(node);
+	slicing_mig_changed(&node->slicing);
 	for (uint32_t i = 0; i < pool->count; i++)
 		probe |= pool->mig_changed >> i & 1 && pool_gpu_is_ours(&pool->gpu[i]) &&
 			 !pool->gpu[i].context_bytes;
@@ -303,7 +304,7 @@ static void on_sample(void *arg)
 	mig_follow(node);
 	gpu_states_look(&node->pool);
 	ready_check(node);
-	settle_sampled(node);
+	settle_sampled(&node->settling);
 	attach_sampled(node->attach);
 	session_drain(&node->sessions);
 	fresh_sampled(node);
@@ -315,7 +316,7 @@ static void on_costs(void *arg)
 {
 	struct node *node = arg;
 
-	settle_say(node);
+	settle_say(&node->settling);
 	if (node->pool.state == POOL_READY)
 		node->ready_sample = pool_refresh(&node->pool, POOL_ALL);
 	else
@@ -334,7 +335,7 @@ static int node_open(struct node *node, struct error *err)
 	int rc = quotas_load(node);
 
 	if (rc == 0)
-		rc = slicing_load(node);
+		rc = slicing_load(&node->slicing);
 	if (rc == 0)
 		rc = mig_start(node);
 	if (rc == 0)
@@ -347,7 +348,7 @@ static int node_open(struct node *node, struct error *err)
 	queues_start(node);
 	if (runtime_listen(&node->runtime, node->options.system, err) < 0)
 		return -1;
-	rc = attach_server_start(node, node->runtime.attach_fd, &node->attach);
+	rc = attach_server_start(&node->sessions, node->runtime.attach_fd, &node->attach);
 	if (rc == 0)
 		rc = http_server_start(node, node->runtime.http_fd, on_call, &node->http);
 	if (rc < 0)
@@ -384,7 +385,7 @@ static void on_inventory(void *arg)
 		node_fail(node, "cannot serve");
 		return;
 	}
-	int rc = usage_start(node, &node->usage);
+	int rc = usage_start(&node->slicing, &node->usage);
 	if (rc < 0)
 		log_event(LOG_ERROR, "gpu.unmeasured error=\"%s\"", strerrordesc_np(-rc));
 	log_event(LOG_INFO, "carved.listening dir=%s state=%s version=%s", node->runtime.dir,
@@ -418,6 +419,23 @@ static void config_keep(const struct node *node)
 			  strerrordesc_np(-rc));
 }
 
+/* Gives the rooms their settings. */
+static void config_spread(struct node *node)
+{
+	const struct config *config = &node->config;
+
+	node->sessions.living.most = config->living_sessions;
+	node->settling.over = (struct over_setting){
+		.kills = config->over_policy == OVER_KILL,
+		.tolerance_bytes = config->over_tolerance_bytes,
+		.after_ns = config->over_after_ns,
+	};
+	node->slicing.wanted = config->slicing;
+	/* A daemon of one user is there for him alone. */
+	node->slicing.kills = config->slicing_policy == SLICING_KILL ||
+			      (config->slicing_policy == SLICING_DEFAULT && node->options.system);
+}
+
 static void on_reload(uv_signal_t *handle, int number)
 {
 	struct node *node = handle->data;
@@ -438,20 +456,19 @@ static void on_reload(uv_signal_t *handle, int number)
 		log_event(LOG_WARNING, "config.later key=state_dir dir=%s", node->state.dir);
 	store_keep_history(node->store, node->config.history_sessions,
 			   node->config.history_per_minute);
-	node->sessions.living.most = node->config.living_sessions;
+	config_spread(node);
 	log_event(LOG_INFO, "config.read path=%s", node->options.config_path);
-	slicing_reload(node);
+	slicing_reload(&node->slicing);
 }
 
 static void handles_init(struct node *node)
 {
 	uv_prepare_init(&node->loop, &node->prepare);
 	uv_timer_init(&node->loop, &node->tick);
-	uv_timer_init(&node->loop, &node->hurry);
 	uv_signal_init(&node->loop, &node->on_term);
 	uv_signal_init(&node->loop, &node->on_int);
 	uv_signal_init(&node->loop, &node->on_hup);
-	node->prepare.data = node->tick.data = node->hurry.data = node;
+	node->prepare.data = node->tick.data = node;
 	node->on_term.data = node->on_int.data = node->on_hup.data = node;
 	uv_signal_start(&node->on_term, on_signal, SIGTERM);
 	uv_signal_start(&node->on_int, on_signal, SIGINT);
@@ -470,6 +487,11 @@ static void sessions_init(struct node *node)
 	sessions->hooks = &node_session_hooks;
 	sessions->context = node;
 	sessions_begin(sessions, node->config.living_sessions);
+	settle_begin(&node->settling, sessions);
+	node->slicing.sessions = sessions;
+	node->slicing.pool = &node->pool;
+	node->slicing.leases = node->leases;
+	config_spread(node);
 }
 
 int serve_run(struct node *node, struct error *err)

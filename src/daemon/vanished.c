@@ -52,6 +52,8 @@ static const char *socket_look(struct node *node, enum runtime_file file)
 	if (fd >= 0)
 		rc = file == RUNTIME_HTTP ? http_server_listen(node->http, fd)
 					  : attach_server_listen(node->attach, fd);
+	if (rc == 0 && file == RUNTIME_ATTACH)
+		node->runtime.attach_fd = attach_listening(node->attach);
 	tell(node, runtime_file_name(file), rc,
 	     err.message[0] ? err.message : strerrordesc_np(-rc));
 	return fd < 0 && file == RUNTIME_HTTP ? "its socket was removed" : NULL;

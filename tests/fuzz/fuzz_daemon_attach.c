@@ -73,7 +73,7 @@ static void server_begin(void)
 			    (size_t)snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
 					     "carve-fuzz-attach-%d", (int)getpid()));
 	check(bind(fd, (struct sockaddr *)&address, address_size) == 0 && listen(fd, 8) == 0);
-	check(attach_server_start(&node, fd, &node.attach) == 0);
+	check(attach_server_start(&node.sessions, fd, &node.attach) == 0);
 }
 
 static void begin(void)

@@ -100,12 +100,11 @@ static void begin(void)
 
 	if (!loop) {
 		uv_loop_init(&node.loop);
-		uv_timer_init(&node.loop, &node.hurry);
-		node.hurry.data = &node;
 		node.sessions.loop = &node.loop;
 		node.sessions.pool = &node.pool;
 		node.sessions.privileges = &node.privileges;
 		node.sessions.context = &node;
+		settle_begin(&node.settling, &node.sessions);
 		loop = true;
 	}
 	node.sessions.attached = node.sessions.first = NULL;
@@ -148,8 +147,8 @@ static void side_end(struct side *side)
 
 static void end(void)
 {
-	orphans_free(&node);
-	uv_timer_stop(&node.hurry);
+	orphans_free(&node.settling);
+	uv_timer_stop(&node.settling.hurry);
 	side_end(&honest);
 	side_end(&hostile);
 }
@@ -179,9 +178,9 @@ static void sample_end(void)
 	for (struct session *s = node.sessions.attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
 			figures_note(s, p);
-	orphans_sampled(&node);
-	outside_compute(&node);
-	settle_all(&node);
+	orphans_sampled(&node.settling);
+	outside_compute(&node.settling);
+	settle_all(&node.settling);
 	look();
 }
 
@@ -219,7 +218,7 @@ static void operate(const uint8_t *op)
 		figures[2 + op[1] % (HOSTILE - 1)].bytes = word % (TOTAL / 8);
 		break;
 	case 3:
-		processes_sampling(&node);
+		processes_sampling(&node.settling);
 		break;
 	case 4:
 		sample_end();
@@ -249,7 +248,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	begin();
 	for (; size >= 12; data += 12, size -= 12)
 		operate(data);
-	processes_sampling(&node);
+	processes_sampling(&node.settling);
 	sample_end();
 	end();
 	return 0;

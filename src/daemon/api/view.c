@@ -415,7 +415,8 @@ static json_t *stray_pids_json(const struct session *session)
 {
 	json_t *pids = json_array();
 
-	for (const struct stray *s = session ? node_of(session)->strays : NULL; s; s = s->next)
+	for (const struct stray *s = session ? session->sessions->settling->strays : NULL; s;
+	     s = s->next)
 		if (s->session == session && s->logged)
 			json_array_append_new(pids, json_integer(s->id.pid));
 	return pids;

@@ -13,17 +13,19 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/attach/dying.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/crowd.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/listener.h"
 #include "daemon/host/log.h"
 #include "daemon/host/owner.h"
 #include "daemon/host/peer.h"
+#include "daemon/host/privileges.h"
 #include "daemon/host/rights.h"
 #include "daemon/lease/leases.h"
-#include "daemon/node.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/session/sessions.h"
 #include "daemon/settle/settle.h"
 #include "proto/attach.h"
 
@@ -54,7 +56,8 @@ struct attach_connection {
 };
 
 struct attach_server {
-	struct node *node;
+	struct sessions *sessions;
+	uint64_t heard_ns; /* CLOCK_MONOTONIC, when anybody last said something */
 	uv_poll_t poll;
 	int fd;
 	struct attach_connection *connections;
@@ -290,7 +293,7 @@ static bool handle_sweep(struct attach_connection *c)
 /* False: the connection is to be closed. */
 static bool handle_session(struct attach_connection *c, const struct attach_request *request)
 {
-	struct session *s = session_find(&c->server->node->sessions, request->session);
+	struct session *s = session_find(c->server->sessions, request->session);
 
 	if (!s || s->state != SESSION_ACTIVE)
 		return reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s",
@@ -350,7 +353,7 @@ static void on_request(uv_poll_t *poll, int status, int events)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	c->heard_ns = c->server->node->busy_ns = now_monotonic_ns();
+	c->heard_ns = c->server->heard_ns = now_monotonic_ns();
 	if (n <= 0 || !handle(c, &message.request, (size_t)n))
 		connection_close(c);
 }
@@ -384,7 +387,7 @@ static bool reply_settled(struct attach_connection *c, bool settled)
 /* Of a connection that waits; false: it is to be closed. */
 static bool sweep_look(struct attach_connection *c)
 {
-	struct session *s = c->entering[0] ? session_find(&c->server->node->sessions, c->entering)
+	struct session *s = c->entering[0] ? session_find(c->server->sessions, c->entering)
 			    : c->process   ? c->process->session
 					   : NULL;
 	bool goes_on = s && s->state == SESSION_ACTIVE && sweep_waits(c, s);
@@ -413,13 +416,13 @@ void attach_swept(struct attach_server *server)
 
 void attach_sampled(struct attach_server *server)
 {
-	struct node *node = server->node;
+	struct pool *pool = server->sessions->pool;
 
 	attach_swept(server);
 
 	for (struct attach_connection *c = server->connections, *next; c; c = next) {
 		next = c->next;
-		if (!c->settle_sample || c->settle_sample > node->pool.done)
+		if (!c->settle_sample || c->settle_sample > pool->done)
 			continue;
 		bool settled = c->process && process_settled(c->process);
 		if (c->process && !settled && process_settle_waits(c->process))
@@ -427,7 +430,7 @@ void attach_sampled(struct attach_server *server)
 		if (c->process && !settled && !c->settle_leaving &&
 		    ++c->settle_tries < SETTLE_TRIES) {
 			c->settle_sample =
-				pool_refresh(&node->pool, session_gpu_mask(c->process->session));
+				pool_refresh(pool, session_gpu_mask(c->process->session));
 			continue;
 		}
 		c->settle_sample = 0;
@@ -448,7 +451,7 @@ static int connection_open(struct attach_server *server, int *fd, const struct p
 		return -ENOMEM;
 	int rc = crowd_enter(&server->crowd, peer->uid, &c->owner) ? 0 : -EMFILE;
 	if (rc == 0) {
-		rc = uv_poll_init(&server->node->loop, &c->poll, *fd);
+		rc = uv_poll_init(server->sessions->loop, &c->poll, *fd);
 		if (rc < 0)
 			crowd_leave(&server->crowd, c->owner);
 	}
@@ -501,18 +504,18 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 		connection_refuse(fd, rc);
 }
 
-int attach_server_start(struct node *node, int fd, struct attach_server **ret)
+int attach_server_start(struct sessions *sessions, int fd, struct attach_server **ret)
 {
 	struct attach_server *server = calloc(1, sizeof(*server));
 
 	if (!server)
 		return -ENOMEM;
-	server->node = node;
+	server->sessions = sessions;
 	server->fd = fd;
 	server->poll.data = server;
 	rights_refuse(fd);
 	crowd_begin(&server->crowd, CONNECTIONS_MAX);
-	int rc = uv_poll_init(&node->loop, &server->poll, fd);
+	int rc = uv_poll_init(sessions->loop, &server->poll, fd);
 	if (rc == 0)
 		rc = uv_poll_start(&server->poll, UV_READABLE, on_connection);
 	if (rc < 0) {
@@ -525,11 +528,7 @@ int attach_server_start(struct node *node, int fd, struct attach_server **ret)
 
 int attach_server_listen(struct attach_server *server, int fd)
 {
-	int rc = listener_replace(&server->poll, on_connection, server->fd, fd);
-
-	if (rc == 0)
-		server->node->runtime.attach_fd = server->fd;
-	return rc;
+	return listener_replace(&server->poll, on_connection, server->fd, fd);
 }
 
 static void on_server_closed(uv_handle_t *handle)
@@ -556,6 +555,16 @@ void attach_server_stop(struct attach_server *server)
 unsigned attach_connections(const struct attach_server *server)
 {
 	return server->crowd.total;
+}
+
+uint64_t attach_heard_ns(const struct attach_server *server)
+{
+	return server->heard_ns;
+}
+
+int attach_listening(const struct attach_server *server)
+{
+	return server->fd;
 }
 
 void attach_tick(struct attach_server *server)
@@ -595,11 +604,11 @@ void attach_hand_over(const struct attach_server *server, struct handover *h)
 	}
 }
 
-static struct process *process_of(const struct node *node, const json_t *from)
+static struct process *process_of(const struct sessions *sessions, const json_t *from)
 {
 	const char *id = json_string_value(json_object_get(from, "session"));
 	json_int_t slot = json_integer_value(json_object_get(from, "slot"));
-	struct session *s = id ? session_find(&node->sessions, id) : NULL;
+	struct session *s = id ? session_find(sessions, id) : NULL;
 	struct process *p = s ? s->processes : NULL;
 
 	while (p && (p->slot != slot || p->connection))
@@ -621,9 +630,9 @@ static void connection_take_over(struct attach_server *server, struct handover *
 	    connection_open(server, &fd, &peer, &c) < 0)
 		return;
 	const char *entering = json_string_value(json_object_get(from, "sweeping"));
-	struct session *s = entering ? session_find(&server->node->sessions, entering) : NULL;
+	struct session *s = entering ? session_find(server->sessions, entering) : NULL;
 
-	c->process = process_of(server->node, from);
+	c->process = process_of(server->sessions, from);
 	if (s && !c->process)
 		(void)handle_workload(c, s);
 	if (!c->process)

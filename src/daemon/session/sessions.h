@@ -13,6 +13,7 @@ struct leases;
 struct pool;
 struct privileges;
 struct session;
+struct settling;
 struct store;
 
 /* Sessions are found by ID and by user in hash tables of this many buckets. */
@@ -25,6 +26,7 @@ struct sessions {
 	struct store *store;
 	struct leases *leases;
 	struct privileges *privileges;
+	struct settling *settling; /* its books, which this room does not read */
 	const struct session_hooks *hooks;
 	void *context; /* of the hooks */
 	/* All; with an ID; a user's active one; with a ledger. */

@@ -4,9 +4,10 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/node.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/settle/settling.h"
 #include "proto/mark.h"
 
 uint64_t sample_unlisted(const struct gpu_sample *sample)
@@ -18,12 +19,12 @@ uint64_t sample_unlisted(const struct gpu_sample *sample)
 
 static bool is_wanted(const struct mark *mark, const void *context)
 {
-	const struct node *node = context;
+	const struct settling *settling = context;
 
-	for (const struct session *s = node->sessions.first; s; s = s->next)
+	for (const struct session *s = settling->sessions->first; s; s = s->next)
 		if (mark_session(s->record.id) == mark->session)
 			return true;
-	return orphans_have_mark(node, mark->session);
+	return orphans_have_mark(settling, mark->session);
 }
 
 /* By when the kernel says that it started: what its slot says any process of its session can write.
@@ -47,22 +48,22 @@ static uint64_t found_of(const struct locks *found, const struct process *p)
 
 bool descriptors_of(const struct process *p)
 {
-	return found_of(&node_of(p->session)->descriptors.now, p) > 0;
+	return found_of(&p->session->sessions->settling->descriptors.now, p) > 0;
 }
 
 /* What was given back while a descriptor was open is as any other when none is. It is looked at
  * before the list: who gives something back in between has changed it. */
-static void stale_begin(const struct node *node)
+static void stale_begin(const struct settling *settling)
 {
-	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
 			p->described =
 				atomic_load(&ledger_slot(&s->books.ledger, p->slot)->described);
 }
 
-static void stale_end(const struct node *node)
+static void stale_end(const struct settling *settling)
 {
-	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
 			if (p->described && !descriptors_of(p))
 				atomic_compare_exchange_strong(
@@ -73,13 +74,13 @@ static void stale_end(const struct node *node)
 /* One that was open is not among them, or of what a process gave back some is not. */
 static bool misses_some(const struct locks *found, const void *context)
 {
-	const struct node *node = context;
-	const struct locks *before = &node->descriptors.before;
+	const struct settling *settling = context;
+	const struct locks *before = &settling->descriptors.before;
 
 	for (size_t i = 0; i < before->count; i++)
 		if (!locks_have(found, &before->list[i].mark))
 			return true;
-	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		for (const struct process *p = s->processes; p; p = p->next)
 			if (found_of(found, p) < p->described)
 				return true;
@@ -91,9 +92,9 @@ static bool misses_some(const struct locks *found, const void *context)
 #define READ_PAUSES 20
 
 /* What cannot be read is as it was. False: it could not. */
-static bool read_all(struct node *node)
+static bool read_all(struct settling *settling)
 {
-	struct descriptors *d = &node->descriptors;
+	struct descriptors *d = &settling->descriptors;
 	uint64_t begin = now_monotonic_ns();
 	struct locks was = d->now;
 
@@ -102,8 +103,8 @@ static bool read_all(struct node *node)
 	d->now = d->before;
 	d->before = was;
 	d->now.count = 0;
-	int r = node->sessions.first || node->orphans.exporters
-			? locks_read(&d->now, READ_MOST_NS, is_wanted, misses_some, node)
+	int r = settling->sessions->first || settling->orphans.exporters
+			? locks_read(&d->now, READ_MOST_NS, is_wanted, misses_some, settling)
 			: 0;
 	if (r < 0) {
 		d->before = d->now;
@@ -115,14 +116,14 @@ static bool read_all(struct node *node)
 	return r == 0;
 }
 
-void descriptors_read(struct node *node)
+void descriptors_read(struct settling *settling)
 {
-	struct descriptors *d = &node->descriptors;
-	struct pool *pool = &node->pool;
+	struct descriptors *d = &settling->descriptors;
+	struct pool *pool = settling->pool;
 
-	stale_begin(node);
-	if (read_all(node))
-		stale_end(node);
+	stale_begin(settling);
+	if (read_all(settling))
+		stale_end(settling);
 	/* Right after the last was closed the sample may be of before. */
 	for (uint32_t i = 0; i < pool->count && !d->now.count; i++) {
 		if (!(pool->mask >> i & 1) || pool->gpu[i].sample.error)
@@ -136,11 +137,11 @@ void descriptors_read(struct node *node)
 	d->had_some = d->now.count > 0;
 }
 
-void descriptors_free(struct node *node)
+void descriptors_free(struct settling *settling)
 {
-	locks_free(&node->descriptors.now);
-	locks_free(&node->descriptors.before);
-	node->descriptors = (struct descriptors){0};
+	locks_free(&settling->descriptors.now);
+	locks_free(&settling->descriptors.before);
+	settling->descriptors = (struct descriptors){0};
 }
 
 static const struct process *process_of(const struct session *s, const struct mark *mark)
@@ -154,7 +155,7 @@ static const struct process *process_of(const struct session *s, const struct ma
 /* Of a process whose slot is charged: as much as it gave back, as all else is charged. */
 static uint64_t of_process(const struct process *p, uint32_t position)
 {
-	const struct locks *now = &node_of(p->session)->descriptors.now;
+	const struct locks *now = &p->session->sessions->settling->descriptors.now;
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < now->count; i++)
@@ -168,10 +169,10 @@ static bool is_of_gpu(const struct mark *mark, uint32_t session, uint32_t positi
 	return mark->session == session && mark->gpu == position;
 }
 
-uint64_t descriptors_marked(const struct node *node, const char *id, uint32_t position)
+uint64_t descriptors_marked(const struct settling *settling, const char *id, uint32_t position)
 {
-	const struct session *s = session_find(&node->sessions, id);
-	const struct locks *now = &node->descriptors.now;
+	const struct session *s = session_find(settling->sessions, id);
+	const struct locks *now = &settling->descriptors.now;
 	uint32_t session = mark_session(id);
 	uint64_t sum = 0;
 
@@ -180,15 +181,15 @@ uint64_t descriptors_marked(const struct node *node, const char *id, uint32_t po
 		    !process_of(s, &now->list[i].mark))
 			sum += now->list[i].bytes;
 	/* Anybody can lock any file: marks of a session that exported nothing are not its own. */
-	sum = MIN(sum, orphans_remain(node, id, position));
+	sum = MIN(sum, orphans_remain(settling, id, position));
 	for (const struct process *p = s ? s->processes : NULL; p; p = p->next)
 		sum += of_process(p, position);
 	return sum;
 }
 
-bool descriptors_open(const struct node *node, const char *id, uint32_t position)
+bool descriptors_open(const struct settling *settling, const char *id, uint32_t position)
 {
-	const struct locks *of[] = {&node->descriptors.now, &node->descriptors.before};
+	const struct locks *of[] = {&settling->descriptors.now, &settling->descriptors.before};
 	uint32_t session = mark_session(id);
 
 	for (size_t k = 0; k < ARRAY_SIZE(of); k++)
@@ -198,21 +199,21 @@ bool descriptors_open(const struct node *node, const char *id, uint32_t position
 	return false;
 }
 
-uint64_t descriptors_unlisted(const struct node *node, int gpu)
+uint64_t descriptors_unlisted(const struct settling *settling, int gpu)
 {
-	uint64_t held = sample_unlisted(&node->pool.gpu[gpu].sample);
-	uint64_t usual = node->descriptors.unlisted[gpu];
+	uint64_t held = sample_unlisted(&settling->pool->gpu[gpu].sample);
+	uint64_t usual = settling->descriptors.unlisted[gpu];
 
 	return held > usual ? held - usual : 0;
 }
 
 uint64_t descriptors_keep(const struct session *s, uint32_t position)
 {
-	const struct node *node = node_of(s);
+	const struct settling *settling = s->sessions->settling;
 	int gpu = s->pool_gpu[position];
 
-	if (!node->descriptors.now.count || gpu < 0 || node->pool.gpu[gpu].sample.error)
+	if (!settling->descriptors.now.count || gpu < 0 || settling->pool->gpu[gpu].sample.error)
 		return 0;
-	return MIN(descriptors_marked(node, s->record.id, position),
-		   descriptors_unlisted(node, gpu));
+	return MIN(descriptors_marked(settling, s->record.id, position),
+		   descriptors_unlisted(settling, gpu));
 }

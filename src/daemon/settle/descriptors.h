@@ -10,7 +10,7 @@
 #include "backend/gpus.h"
 #include "daemon/settle/locks.h"
 
-struct node;
+struct settling;
 struct process;
 struct session;
 
@@ -26,21 +26,21 @@ struct descriptors {
 };
 
 /* Takes stock where a session may have some. Called when a sample is in, before it is compared. */
-void descriptors_read(struct node *node);
-void descriptors_free(struct node *node);
+void descriptors_read(struct settling *settling);
+void descriptors_free(struct settling *settling);
 /* Whether any of a process's is open. */
 bool descriptors_of(const struct process *process);
 /* Bytes that open descriptors of GPU `position` of a session stand for, which may have ended, of
  * what its processes, living or not, gave back; and whether there are any, by this sample or the
  * one before it. */
-uint64_t descriptors_marked(const struct node *node, const char *id, uint32_t position);
-bool descriptors_open(const struct node *node, const char *id, uint32_t position);
+uint64_t descriptors_marked(const struct settling *settling, const char *id, uint32_t position);
+bool descriptors_open(const struct settling *settling, const char *id, uint32_t position);
 /* What the driver holds for no process that it lists: what descriptors keep, managed memory, and
  * what it has for itself. */
 uint64_t sample_unlisted(const struct gpu_sample *sample);
 /* What the driver holds for no process on that GPU of the pool, beyond what is usual. Of its newest
  * sample. */
-uint64_t descriptors_unlisted(const struct node *node, int gpu);
+uint64_t descriptors_unlisted(const struct settling *settling, int gpu);
 /* Bytes on GPU `position` of a session that its processes, living or not, gave back and that open
  * descriptors keep: at most what the driver holds for no process. Of the newest sample. */
 uint64_t descriptors_keep(const struct session *session, uint32_t position);

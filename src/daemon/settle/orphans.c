@@ -6,10 +6,11 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
-#include "daemon/node.h"
 #include "daemon/session/session.h"
 #include "daemon/settle/descriptors.h"
+#include "daemon/settle/settling.h"
 #include "daemon/store/store.h"
 #include "proto/mark.h"
 
@@ -24,16 +25,16 @@ struct exporter {
 	bool is_stored; /* the database has it, as `stored` says */
 };
 
-static struct exporter *find(const struct node *node, const char *id, uint32_t position)
+static struct exporter *find(const struct settling *settling, const char *id, uint32_t position)
 {
-	struct exporter *e = node->orphans.exporters;
+	struct exporter *e = settling->orphans.exporters;
 
 	while (e && (e->now.position != position || strcmp(e->now.session, id) != 0))
 		e = e->next;
 	return e;
 }
 
-static struct exporter *add(struct node *node, const struct store_exporter *record)
+static struct exporter *add(struct settling *settling, const struct store_exporter *record)
 {
 	struct exporter *e = calloc(1, sizeof(*e));
 
@@ -41,16 +42,16 @@ static struct exporter *add(struct node *node, const struct store_exporter *reco
 		return NULL;
 	e->now = *record;
 	e->mark = mark_session(record->session);
-	e->gpu = pool_find(&node->pool, record->uuid_text);
-	e->next = node->orphans.exporters;
-	node->orphans.exporters = e;
+	e->gpu = pool_find(settling->pool, record->uuid_text);
+	e->next = settling->orphans.exporters;
+	settling->orphans.exporters = e;
 	return e;
 }
 
 /* That of a session, made if need be. NULL: no memory. */
 static struct exporter *exporter_of(const struct session *s, uint32_t position)
 {
-	struct exporter *e = find(node_of(s), s->record.id, position);
+	struct exporter *e = find(s->sessions->settling, s->record.id, position);
 	struct store_exporter record = {.position = position};
 
 	if (e)
@@ -58,7 +59,7 @@ static struct exporter *exporter_of(const struct session *s, uint32_t position)
 	memcpy(record.session, s->record.id, sizeof(record.session));
 	memcpy(record.uuid_text, s->record.gpu[position].uuid_text, sizeof(record.uuid_text));
 	record.slice = s->record.gpu[position].bytes;
-	return add(node_of(s), &record);
+	return add(s->sessions->settling, &record);
 }
 
 /* What was given up long ago others had soon afterwards, or not at all. */
@@ -87,12 +88,12 @@ void orphans_give(struct session *s, uint32_t position, uint64_t bytes)
 		return;
 	bytes = MIN(bytes, e->now.slice);
 	e->now.remains = MIN(e->now.remains + bytes, e->now.slice);
-	give(&node_of(s)->orphans, e, bytes);
+	give(&s->sessions->settling->orphans, e, bytes);
 }
 
 uint64_t orphans_of_others(const struct session *s)
 {
-	const struct orphans *o = &node_of(s)->orphans;
+	const struct orphans *o = &s->sessions->settling->orphans;
 	uint64_t sum = 0;
 
 	if (!o->exporters || now_monotonic_ns() - o->given_ns > GIVEN_NS)
@@ -103,16 +104,16 @@ uint64_t orphans_of_others(const struct session *s)
 	return sum;
 }
 
-uint64_t orphans_remain(const struct node *node, const char *id, uint32_t position)
+uint64_t orphans_remain(const struct settling *settling, const char *id, uint32_t position)
 {
-	const struct exporter *e = find(node, id, position);
+	const struct exporter *e = find(settling, id, position);
 
 	return e ? e->now.remains : 0;
 }
 
-bool orphans_have_mark(const struct node *node, uint32_t mark)
+bool orphans_have_mark(const struct settling *settling, uint32_t mark)
 {
-	const struct exporter *e = node->orphans.exporters;
+	const struct exporter *e = settling->orphans.exporters;
 
 	while (e && e->mark != mark)
 		e = e->next;
@@ -121,9 +122,10 @@ bool orphans_have_mark(const struct node *node, uint32_t mark)
 
 /* ---- what descriptors keep --------------------------------------------------------------- */
 
-static bool is_sampled(const struct node *node, int gpu)
+static bool is_sampled(const struct settling *settling, int gpu)
 {
-	return gpu >= 0 && node->pool.mask >> gpu & 1 && !node->pool.gpu[gpu].sample.error;
+	return gpu >= 0 && settling->pool->mask >> gpu & 1 &&
+	       !settling->pool->gpu[gpu].sample.error;
 }
 
 /* Its session lives, and may have another slice by now; NULL: it has ended. */
@@ -137,18 +139,18 @@ static void follow(struct exporter *e, const struct session *s)
 /* Nobody has what descriptors keep: of all exporters together that is what the driver holds for
  * nobody (*unlisted), so that who imports some, and has the descriptor open still, is seen. What
  * is kept no more, somebody may have. */
-static void keep(struct node *node, struct exporter *e, uint64_t *unlisted)
+static void keep(struct settling *settling, struct exporter *e, uint64_t *unlisted)
 {
-	uint64_t marked = descriptors_marked(node, e->now.session, e->now.position);
+	uint64_t marked = descriptors_marked(settling, e->now.session, e->now.position);
 	uint64_t kept = MIN(MIN(marked, e->now.remains), *unlisted);
 
 	*unlisted -= kept;
 	if (kept < e->now.kept)
-		give(&node->orphans, e, e->now.kept - kept);
+		give(&settling->orphans, e, e->now.kept - kept);
 	else
 		e->now.given -= MIN(e->now.given, kept - e->now.kept);
 	e->now.kept = kept;
-	if (!descriptors_open(node, e->now.session, e->now.position))
+	if (!descriptors_open(settling, e->now.session, e->now.position))
 		e->now.remains = 0;
 }
 
@@ -157,11 +159,12 @@ static bool is_empty(const struct exporter *e)
 	return !e->now.exports && !e->now.given && !e->now.remains && !e->now.kept;
 }
 
-static void drop_empty(struct node *node)
+static void drop_empty(struct settling *settling)
 {
-	for (struct exporter **at = &node->orphans.exporters, *e; (e = *at);) {
+	for (struct exporter **at = &settling->orphans.exporters, *e; (e = *at);) {
 		if (!is_empty(e) ||
-		    (e->is_stored && store_exporter_remove(node->store, &e->now) < 0)) {
+		    (e->is_stored &&
+		     store_exporter_remove(settling->sessions->store, &e->now) < 0)) {
 			at = &e->next;
 			continue;
 		}
@@ -170,23 +173,23 @@ static void drop_empty(struct node *node)
 	}
 }
 
-void orphans_sampled(struct node *node)
+void orphans_sampled(struct settling *settling)
 {
-	struct orphans *o = &node->orphans;
+	struct orphans *o = &settling->orphans;
 	uint64_t now = now_monotonic_ns(), unlisted[GPUS_MAX];
 
 	if (o->read)
 		o->given_ns = now;
 	o->read = false;
 	given_expire(o, now);
-	for (uint32_t i = 0; o->exporters && i < node->pool.count; i++)
-		unlisted[i] = descriptors_unlisted(node, (int)i);
+	for (uint32_t i = 0; o->exporters && i < settling->pool->count; i++)
+		unlisted[i] = descriptors_unlisted(settling, (int)i);
 	for (struct exporter *e = o->exporters; e; e = e->next) {
-		follow(e, session_find(&node->sessions, e->now.session));
-		if (is_sampled(node, e->gpu))
-			keep(node, e, &unlisted[e->gpu]);
+		follow(e, session_find(settling->sessions, e->now.session));
+		if (is_sampled(settling, e->gpu))
+			keep(settling, e, &unlisted[e->gpu]);
 	}
-	drop_empty(node);
+	drop_empty(settling);
 }
 
 /* ---- over the daemon's end --------------------------------------------------------------- */
@@ -200,9 +203,9 @@ static bool is_as_stored(const struct exporter *e)
 
 /* Those that have exported something, before anything of it is given up: the daemon may not see
  * that. */
-static void begin_all(const struct node *node)
+static void begin_all(const struct settling *settling)
 {
-	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		for (uint32_t i = 0; s->exported && i < s->record.gpu_count; i++) {
 			struct exporter *e = exporter_of(s, i);
 
@@ -212,16 +215,16 @@ static void begin_all(const struct node *node)
 }
 
 /* What could not be written is tried again with the next sample. */
-void orphans_store(struct node *node)
+void orphans_store(struct settling *settling)
 {
-	struct orphans *o = &node->orphans;
+	struct orphans *o = &settling->orphans;
 	int rc = 0;
 
-	begin_all(node);
+	begin_all(settling);
 	for (struct exporter *e = o->exporters; e && rc == 0; e = e->next) {
 		if (is_as_stored(e))
 			continue;
-		rc = store_exporter_put(node->store, &e->now);
+		rc = store_exporter_put(settling->sessions->store, &e->now);
 		if (rc < 0)
 			break;
 		e->stored = e->now;
@@ -243,17 +246,17 @@ static int load_one(void *arg, const struct store_exporter *record)
 	return 0;
 }
 
-int orphans_load(struct node *node)
+int orphans_load(struct settling *settling)
 {
-	node->orphans.read = true;
-	return store_exporters_each(node->store, load_one, node);
+	settling->orphans.read = true;
+	return store_exporters_each(settling->sessions->store, load_one, settling);
 }
 
-void orphans_resume(struct node *node)
+void orphans_resume(struct settling *settling)
 {
-	for (struct exporter *e = node->orphans.exporters; e; e = e->next) {
+	for (struct exporter *e = settling->orphans.exporters; e; e = e->next) {
 		struct session *s =
-			e->now.exports ? session_find(&node->sessions, e->now.session) : NULL;
+			e->now.exports ? session_find(settling->sessions, e->now.session) : NULL;
 
 		/* Of one whose ledger is there, that says it. */
 		if (s && session_ledger(s) == SESSION_LEDGER_NONE)
@@ -261,12 +264,12 @@ void orphans_resume(struct node *node)
 	}
 }
 
-void orphans_free(struct node *node)
+void orphans_free(struct settling *settling)
 {
-	while (node->orphans.exporters) {
-		struct exporter *e = node->orphans.exporters;
+	while (settling->orphans.exporters) {
+		struct exporter *e = settling->orphans.exporters;
 
-		node->orphans.exporters = e->next;
+		settling->orphans.exporters = e->next;
 		free(e);
 	}
 }

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 struct exporter;
-struct node;
+struct settling;
 struct session;
 
 struct orphans {
@@ -31,17 +31,17 @@ void orphans_give(struct session *session, uint32_t position, uint64_t bytes);
 uint64_t orphans_of_others(const struct session *session);
 /* Memory that a session's processes gave up on GPU `position` of it, and descriptors may keep
  * still. */
-uint64_t orphans_remain(const struct node *node, const char *id, uint32_t position);
+uint64_t orphans_remain(const struct settling *settling, const char *id, uint32_t position);
 /* Whether descriptors with that mark_session() are an exporter's. */
-bool orphans_have_mark(const struct node *node, uint32_t mark);
+bool orphans_have_mark(const struct settling *settling, uint32_t mark);
 /* Looks what of it descriptors keep. Called when a sample is in and they have been read. */
-void orphans_sampled(struct node *node);
+void orphans_sampled(struct settling *settling);
 /* Writes what has changed to the database. */
-void orphans_store(struct node *node);
+void orphans_store(struct settling *settling);
 
 /* Takes up what the daemon before this one wrote. 0 or -errno. */
-int orphans_load(struct node *node);
+int orphans_load(struct settling *settling);
 /* The sessions are back: those whose last process ended while there was no daemon gave up what they
  * may have had. */
-void orphans_resume(struct node *node);
-void orphans_free(struct node *node);
+void orphans_resume(struct settling *settling);
+void orphans_free(struct settling *settling);

@@ -2,10 +2,10 @@
 
 #include "base/macros.h"
 #include "daemon/gpu/pool.h"
-#include "daemon/node.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/settle/descriptors.h"
+#include "daemon/settle/settling.h"
 #include "daemon/settle/strays.h"
 
 /* One of several slots that a dead process had. */
@@ -103,14 +103,14 @@ static uint64_t session_unseen(const struct session *s, uint32_t position)
 
 /* Only sessions with a ledger have processes; strays may be any session's. There may be thousands
  * that hold nothing. */
-struct session *holding_first(const struct node *node)
+struct session *holding_first(const struct settling *settling)
 {
-	return node->strays ? node->sessions.first : node->sessions.attached;
+	return settling->strays ? settling->sessions->first : settling->sessions->attached;
 }
 
 struct session *holding_next(const struct session *s)
 {
-	return node_of(s)->strays ? s->next : s->next_attached;
+	return s->sessions->settling->strays ? s->next : s->next_attached;
 }
 
 /* The memory that the sessions hold of a GPU. */
@@ -159,12 +159,12 @@ static uint64_t outside_of(struct pool_gpu *gpu, const struct inside *in)
 	return used - MIN(used, inside_sum(in, unlisted, gpu->unlisted_usual));
 }
 
-void outside_compute(struct node *node)
+void outside_compute(struct settling *settling)
 {
-	struct pool *pool = &node->pool;
+	struct pool *pool = settling->pool;
 	struct inside inside[GPUS_MAX] = {0};
 
-	for (struct session *s = holding_first(node); s; s = holding_next(s))
+	for (struct session *s = holding_first(settling); s; s = holding_next(s))
 		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 			int gpu = s->pool_gpu[i];
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct gpu_sample;
-struct node;
+struct settling;
 struct process;
 struct session;
 
@@ -18,7 +18,7 @@ uint64_t session_held(const struct session *session, uint32_t position,
 		      const struct gpu_sample *sample);
 /* Those that may hold something: only sessions with a ledger have processes, strays may be any
  * session's, and there may be thousands that hold nothing. */
-struct session *holding_first(const struct node *node);
+struct session *holding_first(const struct settling *settling);
 struct session *holding_next(const struct session *session);
 /* Sets `outside` of all GPUs that the newest sample is of. */
-void outside_compute(struct node *node);
+void outside_compute(struct settling *settling);

@@ -9,12 +9,14 @@
 #include "base/macros.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
-#include "daemon/node.h"
+#include "daemon/host/privileges.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/settle/orphans.h"
 #include "daemon/settle/outside.h"
+#include "daemon/settle/settling.h"
 #include "daemon/settle/strays.h"
+#include "daemon/store/store.h"
 
 /* ---- imports ----------------------------------------------------------------------------- */
 
@@ -98,16 +100,16 @@ static void moved_note(struct session *s, uint64_t now)
 	s->held_before = held;
 }
 
-static void moved_note_all(struct node *node)
+static void moved_note_all(struct settling *settling)
 {
 	uint64_t now = now_monotonic_ns();
 
-	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		if (session_imports(s) && !session_is_silent(s))
 			moved_note(s, now);
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		if (node->pool.mask >> i & 1 && !node->pool.gpu[i].sample.error)
-			before_keep(&node->pool.gpu[i]);
+	for (uint32_t i = 0; i < settling->pool->count; i++)
+		if (settling->pool->mask >> i & 1 && !settling->pool->gpu[i].sample.error)
+			before_keep(&settling->pool->gpu[i]);
 }
 
 /* Of what goes beyond the slice, what may be memory imported from another session, whose exporter
@@ -144,8 +146,8 @@ static void over_begin(struct session *s, uint64_t now)
 
 static void on_over_killed(void *context, const char *session, struct process_id process, int rc)
 {
-	struct node *node = context;
-	struct session *s = session_find(&node->sessions, session);
+	struct settling *settling = context;
+	struct session *s = session_find(settling->sessions, session);
 
 	if (rc < 0 || !s)
 		return;
@@ -166,35 +168,35 @@ static void over_end(struct session *s, uint64_t now)
 	for (struct process *p = s->processes; p; p = p->next)
 		if (!process_is_dead(p))
 			privileges_signal(s->sessions->privileges, s->record.uid, s->record.id,
-					  p->id, SIGKILL, on_over_killed, node_of(s));
+					  p->id, SIGKILL, on_over_killed, s->sessions->settling);
 }
 
 /* Notes what the driver says goes beyond the slice, and logs it once where it lasts. */
 static void over_note(struct session *s, uint64_t over)
 {
-	const struct config *config = &node_of(s)->config;
+	const struct over_setting *setting = &s->sessions->settling->over;
 	uint64_t now = now_monotonic_ns();
 	uint64_t inherited = over_inherited(s, over);
 
 	s->over_bytes = over;
-	if (over <= config->over_tolerance_bytes) {
+	if (over <= setting->tolerance_bytes) {
 		s->over_inherited_bytes = 0;
 		over_begin(s, 0);
 		return;
 	}
 	if (!s->over_since_ns)
 		s->over_since_ns = now;
-	bool spared = over - inherited <= config->over_tolerance_bytes;
+	bool spared = over - inherited <= setting->tolerance_bytes;
 	/* Now it is more than that, and has to last. */
 	if (s->over_spared && !spared)
 		over_begin(s, now);
-	if (s->over_reported || now - s->over_since_ns < config->over_after_ns)
+	if (s->over_reported || now - s->over_since_ns < setting->after_ns)
 		return;
 	s->over_reported = true;
 	s->over_spared = spared;
 	log_event(LOG_WARNING, "session.over id=%s uid=%u over_bytes=%" PRIu64, s->record.id,
 		  s->record.uid, over);
-	if (!spared && config->over_policy == OVER_KILL)
+	if (!spared && setting->kills)
 		over_end(s, now);
 }
 
@@ -243,18 +245,18 @@ static void peak_note(struct session *s, uint32_t position, uint64_t held)
 		ledger_peak(&s->books.ledger, position, held);
 }
 
-void over_compute(struct node *node)
+void over_compute(struct settling *settling)
 {
-	moved_note_all(node);
-	for (struct session *s = holding_first(node); s; s = holding_next(s)) {
-		if (session_gpu_mask(s) & ~node->pool.mask)
+	moved_note_all(settling);
+	for (struct session *s = holding_first(settling); s; s = holding_next(s)) {
+		if (session_gpu_mask(s) & ~settling->pool->mask)
 			continue; /* not all of its GPUs were looked at */
 		uint64_t over = over_elsewhere(s);
 
 		for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 			int gpu = s->pool_gpu[i];
 			uint64_t held =
-				gpu < 0 ? 0 : session_held(s, i, &node->pool.gpu[gpu].sample);
+				gpu < 0 ? 0 : session_held(s, i, &settling->pool->gpu[gpu].sample);
 
 			/* The hardware holds each instance to its size. */
 			if (s->record.gpu[i].instance[0])

@@ -2,7 +2,7 @@
  * the policy says so. */
 #pragma once
 
-struct node;
+struct settling;
 
 /* Called when a sample is in. */
-void over_compute(struct node *node);
+void over_compute(struct settling *settling);

@@ -1,7 +1,7 @@
 /* The steps that follow a new sample of the driver's figures, in order. */
 #pragma once
 
-struct node;
+struct settling;
 
 /* Called when a sample is in. */
-void settle_sampled(struct node *node);
+void settle_sampled(struct settling *settling);

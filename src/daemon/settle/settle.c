@@ -4,9 +4,9 @@
 #include "base/macros.h"
 #include "core/settle.h"
 #include "daemon/gpu/pool.h"
-#include "daemon/node.h"
 #include "daemon/session/session.h"
 #include "daemon/settle/descriptors.h"
+#include "daemon/settle/settling.h"
 
 /* A session that is made to stand still (core/settle.h) is looked at again this often. */
 #define HURRY_EVERY_MS 1
@@ -40,15 +40,15 @@ void settle_tell(struct session *s)
 	apart_set(s->books.limits, gpus);
 }
 
-void settle_say(struct node *node)
+void settle_say(struct settling *settling)
 {
-	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		settle_tell(s);
 }
 
-void settle_unsay(struct node *node)
+void settle_unsay(struct settling *settling)
 {
-	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		apart_set(s->books.limits, 0);
 }
 
@@ -84,9 +84,9 @@ static bool is_certain(const struct ledger_slot *slot)
 	return !slot->unsure && !(slot->restless && slot->growing);
 }
 
-void processes_sampling(struct node *node)
+void processes_sampling(struct settling *settling)
 {
-	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next) {
 			struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
 
@@ -440,21 +440,21 @@ static void hurry(struct session *s, bool wanted)
 
 static void on_hurry_timer(uv_timer_t *timer)
 {
-	struct node *node = timer->data;
+	struct settling *settling = timer->data;
 	uint64_t mask = 0;
 
-	for (struct session *s = node->sessions.attached; s; s = s->next_attached) {
+	for (struct session *s = settling->sessions->attached; s; s = s->next_attached) {
 		if (s->quiesce.state != SETTLE_FREE || s->described || s->room_looks)
 			mask |= session_gpu_mask(s);
 		s->room_looks = false;
 	}
 	if (mask)
-		pool_refresh(&node->pool, mask);
+		pool_refresh(settling->pool, mask);
 }
 
-static uint64_t hurry_every_ms(const struct node *node)
+static uint64_t hurry_every_ms(const struct settling *settling)
 {
-	return HURRY_EVERY_MS + pool_pause_ns(&node->pool, HURRY_PARTS, HURRY_MOST_NS) / 1000000;
+	return HURRY_EVERY_MS + pool_pause_ns(settling->pool, HURRY_PARTS, HURRY_MOST_NS) / 1000000;
 }
 
 static uint64_t described_every_ms(const struct descriptors *d)
@@ -463,15 +463,15 @@ static uint64_t described_every_ms(const struct descriptors *d)
 }
 
 /* The next look at those who hurry, or have a pause. */
-static void hurry_all(struct node *node)
+static void hurry_all(struct settling *settling)
 {
 	uint64_t delay = UINT64_MAX, now = 0;
 
-	for (struct session *s = node->sessions.attached; s; s = s->next_attached) {
+	for (struct session *s = settling->sessions->attached; s; s = s->next_attached) {
 		if (s->described)
-			delay = MIN(delay, described_every_ms(&node->descriptors));
+			delay = MIN(delay, described_every_ms(&settling->descriptors));
 		if (s->quiesce.state == SETTLE_HELD || s->room_looks)
-			delay = MIN(delay, hurry_every_ms(node));
+			delay = MIN(delay, hurry_every_ms(settling));
 		if (s->quiesce.state != SETTLE_PAUSED)
 			continue;
 		now = now ? now : now_monotonic_ns();
@@ -479,7 +479,7 @@ static void hurry_all(struct node *node)
 		delay = MIN(delay, left / 1000000 + 1);
 	}
 	if (delay != UINT64_MAX)
-		uv_timer_start(&node->hurry, on_hurry_timer, delay, 0);
+		uv_timer_start(&settling->hurry, on_hurry_timer, delay, 0);
 }
 
 static bool somebody_exported(const struct session *s)
@@ -537,15 +537,16 @@ uint64_t settle_room(struct session *s)
 /* The number of the next sample, which hurries no more than is good for the driver. */
 static uint64_t look_again(struct session *s)
 {
-	struct node *node = node_of(s);
+	struct settling *settling = s->sessions->settling;
 
-	if (!pool_pause_ns(&node->pool, HURRY_PARTS, HURRY_MOST_NS))
-		return pool_refresh(&node->pool, session_gpu_mask(s));
+	if (!pool_pause_ns(settling->pool, HURRY_PARTS, HURRY_MOST_NS))
+		return pool_refresh(settling->pool, session_gpu_mask(s));
 	s->room_looks = true;
-	uint64_t delay = hurry_every_ms(node);
-	if (!uv_is_active((uv_handle_t *)&node->hurry) || uv_timer_get_due_in(&node->hurry) > delay)
-		uv_timer_start(&node->hurry, on_hurry_timer, delay, 0);
-	return node->pool.started + 1;
+	uint64_t delay = hurry_every_ms(settling);
+	if (!uv_is_active((uv_handle_t *)&settling->hurry) ||
+	    uv_timer_get_due_in(&settling->hurry) > delay)
+		uv_timer_start(&settling->hurry, on_hurry_timer, delay, 0);
+	return settling->pool->started + 1;
 }
 
 bool settle_room_known(struct session *s, uint64_t *sample)
@@ -606,9 +607,18 @@ uint64_t process_over(const struct process *p, uint32_t position)
 	return settle_over(&reading, ledger_slot_bytes(&s->books.ledger, p->slot, position));
 }
 
-void settle_all(struct node *node)
+void settle_begin(struct settling *settling, struct sessions *sessions)
 {
-	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
+	settling->sessions = sessions;
+	settling->pool = sessions->pool;
+	sessions->settling = settling;
+	uv_timer_init(sessions->loop, &settling->hurry);
+	settling->hurry.data = settling;
+}
+
+void settle_all(struct settling *settling)
+{
+	for (struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		session_settle(s);
-	hurry_all(node);
+	hurry_all(settling);
 }

@@ -8,14 +8,15 @@
 
 #include "daemon/session/process.h"
 
-struct node;
+struct sessions;
+struct settling;
 
 /* Tells the session's processes on which GPUs managed memory is in no process's figure, as far as
  * that is known; all sessions' with a ledger; or that nothing is known, as a daemon of an earlier
  * version, which may take over, does not. */
 void settle_tell(struct session *session);
-void settle_say(struct node *node);
-void settle_unsay(struct node *node);
+void settle_say(struct settling *settling);
+void settle_unsay(struct settling *settling);
 
 /* Has it compared, as it asks for, until process_settle_end(). leaving: bytes that it has charged
  * on GPU `position` of its session and gave back to the driver. Returns the number of the first
@@ -45,7 +46,9 @@ bool settle_room_known(struct session *session, uint64_t *sample);
  * that is charged to the daemon until it is known. `compared`: the newest sample was, by
  * settle_all(). */
 void settle_keep(const struct process *process, bool compared);
+/* Begins with books in which nothing stands. `sessions` is lent. */
+void settle_begin(struct settling *settling, struct sessions *sessions);
 /* Called when a sample starts. */
-void processes_sampling(struct node *node);
+void processes_sampling(struct settling *settling);
 /* Compares all, by the sample that is in. */
-void settle_all(struct node *node);
+void settle_all(struct settling *settling);

@@ -5,14 +5,15 @@
 
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
-#include "daemon/node.h"
+#include "daemon/host/privileges.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/settle/settling.h"
 
 /* The session that this process is a command of, or takes part in. */
-static struct session *session_of(const struct node *node, struct process_id id)
+static struct session *session_of(const struct settling *settling, struct process_id id)
 {
-	for (struct session *s = node->sessions.first; s; s = s->next) {
+	for (struct session *s = settling->sessions->first; s; s = s->next) {
 		for (const struct holder *h = s->holders; h; h = h->next)
 			if ((h->command || h->unread) && process_same(h->process, id))
 				return s;
@@ -24,21 +25,21 @@ static struct session *session_of(const struct node *node, struct process_id id)
 }
 
 /* The session of the nearest ancestor that has one. */
-static struct session *session_of_ancestors(const struct node *node, struct process_id id)
+static struct session *session_of_ancestors(const struct settling *settling, struct process_id id)
 {
-	struct session *s = session_of(node, id);
+	struct session *s = session_of(settling, id);
 
 	for (int i = 0; !s && i < PROCESS_ANCESTORS_MAX; i++) {
 		if (!process_parent_find(id, &id))
 			return NULL;
-		s = session_of(node, id);
+		s = session_of(settling, id);
 	}
 	return s;
 }
 
-static struct stray *stray_find(const struct node *node, pid_t pid)
+static struct stray *stray_find(const struct settling *settling, pid_t pid)
 {
-	struct stray *stray = node->strays;
+	struct stray *stray = settling->strays;
 
 	while (stray && stray->id.pid != pid)
 		stray = stray->next;
@@ -55,11 +56,11 @@ static void not_over(struct session *s)
 }
 
 /* One that ended, or attached after all, is none any more. */
-static void drop_former(struct node *node)
+static void drop_former(struct settling *settling)
 {
-	for (struct stray **at = &node->strays, *stray; (stray = *at);) {
+	for (struct stray **at = &settling->strays, *stray; (stray = *at);) {
 		if (process_alive(stray->id) &&
-		    !process_is_attached(&node->sessions, NULL, stray->id)) {
+		    !process_is_attached(settling->sessions, NULL, stray->id)) {
 			at = &stray->next;
 			continue;
 		}
@@ -79,20 +80,20 @@ static bool is_unread(const struct session *s, struct process_id id)
 	return false;
 }
 
-static void look_at(struct node *node, const struct gpu_process *process)
+static void look_at(struct settling *settling, const struct gpu_process *process)
 {
-	struct stray *stray = stray_find(node, process->pid);
+	struct stray *stray = stray_find(settling, process->pid);
 	struct process_id id;
 
 	if (!stray && process_identify(process->pid, &id) == 0 &&
-	    !process_is_attached(&node->sessions, NULL, id)) {
+	    !process_is_attached(settling->sessions, NULL, id)) {
 		stray = calloc(1, sizeof(*stray));
 		if (!stray)
 			return;
 		stray->id = id;
-		stray->session = session_of_ancestors(node, id);
-		stray->next = node->strays;
-		node->strays = stray;
+		stray->session = session_of_ancestors(settling, id);
+		stray->next = settling->strays;
+		settling->strays = stray;
 	}
 	if (!stray || !stray->session || !process->bytes || stray->logged ||
 	    is_unread(stray->session, stray->id))
@@ -102,18 +103,18 @@ static void look_at(struct node *node, const struct gpu_process *process)
 		  stray->session->record.uid, (int)stray->id.pid);
 }
 
-void strays_sampled(struct node *node)
+void strays_sampled(struct settling *settling)
 {
-	const struct pool *pool = &node->pool;
+	const struct pool *pool = settling->pool;
 
-	drop_former(node);
-	for (uint32_t i = 0; node->sessions.first && i < pool->count; i++) {
+	drop_former(settling);
+	for (uint32_t i = 0; settling->sessions->first && i < pool->count; i++) {
 		const struct gpu_sample *sample = &pool->gpu[i].sample;
 
 		if (!(pool->mask >> i & 1) || sample->error || !pool_gpu_is_ours(&pool->gpu[i]))
 			continue;
 		for (size_t p = 0; p < sample->process_count; p++)
-			look_at(node, &sample->processes[p]);
+			look_at(settling, &sample->processes[p]);
 	}
 }
 
@@ -121,15 +122,15 @@ uint64_t strays_held(const struct session *s, const struct gpu_sample *sample)
 {
 	uint64_t held = 0;
 
-	for (const struct stray *stray = node_of(s)->strays; stray; stray = stray->next)
+	for (const struct stray *stray = s->sessions->settling->strays; stray; stray = stray->next)
 		if (stray->session == s)
 			held += gpu_sample_process_bytes(sample, stray->id.pid);
 	return held;
 }
 
-bool strays_any(const struct node *node)
+bool strays_any(const struct settling *settling)
 {
-	const struct stray *stray = node->strays;
+	const struct stray *stray = settling->strays;
 
 	while (stray && !stray->session)
 		stray = stray->next;
@@ -138,9 +139,9 @@ bool strays_any(const struct node *node)
 
 static void on_killed(void *context, const char *session, struct process_id process, int rc)
 {
-	struct node *node = context;
-	struct session *s = session_find(&node->sessions, session);
-	struct stray *stray = stray_find(node, process.pid);
+	struct settling *settling = context;
+	struct session *s = session_find(settling->sessions, session);
+	struct stray *stray = stray_find(settling, process.pid);
 
 	if (rc == 0 && s)
 		session_over_killed(s, process.pid);
@@ -152,11 +153,12 @@ bool strays_kill(struct session *s)
 {
 	bool any = false;
 
-	for (const struct stray *stray = node_of(s)->strays; stray; stray = stray->next) {
+	for (const struct stray *stray = s->sessions->settling->strays; stray;
+	     stray = stray->next) {
 		if (stray->session != s || !stray->logged || stray->refused)
 			continue;
 		privileges_signal(s->sessions->privileges, s->record.uid, s->record.id, stray->id,
-				  SIGKILL, on_killed, node_of(s));
+				  SIGKILL, on_killed, s->sessions->settling);
 		any = true;
 	}
 	return any;
@@ -165,17 +167,17 @@ bool strays_kill(struct session *s)
 void strays_forget(struct session *s)
 {
 	/* A living one holds memory that is nobody's from now on. */
-	for (struct stray *stray = node_of(s)->strays; stray; stray = stray->next)
+	for (struct stray *stray = s->sessions->settling->strays; stray; stray = stray->next)
 		if (stray->session == s)
 			stray->session = NULL;
 }
 
-void strays_free(struct node *node)
+void strays_free(struct settling *settling)
 {
-	while (node->strays) {
-		struct stray *stray = node->strays;
+	while (settling->strays) {
+		struct stray *stray = settling->strays;
 
-		node->strays = stray->next;
+		settling->strays = stray->next;
 		free(stray);
 	}
 }

@@ -8,12 +8,12 @@
 #include "daemon/host/peer.h"
 
 struct gpu_sample;
-struct node;
+struct settling;
 struct session;
 
 /* A process of the driver's lists that is attached nowhere. */
 struct stray {
-	struct stray *next; /* node->strays */
+	struct stray *next; /* of struct settling */
 	struct process_id id;
 	struct session *session; /* NULL: no session's, but a program outside carve */
 	bool logged;
@@ -21,14 +21,14 @@ struct stray {
 };
 
 /* Learns from the newest sample who is one. */
-void strays_sampled(struct node *node);
+void strays_sampled(struct settling *settling);
 /* The bytes that a session's strays hold on a GPU. */
 uint64_t strays_held(const struct session *session, const struct gpu_sample *sample);
 /* Whether any session has one. */
-bool strays_any(const struct node *node);
+bool strays_any(const struct settling *settling);
 /* Kills a session's strays that hold memory. True: there were any, but for those that may not be
  * signalled, as was found before. */
 bool strays_kill(struct session *session);
 /* The session ends; all: the daemon does. */
 void strays_forget(struct session *session);
-void strays_free(struct node *node);
+void strays_free(struct settling *settling);

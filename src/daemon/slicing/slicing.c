@@ -10,12 +10,13 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "core/compute.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/lease/leases.h"
-#include "daemon/node.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_hooks.h"
+#include "daemon/session/sessions.h"
 #include "daemon/slicing/compute.h"
 #include "daemon/store/store.h"
 #include "proto/gate.h"
@@ -145,22 +146,23 @@ void slicing_tell(struct session *s)
 	leases_unsliced(s->sessions->leases, s->lease, unsliced);
 }
 
-void slicing_unsay(struct node *node)
+void slicing_unsay(struct slicing *slicing)
 {
-	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (struct session *s = slicing->sessions->attached; s; s = s->next_attached)
 		if (s->lease)
-			leases_unsliced(node->leases, s->lease, 0);
+			leases_unsliced(slicing->leases, s->lease, 0);
 }
 
-void slicing_say(struct node *node)
+void slicing_say(struct slicing *slicing)
 {
-	for (struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (struct session *s = slicing->sessions->attached; s; s = s->next_attached)
 		slicing_tell(s);
 }
 
-static void gpu_apply(struct node *node, uint32_t position, const struct lease_setting *setting)
+static void gpu_apply(struct slicing *slicing, uint32_t position,
+		      const struct lease_setting *setting)
 {
-	struct pool_gpu *gpu = &node->pool.gpu[position];
+	struct pool_gpu *gpu = &slicing->pool->gpu[position];
 
 	if (gpu->mode != setting->mode || gpu->lease_ns != setting->lease_ns ||
 	    gpu->granularity_ppm != setting->granularity_ppm)
@@ -171,16 +173,16 @@ static void gpu_apply(struct node *node, uint32_t position, const struct lease_s
 	gpu->mode = setting->mode;
 	gpu->lease_ns = setting->lease_ns;
 	gpu->granularity_ppm = setting->granularity_ppm;
-	slicing_say(node);
-	leases_set(node->leases, position, setting);
+	slicing_say(slicing);
+	leases_set(slicing->leases, position, setting);
 }
 
 /* The configuration's, where nobody set it. Sessions from before may ask for more time than there
  * is: then the mode stays off until they end (slicing_retry()). */
-static void gpu_configure(struct node *node, uint32_t position)
+static void gpu_configure(struct slicing *slicing, uint32_t position)
 {
-	struct pool_gpu *gpu = &node->pool.gpu[position];
-	struct lease_setting setting = node->config.slicing;
+	struct pool_gpu *gpu = &slicing->pool->gpu[position];
+	struct lease_setting setting = slicing->wanted;
 	struct error err = {0};
 
 	gpu->slicing_refused = false;
@@ -189,29 +191,31 @@ static void gpu_configure(struct node *node, uint32_t position)
 	if (gpu->info.mig)
 		setting.mode = COMPUTE_OFF;
 	if (setting.mode != COMPUTE_OFF &&
-	    compute_switch_check(&node->pool, node->sessions.first, 1ull << position, &err) < 0) {
+	    compute_switch_check(slicing->pool, slicing->sessions->first, 1ull << position, &err) <
+		    0) {
 		log_event(LOG_WARNING, "gpu.timeslicing_refused index=%u error=\"%s\"",
 			  gpu->info.index, err.message);
 		setting.mode = COMPUTE_OFF;
 		gpu->slicing_refused = true;
 	}
-	gpu_apply(node, position, &setting);
+	gpu_apply(slicing, position, &setting);
 }
 
-void slicing_retry(struct node *node)
+void slicing_retry(struct slicing *slicing)
 {
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		if (node->pool.gpu[i].slicing_refused && node->pool.gpu[i].share <= SHARE_ONE)
-			gpu_configure(node, i);
+	for (uint32_t i = 0; i < slicing->pool->count; i++)
+		if (slicing->pool->gpu[i].slicing_refused &&
+		    slicing->pool->gpu[i].share <= SHARE_ONE)
+			gpu_configure(slicing, i);
 }
 
 static int take_stored(void *arg, const struct store_slicing *stored)
 {
-	struct node *node = arg;
-	int position = pool_find(&node->pool, stored->uuid_text);
+	struct slicing *slicing = arg;
+	int position = pool_find(slicing->pool, stored->uuid_text);
 	const struct lease_setting *s = &stored->setting;
 
-	if (position < 0 || node->pool.gpu[position].info.mig)
+	if (position < 0 || slicing->pool->gpu[position].info.mig)
 		return 0;
 	if ((unsigned)s->mode > COMPUTE_STRICT || s->lease_ns < LEASE_NS_MIN ||
 	    s->lease_ns > LEASE_NS_MAX || s->granularity_ppm < LEASE_GRANULARITY_MIN ||
@@ -219,42 +223,42 @@ static int take_stored(void *arg, const struct store_slicing *stored)
 		log_event(LOG_ERROR, "gpu.timeslicing_ignored uuid=%s", stored->uuid_text);
 		return 0;
 	}
-	node->pool.gpu[position].slicing_set = true;
-	gpu_apply(node, (uint32_t)position, s);
+	slicing->pool->gpu[position].slicing_set = true;
+	gpu_apply(slicing, (uint32_t)position, s);
 	return 0;
 }
 
-int slicing_load(struct node *node)
+int slicing_load(struct slicing *slicing)
 {
-	int rc = store_slicing_each(node->store, take_stored, node);
+	int rc = store_slicing_each(slicing->sessions->store, take_stored, slicing);
 
-	slicing_reload(node);
+	slicing_reload(slicing);
 	return rc;
 }
 
-void slicing_reload(struct node *node)
+void slicing_reload(struct slicing *slicing)
 {
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		gpu_configure(node, i);
+	for (uint32_t i = 0; i < slicing->pool->count; i++)
+		gpu_configure(slicing, i);
 }
 
-void slicing_mig_changed(struct node *node)
+void slicing_mig_changed(struct slicing *slicing)
 {
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		if (node->pool.gpu[i].info.mig)
-			node->pool.gpu[i].slicing_set = false;
-	int rc = slicing_load(node);
+	for (uint32_t i = 0; i < slicing->pool->count; i++)
+		if (slicing->pool->gpu[i].info.mig)
+			slicing->pool->gpu[i].slicing_set = false;
+	int rc = slicing_load(slicing);
 	if (rc < 0)
 		log_event(LOG_ERROR, "gpu.timeslicing_unread error=\"%s\"", strerrordesc_np(-rc));
 }
 
-static int mask_check(const struct node *node, uint64_t mask, const struct slicing_change *change,
-		      struct error *err)
+static int mask_check(const struct slicing *slicing, uint64_t mask,
+		      const struct slicing_change *change, struct error *err)
 {
 	uint64_t starting = 0;
 
-	for (uint32_t i = 0; i < node->pool.count; i++) {
-		const struct pool_gpu *gpu = &node->pool.gpu[i];
+	for (uint32_t i = 0; i < slicing->pool->count; i++) {
+		const struct pool_gpu *gpu = &slicing->pool->gpu[i];
 
 		if (!(mask >> i & 1))
 			continue;
@@ -267,38 +271,38 @@ static int mask_check(const struct node *node, uint64_t mask, const struct slici
 		if (change->mode && change->to.mode != COMPUTE_OFF && gpu->mode == COMPUTE_OFF)
 			starting |= 1ull << i;
 	}
-	return compute_switch_check(&node->pool, node->sessions.first, starting, err);
+	return compute_switch_check(slicing->pool, slicing->sessions->first, starting, err);
 }
 
-int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *change,
+int slicing_set(struct slicing *slicing, uint64_t mask, const struct slicing_change *change,
 		struct error *err)
 {
 	struct store_slicing stored[GPUS_MAX];
 	uint32_t count = 0;
 
-	if (mask_check(node, mask, change, err) < 0)
+	if (mask_check(slicing, mask, change, err) < 0)
 		return -1;
-	for (uint32_t i = 0; i < node->pool.count; i++) {
+	for (uint32_t i = 0; i < slicing->pool->count; i++) {
 		if (!(mask >> i & 1))
 			continue;
 		struct store_slicing *to = &stored[count++];
 
 		snprintf(to->uuid_text, sizeof(to->uuid_text), "%s",
-			 node->pool.gpu[i].info.uuid_text);
-		to->setting = setting_of(&node->pool.gpu[i]);
+			 slicing->pool->gpu[i].info.uuid_text);
+		to->setting = setting_of(&slicing->pool->gpu[i]);
 		slicing_change_apply(change, &to->setting);
 	}
-	int rc = store_slicing_put(node->store, stored, count);
+	int rc = store_slicing_put(slicing->sessions->store, stored, count);
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the mode cannot be recorded: %s",
 				 strerrordesc_np(-rc));
-	for (uint32_t i = 0, at = 0; i < node->pool.count; i++)
+	for (uint32_t i = 0, at = 0; i < slicing->pool->count; i++)
 		if (mask >> i & 1) {
-			node->pool.gpu[i].slicing_set = true;
-			node->pool.gpu[i].slicing_refused = false;
-			gpu_apply(node, i, &stored[at++].setting);
+			slicing->pool->gpu[i].slicing_set = true;
+			slicing->pool->gpu[i].slicing_refused = false;
+			gpu_apply(slicing, i, &stored[at++].setting);
 		}
-	sessions_room_made(&node->sessions);
+	sessions_room_made(slicing->sessions);
 	return 0;
 }
 

@@ -9,8 +9,21 @@
 #include "core/lease.h"
 
 struct error;
-struct node;
+struct leases;
+struct pool;
 struct session;
+struct sessions;
+
+/* All that slicing knows besides the pool's GPUs and the sessions. The daemon's root owns and fills
+ * it in; slicing_reload() takes up a change of the settings. */
+struct slicing {
+	/* Lent. */
+	struct sessions *sessions;
+	struct pool *pool;
+	struct leases *leases;
+	struct lease_setting wanted; /* of GPUs that nobody set, by the configuration */
+	bool kills;                  /* processes that take more than their turns */
+};
 
 /* The changes; the rest stays. */
 struct slicing_change {
@@ -25,19 +38,19 @@ int slicing_change_read(const json_t *object, const char *ignored, struct slicin
 void slicing_change_apply(const struct slicing_change *change, struct lease_setting *to);
 
 /* Gives the pool's GPUs their settings, once the inventory is in. 0 or -errno. */
-int slicing_load(struct node *node);
+int slicing_load(struct slicing *slicing);
 /* The configuration may be another. */
-void slicing_reload(struct node *node);
+void slicing_reload(struct slicing *slicing);
 /* GPUs went into MIG mode, in which no time is sliced, or left it: then what was set is theirs
  * again.
  */
-void slicing_mig_changed(struct node *node);
+void slicing_mig_changed(struct slicing *slicing);
 /* A session ended, or asks for less: where too much time was promised for the configuration's mode,
  * that may begin. */
-void slicing_retry(struct node *node);
+void slicing_retry(struct slicing *slicing);
 /* Changes the GPUs of `mask` (bits: positions in the pool), on disk first; all or none. 0; negative
  * with *err. */
-int slicing_set(struct node *node, uint64_t mask, const struct slicing_change *change,
+int slicing_set(struct slicing *slicing, uint64_t mask, const struct slicing_change *change,
 		struct error *err);
 
 /* The owner who is charged for the GPU time of this user's processes, and barred for them. */
@@ -53,8 +66,8 @@ void slicing_leave(struct session *session);
 void slicing_tell(struct session *session);
 /* Around the handover to another program: unsaid, as an earlier one would not say it anew. After
  * one that failed it is said again. */
-void slicing_unsay(struct node *node);
-void slicing_say(struct node *node);
+void slicing_unsay(struct slicing *slicing);
+void slicing_say(struct slicing *slicing);
 
 /* The share of its GPUs' time that it had since it was granted, in millionths; -1: nobody measured.
  */

@@ -12,11 +12,13 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
+#include "daemon/host/privileges.h"
 #include "daemon/lease/leases.h"
-#include "daemon/node.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/session/sessions.h"
 #include "daemon/slicing/slicing.h"
 
 /* The clock is looked at so often, to measure once a second by the GPUs' clock; and who has no
@@ -49,7 +51,7 @@ struct sheet {
 };
 
 struct usage {
-	struct node *node;
+	struct slicing *slicing;
 	uv_timer_t timer;
 	uv_async_t async;
 	uv_work_t work;
@@ -78,7 +80,7 @@ static void user_identify(struct user *u)
 
 static void sheet_fill(struct usage *usage, uint32_t position)
 {
-	const struct pool *pool = &usage->node->pool;
+	const struct pool *pool = usage->slicing->pool;
 	struct sheet *sheet = &usage->sheets[position];
 	cleanup_free struct gpu_use *list = calloc(GPU_PROCESSES_MAX, sizeof(*list));
 	size_t count = 0;
@@ -88,7 +90,7 @@ static void sheet_fill(struct usage *usage, uint32_t position)
 	if (!list || !sheet->users)
 		return;
 	if (usage->whole)
-		leases_measure_mark(usage->node->leases, position);
+		leases_measure_mark(usage->slicing->leases, position);
 	sheet->error = gpus_use(pool->gpus, pool->gpu[position].info.index, list, GPU_PROCESSES_MAX,
 				&count, &sheet->busy);
 	for (size_t i = 0; sheet->error == 0 && i < count; i++) {
@@ -128,10 +130,10 @@ static struct user *user_find(const struct sheet *sheet, pid_t pid)
 }
 
 /* Marks those that are attached. */
-static void sheet_match(const struct node *node, struct sheet *sheet)
+static void sheet_match(const struct slicing *slicing, struct sheet *sheet)
 {
 	qsort(sheet->users, sheet->count, sizeof(*sheet->users), by_pid);
-	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
+	for (const struct session *s = slicing->sessions->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next) {
 			struct user *u = process_is_dead(p) ? NULL : user_find(sheet, p->id.pid);
 
@@ -154,24 +156,10 @@ static bool owner_of(const struct user *u, uint64_t *ret_owner)
 
 /* ---- what becomes of them ---------------------------------------------------------------- */
 
-static bool policy_kills(const struct node *node)
-{
-	switch (node->config.slicing_policy) {
-	case SLICING_REPORT:
-		return false;
-	case SLICING_KILL:
-		return true;
-	case SLICING_DEFAULT:
-		break;
-	}
-	/* A daemon of one user is there for him alone. */
-	return node->options.system;
-}
-
 static void on_killed(void *context, const char *session, struct process_id process, int rc)
 {
-	struct node *node = context;
-	struct session *s = *session ? session_find(&node->sessions, session) : NULL;
+	struct slicing *slicing = context;
+	struct session *s = *session ? session_find(slicing->sessions, session) : NULL;
 
 	if (rc == 0 && s)
 		session_slicing_killed(s, process.pid);
@@ -180,34 +168,35 @@ static void on_killed(void *context, const char *session, struct process_id proc
 }
 
 /* One that is attached nowhere is ended where it is still that user's. */
-static void user_end(struct node *node, const struct user *u)
+static void user_end(struct slicing *slicing, const struct user *u)
 {
 	if (u->process) {
 		const struct session *s = u->process->session;
 
-		privileges_signal(&node->privileges, s->record.uid, s->record.id, u->id, SIGKILL,
-				  on_killed, node);
+		privileges_signal(slicing->sessions->privileges, s->record.uid, s->record.id, u->id,
+				  SIGKILL, on_killed, slicing);
 	} else if (u->known) {
-		privileges_signal(&node->privileges, u->uid, "", u->id, SIGKILL, on_killed, node);
+		privileges_signal(slicing->sessions->privileges, u->uid, "", u->id, SIGKILL,
+				  on_killed, slicing);
 	}
 }
 
 /* All of a session that opens its gate: which of its processes did, nobody can tell. */
-static void session_end_all(struct node *node, const char *id)
+static void session_end_all(struct slicing *slicing, const char *id)
 {
-	struct session *s = session_find(&node->sessions, id);
+	struct session *s = session_find(slicing->sessions, id);
 
 	for (struct process *p = s ? s->processes : NULL; p; p = p->next)
 		if (!process_is_dead(p))
-			privileges_signal(&node->privileges, s->record.uid, id, p->id, SIGKILL,
-					  on_killed, node);
+			privileges_signal(slicing->sessions->privileges, s->record.uid, id, p->id,
+					  SIGKILL, on_killed, slicing);
 }
 
 static void on_verdicts(uv_async_t *async)
 {
 	struct usage *usage = async->data;
 	struct lease_verdict verdicts[VERDICTS];
-	size_t count = leases_verdicts(usage->node->leases, verdicts, VERDICTS);
+	size_t count = leases_verdicts(usage->slicing->leases, verdicts, VERDICTS);
 
 	for (size_t i = 0; i < count; i++) {
 		const struct lease_verdict *v = &verdicts[i];
@@ -218,8 +207,8 @@ static void on_verdicts(uv_async_t *async)
 			  " reason=%s id=%s ms=%" PRIu64,
 			  v->owner, v->for_ns / 1000000, forged ? "gate-opened" : "time-taken",
 			  *v->session ? v->session : "-", v->ns / 1000000);
-		if (forged && policy_kills(usage->node))
-			session_end_all(usage->node, v->session);
+		if (forged && usage->slicing->kills)
+			session_end_all(usage->slicing, v->session);
 	}
 	if (count == VERDICTS)
 		uv_async_send(async);
@@ -257,7 +246,7 @@ static size_t uses_make(const struct sheet *sheet, struct lease_use *uses, const
 
 static void sheet_judge(struct usage *usage, uint32_t position, const struct sheet *sheet)
 {
-	struct leases *leases = usage->node->leases;
+	struct leases *leases = usage->slicing->leases;
 	cleanup_free struct lease_use *uses = calloc(GPU_PROCESSES_MAX, sizeof(*uses));
 	cleanup_free const struct user **of = calloc(GPU_PROCESSES_MAX, sizeof(*of));
 
@@ -267,21 +256,21 @@ static void sheet_judge(struct usage *usage, uint32_t position, const struct she
 	if (!leases_measure(leases, position, uses, count, sheet->busy))
 		return;
 	for (size_t i = 0; i < count; i++)
-		if (uses[i].beyond && policy_kills(usage->node) &&
+		if (uses[i].beyond && usage->slicing->kills &&
 		    leases_suspended(leases, uses[i].owner))
-			user_end(usage->node, of[i]);
+			user_end(usage->slicing, of[i]);
 }
 
 /* Who is suspended and goes round the front is not to be on the GPU at all. */
 static void sheet_look(struct usage *usage, const struct sheet *sheet)
 {
-	for (size_t i = 0; i < sheet->count && policy_kills(usage->node); i++) {
+	for (size_t i = 0; i < sheet->count && usage->slicing->kills; i++) {
 		const struct user *u = &sheet->users[i];
 		uint64_t owner;
 
 		if (!u->process && owner_of(u, &owner) &&
-		    leases_suspended(usage->node->leases, owner))
-			user_end(usage->node, u);
+		    leases_suspended(usage->slicing->leases, owner))
+			user_end(usage->slicing, u);
 	}
 }
 
@@ -292,10 +281,10 @@ static void sheet_take(struct usage *usage, uint32_t position)
 	if (sheet->error == -ENOTSUP && !usage->told) {
 		usage->told = true;
 		log_event(LOG_WARNING, "gpu.unmeasured index=%u",
-			  usage->node->pool.gpu[position].info.index);
+			  usage->slicing->pool->gpu[position].info.index);
 	}
 	if (sheet->error == 0 && !usage->stopped) {
-		sheet_match(usage->node, sheet);
+		sheet_match(usage->slicing, sheet);
 		if (usage->whole)
 			sheet_judge(usage, position, sheet);
 		else
@@ -324,70 +313,72 @@ static void on_worked(uv_work_t *work, int status)
 
 /* ---- when -------------------------------------------------------------------------------- */
 
-static uint64_t sliced(const struct node *node)
+static uint64_t sliced(const struct slicing *slicing)
 {
 	uint64_t mask = 0;
 
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		if (node->pool.gpu[i].mode != COMPUTE_OFF && pool_gpu_is_ours(&node->pool.gpu[i]))
+	for (uint32_t i = 0; i < slicing->pool->count; i++)
+		if (slicing->pool->gpu[i].mode != COMPUTE_OFF &&
+		    pool_gpu_is_ours(&slicing->pool->gpu[i]))
 			mask |= 1ull << i;
 	return mask;
 }
 
 /* GPUs whose time programs of sessions may be using. */
-static uint64_t looked_at(const struct node *node)
+static uint64_t looked_at(const struct slicing *slicing)
 {
-	return node->sessions.attached ? sliced(node) : 0;
+	return slicing->sessions->attached ? sliced(slicing) : 0;
 }
 
 static void on_timer(uv_timer_t *timer)
 {
 	struct usage *usage = timer->data;
-	struct node *node = usage->node;
-	uint64_t mask = looked_at(node);
+	struct slicing *slicing = usage->slicing;
+	uint64_t mask = looked_at(slicing);
 
-	uv_timer_set_repeat(timer, mask && leases_any_suspended(node->leases) ? LOOK_SUSPENDED_MS
-									      : LOOK_MS);
-	if (!mask || usage->running || node->pool.state != POOL_READY ||
+	uv_timer_set_repeat(timer, mask && leases_any_suspended(slicing->leases) ? LOOK_SUSPENDED_MS
+										 : LOOK_MS);
+	if (!mask || usage->running || slicing->pool->state != POOL_READY ||
 	    now_monotonic_ns() - usage->ended_ns < COST_PART * usage->took_ns)
 		return;
-	uint64_t now = leases_now(node->leases);
+	uint64_t now = leases_now(slicing->leases);
 	usage->whole = now - usage->measured_at >= DUE_NS;
-	if (!usage->whole && !leases_any_suspended(node->leases))
+	if (!usage->whole && !leases_any_suspended(slicing->leases))
 		return;
 	if (usage->whole)
 		usage->measured_at = now;
 	usage->mask = mask;
-	usage->running = uv_queue_work(&node->loop, &usage->work, on_work, on_worked) == 0;
+	usage->running =
+		uv_queue_work(slicing->sessions->loop, &usage->work, on_work, on_worked) == 0;
 }
 
 void usage_prepare(struct usage *usage)
 {
 	if (!usage || usage->stopped)
 		return;
-	bool wanted = looked_at(usage->node), runs = uv_is_active((uv_handle_t *)&usage->timer);
+	bool wanted = looked_at(usage->slicing), runs = uv_is_active((uv_handle_t *)&usage->timer);
 	if (wanted && !runs)
 		uv_timer_start(&usage->timer, on_timer, LOOK_MS, LOOK_MS);
 	else if (!wanted && runs)
 		uv_timer_stop(&usage->timer);
 }
 
-int usage_start(struct node *node, struct usage **ret)
+int usage_start(struct slicing *slicing, struct usage **ret)
 {
 	struct usage *usage = calloc(1, sizeof(*usage));
 
 	if (!usage)
 		return -ENOMEM;
-	usage->node = node;
+	usage->slicing = slicing;
 	usage->work.data = usage->timer.data = usage->async.data = usage;
-	int rc = uv_async_init(&node->loop, &usage->async, on_verdicts);
+	int rc = uv_async_init(slicing->sessions->loop, &usage->async, on_verdicts);
 	if (rc < 0) {
 		free(usage);
 		return rc;
 	}
-	uv_timer_init(&node->loop, &usage->timer);
+	uv_timer_init(slicing->sessions->loop, &usage->timer);
 	usage->open = 2;
-	leases_watch(node->leases, on_notify, usage);
+	leases_watch(slicing->leases, on_notify, usage);
 	*ret = usage;
 	return 0;
 }
@@ -404,7 +395,7 @@ void usage_stop(struct usage *usage)
 {
 	if (!usage)
 		return;
-	leases_watch(usage->node->leases, NULL, NULL);
+	leases_watch(usage->slicing->leases, NULL, NULL);
 	usage->stopped = true;
 	uv_close((uv_handle_t *)&usage->timer, on_closed);
 	uv_close((uv_handle_t *)&usage->async, on_closed);

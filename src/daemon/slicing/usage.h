@@ -3,11 +3,11 @@
  * driver's answers and what /proc says of who is no session's, for which the thread pool waits. */
 #pragma once
 
-struct node;
+struct slicing;
 struct usage;
 
 /* Once the inventory is in. 0 or -errno. */
-int usage_start(struct node *node, struct usage **ret);
+int usage_start(struct slicing *slicing, struct usage **ret);
 /* Before the loop waits: the GPUs are looked at only while somebody may use a sliced one, so that
  * an idle daemon is not woken. Takes NULL. */
 void usage_prepare(struct usage *usage);

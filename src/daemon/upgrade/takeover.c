@@ -384,7 +384,7 @@ static int processes_resume(struct session *s)
 
 int takeover_run(struct node *node)
 {
-	int rc = orphans_load(node);
+	int rc = orphans_load(&node->settling);
 
 	if (rc == 0)
 		rc = store_sessions_each(node->store, false, 0, restore_one, node);
@@ -401,7 +401,7 @@ int takeover_run(struct node *node)
 		return rc;
 	if (node->handover)
 		takeover_keep_all(node);
-	orphans_resume(node);
+	orphans_resume(&node->settling);
 	for (struct session *s = node->sessions.first, *next; s; s = next) {
 		next = s->next;
 		session_check_held(s);

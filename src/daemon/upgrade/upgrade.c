@@ -203,11 +203,11 @@ void upgrade_run(struct node *node)
 	int memfd = h ? handover_seal(h) : -ENOMEM;
 	if (memfd >= 0) {
 		log_event(LOG_INFO, "upgrade.begun program=%s", u->program);
-		slicing_unsay(node);
-		settle_unsay(node);
+		slicing_unsay(&node->slicing);
+		settle_unsay(&node->settling);
 		become(node, memfd);
-		settle_say(node);
-		slicing_say(node);
+		settle_say(&node->settling);
+		slicing_say(&node->slicing);
 	}
 	int rc = memfd < 0 ? memfd : -errno;
 	close_fd(&memfd);
