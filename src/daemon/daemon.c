@@ -474,6 +474,8 @@ int daemon_main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], GUARD_OPTION))
 		return guard_main(argc, argv);
+	if (argc > 1 && !strcmp(argv[1], SEPARATE_MIG_OPTION))
+		return separate_mig_main(argc, argv);
 	if (argc > 1 && !strcmp(argv[1], "--kubernetes"))
 		return kubernetes_exec(argv);
 	leave_slice(argv);

@@ -237,6 +237,30 @@ static int places_make(struct node *node, const struct worker *w, struct error *
 	return runtime_listen(&node->runtime, node->options.system, err);
 }
 
+/* SYS_ADMIN, as the driver asks for it; SYS_PTRACE to see which program the worker runs. */
+#define MIG_NAME "carve-mig"
+#define MIG_CAPABILITIES (1u << CAP_SYS_ADMIN | 1u << CAP_SYS_PTRACE)
+
+static int mig_renew_part(int link_fd)
+{
+	return guard_renew_other(link_fd, SEPARATE_MIG_OPTION);
+}
+
+static void mig_serve(int link_fd)
+{
+	instances_serve(link_fd, false, mig_renew_part);
+}
+
+int separate_mig_main(int argc, char **argv)
+{
+	int link_fd = guard_other_renewed(MIG_NAME, argc, argv);
+
+	if (link_fd < 0)
+		return EXIT_CODE_USAGE;
+	instances_serve(link_fd, true, mig_renew_part);
+	return EXIT_CODE_OK;
+}
+
 static int guard_make(struct node *node, const struct worker *w, struct error *err)
 {
 	int link_fd = -1, mig_fd = -1;
@@ -248,7 +272,7 @@ static int guard_make(struct node *node, const struct worker *w, struct error *e
 				 strerrordesc_np(-rc));
 	/* A daemon that stays root makes instances itself. */
 	if (w->uid)
-		rc = guard_fork_other("carve-mig", 1u << CAP_SYS_ADMIN, instances_serve, &mig_fd);
+		rc = guard_fork_other(MIG_NAME, MIG_CAPABILITIES, mig_serve, &mig_fd);
 	if (rc < 0)
 		log_event(LOG_WARNING, "mig.no_guard error=\"%s\"", strerrordesc_np(-rc));
 	privileges_init(&node->privileges, link_fd, mig_fd);

@@ -22,6 +22,10 @@ bool separate_wanted(const struct node *node);
  * with *err. */
 int separate(struct node *node, const char *user, struct error *err);
 
+/* The whole of `carved --mig-guard LINK`: the part that makes MIG instances became this program. */
+int separate_mig_main(int argc, char **argv);
+#define SEPARATE_MIG_OPTION "--mig-guard"
+
 /* Once the lease thread runs: this one has the usual priority again. */
 void separate_settle(void);
 /* The whole of `carved --prepare`, for a service whose daemon has no right to give files away:

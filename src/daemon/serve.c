@@ -249,6 +249,7 @@ static void handover_take_up(struct node *node)
 	attach_take_over(node->attach, node->handover);
 	http_take_over(node->http, node->handover);
 	privileges_renew(&node->privileges);
+	mig_renew(node);
 	handover_free(steal_ptr(&node->handover));
 	node->pool.handover = NULL;
 	log_event(LOG_INFO, "carved.taken_over version=%s", CARVE_VERSION);

@@ -32,6 +32,12 @@ int guard_fork(int dir_fd, uid_t real_uid, int *ret_link_fd);
 typedef void (*guard_serve_cb)(int link_fd);
 int guard_fork_other(const char *name, uint32_t capabilities, guard_serve_cb serve,
 		     int *ret_link_fd);
+/* In such a part: becomes the program that the worker runs (guard_program_open()), as `carved
+ * OPTION LINK`. It needs CAP_SYS_PTRACE for that. Returns -errno where it cannot. */
+int guard_renew_other(int link_fd, const char *option);
+/* There, with those arguments: it has its name again, and ends with the worker. The link, or
+ * -errno. */
+int guard_other_renewed(const char *name, int argc, char **argv);
 /* The whole of `carved --guard LINK DIR UID`: a guard of another version that became this program.
  */
 int guard_main(int argc, char **argv);

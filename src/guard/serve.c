@@ -201,6 +201,34 @@ int guard_fork_other(const char *name, uint32_t capabilities, guard_serve_cb ser
 	return part_fork(name, 0, other_run, &other, ret_link_fd);
 }
 
+int guard_renew_other(int link_fd, const char *option)
+{
+	char link[16], name[32];
+	char *args[] = {"carved", name, link, NULL};
+	cleanup_close int program = guard_program_open(getppid());
+
+	if (program < 0)
+		return program;
+	snprintf(name, sizeof(name), "%s", option);
+	snprintf(link, sizeof(link), "%d", link_fd);
+	if (fcntl(link_fd, F_SETFD, 0) < 0)
+		return -errno;
+	syscall(SYS_execveat, program, "", args, environ, AT_EMPTY_PATH);
+	int rc = -errno;
+	(void)fcntl(link_fd, F_SETFD, FD_CLOEXEC);
+	return rc;
+}
+
+int guard_other_renewed(const char *name, int argc, char **argv)
+{
+	int link_fd = argc < 3 || geteuid() != 0 ? -1 : (int)strtol(argv[2], NULL, 10);
+
+	if (link_fd < 0)
+		return -EINVAL;
+	part_begin(name, getppid());
+	return fcntl(link_fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : link_fd;
+}
+
 int guard_main(int argc, char **argv)
 {
 	struct guard_place place = {.link_fd = -1};

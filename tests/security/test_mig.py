@@ -2,7 +2,27 @@
 import pathlib
 
 from conftest import wait_until
-from .lab import ALICE, BOB, ROOT
+from .lab import ALICE, BOB, CARVED, ROOT
+
+
+def part(lab):
+    """The process that makes instances: its folder in /proc."""
+    children = pathlib.Path(f"/proc/{lab.daemon.pid}/task/{lab.daemon.pid}/children").read_text().split()
+    found, = [p for p in map(pathlib.Path("/proc").joinpath, children) if (p / "comm").read_text() == "carve-mig\n"]
+    return found
+
+
+def words(process):
+    return (process / "cmdline").read_bytes().split(b"\0")
+
+
+def rights(process):
+    return {line for line in (process / "status").read_text().splitlines() if line[:3] in ("Cap", "NoN", "Uid")}
+
+
+def upgrade(lab):
+    done = lab.run(ROOT, CARVED, "--system", "--runtime-dir", lab.runtime, "--takeover")
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_separated_daemon_makes_instances_for_users(make_lab):
@@ -34,3 +54,35 @@ def test_a_separated_daemon_lets_go_of_the_gpu_for_the_mode(make_lab):
     done = lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled", "--enable-mode")
     assert done.returncode == 0, done.stderr
     assert lab.carve(ALICE, "run", "--mig-profile", "1g.10gb", "--", "true").returncode == 0
+
+
+def test_what_makes_instances_follows_the_daemon_into_an_upgrade(make_lab):
+    lab = make_lab("h100-80gb+mig")
+    assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    assert lab.carve(ALICE, "session", "request", "--mig-profile", "1g.10gb").returncode == 0
+    before, had = part(lab), rights(part(lab))
+    assert b"--mig-guard" not in words(before)
+    for count in (1, 2):
+        upgrade(lab)
+        wait_until(lambda: lab.log().count("mig.guard_renewed") == count)
+        assert b"--mig-guard" in words(part(lab))
+        # The same process with the same rights; it runs what the daemon runs now, and ends with it.
+        assert part(lab) == before and rights(before) == had
+        assert (before / "exe").samefile(CARVED)
+        assert lab.carve(BOB, "run", "--mig-profile", "2g.20gb", "--", "true").returncode == 0
+    lab.kill_daemon()
+    wait_until(lambda: not before.exists())
+
+
+def test_an_upgrade_waits_until_an_instance_is_made(make_lab):
+    """Else the next program would take the answer about it for that to its own first question."""
+    lab = make_lab("h100-80gb+mig")
+    assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    assert lab.host.carve("sim", "fault", "mig-time", "--delay", "500ms").returncode == 0
+    asked = lab.popen(ALICE, CARVED.parent / "carve", "session", "request", "--mig-profile", "1g.10gb")
+    wait_until(lambda: "creating" in [i["state"] for i in lab.carve_json(ROOT, "mig", "list")])
+    upgrade(lab)
+    assert asked.wait(60) == 0
+    assert lab.carve_json(ALICE, "session", "show")["mig_profile"] == "1g.10gb"
+    assert [i["state"] for i in lab.carve_json(ROOT, "mig", "list")] == ["busy"]
+    assert lab.carve(BOB, "run", "--mig-profile", "1g.10gb", "--", "true").returncode == 0

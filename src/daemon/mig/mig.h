@@ -53,6 +53,11 @@ void mig_free(struct node *node);
 /* Once a second: looks what others did, and removes what could not be removed before. */
 void mig_tick(struct node *node);
 
+/* No change or look is under way, whose answer the next program would not know of. */
+bool mig_is_quiet(const struct node *node);
+/* After an upgrade: has the part that makes instances (privileges.h) become this program, too. */
+void mig_renew(struct node *node);
+
 /* Whether any GPU that the request may use gives out instances; and whether what it gives now is
  * being found out or changed, so that a request is to be decided when that is done. */
 bool mig_offers(const struct node *node, const struct slice_request *request);

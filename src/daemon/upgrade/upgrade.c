@@ -23,6 +23,7 @@
 #include "daemon/host/child.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
+#include "daemon/mig/mig.h"
 #include "daemon/node.h"
 #include "daemon/session/session.h"
 #include "daemon/settle/settle.h"
@@ -136,7 +137,8 @@ static bool good_moment(const struct node *node)
 {
 	bool impatient = now_monotonic_ns() - node->upgrade->since_ns > PATIENCE_NS;
 
-	return node->ready && !node->probe.running && !store_has_unrecorded(node->store) &&
+	return node->ready && !node->probe.running && mig_is_quiet(node) &&
+	       !store_has_unrecorded(node->store) &&
 	       (impatient || (!any_ending(node) && http_quiet(node->http)));
 }
 
