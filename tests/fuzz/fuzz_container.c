@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "container/cdi.h"
+#include "container/env_limits.h"
 #include "container/wanted.h"
 #include "integrations/oci/daemon.h"
 #include "integrations/oci/devices.h"
@@ -91,6 +92,26 @@ static void fuzz_splice(const char *text, size_t size)
 	free(made);
 }
 
+/* A container's variables. */
+static void fuzz_limits(const char *text, size_t size)
+{
+	json_t *list = json_loadb(text, size, 0, NULL);
+	json_t *gpus = json_pack("[{s:i, s:s}]", "index", 0, "uuid", "GPU-1");
+	struct container_limits limits;
+	char ids[CONTAINER_GPU_IDS_SIZE];
+	struct error err = {0};
+	size_t count;
+
+	if (container_limits_read(list, &limits, &err) < 0)
+		refused(&err);
+	else if (container_limits_percent(&limits, 64) > 100)
+		abort();
+	else if (container_limits_gpus(limits.visible, gpus, ids, &count, &err) < 0)
+		refused(&err);
+	json_decref(gpus);
+	json_decref(list);
+}
+
 static void fuzz_name(const char *text)
 {
 	char device[CDI_NAME_MAX + 1];
@@ -133,6 +154,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 'd':
 		fuzz_splice((const char *)data + 1, size - 1);
+		break;
+	case 'e':
+		fuzz_limits((const char *)data + 1, size - 1);
 		break;
 	case 'l':
 		fuzz_labels((const char *)data + 1, size - 1);

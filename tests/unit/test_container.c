@@ -11,8 +11,8 @@
 #include "base/macros.h"
 #include "container/cdi.h"
 #include "container/edits.h"
+#include "container/env_limits.h"
 #include "container/layout.h"
-#include "container/limits.h"
 
 static void device_names_are_those_of_cdi(void **state)
 {

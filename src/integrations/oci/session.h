@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "container/limits.h"
+#include "container/env_limits.h"
 #include "integrations/oci/daemon.h"
 #include "integrations/oci/state.h"
 

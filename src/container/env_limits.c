@@ -1,4 +1,4 @@
-#include "container/limits.h"
+#include "container/env_limits.h"
 
 #include <ctype.h>
 #include <inttypes.h>
