@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #define CONTAINERS "-containers/"
 #define USERDATA "/userdata"
 #define IMAGE_ID_LENGTH 64
+#define DOCKER_ID_LENGTH 64
 
 json_t *oci_json_read(const char *path, size_t max)
 {
@@ -108,8 +110,19 @@ static json_t *podman_labels(const struct oci_container *container)
 	return labels;
 }
 
+/* Whether a file is in docker's directory of this container, which is named by the ID: anybody may
+ * mount a file of his own, with labels of his own beside it, over the host name. */
+static bool is_dockers(const char *file, const char *slash, const char *id)
+{
+	size_t length = strlen(id);
+
+	return length == DOCKER_ID_LENGTH && strspn(id, "0123456789abcdef") == length &&
+	       (size_t)(slash - file) > length && slash[-(ptrdiff_t)length - 1] == '/' &&
+	       !memcmp(slash - length, id, length);
+}
+
 /* docker mounts the container's host name from beside its own record of it. */
-static json_t *docker_labels(const json_t *config)
+static json_t *docker_labels(const char *id, const json_t *config)
 {
 	char path[PATH_MAX + 32];
 	json_t *mount;
@@ -122,7 +135,7 @@ static json_t *docker_labels(const json_t *config)
 		const char *slash = from ? strrchr(from, '/') : NULL;
 
 		if (!to || !slash || *from != '/' || strcmp(to, "/etc/hostname") != 0 ||
-		    strcmp(slash, "/hostname") != 0)
+		    strcmp(slash, "/hostname") != 0 || !is_dockers(from, slash, id))
 			continue;
 		if (snprintf(path, sizeof(path), "%.*s/config.v2.json", (int)(slash - from), from) <
 		    (int)sizeof(path))
@@ -135,5 +148,5 @@ json_t *oci_labels_find(const struct oci_container *container, const json_t *con
 {
 	json_t *labels = podman_labels(container);
 
-	return labels ? labels : docker_labels(config);
+	return labels ? labels : docker_labels(container->id, config);
 }

@@ -21,8 +21,9 @@
 
 struct runtime {
 	const char *program;
-	json_t *environment; /* of the hook; owned */
-	char **arguments;    /* of the runtime proper, from its name on */
+	json_t *environment;   /* of the hook; owned */
+	char **arguments;      /* of the runtime proper, from its name on */
+	const char *container; /* its ID, the last of them */
 };
 
 static int fail(const char *what, const char *of, int error)
@@ -157,6 +158,7 @@ static int config_edit(const struct runtime *r, const char *bundle, struct error
 	int rc = text_read(path, &text, &size, &mode, err);
 	if (rc < 0)
 		return rc;
+	snprintf(container.id, sizeof(container.id), "%s", r->container);
 	json_t *config = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
 	rc = oci_config_parse(config, &container, err);
 	if (rc == 0)
@@ -243,6 +245,7 @@ static int arguments_read(struct runtime *r, int argc, char **argv)
 		return usage();
 	argv[at] = (char *)r->program;
 	r->arguments = argv + at;
+	r->container = argv[argc - 1];
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 """carve-hook, the OCI hook: containers with an annotation, or of an image with a label, are in a slice."""
 import json
 import os
+import socket
 import subprocess
 
 import pytest
@@ -129,6 +130,30 @@ def test_a_containers_links_lead_nowhere_else(podman, tmp_path):
     done = hooked(podman, "run", "--rm", "--annotation", "carve.vram=2GiB", image, "/bin/busybox", "true")
     assert not list(victim.iterdir()), done.stderr
     podman.nothing_is_left()
+
+
+def test_only_dockers_own_record_of_a_container_has_labels(podman, tmp_path):
+    """A file of anybody's over the host name, with a record beside it that docker did not write."""
+    directory = tmp_path / ("a" * 64)
+    directory.mkdir()
+    (directory / "hostname").write_text("x\n")
+    (directory / "config.v2.json").write_text('{"Config": {"Labels": {"carve.vram": "2GiB"}}}')
+    done = hooked(podman, "run", "--rm", "--volume", f"{directory}/hostname:/etc/hostname", podman.IMAGE, "sh", "-c",
+                  "cat /etc/hostname; ls /run/carve-slice")
+    assert done.stdout == "x\n" and "carve-slice" in done.stderr and not podman.sessions(), done.stderr
+
+
+@pytest.mark.long
+def test_a_hook_gives_a_daemon_up_that_does_not_answer(tmp_path):
+    """Its runtime has more patience, so that the hook's own words are shown."""
+    (tmp_path / "config.json").write_text('{"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB"}}')
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "carved.sock"))
+        listening.listen()
+        state = json.dumps({"id": "x", "pid": os.getpid(), "bundle": str(tmp_path)})
+        done = subprocess.run([BUILD / "carve-hook", "--host", tmp_path / "carved.sock"], input=state, capture_output=True, text=True,
+                              timeout=60)
+    assert done.returncode == 1 and done.stderr == "carve-hook: gave up after 20 s\n"
 
 
 def test_image_build_limits_an_image_for_every_way_to_run_it(podman):
