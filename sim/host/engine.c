@@ -531,6 +531,21 @@ static bool stand_still(struct engine *e, uint64_t now)
 	return false;
 }
 
+/* Passes to what is next to be done, or to the end of the time that there is. False: it is there.
+ */
+static bool step_pass(struct engine *e, uint64_t next, uint64_t end)
+{
+	if (e->now == end && next > end)
+		return false;
+	next = MIN(next, end);
+	if (e->lent)
+		next = MIN(next, MAX(e->lent_until, e->now));
+	compute_pass(e, next);
+	copies_pass(e, next);
+	e->now = next;
+	return true;
+}
+
 void engine_advance(struct engine *e, uint64_t now)
 {
 	while (e->now + e->shift <= now) {
@@ -540,15 +555,8 @@ void engine_advance(struct engine *e, uint64_t now)
 		/* Or it gives back what it was lent, and waits for the caller's clock. */
 		if (stand_still(e, now) || e->now + e->shift > now)
 			break;
-		uint64_t next = next_done(e), end = now - e->shift - e->owed;
-		if (e->now == end && next > end)
+		if (!step_pass(e, next_done(e), now - e->shift - e->owed))
 			break;
-		next = MIN(next, end);
-		if (e->lent)
-			next = MIN(next, MAX(e->lent_until, e->now));
-		compute_pass(e, next);
-		copies_pass(e, next);
-		e->now = next;
 	}
 	e->seen = MAX(e->seen, now);
 }

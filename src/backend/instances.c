@@ -430,8 +430,8 @@ int instance_make(const struct instances *in, uint32_t gpu, const struct instanc
 	const nvmlGpuInstancePlacement_t at = {.start = place->start, .size = place->size};
 	nvmlComputeInstanceProfileInfo_t whole;
 	nvmlComputeInstance_t compute;
-	nvmlGpuInstance_t gi;
-	nvmlDevice_t device;
+	nvmlGpuInstance_t gi = NULL;
+	nvmlDevice_t device = NULL;
 
 	if (in->link)
 		return instances_link_make(in->link, gpu, place, ret);

@@ -11,8 +11,8 @@
 #include "base/units.h"
 #include "proto/instances.h"
 
-_Static_assert(INSTANCES_MOST >= MIG_PROFILES_MAX && INSTANCES_MOST >= MIG_INSTANCES_MAX,
-	       "room for what a GPU has");
+_Static_assert(INSTANCES_MOST >= MIG_PROFILES_MAX, "room for a GPU's profiles");
+_Static_assert(INSTANCES_MOST >= MIG_INSTANCES_MAX, "room for a GPU's instances");
 
 struct server {
 	int link_fd;

@@ -155,6 +155,17 @@ int executable_dir(char *buf, size_t size)
 	return 0;
 }
 
+int executable_beside(const char *name, char *buf, size_t size)
+{
+	int rc = executable_dir(buf, size);
+	size_t used = rc < 0 ? 0 : strlen(buf);
+
+	if (rc < 0)
+		return rc;
+	return snprintf(buf + used, size - used, "/%s", name) < (int)(size - used) ? 0
+										   : -ENAMETOOLONG;
+}
+
 int write_all(int fd, const void *data, size_t size)
 {
 	const char *from = data;

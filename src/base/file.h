@@ -48,6 +48,8 @@ int process_parent(pid_t pid, pid_t *ret_parent);
 
 /* Directory of the running executable, without a trailing slash. 0 or -errno. */
 int executable_dir(char *buf, size_t size);
+/* Path of the program `name` in that directory, into `buf` of `size` bytes. 0 or -errno. */
+int executable_beside(const char *name, char *buf, size_t size);
 
 /* Puts a file in place of `path`, whole or not at all, by way of `temporary` in the same directory,
  * which must be the caller's alone. When it returns the contents are on the disk, and so is the

@@ -109,6 +109,7 @@ bool process_user(pid_t pid, uid_t *ret)
 		return false;
 	text[size] = '\0';
 	const char *line = strstr(text, "\nUid:");
+	// NOLINTNEXTLINE(cert-err34-c): the kernel's numbers
 	if (!line || sscanf(line, "\nUid: %u %u %u %u", &real, &effective, &saved, &file) != 4 ||
 	    real != effective || real != saved || real != file)
 		return false;

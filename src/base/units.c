@@ -328,7 +328,7 @@ static const struct unit seconds_units[] = {
 	{"m", 60 * 1000000000ull},
 	{"min", 60 * 1000000000ull},
 	{"h", 3600 * 1000000000ull},
-	{"d", 24 * 3600 * 1000000000ull},
+	{"d", 24ull * 3600 * 1000000000},
 };
 
 int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, struct error *err)

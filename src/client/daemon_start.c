@@ -69,7 +69,9 @@ _Noreturn static void daemon_become(const struct places *places, const char *dir
 	close_range(3, (unsigned)ready_fd - 1, 0);
 	close_range((unsigned)ready_fd + 1, ~0u, 0);
 	slice_env_leave(places);
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): a child of one thread
 	unsetenv("LD_PRELOAD");
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): likewise
 	unsetenv("CARVE_HOST");
 	service_like_begin();
 	if (chdir("/") < 0)

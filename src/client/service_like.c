@@ -83,7 +83,7 @@ void service_like_begin(void)
 	for (int number = 1; number < NSIG; number++)
 		(void)signal(number, SIG_DFL);
 	sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	(void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 	limits_raise();
 	scheduling_reset();
 }

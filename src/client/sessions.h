@@ -45,7 +45,7 @@ uint64_t session_number(const json_t *object, const char *key);
 /* Sum of a number over the session's GPUs. */
 uint64_t session_gpus_sum(const json_t *session, const char *key);
 /* "0,2,5-7", as --gpu-ids takes them; cut off where there is no room. */
-void session_indexes_text(const json_t *gpus, char *buf, size_t size);
+void session_indexes_text(const json_t *list, char *buf, size_t size);
 /* "GPU 0", "GPUs 0,1", "no GPU". Returns buf, or a literal. */
 #define SESSION_GPUS_SIZE 256
 const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPUS_SIZE]);

@@ -122,6 +122,7 @@ static int driver_add(const struct container_slice *slice, json_t *edits, struct
 		rc = mount_add(edits, NVIDIA_SMI, NVIDIA_SMI, err);
 	snprintf(pattern, sizeof(pattern), "%.*s/" DRIVER_PARTS,
 		 (int)(strrchr(slice->cuda, '/') - slice->cuda), slice->cuda);
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's glob() is safe without GLOB_ALTDIRFUNC
 	if (rc < 0 || glob(pattern, GLOB_BRACE, NULL, &parts) != 0)
 		return rc;
 	for (size_t i = 0; i < parts.gl_pathc && rc == 0; i++)

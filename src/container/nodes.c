@@ -57,6 +57,7 @@ static bool minor_find(const char *key, const char *value, char *minor, size_t s
 	char text[4096], found[128];
 
 	minor[0] = '\0';
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's glob() is safe without GLOB_ALTDIRFUNC
 	if (!*value || glob(PROC_GPUS "/*/information", 0, NULL, &files) != 0)
 		return false;
 	for (size_t i = 0; i < files.gl_pathc && !*minor; i++) {

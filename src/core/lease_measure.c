@@ -179,7 +179,7 @@ static void owner_charge(struct lease_gpu *g, uint64_t owner, uint64_t ns)
 			continue;
 		uint64_t part =
 			fractions ? (uint64_t)((__uint128_t)ns * s->client->fraction / fractions)
-				  : ns / clients;
+				  : ns / MAX(clients, 1);
 		lease_charge_leak(g, s, part);
 		s->charged += part;
 	}

@@ -107,5 +107,5 @@ void queue_give(struct place_gpu *gpus, const struct place_grant *grant, uint32_
 size_t queue_preempt(struct queue_state *state, const struct queue_job *job, size_t *victims);
 
 /* What is left of a use after a while: half of it after QUEUE_HALF_LIFE_NS. */
-#define QUEUE_HALF_LIFE_NS (12 * 3600 * 1000000000ull)
+#define QUEUE_HALF_LIFE_NS (12ull * 3600 * 1000000000)
 double queue_decay(double use, uint64_t elapsed_ns);

@@ -252,7 +252,7 @@ const char *queue_gpus_text(uint64_t mask, char buf[static QUEUE_GPUS_TEXT])
 
 	buf[0] = '\0';
 	if (mask == UINT64_MAX)
-		return strcpy(buf, "all");
+		return memcpy(buf, "all", sizeof("all"));
 	for (unsigned i = 0; i < 64; i++) {
 		unsigned last = i;
 

@@ -26,7 +26,7 @@ int config_last_keep(const char *path, const char *dir)
 	ssize_t size = text && before ? file_read(path, text, CONFIG_SIZE_MAX) : -ENOMEM;
 
 	if (size < 0)
-		return (int)size;
+		return (int)size; // NOLINT(clang-analyzer-unix.Malloc): freed by their cleanup
 	if (config_parse(text, (size_t)size, &config, &ignored) < 0)
 		return -EINVAL;
 	snprintf(last, sizeof(last), "%s/" LAST_NAME, dir);

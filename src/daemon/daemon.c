@@ -451,10 +451,9 @@ static int kubernetes_exec(char **argv)
 {
 	char path[PATH_MAX];
 	struct error err = {0};
-	int rc = executable_dir(path, sizeof(path) - sizeof("/carve-kubernetes"));
+	int rc = executable_beside("carve-kubernetes", path, sizeof(path));
 
 	if (rc == 0) {
-		strcat(path, "/carve-kubernetes");
 		argv[0] = path;
 		argv[1] = (char *)"node";
 		execv(path, argv);
@@ -464,12 +463,77 @@ static int kubernetes_exec(char **argv)
 	return fail(&err);
 }
 
+/* Where the daemon's directories are. 0, or an exit code with *err. */
+static int places_choose(struct arguments *args, struct node *node, struct error *err)
+{
+	if (!args->runtime_dir && !args->system)
+		args->runtime_dir = getenv("CARVE_RUNTIME_DIR");
+	if (args->system && !args->runtime_dir)
+		args->runtime_dir = RUNTIME_DIR_SYSTEM;
+	node->options.state_dir = args->state_dir;
+	if (runtime_choose(&node->runtime, args->runtime_dir, err) < 0 ||
+	    state_choose(&node->state, &node->runtime, args->state_dir, node->config.state_dir,
+			 err) < 0)
+		return err->code;
+	return 0;
+}
+
+/* Asks the daemon that runs to become this program. An exit code. */
+static int takeover(const struct arguments *args, const struct node *node)
+{
+	struct error err = {0};
+
+	if (args->state_dir || args->config || args->idle_exit_ns || args->user) {
+		error_set(&err, EXIT_CODE_USAGE,
+			  "--takeover: the daemon that runs keeps its options; none but --system "
+			  "or --runtime-dir goes with it");
+		error_hint(&err, "its --config file is read anew; other options change by a "
+				 "restart");
+		return fail(&err);
+	}
+	int code = upgrade_ask(node->runtime.dir, &err);
+
+	return code ? fail(&err) : code;
+}
+
+static void options_take(const struct arguments *args, struct node *node)
+{
+	node->options.system = args->system || (!args->runtime_dir && geteuid() == 0);
+	node->options.user = args->user;
+	node->options.idle_exit_ns = args->idle_exit_ns;
+	node->options.ready_fd = args->ready_fd;
+}
+
+/* Serves, or prepares for a daemon that will. An exit code. */
+static int node_begin(struct arguments *args, struct node *node)
+{
+	struct error err = {0};
+	int code;
+
+	options_take(args, node);
+	umask(077);
+	if (args->prepare || args->launcher) {
+		code = args->prepare ? separate_prepare(node, args->user, &err)
+				     : separate_launcher(node, args->user, &err);
+		return code ? fail(&err) : code;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a full disk */
+	raise_descriptor_limit();
+	if (handover_begin(node))
+		args->foreground = true;
+	if (!args->foreground)
+		return serve_in_background(node);
+	code = serve(node, false, &err);
+	return err.message[0] ? fail(&err) : code;
+}
+
 int daemon_main(int argc, char **argv)
 {
 	/* Large: on the heap's side of things, not the stack's. */
 	static struct node node;
 	struct arguments args = {.ready_fd = -1};
-	struct error err = {0};
+	struct error err = {0}, place = {0};
 	int code;
 
 	if (argc > 1 && !strcmp(argv[1], GUARD_OPTION))
@@ -487,54 +551,15 @@ int daemon_main(int argc, char **argv)
 	code = config_take(&args, &node, &err);
 	if (args.check_config)
 		return code ? fail(&err) : config_tell(&args);
-	if (!args.runtime_dir && !args.system)
-		args.runtime_dir = getenv("CARVE_RUNTIME_DIR");
-	if (args.system && !args.runtime_dir)
-		args.runtime_dir = RUNTIME_DIR_SYSTEM;
-	node.options.state_dir = args.state_dir;
-	struct error place = {0};
-	if (runtime_choose(&node.runtime, args.runtime_dir, &place) < 0 ||
-	    state_choose(&node.state, &node.runtime, args.state_dir, node.config.state_dir,
-			 &place) < 0)
+	if (places_choose(&args, &node, &place))
 		return fail(&place);
 	if (args.takeover_check)
 		return takeover_check(&args, &node, code, &err);
 	if ((code = config_take_last(&args, &node, code, &err)))
 		return fail(&err);
-	if (args.takeover && (args.state_dir || args.config || args.idle_exit_ns || args.user)) {
-		error_set(&err, EXIT_CODE_USAGE,
-			  "--takeover: the daemon that runs keeps its options; none but --system "
-			  "or --runtime-dir goes with it");
-		error_hint(&err, "its --config file is read anew; other options change by a "
-				 "restart");
-		return fail(&err);
-	}
-	if (args.takeover) {
-		code = upgrade_ask(node.runtime.dir, &err);
-		return code ? fail(&err) : code;
-	}
-	node.options.system = args.system || (!args.runtime_dir && geteuid() == 0);
-	node.options.user = args.user;
-	node.options.idle_exit_ns = args.idle_exit_ns;
-	node.options.ready_fd = args.ready_fd;
-	umask(077);
-	if (args.prepare) {
-		code = separate_prepare(&node, args.user, &err);
-		return code ? fail(&err) : code;
-	}
-	if (args.launcher) {
-		code = separate_launcher(&node, args.user, &err);
-		return code ? fail(&err) : code;
-	}
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a full disk */
-	raise_descriptor_limit();
-	if (handover_begin(&node))
-		args.foreground = true;
-	if (!args.foreground)
-		return serve_in_background(&node);
-	code = serve(&node, false, &err);
-	return err.message[0] ? fail(&err) : code;
+	if (args.takeover)
+		return takeover(&args, &node);
+	return node_begin(&args, &node);
 }
 
 // NOLINTEND(concurrency-mt-unsafe)

@@ -148,7 +148,7 @@ static void signals_restore(void)
 		if (number != SIGKILL && number != SIGSTOP)
 			(void)signal(number, SIG_DFL);
 	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
 /* By which a shim finds the host's driver, where it is not in the usual place; the variables of

@@ -71,6 +71,7 @@ static int user_of(pid_t pid, uid_t *ret)
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	ssize_t n = file_read(path, text, sizeof(text));
 	const char *line = n < 0 ? NULL : strstr(text, "\nUid:");
+	// NOLINTNEXTLINE(cert-err34-c): the kernel's numbers
 	if (!line || sscanf(line, "\nUid: %u %u %u", &real, &effective, &saved) != 3)
 		return -ESRCH;
 	*ret = real == 0 || saved == 0 ? 0 : real;

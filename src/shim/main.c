@@ -134,7 +134,8 @@ static void daemon_revive(const struct shim *shim)
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int fd = 0; fd < 3; fd++)
 		(void)dup2(null, fd);
-	sigprocmask(SIG_SETMASK, &shim->mask, NULL);
+	pthread_sigmask(SIG_SETMASK, &shim->mask, NULL);
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): a child of one thread
 	setenv("CARVE_RUNTIME_DIR", runtime, 1);
 	snprintf(carve, sizeof(carve), "%s/carve", dir);
 	execl(carve, "carve", "queue", "list", NULL);
@@ -260,7 +261,7 @@ static void signals_restore(const struct shim *shim)
 	for (int number = 1; number <= SIGRTMAX; number++)
 		if (number != SIGKILL && number != SIGSTOP)
 			(void)signal(number, SIG_DFL);
-	sigprocmask(SIG_SETMASK, &shim->mask, NULL);
+	pthread_sigmask(SIG_SETMASK, &shim->mask, NULL);
 }
 
 /* Nothing ran: the daemon may start the job anew. */
@@ -417,7 +418,7 @@ static void container_remove(const struct shim *shim)
 
 	if (fork() != 0)
 		return;
-	sigprocmask(SIG_SETMASK, &shim->mask, NULL);
+	pthread_sigmask(SIG_SETMASK, &shim->mask, NULL);
 	if (shim_spec_enter(&shim->spec, &what) == 0)
 		shim_container_remove(shim->place.dir, shim->place.name);
 	_exit(EXIT_CODE_FAILED);
@@ -672,7 +673,7 @@ static void signals_begin(struct shim *shim)
 		sigaddset(&set, taken[i]);
 	}
 	(void)signal(SIGPIPE, SIG_IGN); /* a child that ends before it was let run */
-	sigprocmask(SIG_BLOCK, &set, NULL);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	sigemptyset(&shim->mask);
 	shim->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }

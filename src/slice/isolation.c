@@ -161,6 +161,7 @@ static void environment_restore(int fd)
 		if (!value)
 			continue;
 		*value = '\0';
+		// NOLINTNEXTLINE(concurrency-mt-unsafe): before there are threads
 		setenv(line, value + 1, 1);
 	}
 }

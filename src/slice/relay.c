@@ -35,7 +35,7 @@ int relay_begin(struct relay *ret, struct error *err)
 	if (ret->fd < 0)
 		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot wait for signals: %s",
 				 strerrordesc_np(errno));
-	sigprocmask(SIG_BLOCK, &set, &ret->mask);
+	pthread_sigmask(SIG_BLOCK, &set, &ret->mask);
 	/* The program that started us may ignore SIGCHLD, and then children vanish without a
 	 * status. */
 	sigaction(SIGCHLD, &normal, &ret->child);
@@ -45,7 +45,7 @@ int relay_begin(struct relay *ret, struct error *err)
 void relay_end(struct relay *relay)
 {
 	sigaction(SIGCHLD, &relay->child, NULL);
-	sigprocmask(SIG_SETMASK, &relay->mask, NULL);
+	pthread_sigmask(SIG_SETMASK, &relay->mask, NULL);
 	close_fd(&relay->fd);
 }
 
@@ -91,7 +91,7 @@ int relay_wait(const struct relay *relay, pid_t command, const struct launch_dae
 		fds[1].fd = daemon ? daemon->fd(daemon->context) : -1;
 		if (poll(fds, ARRAY_SIZE(fds), -1) < 0)
 			continue;
-		if (fds[1].revents)
+		if (daemon && fds[1].revents)
 			daemon->ended(daemon->context);
 		if (read(relay->fd, &info, sizeof(info)) != sizeof(info))
 			continue;

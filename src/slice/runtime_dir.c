@@ -70,6 +70,7 @@ int runtime_check_place(const char *path, struct error *err)
 	if (server_directory_check(path, &uid) != -EPERM)
 		return 0;
 	snprintf(dir, sizeof(dir), "%s", path);
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's dirname() changes the caller's text alone
 	return foreign_error(dirname(dir), uid, err);
 }
 

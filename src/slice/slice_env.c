@@ -13,6 +13,9 @@
 #include "slice/isolation.h"
 #include "slice/places.h"
 
+// NOLINTBEGIN(concurrency-mt-unsafe): a program's environment is set before it is executed, by one
+// thread.
+
 /* The separators at which ld.so splits LD_PRELOAD. */
 #define PRELOAD_SEPARATORS " :"
 /* And LD_LIBRARY_PATH. */
@@ -186,3 +189,5 @@ void slice_env_leave(const struct places *places)
 	free(user);
 	free(paths);
 }
+
+// NOLINTEND(concurrency-mt-unsafe)

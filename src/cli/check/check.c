@@ -113,7 +113,7 @@ static json_t *front_check(json_t *missing)
 	struct error err = {0};
 
 	if (places_find(&places, &err) < 0)
-		missing_error(missing, &err);
+		missing_error(missing, &err); // NOLINT(bugprone-branch-clone): in this order
 	else if (access(places.front_cuda, R_OK) < 0 || access(places.front_nvml, R_OK) < 0)
 		missing_add(missing, "carve's front libraries are not where they should be: slices "
 				     "cannot be enforced");

@@ -20,7 +20,7 @@
 
 #define HOOKS_DIR "/usr/share/containers/oci/hooks.d"
 #define NAME "50-carve"
-#define PROGRAM "/carve-hook"
+#define PROGRAM "carve-hook"
 
 static const char *directory_of(const struct cli *cli)
 {
@@ -69,12 +69,10 @@ static int directories_make(const char *dir)
 
 int hook_program(char path[static PATH_MAX], struct error *err)
 {
-	int rc = executable_dir(path, PATH_MAX - sizeof(PROGRAM));
+	int rc = executable_beside(PROGRAM, path, PATH_MAX);
 
-	if (rc == 0) {
-		strcat(path, PROGRAM);
+	if (rc == 0)
 		rc = access(path, X_OK) < 0 ? -errno : 0;
-	}
 	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "carve-hook is not beside carve: %s",
 				  strerrordesc_np(-rc))
 		      : 0;

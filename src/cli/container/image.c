@@ -17,6 +17,7 @@ static bool is_installed(const char *program)
 	cleanup_free char *list = strdup(secure_getenv("PATH") ? secure_getenv("PATH") : "");
 	char path[4096], *state;
 
+	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): freed by its cleanup
 	for (char *dir = list ? strtok_r(list, ":", &state) : NULL; dir;
 	     dir = strtok_r(NULL, ":", &state))
 		if (snprintf(path, sizeof(path), "%s/%s", dir, program) < (int)sizeof(path) &&

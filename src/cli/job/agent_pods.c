@@ -14,7 +14,7 @@
 #include "cli/cli.h"
 #include "client/client.h"
 
-#define PROGRAM "/carve-kubernetes"
+#define PROGRAM "carve-kubernetes"
 #define WORDS_MAX 16
 #define MAX_PODS_MAX 100000
 
@@ -64,8 +64,7 @@ _Noreturn static void reader_become(const struct cli *cli, int out)
 	char path[PATH_MAX], *words[WORDS_MAX] = {path, (char *)"template"};
 	size_t count = 2;
 
-	if (executable_dir(path, sizeof(path) - sizeof(PROGRAM)) == 0)
-		strcat(path, PROGRAM);
+	(void)executable_beside(PROGRAM, path, sizeof(path));
 	count = word_add(words, count, "--pod-template", cli->value[OPT_AGENT_TEMPLATE]);
 	count = word_add(words, count, "--namespace",
 			 cli->value[OPT_AGENT_NAMESPACE] ? cli->value[OPT_AGENT_NAMESPACE]

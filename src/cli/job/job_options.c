@@ -56,6 +56,8 @@ static int unit_time(const char *text, int64_t *ret_seconds)
 	return -1;
 }
 
+// NOLINTBEGIN(cert-err34-c): fields of at most four digits
+
 /* "MM:SS", "HH:MM:SS", "D-HH:MM:SS", as batch systems have it. */
 static int colon_time(const char *text, int64_t *ret_seconds)
 {
@@ -63,9 +65,9 @@ static int colon_time(const char *text, int64_t *ret_seconds)
 	int used = 0;
 
 	if (sscanf(text, "%4u-%2u:%2u:%2u%n", &days, &a, &b, &c, &used) == 4 && !text[used])
-		*ret_seconds = (int64_t)days * 86400 + a * 3600 + b * 60 + c;
+		*ret_seconds = (int64_t)days * 86400 + (int64_t)a * 3600 + (int64_t)b * 60 + c;
 	else if (sscanf(text, "%4u:%2u:%2u%n", &a, &b, &c, &used) == 3 && !text[used])
-		*ret_seconds = (int64_t)a * 3600 + b * 60 + c;
+		*ret_seconds = (int64_t)a * 3600 + (int64_t)b * 60 + c;
 	else if (sscanf(text, "%4u:%2u%n", &a, &b, &used) == 2 && !text[used])
 		*ret_seconds = (int64_t)a * 60 + b;
 	else
@@ -119,6 +121,8 @@ static int calendar_time(const char *text, int64_t *ret)
 		*ret += 86400;
 	return 0;
 }
+
+// NOLINTEND(cert-err34-c)
 
 static int begin_read(const char *text, json_t *body, struct error *err)
 {

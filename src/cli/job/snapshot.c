@@ -40,6 +40,7 @@ static int git(struct error *err, const char *index, char line[static PATH_MAX],
 	va_list words;
 
 	va_start(words, line);
+	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not follow va_start */
 	while (count <= WORDS_MAX && (argv[count] = va_arg(words, char *)))
 		count++;
 	va_end(words);

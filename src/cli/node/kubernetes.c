@@ -11,14 +11,14 @@
 #include "cli/cli.h"
 #include "cli/help.h"
 
-#define PROGRAM "/carve-kubernetes"
+#define PROGRAM "carve-kubernetes"
 
 int cli_kubernetes(struct cli *cli, struct error *err)
 {
 	char path[PATH_MAX];
 	cleanup_free char **argv = calloc((size_t)cli->argument_count + 4, sizeof(*argv));
 	size_t count = 0;
-	int rc = executable_dir(path, sizeof(path) - sizeof(PROGRAM));
+	int rc = executable_beside(PROGRAM, path, sizeof(path));
 
 	if (cli->arguments[0] && !strcmp(cli->arguments[0], "--help")) {
 		help_print(cli->verb, NULL);
@@ -27,7 +27,6 @@ int cli_kubernetes(struct cli *cli, struct error *err)
 	if (!argv)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
 	if (rc == 0) {
-		strcat(path, PROGRAM);
 		argv[count++] = path;
 		argv[count++] = strchr(cli->verb->name, ' ') + 1;
 		/* --json may have stood before the verb. */
@@ -38,6 +37,7 @@ int cli_kubernetes(struct cli *cli, struct error *err)
 		execv(path, argv);
 		rc = -errno;
 	}
+	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): freed by its cleanup
 	return error_set(err, EXIT_CODE_FAILED, "cannot execute carve-kubernetes: %s",
 			 strerrordesc_np(-rc));
 }

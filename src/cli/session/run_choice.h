@@ -17,6 +17,6 @@ struct run_choice {
 /* By --session, --ephemeral, the size options and the user's active session. 0, or negative with
  * *err set. */
 int run_choose(const struct cli *cli, const struct client *client,
-	       const struct slice_request *request, struct run_choice *ret, struct error *err);
+	       const struct slice_request *request, struct run_choice *choice, struct error *err);
 void run_choice_free(struct run_choice *choice);
 #define cleanup_run_choice __attribute__((cleanup(run_choice_free)))

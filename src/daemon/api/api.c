@@ -758,7 +758,7 @@ static void post_command(struct call *call, const char *id)
 	struct error err = {0};
 	json_t *root = answer_body(call, &err);
 	char session[STORE_ID_SIZE] = "";
-	struct process_id process;
+	struct process_id process = {0};
 	struct session *s;
 	int rc = root ? command_find(call, json_object_get(root, "pid"), &process, &err) : -1;
 	const char *named = json_string_value(json_object_get(root, "session"));

@@ -43,8 +43,7 @@ static json_t *record_json(const struct node *node, const struct job_record *r, 
 	char id[JOB_ID_TEXT], log[PATH_MAX];
 	bool ended = job_state_ended(r->state);
 
-	job_files(node, r, log, sizeof(log) - sizeof(SHIM_LOG));
-	strcat(log, SHIM_LOG);
+	job_file(node, r, SHIM_LOG, log);
 	return json_pack(
 		"{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:i, s:i, s:o, "
 		"s:o, s:o, s:o, s:o, s:o}",
@@ -516,7 +515,7 @@ void api_post_job(struct call *call, const char *id)
 {
 	struct error err = {0};
 	json_t *body = answer_body(call, &err);
-	int rc = body && json_is_object(body) ? 0 : -1;
+	int rc = json_is_object(body) ? 0 : -1;
 
 	if (body && rc < 0)
 		error_set(&err, EXIT_CODE_USAGE, "the body is not a JSON object");
@@ -614,7 +613,7 @@ void api_post_job_again(struct call *call, const char *text)
 	json_t *changes = answer_body(call, &err), *body = NULL;
 	int64_t id;
 	int32_t index;
-	int rc = changes && json_is_object(changes) ? 0 : -1;
+	int rc = json_is_object(changes) ? 0 : -1;
 
 	if (changes && rc < 0)
 		error_set(&err, EXIT_CODE_USAGE, "the body is not a JSON object");

@@ -1,6 +1,8 @@
 #include "daemon/api/api_sessions.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,25 +70,57 @@ static void place_print(const struct place *place, char buf[static PLACE_SIZE])
 	}
 }
 
+/* A number at *at, which goes on behind it and the `end` (0: the text's) that must follow. */
+static bool number_take(const char **at, char end, int64_t *ret)
+{
+	char *behind;
+
+	errno = 0;
+	*ret = strtoll(*at, &behind, 10);
+	if (behind == *at || errno || *behind != end)
+		return false;
+	*at = behind + (end != '\0');
+	return true;
+}
+
+static bool place_parse_living(const char *at, struct place *ret)
+{
+	*ret = before_all(KIND_LIVING);
+	if (!number_take(&at, '.', &ret->created))
+		return false;
+	size_t length = strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789-");
+	if (!length || at[length] || length >= sizeof(ret->id))
+		return false;
+	memcpy(ret->id, at, length + 1);
+	return true;
+}
+
+static bool place_parse_waiting(const char *at, struct place *ret)
+{
+	int64_t priority, since;
+
+	*ret = before_all(KIND_WAITING);
+	if (!number_take(&at, '.', &priority) || !number_take(&at, '\0', &since) ||
+	    priority < INT_MIN || priority > INT_MAX || since < 0)
+		return false;
+	ret->priority = (int)priority;
+	ret->since_ns = (uint64_t)since;
+	return true;
+}
+
 /* False: it is none that place_print() made. */
 static bool place_parse(const char *text, struct place *ret)
 {
-	int end = 0, fields;
-
 	switch (*text) {
 	case 'l':
-		*ret = before_all(KIND_LIVING);
-		fields = sscanf(text, "l%" SCNd64 ".%15[a-z0-9-]%n", &ret->created, ret->id, &end);
-		return fields == 2 && end && !text[end];
+		return place_parse_living(text + 1, ret);
 	case 'w':
-		*ret = before_all(KIND_WAITING);
-		fields = sscanf(text, "w%d.%" SCNu64 "%n", &ret->priority, &ret->since_ns, &end);
-		return fields == 2 && end && !text[end];
+		return place_parse_waiting(text + 1, ret);
 	default:
 		*ret = before_all(KIND_ENDED);
-		fields = sscanf(text, "%" SCNd64 ".%" SCNd64 ".%" SCNd64 "%n", &ret->ended.ended,
-				&ret->ended.created, &ret->ended.row, &end);
-		return fields == 3 && end && !text[end];
+		return number_take(&text, '.', &ret->ended.ended) &&
+		       number_take(&text, '.', &ret->ended.created) &&
+		       number_take(&text, '\0', &ret->ended.row);
 	}
 }
 

@@ -190,7 +190,7 @@ int names_find_here(enum names_kind kind, const char *name, uint32_t *ret)
 
 	if (strlen(name) >= sizeof(e.name))
 		return -ENOENT;
-	strcpy(e.name, name);
+	memcpy(e.name, name, strlen(name) + 1);
 	file_find(&e, true);
 	if (e.state != KNOWN)
 		return -ENOENT;
@@ -209,7 +209,7 @@ int names_find(enum names_kind kind, const char *name, uint32_t *ret)
 		return 0;
 	if (e->state == EMPTY || e->kind != kind || strcmp(e->name, name) != 0) {
 		*e = (struct entry){.kind = kind};
-		strcpy(e->name, name);
+		memcpy(e->name, name, strlen(name) + 1);
 	}
 	ask(e, true);
 	if (e->state == KNOWN)

@@ -233,6 +233,7 @@ ssize_t rights_recv(int fd, void *buf, size_t size, int flags)
 }
 
 /* libmicrohttpd's calls of it come here, as the program's symbols go before the C library's. */
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's names
 __attribute__((visibility("default"))) ssize_t recv(int fd, void *buf, size_t size, int flags)
 {
 	return rights_recv(fd, buf, size, flags);

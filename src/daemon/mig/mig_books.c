@@ -79,8 +79,8 @@ static uint64_t largest(struct mig *mig, uint32_t gpu)
 	const struct mig_request request = {.kind = MIG_ASK_PROFILE, .profile = wanted, .count = 1};
 	uint64_t bytes = 0;
 
-	for (uint8_t i = 0; i < mig->die[die].profile_count; i++) {
-		wanted[die] = i;
+	for (uint32_t i = 0; i < mig->die[die].profile_count; i++) {
+		wanted[die] = (uint8_t)i;
 		if (mig->die[die].profile[i].memory_bytes > bytes &&
 		    mig_check(&mig->pool, gpu, &request) == MIG_FITS)
 			bytes = mig->die[die].profile[i].memory_bytes;

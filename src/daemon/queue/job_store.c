@@ -17,7 +17,7 @@
 
 #define SCHEMA_NEWEST 3
 /* A client that lost its answer asks again at once. */
-#define ASKED_KEPT_NS (24 * 3600 * 1000000000ll)
+#define ASKED_KEPT_NS (24ll * 3600 * 1000000000)
 
 static const char schema[] =
 	"CREATE TABLE spec(id INTEGER PRIMARY KEY, text TEXT NOT NULL);"
@@ -300,10 +300,10 @@ static int spec_read(sqlite3_stmt *stmt, char **ret, struct warrant **ret_warran
 		if (warrant)
 			memcpy(warrant, blob, sizeof(*warrant));
 		else
-			return -ENOMEM;
+			return -ENOMEM; // NOLINT(clang-analyzer-unix.Malloc): freed by its cleanup
 	}
 	if (!text)
-		return -ENOMEM;
+		return -ENOMEM; // NOLINT(clang-analyzer-unix.Malloc): likewise
 	*ret = steal_ptr(&text);
 	if (ret_warrant)
 		*ret_warrant = steal_ptr(&warrant);

@@ -230,6 +230,7 @@ static int ask(struct launcher *l, struct launcher_request *request, const int *
 	       struct launcher_reply *ret, int *ret_fd)
 {
 	*ret_fd = -1;
+	*ret = (struct launcher_reply){0};
 	if (l->link_fd < 0)
 		return -ENOSYS;
 	request->magic = LAUNCHER_MAGIC;

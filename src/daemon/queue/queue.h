@@ -13,6 +13,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -142,10 +143,10 @@ struct agent_hook *agent_hook_new(char *text, struct warrant *warrant);
 void agent_hook_free(struct agent_hook *hook);
 /* The file of the program's own output. */
 void agent_hook_log(const struct agent *agent, char *buf, size_t size);
-/* Starts an agent: checks it, and writes it down. `agent` is copied, and its pods and its hook
+/* Starts an agent: checks it, and writes it down. `wanted` is copied, and its pods and its hook
  * become the started one's. 0 with *ret, or negative with
  * *err. */
-int agent_start(struct node *node, const struct agent *agent, struct agent **ret,
+int agent_start(struct node *node, const struct agent *wanted, struct agent **ret,
 		struct error *err);
 /* Ends it. `now`: with its jobs; else these end by themselves. */
 void agent_stop(struct agent *agent, bool now, const char *why);
@@ -197,8 +198,9 @@ int job_change(struct job *job, const char *queue, const int *priority, const ch
 /* In words: why it waits. */
 #define JOB_WHY_SIZE 256
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE]);
-/* The files of a job's last attempt: DIR/NAME without suffix. */
-void job_files(const struct node *node, const struct job_record *record, char *buf, size_t size);
+/* The path of a file of a job's last attempt: DIR/NAME with that suffix. */
+void job_file(const struct node *node, const struct job_record *record, const char *suffix,
+	      char buf[static PATH_MAX]);
 
 /* ---- who waits for changes */
 /* Every change of a job's state has a number. */

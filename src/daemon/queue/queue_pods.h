@@ -12,7 +12,7 @@
 /* Pods of one agent at a time, where it names no other number. */
 #define AGENT_PODS_MOST 1000u
 /* A pod that is to end may have an API server that is away: it is waited for (7 days). */
-#define AGENT_PODS_GRACE_NS (7 * 86400 * 1000000000ull)
+#define AGENT_PODS_GRACE_NS (7ull * 86400 * 1000000000)
 
 struct agent_pods {
 	json_t *template; /* integrations/kubernetes/pod_template.h; owned */

@@ -141,7 +141,7 @@ void job_text_set(const char **field, const char *text);
 /* Sets the state, which must be allowed, and remembers the change. */
 void job_state_set(struct job *job, enum job_state state);
 /* Jobs that come after this one. */
-void queue_ended_tell(struct queues *q, const struct job *job);
+void queue_ended_tell(struct queues *q, const struct job *ended);
 /* Looks at pending jobs whose time has come. */
 void queue_begin_due(struct queues *q);
 int queue_load(struct queues *q);

@@ -334,14 +334,11 @@ static bool round_run(struct round *round)
 static void agent_run(struct queues *q, struct agent *agent)
 {
 	static struct round round; /* large; one thread */
-	size_t room = q->running.count + 1;
-
 	round.q = q;
 	round.agent = agent;
 	agent->head = agent->blocker = 0;
 	do {
-		room = q->running.count + 1;
-		round.running = calloc(room, sizeof(*round.running));
+		round.running = calloc((size_t)q->running.count + 1, sizeof(*round.running));
 		if (!round.running)
 			return;
 		bool more = round_run(&round);
@@ -640,8 +637,7 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 		[JOB_WAITS_ARRAY] = "as many jobs of its array run as may",
 		[JOB_WAITS_SIZE] = "it has no size, or a larger one than its queue",
 		[JOB_WAITS_QUOTA] = "its user's quota is used up",
-		[JOB_WAITS_QUOTA_NEVER] = "its user's quota is smaller than the job: it can never "
-					  "start (carve quota)",
+		[JOB_WAITS_QUOTA_NEVER] = "its user's quota can never allow it (carve quota)",
 		[JOB_WAITS_INSTANCE] = "its MIG instance is being made",
 		[JOB_WAITS_FAILURE] = "it could not be started, and is tried again",
 	};

@@ -88,7 +88,7 @@ static void sheet_fill(struct usage *usage, uint32_t position)
 	*sheet = (struct sheet){.error = -ENOMEM,
 				.users = calloc(GPU_PROCESSES_MAX, sizeof(*sheet->users))};
 	if (!list || !sheet->users)
-		return;
+		return; // NOLINT(clang-analyzer-unix.Malloc): freed by its cleanup
 	if (usage->whole)
 		leases_measure_mark(usage->slicing->leases, position);
 	sheet->error = gpus_use(pool->gpus, pool->gpu[position].info.index, list, GPU_PROCESSES_MAX,
@@ -248,10 +248,10 @@ static void sheet_judge(struct usage *usage, uint32_t position, const struct she
 {
 	struct leases *leases = usage->slicing->leases;
 	cleanup_free struct lease_use *uses = calloc(GPU_PROCESSES_MAX, sizeof(*uses));
-	cleanup_free const struct user **of = calloc(GPU_PROCESSES_MAX, sizeof(*of));
+	cleanup_free const struct user **of = calloc(GPU_PROCESSES_MAX, sizeof(struct user *));
 
 	if (!uses || !of)
-		return;
+		return; // NOLINT(clang-analyzer-unix.Malloc): freed by its cleanup
 	size_t count = uses_make(sheet, uses, of);
 	if (!leases_measure(leases, position, uses, count, sheet->busy))
 		return;

@@ -222,6 +222,26 @@ static void grant_moved(struct node *node, struct waiter *w, const struct store_
 	waiting_kick(node);
 }
 
+static const char *unrecorded_why(int rc)
+{
+	switch (rc) {
+	case -ENOSPC:
+		return "the disk is full";
+	case -EFBIG:
+		return "carved may write no larger files (ulimit -f)";
+	case -EROFS:
+		return "the database cannot be written";
+	case -EUCLEAN:
+		return "the database is damaged";
+	case -ESRCH:
+		return "the process that asked has ended";
+	case -EMFILE:
+		return "this user has too many commands in slices";
+	default:
+		return strerrordesc_np(-rc);
+	}
+}
+
 static void grant(struct node *node, struct waiter *w, const struct place_result *result,
 		  const struct mig_grant *instances)
 {
@@ -245,13 +265,7 @@ static void grant(struct node *node, struct waiter *w, const struct place_result
 		session_make_id(&node->sessions, record.id);
 	if (rc < 0) {
 		error_set(&err, EXIT_CODE_FAILED, "the session cannot be recorded: %s",
-			  rc == -ENOSPC    ? "the disk is full"
-			  : rc == -EFBIG   ? "carved may write no larger files (ulimit -f)"
-			  : rc == -EROFS   ? "the database cannot be written"
-			  : rc == -EUCLEAN ? "the database is damaged"
-			  : rc == -ESRCH   ? "the process that asked has ended"
-			  : rc == -EMFILE  ? "this user has too many commands in slices"
-					   : strerrordesc_np(-rc));
+			  unrecorded_why(rc));
 		refuse(node, w, &err);
 		return;
 	}

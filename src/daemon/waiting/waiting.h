@@ -68,10 +68,10 @@ struct waiter *waiting_find(const struct node *node, const char *id);
 unsigned waiting_position(const struct node *node, const struct waiter *waiter);
 /* The user's request of this name. */
 struct waiter *waiting_named(const struct node *node, uid_t uid, const char *name);
-/* The MIG instances of request `id` are there, or not: *err says why not, NULL that it is to be
+/* The MIG instances of request `id` are there, or not: *why says why not, NULL that it is to be
  * decided anew. The waiter may be gone: then they are nobody's. */
-void waiting_made(struct node *node, const char *id, const struct mig_grant *grant,
-		  const struct error *err);
+void waiting_made(struct node *node, const char *id, const struct mig_grant *instances,
+		  const struct error *why);
 /* Something changed that may let requests through. Decides nothing itself: see waiting_run(). */
 void waiting_kick(struct node *node);
 /* Decides what can be decided. Called on the loop, never from inside another operation. */

@@ -173,7 +173,7 @@ nvmlReturn_t hook_nvmlUnitGetDevices(nvmlUnit_t unit, unsigned int *count, nvmlD
 	unsigned int all = DEVICES_MAX, room = count ? *count : 0, own = 0;
 	nvmlReturn_t result = real_nvmlUnitGetDevices(unit, count ? &all : NULL, found);
 
-	if (result != NVML_SUCCESS)
+	if (result != NVML_SUCCESS || !count)
 		return result;
 	/* Unlike the others it refuses where the room is too small, with the number that there is.
 	 */

@@ -42,8 +42,9 @@ static nvmlReturn_t wait_own(wait_call *real, size_t size, nvmlEventSet_t set,
 	while ((result = real(set, data ? &event : NULL, left)) == NVML_SUCCESS) {
 		uint64_t now;
 
-		if (own_event(process_get(), &event, size == sizeof(event))) {
-			memcpy(data, &event, size);
+		if (!data || own_event(process_get(), &event, size == sizeof(event))) {
+			if (data)
+				memcpy(data, &event, size);
 			return NVML_SUCCESS;
 		}
 		now = now_ms();

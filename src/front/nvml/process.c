@@ -15,7 +15,7 @@ _Static_assert(offsetof(nvmlProcessInfo_v2_t, usedGpuMemory) == MEMORY_OFFSET, "
 _Static_assert(offsetof(nvmlProcessDetail_v1_t, usedGpuMemory) == MEMORY_OFFSET, "entry");
 
 /* More processes than any driver lists on one GPU. */
-#define ENTRIES_MAX 4096u
+#define ENTRIES_MAX ((size_t)4096)
 _Static_assert(sizeof(nvmlProcessDetail_v1_t) <= SLICE_ENTRY_MAX, "entry");
 _Static_assert(sizeof(nvmlFBCSessionInfo_t) <= SLICE_ENTRY_MAX, "entry");
 

@@ -24,7 +24,7 @@ nvmlReturn_t hook_nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int
 	nvmlAccountingStats_t found;
 	nvmlReturn_t result = real_nvmlDeviceGetAccountingStats(device, pid, stats ? &found : NULL);
 
-	if (result != NVML_SUCCESS)
+	if (result != NVML_SUCCESS || !stats)
 		return result;
 	if (!p || !slice_has_process(p, pid))
 		return NVML_ERROR_NOT_FOUND;

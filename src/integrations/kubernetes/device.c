@@ -37,7 +37,8 @@ static uint64_t claimed(const json_t *sessions, uint32_t index)
 		const char *name = json_string_value(json_object_get(session, "name"));
 		const char *state = json_string_value(json_object_get(session, "state"));
 
-		if (!name || strncmp(name, DEVICE_SESSION_PREFIX, strlen(DEVICE_SESSION_PREFIX)) ||
+		if (!name ||
+		    strncmp(name, DEVICE_SESSION_PREFIX, strlen(DEVICE_SESSION_PREFIX)) != 0 ||
 		    !state || !strcmp(state, "waiting") || !strcmp(state, "ended"))
 			continue;
 		json_array_foreach(json_object_get(session, "gpus"), j, gpu)

@@ -154,7 +154,8 @@ static void pause_after(const struct informer *informer, unsigned failures)
 	unsigned seconds = 1u << (failures < 6 ? failures : 6);
 
 	seconds = seconds < RETRY_SECONDS_MAX ? seconds : RETRY_SECONDS_MAX;
-	long long until = now_monotonic_ms() + seconds * 500 + (random() % 1000) * seconds / 2;
+	long long until =
+		now_monotonic_ms() + (long long)seconds * 500 + (random() % 1000) * seconds / 2;
 	while (now_monotonic_ms() < until && informer->goes_on(informer->arg))
 		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
 }

@@ -189,7 +189,7 @@ static void prepared_reply(struct job *job)
 {
 	size_t count = job->request->n_claims;
 	struct prepared_entry *entries = calloc(count + 1, sizeof(*entries));
-	Kubelet__PreparedEntry **list = calloc(count + 1, sizeof(*list));
+	Kubelet__PreparedEntry **list = calloc(count + 1, sizeof(Kubelet__PreparedEntry *));
 	Kubelet__PrepareResponse response = KUBELET__PREPARE_RESPONSE__INIT;
 
 	if (!entries || !list) {
@@ -216,7 +216,7 @@ static void unprepared_reply(struct job *job)
 {
 	size_t count = job->request->n_claims;
 	struct unprepared_entry *entries = calloc(count + 1, sizeof(*entries));
-	Kubelet__UnpreparedEntry **list = calloc(count + 1, sizeof(*list));
+	Kubelet__UnpreparedEntry **list = calloc(count + 1, sizeof(Kubelet__UnpreparedEntry *));
 	Kubelet__UnprepareResponse response = KUBELET__UNPREPARE_RESPONSE__INIT;
 
 	if (!entries || !list) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/macros.h"
 #include "base/units.h"
 #include "integrations/kubernetes/check.h"
 #include "integrations/kubernetes/controller.h"
@@ -175,85 +176,60 @@ static bool env_take(struct arguments *to, const char *entry, int *ret_code)
 	return false;
 }
 
+/* Where the text of an option is kept; NULL: it is kept otherwise. */
+static const char **text_place(int option, struct arguments *to)
+{
+	const struct {
+		int option;
+		const char **place;
+	} places[] = {
+		{OPTION_NODE, &to->node.node},
+		{OPTION_KUBELET, &to->node.kubelet_dir},
+		{OPTION_CDI, &to->node.cdi_dir},
+		{OPTION_FRONT, &to->node.front_dir},
+		{OPTION_HOOK, &to->node.hook_dir},
+		{OPTION_HOST, &to->node.host},
+		{OPTION_REPLICAS, &to->replicas},
+		{OPTION_RESERVE, &to->node.reserve_namespace},
+		{OPTION_RESERVE_IMAGE, &to->node.reserve_image},
+		{OPTION_RESERVE_RESOURCE, &to->node.reserve_resource},
+		{OPTION_RESERVE_LABEL, &to->node.reserve_label},
+		{OPTION_NAMESPACE, &to->namespace},
+		{OPTION_DRIVER, &to->node.driver},
+		{OPTION_TEMPLATE, &to->run.pod_template},
+		{OPTION_IMAGE, &to->run.image},
+		{OPTION_FRACTION, &to->run.fraction},
+		{OPTION_MEMORY, &to->run.gpu_memory},
+		{OPTION_NAME, &to->run.name},
+		{OPTION_STATE, &to->run.state_file},
+		{OPTION_GRACE, &to->grace},
+		{OPTION_API, &to->node.api_url},
+		{OPTION_TOKEN, &to->node.token},
+		{OPTION_CA, &to->node.ca},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++)
+		if (places[i].option == option)
+			return places[i].place;
+	return NULL;
+}
+
 /* True: go on. False: *ret_code is the exit code. */
 static bool option_take(int option, struct arguments *to, int *ret_code)
 {
+	const char **place = text_place(option, to);
+
 	*ret_code = EXIT_CODE_OK;
+	if (place) {
+		*place = optarg;
+		return true;
+	}
 	switch (option) {
-	case OPTION_NODE:
-		to->node.node = optarg;
-		return true;
-	case OPTION_KUBELET:
-		to->node.kubelet_dir = optarg;
-		return true;
-	case OPTION_CDI:
-		to->node.cdi_dir = optarg;
-		return true;
-	case OPTION_FRONT:
-		to->node.front_dir = optarg;
-		return true;
-	case OPTION_HOOK:
-		to->node.hook_dir = optarg;
-		return true;
-	case OPTION_HOST:
-		to->node.host = optarg;
-		return true;
-	case OPTION_REPLICAS:
-		to->replicas = optarg;
-		return true;
-	case OPTION_RESERVE:
-		to->node.reserve_namespace = optarg;
-		return true;
-	case OPTION_RESERVE_IMAGE:
-		to->node.reserve_image = optarg;
-		return true;
-	case OPTION_RESERVE_RESOURCE:
-		to->node.reserve_resource = optarg;
-		return true;
-	case OPTION_RESERVE_LABEL:
-		to->node.reserve_label = optarg;
-		return true;
-	case OPTION_NAMESPACE:
-		to->namespace = optarg;
-		return true;
-	case OPTION_DRIVER:
-		to->node.driver = optarg;
-		return true;
-	case OPTION_TEMPLATE:
-		to->run.pod_template = optarg;
-		return true;
-	case OPTION_IMAGE:
-		to->run.image = optarg;
-		return true;
-	case OPTION_FRACTION:
-		to->run.fraction = optarg;
-		return true;
-	case OPTION_MEMORY:
-		to->run.gpu_memory = optarg;
-		return true;
-	case OPTION_NAME:
-		to->run.name = optarg;
-		return true;
-	case OPTION_STATE:
-		to->run.state_file = optarg;
-		return true;
 	case OPTION_LOG_ANEW:
 		to->run.log_anew = true;
 		return true;
-	case OPTION_GRACE:
-		to->grace = optarg;
-		return true;
 	case OPTION_ENV:
 		return env_take(to, optarg, ret_code);
-	case OPTION_API:
-		to->node.api_url = optarg;
-		return true;
-	case OPTION_TOKEN:
-		to->node.token = optarg;
-		return true;
-	case OPTION_CA:
-		to->node.ca = optarg;
-		return true;
 	case OPTION_JSON:
 		to->json = true;
 		return true;
@@ -346,7 +322,7 @@ static int grace_read(const char *text, long *ret, struct error *err)
 	char *end;
 
 	*ret = text ? strtol(text, &end, 10) : -1;
-	if (!text || (*text >= '0' && *text <= '9' && !*end && *ret <= 7 * 86400))
+	if (!text || (*text >= '0' && *text <= '9' && !*end && *ret <= 7 * 86400L))
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "--grace: '%.32s' is no time", text);
 	error_hint(err, "a number of seconds, such as 30");

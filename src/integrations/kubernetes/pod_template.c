@@ -289,6 +289,7 @@ int pod_template_read(const char *path, json_t **ret, struct error *err)
 	json_t *file = NULL;
 
 	*ret = NULL;
+	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): freed by its cleanup
 	int rc = n < 0 ? error_set(&inner, EXIT_CODE_USAGE, "%s", strerrordesc_np((int)-n))
 		       : yaml_json_load(text, (size_t)n, &file, &inner);
 	if (rc == 0)

@@ -384,7 +384,7 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 	struct device_gpu gpus[DEVICE_GPUS_MAX];
 	cleanup_json json_t *gpus_json = NULL, *of_slices = json_array(), *spec = NULL;
 	char name[CLAIM_LABEL_SIZE + 16];
-	size_t count;
+	size_t count = 0;
 	int rc = gpus_read(prepare, &gpus_json, gpus, &count, err);
 
 	if (rc == 0)
@@ -521,6 +521,7 @@ int prepare_claim(struct prepare *prepare, const struct prepare_claim *claim,
 {
 	int rc = uid_check(claim, err);
 
+	*ret = (struct stored_claim){0};
 	if (rc < 0)
 		return rc;
 	if (claim_lock(prepare, claim->uid) < 0)
@@ -540,7 +541,7 @@ int prepare_claim(struct prepare *prepare, const struct prepare_claim *claim,
 
 static int claim_release(struct prepare *prepare, const char *uid, bool force, struct error *err)
 {
-	struct stored_claim stored;
+	struct stored_claim stored = {0};
 
 	if (claim_lock(prepare, uid) < 0)
 		return busy_error(err);
@@ -595,7 +596,7 @@ static unsigned claims_each(struct prepare *prepare,
 			    void *arg)
 {
 	DIR *dir = opendir(prepare->claims);
-	struct stored_claim stored;
+	struct stored_claim stored = {0};
 	struct error err = {0};
 	unsigned count = 0;
 

@@ -19,7 +19,7 @@
 /* Of the 45 s that the kubelet gives a call. */
 #define HOLD_MS 25000
 #define PAUSE_NS 300000000L
-#define PODS_MAX (2 * RESERVE_GPUS_MAX)
+#define PODS_MAX ((size_t)2 * RESERVE_GPUS_MAX)
 #define PATH_SIZE 512
 
 /* ---- deciding ----------------------------------------------------------------------------- */
@@ -312,7 +312,7 @@ int reserve_pod_run(void)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
-	sigprocmask(SIG_BLOCK, &set, NULL);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	printf(RESERVE_LINE "%s\n", devices && *devices ? devices : "nothing");
 	fflush(stdout);
 	while (sigwait(&set, &number) != 0)

@@ -392,6 +392,24 @@ static int pod_ended(struct run *run, const json_t *pod, int code, struct error 
 	return code;
 }
 
+/* Says that it runs, and shows its log, but for *quiet rounds after a log that is over. */
+static void pod_runs(struct run *run, unsigned *quiet)
+{
+	if (*run->said) {
+		pause_anew(run);
+		run->said[0] = '\0';
+		(void)state_write(run, SHIM_POD_CREATED, 0, "");
+	}
+	/* A log that is over: the pod ends in a moment, or the kubelet closed it. */
+	if ((*quiet)-- > 0)
+		return;
+	enum log_end end = log_follow(run);
+
+	*quiet = end == LOG_COMPLETE ? LOG_QUIET : 0;
+	if (end == LOG_COMPLETE)
+		pause_anew(run);
+}
+
 /* Until it has ended, or this process was told to end. As pod_ended(). */
 static int pod_follow(struct run *run, struct error *err)
 {
@@ -407,19 +425,8 @@ static int pod_follow(struct run *run, struct error *err)
 		enum run_phase phase = rc == 0 ? run_pod_phase(pod, &code) : RUN_WAITS;
 		if (phase == RUN_ENDED)
 			return pod_ended(run, pod, code, err);
-		if (phase == RUN_STARTED && *run->said) {
-			pause_anew(run);
-			run->said[0] = '\0';
-			(void)state_write(run, SHIM_POD_CREATED, 0, "");
-		}
-		/* A log that is over: the pod ends in a moment, or the kubelet closed it. */
-		if (phase == RUN_STARTED && quiet-- == 0) {
-			enum log_end end = log_follow(run);
-
-			quiet = end == LOG_COMPLETE ? LOG_QUIET : 0;
-			if (end == LOG_COMPLETE)
-				pause_anew(run);
-		}
+		if (phase == RUN_STARTED)
+			pod_runs(run, &quiet);
 		if (phase == RUN_WAITS)
 			quiet = 0;
 		if (phase == RUN_WAITS && rc == 0)

@@ -124,7 +124,7 @@ static void failed(struct watcher *watcher, const char *what, const struct error
 	seconds = seconds < RETRY_SECONDS_MAX ? seconds : RETRY_SECONDS_MAX;
 	/* A part of it is random: all nodes lose the API server together. */
 	watcher->retry_at_ms =
-		now_monotonic_ms() + seconds * 500 + (long)(random() % 1000) * seconds;
+		now_monotonic_ms() + (long long)seconds * 500 + (long)(random() % 1000) * seconds;
 	log_event(LOG_WARNING, "%s.failed retry_s=%u error=\"%s%s%s\"", what, seconds, err->message,
 		  *err->hint ? "; " : "", err->hint);
 }

@@ -82,9 +82,8 @@ static void daemon_start(void)
 	posix_spawn_file_actions_t actions;
 	pid_t child;
 
-	if (executable_dir(path, sizeof(path) - sizeof("/carve")) < 0)
+	if (executable_beside("carve", path, sizeof(path)) < 0)
 		return;
-	strcat(path, "/carve");
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", 0, 0);
 	posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", 1, 0);
@@ -115,7 +114,7 @@ int oci_daemon_find(const char *host, struct oci_daemon *ret, struct error *err)
 
 json_t *oci_answer_parse(const char *text, size_t size, int *ret_status)
 {
-	const char *body = memmem(text, size, "\r\n\r\n", 4);
+	const char *body = size ? memmem(text, size, "\r\n\r\n", 4) : NULL;
 	int status = 0;
 
 	*ret_status = 0;

@@ -138,11 +138,10 @@ static int target_open(struct entry *e, const char *path, bool directory, int de
 	if (above < 0)
 		return above;
 	/* By name below a descriptor: not through a link that was made meanwhile. */
-	cleanup_close int made = -1;
-	if (directory ? mkdirat(above, slash + 1, 0755) < 0
-		      : (made = openat(above, slash + 1, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-				       0644)) < 0)
-		return errno == EEXIST ? root_open(e, path, O_PATH) : -errno;
+	int rc = directory ? mkdirat(above, slash + 1, 0755)
+			   : mknodat(above, slash + 1, S_IFREG | 0644, 0);
+	if (rc < 0 && errno != EEXIST)
+		return -errno;
 	return root_open(e, path, O_PATH);
 }
 

@@ -51,7 +51,8 @@ bool oci_labels_file(const char *image, char *buf, size_t size)
 		for (size_t k = 0; k < 3; k++)
 			word = word << 8 | (i + k < length ? (unsigned char)name[i + k] : 0);
 		for (size_t k = 0; k < 4; k++)
-			buf[used++] = i + k <= length ? digits[word >> (18 - 6 * k) & 63] : '=';
+			buf[used++] =
+				(char)(i + k <= length ? digits[word >> (18 - 6 * k) & 63] : '=');
 	}
 	buf[used] = '\0';
 	return true;
