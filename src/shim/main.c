@@ -45,7 +45,7 @@ static const char help[] =
 	"example: pgrep -a carve-shim     lists the shims that run\n";
 
 /* For so long a daemon that died is waited for, when a job begins. */
-#define DAEMON_PATIENCE_NS (300 * 1000000000ull)
+#define DAEMON_PATIENCE_NS (300ull * 1000000000)
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
@@ -169,15 +169,14 @@ static bool daemon_is_away(int rc)
 	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
 }
 
-/* The daemon may have died since it said go. The next one knows of the job. */
+/* The daemon may have died since it said go. The next one knows of the job: the shim starts it, as
+ * this child may be in the slice's mounts already, where the driver is the front. */
 static int register_patiently(const struct shim *shim, uint32_t flags, struct attach_reply *ret)
 {
 	uint64_t end = now_monotonic_ns() + DAEMON_PATIENCE_NS;
 	int rc = slice_register(shim->spec.attach, shim->go.session, flags, ret);
 
-	for (unsigned tries = 0; daemon_is_away(rc) && now_monotonic_ns() < end; tries++) {
-		if (tries % 10 == 1)
-			daemon_revive(shim);
+	while (daemon_is_away(rc) && now_monotonic_ns() < end) {
 		(void)poll(NULL, 0, 100);
 		rc = slice_register(shim->spec.attach, shim->go.session, flags, ret);
 	}
@@ -539,53 +538,48 @@ static int wait_ms(const struct shim *shim)
 	return (int)MIN((next - now) / 1000000 + 1, 3600000);
 }
 
-static int command_wait(struct shim *shim, struct rusage *ret_usage)
+/* Waits for what is next, and does it. True: there is something to read from `fd` (-1: none). */
+static bool wait_step(struct shim *shim, int fd)
 {
-	int status;
+	struct pollfd fds[] = {{.fd = shim->signals, .events = POLLIN},
+			       {.fd = shim->daemon, .events = POLLIN},
+			       {.fd = fd, .events = POLLIN}};
 
-	/* A system daemon is root's to start. */
-	if (runtime_is_mine(shim))
-		daemon_look(shim);
-	while (!command_ended(shim, &status, ret_usage)) {
-		struct pollfd fds[] = {{.fd = shim->signals, .events = POLLIN},
-				       {.fd = shim->daemon, .events = POLLIN}};
-
-		(void)poll(fds, ARRAY_SIZE(fds), wait_ms(shim));
+	if (poll(fds, ARRAY_SIZE(fds), wait_ms(shim)) > 0) {
+		if (fds[2].revents)
+			return true;
 		if (fds[0].revents)
 			signal_take(shim);
 		if (fds[1].revents)
 			daemon_ended(shim);
-		if (now_monotonic_ns() >= shim->revive_ns)
-			daemon_look(shim);
-		if (now_monotonic_ns() < shim->next_ns)
-			continue;
-		if (shim->stage == STAGE_RUNNING)
-			shim->why = "timeout";
-		stage_next(shim, now_monotonic_ns());
 	}
+	if (now_monotonic_ns() >= shim->revive_ns)
+		daemon_look(shim);
+	if (now_monotonic_ns() < shim->next_ns)
+		return false;
+	if (shim->stage == STAGE_RUNNING)
+		shim->why = "timeout";
+	stage_next(shim, now_monotonic_ns());
+	return false;
+}
+
+static int command_wait(struct shim *shim, struct rusage *ret_usage)
+{
+	int status;
+
+	while (!command_ended(shim, &status, ret_usage))
+		(void)wait_step(shim, -1);
 	return status;
 }
 
 /* Until the child has all that it needs, or has ended. False: it has. */
 static bool ready_wait(struct shim *shim, int failures)
 {
-	struct pollfd fds[] = {{.fd = failures, .events = POLLIN},
-			       {.fd = shim->signals, .events = POLLIN}};
 	char byte;
 
-	for (;;) {
-		int n = poll(fds, ARRAY_SIZE(fds), wait_ms(shim));
-
-		if (n > 0 && fds[0].revents)
-			return read(failures, &byte, 1) == 1;
-		if (n > 0)
-			signal_take(shim);
-		if (now_monotonic_ns() < shim->next_ns)
-			continue;
-		if (shim->stage == STAGE_RUNNING)
-			shim->why = "timeout";
-		stage_next(shim, now_monotonic_ns());
-	}
+	while (!wait_step(shim, failures))
+		;
+	return read(failures, &byte, 1) == 1;
 }
 
 /* 0 with the descriptor of failures; negative: nothing ran. */
@@ -602,6 +596,9 @@ static int command_start(struct shim *shim, int *ret_failures)
 		waitpid(shim->child, NULL, 0);
 		return rc;
 	}
+	/* Now, as the child attaches before it is ready. A system daemon is root's to start. */
+	if (runtime_is_mine(shim) || host_is_gone())
+		daemon_look(shim);
 	/* A process that the command leaves behind becomes a child of this process. */
 	bool ready = ready_wait(shim, *ret_failures);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);

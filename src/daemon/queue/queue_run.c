@@ -637,7 +637,8 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 		[JOB_WAITS_ARRAY] = "as many jobs of its array run as may",
 		[JOB_WAITS_SIZE] = "it has no size, or a larger one than its queue",
 		[JOB_WAITS_QUOTA] = "its user's quota is used up",
-		[JOB_WAITS_QUOTA_NEVER] = "its user's quota can never allow it (carve quota)",
+		[JOB_WAITS_QUOTA_NEVER] =
+			"its user's quota is smaller: it can never start (carve quota)",
 		[JOB_WAITS_INSTANCE] = "its MIG instance is being made",
 		[JOB_WAITS_FAILURE] = "it could not be started, and is tried again",
 	};

@@ -45,6 +45,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const struct nvmlUUID_st *uuid, nvmlDevi
 	X(nvmlDeviceGetSamples)                         \
 	X(nvmlDeviceGetTopologyNearestGpus)             \
 	X(nvmlDeviceGetUtilizationRates)                \
+	X(nvmlErrorString)                              \
 	X(nvmlEventSetWait)                             \
 	X(nvmlEventSetWait_v2)                          \
 	X(nvmlGetBlacklistDeviceCount)                  \

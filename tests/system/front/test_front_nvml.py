@@ -54,6 +54,15 @@ def test_without_a_session_there_is_no_gpu(pair, build):
     assert seen["count"] == 0 and seen["beyond"] == 2
 
 
+def test_an_error_has_a_text_where_there_is_no_driver(build):
+    """Programs print it, and one that gets no text crashes."""
+    fronts = ":".join(str(build / "src/front" / name) for name in ("libcuda.so.1", "libnvidia-ml.so.1"))
+    done = run(python("nvml_error"), env={**clean_env(), "LD_PRELOAD": fronts})
+    assert done.returncode == 0, done.stderr
+    code, text = json.loads(done.stdout)
+    assert code == 12 and "no slice" in text  # NVML_ERROR_LIBRARY_NOT_FOUND
+
+
 def test_utilization_is_the_slices(host, build):
     argv = python("nvml_busy")
     session = host.carve_json("session", "request", "--vram", "2")["id"]

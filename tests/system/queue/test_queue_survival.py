@@ -84,6 +84,20 @@ def test_jobs_survive_the_daemon(queues):
     assert len(queues.runs()) == 8
 
 
+def test_a_job_whose_daemon_died_as_it_began_brings_one_back(queues, tmp_path):
+    """Nobody else is there to do so: the job's slice waits for a daemon."""
+    token = tmp_path / "token"
+    queues.host.env["CARVE_KILL_POINT"] = f"start.gone:{token}"
+    queues.agent("half=0.5")
+    first = queues.witnessed(queues.gate())
+    queues.wait_state(first, "running")
+    second = queues.witnessed(options=["--after", first])
+    token.touch()
+    queues.open_gate()
+    wait_until(lambda: len(queues.runs()) == 4)  # the jobs' own file: no command looks for a daemon
+    assert not token.exists() and len(queues.runs(second)) == 2
+
+
 def test_a_job_that_ended_without_a_daemon_is_known_to_the_next(queues):
     queues.agent("half=0.5")
     id = queues.witnessed(queues.gate() + "; exit 5")
