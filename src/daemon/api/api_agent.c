@@ -83,7 +83,7 @@ static json_t *agent_json(const struct node *node, const struct agent *agent)
 	if (object && agent->hook) {
 		char path[PATH_MAX];
 
-		agent_hook_log(agent, path, sizeof(path));
+		agent_hook_log(agent, path);
 		json_object_set_new(object, "hook_log", json_string(path));
 	}
 	return object;

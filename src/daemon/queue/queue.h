@@ -142,7 +142,7 @@ struct agent_hook *agent_hook_new(char *text, struct warrant *warrant);
 /* Takes NULL. The program reads what it was told, and ends. */
 void agent_hook_free(struct agent_hook *hook);
 /* The file of the program's own output. */
-void agent_hook_log(const struct agent *agent, char *buf, size_t size);
+void agent_hook_log(const struct agent *agent, char buf[static PATH_MAX]);
 /* Starts an agent: checks it, and writes it down. `wanted` is copied, and its pods and its hook
  * become the started one's. 0 with *ret, or negative with
  * *err. */

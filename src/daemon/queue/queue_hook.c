@@ -124,16 +124,16 @@ void agent_hook_begin(struct agent *agent)
  * ID. */
 static struct shim_owner owner_of(const struct agent *agent)
 {
-	return (struct shim_owner){agent->uid, 0, (uint32_t)atoi(agent->id + strlen("a-"))};
+	return (struct shim_owner){agent->uid, 0,
+				   (uint32_t)strtoul(agent->id + strlen("a-"), NULL, 10)};
 }
 
-void agent_hook_log(const struct agent *agent, char *buf, size_t size)
+void agent_hook_log(const struct agent *agent, char buf[static PATH_MAX])
 {
 	const struct shim_owner owner = owner_of(agent);
 	const struct job_record record = {.id = 0, .uid = owner.uid, .attempt = owner.attempt};
 
-	job_files(agent->node, &record, buf, size - strlen(SHIM_LOG));
-	strcat(buf, SHIM_LOG);
+	job_file(agent->node, &record, SHIM_LOG, buf);
 }
 
 static void on_starter_ended(void *arg)

@@ -37,14 +37,14 @@ const char *oci_session_id(const struct oci_session *session)
 
 static int session_join(struct oci_session *session, const char *id, struct error *err)
 {
-	char path[128] = "/v1/sessions/";
+	char path[128];
 
 	/* It becomes a part of a path. */
 	if (strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") !=
 		    strlen(id) ||
 	    strlen(id) > CONTAINER_LABEL_MAX)
 		return error_set(err, EXIT_CODE_FAILED, "there is no session %.64s", id);
-	strcat(path, id);
+	snprintf(path, sizeof(path), "/v1/sessions/%s", id);
 	int rc = oci_daemon_call(&session->daemon, "GET", path, NULL, &session->json, err);
 	const char *state = json_string_value(json_object_get(session->json, "state"));
 	if (rc < 0 || (state && !strcmp(state, "active")))

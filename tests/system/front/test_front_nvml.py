@@ -1,10 +1,11 @@
 """What NVML shows inside a slice, over the simulated driver's NVML."""
 import json
+import sys
 
 import pytest
 
 from conftest import BUILD, clean_env, run, wait_until
-from programs import python
+from programs import SOURCES, python
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -56,8 +57,7 @@ def test_without_a_session_there_is_no_gpu(pair, build):
 
 def test_an_error_has_a_text_where_there_is_no_driver(build):
     """Programs print it, and one that gets no text crashes."""
-    fronts = ":".join(str(build / "src/front" / name) for name in ("libcuda.so.1", "libnvidia-ml.so.1"))
-    done = run(python("nvml_error"), env={**clean_env(), "LD_PRELOAD": fronts})
+    done = run([sys.executable, SOURCES / "nvml_error.py", build / "src/front/libnvidia-ml.so.1"])
     assert done.returncode == 0, done.stderr
     code, text = json.loads(done.stdout)
     assert code == 12 and "no slice" in text  # NVML_ERROR_LIBRARY_NOT_FOUND
