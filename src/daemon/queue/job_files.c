@@ -11,10 +11,11 @@
 #include "base/file.h"
 #include "daemon/queue/queue_private.h"
 
-void job_files(const struct node *node, const struct job_record *record, char *buf, size_t size)
+void job_file(const struct node *node, const struct job_record *record, const char *suffix,
+	      char buf[static PATH_MAX])
 {
-	snprintf(buf, size, "%s/%u/%" PRId64 ".%u", node->queues->dir, record->uid, record->id,
-		 record->attempt);
+	snprintf(buf, PATH_MAX, "%s/%u/%" PRId64 ".%u%s", node->queues->dir, record->uid,
+		 record->id, record->attempt, suffix);
 }
 
 /* The user's directory; in *ret_name the file's name in it. Or -errno. */
