@@ -132,8 +132,9 @@ struct mig_gpu {
 	/* Starts of each profile that the driver refused though they looked free; the caller clears
 	 * it when an instance of this GPU comes or goes. NULL: none. */
 	const uint32_t *refused;
-	uint16_t die; /* number within the pool */
-	bool offered; /* false: not ours to give (no role, lost, being reset) */
+	uint16_t die;     /* number within the pool */
+	bool offered;     /* false: not ours to give (no role, lost, being reset) */
+	uint64_t context; /* what one CUDA context costs, bytes; 0: not known */
 	/* mig_gpu_update()'s: of the instances. */
 	uint32_t live;          /* units of all but idle ones */
 	uint32_t idle;          /* units of idle ones */
@@ -252,6 +253,7 @@ enum mig_reason {
 	MIG_NO_SUCH_PROFILE,  /* it has none of that name; or none at all */
 	MIG_TOO_LARGE,        /* no profile has so much memory */
 	MIG_TOO_MUCH_COMPUTE, /* no profile has so many SMs */
+	MIG_TOO_SMALL,        /* a part of an instance that would not hold one context */
 	MIG_FULL,             /* sessions' instances are in the way */
 	MIG_FULL_FOREIGN,     /* instances that carve did not make are: without them it would fit */
 	MIG_FULL_CHANGING,    /* instances that are being made or removed are */

@@ -67,6 +67,8 @@ enum mig_reason mig_check(struct mig_pool *pool, uint32_t gpu, const struct mig_
 		return MIG_NOT_ALLOWED;
 	if (!only->offered)
 		return MIG_NOT_OFFERED;
+	if (mig_is_too_small(only, request))
+		return MIG_TOO_SMALL;
 	if (profile == MIG_NO_PROFILE)
 		return why_never(die, only->die, request);
 	one.allowed = NULL;

@@ -43,8 +43,8 @@ static bool gpu_is_eligible(const struct search *s, uint32_t index)
 {
 	const struct mig_gpu *gpu = &s->pool->gpus[index];
 
-	return gpu->offered && (!s->request->allowed || s->request->allowed[index]) &&
-	       !(s->request->apart && gpu->chosen) && s->profile[gpu->die] != MIG_NO_PROFILE;
+	return mig_considers(s->request, gpu, index) && !(s->request->apart && gpu->chosen) &&
+	       s->profile[gpu->die] != MIG_NO_PROFILE;
 }
 
 /* How little is likely to be free on the GPU soon, then how little is now. */
@@ -540,7 +540,7 @@ static bool is_possible(const struct mig_pool *pool, const struct mig_request *r
 		const struct mig_match *m = &w->match[gpu->die];
 		uint32_t most = 0;
 
-		if (!gpu->offered || (request->allowed && !request->allowed[i]))
+		if (!mig_considers(request, gpu, i))
 			continue;
 		if (m->fit_count)
 			most = mig_capacity(&pool->dies[gpu->die], m->fit[0]);

@@ -23,9 +23,9 @@ int mig_join(const struct mig_pool *pool, const struct mig_request *request,
 		for (uint32_t i = 0; i < g->instance_count; i++) {
 			const struct mig_instance *in = &g->instances[i];
 
-			if (!g->offered || (request->allowed && !request->allowed[gpu]) ||
-			    in->state != MIG_BUSY || !in->room || in->room < request->bytes ||
-			    in->profile == MIG_NO_PROFILE || !is_better(pool, best, in))
+			if (!mig_considers(request, g, gpu) || in->state != MIG_BUSY || !in->room ||
+			    in->room < request->bytes || in->profile == MIG_NO_PROFILE ||
+			    !is_better(pool, best, in))
 				continue;
 			found = (struct mig_choice){.step = MIG_JOIN,
 						    .gpu = gpu,

@@ -138,6 +138,31 @@ static void who_shares_joins_the_smallest_room_that_is_enough(void **state)
 	assert_int_equal(mig_join(&t.pool, &request, &d), -EAGAIN);
 }
 
+static void a_part_of_an_instance_holds_a_context(void **state)
+{
+	struct mig_instance in = {.state = MIG_BUSY, .room = GIB(5), .start = 0, .size = 1};
+	struct mig_request request = {
+		.kind = MIG_ASK_BYTES, .bytes = MIB(500), .count = 1, .together = true};
+	struct mig_decision d;
+
+	pool_of("h100-80gb", 1);
+	t.gpus[0].instances = &in;
+	t.gpus[0].instance_count = 1;
+	t.gpus[0].offered = true;
+	assert_int_equal(mig_gpu_update(&t.gpus[0], &t.dies[0]), 0);
+	assert_int_equal(mig_check(&t.pool, 0, &request), MIG_FITS);
+	t.gpus[0].context = MIB(520);
+	assert_int_equal(mig_check(&t.pool, 0, &request), MIG_TOO_SMALL);
+	assert_int_equal(mig_join(&t.pool, &request, &d), -EAGAIN);
+	assert_int_equal(mig_decide(&t.pool, &request, &d), -EDOM);
+	request.bytes = MIB(520);
+	assert_int_equal(mig_join(&t.pool, &request, &d), 0);
+	/* An instance of its own is larger. */
+	request.bytes = MIB(500);
+	request.together = false;
+	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+}
+
 static void sizes_get_the_smallest_profile_that_holds_them(void **state)
 {
 	static const struct {
@@ -727,6 +752,7 @@ static void dies_are_shared_by_equal_gpus(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_part_of_an_instance_holds_a_context),
 		cmocka_unit_test(a_named_start_is_the_only_one_whichever_way_it_is_had),
 		cmocka_unit_test(places_on_several_gpus_are_the_only_ones),
 		cmocka_unit_test(who_shares_joins_the_smallest_room_that_is_enough),

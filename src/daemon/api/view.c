@@ -237,6 +237,7 @@ static const char *const instance_reasons[] = {
 	[MIG_NO_SUCH_PROFILE] = "not_offered",
 	[MIG_TOO_LARGE] = "no_memory",
 	[MIG_TOO_MUCH_COMPUTE] = "no_compute",
+	[MIG_TOO_SMALL] = "too_small",
 	[MIG_FULL] = "no_memory",
 	[MIG_FULL_FOREIGN] = "no_memory",
 	[MIG_FULL_CHANGING] = "no_memory",

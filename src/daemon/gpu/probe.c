@@ -104,9 +104,9 @@ static void probe_next(struct probe *probe)
 		enum managed_shows managed;
 		uint64_t bytes;
 
-		/* Nothing can be made on a GPU in MIG mode; another daemon's GPU is its business.
-		 */
-		if (gpu->context_tried || !pool_gpu_is_ours(gpu))
+		/* Nothing can be made on a GPU in MIG mode, but what was learned without holds for
+		 * its instances; another daemon's GPU is its business. */
+		if (gpu->context_tried || gpu->claim.state != CLAIM_OURS)
 			continue;
 		if (store_context_get(probe->store, gpu->info.name, driver, &bytes, &managed) ==
 		    0) {
@@ -118,6 +118,8 @@ static void probe_next(struct probe *probe)
 				continue;
 			}
 		}
+		if (!pool_gpu_is_ours(gpu))
+			continue;
 		probe_spawn(probe, gpu->info.uuid_text);
 		return;
 	}

@@ -214,6 +214,34 @@ static const char *held_text(const struct mig_board *board, char *buf, size_t si
 	return NULL;
 }
 
+/* Why GPU `gpu` does not fulfil a request, in words that may lie in buf. */
+static const char *says_text(const struct node *node, uint32_t gpu, enum mig_reason reason,
+			     char *buf, size_t size)
+{
+	char bytes[UNITS_TEXT_SIZE];
+	const char *held = reason == MIG_FULL ? held_text(&node->mig->board[gpu], buf, size) : NULL;
+
+	if (reason != MIG_TOO_SMALL)
+		return held ? held : reason_text(reason);
+	snprintf(buf, size, "one CUDA context alone takes %s",
+		 units_format_bytes(node->pool.gpu[gpu].context_bytes, bytes));
+	return buf;
+}
+
+/* Each GPU that gives instances says that what was asked for is too small. */
+static bool all_too_small(const struct node *node, struct ask *ask)
+{
+	uint32_t given = 0, small = 0;
+
+	for (uint32_t i = 0; i < node->pool.count; i++) {
+		if (!ask->allowed[i] || !gives(node, i))
+			continue;
+		given++;
+		small += mig_check(&node->mig->pool, i, ask_request(ask)) == MIG_TOO_SMALL;
+	}
+	return given && small == given;
+}
+
 static void explain(const struct node *node, struct ask *ask, const char *asked, struct error *err)
 {
 	char text[sizeof(err->message)], held[160];
@@ -228,13 +256,16 @@ static void explain(const struct node *node, struct ask *ask, const char *asked,
 		enum mig_reason reason = node->mig->gpu[i].offered
 						 ? mig_check(&node->mig->pool, i, ask_request(ask))
 						 : MIG_NOT_OFFERED;
-		const char *says = reason == MIG_FULL ? held_text(board, held, sizeof(held)) : NULL;
-		if (!says)
-			says = board->why[0] ? board->why : reason_text(reason);
+		const char *says =
+			board->why[0] ? board->why : says_text(node, i, reason, held, sizeof(held));
 		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s GPU %u: %s",
 					 used ? ";" : "", node->pool.gpu[i].info.index, says);
 	}
-	error_set(err, EXIT_CODE_NO_ROOM, "no room for %s in MIG instances:%.400s", asked, text);
+	if (all_too_small(node, ask))
+		error_set(err, EXIT_CODE_USAGE, "a slice of %s is too small:%.400s", asked, text);
+	else
+		error_set(err, EXIT_CODE_NO_ROOM, "no room for %s in MIG instances:%.400s", asked,
+			  text);
 }
 
 /* The GPU has the profile, at a start that was asked for. */
@@ -281,6 +312,8 @@ int mig_would(const struct node *node, const struct slice_request *request, cons
 		return -EDOM;
 	}
 	explain(node, &ask, request_text(&request->place, asked), err);
+	if (err->code == EXIT_CODE_USAGE)
+		return -EDOM;
 	if (rc == -EAGAIN)
 		error_hint(err, "carve mig list shows who has what; wait for room with --wait-for "
 				"10m");
@@ -306,12 +339,9 @@ void mig_explain(const struct node *node, const struct slice_request *request, u
 		ret->reason = mig_check(&node->mig->pool, gpu, ask_request(&ask));
 	else if (board->changing)
 		ret->reason = MIG_FULL_CHANGING;
-	const char *says = ret->reason == MIG_FULL ? held_text(board, held, sizeof(held)) : NULL;
-	if (!ret->text[0])
+	if (!ret->text[0] && ret->reason != MIG_FITS)
 		snprintf(ret->text, sizeof(ret->text), "%s",
-			 says                      ? says
-			 : ret->reason == MIG_FITS ? ""
-						   : reason_text(ret->reason));
+			 says_text(node, gpu, ret->reason, held, sizeof(held)));
 	ret->requested = mig_requested(&node->mig->die[die], die, ask_request(&ask));
 	for (uint32_t i = 0; i < node->mig->die[die].profile_count; i++)
 		ret->capacity = MAX(ret->capacity, node->mig->die[die].profile[i].memory_bytes);

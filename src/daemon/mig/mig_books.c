@@ -103,6 +103,7 @@ void mig_board_publish(struct node *node, uint32_t gpu)
 	to->instances = board->instance;
 	to->instance_count = board->count;
 	to->refused = board->refused;
+	to->context = pool->context_bytes;
 	to->offered = board->role && board->known && !board->changing && !board->why[0] &&
 		      pool->info.mig && pool->claim.state == CLAIM_OURS;
 	if (to->offered && mig_gpu_update(to, &mig->die[to->die]) < 0)

@@ -291,6 +291,24 @@ def test_only_an_amount_of_memory_shares(make_host):
     assert "4 GiB (4294967296 bytes)" in asked and "in a MIG instance 1g.10gb that others may share" in asked
 
 
+def test_a_part_of_an_instance_is_no_smaller_than_a_context(make_host):
+    """As a fraction of a GPU is not. The cost was learned before the GPU went into MIG mode, and holds for its instances."""
+    host = make_host("h100-80gb")
+    [cost] = wait_until(lambda: [g["context_bytes"] for g in look(host, "gpu", "list") if g["context_bytes"]])
+    carve(host, "node", "set-role", "--dynamic-mig-enabled", "--enable-mode")
+    takes = f"one CUDA context alone takes {cost >> 20} MiB"
+    for _ in range(2):
+        refused = carve(host, "session", "request", "--vram", "0.1", "--mig-share", status=2).stderr
+        assert refused == f"carve: a slice of 102.4 MiB is too small: GPU 0: {takes}\n"
+        assert takes in carve(host, "explain", "--vram", "0.1", "--mig-share").stdout
+        kill_daemon(host)
+    # An instance of its own is larger than that.
+    carve(host, "run", "--vram", "0.1", "--", *python("take", 1024))
+    carve(host, "session", "request", "--vram", "1", "--mig-share")
+    refused = carve(host, "session", "resize", "--vram", "0.1", status=2).stderr
+    assert refused == f"carve: 102.4 MiB is too small for one CUDA context ({cost >> 20} MiB)\n"
+
+
 def test_a_session_that_nobody_is_in_moves_to_another_instance(make_host):
     host = with_role(make_host)
     carve(host, "session", "request", "--vram", "5")
