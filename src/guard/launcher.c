@@ -147,24 +147,45 @@ static int vouch(const struct launcher_place *place, const int fds[2], struct an
 
 /* ---- starting ----------------------------------------------------------------------------- */
 
+/* What behind the head says how the job's pod is made, where it has that: it is to be the job's
+ * user who said so, too. *at: where the job's text begins. */
+static int pods_check(const struct launcher_place *place, const struct shim_head *head,
+		      const char *all, size_t size, size_t *at)
+{
+	struct shim_pods pods;
+	uint64_t texts = (uint64_t)head->text_size + head->run_size;
+
+	*at = sizeof(*head);
+	if (head->magic == SHIM_HEAD_MAGIC)
+		return *at + texts == size ? 0 : -EINVAL;
+	if (head->magic != SHIM_PODS_MAGIC || size < *at + sizeof(pods))
+		return -EINVAL;
+	memcpy(&pods, all + *at, sizeof(pods));
+	*at += sizeof(pods);
+	if (*at + texts + pods.size != size)
+		return -EINVAL;
+	if (pods.warrant.uid != head->warrant.uid)
+		return -EPERM;
+	return warrant_check(&place->key, &pods.warrant, all + *at + texts, pods.size);
+}
+
 /* Sealed, so that what was checked is what the shim reads. */
 static int spec_check(const struct launcher_place *place, int fd, struct warrant *ret)
 {
 	cleanup_free char *all = NULL;
 	struct shim_head head;
-	size_t size;
+	size_t size, at, most = sizeof(head) + sizeof(struct shim_pods) + 3 * LAUNCHER_TEXT_MAX;
 
 	if (fd < 0 || (fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
 		return -EINVAL;
-	int rc = memfd_read(fd, sizeof(head), sizeof(head) + 2 * LAUNCHER_TEXT_MAX, &all, &size);
+	int rc = memfd_read(fd, sizeof(head), most, &all, &size);
 	if (rc < 0)
 		return rc;
 	memcpy(&head, all, sizeof(head));
-	if (head.magic != SHIM_HEAD_MAGIC ||
-	    (uint64_t)sizeof(head) + head.text_size + head.run_size != size)
-		return -EINVAL;
+	if ((rc = pods_check(place, &head, all, size, &at)) < 0)
+		return rc;
 	*ret = head.warrant;
-	return warrant_check(&place->key, &head.warrant, all + sizeof(head), head.text_size);
+	return warrant_check(&place->key, &head.warrant, all + at, head.text_size);
 }
 
 static int start(const struct launcher_place *place, const struct launcher_request *r, int fd,

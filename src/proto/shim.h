@@ -35,9 +35,25 @@ struct shim_head {
 
 _Static_assert(sizeof(struct shim_head) == 1208, "shim ABI");
 
+/* The head's magic where the job is a pod whose cluster, token and template another text says: that
+ * of the agent's owner, who is the job's user. A struct shim_pods is behind the head, and that text
+ * behind the other two. */
+#define SHIM_PODS_MAGIC 0x53444f50u /* "PODS" */
+
+struct shim_pods {
+	uint32_t size; /* of the text */
+	uint32_t reserved;
+	struct warrant warrant; /* of the text */
+};
+
+_Static_assert(sizeof(struct shim_pods) == 1200, "shim ABI");
+
 /* What the daemon says where the text is no job but a program that is told of jobs' changes: it
  * runs outside of slices, leaves the shim's session, and has the pipe as its standard input. */
 #define SHIM_RUN_HOOK "{\"job\":\"0\",\"hook\":true}"
+
+/* Names of jobs' pods begin so. */
+#define SHIM_POD_PREFIX "carve-job-"
 
 #define SHIM_GO_MAGIC 0x4d494853u /* "SHIM" */
 

@@ -78,29 +78,89 @@ static int all_read(int fd, void *data, size_t size, off_t at)
 	return n < 0 ? -errno : (size_t)n == size ? 0 : -EBADMSG;
 }
 
-/* Both objects as one; NULL: it is no such file. */
+/* The pod of a job that runs as another user than the daemon: what the agent's owner said of the
+ * cluster, and of the daemon's words those that tell one job's pod from another's. */
+static json_t *pod_vouched(const json_t *owners, const json_t *said, const char *queue)
+{
+	static const char *const fixed[] = {"namespace", "api", "token_file", "ca_file"};
+	static const char *const own[] = {"grace_s", "fraction", "gpu_memory"};
+	const json_t *pods = json_object_get(owners, "pods");
+	json_t *template = json_object_get(pods, "template"), *pod = json_object();
+	json_t *image = json_object_get(json_object_get(owners, "images"), queue);
+	json_t *of_queue = json_object_get(json_object_get(template, "queues"), queue);
+	const char *name = text_of(said, "name");
+
+	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
+		json_object_set(pod, fixed[i], json_object_get(pods, fixed[i]));
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++)
+		json_object_set(pod, own[i], json_object_get(said, own[i]));
+	json_object_set(pod, "image", image ? image : json_object_get(owners, "image"));
+	of_queue = json_object_get(of_queue, "pod");
+	json_object_set(pod, "template", of_queue ? of_queue : json_object_get(template, "pod"));
+	/* No pod of the owner's that is no job is taken for one. */
+	if (!strncmp(name, SHIM_POD_PREFIX, strlen(SHIM_POD_PREFIX)))
+		json_object_set_new(pod, "name", json_string(name));
+	return pod;
+}
+
+/* The text at `at`, as an object; NULL: it is none. */
+static json_t *object_read(int fd, size_t size, size_t *at)
+{
+	cleanup_free char *text = malloc(size + 1);
+	json_t *object = NULL;
+
+	if (text && size <= LAUNCHER_TEXT_MAX && all_read(fd, text, size, (off_t)*at) == 0)
+		object = json_loadb(text, size, 0, NULL);
+	*at += size;
+	if (json_is_object(object))
+		return object;
+	json_decref(object);
+	return NULL;
+}
+
+/* What runs as another user is what that user said, and nothing else. */
+static void pod_choose(json_t *root, json_t *run, const json_t *owners)
+{
+	const json_t *said = json_object_get(run, "pod");
+	json_t *pod = owners && said ? pod_vouched(owners, said, text_of(run, "queue")) : NULL;
+	json_t *image = json_object_get(root, "image");
+
+	if (!pod) {
+		json_object_del(run, "pod");
+		return;
+	}
+	if (image)
+		json_object_set(pod, "image", image);
+	json_object_set_new(run, "pod", pod);
+}
+
+/* The objects as one; NULL: it is no such file. */
 static json_t *objects_read(int fd)
 {
 	struct shim_head head;
+	struct shim_pods pods = {0};
+	size_t at = sizeof(head);
 
-	if (all_read(fd, &head, sizeof(head), 0) < 0 || head.magic != SHIM_HEAD_MAGIC ||
-	    head.text_size > LAUNCHER_TEXT_MAX || head.run_size > LAUNCHER_TEXT_MAX)
+	if (all_read(fd, &head, sizeof(head), 0) < 0 ||
+	    (head.magic != SHIM_HEAD_MAGIC && head.magic != SHIM_PODS_MAGIC))
 		return NULL;
-	cleanup_free char *text = malloc((size_t)head.text_size + head.run_size + 1);
-	if (!text || all_read(fd, text, (size_t)head.text_size + head.run_size, sizeof(head)) < 0)
+	bool has_pods = head.magic == SHIM_PODS_MAGIC;
+	if (has_pods && all_read(fd, &pods, sizeof(pods), (off_t)at) < 0)
 		return NULL;
-	json_t *root = json_loadb(text, head.text_size, 0, NULL);
-	json_t *run = json_loadb(text + head.text_size, head.run_size, 0, NULL);
-	/* What runs as another user is what that user said, and nothing else. */
-	if (memcmp(&head.warrant, &(struct warrant){0}, sizeof(head.warrant)) != 0)
-		json_object_del(run, "pod");
-	if (json_is_object(root) && json_is_object(run)) {
+	at += has_pods ? sizeof(pods) : 0;
+	json_t *root = object_read(fd, head.text_size, &at);
+	json_t *run = object_read(fd, head.run_size, &at);
+	json_t *owners = has_pods ? object_read(fd, pods.size, &at) : NULL;
+	if (root && run) {
+		if (memcmp(&head.warrant, &(struct warrant){0}, sizeof(head.warrant)) != 0)
+			pod_choose(root, run, owners);
 		run_take(root, run);
 	} else {
 		json_decref(root);
 		root = NULL;
 	}
 	json_decref(run);
+	json_decref(owners);
 	return root;
 }
 

@@ -291,3 +291,103 @@ def test_the_hook_of_roots_agent_runs_as_root_said_and_not_as_the_database_does(
     assert jobs.ended(ALICE, second)["state"] == "done"
     wait_until(lambda: "agent.hook_not_started" in lab.log())
     assert not lie.exists() and not told(second)
+
+
+# ---- jobs that are pods ----
+
+TEMPLATE = "metadata: {labels: {team: a}}\nspec: {containers: [{name: main, image: cuda}]}\n"
+
+
+@pytest.fixture
+def cluster():
+    pytest.importorskip("grpc", reason="needs python3-grpcio")
+    from cluster import ApiServer
+    api = ApiServer()
+    yield api
+    api.close()
+
+
+def pods_agent(lab, uid, cluster, *options, queue="pods=0.5"):
+    """With a token that only its user can read."""
+    token, template = lab.home(uid) / "token", lab.home(uid) / "pod.yaml"
+    token.write_text(f"token of {uid}")
+    token.chmod(0o600)
+    template.write_text(TEMPLATE)
+    os.chown(token, uid, uid)
+    return lab.carve(uid, "agent", "--json", "--detached", "--on", "kubernetes", "--pod-template", template, "--namespace", "research",
+                     "--api", cluster.url, "--token-file", token, *options, "--queue", queue)
+
+
+def pods_of(cluster):
+    with cluster.lock:
+        return {path: o for path, o in cluster.objects.items() if "/pods/" in path}
+
+
+def finish(cluster, path, code=0):
+    cluster.put(path, {**cluster.objects[path], "status": {
+        "phase": "Failed" if code else "Succeeded", "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": code}}}]}})
+
+
+def callers(cluster):
+    """The users whose processes call this API server."""
+    return {p.stat().st_uid for p in pathlib.Path("/proc").iterdir() if p.name.isdigit() and cluster.url in cmdline(p)}
+
+
+def test_pods_of_a_system_daemon_are_made_by_their_agents_owner(lab, cluster):
+    jobs = Jobs(lab)
+    done = pods_agent(lab, ALICE, cluster)
+    assert done.returncode == 0, done.stderr
+    agent = json.loads(done.stdout)["id"]
+    id = jobs.enqueue(ALICE, "python3", "train.py", queue="pods")
+    wait_until(lambda: pods_of(cluster))
+    [(path, pod)] = pods_of(cluster).items()
+    assert pod["metadata"]["labels"]["team"] == "a" and pod["metadata"]["annotations"] == {"gpu-fraction": "0.5"}
+    assert pod["spec"]["containers"][0]["command"] == ["python3", "train.py"]
+    # The process that has the token is alice's, and the daemon's own cannot read it.
+    assert callers(cluster) == {ALICE}
+    # Bob's jobs are not alice's to run, whatever their queue is called.
+    waits = jobs.enqueue(BOB, "true", queue="pods")
+    lab.restart()
+    finish(cluster, path, code=3)
+    ended = jobs.ended(ALICE, id)
+    assert (ended["state"], ended["exit_code"]) == ("failed", 3)
+    id = jobs.enqueue(ALICE, "true", queue="pods")  # the agent outlived the daemon, with what was vouched for
+    wait_until(lambda: pods_of(cluster))
+    [(path, _)] = pods_of(cluster).items()
+    finish(cluster, path)
+    assert jobs.ended(ALICE, id)["state"] == "done"
+    assert jobs.show(BOB, waits)["state"] == "queued" and not pods_of(cluster)
+    assert lab.carve(BOB, "agent", "--stop", agent).returncode == 5
+    assert lab.carve(ALICE, "agent", "--stop", agent).returncode == 0
+
+
+def test_a_user_without_rights_on_the_host_has_few_agents_and_only_for_pods(lab, cluster):
+    refused = lab.carve(ALICE, "agent", "--detached", "--gpus", "0", "--queue", "a=0.5")
+    assert refused.returncode == 5 and "may start and stop agents" in refused.stderr
+    for i in range(4):
+        assert pods_agent(lab, ALICE, cluster, queue=f"q{i}=0.5").returncode == 0
+    refused = pods_agent(lab, ALICE, cluster, queue="q4=0.5")
+    assert refused.returncode == 5 and "more than 4 agents" in refused.stderr
+    refused = pods_agent(lab, BOB, cluster, "--hook", "true")
+    assert refused.returncode == 5 and "hooks" in refused.stderr
+
+
+@pytest.mark.attack("4", "pods in another user's name, by a changed database")
+def test_a_changed_database_makes_no_pod_in_anothers_name(lab, cluster):
+    """As a worker that was broken into could: another template behind what alice said."""
+    jobs = Jobs(lab)
+    assert pods_agent(lab, ALICE, cluster).returncode == 0
+    lab.kill_daemon()
+    wait_until(lab.can_lock)
+    [path] = lab.dir.rglob("queue.db")
+    with sqlite3.connect(path) as db:
+        [(table, column)] = [(t, c[1]) for t, in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'") if "agent" in t
+                             for c in db.execute(f"PRAGMA table_info({t})") if c[1] != "id"]
+        said = '\\"image\\":\\"cuda\\"'
+        assert db.execute(f"UPDATE {table} SET {column} = replace({column}, ?, ?) WHERE {column} LIKE '%pods_text%'",
+                          (said, said.replace("cuda", "evil"))).rowcount == 1
+        assert db.execute(f"SELECT count(*) FROM {table} WHERE {column} LIKE '%evil%'").fetchone() == (1,)
+    lab.start()
+    id = jobs.enqueue(ALICE, "true", queue="pods")
+    wait_until(lambda: "Operation not permitted" in jobs.show(ALICE, id)["reason"] + lab.log())
+    assert not pods_of(cluster)

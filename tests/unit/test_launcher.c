@@ -160,6 +160,29 @@ static int start(const struct warrant *warrant, const char *text, int seals)
 	return rc;
 }
 
+/* Starts what two warrants and texts say: of a job, and of how its pod is made. */
+static int start_pod(const struct warrant *warrant, const struct warrant *pods, const char *said)
+{
+	struct launcher_request request = {.op = LAUNCHER_START, .job = 6, .attempt = 1};
+	struct {
+		struct shim_head head;
+		struct shim_pods pods;
+		char texts[256];
+	} all = {.head = {.magic = SHIM_PODS_MAGIC,
+			  .text_size = (uint32_t)strlen(TEXT),
+			  .run_size = 2,
+			  .warrant = *warrant},
+		 .pods = {.size = (uint32_t)strlen(said), .warrant = *pods}};
+	int go = -1;
+
+	snprintf(all.texts, sizeof(all.texts), "%s{}%s", TEXT, said);
+	int fd = memfd(&all, sizeof(all.head) + sizeof(all.pods) + strlen(all.texts), ALL_SEALS);
+	int rc = ask(request, &fd, 1, &go);
+	close(fd);
+	close_fd(&go);
+	return rc;
+}
+
 /* Of this process, by a socket that is connected to itself. */
 static int vouch(const char *text, struct warrant *ret)
 {
@@ -175,6 +198,27 @@ static int vouch(const char *text, struct warrant *ret)
 	close(ends[0]);
 	close(ends[1]);
 	return rc;
+}
+
+static void test_a_pod_is_made_as_its_user_said(void **state)
+{
+	struct warrant job, pods, forged;
+
+	if (link_fd < 0)
+		skip();
+	assert_int_equal(vouch(TEXT, &job), 0);
+	assert_int_equal(vouch("{\"pods\": 1}", &pods), 0);
+	assert_int_equal(start_pod(&job, &pods, "{\"pods\": 1}"), 0);
+	assert_int_equal(start_pod(&job, &pods, "{\"pods\": 2}"), EPERM);
+	assert_int_equal(start_pod(&job, &job, "{\"pods\": 1}"), EPERM);
+	forged = pods;
+	forged.uid++;
+	assert_int_equal(start_pod(&job, &forged, "{\"pods\": 1}"), EPERM);
+	/* Another user's words, though they were vouched for. */
+	forged = pods;
+	forged.uid++;
+	assert_int_equal(warrant_sign(&place.key, &forged, "{}", 2), 0);
+	assert_int_equal(start_pod(&job, &forged, "{}"), EPERM);
 }
 
 static void test_only_what_was_vouched_for_is_started(void **state)
@@ -243,6 +287,7 @@ int main(void)
 		cmocka_unit_test(test_the_code_is_siphash),
 		cmocka_unit_test(test_a_warrant_is_for_its_user_and_text),
 		cmocka_unit_test(test_only_what_was_vouched_for_is_started),
+		cmocka_unit_test(test_a_pod_is_made_as_its_user_said),
 		cmocka_unit_test(test_requests_that_are_wrong_are_refused),
 	};
 

@@ -210,6 +210,16 @@ static int hook_read(const struct call *call, const json_t *program, struct agen
 	return rc;
 }
 
+/* Pods are made by the client: the launcher asks the kernel who that is. */
+static int pods_vouch(const struct call *call, struct agent *agent, struct error *err)
+{
+	struct agent_pods *pods = agent->pods;
+
+	pods->text = agent_pods_text(agent);
+	return pods->text ? api_job_warrant(call, pods->text, &pods->warrant, err)
+			  : error_set(err, EXIT_CODE_FAILED, "out of memory");
+}
+
 static int agent_read(const struct call *call, const json_t *body, struct agent *agent,
 		      struct error *err)
 {
@@ -250,7 +260,9 @@ static int agent_read(const struct call *call, const json_t *body, struct agent 
 		rc = error_set(err, EXIT_CODE_USAGE, "an agent has GPUs of this host, or pods");
 	if (rc == 0 && hook)
 		rc = hook_read(call, hook, agent, err);
-	return rc < 0 || !pods ? rc : agent_pods_read(pods, &agent->pods, err);
+	if (rc == 0 && pods)
+		rc = agent_pods_read(pods, &agent->pods, err);
+	return rc < 0 || !pods ? rc : pods_vouch(call, agent, err);
 }
 
 static bool may_lead(const struct call *call)
@@ -258,9 +270,26 @@ static bool may_lead(const struct call *call)
 	return call->peer.admin || call->peer.uid == geteuid();
 }
 
-static bool refuse_leading(struct call *call)
+/* Agents whose jobs are pods use nothing of this host, and run their owner's jobs alone: so many
+ * may each user have. */
+#define USER_PODS_AGENTS_MAX 4u
+
+static int may_have_pods(const struct call *call, const json_t *body, struct error *err)
 {
-	if (may_lead(call))
+	unsigned count = 0;
+
+	for (const struct agent *a = agents_first(call->node); a; a = a->next)
+		count += a->uid == call->peer.uid;
+	if (count < USER_PODS_AGENTS_MAX && !json_object_get(body, "hook"))
+		return 0;
+	return error_set(err, EXIT_CODE_NOT_PERMITTED,
+			 "only root and members of group carve may have %s here",
+			 count < USER_PODS_AGENTS_MAX ? "hooks" : "more than 4 agents");
+}
+
+static bool refuse_leading(struct call *call, const struct agent *agent)
+{
+	if (may_lead(call) || (agent && agent->pods && agent->uid == call->peer.uid))
 		return false;
 	answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 		      "only root and members of group carve may start and stop agents here");
@@ -272,12 +301,15 @@ void api_post_agent(struct call *call, const char *id)
 	struct agent *agent = calloc(1, sizeof(*agent)), *started;
 	struct error err = {0};
 
-	if (!agent || refuse_leading(call)) {
+	json_t *body = agent ? answer_body(call, &err) : NULL;
+	bool has_pods = json_is_object(json_object_get(body, "pods"));
+	if (body && !has_pods && refuse_leading(call, NULL)) {
+		json_decref(body);
 		free(agent);
 		return;
 	}
-	json_t *body = answer_body(call, &err);
-	int rc = !body ? -1
+	int rc = !body                                                    ? -1
+		 : !may_lead(call) && may_have_pods(call, body, &err) < 0 ? -1
 		 : json_is_object(body)
 			 ? agent_read(call, body, agent, &err)
 			 : error_set(&err, EXIT_CODE_USAGE, "the body is not a JSON object");
@@ -303,7 +335,7 @@ static struct agent *agent_or_reply(struct call *call, const char *id)
 {
 	struct agent *agent = agent_find(call->node, id);
 
-	if (refuse_leading(call))
+	if (refuse_leading(call, agent))
 		return NULL;
 	if (!agent)
 		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_FAILED,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -32,7 +33,8 @@ struct agent *agent_find(const struct node *node, const char *id)
 
 bool agent_runs_for(const struct agent *agent, uid_t uid)
 {
-	return agent->uid == 0 || agent->uid == uid;
+	/* Pods are made with the rights that the agent's owner has in the cluster. */
+	return agent->uid == uid || (agent->uid == 0 && !agent->pods);
 }
 
 struct agent *agent_serving(const struct node *node, const char *queue, uid_t uid,
@@ -154,7 +156,7 @@ static json_t *agent_object(const struct agent *agent)
 		agent->container_deny, "started", (json_int_t)agent->started, "pid",
 		(int)agent->owner.pid, "birth", (json_int_t)agent->owner.birth, "queues", queues);
 	if (object && agent->pods)
-		json_object_set_new(object, "pods", agent_pods_json(agent->pods));
+		agent_pods_save(agent->pods, object);
 	if (object)
 		agent_hook_save(agent, object);
 	return object;
@@ -264,6 +266,8 @@ static int load_one(void *arg, const char *id, const char *text)
 		free(agent);
 		return 0;
 	}
+	if (agent->pods)
+		agent_pods_vouched_read(agent->pods, object);
 	agent_hook_read(agent, object);
 	json_decref(object);
 	agent_insert(q, agent);
@@ -424,16 +428,15 @@ static int check_queue(const struct node *node, const struct agent *agent, uint3
 	return -EXIT_CODE_NO_ROOM;
 }
 
-/* Its users are one: the cluster knows the jobs by the agent's token. */
+/* Its users are one: the cluster knows the jobs by the agent's token, which its owner reads. */
 static int check_pods(const struct node *node, struct agent *agent, struct error *err)
 {
 	agent->gpus = 0;
-	if (!launcher_is_there(&node->launcher))
+	if (launcher_is_there(&node->launcher) ? agent->pods->warrant != NULL
+					       : agent->uid == geteuid())
 		return 0;
-	error_set(err, EXIT_CODE_NOT_PERMITTED,
-		  "a system daemon has no agents on kubernetes: its users would share one token");
-	error_hint(err, "start it in a daemon of your own: CARVE_RUNTIME_DIR=DIR carve agent ...");
-	return -EXIT_CODE_NOT_PERMITTED;
+	return error_set(err, EXIT_CODE_NOT_PERMITTED, "this daemon cannot make pods as user %s",
+			 names_of(NAMES_OF_USERS, agent->uid));
 }
 
 static void id_make(const struct queues *q, char ret[static 16])

@@ -86,6 +86,18 @@ static void *hex_read(const char *text, size_t size)
 	return bytes;
 }
 
+json_t *warrant_json(const struct warrant *warrant)
+{
+	return hex_of(warrant, sizeof(*warrant));
+}
+
+struct warrant *warrant_read(const json_t *text)
+{
+	const char *hex = json_string_value(text);
+
+	return hex ? hex_read(hex, sizeof(struct warrant)) : NULL;
+}
+
 void agent_hook_save(const struct agent *agent, json_t *object)
 {
 	const struct agent_hook *hook = agent->hook;
@@ -94,16 +106,14 @@ void agent_hook_save(const struct agent *agent, json_t *object)
 		return;
 	json_object_set_new(object, "hook", json_string(hook->text));
 	if (hook->warrant)
-		json_object_set_new(object, "warrant",
-				    hex_of(hook->warrant, sizeof(*hook->warrant)));
+		json_object_set_new(object, "warrant", warrant_json(hook->warrant));
 }
 
 void agent_hook_read(struct agent *agent, const json_t *object)
 {
 	const char *text = json_string_value(json_object_get(object, "hook"));
-	const char *hex = json_string_value(json_object_get(object, "warrant"));
 	char *copy = text ? strdup(text) : NULL;
-	struct warrant *warrant = hex ? hex_read(hex, sizeof(*warrant)) : NULL;
+	struct warrant *warrant = warrant_read(json_object_get(object, "warrant"));
 
 	agent->hook = copy ? agent_hook_new(copy, warrant) : NULL;
 	if (agent->hook)
@@ -146,7 +156,7 @@ static int process_start(const struct agent *agent, int *ret_fd, struct process_
 	struct queues *q = agent->node->queues;
 	const struct shim_owner owner = owner_of(agent);
 	cleanup_close int spec =
-		shim_spec_memfd(agent->hook->warrant, agent->hook->text, SHIM_RUN_HOOK);
+		shim_spec_memfd(agent->hook->warrant, agent->hook->text, SHIM_RUN_HOOK, NULL);
 	int rc = spec < 0 ? spec : shim_launch(q, &owner, spec, ret_fd, ret);
 
 	if (rc == 0 && fcntl(*ret_fd, F_SETFL, O_NONBLOCK) < 0)

@@ -118,9 +118,49 @@ json_t *agent_pods_json(const struct agent_pods *pods)
 
 void agent_pods_free(struct agent_pods *pods)
 {
-	if (pods)
+	if (pods) {
 		json_decref(pods->template);
+		free(pods->text);
+		free(pods->warrant);
+	}
 	free(pods);
+}
+
+char *agent_pods_text(const struct agent *agent)
+{
+	json_t *images = json_object();
+
+	for (uint32_t i = 0; i < agent->queue_count; i++)
+		if (*agent->queue[i].spec.image)
+			json_object_set_new(images, agent->queue[i].spec.name,
+					    json_string(agent->queue[i].spec.image));
+	json_t *object = json_pack("{s:o, s:s, s:o}", "pods", agent_pods_json(agent->pods), "image",
+				   agent->image, "images", images);
+	char *text = json_dumps(object, JSON_COMPACT);
+
+	json_decref(object);
+	return text;
+}
+
+void agent_pods_save(const struct agent_pods *pods, json_t *object)
+{
+	json_object_set_new(object, "pods", agent_pods_json(pods));
+	if (!pods->warrant)
+		return;
+	json_object_set_new(object, "pods_text", json_string(pods->text));
+	json_object_set_new(object, "pods_warrant", warrant_json(pods->warrant));
+}
+
+void agent_pods_vouched_read(struct agent_pods *pods, const json_t *object)
+{
+	const char *text = json_string_value(json_object_get(object, "pods_text"));
+
+	pods->warrant = warrant_read(json_object_get(object, "pods_warrant"));
+	pods->text = text && pods->warrant ? strdup(text) : NULL;
+	if (pods->text)
+		return;
+	free(pods->warrant);
+	pods->warrant = NULL;
 }
 
 /* ---- sizes -------------------------------------------------------------------------------- */
@@ -186,8 +226,8 @@ const char *job_pod_name(const struct job_record *record, char buf[static JOB_PO
 	hash = hash_add(hash, &record->uid, sizeof(record->uid));
 	hash = hash_add(hash, &record->enqueued, sizeof(record->enqueued));
 	hash = hash_add(hash, &record->id, sizeof(record->id));
-	snprintf(buf, JOB_POD_NAME_SIZE, "carve-job-%" PRId64 "-%016" PRIx64 "-%u", record->id,
-		 hash, record->attempt);
+	snprintf(buf, JOB_POD_NAME_SIZE, SHIM_POD_PREFIX "%" PRId64 "-%016" PRIx64 "-%u",
+		 record->id, hash, record->attempt);
 	return buf;
 }
 

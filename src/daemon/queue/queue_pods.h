@@ -19,6 +19,9 @@ struct agent_pods {
 	char namespace[64];
 	char api[512], token_file[PATH_MAX], ca_file[PATH_MAX]; /* "": as in a pod */
 	uint32_t most;
+	/* Of a daemon with a launcher: agent_pods_text(), and that the owner said it. Else NULL. */
+	char *text;
+	struct warrant *warrant;
 };
 
 /* Of the request's field `pods`, or of what agent_pods_json() made. 0 with *ret (owned by the
@@ -27,6 +30,12 @@ int agent_pods_read(const json_t *object, struct agent_pods **ret, struct error 
 json_t *agent_pods_json(const struct agent_pods *pods);
 /* Takes NULL. */
 void agent_pods_free(struct agent_pods *pods);
+/* What the agent's owner says of pods, for the launcher to vouch for (proto/shim.h, struct
+ * shim_pods). malloc'ed; NULL: out of memory. */
+char *agent_pods_text(const struct agent *agent);
+/* On disk, with what was vouched for. */
+void agent_pods_save(const struct agent_pods *pods, json_t *object);
+void agent_pods_vouched_read(struct agent_pods *pods, const json_t *object);
 
 /* agent_request() of such an agent: 0, -EINVAL, or -ERANGE, also where the job's size cannot be
  * compared with its queue's. */

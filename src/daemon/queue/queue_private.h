@@ -205,7 +205,8 @@ struct shim_owner {
 };
 
 /* A sealed memfd with what a shim reads (proto/shim.h); `warrant` may be NULL. Or -errno. */
-int shim_spec_memfd(const struct warrant *warrant, const char *text, const char *run);
+int shim_spec_memfd(const struct warrant *warrant, const char *text, const char *run,
+		    const struct agent_pods *pods);
 /* Starts a shim that has it, as that user. *ret_go is the end of its pipe. 0 or -errno. */
 int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int *ret_go,
 		struct process_id *ret);
@@ -214,6 +215,9 @@ int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int 
 json_t *queue_event_json(const struct queue_event *event);
 
 /* ---- queue_hook.c */
+/* A warrant on disk, and back: malloc'ed; NULL: it is none. */
+json_t *warrant_json(const struct warrant *warrant);
+struct warrant *warrant_read(const json_t *text);
 /* Tells agents' hooks of the changes that they have not heard of. Waits for none. */
 void agent_hooks_tell(struct queues *q);
 /* From now on: it hears of no change before. */

@@ -67,10 +67,12 @@ static char *run_text(const struct job *job, const char *image, json_t *pod)
 	return text;
 }
 
-static int spec_write(int fd, const struct warrant *warrant, const char *text, const char *run)
+static int spec_write(int fd, const struct warrant *warrant, const char *text, const char *run,
+		      const struct agent_pods *pods)
 {
+	struct shim_pods behind = {0};
 	struct shim_head head = {
-		.magic = SHIM_HEAD_MAGIC,
+		.magic = pods ? SHIM_PODS_MAGIC : SHIM_HEAD_MAGIC,
 		.text_size = (uint32_t)strlen(text),
 		.run_size = (uint32_t)strlen(run),
 	};
@@ -78,37 +80,48 @@ static int spec_write(int fd, const struct warrant *warrant, const char *text, c
 	if (warrant)
 		head.warrant = *warrant;
 	int rc = write_all(fd, &head, sizeof(head));
+	if (rc == 0 && pods) {
+		behind.size = (uint32_t)strlen(pods->text);
+		behind.warrant = *pods->warrant;
+		rc = write_all(fd, &behind, sizeof(behind));
+	}
 	if (rc == 0)
 		rc = write_all(fd, text, head.text_size);
 	if (rc == 0)
 		rc = write_all(fd, run, head.run_size);
+	if (rc == 0 && pods)
+		rc = write_all(fd, pods->text, behind.size);
 	if (rc == 0 &&
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
 		rc = -errno;
 	return rc;
 }
 
-int shim_spec_memfd(const struct warrant *warrant, const char *text, const char *run)
+int shim_spec_memfd(const struct warrant *warrant, const char *text, const char *run,
+		    const struct agent_pods *pods)
 {
 	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return -errno;
-	int rc = spec_write(fd, warrant, text, run);
+	int rc = spec_write(fd, warrant, text, run, pods);
 	if (rc < 0)
 		return rc;
 	int moved = fcntl(fd, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
 	return moved < 0 ? -errno : moved;
 }
 
-static int job_memfd(const struct job *job, const char *image, json_t *pod)
+static int job_memfd(const struct job *job, const struct agent *agent, const char *image,
+		     json_t *pod)
 {
+	const struct warrant *warrant = job->spec->warrant;
+	const struct agent_pods *pods = pod && warrant ? agent->pods : NULL;
 	cleanup_free char *text = NULL, *run = run_text(job, image, pod);
 	int rc = job_store_spec_get(job->node->queues->store, job->record.spec, &text, NULL);
 
 	if (rc < 0)
 		return rc;
-	return run ? shim_spec_memfd(job->spec->warrant, text, run) : -ENOMEM;
+	return run ? shim_spec_memfd(warrant, text, run, pods) : -ENOMEM;
 }
 
 /* ---- the shim ----------------------------------------------------------------------------- */
@@ -176,11 +189,11 @@ int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int 
 }
 
 /* Starts a shim for the job's attempt, which waits for the word on *ret_go. 0 or -errno. */
-static int shim_start(const struct job *job, const char *image, json_t *pod, int *ret_go,
-		      struct process_id *ret)
+static int shim_start(const struct job *job, const struct agent *agent, const char *image,
+		      json_t *pod, int *ret_go, struct process_id *ret)
 {
 	const struct shim_owner owner = {job->record.uid, job->record.id, job->record.attempt};
-	cleanup_close int spec = job_memfd(job, image, pod);
+	cleanup_close int spec = job_memfd(job, agent, image, pod);
 
 	return spec < 0 ? spec : shim_launch(job->node->queues, &owner, spec, ret_go, ret);
 }
@@ -393,8 +406,9 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 		return -ENOMEM;
 	job->record.attempt++;
 	json_t *pod = agent->pods ? job_pod_text(job, agent, position, request) : NULL;
-	rc = agent->pods && !pod ? -ENOMEM
-				 : shim_start(job, image_of(job, agent, position), pod, &go, &shim);
+	rc = agent->pods && !pod
+		     ? -ENOMEM
+		     : shim_start(job, agent, image_of(job, agent, position), pod, &go, &shim);
 	json_decref(pod);
 	if (rc < 0)
 		return start_undo(job, NULL, NULL, rc);
