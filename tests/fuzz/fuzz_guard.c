@@ -18,9 +18,13 @@ static void request_look(const uint8_t *data, size_t size)
 	memcpy(&request, data, size < sizeof(request) ? size : sizeof(request));
 	if (guard_request_check(&request, size) != 0)
 		return;
-	if (size != sizeof(request) || request.op < GUARD_SIGNAL || request.op > GUARD_LEAVE)
+	if (size != sizeof(request) || request.op < GUARD_SIGNAL || request.op > GUARD_FILE)
 		abort();
 	if (request.op <= GUARD_NAMESPACE && (request.pid <= 1 || !request.birth))
+		abort();
+	if (request.op == GUARD_FILE
+		    ? request.file < GUARD_FILE_LOCK || request.file > GUARD_FILE_HTTP
+		    : request.file != 0)
 		abort();
 	if (request.op == GUARD_SIGNAL &&
 	    ((request.signal != SIGTERM && request.signal != SIGKILL) ||

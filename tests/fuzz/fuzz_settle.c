@@ -11,8 +11,10 @@
 
 #include "base/macros.h"
 #include "daemon/node.h"
+#include "daemon/node_hooks.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_hooks.h"
 #include "daemon/settle/orphans.h"
 #include "daemon/settle/outside.h"
 #include "daemon/settle/settle.h"
@@ -104,6 +106,7 @@ static void begin(void)
 		node.sessions.pool = &node.pool;
 		node.sessions.privileges = &node.privileges;
 		node.sessions.context = &node;
+		node.sessions.hooks = &node_session_hooks;
 		settle_begin(&node.settling, &node.sessions);
 		loop = true;
 	}
