@@ -11,7 +11,7 @@ import pytest
 
 from conftest import wait_until
 
-from .lab import ALICE, MALLORY, ROOT
+from .lab import ALICE, BOB, MALLORY, ROOT
 from .test_jobs import Jobs
 
 
@@ -197,3 +197,79 @@ def test_roots_command_opens_plain_files_alone(jobs):
         lab.run(MALLORY, *(("mkfifo", log) if kind == "fifo" else ("ln", "-s", "/dev/zero", log)))
         done = lab.carve(ROOT, "job", "logs", id, timeout=20)
         assert done.returncode == 1 and "prints to no plain file" in done.stderr, done.stderr
+
+
+# Sends requests over one connection each; prints how they were answered.
+MANY_KINDS = r"""
+import http.client, socket
+class Connection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(LAB["http"])
+c = Connection("x")
+for i in range(int(sys.argv[1])):
+    c.request("POST", "/v1/jobs", json.dumps({"queue": "half", "argv": ["sleep", "1000"], "cwd": "/", "vram_bytes": (30 << 30) + (i << 20)}))
+    answer = c.getresponse()
+    assert answer.status == 201, answer.read()
+    answer.read()
+print("done", flush=True)
+"""
+
+
+@pytest.mark.attack("11", "more kinds of waiting jobs than one decision looks at")
+def test_many_kinds_of_jobs_keep_nobody_out(jobs):
+    lab = jobs.lab
+    blocks = jobs.enqueue(MALLORY, "sleep", "1000"), jobs.enqueue(MALLORY, "sleep", "1000")
+    for id in blocks:
+        jobs.running(MALLORY, id)
+    waiting = jobs.enqueue(ALICE, "true", queue="half")
+    assert "done" in lab.python(MALLORY, MANY_KINDS, 1100).stdout
+    small = jobs.enqueue(ALICE, "true", options=("--priority", "-1"), queue="sixth")
+    assert lab.carve(MALLORY, "job", "cancel", blocks[0]).returncode == 0
+    assert jobs.ended(ALICE, waiting)["state"] == "done"
+    assert jobs.ended(ALICE, small)["state"] == "done"
+
+
+ASKS = r"""
+import http.client, socket
+class Connection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(LAB["http"])
+def call(method, path, body=None):
+    c = Connection("x")
+    c.request(method, path, body and json.dumps(body))
+    answer = c.getresponse()
+    return answer.status, json.loads(answer.read())
+"""
+
+
+@pytest.mark.attack("8", "lists of 100,000 jobs, 1,000 queues that nobody serves, jobs that come after long arrays")
+def test_no_list_of_jobs_is_made_at_once(jobs):
+    lab = jobs.lab
+    done = lab.python(MALLORY, ASKS + r"""
+status, array = call("POST", "/v1/jobs", {"queue": "none", "argv": ["true"], "cwd": "/", "array": "0-99999"})
+assert status == 201, array
+for i in range(1000):
+    assert call("POST", "/v1/jobs", {"queue": f"none{i}", "argv": ["true"], "cwd": "/"})[0] == 201
+sizes = []
+for path in ("/v1/jobs", "/v1/jobs?ended=100000", "/v1/queues"):
+    sizes.append(len(call("GET", path)[1]))
+for path in ("/v1/jobs?part=", "/v1/jobs?ended=100000&before=", f"/v1/jobs/{array['id']}?part=", "/v1/jobs?queue=none999&part="):
+    sizes.append(len(call("GET", path)[1]["jobs"]))
+assert call("GET", f"/v1/jobs/{array['id']}")[0] == 400
+for part in ("x", "1.2", "1.2.3x", "-5", "99999999999999999999.1.1"):
+    assert call("GET", "/v1/jobs?part=" + part)[0] in (200, 400)
+    assert call("GET", "/v1/jobs?before=" + part)[0] in (200, 400)
+    assert call("GET", f"/v1/jobs/{array['id']}?part=" + part)[0] in (200, 400)
+after = [f"any:{array['id']}"] * 16
+assert call("POST", "/v1/jobs", {"queue": "none", "argv": ["true"], "cwd": "/", "after": after})[0] == 201
+print(json.dumps(sizes))
+""")
+    assert max(json.loads(done.stdout)) <= 256, (done.stdout, done.stderr)
+    # Of another's jobs nothing is shown, by any part.
+    done = lab.python(BOB, ASKS + r"""
+print(json.dumps([call("GET", "/v1/jobs?part=")[1], call("GET", "/v1/jobs?part=" + sys.argv[1] + ".1.1")[1], call("GET", "/v1/jobs/1?part=")[0]]))
+""", MALLORY)
+    nothing = {"jobs": [], "next": None}
+    assert json.loads(done.stdout) == [nothing, nothing, 403], done.stderr

@@ -55,13 +55,44 @@ json_t *job_key(void)
 	return json_string(key);
 }
 
-int job_await(const struct client *client, const char *id, json_t **ret, struct error *err)
+/* What a daemon gives in parts, put together, up to `most`. `first` is the path up to where the
+ * part is named. */
+static int parts_get(const struct client *client, const char *first, size_t most,
+		     const struct client_patience *patience, json_t **ret, struct error *err)
+{
+	cleanup_json json_t *all = json_array();
+	char path[512], next[100] = "";
+	bool more = true;
+
+	while (more && json_array_size(all) < most) {
+		cleanup_json json_t *part = NULL;
+
+		snprintf(path, sizeof(path), "%.400s%s", first, next);
+		int rc = client_call(client, "GET", path, NULL, patience, &part, err);
+		if (rc < 0)
+			return rc;
+		json_array_extend(all, json_object_get(part, "jobs"));
+		const char *text = json_string_value(json_object_get(part, "next"));
+		more = text != NULL;
+		snprintf(next, sizeof(next), "%s", text ? text : "");
+	}
+	*ret = steal_ptr(&all);
+	return 0;
+}
+
+static int meant_get(const struct client *client, const char *id, bool waits, json_t **ret,
+		     struct error *err)
 {
 	struct client_patience patience = {.wait_ns = UINT64_MAX / 2};
 	char path[JOB_PATH_SIZE];
-	int rc = job_path(id, "?wait=1", path, err);
+	int rc = job_path(id, waits ? "?wait=1&part=" : "?part=", path, err);
 
-	return rc < 0 ? rc : client_call(client, "GET", path, NULL, &patience, ret, err);
+	return rc < 0 ? rc : parts_get(client, path, SIZE_MAX, waits ? &patience : NULL, ret, err);
+}
+
+int job_await(const struct client *client, const char *id, json_t **ret, struct error *err)
+{
+	return meant_get(client, id, true, ret, err);
 }
 
 int jobs_exit_code(const json_t *jobs)
@@ -208,12 +239,36 @@ static int get(const struct cli *cli, const char *path, json_t **ret, struct err
 	return rc < 0 ? rc : client_call(&client, "GET", path, NULL, NULL, ret, err);
 }
 
+/* The `ended` jobs that ended last, the latest last, and those that have not; `filter` is "" or
+ * "&queue=NAME". */
+static int list_get(const struct client *client, uint64_t ended, const char *filter, json_t **ret,
+		    struct error *err)
+{
+	cleanup_json json_t *latest = NULL, *living = NULL, *all = json_array();
+	char path[256];
+
+	snprintf(path, sizeof(path), "/v1/jobs?ended=%u%s&before=", (unsigned)ended, filter);
+	int rc = ended ? parts_get(client, path, ended, NULL, &latest, err) : 0;
+	if (rc < 0)
+		return rc;
+	snprintf(path, sizeof(path), "/v1/jobs?%s&part=", *filter ? filter + 1 : "ended=0");
+	rc = parts_get(client, path, SIZE_MAX, NULL, &living, err);
+	if (rc < 0)
+		return rc;
+	for (size_t i = MIN(json_array_size(latest), ended); i; i--)
+		json_array_append(all, json_array_get(latest, i - 1));
+	json_array_extend(all, living);
+	*ret = steal_ptr(&all);
+	return 0;
+}
+
 int cli_job_list(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *jobs = NULL;
 	const char *queue = cli->value[OPT_JOB_QUEUE], *last = cli->value[OPT_JOB_LAST];
 	uint64_t ended = 20;
-	char path[256];
+	char filter[128] = "";
+	struct client client;
 	int rc = last ? units_parse_count(last, "--last", 0, ENDED_MAX, &ended, err) : 0;
 
 	if (rc < 0)
@@ -223,9 +278,10 @@ int cli_job_list(struct cli *cli, struct error *err)
 			  queue);
 		return -EXIT_CODE_USAGE;
 	}
-	snprintf(path, sizeof(path), "/v1/jobs?ended=%u%s%s", (unsigned)ended,
-		 queue ? "&queue=" : "", queue ? queue : "");
-	if ((rc = get(cli, path, &jobs, err)) < 0)
+	if (queue)
+		snprintf(filter, sizeof(filter), "&queue=%s", queue);
+	if ((rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
+	    (rc = list_get(&client, ended, filter, &jobs, err)) < 0)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(jobs, err);
@@ -236,10 +292,10 @@ int cli_job_list(struct cli *cli, struct error *err)
 int cli_job_show(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *jobs = NULL;
-	char path[JOB_PATH_SIZE];
-	int rc = job_path(cli->arguments[0], "", path, err);
+	struct client client;
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
-	if (rc < 0 || (rc = get(cli, path, &jobs, err)) < 0)
+	if (rc < 0 || (rc = meant_get(&client, cli->arguments[0], false, &jobs, err)) < 0)
 		return rc;
 	bool one = json_array_size(jobs) == 1;
 	if (cli->value[OPT_JSON])
@@ -254,13 +310,13 @@ int cli_job_show(struct cli *cli, struct error *err)
 int cli_job_explain(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *jobs = NULL, *all = NULL;
-	char path[JOB_PATH_SIZE];
-	int rc = job_path(cli->arguments[0], "", path, err);
+	struct client client;
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
 	size_t i, ahead = 0;
 	json_t *other;
 
-	if (rc < 0 || (rc = get(cli, path, &jobs, err)) < 0 ||
-	    (rc = get(cli, "/v1/jobs?ended=0", &all, err)) < 0)
+	if (rc < 0 || (rc = meant_get(&client, cli->arguments[0], false, &jobs, err)) < 0 ||
+	    (rc = list_get(&client, 0, "", &all, err)) < 0)
 		return rc;
 	json_t *job = json_array_get(jobs, 0);
 	const char *state = session_text(job, "state");

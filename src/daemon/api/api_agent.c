@@ -15,49 +15,33 @@
 #include "daemon/api/view.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue_pods.h"
+#include "daemon/queue/queue_private.h"
+
+/* Queues in a list that no agent serves. */
+#define UNSERVED_MAX 64u
 
 /* ---- showing ------------------------------------------------------------------------------ */
-
-struct counts {
-	const char *queue;
-	unsigned waiting, running;
-	const struct job *first; /* of those that wait */
-};
-
-static void count_one(struct job *job, void *arg)
-{
-	struct counts *counts = arg;
-
-	if (strcmp(job->record.queue, counts->queue) != 0)
-		return;
-	if (job->record.state != JOB_QUEUED && job->record.state != JOB_HELD) {
-		counts->running++;
-		return;
-	}
-	counts->waiting++;
-	if (!counts->first)
-		counts->first = job;
-}
 
 static json_t *queue_json(const struct node *node, const struct agent *agent, const char *name,
 			  const struct agent_queue *queue)
 {
-	struct counts counts = {.queue = name};
+	const struct queue_name *its = queue_name_find(node->queues, name);
+	const struct job *first =
+		its && its->waiting ? queue_first_waiting(node->queues, its) : NULL;
 	char size[QUEUE_SIZE_TEXT] = "", why[JOB_WHY_SIZE] = "";
 
-	jobs_each(node, count_one, &counts);
 	if (queue)
 		queue_size_text(&queue->spec, size);
-	if (counts.first)
-		job_why(counts.first, why);
+	if (first)
+		job_why(first, why);
 	if (queue && queue->draining)
 		snprintf(why, sizeof(why), "it is drained");
 	const char *image = !queue ? "" : *queue->spec.image ? queue->spec.image : agent->image;
 	return json_pack("{s:s, s:o, s:i, s:i, s:s, s:o, s:b, s:o, s:o}", "name", name, "size",
-			 *size ? json_string(size) : json_null(), "waiting", (int)counts.waiting,
-			 "running", (int)counts.running, "reason", why, "agent",
-			 agent ? json_string(agent->id) : json_null(), "draining",
-			 queue && queue->draining, "max",
+			 *size ? json_string(size) : json_null(), "waiting",
+			 its ? (int)its->waiting : 0, "running", its ? (int)its->running : 0,
+			 "reason", why, "agent", agent ? json_string(agent->id) : json_null(),
+			 "draining", queue && queue->draining, "max",
 			 queue && queue->spec.most ? json_integer(queue->spec.most) : json_null(),
 			 "image", *image ? json_string(image) : json_null());
 }
@@ -98,40 +82,31 @@ void api_get_agents(struct call *call, const char *id)
 	call_reply(call, MHD_HTTP_OK, list);
 }
 
-struct unserved {
-	const struct node *node;
-	json_t *list;
-};
-
-static void add_unserved(struct job *job, void *arg)
+/* Who enqueues may think of any name. */
+static void unserved_add(const struct node *node, json_t *list)
 {
-	struct unserved *unserved = arg;
+	size_t most = json_array_size(list) + UNSERVED_MAX;
 	uint32_t position;
-	size_t i;
-	json_t *item;
 
-	if (agent_serving(unserved->node, job->record.queue, (uid_t)-1, &position))
-		return;
-	json_array_foreach(unserved->list, i, item)
-	{
-		if (!strcmp(json_string_value(json_object_get(item, "name")), job->record.queue))
-			return;
-	}
-	json_array_append_new(unserved->list,
-			      queue_json(unserved->node, NULL, job->record.queue, NULL));
+	for (size_t i = 0; i < QUEUE_TABLE_BUCKETS; i++)
+		for (const struct queue_name *name = node->queues->names[i]; name;
+		     name = name->next)
+			if (json_array_size(list) < most &&
+			    !agent_serving(node, name->text, (uid_t)-1, &position))
+				json_array_append_new(list,
+						      queue_json(node, NULL, name->text, NULL));
 }
 
 void api_get_queues(struct call *call, const char *id)
 {
-	struct unserved unserved = {call->node, json_array()};
+	json_t *list = json_array();
 
 	for (const struct agent *a = agents_first(call->node); a; a = a->next)
 		for (uint32_t i = 0; i < a->queue_count; i++)
-			json_array_append_new(
-				unserved.list,
-				queue_json(call->node, a, a->queue[i].spec.name, &a->queue[i]));
-	jobs_each(call->node, add_unserved, &unserved);
-	call_reply(call, MHD_HTTP_OK, unserved.list);
+			json_array_append_new(list, queue_json(call->node, a, a->queue[i].spec.name,
+							       &a->queue[i]));
+	unserved_add(call->node, list);
+	call_reply(call, MHD_HTTP_OK, list);
 }
 
 /* ---- starting ----------------------------------------------------------------------------- */

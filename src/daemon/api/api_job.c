@@ -24,7 +24,11 @@
 
 /* Ended jobs in a list, unless `ended` says otherwise. */
 #define ENDED_DEFAULT 20u
-#define ENDED_MAX 100000u
+/* In one answer: a job takes some 20 us to be shown, and the loop waits meanwhile. */
+#define PART_JOBS 64u
+#define UNPAGED_JOBS 256u
+/* Jobs of other queues than the one that is asked for, that one answer passes over. */
+#define LOOKS_MAX 4096u
 
 /* ---- showing ------------------------------------------------------------------------------ */
 
@@ -77,63 +81,150 @@ struct listing {
 	struct call *call;
 	json_t *list;
 	const char *queue;
-	bool one; /* all of it is meant by one ID */
 	bool forbidden;
-	int64_t spec; /* of the last one, and its place in the array */
+	uint32_t rows; /* that were looked at */
+	int64_t spec;  /* of the last one, and its place in the array */
 	int32_t index;
+	char next[64]; /* where the next part begins; "": there is none */
 };
-
-static void list_living(struct job *job, void *arg)
-{
-	struct listing *listing = arg;
-
-	if (!peer_permitted(&listing->call->peer, job->record.uid)) {
-		listing->forbidden = true;
-		return;
-	}
-	if (listing->queue && strcmp(listing->queue, job->record.queue) != 0)
-		return;
-	listing->spec = job->record.spec;
-	listing->index = job->record.index;
-	json_array_append_new(listing->list, job_json(job));
-}
 
 static int list_ended(void *arg, const struct job_record *record)
 {
 	struct listing *listing = arg;
 
-	if (!peer_permitted(&listing->call->peer, record->uid)) {
-		listing->forbidden = true;
-		return 0;
-	}
-	/* Those that have not ended are in memory, and newer there. */
-	if (!job_state_ended(record->state) ||
-	    (listing->queue && strcmp(listing->queue, record->queue) != 0))
-		return 0;
-	listing->spec = record->spec;
-	listing->index = record->index;
-	json_array_append_new(listing->list, record_json(listing->call->node, record, ""));
+	listing->rows++;
+	snprintf(listing->next, sizeof(listing->next), "%" PRId64 ".%" PRId64, record->ended,
+		 record->id);
+	if (!listing->queue || !strcmp(listing->queue, record->queue))
+		json_array_append_new(listing->list, record_json(listing->call->node, record, ""));
 	return 0;
+}
+
+static void ended_add(struct listing *listing, const struct job_place *before, uint32_t limit)
+{
+	const struct peer *peer = &listing->call->peer;
+
+	(void)job_store_each_ended(listing->call->node->queues->store,
+				   peer->admin ? (uid_t)-1 : peer->uid, before, limit, list_ended,
+				   listing);
+	if (listing->rows < limit)
+		listing->next[0] = '\0';
+}
+
+static void reply_part(struct listing *listing)
+{
+	call_reply(listing->call, MHD_HTTP_OK,
+		   json_pack("{s:o, s:o}", "jobs", listing->list, "next",
+			     *listing->next ? json_string(listing->next) : json_null()));
+}
+
+static void bad_part(struct call *call, const char *name)
+{
+	answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+		      "%s: takes what `next` of the part before said; empty: the first", name);
+}
+
+/* Where a part of the living jobs begins: behind this one. */
+struct living_place {
+	uid_t uid;
+	uint64_t came; /* 0: before all of the user's */
+	int64_t id;
+};
+
+/* Of one user. False: the part is full. */
+static bool living_add_of(struct listing *l, const struct queue_use *user, struct living_place at,
+			  size_t most)
+{
+	for (const struct job *job = jobs_after(user, at.came, at.id); job;
+	     job = job->next_of_user) {
+		if (json_array_size(l->list) >= most || l->rows++ == LOOKS_MAX)
+			return false;
+		snprintf(l->next, sizeof(l->next), "%u.%" PRIu64 ".%" PRId64, user->uid, job->came,
+			 job->record.id);
+		if (!l->queue || !strcmp(l->queue, job->record.queue))
+			json_array_append_new(l->list, job_json(job));
+	}
+	return true;
+}
+
+/* The caller's own, or of an administrator's all, user by user. */
+static void living_add(struct listing *l, struct living_place at, size_t most)
+{
+	struct queues *q = l->call->node->queues;
+	const struct peer *peer = &l->call->peer;
+	uid_t first = peer->admin ? at.uid : peer->uid;
+	const struct queue_use *user =
+		peer->admin && !at.came ? q->uses : queue_use_get(q, first, false);
+
+	for (; user; user = peer->admin ? user->next : NULL) {
+		if (!living_add_of(l, user, at, most))
+			return;
+		at = (struct living_place){0};
+	}
+	l->next[0] = '\0';
+}
+
+static void reply_living(struct listing *listing, const char *text)
+{
+	struct living_place at = {0};
+	int length = -1;
+
+	if (*text && (sscanf(text, "%u.%" SCNu64 ".%" SCNd64 "%n", &at.uid, &at.came, &at.id,
+			     &length) != 3 ||
+		      text[length])) {
+		json_decref(listing->list);
+		bad_part(listing->call, "part");
+		return;
+	}
+	living_add(listing, at, PART_JOBS);
+	reply_part(listing);
+}
+
+static void reply_ended(struct listing *listing, const char *text, uint32_t limit)
+{
+	struct job_place before;
+	int length = -1;
+
+	if (*text &&
+	    (sscanf(text, "%" SCNd64 ".%" SCNd64 "%n", &before.ended, &before.id, &length) != 2 ||
+	     text[length])) {
+		json_decref(listing->list);
+		bad_part(listing->call, "before");
+		return;
+	}
+	ended_add(listing, *text ? &before : NULL, MIN(limit, PART_JOBS));
+	reply_part(listing);
+}
+
+static void reply_unpaged(struct listing *listing, uint32_t limit)
+{
+	ended_add(listing, NULL, MIN(limit, UNPAGED_JOBS));
+	/* The latest last, as they are read. */
+	json_t *ordered = json_array();
+	for (size_t i = json_array_size(listing->list); i; i--)
+		json_array_append(ordered, json_array_get(listing->list, i - 1));
+	json_decref(listing->list);
+	listing->list = ordered;
+	listing->rows = 0;
+	living_add(listing, (struct living_place){0}, json_array_size(ordered) + UNPAGED_JOBS);
+	call_reply(listing->call, MHD_HTTP_OK, listing->list);
 }
 
 void api_get_jobs(struct call *call, const char *id)
 {
 	struct listing listing = {
 		.call = call, .list = json_array(), .queue = call_argument(call, "queue")};
-	const char *ended = call_argument(call, "ended");
-	unsigned long limit = ended ? strtoul(ended, NULL, 10) : ENDED_DEFAULT;
+	const char *ended = call_argument(call, "ended"), *part = call_argument(call, "part"),
+		   *before = call_argument(call, "before");
+	uint32_t limit =
+		ended ? (uint32_t)MIN(strtoul(ended, NULL, 10), UINT32_MAX) : ENDED_DEFAULT;
 
-	(void)job_store_each_ended(call->node->queues->store,
-				   call->peer.admin ? (uid_t)-1 : call->peer.uid,
-				   (uint32_t)MIN(limit, ENDED_MAX), list_ended, &listing);
-	/* The latest last, as they are read. */
-	json_t *ordered = json_array();
-	for (size_t i = json_array_size(listing.list); i; i--)
-		json_array_append(ordered, json_array_get(listing.list, i - 1));
-	json_decref(listing.list);
-	listing.list = ordered;
-	jobs_each(call->node, list_living, &listing);
-	call_reply(call, MHD_HTTP_OK, listing.list);
+	if (part)
+		reply_living(&listing, part);
+	else if (before)
+		reply_ended(&listing, before, limit);
+	else
+		reply_unpaged(&listing, limit);
 }
 
 /* ---- one job or array --------------------------------------------------------------------- */
@@ -183,10 +274,33 @@ static void asked_add(const struct listing *listing, json_t *job)
 	json_object_set_new(job, "asked", asked);
 }
 
-/* The jobs that an ID stands for, in ret->list, which is the caller's. False: answered. */
-static bool meant_or_reply(struct call *call, const char *text, struct listing *ret)
+/* What has not ended is newer in memory. */
+static int list_meant(void *arg, const struct job_record *record)
+{
+	struct listing *listing = arg;
+	const struct job *job = job_find(listing->call->node, record->id);
+
+	if (!peer_permitted(&listing->call->peer, record->uid)) {
+		listing->forbidden = true;
+		return 0;
+	}
+	listing->rows++;
+	listing->spec = job ? job->record.spec : record->spec;
+	listing->index = record->index;
+	if (job)
+		json_array_append_new(listing->list, job_json(job));
+	else if (job_state_ended(record->state))
+		json_array_append_new(listing->list, record_json(listing->call->node, record, ""));
+	return 0;
+}
+
+/* The jobs that an ID stands for, up to `most` of them with an index above `after`, in ret->list,
+ * which is the caller's. False: answered. */
+static bool meant_or_reply(struct call *call, const char *text, int32_t after, uint32_t most,
+			   struct listing *ret)
 {
 	struct listing listing = {.call = call, .list = json_array()};
+	struct job_store *store = call->node->queues->store;
 	int64_t id;
 	int32_t index;
 
@@ -195,9 +309,13 @@ static bool meant_or_reply(struct call *call, const char *text, struct listing *
 		json_decref(listing.list);
 		return false;
 	}
-	(void)job_store_each_of(call->node->queues->store, id, index, list_ended, &listing);
-	jobs_meant(call->node, id, index, list_living, &listing);
-	if (json_array_size(listing.list)) {
+	if (index >= 0)
+		(void)job_store_each_of(store, id, index, list_meant, &listing);
+	else
+		(void)job_store_each_part(store, id, after, most, list_meant, &listing);
+	if (listing.rows == most)
+		snprintf(listing.next, sizeof(listing.next), "%d", listing.index);
+	if (listing.rows) {
 		*ret = listing;
 		return true;
 	}
@@ -241,15 +359,37 @@ static bool wait_on(struct call *call, const char *text, bool deferred)
 	return true;
 }
 
+static void reply_meant(struct listing *listing, bool parts, bool first)
+{
+	if (first && json_array_size(listing->list) == 1)
+		asked_add(listing, json_array_get(listing->list, 0));
+	if (parts) {
+		reply_part(listing);
+	} else if (*listing->next) {
+		json_decref(listing->list);
+		answer_failed(listing->call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+			      "the array has more than %u jobs: ask for parts of it (?part=), or "
+			      "for one of them",
+			      UNPAGED_JOBS);
+	} else {
+		call_reply(listing->call, MHD_HTTP_OK, listing->list);
+	}
+}
+
 static void answer_or_wait(struct call *call, const char *id, bool deferred)
 {
+	const char *part = call_argument(call, "part");
 	struct listing listing;
+	char *end = "";
+	long after = part && *part ? strtol(part, &end, 10) : -1;
 
-	if (wait_on(call, id, deferred) || !meant_or_reply(call, id, &listing))
+	if (wait_on(call, id, deferred))
 		return;
-	if (json_array_size(listing.list) == 1)
-		asked_add(&listing, json_array_get(listing.list, 0));
-	call_reply(call, MHD_HTTP_OK, listing.list);
+	if (*end || after < -1 || after > INT32_MAX)
+		bad_part(call, "part");
+	else if (meant_or_reply(call, id, (int32_t)after, part ? PART_JOBS : UNPAGED_JOBS + 1,
+				&listing))
+		reply_meant(&listing, part != NULL, after == -1);
 }
 
 static void wait_answer(void *arg)
@@ -383,12 +523,8 @@ static int after_check(const struct call *call, const struct job_spec *spec, str
 {
 	for (unsigned i = 0; i < spec->after_count; i++) {
 		const struct job_after *after = &spec->after[i];
-		struct listing listing = {.call = (struct call *)call, .list = json_array()};
-		int rc = job_store_each_of(call->node->queues->store, after->job, after->index,
-					   list_ended, &listing);
 
-		json_decref(listing.list);
-		if (rc == 0)
+		if (job_store_has(call->node->queues->store, after->job, after->index))
 			continue;
 		error_set(err, EXIT_CODE_USAGE, "after: there is no job %" PRId64, after->job);
 		error_hint(err, "`carve job list` shows them");
@@ -439,18 +575,15 @@ int api_job_warrant(const struct call *call, const char *text, struct warrant **
 /* One that was asked for before. True: answered. */
 static bool answer_asked(struct call *call, const char *key)
 {
-	struct listing listing = {.call = call, .list = json_array()};
+	struct job_store *store = call->node->queues->store;
+	struct job_counts counts;
 	int64_t first;
-	bool asked = key && job_store_asked_get(call->node->queues->store, key, call->peer.uid,
-						&first) == 0;
 
-	if (asked) {
-		(void)job_store_each_of(call->node->queues->store, first, -1, list_ended, &listing);
-		jobs_meant(call->node, first, -1, list_living, &listing);
-		on_enqueued(call, first, (uint32_t)json_array_size(listing.list), NULL);
-	}
-	json_decref(listing.list);
-	return asked;
+	if (!key || job_store_asked_get(store, key, call->peer.uid, &first) < 0 ||
+	    job_store_count(store, first, -1, &counts) < 0)
+		return false;
+	on_enqueued(call, first, counts.all, NULL);
+	return true;
 }
 
 /* The queue's image, or its agent's, where the user named none: it is in the text that is vouched
@@ -791,7 +924,7 @@ static void change_answer(struct change *change)
 			json_pack("{s:s, s:i}", "id", change->id, change->what, (int)change->done));
 		return;
 	}
-	if (!meant_or_reply(call, change->id, &listing))
+	if (!meant_or_reply(call, change->id, -1, 1, &listing))
 		return;
 	answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "job %.64s has ended already",
 		      change->id);

@@ -68,6 +68,12 @@ enum {
 	Q_ENDED_OF,
 	Q_ONE,
 	Q_ARRAY,
+	Q_ARRAY_PART,
+	Q_COUNT_ONE,
+	Q_COUNT_ARRAY,
+	Q_COUNT_ELEMENT,
+	Q_IS,
+	Q_IS_ARRAY,
 	Q_ELEMENT,
 	Q_ASKED_PUT,
 	Q_ASKED_GET,
@@ -110,11 +116,22 @@ static const char *const texts[Q_COUNT] = {
 		      " exit_code=?23, signal=?24, reason=?25, peak=?26, gpu_ns=?27, rss=?28"
 		      " WHERE id=?1",
 	[Q_LIVING] = "SELECT " COLUMNS " FROM job WHERE state < 4 ORDER BY id",
-	[Q_ENDED] = "SELECT " COLUMNS " FROM job WHERE state >= 4 ORDER BY ended DESC LIMIT ?1",
-	[Q_ENDED_OF] = "SELECT " COLUMNS
-		       " FROM job WHERE state >= 4 AND uid=?2 ORDER BY ended DESC LIMIT ?1",
+	[Q_ENDED] = "SELECT " COLUMNS " FROM job WHERE state >= 4 AND (ended, id) < (?3, ?4)"
+		    " ORDER BY ended DESC, id DESC LIMIT ?1",
+	[Q_ENDED_OF] =
+		"SELECT " COLUMNS " FROM job WHERE state >= 4 AND uid=?2 AND (ended, id) < (?3, ?4)"
+		" ORDER BY ended DESC, id DESC LIMIT ?1",
 	[Q_ONE] = "SELECT " COLUMNS " FROM job WHERE id=?1 AND array=0",
 	[Q_ARRAY] = "SELECT " COLUMNS " FROM job WHERE array=?1 AND array > 0 ORDER BY idx",
+	[Q_ARRAY_PART] = "SELECT " COLUMNS " FROM job WHERE array=?1 AND array > 0 AND idx > ?2"
+			 " ORDER BY idx LIMIT ?3",
+	[Q_COUNT_ONE] = "SELECT count(*), sum(state = 4) FROM job WHERE id=?1 AND array=0",
+	[Q_COUNT_ARRAY] = "SELECT count(*), sum(state = 4) FROM job WHERE array=?1 AND array > 0",
+	[Q_COUNT_ELEMENT] = "SELECT count(*), sum(state = 4) FROM job"
+			    " WHERE array=?1 AND idx=?2 AND array > 0",
+	[Q_IS] = "SELECT 1 FROM job WHERE (id=?1 AND array=0 AND ?2 < 0) LIMIT 1",
+	[Q_IS_ARRAY] =
+		"SELECT 1 FROM job WHERE array=?1 AND array > 0 AND (?2 < 0 OR idx=?2) LIMIT 1",
 	[Q_ELEMENT] = "SELECT " COLUMNS " FROM job WHERE array=?1 AND idx=?2 AND array > 0",
 	[Q_ASKED_PUT] = "INSERT INTO asked VALUES(?,?,?,?)",
 	[Q_ASKED_GET] = "SELECT job FROM asked WHERE key=?1 AND uid=?2",
@@ -461,8 +478,8 @@ int job_store_each_living(struct job_store *store, job_record_cb cb, void *arg)
 	return each(statement(store, Q_LIVING), cb, arg, &count);
 }
 
-int job_store_each_ended(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
-			 void *arg)
+int job_store_each_ended(struct job_store *store, uid_t uid, const struct job_place *before,
+			 uint32_t limit, job_record_cb cb, void *arg)
 {
 	bool all = uid == (uid_t)-1;
 	sqlite3_stmt *stmt = statement(store, all ? Q_ENDED : Q_ENDED_OF);
@@ -471,6 +488,8 @@ int job_store_each_ended(struct job_store *store, uid_t uid, uint32_t limit, job
 	sqlite3_bind_int64(stmt, 1, limit);
 	if (!all)
 		sqlite3_bind_int64(stmt, 2, uid);
+	sqlite3_bind_int64(stmt, 3, before ? before->ended : INT64_MAX);
+	sqlite3_bind_int64(stmt, 4, before ? before->id : INT64_MAX);
 	return each(stmt, cb, arg, &count);
 }
 
@@ -490,6 +509,63 @@ int job_store_each_of(struct job_store *store, int64_t id, int32_t index, job_re
 		rc = each(stmt, cb, arg, &count);
 	}
 	return rc == 0 && !count ? -ENOENT : rc;
+}
+
+int job_store_each_part(struct job_store *store, int64_t id, int32_t after, uint32_t limit,
+			job_record_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, Q_ARRAY_PART);
+	unsigned count = 0;
+
+	sqlite3_bind_int64(stmt, 1, id);
+	sqlite3_bind_int64(stmt, 2, after);
+	sqlite3_bind_int64(stmt, 3, limit);
+	int rc = each(stmt, cb, arg, &count);
+	if (rc == 0 && !count) {
+		stmt = statement(store, Q_ONE);
+		sqlite3_bind_int64(stmt, 1, id);
+		rc = each(stmt, cb, arg, &count);
+	}
+	return rc == 0 && !count ? -ENOENT : rc;
+}
+
+static int count_read(sqlite3_stmt *stmt, int64_t id, int32_t index, struct job_counts *ret)
+{
+	sqlite3_bind_int64(stmt, 1, id);
+	if (index >= 0)
+		sqlite3_bind_int64(stmt, 2, index);
+	int step = sqlite3_step(stmt);
+	*ret = (struct job_counts){0};
+	if (step == SQLITE_ROW)
+		*ret = (struct job_counts){(uint32_t)sqlite3_column_int64(stmt, 0),
+					   (uint32_t)sqlite3_column_int64(stmt, 1)};
+	sqlite3_reset(stmt);
+	return step == SQLITE_ROW ? 0 : store_errno(step);
+}
+
+int job_store_count(struct job_store *store, int64_t id, int32_t index, struct job_counts *ret)
+{
+	int rc = count_read(statement(store, index >= 0 ? Q_COUNT_ELEMENT : Q_COUNT_ARRAY), id,
+			    index, ret);
+
+	if (rc == 0 && !ret->all && index < 0)
+		rc = count_read(statement(store, Q_COUNT_ONE), id, -1, ret);
+	return rc;
+}
+
+bool job_store_has(struct job_store *store, int64_t id, int32_t index)
+{
+	sqlite3_stmt *stmt;
+	bool found = false;
+
+	for (int query = Q_IS; query <= Q_IS_ARRAY && !found; query++) {
+		stmt = statement(store, query);
+		sqlite3_bind_int64(stmt, 1, id);
+		sqlite3_bind_int64(stmt, 2, index);
+		found = sqlite3_step(stmt) == SQLITE_ROW;
+		sqlite3_reset(stmt);
+	}
+	return found;
 }
 
 int job_store_each_oldest(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,

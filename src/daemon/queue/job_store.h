@@ -46,9 +46,25 @@ int job_store_put(struct job_store *store, const struct job_record *record);
 typedef int (*job_record_cb)(void *arg, const struct job_record *record);
 /* Jobs that have not ended, by ID. */
 int job_store_each_living(struct job_store *store, job_record_cb cb, void *arg);
-/* The `limit` jobs that ended last, the latest first; of one user, or (uid_t)-1: all. */
-int job_store_each_ended(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
-			 void *arg);
+/* A place among the jobs that ended, in the order of their ends. */
+struct job_place {
+	int64_t ended, id;
+};
+
+/* The `limit` jobs that ended last, the latest first; of one user, or (uid_t)-1: all. Those before
+ * a place; NULL: from the last one on. */
+int job_store_each_ended(struct job_store *store, uid_t uid, const struct job_place *before,
+			 uint32_t limit, job_record_cb cb, void *arg);
+/* A job, or `limit` of an array's that have an index above `after`, ended or not. -ENOENT. */
+int job_store_each_part(struct job_store *store, int64_t id, int32_t after, uint32_t limit,
+			job_record_cb cb, void *arg);
+/* Of a job, an array, or (index >= 0) one of an array's: how many there are, and are done. */
+struct job_counts {
+	uint32_t all, done;
+};
+int job_store_count(struct job_store *store, int64_t id, int32_t index, struct job_counts *ret);
+/* Whether there is any. */
+bool job_store_has(struct job_store *store, int64_t id, int32_t index);
 /* A job, or all of an array, ended or not. -ENOENT. */
 int job_store_each_of(struct job_store *store, int64_t id, int32_t index, job_record_cb cb,
 		      void *arg);

@@ -26,6 +26,7 @@ struct error;
 struct job_list;
 struct node;
 struct queue_bucket;
+struct queue_use;
 struct queues;
 struct warrant;
 
@@ -56,8 +57,11 @@ struct job {
 	struct node *node;
 	struct job_array *array;
 	struct job *next_of, *previous_of; /* of its array */
-	enum job_wait wait;                /* where it is not in a bucket */
-	int64_t claim;                     /* the job that it was preempted for last; 0: none */
+	struct queue_use *user;
+	struct job *next_of_user, *previous_of_user; /* in the order of coming */
+	uint64_t came;                               /* its number in that order */
+	enum job_wait wait;                          /* where it is not in a bucket */
+	int64_t claim; /* the job that it was preempted for last; 0: none */
 	/* While it runs. */
 	struct process_watch *watch; /* of the shim, or where that was killed of the command */
 	bool orphaned;               /* of the command */

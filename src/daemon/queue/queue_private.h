@@ -7,6 +7,8 @@
 #include "daemon/queue/queue.h"
 
 #define QUEUE_ID_BUCKETS 65536u
+/* Of names, arrays and users. */
+#define QUEUE_TABLE_BUCKETS 4096u
 /* Changes that are remembered. */
 #define QUEUE_EVENTS 4096u
 /* An attempt that failed to start is tried again after so long, and so is an end that could not be
@@ -19,17 +21,19 @@ struct job_list {
 	struct queue_bucket *bucket; /* NULL: it is none's */
 };
 
+/* A queue that jobs name, as long as some do: who enqueues may think of any name. */
 struct queue_name {
 	struct queue_name *next;
+	uint32_t waiting, running; /* jobs that have not ended */
 	char text[QUEUE_NAME_SIZE];
 };
 
 /* Ready jobs that are alike: where the first one finds no room, neither do the others. */
 struct queue_bucket {
-	struct queue_bucket *next;
-	struct job_list list; /* by ID */
+	struct queue_bucket *next, *previous; /* of its user, the newest last */
+	struct job_list list;                 /* by ID */
 	const char *queue;
-	uid_t uid;
+	struct queue_use *user;
 	int priority;
 	const struct job_spec *like; /* of one of them; `used` keeps it */
 	struct job_array *array;     /* where that has a limit of jobs at a time; else NULL */
@@ -62,9 +66,14 @@ struct queue_listener {
 	void *arg;
 };
 
+/* A user who has jobs, or had some. */
 struct queue_use {
-	struct queue_use *next;
+	struct queue_use *next, *next_of_table;
+	const struct node *node;
 	uid_t uid;
+	struct queue_bucket *buckets, *last_bucket; /* ready jobs */
+	struct job *jobs, *last_job; /* that have not ended, in the order of coming */
+	uint32_t job_count;
 	double use; /* seconds of a whole GPU, decayed to `at` */
 	int64_t at;
 	uint64_t ended; /* jobs of the user in the history */
@@ -98,16 +107,19 @@ struct queues {
 	struct node *node;
 	struct job_store *store;
 	struct job *by_id[QUEUE_ID_BUCKETS];
-	struct queue_bucket *buckets;
+	size_t buckets;          /* of all users */
 	struct job_list pending; /* held, or its time or its turn after others has not come */
 	struct job_list running;
 	struct job_list ending; /* their end is to be written */
-	struct queue_name *names;
-	struct job_array *arrays;
+	struct queue_name *names[QUEUE_TABLE_BUCKETS];
+	struct job_array *arrays[QUEUE_TABLE_BUCKETS]; /* by ID */
 	struct agent *agents;
-	size_t afters;  /* jobs that come after others */
-	uint64_t ended; /* jobs in the history */
-	struct queue_use *uses;
+	size_t afters;                                        /* jobs that come after others */
+	uint64_t ended;                                       /* jobs in the history */
+	struct queue_use *uses, *use_of[QUEUE_TABLE_BUCKETS]; /* the latter by user ID */
+	uint32_t first_user; /* where the next decision begins, where not all users can have a part
+				in it */
+	uint64_t came;       /* jobs so far */
 	struct enqueue *enqueues, **enqueues_end;
 	struct enqueue *longs, **longs_end; /* of long arrays, one after the other */
 	struct queue_parts *parts;          /* likewise */
@@ -128,8 +140,18 @@ struct queues {
 static inline struct queues *queues_of(const struct node *node);
 
 /* ---- queue_table.c */
+/* The one text of a queue's name; NULL: no memory. It goes with the last job that has it. */
 const char *queue_name_intern(struct queues *q, const char *name);
+struct queue_name *queue_name_find(const struct queues *q, const char *name);
+/* The job has another queue, of queue_name_intern(). */
+void job_queue_set(struct job *job, const char *queue);
+/* Sets its state and nothing else: job_state_set() remembers it, too. */
+void job_state_put(struct job *job, enum job_state state);
 struct job *job_new(struct queues *q, const struct job_record *record, struct job_spec *spec);
+/* The user's first job that came after the one of that number and ID; 0: the first one. */
+const struct job *jobs_after(const struct queue_use *user, uint64_t came, int64_t id);
+/* A job of the queue that waits. NULL: none, or none near the front of those of other queues. */
+const struct job *queue_first_waiting(const struct queues *q, const struct queue_name *name);
 /* Takes it out of all tables. */
 void job_free(struct job *job);
 void job_move(struct job *job, struct job_list *list);

@@ -25,6 +25,8 @@
 #define SAMPLE_FRESH_NS 200000000ull
 /* Kinds of ready jobs that are looked at in one round. */
 #define CANDIDATES_MAX 1024u
+/* And so many kinds of one user's, whether they are ready or not. */
+#define KINDS_LOOKED_AT 4096u
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 /* ---- one agent ---------------------------------------------------------------------------- */
@@ -79,24 +81,58 @@ static enum job_wait kind_look(const struct round *round, const struct queue_buc
 	return JOB_WAITS_TURN;
 }
 
-static void candidates_collect(struct round *round)
+static bool has_part(const struct round *round, const struct queue_use *user)
 {
-	int64_t now = now_realtime_ns();
+	return user->buckets && agent_runs_for(round->agent, user->uid);
+}
 
-	round->job_count = 0;
-	for (struct queue_bucket *b = round->q->buckets; b; b = b->next) {
+static uint32_t users_count(const struct round *round)
+{
+	uint32_t count = 0;
+
+	for (const struct queue_use *user = round->q->uses; user; user = user->next)
+		count += has_part(round, user);
+	return count;
+}
+
+/* Up to `most` kinds of a user's jobs, the oldest first: nobody's many kinds keep out another's. */
+static void user_collect(struct round *round, const struct queue_use *user, uint32_t most,
+			 int64_t now)
+{
+	double use = queue_use_of(round->q, user->uid, now);
+	uint32_t looks = 0;
+
+	for (struct queue_bucket *b = user->buckets; b && looks < KINDS_LOOKED_AT; b = b->next) {
 		int position = position_of(round->agent, b->queue);
 
-		if (position < 0 || round->job_count == CANDIDATES_MAX ||
-		    !agent_runs_for(round->agent, b->uid))
+		if (!most || round->job_count == CANDIDATES_MAX)
+			return;
+		looks++;
+		if (position < 0)
 			continue;
 		struct queue_job *job = &round->jobs[round->job_count];
 		b->wait = kind_look(round, b, position, job);
 		if (b->wait != JOB_WAITS_TURN)
 			continue;
-		job->use = queue_use_of(round->q, b->uid, now);
+		job->use = use;
 		round->job_count++;
+		most--;
 	}
+}
+
+static void candidates_collect(struct round *round)
+{
+	int64_t now = now_realtime_ns();
+
+	round->job_count = 0;
+	uint32_t users = users_count(round), at = 0, first = 0;
+
+	if (users > CANDIDATES_MAX)
+		first = round->q->first_user = (round->q->first_user + CANDIDATES_MAX) % users;
+	for (int turn = 0; turn < 2 && users; turn++, at = 0)
+		for (const struct queue_use *user = round->q->uses; user; user = user->next)
+			if (has_part(round, user) && (at++ < first) == (turn == 1))
+				user_collect(round, user, MAX(CANDIDATES_MAX / users, 1), now);
 	queue_sort(round->jobs, round->job_count, round->agent->fair, round->agent->last,
 		   round->agent->queue_count);
 }
@@ -568,11 +604,16 @@ int job_change(struct job *job, const char *queue, const int *priority, const ch
 		free(warrant);
 		return not_waiting(job, err);
 	}
+	queue = queue ? queue_name_intern(q, queue) : job->record.queue;
+	if (!queue) {
+		free(warrant);
+		return not_saved(-ENOMEM, err);
+	}
 	job_move(job, NULL);
 	if (text)
 		rc = spec_change(job, text, warrant, err);
-	if (rc == 0 && queue)
-		job->record.queue = queue_name_intern(q, queue);
+	if (rc == 0)
+		job_queue_set(job, queue);
 	if (rc == 0 && priority)
 		job->record.priority = *priority;
 	if (rc == 0 && (rc = record_save(job)) < 0)
@@ -800,7 +841,7 @@ static void job_take_up(struct job *job)
 	}
 	grants_restore(job);
 	job->started_ns = started_restore(job);
-	job->record.state = JOB_RUNNING;
+	job_state_put(job, JOB_RUNNING);
 	job_move(job, &q->running);
 	counts_restore(job);
 	job_watch(job);
@@ -903,12 +944,6 @@ void queues_stop(struct queues *q)
 	jobs_each(q->node, free_one, NULL);
 	agents_free(q);
 	job_store_close(q->store);
-	while (q->names) {
-		struct queue_name *name = q->names;
-
-		q->names = name->next;
-		free(name);
-	}
 	while (q->uses) {
 		struct queue_use *use = q->uses;
 

@@ -1,5 +1,6 @@
 /* The jobs that have not ended: by ID, and by what they wait for. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,11 @@
 #include "base/macros.h"
 #include "daemon/host/log.h"
 #include "daemon/queue/queue_private.h"
+
+/* Of an array's jobs, some may run, or have ended. */
+#define NEIGHBOURS 64u
+/* For a job whose reason is a queue's. */
+#define LOOKS_MAX 1000u
 
 /* ---- texts ------------------------------------------------------------------------------- */
 
@@ -21,18 +27,81 @@ void job_text_set(const char **field, const char *text)
 	*field = copy ? copy : "";
 }
 
+/* ---- queues' names ----------------------------------------------------------------------- */
+
+static unsigned name_bucket(const char *name)
+{
+	unsigned hash = 5381; /* djb2 */
+
+	while (*name)
+		hash = hash * 33 + (unsigned char)*name++;
+	return hash % QUEUE_TABLE_BUCKETS;
+}
+
+struct queue_name *queue_name_find(const struct queues *q, const char *name)
+{
+	struct queue_name *n = q->names[name_bucket(name)];
+
+	while (n && strcmp(n->text, name) != 0)
+		n = n->next;
+	return n;
+}
+
 const char *queue_name_intern(struct queues *q, const char *name)
 {
-	for (const struct queue_name *n = q->names; n; n = n->next)
-		if (!strcmp(n->text, name))
-			return n->text;
-	struct queue_name *n = calloc(1, sizeof(*n));
+	struct queue_name *n = queue_name_find(q, name), **at = &q->names[name_bucket(name)];
+
+	if (n)
+		return n->text;
+	n = calloc(1, sizeof(*n));
 	if (!n)
-		return "";
+		return NULL;
 	snprintf(n->text, sizeof(n->text), "%s", name);
-	n->next = q->names;
-	q->names = n;
+	n->next = *at;
+	*at = n;
 	return n->text;
+}
+
+static struct queue_name *name_of(const char *interned)
+{
+	return (struct queue_name *)(interned - offsetof(struct queue_name, text));
+}
+
+static void name_drop(struct queues *q, struct queue_name *name)
+{
+	struct queue_name **at = &q->names[name_bucket(name->text)];
+
+	if (name->waiting || name->running)
+		return;
+	while (*at != name)
+		at = &(*at)->next;
+	*at = name->next;
+	free(name);
+}
+
+static uint32_t *name_count(const struct job *job)
+{
+	struct queue_name *name = name_of(job->record.queue);
+	bool waits = job->record.state == JOB_QUEUED || job->record.state == JOB_HELD;
+
+	return waits ? &name->waiting : &name->running;
+}
+
+void job_queue_set(struct job *job, const char *queue)
+{
+	struct queue_name *before = name_of(job->record.queue);
+
+	--*name_count(job);
+	job->record.queue = queue;
+	++*name_count(job);
+	name_drop(job->node->queues, before);
+}
+
+void job_state_put(struct job *job, enum job_state state)
+{
+	--*name_count(job);
+	job->record.state = state;
+	++*name_count(job);
 }
 
 /* ---- lists ------------------------------------------------------------------------------- */
@@ -50,10 +119,20 @@ static void list_remove(struct job *job)
 	job->next = job->previous = NULL;
 }
 
-/* By ID: most come last. */
+/* One of the next jobs of its array that is in the list: where its place is looked for. */
+static struct job *neighbour(const struct job_list *list, const struct job *job)
+{
+	struct job *next = job->next_of;
+
+	for (unsigned i = 0; i < NEIGHBOURS && next && next->list != list; i++)
+		next = next->next_of;
+	return next && next->list == list ? next : list->last;
+}
+
+/* By ID: most come last, and one that is tried again among its array's. */
 static void list_insert(struct job_list *list, struct job *job)
 {
-	struct job *before = list->last;
+	struct job *before = neighbour(list, job);
 
 	while (before && before->record.id > job->record.id)
 		before = before->previous;
@@ -67,11 +146,11 @@ static void list_insert(struct job_list *list, struct job *job)
 
 static void bucket_drop(struct queues *q, struct queue_bucket *bucket)
 {
-	struct queue_bucket **at = &q->buckets;
+	struct queue_use *user = bucket->user;
 
-	while (*at != bucket)
-		at = &(*at)->next;
-	*at = bucket->next;
+	*(bucket->previous ? &bucket->previous->next : &user->buckets) = bucket->next;
+	*(bucket->next ? &bucket->next->previous : &user->last_bucket) = bucket->previous;
+	q->buckets--;
 	job_spec_unref((struct job_spec *)bucket->like);
 	free(bucket);
 }
@@ -102,32 +181,34 @@ static bool same_request(const struct job_spec *a, const struct job_spec *b)
 static bool belongs(const struct queue_bucket *bucket, const struct job *job,
 		    const struct job_array *array)
 {
-	return bucket->queue == job->record.queue && bucket->uid == job->record.uid &&
-	       bucket->priority == job->record.priority && bucket->array == array &&
-	       same_request(bucket->like, job->spec);
+	return bucket->queue == job->record.queue && bucket->priority == job->record.priority &&
+	       bucket->array == array && same_request(bucket->like, job->spec);
 }
 
 static struct queue_bucket *bucket_for(struct queues *q, const struct job *job)
 {
 	struct job_array *array = job->array && job->array->most ? job->array : NULL;
-	struct queue_bucket *bucket = q->buckets;
+	struct queue_use *user = job->user;
+	struct queue_bucket *bucket = user->last_bucket;
 
 	while (bucket && !belongs(bucket, job, array))
-		bucket = bucket->next;
+		bucket = bucket->previous;
 	if (bucket)
 		return bucket;
 	bucket = calloc(1, sizeof(*bucket));
 	if (!bucket)
 		return NULL;
 	bucket->queue = job->record.queue;
-	bucket->uid = job->record.uid;
+	bucket->user = user;
 	bucket->priority = job->record.priority;
 	bucket->like = job->spec;
 	job->spec->uses++;
 	bucket->array = array;
 	bucket->list.bucket = bucket;
-	bucket->next = q->buckets;
-	q->buckets = bucket;
+	bucket->previous = user->last_bucket;
+	*(user->last_bucket ? &user->last_bucket->next : &user->buckets) = bucket;
+	user->last_bucket = bucket;
+	q->buckets++;
 	return bucket;
 }
 
@@ -136,21 +217,18 @@ static struct queue_bucket *bucket_for(struct queues *q, const struct job *job)
 static struct job_array *array_get(struct queues *q, const struct job_record *record,
 				   const struct job_spec *spec)
 {
-	struct job_array *array = q->arrays;
+	struct job_array *array = record->array ? job_array_find(q, record->array) : NULL;
+	struct job_array **at = &q->arrays[(uint64_t)record->array % QUEUE_TABLE_BUCKETS];
 
-	if (!record->array)
-		return NULL;
-	while (array && array->id != record->array)
-		array = array->next;
-	if (array)
+	if (array || !record->array)
 		return array;
 	array = calloc(1, sizeof(*array));
 	if (!array)
 		return NULL;
 	array->id = record->array;
 	array->most = spec->array_most;
-	array->next = q->arrays;
-	q->arrays = array;
+	array->next = *at;
+	*at = array;
 	return array;
 }
 
@@ -165,7 +243,7 @@ static void array_enter(struct job_array *array, struct job *job)
 
 static void array_leave(struct queues *q, struct job *job)
 {
-	struct job_array **at = &q->arrays, *array = job->array;
+	struct job_array *array = job->array, **at;
 
 	if (!array)
 		return;
@@ -173,6 +251,7 @@ static void array_leave(struct queues *q, struct job *job)
 	*(job->next_of ? &job->next_of->previous_of : &array->last) = job->previous_of;
 	if (--array->living)
 		return;
+	at = &q->arrays[(uint64_t)array->id % QUEUE_TABLE_BUCKETS];
 	while (*at != array)
 		at = &(*at)->next;
 	*at = array->next;
@@ -181,11 +260,34 @@ static void array_leave(struct queues *q, struct job *job)
 
 struct job_array *job_array_find(const struct queues *q, int64_t id)
 {
-	struct job_array *array = q->arrays;
+	struct job_array *array = q->arrays[(uint64_t)id % QUEUE_TABLE_BUCKETS];
 
 	while (array && array->id != id)
 		array = array->next;
 	return array;
+}
+
+/* ---- users ------------------------------------------------------------------------------- */
+
+static void user_enter(struct queues *q, struct queue_use *user, struct job *job)
+{
+	job->user = user;
+	job->came = ++q->came;
+	job->previous_of_user = user->last_job;
+	*(user->last_job ? &user->last_job->next_of_user : &user->jobs) = job;
+	user->last_job = job;
+	user->job_count++;
+}
+
+static void user_leave(struct job *job)
+{
+	struct queue_use *user = job->user;
+
+	*(job->previous_of_user ? &job->previous_of_user->next_of_user : &user->jobs) =
+		job->next_of_user;
+	*(job->next_of_user ? &job->next_of_user->previous_of_user : &user->last_job) =
+		job->previous_of_user;
+	user->job_count--;
 }
 
 /* ---- by ID ------------------------------------------------------------------------------- */
@@ -201,13 +303,19 @@ struct job *job_find(const struct node *node, int64_t id)
 
 struct job *job_new(struct queues *q, const struct job_record *record, struct job_spec *spec)
 {
-	struct job *job = calloc(1, sizeof(*job));
+	struct queue_use *user = queue_use_get(q, record->uid, true);
+	struct job *job = user ? calloc(1, sizeof(*job)) : NULL;
+	const char *queue = job ? queue_name_intern(q, record->queue) : NULL;
 
-	if (!job)
+	if (!queue) {
+		free(job);
 		return NULL;
+	}
 	job->node = q->node;
 	job->record = *record;
-	job->record.queue = queue_name_intern(q, record->queue);
+	job->record.queue = queue;
+	++*name_count(job);
+	user_enter(q, user, job);
 	job->record.place = job->record.ending = job->record.reason = "";
 	job_text_set(&job->record.place, record->place);
 	job_text_set(&job->record.ending, record->ending);
@@ -237,6 +345,9 @@ void job_free(struct job *job)
 	job_move(job, NULL);
 	process_watch_stop(job->watch);
 	array_leave(q, job);
+	user_leave(job);
+	--*name_count(job);
+	name_drop(q, name_of(job->record.queue));
 	job_text_set(&job->record.place, "");
 	job_text_set(&job->record.ending, "");
 	job_text_set(&job->record.reason, "");
@@ -301,16 +412,48 @@ static void list_each(const struct job_list *list, void (*cb)(struct job *job, v
 	}
 }
 
+const struct job *jobs_after(const struct queue_use *user, uint64_t came, int64_t id)
+{
+	const struct job *job = came ? job_find(user->node, id) : NULL;
+
+	if (!came)
+		return user->jobs;
+	if (job && job->user == user && job->came == came)
+		return job->next_of_user;
+	/* It has ended meanwhile. */
+	for (job = user->jobs; job && job->came <= came;)
+		job = job->next_of_user;
+	return job;
+}
+
+const struct job *queue_first_waiting(const struct queues *q, const struct queue_name *name)
+{
+	unsigned looks = 0;
+
+	for (const struct queue_use *user = q->uses; user; user = user->next)
+		for (const struct queue_bucket *b = user->buckets; b; b = b->next)
+			if (b->queue == name->text)
+				return b->list.first;
+			else if (++looks == LOOKS_MAX)
+				return NULL;
+	for (const struct job *job = q->pending.first; job && looks < LOOKS_MAX;
+	     job = job->next, looks++)
+		if (job->record.queue == name->text)
+			return job;
+	return NULL;
+}
+
 void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), void *arg)
 {
 	struct queues *q = node->queues;
 
 	list_each(&q->ending, cb, arg);
 	list_each(&q->running, cb, arg);
-	for (struct queue_bucket *bucket = q->buckets, *next; bucket; bucket = next) {
-		next = bucket->next;
-		list_each(&bucket->list, cb, arg);
-	}
+	for (const struct queue_use *user = q->uses; user; user = user->next)
+		for (struct queue_bucket *bucket = user->buckets, *next; bucket; bucket = next) {
+			next = bucket->next;
+			list_each(&bucket->list, cb, arg);
+		}
 	list_each(&q->pending, cb, arg);
 }
 
@@ -324,7 +467,7 @@ void job_state_set(struct job *job, enum job_state state)
 	if (job->record.state != state && !job_state_may(job->record.state, state))
 		log_event(LOG_ERROR, "job.state id=%lld from=%s to=%s", (long long)job->record.id,
 			  job_state_text(job->record.state), job_state_text(state));
-	job->record.state = state;
+	job_state_put(job, state);
 	*event = (struct queue_event){
 		.number = q->events,
 		.id = job->record.id,
@@ -343,26 +486,13 @@ void job_state_set(struct job *job, enum job_state state)
 
 enum after_answer { AFTER_COMES, AFTER_CAME, AFTER_NEVER };
 
-struct after_count {
-	unsigned all, done;
-};
-
-static int after_add(void *arg, const struct job_record *record)
-{
-	struct after_count *count = arg;
-
-	count->all++;
-	count->done += record->state == JOB_DONE;
-	return 0;
-}
-
 static enum after_answer after_look(const struct queues *q, const struct job_after *after)
 {
-	struct after_count count = {0};
+	struct job_counts count;
 
 	if (job_meant(q->node, after->job, after->index))
 		return AFTER_COMES;
-	if (job_store_each_of(q->store, after->job, after->index, after_add, &count) < 0)
+	if (job_store_count(q->store, after->job, after->index, &count) < 0 || !count.all)
 		return AFTER_NEVER;
 	switch (after->kind) {
 	case JOB_AFTER_OK:

@@ -12,18 +12,21 @@
 
 struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make)
 {
-	struct queue_use *use = q->uses;
+	struct queue_use **at = &q->use_of[uid % QUEUE_TABLE_BUCKETS], *use = *at;
 
 	while (use && use->uid != uid)
-		use = use->next;
+		use = use->next_of_table;
 	if (use || !make)
 		return use;
 	use = calloc(1, sizeof(*use));
 	if (!use)
 		return NULL;
 	use->uid = uid;
+	use->node = q->node;
 	use->next = q->uses;
 	q->uses = use;
+	use->next_of_table = *at;
+	*at = use;
 	return use;
 }
 
@@ -73,8 +76,10 @@ static int load_one(void *arg, uid_t uid, double value, int64_t at)
 {
 	struct queue_use *use = queue_use_get(arg, uid, true);
 
-	if (use)
-		*use = (struct queue_use){use->next, uid, value, at, 0};
+	if (use) {
+		use->use = value;
+		use->at = at;
+	}
 	return 0;
 }
 

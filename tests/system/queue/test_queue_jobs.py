@@ -328,6 +328,25 @@ def test_a_long_array_is_there_whole_and_goes_whole(queues):
     assert queues.ended(other)["state"] == "done"
 
 
+def test_long_lists_come_in_parts(queues):
+    queues.agent("half=0.5")
+    first = queues.enqueue("true", options=("--array", "0-299"), queue="none")
+    queues.enqueue("true", queue="other")
+    listed = queues.host.carve_json("job", "list")
+    assert [j["id"] for j in listed] == [f"{first}_{i}" for i in range(300)] + ["301"]
+    assert [j["index"] for j in queues.jobs(first)] == list(range(300))
+    assert [j["id"] for j in queues.host.carve_json("job", "list", "--queue", "other")] == ["301"]
+    assert queues.host.carve_json("queue", "explain", "301")["position"] == 1
+    counts = {q["name"]: q["waiting"] for q in queues.host.carve_json("queue", "list")}
+    assert counts == {"half": 0, "none": 300, "other": 1}
+    assert queues.host.carve("job", "move", first, "--queue", "half").returncode == 0
+    assert queues.host.carve("job", "wait", first).returncode == 0
+    ended = queues.host.carve_json("job", "list", "--last", "150")
+    assert len(ended) == 151 and {j["state"] for j in ended[:-1]} == {"done"}
+    assert [j["ended"] for j in ended[:-1]] == sorted(j["ended"] for j in ended[:-1])
+    assert {q["name"]: q["waiting"] for q in queues.host.carve_json("queue", "list")} == {"half": 0, "other": 1}
+
+
 def test_of_an_array_that_was_not_written_whole_nothing_stays(queues, tmp_path):
     queues.agent("half=0.5")
     kill = tmp_path / "kill"
