@@ -35,6 +35,27 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 	return rc < 0 ? rc : job_options_new(cli, body, err);
 }
 
+/* The first job that did not succeed, and of an array how many there are. */
+static void failure_tell(const char *id, const json_t *jobs)
+{
+	const json_t *first = NULL;
+	size_t i, failed = 0;
+	json_t *job;
+
+	json_array_foreach(jobs, i, job)
+	{
+		if (!strcmp(session_text(job, "state"), "done"))
+			continue;
+		if (!failed++)
+			first = job;
+	}
+	if (json_array_size(jobs) > 1)
+		fprintf(stderr, "carve: job %s: %zu of %zu jobs did not succeed\n", id, failed,
+			json_array_size(jobs));
+	fprintf(stderr, "carve: job %s: %s\n", session_text(first, "id"),
+		session_text_or_dash(first, "reason"));
+}
+
 static int wait_for(const struct cli *cli, const struct client *client, const char *id,
 		    struct error *err)
 {
@@ -47,8 +68,7 @@ static int wait_for(const struct cli *cli, const struct client *client, const ch
 		return rc;
 	int code = jobs_exit_code(jobs);
 	if (code && !cli->value[OPT_JSON])
-		fprintf(stderr, "carve: job %s: %s\n", id,
-			session_text_or_dash(json_array_get(jobs, 0), "reason"));
+		failure_tell(id, jobs);
 	return code;
 }
 

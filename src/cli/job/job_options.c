@@ -78,7 +78,14 @@ static int colon_time(const char *text, int64_t *ret_seconds)
 static int time_read(const char *text, json_t *body, struct error *err)
 {
 	int64_t seconds;
+	char hint[128];
 
+	/* Batch systems count minutes, shells seconds: neither is guessed. */
+	if (*text && strspn(text, "0123456789") == strlen(text)) {
+		snprintf(hint, sizeof(hint), "it has no unit: say %.18ss, or %.18sm for minutes",
+			 text, text);
+		return wrong(err, "time", text, hint);
+	}
 	if (!isdigit((unsigned char)*text) ||
 	    (unit_time(text, &seconds) < 0 && colon_time(text, &seconds) < 0) || !seconds)
 		return wrong(err, "time", text,

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,8 @@
 #define FOLLOW_PAUSE_NS 200000000L
 #define FOLLOW_ASK_EVERY 5
 #define ENDED_MAX 100000u
+/* One more than --retries takes. */
+#define ATTEMPTS_MAX 1001u
 
 int job_path(const char *id, const char *suffix, char buf[static JOB_PATH_SIZE], struct error *err)
 {
@@ -432,16 +435,41 @@ static int output_open(const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Waits until there is a log: the job has started. */
-static int log_open(const struct client *client, const char *id, bool follow, json_t **job,
+/* The log of an attempt (0: of the last one). Attempts have files of their own, ID.ATTEMPT.log. */
+static int log_path(const json_t *job, uint64_t attempt, char buf[static PATH_MAX],
 		    struct error *err)
 {
+	const char *last = session_text(job, "log"), *slash = strrchr(last, '/');
+	uint64_t attempts = session_number(job, "attempt");
+
+	snprintf(buf, PATH_MAX, "%s", last);
+	if (!attempt || attempt == attempts)
+		return 0;
+	if (attempt > attempts) {
+		error_set(err, EXIT_CODE_FAILED, "job %s has had %llu attempt%s",
+			  session_text(job, "id"), (unsigned long long)attempts,
+			  attempts == 1 ? "" : "s");
+		return -EXIT_CODE_FAILED;
+	}
+	const char *number = slash ? strchr(slash, '.') : NULL;
+	if (number)
+		snprintf(buf, PATH_MAX, "%.*s.%llu.log", (int)(number - last), last,
+			 (unsigned long long)attempt);
+	return 0;
+}
+
+/* Waits until there is a log: the job has started. */
+static int log_open(const struct client *client, const char *id, bool follow, uint64_t attempt,
+		    json_t **job, struct error *err)
+{
+	char path[PATH_MAX];
+
 	for (;;) {
 		int rc = one_job(client, id, job, err);
 
-		if (rc < 0)
+		if (rc < 0 || (rc = log_path(*job, attempt, path, err)) < 0)
 			return rc;
-		int fd = output_open(session_text(*job, "log"));
+		int fd = output_open(path);
 		if (fd >= 0)
 			return fd;
 		if (fd == -EMEDIUMTYPE)
@@ -461,13 +489,15 @@ int cli_job_logs(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *job = NULL;
 	const char *id = cli->arguments[0];
+	const char *which = cli->value[OPT_JOB_ATTEMPT];
 	bool follow = cli->value[OPT_JOB_FOLLOW] != NULL;
+	uint64_t attempt = 0;
 	struct client client;
-	int rc = client_open(&client, cli->value[OPT_HOST], err);
+	int rc = which ? units_parse_count(which, "--attempt", 1, ATTEMPTS_MAX, &attempt, err) : 0;
 
-	if (rc < 0)
+	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
 		return rc;
-	cleanup_close int fd = log_open(&client, id, follow, &job, err);
+	cleanup_close int fd = log_open(&client, id, follow, attempt, &job, err);
 	if (fd < 0)
 		return fd;
 	for (unsigned round = 0;; round++) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,16 +19,33 @@
 
 /* ---- git ---------------------------------------------------------------------------------- */
 
-_Noreturn static void git_become(char **argv, const char *index, int out)
+_Noreturn static void git_become(char **argv, const char *index, int out, int said)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	(void)dup2(null, STDIN_FILENO);
 	(void)dup2(out, STDOUT_FILENO);
+	(void)dup2(said, STDERR_FILENO);
 	if (index)
 		setenv("GIT_INDEX_FILE", index, 1);
 	execvp("git", argv);
 	_exit(EXIT_CODE_NOT_FOUND);
+}
+
+/* The first line of git's own words, as the one line of carve's. */
+static int git_failed(struct error *err, const char *word, int said)
+{
+	char text[256] = "", *line = text;
+	ssize_t n = said < 0 ? 0 : pread(said, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	if (!strncmp(line, "fatal: ", strlen("fatal: ")))
+		line += strlen("fatal: ");
+	error_set(err, EXIT_CODE_FAILED, "--snapshot: git %s: %s", word,
+		  *line ? line : "it failed");
+	error_hint(err, "it copies the git tree that this directory is in");
+	return -EXIT_CODE_FAILED;
 }
 
 /* Runs git with a list of words, ended by NULL, and another index (NULL: the tree's own); its first
@@ -46,9 +64,10 @@ static int git(struct error *err, const char *index, char line[static PATH_MAX],
 	va_end(words);
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "--snapshot: %s", strerrordesc_np(errno));
+	cleanup_close int said = memfd_create("git", MFD_CLOEXEC);
 	pid_t child = fork();
 	if (child == 0)
-		git_become(argv, index, ends[1]);
+		git_become(argv, index, ends[1], said);
 	close(ends[1]);
 	for (ssize_t n;
 	     used < PATH_MAX - 1 && (n = read(ends[0], line + used, PATH_MAX - 1 - used)) != 0;)
@@ -65,9 +84,7 @@ static int git(struct error *err, const char *index, char line[static PATH_MAX],
 		return 0;
 	if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_NOT_FOUND)
 		return error_set(err, EXIT_CODE_FAILED, "--snapshot: git is not installed");
-	error_set(err, EXIT_CODE_FAILED, "--snapshot: git %s failed", argv[1]);
-	error_hint(err, "it copies the git tree that this directory is in");
-	return -EXIT_CODE_FAILED;
+	return git_failed(err, argv[1], said);
 }
 
 /* ---- the copy ----------------------------------------------------------------------------- */

@@ -27,6 +27,7 @@
 #include "daemon/host/privileges.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
+#include "daemon/queue/queue.h"
 #include "daemon/request/request.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -702,11 +703,25 @@ static void delete_waiter(struct call *call, struct waiter *w)
 	reply_released(call, id);
 }
 
+static void refuse_used(struct call *call, const char *id, const char *pids)
+{
+	const struct job *job = job_of_session(call->node, id);
+	char name[JOB_ID_TEXT];
+	struct error err = {0};
+
+	error_set(&err, EXIT_CODE_FAILED, "session %s has processes inside: %s", id, pids);
+	if (job)
+		error_hint(&err, "it is job %s's: `carve job cancel %s` ends that job",
+			   job_id_text(&job->record, name), name);
+	else
+		error_hint(&err, "end them first, or let carve end them: say it with --force");
+	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+}
+
 static void delete_session(struct call *call, const char *id)
 {
 	struct waiter *w = waiter_meant(call, id);
 	const char *force = call_argument(call, "force");
-	struct error err = {0};
 	char pids[256], why[STORE_REASON_SIZE];
 
 	if (w) {
@@ -726,10 +741,7 @@ static void delete_session(struct call *call, const char *id)
 		release(call, s, "released by force");
 		return;
 	}
-	error_set(&err, EXIT_CODE_FAILED, "session %s has processes inside: %s", id, pids);
-	error_hint(&err, "end them first, or let carve end them: carve session release %s --force",
-		   id);
-	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+	refuse_used(call, s->record.id, pids);
 }
 
 /* ---- commands ---------------------------------------------------------------------------- */

@@ -174,6 +174,8 @@ void jobs_change(struct node *node, int64_t id, int32_t index, jobs_cb cb, jobs_
 		 void *arg);
 /* Calls for all jobs that have not ended, by state: running ones first. */
 void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), void *arg);
+/* The job whose slice this session is, while it runs; NULL: it is no job's. */
+const struct job *job_of_session(const struct node *node, const char *session);
 /* Enqueues `count` jobs, an array where `indexes` is there. Called back when they are on disk, with
  * the ID of the first; 0: they could not be written, which *err says. `text` (malloc), `indexes`
  * and the warrant of `spec` become the queue's, where 0 is returned. */

@@ -172,12 +172,10 @@ static void limits_collect(struct round *round)
 							round->agent->queue[i].spec.most};
 }
 
-static uint64_t job_of_session(const struct queues *q, const char *session)
+static uint64_t job_id_of_session(const struct queues *q, const char *session)
 {
-	const struct job *job = *session ? q->running.first : NULL;
+	const struct job *job = *session ? job_of_session(q->node, session) : NULL;
 
-	while (job && strcmp(job->record.session, session) != 0)
-		job = job->next;
 	return job ? (uint64_t)job->record.id : 0;
 }
 
@@ -197,7 +195,7 @@ static void instances_collect(struct round *round)
 		round->mig.changing[i] = mig_gpu_changing(node, i);
 		for (uint32_t at = 0; at < pool->gpus[i].instance_count; at++)
 			round->mig.holder[i][at] =
-				job_of_session(round->q, mig_holder(node, i, at));
+				job_id_of_session(round->q, mig_holder(node, i, at));
 	}
 }
 

@@ -457,6 +457,16 @@ void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), 
 	list_each(&q->pending, cb, arg);
 }
 
+const struct job *job_of_session(const struct node *node, const char *session)
+{
+	const struct queues *q = node->queues;
+	const struct job *job = q ? q->running.first : NULL;
+
+	while (job && strcmp(job->record.session, session) != 0)
+		job = job->next;
+	return job;
+}
+
 /* ---- states and changes ------------------------------------------------------------------ */
 
 void job_state_set(struct job *job, enum job_state state)

@@ -65,6 +65,35 @@ def test_wait_exits_with_the_jobs_code(queues):
     assert code("/etc/passwd") == 126
 
 
+def test_the_wait_for_an_array_names_a_job_that_failed(queues):
+    queues.agent("half=0.25")
+    done = queues.host.carve("enqueue", "--queue", "half", "--wait", "--array", "0-3", "--", "sh", "-c", "[ $CARVE_JOB_INDEX != 2 ] || exit 7")
+    id = done.stderr.split()[2]
+    assert done.returncode == 7
+    assert done.stderr.splitlines()[1:] == [f"carve: job {id}: 1 of 4 jobs did not succeed", f"carve: job {id}_2: exit code 7"]
+
+
+def test_a_job_that_was_tried_again_keeps_the_log_of_each_attempt(queues):
+    queues.agent("half=0.5")
+    id = queues.enqueue("sh", "-c", "echo try $CARVE_JOB_ATTEMPT; exit 75", options=["--retries", "2"])
+    assert queues.ended(id)["attempt"] == 3
+    said = [queues.host.carve("job", "logs", id, *options).stdout for options in ([], *(["--attempt", str(n)] for n in (1, 2, 3)))]
+    assert said == ["try 3\n", "try 1\n", "try 2\n", "try 3\n"]
+    done = queues.host.carve("job", "logs", id, "--attempt", "4")
+    assert done.returncode == 1 and f"job {id} has had 3 attempts" in done.stderr
+    assert queues.host.carve("job", "logs", id, "--attempt", "0").returncode == 2
+
+
+def test_sessions_of_running_jobs_are_not_released_by_mistake(queues):
+    queues.agent("half=0.5")
+    id = queues.witnessed(queues.gate())
+    queues.wait_state(id, "running")
+    done = queues.host.carve("release", "--all")
+    assert done.returncode == 1 and f"`carve job cancel {id}` ends that job" in done.stderr
+    queues.open_gate()
+    assert queues.ended(id)["state"] == "done"
+
+
 def test_output_is_byte_for_byte_what_was_written(queues, tmp_path):
     queues.agent("half=0.5")
     data = bytes(range(256)) * 4096
@@ -293,7 +322,7 @@ def test_changes_are_told_as_they_come(queues):
 
 @pytest.mark.parametrize("options, says", [
     (["--array", "3-1"], "array"), (["--array", "0-9999999"], "array"), (["--array", "x"], "array"), (["--time", "soon"], "time"),
-    (["--time", "0s"], "time"), (["--begin", "later"], "begin"), (["--retries", "-1"], "retries"), (["--after", "x"], "after"),
+    (["--time", "0s"], "time"), (["--time", "3600"], "say 3600s, or 3600m for minutes"), (["--begin", "later"], "begin"), (["--retries", "-1"], "retries"), (["--after", "x"], "after"),
     (["--priority", "1000"], "priority"), (["--param", "x"], "param"), (["--vram", "0"], "vram"), (["--name", "a b"], "name"),
     (["--export", "a b"], "export"), (["--chdir", "/no/such"], "chdir"), (["--grace", "x"], "grace"), (["--retry-on", "x"], "retry-on"),
 ])
@@ -390,7 +419,8 @@ def test_a_snapshot_is_of_tracked_files_as_they_are_now(queues, tmp_path):
         assert queues.host.carve("job", "logs", job).stdout == code + "new\nsub\n"
     git("diff", "--cached", "--exit-code", "--", "sub/code")  # the tree's own index is as it was
     done = queues.host.carve(*enqueue, cwd=tmp_path, env={**home, "GIT_CEILING_DIRECTORIES": str(tmp_path)})
-    assert done.returncode == 1 and "--snapshot" in done.stderr
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("carve: --snapshot: git rev-parse: not a git repository"), done.stderr
 
 
 def test_changes_go_to_a_hook_and_a_webhook(queues, tmp_path):
