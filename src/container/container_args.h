@@ -15,7 +15,6 @@ struct words {
 /* Memory that runs out ends the program: it has not begun anything yet. */
 void words_add(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void words_free(struct words *words);
-#define cleanup_words __attribute__((cleanup(words_free)))
 
 struct container_args {
 	struct words slice;   /* carve's options */

@@ -1,4 +1,16 @@
+#include <sys/prctl.h>
+
 #include "daemon/daemon.h"
+
+#ifdef __SANITIZE_ADDRESS__
+/* LeakSanitizer looks through the process by ptrace, which one without rights of its own refuses.
+ */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+	return prctl(PR_GET_DUMPABLE) != 1;
+}
+#endif
 
 int main(int argc, char **argv)
 {

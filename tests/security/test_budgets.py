@@ -174,6 +174,7 @@ def resident(lab):
     return total
 
 
+@pytest.mark.once("an instrumented build keeps what is freed for a while")
 @pytest.mark.attack("9", "long answers that nobody reads")
 def test_answers_that_are_not_read(lab):
     before = resident(lab)

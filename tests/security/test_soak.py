@@ -133,6 +133,7 @@ def attack(lab, source, *arguments):
 @pytest.mark.long
 @pytest.mark.timeout(SECONDS + 900)
 @pytest.mark.attack("6-13", "all attacks in turn, and what the daemon's parts hold afterwards")
+@pytest.mark.once("an instrumented build keeps what is freed for a while")
 def test_all_attacks_in_turn_leave_the_daemon_as_it_was(lab):
     slice_of_bobs = lab.carve_json(BOB, "session", "request", "--vram", "3")["id"]
     until, rounds, worst, most = time.monotonic() + SECONDS, [], {}, 0

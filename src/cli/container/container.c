@@ -41,6 +41,7 @@ struct container {
 	struct run_choice choice;
 	char dir[PATH_MAX]; /* what is written for the container; "": nothing yet */
 	struct words command;
+	struct words parsed; /* what the options of the session point into */
 };
 
 /* ---- what the container gets ------------------------------------------------------------- */
@@ -187,18 +188,15 @@ static int labels_add(struct container *c, struct error *err)
 /* The words that `carve run` would have, so that they are read by the same code. */
 static int options_read(struct container *c, struct cli *ret, struct error *err)
 {
-	cleanup_words struct words words = {0};
+	struct words *words = &c->parsed;
 
-	words_add(&words, "carve");
-	words_add(&words, "run");
+	words_add(words, "carve");
+	words_add(words, "run");
 	for (size_t i = 0; i < c->args.slice.count; i++)
-		words_add(&words, "%s", c->args.slice.list[i]);
-	words_add(&words, "--");
-	words_add(&words, "%s", c->runtime);
-	/* Its results point into the words, which live as long as the program. */
-	int rc = cli_parse(ret, (int)words.count, words.list, err);
-	words = (struct words){0};
-	return rc;
+		words_add(words, "%s", c->args.slice.list[i]);
+	words_add(words, "--");
+	words_add(words, "%s", c->runtime);
+	return cli_parse(ret, (int)words->count, words->list, err);
 }
 
 /* An option that only resembles one of carve's went to the runtime's: "--vrm 8". */
@@ -346,15 +344,16 @@ static int run_with(const char *runtime, const char *verb, enum container_syntax
 		return error_set(err, EXIT_CODE_RUN_FAILED,
 				 "%s: this is inside slice %.64s already; run it from outside",
 				 runtime, slice_env_session());
-	if ((rc = container_args_read(cli->arguments, syntax, &c.args, err)) < 0 ||
-	    (rc = places_find(&c.places, err)) < 0 || (rc = places_check(&c.places, err)) < 0 ||
-	    (rc = driver_find(&c.driver, err)) < 0 || (rc = session_choose(&c, err)) < 0)
-		return rc;
-	rc = container_run(&c, cli, err);
-	give_up(&c);
+	if ((rc = container_args_read(cli->arguments, syntax, &c.args, err)) >= 0 &&
+	    (rc = places_find(&c.places, err)) >= 0 && (rc = places_check(&c.places, err)) >= 0 &&
+	    (rc = driver_find(&c.driver, err)) >= 0 && (rc = session_choose(&c, err)) >= 0) {
+		rc = container_run(&c, cli, err);
+		give_up(&c);
+	}
 	run_choice_free(&c.choice);
 	container_args_free(&c.args);
 	words_free(&c.command);
+	words_free(&c.parsed);
 	return rc;
 }
 

@@ -89,57 +89,70 @@ static int hook_add(const struct cli *cli, json_t *body, struct error *err)
 	return program ? json_object_set_new(body, "hook", program) : -EXIT_CODE_FAILED;
 }
 
-/* The GPUs as one text, and queues as they stand: options and words are in order. */
+/* The GPUs as one text, and queues as they stand: options and words are in order. The queues are
+ * the body's. */
+static const json_t *words_take(const struct cli *cli, json_t *body, char gpus[static 256])
+{
+	int first = cli->argument_count && !strcmp(cli->arguments[0], "daemon") ? 1 : 0;
+	json_t *queues = json_array();
+
+	json_object_set_new(body, "queues", queues);
+	snprintf(gpus, 256, "%s", cli->value[OPT_AGENT_GPUS] ? cli->value[OPT_AGENT_GPUS] : "all");
+	for (; first < cli->argument_count && continues_gpus(gpus, cli->arguments[first]); first++)
+		snprintf(gpus + strlen(gpus), 256 - strlen(gpus), "%s", cli->arguments[first]);
+	for (int i = 0; i < cli->given_count; i++)
+		if (cli->given[i].id == OPT_QUEUE)
+			json_array_append_new(queues, json_string(cli->given[i].value));
+	for (int i = first; i < cli->argument_count; i++)
+		json_array_append_new(queues, json_string(cli->arguments[i]));
+	return queues;
+}
+
+static void text_add(json_t *body, const char *key, const char *value)
+{
+	if (value)
+		json_object_set_new(body, key, json_string(value));
+}
+
+/* Before a daemon is started for it. *ret_contained: a queue has an image. */
+static int words_check(const char *gpus, const json_t *queues, bool *ret_contained,
+		       struct error *err)
+{
+	struct queue_spec spec;
+	uint64_t mask;
+	int rc = queue_gpus_parse(gpus, &mask, err);
+
+	for (size_t i = 0; rc == 0 && i < json_array_size(queues); i++)
+		if ((rc = queue_spec_parse(json_string_value(json_array_get(queues, i)), &spec,
+					   err)) == 0)
+			*ret_contained |= *spec.image != '\0';
+	return rc;
+}
+
 static int body_make(const struct cli *cli, json_t *body, struct error *err)
 {
 	char gpus[256];
-	int first = cli->argument_count && !strcmp(cli->arguments[0], "daemon") ? 1 : 0;
-	json_t *queues = json_array();
-	struct queue_spec spec;
 	bool contained = cli->value[OPT_JOB_DOCKER] != NULL;
-	uint64_t mask;
 	int rc = agent_pods_check(cli, err);
 
 	if (rc == 0)
 		rc = hook_add(cli, body, err);
 	if (rc < 0)
 		return rc;
-
-	snprintf(gpus, sizeof(gpus), "%s",
-		 cli->value[OPT_AGENT_GPUS] ? cli->value[OPT_AGENT_GPUS] : "all");
-	json_object_set_new(body, "queues", queues);
-	for (; first < cli->argument_count && continues_gpus(gpus, cli->arguments[first]); first++)
-		snprintf(gpus + strlen(gpus), sizeof(gpus) - strlen(gpus), "%s",
-			 cli->arguments[first]);
-	for (int i = 0; i < cli->given_count; i++)
-		if (cli->given[i].id == OPT_QUEUE)
-			json_array_append_new(queues, json_string(cli->given[i].value));
-	for (int i = first; i < cli->argument_count; i++)
-		json_array_append_new(queues, json_string(cli->arguments[i]));
-	if (!cli->value[OPT_AGENT_ON])
-		json_object_set_new(body, "gpus", json_string(gpus));
+	const json_t *queues = words_take(cli, body, gpus);
+	text_add(body, "gpus", cli->value[OPT_AGENT_ON] ? NULL : gpus);
 	json_object_set_new(body, "order_fairness",
 			    json_boolean(cli->value[OPT_AGENT_FAIRNESS] != NULL));
-	if (cli->value[OPT_JOB_DOCKER])
-		json_object_set_new(body, "image", json_string(cli->value[OPT_JOB_DOCKER]));
-	if (cli->value[OPT_AGENT_ALLOW])
-		json_object_set_new(body, "container_allow",
-				    json_string(cli->value[OPT_AGENT_ALLOW]));
-	if (cli->value[OPT_AGENT_DENY])
-		json_object_set_new(body, "container_deny",
-				    json_string(cli->value[OPT_AGENT_DENY]));
+	text_add(body, "image", cli->value[OPT_JOB_DOCKER]);
+	text_add(body, "container_allow", cli->value[OPT_AGENT_ALLOW]);
+	text_add(body, "container_deny", cli->value[OPT_AGENT_DENY]);
 	json_object_set_new(body, "detached", json_boolean(cli->value[OPT_AGENT_DETACHED] != NULL));
 	if (!json_array_size(queues)) {
 		error_set(err, EXIT_CODE_USAGE, "agent: no queue is named");
 		error_hint(err, "for example: %s", cli->verb->example);
 		return -EXIT_CODE_USAGE;
 	}
-	/* Before a daemon is started for it. */
-	rc = queue_gpus_parse(gpus, &mask, err);
-	for (size_t i = 0; rc == 0 && i < json_array_size(queues); i++)
-		if ((rc = queue_spec_parse(json_string_value(json_array_get(queues, i)), &spec,
-					   err)) == 0)
-			contained |= *spec.image != '\0';
+	rc = words_check(gpus, queues, &contained, err);
 	if (rc == 0 && cli->value[OPT_AGENT_ON])
 		return agent_pods_body(cli, body, err);
 	if (rc == 0 && contained && !container_runtime_find(err))

@@ -16,6 +16,7 @@ from command import CARVE, NOBODY, active, fails
 from conftest import clean_env, machine_has_gpu, run, wait_until
 
 
+@pytest.mark.once("a sanitizer brings its own libraries")
 def test_a_command_loads_few_libraries():
     """Each brings others along, and every command waits for all of them."""
     listed = subprocess.run(["ldd", CARVE], check=True, capture_output=True, text=True).stdout
