@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
@@ -517,6 +518,7 @@ static int node_begin(struct arguments *args, struct node *node)
 				     : separate_launcher(node, args->user, &err);
 		return code ? fail(&err) : code;
 	}
+	cgroup_leave_job();
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a full disk */
 	raise_descriptor_limit();

@@ -147,6 +147,13 @@ static int vouch(const struct launcher_place *place, const int fds[2], struct an
 
 /* ---- starting ----------------------------------------------------------------------------- */
 
+#define NAME_SIZE 64
+
+static void name_of(const struct launcher_request *r, char ret[static NAME_SIZE])
+{
+	snprintf(ret, NAME_SIZE, "%" PRIu64 ".%" PRIu32, r->job, r->attempt);
+}
+
 /* What behind the head says how the job's pod is made, where it has that: it is to be the job's
  * user who said so, too. *at: where the job's text begins. */
 static int pods_check(const struct launcher_place *place, const struct shim_head *head,
@@ -188,43 +195,59 @@ static int spec_check(const struct launcher_place *place, int fd, struct warrant
 	return warrant_check(&place->key, &head.warrant, all + at, head.text_size);
 }
 
-static int start(const struct launcher_place *place, const struct launcher_request *r, int fd,
+static int start(struct launcher_place *place, const struct launcher_request *r, int fd,
 		 struct answer *answer)
 {
 	struct warrant warrant;
-	char name[64];
+	char name[NAME_SIZE];
 	int rc = spec_check(place, fd, &warrant);
 
 	if (rc < 0)
 		return rc;
-	snprintf(name, sizeof(name), "%" PRIu64 ".%" PRIu32, r->job, r->attempt);
+	name_of(r, name);
 	return launcher_shim_start(place, &warrant, name, fd, &answer->fd, &answer->process);
+}
+
+static int end(struct launcher_place *place, const struct launcher_request *r)
+{
+	char name[NAME_SIZE];
+
+	name_of(r, name);
+	launcher_shim_end(place, name);
+	return 0;
 }
 
 /* ---- the loop ----------------------------------------------------------------------------- */
 
-static int obey(const struct launcher_place *place, const struct launcher_request *r,
-		const int fds[2], struct answer *answer)
+static int obey(struct launcher_place *place, const struct launcher_request *r, const int fds[2],
+		struct answer *answer)
 {
 	switch ((enum launcher_op)r->op) {
 	case LAUNCHER_VOUCH:
 		return vouch(place, fds, answer);
 	case LAUNCHER_START:
 		return start(place, r, fds[0], answer);
+	case LAUNCHER_END:
+		return end(place, r);
 	}
 	return -EOPNOTSUPP;
 }
 
 /* False: the worker is gone, or broken. */
-static bool turn(const struct launcher_place *place)
+static bool turn(struct launcher_place *place)
 {
 	struct pollfd readable = {.fd = place->link_fd, .events = POLLIN};
 	struct launcher_request request;
 	struct answer answer = {.fd = -1};
 	int fds[2];
 
-	if (poll(&readable, 1, -1) < 0)
+	int ready = poll(&readable, 1, place->left ? LOOK_MS : -1);
+	if (ready < 0)
 		return errno == EINTR;
+	if (!ready) {
+		launcher_shims_sweep(place);
+		return true;
+	}
 	ssize_t n = descriptors_receive(place->link_fd, &request, sizeof(request), fds, 2);
 	if (n == -EAGAIN || n == -EINTR)
 		return true;
@@ -284,6 +307,7 @@ int launcher_serve(struct launcher_place *place, launcher_listen *listen_at, voi
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGCHLD, SIG_IGN); /* shims are nobody's to wait for */
+	launcher_shims_begin(place);
 	for (;;) {
 		int rc = listen_at(arg, &listen_fd);
 		struct pollfd readable = {.fd = listen_fd, .events = POLLIN};
@@ -309,6 +333,7 @@ static int launcher_run(void *arg, int link_fd)
 
 	place->link_fd = link_fd;
 	signal(SIGCHLD, SIG_IGN); /* shims are nobody's to wait for */
+	launcher_shims_begin(place);
 	int rc = part_descriptors_keep((int *const[]){&place->link_fd, &place->jobs_fd}, 2);
 	while (rc == 0 && turn(place))
 		;

@@ -7,6 +7,8 @@
  * client's socket. It cannot change what was enqueued before. */
 #pragma once
 
+#include <limits.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "guard/warrant.h"
@@ -21,6 +23,10 @@ struct launcher_place {
 	const char *shim;       /* the program's path */
 	gid_t worker_gid;       /* the group that may read and remove what shims record */
 	struct warrant_key key; /* of warrants */
+	/* The cgroup in which each shim gets one, called as its files are; "": they get none. Set
+	 * by the launcher itself. */
+	char cgroup[PATH_MAX];
+	bool left; /* one that is over could not be removed yet */
 };
 
 /* Whether this process has the rights that a launcher needs. */
@@ -40,3 +46,9 @@ int launcher_serve(struct launcher_place *place, launcher_listen *listen_at, voi
  * told to go. 0 or -errno: nothing runs. */
 int launcher_shim_start(const struct launcher_place *place, const struct warrant *warrant,
 			const char *name, int spec_fd, int *ret_go, struct process_id *ret);
+/* Finds the cgroup for shims. */
+void launcher_shims_begin(struct launcher_place *place);
+/* Removes cgroups of jobs that are over, which are empty. */
+void launcher_shims_sweep(struct launcher_place *place);
+/* What is left of `name` is killed. */
+void launcher_shim_end(struct launcher_place *place, const char *name);

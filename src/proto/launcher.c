@@ -18,6 +18,7 @@ int launcher_request_check(const struct launcher_request *r, size_t size)
 	case LAUNCHER_VOUCH:
 		return r->job || r->attempt ? -EINVAL : 0;
 	case LAUNCHER_START:
+	case LAUNCHER_END:
 		return r->job <= INT64_MAX && r->attempt ? 0 : -EINVAL;
 	}
 	return -EOPNOTSUPP;

@@ -43,6 +43,9 @@ enum launcher_op {
 	 * `job` (0: it is no job, but the hook of the agent of that number). The answer has its
 	 * process, and comes with the end of the pipe on which the shim is told to go. */
 	LAUNCHER_START = 2,
+	/* Attempt `attempt` of job `job` is over: kill what is left in the cgroup that the launcher
+	 * made for it, and remove that. */
+	LAUNCHER_END = 3,
 };
 
 struct launcher_request {

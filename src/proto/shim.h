@@ -77,7 +77,7 @@ static inline size_t shim_sweep_pick(size_t *number, size_t count)
 
 /* Lines of JSON, each with its `kind`. */
 #define SHIM_RECORD ".record"
-#define SHIM_KIND_START "start"         /* pid, birth, boot, session, started */
+#define SHIM_KIND_START "start"         /* pid, birth, boot, session, started, cgroup */
 #define SHIM_KIND_EXIT "exit"           /* code, started, ended, rss, cpu_ns, why, error */
 #define SHIM_KIND_SIGNAL "signal"       /* the same; `code` is the signal */
 #define SHIM_KIND_UNSTARTED "unstarted" /* nothing ran: the job may be started anew */

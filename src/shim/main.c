@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -73,8 +74,9 @@ struct shim {
 	const char *why;  /* the shim ended the job: "timeout", "cancelled"; NULL: it did not */
 	uint64_t next_ns; /* CLOCK_MONOTONIC: when the next stage begins; UINT64_MAX: not by time */
 	int64_t started;
-	int daemon;         /* a pidfd of the user's own daemon; -1: not watched now */
-	uint64_t revive_ns; /* when a daemon is to be looked for; UINT64_MAX: one is watched */
+	int daemon;            /* a pidfd of the user's own daemon; -1: not watched now */
+	char cgroup[PATH_MAX]; /* of the job's processes; "": they have none of their own */
+	uint64_t revive_ns;    /* when a daemon is to be looked for; UINT64_MAX: one is watched */
 };
 
 /* What a child tells that could not become the command. */
@@ -320,12 +322,31 @@ static int start_record(const struct shim *shim)
 	(void)process_identify(shim->child, &id);
 	(void)file_read(BOOT_ID, boot, sizeof(boot));
 	boot[strcspn(boot, "\n")] = '\0';
-	int rc = record_add(shim->record,
-			    json_pack("{s:s, s:i, s:I, s:s, s:s, s:I}", "kind", SHIM_KIND_START,
-				      "pid", (int)shim->child, "birth", (json_int_t)id.birth,
-				      "boot", boot, "session", shim->go.session, "started",
-				      (json_int_t)shim->started));
+	int rc =
+		record_add(shim->record,
+			   json_pack("{s:s, s:i, s:I, s:s, s:s, s:I, s:s}", "kind", SHIM_KIND_START,
+				     "pid", (int)shim->child, "birth", (json_int_t)id.birth, "boot",
+				     boot, "session", shim->go.session, "started",
+				     (json_int_t)shim->started, "cgroup", shim->cgroup));
 	return rc < 0 ? rc : record_sync_name(&shim->place);
+}
+
+/* One that this process cannot make, as in most containers, is done without. */
+static void cgroup_begin(struct shim *shim)
+{
+	char own[PATH_MAX], name[128];
+
+	snprintf(name, sizeof(name), CGROUP_JOB "%.64s-%d", shim->place.name, (int)getpid());
+	if (cgroup_own(own) == 0)
+		(void)cgroup_make(own, name, shim->cgroup);
+}
+
+/* Processes that were killed leave it a moment later. */
+static void cgroup_end(const struct shim *shim)
+{
+	for (int i = 0; *shim->cgroup && i < SWEEPS_MAX && cgroup_remove(shim->cgroup) == -EBUSY;
+	     i++)
+		(void)poll(NULL, 0, 1 + i / 10);
 }
 
 /* The gate, which the command waits for, and the descriptor of failures; negative: nothing ran. */
@@ -335,7 +356,8 @@ static int command_fork(struct shim *shim, int *ret_failures)
 
 	if (pipe2(gate, O_CLOEXEC) < 0 || pipe2(failures, O_CLOEXEC) < 0)
 		return -errno;
-	shim->child = fork();
+	cgroup_begin(shim);
+	shim->child = cgroup_fork(shim->cgroup);
 	if (shim->child < 0)
 		return -errno;
 	if (shim->child == 0) {
@@ -403,6 +425,8 @@ static bool is_contained(const struct shim *shim)
 
 static void job_signal(const struct shim *shim, int number)
 {
+	if (number == SIGKILL && *shim->cgroup)
+		(void)cgroup_kill(shim->cgroup);
 	if (kill(-shim->child, number) < 0)
 		(void)kill(shim->child, number);
 	/* A runtime's helpers watch the container's end: they are not asked to end before. */
@@ -627,6 +651,8 @@ static void leftovers_end(struct shim *shim)
 {
 	if (is_contained(shim) && shim->stage != STAGE_KILLED)
 		helpers_await();
+	if (*shim->cgroup)
+		(void)cgroup_kill(shim->cgroup);
 	for (int i = 0; i < SWEEPS_MAX; i++) {
 		(void)kill(-shim->child, SIGKILL);
 		unsigned left = children_signal(shim, SIGKILL);
@@ -682,12 +708,14 @@ static int shim_run(struct shim *shim)
 	int failures = -1;
 
 	if (command_start(shim, &failures) < 0) {
+		cgroup_end(shim);
 		leave_unstarted(shim);
 		return EXIT_CODE_FAILED;
 	}
 	kill_point("shim.running");
 	int status = command_wait(shim, &usage);
 	leftovers_end(shim);
+	cgroup_end(shim);
 	if (read(failures, &failure, sizeof(failure)) != sizeof(failure))
 		failure = (struct failure){0};
 	kill_point("shim.ended");

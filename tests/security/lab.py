@@ -13,6 +13,7 @@ import socket
 import tempfile
 import time
 
+from cgroups import MOUNT, cgroup_of
 from conftest import BUILD, clean_env, run, wait_until
 
 CARVE = BUILD / "carve"
@@ -193,6 +194,15 @@ class Lab:
                 return
             time.sleep(0.05)
 
+    def remove_cgroups(self):
+        """Those that the launcher made, which is killed with its daemon."""
+        for jobs in self.runtime.rglob("jobs") if MOUNT else ():
+            top = cgroup_of("self") / f"carve-jobs-{jobs.stat().st_ino:x}"
+            for path in sorted(top.rglob("*/"), reverse=True):
+                path.rmdir()
+            if top.exists():
+                top.rmdir()
+
     def close(self):
         for process in self.started:
             if process.poll() is None:
@@ -217,4 +227,5 @@ class Lab:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        self.remove_cgroups()
         shutil.rmtree(self.dir, ignore_errors=True)

@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+from cgroups import MOUNT, cgroups_can_be_made
 from conftest import wait_until
 
 from .lab import ALICE, BOB, CARVE, CARVED, MALLORY, ROOT
@@ -391,3 +392,34 @@ def test_a_changed_database_makes_no_pod_in_anothers_name(lab, cluster):
     id = jobs.enqueue(ALICE, "true", queue="pods")
     wait_until(lambda: "Operation not permitted" in jobs.show(ALICE, id)["reason"] + lab.log())
     assert not pods_of(cluster)
+
+
+# ---- cgroups ----
+
+def test_a_users_job_has_a_cgroup_of_roots_making_and_leaves_nothing_in_it(jobs):
+    """Its user cannot leave it, and what is left of the job ends though its shim was killed."""
+    if not cgroups_can_be_made():
+        pytest.skip("no cgroup can be made here")
+    lab = jobs.lab
+    body = "grep ^0:: /proc/self/cgroup; setsid sleep 1000 & echo $!; echo $PPID; touch ready; while [ ! -e gate ]; do sleep 0.02; done"
+    id = jobs.enqueue(ALICE, "sh", "-c", body)
+    wait_until((lab.home(ALICE) / "ready").exists)
+    group, left, shim = lab.carve(ALICE, "job", "logs", id).stdout.split()
+    path = MOUNT / group[4:]
+    mine = path.parent
+    assert path.name.startswith(f"carve-job-{id}.1-") and mine.name == f"{id}.1" and mine.parent.name.startswith("carve-jobs-")
+    assert path.stat().st_uid == mine.stat().st_uid == ALICE and mine.parent.stat().st_uid == ROOT
+    for out in (mine.parent, mine.parent.parent):
+        assert lab.run(ALICE, "sh", "-c", f"echo {left} > {out}/cgroup.procs").returncode != 0
+    assert lab.run(BOB, "sh", "-c", f"echo 1 > {path}/cgroup.kill").returncode != 0
+    # One that moves up within what is its user's is found all the same, and so is one in a cgroup of its own.
+    assert lab.run(ALICE, "mkdir", mine / "x").returncode == 0
+    moved = lab.run(ROOT, "sh", "-c", f"echo {left} > {mine}/x/cgroup.procs")
+    assert moved.returncode == 0, moved.stderr
+    os.kill(int(shim), signal.SIGKILL)
+    (lab.home(ALICE) / "gate").touch()
+    assert jobs.ended(ALICE, id)["state"] == "lost"
+    wait_until(lambda: not pathlib.Path(f"/proc/{left}").exists())
+    jobs.output(ALICE, "true")
+    jobs.output(ALICE, "true")
+    assert not mine.exists()

@@ -280,3 +280,14 @@ int launcher_start(struct launcher *l, int64_t job, uint32_t attempt, int spec_f
 	*ret_go = steal_fd(&go);
 	return 0;
 }
+
+void launcher_end(struct launcher *l, int64_t job, uint32_t attempt)
+{
+	struct launcher_request request = {
+		.op = LAUNCHER_END, .job = (uint64_t)job, .attempt = attempt};
+	struct launcher_reply reply;
+	int none;
+
+	(void)ask(l, &request, NULL, 0, &reply, &none);
+	close_fd(&none);
+}

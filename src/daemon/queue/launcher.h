@@ -38,6 +38,8 @@ int launcher_vouch(struct launcher *launcher, int socket_fd, const char *text, s
  * -EPERM: the launcher gave out no warrant for this text. */
 int launcher_start(struct launcher *launcher, int64_t job, uint32_t attempt, int spec_fd,
 		   int *ret_go, struct process_id *ret);
+/* The attempt is over: what is left of it is killed. Where that fails, nothing is. */
+void launcher_end(struct launcher *launcher, int64_t job, uint32_t attempt);
 
 void launcher_hand_over(const struct launcher *launcher, struct handover *handover);
 void launcher_take_over(struct launcher *launcher, struct handover *handover);

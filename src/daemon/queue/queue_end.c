@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/kill_point.h"
@@ -60,6 +61,52 @@ static void records_remove(const struct job *job, bool all)
 		job_file_remove(job->node, &job->record, suffixes[i]);
 }
 
+/* ---- processes that are left ---------------------------------------------------------------- */
+
+/* Processes that were killed leave it a moment later. */
+void job_cgroup_remove(struct queues *q)
+{
+	if (*q->cgroup && cgroup_remove(q->cgroup) != -EBUSY)
+		q->cgroup[0] = '\0';
+}
+
+/* Of a job whose shim was killed nobody else ends them. Records are believed of this process's own
+ * user only; of one that was killed before it wrote one the name is known, if not the place. */
+static void leftovers_end(const struct job *job)
+{
+	struct queues *q = job->node->queues;
+	char name[128];
+	json_t *start, *end;
+
+	if (job->record.uid != geteuid())
+		return;
+	(void)job_record_read(job->node, &job->record, &start, &end);
+	const char *path = json_string_value(json_object_get(start, "cgroup"));
+	job_cgroup_remove(q);
+	snprintf(name, sizeof(name), "/" CGROUP_JOB "%" PRId64 ".%u-%d", job->record.id,
+		 job->record.attempt, job->record.shim.pid);
+	if (path && strstr(path, "/" CGROUP_JOB))
+		snprintf(q->cgroup, sizeof(q->cgroup), "%s", path);
+	else if (!start && cgroup_own(q->cgroup) == 0 &&
+		 strlen(q->cgroup) + strlen(name) < sizeof(q->cgroup))
+		strcat(q->cgroup, name);
+	if (*q->cgroup)
+		(void)cgroup_kill(q->cgroup);
+	job_cgroup_remove(q);
+	json_decref(start);
+	json_decref(end);
+}
+
+void job_processes_end(const struct job *job, bool by_shim)
+{
+	struct launcher *launcher = &job->node->launcher;
+
+	if (launcher_is_there(launcher))
+		launcher_end(launcher, job->record.id, job->record.attempt);
+	else if (!by_shim)
+		leftovers_end(job);
+}
+
 /* ---- the end ------------------------------------------------------------------------------ */
 
 struct outcome {
@@ -68,8 +115,9 @@ struct outcome {
 	uint64_t rss_bytes;
 	int64_t ended;
 	char reason[JOB_REASON_SIZE];
-	bool again; /* it goes back into its queue */
-	bool unstarted;
+	bool again;       /* it goes back into its queue */
+	bool unstarted;   /* the attempt does not count */
+	bool by_shim;     /* its shim ended what was left of it */
 	bool pod_goes_on; /* the next start takes it up */
 };
 
@@ -144,6 +192,11 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	enum job_state before = job->record.state;
 	bool ran = job->list == &q->running || job->list == &q->ending;
 
+	uint32_t attempt = job->record.attempt;
+
+	if (ran)
+		job_processes_end(job, outcome->by_shim);
+	job->record.attempt -= outcome->unstarted && attempt > 0;
 	if (ran)
 		usage_note(job);
 	record_fill(job, outcome);
@@ -153,6 +206,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	if (rc < 0) {
 		log_event(LOG_WARNING, "job.unrecorded id=%" PRId64 " error=\"%s\"", job->record.id,
 			  strerrordesc_np(-rc));
+		job->record.attempt = attempt;
 		job_move(job, &q->ending);
 		return;
 	}
@@ -251,6 +305,7 @@ static void unstarted(struct job *job, bool pod_goes_on)
 {
 	struct outcome outcome = {.state = JOB_QUEUED,
 				  .again = true,
+				  .unstarted = true,
 				  .ended = now_realtime_ns(),
 				  .pod_goes_on = pod_goes_on};
 	struct node *node = job->node;
@@ -259,7 +314,6 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	records_remove(job, false);
 	if (*job->record.ending)
 		ending_apply(job, &outcome);
-	job->record.attempt -= job->record.attempt > 0;
 	job->started_ns = now_monotonic_ns();
 	outcome_take(job, &outcome);
 	/* A job that cannot start, or whose user moves its records, must not be started again and
@@ -354,6 +408,7 @@ void job_conclude(struct job *job)
 	const char *kind = json_string_value(json_object_get(exit, "kind"));
 	if (kind && strcmp(kind, SHIM_KIND_UNSTARTED) != 0) {
 		outcome_of_record(job, exit, &outcome);
+		outcome.by_shim = true;
 		if (pod_goes_on(job, exit)) {
 			json_decref(exit);
 			json_decref(start);

@@ -134,6 +134,7 @@ struct queues {
 	char boot[STORE_BOOT_SIZE];
 	char dir[PATH_MAX / 2];
 	char shim[PATH_MAX];
+	char cgroup[PATH_MAX]; /* of a job that is over, to be removed when it is empty; or "" */
 	char attach[128];
 };
 
@@ -218,6 +219,9 @@ void job_finish(struct job *job, enum job_state state, const char *reason);
 /* A running job is to end: as what, and why. */
 void job_end_begin(struct job *job, enum job_state as, const char *why);
 void job_end_tick(struct job *job, uint64_t now);
+/* Kills what is left of the job's last attempt in its cgroup, where its shim did not. */
+void job_processes_end(const struct job *job, bool by_shim);
+void job_cgroup_remove(struct queues *q);
 
 /* Whose shim it is, and by which numbers its files are called. */
 struct shim_owner {

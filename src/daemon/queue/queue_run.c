@@ -491,6 +491,7 @@ void queues_tick(struct node *node)
 	if (q->buckets && q->agents)
 		q->dirty = true;
 	agent_hooks_tell(q);
+	job_cgroup_remove(q);
 }
 
 bool queues_busy(const struct node *node)

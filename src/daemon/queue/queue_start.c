@@ -333,6 +333,8 @@ static void place_note(struct job *job, const struct place_result *place, const 
 static int start_undo(struct job *job, struct session *session, const struct process_id *shim,
 		      int rc)
 {
+	if (shim)
+		job_processes_end(job, false);
 	job->record.attempt--;
 	job->record.shim = (struct process_id){0};
 	job->record.session[0] = job->record.agent[0] = '\0';

@@ -119,6 +119,7 @@ def test_a_job_whose_record_cannot_be_read_is_not_run_again(queues, spoil):
     wait_until(lambda: record.exists() and record.read_text().endswith("\n"))
     shim = int(pathlib.Path(f"/proc/{json.loads(record.read_text())['pid']}/stat").read_text().rsplit(")", 1)[1].split()[1])
     pid = queues.host.daemon_pid()
+    wait_until(lambda: len(queues.runs(id)) == 1)  # until then the command waits for the shim
     os.kill(shim, signal.SIGSTOP)  # it would see to another daemon
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: process_ended(pid))

@@ -1,0 +1,25 @@
+/* Cgroups of version 2 as groups of processes that can be killed at once; no controller is used.
+ * Paths are absolute. All of it fails where the hierarchy cannot be written, as in most containers
+ * and in logins of users to whom none was delegated; then callers do without. */
+#pragma once
+
+#include <limits.h>
+#include <sys/types.h>
+
+/* The beginning of the name of a job's cgroup, which its shim makes in its own. */
+#define CGROUP_JOB "carve-job-"
+
+/* This process's: 0, or -errno; -ENOENT: there is no such hierarchy. */
+int cgroup_own(char ret[static PATH_MAX]);
+/* Makes the one of this name in another; one that is there is taken. 0 or -errno, with "" then. */
+int cgroup_make(const char *parent, const char *name, char ret[static PATH_MAX]);
+/* As fork(), but the child is born in that cgroup, where the kernel can do so (5.7). "": in this
+ * process's. */
+pid_t cgroup_fork(const char *path);
+/* Kills all processes in it and below, also those that are being forked. 0 or -errno. Needs Linux
+ * 5.14. */
+int cgroup_kill(const char *path);
+/* Removes it, and empty ones in it. 0 or -errno; -EBUSY: it has processes. */
+int cgroup_remove(const char *path);
+/* A daemon is no part of a job that had to start it: leaves the job's cgroup for the one above. */
+void cgroup_leave_job(void);
