@@ -43,6 +43,21 @@ int json_file_write(const char *dir, const char *name, const json_t *json, mode_
 	return rc < 0 ? file_error("write", path, -rc, err) : 0;
 }
 
+int json_file_make(const char *dir, const char *name, const json_t *json, mode_t mode,
+		   struct error *err)
+{
+	char path[PATH_MAX];
+	cleanup_free char *text = json_dumps(json, JSON_COMPACT);
+	int rc = path_make(path, dir, "", name, ".json", err);
+
+	if (rc < 0)
+		return rc;
+	cleanup_close int fd =
+		open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+	rc = fd < 0 ? -errno : text ? write_all(fd, text, strlen(text)) : -ENOMEM;
+	return rc < 0 ? file_error("write", path, -rc, err) : 0;
+}
+
 int json_file_read(const char *dir, const char *name, json_t **ret, struct error *err)
 {
 	char path[PATH_MAX];

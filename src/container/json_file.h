@@ -10,6 +10,10 @@ struct error;
  * power cut. 0, or negative with *err. */
 int json_file_write(const char *dir, const char *name, const json_t *json, mode_t mode,
 		    struct error *err);
+/* Likewise a new file that nobody reads yet, and that may be lost with a power cut: does not wait
+ * for the disk. */
+int json_file_make(const char *dir, const char *name, const json_t *json, mode_t mode,
+		   struct error *err);
 /* 0 with *ret (owned by the caller), -ENOENT, or negative with *err. */
 int json_file_read(const char *dir, const char *name, json_t **ret, struct error *err);
 /* 0 also where there is none; else negative with *err. */

@@ -23,6 +23,7 @@
 #include "client/client.h"
 #include "client/sessions.h"
 #include "container/container_args.h"
+#include "container/json_file.h"
 #include "container/layout.h"
 #include "container/wanted.h"
 #include "slice/driver_find.h"
@@ -273,9 +274,11 @@ static int hook_add(struct container *c, const struct cli *cli, struct error *er
 	if (geteuid() != 0 || strcmp(c->runtime, "podman") != 0)
 		return 0;
 	snprintf(dir, sizeof(dir), "%s/hooks", c->dir);
-	int rc = mkdir(dir, 0755) < 0 ? error_set(err, EXIT_CODE_RUN_FAILED, "cannot make %s: %s",
-						  dir, strerrordesc_np(errno))
-				      : hook_file_write(dir, arguments, cli, err);
+	if (mkdir(dir, 0755) < 0)
+		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot make %s: %s", dir,
+				 strerrordesc_np(errno));
+	cleanup_json json_t *json = hook_file(arguments, cli, err);
+	int rc = json ? json_file_make(dir, HOOK_FILE, json, 0644, err) : -err->code;
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < ARRAY_SIZE(usual); i++)

@@ -244,8 +244,9 @@ static enum container_state state_settled(const struct container_watch *w, const
 	return state;
 }
 
-/* Until it is gone, or has stopped and its policy does not restart it. */
-static void container_wait(const struct container_watch *w, int client, const char *cid)
+/* Until it is gone, or has stopped and its policy does not restart it: returns which. */
+static enum container_state container_wait(const struct container_watch *w, int client,
+					   const char *cid)
 {
 	const char *const wait[] = {"wait", cid, NULL};
 	enum container_state state = CONTAINER_RUNNING;
@@ -266,6 +267,7 @@ static void container_wait(const struct container_watch *w, int client, const ch
 		(void)client_ends(client, CLIENT_END_MS);
 		state = state_settled(w, cid, &pid);
 	}
+	return state;
 }
 
 static void session_give(const struct container_watch *w)
@@ -297,15 +299,17 @@ static int signals_open(sigset_t *before)
 	return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-/* Until `waiter` has ended, or somebody ends this. Meanwhile a user's daemon that is killed is
+/* Until `waiter` has ended, or somebody ends this. Returns the waiter's status; -1: not known.
+ * Meanwhile a user's daemon that is killed is
  * started again, as for a command of `carve run`: what the container starts later has to attach. */
-static void watch_until_end(const struct container_watch *w, int signals, pid_t waiter)
+static int watch_until_end(const struct container_watch *w, int signals, pid_t waiter)
 {
+	int status = -1;
 	struct signalfd_siginfo info;
 	struct daemon_watch daemon;
 
 	daemon_watch_begin(&daemon, w->client);
-	while (waitpid(waiter, NULL, WNOHANG) == 0) {
+	while (waitpid(waiter, &status, WNOHANG) == 0) {
 		struct pollfd fds[] = {{.fd = signals, .events = POLLIN},
 				       {.fd = daemon_watch_fd(&daemon), .events = POLLIN}};
 
@@ -322,6 +326,7 @@ static void watch_until_end(const struct container_watch *w, int signals, pid_t 
 		}
 	}
 	daemon_watch_end(&daemon);
+	return status;
 }
 
 _Noreturn static void watch(const struct container_watch *w, int client)
@@ -332,17 +337,19 @@ _Noreturn static void watch(const struct container_watch *w, int client)
 	pid_t waiter = fork();
 
 	if (waiter == 0) {
+		enum container_state state = CONTAINER_GONE;
+
 		sigprocmask(SIG_SETMASK, &before, NULL);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (container_appears(w, client, cid))
-			container_wait(w, client, cid);
-		_exit(EXIT_CODE_OK);
+			state = container_wait(w, client, cid);
+		_exit(state == CONTAINER_GONE ? EXIT_CODE_OK : EXIT_CODE_FAILED);
 	}
-	if (waiter > 0)
-		watch_until_end(w, signals, waiter);
+	int status = waiter > 0 ? watch_until_end(w, signals, waiter) : -1;
 	session_give(w);
 	container_dirs_collect(w->runtime);
-	if (cid_read(w, cid) && !is_gone(w, cid))
+	/* A runtime's command takes its time: it is not asked what is known. */
+	if (status != 0 && cid_read(w, cid) && !is_gone(w, cid))
 		container_dir_keep(w->dir, w->runtime, cid);
 	else
 		container_dir_remove(w->dir);

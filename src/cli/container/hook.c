@@ -19,7 +19,6 @@
 #include "container/json_file.h"
 
 #define HOOKS_DIR "/usr/share/containers/oci/hooks.d"
-#define NAME "50-carve"
 #define PROGRAM "carve-hook"
 
 static const char *directory_of(const struct cli *cli)
@@ -78,22 +77,20 @@ int hook_program(char path[static PATH_MAX], struct error *err)
 		      : 0;
 }
 
-int hook_file_write(const char *dir, const char *const *arguments, const struct cli *cli,
-		    struct error *err)
+json_t *hook_file(const char *const *arguments, const struct cli *cli, struct error *err)
 {
 	char program[PATH_MAX];
-	int rc = hook_program(program, err);
 
-	if (rc < 0)
-		return rc;
-	cleanup_json json_t *json = json_pack(
-		"{s:s, s:{s:s, s:[s], s:o, s:i}, s:{s:b}, s:[s]}", "version", "1.0.0", "hook",
-		"path", program, "args", "carve-hook", "env", hook_environment(cli), "timeout",
-		CONTAINER_HOOK_TIMEOUT_S, "when", "always", 1, "stages", "createRuntime");
+	if (hook_program(program, err) < 0)
+		return NULL;
+	json_t *json = json_pack("{s:s, s:{s:s, s:[s], s:o, s:i}, s:{s:b}, s:[s]}", "version",
+				 "1.0.0", "hook", "path", program, "args", "carve-hook", "env",
+				 hook_environment(cli), "timeout", CONTAINER_HOOK_TIMEOUT_S, "when",
+				 "always", 1, "stages", "createRuntime");
 	for (size_t i = 0; arguments[i]; i++)
 		json_array_append_new(json_object_get(json_object_get(json, "hook"), "args"),
 				      json_string(arguments[i]));
-	return json_file_write(dir, NAME, json, 0644, err);
+	return json;
 }
 
 static int docker_install(struct cli *cli, const char *dir, struct error *err)
@@ -138,9 +135,10 @@ int cli_hook_install(struct cli *cli, struct error *err)
 				"podman --hooks-dir, too");
 		return -err->code;
 	}
-	rc = hook_file_write(dir, none, cli, err);
+	cleanup_json json_t *json = hook_file(none, cli, err);
+	rc = json ? json_file_write(dir, HOOK_FILE, json, 0644, err) : -err->code;
 	if (rc == 0)
-		printf("%s/" NAME ".json: containers with carve.vram=8GiB get a slice\n", dir);
+		printf("%s/" HOOK_FILE ".json: containers with carve.vram=8GiB get a slice\n", dir);
 	return rc;
 }
 
@@ -149,9 +147,9 @@ int cli_hook_remove(struct cli *cli, struct error *err)
 	if (cli->value[OPT_DOCKER_DIR])
 		return docker_remove(cli->value[OPT_DOCKER_DIR], err);
 	const char *dir = directory_of(cli);
-	int rc = json_file_remove(dir, NAME, err);
+	int rc = json_file_remove(dir, HOOK_FILE, err);
 
 	if (rc == 0)
-		printf("%s/" NAME ".json: removed\n", dir);
+		printf("%s/" HOOK_FILE ".json: removed\n", dir);
 	return rc;
 }
