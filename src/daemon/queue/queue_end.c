@@ -22,6 +22,8 @@
 #include "daemon/session/session.h"
 #include "proto/shim.h"
 
+/* From a start to when carve-kubernetes has surely taken its signals. */
+#define POD_END_NS 1000000000ull
 /* Beyond the job's own grace time, a shim has so long to record the end. */
 #define SHIM_PATIENCE_NS 5000000000ull
 #define RECORD_MAX 4096
@@ -235,9 +237,11 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	job->grant_count = 0;
 	job->kill_ns = 0;
 	job->orphaned = job->killed = false;
-	if (!outcome->pod_goes_on)
+	/* Who takes the pod up ends it, where that was asked for. */
+	if (!outcome->pod_goes_on) {
 		job_text_set(&job->record.place, "");
-	job_text_set(&job->record.ending, "");
+		job_text_set(&job->record.ending, "");
+	}
 	job_settle(job);
 }
 
@@ -312,7 +316,7 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	int64_t id = job->record.id;
 
 	records_remove(job, false);
-	if (*job->record.ending)
+	if (*job->record.ending && !pod_goes_on)
 		ending_apply(job, &outcome);
 	job->started_ns = now_monotonic_ns();
 	outcome_take(job, &outcome);
@@ -389,14 +393,22 @@ static void outcome_of_pod(const struct job *job, struct outcome *outcome)
 	json_decref(state);
 }
 
-/* The process that followed the pod was killed, and nobody asked for the job's end. */
+/* The process that followed the pod was killed. Where the job's end was asked for the pod is still
+ * to be deleted. */
 static bool pod_goes_on(const struct job *job, const json_t *exit)
 {
 	const char *kind = json_string_value(json_object_get(exit, "kind"));
 	const char *why = json_string_value(json_object_get(exit, "why"));
 
 	return job_is_pod(&job->record) && kind && !strcmp(kind, SHIM_KIND_SIGNAL) &&
-	       !(why && *why) && !*job->record.ending;
+	       (*job->record.ending || !(why && *why));
+}
+
+/* Likewise where the shim itself was killed, or ran nothing. */
+static bool pod_is_left(const struct job *job)
+{
+	return job_is_pod(&job->record) &&
+	       (!*job->record.ending || job_pod_is_there(job->node, &job->record));
 }
 
 void job_conclude(struct job *job)
@@ -421,10 +433,10 @@ void job_conclude(struct job *job)
 	} else if (rc < 0) {
 		lost(job, rc);
 	} else if (kind || !start) {
-		unstarted(job, job_is_pod(&job->record) && !*job->record.ending);
+		unstarted(job, pod_is_left(job));
 	} else if (!orphan_watch(job, start)) {
 		/* A pod outlives its shim and this host: the same attempt takes it up. */
-		if (job_is_pod(&job->record) && !*job->record.ending)
+		if (pod_is_left(job))
 			unstarted(job, true);
 		else
 			lost(job, 0);
@@ -490,6 +502,15 @@ void job_end_begin(struct job *job, enum job_state as, const char *why)
 	signal_send(job, SIGTERM);
 }
 
+void job_end_again(struct job *job)
+{
+	char why[JOB_REASON_SIZE];
+
+	snprintf(why, sizeof(why), "%s", job->record.ending);
+	job_text_set(&job->record.ending, "");
+	job_end_begin(job, job->record.ending_as, why);
+}
+
 /* Its shim ends a job at its limit, unless its user stopped or killed the shim. Others were
  * promised the room at that time. */
 static void limit_look(struct job *job, uint64_t now)
@@ -503,9 +524,25 @@ static void limit_look(struct job *job, uint64_t now)
 	job->kill_ns = now;
 }
 
+/* One that was started to delete a pod is told so when it can hear it: a signal before that would
+ * end it. */
+static void pod_end_look(struct job *job, uint64_t now)
+{
+	json_t *start = NULL, *exit = NULL;
+
+	if (!*job->record.ending || job->kill_ns || now - job->started_ns < POD_END_NS)
+		return;
+	(void)job_record_read(job->node, &job->record, &start, &exit);
+	if (start)
+		job_end_again(job);
+	json_decref(start);
+	json_decref(exit);
+}
+
 void job_end_tick(struct job *job, uint64_t now)
 {
 	limit_look(job, now);
+	pod_end_look(job, now);
 	if (!job->kill_ns || now < job->kill_ns || !job->watch)
 		return;
 	/* A record can name any process as the command: one that its user may not end is not waited

@@ -304,3 +304,14 @@ json_t *job_pod_state(const struct node *node, const struct job_record *record)
 
 	return n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
 }
+
+bool job_pod_is_there(const struct node *node, const struct job_record *record)
+{
+	json_t *state = job_is_pod(record) ? job_pod_state(node, record) : NULL;
+	const char *phase = json_string_value(json_object_get(state, "phase"));
+	bool is_there =
+		phase && (!strcmp(phase, SHIM_POD_CREATED) || !strcmp(phase, SHIM_POD_ENDED));
+
+	json_decref(state);
+	return is_there;
+}

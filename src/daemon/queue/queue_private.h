@@ -218,6 +218,8 @@ void job_conclude(struct job *job);
 void job_finish(struct job *job, enum job_state state, const char *reason);
 /* A running job is to end: as what, and why. */
 void job_end_begin(struct job *job, enum job_state as, const char *why);
+/* Tells the shim, which may be another one than the last that was told. */
+void job_end_again(struct job *job);
 void job_end_tick(struct job *job, uint64_t now);
 /* Kills what is left of the job's last attempt in its cgroup, where its shim did not. */
 void job_processes_end(const struct job *job, bool by_shim);

@@ -518,13 +518,33 @@ static int record_save(struct job *job)
 	return rc;
 }
 
+/* A job that waits to take up its pod takes it up to delete it. False: it has none. */
+static bool pod_end_begin(struct job *job, const char *why)
+{
+	struct job_record last = job->record;
+
+	last.attempt++;
+	if (!job_pod_is_there(job->node, &last))
+		return false;
+	if (*job->record.ending)
+		return true;
+	job_text_set(&job->record.ending, why);
+	job->record.ending_as = JOB_CANCELLED;
+	if (job->record.state == JOB_HELD)
+		job_state_set(job, JOB_QUEUED);
+	if (record_save(job) < 0)
+		log_event(LOG_WARNING, "job.unrecorded id=%" PRId64, job->record.id);
+	job_settle(job);
+	return true;
+}
+
 void job_cancel(struct job *job, const char *why)
 {
 	struct queues *q = job->node->queues;
 
 	if (job->list == &q->running)
 		job_end_begin(job, JOB_CANCELLED, why);
-	else if (job->list != &q->ending)
+	else if (job->list != &q->ending && !pod_end_begin(job, why))
 		job_finish(job, JOB_CANCELLED, why);
 }
 
@@ -694,6 +714,8 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 		why_pod(job, buf);
 	else if (job->record.state == JOB_RUNNING)
 		snprintf(buf, JOB_WHY_SIZE, "%s", job->record.ending);
+	else if (*job->record.ending && agent)
+		snprintf(buf, JOB_WHY_SIZE, "%s; its pod is to be deleted", job->record.ending);
 	else if (!bucket)
 		snprintf(buf, JOB_WHY_SIZE, "%s", texts[job->wait]);
 	else if (!agent)
@@ -864,14 +886,8 @@ static void jobs_take_up(struct queues *q)
 	/* Their end was asked for by the last daemon, which may not have told them. */
 	for (struct job *job = q->running.first, *next; job; job = next) {
 		next = job->next;
-		if (*job->record.ending) {
-			char why[JOB_REASON_SIZE];
-
-			snprintf(why, sizeof(why), "%s", job->record.ending);
-			enum job_state as = job->record.ending_as;
-			job_text_set(&job->record.ending, "");
-			job_end_begin(job, as, why);
-		}
+		if (*job->record.ending)
+			job_end_again(job);
 	}
 }
 

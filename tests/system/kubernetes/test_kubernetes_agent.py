@@ -205,6 +205,46 @@ def test_a_kill_neither_loses_the_job_nor_runs_it_twice(pods, victim):
     assert len(pods.made()) == 1 and pods.pods() == {}
 
 
+def kill_followers(pods):
+    for name in ("carve-shim", "carve-kubernetes"):
+        for pid in pods.processes(name):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_the_pod_of_a_cancelled_job_goes_though_all_that_follow_it_are_killed(pods, phase):
+    pods.agent("half=0.5")
+    job = pods.enqueue("--grace", "0s")
+    path, _ = pods.pod(job)
+    pods.status(path, phase)
+    pods.api.down = True
+    pods.api.cut_watches()
+    pods.host.carve("job", "cancel", job)
+    wait_until(lambda: "cancelled" in pods.job(job)["reason"])
+    kill_followers(pods)
+    pods.api.down = False
+    shown = pods.ended(job)
+    assert (shown["state"], shown["reason"]) == ("cancelled", "cancelled")
+    assert pods.pods() == {} and len(pods.made()) == 1
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_job_that_is_cancelled_before_its_pod_is_taken_up_deletes_it(pods, held):
+    pods.agent("half=0.5")
+    job = pods.enqueue("--grace", "0s")
+    path, _ = pods.pod(job)
+    pods.status(path, "Running")
+    pods.host.carve("agent", "--drain")
+    kill_followers(pods)
+    wait_until(lambda: pods.state(job) == "queued")
+    if held:
+        pods.host.carve("job", "hold", job)
+    pods.host.carve("job", "cancel", job)
+    assert path in pods.api.objects and "its pod is to be deleted" in pods.job(job)["reason"]
+    pods.host.carve("agent", "--resume")
+    assert pods.ended(job)["state"] == "cancelled" and pods.pods() == {} and len(pods.made()) == 1
+
+
 def test_a_pod_that_is_deleted_or_evicted_is_a_lost_attempt_and_is_told(pods):
     pods.agent("half=0.5")
     job = pods.enqueue()
