@@ -9,7 +9,6 @@
 #include "daemon/config.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/gpu/probe.h"
-#include "daemon/host/crowd.h"
 #include "daemon/host/keep.h"
 #include "daemon/host/privileges.h"
 #include "daemon/host/runtime.h"
@@ -20,6 +19,8 @@
 #include "daemon/settle/settling.h"
 #include "daemon/slicing/slicing.h"
 #include "daemon/store/state.h"
+#include "daemon/waiting/quotas.h"
+#include "daemon/waiting/waiting.h"
 
 struct attach_server;
 struct fresh;
@@ -27,14 +28,11 @@ struct handover;
 struct http_server;
 struct leases;
 struct mig;
-struct mig_hooks;
 struct queues;
-struct quota_entry;
 struct session;
 struct store;
 struct upgrade;
 struct usage;
-struct waiter;
 
 struct node_options {
 	bool system;
@@ -56,8 +54,7 @@ struct node {
 	struct pool pool;
 	struct probe probe;
 	struct store *store;
-	const struct mig_hooks *mig_hooks; /* node_hooks.h */
-	struct keep keep;                  /* descriptors of ledgers, for the next daemon */
+	struct keep keep; /* descriptors of ledgers, for the next daemon */
 	struct privileges privileges;
 	struct launcher launcher;
 	struct separation separation;
@@ -72,11 +69,9 @@ struct node {
 	struct sessions sessions;
 	struct settling settling;
 	struct slicing slicing;
-	struct quota_entry *quotas;
-	struct fresh *fresh;        /* calls that wait for the next sample */
-	struct crowd waiting_crowd; /* requests */
-	struct waiter *waiters;     /* in the order in which they are served */
-	bool waiters_dirty;         /* something changed that may let one through */
+	struct quotas quotas;
+	struct waiting waiting;
+	struct fresh *fresh; /* calls that wait for the next sample */
 	struct leases *leases;
 	struct queues *queues;     /* NULL: they cannot be had, */
 	struct error queues_error; /* and why */

@@ -20,7 +20,9 @@ static void on_lessened(void *context)
 
 static void on_room(void *context)
 {
-	waiting_kick(context);
+	struct node *node = context;
+
+	waiting_kick(&node->waiting);
 }
 
 static void on_ended(void *context)
@@ -28,7 +30,7 @@ static void on_ended(void *context)
 	struct node *node = context;
 
 	slicing_retry(&node->slicing);
-	waiting_kick(node);
+	waiting_kick(&node->waiting);
 }
 
 const struct session_hooks node_session_hooks = {
@@ -50,7 +52,22 @@ const struct session_hooks node_session_hooks = {
 	.unconnected = attach_forget,
 };
 
+static void on_made(void *context, const char *id, const struct mig_grant *grant,
+		    const struct error *err)
+{
+	struct node *node = context;
+
+	waiting_made(&node->waiting, id, grant, err);
+}
+
+static bool is_resized(void *context, const char *session)
+{
+	struct node *node = context;
+
+	return waiting_resizes(&node->waiting, session);
+}
+
 const struct mig_hooks node_mig_hooks = {
-	.made = waiting_made,
-	.resizes = waiting_resizes,
+	.made = on_made,
+	.resizes = is_resized,
 };

@@ -66,13 +66,14 @@ static void node_stop(struct node *node, const char *why)
 	upgrade_stop(node);
 	http_server_stop(node->http);
 	queues_stop(node->queues);
+	mig_stop(node->mig);
 	sessions_free(&node->sessions);
 	keep_stop(&node->keep);
 	privileges_stop(&node->privileges);
 	descriptors_free(&node->settling);
 	orphans_free(&node->settling);
 	strays_free(&node->settling);
-	quotas_free(node);
+	quotas_free(&node->quotas);
 	attach_server_stop(node->attach);
 	usage_stop(steal_ptr(&node->usage));
 	close_handle(&node->prepare);
@@ -147,7 +148,7 @@ static void claims_tick(struct node *node)
 	bool left = false;
 
 	if (pool_claim(&node->pool, false))
-		node->waiters_dirty = true;
+		node->waiting.dirty = true;
 	for (uint32_t i = 0; i < node->pool.count; i++)
 		left |= pool_gpu_is_left(&node->pool.gpu[i]);
 	for (struct session *s = left ? node->sessions.first : NULL, *next; s; s = next) {
@@ -160,7 +161,7 @@ static void claims_tick(struct node *node)
 
 static bool node_idle(const struct node *node)
 {
-	return node->ready && !queues_busy(node) && !node->sessions.first && !node->waiters &&
+	return node->ready && !queues_busy(node) && !node->sessions.first && !node->waiting.first &&
 	       !node->sessions.drains && !http_connections(node->http) &&
 	       !attach_connections(node->attach);
 }
@@ -176,7 +177,7 @@ static void second_tick(struct node *node, uint64_t now)
 	gpu_states_look(&node->pool);
 	owner_refresh(&node->loop);
 	keep_tick(&node->keep);
-	mig_tick(node);
+	mig_tick(node->mig);
 	attach_tick(node->attach);
 	http_tick(node->http);
 	rights_tick();
@@ -185,7 +186,7 @@ static void second_tick(struct node *node, uint64_t now)
 	if (!node_idle(node))
 		node->busy_ns = now;
 	/* Requests wait meanwhile: a context that is nobody's is in the figures. */
-	if (node->ready && !node->waiters && !node->sessions.drains &&
+	if (node->ready && !node->waiting.first && !node->sessions.drains &&
 	    probe_due(&node->probe, now)) {
 		node->ready = false;
 		node->ready_sample = 0;
@@ -212,10 +213,10 @@ static void on_tick(uv_timer_t *timer)
 
 	sessions_tick(node);
 	attach_swept(node->attach);
-	if (node->waiters) {
+	if (node->waiting.first) {
 		if (!pool_pause_ns(&node->pool, WAITING_PARTS, SECOND_NS))
 			pool_refresh(&node->pool, POOL_ALL);
-		waiting_kick(node);
+		waiting_kick(&node->waiting);
 	}
 	if (now - node->second_ns >= SECOND_NS) {
 		node->second_ns = now;
@@ -227,10 +228,10 @@ static void on_prepare(uv_prepare_t *prepare)
 {
 	struct node *node = prepare->data;
 
-	if (node->waiters_dirty)
-		waiting_run(node);
+	if (node->waiting.dirty && node->ready)
+		waiting_run(&node->waiting);
 	queues_run(node);
-	uint64_t wanted = node->waiters || node->sessions.timed_count || upgrade_pending(node)
+	uint64_t wanted = node->waiting.first || node->sessions.timed_count || upgrade_pending(node)
 				  ? TICK_BUSY_MS
 				  : TICK_IDLE_MS;
 	if (wanted != node->tick_ms) {
@@ -249,7 +250,7 @@ static void handover_take_up(struct node *node)
 	attach_take_over(node->attach, node->handover);
 	http_take_over(node->http, node->handover);
 	privileges_renew(&node->privileges);
-	mig_renew(node);
+	mig_renew(node->mig);
 	handover_free(steal_ptr(&node->handover));
 	node->pool.handover = NULL;
 	log_event(LOG_INFO, "carved.taken_over version=%s", CARVE_VERSION);
@@ -261,7 +262,8 @@ static void on_sampling(void *arg)
 {
 	struct node *node = arg;
 
-	node->pool.exact = !node->ready || node->waiters || node->fresh || node->sessions.drains;
+	node->pool.exact =
+		!node->ready || node->waiting.first || node->fresh || node->sessions.drains;
 	processes_sampling(&node->settling);
 }
 
@@ -309,7 +311,7 @@ static void on_sample(void *arg)
 	attach_sampled(node->attach);
 	session_drain(&node->sessions);
 	fresh_sampled(node);
-	waiting_kick(node);
+	waiting_kick(&node->waiting);
 	queues_kick(node);
 }
 
@@ -322,7 +324,7 @@ static void on_costs(void *arg)
 		node->ready_sample = pool_refresh(&node->pool, POOL_ALL);
 	else
 		node->ready = true;
-	waiting_kick(node);
+	waiting_kick(&node->waiting);
 }
 
 static void on_call(struct call *call, void *unused)
@@ -333,18 +335,18 @@ static void on_call(struct call *call, void *unused)
 /* From here on the daemon answers: its sessions are back. */
 static int node_open(struct node *node, struct error *err)
 {
-	int rc = quotas_load(node);
+	int rc = quotas_load(&node->quotas);
 
 	if (rc == 0)
 		rc = slicing_load(&node->slicing);
 	if (rc == 0)
-		rc = mig_start(node);
+		rc = mig_start(&node->sessions, &node_mig_hooks, node, &node->mig);
 	if (rc == 0)
 		rc = takeover_run(node);
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
 				 strerrordesc_np(-rc));
-	mig_sessions_restored(node);
+	mig_sessions_restored(node->mig);
 	/* Slices are there without queues, too. */
 	queues_start(node);
 	if (runtime_listen(&node->runtime, node->options.system, err) < 0)
@@ -489,6 +491,11 @@ static void sessions_init(struct node *node)
 	sessions->context = node;
 	sessions_begin(sessions, node->config.living_sessions);
 	settle_begin(&node->settling, sessions);
+	node->quotas.sessions = sessions;
+	node->waiting.sessions = sessions;
+	node->waiting.pool = &node->pool;
+	node->waiting.quotas = &node->quotas;
+	crowd_begin_any(&node->waiting.crowd, WAITING_MAX);
 	node->slicing.sessions = sessions;
 	node->slicing.pool = &node->pool;
 	node->slicing.leases = node->leases;
@@ -497,7 +504,6 @@ static void sessions_init(struct node *node)
 
 int serve_run(struct node *node, struct error *err)
 {
-	node->mig_hooks = &node_mig_hooks;
 	api_upgrade_with(upgrade_post);
 	node->started = now_realtime_ns();
 	node->busy_ns = now_monotonic_ns();
@@ -516,7 +522,6 @@ int serve_run(struct node *node, struct error *err)
 	separate_settle();
 	owner_load();
 	peer_load();
-	crowd_begin_any(&node->waiting_crowd, WAITING_MAX);
 	uv_loop_init(&node->loop);
 	sessions_init(node);
 	handles_init(node);
@@ -537,7 +542,7 @@ int serve_run(struct node *node, struct error *err)
 		node_fail(node, strerrordesc_np(-rc));
 	uv_run(&node->loop, UV_RUN_DEFAULT);
 	leases_clock(node->leases, NULL, NULL);
-	mig_free(node);
+	mig_free(node->mig);
 	pool_close(&node->pool);
 	uv_loop_close(&node->loop);
 	names_stop();

@@ -79,8 +79,8 @@ const char *vanished_tick(struct node *node)
 	const char *stop = NULL;
 
 	/* A host that was simulated has ended, or a user cleans up. */
-	if (!privileges_guarded(&node->privileges) && !node->sessions.first && !node->waiters &&
-	    access(node->runtime.dir, F_OK) < 0)
+	if (!privileges_guarded(&node->privileges) && !node->sessions.first &&
+	    !node->waiting.first && access(node->runtime.dir, F_OK) < 0)
 		return "its directory was removed";
 
 	for (enum runtime_file file = 0; file < RUNTIME_FILES && !stop; file++) {

@@ -49,9 +49,9 @@ static struct session *session_meant(const struct call *call, const char *id)
 
 static struct waiter *waiter_meant(const struct call *call, const char *id)
 {
-	struct waiter *w = waiting_find(call->node, id);
+	struct waiter *w = waiting_find(&call->node->waiting, id);
 
-	return w ? w : waiting_named(call->node, call->peer.uid, id);
+	return w ? w : waiting_named(&call->node->waiting, call->peer.uid, id);
 }
 
 /* Likewise of those that ended. */
@@ -97,7 +97,7 @@ static void get_gpus(struct call *call, const char *id)
 {
 	/* Those of a daemon that has ended meanwhile are to be had now. */
 	if (call->node->pool.state == POOL_READY && pool_claim(&call->node->pool, false))
-		call->node->waiters_dirty = true;
+		call->node->waiting.dirty = true;
 	fresh_defer(call, answer_gpus, NULL);
 }
 
@@ -110,7 +110,7 @@ static void get_session(struct call *call, const char *id)
 
 	if (w && peer_permitted(&call->peer, w->peer.uid)) {
 		call_reply(call, MHD_HTTP_OK,
-			   view_waiter(w, waiting_position(call->node, w), &call->peer));
+			   view_waiter(w, waiting_position(&call->node->waiting, w), &call->peer));
 	} else if (!s && ended_meant(call, id, &record) &&
 		   peer_permitted(&call->peer, record.uid)) {
 		call_reply(call, MHD_HTTP_OK, view_ended(&record, &call->peer));
@@ -150,7 +150,7 @@ static bool answer_asked_before(struct call *call, const struct slice_request *r
 
 static void on_asker_gone(struct call *call)
 {
-	waiting_cancel(call->node, call);
+	waiting_cancel(&call->node->waiting, call);
 }
 
 static void post_session(struct call *call, const char *id)
@@ -173,7 +173,7 @@ static void post_session(struct call *call, const char *id)
 	}
 	if (answer_asked_before(call, &request))
 		return;
-	rc = waiting_add(call->node, &request, &call->peer, on_decided, call);
+	rc = waiting_add(&call->node->waiting, &request, &call->peer, on_decided, call);
 	if (rc == -EMFILE)
 		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
 			      "you have too many requests that wait; let some end first");
@@ -208,7 +208,7 @@ static void answer_explain(struct call *call, void *arg)
 		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
-	(void)waiting_would(call->node, request, &call->peer, &result, &err);
+	(void)waiting_would(&call->node->waiting, request, &call->peer, &result, &err);
 	explain_reply(call, NULL, request, &result, &err);
 }
 
@@ -231,7 +231,7 @@ static void post_explain(struct call *call, const char *id)
 /* A request that waits. It may have been decided while the sample was taken. */
 static void answer_explain_waiter(struct call *call, void *id)
 {
-	struct waiter *w = waiting_find(call->node, id);
+	struct waiter *w = waiting_find(&call->node->waiting, id);
 	struct place_result result = {0};
 	struct error err = {0};
 
@@ -241,13 +241,13 @@ static void answer_explain_waiter(struct call *call, void *id)
 		return;
 	}
 	if (request_resolve(&w->request, &call->node->pool, &err) == 0)
-		(void)waiting_explain(call->node, w, &result, &err);
+		(void)waiting_explain(&call->node->waiting, w, &result, &err);
 	explain_reply(call, w, &w->request, &result, &err);
 }
 
 static void get_explain(struct call *call, const char *id)
 {
-	const struct waiter *w = waiting_find(call->node, id);
+	const struct waiter *w = waiting_find(&call->node->waiting, id);
 
 	if (!w && session_or_reply(call, id))
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s does not wait",
@@ -343,7 +343,7 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 				 "cannot grow to %s: on GPU %u this session can have %s at most",
 				 asked, s->record.gpu[i].index,
 				 units_format_room(now + place_available(gpu), has));
-	if (bytes > now && !waiting_lets_grow(node_of(s), (uint32_t)s->pool_gpu[i]))
+	if (bytes > now && !waiting_lets_grow(&node_of(s)->waiting, (uint32_t)s->pool_gpu[i]))
 		return error_set(err, EXIT_CODE_NO_ROOM,
 				 "cannot grow to %s: earlier requests wait for the room that is "
 				 "left and go first",
@@ -373,7 +373,7 @@ static bool fits_in_part(const struct session *s, const struct place_request *re
 
 	return most && request->bytes <= most &&
 	       (request->bytes <= s->record.gpu[0].bytes ||
-		waiting_lets_grow(node_of(s), (uint32_t)s->pool_gpu[0]));
+		waiting_lets_grow(&node_of(s)->waiting, (uint32_t)s->pool_gpu[0]));
 }
 
 /* Its processes may go on meanwhile: the front bounds the part. */
@@ -384,7 +384,7 @@ static int resize_part(struct session *s, const struct place_request *request, s
 
 	pool_place_gpus(s->sessions->pool, gpus);
 	if (shrink_check(s, 0, &gpus[s->pool_gpu[0]], bytes, err) < 0 ||
-	    quotas_check_resize(s, &bytes, err) < 0)
+	    quotas_check_resize(&node_of(s)->quotas, s, &bytes, err) < 0)
 		return -1;
 	int rc = resize_do(s, &bytes, s->record.compute, err);
 
@@ -408,11 +408,11 @@ static int resize(struct session *s, const struct place_request *request, struct
 		if (rc < 0)
 			return rc;
 	}
-	if (quotas_check_resize(s, bytes, err) < 0)
+	if (quotas_check_resize(&node_of(s)->quotas, s, bytes, err) < 0)
 		return -1;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (bytes[i] > s->record.gpu[i].bytes)
-			waiting_grown(node_of(s), (uint32_t)s->pool_gpu[i]);
+			waiting_grown(&node_of(s)->waiting, (uint32_t)s->pool_gpu[i]);
 	return resize_do(s, bytes, resized_compute(s, request), err);
 }
 
@@ -466,10 +466,10 @@ static void move_session(struct call *call, const struct session *s,
 			      s->record.id);
 	else if (session_is_used(s))
 		answer_stays(call, s);
-	else if (waiting_resizes(call->node, s->record.id))
+	else if (waiting_resizes(&call->node->waiting, s->record.id))
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
 			      "session %s is being resized already", s->record.id);
-	else if (waiting_add(call->node, &request, &peer, on_moved, call) < 0)
+	else if (waiting_add(&call->node->waiting, &request, &peer, on_moved, call) < 0)
 		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
 			      "too many requests wait; try again");
 	else
@@ -539,7 +539,7 @@ static bool patch_lower(struct call *call, struct session *s, json_t *root)
 		call_reply_error(call, answer_status(&err), &err);
 		return true;
 	}
-	waiting_kick(call->node);
+	waiting_kick(&call->node->waiting);
 	call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
 	return true;
 }
@@ -591,7 +591,7 @@ static void patch_session(struct call *call, const char *id)
 		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
-	waiting_kick(call->node);
+	waiting_kick(&call->node->waiting);
 	call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
 }
 
@@ -699,7 +699,7 @@ static void delete_waiter(struct call *call, struct waiter *w)
 		return;
 	}
 	snprintf(id, sizeof(id), "%s", w->id);
-	waiting_release(call->node, w);
+	waiting_release(&call->node->waiting, w);
 	reply_released(call, id);
 }
 

@@ -471,7 +471,7 @@ static int quota_check_ever(const struct node *node, const struct peer *peer,
 {
 	struct error why = {0};
 
-	if (quotas_check(node, peer, fewest, &why) != -EPERM)
+	if (quotas_check(&node->quotas, peer, fewest, &why) != -EPERM)
 		return 0;
 	*err = why;
 	error_hint(err, "such a job can never start; ask for less, or ask an administrator (carve "

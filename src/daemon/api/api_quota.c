@@ -87,7 +87,7 @@ static json_t *limit_json(uint64_t limit)
 
 static json_t *quota_json(const struct node *node, const struct store_quota *q)
 {
-	struct quota_use use = quotas_use(node, q->kind, q->id);
+	struct quota_use use = quotas_use(&node->quotas, q->kind, q->id);
 
 	return json_pack(
 		"{s:s, s:o, s:I, s:o, s:o, s:o, s:{s:I, s:I, s:I}}", "kind", kind_text(q->kind),
@@ -110,7 +110,7 @@ void api_get_quotas(struct call *call, const char *name)
 {
 	json_t *list = json_array();
 
-	for (const struct quota_entry *e = call->node->quotas; e; e = e->next)
+	for (const struct quota_entry *e = call->node->quotas.first; e; e = e->next)
 		if (may_see(call, e->stored.kind, e->stored.id))
 			json_array_append_new(list, quota_json(call->node, &e->stored));
 	call_reply(call, MHD_HTTP_OK, list);
@@ -165,7 +165,7 @@ static void get(struct call *call, enum quota_kind kind, const char *name)
 			      kind == QUOTA_OF_USER ? "that user" : "its members");
 		return;
 	}
-	wanted.quota = quotas_get(call->node, kind, wanted.id);
+	wanted.quota = quotas_get(&call->node->quotas, kind, wanted.id);
 	call_reply(call, MHD_HTTP_OK, quota_json(call->node, &wanted));
 }
 
@@ -248,14 +248,14 @@ static bool admin_or_answer(struct call *call)
 
 static void set(struct call *call, const struct store_quota *wanted)
 {
-	int rc = quotas_set(call->node, wanted);
+	int rc = quotas_set(&call->node->quotas, wanted);
 
 	if (rc < 0) {
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
 			      "the quota cannot be recorded: %s", strerrordesc_np(-rc));
 		return;
 	}
-	waiting_kick(call->node);
+	waiting_kick(&call->node->waiting);
 	call_reply(call, MHD_HTTP_OK, quota_json(call->node, wanted));
 }
 
@@ -270,7 +270,7 @@ static void change(struct call *call, enum quota_kind kind, const char *name, bo
 	if (!admin_or_answer(call) || !id_or_answer(call, kind, name, &wanted.id))
 		return;
 	json_t *root = answer_body(call, &err);
-	wanted.quota = whole ? unlimited : quotas_get(call->node, kind, wanted.id);
+	wanted.quota = whole ? unlimited : quotas_get(&call->node->quotas, kind, wanted.id);
 	int rc = root ? quota_parse(root, &wanted.quota, &err) : -1;
 
 	json_decref(root);

@@ -180,7 +180,7 @@ static void waiting_add_rows(struct listing *l, size_t room)
 {
 	unsigned position = 0;
 
-	for (const struct waiter *w = l->node->waiters; w && room; w = w->next) {
+	for (const struct waiter *w = l->node->waiting.first; w && room; w = w->next) {
 		position++;
 		if (!waits_behind(w, &l->place))
 			continue;
@@ -254,8 +254,8 @@ static void own_and_others_add(struct listing *l, bool own, size_t most)
 		if ((s->record.uid == l->viewer->uid) == own)
 			json_array_append_new(l->list, view_session(s, l->viewer));
 	unsigned position = 0;
-	for (const struct waiter *w = l->node->waiters; w && json_array_size(l->list) < living;
-	     w = w->next) {
+	for (const struct waiter *w = l->node->waiting.first;
+	     w && json_array_size(l->list) < living; w = w->next) {
 		position++;
 		if ((w->peer.uid == l->viewer->uid) == own)
 			json_array_append_new(l->list, view_waiter(w, position, l->viewer));
@@ -272,7 +272,7 @@ static void reply_unpaged(struct call *call, bool ended)
 	if (ended)
 		(void)store_sessions_each(l.node->store, true, UNPAGED_SESSIONS, ended_add, &l);
 	size_t before = json_array_size(l.list);
-	if (l.node->sessions.count + l.node->waiting_crowd.total <= UNPAGED_LIVING) {
+	if (l.node->sessions.count + l.node->waiting.crowd.total <= UNPAGED_LIVING) {
 		living_add(&l, UNPAGED_LIVING);
 		l.place = before_all(KIND_WAITING);
 		waiting_add_rows(&l, UNPAGED_LIVING);

@@ -97,7 +97,7 @@ static void call_leave(struct handover *h, const struct http_call *c, const stru
 
 static const struct waiter *waiter_of(const struct node *node, const struct http_call *c)
 {
-	const struct waiter *w = node->waiters;
+	const struct waiter *w = node->waiting.first;
 
 	while (w && w->arg != &c->call)
 		w = w->next;
@@ -107,7 +107,7 @@ static const struct waiter *waiter_of(const struct node *node, const struct http
 void http_hand_over(struct http_server *server, struct handover *h, const struct call *upgrade)
 {
 	/* Those who wait for room first, in their order. */
-	for (const struct waiter *w = server->node->waiters; w; w = w->next)
+	for (const struct waiter *w = server->node->waiting.first; w; w = w->next)
 		call_leave(h, http_call(w->arg), w, false);
 	for (const struct http_call *c = server->deferred; c; c = c->next)
 		if (!waiter_of(server->node, c))
@@ -295,7 +295,7 @@ static struct http_call *call_taken(struct http_server *server, struct handover 
 static void waiter_restore(struct node *node, const json_t *from)
 {
 	const char *id = json_string_value(json_object_get(from, "id"));
-	struct waiter *w = id ? waiting_find(node, id) : NULL;
+	struct waiter *w = id ? waiting_find(&node->waiting, id) : NULL;
 
 	if (!w)
 		return;

@@ -26,14 +26,14 @@
 
 /* Processes of the viewer's sessions on it; of an instance that is no session's, those that NVML
  * lists, for who may see them. */
-static json_t *pids_json(const struct node *node, const struct mig_detail *detail,
+static json_t *pids_json(const struct mig *mig, const struct mig_detail *detail,
 			 const struct peer *viewer)
 {
 	json_t *list = json_array();
 
 	for (uint32_t i = 0; !detail->session[0] && viewer->admin && i < detail->pid_count; i++)
 		json_array_append_new(list, json_integer(detail->pid[i]));
-	for (const struct session *s = mig_session_on(node->sessions.first, detail->uuid_text); s;
+	for (const struct session *s = mig_session_on(mig->sessions->first, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
 		for (const struct process *p = s->processes; p; p = p->next)
 			if (!process_is_dead(p) && peer_permitted(viewer, s->record.uid))
@@ -42,12 +42,12 @@ static json_t *pids_json(const struct node *node, const struct mig_detail *detai
 }
 
 /* Those on it that the viewer may see. */
-static json_t *sessions_json(const struct node *node, const struct mig_detail *detail,
+static json_t *sessions_json(const struct mig *mig, const struct mig_detail *detail,
 			     const struct peer *viewer)
 {
 	json_t *list = json_array();
 
-	for (const struct session *s = mig_session_on(node->sessions.first, detail->uuid_text); s;
+	for (const struct session *s = mig_session_on(mig->sessions->first, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
 		if (peer_permitted(viewer, s->record.uid))
 			json_array_append_new(list, json_string(s->record.id));
@@ -64,15 +64,14 @@ static json_t *utilization_json(int per_cent)
 	return per_cent < 0 ? json_null() : json_integer(per_cent);
 }
 
-static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
+static json_t *instance_json(const struct mig *mig, uint32_t gpu, uint32_t at,
 			     const struct peer *viewer)
 {
-	const struct mig *mig = node->mig;
 	const struct mig_board *board = &mig->board[gpu];
 	const struct mig_instance *instance = &board->instance[at];
 	const struct mig_detail *detail = &board->detail[at];
 	const struct session *s =
-		detail->session[0] ? session_find(&node->sessions, detail->session) : NULL;
+		detail->session[0] ? session_find(mig->sessions, detail->session) : NULL;
 	bool permitted = s && peer_permitted(viewer, s->record.uid);
 	const char *name = instance->profile == MIG_NO_PROFILE
 				   ? ""
@@ -80,35 +79,35 @@ static json_t *instance_json(const struct node *node, uint32_t gpu, uint32_t at,
 
 	return json_pack(
 		"{s:i, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:o}",
-		"gpu", (int)node->pool.gpu[gpu].info.index, "profile", name, "uuid",
+		"gpu", (int)mig->gpus->gpu[gpu].info.index, "profile", name, "uuid",
 		detail->uuid_text, "start", instance->start, "size", instance->size, "memory_bytes",
 		answer_number(detail->bytes), "state", mig_state_text(instance->state), "session",
 		permitted ? json_string(s->record.id) : json_null(), "owner",
 		permitted ? json_string(view_user(s->record.uid)) : json_null(), "since",
-		view_time(detail->since), "pids", pids_json(node, detail, viewer), "sessions",
-		sessions_json(node, detail, viewer), "shared", mig_is_shared(node, detail),
+		view_time(detail->since), "pids", pids_json(mig, detail, viewer), "sessions",
+		sessions_json(mig, detail, viewer), "shared", mig_is_shared(mig, detail),
 		"gpu_instance", id_json(detail->gpu_instance), "compute_instance",
 		id_json(detail->compute_instance), "utilization",
 		utilization_json(detail->utilization));
 }
 
-json_t *mig_list(const struct node *node, const struct peer *viewer)
+json_t *mig_list(const struct mig *mig, const struct peer *viewer)
 {
 	json_t *list = json_array();
 
-	for (uint32_t gpu = 0; node->mig && gpu < node->pool.count; gpu++) {
-		const struct mig_board *board = &node->mig->board[gpu];
+	for (uint32_t gpu = 0; mig && gpu < mig->gpus->count; gpu++) {
+		const struct mig_board *board = &mig->board[gpu];
 
 		for (uint32_t at = 0; board->role && at < board->count; at++)
 			if (board->instance[at].state != MIG_GONE)
-				json_array_append_new(list, instance_json(node, gpu, at, viewer));
+				json_array_append_new(list, instance_json(mig, gpu, at, viewer));
 	}
 	return list;
 }
 
 void api_get_mig(struct call *call, const char *id)
 {
-	call_reply(call, MHD_HTTP_OK, mig_list(call->node, &call->peer));
+	call_reply(call, MHD_HTTP_OK, mig_list(call->node->mig, &call->peer));
 }
 
 /* ---- changing ---------------------------------------------------------------------------- */
@@ -139,7 +138,7 @@ static int wish_mask(const struct node *node, struct wish *wish, uint64_t *ret, 
 		const struct gpu_info *info = &node->pool.gpu[i].info;
 
 		if (wish->gpus.by_index ? wish->gpus.allowed[i]
-		    : !wish->on         ? mig_has_role(node, i)
+		    : !wish->on         ? mig_has_role(node->mig, i)
 					: info->mig || (wish->enable_mode && info->mig_capable))
 			mask |= 1ull << i;
 	}
@@ -163,8 +162,8 @@ static json_t *roles_json(const struct node *node)
 		json_array_append_new(
 			list, json_pack("{s:i, s:s, s:o}", "gpu", (int)node->pool.gpu[i].info.index,
 					"uuid", node->pool.gpu[i].info.uuid_text, "role",
-					mig_has_role(node, i) ? json_string("dynamic-mig")
-							      : json_null()));
+					mig_has_role(node->mig, i) ? json_string("dynamic-mig")
+								   : json_null()));
 	return list;
 }
 
@@ -202,7 +201,7 @@ static void on_mode(void *asker, void *arg, const struct error *err)
 
 static void on_gone(struct call *call)
 {
-	mig_mode_forget(call->node, call);
+	mig_mode_forget(call->node->mig, call);
 }
 
 static uint64_t modes_off(const struct node *node, uint64_t mask)
@@ -225,14 +224,14 @@ static void on_fresh(struct call *call, void *arg)
 		later = malloc(sizeof(*later));
 		if (later) {
 			*later = *wish;
-			if (mig_mode_enable(node, modes_off(node, mask), on_mode, call, later))
+			if (mig_mode_enable(node->mig, modes_off(node, mask), on_mode, call, later))
 				call_defer(call, on_gone);
 			return;
 		}
 		rc = error_set(&err, EXIT_CODE_FAILED, "there is no memory left");
 	}
 	if (rc == 0)
-		rc = mig_role_set(node, mask, wish->on, &err);
+		rc = mig_role_set(node->mig, mask, wish->on, &err);
 	if (rc < 0)
 		call_reply_error(call, answer_status(&err), &err);
 	else
@@ -287,6 +286,6 @@ void api_post_mig_gc(struct call *call, const char *id)
 		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
-	unsigned count = call->node->mig ? mig_collect(call->node, older_ns) : 0;
+	unsigned count = call->node->mig ? mig_collect(call->node->mig, older_ns) : 0;
 	call_reply(call, MHD_HTTP_OK, json_pack("{s:i}", "removing", (int)count));
 }

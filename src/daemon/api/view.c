@@ -138,7 +138,7 @@ static json_t *mig_profiles_json(const struct node *node, uint32_t gpu)
 {
 	json_t *list = json_array();
 
-	if (!mig_has_role(node, gpu) || !node->mig->board[gpu].known)
+	if (!mig_has_role(node->mig, gpu) || !node->mig->board[gpu].known)
 		return list;
 	const struct mig_die *die = &node->mig->die[node->mig->gpu[gpu].die];
 	for (uint32_t i = 0; i < die->profile_count; i++) {
@@ -161,13 +161,13 @@ static json_t *mig_profiles_json(const struct node *node, uint32_t gpu)
 static void mig_state_add(const struct node *node, uint32_t gpu, json_t *json)
 {
 	const struct gpu_sample *sample = &node->pool.gpu[gpu].sample;
-	const char *problem = mig_problem(node, gpu);
+	const char *problem = mig_problem(node->mig, gpu);
 
 	json_object_set_new(json, "mig_capable",
 			    json_boolean(node->pool.gpu[gpu].info.mig_capable));
 	json_object_set_new(json, "mig_pending", json_boolean(sample->mig_pending));
 	json_object_set_new(json, "mig_problem", *problem ? json_string(problem) : json_null());
-	json_object_set_new(json, "mig_foreign", json_integer(mig_foreign(node, gpu)));
+	json_object_set_new(json, "mig_foreign", json_integer(mig_foreign(node->mig, gpu)));
 	json_object_set_new(json, "mig_profiles", mig_profiles_json(node, gpu));
 }
 
@@ -178,7 +178,7 @@ static json_t *utilization_json(const struct node *node, uint32_t gpu)
 	int per_cent = sample->total && !sample->error ? sample->utilization : -1;
 
 	if (per_cent < 0)
-		per_cent = mig_utilization(node, gpu);
+		per_cent = mig_utilization(node->mig, gpu);
 	return per_cent < 0 ? json_null() : json_integer(per_cent);
 }
 
@@ -199,16 +199,16 @@ json_t *view_gpus(const struct node *node)
 			answer_number(gpu->info.reserved), "outside_bytes",
 			answer_number(gpu->outside), "promised_bytes", answer_number(gpu->promised),
 			"available_bytes",
-			answer_number(place[i].offered        ? place_available(&place[i])
-				      : mig_has_role(node, i) ? mig_available(node, i)
-							      : 0),
+			answer_number(place[i].offered             ? place_available(&place[i])
+				      : mig_has_role(node->mig, i) ? mig_available(node->mig, i)
+								   : 0),
 			"context_bytes", answer_number(gpu->context_bytes), "sessions",
 			(int)gpu->sessions, "backend",
-			mig_has_role(node, i) && gpu->info.mig ? "mig" : "front", "compute_mode",
-			compute_mode_text(gpu->mode), "compute_promised",
+			mig_has_role(node->mig, i) && gpu->info.mig ? "mig" : "front",
+			"compute_mode", compute_mode_text(gpu->mode), "compute_promised",
 			(double)gpu->share / SHARE_ONE, "mig", gpu->info.mig, "held_by",
 			holder_json(gpu), "role",
-			mig_has_role(node, i) ? json_string("dynamic-mig") : json_null());
+			mig_has_role(node->mig, i) ? json_string("dynamic-mig") : json_null());
 
 		json_object_set_new(json, "state", json_string(gpu_state_name(gpu->state)));
 		json_object_set_new(json, "state_since", view_time(gpu->state_since));
@@ -256,15 +256,15 @@ static json_t *gpu_explained(const struct node *node, const struct slice_request
 	char says[192];
 
 	refusal_of_gpu(&node->pool, i, &place[i], &request->place, why, says, sizeof(says));
-	if (mig_has_role(node, i) && request->backend != BACKEND_FRACTION) {
+	if (mig_has_role(node->mig, i) && request->backend != BACKEND_FRACTION) {
 		struct mig_says instance;
 
-		mig_explain(node, request, i, &instance);
+		mig_explain(node->mig, request, i, &instance);
 		snprintf(says, sizeof(says), "%s", instance.text);
 		reason = instance_reasons[instance.reason];
 		requested = instance.requested;
 		capacity = instance.capacity;
-		available = mig_available(node, i);
+		available = mig_available(node->mig, i);
 	}
 	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "index", (int)info->index,
 			 "uuid", info->uuid_text, "name", info->name, "reason", reason, "message",
@@ -339,7 +339,7 @@ static void place_add(const struct session *session, uint32_t i, json_t *json)
 		return;
 	json_object_set_new(json, "pci_bus_id",
 			    json_string(session->sessions->pool->gpu[position].info.pci_bus_id));
-	if (!gpu->instance[0] || !mig_instance_ids(node_of(session), (uint32_t)position,
+	if (!gpu->instance[0] || !mig_instance_ids(node_of(session)->mig, (uint32_t)position,
 						   gpu->instance, &instance, &compute))
 		return;
 	json_object_set_new(json, "gpu_instance", json_integer(instance));
@@ -458,9 +458,10 @@ static void mig_add(const struct store_session *record, const struct session *se
 	bool asked_bytes = is_mig && record->kind == PLACE_BYTES && session &&
 			   session->pool_gpu[0] >= 0 && gpu->bytes > gpu->requested;
 	uint64_t bytes = 0;
-	const char *near = asked_bytes ? mig_near(node_of(session), (uint32_t)session->pool_gpu[0],
-						  gpu->requested, &bytes)
-				       : NULL;
+	const char *near = asked_bytes
+				   ? mig_near(node_of(session)->mig, (uint32_t)session->pool_gpu[0],
+					      gpu->requested, &bytes)
+				   : NULL;
 
 	json_object_set_new(json, "backend", json_string(is_mig ? "mig" : "front"));
 	json_object_set_new(json, "mig_profile", is_mig ? json_string(gpu->profile) : json_null());
@@ -561,7 +562,7 @@ json_t *view_ahead(const struct node *node, const struct waiter *waiter, int pri
 	json_t *list = json_array();
 	unsigned position = 0;
 
-	for (const struct waiter *w = node->waiters;
+	for (const struct waiter *w = node->waiting.first;
 	     w && w != waiter && (waiter || w->request.priority >= priority) &&
 	     position < AHEAD_MAX;
 	     w = w->next)

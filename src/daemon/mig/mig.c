@@ -12,11 +12,14 @@
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
+#include "daemon/host/privileges.h"
 #include "daemon/mig/mig_books.h"
-#include "daemon/node.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_hooks.h"
+#include "daemon/session/sessions.h"
+#include "daemon/store/store.h"
 
 /* A removal waits for so long for whoever holds the instance; then it is left alone for a while. */
 #define REMOVE_PATIENCE_MS 2000u
@@ -48,7 +51,7 @@ struct outcome {
 /* Changes that are made one after the other on a thread, and a look at the GPUs they concern. */
 struct order {
 	uv_work_t work;
-	struct node *node;
+	struct mig *mig;
 	uint32_t index[GPUS_MAX]; /* NVML's, of each GPU */
 	char request[STORE_ID_SIZE];
 	struct mig_grant grant; /* the request's, when it is done */
@@ -58,9 +61,9 @@ struct order {
 	struct outcome *outcome; /* GPUS_MAX of them */
 };
 
-static const struct pool_gpu *pool_gpu(const struct node *node, uint32_t gpu)
+static const struct pool_gpu *pool_gpu(const struct mig *mig, uint32_t gpu)
 {
-	return &node->pool.gpu[gpu];
+	return &mig->gpus->gpu[gpu];
 }
 
 /* ---- on the thread ----------------------------------------------------------------------- */
@@ -106,7 +109,7 @@ static void gpu_measure(struct gpm *gpm, uint32_t index, struct outcome *out)
 static void order_run(uv_work_t *work)
 {
 	struct order *o = work->data;
-	const struct instances *driver = o->node->mig->driver;
+	const struct instances *driver = o->mig->driver;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < o->op_count && rc == 0; i++) {
@@ -120,7 +123,7 @@ static void order_run(uv_work_t *work)
 			continue;
 		gpu_look(driver, o->index[gpu], &o->outcome[gpu]);
 		if (!o->request[0])
-			gpu_measure(o->node->mig->gpm, o->index[gpu], &o->outcome[gpu]);
+			gpu_measure(o->mig->gpm, o->index[gpu], &o->outcome[gpu]);
 	}
 }
 
@@ -145,9 +148,8 @@ static void profiles_number(struct mig *mig, uint32_t gpu)
 			mig_profile_of(mig, gpu, board->detail[i].place.profile_id);
 }
 
-static void board_learn(struct node *node, uint32_t gpu, const struct outcome *out)
+static void board_learn(struct mig *mig, uint32_t gpu, const struct outcome *out)
 {
-	struct mig *mig = node->mig;
 	struct mig_board *board = &mig->board[gpu];
 	int die = out->rc < 0 || !out->profile_count ? -1
 		  : out->kinds                       ? mig_die_find(mig, out->kinds)
@@ -159,7 +161,7 @@ static void board_learn(struct node *node, uint32_t gpu, const struct outcome *o
 		mig_board_measured(board, NULL, 0, GPM_UNKNOWN, NULL);
 	/* Its mode may be off by now: a sample tells. */
 	if (out->rc == -ENOTSUP)
-		(void)pool_refresh(&node->pool, POOL_ALL);
+		(void)pool_refresh(mig->gpus, POOL_ALL);
 	if (die < 0) {
 		snprintf(board->why, sizeof(board->why), "%s",
 			 out->rc == 0          ? "it is not capable of MIG"
@@ -173,7 +175,7 @@ static void board_learn(struct node *node, uint32_t gpu, const struct outcome *o
 	board->why[0] = '\0';
 	mig->gpu[gpu].die = (uint16_t)die;
 	profiles_number(mig, gpu);
-	mig_board_settle(node, gpu, out->list, out->count);
+	mig_board_settle(mig, gpu, out->list, out->count);
 	if (out->measured)
 		mig_board_measured(board, out->list, out->count, out->utilization,
 				   out->of_instances);
@@ -181,16 +183,16 @@ static void board_learn(struct node *node, uint32_t gpu, const struct outcome *o
 
 /* What a driver refused is not asked again before something changed there; what somebody holds is
  * left alone for a while. */
-static void op_learn(struct node *node, const struct op *op)
+static void op_learn(struct mig *mig, const struct op *op)
 {
-	struct mig_board *board = &node->mig->board[op->gpu];
-	uint8_t profile = mig_profile_of(node->mig, op->gpu, op->place.profile_id);
+	struct mig_board *board = &mig->board[op->gpu];
+	uint8_t profile = mig_profile_of(mig, op->gpu, op->place.profile_id);
 	int at = mig_entry_find(board, &op->place);
 
 	if (!op->done || op->rc == 0)
 		return;
 	log_event(LOG_WARNING, "mig.%s_failed gpu=%u start=%u size=%u error=\"%s\"",
-		  op->kind == OP_MAKE ? "make" : "remove", pool_gpu(node, op->gpu)->info.index,
+		  op->kind == OP_MAKE ? "make" : "remove", pool_gpu(mig, op->gpu)->info.index,
 		  op->place.start, op->place.size, strerrordesc_np(-op->rc));
 	if (op->kind == OP_MAKE && op->rc == -ENOSPC && profile != MIG_NO_PROFILE)
 		board->refused[profile] |= 1u << op->place.start;
@@ -198,7 +200,7 @@ static void op_learn(struct node *node, const struct op *op)
 		board->detail[at].held_until_ns = now_monotonic_ns() + HELD_NS;
 		if (board->instance[at].state == MIG_IDLE) {
 			mig_entry_set(board, (uint32_t)at, MIG_BUSY);
-			mig_entry_store(node, op->gpu, (uint32_t)at);
+			mig_entry_store(mig, op->gpu, (uint32_t)at);
 		}
 	}
 }
@@ -207,7 +209,7 @@ static int order_error(const struct order *o, struct error *err)
 {
 	for (uint32_t i = 0; i < o->op_count; i++) {
 		const struct op *op = &o->op[i];
-		uint32_t index = pool_gpu(o->node, op->gpu)->info.index;
+		uint32_t index = pool_gpu(o->mig, op->gpu)->info.index;
 
 		if (!op->done || op->rc == 0)
 			continue;
@@ -245,10 +247,10 @@ static int order_error(const struct order *o, struct error *err)
 }
 
 /* The instance that an order made, or took idle, is there: its real size and UUID. */
-static bool share_fill(const struct node *node, const struct instance_place *place, bool together,
+static bool share_fill(const struct mig *mig, const struct instance_place *place, bool together,
 		       struct mig_share *share)
 {
-	const struct mig_board *board = &node->mig->board[share->gpu];
+	const struct mig_board *board = &mig->board[share->gpu];
 	int at = mig_entry_find(board, place);
 
 	if (at < 0 || !board->detail[at].uuid_text[0])
@@ -262,69 +264,67 @@ static bool share_fill(const struct node *node, const struct instance_place *pla
 
 static void order_answer(struct order *o)
 {
-	struct node *node = o->node;
+	struct mig *mig = o->mig;
 	struct error err = {0};
 	int rc = order_error(o, &err);
 
 	/* Somebody's instance was in the way, or somebody holds one: to be decided anew. */
 	bool again = rc == -ENOSPC || (rc == -EBUSY && o->op[0].kind == OP_REMOVE);
 	for (uint32_t i = 0; rc == 0 && i < o->grant.count; i++)
-		if (!share_fill(node, &o->wanted[i], o->grant.together, &o->grant.share[i]))
+		if (!share_fill(mig, &o->wanted[i], o->grant.together, &o->grant.share[i]))
 			rc = again = true;
 	if (rc == 0)
-		node->mig_hooks->made(node, o->request, &o->grant, NULL);
+		mig->hooks->made(mig->context, o->request, &o->grant, NULL);
 	else
-		node->mig_hooks->made(node, o->request, NULL, again ? NULL : &err);
+		mig->hooks->made(mig->context, o->request, NULL, again ? NULL : &err);
 }
 
-static unsigned board_collect(struct node *node, uint32_t gpu, uint64_t older_ns);
+static unsigned board_collect(struct mig *mig, uint32_t gpu, uint64_t older_ns);
 
 static void order_done(uv_work_t *work, int status)
 {
 	struct order *o = work->data;
-	struct node *node = o->node;
+	struct mig *mig = o->mig;
 
-	node->mig->orders--;
-	node->mig->changes++;
-	if (node->stopping) {
-		if (!node->mig->orders)
-			mig_free(node);
+	mig->orders--;
+	mig->changes++;
+	if (mig->stopping) {
 		order_free(o);
 		return;
 	}
-	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
 		if (o->outcome[gpu].wanted)
-			board_learn(node, gpu, &o->outcome[gpu]);
+			board_learn(mig, gpu, &o->outcome[gpu]);
 	kill_point("mig.learned");
 	for (uint32_t i = 0; i < o->op_count; i++)
-		op_learn(node, &o->op[i]);
-	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
-		mig_board_publish(node, gpu);
+		op_learn(mig, &o->op[i]);
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
+		mig_board_publish(mig, gpu);
 	if (o->request[0])
 		order_answer(o);
-	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
-		if (!node->mig->board[gpu].changing && node->mig->board[gpu].collect) {
-			node->mig->board[gpu].collect = false;
-			(void)board_collect(node, gpu, node->mig->board[gpu].collect_older_ns);
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
+		if (!mig->board[gpu].changing && mig->board[gpu].collect) {
+			mig->board[gpu].collect = false;
+			(void)board_collect(mig, gpu, mig->board[gpu].collect_older_ns);
 		}
 	order_free(o);
-	sessions_room_made(&node->sessions);
+	sessions_room_made(mig->sessions);
 }
 
 /* ---- its begin --------------------------------------------------------------------------- */
 
-static struct order *order_new(struct node *node, uint32_t op_max)
+static struct order *order_new(struct mig *mig, uint32_t op_max)
 {
 	struct order *o = calloc(1, sizeof(*o));
 
 	if (!o)
 		return NULL;
 	o->work.data = o;
-	o->node = node;
+	o->mig = mig;
 	o->op = calloc(MAX(op_max, 1), sizeof(*o->op));
 	o->outcome = calloc(GPUS_MAX, sizeof(*o->outcome));
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		o->index[i] = pool_gpu(node, i)->info.index;
+	for (uint32_t i = 0; i < mig->gpus->count; i++)
+		o->index[i] = pool_gpu(mig, i)->info.index;
 	if (o->op && o->outcome)
 		return o;
 	order_free(o);
@@ -334,7 +334,7 @@ static struct order *order_new(struct node *node, uint32_t op_max)
 /* A GPU's profiles stay the same: they are read once. */
 static int order_look(struct order *o, uint32_t gpu)
 {
-	const struct mig *mig = o->node->mig;
+	const struct mig *mig = o->mig;
 	struct outcome *out = &o->outcome[gpu];
 	uint32_t die = mig->gpu[gpu].die;
 
@@ -352,18 +352,18 @@ static int order_look(struct order *o, uint32_t gpu)
 
 static int order_start(struct order *o)
 {
-	struct node *node = o->node;
-	int rc = uv_queue_work(&node->loop, &o->work, order_run, order_done);
+	struct mig *mig = o->mig;
+	int rc = uv_queue_work(mig->sessions->loop, &o->work, order_run, order_done);
 
 	if (rc < 0) {
 		order_free(o);
 		return rc;
 	}
-	node->mig->orders++;
-	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
+	mig->orders++;
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
 		if (o->outcome[gpu].wanted) {
-			node->mig->board[gpu].changing = true;
-			mig_board_publish(node, gpu);
+			mig->board[gpu].changing = true;
+			mig_board_publish(mig, gpu);
 		}
 	return 0;
 }
@@ -371,19 +371,19 @@ static int order_start(struct order *o)
 /* The intent: on disk before it is begun. */
 static int intents_store(struct order *o)
 {
-	struct node *node = o->node;
+	struct mig *mig = o->mig;
 	struct store_instance *list = calloc(MAX(o->op_count, 1), sizeof(*list));
 	int rc = list ? 0 : -ENOMEM;
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < o->op_count; i++) {
-		int at = mig_entry_find(&node->mig->board[o->op[i].gpu], &o->op[i].place);
+		int at = mig_entry_find(&mig->board[o->op[i].gpu], &o->op[i].place);
 
 		if (at >= 0)
-			mig_entry_record(node, o->op[i].gpu, (uint32_t)at, &list[count++]);
+			mig_entry_record(mig, o->op[i].gpu, (uint32_t)at, &list[count++]);
 	}
 	if (rc == 0)
-		rc = store_instances_put(node->store, list, count);
+		rc = store_instances_put(mig->sessions->store, list, count);
 	kill_point("mig.intent");
 	free(list);
 	return rc;
@@ -391,7 +391,7 @@ static int intents_store(struct order *o)
 
 static void op_remove_add(struct order *o, uint32_t gpu, uint32_t at)
 {
-	struct mig_board *board = &o->node->mig->board[gpu];
+	struct mig_board *board = &o->mig->board[gpu];
 
 	o->op[o->op_count++] =
 		(struct op){.kind = OP_REMOVE, .gpu = gpu, .place = board->detail[at].place};
@@ -400,7 +400,7 @@ static void op_remove_add(struct order *o, uint32_t gpu, uint32_t at)
 
 static int op_make_add(struct order *o, uint32_t gpu, const struct instance_place *place)
 {
-	struct mig *mig = o->node->mig;
+	struct mig *mig = o->mig;
 	int old = mig_entry_find(&mig->board[gpu], place);
 
 	o->op[o->op_count++] = (struct op){.kind = OP_MAKE, .gpu = gpu, .place = *place};
@@ -415,15 +415,15 @@ static int op_make_add(struct order *o, uint32_t gpu, const struct instance_plac
 
 /* ---- granting ---------------------------------------------------------------------------- */
 
-static void share_begin(const struct node *node, const struct mig_choice *choice,
+static void share_begin(const struct mig *mig, const struct mig_choice *choice,
 			struct mig_share *share)
 {
-	uint32_t die = node->mig->gpu[choice->gpu].die;
+	uint32_t die = mig->gpu[choice->gpu].die;
 
 	*share = (struct mig_share){
 		.gpu = choice->gpu, .bytes = choice->bytes, .requested = choice->requested};
 	snprintf(share->profile, sizeof(share->profile), "%s",
-		 node->mig->profile[die][choice->profile].name);
+		 mig->profile[die][choice->profile].name);
 }
 
 static struct instance_place choice_place(const struct mig *mig, const struct mig_choice *choice)
@@ -438,14 +438,14 @@ static struct instance_place choice_place(const struct mig *mig, const struct mi
 /* Removals are named by the numbers that instances have now; nothing is added before all are. */
 static int order_plan(struct order *o, const struct mig_decision *decision)
 {
-	struct mig *mig = o->node->mig;
+	struct mig *mig = o->mig;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < decision->count; i++) {
 		const struct mig_choice *c = &decision->choice[i];
 		struct mig_board *board = &mig->board[c->gpu];
 
-		share_begin(o->node, c, &o->grant.share[i]);
+		share_begin(o->mig, c, &o->grant.share[i]);
 		o->grant.less |= c->less;
 		o->wanted[i] = c->step == MIG_REUSE ? board->detail[c->instance].place
 						    : choice_place(mig, c);
@@ -465,7 +465,7 @@ static int order_plan(struct order *o, const struct mig_decision *decision)
 static void order_revert(struct order *o)
 {
 	for (uint32_t i = 0; i < o->op_count; i++) {
-		struct mig_board *board = &o->node->mig->board[o->op[i].gpu];
+		struct mig_board *board = &o->mig->board[o->op[i].gpu];
 		int at = mig_entry_find(board, &o->op[i].place);
 
 		if (at >= 0 && board->instance[at].state == MIG_REMOVING)
@@ -485,28 +485,28 @@ static bool all_reused(const struct mig_decision *decision)
 }
 
 /* Nothing has to be made. */
-static int reuse(struct node *node, const struct mig_decision *decision, bool together,
+static int reuse(struct mig *mig, const struct mig_decision *decision, bool together,
 		 struct mig_grant *ret)
 {
 	*ret = (struct mig_grant){.count = decision->count, .together = together};
 	for (uint32_t i = 0; i < decision->count; i++) {
 		const struct mig_choice *c = &decision->choice[i];
 
-		share_begin(node, c, &ret->share[i]);
+		share_begin(mig, c, &ret->share[i]);
 		ret->less |= c->less;
-		if (!share_fill(node, &node->mig->board[c->gpu].detail[c->instance].place, together,
+		if (!share_fill(mig, &mig->board[c->gpu].detail[c->instance].place, together,
 				&ret->share[i]))
 			return -EIO;
 	}
 	return 1;
 }
 
-int mig_take(struct node *node, const char *id, const struct mig_decision *decision, bool together,
+int mig_take(struct mig *mig, const char *id, const struct mig_decision *decision, bool together,
 	     struct mig_grant *ret, struct error *err)
 {
 	if (all_reused(decision))
-		return reuse(node, decision, together, ret);
-	struct order *o = order_new(node, MIG_CHOICES_MAX * (MIG_INSTANCES_MAX + 1));
+		return reuse(mig, decision, together, ret);
+	struct order *o = order_new(mig, MIG_CHOICES_MAX * (MIG_INSTANCES_MAX + 1));
 	int rc = o ? order_plan(o, decision) : -ENOMEM;
 	if (rc == 0) {
 		o->grant.together = together;
@@ -534,12 +534,11 @@ static int entry_of_uuid(const struct mig_board *board, const char *uuid_text)
 	return -1;
 }
 
-bool mig_instance_ids(const struct node *node, uint32_t gpu, const char *uuid_text,
+bool mig_instance_ids(const struct mig *mig, uint32_t gpu, const char *uuid_text,
 		      uint32_t *ret_gpu_instance, uint32_t *ret_compute_instance)
 {
-	int at =
-		node->mig && gpu < GPUS_MAX ? entry_of_uuid(&node->mig->board[gpu], uuid_text) : -1;
-	const struct mig_detail *detail = at < 0 ? NULL : &node->mig->board[gpu].detail[at];
+	int at = mig && gpu < GPUS_MAX ? entry_of_uuid(&mig->board[gpu], uuid_text) : -1;
+	const struct mig_detail *detail = at < 0 ? NULL : &mig->board[gpu].detail[at];
 
 	if (!detail || !detail->gpu_instance || !detail->compute_instance)
 		return false;
@@ -548,38 +547,38 @@ bool mig_instance_ids(const struct node *node, uint32_t gpu, const char *uuid_te
 	return true;
 }
 
-void mig_give(struct node *node, const struct mig_grant *grant, const char *session)
+void mig_give(struct mig *mig, const struct mig_grant *grant, const char *session)
 {
 	for (uint32_t i = 0; i < grant->count; i++) {
-		struct mig_board *board = &node->mig->board[grant->share[i].gpu];
+		struct mig_board *board = &mig->board[grant->share[i].gpu];
 		int at = entry_of_uuid(board, grant->share[i].uuid_text);
 
 		if (at >= 0 && board->instance[at].state == MIG_BUSY)
-			mig_board_publish(node, grant->share[i].gpu); /* others have it, too */
+			mig_board_publish(mig, grant->share[i].gpu); /* others have it, too */
 		if (at < 0 || board->instance[at].state != MIG_IDLE)
 			continue;
 		kill_point("mig.granted");
 		mig_entry_set(board, (uint32_t)at, MIG_BUSY);
 		snprintf(board->detail[at].session, sizeof(board->detail[at].session), "%s",
 			 session);
-		mig_entry_store(node, grant->share[i].gpu, (uint32_t)at);
-		mig_board_publish(node, grant->share[i].gpu);
+		mig_entry_store(mig, grant->share[i].gpu, (uint32_t)at);
+		mig_board_publish(mig, grant->share[i].gpu);
 	}
 }
 
-void mig_lend(struct node *node, const struct session *s)
+void mig_lend(struct mig *mig, const struct session *s)
 {
-	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++) {
-		struct mig_board *board = &node->mig->board[gpu];
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++) {
+		struct mig_board *board = &mig->board[gpu];
 
 		for (uint32_t at = 0; s && at < board->count; at++)
 			if (board->instance[at].state == MIG_BUSY &&
 			    !strcmp(board->detail[at].session, s->record.id) &&
-			    !mig_is_shared(node, &board->detail[at]))
+			    !mig_is_shared(mig, &board->detail[at]))
 				board->instance[at].state = MIG_IDLE;
 		if (!s)
-			mig_sessions_match(node, gpu);
-		mig_board_publish(node, gpu);
+			mig_sessions_match(mig, gpu);
+		mig_board_publish(mig, gpu);
 	}
 }
 
@@ -589,9 +588,9 @@ bool mig_shares(const struct session *s)
 	int gpu = s->record.gpu_count ? s->pool_gpu[0] : -1;
 	int at = gpu < 0 || !part->instance[0]
 			 ? -1
-			 : entry_of_uuid(&node_of(s)->mig->board[gpu], part->instance);
+			 : entry_of_uuid(&s->sessions->mig->board[gpu], part->instance);
 
-	return at >= 0 && part->bytes < node_of(s)->mig->board[gpu].detail[at].bytes;
+	return at >= 0 && part->bytes < s->sessions->mig->board[gpu].detail[at].bytes;
 }
 
 void mig_part_changed(const struct session *s)
@@ -599,14 +598,14 @@ void mig_part_changed(const struct session *s)
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		if (s->pool_gpu[i] < 0)
 			continue;
-		mig_sessions_match(node_of(s), (uint32_t)s->pool_gpu[i]);
-		mig_board_publish(node_of(s), (uint32_t)s->pool_gpu[i]);
+		mig_sessions_match(s->sessions->mig, (uint32_t)s->pool_gpu[i]);
+		mig_board_publish(s->sessions->mig, (uint32_t)s->pool_gpu[i]);
 	}
 }
 
 void mig_session_ended(const struct session *s)
 {
-	struct node *node = node_of(s);
+	struct mig *mig = s->sessions->mig;
 	bool any = false;
 
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
@@ -614,18 +613,18 @@ void mig_session_ended(const struct session *s)
 	if (any)
 		kill_point("mig.ended");
 	if (any)
-		node->mig->changes++;
-	for (uint32_t gpu = 0; any && gpu < node->pool.count; gpu++) {
-		mig_sessions_match(node, gpu);
-		mig_board_publish(node, gpu);
+		mig->changes++;
+	for (uint32_t gpu = 0; any && gpu < mig->gpus->count; gpu++) {
+		mig_sessions_match(mig, gpu);
+		mig_board_publish(mig, gpu);
 	}
 }
 
 /* ---- by the clock ------------------------------------------------------------------------ */
 
-static void held_release(struct node *node, uint32_t gpu)
+static void held_release(struct mig *mig, uint32_t gpu)
 {
-	struct mig_board *board = &node->mig->board[gpu];
+	struct mig_board *board = &mig->board[gpu];
 
 	for (uint32_t at = 0; at < board->count; at++)
 		if (board->instance[at].state == MIG_BUSY && !board->detail[at].session[0] &&
@@ -640,10 +639,10 @@ static bool is_debt(const struct mig_board *board, uint32_t at)
 }
 
 /* A look, and another try to remove what is left half made or half removed. */
-static void board_look(struct node *node, uint32_t gpu)
+static void board_look(struct mig *mig, uint32_t gpu)
 {
-	struct mig_board *board = &node->mig->board[gpu];
-	struct order *o = order_new(node, MIG_INSTANCES_MAX);
+	struct mig_board *board = &mig->board[gpu];
+	struct order *o = order_new(mig, MIG_INSTANCES_MAX);
 
 	if (!o)
 		return;
@@ -656,39 +655,38 @@ static void board_look(struct node *node, uint32_t gpu)
 		(void)order_start(o);
 }
 
-static bool board_is_used(const struct node *node, uint32_t gpu)
+static bool board_is_used(const struct mig *mig, uint32_t gpu)
 {
-	return node->mig->board[gpu].role && pool_gpu(node, gpu)->info.mig &&
-	       pool_gpu(node, gpu)->claim.state == CLAIM_OURS;
+	return mig->board[gpu].role && pool_gpu(mig, gpu)->info.mig &&
+	       pool_gpu(mig, gpu)->claim.state == CLAIM_OURS;
 }
 
 /* Without MIG mode (a reboot takes it) there are no instances. */
-static void mode_follow(struct node *node, uint32_t gpu)
+static void mode_follow(struct mig *mig, uint32_t gpu)
 {
-	const struct pool_gpu *g = pool_gpu(node, gpu);
-	struct mig_board *board = &node->mig->board[gpu];
+	const struct pool_gpu *g = pool_gpu(mig, gpu);
+	struct mig_board *board = &mig->board[gpu];
 
-	if (!board->role || g->info.mig || g->claim.state != CLAIM_OURS || !node->pool.done)
+	if (!board->role || g->info.mig || g->claim.state != CLAIM_OURS || !mig->gpus->done)
 		return;
-	mig_board_settle(node, gpu, NULL, 0);
+	mig_board_settle(mig, gpu, NULL, 0);
 	mig_board_measured(board, NULL, 0, GPM_UNKNOWN, NULL);
 	board->known = false;
-	mig_board_publish(node, gpu);
+	mig_board_publish(mig, gpu);
 }
 
-void mig_tick(struct node *node)
+void mig_tick(struct mig *mig)
 {
-	if (!node->mig)
+	if (!mig)
 		return;
-	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++) {
-		mig_board_publish(node, gpu);
-		if (node->mig->driver && !node->mig->board[gpu].changing)
-			mode_follow(node, gpu);
-		if (!node->mig->driver || !board_is_used(node, gpu) ||
-		    node->mig->board[gpu].changing)
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++) {
+		mig_board_publish(mig, gpu);
+		if (mig->driver && !mig->board[gpu].changing)
+			mode_follow(mig, gpu);
+		if (!mig->driver || !board_is_used(mig, gpu) || mig->board[gpu].changing)
 			continue;
-		held_release(node, gpu);
-		board_look(node, gpu);
+		held_release(mig, gpu);
+		board_look(mig, gpu);
 	}
 }
 
@@ -699,12 +697,12 @@ static bool is_old(const struct mig_board *board, uint32_t at, uint64_t older_ns
 }
 
 /* Returns how many are to go. Removals that are under way come first. */
-static unsigned board_collect(struct node *node, uint32_t gpu, uint64_t older_ns)
+static unsigned board_collect(struct mig *mig, uint32_t gpu, uint64_t older_ns)
 {
-	struct mig_board *board = &node->mig->board[gpu];
+	struct mig_board *board = &mig->board[gpu];
 	unsigned count = 0;
 
-	if (!board_is_used(node, gpu))
+	if (!board_is_used(mig, gpu))
 		return 0;
 	for (uint32_t at = 0; at < board->count; at++)
 		count += is_old(board, at, older_ns);
@@ -713,7 +711,7 @@ static unsigned board_collect(struct node *node, uint32_t gpu, uint64_t older_ns
 		board->collect_older_ns = older_ns;
 		return count;
 	}
-	struct order *o = count ? order_new(node, MIG_INSTANCES_MAX) : NULL;
+	struct order *o = count ? order_new(mig, MIG_INSTANCES_MAX) : NULL;
 	if (!o)
 		return 0;
 	for (uint32_t at = 0; at < board->count; at++)
@@ -725,47 +723,46 @@ static unsigned board_collect(struct node *node, uint32_t gpu, uint64_t older_ns
 	return 0;
 }
 
-unsigned mig_collect(struct node *node, uint64_t older_ns)
+unsigned mig_collect(struct mig *mig, uint64_t older_ns)
 {
 	unsigned count = 0;
 
-	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
-		count += board_collect(node, gpu, older_ns);
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
+		count += board_collect(mig, gpu, older_ns);
 	return count;
 }
 
 /* ---- roles and beginning ----------------------------------------------------------------- */
 
-bool mig_has_role(const struct node *node, uint32_t gpu)
+bool mig_has_role(const struct mig *mig, uint32_t gpu)
 {
-	return node->mig && node->mig->board[gpu].role;
+	return mig && mig->board[gpu].role;
 }
 
-uint64_t mig_available(const struct node *node, uint32_t gpu)
+uint64_t mig_available(const struct mig *mig, uint32_t gpu)
 {
-	return node->mig ? node->mig->board[gpu].available : 0;
+	return mig ? mig->board[gpu].available : 0;
 }
 
-const char *mig_problem(const struct node *node, uint32_t gpu)
+const char *mig_problem(const struct mig *mig, uint32_t gpu)
 {
-	if (!mig_has_role(node, gpu))
+	if (!mig_has_role(mig, gpu))
 		return "";
-	return pool_gpu(node, gpu)->info.mig ? node->mig->board[gpu].why : "its MIG mode is off";
+	return pool_gpu(mig, gpu)->info.mig ? mig->board[gpu].why : "its MIG mode is off";
 }
 
-int mig_utilization(const struct node *node, uint32_t gpu)
+int mig_utilization(const struct mig *mig, uint32_t gpu)
 {
-	return mig_has_role(node, gpu) && pool_gpu(node, gpu)->info.mig
-		       ? node->mig->board[gpu].utilization
-		       : GPM_UNKNOWN;
+	return mig_has_role(mig, gpu) && pool_gpu(mig, gpu)->info.mig ? mig->board[gpu].utilization
+								      : GPM_UNKNOWN;
 }
 
-uint32_t mig_foreign(const struct node *node, uint32_t gpu)
+uint32_t mig_foreign(const struct mig *mig, uint32_t gpu)
 {
 	uint32_t count = 0;
 
-	for (uint32_t at = 0; node->mig && at < node->mig->board[gpu].count; at++)
-		count += node->mig->board[gpu].instance[at].state == MIG_FOREIGN;
+	for (uint32_t at = 0; mig && at < mig->board[gpu].count; at++)
+		count += mig->board[gpu].instance[at].state == MIG_FOREIGN;
 	return count;
 }
 
@@ -809,11 +806,11 @@ static int mode_error(const struct pool_gpu *g, struct error *err)
 	return -1;
 }
 
-static int role_check(const struct node *node, uint32_t gpu, struct error *err)
+static int role_check(const struct mig *mig, uint32_t gpu, struct error *err)
 {
-	const struct pool_gpu *g = pool_gpu(node, gpu);
+	const struct pool_gpu *g = pool_gpu(mig, gpu);
 
-	if (!node->mig->driver)
+	if (!mig->driver)
 		return error_set(err, EXIT_CODE_FAILED, "this driver knows no MIG instances");
 	if (g->claim.state != CLAIM_OURS)
 		return error_set(err, EXIT_CODE_FAILED, "GPU %u is another daemon's",
@@ -829,64 +826,63 @@ static bool is_in_use(const struct mig_board *board)
 	return false;
 }
 
-static int role_keep(struct node *node, uint32_t gpu, bool on, struct error *err)
+static int role_keep(struct mig *mig, uint32_t gpu, bool on, struct error *err)
 {
-	struct mig_board *board = &node->mig->board[gpu];
-	int rc = board->role == on
-			 ? 0
-			 : store_mig_role(node->store, pool_gpu(node, gpu)->info.uuid_text, on);
+	struct mig_board *board = &mig->board[gpu];
+	int rc = board->role == on ? 0
+				   : store_mig_role(mig->sessions->store,
+						    pool_gpu(mig, gpu)->info.uuid_text, on);
 
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the role cannot be recorded: %s",
 				 strerrordesc_np(-rc));
 	if (board->role != on)
-		log_event(LOG_INFO, "mig.role gpu=%u role=%s", pool_gpu(node, gpu)->info.index,
+		log_event(LOG_INFO, "mig.role gpu=%u role=%s", pool_gpu(mig, gpu)->info.index,
 			  on ? "dynamic-mig" : "none");
 	board->role = on;
 	board->known &= on;
-	mig_board_publish(node, gpu);
+	mig_board_publish(mig, gpu);
 	if (on && !board->known && !board->changing)
-		board_look(node, gpu);
+		board_look(mig, gpu);
 	return 0;
 }
 
-int mig_role_set(struct node *node, uint64_t mask, bool on, struct error *err)
+int mig_role_set(struct mig *mig, uint64_t mask, bool on, struct error *err)
 {
 	int rc = 0;
 
-	for (uint32_t gpu = 0; gpu < node->pool.count && rc == 0; gpu++) {
+	for (uint32_t gpu = 0; gpu < mig->gpus->count && rc == 0; gpu++) {
 		if (!(mask >> gpu & 1))
 			continue;
 		if (on)
-			rc = role_check(node, gpu, err);
-		else if (is_in_use(&node->mig->board[gpu]))
+			rc = role_check(mig, gpu, err);
+		else if (is_in_use(&mig->board[gpu]))
 			rc = error_set(err, EXIT_CODE_FAILED,
 				       "GPU %u has sessions in MIG instances; release them first",
-				       pool_gpu(node, gpu)->info.index);
+				       pool_gpu(mig, gpu)->info.index);
 	}
-	for (uint32_t gpu = 0; gpu < node->pool.count && rc == 0; gpu++)
+	for (uint32_t gpu = 0; gpu < mig->gpus->count && rc == 0; gpu++)
 		if (mask >> gpu & 1)
-			rc = role_keep(node, gpu, on, err);
-	sessions_room_made(&node->sessions);
+			rc = role_keep(mig, gpu, on, err);
+	sessions_room_made(mig->sessions);
 	return rc;
 }
 
 static int role_load(void *arg, const char *uuid_text)
 {
-	struct node *node = arg;
-	int gpu = pool_find(&node->pool, uuid_text);
+	struct mig *mig = arg;
+	int gpu = pool_find(mig->gpus, uuid_text);
 
 	if (gpu >= 0)
-		node->mig->board[gpu].role = true;
+		mig->board[gpu].role = true;
 	return 0;
 }
 
 /* States that a daemon was ended in: what NVML lists decides. */
 static int instance_load(void *arg, const struct store_instance *record)
 {
-	struct node *node = arg;
-	struct mig *mig = node->mig;
-	int gpu = pool_find(&node->pool, record->gpu);
+	struct mig *mig = arg;
+	int gpu = pool_find(mig->gpus, record->gpu);
 	struct instance_place place = {record->profile_id, record->start, record->size};
 
 	mig->generation = MAX(mig->generation, record->generation);
@@ -904,43 +900,55 @@ static int instance_load(void *arg, const struct store_instance *record)
 	return 0;
 }
 
-int mig_start(struct node *node)
+int mig_start(struct sessions *sessions, const struct mig_hooks *hooks, void *context,
+	      struct mig **ret)
 {
 	struct mig *mig = calloc(1, sizeof(*mig));
 
 	if (!mig)
 		return -ENOMEM;
-	node->mig = mig;
+	mig->sessions = sessions;
+	mig->gpus = sessions->pool;
+	mig->hooks = hooks;
+	mig->context = context;
+	sessions->mig = *ret = mig;
 	mig->pool = (struct mig_pool){
-		.dies = mig->die, .gpus = mig->gpu, .gpu_count = node->pool.count};
-	int rc = !node->pool.gpus ? -ENODEV
-		 : node->privileges.mig_fd < 0
-			 ? instances_open(node->pool.gpus, &mig->driver)
-			 : instances_open_link(node->privileges.mig_fd, &mig->driver);
+		.dies = mig->die, .gpus = mig->gpu, .gpu_count = mig->gpus->count};
+	int rc = !mig->gpus->gpus ? -ENODEV
+		 : mig->sessions->privileges->mig_fd < 0
+			 ? instances_open(mig->gpus->gpus, &mig->driver)
+			 : instances_open_link(mig->sessions->privileges->mig_fd, &mig->driver);
 	if (rc < 0)
 		mig->driver = NULL;
 	for (uint32_t gpu = 0; gpu < GPUS_MAX; gpu++)
 		mig->board[gpu].utilization = GPM_UNKNOWN;
-	if (node->pool.gpus && gpm_open(node->pool.gpus, &mig->gpm) < 0)
+	if (mig->gpus->gpus && gpm_open(mig->gpus->gpus, &mig->gpm) < 0)
 		mig->gpm = NULL;
-	rc = store_mig_roles_each(node->store, role_load, node);
+	rc = store_mig_roles_each(mig->sessions->store, role_load, mig);
 	if (rc == 0)
-		rc = store_instances_each(node->store, instance_load, node);
+		rc = store_instances_each(mig->sessions->store, instance_load, mig);
 	return rc;
 }
 
-void mig_sessions_restored(struct node *node)
+void mig_sessions_restored(struct mig *mig)
 {
-	for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
-		mig_sessions_match(node, gpu);
-	mig_tick(node);
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
+		mig_sessions_match(mig, gpu);
+	mig_tick(mig);
 }
 
-void mig_free(struct node *node)
+void mig_stop(struct mig *mig)
 {
-	if (!node->mig || node->mig->orders)
+	if (mig)
+		mig->stopping = true;
+}
+
+void mig_free(struct mig *mig)
+{
+	if (!mig)
 		return;
-	gpm_close(node->mig->gpm);
-	instances_close(node->mig->driver);
-	free(steal_ptr(&node->mig));
+	gpm_close(mig->gpm);
+	instances_close(mig->driver);
+	mig->sessions->mig = NULL;
+	free(mig);
 }

@@ -17,9 +17,10 @@
 
 struct error;
 struct mig;
-struct node;
+struct mig;
 struct peer;
 struct session;
+struct sessions;
 
 /* A session's part of one GPU. */
 struct mig_share {
@@ -39,64 +40,70 @@ struct mig_grant {
 /* Calls to the requests that wait. The daemon's root fills it in (node_hooks.c). */
 struct mig_hooks {
 	/* The instances of request `id` are there, or not (waiting_made()). */
-	void (*made)(struct node *node, const char *id, const struct mig_grant *grant,
+	void (*made)(void *context, const char *id, const struct mig_grant *grant,
 		     const struct error *err);
 	/* Whether another instance is being decided on for this session. */
-	bool (*resizes)(const struct node *node, const char *session);
+	bool (*resizes)(void *context, const char *session);
 };
 
-/* Reads roles and the ledger of instances from the store. The inventory must be in. 0 or -errno. */
-int mig_start(struct node *node);
+/* Reads roles and the ledger of instances from the store. The inventory must be in. 0 or -errno;
+ * *ret is to be freed either way, where it was set. */
+int mig_start(struct sessions *sessions, const struct mig_hooks *hooks, void *context,
+	      struct mig **ret);
 /* The sessions are back: they have the instances that they name. Begins to look. */
-void mig_sessions_restored(struct node *node);
-void mig_free(struct node *node);
+void mig_sessions_restored(struct mig *mig);
+/* The daemon stops: orders that are under way are the last, and are told to nobody. */
+void mig_stop(struct mig *mig);
+/* Takes NULL. No order may be under way: the loop has ended. */
+void mig_free(struct mig *mig);
 /* Once a second: looks what others did, and removes what could not be removed before. */
-void mig_tick(struct node *node);
+void mig_tick(struct mig *mig);
 
 /* No change or look is under way, whose answer the next program would not know of. */
-bool mig_is_quiet(const struct node *node);
+bool mig_is_quiet(const struct mig *mig);
 /* After an upgrade: has the part that makes instances (privileges.h) become this program, too. */
-void mig_renew(struct node *node);
+void mig_renew(struct mig *mig);
 
 /* Whether any GPU that the request may use gives out instances; and whether what it gives now is
  * being found out or changed, so that a request is to be decided when that is done. */
-bool mig_offers(const struct node *node, const struct slice_request *request);
-bool mig_changing(const struct node *node, const struct slice_request *request);
-/* What core/mig.h decides on; its GPUs are those of the node's pool. NULL: nothing gives instances.
+bool mig_offers(const struct mig *mig, const struct slice_request *request);
+bool mig_changing(const struct mig *mig, const struct slice_request *request);
+/* What core/mig.h decides on; its GPUs are those of the daemon's pool. NULL: nothing gives
+ * instances.
  */
-struct mig_pool *mig_pool_of(const struct node *node);
+struct mig_pool *mig_pool_of(struct mig *mig);
 /* Whether the GPU's instances are being looked at or changed: it offers nothing until then. */
-bool mig_gpu_changing(const struct node *node, uint32_t gpu);
+bool mig_gpu_changing(const struct mig *mig, uint32_t gpu);
 /* The session that has an instance (by its number there); "": none. */
-const char *mig_holder(const struct node *node, uint32_t gpu, uint32_t at);
+const char *mig_holder(const struct mig *mig, uint32_t gpu, uint32_t at);
 /* Grows whenever instances came, went or became idle. */
-uint64_t mig_changes(const struct node *node);
+uint64_t mig_changes(const struct mig *mig);
 /* The memory of the instance that a request gets on that GPU where it is empty; 0: none. */
-uint64_t mig_bytes_for(const struct node *node, const struct place_request *place, uint32_t gpu);
+uint64_t mig_bytes_for(struct mig *mig, const struct place_request *place, uint32_t gpu);
 /* Decides without doing anything. `closed`: one flag a GPU, of those that are kept for others;
  * NULL: none. 0; -EAGAIN: there is no room now; anything else negative: never. With *err in words.
  */
-int mig_would(const struct node *node, const struct slice_request *request, const uint8_t *closed,
+int mig_would(struct mig *mig, const struct slice_request *request, const uint8_t *closed,
 	      struct mig_decision *ret, struct error *err);
 /* Takes what was decided for the request `id`. 1: it is there, *ret says what; 0: it is being made,
  * and mig_hooks.made is told; negative with *err: it cannot be. */
-int mig_take(struct node *node, const char *id, const struct mig_decision *decision, bool together,
+int mig_take(struct mig *mig, const char *id, const struct mig_decision *decision, bool together,
 	     struct mig_grant *ret, struct error *err);
 /* Those instances are the session's; or, after all, nobody's. */
-void mig_give(struct node *node, const struct mig_grant *grant, const char *session);
+void mig_give(struct mig *mig, const struct mig_grant *grant, const char *session);
 /* The answer of one GPU with the role to a request. */
 struct mig_says {
 	enum mig_reason reason;
 	char text[160];
 	uint64_t requested, capacity; /* in bytes of this GPU; its largest instance */
 };
-void mig_explain(const struct node *node, const struct slice_request *request, uint32_t gpu,
+void mig_explain(struct mig *mig, const struct slice_request *request, uint32_t gpu,
 		 struct mig_says *ret);
 /* A request came; `found_room`: it was granted at once. */
-void mig_came(struct node *node, const struct slice_request *request, bool found_room);
+void mig_came(struct mig *mig, const struct slice_request *request, bool found_room);
 /* For a decision about another instance for a session that nobody is in: its own may go for it. To
- * be taken back by mig_lend(node, NULL) before anything else happens. */
-void mig_lend(struct node *node, const struct session *session);
+ * be taken back by mig_lend(mig, NULL) before anything else happens. */
+void mig_lend(struct mig *mig, const struct session *session);
 /* Its processes are gone, or it was moved: its instances are kept for others. */
 void mig_session_ended(const struct session *session);
 
@@ -107,25 +114,24 @@ uint64_t mig_part_most(const struct session *session);
 /* The session's part of its instance has another size now. */
 void mig_part_changed(const struct session *session);
 
-bool mig_has_role(const struct node *node, uint32_t gpu);
+bool mig_has_role(const struct mig *mig, uint32_t gpu);
 /* Why a GPU with the role gives out no instances; "": it does, or has no role. */
-const char *mig_problem(const struct node *node, uint32_t gpu);
+const char *mig_problem(const struct mig *mig, uint32_t gpu);
 /* Per cent of the last second that a GPU with the role computed, by the driver; -1: not known. */
-int mig_utilization(const struct node *node, uint32_t gpu);
+int mig_utilization(const struct mig *mig, uint32_t gpu);
 /* Instances there that carve did not make, as far as it looks. */
-uint32_t mig_foreign(const struct node *node, uint32_t gpu);
+uint32_t mig_foreign(const struct mig *mig, uint32_t gpu);
 /* The memory of the largest instance that a request could get now. */
-uint64_t mig_available(const struct node *node, uint32_t gpu);
+uint64_t mig_available(const struct mig *mig, uint32_t gpu);
 /* Gives GPUs (bit = position in the pool) the role, or takes it. 0, or negative with *err. */
-int mig_role_set(struct node *node, uint64_t mask, bool on, struct error *err);
+int mig_role_set(struct mig *mig, uint64_t mask, bool on, struct error *err);
 /* All instances of GPUs with the role. */
-json_t *mig_list(const struct node *node, const struct peer *viewer);
+json_t *mig_list(const struct mig *mig, const struct peer *viewer);
 /* Removes idle instances that nobody has used for so long, ns. Returns how many are to go. */
-unsigned mig_collect(struct node *node, uint64_t older_ns);
+unsigned mig_collect(struct mig *mig, uint64_t older_ns);
 /* The driver's IDs of an instance of a GPU with the role. False: they are not known (yet). */
-bool mig_instance_ids(const struct node *node, uint32_t gpu, const char *uuid_text,
+bool mig_instance_ids(const struct mig *mig, uint32_t gpu, const char *uuid_text,
 		      uint32_t *ret_gpu_instance, uint32_t *ret_compute_instance);
 /* The next smaller profile than what was granted for so many bytes, where it nearly holds them;
  * NULL: none, or the GPU is not known. */
-const char *mig_near(const struct node *node, uint32_t gpu, uint64_t requested,
-		     uint64_t *ret_bytes);
+const char *mig_near(const struct mig *mig, uint32_t gpu, uint64_t requested, uint64_t *ret_bytes);

@@ -7,9 +7,12 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "core/mig.h"
+#include "daemon/gpu/pool.h"
+#include "daemon/host/privileges.h"
 #include "daemon/mig/mig.h"
 #include "daemon/mig/mig_books.h"
-#include "daemon/node.h"
+#include "daemon/session/sessions.h"
+#include "daemon/store/store.h"
 
 /* A request as core/mig.h wants it, with what it points to. */
 struct ask {
@@ -28,8 +31,8 @@ static uint8_t profile_named(const struct mig *mig, uint32_t die, const char *na
 	return MIG_NO_PROFILE;
 }
 
-static void ask_fill(const struct node *node, const struct slice_request *from,
-		     const uint8_t *closed, struct ask *ret)
+static void ask_fill(const struct mig *mig, const struct slice_request *from, const uint8_t *closed,
+		     struct ask *ret)
 {
 	const struct place_request *place = &from->place;
 
@@ -53,9 +56,9 @@ static void ask_fill(const struct node *node, const struct slice_request *from,
 	ret->request.starts = from->mig_starts;
 	ret->placed = from->mig_placed;
 	memcpy(ret->starts_on, from->mig_on, sizeof(ret->starts_on));
-	for (uint32_t die = 0; die < node->mig->pool.die_count; die++)
-		ret->profile[die] = profile_named(node->mig, die, from->profile);
-	for (uint32_t i = 0; i < node->pool.count; i++)
+	for (uint32_t die = 0; die < mig->pool.die_count; die++)
+		ret->profile[die] = profile_named(mig, die, from->profile);
+	for (uint32_t i = 0; i < mig->gpus->count; i++)
 		ret->allowed[i] = (!place->allowed || place->allowed[i]) && !(closed && closed[i]);
 }
 
@@ -73,16 +76,16 @@ static bool may_use(const struct slice_request *request, uint32_t gpu)
 	return !request->place.allowed || request->place.allowed[gpu];
 }
 
-static bool gives(const struct node *node, uint32_t gpu)
+static bool gives(const struct mig *mig, uint32_t gpu)
 {
-	return node->mig->board[gpu].role && node->pool.gpu[gpu].info.mig &&
-	       node->pool.gpu[gpu].claim.state == CLAIM_OURS;
+	return mig->board[gpu].role && mig->gpus->gpu[gpu].info.mig &&
+	       mig->gpus->gpu[gpu].claim.state == CLAIM_OURS;
 }
 
-bool mig_offers(const struct node *node, const struct slice_request *request)
+bool mig_offers(const struct mig *mig, const struct slice_request *request)
 {
-	for (uint32_t i = 0; node->mig && i < node->pool.count; i++)
-		if (may_use(request, i) && gives(node, i))
+	for (uint32_t i = 0; mig && i < mig->gpus->count; i++)
+		if (may_use(request, i) && gives(mig, i))
 			return true;
 	return false;
 }
@@ -93,73 +96,71 @@ static bool is_unsettled(const struct mig_board *board)
 	return board->changing || (!board->known && !board->why[0]);
 }
 
-bool mig_changing(const struct node *node, const struct slice_request *request)
+bool mig_changing(const struct mig *mig, const struct slice_request *request)
 {
-	for (uint32_t i = 0; node->mig && i < node->pool.count; i++)
-		if (may_use(request, i) && gives(node, i) && is_unsettled(&node->mig->board[i]))
+	for (uint32_t i = 0; mig && i < mig->gpus->count; i++)
+		if (may_use(request, i) && gives(mig, i) && is_unsettled(&mig->board[i]))
 			return true;
 	return false;
 }
 
-struct mig_pool *mig_pool_of(const struct node *node)
+struct mig_pool *mig_pool_of(struct mig *mig)
 {
-	return node->mig && node->mig->pool.die_count ? &node->mig->pool : NULL;
+	return mig && mig->pool.die_count ? &mig->pool : NULL;
 }
 
-bool mig_gpu_changing(const struct node *node, uint32_t gpu)
+bool mig_gpu_changing(const struct mig *mig, uint32_t gpu)
 {
-	return node->mig && gives(node, gpu) && is_unsettled(&node->mig->board[gpu]);
+	return mig && gives(mig, gpu) && is_unsettled(&mig->board[gpu]);
 }
 
-const char *mig_holder(const struct node *node, uint32_t gpu, uint32_t at)
+const char *mig_holder(const struct mig *mig, uint32_t gpu, uint32_t at)
 {
-	return node->mig->board[gpu].detail[at].session;
+	return mig->board[gpu].detail[at].session;
 }
 
-uint64_t mig_changes(const struct node *node)
+uint64_t mig_changes(const struct mig *mig)
 {
-	return node->mig ? node->mig->changes : 0;
+	return mig ? mig->changes : 0;
 }
 
-uint64_t mig_bytes_for(const struct node *node, const struct place_request *place, uint32_t gpu)
+uint64_t mig_bytes_for(struct mig *mig, const struct place_request *place, uint32_t gpu)
 {
 	const struct slice_request request = {.place = *place};
 	struct ask ask;
 
-	if (!node->mig || !node->mig->board[gpu].known || place->kind == PLACE_PROFILE)
+	if (!mig || !mig->board[gpu].known || place->kind == PLACE_PROFILE)
 		return 0;
-	ask_fill(node, &request, NULL, &ask);
-	uint8_t wanted = mig_wanted(&node->mig->pool, gpu, ask_request(&ask));
-	return wanted == MIG_NO_PROFILE
-		       ? 0
-		       : node->mig->die[node->mig->gpu[gpu].die].profile[wanted].memory_bytes;
+	ask_fill(mig, &request, NULL, &ask);
+	uint8_t wanted = mig_wanted(&mig->pool, gpu, ask_request(&ask));
+	return wanted == MIG_NO_PROFILE ? 0
+					: mig->die[mig->gpu[gpu].die].profile[wanted].memory_bytes;
 }
 
-void mig_came(struct node *node, const struct slice_request *request, bool found_room)
+void mig_came(struct mig *mig, const struct slice_request *request, bool found_room)
 {
 	struct ask ask;
 
-	if (!node->mig || !node->mig->pool.die_count)
+	if (!mig || !mig->pool.die_count)
 		return;
-	ask_fill(node, request, NULL, &ask);
-	mig_arrival(&node->mig->pool, ask_request(&ask), found_room);
+	ask_fill(mig, request, NULL, &ask);
+	mig_arrival(&mig->pool, ask_request(&ask), found_room);
 }
 
 /* ---- in words ---------------------------------------------------------------------------- */
 
 /* "1g.10gb, 2g.20gb": what GPUs that may be used can have. */
-static void names_list(const struct node *node, const struct slice_request *request, char *buf,
+static void names_list(const struct mig *mig, const struct slice_request *request, char *buf,
 		       size_t size)
 {
-	const struct mig *mig = node->mig;
 	uint64_t said = 0;
 	size_t used = 0;
 
 	buf[0] = '\0';
-	for (uint32_t i = 0; i < node->pool.count; i++) {
+	for (uint32_t i = 0; i < mig->gpus->count; i++) {
 		uint32_t die = mig->gpu[i].die;
 
-		if (!may_use(request, i) || !gives(node, i) || !mig->board[i].known ||
+		if (!may_use(request, i) || !gives(mig, i) || !mig->board[i].known ||
 		    said >> die & 1)
 			continue;
 		said |= 1ull << die;
@@ -215,53 +216,53 @@ static const char *held_text(const struct mig_board *board, char *buf, size_t si
 }
 
 /* Why GPU `gpu` does not fulfil a request, in words that may lie in buf. */
-static const char *says_text(const struct node *node, uint32_t gpu, enum mig_reason reason,
-			     char *buf, size_t size)
+static const char *says_text(const struct mig *mig, uint32_t gpu, enum mig_reason reason, char *buf,
+			     size_t size)
 {
 	char bytes[UNITS_TEXT_SIZE];
-	const char *held = reason == MIG_FULL ? held_text(&node->mig->board[gpu], buf, size) : NULL;
+	const char *held = reason == MIG_FULL ? held_text(&mig->board[gpu], buf, size) : NULL;
 
 	if (reason != MIG_TOO_SMALL)
 		return held ? held : reason_text(reason);
 	snprintf(buf, size, "one CUDA context alone takes %s",
-		 units_format_bytes(node->pool.gpu[gpu].context_bytes, bytes));
+		 units_format_bytes(mig->gpus->gpu[gpu].context_bytes, bytes));
 	return buf;
 }
 
 /* Each GPU that gives instances says that what was asked for is too small. */
-static bool all_too_small(const struct node *node, struct ask *ask)
+static bool all_too_small(struct mig *mig, struct ask *ask)
 {
 	uint32_t given = 0, small = 0;
 
-	for (uint32_t i = 0; i < node->pool.count; i++) {
-		if (!ask->allowed[i] || !gives(node, i))
+	for (uint32_t i = 0; i < mig->gpus->count; i++) {
+		if (!ask->allowed[i] || !gives(mig, i))
 			continue;
 		given++;
-		small += mig_check(&node->mig->pool, i, ask_request(ask)) == MIG_TOO_SMALL;
+		small += mig_check(&mig->pool, i, ask_request(ask)) == MIG_TOO_SMALL;
 	}
 	return given && small == given;
 }
 
-static void explain(const struct node *node, struct ask *ask, const char *asked, struct error *err)
+static void explain(struct mig *mig, struct ask *ask, const char *asked, struct error *err)
 {
 	char text[sizeof(err->message)], held[160];
 	size_t used = 0;
 
 	text[0] = '\0';
-	for (uint32_t i = 0; i < node->pool.count && used < sizeof(text); i++) {
-		const struct mig_board *board = &node->mig->board[i];
+	for (uint32_t i = 0; i < mig->gpus->count && used < sizeof(text); i++) {
+		const struct mig_board *board = &mig->board[i];
 
-		if (!ask->allowed[i] || !gives(node, i))
+		if (!ask->allowed[i] || !gives(mig, i))
 			continue;
-		enum mig_reason reason = node->mig->gpu[i].offered
-						 ? mig_check(&node->mig->pool, i, ask_request(ask))
+		enum mig_reason reason = mig->gpu[i].offered
+						 ? mig_check(&mig->pool, i, ask_request(ask))
 						 : MIG_NOT_OFFERED;
 		const char *says =
-			board->why[0] ? board->why : says_text(node, i, reason, held, sizeof(held));
+			board->why[0] ? board->why : says_text(mig, i, reason, held, sizeof(held));
 		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s GPU %u: %s",
-					 used ? ";" : "", node->pool.gpu[i].info.index, says);
+					 used ? ";" : "", mig->gpus->gpu[i].info.index, says);
 	}
-	if (all_too_small(node, ask))
+	if (all_too_small(mig, ask))
 		error_set(err, EXIT_CODE_USAGE, "a slice of %s is too small:%.400s", asked, text);
 	else
 		error_set(err, EXIT_CODE_NO_ROOM, "no room for %s in MIG instances:%.400s", asked,
@@ -269,37 +270,37 @@ static void explain(const struct node *node, struct ask *ask, const char *asked,
 }
 
 /* The GPU has the profile, at a start that was asked for. */
-static bool may_be_there(const struct node *node, const struct ask *ask, uint32_t gpu)
+static bool may_be_there(const struct mig *mig, const struct ask *ask, uint32_t gpu)
 {
-	uint32_t die = node->mig->gpu[gpu].die;
+	uint32_t die = mig->gpu[gpu].die;
 	uint32_t starts = ask->placed ? ask->starts_on[gpu] : ask->request.starts;
 	uint8_t profile = ask->profile[die];
 
 	return profile != MIG_NO_PROFILE &&
-	       (!starts || starts & node->mig->die[die].profile[profile].starts);
+	       (!starts || starts & mig->die[die].profile[profile].starts);
 }
 
-int mig_would(const struct node *node, const struct slice_request *request, const uint8_t *closed,
+int mig_would(struct mig *mig, const struct slice_request *request, const uint8_t *closed,
 	      struct mig_decision *ret, struct error *err)
 {
 	char asked[REQUEST_TEXT_SIZE], names[sizeof(err->hint) - 16];
 	struct ask ask;
 	int rc = -EAGAIN;
 
-	ask_fill(node, request, closed, &ask);
-	if (node->mig->pool.die_count && mig_join(&node->mig->pool, ask_request(&ask), ret) == 0)
+	ask_fill(mig, request, closed, &ask);
+	if (mig->pool.die_count && mig_join(&mig->pool, ask_request(&ask), ret) == 0)
 		return 0;
-	if (node->mig->pool.die_count)
-		rc = mig_decide(&node->mig->pool, ask_request(&ask), ret);
+	if (mig->pool.die_count)
+		rc = mig_decide(&mig->pool, ask_request(&ask), ret);
 	for (uint32_t i = 0; rc == 0 && request->together && i < ret->count; i++)
 		ret->choice[i].bytes = MIN(ret->choice[i].bytes, ret->choice[i].requested);
 	if (rc == 0)
 		return 0;
-	names_list(node, request, names, sizeof(names));
+	names_list(mig, request, names, sizeof(names));
 	bool named = false;
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		named |= ask.allowed[i] && gives(node, i) &&
-			 (!node->mig->board[i].known || may_be_there(node, &ask, i));
+	for (uint32_t i = 0; i < mig->gpus->count; i++)
+		named |= ask.allowed[i] && gives(mig, i) &&
+			 (!mig->board[i].known || may_be_there(mig, &ask, i));
 	if (request->place.kind == PLACE_PROFILE && !named) {
 		char at[32] = "";
 
@@ -311,7 +312,7 @@ int mig_would(const struct node *node, const struct slice_request *request, cons
 		error_hint(err, "there are %.400s", names);
 		return -EDOM;
 	}
-	explain(node, &ask, request_text(&request->place, asked), err);
+	explain(mig, &ask, request_text(&request->place, asked), err);
 	if (err->code == EXIT_CODE_USAGE)
 		return -EDOM;
 	if (rc == -EAGAIN)
@@ -322,35 +323,34 @@ int mig_would(const struct node *node, const struct slice_request *request, cons
 	return rc;
 }
 
-void mig_explain(const struct node *node, const struct slice_request *request, uint32_t gpu,
+void mig_explain(struct mig *mig, const struct slice_request *request, uint32_t gpu,
 		 struct mig_says *ret)
 {
-	const struct mig_board *board = &node->mig->board[gpu];
-	uint32_t die = node->mig->gpu[gpu].die;
+	const struct mig_board *board = &mig->board[gpu];
+	uint32_t die = mig->gpu[gpu].die;
 	char held[sizeof(ret->text)];
 	struct ask ask;
 
 	*ret = (struct mig_says){.reason = MIG_NOT_OFFERED};
-	snprintf(ret->text, sizeof(ret->text), "%s", mig_problem(node, gpu));
+	snprintf(ret->text, sizeof(ret->text), "%s", mig_problem(mig, gpu));
 	if (!board->known)
 		return;
-	ask_fill(node, request, NULL, &ask);
-	if (node->mig->gpu[gpu].offered)
-		ret->reason = mig_check(&node->mig->pool, gpu, ask_request(&ask));
+	ask_fill(mig, request, NULL, &ask);
+	if (mig->gpu[gpu].offered)
+		ret->reason = mig_check(&mig->pool, gpu, ask_request(&ask));
 	else if (board->changing)
 		ret->reason = MIG_FULL_CHANGING;
 	if (!ret->text[0] && ret->reason != MIG_FITS)
 		snprintf(ret->text, sizeof(ret->text), "%s",
-			 says_text(node, gpu, ret->reason, held, sizeof(held)));
-	ret->requested = mig_requested(&node->mig->die[die], die, ask_request(&ask));
-	for (uint32_t i = 0; i < node->mig->die[die].profile_count; i++)
-		ret->capacity = MAX(ret->capacity, node->mig->die[die].profile[i].memory_bytes);
+			 says_text(mig, gpu, ret->reason, held, sizeof(held)));
+	ret->requested = mig_requested(&mig->die[die], die, ask_request(&ask));
+	for (uint32_t i = 0; i < mig->die[die].profile_count; i++)
+		ret->capacity = MAX(ret->capacity, mig->die[die].profile[i].memory_bytes);
 }
 
-const char *mig_near(const struct node *node, uint32_t gpu, uint64_t requested, uint64_t *ret_bytes)
+const char *mig_near(const struct mig *mig, uint32_t gpu, uint64_t requested, uint64_t *ret_bytes)
 {
 	const struct mig_request request = {.kind = MIG_ASK_BYTES, .bytes = requested, .count = 1};
-	const struct mig *mig = node->mig;
 	struct mig_match match;
 
 	if (!mig || !mig->board[gpu].known)

@@ -6,10 +6,13 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
+#include "daemon/host/privileges.h"
 #include "daemon/mig/mig.h"
-#include "daemon/node.h"
 #include "daemon/session/session.h"
+#include "daemon/session/sessions.h"
+#include "daemon/store/store.h"
 
 /* ---- sessions on instances --------------------------------------------------------------- */
 
@@ -29,42 +32,42 @@ const struct session *mig_session_on(const struct session *s, const char *uuid_t
 }
 
 /* The sum of all sessions on it. */
-static uint64_t promised_on(const struct node *node, const struct mig_detail *detail)
+static uint64_t promised_on(const struct mig *mig, const struct mig_detail *detail)
 {
 	uint64_t sum = 0;
 
-	for (const struct session *s = mig_session_on(node->sessions.first, detail->uuid_text); s;
+	for (const struct session *s = mig_session_on(mig->sessions->first, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
 		sum += part_on(s, detail->uuid_text)->bytes;
 	return sum;
 }
 
-bool mig_is_shared(const struct node *node, const struct mig_detail *detail)
+bool mig_is_shared(const struct mig *mig, const struct mig_detail *detail)
 {
-	const struct session *s = mig_session_on(node->sessions.first, detail->uuid_text);
+	const struct session *s = mig_session_on(mig->sessions->first, detail->uuid_text);
 
 	return s && part_on(s, detail->uuid_text)->bytes < detail->bytes;
 }
 
-static uint64_t room_on(const struct node *node, const struct mig_detail *detail)
+static uint64_t room_on(const struct mig *mig, const struct mig_detail *detail)
 {
 	uint64_t usable = detail->bytes - MIN(detail->reserved, detail->bytes);
-	uint64_t promised = promised_on(node, detail);
+	uint64_t promised = promised_on(mig, detail);
 
-	return mig_is_shared(node, detail) && promised < usable ? usable - promised : 0;
+	return mig_is_shared(mig, detail) && promised < usable ? usable - promised : 0;
 }
 
 uint64_t mig_part_most(const struct session *s)
 {
-	struct node *node = node_of(s);
+	struct mig *mig = s->sessions->mig;
 	int gpu = s->record.gpu_count == 1 ? s->pool_gpu[0] : -1;
 
-	for (uint32_t at = 0; gpu >= 0 && at < node->mig->board[gpu].count; at++) {
-		const struct mig_detail *detail = &node->mig->board[gpu].detail[at];
+	for (uint32_t at = 0; gpu >= 0 && at < mig->board[gpu].count; at++) {
+		const struct mig_detail *detail = &mig->board[gpu].detail[at];
 
 		if (*detail->uuid_text && !strcmp(detail->uuid_text, s->record.gpu[0].instance) &&
-		    mig_is_shared(node, detail))
-			return s->record.gpu[0].bytes + room_on(node, detail);
+		    mig_is_shared(mig, detail))
+			return s->record.gpu[0].bytes + room_on(mig, detail);
 	}
 	return 0;
 }
@@ -88,17 +91,16 @@ static uint64_t largest(struct mig *mig, uint32_t gpu)
 	return bytes;
 }
 
-void mig_board_publish(struct node *node, uint32_t gpu)
+void mig_board_publish(struct mig *mig, uint32_t gpu)
 {
-	struct mig *mig = node->mig;
 	struct mig_board *board = &mig->board[gpu];
-	const struct pool_gpu *pool = &node->pool.gpu[gpu];
+	const struct pool_gpu *pool = &mig->gpus->gpu[gpu];
 	struct mig_gpu *to = &mig->gpu[gpu];
 
-	node->pool.gpu[gpu].gives_instances = board->role;
+	mig->gpus->gpu[gpu].gives_instances = board->role;
 	for (uint32_t at = 0; at < board->count; at++)
 		board->instance[at].room = board->instance[at].state == MIG_BUSY
-						   ? room_on(node, &board->detail[at])
+						   ? room_on(mig, &board->detail[at])
 						   : 0;
 	to->instances = board->instance;
 	to->instance_count = board->count;
@@ -201,10 +203,9 @@ void mig_entry_set(struct mig_board *board, uint32_t at, enum mig_state state)
 		board->detail[at].session[0] = '\0';
 }
 
-void mig_entry_record(const struct node *node, uint32_t gpu, uint32_t at,
-		      struct store_instance *ret)
+void mig_entry_record(const struct mig *mig, uint32_t gpu, uint32_t at, struct store_instance *ret)
 {
-	const struct mig_board *board = &node->mig->board[gpu];
+	const struct mig_board *board = &mig->board[gpu];
 	const struct mig_detail *detail = &board->detail[at];
 
 	*ret = (struct store_instance){
@@ -216,7 +217,7 @@ void mig_entry_record(const struct node *node, uint32_t gpu, uint32_t at,
 		.bytes = detail->bytes,
 		.since = detail->since,
 	};
-	snprintf(ret->gpu, sizeof(ret->gpu), "%s", node->pool.gpu[gpu].info.uuid_text);
+	snprintf(ret->gpu, sizeof(ret->gpu), "%s", mig->gpus->gpu[gpu].info.uuid_text);
 	snprintf(ret->instance, sizeof(ret->instance), "%s", detail->uuid_text);
 	snprintf(ret->session, sizeof(ret->session), "%s", detail->session);
 }
@@ -227,22 +228,22 @@ static void store_tell(int rc)
 		log_event(LOG_ERROR, "mig.unrecorded error=\"%s\"", strerrordesc_np(-rc));
 }
 
-void mig_entry_store(struct node *node, uint32_t gpu, uint32_t at)
+void mig_entry_store(struct mig *mig, uint32_t gpu, uint32_t at)
 {
 	struct store_instance record;
 
-	mig_entry_record(node, gpu, at, &record);
-	store_tell(store_instances_put(node->store, &record, 1));
+	mig_entry_record(mig, gpu, at, &record);
+	store_tell(store_instances_put(mig->sessions->store, &record, 1));
 }
 
-static void entry_forget(struct node *node, uint32_t gpu, uint32_t at)
+static void entry_forget(struct mig *mig, uint32_t gpu, uint32_t at)
 {
-	struct mig_board *board = &node->mig->board[gpu];
+	struct mig_board *board = &mig->board[gpu];
 	struct store_instance record;
 
 	if (board->instance[at].state != MIG_FOREIGN) {
-		mig_entry_record(node, gpu, at, &record);
-		store_tell(store_instance_remove(node->store, &record));
+		mig_entry_record(mig, gpu, at, &record);
+		store_tell(store_instance_remove(mig->sessions->store, &record));
 	}
 	entry_drop(board, at);
 }
@@ -259,10 +260,10 @@ static const struct instance *listed(const struct instance *list, size_t count,
 }
 
 /* What becomes of a session's instance that NVML lists no more, or as another one. */
-static void session_lose(struct node *node, const struct mig_detail *detail, const char *why)
+static void session_lose(struct mig *mig, const struct mig_detail *detail, const char *why)
 {
 	struct session *s =
-		detail->session[0] ? session_find(&node->sessions, detail->session) : NULL;
+		detail->session[0] ? session_find(mig->sessions, detail->session) : NULL;
 
 	if (!s)
 		return;
@@ -298,9 +299,9 @@ static enum mig_state settled_state(const struct mig_board *board, uint32_t at,
 }
 
 /* False: it is gone from the books. */
-static bool entry_settle(struct node *node, uint32_t gpu, uint32_t at, const struct instance *found)
+static bool entry_settle(struct mig *mig, uint32_t gpu, uint32_t at, const struct instance *found)
 {
-	struct mig_board *board = &node->mig->board[gpu];
+	struct mig_board *board = &mig->board[gpu];
 	struct mig_detail *detail = &board->detail[at];
 
 	if (!found || !is_that(detail, found)) {
@@ -308,10 +309,10 @@ static bool entry_settle(struct node *node, uint32_t gpu, uint32_t at, const str
 		struct mig_detail lost = *detail;
 
 		log_event(LOG_INFO, "mig.gone gpu=%u start=%u size=%u uuid=%s",
-			  node->pool.gpu[gpu].info.index, lost.place.start, lost.place.size,
+			  mig->gpus->gpu[gpu].info.index, lost.place.start, lost.place.size,
 			  lost.uuid_text);
-		entry_forget(node, gpu, at);
-		session_lose(node, &lost, "its MIG instance is gone (removed, or GPU was reset)");
+		entry_forget(mig, gpu, at);
+		session_lose(mig, &lost, "its MIG instance is gone (removed, or GPU was reset)");
 		return false;
 	}
 	enum mig_state before = board->instance[at].state, state = settled_state(board, at, found);
@@ -331,9 +332,9 @@ static bool entry_settle(struct node *node, uint32_t gpu, uint32_t at, const str
 		state = MIG_DEBT;
 	}
 	if (state != before || learned)
-		mig_entry_store(node, gpu, at);
+		mig_entry_store(mig, gpu, at);
 	if (before == MIG_BUSY && state != MIG_BUSY)
-		session_lose(node, &was, "its MIG instance was taken apart from outside");
+		session_lose(mig, &was, "its MIG instance was taken apart from outside");
 	return true;
 }
 
@@ -354,10 +355,9 @@ static bool same_foreign(const struct mig_board *board, const struct instance *l
 }
 
 /* Where nothing changed their age stays. */
-static void foreign_settle(struct node *node, uint32_t gpu, const struct instance *list,
-			   size_t count)
+static void foreign_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count)
 {
-	struct mig_board *board = &node->mig->board[gpu];
+	struct mig_board *board = &mig->board[gpu];
 
 	if (!same_foreign(board, list, count))
 		foreign_forget(board);
@@ -368,7 +368,7 @@ static void foreign_settle(struct node *node, uint32_t gpu, const struct instanc
 		for (uint32_t at = 0; at < board->count && !known; at++)
 			known = same_place(&board->detail[at].place, &list[i].place);
 		if (!known)
-			detail = mig_entry_add(node->mig, gpu, &list[i].place, MIG_FOREIGN);
+			detail = mig_entry_add(mig, gpu, &list[i].place, MIG_FOREIGN);
 		if (!detail)
 			continue;
 		snprintf(detail->uuid_text, sizeof(detail->uuid_text), "%s", list[i].uuid_text);
@@ -379,9 +379,9 @@ static void foreign_settle(struct node *node, uint32_t gpu, const struct instanc
 }
 
 /* Whether the session that is noted still has it. */
-static bool has_session(const struct node *node, const struct mig_detail *detail)
+static bool has_session(const struct mig *mig, const struct mig_detail *detail)
 {
-	for (const struct session *s = mig_session_on(node->sessions.first, detail->uuid_text); s;
+	for (const struct session *s = mig_session_on(mig->sessions->first, detail->uuid_text); s;
 	     s = mig_session_on(s->next, detail->uuid_text))
 		if (!strcmp(s->record.id, detail->session))
 			return true;
@@ -399,27 +399,27 @@ static void pids_learn(struct mig_board *board, const struct instance *list, siz
 	}
 }
 
-void mig_sessions_match(struct node *node, uint32_t gpu)
+void mig_sessions_match(struct mig *mig, uint32_t gpu)
 {
-	struct mig_board *board = &node->mig->board[gpu];
+	struct mig_board *board = &mig->board[gpu];
 
 	for (uint32_t at = 0; at < board->count; at++) {
 		struct mig_detail *detail = &board->detail[at];
 		enum mig_state state = board->instance[at].state;
 		const struct session *s =
 			state == MIG_BUSY || state == MIG_IDLE
-				? mig_session_on(node->sessions.first, detail->uuid_text)
+				? mig_session_on(mig->sessions->first, detail->uuid_text)
 				: NULL;
 
 		if (state == MIG_BUSY && detail->session[0] && !s)
 			mig_entry_set(board, at, MIG_IDLE);
-		else if (s && (state == MIG_IDLE || !has_session(node, detail))) {
+		else if (s && (state == MIG_IDLE || !has_session(mig, detail))) {
 			mig_entry_set(board, at, MIG_BUSY);
 			snprintf(detail->session, sizeof(detail->session), "%s", s->record.id);
 		} else {
 			continue;
 		}
-		mig_entry_store(node, gpu, at);
+		mig_entry_store(mig, gpu, at);
 	}
 }
 
@@ -433,17 +433,17 @@ static bool has_uuid(const struct mig_board *board, const char *uuid_text)
 
 /* Sessions that name an instance which the books do not have: a daemon was ended while it made
  * another one for them. Those for which one is being made are left alone. */
-static void sessions_orphaned(struct node *node, uint32_t gpu)
+static void sessions_orphaned(struct mig *mig, uint32_t gpu)
 {
-	for (struct session *s = node->sessions.first, *next; s; s = next) {
+	for (struct session *s = mig->sessions->first, *next; s; s = next) {
 		bool lost = false;
 
 		next = s->next;
 		for (uint32_t i = 0; i < s->record.gpu_count; i++)
 			lost |= s->pool_gpu[i] == (int)gpu && s->record.gpu[i].instance[0] &&
-				!has_uuid(&node->mig->board[gpu], s->record.gpu[i].instance);
+				!has_uuid(&mig->board[gpu], s->record.gpu[i].instance);
 		if (lost && s->state == SESSION_ACTIVE &&
-		    !node->mig_hooks->resizes(node, s->record.id)) {
+		    !mig->hooks->resizes(mig->context, s->record.id)) {
 			session_commands_end(s, NULL);
 			session_end(s, "its MIG instance is gone (removed, or GPU was reset)");
 			return; /* more at the next look: ending one may change the list */
@@ -451,18 +451,18 @@ static void sessions_orphaned(struct node *node, uint32_t gpu)
 	}
 }
 
-void mig_board_settle(struct node *node, uint32_t gpu, const struct instance *list, size_t count)
+void mig_board_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count)
 {
-	struct mig_board *board = &node->mig->board[gpu];
+	struct mig_board *board = &mig->board[gpu];
 
 	for (uint32_t at = board->count; at-- > 0;)
 		if (at < board->count && board->instance[at].state != MIG_FOREIGN)
-			(void)entry_settle(node, gpu, at,
+			(void)entry_settle(mig, gpu, at,
 					   listed(list, count, &board->detail[at].place));
-	foreign_settle(node, gpu, list, count);
+	foreign_settle(mig, gpu, list, count);
 	pids_learn(board, list, count);
-	mig_sessions_match(node, gpu);
-	sessions_orphaned(node, gpu);
+	mig_sessions_match(mig, gpu);
+	sessions_orphaned(mig, gpu);
 }
 
 void mig_board_measured(struct mig_board *board, const struct instance *list, size_t count,

@@ -10,8 +10,10 @@
 #include "core/mig.h"
 #include "daemon/store/store.h"
 
-struct node;
+struct mig_hooks;
+struct pool;
 struct session;
+struct sessions;
 
 /* Beside struct mig_instance. */
 struct mig_detail {
@@ -44,9 +46,15 @@ struct mig_board {
 };
 
 struct mig {
+	/* Lent. */
+	struct sessions *sessions;
+	struct pool *gpus;
+	const struct mig_hooks *hooks;
+	void *context; /* of the hooks */
+	bool stopping;
 	struct instances *driver;
 	struct gpm *gpm;      /* NULL: this driver has none */
-	struct mig_pool pool; /* its GPUs are those of node->pool */
+	struct mig_pool pool; /* its GPUs are those of `gpus` */
 	struct mig_gpu gpu[GPUS_MAX];
 	struct mig_die die[MIG_DIES_MAX];
 	struct instance_profile profile[MIG_DIES_MAX][MIG_PROFILES_MAX];
@@ -58,7 +66,7 @@ struct mig {
 };
 
 /* Makes the pool follow the board. */
-void mig_board_publish(struct node *node, uint32_t gpu);
+void mig_board_publish(struct mig *mig, uint32_t gpu);
 /* The number of the die of these kinds, a new one if need be; -1: there are too many. */
 int mig_die_find(struct mig *mig, const struct instance_kinds *kinds);
 /* What NVML's profile ID is in a GPU's die; MIG_NO_PROFILE: none. */
@@ -70,19 +78,18 @@ struct mig_detail *mig_entry_add(struct mig *mig, uint32_t gpu, const struct ins
 int mig_entry_find(const struct mig_board *board, const struct instance_place *place);
 void mig_entry_set(struct mig_board *board, uint32_t at, enum mig_state state);
 /* As it is in the store. */
-void mig_entry_record(const struct node *node, uint32_t gpu, uint32_t at,
-		      struct store_instance *ret);
+void mig_entry_record(const struct mig *mig, uint32_t gpu, uint32_t at, struct store_instance *ret);
 /* Writes it; a failure is logged, and put right by the next daemon. */
-void mig_entry_store(struct node *node, uint32_t gpu, uint32_t at);
+void mig_entry_store(struct mig *mig, uint32_t gpu, uint32_t at);
 /* A session on it has less of it than all: others may be there, too. */
-bool mig_is_shared(const struct node *node, const struct mig_detail *detail);
+bool mig_is_shared(const struct mig *mig, const struct mig_detail *detail);
 /* The first session from `s` on (NULL: none) that names this instance. */
 const struct session *mig_session_on(const struct session *s, const char *uuid_text);
 /* Sessions that name its instances have them, and no others: whichever was written first when a
  * daemon was ended. */
-void mig_sessions_match(struct node *node, uint32_t gpu);
+void mig_sessions_match(struct mig *mig, uint32_t gpu);
 /* NVML lists these. Sessions whose instances are gone are ended. */
-void mig_board_settle(struct node *node, uint32_t gpu, const struct instance *list, size_t count);
+void mig_board_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count);
 /* These figures are of what NVML listed with them. */
 void mig_board_measured(struct mig_board *board, const struct instance *list, size_t count,
 			int8_t utilization, const int8_t *of_instances);

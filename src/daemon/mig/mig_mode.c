@@ -9,17 +9,20 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
+#include "daemon/host/privileges.h"
 #include "daemon/mig/mig.h"
 #include "daemon/mig/mig_books.h"
-#include "daemon/node.h"
+#include "daemon/session/sessions.h"
+#include "daemon/store/store.h"
 
 /* Processes that have just ended are in the driver's way for a moment. */
 #define PATIENCE_MS 2000u
 
 struct mig_mode_change {
 	uv_work_t work;
-	struct node *node;
+	struct mig *mig;
 	void *asker; /* NULL: it is gone */
 	mig_mode_cb cb;
 	void *arg;
@@ -39,7 +42,7 @@ static void change_free(struct mig_mode_change *c)
 static void on_work(uv_work_t *work)
 {
 	struct mig_mode_change *c = work->data;
-	struct gpus *gpus = c->node->privileges.mig_fd >= 0 ? c->node->pool.gpus : NULL;
+	struct gpus *gpus = c->mig->sessions->privileges->mig_fd >= 0 ? c->mig->gpus->gpus : NULL;
 	bool goes_on = true;
 
 	if (gpus)
@@ -47,8 +50,7 @@ static void on_work(uv_work_t *work)
 	for (uint32_t gpu = 0; gpu < GPUS_MAX && goes_on; gpu++) {
 		if (!(c->mask >> gpu & 1))
 			continue;
-		c->rc[gpu] =
-			instances_mode_enable(c->node->mig->driver, c->index[gpu], PATIENCE_MS);
+		c->rc[gpu] = instances_mode_enable(c->mig->driver, c->index[gpu], PATIENCE_MS);
 		goes_on = c->rc[gpu] == 0;
 	}
 	if (gpus)
@@ -96,35 +98,31 @@ static int change_error(const struct mig_mode_change *c, struct error *err)
 static void on_done(uv_work_t *work, int status)
 {
 	struct mig_mode_change *c = work->data;
-	struct node *node = c->node;
+	struct mig *mig = c->mig;
 	struct error err = {0};
 
-	node->mig->orders--;
-	node->mig->mode_change = NULL;
+	mig->orders--;
+	mig->mode_change = NULL;
 	int rc = change_error(c, &err);
 	log_event(rc < 0 ? LOG_WARNING : LOG_INFO, "mig.mode error=\"%s\"",
 		  rc < 0 ? strerrordesc_np(-rc) : "");
-	if (node->stopping) {
-		if (!node->mig->orders)
-			mig_free(node);
-	} else if (c->asker) {
+	if (!mig->stopping && c->asker)
 		c->cb(c->asker, c->arg, &err);
-	}
 	change_free(c);
 }
 
-void mig_mode_forget(struct node *node, const void *asker)
+void mig_mode_forget(struct mig *mig, const void *asker)
 {
-	struct mig_mode_change *c = node->mig->mode_change;
+	struct mig_mode_change *c = mig->mode_change;
 
 	if (c && c->asker == asker)
 		c->asker = NULL;
 }
 
 /* 0, or negative with *err: what is in the way of a change on this GPU. */
-static int gpu_check(const struct node *node, uint32_t gpu, struct error *err)
+static int gpu_check(const struct mig *mig, uint32_t gpu, struct error *err)
 {
-	const struct pool_gpu *g = &node->pool.gpu[gpu];
+	const struct pool_gpu *g = &mig->gpus->gpu[gpu];
 	char count[UNITS_TEXT_SIZE];
 
 	if (g->claim.state != CLAIM_OURS)
@@ -146,41 +144,41 @@ static int gpu_check(const struct node *node, uint32_t gpu, struct error *err)
 	return 0;
 }
 
-static int change_check(const struct node *node, uint64_t mask, struct error *err)
+static int change_check(const struct mig *mig, uint64_t mask, struct error *err)
 {
 	int rc = 0;
 
-	if (!node->mig->driver)
+	if (!mig->driver)
 		rc = error_set(err, EXIT_CODE_FAILED, "this driver knows no MIG instances");
-	else if (node->mig->mode_change)
+	else if (mig->mode_change)
 		rc = error_set(err, EXIT_CODE_FAILED, "MIG mode is being changed already");
-	for (uint32_t gpu = 0; rc == 0 && gpu < node->pool.count; gpu++)
+	for (uint32_t gpu = 0; rc == 0 && gpu < mig->gpus->count; gpu++)
 		if (mask >> gpu & 1)
-			rc = gpu_check(node, gpu, err);
+			rc = gpu_check(mig, gpu, err);
 	return rc;
 }
 
-bool mig_mode_enable(struct node *node, uint64_t mask, mig_mode_cb cb, void *asker, void *arg)
+bool mig_mode_enable(struct mig *mig, uint64_t mask, mig_mode_cb cb, void *asker, void *arg)
 {
 	struct error err = {0};
 	struct mig_mode_change *c =
-		change_check(node, mask, &err) == 0 ? calloc(1, sizeof(*c)) : NULL;
+		change_check(mig, mask, &err) == 0 ? calloc(1, sizeof(*c)) : NULL;
 
 	if (c) {
 		*c = (struct mig_mode_change){.work.data = c,
-					      .node = node,
+					      .mig = mig,
 					      .asker = asker,
 					      .cb = cb,
 					      .arg = arg,
 					      .mask = mask};
-		for (uint32_t gpu = 0; gpu < node->pool.count; gpu++)
-			c->index[gpu] = node->pool.gpu[gpu].info.index;
+		for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
+			c->index[gpu] = mig->gpus->gpu[gpu].info.index;
 	} else if (!err.code) {
 		error_set(&err, EXIT_CODE_FAILED, "there is no memory left");
 	}
-	if (c && uv_queue_work(&node->loop, &c->work, on_work, on_done) == 0) {
-		node->mig->orders++;
-		node->mig->mode_change = c;
+	if (c && uv_queue_work(mig->sessions->loop, &c->work, on_work, on_done) == 0) {
+		mig->orders++;
+		mig->mode_change = c;
 		return true;
 	}
 	cb(asker, arg, &err);

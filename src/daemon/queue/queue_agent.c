@@ -85,9 +85,9 @@ static void request_of_queue(const struct queue_spec *spec, struct place_request
 static bool instance_within(const struct node *node, const struct place_request *own,
 			    const struct place_request *queue, uint32_t gpu)
 {
-	uint64_t bytes = mig_bytes_for(node, own, gpu);
+	uint64_t bytes = mig_bytes_for(node->mig, own, gpu);
 
-	return bytes && bytes <= mig_bytes_for(node, queue, gpu);
+	return bytes && bytes <= mig_bytes_for(node->mig, queue, gpu);
 }
 
 /* Whether a job's own size is within its queue's, on a GPU where both are known. */
@@ -102,9 +102,9 @@ static bool within(const struct node *node, const uint8_t *allowed, const struct
 	pool_place_gpus(&node->pool, gpus);
 	for (uint32_t i = 0; i < node->pool.count && !any; i++)
 		any = allowed[i] &&
-		      (mig_has_role(node, i) ? instance_within(node, own, queue, i)
-					     : place_requested(&gpus[i], own) <=
-						       place_requested(&gpus[i], queue));
+		      (mig_has_role(node->mig, i) ? instance_within(node, own, queue, i)
+						  : place_requested(&gpus[i], own) <=
+							    place_requested(&gpus[i], queue));
 	return any;
 }
 
@@ -337,10 +337,10 @@ static bool instances_possible(const struct node *node, const struct place_reque
 	struct mig_decision ignored;
 	struct error err = {0};
 
-	if (!mig_offers(node, &request))
+	if (!mig_offers(node->mig, &request))
 		return false;
-	return mig_changing(node, &request) ||
-	       mig_would(node, &request, NULL, &ignored, &err) != -EDOM;
+	return mig_changing(node->mig, &request) ||
+	       mig_would(node->mig, &request, NULL, &ignored, &err) != -EDOM;
 }
 
 /* The bytes that the request comes to on one empty GPU; 0: that cannot have it. */
@@ -350,8 +350,8 @@ static uint64_t bytes_on(const struct node *node, const struct place_gpu *gpu, u
 	struct place_request one = *request;
 	struct place_gpu empty = *gpu;
 
-	if (mig_has_role(node, number))
-		return mig_bytes_for(node, request, number);
+	if (mig_has_role(node->mig, number))
+		return mig_bytes_for(node->mig, request, number);
 	one.count = 1;
 	one.allowed = NULL;
 	if (!place_possible(gpu, 1, &one))

@@ -183,19 +183,20 @@ static uint64_t job_id_of_session(const struct queues *q, const char *session)
 static void instances_collect(struct round *round)
 {
 	const struct node *node = round->q->node;
-	struct mig_pool *pool = mig_pool_of(node);
+	struct mig_pool *pool = mig_pool_of(node->mig);
 
 	round->mig.pool = NULL;
 	for (uint32_t i = 0; pool && i < node->pool.count; i++) {
-		round->allowed[i] &= !mig_has_role(node, i) || waiting_lets_grow(node, i);
+		round->allowed[i] &=
+			!mig_has_role(node->mig, i) || waiting_lets_grow(&node->waiting, i);
 		round->mig.changing[i] = false;
-		if (!round->allowed[i] || !mig_has_role(node, i))
+		if (!round->allowed[i] || !mig_has_role(node->mig, i))
 			continue;
 		round->mig.pool = pool;
-		round->mig.changing[i] = mig_gpu_changing(node, i);
+		round->mig.changing[i] = mig_gpu_changing(node->mig, i);
 		for (uint32_t at = 0; at < pool->gpus[i].instance_count; at++)
 			round->mig.holder[i][at] =
-				job_id_of_session(round->q, mig_holder(node, i, at));
+				job_id_of_session(round->q, mig_holder(node->mig, i, at));
 	}
 }
 
@@ -218,7 +219,7 @@ static void gpus_collect(struct round *round)
 	instances_collect(round);
 	/* Requests for sessions that were passed too often go first there. */
 	for (uint32_t i = 0; i < node->pool.count; i++)
-		round->gpus[i].offered &= waiting_lets_grow(node, i);
+		round->gpus[i].offered &= waiting_lets_grow(&node->waiting, i);
 }
 
 static void waits_note(struct round *round, size_t count)
@@ -455,8 +456,8 @@ void queues_run(struct node *node)
 		return;
 	enqueue_commit(q);
 	queue_parts_run(q);
-	q->dirty |= q->mig_changes != mig_changes(node);
-	q->mig_changes = mig_changes(node);
+	q->dirty |= q->mig_changes != mig_changes(node->mig);
+	q->mig_changes = mig_changes(node->mig);
 	agents_run(q);
 	if (q->told)
 		agent_hooks_tell(q);

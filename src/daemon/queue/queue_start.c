@@ -236,7 +236,7 @@ static int slice_grant(const struct job *job, const struct place_request *reques
 		session_make_id(&node->sessions, record.id);
 	while ((rc = session_create(&node->sessions, &record, &job->record.shim, ret)) == -EEXIST);
 	if (rc == 0 && instances->count)
-		mig_give(node, instances, record.id);
+		mig_give(node->mig, instances, record.id);
 	return rc;
 }
 
@@ -245,7 +245,7 @@ static int quota_look(const struct job *job, const struct place_result *place)
 	struct peer peer = peer_of(job);
 	struct error ignored = {0};
 
-	return quotas_check(job->node, &peer, place, &ignored);
+	return quotas_check(&job->node->quotas, &peer, place, &ignored);
 }
 
 /* ---- MIG instances ------------------------------------------------------------------------ */
@@ -253,7 +253,7 @@ static int quota_look(const struct job *job, const struct place_result *place)
 bool job_is_making(struct job *job)
 {
 	for (uint32_t i = 0; job->making && i < job->node->pool.count; i++)
-		if (job->making >> i & 1 && mig_gpu_changing(job->node, i))
+		if (job->making >> i & 1 && mig_gpu_changing(job->node->mig, i))
 			return true;
 	job->making = 0;
 	return false;
@@ -274,7 +274,7 @@ static int instances_take(struct job *job, const struct mig_decision *decision,
 	job->made = false;
 	if (!all_there && made)
 		return -ESTALE;
-	int rc = mig_take(job->node, "", decision, false, ret, &err);
+	int rc = mig_take(job->node->mig, "", decision, false, ret, &err);
 	if (rc < 0) {
 		log_event(LOG_WARNING, "job.no_instance id=%" PRId64 " error=\"%s\"",
 			  job->record.id, err.message);

@@ -10,6 +10,7 @@
 
 struct drain;
 struct leases;
+struct mig;
 struct pool;
 struct privileges;
 struct session;
@@ -26,7 +27,9 @@ struct sessions {
 	struct store *store;
 	struct leases *leases;
 	struct privileges *privileges;
-	struct settling *settling; /* its books, which this room does not read */
+	/* Books of rooms above, which this one does not read. */
+	struct settling *settling;
+	struct mig *mig; /* NULL until the inventory is in */
 	const struct session_hooks *hooks;
 	void *context; /* of the hooks */
 	/* All; with an ID; a user's active one; with a ledger. */

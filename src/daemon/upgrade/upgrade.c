@@ -137,7 +137,7 @@ static bool good_moment(const struct node *node)
 {
 	bool impatient = now_monotonic_ns() - node->upgrade->since_ns > PATIENCE_NS;
 
-	return node->ready && !node->probe.running && mig_is_quiet(node) &&
+	return node->ready && !node->probe.running && mig_is_quiet(node->mig) &&
 	       !store_has_unrecorded(node->store) &&
 	       (impatient || (!any_ending(node) && http_quiet(node->http)));
 }

@@ -9,24 +9,24 @@
 #include "base/units.h"
 #include "daemon/host/log.h"
 #include "daemon/host/owner.h"
-#include "daemon/node.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/session/sessions.h"
 
 /* ---- the table --------------------------------------------------------------------------- */
 
-static struct quota_entry **entry_find(struct node *node, enum quota_kind kind, uint32_t id)
+static struct quota_entry **entry_find(struct quotas *quotas, enum quota_kind kind, uint32_t id)
 {
-	struct quota_entry **at = &node->quotas;
+	struct quota_entry **at = &quotas->first;
 
 	while (*at && ((*at)->stored.kind != kind || (*at)->stored.id != id))
 		at = &(*at)->next;
 	return at;
 }
 
-static int entry_put(struct node *node, const struct store_quota *quota)
+static int entry_put(struct quotas *quotas, const struct store_quota *quota)
 {
-	struct quota_entry **at = entry_find(node, quota->kind, quota->id);
+	struct quota_entry **at = entry_find(quotas, quota->kind, quota->id);
 
 	if (!*at) {
 		*at = calloc(1, sizeof(**at));
@@ -42,17 +42,17 @@ static int load_one(void *arg, const struct store_quota *quota)
 	return entry_put(arg, quota);
 }
 
-int quotas_load(struct node *node)
+int quotas_load(struct quotas *quotas)
 {
-	return store_quotas_each(node->store, load_one, node);
+	return store_quotas_each(quotas->sessions->store, load_one, quotas);
 }
 
-void quotas_free(struct node *node)
+void quotas_free(struct quotas *quotas)
 {
-	while (node->quotas) {
-		struct quota_entry *entry = node->quotas;
+	while (quotas->first) {
+		struct quota_entry *entry = quotas->first;
 
-		node->quotas = entry->next;
+		quotas->first = entry->next;
 		free(entry);
 	}
 }
@@ -63,19 +63,19 @@ static bool is_none(const struct quota *quota)
 	       quota->gpus == QUOTA_NONE;
 }
 
-int quotas_set(struct node *node, const struct store_quota *quota)
+int quotas_set(struct quotas *quotas, const struct store_quota *quota)
 {
 	bool gone = is_none(&quota->quota);
-	int rc = gone ? store_quota_remove(node->store, quota->kind, quota->id)
-		      : store_quota_put(node->store, quota);
+	int rc = gone ? store_quota_remove(quotas->sessions->store, quota->kind, quota->id)
+		      : store_quota_put(quotas->sessions->store, quota);
 
 	if (rc < 0)
 		return rc;
 	log_event(LOG_INFO, "quota.set kind=%s id=%u removed=%d",
 		  quota->kind == QUOTA_OF_USER ? "user" : "group", quota->id, gone);
 	if (!gone)
-		return entry_put(node, quota);
-	struct quota_entry **at = entry_find(node, quota->kind, quota->id);
+		return entry_put(quotas, quota);
+	struct quota_entry **at = entry_find(quotas, quota->kind, quota->id);
 	if (*at) {
 		struct quota_entry *entry = *at;
 
@@ -85,9 +85,9 @@ int quotas_set(struct node *node, const struct store_quota *quota)
 	return 0;
 }
 
-struct quota quotas_get(const struct node *node, enum quota_kind kind, uint32_t id)
+struct quota quotas_get(const struct quotas *quotas, enum quota_kind kind, uint32_t id)
 {
-	for (const struct quota_entry *e = node->quotas; e; e = e->next)
+	for (const struct quota_entry *e = quotas->first; e; e = e->next)
 		if (e->stored.kind == kind && e->stored.id == id)
 			return e->stored.quota;
 	return (struct quota){QUOTA_NONE, QUOTA_NONE, QUOTA_NONE};
@@ -103,11 +103,11 @@ static bool concerns(enum quota_kind kind, uint32_t id, uid_t uid, gid_t gid,
 				     : gid == id || groups_have(groups, id);
 }
 
-struct quota_use quotas_use(const struct node *node, enum quota_kind kind, uint32_t id)
+struct quota_use quotas_use(const struct quotas *quotas, enum quota_kind kind, uint32_t id)
 {
 	struct quota_use use = {0};
 
-	for (const struct session *s = node->sessions.first; s; s = s->next) {
+	for (const struct session *s = quotas->sessions->first; s; s = s->next) {
 		struct quota_use one = {.sessions = 1, .gpu_mask = session_gpu_mask(s)};
 
 		if (!concerns(kind, id, s->record.uid, s->record.gid, &s->record.groups))
@@ -163,22 +163,22 @@ static void word(const struct quota_entry *entry, enum quota_verdict verdict, st
 	error_hint(err, "release what is not needed, or ask an administrator (carve quota)");
 }
 
-int quotas_check(const struct node *node, const struct peer *peer,
+int quotas_check(const struct quotas *quotas, const struct peer *peer,
 		 const struct place_result *result, struct error *err)
 {
 	struct quota_use more = use_of_result(result);
 
-	if (!crowd_has_room(&node->sessions.living, peer->uid)) {
+	if (!crowd_has_room(&quotas->sessions->living, peer->uid)) {
 		error_set(err, EXIT_CODE_NOT_PERMITTED,
 			  "you have as many sessions as one user may have on this machine");
 		error_hint(err, "release those that are not needed (carve session list), or have "
 				"an administrator raise living_sessions in carved.json");
 		return -EAGAIN;
 	}
-	for (const struct quota_entry *e = node->quotas; e; e = e->next) {
+	for (const struct quota_entry *e = quotas->first; e; e = e->next) {
 		if (!concerns(e->stored.kind, e->stored.id, peer->uid, peer->gid, &peer->groups))
 			continue;
-		struct quota_use held = quotas_use(node, e->stored.kind, e->stored.id);
+		struct quota_use held = quotas_use(quotas, e->stored.kind, e->stored.id);
 		enum quota_verdict verdict = quota_check(&e->stored.quota, quota_add(held, more));
 		if (verdict == QUOTA_WITHIN)
 			continue;
@@ -188,7 +188,8 @@ int quotas_check(const struct node *node, const struct peer *peer,
 	return 0;
 }
 
-int quotas_check_resize(const struct session *s, const uint64_t *bytes, struct error *err)
+int quotas_check_resize(const struct quotas *quotas, const struct session *s, const uint64_t *bytes,
+			struct error *err)
 {
 	uint64_t before = 0, after = 0;
 
@@ -196,13 +197,13 @@ int quotas_check_resize(const struct session *s, const uint64_t *bytes, struct e
 		before += s->record.gpu[i].bytes;
 		after += bytes[i];
 	}
-	for (const struct quota_entry *e = node_of(s)->quotas; e && after > before; e = e->next) {
+	for (const struct quota_entry *e = quotas->first; e && after > before; e = e->next) {
 		struct quota_use more = {.vram_bytes = after - before};
 
 		if (!concerns(e->stored.kind, e->stored.id, s->record.uid, s->record.gid,
 			      &s->record.groups))
 			continue;
-		struct quota_use held = quotas_use(node_of(s), e->stored.kind, e->stored.id);
+		struct quota_use held = quotas_use(quotas, e->stored.kind, e->stored.id);
 		if (held.vram_bytes + more.vram_bytes <= e->stored.quota.vram_bytes)
 			continue;
 		word(e, QUOTA_VRAM, held, more, err);

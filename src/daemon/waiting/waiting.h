@@ -10,13 +10,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/host/crowd.h"
 #include "daemon/host/peer.h"
 #include "daemon/request/request.h"
 
 struct error;
 struct mig_grant;
-struct node;
+struct waiting;
+struct pool;
+struct quotas;
 struct session;
+struct sessions;
 
 #define WAITING_PASSES 16u
 /* Requests that wait, all users' together; one user has half of what the others leave. */
@@ -42,37 +46,50 @@ struct waiter {
 	void *arg;
 };
 
+/* All of them, and the parts of the daemon that this room uses. The daemon's root owns it. On the
+ * loop's thread only. */
+struct waiting {
+	/* Lent. */
+	struct sessions *sessions;
+	struct pool *pool;
+	const struct quotas *quotas;
+	struct waiter *first; /* in the order in which they are served */
+	bool dirty;           /* something changed that may let one through */
+	struct crowd crowd;   /* the same, counted by user */
+};
+
 /* Queues a request. The callback is called later, even where it can be decided at once. 0, -ENOMEM,
  * or -EMFILE: its user has too many that wait. */
-int waiting_add(struct node *node, const struct slice_request *request, const struct peer *peer,
-		waiter_cb cb, void *arg);
+int waiting_add(struct waiting *waiting, const struct slice_request *request,
+		const struct peer *peer, waiter_cb cb, void *arg);
 /* What would become of a request that came now and had its GPUs resolved: 0, or negative with *err.
  */
-int waiting_would(const struct node *node, const struct slice_request *request,
+int waiting_would(const struct waiting *waiting, const struct slice_request *request,
 		  const struct peer *peer, struct place_result *ret, struct error *err);
 /* The same for one that waits. */
-int waiting_explain(const struct node *node, const struct waiter *waiter, struct place_result *ret,
-		    struct error *err);
+int waiting_explain(const struct waiting *waiting, const struct waiter *waiter,
+		    struct place_result *ret, struct error *err);
 /* A session grows on a GPU of the pool (by its position): whether it may, before requests that
  * wait; and that it has, which passes them. */
-bool waiting_lets_grow(const struct node *node, uint32_t gpu);
-void waiting_grown(struct node *node, uint32_t gpu);
+bool waiting_lets_grow(const struct waiting *waiting, uint32_t gpu);
+void waiting_grown(struct waiting *waiting, uint32_t gpu);
 /* The waiter with this `arg` is gone. */
-void waiting_cancel(struct node *node, void *arg);
+void waiting_cancel(struct waiting *waiting, void *arg);
 /* Refuses a waiting request by its ID, as its owner wishes. False: there is none. */
-bool waiting_release(struct node *node, struct waiter *waiter);
+bool waiting_release(struct waiting *waiting, struct waiter *waiter);
 /* Whether another instance is being decided on for this session. */
-bool waiting_resizes(const struct node *node, const char *session);
-struct waiter *waiting_find(const struct node *node, const char *id);
+bool waiting_resizes(const struct waiting *waiting, const char *session);
+struct waiter *waiting_find(const struct waiting *waiting, const char *id);
 /* Its place in the row, from 1. */
-unsigned waiting_position(const struct node *node, const struct waiter *waiter);
+unsigned waiting_position(const struct waiting *waiting, const struct waiter *waiter);
 /* The user's request of this name. */
-struct waiter *waiting_named(const struct node *node, uid_t uid, const char *name);
+struct waiter *waiting_named(const struct waiting *waiting, uid_t uid, const char *name);
 /* The MIG instances of request `id` are there, or not: *why says why not, NULL that it is to be
  * decided anew. The waiter may be gone: then they are nobody's. */
-void waiting_made(struct node *node, const char *id, const struct mig_grant *instances,
+void waiting_made(struct waiting *waiting, const char *id, const struct mig_grant *instances,
 		  const struct error *why);
 /* Something changed that may let requests through. Decides nothing itself: see waiting_run(). */
-void waiting_kick(struct node *node);
-/* Decides what can be decided. Called on the loop, never from inside another operation. */
-void waiting_run(struct node *node);
+void waiting_kick(struct waiting *waiting);
+/* Decides what can be decided, unless memory of ended sessions has to be waited for. Called on the
+ * loop, once samples can be believed, and never from inside another operation. */
+void waiting_run(struct waiting *waiting);
