@@ -104,8 +104,8 @@ CARVE_API int carve_session_release_with(carve_t *carve, const char *id, unsigne
 /* The same without flags. */
 CARVE_API int carve_session_release(carve_t *carve, const char *id);
 
-/* What would become of a request now, GPU by GPU: as `carve explain --json` prints it. Nothing is
- * reserved; that it would be refused is an answer, not an error. */
+/* Tells what would become of a request now, GPU by GPU: as `carve explain --json` prints it.
+ * Nothing is reserved; that it would be refused is an answer, not an error. */
 CARVE_API int carve_explain_json(carve_t *carve, const carve_request_t *request, char **ret_json);
 /* Why a request waits, or where a session was granted. */
 CARVE_API int carve_session_explain_json(carve_t *carve, const char *id, char **ret_json);

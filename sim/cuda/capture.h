@@ -5,14 +5,14 @@
 
 #include "cuda/op.h"
 
-/* What a stream's part in a capture is; struct CUstream_st.capture. */
+/* A stream's part in a capture; struct CUstream_st.capture. */
 struct capture;
 struct device;
 
 /* Whether what the stream is told now becomes a node. */
 bool capture_is_on(CUstream stream);
-/* True where the op has become a node, or the capture makes it an error: *ret says which. What the
- * op owns is taken over then. */
+/* True where the op has become a node, or the capture makes it an error: *ret says which. The op's
+ * possessions are taken over then. */
 bool capture_takes(CUstream stream, struct op *op, CUresult *ret);
 /* The same for a graph, which becomes the child of a node. */
 bool capture_takes_graph(CUstream stream, CUgraph child, CUresult *ret);

@@ -12,7 +12,8 @@
 #include "cuda/pool.h"
 
 #define STACK_MAX 256
-/* What a context's cost covers: local memory of a thread, and the heap of the kernels' malloc. */
+/* The contents of a context's cost: local memory of a thread, and the heap of the kernels' malloc.
+ */
 #define STACK_BYTES 1024u
 #define HEAP_BYTES MIB(8)
 #define FIFO_BYTES MIB(1) /* of printf */

@@ -23,7 +23,8 @@ struct CUctx_st {
 	uint64_t cost_id;  /* the host's booking of what the context itself takes */
 	_Atomic int error; /* CUresult that sticks until the context is destroyed */
 	size_t limits[CONTEXT_LIMITS];
-	/* What limits and kernels have made it book beyond its cost, under driver.lock. */
+	/* The memory that limits and kernels have made it book beyond its cost, under driver.lock.
+	 */
 	struct context_booking {
 		uint64_t id, bytes;
 	} local, heap, fifo;
@@ -46,7 +47,7 @@ struct CUctx_st {
 CUcontext context_current(void);
 bool context_is_alive(CUcontext ctx);
 CUresult context_error(CUcontext ctx);
-/* What has happened to its GPU since: lost, alone or with its host, or memory errors, which stick.
+/* The fate of its GPU since: lost, alone or with its host, or memory errors, which stick.
  */
 CUresult context_health(CUcontext ctx);
 /* The first one sticks. */

@@ -1,4 +1,4 @@
-/* What contexts say of themselves, and their settings. */
+/* The answers of contexts about themselves, and their settings. */
 #include "cuda/capture.h"
 #include "cuda/context.h"
 #include "cuda/parts.h"

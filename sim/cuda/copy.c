@@ -14,7 +14,7 @@
 
 /* Pageable memory up to this size is taken at once, and the call returns; beyond it, it waits. */
 #define STAGING_MAX (64u << 20)
-/* What any copy costs besides its bytes. */
+/* The cost of any copy besides its bytes. */
 #define COPY_LATENCY_NS 1500u
 
 static uint64_t side_offset(const struct op_copy_side *side, size_t y, size_t z)

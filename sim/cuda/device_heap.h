@@ -1,5 +1,5 @@
-/* What kernels get from malloc: pieces of one stretch of device memory a context, as long as its
- * limit says when it is first used. Thread-safe. */
+/* The memory that kernels get from malloc: pieces of one stretch of device memory a context, as
+ * long as its limit says when it is first used. Thread-safe. */
 #pragma once
 
 #include "base/cuda_abi.h"

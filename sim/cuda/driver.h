@@ -1,4 +1,4 @@
-/* What every part of the simulated libcuda shares: the process's state, its devices, and how an
+/* Shared by every part of the simulated libcuda: the process's state, its devices, and how an
  * entry point begins.
  *
  * Locks, in this order: driver.lock (contexts, modules, events, graphs and their lists), then the

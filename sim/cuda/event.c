@@ -241,7 +241,7 @@ CUresult cuEventSynchronize(CUevent event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (event->captured_by)
 		return CUDA_ERROR_CAPTURED_EVENT;
-	/* What another process records meanwhile is not waited for. */
+	/* A recording that another process makes meanwhile is not waited for. */
 	uint64_t target = event->shared ? event_shared_target(event->shared) : 0;
 	struct fence *fence = event_fence(event);
 	if (fence) {

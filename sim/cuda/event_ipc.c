@@ -1,5 +1,5 @@
-/* Events between processes. What they share is a file in the host's directory, which two counters
- * are in: how often the event was recorded, and how many of these recordings are over. */
+/* Events between processes. They share a file in the host's directory, which two counters are
+ * in: how often the event was recorded, and how many of these recordings are over. */
 #include "cuda/event_ipc.h"
 
 #include <errno.h>
@@ -115,7 +115,8 @@ uint64_t event_shared_target(const struct event_shared *shared)
 	return atomic_load(&shared->counters->recorded);
 }
 
-/* Nobody waits for a process that is gone. Who sees other PIDs than the host cannot tell. */
+/* Nobody waits for a process that is gone. A process that sees other PIDs than the host cannot
+ * tell. */
 static bool recorder_is_gone(const struct event_shared *shared)
 {
 	return client_pid(driver.client) == getpid() &&

@@ -1,4 +1,5 @@
-/* What an event has in common with those that other processes made of its handle. Thread-safe. */
+/* The part that an event has in common with those that other processes made of its handle.
+ * Thread-safe. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,7 +15,7 @@ void event_shared_close(struct event_shared *shared);
 /* The event was recorded; a recording of it is over. */
 void event_shared_recorded(struct event_shared *shared);
 void event_shared_over(struct event_shared *shared);
-/* What to wait for so that all recordings until now are over. */
+/* The counter to wait for so that all recordings until now are over. */
 uint64_t event_shared_target(const struct event_shared *shared);
 bool event_shared_reached(const struct event_shared *shared, uint64_t target);
 /* Until then, or until the lane (NULL: none) wants no results any more. */

@@ -3,7 +3,7 @@
 
 #include "cuda/memory.h"
 
-/* What an exporter writes beside its memory for importers. */
+/* The record that an exporter writes beside its memory for importers. */
 struct memory_note {
 	uint64_t offset; /* in the file behind it */
 	uint64_t size;

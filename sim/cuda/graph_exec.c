@@ -75,7 +75,7 @@ static CUresult run_node(struct lane *lane, struct op *op)
 {
 	uint64_t sure_until;
 
-	/* What others see happens when the GPU has got there. */
+	/* Effects that others see come when the GPU has got there. */
 	if (op->kind == OP_HOST || op->kind == OP_MEMOPS) {
 		lane_expect_nothing(lane);
 		lane_wait_done(lane, &sure_until);
@@ -427,7 +427,7 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
 	return result == CUDA_SUCCESS ? exec_upload(exec) : result;
 }
 
-/* What is to be freed by the program is allocated as of the call; the launch fails where it still
+/* Memory that the program is to free is allocated as of the call; the launch fails where it still
  * is from the last time. */
 static CUresult memory_begin(CUgraphExec exec)
 {
@@ -481,8 +481,8 @@ static void events_set(const struct graph_run *run, struct fence *fence)
 			event_set(run->ops[i].event, fence);
 }
 
-/* What runs, one after the other. NULL: no memory, or it has memory of its own, which stays where
- * it is. */
+/* The nodes that run, one after the other. NULL: no memory, or it has memory of its own, which
+ * stays where it is. */
 static CUgraph graph_of_exec(CUgraphExec exec)
 {
 	CUgraph graph = graph_new();

@@ -1,4 +1,4 @@
-/* Memory that graphs allocate. What is behind an address stays until the graph goes and nobody uses
+/* Memory that graphs allocate. Memory behind an address stays until the graph goes and nobody uses
  * it, or cuDeviceGraphMemTrim finds it unused: what a graph leaves allocated outlives it, until it
  * is freed. */
 #include <pthread.h>
@@ -87,7 +87,7 @@ bool graph_memory_is_used(const struct graph_memory *memory)
 	return memory->is_used;
 }
 
-/* What the range is to show: memory_lock is held. */
+/* The memory that the range is to show: memory_lock is held. */
 static void range_show(struct range *range, void *arg)
 {
 	const struct graph_memory *memory = arg;
@@ -123,7 +123,7 @@ CUresult graph_memory_back(struct graph_memory *memory)
 	return result;
 }
 
-/* What nobody refers to or uses any more. memory_lock is held. */
+/* A block that nobody refers to or uses any more. memory_lock is held. */
 static void free_if_unused(struct graph_memory *memory)
 {
 	struct range range;
@@ -161,7 +161,7 @@ void graph_memory_use(struct graph_memory *memory)
 	pthread_mutex_unlock(&memory_lock);
 }
 
-/* Who knows it by its address only keeps it from going away by the lock alone. */
+/* A caller that knows it by its address only keeps it from going away by the lock alone. */
 static struct graph_memory *memory_at(uint64_t address)
 {
 	struct range range;

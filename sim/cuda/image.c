@@ -1,5 +1,5 @@
-/* What programs hand to cuModuleLoadData: PTX text, or a fat binary with PTX in it. Machine code
- * (cubin) is not for a simulated GPU. */
+/* The images that programs hand to cuModuleLoadData: PTX text, or a fat binary with PTX in it.
+ * Machine code (cubin) is not for a simulated GPU. */
 #include <errno.h>
 #include <lz4.h>
 #include <stdbool.h>

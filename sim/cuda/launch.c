@@ -15,7 +15,7 @@
 #include "cuda/module.h"
 #include "cuda/stream.h"
 
-/* What a launch costs the GPU besides its instructions. */
+/* The cost of a launch for the GPU besides its instructions. */
 #define LAUNCH_NS 1500u
 /* Instructions that an SM can begin in a clock, and clocks until a warp can begin its next one. */
 #define ISSUE_PER_CLOCK 4.0
@@ -94,7 +94,7 @@ static uint16_t gpu_fill(const struct device *device, const struct op_kernel *k)
 	return (uint16_t)MIN(MAX(fill, 1), 1000);
 }
 
-/* What it did since it was in step. */
+/* Its instructions since it was in step. */
 static uint64_t ahead_ns(const struct running *running)
 {
 	return running->slept_ns +
@@ -398,7 +398,7 @@ static CUresult launch(const char *call, const CUDA_KERNEL_NODE_PARAMS *p, CUstr
 		result = stream_resolve(ctx, handle, &stream);
 	if (result == CUDA_SUCCESS && stream->ctx != ctx)
 		result = CUDA_ERROR_INVALID_HANDLE;
-	/* What it makes is the op's, and then the stream's. */
+	/* The result is the op's, and then the stream's. */
 	if (result == CUDA_SUCCESS)
 		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 		result = kernel_prepare(ctx, p, cooperative, &op);

@@ -4,7 +4,7 @@
 #include "base/cuda_abi.h"
 #include "cuda/module.h"
 
-/* What cuLinkComplete makes: this, and the PTX texts behind it, each ending with a NUL. */
+/* The product of cuLinkComplete: this, and the PTX texts behind it, each ending with a NUL. */
 #define LINKED_IMAGE_MAGIC 0x4b4e494cu
 struct linked_image {
 	uint32_t magic;

@@ -1,4 +1,4 @@
-/* The JIT linker: PTX in pieces, put together. What comes out is our own image, which names the
+/* The JIT linker: PTX in pieces, put together. The result is our own image, which names the
  * pieces; cuModuleLoadData takes it. */
 #include <stdlib.h>
 #include <string.h>

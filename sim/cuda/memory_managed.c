@@ -130,7 +130,7 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t c
 	return result;
 }
 
-/* What was there may still be there afterwards. */
+/* The contents may still be there afterwards. */
 CUresult cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
 				unsigned long long flags, CUstream handle)
 {

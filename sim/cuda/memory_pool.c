@@ -345,7 +345,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPoo
 	return pool ? alloc_async(ctx, address, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* What is done to a range while nobody can take it out: a program may free the same memory twice,
+/* The change to a range while nobody can take it out: a program may free the same memory twice,
  * or from two threads, and one of them is to be told. */
 struct freeing {
 	unsigned long long stream_id;

@@ -31,7 +31,7 @@ struct CUmod_st {
 	CUmodule library_next; /* of its library, in other contexts; under driver.lock */
 };
 
-/* What JIT options ask for and get. */
+/* The wishes of JIT options, and their results. */
 struct jit_log {
 	char *info, *error;
 	size_t info_size, error_size;

@@ -1,4 +1,4 @@
-/* What a stream can be told to do, and what a node of a graph does: one description for both. */
+/* The orders for a stream, and those of a graph's nodes: one description for both. */
 #pragma once
 
 #include <stdbool.h>

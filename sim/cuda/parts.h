@@ -1,4 +1,4 @@
-/* What contexts ask of their parts, and the parts of one another. */
+/* The calls of contexts to their parts, and of the parts to one another. */
 #pragma once
 
 #include "base/cuda_abi.h"

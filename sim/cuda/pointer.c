@@ -1,4 +1,4 @@
-/* What can be asked about an address. */
+/* The attributes of an address. */
 #include <string.h>
 
 #include "cuda/context.h"

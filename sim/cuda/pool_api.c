@@ -1,5 +1,5 @@
-/* What programs ask of pools: making them, attributes, access, sharing between processes. Where a
- * capture forbids its thread what it does not know, it forbids all of these: of attributes
+/* The calls of programs for pools: making them, attributes, access, sharing between processes.
+ * Where a capture forbids its thread what it does not know, it forbids all of these: of attributes
  * NVIDIA/cccl #11360 says so, and ROCm/rocm-systems #7845 does so for the others to be alike. To
  * find a device's pool is allowed. */
 #include <fcntl.h>
@@ -235,7 +235,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLo
 	return CUDA_SUCCESS;
 }
 
-/* What stands in the file that a pool is shared by. */
+/* The contents of the file that a pool is shared by. */
 struct pool_file {
 	uint32_t magic;
 	wire_device device;

@@ -91,7 +91,7 @@ static void streams_reap(CUcontext ctx)
 	}
 }
 
-/* The program is done with it. What is queued still runs, and is waited for with the context's
+/* The program is done with it. Queued work still runs, and is waited for with the context's
  * other work: until then the stream stays in its list. */
 static void stream_end(CUstream stream)
 {

@@ -3,7 +3,7 @@
  *
  * A piece of work is executed (its memory written) as soon as those before it on the lane have been
  * and its dependencies are complete; it is complete when, besides, the GPU's modelled time for all
- * its items is over. Who waits, waits for a fence.
+ * its items is over. All that wait, wait for a fence.
  *
  * Thread-safe. Fences and lanes are reference-counted. */
 #pragma once
@@ -22,8 +22,8 @@ struct lane;
 struct fence;
 struct ptx_spare;
 
-/* What a lane's thread knows of the GPU's clock without asking: all that it handed in is done then,
- * at once, and until `sure_until` the lane has the GPU for itself for certain. */
+/* The knowledge that a lane's thread has of the GPU's clock without asking: all that it handed in
+ * is done then, at once, and until `sure_until` the lane has the GPU for itself for certain. */
 struct lane_clock {
 	bool known;
 	uint64_t at, sure_until;

@@ -1,5 +1,5 @@
-/* Who holds how much memory where. Bytes only: what backs the memory is a descriptor that the books
- * keep for importers. No I/O but closing those; one thread.
+/* The holders of memory: how much each has in which space. Bytes only: what backs the memory is a
+ * descriptor that the books keep for importers. No I/O but closing those; one thread.
  *
  * A block of memory has references, each somebody's; it is charged to its first holder, and when
  * that one lets go, to the next. With the last reference its bytes are free. */
@@ -19,7 +19,7 @@ struct book_space {
 	wire_device device;
 };
 
-/* What one holder has in one space. */
+/* The memory of one holder in one space. */
 struct book_account {
 	struct list node; /* in book_holder.accounts */
 	struct book_space *space;

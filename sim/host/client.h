@@ -56,8 +56,8 @@ int client_memory_reserve_unfailing(struct client *c, wire_device device, enum w
 /* Drops a reference got from reserve or import; the bytes are free again with the last one. */
 int client_memory_free(struct client *c, uint64_t id);
 
-/* What all processes together hold of a GPU or MIG device now: a process that has ended before the
- * call counts no more. Either pointer may be NULL. */
+/* The memory that all processes together hold of a GPU or MIG device now: a process that has ended
+ * before the call counts no more. Either pointer may be NULL. */
 int client_memory_look(struct client *c, wire_device device, uint64_t *ret_used,
 		       uint64_t *ret_capacity);
 

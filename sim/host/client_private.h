@@ -1,4 +1,4 @@
-/* What the files of the client library share. */
+/* Declarations that the files of the client library share. */
 #pragma once
 
 #include <pthread.h>

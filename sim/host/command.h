@@ -1,5 +1,5 @@
-/* What clients may ask for: one table of commands, from bytes that anybody may have sent to a
- * reply. */
+/* The questions that clients may ask: one table of commands, from bytes that anybody may have sent
+ * to a reply. */
 #pragma once
 
 #include <stdbool.h>

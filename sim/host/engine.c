@@ -452,7 +452,7 @@ static bool is_idle(const struct engine *e)
 	return list_empty(&e->ring);
 }
 
-/* What was waited for is there, or has been given up, at `now` of the caller's. */
+/* The event that was waited for is there, or has been given up, at `now` of the caller's. */
 static void go_on(struct engine *e, uint64_t now)
 {
 	uint64_t behind = now - e->shift - e->now;
@@ -475,7 +475,7 @@ static void give_up(struct engine *e)
 	}
 }
 
-/* Work is there again. What was owed is made up for, if that work turns out to be short. */
+/* Work is there again. The debt is made up for, if that work turns out to be short. */
 static void owed_lend(struct engine *e)
 {
 	if (e->owed) {

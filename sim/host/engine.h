@@ -1,5 +1,5 @@
-/* Who has a GPU when: a pure function of what was submitted when, on a virtual clock. No I/O, no
- * clock of its own, one thread.
+/* Decides who has a GPU when: a pure function of what was submitted when, on a virtual clock. No
+ * I/O, no clock of its own, one thread.
  *
  * The compute engine serves clients (processes) round robin, one slice each, the whole engine to
  * one client at a time; a client without work gives its turn up at once, and comes back at the end
@@ -10,12 +10,12 @@
  *
  * The engine's own clock is the caller's less `shift`. Where the client that has the turn still
  * plays what comes next (WIRE_ITEM_MORE), it stands still: what is handed in then counts as handed
- * in at once. What it is behind by then it makes up for in no time while there is work. Where work
- * ends before that, it keeps that in mind for a moment (ENGINE_OWED_NS): who hears of that end late
- * hands in late what comes next, which counts as handed in so much sooner if it is short. What is
- * left then, or is much, turns into shift. So nobody's slowness in playing costs or gives time on
- * the GPU. It stands still so long at most as ENGINE_PATIENCE_NS says; whoever is later than that
- * has no work meanwhile. */
+ * in at once. The time that it is behind by then it makes up for in no time while there is work.
+ * Where work ends before that, it keeps that in mind for a moment (ENGINE_OWED_NS): who hears of
+ * that end late hands in late what comes next, which counts as handed in so much sooner if it is
+ * short. The rest, or a large debt, turns into shift. So nobody's slowness in playing costs or
+ * gives time on the GPU. It stands still so long at most as ENGINE_PATIENCE_NS says; whoever is
+ * later than that has no work meanwhile. */
 #pragma once
 
 #include <stdbool.h>
@@ -54,7 +54,7 @@ struct engine_item {
 	uint8_t flags;  /* enum wire_item_flag */
 };
 
-/* What happens, told in order of time from within engine_advance, _submit and _cancel. Must not
+/* Events, told in order of time from within engine_advance, _submit and _cancel. Must not
  * call back into the engine. */
 struct engine_events {
 	void (*item_started)(struct engine_queue *q, const struct engine_item *item, uint64_t at);

@@ -41,7 +41,7 @@ struct host_gpu {
 	uint64_t mig_busy_until;
 };
 
-/* What a process runs on one part. */
+/* The work of a process on one part. */
 struct process_part {
 	struct list node; /* in process.parts */
 	struct part *part;
@@ -91,7 +91,7 @@ struct process {
 	uint64_t unsupported_calls;
 };
 
-/* What is remembered of a process on a GPU after its end. */
+/* The record of a process on a GPU after its end. */
 struct ended {
 	uint64_t process;
 	pid_t pid;
@@ -103,7 +103,7 @@ struct ended {
 };
 #define ENDED_MAX 512u
 
-/* What outlives processes: memory that an exported descriptor keeps alive. */
+/* Memory that outlives processes: memory that an exported descriptor keeps alive. */
 struct host_anchor {
 	struct list node; /* in host.anchors */
 	struct book_holder memory;
@@ -166,7 +166,7 @@ struct part *host_part_find(const struct host *h, wire_device device);
 struct part *host_part_add(struct host *h, wire_device device, uint64_t capacity, struct part *of);
 /* -EBUSY: processes use it. */
 int host_part_remove(struct host *h, struct part *part);
-/* What the process runs on that part, made when missing. NULL: out of memory. */
+/* The process's work on that part, made when missing. NULL: out of memory. */
 struct process_part *process_part_get(struct process *p, struct part *part);
 /* Its progress is to be published. */
 void process_queue_soil(struct process_queue *q);
@@ -174,7 +174,7 @@ void process_queue_soil(struct process_queue *q);
 void process_queue_free(struct process_queue *q);
 /* It has said that it uses GPUs: from now on it is in the trace. */
 void host_process_enlist(struct process *p);
-/* What the process did on a GPU, all its parts together. False: it never used it. */
+/* The work of the process on a GPU, all its parts together. False: it never used it. */
 bool process_summarize(const struct process *p, uint32_t gpu, struct ended *ret);
 /* Bytes used on a GPU, its MIG instances included. */
 uint64_t host_gpu_used(const struct host *h, uint32_t gpu);

@@ -36,7 +36,7 @@ struct mig_state {
 	struct mig_gi gi[MIG_GI_MAX];
 };
 
-/* What a GPU's board allows; constant once found. */
+/* The limits of a GPU's board; constant once found. */
 struct mig_board {
 	const struct sim_model *model;
 	const struct mig_family *family;

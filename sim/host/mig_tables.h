@@ -1,4 +1,4 @@
-/* What NVML reports of MIG on each board, and where instances may lie on each die: data, generated
+/* NVML's reports of MIG on each board, and where instances may lie on each die: data, generated
  * at build time from mig-profiles.json. Constant; any thread. */
 #pragma once
 
@@ -28,7 +28,7 @@ enum mig_compute_rules {
 
 #define MIG_NO_ID 0xffu
 
-/* What one kind of board has with some drivers. */
+/* The profiles of one kind of board with some drivers. */
 struct mig_family {
 	uint16_t device_ids[8]; /* PCI, ended by 0 where fewer */
 	enum mig_compute_rules compute_rules;

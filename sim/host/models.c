@@ -7,7 +7,8 @@
 #define PCI_ID(device) ((uint32_t)(device) << 16 | 0x10deu)
 #define GB_PER_S(n) ((n)*1000000000ull)
 
-/* What chips of one compute capability share: CUDA's table of limits by compute capability. */
+/* Figures that chips of one compute capability share: CUDA's table of limits by compute capability.
+ */
 #define LIMITS(threads, blocks, shared, optin)                          \
 	.max_threads_per_sm = (threads), .max_blocks_per_sm = (blocks), \
 	.shared_per_sm = KIB(shared), .shared_per_block_optin = KIB(optin)

@@ -164,7 +164,8 @@ static bool reply_send(struct server *s, int fd)
 		msg.msg_control = &control;
 		msg.msg_controllen = CMSG_SPACE(count * sizeof(int));
 	}
-	/* Who asks without reading the answers has himself to blame when there is no room. */
+	/* A client that asks without reading the answers has itself to blame when there is no room.
+	 */
 	return sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)x->reply_size;
 }
 
@@ -322,7 +323,7 @@ static void closed_free(struct server *s)
 	}
 }
 
-/* What has ended comes first: who asks after a process's end must see its memory free. */
+/* Ended processes come first: a client that asks after a process's end must see its memory free. */
 static void events_serve(struct server *s, const struct epoll_event *events, int count)
 {
 	for (int i = 0; i < count; i++) {
@@ -354,7 +355,7 @@ int server_run(struct server *s, int stop_fd)
 		host_tick(s->host, clock_now());
 		events_serve(s, events, n);
 		closed_free(s);
-		/* What was handed in just now may take no time at all. */
+		/* Work that was handed in just now may take no time at all. */
 		host_tick(s->host, clock_now());
 		host_publish(s->host);
 		timer_arm(s);

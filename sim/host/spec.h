@@ -1,4 +1,4 @@
-/* What a simulated host is made of, as users write it. */
+/* The parts of a simulated host, as users write it. */
 #pragma once
 
 #include <stdbool.h>

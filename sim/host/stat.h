@@ -1,4 +1,5 @@
-/* What a host shows of itself, as JSON in a memfd (the caller's; offset 0). -errno: failed. */
+/* The figures that a host shows of itself, as JSON in a memfd (the caller's; offset 0). -errno:
+ * failed. */
 #pragma once
 
 #include "host/wire.h"

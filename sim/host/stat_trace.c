@@ -103,7 +103,7 @@ static void write_running(FILE *f, const struct host *h)
 	}
 }
 
-/* What the thread IDs of a process on a GPU stand for. */
+/* The meaning of the thread IDs of a process on a GPU. */
 static void write_thread_names(FILE *f, int pid, uint32_t gpu)
 {
 	for (uint32_t engine = WIRE_ENGINE_COMPUTE; engine <= WIRE_ENGINE_D2D; engine++)

@@ -1,4 +1,4 @@
-/* What happened on a host, so that a breach between two looks is found afterwards: the newest
+/* The events on a host, so that a breach between two looks is found afterwards: the newest
  * events, in order of time of their end. Peaks are kept elsewhere and never lost. One thread. */
 #pragma once
 

@@ -57,7 +57,7 @@ static const char help[] =
 	"one of alloc, launch, ecc, lost, hang, nvml, list-managed, mig-create, mig-destroy, " \
 	"mig-hold, mig-time, mig-capacity, mig-ids, mig-mode, mig-clients, vgpu, reset, reboot"
 
-/* What is not a fault, but happens at once. Beyond all numbers of faults. */
+/* An event that is not a fault, but happens at once. Beyond all numbers of faults. */
 enum {
 	ACTION_RESET = WIRE_FAULTS + 1,
 	ACTION_REBOOT,
@@ -148,7 +148,7 @@ static int option_apply(int option, struct wire_fault_set *set, uint32_t *instan
 	}
 }
 
-/* What goes with what; sets the device. */
+/* The options that go together; sets the device. */
 static int order_check(struct wire_fault_set *set, uint32_t instance, struct error *err)
 {
 	bool is_change =
@@ -213,7 +213,7 @@ static json_t *number_or_null(uint64_t number, bool given)
 	return given ? json_integer((json_int_t)number) : json_null();
 }
 
-/* What was set; null: any, or for ever. */
+/* The settings; null: any, or for ever. */
 static void fault_tell(const struct wire_fault_set *set)
 {
 	uint64_t gpu = wire_device_gpu(set->device);

@@ -11,7 +11,7 @@ int verb_trace(int argc, char **argv);
 int verb_fault(int argc, char **argv);
 
 struct error;
-/* What the user called this program: errors and help name it so. */
+/* The name that the user called this program by: errors and help name it so. */
 const char *verb_program(void);
 /* Prints a help text, in which each "{}" stands for verb_program(). */
 int verb_help(const char *text);

@@ -1,6 +1,6 @@
-/* What the simulated driver's libraries and the host server say to each other, over a
+/* The messages between the simulated driver's libraries and the host server, over a
  * SOCK_SEQPACKET Unix socket, $SIMGPU_HOST/driver.sock: one message a packet, the same machine and
- * build on both sides, so structs go as they are. Who a client is (PID, user) comes from
+ * build on both sides, so structs go as they are. The client's identity (PID, user) comes from
  * SO_PEERCRED. Every request but those marked "one-way" gets one reply, in order; a malformed
  * message ends the connection.
  *
@@ -170,7 +170,7 @@ struct wire_hello_reply {
 	uint32_t spare;
 };
 
-/* What memory is for; `simhost stat` tells them apart, the device does not. */
+/* The purpose of memory; `simhost stat` tells them apart, the device does not. */
 enum wire_memory {
 	WIRE_MEMORY_CONTEXT = 0,
 	WIRE_MEMORY_LINEAR = 1,
@@ -238,8 +238,8 @@ enum wire_item_flag {
 	WIRE_ITEM_LAUNCH = 1 << 0, /* counts as a kernel launch */
 	WIRE_ITEM_COPY = 1 << 1,   /* counts as a copy of `bytes` */
 	/* The queue's next item is being played: until it arrives, time stands still in the
-	 * process's turns on the GPU (see host/engine.h). Who sets it must hand in another item
-	 * without waiting for anything but this queue. */
+	 * process's turns on the GPU (see host/engine.h). A client that sets it must hand in
+	 * another item without waiting for anything but this queue. */
 	WIRE_ITEM_MORE = 1 << 2,
 };
 

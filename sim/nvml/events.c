@@ -14,7 +14,7 @@ enum {
 	XID_OFF_THE_BUS = 79,
 };
 
-/* What was last told of a GPU. */
+/* The last events told of a GPU. */
 struct watch {
 	unsigned long long types;
 	uint32_t mig_generation;

@@ -132,7 +132,7 @@ nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gpu_instance,
 	return r;
 }
 
-/* Per cent. What an instance that is gone had done is in the older sample alone. */
+/* Per cent. The work of an instance that is gone is in the older sample alone. */
 static double busy_between(const struct nvmlGpmSample_st *from, const struct nvmlGpmSample_st *to)
 {
 	double all = (double)(to->at - from->at) * to->sms;

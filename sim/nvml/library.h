@@ -1,4 +1,4 @@
-/* What the entry points of the simulated libnvidia-ml share: the connection to the host and
+/* Shared by the entry points of the simulated libnvidia-ml: the connection to the host and
  * handles.
  *
  * A handle is a place in a static table, so any pointer a caller passes can be checked without
@@ -100,8 +100,9 @@ unsigned int device_processes(const struct device *d, struct wire_process *proce
 nvmlReturn_t process_name(unsigned int pid, char *name, size_t size);
 /* Copies text into a caller's buffer of `length` bytes: INSUFFICIENT_SIZE where it does not fit. */
 nvmlReturn_t library_text(const char *text, char *buf, unsigned int length);
-/* What no driver has: how far the clock of a GPU is behind CLOCK_MONOTONIC when that is now_ns
- * (host/engine.h), ns. Any thread, at any time between nvmlInit and nvmlShutdown; no system call.
+/* A function that no driver has: how far the clock of a GPU is behind CLOCK_MONOTONIC when that is
+ * now_ns (host/engine.h), ns. Any thread, at any time between nvmlInit and nvmlShutdown; no system
+ * call.
  */
 unsigned long long simgpuClockLag(unsigned int index, unsigned long long now_ns);
 /* The end of every generated entry point: notes the call for `simhost stat`, and says whether the

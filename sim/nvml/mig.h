@@ -1,4 +1,4 @@
-/* What the other files need of MIG devices. */
+/* The functions for MIG devices that other files need. */
 #pragma once
 
 #include <stddef.h>

@@ -127,8 +127,8 @@ nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *w
 	return nvmlDeviceGetMaxPcieLinkWidth(device, width);
 }
 
-/* What the copy engines moved since the start, as the mean over that time: the host keeps no
- * shorter window. */
+/* The bytes that the copy engines moved since the start, as the mean over that time: the host keeps
+ * no shorter window. */
 nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter,
 					 unsigned int *kib_per_s)
 {

@@ -1,4 +1,4 @@
-/* What NVML's return values mean, in words. */
+/* The meanings of NVML's return values, in words. */
 #include "base/macros.h"
 #include "nvml/library.h"
 

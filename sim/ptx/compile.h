@@ -1,4 +1,4 @@
-/* What the parser and the lowering share while they compile. Any failure leaves by
+/* The state that the parser and the lowering share while they compile. Any failure leaves by
  * compile_fail() (a longjmp to ptx_module_compile): everything lies in the module's arena or in the
  * compilation, so nothing leaks. */
 #pragma once

@@ -131,7 +131,7 @@ void warp_polled_value(struct warp *warp, uint64_t place, uint64_t value)
 
 /* --- blocks */
 
-/* What a block of so many warps has, if that is not more memory than this. */
+/* The memory of a block of so many warps, if that is not more memory than this. */
 #define SPARE_WARPS_MAX 4u
 #define SPARE_BYTES_MAX 65536u
 
@@ -297,7 +297,7 @@ static uint32_t warp_run(struct warp *warp)
 	return TURN - warp->left;
 }
 
-/* What came of one round of turns. */
+/* The outcome of one round of turns. */
 struct round {
 	uint32_t instructions;
 	bool progress;

@@ -8,7 +8,7 @@
 
 /* Bits of all blocks' sets, beyond which pressure is not worth its cost: 64 MiB. */
 #define SET_BITS_MAX (1ULL << 29)
-/* What a thread needs besides: addresses of parameters, the stack and the program itself. */
+/* The other needs of a thread: addresses of parameters, the stack and the program itself. */
 #define REGISTERS_BASE 8
 #define REGISTERS_MAX 255
 
@@ -77,7 +77,7 @@ static void visit_vector(struct liveness *l, const struct insn *insn, uint64_t *
 		visit(l, set, words[(size_t)step * i], fn);
 }
 
-/* What an instruction names besides dst and src. */
+/* The registers that an instruction names besides dst and src. */
 static void visit_extra(struct liveness *l, const struct insn *insn, uint64_t *set, bool written,
 			visit_fn fn)
 {

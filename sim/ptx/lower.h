@@ -163,7 +163,7 @@ void operands_expect(struct compiler *c, unsigned min, unsigned max);
 
 /* Says where the memory is, not what is done to it. */
 enum insn_space modifier_space(struct compiler *c);
-/* What only hints at caches or scopes. */
+/* Words that only hint at caches or scopes. */
 void modifier_hints(struct compiler *c);
 /* Acquire, release and so on: FLAG_*. */
 uint32_t modifier_order(struct compiler *c);
@@ -194,7 +194,7 @@ value_ref lower_predicate(struct compiler *c, const struct operand *operand);
 value_ref lower_predicate_dest(struct compiler *c, const struct operand *operand);
 /* The destination's second half, d|p; 0 (swallowed) when there is none. */
 value_ref lower_pair_dest(struct compiler *c, const struct operand *operand);
-/* What an [address] means, made before the instruction that uses it. */
+/* The meaning of an [address], made before the instruction that uses it. */
 struct address {
 	value_ref base;
 	int64_t offset;

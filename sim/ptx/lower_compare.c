@@ -96,7 +96,7 @@ static void lower_setp(struct compiler *c, int arg)
 		emit_bool(c, bool_op, q, u, other);
 }
 
-/* What set writes for true. */
+/* The value that set writes for true. */
 static uint64_t set_value(struct compiler *c, enum type type)
 {
 	switch (type) {

@@ -4,7 +4,7 @@
 
 #define NO_OP (-1)
 
-/* What a name means for f32 (the f64 operation follows it) and for the half-precision types.
+/* The meaning of a name for f32 (the f64 operation follows it) and for the half-precision types.
  * `plain` rounds to nearest even without flags; `flags` reads insn.flags. */
 static const struct float_rule {
 	const char *name;

@@ -22,7 +22,7 @@ static void emit_action(struct compiler *c, enum mbarrier_action action, unsigne
 	insn->type = (uint8_t)action;
 }
 
-/* What says when others see it: they do at once. */
+/* Words that say when others see it: they do at once. */
 static enum insn_space take_place(struct compiler *c)
 {
 	enum insn_space space;

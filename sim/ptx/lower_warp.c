@@ -1,4 +1,4 @@
-/* What the lanes of a warp do together, and special registers. */
+/* Instructions that the lanes of a warp do together, and special registers. */
 #include <string.h>
 
 #include "base/macros.h"
@@ -154,7 +154,8 @@ static const struct {
 	{"%dynamic_smem_size", SPECIAL_DYNAMIC_SHARED},
 	{"%total_smem_size", SPECIAL_TOTAL_SHARED},
 	{"%aggr_smem_size", SPECIAL_TOTAL_SHARED},
-	/* What the vendor's driver passes to cooperative_groups; the others are zero. */
+	/* The registers that the vendor's driver passes to cooperative_groups; the others are zero.
+	 */
 	{"%envreg1", SPECIAL_WORKSPACE_HI},
 	{"%envreg2", SPECIAL_WORKSPACE_LO},
 	/* A cluster is one block. */

@@ -1,4 +1,4 @@
-/* What a compiled module tells and takes: kernels, variables, addresses. */
+/* The facts that a compiled module tells and takes: kernels, variables, addresses. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #define PARAM_BYTES_MAX (1u << 20)
 #define THREADS_MAX 1024
 
-/* What a list of parameters says; entry: ptx_param offsets, else slots. */
+/* The contents of a list of parameters; entry: ptx_param offsets, else slots. */
 struct params {
 	struct slot *slots;
 	struct token *names;

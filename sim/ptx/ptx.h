@@ -23,7 +23,7 @@
 #define PTX_WINDOW_GRID 0x0500000000000000ULL /* a cooperative launch's workspace */
 #define PTX_WINDOW_SIZE 0x0000000100000000ULL
 
-/* What is understood: `.version` 1.0 to 9.0 and `.target` sm_10 to sm_121. */
+/* The PTX that is understood: `.version` 1.0 to 9.0 and `.target` sm_10 to sm_121. */
 #define PTX_VERSION_MAX 90
 
 struct ptx_module;

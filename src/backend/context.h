@@ -1,6 +1,6 @@
-/* What one CUDA context costs on a GPU, and what the driver's figures for processes leave out.
- * Measured in a process of its own, because a context, once made, leaves the driver's descriptors
- * behind and may hang on a sick GPU. */
+/* The cost of one CUDA context on a GPU, and the memory that the driver's figures for processes
+ * leave out. Measured in a process of its own, because a context, once made, leaves the driver's
+ * descriptors behind and may hang on a sick GPU. */
 #pragma once
 
 #include <stdint.h>

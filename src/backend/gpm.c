@@ -14,7 +14,7 @@
 /* The GPU itself, and its instances. */
 #define WATCHED_MAX (MIG_INSTANCES_MAX + 1)
 
-/* What is sampled. The driver gives an instance's number to the next one: whoever has it now is
+/* The sampled metric. The driver gives an instance's number to the next one: whoever has it now is
  * told by all of the rest. */
 struct watched {
 	char uuid_text[INSTANCE_UUID_SIZE];

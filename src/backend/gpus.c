@@ -580,8 +580,8 @@ static bool is_still(const struct gpu_reading *r, unsigned count, int64_t unlist
 	return count >= READINGS_STILL && allow * READINGS_STILL >= count * (READINGS_STILL - 1);
 }
 
-/* What is not carve's is the difference of two figures that the driver gives one after the other:
- * look again while they move. */
+/* Memory that is not carve's is the difference of two figures that the driver gives one after the
+ * other: look again while they move. */
 static int readings_take(struct gpus *gpus, uint32_t index, nvmlDevice_t device, bool exact,
 			 int64_t unlisted, struct gpu_sample *ret)
 {

@@ -29,7 +29,7 @@ struct gpu_info {
 	bool mig_capable;
 };
 
-/* Who may use a GPU, by the driver's compute mode. */
+/* The users that a GPU admits, by the driver's compute mode. */
 enum gpu_exclusive {
 	GPU_SHARED = 0,
 	GPU_EXCLUSIVE,  /* one process at a time */
@@ -45,7 +45,7 @@ struct gpu_process {
 #define GPU_READINGS_MOST 48
 #define GPU_READINGS_USUAL 24
 
-/* What one GPU holds at one moment. `processes` is owned by the struct. */
+/* The contents of one GPU at one moment. `processes` is owned by the struct. */
 struct gpu_sample {
 	int error;                      /* 0, or why the rest is not set */
 	uint64_t total, reserved, used; /* used: without reserved */
@@ -95,7 +95,7 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 		 struct gpu_sample *ret);
 /* The sum of all processes. */
 uint64_t gpu_sample_listed(const struct gpu_sample *sample);
-/* What a process used of a GPU's multiprocessors, in millionths of the time. */
+/* The part of a GPU's multiprocessors that a process used, in millionths of the time. */
 struct gpu_use {
 	pid_t pid;
 	uint32_t ppm;

@@ -17,13 +17,13 @@
 struct gpus;
 struct instances;
 
-/* What the driver calls a profile; beside struct mig_profile. */
+/* The driver's name for a profile; beside struct mig_profile. */
 struct instance_profile {
 	uint32_t id;
 	char name[INSTANCE_NAME_SIZE]; /* "2g.20gb" */
 };
 
-/* What `profile` of a die is called. */
+/* The name of a die's `profile`. */
 struct instance_kinds {
 	struct mig_die die;
 	struct instance_profile profile[MIG_PROFILES_MAX];

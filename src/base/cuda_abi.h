@@ -616,7 +616,7 @@ typedef struct {
 #define CUDA_ABI_OFFSET(type, member, offset)                                                \
 	_Static_assert(offsetof(type, member) == (offset), #type "." #member " has its ABI " \
 								 "offset")
-/* What these are on a 64-bit host. */
+/* The types of these on a 64-bit host. */
 CUDA_ABI_SIZE(CUuuid, 16);
 CUDA_ABI_SIZE(CUipcEventHandle, 64);
 CUDA_ABI_SIZE(CUipcMemHandle, 64);

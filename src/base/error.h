@@ -1,4 +1,5 @@
-/* What a user is told when something fails: one line of what was wrong, one of what would be right.
+/* The words for a user when something fails: one line of what was wrong, one of what would be
+ * right.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* Who a process is. libc only. */
+/* The identity of a process. libc only. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@ struct process_id {
 bool process_same(struct process_id a, struct process_id b);
 /* Whether `a` started before `b`, or in the same tick. */
 bool process_not_younger(struct process_id a, struct process_id b);
-/* Who has this PID now. 0 or -errno; -ESRCH: nobody. */
+/* The process that has this PID now. 0 or -errno; -ESRCH: nobody. */
 int process_identify(pid_t pid, struct process_id *ret);
 /* The process of a pidfd, whose PID is or was this one. Likewise. */
 int process_identify_by(int pidfd, pid_t pid, struct process_id *ret);

@@ -66,7 +66,7 @@ ssize_t descriptors_receive(int fd, void *data, size_t size, int *ret, unsigned 
 	struct msghdr message = {.msg_iov = &part,
 				 .msg_iovlen = 1,
 				 .msg_control = &control,
-				 /* What CMSG_SPACE adds would hold one more. */
+				 /* The padding that CMSG_SPACE adds would hold one more. */
 				 .msg_controllen = CMSG_LEN(room * sizeof(int))};
 
 	for (unsigned i = 0; i < room; i++)

@@ -16,7 +16,7 @@
 /* As which the kernel shows users that a namespace does not map, unless kernel.overflowuid was
  * changed: then such servers are refused. */
 #define UNMAPPED_UID 65534u
-/* What /proc/self/uid_map begins with where all users are mapped to themselves. */
+/* The first fields of /proc/self/uid_map where all users are mapped to themselves. */
 #define UIDS_ALL 4294967295ul
 
 bool process_is_privileged(void)

@@ -1,5 +1,5 @@
 /* The spellings of sizes, fractions and shares that users write; spec "Sizes". Decimal arithmetic
- * is exact (no floating point): 2684.35456MB is 2684354560 bytes. What is left of a byte is
+ * is exact (no floating point): 2684.35456MB is 2684354560 bytes. A fraction of a byte is
  * dropped.
  *
  * Every function returns 0, or a negative number with *err saying which text was wrong and which

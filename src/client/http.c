@@ -56,7 +56,7 @@ static long long slow_due(const struct exchange *x)
 	return x->told_ms ? x->told_ms + SLOW_AGAIN_MS : SLOW_AFTER_MS;
 }
 
-/* What time has come for; *ret_ms: until when nothing is to be done, of the exchange's time. */
+/* The step that is due; *ret_ms: until when nothing is to be done, of the exchange's time. */
 static enum outcome time_look(struct exchange *x, long long *ret_ms)
 {
 	long long at = now_monotonic_ms() - x->began_ms, next = at + ALIVE_AFTER_MS;
@@ -137,7 +137,7 @@ static bool room_make(struct exchange *x)
 	return true;
 }
 
-/* What came is looked at anew where more may be known: not for each piece of a long body. */
+/* Received bytes are looked at anew where more may be known: not for each piece of a long body. */
 static bool worth_parsing(const struct exchange *x, bool ended)
 {
 	size_t length = x->parsed.body_length;

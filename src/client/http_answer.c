@@ -103,7 +103,7 @@ static enum http_progress head_take(struct text *rest, size_t body_max, struct h
 	return HTTP_COMPLETE;
 }
 
-/* What may be the beginning of an answer is waited for; anything else is known at once. */
+/* The rest of a possible beginning of an answer is waited for; anything else is known at once. */
 static bool could_be(const char *data, size_t size)
 {
 	return memcmp(data, "HTTP/1.", MIN(size, 7)) == 0;

@@ -1,8 +1,8 @@
-/* What a program that is started on demand has of the shell that needed it, put back to what a
- * service begins with. */
+/* Puts back, to the state in which a service begins, all that a program started on demand has of
+ * the shell that needed it. */
 #pragma once
 
 /* For a child before exec: limits of resources are raised, niceness, scheduling, affinity, timer
- * slack and the handling of signals are as systemd's defaults, each as far as it is permitted. What
- * cannot be put back the daemon says itself (daemon/host/limited.h). */
+ * slack and the handling of signals are as systemd's defaults, each as far as it is permitted. The
+ * daemon itself names those that cannot be put back (daemon/host/limited.h). */
 void service_like_begin(void);

@@ -26,7 +26,8 @@ struct container_limits {
  */
 int container_limits_read(const json_t *environment, struct container_limits *ret,
 			  struct error *err);
-/* What holds for all of the first `gpus` GPUs of a slice, which have one size: the least. 0: none.
+/* The limit that holds for all of the first `gpus` GPUs of a slice, which have one size: the least.
+ * 0: none.
  */
 uint64_t container_limits_memory(const struct container_limits *limits, size_t gpus);
 uint32_t container_limits_percent(const struct container_limits *limits, size_t gpus);

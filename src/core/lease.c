@@ -228,8 +228,8 @@ static void waker_note(struct lease_table *t, struct lease_gpu *g, struct lease_
 		g->waker = s;
 }
 
-/* What a turn that was cut short left over of a burst is no more than that, and waits as one that
- * wakes up does. */
+/* The rest of a burst, left over by a turn that was cut short, is no more than that, and waits as
+ * one that wakes up does. */
 static void burst_end(struct lease_table *t, struct lease_client *c, uint64_t ns)
 {
 	struct lease_gpu *g;
@@ -516,9 +516,10 @@ static void gpu_off(struct lease_table *t, struct lease_gpu *g, uint64_t now)
 	}
 }
 
-/* Fair to strict, or back. Who takes turns at what is left over is another circle then, so each
- * mode has a clock for that, which stands still in the other one: what somebody had of the one has
- * nothing to do with the other. Who slept has no more to come than who wakes up. */
+/* Fair to strict, or back. Those who take turns at the time that is left over are another circle
+ * then, so each mode has a clock for that, which stands still in the other one: what somebody had
+ * of the one has nothing to do with the other. A client that slept has no more to come than one
+ * that wakes up. */
 static void gpu_turn(struct lease_gpu *g)
 {
 	uint64_t came = g->excess_aside;
@@ -541,7 +542,7 @@ static void gpu_rescale(struct lease_gpu *g, uint64_t now)
 	for (uint32_t i = 0; i < g->count; i++) {
 		struct lease_seat *s = g->seats[i];
 
-		/* What it is owed for its waiting stays, though turns are shorter now. */
+		/* Its credit for waiting stays, though turns are shorter now. */
 		if (lease_active(s->client))
 			lease_seat_fold(g, s);
 		else

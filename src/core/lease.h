@@ -1,7 +1,7 @@
-/* Who gets the GPUs' time, for how long, and what it is charged. Pure: no clock, no I/O; a caller
- * tells it what happened and when, asks what is to be done, does it, and says when it was done.
- * One struct lease_table a host. Times are ns on one monotonic clock, which never goes back between
- * two calls. Not for several threads at once.
+/* Decides which client gets the GPUs' time, for how long, and how much it is charged. Pure: no
+ * clock, no I/O; a caller tells it what happened and when, asks what is to be done, does it, and
+ * says when it was done. One struct lease_table a host. Times are ns on one monotonic clock, which
+ * never goes back between two calls. Not for several threads at once.
  *
  * Terms. A client is a session. Shares are parts per million of one GPU's time. A lease is one turn
  * of exclusive use of all the client's GPUs (a gang). A plan is lease / granularity long.
@@ -30,7 +30,8 @@
 #define LEASE_GRANULARITY_MIN 10000u
 #define LEASE_GRANULARITY_MAX 500000u
 #define LEASE_GRANULARITY_RIGHT "5%"
-/* What all clients with no request of their own get together where requests sum to 1: 1%. */
+/* The part that all clients with no request of their own get together where requests sum to 1: 1%.
+ */
 #define LEASE_FLOOR_PPM 10000u
 
 /* plan_ns = lease_ns / granularity. COMPUTE_OFF: clients on this GPU need no lease for it. */
@@ -119,7 +120,7 @@ struct lease_action {
 	uint64_t until;
 };
 
-/* What is to be done now: called again until it gives LEASE_NONE; then *ret_next is when to call
+/* The next step, now: called again until it gives LEASE_NONE; then *ret_next is when to call
  * again though nothing happened (UINT64_MAX: only when something does). Bounded work per call. Each
  * action is given once. Clients none of whose GPUs is time-sliced are none of its business. */
 struct lease_action lease_next(struct lease_table *t, uint64_t now, uint64_t *ret_next);

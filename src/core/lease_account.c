@@ -3,10 +3,10 @@
 
 /* No overrun is held against anybody for longer, and nobody is owed more. */
 #define DEBT_MAX (3600ll * 1000000000 * LEASE_PPM)
-/* What the pool may be owed while somebody of it wants: of what a plan gives it, or of turns where
- * that is less than one. Then it has a turn in some plans and none in the others. */
+/* The pool may be owed this much while somebody of it wants: of what a plan gives it, or of turns
+ * where that is less than one. Then it has a turn in some plans and none in the others. */
 #define POOL_PLANS 4
-/* What newcomers begin with: their share of so many parts of a plan. */
+/* Newcomers begin with this: their share of so many parts of a plan. */
 #define YOUNG_PART 64
 /* How long a newcomer is one. */
 #define YOUNG_FOR(plan) ((plan) / 2 * 3)
@@ -34,7 +34,7 @@ struct lease_seat *lease_seat(struct lease_client *c, uint32_t gpu)
 	return &c->seat[__builtin_popcountll(c->gpus & ((1ull << gpu) - 1))];
 }
 
-/* What fractions may come to. */
+/* The most that fractions may come to. */
 static uint32_t shares_max(const struct lease_gpu *g)
 {
 	return g->pool_active ? LEASE_PPM - LEASE_FLOOR_PPM : LEASE_PPM;
@@ -153,13 +153,13 @@ int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s)
 	return (int64_t)MIN(plan, MIN(g->setting.lease_ns, 2 * lease_turn(g)) * LEASE_PPM);
 }
 
-/* What somebody owes who leaves is paid if another of his owner comes (lease_debt.c), and else by
- * nobody. So a newcomer, who may leave soon, has no more at a time than his share of the time since
- * he came, and a little to begin with. And half a lease at most: until turns come in their order, a
- * plan has up to a turn too many of somebody, which whole leases begin only once that is known. (By
- * simulation, of 50/30/20, 25/75, 8 equal ones and the like the worst first plan of all is 2.9
- * points off, and the worst plan of those from 2 s on 2.7; with whole leases 4.5 and 5.7, and with
- * half ones for just a plan 4.1 and 4.9.) */
+/* The debt of a client that leaves is paid if another of his owner comes (lease_debt.c), and else
+ * by nobody. So a newcomer, who may leave soon, has no more at a time than his share of the time
+ * since he came, and a little to begin with. And half a lease at most: until turns come in their
+ * order, a plan has up to a turn too many of somebody, which whole leases begin only once that is
+ * known. (By simulation, of 50/30/20, 25/75, 8 equal ones and the like the worst first plan of all
+ * is 2.9 points off, and the worst plan of those from 2 s on 2.7; with whole leases 4.5 and 5.7,
+ * and with half ones for just a plan 4.1 and 4.9.) */
 uint64_t lease_young(const struct lease_gpu *g, const struct lease_seat *s)
 {
 	uint64_t age = g->time - s->since;

@@ -1,12 +1,12 @@
 #include "base/macros.h"
 #include "core/lease_table.h"
 
-/* Moments within that part of a lease of each other are the same. What kernels take beyond their
- * turns moves credits by little, but enough for one to go before another in this plan and after it
- * in the next: a stretch as long as a plan then has a lease too many of one of them. So, turns come
- * in the same order again and again. (By simulation, of all stretches of 5 s of 50/30/20 and of 8
- * equal ones 2.5% and 46% were more than a lease off without this; with it the worst of both was
- * 0.15 points.) */
+/* Moments within that part of a lease of each other are the same. Time that kernels take beyond
+ * their turns moves credits by little, but enough for one to go before another in this plan and
+ * after it in the next: a stretch as long as a plan then has a lease too many of one of them. So,
+ * turns come in the same order again and again. (By simulation, of all stretches of 5 s of 50/30/20
+ * and of 8 equal ones 2.5% and 46% were more than a lease off without this; with it the worst of
+ * both was 0.15 points.) */
 #define SAME_PART(of) ((of) / 8 * 3)
 /* A newcomer's turns join that order after such a part of a plan. (By simulation, in fair mode the
  * worst plan of six sets of shares, from 2 s on, is 5.0 points off; 7.3 if they joined it after a
@@ -43,7 +43,7 @@ static uint64_t plan_time(const struct lease_gpu *g)
 	return left > lease_useful(g) ? left : left + g->plan;
 }
 
-/* What an account is still good for in that time: ns * ppm, ns. */
+/* The time for which an account is still good, until then: ns * ppm, ns. */
 static int64_t rest_credit(uint64_t time, int64_t credit, uint32_t rate)
 {
 	return (int64_t)(time * rate) + credit;

@@ -50,7 +50,7 @@ bool lease_conduct_is_clean(const struct lease_conduct *c, uint64_t now);
  * they can have it all the same within CONDUCT_WINDOW_NS. 0 ppm: for ever. */
 #define CONDUCT_WINDOW_NS 20000000000ull
 uint64_t lease_patience(uint32_t others_ppm);
-/* What is left of so much patience: he has spent some, and gets it back at CONDUCT_REFILL_PPM. */
+/* The rest of so much patience: he has spent some, and gets it back at CONDUCT_REFILL_PPM. */
 #define CONDUCT_REFILL_PPM 20000u
 uint64_t lease_conduct_left(const struct lease_conduct *c, uint64_t patience, uint64_t now);
 /* Work of his that went on so long after its turn was cut off, or is still at it, for ever: it

@@ -1,13 +1,13 @@
-/* What clients that are gone still owe: their owner's next ones pay for it, on the same GPU. Else a
+/* Debts of clients that are gone: their owner's next ones pay for it, on the same GPU. Else a
  * client could take a turn of any length, and another one of its owner the next, each of them the
  * first.
  *
  * A debt is a moment, on the clock that pays for it, and how much of that clock's time pays: credit
  * of shares by then, at the rate of the shares that the clients had; a place among those that have
  * what is left over, for so many clients. So it is forgiven as it would have been paid if they had
- * stayed. Who comes takes as much of a debt as its own share pays by the same moment, and leaves
- * the rest to the next: whatever the shares of those that come are, nobody waits for longer than
- * who left would have. Clients that are there already have nothing to do with it. */
+ * stayed. A client that comes takes as much of a debt as its own share pays by the same moment, and
+ * leaves the rest to the next: whatever the shares of those that come are, nobody waits for longer
+ * than who left would have. Clients that are there already have nothing to do with it. */
 #include <string.h>
 
 #include "base/macros.h"
@@ -57,7 +57,7 @@ static uint64_t mean(uint64_t a, uint64_t a_weight, uint64_t b, uint64_t b_weigh
 			  (a_weight + b_weight));
 }
 
-/* What is over of it does not count with what is added. */
+/* The part of it that is over does not count with what is added. */
 static void debt_forgive(const struct lease_gpu *g, struct lease_debt *d)
 {
 	if (!lease_ahead(d->until, g->share_clock))

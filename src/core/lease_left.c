@@ -270,7 +270,7 @@ int lease_client_take_up(struct lease_table *t, uint64_t id, const int64_t *numb
 		struct lease_gpu *g = &t->gpu[c->seat[i].gpu];
 
 		lease_settle(g, now);
-		/* What it took over as it was added was somebody else's to take. */
+		/* The debt that it took over as it was added was somebody else's to take. */
 		lease_debt_leave(g, &c->seat[i]);
 		seat_list(&l, &c->seat[i]);
 		seat_catch_up(g, &c->seat[i], now - left.at, left.held);

@@ -1,6 +1,6 @@
-/* What clients' turns have left them with, for a table that takes another one's place: the daemon
- * becomes another program and nobody gets or loses time by it. A list of numbers whose first is the
- * list's version; whoever doesn't know that begins anew. Same terms as lease.h. */
+/* Credits and debts that turns have left clients with, for a table that takes another one's place:
+ * the daemon becomes another program and nobody gets or loses time by it. A list of numbers whose
+ * first is the list's version; whoever doesn't know that begins anew. Same terms as lease.h. */
 #pragma once
 
 #include <stddef.h>
@@ -23,6 +23,7 @@ size_t lease_client_leave(struct lease_table *t, uint64_t id, uint64_t now,
 			  int64_t numbers[static LEASE_LEFT_MAX]);
 /* When they were left. 0: these are other numbers. */
 uint64_t lease_client_left_at(const int64_t *numbers, size_t count);
-/* Just after lease_client_add(). What it held on from then until now is charged. 0 or -EINVAL. */
+/* Just after lease_client_add(). The time that it held on from then until now is charged. 0 or
+ * -EINVAL. */
 int lease_client_take_up(struct lease_table *t, uint64_t id, const int64_t *numbers, size_t count,
 			 uint64_t now);

@@ -10,13 +10,13 @@
 #define SLACK_PPM 10000u
 /* How late the driver's figures may be: time that was held and is not in them yet. */
 #define LAG_NS 150000000ll
-/* What is not more than that is not charged. */
+/* Time that is not more than that is not charged. */
 #define COARSE_NS 100000000ll
 /* More than that, or than a quarter of the patience, is more than coarse. */
 #define OVER_NS 500000000ll
 #define OVER_PATIENCE_PART 4
 #define SUM_MOST_NS 60000000000ll
-/* What the GPU did beyond all that processes did, of ended ones and of many small ones. */
+/* The GPU's work beyond that of all listed processes: of ended ones and of many small ones. */
 #define UNLISTED_PPM 50000u
 /* Nobody is owed more for what others took. */
 #define RETURN_MOST_NS 5000000000ull
@@ -287,7 +287,7 @@ static void all_give_back(const struct measure *m, uint64_t taken)
 	}
 }
 
-/* What it could have had by its share while it wanted it, less what it used. */
+/* The time that it could have had by its share while it wanted it, less the time that it used. */
 static void missed_count(const struct measure *m, struct lease_seat *s)
 {
 	const struct lease_client *c = s->client;

@@ -1,5 +1,6 @@
-/* What the driver measured of a GPU's time, against the turns: who took time beyond his, and whom
- * that was taken from. What processes write themselves does not come in. Same terms as lease.h.
+/* Compares the driver's measurements of a GPU's time with the turns: who took time beyond his, and
+ * from whom that was taken. Nothing that processes write themselves comes in. Same terms as
+ * lease.h.
  *
  * For each owner there is an account of what his processes used less what his clients held: zero
  * but for how late and how coarse the driver measures, if he has nothing but his turns. Where
@@ -35,7 +36,7 @@ struct lease_taken {
 
 /* A measurement begins and ends now: to be called as the driver is asked. */
 void lease_measure_mark(struct lease_table *t, uint32_t gpu, uint64_t now);
-/* What the driver said then of the time between the last two marks. busy_ppm: the GPU, whosever
+/* The driver's answer, then, about the time between the last two marks. busy_ppm: the GPU, whosever
  * work it was (UINT32_MAX: not known). Fills ret with owners whose account is not empty, `room` at
  * most. Returns how many. */
 size_t lease_measure(struct lease_table *t, uint32_t gpu, struct lease_use *uses, size_t count,

@@ -1,4 +1,4 @@
-/* What is to be done now. */
+/* The next step, now. */
 #include "base/macros.h"
 #include "core/lease_table.h"
 
@@ -61,9 +61,10 @@ static uint64_t gang_overran(struct lease_table *t, const struct lease_client *c
 	return longest;
 }
 
-/* What a gang may be owed. That it waits for its other GPUs is no debt of this one, or gangs that
- * can never have all that they asked for would be owed more and more, and go before everybody. But
- * while turns of others overrun it can not begin, maybe twice in a row, and has that later. */
+/* The most that a gang may be owed. That it waits for its other GPUs is no debt of this one, or
+ * gangs that can never have all that they asked for would be owed more and more, and go before
+ * everybody. But while turns of others overrun it can not begin, maybe twice in a row, and has that
+ * later. */
 static int64_t gang_credit_max(struct lease_table *t, struct lease_client *c, uint64_t now)
 {
 	int64_t turns = 0;
@@ -130,14 +131,14 @@ static struct lease_action grant(struct lease_table *t, struct lease_client *c,
 static struct lease_action revoke(struct lease_client *c, bool early, uint64_t now)
 {
 	c->state = STATE_CLOSING;
-	/* What it runs on after it was told to end is overrun. */
+	/* The time for which it runs on after it was told to end is overrun. */
 	c->until = MIN(c->until, now);
 	c->stat.preempted += early;
 	return (struct lease_action){LEASE_REVOKE, c->id, true, now};
 }
 
-/* Until when it seems to hold its GPUs, with what its work takes beyond its lease. What has gone on
- * for longer than ever before may well do so for as long again. */
+/* Until when it seems to hold its GPUs, with what its work takes beyond its lease. Work that has
+ * gone on for longer than ever before may well do so for as long again. */
 static uint64_t held_until(const struct lease_client *c, uint64_t now)
 {
 	if (c->state == STATE_CLOSING)
@@ -170,7 +171,7 @@ static uint64_t gang_start(struct lease_table *t, const struct lease_client *gan
 	return until;
 }
 
-/* Who may have the GPU until then, and ends about in time. */
+/* Clients that may have the GPU until then, and end about in time. */
 static struct lease_choice fill_pick(struct lease_table *t, struct lease_gpu *g, uint64_t ns)
 {
 	t->round++;

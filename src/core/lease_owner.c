@@ -1,4 +1,4 @@
-/* What concerns an owner's clients together. */
+/* Matters of all clients of an owner together. */
 #include "base/macros.h"
 #include "core/lease_table.h"
 

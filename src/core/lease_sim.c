@@ -8,7 +8,7 @@
 #define NEVER UINT64_MAX
 #define OPEN_NS 100000ull
 #define IDLE_NS 200000ull
-/* What a client may have in flight, as the daemon bounds it; one kernel in any case. */
+/* The work that a client may have in flight, as the daemon bounds it; one kernel in any case. */
 #define IN_FLIGHT_NS 5000000ull
 /* Actions at one moment: more of them lead nowhere. */
 #define ACTIONS_MAX 4096u

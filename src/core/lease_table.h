@@ -86,7 +86,7 @@ struct lease_account_sum {
 	int64_t ns, shown;
 };
 
-/* What an owner used beyond his turns, as measured. */
+/* The time that an owner used beyond his turns, as measured. */
 struct lease_outside {
 	uint64_t owner;
 	struct lease_account_sum whole, beyond; /* with and without what is borne */
@@ -99,7 +99,7 @@ struct lease_history {
 	uint64_t came;
 	uint64_t second[LEASE_SECONDS + 1], second_now;
 	uint64_t plan_from, plan_ns, plan_now, plan_held, plan_last;
-	/* What was received of the last plan before plans became others, if they did: it is shown
+	/* Time received of the last plan before plans became others, if they did: it is shown
 	 * until one of these is over. */
 	bool changed;
 	uint32_t received_before;
@@ -125,7 +125,7 @@ struct lease_client {
 	struct lease_seat seat[];
 };
 
-/* What clients of one owner owed when they were removed: lease_debt.c. */
+/* Debts of one owner's clients at the time when they were removed: lease_debt.c. */
 struct lease_debt {
 	uint64_t owner;
 	uint64_t until; /* on the GPU's share clock; `rate` of it */
@@ -233,13 +233,13 @@ struct lease_seat *lease_seat(struct lease_client *c, uint32_t gpu);
 void lease_settle(struct lease_gpu *g, uint64_t now);
 /* Lets `ns` of the clocks pass. */
 void lease_advance(struct lease_gpu *g, uint64_t ns);
-/* What is promised, ppm: to clients, and of whom there is no client yet. */
+/* Promises, in ppm: to clients, and of whom there is no client yet. */
 uint32_t lease_promised(const struct lease_gpu *g);
 /* Fractions leave the memory-sized too little: these have their floor. In fair mode too, though
  * some of the fractions sleep and nobody is scaled down: who naps would give it and take it back
  * before it is anybody's turn. */
 bool lease_squeezed(const struct lease_gpu *g);
-/* What a seat, or the pool, is credited with, in ppm of the GPU's time; at least 1. */
+/* The credit of a seat, or of the pool, in ppm of the GPU's time; at least 1. */
 uint32_t lease_seat_rate(const struct lease_gpu *g, const struct lease_seat *s);
 uint32_t lease_pool_rate(const struct lease_gpu *g);
 /* On settled clocks. */
@@ -254,14 +254,14 @@ uint64_t lease_turn(const struct lease_gpu *g);
 int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s);
 /* The longest turn that its share pays for: UINT64_MAX once it is no newcomer any more. */
 uint64_t lease_young(const struct lease_gpu *g, const struct lease_seat *s);
-/* What its next turn takes of the quantum: in fair mode, where the last one was a burst, as much as
- * that, or what is worth a lease. */
+/* The part of the quantum that its next turn takes: in fair mode, where the last one was a burst,
+ * as much as that, or what is worth a lease. */
 int64_t lease_need(const struct lease_gpu *g, const struct lease_seat *s);
 /* The most that it may have in SAVED. */
 int64_t lease_saved_max(const struct lease_gpu *g, const struct lease_seat *s);
 /* Brings the credit up to date. */
 void lease_seat_fold(struct lease_gpu *g, struct lease_seat *s);
-/* What it has to come of what is left over is a lease at most. */
+/* Its claim to the time that is left over is a lease at most. */
 void lease_seat_level(const struct lease_gpu *g, struct lease_seat *s);
 /* The end of its sleep: credit slept through is cut, or saved. */
 void lease_seat_wake(struct lease_gpu *g, struct lease_seat *s);
@@ -294,7 +294,7 @@ void lease_debts_forget(struct lease_gpu *g);
 void lease_debts_turn(struct lease_gpu *g, uint64_t excess);
 
 /* lease_choose.c: who is next. */
-/* Who of the wanting (and `holder`, if any) should run on the GPU now; gangs as if all of
+/* The one of the wanting (and `holder`, if any) that should run on the GPU now; gangs as if all of
  * their GPUs were free. Singles: without gangs. */
 struct lease_choice lease_pick(struct lease_table *t, struct lease_gpu *g,
 			       const struct lease_client *holder, bool singles);
@@ -302,7 +302,7 @@ struct lease_choice lease_pick(struct lease_table *t, struct lease_gpu *g,
  * it. */
 struct lease_choice lease_choose(struct lease_table *t, struct lease_gpu *g,
 				 const struct lease_client *holder, uint64_t now);
-/* What would pay for a turn of `s` now, and for how long. */
+/* The account that would pay for a turn of `s` now, and for how long. */
 struct lease_choice lease_terms(struct lease_gpu *g, struct lease_seat *s);
 /* Whether a gang could have its GPUs: all; all but that one. */
 bool lease_all_free(struct lease_table *t, const struct lease_client *c);

@@ -32,7 +32,7 @@
 /* In place of a profile's number: none. */
 #define MIG_NO_PROFILE UINT8_MAX
 
-/* What distinguishes a profile from the ordinary one of its size. Special ones are given only to
+/* The difference of a profile from the ordinary one of its size. Special ones are given only to
  * those who name them; without media engines also where no ordinary one is left. */
 enum mig_flags {
 	MIG_MEDIA = 1 << 0, /* "+me": with engines for video and images that the ordinary lacks */
@@ -201,8 +201,8 @@ struct mig_match {
 
 void mig_match(const struct mig_die *die, uint32_t die_number, const struct mig_request *request,
 	       struct mig_match *ret);
-/* What was asked, in bytes of this die (shares: of its largest profile). 0 for a profile that the
- * die does not have. */
+/* The requested memory, in bytes of this die (shares: of its largest profile). 0 for a profile that
+ * the die does not have. */
 uint64_t mig_requested(const struct mig_die *die, uint32_t die_number,
 		       const struct mig_request *request);
 

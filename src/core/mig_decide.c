@@ -19,12 +19,12 @@
  * placements one on a GPU with more is better. More instances than this tell nothing more. */
 #define LASTING_COUNT 3u
 
-/* What is looked for in one pass: on each die one profile at most. */
+/* The aim of one pass: on each die one profile at most. */
 struct search {
 	struct mig_pool *pool;
 	const struct mig_request *request;
 	uint8_t profile[MIG_DIES_MAX]; /* MIG_NO_PROFILE: not on this die */
-	/* What a placement must be worth: where room is scarce, as much as the best. */
+	/* The worth that a placement must have: where room is scarce, as much as the best. */
 	double cost_max;
 	uint32_t occupancy_min;
 };
@@ -208,7 +208,7 @@ static bool find_create(const struct search *s, bool doubtful, struct mig_choice
 
 /* ---- idle instances destroyed ------------------------------------------------------------- */
 
-/* What has to go. */
+/* The instances that have to go. */
 struct victims {
 	uint32_t mask;
 	uint64_t newest;

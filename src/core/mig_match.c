@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "core/place.h"
 
-/* What a request means on a die. */
+/* The meaning of a request on a die. */
 struct want {
 	uint64_t bytes;
 	uint32_t size; /* memory units */

@@ -1,4 +1,4 @@
-/* What the files of the MIG policy share. */
+/* Declarations that the files of the MIG policy share. */
 #pragma once
 
 #include "core/mig.h"

@@ -1,5 +1,5 @@
-/* What a placement spoils, by weighted feasibility: an occupancy's score is the sum, over all legal
- * placements that are still free in it, of
+/* The harm that a placement does, by weighted feasibility: an occupancy's score is the sum, over
+ * all legal placements that are still free in it, of
  *
  *     how often the profile is asked for  x  size^2  /  its legal placements
  *

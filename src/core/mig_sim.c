@@ -321,7 +321,7 @@ static void wants_match(struct sim *s)
 		}
 }
 
-/* What each profile is asked for, as FGD needs to know. */
+/* How often each profile is asked for, as FGD needs to know. */
 static void shares_count(struct sim *s)
 {
 	for (size_t i = 0; i < s->count; i++) {

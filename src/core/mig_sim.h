@@ -45,8 +45,8 @@ struct mig_sim_setting {
 	const struct mig_request *wants; /* of one instance each */
 	uint32_t want_count;
 	enum mig_policy policy;
-	/* What finds no room waits, in the order of arrival; a request is passed `passes` times at
-	 * most, as in the daemon. Else it is turned away. */
+	/* A request that finds no room waits, in the order of arrival; a request is passed `passes`
+	 * times at most, as in the daemon. Else it is turned away. */
 	bool waits;
 	uint32_t passes;
 	/* Jobs before this one fill the pool, and are not counted. */

@@ -89,7 +89,7 @@ static double fragmentation_fgd(const struct mig_die *die, const double *share, 
 	return sum;
 }
 
-/* What the policy wants to be small. */
+/* The figure that the policy wants to be small. */
 static double value_of(struct sim_view *v, enum mig_policy policy, uint32_t die, uint32_t taken)
 {
 	struct sim_values *values = &v->dies[die].values;

@@ -1,4 +1,4 @@
-/* What mig_sim.c and its policies share. */
+/* Declarations that mig_sim.c and its policies share. */
 #pragma once
 
 #include "core/mig_private.h"
@@ -25,7 +25,7 @@ struct sim_die {
 	struct sim_sets sets;
 };
 
-/* What a policy decides by. */
+/* The facts that a policy decides by. */
 struct sim_view {
 	struct mig_pool *pool;
 	struct sim_die *dies;

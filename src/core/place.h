@@ -69,11 +69,11 @@ enum place_reason {
 	PLACE_NO_COMPUTE,
 };
 
-/* What an empty GPU can grant: the base of fractions. */
+/* The memory that an empty GPU can grant: the base of fractions. */
 uint64_t place_capacity(const struct place_gpu *gpu);
-/* What the GPU can grant now. */
+/* The memory that the GPU can grant now. */
 uint64_t place_available(const struct place_gpu *gpu);
-/* What the request means on this GPU, in bytes. */
+/* The request's size on this GPU, in bytes. */
 uint64_t place_requested(const struct place_gpu *gpu, const struct place_request *request);
 /* The share of a GPU's time that the request is for: a whole GPU is all of its time. Promised on
  * GPUs with shared_time; elsewhere it is kept for the day when time is shared there. */

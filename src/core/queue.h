@@ -26,7 +26,7 @@ struct queue_job {
 	uint32_t queue; /* its position in the agent's list */
 	int priority;   /* the higher one goes first, within a queue */
 	double use;     /* its user's decayed use: the lower one goes first */
-	/* What it needs. For a range of whole GPUs `count` is the most, and count_min the least. */
+	/* Its needs. For a range of whole GPUs `count` is the most, and count_min the least. */
 	struct place_request request;
 	uint32_t count_min;
 	uint64_t limit_ns; /* it is ended after so long; 0: no limit */
@@ -106,6 +106,6 @@ void queue_give(struct place_gpu *gpus, const struct place_grant *grant, uint32_
  * worth it. */
 size_t queue_preempt(struct queue_state *state, const struct queue_job *job, size_t *victims);
 
-/* What is left of a use after a while: half of it after QUEUE_HALF_LIFE_NS. */
+/* The rest of a use after a while: half of it after QUEUE_HALF_LIFE_NS. */
 #define QUEUE_HALF_LIFE_NS (12ull * 3600 * 1000000000)
 double queue_decay(double use, uint64_t elapsed_ns);

@@ -1,4 +1,4 @@
-/* What `carve agent` is told: queues as NAME=N, and lists of GPUs. Pure. */
+/* The arguments of `carve agent`: queues as NAME=N, and lists of GPUs. Pure. */
 #pragma once
 
 #include <stdbool.h>

@@ -12,7 +12,7 @@ struct quota {
 	uint64_t gpus; /* different GPUs */
 };
 
-/* What is held. */
+/* The present use. */
 struct quota_use {
 	uint64_t vram_bytes;
 	uint64_t sessions;

@@ -11,7 +11,7 @@ bool settle_is_quiescent(const struct settle_calls *c)
 	       c->release_pending >= c->seen_release_pending;
 }
 
-/* What the process charged that is to be in the driver's figure. */
+/* The process's charges that are to be in the driver's figure. */
 static int64_t in_figure(const struct settle_reading *r)
 {
 	return r->used - r->managed_unlisted - r->release_pending;

@@ -1,6 +1,7 @@
-/* What the daemon posts for a process beside its own charges: the difference between the driver's
- * figure and what the process charged. Pure: figures and flags in, a verdict out. Bytes are those
- * of one process on one GPU, and times are ns of one clock. docs/ledger.md tells the whole. */
+/* The amount that the daemon posts for a process beside its own charges: the difference between the
+ * driver's figure and what the process charged. Pure: figures and flags in, a verdict out. Bytes
+ * are those of one process on one GPU, and times are ns of one clock. docs/ledger.md tells the
+ * whole. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,7 +41,7 @@ struct settle_reading {
 	bool managed; /* an unknown part of what it charged is elsewhere than in the figure */
 };
 
-/* What is to be posted, and the floor from now on. False: it cannot be told; nothing is set.
+/* The amount to be posted, and the floor from now on. False: it cannot be told; nothing is set.
  *
  * Upwards the driver is always right. Downwards it is not: managed memory that is not on the GPU
  * yet was charged, is not in the driver's figure, and must stay charged. So the amount falls below
@@ -60,8 +61,8 @@ uint64_t settle_over(const struct settle_reading *reading, uint64_t charged);
  * answer. */
 #define SETTLE_RESTLESS_COMPARISONS 16u
 
-/* What the driver's figure was at least beyond the charges: by the higher of those before and after
- * the sample, and the lower of what is in no figure. */
+/* The least by which the driver's figure was beyond the charges: by the higher of those before and
+ * after the sample, and the lower of what is in no figure. */
 int64_t settle_beyond(uint64_t figure, int64_t used_before, int64_t used_after,
 		      int64_t unlisted_before, int64_t unlisted_after, int64_t twins);
 

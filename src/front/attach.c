@@ -133,7 +133,7 @@ static int receive_reply(int fd, struct attach_reply *reply, int fds[DESCRIPTORS
 	struct msghdr message = {.msg_iov = &data,
 				 .msg_iovlen = 1,
 				 .msg_control = &control,
-				 /* What CMSG_SPACE adds would hold one more. */
+				 /* The padding that CMSG_SPACE adds would hold one more. */
 				 .msg_controllen = CMSG_LEN(DESCRIPTORS * sizeof(int))};
 	int r = wait_for_reply(fd);
 
@@ -246,7 +246,7 @@ static void wake_take(struct attachment *a, int *fd)
 		close(before);
 }
 
-/* What the daemon says is one line, whatever it sent. */
+/* The daemon's words are one line, whatever it sent. */
 static void told(char *why, size_t size, struct attach_reply *reply)
 {
 	reply->message[sizeof(reply->message) - 1] = '\0';

@@ -130,8 +130,8 @@ void books_cancel(struct process *p, const struct object *object)
 	owned_lock_release(&p->lock);
 }
 
-/* What had that handle was freed without our seeing it. It is dropped before the new one is put in
- * its block: they may have the same place there. */
+/* The object that had this handle was freed without our seeing it. It is dropped before the new one
+ * is put in its block: they may have the same place there. */
 static int keep_locked(struct process *p, struct object *object)
 {
 	struct object stale;

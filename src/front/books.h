@@ -12,8 +12,8 @@
 /* More than any GPU has; larger amounts are refused before they overflow. */
 #define BOOKS_MOST (1ull << 46)
 
-/* What the driver takes for so many bytes: whole blocks. UINT64_MAX where that is more than any
- * has. */
+/* The memory that the driver takes for so many bytes: whole blocks. UINT64_MAX where that is more
+ * than any has. */
 static inline uint64_t books_blocks(uint64_t bytes)
 {
 	return bytes > BOOKS_MOST ? UINT64_MAX : ALIGN_UP(bytes, BLOCK_BYTES);
@@ -39,13 +39,13 @@ void books_leave_locked(struct process *p, uint32_t gpu, uint64_t bytes);
 /* Where the daemon may have posted less for what the driver packs as it likes, that is leaving:
  * then what is charged is held again. */
 void books_unsure_leave(struct process *p);
-/* What was reserved may be elsewhere, until it is cancelled or dropped. */
+/* Reserved memory may be elsewhere, until it is cancelled or dropped. */
 void books_managed(struct process *p, struct object *object);
 /* Whether the daemon can tell what the process holds of what it charged: nothing may be elsewhere
  * that it does not know of. */
 bool books_figures_tell(struct process *p);
-/* Books it by its handle. What had that handle before is gone without our seeing it, and is
- * dropped. -ENOMEM: it did not fit where it was expected to: free it, then books_cancel(). */
+/* Books it by its handle. The object that had this handle before is gone without our seeing it, and
+ * is dropped. -ENOMEM: it did not fit where it was expected to: free it, then books_cancel(). */
 int books_keep(struct process *p, struct object *object);
 /* Moves an object out; its amount stays charged. False: not one of ours, and no call is counted. */
 bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struct object *ret);
@@ -73,10 +73,10 @@ bool books_arrays_exact(struct process *p, uint32_t gpu);
 bool books_arrays_ask(struct process *p, uint32_t gpu);
 void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over, bool sure);
 
-/* What the driver may keep when it is given back (others have it open, it is freed when a stream
- * gets there, only the driver knows how much it is) stays charged, and is *leaving* until the
- * daemon charges what there still is of it in another place: so it is in the books at every moment.
- * What is dropped and was exported leaves by itself. */
+/* Memory that the driver may keep when it is given back (others have it open, it is freed when a
+ * stream gets there, only the driver knows how much it is) stays charged, and is *leaving* until
+ * the daemon charges what there still is of it in another place: so it is in the books at every
+ * moment. An exported object that is dropped leaves by itself. */
 void books_leave(struct process *p, uint32_t gpu, uint64_t bytes);
 void books_leave_object(struct process *p, const struct object *object);
 /* Of an object that is not booked yet the driver need not have so many bytes, and the daemon cannot
@@ -102,7 +102,7 @@ bool books_parting_begin(struct process *p);
 void books_over_begin(struct process *p);
 void books_parting_end(struct process *p);
 
-/* What is charged becomes `to` bytes instead of `from`. 0, or -ENOMEM with nothing changed, which
+/* The charge becomes `to` bytes instead of `from`. 0, or -ENOMEM with nothing changed, which
  * cannot happen where `to` is not more. */
 int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to);
 /* One look at what a growing object holds, begun before the driver is asked. */
@@ -153,9 +153,9 @@ uint32_t books_mappings(struct process *p);
 /* A descriptor of an OBJECT_PHYSICAL, which others may open, was given out: marks that, for the
  * daemon. False: not one of ours, or no file that can be marked. */
 bool books_describe(struct process *p, uint64_t memory, int fd);
-/* Books a mapping, and gives it a number. What had that address before, and is gone without our
- * having seen it, is moved out; its kind is OBJECT_NONE where there was none. *ret_unmaps: how
- * often books_unmapped() was called so far. */
+/* Books a mapping, and gives it a number. The object that had this address before, and is gone
+ * without our having seen it, is moved out; its kind is OBJECT_NONE where there was none.
+ * *ret_unmaps: how often books_unmapped() was called so far. */
 void books_mapped(struct process *p, struct object *mapping, struct object *ret_old,
 		  uint32_t *ret_unmaps);
 uint32_t books_unmaps(struct process *p);
@@ -165,8 +165,8 @@ void books_unmapped(struct process *p);
 bool books_unmap(struct process *p, uint64_t address, uint32_t latest, struct object *ret);
 /* The mapping that an address lies in. Slow. False: none. */
 bool books_look_mapping(struct process *p, uint64_t address, struct object *ret);
-/* What the driver holds for graphs may go from one to another from here on: it was trimmed, or
- * graphs run beside each other. */
+/* Memory that the driver holds for graphs may go from one to another from here on: it was trimmed,
+ * or graphs run beside each other. */
 void books_graphs_changed(struct process *p);
 /* Whether an executable graph still has all the memory that it had when it was launched last. */
 bool books_graph_has_memory(struct process *p, uint64_t exec, uint64_t stream);

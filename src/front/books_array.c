@@ -57,7 +57,7 @@ void books_unsure_leave(struct process *p)
 		arrays->blocks -= extra;
 		arrays->unsure = 0;
 		books_leave_locked(p, gpu, extra * BLOCK_BYTES);
-		/* What was taken of them is posted by the daemon from now on. */
+		/* The daemon posts the memory that they took, from now on. */
 		atomic_store(&p->has_remains, true);
 	}
 	owned_lock_release(&p->lock);

@@ -47,7 +47,7 @@ static int hold_locked(struct process *p, struct object *object, const struct lo
 	if (!stale)
 		object->memory = look->number;
 	if (bytes <= object->bytes) {
-		/* Who is alone counts on what is booked, reserving nothing. */
+		/* A process that is alone counts on what is booked, and reserves nothing. */
 		if (stale || (growth->alone && !look->in_call)) {
 			if (bytes < object->bytes)
 				atomic_store(&process_slot(p)->restless, 1);

@@ -1,4 +1,5 @@
-/* What the parts of books.h share. All with the process's lock held, but for ..._alone(). */
+/* Declarations that the parts of books.h share. All with the process's lock held, but for
+ * ..._alone(). */
 #pragma once
 
 #include "front/books.h"
@@ -31,7 +32,7 @@ static inline void slot_count_down_alone(struct process *p, _Atomic uint32_t *co
 	owned_lock_release(&p->lock);
 }
 
-/* What is charged becomes `to` bytes instead of `from`. 0, or -ENOMEM with nothing changed. */
+/* The charge becomes `to` bytes instead of `from`. 0, or -ENOMEM with nothing changed. */
 int books_resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_t to);
 /* It is out of the table: uncharges it, or lets it leave. */
 void books_drop_locked(struct process *p, const struct object *object);

@@ -28,7 +28,7 @@ void books_leave_object_locked(struct process *p, const struct object *object)
 	books_leave_locked(p, object->gpu, object->bytes);
 }
 
-/* What modules took perhaps can be asked about again. */
+/* Memory that modules took perhaps can be asked about again. */
 static void doubts_end_locked(struct process *p)
 {
 	for (uint32_t i = 0; p->doubts && i < p->objects.numbers; i++) {
@@ -45,7 +45,8 @@ static void doubts_end_locked(struct process *p)
 
 bool books_figures_tell(struct process *p)
 {
-	/* What is apart is so for good; a daemon of an earlier version does not know of it. */
+	/* Memory that is apart is so for good; a daemon of an earlier version does not know of it.
+	 */
 	return !atomic_load(&p->managed_count) &&
 	       (!atomic_load(&p->apart_count) || ledger_apart_gpus(p->attachment.ledger.limits));
 }

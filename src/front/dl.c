@@ -131,7 +131,7 @@ const char *dl_open_name(const char *name, const void *caller)
 	return driver_is_hidden() ? front_library.hidden_name : front_library.absent_name;
 }
 
-/* What the real driver says about a name; NULL with *handle at the driver's where it has none. */
+/* The real driver's answer about a name; NULL with *handle at the driver's where it has none. */
 static void *driver_symbol(void **handle, const char *name, const char *version)
 {
 	void *driver = driver_handle();

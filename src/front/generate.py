@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-# What a class means for the front. True: must be hooked, or have a reason in decisions.tsv.
+# The meaning of a class for the front. True: must be hooked, or have a reason in decisions.tsv.
 CLASSES = {
     "capture": False,
     "data": False,

@@ -1,5 +1,5 @@
-/* What differs between the two libraries, and the tables generated for each (generate.py). All of
- * it is constant but the slots. */
+/* The differences between the two libraries, and the tables generated for each (generate.py). All
+ * of it is constant but the slots. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,7 +17,7 @@ struct front_library {
 	const char *hidden_name;      /* likewise where the slice's directory is hidden */
 	const char *driver_env;       /* environment variable with the real one's absolute path */
 	enum attach_kind attach_kind; /* how its processes attach */
-	/* What a slot leads to when the driver lacks the function, and when there is no driver.
+	/* The target of a slot when the driver lacks the function, and when there is no driver.
 	 * They are called with any arguments, and return a genuine code of the library. */
 	void (*missing)(void);
 	void (*no_driver)(void);

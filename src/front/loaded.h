@@ -9,8 +9,8 @@
  * 2.34), NULL if it has none. */
 void *loaded_libc_function(const char *name);
 
-/* What dlopen() would return for this object, without asking it: glibc's handles are its link maps.
- * NULL where the object is not in the program's own namespace (dlmopen). */
+/* The handle that dlopen() would return for this object, without asking it: glibc's handles are its
+ * link maps. NULL where the object is not in the program's own namespace (dlmopen). */
 void *loaded_own_handle(void);
 
 /* Path by which the object that holds `address` was loaded, "" for the program itself; the loader's

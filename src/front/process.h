@@ -1,4 +1,4 @@
-/* What this process knows of its session. All of it lies in memory that the kernel empties in a
+/* The process's knowledge of its session. All of it lies in memory that the kernel empties in a
  * forked child (MADV_WIPEONFORK), however it was forked: a child finds itself unattached, owning
  * nothing, its locks free, and takes a slot of its own when it first needs one. */
 #pragma once
@@ -48,7 +48,7 @@ struct process_gpu {
 	uint64_t leaving;
 	/* Of that what stays charged while some of what is charged may not be on the device. */
 	uint64_t remains;
-	/* What the daemon kept when it was last waited for in vain. */
+	/* The memory that the daemon kept when it was last waited for in vain. */
 	_Atomic uint64_t kept_in_vain;
 	_Atomic uint64_t parting_in_vain; /* the same of parting_of() */
 	/* Held over a driver call that may make local memory grow: cuda/local.h. */

@@ -28,10 +28,10 @@ struct process;
 
 /* The granularity of device memory, which cuMemGetAllocationGranularity tells. */
 #define BLOCK_BYTES MIB(2)
-/* What addresses and sizes within a block are multiples of. */
+/* The unit of addresses and sizes within a block. */
 #define SMALL_UNIT 512u
 
-/* What of a block is taken, a bit a unit. */
+/* The parts of a block that are taken, a bit a unit. */
 struct small_map {
 	union {
 		uint64_t taken[BLOCK_BYTES / SMALL_UNIT / 64];

@@ -1,6 +1,6 @@
-/* What this process allocated, by handle: an open-addressing hash table in memory of its own
- * (mmap), because the front must not call a program's malloc. Constant time however many are live.
- * Not thread-safe: the caller serialises. */
+/* The objects that this process allocated, by handle: an open-addressing hash table in memory of
+ * its own (mmap), because the front must not call a program's malloc. Constant time however many
+ * are live. Not thread-safe: the caller serialises. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,8 +25,8 @@ enum object_kind {
 	/* A limit of a context: by a number of ours; memory is its first value, count by how much
 	 * more the highest is that it took memory for. */
 	OBJECT_LIMIT,
-	/* What needs more local memory than contexts have at first: memory is how much a thread, or
-	 * UINT64_MAX where that is to be asked; context is its module or library. */
+	/* An object that needs more local memory than contexts have at first: memory is how much a
+	 * thread, or UINT64_MAX where that is to be asked; context is its module or library. */
 	OBJECT_FUNCTION,
 	OBJECT_KERNEL,
 	OBJECT_GRAPH_LOCAL, /* the same of an executable graph in a context: by it and the GPU */

@@ -15,7 +15,7 @@
 
 #define DELETED " (deleted)"
 #define LISTEN_BACKLOG 4096
-/* What containers get of the directory (daemon/runtime.h). */
+/* The part of the directory that containers get (daemon/runtime.h). */
 #define CONTAINERS "containers"
 
 /* The directory itself may be gone: it is made where it was, and takes the descriptor's number. */

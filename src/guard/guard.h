@@ -2,7 +2,7 @@
  * everybody, has none. It answers the fixed-size requests of proto/guard.h on a socket pair, one at
  * a time, in some 50 us each, and does nothing else. Worker and guard end with each other.
  *
- * What a worker that was broken into can have of it: SIGTERM and SIGKILL for processes that the
+ * A worker that was broken into can have this of it: SIGTERM and SIGKILL for processes that the
  * named user may end, root's own excepted unless they are in a slice; descriptors of mount
  * namespaces, which are of no use without rights; and the daemon's own sockets and lock, removed or
  * made anew. */

@@ -258,8 +258,8 @@ _Noreturn static void child_run(const struct launcher_place *place, const struct
 		rc = program_check(place->shim, warrant->uid);
 	umask(022); /* the worker reads records; the directory is closed to others */
 	signals_restore();
-	/* From the next line on its user may stop this process: nobody waits for it any more. What
-	 * fails there leaves no record, so that nothing ran of the job. */
+	/* From the next line on its user may stop this process: nobody waits for it any more. A
+	 * failure there leaves no record, so that nothing ran of the job. */
 	if (write_all(word_fd, &rc, sizeof(rc)) == 0 && rc == 0 && user_become(warrant->uid))
 		execve(place->shim, argv, environment);
 	_exit(EXIT_FAILURE);

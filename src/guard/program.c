@@ -74,8 +74,8 @@ int guard_program_open(pid_t worker)
 	cleanup_close int fd = path_open(path, own.st_uid);
 	if (fd < 0)
 		return fd;
-	/* What lies there now is what the worker runs, and only root (or the owner of this program)
-	 * may write to it. */
+	/* The file that lies there now is the one that the worker runs, and only root (or the owner
+	 * of this program) may write to it. */
 	if (fstat(fd, &found) < 0 || found.st_dev != its.st_dev || found.st_ino != its.st_ino ||
 	    !S_ISREG(found.st_mode) || !is_trusted(&found, own.st_uid) ||
 	    found.st_mode & (S_IWGRP | S_IWOTH))

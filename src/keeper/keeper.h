@@ -1,4 +1,4 @@
-/* What the keeper holds: descriptors by name. One thread. */
+/* The keeper's contents: descriptors by name. One thread. */
 #pragma once
 
 #include <stdbool.h>

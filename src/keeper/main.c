@@ -60,7 +60,8 @@ int main(int argc, char **argv)
 	setsid();
 	(void)close_range(KEEP_LISTEN_FD + 1, ~0u, 0);
 	signal(SIGPIPE, SIG_IGN);
-	/* What it holds is the daemon's: processes of the same user do not get at it by ptrace. */
+	/* Its descriptors are the daemon's: processes of the same user do not get at it by ptrace.
+	 */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	raise_descriptor_limit();
 	(void)!chdir("/");

@@ -70,11 +70,11 @@ enum attach_kind {
 	 * dropped.
 	 */
 	ATTACH_RESUME = 5,
-	/* On a workload's connection: I am about to refuse memory for want of room. What processes
-	 * of the session held that have ended, or are ending, comes back first, and so does what
-	 * others are posted with and have no more: the reply is sent when the driver has it, at
-	 * once where there is none of either, and within ATTACH_SWEEP_MS. A
-	 * daemon that does not know this says ATTACH_MALFORMED, and goes on. */
+	/* On a workload's connection: I am about to refuse memory for want of room. Memory of
+	 * the session's processes that have ended, or are ending, comes back first, and so does
+	 * memory that others are posted with and have no more: the reply is sent when the driver
+	 * has it, at once where there is none of either, and within ATTACH_SWEEP_MS. A daemon that
+	 * does not know this says ATTACH_MALFORMED, and goes on. */
 	ATTACH_SWEEP = 6,
 };
 

@@ -6,7 +6,7 @@
  * epoch, and wakes who sleeps on its low 32 bits (FUTEX_WAIT, not private: several processes):
  * threads that wait for it to open, and the front's helper threads, which wait for any change.
  *
- * Who may change it, and by which function:
+ * The functions that may change it, and their callers:
  *
  *   from          to           who                                   function
  *   any           OFF          daemon: time-slicing is switched off  gate_set
@@ -123,9 +123,9 @@ static inline bool gate_is_for(const struct ledger_limits *limits, uint32_t gpu)
 
 	return gate_is_for_all(limits) || gpu >= LEDGER_GPUS_MAX || !(unsliced >> gpu & 1);
 }
-/* Daemon: says which GPUs it is not for. Who passes an open gate by the word that it has seen, or
- * waits at a closed one, looks again: where the gate still is `own`, which the daemon put there, it
- * is the same anew. Returns what the daemon has put there now. */
+/* Daemon: says which GPUs it is not for. A thread that passes an open gate by the word that it has
+ * seen, or waits at a closed one, looks again: where the gate still is `own`, which the daemon put
+ * there, it is the same anew. Returns what the daemon has put there now. */
 uint64_t gate_set_unsliced(const struct ledger *l, struct ledger_limits *limits, uint64_t own,
 			   uint64_t unsliced);
 
@@ -136,7 +136,7 @@ uint64_t gate_set(const struct ledger *l, enum gate_state state);
 /* Puts the gate into `state` if the word still is `seen`. */
 bool gate_replace(const struct ledger *l, uint64_t seen, enum gate_state state);
 
-/* What became of the word `own`, which the daemon put there and nobody else may change but as the
+/* The fate of the word `own`, which the daemon put there and nobody else may change but as the
  * table above says. */
 enum gate_change {
 	GATE_SAME,

@@ -1,7 +1,7 @@
-/* What the daemon's worker, which has no rights, asks of its guard, which has some: messages of one
- * size over a SOCK_SEQPACKET socket pair. The worker is not trusted: guard_request_check(), and
- * what each operation says. An ABI: after an upgrade a worker may meet the guard of an earlier
- * version. */
+/* The questions that the daemon's worker, which has no rights, asks its guard, which has some:
+ * messages of one size over a SOCK_SEQPACKET socket pair. The worker is not trusted:
+ * guard_request_check(), and what each operation says. An ABI: after an upgrade a worker may meet
+ * the guard of an earlier version. */
 #pragma once
 
 #include <stddef.h>

@@ -214,7 +214,7 @@ static bool intent_took_effect(const struct ledger *l, uint32_t slot,
 	       helped == intent->seq + 1ull;
 }
 
-/* What follows a swap that took effect; every line may be repeated. */
+/* The steps after a swap that took effect; every line may be repeated. */
 static void intent_finish(const struct ledger *l, uint32_t slot, const struct ledger_intent *intent)
 {
 	struct ledger_slot_gpu *own = ledger_slot_gpu(l, slot, intent->gpu);
@@ -252,8 +252,8 @@ LEDGER_ASSERT(offsetof(struct ledger_intent, field) == offsetof(struct ledger_in
 LEDGER_ASSERT(offsetof(struct ledger_intent, seq) == offsetof(struct ledger_intent, gpu) + 6);
 
 /* The one operation: adds delta bytes to `field` of slot `target` and to the sum, in the name of
- * `slot`. -ENOMEM where it is limited, delta > 0 and the sum would pass the limit. What is done is
- * done by the numbers in here; the record in shared memory is for whoever comes after a death. */
+ * `slot`. -ENOMEM where it is limited, delta > 0 and the sum would pass the limit. The work is done
+ * by the numbers in here; the record in shared memory is for whoever comes after a death. */
 static __attribute__((always_inline)) inline int ledger_add(const struct ledger *l, uint32_t slot,
 							    uint32_t target,
 							    enum ledger_field which, uint32_t gpu,
@@ -303,7 +303,7 @@ static __attribute__((always_inline)) inline int ledger_add(const struct ledger 
 			      memory_order_relaxed);
 	atomic_store_explicit(&own->applied, applied + 1, memory_order_relaxed);
 	atomic_store_explicit(&intent->active, 0, memory_order_release);
-	/* What is posted may be charged twice for a moment: the daemon raises it by what is held.
+	/* A posted amount may be charged twice for a moment: the daemon raises it by what is held.
 	 */
 	if (delta > 0 && limited && word_sum(next) > 0)
 		peak_raise(shared, (uint64_t)word_sum(next) * LEDGER_GRANULE);
@@ -358,8 +358,8 @@ int ledger_shrink(const struct ledger *l, struct ledger_limits *limits, uint32_t
 	return -EBUSY;
 }
 
-/* An amount of a slot that another process may have written anything into. What cannot be one is
- * struck out: the process has spoilt its own slice's books, and that is all. */
+/* An amount of a slot that another process may have written anything into. An amount that cannot be
+ * one is struck out: the process has spoilt its own slice's books, and that is all. */
 static int64_t amount_read(_Atomic int64_t *field)
 {
 	int64_t bytes = atomic_load(field);

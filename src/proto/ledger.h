@@ -95,7 +95,7 @@ struct ledger_gpu {
 	_Atomic uint64_t refused; /* allocations answered "out of memory" by the slice */
 	_Atomic uint64_t gate;    /* of GPU 0: the session's gate, see proto/gate.h; others: 0 */
 	/* CLOCK_MONOTONIC: until then somebody of the session looks for room that there may be.
-	 * What is charged for a moment only is to be given back at once, and nothing more charged
+	 * An amount charged for a moment only is to be given back at once, and nothing more charged
 	 * so. */
 	_Atomic uint64_t short_until_ns;
 	uint64_t reserved[11];
@@ -112,8 +112,8 @@ enum ledger_field {
 	LEDGER_FIELD_SETTLED = 1, /* written by the daemon: implicit memory the driver reports */
 };
 
-/* What an operation is about to do. Valid while `active` is odd; replayed or discarded after a
- * death. */
+/* The change that an operation is about to make. Valid while `active` is odd; replayed or discarded
+ * after a death. */
 struct ledger_intent {
 	_Atomic uint32_t active;
 	uint16_t gpu;
@@ -165,8 +165,8 @@ struct ledger_slot {
 	 * gave back, or that the driver packs as it likes. Where it has memory that may be
 	 * elsewhere (`managed`) figures don't tell. */
 	_Atomic uint64_t unsure;
-	/* What its pools and graphs were seen to hold, and may have given back since, but while
-	 * they were just looked at (`restless` is 0): it looks soon. */
+	/* The memory that its pools and graphs were seen to hold, and may have given back since,
+	 * but while they were just looked at (`restless` is 0): it looks soon. */
 	_Atomic uint64_t growing;
 	_Atomic uint32_t restless;
 	_Atomic uint32_t managed; /* enum ledger_managed */
@@ -288,7 +288,7 @@ int64_t ledger_settled(const struct ledger *l, uint32_t slot, uint32_t gpu);
 void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t settled_bytes);
 /* Daemon: sets what its own slot holds, whatever the limit says. */
 void ledger_keep(const struct ledger *l, uint32_t gpu, uint64_t bytes);
-/* What that is. */
+/* That difference. */
 uint64_t ledger_kept(const struct ledger *l, uint32_t gpu);
 /* Daemon: lowers the limit, through the daemon's own mapping of it. 0: no sum of charges is above
  * it from now on; -EBUSY: more is charged, and the limit stays as it was. */

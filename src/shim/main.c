@@ -79,7 +79,7 @@ struct shim {
 	uint64_t revive_ns;    /* when a daemon is to be looked for; UINT64_MAX: one is watched */
 };
 
-/* What a child tells that could not become the command. */
+/* The words of a child that could not become the command. */
 struct failure {
 	int code;
 	char text[512];
@@ -391,7 +391,7 @@ static bool is_daemons(pid_t pid)
 	return false;
 }
 
-/* What descends from this process and is the job's, beside its session's group. */
+/* Processes that descend from this one and are the job's, beside its session's group. */
 static unsigned children_signal(const struct shim *shim, int number)
 {
 	char path[64], line[16384];
@@ -646,7 +646,7 @@ static void helpers_await(void)
 	}
 }
 
-/* What the command left behind ends with it: its slice is given to others. */
+/* Processes that the command left behind end with it: its slice is given to others. */
 static void leftovers_end(struct shim *shim)
 {
 	if (is_contained(shim) && shim->stage != STAGE_KILLED)

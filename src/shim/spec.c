@@ -16,7 +16,8 @@
 
 // NOLINTBEGIN(concurrency-mt-unsafe): a job's environment is set in a child of one thread.
 
-/* What a job needs of the daemon's environment to find this host's driver, where its own has none.
+/* The variables of the daemon's environment that a job needs to find this host's driver, where its
+ * own has none.
  */
 static const char *const kept[] = {"LD_LIBRARY_PATH", "SIMGPU_HOST"};
 
@@ -118,7 +119,7 @@ static json_t *object_read(int fd, size_t size, size_t *at)
 	return NULL;
 }
 
-/* What runs as another user is what that user said, and nothing else. */
+/* A job of another user runs the words of that user, and nothing else. */
 static void pod_choose(json_t *root, json_t *run, const json_t *owners)
 {
 	const json_t *said = json_object_get(run, "pod");

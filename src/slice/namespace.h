@@ -12,7 +12,7 @@ enum namespace_form {
 };
 
 /* Moves this process, which must have one thread, into a new one; `user`: through a user namespace
- * where the plain form is not permitted. What is mounted here afterwards shows nowhere else; what
+ * where the plain form is not permitted. A later mount here shows nowhere else; what
  * the host mounts later still shows here. Root and working directory stay. 0 with *ret_form set,
  * or -errno, and the process may be in a half-made one: it is to end. */
 int namespace_enter(bool user, enum namespace_form *ret_form);

@@ -59,7 +59,7 @@ static bool is_less(uint64_t a, uint64_t b, enum type type)
 	return a < b;
 }
 
-/* What the operation writes over `old`. */
+/* The value that the operation writes over `old`. */
 static uint64_t step(unsigned op, uint64_t old, uint64_t b, uint64_t c, enum type type)
 {
 	bool real = type_is_float(type) || type_is_packed(type);

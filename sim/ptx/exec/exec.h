@@ -10,7 +10,7 @@ enum hold {
 	HOLD_BARRIER, /* it has reached a barrier; other lanes of the warp have not */
 };
 
-/* What a warp's lanes that took different ways wait for: one entry a way, the running one on top.
+/* The stack of a warp's lanes that took different ways: one entry a way, the running one on top.
  * Entries whose lanes have all left are dropped when they come up. */
 struct simt {
 	uint32_t pc;        /* where to go on; of the top one it is warp->pc */

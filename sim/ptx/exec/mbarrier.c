@@ -53,7 +53,7 @@ static void end_phase(struct mbarrier *barrier)
 	barrier->pending = barrier->expected;
 }
 
-/* What an action makes of it. False: that is an error of the program. */
+/* The state after an action. False: that is an error of the program. */
 static bool change(struct mbarrier *barrier, enum mbarrier_action action, uint32_t value)
 {
 	bool drops = action == MBARRIER_DROP || action == MBARRIER_DROP_TX, fine = true;

@@ -1,4 +1,4 @@
-/* What the lanes of a warp do together, and special registers. */
+/* Instructions that the lanes of a warp do together, and special registers. */
 #include "base/macros.h"
 #include "ptx/exec/handlers.h"
 #include "ptx/lower.h"
@@ -49,7 +49,7 @@ HANDLER(shfl)
 }
 
 /* Lanes that name the same members do one thing together: those of a part of a warp, beside those
- * of another. What a group writes is its own lanes' alone. */
+ * of another. The registers that a group writes are its own lanes' alone. */
 static uint32_t group_next(const uint32_t *members, uint32_t rest)
 {
 	uint32_t first = members[__builtin_ctz(rest)], group = 0;

@@ -131,7 +131,7 @@ static CUresult array_begin(struct taking *t, enum object_kind kind,
 	uint64_t bytes = d ? array_bytes(d, levels) : 0;
 	struct process *p = bytes && bytes < BLOCK_BYTES ? process_peek() : NULL;
 
-	/* What is charged too much for small ones does not show beside it. */
+	/* The excess charged for small ones does not show beside it. */
 	if (p) {
 		grow_settle_leaving(p);
 		short_wait(p, charge_current_gpu(p));

@@ -106,14 +106,14 @@ static _Atomic uint64_t *short_word(const struct process *p, int gpu)
 	return &ledger_gpu(&p->attachment.ledger, (uint32_t)gpu)->short_until_ns;
 }
 
-/* What others wrote there is theirs: it is believed for as long as they may say. */
+/* Numbers that others wrote there are theirs: they are believed for as long as they may say. */
 static bool is_short_until(uint64_t until, uint64_t now)
 {
 	return now < until && until - now <= SHORT_SWEEP_NS;
 }
 
-/* Who comes later says it for those before, too, and leaves it said when it ends: they may look
- * still. It is never said for a shorter time than another did. */
+/* A process that comes later says it for those before, too, and leaves it said when it ends: they
+ * may look still. It is never said for a shorter time than another did. */
 static void say_short(struct process *p, int gpu, struct charge_tries *tries, uint64_t ns)
 {
 	_Atomic uint64_t *word = short_word(p, gpu);
@@ -171,7 +171,7 @@ bool charge_sweep(struct process *p, int gpu, uint64_t bytes)
 
 	if (own > limit || bytes > limit - own)
 		return false;
-	/* Who is alone by now may not have been when there was no room. */
+	/* A process that is alone by now may not have been when there was no room. */
 	return (is_alone(p) && !ledger_kept(l, (uint32_t)gpu)) || process_sweep(p);
 }
 

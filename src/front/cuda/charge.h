@@ -1,5 +1,25 @@
-/* One driver call that takes device memory, or gives it back: what is reserved before it and booked
- * after it. No lock is held in between. */
+/* One driver call that takes device memory, or gives it back. How an allocation is charged, as
+ * cuMemAlloc is (linear.c):
+ *
+ * 1. taking_begin() finds the process's attachment, which its first call makes (process.h), the
+ *    current context and the ledger's number of its GPU. Without a context nothing is reserved: the
+ *    driver refuses.
+ * 2. books_reserve() adds the bytes to the process's slot and counts the call as begun. One
+ *    compare-and-swap tests the limit and adds (proto/ledger.h). Several small allocations share a
+ *    block, and only a new block is charged (small.h).
+ * 3. Where there is no room, the process's own pools give back what they hold unused. Then room is
+ *    waited for, for a bounded time, and the daemon is asked at most once (charge_again()). After
+ *    that the call is refused as CUDA_ERROR_OUT_OF_MEMORY, and counted.
+ * 4. The driver is called, and no lock is held meanwhile. TAKE() asks it again for up to a second
+ *    where it has no memory.
+ * 5. taking_end() books the object by its handle and counts the call as done (books_keep()), or
+ *    takes the reservation back (books_cancel()).
+ * 6. A call that frees it takes it out of the books first, so that a thread that gets the same
+ *    handle finds it free (giving_begin()). giving_end() uncharges it, or books it again where the
+ *    driver refused.
+ *
+ * Memory that the driver takes unasked, for contexts and code, is in implicit.h. The daemon posts
+ * the difference to the driver's figures (docs/ledger.md). */
 #pragma once
 
 #include "base/cuda_abi.h"
@@ -17,8 +37,8 @@ int charge_current_gpu(struct process *p);
  * over, by something that is about to be undone; memory was given back, of which it is being looked
  * whether the driver still has it; or others hold it who are no more (charge_sweep()). Waits for a
  * moment then. False after some tries; *tries begins as {0}. That is 2 ms in all, 100 where the
- * slice is over, a second where memory is leaving, and as long again after a sweep. What was so may
- * just be over: once it is asked again in any case. */
+ * slice is over, a second where memory is leaving, and as long again after a sweep. That may just
+ * be over: once it is asked again in any case. */
 struct charge_tries {
 	int naps;
 	bool last, swept;
@@ -43,8 +63,9 @@ bool charge_sweep(struct process *p, int gpu, uint64_t bytes);
 /* The same within a driver call that is counted. */
 bool charge_sweep_in_call(struct process *p, int gpu, uint64_t bytes);
 
-/* What refuses memory in the current context: that there is none; but of a context that is no more,
- * or in which a kernel went wrong, the driver says that, whatever is asked of it. */
+/* The driver's reason to refuse memory in the current context: that there is none; but of a context
+ * that is no more, or in which a kernel went wrong, the driver says that, whatever is asked of it.
+ */
 CUresult charge_refusal(void);
 
 struct taking {
@@ -52,8 +73,8 @@ struct taking {
 	struct object object;    /* what it will be */
 };
 
-/* What a call that was refused with `result` before the driver was asked returns: where there is no
- * place for the result, the driver has the better word, and takes nothing. */
+/* The result of a call that was refused with `result` before the driver was asked: where there is
+ * no place for the result, the driver has the better word, and takes nothing. */
 #define REFUSED(result, has_place, call) ((has_place) ? (result) : (call))
 
 /* Reserves `bytes` on the GPU of the current context; only blocks for OBJECT_LINEAR are shared.

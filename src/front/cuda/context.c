@@ -59,7 +59,7 @@ static CUresult context_end(struct taking *t, CUresult result, CUcontext *contex
 	return result;
 }
 
-/* What every version of cuCtxCreate does around the driver's call. */
+/* Every version of cuCtxCreate does this around the driver's call. */
 #define CREATE(context, device, call)                \
 	struct taking t;                             \
 	CUresult result = context_begin(&t, device); \
@@ -121,9 +121,9 @@ static void destroy_begin(struct giving *g, CUcontext context)
 	giving_begin(g, OBJECT_CONTEXT, (uintptr_t)context);
 }
 
-/* A context is gone, and everything in it. What it took itself may be less than what was charged by
- * the learned cost, and the daemon has posted the difference: so it is leaving until that is posted
- * anew. */
+/* A context is gone, and everything in it. The context itself may have taken less than was charged
+ * by the learned cost, and the daemon has posted the difference: so it is leaving until that is
+ * posted anew. */
 static CUresult destroy_end(struct giving *g, CUresult result, CUcontext context)
 {
 	struct process *p = g->process;
@@ -227,7 +227,7 @@ static CUresult primary_end(struct giving *g, CUresult result, CUdevice device, 
 	return result;
 }
 
-/* What every version of the next two does around the driver's call. */
+/* Every version of the next two does this around the driver's call. */
 #define PRIMARY_END(device, call)               \
 	CUcontext context = primary_of(device); \
 	struct giving g;                        \

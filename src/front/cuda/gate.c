@@ -100,7 +100,7 @@ static void wait_for_none(_Atomic uint32_t *count)
 		gate_nap(LOOK_END_NAP_NS);
 }
 
-/* What it is for was said before. Who has not seen that may put the word back still. */
+/* Its purpose was said before. A thread that has not seen that may put the word back still. */
 static void look_closer(void)
 {
 	atomic_store(&gate_short, &closer);
@@ -113,7 +113,7 @@ static bool closer_is_needed(void)
 	return atomic_load(&gate_captures) || atomic_load(&local_is_watched);
 }
 
-/* Who asks for it just now has said so before, and is seen here or puts its word back. */
+/* A thread that asks for it just now has said so before, and is seen here or puts its word back. */
 static void look_as_needed(void)
 {
 	atomic_fetch_add(&reopening, 1);
@@ -243,7 +243,7 @@ static void open_by_oneself(struct gate *g)
 		gate_replace(&g->process->attachment.ledger, seen, GATE_OPEN);
 }
 
-/* What a waiter heard of the daemon's beat. */
+/* The last of the daemon's beats that a waiter heard. */
 struct pulse {
 	uint32_t beat;
 	uint64_t silent_ns;
@@ -293,7 +293,7 @@ void gate_look_after_daemon(struct gate *g)
 		open_by_oneself(g);
 }
 
-/* What is in flight on the GPU that has most, work without a record included. */
+/* The work in flight on the GPU that has most, work without a record included. */
 static uint64_t in_flight(struct gate *g)
 {
 	const struct gate_stream *strays = &g->page->stream[GATE_STREAMS_MAX - 1];
@@ -349,7 +349,7 @@ static void wait_while_closed(struct gate *g, const struct gate_call *c, struct 
 	struct gate_local *l = gate_local_find();
 	struct pulse pulse = {0};
 
-	/* What no other thread can put a marker into, too. */
+	/* Also work that no other thread can put a marker into. */
 	if (l)
 		gate_lanes_mark_own(g, l, NULL);
 	atomic_fetch_add(&g->page->waiting, 1);

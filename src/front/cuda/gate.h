@@ -13,7 +13,7 @@
 
 #define GATE_UNLIKELY(e) __builtin_expect(!!(e), 0)
 
-/* What is handed in, for learning how long it takes. */
+/* The work that is handed in, for learning how long it takes. */
 struct gate_work {
 	uint64_t
 		what; /* a function, an executable graph, or a GATE_WORK_*, which have no address */
@@ -29,8 +29,8 @@ struct gate_work {
 struct gate;
 struct gate_lane;
 
-/* What a thread that submits keeps, written by it alone, but for `stream`. In memory that is empty
- * in a forked child. */
+/* The record of a thread that submits, written by it alone, but for `stream`. In memory that is
+ * empty in a forked child. */
 struct gate_local {
 	struct gate_thread *record;  /* NULL: not in use */
 	uint64_t open_word;          /* the gate as it was found open; 0: look closer */

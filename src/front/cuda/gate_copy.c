@@ -9,7 +9,7 @@ static bool is_host(CUdeviceptr address)
 {
 	unsigned int type = 0;
 
-	/* What it does not know is the program's own memory. */
+	/* Memory that it does not know is the program's own. */
 	return real_cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
 		       CUDA_SUCCESS ||
 	       type == CU_MEMORYTYPE_HOST;

@@ -22,7 +22,7 @@
 #define TICK_NS_MOST 2000000ull
 /* While nothing can happen; off for that long, and the thread ends. */
 #define SLEEP_NS 1000000000ull
-/* What the process's end waits for a call of this thread's. */
+/* The time for which the process's end waits for a call of this thread's. */
 #define STOP_NS_MOST 100000000ull
 
 /* True: something was not done yet. */

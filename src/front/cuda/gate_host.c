@@ -1,5 +1,5 @@
 /* Host functions that the program puts into its streams (cuLaunchHostFunc, cuStreamAddCallback).
- * What is behind one waits for it, and it may wait for a lock that a thread holds which the gate,
+ * Work behind one waits for it, and it may wait for a lock that a thread holds which the gate,
  * or the bound, holds up in a launch: most frameworks launch under a lock that their callbacks
  * take, too. So it is known which of them run, and whether the thread of one sleeps; launches pass
  * then, up to a bound (GATE_HOST_NS_MOST).
@@ -23,7 +23,7 @@
 #define CALLS_AT_ONCE 1024u
 #define STAT_TEXT 512
 
-/* What the driver is given in place of the program's function. */
+/* The function that the driver is given in place of the program's. */
 struct gate_host_call {
 	struct gate_host_call *next;
 	CUhostFn function;
@@ -181,7 +181,7 @@ static struct gate_host_call *wrap(CUstream stream, const struct gate_host_call 
 	return call;
 }
 
-/* What the driver refused it does not call. */
+/* The driver does not call a function that it refused. */
 static CUresult wrapped(struct gate_host_call *call, CUresult result)
 {
 	if (result != CUDA_SUCCESS)

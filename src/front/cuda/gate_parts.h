@@ -65,7 +65,7 @@ struct gate_lane {
 };
 #define GATE_UNIT_NS 256u
 
-/* What a thread keeps of a GPU, while others want that. */
+/* A thread's record of a GPU, while others want that GPU. */
 struct gate_room {
 	uint64_t ns;         /* what it may hand in before it adds up what is in flight */
 	uint32_t stalls;     /* times in a row that it passed without room */
@@ -189,13 +189,13 @@ static inline bool gate_lane_done(const struct gate_lane *lane)
 bool gate_lane_by_query(const struct gate_lane *lane);
 /* Puts a marker in behind what it has, or asks the driver. False: somebody else is at it. */
 bool gate_lane_mark(struct gate *g, struct gate_lane *lane);
-/* What was handed in up to `number` is done, which is known otherwise. */
+/* Work handed in up to `number` is done, which is known otherwise. */
 void gate_lane_settle(struct gate_lane *lane, uint32_t number);
 /* All of the calling thread's, or those in one stream only. */
 void gate_lanes_mark_own(struct gate *g, struct gate_local *l, CUstream only);
 /* Estimate of its work in flight. */
 uint64_t gate_lane_in_flight(struct gate_lane *lane);
-/* What the calling thread handed in while nobody counted fills the bound until it is done.
+/* Work that the calling thread handed in while nobody counted fills the bound until it is done.
  * `opened`: the gate has been open since. */
 void gate_lanes_count_own(struct gate *g, const struct gate_local *l, bool opened);
 /* On one GPU. */

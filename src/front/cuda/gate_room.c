@@ -9,20 +9,20 @@
  * where nothing has completed since. */
 #define STALL_NS 20000000ull
 #define STALL_NS_AGAIN 40000000ull
-/* What passes then is an eighth of the bound, and twice as much each time in a row: what is in
+/* An eighth of the bound passes then, and twice as much each time in a row: what is in
  * flight may all wait for the last of many launches. */
 #define STALLS_DOUBLED 8u
 /* Where that has helped, the next so many times wait no longer than what is in flight takes and
  * this, and begin with nearly as much as helped. */
 #define HELPED_MOST 8u
 #define STALL_NS_HELPED 1000000ull
-/* What will be done so soon is as good as done: about what this thread takes to hear of it. */
+/* Work that will be done so soon is as good as done: about what this thread takes to hear of it. */
 #define SOON_NS 500000ull
 #define ROOM_NAP_NS 20000ull
 #define ROOM_NAP_NS_MOST 160000ull
 
-/* What the bound counts of it. A stream that holds more than the bound by itself, as one launch or
- * because it waits, is as long as it is; beside it others have the bound. */
+/* The part of it that the bound counts. A stream that holds more than the bound by itself, as one
+ * launch or because it waits, is as long as it is; beside it others have the bound. */
 static uint64_t in_the_way(const struct gate_flight *f, const struct gate_lane *own, uint64_t bound)
 {
 	return f->most > bound && f->longest != own ? f->sum - f->most : f->sum;
@@ -49,8 +49,8 @@ static bool stalled(struct stall *s, const struct gate_room *room, uint32_t done
 	return now - s->since > patience;
 }
 
-/* What passed without room was what the rest waited for: then it is likely to be so again, and
- * needs no long wait. */
+/* The work that passed without room was what the rest waited for: then it is likely to be so again,
+ * and needs no long wait. */
 static void stall_over(struct gate_room *room)
 {
 	if (!room->stalls)
@@ -60,7 +60,7 @@ static void stall_over(struct gate_room *room)
 	room->stalls = 0;
 }
 
-/* What is in flight is about to end: one more may be handed in, however long it takes, or the GPU
+/* The work in flight is about to end: one more may be handed in, however long it takes, or the GPU
  * would have nothing to do until this thread has heard of the end. Once for each completion, since
  * what is known of durations may be wrong. */
 static bool ends_soon(struct gate_room *room, const struct stall *s, uint64_t sum, uint64_t now,

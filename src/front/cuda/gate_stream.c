@@ -1,4 +1,4 @@
-/* What streams and contexts do that the gate's records have to know: captures begin and end,
+/* Events of streams and contexts that the gate's records have to know: captures begin and end,
  * streams come and go, another context becomes current. */
 #include "front/cuda/gate.h"
 #include "front/cuda/hooks.h"

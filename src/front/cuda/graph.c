@@ -15,8 +15,8 @@ _Atomic bool graphs_have_memory;
 /* Graphs in graphs in graphs. */
 #define DEPTH_MAX 128
 
-/* What memory nodes ask for together, by the device that they are on, whichever is current; and
- * what its kernels' threads need, by the ledger's GPU. */
+/* The memory that memory nodes ask for together, by the device that they are on, whichever is
+ * current; and what its kernels' threads need, by the ledger's GPU. */
 struct graph_needs {
 	uint64_t bytes[LEDGER_GPUS_MAX];
 	struct local_need local[LEDGER_GPUS_MAX];
@@ -106,7 +106,8 @@ static void part_add(struct graph_call *c, CUdevice device, uint64_t bytes)
 		c->parts[c->count++] = (struct graph_part){.device = device, .bytes = bytes};
 }
 
-/* What it grew beyond the reservation, which is rare, the daemon posts: the call cannot be undone.
+/* Its growth beyond the reservation, which is rare, is posted by the daemon: the call cannot be
+ * undone.
  */
 static void parts_end(struct graph_call *c)
 {
@@ -237,7 +238,8 @@ static CUresult instantiate_begin(struct graph_call *c, CUgraph graph, bool uplo
 	return graph_begin(c, p);
 }
 
-/* What its kernels need is booked by the exec's handle and the GPU, and grows where it is changed.
+/* The memory that its kernels need is booked by the exec's handle and the GPU, and grows where it
+ * is changed.
  */
 static void exec_needs_note(struct process *p, CUgraphExec exec, const struct local_need *needs)
 {
@@ -255,8 +257,8 @@ static void exec_needs_note(struct process *p, CUgraphExec exec, const struct lo
 	}
 }
 
-/* What it needs on each device is booked by the exec's handle and the device: handles are no two so
- * near to each other. */
+/* The memory that it needs on each device is booked by the exec's handle and the device: handles
+ * are no two so near to each other. */
 static CUresult instantiate_end(struct graph_call *c, CUresult result, const CUgraphExec *exec)
 {
 	parts_end(c);
@@ -276,7 +278,7 @@ static CUresult instantiate_end(struct graph_call *c, CUresult result, const CUg
 	return result;
 }
 
-/* What every way to instantiate does around the driver's call. */
+/* Every way to instantiate does this around the driver's call. */
 #define INSTANTIATE(exec, graph, flags, call)                                             \
 	struct graph_call c;                                                              \
 	CUresult result =                                                                 \
@@ -317,7 +319,7 @@ CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph
 		    real_cuGraphInstantiateWithParams_ptsz(exec, graph, params));
 }
 
-/* What a stream is called: the two defaults have names of their own. */
+/* The name of a stream: the two defaults have names of their own. */
 static uint64_t stream_of(CUstream stream, bool own_default)
 {
 	return own_default && !stream ? (uintptr_t)CU_STREAM_PER_THREAD : (uintptr_t)stream;

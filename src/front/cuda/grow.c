@@ -222,7 +222,7 @@ bool grow_end(struct growing *g)
 	return r == 0;
 }
 
-/* What is booked need not be held from now on. */
+/* From now on, memory that is booked need not be held. */
 static void be_unsure(struct process *p)
 {
 	_Atomic uint32_t *restless = &process_slot(p)->restless;
@@ -416,7 +416,7 @@ static uint64_t settle_in_call(struct process *p, int gpu, bool contexts, bool *
 		*ret_sure = s.sure && !less;
 	if (s.leaving && s.asked && !s.taken_over)
 		return leave_first(p, &s);
-	/* What other threads gave back meanwhile counts as too much, too. */
+	/* Memory that other threads gave back meanwhile counts as too much, too. */
 	if (s.leaving && books_leaving_end(p, (uint32_t)gpu, s.leaving, s.taken_over))
 		return 0;
 	return less ? 0 : s.over;
@@ -496,8 +496,8 @@ static void trim(struct process *p, const struct object *object)
 	grow_waits_end(waiting);
 }
 
-/* Memory that may be elsewhere is charged and not held: then nothing can be told from what is. Who
- * is short of room waits for the answer. False: another thread asks. */
+/* Memory that may be elsewhere is charged and not held: then nothing can be told from what is. A
+ * caller that is short of room waits for the answer. False: another thread asks. */
 static bool arrays_ask(struct process *p, int gpu, bool in_call)
 {
 	bool sure = false;
@@ -509,7 +509,7 @@ static bool arrays_ask(struct process *p, int gpu, bool in_call)
 		books_question_begin(p);
 	uint64_t over = settle_in_call(p, gpu, false, &sure);
 	books_arrays_asked(p, (uint32_t)gpu, over, sure);
-	/* What that gave back may be the daemon's to give. */
+	/* Memory that this gave back may be the daemon's to give. */
 	if (books_leaving(p, (uint32_t)gpu))
 		settle_in_call(p, gpu, false, NULL);
 	if (!in_call)
@@ -556,8 +556,8 @@ void grow_trim(struct process *p, int gpu)
 	for (uint32_t i = 0; list_entry(p, i, &object); i++)
 		if (object.gpu == gpu)
 			trim(p, &object);
-	/* Who is refused all the time never stands still, and the daemon does not lower what it
-	 * posted.
+	/* A process that is refused all the time never stands still, and the daemon does not lower
+	 * what it posted.
 	 */
 	if (books_leaving(p, (uint32_t)gpu) ||
 	    (atomic_load(&p->has_remains) && is_posted(p, (uint32_t)gpu)))

@@ -36,7 +36,7 @@ bool grow_end(struct growing *g);
 /* Waits until what was freed in the order of streams is free. False: it cannot, or may not, as
  * captures are going on. */
 bool grow_quiesce(void);
-/* What is allocated from a pool; 0 where the driver does not say. */
+/* The memory that is allocated from a pool; 0 where the driver does not say. */
 uint64_t grow_pool_used(CUmemoryPool pool);
 
 /* Memory may have been freed in one: look again at each synchronisation, until nothing is free in
@@ -60,9 +60,9 @@ CUresult grow_waited(struct process *waiting, CUresult result);
 /* Books what the driver holds now, in all. */
 void grow_settle_all(struct process *p);
 /* Has the daemon post what this process holds beyond what it charged, and take over what is leaving
- * on that GPU (books.h; -1: on none). What was charged for pools and is there no more would be
- * taken for less of that, so it is booked before, and looked for after. Returns how many bytes more
- * are charged on the GPU than the driver says, as far as that is sure. */
+ * on that GPU (books.h; -1: on none). Memory that was charged for pools and is there no more would
+ * be taken for less of that, so it is booked before, and looked for after. Returns how many bytes
+ * more are charged on the GPU than the driver says, as far as that is sure. */
 uint64_t grow_settle_exactly(struct process *p, int gpu);
 /* The same within a driver call that is counted (books_call_begin(), a taking or giving that has
  * not ended): other threads' questions need not wait for its end. *ret_sure (may be NULL): there is

@@ -1,6 +1,6 @@
-/* A large variable takes what its declaration says, in text as in machine code. What else is known
- * is a guess: code, constants and small variables. No allocation, as this runs in a program's own
- * calls; nothing is believed of a file, which is read to its end and no further. */
+/* A large variable takes what its declaration says, in text as in machine code. All else that is
+ * known is a guess: code, constants and small variables. No allocation, as this runs in a program's
+ * own calls; nothing is believed of a file, which is read to its end and no further. */
 #include "front/cuda/image.h"
 
 #include <ctype.h>

@@ -1,12 +1,12 @@
-/* What an image of code (PTX, cubin, fat binary) says that it takes of a device's memory. */
+/* The device memory that an image of code (PTX, cubin, fat binary) says it takes. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes. The least that any driver takes for it: its large variables. What it may take on top, as
- * far as the image shows: its code and its small variables, which share blocks with others'. Both 0
- * where it cannot be told (compressed, or nothing that is known here). */
+/* Bytes. The least that any driver takes for it: its large variables. Memory that it may take on
+ * top, as far as the image shows: its code and its small variables, which share blocks with
+ * others'. Both 0 where it cannot be told (compressed, or nothing that is known here). */
 struct image_memory {
 	uint64_t surely, perhaps;
 };

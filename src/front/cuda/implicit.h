@@ -1,11 +1,11 @@
 /* Memory that the driver takes as a side effect: modules, libraries, limits of a context, launches.
- * What is known of it beforehand is reserved as for any allocation, and stays charged until it is
- * given back. What the driver takes beyond that (or less), the daemon posts from the driver's
- * figure for this process, where the device's free memory fell over the call; what then passes the
- * limit is undone and refused. Where it fell by more than the slice has left, the call is undone
- * first, and how much that gives back says whether it was this call's: so that nothing is posted
- * that others in the slice would be refused for. Another process's allocation in the same moment
- * costs one question to the daemon, or a second call, no more. */
+ * The part of it that is known beforehand is reserved as for any allocation, and stays charged
+ * until it is given back. Memory that the driver takes beyond that (or less), the daemon posts from
+ * the driver's figure for this process, where the device's free memory fell over the call; what
+ * then passes the limit is undone and refused. Where it fell by more than the slice has left, the
+ * call is undone first, and how much that gives back says whether it was this call's: so that
+ * nothing is posted that others in the slice would be refused for. Another process's allocation in
+ * the same moment costs one question to the daemon, or a second call, no more. */
 #pragma once
 
 #include <stdbool.h>
@@ -27,7 +27,7 @@ struct implicit {
 	bool keeps;           /* the rest, too, where it cannot be told what the driver took */
 };
 
-/* What the driver says is free on the current context's GPU. 0: it does not say. */
+/* The free memory on the current context's GPU, by the driver. 0: it does not say. */
 size_t implicit_driver_free(void);
 /* The current context, by which books go; 0: none. */
 uint64_t implicit_context(void);
@@ -42,11 +42,11 @@ bool implicit_end(struct implicit *i, bool last);
 /* It was undone, and the books follow. False: it may have been others' memory; try it again. */
 bool implicit_refused(const struct implicit *i, bool last);
 /* The end of every call that implicit_begin() let through; while it is under way, the daemon posts
- * nothing of its own accord. What was reserved is booked by that number, or given back. */
+ * nothing of its own accord. The reservation is booked by that number, or given back. */
 CUresult implicit_done(struct implicit *i, CUresult result, uint64_t number);
 
-/* What every call that takes such memory does around the driver's: how it is undone, and the number
- * by which it is booked. */
+/* The frame of every call that takes such memory, around the driver's: how it is undone, and the
+ * number by which it is booked. */
 #define TAKING(kind, expected, call, undo, number)                    \
 	for (int attempt_ = 1;; attempt_++) {                         \
 		const bool last_ = attempt_ == IMPLICIT_TRIES;        \

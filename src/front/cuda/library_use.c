@@ -74,7 +74,7 @@ void library_got(uint64_t library, uint64_t kernel)
 		books_note(p, &object);
 }
 
-/* What a use of it in a context takes at most. */
+/* The most memory that a use of it in a context takes. */
 static uint64_t missing_in(struct process *p, uint64_t library, uint64_t context)
 {
 	struct object in, all = {0}, code = {0};

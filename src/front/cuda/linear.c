@@ -53,7 +53,7 @@ static uint64_t area(uint64_t pitch, uint64_t height)
 	return __builtin_mul_overflow(pitch, height, &bytes) ? UINT64_MAX : bytes;
 }
 
-/* What the longest pitch would take. */
+/* The memory that the longest pitch would take. */
 static uint64_t pitched_at_most(size_t width, size_t height)
 {
 	return width > BOOKS_MOST ? UINT64_MAX : area(ALIGN_UP(width, PITCH_STEP), height);
@@ -198,7 +198,7 @@ static void slice_info(uint64_t *free_bytes, uint64_t *total)
 	int gpu = p ? charge_current_gpu(p) : -1;
 	if (p) {
 		grow_exact_arrays(p, gpu, false);
-		/* What those gave back, too. */
+		/* Also the memory that those gave back. */
 		grow_settle_leaving(p);
 	}
 	uint64_t limit = gpu < 0 ? 0 : books_limit(p, (uint32_t)gpu);

@@ -6,8 +6,8 @@
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
-/* What any context has for a thread at first: the stack that the CUDA documentation calls the
- * default (cudaLimitStackSize). */
+/* The local memory that any context has for a thread at first: the stack that the CUDA
+ * documentation calls the default (cudaLimitStackSize). */
 #define FIRST_BYTES 1024u
 /* No driver gives a thread a larger stack. */
 #define STACK_MOST (512u << 10)
@@ -39,7 +39,7 @@ static uint64_t limit_unit(CUlimit limit)
 	return (uint64_t)processors * (uint64_t)threads;
 }
 
-/* What a limit takes beyond what it took at first. */
+/* The memory that a limit takes beyond what it took at first. */
 static uint64_t limit_bytes(CUlimit limit, uint64_t first, uint64_t value)
 {
 	uint64_t unit = limit_unit(limit);
@@ -56,8 +56,8 @@ static uint64_t limit_number(uint64_t context, CUlimit limit)
 	return context + (unsigned int)limit;
 }
 
-/* What is known of a limit: its first value, and the highest that it took memory for, which for the
- * stack a kernel may have raised. */
+/* The facts known of a limit: its first value, and the highest that it took memory for, which for
+ * the stack a kernel may have raised. */
 struct limit_known {
 	uint64_t first, most;
 	struct object booked;
@@ -90,7 +90,7 @@ static void limit_reaches(struct process *p, uint64_t number, uint64_t first, ui
 	books_note(p, &object);
 }
 
-/* What is booked for a limit becomes one object. */
+/* The bookings for a limit become one object. */
 static uint64_t limit_booked(struct implicit *i, uint64_t context, CUlimit limit, uint64_t first,
 			     uint64_t most)
 {
@@ -177,7 +177,7 @@ static void watch_as_needed(struct process *p)
 		gate_watch(watch);
 }
 
-/* Holding the lock. What had that handle before may have been another function. owner: the module
+/* Holding the lock. The handle may have been another function's before. owner: the module
  * or library; 0: not known. */
 static void need_note(struct process *p, enum object_kind kind, uint64_t handle, uint64_t owner,
 		      uint64_t bytes)
@@ -416,7 +416,7 @@ CUresult local_begin(struct local_call *c, struct local_need need)
 	return result;
 }
 
-/* Also where a call failed after that. What the device has free says nothing: another process may
+/* Also where a call failed after that. The device's free memory says nothing: another process may
  * have given back as much meanwhile. */
 static bool it_took(struct local_call *c, bool surely)
 {
@@ -539,7 +539,7 @@ static struct image_memory limit_growth(CUlimit limit, size_t value, size_t befo
 				     .perhaps = limit_perhaps(limit, value, before, known, surely)};
 }
 
-/* Some are taken back by a driver, others stay as high as they were. What the device has free is
+/* Some are taken back by a driver, others stay as high as they were. The device's free memory is
  * others', too: where that does not show it, the process's own figure may. */
 static bool limit_took_back(struct process *p, uint64_t bytes, size_t free_before)
 {

@@ -20,7 +20,7 @@ static inline bool local_watched(void)
 	return __builtin_expect(atomic_load_explicit(&local_is_watched, memory_order_relaxed), 0);
 }
 
-/* What is needed in a context. */
+/* The needs of a context. */
 struct local_need {
 	uint64_t context;
 	int gpu;        /* of the ledger; -1: none */
@@ -36,7 +36,7 @@ struct local_call {
 	struct library_call library;
 };
 
-/* What a function needs, in the current context; 0 bytes: no more than any context has. */
+/* The needs of a function, in the current context; 0 bytes: no more than any context has. */
 struct local_need local_need_of(CUfunction function);
 /* A module or library has gone, and its functions. */
 void local_forget(uint64_t owner);
@@ -66,7 +66,7 @@ CUresult local_end_all(struct local_calls *c, CUresult result, bool surely);
 CUresult local_launch_begin(struct local_call *c, CUfunction function, CUstream stream);
 CUresult local_launch_end(struct local_call *c, CUresult result);
 
-/* What every launch of a kernel does around the driver's call. */
+/* Every launch of a kernel does this around the driver's call. */
 #define LOCAL_LAUNCH(function, stream, call)                                                       \
 	({                                                                                         \
 		CUresult launched_;                                                                \

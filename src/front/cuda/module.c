@@ -92,8 +92,8 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources,
 	     real_cuGreenCtxDestroy(*context), *context);
 }
 
-/* What is unloaded is the slice's again at once, not only when the daemon looks next. The driver
- * may keep some of it: that is the daemon's to say. */
+/* Memory of an unloaded module is the slice's again at once, not only when the daemon looks next.
+ * The driver may keep some of it: that is the daemon's to say. */
 #define UNLOAD(handle, call, begin, end)                            \
 	struct implicit i;                                          \
 	struct giving g;                                            \

@@ -5,7 +5,7 @@
 #include "front/books.h"
 #include "front/cuda/hooks.h"
 
-/* What the driver hands pieces out in multiples of. */
+/* The unit in whose multiples the driver hands pieces out. */
 #define PIECE_UNIT 512ull
 
 void piece_note(struct process *p, CUmemoryPool pool, CUdeviceptr ptr)

@@ -1,4 +1,4 @@
-/* What is allocated from a pool: whether there is a place in it for more.
+/* The state of a pool's memory: whether there is a place in it for more.
  *
  * Why this stays: a slice that is full still has the free parts of its pools' memory. Without this
  * file, a program that frees and allocates in a pool near its limit is refused memory that it

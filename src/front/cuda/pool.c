@@ -72,7 +72,7 @@ static CUresult place_begin(struct pool_call *c, struct process *p, int gpu, siz
 	uint64_t key = key_of(c->pool), freed, freed_since;
 	bool quiet = books_pieces_quiet(p, &freed);
 
-	/* What is on its way to be free is waited for: it is in no place that could be taken. */
+	/* Memory on its way to be free is waited for: it is in no place that could be taken. */
 	if (!grow_quiesce())
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	grow_trim(p, gpu);
@@ -170,7 +170,8 @@ static CUresult pool_begin(struct pool_call *c, CUmemoryPool pool, size_t bytes,
 	return result;
 }
 
-/* The pool grew by more than the slice has left. What was allocated goes back at once. */
+/* The pool grew by more than the slice has left. The memory that was allocated goes back at once.
+ */
 static CUresult pool_undo(struct pool_call *c, CUdeviceptr ptr, CUstream stream, bool own_default)
 {
 	struct process *p = c->growing.taking.process;
@@ -356,7 +357,7 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 	CUresult result = real_cuMemPoolDestroy(pool);
 	if (result != CUDA_SUCCESS && known.kind)
 		books_pool_restore(p, &known);
-	/* What is allocated from it stays until that is freed, and so do the pieces that it is in,
+	/* Memory allocated from it stays until that is freed, and so do the pieces that it is in,
 	 * or until it has been freed in a stream: how much that is only the driver knows. Where the
 	 * process has memory that may be elsewhere, that cannot be told from this: then what is
 	 * allocated is charged until it has none. */

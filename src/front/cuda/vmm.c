@@ -1,7 +1,7 @@
 /* Virtual memory management: physical memory lives as long as any handle to it or mapping of it.
  * Each cuMemCreate gets a number of ours, which handles and mappings refer to: the driver's handles
- * are used again, and retaining may give another one for the same memory. What was imported is not
- * in the books: its exporter pays. */
+ * are used again, and retaining may give another one for the same memory. Imported memory is not in
+ * the books: its exporter pays. */
 #include "front/books.h"
 #include "front/cuda/charge.h"
 #include "front/cuda/grow.h"
@@ -216,7 +216,7 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 	return result;
 }
 
-/* ---- What else the driver keeps memory for, beside handles and mappings ---- */
+/* ---- Other things that the driver keeps memory for ---- */
 
 /* Before the call: somebody may have it at once. */
 static void handle_exported(CUmemGenericAllocationHandle handle)

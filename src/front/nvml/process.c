@@ -19,7 +19,7 @@ _Static_assert(offsetof(nvmlProcessDetail_v1_t, usedGpuMemory) == MEMORY_OFFSET,
 _Static_assert(sizeof(nvmlProcessDetail_v1_t) <= SLICE_ENTRY_MAX, "entry");
 _Static_assert(sizeof(nvmlFBCSessionInfo_t) <= SLICE_ENTRY_MAX, "entry");
 
-/* What the ledger says a process holds on some GPUs; false: it is none of the slice's. */
+/* The memory that a process holds on some GPUs, by the ledger; false: it is none of the slice's. */
 static bool slice_process(struct process *p, uint32_t pid, uint64_t gpus, uint64_t *ret_bytes)
 {
 	const struct ledger *l = &p->attachment.ledger;

@@ -1,5 +1,5 @@
-/* What the driver keeps by process beside memory: accounting, and sessions of the encoder and of
- * frame-buffer capture. Only the slice's living processes are told of. */
+/* Figures that the driver keeps by process beside memory: accounting, and sessions of the encoder
+ * and of frame-buffer capture. Only the slice's living processes are told of. */
 #include <stddef.h>
 
 #include "base/macros.h"
