@@ -30,12 +30,20 @@ static bool is_there(const char *program)
 
 const char *container_runtime_find(struct error *err)
 {
-	static const char *const runtimes[] = {"podman", "docker"};
+	static const char *const runtimes[] = {"podman", "docker", "apptainer"};
+	const char *named = secure_getenv(CONTAINER_RUNTIME_ENV);
 
+	named = named && *named ? named : NULL;
 	for (size_t i = 0; i < ARRAY_SIZE(runtimes); i++)
-		if (is_there(runtimes[i]))
+		if ((!named || !strcmp(named, runtimes[i])) && is_there(runtimes[i]))
 			return runtimes[i];
+	if (named) {
+		error_set(err, EXIT_CODE_NOT_FOUND,
+			  CONTAINER_RUNTIME_ENV " names '%.32s', which is not here", named);
+		error_hint(err, "it takes podman, docker or apptainer");
+		return NULL;
+	}
 	error_set(err, EXIT_CODE_NOT_FOUND, "no container runtime is here");
-	error_hint(err, "install podman or docker, or do without --docker");
+	error_hint(err, "install podman, docker or apptainer, or do without --docker");
 	return NULL;
 }

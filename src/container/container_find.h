@@ -3,5 +3,9 @@
 
 struct error;
 
-/* "podman" or "docker", whichever is found first in the PATH, in this order. NULL with *err. */
+/* Names one of them, where several are here. */
+#define CONTAINER_RUNTIME_ENV "CARVE_CONTAINER_RUNTIME"
+
+/* "podman", "docker" or "apptainer": the one that the variable names, else whichever is found first
+ * in the PATH, in this order. NULL with *err. */
 const char *container_runtime_find(struct error *err);

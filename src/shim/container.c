@@ -47,12 +47,12 @@ static void environment_add(struct words *words, const struct shim_spec *spec)
 }
 
 /* The job's directory, by the same name. */
-static void directory_add(struct words *words, const struct shim_spec *spec)
+static void directory_add(struct words *words, const struct shim_spec *spec, bool is_apptainer)
 {
 	if (!*spec->cwd || !strcmp(spec->cwd, "/") || strpbrk(spec->cwd, ":,"))
 		return;
-	words_add(words, "--volume=%s:%s", spec->cwd, spec->cwd);
-	words_add(words, "--workdir=%s", spec->cwd);
+	words_add(words, "--%s=%s:%s", is_apptainer ? "bind" : "volume", spec->cwd, spec->cwd);
+	words_add(words, "--%s=%s", is_apptainer ? "pwd" : "workdir", spec->cwd);
 }
 
 static void cid_file(const char *dir, const char *name, char ret[static PATH_MAX])
@@ -88,6 +88,8 @@ char **shim_container_argv(const struct shim_spec *spec, const struct record_pla
 	size_t i;
 	json_t *value;
 
+	bool is_apptainer = runtime && !strcmp(runtime, "apptainer");
+
 	if (!runtime)
 		return NULL;
 	if (!argv) {
@@ -97,16 +99,19 @@ char **shim_container_argv(const struct shim_spec *spec, const struct record_pla
 	carve_find(carve);
 	words_add(&words, "%s", carve);
 	words_add(&words, "%s", runtime);
-	words_add(&words, "run");
+	words_add(&words, is_apptainer ? "exec" : "run");
 	words_add(&words, "--host=%.*s/carved.sock", (int)(slash ? slash - spec->attach : 0),
 		  spec->attach);
 	words_add(&words, "--session=%s", session);
-	words_add(&words, "--rm");
 	cid_file(place->dir, place->name, cid);
 	(void)unlink(cid); /* of an attempt that was not begun */
-	words_add(&words, "--cidfile=%s", cid);
-	directory_add(&words, spec);
-	environment_add(&words, spec);
+	directory_add(&words, spec, is_apptainer);
+	/* A container of apptainer's ends with its client, and has the job's environment. */
+	if (!is_apptainer) {
+		words_add(&words, "--rm");
+		words_add(&words, "--cidfile=%s", cid);
+		environment_add(&words, spec);
+	}
 	json_array_foreach(json_object_get(spec->root, "container_args"), i, value)
 		words_add(&words, "%s", json_string_value(value));
 	words_add(&words, "%s", spec->image);

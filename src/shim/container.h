@@ -1,4 +1,5 @@
-/* A job in a container: its command is `carve podman run` (or docker), with the job's slice. */
+/* A job in a container: its command is `carve podman run` (or docker, or apptainer exec), with the
+ * job's slice. */
 #pragma once
 
 struct error;

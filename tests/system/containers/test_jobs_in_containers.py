@@ -1,9 +1,11 @@
 """Jobs in containers: `--docker IMAGE` of a job, its queue or its agent."""
 import json
+import os
 
 import pytest
 
 from conftest import BUILD, wait_until
+from docker_host import IMAGE, docker, engine  # noqa: F401: fixtures
 from podman_host import podman, storage  # noqa: F401: fixtures
 
 CARVE = BUILD / "carve"
@@ -32,6 +34,9 @@ def test_a_jobs_container_is_in_its_slice(podman, tmp_path):
     again = podman(str(CARVE), "job", "clone", shown["id"], "--docker", "localhost/carve-no-such:1", "--docker-arg=--pull=never")
     podman(str(CARVE), "job", "wait", again.stdout.strip())
     assert json.loads(podman(str(CARVE), "job", "show", again.stdout.strip(), "--json").stdout)["exit_code"] == 125
+    again = podman(str(CARVE), "job", "rerun", again.stdout.strip(), "--docker", podman.IMAGE)
+    podman(str(CARVE), "job", "wait", again.stdout.strip())
+    assert json.loads(podman(str(CARVE), "job", "show", again.stdout.strip(), "--json").stdout)["exit_code"] == 7
     podman.nothing_is_left()
 
 
@@ -45,8 +50,58 @@ def test_a_jobs_container_ends_with_the_job(podman):
     wait_until(lambda: "theirs" not in podman("podman", "ps", "--format", "{{.Names}}").stdout)
 
 
+def test_only_allowed_options_of_the_runtime_reach_a_container(podman):
+    assert podman(str(CARVE), "agent", "--detached", "--queue", "q=0.5", "--docker", podman.IMAGE, "--docker-allow",
+                  "env").returncode == 0
+    assert job(podman, "sh", "-c", "echo $A", options=["--docker-arg=--env=A=1"])[1] == "1\n"
+    for option in ("--volume=/:/host", "--privileged", "--envx=1"):
+        refused = podman(str(CARVE), "enqueue", "--queue", "q", f"--docker-arg={option}", "--", "true")
+        assert refused.returncode == 2 and f"does not allow {option}" in refused.stderr, refused.stderr
+    short = podman(str(CARVE), "enqueue", "--queue", "q", "--docker-arg=-v/:/host", "--", "true")
+    assert short.returncode == 2 and "is no option of a runtime" in short.stderr
+
+
+def test_a_job_runs_in_a_container_of_docker(docker, tmp_path):
+    env = {**docker.env, "CARVE_CONTAINER_RUNTIME": "docker"}
+
+    def carve(*argv):
+        done = docker.host.run([str(CARVE), *argv], env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+    carve("agent", "--detached", "--queue", f"q=0.5,docker={IMAGE}")
+    options = ("--queue", "q", "--docker-arg=--network=none", "--chdir", str(tmp_path))
+    id = carve("enqueue", *options, "--", "sh", "-c", "hog; echo $CARVE_JOB_ID > here")
+    carve("job", "wait", id)
+    assert "hog: this GPU has 405" in carve("job", "logs", id) and (tmp_path / "here").read_text() == f"{id}\n"
+    id = carve("enqueue", *options, "--grace", "1", "--", "sleep", "1000")
+    wait_until(lambda: docker.docker("ps", "-q").stdout)
+    carve("job", "cancel", id)
+    wait_until(lambda: json.loads(carve("job", "show", id, "--json"))["state"] == "cancelled")
+    wait_until(lambda: not docker.docker("ps", "-aq").stdout)
+    carve("agent", "--stop")
+
+
+def test_a_job_runs_in_a_container_of_apptainer(make_host, tmp_path):
+    """A stand-in that writes down what it is called with, as the directory of its program is first in the PATH."""
+    host, program = make_host("h100-80gb"), tmp_path / "bin/apptainer"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/said\necho "$CARVE_JOB_ID" >> {tmp_path}/said\nexit 7\n')
+    program.chmod(0o755)
+    env = {"PATH": f"{program.parent}:{os.environ['PATH']}", "CARVE_CONTAINER_RUNTIME": "apptainer"}
+    assert host.carve("agent", "--detached", "--queue", "q=0.5", env=env).returncode == 0
+    done = host.carve("enqueue", "--json", "--wait", "--queue", "q", "--docker", "train.sif", "--docker-arg=--cleanenv", "--chdir",
+                      str(tmp_path), "--", "python3", "train.py", env=env)
+    shown, = json.loads(done.stdout)
+    assert shown["state"] == "failed" and shown["exit_code"] == 7, shown
+    said = (tmp_path / "said").read_text().splitlines()
+    assert said[0] == "exec" and f"--bind={tmp_path}:{tmp_path}" in said and f"--pwd={tmp_path}" in said
+    assert said[-5:] == ["--cleanenv", "train.sif", "python3", "train.py", shown["id"]]
+
+
 def test_a_container_without_a_runtime_is_refused(make_host, tmp_path):
     host = make_host("h100-80gb")
     for argv in (["enqueue", "--queue", "q", "--docker", "busybox", "--", "true"], ["agent", "--queue", "q=0.5,docker=busybox"]):
         done = host.carve(*argv, env={"PATH": str(tmp_path)})
         assert done.returncode == 127 and "no container runtime is here" in done.stderr, done
+        done = host.carve(*argv, env={"CARVE_CONTAINER_RUNTIME": "crio"})
+        assert done.returncode == 127 and "names 'crio', which is not here" in done.stderr, done
