@@ -81,9 +81,9 @@ static lookup_fn *lookup_plain(void)
 	return found;
 }
 
-/* What a program that looks for that name is given, but for the entry above: a peer that answers
- * with the process's function of that name means its own, and gets what comes first, which is this
- * one. */
+/* The function that a program is given which looks for that name, but for the entry above: a peer
+ * that answers with the process's function of that name means its own, and gets what comes first,
+ * which is this one. */
 static void *function_find(void *driver, lookup_fn *plain, const char *name)
 {
 	void *own = plain ? plain(RTLD_DEFAULT, name) : NULL, *found = dlsym(driver, name);

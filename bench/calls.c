@@ -135,7 +135,7 @@ static struct {
 	CUresult (*synchronize)(void);
 } real;
 
-/* What the null driver does not have is looked up. */
+/* Functions that the null driver does not have are looked up. */
 #define REAL(name, ...) ((CUresult(*)(__VA_ARGS__))real_find(#name))
 
 static void *real_find(const char *name)
@@ -430,7 +430,7 @@ static int usage(void)
 	return 2;
 }
 
-/* What the command line says; the loops' names are left over, from argv[optind] on. */
+/* The options of the command line; the loops' names are left over, from argv[optind] on. */
 struct plan {
 	long live_counts[LIVE_COUNTS_MOST];
 	int live_count;

@@ -1,4 +1,4 @@
-/* What a decision of the lease policy costs: one line a case on stdout, "NAME CLIENTS NS".
+/* The cost of a decision of the lease policy: one line a case on stdout, "NAME CLIENTS NS".
  * Decisions are grants and extensions; what a lease's end tells the policy is counted in.
  *
  *   lease_decide [CLIENTS...] */

@@ -1,4 +1,4 @@
-/* What a decision of the MIG policy costs in a pool that is played at a load of 1: one line a case
+/* The cost of a decision of the MIG policy in a pool that is played at a load of 1: one line a case
  * on stdout, "NAME GPUS MEAN_NS P50_NS P99_NS".
  *
  *   mig_decide GPUS... */
@@ -16,7 +16,7 @@ static uint64_t clock_ns(void)
 {
 	struct timespec t;
 
-	/* What others on this machine do does not count. */
+	/* Work of others on this machine does not count. */
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
@@ -45,7 +45,7 @@ static void world_make(struct world *w, const char *model, uint32_t gpus)
 	}
 }
 
-/* What ended is idle, or gone. */
+/* An instance that ended is idle, or gone. */
 static void world_advance(struct world *w, double now, bool keeps)
 {
 	for (uint32_t g = 0; g < w->pool.gpu_count; g++) {

@@ -1,4 +1,4 @@
-/* What a placement decision costs: one line a case on stdout, "NAME GPUS NS". Every GPU has 8
+/* The cost of a placement decision: one line a case on stdout, "NAME GPUS NS". Every GPU has 8
  * slices, and a size left that the requests just fit in or not, so that none is found at the first
  * look.
  *

@@ -15,7 +15,7 @@ struct step_count {
 
 /* Once, before the others. False: this machine does not do it. */
 bool step_init(void);
-/* What lies between the two is counted, and a constant number of their own. No thread may be
+/* The code between the two is counted, and a constant number of their own. No thread may be
  * started there. */
 void step_begin(void);
 struct step_count step_end(void);

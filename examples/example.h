@@ -1,4 +1,4 @@
-/* What both examples need: a call that must succeed, and a context on the first GPU. */
+/* The needs of both examples: a call that must succeed, and a context on the first GPU. */
 #pragma once
 
 #include <stdio.h>

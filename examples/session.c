@@ -34,7 +34,7 @@ static void explain(carve_t *carve, const carve_request_t *request)
 		tell("explanation", json);
 }
 
-/* What can be done with a session; its name is as good as its ID. */
+/* The things that can be done with a session; its name is as good as its ID. */
 static int use(carve_t *carve, const char *name, const char *smaller)
 {
 	const carve_request_t size = {.size = sizeof(size), .vram = smaller};

@@ -161,7 +161,7 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
 	return cuMemFreeAsync(ptr, stream);
 }
 
-/* What is free in a pool goes back at once. */
+/* Free memory of a pool goes back at once. */
 CUresult cuStreamSynchronize(CUstream stream)
 {
 	for (int i = 0; i < pool_count; i++)

@@ -1,4 +1,4 @@
-/* What the null driver has for other interposers alone: functions that they look for when they
+/* Parts of the null driver for other interposers alone: functions that they look for when they
  * start, and do without none of. */
 #include "base/cuda_abi.h"
 

@@ -15,7 +15,7 @@
 	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) | \
 	 BIT(OPT_RESERVE))
 
-/* What a job may say of itself, when it is enqueued and later. */
+/* Options that a job may have, when it is enqueued and later. */
 #define JOB_OPTIONS                                                                              \
 	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_VRAM_STRICT) |             \
 	 BIT(OPT_GPU_COMPUTE) | BIT(OPT_GPUS) | BIT(OPT_JOB_NAME) | BIT(OPT_JOB_PRIORITY) |      \

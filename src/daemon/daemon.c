@@ -414,7 +414,7 @@ static int config_tell(const struct arguments *args)
 	return EXIT_CODE_OK;
 }
 
-/* Who asks reads its answer from here, whichever it is. */
+/* A caller that asks reads its answer from here, whichever it is. */
 static int takeover_check(const struct arguments *args, const struct node *node, int config_code,
 			  struct error *err)
 {
@@ -425,8 +425,8 @@ static int takeover_check(const struct arguments *args, const struct node *node,
 	return code;
 }
 
-/* What the user who starts it wants of the driver for a program of his (which GPUs it sees, a share
- * of MPS, how much a context has ready, a tool to be loaded with it) is nothing to the daemon, nor
+/* The wishes of the user who starts it, for a program of his (which GPUs it sees, a share
+ * of MPS, how much a context has ready, a tool to be loaded with it) are nothing to the daemon, nor
  * to what it learns of a context's cost. */
 static void leave_cuda_settings(void)
 {

@@ -1,4 +1,4 @@
-/* What the rooms above session/ and mig/ do as sessions and instances come and go. */
+/* Tells the rooms above session/ and mig/ as sessions and instances come and go. */
 #include "daemon/node_hooks.h"
 
 #include "daemon/attach/attach.h"

@@ -119,8 +119,8 @@ static void sessions_tick(struct node *node)
 	}
 }
 
-/* What the driver says is compared with the ledgers of living processes once a second; commands may
- * have children that never attach. On every GPU: who went round the front saw them all. */
+/* The driver's figures are compared with the ledgers of living processes once a second; commands
+ * may have children that never attach. On every GPU: who went round the front saw them all. */
 static void settle_tick(struct node *node)
 {
 	const struct session *s = node->sessions.first;
@@ -267,7 +267,8 @@ static void on_sampling(void *arg)
 	processes_sampling(&node->settling);
 }
 
-/* What samples say was used before this may be the probe's own context, which is nobody's. */
+/* Memory that samples show as used before this may be the probe's own context, which is nobody's.
+ */
 static void ready_check(struct node *node)
 {
 	if (node->ready || !node->ready_sample || node->pool.done < node->ready_sample)

@@ -50,5 +50,5 @@ int launcher_shim_start(const struct launcher_place *place, const struct warrant
 void launcher_shims_begin(struct launcher_place *place);
 /* Removes cgroups of jobs that are over, which are empty. */
 void launcher_shims_sweep(struct launcher_place *place);
-/* What is left of `name` is killed. */
+/* The rest of `name` is killed. */
 void launcher_shim_end(struct launcher_place *place, const char *name);

@@ -1,4 +1,4 @@
-/* What a process of a session gets in answer to its attaching: any reply, with any descriptors to
+/* The answer to a process of a session that attaches: any reply, with any descriptors to
  * any content, is taken or refused with one line; and once taken, whatever others write into the
  * mappings, the process books on without leaving them.
  *
@@ -173,7 +173,7 @@ static void process_drop(struct process *p)
 {
 	struct attachment *a = &p->attachment;
 
-	/* What is shorter is not taken. */
+	/* A shorter reply is not taken. */
 	munmap((void *)a->ledger.limits, sizeof(struct ledger_limits));
 	munmap(a->ledger.header, ledger_size(GPUS, SLOTS));
 	close(a->socket);

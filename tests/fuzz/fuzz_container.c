@@ -72,7 +72,7 @@ static void fuzz_labels(const char *text, size_t size)
 	json_decref(list);
 }
 
-/* What is added leaves JSON, in which the last rule lets the device be opened. */
+/* The addition leaves JSON, in which the last rule lets the device be opened. */
 static void fuzz_splice(const char *text, size_t size)
 {
 	const struct oci_device device = {"/dev/nvidia3", 195, 3, 0666};

@@ -1,4 +1,4 @@
-/* What a daemon, or whoever listens in its place, answers to the command. */
+/* The answer of a daemon, or of whoever listens in its place, to the command. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
-/* What carve-kubernetes reads of others, by the first byte: the kubelet's messages, claims of the
- * API server, checkpoints, quantities, names of templates, pod templates and the states of pods. */
+/* The texts of others that carve-kubernetes reads, by the first byte: the kubelet's messages,
+ * claims of the API server, checkpoints, quantities, names of templates, pod templates and the
+ * states of pods. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +94,7 @@ static void fuzz_text(const char *text)
 		abort();
 }
 
-/* A file of --pod-template, and the pod of each of its queues. What is refused has its message. */
+/* A file of --pod-template, and the pod of each of its queues. A refused text has its message. */
 static void fuzz_pod_template(const char *text, size_t size)
 {
 	static char *const command[] = {(char *)"true", NULL};

@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		data += length;
 		size -= length;
 	}
-	/* What the daemon would refuse to take back it does not work on. */
+	/* The daemon does not work on a ledger that it would refuse to take back. */
 	(void)ledger_check(header, bytes);
 	struct ledger l = {.limits = &limits, .header = header, .shape = &shape};
 	work(&l);

@@ -156,7 +156,7 @@ static void end(void)
 	side_end(&hostile);
 }
 
-/* What no word of the hostile ones may change. */
+/* The figures that no word of the hostile ones may change. */
 static void look(void)
 {
 	const struct ledger *l = &honest.session.books.ledger;

@@ -1,4 +1,4 @@
-/* What the driver API has besides what programs use most: each family's less usual forms. */
+/* The driver API besides the parts that programs use most: each family's less usual forms. */
 #include <stdbool.h>
 #include <unistd.h>
 

@@ -238,7 +238,7 @@ static void check_clones_keep_objects(int argc, char **argv)
 	EXPECT(ends == 1);
 }
 
-/* What a stream writes is there when what was before it is over, not sooner; likewise what a kernel
+/* A stream's write is there when the work before it is over, not sooner; likewise what a kernel
  * stores after it has slept. */
 static void check_order(int argc, char **argv)
 {
@@ -279,7 +279,7 @@ static void check_order(int argc, char **argv)
 	OK(cuStreamSynchronize(stream));
 }
 
-/* What every other process begins with: the event that it reads, opened. */
+/* The beginning of every other process: the event that it reads, opened. */
 static CUfunction other_begin(CUstream *stream, CUevent *event)
 {
 	CUipcEventHandle handle;
@@ -410,7 +410,8 @@ static void *wait_for_event(void *event)
 	return NULL;
 }
 
-/* Who waits for an event waits for what was recorded when it began to, whoever records it then. */
+/* A stream that waits for an event waits for what was recorded when it began to, whoever records it
+ * then. */
 static void check_shared_events_again(int argc, char **argv)
 {
 	CUipcEventHandle handle;
@@ -508,7 +509,7 @@ static void check_compressed(int argc, char **argv)
 	EXPECT_RESULT(cuModuleLoadData(&module, image), CUDA_ERROR_NO_BINARY_FOR_GPU);
 }
 
-/* What functions that a stream calls may not do, however they were handed in. */
+/* Things that functions which a stream calls may not do, however they were handed in. */
 struct forbidden {
 	CUdeviceptr before;
 	CUstream stream;

@@ -366,7 +366,7 @@ static void check_memory_captured(int argc, char **argv)
 	EXPECT_RESULT(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
 	OK(cuDeviceGraphMemTrim(0));
 	EXPECT(check_free_bytes() == before);
-	/* What a graph has allocated outlives it. */
+	/* Memory that a graph has allocated outlives it. */
 	OK(cuGraphLaunch(exec, stream));
 	OK(cuGraphExecDestroy(exec));
 	OK(cuGraphDestroy(graph));

@@ -1,4 +1,4 @@
-/* What a process held is there for the next one as soon as it is known to have ended.
+/* Memory that a process held is there for the next one as soon as it is known to have ended.
  *
  *   death_room HOW FAMILY ROUNDS [bystander]
  *
@@ -24,7 +24,7 @@
 #include "fork_bound.h"
 #include "slice_families.h"
 
-/* What all families take in whole steps of. */
+/* The step in which all families take memory. */
 #define STEP MIB(32)
 
 static char *self;
@@ -128,7 +128,7 @@ static pid_t forked(size_t bytes, int fd)
 
 /* ---- those who start and end them -------------------------------------------------------- */
 
-/* What the process says; 0: it ended without a word. */
+/* The process's words; 0: it ended without a word. */
 static size_t said(int fd)
 {
 	size_t bytes = 0;

@@ -37,7 +37,7 @@
 
 #define BREAKPOINT 0xCCul
 
-/* ---- What is traced ---- */
+/* ---- The calls that are traced ---- */
 
 static void expect(bool holds)
 {
@@ -90,7 +90,8 @@ static void run_vmm(void)
 	take_and_give("vmm", MIB(20));
 }
 
-/* What others may have a handle to: the driver keeps it for an import, and for a descriptor. */
+/* Objects that others may have a handle to: the driver keeps it for an import, and for a
+ * descriptor. */
 static void run_exported(void)
 {
 	const CUmemAllocationProp prop = {
@@ -265,7 +266,8 @@ static void neighbour_run(int asked, int answers)
 	_exit(0);
 }
 
-/* True where the neighbour says that all is well. What is free the first time is what must be. */
+/* True where the neighbour says that all is well. The memory that is free the first time is what
+ * must be. */
 static bool neighbour_agrees(const struct neighbour *n)
 {
 	char byte = 1;
@@ -368,7 +370,8 @@ static bool at_front(pid_t child)
 	return in(&front, registers.rip);
 }
 
-/* ---- What outlives a process: the session's ledger, as it was when it was last looked at ---- */
+/* ---- The state that outlives a process: the session's ledger, as it was when it was last looked
+ * at ---- */
 
 static struct {
 	const char *at;

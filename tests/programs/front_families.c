@@ -213,7 +213,7 @@ static int check_graph(void)
 	CHECK(room() == LIMIT - MIB(800));
 	OK(cuMemFree_v2(ptr));
 	OK(cuGraphLaunch(exec, NULL));
-	/* What the graph does not use now makes room for what is asked. */
+	/* Memory that the graph does not use now makes room for what is asked. */
 	OK(cuMemAlloc_v2(&ptr, LIMIT));
 	OK(cuGraphExecDestroy(exec));
 	CHECK(room() == 0);

@@ -18,7 +18,7 @@ struct front_gate {
 	_Atomic uint32_t slots; /* in use: [1, slots] */
 	_Atomic bool stop;
 	pthread_t thread;
-	/* What it saw. */
+	/* The figures that it saw. */
 	unsigned long closes;
 	unsigned long drained;  /* closes after which all work was seen done */
 	unsigned long given_up; /* closes after which it was not, in time */

@@ -127,7 +127,7 @@ static int check_family(void)
 	return 0;
 }
 
-/* What the driver refuses is not charged; what it does not free stays charged. */
+/* Memory that the driver refuses is not charged; memory that it does not free stays charged. */
 static int check_rollback(void)
 {
 	CUdeviceptr a, b;

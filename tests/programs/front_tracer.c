@@ -120,7 +120,7 @@ static bool step_and_kill(pid_t child, long steps, int *status)
 	return true;
 }
 
-/* What a neighbour in the slice sees of the kills: nothing. */
+/* A neighbour's view of the kills, in the same slice: nothing. */
 static int neighbour_allocates(void)
 {
 	CUdeviceptr ptr;

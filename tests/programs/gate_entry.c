@@ -1,4 +1,4 @@
-/* What the front's entries of launches make of their arguments, their results and the stack:
+/* The front's entries of launches, with their arguments, their results and the stack:
  * gate_entry MS. Over the null driver, whose launches say what reached them, and call back from
  * inside. A first launch of each is followed by a pause of MS milliseconds, in which the process
  * gets ready for the short way through an open gate. Exit status 1: something got lost, which

@@ -220,7 +220,7 @@ int main(int argc, char **argv)
 {
 	char line[128];
 
-	/* What was written to us stays in the pipe for who we become by exec. */
+	/* Bytes that were written to us stay in the pipe for who we become by exec. */
 	setvbuf(stdin, NULL, _IONBF, 0);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	printf("%d\n", (int)getpid());

@@ -102,7 +102,7 @@ static void reap(pid_t pid)
 	EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* What a child had that ended comes back; the driver and the daemon take a moment for it. */
+/* Memory of a child that ended comes back; the driver and the daemon take a moment for it. */
 static void wait_for_room(size_t bytes)
 {
 	const struct timespec nap = {.tv_nsec = 20000000};
@@ -415,7 +415,7 @@ static void changed_root(int argc, char **argv)
 	wait_for_test();
 }
 
-/* What the driver does not need once it runs fails. */
+/* A call that the driver does not need once it runs fails. */
 static void filtered(int argc, char **argv)
 {
 	static const int refused[] = {SYS_socket, SYS_connect, SYS_statx,

@@ -6,7 +6,7 @@
 
 #include "base/cuda_abi.h"
 
-/* What one piece is made of, by family. */
+/* The parts of one piece, by family. */
 union slice_piece {
 	CUdeviceptr ptr;
 	CUarray array;

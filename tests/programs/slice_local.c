@@ -394,7 +394,7 @@ static CUresult by_second_context(struct test *t)
 	return result;
 }
 
-/* What is raised for its sake is there already. */
+/* Memory that is raised for its sake is there already. */
 static CUresult by_limit(struct test *t)
 {
 	CUresult result = cuCtxSetLimit(CU_LIMIT_STACK_SIZE, t->bytes);

@@ -121,7 +121,7 @@ static void under_lock(void)
 	EXPECT(it.locked == before + it.count);
 }
 
-/* What the other thread does in a round. */
+/* The other thread's work in a round. */
 static void others_part(uint32_t round)
 {
 	if (is("long")) {

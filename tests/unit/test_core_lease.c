@@ -1,5 +1,5 @@
-/* What the lease policy gives to imagined clients (src/core/lease_sim.h): shares, and single cases,
- * over hours of imagined time. */
+/* The time that the lease policy gives to imagined clients (src/core/lease_sim.h): shares, and
+ * single cases, over hours of imagined time. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -479,7 +479,7 @@ static void interactive_newcomer(void **state)
 	}
 }
 
-/* What it left to others as excess isn't owed to one that slept. */
+/* Time left to others as excess isn't owed to one that slept. */
 static void excess_is_not_saved(void **state)
 {
 	struct lease_sim *sim = sim_new(COMPUTE_FAIR, 250 * MS);

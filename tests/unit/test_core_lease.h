@@ -51,7 +51,7 @@ static inline void go(struct lease_sim *sim, uint64_t until)
 		fail_msg("%s", lease_sim_fault(sim));
 }
 
-/* What it had of the time so far, in percent. */
+/* Its part of the time so far, in percent. */
 static inline double share(const struct lease_sim *sim, uint32_t client)
 {
 	return 100.0 * (double)lease_sim_result(sim, client).busy_ns / (double)lease_sim_now(sim);

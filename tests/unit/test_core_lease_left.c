@@ -94,7 +94,7 @@ static void leave(struct world *w, struct left *left)
 	}
 }
 
-/* Who held goes on for `gap`; then its gate is closed, and all ask again. */
+/* The holder goes on for `gap`; then its gate is closed, and all ask again. */
 static void restart(struct world *w, uint64_t gap)
 {
 	struct left left;
@@ -197,7 +197,7 @@ static uint64_t first_turn(struct lease_table *t, uint64_t now)
 	return now;
 }
 
-/* What is owed by those that have gone is not forgotten; not for those either that stay, who are
+/* Debts of those that have gone are not forgotten; not for those either that stay, who are
  * added again. */
 static void debts_are_kept(void **state)
 {

@@ -1,4 +1,4 @@
-/* What the lease policy gives where modes and settings change, or where they are unusual
+/* The lease policy where modes and settings change, or where they are unusual
  * (src/core/lease_sim.h): nobody who has work is left without, and none has more for it. */
 #include <math.h>
 
@@ -28,7 +28,7 @@ static void mode_set(struct crowd *c, enum compute_mode mode)
 	lease_sim_set(c->sim, 0, &c->setting);
 }
 
-/* What is due to a client while all of the crowd have work, as part of the time. */
+/* The time due to a client while all of the crowd have work, as part of the time. */
 static double part_due(const struct crowd *c, uint32_t client)
 {
 	double asked = 0, own = c->fraction[client] / 1e6, most = 1;
@@ -99,7 +99,8 @@ static void crowd_begin(struct crowd *c, enum compute_mode mode, uint64_t lease_
 	lease_sim_costs(c->sim, 0, 200000);
 }
 
-/* What somebody had while the mode was another one is not held against him, or against others. */
+/* Time that somebody had while the mode was another one is not held against him, or against others.
+ */
 static void fair_begins_anew_after_strict(void **state)
 {
 	static const uint64_t before[] = {1 * SEC, 10 * SEC, 600 * SEC};
@@ -146,8 +147,8 @@ static void random_crowd(struct crowd *c, uint64_t seed)
 		crowd_add(c, MIN(left, 100000), false);
 }
 
-/* However often it changes. Who always has work gets what is due to him, in each of the longer
- * stretches between two changes and in all; where all have work, no more than that. */
+/* However often it changes. A client that always has work gets what is due to it, in each of the
+ * longer stretches between two changes and in all; where all have work, no more than that. */
 static void modes_back_and_forth(void **state)
 {
 	for (uint64_t seed = 1; seed <= 60; seed++) {

@@ -1,5 +1,5 @@
-/* What the lease policy must never do, whatever its clients are and whoever calls it in whatever
- * order: random ones, the same for the same seed. */
+/* Things that the lease policy must never do, whatever its clients are and whoever calls it in
+ * whatever order: random ones, the same for the same seed. */
 #include "base/macros.h"
 #include "test_core_lease.h"
 
@@ -286,8 +286,8 @@ static void strict_shares_hold(void **state)
 				double late = i < endless ? 0 : limit * 5 / 60;
 
 				/* A lease and a bit, once and for all; a minute that ends with one
-				 * may follow one that began with one. What it slept through may
-				 * come a plan late. */
+				 * may follow one that began with one. Time that it slept through
+				 * may come a plan late. */
 				if (got > limit + 0.6 + late || all > 0.5 + late)
 					fail_msg("seed %lu: %u got %.2f%% of %.2f%%", seed, i, got,
 						 limit);
@@ -396,8 +396,8 @@ static void who_stays_has_its_share_beside_visits(void **state)
 		}
 }
 
-/* What its owner's last ones took puts a visit off for as long as the shares take that paid for it;
- * then there are the turns of others. */
+/* Time that its owner's last ones took puts a visit off for as long as the shares take that paid
+ * for it; then there are the turns of others. */
 static void debts_put_nobody_off_for_longer_than_they_take(void **state)
 {
 	for (uint64_t seed = 1; seed <= 60; seed++)

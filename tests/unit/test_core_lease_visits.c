@@ -1,4 +1,4 @@
-/* What the lease policy gives to clients that come and go (src/core/lease_sim.h), and to those
+/* The lease policy for clients that come and go (src/core/lease_sim.h), and to those
  * beside them: visits, and what is owed for them. */
 #include "base/macros.h"
 #include "core/lease_table.h"
@@ -53,8 +53,8 @@ static void who_comes_and_goes_takes_nobodys_share(void **state)
 		}
 }
 
-/* What they did not pay for is paid by the next one of their owner: kernels that are longer than
- * their turn, one a visit, though each comes as soon as the last has gone. */
+/* Time that they did not pay for is paid by the next one of their owner: kernels that are longer
+ * than their turn, one a visit, though each comes as soon as the last has gone. */
 static void visits_of_one_kernel_have_their_share(void **state)
 {
 	static const uint64_t kernels[] = {5 * MS, 20 * MS, 100 * MS, 1 * SEC};
@@ -82,7 +82,8 @@ static void visits_of_one_kernel_have_their_share(void **state)
 		}
 }
 
-/* What one has that pauses, beside bursts of one kernel: those of visits, or of one that stays. */
+/* The time of one that pauses, beside bursts of one kernel: those of visits, or of one that stays.
+ */
 static double beside_bursts(enum compute_mode mode, uint64_t kernel, uint64_t work, bool visits)
 {
 	struct lease_sim *sim = sim_new(mode, 50 * MS);
@@ -218,7 +219,7 @@ static struct lease_table *strict_table(void)
 	return t;
 }
 
-/* What somebody owed keeps his next client waiting, as long as it would have kept him, and nobody
+/* A debt of an owner keeps his next client waiting, as long as it would have kept him, and nobody
  * else. */
 static void debts_are_their_owners(void **state)
 {
@@ -228,7 +229,7 @@ static void debts_are_their_owners(void **state)
 	assert_true(visit(t, 2, 8, 100000, 500 * MS, 1 * SEC) == 1 * SEC);
 	/* 0.5 s of 10% are 5 s. */
 	assert_in_range(visit(t, 3, 7, 100000, 1 * MS, 2 * SEC), 4990 * MS, 5010 * MS);
-	/* What is forgiven is forgiven; and so is what nobody waited for. */
+	/* A debt that is forgiven is forgiven; and so is time that nobody waited for. */
 	assert_true(visit(t, 4, 8, 100000, 1 * MS, 8 * SEC) == 8 * SEC);
 	/* Twice the share pays what is left in half the time. */
 	assert_true(visit(t, 5, 7, 100000, 500 * MS, 20 * SEC) == 20 * SEC);

@@ -629,7 +629,7 @@ static void waste_decides_between_models(void **state)
 	request = test_bytes(GIB(16));
 	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	assert_string_equal(granted_name(&d, 0), "1g.18gb");
-	/* What wastes less is full: what holds it elsewhere is granted. */
+	/* The GPU that wastes less is full: what holds it elsewhere is granted. */
 	test_instance(&t, 0, test_profile(&t, 0, "7g.141gb"), 0, MIG_BUSY, 0);
 	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	assert_string_equal(granted_name(&d, 0), "1g.20gb");

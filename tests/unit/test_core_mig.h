@@ -1,4 +1,4 @@
-/* What the tests of the MIG policy share: dies of the simulator's models, and pools of them. */
+/* Shared by the tests of the MIG policy: dies of the simulator's models, and pools of them. */
 #pragma once
 
 #include <stdbool.h>

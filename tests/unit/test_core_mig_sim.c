@@ -249,7 +249,7 @@ static double mixed_play(uint32_t mig, uint32_t fractions, const uint64_t sizes[
 static void a_mixed_pool_accepts_no_less_than_mig_alone(void **state)
 {
 	static const uint64_t sizes[][6] = {
-		/* What fills profiles to the byte, but for the whole GPU, */
+		/* Requests that fill profiles to the byte, but for the whole GPU, */
 		{MIB(9984), MIB(9984), MIB(20096), MIB(40448), MIB(40448), MIB(80896)},
 		/* what leaves much of them, */
 		{GIB(4), GIB(10), GIB(12), GIB(21), GIB(30), GIB(45)},
@@ -306,7 +306,7 @@ static void bad_settings_are_refused(void **state)
 	assert_int_equal(mig_sim_run(&setting, &one, 1, &r), -EINVAL);
 }
 
-/* What no GPU can hold neither waits for ever nor keeps others. */
+/* A request that no GPU can hold neither waits for ever nor keeps others. */
 static void what_never_fits_is_told_and_passed_over(void **state)
 {
 	struct mig_request wants[2] = {

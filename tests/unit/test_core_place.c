@@ -426,7 +426,7 @@ static void memory_needs_no_time(void **state)
 	assert_int_equal(place_decide(&gpu, 1, &memory, &result), -ENOSPC);
 	assert_int_equal(place_check(&gpu, 0, &memory), PLACE_NO_COMPUTE);
 	assert_true(place_possible(&gpu, 1, &memory));
-	/* What was asked for while nothing was promised may be too much by now; memory is granted
+	/* A request made while nothing was promised may be too much by now; memory is granted
 	 * still. */
 	gpu.share = 3 * (uint64_t)SHARE_ONE;
 	memory.compute = 0;

@@ -297,7 +297,8 @@ static void a_large_job_does_not_starve(void **state)
 	assert_true(began);
 }
 
-/* What others hold has no end: the placement is kept where they are not in the way for ever. */
+/* Memory that others hold has no end: the placement is kept where they are not in the way for ever.
+ */
 static void memory_outside_is_waited_for_beside_other_jobs(void **state)
 {
 	static struct agent a;

@@ -1,4 +1,4 @@
-/* What `carve agent` is told: core/queue_spec.h. */
+/* The arguments of `carve agent`: core/queue_spec.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

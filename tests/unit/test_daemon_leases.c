@@ -247,7 +247,8 @@ static void one_at_a_time(void **state)
 {
 	double part = 0;
 
-	/* Who gets no processor for its turn goes idle, and another one's time is not counted. */
+	/* A client that gets no processor for its turn goes idle, and another one's time is not
+	 * counted. */
 	for (int i = 0; i < 3 && (part <= 0.1 || part >= 0.5); i++)
 		part = one_at_a_time_once();
 	assert_true(part > 0.1 && part < 0.5);
@@ -452,7 +453,7 @@ static bool has_them_soon(void)
 	wait_turns(other, 20);
 	struct lease_standing standing = standing_of(leases, f);
 	uint64_t others = standing_of(leases, other).stat.held_ns;
-	/* What fits doubles. */
+	/* The bound that fits doubles. */
 	bool soon = standing.stalls <= rounds / 3 + standing.reopened / 8 &&
 		    standing.reopened >= rounds / 2 && others > standing.stat.held_ns / 2 &&
 		    atomic_load(&room_us_most) > 5000;
@@ -625,7 +626,7 @@ static void a_waiter_that_nobody_heard_gets_its_turn(void **state)
 	for (unsigned i = 0; i < 3; i++) {
 		uint64_t before = standing_of(leases, f).stat.leases;
 
-		/* What it was looked at for is over. */
+		/* The reason for the look is over. */
 		wait_turns(other, 500);
 		atomic_store(&page->waiting, 1);
 		for (int j = 0; j < 6000 && standing_of(leases, f).stat.leases == before; j++)

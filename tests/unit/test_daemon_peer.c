@@ -1,4 +1,4 @@
-/* Who a process is, when its PID came back within the tick in which it had started. */
+/* The identity of a process, when its PID came back within the tick in which it had started. */
 #include <errno.h>
 #include <linux/sched.h>
 #include <setjmp.h>
@@ -125,7 +125,7 @@ static void another_process_of_the_same_tick_is_not_taken_for_it(void **state)
 	assert_int_equal(process_identify(second, &now), -ESRCH);
 }
 
-/* Who wrote a process down on an older kernel knew its time only. */
+/* A daemon that wrote a process down on an older kernel knew its time only. */
 static void times_decide_where_there_is_no_number(void **state)
 {
 	struct process_id self, old, other;

@@ -21,7 +21,7 @@
 #include "daemon/host/rights.h"
 
 #define LINGER_S 4
-/* What is no wait for it, on a machine that stands still for a while. */
+/* A time that is no wait for it, on a machine that stands still for a while. */
 #define QUICK_NS 2000000000ull
 
 static int reader = -1; /* the other end of a connection, which reads nothing */

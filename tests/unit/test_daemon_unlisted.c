@@ -1,5 +1,5 @@
-/* What a GPU's driver says is used beyond the sum of all processes, told from readings that no two
- * figures of are of one moment. */
+/* The memory that is used, by a GPU's driver, beyond the sum of all processes, told from readings
+ * that no two figures of are of one moment. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

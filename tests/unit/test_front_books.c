@@ -17,7 +17,7 @@
 #include "front/books.h"
 #include "front/library.h"
 
-/* What the books are linked with says which library it is of; none is loaded here. */
+/* The books' library says which one it is; none is loaded here. */
 const struct front_library front_library = {.soname = "none"};
 const uint32_t front_count = 0;
 const struct front_entry front_entries[1];
@@ -154,7 +154,7 @@ static void only_one_emptied_block_is_kept(void **state)
 	assert_int_equal(process.objects.used, 1);
 }
 
-/* What is given the place of another that went without our seeing it holds that place. */
+/* An object with the place of another that went without our seeing it holds that place. */
 static void a_stale_one_does_not_free_the_place_of_its_successor(void **state)
 {
 	limits.gpu[0].limit_bytes = BLOCK_BYTES;

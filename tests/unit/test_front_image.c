@@ -1,4 +1,4 @@
-/* What images of code say that they take. */
+/* The memory that images of code say they take. */
 #include <elf.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -76,7 +76,7 @@ static void replace_is_for_who_saw_the_word(void **state)
 	assert_int_equal(GATE_STATE(word()), GATE_CONTENDED);
 }
 
-/* What fronts do to the word, and what none of them does. */
+/* Changes that fronts make to the word, and those that none of them makes. */
 static void what_became_of_the_word(void **state)
 {
 	uint64_t closed = gate_set(&ledger, GATE_CLOSED);
@@ -108,7 +108,7 @@ static void is_for_the_gpus_that_are_sliced(void **state)
 	assert_false(gate_is_for(&says, 5));
 	assert_true(gate_is_for(&says, 0));
 	assert_true(gate_is_for(&says, LEDGER_GPUS_MAX));
-	/* What one said that is gone does not count. */
+	/* The word of one that is gone does not count. */
 	says.generation++;
 	assert_true(gate_is_for(&says, 5));
 	gate_set_unsliced(&ledger, &says, word(), 0);
@@ -132,7 +132,7 @@ static void who_passes_or_waits_looks_again_when_its_gpus_change(void **state)
 		assert_int_equal(gate_set_unsliced(&ledger, &says, before, i + 1), before);
 		assert_int_equal(word(), before);
 	}
-	/* What a process put there is not the daemon's to say again. */
+	/* A word that a process put there is not the daemon's to say again. */
 	uint64_t own = gate_set(&ledger, GATE_CLOSED);
 	assert_true(gate_replace(&ledger, own, GATE_OPEN));
 	uint64_t forged = word();

@@ -1,4 +1,5 @@
-/* What carve's Kubernetes programs read: quantities, claims, names of templates, and messages. */
+/* The texts that carve's Kubernetes programs read: quantities, claims, names of templates, and
+ * messages. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* What ld.so's cache says, in glibc's format with and without the older one before it. */
+/* The contents of ld.so's cache, in glibc's format with and without the older one before it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -61,8 +61,8 @@ static void it_goes_as_the_gpu_goes(void **state)
 	assert_int_equal(pass(&g, 1000, 1000), 1000 * MS);
 }
 
-/* Who has the GPU may be stopped: nobody waits for that any longer than this; and then it counts no
- * less. */
+/* The holder of the GPU may be stopped: nobody waits for that any longer than this; and then it
+ * counts no less. */
 static void standing_still_is_borne_for_a_while(void **state)
 {
 	struct gpu g = gpu_start(0);
@@ -93,7 +93,7 @@ static void what_it_catches_up_counts(void **state)
 	assert_int_equal(lease_clock_look(&g.clock, g.monotonic, g.lag), START + 41 * MS);
 }
 
-/* Who should have looked did not run: nobody's turn took that time. */
+/* The thread that should have looked did not run: nobody's turn took that time. */
 static void a_pause_does_not_count(void **state)
 {
 	struct gpu g = gpu_start(0);

@@ -388,7 +388,7 @@ static void death_at_every_instruction(void **state)
 
 #endif
 
-/* What the driver had less of than was charged is given back as it was charged. */
+/* Memory of which the driver had less than was charged is given back as it was charged. */
 static void sum_below_nothing(void **state)
 {
 	struct ledger l = ledger_new(MIB(20));

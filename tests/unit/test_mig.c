@@ -70,7 +70,8 @@ static long json_number(const json_t *value)
 				     : (long)json_integer_value(value);
 }
 
-/* What drivers chose where nobody asked for a place. Where the model is known to choose otherwise
+/* The places that drivers chose where nobody asked for one. Where the model is known to choose
+ * otherwise
  * ("differs"), it must at least find room for all. */
 static void replay(const json_t *trace)
 {

@@ -203,7 +203,7 @@ static void test_grid_sync(void **state)
 		"again: ld.acquire.gpu.u32 %r8, [%d0+4]; xor.b32 %r8, %r8, %r6; setp.gt.s32 %p3, "
 		"%r8, -1;\n"
 		"@%p3 bra again; met: bar.sync 0;\n"
-		/* What the next block's first thread has written. */
+		/* The value that the next block's first thread has written. */
 		"add.u32 %r4, %r1, 1; rem.u32 %r4, %r4, %r7; mul.lo.u32 %r4, %r4, %r2;\n"
 		"mad.wide.u32 %d2, %r4, 4, %base; ld.global.u32 %r9, [%d2];\n"
 		"add.u64 %o, %o, 4096;";
@@ -251,7 +251,7 @@ static void test_mbarrier_phases(void **state)
 		assert_int_equal(words[i], 300);
 }
 
-/* What a state tells, dropped arrivals, bytes that are waited for: one thread, bit by bit. */
+/* The answers of a state, dropped arrivals, bytes that are waited for: one thread, bit by bit. */
 static void test_mbarrier_counts(void **state)
 {
 	must_run_body(

@@ -1,4 +1,5 @@
-/* What a compiled module tells, how several sources link, and how wrong text is refused. */
+/* The facts that a compiled module tells, how several sources link, and how wrong text is refused.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -275,7 +276,8 @@ static void test_warp_size(void **state)
 	assert_int_equal(words[3], 32);
 }
 
-/* What ptxas makes of them: an index counts the innermost elements, which of vectors are single. */
+/* The results of ptxas for them: an index counts the innermost elements, which of vectors are
+ * single. */
 static void test_indices(void **state)
 {
 	uint64_t out = device_alloc(&device, 128);

@@ -158,8 +158,8 @@ static size_t compress(uint64_t method, const char *text, size_t size, char *to,
 	return ZSTD_compress(to, room, text, size, 3);
 }
 
-/* What an image of one entry with such data gives. The image is as large as it has to be, so that a
- * sanitizer sees what lies beyond it. */
+/* The result of an image of one entry with such data. The image is as large as it has to be, so
+ * that a sanitizer sees what lies beyond it. */
 static CUresult text_of(uint64_t method, const void *data, size_t size, uint64_t plain_size,
 			char **ret)
 {

@@ -21,7 +21,7 @@ struct done {
 	const struct engine_queue *queue;
 };
 
-/* What the engine told, in order. */
+/* The events that the engine told, in order. */
 static struct {
 	struct done done[LOG_MAX];
 	uint32_t count;
@@ -140,7 +140,7 @@ static void round_robin(void **state)
 	assert_int_equal(r->client[1].busy_ns, 3 * MS);
 }
 
-/* Who comes while another ran alone for long waits for the rest of that one's slice. */
+/* A process that comes while another ran alone for long waits for the rest of that one's slice. */
 static void newcomer(void **state)
 {
 	struct rig *r = *state;
@@ -287,7 +287,7 @@ static void short_pieces_keep_the_clock(void **state)
 	engine_advance(&r->engine, now += 2 * ENGINE_OWED_NS);
 	assert_true(r->engine.shift <= 70 * US);
 	assert_int_equal(r->engine.now + r->engine.shift, now);
-	/* What takes long takes that long by any clock. */
+	/* Work that takes long takes that long by any clock. */
 	compute(q, 400 * US, 0, WIRE_ITEM_MORE);
 	engine_advance(&r->engine, now += 460 * US);
 	assert_int_equal(engine_submit(q, &mark), 0);
@@ -301,7 +301,7 @@ static void short_pieces_keep_the_clock(void **state)
 	assert_int_equal(now, end);
 }
 
-/* Who never delivers loses his turns, nobody else's time. */
+/* A queue that never delivers loses its turns, nobody else's time. */
 static void playing_for_ever(void **state)
 {
 	struct rig *r = *state;
@@ -326,7 +326,7 @@ static void playing_for_ever(void **state)
 	assert_int_equal(r->client[0].busy_ns, 2 * MS);
 }
 
-/* What a queue is promised holds, whoever comes. */
+/* A promise to a queue holds, whoever comes. */
 static void sure_turns(void **state)
 {
 	struct rig *r = *state;

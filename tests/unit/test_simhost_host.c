@@ -263,7 +263,8 @@ static int reset(struct rig *r, struct process *tool, uint32_t gpu, bool reboot)
 	return r->x.reply.head.status;
 }
 
-/* Who used the GPU is gone, and what it had; others, and their GPUs, are not touched. */
+/* The process that used the GPU is gone, and so is its memory; others, and their GPUs, are not
+ * touched. */
 static void a_reset_takes_processes_memory_and_instances(void **state)
 {
 	struct rig *r = *state;

@@ -220,7 +220,7 @@ static void what_is_shown_can_be_had(void **state)
 		uint64_t room = typed(units_format_room(bytes, buf));
 		assert_true(room <= bytes && room > bytes - bytes / 99);
 		uint64_t use = typed(units_format_bytes(bytes, buf));
-		/* What is left of a byte is dropped of what is typed. */
+		/* A fraction of a byte is dropped of a typed size. */
 		assert_true(use + 1 >= bytes && use < bytes + bytes / 99);
 		/* Two decimals stay as they were typed. */
 		assert_true(typed(units_format_bytes(use, buf)) == use);

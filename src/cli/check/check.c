@@ -163,7 +163,7 @@ static const char *or_none(const char *text)
 	return *text ? text : "not found";
 }
 
-/* What is known of the driver: its version is the daemon's to say. */
+/* The facts about the driver: its version is the daemon's to say. */
 static const char *driver_text(const json_t *daemon, const json_t *driver)
 {
 	if (!json_is_object(daemon) && *session_text(driver, "cuda"))

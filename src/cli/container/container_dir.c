@@ -15,7 +15,7 @@
 #include "base/macros.h"
 #include "cli/container/container_watch.h"
 
-/* What is there outlives a boot, as containers do. */
+/* Its contents outlive a boot, as containers do. */
 #define PLACE "/var/tmp"
 #define PREFIX "carve-container-"
 #define NOTE "kept"

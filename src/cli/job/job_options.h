@@ -1,4 +1,4 @@
-/* What a job may say of itself, from the command line into the fields of the daemon's API. */
+/* Options that a job may have, from the command line into the fields of the daemon's API. */
 #pragma once
 
 #include <jansson.h>
@@ -12,6 +12,6 @@ struct error;
 int job_options_read(const struct cli *cli, json_t *body, struct error *err);
 /* The options that only a new job has: its environment, directory, array and sweep. */
 int job_options_new(const struct cli *cli, json_t *body, struct error *err);
-/* What this process has: environment, directory, umask and limits, for a program that runs in its
- * stead. 0, or negative with *err. */
+/* The surroundings of this process: environment, directory, umask and limits, for a program that
+ * runs in its stead. 0, or negative with *err. */
 int job_options_place(json_t *body, struct error *err);

@@ -58,8 +58,8 @@ json_t *job_key(void)
 	return json_string(key);
 }
 
-/* What a daemon gives in parts, put together, up to `most`. `first` is the path up to where the
- * part is named. */
+/* A list that a daemon gives in parts, put together, up to `most`. `first` is the path up to where
+ * the part is named. */
 static int parts_get(const struct client *client, const char *first, size_t most,
 		     const struct client_patience *patience, json_t **ret, struct error *err)
 {

@@ -265,8 +265,8 @@ static void end_tell(const json_t *after)
 	fprintf(stderr, "carve: session %s ended: %s\n", session_text(after, "id"), reason);
 }
 
-/* What carved ended for holding more than the slice died of a signal that says nothing. In a
- * session that is shared it may have been another command's. */
+/* A command that carved ended for holding more than the slice died of a signal that says nothing.
+ * In a session that is shared it may have been another command's. */
 static void killed_tell(const json_t *before, const json_t *after)
 {
 	uint64_t killed =

@@ -1,5 +1,5 @@
-/* What `carve top` knows of a daemon at one moment, made of the answers of its API. Pure: no I/O,
- * no clock. Sizes in bytes, times in nanoseconds, moments in seconds since 1970. */
+/* The knowledge that `carve top` has of a daemon at one moment, made of the answers of its API.
+ * Pure: no I/O, no clock. Sizes in bytes, times in nanoseconds, moments in seconds since 1970. */
 #pragma once
 
 #include <jansson.h>

@@ -1,4 +1,4 @@
-/* What kind of terminal this is, and how it is given back when there is no time to ask curses. */
+/* The kind of this terminal, and how it is given back when there is no time to ask curses. */
 #pragma once
 
 #include <stdbool.h>

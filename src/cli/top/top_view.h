@@ -1,4 +1,4 @@
-/* What the user of `carve top` looks at and does: selection, sorting, filter, questions. Pure: keys
+/* The state of `carve top`'s screen: selection, sorting, filter, questions. Pure: keys
  * and models come in, what to do goes out. */
 #pragma once
 

@@ -131,8 +131,8 @@ static void on_decided(void *arg, struct session *session, const struct error *e
 		call_reply_error(call, answer_status(err), err);
 }
 
-/* Who asks again with the same ID (its first answer was lost with a daemon) gets the session that
- * it got then. True: answered. */
+/* A caller that asks again with the same ID (its first answer was lost with a daemon) gets the
+ * session that it got then. True: answered. */
 static bool answer_asked_before(struct call *call, const struct slice_request *request)
 {
 	struct session *session =
@@ -283,7 +283,7 @@ static int grow_check(const struct session *s, uint32_t i, struct error *err)
 			 refusal_holder(&gpu->claim, holder));
 }
 
-/* What a session cannot be less than. 0, or negative with *err. */
+/* The least that a session can be. 0, or negative with *err. */
 static int shrink_check(const struct session *s, uint32_t i, const struct place_gpu *gpu,
 			uint64_t bytes, struct error *err)
 {
@@ -476,7 +476,7 @@ static void move_session(struct call *call, const struct session *s,
 		call_defer(call, on_asker_gone);
 }
 
-/* What a limit that only lowers leaves of a GPU's part, and of the session's share of time. */
+/* The rest of a GPU's part under a limit that only lowers, and of the session's share of time. */
 static int lower_check(const struct session *s, uint32_t i, const struct place_request *most,
 		       uint32_t compute, uint64_t *ret_bytes, struct error *err)
 {
@@ -643,7 +643,7 @@ static void on_releaser_gone(struct call *call)
 	session_unlisten(&call->node->sessions, call);
 }
 
-/* A command of `carve run` that may use the GPU yet, though it has not so far. Who asks from within
+/* A command of `carve run` that may use the GPU yet, though it has not so far. A caller from within
  * it knows of it. */
 static bool is_command_of_others(const struct holder *h, const struct call *call)
 {

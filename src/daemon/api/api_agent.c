@@ -82,7 +82,7 @@ void api_get_agents(struct call *call, const char *id)
 	call_reply(call, MHD_HTTP_OK, list);
 }
 
-/* Who enqueues may think of any name. */
+/* A user who enqueues may think of any name. */
 static void unserved_add(const struct node *node, json_t *list)
 {
 	size_t most = json_array_size(list) + UNSERVED_MAX;

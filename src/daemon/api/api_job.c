@@ -274,7 +274,7 @@ static void asked_add(const struct listing *listing, json_t *job)
 	json_object_set_new(job, "asked", asked);
 }
 
-/* What has not ended is newer in memory. */
+/* A job that has not ended is newer in memory. */
 static int list_meant(void *arg, const struct job_record *record)
 {
 	struct listing *listing = arg;

@@ -10,5 +10,5 @@ struct session;
 void api_get_slicing(struct call *call, const char *id);
 void api_put_slicing(struct call *call, const char *id);
 void api_get_turns(struct call *call, const char *id);
-/* What became of a session's share of time; null where none of its GPUs is time-sliced. */
+/* The fate of a session's share of time; null where none of its GPUs is time-sliced. */
 json_t *api_slicing_session(const struct session *session);

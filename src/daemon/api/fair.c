@@ -106,8 +106,8 @@ bool fair_run(struct fair *f)
 		fair_withdraw(work);
 		run(f, work);
 	}
-	/* What comes in from outside meanwhile has a time of its own, so that a pass without lines
-	 * is none of waiting. */
+	/* A call that comes in from outside meanwhile has a time of its own, so that a pass without
+	 * lines is none of waiting. */
 	f->spent_ns = 0;
 	return f->lines != NULL;
 }

@@ -14,7 +14,7 @@
 
 struct fair_line;
 
-/* What stands in a line; embedded in what it belongs to. */
+/* A place in a line; embedded in what it belongs to. */
 struct fair_work {
 	struct fair_work *next, *previous;
 	struct fair_line *line; /* NULL: it stands in none */

@@ -29,8 +29,8 @@
 /* To be refused on. */
 #define CONNECTIONS_SPARE 64u
 #define CONNECTION_TIMEOUT_S 15u
-/* What libmicrohttpd may keep of a request. What does not fit in it gets the library's own page (it
- * has no hook for that), so it is larger than what we take. */
+/* The part of a request that libmicrohttpd may keep. A request that does not fit in it gets the
+ * library's own page (it has no hook for that), so it is larger than what we take. */
 #define CONNECTION_MEMORY 65536u
 /* Request line and header fields together. */
 #define HEADER_MAX 16384u

@@ -55,7 +55,7 @@ static json_t *arguments_of(const struct http_call *c)
 	return arguments;
 }
 
-/* What a request that waits asks for now: the same ID, and the rest of its time. */
+/* The wish of a request that waits, now: the same ID, and the rest of its time. */
 static json_t *body_of_waiter(const struct http_call *c, const struct waiter *w)
 {
 	json_t *body = json_loadb(c->call.body, c->call.body_size, 0, NULL);

@@ -52,7 +52,7 @@ static json_t *user_json(uid_t uid)
 	return json_string(view_user(uid));
 }
 
-/* What is less than it would be as a service. */
+/* Things that are less than they would be as a service. */
 static json_t *shortcomings_json(const struct node *node)
 {
 	json_t *list = limited_list();
@@ -102,7 +102,7 @@ static bool is_inside(const struct node *node, pid_t pid)
 	return pid == node->probe.pid;
 }
 
-/* What the driver lists on this GPU and no session has. */
+/* Processes that the driver lists on this GPU and no session has. */
 static json_t *outside_processes_json(const struct node *node, const struct gpu_sample *sample)
 {
 	json_t *list = json_array();

@@ -19,7 +19,7 @@ struct waiter;
 /* A time as JSON has it: text, or null for 0. */
 json_t *view_time(int64_t ns);
 const char *view_user(uid_t uid);
-/* What would become of a request now, and what each GPU says to it. `err` is the refusal in words
+/* The fate of a request now, and each GPU's answer to it. `err` is the refusal in words
  * (unset: it would be granted). */
 json_t *view_explain(const struct node *node, const struct slice_request *request,
 		     const struct place_result *result, const struct error *err);

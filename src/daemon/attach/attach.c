@@ -358,7 +358,7 @@ static void on_request(uv_poll_t *poll, int status, int events)
 		connection_close(c);
 }
 
-/* What is leaving is in the books before the process hears that it is. */
+/* Memory that is leaving is in the books before the process hears that it is. */
 static bool reply_settled(struct attach_connection *c, bool settled)
 {
 	struct process *p = c->process;
@@ -624,8 +624,8 @@ static void connection_take_over(struct attach_server *server, struct handover *
 	struct peer peer;
 
 	rights_refuse(fd); /* a program of before may not have asked for it */
-	/* Who the peer is was asked when it connected: by now its process may have ended, and its
-	 * children hold the connection. */
+	/* The peer's identity was asked for when it connected: by now its process may have ended,
+	 * and its children hold the connection. */
 	if (fd < 0 || !handover_take_peer(json_object_get(from, "peer"), &peer) ||
 	    connection_open(server, &fd, &peer, &c) < 0)
 		return;

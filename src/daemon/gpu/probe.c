@@ -54,7 +54,7 @@ static void on_ended(struct child *child)
 	if (child->status)
 		log_event(LOG_WARNING, "context.probe_failed status=%d",
 			  child->status == CHILD_TIMEOUT ? SIGKILL : (int)child->status);
-	/* What was known before stays. */
+	/* The costs known before stay. */
 	if (bytes || !gpu->context_bytes)
 		cost_set(probe, gpu->info.name, bytes, managed);
 	if (bytes) {

@@ -32,7 +32,7 @@ static uint64_t missed(const struct unlisted *u, int64_t bytes)
 	return sum;
 }
 
-/* What they miss least; of that what is nearest to what it was. */
+/* The figure that they miss least; of several the one nearest to the last. */
 static int64_t missed_least(const struct unlisted *u, int64_t was)
 {
 	uint64_t least = missed(u, was), first = least;

@@ -1,7 +1,7 @@
-/* What a GPU's driver says is used beyond the sum of all processes: what programs hold that it does
- * not list, managed memory, and what descriptors keep. The driver gives the two figures one after
- * the other, so while slices take and give memory no reading is certain; most of them allow what
- * is so. One thread.
+/* The memory that is used, by a GPU's driver, beyond the sum of all processes: memory that programs
+ * hold and it does not list, managed memory, and what descriptors keep. The driver gives the two
+ * figures one after the other, so while slices take and give memory no reading is certain; most of
+ * them allow what is so. One thread.
  *
  * Why readings vote: the two figures are not of one moment, so a single reading errs in both
  * directions. Too low, the daemon promises memory that a program outside carve holds; too high, it

@@ -13,7 +13,7 @@
 #include "base/macros.h"
 #include "daemon/host/peer.h"
 
-/* What a busy host leaves is far below it. */
+/* The text that a busy host leaves is far below it. */
 #define SIZE_MAX_BYTES ((off_t)256 << 20)
 #define FD_MAX (1 << 24)
 

@@ -1,7 +1,7 @@
-/* What a daemon leaves to the program that it becomes (upgrade.h): a JSON text in a memfd whose
- * number is in the environment, and the descriptors that it names, which stay open over the exec.
- * Its keys are an ABI between versions of carve: one that is not known is passed over, and none
- * changes its meaning.
+/* The things that a daemon leaves to the program that it becomes (upgrade.h): a JSON text in a
+ * memfd whose number is in the environment, and the descriptors that it names, which stay open over
+ * the exec. Its keys are an ABI between versions of carve: one that is not known is passed over,
+ * and none changes its meaning.
  *
  *   fds          all descriptors in it
  *   runtime      lock, http, attach: descriptors; supervised: the sockets are a supervisor's

@@ -1,5 +1,5 @@
-/* What the daemon has less of than a service would, as whoever started it had: limits of resources
- * that could not be lifted, a low priority. Any thread. */
+/* The things of which the daemon has less than a service would, as whoever started it had: limits
+ * of resources that could not be lifted, a low priority. Any thread. */
 #pragma once
 
 #include <jansson.h>

@@ -64,7 +64,7 @@ static bool is_journal(void)
 	return known > 0 && !file_path;
 }
 
-/* What a line begins with. */
+/* The beginning of a line. */
 static size_t head_write(enum log_level level, char *line, size_t size)
 {
 	static const struct {

@@ -1,4 +1,5 @@
-/* What is held against owners: who is suspended, and how long the work of others is waited for. */
+/* The faults held against owners: who is suspended, and how long the work of others is waited for.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,7 +11,7 @@
 #define OUTSTAY_LOOK_NS (50 * MS)
 /* A drain that was given up sooner is nothing to speak of. */
 #define OUTSTAY_LEAST_NS (100 * MS)
-/* Who misses no more than that has what he asked for. */
+/* An owner who misses no more than that has what he asked for. */
 #define SHORT_NS (300 * MS)
 
 struct lease_owner *owner_find(const struct leases *l, uint64_t owner)

@@ -28,7 +28,7 @@
 #define REOPEN_PART_KNOWN 4u
 #define REOPEN_LOOK_NS (MS / 20)
 #define REOPEN_NS MS
-/* What may be in flight then: as ever, and twice as much each time, so often. */
+/* The work that may be in flight then: as ever, and twice as much each time, so often. */
 #define ROOM_DOUBLED 8u
 /* It has helped where something that stood still moves while it is open, or so soon after. */
 #define REOPEN_HELPS_NS (5 * MS)
@@ -130,7 +130,8 @@ static bool reopening_helped(struct lease_member *m, uint64_t now)
 	return true;
 }
 
-/* What is left may wait for a thread that the gate holds up: lets it through for a moment. */
+/* The work that is left may wait for a thread that the gate holds up: lets it through for a moment.
+ */
 static bool drain_reopen(struct lease_member *m, const struct member_look *look, uint64_t now)
 {
 	bool helped = reopening_helped(m, now);
@@ -140,7 +141,7 @@ static bool drain_reopen(struct lease_member *m, const struct member_look *look,
 			reopening_end(m, now);
 		return true;
 	}
-	/* What was handed in uncounted is estimated after the gate is shut. */
+	/* Work that was handed in uncounted is estimated after the gate is shut. */
 	if (!m->reopens)
 		m->stall_ns = MAX(m->stall_ns, stall_ns(m, look));
 	if (!look->waiting || now - m->progress_at < m->stall_ns)
@@ -149,7 +150,7 @@ static bool drain_reopen(struct lease_member *m, const struct member_look *look,
 	return true;
 }
 
-/* What it needed this time is where it begins the next time, nearly. */
+/* The bound that it needed this time is where it begins the next time, nearly. */
 static void drain_learn(struct lease_member *m, bool done)
 {
 	if (!m->reopens)
@@ -164,7 +165,7 @@ static void drain_learn(struct lease_member *m, bool done)
 static bool drain_given_up(const struct lease_member *m, const struct member_look *look,
 			   uint64_t now)
 {
-	/* What was let in just now is about to be marked. */
+	/* Work that was let in just now is about to be marked. */
 	bool fresh = m->reopens && now - m->reopened_at < REOPEN_HELPS_NS;
 	uint64_t more = look->marked || fresh ? DRAIN_LONG_NS : 0;
 

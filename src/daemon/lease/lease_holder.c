@@ -1,16 +1,17 @@
-/* Who holds a lease: whether it works, is quiet, or is idle by now. */
+/* The holder of a lease: whether it works, is quiet, or is idle by now. */
 #include "base/macros.h"
 #include "daemon/lease/lease_turns.h"
 
-/* Who has work in for a while is not idle before that is done: a quarter of the estimate, at most.
+/* A holder that has work in for a while is not idle before that is done: a quarter of the estimate,
+ * at most.
  */
 #define LOOK_BUSY_NS MS
-/* Who is quiet is looked at more often: for so long it is idle, or at work again. */
+/* A holder that is quiet is looked at more often: for so long it is idle, or at work again. */
 #define LOOK_QUIET_NS (MS / 10)
 /* Where a short burst is about to end. */
 #define LOOK_END_NS (MS / 20)
-/* Who is asleep at its gate says so when it finds that closed again; if it does not, it gets a turn
- * now and then. */
+/* A member that is asleep at its gate says so when it finds that closed again; if it does not, it
+ * gets a turn now and then. */
 #define ASLEEP_MOST_NS (1000 * MS)
 
 void holder_quiet_end(struct lease_member *m, uint64_t now)

@@ -2,10 +2,10 @@
 
 #include "base/macros.h"
 
-/* What the GPU loses where a wait was for nothing, or a lease ends within a burst: the switch and
- * the one back. For a session it is more: its next turn may be 5 ms away. That is worth waiting as
- * long as it worked, so that a GPU works half of the time that it is held at least. In strict mode
- * the next turn may be a plan away, and nobody else is to have the time. */
+/* The time that the GPU loses where a wait was for nothing, or a lease ends within a burst: the
+ * switch and the one back. For a session it is more: its next turn may be 5 ms away. That is worth
+ * waiting as long as it worked, so that a GPU works half of the time that it is held at least. In
+ * strict mode the next turn may be a plan away, and nobody else is to have the time. */
 #define SWITCH_NS 1000000ull
 /* So many gaps are remembered at least, twice as many at most. */
 #define GAPS_KEPT 16u
@@ -69,7 +69,7 @@ static void gap_count(struct lease_idle *idle, uint32_t step)
 	idle->count++;
 }
 
-/* What waits of each length would have cost with gaps as the last ones: a gap that it covers costs
+/* The cost of waits of each length, with gaps as the last ones: a gap that it covers costs
  * itself, one that it does not costs the wait and the lease. */
 static void costs_set(const struct lease_idle *idle, uint64_t costs[static LEASE_IDLE_STEPS])
 {

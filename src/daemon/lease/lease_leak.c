@@ -12,8 +12,8 @@ void leak_count(struct lease_member *m, uint64_t now)
 	m->leak_at = now;
 }
 
-/* What reports itself is on the GPU until then, but a simulated one's process may be stopped; of
- * what does not, nobody knows when it ended. */
+/* Work that reports itself is on the GPU until then, but a simulated one's process may be stopped;
+ * of what does not, nobody knows when it ended. */
 void leak_begin(struct leases *l, struct lease_member *m, const struct member_look *look,
 		uint64_t now)
 {

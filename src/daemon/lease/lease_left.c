@@ -1,4 +1,4 @@
-/* What turns leave over an upgrade: lists of numbers of core/lease_left.h, as JSON. */
+/* The state of turns over an upgrade: lists of numbers of core/lease_left.h, as JSON. */
 #include <stdlib.h>
 
 #include "base/clock.h"

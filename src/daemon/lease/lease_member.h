@@ -116,7 +116,7 @@ void member_note_asleep(struct lease_member *member, uint64_t until);
 void member_rouse(struct lease_member *member);
 /* When the next of them is looked at again; UINT64_MAX: none is asleep. */
 uint64_t member_sleep_ends(const struct lease_member *member, uint64_t now);
-/* What is not done stands still. */
+/* Notes that the work that is not done stands still. */
 void member_note_stalled(struct lease_member *member);
 /* Some of that has moved since. */
 bool member_stalled_moved(const struct lease_member *member);

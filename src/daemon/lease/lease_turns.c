@@ -8,20 +8,20 @@
 /* Pages of who holds a contended lease, or is draining, are looked at this often; less often where
  * a look costs more than a twentieth of that, so that it takes 5% of a CPU at most. */
 #define LOOK_EVERY_NS (MS / 4)
-/* Who was let in and hands nothing in for so long pays for its time all the same. */
+/* A member that was let in and hands nothing in for so long pays for its time all the same. */
 #define OPENING_NS (300 * MS / 1000)
 /* Processes that have the wake descriptor of a daemon before this one are looked at by the clock.
  */
 #define DEAF_LOOK_NS (20 * MS)
-/* Who comes to a shut gate says so; but a program can close the descriptor that its front would
- * write to. All who have processes are looked at together, that often. */
+/* A thread that comes to a shut gate says so; but a program can close the descriptor that its front
+ * would write to. All who have processes are looked at together, that often. */
 #define UNHEARD_LOOK_NS (1000 * MS)
 /* Whose lease ended by time and who is not at the gate yet may come within this time. */
 #define PONDER_NS MS
 /* A wake descriptor that says something though nobody waits is not listened to for so long. */
 #define MUTE_NS MS
-/* Who waits at a gate that has been open for so long, or half a lease, is asleep: stopped, or
- * without a CPU. */
+/* A thread that waits at a gate that has been open for so long, or half a lease, is asleep:
+ * stopped, or without a CPU. */
 #define ASLEEP_NS (10 * MS)
 #define ACTIONS_MAX 1024u
 /* GPU time that a process may have in flight while others want the GPU. */
@@ -390,7 +390,7 @@ uint64_t turns_run(struct leases *l, uint64_t now)
 
 /* ---- members ----------------------------------------------------------------------------- */
 
-/* What follows from its GPUs' settings: the shortest lease, a strict one among them. */
+/* The consequences of its GPUs' settings: the shortest lease, a strict one among them. */
 static void settings_take(const struct leases *l, struct lease_member *m)
 {
 	uint64_t shortest = UINT64_MAX;
@@ -448,7 +448,7 @@ void turns_member_changed(struct leases *l, struct lease_member *m, uint64_t now
 
 void turns_member_remove(struct leases *l, struct lease_member *m, uint64_t now)
 {
-	/* What is on the GPU may stay there for as long as it likes. */
+	/* Work on the GPU may stay there for as long as it likes. */
 	if (m->state == MEMBER_DRAINING)
 		outstay_begin(l, m, m->turn.revoked, now);
 	outstay_end(l, m, false, now);

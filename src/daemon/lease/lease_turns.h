@@ -36,8 +36,9 @@ void turn_gate_put(struct lease_member *m, enum gate_state state);
 void turn_gate_shut(struct lease_member *m);
 /* If nobody has changed it. */
 bool turn_gate_replace(struct lease_member *m, enum gate_state state);
-/* What its processes did to it. A daemon that has been there all the time has no waiters who take
- * it for gone: who says so has SPOILT it. What harms nobody else is put right, and is the SAME. */
+/* The changes that its processes made to it. A daemon that has been there all the time has no
+ * waiters who take it for gone: who says so has SPOILT it. A change that harms nobody else is put
+ * right, and is the SAME. */
 enum gate_change turn_gate_find(struct leases *l, struct lease_member *m);
 /* It was open against the plan, perhaps since it was looked at last: shut again, and charged. */
 void turn_gate_forged(struct leases *l, struct lease_member *m, uint64_t now);
@@ -64,8 +65,8 @@ void owner_note(struct leases *l, uint64_t owner, enum conduct_event event, cons
 		uint64_t ns, uint64_t now);
 /* Lets time pass for all of them. Returns when to do so again. */
 uint64_t owners_pass(struct leases *l, uint64_t now);
-/* Who gets no turns: of owners that are suspended all; of one whose member's work outstays its turn
- * all others that share a GPU with that. */
+/* Members that get no turns: of owners that are suspended all; of one whose member's work outstays
+ * its turn all others that share a GPU with that. */
 void owners_bar(struct leases *l, uint64_t now);
 /* How long its work may outstay its turn, as things are. */
 uint64_t owner_patience(struct leases *l, const struct lease_member *m, uint64_t now);

@@ -31,7 +31,7 @@
 #define MISSED_FIRST_NS 10000000000ull
 /* How long work may be on a GPU that was handed in before its time was sliced. */
 #define NOT_JUDGED_NS 10000000000ull
-/* What epoll says of descriptors that are no member's; members' numbers are above. */
+/* The numbers in epoll of descriptors that are no member's; members' numbers are above. */
 #define EVENT_TIMER 0
 #define EVENT_KICK 1
 #define NUMBER_FIRST 16
@@ -140,7 +140,7 @@ static void breathe(void)
 		(void)sched_yield();
 }
 
-/* What passed adds to what it may spin; what it span is taken off. */
+/* Time that passed adds to the time that it may spin; time that it span is taken off. */
 static void spin_count(struct leases *l, uint64_t passed, bool spun)
 {
 	int64_t ns = (int64_t)MIN(passed, 1000000000u);
@@ -313,7 +313,7 @@ void leases_stop(struct leases *l)
 	leases_free(l);
 }
 
-/* What was handed in uncounted, before gates were shut, is held against nobody. */
+/* Work handed in uncounted, before gates were shut, is held against nobody. */
 static void not_judged(struct leases *l, uint64_t gpus, uint64_t now)
 {
 	for (; gpus; gpus &= gpus - 1)
@@ -339,7 +339,8 @@ void leases_set(struct leases *l, uint32_t gpu, const struct lease_setting *sett
 	if (!(l->sliced & bit) && any_live(l, bit))
 		not_judged(l, bit, now);
 	l->sliced = setting->mode == COMPUTE_OFF ? l->sliced & ~bit : l->sliced | bit;
-	/* Who needs leases no more gives back what it holds while the table knows of it. */
+	/* A member that needs leases no more gives back what it holds while the table knows of it.
+	 */
 	for (struct lease_member *m = l->members; m; m = m->next)
 		if (m->info.gpus & bit && !(m->info.gpus & l->sliced))
 			turns_member_changed(l, m, now);

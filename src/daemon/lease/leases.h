@@ -85,8 +85,8 @@ struct lease_standing {
 void leases_standing(struct leases *leases, const struct lease_member *member,
 		     struct lease_standing *ret);
 
-/* What processes used of the GPUs' time, by the driver, and what follows (core/lease_measure.h). To
- * be asked for as leases_measure_mark() returns, told then; `uses` are of clients that
+/* The GPUs' time that processes used, by the driver, and its consequences (core/lease_measure.h).
+ * To be asked for as leases_measure_mark() returns, told then; `uses` are of clients that
  * leases_client() names. Fills their `beyond`. False: it was not judged. */
 uint64_t leases_client(const struct lease_member *member);
 void leases_measure_mark(struct leases *leases, uint32_t gpu);
@@ -129,9 +129,10 @@ size_t leases_turns(struct leases *leases, uint64_t from, struct lease_turn *tur
 /* Copies those that go on. */
 size_t leases_turns_open(struct leases *leases, struct lease_turn *turns, size_t room);
 
-/* What turns have left behind, for the program that this one becomes (upgrade.h): the accounts of a
- * GPU and of a member. Callers free. Taken up: a GPU's after leases_set() and before it has
- * members, a member's just after leases_join(). What is no such thing (NULL, too) is passed over.
+/* The state that turns have left behind, for the program that this one becomes (upgrade.h): the
+ * accounts of a GPU and of a member. Callers free. Taken up: a GPU's after leases_set() and before
+ * it has members, a member's just after leases_join(). A value that is no such thing (NULL, too) is
+ * passed over.
  */
 json_t *leases_leave_gpu(struct leases *leases, uint32_t gpu);
 void leases_take_up_gpu(struct leases *leases, uint32_t gpu, const json_t *left);

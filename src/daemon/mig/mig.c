@@ -35,7 +35,7 @@ struct op {
 	bool done;
 };
 
-/* What NVML lists on a GPU after all. */
+/* The instances that NVML lists on a GPU after all. */
 struct outcome {
 	bool wanted;
 	int rc;
@@ -181,8 +181,8 @@ static void board_learn(struct mig *mig, uint32_t gpu, const struct outcome *out
 				   out->of_instances);
 }
 
-/* What a driver refused is not asked again before something changed there; what somebody holds is
- * left alone for a while. */
+/* A profile that a driver refused is not asked for again before something changed there; what
+ * somebody holds is left alone for a while. */
 static void op_learn(struct mig *mig, const struct op *op)
 {
 	struct mig_board *board = &mig->board[op->gpu];

@@ -68,7 +68,7 @@ void mig_renew(struct mig *mig);
  * being found out or changed, so that a request is to be decided when that is done. */
 bool mig_offers(const struct mig *mig, const struct slice_request *request);
 bool mig_changing(const struct mig *mig, const struct slice_request *request);
-/* What core/mig.h decides on; its GPUs are those of the daemon's pool. NULL: nothing gives
+/* The pool that core/mig.h decides on; its GPUs are those of the daemon's pool. NULL: nothing gives
  * instances.
  */
 struct mig_pool *mig_pool_of(struct mig *mig);

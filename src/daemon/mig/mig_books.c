@@ -259,7 +259,7 @@ static const struct instance *listed(const struct instance *list, size_t count,
 	return NULL;
 }
 
-/* What becomes of a session's instance that NVML lists no more, or as another one. */
+/* The fate of a session's instance that NVML lists no more, or as another one. */
 static void session_lose(struct mig *mig, const struct mig_detail *detail, const char *why)
 {
 	struct session *s =

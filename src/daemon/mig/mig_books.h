@@ -69,7 +69,7 @@ struct mig {
 void mig_board_publish(struct mig *mig, uint32_t gpu);
 /* The number of the die of these kinds, a new one if need be; -1: there are too many. */
 int mig_die_find(struct mig *mig, const struct instance_kinds *kinds);
-/* What NVML's profile ID is in a GPU's die; MIG_NO_PROFILE: none. */
+/* The number of NVML's profile ID in a GPU's die; MIG_NO_PROFILE: none. */
 uint8_t mig_profile_of(const struct mig *mig, uint32_t gpu, uint32_t profile_id);
 /* A new entry; NULL: there is no room. */
 struct mig_detail *mig_entry_add(struct mig *mig, uint32_t gpu, const struct instance_place *place,

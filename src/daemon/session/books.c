@@ -49,8 +49,8 @@ static void *map_shared(int fd, size_t size)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-/* Keeps the numbers by which the ledger is read out of its other users' reach. What is copied is
- * what is checked. */
+/* Keeps the numbers by which the ledger is read out of its other users' reach. The copy is what
+ * is checked. */
 static int shape_keep(struct books *books)
 {
 	books->shape = malloc(sizeof(*books->shape));

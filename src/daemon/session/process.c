@@ -74,7 +74,7 @@ static void reap_await(struct process *p)
 	p->reap_sample = processes_await(p->session);
 }
 
-/* What it hands in from now on, or may still have on the GPU, keeps nobody waiting. */
+/* Work that it hands in from now on, or may still have on the GPU, keeps nobody waiting. */
 static void lease_forget(struct process *p)
 {
 	if (p->session->lease)
@@ -87,7 +87,7 @@ void process_hears(struct process *p, bool hears)
 		leases_process_add(p->session->sessions->leases, p->session->lease, p->slot, hears);
 }
 
-/* Who has which slot, for a daemon after this one: the ledger's own word is its processes'. */
+/* The holder of each slot, for a daemon after this one: the ledger's own word is its processes'. */
 static void store_noted(const struct process *p, int rc)
 {
 	if (rc < 0)

@@ -43,8 +43,8 @@ struct process {
 	uint32_t seen_managed;
 	bool seen_certain;
 	uint64_t described; /* of its slot, when marks were read last */
-	/* It asks to be compared by the sample of this number or a later one; 0: it does not. What
-	 * it gave back on a GPU of its session (position), and has charged still. */
+	/* It asks to be compared by the sample of this number or a later one; 0: it does not. The
+	 * memory that it gave back on a GPU of its session (position), and has charged still. */
 	uint64_t ask_sample, ask_leaving, ask_until_ns;
 	uint32_t ask_position;
 	enum settle_why {

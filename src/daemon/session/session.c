@@ -187,7 +187,8 @@ static void promise_add(struct session *s, uint32_t position)
 	share_change(s->sessions, s->pool_gpu[position], s->record.compute, 0);
 }
 
-/* What processes held may still be the driver's: the promise stays until figures are newer. */
+/* Memory that processes held may still be the driver's: the promise stays until figures are newer.
+ */
 static bool drain_add(struct session *s, uint32_t position, uint64_t sample)
 {
 	struct drain *drain = malloc(sizeof(*drain));
@@ -422,8 +423,8 @@ static void limits_follow(struct session *s, uint32_t count)
 		s->books.limits->gpu[i].limit_bytes = s->record.gpu[i].bytes;
 }
 
-/* What shrinks has its new limit before that is recorded: recording takes time, in which processes
- * go on allocating. */
+/* A session that shrinks has its new limit before that is recorded: recording takes time, in which
+ * processes go on allocating. */
 static int limits_shrink(struct session *s, const uint64_t *bytes)
 {
 	for (uint32_t i = 0; i < s->record.gpu_count && books_exist(&s->books); i++) {
@@ -449,7 +450,7 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 	bool tolerance_before = s->record.tolerance_applied;
 
 	s->record.compute = compute;
-	/* What is asked now is granted as it is asked. */
+	/* The new request is granted as it is asked. */
 	s->record.tolerance_applied = false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		before[i] = s->record.gpu[i];

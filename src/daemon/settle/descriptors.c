@@ -51,7 +51,7 @@ bool descriptors_of(const struct process *p)
 	return found_of(&p->session->sessions->settling->descriptors.now, p) > 0;
 }
 
-/* What was given back while a descriptor was open is as any other when none is. It is looked at
+/* Memory given back while a descriptor was open is as any other when none is. It is looked at
  * before the list: who gives something back in between has changed it. */
 static void stale_begin(const struct settling *settling)
 {
@@ -91,7 +91,7 @@ static bool misses_some(const struct locks *found, const void *context)
 #define READ_MOST_NS 15000000ull
 #define READ_PAUSES 20
 
-/* What cannot be read is as it was. False: it could not. */
+/* A list that cannot be read stays as it was. False: it could not. */
 static bool read_all(struct settling *settling)
 {
 	struct descriptors *d = &settling->descriptors;

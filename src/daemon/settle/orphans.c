@@ -62,7 +62,7 @@ static struct exporter *exporter_of(const struct session *s, uint32_t position)
 	return add(s->sessions->settling, &record);
 }
 
-/* What was given up long ago others had soon afterwards, or not at all. */
+/* Memory given up long ago others had soon afterwards, or not at all. */
 static void given_expire(struct orphans *o, uint64_t now)
 {
 	if (now - o->given_ns <= GIVEN_NS || o->read)
@@ -137,8 +137,8 @@ static void follow(struct exporter *e, const struct session *s)
 }
 
 /* Nobody has what descriptors keep: of all exporters together that is what the driver holds for
- * nobody (*unlisted), so that who imports some, and has the descriptor open still, is seen. What
- * is kept no more, somebody may have. */
+ * nobody (*unlisted), so that who imports some, and has the descriptor open still, is seen. Memory
+ * that is kept no more, somebody may have. */
 static void keep(struct settling *settling, struct exporter *e, uint64_t *unlisted)
 {
 	uint64_t marked = descriptors_marked(settling, e->now.session, e->now.position);
@@ -214,7 +214,7 @@ static void begin_all(const struct settling *settling)
 		}
 }
 
-/* What could not be written is tried again with the next sample. */
+/* A record that could not be written is tried again with the next sample. */
 void orphans_store(struct settling *settling)
 {
 	struct orphans *o = &settling->orphans;

@@ -14,13 +14,13 @@
  * look within what is waited for. */
 #define HURRY_PARTS 5
 #define HURRY_MOST_NS 60000000ull
-/* Who closed a descriptor has what it kept after so long, or after so many times as long as it
- * takes to find those that are open. */
+/* A process that closed a descriptor has what it kept after so long, or after so many times as long
+ * as it takes to find those that are open. */
 #define DESCRIBED_EVERY_MS 100
 #define DESCRIBED_EVERY_READINGS 20
 /* More than any GPU has. */
 #define UNSURE_MOST (1ull << 60)
-/* What is leaving is waited for so long, before the daemon keeps it. */
+/* Memory that is leaving is waited for so long, before the daemon keeps it. */
 #define LEAVING_NS 300000000ull
 
 static void apart_set(struct ledger_limits *limits, uint64_t gpus)
@@ -72,7 +72,7 @@ void settle_keep(const struct process *p, bool compared)
 			keep(s, i, ledger_slot_bytes(&s->books.ledger, p->slot, i));
 }
 
-/* What it has charged and need not hold, by its own word. */
+/* The memory that it has charged and need not hold, by its own word. */
 static uint64_t unsure_of(const struct ledger_slot *slot)
 {
 	return MIN(slot->unsure, UNSURE_MOST);
@@ -111,7 +111,7 @@ static bool asks(const struct process *p)
 	return p->ask_sample && p->ask_sample <= p->session->sessions->pool->done;
 }
 
-/* What it has charged and gave back. */
+/* The memory that it has charged and gave back. */
 static int64_t leaving(const struct process *p, uint32_t position)
 {
 	return asks(p) && p->ask_position == position ? (int64_t)p->ask_leaving : 0;
@@ -145,7 +145,7 @@ static bool is_twin(const struct process *p, const struct process *q)
 	return q != p && !process_is_dead(q) && q->id.pid == p->id.pid;
 }
 
-/* What those have charged that is to be in the driver's figure. */
+/* The charges of those that are to be in the driver's figure. */
 static int64_t used_by_twins(const struct process *p, uint32_t position)
 {
 	int64_t sum = 0;
@@ -182,7 +182,7 @@ static int64_t unsure(const struct process *p)
 	return !bytes || waits || process_has_managed(p) || has_twin(p) ? 0 : (int64_t)bytes;
 }
 
-/* What the newest sample says of it on one GPU of its session. */
+/* The newest sample's figure of it on one GPU of its session. */
 static struct settle_reading reading_of(const struct process *p, uint32_t position)
 {
 	const struct session *s = p->session;
@@ -204,7 +204,7 @@ static struct settle_reading reading_of(const struct process *p, uint32_t positi
 	};
 }
 
-/* What is to be posted (settle_aim()). False: it cannot be told. */
+/* The amount to be posted (settle_aim()). False: it cannot be told. */
 static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
 {
 	struct settle_reading reading = reading_of(p, position);
@@ -229,7 +229,7 @@ static bool is_sampled(const struct session *s, uint32_t position)
 	       !s->sessions->pool->gpu[s->pool_gpu[position]].sample.error;
 }
 
-/* What it held beyond its charges at least, while `gpu`'s sample was taken. */
+/* The least that it held beyond its charges, while `gpu`'s sample was taken. */
 static int64_t beyond(const struct process *p, uint32_t i, int64_t used_before,
 		      int64_t apart_before)
 {
@@ -284,7 +284,7 @@ static bool lowers(struct process *p)
 	return slot->lessened == p->seen_lessened && stood_still(p);
 }
 
-/* What is posted for one that asks, or posted anew, is too little by what it has booked and does
+/* An amount posted for one that asks, or posted anew, is too little by what it has booked and does
  * not hold, which it may be about to uncharge without asking: from now on it asks. False: it may
  * just have. */
 static bool raises(struct process *p)
@@ -393,8 +393,8 @@ static bool session_post(struct session *s)
 	return false;
 }
 
-/* What only open descriptors keep is nobody's, as long as they are. Returns whether more is kept
- * than that. */
+/* Memory that only open descriptors keep is nobody's, as long as they are. Returns whether more is
+ * kept than that. */
 static bool keep_described(struct session *s)
 {
 	bool more = false;

@@ -74,7 +74,7 @@ static void user_identify(struct user *u)
 	if (process_identify(u->id.pid, &id) < 0)
 		return;
 	u->id = id;
-	/* Who has the number now is whose the IDs are. */
+	/* The process that has the number now is the one whose IDs these are. */
 	u->known = process_user(id.pid, &u->uid) && process_alive(id);
 }
 
@@ -232,7 +232,7 @@ static size_t uses_make(const struct sheet *sheet, struct lease_use *uses, const
 		const struct user *u = &sheet->users[i];
 		uint64_t owner;
 
-		/* What is nobody's is in what the GPU did in all. */
+		/* Work that is nobody's is in what the GPU did in all. */
 		if (!u->ppm || !owner_of(u, &owner))
 			continue;
 		of[count] = u;
@@ -261,7 +261,7 @@ static void sheet_judge(struct usage *usage, uint32_t position, const struct she
 			user_end(usage->slicing, of[i]);
 }
 
-/* Who is suspended and goes round the front is not to be on the GPU at all. */
+/* An owner who is suspended and goes round the front is not to be on the GPU at all. */
 static void sheet_look(struct usage *usage, const struct sheet *sheet)
 {
 	for (size_t i = 0; i < sheet->count && usage->slicing->kills; i++) {

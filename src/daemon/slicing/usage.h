@@ -1,5 +1,5 @@
-/* What processes use of the GPUs' time, by the driver, against their sessions' turns; and what
- * becomes of those who take more (`slicing_policy`). All of it runs on the loop but for the
+/* Compares the GPUs' time that processes use, by the driver, with their sessions' turns; and acts
+ * against those who take more (`slicing_policy`). All of it runs on the loop but for the
  * driver's answers and what /proc says of who is no session's, for which the thread pool waits. */
 #pragma once
 

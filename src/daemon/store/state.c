@@ -177,7 +177,7 @@ static int link_set(const struct runtime *runtime, const char *dir, struct error
 	return rc;
 }
 
-/* What belongs to a database that is elsewhere now. */
+/* The files of a database that is elsewhere now. */
 static void leftovers_remove(const char *dir, const char *name, bool database)
 {
 	static const char *const suffixes[] = {"", "-wal", "-shm", "-ends"};
@@ -386,7 +386,8 @@ static int move_as(struct state *state, const struct runtime *runtime, const cha
 	return 0;
 }
 
-/* What is elsewhere comes along. Until the link is set, the old place is the one that counts. */
+/* Files that are elsewhere come along. Until the link is set, the old place is the one that counts.
+ */
 static int bring(struct state *state, const struct runtime *runtime, const char *from, uid_t uid,
 		 gid_t gid, struct error *err)
 {

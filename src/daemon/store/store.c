@@ -35,7 +35,7 @@ static const char schema[] =
 	" gpus INTEGER, PRIMARY KEY(kind, id));"
 	"CREATE TABLE context(model TEXT, driver TEXT, bytes INTEGER, PRIMARY KEY(model, driver));";
 
-/* Each takes a database to the next version. What an older carve wrote is taken up by a newer one,
+/* Each takes a database to the next version. A newer carve takes up what an older one wrote,
  * so that an upgrade loses no session; nothing here is ever changed, only added to. */
 static const char *const migrations[] = {
 	/* 3: the share of GPU time that an ended session received. */
@@ -379,8 +379,8 @@ int store_check(const char *path, struct error *err)
 	return rc;
 }
 
-/* What the last daemon could not record. Without that file a full disk keeps sessions from ending,
- * no more. */
+/* The ends that the last daemon could not record. Without that file a full disk keeps sessions from
+ * ending, no more. */
 static int ends_take_up(struct store *store, const char *path)
 {
 	(void)ends_open(&store->ends, path);

@@ -1,7 +1,7 @@
-/* What outlives the daemon: sessions, who keeps one-off sessions alive, quotas, settings, learned
- * context costs. SQLite in WAL mode. A write is with the kernel when its function returns, so it
- * survives the death of the daemon at any later moment (not a power cut, which ends the sessions
- * too). Quotas and settings are on the disk, where it is on one.
+/* The records that outlive the daemon: sessions, who keeps one-off sessions alive, quotas,
+ * settings, learned context costs. SQLite in WAL mode. A write is with the kernel when its function
+ * returns, so it survives the death of the daemon at any later moment (not a power cut, which ends
+ * the sessions too). Quotas and settings are on the disk, where it is on one.
  *
  * All functions return 0 or -errno: -EEXIST the ID is taken, -ENOSPC the disk is full, -EROFS it is
  * read-only, -EUCLEAN the database is damaged, -EIO anything else. */
@@ -165,8 +165,8 @@ int store_quota_remove(struct store *store, enum quota_kind kind, uint32_t id);
 typedef int (*store_quota_cb)(void *arg, const struct store_quota *quota);
 int store_quotas_each(struct store *store, store_quota_cb cb, void *arg);
 
-/* What of the memory that a living session holds beyond its slice was others', which it imported
- * (orphans.h); 0: nothing. */
+/* The part of the memory that a living session holds beyond its slice that was others', which it
+ * imported (orphans.h); 0: nothing. */
 int store_inherited_put(struct store *store, const char *id, uint64_t bytes);
 int store_inherited_get(struct store *store, const char *id, uint64_t *ret_bytes);
 

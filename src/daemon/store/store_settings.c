@@ -1,4 +1,4 @@
-/* What administrators set, and what contexts cost. */
+/* Settings of administrators, and the costs of contexts. */
 #include <errno.h>
 #include <sqlite3.h>
 

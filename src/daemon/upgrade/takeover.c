@@ -16,7 +16,7 @@
 #include "daemon/session/session.h"
 #include "daemon/slicing/slicing.h"
 
-/* What of a session is kept, by name. */
+/* The parts of a session that are kept, by name. */
 #define PART_LIMITS "limits" /* as the daemon has them */
 #define PART_VIEW "view"     /* as workloads are handed them */
 #define PART_LEDGER "ledger"
@@ -106,7 +106,8 @@ static int restore_holder(void *arg, const struct process_id *process, uint64_t 
 	return rc == -ESRCH ? 0 : rc;
 }
 
-/* What was kept of the mount namespace of a command, which had this number; -1: nothing. */
+/* The descriptor that was kept of the mount namespace of a command, which had this number; -1:
+ * nothing. */
 static int namespace_take(struct session *s, const struct process_id *process, uint64_t number)
 {
 	char part[PART_SIZE];
@@ -280,7 +281,7 @@ static void turns_take_all(struct node *node)
 	}
 }
 
-/* An earlier version, as root, did not put down who attached. Who is connected is in the handover.
+/* An earlier version, as root, did not put down who attached. The handover tells who is connected.
  */
 static void attached_put_down(struct node *node, const json_t *from)
 {
@@ -307,7 +308,7 @@ static void left_take_all(struct node *node)
 
 /* ---- processes --------------------------------------------------------------------------- */
 
-/* Who is in which slot, as the daemon put it down when they attached. */
+/* The process in each slot, as the daemon put it down when they attached. */
 struct roster {
 	bool used[LEDGER_SLOTS_MAX];
 	struct process_id process[LEDGER_SLOTS_MAX];
@@ -324,7 +325,7 @@ static int roster_add(void *arg, const struct process_id *process, uint64_t slot
 	return 0;
 }
 
-/* What a slot says of its process is that process's word, and that of any other in the session: a
+/* A slot's words about its process are that process's, and that of any other in the session: a
  * slot that nobody was given is nobody's. */
 static void slots_resume(struct session *s, const struct roster *roster)
 {

@@ -18,6 +18,6 @@ void grant_record_fill(const struct pool *pool, const struct peer *peer,
 		       struct store_gpu *gpus, struct store_session *ret);
 /* MIG instances instead of parts of GPUs, in a record that was filled. */
 void grant_record_instances(const struct mig_grant *instances, struct store_gpu *gpus);
-/* What instances come to, for code that counts memory: as decided on, and as they are. */
+/* The sizes of instances, for code that counts memory: as decided on, and as they are. */
 void grant_of_decision(const struct mig_decision *instances, struct place_result *ret);
 void grant_of_instances(const struct mig_grant *instances, struct place_result *ret);

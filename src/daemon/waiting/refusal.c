@@ -148,7 +148,7 @@ static void occupied_explain(const struct pool *pool, const struct place_gpu *gp
 		snprintf(buf, size, "%s asked, and %u GPUs are not empty", asked, occupied);
 }
 
-/* What there is too little of. Returns what would help. */
+/* Names the thing of which there is too little. Returns what would help. */
 static const char *short_explain(const struct pool *pool, const struct place_gpu *gpus,
 				 const struct place_request *request, const char *asked, char *buf,
 				 size_t size)
@@ -169,7 +169,7 @@ static const char *short_explain(const struct pool *pool, const struct place_gpu
 	return less;
 }
 
-/* What to do where a GPU that the request could be on is another daemon's; NULL: none is. */
+/* The advice where a GPU that the request could be on is another daemon's; NULL: none is. */
 static const char *holder_hint(const struct pool *pool, const struct place_gpu *gpus,
 			       const struct place_request *request)
 {

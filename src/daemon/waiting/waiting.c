@@ -337,7 +337,7 @@ static int decide_fraction(const struct waiting *waiting, const struct waiter *w
 	int rc = place_decide(gpus, waiting->pool->count, place, ret);
 	if (rc < 0) {
 		refusal_explain(waiting->pool, place, rc, err);
-		/* What can never be granted is not worth waiting for. */
+		/* A request that can never be granted is not worth waiting for. */
 		return rc == -ENOSPC && place_possible(gpus, waiting->pool->count, place) ? -EAGAIN
 											  : rc;
 	}
@@ -374,7 +374,8 @@ static int decide_instances(const struct waiting *waiting, const struct waiter *
 		 : quotas_check(waiting->quotas, peer, ret, err);
 }
 
-/* What is cut by the byte holds whatever is asked next, and what is wanted whole is no instance. */
+/* A GPU that is cut by the byte holds whatever is asked next, and one that is wanted whole is no
+ * instance. */
 static bool instances_preferred(const struct slice_request *request,
 				const struct mig_decision *instances,
 				const struct place_result *fraction)

@@ -62,7 +62,7 @@ struct waiting {
  * or -EMFILE: its user has too many that wait. */
 int waiting_add(struct waiting *waiting, const struct slice_request *request,
 		const struct peer *peer, waiter_cb cb, void *arg);
-/* What would become of a request that came now and had its GPUs resolved: 0, or negative with *err.
+/* The fate of a request that came now and had its GPUs resolved: 0, or negative with *err.
  */
 int waiting_would(const struct waiting *waiting, const struct slice_request *request,
 		  const struct peer *peer, struct place_result *ret, struct error *err);

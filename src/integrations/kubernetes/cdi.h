@@ -12,7 +12,7 @@ struct error;
 #define CDI_KIND_PREFIX "k8s."
 #define CDI_ID_SIZE 256
 
-/* What this host has for every slice; paths as the container runtime sees them. */
+/* The parts of this host for every slice; paths as the container runtime sees them. */
 struct cdi_host {
 	char front_cuda[PATH_MAX], front_nvml[PATH_MAX]; /* carve's libraries */
 	char cuda[PATH_MAX], nvml[PATH_MAX];             /* the driver's own */

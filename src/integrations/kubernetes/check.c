@@ -18,7 +18,7 @@
 #define MINOR_MIN 36
 #define SLICES "/apis/resource.k8s.io/v1/resourceslices"
 
-/* Who is asked, and what was found. */
+/* The server that is asked, and the findings. */
 struct check {
 	struct api api;
 	bool kubectl;

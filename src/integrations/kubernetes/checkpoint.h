@@ -6,7 +6,7 @@
 
 #include "integrations/kubernetes/claim.h"
 
-/* What a claim has here. */
+/* The state of a claim here. */
 enum stored_state {
 	STORED_PREPARING, /* IDs are chosen; which of the sessions exist is not known */
 	STORED_PREPARED,  /* sessions and the CDI spec exist */

@@ -27,8 +27,8 @@
 #define WRITE_PAUSE_NS 20000000L
 #define PATH_SIZE 512
 
-/* What the threads share. `lock` is held while templates are made: the API server hears of one at a
- * time. */
+/* The state that the threads share. `lock` is held while templates are made: the API server hears
+ * of one at a time. */
 struct controller {
 	struct api api;
 	const char *driver;

@@ -9,8 +9,8 @@
 #include "base/units.h"
 #include "integrations/kubernetes/claim.h"
 
-/* What others hold changes all the time. It is told in such steps, so that the API server does not
- * hear of each. */
+/* Memory that others hold changes all the time. It is told in such steps, so that the API server
+ * does not hear of each. */
 #define OFFERED_STEP MIB(64)
 
 static uint64_t number(const json_t *object, const char *key)
@@ -25,7 +25,7 @@ static uint64_t minus(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-/* What claims have of a GPU already. */
+/* The part of a GPU that claims have already. */
 static uint64_t claimed(const json_t *sessions, uint32_t index)
 {
 	const json_t *session, *gpu;

@@ -15,7 +15,7 @@
 #define BACKLOG 16
 /* The kubelet has two or three. */
 #define CONNECTIONS_MAX 32
-/* What may wait to be written to one of them. */
+/* The bytes that may wait to be written to one of them. */
 #define UNWRITTEN_MAX (4u << 20)
 
 struct grpc_connection {

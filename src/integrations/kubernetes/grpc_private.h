@@ -1,4 +1,4 @@
-/* What the files of the gRPC server share. */
+/* Declarations that the files of the gRPC server share. */
 #pragma once
 
 #include <nghttp2/nghttp2.h>

@@ -13,7 +13,7 @@ struct error;
 #define LEADER_RENEW_MS 5000
 #define LEADER_NAME_SIZE 128
 
-/* What a candidate knows of the lease. Times are its own clock's (CLOCK_MONOTONIC, ms): clocks of
+/* A candidate's knowledge of the lease. Times are its own clock's (CLOCK_MONOTONIC, ms): clocks of
  * other hosts are not believed. */
 struct leader {
 	struct api *api;

@@ -95,7 +95,7 @@ static int front_take(struct cdi_host *host, const char *dir, const struct place
 		      : path_take(host->front_nvml, "--front-dir", dir, "libnvidia-ml.so.1", err);
 }
 
-/* What containers get of this host. */
+/* The parts of this host that containers get. */
 static int host_find(struct node *node, const struct node_options *options, struct error *err)
 {
 	struct cdi_host *host = &node->prepare.host;

@@ -328,7 +328,7 @@ static int gpus_reserve(struct prepare *prepare, const struct stored_claim *stor
 		if (gpu)
 			rc = reserve_hold(&prepare->reserve, gpu->uuid, err);
 	}
-	/* What was reserved before is so still, as far as anybody can tell. */
+	/* Memory that was reserved before is so still, as far as anybody can tell. */
 	if (rc < 0 && err->code == EXIT_CODE_UNREACHABLE && stored->state == STORED_PREPARED) {
 		log_event(LOG_WARNING, "reservation.unknown error=\"%s\"", err->message);
 		return 0;

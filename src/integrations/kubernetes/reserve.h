@@ -14,7 +14,7 @@
 
 struct error;
 
-/* What a reservation pod prints first: this, its NVIDIA_VISIBLE_DEVICES, and a newline. */
+/* The first line of a reservation pod: this, its NVIDIA_VISIBLE_DEVICES, and a newline. */
 #define RESERVE_LINE "carve-reservation "
 #define RESERVE_LABEL "carve.dev/reservation"
 /* GPUs of a node, at most. */
@@ -54,7 +54,7 @@ enum reserve_step {
 	RESERVE_EXHAUSTED, /* there is no GPU left, and none has the one that is wanted */
 };
 
-/* What to do for a GPU. Pure. */
+/* The work to be done for a GPU. Pure. */
 enum reserve_step reserve_decide(const struct reserve_pod *pods, size_t count, const char *uuid);
 /* Checks what the user gave. 0, or negative with *err. */
 int reserve_check(const struct reserve *reserve, struct error *err);

@@ -447,7 +447,7 @@ static int pod_whole(struct run *run, const json_t *pod, struct error *err)
 		return code;
 	}
 	signals_take();
-	/* What an earlier process printed of the log is printed again. */
+	/* Lines of the log that an earlier process printed are printed again. */
 	if (run->options->log_anew)
 		(void)!ftruncate(STDOUT_FILENO, 0);
 	int rc = pod_ensure(run, pod, err);

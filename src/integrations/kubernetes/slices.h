@@ -13,8 +13,8 @@ struct slices_owner {
 	unsigned replicas;    /* parts of a GPU, at most; 0: as many as its memory has room for */
 };
 
-/* What a slice may have (API of 1.36): devices, where any of the slice's has a taint; sets of
- * counters. */
+/* The most that a slice may have (API of 1.36): devices, where any of the slice's has a taint; sets
+ * of counters. */
 #define SLICES_DEVICES_MAX 64
 #define SLICES_COUNTERS_MAX 8
 

@@ -48,7 +48,7 @@ int template_parse(const char *name, struct template_size *ret)
 	return 0;
 }
 
-/* What every request has, whichever GPU it gets. */
+/* The part that every request has, whichever GPU it gets. */
 static json_t *request_json(const char *driver, const char *name, uint64_t mib, uint32_t share,
 			    uint32_t count)
 {

@@ -47,7 +47,7 @@ struct watcher {
 	bool restored;
 };
 
-/* What others hold moves while sessions end: a figure is believed the second time. */
+/* Memory that others hold moves while sessions end: a figure is believed the second time. */
 static void offered_settle(const struct watcher_view *last, struct watcher_view *view,
 			   const struct watcher_view *told)
 {

@@ -22,7 +22,7 @@ int watcher_start(struct prepare *prepare, struct publish *publish, void (*seen)
 		  void *arg, struct watcher **ret);
 /* Has it look at once, and at what is really there. */
 void watcher_look(struct watcher *watcher);
-/* What it saw last. */
+/* The state that it saw last. */
 void watcher_view(struct watcher *watcher, struct watcher_view *ret);
 /* Ends the thread, after what it is doing. */
 void watcher_stop(struct watcher *watcher);

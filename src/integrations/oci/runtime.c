@@ -176,7 +176,7 @@ static int config_edit(const struct runtime *r, const char *bundle, struct error
 	return rc;
 }
 
-/* What it does for carve is done with the hook's environment, not with that of docker's daemon. */
+/* Its work for carve is done with the hook's environment, not with that of docker's daemon. */
 static int config_edit_as_hook(const struct runtime *r, const char *bundle, struct error *err)
 {
 	size_t count = json_array_size(r->environment);

@@ -18,7 +18,7 @@ struct oci_session {
 	struct container_limits limits; /* that the container's variables name; zeroed: none */
 };
 
-/* What is asked for by `given` (object of labels, NULL: none), annotations of the container, or
+/* The request in `given` (object of labels, NULL: none), annotations of the container, or
  * labels of its image. 0 with *ret as container_wanted() has it, NULL: nothing, empty: only
  * variables name a size. */
 int oci_session_wanted(const struct oci_session *session, const struct oci_container *container,

@@ -61,7 +61,7 @@ static size_t member_find(const char *text, size_t at, const char *name)
 	return 0;
 }
 
-/* What is put where, and how much of the text goes for it. */
+/* A text to be put in, its place, and how much of the old text goes for it. */
 struct insertion {
 	size_t at, replaced;
 	const char *separator; /* between the elements and what is there already; "": nothing is */

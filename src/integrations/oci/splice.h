@@ -14,7 +14,7 @@ struct oci_device {
 };
 
 /* Adds `elements` (JSON, with commas between them) to the array at this path of names (ended by
- * NULL), as its first or its last. What of the path is not there is made. */
+ * NULL), as its first or its last. Parts of the path that are not there are made. */
 char *oci_config_splice(const char *text, size_t size, const char *const *path,
 			const char *elements, bool at_end, size_t *ret_size);
 /* `hook`: the JSON of one hook of the stage createRuntime. */

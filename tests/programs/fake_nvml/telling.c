@@ -1,5 +1,5 @@
-/* What a driver tells beside its lists of processes: of every GPU, of the program that asks, and of
- * process 1, which is somebody else's. An event comes of each GPU in turn. */
+/* The driver's answers beside its lists of processes: of every GPU, of the program that asks, and
+ * of process 1, which is somebody else's. An event comes of each GPU in turn. */
 #include <string.h>
 #include <unistd.h>
 
