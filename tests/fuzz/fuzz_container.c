@@ -46,6 +46,9 @@ static void fuzz_config(const char *text, size_t size)
 	else if (container.root[0] != '/')
 		abort();
 	oci_container_clear(&container);
+	if (oci_podman_container(config, &container) &&
+	    (container.bundle[0] != '/' || strlen(container.id) != 64))
+		abort();
 	json_decref(config);
 }
 

@@ -277,7 +277,7 @@ static int hook_add(struct container *c, const struct cli *cli, struct error *er
 	if (mkdir(dir, 0755) < 0)
 		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot make %s: %s", dir,
 				 strerrordesc_np(errno));
-	cleanup_json json_t *json = hook_file(arguments, cli, err);
+	cleanup_json json_t *json = hook_file(HOOK_STAGE, arguments, cli, err);
 	int rc = json ? json_file_make(dir, HOOK_FILE, json, 0644, err) : -err->code;
 	if (rc < 0)
 		return rc;

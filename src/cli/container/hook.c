@@ -2,6 +2,7 @@
  * for every container. */
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "container/edits.h"
 #include "container/json_file.h"
 
+#define HOOK_FILE_DEVICES HOOK_FILE "-devices"
 #define HOOKS_DIR "/usr/share/containers/oci/hooks.d"
 #define PROGRAM "carve-hook"
 
@@ -77,7 +79,8 @@ int hook_program(char path[static PATH_MAX], struct error *err)
 		      : 0;
 }
 
-json_t *hook_file(const char *const *arguments, const struct cli *cli, struct error *err)
+json_t *hook_file(const char *stage, const char *const *arguments, const struct cli *cli,
+		  struct error *err)
 {
 	char program[PATH_MAX];
 
@@ -86,7 +89,7 @@ json_t *hook_file(const char *const *arguments, const struct cli *cli, struct er
 	json_t *json = json_pack("{s:s, s:{s:s, s:[s], s:o, s:i}, s:{s:b}, s:[s]}", "version",
 				 "1.0.0", "hook", "path", program, "args", "carve-hook", "env",
 				 hook_environment(cli), "timeout", CONTAINER_HOOK_TIMEOUT_S, "when",
-				 "always", 1, "stages", "createRuntime");
+				 "always", 1, "stages", stage);
 	for (size_t i = 0; arguments[i]; i++)
 		json_array_append_new(json_object_get(json_object_get(json, "hook"), "args"),
 				      json_string(arguments[i]));
@@ -120,6 +123,24 @@ static int docker_remove(const char *dir, struct error *err)
 	return rc;
 }
 
+/* CRI-O refuses to start where a hook has podman's own stage, and reads podman's directories. */
+static bool podman_is_alone(const struct cli *cli)
+{
+	static const char *const programs[] = {"/usr/bin/crio", "/usr/local/bin/crio"};
+
+	return cli->value[OPT_HOOKS_DIR] ||
+	       (access(programs[0], F_OK) < 0 && access(programs[1], F_OK) < 0);
+}
+
+/* With version 2 of cgroups device nodes have to be in a container's configuration. */
+static int devices_install(const char *dir, const struct cli *cli, struct error *err)
+{
+	const char *const arguments[] = {"--precreate", NULL};
+	cleanup_json json_t *json = hook_file("precreate", arguments, cli, err);
+
+	return json ? json_file_write(dir, HOOK_FILE_DEVICES, json, 0644, err) : -err->code;
+}
+
 int cli_hook_install(struct cli *cli, struct error *err)
 {
 	if (cli->value[OPT_DOCKER_DIR])
@@ -135,8 +156,10 @@ int cli_hook_install(struct cli *cli, struct error *err)
 				"podman --hooks-dir, too");
 		return -err->code;
 	}
-	cleanup_json json_t *json = hook_file(none, cli, err);
+	cleanup_json json_t *json = hook_file(HOOK_STAGE, none, cli, err);
 	rc = json ? json_file_write(dir, HOOK_FILE, json, 0644, err) : -err->code;
+	if (rc == 0 && podman_is_alone(cli))
+		rc = devices_install(dir, cli, err);
 	if (rc == 0)
 		printf("%s/" HOOK_FILE ".json: containers with carve.vram=8GiB get a slice\n", dir);
 	return rc;
@@ -149,6 +172,8 @@ int cli_hook_remove(struct cli *cli, struct error *err)
 	const char *dir = directory_of(cli);
 	int rc = json_file_remove(dir, HOOK_FILE, err);
 
+	if (rc == 0)
+		rc = json_file_remove(dir, HOOK_FILE_DEVICES, err);
 	if (rc == 0)
 		printf("%s/" HOOK_FILE ".json: removed\n", dir);
 	return rc;

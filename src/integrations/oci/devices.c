@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -133,16 +135,31 @@ static bool rules_file(const char *pid, char *buf, size_t size)
 	       snprintf(buf, size, "/sys/fs/cgroup/devices%s/devices.allow", of) < (int)size;
 }
 
-/* Whether rules bind the container, as far as this user knows: runtimes set none in a user
- * namespace, nor without a cgroup of the container's own. */
-static bool is_restricted(const char *pid)
+/* Runtimes set no rules in a user namespace. */
+static bool is_root(void)
 {
-	char map[128], its[PATH_MAX], own[PATH_MAX];
+	char map[128];
 	unsigned first = 1, outside = 1, count = 0;
 
 	return geteuid() == 0 && file_read("/proc/self/uid_map", map, sizeof(map)) > 0 &&
 	       sscanf(map, "%u %u %u", &first, &outside, &count) == 3 && !first && !outside &&
-	       count == UINT_MAX && cgroup_find(pid, "0::", its, sizeof(its)) &&
+	       count == UINT_MAX;
+}
+
+bool oci_devices_are_settled(void)
+{
+	struct statfs fs;
+
+	return is_root() && statfs("/sys/fs/cgroup", &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+/* Whether rules bind the container, as far as this user knows: without a cgroup of its own none do.
+ */
+static bool is_restricted(const char *pid)
+{
+	char its[PATH_MAX], own[PATH_MAX];
+
+	return is_root() && cgroup_find(pid, "0::", its, sizeof(its)) &&
 	       cgroup_find("self", "0::", own, sizeof(own)) && strcmp(its, own) != 0;
 }
 

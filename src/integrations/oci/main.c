@@ -21,6 +21,7 @@
 #include "integrations/oci/enter.h"
 #include "integrations/oci/labels.h"
 #include "integrations/oci/libc.h"
+#include "integrations/oci/precreate.h"
 #include "integrations/oci/runtime.h"
 #include "integrations/oci/session.h"
 #include "integrations/oci/state.h"
@@ -46,6 +47,8 @@ static const char help[] =
 	"  --required           a container that asks for no slice does not start\n"
 	"  --runtime RUNC [--default NAME] [--env NAME=VALUE]... -- ARGUMENT...\n"
 	"                       be the runtime RUNC, with this hook for each new container: for docker\n"
+	"  --precreate          a hook of podman's stage precreate: adds device nodes to the container's\n"
+	"                       configuration, from standard input to standard output\n"
 	"  --help, --version\n"
 	"\n"
 	"example: carve-hook --label carve.vram=8GiB < state.json\n";
@@ -276,6 +279,8 @@ int main(int argc, char **argv)
 	alarm(TIMEOUT_S);
 	if (argc > 1 && !strcmp(argv[1], OCI_RUNTIME_OPTION))
 		return oci_runtime(argc, argv);
+	if (argc == 2 && !strcmp(argv[1], OCI_PRECREATE_OPTION))
+		return oci_precreate();
 	int rc = options_read(&hook, argc, argv, &err);
 
 	openlog("carve-hook", LOG_PID, LOG_USER);

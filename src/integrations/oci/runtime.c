@@ -13,10 +13,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "container/edits.h"
-#include "integrations/oci/devices.h"
+#include "integrations/oci/config.h"
 #include "integrations/oci/session.h"
-#include "integrations/oci/splice.h"
 #include "integrations/oci/state.h"
 
 struct runtime {
@@ -49,79 +47,7 @@ static const char *bundle_of(char **arguments)
 	return makes ? bundle : NULL;
 }
 
-/* `session`: the one that it joins; "": it makes what is asked for. */
-static char *hook_text(const struct runtime *r, const char *session)
-{
-	char program[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
-
-	program[n < 0 ? 0 : n] = '\0';
-	json_t *hook = json_pack("{s:s, s:[s], s:O, s:i}", "path", program, "args", "carve-hook",
-				 "env", r->environment, "timeout", CONTAINER_HOOK_TIMEOUT_S);
-	if (*session) {
-		json_t *arguments = json_object_get(hook, "args");
-
-		json_array_append_new(arguments, json_string("--label"));
-		json_array_append_new(arguments, json_sprintf("carve.session=%s", session));
-	}
-	char *text = hook ? json_dumps(hook, JSON_COMPACT) : NULL;
-
-	json_decref(hook);
-	return text;
-}
-
 /* ---- the container's configuration ------------------------------------------------------- */
-
-/* The session that a new container asks for, made here, as what the runtime sets up is settled
- * before it runs hooks: rules of devices, which cgroup version 2 takes then alone, and which
- * systemd renews from what the runtime told it. It lives as long as this process, which becomes the
- * runtime; the hook registers the container. 0; 1: this container has none of ours. */
-static int session_make(const struct oci_container *container, const json_t *config,
-			struct oci_session *session, struct error *err)
-{
-	json_t *wanted = NULL;
-
-	if (container->in_slice || oci_config_has_device_hook(config))
-		return 1;
-	int rc = container_limits_read(container->environment, &session->limits, err);
-	if (rc == 0)
-		rc = oci_session_wanted(session, container, config, NULL, &wanted, err);
-	if (rc == 0 && !wanted)
-		rc = 1;
-	if (rc == 0)
-		rc = oci_daemon_find(NULL, &session->daemon, err);
-	if (rc == 0)
-		rc = oci_session_get(session, wanted, err);
-	json_decref(wanted);
-	return rc;
-}
-
-/* Replaces *text by what has the nodes and the hook in it. */
-static int config_add(const struct runtime *r, const struct oci_session *session, char **text,
-		      size_t *size, struct error *err)
-{
-	struct oci_device list[OCI_DEVICES_MAX];
-	json_t *edits = NULL;
-	int rc = session->json ? oci_session_edits(session, &edits, err) : 0;
-	size_t count = rc == 0 ? oci_devices_list(edits, list) : 0;
-	cleanup_free char *hook = hook_text(r, oci_session_id(session)), *with_nodes = NULL;
-
-	json_decref(edits);
-	if (rc < 0)
-		return rc;
-	if (count) {
-		with_nodes = oci_devices_splice(*text, *size, list, count, size);
-		if (!with_nodes)
-			return error_set(err, EXIT_CODE_FAILED, "it has no room for device nodes");
-	}
-	char *made =
-		hook ? oci_hook_splice(with_nodes ? with_nodes : *text, *size, hook, size) : NULL;
-	if (!made)
-		return error_set(err, EXIT_CODE_FAILED, "a hook cannot be added to config.json");
-	free(*text);
-	*text = made;
-	return 0;
-}
 
 static int text_read(const char *path, char **ret, size_t *ret_size, mode_t *ret_mode,
 		     struct error *err)
@@ -162,9 +88,9 @@ static int config_edit(const struct runtime *r, const char *bundle, struct error
 	json_t *config = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
 	rc = oci_config_parse(config, &container, err);
 	if (rc == 0)
-		rc = session_make(&container, config, &session, err);
+		rc = oci_config_session(&container, config, &session, err);
 	if (rc >= 0)
-		rc = config_add(r, &session, &text, &size, err);
+		rc = oci_config_add(r->environment, &session, &text, &size, err);
 	if (rc == 0 && (rc = file_replace(path, temporary, text, size, mode)) < 0)
 		rc = error_set(err, EXIT_CODE_FAILED, "cannot write %.300s: %s", path,
 			       strerrordesc_np(-rc));

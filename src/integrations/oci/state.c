@@ -6,6 +6,9 @@
 #include "base/error.h"
 #include "proto/attach.h"
 
+#define ID_LENGTH 64
+#define USERDATA "/userdata/"
+
 static bool text_copy(const json_t *object, const char *key, char *to, size_t size)
 {
 	const char *text = json_string_value(json_object_get(object, key));
@@ -117,4 +120,43 @@ void oci_container_clear(struct oci_container *container)
 	json_decref(container->annotations);
 	json_decref(container->environment);
 	container->annotations = container->environment = NULL;
+}
+
+/* STORAGE-containers/ID/userdata/hostname: the ID. */
+static bool id_find(const json_t *config, char id[static OCI_ID_SIZE])
+{
+	json_t *mount;
+	size_t i;
+
+	json_array_foreach(json_object_get(config, "mounts"), i, mount)
+	{
+		const char *from = json_string_value(json_object_get(mount, "source"));
+		const char *tail = from ? strstr(from, USERDATA) : NULL;
+
+		if (!tail || tail - from <= ID_LENGTH || tail[-ID_LENGTH - 1] != '/' ||
+		    strspn(tail - ID_LENGTH, "0123456789abcdef") != ID_LENGTH)
+			continue;
+		snprintf(id, OCI_ID_SIZE, "%.*s", ID_LENGTH, tail - ID_LENGTH);
+		return true;
+	}
+	return false;
+}
+
+bool oci_podman_container(const json_t *config, struct oci_container *ret)
+{
+	const char *root =
+		json_string_value(json_object_get(json_object_get(config, "root"), "path"));
+	size_t length = root ? strlen(root) : 0;
+
+	*ret = (struct oci_container){0};
+	if (!length || root[0] != '/' || !id_find(config, ret->id))
+		return false;
+	/* STORAGE/overlay/LAYER/merged, or STORAGE/vfs/dir/LAYER. */
+	for (int i = 0; i < 2; i++)
+		while (length && root[--length] != '/')
+			;
+	return length &&
+	       snprintf(ret->bundle, sizeof(ret->bundle), "%.*s-containers/%s" USERDATA,
+			(int)length, root, ret->id) < (int)sizeof(ret->bundle) &&
+	       (ret->bundle[strlen(ret->bundle) - 1] = '\0', true);
 }

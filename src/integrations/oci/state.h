@@ -34,4 +34,7 @@ bool oci_config_has_hook(const json_t *config);
 /* Whether a device of CDI, of a size or of the image's, makes the container's slice: its hook has
  * arguments of its own. Pure. */
 bool oci_config_has_device_hook(const json_t *config);
+/* Finds out which container of podman's a configuration is of: its ID, and its bundle, from the
+ * root file system and the mounts that podman makes. False: it is not of podman's. Pure. */
+bool oci_podman_container(const json_t *config, struct oci_container *ret);
 void oci_container_clear(struct oci_container *container);

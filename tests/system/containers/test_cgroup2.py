@@ -1,5 +1,11 @@
 """Device nodes where cgroup version 2 is alone: rules of devices are those that a runtime was told, and no hook can add any."""
+import json
+import os
+import signal
+
 import pytest
+
+from conftest import wait_until
 
 from docker_host import IMAGE, docker, docker_engine, played  # noqa: F401: fixtures
 from nvidia_module import with_module
@@ -52,8 +58,42 @@ def test_carves_command_opens_the_slices_gpu(podman):
     assert opened(podman_run(podman, CARVE, "podman", "run", "--vram", "2", "--gpu-ids", "0")) == [True, True, False]
 
 
+def test_an_annotation_opens_its_gpu_with_podman(podman, tmp_path):
+    """By podman's stage before the runtime: the session is made there, and the container has it, once."""
+    assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
+    options = ["--annotation", "carve.vram=2", "--annotation", "carve.gpu-ids=0"]
+    assert opened(podman_run(podman, "podman", "--hooks-dir", tmp_path, "run", *options)) == [True, True, False]
+    podman.nothing_is_left()
+    done = podman(*wrap(podman.host), "podman", "--hooks-dir", tmp_path, "run", "--pids-limit=-1", "--detach", "--name", "one", *options,
+                  podman.IMAGE, "sleep", "600")
+    assert done.returncode == 0, done.stderr
+    session, = podman.sessions()
+    # What held it until the container was there is gone: it ends with the container.
+    wait_until(lambda: len(podman.sessions()[0]["command_pids"]) == 1)
+    assert [s["id"] for s in podman.sessions()] == [session["id"]]
+    pid = json.loads(podman("podman", "inspect", "one").stdout)[0]["State"]["Pid"]
+    assert podman.sessions()[0]["command_pids"] == [pid]
+    os.kill(pid, signal.SIGKILL)
+    podman.nothing_is_left()
+
+
+def test_a_label_of_an_image_opens_its_gpu_with_podman(podman, tmp_path):
+    assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
+    (tmp_path / "Containerfile").write_text(f"FROM {podman.IMAGE}\nLABEL carve.vram=2GiB carve.gpu-ids=0\n")
+    assert podman("podman", "build", "-q", "-t", "localhost/labelled:2", "-f", tmp_path / "Containerfile", tmp_path).returncode == 0
+    done = podman(*wrap(podman.host), "podman", "--hooks-dir", tmp_path, "run", "--rm", "--pids-limit=-1", "--cap-add=MKNOD",
+                  "localhost/labelled:2", *look(*NODES))
+    assert opened(done) == [True, True, False]
+    # The image's own words of a size that cannot be had are the hook's.
+    done = podman_run(podman, "podman", "--hooks-dir", tmp_path, "run", "--annotation", "carve.vram=900GiB")
+    assert done.returncode != 0 and "more than there is" in done.stderr
+    podman.nothing_is_left()
+
+
 def test_a_hook_that_cannot_open_the_gpu_says_so(podman, tmp_path):
     assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
+    # As where CRI-O is installed, too.
+    (tmp_path / "50-carve-devices.json").unlink()
     done = podman_run(podman, "podman", "--hooks-dir", tmp_path, "run", "--annotation", "carve.vram=2", "--annotation", "carve.gpu-ids=0")
     assert done.returncode != 0 and "cannot let a container open /dev/nvidiactl" in done.stderr, done.stderr + done.stdout
     podman.nothing_is_left()

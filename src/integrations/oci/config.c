@@ -1,0 +1,79 @@
+#include "integrations/oci/config.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "container/edits.h"
+#include "integrations/oci/devices.h"
+#include "integrations/oci/splice.h"
+
+int oci_config_session(const struct oci_container *container, const json_t *config,
+		       struct oci_session *session, struct error *err)
+{
+	json_t *wanted = NULL;
+
+	if (container->in_slice || oci_config_has_device_hook(config))
+		return 1;
+	int rc = container_limits_read(container->environment, &session->limits, err);
+	if (rc == 0)
+		rc = oci_session_wanted(session, container, config, NULL, &wanted, err);
+	if (rc == 0 && !wanted)
+		rc = 1;
+	if (rc == 0)
+		rc = oci_daemon_find(NULL, &session->daemon, err);
+	if (rc == 0)
+		rc = oci_session_get(session, wanted, err);
+	json_decref(wanted);
+	return rc;
+}
+
+/* `session`: the one that it joins; "": it makes what is asked for. */
+static char *hook_text(const json_t *environment, const char *session)
+{
+	char program[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+
+	program[n < 0 ? 0 : n] = '\0';
+	json_t *hook = json_pack("{s:s, s:[s], s:O, s:i}", "path", program, "args", "carve-hook",
+				 "env", environment, "timeout", CONTAINER_HOOK_TIMEOUT_S);
+	if (*session) {
+		json_t *arguments = json_object_get(hook, "args");
+
+		json_array_append_new(arguments, json_string("--label"));
+		json_array_append_new(arguments, json_sprintf("carve.session=%s", session));
+	}
+	char *text = hook ? json_dumps(hook, JSON_COMPACT) : NULL;
+
+	json_decref(hook);
+	return text;
+}
+
+int oci_config_add(const json_t *environment, const struct oci_session *session, char **text,
+		   size_t *size, struct error *err)
+{
+	struct oci_device list[OCI_DEVICES_MAX];
+	json_t *edits = NULL;
+	int rc = session->json ? oci_session_edits(session, &edits, err) : 0;
+	size_t count = rc == 0 ? oci_devices_list(edits, list) : 0;
+	cleanup_free char *hook = hook_text(environment, oci_session_id(session)),
+			  *with_nodes = NULL;
+
+	json_decref(edits);
+	if (rc < 0)
+		return rc;
+	if (count) {
+		with_nodes = oci_devices_splice(*text, *size, list, count, size);
+		if (!with_nodes)
+			return error_set(err, EXIT_CODE_FAILED, "it has no room for device nodes");
+	}
+	char *made =
+		hook ? oci_hook_splice(with_nodes ? with_nodes : *text, *size, hook, size) : NULL;
+	if (!made)
+		return error_set(err, EXIT_CODE_FAILED, "a hook cannot be added to config.json");
+	free(*text);
+	*text = made;
+	return 0;
+}

@@ -1,0 +1,22 @@
+/* What carve adds to a container's config.json before the container is made: what a runtime sets up
+ * is settled before it runs hooks of the stage createRuntime. So it is with rules of devices, which
+ * version 2 of cgroups takes then alone, and which systemd renews from what the runtime told it. */
+#pragma once
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "integrations/oci/session.h"
+#include "integrations/oci/state.h"
+
+struct error;
+
+/* Makes the session that the container asks for. It lives as long as the calling process, until the
+ * hook registers the container. 0; 1: this container has none of ours; negative with *err set. */
+int oci_config_session(const struct oci_container *container, const json_t *config,
+		       struct oci_session *session, struct error *err);
+/* Replaces *text (of malloc()) by one that has the session's device nodes and rules, and the hook,
+ * which joins the session; without a session the hook alone, which makes what is asked for.
+ * `environment`: the hook's, array of NAME=VALUE. 0, or negative with *err set. */
+int oci_config_add(const json_t *environment, const struct oci_session *session, char **text,
+		   size_t *size, struct error *err);

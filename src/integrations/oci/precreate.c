@@ -1,0 +1,144 @@
+#include "integrations/oci/precreate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "integrations/oci/config.h"
+#include "integrations/oci/devices.h"
+
+/* How long, and how often, it is looked whether the hook has registered the container. */
+#define LOOKS 600
+#define LOOK_EVERY_MS 100
+
+/* ---- its session -------------------------------------------------------------------------- */
+
+static json_t *environment_list(void)
+{
+	json_t *list = json_array();
+
+	for (char **variable = environ; *variable; variable++)
+		json_array_append_new(list, json_string(*variable));
+	return list;
+}
+
+/* Replaces *text where the container is to have a slice. */
+static void text_extend(struct oci_session *session, char **text, size_t *size)
+{
+	struct oci_container container = {0};
+	struct error ignored = {0};
+	json_t *config = json_loadb(*text, *size, JSON_DECODE_INT_AS_REAL, NULL);
+	json_t *environment = environment_list();
+
+	if (oci_devices_are_settled() && oci_podman_container(config, &container) &&
+	    oci_config_parse(config, &container, &ignored) == 0 &&
+	    oci_config_session(&container, config, session, &ignored) == 0 &&
+	    oci_config_add(environment, session, text, size, &ignored) < 0)
+		oci_session_give(session);
+	oci_container_clear(&container);
+	json_decref(environment);
+	json_decref(config);
+}
+
+static bool is_registered(const struct oci_session *session)
+{
+	char path[128];
+	struct error ignored = {0};
+	json_t *now = NULL, *pid;
+	bool found = false;
+	size_t i;
+
+	snprintf(path, sizeof(path), "/v1/sessions/%.100s", oci_session_id(session));
+	if (oci_daemon_call(&session->daemon, "GET", path, NULL, &now, &ignored) < 0)
+		return true; /* it is gone, or nobody can tell */
+	json_array_foreach(json_object_get(now, "command_pids"), i, pid)
+	{
+		found |= json_integer_value(pid) != getpid();
+	}
+	found |= json_array_size(json_object_get(now, "pids")) > 0;
+	json_decref(now);
+	return found;
+}
+
+/* The session is this process's until the hook has registered the container, or podman has ended.
+ */
+static void session_hold(const struct oci_session *session, int podman)
+{
+	struct pollfd ended = {.fd = podman, .events = POLLIN};
+	bool over = false;
+
+	for (int i = 0; i < LOOKS && !over && !is_registered(session); i++)
+		over = poll(&ended, 1, LOOK_EVERY_MS) > 0;
+}
+
+/* ---- the hook ----------------------------------------------------------------------------- */
+
+static char *text_read(size_t *ret_size)
+{
+	char *text = malloc(OCI_CONFIG_MAX);
+	ssize_t n;
+
+	for (*ret_size = 0; text && *ret_size < OCI_CONFIG_MAX;) {
+		n = read(STDIN_FILENO, text + *ret_size, OCI_CONFIG_MAX - *ret_size);
+		if (n == 0)
+			return text;
+		if (n > 0)
+			*ret_size += (size_t)n;
+		else if (errno != EINTR)
+			break;
+	}
+	free(text);
+	return NULL;
+}
+
+static void detach(void)
+{
+	int null = open("/dev/null", O_RDWR);
+
+	setsid();
+	for (int fd = 0; fd < 3 && null >= 0; fd++)
+		dup2(null, fd);
+}
+
+/* A child writes the configuration, and stays to hold the session: podman waits for the parent. */
+_Noreturn static void child_run(char *text, size_t size, int podman, int done)
+{
+	struct oci_session session = {0};
+
+	text_extend(&session, &text, &size);
+	int rc = write_all(STDOUT_FILENO, text, size);
+	detach();
+	(void)write_all(done, &rc, sizeof(rc));
+	close(done);
+	alarm(0);
+	if (rc == 0 && session.one_off && session.json)
+		session_hold(&session, podman);
+	_exit(EXIT_CODE_OK);
+}
+
+int oci_precreate(void)
+{
+	int fds[2], podman = (int)syscall(SYS_pidfd_open, getppid(), 0), rc = -EIO;
+	size_t size;
+	char *text = text_read(&size);
+
+	if (!text || podman < 0 || pipe2(fds, O_CLOEXEC) < 0) {
+		fputs("carve-hook: standard input is no configuration of a container\n", stderr);
+		return EXIT_CODE_FAILED;
+	}
+	pid_t child = fork();
+	if (child == 0)
+		child_run(text, size, podman, fds[1]);
+	close(fds[1]);
+	if (child < 0 || read(fds[0], &rc, sizeof(rc)) != sizeof(rc))
+		rc = -EIO;
+	free(text);
+	return rc < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK;
+}
