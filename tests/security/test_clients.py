@@ -251,7 +251,7 @@ def test_a_shared_host_is_not_believed_by_who_inherits_it(lab, victim, shared_ho
 def test_a_record_of_joining_cannot_be_forged(lab, victim, shared_host, how):
     env = {SIM_HOST: shared_host, "CARVE_RUNTIME_DIR": f"{shared_host}/carve"}
     usual = pathlib.Path(f"/tmp/carve-{victim}")
-    # What a record is called: one that another user made.
+    # The name of a record: one that another user made.
     helper = random.randrange(70000, 1 << 30)
     assert joined(lab, helper, shared_host, "true").returncode == 0
     record, = pathlib.Path(f"/tmp/carve-{helper}").glob("joined-*")

@@ -159,7 +159,7 @@ def test_the_number_of_a_namespace_lets_nobody_in(lab, namespaces, when):
 
 @pytest.mark.attack("3", "a mount namespace of a command that has ended")
 def test_a_namespace_is_of_its_session_only(lab, namespaces):
-    """Who is in one of root's sessions is in no other one, and a command's end ends that."""
+    """A process in one of root's sessions is in no other one, and a command's end ends that."""
     first, second = RootsCommand(lab), RootsCommand(lab)
     done = within(lab, ROOT, first.enter(MALLORY), JOIN + "for s in sys.argv[1:]: print(join(s))", first.session, second.session)
     assert done.stdout.splitlines()[0] == "in" and "another user's" in done.stdout.splitlines()[1], done
@@ -298,7 +298,7 @@ os.setgroups([]); os.setresgid(*[int(sys.argv[3])] * 3); os.setresuid(*[int(sys.
 
 
 def ask(lab, uid, session, method, path, body=""):
-    """What the daemon answers a subordinate user, whom root plays."""
+    """The daemon's answer to a subordinate user, whom root plays."""
     done = lab.python(ROOT, COMMON + AS + """
 s = http()
 call(s, sys.argv[1], sys.argv[2], sys.argv[4].encode())
@@ -326,7 +326,7 @@ def test_a_subordinate_user_is_nobody_else(ranges_lab, uid):
             assert "another user's" in ask(lab, uid, sessions[user], method, path, body)["error"]["message"]
     rows = ask(lab, uid, "", "GET", "/v1/sessions")
     assert not any(row["id"] in (sessions[ALICE], sessions[BOB]) for row in rows)
-    # What it has counts as its owner's.
+    # Its memory counts as its owner's.
     assert "quota is 3 GiB" in ask(lab, uid, "", "POST", "/v1/sessions", '{"vram": "2"}')["error"]["message"]
     assert "for root and members" in ask(lab, uid, "", "POST", "/v1/sessions", '{"vram": "1", "priority": 5}')["error"]["message"]
 

@@ -83,7 +83,7 @@ if how == "hardlink":
         try: os.link(t, str(i))
         except OSError: os.symlink(t, str(i))
     others = [os.open(str(i), os.O_PATH) for i in range(len(targets))]
-# What it was given is mapped, and no descriptor of it is left: these look like it.
+# Its ledger is mapped, and no descriptor of it is left: these look like it.
 for fd in a.fds: os.close(fd)
 shown = []
 for i in range(60):

@@ -40,7 +40,7 @@ def set_user_id(place, program, mode=0o4755):
 
 
 class Trap:
-    """What the attacker brings: a library for the driver, where it leaves its mark, and a server that notes what it is sent."""
+    """The attacker's tools: a library for the driver, where it leaves its mark, and a server that notes what it is sent."""
 
     def __init__(self, lab, kind="attach"):
         self.lab = lab
@@ -194,7 +194,7 @@ def test_a_set_user_id_program_joins_no_simulated_host_of_its_callers(lab, place
 
 
 def test_honest_programs_still_read_their_environment(lab, place):
-    """What is not set-user-ID, in a slice by preloading: the environment is all that it has."""
+    """A program that is not set-user-ID, in a slice by preloading: the environment is all that it has."""
     granted = lab.carve(ALICE, "run", "--isolation", "preload", "--vram", "2", REACH, "path", "libcuda.so.1")
     assert int(granted.stdout.split()[0]) == SLICE, granted.stderr
     program = set_user_id(place, REACH)

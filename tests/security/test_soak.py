@@ -34,7 +34,7 @@ def write():
 threading.Thread(target=write, daemon=True).start()
 """
 
-# What no protocol knows, to both sockets.
+# Messages that no protocol knows, to both sockets.
 SOCKET_NOISE = COMMON + """
 import random, threading
 def noise():

@@ -1,4 +1,4 @@
-"""What tests of shares under attack have in common: victims, what they had by the simulator's own books, and the first
+"""Shared by tests of shares under attack: victims, what they had by the simulator's own books, and the first
 lines of attacks in Python (GATE), which reach the words that a session's processes share with the daemon."""
 import pathlib
 import time

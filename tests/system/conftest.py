@@ -139,7 +139,7 @@ def machine_has_gpu():
 
 
 class Runner:
-    """What tests do on a host, simulated or real; self.env is the environment of its programs."""
+    """The actions of tests on a host, simulated or real; self.env is the environment of its programs."""
 
     def run(self, argv, **kw):
         env = dict(self.env, **kw.pop("env", {}))
@@ -161,7 +161,7 @@ class Runner:
         return json.loads(done.stdout)
 
     def measured(self, value, slack=SLACK):
-        """What a test expects of this host's GPU: exactly that where it is simulated, and about that on a real one."""
+        """The figure that a test expects of this host's GPU: exactly that where it is simulated, and about that on a real one."""
         return value
 
     def daemon_pid(self):
@@ -175,7 +175,7 @@ class Runner:
 
 
 class OwnGpu(dict):
-    """One GPU's books. What a simulated driver writes down and a real one does not, no test can go by here."""
+    """One GPU's books. Here no test can go by things that a simulated driver writes down and a real one does not."""
 
     def __missing__(self, key):
         pytest.skip(f"a GPU's {key}: here nobody tells, as a simulated host does")

@@ -1,4 +1,4 @@
-"""What programs against the driver API begin with, and how tests run them.
+"""The beginning of programs against the driver API, and how tests run them.
 
 A program in tests/programs/NAME.py says `from cuda import *`. `cuda.py PROGRAM ARGUMENT...` runs one, so that a traceback
 names its lines; a test that has a few lines of its own puts BEGIN of in_slice.py before them."""

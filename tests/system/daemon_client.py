@@ -250,7 +250,7 @@ class Ledger:
         return struct.unpack_from("<qq", self.map, self._slot(slot) + 128 + gpu * 32)
 
     def charge(self, slot, delta, gpu=0):
-        """What a front does, where nobody else is at it."""
+        """The work of a front, where nobody else is at it."""
         at = self._slot(slot) + 128 + gpu * 32
         used, settled, helped, applied = struct.unpack_from("<qqQQ", self.map, at)
         units = self.committed(gpu) // self.GRANULE + delta // self.GRANULE

@@ -1,4 +1,4 @@
-"""What programs in a slice begin with, and where they are judged: by the driver's own books (`carve sim stat`)."""
+"""The beginning of programs in a slice, and where they are judged: by the driver's own books (`carve sim stat`)."""
 import json
 import sys
 
@@ -14,14 +14,14 @@ BEGIN = f"import sys; sys.path[:0] = {str(HERE)!r}, {str(SOURCES)!r}\nfrom cuda 
 
 
 def in_slice(host, code, *run, **kw):
-    """What the program printed, as JSON."""
+    """The program's output, as JSON."""
     done = host.carve("run", *(run or ("--vram", "3")), "--", sys.executable, "-c", BEGIN + code, **kw)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def program_in_slice(host, name, *arguments, run=("--vram", "3"), **kw):
-    """What tests/programs/NAME.py printed, as JSON."""
+    """The output of tests/programs/NAME.py, as JSON."""
     done = host.carve("run", *run, "--", *python(name, *arguments), **kw)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -32,7 +32,7 @@ def gpu(host):
 
 
 def context_bytes(host):
-    """What a context takes on this host's GPU."""
+    """The memory that a context takes on this host's GPU."""
     return wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"])
 
 

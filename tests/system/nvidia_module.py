@@ -1,4 +1,4 @@
-"""What NVIDIA's kernel module shows of its GPUs: files in /proc and device nodes, in a mount namespace of a command's own."""
+"""The files by which NVIDIA's kernel module shows its GPUs: files in /proc and device nodes, in a mount namespace of a command's own."""
 
 SCRIPT = """set -e
 mount -t tmpfs none /proc/driver

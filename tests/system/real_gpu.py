@@ -1,4 +1,4 @@
-"""What tests know of a machine's own GPU: the driver's figures, as NVML has them, and which processes are a test's."""
+"""The knowledge of tests about a machine's own GPU: the driver's figures, as NVML has them, and which processes are a test's."""
 import ctypes
 import os
 import pathlib
@@ -72,7 +72,7 @@ class _Process(ctypes.Structure):
     _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("instances", ctypes.c_uint * 2)]
 
 
-# What the kernel calls the first PID namespace, whose numbers NVML has; and what NVML says where it knows no figure.
+# The kernel's name for the first PID namespace, whose numbers NVML has; and what NVML says where it knows no figure.
 FIRST_NAMESPACE = "pid:[4026531836]"
 UNKNOWN = (1 << 64) - 1
 
@@ -113,7 +113,7 @@ class Nvml:
         return text.value.decode()
 
     def processes(self, index):
-        """What each process has on a GPU; None where NVML cannot tell, or tells other numbers than this process sees."""
+        """The memory of each process on a GPU; None where NVML cannot tell, or tells other numbers than this process sees."""
         count, found = ctypes.c_uint(512), (_Process * 512)()
         self.call("nvmlDeviceGetComputeRunningProcesses_v3", self.handles[index], ctypes.byref(count), found)
         known = [{"pid": p.pid, "memory_bytes": Measured(p.used)} for p in found[:count.value] if p.used != UNKNOWN]

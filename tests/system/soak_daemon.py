@@ -1,4 +1,4 @@
-"""What a daemon is put through for long (scripts/soak-daemon) and for a moment (test_daemon_soak.py): killed at any
+"""The trials of a daemon for long (scripts/soak-daemon) and for a moment (test_daemon_soak.py): killed at any
 moment under load, upgraded under load, and asked a million times. Nothing here is timed; every answer is checked.
 
 Usage: soak_daemon.py kills N | pairs N"""

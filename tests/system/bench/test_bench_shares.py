@@ -49,7 +49,7 @@ def test_shares_are_measured_judged_and_shown(tmp_path):
     assert set(rows) == {("25-75", "share error"), ("25-75", "worst plan"), ("25-75", "books against stored times"),
                          ("switch", "switch p50"), ("switch", "switch p99")}
     for r in document["rows"]:
-        # What a machine played too slowly is neither met nor missed.
+        # A bound that a machine played too slowly is neither met nor missed.
         assert r["proven"] == (r["lagged"] <= (0.1 if r["scenario"] == "25-75" else 0.01))
         assert r["pass"] == ((r["measured"] <= r["goal"]) if r["proven"] else None) and r["title"] in done.stdout
     few, many = rows["25-75", "share error"]["clients"]

@@ -37,7 +37,7 @@ def test_short_commands_take_a_few_milliseconds(host, words, most_ms):
             taken.append(time.perf_counter() - began)
         return 1000 * statistics.median(taken)
 
-    # What it takes to start any program is the machine's.
+    # The time to start any program is the machine's.
     assert median_ms([CARVE, *words]) - median_ms(["true"]) <= most_ms
 
 

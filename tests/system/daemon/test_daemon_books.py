@@ -295,7 +295,7 @@ def test_what_slices_take_and_give_all_the_time_is_not_outside(host):
         status, granted = request()
         assert status == 201, (i, granted)
         assert call("DELETE", f"/v1/sessions/{granted['id']}")[0] in (200, 204)
-    # What is taken outside meanwhile is found, though no process's figure has it.
+    # Memory taken outside meanwhile is found, though no process's figure has it.
     outside = host.popen(python("managed", 10 * GIB), stdin=subprocess.PIPE)
     assert outside.stdout.readline() == "up\n"
     wait_until(lambda: host.carve_json("gpu", "list")[0]["outside_bytes"] >= 10 * GIB)

@@ -88,7 +88,7 @@ def test_the_limits_can_be_changed_and_the_slots_given_after_a_restart(daemon, m
     assert (second.status, second.slot) == (OK, 2)
     a = Attached(daemon)
     assert a.ask(OBSERVE, session)[0] == OK
-    # What workloads are handed is read-only, as before.
+    # The descriptors that workloads are handed are read-only, as before.
     assert fcntl.fcntl(a.fds[0], fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
     assert os.fstat(a.fds[0]).st_mode & 0o777 == 0o400
     a.close()
@@ -342,7 +342,7 @@ def test_help_and_wrong_usage():
 # ---- the supervisor ----
 
 class Supervisor:
-    """What systemd does with FDSTORE=1: keeps descriptors by name, and hands them to the next start of the service."""
+    """Plays systemd with FDSTORE=1: keeps descriptors by name, and hands them to the next start of the service."""
 
     def __init__(self, path):
         self.store = []  # (name, descriptor), in order

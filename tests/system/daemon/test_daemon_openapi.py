@@ -15,7 +15,7 @@ TYPES = {"string": str, "integer": int, "boolean": bool, "number": (int, float),
 
 
 def mismatches(value, schema, where="answer"):
-    """What a value has that its schema does not allow; OpenAPI's few words that the file uses."""
+    """The parts of a value that its schema does not allow; OpenAPI's few words that the file uses."""
     if "$ref" in schema:
         schema = API["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
     if "oneOf" in schema:

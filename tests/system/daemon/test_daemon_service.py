@@ -49,7 +49,7 @@ def test_the_service_is_exposed_to_little(units):
 
 
 def test_the_service_is_bounded_and_prepared():
-    """What it may have of the host's memory and processes; and that it needs no right to give files away."""
+    """Its limits of the host's memory and processes; and that it needs no right to give files away."""
     assert directive("MemoryMax") and directive("TasksMax")
     prepares, = directive("ExecStartPre")
     assert prepares.startswith("+") and "--prepare" in prepares.split()
@@ -266,7 +266,7 @@ def test_with_the_units_rights_it_does_all_that_it_must(confined, examples):
 
 
 def test_no_system_call_that_the_unit_takes_away_is_made(tmp_path, examples):
-    """What the daemon calls while it serves, against systemd's own lists."""
+    """The system calls of the daemon while it serves, against systemd's own lists."""
     if not shutil.which("strace") or not shutil.which("systemd-analyze"):
         pytest.skip("needs strace and systemd-analyze")
     taken, names = set(), [s for s in directive("SystemCallFilter")[0].lstrip("~").split()]

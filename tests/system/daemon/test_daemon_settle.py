@@ -1,4 +1,4 @@
-"""What the daemon posts, lets go and reports by what the driver says that processes hold, over a fake driver."""
+"""The amounts that the daemon posts, lets go and reports by the driver's figures of processes, over a fake driver."""
 import signal
 import time
 
@@ -221,7 +221,7 @@ def test_what_the_slice_holds_is_not_outside(daemon, make_child):
     daemon.write_state()
     gpu = daemon.gpu()
     assert gpu["outside_bytes"] == 5 * GIB and gpu["available_bytes"] == (80 - 4 - 5) * GIB
-    # What goes beyond the slice is not promised to anybody else.
+    # Memory beyond the slice is not promised to anybody else.
     daemon.processes[0] = (0, child.pid, 6 * GIB)
     daemon.write_state()
     assert daemon.gpu()["outside_bytes"] == 7 * GIB
@@ -322,7 +322,7 @@ def test_what_goes_beyond_the_slice_is_ended_where_the_policy_says_so(make_daemo
     daemon.processes = [(0, child.pid, 3 * GIB)]
     daemon.write_state()
     assert child.process.wait(60) == -signal.SIGKILL
-    # Who asks why finds it.
+    # A user who asks why finds it.
     assert f"session.over_killed id={session} pid={child.pid}" in daemon.log()
     config.write_text("{}")
     daemon.restart()
@@ -333,7 +333,7 @@ def test_what_goes_beyond_the_slice_is_ended_where_the_policy_says_so(make_daemo
 
 @pytest.mark.parametrize("whose", ["own", "another", "ended"])
 def test_only_what_another_session_exported_is_inherited(make_daemon, make_child, tmp_path, whose):
-    """What a session's own processes gave back it had in its slice: it is no excuse for what goes beyond that."""
+    """Memory that a session's own processes gave back it had in its slice: it is no excuse for what goes beyond that."""
     config = tmp_path / "config.json"
     config.write_text('{"over_policy": "kill", "over_seconds": 1}')
     daemon = make_daemon(args=["--config", config])
@@ -362,7 +362,7 @@ def test_only_what_another_session_exported_is_inherited(make_daemon, make_child
 
 
 def test_a_driver_that_fails_takes_nobodys_excuse(make_daemon, make_child, tmp_path):
-    """What a session inherited it has still when the driver answers again."""
+    """A session still has the memory that it inherited when the driver answers again."""
     config = tmp_path / "config.json"
     config.write_text('{"over_policy": "kill", "over_seconds": 1}')
     daemon = make_daemon(args=["--config", config])

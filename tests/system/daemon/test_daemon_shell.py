@@ -1,5 +1,5 @@
-"""A daemon that is started on demand has nothing of the shell that needed it: limits, priority, affinity, signals. What a
-user may not lift the daemon tells of."""
+"""A daemon that is started on demand has nothing of the shell that needed it: limits, priority, affinity, signals. The daemon
+tells of limits that a user may not lift."""
 import json
 import os
 import pathlib
@@ -45,7 +45,7 @@ class Shell:
         return self.host.popen(self.argv(CARVE, *argv), **self.kw(), **more)
 
     def check(self):
-        """What `carve check` finds of the limits."""
+        """The findings of `carve check` about the limits."""
         found, = [c for c in json.loads(self.carve("check", "--json").stdout)["conditions"] if c["name"] == "limits"]
         return found
 

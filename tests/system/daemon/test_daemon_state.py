@@ -1,4 +1,4 @@
-"""What outlives a reboot: quotas, time-slicing and history, in the state directory; sessions never do."""
+"""Records that outlive a reboot: quotas, time-slicing and history, in the state directory; sessions never do."""
 import contextlib
 import os
 import pathlib
@@ -333,7 +333,7 @@ def test_an_upgrade_moves_it_where_it_can(make_daemon, tmp_path, state, make_chi
     added = daemon.grant(vram="1")["id"]
     daemon.restart()
     assert living(daemon) == {**sessions, added: GIB}
-    # What the new program would not understand is looked at where it is.
+    # A file that the new program would not understand is looked at where it is.
     with database(state) as db, db:
         db.execute("PRAGMA user_version=99")
     done = takeover(daemon)

@@ -1,4 +1,4 @@
-"""What NVML shows inside a slice, over the simulated driver's NVML."""
+"""The view of NVML inside a slice, over the simulated driver's NVML."""
 import json
 import sys
 

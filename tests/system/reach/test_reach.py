@@ -58,7 +58,7 @@ def open_host_to_others(host):
     os.chown(host.other_dir, OTHER, OTHER)
 
 
-# What each way is, as arguments of `reach` or a whole command; DRIVER is the driver's path.
+# The form of each way, as arguments of `reach` or a whole command; DRIVER is the driver's path.
 BY_NAME = {
     "name": ["path", "libcuda.so.1"],
     "unversioned name": ["path", "libcuda.so"],
@@ -72,7 +72,7 @@ BY_NAME = {
     "plugin with deepbind opens by name": ["plugin-opens", PROGRAMS / "reach_opens.so", "libcuda.so.1"],
     "plugin with deepbind opens by path": ["plugin-opens", PROGRAMS / "reach_opens.so", "DRIVER"],
 }
-# What LD_PRELOAD does not reach.
+# The programs that LD_PRELOAD does not reach.
 ROUND_PRELOAD = {"plugin with deepbind opens by path"}
 
 
@@ -420,7 +420,7 @@ wait $!
 
 
 def chroot_make(root, read_only_run):
-    """What is needed of this host, below a directory that is no mount point."""
+    """The parts of this host that are needed, below a directory that is no mount point."""
     lines = [f"mkdir -p {root}/run {root}/tmp"]
     for name in ("usr", "etc", "proc", "dev", *{p.parts[1] for p in (BUILD, pathlib.Path(tempfile.gettempdir()))}):
         lines.append(f"mkdir -p {root}/{name} && mount --rbind /{name} {root}/{name}")

@@ -1,4 +1,4 @@
-"""What gets round a slice is seen, and ended by policy; nobody else is."""
+"""A program that gets round a slice is seen, and ended by policy; nobody else is."""
 import contextlib
 import json
 import pathlib
@@ -153,7 +153,7 @@ def test_who_is_ended_by_policy_is_told_why(policed, kind):
     assert "killed:    1 of its processes, as it held 1." in text
     if session:
         assert last["state"] == "active" and last["reason"] == ""
-        # Who came later is told nothing of it.
+        # A process that came later is told nothing of it.
         assert host.carve("run", "true").stderr == ""
         return
     assert last["state"] == "ended" and last["reason"].startswith("ended by over_policy: 1.")
@@ -392,7 +392,7 @@ class Heirs:
         return show(self.host, self.id)["over_bytes"] > 256 * MIB
 
     def stays(self):
-        """What it has is shown, and it lives on."""
+        """Its memory is shown, and it lives on."""
         wait_until(lambda: self.is_over() or self.taker.poll() is not None)
         time.sleep(4)
         assert self.taker.poll() is None and self.is_over()

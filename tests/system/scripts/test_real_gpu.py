@@ -1,4 +1,4 @@
-"""What scripts/test --gpu runs tests with: figures that are nearly right, and a GPU that each test leaves as it found it."""
+"""The surroundings in which scripts/test --gpu runs tests: figures that are nearly right, and a GPU that each test leaves as it found it."""
 import pathlib
 import sys
 

@@ -1,4 +1,4 @@
-"""What users of `carve sim` see of it: its words, its faults, its books."""
+"""The view of users of `carve sim`: its words, its faults, its books."""
 import json
 
 import pytest

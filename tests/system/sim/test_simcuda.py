@@ -1,4 +1,4 @@
-"""The simulated libcuda, by programs against the driver API. What is expected here a real driver does too."""
+"""The simulated libcuda, by programs against the driver API. A real driver does all that is expected here, too."""
 import os
 import signal
 import subprocess
@@ -152,7 +152,7 @@ def test_memory_is_kept_by_a_forked_worker(make_host, programs):
 
 @pytest.mark.parametrize("inside", ["clock", "memory", "steps", "sleep", "query", "value"])
 def test_nobody_outlives_the_host(make_host, programs, inside):
-    """What would take years ends with the GPU that it is on."""
+    """Work that would take years ends with the GPU that it is on."""
     host = make_host("h100-80gb")
     p = host.popen([programs / "cuda_kernels", "years", inside])
     assert p.stdout.readline() == "ready\n"

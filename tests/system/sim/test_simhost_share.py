@@ -23,7 +23,7 @@ SPIN = 21 * US # how closely a kernel that polls the clock meets its end
 
 
 def few(count):
-    """What the instructions beside so many naps may take."""
+    """The time that the instructions beside so many naps may take."""
     return 200 + 15 * count
 
 
@@ -167,7 +167,7 @@ def test_slow_players_get_their_share(start):
     time.sleep(1.5)
     after = start.host.stat()
     took = [busy(after, p) - busy(before, p) for p in (slow, fast)]
-    # What the GPU waited for this machine is told.
+    # The time that the GPU waited for this machine is told.
     lag, clock = (after["gpus"][0][k] - before["gpus"][0][k] for k in ("lag_ns", "clock_ns"))
     assert lag > 100 * MS and lag + clock >= 1400 * MS, (lag, clock)
     if clock < 0.1 * lag:
@@ -176,7 +176,7 @@ def test_slow_players_get_their_share(start):
 
 
 def test_leases_can_go_by_the_gpus_own_clock(start, monkeypatch):
-    """What the daemon asks libnvidia-ml for: how far the GPU's clock is behind the machine's. It stands still for a kernel
+    """The figure that the daemon asks libnvidia-ml for: how far the GPU's clock is behind the machine's. It stands still for a kernel
     that is being played."""
     slow = start("sim_always", "quiet", 4000, 0, 400, SLOW="1")
     slow.up()

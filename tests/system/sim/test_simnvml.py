@@ -309,7 +309,7 @@ def test_mig_on_both_dies(nvml, model):
 
 
 def cuda_devices(lib, visible, *argv):
-    """What CUDA sees with CUDA_VISIBLE_DEVICES (None: not set)."""
+    """The devices that CUDA sees with CUDA_VISIBLE_DEVICES (None: not set)."""
     env = dict(lib.host.env) if visible is None else dict(lib.host.env, CUDA_VISIBLE_DEVICES=visible)
     done = run(["/usr/bin/python3", SOURCES / "cuda_devices.py", *argv], env=env)
     assert done.returncode == 0, done.stderr

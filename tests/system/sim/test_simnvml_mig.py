@@ -1,4 +1,4 @@
-"""What MIG does to users of real drivers, played by the simulated host: each failure that its faults can make."""
+"""The troubles of MIG for users of real drivers, played by the simulated host: each failure that its faults can make."""
 import ctypes
 import json
 import subprocess

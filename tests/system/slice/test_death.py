@@ -109,7 +109,7 @@ def refusals_counted(d, log, count):
     trace.send_signal(signal.SIGINT)
     trace.communicate(timeout=60)
     lines = [line.split() for line in log.read_text().splitlines()[2:-2]]
-    # What the test's program and the simulated driver call besides.
+    # The other calls of the test's program and the simulated driver.
     return {words[-1]: int(words[3]) for words in lines if words[-1] not in ("read", "write", "getpid", "recvfrom")}
 
 

@@ -32,7 +32,7 @@ def test_what_fits_is_granted_and_a_granule_more_is_not(host, driven, session, f
         kind = chance.choice(["linear", "vmm", "array", "async"])
         chance.choice([mine, neighbour]).say(f"take {kind} {chance.randrange(1, 90 * MIB // BLOCK) * BLOCK}")
     step, room, held = STEPS[family], mine.room(), on_gpu(host)
-    # What an async take left unused in its pool is no room for another.
+    # Memory that an async take left unused in its pool is no room for another.
     assert 2 * GIB - held - POOL_STEP < room <= 2 * GIB - held
     assert mine.say(f"take {family} {room // step * step + step}") == OUT_OF_MEMORY
     assert (mine.room(), on_gpu(host)) == (room, held), "a refusal changes nothing"
@@ -51,7 +51,7 @@ def test_what_fits_is_granted_and_a_granule_more_is_not(host, driven, session, f
 @pytest.mark.parametrize("kind, family", [("array-64", "linear"), ("array-4", "vmm"), ("mipmap-4", "array"), ("linear-1", "linear")])
 @pytest.mark.needs_sim("leaves 24 MiB by the simulated driver's sizes")
 def test_small_things_that_another_makes_refuse_nobody(host, kind, who, family):
-    """What is charged for a moment beyond what they take is given back, and waited for."""
+    """An amount charged for a moment beyond what they take is given back, and waited for."""
     done = host.carve("run", "--ephemeral", "--vram", "2", "--", BUILD / "tests/programs/limit_beside", kind, who, family, 40)
     assert done.returncode == 0, done.stderr
     assert peak(host) <= 2 * GIB
@@ -102,7 +102,7 @@ def test_pools_with_room_in_pieces_never_pass_the_limit(host, processes, threads
 
 
 def test_threads_with_small_pieces_in_a_full_slice_never_pass_it(host, driven, session):
-    """What is left in a block is promised to one of them at a time."""
+    """The rest of a block is promised to one of them at a time."""
     mine = driven("--session", session)
     for _ in range(3):
         assert mine.say(f"take linear {BLOCK // 4}") == OK
@@ -148,7 +148,7 @@ def test_a_graph_takes_its_memory_when_it_is_used_not_when_it_is_made(host, driv
 
 
 def test_two_slices_race_beside_each_other(host):
-    """What one slice takes is never the reason for another's refusal."""
+    """The memory of one slice is never the reason for another's refusal."""
     if host.carve_json("gpu", "list")[0]["available_bytes"] < 18 * GIB:
         pytest.skip("needs a GPU of 18 GiB")
     racers = [host.popen([BUILD / "carve", "run", "--vram", "6", "--", RACE, family, STEPS[family], 6, 6])

@@ -1,4 +1,4 @@
-"""What the front does beside a call of the program's spoils no capture of the program's, as the driver refuses a
+"""The front's work beside a call of the program's spoils no capture of the program's, as the driver refuses a
 capturing thread what concerns pools, and whoever waits for a whole device spoils all captures on it."""
 import pytest
 

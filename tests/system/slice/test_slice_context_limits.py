@@ -48,7 +48,7 @@ print(json.dumps({"before": before, "heap": heap, "again": again, "too_much": to
 @pytest.mark.parametrize("limit", [1, 2])
 @pytest.mark.needs_sim("makes a call of the driver slow")
 def test_a_limit_that_is_lowered_while_another_allocates(host, limit):
-    """What the device has free is not what this process gave back."""
+    """The device's free memory is not what this process gave back."""
     high, low = {1: (512 * MIB, 1 * MIB), 2: (1024 * MIB, 8 * MIB)}[limit]  # printf's buffer, the heap
     code = BEGIN + f"""
 begin()

@@ -125,7 +125,7 @@ print(json.dumps({"before": before, "kept": len(fds), "full": full, "later": lat
 
 
 def test_memory_of_the_dead_that_is_held_by_a_descriptor_counts(host):
-    """What a process sent on before it ended; also for a daemon that was started since."""
+    """Descriptors that a process sent on before it ended; also for a daemon that was started since."""
     child = BEGIN + DESCRIBED + r"""
 begin()
 here = socket.socket(fileno=int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""What is wrong with a call is the driver's to say, in a full slice, too. Judged by the driver's own books (`carve sim
+"""The driver says what is wrong with a call, in a full slice, too. Judged by the driver's own books (`carve sim
 stat`)."""
 import json
 import sys
@@ -11,7 +11,7 @@ from in_slice import BEGIN, GIB, MIB, in_slice, nothing_is_left
 pytestmark = ONCE_FOR_THE_FRONT
 
 
-# What each way to memory is answered with.
+# The answer to each way to memory.
 ALL_WAYS = r"""
 class Descriptor(c.Structure):
     _fields_ = [("width", c.c_size_t), ("height", c.c_size_t), ("depth", c.c_size_t), ("format", c.c_int),
@@ -85,7 +85,7 @@ print(json.dumps({"results": results, "before": before, "after": room()}))
 
 
 def test_a_call_before_the_first_does_no_harm(host):
-    """What the driver does not say before cuInit is asked again after it."""
+    """A question that the driver does not answer before cuInit is asked again after it."""
     said = in_slice(host, r"""
 early = c.c_void_p()
 too_early = [cuda.cuDevicePrimaryCtxRetain(c.byref(early), 0), cuda.cuCtxCreate_v2(c.byref(early), 0, 0), create(2 * MIB)[0]]

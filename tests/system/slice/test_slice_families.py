@@ -11,7 +11,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 GREEDY = BUILD / "tests/programs/slice_greedy"
 PIECE = 64 * MIB
-# What a family takes and gives in one step beyond what is asked.
+# The memory that a family takes and gives in one step beyond what is asked.
 STEP = {"async": 32 * MIB, "async-free": 32 * MIB, "pool": 32 * MIB, "mipmap": 32 * MIB, "graph": 32 * MIB}
 FAMILIES = ["linear", "pitch", "managed", "async", "async-free", "pool", "vmm", "mapped", "array", "mipmap", "graph"]
 
@@ -72,7 +72,7 @@ def test_modules_count(host):
     said = greedy(host, "module")
     assert said["pieces"] == said["before"] // PIECE
     assert said["after"] == said["before"]
-    # What its image says that it takes is reserved first: never is one loaded too many.
+    # The memory that its image says it takes is reserved first: never is one loaded too many.
     assert books(host)[1] <= 2 * GIB
 
 

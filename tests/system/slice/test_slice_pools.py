@@ -1,4 +1,4 @@
-"""What the driver keeps of pools that were destroyed. Judged by the driver's own books (`carve sim stat`)."""
+"""The memory that the driver keeps of pools that were destroyed. Judged by the driver's own books (`carve sim stat`)."""
 import sys
 
 from conftest import ONCE_FOR_THE_FRONT
@@ -53,13 +53,13 @@ for t in threads: t.join()
 print(json.dumps({"before": before, "after": room()}))
 """)
     assert said["after"] < said["before"] // 2
-    # What the threads took and gave in between may be missing, once for each pool.
+    # Memory that the threads took and gave in between may be missing, once for each pool.
     assert gpu(host)["memory_peak_bytes"] <= 3 * GIB + 6 * 12 * MIB
     nothing_is_left(host)
 
 
 def test_the_most_that_a_session_had_is_not_more_than_it_may_have(host):
-    """What is charged twice for a moment, as it goes from one to another, was never held twice."""
+    """Memory charged twice for a moment, as it goes from one to another, was never held twice."""
     session = host.carve_json("session", "request", "--vram", "3")["id"]
     done = host.carve("run", "--session", session, "--", sys.executable, "-c", BEGIN + r"""
 begin()

@@ -1,4 +1,4 @@
-"""What a module or a limit of a context takes is reserved by its most, and what the driver took is asked for afterwards. Where
+"""The memory of a module or a limit of a context is reserved by its most, and what the driver took is asked for afterwards. Where
 figures don't tell just then, as something is charged that need not be there, that is asked for when they do again: no room that
 the driver has is refused for ever. Judged by the driver's own books (`carve sim stat`)."""
 import json
@@ -11,7 +11,7 @@ from conftest import BUILD, wait_until
 from in_slice import BEGIN, GIB, MIB, gpu, nothing_is_left
 from front_host import FRONTS
 
-# What is charged too much is what the driver's books do not have: a few MiB that a real one keeps are none of it.
+# The excess of a charge is what the driver's books do not have: a few MiB that a real one keeps are none of it.
 pytestmark = pytest.mark.needs_sim("goes by the driver's own books to the block")
 SLICE = 3 * GIB
 BLOCK = 2 * MIB

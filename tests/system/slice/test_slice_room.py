@@ -34,7 +34,7 @@ for _ in range(4):
     ok(cuda.cuMemAllocFromPoolAsync(c.byref(pieces[-1]), c.c_size_t(256 * MIB), pool, stream))
 """
 
-# What is taken; "held"; what the stream is to give back, of which nothing more is heard.
+# The memory that is taken; "held"; what the stream is to give back, of which nothing more is heard.
 GIVERS = {
     "destroyed-pool": POOL + r"""
 ok(cuda.cuStreamSynchronize(stream))
@@ -146,7 +146,7 @@ def session_of(host):
 
 
 def stands_still(host):
-    """What the driver has handed out, when streams have got to what they were to free: on a busy machine that takes a while."""
+    """The memory that the driver has handed out, when streams have got to what they were to free: on a busy machine that takes a while."""
     seen = []
     while len(seen) < 4 or len(set(seen[-4:])) > 1:
         time.sleep(0.03)
@@ -251,7 +251,7 @@ def test_what_is_booked_late_is_given_back_once(host, call):
 
 @pytest.mark.timed
 def test_who_is_stopped_in_a_call_is_waited_for_once(host):
-    """What it is asking the daemon about may be another's at once, but not while it is stopped: one refusal finds that out."""
+    """Memory that it is asking the daemon about may be another's at once, but not while it is stopped: one refusal finds that out."""
     done = host.carve("run", "--vram", "3", "--", sys.executable, "-c", BEGIN + r"""
 import signal, subprocess
 LOOP = r'''%s

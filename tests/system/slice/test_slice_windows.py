@@ -15,7 +15,7 @@ ROUNDS = int(os.environ.get("CARVE_TEST_ROUNDS", 12))
 
 
 def in_windows(host, name, vram, **settings):
-    """What tests/programs/NAME.py said in a slice of that size."""
+    """The words of tests/programs/NAME.py in a slice of that size."""
     partners = {partner: list(map(str, python(f"windows_{partner}"))) for partner in ("opener", "racer", "neighbour")}
     return program_in_slice(host, name, run=("--vram", f"{vram}B"), timeout=300,
                             env={"WINDOWS": json.dumps({**partners, "rounds": ROUNDS, **settings})})

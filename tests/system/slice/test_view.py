@@ -1,4 +1,4 @@
-"""What a slice looks like from inside adds up in every moment, whoever takes and gives memory meanwhile."""
+"""The view of a slice from inside adds up in every moment, whoever takes and gives memory meanwhile."""
 import os
 
 import pytest

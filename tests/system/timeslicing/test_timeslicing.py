@@ -98,7 +98,7 @@ def test_modes_change_under_running_workloads(host, run):
 
 
 def test_fair_begins_anew_after_strict(host, run):
-    """What somebody sized by memory had in strict mode is not held against him."""
+    """Time that a session sized by memory had in strict mode is not held against it."""
     slice_time(host, "strict", "--lease", "50ms")
     sized, memory = run(fraction(0.3)), run(MEMORY)
     had = shares(host, [sized, memory], seconds=2)
@@ -166,7 +166,7 @@ def test_a_session_over_two_gpus_has_its_share_beside_long_kernels(make_host, ru
 
 @SHARES_ONLY
 def test_a_process_keeps_each_of_its_gpus_as_busy_as_one(make_host, run):
-    """What may be in flight while a lease is not for ever is counted on each GPU by itself."""
+    """Work in flight, while a lease is not for ever, is counted on each GPU by itself."""
     host = make_host("h100-80gb:4")
     slice_time(host, "strict")
     gang = run(fraction(0.5) + ["--gpus", "4"], "--gpus", "4", "--kernel-us", "4000", "--sync-every", "512", on=host)

@@ -1,5 +1,5 @@
 """The scenarios of `scripts/bench shares` in short: who works beside whom, judged by the driver's own busy times with wide
-margins. What the machine was too busy to play, or to hand in, widens them further."""
+margins. Time that the machine was too busy to play, or to hand work in, widens them further."""
 import json
 import os
 import signal

@@ -259,7 +259,7 @@ def test_the_configurations_mode_begins_when_what_was_promised_allows(make_daemo
     daemon.release(ids[1])
     assert settings(daemon.call("GET", "/v1/timeslicing").json) == [("strict", 100_000_000, 0.05)]
     assert daemon.log().count("gpu.timeslicing_refused") == 1
-    # What somebody set meanwhile stays.
+    # A setting made meanwhile stays.
     daemon.call("PUT", "/v1/timeslicing", {"mode": "off"})
     daemon.release(ids[2])
     assert settings(daemon.call("GET", "/v1/timeslicing").json) == [("off", 100_000_000, 0.05)]

@@ -177,7 +177,7 @@ def test_what_a_thread_leaves_in_its_own_stream_is_not_waited_for_each_time(host
         seen = sessions or seen
         time.sleep(0.05)
     assert process.returncode == 0, process.communicate()[1]
-    # What was left before anybody else came is waited for in the first few.
+    # Work left before anybody else came is waited for in the first few.
     assert seen[0]["leases"] >= 3 and seen[0]["stalls"] <= 4 + seen[0]["leases"] // 10, seen
 
 
