@@ -310,13 +310,39 @@ int cli_job_show(struct cli *cli, struct error *err)
 	return 0;
 }
 
+/* By arrival: 17 before 17_1 of an array, and that before 18. */
+static bool came_before(const json_t *a, const json_t *b)
+{
+	unsigned long long first[2] = {0}, second[2] = {0};
+
+	(void)sscanf(session_text(a, "id"), "%llu_%llu", &first[0], &first[1]);
+	(void)sscanf(session_text(b, "id"), "%llu_%llu", &second[0], &second[1]);
+	return first[0] != second[0] ? first[0] < second[0] : first[1] < second[1];
+}
+
+/* In its queue, of the jobs that the caller may see: by priority, then by arrival. */
+static size_t position_of(const json_t *job, const json_t *all)
+{
+	json_int_t mine = json_integer_value(json_object_get(job, "priority"));
+	size_t i, ahead = 0;
+	json_t *other;
+
+	json_array_foreach(all, i, other)
+	{
+		json_int_t its = json_integer_value(json_object_get(other, "priority"));
+
+		if (!strcmp(session_text(other, "queue"), session_text(job, "queue")) &&
+		    !strcmp(session_text(other, "state"), "queued"))
+			ahead += its != mine ? its > mine : came_before(other, job);
+	}
+	return ahead + 1;
+}
+
 int cli_job_explain(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *jobs = NULL, *all = NULL;
 	struct client client;
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
-	size_t i, ahead = 0;
-	json_t *other;
 
 	if (rc < 0 || (rc = meant_get(&client, cli->arguments[0], false, &jobs, err)) < 0 ||
 	    (rc = list_get(&client, 0, "", &all, err)) < 0)
@@ -324,16 +350,9 @@ int cli_job_explain(struct cli *cli, struct error *err)
 	json_t *job = json_array_get(jobs, 0);
 	const char *state = session_text(job, "state");
 	bool waits = !strcmp(state, "queued") || !strcmp(state, "held");
-	/* Of those that the caller may see. */
-	json_array_foreach(all, i, other)
-	{
-		if (!strcmp(session_text(other, "id"), session_text(job, "id")))
-			break;
-		ahead += !strcmp(session_text(other, "queue"), session_text(job, "queue")) &&
-			 !strcmp(session_text(other, "state"), "queued");
-	}
+	size_t position = position_of(job, all);
 	if (waits)
-		json_object_set_new(job, "position", json_integer((json_int_t)ahead + 1));
+		json_object_set_new(job, "position", json_integer((json_int_t)position));
 	if (cli->value[OPT_JSON])
 		return output_json(job, err);
 	printf("job %s is %s", session_text(job, "id"), state);
@@ -341,7 +360,11 @@ int cli_job_explain(struct cli *cli, struct error *err)
 		printf(": %s", session_text(job, "reason"));
 	printf("\n");
 	if (waits)
-		printf("position %zu of queue %s\n", ahead + 1, session_text(job, "queue"));
+		printf("position %zu of queue %s\n", position, session_text(job, "queue"));
+	if (*session_text(job, "blocked_by"))
+		printf("it waits for job %s\n", session_text(job, "blocked_by"));
+	if (*session_text(job, "starts_by"))
+		printf("it starts by %s\n", session_text(job, "starts_by"));
 	return 0;
 }
 

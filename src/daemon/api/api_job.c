@@ -74,7 +74,14 @@ static json_t *job_json(const struct job *job)
 	/* Of the attempt before: what counts now is why it waits. */
 	if (*why)
 		record.reason = why;
-	return record_json(job->node, &record, why);
+	json_t *object = record_json(job->node, &record, why);
+	struct job_prospect prospect = job_prospect(job);
+	if (prospect.blocker)
+		json_object_set_new(object, "blocked_by",
+				    json_sprintf("%" PRId64, prospect.blocker));
+	if (prospect.starts)
+		json_object_set_new(object, "starts_by", view_time(prospect.starts));
+	return object;
 }
 
 struct listing {

@@ -201,6 +201,12 @@ int job_hold(struct job *job, bool hold, struct error *err);
  * becomes the job's; or NULL). Where it waits. */
 int job_change(struct job *job, const char *queue, const int *priority, const char *text,
 	       struct warrant *warrant, struct error *err);
+/* Of a job that waits: the job that it waits for (0: for none that is known), and when it starts,
+ * by time limits at the latest (ns since 1970; 0: not known). */
+struct job_prospect {
+	int64_t blocker, starts;
+};
+struct job_prospect job_prospect(const struct job *job);
 /* In words: why it waits. */
 #define JOB_WHY_SIZE 256
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE]);

@@ -674,6 +674,49 @@ static const char *why_room(const struct job *job, const struct agent *agent,
 	return buf;
 }
 
+/* Of jobs that find no room one has a placement reserved, and what it waits for goes before it. */
+static struct job_prospect prospect_of_room(const struct job *job, const struct agent *agent)
+{
+	uint64_t now = now_monotonic_ns();
+	bool known = agent->blocker && agent->reserved_ns != QUEUE_NEVER;
+
+	if (agent->head != job->record.id)
+		return (struct job_prospect){.blocker = agent->head};
+	return (struct job_prospect){
+		.blocker = agent->blocker,
+		.starts =
+			!known ? 0
+			       : now_realtime_ns() + (agent->reserved_ns > now
+							      ? (int64_t)(agent->reserved_ns - now)
+							      : 0),
+	};
+}
+
+struct job_prospect job_prospect(const struct job *job)
+{
+	const struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
+	struct job_prospect ret = {0};
+	uint32_t position;
+	const struct agent *agent =
+		agent_serving(job->node, job->record.queue, job->record.uid, &position);
+
+	if (job->record.state != JOB_QUEUED)
+		return ret;
+	if (!bucket && job->wait == JOB_WAITS_BEGIN)
+		ret.starts = job->spec->begin;
+	for (unsigned i = 0; !bucket && job->wait == JOB_WAITS_AFTER && i < job->spec->after_count;
+	     i++) {
+		const struct job_after *after = &job->spec->after[i];
+
+		if (!ret.blocker && job_meant(job->node, after->job, after->index))
+			ret.blocker = after->job;
+	}
+	if (bucket && agent && !agent->pods &&
+	    (bucket->wait == JOB_WAITS_ROOM || bucket->wait == JOB_WAITS_RESERVED))
+		ret = prospect_of_room(job, agent);
+	return ret;
+}
+
 /* Why its pod does not run yet, or what its end waits for. */
 static void why_pod(const struct job *job, char buf[static JOB_WHY_SIZE])
 {

@@ -1,4 +1,5 @@
 """Jobs: what they get, how they end, and how they are changed."""
+import datetime
 import http.server
 import json
 import os
@@ -279,6 +280,34 @@ def test_priority_preempts_what_was_enqueued_for_it(queues, tmp_path):
     assert queues.ended(high)["state"] == "done"
     job = queues.ended(low)
     assert job["state"] == "done" and job["attempt"] == 2
+
+
+def test_explain_names_position_blocker_and_start(queues_of):
+    queues = queues_of("h100-80gb:1")
+    queues.agent("half=0.5", "whole=1")
+    runs = queues.enqueue("sh", "-c", queues.gate(), options=("--time", "1h"))
+    queues.wait_state(runs, "running")
+    first = queues.enqueue("true", queue="whole")
+    second = queues.enqueue("true", queue="whole")
+    urgent = queues.enqueue("true", queue="whole", options=("--after", f"any:{runs}", "--priority", "5"))
+    later = queues.enqueue("true", options=("--begin", "now+2h"))
+
+    def explain(id):
+        return queues.host.carve_json("queue", "explain", id)
+
+    def hours(id):
+        job = explain(id)
+        return (datetime.datetime.fromisoformat(job["starts_by"]) - datetime.datetime.fromisoformat(job["enqueued"])).total_seconds() / 3600
+    wait_until(lambda: explain(first).get("blocked_by") == runs)
+    assert 0.9 < hours(first) < 1.1 and explain(first)["position"] == 2
+    assert explain(second)["position"] == 3 and explain(second)["blocked_by"] == first
+    assert explain(urgent)["position"] == 1 and explain(urgent)["blocked_by"] == runs
+    assert 1.9 < hours(later) < 2.1 and "blocked_by" not in explain(later)
+    said = queues.host.carve("queue", "explain", first).stdout.splitlines()
+    assert said[1:3] == ["position 2 of queue whole", f"it waits for job {runs}"] and said[3].startswith("it starts by 20")
+    queues.open_gate()
+    assert queues.ended(second)["state"] == "done"
+    assert "position" not in explain(second)
 
 
 def test_a_size_of_its_own_stays_within_the_queues(queues):
