@@ -69,13 +69,17 @@ static int status(const struct cli *cli, const struct client *client, struct err
 
 /* ---- starting ----------------------------------------------------------------------------- */
 
-/* `--gpus 0, 1`: what follows a list that is not over, up to the first word that is no GPU. */
+static bool is_gpus(const char *word)
+{
+	return strspn(word, "0123456789,-") == strlen(word);
+}
+
+/* `--gpus 0, 1`: words that go on with a list that is not over. */
 static bool continues_gpus(const char *gpus, const char *word)
 {
 	size_t length = strlen(gpus);
 
-	return length && (gpus[length - 1] == ',' || *word == ',') &&
-	       strspn(word, "0123456789,-") == strlen(word);
+	return length && (gpus[length - 1] == ',' || *word == ',') && is_gpus(word);
 }
 
 static int hook_add(const struct cli *cli, json_t *body, struct error *err)
@@ -89,23 +93,32 @@ static int hook_add(const struct cli *cli, json_t *body, struct error *err)
 	return program ? json_object_set_new(body, "hook", program) : -EXIT_CODE_FAILED;
 }
 
-/* The GPUs as one text, and queues as they stand: options and words are in order. The queues are
- * the body's. */
-static const json_t *words_take(const struct cli *cli, json_t *body, char gpus[static 256])
+/* The GPUs as one text, and queues as they stand, which are the body's. Words are either, wherever
+ * they stand. */
+static int words_take(const struct cli *cli, json_t *body, char gpus[static 256], struct error *err)
 {
 	int first = cli->argument_count && !strcmp(cli->arguments[0], "daemon") ? 1 : 0;
 	json_t *queues = json_array();
 
 	json_object_set_new(body, "queues", queues);
 	snprintf(gpus, 256, "%s", cli->value[OPT_AGENT_GPUS] ? cli->value[OPT_AGENT_GPUS] : "all");
-	for (; first < cli->argument_count && continues_gpus(gpus, cli->arguments[first]); first++)
-		snprintf(gpus + strlen(gpus), 256 - strlen(gpus), "%s", cli->arguments[first]);
 	for (int i = 0; i < cli->given_count; i++)
 		if (cli->given[i].id == OPT_QUEUE)
 			json_array_append_new(queues, json_string(cli->given[i].value));
-	for (int i = first; i < cli->argument_count; i++)
-		json_array_append_new(queues, json_string(cli->arguments[i]));
-	return queues;
+	for (int i = first; i < cli->argument_count; i++) {
+		const char *word = cli->arguments[i];
+
+		if (continues_gpus(gpus, word)) {
+			snprintf(gpus + strlen(gpus), 256 - strlen(gpus), "%s", word);
+		} else if (is_gpus(word)) {
+			error_set(err, EXIT_CODE_USAGE, "agent: unexpected argument '%.64s'", word);
+			error_hint(err, "GPUs are one list: --gpus 0,1 or --gpus 0-2");
+			return -EXIT_CODE_USAGE;
+		} else {
+			json_array_append_new(queues, json_string(word));
+		}
+	}
+	return 0;
 }
 
 static void text_add(json_t *body, const char *key, const char *value)
@@ -139,7 +152,9 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 		rc = hook_add(cli, body, err);
 	if (rc < 0)
 		return rc;
-	const json_t *queues = words_take(cli, body, gpus);
+	if ((rc = words_take(cli, body, gpus, err)) < 0)
+		return rc;
+	const json_t *queues = json_object_get(body, "queues");
 	text_add(body, "gpus", cli->value[OPT_AGENT_ON] ? NULL : gpus);
 	json_object_set_new(body, "order_fairness",
 			    json_boolean(cli->value[OPT_AGENT_FAIRNESS] != NULL));

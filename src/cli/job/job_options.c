@@ -94,6 +94,26 @@ static int time_read(const char *text, json_t *body, struct error *err)
 	return 0;
 }
 
+/* "2026-11-30", "2026-11-30T08:00", "2026-11-30T08:00:30". */
+static int date_time(const char *text, int64_t *ret)
+{
+	static const char *const forms[] = {"%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+		struct tm tm = {.tm_isdst = -1};
+		const char *end = strptime(text, forms[i], &tm);
+
+		if (!end || *end)
+			continue;
+		int day = tm.tm_mday;
+
+		*ret = (int64_t)mktime(&tm);
+		/* There is no 31st of some months. */
+		return *ret < 0 || tm.tm_mday != day ? -1 : 0;
+	}
+	return -1;
+}
+
 /* Local time, of today or tomorrow where no day is named. */
 static int calendar_time(const char *text, int64_t *ret)
 {
@@ -101,22 +121,8 @@ static int calendar_time(const char *text, int64_t *ret)
 	struct tm tm;
 	int used = 0;
 
-	localtime_r(&now, &tm);
-	tm.tm_sec = 0;
-	tm.tm_isdst = -1;
-	if (sscanf(text, "%4d-%2d-%2dT%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
-		   &tm.tm_min, &used) == 5) {
-		tm.tm_year -= 1900;
-		tm.tm_mon -= 1;
-		text += used;
-		used = 0;
-		if (*text == ':' && sscanf(text, ":%2d%n", &tm.tm_sec, &used) != 1)
-			return -1;
-		if (text[used])
-			return -1;
-		*ret = (int64_t)mktime(&tm);
-		return *ret < 0 ? -1 : 0;
-	}
+	if (date_time(text, ret) == 0)
+		return 0;
 	localtime_r(&now, &tm);
 	tm.tm_sec = 0;
 	tm.tm_isdst = -1;
@@ -135,7 +141,9 @@ static int begin_read(const char *text, json_t *body, struct error *err)
 {
 	int64_t seconds;
 
-	if (!strncmp(text, "now+", 4) && unit_time(text + 4, &seconds) == 0)
+	if (!strcmp(text, "now"))
+		seconds = now_realtime_ns() / 1000000000;
+	else if (!strncmp(text, "now+", 4) && unit_time(text + 4, &seconds) == 0)
 		seconds += now_realtime_ns() / 1000000000;
 	else if (calendar_time(text, &seconds) < 0)
 		return wrong(err, "begin", text, "for example: now+30m, 18:30, 2026-11-30T08:00");
@@ -193,21 +201,26 @@ static int number_read(const struct cli *cli, enum cli_option_id id, const char 
 	return 0;
 }
 
-static int after_read(const struct cli *cli, json_t *body)
+static int after_read(const struct cli *cli, json_t *body, struct error *err)
 {
 	json_t *list = json_array();
+	int rc = 0;
 
 	for (int i = 0; i < cli->given_count; i++) {
 		const char *text = cli->given[i].value;
 		bool kind = !strncmp(text, "ok:", 3) || !strncmp(text, "any:", 4) ||
 			    !strncmp(text, "notok:", 6);
 
-		if (cli->given[i].id == OPT_JOB_AFTER)
-			json_array_append_new(list, kind ? json_string(text)
-							 : json_sprintf("ok:%s", text));
+		if (cli->given[i].id != OPT_JOB_AFTER)
+			continue;
+		if (rc == 0 && !kind && strspn(text, "0123456789_") != strlen(text))
+			rc = wrong(err, "after", text,
+				   "once for each job: --after ok:17 --after any:18 --after "
+				   "notok:17_3");
+		json_array_append_new(list, kind ? json_string(text) : json_sprintf("ok:%s", text));
 	}
 	json_object_set_new(body, "after", list);
-	return 0;
+	return rc;
 }
 
 static int sizes_read(const struct cli *cli, json_t *body, struct error *err)
@@ -274,7 +287,7 @@ int job_options_read(const struct cli *cli, json_t *body, struct error *err)
 	if (rc == 0 && cli->value[OPT_JOB_BEGIN])
 		rc = begin_read(cli->value[OPT_JOB_BEGIN], body, err);
 	if (rc == 0 && cli->value[OPT_JOB_AFTER])
-		rc = after_read(cli, body);
+		rc = after_read(cli, body, err);
 	if (rc == 0 && cli->value[OPT_JOB_GRACE] &&
 	    (rc = units_parse_seconds(cli->value[OPT_JOB_GRACE], "--grace", &grace, err)) == 0)
 		json_object_set_new(body, "grace", json_real((double)grace / 1e9));

@@ -51,9 +51,14 @@ static json_t *agent_json(const struct node *node, const struct agent *agent)
 	char gpus[QUEUE_GPUS_TEXT];
 	json_t *queues = json_array();
 
-	for (uint32_t i = 0; i < agent->queue_count; i++)
-		json_array_append_new(queues, queue_json(node, agent, agent->queue[i].spec.name,
-							 &agent->queue[i]));
+	for (uint32_t i = 0; i < agent->queue_count; i++) {
+		json_t *queue =
+			queue_json(node, agent, agent->queue[i].spec.name, &agent->queue[i]);
+
+		/* Another agent may serve the queue, too. */
+		json_object_set_new(queue, "running", json_integer(agent->queue[i].running));
+		json_array_append_new(queues, queue);
+	}
 	json_t *object =
 		json_pack("{s:s, s:s, s:s, s:b, s:b, s:o, s:o}", "id", agent->id, "user",
 			  view_user(agent->uid), "gpus", queue_gpus_text(agent->gpus, gpus),

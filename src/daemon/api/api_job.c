@@ -720,6 +720,19 @@ static json_t *indexes_text(const json_t *indexes, const char *before)
 	return string;
 }
 
+/* A job has one size: a new one takes the place of the one before. */
+static void changes_apply(json_t *body, const json_t *changes)
+{
+	static const char *const sizes[] = {"vram_bytes", "vram", "gpu_memory", "gpu"};
+	bool sized = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
+		sized |= json_object_get(changes, sizes[i]) != NULL;
+	for (size_t i = 0; sized && i < ARRAY_SIZE(sizes); i++)
+		json_object_del(body, sizes[i]);
+	json_object_update(body, (json_t *)changes);
+}
+
 static json_t *again_body(struct call *call, const struct again *again, const json_t *changes)
 {
 	char *text = NULL;
@@ -742,7 +755,7 @@ static json_t *again_body(struct call *call, const struct again *again, const js
 				    indexes_text(again->indexes, json_string_value(json_object_get(
 									 body, "array"))));
 	if (changes)
-		json_object_update(body, (json_t *)changes);
+		changes_apply(body, changes);
 	return body;
 }
 
@@ -844,7 +857,7 @@ static json_t *edited_text(const struct job *job, const json_t *changes)
 		body = json_loads(text, 0, NULL);
 	free(text);
 	if (body)
-		json_object_update(body, (json_t *)changes);
+		changes_apply(body, changes);
 	return body;
 }
 

@@ -411,10 +411,10 @@ static int check_queue(const struct node *node, const struct agent *agent, uint3
 	if (agent->pods || spec->size == QUEUE_SIZE_OF_JOB)
 		return 0;
 	request_of_queue(spec, &request, &least);
-	if (request.count > (uint32_t)__builtin_popcountll(agent->gpus) && least == request.count) {
+	if (least > (uint32_t)__builtin_popcountll(agent->gpus)) {
 		error_set(err, EXIT_CODE_NO_ROOM,
-			  "queue %s: a job needs %s GPUs, and the agent has %d", spec->name,
-			  queue_size_text(spec, size), __builtin_popcountll(agent->gpus));
+			  "queue %s: a job needs %u GPUs, and the agent has %d", spec->name, least,
+			  __builtin_popcountll(agent->gpus));
 		error_hint(err, "give the agent more GPUs, or the queue fewer");
 		return -EXIT_CODE_NO_ROOM;
 	}

@@ -152,9 +152,11 @@ static bool retries(const struct job *job, const struct outcome *outcome)
 		return false;
 	if (job->record.attempt > spec->retries)
 		return false;
+	/* A signal is known by its name, and by the exit code that shells give it (128 + n). */
 	for (unsigned i = 0; i < spec->retry_on_count; i++)
 		if (outcome->state == JOB_FAILED &&
-		    spec->retry_on[i] == (outcome->signal ? -outcome->signal : outcome->exit_code))
+		    (spec->retry_on[i] == outcome->exit_code ||
+		     (outcome->signal && spec->retry_on[i] == -outcome->signal)))
 			return true;
 	return !spec->retry_on_count || outcome->state == JOB_LOST;
 }

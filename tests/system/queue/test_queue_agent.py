@@ -38,9 +38,28 @@ def test_gpus_as_two_words_give_four_halves_on_two_gpus(queues):
     assert queues.ended(ids[4])["state"] == "done"
 
 
+@pytest.mark.parametrize("words", [
+    ["--gpus", "0,", "1", "--queue", "a=0.5", "b=1"], ["--queue", "a=0.5", "b=1", "--gpus", "0,", "1"],
+    ["--gpus", "0", ",", "1", "--queue", "a=0.5", "--queue", "b=1"], ["daemon", "--gpus=0-1", "--queue", "a=0.5", "b=1"],
+    ["--queue", "a=0.5", "b=1", "--gpus", "all"], ["--gpus", "0, 1", "--queue=a=0.5", "b=1"],
+])
+def test_gpus_and_queues_are_told_apart_in_any_order(queues, words):
+    agent = queues.host.carve_json("agent", "--dynamic-gpus", "--detached", *words)
+    assert agent["gpus"] == "0-1" and [q["name"] for q in agent["queues"]] == ["a", "b"]
+
+
+def test_agents_that_share_a_queue_count_their_own_jobs(queues):
+    for gpu in "01":
+        queues.agent("a=1", gpus=gpu)
+    queues.wait_state(queues.witnessed(queues.gate(), queue="a"), "running")
+    assert sorted(a["queues"][0]["running"] for a in queues.host.carve_json("agent", "--status")) == [0, 1]
+    queues.open_gate()
+
+
 @pytest.mark.parametrize("words, code, says", [
     (["half=1.25"], 2, "1.25"), (["half=0"], 2, "'0'"), (["half=-1"], 2, "negative"), (["a=0.5", "a=1"], 2, "named twice"),
-    (["big=3"], 3, "3 GPUs"), (["tiny=0.001"], 3, "tiny"), ([], 2, "no queue"), (["half=x"], 2, "'x'"),
+    (["big=3"], 3, "3 GPUs"), (["big=5-9"], 3, "a job needs 5 GPUs"),
+    (["a=1", "--gpus", "0", "1"], 2, "'1'"), (["tiny=0.001"], 3, "tiny"), ([], 2, "no queue"), (["half=x"], 2, "'x'"),
 ])
 def test_wrong_queues_are_refused_with_one_line(queues, words, code, says):
     done = queues.host.carve("agent", "--detached", "--queue", *words) if words else queues.host.carve("agent", "--detached")

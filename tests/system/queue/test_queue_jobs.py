@@ -162,6 +162,9 @@ def test_retries_follow_exit_codes(queues):
     assert [line.split()[1] for line in queues.runs(id)] == ["1", "2", "3"]
     id = queues.witnessed("exit 1", options=["--retries", "2", "--retry-on", "75,KILL"])
     assert queues.ended(id)["attempt"] == 1
+    for on in ("KILL", "SIGKILL", "137"):
+        id = queues.enqueue("sh", "-c", "kill -9 $$", options=["--retries", "1", "--retry-on", on])
+        assert queues.ended(id)["attempt"] == 2, on
 
 
 def test_a_time_limit_ends_a_job(queues):
@@ -260,6 +263,16 @@ def test_waiting_jobs_are_moved_edited_and_cancelled(queues):
     assert queues.runs(gone) == []
 
 
+def test_another_size_takes_the_place_of_the_first(queues):
+    queues.agent("own")
+    id = queues.enqueue("true", queue="own", options=["--vram", "4", "--hold"])
+    assert queues.host.carve("job", "edit", id, "--gpu", "0.5").returncode == 0
+    assert "gpu        0.5" in queues.host.carve("job", "show", id).stdout
+    again = queues.host.carve_json("job", "clone", id, "--vram", "2")["id"]
+    assert queues.host.carve_json("session", "show", queues.ended(again)["session"])["vram_bytes"] == 2 << 30
+    assert f"vram_bytes {2 << 30}" in queues.host.carve("job", "show", again).stdout
+
+
 def test_higher_priority_goes_first_in_a_queue(queues):
     queues.agent("half=1,max=1", gpus="0")
     first = queues.witnessed(queues.gate())
@@ -351,7 +364,8 @@ def test_changes_are_told_as_they_come(queues):
 
 @pytest.mark.parametrize("options, says", [
     (["--array", "3-1"], "array"), (["--array", "0-9999999"], "array"), (["--array", "x"], "array"), (["--time", "soon"], "time"),
-    (["--time", "0s"], "time"), (["--time", "3600"], "say 3600s, or 3600m for minutes"), (["--begin", "later"], "begin"), (["--retries", "-1"], "retries"), (["--after", "x"], "after"),
+    (["--time", "0s"], "time"), (["--time", "3600"], "say 3600s, or 3600m for minutes"), (["--begin", "later"], "begin"),
+    (["--begin", "2026-13-01T00:00"], "begin"), (["--begin", "2026-02-30"], "begin"), (["--after", "bad:1"], "'bad:1'"), (["--retries", "-1"], "retries"), (["--after", "x"], "after"),
     (["--priority", "1000"], "priority"), (["--param", "x"], "param"), (["--vram", "0"], "vram"), (["--name", "a b"], "name"),
     (["--export", "a b"], "export"), (["--chdir", "/no/such"], "chdir"), (["--grace", "x"], "grace"), (["--retry-on", "x"], "retry-on"),
 ])
