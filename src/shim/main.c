@@ -268,7 +268,7 @@ static void signals_restore(const struct shim *shim)
 /* Nothing ran: the daemon may start the job anew. */
 static void leave_unstarted(const struct shim *shim)
 {
-	(void)record_add(shim->record, json_pack("{s:s}", "kind", SHIM_KIND_UNSTARTED));
+	(void)record_add(shim->record, json_pack("{s:s}", "kind", SHIM_KIND_UNSTARTED), true);
 }
 
 _Noreturn static void command_become(const struct shim *shim, int gate, int failures)
@@ -327,7 +327,8 @@ static int start_record(const struct shim *shim)
 			   json_pack("{s:s, s:i, s:I, s:s, s:s, s:I, s:s}", "kind", SHIM_KIND_START,
 				     "pid", (int)shim->child, "birth", (json_int_t)id.birth, "boot",
 				     boot, "session", shim->go.session, "started",
-				     (json_int_t)shim->started, "cgroup", shim->cgroup));
+				     (json_int_t)shim->started, "cgroup", shim->cgroup),
+			   true);
 	return rc < 0 ? rc : record_sync_name(&shim->place);
 }
 
@@ -720,8 +721,10 @@ static int shim_run(struct shim *shim)
 		failure = (struct failure){0};
 	kill_point("shim.ended");
 	/* A full disk: the daemon learns of the end all the same, and waits for its cause as long
-	 * as this process lives. */
-	while (record_add(shim->record, exit_object(shim, status, &usage, &failure)) < 0)
+	 * as this process lives. Where the daemon lives it takes the record at once, and removes
+	 * it: the next job's start need not wait for the disk. */
+	while (record_add(shim->record, exit_object(shim, status, &usage, &failure),
+			  getppid() != shim->parent) < 0)
 		(void)poll(NULL, 0, 1000);
 	kill_point("shim.exit_recorded");
 	/* The daemon that started it died since, and perhaps nobody has needed one: jobs that wait

@@ -22,7 +22,7 @@ int record_open(const struct record_place *place)
 	return fd < 0 ? -errno : fd;
 }
 
-int record_add(int fd, json_t *object)
+int record_add(int fd, json_t *object, bool synced)
 {
 	cleanup_free char *text = json_dumps(object, JSON_COMPACT), *line = NULL;
 	struct stat before;
@@ -34,7 +34,7 @@ int record_add(int fd, json_t *object)
 	if (fstat(fd, &before) < 0)
 		return -errno;
 	int rc = write_all(fd, line, strlen(line));
-	if (rc == 0 && fdatasync(fd) < 0)
+	if (rc == 0 && synced && fdatasync(fd) < 0)
 		rc = -errno;
 	if (rc < 0)
 		(void)!ftruncate(fd, before.st_size);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* DIR/NAME.record */
 struct record_place {
@@ -10,9 +11,9 @@ struct record_place {
 
 /* Makes the file, empty. The descriptor, or -errno. */
 int record_open(const struct record_place *place);
-/* Appends the object, which is the function's from now on, as a line. It is on the disk when this
- * returns. Any process that has the descriptor may. 0 or -errno: nothing that counts was written.
- */
-int record_add(int fd, json_t *object);
+/* Appends the object, which is the function's from now on, as a line. `synced`: it is on the disk
+ * when this returns; else other processes see it, and a power cut may take it. Any process that has
+ * the descriptor may. 0 or -errno: nothing that counts was written. */
+int record_add(int fd, json_t *object, bool synced);
 /* The file's name is on the disk, too. 0 or -errno. */
 int record_sync_name(const struct record_place *place);

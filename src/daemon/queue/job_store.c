@@ -251,6 +251,17 @@ void job_store_rollback(struct job_store *store)
 	(void)store_step(statement(store, Q_ROLLBACK));
 }
 
+int job_store_sync(struct job_store *store)
+{
+	const char *path = sqlite3_db_filename(store->database.db, "main");
+	cleanup_close int fd =
+		path && *path ? open(sqlite3_filename_wal(path), O_RDONLY | O_CLOEXEC) : -1;
+
+	if (fd < 0)
+		return path && !*path ? 0 : -errno;
+	return fdatasync(fd) < 0 ? -errno : 0;
+}
+
 int job_store_commit(struct job_store *store, bool synced)
 {
 	if (!store->depth)

@@ -24,6 +24,8 @@ int job_store_look(struct job_store *store);
  * job_store_rollback()). `synced`: on the disk when it returns. */
 int job_store_begin(struct job_store *store);
 int job_store_commit(struct job_store *store, bool synced);
+/* All commits so far are on the disk when this returns. 0 or -errno. */
+int job_store_sync(struct job_store *store);
 void job_store_rollback(struct job_store *store);
 
 /* A job's text (the body of POST /v1/jobs), and its warrant (NULL: it has none); the new ID in

@@ -57,7 +57,7 @@ static void records_remove(const struct job *job, bool all)
 {
 	static const char *const suffixes[] = {SHIM_RECORD, SHIM_CID, SHIM_POD, SHIM_POD_STATE};
 	/* How far a pod is must outlive a shim that was killed. */
-	size_t count = all ? ARRAY_SIZE(suffixes) : 2;
+	size_t count = !job_is_pod(&job->record) ? 2 : all ? ARRAY_SIZE(suffixes) : 2;
 
 	for (size_t i = 0; i < count; i++)
 		job_file_remove(job->node, &job->record, suffixes[i]);
@@ -107,6 +107,52 @@ void job_processes_end(const struct job *job, bool by_shim)
 		launcher_end(launcher, job->record.id, job->record.attempt);
 	else if (!by_shim)
 		leftovers_end(job);
+}
+
+/* ---- records that are left ------------------------------------------------------------------ */
+
+static bool record_leave(struct queues *q, const struct job_record *record)
+{
+	if (q->left_count == q->left_room) {
+		size_t room = q->left_room ? 2 * q->left_room : 64;
+		struct record_left *left = realloc(q->left, room * sizeof(*left));
+
+		if (!left)
+			return false;
+		q->left = left;
+		q->left_room = room;
+	}
+	q->left[q->left_count++] = (struct record_left){record->id, record->attempt, record->uid};
+	return true;
+}
+
+/* A file that stays behind, where there is no memory, goes with the job's log. */
+static void records_leave(const struct job *job)
+{
+	if (job_is_pod(&job->record))
+		records_remove(job, true);
+	else
+		(void)record_leave(job->node->queues, &job->record);
+}
+
+void queue_records_sync(struct queues *q)
+{
+	if (q->left_synced < q->left_count && job_store_sync(q->store) == 0)
+		q->left_synced = q->left_count;
+}
+
+void queue_records_tidy(struct queues *q, size_t most)
+{
+	for (; most && q->left_first < q->left_synced; most--) {
+		const struct record_left *left = &q->left[q->left_first++];
+		const struct job_record record = {
+			.id = left->id, .attempt = left->attempt, .uid = left->uid};
+
+		job_file_remove(q->node, &record, SHIM_RECORD);
+		job_file_remove(q->node, &record, SHIM_CID);
+	}
+	if (q->left_first == q->left_count)
+		q->left_first = q->left_synced = q->left_count = 0;
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -204,6 +250,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	if (ran)
 		usage_note(job);
 	record_fill(job, outcome);
+	kill_point("end.read");
 	int rc = outcome_write(job, outcome, before);
 	enum job_state after = job->record.state;
 	job->record.state = before;
@@ -216,7 +263,8 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	}
 	kill_point("end.recorded");
 	if (ran)
-		records_remove(job, true);
+		records_leave(job);
+	kill_point("end.left");
 	if (ran)
 		agent_leave(job);
 	job_state_set(job, after);

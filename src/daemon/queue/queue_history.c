@@ -51,6 +51,13 @@ static int oldest_add(void *arg, const struct job_record *record)
 	return 0;
 }
 
+/* A daemon that was killed may have left the record. */
+static void attempt_forget(struct queues *q, const struct job_record *record)
+{
+	job_file_remove(q->node, record, SHIM_LOG);
+	job_file_remove(q->node, record, SHIM_RECORD);
+}
+
 /* On disk first: a log without a job is found by nobody. */
 static void forget(struct queues *q, struct queue_use *use, struct oldest *oldest)
 {
@@ -69,7 +76,7 @@ static void forget(struct queues *q, struct queue_use *use, struct oldest *oldes
 		struct job_record *record = &oldest->record[i];
 
 		for (; record->attempt; record->attempt--)
-			job_file_remove(q->node, record, SHIM_LOG);
+			attempt_forget(q, record);
 	}
 }
 

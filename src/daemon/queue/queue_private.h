@@ -103,8 +103,18 @@ struct queue_parts {
 	void *arg;
 };
 
+/* A record whose job has ended: it goes once the end is on the disk. After a power cut the database
+ * may have lost the job's start as well, and then the record alone says that it ran. */
+struct record_left {
+	int64_t id;
+	uint32_t attempt;
+	uid_t uid;
+};
+
 struct queues {
 	struct node *node;
+	struct record_left *left; /* the oldest first, from left_first on; malloc'ed */
+	size_t left_first, left_synced, left_count, left_room;
 	struct job_store *store;
 	struct job *by_id[QUEUE_ID_BUCKETS];
 	size_t buckets;          /* of all users */
@@ -159,6 +169,10 @@ void job_move(struct job *job, struct job_list *list);
 /* Puts a job that waits where it belongs: among the ready ones, or the pending ones. It may end
  * here, where what it waits for cannot come. */
 void job_settle(struct job *job);
+/* Removes records of jobs whose end is on the disk, at most so many. */
+void queue_records_tidy(struct queues *q, size_t most);
+/* Has the ends of all jobs so far on the disk. */
+void queue_records_sync(struct queues *q);
 /* Text fields of the record. */
 void job_text_set(const char **field, const char *text);
 /* Sets the state, which must be allowed, and remembers the change. */

@@ -406,6 +406,7 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 	job->grants = calloc(place->count + 1, sizeof(*job->grants));
 	if (!job->grants)
 		return -ENOMEM;
+	kill_point("start.chosen");
 	job->record.attempt++;
 	json_t *pod = agent->pods ? job_pod_text(job, agent, position, request) : NULL;
 	rc = agent->pods && !pod

@@ -2,20 +2,27 @@
 import json
 import os
 import pathlib
+import random
+import re
 import signal
 import sqlite3
+import subprocess
+import threading
+import time
 
 import pytest
 
 from command import CARVE
-from conftest import BUILD, clean_env, process_ended, run, wait_until
-from queueing import queues  # noqa: F401: fixtures
+from conftest import BUILD, ROOT, clean_env, process_ended, run, wait_until
+from disk import fill, small_disk  # noqa: F401: fixtures
+from queueing import ENDED, queues  # noqa: F401: fixtures
 
-DAEMON_POINTS = ["enqueue.begun", "enqueue.committed", "start.spawned", "start.granted", "start.recorded", "start.gone",
-                 "end.recorded"]
+DAEMON_POINTS = ["enqueue.begun", "enqueue.committed", "start.chosen", "start.spawned", "start.granted", "start.recorded", "start.gone",
+                 "end.read", "end.recorded", "end.left"]
 UNSTARTED_POINTS = ["shim.go", "shim.forked", "shim.recorded"]
 ENDED_POINTS = ["shim.exit_recorded"]
 LOST_POINTS = ["shim.running", "shim.ended"]
+OTHER_POINTS = ["shim.released", "cancel.recorded", "enqueue.part"]  # tests of their own
 
 
 @pytest.fixture
@@ -66,6 +73,22 @@ def test_a_job_whose_shim_was_killed_runs_to_its_end_and_is_lost(queues, armed, 
     assert queues.runs(id) == [f"{id} 1 start", f"{id} 1 end"]  # once, and whole
 
 
+def test_a_command_killed_before_its_program_began_has_failed(queues, armed):
+    token = armed("shim.released")
+    id = queues.witnessed()
+    job = queues.ended(id)
+    assert job["state"] == "failed" and job["signal"] == signal.SIGKILL and not token.exists()
+    assert queues.runs(id) == []
+
+
+def test_every_kill_point_of_jobs_has_a_test():
+    named = set()
+    for room in ("src/daemon/queue", "src/shim"):
+        for path in (ROOT / room).glob("*.c"):
+            named |= set(re.findall(r'kill_point\("([^"]+)"\)', path.read_text()))
+    assert named == {*DAEMON_POINTS, *UNSTARTED_POINTS, *ENDED_POINTS, *LOST_POINTS, *OTHER_POINTS}
+
+
 def test_jobs_survive_the_daemon(queues):
     queues.agent("half=0.5")
     running = queues.witnessed(queues.gate())
@@ -114,7 +137,7 @@ def test_a_job_that_ended_without_a_daemon_is_known_to_the_next(queues):
 def test_a_job_whose_record_cannot_be_read_is_not_run_again(queues, spoil):
     queues.agent("half=0.5")
     id = queues.witnessed(queues.gate())
-    queues.wait_state(id, "running")
+    wait_until(lambda: queues.runs(id))  # its shim has let it run
     record = pathlib.Path(queues.job(id)["log"]).with_suffix(".record")
     wait_until(lambda: record.exists() and record.read_text().endswith("\n"))
     shim = int(pathlib.Path(f"/proc/{json.loads(record.read_text())['pid']}/stat").read_text().rsplit(")", 1)[1].split()[1])
@@ -234,6 +257,36 @@ def test_a_start_that_the_database_lost_is_not_made_again(queues):
     assert queues.ended(id)["state"] == "lost" and len(queues.runs(id)) == 1
 
 
+def test_an_end_that_the_database_lost_is_known_by_its_record(queues, armed):
+    """The power goes just after a job has ended, and of the database only the part before its start is on the disk."""
+    token = armed("end.left")
+    token.unlink()
+    queues.host.carve("agent", "--drain")
+    id = queues.witnessed()
+    state = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"])
+    with sqlite3.connect(state / "queue.db") as db, sqlite3.connect(state / "before") as before:
+        db.backup(before)
+        before.execute("PRAGMA journal_mode=DELETE")
+    db.close()
+    before.close()
+    pid = queues.host.daemon_pid()
+    token.touch()
+    queues.host.carve("agent", "--resume")
+    wait_until(lambda: not token.exists() and process_ended(pid))
+    for name in ("queue.db-wal", "queue.db-shm"):
+        (state / name).unlink(missing_ok=True)
+    (state / "before").rename(state / "queue.db")
+    queues.host.carve("agent", "--resume")
+    assert queues.ended(id)["state"] == "done"
+    assert queues.runs(id) == [f"{id} 1 start", f"{id} 1 end"]
+
+
+def test_records_go_once_the_end_is_on_the_disk(queues):
+    queues.agent("half=0.5")
+    log = pathlib.Path(queues.ended(queues.enqueue("true"))["log"])
+    wait_until(lambda: not list(log.parent.glob("*.record")))
+
+
 def test_a_damaged_database_of_jobs_stops_queues_alone(queues):
     queues.agent("half=0.5")
     id = queues.witnessed()
@@ -249,19 +302,178 @@ def test_a_damaged_database_of_jobs_stops_queues_alone(queues):
     assert done.returncode == 1 and "damaged" in done.stderr and "queue.db" in done.stderr
 
 
-@pytest.mark.long
-def test_random_kills_under_many_jobs(queues):
-    """The daemon is killed again and again while jobs come and go: each runs exactly once."""
+# Job, attempt, process, boot, what: a line each at the start and at the end of every run.
+WITNESS_OF_KILLS = 'read B </proc/sys/kernel/random/boot_id; echo "$CARVE_JOB_NAME $CARVE_JOB_ATTEMPT $$ $B start" >>"$W"; ' \
+                   'sleep $0; echo "$CARVE_JOB_NAME $CARVE_JOB_ATTEMPT $$ $B end" >>"$W"'
+
+
+class Enqueuer(threading.Thread):
+    """Enqueues jobs by the command, one after the other, while the daemon is killed. `known`: an ID was printed."""
+
+    def __init__(self, queues, count, lasts):
+        super().__init__()
+        self.queues, self.count, self.lasts, self.known = queues, count, lasts, {}
+
+    def run(self):
+        for number in range(self.count):
+            # Nobody waits for the end of those: room for as many again, so that the kills meet jobs at every step.
+            while number - len(self.queues.runs()) // 2 > 40:
+                time.sleep(0.02)
+            name = f"n{number}"
+            done = self.queues.host.carve("enqueue", "--queue", "half", "--name", name, "--", "sh", "-c", WITNESS_OF_KILLS,
+                                          str(self.lasts[number]))
+            if done.returncode == 0:
+                self.known[name] = done.stdout.strip()
+
+
+def judge(jobs, runs, enqueuer, boot):
+    """No job is lost and none is there twice; the witness saw each once, whole, in one process."""
+    names = [j["name"] for j in jobs]
+    assert len(names) == len(set(names)) and set(enqueuer.known) <= set(names)
+    assert all(j["id"] == enqueuer.known[j["name"]] for j in jobs if j["name"] in enqueuer.known)
+    assert [(j["id"], j["state"], j["reason"]) for j in jobs if j["state"] != "done"] == []
+    seen = {}
+    for line in runs:
+        name, attempt, pid, its_boot, what = line.split()
+        seen.setdefault(name, []).append((attempt, pid, its_boot, what))
+    assert set(seen) == set(names)
+    for name, lines in seen.items():
+        pid = lines[0][1]
+        assert lines == [("1", pid, boot, "start"), ("1", pid, boot, "end")], (name, lines)
+
+
+@pytest.mark.parametrize("jobs, kills", [(60, 40), pytest.param(1000, 1000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+def test_random_kills_under_many_jobs(queues, jobs, kills):
+    """The daemon is killed again and again, at any step, while jobs are enqueued, run and end: each runs exactly once."""
+    dice = random.Random(24)
     queues.agent("half=0.1")
-    id = queues.witnessed("sleep 0.0$CARVE_JOB_INDEX", options=["--array", "0-199"])
-    for _ in range(30):
+    enqueuer = Enqueuer(queues, jobs, [round(dice.uniform(0, 0.4 if jobs < 1000 else 2), 2) for _ in range(jobs)])
+    enqueuer.start()
+    lock = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"]) / "lock"
+    killed = 0
+    while killed < kills:
+        time.sleep(dice.uniform(0, 0.06))
+        pid = int((lock.read_text().split() or ["0"])[0])  # whoever started it: a client, or a job's shim
+        if pid and not process_ended(pid):
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: process_ended(pid))
+            killed += 1
+        elif not enqueuer.is_alive():
+            queues.host.carve("queue", "list")
+    enqueuer.join()
+
+    def listed():
+        return json.loads(queues.host.carve("job", "list", "--json", "--last", "100000").stdout or "[]")
+
+    wait_until(lambda: listed() and all(j["state"] in ENDED for j in listed()), timeout=120, step=0.2)
+    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    judge(listed(), queues.runs(), enqueuer, boot)
+
+
+def test_an_upgrade_under_load_loses_and_repeats_nothing(queues):
+    queues.agent("half=0.1")
+    id = queues.witnessed("sleep 0.0$((CARVE_JOB_INDEX % 10))", options=["--array", "0-99"])
+    for _ in range(4):
+        begun = len(queues.runs())
+        wait_until(lambda: len(queues.runs()) > begun or all(j["state"] == "done" for j in queues.jobs(id)))
+        done = queues.host.run([BUILD / "carved", "--runtime-dir", queues.host.env["CARVE_RUNTIME_DIR"], "--takeover"])
+        assert done.returncode == 0, done.stderr
+    assert {j["state"] for j in queues.ended(id)} == {"done"}
+    assert sorted(queues.runs()) == sorted(f"{id}_{i} 1 {what}" for i in range(100) for what in ("start", "end"))
+
+
+def test_a_full_disk_refuses_jobs_and_forgets_none(queues, small_disk):
+    """The end of one that runs then is written once there is room."""
+    runtime, filler = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"]), small_disk / "filler"
+    daemon = queues.host.popen([BUILD / "carved", "--runtime-dir", runtime, "--state-dir", small_disk / "state", "--foreground"])
+    wait_until((runtime / "carved.sock").exists)
+    queues.agent("half=0.5")
+    running = queues.witnessed(queues.gate())
+    wait_until(lambda: queues.runs(running))
+    fill(filler)
+
+    def refused():
+        done = queues.host.carve("enqueue", "--queue", "half", "--", "sh", "-c", ": " + "x" * 20000)
+        return done if done.returncode else None
+
+    wait_until(refused)
+    done = refused()
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "the disk is full" in done.stderr, done.stderr
+    queues.open_gate()
+    wait_until(lambda: len(queues.runs(running)) == 2)
+    filler.unlink()
+    assert queues.ended(running)["state"] == "done" and len(queues.runs(running)) == 2
+    later = queues.witnessed()
+    assert queues.ended(later)["state"] == "done"
+    daemon.terminate()
+    daemon.communicate()
+
+
+def test_a_process_that_has_a_jobs_number_now_is_not_the_job(queues):
+    """Its number was given to another process while no daemon ran: the job is lost, and that process is left alone."""
+    queues.agent("half=0.5")
+    id = queues.witnessed("sleep 1000")
+    wait_until(lambda: queues.runs(id))
+    log = end_all_of(queues, id)
+    other = subprocess.Popen(["sleep", "1000"])
+    record = log.with_suffix(".record")
+    record.write_text(re.sub(r'"pid": ?\d+', f'"pid": {other.pid}', record.read_text()))
+    with sqlite3.connect(state_directory(log) / "queue.db") as db:
+        db.execute("UPDATE job SET pid=?", (other.pid,))
+    db.close()
+    assert queues.ended(id)["state"] == "lost"
+    queues.host.carve("job", "cancel", id)
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
+@pytest.mark.parametrize("days", [-2, 2])
+def test_a_stepped_clock_ends_no_job_and_starts_none_twice(queues, days):
+    """Times that were written before the step are days ahead, or days ago."""
+    queues.agent("half=0.5,max=1")
+    running = queues.witnessed(queues.gate(), options=["--time", "1h"])
+    waiting = queues.witnessed()
+    wait_until(lambda: queues.runs(running))
+    database = state_directory(pathlib.Path(queues.job(running)["log"])) / "queue.db"
+    pid = queues.host.daemon_pid()
+    shim = queues.job(running)["log"]
+    record = pathlib.Path(shim).with_suffix(".record")
+    parent = int(pathlib.Path(f"/proc/{json.loads(record.read_text())['pid']}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    os.kill(parent, signal.SIGSTOP)  # it would see to another daemon
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process_ended(pid))
+    with sqlite3.connect(database) as db:
+        db.execute("UPDATE job SET started=started+? WHERE started", (days * 86400 * 10**9,))
+        db.execute("UPDATE job SET enqueued=enqueued+?", (days * 86400 * 10**9,))
+    db.close()
+    os.kill(parent, signal.SIGCONT)
+    assert queues.state(running) == "running" and queues.state(waiting) == "queued"
+    queues.open_gate()
+    assert [queues.ended(id)["state"] for id in (running, waiting)] == ["done", "done"]
+    assert queues.runs() == [f"{id} 1 {what}" for id in (running, waiting) for what in ("start", "end")]
+
+
+def test_the_log_is_what_tee_writes(queues, tmp_path):
+    """Whatever order its processes write in, and however often the daemon is killed meanwhile."""
+    script = tmp_path / "script"
+    script.write_text("""for i in $(seq 400); do echo "out $i"; printf 'err %s\\r\\0\\377' $i >&2; [ $((i % 40)) != 0 ] || sleep 0.05; done
+(head -c 300000 /dev/zero | tr '\\0' x; echo from a child)
+printf 'no newline at the end'""")
+    tee = tmp_path / "tee"
+    subprocess.run(f"sh {script} 2>&1 | tee {tee} >/dev/null", shell=True, check=True)
+    queues.agent("half=0.5")
+    id = queues.enqueue("sh", str(script))
+    wait_until(lambda: queues.state(id) == "running" or queues.state(id) in ENDED)
+    for _ in range(3):
         pid = queues.host.daemon_pid()
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: process_ended(pid))
         queues.host.carve("queue", "list")
-    jobs = queues.ended(id)
-    assert {j["state"] for j in jobs} == {"done"}, [(j["id"], j["state"], j["reason"]) for j in jobs if j["state"] != "done"]
-    assert sorted(queues.runs()) == sorted(f"{id}_{i} 1 {what}" for i in range(200) for what in ("start", "end"))
+    job = queues.ended(id)
+    assert job["state"] == "done"
+    assert pathlib.Path(job["log"]).read_bytes() == tee.read_bytes()
+    assert queues.host.run(["sh", "-c", f"{CARVE} job logs {id} | cmp - {tee}"]).returncode == 0
 
 
 def test_the_queue_goes_on_where_nobody_starts_the_next_daemon(queues):
