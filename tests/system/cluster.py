@@ -246,7 +246,8 @@ class ApiServer:
             if object["spec"].get(key.rpartition(".")[2]) != value:
                 return False
         label = query.get("labelSelector")
-        return not label or label in object["metadata"].get("labels", {})
+        key, _, value = (label or "").partition("=")
+        return not label or (key in object["metadata"].get("labels", {}) and value in ("", object["metadata"]["labels"][key]))
 
     def serve(self, method, path, body):
         path, _, query = path.partition("?")

@@ -20,6 +20,7 @@
 #include "integrations/kubernetes/leader.h"
 #include "integrations/kubernetes/slices.h"
 #include "integrations/kubernetes/template.h"
+#include "integrations/kubernetes/unused.h"
 
 #define LEASE "carve-controller"
 #define TIMEOUT_MS 15000L
@@ -34,6 +35,7 @@ struct controller {
 	const char *driver;
 	struct leader leader;
 	atomic_bool stop;
+	unsigned collect_s;
 	pthread_mutex_t lock;
 	json_t *sizes;  /* memoryMiB of GPUs, by slice: {slice: [mib, ...]} */
 	json_t *wanted; /* templates that pods name: {"namespace/name": made}, where made says
@@ -296,6 +298,64 @@ static void *slices_main(void *arg)
 	return NULL;
 }
 
+/* ---- templates that nobody uses ---------------------------------------------------------- */
+
+static void template_delete(struct controller *controller, const char *key)
+{
+	const char *name = strchr(key, '/') + 1;
+	char path[PATH_SIZE + TEMPLATE_NAME_SIZE];
+	cleanup_json json_t *answer = NULL;
+	struct error err = {0};
+	long status;
+
+	snprintf(path, sizeof(path),
+		 "/apis/resource.k8s.io/v1/namespaces/%.*s/resourceclaimtemplates/%s",
+		 (int)(name - key - 1), key, name);
+	nanosleep(&(struct timespec){.tv_nsec = WRITE_PAUSE_NS}, NULL);
+	/* Whether it is there is not known any more, whatever the answer is. */
+	json_object_del(controller->wanted, key);
+	if (template_call(controller, "DELETE", path, NULL, &answer, &status, &err) < 0)
+		log_event(LOG_WARNING, "template.not_deleted name=%s error=\"%s\"", key,
+			  err.message);
+	else
+		log_event(LOG_INFO, "template.deleted name=%s", key);
+}
+
+/* Pods that come meanwhile are heard of after it, as the lock is held, and get their template
+ * anew. */
+static void collect(struct controller *controller)
+{
+	cleanup_json json_t *unused = NULL;
+	struct error err = {0};
+	json_t *key;
+	size_t i;
+
+	pthread_mutex_lock(&controller->lock);
+	if (unused_find(&controller->api, goes_on, controller, &unused, &err) < 0)
+		log_event(LOG_WARNING, "templates.unknown error=\"%s\"", err.message);
+	json_array_foreach(unused, i, key)
+	{
+		if (goes_on(controller))
+			template_delete(controller, json_string_value(key));
+	}
+	pthread_mutex_unlock(&controller->lock);
+}
+
+static void *collect_main(void *arg)
+{
+	struct controller *controller = arg;
+	long long next = now_monotonic_ms() + controller->collect_s * 1000LL;
+
+	while (goes_on(controller)) {
+		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+		if (now_monotonic_ms() < next)
+			continue;
+		collect(controller);
+		next = now_monotonic_ms() + controller->collect_s * 1000LL;
+	}
+	return NULL;
+}
+
 /* ---- leading ----------------------------------------------------------------------------- */
 
 static void pause_ms(long ms)
@@ -318,13 +378,17 @@ static void lease_turn(struct controller *controller)
 /* While it leads. */
 static int lead(struct controller *controller, struct error *err)
 {
-	pthread_t pods, slices;
+	static void *(*const mains[])(void *arg) = {slices_main, pods_main, collect_main};
+	pthread_t threads[ARRAY_SIZE(mains)];
+	size_t started = 0;
 
-	if (pthread_create(&slices, NULL, slices_main, controller) != 0)
-		return error_set(err, EXIT_CODE_FAILED, "cannot start a thread");
-	if (pthread_create(&pods, NULL, pods_main, controller) != 0) {
+	while (started < ARRAY_SIZE(mains) &&
+	       pthread_create(&threads[started], NULL, mains[started], controller) == 0)
+		started++;
+	if (started < ARRAY_SIZE(mains)) {
 		controller->stop = true;
-		pthread_join(slices, NULL);
+		while (started > 0)
+			pthread_join(threads[--started], NULL);
 		return error_set(err, EXIT_CODE_FAILED, "cannot start a thread");
 	}
 	while (!signalled && controller->leader.leads) {
@@ -336,8 +400,8 @@ static int lead(struct controller *controller, struct error *err)
 	if (!controller->leader.leads)
 		return error_set(err, EXIT_CODE_FAILED, "the lease was lost");
 	controller->stop = true;
-	pthread_join(pods, NULL);
-	pthread_join(slices, NULL);
+	while (started > 0)
+		pthread_join(threads[--started], NULL);
 	return 0;
 }
 
@@ -364,6 +428,7 @@ int controller_run(const struct controller_options *options, struct error *err)
 	srandom((unsigned)now_monotonic_ns());
 	pthread_mutex_init(&controller.lock, NULL);
 	controller.driver = options->driver;
+	controller.collect_s = options->collect_s;
 	controller.sizes = json_object();
 	controller.wanted = json_object();
 	controller.leader = (struct leader){

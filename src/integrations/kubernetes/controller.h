@@ -6,6 +6,7 @@ struct error;
 struct controller_options {
 	const char *namespace; /* of its Lease */
 	const char *driver;
+	unsigned collect_s; /* templates that no pod names are deleted so often; not 0 */
 	const char *api_url, *token, *ca; /* api_open() */
 };
 

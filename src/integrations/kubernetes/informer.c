@@ -85,9 +85,16 @@ static int list_read(const struct informer *informer, char version[static VERSIO
 	do
 		rc = page_read(informer, next, sizeof(next), version, err);
 	while (rc == 0 && *next && informer->goes_on(informer->arg));
-	if (rc == 0)
+	if (rc == 0 && !*next)
 		informer->each(informer->arg, INFORMER_LIST_ENDS, NULL);
 	return rc;
+}
+
+int informer_list(const struct informer *informer, struct error *err)
+{
+	char version[VERSION_SIZE];
+
+	return list_read(informer, version, err);
 }
 
 /* ---- watching ---------------------------------------------------------------------------- */

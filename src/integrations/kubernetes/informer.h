@@ -15,6 +15,8 @@ enum informer_event {
 	INFORMER_DELETED,
 };
 
+struct error;
+
 struct informer {
 	struct api *api;
 	const char *path;     /* "/api/v1/pods" */
@@ -24,5 +26,8 @@ struct informer {
 	void *arg;
 };
 
+/* Lists once, and watches nothing. 0, or negative with *err; without INFORMER_LIST_ENDS where
+ * goes_on() said no. */
+int informer_list(const struct informer *informer, struct error *err);
 /* Until goes_on() says no. */
 void informer_run(const struct informer *informer);

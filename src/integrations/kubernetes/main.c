@@ -25,6 +25,9 @@
 #define WORKERS "64"
 #define DRIVER "gpu.carve.dev"
 #define DRIVER_MAX 63
+/* Of templates that no pod names: each look costs a list of the pods that have slices. */
+#define COLLECT_SECONDS 3600
+#define COLLECT_SECONDS_MAX 604800
 
 // clang-format off
 static const char help[] =
@@ -61,6 +64,7 @@ static const char help[] =
 	"  --reserve-label KEY=VALUE  a label of theirs\n"
 	"  --namespace NAME     where the controller's lease is, or run's pod (also POD_NAMESPACE;\n"
 	"                       carve, for run: default)\n"
+	"  --collect-every SECONDS  controller: so often templates that no pod names are deleted (3600)\n"
 	"  --pod-template FILE  the pod, but for its command, YAML or JSON: a pod, a PodTemplate, or\n"
 	"                       basePodTemplate and queues.NAME.templateOverrides\n"
 	"  --image IMAGE        its image (the template's)\n"
@@ -95,6 +99,7 @@ enum {
 	OPTION_RESERVE_LABEL,
 	OPTION_DRIVER,
 	OPTION_NAMESPACE,
+	OPTION_COLLECT,
 	OPTION_TEMPLATE,
 	OPTION_IMAGE,
 	OPTION_FRACTION,
@@ -125,6 +130,7 @@ static const struct option options[] = {
 	{"reserve-resource", required_argument, NULL, OPTION_RESERVE_RESOURCE},
 	{"reserve-label", required_argument, NULL, OPTION_RESERVE_LABEL},
 	{"namespace", required_argument, NULL, OPTION_NAMESPACE},
+	{"collect-every", required_argument, NULL, OPTION_COLLECT},
 	{"driver-name", required_argument, NULL, OPTION_DRIVER},
 	{"pod-template", required_argument, NULL, OPTION_TEMPLATE},
 	{"image", required_argument, NULL, OPTION_IMAGE},
@@ -147,7 +153,7 @@ static const struct option options[] = {
 struct arguments {
 	struct node_options node;
 	struct run_options run;
-	const char *grace, *replicas;
+	const char *grace, *replicas, *collect;
 	const char *namespace;
 	bool json;
 };
@@ -195,6 +201,7 @@ static const char **text_place(int option, struct arguments *to)
 		{OPTION_RESERVE_RESOURCE, &to->node.reserve_resource},
 		{OPTION_RESERVE_LABEL, &to->node.reserve_label},
 		{OPTION_NAMESPACE, &to->namespace},
+		{OPTION_COLLECT, &to->collect},
 		{OPTION_DRIVER, &to->node.driver},
 		{OPTION_TEMPLATE, &to->run.pod_template},
 		{OPTION_IMAGE, &to->run.image},
@@ -296,8 +303,13 @@ static int controller_main(const struct arguments *to, struct error *err)
 		.token = to->node.token,
 		.ca = to->node.ca,
 	};
+	uint64_t collect_s = COLLECT_SECONDS;
 	int rc = name_check("--namespace", controller.namespace, 63, err);
 
+	if (rc == 0 && to->collect)
+		rc = units_parse_count(to->collect, "--collect-every", 1, COLLECT_SECONDS_MAX,
+				       &collect_s, err);
+	controller.collect_s = (unsigned)collect_s;
 	if (rc == 0)
 		rc = name_check("--driver-name", controller.driver, DRIVER_MAX, err);
 	return rc < 0 ? rc : controller_run(&controller, err);

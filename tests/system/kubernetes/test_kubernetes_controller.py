@@ -15,9 +15,9 @@ class Controllers:
     def __init__(self, directory):
         self.api, self.dir, self.running = ApiServer(), directory, []
 
-    def start(self):
+    def start(self, *options):
         log = open(self.dir / f"log{len(self.running)}", "w")
-        self.running.append(subprocess.Popen([BUILD / "carve-kubernetes", "controller", "--api", self.api.url],
+        self.running.append(subprocess.Popen([BUILD / "carve-kubernetes", "controller", "--api", self.api.url, *options],
                                              env=clean_env(), stderr=log))
         log.close()
         return self.running[-1]
@@ -91,6 +91,39 @@ def test_a_watch_that_ended_goes_on_and_one_that_is_too_old_lists_again(api, for
     wait_until(lambda: "default/carve-memory-2000" in api.templates())
     after = sum(method == "GET" and path.startswith("/api/v1/pods") for method, path in api.calls)
     assert (after > lists) == forget
+
+
+def test_a_template_goes_when_no_pod_names_it_and_comes_back_with_the_next_pod(controllers):
+    api = controllers.api
+    controllers.start("--collect-every", "1")
+    pods = "/api/v1/namespaces/team/pods/"
+    api.put("/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates/carve-memory-7",
+            {"metadata": {"name": "carve-memory-7", "namespace": "team"}, "spec": {"spec": {"devices": {}}}})  # somebody's own
+    for name in ("a", "b"):
+        api.pod(name, "carve-memory-500", "team")
+    api.pod("c", "carve-memory-600", "team")
+    wait_until(lambda: {"team/carve-memory-500", "team/carve-memory-600"} <= set(api.templates()))
+    api.delete(pods + "a")
+    api.delete(pods + "c")
+    wait_until(lambda: set(api.templates()) == {"team/carve-memory-500", "team/carve-memory-7"})
+    api.delete(pods + "b")
+    wait_until(lambda: set(api.templates()) == {"team/carve-memory-7"})
+    api.pod("d", "carve-memory-500", "team")
+    wait_until(lambda: "team/carve-memory-500" in api.templates())
+
+
+def test_no_template_goes_while_the_api_server_does_not_tell_all_pods(controllers):
+    api = controllers.api
+    controllers.start("--collect-every", "1")
+    api.pod("p", "carve-memory-500")
+    wait_until(api.templates)
+    api.down = True
+    api.cut_watches()
+    wait_until(lambda: "templates.unknown" in controllers.log())
+    api.down = False
+    lists = len([p for m, p in api.calls if "managed-by" in p])
+    wait_until(lambda: len([p for m, p in api.calls if "managed-by" in p]) > lists)
+    assert list(api.templates()) == ["default/carve-memory-500"]
 
 
 def test_names_that_are_no_size_make_nothing(api):

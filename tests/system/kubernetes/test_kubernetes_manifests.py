@@ -59,7 +59,7 @@ def test_a_nodes_plugin_has_the_rights_that_it_uses(objects, make_host):
 
 def test_the_controller_has_the_rights_that_it_uses(objects):
     api = ApiServer()
-    process = subprocess.Popen([BUILD / "carve-kubernetes", "controller", "--api", api.url], env=clean_env(),
+    process = subprocess.Popen([BUILD / "carve-kubernetes", "controller", "--collect-every", "1", "--api", api.url], env=clean_env(),
                                stderr=subprocess.DEVNULL)
     try:
         api.gpus("n1", 81079)
@@ -67,6 +67,7 @@ def test_the_controller_has_the_rights_that_it_uses(objects):
         wait_until(api.templates)
         api.gpus("n2", 40390)
         wait_until(lambda: {"delete", "update"} <= {verb for _, _, verb in used(api.calls)})
+        wait_until(lambda: ("resource.k8s.io", "resourceclaimtemplates", "list") in used(api.calls))
         assert used(api.calls) == rights(objects, "carve-controller")
     finally:
         process.terminate()

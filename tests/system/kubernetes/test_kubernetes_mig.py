@@ -1,9 +1,10 @@
 """MIG instances as devices: each placement is one, counters keep two from overlapping, and claims get exactly theirs."""
 import os
+import threading
 
 import pytest
 
-pytest.importorskip("grpc", reason="needs python3-grpcio")
+grpc = pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import Cluster
 from conftest import wait_until
@@ -248,3 +249,34 @@ def test_a_label_without_mig_mode_is_one_line_in_the_log(make_cluster):
         cluster.kubelet.register()
     wait_until(lambda: "role.failed" in cluster.log())
     assert "no GPU here is in MIG mode" in cluster.log() and cluster.log().count("role.failed") == 1
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceCreateGpuInstance", "nvmlGpuInstanceCreateComputeInstance"])
+def test_an_instance_that_is_made_half_way_is_no_slice_and_leaves_nothing(cluster, call):
+    """The second of two: the claim fails as a whole."""
+    names = [device(cluster, "1g.10gb", start)["name"] for start in (0, 4)]
+    claim = cluster.api.claim("c", [("gpu", name) for name in names])
+    carve(cluster.host, "sim", "fault", "mig-create", "--call", call, "--skip", "1")
+    _, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert error and cluster.sessions() == [] and cluster.specs() == [] and not instances(cluster.host, "busy")
+
+
+def test_a_plugin_that_is_killed_while_it_makes_an_instance_makes_it_once(cluster):
+    claim = cluster.api.claim("c", [("gpu", device(cluster, "3g.40gb", 0)["name"])])
+    done = []
+
+    def call():
+        try:
+            done.append(cluster.kubelet.prepare(claim))
+        except grpc.RpcError:
+            pass
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    wait_until(lambda: instances(cluster.host) or done)
+    cluster.kill()
+    cluster.start()
+    thread.join()
+    cluster.kubelet.register()
+    prepared(cluster, claim)
+    assert [(i["profile"], i["start"]) for i in instances(cluster.host, "busy")] == [("3g.40gb", 0)] and len(cluster.sessions()) == 1
