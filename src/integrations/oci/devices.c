@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/macros.h"
 
 size_t oci_devices_list(const json_t *edits, struct oci_device list[static OCI_DEVICES_MAX])
 {
@@ -135,15 +137,18 @@ static bool rules_file(const char *pid, char *buf, size_t size)
 	       snprintf(buf, size, "/sys/fs/cgroup/devices%s/devices.allow", of) < (int)size;
 }
 
-/* Runtimes set no rules in a user namespace. */
+/* Runtimes set no rules in a user namespace: only the first one has all users, as they are. */
 static bool is_root(void)
 {
-	char map[128];
-	unsigned first = 1, outside = 1, count = 0;
+	static const unsigned long first[] = {0, 0, UINT_MAX};
+	char map[128], *at = map;
 
-	return geteuid() == 0 && file_read("/proc/self/uid_map", map, sizeof(map)) > 0 &&
-	       sscanf(map, "%u %u %u", &first, &outside, &count) == 3 && !first && !outside &&
-	       count == UINT_MAX;
+	if (geteuid() != 0 || file_read("/proc/self/uid_map", map, sizeof(map)) <= 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(first); i++)
+		if (strtoul(at, &at, 10) != first[i])
+			return false;
+	return true;
 }
 
 bool oci_devices_are_settled(void)
