@@ -9,6 +9,7 @@
 #include "daemon/config.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/gpu/probe.h"
+#include "daemon/host/fair.h"
 #include "daemon/host/keep.h"
 #include "daemon/host/privileges.h"
 #include "daemon/host/runtime.h"
@@ -77,6 +78,7 @@ struct node {
 	struct error queues_error; /* and why */
 	struct mig *mig;           /* NULL until the inventory is in */
 	struct usage *usage;
+	struct fair turns; /* of users, at both sockets: http_prepare() runs them */
 	struct attach_server *attach;
 	struct http_server *http;
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */

@@ -352,7 +352,8 @@ static int node_open(struct node *node, struct error *err)
 	queues_start(node);
 	if (runtime_listen(&node->runtime, node->options.system, err) < 0)
 		return -1;
-	rc = attach_server_start(&node->sessions, node->runtime.attach_fd, &node->attach);
+	rc = attach_server_start(&node->sessions, &node->turns, node->runtime.attach_fd,
+				 &node->attach);
 	if (rc == 0)
 		rc = http_server_start(node, node->runtime.http_fd, on_call, &node->http);
 	if (rc < 0)

@@ -73,7 +73,7 @@ static void server_begin(void)
 			    (size_t)snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
 					     "carve-fuzz-attach-%d", (int)getpid()));
 	check(bind(fd, (struct sockaddr *)&address, address_size) == 0 && listen(fd, 8) == 0);
-	check(attach_server_start(&node.sessions, fd, &node.attach) == 0);
+	check(attach_server_start(&node.sessions, &node.turns, fd, &node.attach) == 0);
 }
 
 static void begin(void)
@@ -146,8 +146,11 @@ static int answers_check(int fd)
 
 static void turn(void)
 {
-	for (int i = 0; i < TURNS; i++)
+	for (int i = 0; i < TURNS; i++) {
 		uv_run(&node.loop, UV_RUN_NOWAIT);
+		while (fair_run(&node.turns))
+			;
+	}
 }
 
 static void send_with(int fd, struct attach_request *request, unsigned count)

@@ -23,6 +23,31 @@ def again():
 threading.Thread(target=again, daemon=True).start()
 """
 
+# So many connections to the attach socket on which a request is ready whenever the daemon looks.
+READY_ATTACHES = IN_SESSION + """
+import threading
+from daemon_client import OBSERVE, COMMAND, attach_message
+def connected():
+    while True:
+        try:
+            return Attached(D).socket
+        except BlockingIOError:  # as many wait to be accepted as may
+            time.sleep(0.01)
+connections = [connected() for i in range(int(sys.argv[2]))]
+for s in connections: s.setblocking(False)
+message = attach_message({'observe': OBSERVE, 'command': COMMAND}[sys.argv[3]], sys.argv[1], 0)
+def again():
+    while True:
+        for s in connections:
+            try:
+                while True: s.send(message)
+            except BlockingIOError: pass
+            try:
+                while True: s.recv(512)
+            except BlockingIOError: pass
+threading.Thread(target=again, daemon=True).start()
+"""
+
 # The daemon's wake descriptor, which blocks from now on, is filled and emptied at any moment.
 BLOCKING_WAKES = IN_SESSION + """
 import threading
@@ -65,6 +90,8 @@ def test_requests_take_no_longer_beside_each_attack(lab):
         "8 ready calls for GPUs": (READY_CALLS, 500, "/v1/gpus"),
         "8 ready calls for the history": (READY_CALLS, 500, "/v1/sessions?all=1&page="),
         "8 ready calls for the history, unpaged": (READY_CALLS, 500, "/v1/sessions?all=1"),
+        "8 ready requests to observe a session": (READY_ATTACHES, None, 700, "observe"),
+        "8 ready requests of commands": (READY_ATTACHES, None, 700, "command"),
         "8 locks": (LOCKS, None, 10000),
         "10 squatted names": (SQUAT.replace('print("up", flush=True)\nsys.stdin.read()\n', ""), f"carve-gpu-{uuid_of(lab)}",
                               "carve-gpu-squatted"),

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/api/fair.h"
+#include "daemon/host/fair.h"
 
 #define ALICE 60101
 #define MALLORY 60103

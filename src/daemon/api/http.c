@@ -149,7 +149,7 @@ static void on_turn(struct fair_work *turn)
 void call_fairly(struct call *call, call_answer answer, void *arg)
 {
 	struct http_call *c = http_call(call);
-	struct fair *fair = &call->node->http->fair;
+	struct fair *fair = &call->node->turns;
 
 	c->answer = answer;
 	c->answer_arg = arg;
@@ -528,7 +528,7 @@ void http_prepare(struct http_server *server)
 {
 	MHD_UNSIGNED_LONG_LONG timeout;
 
-	if (fair_run(&server->fair))
+	if (fair_run(&server->node->turns))
 		uv_idle_start(&server->more_calls, on_more_calls);
 	else
 		uv_idle_stop(&server->more_calls);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#include "daemon/api/fair.h"
+#include "daemon/host/fair.h"
 #include "daemon/api/http.h"
 #include "daemon/host/crowd.h"
 
@@ -41,7 +41,6 @@ struct http_server {
 		*sendings; /* answers of the last program's calls that are not out yet */
 	bool stopping;
 	bool resumed; /* some have theirs; libmicrohttpd has not seen it */
-	struct fair fair;
 	uv_idle_t more_calls; /* runs while calls stand in lines: the loop does not sleep */
 };
 

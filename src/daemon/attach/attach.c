@@ -15,6 +15,7 @@
 #include "daemon/attach/dying.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/crowd.h"
+#include "daemon/host/fair.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/listener.h"
 #include "daemon/host/log.h"
@@ -53,11 +54,13 @@ struct attach_connection {
 	uint64_t sweep_ns;
 	uint64_t sweep_sample;
 	char entering[LEDGER_SESSION_SIZE]; /* the session that it waits for a slot of; "": none */
+	struct fair_work turn;              /* what it says is read in its user's turn */
 };
 
 struct attach_server {
 	struct sessions *sessions;
-	uint64_t heard_ns; /* CLOCK_MONOTONIC, when anybody last said something */
+	struct fair *turns; /* those of HTTP, too */
+	uint64_t heard_ns;  /* CLOCK_MONOTONIC, when anybody last said something */
 	uv_poll_t poll;
 	int fd;
 	struct attach_connection *connections;
@@ -75,6 +78,7 @@ static void on_connection_closed(uv_handle_t *handle)
 
 static void connection_close(struct attach_connection *c)
 {
+	fair_withdraw(&c->turn);
 	if (c->process)
 		process_disconnected(c->process);
 	if (c->next)
@@ -341,9 +345,8 @@ static bool handle(struct attach_connection *c, const struct attach_request *req
 	return handle_session(c, request);
 }
 
-static void on_request(uv_poll_t *poll, int status, int events)
+static void request_take(struct attach_connection *c)
 {
-	struct attach_connection *c = poll->data;
 	/* One byte more than there should be, so that longer messages show. */
 	struct {
 		struct attach_request request;
@@ -356,6 +359,28 @@ static void on_request(uv_poll_t *poll, int status, int events)
 	c->heard_ns = c->server->heard_ns = now_monotonic_ns();
 	if (n <= 0 || !handle(c, &message.request, (size_t)n))
 		connection_close(c);
+}
+
+static void on_request(uv_poll_t *poll, int status, int events);
+
+static void on_turn(struct fair_work *turn)
+{
+	struct attach_connection *c =
+		(struct attach_connection *)((char *)turn -
+					     offsetof(struct attach_connection, turn));
+
+	request_take(c);
+	if (!uv_is_closing((uv_handle_t *)&c->poll) && !uv_is_active((uv_handle_t *)&c->poll))
+		(void)uv_poll_start(&c->poll, UV_READABLE, on_request);
+}
+
+/* It is not listened to while it waits for its user's turn. */
+static void on_request(uv_poll_t *poll, int status, int events)
+{
+	struct attach_connection *c = poll->data;
+
+	if (!fair_do(c->server->turns, c->owner, &c->turn))
+		uv_poll_stop(poll);
 }
 
 /* Memory that is leaving is in the books before the process hears that it is. */
@@ -462,6 +487,7 @@ static int connection_open(struct attach_server *server, int *fd, const struct p
 	c->server = server;
 	c->fd = steal_fd(fd);
 	c->peer = *peer;
+	c->turn.run = on_turn;
 	c->heard_ns = now_monotonic_ns();
 	c->poll.data = c;
 	c->next = server->connections;
@@ -504,13 +530,15 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 		connection_refuse(fd, rc);
 }
 
-int attach_server_start(struct sessions *sessions, int fd, struct attach_server **ret)
+int attach_server_start(struct sessions *sessions, struct fair *turns, int fd,
+			struct attach_server **ret)
 {
 	struct attach_server *server = calloc(1, sizeof(*server));
 
 	if (!server)
 		return -ENOMEM;
 	server->sessions = sessions;
+	server->turns = turns;
 	server->fd = fd;
 	server->poll.data = server;
 	rights_refuse(fd);

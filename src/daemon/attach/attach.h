@@ -6,11 +6,14 @@
 
 struct attach_connection;
 struct attach_server;
+struct fair;
 struct handover;
 struct sessions;
 
-/* Serves the listening SOCK_SEQPACKET socket `fd`, which becomes the server's. 0 or -errno. */
-int attach_server_start(struct sessions *sessions, int fd, struct attach_server **ret);
+/* Serves the listening SOCK_SEQPACKET socket `fd`, which becomes the server's. Users take `turns`,
+ * which somebody has to run in each pass of the loop (fair_run()). 0 or -errno. */
+int attach_server_start(struct sessions *sessions, struct fair *turns, int fd,
+			struct attach_server **ret);
 /* Serves this one in place of the first, whose file is gone. It becomes the server's. 0 or -errno.
  */
 int attach_server_listen(struct attach_server *server, int fd);

@@ -141,8 +141,24 @@ int session_command_restore(struct session *s, const struct process_id *process,
 	return 0;
 }
 
+/* It said so before: nothing is written, however often it is repeated. */
+static bool command_is_known(const struct session *s, const struct process_id *process,
+			     int mount_fd)
+{
+	const struct holder *holder = s->holders;
+
+	while (holder && !process_same(holder->process, *process))
+		holder = holder->next;
+	return holder && holder->command &&
+	       namespace_number(holder->mount_fd) == namespace_number(mount_fd);
+}
+
 int session_command_add(struct session *s, const struct process_id *process, int mount_fd)
 {
+	if (command_is_known(s, process, mount_fd)) {
+		close_fd(&mount_fd);
+		return 0;
+	}
 	int rc = store_command_put(s->sessions->store, s->record.id, process,
 				   namespace_number(mount_fd));
 

@@ -1,4 +1,4 @@
-#include "daemon/api/fair.h"
+#include "daemon/host/fair.h"
 
 #include <stdlib.h>
 
