@@ -22,6 +22,9 @@
  */
 #define LIVING_SESSIONS_DEFAULT 4096
 
+/* A job takes some 400 bytes: 1.6 GB, of the 2 that the service may have (MemoryMax). */
+#define LIVING_JOBS_DEFAULT 4000000
+
 const struct config config_default = {
 	.over_policy = OVER_REPORT,
 	.over_after_ns = 3000000000ull,
@@ -29,6 +32,7 @@ const struct config config_default = {
 	.history_per_minute = STORE_HISTORY_PER_MINUTE_DEFAULT,
 	.history_jobs = HISTORY_JOBS_DEFAULT,
 	.living_sessions = LIVING_SESSIONS_DEFAULT,
+	.living_jobs = LIVING_JOBS_DEFAULT,
 	.slicing = {.mode = COMPUTE_OFF,
 		    .lease_ns = LEASE_NS_DEFAULT,
 		    .granularity_ppm = LEASE_GRANULARITY_DEFAULT},
@@ -107,6 +111,11 @@ static int take_history(const json_t *value, struct config *to, struct error *er
 static int take_jobs(const json_t *value, struct config *to, struct error *err)
 {
 	return count_take(value, "history_jobs", 0, &to->history_jobs, err);
+}
+
+static int take_living_jobs(const json_t *value, struct config *to, struct error *err)
+{
+	return count_take(value, "living_jobs", 2, &to->living_jobs, err);
 }
 
 static int take_rate(const json_t *value, struct config *to, struct error *err)
@@ -218,17 +227,12 @@ static const struct {
 	const char *name;
 	int (*take)(const json_t *value, struct config *to, struct error *err);
 } keys[] = {
-	{"over_policy", take_policy},
-	{"over_tolerance", take_tolerance},
-	{"over_seconds", take_seconds},
-	{"history_sessions", take_history},
-	{"history_per_minute", take_rate},
-	{"history_jobs", take_jobs},
-	{"living_sessions", take_living},
-	{"state_dir", take_state_dir},
-	{"slicing_policy", take_slicing_policy},
-	{"timeSlicing", take_slicing},
-	{"global", take_global},
+	{"over_policy", take_policy},      {"over_tolerance", take_tolerance},
+	{"over_seconds", take_seconds},    {"history_sessions", take_history},
+	{"history_per_minute", take_rate}, {"history_jobs", take_jobs},
+	{"living_sessions", take_living},  {"living_jobs", take_living_jobs},
+	{"state_dir", take_state_dir},     {"slicing_policy", take_slicing_policy},
+	{"timeSlicing", take_slicing},     {"global", take_global},
 };
 
 static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)
@@ -238,8 +242,8 @@ static int key_take(const char *name, const json_t *value, struct config *to, st
 			return keys[i].take(value, to, err);
 	error_set(err, EXIT_CODE_USAGE, "unknown key '%.64s'", name);
 	error_hint(err, "there are over_policy, over_tolerance, over_seconds, history_sessions, "
-			"history_per_minute, history_jobs, living_sessions, state_dir, "
-			"slicing_policy, timeSlicing, global");
+			"history_per_minute, history_jobs, living_sessions, living_jobs, "
+			"state_dir, slicing_policy, timeSlicing, global");
 	return -EXIT_CODE_USAGE;
 }
 

@@ -7,6 +7,8 @@
  *    "history_sessions": 10000,   ended sessions that are kept for `session list --all`
  *    "history_per_minute": 600,   and of these so many of one user that end within a minute
  *    "living_sessions": 4096,     sessions at a time; one user has half of what others leave
+ *    "living_jobs": 4000000,      jobs that have not ended, likewise; a request counts for some ten
+ * more, and its text for one more each 400 bytes
  *    "history_jobs": 1000000,     ended jobs that are kept, with their logs
  *    "state_dir": "/var/lib/carve", where sessions, quotas and history are kept (state.h); read
  * when the daemon starts
@@ -38,7 +40,7 @@ struct config {
 	uint64_t over_tolerance_bytes;
 	uint64_t over_after_ns;
 	uint32_t history_sessions, history_per_minute, history_jobs;
-	uint32_t living_sessions;
+	uint32_t living_sessions, living_jobs;
 	char state_dir[512]; /* "": none is named */
 	enum slicing_policy slicing_policy;
 	struct lease_setting slicing;

@@ -11,6 +11,7 @@ import pytest
 
 from conftest import wait_until
 
+from .test_budgets import settings
 from .lab import ALICE, BOB, MALLORY, ROOT
 from .test_jobs import Jobs
 
@@ -273,3 +274,30 @@ print(json.dumps([call("GET", "/v1/jobs?part=")[1], call("GET", "/v1/jobs?part="
 """, MALLORY)
     nothing = {"jobs": [], "next": None}
     assert json.loads(done.stdout) == [nothing, nothing, 403], done.stderr
+
+
+@pytest.mark.attack("9", "more jobs than the daemon has memory for: long arrays, long requests, rewritten arrays")
+def test_one_users_jobs_leave_memory_for_others(make_lab, tmp_path):
+    lab = make_lab(args=settings(tmp_path, living_jobs=20000))
+    jobs = Jobs(lab)
+    done = lab.python(MALLORY, ASKS + r"""
+def enqueue(**more):
+    status, answer = call("POST", "/v1/jobs", {"queue": "none", "argv": ["true"], "cwd": "/", "hold": True, **more})
+    return answer["id"] if status == 201 else answer["error"]["message"]
+ids, long = [], ["x" * 100000]
+while (id := enqueue(argv=["true"] + long)).isdigit():
+    ids.append(id)
+    assert len(ids) < 60
+print(json.dumps([id, len(ids)]))
+small = enqueue(array="0-9999")
+print(json.dumps(small))
+for id in ids: call("DELETE", f"/v1/jobs/{id}")
+print(json.dumps([enqueue(array="0-9").isdigit(), enqueue().isdigit()]))
+""")
+    message = json.loads(done.stdout.splitlines()[0])
+    assert "too many jobs" in message[0] and message[1] >= 30, (done.stdout, done.stderr)
+    assert "too many jobs" in json.loads(done.stdout.splitlines()[1])
+    assert json.loads(done.stdout.splitlines()[2]) == [True, True]
+    # Alice has as much again, and the daemon knows who has what after a restart.
+    lab.restart()
+    assert jobs.ended(ALICE, jobs.enqueue(ALICE, "true"))["state"] == "done"

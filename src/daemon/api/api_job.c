@@ -639,7 +639,11 @@ static int enqueue(struct call *call, json_t *body, struct error *err)
 	request.text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
 	if (rc == 0 && request.text)
 		rc = api_job_warrant(call, request.text, &request.spec.warrant, err);
-	if (rc == 0 && (!request.text || jobs_enqueue(call->node, &request) < 0))
+	if (rc == 0)
+		rc = request.text ? jobs_enqueue(call->node, &request) : -ENOMEM;
+	if (rc == -EMFILE)
+		rc = error_set(err, EXIT_CODE_FAILED, QUEUE_TOO_MANY);
+	else if (rc == -ENOMEM)
 		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
 	if (rc < 0) {
 		free(request.spec.warrant);

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#include "daemon/host/fair.h"
 #include "daemon/api/http.h"
 #include "daemon/host/crowd.h"
+#include "daemon/host/fair.h"
 
 /* A connection that libmicrohttpd has. */
 struct http_connection {
@@ -40,7 +40,7 @@ struct http_server {
 	struct http_sending
 		*sendings; /* answers of the last program's calls that are not out yet */
 	bool stopping;
-	bool resumed; /* some have theirs; libmicrohttpd has not seen it */
+	bool resumed;         /* some have theirs; libmicrohttpd has not seen it */
 	uv_idle_t more_calls; /* runs while calls stand in lines: the loop does not sleep */
 };
 

@@ -101,16 +101,21 @@ bool crowd_has_room(const struct crowd *c, uid_t uid)
 	return fits(c, user ? user : &none, 1);
 }
 
-uid_t crowd_add(struct crowd *c, uid_t uid)
+uid_t crowd_add_many(struct crowd *c, uid_t uid, unsigned count)
 {
 	uid_t owner = owner_of(uid);
 	struct crowd_user *user = find_or_add(c, owner);
 
 	if (user) {
-		user->has++;
-		c->total++;
+		user->has += count;
+		c->total += count;
 	}
 	return owner;
+}
+
+uid_t crowd_add(struct crowd *c, uid_t uid)
+{
+	return crowd_add_many(c, uid, 1);
 }
 
 void crowd_leave_many(struct crowd *c, uid_t owner, unsigned count)

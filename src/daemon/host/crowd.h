@@ -27,8 +27,9 @@ bool crowd_enter(struct crowd *crowd, uid_t uid, uid_t *ret_owner);
 bool crowd_enter_many(struct crowd *crowd, uid_t uid, unsigned count, uid_t *ret_owner);
 /* Whether crowd_enter() would let one more in. */
 bool crowd_has_room(const struct crowd *crowd, uid_t uid);
-/* One more, whether there is room or not. Returns to whom it counts. */
+/* One more, or several, whether there is room or not. Returns to whom they count. */
 uid_t crowd_add(struct crowd *crowd, uid_t uid);
+uid_t crowd_add_many(struct crowd *crowd, uid_t uid, unsigned count);
 /* Some that had entered are gone. */
 void crowd_leave(struct crowd *crowd, uid_t owner);
 void crowd_leave_many(struct crowd *crowd, uid_t owner, unsigned count);

@@ -12,6 +12,7 @@
 #include "daemon/host/peer.h"
 #include "daemon/store/store.h"
 
+struct crowd;
 struct error;
 struct node;
 struct warrant;
@@ -76,6 +77,10 @@ struct job_spec {
 	uint32_t array_most; /* jobs of the array at a time; 0: no limit */
 	unsigned after_count;
 	struct job_after after[JOB_AFTER_MAX];
+	/* What it counts for in its user's budget of jobs (queue_private.h); NULL: nothing. */
+	struct crowd *crowd;
+	uid_t owner;
+	unsigned units;
 	struct warrant *warrant; /* malloc'ed; NULL: the daemon runs jobs of its own user */
 };
 

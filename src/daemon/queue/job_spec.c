@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/host/crowd.h"
 #include "daemon/queue/job.h"
 #include "daemon/request/request.h"
 
@@ -634,6 +635,8 @@ void job_spec_unref(struct job_spec *spec)
 {
 	if (!spec || --spec->uses)
 		return;
+	if (spec->crowd)
+		crowd_leave_many(spec->crowd, spec->owner, spec->units);
 	free(spec->warrant);
 	free(spec);
 }

@@ -125,9 +125,11 @@ static const char *const texts[Q_COUNT] = {
 	[Q_ARRAY] = "SELECT " COLUMNS " FROM job WHERE array=?1 AND array > 0 ORDER BY idx",
 	[Q_ARRAY_PART] = "SELECT " COLUMNS " FROM job WHERE array=?1 AND array > 0 AND idx > ?2"
 			 " ORDER BY idx LIMIT ?3",
-	[Q_COUNT_ONE] = "SELECT count(*), sum(state = 4) FROM job WHERE id=?1 AND array=0",
-	[Q_COUNT_ARRAY] = "SELECT count(*), sum(state = 4) FROM job WHERE array=?1 AND array > 0",
-	[Q_COUNT_ELEMENT] = "SELECT count(*), sum(state = 4) FROM job"
+	[Q_COUNT_ONE] =
+		"SELECT count(*), sum(state = 4), sum(state >= 4) FROM job WHERE id=?1 AND array=0",
+	[Q_COUNT_ARRAY] = "SELECT count(*), sum(state = 4), sum(state >= 4) FROM job WHERE "
+			  "array=?1 AND array > 0",
+	[Q_COUNT_ELEMENT] = "SELECT count(*), sum(state = 4), sum(state >= 4) FROM job"
 			    " WHERE array=?1 AND idx=?2 AND array > 0",
 	[Q_IS] = "SELECT 1 FROM job WHERE (id=?1 AND array=0 AND ?2 < 0) LIMIT 1",
 	[Q_IS_ARRAY] =
@@ -549,7 +551,8 @@ static int count_read(sqlite3_stmt *stmt, int64_t id, int32_t index, struct job_
 	*ret = (struct job_counts){0};
 	if (step == SQLITE_ROW)
 		*ret = (struct job_counts){(uint32_t)sqlite3_column_int64(stmt, 0),
-					   (uint32_t)sqlite3_column_int64(stmt, 1)};
+					   (uint32_t)sqlite3_column_int64(stmt, 1),
+					   (uint32_t)sqlite3_column_int64(stmt, 2)};
 	sqlite3_reset(stmt);
 	return step == SQLITE_ROW ? 0 : store_errno(step);
 }

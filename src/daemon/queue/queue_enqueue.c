@@ -11,9 +11,20 @@
 #include "base/macros.h"
 #include "daemon/host/log.h"
 #include "daemon/queue/queue_private.h"
+#include "proto/launcher.h"
 
-static void enqueue_free(struct enqueue *e)
+unsigned queue_request_units(const char *text)
 {
+	size_t bytes = sizeof(struct job_spec) + sizeof(struct warrant) + strlen(text);
+
+	return (unsigned)(bytes / QUEUE_UNIT + 1);
+}
+
+static void enqueue_free(struct queues *q, struct enqueue *e)
+{
+	/* Else its request and its jobs leave when they end. */
+	if (!e->made)
+		crowd_leave_many(&q->crowd, e->owner, e->units + e->request.count);
 	free(e->request.text);
 	free(e->request.spec.warrant);
 	free(e->request.indexes);
@@ -28,6 +39,12 @@ int jobs_enqueue(struct node *node, const struct enqueue_request *request)
 
 	if (!e)
 		return -ENOMEM;
+	e->units = queue_request_units(request->text);
+	if (!crowd_enter_many(&q->crowd, request->peer->uid, e->units + request->count,
+			      &e->owner)) {
+		free(e);
+		return -EMFILE;
+	}
 	e->request = *request;
 	e->peer = *request->peer;
 	snprintf(e->queue, sizeof(e->queue), "%s", request->queue);
@@ -135,7 +152,7 @@ static void jobs_settle(struct queues *q, const struct enqueue *e, uint32_t from
 	}
 }
 
-static bool spec_make(struct enqueue *e)
+static bool spec_make(struct queues *q, struct enqueue *e)
 {
 	e->made = malloc(sizeof(*e->made));
 	if (!e->made)
@@ -144,6 +161,9 @@ static bool spec_make(struct enqueue *e)
 	e->request.spec.warrant = NULL; /* it is the job's now */
 	e->made->uses = 1;
 	e->made->id = e->spec;
+	e->made->crowd = &q->crowd;
+	e->made->owner = e->owner;
+	e->made->units = e->units;
 	return true;
 }
 
@@ -187,13 +207,13 @@ void enqueue_commit(struct queues *q)
 			failed(e, rc);
 		} else {
 			e->now = now;
-			if (spec_make(e)) {
+			if (spec_make(q, e)) {
 				jobs_make(q, e, 0, e->request.count);
 				jobs_settle(q, e, 0, e->request.count);
 			}
 			succeeded(e);
 		}
-		enqueue_free(e);
+		enqueue_free(q, e);
 	}
 }
 
@@ -253,7 +273,7 @@ static void long_leave(struct queues *q)
 	q->longs = e->next;
 	if (!q->longs)
 		q->longs_end = &q->longs;
-	enqueue_free(e);
+	enqueue_free(q, e);
 }
 
 static void long_fail(struct queues *q, int rc)
@@ -291,7 +311,7 @@ bool enqueue_part(struct queues *q)
 		rc = long_write(q, e);
 		kill_point("enqueue.part");
 		stage_next(e, count - 1);
-		if (rc == 0 && e->stage == ENQUEUE_MAKES && !spec_make(e))
+		if (rc == 0 && e->stage == ENQUEUE_MAKES && !spec_make(q, e))
 			rc = -ENOMEM;
 		break;
 	case ENQUEUE_MAKES:
@@ -317,7 +337,7 @@ void enqueues_free(struct queues *q)
 {
 	for (struct enqueue *e = q->enqueues, *next; e; e = next) {
 		next = e->next;
-		enqueue_free(e);
+		enqueue_free(q, e);
 	}
 	q->enqueues = NULL;
 	while (q->longs)

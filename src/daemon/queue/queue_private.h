@@ -3,6 +3,7 @@
 
 #include <limits.h>
 
+#include "daemon/host/crowd.h"
 #include "daemon/queue/job_store.h"
 #include "daemon/queue/queue.h"
 
@@ -79,8 +80,24 @@ struct queue_use {
 	uint64_t ended; /* jobs of the user in the history */
 };
 
+/* Budgets of jobs that have not ended are in units of so many bytes, as one takes; a request takes
+ * more, and its text room on the disk, too. */
+#define QUEUE_UNIT 400u
+#define QUEUE_TOO_MANY "you have too many jobs that have not ended; let some end first"
+unsigned queue_request_units(const char *text);
+
+/* How arrays ended that others come after: it does not change any more. The history of jobs has no
+ * more long ones (HISTORY_JOBS_DEFAULT). */
+#define QUEUE_KNOWN 64u
+struct queue_known {
+	int64_t array;
+	struct job_counts counts;
+};
+
 struct enqueue {
 	struct enqueue *next;
+	uid_t owner; /* whose budget it is in, with so many units beside one for each job */
+	unsigned units;
 	struct enqueue_request request;
 	struct peer peer;
 	char queue[QUEUE_NAME_SIZE], key[64];
@@ -124,8 +141,11 @@ struct queues {
 	struct queue_name *names[QUEUE_TABLE_BUCKETS];
 	struct job_array *arrays[QUEUE_TABLE_BUCKETS]; /* by ID */
 	struct agent *agents;
-	size_t afters;                                        /* jobs that come after others */
-	uint64_t ended;                                       /* jobs in the history */
+	struct queue_known known[QUEUE_KNOWN];
+	uint32_t known_next;
+	struct crowd crowd; /* budgets of jobs that have not ended, in units */
+	size_t afters;      /* jobs that come after others */
+	uint64_t ended;     /* jobs in the history */
 	struct queue_use *uses, *use_of[QUEUE_TABLE_BUCKETS]; /* the latter by user ID */
 	uint32_t first_user; /* where the next decision begins, where not all users can have a part
 				in it */

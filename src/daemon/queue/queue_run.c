@@ -484,6 +484,7 @@ void queues_tick(struct node *node)
 
 	if (!q)
 		return;
+	q->crowd.most = node->config.living_jobs; /* it may have been read again */
 	queue_begin_due(q);
 	queue_records_sync(q);
 	queue_records_tidy(q, TIDIED_AT_TICK);
@@ -599,6 +600,7 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 		       struct error *err)
 {
 	struct job_spec *spec = calloc(1, sizeof(*spec));
+	struct queues *q = job->node->queues;
 
 	if (!spec || job_spec_load(text, spec) < 0) {
 		free(warrant);
@@ -607,11 +609,20 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 	}
 	spec->warrant = warrant;
 	spec->uses = 1;
+	spec->units = queue_request_units(text);
+	if (!crowd_enter_many(&q->crowd, job->record.uid, spec->units + 1, &spec->owner)) {
+		job_spec_unref(spec);
+		return error_set(err, EXIT_CODE_FAILED, QUEUE_TOO_MANY);
+	}
+	spec->crowd = &q->crowd;
 	int rc = job_store_spec_add(job->node->queues->store, text, warrant, true, &spec->id);
 	if (rc < 0) {
+		crowd_leave(&q->crowd, spec->owner);
 		job_spec_unref(spec);
 		return not_saved(rc, err);
 	}
+	if (job->spec->crowd)
+		crowd_leave(job->spec->crowd, job->spec->owner);
 	job_move(job, NULL); /* its kind has the old one */
 	job->node->queues->afters -= job->spec->after_count > 0;
 	job->node->queues->afters += spec->after_count > 0;
@@ -985,6 +996,7 @@ void queues_start(struct node *node)
 		return;
 	}
 	q->node = node;
+	crowd_begin_any(&q->crowd, node->config.living_jobs);
 	q->enqueues_end = &q->enqueues;
 	q->longs_end = &q->longs;
 	node->queues = q;
@@ -1023,5 +1035,6 @@ void queues_stop(struct queues *q)
 	while (q->listeners)
 		queue_unlisten(q->node, q->listeners->arg);
 	q->node->queues = NULL;
+	crowd_free(&q->crowd);
 	free(q);
 }

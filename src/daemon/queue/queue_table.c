@@ -352,6 +352,8 @@ void job_free(struct job *job)
 	job_text_set(&job->record.ending, "");
 	job_text_set(&job->record.reason, "");
 	q->afters -= job->spec->after_count > 0;
+	if (job->spec->crowd)
+		crowd_leave(job->spec->crowd, job->spec->owner);
 	job_spec_unref(job->spec);
 	free(job->grants);
 	free(job);
@@ -496,13 +498,28 @@ void job_state_set(struct job *job, enum job_state state)
 
 enum after_answer { AFTER_COMES, AFTER_CAME, AFTER_NEVER };
 
-static enum after_answer after_look(const struct queues *q, const struct job_after *after)
+/* To count the rows of a long array takes tens of milliseconds: it is done once. */
+static int counts_get(struct queues *q, const struct job_after *after, struct job_counts *ret)
+{
+	for (size_t i = 0; i < QUEUE_KNOWN && after->index < 0; i++)
+		if (q->known[i].array == after->job) {
+			*ret = q->known[i].counts;
+			return 0;
+		}
+	int rc = job_store_count(q->store, after->job, after->index, ret);
+	/* Not while it is written. */
+	if (rc == 0 && ret->all && ret->ended == ret->all && after->index < 0)
+		q->known[q->known_next++ % QUEUE_KNOWN] = (struct queue_known){after->job, *ret};
+	return rc;
+}
+
+static enum after_answer after_look(struct queues *q, const struct job_after *after)
 {
 	struct job_counts count;
 
 	if (job_meant(q->node, after->job, after->index))
 		return AFTER_COMES;
-	if (job_store_count(q->store, after->job, after->index, &count) < 0 || !count.all)
+	if (counts_get(q, after, &count) < 0 || !count.all)
 		return AFTER_NEVER;
 	switch (after->kind) {
 	case JOB_AFTER_OK:
@@ -612,7 +629,7 @@ struct loading {
 	struct job_spec *last; /* jobs of an array come one after the other */
 };
 
-static struct job_spec *spec_load(struct queues *q, int64_t id)
+static struct job_spec *spec_load(struct queues *q, int64_t id, uid_t uid)
 {
 	struct job_spec *spec = calloc(1, sizeof(*spec));
 	cleanup_free char *text = NULL;
@@ -626,6 +643,9 @@ static struct job_spec *spec_load(struct queues *q, int64_t id)
 	}
 	spec->warrant = warrant;
 	spec->id = id;
+	spec->crowd = &q->crowd;
+	spec->units = queue_request_units(text);
+	spec->owner = crowd_add_many(&q->crowd, uid, spec->units);
 	return spec;
 }
 
@@ -635,7 +655,7 @@ static int load_one(void *arg, const struct job_record *record)
 
 	if (!loading->last || loading->last->id != record->spec) {
 		job_spec_unref(loading->last);
-		loading->last = spec_load(loading->q, record->spec);
+		loading->last = spec_load(loading->q, record->spec, record->uid);
 		if (!loading->last) {
 			log_event(LOG_ERROR, "job.unreadable id=%lld", (long long)record->id);
 			return 0;
@@ -645,6 +665,7 @@ static int load_one(void *arg, const struct job_record *record)
 	struct job *job = job_new(loading->q, record, loading->last);
 	if (!job)
 		return -ENOMEM;
+	(void)crowd_add(&loading->q->crowd, record->uid);
 	list_insert(&loading->q->pending, job);
 	return 0;
 }
