@@ -1,4 +1,5 @@
 #include "host/client_private.h"
+#include "host/mig.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -242,6 +243,8 @@ static int client_greet(struct client *c, enum wire_role role)
 	if (n >= 0) {
 		c->pid = reply.pid;
 		c->host = page_map(fds[0], sizeof(*c->host));
+		if (c->host)
+			mig_shuffle(c->host->mig_seed);
 		if (role == WIRE_ROLE_CUDA)
 			c->progress = page_map(fds[1], sizeof(*c->progress));
 	}

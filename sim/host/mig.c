@@ -31,6 +31,7 @@ bool mig_board_find(const struct sim_model *model, uint32_t branch, struct mig_b
 			b.family = &mig_families[i];
 	if (!b.die || !b.family)
 		return false;
+	mig_board_shuffle(&b);
 	*ret = b;
 	return true;
 }
@@ -62,7 +63,11 @@ const struct mig_legal *mig_legal(const struct mig_board *b, const struct mig_pr
 /* The profile that is the whole GPU, and the smallest plain one. */
 static const struct mig_profile *profile_whole(const struct mig_board *b)
 {
-	return mig_profile_by_id(b, 0);
+	for (size_t i = 0; i < b->family->profile_count; i++)
+		if (mig_legal(b, &b->family->profiles[i])->size == b->die->memory_units &&
+		    !strpbrk(b->family->profiles[i].name, "+-"))
+			return &b->family->profiles[i];
+	return NULL;
 }
 
 static const struct mig_profile *profile_smallest(const struct mig_board *b)
@@ -102,7 +107,7 @@ uint16_t mig_sm(const struct mig_board *b, const struct mig_profile *p)
 
 	if (p->sm)
 		return p->sm;
-	if (p->id == 0)
+	if (p == profile_whole(b))
 		return (uint16_t)b->model->sm_count;
 	/* An even number: two SMs share a texture processing cluster. */
 	if (!slice)

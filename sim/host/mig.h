@@ -55,6 +55,11 @@ struct mig_compute_profile {
 /* With the driver's branch (550), on which names and profiles depend. False: this model has no MIG.
  */
 bool mig_board_find(const struct sim_model *model, uint32_t branch, struct mig_board *ret);
+/* From now on boards in this process are drawn at random from real ones, always the same for a
+ * seed; 0: they are the real ones. Before any board is found. */
+void mig_shuffle(uint32_t seed);
+/* What mig_board_find() does with what it found. */
+void mig_board_shuffle(struct mig_board *board);
 /* NULL: this board has no such profile. */
 const struct mig_profile *mig_profile_by_enum(const struct mig_board *b, uint32_t nvml_enum);
 const struct mig_profile *mig_profile_by_id(const struct mig_board *b, uint32_t id);

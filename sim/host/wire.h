@@ -87,8 +87,10 @@ struct wire_host {
 	char driver_version[32];     /* "550.163.01" */
 	int32_t cuda_driver_version; /* 12040 */
 	_Atomic uint32_t
-		faults;   /* bit (1 << enum wire_fault): armed for somebody; ask FAULT_TAKE */
-	uint64_t started; /* model time at which the host came up */
+		faults;    /* bit (1 << enum wire_fault): armed for somebody; ask FAULT_TAKE */
+	uint32_t mig_seed; /* of mig_shuffle() */
+	uint32_t spare;
+	uint64_t started;         /* model time at which the host came up */
 	uint64_t realtime_offset; /* model time plus this is time since 1970: what GPUs show */
 	struct wire_gpu gpu[WIRE_GPUS_MAX];
 };

@@ -1,5 +1,6 @@
 """The work of an administrator on MIG instances by hand: `list`, `make PROFILE_ID START SIZE [no-compute]`, `destroy ID` and
-`take-apart ID` (its compute instances alone), after the GPU's index. Prints what there is afterwards as JSON."""
+`take-apart ID` (its compute instances alone), after the GPU's index. Prints what there is afterwards as JSON. `kinds`: prints
+the profiles that there are."""
 import ctypes as c
 import json
 import sys
@@ -43,6 +44,23 @@ def uuids(gi):
     info = ComputeInfo()
     return [text_of(c.c_void_p(info.device)) for compute in computes(gi)
             if nvml.nvmlComputeInstanceGetInfo_v2(compute, c.byref(info)) == 0]
+
+
+class Kind(c.Structure):
+    _fields_ = [(name, c.c_uint) for name in ("version", "id", "p2p", "slices", "limit", "sms", "ce", "dec", "enc", "jpeg", "ofa")]
+    _fields_ += [("mib", c.c_ulonglong), ("name", c.c_char * 96)]
+
+
+def kinds():
+    found = []
+    for kind in range(KINDS):
+        info, places, count = Kind(version=c.sizeof(Kind) | 2 << 24), (c.c_uint * 64)(), c.c_uint(32)
+        if nvml.nvmlDeviceGetGpuInstanceProfileInfoV(gpu, kind, c.byref(info)) == 0:
+            ok(nvml.nvmlDeviceGetGpuInstancePossiblePlacements_v2(gpu, info.id, places, c.byref(count)), "placements")
+            found.append({"id": info.id, "profile": info.name.decode().removeprefix("MIG "), "mib": info.mib, "sms": info.sms,
+                          "slices": info.slices, "limit": info.limit, "size": places[1],
+                          "starts": sorted(places[2 * i] for i in range(count.value))})
+    return found
 
 
 def profile_ids():
@@ -97,8 +115,8 @@ def destroy(number):
 
 def main(index, verb, *rest):
     ok(nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByIndex_v2(int(index), c.byref(gpu)), "open")
-    {"list": lambda: None, "make": make, "destroy": destroy, "take-apart": take_apart}[verb](*rest)
-    print(json.dumps(instances()))
+    {"list": lambda: None, "kinds": lambda: None, "make": make, "destroy": destroy, "take-apart": take_apart}[verb](*rest)
+    print(json.dumps(kinds() if verb == "kinds" else instances()))
 
 
 if __name__ == "__main__":

@@ -251,7 +251,7 @@ def end_processes(pids, number, patience=10):
 class Host(Runner):
     """A simulated host that stays up for a test: `host.run([...])` runs programs on it."""
 
-    def __init__(self, spec, driver=None, wrap=()):
+    def __init__(self, spec, driver=None, wrap=(), env=None):
         """`wrap`: words before the command, of a program that becomes another user."""
         self.dir = tempfile.mkdtemp(prefix="carve-test-")
         if wrap:
@@ -260,7 +260,7 @@ class Host(Runner):
         script = f'env -0 > {self.dir}/env.new && mv {self.dir}/env.new {self.dir}/env && exec cat'
         self.process = subprocess.Popen(
             [*wrap, str(BUILD / "carve"), "sim", *options, "--", "/bin/sh", "-c", script],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean_env(), text=True)
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean_env(env or {}), text=True)
         path = pathlib.Path(self.dir, "env")
         wait_until(lambda: path.exists() or self.process.poll() is not None)
         assert self.process.poll() is None, "the simulated host did not start"
@@ -333,13 +333,13 @@ def host():
 
 @pytest.fixture
 def make_host():
-    """make_host(spec, driver=None) -> Host; closed after the test. Skips on a real GPU."""
+    """make_host(spec, driver=None, env=None) -> Host; closed after the test. Skips on a real GPU."""
     if ON_GPU:
         pytest.skip("needs a simulated host")
     hosts = []
 
-    def make(spec, driver=None):
-        hosts.append(Host(spec, driver))
+    def make(spec, driver=None, env=None):
+        hosts.append(Host(spec, driver, env=env))
         return hosts[-1]
 
     yield make

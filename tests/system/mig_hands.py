@@ -4,6 +4,7 @@ import os
 import signal
 
 from conftest import BUILD
+from daemon_client import UnixConnection
 from programs import python
 
 CARVE = BUILD / "carve"
@@ -40,3 +41,22 @@ def by_hand(host, *words):
     done = host.run(python("mig_hand", *words))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def call(host, method, url, body=None):
+    connection = UnixConnection(f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock", timeout=None)
+    connection.request(method, url, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    return answer.status, json.loads(text) if text else None
+
+
+def books_are_nvmls(host, foreign):
+    """None but what was made by hand is foreign, and all the rest is whole and listed."""
+    listed = instances(host)
+    if [i for i in listed if i["state"] in ("creating", "removing", "debt")]:
+        return False
+    real = sorted((i["start"], i["size"], i["profile"]) for i in by_hand(host, 0, "list"))
+    told = sorted((i["start"], i["size"]) for i in listed)
+    return told == [r[:2] for r in real] and {(i["start"], i["size"]) for i in listed if i["state"] == "foreign"} == foreign

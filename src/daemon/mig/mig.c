@@ -24,6 +24,8 @@
 /* A removal waits for so long for whoever holds the instance; then it is left alone for a while. */
 #define REMOVE_PATIENCE_MS 2000u
 #define HELD_NS 5000000000ull
+/* A place that a driver refused is tried again after so long, even where nothing has changed. */
+#define REFUSED_NS 30000000000ull
 
 enum op_kind { OP_REMOVE, OP_MAKE };
 
@@ -181,6 +183,19 @@ static void board_learn(struct mig *mig, uint32_t gpu, const struct outcome *out
 				   out->of_instances);
 }
 
+static void refused_note(struct mig_board *board, uint8_t profile, uint8_t start)
+{
+	board->refused[profile] |= 1u << start;
+	board->refused_ns = now_monotonic_ns();
+}
+
+/* A driver may have had reasons that no list shows. */
+static void refused_age(struct mig_board *board)
+{
+	if (now_monotonic_ns() - board->refused_ns >= REFUSED_NS)
+		memset(board->refused, 0, sizeof(board->refused));
+}
+
 /* A profile that a driver refused is not asked for again before something changed there; what
  * somebody holds is left alone for a while. */
 static void op_learn(struct mig *mig, const struct op *op)
@@ -195,7 +210,7 @@ static void op_learn(struct mig *mig, const struct op *op)
 		  op->kind == OP_MAKE ? "make" : "remove", pool_gpu(mig, op->gpu)->info.index,
 		  op->place.start, op->place.size, strerrordesc_np(-op->rc));
 	if (op->kind == OP_MAKE && op->rc == -ENOSPC && profile != MIG_NO_PROFILE)
-		board->refused[profile] |= 1u << op->place.start;
+		refused_note(board, profile, op->place.start);
 	if (op->kind == OP_REMOVE && at >= 0) {
 		board->detail[at].held_until_ns = now_monotonic_ns() + HELD_NS;
 		if (board->instance[at].state == MIG_IDLE) {
@@ -686,6 +701,7 @@ void mig_tick(struct mig *mig)
 		if (!mig->driver || !board_is_used(mig, gpu) || mig->board[gpu].changing)
 			continue;
 		held_release(mig, gpu);
+		refused_age(&mig->board[gpu]);
 		board_look(mig, gpu);
 	}
 }

@@ -174,7 +174,6 @@ struct mig_detail *mig_entry_add(struct mig *mig, uint32_t gpu, const struct ins
 	};
 	board->detail[at] = (struct mig_detail){
 		.place = *place, .since = now_realtime_ns(), .utilization = GPM_UNKNOWN};
-	memset(board->refused, 0, sizeof(board->refused));
 	return &board->detail[at];
 }
 
@@ -185,7 +184,6 @@ static void entry_drop(struct mig_board *board, uint32_t at)
 		(board->count - at) * sizeof(board->instance[0]));
 	memmove(&board->detail[at], &board->detail[at + 1],
 		(board->count - at) * sizeof(board->detail[0]));
-	memset(board->refused, 0, sizeof(board->refused));
 }
 
 void mig_entry_set(struct mig_board *board, uint32_t at, enum mig_state state)
@@ -451,10 +449,26 @@ static void sessions_orphaned(struct mig *mig, uint32_t gpu)
 	}
 }
 
+/* A place that the driver refused it may allow when others came or went. An attempt of ours that
+ * came to nothing is no such change: the next one would be made where the last one was refused. */
+static void refused_settle(struct mig_board *board, const struct instance *list, size_t count)
+{
+	bool same = count == board->there_count;
+
+	for (size_t i = 0; i < count && same; i++)
+		same = same_place(&board->there[i], &list[i].place);
+	if (!same)
+		memset(board->refused, 0, sizeof(board->refused));
+	board->there_count = MIN(count, MIG_INSTANCES_MAX);
+	for (size_t i = 0; i < board->there_count; i++)
+		board->there[i] = list[i].place;
+}
+
 void mig_board_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count)
 {
 	struct mig_board *board = &mig->board[gpu];
 
+	refused_settle(board, list, count);
 	for (uint32_t at = board->count; at-- > 0;)
 		if (at < board->count && board->instance[at].state != MIG_FOREIGN)
 			(void)entry_settle(mig, gpu, at,

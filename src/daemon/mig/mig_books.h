@@ -42,7 +42,11 @@ struct mig_board {
 	struct mig_instance instance[MIG_INSTANCES_MAX];
 	struct mig_detail detail[MIG_INSTANCES_MAX];
 	uint32_t count;
-	uint32_t refused[MIG_PROFILES_MAX];
+	uint32_t refused[MIG_PROFILES_MAX]; /* starts of each profile, by the driver */
+	uint64_t refused_ns;                /* when it refused one last */
+	/* What NVML listed last. */
+	struct instance_place there[MIG_INSTANCES_MAX];
+	size_t there_count;
 };
 
 struct mig {

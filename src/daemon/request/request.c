@@ -302,7 +302,7 @@ static int parse_mig_profile(const json_t *value, struct slice_request *to, stru
 	if (!length || length >= sizeof(to->profile) || strspn(text, allowed) != length) {
 		error_set(err, EXIT_CODE_USAGE, "mig_profile: '%.64s' is no name of a MIG profile",
 			  text);
-		error_hint(err, "for example: 2g.20gb");
+		error_hint(err, "carve gpu list --json shows the names of each GPU's profiles");
 		return -1;
 	}
 	to->place.kind = PLACE_PROFILE;
@@ -319,7 +319,7 @@ static int parse_mig_start(const json_t *value, struct slice_request *to, struct
 		return WRONG_TYPE;
 	if (to->place.kind != PLACE_PROFILE) {
 		error_set(err, EXIT_CODE_USAGE, "mig_start: it is for a MIG profile");
-		error_hint(err, "give mig_profile beside it, for example 2g.20gb");
+		error_hint(err, "give mig_profile beside it");
 		return -1;
 	}
 	if (start < 0 || start >= (json_int_t)MIG_UNITS_MAX) {
@@ -410,7 +410,7 @@ static const struct field fields[] = {
 	{"vram", parse_vram, true, "a text such as \"2.5GiB\""},
 	{"gpu_memory", parse_gpu_memory, true, "a text such as \"4G\""},
 	{"gpu", parse_gpu, true, "a number such as 0.5"},
-	{"mig_profile", parse_mig_profile, true, "a text such as \"2g.10gb\""},
+	{"mig_profile", parse_mig_profile, true, "a text, the name of a profile"},
 	{"mig_start", parse_mig_start, false, "a memory unit, 0 or more"},
 	{"backend", parse_backend, false, "\"mig\" or \"fraction\""},
 	{"vram_strict", parse_strict, false, "true or false"},

@@ -1,38 +1,17 @@
 """Instances made and removed for a long time, with others at work on the same GPU: at each quiet moment the books are NVML's.
 
 CARVE_SOAK_ROUNDS says how many creations and removals are asked for; without it, as many as take about a minute."""
-import json
 import os
 import random
 
 import pytest
 
 from conftest import wait_until
-from daemon_client import UnixConnection
-from mig_hands import by_hand, carve, instances, kill_daemon, with_role
+from mig_hands import books_are_nvmls, by_hand, call, carve, instances, kill_daemon, with_role
 
 ROUNDS = int(os.environ.get("CARVE_SOAK_ROUNDS", 1000))
 QUIET_EVERY = 50
 PROFILES = ["1g.10gb"] * 4 + ["1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]
-
-
-def call(host, method, url, body=None):
-    connection = UnixConnection(f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock", timeout=None)
-    connection.request(method, url, json.dumps(body) if body else None, {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    text = answer.read()
-    connection.close()
-    return answer.status, json.loads(text) if text else None
-
-
-def books_are_nvmls(host, foreign):
-    """None but what was made by hand is foreign, and all the rest is whole and listed."""
-    listed = instances(host)
-    if [i for i in listed if i["state"] in ("creating", "removing", "debt")]:
-        return False
-    real = sorted((i["start"], i["size"], i["profile"]) for i in by_hand(host, 0, "list"))
-    told = sorted((i["start"], i["size"]) for i in listed)
-    return told == [r[:2] for r in real] and {(i["start"], i["size"]) for i in listed if i["state"] == "foreign"} == foreign
 
 
 def hands(host, rng, foreign):
