@@ -37,11 +37,9 @@ int books_resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_t
 
 	if (to > BOOKS_MOST)
 		return -ENOMEM;
-	if (to > from)
-		return ledger_charge(l, p->attachment.slot, gpu, to - from);
 	if (to < from)
 		ledger_uncharge(l, p->attachment.slot, gpu, from - to);
-	return 0;
+	return to > from ? ledger_charge(l, p->attachment.slot, gpu, to - from) : 0;
 }
 
 /* Uncharges what the driver may have had for some time. Where the daemon may have posted that, it

@@ -70,11 +70,9 @@ struct process *process_get(void)
 	if (p)
 		return p;
 	p = process_page();
-	if (!p)
-		return NULL;
-	if (atomic_load_explicit(&p->state, memory_order_acquire) == PROCESS_UNATTACHED)
+	if (p && atomic_load_explicit(&p->state, memory_order_acquire) == PROCESS_UNATTACHED)
 		attach(p);
-	return atomic_load(&p->state) == PROCESS_ATTACHED ? p : NULL;
+	return p && atomic_load(&p->state) == PROCESS_ATTACHED ? p : NULL;
 }
 
 bool process_sweep(struct process *p)

@@ -54,9 +54,8 @@ static inline int gpu_of(struct process *p, CUdevice device)
 	if ((uint32_t)device >= LEDGER_GPUS_MAX)
 		return -1;
 	uint8_t known = atomic_load_explicit(&p->device_gpu[device], memory_order_relaxed);
-	if (!known)
-		return ask_gpu(p, device);
-	return known == DEVICE_NONE ? -1 : known - 1;
+	int gpu = known == DEVICE_NONE ? -1 : known - 1;
+	return known ? gpu : ask_gpu(p, device);
 }
 
 bool charge_is_device(CUdevice device)
@@ -75,9 +74,7 @@ static inline int current_gpu(struct process *p)
 {
 	CUdevice device;
 
-	if (real_cuCtxGetDevice(&device) != CUDA_SUCCESS)
-		return -1;
-	return gpu_of(p, device);
+	return real_cuCtxGetDevice(&device) == CUDA_SUCCESS ? gpu_of(p, device) : -1;
 }
 
 int charge_current_gpu(struct process *p)
