@@ -477,6 +477,23 @@ int queues_database_look(struct node *node)
 	return q && q->store ? job_store_look(q->store) : 0;
 }
 
+/* Whether a job is ready that an agent serves. Where there are many kinds, not all are looked at.
+ */
+static bool any_waits_for_agent(const struct queues *q)
+{
+	uint32_t looks = 0;
+
+	for (const struct agent *agent = q->agents; agent && q->buckets; agent = agent->next)
+		for (const struct queue_use *user = q->uses; user; user = user->next) {
+			if (!agent_runs_for(agent, user->uid))
+				continue;
+			for (const struct queue_bucket *b = user->buckets; b; b = b->next)
+				if (position_of(agent, b->queue) >= 0 || ++looks == KINDS_LOOKED_AT)
+					return true;
+		}
+	return false;
+}
+
 void queues_tick(struct node *node)
 {
 	struct queues *q = node->queues;
@@ -498,7 +515,7 @@ void queues_tick(struct node *node)
 		job_conclude(job);
 	}
 	/* Memory that programs outside carve held may be free. */
-	if (q->buckets && q->agents)
+	if (any_waits_for_agent(q))
 		q->dirty = true;
 	agent_hooks_tell(q);
 	job_cgroup_remove(q);

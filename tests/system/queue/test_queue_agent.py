@@ -1,5 +1,7 @@
 """carve agent: which GPUs, which queues, and what is refused."""
+import pathlib
 import signal
+import time
 
 import pytest
 
@@ -131,3 +133,24 @@ def test_a_queue_with_a_maximum_runs_no_more(queues):
     assert queues.state(ids[1]) == "queued"
     queues.open_gate()
     assert queues.ended(ids[1])["state"] == "done"
+
+
+def wake_ups(pid):
+    """How often its threads went to sleep so far."""
+    return sum(int(line.split()[1]) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+               for line in (task / "status").read_text().splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("waiting", [[], ["--queue", "nobodys"], ["--queue", "half", "--hold"], ["--queue", "half", "--begin", "now+1h"]])
+def test_queues_wake_nothing_while_nothing_can_start(queues, waiting):
+    """The daemon looks after its files once a second; queues add nothing to that."""
+    queues.agent("half=0.5")
+    queues.ended(queues.witnessed())
+    if waiting:
+        assert queues.host.carve("enqueue", *waiting, "--", "true").returncode == 0
+    pid = queues.host.daemon_pid()
+    time.sleep(3)  # what the job began is over
+    before, began = wake_ups(pid), time.monotonic()
+    time.sleep(5)
+    assert wake_ups(pid) - before <= 3 * (time.monotonic() - began)
