@@ -15,7 +15,10 @@
 #include "base/file.h"
 #include "base/macros.h"
 
-#define WORDS_MAX 16
+#define WORDS_MAX 20
+
+/* A tree that came from elsewhere may name programs of its own: none of these runs for a copy. */
+#define GIT_WORDS "git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"
 
 /* ---- git ---------------------------------------------------------------------------------- */
 
@@ -52,9 +55,9 @@ static int git_failed(struct error *err, const char *word, int said)
  * line is put into `line`. 0, or negative with *err. */
 static int git(struct error *err, const char *index, char line[static PATH_MAX], ...)
 {
-	char *argv[WORDS_MAX + 2] = {"git"};
+	char *argv[WORDS_MAX + 2] = {GIT_WORDS};
 	int ends[2], status = -1;
-	size_t used = 0, count = 1;
+	size_t used = 0, first = ARRAY_SIZE(((char *[]){GIT_WORDS})), count = first;
 	va_list words;
 
 	va_start(words, line);
@@ -84,7 +87,7 @@ static int git(struct error *err, const char *index, char line[static PATH_MAX],
 		return 0;
 	if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_NOT_FOUND)
 		return error_set(err, EXIT_CODE_FAILED, "--snapshot: git is not installed");
-	return git_failed(err, argv[1], said);
+	return git_failed(err, argv[first], said);
 }
 
 /* ---- the copy ----------------------------------------------------------------------------- */

@@ -460,6 +460,18 @@ def test_a_snapshot_is_of_tracked_files_as_they_are_now(queues, tmp_path):
         queues.host.carve("job", "release", job)
         queues.ended(job)
         assert queues.host.carve("job", "logs", job).stdout == code + "new\nsub\n"
+    # A tree that came from elsewhere runs no program of its own.
+    witness = tmp_path / "ran"
+    for name in ("post-index-change", "post-checkout", "pre-auto-gc", "fsmonitor"):
+        program = tree / ".git" / "hooks" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\ntouch {witness}\n")
+        program.chmod(0o755)
+    git("config", "core.fsmonitor", str(tree / ".git" / "hooks" / "fsmonitor"))
+    (tree / "sub" / "code").write_text("later still")
+    assert queues.host.carve(*enqueue, cwd=tree / "sub", env=home).returncode == 0
+    assert not witness.exists()
+    git("config", "--unset", "core.fsmonitor")
     git("diff", "--cached", "--exit-code", "--", "sub/code")  # the tree's own index is as it was
     done = queues.host.carve(*enqueue, cwd=tmp_path, env={**home, "GIT_CEILING_DIRECTORIES": str(tmp_path)})
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
