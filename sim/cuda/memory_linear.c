@@ -127,14 +127,15 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	if (!free_bytes && !total)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct device *device = ctx->device;
-	uint64_t used;
+	uint64_t used, limit;
 
-	if (client_memory_look(driver.client, device->wire, &used, NULL) < 0)
+	if (client_memory_look_own(driver.client, device->wire, &used, &limit) < 0)
 		return CUDA_ERROR_UNKNOWN;
+	uint64_t most = MIN(limit, device->memory_total);
 	if (total)
-		*total = device->memory_total;
+		*total = most;
 	if (free_bytes)
-		*free_bytes = device->memory_total > used ? device->memory_total - used : 0;
+		*free_bytes = most > used ? most - used : 0;
 	return CUDA_SUCCESS;
 }
 

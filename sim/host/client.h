@@ -60,6 +60,15 @@ int client_memory_free(struct client *c, uint64_t id);
  * before the call counts no more. Either pointer may be NULL. */
 int client_memory_look(struct client *c, wire_device device, uint64_t *ret_used,
 		       uint64_t *ret_capacity);
+/* The same of what the caller's cgroup may have, where it carries a limit: *ret_limit is that, and
+ * else UINT64_MAX, with what all hold as *ret_used. */
+int client_memory_look_own(struct client *c, wire_device device, uint64_t *ret_used,
+			   uint64_t *ret_limit);
+/* Sets (or gets) a cgroup's limits on a GPU; errors as struct wire_limit says. */
+int client_limit_set(struct client *c, wire_device device, const char *path, uint64_t soft,
+		     uint64_t hard);
+int client_limit_get(struct client *c, wire_device device, const char *path, uint64_t *ret_soft,
+		     uint64_t *ret_hard, uint64_t *ret_used);
 
 #define CLIENT_TOKEN_SIZE 32
 #define CLIENT_NOTE_SIZE 64

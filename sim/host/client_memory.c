@@ -75,6 +75,54 @@ int client_memory_look(struct client *c, wire_device device, uint64_t *ret_used,
 	return 0;
 }
 
+int client_memory_look_own(struct client *c, wire_device device, uint64_t *ret_used,
+			   uint64_t *ret_limit)
+{
+	struct wire_device_request request = {.head.type = WIRE_MEMORY_LOOK, .device = device};
+	struct wire_memory_look reply;
+	int n = client_call(c, &request, sizeof(request), -1, &reply, sizeof(reply), NULL);
+
+	if (n < 0)
+		return n;
+	*ret_used = reply.limit == UINT64_MAX ? reply.used : reply.limit_used;
+	*ret_limit = reply.limit;
+	return 0;
+}
+
+static int limit_call(struct client *c, struct wire_limit *request, const char *path,
+		      struct wire_limit *reply)
+{
+	if (strlen(path) >= sizeof(request->path))
+		return -ENOENT;
+	strcpy(request->path, path);
+	int n = client_call(c, request, sizeof(*request), -1, reply, sizeof(*reply), NULL);
+	return MIN(n, 0);
+}
+
+int client_limit_set(struct client *c, wire_device device, const char *path, uint64_t soft,
+		     uint64_t hard)
+{
+	struct wire_limit reply,
+		request = {
+			.head.type = WIRE_LIMIT_SET, .device = device, .soft = soft, .hard = hard};
+
+	return limit_call(c, &request, path, &reply);
+}
+
+int client_limit_get(struct client *c, wire_device device, const char *path, uint64_t *ret_soft,
+		     uint64_t *ret_hard, uint64_t *ret_used)
+{
+	struct wire_limit reply, request = {.head.type = WIRE_LIMIT_GET, .device = device};
+	int status = limit_call(c, &request, path, &reply);
+
+	if (status < 0)
+		return status;
+	*ret_soft = reply.soft;
+	*ret_hard = reply.hard;
+	*ret_used = reply.used;
+	return 0;
+}
+
 static int export(struct client *c, enum wire_type type, uint64_t id, int fd,
 		  const uint8_t note[CLIENT_NOTE_SIZE], struct wire_memory_reply *reply,
 		  int *ret_fd)

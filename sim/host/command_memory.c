@@ -43,6 +43,9 @@ static int memory_reserve(struct host *h, struct exchange *x)
 			h->now, &error, &reply->delay_ns) &&
 	    (error || !reply->delay_ns))
 		return -ENOMEM;
+	if (request->kind != WIRE_MEMORY_MANAGED && !wire_device_is_mig(request->device) &&
+	    !partition_allows(h, x->process, wire_device_gpu(request->device), request->bytes))
+		return -ENOMEM;
 	status = books_reserve(&h->books, &x->process->memory, part->space, request->kind,
 			       request->bytes, &reply->id);
 	if (status == 0)
@@ -70,6 +73,56 @@ static int memory_look(struct host *h, struct exchange *x)
 	reply->used = wire_device_is_mig(request->device)
 			      ? part->space->used
 			      : host_gpu_used(h, wire_device_gpu(request->device));
+	reply->limit = UINT64_MAX;
+	if (wire_device_is_mig(request->device))
+		return 0;
+	const struct partition *own = partition_of(h, x->process, wire_device_gpu(request->device));
+	if (own) {
+		reply->limit = own->hard;
+		reply->limit_used = partition_used(h, own->gpu, own->path);
+	}
+	return 0;
+}
+
+/* The GPU that limits are asked of. */
+static int limit_gpu(const struct host *h, const struct wire_limit *request)
+{
+	if (request->path[sizeof(request->path) - 1])
+		return -EPROTO;
+	if (!host_part_find(h, request->device))
+		return -ENODEV;
+	if (wire_device_is_mig(request->device) ||
+	    atomic_load(&h->page->gpu[request->device].flags) & WIRE_GPU_MIG)
+		return -ENOTSUP;
+	return 0;
+}
+
+static int limit_set(struct host *h, struct exchange *x)
+{
+	const struct wire_limit *request = x->request;
+	int status = limit_gpu(h, request);
+
+	if (status < 0)
+		return status;
+	if (x->process->uid != 0)
+		return -EACCES;
+	return partition_set(h, request->device, request->path, request->soft, request->hard);
+}
+
+static int limit_get(struct host *h, struct exchange *x)
+{
+	const struct wire_limit *request = x->request;
+	struct wire_limit *reply = (void *)&x->reply;
+	int status = limit_gpu(h, request);
+
+	if (status < 0)
+		return status;
+	const struct partition *found = partition_find(h, request->device, request->path);
+	if (!found)
+		return partition_exists(h, request->path) ? -ENOTSUP : -ENOENT;
+	reply->soft = found->soft;
+	reply->hard = found->hard;
+	reply->used = partition_used(h, found->gpu, found->path);
 	return 0;
 }
 
@@ -187,6 +240,16 @@ const struct command commands_memory[] = {
 	 .roles = COMMAND_ROLE_ANY,
 	 .reply_size = sizeof(struct wire_memory_look),
 	 .run = memory_look},
+	{.type = WIRE_LIMIT_SET,
+	 .size = sizeof(struct wire_limit),
+	 .roles = COMMAND_ROLE_ANY,
+	 .reply_size = sizeof(struct wire_limit),
+	 .run = limit_set},
+	{.type = WIRE_LIMIT_GET,
+	 .size = sizeof(struct wire_limit),
+	 .roles = COMMAND_ROLE_ANY,
+	 .reply_size = sizeof(struct wire_limit),
+	 .run = limit_get},
 	{.type = WIRE_MEMORY_FREE,
 	 .size = sizeof(struct wire_memory_ref),
 	 .roles = COMMAND_ROLE_CUDA,

@@ -189,6 +189,7 @@ int host_init(struct host *h, const struct spec *spec, const struct spec_driver 
 	list_init(&h->anchors);
 	list_init(&h->dirty);
 	books_init(&h->books);
+	partitions_init(&h->partitions);
 	h->books.changed = on_memory;
 	h->books.context = h;
 	h->work_trace = trace_new(TRACE_EVENTS);

@@ -10,6 +10,7 @@
 #include "host/engine.h"
 #include "host/faults.h"
 #include "host/mig.h"
+#include "host/partition.h"
 #include "host/spec.h"
 #include "host/trace.h"
 #include "host/wire.h"
@@ -78,8 +79,9 @@ struct process {
 	unsigned long long start_time;
 	uid_t uid;
 	char command[32];
-	uint64_t started;    /* model time */
-	enum wire_role role; /* 0: did not say HELLO yet */
+	char cgroup[WIRE_CGROUP_MAX]; /* where it was when somebody last looked; "": nobody did */
+	uint64_t started;             /* model time */
+	enum wire_role role;          /* 0: did not say HELLO yet */
 	struct book_holder memory;
 	struct list parts;
 	struct list queues;
@@ -118,6 +120,7 @@ struct host {
 	struct host_gpu gpu[WIRE_GPUS_MAX];
 	uint32_t gpu_count;
 	struct books books;
+	struct partitions partitions;
 	struct list processes, anchors;
 	struct list dirty; /* process_queue: progress to be published */
 	uint64_t next_process;

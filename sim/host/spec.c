@@ -17,6 +17,7 @@ static const struct spec_driver drivers[] = {
 	{.branch = 580, .version = "580.95.05", .cuda_version = 13000},
 	{.branch = 595, .version = "595.45.04", .cuda_version = 13020},
 	{.branch = 610, .version = "610.43.02", .cuda_version = 13030},
+	{.branch = 615, .version = "615.36.01", .cuda_version = 13040},
 };
 
 const struct spec_driver *spec_driver_find(const char *text, struct error *err)
@@ -29,7 +30,7 @@ const struct spec_driver *spec_driver_find(const char *text, struct error *err)
 			return &drivers[i];
 	}
 	error_set(err, EXIT_CODE_USAGE, "--driver %s: no such driver is simulated", text);
-	error_hint(err, "one of 535, 550, 580, 595, 610, e.g. --driver 550");
+	error_hint(err, "one of 535, 550, 580, 595, 610, 615, e.g. --driver 550");
 	return NULL;
 }
 

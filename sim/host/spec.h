@@ -31,5 +31,5 @@ struct spec_driver {
 };
 
 #define SPEC_DRIVER_DEFAULT "550"
-/* "535", "550", "580", "595", "610". NULL with *err set: no such driver. */
+/* "535", "550", "580", "595", "610", "615". NULL with *err set: no such driver. */
 const struct spec_driver *spec_driver_find(const char *text, struct error *err);

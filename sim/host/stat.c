@@ -143,6 +143,27 @@ static json_t *ended_json(const struct host *h, uint32_t gpu)
 	return all;
 }
 
+/* `gone`: its cgroup was removed while it carried the limit. */
+static json_t *limits_json(const struct host *h, uint32_t gpu)
+{
+	json_t *all = json_array();
+
+	for (uint32_t i = 0; i < h->partitions.count; i++) {
+		const struct partition *p = &h->partitions.list[i];
+
+		if (p->gpu != gpu)
+			continue;
+		json_t *o = json_object();
+		json_object_set_new(o, "path", json_string_nocheck(p->path));
+		set_int(o, "soft_bytes", p->soft);
+		set_int(o, "hard_bytes", p->hard);
+		set_int(o, "used_bytes", partition_used(h, gpu, p->path));
+		json_object_set_new(o, "gone", json_boolean(!partition_exists(h, p->path)));
+		json_array_append_new(all, o);
+	}
+	return all;
+}
+
 static json_t *gpu_json(struct host *h, uint32_t gpu)
 {
 	const struct wire_gpu *page = &h->page->gpu[gpu];
@@ -178,6 +199,7 @@ static json_t *gpu_json(struct host *h, uint32_t gpu)
 	}
 	json_object_set_new(o, "processes", processes);
 	json_object_set_new(o, "ended", ended_json(h, gpu));
+	json_object_set_new(o, "cgroup_limits", limits_json(h, gpu));
 	return o;
 }
 

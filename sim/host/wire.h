@@ -130,9 +130,11 @@ enum wire_type {
 	WIRE_MEMORY_EXPORT_FD = 20, /* + backing fd; gives a shareable fd */
 	WIRE_MEMORY_IMPORT_FD = 21, /* + shareable fd; gives backing fd */
 	WIRE_MEMORY_LOOK = 22,      /* how much of a device is used */
-	WIRE_WORK_SUBMIT = 32,      /* one-way */
-	WIRE_WORK_WAIT = 33,        /* one-way */
-	WIRE_WORK_CANCEL = 34,      /* drops a queue's unfinished items, zeroes its counters */
+	WIRE_LIMIT_SET = 23,        /* of a cgroup, by root */
+	WIRE_LIMIT_GET = 24,
+	WIRE_WORK_SUBMIT = 32, /* one-way */
+	WIRE_WORK_WAIT = 33,   /* one-way */
+	WIRE_WORK_CANCEL = 34, /* drops a queue's unfinished items, zeroes its counters */
 	WIRE_PROCESS_LIST = 48,
 	WIRE_UTILIZATION = 49,
 	WIRE_UNSUPPORTED = 50, /* one-way */
@@ -225,6 +227,22 @@ struct wire_memory_look {
 	struct wire_head head;
 	uint64_t capacity; /* bytes that processes can have of the GPU or the GPU instance */
 	uint64_t used;     /* bytes they have; of a GPU with its MIG instances */
+	/* The limit that the caller's own cgroup carries (UINT64_MAX: none), and what is used of
+	 * it. */
+	uint64_t limit, limit_used;
+};
+
+#define WIRE_CGROUP_MAX 1024u
+/* A cgroup's limits on a GPU, both ways; soft 0 and hard UINT64_MAX: none. Status: -ENOENT no such
+ * cgroup, -EACCES the caller is not root, -ENOTSUP the GPU is in MIG mode, or GET: there is none.
+ */
+struct wire_limit {
+	struct wire_head head;
+	wire_device device;
+	uint32_t spare;
+	uint64_t soft, hard;        /* bytes */
+	uint64_t used;              /* GET's reply: by the processes in it */
+	char path[WIRE_CGROUP_MAX]; /* of its directory */
 };
 
 enum wire_engine {

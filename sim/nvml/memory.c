@@ -33,6 +33,28 @@ static nvmlReturn_t device_memory(nvmlDevice_t device, const char *call, const v
 	return NVML_SUCCESS;
 }
 
+/* In a cgroup with a limit, it is as if the GPU had no more. */
+static nvmlReturn_t memory_within_limit(nvmlDevice_t device, const char *call,
+					nvmlMemory_v2_t *memory)
+{
+	struct device d;
+	uint64_t used, limit;
+	nvmlReturn_t r = device_enter(device, call, memory, &d);
+
+	if (r != NVML_SUCCESS || device_is_mig(&d))
+		return r;
+	int error = client_memory_look_own(d.client, d.id, &used, &limit);
+	if (error < 0)
+		return library_error(error);
+	if (limit >= memory->total)
+		return NVML_SUCCESS;
+	memory->total = limit;
+	memory->reserved = 0;
+	memory->used = MIN(used, limit);
+	memory->free = limit - memory->used;
+	return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
 	struct memory m = {0};
@@ -46,7 +68,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 	memory->reserved = m.reserved;
 	memory->used = m.used;
 	memory->free = m.total - m.reserved - m.used;
-	return NVML_SUCCESS;
+	return memory_within_limit(device, __func__, memory);
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)

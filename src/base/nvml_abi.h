@@ -290,6 +290,21 @@ typedef struct {
 } nvmlMemory_v2_t;
 #define NVML_MEMORY_V2 NVML_STRUCT_VERSION_OF(nvmlMemory_v2_t, 2)
 
+/* Of a cgroup, by the path of its directory; none: soft 0, hard NVML_DEVICE_MEMORY_LIMIT_MAX. */
+#define NVML_DEVICE_MEMORY_LIMIT_MAX 0xffffffffffffffffULL
+typedef struct {
+	const char *nameSpace;
+	unsigned long long softLimit;
+	unsigned long long hardLimit;
+} nvmlSetMemoryLimits_v1_t;
+
+typedef struct {
+	const char *nameSpace; /* in */
+	unsigned long long softLimit;
+	unsigned long long hardLimit;
+	unsigned long long currentUsed;
+} nvmlGetMemoryLimits_v1_t;
+
 typedef struct {
 	unsigned long long bar1Total;
 	unsigned long long bar1Free;
@@ -822,6 +837,8 @@ typedef struct {
 NVML_ABI_SIZE(nvmlReturn_t, 4);
 NVML_ABI_SIZE(nvmlMemory_t, 24);
 NVML_ABI_SIZE(nvmlMemory_v2_t, 40);
+NVML_ABI_SIZE(nvmlSetMemoryLimits_v1_t, 24);
+NVML_ABI_SIZE(nvmlGetMemoryLimits_v1_t, 32);
 NVML_ABI_SIZE(nvmlBAR1Memory_t, 24);
 NVML_ABI_SIZE(nvmlUtilization_t, 8);
 NVML_ABI_SIZE(nvmlProcessInfo_v1_t, 16);

@@ -130,7 +130,7 @@ const struct cli_option cli_options[] = {
 	{OPT_JOB_LAST, "last", "N", "so many jobs that have ended, too (20)"},
 	{OPT_SIM_GPUS, "gpus", "SPEC", "MODEL[:COUNT][+mig],... (h100-80gb)"},
 	{OPT_SIM_DRIVER, "driver", "VERSION",
-	 "the driver version to play: 535, 550, 580, 595 or 610"},
+	 "the driver version to play: 535, 550, 580, 595, 610 or 615"},
 	{OPT_SIM_LIST, "list", NULL, "list the models"},
 	{OPT_SIM_SHARED, "shared", NULL,
 	 "let programs of other users join, with one daemon for all"},

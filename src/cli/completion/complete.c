@@ -157,7 +157,7 @@ static const struct value values[] = {
 	{OPT_SIMULATE_MODE, "fair strict", NULL},
 	{OPT_BACKEND, "mig fraction", NULL},
 	{OPT_ISOLATION, "mount preload", NULL},
-	{OPT_SIM_DRIVER, "535 550 580 595 610", NULL},
+	{OPT_SIM_DRIVER, "535 550 580 595 610 615", NULL},
 	{OPT_FRACTIONS, "0.25,0.75 0.5,0.5", NULL},
 	{OPT_JOB_EXPORT, "ALL NONE", NULL},
 	{OPT_JOB_AFTER, "ok: any: notok:", NULL},
