@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -124,15 +125,23 @@ int cgroup_remove(const char *path)
 	return remove_at(path, 0);
 }
 
+static bool is_carves(const char *name)
+{
+	return !strncmp(name, CGROUP_JOB, strlen(CGROUP_JOB)) ||
+	       !strncmp(name, CGROUP_SESSION, strlen(CGROUP_SESSION));
+}
+
 void cgroup_leave_job(void)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], *slash;
+	bool leaves = false;
 
 	if (cgroup_own(path) < 0)
 		return;
-	char *slash = strrchr(path, '/');
-	if (strncmp(slash + 1, CGROUP_JOB, strlen(CGROUP_JOB)) != 0)
-		return;
-	*slash = '\0';
-	(void)file_write(path, "cgroup.procs", "0");
+	while ((slash = strrchr(path, '/')) && is_carves(slash + 1)) {
+		*slash = '\0';
+		leaves = true;
+	}
+	if (leaves)
+		(void)file_write(path, "cgroup.procs", "0");
 }

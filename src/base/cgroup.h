@@ -8,6 +8,8 @@
 
 /* The beginning of the name of a job's cgroup, which its shim makes in its own. */
 #define CGROUP_JOB "carve-job-"
+/* Of a session's, which carries the driver's limit of its memory (proto/cgroup_limits.h). */
+#define CGROUP_SESSION "carve-s-"
 
 /* This process's: 0, or -errno; -ENOENT: there is no such hierarchy. */
 int cgroup_own(char ret[static PATH_MAX]);
@@ -21,5 +23,6 @@ pid_t cgroup_fork(const char *path);
 int cgroup_kill(const char *path);
 /* Removes it, and empty ones in it. 0 or -errno; -EBUSY: it has processes. */
 int cgroup_remove(const char *path);
-/* A daemon is no part of a job that had to start it: leaves the job's cgroup for the one above. */
+/* A daemon is no part of a job or a session that had to start it: leaves the cgroup of that for the
+ * one above. */
 void cgroup_leave_job(void);

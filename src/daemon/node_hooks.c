@@ -5,11 +5,18 @@
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
 #include "daemon/session/session_hooks.h"
+#include "daemon/settle/cgroups.h"
 #include "daemon/settle/settle.h"
 #include "daemon/settle/strays.h"
 #include "daemon/slicing/slicing.h"
 #include "daemon/upgrade/takeover.h"
 #include "daemon/waiting/waiting.h"
+
+static void on_recorded(const struct session *session)
+{
+	takeover_forget(session);
+	cgroups_ended(session);
+}
 
 static void on_lessened(void *context)
 {
@@ -39,9 +46,10 @@ const struct session_hooks node_session_hooks = {
 	.ledger_used = takeover_keep,
 	.lessened = on_lessened,
 	.room_made = on_room,
+	.resized = cgroups_resized,
 	.instances_left = mig_session_ended,
 	.received = slicing_received,
-	.recorded = takeover_forget,
+	.recorded = on_recorded,
 	.ended = on_ended,
 	.freeing = strays_forget,
 	.freed = slicing_leave,

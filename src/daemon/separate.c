@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "backend/cgroup_limits.h"
 #include "backend/gpus.h"
 #include "backend/instances_serve.h"
 #include "base/error.h"
@@ -239,6 +240,7 @@ static int places_make(struct node *node, const struct worker *w, struct error *
 
 /* SYS_ADMIN, as the driver asks for it; SYS_PTRACE to see which program the worker runs. */
 #define MIG_NAME "carve-mig"
+#define LIMITS_NAME "carve-limits"
 #define MIG_CAPABILITIES (1u << CAP_SYS_ADMIN | 1u << CAP_SYS_PTRACE)
 
 static int mig_renew_part(int link_fd)
@@ -276,6 +278,9 @@ static int guard_make(struct node *node, const struct worker *w, struct error *e
 	if (rc < 0)
 		log_event(LOG_WARNING, "mig.no_guard error=\"%s\"", strerrordesc_np(-rc));
 	privileges_init(&node->privileges, link_fd, mig_fd);
+	if (w->uid && guard_fork_other(LIMITS_NAME, 1u << CAP_SYS_ADMIN, limits_serve,
+				       &node->privileges.limits_fd) < 0)
+		log_event(LOG_WARNING, "limit.no_guard");
 	launcher_make(&node->launcher, node->state.wanted, &node->runtime, w->gid);
 	return 0;
 }

@@ -30,6 +30,7 @@
 #include "daemon/queue/queue.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/settle/cgroups.h"
 #include "daemon/settle/sampled.h"
 #include "daemon/settle/settle.h"
 #include "daemon/settle/strays.h"
@@ -67,6 +68,7 @@ static void node_stop(struct node *node, const char *why)
 	http_server_stop(node->http);
 	queues_stop(node->queues);
 	mig_stop(node->mig);
+	cgroups_stop(node->sessions.cgroups);
 	sessions_free(&node->sessions);
 	keep_stop(&node->keep);
 	privileges_stop(&node->privileges);
@@ -178,6 +180,7 @@ static void second_tick(struct node *node, uint64_t now)
 	owner_refresh(&node->loop);
 	keep_tick(&node->keep);
 	mig_tick(node->mig);
+	cgroups_tick(node->sessions.cgroups);
 	attach_tick(node->attach);
 	http_tick(node->http);
 	rights_tick();
@@ -344,6 +347,8 @@ static int node_open(struct node *node, struct error *err)
 		rc = mig_start(&node->sessions, &node_mig_hooks, node, &node->mig);
 	if (rc == 0)
 		rc = takeover_run(node);
+	if (rc == 0)
+		rc = cgroups_start(&node->sessions, &node->sessions.cgroups);
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
 				 strerrordesc_np(-rc));
@@ -545,6 +550,7 @@ int serve_run(struct node *node, struct error *err)
 	uv_run(&node->loop, UV_RUN_DEFAULT);
 	leases_clock(node->leases, NULL, NULL);
 	mig_free(node->mig);
+	cgroups_free(node->sessions.cgroups);
 	pool_close(&node->pool);
 	uv_loop_close(&node->loop);
 	names_stop();

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/cgroup_limits.h"
 #include "proto/guard.h"
 #include "proto/instances.h"
 
@@ -63,8 +64,28 @@ static void instances_look(const uint8_t *data, size_t size)
 		abort();
 }
 
+/* One that passes names a cgroup by a path that leads nowhere else; what is made or removed is
+ * called as carve calls it. */
+static void limits_look(const uint8_t *data, size_t size)
+{
+	struct limits_request request;
+
+	memset(&request, 0, sizeof(request));
+	memcpy(&request, data, size < sizeof(request) ? size : sizeof(request));
+	if (limits_request_check(&request, size) != 0 || request.op == LIMITS_PROBE)
+		return;
+	if (size != sizeof(request) || request.op > LIMITS_LEAVE || request.path[0] != '/' ||
+	    strnlen(request.path, sizeof(request.path)) == sizeof(request.path) ||
+	    strstr(request.path, "/../"))
+		abort();
+	if (request.op != LIMITS_PUT &&
+	    strncmp(strrchr(request.path, '/') + 1, LIMITS_LEAF, strlen(LIMITS_LEAF)) != 0)
+		abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	limits_look(data, size);
 	instances_look(data, size);
 	request_look(data, size);
 	reply_look(data, size);

@@ -30,7 +30,9 @@ struct means {
 static const struct means memory_means[] = {
 	{"front", "carve's library before the driver",
 	 "binds the programs that isolation says it reaches; not one that means to get round it"},
-	{"cgroup", "the driver's limits on a cgroup", "binds every process of the cgroup"},
+	{"cgroup", "the driver's limits on cgroups, and carve's library before the driver",
+	 "the driver binds every process in a session's cgroup; `carve session show` says which "
+	 "sessions have none, and are bound by the library alone"},
 	{"mig", "a MIG instance", "binds every program, in hardware"},
 };
 
@@ -73,9 +75,17 @@ static json_t *gpu_check(const json_t *gpu)
 		compute = &means_instance;
 	else if (json_is_true(json_object_get(gpu, "mig")))
 		memory = compute = &means_none;
-	return json_pack("{s:O,s:O,s:o,s:o}", "index", json_object_get(gpu, "index"), "name",
-			 json_object_get(gpu, "name"), "memory", means_json(memory, backend),
-			 "compute", means_json(compute, mode));
+	json_t *found =
+		json_pack("{s:O,s:O,s:o,s:o}", "index", json_object_get(gpu, "index"), "name",
+			  json_object_get(gpu, "name"), "memory", means_json(memory, backend),
+			  "compute", means_json(compute, mode));
+	if (*session_text(gpu, "limits_problem"))
+		json_object_set_new(
+			json_object_get(found, "memory"), "strength",
+			json_sprintf("%s; the driver's own limits are not used: %s",
+				     memory ? memory->strength : "not known to this carve",
+				     session_text(gpu, "limits_problem")));
+	return found;
 }
 
 static void missing_add(json_t *missing, const char *text)

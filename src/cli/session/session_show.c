@@ -117,6 +117,7 @@ static void session_print(const json_t *session)
 	line_print(session_number(session, "position") ? "waits for: " : "because:   ", session,
 		   "reason");
 	line_print("backend:   ", session, "backend");
+	line_print("front only:", session, "front_only_reason");
 	pids_print("processes:", json_object_get(session, "pids"));
 	if (json_array_size(json_object_get(session, "command_pids")))
 		pids_print("commands: ", json_object_get(session, "command_pids"));

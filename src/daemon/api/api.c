@@ -31,6 +31,7 @@
 #include "daemon/request/request.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/settle/cgroups.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/refusal.h"
 #include "daemon/waiting/waiting.h"
@@ -792,6 +793,8 @@ static void post_command(struct call *call, const char *id)
 				       ? privileges_namespace(&call->node->privileges, process)
 				       : -1)
 		     : -ESRCH;
+	if (rc == 0)
+		(void)cgroups_bind(s, process, false, NULL, NULL, 0);
 	if (rc < 0)
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
 			      "process %d cannot be in session %s: %s", (int)process.pid, session,

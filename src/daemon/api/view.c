@@ -18,6 +18,7 @@
 #include "daemon/node.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/settle/cgroups.h"
 #include "daemon/settle/strays.h"
 #include "daemon/slicing/slicing.h"
 #include "daemon/waiting/refusal.h"
@@ -182,6 +183,13 @@ static json_t *utilization_json(const struct node *node, uint32_t gpu)
 	return per_cent < 0 ? json_null() : json_integer(per_cent);
 }
 
+static const char *gpu_backend(const struct node *node, uint32_t gpu)
+{
+	if (mig_has_role(node->mig, gpu) && node->pool.gpu[gpu].info.mig)
+		return "mig";
+	return cgroups_offer(&node->sessions, gpu) ? "cgroup" : "front";
+}
+
 json_t *view_gpus(const struct node *node)
 {
 	struct place_gpu place[GPUS_MAX];
@@ -203,15 +211,17 @@ json_t *view_gpus(const struct node *node)
 				      : mig_has_role(node->mig, i) ? mig_available(node->mig, i)
 								   : 0),
 			"context_bytes", answer_number(gpu->context_bytes), "sessions",
-			(int)gpu->sessions, "backend",
-			mig_has_role(node->mig, i) && gpu->info.mig ? "mig" : "front",
-			"compute_mode", compute_mode_text(gpu->mode), "compute_promised",
+			(int)gpu->sessions, "backend", gpu_backend(node, i), "compute_mode",
+			compute_mode_text(gpu->mode), "compute_promised",
 			(double)gpu->share / SHARE_ONE, "mig", gpu->info.mig, "held_by",
 			holder_json(gpu), "role",
 			mig_has_role(node->mig, i) ? json_string("dynamic-mig") : json_null());
 
 		json_object_set_new(json, "state", json_string(gpu_state_name(gpu->state)));
 		json_object_set_new(json, "state_since", view_time(gpu->state_since));
+		const char *problem = cgroups_problem(&node->sessions);
+		json_object_set_new(json, "limits_problem",
+				    *problem ? json_string(problem) : json_null());
 		sample_add(node, &gpu->sample, json);
 		json_object_set_new(json, "utilization", utilization_json(node, i));
 		mig_state_add(node, i, json);
@@ -463,7 +473,14 @@ static void mig_add(const struct store_session *record, const struct session *se
 					      gpu->requested, &bytes)
 				   : NULL;
 
-	json_object_set_new(json, "backend", json_string(is_mig ? "mig" : "front"));
+	const char *why = session ? cgroups_why_not(session) : NULL;
+	bool held = session && !why && cgroups_held(session);
+
+	json_object_set_new(json, "backend",
+			    json_string(is_mig ? "mig"
+					: held ? "cgroup"
+					       : "front"));
+	json_object_set_new(json, "front_only_reason", why ? json_string(why) : json_null());
 	json_object_set_new(json, "mig_profile", is_mig ? json_string(gpu->profile) : json_null());
 	json_object_set_new(json, "mig_shared", json_boolean(session && mig_shares(session)));
 	if (near)

@@ -27,12 +27,15 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
+#include "daemon/settle/cgroups.h"
 #include "daemon/settle/settle.h"
 #include "proto/attach.h"
 
 #define CONNECTIONS_MAX 16384u
 /* A connection without a slot that is silent for this long is closed. */
 #define SILENCE_MAX_NS 30000000000ull
+/* A driver that does not answer keeps no command from beginning. */
+#define BINDING_MAX_NS 2000000000ull
 /* A process that allocates without a pause is not waited for longer than this many samples. */
 #define SETTLE_TRIES 20u
 
@@ -45,6 +48,7 @@ struct attach_connection {
 	uid_t owner;             /* to whom it counts (crowd.h) */
 	struct process *process; /* NULL: it has no slot */
 	uint64_t heard_ns;
+	uint64_t binding;       /* its command's cgroup gets a limit, then it is answered; 0: no */
 	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
 	unsigned settle_tries;
 	uint64_t settle_leaving;
@@ -61,6 +65,7 @@ struct attach_server {
 	struct sessions *sessions;
 	struct fair *turns; /* those of HTTP, too */
 	uint64_t heard_ns;  /* CLOCK_MONOTONIC, when anybody last said something */
+	uint64_t bindings;  /* so many were begun */
 	uv_poll_t poll;
 	int fd;
 	struct attach_connection *connections;
@@ -225,6 +230,8 @@ static bool enter(struct attach_connection *c, struct session *s, bool waits)
 				    s->record.id, BOOKS_SLOTS - 1);
 	if (rc < 0)
 		return reply_status(c, ATTACH_FAILED, "cannot attach: %s", strerrordesc_np(-rc));
+	/* It does not wait: the front binds it. */
+	(void)cgroups_bind(s, c->peer.process, false, NULL, NULL, 0);
 	return reply_books(c, s);
 }
 
@@ -232,7 +239,7 @@ static bool handle_workload(struct attach_connection *c, struct session *s)
 {
 	bool alive;
 
-	if (c->process || c->sweep_ns)
+	if (c->process || c->sweep_ns || c->binding)
 		return reply_status(c, ATTACH_MALFORMED, "this connection has a slot already");
 	return books_or_reply(c, s, &alive) ? enter(c, s, true) : alive;
 }
@@ -242,6 +249,31 @@ static bool handle_observe(struct attach_connection *c, struct session *s)
 	bool alive;
 
 	return books_or_reply(c, s, &alive) ? reply_books(c, s) : alive;
+}
+
+static void on_bound(void *context, uint64_t number)
+{
+	struct attach_server *server = context;
+	struct attach_connection *c = server->connections;
+
+	while (c && c->binding != number)
+		c = c->next;
+	if (!c)
+		return;
+	c->binding = 0;
+	if (!reply_status(c, ATTACH_OK, "%s", ""))
+		connection_close(c);
+}
+
+/* Before the command begins the driver has the limit of its cgroup, where it takes one. */
+static bool bind_begin(struct attach_connection *c, struct session *s)
+{
+	uint64_t number = c->server->bindings + 1;
+
+	if (!cgroups_bind(s, c->peer.process, true, on_bound, c->server, number))
+		return false;
+	c->binding = c->server->bindings = number;
+	return true;
 }
 
 static bool handle_command(struct attach_connection *c, struct session *s, uint32_t flags)
@@ -254,6 +286,9 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
 		return reply_status(c, ATTACH_FAILED, "cannot watch the command: %s",
 				    rc == -EMFILE ? "this user has too many commands in slices"
 						  : strerrordesc_np(-rc));
+	/* From within its namespace it comes a second time. */
+	if (!(flags & ATTACH_FLAG_NAMESPACE) && bind_begin(c, s))
+		return true;
 	return reply_status(c, ATTACH_OK, "%s", "");
 }
 
@@ -605,7 +640,9 @@ void attach_tick(struct attach_server *server)
 	}
 	for (struct attach_connection *c = server->connections, *next; c; c = next) {
 		next = c->next;
-		if (!c->process && now - c->heard_ns > SILENCE_MAX_NS)
+		if (c->binding && now - c->heard_ns > BINDING_MAX_NS)
+			on_bound(server, c->binding);
+		else if (!c->process && now - c->heard_ns > SILENCE_MAX_NS)
 			connection_close(c);
 	}
 }

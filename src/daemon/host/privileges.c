@@ -126,7 +126,7 @@ static void events_want(struct privileges *p)
 
 void privileges_init(struct privileges *p, int link_fd, int mig_fd)
 {
-	*p = (struct privileges){.link_fd = link_fd, .mig_fd = mig_fd};
+	*p = (struct privileges){.link_fd = link_fd, .mig_fd = mig_fd, .limits_fd = -1};
 }
 
 int privileges_start(struct privileges *p, uv_loop_t *loop, void (*on_ended)(void *context),
@@ -183,6 +183,7 @@ void privileges_leave(struct privileges *p, bool sockets)
 	}
 	close_fd(&p->link_fd);
 	close_fd(&p->mig_fd);
+	close_fd(&p->limits_fd);
 }
 
 void privileges_hand_over(const struct privileges *p, struct handover *h)
@@ -191,12 +192,15 @@ void privileges_hand_over(const struct privileges *p, struct handover *h)
 		json_object_set_new(h->root, "guard", handover_fd(h, p->link_fd));
 	if (p->mig_fd >= 0)
 		json_object_set_new(h->root, "mig_guard", handover_fd(h, p->mig_fd));
+	if (p->limits_fd >= 0)
+		json_object_set_new(h->root, "limits_guard", handover_fd(h, p->limits_fd));
 }
 
 void privileges_take_over(struct privileges *p, struct handover *h)
 {
 	privileges_init(p, handover_take(h, json_object_get(h->root, "guard")),
 			handover_take(h, json_object_get(h->root, "mig_guard")));
+	p->limits_fd = handover_take(h, json_object_get(h->root, "limits_guard"));
 	/* Numbers that the last program gave out: answers to those are nobody's. */
 	p->number = now_monotonic_ns();
 }

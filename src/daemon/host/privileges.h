@@ -18,6 +18,8 @@ struct privileges {
 	int link_fd; /* to the guard; -1: there is none */
 	int mig_fd;  /* to the part that makes MIG instances (proto/instances.h); -1: there is none
 		      */
+	int limits_fd; /* to the part that sets limits of cgroups (proto/cgroup_limits.h); -1:
+			  likewise */
 	uv_poll_t *poll;
 	void (*on_ended)(void *context);
 	void *context;

@@ -476,6 +476,7 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 		if (s->lease)
 			leases_share(s->sessions->leases, s->lease, compute);
 		s->sessions->hooks->lessened(s->sessions->context);
+		s->sessions->hooks->resized(s);
 	}
 	return rc;
 }

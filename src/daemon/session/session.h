@@ -95,11 +95,12 @@ struct session {
 	/* Processes of it may have each other's memory: what one gives back may be in another's
 	 * figure. So nobody's charge is lowered but by a sample over which all stood still. */
 	bool exported;
-	bool quiet;           /* they did over the newest one, of all GPUs that it was of */
-	bool spared;          /* somebody may have less than is posted for him */
-	bool less;            /* or one who did not stand still seems to */
-	bool described;       /* slot 0 is charged with what only open descriptors keep */
-	uint64_t kept_sample; /* first one that shows who has what slot 0 is charged with */
+	bool quiet;              /* they did over the newest one, of all GPUs that it was of */
+	bool spared;             /* somebody may have less than is posted for him */
+	bool less;               /* or one who did not stand still seems to */
+	bool described;          /* slot 0 is charged with what only open descriptors keep */
+	uint64_t kept_sample;    /* first one that shows who has what slot 0 is charged with */
+	const char *unbound_why; /* a process of it is bound by the front alone; NULL: none is */
 	struct settle_quiesce quiesce; /* they are made to, for another look (CLOCK_MONOTONIC) */
 	bool room_looks;               /* the next look is somebody's who waits for room */
 	uint64_t room_until_ns; /* until then somebody without room waits for what is posted */

@@ -22,6 +22,8 @@ struct session_hooks {
 	void (*lessened)(void *context);
 	/* Room may have been made: requests that wait may be granted now. */
 	void (*room_made)(void *context);
+	/* It has other sizes than before. */
+	void (*resized)(const struct session *session);
 	/* It has other MIG instances than before, or none any more. */
 	void (*instances_left)(const struct session *session);
 	/* The share of its GPUs' time that it had, for its record (slicing.h). */

@@ -8,6 +8,7 @@
 #include "daemon/host/crowd.h"
 #include "daemon/session/session_hooks.h"
 
+struct cgroups;
 struct drain;
 struct leases;
 struct mig;
@@ -29,7 +30,8 @@ struct sessions {
 	struct privileges *privileges;
 	/* Books of rooms above, which this one does not read. */
 	struct settling *settling;
-	struct mig *mig; /* NULL until the inventory is in */
+	struct mig *mig;         /* NULL until the inventory is in */
+	struct cgroups *cgroups; /* NULL: not yet */
 	const struct session_hooks *hooks;
 	void *context; /* of the hooks */
 	/* All; with an ID; a user's active one; with a ledger. */

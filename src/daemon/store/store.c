@@ -83,6 +83,9 @@ static const char *const migrations[] = {
 	"CREATE INDEX IF NOT EXISTS session_owner ON session(owner, ended);",
 	/* 13: when its request came. */
 	"ALTER TABLE session ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;",
+	/* 14: cgroups with a limit of the driver's (daemon/settle/cgroups.h). */
+	"CREATE TABLE IF NOT EXISTS cgroup_limit(path TEXT PRIMARY KEY, session TEXT, made INTEGER)"
+	" WITHOUT ROWID;",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
@@ -171,6 +174,10 @@ static const char *const texts[STATEMENTS] = {
 	[BOOT_END_INHERITED] = "DELETE FROM inherited",
 	[BOOT_END_EXPORTERS] = "DELETE FROM exporter",
 	[BOOT_END_INSTANCES] = "DELETE FROM mig_instance",
+	[BOOT_END_LIMITS] = "DELETE FROM cgroup_limit",
+	[LIMIT_PUT] = "INSERT OR REPLACE INTO cgroup_limit VALUES(?1,?2,?3)",
+	[LIMIT_REMOVE] = "DELETE FROM cgroup_limit WHERE path=?1",
+	[LIMITS] = "SELECT path, session, made FROM cgroup_limit",
 	[MIG_ROLE_PUT] = "INSERT OR REPLACE INTO mig_role VALUES(?1)",
 	[MIG_ROLE_REMOVE] = "DELETE FROM mig_role WHERE uuid=?1",
 	[MIG_ROLES] = "SELECT uuid FROM mig_role",
@@ -473,6 +480,7 @@ static const char merge[] =
 	"INSERT OR REPLACE INTO main.mig_role SELECT * FROM old.mig_role;"
 	"DELETE FROM main.mig_instance;"
 	"INSERT INTO main.mig_instance SELECT * FROM old.mig_instance;"
+	"INSERT OR REPLACE INTO main.cgroup_limit SELECT * FROM old.cgroup_limit;"
 	"UPDATE main.host SET boot=(SELECT boot FROM old.host);"
 	"COMMIT;";
 
@@ -558,6 +566,8 @@ static int living_end(struct store *store)
 		rc = store_step(store_statement(store, BOOT_END_INHERITED));
 	if (rc == 0)
 		rc = store_step(store_statement(store, BOOT_END_INSTANCES));
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_LIMITS));
 	return rc < 0 ? rc : store_step(store_statement(store, BOOT_END_EXPORTERS));
 }
 

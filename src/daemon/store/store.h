@@ -21,6 +21,7 @@ struct error;
 struct store;
 
 #define STORE_ID_SIZE 16
+#define STORE_CGROUP_SIZE 1024
 #define STORE_NAME_SIZE 64
 #define STORE_REASON_SIZE 64
 /* Ended sessions that are kept for `list --all`, unless store_keep_history() says otherwise; at
@@ -232,3 +233,16 @@ int store_instances_put(struct store *store, const struct store_instance *list, 
 int store_instance_remove(struct store *store, const struct store_instance *instance);
 typedef int (*store_instance_cb)(void *arg, const struct store_instance *instance);
 int store_instances_each(struct store *store, store_instance_cb cb, void *arg);
+
+/* A cgroup that has a limit of the driver's for a session, or is about to have it: here before it
+ * is set, until the driver has it no more. */
+struct store_limit {
+	char path[STORE_CGROUP_SIZE];
+	char session[STORE_ID_SIZE];
+	bool made; /* carve made the cgroup, and removes it */
+};
+
+int store_limit_put(struct store *store, const struct store_limit *limit);
+int store_limit_remove(struct store *store, const char *path);
+typedef int (*store_limit_cb)(void *arg, const struct store_limit *limit);
+int store_limits_each(struct store *store, store_limit_cb cb, void *arg);

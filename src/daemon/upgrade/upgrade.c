@@ -26,6 +26,7 @@
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
 #include "daemon/session/session.h"
+#include "daemon/settle/cgroups.h"
 #include "daemon/settle/settle.h"
 #include "daemon/slicing/slicing.h"
 #include "daemon/store/store.h"
@@ -138,7 +139,7 @@ static bool good_moment(const struct node *node)
 	bool impatient = now_monotonic_ns() - node->upgrade->since_ns > PATIENCE_NS;
 
 	return node->ready && !node->probe.running && mig_is_quiet(node->mig) &&
-	       !store_has_unrecorded(node->store) &&
+	       cgroups_are_quiet(node->sessions.cgroups) && !store_has_unrecorded(node->store) &&
 	       (impatient || (!any_ending(node) && http_quiet(node->http)));
 }
 

@@ -1,0 +1,20 @@
+/* cgroups (v2) as everybody may see them: by the full path of their directory. Every call may block
+ * for as long as others make it, so none is made on the daemon's loop but cgroup_is_empty(). */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/process.h"
+#include "proto/cgroup_limits.h"
+
+/* Where cgroup v2 is mounted. 0 or -errno; -ENOENT: nowhere. */
+int cgroup_root(char ret[static LIMITS_PATH_SIZE]);
+/* The cgroup that the process is in. -ENOENT: none that is to be seen from here; -ESRCH: it is
+ * gone; -ENAMETOOLONG. */
+int cgroup_of(struct process_id process, char ret[static LIMITS_PATH_SIZE]);
+/* The processes in it, not below it. -E2BIG: more than `max`. */
+int cgroup_processes(const char *path, pid_t *list, size_t max, size_t *ret_count);
+/* Nobody is in it or below it, or it is gone. Reads a few bytes of the kernel's. */
+bool cgroup_is_empty(const char *path);

@@ -1,0 +1,176 @@
+"""The driver's own limits of cgroups (driver 615 and newer), which bind programs that go round the front."""
+import json
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from cgroup_makers import cgroups, within  # noqa: F401: fixture
+from conftest import BUILD, ON_GPU, Host, wait_until
+from programs import python
+
+pytestmark = pytest.mark.skipif(ON_GPU, reason="tests the simulated driver")
+
+GIB = 1 << 30
+OUT_OF_MEMORY = 2
+STEPS = ["limit.recorded", "limit.entered", "limit.set"]
+LAST_STEPS = ["limit.cleared", "limit.left"]
+
+
+@pytest.fixture
+def newer(cgroups):  # noqa: F811
+    h = Host("h100-80gb", "615")
+    h.home = cgroups.make()  # where its users' commands are started
+    yield h
+    h.close()
+
+
+@pytest.fixture
+def around(tmp_path):
+    """The words of a program that loads the driver itself, round the front, and takes all the memory that it gets."""
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        shutil.copy(BUILD / "sim" / name, tmp_path / name)
+    return ["env", "-u", "LD_PRELOAD", f"LD_LIBRARY_PATH={tmp_path}", *python("take_all")]
+
+
+def limits(host):
+    return host.stat()["gpus"][0]["cgroup_limits"]
+
+
+def daemon_log(host):
+    return pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text()
+
+
+def available(host):
+    """The daemon has found out that it may set limits."""
+    wait_until(lambda: host.carve_json("gpu", "list")[0]["backend"] == "cgroup")
+
+
+def taken(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def at_home(host, *argv):
+    return within(host.home, BUILD / "carve", *argv)
+
+
+def none_is_left(host):
+    wait_until(lambda: not limits(host))
+    wait_until(lambda: not [entry for entry in host.home.iterdir() if entry.is_dir()])
+
+
+def test_a_program_that_goes_round_the_front_is_held(newer, around):
+    available(newer)
+    context, before, mib, managed = taken(newer.run(at_home(newer, "run", "--ephemeral", "--vram", "4", "--", *around)))
+    assert context == 0 and before[1] == 4096, "the driver tells of the limit"
+    assert 3000 < mib < 4096
+    none_is_left(newer)
+
+
+def test_an_honest_program_has_its_whole_slice(newer):
+    available(newer)
+    assert taken(newer.run(at_home(newer, "run", "--ephemeral", "--vram", "4", "--", *python("take_all"))))[2] >= 3328
+
+
+def test_session_show_and_check_say_who_binds(newer, around):
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    with newer.popen(at_home(newer, "run", "--session", session, "--", "sh", "-c", "echo begun; cat"),
+                     stdin=subprocess.PIPE) as command:
+        assert command.stdout.readline() == "begun\n"
+        shown = newer.carve_json("session", "show", session)
+        assert shown["backend"] == "cgroup" and shown["front_only_reason"] is None
+        (limit,) = limits(newer)
+        assert limit["hard_bytes"] == 2 * GIB and limit["soft_bytes"] == 0
+        assert newer.carve("session", "resize", session, "--vram", "3").returncode == 0
+        wait_until(lambda: limits(newer)[0]["hard_bytes"] == 3 * GIB)
+        command.stdin.close()
+    assert "driver binds every process in a session's cgroup" in newer.carve("check").stdout
+    assert newer.carve("session", "release", session).returncode == 0
+    none_is_left(newer)
+
+
+def test_a_release_takes_the_limit_away(newer):
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    with newer.popen(at_home(newer, "run", "--session", session, "--", "sh", "-c", "echo begun; cat"),
+                     stdin=subprocess.PIPE) as command:
+        assert command.stdout.readline() == "begun\n" and limits(newer)
+        assert newer.carve("session", "release", "--force", session).returncode == 0
+        wait_until(lambda: not limits(newer))
+        command.stdin.close()
+    none_is_left(newer)
+
+
+def test_a_cgroup_that_others_share_is_left_alone(newer, cgroups):  # noqa: F811
+    """A process that attaches later than it began, as in a container of somebody's own making, is not moved."""
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    shared = cgroups.make()
+    with newer.popen(within(shared, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as other:
+        assert other.stdout.readline() == "in\n"
+        with newer.popen(within(shared, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
+            assert contained.stdout.readline() == "in\n"
+            hold(newer, session, contained.pid)
+            wait_until(lambda: newer.carve_json("session", "show", session)["front_only_reason"])
+            shown = newer.carve_json("session", "show", session)
+            assert shown["backend"] == "front" and "others share" in shown["front_only_reason"]
+            assert "others share" in newer.carve("session", "show", session).stdout
+            assert not limits(newer)
+            contained.stdin.close()
+        other.stdin.close()
+
+
+def hold(host, session, pid):
+    """What the hook of a container does."""
+    done = host.run(["curl", "-sS", "--fail-with-body", "--unix-socket", host.env["CARVE_RUNTIME_DIR"] + "/carved.sock", "-X", "POST",
+                     "http://localhost/v1/commands", "-d", json.dumps({"session": session, "pid": pid})])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_containers_own_cgroup_carries_the_limit(newer, cgroups, around):  # noqa: F811
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    leaf = cgroups.make()
+    with newer.popen(within(leaf, "sh", "-c", 'echo in; read go; exec "$@"', "sh", *around),
+                     stdin=subprocess.PIPE) as contained:
+        assert contained.stdout.readline() == "in\n"
+        hold(newer, session, contained.pid)
+        wait_until(lambda: [one["path"] for one in limits(newer)] == [str(leaf)])
+        out, _ = contained.communicate("go\n")
+        assert json.loads(out)[2] < 2048
+    wait_until(lambda: not limits(newer))
+    assert leaf.exists(), "it is its runtime's"
+
+
+def test_below_615_nothing_is_made(host):
+    assert host.carve("run", "--ephemeral", "--vram", "2", "--", "true").returncode == 0
+    gpu, = host.carve_json("gpu", "list")
+    assert gpu["backend"] == "front" and gpu["limits_problem"] is None
+    assert "limit." not in daemon_log(host)
+
+
+def test_where_the_driver_refuses_the_front_binds(newer):
+    assert newer.carve("sim", "fault", "nvml", "--call", "nvmlDeviceSetMemoryLimits_v1", "--error", "4").returncode == 0
+    wait_until(lambda: newer.carve_json("gpu", "list")[0]["limits_problem"])
+    assert newer.carve_json("gpu", "list")[0]["backend"] == "front"
+    assert newer.carve("run", "--ephemeral", "--vram", "2", "--", "true").returncode == 0
+    assert "the driver's own limits are not used: the driver lets root alone" in newer.carve("check").stdout
+    assert "limit.unavailable" in daemon_log(newer)
+    assert not limits(newer)
+
+
+@pytest.mark.parametrize("step", STEPS + LAST_STEPS)
+def test_a_daemon_killed_at_any_step_leaves_no_limit_behind(newer, around, step, tmp_path):
+    token = tmp_path / "token"
+    newer.env["CARVE_KILL_POINT"] = f"{step}:{token}"
+    available(newer)
+    token.touch()
+    done = newer.run(at_home(newer, "run", "--ephemeral", "--vram", "4", "--", *around))
+    if step in STEPS:
+        assert taken(done)[2] < 4096
+    wait_until(lambda: not token.exists())
+    newer.carve("gpu", "list")  # the next daemon
+    none_is_left(newer)
