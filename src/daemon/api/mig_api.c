@@ -131,12 +131,15 @@ struct wish {
 static int wish_mask(const struct node *node, struct wish *wish, uint64_t *ret, struct error *err)
 {
 	uint64_t mask = 0;
+	int capable = -1; /* the first one */
 
 	if (request_resolve(&wish->gpus, &node->pool, err) < 0)
 		return -1;
 	for (uint32_t i = 0; i < node->pool.count; i++) {
 		const struct gpu_info *info = &node->pool.gpu[i].info;
 
+		if (capable < 0 && info->mig_capable)
+			capable = (int)info->index;
 		if (wish->gpus.by_index ? wish->gpus.allowed[i]
 		    : !wish->on         ? mig_has_role(node->mig, i)
 					: info->mig || (wish->enable_mode && info->mig_capable))
@@ -145,12 +148,13 @@ static int wish_mask(const struct node *node, struct wish *wish, uint64_t *ret, 
 	*ret = mask;
 	if (mask || !wish->on)
 		return 0;
-	error_set(err, EXIT_CODE_FAILED,
-		  wish->enable_mode ? "no GPU here is capable of MIG"
-				    : "no GPU here is in MIG mode");
-	if (!wish->enable_mode)
-		error_hint(err, "carve node set-role --dynamic-mig-enabled --gpu-ids 0 "
-				"--enable-mode switches it on while nobody uses the GPU");
+	if (capable < 0)
+		return error_set(err, EXIT_CODE_FAILED, "no GPU here is capable of MIG");
+	error_set(err, EXIT_CODE_FAILED, "no GPU here is in MIG mode");
+	error_hint(err,
+		   "carve node set-role --dynamic-mig-enabled --gpu-ids %d --enable-mode switches "
+		   "it on while nobody uses the GPU",
+		   capable);
 	return -1;
 }
 

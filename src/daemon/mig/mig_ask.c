@@ -333,6 +333,9 @@ void mig_explain(struct mig *mig, const struct slice_request *request, uint32_t 
 
 	*ret = (struct mig_says){.reason = MIG_NOT_OFFERED};
 	snprintf(ret->text, sizeof(ret->text), "%s", mig_problem(mig, gpu));
+	if (!board->known && !ret->text[0])
+		snprintf(ret->text, sizeof(ret->text),
+			 "its instances are being looked at: ask again in a moment");
 	if (!board->known)
 		return;
 	ask_fill(mig, request, NULL, &ask);

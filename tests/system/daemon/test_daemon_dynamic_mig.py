@@ -94,6 +94,10 @@ def test_a_role_wants_mig_mode_and_this_host(make_host):
     assert "not in MIG mode" in refused.stderr and "--enable-mode" in refused.stderr
     incapable = carve(host, "node", "set-role", "--dynamic-mig-enabled", "--gpu-ids", "1", status=1)
     assert "GPU 1 (NVIDIA GeForce RTX 4090) is not capable of MIG" in incapable.stderr
+    # Without a number the hint names the one that can, and where none can there is no hint.
+    for spec, says in (("t4,a30-24gb", "no GPU here is in MIG mode; carve node set-role --dynamic-mig-enabled --gpu-ids 1 --enable-mode "),
+                       ("t4", "no GPU here is capable of MIG\n")):
+        assert says in carve(make_host(spec), "node", "set-role", "--dynamic-mig-enabled", status=1).stderr
     elsewhere = carve(host, "node", "set-role", "--dynamic-mig-enabled", "another.example", status=2)
     assert "another.example" in elsewhere.stderr
     no_role = carve(host, "run", "--mig-profile", "1g.10gb", "--", "true", status=125)
