@@ -42,7 +42,10 @@ class Runtime(Podman):
         """podman as a user leaves a process that holds its namespace."""
         for file in self.directory.glob("**/pause.pid"):
             with contextlib.suppress(OSError, ValueError):
-                os.kill(int(file.read_text()), signal.SIGKILL)
+                pid = int(file.read_text())
+                # It may have ended, and another process have its number.
+                if os.stat(f"/proc/{pid}").st_uid == USER:
+                    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module", params=["runc-root", "crun-root", "runc-user", "crun-user"])
