@@ -1,0 +1,55 @@
+"""Commands of docs/queues.md, as they stand there."""
+import re
+
+from conftest import BUILD, ROOT, wait_until
+from queueing import queues, queues_of  # noqa: F401: fixtures
+
+PAGE = (ROOT / "docs/queues.md").read_text()
+
+
+def section(title):
+    return re.search(rf"^## {title}\n(.*?)(?=^## )", PAGE + "\n## ", re.S | re.M).group(1)
+
+
+def shell(queues, line, cwd):
+    return queues.host.run(["bash", "-c", line], cwd=cwd, env={"PATH": f"{BUILD}:/usr/bin:/bin"})
+
+
+def test_five_minutes_lead_to_a_sweep_that_ran(queues, tmp_path):
+    (tmp_path / "train.py").write_text("import sys; print(*sys.argv[1:])")
+    (tmp_path / "evaluate.sh").write_text("#!/bin/sh\necho fine\n")
+    (tmp_path / "evaluate.sh").chmod(0o755)
+    lines = re.findall(r"^    (carve .*)$", section("Five minutes to a running sweep"), re.M)
+    said = []
+    assert len(lines) == 5
+    for line in lines:
+        done = shell(queues, line, tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+        said.append(done.stdout)
+    assert said[1] == "1\n" and said[3] == "--lr 0.1 --bs 32\n"
+    swept = [shell(queues, f"carve job logs 1_{i}", tmp_path).stdout for i in range(4)]
+    assert sorted(swept) == sorted(f"--lr {lr} --bs {bs}\n" for lr in ("0.1", "0.01") for bs in (32, 64))
+    assert queues.ended(said[4].strip())["state"] == "done"
+
+
+def test_commands_for_people_who_come_from_clearml_are_true(queues_of, tmp_path):
+    """Each with its own words and a job that there is; the agents in the background."""
+    queues = queues_of("h100-80gb:3")
+    page = section("For people who come from ClearML")
+    agents = re.findall(r"\| `(carve agent [^`]*--queue[^`]*)`", page.split("ClearML's examples")[1])
+    assert len(agents) == 3
+    for agent, fits in zip(agents, (True, False, True)):
+        done = shell(queues, agent + " --detached", tmp_path)
+        assert (done.returncode == 0) == fits, (agent, done.stderr)
+        if fits and agent != agents[-1]:
+            assert shell(queues, "carve agent --stop --now", tmp_path).returncode == 0
+    id = shell(queues, "carve enqueue --queue half_gpu false", tmp_path).stdout.strip()
+    assert queues.ended(id)["state"] == "failed"
+    for command in ("carve job clone 17 --queue single_gpu", "carve job rerun 17"):
+        assert f"`{command}`" in page
+        again = shell(queues, command.replace("17", id), tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert queues.ended(again.stdout.strip())["state"] == "failed"
+    held = shell(queues, "carve enqueue --queue half_gpu --hold true", tmp_path).stdout.strip()
+    assert "`carve job cancel 17`" in page and shell(queues, f"carve job cancel {held}", tmp_path).returncode == 0
+    wait_until(lambda: queues.state(held) == "cancelled")
