@@ -5,7 +5,7 @@
 #ifdef __SANITIZE_ADDRESS__
 /* LeakSanitizer looks through the process by ptrace, which one without rights of its own refuses.
  */
-int __lsan_is_turned_off(void);
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {
 	return prctl(PR_GET_DUMPABLE) != 1;
