@@ -55,7 +55,7 @@ struct queue_event {
 	int64_t id, array;
 	int32_t index;
 	uid_t uid;
-	const char *queue; /* interned */
+	char queue[QUEUE_NAME_SIZE]; /* the queue may have no job any more */
 	enum job_state state;
 	int64_t at;
 	uint32_t attempt;

@@ -486,11 +486,11 @@ void job_state_set(struct job *job, enum job_state state)
 		.array = job->record.array,
 		.index = job->record.index,
 		.uid = job->record.uid,
-		.queue = job->record.queue,
 		.state = state,
 		.at = now_realtime_ns(),
 		.attempt = job->record.attempt,
 	};
+	snprintf(event->queue, sizeof(event->queue), "%s", job->record.queue);
 	q->told = true;
 }
 

@@ -345,6 +345,15 @@ def test_memory_outside_carve_is_waited_for(queues, programs):
     assert queues.ended(id)["state"] == "done"
 
 
+def test_changes_keep_the_name_of_a_queue_without_jobs(queues):
+    queues.agent("half=0.5")
+    queues.ended(queues.enqueue("true"))
+    socket = queues.host.env["CARVE_RUNTIME_DIR"] + "/carved.sock"
+    told = json.loads(queues.host.run(["curl", "-s", "--unix-socket", socket, "http://x/v1/jobs/events?from=0"]).stdout)
+    assert [(e["state"], e["queue"]) for e in told["events"]] == [
+        (state, "half") for state in ("queued", "starting", "running", "done")]
+
+
 def test_changes_are_told_as_they_come(queues):
     queues.agent("half=0.5")
     watcher = queues.host.popen([BUILD / "carve", "job", "events"])
@@ -353,7 +362,10 @@ def test_changes_are_told_as_they_come(queues):
         id = queues.witnessed()
         queues.ended(id)
         os.set_blocking(watcher.stdout.fileno(), False)
-        said.append(watcher.stdout.read() or "")
+        try:
+            said.append(os.read(watcher.stdout.fileno(), 1 << 20).decode())
+        except BlockingIOError:
+            continue
         whole = f"job {id}: queued\njob {id}: starting\njob {id}: running\njob {id}: done\n"
         if whole in "".join(said):
             break
