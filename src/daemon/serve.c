@@ -67,6 +67,7 @@ static void node_stop(struct node *node, const char *why)
 	upgrade_stop(node);
 	http_server_stop(node->http);
 	queues_stop(node->queues);
+	node->queues = NULL;
 	mig_stop(node->mig);
 	cgroups_stop(node->sessions.cgroups);
 	sessions_free(&node->sessions);
@@ -163,8 +164,8 @@ static void claims_tick(struct node *node)
 
 static bool node_idle(const struct node *node)
 {
-	return node->ready && !queues_busy(node) && !node->sessions.first && !node->waiting.first &&
-	       !node->sessions.drains && !http_connections(node->http) &&
+	return node->ready && !queues_busy(node->queues) && !node->sessions.first &&
+	       !node->waiting.first && !node->sessions.drains && !http_connections(node->http) &&
 	       !attach_connections(node->attach);
 }
 
@@ -185,7 +186,7 @@ static void second_tick(struct node *node, uint64_t now)
 	http_tick(node->http);
 	rights_tick();
 	settle_tick(node);
-	queues_tick(node);
+	queues_tick(node->queues);
 	if (!node_idle(node))
 		node->busy_ns = now;
 	/* Requests wait meanwhile: a context that is nobody's is in the figures. */
@@ -233,7 +234,7 @@ static void on_prepare(uv_prepare_t *prepare)
 
 	if (node->waiting.dirty && node->ready)
 		waiting_run(&node->waiting);
-	queues_run(node);
+	queues_run(node->queues);
 	uint64_t wanted = node->waiting.first || node->sessions.timed_count || upgrade_pending(node)
 				  ? TICK_BUSY_MS
 				  : TICK_IDLE_MS;
@@ -316,7 +317,7 @@ static void on_sample(void *arg)
 	session_drain(&node->sessions);
 	fresh_sampled(node);
 	waiting_kick(&node->waiting);
-	queues_kick(node);
+	queues_kick(node->queues);
 }
 
 static void on_costs(void *arg)
@@ -354,7 +355,18 @@ static int node_open(struct node *node, struct error *err)
 				 strerrordesc_np(-rc));
 	mig_sessions_restored(node->mig);
 	/* Slices are there without queues, too. */
-	queues_start(node);
+	node->queues =
+		queues_start(&(struct queues_host){.sessions = &node->sessions,
+						   .pool = &node->pool,
+						   .waiting = &node->waiting,
+						   .quotas = &node->quotas,
+						   .launcher = &node->launcher,
+						   .state_dir = node->state.dir,
+						   .runtime = &node->runtime,
+						   .ready = &node->ready,
+						   .history_jobs = &node->config.history_jobs,
+						   .living_jobs = &node->config.living_jobs},
+			     &node->queues_error);
 	if (runtime_listen(&node->runtime, node->options.system, err) < 0)
 		return -1;
 	rc = attach_server_start(&node->sessions, &node->turns, node->runtime.attach_fd,

@@ -68,7 +68,7 @@ static const char *databases_look(struct node *node)
 		if (rc < 0 && !store_usable(node->store))
 			return "its database was removed";
 	}
-	int rc = queues_database_look(node);
+	int rc = queues_database_look(node->queues);
 	if (rc)
 		tell(node, "queue.db", rc, strerrordesc_np(rc < 0 ? -rc : 0));
 	return NULL;

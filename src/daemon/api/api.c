@@ -706,7 +706,7 @@ static void delete_waiter(struct call *call, struct waiter *w)
 
 static void refuse_used(struct call *call, const char *id, const char *pids)
 {
-	const struct job *job = job_of_session(call->node, id);
+	const struct job *job = job_of_session(call->node->queues, id);
 	char name[JOB_ID_TEXT];
 	struct error err = {0};
 

@@ -82,7 +82,7 @@ void api_get_agents(struct call *call, const char *id)
 {
 	json_t *list = json_array();
 
-	for (const struct agent *a = agents_first(call->node); a; a = a->next)
+	for (const struct agent *a = agents_first(call->node->queues); a; a = a->next)
 		json_array_append_new(list, agent_json(call->node, a));
 	call_reply(call, MHD_HTTP_OK, list);
 }
@@ -97,7 +97,7 @@ static void unserved_add(const struct node *node, json_t *list)
 		for (const struct queue_name *name = node->queues->names[i]; name;
 		     name = name->next)
 			if (json_array_size(list) < most &&
-			    !agent_serving(node, name->text, (uid_t)-1, &position))
+			    !agent_serving(node->queues, name->text, (uid_t)-1, &position))
 				json_array_append_new(list,
 						      queue_json(node, NULL, name->text, NULL));
 }
@@ -106,7 +106,7 @@ void api_get_queues(struct call *call, const char *id)
 {
 	json_t *list = json_array();
 
-	for (const struct agent *a = agents_first(call->node); a; a = a->next)
+	for (const struct agent *a = agents_first(call->node->queues); a; a = a->next)
 		for (uint32_t i = 0; i < a->queue_count; i++)
 			json_array_append_new(list, queue_json(call->node, a, a->queue[i].spec.name,
 							       &a->queue[i]));
@@ -258,7 +258,7 @@ static int may_have_pods(const struct call *call, const json_t *body, struct err
 {
 	unsigned count = 0;
 
-	for (const struct agent *a = agents_first(call->node); a; a = a->next)
+	for (const struct agent *a = agents_first(call->node->queues); a; a = a->next)
 		count += a->uid == call->peer.uid;
 	if (count < USER_PODS_AGENTS_MAX && !json_object_get(body, "hook"))
 		return 0;
@@ -297,7 +297,7 @@ void api_post_agent(struct call *call, const char *id)
 	if (rc == 0 && !agent->pods && call->node->pool.state != POOL_READY)
 		rc = error_set(&err, EXIT_CODE_NO_ROOM, "this host has no GPU for an agent");
 	if (rc == 0)
-		rc = agent_start(call->node, agent, &started, &err);
+		rc = agent_start(call->node->queues, agent, &started, &err);
 	if (rc < 0) {
 		agent_pods_free(agent->pods);
 		agent_hook_free(agent->hook);
@@ -313,7 +313,7 @@ void api_post_agent(struct call *call, const char *id)
 
 static struct agent *agent_or_reply(struct call *call, const char *id)
 {
-	struct agent *agent = agent_find(call->node, id);
+	struct agent *agent = agent_find(call->node->queues, id);
 
 	if (refuse_leading(call, agent))
 		return NULL;

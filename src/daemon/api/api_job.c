@@ -42,12 +42,12 @@ static json_t *gpus_json(const struct job_record *record)
 	return list;
 }
 
-static json_t *record_json(const struct node *node, const struct job_record *r, const char *why)
+static json_t *record_json(const struct queues *queues, const struct job_record *r, const char *why)
 {
 	char id[JOB_ID_TEXT], log[PATH_MAX];
 	bool ended = job_state_ended(r->state);
 
-	job_file(node, r, SHIM_LOG, log);
+	job_file(queues, r, SHIM_LOG, log);
 	return json_pack(
 		"{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:i, s:i, s:o, "
 		"s:o, s:o, s:o, s:o, s:o}",
@@ -74,7 +74,7 @@ static json_t *job_json(const struct job *job)
 	/* Of the attempt before: what counts now is why it waits. */
 	if (*why)
 		record.reason = why;
-	json_t *object = record_json(job->node, &record, why);
+	json_t *object = record_json(job->queues, &record, why);
 	struct job_prospect prospect = job_prospect(job);
 	if (prospect.blocker)
 		json_object_set_new(object, "blocked_by",
@@ -103,7 +103,8 @@ static int list_ended(void *arg, const struct job_record *record)
 	snprintf(listing->next, sizeof(listing->next), "%" PRId64 ".%" PRId64, record->ended,
 		 record->id);
 	if (!listing->queue || !strcmp(listing->queue, record->queue))
-		json_array_append_new(listing->list, record_json(listing->call->node, record, ""));
+		json_array_append_new(listing->list,
+				      record_json(listing->call->node->queues, record, ""));
 	return 0;
 }
 
@@ -285,7 +286,7 @@ static void asked_add(const struct listing *listing, json_t *job)
 static int list_meant(void *arg, const struct job_record *record)
 {
 	struct listing *listing = arg;
-	const struct job *job = job_find(listing->call->node, record->id);
+	const struct job *job = job_find(listing->call->node->queues, record->id);
 
 	if (!peer_permitted(&listing->call->peer, record->uid)) {
 		listing->forbidden = true;
@@ -297,7 +298,8 @@ static int list_meant(void *arg, const struct job_record *record)
 	if (job)
 		json_array_append_new(listing->list, job_json(job));
 	else if (job_state_ended(record->state))
-		json_array_append_new(listing->list, record_json(listing->call->node, record, ""));
+		json_array_append_new(listing->list,
+				      record_json(listing->call->node->queues, record, ""));
 	return 0;
 }
 
@@ -344,7 +346,7 @@ static void wait_answer(void *arg);
 
 static void on_waiter_gone(struct call *call)
 {
-	queue_unlisten(call->node, call);
+	queue_unlisten(call->node->queues, call);
 }
 
 /* True: it waits. Nothing of the jobs is put together until all have ended. */
@@ -357,9 +359,9 @@ static bool wait_on(struct call *call, const char *text, bool deferred)
 
 	if (!wait || !strcmp(wait, "0") || job_id_parse(text, &id, &index) < 0)
 		return false;
-	job = job_meant(call->node, id, index);
+	job = job_meant(call->node->queues, id, index);
 	if (!job || !peer_permitted(&call->peer, job->record.uid) ||
-	    queue_listen(call->node, wait_answer, call) < 0)
+	    queue_listen(call->node->queues, wait_answer, call) < 0)
 		return false;
 	if (!deferred)
 		call_defer(call, on_waiter_gone);
@@ -417,11 +419,11 @@ static void events_answer(void *arg)
 {
 	struct call *call = arg;
 	const char *from = call_argument(call, "from");
-	uint64_t last = queue_events_last(call->node);
+	uint64_t last = queue_events_last(call->node->queues);
 
 	call_reply(call, MHD_HTTP_OK,
 		   json_pack("{s:o, s:o}", "next", answer_number(last), "events",
-			     queue_events(call->node, from ? strtoull(from, NULL, 10) : 0,
+			     queue_events(call->node->queues, from ? strtoull(from, NULL, 10) : 0,
 					  &call->peer)));
 }
 
@@ -430,8 +432,8 @@ void api_get_job_events(struct call *call, const char *id)
 	const char *from = call_argument(call, "from"), *wait = call_argument(call, "wait");
 
 	if (wait && strcmp(wait, "0") != 0 && from &&
-	    strtoull(from, NULL, 10) == queue_events_last(call->node) &&
-	    queue_listen(call->node, events_answer, call) == 0)
+	    strtoull(from, NULL, 10) == queue_events_last(call->node->queues) &&
+	    queue_listen(call->node->queues, events_answer, call) == 0)
 		call_defer(call, on_waiter_gone);
 	else
 		events_answer(call);
@@ -443,13 +445,13 @@ static bool is_served(const struct job *job)
 {
 	uint32_t position;
 
-	return !job || agent_serving(job->node, job->record.queue, job->record.uid, &position);
+	return !job || agent_serving(job->queues, job->record.queue, job->record.uid, &position);
 }
 
 static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct error *err)
 {
 	struct call *call = arg;
-	struct job *job = id ? job_find(call->node, id) : NULL;
+	struct job *job = id ? job_find(call->node->queues, id) : NULL;
 	char text[JOB_ID_TEXT];
 
 	if (err) {
@@ -464,7 +466,7 @@ static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct erro
 
 static void on_enqueuer_gone(struct call *call)
 {
-	jobs_enqueue_forget(call->node, call);
+	jobs_enqueue_forget(call->node->queues, call);
 }
 
 static bool may_raise(const struct peer *peer)
@@ -493,11 +495,11 @@ static int size_check(const struct node *node, const struct peer *peer, const ch
 	struct place_request request;
 	struct place_result fewest;
 	uint32_t position, least;
-	const struct agent *agent = agent_serving(node, queue, peer->uid, &position);
+	const struct agent *agent = agent_serving(node->queues, queue, peer->uid, &position);
 
 	if (!agent)
 		return 0;
-	int rc = agent_request(node, agent, position, spec, &request, &least);
+	int rc = agent_request(node->queues, agent, position, spec, &request, &least);
 	if (rc == -EINVAL) {
 		error_set(err, EXIT_CODE_USAGE,
 			  "queue %s gives jobs no size, and this one has none", queue);
@@ -519,7 +521,7 @@ static int size_check(const struct node *node, const struct peer *peer, const ch
 	if (agent->pods)
 		return 0;
 	request.count = least ? least : request.count;
-	if (agent_least(node, agent, &request, &fewest) == 0)
+	if (agent_least(node->queues, agent, &request, &fewest) == 0)
 		return quota_check_ever(node, peer, &fewest, err);
 	error_set(err, EXIT_CODE_NO_ROOM, "no GPU of queue %s's agent can ever grant that", queue);
 	error_hint(err, "`carve gpu list` shows what the GPUs have");
@@ -598,7 +600,8 @@ static bool answer_asked(struct call *call, const char *key)
 static void image_default(const struct call *call, const char *queue, json_t *body)
 {
 	uint32_t position;
-	const struct agent *agent = agent_serving(call->node, queue, call->peer.uid, &position);
+	const struct agent *agent =
+		agent_serving(call->node->queues, queue, call->peer.uid, &position);
 	const char *image = !agent ? "" : agent->queue[position].spec.image;
 
 	if (agent && !*image)
@@ -640,7 +643,7 @@ static int enqueue(struct call *call, json_t *body, struct error *err)
 	if (rc == 0 && request.text)
 		rc = api_job_warrant(call, request.text, &request.spec.warrant, err);
 	if (rc == 0)
-		rc = request.text ? jobs_enqueue(call->node, &request) : -ENOMEM;
+		rc = request.text ? jobs_enqueue(call->node->queues, &request) : -ENOMEM;
 	if (rc == -EMFILE)
 		rc = error_set(err, EXIT_CODE_FAILED, QUEUE_TOO_MANY);
 	else if (rc == -ENOMEM)
@@ -857,7 +860,7 @@ static json_t *edited_text(const struct job *job, const json_t *changes)
 	char *text = NULL;
 	json_t *body = NULL;
 
-	if (job_store_spec_get(job->node->queues->store, job->record.spec, &text, NULL) == 0)
+	if (job_store_spec_get(job->queues->store, job->record.spec, &text, NULL) == 0)
 		body = json_loads(text, 0, NULL);
 	free(text);
 	if (body)
@@ -890,7 +893,7 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 				&spec, &change->err);
 	/* The command that runs as a user is that user's alone to say. */
 	if (rc == 0 && rewrites && job->record.uid != change->peer.uid &&
-	    launcher_is_there(&job->node->launcher))
+	    launcher_is_there(job->queues->host.launcher))
 		rc = error_set(&change->err, EXIT_CODE_NOT_PERMITTED,
 			       "only user %s may change what the job runs",
 			       view_user(job->record.uid));
@@ -982,10 +985,10 @@ static void change_run(struct change *change, jobs_cb cb)
 		change_free(change);
 		return;
 	}
-	const struct job *job = job_meant(call->node, id, index);
+	const struct job *job = job_meant(call->node->queues, id, index);
 	if (job && index < 0 && job->array && job->array->living > QUEUE_PART)
 		call_defer(call, on_changer_gone);
-	jobs_change(call->node, id, index, cb, on_changed, change);
+	jobs_change(call->node->queues, id, index, cb, on_changed, change);
 }
 
 void api_patch_job(struct call *call, const char *text)

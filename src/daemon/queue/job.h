@@ -14,7 +14,7 @@
 
 struct crowd;
 struct error;
-struct node;
+struct queues;
 struct warrant;
 
 #define JOB_NAME_SIZE 64

@@ -11,19 +11,19 @@
 #include "base/file.h"
 #include "daemon/queue/queue_private.h"
 
-void job_file(const struct node *node, const struct job_record *record, const char *suffix,
+void job_file(const struct queues *q, const struct job_record *record, const char *suffix,
 	      char buf[static PATH_MAX])
 {
-	snprintf(buf, PATH_MAX, "%s/%u/%" PRId64 ".%u%s", node->queues->dir, record->uid,
-		 record->id, record->attempt, suffix);
+	snprintf(buf, PATH_MAX, "%s/%u/%" PRId64 ".%u%s", q->dir, record->uid, record->id,
+		 record->attempt, suffix);
 }
 
 /* The user's directory; in *ret_name the file's name in it. Or -errno. */
-static int directory_open(const struct node *node, const struct job_record *record,
+static int directory_open(const struct queues *q, const struct job_record *record,
 			  const char *suffix, char ret_name[static NAME_MAX])
 {
 	char user[16];
-	cleanup_close int all = open(node->queues->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	cleanup_close int all = open(q->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	if (all < 0)
 		return -errno;
@@ -32,12 +32,12 @@ static int directory_open(const struct node *node, const struct job_record *reco
 	return open_beneath(all, user, O_PATH | O_DIRECTORY);
 }
 
-ssize_t job_file_read(const struct node *node, const struct job_record *record, const char *suffix,
+ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,
 		      char *text, size_t size)
 {
 	char name[NAME_MAX];
 	struct stat st;
-	cleanup_close int dir = directory_open(node, record, suffix, name);
+	cleanup_close int dir = directory_open(q, record, suffix, name);
 
 	if (dir < 0)
 		return dir;
@@ -55,10 +55,10 @@ ssize_t job_file_read(const struct node *node, const struct job_record *record, 
 	return n;
 }
 
-void job_file_remove(const struct node *node, const struct job_record *record, const char *suffix)
+void job_file_remove(const struct queues *q, const struct job_record *record, const char *suffix)
 {
 	char name[NAME_MAX];
-	cleanup_close int dir = directory_open(node, record, suffix, name);
+	cleanup_close int dir = directory_open(q, record, suffix, name);
 
 	if (dir >= 0)
 		(void)unlinkat(dir, name, 0);

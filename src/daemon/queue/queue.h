@@ -24,7 +24,13 @@
 struct call;
 struct error;
 struct job_list;
-struct node;
+struct launcher;
+struct pool;
+struct queues;
+struct quotas;
+struct runtime;
+struct sessions;
+struct waiting;
 struct queue_bucket;
 struct queue_use;
 struct queues;
@@ -54,7 +60,7 @@ struct job {
 	struct job_list *list;    /* the one that it is in */
 	struct job_record record; /* `place`, `ending`, `reason` are malloc'ed, or "" */
 	struct job_spec *spec;
-	struct node *node;
+	struct queues *queues;
 	struct job_array *array;
 	struct job *next_of, *previous_of; /* of its array */
 	struct queue_use *user;
@@ -101,7 +107,7 @@ struct agent {
 	int64_t started;
 	struct process_id owner; /* pid 0: it is detached */
 	struct process_watch *watch;
-	struct node *node;
+	struct queues *queues;
 	uint32_t queue_count;
 	struct agent_queue queue[QUEUE_LIST_MAX];
 	/* The last decision. */
@@ -110,33 +116,47 @@ struct agent {
 	int64_t blocker;
 };
 
-/* Opens the database and takes up what the last daemon left. After the sessions are back. Where
- * that fails node->queues stays NULL, and node->queues_error says why. */
-void queues_start(struct node *node);
+/* The parts of the daemon that this room uses, lent by its root. */
+struct queues_host {
+	struct sessions *sessions;
+	struct pool *pool;
+	struct waiting *waiting;
+	struct quotas *quotas;
+	struct launcher *launcher;
+	const char *state_dir;
+	const struct runtime *runtime;
+	const bool *ready;            /* jobs are decided on */
+	const uint32_t *history_jobs; /* ended jobs that are kept, now */
+	const uint32_t *living_jobs;  /* those that have not ended, at a time */
+};
+
+/* Opens the database and takes up what the last daemon left. After the sessions are back. NULL:
+ * that failed, and *err says why. */
+struct queues *queues_start(const struct queues_host *host, struct error *err);
 /* Takes NULL. Jobs go on. */
 void queues_stop(struct queues *queues);
 /* Something changed that may let a job start. */
-void queues_kick(struct node *node);
+void queues_kick(struct queues *q);
 /* Before the loop sleeps: writes what was enqueued, and starts what can start. */
-void queues_run(struct node *node);
-void queues_tick(struct node *node);
+void queues_run(struct queues *q);
+void queues_tick(struct queues *q);
 /* job_store_look() of the queues' database; 0 where there are no queues. */
-int queues_database_look(struct node *node);
+int queues_database_look(struct queues *q);
 /* Whether the daemon is needed: an agent is there, or a job runs. */
-bool queues_busy(const struct node *node);
+bool queues_busy(const struct queues *q);
 
 /* ---- agents */
-struct agent *agents_first(const struct node *node);
-struct agent *agent_find(const struct node *node, const char *id);
+struct agent *agents_first(const struct queues *q);
+struct agent *agent_find(const struct queues *q, const char *id);
 /* Whether it runs this user's jobs: root's runs everybody's, any other its own user's. */
 bool agent_runs_for(const struct agent *agent, uid_t uid);
 /* The agent that serves a queue for a user ((uid_t)-1: for anybody), and its queue's position.
  * NULL: none. */
-struct agent *agent_serving(const struct node *node, const char *queue, uid_t uid,
+struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid,
 			    uint32_t *ret_position);
 /* What the job would have on the agent's GPUs if nobody else were there: the fewest bytes on each
  * of so many GPUs as it needs. 0, or -ENOSPC: they can never grant it. */
-int agent_least(const struct node *node, const struct agent *agent,
+int agent_least(const struct queues *q, const struct agent *agent,
 		const struct place_request *request, struct place_result *ret);
 /* A program of the agent's owner that is told of the changes of its jobs: `text` as
  * src/shim/spec.h has it, with its warrant (NULL: the daemon's own user). It reads a line of JSON
@@ -150,7 +170,7 @@ void agent_hook_log(const struct agent *agent, char buf[static PATH_MAX]);
 /* Starts an agent: checks it, and writes it down. `wanted` is copied, and its pods and its hook
  * become the started one's. 0 with *ret, or negative with
  * *err. */
-int agent_start(struct node *node, const struct agent *wanted, struct agent **ret,
+int agent_start(struct queues *q, const struct agent *wanted, struct agent **ret,
 		struct error *err);
 /* Ends it. `now`: with its jobs; else these end by themselves. */
 void agent_stop(struct agent *agent, bool now, const char *why);
@@ -158,24 +178,24 @@ void agent_stop(struct agent *agent, bool now, const char *why);
 int agent_drain(struct agent *agent, const char *queue, bool drain);
 
 /* ---- jobs */
-struct job *job_find(const struct node *node, int64_t id);
+struct job *job_find(const struct queues *q, int64_t id);
 /* Calls for each job that has not ended and is meant by an ID: one job, or all of an array. */
-unsigned jobs_meant(const struct node *node, int64_t id, int32_t index,
+unsigned jobs_meant(const struct queues *q, int64_t id, int32_t index,
 		    void (*cb)(struct job *job, void *arg), void *arg);
 /* One of the jobs that are meant by an ID and have not ended; NULL: none is. For an array that is
  * found without looking at all of it. */
-const struct job *job_meant(const struct node *node, int64_t id, int32_t index);
+const struct job *job_meant(const struct queues *q, int64_t id, int32_t index);
 /* The same as one change on the disk: all of it, or nothing that anybody was told of. For a long
  * array that takes several rounds of the loop, in which none of it starts. `done` is called at the
  * end, perhaps before this returns, with what came of it: 0 or -errno. */
 typedef void (*jobs_cb)(struct job *job, void *arg);
 typedef void (*jobs_done_cb)(void *arg, int rc);
-void jobs_change(struct node *node, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
+void jobs_change(struct queues *q, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
 		 void *arg);
 /* Calls for all jobs that have not ended, by state: running ones first. */
-void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), void *arg);
+void jobs_each(const struct queues *q, void (*cb)(struct job *job, void *arg), void *arg);
 /* The job whose slice this session is, while it runs; NULL: it is no job's. */
-const struct job *job_of_session(const struct node *node, const char *session);
+const struct job *job_of_session(const struct queues *q, const char *session);
 /* Enqueues `count` jobs, an array where `indexes` is there. Called back when they are on disk, with
  * the ID of the first; 0: they could not be written, which *err says. `text` (malloc), `indexes`
  * and the warrant of `spec` become the queue's, where 0 is returned. */
@@ -190,9 +210,9 @@ struct enqueue_request {
 	enqueue_cb cb;
 	void *arg;
 };
-int jobs_enqueue(struct node *node, const struct enqueue_request *request);
+int jobs_enqueue(struct queues *q, const struct enqueue_request *request);
 /* Nobody waits for that answer any more. */
-void jobs_enqueue_forget(struct node *node, void *arg);
+void jobs_enqueue_forget(struct queues *q, void *arg);
 /* Has a job ended: at once where it does not run. */
 void job_cancel(struct job *job, const char *why);
 /* 0, or negative with *err. */
@@ -211,16 +231,16 @@ struct job_prospect job_prospect(const struct job *job);
 #define JOB_WHY_SIZE 256
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE]);
 /* The path of a file of a job's last attempt: DIR/NAME with that suffix. */
-void job_file(const struct node *node, const struct job_record *record, const char *suffix,
+void job_file(const struct queues *q, const struct job_record *record, const char *suffix,
 	      char buf[static PATH_MAX]);
 
 /* ---- who waits for changes */
 /* Every change of a job's state has a number. */
 typedef void (*job_event_cb)(void *arg);
-uint64_t queue_events_last(const struct node *node);
+uint64_t queue_events_last(const struct queues *q);
 /* The changes after number `from`, the oldest that are remembered first; those that the viewer may
  * not see in detail are left out. */
-json_t *queue_events(const struct node *node, uint64_t from, const struct peer *viewer);
+json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *viewer);
 /* Calls once at the next change. */
-int queue_listen(struct node *node, job_event_cb cb, void *arg);
-void queue_unlisten(struct node *node, void *arg);
+int queue_listen(struct queues *q, job_event_cb cb, void *arg);
+void queue_unlisten(struct queues *q, void *arg);

@@ -17,14 +17,14 @@
 #include "daemon/queue/queue_private.h"
 #include "daemon/request/request.h"
 
-struct agent *agents_first(const struct node *node)
+struct agent *agents_first(const struct queues *q)
 {
-	return node->queues->agents;
+	return q->agents;
 }
 
-struct agent *agent_find(const struct node *node, const char *id)
+struct agent *agent_find(const struct queues *q, const char *id)
 {
-	struct agent *agent = node->queues->agents;
+	struct agent *agent = q->agents;
 
 	while (agent && strcmp(agent->id, id) != 0)
 		agent = agent->next;
@@ -37,10 +37,10 @@ bool agent_runs_for(const struct agent *agent, uid_t uid)
 	return agent->uid == uid || (agent->uid == 0 && !agent->pods);
 }
 
-struct agent *agent_serving(const struct node *node, const char *queue, uid_t uid,
+struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid,
 			    uint32_t *ret_position)
 {
-	for (struct agent *agent = node->queues->agents; agent; agent = agent->next)
+	for (struct agent *agent = q->agents; agent; agent = agent->next)
 		for (uint32_t i = 0; i < agent->queue_count; i++)
 			if ((uid == (uid_t)-1 || agent_runs_for(agent, uid)) &&
 			    !strcmp(agent->queue[i].spec.name, queue)) {
@@ -56,13 +56,13 @@ const char *agent_refuses(const struct agent *agent, const struct job_spec *spec
 				      agent->container_deny);
 }
 
-void agent_allowed(const struct node *node, const struct agent *agent,
+void agent_allowed(const struct queues *q, const struct agent *agent,
 		   uint8_t ret[static PLACE_GPUS_MAX])
 {
 	memset(ret, 0, PLACE_GPUS_MAX);
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		ret[i] = node->pool.gpu[i].info.index < 64 &&
-			 (agent->gpus >> node->pool.gpu[i].info.index & 1);
+	for (uint32_t i = 0; i < q->host.pool->count; i++)
+		ret[i] = q->host.pool->gpu[i].info.index < 64 &&
+			 (agent->gpus >> q->host.pool->gpu[i].info.index & 1);
 }
 
 /* ---- sizes -------------------------------------------------------------------------------- */
@@ -82,16 +82,16 @@ static void request_of_queue(const struct queue_spec *spec, struct place_request
 	*ret_count_min = spec->gpus_min;
 }
 
-static bool instance_within(const struct node *node, const struct place_request *own,
+static bool instance_within(const struct queues *q, const struct place_request *own,
 			    const struct place_request *queue, uint32_t gpu)
 {
-	uint64_t bytes = mig_bytes_for(node->mig, own, gpu);
+	uint64_t bytes = mig_bytes_for(q->host.sessions->mig, own, gpu);
 
-	return bytes && bytes <= mig_bytes_for(node->mig, queue, gpu);
+	return bytes && bytes <= mig_bytes_for(q->host.sessions->mig, queue, gpu);
 }
 
 /* Whether a job's own size is within its queue's, on a GPU where both are known. */
-static bool within(const struct node *node, const uint8_t *allowed, const struct place_request *own,
+static bool within(const struct queues *q, const uint8_t *allowed, const struct place_request *own,
 		   const struct place_request *queue)
 {
 	struct place_gpu gpus[GPUS_MAX];
@@ -99,16 +99,16 @@ static bool within(const struct node *node, const uint8_t *allowed, const struct
 
 	if (own->count > queue->count || place_compute(own) > place_compute(queue))
 		return false;
-	pool_place_gpus(&node->pool, gpus);
-	for (uint32_t i = 0; i < node->pool.count && !any; i++)
-		any = allowed[i] &&
-		      (mig_has_role(node->mig, i) ? instance_within(node, own, queue, i)
-						  : place_requested(&gpus[i], own) <=
-							    place_requested(&gpus[i], queue));
+	pool_place_gpus(q->host.pool, gpus);
+	for (uint32_t i = 0; i < q->host.pool->count && !any; i++)
+		any = allowed[i] && (mig_has_role(q->host.sessions->mig, i)
+					     ? instance_within(q, own, queue, i)
+					     : place_requested(&gpus[i], own) <=
+						       place_requested(&gpus[i], queue));
 	return any;
 }
 
-int agent_request(const struct node *node, const struct agent *agent, uint32_t position,
+int agent_request(const struct queues *q, const struct agent *agent, uint32_t position,
 		  const struct job_spec *spec, struct place_request *ret, uint32_t *ret_count_min)
 {
 	const struct queue_spec *queue = &agent->queue[position].spec;
@@ -127,10 +127,10 @@ int agent_request(const struct node *node, const struct agent *agent, uint32_t p
 		*ret = whole;
 		return 0;
 	}
-	agent_allowed(node, agent, allowed);
+	agent_allowed(q, agent, allowed);
 	*ret = spec->request;
 	*ret_count_min = 0;
-	return within(node, allowed, &spec->request, &whole) ? 0 : -ERANGE;
+	return within(q, allowed, &spec->request, &whole) ? 0 : -ERANGE;
 }
 
 /* ---- on disk ------------------------------------------------------------------------------ */
@@ -166,7 +166,7 @@ void agents_save(struct agent *agent)
 {
 	json_t *object = agent_object(agent);
 	char *text = json_dumps(object, JSON_COMPACT);
-	int rc = text ? job_store_agent_put(agent->node->queues->store, agent->id, text) : -ENOMEM;
+	int rc = text ? job_store_agent_put(agent->queues->store, agent->id, text) : -ENOMEM;
 
 	if (rc < 0)
 		log_event(LOG_WARNING, "agent.unrecorded id=%s error=\"%s\"", agent->id,
@@ -219,7 +219,7 @@ static void agent_insert(struct queues *q, struct agent *agent)
 		end = &(*end)->next;
 	agent->next = NULL;
 	*end = agent;
-	agent->node = q->node;
+	agent->queues = q;
 	q->dirty = true;
 }
 
@@ -227,8 +227,8 @@ static int owner_watch(struct agent *agent)
 {
 	if (agent->owner.pid <= 0)
 		return 0;
-	return process_watch_start(&agent->node->loop, agent->owner, on_owner_ended, agent,
-				   &agent->watch);
+	return process_watch_start(agent->queues->host.sessions->loop, agent->owner, on_owner_ended,
+				   agent, &agent->watch);
 }
 
 static int load_one(void *arg, const char *id, const char *text)
@@ -301,14 +301,14 @@ void agents_free(struct queues *q)
 
 /* ---- starting ----------------------------------------------------------------------------- */
 
-static int check_gpus(const struct node *node, struct agent *agent, struct error *err)
+static int check_gpus(const struct queues *q, struct agent *agent, struct error *err)
 {
 	uint64_t there = 0;
 	char text[QUEUE_GPUS_TEXT];
 
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		if (node->pool.gpu[i].info.index < 64)
-			there |= 1ull << node->pool.gpu[i].info.index;
+	for (uint32_t i = 0; i < q->host.pool->count; i++)
+		if (q->host.pool->gpu[i].info.index < 64)
+			there |= 1ull << q->host.pool->gpu[i].info.index;
 	if (agent->gpus == UINT64_MAX)
 		agent->gpus = there;
 	if (agent->gpus & ~there || !agent->gpus) {
@@ -317,7 +317,7 @@ static int check_gpus(const struct node *node, struct agent *agent, struct error
 		error_hint(err, "`carve gpu list` shows the GPUs");
 		return -EXIT_CODE_USAGE;
 	}
-	for (const struct agent *other = node->queues->agents; other; other = other->next) {
+	for (const struct agent *other = q->agents; other; other = other->next) {
 		if (!(other->gpus & agent->gpus))
 			continue;
 		error_set(err, EXIT_CODE_FAILED, "GPU %s is used by agent %s of %s already",
@@ -331,27 +331,27 @@ static int check_gpus(const struct node *node, struct agent *agent, struct error
 }
 
 /* Whether GPUs with the MIG role can have such instances, whoever leaves. */
-static bool instances_possible(const struct node *node, const struct place_request *place)
+static bool instances_possible(const struct queues *q, const struct place_request *place)
 {
 	const struct slice_request request = {.place = *place};
 	struct mig_decision ignored;
 	struct error err = {0};
 
-	if (!mig_offers(node->mig, &request))
+	if (!mig_offers(q->host.sessions->mig, &request))
 		return false;
-	return mig_changing(node->mig, &request) ||
-	       mig_would(node->mig, &request, NULL, &ignored, &err) != -EDOM;
+	return mig_changing(q->host.sessions->mig, &request) ||
+	       mig_would(q->host.sessions->mig, &request, NULL, &ignored, &err) != -EDOM;
 }
 
 /* The bytes that the request comes to on one empty GPU; 0: that cannot have it. */
-static uint64_t bytes_on(const struct node *node, const struct place_gpu *gpu, uint32_t number,
+static uint64_t bytes_on(const struct queues *q, const struct place_gpu *gpu, uint32_t number,
 			 const struct place_request *request)
 {
 	struct place_request one = *request;
 	struct place_gpu empty = *gpu;
 
-	if (mig_has_role(node->mig, number))
-		return mig_bytes_for(node->mig, request, number);
+	if (mig_has_role(q->host.sessions->mig, number))
+		return mig_bytes_for(q->host.sessions->mig, request, number);
 	one.count = 1;
 	one.allowed = NULL;
 	if (!place_possible(gpu, 1, &one))
@@ -370,21 +370,21 @@ static void least_insert(struct place_result *list, uint32_t gpu, uint64_t bytes
 	list->grant[at] = (struct place_grant){.gpu = gpu, .bytes = bytes, .requested = bytes};
 }
 
-int agent_least(const struct node *node, const struct agent *agent,
+int agent_least(const struct queues *q, const struct agent *agent,
 		const struct place_request *request, struct place_result *ret)
 {
 	struct place_gpu gpus[GPUS_MAX];
 	uint8_t allowed[PLACE_GPUS_MAX];
 	struct place_request here = *request;
 
-	agent_allowed(node, agent, allowed);
-	pool_place_gpus(&node->pool, gpus);
+	agent_allowed(q, agent, allowed);
+	pool_place_gpus(q->host.pool, gpus);
 	here.allowed = allowed;
 	*ret = (struct place_result){0};
-	if (!place_possible(gpus, node->pool.count, &here) && !instances_possible(node, &here))
+	if (!place_possible(gpus, q->host.pool->count, &here) && !instances_possible(q, &here))
 		return -ENOSPC;
-	for (uint32_t i = 0; i < node->pool.count; i++) {
-		uint64_t bytes = allowed[i] ? bytes_on(node, &gpus[i], i, request) : 0;
+	for (uint32_t i = 0; i < q->host.pool->count; i++) {
+		uint64_t bytes = allowed[i] ? bytes_on(q, &gpus[i], i, request) : 0;
 
 		if (bytes)
 			least_insert(ret, i, bytes);
@@ -393,7 +393,7 @@ int agent_least(const struct node *node, const struct agent *agent,
 	return 0;
 }
 
-static int check_queue(const struct node *node, const struct agent *agent, uint32_t position,
+static int check_queue(const struct queues *q, const struct agent *agent, uint32_t position,
 		       struct error *err)
 {
 	const struct queue_spec *spec = &agent->queue[position].spec;
@@ -419,7 +419,7 @@ static int check_queue(const struct node *node, const struct agent *agent, uint3
 		return -EXIT_CODE_NO_ROOM;
 	}
 	request.count = least;
-	if (agent_least(node, agent, &request, &ignored) == 0)
+	if (agent_least(q, agent, &request, &ignored) == 0)
 		return 0;
 	error_set(err, EXIT_CODE_NO_ROOM,
 		  "queue %s: no GPU of the agent can ever grant %s, even when empty", spec->name,
@@ -429,11 +429,11 @@ static int check_queue(const struct node *node, const struct agent *agent, uint3
 }
 
 /* Its users are one: the cluster knows the jobs by the agent's token, which its owner reads. */
-static int check_pods(const struct node *node, struct agent *agent, struct error *err)
+static int check_pods(const struct queues *q, struct agent *agent, struct error *err)
 {
 	agent->gpus = 0;
-	if (launcher_is_there(&node->launcher) ? agent->pods->warrant != NULL
-					       : agent->uid == geteuid())
+	if (launcher_is_there(q->host.launcher) ? agent->pods->warrant != NULL
+						: agent->uid == geteuid())
 		return 0;
 	return error_set(err, EXIT_CODE_NOT_PERMITTED, "this daemon cannot make pods as user %s",
 			 names_of(NAMES_OF_USERS, agent->uid));
@@ -445,25 +445,23 @@ static void id_make(const struct queues *q, char ret[static 16])
 
 	do
 		snprintf(ret, 16, "a-%u", number++);
-	while (agent_find(q->node, ret));
+	while (agent_find(q, ret));
 }
 
-int agent_start(struct node *node, const struct agent *wanted, struct agent **ret,
-		struct error *err)
+int agent_start(struct queues *q, const struct agent *wanted, struct agent **ret, struct error *err)
 {
-	struct queues *q = node->queues;
 	struct agent *agent = malloc(sizeof(*agent));
 
 	if (!agent)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
 	*agent = *wanted;
-	agent->node = node;
+	agent->queues = q;
 	agent->started = now_realtime_ns();
 	agent_hook_begin(agent);
 	id_make(q, agent->id);
-	int rc = agent->pods ? check_pods(node, agent, err) : check_gpus(node, agent, err);
+	int rc = agent->pods ? check_pods(q, agent, err) : check_gpus(q, agent, err);
 	for (uint32_t i = 0; rc == 0 && i < agent->queue_count; i++)
-		rc = check_queue(node, agent, i, err);
+		rc = check_queue(q, agent, i, err);
 	if (rc == 0 && owner_watch(agent) < 0)
 		rc = error_set(err, EXIT_CODE_FAILED, "the agent's command has ended");
 	if (rc < 0) {
@@ -486,19 +484,19 @@ static void end_of_agent(struct job *job, void *arg)
 {
 	const struct ending *ending = arg;
 
-	if (job->list == &job->node->queues->running && !strcmp(job->record.agent, ending->agent))
+	if (job->list == &job->queues->running && !strcmp(job->record.agent, ending->agent))
 		job_end_begin(job, JOB_CANCELLED, "its agent was stopped");
 }
 
 void agent_stop(struct agent *agent, bool now, const char *why)
 {
-	struct queues *q = agent->node->queues;
+	struct queues *q = agent->queues;
 	struct agent **at = &q->agents;
 
 	agent_hooks_tell(q);
 	log_event(LOG_INFO, "agent.stopped id=%s reason=\"%s\"", agent->id, why);
 	if (now)
-		jobs_each(agent->node, end_of_agent, &(struct ending){agent->id});
+		jobs_each(agent->queues, end_of_agent, &(struct ending){agent->id});
 	(void)job_store_agent_remove(q->store, agent->id);
 	while (*at != agent)
 		at = &(*at)->next;
@@ -523,6 +521,6 @@ int agent_drain(struct agent *agent, const char *queue, bool drain)
 	if (!found)
 		return -ENOENT;
 	agents_save(agent);
-	agent->node->queues->dirty = true;
+	agent->queues->dirty = true;
 	return 0;
 }

@@ -30,13 +30,13 @@
 
 /* ---- records ------------------------------------------------------------------------------ */
 
-int job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
+int job_record_read(const struct queues *q, const struct job_record *record, json_t **ret_start,
 		    json_t **ret_end)
 {
 	char text[RECORD_MAX], *at = text, *end;
 
 	*ret_start = *ret_end = NULL;
-	ssize_t n = job_file_read(node, record, SHIM_RECORD, text, sizeof(text));
+	ssize_t n = job_file_read(q, record, SHIM_RECORD, text, sizeof(text));
 	if (n < 0)
 		return n == -ENOENT ? 0 : (int)n;
 	/* Lines that are whole. */
@@ -60,7 +60,7 @@ static void records_remove(const struct job *job, bool all)
 	size_t count = !job_is_pod(&job->record) ? 2 : all ? ARRAY_SIZE(suffixes) : 2;
 
 	for (size_t i = 0; i < count; i++)
-		job_file_remove(job->node, &job->record, suffixes[i]);
+		job_file_remove(job->queues, &job->record, suffixes[i]);
 }
 
 /* ---- processes that are left ---------------------------------------------------------------- */
@@ -76,13 +76,13 @@ void job_cgroup_remove(struct queues *q)
  * user only; of one that was killed before it wrote one the name is known, if not the place. */
 static void leftovers_end(const struct job *job)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	char name[128];
 	json_t *start, *end;
 
 	if (job->record.uid != geteuid())
 		return;
-	(void)job_record_read(job->node, &job->record, &start, &end);
+	(void)job_record_read(job->queues, &job->record, &start, &end);
 	const char *path = json_string_value(json_object_get(start, "cgroup"));
 	job_cgroup_remove(q);
 	snprintf(name, sizeof(name), "/" CGROUP_JOB "%" PRId64 ".%u-%d", job->record.id,
@@ -101,7 +101,7 @@ static void leftovers_end(const struct job *job)
 
 void job_processes_end(const struct job *job, bool by_shim)
 {
-	struct launcher *launcher = &job->node->launcher;
+	struct launcher *launcher = job->queues->host.launcher;
 
 	if (launcher_is_there(launcher))
 		launcher_end(launcher, job->record.id, job->record.attempt);
@@ -132,7 +132,7 @@ static void records_leave(const struct job *job)
 	if (job_is_pod(&job->record))
 		records_remove(job, true);
 	else
-		(void)record_leave(job->node->queues, &job->record);
+		(void)record_leave(job->queues, &job->record);
 }
 
 void queue_records_sync(struct queues *q)
@@ -148,8 +148,8 @@ void queue_records_tidy(struct queues *q, size_t most)
 		const struct job_record record = {
 			.id = left->id, .attempt = left->attempt, .uid = left->uid};
 
-		job_file_remove(q->node, &record, SHIM_RECORD);
-		job_file_remove(q->node, &record, SHIM_CID);
+		job_file_remove(q, &record, SHIM_RECORD);
+		job_file_remove(q, &record, SHIM_CID);
 	}
 	if (q->left_first == q->left_count)
 		q->left_first = q->left_synced = q->left_count = 0;
@@ -171,7 +171,7 @@ struct outcome {
 
 static void agent_leave(const struct job *job)
 {
-	struct agent *agent = agent_find(job->node, job->record.agent);
+	struct agent *agent = agent_find(job->queues, job->record.agent);
 
 	for (uint32_t i = 0; agent && i < agent->queue_count; i++)
 		if (!strcmp(agent->queue[i].spec.name, job->record.queue) &&
@@ -183,7 +183,8 @@ static void agent_leave(const struct job *job)
 
 static void usage_note(struct job *job)
 {
-	const struct session *session = session_find(&job->node->sessions, job->record.session);
+	const struct session *session =
+		session_find(job->queues->host.sessions, job->record.session);
 
 	job->record.gpu_ns = (now_monotonic_ns() - job->started_ns) * job->grant_count;
 	for (uint32_t i = 0; session && i < session->record.gpu_count; i++)
@@ -210,7 +211,7 @@ static bool retries(const struct job *job, const struct outcome *outcome)
 /* The record as it is to be on disk; 0 or -errno. */
 static int outcome_write(struct job *job, const struct outcome *outcome, enum job_state before)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	int rc = job_store_begin(q->store);
 
 	if (rc < 0)
@@ -238,7 +239,7 @@ static void record_fill(struct job *job, const struct outcome *outcome)
 /* Writes the outcome, and lets the job go. Where the disk does not take it, it is tried again. */
 static void outcome_take(struct job *job, struct outcome *outcome)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	enum job_state before = job->record.state;
 	bool ran = job->list == &q->running || job->list == &q->ending;
 
@@ -362,7 +363,7 @@ static void unstarted(struct job *job, bool pod_goes_on)
 				  .unstarted = true,
 				  .ended = now_realtime_ns(),
 				  .pod_goes_on = pod_goes_on};
-	struct node *node = job->node;
+	struct queues *q = job->queues;
 	int64_t id = job->record.id;
 
 	records_remove(job, false);
@@ -372,7 +373,7 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	outcome_take(job, &outcome);
 	/* A job that cannot start, or whose user moves its records, must not be started again and
 	 * again. */
-	job = job_find(node, id);
+	job = job_find(q, id);
 	if (job && job->list && job->list->bucket) {
 		job->list->bucket->wait = JOB_WAITS_FAILURE;
 		job->list->bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
@@ -397,9 +398,9 @@ static bool orphan_watch(struct job *job, const json_t *start)
 	};
 	const char *boot = json_string_value(json_object_get(start, "boot"));
 
-	if (!boot || strcmp(boot, job->node->queues->boot) != 0 || job->orphaned ||
-	    command.pid <= 1 ||
-	    process_watch_start(&job->node->loop, command, on_command_ended, job, &job->watch) < 0)
+	if (!boot || strcmp(boot, job->queues->boot) != 0 || job->orphaned || command.pid <= 1 ||
+	    process_watch_start(job->queues->host.sessions->loop, command, on_command_ended, job,
+				&job->watch) < 0)
 		return false;
 	job->orphaned = true;
 	job->record.shim = command;
@@ -419,7 +420,7 @@ static void lost(struct job *job, int unread)
 			 strerrordesc_np(-unread));
 	else
 		snprintf(outcome.reason, sizeof(outcome.reason), "%s",
-			 job->record.boot == job->node->queues->boot
+			 job->record.boot == job->queues->boot
 				 ? "its shim was killed: nobody knows its exit status"
 				 : "the machine went down while it ran");
 	ending_apply(job, &outcome);
@@ -429,7 +430,7 @@ static void lost(struct job *job, int unread)
 /* What carve-kubernetes says of the pod goes before its own exit code. */
 static void outcome_of_pod(const struct job *job, struct outcome *outcome)
 {
-	json_t *state = job_is_pod(&job->record) ? job_pod_state(job->node, &job->record) : NULL;
+	json_t *state = job_is_pod(&job->record) ? job_pod_state(job->queues, &job->record) : NULL;
 	const char *phase = json_string_value(json_object_get(state, "phase"));
 	const char *why = json_string_value(json_object_get(state, "why"));
 	bool is_lost = phase && !strcmp(phase, SHIM_POD_LOST);
@@ -458,7 +459,7 @@ static bool pod_goes_on(const struct job *job, const json_t *exit)
 static bool pod_is_left(const struct job *job)
 {
 	return job_is_pod(&job->record) &&
-	       (!*job->record.ending || job_pod_is_there(job->node, &job->record));
+	       (!*job->record.ending || job_pod_is_there(job->queues, &job->record));
 }
 
 void job_conclude(struct job *job)
@@ -466,7 +467,7 @@ void job_conclude(struct job *job)
 	struct outcome outcome = {0};
 	json_t *start, *exit;
 
-	int rc = job_record_read(job->node, &job->record, &start, &exit);
+	int rc = job_record_read(job->queues, &job->record, &start, &exit);
 	const char *kind = json_string_value(json_object_get(exit, "kind"));
 	if (kind && strcmp(kind, SHIM_KIND_UNSTARTED) != 0) {
 		outcome_of_record(job, exit, &outcome);
@@ -510,9 +511,9 @@ static void on_shim_ended(void *arg)
 
 void job_watch(struct job *job)
 {
-	int rc = job->record.boot == job->node->queues->boot && job->record.shim.pid > 1
-			 ? process_watch_start(&job->node->loop, job->record.shim, on_shim_ended,
-					       job, &job->watch)
+	int rc = job->record.boot == job->queues->boot && job->record.shim.pid > 1
+			 ? process_watch_start(job->queues->host.sessions->loop, job->record.shim,
+					       on_shim_ended, job, &job->watch)
 			 : -ESRCH;
 
 	if (rc == 0)
@@ -526,13 +527,13 @@ void job_watch(struct job *job)
 
 static void signal_send(struct job *job, int number)
 {
-	privileges_signal(&job->node->privileges, job->record.uid, job->record.session,
-			  job->record.shim, number, NULL, job->node);
+	privileges_signal(job->queues->host.sessions->privileges, job->record.uid,
+			  job->record.session, job->record.shim, number, NULL, job->queues);
 }
 
 void job_end_begin(struct job *job, enum job_state as, const char *why)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 
 	/* A cancellation goes before a preemption. */
 	if (*job->record.ending && job->record.ending_as != JOB_QUEUED)
@@ -582,7 +583,7 @@ static void pod_end_look(struct job *job, uint64_t now)
 
 	if (!*job->record.ending || job->kill_ns || now - job->started_ns < POD_END_NS)
 		return;
-	(void)job_record_read(job->node, &job->record, &start, &exit);
+	(void)job_record_read(job->queues, &job->record, &start, &exit);
 	if (start)
 		job_end_again(job);
 	json_decref(start);

@@ -32,9 +32,8 @@ static void enqueue_free(struct queues *q, struct enqueue *e)
 	free(e);
 }
 
-int jobs_enqueue(struct node *node, const struct enqueue_request *request)
+int jobs_enqueue(struct queues *q, const struct enqueue_request *request)
 {
-	struct queues *q = node->queues;
 	struct enqueue *e = calloc(1, sizeof(*e));
 
 	if (!e)
@@ -59,9 +58,9 @@ int jobs_enqueue(struct node *node, const struct enqueue_request *request)
 	return 0;
 }
 
-void jobs_enqueue_forget(struct node *node, void *arg)
+void jobs_enqueue_forget(struct queues *q, void *arg)
 {
-	struct enqueue *const lists[] = {node->queues->enqueues, node->queues->longs};
+	struct enqueue *const lists[] = {q->enqueues, q->longs};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		for (struct enqueue *e = lists[i]; e; e = e->next)
@@ -145,7 +144,7 @@ static void jobs_make(struct queues *q, struct enqueue *e, uint32_t from, uint32
 static void jobs_settle(struct queues *q, const struct enqueue *e, uint32_t from, uint32_t end)
 {
 	for (uint32_t i = from; i < end; i++) {
-		struct job *job = job_find(q->node, e->first + i);
+		struct job *job = job_find(q, e->first + i);
 
 		if (job && job->list == &q->pending)
 			job_settle(job);

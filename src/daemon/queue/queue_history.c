@@ -54,8 +54,8 @@ static int oldest_add(void *arg, const struct job_record *record)
 /* A daemon that was killed may have left the record. */
 static void attempt_forget(struct queues *q, const struct job_record *record)
 {
-	job_file_remove(q->node, record, SHIM_LOG);
-	job_file_remove(q->node, record, SHIM_RECORD);
+	job_file_remove(q, record, SHIM_LOG);
+	job_file_remove(q, record, SHIM_RECORD);
 }
 
 /* On disk first: a log without a job is found by nobody. */

@@ -125,7 +125,7 @@ void agent_hook_read(struct agent *agent, const json_t *object)
 void agent_hook_begin(struct agent *agent)
 {
 	if (agent->hook)
-		agent->hook->told = agent->node->queues->events;
+		agent->hook->told = agent->queues->events;
 }
 
 /* ---- its process -------------------------------------------------------------------------- */
@@ -143,7 +143,7 @@ void agent_hook_log(const struct agent *agent, char buf[static PATH_MAX])
 	const struct shim_owner owner = owner_of(agent);
 	const struct job_record record = {.id = 0, .uid = owner.uid, .attempt = owner.attempt};
 
-	job_file(agent->node, &record, SHIM_LOG, buf);
+	job_file(agent->queues, &record, SHIM_LOG, buf);
 }
 
 static void on_starter_ended(void *arg)
@@ -153,7 +153,7 @@ static void on_starter_ended(void *arg)
 
 static int process_start(const struct agent *agent, int *ret_fd, struct process_id *ret)
 {
-	struct queues *q = agent->node->queues;
+	struct queues *q = agent->queues;
 	const struct shim_owner owner = owner_of(agent);
 	cleanup_close int spec =
 		shim_spec_memfd(agent->hook->warrant, agent->hook->text, SHIM_RUN_HOOK, NULL);
@@ -184,8 +184,8 @@ static bool hook_runs(struct agent *agent)
 	}
 	starter_forget(hook);
 	hook->starter = process.pid;
-	if (process_watch_start(&agent->node->loop, process, on_starter_ended, hook, &hook->watch) <
-	    0)
+	if (process_watch_start(agent->queues->host.sessions->loop, process, on_starter_ended, hook,
+				&hook->watch) < 0)
 		starter_forget(hook);
 	return true;
 }

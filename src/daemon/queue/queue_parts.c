@@ -20,7 +20,7 @@ void queue_parts_wake(struct queues *q)
 		q->idle = malloc(sizeof(*q->idle));
 		if (!q->idle)
 			return; /* the next event goes on with it */
-		uv_idle_init(&q->node->loop, q->idle);
+		uv_idle_init(q->host.sessions->loop, q->idle);
 	}
 	uv_idle_start(q->idle, on_idle);
 }
@@ -39,7 +39,7 @@ static void part_change(struct queues *q, struct queue_parts *p)
 	int rc = job_store_begin(q->store);
 
 	for (; p->done < p->count && now_monotonic_ns() < end; p->done++) {
-		struct job *job = job_find(q->node, p->ids[p->done]);
+		struct job *job = job_find(q, p->ids[p->done]);
 
 		if (job && job->record.array == p->array)
 			p->cb(job, p->arg);
@@ -70,22 +70,21 @@ static void parts_end(struct queues *q)
 	free(p);
 }
 
-static void change_at_once(struct node *node, int64_t id, int32_t index, jobs_cb cb,
+static void change_at_once(struct queues *q, int64_t id, int32_t index, jobs_cb cb,
 			   jobs_done_cb done, void *arg)
 {
-	struct job_store *store = node->queues->store;
+	struct job_store *store = q->store;
 	int rc = job_store_begin(store);
 
-	jobs_meant(node, id, index, cb, arg);
+	jobs_meant(q, id, index, cb, arg);
 	if (rc == 0)
 		rc = job_store_commit(store, true);
 	done(arg, rc);
 }
 
-void jobs_change(struct node *node, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
+void jobs_change(struct queues *q, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
 		 void *arg)
 {
-	struct queues *q = node->queues;
 	const struct job_array *array = index < 0 ? job_array_find(q, id) : NULL;
 	bool is_long = array && array->living > QUEUE_PART;
 	struct queue_parts *p = is_long ? calloc(1, sizeof(*p)) : NULL, **at = &q->parts;
@@ -94,7 +93,7 @@ void jobs_change(struct node *node, int64_t id, int32_t index, jobs_cb cb, jobs_
 		p->ids = calloc(array->living, sizeof(*p->ids));
 	if (!p || !p->ids) {
 		free(p);
-		change_at_once(node, id, index, cb, done, arg);
+		change_at_once(q, id, index, cb, done, arg);
 		return;
 	}
 	p->array = id;

@@ -297,17 +297,17 @@ bool job_is_pod(const struct job_record *record)
 	return record->place && record->place[0] == '{';
 }
 
-json_t *job_pod_state(const struct node *node, const struct job_record *record)
+json_t *job_pod_state(const struct queues *q, const struct job_record *record)
 {
 	char text[STATE_MAX];
-	ssize_t n = job_file_read(node, record, SHIM_POD_STATE, text, sizeof(text));
+	ssize_t n = job_file_read(q, record, SHIM_POD_STATE, text, sizeof(text));
 
 	return n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
 }
 
-bool job_pod_is_there(const struct node *node, const struct job_record *record)
+bool job_pod_is_there(const struct queues *q, const struct job_record *record)
 {
-	json_t *state = job_is_pod(record) ? job_pod_state(node, record) : NULL;
+	json_t *state = job_is_pod(record) ? job_pod_state(q, record) : NULL;
 	const char *phase = json_string_value(json_object_get(state, "phase"));
 	bool is_there =
 		phase && (!strcmp(phase, SHIM_POD_CREATED) || !strcmp(phase, SHIM_POD_ENDED));

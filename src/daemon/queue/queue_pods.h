@@ -56,7 +56,7 @@ char *job_pod_place(const struct job *job, const struct agent *agent);
 bool job_is_pod(const struct job_record *record);
 /* How far the pod of the job's attempt is (proto/shim.h, SHIM_POD_STATE); owned by the caller.
  * NULL: nothing says. */
-json_t *job_pod_state(const struct node *node, const struct job_record *record);
+json_t *job_pod_state(const struct queues *q, const struct job_record *record);
 /* Whether a pod was made that may be there still: its end is noted before it is deleted. The
  * record's attempt is the pod's. */
-bool job_pod_is_there(const struct node *node, const struct job_record *record);
+bool job_pod_is_there(const struct queues *q, const struct job_record *record);

@@ -3,9 +3,14 @@
 
 #include <limits.h>
 
+#include "daemon/gpu/pool.h"
 #include "daemon/host/crowd.h"
+#include "daemon/host/privileges.h"
+#include "daemon/host/runtime.h"
 #include "daemon/queue/job_store.h"
+#include "daemon/queue/launcher.h"
 #include "daemon/queue/queue.h"
+#include "daemon/session/sessions.h"
 
 #define QUEUE_ID_BUCKETS 65536u
 /* Of names, arrays and users. */
@@ -70,7 +75,7 @@ struct queue_listener {
 /* A user who has jobs, or had some. */
 struct queue_use {
 	struct queue_use *next, *next_of_table;
-	const struct node *node;
+	const struct queues *queues;
 	uid_t uid;
 	struct queue_bucket *buckets, *last_bucket; /* ready jobs */
 	struct job *jobs, *last_job; /* that have not ended, in the order of coming */
@@ -129,7 +134,7 @@ struct record_left {
 };
 
 struct queues {
-	struct node *node;
+	struct queues_host host;
 	struct record_left *left; /* the oldest first, from left_first on; malloc'ed */
 	size_t left_first, left_synced, left_count, left_room;
 	struct job_store *store;
@@ -167,8 +172,6 @@ struct queues {
 	char cgroup[PATH_MAX]; /* of a job that is over, to be removed when it is empty; or "" */
 	char attach[128];
 };
-
-static inline struct queues *queues_of(const struct node *node);
 
 /* ---- queue_table.c */
 /* The one text of a queue's name; NULL: no memory. It goes with the last job that has it. */
@@ -234,16 +237,16 @@ bool job_is_making(struct job *job);
 /* Reads a file of the job's last attempt, which its user can have replaced by anything: nothing is
  * followed or waited for, and the file is his. `text` gets its bytes and a NUL. Its length, or
  * -errno (-EPERM: it is no file of his, -EFBIG: it is no smaller than `size`). */
-ssize_t job_file_read(const struct node *node, const struct job_record *record, const char *suffix,
+ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,
 		      char *text, size_t size);
 /* Where it is one, and is there. */
-void job_file_remove(const struct node *node, const struct job_record *record, const char *suffix);
+void job_file_remove(const struct queues *q, const struct job_record *record, const char *suffix);
 
 /* ---- queue_end.c */
 /* The record of the job's last attempt: how it started, and how it ended; owned by the caller.
  * NULL: it does not say. 0, also where there is no record: nothing of it began. -errno: there is
  * one that cannot be read, and it may have run. */
-int job_record_read(const struct node *node, const struct job_record *record, json_t **ret_start,
+int job_record_read(const struct queues *q, const struct job_record *record, json_t **ret_start,
 		    json_t **ret_end);
 /* Watches what runs of it; where nothing does, finds out how it ended. */
 void job_watch(struct job *job);
@@ -294,12 +297,12 @@ void agents_free(struct queues *q);
 void agents_save(struct agent *agent);
 /* What the job needs in this queue: 0, or -EINVAL: it has no size, or a larger one than the queue.
  */
-int agent_request(const struct node *node, const struct agent *agent, uint32_t position,
+int agent_request(const struct queues *q, const struct agent *agent, uint32_t position,
 		  const struct job_spec *spec, struct place_request *ret, uint32_t *ret_count_min);
 /* An option of the job's container that the agent does not allow; NULL: there is none. */
 const char *agent_refuses(const struct agent *agent, const struct job_spec *spec);
 /* The agent's GPUs, one flag for each position in the pool. */
-void agent_allowed(const struct node *node, const struct agent *agent,
+void agent_allowed(const struct queues *q, const struct agent *agent,
 		   uint8_t ret[static PLACE_GPUS_MAX]);
 
 /* ---- queue_history.c */
@@ -313,10 +316,3 @@ struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make);
 double queue_use_of(struct queues *q, uid_t uid, int64_t now);
 void queue_use_add(struct queues *q, const struct job *job, int64_t now);
 int queue_use_load(struct queues *q);
-
-#include "daemon/node.h"
-
-static inline struct queues *queues_of(const struct node *node)
-{
-	return node->queues;
-}

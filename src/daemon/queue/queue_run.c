@@ -79,8 +79,8 @@ static enum job_wait kind_look(const struct round *round, const struct queue_buc
 				  .queue = (uint32_t)position,
 				  .priority = bucket->priority,
 				  .limit_ns = job->spec->limit_ns};
-	if (agent_request(round->q->node, round->agent, (uint32_t)position, job->spec,
-			  &ret->request, &ret->count_min) < 0)
+	if (agent_request(round->q, round->agent, (uint32_t)position, job->spec, &ret->request,
+			  &ret->count_min) < 0)
 		return JOB_WAITS_SIZE;
 	ret->request.allowed = round->allowed;
 	return JOB_WAITS_TURN;
@@ -179,7 +179,7 @@ static void limits_collect(struct round *round)
 
 static uint64_t job_id_of_session(const struct queues *q, const char *session)
 {
-	const struct job *job = *session ? job_of_session(q->node, session) : NULL;
+	const struct job *job = *session ? job_of_session(q, session) : NULL;
 
 	return job ? (uint64_t)job->record.id : 0;
 }
@@ -187,21 +187,21 @@ static uint64_t job_id_of_session(const struct queues *q, const char *session)
 /* GPUs with the MIG role: what their instances are, and whose. */
 static void instances_collect(struct round *round)
 {
-	const struct node *node = round->q->node;
-	struct mig_pool *pool = mig_pool_of(node->mig);
+	const struct queues *q = round->q;
+	struct mig_pool *pool = mig_pool_of(q->host.sessions->mig);
 
 	round->mig.pool = NULL;
-	for (uint32_t i = 0; pool && i < node->pool.count; i++) {
-		round->allowed[i] &=
-			!mig_has_role(node->mig, i) || waiting_lets_grow(&node->waiting, i);
+	for (uint32_t i = 0; pool && i < q->host.pool->count; i++) {
+		round->allowed[i] &= !mig_has_role(q->host.sessions->mig, i) ||
+				     waiting_lets_grow(q->host.waiting, i);
 		round->mig.changing[i] = false;
-		if (!round->allowed[i] || !mig_has_role(node->mig, i))
+		if (!round->allowed[i] || !mig_has_role(q->host.sessions->mig, i))
 			continue;
 		round->mig.pool = pool;
-		round->mig.changing[i] = mig_gpu_changing(node->mig, i);
+		round->mig.changing[i] = mig_gpu_changing(q->host.sessions->mig, i);
 		for (uint32_t at = 0; at < pool->gpus[i].instance_count; at++)
-			round->mig.holder[i][at] =
-				job_id_of_session(round->q, mig_holder(node->mig, i, at));
+			round->mig.holder[i][at] = job_id_of_session(
+				round->q, mig_holder(q->host.sessions->mig, i, at));
 	}
 }
 
@@ -210,21 +210,21 @@ static bool instances_change(const struct round *round)
 {
 	bool any = false;
 
-	for (uint32_t i = 0; round->mig.pool && i < round->q->node->pool.count; i++)
+	for (uint32_t i = 0; round->mig.pool && i < round->q->host.pool->count; i++)
 		any |= round->mig.changing[i];
 	return any;
 }
 
 static void gpus_collect(struct round *round)
 {
-	const struct node *node = round->q->node;
+	const struct queues *q = round->q;
 
-	pool_place_gpus(&node->pool, round->gpus);
-	agent_allowed(node, round->agent, round->allowed);
+	pool_place_gpus(q->host.pool, round->gpus);
+	agent_allowed(q, round->agent, round->allowed);
 	instances_collect(round);
 	/* Requests for sessions that were passed too often go first there. */
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		round->gpus[i].offered &= waiting_lets_grow(&node->waiting, i);
+	for (uint32_t i = 0; i < q->host.pool->count; i++)
+		round->gpus[i].offered &= waiting_lets_grow(q->host.waiting, i);
 }
 
 static void waits_note(struct round *round, size_t count)
@@ -237,7 +237,7 @@ static void waits_note(struct round *round, size_t count)
 	};
 
 	for (size_t i = 0; i < count; i++) {
-		struct job *job = job_find(round->q->node, (int64_t)round->jobs[i].id);
+		struct job *job = job_find(round->q, (int64_t)round->jobs[i].id);
 
 		if (job && job->list->bucket)
 			job->list->bucket->wait = of[round->why[i]];
@@ -292,7 +292,7 @@ static size_t victims_choose(struct round *round, struct queue_state *state,
 static void preempt(struct round *round, const struct queue_job *head)
 {
 	struct queue_state state = {.gpus = round->gpus,
-				    .gpu_count = round->q->node->pool.count,
+				    .gpu_count = round->q->host.pool->count,
 				    .mig = round->mig.pool ? &round->mig : NULL,
 				    .running = round->running};
 	char why[JOB_REASON_SIZE];
@@ -305,7 +305,7 @@ static void preempt(struct round *round, const struct queue_job *head)
 	size_t count = victims ? victims_choose(round, &state, head, victims) : 0;
 	snprintf(why, sizeof(why), "preempted by job %llu", (unsigned long long)head->id);
 	for (size_t i = 0; i < count; i++) {
-		struct job *job = job_find(round->q->node, (int64_t)round->running[victims[i]].id);
+		struct job *job = job_find(round->q, (int64_t)round->running[victims[i]].id);
 
 		if (!job)
 			continue;
@@ -332,7 +332,7 @@ static bool round_run(struct round *round)
 	struct queue_decision decision;
 	struct queue_state state = {.now_ns = now_monotonic_ns(),
 				    .gpus = round->gpus,
-				    .gpu_count = round->q->node->pool.count,
+				    .gpu_count = round->q->host.pool->count,
 				    .running = round->running,
 				    .queues = round->limits};
 
@@ -361,7 +361,7 @@ static bool round_run(struct round *round)
 		return false;
 	}
 	const struct queue_job *chosen = &round->jobs[decision.start];
-	struct job *job = job_find(round->q->node, (int64_t)chosen->id);
+	struct job *job = job_find(round->q, (int64_t)chosen->id);
 	int rc = job ? job_start(job, round->agent, chosen->queue, &chosen->request, &decision)
 		     : -ENOENT;
 	if (rc == -EACCES)
@@ -391,10 +391,10 @@ static void agent_run(struct queues *q, struct agent *agent)
 
 /* ---- the loop ----------------------------------------------------------------------------- */
 
-void queues_kick(struct node *node)
+void queues_kick(struct queues *q)
 {
-	if (node->queues)
-		node->queues->dirty = true;
+	if (q)
+		q->dirty = true;
 }
 
 static void listeners_tell(struct queues *q)
@@ -417,7 +417,7 @@ static void listeners_tell(struct queues *q)
 /* Whether figures are new enough; else they are asked for. */
 static bool figures_fresh(struct queues *q)
 {
-	struct pool *pool = &q->node->pool;
+	struct pool *pool = q->host.pool;
 
 	if (q->sample > pool->done)
 		return false;
@@ -431,10 +431,10 @@ static bool figures_fresh(struct queues *q)
 
 static void agents_run(struct queues *q)
 {
-	struct node *node = q->node;
-	bool gpus = node->pool.state == POOL_READY, any = false;
+	bool gpus = q->host.pool->state == POOL_READY, any = false;
 
-	if (!q->dirty || !node->ready || node->sessions.drains || node->pool.state == POOL_STARTING)
+	if (!q->dirty || !*q->host.ready || q->host.sessions->drains ||
+	    q->host.pool->state == POOL_STARTING)
 		return;
 	for (struct agent *agent = q->agents; agent && q->buckets; agent = agent->next) {
 		/* Pods need no GPU of this host, nor any figures. */
@@ -447,22 +447,20 @@ static void agents_run(struct queues *q)
 	q->dirty = false;
 	if (!any || !gpus || !q->buckets)
 		return;
-	(void)pool_claim(&node->pool, true);
+	(void)pool_claim(q->host.pool, true);
 	for (struct agent *agent = q->agents; agent; agent = agent->next)
 		if (!agent->pods)
 			agent_run(q, agent);
 }
 
-void queues_run(struct node *node)
+void queues_run(struct queues *q)
 {
-	struct queues *q = node->queues;
-
 	if (!q)
 		return;
 	enqueue_commit(q);
 	queue_parts_run(q);
-	q->dirty |= q->mig_changes != mig_changes(node->mig);
-	q->mig_changes = mig_changes(node->mig);
+	q->dirty |= q->mig_changes != mig_changes(q->host.sessions->mig);
+	q->mig_changes = mig_changes(q->host.sessions->mig);
 	agents_run(q);
 	queue_records_tidy(q, TIDIED_AT_ONCE);
 	if (q->told)
@@ -470,10 +468,8 @@ void queues_run(struct node *node)
 	listeners_tell(q);
 }
 
-int queues_database_look(struct node *node)
+int queues_database_look(struct queues *q)
 {
-	struct queues *q = node->queues;
-
 	return q && q->store ? job_store_look(q->store) : 0;
 }
 
@@ -494,18 +490,17 @@ static bool any_waits_for_agent(const struct queues *q)
 	return false;
 }
 
-void queues_tick(struct node *node)
+void queues_tick(struct queues *q)
 {
-	struct queues *q = node->queues;
 	uint64_t now = now_monotonic_ns();
 
 	if (!q)
 		return;
-	q->crowd.most = node->config.living_jobs; /* it may have been read again */
+	q->crowd.most = *q->host.living_jobs; /* it may have been read again */
 	queue_begin_due(q);
 	queue_records_sync(q);
 	queue_records_tidy(q, TIDIED_AT_TICK);
-	queue_history_trim(q, node->config.history_jobs);
+	queue_history_trim(q, *q->host.history_jobs);
 	for (struct job *job = q->running.first, *next; job; job = next) {
 		next = job->next;
 		job_end_tick(job, now);
@@ -521,10 +516,8 @@ void queues_tick(struct node *node)
 	job_cgroup_remove(q);
 }
 
-bool queues_busy(const struct node *node)
+bool queues_busy(const struct queues *q)
 {
-	const struct queues *q = node->queues;
-
 	return q && (q->agents || q->running.count || q->ending.count || q->enqueues || q->longs ||
 		     q->parts);
 }
@@ -533,7 +526,7 @@ bool queues_busy(const struct node *node)
 
 static int record_save(struct job *job)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	int rc = job_store_begin(q->store);
 
 	if (rc < 0)
@@ -551,7 +544,7 @@ static bool pod_end_begin(struct job *job, const char *why)
 	struct job_record last = job->record;
 
 	last.attempt++;
-	if (!job_pod_is_there(job->node, &last))
+	if (!job_pod_is_there(job->queues, &last))
 		return false;
 	if (*job->record.ending)
 		return true;
@@ -567,7 +560,7 @@ static bool pod_end_begin(struct job *job, const char *why)
 
 void job_cancel(struct job *job, const char *why)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 
 	if (job->list == &q->running)
 		job_end_begin(job, JOB_CANCELLED, why);
@@ -617,7 +610,7 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 		       struct error *err)
 {
 	struct job_spec *spec = calloc(1, sizeof(*spec));
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 
 	if (!spec || job_spec_load(text, spec) < 0) {
 		free(warrant);
@@ -632,7 +625,7 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 		return error_set(err, EXIT_CODE_FAILED, QUEUE_TOO_MANY);
 	}
 	spec->crowd = &q->crowd;
-	int rc = job_store_spec_add(job->node->queues->store, text, warrant, true, &spec->id);
+	int rc = job_store_spec_add(job->queues->store, text, warrant, true, &spec->id);
 	if (rc < 0) {
 		crowd_leave(&q->crowd, spec->owner);
 		job_spec_unref(spec);
@@ -641,8 +634,8 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 	if (job->spec->crowd)
 		crowd_leave(job->spec->crowd, job->spec->owner);
 	job_move(job, NULL); /* its kind has the old one */
-	job->node->queues->afters -= job->spec->after_count > 0;
-	job->node->queues->afters += spec->after_count > 0;
+	job->queues->afters -= job->spec->after_count > 0;
+	job->queues->afters += spec->after_count > 0;
 	job_spec_unref(job->spec);
 	job->spec = spec;
 	job->record.spec = spec->id;
@@ -653,7 +646,7 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 int job_change(struct job *job, const char *queue, const int *priority, const char *text,
 	       struct warrant *warrant, struct error *err)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	int rc = 0;
 
 	if (!waits(job)) {
@@ -734,7 +727,7 @@ struct job_prospect job_prospect(const struct job *job)
 	struct job_prospect ret = {0};
 	uint32_t position;
 	const struct agent *agent =
-		agent_serving(job->node, job->record.queue, job->record.uid, &position);
+		agent_serving(job->queues, job->record.queue, job->record.uid, &position);
 
 	if (job->record.state != JOB_QUEUED)
 		return ret;
@@ -744,7 +737,7 @@ struct job_prospect job_prospect(const struct job *job)
 	     i++) {
 		const struct job_after *after = &job->spec->after[i];
 
-		if (!ret.blocker && job_meant(job->node, after->job, after->index))
+		if (!ret.blocker && job_meant(job->queues, after->job, after->index))
 			ret.blocker = after->job;
 	}
 	if (bucket && agent && !agent->pods &&
@@ -756,7 +749,7 @@ struct job_prospect job_prospect(const struct job *job)
 /* Why its pod does not run yet, or what its end waits for. */
 static void why_pod(const struct job *job, char buf[static JOB_WHY_SIZE])
 {
-	json_t *state = job_pod_state(job->node, &job->record);
+	json_t *state = job_pod_state(job->queues, &job->record);
 	const char *why = json_string_value(json_object_get(state, "why"));
 	const char *ending = job->record.ending;
 
@@ -785,7 +778,7 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 	const struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
 	uint32_t position;
 	const struct agent *agent =
-		agent_serving(job->node, job->record.queue, job->record.uid, &position);
+		agent_serving(job->queues, job->record.queue, job->record.uid, &position);
 
 	buf[0] = '\0';
 	if (job->record.state == JOB_HELD)
@@ -809,9 +802,9 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 
 /* ---- events ------------------------------------------------------------------------------- */
 
-uint64_t queue_events_last(const struct node *node)
+uint64_t queue_events_last(const struct queues *q)
 {
-	return node->queues->events;
+	return q->events;
 }
 
 json_t *queue_event_json(const struct queue_event *event)
@@ -825,9 +818,8 @@ json_t *queue_event_json(const struct queue_event *event)
 			 (int)event->attempt);
 }
 
-json_t *queue_events(const struct node *node, uint64_t from, const struct peer *viewer)
+json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *viewer)
 {
-	const struct queues *q = node->queues;
 	json_t *list = json_array();
 	uint64_t first = q->events > QUEUE_EVENTS ? q->events - QUEUE_EVENTS : 0;
 
@@ -840,20 +832,20 @@ json_t *queue_events(const struct node *node, uint64_t from, const struct peer *
 	return list;
 }
 
-int queue_listen(struct node *node, job_event_cb cb, void *arg)
+int queue_listen(struct queues *q, job_event_cb cb, void *arg)
 {
 	struct queue_listener *listener = malloc(sizeof(*listener));
 
 	if (!listener)
 		return -ENOMEM;
-	*listener = (struct queue_listener){node->queues->listeners, cb, arg};
-	node->queues->listeners = listener;
+	*listener = (struct queue_listener){q->listeners, cb, arg};
+	q->listeners = listener;
 	return 0;
 }
 
-void queue_unlisten(struct node *node, void *arg)
+void queue_unlisten(struct queues *q, void *arg)
 {
-	for (struct queue_listener **at = &node->queues->listeners; *at;) {
+	for (struct queue_listener **at = &q->listeners; *at;) {
 		struct queue_listener *listener = *at;
 
 		if (listener->arg != arg) {
@@ -870,7 +862,8 @@ void queue_unlisten(struct node *node, void *arg)
 static void grants_restore(struct job *job)
 {
 	json_t *list = json_loads(job->record.place, 0, NULL), *item;
-	const struct session *session = session_find(&job->node->sessions, job->record.session);
+	const struct session *session =
+		session_find(job->queues->host.sessions, job->record.session);
 	size_t count = json_array_size(list), i;
 
 	job->grants = calloc(count + 1, sizeof(*job->grants));
@@ -878,8 +871,8 @@ static void grants_restore(struct job *job)
 	{
 		uint32_t index = (uint32_t)json_integer_value(json_array_get(item, 0));
 
-		for (uint32_t g = 0; job->grants && g < job->node->pool.count; g++)
-			if (job->node->pool.gpu[g].info.index == index)
+		for (uint32_t g = 0; job->grants && g < job->queues->host.pool->count; g++)
+			if (job->queues->host.pool->gpu[g].info.index == index)
 				job->grants[job->grant_count++] = (struct place_grant){
 					.gpu = g,
 					.bytes = (uint64_t)json_integer_value(
@@ -901,7 +894,7 @@ static uint64_t started_restore(const struct job *job)
 
 static void counts_restore(struct job *job)
 {
-	struct agent *agent = agent_find(job->node, job->record.agent);
+	struct agent *agent = agent_find(job->queues, job->record.agent);
 	int position = agent ? position_of(agent, job->record.queue) : -1;
 
 	if (position >= 0)
@@ -914,7 +907,7 @@ static bool record_is_there(const struct job *job)
 {
 	json_t *start, *end;
 
-	bool there = job_record_read(job->node, &job->record, &start, &end) < 0 || start || end;
+	bool there = job_record_read(job->queues, &job->record, &start, &end) < 0 || start || end;
 	json_decref(start);
 	json_decref(end);
 	return there;
@@ -932,7 +925,7 @@ static bool began_after_all(struct job *job)
 
 static void job_take_up(struct job *job)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	bool begun = job->record.state == JOB_STARTING || job->record.state == JOB_RUNNING ||
 		     began_after_all(job);
 
@@ -957,7 +950,7 @@ static void jobs_take_up(struct queues *q)
 	for (const struct job *job = q->pending.first; ids && job; job = job->next)
 		ids[count++] = job->record.id;
 	for (size_t i = 0; i < count; i++) {
-		struct job *job = job_find(q->node, ids[i]);
+		struct job *job = job_find(q, ids[i]);
 
 		if (job && job->list == &q->pending)
 			job_take_up(job);
@@ -973,10 +966,9 @@ static void jobs_take_up(struct queues *q)
 
 static void places_find_all(struct queues *q)
 {
-	const struct node *node = q->node;
 
-	snprintf(q->dir, sizeof(q->dir), "%.*s/jobs", (int)sizeof(q->dir) - 8, node->state.dir);
-	runtime_path(&node->runtime, "attach.sock", q->attach, sizeof(q->attach));
+	snprintf(q->dir, sizeof(q->dir), "%.*s/jobs", (int)sizeof(q->dir) - 8, q->host.state_dir);
+	runtime_path(q->host.runtime, "attach.sock", q->attach, sizeof(q->attach));
 	if (file_read(BOOT_ID, q->boot, sizeof(q->boot)) > 0)
 		q->boot[strcspn(q->boot, "\n")] = '\0';
 	if (child_program(SHIM_PROGRAM, q->shim) < 0)
@@ -987,7 +979,7 @@ static int queues_open(struct queues *q, struct error *err)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s/queue.db", q->node->state.dir);
+	snprintf(path, sizeof(path), "%s/queue.db", q->host.state_dir);
 	int rc = job_store_open(&q->store, path, err);
 	if (rc < 0)
 		return rc;
@@ -1004,26 +996,26 @@ static int queues_open(struct queues *q, struct error *err)
 	return rc;
 }
 
-void queues_start(struct node *node)
+struct queues *queues_start(const struct queues_host *host, struct error *err)
 {
 	struct queues *q = calloc(1, sizeof(*q));
 
 	if (!q) {
-		error_set(&node->queues_error, EXIT_CODE_FAILED, "out of memory");
-		return;
+		error_set(err, EXIT_CODE_FAILED, "out of memory");
+		return NULL;
 	}
-	q->node = node;
-	crowd_begin_any(&q->crowd, node->config.living_jobs);
+	q->host = *host;
+	crowd_begin_any(&q->crowd, *q->host.living_jobs);
 	q->enqueues_end = &q->enqueues;
 	q->longs_end = &q->longs;
-	node->queues = q;
 	places_find_all(q);
-	if (queues_open(q, &node->queues_error) == 0) {
+	if (queues_open(q, err) == 0) {
 		jobs_take_up(q);
-		return;
+		return q;
 	}
-	log_event(LOG_ERROR, "queue.unusable error=\"%s\"", node->queues_error.message);
+	log_event(LOG_ERROR, "queue.unusable error=\"%s\"", err->message);
 	queues_stop(q);
+	return NULL;
 }
 
 static void free_one(struct job *job, void *arg)
@@ -1040,7 +1032,7 @@ void queues_stop(struct queues *q)
 	free(q->left);
 	queue_parts_free(q);
 	enqueues_free(q);
-	jobs_each(q->node, free_one, NULL);
+	jobs_each(q, free_one, NULL);
 	agents_free(q);
 	job_store_close(q->store);
 	while (q->uses) {
@@ -1050,8 +1042,7 @@ void queues_stop(struct queues *q)
 		free(use);
 	}
 	while (q->listeners)
-		queue_unlisten(q->node, q->listeners->arg);
-	q->node->queues = NULL;
+		queue_unlisten(q, q->listeners->arg);
 	crowd_free(&q->crowd);
 	free(q);
 }

@@ -46,7 +46,7 @@ static int directory_make(const struct queues *q, uid_t uid, char buf[static PAT
 /* The daemon's own part of the text. */
 static char *run_text(const struct job *job, const char *image, json_t *pod)
 {
-	const struct queues *q = job->node->queues;
+	const struct queues *q = job->queues;
 	char id[JOB_ID_TEXT];
 	json_t *object = json_pack(
 		"{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "job", job_id_text(&job->record, id), "name",
@@ -117,7 +117,7 @@ static int job_memfd(const struct job *job, const struct agent *agent, const cha
 	const struct warrant *warrant = job->spec->warrant;
 	const struct agent_pods *pods = pod && warrant ? agent->pods : NULL;
 	cleanup_free char *text = NULL, *run = run_text(job, image, pod);
-	int rc = job_store_spec_get(job->node->queues->store, job->record.spec, &text, NULL);
+	int rc = job_store_spec_get(job->queues->store, job->record.spec, &text, NULL);
 
 	if (rc < 0)
 		return rc;
@@ -178,7 +178,7 @@ static int shim_spawn(const struct queues *q, const struct shim_owner *owner, in
 int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int *ret_go,
 		struct process_id *ret)
 {
-	struct launcher *launcher = &q->node->launcher;
+	struct launcher *launcher = q->host.launcher;
 
 	if (launcher_is_there(launcher))
 		return launcher_start(launcher, owner->job, owner->attempt, spec, ret_go, ret);
@@ -195,7 +195,7 @@ static int shim_start(const struct job *job, const struct agent *agent, const ch
 	const struct shim_owner owner = {job->record.uid, job->record.id, job->record.attempt};
 	cleanup_close int spec = job_memfd(job, agent, image, pod);
 
-	return spec < 0 ? spec : shim_launch(job->node->queues, &owner, spec, ret_go, ret);
+	return spec < 0 ? spec : shim_launch(job->queues, &owner, spec, ret_go, ret);
 }
 
 /* One that the launcher started ends by itself when its pipe is closed. */
@@ -223,20 +223,20 @@ static int slice_grant(const struct job *job, const struct place_request *reques
 		       const struct place_result *place, const struct mig_grant *instances,
 		       struct session **ret)
 {
-	struct node *node = job->node;
+	struct queues *q = job->queues;
 	struct peer peer = peer_of(job);
 	struct store_gpu gpus[PLACE_GPUS_MAX];
 	struct store_session record;
 	int rc;
 
-	grant_record_fill(&node->pool, &peer, request, place, gpus, &record);
+	grant_record_fill(q->host.pool, &peer, request, place, gpus, &record);
 	grant_record_instances(instances, gpus);
 	record.ephemeral = true;
 	do
-		session_make_id(&node->sessions, record.id);
-	while ((rc = session_create(&node->sessions, &record, &job->record.shim, ret)) == -EEXIST);
+		session_make_id(q->host.sessions, record.id);
+	while ((rc = session_create(q->host.sessions, &record, &job->record.shim, ret)) == -EEXIST);
 	if (rc == 0 && instances->count)
-		mig_give(node->mig, instances, record.id);
+		mig_give(q->host.sessions->mig, instances, record.id);
 	return rc;
 }
 
@@ -245,15 +245,15 @@ static int quota_look(const struct job *job, const struct place_result *place)
 	struct peer peer = peer_of(job);
 	struct error ignored = {0};
 
-	return quotas_check(&job->node->quotas, &peer, place, &ignored);
+	return quotas_check(job->queues->host.quotas, &peer, place, &ignored);
 }
 
 /* ---- MIG instances ------------------------------------------------------------------------ */
 
 bool job_is_making(struct job *job)
 {
-	for (uint32_t i = 0; job->making && i < job->node->pool.count; i++)
-		if (job->making >> i & 1 && mig_gpu_changing(job->node->mig, i))
+	for (uint32_t i = 0; job->making && i < job->queues->host.pool->count; i++)
+		if (job->making >> i & 1 && mig_gpu_changing(job->queues->host.sessions->mig, i))
 			return true;
 	job->making = 0;
 	return false;
@@ -274,7 +274,7 @@ static int instances_take(struct job *job, const struct mig_decision *decision,
 	job->made = false;
 	if (!all_there && made)
 		return -ESTALE;
-	int rc = mig_take(job->node->mig, "", decision, false, ret, &err);
+	int rc = mig_take(job->queues->host.sessions->mig, "", decision, false, ret, &err);
 	if (rc < 0) {
 		log_event(LOG_WARNING, "job.no_instance id=%" PRId64 " error=\"%s\"",
 			  job->record.id, err.message);
@@ -317,7 +317,7 @@ static void place_note(struct job *job, const struct place_result *place, const 
 		job_text_set(&job->record.place, its ? its : "{}");
 		return;
 	}
-	const struct pool *pool = &job->node->pool;
+	const struct pool *pool = job->queues->host.pool;
 	json_t *list = json_array();
 
 	for (uint32_t i = 0; i < place->count; i++)
@@ -353,7 +353,7 @@ static int start_undo(struct job *job, struct session *session, const struct pro
 
 static int start_write(struct job *job)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	int rc = job_store_begin(q->store);
 
 	if (rc < 0)
@@ -389,7 +389,7 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 {
 	struct mig_grant instances;
 	struct place_result where, *place = &where;
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	struct session *session = NULL;
 	struct process_id shim;
 	cleanup_close int go = -1;

@@ -94,7 +94,7 @@ void job_queue_set(struct job *job, const char *queue)
 	--*name_count(job);
 	job->record.queue = queue;
 	++*name_count(job);
-	name_drop(job->node->queues, before);
+	name_drop(job->queues, before);
 }
 
 void job_state_put(struct job *job, enum job_state state)
@@ -165,7 +165,7 @@ void job_move(struct job *job, struct job_list *list)
 	if (list)
 		list_insert(list, job);
 	if (bucket && !bucket->list.count)
-		bucket_drop(job->node->queues, bucket);
+		bucket_drop(job->queues, bucket);
 }
 
 static bool same_request(const struct job_spec *a, const struct job_spec *b)
@@ -292,9 +292,9 @@ static void user_leave(struct job *job)
 
 /* ---- by ID ------------------------------------------------------------------------------- */
 
-struct job *job_find(const struct node *node, int64_t id)
+struct job *job_find(const struct queues *q, int64_t id)
 {
-	struct job *job = node->queues->by_id[(uint64_t)id % QUEUE_ID_BUCKETS];
+	struct job *job = q->by_id[(uint64_t)id % QUEUE_ID_BUCKETS];
 
 	while (job && job->record.id != id)
 		job = job->next_id;
@@ -311,7 +311,7 @@ struct job *job_new(struct queues *q, const struct job_record *record, struct jo
 		free(job);
 		return NULL;
 	}
-	job->node = q->node;
+	job->queues = q;
 	job->record = *record;
 	job->record.queue = queue;
 	++*name_count(job);
@@ -336,7 +336,7 @@ struct job *job_new(struct queues *q, const struct job_record *record, struct jo
 
 void job_free(struct job *job)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	struct job **at = &q->by_id[(uint64_t)job->record.id % QUEUE_ID_BUCKETS];
 
 	while (*at != job)
@@ -361,10 +361,10 @@ void job_free(struct job *job)
 
 /* The jobs of an array have its ID and those that follow, in the order of its indexes, which most
  * often begin with 0. */
-static struct job *element_find(const struct node *node, const struct job_array *array,
+static struct job *element_find(const struct queues *q, const struct job_array *array,
 				int32_t index)
 {
-	struct job *job = job_find(node, array->id + index);
+	struct job *job = job_find(q, array->id + index);
 
 	if (job && job->array == array && job->record.index == index)
 		return job;
@@ -373,26 +373,26 @@ static struct job *element_find(const struct node *node, const struct job_array 
 	return job;
 }
 
-static struct job *meant(const struct node *node, int64_t id, int32_t index)
+static struct job *meant(const struct queues *q, int64_t id, int32_t index)
 {
-	const struct job_array *array = job_array_find(node->queues, id);
+	const struct job_array *array = job_array_find(q, id);
 	struct job *job;
 
 	if (array)
-		return index < 0 ? array->jobs : element_find(node, array, index);
-	job = job_find(node, id);
+		return index < 0 ? array->jobs : element_find(q, array, index);
+	job = job_find(q, id);
 	return job && index < 0 && !job->record.array ? job : NULL;
 }
 
-const struct job *job_meant(const struct node *node, int64_t id, int32_t index)
+const struct job *job_meant(const struct queues *q, int64_t id, int32_t index)
 {
-	return meant(node, id, index);
+	return meant(q, id, index);
 }
 
-unsigned jobs_meant(const struct node *node, int64_t id, int32_t index,
+unsigned jobs_meant(const struct queues *q, int64_t id, int32_t index,
 		    void (*cb)(struct job *job, void *arg), void *arg)
 {
-	struct job *job = meant(node, id, index), *next;
+	struct job *job = meant(q, id, index), *next;
 	bool all = job && job->array && index < 0;
 	unsigned count = 0;
 
@@ -416,7 +416,7 @@ static void list_each(const struct job_list *list, void (*cb)(struct job *job, v
 
 const struct job *jobs_after(const struct queue_use *user, uint64_t came, int64_t id)
 {
-	const struct job *job = came ? job_find(user->node, id) : NULL;
+	const struct job *job = came ? job_find(user->queues, id) : NULL;
 
 	if (!came)
 		return user->jobs;
@@ -445,10 +445,8 @@ const struct job *queue_first_waiting(const struct queues *q, const struct queue
 	return NULL;
 }
 
-void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), void *arg)
+void jobs_each(const struct queues *q, void (*cb)(struct job *job, void *arg), void *arg)
 {
-	struct queues *q = node->queues;
-
 	list_each(&q->ending, cb, arg);
 	list_each(&q->running, cb, arg);
 	for (const struct queue_use *user = q->uses; user; user = user->next)
@@ -459,9 +457,8 @@ void jobs_each(const struct node *node, void (*cb)(struct job *job, void *arg), 
 	list_each(&q->pending, cb, arg);
 }
 
-const struct job *job_of_session(const struct node *node, const char *session)
+const struct job *job_of_session(const struct queues *q, const char *session)
 {
-	const struct queues *q = node->queues;
 	const struct job *job = q ? q->running.first : NULL;
 
 	while (job && strcmp(job->record.session, session) != 0)
@@ -473,7 +470,7 @@ const struct job *job_of_session(const struct node *node, const char *session)
 
 void job_state_set(struct job *job, enum job_state state)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	struct queue_event *event = &q->event[++q->events % QUEUE_EVENTS];
 
 	if (job->record.state != state && !job_state_may(job->record.state, state))
@@ -517,7 +514,7 @@ static enum after_answer after_look(struct queues *q, const struct job_after *af
 {
 	struct job_counts count;
 
-	if (job_meant(q->node, after->job, after->index))
+	if (job_meant(q, after->job, after->index))
 		return AFTER_COMES;
 	if (counts_get(q, after, &count) < 0 || !count.all)
 		return AFTER_NEVER;
@@ -537,7 +534,7 @@ static enum after_answer after_all(const struct job *job, const struct job_after
 	enum after_answer answer = AFTER_CAME;
 
 	for (unsigned i = 0; i < job->spec->after_count; i++) {
-		enum after_answer one = after_look(job->node->queues, &job->spec->after[i]);
+		enum after_answer one = after_look(job->queues, &job->spec->after[i]);
 
 		if (one == AFTER_CAME)
 			continue;
@@ -561,7 +558,7 @@ static void never_comes(struct job *job, const struct job_after *after)
 
 void job_settle(struct job *job)
 {
-	struct queues *q = job->node->queues;
+	struct queues *q = job->queues;
 	const struct job_after *after = NULL;
 	enum after_answer answer = after_all(job, &after);
 
@@ -602,7 +599,7 @@ void queue_ended_tell(struct queues *q, const struct job *ended)
 		if (comes_after(job, id))
 			after[count++] = job->record.id;
 	for (size_t i = 0; i < count; i++) {
-		struct job *job = job_find(q->node, after[i]);
+		struct job *job = job_find(q, after[i]);
 
 		if (job && job->list == &q->pending)
 			job_settle(job);

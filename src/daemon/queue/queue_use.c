@@ -22,7 +22,7 @@ struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make)
 	if (!use)
 		return NULL;
 	use->uid = uid;
-	use->node = q->node;
+	use->queues = q;
 	use->next = q->uses;
 	q->uses = use;
 	use->next_of_table = *at;
@@ -33,7 +33,7 @@ struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make)
 /* GPUs that a job has, in whole ones, by memory. */
 static double job_gpus(const struct job *job)
 {
-	const struct pool *pool = &job->node->pool;
+	const struct pool *pool = job->queues->host.pool;
 	double gpus = 0;
 
 	for (uint32_t i = 0; i < job->grant_count; i++) {
