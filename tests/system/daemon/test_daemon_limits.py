@@ -1,7 +1,9 @@
 """The driver's own limits of cgroups (driver 615 and newer), which bind programs that go round the front."""
 import json
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -160,6 +162,19 @@ def test_where_the_driver_refuses_the_front_binds(newer):
     assert "the driver's own limits are not used: the driver lets root alone" in newer.carve("check").stdout
     assert "limit.unavailable" in daemon_log(newer)
     assert not limits(newer)
+
+
+def test_a_daemon_that_died_while_a_limit_held_leaves_it_to_the_next(newer):
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    with newer.popen(at_home(newer, "run", "--session", session, "--", "sh", "-c", "echo begun; cat"),
+                     stdin=subprocess.PIPE) as command:
+        assert command.stdout.readline() == "begun\n"
+        os.kill(newer.daemon_pid(), signal.SIGKILL)
+        assert limits(newer), "the driver holds it without a daemon"
+        wait_until(lambda: newer.carve_json("session", "show", session)["backend"] == "cgroup")
+        command.stdin.close()
+    none_is_left(newer)
 
 
 @pytest.mark.parametrize("step", STEPS + LAST_STEPS)
