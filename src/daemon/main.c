@@ -8,7 +8,7 @@
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {
-	return prctl(PR_GET_DUMPABLE) != 1;
+	return prctl(PR_GET_DUMPABLE) != 1 || prctl(PR_GET_SECCOMP) > 0;
 }
 #endif
 
