@@ -94,7 +94,7 @@ static int limit_call(struct client *c, struct wire_limit *request, const char *
 {
 	if (strlen(path) >= sizeof(request->path))
 		return -ENOENT;
-	strcpy(request->path, path);
+	memcpy(request->path, path, strlen(path) + 1);
 	int n = client_call(c, request, sizeof(*request), -1, reply, sizeof(*reply), NULL);
 	return MIN(n, 0);
 }

@@ -55,8 +55,9 @@ int cgroup_of(struct process_id process, char ret[static LIMITS_PATH_SIZE])
 		return -ENOENT;
 	if (strlen(root) + strlen(line) >= LIMITS_PATH_SIZE)
 		return -ENAMETOOLONG;
-	strcpy(ret, root);
-	strcat(ret, strcmp(line, "/") ? line : "");
+	memcpy(ret, root, strlen(root) + 1);
+	if (strcmp(line, "/") != 0)
+		memcpy(ret + strlen(root), line, strlen(line) + 1);
 	return 0;
 }
 
@@ -76,6 +77,7 @@ int cgroup_processes(const char *cgroup, pid_t *list, size_t max, size_t *ret_co
 	if (!file)
 		return rc < 0 ? rc : -errno;
 	*ret_count = 0;
+	// NOLINTNEXTLINE(cert-err34-c): the kernel's numbers
 	while (rc == 0 && fscanf(file, "%d", &pid) == 1) {
 		if (*ret_count == max)
 			rc = -E2BIG;

@@ -15,6 +15,6 @@ int cgroup_root(char ret[static LIMITS_PATH_SIZE]);
  * gone; -ENAMETOOLONG. */
 int cgroup_of(struct process_id process, char ret[static LIMITS_PATH_SIZE]);
 /* The processes in it, not below it. -E2BIG: more than `max`. */
-int cgroup_processes(const char *path, pid_t *list, size_t max, size_t *ret_count);
+int cgroup_processes(const char *cgroup, pid_t *list, size_t max, size_t *ret_count);
 /* Nobody is in it or below it, or it is gone. Reads a few bytes of the kernel's. */
 bool cgroup_is_empty(const char *path);

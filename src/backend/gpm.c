@@ -154,7 +154,9 @@ static int8_t watched_look(const struct gpm *gpm, nvmlDevice_t device, struct wa
 	if (w->at && now - w->at_ns < LEAST_NS)
 		return w->busy;
 	nvmlGpmSample_t sample = sample_take(gpm, device, w->number);
-	w->busy = w->at && sample ? busy_between(gpm, w->at, sample) : GPM_UNKNOWN;
+	w->busy = GPM_UNKNOWN;
+	if (w->at && sample)
+		w->busy = busy_between(gpm, w->at, sample);
 	watched_end(gpm, w);
 	w->at = sample;
 	w->at_ns = now;
@@ -190,7 +192,7 @@ static int8_t one_look(struct gpm *gpm, uint32_t gpu, nvmlDevice_t device,
 {
 	struct watched *w = watched_get(&gpm->gpu[gpu], instance);
 
-	return w ? watched_look(gpm, device, w) : GPM_UNKNOWN;
+	return (int8_t)(w ? watched_look(gpm, device, w) : GPM_UNKNOWN);
 }
 
 void gpm_look(struct gpm *gpm, uint32_t gpu, const struct instance *list, size_t count,

@@ -10,7 +10,7 @@
 #include "backend/instances.h"
 
 /* Not known: the GPU has no GPM, or was not looked at twice. */
-#define GPM_UNKNOWN (-1)
+#define GPM_UNKNOWN ((int8_t)-1)
 
 struct gpm;
 

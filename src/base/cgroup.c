@@ -109,6 +109,7 @@ static int remove_below(const char *path, unsigned depth)
 	char below[PATH_MAX];
 	int count = 0;
 
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): its own list
 	while (dir && (entry = readdir(dir)))
 		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
 		    snprintf(below, sizeof(below), "%s/%s", path, entry->d_name) <

@@ -98,6 +98,7 @@ void launcher_shims_sweep(struct launcher_place *place)
 	const struct dirent *entry;
 	char path[PATH_MAX];
 
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): its own list
 	while (dir && (entry = readdir(dir)))
 		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
 		    snprintf(path, sizeof(path), "%s/%s", place->cgroup, entry->d_name) <

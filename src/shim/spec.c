@@ -112,7 +112,7 @@ static json_t *object_read(int fd, size_t size, size_t *at)
 
 	if (text && size <= LAUNCHER_TEXT_MAX && all_read(fd, text, size, (off_t)*at) == 0)
 		object = json_loadb(text, size, 0, NULL);
-	*at += size;
+	*at += size; // NOLINT(clang-analyzer-unix.Malloc): freed by its cleanup
 	if (json_is_object(object))
 		return object;
 	json_decref(object);

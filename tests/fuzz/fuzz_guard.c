@@ -53,7 +53,7 @@ static void instances_look(const uint8_t *data, size_t size)
 	memcpy(&request, data, size < sizeof(request) ? size : sizeof(request));
 	if (instances_request_check(&request, size) == 0 &&
 	    (size != sizeof(request) || request.op < INSTANCES_KINDS ||
-	     request.op > INSTANCES_MODE || request.count > INSTANCES_MOST ||
+	     request.op > INSTANCES_RENEW || request.count > INSTANCES_MOST ||
 	     ((request.op == INSTANCES_MAKE || request.op == INSTANCES_REMOVE) &&
 	      (!request.size || request.start + request.size > (int)INSTANCES_MOST))))
 		abort();

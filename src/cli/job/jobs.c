@@ -314,11 +314,15 @@ int cli_job_show(struct cli *cli, struct error *err)
 /* By arrival: 17 before 17_1 of an array, and that before 18. */
 static bool came_before(const json_t *a, const json_t *b)
 {
-	unsigned long long first[2] = {0}, second[2] = {0};
+	char *first, *second;
+	unsigned long long one = strtoull(session_text(a, "id"), &first, 10);
+	unsigned long long other = strtoull(session_text(b, "id"), &second, 10);
 
-	(void)sscanf(session_text(a, "id"), "%llu_%llu", &first[0], &first[1]);
-	(void)sscanf(session_text(b, "id"), "%llu_%llu", &second[0], &second[1]);
-	return first[0] != second[0] ? first[0] < second[0] : first[1] < second[1];
+	if (one != other)
+		return one < other;
+	one = *first == '_' ? strtoull(first + 1, NULL, 10) : 0;
+	other = *second == '_' ? strtoull(second + 1, NULL, 10) : 0;
+	return one < other;
 }
 
 /* In its queue, of the jobs that the caller may see: by priority, then by arrival. */

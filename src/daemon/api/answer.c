@@ -1,7 +1,9 @@
 #include "daemon/api/answer.h"
 
+#include <errno.h>
 #include <microhttpd.h>
 #include <stdarg.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 #include "daemon/api/http.h"
@@ -65,4 +67,16 @@ json_t *answer_body(struct call *call, struct error *err)
 			  "the body is not JSON that carved takes: line %d: %s", where.line,
 			  fault_text(json_error_code(&where)));
 	return root;
+}
+
+bool answer_number_take(const char **at, char end, int64_t *ret)
+{
+	char *behind;
+
+	errno = 0;
+	*ret = strtoll(*at, &behind, 10);
+	if (behind == *at || errno || *behind != end)
+		return false;
+	*at = behind + (end != '\0');
+	return true;
 }

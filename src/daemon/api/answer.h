@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct call;
@@ -20,3 +21,7 @@ static inline json_t *answer_number(uint64_t number)
 {
 	return json_integer((json_int_t)number);
 }
+
+/* Of the place in a list that a client names: the number at *at, which goes on behind it and the
+ * `end` (0: the text's) that must follow. False: there is none. */
+bool answer_number_take(const char **at, char end, int64_t *ret);

@@ -172,14 +172,23 @@ static void living_add(struct listing *l, struct living_place at, size_t most)
 	l->next[0] = '\0';
 }
 
+static bool living_place_parse(const char *at, struct living_place *ret)
+{
+	int64_t uid, came;
+
+	if (!answer_number_take(&at, '.', &uid) || !answer_number_take(&at, '.', &came) ||
+	    !answer_number_take(&at, '\0', &ret->id) || uid < 0 || uid > UINT32_MAX || came < 0)
+		return false;
+	ret->uid = (uid_t)uid;
+	ret->came = (uint64_t)came;
+	return true;
+}
+
 static void reply_living(struct listing *listing, const char *text)
 {
 	struct living_place at = {0};
-	int length = -1;
 
-	if (*text && (sscanf(text, "%u.%" SCNu64 ".%" SCNd64 "%n", &at.uid, &at.came, &at.id,
-			     &length) != 3 ||
-		      text[length])) {
+	if (*text && !living_place_parse(text, &at)) {
 		json_decref(listing->list);
 		bad_part(listing->call, "part");
 		return;
@@ -191,11 +200,10 @@ static void reply_living(struct listing *listing, const char *text)
 static void reply_ended(struct listing *listing, const char *text, uint32_t limit)
 {
 	struct job_place before;
-	int length = -1;
+	const char *at = text;
 
-	if (*text &&
-	    (sscanf(text, "%" SCNd64 ".%" SCNd64 "%n", &before.ended, &before.id, &length) != 2 ||
-	     text[length])) {
+	if (*text && (!answer_number_take(&at, '.', &before.ended) ||
+		      !answer_number_take(&at, '\0', &before.id))) {
 		json_decref(listing->list);
 		bad_part(listing->call, "before");
 		return;

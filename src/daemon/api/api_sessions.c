@@ -1,6 +1,5 @@
 #include "daemon/api/api_sessions.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <microhttpd.h>
@@ -70,23 +69,10 @@ static void place_print(const struct place *place, char buf[static PLACE_SIZE])
 	}
 }
 
-/* A number at *at, which goes on behind it and the `end` (0: the text's) that must follow. */
-static bool number_take(const char **at, char end, int64_t *ret)
-{
-	char *behind;
-
-	errno = 0;
-	*ret = strtoll(*at, &behind, 10);
-	if (behind == *at || errno || *behind != end)
-		return false;
-	*at = behind + (end != '\0');
-	return true;
-}
-
 static bool place_parse_living(const char *at, struct place *ret)
 {
 	*ret = before_all(KIND_LIVING);
-	if (!number_take(&at, '.', &ret->created))
+	if (!answer_number_take(&at, '.', &ret->created))
 		return false;
 	size_t length = strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789-");
 	if (!length || at[length] || length >= sizeof(ret->id))
@@ -100,7 +86,7 @@ static bool place_parse_waiting(const char *at, struct place *ret)
 	int64_t priority, since;
 
 	*ret = before_all(KIND_WAITING);
-	if (!number_take(&at, '.', &priority) || !number_take(&at, '\0', &since) ||
+	if (!answer_number_take(&at, '.', &priority) || !answer_number_take(&at, '\0', &since) ||
 	    priority < INT_MIN || priority > INT_MAX || since < 0)
 		return false;
 	ret->priority = (int)priority;
@@ -118,9 +104,9 @@ static bool place_parse(const char *text, struct place *ret)
 		return place_parse_waiting(text + 1, ret);
 	default:
 		*ret = before_all(KIND_ENDED);
-		return number_take(&text, '.', &ret->ended.ended) &&
-		       number_take(&text, '.', &ret->ended.created) &&
-		       number_take(&text, '\0', &ret->ended.row);
+		return answer_number_take(&text, '.', &ret->ended.ended) &&
+		       answer_number_take(&text, '.', &ret->ended.created) &&
+		       answer_number_take(&text, '\0', &ret->ended.row);
 	}
 }
 

@@ -486,6 +486,7 @@ void mig_board_measured(struct mig_board *board, const struct instance *list, si
 	for (uint32_t at = 0; at < board->count; at++) {
 		const struct instance *found = listed(list, count, &board->detail[at].place);
 
-		board->detail[at].utilization = found ? of_instances[found - list] : GPM_UNKNOWN;
+		board->detail[at].utilization =
+			(int8_t)(found ? of_instances[found - list] : GPM_UNKNOWN);
 	}
 }

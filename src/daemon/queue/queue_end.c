@@ -91,7 +91,7 @@ static void leftovers_end(const struct job *job)
 		snprintf(q->cgroup, sizeof(q->cgroup), "%s", path);
 	else if (!start && cgroup_own(q->cgroup) == 0 &&
 		 strlen(q->cgroup) + strlen(name) < sizeof(q->cgroup))
-		strcat(q->cgroup, name);
+		memcpy(q->cgroup + strlen(q->cgroup), name, strlen(name) + 1);
 	if (*q->cgroup)
 		(void)cgroup_kill(q->cgroup);
 	job_cgroup_remove(q);

@@ -79,6 +79,7 @@ static void *hex_read(const char *text, size_t size)
 	unsigned char *bytes = strlen(text) == 2 * size ? malloc(size) : NULL;
 
 	for (size_t i = 0; bytes && i < size; i++)
+		// NOLINTNEXTLINE(cert-err34-c): two digits
 		if (sscanf(text + 2 * i, "%2hhx", &bytes[i]) != 1) {
 			free(bytes);
 			return NULL;

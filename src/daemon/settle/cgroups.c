@@ -193,11 +193,10 @@ static void order_look(struct order *o)
 	enum leaf_choice choice = leaf_choose(&facts, &o->why);
 	o->made = choice == LEAF_MADE || facts.made;
 	o->inside = choice == LEAF_TAKEN;
-	if (choice == LEAF_MADE && strlen(path) + (size_t)length + 1 < sizeof(path)) {
-		strcat(path, "/");
-		strcat(path, name);
-	}
-	strcpy(o->path, path);
+	size_t used = strlen(path);
+	if (choice == LEAF_MADE && used + (size_t)length + 1 < sizeof(path))
+		snprintf(path + used, sizeof(path) - used, "/%s", name);
+	memcpy(o->path, path, strlen(path) + 1);
 }
 
 static int gpus_put(const struct order *o, bool clear)
@@ -315,7 +314,7 @@ static void row_order(struct cgroups *c, struct row *row, enum order_kind kind)
 		return;
 	row->ordered = true;
 	o->made = row->record.made;
-	strcpy(o->path, row->record.path);
+	snprintf(o->path, sizeof(o->path), "%s", row->record.path);
 	if (kind == ORDER_SET && s)
 		gpus_of_session(o, s);
 	for (uint32_t i = 0; kind == ORDER_CLEAR && i < c->sessions->pool->count; i++)
@@ -357,7 +356,7 @@ static struct row *row_record(struct cgroups *c, const struct order *o)
 	struct row *row = row_find(c, o->path);
 
 	snprintf(record.session, sizeof(record.session), "%s", o->session);
-	strcpy(record.path, o->path);
+	snprintf(record.path, sizeof(record.path), "%s", o->path);
 	if (!row && store_limit_put(c->sessions->store, &record) == 0)
 		row = row_add(c, &record);
 	if (row)

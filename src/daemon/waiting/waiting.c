@@ -208,11 +208,11 @@ static void grant_moved(struct waiting *waiting, struct waiter *w,
 	else if (session_is_used(s))
 		error_set(&err, EXIT_CODE_FAILED, "a process came into session %s meanwhile",
 			  s->record.id);
-	int rc = err.code ? 0 : session_move(s, record->gpu);
+	int rc = err.code || !s ? 0 : session_move(s, record->gpu);
 	if (rc < 0)
 		error_set(&err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
 			  strerrordesc_np(-rc));
-	if (err.code) {
+	if (err.code || !s) {
 		refuse(waiting, w, &err);
 		return;
 	}
