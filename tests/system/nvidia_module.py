@@ -3,7 +3,7 @@
 SCRIPT = """set -e
 mount -t tmpfs none /proc/driver
 at=$(mktemp -d); mount --rbind /dev $at; mount -t tmpfs none /dev
-for name in $at/*; do [ -d $name ] || cp -a $name /dev/; done
+for name in $at/*; do case $name in */nvidia*) ;; *) [ -d $name ] || cp -a $name /dev/ ;; esac; done
 mkdir /dev/nvidia-caps /dev/shm /dev/pts
 mount --bind $at/pts /dev/pts
 umount -l $at; rmdir $at

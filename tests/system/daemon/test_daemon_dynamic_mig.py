@@ -359,6 +359,8 @@ def test_a_session_that_cannot_be_moved_is_as_it_was_or_ends_with_the_reason(mak
 
 def test_explain_says_what_a_gpu_with_the_role_says(make_host):
     host = with_role(make_host)
+    # It is offered once it was looked at with its role.
+    wait_until(lambda: look(host, "explain", "--gpu", "0.5")["gpus"][0]["reason"] != "not_offered")
     [gpu] = look(host, "explain", "--gpu", "0.5")["gpus"]
     assert [gpu["reason"], gpu["capacity_bytes"], gpu["requested_bytes"]] == ["fits", 81152 << 20, 81152 << 19]
     assert "1g.20gb" not in carve(host, "explain", "--vram", "10").stderr
