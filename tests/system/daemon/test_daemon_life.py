@@ -132,6 +132,7 @@ def wake_ups(pid):
                for line in (task / "status").read_text().splitlines() if line.startswith("voluntary_ctxt_switches"))
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("sessions, most", [(0, 3.5), (3, 8)])
 def test_an_idle_daemon_is_woken_each_second_only(daemon, sessions, most):
     """It looks after its files and the GPUs' claims each second, and while there are sessions asks the driver, on a thread
