@@ -228,6 +228,17 @@ static void on_tick(uv_timer_t *timer)
 	}
 }
 
+/* The work of each second is not put off: requests that keep coming change the tick all the time.
+ */
+static void tick_set(struct node *node, uint64_t wanted_ms)
+{
+	uint64_t passed_ns = now_monotonic_ns() - node->second_ns;
+	uint64_t left_ms = passed_ns < SECOND_NS ? (SECOND_NS - passed_ns) / 1000000 + 1 : 0;
+
+	node->tick_ms = wanted_ms;
+	uv_timer_start(&node->tick, on_tick, MIN(wanted_ms, left_ms), wanted_ms);
+}
+
 static void on_prepare(uv_prepare_t *prepare)
 {
 	struct node *node = prepare->data;
@@ -238,10 +249,8 @@ static void on_prepare(uv_prepare_t *prepare)
 	uint64_t wanted = node->waiting.first || node->sessions.timed_count || upgrade_pending(node)
 				  ? TICK_BUSY_MS
 				  : TICK_IDLE_MS;
-	if (wanted != node->tick_ms) {
-		node->tick_ms = wanted;
-		uv_timer_start(&node->tick, on_tick, wanted, wanted);
-	}
+	if (wanted != node->tick_ms)
+		tick_set(node, wanted);
 	http_prepare(node->http);
 	usage_prepare(node->usage);
 	names_look(&node->loop);

@@ -134,6 +134,15 @@ static void sample_add(const struct node *node, const struct gpu_sample *sample,
 	json_object_set_new(json, "outside_processes", outside_processes_json(node, sample));
 }
 
+static json_t *starts_json(uint32_t starts)
+{
+	json_t *list = json_array();
+
+	for (; starts; starts &= starts - 1)
+		json_array_append_new(list, json_integer(__builtin_ctz(starts)));
+	return list;
+}
+
 /* Where instances can be made on a GPU with the role; empty where that is not known. */
 static json_t *mig_profiles_json(const struct node *node, uint32_t gpu)
 {
@@ -144,16 +153,14 @@ static json_t *mig_profiles_json(const struct node *node, uint32_t gpu)
 	const struct mig_die *die = &node->mig->die[node->mig->gpu[gpu].die];
 	for (uint32_t i = 0; i < die->profile_count; i++) {
 		const struct mig_profile *p = &die->profile[i];
-		json_t *starts = json_array();
-
-		for (uint32_t rest = p->starts; rest; rest &= rest - 1)
-			json_array_append_new(starts, json_integer(__builtin_ctz(rest)));
 		json_array_append_new(
-			list, json_pack("{s:s, s:o, s:i, s:i, s:i, s:i, s:o}", "profile",
-					node->mig->profile[node->mig->gpu[gpu].die][i].name,
-					"memory_bytes", answer_number(p->memory_bytes), "sms",
-					(int)p->sms, "slices", (int)p->slices, "limit",
-					(int)p->limit, "size", (int)p->size, "starts", starts));
+			list,
+			json_pack("{s:s, s:o, s:i, s:i, s:i, s:i, s:o, s:o}", "profile",
+				  node->mig->profile[node->mig->gpu[gpu].die][i].name,
+				  "memory_bytes", answer_number(p->memory_bytes), "sms",
+				  (int)p->sms, "slices", (int)p->slices, "limit", (int)p->limit,
+				  "size", (int)p->size, "starts", starts_json(p->starts), "refused",
+				  starts_json(mig_refused(node->mig, gpu, (uint8_t)i))));
 	}
 	return list;
 }

@@ -773,6 +773,11 @@ int mig_utilization(const struct mig *mig, uint32_t gpu)
 								      : GPM_UNKNOWN;
 }
 
+uint32_t mig_refused(const struct mig *mig, uint32_t gpu, uint8_t profile)
+{
+	return mig->board[gpu].refused[profile];
+}
+
 uint32_t mig_foreign(const struct mig *mig, uint32_t gpu)
 {
 	uint32_t count = 0;

@@ -119,6 +119,9 @@ bool mig_has_role(const struct mig *mig, uint32_t gpu);
 const char *mig_problem(const struct mig *mig, uint32_t gpu);
 /* Per cent of the last second that a GPU with the role computed, by the driver; -1: not known. */
 int mig_utilization(const struct mig *mig, uint32_t gpu);
+/* Starts of a profile, by its position in the die, that the driver refused lately though nothing is
+ * in the way there; a bit each. */
+uint32_t mig_refused(const struct mig *mig, uint32_t gpu, uint8_t profile);
 /* Instances there that carve did not make, as far as it looks. */
 uint32_t mig_foreign(const struct mig *mig, uint32_t gpu);
 /* The memory of the largest instance that a request could get now. */

@@ -215,15 +215,37 @@ static const char *held_text(const struct mig_board *board, char *buf, size_t si
 	return NULL;
 }
 
+/* A place that was asked for, and that the driver refused though it looks free: which. */
+static const char *refused_text(const struct mig *mig, uint32_t gpu, const struct ask *ask,
+				char *buf, size_t size)
+{
+	uint8_t profile = ask->profile[mig->gpu[gpu].die];
+	uint32_t starts = ask->placed && profile != MIG_NO_PROFILE
+				  ? ask->starts_on[gpu] & mig_refused(mig, gpu, profile)
+				  : 0;
+
+	if (!starts)
+		return NULL;
+	snprintf(buf, size,
+		 "the driver refuses it at memory unit %d, though nothing is in the way there; "
+		 "carve asks the driver again every 30 s",
+		 __builtin_ctz(starts));
+	return buf;
+}
+
 /* Why GPU `gpu` does not fulfil a request, in words that may lie in buf. */
-static const char *says_text(const struct mig *mig, uint32_t gpu, enum mig_reason reason, char *buf,
-			     size_t size)
+static const char *says_text(const struct mig *mig, uint32_t gpu, enum mig_reason reason,
+			     const struct ask *ask, char *buf, size_t size)
 {
 	char bytes[UNITS_TEXT_SIZE];
-	const char *held = reason == MIG_FULL ? held_text(&mig->board[gpu], buf, size) : NULL;
+	const char *known = NULL;
 
+	if (reason == MIG_FULL || reason == MIG_FULL_CHANGING)
+		known = refused_text(mig, gpu, ask, buf, size);
+	if (reason == MIG_FULL && !known)
+		known = held_text(&mig->board[gpu], buf, size);
 	if (reason != MIG_TOO_SMALL)
-		return held ? held : reason_text(reason);
+		return known ? known : reason_text(reason);
 	snprintf(buf, size, "one CUDA context alone takes %s",
 		 units_format_bytes(mig->gpus->gpu[gpu].context_bytes, bytes));
 	return buf;
@@ -257,8 +279,9 @@ static void explain(struct mig *mig, struct ask *ask, const char *asked, struct 
 		enum mig_reason reason = mig->gpu[i].offered
 						 ? mig_check(&mig->pool, i, ask_request(ask))
 						 : MIG_NOT_OFFERED;
-		const char *says =
-			board->why[0] ? board->why : says_text(mig, i, reason, held, sizeof(held));
+		const char *says = board->why[0]
+					   ? board->why
+					   : says_text(mig, i, reason, ask, held, sizeof(held));
 		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s GPU %u: %s",
 					 used ? ";" : "", mig->gpus->gpu[i].info.index, says);
 	}
@@ -345,7 +368,7 @@ void mig_explain(struct mig *mig, const struct slice_request *request, uint32_t 
 		ret->reason = MIG_FULL_CHANGING;
 	if (!ret->text[0] && ret->reason != MIG_FITS)
 		snprintf(ret->text, sizeof(ret->text), "%s",
-			 says_text(mig, gpu, ret->reason, held, sizeof(held)));
+			 says_text(mig, gpu, ret->reason, &ask, held, sizeof(held)));
 	ret->requested = mig_requested(&mig->die[die], die, ask_request(&ask));
 	for (uint32_t i = 0; i < mig->die[die].profile_count; i++)
 		ret->capacity = MAX(ret->capacity, mig->die[die].profile[i].memory_bytes);

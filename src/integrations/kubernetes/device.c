@@ -63,13 +63,28 @@ static void memory_take(const json_t *gpu, const json_t *sessions, struct device
 	to->usable = to->usable && to->offered >= to->least;
 }
 
+/* A list of memory units where something of this size starts, as bits. 0 or -1. */
+static int starts_take(const json_t *list, uint64_t size, uint32_t *ret)
+{
+	const json_t *start;
+	size_t i;
+
+	json_array_foreach((json_t *)list, i, start)
+	{
+		json_int_t at = json_integer_value(start);
+
+		if (!json_is_integer(start) || at < 0 || at + (json_int_t)size > DEVICE_UNITS_MAX)
+			return -1;
+		*ret |= 1u << at;
+	}
+	return 0;
+}
+
 static int profile_take(const json_t *json, struct device_profile *to)
 {
 	const char *name = json_string_value(json_object_get(json, "profile"));
-	const json_t *start;
 	uint64_t size = number(json, "size"), slices = number(json, "slices"),
 		 limit = number(json, "limit");
-	size_t i;
 
 	if (!name || !*name || strlen(name) >= sizeof(to->name) || !size ||
 	    size > DEVICE_UNITS_MAX || slices > UINT8_MAX)
@@ -79,15 +94,8 @@ static int profile_take(const json_t *json, struct device_profile *to)
 				      .slices = (uint8_t)slices,
 				      .limit = (uint8_t)MIN(limit, UINT8_MAX)};
 	snprintf(to->name, sizeof(to->name), "%s", name);
-	json_array_foreach(json_object_get(json, "starts"), i, start)
-	{
-		json_int_t at = json_integer_value(start);
-
-		if (!json_is_integer(start) || at < 0 || at + (json_int_t)size > DEVICE_UNITS_MAX)
-			return -1;
-		to->starts |= 1u << at;
-	}
-	return 0;
+	int rc = starts_take(json_object_get(json, "starts"), size, &to->starts);
+	return rc < 0 ? rc : starts_take(json_object_get(json, "refused"), size, &to->refused);
 }
 
 /* 0, or negative: there are none yet, as a daemon that has just started did not look; or they make

@@ -19,12 +19,13 @@ struct error;
 
 /* A kind of MIG instance, and where on its GPU it can be. */
 struct device_profile {
-	char name[24];   /* "1g.10gb" */
-	uint64_t memory; /* bytes */
-	uint32_t starts; /* memory units, a bit each */
-	uint8_t size;    /* memory units */
-	uint8_t slices;  /* compute slices */
-	uint8_t limit;   /* instances at once; 0: not known */
+	char name[24];    /* "1g.10gb" */
+	uint64_t memory;  /* bytes */
+	uint32_t starts;  /* memory units, a bit each */
+	uint32_t refused; /* those of `starts` that the driver refused lately */
+	uint8_t size;     /* memory units */
+	uint8_t slices;   /* compute slices */
+	uint8_t limit;    /* instances at once; 0: not known */
 };
 
 /* A GPU of carved. */

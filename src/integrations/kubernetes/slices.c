@@ -142,6 +142,8 @@ static json_t *instance_json(const struct device_gpu *gpu, const struct device_p
 		taint_set(device, "carve.dev/driver-failed", "NoExecute");
 	else if (device && gpu->taken & units_of(profile, start))
 		taint_set(device, "carve.dev/no-slices", "NoSchedule");
+	else if (device && profile->refused >> start & 1)
+		taint_set(device, "carve.dev/place-refused", "NoSchedule");
 	return device;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/macros.h"
 #include "daemon/host/log.h"
 #include "integrations/kubernetes/prepare.h"
 #include "integrations/kubernetes/publish.h"
@@ -46,6 +47,19 @@ struct watcher {
 	unsigned failures;
 	bool restored;
 };
+
+/* A place that the driver refused is tried again each half minute. Its taint stays until two looks
+ * found no refusal, so that it does not come and go with each of these tries. */
+static void refusals_settle(const struct watcher_view *last, struct watcher_view *view)
+{
+	for (size_t i = 0; i < view->count; i++) {
+		struct device_gpu *now = &view->gpu[i];
+		const struct device_gpu *before = device_find(last->gpu, last->count, now->name);
+
+		for (size_t p = 0; before && p < MIN(before->profiles, now->profiles); p++)
+			now->profile[p].refused |= before->profile[p].refused;
+	}
+}
 
 /* Memory that others hold moves while sessions end: a figure is believed the second time. */
 static void offered_settle(const struct watcher_view *last, struct watcher_view *view,
@@ -156,10 +170,12 @@ static void watcher_turn(struct watcher *watcher, bool look)
 	if (gpus_look(watcher, &view, look, &err) < 0 && (was_reached || look))
 		log_event(LOG_WARNING, "carved.unreachable error=\"%s\"", err.message);
 	raw = view;
-	if (view.reached)
+	if (view.reached) {
 		offered_settle(&watcher->last, &view, &watcher->view);
-	else
+		refusals_settle(&watcher->last, &view);
+	} else {
 		view = watcher->view; /* what there was, to tell that it is not known now */
+	}
 	view.reached = raw.reached;
 	if (raw.reached)
 		watcher->last = raw;

@@ -280,3 +280,33 @@ def test_a_plugin_that_is_killed_while_it_makes_an_instance_makes_it_once(cluste
     cluster.kubelet.register()
     prepared(cluster, claim)
     assert [(i["profile"], i["start"]) for i in instances(cluster.host, "busy")] == [("3g.40gb", 0)] and len(cluster.sessions()) == 1
+
+
+REFUSED = [{"key": "carve.dev/place-refused", "effect": "NoSchedule"}]
+
+
+def refused_once(cluster, start):
+    """A claim of a place that the driver refuses once."""
+    claim = cluster.api.claim("c", [("gpu", device(cluster, "1g.10gb", start)["name"])])
+    carve(cluster.host, "sim", "fault", "mig-create", "--call", "nvmlDeviceCreateGpuInstance", "--count", "1")
+    _, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert f"the driver refuses it at memory unit {start}, though nothing is in the way there" in error, error
+    assert cluster.sessions() == [] and cluster.specs() == []
+    wait_until(lambda: device(cluster, "1g.10gb", start).get("taints") == REFUSED)
+    assert "taints" not in device(cluster, "1g.10gb", start + 1) and "taints" not in device(cluster, "2g.20gb", start)
+    return claim
+
+
+def test_a_place_that_the_driver_refuses_is_tainted_until_the_gpu_changed(cluster):
+    claim = refused_once(cluster, 2)
+    prepared(cluster, cluster.api.claim("other", [("gpu", device(cluster, "1g.10gb", 5)["name"])]))
+    prepared(cluster, claim)
+    assert [i["start"] for i in sorted(instances(cluster.host, "busy"), key=lambda i: i["start"])] == [2, 5]
+    wait_until(lambda: "taints" not in device(cluster, "1g.10gb", 2))
+
+
+@pytest.mark.long
+def test_a_place_that_the_driver_refused_is_tried_again_as_the_kubelet_asks(cluster):
+    claim = refused_once(cluster, 4)
+    wait_until(lambda: cluster.kubelet.prepare(claim)[claim["uid"]][1] == "", 90)
+    wait_until(lambda: "taints" not in device(cluster, "1g.10gb", 4))
