@@ -24,7 +24,7 @@
 #define HIGH_FD 48
 #define CONNECT_TRIES 40
 #define CONNECT_PAUSE_NS 50000000L
-/* Likewise while the daemon says that the session is another user's: 3 s. */
+/* Likewise while the daemon says that the session is another user's, or that it is busy: 3 s. */
 #define ADMIT_TRIES 60
 /* So many times more where a daemon is there, and has not got round to those who came before. */
 #define CROWDED_TRIES 5
@@ -277,6 +277,7 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 	if (reply.status != ATTACH_OK) {
 		told(why, why_size, &reply);
 		return reply.status == ATTACH_NOT_PERMITTED ? -EKEYREJECTED
+		       : reply.status == ATTACH_BUSY        ? -EBUSY
 		       : reply.status == ATTACH_NO_SESSION  ? -ESRCH
 							    : -EPERM;
 	}
@@ -327,7 +328,7 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 {
 	const char *session = environment_get(ATTACH_ENV_SESSION),
 		   *path = environment_get(ATTACH_ENV_SOCKET);
-	int r = -EKEYREJECTED;
+	int r = -EBUSY;
 
 	if (!session || !session[0] || !path || !path[0]) {
 		snprintf(why, why_size,
@@ -336,12 +337,12 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 		return -ENOENT;
 	}
 	/* The daemon may not know yet that the container's users are in the slice: of docker's it
-	 * is told while these start. */
-	for (int i = 0; r == -EKEYREJECTED && i < ADMIT_TRIES; i++) {
+	 * is told while these start. Or it is too busy to learn who asks. */
+	for (int i = 0; i < ADMIT_TRIES; i++) {
 		struct timespec pause = {.tv_nsec = CONNECT_PAUSE_NS};
 
 		r = attach_once(kind, path, ret, why, why_size);
-		if (r != -EKEYREJECTED || !is_in_container(path))
+		if (r != -EBUSY && (r != -EKEYREJECTED || !is_in_container(path)))
 			break;
 		while (nanosleep(&pause, &pause) < 0 && errno == EINTR)
 			;

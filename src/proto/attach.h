@@ -98,6 +98,8 @@ enum attach_status {
 	ATTACH_VERSION_MISMATCH = 4,
 	ATTACH_MALFORMED = 5,
 	ATTACH_FAILED = 6,
+	/* The daemon could not learn the process's mount namespace in time: ask again. */
+	ATTACH_BUSY = 7,
 };
 
 struct attach_reply {

@@ -62,15 +62,19 @@ static int command_register(const struct launch *launch, struct error *err)
 	return 0;
 }
 
-/* Once more from within the namespace, so that the daemon knows that. Where it does not answer now,
- * processes that become another user's are refused. */
+/* Once more from within the namespace, so that the daemon knows that; again while it is busy. Where
+ * it does not answer now, processes that become another user's are refused. */
 static void namespace_register(const struct launch *launch)
 {
-	struct attach_reply ignored;
+	struct attach_reply reply;
 
-	if (launch->daemon)
-		(void)slice_register(launch->attach, launch->session, ATTACH_FLAG_NAMESPACE,
-				     &ignored);
+	for (int tries = 0; launch->daemon && tries < REGISTER_TRIES; tries++) {
+		int rc = slice_register(launch->attach, launch->session, ATTACH_FLAG_NAMESPACE,
+					&reply);
+		if (rc < 0 || reply.status != ATTACH_BUSY)
+			return;
+		nanosleep(&(struct timespec){.tv_nsec = REGISTER_PAUSE_NS}, NULL);
+	}
 }
 
 static int exec_error(const char *command, int error, struct error *err)

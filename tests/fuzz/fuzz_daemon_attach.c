@@ -128,7 +128,7 @@ static int answers_check(int fd)
 		if (n <= 0)
 			return n == 0 ? -1 : 0;
 		check(n == sizeof(reply) && reply.magic == ATTACH_MAGIC &&
-		      reply.version == ATTACH_VERSION && reply.status <= ATTACH_FAILED &&
+		      reply.version == ATTACH_VERSION && reply.status <= ATTACH_BUSY &&
 		      memchr(reply.message, '\0', sizeof(reply.message)) != NULL &&
 		      reply.slot < BOOKS_SLOTS);
 		for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))

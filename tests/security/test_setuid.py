@@ -2,16 +2,18 @@
 import os
 import pathlib
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, wait_until
 from reaching import REACH, driver_of
 
 from .lab import ALICE, CARVE, GIB, MALLORY, PROGRAMS, ROOT, as_user
+from .test_jobs import processes
 
 POINT = "2"
 SLICE = 2 * GIB
@@ -200,3 +202,31 @@ def test_honest_programs_still_read_their_environment(lab, place):
     program = set_user_id(place, REACH)
     done = in_roots_slice(lab, program, "path", driver_of(lab.host))
     assert int(done.stdout.split()[0]) == SLICE, done.stderr
+
+
+@pytest.fixture
+def guard(lab):
+    """The daemon's privileged part, which may be stopped; it goes on in the end."""
+    pid, = processes(lab, "carve-guard")
+    yield pid
+    os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("stopped", ["before the command", "before the program"])
+def test_a_slow_guard_keeps_no_program_of_a_slice_out(lab, place, guard, stopped):
+    """It alone can tell which slice a program of another user is in. On a busy machine its answer comes late."""
+    program = set_user_id(place, REACH, 0o755)
+    script = 'echo begins; read go; exec "$@"'
+    if stopped == "before the command":
+        os.kill(guard, signal.SIGSTOP)
+    running = lab.popen(ROOT, CARVE, "run", "--isolation", "mount", "--vram", "2", *as_user(MALLORY, bounding=False),
+                        "sh", "-c", script, "sh", program, "path", driver_of(lab.host), bounding=False)
+    if stopped == "before the program":
+        assert running.stdout.readline() == "begins\n"
+        os.kill(guard, signal.SIGSTOP)
+    running.stdin.write("go\n")
+    running.stdin.flush()
+    wait_until(lambda: "attach.busy" in lab.log())
+    os.kill(guard, signal.SIGCONT)
+    out, err = running.communicate(timeout=60)
+    assert int(out.split()[-1]) == SLICE, (out, err)

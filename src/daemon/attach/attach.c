@@ -276,10 +276,21 @@ static bool bind_begin(struct attach_connection *c, struct session *s)
 	return true;
 }
 
+/* Its mount namespace is not known yet. */
+static bool reply_busy(struct attach_connection *c, const struct session *s)
+{
+	log_event(LOG_WARNING, "attach.busy session=%s pid=%d", s->record.id,
+		  (int)c->peer.process.pid);
+	return reply_status(c, ATTACH_BUSY, "carved is too busy to see whose slice this is");
+}
+
 static bool handle_command(struct attach_connection *c, struct session *s, uint32_t flags)
 {
 	bool made = flags & ATTACH_FLAG_NAMESPACE && c->peer.uid == 0;
 	int mount_fd = made ? privileges_namespace(s->sessions->privileges, c->peer.process) : -1;
+
+	if (made && privileges_try_again(mount_fd))
+		return reply_busy(c, s);
 	int rc = session_command_add(s, &c->peer.process, mount_fd);
 
 	if (rc < 0)
@@ -329,6 +340,16 @@ static bool handle_sweep(struct attach_connection *c)
 	return sweep_begin(c, c->process->session) || reply_status(c, ATTACH_OK, "%s", "");
 }
 
+/* 0, -EPERM, or -EAGAIN: not known yet. A user's containers run as subordinate users. */
+static int is_in_session(const struct attach_connection *c, const struct session *s,
+			 enum attach_kind kind)
+{
+	if (c->peer.uid == s->record.uid || c->peer.uid == 0 ||
+	    owner_of(c->peer.uid) == s->record.uid)
+		return 0;
+	return kind == ATTACH_COMMAND ? -EPERM : session_admits(s, c->peer.process);
+}
+
 /* False: the connection is to be closed. */
 static bool handle_session(struct attach_connection *c, const struct attach_request *request)
 {
@@ -337,10 +358,10 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 	if (!s || s->state != SESSION_ACTIVE)
 		return reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s",
 				    request->session);
-	/* A user's containers run as subordinate users. */
-	if (c->peer.uid != s->record.uid && c->peer.uid != 0 &&
-	    owner_of(c->peer.uid) != s->record.uid &&
-	    (request->kind == ATTACH_COMMAND || !session_admits(s, c->peer.process)))
+	int rc = is_in_session(c, s, request->kind);
+	if (rc == -EAGAIN)
+		return reply_busy(c, s);
+	if (rc < 0)
 		return reply_status(c, ATTACH_NOT_PERMITTED, "session %s is another user's",
 				    s->record.id);
 	switch (request->kind) {

@@ -288,6 +288,12 @@ int privileges_namespace(struct privileges *p, struct process_id process)
 	return p->link_fd < 0 ? process_mount_namespace(process) : descriptor_ask(p, &request);
 }
 
+bool privileges_try_again(int error)
+{
+	return error == -ETIMEDOUT || error == -EAGAIN || error == -EMFILE || error == -ENFILE ||
+	       error == -ENOMEM;
+}
+
 int privileges_file(struct privileges *p, enum guard_file file)
 {
 	struct guard_request request = request_make(p, GUARD_FILE, (struct process_id){0});

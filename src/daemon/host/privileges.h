@@ -57,6 +57,9 @@ void privileges_signal(struct privileges *privileges, uid_t uid, const char *ses
 /* A descriptor of the mount namespace that a process is in: process_mount_namespace(). Waits for
  * the guard, whose work for it is some 50 us; -ETIMEDOUT after 0.1 s. */
 int privileges_namespace(struct privileges *privileges, struct process_id process);
+/* Whether an error of these says nothing of the process: the guard was too slow, or the machine is
+ * short of memory or descriptors. The client may ask again. */
+bool privileges_try_again(int error);
 /* Whether there is a guard. */
 bool privileges_guarded(const struct privileges *privileges);
 /* A file of the runtime directory made anew by the guard, which there is. Its descriptor or -errno;

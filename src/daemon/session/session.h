@@ -136,9 +136,10 @@ int session_command_restore(struct session *session, const struct process_id *pr
 void session_commands_end(const struct session *session, const struct process_id *but);
 /* Whether a living process has a slot. */
 bool session_has_attached(const struct session *session, pid_t pid);
-/* Whether a process of another user is in the slice: root's command has a mount namespace of its
- * own, and whoever is in there was put there by root. */
-bool session_admits(const struct session *session, struct process_id process);
+/* 0: a process of another user is in the slice: root's command has a mount namespace of its own,
+ * and whoever is in there was put there by root. -EPERM: it is not; -EAGAIN: the guard was too slow
+ * to say. */
+int session_admits(const struct session *session, struct process_id process);
 /* A process was ended for what the session holds beyond its slice: logged, and counted. */
 void session_over_killed(struct session *session, pid_t pid);
 /* Likewise, for the time that it took beyond its turns. */

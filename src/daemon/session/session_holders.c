@@ -199,15 +199,15 @@ static bool has_namespaces(const struct session *s)
 	return false;
 }
 
-bool session_admits(const struct session *s, struct process_id process)
+int session_admits(const struct session *s, struct process_id process)
 {
 	if (s->record.uid != 0 || !has_namespaces(s))
-		return false;
+		return -EPERM;
 	cleanup_close int its = privileges_namespace(s->sessions->privileges, process);
 	for (const struct holder *h = s->holders; its >= 0 && h; h = h->next)
 		if (h->mount_fd >= 0 && same_namespace(h->mount_fd, its))
-			return true;
-	return false;
+			return 0;
+	return privileges_try_again(its) ? -EAGAIN : -EPERM;
 }
 
 void session_check_held(struct session *s)
