@@ -1,0 +1,292 @@
+"""A real API server, scheduler and controller manager with carve's manifests, controller and node program; the test plays the kubelet.
+
+Skipped without CARVE_TEST_CONTROL_PLANE (control_plane.py)."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs python3-grpcio")
+
+from cluster import GIB, Cluster
+from conftest import BUILD, ROOT, clean_env, wait_until
+from control_plane import PROGRAMS, ControlPlane
+from programs import python
+
+pytestmark = [pytest.mark.skipif(not PROGRAMS, reason="needs CARVE_TEST_CONTROL_PLANE, a directory of Kubernetes' programs"),
+              pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")]
+MANIFESTS = ROOT / "packaging" / "kubernetes"
+
+
+@pytest.fixture(scope="module")
+def plane():
+    plane = ControlPlane()
+    try:
+        # The API server holds policies in force a moment after it takes them.
+        plane.kubectl("apply", "-k", MANIFESTS / "mig-limits")
+        log = open(plane.dir / "controller", "w")
+        controller = subprocess.Popen([BUILD / "carve-kubernetes", "controller", "--api", plane.url, "--ca-file", plane.ca, "--namespace", "carve",
+                                       "--token-file", plane.token("carve-controller")], env=clean_env({}), stdout=log, stderr=log)
+        plane.running.append(controller)
+        wait_until(lambda: "is no fraction" in plane.refusal(pod("probe", {"gpu-fraction": "2"})), step=0.2)
+        yield plane
+    finally:
+        plane.close()
+
+
+class RealCluster(Cluster):
+    """A node of the real control plane. Its API server is no longer the one that is played."""
+
+    def __init__(self, host, plane, name):
+        super().__init__(host)
+        self.plane, self.name = plane, name
+        plane.node(name)
+        self.token = plane.token("carve-node", "--bound-object-kind=Node", f"--bound-object-name={name}")
+
+    def start(self, *options):
+        log = open(self.dir / "log", "a")
+        self.plugin = self.host.popen([BUILD / "carve-kubernetes", "node", "--node-name", self.name, "--kubelet-dir", self.kubelet_dir,
+                                       "--cdi-dir", self.cdi, "--api", self.plane.url, "--token-file", self.token, "--ca-file", self.plane.ca,
+                                       *options], stdout=log, stderr=log)
+        log.close()
+
+    def devices(self):
+        return [d for s in self.plane.get("resourceslices") if s["spec"].get("nodeName") == self.name for d in s["spec"].get("devices", [])]
+
+    def started(self, *options):
+        self.start(*options)
+        self.kubelet.register()
+        wait_until(self.devices, step=0.2)
+        return self
+
+    def close(self):
+        super().close()
+        self.plane.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
+        self.plane.kubectl("delete", "node", self.name)
+        self.plane.kubectl("delete", "resourceslices", "--all")
+
+
+@pytest.fixture
+def make_cluster(make_host, plane):
+    clusters = []
+
+    def make(spec="h100-80gb"):
+        clusters.append(RealCluster(make_host(spec), plane, f"n{len(clusters) + 1}"))
+        return clusters[-1]
+
+    yield make
+    for cluster in clusters:
+        cluster.close()
+
+
+def pod(name, annotations=None, labels=None, limits=None, **spec):
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}, "labels": labels or {}},
+            "spec": {"tolerations": [{"operator": "Exists"}], "containers": [
+                {"name": "main", "image": "x"} | ({"resources": {"limits": limits}} if limits else {})], **spec}}
+
+
+def scheduled(plane, name):
+    """The pod, once the scheduler has bound it."""
+    return wait_until(lambda: (p := plane.get("pod", name)) and p["spec"].get("nodeName") and p, step=0.2)
+
+
+def claims_of(plane, pod):
+    """[claim as the kubelet names it], of a pod that is bound."""
+    statuses = pod.get("status", {}).get("resourceClaimStatuses", [])
+    extended = pod.get("status", {}).get("extendedResourceClaimStatus")
+    names = [s["resourceClaimName"] for s in statuses] + ([extended["resourceClaimName"]] if extended else [])
+    claims = [plane.get("resourceclaim", name) for name in names]
+    assert claims and all(c["status"]["allocation"] for c in claims), (pod.get("status"), claims)
+    return [{"namespace": "default", "name": c["metadata"]["name"], "uid": c["metadata"]["uid"]} for c in claims]
+
+
+def prepared(cluster, claim):
+    devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert error == ""
+    return devices
+
+
+@pytest.mark.parametrize("words, gib", [
+    (dict(annotations={"gpu-fraction": "0.5"}), 0.5),
+    (dict(annotations={"gpu-memory": "4096"}), 4 * GIB),
+    (dict(labels={"clearml-injector/fraction": "0.250"}, limits={"nvidia.com/gpu": "1"}), 0.25),
+    (dict(limits={"clear.ml/fraction-1": "0.125"}), 0.125),
+])
+def test_a_spelling_becomes_a_slice(make_cluster, plane, words, gib):
+    cluster = make_cluster().started()
+    [device] = cluster.devices()
+    whole = int(device["attributes"]["memoryMiB"]["int"]) << 20
+    plane.apply(pod("p", **words))
+    [claim] = claims_of(plane, scheduled(plane, "p"))
+    [got] = prepared(cluster, claim)
+    [session] = cluster.sessions()
+    assert abs(session["vram_bytes"] - (gib if gib > 1 else gib * whole)) <= 1 << 20
+    done = cluster.container(got["cdi"], python("mem_info"))
+    assert done.returncode == 0 and json.loads(done.stdout)["total"] == session["vram_bytes"], done.stderr
+    plane.kubectl("delete", "pod", "p", "--force", "--grace-period=0")
+    assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""}
+    assert cluster.sessions() == []
+
+
+@pytest.mark.parametrize("object, why", [
+    (pod("p", labels={"clearml-injector/fraction": "0.3"}), "label clearml-injector/fraction: '0.3' is not one of 0.125, 0.250, 0.375, 0.500, "
+                                                            "0.625, 0.750, 0.875"),
+    (pod("p", {"gpu-fraction": "1.5"}), "annotation gpu-fraction: '1.5' is no fraction of a GPU; right would be 0.5"),
+    (pod("p", {"gpu-memory": "4Gi"}), "annotation gpu-memory: '4Gi' is no number of MiB; right would be 4096"),
+    (pod("p", {"gpu-fraction": "0.5", "gpu-memory": "4096"}), "name two sizes"),
+    (pod("p", {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "99"}), "annotation gpu-fraction-num-devices: '99' is no number from 1 to 32"),
+    (pod("p", {"gpu-fraction": "0.5", "gpu-fraction-container-name": "other"}), "this pod has no container 'other'"),
+    (pod("p", limits={"clear.ml/fraction-1": "2"}), "limit clear.ml/fraction-1: 2 is no fraction of a GPU; right would be 0.5"),
+    (pod("p", labels={"clearml-injector/fraction": "0.500", "required-resources": "half"}), "label required-resources: 'half' is no number of GPUs"),
+])
+def test_a_size_that_is_none_is_refused_by_name(plane, object, why):
+    assert why in plane.refusal(object)
+
+
+def test_slices_share_a_gpu_until_it_is_full(make_cluster, plane):
+    cluster = make_cluster().started()
+    plane.apply(*[pod(f"p{i}", {"gpu-fraction": "0.4"}) for i in range(2)])
+    claims = [claim for i in range(2) for claim in claims_of(plane, scheduled(plane, f"p{i}"))]
+    for claim in claims:
+        prepared(cluster, claim)
+    assert len(cluster.sessions()) == 2
+    plane.apply(pod("full", {"gpu-fraction": "0.4"}))
+    assert "cannot allocate all claims" in unschedulable(plane, "full")
+    plane.kubectl("delete", "pod", "p0", "--force", "--grace-period=0")
+    assert cluster.kubelet.unprepare(claims[0]) == {claims[0]["uid"]: ""}
+    [claim] = claims_of(plane, scheduled(plane, "full"))
+    prepared(cluster, claim)
+    assert len(cluster.sessions()) == 2
+
+
+def unschedulable(plane, name):
+    """The reason for which the scheduler leaves a pod."""
+    def reason():
+        conditions = (plane.get("pod", name) or {}).get("status", {}).get("conditions", [])
+        return next((c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False" and
+                     c["reason"] == "Unschedulable"), None)
+
+    return wait_until(reason, step=0.2)
+
+
+def test_several_devices_are_parts_of_as_many_gpus(make_cluster, plane):
+    cluster = make_cluster("h100-80gb:3").started()
+    plane.apply(pod("p", {"gpu-memory": "8192", "gpu-fraction-num-devices": "2"}))
+    [claim] = claims_of(plane, scheduled(plane, "p"))
+    devices = prepared(cluster, claim)
+    assert len({d["device"] for d in devices}) == 2
+    [session] = cluster.sessions()
+    assert [g["vram_bytes"] for g in session["gpus"]] == [8 * GIB] * 2
+
+
+def test_replicas_are_the_most_slices_of_a_gpu(make_cluster, plane):
+    cluster = make_cluster().started("--replicas", "2")
+    plane.apply(*[pod(f"p{i}", {"gpu-memory": "1024"}) for i in range(3)])
+    wait_until(lambda: sum(bool(p["spec"].get("nodeName")) for p in plane.get("pods")) == 2, step=0.2)
+    [left] = [p["metadata"]["name"] for p in plane.get("pods") if not p["spec"].get("nodeName")]
+    assert unschedulable(plane, left)
+
+
+def with_role(cluster):
+    assert cluster.host.carve("node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    cluster.started()
+    wait_until(lambda: any(d["attributes"]["type"] == {"string": "mig"} for d in cluster.devices()), step=0.2)
+    return cluster
+
+
+def instances(cluster):
+    return sorted((i["profile"], i["start"]) for i in cluster.host.carve_json("mig", "list") if i["state"] == "busy")
+
+
+def test_plain_limits_are_mig_instances_that_do_not_overlap(make_cluster, plane):
+    cluster = with_role(make_cluster("h100-80gb+mig"))
+    plane.apply(pod("two", limits={"nvidia.com/mig-1g.10gb": "2"}), pod("large", limits={"nvidia.com/mig-3g.40gb": "1"}))
+    for name in ("two", "large"):
+        [claim] = claims_of(plane, scheduled(plane, name))
+        prepared(cluster, claim)
+    assert sorted(profile for profile, _ in instances(cluster)) == ["1g.10gb", "1g.10gb", "3g.40gb"]
+    plane.apply(pod("none", limits={"nvidia.com/mig-7g.80gb": "1"}))
+    assert unschedulable(plane, "none")
+
+
+def test_the_product_of_mig_single_is_an_instance(make_cluster, plane):
+    cluster = make_cluster("a100-40gb+mig")
+    plane.kubectl("label", "node", cluster.name, "nvidia.com/gpu.product=A100-SXM4-40GB")
+    with_role(cluster)
+    plane.apply(pod("p", limits={"nvidia.com/gpu": "1"}, nodeSelector={"nvidia.com/gpu.product": "A100-SXM4-40GB-MIG-1g.5gb"}))
+    [claim] = claims_of(plane, scheduled(plane, "p"))
+    prepared(cluster, claim)
+    assert [profile for profile, _ in instances(cluster)] == ["1g.5gb"]
+
+
+def test_the_scheduler_leaves_a_place_that_the_driver_refuses(make_cluster, plane):
+    cluster = with_role(make_cluster("h100-80gb+mig"))
+    cluster.host.carve("sim", "fault", "mig-create", "--call", "nvmlDeviceCreateGpuInstance", "--count", "1")
+    plane.apply(pod("first", limits={"nvidia.com/mig-1g.10gb": "1"}))
+    [claim] = claims_of(plane, scheduled(plane, "first"))
+    [refused] = [r["device"] for r in plane.get("resourceclaim", claim["name"])["status"]["allocation"]["devices"]["results"]]
+    assert "the driver refuses it" in cluster.kubelet.prepare(claim)[claim["uid"]][1]
+    wait_until(lambda: [d["name"] for d in cluster.devices() if {"key": "carve.dev/place-refused", "effect": "NoSchedule"}.items() <=
+                        d.get("taints", [{}])[0].items()] == [refused], step=0.2)
+    plane.kubectl("delete", "pod", "first", "--force", "--grace-period=0")
+    wait_until(lambda: not plane.get("resourceclaims"), step=0.2)
+    plane.apply(pod("second", limits={"nvidia.com/mig-1g.10gb": "1"}))
+    [claim] = claims_of(plane, scheduled(plane, "second"))
+    [device] = prepared(cluster, claim)
+    assert device["device"] != refused
+
+
+def test_a_driver_that_fails_has_its_pods_evicted(make_cluster, plane):
+    cluster = make_cluster().started()
+    plane.apply(pod("p", {"gpu-fraction": "0.5"}))
+    [claim] = claims_of(plane, scheduled(plane, "p"))
+    prepared(cluster, claim)
+    assert cluster.host.carve("sim", "fault", "lost", "--gpu", "0").returncode == 0
+    wait_until(lambda: (p := plane.get("pod", "p")) is None or "deletionTimestamp" in p["metadata"], step=0.5)
+
+
+def test_a_plugin_writes_slices_of_its_own_node_alone(make_cluster, plane):
+    cluster = make_cluster("h100-80gb").started()
+    [slice] = [s for s in plane.get("resourceslices") if s["spec"].get("nodeName") == cluster.name]
+    plane.node("other")
+    slice = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "of-other"},
+             "spec": slice["spec"] | {"nodeName": "other", "pool": {"name": "other", "generation": 1, "resourceSliceCount": 1}}}
+    (plane.dir / "slice.json").write_text(json.dumps(slice))
+    done = plane.kubectl("--token", cluster.token.read_text(), "create", "-f", plane.dir / "slice.json", status=None)
+    plane.kubectl("delete", "node", "other")
+    assert "carve's plugin of a node changes the slices of that node only" in done.stderr
+
+
+def test_a_node_that_was_deleted_and_made_again_has_its_slices(make_cluster, plane):
+    """The garbage collector takes the slices of the old node away."""
+    cluster = make_cluster().started()
+    [before] = [s["metadata"]["uid"] for s in plane.get("resourceslices")]
+    plane.kubectl("delete", "node", cluster.name)
+    wait_until(lambda: not plane.get("resourceslices"), step=0.2)
+    plane.node(cluster.name)
+    # Tokens are bound to a node's UID; a pod that starts anew has another one, and so has the plugin here.
+    cluster.kill()
+    plane.token("carve-node", "--bound-object-kind=Node", f"--bound-object-name={cluster.name}")
+    cluster.started()
+    [after] = [s["metadata"]["uid"] for s in plane.get("resourceslices")]
+    assert after != before
+
+
+def test_an_api_server_that_was_killed_is_waited_for(make_cluster, plane):
+    cluster = make_cluster().started()
+    plane.restart("kube-apiserver")
+    plane.apply(pod("p", {"gpu-fraction": "0.75"}))
+    [claim] = claims_of(plane, scheduled(plane, "p"))
+    prepared(cluster, claim)
+    assert len(cluster.sessions()) == 1
+
+
+def test_check_finds_nothing_missing(make_cluster, plane):
+    make_cluster().started()
+    token = plane.dir / "admin.token"
+    token.write_text("administrator")
+    done = subprocess.run([BUILD / "carve-kubernetes", "check", "--api", plane.url, "--ca-file", plane.ca, "--token-file", token, "--json"],
+                          env=clean_env({}), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
