@@ -3,12 +3,14 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/gpus.h"
+#include "backend/gpus_private.h"
 #include "base/cuda_abi.h"
 #include "base/macros.h"
+#include "base/nvml_functions.h"
 
 struct cuda {
 	__typeof__(cuInit) *init;
@@ -24,6 +26,11 @@ struct cuda {
 
 /* Much more than whatever else changes between two looks at a figure. */
 #define MANAGED_BYTES MIB(64)
+
+static bool is_instance(const char *uuid_text)
+{
+	return !strncmp(uuid_text, "MIG-", 4);
+}
 
 static int cuda_load(struct cuda *ret)
 {
@@ -62,6 +69,9 @@ static int device_find(const struct cuda *cuda, const char *uuid_text, CUdevice 
 
 	if (gpu_uuid_parse(uuid_text, wanted) < 0 || cuda->get_count(&count) != CUDA_SUCCESS)
 		return -ENODEV;
+	/* An instance is the only one in sight; the call for UUIDs names its GPU. */
+	if (is_instance(uuid_text))
+		return count == 1 && cuda->get(ret, 0) == CUDA_SUCCESS ? 0 : -ENODEV;
 	for (int i = 0; i < count; i++) {
 		CUdevice device;
 		CUuuid uuid;
@@ -76,14 +86,35 @@ static int device_find(const struct cuda *cuda, const char *uuid_text, CUdevice 
 	return -ENODEV;
 }
 
+/* The driver lets root alone see who is in an instance. Here it is nobody else. */
+static int look_instance(struct gpus *gpus, const char *uuid_text, uint64_t *ret_used)
+{
+	__typeof__(nvmlDeviceGetHandleByUUID) *find;
+	__typeof__(nvmlDeviceGetMemoryInfo) *memory;
+	nvmlMemory_t info = {0};
+	nvmlDevice_t device;
+
+	*(void **)&find = gpus_function(gpus, "nvmlDeviceGetHandleByUUID");
+	*(void **)&memory = gpus_function(gpus, "nvmlDeviceGetMemoryInfo");
+	if (!find || !memory)
+		return -ENOTSUP;
+	nvmlReturn_t status = find(uuid_text, &device);
+	if (status == NVML_SUCCESS)
+		status = memory(device, &info);
+	*ret_used = info.used;
+	return gpus_errno(status);
+}
+
 /* One look at the GPU: its use, and this process's. */
 static int look(struct gpus *gpus, const char *uuid_text, uint64_t *ret_used, uint64_t *ret_own)
 {
 	static struct gpu_info list[GPUS_MAX];
 	struct gpu_sample sample;
 	size_t count = 0;
-	int rc = gpus_list(gpus, list, GPUS_MAX, &count);
 
+	if (is_instance(uuid_text))
+		return look_instance(gpus, uuid_text, ret_used);
+	int rc = gpus_list(gpus, list, GPUS_MAX, &count);
 	for (size_t i = 0; rc == 0 && i < count; i++) {
 		if (strcmp(list[i].uuid_text, uuid_text) != 0)
 			continue;
@@ -128,7 +159,10 @@ int context_measure(const char *uuid_text, uint64_t *ret_bytes, enum managed_sho
 	CUcontext context;
 	uint64_t before = 0, after = 0, own = 0;
 	enum managed_shows managed = MANAGED_UNKNOWN;
-	int rc = cuda_load(&cuda);
+	/* No thread of this process reads it meanwhile. */
+	int rc = is_instance(uuid_text) && setenv("CUDA_VISIBLE_DEVICES", uuid_text, 1) < 0
+			 ? -errno
+			 : cuda_load(&cuda);
 
 	if (rc == 0)
 		rc = device_find(&cuda, uuid_text, &device);
@@ -140,7 +174,7 @@ int context_measure(const char *uuid_text, uint64_t *ret_bytes, enum managed_sho
 		rc = -EIO;
 	if (rc == 0) {
 		rc = look(gpus, uuid_text, &after, &own);
-		if (rc == 0)
+		if (rc == 0 && !is_instance(uuid_text))
 			managed = managed_look(&cuda, gpus, uuid_text);
 		/* Nobody should see its memory when this process has just ended. */
 		(void)cuda.destroy(context);

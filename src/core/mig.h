@@ -132,9 +132,11 @@ struct mig_gpu {
 	/* Starts of each profile that the driver refused though they looked free; the caller clears
 	 * it when an instance of this GPU comes or goes. NULL: none. */
 	const uint32_t *refused;
-	uint16_t die;     /* number within the pool */
-	bool offered;     /* false: not ours to give (no role, lost, being reset) */
-	uint64_t context; /* what one CUDA context costs, bytes; 0: not known */
+	/* Cost of one CUDA context in an instance of each profile, bytes; 0: not known. NULL: none
+	 * is. */
+	const uint64_t *context;
+	uint16_t die; /* number within the pool */
+	bool offered; /* false: not ours to give (no role, lost, being reset) */
 	/* mig_gpu_update()'s: of the instances. */
 	uint32_t live;          /* units of all but idle ones */
 	uint32_t idle;          /* units of idle ones */

@@ -67,7 +67,7 @@ enum mig_reason mig_check(struct mig_pool *pool, uint32_t gpu, const struct mig_
 		return MIG_NOT_ALLOWED;
 	if (!only->offered)
 		return MIG_NOT_OFFERED;
-	if (mig_is_too_small(only, request))
+	if (mig_is_too_small(only, profile, request))
 		return MIG_TOO_SMALL;
 	if (profile == MIG_NO_PROFILE)
 		return why_never(die, only->die, request);

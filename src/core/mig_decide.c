@@ -44,7 +44,8 @@ static bool gpu_is_eligible(const struct search *s, uint32_t index)
 	const struct mig_gpu *gpu = &s->pool->gpus[index];
 
 	return mig_considers(s->request, gpu, index) && !(s->request->apart && gpu->chosen) &&
-	       s->profile[gpu->die] != MIG_NO_PROFILE;
+	       s->profile[gpu->die] != MIG_NO_PROFILE &&
+	       !mig_is_too_small(gpu, s->profile[gpu->die], s->request);
 }
 
 /* How little is likely to be free on the GPU soon, then how little is now. */
@@ -542,7 +543,7 @@ static bool is_possible(const struct mig_pool *pool, const struct mig_request *r
 
 		if (!mig_considers(request, gpu, i))
 			continue;
-		if (m->fit_count)
+		if (m->fit_count && !mig_is_too_small(gpu, m->fit[0], request))
 			most = mig_capacity(&pool->dies[gpu->die], m->fit[0]);
 		if (m->less_count)
 			most = MAX(most, mig_capacity(&pool->dies[gpu->die], m->less[0]));

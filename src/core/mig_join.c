@@ -25,7 +25,7 @@ int mig_join(const struct mig_pool *pool, const struct mig_request *request,
 
 			if (!mig_considers(request, g, gpu) || in->state != MIG_BUSY || !in->room ||
 			    in->room < request->bytes || in->profile == MIG_NO_PROFILE ||
-			    !is_better(pool, best, in))
+			    mig_is_too_small(g, in->profile, request) || !is_better(pool, best, in))
 				continue;
 			found = (struct mig_choice){.step = MIG_JOIN,
 						    .gpu = gpu,

@@ -24,19 +24,20 @@ static inline uint32_t mig_free_starts(const struct mig_profile *profile, uint32
 	return profile->starts & mig_runs(free, profile->size);
 }
 
-/* Whether the request's part of an instance on this GPU would be too small for one context. An
+/* Whether the request's part of an instance of this profile would be too small for one context. An
  * instance of its own never is. */
-static inline bool mig_is_too_small(const struct mig_gpu *gpu, const struct mig_request *request)
+static inline bool mig_is_too_small(const struct mig_gpu *gpu, uint8_t profile,
+				    const struct mig_request *request)
 {
-	return request->together && request->kind == MIG_ASK_BYTES && request->bytes < gpu->context;
+	return request->together && request->kind == MIG_ASK_BYTES && gpu->context &&
+	       profile != MIG_NO_PROFILE && request->bytes < gpu->context[profile];
 }
 
 /* Whether the GPU is to be considered at all; `index` is its number in the pool. */
 static inline bool mig_considers(const struct mig_request *request, const struct mig_gpu *gpu,
 				 uint32_t index)
 {
-	return gpu->offered && (!request->allowed || request->allowed[index]) &&
-	       !mig_is_too_small(gpu, request);
+	return gpu->offered && (!request->allowed || request->allowed[index]);
 }
 
 /* Scores are of units taken. The first brings the weights up to date with the demand. */

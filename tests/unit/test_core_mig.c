@@ -143,20 +143,28 @@ static void a_part_of_an_instance_holds_a_context(void **state)
 	struct mig_instance in = {.state = MIG_BUSY, .room = GIB(5), .start = 0, .size = 1};
 	struct mig_request request = {
 		.kind = MIG_ASK_BYTES, .bytes = MIB(500), .count = 1, .together = true};
+	uint64_t context[MIG_PROFILES_MAX];
 	struct mig_decision d;
 
+	for (uint32_t i = 0; i < MIG_PROFILES_MAX; i++)
+		context[i] = MIB(520);
 	pool_of("h100-80gb", 1);
 	t.gpus[0].instances = &in;
 	t.gpus[0].instance_count = 1;
 	t.gpus[0].offered = true;
 	assert_int_equal(mig_gpu_update(&t.gpus[0], &t.dies[0]), 0);
 	assert_int_equal(mig_check(&t.pool, 0, &request), MIG_FITS);
-	t.gpus[0].context = MIB(520);
+	t.gpus[0].context = context;
 	assert_int_equal(mig_check(&t.pool, 0, &request), MIG_TOO_SMALL);
 	assert_int_equal(mig_join(&t.pool, &request, &d), -EAGAIN);
 	assert_int_equal(mig_decide(&t.pool, &request, &d), -EDOM);
 	request.bytes = MIB(520);
 	assert_int_equal(mig_join(&t.pool, &request, &d), 0);
+	/* A context in the larger instance that is there costs more, in a new one of the smallest
+	 * profile it does not. */
+	context[in.profile = 6] = GIB(1);
+	assert_int_equal(mig_join(&t.pool, &request, &d), -EAGAIN);
+	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	/* An instance of its own is larger. */
 	request.bytes = MIB(500);
 	request.together = false;

@@ -384,6 +384,7 @@ static int resize_part(struct session *s, const struct place_request *request, s
 	uint64_t bytes = request->bytes;
 
 	pool_place_gpus(s->sessions->pool, gpus);
+	gpus[s->pool_gpu[0]].context = mig_part_least(s);
 	if (shrink_check(s, 0, &gpus[s->pool_gpu[0]], bytes, err) < 0 ||
 	    quotas_check_resize(&node_of(s)->quotas, s, &bytes, err) < 0)
 		return -1;

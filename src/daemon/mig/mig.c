@@ -16,6 +16,7 @@
 #include "daemon/host/log.h"
 #include "daemon/host/privileges.h"
 #include "daemon/mig/mig_books.h"
+#include "daemon/mig/mig_context.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_hooks.h"
 #include "daemon/session/sessions.h"
@@ -61,6 +62,7 @@ struct order {
 	struct op *op;
 	uint32_t op_count;
 	struct outcome *outcome; /* GPUS_MAX of them */
+	struct mig_probe probe;  /* in the instance, before it is handed out */
 };
 
 static const struct pool_gpu *pool_gpu(const struct mig *mig, uint32_t gpu)
@@ -176,6 +178,8 @@ static void board_learn(struct mig *mig, uint32_t gpu, const struct outcome *out
 	}
 	board->why[0] = '\0';
 	mig->gpu[gpu].die = (uint16_t)die;
+	if (out->kinds)
+		mig_contexts_load(mig, gpu);
 	profiles_number(mig, gpu);
 	mig_board_settle(mig, gpu, out->list, out->count);
 	if (out->measured)
@@ -277,6 +281,14 @@ static bool share_fill(const struct mig *mig, const struct instance_place *place
 	return true;
 }
 
+/* Less than one context takes, as is known since the instance is there. */
+static bool is_too_small(const struct order *o)
+{
+	return o->grant.together &&
+	       o->grant.share[0].requested <
+		       o->mig->board[o->grant.share[0].gpu].context[o->probe.profile];
+}
+
 static void order_answer(struct order *o)
 {
 	struct mig *mig = o->mig;
@@ -284,11 +296,12 @@ static void order_answer(struct order *o)
 	int rc = order_error(o, &err);
 
 	/* Somebody's instance was in the way, or somebody holds one: to be decided anew. */
-	bool again = rc == -ENOSPC || (rc == -EBUSY && o->op[0].kind == OP_REMOVE);
+	bool again =
+		rc == -ENOSPC || (rc == -EBUSY && o->op[0].kind == OP_REMOVE) || is_too_small(o);
 	for (uint32_t i = 0; rc == 0 && i < o->grant.count; i++)
 		if (!share_fill(mig, &o->wanted[i], o->grant.together, &o->grant.share[i]))
 			rc = again = true;
-	if (rc == 0)
+	if (rc == 0 && !again)
 		mig->hooks->made(mig->context, o->request, &o->grant, NULL);
 	else
 		mig->hooks->made(mig->context, o->request, NULL, again ? NULL : &err);
@@ -296,9 +309,8 @@ static void order_answer(struct order *o)
 
 static unsigned board_collect(struct mig *mig, uint32_t gpu, uint64_t older_ns);
 
-static void order_done(uv_work_t *work, int status)
+static void order_end(struct order *o)
 {
-	struct order *o = work->data;
 	struct mig *mig = o->mig;
 
 	mig->orders--;
@@ -307,12 +319,6 @@ static void order_done(uv_work_t *work, int status)
 		order_free(o);
 		return;
 	}
-	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
-		if (o->outcome[gpu].wanted)
-			board_learn(mig, gpu, &o->outcome[gpu]);
-	kill_point("mig.learned");
-	for (uint32_t i = 0; i < o->op_count; i++)
-		op_learn(mig, &o->op[i]);
 	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
 		mig_board_publish(mig, gpu);
 	if (o->request[0])
@@ -324,6 +330,47 @@ static void order_done(uv_work_t *work, int status)
 		}
 	order_free(o);
 	sessions_room_made(mig->sessions);
+}
+
+static void on_probed(struct mig_probe *probe)
+{
+	struct order *o = probe->arg;
+
+	o->mig->board[probe->gpu].changing = false;
+	order_end(o);
+}
+
+/* The first of those who share an instance of a profile has the cost of a context found out. */
+static bool probe_begin(struct order *o)
+{
+	struct mig *mig = o->mig;
+	struct mig_board *board = &mig->board[o->grant.share[0].gpu];
+	int at = o->grant.together && o->grant.count ? mig_entry_find(board, &o->wanted[0]) : -1;
+
+	if (at < 0 || !board->detail[at].uuid_text[0] || board->instance[at].state != MIG_IDLE ||
+	    !mig_context_wanted(mig, o->probe.gpu, o->probe.profile))
+		return false;
+	board->changing = true;
+	mig_board_publish(mig, o->probe.gpu);
+	o->probe.on_done = on_probed;
+	o->probe.arg = o;
+	mig_context_probe(mig, &o->probe, board->detail[at].uuid_text);
+	return true;
+}
+
+static void order_done(uv_work_t *work, int status)
+{
+	struct order *o = work->data;
+	struct mig *mig = o->mig;
+
+	for (uint32_t gpu = 0; gpu < mig->gpus->count && !mig->stopping; gpu++)
+		if (o->outcome[gpu].wanted)
+			board_learn(mig, gpu, &o->outcome[gpu]);
+	kill_point("mig.learned");
+	for (uint32_t i = 0; i < o->op_count && !mig->stopping; i++)
+		op_learn(mig, &o->op[i]);
+	if (mig->stopping || !probe_begin(o))
+		order_end(o);
 }
 
 /* ---- its begin --------------------------------------------------------------------------- */
@@ -470,6 +517,8 @@ static int order_plan(struct order *o, const struct mig_decision *decision)
 		rc = rc < 0 ? rc : order_look(o, c->gpu);
 	}
 	o->grant.count = decision->count;
+	o->probe.gpu = decision->choice[0].gpu;
+	o->probe.profile = decision->choice[0].profile;
 	for (uint32_t i = 0; i < decision->count && rc == 0; i++)
 		if (decision->choice[i].step != MIG_REUSE)
 			rc = op_make_add(o, decision->choice[i].gpu, &o->wanted[i]);
@@ -519,7 +568,10 @@ static int reuse(struct mig *mig, const struct mig_decision *decision, bool toge
 int mig_take(struct mig *mig, const char *id, const struct mig_decision *decision, bool together,
 	     struct mig_grant *ret, struct error *err)
 {
-	if (all_reused(decision))
+	bool probe = together && decision->choice[0].step == MIG_REUSE &&
+		     mig_context_wanted(mig, decision->choice[0].gpu, decision->choice[0].profile);
+
+	if (all_reused(decision) && !probe)
 		return reuse(mig, decision, together, ret);
 	struct order *o = order_new(mig, MIG_CHOICES_MAX * (MIG_INSTANCES_MAX + 1));
 	int rc = o ? order_plan(o, decision) : -ENOMEM;
@@ -960,8 +1012,10 @@ void mig_sessions_restored(struct mig *mig)
 
 void mig_stop(struct mig *mig)
 {
-	if (mig)
-		mig->stopping = true;
+	if (!mig)
+		return;
+	mig->stopping = true;
+	mig_contexts_stop(mig);
 }
 
 void mig_free(struct mig *mig)

@@ -246,8 +246,9 @@ static const char *says_text(const struct mig *mig, uint32_t gpu, enum mig_reaso
 		known = held_text(&mig->board[gpu], buf, size);
 	if (reason != MIG_TOO_SMALL)
 		return known ? known : reason_text(reason);
+	uint8_t wanted = mig_wanted(&mig->pool, gpu, &ask->request);
 	snprintf(buf, size, "one CUDA context alone takes %s",
-		 units_format_bytes(mig->gpus->gpu[gpu].context_bytes, bytes));
+		 units_format_bytes(mig->board[gpu].context[wanted], bytes));
 	return buf;
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/host/log.h"
 #include "daemon/host/privileges.h"
 #include "daemon/mig/mig.h"
+#include "daemon/mig/mig_context.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
 #include "daemon/store/store.h"
@@ -57,9 +58,10 @@ static uint64_t room_on(const struct mig *mig, const struct mig_detail *detail)
 	return mig_is_shared(mig, detail) && promised < usable ? usable - promised : 0;
 }
 
-uint64_t mig_part_most(const struct session *s)
+/* The instance that a session shares, by its number there; -1: it shares none. */
+static int shared_by(const struct session *s)
 {
-	struct mig *mig = s->sessions->mig;
+	const struct mig *mig = s->sessions->mig;
 	int gpu = s->record.gpu_count == 1 ? s->pool_gpu[0] : -1;
 
 	for (uint32_t at = 0; gpu >= 0 && at < mig->board[gpu].count; at++) {
@@ -67,9 +69,30 @@ uint64_t mig_part_most(const struct session *s)
 
 		if (*detail->uuid_text && !strcmp(detail->uuid_text, s->record.gpu[0].instance) &&
 		    mig_is_shared(mig, detail))
-			return s->record.gpu[0].bytes + room_on(mig, detail);
+			return (int)at;
 	}
-	return 0;
+	return -1;
+}
+
+uint64_t mig_part_most(const struct session *s)
+{
+	const struct mig *mig = s->sessions->mig;
+	int at = shared_by(s);
+
+	return at < 0 ? 0
+		      : s->record.gpu[0].bytes +
+				room_on(mig, &mig->board[s->pool_gpu[0]].detail[at]);
+}
+
+uint64_t mig_part_least(const struct session *s)
+{
+	int at = shared_by(s);
+
+	if (at < 0)
+		return 0;
+	const struct mig_board *board = &s->sessions->mig->board[s->pool_gpu[0]];
+	uint8_t profile = board->instance[at].profile;
+	return profile == MIG_NO_PROFILE ? 0 : board->context[profile];
 }
 
 /* ---- the pool ---------------------------------------------------------------------------- */
@@ -105,7 +128,7 @@ void mig_board_publish(struct mig *mig, uint32_t gpu)
 	to->instances = board->instance;
 	to->instance_count = board->count;
 	to->refused = board->refused;
-	to->context = pool->context_bytes;
+	mig_contexts_publish(mig, gpu);
 	to->offered = board->role && board->known && !board->changing && !board->why[0] &&
 		      pool->info.mig && pool->claim.state == CLAIM_OURS;
 	if (to->offered && mig_gpu_update(to, &mig->die[to->die]) < 0)

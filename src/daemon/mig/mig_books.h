@@ -11,6 +11,7 @@
 #include "daemon/store/store.h"
 
 struct mig_hooks;
+struct mig_probe;
 struct pool;
 struct session;
 struct sessions;
@@ -44,6 +45,10 @@ struct mig_board {
 	uint32_t count;
 	uint32_t refused[MIG_PROFILES_MAX]; /* starts of each profile, by the driver */
 	uint64_t refused_ns;                /* when it refused one last */
+	/* One CUDA context in an instance of each profile, bytes; 0: not known. */
+	uint64_t context[MIG_PROFILES_MAX];
+	uint64_t context_learned[MIG_PROFILES_MAX];  /* likewise, in one */
+	uint64_t context_again_ns[MIG_PROFILES_MAX]; /* after a failure, CLOCK_MONOTONIC */
 	/* What NVML listed last. */
 	struct instance_place there[MIG_INSTANCES_MAX];
 	size_t there_count;
@@ -67,6 +72,7 @@ struct mig {
 	uint32_t orders;                     /* under way */
 	uint64_t changes;                    /* mig_changes() */
 	struct mig_mode_change *mode_change; /* under way; NULL: none */
+	struct mig_probe *probes;            /* that run */
 };
 
 /* Makes the pool follow the board. */

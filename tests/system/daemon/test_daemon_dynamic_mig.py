@@ -1,5 +1,7 @@
 """MIG instances on demand, on simulated GPUs: made for requests, kept, reused, removed for room, and put right."""
 import json
+import pathlib
+import re
 import subprocess
 
 import pytest
@@ -311,6 +313,45 @@ def test_a_part_of_an_instance_is_no_smaller_than_a_context(make_host):
     carve(host, "session", "request", "--vram", "1", "--mig-share")
     refused = carve(host, "session", "resize", "--vram", "0.1", status=2).stderr
     assert refused == f"carve: 102.4 MiB is too small for one CUDA context ({cost >> 20} MiB)\n"
+
+
+def test_the_first_that_shares_learns_in_an_instance_what_a_context_takes(make_host):
+    """No GPU of this model was ever out of MIG mode here. What was learned is kept by the store."""
+    host = with_role(make_host)
+    assert {g["context_bytes"] for g in look(host, "gpu", "list")} == {0}
+    for _ in range(2):
+        refused = carve(host, "session", "request", "--vram", "0.1", "--mig-share", status=2).stderr
+        assert re.fullmatch(r"carve: a slice of 102\.4 MiB is too small: GPU 0: one CUDA context alone takes \d+ MiB\n", refused)
+        # The instance is kept for the next, and nobody's.
+        assert [(i["profile"], i["state"]) for i in instances(host)] == [("1g.10gb", "idle")]
+        kill_daemon(host)
+    assert pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text().count("context.learned") == 1
+    carve(host, "session", "request", "--vram", "1", "--mig-share")
+    least = re.search(r"takes (\d+) MiB", refused)[1]
+    refused = carve(host, "session", "resize", "--vram", "0.1", status=2).stderr
+    assert refused == f"carve: 102.4 MiB is too small for one CUDA context ({least} MiB)\n"
+    carve(host, "session", "resize", "--gpu-memory", f"{least}Mi")
+    assert carve(host, "run", "--", *python("take", 0)).stdout.strip() == "1"  # CUDA_ERROR_INVALID_VALUE: the context is there
+
+
+def test_an_idle_instance_is_looked_into_before_somebody_shares_it(make_host):
+    host = with_role(make_host)
+    carve(host, "run", "--vram", "4", "--", "true")
+    [made] = instances(host, "idle")
+    assert "one CUDA context alone takes" in carve(host, "session", "request", "--vram", "0.1", "--mig-share", status=2).stderr
+    carve(host, "session", "request", "--vram", "1", "--mig-share")
+    [busy] = instances(host)
+    assert (busy["uuid"], busy["state"]) == (made["uuid"], "busy")
+
+
+def test_where_no_context_can_be_made_a_part_is_granted_all_the_same(make_host):
+    """And the next ones do not wait for another try."""
+    host = with_role(make_host)
+    carve(host, "sim", "fault", "hang", "--call", "cuCtxCreate_v2", "--error", "2", "--count", "1")
+    for _ in range(2):
+        carve(host, "run", "--vram", "0.1", "--mig-share", "--", "true")
+    log = pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text()
+    assert log.count("context.unknown") == 1 and "context.learned" not in log
 
 
 def test_a_session_that_nobody_is_in_moves_to_another_instance(make_host):
