@@ -324,6 +324,16 @@ static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *i
 	return info->mig ? 0 : rc;
 }
 
+void gpus_info(struct gpus *gpus, uint32_t index, struct gpu_info *ret)
+{
+	struct gpu_info info = {0};
+
+	pthread_rwlock_rdlock(&gpus->open);
+	int rc = info_read(gpus, index, &info);
+	pthread_rwlock_unlock(&gpus->open);
+	*ret = rc < 0 ? (struct gpu_info){.index = index, .unread = rc} : info;
+}
+
 int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count)
 {
 	unsigned total = 0;
@@ -332,11 +342,8 @@ int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_
 
 	if (status != NVML_SUCCESS)
 		return gpus_errno(status);
-	for (unsigned index = 0; index < total && count < max; index++) {
-		list[count] = (struct gpu_info){0};
-		if (info_read(gpus, index, &list[count]) == 0)
-			count++;
-	}
+	for (unsigned index = 0; index < total && count < max; index++)
+		gpus_info(gpus, index, &list[count++]);
 	*ret_count = count;
 	return 0;
 }

@@ -20,6 +20,7 @@ struct gpus;
 
 struct gpu_info {
 	uint32_t index;     /* NVML's */
+	int unread;         /* 0, or why nothing else is known of it, as of a lost one */
 	char uuid_text[48]; /* "GPU-..." */
 	uint8_t uuid[LEDGER_UUID_SIZE];
 	char name[96];
@@ -85,8 +86,11 @@ void gpus_take_up(struct gpus *gpus);
 bool gpus_are_simulated(const struct gpus *gpus);
 /* Text, valid until gpus_close. */
 const char *gpus_driver_version(const struct gpus *gpus);
-/* Fills at most `max` entries; *ret_count may be 0. A GPU that does not answer is left out. */
+/* Fills at most `max` entries; *ret_count may be 0. Of a GPU that does not answer all but `index`
+ * and `unread` is zero. */
 int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count);
+/* One of them, which may answer by now. */
+void gpus_info(struct gpus *gpus, uint32_t index, struct gpu_info *ret);
 /* Memory and processes of one GPU; by one thread at a time. `exact`: memory and processes shall be
  * of one moment, as what is not carve's is their difference; else that is tried only where it costs
  * little. `unlisted`: what was used beyond the sum of all processes so far: a first reading of just

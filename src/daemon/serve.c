@@ -561,6 +561,7 @@ int serve_run(struct node *node, struct error *err)
 	if (rc < 0)
 		node_fail(node, strerrordesc_np(-rc));
 	node->pool.handover = node->handover;
+	node->pool.store = node->store;
 	node->pool.on_inventory = on_inventory;
 	node->pool.on_sampling = on_sampling;
 	node->pool.on_sample = on_sample;

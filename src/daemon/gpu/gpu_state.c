@@ -26,6 +26,20 @@ enum gpu_state gpu_state_find(const struct pool_gpu *gpu)
 	return gpu->info.mig && !gpu->gives_instances ? GPU_STATE_MIG : GPU_STATE_OK;
 }
 
+static void state_tell(const struct pool_gpu *gpu, enum gpu_state state)
+{
+	enum log_level level = state == GPU_STATE_OK ? LOG_INFO : LOG_WARNING;
+	const char *before = gpu->state_since ? names[gpu->state] : "new";
+
+	if (state == GPU_STATE_LOST || state == GPU_STATE_FAILING)
+		log_event(level, "gpu.state index=%u uuid=%s state=%s before=%s error=\"%s\"",
+			  gpu->info.index, gpu->info.uuid_text, names[state], before,
+			  strerrordesc_np(-gpu->sample.error));
+	else
+		log_event(level, "gpu.state index=%u uuid=%s state=%s before=%s", gpu->info.index,
+			  gpu->info.uuid_text, names[state], before);
+}
+
 void gpu_states_look(struct pool *pool)
 {
 	for (uint32_t i = 0; i < pool->count; i++) {
@@ -35,11 +49,7 @@ void gpu_states_look(struct pool *pool)
 		if (gpu->state_since && state == gpu->state)
 			continue;
 		if (gpu->state_since || state != GPU_STATE_OK)
-			log_event(state == GPU_STATE_OK ? LOG_INFO : LOG_WARNING,
-				  "gpu.state index=%u uuid=%s state=%s before=%s error=\"%s\"",
-				  gpu->info.index, gpu->info.uuid_text, names[state],
-				  gpu->state_since ? names[gpu->state] : "new",
-				  gpu->sample.error ? strerrordesc_np(-gpu->sample.error) : "");
+			state_tell(gpu, state);
 		gpu->state = state;
 		gpu->state_since = now_realtime_ns();
 	}

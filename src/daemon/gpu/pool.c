@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "daemon/gpu/known.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
 #include "daemon/host/peer.h"
@@ -117,10 +118,16 @@ static void sample_take(uv_work_t *work)
 	struct pool *pool = work->data;
 	uint64_t began = now_monotonic_ns();
 
-	for (uint32_t i = 0; i < pool->count; i++)
-		if (pool->mask >> i & 1)
-			gpus_sample(pool->gpus, pool->gpu[i].info.index, pool->exact,
-				    unlisted_bytes(&pool->gpu[i].unlisted), &pool->incoming[i]);
+	for (uint32_t i = 0; i < pool->count; i++) {
+		const struct pool_gpu *gpu = &pool->gpu[i];
+
+		if (!(pool->mask >> i & 1))
+			continue;
+		if (gpu->info.unread)
+			gpus_info(pool->gpus, gpu->info.index, &pool->found[i]);
+		gpus_sample(pool->gpus, gpu->info.index, pool->exact,
+			    unlisted_bytes(&gpu->unlisted), &pool->incoming[i]);
+	}
 	pool->took_next_ns = now_monotonic_ns() - began;
 }
 
@@ -146,6 +153,25 @@ static bool mig_follow(struct pool_gpu *gpu)
 	return changed;
 }
 
+/* A GPU that was lost when the daemon started may answer by now. It is the one that it was taken
+ * for, unless nobody knew it. */
+static void unread_follow(struct pool *pool, struct pool_gpu *gpu, const struct gpu_info *found)
+{
+	if (!gpu->info.unread || found->unread)
+		return;
+	log_event(LOG_INFO, "gpu.read index=%u uuid=%s before=%s", found->index, found->uuid_text,
+		  gpu->info.uuid_text);
+	if (strcmp(gpu->info.uuid_text, found->uuid_text)) {
+		claim_release(&pool->claims, &gpu->claim, gpu->info.uuid_text);
+		gpu->info = *found;
+		gpu->claim = CLAIM_NEW;
+		gpu_claim(pool, gpu);
+		claim_tell(gpu);
+	}
+	gpu->info = *found;
+	known_keep(pool->store, found, 1);
+}
+
 static void sample_done(uv_work_t *work, int status)
 {
 	struct pool *pool = work->data;
@@ -160,8 +186,11 @@ static void sample_done(uv_work_t *work, int status)
 		gpu_sample_clear(&pool->gpu[i].sample);
 		pool->gpu[i].sample = pool->incoming[i];
 		pool->incoming[i] = (struct gpu_sample){0};
-		if (mig_follow(&pool->gpu[i]))
-			pool->mig_changed |= 1ull << i;
+		unread_follow(pool, &pool->gpu[i], &pool->found[i]);
+		if (!mig_follow(&pool->gpu[i]))
+			continue;
+		pool->mig_changed |= 1ull << i;
+		known_keep(pool->store, &pool->gpu[i].info, 1);
 	}
 	pool->done = pool->started;
 	pool->took_ns = pool->took_next_ns;
@@ -245,10 +274,15 @@ static void inventory_done(uv_work_t *work, int status)
 	struct pool *pool = work->data;
 
 	pool->running = false;
+	known_complete(pool->store, pool->found, pool->found_count);
+	known_keep(pool->store, pool->found, pool->found_count);
+	known_forget(pool->store, pool->found, pool->found_count);
 	for (size_t i = 0; i < pool->found_count; i++) {
 		struct pool_gpu *gpu = &pool->gpu[i];
 
-		*gpu = (struct pool_gpu){.info = pool->found[i], .claim = CLAIM_NEW};
+		*gpu = (struct pool_gpu){.info = pool->found[i],
+					 .claim = CLAIM_NEW,
+					 .sample.error = pool->found[i].unread};
 		gpu_claim_patiently(pool, gpu);
 		claim_tell(gpu);
 	}

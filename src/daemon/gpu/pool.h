@@ -19,6 +19,7 @@
 #include "daemon/gpu/unlisted.h"
 
 struct handover;
+struct store;
 
 enum pool_state {
 	POOL_STARTING, /* the inventory is being taken */
@@ -62,6 +63,7 @@ struct pool {
 	uv_loop_t *loop;
 	struct handover *handover; /* where claims may come from; NULL: none */
 	struct claims claims;      /* opened before pool_start() */
+	struct store *store;       /* likewise; remembers GPUs for when they are lost */
 	struct gpus *gpus;
 	enum pool_state state;
 	struct error why;
@@ -77,7 +79,7 @@ struct pool {
 	uint64_t ended_ns, took_ns; /* when the last sample was in; how long it took the thread */
 	uint64_t took_next_ns;
 	uv_work_t work;
-	struct gpu_info found[GPUS_MAX];
+	struct gpu_info found[GPUS_MAX]; /* by the inventory; then, of unread GPUs, by a sample */
 	size_t found_count;
 	struct gpu_sample incoming[GPUS_MAX];
 	pool_cb on_inventory; /* state has left POOL_STARTING */

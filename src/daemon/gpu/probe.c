@@ -120,6 +120,11 @@ static void probe_next(struct probe *probe)
 		}
 		if (!pool_gpu_is_ours(gpu))
 			continue;
+		/* A lost one says nothing: tried again when it may be back. */
+		if (gpu->sample.error) {
+			again_set(probe);
+			continue;
+		}
 		probe_spawn(probe, gpu->info.uuid_text);
 		return;
 	}

@@ -86,6 +86,9 @@ static const char *const migrations[] = {
 	/* 14: cgroups with a limit of the driver's (daemon/settle/cgroups.h). */
 	"CREATE TABLE IF NOT EXISTS cgroup_limit(path TEXT PRIMARY KEY, session TEXT, made INTEGER)"
 	" WITHOUT ROWID;",
+	/* 15: the GPUs of the host: a lost one does not tell who it is. */
+	"CREATE TABLE IF NOT EXISTS gpu(uuid TEXT PRIMARY KEY, number INTEGER, name TEXT, pci TEXT,"
+	" total INTEGER, reserved INTEGER, mig INTEGER) WITHOUT ROWID;",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
@@ -162,6 +165,9 @@ static const char *const texts[STATEMENTS] = {
 	[ATTACHED_END] = "DELETE FROM attached WHERE session=?1",
 	[SLICING_PUT] = "INSERT OR REPLACE INTO slicing VALUES(?,?,?,?)",
 	[SLICINGS] = "SELECT uuid, mode, lease, granularity FROM slicing",
+	[GPU_PUT] = "INSERT OR REPLACE INTO gpu VALUES(?1,?2,?3,?4,?5,?6,?7)",
+	[GPU_REMOVE] = "DELETE FROM gpu WHERE uuid=?1",
+	[GPUS] = "SELECT uuid, number, name, pci, total, reserved, mig FROM gpu",
 	[LIVING_COUNT] = "SELECT count(*) FROM session WHERE ended=0",
 	[BOOT_GET] = "SELECT boot FROM host",
 	[BOOT_PUT] = "UPDATE host SET boot=?1",

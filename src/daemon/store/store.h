@@ -198,6 +198,21 @@ int store_context_get(struct store *store, const char *model, const char *driver
 int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes,
 		      enum managed_shows managed);
 
+/* A GPU of the host, as it was when it last answered: a lost one does not tell its UUID. */
+struct store_host_gpu {
+	char uuid_text[48];
+	uint32_t index; /* NVML's */
+	char name[96];
+	char pci_bus_id[32];
+	uint64_t total, reserved; /* bytes */
+	bool mig;                 /* it was in MIG mode */
+};
+
+int store_host_gpu_put(struct store *store, const struct store_host_gpu *gpu);
+int store_host_gpu_remove(struct store *store, const char *uuid_text);
+typedef int (*store_host_gpu_cb)(void *arg, const struct store_host_gpu *gpu);
+int store_host_gpus_each(struct store *store, store_host_gpu_cb cb, void *arg);
+
 /* How a GPU's time is sliced, where somebody set it. */
 struct store_slicing {
 	char uuid_text[48];

@@ -1,4 +1,4 @@
-/* Settings of administrators, and the costs of contexts. */
+/* Settings of administrators, the costs of contexts, and the GPUs of the host. */
 #include <errno.h>
 #include <sqlite3.h>
 
@@ -125,6 +125,50 @@ int store_slicing_each(struct store *store, store_slicing_cb cb, void *arg)
 
 		store_column_text(stmt, 0, slicing.uuid_text, sizeof(slicing.uuid_text));
 		rc = cb(arg, &slicing);
+	}
+	sqlite3_reset(stmt);
+	return rc < 0 ? rc : store_errno(step);
+}
+
+/* ---- the GPUs of the host ---------------------------------------------------------------- */
+
+int store_host_gpu_put(struct store *store, const struct store_host_gpu *gpu)
+{
+	sqlite3_stmt *stmt = store_statement(store, GPU_PUT);
+
+	store_bind_text(stmt, 1, gpu->uuid_text);
+	sqlite3_bind_int64(stmt, 2, gpu->index);
+	store_bind_text(stmt, 3, gpu->name);
+	store_bind_text(stmt, 4, gpu->pci_bus_id);
+	sqlite3_bind_int64(stmt, 5, (int64_t)gpu->total);
+	sqlite3_bind_int64(stmt, 6, (int64_t)gpu->reserved);
+	sqlite3_bind_int(stmt, 7, gpu->mig);
+	return store_step(stmt);
+}
+
+int store_host_gpu_remove(struct store *store, const char *uuid_text)
+{
+	sqlite3_stmt *stmt = store_statement(store, GPU_REMOVE);
+
+	store_bind_text(stmt, 1, uuid_text);
+	return store_step(stmt);
+}
+
+int store_host_gpus_each(struct store *store, store_host_gpu_cb cb, void *arg)
+{
+	sqlite3_stmt *stmt = store_statement(store, GPUS);
+	int step, rc = 0;
+
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
+		struct store_host_gpu gpu = {.index = (uint32_t)sqlite3_column_int64(stmt, 1),
+					     .total = (uint64_t)sqlite3_column_int64(stmt, 4),
+					     .reserved = (uint64_t)sqlite3_column_int64(stmt, 5),
+					     .mig = sqlite3_column_int(stmt, 6)};
+
+		store_column_text(stmt, 0, gpu.uuid_text, sizeof(gpu.uuid_text));
+		store_column_text(stmt, 2, gpu.name, sizeof(gpu.name));
+		store_column_text(stmt, 3, gpu.pci_bus_id, sizeof(gpu.pci_bus_id));
+		rc = cb(arg, &gpu);
 	}
 	sqlite3_reset(stmt);
 	return rc < 0 ? rc : store_errno(step);

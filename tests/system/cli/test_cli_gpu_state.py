@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from conftest import wait_until
+from conftest import process_ended, wait_until
 
 
 @pytest.fixture
@@ -33,6 +33,40 @@ def test_a_lost_gpu_shows_everywhere(host):
     assert "cannot reach it" in host.carve("session", "request", "--vram", "4", "--gpu-ids", "1").stderr
     host.carve("sim", "fault", "lost", "--clear")
     assert states(host) == ["ok"] * 3
+
+
+def test_a_gpu_that_is_lost_when_the_daemon_starts_shows_and_comes_back(host):
+    """It tells nothing of itself then, not even its UUID: the daemon remembers which one it is."""
+    session = host.carve_json("session", "request", "--vram", "4", "--gpu-ids", "1")["id"]
+    before = host.carve_json("gpu", "list")[1]
+    host.carve("sim", "fault", "lost", "--gpu", "1")
+    pid = host.daemon_pid()
+    os.kill(pid, 9)
+    wait_until(lambda: process_ended(pid))
+    assert states(host) == ["ok", "lost", "ok"]
+    lost = host.carve_json("gpu", "list")[1]
+    assert [lost[k] for k in ("uuid", "name", "memory_bytes")] == [before[k] for k in ("uuid", "name", "memory_bytes")]
+    assert "GPU 1 is lost since" in host.carve("gpu", "list").stdout
+    assert host.carve("check").returncode == 1
+    one_off = ["run", "--ephemeral", "--vram", "4", "--gpu-ids", "1"]
+    assert "cannot reach it" in host.carve(*one_off, "true").stderr
+    host.carve("sim", "fault", "lost", "--clear")
+    wait_until(lambda: states(host) == ["ok"] * 3)
+    assert host.carve_json("session", "show", session)["gpus"][0]["uuid"] == before["uuid"]
+    done = host.carve("run", "--session", session, "sh", "-c", "echo $CARVE_SESSION")
+    assert done.stdout == session + "\n", done.stderr
+    assert host.carve(*one_off, "true").returncode == 0
+
+
+def test_a_lost_gpu_that_no_daemon_has_seen_is_unknown_until_it_answers(host):
+    host.carve("sim", "fault", "lost", "--gpu", "1")
+    assert states(host) == ["ok", "lost", "ok"]
+    assert host.carve_json("gpu", "list")[1]["name"] == "unknown"
+    host.carve("sim", "fault", "lost", "--clear")
+    wait_until(lambda: states(host) == ["ok"] * 3)
+    shown = host.carve_json("gpu", "list")
+    assert len({g["name"] for g in shown}) == 1 and len({g["uuid"] for g in shown}) == 3
+    host.carve_json("session", "request", "--vram", "4", "--gpu-ids", "1")
 
 
 def test_a_gpu_in_mig_mode_without_the_role_says_so(make_host):
