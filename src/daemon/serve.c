@@ -197,6 +197,8 @@ static void second_tick(struct node *node, uint64_t now)
 		probe_again(&node->probe);
 	}
 	const char *stop = vanished_tick(node);
+	if (!stop && mig_is_lost(node->mig))
+		stop = "the part that makes MIG instances ended";
 	if (stop) {
 		/* A supervisor starts a system daemon anew for that, in a directory of its making.
 		 */

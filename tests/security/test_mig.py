@@ -1,5 +1,8 @@
 """MIG instances of a system daemon: its worker has no right to make any, a part of it that has makes them for all."""
+import os
 import pathlib
+import re
+import signal
 
 from conftest import wait_until
 from .lab import ALICE, BOB, CARVED, ROOT
@@ -72,6 +75,28 @@ def test_what_makes_instances_follows_the_daemon_into_an_upgrade(make_lab):
         assert lab.carve(BOB, "run", "--mig-profile", "2g.20gb", "--", "true").returncode == 0
     lab.kill_daemon()
     wait_until(lambda: not before.exists())
+
+
+def test_a_separated_daemon_learns_in_an_instance_what_a_context_takes(make_lab):
+    lab = make_lab("h100-80gb+mig")
+    assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    refused = lab.carve(ALICE, "session", "request", "--vram", "0.1", "--mig-share")
+    assert refused.returncode == 2 and re.search(r"one CUDA context alone takes \d+ MiB", refused.stderr), refused.stderr
+    assert lab.carve(ALICE, "session", "request", "--vram", "1", "--mig-share").returncode == 0
+
+
+def test_a_daemon_whose_part_that_makes_instances_ended_is_started_anew(make_lab):
+    """By its supervisor, as where its guard ended. Sessions and their instances are as before."""
+    lab = make_lab("h100-80gb+mig")
+    assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    assert lab.carve(ALICE, "session", "request", "--mig-profile", "1g.10gb").returncode == 0
+    before = lab.carve_json(ALICE, "session", "show")
+    os.kill(int(part(lab).name), signal.SIGKILL)
+    assert lab.daemon.wait(60) == 1
+    wait_until(lab.can_lock)
+    lab.start()
+    assert lab.carve_json(ALICE, "session", "show")["gpus"][0]["instance"] == before["gpus"][0]["instance"]
+    assert lab.carve(BOB, "run", "--mig-profile", "2g.20gb", "--", "true").returncode == 0
 
 
 def test_an_upgrade_waits_until_an_instance_is_made(make_lab):

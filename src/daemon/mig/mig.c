@@ -166,6 +166,7 @@ static void board_learn(struct mig *mig, uint32_t gpu, const struct outcome *out
 	/* Its mode may be off by now: a sample tells. */
 	if (out->rc == -ENOTSUP)
 		(void)pool_refresh(mig->gpus, POOL_ALL);
+	mig->lost |= out->rc == -EPIPE;
 	if (die < 0) {
 		snprintf(board->why, sizeof(board->why), "%s",
 			 out->rc == 0          ? "it is not capable of MIG"
@@ -245,10 +246,9 @@ static int order_error(const struct order *o, struct error *err)
 				"removed yet; carve tries that again each second",
 				index);
 		} else if (op->rc == -EPIPE) {
-			error_set(
-				err, EXIT_CODE_FAILED,
-				"the part of carved that makes MIG instances has ended; a restart "
-				"of carved brings it back");
+			error_set(err, EXIT_CODE_FAILED,
+				  "the part of carved that makes MIG instances has ended; carved "
+				  "ends, too, and has another when it is started anew");
 		} else if (op->rc == -EBUSY && op->kind == OP_MAKE) {
 			error_set(err, EXIT_CODE_FAILED,
 				  "GPU %u: the driver makes no instance while something uses the "
@@ -336,6 +336,7 @@ static void on_probed(struct mig_probe *probe)
 {
 	struct order *o = probe->arg;
 
+	kill_point("mig.probed");
 	o->mig->board[probe->gpu].changing = false;
 	order_end(o);
 }

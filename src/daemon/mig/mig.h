@@ -59,6 +59,9 @@ void mig_free(struct mig *mig);
 /* Once a second: looks what others did, and removes what could not be removed before. */
 void mig_tick(struct mig *mig);
 
+/* The process that has the rights to make instances (privileges.h) ended. The next daemon has a new
+ * one. */
+bool mig_is_lost(const struct mig *mig);
 /* No change or look is under way, whose answer the next program would not know of. */
 bool mig_is_quiet(const struct mig *mig);
 /* After an upgrade: has the part that makes instances (privileges.h) become this program, too. */

@@ -14,6 +14,11 @@ struct renewal {
 	int rc;
 };
 
+bool mig_is_lost(const struct mig *mig)
+{
+	return mig && mig->lost;
+}
+
 bool mig_is_quiet(const struct mig *mig)
 {
 	return !mig || !mig->orders;

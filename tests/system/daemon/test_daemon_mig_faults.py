@@ -53,6 +53,20 @@ def test_a_daemon_killed_while_it_makes_one_puts_it_right(armed, point):
     is_right(host, token)
 
 
+@pytest.mark.parametrize("point", MAKING)
+def test_a_daemon_killed_while_it_makes_several_puts_it_right(armed, point):
+    host, token = armed(point)
+    host.carve("session", "request", "--vram", "5", "--gpus", "3")
+    is_right(host, token)
+
+
+@pytest.mark.parametrize("point", ["mig.made", "mig.probed", "mig.granted"])
+def test_a_daemon_killed_while_it_makes_one_to_share_puts_it_right(armed, point):
+    host, token = armed(point)
+    host.carve("session", "request", "--vram", "4", "--mig-share")
+    is_right(host, token)
+
+
 @pytest.mark.parametrize("point", REMOVING)
 def test_a_daemon_killed_while_it_removes_one_puts_it_right(armed, point):
     host, token = armed(point, ["run", "--vram", "5", "--", "true"])
