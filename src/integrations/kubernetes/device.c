@@ -120,6 +120,28 @@ static int profiles_take(const json_t *gpu, struct device_gpu *to)
 	return 0;
 }
 
+/* A daemon that cannot tell says null; then nothing is known against it. */
+static enum device_mode mode_take(const json_t *gpu)
+{
+	const char *mode = json_string_value(json_object_get(gpu, "driver_mode"));
+
+	if (mode && !strcmp(mode, "exclusive"))
+		return DEVICE_MODE_EXCLUSIVE;
+	return mode && !strcmp(mode, "prohibited") ? DEVICE_MODE_PROHIBITED : DEVICE_MODE_SHARED;
+}
+
+const char *device_mode_problem(const struct device_gpu *gpu)
+{
+	switch (gpu->mode) {
+	case DEVICE_MODE_EXCLUSIVE:
+		return "exclusive: one process at a time may use it";
+	case DEVICE_MODE_PROHIBITED:
+		return "prohibited: no program may use it";
+	default:
+		return NULL;
+	}
+}
+
 static int gpu_take(const json_t *gpu, const json_t *sessions, struct device_gpu *to)
 {
 	const char *uuid = json_string_value(json_object_get(gpu, "uuid"));
@@ -136,6 +158,7 @@ static int gpu_take(const json_t *gpu, const json_t *sessions, struct device_gpu
 	to->usable = !json_is_true(json_object_get(gpu, "mig")) &&
 		     !json_is_object(json_object_get(gpu, "held_by"));
 	to->answers = !json_is_null(json_object_get(gpu, "used_bytes"));
+	to->mode = mode_take(gpu);
 	memory_take(gpu, sessions, to);
 	if (profiles_take(gpu, to) < 0)
 		return -1;

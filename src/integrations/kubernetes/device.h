@@ -28,6 +28,13 @@ struct device_profile {
 	uint8_t limit;    /* instances at once; 0: not known */
 };
 
+/* How many processes the driver lets on a GPU: its compute mode, which carve never changes. */
+enum device_mode {
+	DEVICE_MODE_SHARED,
+	DEVICE_MODE_EXCLUSIVE, /* one process at a time: slices there would end each other's work */
+	DEVICE_MODE_PROHIBITED, /* none */
+};
+
 /* A GPU of carved. */
 struct device_gpu {
 	uint32_t index;
@@ -39,7 +46,8 @@ struct device_gpu {
 	uint64_t least;   /* bytes of the smallest slice */
 	bool usable;      /* slices of it are granted */
 	bool answers;     /* its driver does */
-	bool instances;   /* MIG instances of it are granted, not parts of it: */
+	enum device_mode mode;
+	bool instances; /* MIG instances of it are granted, not parts of it: */
 	struct device_profile profile[DEVICE_PROFILES_MAX];
 	size_t profiles;
 	uint32_t taken; /* memory units of instances that no claim has or can get, a bit each */
@@ -49,6 +57,8 @@ struct device_gpu {
  * negative with *err. */
 int device_gpus_parse(const json_t *gpus, const json_t *sessions, struct device_gpu *ret,
 		      size_t *ret_count, struct error *err);
+/* Why no new slice of it can be made because of its compute mode, in words; NULL: one can. */
+const char *device_mode_problem(const struct device_gpu *gpu);
 /* From the answer of GET /v1/mig: fills in what is taken, by instances of others. */
 void device_instances_take(const json_t *instances, const json_t *sessions, struct device_gpu *gpus,
 			   size_t count);

@@ -289,6 +289,17 @@ static int slices_choose(struct stored_claim *stored, struct error *err)
 	return 0;
 }
 
+/* The GPU of a claim's device, or the one that its instance is on; NULL: this node has none. */
+static const struct device_gpu *device_owner(const char *name, const struct device_gpu *gpus,
+					     size_t count)
+{
+	const struct device_gpu *gpu = device_find(gpus, count, name);
+	const struct device_profile *profile;
+	unsigned start;
+
+	return gpu ? gpu : device_instance_find(gpus, count, name, &profile, &start);
+}
+
 /* The slice's GPUs, as carved lists them. */
 static json_t *slice_gpus(const struct stored_claim *stored, const struct stored_slice *slice,
 			  const struct device_gpu *gpus, size_t count, const json_t *gpus_json)
@@ -296,17 +307,32 @@ static json_t *slice_gpus(const struct stored_claim *stored, const struct stored
 	json_t *list = json_array();
 
 	for (size_t i = slice->first; i < slice->end; i++) {
-		const char *name = stored->claim.device[i].name;
-		const struct device_gpu *gpu = device_find(gpus, count, name);
-		const struct device_profile *profile;
-		unsigned start;
+		const struct device_gpu *gpu =
+			device_owner(stored->claim.device[i].name, gpus, count);
 
-		if (!gpu)
-			gpu = device_instance_find(gpus, count, name, &profile, &start);
 		if (gpu)
 			json_array_append(list, json_array_get(gpus_json, (size_t)(gpu - gpus)));
 	}
 	return list;
+}
+
+/* A slice that was made before stays as it is. */
+static int modes_check(const struct stored_claim *stored, const struct device_gpu *gpus,
+		       size_t count, struct error *err)
+{
+	for (size_t i = 0; stored->state == STORED_PREPARING && i < stored->claim.count; i++) {
+		const struct device_gpu *gpu =
+			device_owner(stored->claim.device[i].name, gpus, count);
+		const char *problem = gpu ? device_mode_problem(gpu) : NULL;
+
+		if (!problem)
+			continue;
+		error_set(err, EXIT_CODE_FAILED, "GPU %u is in compute mode %s", gpu->index,
+			  problem);
+		error_hint(err, "as root on the node: nvidia-smi --compute-mode=0");
+		return -EXIT_CODE_FAILED;
+	}
+	return 0;
 }
 
 /* GPUs that others may count as free are reserved before anything is granted of them. */
@@ -316,15 +342,11 @@ static int gpus_reserve(struct prepare *prepare, const struct stored_claim *stor
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < stored->claim.count; i++) {
-		const char *name = stored->claim.device[i].name;
-		const struct device_gpu *gpu = device_find(gpus, count, name);
-		const struct device_profile *profile;
-		unsigned start;
-
 		/* An instance needs all of its GPU, too: a device plugin may hand out others of it.
 		 */
-		if (!gpu)
-			gpu = device_instance_find(gpus, count, name, &profile, &start);
+		const struct device_gpu *gpu =
+			device_owner(stored->claim.device[i].name, gpus, count);
+
 		if (gpu)
 			rc = reserve_hold(&prepare->reserve, gpu->uuid, err);
 	}
@@ -387,6 +409,8 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 	size_t count = 0;
 	int rc = gpus_read(prepare, &gpus_json, gpus, &count, err);
 
+	if (rc == 0)
+		rc = modes_check(stored, gpus, count, err);
 	if (rc == 0)
 		rc = gpus_reserve(prepare, stored, gpus, count, err);
 	for (size_t i = 0; rc == 0 && i < stored->slices; i++) {

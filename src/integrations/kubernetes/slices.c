@@ -42,6 +42,18 @@ static void taint_set(json_t *device, const char *key, const char *effect)
 			    json_pack("[{s:s, s:s}]", "key", key, "effect", effect));
 }
 
+/* What keeps all of a GPU's devices from pods. False: nothing does. */
+static bool taint_of_gpu(json_t *device, const struct device_gpu *gpu)
+{
+	if (!gpu->answers)
+		taint_set(device, "carve.dev/driver-failed", "NoExecute");
+	else if (device_mode_problem(gpu))
+		taint_set(device, "carve.dev/compute-mode", "NoSchedule");
+	else
+		return false;
+	return true;
+}
+
 static json_t *device_json(const struct device_gpu *gpu, unsigned replicas)
 {
 	json_t *attributes = json_pack("{s:{s:s}, s:{s:s}, s:{s:s}, s:{s:i}, s:{s:I}}", "type",
@@ -55,9 +67,7 @@ static json_t *device_json(const struct device_gpu *gpu, unsigned replicas)
 	if (device && replicas)
 		json_object_set_new(json_object_get(device, "capacity"), "slices",
 				    parts_json(replicas));
-	if (device && !gpu->answers)
-		taint_set(device, "carve.dev/driver-failed", "NoExecute");
-	else if (device && !gpu->usable)
+	if (device && !taint_of_gpu(device, gpu) && !gpu->usable)
 		taint_set(device, "carve.dev/no-slices", "NoSchedule");
 	return device;
 }
@@ -138,11 +148,11 @@ static json_t *instance_json(const struct device_gpu *gpu, const struct device_p
 		"capacity", "memory", "value", memory, "consumesCounters", "counterSet", gpu->name,
 		"counters", counters);
 
-	if (device && !gpu->answers)
-		taint_set(device, "carve.dev/driver-failed", "NoExecute");
-	else if (device && gpu->taken & units_of(profile, start))
+	if (!device || taint_of_gpu(device, gpu))
+		return device;
+	if (gpu->taken & units_of(profile, start))
 		taint_set(device, "carve.dev/no-slices", "NoSchedule");
-	else if (device && profile->refused >> start & 1)
+	else if (profile->refused >> start & 1)
 		taint_set(device, "carve.dev/place-refused", "NoSchedule");
 	return device;
 }

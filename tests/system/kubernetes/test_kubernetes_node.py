@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import DRIVER, GIB, Cluster, parse, text
-from conftest import BUILD, ROOT, run, wait_until
+from conftest import BUILD, ROOT, Runner, run, wait_until
+from own_daemon import make_daemon  # noqa: F401: a fixture
 from programs import python
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")
@@ -373,3 +374,49 @@ def test_every_option_stands_in_the_manual_page():
     options = set(re.findall(r"--[a-z][a-z-]+", run([BUILD / "carve-kubernetes", "--help"]).stdout)) - {"--kubernetes"}
     page = (ROOT / "docs" / "man" / "carve-kubernetes.8").read_text().replace("\\-", "-")
     assert {o for o in options if f"Fl {o[1:]}" not in page} == set()
+
+
+class FakeDriverHost(Runner):
+    """A daemon over a driver that the test writes, as a host for a plugin."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.env = dict(daemon.env(), CARVE_RUNTIME_DIR=str(daemon.runtime),
+                        LD_LIBRARY_PATH=f"{BUILD}/tests/programs/fake_nvml:{BUILD}/sim")
+
+    def mode(self, gpu, mode):
+        self.daemon.modes[gpu] = mode
+        self.daemon.write_state()
+
+
+EXCLUSIVE, PROHIBITED = 3, 2  # nvmlComputeMode_t
+
+
+@pytest.mark.parametrize("mode, words", [(EXCLUSIVE, "exclusive: one process at a time may use it"),
+                                         (PROHIBITED, "prohibited: no program may use it")])
+def test_a_gpu_whose_compute_mode_lets_no_two_processes_in_gets_no_slices(make_daemon, mode, words):
+    """carve changes no compute mode, and so has none to put back."""
+    host = FakeDriverHost(make_daemon(gpus=[(80 * GIB, 0, 0, f"Fake H100 {n}") for n in range(2)]))
+    cluster = Cluster(host)
+    try:
+        cluster.started()
+        wait_until(lambda: len(cluster.api.devices()) == 2)
+        before = cluster.api.claim("before", [("gpu", device_of(cluster, 1), "10Gi", "0")])
+        assert cluster.kubelet.prepare(before)[before["uid"]][1] == ""
+        host.mode(1, mode)
+        wait_until(lambda: [d.get("taints") for d in cluster.api.devices()] == [
+            None, [{"key": "carve.dev/compute-mode", "effect": "NoSchedule"}]])
+        # The scheduler did not know yet.
+        late = cluster.api.claim("late", [("gpu", device_of(cluster, 1), "10Gi", "0")])
+        assert f"GPU 1 is in compute mode {words}; as root on the node: nvidia-smi --compute-mode=0" in \
+            cluster.kubelet.prepare(late)[late["uid"]][1]
+        assert cluster.kubelet.prepare(before)[before["uid"]][1] == ""
+        cluster.kill()
+        cluster.started()
+        assert cluster.kubelet.prepare(before)[before["uid"]][1] == ""
+        host.mode(1, 0)
+        wait_until(lambda: not any("taints" in d for d in cluster.api.devices()))
+        assert cluster.kubelet.prepare(late)[late["uid"]][1] == ""
+        assert cluster.kubelet.unprepare(before, late) == {c["uid"]: "" for c in (before, late)}
+    finally:
+        cluster.close()
